@@ -27393,7 +27393,8 @@ static const dlpi_stage_ops dlpi_split_ops = {
 DLPI_STAGE_KINDS(DLPI_KIND_IS)
 static const dlpi_stage_ops *const dlpi_kinds[] = {DLPI_STAGE_KINDS(DLPI_ROW_OPS)};
 
-/* The table of a kind that a region names; NULL: it is not known here. */
+/* Return the table of a kind of stage, by the number that a region names. Returns NULL if this
+   library does not know the kind. */
 static const dlpi_stage_ops *dlpi_kind_ops(int32_t kind) {
     return kind >= 0 && (size_t)kind < sizeof dlpi_kinds / sizeof(void *) ? dlpi_kinds[kind] : NULL;
 }
@@ -27401,7 +27402,9 @@ static const dlpi_stage_ops *dlpi_kind_ops(int32_t kind) {
 /* ---------------------------------------------------------------------------------------------
    >>impl-build      CHECKS, LAYOUT, PLAN, START, CLOSE */
 
-/* The first argument of an open call that is NULL; what: the name of the second. */
+/* Check the pointers of an open call. made: where the call writes its second result, which errors
+   call `what`; `out` again if there is none. Returns DLP_OK, or DLP_ERR_ARG with *err filled for
+   the first pointer that is NULL. err may be NULL. */
 DLPI_COLD
 static int dlpi_open_args(const void *out, const void *made, const char *what, const void *desc,
                           dlp_error *err) {
@@ -27409,7 +27412,9 @@ static int dlpi_open_args(const void *out, const void *made, const char *what, c
     return name == NULL ? DLP_OK : dlpi_error_set(err, DLP_ERR_ARG, name, "%s is NULL", name);
 }
 
-/* The chain is the stages as they were added. Done again by each plan and start. */
+/* Check that the stages stand in an order that is allowed, and set the pipe's pointers to stages
+   and its roles. Plan and start each call this. Returns DLP_OK, or DLP_ERR_GRAPH, which is then the
+   pipe's error. */
 DLPI_COLD
 static int dlpi_check_graph(dlp_pipe *p) {
     for (int i = 0; i < p->n_stages; i++) {
@@ -27430,7 +27435,8 @@ static int dlpi_check_graph(dlp_pipe *p) {
     return p->batcher != NULL ? DLP_OK : dlpi_bad_graph(p, "", "the table has no batch node");
 }
 
-/* Rank and world_size, and the rows of a batch that they share. */
+/* Check that rank is below world_size, and that world_size divides the rows of a batch, unless
+   allow_uneven is set. Returns DLP_OK, or the code of the pipe's error. */
 DLPI_COLD
 static int dlpi_check_ranks(dlp_pipe *p, uint64_t batch_size) {
     const uint32_t world = p->d.world_size;
@@ -27444,6 +27450,8 @@ static int dlpi_check_ranks(dlp_pipe *p, uint64_t batch_size) {
                        batch_size, world);
 }
 
+/* Set how many ranks share a batch and how many rows this rank gets, and let the source count
+   samples and batches of an epoch. Returns DLP_OK, or the code of the pipe's error. */
 DLPI_COLD
 static int dlpi_check_sizes(dlp_pipe *p) {
     const dlp_pipe_desc *d = &p->d;
@@ -27456,6 +27464,8 @@ static int dlpi_check_sizes(dlp_pipe *p) {
     return rc == DLP_OK ? p->source->sizes(p) : rc;
 }
 
+/* Check the numbers of the pipe's desc, and set the default of trace_bytes. Returns DLP_OK, or the
+   code of the pipe's error. */
 DLPI_COLD
 static int dlpi_check_pipe(dlp_pipe *p) {
     static const dlpi_bound bounds[] = {
@@ -27482,6 +27492,8 @@ static int dlpi_check_pipe(dlp_pipe *p) {
 
 /* ---- a saved state ---- */
 
+/* Fill *e: a number of the state (was) differs from that of this pipe (is). Returns
+   DLP_ERR_RESUME. */
 DLPI_COLD
 static int dlpi_state_differs(dlp_error *e, const char *field, uint64_t was, uint64_t is) {
     return dlpi_error_set(e, DLP_ERR_RESUME, field,
@@ -27489,8 +27501,9 @@ static int dlpi_state_differs(dlp_error *e, const char *field, uint64_t was, uin
                           was, is);
 }
 
-/* The field of a state with this pipe's order, if any, that has what is never saved. To go on from
-   there would leave batches out, or give them twice, and nobody would be told. */
+/* Return the name of a field of the state that no pipe saves in this way, or NULL. The state has
+   this pipe's order. A resume from such a state would leave batches out, or give them twice, and
+   nobody would be told. */
 DLPI_COLD
 static const char *dlpi_state_never_saved(const dlp_pipe *p, const dlpi_state *s) {
     for (uint32_t i = s->sampler_bytes; i < DLP_SAMPLER_STATE_BYTES; i++)
@@ -27498,7 +27511,9 @@ static const char *dlpi_state_never_saved(const dlp_pipe *p, const dlpi_state *s
     return p->source->never_saved(p, s);
 }
 
-/* Is a saved state whole, and of this pipe's order? */
+/* Copy a saved state to *s, and check that it is whole and has this pipe's order. field: what
+   errors call the state. Returns DLP_OK, or with *e filled DLP_ERR_CORRUPT if the state is damaged,
+   or DLP_ERR_RESUME if it is another order's. e may be NULL. */
 DLPI_COLD
 static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_state *s,
                                 const char *field, dlp_error *e) {
@@ -27545,7 +27560,8 @@ static bool dlpi_in_processes(const dlpi_stage *st) {
     return st->w.num_workers > 0 && st->w.placement == DLP_PLACE_PROCESSES;
 }
 
-/* Batches under way, where nobody says how many: one if all is inline. */
+/* Return the default of prefetch_factor: 2 if a stage has threads or processes, 1 if the consumer
+   does all the work. */
 DLPI_COLD
 static uint32_t dlpi_prefetch_least(const dlp_pipe *p) {
     for (int i = 0; i < p->n_stages; i++)
@@ -27553,7 +27569,8 @@ static uint32_t dlpi_prefetch_least(const dlp_pipe *p) {
     return 1;
 }
 
-/* Of a unit, the stages that have workers, in order. */
+/* Append to p->work the stages that have workers and take this unit (DLPI_UNIT_*), in the order of
+   the chain. Set how many workers each has; an inline stage has one. */
 DLPI_COLD
 static void dlpi_staff_unit(dlp_pipe *p, int unit) {
     for (dlpi_stage *st = p->sampler; st < p->stages + p->n_stages; st++) {
@@ -27568,6 +27585,7 @@ static void dlpi_staff_unit(dlp_pipe *p, int unit) {
     }
 }
 
+/* List the stages that have workers: first stages of rows, then of batches, then of cells. */
 DLPI_COLD
 static void dlpi_staff(dlp_pipe *p) {
     p->n_staffed = p->n_procs = 0;
@@ -27581,8 +27599,9 @@ static void dlpi_staff(dlp_pipe *p) {
     dlpi_staff_unit(p, DLPI_UNIT_CELLS);
 }
 
-/* How long to spin: about 10 us where everybody has a core; else a little, then give the core
-   away; not at all where there is but one. */
+/* Set how long a thread spins before it sleeps: 14 us if each thread has a core. Else it spins for
+   1 us, or with one core not at all, and then yields. Set all_inline and any_inline, too, and warn
+   if more workers work at first than there are cores. */
 DLPI_COLD
 static void dlpi_wait_rule_set(dlp_pipe *p) {
     int begin = 1, peers = 1;
@@ -27610,8 +27629,8 @@ static void dlpi_wait_rule_set(dlp_pipe *p) {
 
 static const uint32_t dlpi_timed = 0;
 
-/* Say in its record where the worker runs. Before the forks: after them the caller, too, would have
-   a copy of each. */
+/* Note in a worker's record whether it runs in a process. This is done before the forks. Later a
+   write would give the calling process, too, a copy of the record's page. */
 DLPI_COLD
 static void dlpi_place_worker(dlpi_worker *w) {
     w->started = w->joined = w->process = dlpi_in_processes(w->st);
@@ -27620,6 +27639,8 @@ static void dlpi_place_worker(dlpi_worker *w) {
 
 /* ---- threads ---- */
 
+/* Start the thread of a worker with the function `run`. Returns DLP_OK, or the code of the pipe's
+   error. */
 DLPI_COLD
 static int dlpi_thread_start(dlp_pipe *p, dlpi_worker *w, void *(*run)(void *)) {
     const char *call;
@@ -27639,6 +27660,8 @@ static int dlpi_thread_start(dlp_pipe *p, dlpi_worker *w, void *(*run)(void *)) 
     return dlpi_system_fail(p, DLP_ERR_SYSTEM, call);
 }
 
+/* Start the worker threads and the scheduler's thread, and begin the inline workers. Worker
+   processes run already. Returns DLP_OK, or the code of the pipe's error. */
 DLPI_COLD
 static int dlpi_start_threads(dlp_pipe *p) {
     int rc = DLP_OK;
@@ -27663,11 +27686,14 @@ static int dlpi_start_threads(dlp_pipe *p) {
     return rc;
 }
 
+/* Return how many of the pipe's threads have not ended yet. */
 DLPI_COLD
 static uint32_t dlpi_running(const dlp_pipe *p) {
     return (uint32_t)p->n_threads - dlpi_event_count(&p->live_word); /* L1 <- L1 */
 }
 
+/* Wait until all threads have ended, and join them. until: when to give up (dlpi_now_ns). Returns
+   false if a thread still runs then. */
 DLPI_COLD
 static bool dlpi_await_threads(dlp_pipe *p, uint64_t until) {
     while (dlpi_running(p) > 0) {
@@ -27687,8 +27713,9 @@ static bool dlpi_await_threads(dlp_pipe *p, uint64_t until) {
     return true;
 }
 
-/* Which callback still runs: of a worker that works, else of one that has not ended (its init or
-   exit, the sampler's, the device's). */
+/* Set the pipe's error to DLP_ERR_BUSY, and return it. The error names the stage of a worker that
+   is in a callback. If no worker is, it names a thread that has not ended: it is in its init or
+   exit, the sampler's or the device's callback. */
 DLPI_COLD
 static int dlpi_busy(dlp_pipe *p) {
     dlp_error e;
@@ -27706,7 +27733,7 @@ static int dlpi_busy(dlp_pipe *p) {
     return e.code;
 }
 
-/* Threads are gone or never were: inline workers end. */
+/* End the inline workers. The pipe's threads have ended, or were never started. */
 DLPI_COLD
 static void dlpi_close_rest(dlp_pipe *p) {
     for (int i = 0; i < p->n_workers; i++) {
@@ -27716,7 +27743,7 @@ static void dlpi_close_rest(dlp_pipe *p) {
     }
 }
 
-/* What the plan says of each stage, in the order of the data. */
+/* Write the stages into the plan, in the order of the data: name, kind, workers, what it does. */
 DLPI_COLD
 static void dlpi_plan_stages(const dlp_pipe *p, dlp_plan *plan) {
     for (const dlpi_stage *st = p->stages; st < p->stages + p->n_stages; st++) {
@@ -27742,7 +27769,8 @@ static void dlpi_plan_stages(const dlp_pipe *p, dlp_plan *plan) {
    (>>impl-gather), and those by which the next one claims. The lanes of a push are no memory of the
    pipe. The reader of the push describes them. */
 
-/* One end of a link. Returns how many are there. */
+/* Describe one end of a link: write the stage's id to *id and its name to `name`. st NULL: the
+   consumer, with id -1. Returns how many threads or processes work at this end. */
 DLPI_COLD
 static int32_t dlpi_link_end(const dlpi_stage *st, int32_t *id, char *name) {
     *id = st != NULL ? st->id : -1;
@@ -27750,7 +27778,9 @@ static int32_t dlpi_link_end(const dlpi_stage *st, int32_t *id, char *name) {
     return st == NULL || st->work < 0 ? 1 : st->n_workers;
 }
 
-/* Add a link of so many records, each of so many bytes. NULL: the consumer. */
+/* Append an spsc link to out[*n], and count it in *n. from, to: its ends; NULL is the consumer. The
+   link has `records` places of `each` bytes. Returns the link, so that the caller can change it. If
+   the table is full, the new link replaces the last one. */
 DLPI_COLD
 static dlp_link *dlpi_link_add(dlp_link *out, uint32_t *n, const dlpi_stage *from,
                                const dlpi_stage *to, uint64_t records, uint64_t each) {
@@ -27765,13 +27795,14 @@ static dlp_link *dlpi_link_add(dlp_link *out, uint32_t *n, const dlpi_stage *fro
     return l;
 }
 
-/* Cells of inputs, buffers of a sink, or batches that an out may hold. */
+/* Return the count of the area that a stage has for its link: cells of inputs, buffers of a sink,
+   or batches that an out may hold. */
 DLPI_COLD
 static uint64_t dlpi_link_own(const dlp_pipe *p, const dlpi_stage *st) {
     return p->areas[DLPI_OWN(st->id, DLPI_OWN_LINK)].count;
 }
 
-/* From producers to the stages that read what is pushed. */
+/* Append the links from producers to the stages that read pushed items. */
 DLPI_COLD
 static void dlpi_links_lanes(const dlp_pipe *p, dlp_link *out, uint32_t *n) {
     for (const dlpi_stage *st = p->stages; st < p->stages + p->n_stages; st++) {
@@ -27785,7 +27816,7 @@ static void dlpi_links_lanes(const dlp_pipe *p, dlp_link *out, uint32_t *n) {
     }
 }
 
-/* Into the stages that work on cells. */
+/* Append the links into the stages that work on cells of their own, such as inputs. */
 DLPI_COLD
 static void dlpi_links_cells(const dlp_pipe *p, dlp_link *out, uint32_t *n) {
     const dlpi_stage *from = p->sampler;
@@ -27806,7 +27837,8 @@ static void dlpi_links_cells(const dlp_pipe *p, dlp_link *out, uint32_t *n) {
     }
 }
 
-/* Into the stages that work on slots, and out of the last of them. */
+/* Append the links into the stages that work on slots, and the link out of the last of them, to the
+   consumer. */
 DLPI_COLD
 static void dlpi_links_chain(const dlp_pipe *p, dlp_link *out, uint32_t *n) {
     const dlpi_stage *from = p->sampler;
@@ -27826,7 +27858,8 @@ static void dlpi_links_chain(const dlp_pipe *p, dlp_link *out, uint32_t *n) {
     }
 }
 
-/* Out of the last stage before the sink, to each that takes batches beside the consumer. */
+/* Append a link to each stage that gives batches to others than the consumer. buffers: how many the
+   sink has; with a sink, these links begin at the stage before it. */
 DLPI_COLD
 static void dlpi_links_shared(const dlp_pipe *p, uint64_t buffers, dlp_link *out, uint32_t *n) {
     const dlpi_stage *from = p->work[p->n_work - 1 - (p->n_work > 1 && buffers > 0)];
@@ -27839,7 +27872,7 @@ static void dlpi_links_shared(const dlp_pipe *p, uint64_t buffers, dlp_link *out
     }
 }
 
-/* The table, without depths. out: [DLP_MAX_LINKS]. Returns how many. */
+/* Write the table of links to out[DLP_MAX_LINKS], without depths. Returns how many links it has. */
 DLPI_COLD
 static uint32_t dlpi_links(const dlp_pipe *p, dlp_link *out) {
     const dlpi_stage *last = p->work[p->n_work - 1];
@@ -27857,7 +27890,9 @@ static uint32_t dlpi_links(const dlp_pipe *p, dlp_link *out) {
 
 /* ---- what follows from the descs; where all lies in the region; the plan ---- */
 
-/* How many batches are under way, and where their numbers are kept. */
+/* Set how many batches may be under way, how many slots and cells the pipe has, and how long its
+   ring of batches is. Returns DLP_OK, or an error's code if an unordered pipe cannot have so
+   many. */
 DLPI_COLD
 static int dlpi_resolve_slots(dlp_pipe *p) {
     p->prefetch = dlpi_prefetch_least(p);
@@ -27872,6 +27907,8 @@ static int dlpi_resolve_slots(dlp_pipe *p) {
                     (int64_t)p->prefetch);
 }
 
+/* List the stages that have workers, and check those whose workers the tuner may change. Returns
+   DLP_OK, or the code of the pipe's error. */
 DLPI_COLD
 static int dlpi_resolve_work(dlp_pipe *p) {
     int rc = DLP_OK;
@@ -27880,6 +27917,8 @@ static int dlpi_resolve_work(dlp_pipe *p) {
     return rc == DLP_OK ? p->beside->resolve(p) : rc;
 }
 
+/* Lay out the fields of a batch: the fields that a collate makes, else the fields of an item.
+   Returns DLP_OK, or the code of the pipe's error. */
 DLPI_COLD
 static int dlpi_resolve_batches(dlp_pipe *p) {
     const dlpi_stage *st = p->batcher;
@@ -27888,7 +27927,9 @@ static int dlpi_resolve_batches(dlp_pipe *p) {
                             own ? st->n_fields : p->datasets.n_fields, p->has_item_cells);
 }
 
-/* Items of other datasets, after those of fetch. The plan may have been made before. */
+/* Count the items that later stages add after the items of the fetch stage. An earlier plan may
+   have added them already, so they are first taken off. Returns DLP_OK, or the code of the pipe's
+   error. */
 DLPI_COLD
 static int dlpi_resolve_added(dlp_pipe *p) {
     int rc = DLP_OK;
@@ -27899,8 +27940,9 @@ static int dlpi_resolve_added(dlp_pipe *p) {
     return rc;
 }
 
-/* The fields of an item, and which of them each stage works on: those that are there by then, but
-   for a stage that widens them. */
+/* List the fields of an item, and set which fields and items each stage works on (st->scope). A
+   stage gets the fields that stages before it have; a stage that adds fields widens this. Returns
+   DLP_OK, or the code of the pipe's error. */
 DLPI_COLD
 static int dlpi_resolve_scopes(dlp_pipe *p) {
     const dlp_dataset *ds = p->fetch->dataset;
@@ -27918,9 +27960,10 @@ static int dlpi_resolve_scopes(dlp_pipe *p) {
     return rc;
 }
 
-/* Everything that follows from the descs; p->err tells what does not fit. Each line needs those
-   above it: roles follow from the chain, counts of items from what stages add, slots from the rows
-   of a batch, workers and fields from both; only then can a kind check its desc against others'. */
+/* Compute everything that follows from the descs. Returns DLP_OK, or the code of the pipe's error,
+   which tells what does not fit. Each line needs those above it: roles follow from the chain,
+   counts of items from what stages add, slots from the rows of a batch, workers and fields from
+   both; only then can a kind check its desc against others'. */
 DLPI_COLD
 static int dlpi_resolve(dlp_pipe *p) {
     int rc;
@@ -27940,6 +27983,8 @@ static int dlpi_resolve(dlp_pipe *p) {
     return dlpi_resolve_batches(p);
 }
 
+/* Place the parts of a batch slot one after the other, and add the slots to the region. A slot has
+   its words for each stage, then the row records: indices, lengths, fates, tries. */
 DLPI_COLD
 static void dlpi_layout_slots(dlp_pipe *p) {
     uint64_t at = sizeof(dlpi_bslot), rows = p->batch_rows;
@@ -27971,7 +28016,8 @@ static void dlpi_layout_slots(dlp_pipe *p) {
                    p->n_slots, DLPI_LINE);
 }
 
-/* What the source has for each row that can be in a callback of fetch. */
+/* Return the bytes that the source keeps beside the rows that are in callbacks of the fetch stage:
+   row_bytes for each row that can be there at once. */
 DLPI_COLD
 static uint64_t dlpi_row_extras_bytes(const dlp_pipe *p) {
     const dlpi_stage *st = p->fetch;
@@ -27979,14 +28025,15 @@ static uint64_t dlpi_row_extras_bytes(const dlp_pipe *p) {
     return dlpi_times(n, p->source->row_bytes);
 }
 
-/* The sink's buffers: bytes of one, all of them. */
+/* Return the bytes of one buffer of the sink, which holds a whole batch. */
 DLPI_COLD
 static uint64_t dlpi_sink_each(const dlp_pipe *p) {
     uint64_t bytes = 0;
     for (uint32_t f = 0; f < p->batches.n; f++) bytes = dlpi_sum(bytes, p->batches.at[f].capacity);
     return bytes;
 }
-/* What it puts together out of several slots: how many, and bytes of one. */
+/* Return how many seam buffers the sink has, for results that are put together out of several
+   slots. *each: bytes of one seam buffer. Returns 0 if there are none. */
 DLPI_COLD
 static uint64_t dlpi_sink_seams(const dlp_pipe *p, uint64_t *each) {
     *each = 0;
@@ -27994,6 +28041,7 @@ static uint64_t dlpi_sink_seams(const dlp_pipe *p, uint64_t *each) {
     for (uint32_t f = 0; f < p->batches.n; f++) *each = dlpi_sum(*each, p->lender->seam(p, f));
     return *each > 0 ? p->n_out : 0;
 }
+/* Return the bytes of all buffers of the sink, seam buffers among them. */
 DLPI_COLD
 static uint64_t dlpi_sink_bytes(const dlp_pipe *p) {
     uint64_t each, n = dlpi_sink_seams(p, &each);
@@ -28007,7 +28055,9 @@ static uint64_t dlpi_worker_records(const dlp_pipe *p) {
     return dlpi_times((uint64_t)p->n_workers + 1, DLPI_WORKER_BYTES);
 }
 
-/* What this process keeps for a stage, or (st NULL) for the pipe itself. */
+/* List the blocks of memory that this process keeps for a stage, or (st NULL) for the pipe itself.
+   A block has its bytes, and where the pointer to it lies in the record. out: [DLPI_BLOCKS].
+   Returns how many blocks there are. */
 DLPI_COLD
 static int dlpi_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     const uint64_t slots = p->n_out, tensors = dlpi_times(slots, p->batches.n);
@@ -28034,8 +28084,8 @@ static uint64_t dlpi_blocks_bytes(const dlp_pipe *p, const dlpi_stage *st) {
     return bytes;
 }
 
-/* have: allocate the blocks of a stage's record, or of the pipe's (st NULL); false: no memory. Not
-   have: free them; returns true. */
+/* Allocate (have true) or free (have false) the blocks of a stage, or of the pipe if st is NULL.
+   Returns false if an allocation fails; the blocks allocated by then stay. */
 DLPI_COLD
 static bool dlpi_blocks_have(dlp_pipe *p, dlpi_stage *st, bool have) {
     dlpi_block k[DLPI_BLOCKS];
@@ -28043,6 +28093,7 @@ static bool dlpi_blocks_have(dlp_pipe *p, dlpi_stage *st, bool have) {
     return dlpi_blocks_keep(st != NULL ? st->self : (void *)p, k, (size_t)n, have);
 }
 
+/* Return the bytes of all memory that this process keeps outside the region. */
 DLPI_COLD
 static uint64_t dlpi_private_bytes(const dlp_pipe *p) {
     uint64_t bytes = dlpi_sum(sizeof *p + 4096, dlpi_blocks_bytes(p, NULL));
@@ -28079,7 +28130,7 @@ static void dlpi_layout_control(dlp_pipe *p) {
                   (uint64_t)p->n_workers + 1, DLPI_LINE);
 }
 
-/* The order's table, up to the end of a page. */
+/* Add the sampler's order table to the region. The table's area ends at the end of a page. */
 DLPI_COLD
 static void dlpi_layout_table(dlp_pipe *p) {
     uint64_t from = dlpi_round_up(p->region_bytes, DLPI_LINE);
@@ -28096,7 +28147,8 @@ static void dlpi_layout_trace(dlp_pipe *p) {
                    (uint64_t)p->n_workers + 1, 4096);
 }
 
-/* What describes the pipe: it has the table of links, which follows from what stages have. */
+/* Add the record that describes the pipe to the region. The table of links lies behind the record.
+   Its length depends on the areas of the stages, so they are added before. */
 DLPI_COLD
 static void dlpi_layout_pipe(dlp_pipe *p) {
     dlp_link links[DLP_MAX_LINKS];
@@ -28104,7 +28156,7 @@ static void dlpi_layout_pipe(dlp_pipe *p) {
     dlpi_area_add(p, DLPI_REC_PIPE, bytes, 1, DLPI_LINE);
 }
 
-/* Each concern puts its areas into the region, one after the other. */
+/* Place all areas in the region, one after the other, and set the bytes of the plan. */
 DLPI_COLD
 static void dlpi_layout(dlp_pipe *p) {
     p->region_bytes = sizeof(dlpi_region);
@@ -28125,6 +28177,7 @@ static void dlpi_layout(dlp_pipe *p) {
     p->plan_bytes = dlpi_sum(dlpi_sum(p->region_bytes, p->plan_private), dlpi_sink_bytes(p));
 }
 
+/* Append a line to the plan, and add its bytes to the total. A line of 0 bytes is left out. */
 DLPI_COLD
 static void dlpi_plan_add(dlp_plan *plan, const char *what, uint64_t count, uint64_t each) {
     dlp_plan_line *l = &plan->lines[plan->n_lines];
@@ -28147,8 +28200,8 @@ static void dlpi_plan_areas(const dlp_pipe *p, dlp_plan *plan, int of) {
     }
 }
 
-/* What kinds keep in this process that has a line of its own: of each worker, or once. Returns the
-   bytes. */
+/* Add to the plan the lines of memory that stages keep in this process: of each worker, or once for
+   the stage. Returns the bytes of these lines together. */
 DLPI_COLD
 static uint64_t dlpi_plan_kinds(const dlp_pipe *p, dlp_plan *plan) {
     uint64_t bytes = 0;
@@ -28175,7 +28228,8 @@ static void dlpi_plan_sink(const dlp_pipe *p, dlp_plan *plan) {
                   buffers, dlpi_sink_each(p));
 }
 
-/* What the order, random numbers and states of the pipe go by, in words. */
+/* Write in words what the order and the random numbers of the pipe follow from, and what a state
+   saves. */
 DLPI_COLD
 static void dlpi_plan_words(const dlp_pipe *p, dlp_plan *plan) {
     const dlp_sampler_desc *d = dlpi_sampler_of(p);
@@ -28192,6 +28246,7 @@ static void dlpi_plan_words(const dlp_pipe *p, dlp_plan *plan) {
     snprintf(plan->state, sizeof plan->state, "none (push \"%s\")", lanes->to);
 }
 
+/* Write the whole plan of a pipe that is laid out. */
 DLPI_COLD
 static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
     uint64_t each = p->areas[DLPI_REC_WORKERS].stride + DLPI_WORKER_BYTES;
@@ -28218,7 +28273,9 @@ static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
     dlpi_plan_stages(p, plan);
 }
 
-/* What follows from the descs, and its plan; of a pipe that is prepared, as it is. */
+/* Compute the plan of the pipe: resolve the descs and lay out the region. If the pipe is prepared,
+   its plan is written as it is. Returns DLP_OK, or the code of the pipe's error, and leaves *out
+   alone. */
 DLPI_COLD
 static int dlpi_plan(dlp_pipe *p, dlp_plan *out) {
     dlp_plan plan;
@@ -28236,7 +28293,8 @@ static int dlpi_plan(dlp_pipe *p, dlp_plan *out) {
 /* ---- memory limits: the desc's, a budget's, the cgroup's, what the system has left ----
    M1     budget.used_bytes   start adds before it looks; close takes it back   other pipes (M1) */
 
-/* Bytes of the cgroup's cache of files. */
+/* Return the bytes of files that the cgroup in `dir` has in its cache; 0 if they are not known. v1:
+   the cgroup is of version 1. */
 DLPI_COLD
 static uint64_t dlpi_cgroup_files(const char *dir, bool v1) {
     static const char *const given[2] = {"total_inactive_file", "total_active_file"};
@@ -28250,9 +28308,10 @@ static uint64_t dlpi_cgroup_files(const char *dir, bool v1) {
     return sum;
 }
 
-/* Of a memory limit; the cgroup's cache of files does not count, it gives way. Where there is no
-   limit nothing is asked of what is used: the kernel adds that up first, which takes longer than
-   the rest of a start. */
+/* Return the bytes that the memory limit of the cgroup in `dir` leaves; UINT64_MAX if no limit is
+   known. v1: the cgroup is of version 1. Its cache of files counts as free, for the kernel gives it
+   up. Without a limit the used bytes are not read: the kernel adds them up first, which takes
+   longer than the rest of a start. */
 DLPI_COLD
 static uint64_t dlpi_cgroup_memory(const char *dir, bool v1) {
     uint64_t max = dlpi_cgroup_number(dir, v1 ? "memory.limit_in_bytes" : "memory.max", NULL);
@@ -28265,6 +28324,8 @@ static uint64_t dlpi_cgroup_memory(const char *dir, bool v1) {
     return used > max ? 0 : max - used;
 }
 
+/* Refuse a plan that needs more than `limit` bytes. field: for the error; what: the limit, in words
+   of the message. The message names the largest line of the plan. Returns DLP_ERR_LIMIT. */
 DLPI_COLD
 static int dlpi_over(dlp_pipe *p, const dlp_plan *plan, uint64_t limit, const char *field,
                      const char *what) {
@@ -28277,15 +28338,16 @@ static int dlpi_over(dlp_pipe *p, const dlp_plan *plan, uint64_t limit, const ch
                        plan->total_bytes, what, limit, big->count, big->bytes_each, big->what);
 }
 
-/* What the system has available; UINT64_MAX: it doesn't say. */
+/* Return the bytes that the system has available; UINT64_MAX if it does not say. */
 DLPI_COLD
 static uint64_t dlpi_system_left(void) {
     uint64_t kib = dlpi_read_number("/proc/meminfo", "MemAvailable:");
     return kib > UINT64_MAX / 1024 ? UINT64_MAX : kib * 1024;
 }
 
-/* What may be taken without having been asked for, of what memory cgroup, system and budget leave:
-   a quarter stays, for the program's own and for the cache of files. */
+/* Return how many bytes the library may take for what the user has not asked for; UINT64_MAX if no
+   limit is known. This is three quarters of what memory cgroup and system leave, but not more than
+   the budget leaves. The last quarter is the program's, and the cache of files'. */
 DLPI_COLD
 __attribute__((unused)) static uint64_t dlpi_memory_spare(const dlp_pipe *p) {
     uint64_t left = dlpi_cgroups_least("memory", dlpi_cgroup_memory);
@@ -28299,7 +28361,8 @@ __attribute__((unused)) static uint64_t dlpi_memory_spare(const dlp_pipe *p) {
     return used < left ? used : left;
 }
 
-/* Hold the plan against every limit before anything is allocated. */
+/* Compare the plan with every memory limit, before anything is allocated. The budget, if the desc
+   has one, is charged with the plan's bytes here. Returns DLP_OK, or DLP_ERR_LIMIT. */
 DLPI_COLD
 static int dlpi_check_limits(dlp_pipe *p, const dlp_plan *plan) {
     uint64_t all = plan->total_bytes, left, used;
@@ -28327,8 +28390,8 @@ static int dlpi_check_limits(dlp_pipe *p, const dlp_plan *plan) {
 
 /* ---- the region: mapped, described for observers; and whether this process was forked ---- */
 
-/* Have all of the region's memory now: no process is to be killed in the middle of a batch because
-   there is none. */
+/* Reserve all of the region's memory now. Else a process could be killed in the middle of a batch
+   for want of memory. Returns DLP_OK, or DLP_ERR_MEMORY. */
 DLPI_COLD
 static int dlpi_region_reserve(dlp_pipe *p) {
     const uint64_t piece = 2u << 20; /* any signal interrupts it (before Linux 6.13), and undoes it:
@@ -28344,7 +28407,8 @@ static int dlpi_region_reserve(dlp_pipe *p) {
     return DLP_OK;
 }
 
-/* In a process that was forked later this page is zero: a pipe is its owner's alone. NULL: none. */
+/* Map a page whose first byte is 1 here, and 0 in any process that is forked later. So such a
+   process knows that the pipe is not its own. Returns NULL if there is no memory. */
 DLPI_COLD
 static uint8_t *dlpi_alive_page(void) {
     void *at = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -28356,6 +28420,7 @@ static uint8_t *dlpi_alive_page(void) {
 
 static inline bool dlpi_forked(const dlp_pipe *p) { return p->alive != NULL && *p->alive == 0; }
 
+/* Set the pipe's error: the system allows no file of the region's size. Returns DLP_ERR_LIMIT. */
 DLPI_COLD
 static int dlpi_region_too_large(dlp_pipe *p) {
     dlp_error e;
@@ -28367,7 +28432,9 @@ static int dlpi_region_too_large(dlp_pipe *p) {
     return dlpi_pipe_fail(p, &e);
 }
 
-/* A sealed memfd where there is one, so that others can look; else anonymous memory. */
+/* Map the region's memory. It is a sealed memfd if possible, so that other processes can map it,
+   and else anonymous memory. If other processes must map it (needs_file), only a memfd will do.
+   Returns DLP_OK, or the code of the pipe's error. */
 DLPI_COLD
 static int dlpi_region_map(dlp_pipe *p) {
     size_t bytes = (size_t)p->region_bytes;
@@ -28402,6 +28469,8 @@ static int dlpi_region_map(dlp_pipe *p) {
     return p->n_procs > 0 ? dlpi_region_reserve(p) : DLP_OK;
 }
 
+/* Return a hash of the sizes of structs in the region. All processes that map the region to work on
+   it must have the same hash. */
 DLPI_COLD
 static uint64_t dlpi_layout_hash(void) {
     uint64_t sizes = sizeof(dlpi_region) + (sizeof(dlpi_ctl) << 16) +
@@ -28409,7 +28478,8 @@ static uint64_t dlpi_layout_hash(void) {
     return dlp_hash(DLPI_MAGIC, sizes, sizeof(dlpi_bslot), DLPI_LINE + DLPI_REDZONE);
 }
 
-/* Where observers find what they read. Sizes are not in it: structs may grow at their ends. */
+/* Return a hash of the places where observers find what they read. Sizes of structs are not in the
+   hash, for structs may grow at their ends. */
 DLPI_COLD
 static uint64_t dlpi_view_hash(void) {
 #define DLPI_CTL(member) offsetof(dlpi_ctl, member)
@@ -28434,6 +28504,7 @@ static uint64_t dlpi_view_hash(void) {
     return h;
 }
 
+/* Write two random numbers to token[2]. */
 DLPI_COLD
 static void dlpi_token(uint64_t *token) {
     struct timespec t;
@@ -28443,6 +28514,8 @@ static void dlpi_token(uint64_t *token) {
     token[1] = dlp_hash(token[0], dlpi_now_ns(), (uint64_t)(uintptr_t)token, 2);
 }
 
+/* Write the record that describes the pipe to observers, and the table of links behind the
+   record. */
 DLPI_COLD
 static void dlpi_pipe_describe(const dlp_pipe *p, dlpi_pipe_rec *r) {
     struct timespec t;
@@ -28484,7 +28557,7 @@ static void dlpi_fields_describe(const dlp_pipe *p, dlpi_field_rec *r) {
     }
 }
 
-/* Returns the id of the area of the region that a record describes; 0 if observers do not know the
+/* Return the id of the area of the region that a record describes; 0 if observers do not know the
    area. */
 static inline int dlpi_record_id(const dlpi_record *r) {
     if (r->stage == -1) return r->number < DLPI_REC_COUNT ? (int)r->number : 0;
@@ -28492,7 +28565,8 @@ static inline int dlpi_record_id(const dlpi_record *r) {
     return DLPI_OWN(r->stage, (int)r->number);
 }
 
-/* Fill header and records; the magic comes last, so that a half-made region is none. */
+/* Write the region's header and its table of records. The magic is written last, so that an
+   observer takes no half-made region for a complete one. */
 DLPI_COLD
 static void dlpi_region_init(dlp_pipe *p) {
     dlpi_region *r = (dlpi_region *)(void *)p->region;
@@ -28517,6 +28591,8 @@ static void dlpi_region_init(dlp_pipe *p) {
     DLPI_STORE_REL(&r->magic, DLPI_MAGIC); /* I1 -> I1 of an observer, which checks it first */
 }
 
+/* Allocate the memory that this process keeps for the pipe and its stages. Returns DLP_OK, or
+   DLP_ERR_MEMORY. */
 DLPI_COLD
 static int dlpi_private_alloc(dlp_pipe *p) {
     bool ok = dlpi_blocks_have(p, NULL, true);
@@ -28528,6 +28604,8 @@ static int dlpi_private_alloc(dlp_pipe *p) {
     return dlpi_system_fail(p, DLP_ERR_MEMORY, "malloc of the pipe's own records");
 }
 
+/* Set up the record of a worker of stage st. id: its number in the stage; global: its number in the
+   pipe. */
 DLPI_COLD
 static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     dlpi_worker *w = &p->workers[global];
@@ -28562,7 +28640,8 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     if (st->ops->worker != NULL) st->ops->worker(w);
 }
 
-/* What observers see of counters, before the first value. */
+/* Write the names, units and maxima of the user's counters into the region. Observers read them
+   before the first value comes. */
 DLPI_COLD
 static void dlpi_counters_shown(dlp_pipe *p) {
     p->counter_now = dlpi_area_if(p, DLPI_REC_COUNTERS);
@@ -28574,6 +28653,7 @@ static void dlpi_counters_shown(dlp_pipe *p) {
     }
 }
 
+/* Set the pipe's pointers into the region, which has just been mapped. */
 DLPI_COLD
 static void dlpi_live_point(dlp_pipe *p) {
     p->ctl = dlpi_area_at(p, DLPI_REC_CTL, 0);
@@ -28585,6 +28665,7 @@ static void dlpi_live_point(dlp_pipe *p) {
     memset(p->ones, 1, p->batch_rows);
 }
 
+/* Set up the records of all workers, and the record of the consumer behind them. */
 DLPI_COLD
 static void dlpi_live_workers(dlp_pipe *p) {
     for (int i = 0; i < p->n_staffed; i++) {
@@ -28595,7 +28676,8 @@ static void dlpi_live_workers(dlp_pipe *p) {
     dlpi_worker_init(p, p->sampler, 0, p->n_workers);
 }
 
-/* Who sleeps where, and the shortest deadline of all stages. */
+/* Set up the words on which threads sleep, and how many workers of each stage may claim at first.
+   Set the pipe's deadline to the shortest one of its stages. */
 DLPI_COLD
 static void dlpi_live_waiters(dlp_pipe *p) {
     const uint32_t shared = p->others != 0;
@@ -28610,7 +28692,8 @@ static void dlpi_live_waiters(dlp_pipe *p) {
     }
 }
 
-/* A stage's words of a slot: of a batch long gone. */
+/* Set the words that a stage has in slot s to those of a batch long gone, so that nothing in the
+   slot can be claimed. stage: place in p->work. */
 DLPI_COLD
 static void dlpi_live_words(dlp_pipe *p, uint32_t s, int stage) {
     uint64_t *words = dlpi_stage_words_at(p, s, p->work[stage])->words;
@@ -28619,6 +28702,7 @@ static void dlpi_live_words(dlp_pipe *p, uint32_t s, int stage) {
     for (uint64_t k = 0; k < n; k++) words[p->words_max + k] = dlpi_gen_word(DLPI_GEN_MASK, 1);
 }
 
+/* Set up all slots, as if each had a batch long gone, and what the consumer sees of them. */
 DLPI_COLD
 static void dlpi_live_slots(dlp_pipe *p) {
     for (uint32_t s = 0; s < p->n_slots; s++) {
@@ -28632,8 +28716,8 @@ static void dlpi_live_slots(dlp_pipe *p) {
     p->lender->live(p);
 }
 
-/* Of the sampler's arrays and numbers; and which numbers are whose items, where they are those of
-   several datasets. */
+/* Return a hash of the sampler's arrays and numbers, for states. If items come from several
+   datasets, the item numbers at which the datasets begin are in the hash, too. */
 DLPI_COLD
 static uint64_t dlpi_params_hash(const dlp_pipe *p) {
     uint64_t h = dlpi_order_params_hash(dlpi_sampler_of(p), p->fetch->dataset->n_items);
@@ -28642,7 +28726,8 @@ static uint64_t dlpi_params_hash(const dlp_pipe *p) {
     return h;
 }
 
-/* What a stage is asked for in vain, since it is inline, or has nothing to do. */
+/* Warn if the stage's desc sets a field that has no effect, since the stage is inline or has
+   nothing to do. */
 DLPI_COLD
 static void dlpi_live_idle(dlp_pipe *p, const dlpi_stage *st) {
     const char *field = st->w.deadline_ms               ? "deadline_ms"
@@ -28654,7 +28739,7 @@ static void dlpi_live_idle(dlp_pipe *p, const dlpi_stage *st) {
         dlpi_warn(p, "%s: %s has no effect without workers; set num_workers", st->name, field);
 }
 
-/* Begin after desc.resume. */
+/* Go to the place that desc.resume has saved. Returns DLP_OK, or the code of the pipe's error. */
 DLPI_COLD
 static int dlpi_state_take(dlp_pipe *p) {
     dlpi_state s;
@@ -28666,6 +28751,8 @@ static int dlpi_state_take(dlp_pipe *p) {
     return dlpi_schedule_goto(p, &s) == DLP_OK ? DLP_OK : dlpi_pipe_fail(p, &p->ctl->error);
 }
 
+/* Set up all that lies in the region, and the records of workers. Returns DLP_OK, or the code of
+   the pipe's error. */
 DLPI_COLD
 static int dlpi_live_init(dlp_pipe *p) {
     int rc;
@@ -28696,7 +28783,8 @@ static int dlpi_live_init(dlp_pipe *p) {
     return DLP_OK;
 }
 
-/* All that processes share with this one, and the processes. */
+/* Plan the pipe, compare the plan with the limits, allocate the memory, and map and fill the
+   region. Then start the worker processes. Returns DLP_OK, or the code of the pipe's error. */
 DLPI_COLD
 static int dlpi_prepare(dlp_pipe *p) {
     dlp_plan plan;
@@ -28713,6 +28801,8 @@ static int dlpi_prepare(dlp_pipe *p) {
     return p->beside->begin(p);
 }
 
+/* Start the pipe: prepare it if that is not done, begin its stages, start its threads, and schedule
+   the first batches. Returns DLP_OK, or the code of the pipe's error. */
 DLPI_COLD
 static int dlpi_start(dlp_pipe *p) {
     int rc = p->prepared ? p->err.code : dlpi_prepare(p);
@@ -28729,6 +28819,8 @@ static int dlpi_start(dlp_pipe *p) {
 
 /* ---- close ---- */
 
+/* Tell all threads and processes of the pipe to stop, and wake the sleeping ones. Any thread and a
+   signal handler may call this. */
 DLPI_COLD
 static void dlpi_stop_now(dlp_pipe *p) {
     DLPI_STORE_SEQ(&p->ctl->stop, 1u); /* S1 -> S1 */
@@ -28736,8 +28828,9 @@ static void dlpi_stop_now(dlp_pipe *p) {
     p->beside->nudge(p);
 }
 
-/* Of all stages; one more than there are may have been refused while it was added. What one has may
-   depend on what another keeps, so all are there until the last block is free. */
+/* Free the records of all stages, and of a stage that was refused when it was added. The blocks of
+   one stage may depend on the record of another. So every block is freed before the first
+   record. */
 DLPI_COLD
 static void dlpi_selves_free(dlp_pipe *p) {
     for (int i = 0; i < DLP_MAX_STAGES; i++)
@@ -28749,6 +28842,7 @@ static void dlpi_selves_free(dlp_pipe *p) {
     }
 }
 
+/* Free the pipe and all memory that it has. Nobody uses the pipe any more. */
 DLPI_COLD
 static void dlpi_free_all(dlp_pipe *p) {
     for (int i = 0; p->workers && i < p->n_stages; i++)
@@ -28765,12 +28859,15 @@ static void dlpi_free_all(dlp_pipe *p) {
     free(p);
 }
 
-/* The consumer is done with the pipe. */
+/* Free the pipe, with which the consumer is done. If other users of its memory are left (outs), the
+   last of them frees it. */
 DLPI_COLD
 static void dlpi_free(dlp_pipe *p) {
     if (p->sharing->leave(p)) dlpi_free_all(p);
 }
 
+/* Stop the pipe, and wait close_timeout_ms for its threads and processes to end. Returns DLP_OK, or
+   DLP_ERR_BUSY if a callback has not returned. Then the caller may try again. */
 DLPI_COLD
 static int dlpi_shut(dlp_pipe *p) {
     uint64_t ns =
@@ -28788,6 +28885,8 @@ static int dlpi_shut(dlp_pipe *p) {
     return DLP_OK;
 }
 
+/* Stop the pipe, and free it if the consumer holds no batch; else the release of the last batch
+   frees it. Returns DLP_OK, or DLP_ERR_BUSY if a callback has not returned. */
 DLPI_COLD
 static int dlpi_close(dlp_pipe *p) {
     int rc = dlpi_shut(p);
@@ -28795,7 +28894,8 @@ static int dlpi_close(dlp_pipe *p) {
     return rc;
 }
 
-/* The consumer is done with the batch in slot s, or with view s. */
+/* Take back batch (or view) s, with which the consumer is done. The scheduler gets the slot. If the
+   pipe is shut and this was the last held batch, free the pipe. */
 DLPI_COLD
 static void dlpi_give_back(dlp_pipe *p, uint32_t s) {
     p->lent[s] = 0;
