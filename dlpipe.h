@@ -10935,8 +10935,8 @@ static void dlpi_redzones_paint(dlp_pipe *p) {
         }
 }
 
-/* Check the cell of the batch in slot s, after a collate or a batch map has returned rc; or with
-   `items`, the cell of items that a collate has read. Returns rc, or DLPI_OVERRUN. */
+/* Check the cell of the batch in slot s, after a collate or a batch map has returned rc. With
+   `items`, check the cell of items that a collate has read. Returns rc, or DLPI_OVERRUN. */
 static inline int dlpi_redzone_slot(dlpi_worker *w, uint32_t s, bool items, int rc) {
     dlpi_redzone c;
     if (!DLPI_DEBUG || rc == DLPI_OVERRUN) return rc;
@@ -14101,6 +14101,8 @@ static int dlpi_tune_ask(dlp_pipe *p, dlpi_stage *st, int n) {
 
 #define DLPI_STATE_MAGIC UINT64_C(0x3131657461747364) /* "dstate11" */
 
+/* Return the hash of all that follows `check` in a state. `check` is this hash, by which a damaged
+   state is found. */
 static uint64_t dlpi_state_hash(const dlpi_state *s) {
     uint64_t h = DLPI_STATE_MAGIC;
     const uint8_t *bytes = (const uint8_t *)s;
@@ -14112,12 +14114,14 @@ static uint64_t dlpi_state_hash(const dlpi_state *s) {
     return h;
 }
 
+/* Complete a state with its hash, and copy it to *out, the user's. */
 static void dlpi_state_give(dlpi_state *s, dlp_state *out) {
     s->check = dlpi_state_hash(s);
     memset(out, 0, sizeof *out);
     memcpy(out->bytes, s, sizeof *s);
 }
 
+/* Begin a state: write what the pipe's order follows from, and clear the rest. */
 static void dlpi_state_config(const dlp_pipe *p, dlpi_state *s) {
     memset(s, 0, sizeof *s);
     s->magic = DLPI_STATE_MAGIC;
@@ -14131,8 +14135,9 @@ static void dlpi_state_config(const dlp_pipe *p, dlpi_state *s) {
     if (p->lender->config) p->lender->config(p, s);
 }
 
-/* A source that has none has words in its place, which config wrote. At an epoch's beginning there
-   is none. */
+/* Copy the source's own part into a state. from: NULL if the source has no such part; then the
+   words stay that dlpi_state_config has put in its place. At the beginning of an epoch the part is
+   empty. */
 static void dlpi_state_source(dlpi_state *to, const dlpi_source_state *from) {
     if (from == NULL) return;
     to->sampler_bytes = to->batch > 0 ? from->bytes : 0;
@@ -14140,7 +14145,8 @@ static void dlpi_state_source(dlpi_state *to, const dlpi_source_state *from) {
     if (to->batch > 0) memcpy(to->sampler, from->at, sizeof to->sampler);
 }
 
-/* The state after the batch in slot s, when all before it is consumed too. last: of its epoch. */
+/* Write to *to the state after the batch in slot s, as if all batches before it were consumed, too.
+   last: the batch is the last one of its epoch. */
 static void dlpi_state_after(const dlp_pipe *p, uint32_t s, bool last, dlpi_state *to) {
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
     to->epoch = last ? slot->epoch + 1 : slot->epoch;
@@ -14149,8 +14155,8 @@ static void dlpi_state_after(const dlp_pipe *p, uint32_t s, bool last, dlpi_stat
     dlpi_state_source(to, p->source->state(p, s, 1));
 }
 
-/* Keep in mind what was delivered, for states asked for later. Unordered, the one that ends its
-   epoch need not be the highest. */
+/* Note that the consumer has got batch b, from slot s, for a state that is asked for later. In an
+   unordered pipe the batch that ends the epoch need not have the highest number. */
 static void dlpi_state_note(dlp_pipe *p, uint64_t b, uint32_t s, uint32_t flags) {
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
     dlpi_gaps_note(p, slot->in_epoch, (flags & DLP_BATCH_LAST) != 0);
@@ -14168,7 +14174,8 @@ static void dlpi_state_note(dlp_pipe *p, uint64_t b, uint32_t s, uint32_t flags)
     }
 }
 
-/* The same of what a lender has handed out; after: the global position after it. */
+/* Note that the consumer has got batch b of a lender, for a state that is asked for later. after:
+   the global position where the batch ends. */
 static void dlpi_state_handed(dlp_pipe *p, const dlp_batch *b, uint64_t after) {
     bool last = (b->flags & DLP_BATCH_LAST) != 0;
     p->after.epoch = last ? b->epoch + 1 : b->epoch;
@@ -14176,6 +14183,7 @@ static void dlpi_state_handed(dlp_pipe *p, const dlp_batch *b, uint64_t after) {
     p->after.position = last ? 0 : after;
 }
 
+/* Write to *to the state after all that the consumer has got so far. */
 static void dlpi_state_now(const dlp_pipe *p, dlpi_state *to) {
     uint32_t s;
     to->epoch = p->after.epoch;
@@ -14185,15 +14193,16 @@ static void dlpi_state_now(const dlp_pipe *p, dlpi_state *to) {
     dlpi_state_source(to, p->source->state(p, s, s == DLPI_NO_SLOT));
 }
 
+/* Return how many batches of the consumer an epoch has; UINT64_MAX if nobody knows. */
 static uint64_t dlpi_epoch_batches(const dlp_pipe *p) { return p->lender->batches(p); }
 
-/* At most, where nobody knows. */
+/* Return how many batches an epoch has, or if nobody knows, how many it has at most. */
 static uint64_t dlpi_epoch_most(const dlp_pipe *p) {
     return p->batches_per_epoch != UINT64_MAX ? dlpi_epoch_batches(p)
                                               : p->samples / p->global_batch;
 }
 
-/* The consumer's books stand after a checked state. */
+/* Set what the consumer knows of its place (epoch, batch, position, gaps) to a checked state. */
 static void dlpi_state_books(dlp_pipe *p, const dlpi_state *s) {
     p->epoch_now = p->after.epoch = s->epoch;
     p->after.batch = s->batch;
@@ -14205,13 +14214,16 @@ static void dlpi_state_books(dlp_pipe *p, const dlpi_state *s) {
     memcpy(p->after.source.at, s->sampler, sizeof p->after.source.at);
 }
 
+/* Return the state at which the source goes on after a seek to *s. If a stage lends, its batches
+   are not the source's. Then the lender finds the source's batch in which its own batch begins. */
 static dlpi_state dlpi_state_place(dlp_pipe *p, const dlpi_state *s) {
     dlpi_state to = *s;
     if (p->lender->seek) p->lender->seek(p, &to);
     return to;
 }
 
-/* Check the part of a state that its source saved by number: the words of the source. */
+/* Check the part of a state that follows from its batch's number, for sources without a state of
+   their own. Returns the name of a field that is wrong, or NULL. */
 static const char *dlpi_state_of_number(const dlp_pipe *p, const dlpi_state *s) {
     const uint64_t most = dlpi_epoch_most(p), words = p->source->n_words;
     if (s->sampler_bytes != 8 * words) return "sampler_bytes";
@@ -14302,24 +14314,27 @@ static void *dlpi_thread_scheduler(void *arg) {
 /* ---------------------------------------------------------------------------------------------
    >>impl-pace       THE CONSUMER'S PACE, AND ITS CLOCK */
 
-/* A call that need not be timed: it is counted, and the next reading of the clock is its, too. */
+/* True if this call of the consumer need not read the clock. The call is counted. The next reading
+   of the clock stands for this call, too. */
 static inline bool dlpi_pace_skips(dlp_pipe *p) {
     if (p->pace.calls_untimed + 1 >= p->pace.call_clock_every) return false;
     p->pace.calls_untimed++;
     return true;
 }
 
-/* A call that has to wait, and may be one that is not timed: if the consumer does all the work, the
-   call works instead, without a clock. */
+/* True if a call that has to wait need not read the clock (pace.clock_off). This is so only if the
+   consumer does all the work: the call works instead of waiting. may: false if the call must be
+   timed. */
 static inline bool dlpi_pace_skips_wait(dlp_pipe *p, bool may) {
     const bool skips = may && p->all_inline && dlpi_pace_skips(p);
     p->pace.clock_off = skips;
     return skips;
 }
 
-/* The consumer's clock: one reading a call, fewer when calls are close together. Where everything
-   is inline, the calls not timed take the time of the call that is timed after them. A call
-   that takes long to make its batch is always timed. */
+/* Book the time since the last return as a step of the consumer. now: the clock. Set how often
+   calls read the clock from here on: once a call, or more rarely if calls are close together. If
+   everything is inline, the calls not timed take the time of the call that is timed after them. A
+   call that takes long to make its batch is always timed. */
 static void dlpi_consumer_step(dlp_pipe *p, uint64_t now) {
     dlpi_worker *w = p->consumer;
     uint64_t from = p->pace.last_return_ns, each, waited;
@@ -14347,14 +14362,15 @@ static void dlpi_consumer_step(dlp_pipe *p, uint64_t now) {
     if (!p->all_inline) dlpi_awake_call(p);
 }
 
-/* A call that need not wait. */
+/* Book a call of next that found a batch ready, if the call is timed, and let the tuner look. */
 static void dlpi_pace_call(dlp_pipe *p) {
     if (dlpi_pace_skips(p)) return;
     dlpi_consumer_step(p, dlpi_now_ns());
     dlpi_tune(p, p->pace.last_return_ns);
 }
 
-/* The wait since from was for an epoch that had to begin. Returns when that was done. */
+/* Book a wait since `from` in which set_epoch was called: the wait before that call, and the call.
+   Returns from when on the rest of the wait is still to be booked. */
 static uint64_t dlpi_consumer_began(dlp_pipe *p, uint64_t from) {
     dlpi_worker *w = p->consumer;
     uint64_t set = p->pace.set_ns, began = p->pace.began_ns;
@@ -14368,7 +14384,8 @@ static uint64_t dlpi_consumer_began(dlp_pipe *p, uint64_t from) {
     return began;
 }
 
-/* The wait since from is over. came: with a batch. */
+/* Book the wait of the consumer since `from`, which is over. came: true if it ended with a batch.
+   Inline workers rest from now on. */
 static void dlpi_consumer_waited(dlp_pipe *p, uint64_t from, bool came) {
     bool for_source = p->pace.source_waited;
     uint64_t to;
@@ -14811,7 +14828,7 @@ static const dlpi_lender_ops dlpi_whole = {
     .seam = dlpi_whole_seam,
 };
 
-/* What a new pipe has until a stage lends. */
+/* Give a new pipe the table of whole batches, until a stage lends. */
 static void dlpi_whole_take(dlp_pipe *p) { p->lender = &dlpi_whole; }
 
 /* ---------------------------------------------------------------------------------------------
@@ -27991,9 +28008,9 @@ static int dlpi_resolve_scopes(dlp_pipe *p) {
 }
 
 /* Compute everything that follows from the descs. Returns DLP_OK, or the code of the pipe's error,
-   which tells what does not fit. Each line needs those above it: roles follow from the chain,
+   which tells what does not fit. Each line needs those above it. Roles follow from the chain,
    counts of items from what stages add, slots from the rows of a batch, workers and fields from
-   both; only then can a kind check its desc against others'. */
+   both. Only then can a kind check its desc against others'. */
 DLPI_COLD
 static int dlpi_resolve(dlp_pipe *p) {
     int rc;

@@ -72,9 +72,9 @@ static int dlpi_resolve_scopes(dlp_pipe *p) {
 }
 
 /* Compute everything that follows from the descs. Returns DLP_OK, or the code of the pipe's error,
-   which tells what does not fit. Each line needs those above it: roles follow from the chain,
+   which tells what does not fit. Each line needs those above it. Roles follow from the chain,
    counts of items from what stages add, slots from the rows of a batch, workers and fields from
-   both; only then can a kind check its desc against others'. */
+   both. Only then can a kind check its desc against others'. */
 static int dlpi_resolve(dlp_pipe *p) {
     int rc;
     if ((rc = dlpi_check_graph(p)) != DLP_OK) return rc;

@@ -131,8 +131,8 @@ static void dlpi_redzones_paint(dlp_pipe *p) {
         }
 }
 
-/* Check the cell of the batch in slot s, after a collate or a batch map has returned rc; or with
-   `items`, the cell of items that a collate has read. Returns rc, or DLPI_OVERRUN. */
+/* Check the cell of the batch in slot s, after a collate or a batch map has returned rc. With
+   `items`, check the cell of items that a collate has read. Returns rc, or DLPI_OVERRUN. */
 static inline int dlpi_redzone_slot(dlpi_worker *w, uint32_t s, bool items, int rc) {
     dlpi_redzone c;
     if (!DLPI_DEBUG || rc == DLPI_OVERRUN) return rc;

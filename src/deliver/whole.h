@@ -39,5 +39,5 @@ static const dlpi_lender_ops dlpi_whole = {
     .seam = dlpi_whole_seam,
 };
 
-/* What a new pipe has until a stage lends. */
+/* Give a new pipe the table of whole batches, until a stage lends. */
 static void dlpi_whole_take(dlp_pipe *p) { p->lender = &dlpi_whole; }
