@@ -16214,8 +16214,9 @@ static bool dlpi_seen_left(const dlpi_seen *s, uint64_t b, uint32_t slot, int32_
 
 /* ---- what a desc may say ---- */
 
-/* Refuse what the caller asked for: the pipe's error, unless it has one. Returns the code of that
-   which it has then. */
+/* Refuse what the caller asked for: make this the pipe's error, if the pipe has none yet. stage,
+   field: whose desc is wrong, and where; "" for none. Returns the code of the error that the pipe
+   has then. */
 DLPI_COLD
 __attribute__((format(printf, 5, 6))) static int dlpi_refuse(dlp_pipe *p, int code,
                                                              const char *stage, const char *field,
@@ -16227,6 +16228,8 @@ __attribute__((format(printf, 5, 6))) static int dlpi_refuse(dlp_pipe *p, int co
     return dlpi_pipe_fail(p, &e);
 }
 
+/* Make it the pipe's error that malloc failed. what: the memory's purpose, for the message. Returns
+   the code of the pipe's error. */
 DLPI_COLD
 static int dlpi_no_memory(dlp_pipe *p, const char *field, const char *what) {
     dlp_error e;
@@ -16235,6 +16238,8 @@ static int dlpi_no_memory(dlp_pipe *p, const char *field, const char *what) {
     return dlpi_pipe_fail(p, &e);
 }
 
+/* Refuse a number of a desc. got: the number; words: what it must be. Returns the code of the
+   pipe's error. */
 DLPI_COLD
 static int dlpi_bad(dlp_pipe *p, const char *stage, const char *field, const char *words,
                     int64_t got) {
@@ -16242,19 +16247,22 @@ static int dlpi_bad(dlp_pipe *p, const char *stage, const char *field, const cha
                        words);
 }
 
-/* A pointer that is required. */
+/* Refuse a pointer of a desc that is NULL and must not be. give: what it must point to. Returns the
+   code of the pipe's error. */
 DLPI_COLD
 static int dlpi_missing(dlp_pipe *p, const char *stage, const char *field, const char *give) {
     return dlpi_refuse(p, DLP_ERR_ARG, stage, field, "%s is NULL: give %s", field, give);
 }
 
-/* A pointer that must be NULL. */
+/* Refuse a pointer of a desc that must be NULL. where: under which condition it must. Returns the
+   code of the pipe's error. */
 DLPI_COLD
 static int dlpi_not_null(dlp_pipe *p, const char *stage, const char *field, const char *where) {
     return dlpi_refuse(p, DLP_ERR_ARG, stage, field, "%s is given, must be NULL %s", field, where);
 }
 
-/* An array and its count: both are given, or neither is. */
+/* Check that an array (at) and its count (n) are both given, or neither is. array, count: their
+   names. Returns DLP_OK, or the code of the pipe's error. */
 DLPI_COLD
 static int dlpi_check_pair(dlp_pipe *p, const char *stage, const char *array, const void *at,
                            const char *count, int64_t n) {
@@ -16265,13 +16273,16 @@ static int dlpi_check_pair(dlp_pipe *p, const char *stage, const char *array, co
                        at ? count : array, at ? array : count, n);
 }
 
+/* Refuse the chain of stages. stage: the one that is wrong, or ""; what: the message. Returns the
+   code of the pipe's error. */
 DLPI_COLD
 static int dlpi_bad_graph(dlp_pipe *p, const char *stage, const char *what) {
     return dlpi_refuse(p, DLP_ERR_GRAPH, stage, "", "%s", what);
 }
 
-/* Refuse field i, called name. err.field is "fields[].what". The message tells which field it is,
-   and which dimension. */
+/* Refuse field i of a desc's fields, which is called `name` (or NULL). err.field is
+   "fields[].what". The message names the field; `format` says what is wrong with it. Returns the
+   code of the pipe's error. */
 DLPI_COLD
 __attribute__((format(printf, 6, 7))) static int dlpi_bad_field(dlp_pipe *p, const char *stage,
                                                                 uint32_t i, const char *name,
@@ -16302,6 +16313,7 @@ enum { DLPI_I32 = 0, DLPI_U32, DLPI_I64 };
 #define DLPI_AT(desc, member) #member, DLPI_IN(desc, member)
 #define DLPI_ROWS(table) table, sizeof table / sizeof *table
 
+/* Return the number of a desc that a row of a table of bounds is about. */
 DLPI_COLD
 static int64_t dlpi_bound_got(const dlpi_bound *b, const void *desc) {
     const uint8_t *at = (const uint8_t *)desc + b->offset;
@@ -16314,7 +16326,7 @@ static int64_t dlpi_bound_got(const dlpi_bound *b, const void *desc) {
     return wide;
 }
 
-/* The first of n rows that does not hold, or NULL. */
+/* Return the first of n rows whose number is out of its bounds in this desc, or NULL. */
 DLPI_COLD
 static const dlpi_bound *dlpi_out_of_bounds(const void *desc, const dlpi_bound *b, size_t n) {
     for (; n > 0; n--, b++) {
@@ -16324,6 +16336,8 @@ static const dlpi_bound *dlpi_out_of_bounds(const void *desc, const dlpi_bound *
     return NULL;
 }
 
+/* Check the numbers of a desc by a table of n bounds, and refuse the first that is out of its
+   bounds. Returns DLP_OK, or the code of the pipe's error. */
 DLPI_COLD
 static int dlpi_check_bounds(dlp_pipe *p, const char *stage, const void *desc,
                              const dlpi_bound *bounds, size_t n) {
@@ -16331,7 +16345,8 @@ static int dlpi_check_bounds(dlp_pipe *p, const char *stage, const void *desc,
     return b ? dlpi_bad(p, stage, b->field, b->words, dlpi_bound_got(b, desc)) : DLP_OK;
 }
 
-/* Check the numbers of field i. */
+/* Check the numbers of field i of a desc's fields by a table of n bounds. Returns DLP_OK, or the
+   code of the pipe's error. */
 DLPI_COLD
 static int dlpi_check_field(dlp_pipe *p, const char *stage, uint32_t i, const dlp_field *f,
                             const dlpi_bound *bounds, size_t n) {
@@ -16341,7 +16356,8 @@ static int dlpi_check_field(dlp_pipe *p, const char *stage, uint32_t i, const dl
                           dlpi_bound_got(b, f), b->words);
 }
 
-/* A number whose bounds follow from others. */
+/* Check a number (got) whose bounds follow from other numbers. words: what it must be, for the
+   message. Returns DLP_OK, or the code of the pipe's error. */
 DLPI_COLD
 static int dlpi_within(dlp_pipe *p, const char *stage, const char *field, int64_t got, int64_t low,
                        int64_t high, const char *words) {
@@ -16357,6 +16373,10 @@ static void dlpi_workers_begin(dlpi_stage *st) {
     if (st->w.num_workers == DLP_NONE) st->w.num_workers = 0;
 }
 
+/* Begin a stage: take the next place in the chain, and set its table, its name and its workers.
+   name: its name if neither the table's row nor w has one. w: the desc's workers, or NULL. Returns
+   the stage, which dlpi_added completes. Returns NULL if the pipe has an error, new or from
+   before. */
 DLPI_COLD
 static dlpi_stage *dlpi_add(dlp_pipe *p, const dlpi_stage_ops *ops, const char *name,
                             const dlp_workers_desc *w) {
@@ -16385,6 +16405,8 @@ static dlpi_stage *dlpi_add(dlp_pipe *p, const dlpi_stage_ops *ops, const char *
 
 /* ---- workers, of each stage that has them ---- */
 
+/* Check the CPU numbers that a stage's workers may run on. Returns DLP_OK, or the code of the
+   pipe's error. */
 DLPI_COLD
 static int dlpi_check_affinity(dlp_pipe *p, const dlpi_stage *st) {
     const dlp_workers_desc *w = &st->w;
@@ -16394,6 +16416,8 @@ static int dlpi_check_affinity(dlp_pipe *p, const dlpi_stage *st) {
     return rc;
 }
 
+/* Check the numbers of the desc of a stage's workers. Returns DLP_OK, or the code of the pipe's
+   error. */
 DLPI_COLD
 static int dlpi_check_workers(dlp_pipe *p, const dlpi_stage *st) {
     static const dlpi_bound bounds[] = {
@@ -16426,7 +16450,8 @@ static int dlpi_check_batch_workers(dlp_pipe *p, const dlpi_stage *st) {
     return rc != DLP_OK ? rc : dlpi_check_workers(p, st);
 }
 
-/* Check workers_min, workers_max and the number to begin with. Returns the code of the pipe. */
+/* Check workers_min and workers_max of a stage, by which the tuner goes, and set the default of
+   workers_min. Returns DLP_OK, or the code of the pipe's error. */
 DLPI_COLD
 static int dlpi_tune_check(dlp_pipe *p, dlpi_stage *st) {
     dlp_workers_desc *w = &st->w;
@@ -16444,8 +16469,9 @@ static int dlpi_tune_check(dlp_pipe *p, dlpi_stage *st) {
 
 /* ---- the stage is added ---- */
 
-/* The stage is complete: keep it, if rc, what its checks say, is DLP_OK. Its borrowed arrays are
-   copied here. */
+/* Complete a stage that dlpi_add has begun, and copy its array of CPU numbers. rc: what the checks
+   of the stage have returned; if it is an error, the stage is not added. Returns the stage's
+   number, or an error's code. */
 DLPI_COLD
 static dlp_stage dlpi_added(dlp_pipe *p, dlpi_stage *st, int rc) {
     if (rc != DLP_OK) return rc;
@@ -16462,13 +16488,14 @@ static dlp_stage dlpi_added(dlp_pipe *p, dlpi_stage *st, int rc) {
 
 /* ---- a dataset of an open end: what may stand beside it ---- */
 
-/* Return the reader of a stream, which reads on where it stopped. NULL: the dataset is no stream,
-   or has no reader. */
+/* Return the reader of a stream, which reads on where it stopped. Returns NULL if the dataset (or
+   NULL) is no stream, or has no reader. */
 static inline const dlpi_reader *dlpi_reader_of(const dlp_dataset *d) {
     return d != NULL && d->open_end ? d->reader : NULL;
 }
 
-/* Take from the dataset of a fetch stage whether its end is open. Such a dataset has no length. */
+/* Note whether the end of the fetch stage's dataset is open. If it is, the dataset must have no
+   count, and is taken to be as long as can be. Returns DLP_OK, or the code of the pipe's error. */
 DLPI_COLD
 static int dlpi_open_end_take(dlp_pipe *p, dlpi_stage *st) {
     p->open_end = st->dataset->open_end;
@@ -16481,7 +16508,8 @@ static int dlpi_open_end_take(dlp_pipe *p, dlpi_stage *st) {
     return DLP_OK;
 }
 
-/* Refuse stage st, which needs the number of items, beside a dataset whose end is open. */
+/* Refuse stage st, which needs the number of items, beside a dataset whose end is open. Returns the
+   code of the pipe's error. */
 DLPI_COLD
 static int dlpi_open_end_bad(dlp_pipe *p, const dlpi_stage *st) {
     const bool read = dlpi_reader_of(p->fetch->dataset) != NULL;
@@ -16494,6 +16522,8 @@ static int dlpi_open_end_bad(dlp_pipe *p, const dlpi_stage *st) {
 /* ---- a row finds the end (a stream): what needs a length, or another item in an item's place, is
    not possible ---- */
 
+/* Check that the order, batch_size and `last` need no number of items. Returns DLP_OK, or the code
+   of the pipe's error. */
 DLPI_COLD
 static int dlpi_open_end_order(dlp_pipe *p) {
     const char *sampler = p->sampler->name;
@@ -16515,8 +16545,8 @@ static int dlpi_open_end_order(dlp_pipe *p) {
     return p->err.code;
 }
 
-/* Refuse what a dataset of an open end cannot have beside it. The check of the fetching stage calls
-   this. */
+/* Refuse what a dataset of an open end cannot have beside it. The check of the fetch stage calls
+   this. Returns DLP_OK, also if the end is known, or the code of the pipe's error. */
 DLPI_COLD
 static int dlpi_open_end_check(dlp_pipe *p) {
     const dlpi_stage *other;
@@ -23860,12 +23890,14 @@ static dlp_stage dlpi_out_add(dlp_pipe *p, const dlp_queue_desc *queue, bool hos
 
 /* ---- collates of the library ---- */
 
-/* The row bytes of a dimension-0 row of an item field. */
+/* Return the bytes of one row of dimension 0, if an item's field is ragged; else the bytes of the
+   item's whole field. */
 static uint64_t dlpi_unit_bytes(const struct dlp_collate_in *in) {
     return in->field->ragged ? in->stride / (uint64_t)in->field->shape[0] : in->stride;
 }
 
-/* The row that has the most rows of dimension 0. */
+/* Return the number of the item in the batch that has most rows of dimension 0 in a ragged field.
+   c->count is at least 1. */
 static uint32_t dlpi_longest(const dlp_collate *c, const struct dlp_collate_in *in) {
     uint32_t longest = 0;
     for (uint32_t r = 1; r < c->count; r++)
@@ -23873,12 +23905,16 @@ static uint32_t dlpi_longest(const dlp_collate *c, const struct dlp_collate_in *
     return longest;
 }
 
+/* True if two fields have the same dtype and shape, and both are ragged or neither is. Their names
+   may differ. */
 static bool dlpi_fields_alike(const dlp_field *a, const dlp_field *b) {
     bool alike = a->dtype == b->dtype && a->ndim == b->ndim && a->ragged == b->ragged;
     for (int i = 0; alike && i < a->ndim; i++) alike = a->shape[i] == b->shape[i];
     return alike;
 }
 
+/* Check that the batch has the fields of the items: only for such batches can the library's
+   collates be used. Returns 0, or DLP_ERR_CALLBACK with a message. */
 static int dlpi_collate_fields(const dlp_collate *c) {
     bool alike = c->n_in == c->n_out;
     for (uint32_t f = 0; alike && f < c->n_in; f++)
@@ -23915,6 +23951,8 @@ DLPDEF int dlp_collate_pad(void *user DLPI_UNREAD, dlp_collate *c) {
     return 0;
 }
 
+/* Copy the rows of a ragged field behind each other, without padding, and write lengths and
+   offsets. Returns 0, or an error if they are more than max_per_batch. */
 static int dlpi_pack_field(const dlp_collate *c, const struct dlp_collate_in *in,
                            struct dlp_collate_out *out) {
     uint64_t unit = dlpi_unit_bytes(in), at = 0;
@@ -23955,8 +23993,9 @@ DLPDEF int dlp_collate_pack(void *user DLPI_UNREAD, dlp_collate *c) {
 
 /* ---- the stage ---- */
 
-/* Without a collate and batch_workers nobody works here, whom a callback could be called by. What
-   else is asked for in vain is told by a warning (dlpi_live_idle). */
+/* Refuse callbacks and bounds of workers where the batch stage has no workers: without a collate
+   and batch_workers nobody would call them. Other fields that have no effect then cause a warning
+   (dlpi_live_idle). Returns DLP_OK, or the code of the pipe's error. */
 static int dlpi_batch_idle_check(dlp_pipe *p, dlpi_stage *st, const dlp_batch_desc *d) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_workers_desc, workers_min), 0, 0, "0 without a collate or batch workers"},
@@ -23973,6 +24012,8 @@ static int dlpi_batch_idle_check(dlp_pipe *p, dlpi_stage *st, const dlp_batch_de
     return dlpi_check_bounds(p, st->name, w, DLPI_ROWS(bounds));
 }
 
+/* Check the desc of a batch stage, and take batch_size and `last` from it. Returns DLP_OK, or the
+   code of the pipe's error. */
 static int dlpi_batch_check(dlp_pipe *p, dlpi_stage *st) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_batch_desc, batch_size), 1, 1 << 20, "1..1048576"},
@@ -24000,6 +24041,8 @@ static int dlpi_batch_check(dlp_pipe *p, dlpi_stage *st) {
    processes they would be forked by the thousand. */
 #define DLPI_COLLATORS 64
 
+/* Set how many workers the batch stage has: batch_workers, or by default one for each batch under
+   way, if items have workers. Returns false if the stage needs no worker. */
 DLPI_COLD static bool dlpi_batch_staff(dlp_pipe *p, dlpi_stage *st) {
     const dlp_batch_desc *b = st->self;
     st->begin = b->batch_workers > 0 ? b->batch_workers : 0;
@@ -24009,6 +24052,7 @@ DLPI_COLD static bool dlpi_batch_staff(dlp_pipe *p, dlpi_stage *st) {
     return b->collate != NULL || b->batch_workers > 0;
 }
 
+/* Return how many batch workers a prediction is asked for; 0: as measured. */
 DLPI_COLD static int32_t dlpi_batch_foretold(const dlp_predict_desc *d) { return d->batch_workers; }
 
 static const dlpi_stage_ops dlpi_batch_ops = {

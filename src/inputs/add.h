@@ -11,6 +11,10 @@ static void dlpi_workers_begin(dlpi_stage *st) {
     if (st->w.num_workers == DLP_NONE) st->w.num_workers = 0;
 }
 
+/* Begin a stage: take the next place in the chain, and set its table, its name and its workers.
+   name: its name if neither the table's row nor w has one. w: the desc's workers, or NULL. Returns
+   the stage, which dlpi_added completes. Returns NULL if the pipe has an error, new or from
+   before. */
 static dlpi_stage *dlpi_add(dlp_pipe *p, const dlpi_stage_ops *ops, const char *name,
                             const dlp_workers_desc *w) {
     dlpi_stage *st;
@@ -38,6 +42,8 @@ static dlpi_stage *dlpi_add(dlp_pipe *p, const dlpi_stage_ops *ops, const char *
 
 /* ---- workers, of each stage that has them ---- */
 
+/* Check the CPU numbers that a stage's workers may run on. Returns DLP_OK, or the code of the
+   pipe's error. */
 static int dlpi_check_affinity(dlp_pipe *p, const dlpi_stage *st) {
     const dlp_workers_desc *w = &st->w;
     int rc = dlpi_check_pair(p, st->name, "affinity", w->affinity, "n_affinity", w->n_affinity);
@@ -46,6 +52,8 @@ static int dlpi_check_affinity(dlp_pipe *p, const dlpi_stage *st) {
     return rc;
 }
 
+/* Check the numbers of the desc of a stage's workers. Returns DLP_OK, or the code of the pipe's
+   error. */
 static int dlpi_check_workers(dlp_pipe *p, const dlpi_stage *st) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_workers_desc, num_workers), 0, DLP_MAX_WORKERS, "DLP_NONE or 0..1024"},
@@ -76,7 +84,8 @@ static int dlpi_check_batch_workers(dlp_pipe *p, const dlpi_stage *st) {
     return rc != DLP_OK ? rc : dlpi_check_workers(p, st);
 }
 
-/* Check workers_min, workers_max and the number to begin with. Returns the code of the pipe. */
+/* Check workers_min and workers_max of a stage, by which the tuner goes, and set the default of
+   workers_min. Returns DLP_OK, or the code of the pipe's error. */
 static int dlpi_tune_check(dlp_pipe *p, dlpi_stage *st) {
     dlp_workers_desc *w = &st->w;
     dlpi_within(p, st->name, "workers_min", w->workers_min, 0, w->workers_max,
@@ -93,8 +102,9 @@ static int dlpi_tune_check(dlp_pipe *p, dlpi_stage *st) {
 
 /* ---- the stage is added ---- */
 
-/* The stage is complete: keep it, if rc, what its checks say, is DLP_OK. Its borrowed arrays are
-   copied here. */
+/* Complete a stage that dlpi_add has begun, and copy its array of CPU numbers. rc: what the checks
+   of the stage have returned; if it is an error, the stage is not added. Returns the stage's
+   number, or an error's code. */
 static dlp_stage dlpi_added(dlp_pipe *p, dlpi_stage *st, int rc) {
     if (rc != DLP_OK) return rc;
     if (st->w.n_affinity > 0) {
