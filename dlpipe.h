@@ -11376,7 +11376,8 @@ static inline bool dlpi_epoch_held(const dlp_pipe *p, uint64_t epoch) {
            dlpi_generation(p->schedule.seek_no, epoch) != dlpi_credit_seen(&p->epoch_begun);
 }
 
-/* Scheduler: ask for the epoch, if it stands before one. */
+/* Ask the consumer to begin the epoch (set_epoch), if the scheduler stands before one that needs it
+   and the source is quiet. The scheduler calls this, after it has stored the tail. */
 static void dlpi_epoch_ask(dlp_pipe *p) {
     dlpi_scheduler *f = &p->schedule;
     uint64_t generation = dlpi_generation(f->seek_no, f->epoch);
@@ -11387,7 +11388,8 @@ static void dlpi_epoch_ask(dlp_pipe *p) {
     dlpi_wake_consumer(p->ctl, UINT64_MAX);
 }
 
-/* Consumer: does the scheduler wait for set_epoch, and is all before it delivered, or dropped? */
+/* True if the consumer must call set_epoch now: the scheduler waits for it, and all batches before
+   it are delivered or dropped. Called by the consumer. */
 static bool dlpi_epoch_due(const dlp_pipe *p) {
     uint64_t asked;
     if (DLPI_LIKELY(!p->barrier)) return false;
@@ -11397,7 +11399,8 @@ static bool dlpi_epoch_due(const dlp_pipe *p) {
            p->base == dlpi_credit_seen(&p->ctl->tail); /* T1 <- T1 */
 }
 
-/* Consumer: begin the epoch that is asked for. */
+/* Call set_epoch for the epoch that the scheduler has asked for, and tell the scheduler. Called by
+   the consumer. Returns DLP_OK, or DLP_ERR_CALLBACK, which is then the pipe's error. */
 static int dlpi_epoch_begin(dlp_pipe *p) {
     uint64_t asked = dlpi_credit_seen(&p->schedule.epoch_asked); /* I2 <- I2 */
     uint64_t epoch = asked & DLPI_EPOCH_MASK;
@@ -11420,6 +11423,7 @@ static int dlpi_epoch_begin(dlp_pipe *p) {
     return DLP_OK;
 }
 
+/* Put the scheduler at the beginning of an epoch. */
 static void dlpi_schedule_epoch(dlpi_scheduler *f, uint64_t epoch) {
     f->epoch = epoch;
     f->in_epoch = 0;
@@ -11429,7 +11433,8 @@ static void dlpi_schedule_epoch(dlpi_scheduler *f, uint64_t epoch) {
     memset(f->skip_bits, 0, sizeof f->skip_bits);
 }
 
-/* What an item costs in a stage, on the average of its workers; 0: not known. */
+/* Return what an item costs in a stage (ns), on the average of the workers that may claim; 0 if it
+   is not known yet. */
 static uint64_t dlpi_item_cost(const dlp_pipe *p, const dlpi_stage *st) {
     uint64_t sum = 0, n = 0;
     for (int i = 0, active = dlpi_active(p, st); i < active; i++) {
@@ -11443,10 +11448,11 @@ static uint64_t dlpi_item_cost(const dlp_pipe *p, const dlpi_stage *st) {
 #define DLPI_RUN_NS 8000u
 #endif
 
-/* How many rows a run takes: at most DLPI_RUN_NS of work of the dearest stage that fetches, or that
-   decodes what another has read, by what items cost lately. A claim, a completion and a clock
-   reading cost a quarter of a microsecond together, because each lets the loads and stores under
-   way end. A run lies in one done word, and there are runs for all workers that can run at once. */
+/* Return the binary logarithm of how many rows a run of a batch takes (count: the batch's rows). A
+   run is at most DLPI_RUN_NS of work of the dearest stage that fetches, or that decodes what
+   another has read, by what items cost lately. A claim, a completion and a clock reading cost a
+   quarter of a microsecond together, because each lets the loads and stores under way end. A run
+   lies in one done word, and there are runs for all workers that can run at once. */
 static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
     const dlpi_stage *st = p->work[0];
     uint64_t most;
@@ -11471,7 +11477,8 @@ static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
     return shift;
 }
 
-/* Do items cost another thing than they did? One worker is asked, in turn. */
+/* True if an item costs over 4 times more or less than when the run length was set. Only one worker
+   of the first stage is asked. turn: whose turn it is. */
 static bool dlpi_cost_moved(const dlp_pipe *p, uint64_t turn) {
     const dlpi_stage *st = p->work[0];
     uint64_t was = p->schedule.cost_ns, k = turn % (uint64_t)dlpi_active(p, st), ns;
@@ -11479,15 +11486,18 @@ static bool dlpi_cost_moved(const dlp_pipe *p, uint64_t turn) {
     return ns != 0 && (ns / 4 > was || was / 4 > ns);
 }
 
-/* Does batch b ask what items cost by now? The first all do. Later the answer takes a worker's line
-   away from it, which is worth it for each eighth batch, if those have rows to share it. */
+/* True if the run length must be computed again for batch b: for the first 64 batches, and for each
+   64th. Between them a worker is asked whether its items' cost has moved. The question takes the
+   worker's line away from it. This is worth it for each eighth batch, if batches have rows to share
+   the cost, and for each 32nd if they do not. */
 static inline bool dlpi_cost_due(const dlp_pipe *p, uint64_t b) {
     uint64_t every = p->batch_rows < DLPI_WORD_ROWS ? 32 : 8;
     if (b < 64 || (b & 63) == 0) return true;
     return (b & (every - 1)) == 0 && dlpi_cost_moved(p, b / every);
 }
 
-/* Words of slot s for the scheduler's present batch. c: rows of the global batch. */
+/* Write the scheduler's present batch into slot s: its number, its epoch, its rows and its cell. c:
+   rows of the global batch. */
 static void dlpi_schedule_words(dlp_pipe *p, uint32_t s, uint64_t c) {
     dlpi_scheduler *f = &p->schedule;
     dlpi_bslot *slot = dlpi_slot_at(p, s);
@@ -11513,7 +11523,8 @@ static void dlpi_schedule_words(dlp_pipe *p, uint32_t s, uint64_t c) {
     slot->dirty = 0;
 }
 
-/* Set up slot s for the scheduler's present batch and make it visible. alike: its words are all. */
+/* Set up slot s for the scheduler's present batch, and publish the slot's header. c: rows of the
+   global batch. alike: the source has nothing to write into the slot. */
 static void dlpi_schedule_slot(dlp_pipe *p, uint32_t s, uint64_t c, bool alike) {
     dlpi_scheduler *f = &p->schedule;
     dlpi_bslot *slot = dlpi_slot_at(p, s);
@@ -11533,7 +11544,7 @@ static void dlpi_schedule_slot(dlp_pipe *p, uint32_t s, uint64_t c, bool alike) 
     DLPI_STORE_RLX(&p->order_ring[b & (p->ring - 1)], s); /* T1: ordered by the tail that follows */
 }
 
-/* A slot that is free, or DLPI_NO_SLOT. */
+/* Return a slot that the consumer and all others have given back, or DLPI_NO_SLOT. */
 static uint32_t dlpi_schedule_free(dlp_pipe *p) {
     dlpi_scheduler *f = &p->schedule;
     for (uint32_t i = 0; i < p->n_slots; i++) {
@@ -11545,26 +11556,32 @@ static uint32_t dlpi_schedule_free(dlp_pipe *p) {
     return DLPI_NO_SLOT;
 }
 
-/* Nothing will follow. dlpi_schedule says so, once the batches before it are visible. */
+/* End the scheduling: no batch will follow. code: 0, or the error. dlpi_schedule tells the consumer
+   of the end once the batches before it are visible. */
 static void dlpi_schedule_end(dlp_pipe *p, int code) {
     p->schedule.ended = 1;
     DLPI_STORE_RLX(&p->ctl->schedule_code, code); /* T1: ordered by end_of_input */
 }
 
-/* True if the resumed state has the present batch of the epoch as delivered behind a gap. */
+/* True if the scheduler must skip its present batch: in the resumed state the batch is delivered
+   already, behind a gap. */
 static inline bool dlpi_schedule_skips(const dlpi_scheduler *f) {
     uint64_t k = f->in_epoch - f->skip_base;
     if (f->in_epoch < f->skip_base || k >= DLPI_GAPS_MAX) return false;
     return (f->skip_bits[k / 8] >> (k % 8) & 1) != 0;
 }
 
+/* Move the scheduler past its present batch, which has so many rows. Returns DLP_OK, or an error of
+   the source. */
 static int dlpi_schedule_step(dlp_pipe *p, uint64_t rows) {
     p->schedule.position += rows;
     p->schedule.in_epoch++;
     return p->source->step(p);
 }
 
-/* The next batch that is wanted: goes past those that a resumed unordered pipe had consumed. */
+/* Move the scheduler past batches that a resumed unordered pipe had delivered already. *rows: rows
+   of the global batch that it stands before; 0 at the epoch's end. Returns DLP_OK, or an error of
+   the source. */
 static int dlpi_schedule_settle(dlp_pipe *p, uint64_t *rows) {
     int rc = p->source->rows(p, rows);
     while (rc == DLP_OK && *rows > 0 && dlpi_schedule_skips(&p->schedule)) {
@@ -11573,7 +11590,9 @@ static int dlpi_schedule_settle(dlp_pipe *p, uint64_t *rows) {
     return rc;
 }
 
-/* Publish the next batch if there is one. Returns 1 when it moved on, 0 not, negative error. */
+/* Schedule the next batch, or move on to the next epoch. Returns 1 if the scheduler moved on, and 0
+   if it cannot now (no slot is free, the source is not ready, or all is scheduled). Returns a
+   negative code if the source failed. */
 static int dlpi_schedule_one(dlp_pipe *p) {
     dlpi_scheduler *f = &p->schedule;
     uint64_t cancel = DLPI_LOAD_RLX(&p->ctl->cancel); /* N1: a hint; next drops the rest */
@@ -11607,6 +11626,8 @@ static int dlpi_schedule_one(dlp_pipe *p) {
     return 1;
 }
 
+/* Put the scheduler and the source at the place of a checked state. Returns DLP_OK, or an error of
+   the source. */
 static int dlpi_schedule_goto(dlp_pipe *p, const dlpi_state *to) {
     dlpi_scheduler *f = &p->schedule;
     uint32_t skipped = 0;
@@ -11618,13 +11639,13 @@ static int dlpi_schedule_goto(dlp_pipe *p, const dlpi_state *to) {
     return p->source->seek(p, to);
 }
 
-/* ctl.end_of_input of a scheduler that has ended. */
+/* Return what ctl.end_of_input is once the scheduler has ended, with seek_no seeks followed. */
 static inline uint32_t dlpi_scheduled_word(uint32_t seek_no) { return seek_no << 1 | 1u; }
 
 static pthread_mutex_t dlpi_place_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* The consumer has sought: follow it. A scheduler that failed stays where it is, and says so again.
-   */
+/* Go where the consumer has sought, if it has since the last call. A scheduler that failed stays
+   where it is, and tells the consumer of its end again. */
 static void dlpi_schedule_follow(dlp_pipe *p) {
     dlpi_scheduler *f = &p->schedule;
     dlpi_state to;
@@ -11645,7 +11666,9 @@ static void dlpi_schedule_follow(dlp_pipe *p) {
     dlpi_wake_consumer(p->ctl, UINT64_MAX);
 }
 
-/* Schedule all that may be, once there are `burst` credits; returns how many batches. */
+/* Schedule as many batches as may be under way, if there is room for `burst` of them at least, and
+   wake workers. Called by the consumer or by the scheduler's thread. Returns how many batches were
+   scheduled. */
 static uint64_t dlpi_schedule(dlp_pipe *p, uint64_t burst) {
     dlpi_scheduler *f = &p->schedule;
     uint64_t before = f->published, delivered, room, under_way;
@@ -13172,7 +13195,8 @@ static uint64_t dlpi_rows_due(dlpi_worker *w, uint64_t ns) {
 /* ---------------------------------------------------------------------------------------------
    >>impl-collate    BATCHES OUT OF ITEMS */
 
-/* UINT64_MAX when it is too much */
+/* Return how many elements a shape has; UINT64_MAX if a dimension is negative, or if there are more
+   than 2^62. */
 static uint64_t dlpi_shape_count(const int64_t *shape, int ndim) {
     uint64_t n = 1;
     for (int i = 0; i < ndim; i++) {
@@ -13183,13 +13207,16 @@ static uint64_t dlpi_shape_count(const int64_t *shape, int ndim) {
     return n;
 }
 
+/* Set valid[r] to 1 for each row of the batch in slot s that has data, and to 0 for padding and
+   rows left out. */
 static void dlpi_rows_valid(const dlp_pipe *p, uint32_t s, uint8_t *valid) {
     const uint32_t *fate = dlpi_slot_fate(p, s);
     for (uint32_t r = 0; r < dlpi_slot_at(p, s)->count; r++)
         valid[r] = dlpi_fate_state(fate[r]) == DLPI_ROW_OK;
 }
 
-/* What a collate may use of batch t. */
+/* Set *c to what a collate may use of batch t: its items, and its output fields, which are
+   cleared. */
 static void dlpi_collate_begin(dlpi_worker *w, const dlpi_unit *t, dlp_collate *c) {
     const dlp_pipe *p = w->p;
     const dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
@@ -13233,7 +13260,8 @@ static void dlpi_collate_begin(dlpi_worker *w, const dlpi_unit *t, dlp_collate *
     }
 }
 
-/* Take over what the collate said of its fields. Returns 0 or DLP_ERR_LENGTH. */
+/* Check and keep the shapes that a collate has given to the fields of batch t. Returns 0, or
+   DLP_ERR_LENGTH if a field does not fit. */
 static int dlpi_collate_end(dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
     for (uint32_t f = 0; f < p->batches.n; f++) {
@@ -13258,13 +13286,15 @@ static int dlpi_collate_end(dlpi_worker *w, const dlpi_unit *t) {
     return 0;
 }
 
-/* Bytes that the batch in slot s has in a field. */
+/* Return the bytes that field f of the batch in slot s has. rows: rows of the batch; they count
+   only if no collate has made the field. */
 static inline uint64_t dlpi_field_bytes(const dlp_pipe *p, uint32_t s, uint32_t f, uint64_t rows) {
     return p->has_item_cells ? dlpi_slot_fmeta(p, s)[f].bytes : rows * p->batches.at[f].row_bytes;
 }
 
-/* The batch in slot s as a callback or the consumer sees it. valid: [batch_rows] of the viewer.
-   Returns the bytes of its fields. */
+/* Fill a view (*b and its fields) of the batch in slot s, for a callback or the consumer. The parts
+   that dlpi_batch_view_init has set stay. valid: [batch_rows] of the viewer, used if not all rows
+   are valid. Returns the bytes of all fields. */
 static inline uint64_t dlpi_batch_view_to(const dlp_pipe *p, uint32_t s, dlp_batch *b,
                                           dlp_tensor *fields, uint8_t *valid) {
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
@@ -13301,11 +13331,13 @@ static inline uint64_t dlpi_batch_view_to(const dlp_pipe *p, uint32_t s, dlp_bat
     return bytes;
 }
 
+/* Fill a view of the batch in slot s as dlpi_batch_view_to does, with `valid` in the slot. Returns
+   the bytes of all fields. */
 static uint64_t dlpi_batch_view(const dlp_pipe *p, uint32_t s, dlp_batch *b, dlp_tensor *fields) {
     return dlpi_batch_view_to(p, s, b, fields, (uint8_t *)dlpi_slot_at(p, s) + p->slot.valid);
 }
 
-/* The parts of a view that stay the same for slot s. */
+/* Set the parts of a view (*b and its fields) that are the same for all batches in slot s. */
 static void dlpi_batch_view_init(const dlp_pipe *p, uint32_t s, dlp_batch *b, dlp_tensor *fields) {
     memset(b, 0, sizeof *b);
     b->n_fields = p->batches.n;
@@ -13324,6 +13356,7 @@ static void dlpi_batch_view_init(const dlp_pipe *p, uint32_t s, dlp_batch *b, dl
     }
 }
 
+/* Make batch t out of its items, by the stage's collate. Returns 0, or the code of a failure. */
 static int dlpi_collate_call(dlpi_worker *w, const dlpi_unit *t) {
     dlp_collate c;
     int rc;
@@ -13334,14 +13367,16 @@ static int dlpi_collate_call(dlpi_worker *w, const dlpi_unit *t) {
     return rc != 0 ? rc : dlpi_collate_end(w, t);
 }
 
-/* A batch callback begins: its time counts from now, and what it says is of this batch. */
+/* Note that worker w begins a callback with batch t: the callback's time counts from now on, and
+   what an earlier callback said is forgotten. */
 static void dlpi_batch_begins(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_words_forget(w);
     if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->block->since_ns, dlpi_now_ns());
     dlpi_runs(&w->block->running, DLPI_RUNS_ALL(t->slot));
 }
 
-/* Wait before a retry, in pieces: a stop ends it. The wait is no callback's time. */
+/* Wait for ns before batch t's callback is tried again, or until the pipe stops. The wait does not
+   count as time of a callback. */
 static void dlpi_batch_pauses(dlpi_worker *w, uint64_t ns) {
     const uint64_t piece = 20000000;
     dlpi_runs(&w->block->running, DLPI_RUNS_NONE);
@@ -13351,14 +13386,15 @@ static void dlpi_batch_pauses(dlpi_worker *w, uint64_t ns) {
     if (!dlpi_stopped(w->p)) dlpi_sleep(ns);
 }
 
-/* How often batch b failed in this stage: a stage of batches has its done words for that.
-   batch + 1 (56) | tries (8) */
+/* Return how often batch t has failed in this stage. The number stands in the done words, which a
+   stage of batches needs for nothing else: batch + 1 (56) | tries (8). */
 static uint32_t dlpi_batch_tries(const dlpi_worker *w, const dlpi_unit *t) {
     /* X1: claimed */
     uint64_t word = DLPI_LOAD_RLX(dlpi_done(dlpi_stage_words_at(w->p, t->slot, w->st)));
     return word >> 8 == t->b + 1 ? (uint32_t)word & 255u : 0;
 }
 
+/* Store that batch t has failed so often in this stage. */
 static void dlpi_batch_failed(const dlpi_worker *w, const dlpi_unit *t, uint32_t tries) {
     dlpi_bslot *slot = dlpi_slot_at(w->p, t->slot);
     uint32_t fate = DLPI_LOAD_RLX(&slot->batch_fate); /* X1: claimed */
@@ -13367,9 +13403,9 @@ static void dlpi_batch_failed(const dlpi_worker *w, const dlpi_unit *t, uint32_t
     DLPI_STORE_REL(&slot->batch_fate, dlpi_fate_tried(fate)); /* X1 */
 }
 
-/* Run the callback once more, until it succeeds or its tries are used up. Returns 0 or the code of
-   a failure; DLPI_WENT_BACK, which is no code: the batch goes through the stages before once
-   more. */
+/* Run the stage's callback on batch t until it succeeds or its tries are used up. Returns 0, the
+   code of the last failure, or DLPI_WENT_BACK. That is no error: the batch goes once more through
+   the stages before. */
 static int dlpi_batch_try(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_bslot *slot = dlpi_slot_at(w->p, t->slot);
     for (;;) {
@@ -13392,6 +13428,8 @@ static int dlpi_batch_try(dlpi_worker *w, const dlpi_unit *t) {
     }
 }
 
+/* Run a stage of batches on batch t, which is claimed: call its callback, keep its error, count it
+   and pass it on. */
 static void dlpi_batches_run(dlpi_worker *w, const dlpi_unit *t) {
     dlp_pipe *p = w->p;
     dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
@@ -13417,6 +13455,7 @@ static void dlpi_batches_run(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_ready_wake(p, w->st->work, t);
 }
 
+/* Claim a batch and run the stage on it. Returns false if there is none to claim. */
 static bool dlpi_batches_step(dlpi_worker *w) {
     dlpi_unit t;
     if (!dlpi_rows_find(w, &t)) return false;
@@ -14246,7 +14285,8 @@ static inline bool dlpi_schedule_rests(const dlp_pipe *p, uint64_t burst) {
            dlpi_generation_seek(DLPI_LOAD_RLX(&p->ctl->cancel)) == f->seek_no; /* N1: our own */
 }
 
-/* Schedule what may be, if the consumer does that. */
+/* Schedule the batches that may be under way, if the consumer is the scheduler and room for `burst`
+   of them is there. Does nothing if a thread schedules. */
 static inline void dlpi_schedule_inline(dlp_pipe *p, uint64_t burst) {
     if (!dlpi_consumer_schedules(p) || dlpi_stopped(p)) return;
     if (!dlpi_schedule_rests(p, burst))
@@ -14255,7 +14295,8 @@ static inline void dlpi_schedule_inline(dlp_pipe *p, uint64_t burst) {
         p->source->ahead(p);
 }
 
-/* One more batch is delivered. */
+/* Count one more batch as delivered, so that another may be scheduled. The scheduler's thread, if
+   there is one, is woken. */
 static void dlpi_scheduler_delivered(dlp_pipe *p) {
     uint64_t *delivered = &p->ctl->delivered, n = DLPI_LOAD_RLX(delivered) + 1; /* V1: our own */
     if (!dlpi_consumer_schedules(p)) {
@@ -14266,7 +14307,7 @@ static void dlpi_scheduler_delivered(dlp_pipe *p) {
     }
 }
 
-/* A slot is free again. */
+/* Mark a slot as free by its word `used`. The scheduler's thread, if there is one, is woken. */
 static void dlpi_scheduler_credit(dlp_pipe *p, uint32_t *used) {
     if (!dlpi_consumer_schedules(p)) {
         dlpi_credit_done(used, 0u); /* C1 -> C1 */
@@ -14276,17 +14317,21 @@ static void dlpi_scheduler_credit(dlp_pipe *p, uint32_t *used) {
     }
 }
 
-/* Where there are subscribers, the scheduler also keeps their books, until they have all. Where
-   there are none, the consumer may seek back when all is scheduled. */
+/* Do what the scheduler can do now. Returns false if there was nothing. If there are subscribers,
+   the scheduler also keeps their books, until they have all. */
 static bool dlpi_scheduler_step(dlp_pipe *p) {
     bool moved = p->sharing->keep(p);
     return dlpi_schedule(p, 1) > 0 || moved;
 }
 
+/* True if the scheduler is done for good: all is scheduled, and the subscribers have had all.
+   Without subscribers this is never so, for the consumer may seek back. */
 static bool dlpi_scheduler_over(dlp_pipe *p) { return p->schedule.ended && p->sharing->over(p); }
 
 /* ---- its thread ---- */
 
+/* Do what the scheduler can do now (who: the pipe). Returns true if it did something, or must
+   stop. */
 static bool dlpi_scheduler_look(void *who) {
     dlp_pipe *p = who;
     return dlpi_scheduler_step(p) || dlpi_stopped(p) || dlpi_scheduler_over(p);
@@ -14297,7 +14342,8 @@ static uint64_t dlpi_scheduler_rest(void *who) { return ((dlp_pipe *)who)->sched
 static const dlpi_wait_ops dlpi_scheduler_waits = {dlpi_scheduler_look, dlpi_scheduler_rest, NULL,
                                                    NULL};
 
-/* Schedule until all is scheduled. It looks a few times more before a sleep: to be woken for each
+/* Schedule until all is scheduled, or the pipe stops: the scheduler's thread. arg: the consumer's
+   record of a worker. The thread looks a few times more before it sleeps: to be woken for each
    batch would cost the one that takes the batch more than the batch. */
 static void *dlpi_thread_scheduler(void *arg) {
     dlpi_worker *w = arg;
@@ -14414,14 +14460,18 @@ static void dlpi_consumer_waited(dlp_pipe *p, uint64_t from, bool came) {
 /* ---------------------------------------------------------------------------------------------
    >>impl-deliver    NEXT AND RELEASE */
 
+/* Return the last stage that works on slots. A batch that has left it is ready for the consumer. */
 static dlpi_stage *dlpi_final(const dlp_pipe *p) { return p->work[p->n_work - 1]; }
 
+/* True if batch b, in slot s, is ready for the consumer. False also if the slot has another
+   batch. */
 static bool dlpi_ready(const dlp_pipe *p, uint64_t b, uint32_t s) {
     /* Y1 <- Y1 */
     return dlpi_ready_is(dlpi_gather_ready(&dlpi_stage_words_at(p, s, dlpi_final(p))->ready), b);
 }
 
-/* The batch to deliver now. Returns DLP_OK, DLP_EMPTY, or DLP_END when none will come. */
+/* Find the batch to deliver now: the next one, or in an unordered pipe any that is ready. *b, *s:
+   its number and slot. Returns DLP_OK, DLP_EMPTY if none is ready, or DLP_END if none will come. */
 static int dlpi_take(dlp_pipe *p, uint64_t *b, uint32_t *s) {
     uint32_t over = dlpi_credit_closed(&p->ctl->end_of_input); /* T1 <- T1: before tail */
     uint64_t tail = dlpi_credit_seen(&p->ctl->tail);           /* T1 <- T1 */
@@ -14441,7 +14491,9 @@ static int dlpi_take(dlp_pipe *p, uint64_t *b, uint32_t *s) {
     return DLP_EMPTY;
 }
 
-/* Batch b is taken: count it, move base. Returns the flags it is delivered with. */
+/* Count batch b as taken by the consumer, and move base past all taken batches. flags: those of the
+   batch. Returns the flags that it is delivered with: in an unordered pipe DLP_BATCH_LAST goes to
+   the last one that is taken. */
 DLPI_INLINE uint32_t dlpi_taken(dlp_pipe *p, uint64_t b, uint32_t flags) {
     dlpi_ctl *ctl = p->ctl;
     if (flags & DLP_BATCH_LAST) p->last_sequence = b;
@@ -14473,7 +14525,8 @@ static void dlpi_drop(dlp_pipe *p, uint64_t b, uint32_t s, uint32_t flags) {
     dlpi_slot_release(p, s);
 }
 
-/* Batch, or view, v is the consumer's: the books. */
+/* Book that the consumer now holds batch (or view) v, p->out[v], whose fields have so many bytes:
+   count it as lent, and note its epoch. */
 DLPI_INLINE void dlpi_delivered(dlp_pipe *p, uint32_t v, uint64_t bytes) {
     const dlp_batch *batch = &p->out[v];
     dlpi_ctl *ctl = p->ctl;
@@ -14488,12 +14541,15 @@ DLPI_INLINE void dlpi_delivered(dlp_pipe *p, uint32_t v, uint64_t bytes) {
     dlpi_bump(&ctl->bytes, bytes);
 }
 
-/* The slot, or view, of a batch that the consumer holds; DLPI_NO_SLOT: it is none. */
+/* Return the number of the slot, or view, of a batch that the consumer holds. Returns DLPI_NO_SLOT
+   if `batch` is no such batch. */
 static uint32_t dlpi_lent_slot(const dlp_pipe *p, const dlp_batch *batch) {
     uintptr_t at = (uintptr_t)batch - (uintptr_t)p->out, s = at / sizeof *batch;
     return s < p->n_out && at % sizeof *batch == 0 && p->lent[s] ? (uint32_t)s : DLPI_NO_SLOT;
 }
 
+/* Give batch b, in slot s, to the consumer: fill its view *out, keep the books, and schedule the
+   next batches. */
 static void dlpi_deliver(dlp_pipe *p, uint64_t b, uint32_t s, dlp_batch **out) {
     dlp_batch *batch = &p->out[s];
     dlp_tensor *fields = p->out_fields + (size_t)s * p->batches.n;
@@ -14520,7 +14576,8 @@ static int dlpi_next_error(dlp_pipe *p, bool over) {
     return dlpi_error_due(p->ctl, over) ? dlpi_pipe_fail(p, &p->ctl->error) : DLP_OK;
 }
 
-/* What worker w works on now: index as read before. */
+/* Add to *e what worker w works on now: its stage, its number, and its item. index: the item's, as
+   read from the worker's block; UINT64_MAX: it has none. */
 static void dlpi_describe_current(const dlpi_worker *w, uint64_t index, dlp_error *e) {
     dlpi_copy_text(e->stage, sizeof e->stage, w->st->name);
     e->worker = w->id;
@@ -14529,7 +14586,9 @@ static void dlpi_describe_current(const dlpi_worker *w, uint64_t index, dlp_erro
                     DLPI_LOAD_RLX(&w->block->current_position));
 }
 
-/* A callback of a thread past its deadline, if any. Those of processes: dlpi_procs_deadlines. */
+/* Look for a callback of a thread that is past its deadline. Returns DLP_OK if there is none, or
+   DLP_ERR_DEADLINE, which is then the pipe's error. The supervisor looks after the callbacks of
+   processes (dlpi_procs_deadlines). */
 static int dlpi_threads_deadline(dlp_pipe *p, uint64_t now) {
     for (int i = 0; i < p->n_workers; i++) {
         dlpi_worker *w = &p->workers[i];
@@ -14550,8 +14609,8 @@ static int dlpi_threads_deadline(dlp_pipe *p, uint64_t now) {
     return DLP_OK;
 }
 
-/* Are the processes still there? A thread that comes back without having waited need not look each
-   time. */
+/* Check that the worker processes are still there. Returns DLP_OK, or what is wrong. If the call of
+   next does not wait (now >= until), it is enough to look from time to time. */
 static int dlpi_next_beside(dlp_pipe *p, uint64_t now, uint64_t until) {
     if (now >= until && now - p->looked_ns < DLPI_SLEEP_NS / 10) return DLP_OK;
     p->looked_ns = now;
@@ -14567,11 +14626,12 @@ typedef struct dlpi_next_wait {
     int rc;             /* DLP_EMPTY: wait */
 } dlpi_next_wait;
 
-/* Take a batch, or do what is to be done before there can be one. Errors come after what is ready,
-   and before more is scheduled. An epoch begins before inline stages run, for it may change what
-   they call. Inline stages run before any sleep, for nobody else does their work. What the source
-   waits for may have come while the consumer was awake, and woken nobody. rc: of dlpi_take, just
-   now. */
+/* Take a batch, or do the work that must come before it. Returns DLP_OK with *b and *s set,
+   DLP_EMPTY if there is neither batch nor work, or another code that ends the wait. rc: what
+   dlpi_take has just returned; until: as in dlpi_next_wait. Errors come after what is ready, and
+   before more is scheduled. An epoch begins before inline stages run, for it may change what they
+   call. Inline stages run before any sleep, for nobody else does their work. What the source waits
+   for may have come while the consumer was awake, and woken nobody. */
 DLPI_INLINE int dlpi_next_try(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s, int rc) {
     for (; rc == DLP_EMPTY; rc = dlpi_take(p, b, s)) {
         if (dlpi_stopped(p)) return DLP_STOPPED;
@@ -14589,6 +14649,8 @@ DLPI_INLINE int dlpi_next_try(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t
     return rc;
 }
 
+/* Look for a batch, and work for it (who: a dlpi_next_wait). Returns true if the wait is over; rc
+   says why. */
 static bool dlpi_next_look(void *who) {
     dlpi_next_wait *k = who;
     if (k->rc == DLP_EMPTY)
@@ -14596,8 +14658,8 @@ static bool dlpi_next_look(void *who) {
     return k->rc != DLP_EMPTY;
 }
 
-/* See that the processes live, and that no callback is past its deadline. Returns how long a sleep
-   may last; 0: the wait is over, or there is work. */
+/* Check that the processes live, and that no callback is past its deadline. Returns for how long a
+   sleep may last (ns). Returns 0 if the wait is over, and rc says why, or if there is work. */
 static uint64_t dlpi_next_patience(void *who) {
     dlpi_next_wait *k = who;
     dlp_pipe *p = k->p;
@@ -14617,6 +14679,8 @@ static uint64_t dlpi_next_patience(void *who) {
     return ns;
 }
 
+/* Prepare the consumer's sleep: wake workers that were left asleep, and let the tuner look. Returns
+   for how long the sleep may last (ns), or 0, as dlpi_next_patience does. */
 static uint64_t dlpi_next_rest(void *who) {
     dlp_pipe *p = ((dlpi_next_wait *)who)->p;
     dlpi_wake_put_off(p);
@@ -14630,7 +14694,8 @@ static uint64_t dlpi_next_rest(void *who) {
    may wake the consumer in vain, once. */
 static const dlpi_wait_ops dlpi_next_waits = {dlpi_next_look, dlpi_next_rest, NULL, NULL};
 
-/* Wait until dlpi_take has something, or the wait is over. */
+/* Wait until dlpi_take finds a batch, or the wait is over. Returns DLP_OK with *k.b and *k.s set,
+   or why there is no batch, such as DLP_TIMEOUT. */
 __attribute__((noinline)) static int dlpi_next_await(dlpi_next_wait k) {
     dlp_pipe *p = k.p;
     uint64_t want = p->d.unordered || p->any_inline ? UINT64_MAX : p->base + 1;
@@ -14644,13 +14709,15 @@ __attribute__((noinline)) static int dlpi_next_await(dlpi_next_wait k) {
     return k.rc;
 }
 
-/* Take a batch, or wait for one, after dlpi_take found none. until: as in dlpi_next_wait. */
+/* Take a batch, or wait for one, after dlpi_take has found none. until: as in dlpi_next_wait.
+   Returns DLP_OK with *b and *s set, or why there is no batch. */
 static inline int dlpi_next_have(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s) {
     int rc = dlpi_next_try(p, until, b, s, DLP_EMPTY);
     return rc != DLP_EMPTY ? rc : dlpi_next_await((dlpi_next_wait){p, until, b, s, DLP_EMPTY});
 }
 
-/* Take a batch, waiting with the books kept. */
+/* Take the next batch, or wait for one, and book the time that the consumer waits. Returns DLP_OK
+   with *b and *s set, or why there is no batch. */
 static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s) {
     int rc;
     uint64_t from, until = UINT64_MAX;
@@ -14675,7 +14742,8 @@ static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
     return rc;
 }
 
-/* The consumer leaves this epoch for the one after it. */
+/* Leave an epoch for the one after it. Batches of the epoch that are under way are cancelled.
+   Called by the consumer. */
 static void dlpi_epoch_leave(dlp_pipe *p, uint64_t epoch) {
     p->epoch_open = 0;
     p->last_sequence = UINT64_MAX;
@@ -14686,6 +14754,8 @@ static void dlpi_epoch_leave(dlp_pipe *p, uint64_t epoch) {
     dlpi_wake_all(p);
 }
 
+/* Go on at the place of a checked state: cancel all batches under way, and let the scheduler
+   follow. Called by the consumer. */
 static void dlpi_seek(dlp_pipe *p, const dlpi_state *s) {
     p->seek_no = (p->seek_no + 1) & 0xffffu;
     p->seeks++;
@@ -14700,7 +14770,9 @@ static void dlpi_seek(dlp_pipe *p, const dlpi_state *s) {
     dlpi_schedule_inline(p, 1);
 }
 
-/* The epoch has ended before batch b, in slot s. Returns DLP_OK: go on with the next epoch. */
+/* Drop batch b, in slot s, which has no row before its epoch's end. Returns DLP_OK if the next
+   epoch follows, DLP_EPOCH_END if the user wants to be told, or an error if an endless pipe had an
+   epoch without items. */
 static int dlpi_end_over(dlp_pipe *p, uint64_t b, uint32_t s) {
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
     uint64_t epoch = slot->epoch;
@@ -14718,8 +14790,9 @@ static int dlpi_end_over(dlp_pipe *p, uint64_t b, uint32_t s) {
     return p->d.epoch_end ? DLP_EPOCH_END : DLP_OK;
 }
 
-/* The slot of the next batch that is wanted. One that has failed is told by its code alone:
-   dlpi_next_fails makes that the pipe's error. */
+/* Take the next batch that the consumer shall get, or wait for it, and drop cancelled ones. Returns
+   DLP_OK with *b and *s set, or why there is no batch. If batch *b has failed, the code of its
+   error is returned; dlpi_next_fails must then make the error the pipe's. */
 static int dlpi_next_slot(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s) {
     for (;;) {
         dlpi_bslot *slot;
@@ -14752,8 +14825,8 @@ static int dlpi_next_slot(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
     }
 }
 
-/* There is no batch, for that reason. If the reason is that the batch in slot s failed, this is the
-   pipe's error from now on. */
+/* Note why there is no batch (rc). If the reason is that the batch in slot s has failed, its error
+   is the pipe's from now on. Does nothing if rc is no error, or if the pipe has one. */
 DLPI_COLD static void dlpi_next_fails(dlp_pipe *p, int rc, uint32_t s) {
     dlp_error e;
     if (rc >= 0 || p->err.code != 0) return;
@@ -14761,7 +14834,8 @@ DLPI_COLD static void dlpi_next_fails(dlp_pipe *p, int rc, uint32_t s) {
     dlpi_pipe_fail(p, &e);
 }
 
-/* The same where a lender hands out what the consumer gets. */
+/* Get the next batch from the lender, for dlpi_next, and keep the books. Returns DLP_OK with *out
+   set, or why there is no batch, as dlpi_next does. */
 __attribute__((noinline)) static int dlpi_next_lender(dlp_pipe *p, dlp_batch **out,
                                                       int timeout_ms) {
     dlpi_handed handed;
@@ -14774,6 +14848,9 @@ __attribute__((noinline)) static int dlpi_next_lender(dlp_pipe *p, dlp_batch **o
     return DLP_OK;
 }
 
+/* Get the next batch, or wait for it for timeout_ms (dlp_pipe_next_timeout). Returns DLP_OK with
+   *out set, or why there is no batch: an error, or DLP_END, DLP_TIMEOUT, DLP_STOPPED or
+   DLP_EPOCH_END. */
 static int dlpi_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
     uint64_t b = 0;
     uint32_t s = 0;
