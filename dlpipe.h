@@ -9981,7 +9981,7 @@ static const struct dlpi_source_state *dlpi_source_stateless(const dlp_pipe *p D
 
 /* The part of a source whose batches' numbers say all of their places. */
 #define DLPI_SOURCE_BY_NUMBER \
-    .step = dlpi_role_well, .state = dlpi_source_stateless, .never_saved = dlpi_state_of_number
+    .step = dlpi_role_well, .state = dlpi_source_stateless, .never_saved = dlpi_state_bad_field
 
 static const dlpi_source_ops dlpi_no_source = {0}; /* of a chain that is not checked yet */
 
@@ -10837,7 +10837,8 @@ typedef struct dlpi_redzone {
     dlpi_span span[DLP_MAX_FIELDS];
 } dlpi_redzone;
 
-/* No two bytes of a run of 64 are alike. By address, which pages have alike in all processes. */
+/* The paint: address a has byte a % 64, which is the same in all processes, since pages begin at
+   multiples of 64. No two of these bytes are alike. */
 static const uint8_t dlpi_paint_bytes[64] = {
     0xa7, 0xf2, 0x9d, 0xc8, 0xb3, 0xee, 0x99, 0xd4, 0xaf, 0xfa, 0x85, 0xd0, 0xbb, 0xe6, 0x91, 0xdc,
     0xa5, 0xf0, 0x9b, 0xc6, 0xb1, 0xec, 0x97, 0xd2, 0xad, 0xf8, 0x83, 0xce, 0xb9, 0xe4, 0x8f, 0xda,
@@ -10871,6 +10872,7 @@ static uint8_t *dlpi_gap(const dlpi_redzone *c, uint32_t i, uint8_t **to) {
     return i > 0 ? c->span[i - 1].at + c->span[i - 1].bytes : c->from;
 }
 
+/* Paint the bytes of a cell that lie before, between and behind its fields. */
 static void dlpi_redzone_paint(const dlpi_redzone *c) {
     for (uint32_t i = 0; i <= c->n; i++) {
         uint8_t *to, *from = dlpi_gap(c, i, &to);
@@ -10970,6 +10972,7 @@ static uint64_t dlpi_redzone_at(const dlp_pipe *p, uint32_t f) {
     return at;
 }
 
+/* Return the bytes of a guarded cell; 0 in a build without DLPIPE_DEBUG. */
 static uint64_t dlpi_redzone_stride(const dlp_pipe *p) {
     if (!DLPI_DEBUG) return 0;
     return (dlpi_redzone_at(p, p->items.n) + DLPI_LINE - 1) / DLPI_LINE * DLPI_LINE;
@@ -13394,7 +13397,7 @@ static uint32_t dlpi_batch_tries(const dlpi_worker *w, const dlpi_unit *t) {
     return word >> 8 == t->b + 1 ? (uint32_t)word & 255u : 0;
 }
 
-/* Store that batch t has failed so often in this stage. */
+/* Store that batch t has failed `tries` times in this stage. */
 static void dlpi_batch_failed(const dlpi_worker *w, const dlpi_unit *t, uint32_t tries) {
     dlpi_bslot *slot = dlpi_slot_at(w->p, t->slot);
     uint32_t fate = DLPI_LOAD_RLX(&slot->batch_fate); /* X1: claimed */
@@ -13404,8 +13407,8 @@ static void dlpi_batch_failed(const dlpi_worker *w, const dlpi_unit *t, uint32_t
 }
 
 /* Run the stage's callback on batch t until it succeeds or its tries are used up. Returns 0, the
-   code of the last failure, or DLPI_WENT_BACK. That is no error: the batch goes once more through
-   the stages before. */
+   code of the last failure, or DLPI_WENT_BACK. DLPI_WENT_BACK is no error: the batch goes once more
+   through the stages before. */
 static int dlpi_batch_try(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_bslot *slot = dlpi_slot_at(w->p, t->slot);
     for (;;) {
@@ -14160,7 +14163,8 @@ static void dlpi_state_give(dlpi_state *s, dlp_state *out) {
     memcpy(out->bytes, s, sizeof *s);
 }
 
-/* Begin a state: write what the pipe's order follows from, and clear the rest. */
+/* Begin a state: write what the pipe's order follows from, such as seed, number of items and batch
+   size, and clear the rest. */
 static void dlpi_state_config(const dlp_pipe *p, dlpi_state *s) {
     memset(s, 0, sizeof *s);
     s->magic = DLPI_STATE_MAGIC;
@@ -14263,7 +14267,7 @@ static dlpi_state dlpi_state_place(dlp_pipe *p, const dlpi_state *s) {
 
 /* Check the part of a state that follows from its batch's number, for sources without a state of
    their own. Returns the name of a field that is wrong, or NULL. */
-static const char *dlpi_state_of_number(const dlp_pipe *p, const dlpi_state *s) {
+static const char *dlpi_state_bad_field(const dlp_pipe *p, const dlpi_state *s) {
     const uint64_t most = dlpi_epoch_most(p), words = p->source->n_words;
     if (s->sampler_bytes != 8 * words) return "sampler_bytes";
     if (s->batch >= most) return "batch";
@@ -14519,7 +14523,8 @@ DLPI_INLINE void dlpi_slot_release(dlp_pipe *p, uint32_t s) {
     dlpi_scheduler_credit(p, &dlpi_slot_at(p, s)->used);
 }
 
-/* Drop batch b, in slot s, which is not delivered. */
+/* Drop batch b, in slot s: count it as taken, but do not deliver it, and release its slot. flags:
+   those of the batch. */
 static void dlpi_drop(dlp_pipe *p, uint64_t b, uint32_t s, uint32_t flags) {
     dlpi_taken(p, b, flags);
     dlpi_slot_release(p, s);
@@ -14548,8 +14553,8 @@ static uint32_t dlpi_lent_slot(const dlp_pipe *p, const dlp_batch *batch) {
     return s < p->n_out && at % sizeof *batch == 0 && p->lent[s] ? (uint32_t)s : DLPI_NO_SLOT;
 }
 
-/* Give batch b, in slot s, to the consumer: fill its view *out, keep the books, and schedule the
-   next batches. */
+/* Give batch b, in slot s, to the consumer: fill its view *out, note the batch for states and
+   statistics, and schedule the next batches. */
 static void dlpi_deliver(dlp_pipe *p, uint64_t b, uint32_t s, dlp_batch **out) {
     dlp_batch *batch = &p->out[s];
     dlp_tensor *fields = p->out_fields + (size_t)s * p->batches.n;
@@ -14690,8 +14695,8 @@ static uint64_t dlpi_next_rest(void *who) {
     return dlpi_next_patience(who);
 }
 
-/* Its look is its last look, too. Inline work may begin there while the mask is set. Then a waker
-   may wake the consumer in vain, once. */
+/* How the consumer waits. dlpi_next_look is its last look before a sleep, too. Inline work may
+   begin there while the mask is set. Then a waker may wake the consumer in vain, once. */
 static const dlpi_wait_ops dlpi_next_waits = {dlpi_next_look, dlpi_next_rest, NULL, NULL};
 
 /* Wait until dlpi_take finds a batch, or the wait is over. Returns DLP_OK with *k.b and *k.s set,
@@ -14834,8 +14839,8 @@ DLPI_COLD static void dlpi_next_fails(dlp_pipe *p, int rc, uint32_t s) {
     dlpi_pipe_fail(p, &e);
 }
 
-/* Get the next batch from the lender, for dlpi_next, and keep the books. Returns DLP_OK with *out
-   set, or why there is no batch, as dlpi_next does. */
+/* Get the next batch from the lender, for dlpi_next, and note the batch for states and statistics.
+   Returns DLP_OK with *out set, or why there is no batch, as dlpi_next does. */
 __attribute__((noinline)) static int dlpi_next_lender(dlp_pipe *p, dlp_batch **out,
                                                       int timeout_ms) {
     dlpi_handed handed;
@@ -14875,10 +14880,12 @@ static uint32_t dlpi_whole_slot(const dlp_pipe *p DLPI_UNREAD, uint32_t v) { ret
 
 static uint64_t dlpi_whole_batches(const dlp_pipe *p) { return p->batches_per_epoch; }
 
+/* Write to *to the state after the batch in slot v. */
 static void dlpi_whole_state(const dlp_pipe *p, uint32_t v, dlpi_state *to) {
     dlpi_state_after(p, v, p->lent[v] == 2, to);
 }
 
+/* Return how many rows of an epoch come before batch k. */
 static uint64_t dlpi_whole_position(const dlp_pipe *p, uint64_t epoch DLPI_UNREAD, uint64_t k) {
     return k * p->global_batch;
 }
@@ -28218,6 +28225,7 @@ static uint64_t dlpi_sink_bytes(const dlp_pipe *p) {
 
 #define DLPI_WORKER_BYTES (sizeof(dlpi_worker) + sizeof(dlpi_worker_rare))
 
+/* Return the bytes of the records of all workers, and of the consumer's. */
 DLPI_COLD
 static uint64_t dlpi_worker_records(const dlp_pipe *p) {
     return dlpi_times((uint64_t)p->n_workers + 1, DLPI_WORKER_BYTES);
@@ -28275,6 +28283,7 @@ static uint64_t dlpi_private_bytes(const dlp_pipe *p) {
     return bytes;
 }
 
+/* Number the workers of the pipe, one stage after the other. */
 DLPI_COLD
 static void dlpi_layout_workers(dlp_pipe *p) {
     p->n_workers = 0;
@@ -28284,6 +28293,8 @@ static void dlpi_layout_workers(dlp_pipe *p) {
     }
 }
 
+/* Add to the region: the control block, the words of waiting threads, the ring of batches, and the
+   records that observers read. */
 DLPI_COLD
 static void dlpi_layout_control(dlp_pipe *p) {
     uint64_t waiters = (uint64_t)p->n_staffed;
@@ -28307,6 +28318,7 @@ static void dlpi_layout_table(dlp_pipe *p) {
     dlpi_area_told(p, DLPI_REC_TABLE, DLPI_PLAN_RECORDS, "sampler table", bytes, 1, DLPI_LINE);
 }
 
+/* Add the trace rings to the region: one for each worker, and the consumer's. */
 DLPI_COLD
 static void dlpi_layout_trace(dlp_pipe *p) {
     p->trace_events = (uint32_t)(p->d.trace_bytes / sizeof(dlp_trace_event));
@@ -28387,6 +28399,7 @@ static uint64_t dlpi_plan_kinds(const dlp_pipe *p, dlp_plan *plan) {
     return bytes;
 }
 
+/* Add the lines of the sink's buffers to the plan. */
 DLPI_COLD
 static void dlpi_plan_sink(const dlp_pipe *p, dlp_plan *plan) {
     uint64_t each, n = dlpi_sink_seams(p, &each), buffers = p->sink->buffers(p);
@@ -28586,6 +28599,7 @@ static uint8_t *dlpi_alive_page(void) {
     return at;
 }
 
+/* True if this process is a fork of the one whose pipe this is. */
 static inline bool dlpi_forked(const dlp_pipe *p) { return p->alive != NULL && *p->alive == 0; }
 
 /* Set the pipe's error: the system allows no file of the region's size. Returns DLP_ERR_LIMIT. */

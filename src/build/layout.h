@@ -155,6 +155,7 @@ static uint64_t dlpi_sink_bytes(const dlp_pipe *p) {
 
 #define DLPI_WORKER_BYTES (sizeof(dlpi_worker) + sizeof(dlpi_worker_rare))
 
+/* Return the bytes of the records of all workers, and of the consumer's. */
 static uint64_t dlpi_worker_records(const dlp_pipe *p) {
     return dlpi_times((uint64_t)p->n_workers + 1, DLPI_WORKER_BYTES);
 }
@@ -207,6 +208,7 @@ static uint64_t dlpi_private_bytes(const dlp_pipe *p) {
     return bytes;
 }
 
+/* Number the workers of the pipe, one stage after the other. */
 static void dlpi_layout_workers(dlp_pipe *p) {
     p->n_workers = 0;
     for (int i = 0; i < p->n_staffed; i++) {
@@ -215,6 +217,8 @@ static void dlpi_layout_workers(dlp_pipe *p) {
     }
 }
 
+/* Add to the region: the control block, the words of waiting threads, the ring of batches, and the
+   records that observers read. */
 static void dlpi_layout_control(dlp_pipe *p) {
     uint64_t waiters = (uint64_t)p->n_staffed;
     dlpi_area_add(p, DLPI_REC_CTL, sizeof(dlpi_ctl), 1, DLPI_LINE);
@@ -236,6 +240,7 @@ static void dlpi_layout_table(dlp_pipe *p) {
     dlpi_area_told(p, DLPI_REC_TABLE, DLPI_PLAN_RECORDS, "sampler table", bytes, 1, DLPI_LINE);
 }
 
+/* Add the trace rings to the region: one for each worker, and the consumer's. */
 static void dlpi_layout_trace(dlp_pipe *p) {
     p->trace_events = (uint32_t)(p->d.trace_bytes / sizeof(dlp_trace_event));
     if (p->trace_events < 4) p->trace_events = 4;
@@ -310,6 +315,7 @@ static uint64_t dlpi_plan_kinds(const dlp_pipe *p, dlp_plan *plan) {
     return bytes;
 }
 
+/* Add the lines of the sink's buffers to the plan. */
 static void dlpi_plan_sink(const dlp_pipe *p, dlp_plan *plan) {
     uint64_t each, n = dlpi_sink_seams(p, &each), buffers = p->sink->buffers(p);
     if (buffers == 0) return;

@@ -30,6 +30,7 @@ static uint8_t *dlpi_alive_page(void) {
     return at;
 }
 
+/* True if this process is a fork of the one whose pipe this is. */
 static inline bool dlpi_forked(const dlp_pipe *p) { return p->alive != NULL && *p->alive == 0; }
 
 /* Set the pipe's error: the system allows no file of the region's size. Returns DLP_ERR_LIMIT. */

@@ -33,7 +33,8 @@ typedef struct dlpi_redzone {
     dlpi_span span[DLP_MAX_FIELDS];
 } dlpi_redzone;
 
-/* No two bytes of a run of 64 are alike. By address, which pages have alike in all processes. */
+/* The paint: address a has byte a % 64, which is the same in all processes, since pages begin at
+   multiples of 64. No two of these bytes are alike. */
 static const uint8_t dlpi_paint_bytes[64] = {
     0xa7, 0xf2, 0x9d, 0xc8, 0xb3, 0xee, 0x99, 0xd4, 0xaf, 0xfa, 0x85, 0xd0, 0xbb, 0xe6, 0x91, 0xdc,
     0xa5, 0xf0, 0x9b, 0xc6, 0xb1, 0xec, 0x97, 0xd2, 0xad, 0xf8, 0x83, 0xce, 0xb9, 0xe4, 0x8f, 0xda,
@@ -67,6 +68,7 @@ static uint8_t *dlpi_gap(const dlpi_redzone *c, uint32_t i, uint8_t **to) {
     return i > 0 ? c->span[i - 1].at + c->span[i - 1].bytes : c->from;
 }
 
+/* Paint the bytes of a cell that lie before, between and behind its fields. */
 static void dlpi_redzone_paint(const dlpi_redzone *c) {
     for (uint32_t i = 0; i <= c->n; i++) {
         uint8_t *to, *from = dlpi_gap(c, i, &to);
@@ -166,6 +168,7 @@ static uint64_t dlpi_redzone_at(const dlp_pipe *p, uint32_t f) {
     return at;
 }
 
+/* Return the bytes of a guarded cell; 0 in a build without DLPIPE_DEBUG. */
 static uint64_t dlpi_redzone_stride(const dlp_pipe *p) {
     if (!DLPI_DEBUG) return 0;
     return (dlpi_redzone_at(p, p->items.n) + DLPI_LINE - 1) / DLPI_LINE * DLPI_LINE;

@@ -67,7 +67,8 @@ DLPI_INLINE void dlpi_slot_release(dlp_pipe *p, uint32_t s) {
     dlpi_scheduler_credit(p, &dlpi_slot_at(p, s)->used);
 }
 
-/* Drop batch b, in slot s, which is not delivered. */
+/* Drop batch b, in slot s: count it as taken, but do not deliver it, and release its slot. flags:
+   those of the batch. */
 static void dlpi_drop(dlp_pipe *p, uint64_t b, uint32_t s, uint32_t flags) {
     dlpi_taken(p, b, flags);
     dlpi_slot_release(p, s);
@@ -96,8 +97,8 @@ static uint32_t dlpi_lent_slot(const dlp_pipe *p, const dlp_batch *batch) {
     return s < p->n_out && at % sizeof *batch == 0 && p->lent[s] ? (uint32_t)s : DLPI_NO_SLOT;
 }
 
-/* Give batch b, in slot s, to the consumer: fill its view *out, keep the books, and schedule the
-   next batches. */
+/* Give batch b, in slot s, to the consumer: fill its view *out, note the batch for states and
+   statistics, and schedule the next batches. */
 static void dlpi_deliver(dlp_pipe *p, uint64_t b, uint32_t s, dlp_batch **out) {
     dlp_batch *batch = &p->out[s];
     dlp_tensor *fields = p->out_fields + (size_t)s * p->batches.n;
@@ -238,8 +239,8 @@ static uint64_t dlpi_next_rest(void *who) {
     return dlpi_next_patience(who);
 }
 
-/* Its look is its last look, too. Inline work may begin there while the mask is set. Then a waker
-   may wake the consumer in vain, once. */
+/* How the consumer waits. dlpi_next_look is its last look before a sleep, too. Inline work may
+   begin there while the mask is set. Then a waker may wake the consumer in vain, once. */
 static const dlpi_wait_ops dlpi_next_waits = {dlpi_next_look, dlpi_next_rest, NULL, NULL};
 
 /* Wait until dlpi_take finds a batch, or the wait is over. Returns DLP_OK with *k.b and *k.s set,
@@ -382,8 +383,8 @@ DLPI_COLD static void dlpi_next_fails(dlp_pipe *p, int rc, uint32_t s) {
     dlpi_pipe_fail(p, &e);
 }
 
-/* Get the next batch from the lender, for dlpi_next, and keep the books. Returns DLP_OK with *out
-   set, or why there is no batch, as dlpi_next does. */
+/* Get the next batch from the lender, for dlpi_next, and note the batch for states and statistics.
+   Returns DLP_OK with *out set, or why there is no batch, as dlpi_next does. */
 __attribute__((noinline)) static int dlpi_next_lender(dlp_pipe *p, dlp_batch **out,
                                                       int timeout_ms) {
     dlpi_handed handed;

@@ -29,7 +29,8 @@ static void dlpi_state_give(dlpi_state *s, dlp_state *out) {
     memcpy(out->bytes, s, sizeof *s);
 }
 
-/* Begin a state: write what the pipe's order follows from, and clear the rest. */
+/* Begin a state: write what the pipe's order follows from, such as seed, number of items and batch
+   size, and clear the rest. */
 static void dlpi_state_config(const dlp_pipe *p, dlpi_state *s) {
     memset(s, 0, sizeof *s);
     s->magic = DLPI_STATE_MAGIC;
@@ -132,7 +133,7 @@ static dlpi_state dlpi_state_place(dlp_pipe *p, const dlpi_state *s) {
 
 /* Check the part of a state that follows from its batch's number, for sources without a state of
    their own. Returns the name of a field that is wrong, or NULL. */
-static const char *dlpi_state_of_number(const dlp_pipe *p, const dlpi_state *s) {
+static const char *dlpi_state_bad_field(const dlp_pipe *p, const dlpi_state *s) {
     const uint64_t most = dlpi_epoch_most(p), words = p->source->n_words;
     if (s->sampler_bytes != 8 * words) return "sampler_bytes";
     if (s->batch >= most) return "batch";

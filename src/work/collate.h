@@ -203,7 +203,7 @@ static uint32_t dlpi_batch_tries(const dlpi_worker *w, const dlpi_unit *t) {
     return word >> 8 == t->b + 1 ? (uint32_t)word & 255u : 0;
 }
 
-/* Store that batch t has failed so often in this stage. */
+/* Store that batch t has failed `tries` times in this stage. */
 static void dlpi_batch_failed(const dlpi_worker *w, const dlpi_unit *t, uint32_t tries) {
     dlpi_bslot *slot = dlpi_slot_at(w->p, t->slot);
     uint32_t fate = DLPI_LOAD_RLX(&slot->batch_fate); /* X1: claimed */
@@ -213,8 +213,8 @@ static void dlpi_batch_failed(const dlpi_worker *w, const dlpi_unit *t, uint32_t
 }
 
 /* Run the stage's callback on batch t until it succeeds or its tries are used up. Returns 0, the
-   code of the last failure, or DLPI_WENT_BACK. That is no error: the batch goes once more through
-   the stages before. */
+   code of the last failure, or DLPI_WENT_BACK. DLPI_WENT_BACK is no error: the batch goes once more
+   through the stages before. */
 static int dlpi_batch_try(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_bslot *slot = dlpi_slot_at(w->p, t->slot);
     for (;;) {
