@@ -84,8 +84,9 @@ static int dlpi_check_batch_workers(dlp_pipe *p, const dlpi_stage *st) {
     return rc != DLP_OK ? rc : dlpi_check_workers(p, st);
 }
 
-/* Check workers_min and workers_max of a stage, by which the tuner goes, and set the default of
-   workers_min. Returns DLP_OK, or the code of the pipe's error. */
+/* Check the fields that the tuner goes by: workers_min, workers_max, the number of workers to begin
+   with, and dispatch. Set the default of workers_min. Returns DLP_OK, or the code of the pipe's
+   error. */
 static int dlpi_tune_check(dlp_pipe *p, dlpi_stage *st) {
     dlp_workers_desc *w = &st->w;
     dlpi_within(p, st->name, "workers_min", w->workers_min, 0, w->workers_max,
