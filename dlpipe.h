@@ -9981,7 +9981,7 @@ static const struct dlpi_source_state *dlpi_source_stateless(const dlp_pipe *p D
 
 /* The part of a source whose batches' numbers say all of their places. */
 #define DLPI_SOURCE_BY_NUMBER \
-    .step = dlpi_role_well, .state = dlpi_source_stateless, .never_saved = dlpi_state_of_number
+    .step = dlpi_role_well, .state = dlpi_source_stateless, .never_saved = dlpi_state_bad_field
 
 static const dlpi_source_ops dlpi_no_source = {0}; /* of a chain that is not checked yet */
 
@@ -10685,12 +10685,13 @@ static inline bool dlpi_cancelled(const dlpi_ctl *ctl, const dlpi_bslot *slot) {
 /* ---------------------------------------------------------------------------------------------
    >>impl-cells      WHERE BATCHES AND ITEMS LIE */
 
+/* Return the bytes of a cell with these fields, in whole pages. */
 static uint64_t dlpi_fields_bytes(const dlpi_fields *fs) {
     const dlpi_field *last = &fs->at[fs->n - 1];
     return dlpi_round_up(dlpi_sum(last->offset, dlpi_sum(last->capacity, DLPI_REDZONE)), 4096);
 }
 
-/* Bytes of one row of a field, whose first dimension is rows of a chunk. */
+/* Return the bytes of one row of a field, whose first dimension counts the rows of a chunk. */
 static uint64_t dlpi_row_bytes(const dlpi_field *d) {
     return d->row_bytes / (uint64_t)d->f.shape[0];
 }
@@ -10701,23 +10702,26 @@ static uint64_t dlpi_row_bytes(const dlpi_field *d) {
    it is held, while a batch of the next epoch may write into its own cell. */
 enum { DLPI_CELLS_OWN = 0, DLPI_CELLS_TURN, DLPI_CELLS_STAY };
 
+/* Return the cell that the batch in slot s lies in. */
 static inline uint8_t *dlpi_batch_cell(const dlp_pipe *p, uint32_t s) {
     return dlpi_area_at(p, DLPI_REC_CELLS,
                         p->cells == DLPI_CELLS_OWN ? s : dlpi_slot_at(p, s)->cell);
 }
+/* Return the cell that the items of the batch in slot s are written in. */
 static inline uint8_t *dlpi_item_cell(const dlp_pipe *p, uint32_t s) {
     return dlpi_area_at(p, p->item_area, dlpi_slot_at(p, s)->cell);
 }
-/* Does a batch lie in the cell of its slot's own number? */
+/* True if each batch lies in the cell that has the number of its slot. */
 static inline bool dlpi_cells_own(const dlp_pipe *p) { return p->cells == DLPI_CELLS_OWN; }
-/* Do batches lie in memory that is not the pipe's? What is left out is in the cell of zeros. */
+/* True if batches lie in memory that is not the pipe's. Only a batch that is left out lies in a
+   cell then, the cell of zeros. */
 static inline bool dlpi_cells_none(const dlp_pipe *p) {
     return p->cells == DLPI_CELLS_STAY && p->n_cells == 0;
 }
 
-/* Item cells for batch b in slot s. A cell is free again when its batch has left the stage after
-   which nobody needs its items. There are as many cells as batches may be between here and next, so
-   one is free. */
+/* Choose the item cell of batch b, in slot s, and return the cell's number. A cell is free again
+   when its batch has left the stage after which nobody needs its items. There are as many cells as
+   batches may be between here and next, so one is free. */
 static uint32_t dlpi_schedule_cell(dlp_pipe *p, uint32_t s, uint64_t b) {
     dlpi_cell_use *use = p->schedule.cells;
     uint32_t i = p->schedule.cell_turn;
@@ -10733,25 +10737,30 @@ static uint32_t dlpi_schedule_cell(dlp_pipe *p, uint32_t s, uint64_t b) {
     return i;
 }
 
+/* Return the number of the cell for batch b, in slot s: its item cell, or if items have no cells of
+   their own, its batch cell. */
 static uint32_t dlpi_schedule_place(dlp_pipe *p, uint32_t s, uint64_t b) {
     if (p->cells == DLPI_CELLS_STAY) return p->lender->cell(p);
     if (p->cells == DLPI_CELLS_TURN) return (uint32_t)(b % p->n_cells);
     return p->has_item_cells ? dlpi_schedule_cell(p, s, b) : s;
 }
 
-/* What a collate reads lies in cells of its own. */
+/* Set whether items have cells of their own. They do if a collate reads them; else items are
+   written where their batch lies. */
 static void dlpi_cells_resolve(dlp_pipe *p) {
     p->has_item_cells = p->batcher->collate != NULL;
     p->item_area = p->has_item_cells ? DLPI_REC_ITEM_CELLS : DLPI_REC_CELLS;
 }
 
-/* Does this stage change the batch in place, so that half of a change may have been made? */
+/* True if the stage changes batches in place, and may not change one twice. If it fails, half of a
+   change may have been made. */
 static bool dlpi_batch_in_place(const dlpi_stage *st) {
     return st->ops->in_place && !st->w.idempotent;
 }
 
-/* From which stage on a batch's rows and cell are free. A batch that is half changed is fetched,
-   or collated, again. */
+/* Find the stages after which nobody needs a batch's rows (rows_end) and its turning cell
+   (cell_end). A stage that changes batches in place may leave one half changed. Such a batch is
+   fetched, or collated, again. */
 static void dlpi_cells_ends(dlp_pipe *p) {
     p->cells_from = p->has_item_cells ? p->batcher->work : 0;
     p->rows_end = p->work[p->n_item_work - 1];
@@ -10763,7 +10772,8 @@ static void dlpi_cells_ends(dlp_pipe *p) {
     }
 }
 
-/* Of a slot: lengths of ragged fields, of items and of batches, and what a collate makes. */
+/* Place in a slot the lengths of ragged fields, for items and for batches, and what a collate tells
+   of its fields. *at: the end of the slot so far; it moves on. */
 static void dlpi_cells_slot(dlp_pipe *p, uint64_t *at) {
     const uint64_t rows8 = dlpi_times(p->batch_rows, 8),
                    made = p->has_item_cells ? p->batches.n : 0;
@@ -10775,6 +10785,8 @@ static void dlpi_cells_slot(dlp_pipe *p, uint64_t *at) {
     p->slot.fmeta = dlpi_take_bytes(at, made * sizeof(dlpi_fmeta), 1);
 }
 
+/* Add the item cells, the batch cells and the cell of zeros to the region. Their lines of the plan
+   are named here. */
 static void dlpi_cells_layout(dlp_pipe *p) {
     dlpi_area_told(p, DLPI_REC_ITEM_CELLS, DLPI_PLAN_ITEMS, "item cells for the collate",
                    dlpi_fields_bytes(&p->items), p->has_item_cells ? p->prefetch : 0, 4096);
@@ -10825,7 +10837,8 @@ typedef struct dlpi_redzone {
     dlpi_span span[DLP_MAX_FIELDS];
 } dlpi_redzone;
 
-/* No two bytes of a run of 64 are alike. By address, which pages have alike in all processes. */
+/* The paint: address a has byte a % 64, which is the same in all processes, since pages begin at
+   multiples of 64. No two of these bytes are alike. */
 static const uint8_t dlpi_paint_bytes[64] = {
     0xa7, 0xf2, 0x9d, 0xc8, 0xb3, 0xee, 0x99, 0xd4, 0xaf, 0xfa, 0x85, 0xd0, 0xbb, 0xe6, 0x91, 0xdc,
     0xa5, 0xf0, 0x9b, 0xc6, 0xb1, 0xec, 0x97, 0xd2, 0xad, 0xf8, 0x83, 0xce, 0xb9, 0xe4, 0x8f, 0xda,
@@ -10840,7 +10853,8 @@ static void dlpi_paint(uint8_t *at, const uint8_t *to) {
     }
 }
 
-/* The first byte of [at, to) that is not as it was painted; to: none. */
+/* Return the first byte of [at, to) that has changed since it was painted. Returns `to` if none
+   has. */
 static uint8_t *dlpi_paint_first(uint8_t *at, uint8_t *to) {
     while (at < to) {
         size_t k = (uintptr_t)at % 64, n = 64 - k < (size_t)(to - at) ? 64 - k : (size_t)(to - at);
@@ -10851,12 +10865,14 @@ static uint8_t *dlpi_paint_first(uint8_t *at, uint8_t *to) {
     return at;
 }
 
-/* What lies before span i, or after the last. */
+/* Return where the painted bytes before span i begin, and set *to to where they end. If i is c->n,
+   these are the bytes after the last span. */
 static uint8_t *dlpi_gap(const dlpi_redzone *c, uint32_t i, uint8_t **to) {
     *to = i < c->n ? c->span[i].at : c->to;
     return i > 0 ? c->span[i - 1].at + c->span[i - 1].bytes : c->from;
 }
 
+/* Paint the bytes of a cell that lie before, between and behind its fields. */
 static void dlpi_redzone_paint(const dlpi_redzone *c) {
     for (uint32_t i = 0; i <= c->n; i++) {
         uint8_t *to, *from = dlpi_gap(c, i, &to);
@@ -10864,8 +10880,9 @@ static void dlpi_redzone_paint(const dlpi_redzone *c) {
     }
 }
 
-/* A callback of worker w that had cell c has returned rc: did it keep to the fields? what, number:
-   whose they are. Returns rc, or DLPI_OVERRUN with the message. */
+/* Check that a callback of worker w wrote to nothing but the fields of cell c. what, number: whose
+   fields they are, for the message ("item", 7). rc: what the callback returned. Returns rc, or
+   DLPI_OVERRUN with the message in *note. */
 static int dlpi_redzone_check(dlpi_worker *w, const dlp_call *note, const dlpi_redzone *c,
                               const char *what, uint64_t number, int rc) {
     for (uint32_t i = 0; i <= c->n; i++) {
@@ -10893,9 +10910,12 @@ static int dlpi_redzone_check(dlpi_worker *w, const dlp_call *note, const dlpi_r
     return rc;
 }
 
+/* True if an item that failed with this code must end the pipe, even if failed items may be
+   skipped. An overrun (DLP_ERR_CORRUPT) of a debug build is such a failure. */
 static inline bool dlpi_never_skipped(int code) { return DLPI_DEBUG && code == DLP_ERR_CORRUPT; }
 
-/* Fields as they lie in a cell of one of the region's areas. */
+/* Set *c to the bounds and fields of a cell of one of the region's areas. area: DLPI_REC_CELLS or
+   DLPI_REC_ITEM_CELLS. */
 static void dlpi_redzone_of_cell(const dlp_pipe *p, int area, uint8_t *cell, dlpi_redzone *c) {
     const dlpi_fields *fs = area == DLPI_REC_CELLS ? &p->batches : &p->items;
     c->from = cell;
@@ -10905,6 +10925,8 @@ static void dlpi_redzone_of_cell(const dlp_pipe *p, int area, uint8_t *cell, dlp
         c->span[f] = (dlpi_span){cell + fs->at[f].offset, fs->at[f].capacity, fs->at[f].name};
 }
 
+/* Paint all item cells and batch cells of the region around their fields. Called once, before
+   workers start. */
 static void dlpi_redzones_paint(dlp_pipe *p) {
     dlpi_redzone c;
     if (!DLPI_DEBUG) return;
@@ -10915,7 +10937,8 @@ static void dlpi_redzones_paint(dlp_pipe *p) {
         }
 }
 
-/* A collate, or a batch map, has returned rc: the batch in slot s; or what a collate has read. */
+/* Check the cell of the batch in slot s, after a collate or a batch map has returned rc. With
+   `items`, check the cell of items that a collate has read. Returns rc, or DLPI_OVERRUN. */
 static inline int dlpi_redzone_slot(dlpi_worker *w, uint32_t s, bool items, int rc) {
     dlpi_redzone c;
     if (!DLPI_DEBUG || rc == DLPI_OVERRUN) return rc;
@@ -10932,6 +10955,7 @@ static inline bool dlpi_redzone_rows(const dlp_pipe *p) {
     return DLPI_DEBUG && !p->lender->in_cells;
 }
 
+/* Return how many guarded cells there are: one for each item that can be in a callback at once. */
 static uint64_t dlpi_redzone_cells(const dlp_pipe *p) {
     uint64_t n = 0;
     for (int i = 0; dlpi_redzone_rows(p) && i < p->n_item_work; i++)
@@ -10939,7 +10963,8 @@ static uint64_t dlpi_redzone_cells(const dlp_pipe *p) {
     return n;
 }
 
-/* Where field f lies in a guarded cell, but for up to 63 bytes; n fields: the cell's bytes. */
+/* Return the offset of field f in a guarded cell. The field itself begins up to 63 bytes later. If
+   f is the number of fields, this is how many bytes the cell has. */
 static uint64_t dlpi_redzone_at(const dlp_pipe *p, uint32_t f) {
     uint64_t at = DLPI_REDZONE;
     for (uint32_t i = 0; i < f; i++)
@@ -10947,12 +10972,13 @@ static uint64_t dlpi_redzone_at(const dlp_pipe *p, uint32_t f) {
     return at;
 }
 
+/* Return the bytes of a guarded cell; 0 in a build without DLPIPE_DEBUG. */
 static uint64_t dlpi_redzone_stride(const dlp_pipe *p) {
     if (!DLPI_DEBUG) return 0;
     return (dlpi_redzone_at(p, p->items.n) + DLPI_LINE - 1) / DLPI_LINE * DLPI_LINE;
 }
 
-/* The number of the cell that worker w has for its i-th attempt. */
+/* Return the number of the guarded cell that worker w has for its i-th attempt at once. */
 static uint64_t dlpi_redzone_cell(const dlpi_worker *w, uint64_t i) {
     uint64_t first = 0;
     for (int k = 0; k < w->st->work; k++)
@@ -10960,7 +10986,8 @@ static uint64_t dlpi_redzone_cell(const dlpi_worker *w, uint64_t i) {
     return first + (uint64_t)w->id * dlpi_at_once(w->st) + i;
 }
 
-/* A guarded cell for a row of slot s: of the fields that the stage works on. */
+/* Set *c to the bounds and fields of a guarded cell, for a row of slot s. The fields are those that
+   the stage works on. Set rows[f] to where field f of the row lies in the slot. */
 static void dlpi_redzone_of_row(const dlpi_worker *w, uint64_t cell, uint32_t s, uint32_t row,
                                 dlpi_redzone *c, uint8_t **rows) {
     const dlp_pipe *p = w->p;
@@ -10977,7 +11004,8 @@ static void dlpi_redzone_of_row(const dlpi_worker *w, uint64_t cell, uint32_t s,
     }
 }
 
-/* A callback is about to have the item, a row of slot s: in this cell. */
+/* Copy a row of slot s into a guarded cell, if rows have such cells, before a callback gets the
+   item. The item's data points there from now on. */
 static inline void dlpi_redzone_in(const dlpi_worker *w, dlp_item *it, uint64_t cell, uint32_t s,
                                    uint32_t row) {
     dlpi_redzone c;
@@ -10991,7 +11019,8 @@ static inline void dlpi_redzone_in(const dlpi_worker *w, dlp_item *it, uint64_t 
     }
 }
 
-/* It returned rc. The row has what it wrote, and the item's data is the row again. */
+/* Check what a callback, which has returned rc, wrote. A row in a guarded cell is copied back, and
+   is the item's data again. Returns rc, or DLPI_OVERRUN if the callback wrote past the row. */
 static inline int dlpi_redzone_out(dlpi_worker *w, dlp_item *it, uint64_t cell, uint32_t s,
                                    uint32_t row, int rc) {
     const dlp_pipe *p;
@@ -11014,6 +11043,7 @@ static inline int dlpi_redzone_out(dlpi_worker *w, dlp_item *it, uint64_t cell, 
 
 /* ---- what was released ---- */
 
+/* Return the place of slot s's flag: 1 if its cell is poisoned. */
 static inline uint8_t *dlpi_poisoned(const dlp_pipe *p, uint32_t s) {
     return &p->lent[p->n_out + s];
 }
@@ -11032,7 +11062,8 @@ static void dlpi_unpoison_bytes(void *at DLPI_UNREAD, uint64_t bytes DLPI_UNREAD
 #endif
 }
 
-/* The consumer has given back batch, or view, s: nobody else may read it. */
+/* Fill what the consumer has given back, batch or view s, with DLPI_POISON, and poison its cell:
+   nobody may read it any more. */
 static inline void dlpi_poison(const dlp_pipe *p, uint32_t s) {
     uint32_t slot;
     if (!DLPI_DEBUG || !dlpi_cells_own(p) || p->sink->buffers(p) > 0 || dlpi_is_shared(p)) return;
@@ -11047,14 +11078,16 @@ static inline void dlpi_poison(const dlp_pipe *p, uint32_t s) {
     if (slot != DLPI_NO_SLOT) DLPI_STORE_REL(dlpi_poisoned(p, slot), (uint8_t)1); /* U3 -> U3 */
 }
 
-/* Somebody begins with a batch in slot s. */
+/* Take the poison from the cell of slot s, if it has any. A thread calls this when it begins with a
+   batch in the slot. */
 static inline void dlpi_unpoison(const dlp_pipe *p, uint32_t s) {
     if (!DLPI_DEBUG || DLPI_LOAD_ACQ(dlpi_poisoned(p, s)) == 0) return; /* U3 <- U3 */
     dlpi_unpoison_bytes(dlpi_batch_cell(p, s), p->areas[DLPI_REC_CELLS].stride);
     DLPI_STORE_REL(dlpi_poisoned(p, s), (uint8_t)0); /* U3 -> U3 */
 }
 
-/* The region's addresses will be others'. */
+/* Take the poison from all batch cells, before the region is unmapped: the program may use these
+   addresses again. */
 static inline void dlpi_unpoison_all(const dlp_pipe *p) {
     if (!DLPI_DEBUG || p->region == NULL) return;
     dlpi_unpoison_bytes(dlpi_area_at(p, DLPI_REC_CELLS, 0), dlpi_cells_bytes(p));
@@ -11346,7 +11379,8 @@ static inline bool dlpi_epoch_held(const dlp_pipe *p, uint64_t epoch) {
            dlpi_generation(p->schedule.seek_no, epoch) != dlpi_credit_seen(&p->epoch_begun);
 }
 
-/* Scheduler: ask for the epoch, if it stands before one. */
+/* Ask the consumer to begin the epoch (set_epoch), if the scheduler stands before one that needs it
+   and the source is quiet. The scheduler calls this, after it has stored the tail. */
 static void dlpi_epoch_ask(dlp_pipe *p) {
     dlpi_scheduler *f = &p->schedule;
     uint64_t generation = dlpi_generation(f->seek_no, f->epoch);
@@ -11357,7 +11391,8 @@ static void dlpi_epoch_ask(dlp_pipe *p) {
     dlpi_wake_consumer(p->ctl, UINT64_MAX);
 }
 
-/* Consumer: does the scheduler wait for set_epoch, and is all before it delivered, or dropped? */
+/* True if the consumer must call set_epoch now: the scheduler waits for it, and all batches before
+   it are delivered or dropped. Called by the consumer. */
 static bool dlpi_epoch_due(const dlp_pipe *p) {
     uint64_t asked;
     if (DLPI_LIKELY(!p->barrier)) return false;
@@ -11367,7 +11402,8 @@ static bool dlpi_epoch_due(const dlp_pipe *p) {
            p->base == dlpi_credit_seen(&p->ctl->tail); /* T1 <- T1 */
 }
 
-/* Consumer: begin the epoch that is asked for. */
+/* Call set_epoch for the epoch that the scheduler has asked for, and tell the scheduler. Called by
+   the consumer. Returns DLP_OK, or DLP_ERR_CALLBACK, which is then the pipe's error. */
 static int dlpi_epoch_begin(dlp_pipe *p) {
     uint64_t asked = dlpi_credit_seen(&p->schedule.epoch_asked); /* I2 <- I2 */
     uint64_t epoch = asked & DLPI_EPOCH_MASK;
@@ -11390,6 +11426,7 @@ static int dlpi_epoch_begin(dlp_pipe *p) {
     return DLP_OK;
 }
 
+/* Put the scheduler at the beginning of an epoch. */
 static void dlpi_schedule_epoch(dlpi_scheduler *f, uint64_t epoch) {
     f->epoch = epoch;
     f->in_epoch = 0;
@@ -11399,7 +11436,8 @@ static void dlpi_schedule_epoch(dlpi_scheduler *f, uint64_t epoch) {
     memset(f->skip_bits, 0, sizeof f->skip_bits);
 }
 
-/* What an item costs in a stage, on the average of its workers; 0: not known. */
+/* Return what an item costs in a stage (ns), on the average of the workers that may claim; 0 if it
+   is not known yet. */
 static uint64_t dlpi_item_cost(const dlp_pipe *p, const dlpi_stage *st) {
     uint64_t sum = 0, n = 0;
     for (int i = 0, active = dlpi_active(p, st); i < active; i++) {
@@ -11413,10 +11451,11 @@ static uint64_t dlpi_item_cost(const dlp_pipe *p, const dlpi_stage *st) {
 #define DLPI_RUN_NS 8000u
 #endif
 
-/* How many rows a run takes: at most DLPI_RUN_NS of work of the dearest stage that fetches, or that
-   decodes what another has read, by what items cost lately. A claim, a completion and a clock
-   reading cost a quarter of a microsecond together, because each lets the loads and stores under
-   way end. A run lies in one done word, and there are runs for all workers that can run at once. */
+/* Return the binary logarithm of how many rows a run of a batch takes (count: the batch's rows). A
+   run is at most DLPI_RUN_NS of work of the dearest stage that fetches, or that decodes what
+   another has read, by what items cost lately. A claim, a completion and a clock reading cost a
+   quarter of a microsecond together, because each lets the loads and stores under way end. A run
+   lies in one done word, and there are runs for all workers that can run at once. */
 static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
     const dlpi_stage *st = p->work[0];
     uint64_t most;
@@ -11441,7 +11480,8 @@ static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
     return shift;
 }
 
-/* Do items cost another thing than they did? One worker is asked, in turn. */
+/* True if an item costs over 4 times more or less than when the run length was set. Only one worker
+   of the first stage is asked. turn: whose turn it is. */
 static bool dlpi_cost_moved(const dlp_pipe *p, uint64_t turn) {
     const dlpi_stage *st = p->work[0];
     uint64_t was = p->schedule.cost_ns, k = turn % (uint64_t)dlpi_active(p, st), ns;
@@ -11449,15 +11489,18 @@ static bool dlpi_cost_moved(const dlp_pipe *p, uint64_t turn) {
     return ns != 0 && (ns / 4 > was || was / 4 > ns);
 }
 
-/* Does batch b ask what items cost by now? The first all do. Later the answer takes a worker's line
-   away from it, which is worth it for each eighth batch, if those have rows to share it. */
+/* True if the run length must be computed again for batch b: for the first 64 batches, and for each
+   64th. Between them a worker is asked whether its items' cost has moved. The question takes the
+   worker's line away from it. This is worth it for each eighth batch, if batches have rows to share
+   the cost, and for each 32nd if they do not. */
 static inline bool dlpi_cost_due(const dlp_pipe *p, uint64_t b) {
     uint64_t every = p->batch_rows < DLPI_WORD_ROWS ? 32 : 8;
     if (b < 64 || (b & 63) == 0) return true;
     return (b & (every - 1)) == 0 && dlpi_cost_moved(p, b / every);
 }
 
-/* Words of slot s for the scheduler's present batch. c: rows of the global batch. */
+/* Write the scheduler's present batch into slot s: its number, its epoch, its rows and its cell. c:
+   rows of the global batch. */
 static void dlpi_schedule_words(dlp_pipe *p, uint32_t s, uint64_t c) {
     dlpi_scheduler *f = &p->schedule;
     dlpi_bslot *slot = dlpi_slot_at(p, s);
@@ -11483,7 +11526,8 @@ static void dlpi_schedule_words(dlp_pipe *p, uint32_t s, uint64_t c) {
     slot->dirty = 0;
 }
 
-/* Set up slot s for the scheduler's present batch and make it visible. alike: its words are all. */
+/* Set up slot s for the scheduler's present batch, and publish the slot's header. c: rows of the
+   global batch. alike: the source has nothing to write into the slot. */
 static void dlpi_schedule_slot(dlp_pipe *p, uint32_t s, uint64_t c, bool alike) {
     dlpi_scheduler *f = &p->schedule;
     dlpi_bslot *slot = dlpi_slot_at(p, s);
@@ -11503,7 +11547,7 @@ static void dlpi_schedule_slot(dlp_pipe *p, uint32_t s, uint64_t c, bool alike) 
     DLPI_STORE_RLX(&p->order_ring[b & (p->ring - 1)], s); /* T1: ordered by the tail that follows */
 }
 
-/* A slot that is free, or DLPI_NO_SLOT. */
+/* Return a slot that the consumer and all others have given back, or DLPI_NO_SLOT. */
 static uint32_t dlpi_schedule_free(dlp_pipe *p) {
     dlpi_scheduler *f = &p->schedule;
     for (uint32_t i = 0; i < p->n_slots; i++) {
@@ -11515,26 +11559,32 @@ static uint32_t dlpi_schedule_free(dlp_pipe *p) {
     return DLPI_NO_SLOT;
 }
 
-/* Nothing will follow. dlpi_schedule says so, once the batches before it are visible. */
+/* End the scheduling: no batch will follow. code: 0, or the error. dlpi_schedule tells the consumer
+   of the end once the batches before it are visible. */
 static void dlpi_schedule_end(dlp_pipe *p, int code) {
     p->schedule.ended = 1;
     DLPI_STORE_RLX(&p->ctl->schedule_code, code); /* T1: ordered by end_of_input */
 }
 
-/* True if the resumed state has the present batch of the epoch as delivered behind a gap. */
+/* True if the scheduler must skip its present batch: in the resumed state the batch is delivered
+   already, behind a gap. */
 static inline bool dlpi_schedule_skips(const dlpi_scheduler *f) {
     uint64_t k = f->in_epoch - f->skip_base;
     if (f->in_epoch < f->skip_base || k >= DLPI_GAPS_MAX) return false;
     return (f->skip_bits[k / 8] >> (k % 8) & 1) != 0;
 }
 
+/* Move the scheduler past its present batch, which has so many rows. Returns DLP_OK, or an error of
+   the source. */
 static int dlpi_schedule_step(dlp_pipe *p, uint64_t rows) {
     p->schedule.position += rows;
     p->schedule.in_epoch++;
     return p->source->step(p);
 }
 
-/* The next batch that is wanted: goes past those that a resumed unordered pipe had consumed. */
+/* Move the scheduler past batches that a resumed unordered pipe had delivered already. *rows: rows
+   of the global batch that it stands before; 0 at the epoch's end. Returns DLP_OK, or an error of
+   the source. */
 static int dlpi_schedule_settle(dlp_pipe *p, uint64_t *rows) {
     int rc = p->source->rows(p, rows);
     while (rc == DLP_OK && *rows > 0 && dlpi_schedule_skips(&p->schedule)) {
@@ -11543,7 +11593,9 @@ static int dlpi_schedule_settle(dlp_pipe *p, uint64_t *rows) {
     return rc;
 }
 
-/* Publish the next batch if there is one. Returns 1 when it moved on, 0 not, negative error. */
+/* Schedule the next batch, or move on to the next epoch. Returns 1 if the scheduler moved on, and 0
+   if it cannot now (no slot is free, the source is not ready, or all is scheduled). Returns a
+   negative code if the source failed. */
 static int dlpi_schedule_one(dlp_pipe *p) {
     dlpi_scheduler *f = &p->schedule;
     uint64_t cancel = DLPI_LOAD_RLX(&p->ctl->cancel); /* N1: a hint; next drops the rest */
@@ -11577,6 +11629,8 @@ static int dlpi_schedule_one(dlp_pipe *p) {
     return 1;
 }
 
+/* Put the scheduler and the source at the place of a checked state. Returns DLP_OK, or an error of
+   the source. */
 static int dlpi_schedule_goto(dlp_pipe *p, const dlpi_state *to) {
     dlpi_scheduler *f = &p->schedule;
     uint32_t skipped = 0;
@@ -11588,13 +11642,13 @@ static int dlpi_schedule_goto(dlp_pipe *p, const dlpi_state *to) {
     return p->source->seek(p, to);
 }
 
-/* ctl.end_of_input of a scheduler that has ended. */
+/* Return what ctl.end_of_input is once the scheduler has ended, with seek_no seeks followed. */
 static inline uint32_t dlpi_scheduled_word(uint32_t seek_no) { return seek_no << 1 | 1u; }
 
 static pthread_mutex_t dlpi_place_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* The consumer has sought: follow it. A scheduler that failed stays where it is, and says so again.
-   */
+/* Go where the consumer has sought, if it has since the last call. A scheduler that failed stays
+   where it is, and tells the consumer of its end again. */
 static void dlpi_schedule_follow(dlp_pipe *p) {
     dlpi_scheduler *f = &p->schedule;
     dlpi_state to;
@@ -11615,7 +11669,9 @@ static void dlpi_schedule_follow(dlp_pipe *p) {
     dlpi_wake_consumer(p->ctl, UINT64_MAX);
 }
 
-/* Schedule all that may be, once there are `burst` credits; returns how many batches. */
+/* Schedule as many batches as may be under way, if there is room for `burst` of them at least, and
+   wake workers. Called by the consumer or by the scheduler's thread. Returns how many batches were
+   scheduled. */
 static uint64_t dlpi_schedule(dlp_pipe *p, uint64_t burst) {
     dlpi_scheduler *f = &p->schedule;
     uint64_t before = f->published, delivered, room, under_way;
@@ -13142,7 +13198,8 @@ static uint64_t dlpi_rows_due(dlpi_worker *w, uint64_t ns) {
 /* ---------------------------------------------------------------------------------------------
    >>impl-collate    BATCHES OUT OF ITEMS */
 
-/* UINT64_MAX when it is too much */
+/* Return how many elements a shape has; UINT64_MAX if a dimension is negative, or if there are more
+   than 2^62. */
 static uint64_t dlpi_shape_count(const int64_t *shape, int ndim) {
     uint64_t n = 1;
     for (int i = 0; i < ndim; i++) {
@@ -13153,13 +13210,16 @@ static uint64_t dlpi_shape_count(const int64_t *shape, int ndim) {
     return n;
 }
 
+/* Set valid[r] to 1 for each row of the batch in slot s that has data, and to 0 for padding and
+   rows left out. */
 static void dlpi_rows_valid(const dlp_pipe *p, uint32_t s, uint8_t *valid) {
     const uint32_t *fate = dlpi_slot_fate(p, s);
     for (uint32_t r = 0; r < dlpi_slot_at(p, s)->count; r++)
         valid[r] = dlpi_fate_state(fate[r]) == DLPI_ROW_OK;
 }
 
-/* What a collate may use of batch t. */
+/* Set *c to what a collate may use of batch t: its items, and its output fields, which are
+   cleared. */
 static void dlpi_collate_begin(dlpi_worker *w, const dlpi_unit *t, dlp_collate *c) {
     const dlp_pipe *p = w->p;
     const dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
@@ -13203,7 +13263,8 @@ static void dlpi_collate_begin(dlpi_worker *w, const dlpi_unit *t, dlp_collate *
     }
 }
 
-/* Take over what the collate said of its fields. Returns 0 or DLP_ERR_LENGTH. */
+/* Check and keep the shapes that a collate has given to the fields of batch t. Returns 0, or
+   DLP_ERR_LENGTH if a field does not fit. */
 static int dlpi_collate_end(dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
     for (uint32_t f = 0; f < p->batches.n; f++) {
@@ -13228,13 +13289,15 @@ static int dlpi_collate_end(dlpi_worker *w, const dlpi_unit *t) {
     return 0;
 }
 
-/* Bytes that the batch in slot s has in a field. */
+/* Return the bytes that field f of the batch in slot s has. rows: rows of the batch; they count
+   only if no collate has made the field. */
 static inline uint64_t dlpi_field_bytes(const dlp_pipe *p, uint32_t s, uint32_t f, uint64_t rows) {
     return p->has_item_cells ? dlpi_slot_fmeta(p, s)[f].bytes : rows * p->batches.at[f].row_bytes;
 }
 
-/* The batch in slot s as a callback or the consumer sees it. valid: [batch_rows] of the viewer.
-   Returns the bytes of its fields. */
+/* Fill a view (*b and its fields) of the batch in slot s, for a callback or the consumer. The parts
+   that dlpi_batch_view_init has set stay. valid: [batch_rows] of the viewer, used if not all rows
+   are valid. Returns the bytes of all fields. */
 static inline uint64_t dlpi_batch_view_to(const dlp_pipe *p, uint32_t s, dlp_batch *b,
                                           dlp_tensor *fields, uint8_t *valid) {
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
@@ -13271,11 +13334,13 @@ static inline uint64_t dlpi_batch_view_to(const dlp_pipe *p, uint32_t s, dlp_bat
     return bytes;
 }
 
+/* Fill a view of the batch in slot s as dlpi_batch_view_to does, with `valid` in the slot. Returns
+   the bytes of all fields. */
 static uint64_t dlpi_batch_view(const dlp_pipe *p, uint32_t s, dlp_batch *b, dlp_tensor *fields) {
     return dlpi_batch_view_to(p, s, b, fields, (uint8_t *)dlpi_slot_at(p, s) + p->slot.valid);
 }
 
-/* The parts of a view that stay the same for slot s. */
+/* Set the parts of a view (*b and its fields) that are the same for all batches in slot s. */
 static void dlpi_batch_view_init(const dlp_pipe *p, uint32_t s, dlp_batch *b, dlp_tensor *fields) {
     memset(b, 0, sizeof *b);
     b->n_fields = p->batches.n;
@@ -13294,6 +13359,7 @@ static void dlpi_batch_view_init(const dlp_pipe *p, uint32_t s, dlp_batch *b, dl
     }
 }
 
+/* Make batch t out of its items, by the stage's collate. Returns 0, or the code of a failure. */
 static int dlpi_collate_call(dlpi_worker *w, const dlpi_unit *t) {
     dlp_collate c;
     int rc;
@@ -13304,14 +13370,16 @@ static int dlpi_collate_call(dlpi_worker *w, const dlpi_unit *t) {
     return rc != 0 ? rc : dlpi_collate_end(w, t);
 }
 
-/* A batch callback begins: its time counts from now, and what it says is of this batch. */
+/* Note that worker w begins a callback with batch t: the callback's time counts from now on, and
+   what an earlier callback said is forgotten. */
 static void dlpi_batch_begins(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_words_forget(w);
     if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->block->since_ns, dlpi_now_ns());
     dlpi_runs(&w->block->running, DLPI_RUNS_ALL(t->slot));
 }
 
-/* Wait before a retry, in pieces: a stop ends it. The wait is no callback's time. */
+/* Wait for ns before batch t's callback is tried again, or until the pipe stops. The wait does not
+   count as time of a callback. */
 static void dlpi_batch_pauses(dlpi_worker *w, uint64_t ns) {
     const uint64_t piece = 20000000;
     dlpi_runs(&w->block->running, DLPI_RUNS_NONE);
@@ -13321,14 +13389,15 @@ static void dlpi_batch_pauses(dlpi_worker *w, uint64_t ns) {
     if (!dlpi_stopped(w->p)) dlpi_sleep(ns);
 }
 
-/* How often batch b failed in this stage: a stage of batches has its done words for that.
-   batch + 1 (56) | tries (8) */
+/* Return how often batch t has failed in this stage. The number stands in the done words, which a
+   stage of batches needs for nothing else: batch + 1 (56) | tries (8). */
 static uint32_t dlpi_batch_tries(const dlpi_worker *w, const dlpi_unit *t) {
     /* X1: claimed */
     uint64_t word = DLPI_LOAD_RLX(dlpi_done(dlpi_stage_words_at(w->p, t->slot, w->st)));
     return word >> 8 == t->b + 1 ? (uint32_t)word & 255u : 0;
 }
 
+/* Store that batch t has failed `tries` times in this stage. */
 static void dlpi_batch_failed(const dlpi_worker *w, const dlpi_unit *t, uint32_t tries) {
     dlpi_bslot *slot = dlpi_slot_at(w->p, t->slot);
     uint32_t fate = DLPI_LOAD_RLX(&slot->batch_fate); /* X1: claimed */
@@ -13337,9 +13406,9 @@ static void dlpi_batch_failed(const dlpi_worker *w, const dlpi_unit *t, uint32_t
     DLPI_STORE_REL(&slot->batch_fate, dlpi_fate_tried(fate)); /* X1 */
 }
 
-/* Run the callback once more, until it succeeds or its tries are used up. Returns 0 or the code of
-   a failure; DLPI_WENT_BACK, which is no code: the batch goes through the stages before once
-   more. */
+/* Run the stage's callback on batch t until it succeeds or its tries are used up. Returns 0, the
+   code of the last failure, or DLPI_WENT_BACK. DLPI_WENT_BACK is no error: the batch goes once more
+   through the stages before. */
 static int dlpi_batch_try(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_bslot *slot = dlpi_slot_at(w->p, t->slot);
     for (;;) {
@@ -13362,6 +13431,8 @@ static int dlpi_batch_try(dlpi_worker *w, const dlpi_unit *t) {
     }
 }
 
+/* Run a stage of batches on batch t, which is claimed: call its callback, keep its error, count it
+   and pass it on. */
 static void dlpi_batches_run(dlpi_worker *w, const dlpi_unit *t) {
     dlp_pipe *p = w->p;
     dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
@@ -13387,6 +13458,7 @@ static void dlpi_batches_run(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_ready_wake(p, w->st->work, t);
 }
 
+/* Claim a batch and run the stage on it. Returns false if there is none to claim. */
 static bool dlpi_batches_step(dlpi_worker *w) {
     dlpi_unit t;
     if (!dlpi_rows_find(w, &t)) return false;
@@ -14071,6 +14143,8 @@ static int dlpi_tune_ask(dlp_pipe *p, dlpi_stage *st, int n) {
 
 #define DLPI_STATE_MAGIC UINT64_C(0x3131657461747364) /* "dstate11" */
 
+/* Return the hash of all that follows `check` in a state. `check` is this hash, by which a damaged
+   state is found. */
 static uint64_t dlpi_state_hash(const dlpi_state *s) {
     uint64_t h = DLPI_STATE_MAGIC;
     const uint8_t *bytes = (const uint8_t *)s;
@@ -14082,12 +14156,15 @@ static uint64_t dlpi_state_hash(const dlpi_state *s) {
     return h;
 }
 
+/* Complete a state with its hash, and copy it to *out, the user's. */
 static void dlpi_state_give(dlpi_state *s, dlp_state *out) {
     s->check = dlpi_state_hash(s);
     memset(out, 0, sizeof *out);
     memcpy(out->bytes, s, sizeof *s);
 }
 
+/* Begin a state: write what the pipe's order follows from, such as seed, number of items and batch
+   size, and clear the rest. */
 static void dlpi_state_config(const dlp_pipe *p, dlpi_state *s) {
     memset(s, 0, sizeof *s);
     s->magic = DLPI_STATE_MAGIC;
@@ -14101,8 +14178,9 @@ static void dlpi_state_config(const dlp_pipe *p, dlpi_state *s) {
     if (p->lender->config) p->lender->config(p, s);
 }
 
-/* A source that has none has words in its place, which config wrote. At an epoch's beginning there
-   is none. */
+/* Copy the source's own part into a state. from: NULL if the source has no such part; then the
+   words stay that dlpi_state_config has put in its place. At the beginning of an epoch the part is
+   empty. */
 static void dlpi_state_source(dlpi_state *to, const dlpi_source_state *from) {
     if (from == NULL) return;
     to->sampler_bytes = to->batch > 0 ? from->bytes : 0;
@@ -14110,7 +14188,8 @@ static void dlpi_state_source(dlpi_state *to, const dlpi_source_state *from) {
     if (to->batch > 0) memcpy(to->sampler, from->at, sizeof to->sampler);
 }
 
-/* The state after the batch in slot s, when all before it is consumed too. last: of its epoch. */
+/* Write to *to the state after the batch in slot s, as if all batches before it were consumed, too.
+   last: the batch is the last one of its epoch. */
 static void dlpi_state_after(const dlp_pipe *p, uint32_t s, bool last, dlpi_state *to) {
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
     to->epoch = last ? slot->epoch + 1 : slot->epoch;
@@ -14119,8 +14198,8 @@ static void dlpi_state_after(const dlp_pipe *p, uint32_t s, bool last, dlpi_stat
     dlpi_state_source(to, p->source->state(p, s, 1));
 }
 
-/* Keep in mind what was delivered, for states asked for later. Unordered, the one that ends its
-   epoch need not be the highest. */
+/* Note that the consumer has got batch b, from slot s, for a state that is asked for later. In an
+   unordered pipe the batch that ends the epoch need not have the highest number. */
 static void dlpi_state_note(dlp_pipe *p, uint64_t b, uint32_t s, uint32_t flags) {
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
     dlpi_gaps_note(p, slot->in_epoch, (flags & DLP_BATCH_LAST) != 0);
@@ -14138,7 +14217,8 @@ static void dlpi_state_note(dlp_pipe *p, uint64_t b, uint32_t s, uint32_t flags)
     }
 }
 
-/* The same of what a lender has handed out; after: the global position after it. */
+/* Note that the consumer has got batch b of a lender, for a state that is asked for later. after:
+   the global position where the batch ends. */
 static void dlpi_state_handed(dlp_pipe *p, const dlp_batch *b, uint64_t after) {
     bool last = (b->flags & DLP_BATCH_LAST) != 0;
     p->after.epoch = last ? b->epoch + 1 : b->epoch;
@@ -14146,6 +14226,7 @@ static void dlpi_state_handed(dlp_pipe *p, const dlp_batch *b, uint64_t after) {
     p->after.position = last ? 0 : after;
 }
 
+/* Write to *to the state after all that the consumer has got so far. */
 static void dlpi_state_now(const dlp_pipe *p, dlpi_state *to) {
     uint32_t s;
     to->epoch = p->after.epoch;
@@ -14155,15 +14236,16 @@ static void dlpi_state_now(const dlp_pipe *p, dlpi_state *to) {
     dlpi_state_source(to, p->source->state(p, s, s == DLPI_NO_SLOT));
 }
 
+/* Return how many batches of the consumer an epoch has; UINT64_MAX if nobody knows. */
 static uint64_t dlpi_epoch_batches(const dlp_pipe *p) { return p->lender->batches(p); }
 
-/* At most, where nobody knows. */
+/* Return how many batches an epoch has, or if nobody knows, how many it has at most. */
 static uint64_t dlpi_epoch_most(const dlp_pipe *p) {
     return p->batches_per_epoch != UINT64_MAX ? dlpi_epoch_batches(p)
                                               : p->samples / p->global_batch;
 }
 
-/* The consumer's books stand after a checked state. */
+/* Set what the consumer knows of its place (epoch, batch, position, gaps) to a checked state. */
 static void dlpi_state_books(dlp_pipe *p, const dlpi_state *s) {
     p->epoch_now = p->after.epoch = s->epoch;
     p->after.batch = s->batch;
@@ -14175,14 +14257,17 @@ static void dlpi_state_books(dlp_pipe *p, const dlpi_state *s) {
     memcpy(p->after.source.at, s->sampler, sizeof p->after.source.at);
 }
 
+/* Return the state at which the source goes on after a seek to *s. If a stage lends, its batches
+   are not the source's. Then the lender finds the source's batch in which its own batch begins. */
 static dlpi_state dlpi_state_place(dlp_pipe *p, const dlpi_state *s) {
     dlpi_state to = *s;
     if (p->lender->seek) p->lender->seek(p, &to);
     return to;
 }
 
-/* Check the part of a state that its source saved by number: the words of the source. */
-static const char *dlpi_state_of_number(const dlp_pipe *p, const dlpi_state *s) {
+/* Check the part of a state that follows from its batch's number, for sources without a state of
+   their own. Returns the name of a field that is wrong, or NULL. */
+static const char *dlpi_state_bad_field(const dlp_pipe *p, const dlpi_state *s) {
     const uint64_t most = dlpi_epoch_most(p), words = p->source->n_words;
     if (s->sampler_bytes != 8 * words) return "sampler_bytes";
     if (s->batch >= most) return "batch";
@@ -14204,7 +14289,8 @@ static inline bool dlpi_schedule_rests(const dlp_pipe *p, uint64_t burst) {
            dlpi_generation_seek(DLPI_LOAD_RLX(&p->ctl->cancel)) == f->seek_no; /* N1: our own */
 }
 
-/* Schedule what may be, if the consumer does that. */
+/* Schedule the batches that may be under way, if the consumer is the scheduler and room for `burst`
+   of them is there. Does nothing if a thread schedules. */
 static inline void dlpi_schedule_inline(dlp_pipe *p, uint64_t burst) {
     if (!dlpi_consumer_schedules(p) || dlpi_stopped(p)) return;
     if (!dlpi_schedule_rests(p, burst))
@@ -14213,7 +14299,8 @@ static inline void dlpi_schedule_inline(dlp_pipe *p, uint64_t burst) {
         p->source->ahead(p);
 }
 
-/* One more batch is delivered. */
+/* Count one more batch as delivered, so that another may be scheduled. The scheduler's thread, if
+   there is one, is woken. */
 static void dlpi_scheduler_delivered(dlp_pipe *p) {
     uint64_t *delivered = &p->ctl->delivered, n = DLPI_LOAD_RLX(delivered) + 1; /* V1: our own */
     if (!dlpi_consumer_schedules(p)) {
@@ -14224,7 +14311,7 @@ static void dlpi_scheduler_delivered(dlp_pipe *p) {
     }
 }
 
-/* A slot is free again. */
+/* Mark a slot as free by its word `used`. The scheduler's thread, if there is one, is woken. */
 static void dlpi_scheduler_credit(dlp_pipe *p, uint32_t *used) {
     if (!dlpi_consumer_schedules(p)) {
         dlpi_credit_done(used, 0u); /* C1 -> C1 */
@@ -14234,17 +14321,21 @@ static void dlpi_scheduler_credit(dlp_pipe *p, uint32_t *used) {
     }
 }
 
-/* Where there are subscribers, the scheduler also keeps their books, until they have all. Where
-   there are none, the consumer may seek back when all is scheduled. */
+/* Do what the scheduler can do now. Returns false if there was nothing. If there are subscribers,
+   the scheduler also keeps their books, until they have all. */
 static bool dlpi_scheduler_step(dlp_pipe *p) {
     bool moved = p->sharing->keep(p);
     return dlpi_schedule(p, 1) > 0 || moved;
 }
 
+/* True if the scheduler is done for good: all is scheduled, and the subscribers have had all.
+   Without subscribers this is never so, for the consumer may seek back. */
 static bool dlpi_scheduler_over(dlp_pipe *p) { return p->schedule.ended && p->sharing->over(p); }
 
 /* ---- its thread ---- */
 
+/* Do what the scheduler can do now (who: the pipe). Returns true if it did something, or must
+   stop. */
 static bool dlpi_scheduler_look(void *who) {
     dlp_pipe *p = who;
     return dlpi_scheduler_step(p) || dlpi_stopped(p) || dlpi_scheduler_over(p);
@@ -14255,7 +14346,8 @@ static uint64_t dlpi_scheduler_rest(void *who) { return ((dlp_pipe *)who)->sched
 static const dlpi_wait_ops dlpi_scheduler_waits = {dlpi_scheduler_look, dlpi_scheduler_rest, NULL,
                                                    NULL};
 
-/* Schedule until all is scheduled. It looks a few times more before a sleep: to be woken for each
+/* Schedule until all is scheduled, or the pipe stops: the scheduler's thread. arg: the consumer's
+   record of a worker. The thread looks a few times more before it sleeps: to be woken for each
    batch would cost the one that takes the batch more than the batch. */
 static void *dlpi_thread_scheduler(void *arg) {
     dlpi_worker *w = arg;
@@ -14272,24 +14364,27 @@ static void *dlpi_thread_scheduler(void *arg) {
 /* ---------------------------------------------------------------------------------------------
    >>impl-pace       THE CONSUMER'S PACE, AND ITS CLOCK */
 
-/* A call that need not be timed: it is counted, and the next reading of the clock is its, too. */
+/* True if this call of the consumer need not read the clock. The call is counted. The next reading
+   of the clock stands for this call, too. */
 static inline bool dlpi_pace_skips(dlp_pipe *p) {
     if (p->pace.calls_untimed + 1 >= p->pace.call_clock_every) return false;
     p->pace.calls_untimed++;
     return true;
 }
 
-/* A call that has to wait, and may be one that is not timed: if the consumer does all the work, the
-   call works instead, without a clock. */
+/* True if a call that has to wait need not read the clock (pace.clock_off). This is so only if the
+   consumer does all the work: the call works instead of waiting. may: false if the call must be
+   timed. */
 static inline bool dlpi_pace_skips_wait(dlp_pipe *p, bool may) {
     const bool skips = may && p->all_inline && dlpi_pace_skips(p);
     p->pace.clock_off = skips;
     return skips;
 }
 
-/* The consumer's clock: one reading a call, fewer when calls are close together. Where everything
-   is inline, the calls not timed take the time of the call that is timed after them. A call
-   that takes long to make its batch is always timed. */
+/* Book the time since the last return as a step of the consumer. now: the clock. Set how often
+   calls read the clock from here on: once a call, or more rarely if calls are close together. If
+   everything is inline, the calls not timed take the time of the call that is timed after them. A
+   call that takes long to make its batch is always timed. */
 static void dlpi_consumer_step(dlp_pipe *p, uint64_t now) {
     dlpi_worker *w = p->consumer;
     uint64_t from = p->pace.last_return_ns, each, waited;
@@ -14317,14 +14412,15 @@ static void dlpi_consumer_step(dlp_pipe *p, uint64_t now) {
     if (!p->all_inline) dlpi_awake_call(p);
 }
 
-/* A call that need not wait. */
+/* Book a call of next that found a batch ready, if the call is timed, and let the tuner look. */
 static void dlpi_pace_call(dlp_pipe *p) {
     if (dlpi_pace_skips(p)) return;
     dlpi_consumer_step(p, dlpi_now_ns());
     dlpi_tune(p, p->pace.last_return_ns);
 }
 
-/* The wait since from was for an epoch that had to begin. Returns when that was done. */
+/* Book a wait since `from` in which set_epoch was called: the wait before that call, and the call.
+   Returns from when on the rest of the wait is still to be booked. */
 static uint64_t dlpi_consumer_began(dlp_pipe *p, uint64_t from) {
     dlpi_worker *w = p->consumer;
     uint64_t set = p->pace.set_ns, began = p->pace.began_ns;
@@ -14338,7 +14434,8 @@ static uint64_t dlpi_consumer_began(dlp_pipe *p, uint64_t from) {
     return began;
 }
 
-/* The wait since from is over. came: with a batch. */
+/* Book the wait of the consumer since `from`, which is over. came: true if it ended with a batch.
+   Inline workers rest from now on. */
 static void dlpi_consumer_waited(dlp_pipe *p, uint64_t from, bool came) {
     bool for_source = p->pace.source_waited;
     uint64_t to;
@@ -14367,14 +14464,18 @@ static void dlpi_consumer_waited(dlp_pipe *p, uint64_t from, bool came) {
 /* ---------------------------------------------------------------------------------------------
    >>impl-deliver    NEXT AND RELEASE */
 
+/* Return the last stage that works on slots. A batch that has left it is ready for the consumer. */
 static dlpi_stage *dlpi_final(const dlp_pipe *p) { return p->work[p->n_work - 1]; }
 
+/* True if batch b, in slot s, is ready for the consumer. False also if the slot has another
+   batch. */
 static bool dlpi_ready(const dlp_pipe *p, uint64_t b, uint32_t s) {
     /* Y1 <- Y1 */
     return dlpi_ready_is(dlpi_gather_ready(&dlpi_stage_words_at(p, s, dlpi_final(p))->ready), b);
 }
 
-/* The batch to deliver now. Returns DLP_OK, DLP_EMPTY, or DLP_END when none will come. */
+/* Find the batch to deliver now: the next one, or in an unordered pipe any that is ready. *b, *s:
+   its number and slot. Returns DLP_OK, DLP_EMPTY if none is ready, or DLP_END if none will come. */
 static int dlpi_take(dlp_pipe *p, uint64_t *b, uint32_t *s) {
     uint32_t over = dlpi_credit_closed(&p->ctl->end_of_input); /* T1 <- T1: before tail */
     uint64_t tail = dlpi_credit_seen(&p->ctl->tail);           /* T1 <- T1 */
@@ -14394,7 +14495,9 @@ static int dlpi_take(dlp_pipe *p, uint64_t *b, uint32_t *s) {
     return DLP_EMPTY;
 }
 
-/* Batch b is taken: count it, move base. Returns the flags it is delivered with. */
+/* Count batch b as taken by the consumer, and move base past all taken batches. flags: those of the
+   batch. Returns the flags that it is delivered with: in an unordered pipe DLP_BATCH_LAST goes to
+   the last one that is taken. */
 DLPI_INLINE uint32_t dlpi_taken(dlp_pipe *p, uint64_t b, uint32_t flags) {
     dlpi_ctl *ctl = p->ctl;
     if (flags & DLP_BATCH_LAST) p->last_sequence = b;
@@ -14420,13 +14523,15 @@ DLPI_INLINE void dlpi_slot_release(dlp_pipe *p, uint32_t s) {
     dlpi_scheduler_credit(p, &dlpi_slot_at(p, s)->used);
 }
 
-/* Drop batch b, in slot s, which is not delivered. */
+/* Drop batch b, in slot s: count it as taken, but do not deliver it, and release its slot. flags:
+   those of the batch. */
 static void dlpi_drop(dlp_pipe *p, uint64_t b, uint32_t s, uint32_t flags) {
     dlpi_taken(p, b, flags);
     dlpi_slot_release(p, s);
 }
 
-/* Batch, or view, v is the consumer's: the books. */
+/* Book that the consumer now holds batch (or view) v, p->out[v], whose fields have so many bytes:
+   count it as lent, and note its epoch. */
 DLPI_INLINE void dlpi_delivered(dlp_pipe *p, uint32_t v, uint64_t bytes) {
     const dlp_batch *batch = &p->out[v];
     dlpi_ctl *ctl = p->ctl;
@@ -14441,12 +14546,15 @@ DLPI_INLINE void dlpi_delivered(dlp_pipe *p, uint32_t v, uint64_t bytes) {
     dlpi_bump(&ctl->bytes, bytes);
 }
 
-/* The slot, or view, of a batch that the consumer holds; DLPI_NO_SLOT: it is none. */
+/* Return the number of the slot, or view, of a batch that the consumer holds. Returns DLPI_NO_SLOT
+   if `batch` is no such batch. */
 static uint32_t dlpi_lent_slot(const dlp_pipe *p, const dlp_batch *batch) {
     uintptr_t at = (uintptr_t)batch - (uintptr_t)p->out, s = at / sizeof *batch;
     return s < p->n_out && at % sizeof *batch == 0 && p->lent[s] ? (uint32_t)s : DLPI_NO_SLOT;
 }
 
+/* Give batch b, in slot s, to the consumer: fill its view *out, note the batch for states and
+   statistics, and schedule the next batches. */
 static void dlpi_deliver(dlp_pipe *p, uint64_t b, uint32_t s, dlp_batch **out) {
     dlp_batch *batch = &p->out[s];
     dlp_tensor *fields = p->out_fields + (size_t)s * p->batches.n;
@@ -14473,7 +14581,8 @@ static int dlpi_next_error(dlp_pipe *p, bool over) {
     return dlpi_error_due(p->ctl, over) ? dlpi_pipe_fail(p, &p->ctl->error) : DLP_OK;
 }
 
-/* What worker w works on now: index as read before. */
+/* Add to *e what worker w works on now: its stage, its number, and its item. index: the item's, as
+   read from the worker's block; UINT64_MAX: it has none. */
 static void dlpi_describe_current(const dlpi_worker *w, uint64_t index, dlp_error *e) {
     dlpi_copy_text(e->stage, sizeof e->stage, w->st->name);
     e->worker = w->id;
@@ -14482,7 +14591,9 @@ static void dlpi_describe_current(const dlpi_worker *w, uint64_t index, dlp_erro
                     DLPI_LOAD_RLX(&w->block->current_position));
 }
 
-/* A callback of a thread past its deadline, if any. Those of processes: dlpi_procs_deadlines. */
+/* Look for a callback of a thread that is past its deadline. Returns DLP_OK if there is none, or
+   DLP_ERR_DEADLINE, which is then the pipe's error. The supervisor looks after the callbacks of
+   processes (dlpi_procs_deadlines). */
 static int dlpi_threads_deadline(dlp_pipe *p, uint64_t now) {
     for (int i = 0; i < p->n_workers; i++) {
         dlpi_worker *w = &p->workers[i];
@@ -14503,8 +14614,8 @@ static int dlpi_threads_deadline(dlp_pipe *p, uint64_t now) {
     return DLP_OK;
 }
 
-/* Are the processes still there? A thread that comes back without having waited need not look each
-   time. */
+/* Check that the worker processes are still there. Returns DLP_OK, or what is wrong. If the call of
+   next does not wait (now >= until), it is enough to look from time to time. */
 static int dlpi_next_beside(dlp_pipe *p, uint64_t now, uint64_t until) {
     if (now >= until && now - p->looked_ns < DLPI_SLEEP_NS / 10) return DLP_OK;
     p->looked_ns = now;
@@ -14520,11 +14631,12 @@ typedef struct dlpi_next_wait {
     int rc;             /* DLP_EMPTY: wait */
 } dlpi_next_wait;
 
-/* Take a batch, or do what is to be done before there can be one. Errors come after what is ready,
-   and before more is scheduled. An epoch begins before inline stages run, for it may change what
-   they call. Inline stages run before any sleep, for nobody else does their work. What the source
-   waits for may have come while the consumer was awake, and woken nobody. rc: of dlpi_take, just
-   now. */
+/* Take a batch, or do the work that must come before it. Returns DLP_OK with *b and *s set,
+   DLP_EMPTY if there is neither batch nor work, or another code that ends the wait. rc: what
+   dlpi_take has just returned; until: as in dlpi_next_wait. Errors come after what is ready, and
+   before more is scheduled. An epoch begins before inline stages run, for it may change what they
+   call. Inline stages run before any sleep, for nobody else does their work. What the source waits
+   for may have come while the consumer was awake, and woken nobody. */
 DLPI_INLINE int dlpi_next_try(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s, int rc) {
     for (; rc == DLP_EMPTY; rc = dlpi_take(p, b, s)) {
         if (dlpi_stopped(p)) return DLP_STOPPED;
@@ -14542,6 +14654,8 @@ DLPI_INLINE int dlpi_next_try(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t
     return rc;
 }
 
+/* Look for a batch, and work for it (who: a dlpi_next_wait). Returns true if the wait is over; rc
+   says why. */
 static bool dlpi_next_look(void *who) {
     dlpi_next_wait *k = who;
     if (k->rc == DLP_EMPTY)
@@ -14549,8 +14663,8 @@ static bool dlpi_next_look(void *who) {
     return k->rc != DLP_EMPTY;
 }
 
-/* See that the processes live, and that no callback is past its deadline. Returns how long a sleep
-   may last; 0: the wait is over, or there is work. */
+/* Check that the processes live, and that no callback is past its deadline. Returns for how long a
+   sleep may last (ns). Returns 0 if the wait is over, and rc says why, or if there is work. */
 static uint64_t dlpi_next_patience(void *who) {
     dlpi_next_wait *k = who;
     dlp_pipe *p = k->p;
@@ -14570,6 +14684,8 @@ static uint64_t dlpi_next_patience(void *who) {
     return ns;
 }
 
+/* Prepare the consumer's sleep: wake workers that were left asleep, and let the tuner look. Returns
+   for how long the sleep may last (ns), or 0, as dlpi_next_patience does. */
 static uint64_t dlpi_next_rest(void *who) {
     dlp_pipe *p = ((dlpi_next_wait *)who)->p;
     dlpi_wake_put_off(p);
@@ -14579,11 +14695,12 @@ static uint64_t dlpi_next_rest(void *who) {
     return dlpi_next_patience(who);
 }
 
-/* Its look is its last look, too. Inline work may begin there while the mask is set. Then a waker
-   may wake the consumer in vain, once. */
+/* How the consumer waits. dlpi_next_look is its last look before a sleep, too. Inline work may
+   begin there while the mask is set. Then a waker may wake the consumer in vain, once. */
 static const dlpi_wait_ops dlpi_next_waits = {dlpi_next_look, dlpi_next_rest, NULL, NULL};
 
-/* Wait until dlpi_take has something, or the wait is over. */
+/* Wait until dlpi_take finds a batch, or the wait is over. Returns DLP_OK with *k.b and *k.s set,
+   or why there is no batch, such as DLP_TIMEOUT. */
 __attribute__((noinline)) static int dlpi_next_await(dlpi_next_wait k) {
     dlp_pipe *p = k.p;
     uint64_t want = p->d.unordered || p->any_inline ? UINT64_MAX : p->base + 1;
@@ -14597,13 +14714,15 @@ __attribute__((noinline)) static int dlpi_next_await(dlpi_next_wait k) {
     return k.rc;
 }
 
-/* Take a batch, or wait for one, after dlpi_take found none. until: as in dlpi_next_wait. */
+/* Take a batch, or wait for one, after dlpi_take has found none. until: as in dlpi_next_wait.
+   Returns DLP_OK with *b and *s set, or why there is no batch. */
 static inline int dlpi_next_have(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s) {
     int rc = dlpi_next_try(p, until, b, s, DLP_EMPTY);
     return rc != DLP_EMPTY ? rc : dlpi_next_await((dlpi_next_wait){p, until, b, s, DLP_EMPTY});
 }
 
-/* Take a batch, waiting with the books kept. */
+/* Take the next batch, or wait for one, and book the time that the consumer waits. Returns DLP_OK
+   with *b and *s set, or why there is no batch. */
 static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s) {
     int rc;
     uint64_t from, until = UINT64_MAX;
@@ -14628,7 +14747,8 @@ static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
     return rc;
 }
 
-/* The consumer leaves this epoch for the one after it. */
+/* Leave an epoch for the one after it. Batches of the epoch that are under way are cancelled.
+   Called by the consumer. */
 static void dlpi_epoch_leave(dlp_pipe *p, uint64_t epoch) {
     p->epoch_open = 0;
     p->last_sequence = UINT64_MAX;
@@ -14639,6 +14759,8 @@ static void dlpi_epoch_leave(dlp_pipe *p, uint64_t epoch) {
     dlpi_wake_all(p);
 }
 
+/* Go on at the place of a checked state: cancel all batches under way, and let the scheduler
+   follow. Called by the consumer. */
 static void dlpi_seek(dlp_pipe *p, const dlpi_state *s) {
     p->seek_no = (p->seek_no + 1) & 0xffffu;
     p->seeks++;
@@ -14653,7 +14775,9 @@ static void dlpi_seek(dlp_pipe *p, const dlpi_state *s) {
     dlpi_schedule_inline(p, 1);
 }
 
-/* The epoch has ended before batch b, in slot s. Returns DLP_OK: go on with the next epoch. */
+/* Drop batch b, in slot s, which has no row before its epoch's end. Returns DLP_OK if the next
+   epoch follows, DLP_EPOCH_END if the user wants to be told, or an error if an endless pipe had an
+   epoch without items. */
 static int dlpi_end_over(dlp_pipe *p, uint64_t b, uint32_t s) {
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
     uint64_t epoch = slot->epoch;
@@ -14671,8 +14795,9 @@ static int dlpi_end_over(dlp_pipe *p, uint64_t b, uint32_t s) {
     return p->d.epoch_end ? DLP_EPOCH_END : DLP_OK;
 }
 
-/* The slot of the next batch that is wanted. One that has failed is told by its code alone:
-   dlpi_next_fails makes that the pipe's error. */
+/* Take the next batch that the consumer shall get, or wait for it, and drop cancelled ones. Returns
+   DLP_OK with *b and *s set, or why there is no batch. If batch *b has failed, the code of its
+   error is returned; dlpi_next_fails must then make the error the pipe's. */
 static int dlpi_next_slot(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s) {
     for (;;) {
         dlpi_bslot *slot;
@@ -14705,8 +14830,8 @@ static int dlpi_next_slot(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
     }
 }
 
-/* There is no batch, for that reason. If the reason is that the batch in slot s failed, this is the
-   pipe's error from now on. */
+/* Note why there is no batch (rc). If the reason is that the batch in slot s has failed, its error
+   is the pipe's from now on. Does nothing if rc is no error, or if the pipe has one. */
 DLPI_COLD static void dlpi_next_fails(dlp_pipe *p, int rc, uint32_t s) {
     dlp_error e;
     if (rc >= 0 || p->err.code != 0) return;
@@ -14714,7 +14839,8 @@ DLPI_COLD static void dlpi_next_fails(dlp_pipe *p, int rc, uint32_t s) {
     dlpi_pipe_fail(p, &e);
 }
 
-/* The same where a lender hands out what the consumer gets. */
+/* Get the next batch from the lender, for dlpi_next, and note the batch for states and statistics.
+   Returns DLP_OK with *out set, or why there is no batch, as dlpi_next does. */
 __attribute__((noinline)) static int dlpi_next_lender(dlp_pipe *p, dlp_batch **out,
                                                       int timeout_ms) {
     dlpi_handed handed;
@@ -14727,6 +14853,9 @@ __attribute__((noinline)) static int dlpi_next_lender(dlp_pipe *p, dlp_batch **o
     return DLP_OK;
 }
 
+/* Get the next batch, or wait for it for timeout_ms (dlp_pipe_next_timeout). Returns DLP_OK with
+   *out set, or why there is no batch: an error, or DLP_END, DLP_TIMEOUT, DLP_STOPPED or
+   DLP_EPOCH_END. */
 static int dlpi_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
     uint64_t b = 0;
     uint32_t s = 0;
@@ -14751,10 +14880,12 @@ static uint32_t dlpi_whole_slot(const dlp_pipe *p DLPI_UNREAD, uint32_t v) { ret
 
 static uint64_t dlpi_whole_batches(const dlp_pipe *p) { return p->batches_per_epoch; }
 
+/* Write to *to the state after the batch in slot v. */
 static void dlpi_whole_state(const dlp_pipe *p, uint32_t v, dlpi_state *to) {
     dlpi_state_after(p, v, p->lent[v] == 2, to);
 }
 
+/* Return how many rows of an epoch come before batch k. */
 static uint64_t dlpi_whole_position(const dlp_pipe *p, uint64_t epoch DLPI_UNREAD, uint64_t k) {
     return k * p->global_batch;
 }
@@ -14781,7 +14912,7 @@ static const dlpi_lender_ops dlpi_whole = {
     .seam = dlpi_whole_seam,
 };
 
-/* What a new pipe has until a stage lends. */
+/* Give a new pipe the table of whole batches, until a stage lends. */
 static void dlpi_whole_take(dlp_pipe *p) { p->lender = &dlpi_whole; }
 
 /* ---------------------------------------------------------------------------------------------
@@ -16167,8 +16298,9 @@ static bool dlpi_seen_left(const dlpi_seen *s, uint64_t b, uint32_t slot, int32_
 
 /* ---- what a desc may say ---- */
 
-/* Refuse what the caller asked for: the pipe's error, unless it has one. Returns the code of that
-   which it has then. */
+/* Refuse what the caller asked for: make this the pipe's error, if the pipe has none yet. stage,
+   field: whose desc is wrong, and where; "" for none. Returns the code of the error that the pipe
+   has then. */
 DLPI_COLD
 __attribute__((format(printf, 5, 6))) static int dlpi_refuse(dlp_pipe *p, int code,
                                                              const char *stage, const char *field,
@@ -16180,6 +16312,8 @@ __attribute__((format(printf, 5, 6))) static int dlpi_refuse(dlp_pipe *p, int co
     return dlpi_pipe_fail(p, &e);
 }
 
+/* Make it the pipe's error that malloc failed. what: the memory's purpose, for the message. Returns
+   the code of the pipe's error. */
 DLPI_COLD
 static int dlpi_no_memory(dlp_pipe *p, const char *field, const char *what) {
     dlp_error e;
@@ -16188,6 +16322,8 @@ static int dlpi_no_memory(dlp_pipe *p, const char *field, const char *what) {
     return dlpi_pipe_fail(p, &e);
 }
 
+/* Refuse a number of a desc. got: the number; words: what it must be. Returns the code of the
+   pipe's error. */
 DLPI_COLD
 static int dlpi_bad(dlp_pipe *p, const char *stage, const char *field, const char *words,
                     int64_t got) {
@@ -16195,19 +16331,22 @@ static int dlpi_bad(dlp_pipe *p, const char *stage, const char *field, const cha
                        words);
 }
 
-/* A pointer that is required. */
+/* Refuse a pointer of a desc that is NULL and must not be. give: what it must point to. Returns the
+   code of the pipe's error. */
 DLPI_COLD
 static int dlpi_missing(dlp_pipe *p, const char *stage, const char *field, const char *give) {
     return dlpi_refuse(p, DLP_ERR_ARG, stage, field, "%s is NULL: give %s", field, give);
 }
 
-/* A pointer that must be NULL. */
+/* Refuse a pointer of a desc that must be NULL. where: under which condition it must. Returns the
+   code of the pipe's error. */
 DLPI_COLD
 static int dlpi_not_null(dlp_pipe *p, const char *stage, const char *field, const char *where) {
     return dlpi_refuse(p, DLP_ERR_ARG, stage, field, "%s is given, must be NULL %s", field, where);
 }
 
-/* An array and its count: both are given, or neither is. */
+/* Check that an array (at) and its count (n) are both given, or neither is. array, count: their
+   names. Returns DLP_OK, or the code of the pipe's error. */
 DLPI_COLD
 static int dlpi_check_pair(dlp_pipe *p, const char *stage, const char *array, const void *at,
                            const char *count, int64_t n) {
@@ -16218,13 +16357,16 @@ static int dlpi_check_pair(dlp_pipe *p, const char *stage, const char *array, co
                        at ? count : array, at ? array : count, n);
 }
 
+/* Refuse the chain of stages. stage: the one that is wrong, or ""; what: the message. Returns the
+   code of the pipe's error. */
 DLPI_COLD
 static int dlpi_bad_graph(dlp_pipe *p, const char *stage, const char *what) {
     return dlpi_refuse(p, DLP_ERR_GRAPH, stage, "", "%s", what);
 }
 
-/* Refuse field i, called name. err.field is "fields[].what". The message tells which field it is,
-   and which dimension. */
+/* Refuse field i of a desc's fields, which is called `name` (or NULL). err.field is
+   "fields[].what". The message names the field; `format` says what is wrong with it. Returns the
+   code of the pipe's error. */
 DLPI_COLD
 __attribute__((format(printf, 6, 7))) static int dlpi_bad_field(dlp_pipe *p, const char *stage,
                                                                 uint32_t i, const char *name,
@@ -16255,6 +16397,7 @@ enum { DLPI_I32 = 0, DLPI_U32, DLPI_I64 };
 #define DLPI_AT(desc, member) #member, DLPI_IN(desc, member)
 #define DLPI_ROWS(table) table, sizeof table / sizeof *table
 
+/* Return the number of a desc that a row of a table of bounds is about. */
 DLPI_COLD
 static int64_t dlpi_bound_got(const dlpi_bound *b, const void *desc) {
     const uint8_t *at = (const uint8_t *)desc + b->offset;
@@ -16267,7 +16410,7 @@ static int64_t dlpi_bound_got(const dlpi_bound *b, const void *desc) {
     return wide;
 }
 
-/* The first of n rows that does not hold, or NULL. */
+/* Return the first of n rows whose number is out of its bounds in this desc, or NULL. */
 DLPI_COLD
 static const dlpi_bound *dlpi_out_of_bounds(const void *desc, const dlpi_bound *b, size_t n) {
     for (; n > 0; n--, b++) {
@@ -16277,6 +16420,8 @@ static const dlpi_bound *dlpi_out_of_bounds(const void *desc, const dlpi_bound *
     return NULL;
 }
 
+/* Check the numbers of a desc by a table of n bounds, and refuse the first that is out of its
+   bounds. Returns DLP_OK, or the code of the pipe's error. */
 DLPI_COLD
 static int dlpi_check_bounds(dlp_pipe *p, const char *stage, const void *desc,
                              const dlpi_bound *bounds, size_t n) {
@@ -16284,7 +16429,8 @@ static int dlpi_check_bounds(dlp_pipe *p, const char *stage, const void *desc,
     return b ? dlpi_bad(p, stage, b->field, b->words, dlpi_bound_got(b, desc)) : DLP_OK;
 }
 
-/* Check the numbers of field i. */
+/* Check the numbers of field i of a desc's fields by a table of n bounds. Returns DLP_OK, or the
+   code of the pipe's error. */
 DLPI_COLD
 static int dlpi_check_field(dlp_pipe *p, const char *stage, uint32_t i, const dlp_field *f,
                             const dlpi_bound *bounds, size_t n) {
@@ -16294,7 +16440,8 @@ static int dlpi_check_field(dlp_pipe *p, const char *stage, uint32_t i, const dl
                           dlpi_bound_got(b, f), b->words);
 }
 
-/* A number whose bounds follow from others. */
+/* Check a number (got) whose bounds follow from other numbers. words: what it must be, for the
+   message. Returns DLP_OK, or the code of the pipe's error. */
 DLPI_COLD
 static int dlpi_within(dlp_pipe *p, const char *stage, const char *field, int64_t got, int64_t low,
                        int64_t high, const char *words) {
@@ -16342,6 +16489,8 @@ static dlpi_stage *dlpi_add(dlp_pipe *p, const dlpi_stage_ops *ops, const char *
 
 /* ---- workers, of each stage that has them ---- */
 
+/* Check the CPU numbers that a stage's workers may run on. Returns DLP_OK, or the code of the
+   pipe's error. */
 DLPI_COLD
 static int dlpi_check_affinity(dlp_pipe *p, const dlpi_stage *st) {
     const dlp_workers_desc *w = &st->w;
@@ -16351,6 +16500,8 @@ static int dlpi_check_affinity(dlp_pipe *p, const dlpi_stage *st) {
     return rc;
 }
 
+/* Check the numbers of the desc of a stage's workers. Returns DLP_OK, or the code of the pipe's
+   error. */
 DLPI_COLD
 static int dlpi_check_workers(dlp_pipe *p, const dlpi_stage *st) {
     static const dlpi_bound bounds[] = {
@@ -16383,7 +16534,9 @@ static int dlpi_check_batch_workers(dlp_pipe *p, const dlpi_stage *st) {
     return rc != DLP_OK ? rc : dlpi_check_workers(p, st);
 }
 
-/* Check workers_min, workers_max and the number to begin with. Returns the code of the pipe. */
+/* Check the fields that the tuner goes by: workers_min, workers_max, the number of workers to begin
+   with, and dispatch. Set the default of workers_min. Returns DLP_OK, or the code of the pipe's
+   error. */
 DLPI_COLD
 static int dlpi_tune_check(dlp_pipe *p, dlpi_stage *st) {
     dlp_workers_desc *w = &st->w;
@@ -16420,13 +16573,14 @@ static dlp_stage dlpi_added(dlp_pipe *p, dlpi_stage *st, int rc) {
 
 /* ---- a dataset of an open end: what may stand beside it ---- */
 
-/* Return the reader of a stream, which reads on where it stopped. NULL: the dataset is no stream,
-   or has no reader. */
+/* Return the reader of a stream, which reads on where it stopped. Returns NULL if the dataset (or
+   NULL) is no stream, or has no reader. */
 static inline const dlpi_reader *dlpi_reader_of(const dlp_dataset *d) {
     return d != NULL && d->open_end ? d->reader : NULL;
 }
 
-/* Take from the dataset of a fetch stage whether its end is open. Such a dataset has no length. */
+/* Note whether the end of the fetch stage's dataset is open. If it is, the dataset must have no
+   count, and is taken to be as long as can be. Returns DLP_OK, or the code of the pipe's error. */
 DLPI_COLD
 static int dlpi_open_end_take(dlp_pipe *p, dlpi_stage *st) {
     p->open_end = st->dataset->open_end;
@@ -16439,7 +16593,8 @@ static int dlpi_open_end_take(dlp_pipe *p, dlpi_stage *st) {
     return DLP_OK;
 }
 
-/* Refuse stage st, which needs the number of items, beside a dataset whose end is open. */
+/* Refuse stage st, which needs the number of items, beside a dataset whose end is open. Returns the
+   code of the pipe's error. */
 DLPI_COLD
 static int dlpi_open_end_bad(dlp_pipe *p, const dlpi_stage *st) {
     const bool read = dlpi_reader_of(p->fetch->dataset) != NULL;
@@ -16452,6 +16607,8 @@ static int dlpi_open_end_bad(dlp_pipe *p, const dlpi_stage *st) {
 /* ---- a row finds the end (a stream): what needs a length, or another item in an item's place, is
    not possible ---- */
 
+/* Check that the order, batch_size and `last` need no number of items. Returns DLP_OK, or the code
+   of the pipe's error. */
 DLPI_COLD
 static int dlpi_open_end_order(dlp_pipe *p) {
     const char *sampler = p->sampler->name;
@@ -16473,8 +16630,8 @@ static int dlpi_open_end_order(dlp_pipe *p) {
     return p->err.code;
 }
 
-/* Refuse what a dataset of an open end cannot have beside it. The check of the fetching stage calls
-   this. */
+/* Refuse what a dataset of an open end cannot have beside it. The check of the fetch stage calls
+   this. Returns DLP_OK, also if the end is known, or the code of the pipe's error. */
 DLPI_COLD
 static int dlpi_open_end_check(dlp_pipe *p) {
     const dlpi_stage *other;
@@ -24118,12 +24275,14 @@ static dlp_stage dlpi_out_add(dlp_pipe *p, const dlp_queue_desc *queue, bool hos
 
 /* ---- collates of the library ---- */
 
-/* The row bytes of a dimension-0 row of an item field. */
+/* Return the bytes of one row of dimension 0, if an item's field is ragged; else the bytes of the
+   item's whole field. */
 static uint64_t dlpi_unit_bytes(const struct dlp_collate_in *in) {
     return in->field->ragged ? in->stride / (uint64_t)in->field->shape[0] : in->stride;
 }
 
-/* The row that has the most rows of dimension 0. */
+/* Return the number of the item in the batch that has most rows of dimension 0 in a ragged field.
+   c->count is at least 1. */
 static uint32_t dlpi_longest(const dlp_collate *c, const struct dlp_collate_in *in) {
     uint32_t longest = 0;
     for (uint32_t r = 1; r < c->count; r++)
@@ -24131,12 +24290,16 @@ static uint32_t dlpi_longest(const dlp_collate *c, const struct dlp_collate_in *
     return longest;
 }
 
+/* True if two fields have the same dtype and shape, and both are ragged or neither is. Their names
+   may differ. */
 static bool dlpi_fields_alike(const dlp_field *a, const dlp_field *b) {
     bool alike = a->dtype == b->dtype && a->ndim == b->ndim && a->ragged == b->ragged;
     for (int i = 0; alike && i < a->ndim; i++) alike = a->shape[i] == b->shape[i];
     return alike;
 }
 
+/* Check that the batch has the fields of the items: only for such batches can the library's
+   collates be used. Returns 0, or DLP_ERR_CALLBACK with a message. */
 static int dlpi_collate_fields(const dlp_collate *c) {
     bool alike = c->n_in == c->n_out;
     for (uint32_t f = 0; alike && f < c->n_in; f++)
@@ -24173,6 +24336,8 @@ DLPDEF int dlp_collate_pad(void *user DLPI_UNREAD, dlp_collate *c) {
     return 0;
 }
 
+/* Copy the rows of a ragged field behind each other, without padding, and write lengths and
+   offsets. Returns 0, or an error if they are more than max_per_batch. */
 static int dlpi_pack_field(const dlp_collate *c, const struct dlp_collate_in *in,
                            struct dlp_collate_out *out) {
     uint64_t unit = dlpi_unit_bytes(in), at = 0;
@@ -24232,6 +24397,8 @@ static int dlpi_batch_idle_check(dlp_pipe *p, dlpi_stage *st, const dlp_batch_de
     return dlpi_check_bounds(p, st->name, w, DLPI_ROWS(bounds));
 }
 
+/* Check the desc of a batch stage, and take batch_size and `last` from it. Returns DLP_OK, or the
+   code of the pipe's error. */
 static int dlpi_batch_check(dlp_pipe *p, dlpi_stage *st) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_batch_desc, batch_size), 1, 1 << 20, "1..1048576"},
@@ -24270,6 +24437,7 @@ DLPI_COLD static bool dlpi_batch_staff(dlp_pipe *p, dlpi_stage *st) {
     return b->collate != NULL || b->batch_workers > 0;
 }
 
+/* Return how many batch workers a prediction is asked for; 0: as measured. */
 DLPI_COLD static int32_t dlpi_batch_foretold(const dlp_predict_desc *d) { return d->batch_workers; }
 
 static const dlpi_stage_ops dlpi_batch_ops = {
@@ -27783,7 +27951,8 @@ static const dlpi_stage_ops dlpi_split_ops = {
 DLPI_STAGE_KINDS(DLPI_KIND_IS)
 static const dlpi_stage_ops *const dlpi_kinds[] = {DLPI_STAGE_KINDS(DLPI_ROW_OPS)};
 
-/* The table of a kind that a region names; NULL: it is not known here. */
+/* Return the table of a kind of stage, by the number that a region names. Returns NULL if this
+   library does not know the kind. */
 static const dlpi_stage_ops *dlpi_kind_ops(int32_t kind) {
     return kind >= 0 && (size_t)kind < sizeof dlpi_kinds / sizeof(void *) ? dlpi_kinds[kind] : NULL;
 }
@@ -27791,7 +27960,9 @@ static const dlpi_stage_ops *dlpi_kind_ops(int32_t kind) {
 /* ---------------------------------------------------------------------------------------------
    >>impl-build      CHECKS, LAYOUT, PLAN, START, CLOSE */
 
-/* The first argument of an open call that is NULL; what: the name of the second. */
+/* Check the pointers of an open call. made: where the call writes its second result, which errors
+   call `what`; `out` again if there is none. Returns DLP_OK, or DLP_ERR_ARG with *err filled for
+   the first pointer that is NULL. err may be NULL. */
 DLPI_COLD
 static int dlpi_open_args(const void *out, const void *made, const char *what, const void *desc,
                           dlp_error *err) {
@@ -27799,7 +27970,9 @@ static int dlpi_open_args(const void *out, const void *made, const char *what, c
     return name == NULL ? DLP_OK : dlpi_error_set(err, DLP_ERR_ARG, name, "%s is NULL", name);
 }
 
-/* The chain is the stages as they were added. Done again by each plan and start. */
+/* Check that the stages stand in an order that is allowed, and set the pipe's pointers to stages
+   and its roles. Plan and start each call this. Returns DLP_OK, or DLP_ERR_GRAPH, which is then the
+   pipe's error. */
 DLPI_COLD
 static int dlpi_check_graph(dlp_pipe *p) {
     for (int i = 0; i < p->n_stages; i++) {
@@ -27820,7 +27993,8 @@ static int dlpi_check_graph(dlp_pipe *p) {
     return p->batcher != NULL ? DLP_OK : dlpi_bad_graph(p, "", "the table has no batch node");
 }
 
-/* Rank and world_size, and the rows of a batch that they share. */
+/* Check that rank is below world_size, and that world_size divides the rows of a batch, unless
+   allow_uneven is set. Returns DLP_OK, or the code of the pipe's error. */
 DLPI_COLD
 static int dlpi_check_ranks(dlp_pipe *p, uint64_t batch_size) {
     const uint32_t world = p->d.world_size;
@@ -27834,6 +28008,8 @@ static int dlpi_check_ranks(dlp_pipe *p, uint64_t batch_size) {
                        batch_size, world);
 }
 
+/* Set how many ranks share a batch and how many rows this rank gets, and let the source count
+   samples and batches of an epoch. Returns DLP_OK, or the code of the pipe's error. */
 DLPI_COLD
 static int dlpi_check_sizes(dlp_pipe *p) {
     const dlp_pipe_desc *d = &p->d;
@@ -27846,6 +28022,8 @@ static int dlpi_check_sizes(dlp_pipe *p) {
     return rc == DLP_OK ? p->source->sizes(p) : rc;
 }
 
+/* Check the numbers of the pipe's desc, and set the default of trace_bytes. Returns DLP_OK, or the
+   code of the pipe's error. */
 DLPI_COLD
 static int dlpi_check_pipe(dlp_pipe *p) {
     static const dlpi_bound bounds[] = {
@@ -27872,6 +28050,8 @@ static int dlpi_check_pipe(dlp_pipe *p) {
 
 /* ---- a saved state ---- */
 
+/* Fill *e: a number of the state (was) differs from that of this pipe (is). Returns
+   DLP_ERR_RESUME. */
 DLPI_COLD
 static int dlpi_state_differs(dlp_error *e, const char *field, uint64_t was, uint64_t is) {
     return dlpi_error_set(e, DLP_ERR_RESUME, field,
@@ -27879,8 +28059,9 @@ static int dlpi_state_differs(dlp_error *e, const char *field, uint64_t was, uin
                           was, is);
 }
 
-/* The field of a state with this pipe's order, if any, that has what is never saved. To go on from
-   there would leave batches out, or give them twice, and nobody would be told. */
+/* Return the name of a field of the state that no pipe saves in this way, or NULL. The state has
+   this pipe's order. A resume from such a state would leave batches out, or give them twice, and
+   nobody would be told. */
 DLPI_COLD
 static const char *dlpi_state_never_saved(const dlp_pipe *p, const dlpi_state *s) {
     for (uint32_t i = s->sampler_bytes; i < DLP_SAMPLER_STATE_BYTES; i++)
@@ -27888,7 +28069,9 @@ static const char *dlpi_state_never_saved(const dlp_pipe *p, const dlpi_state *s
     return p->source->never_saved(p, s);
 }
 
-/* Is a saved state whole, and of this pipe's order? */
+/* Copy a saved state to *s, and check that it is whole and has this pipe's order. field: what
+   errors call the state. Returns DLP_OK, or with *e filled DLP_ERR_CORRUPT if the state is damaged,
+   or DLP_ERR_RESUME if it is another order's. e may be NULL. */
 DLPI_COLD
 static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_state *s,
                                 const char *field, dlp_error *e) {
@@ -27935,7 +28118,8 @@ static bool dlpi_in_processes(const dlpi_stage *st) {
     return st->w.num_workers > 0 && st->w.placement == DLP_PLACE_PROCESSES;
 }
 
-/* Batches under way, where nobody says how many: one if all is inline. */
+/* Return the default of prefetch_factor: 2 if a stage has threads or processes, 1 if the consumer
+   does all the work. */
 DLPI_COLD
 static uint32_t dlpi_prefetch_least(const dlp_pipe *p) {
     for (int i = 0; i < p->n_stages; i++)
@@ -27943,7 +28127,8 @@ static uint32_t dlpi_prefetch_least(const dlp_pipe *p) {
     return 1;
 }
 
-/* Of a unit, the stages that have workers, in order. */
+/* Append to p->work the stages that have workers and take this unit (DLPI_UNIT_*), in the order of
+   the chain. Set how many workers each has; an inline stage has one. */
 DLPI_COLD
 static void dlpi_staff_unit(dlp_pipe *p, int unit) {
     for (dlpi_stage *st = p->sampler; st < p->stages + p->n_stages; st++) {
@@ -27958,6 +28143,7 @@ static void dlpi_staff_unit(dlp_pipe *p, int unit) {
     }
 }
 
+/* List the stages that have workers: first stages of rows, then of batches, then of cells. */
 DLPI_COLD
 static void dlpi_staff(dlp_pipe *p) {
     p->n_staffed = p->n_procs = 0;
@@ -27971,8 +28157,9 @@ static void dlpi_staff(dlp_pipe *p) {
     dlpi_staff_unit(p, DLPI_UNIT_CELLS);
 }
 
-/* How long to spin: about 10 us where everybody has a core; else a little, then give the core
-   away; not at all where there is but one. */
+/* Set how long a thread spins before it sleeps: 14 us if each thread has a core. Else it spins for
+   1 us, or with one core not at all, and then yields. Set all_inline and any_inline, too, and warn
+   if more workers work at first than there are cores. */
 DLPI_COLD
 static void dlpi_wait_rule_set(dlp_pipe *p) {
     int begin = 1, peers = 1;
@@ -28000,8 +28187,8 @@ static void dlpi_wait_rule_set(dlp_pipe *p) {
 
 static const uint32_t dlpi_timed = 0;
 
-/* Say in its record where the worker runs. Before the forks: after them the caller, too, would have
-   a copy of each. */
+/* Note in a worker's record whether it runs in a process. This is done before the forks. Later a
+   write would give the calling process, too, a copy of the record's page. */
 DLPI_COLD
 static void dlpi_place_worker(dlpi_worker *w) {
     w->started = w->joined = w->process = dlpi_in_processes(w->st);
@@ -28010,6 +28197,8 @@ static void dlpi_place_worker(dlpi_worker *w) {
 
 /* ---- threads ---- */
 
+/* Start the thread of a worker with the function `run`. Returns DLP_OK, or the code of the pipe's
+   error. */
 DLPI_COLD
 static int dlpi_thread_start(dlp_pipe *p, dlpi_worker *w, void *(*run)(void *)) {
     const char *call;
@@ -28029,6 +28218,8 @@ static int dlpi_thread_start(dlp_pipe *p, dlpi_worker *w, void *(*run)(void *)) 
     return dlpi_system_fail(p, DLP_ERR_SYSTEM, call);
 }
 
+/* Start the worker threads and the scheduler's thread, and begin the inline workers. Worker
+   processes run already. Returns DLP_OK, or the code of the pipe's error. */
 DLPI_COLD
 static int dlpi_start_threads(dlp_pipe *p) {
     int rc = DLP_OK;
@@ -28053,11 +28244,14 @@ static int dlpi_start_threads(dlp_pipe *p) {
     return rc;
 }
 
+/* Return how many of the pipe's threads have not ended yet. */
 DLPI_COLD
 static uint32_t dlpi_running(const dlp_pipe *p) {
     return (uint32_t)p->n_threads - dlpi_event_count(&p->live_word); /* L1 <- L1 */
 }
 
+/* Wait until all threads have ended, and join them. until: when to give up (dlpi_now_ns). Returns
+   false if a thread still runs then. */
 DLPI_COLD
 static bool dlpi_await_threads(dlp_pipe *p, uint64_t until) {
     while (dlpi_running(p) > 0) {
@@ -28077,8 +28271,9 @@ static bool dlpi_await_threads(dlp_pipe *p, uint64_t until) {
     return true;
 }
 
-/* Which callback still runs: of a worker that works, else of one that has not ended (its init or
-   exit, the sampler's, the device's). */
+/* Set the pipe's error to DLP_ERR_BUSY, and return it. The error names the stage of a worker that
+   is in a callback. If no worker is, it names a thread that has not ended: it is in its init or
+   exit, the sampler's or the device's callback. */
 DLPI_COLD
 static int dlpi_busy(dlp_pipe *p) {
     dlp_error e;
@@ -28096,7 +28291,7 @@ static int dlpi_busy(dlp_pipe *p) {
     return e.code;
 }
 
-/* Threads are gone or never were: inline workers end. */
+/* End the inline workers. The pipe's threads have ended, or were never started. */
 DLPI_COLD
 static void dlpi_close_rest(dlp_pipe *p) {
     for (int i = 0; i < p->n_workers; i++) {
@@ -28106,7 +28301,7 @@ static void dlpi_close_rest(dlp_pipe *p) {
     }
 }
 
-/* What the plan says of each stage, in the order of the data. */
+/* Write the stages into the plan, in the order of the data: name, kind, workers, what it does. */
 DLPI_COLD
 static void dlpi_plan_stages(const dlp_pipe *p, dlp_plan *plan) {
     for (const dlpi_stage *st = p->stages; st < p->stages + p->n_stages; st++) {
@@ -28132,7 +28327,8 @@ static void dlpi_plan_stages(const dlp_pipe *p, dlp_plan *plan) {
    (>>impl-gather), and those by which the next one claims. The lanes of a push are no memory of the
    pipe. The reader of the push describes them. */
 
-/* One end of a link. Returns how many are there. */
+/* Describe one end of a link: write the stage's id to *id and its name to `name`. st NULL: the
+   consumer, with id -1. Returns how many threads or processes work at this end. */
 DLPI_COLD
 static int32_t dlpi_link_end(const dlpi_stage *st, int32_t *id, char *name) {
     *id = st != NULL ? st->id : -1;
@@ -28140,7 +28336,9 @@ static int32_t dlpi_link_end(const dlpi_stage *st, int32_t *id, char *name) {
     return st == NULL || st->work < 0 ? 1 : st->n_workers;
 }
 
-/* Add a link of so many records, each of so many bytes. NULL: the consumer. */
+/* Append an spsc link to out[*n], and count it in *n. from, to: its ends; NULL is the consumer. The
+   link has `records` places of `each` bytes. Returns the link, so that the caller can change it. If
+   the table is full, the new link replaces the last one. */
 DLPI_COLD
 static dlp_link *dlpi_link_add(dlp_link *out, uint32_t *n, const dlpi_stage *from,
                                const dlpi_stage *to, uint64_t records, uint64_t each) {
@@ -28155,13 +28353,14 @@ static dlp_link *dlpi_link_add(dlp_link *out, uint32_t *n, const dlpi_stage *fro
     return l;
 }
 
-/* Cells of inputs, buffers of a sink, or batches that an out may hold. */
+/* Return the count of the area that a stage has for its link: cells of inputs, buffers of a sink,
+   or batches that an out may hold. */
 DLPI_COLD
 static uint64_t dlpi_link_own(const dlp_pipe *p, const dlpi_stage *st) {
     return p->areas[DLPI_OWN(st->id, DLPI_OWN_LINK)].count;
 }
 
-/* From producers to the stages that read what is pushed. */
+/* Append the links from producers to the stages that read pushed items. */
 DLPI_COLD
 static void dlpi_links_lanes(const dlp_pipe *p, dlp_link *out, uint32_t *n) {
     for (const dlpi_stage *st = p->stages; st < p->stages + p->n_stages; st++) {
@@ -28175,7 +28374,7 @@ static void dlpi_links_lanes(const dlp_pipe *p, dlp_link *out, uint32_t *n) {
     }
 }
 
-/* Into the stages that work on cells. */
+/* Append the links into the stages that work on cells of their own, such as inputs. */
 DLPI_COLD
 static void dlpi_links_cells(const dlp_pipe *p, dlp_link *out, uint32_t *n) {
     const dlpi_stage *from = p->sampler;
@@ -28196,7 +28395,8 @@ static void dlpi_links_cells(const dlp_pipe *p, dlp_link *out, uint32_t *n) {
     }
 }
 
-/* Into the stages that work on slots, and out of the last of them. */
+/* Append the links into the stages that work on slots, and the link out of the last of them, to the
+   consumer. */
 DLPI_COLD
 static void dlpi_links_chain(const dlp_pipe *p, dlp_link *out, uint32_t *n) {
     const dlpi_stage *from = p->sampler;
@@ -28216,7 +28416,8 @@ static void dlpi_links_chain(const dlp_pipe *p, dlp_link *out, uint32_t *n) {
     }
 }
 
-/* Out of the last stage before the sink, to each that takes batches beside the consumer. */
+/* Append a link to each stage that gives batches to others than the consumer. buffers: how many the
+   sink has; with a sink, these links begin at the stage before it. */
 DLPI_COLD
 static void dlpi_links_shared(const dlp_pipe *p, uint64_t buffers, dlp_link *out, uint32_t *n) {
     const dlpi_stage *from = p->work[p->n_work - 1 - (p->n_work > 1 && buffers > 0)];
@@ -28229,7 +28430,7 @@ static void dlpi_links_shared(const dlp_pipe *p, uint64_t buffers, dlp_link *out
     }
 }
 
-/* The table, without depths. out: [DLP_MAX_LINKS]. Returns how many. */
+/* Write the table of links to out[DLP_MAX_LINKS], without depths. Returns how many links it has. */
 DLPI_COLD
 static uint32_t dlpi_links(const dlp_pipe *p, dlp_link *out) {
     const dlpi_stage *last = p->work[p->n_work - 1];
@@ -28247,7 +28448,9 @@ static uint32_t dlpi_links(const dlp_pipe *p, dlp_link *out) {
 
 /* ---- what follows from the descs; where all lies in the region; the plan ---- */
 
-/* How many batches are under way, and where their numbers are kept. */
+/* Set how many batches may be under way, how many slots and cells the pipe has, and how long its
+   ring of batches is. Returns DLP_OK, or an error's code if an unordered pipe cannot have so
+   many. */
 DLPI_COLD
 static int dlpi_resolve_slots(dlp_pipe *p) {
     p->prefetch = dlpi_prefetch_least(p);
@@ -28262,6 +28465,8 @@ static int dlpi_resolve_slots(dlp_pipe *p) {
                     (int64_t)p->prefetch);
 }
 
+/* List the stages that have workers, and check those whose workers the tuner may change. Returns
+   DLP_OK, or the code of the pipe's error. */
 DLPI_COLD
 static int dlpi_resolve_work(dlp_pipe *p) {
     int rc = DLP_OK;
@@ -28270,6 +28475,8 @@ static int dlpi_resolve_work(dlp_pipe *p) {
     return rc == DLP_OK ? p->beside->resolve(p) : rc;
 }
 
+/* Lay out the fields of a batch: the fields that a collate makes, else the fields of an item.
+   Returns DLP_OK, or the code of the pipe's error. */
 DLPI_COLD
 static int dlpi_resolve_batches(dlp_pipe *p) {
     const dlpi_stage *st = p->batcher;
@@ -28278,7 +28485,9 @@ static int dlpi_resolve_batches(dlp_pipe *p) {
                             own ? st->n_fields : p->datasets.n_fields, p->has_item_cells);
 }
 
-/* Items of other datasets, after those of fetch. The plan may have been made before. */
+/* Count the items that later stages add after the items of the fetch stage. An earlier plan may
+   have added them already, so they are first taken off. Returns DLP_OK, or the code of the pipe's
+   error. */
 DLPI_COLD
 static int dlpi_resolve_added(dlp_pipe *p) {
     int rc = DLP_OK;
@@ -28289,8 +28498,9 @@ static int dlpi_resolve_added(dlp_pipe *p) {
     return rc;
 }
 
-/* The fields of an item, and which of them each stage works on: those that are there by then, but
-   for a stage that widens them. */
+/* List the fields of an item, and set which fields and items each stage works on (st->scope). A
+   stage gets the fields that stages before it have; a stage that adds fields widens this. Returns
+   DLP_OK, or the code of the pipe's error. */
 DLPI_COLD
 static int dlpi_resolve_scopes(dlp_pipe *p) {
     const dlp_dataset *ds = p->fetch->dataset;
@@ -28308,9 +28518,10 @@ static int dlpi_resolve_scopes(dlp_pipe *p) {
     return rc;
 }
 
-/* Everything that follows from the descs; p->err tells what does not fit. Each line needs those
-   above it: roles follow from the chain, counts of items from what stages add, slots from the rows
-   of a batch, workers and fields from both; only then can a kind check its desc against others'. */
+/* Compute everything that follows from the descs. Returns DLP_OK, or the code of the pipe's error,
+   which tells what does not fit. Each line needs those above it. Roles follow from the chain,
+   counts of items from what stages add, slots from the rows of a batch, workers and fields from
+   both. Only then can a kind check its desc against others'. */
 DLPI_COLD
 static int dlpi_resolve(dlp_pipe *p) {
     int rc;
@@ -28330,6 +28541,8 @@ static int dlpi_resolve(dlp_pipe *p) {
     return dlpi_resolve_batches(p);
 }
 
+/* Place the parts of a batch slot one after the other, and add the slots to the region. A slot has
+   its words for each stage, then the row records: indices, lengths, fates, tries. */
 DLPI_COLD
 static void dlpi_layout_slots(dlp_pipe *p) {
     uint64_t at = sizeof(dlpi_bslot), rows = p->batch_rows;
@@ -28361,7 +28574,8 @@ static void dlpi_layout_slots(dlp_pipe *p) {
                    p->n_slots, DLPI_LINE);
 }
 
-/* What the source has for each row that can be in a callback of fetch. */
+/* Return the bytes that the source keeps beside the rows that are in callbacks of the fetch stage:
+   row_bytes for each row that can be there at once. */
 DLPI_COLD
 static uint64_t dlpi_row_extras_bytes(const dlp_pipe *p) {
     const dlpi_stage *st = p->fetch;
@@ -28369,14 +28583,15 @@ static uint64_t dlpi_row_extras_bytes(const dlp_pipe *p) {
     return dlpi_times(n, p->source->row_bytes);
 }
 
-/* The sink's buffers: bytes of one, all of them. */
+/* Return the bytes of one buffer of the sink, which holds a whole batch. */
 DLPI_COLD
 static uint64_t dlpi_sink_each(const dlp_pipe *p) {
     uint64_t bytes = 0;
     for (uint32_t f = 0; f < p->batches.n; f++) bytes = dlpi_sum(bytes, p->batches.at[f].capacity);
     return bytes;
 }
-/* What it puts together out of several slots: how many, and bytes of one. */
+/* Return how many seam buffers the sink has, for results that are put together out of several
+   slots. *each: bytes of one seam buffer. Returns 0 if there are none. */
 DLPI_COLD
 static uint64_t dlpi_sink_seams(const dlp_pipe *p, uint64_t *each) {
     *each = 0;
@@ -28384,6 +28599,7 @@ static uint64_t dlpi_sink_seams(const dlp_pipe *p, uint64_t *each) {
     for (uint32_t f = 0; f < p->batches.n; f++) *each = dlpi_sum(*each, p->lender->seam(p, f));
     return *each > 0 ? p->n_out : 0;
 }
+/* Return the bytes of all buffers of the sink, seam buffers among them. */
 DLPI_COLD
 static uint64_t dlpi_sink_bytes(const dlp_pipe *p) {
     uint64_t each, n = dlpi_sink_seams(p, &each);
@@ -28392,12 +28608,15 @@ static uint64_t dlpi_sink_bytes(const dlp_pipe *p) {
 
 #define DLPI_WORKER_BYTES (sizeof(dlpi_worker) + sizeof(dlpi_worker_rare))
 
+/* Return the bytes of the records of all workers, and of the consumer's. */
 DLPI_COLD
 static uint64_t dlpi_worker_records(const dlp_pipe *p) {
     return dlpi_times((uint64_t)p->n_workers + 1, DLPI_WORKER_BYTES);
 }
 
-/* What this process keeps for a stage, or (st NULL) for the pipe itself. */
+/* List the blocks of memory that this process keeps for a stage, or (st NULL) for the pipe itself.
+   A block has its bytes, and where the pointer to it lies in the record. out: [DLPI_BLOCKS].
+   Returns how many blocks there are. */
 DLPI_COLD
 static int dlpi_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     const uint64_t slots = p->n_out, tensors = dlpi_times(slots, p->batches.n);
@@ -28424,8 +28643,8 @@ static uint64_t dlpi_blocks_bytes(const dlp_pipe *p, const dlpi_stage *st) {
     return bytes;
 }
 
-/* have: allocate the blocks of a stage's record, or of the pipe's (st NULL); false: no memory. Not
-   have: free them; returns true. */
+/* Allocate (have true) or free (have false) the blocks of a stage, or of the pipe if st is NULL.
+   Returns false if an allocation fails; the blocks allocated by then stay. */
 DLPI_COLD
 static bool dlpi_blocks_have(dlp_pipe *p, dlpi_stage *st, bool have) {
     dlpi_block k[DLPI_BLOCKS];
@@ -28433,6 +28652,7 @@ static bool dlpi_blocks_have(dlp_pipe *p, dlpi_stage *st, bool have) {
     return dlpi_blocks_keep(st != NULL ? st->self : (void *)p, k, (size_t)n, have);
 }
 
+/* Return the bytes of all memory that this process keeps outside the region. */
 DLPI_COLD
 static uint64_t dlpi_private_bytes(const dlp_pipe *p) {
     uint64_t bytes = dlpi_sum(sizeof *p + 4096, dlpi_blocks_bytes(p, NULL));
@@ -28446,6 +28666,7 @@ static uint64_t dlpi_private_bytes(const dlp_pipe *p) {
     return bytes;
 }
 
+/* Number the workers of the pipe, one stage after the other. */
 DLPI_COLD
 static void dlpi_layout_workers(dlp_pipe *p) {
     p->n_workers = 0;
@@ -28455,6 +28676,8 @@ static void dlpi_layout_workers(dlp_pipe *p) {
     }
 }
 
+/* Add to the region: the control block, the words of waiting threads, the ring of batches, and the
+   records that observers read. */
 DLPI_COLD
 static void dlpi_layout_control(dlp_pipe *p) {
     uint64_t waiters = (uint64_t)p->n_staffed;
@@ -28469,7 +28692,7 @@ static void dlpi_layout_control(dlp_pipe *p) {
                   (uint64_t)p->n_workers + 1, DLPI_LINE);
 }
 
-/* The order's table, up to the end of a page. */
+/* Add the sampler's order table to the region. The table's area ends at the end of a page. */
 DLPI_COLD
 static void dlpi_layout_table(dlp_pipe *p) {
     uint64_t from = dlpi_round_up(p->region_bytes, DLPI_LINE);
@@ -28478,6 +28701,7 @@ static void dlpi_layout_table(dlp_pipe *p) {
     dlpi_area_told(p, DLPI_REC_TABLE, DLPI_PLAN_RECORDS, "sampler table", bytes, 1, DLPI_LINE);
 }
 
+/* Add the trace rings to the region: one for each worker, and the consumer's. */
 DLPI_COLD
 static void dlpi_layout_trace(dlp_pipe *p) {
     p->trace_events = (uint32_t)(p->d.trace_bytes / sizeof(dlp_trace_event));
@@ -28486,7 +28710,8 @@ static void dlpi_layout_trace(dlp_pipe *p) {
                    (uint64_t)p->n_workers + 1, 4096);
 }
 
-/* What describes the pipe: it has the table of links, which follows from what stages have. */
+/* Add the record that describes the pipe to the region. The table of links lies behind the record.
+   Its length depends on the areas of the stages, so they are added before. */
 DLPI_COLD
 static void dlpi_layout_pipe(dlp_pipe *p) {
     dlp_link links[DLP_MAX_LINKS];
@@ -28494,7 +28719,7 @@ static void dlpi_layout_pipe(dlp_pipe *p) {
     dlpi_area_add(p, DLPI_REC_PIPE, bytes, 1, DLPI_LINE);
 }
 
-/* Each concern puts its areas into the region, one after the other. */
+/* Place all areas in the region, one after the other, and set the bytes of the plan. */
 DLPI_COLD
 static void dlpi_layout(dlp_pipe *p) {
     p->region_bytes = sizeof(dlpi_region);
@@ -28515,6 +28740,7 @@ static void dlpi_layout(dlp_pipe *p) {
     p->plan_bytes = dlpi_sum(dlpi_sum(p->region_bytes, p->plan_private), dlpi_sink_bytes(p));
 }
 
+/* Append a line to the plan, and add its bytes to the total. A line of 0 bytes is left out. */
 DLPI_COLD
 static void dlpi_plan_add(dlp_plan *plan, const char *what, uint64_t count, uint64_t each) {
     dlp_plan_line *l = &plan->lines[plan->n_lines];
@@ -28537,8 +28763,8 @@ static void dlpi_plan_areas(const dlp_pipe *p, dlp_plan *plan, int of) {
     }
 }
 
-/* What kinds keep in this process that has a line of its own: of each worker, or once. Returns the
-   bytes. */
+/* Add to the plan the lines of memory that stages keep in this process: of each worker, or once for
+   the stage. Returns the bytes of these lines together. */
 DLPI_COLD
 static uint64_t dlpi_plan_kinds(const dlp_pipe *p, dlp_plan *plan) {
     uint64_t bytes = 0;
@@ -28556,6 +28782,7 @@ static uint64_t dlpi_plan_kinds(const dlp_pipe *p, dlp_plan *plan) {
     return bytes;
 }
 
+/* Add the lines of the sink's buffers to the plan. */
 DLPI_COLD
 static void dlpi_plan_sink(const dlp_pipe *p, dlp_plan *plan) {
     uint64_t each, n = dlpi_sink_seams(p, &each), buffers = p->sink->buffers(p);
@@ -28565,7 +28792,8 @@ static void dlpi_plan_sink(const dlp_pipe *p, dlp_plan *plan) {
                   buffers, dlpi_sink_each(p));
 }
 
-/* What the order, random numbers and states of the pipe go by, in words. */
+/* Write in words what the order and the random numbers of the pipe follow from, and what a state
+   saves. */
 DLPI_COLD
 static void dlpi_plan_words(const dlp_pipe *p, dlp_plan *plan) {
     const dlp_sampler_desc *d = dlpi_sampler_of(p);
@@ -28582,6 +28810,7 @@ static void dlpi_plan_words(const dlp_pipe *p, dlp_plan *plan) {
     snprintf(plan->state, sizeof plan->state, "none (push \"%s\")", lanes->to);
 }
 
+/* Write the whole plan of a pipe that is laid out. */
 DLPI_COLD
 static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
     uint64_t each = p->areas[DLPI_REC_WORKERS].stride + DLPI_WORKER_BYTES;
@@ -28608,7 +28837,9 @@ static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
     dlpi_plan_stages(p, plan);
 }
 
-/* What follows from the descs, and its plan; of a pipe that is prepared, as it is. */
+/* Compute the plan of the pipe: resolve the descs and lay out the region. If the pipe is prepared,
+   its plan is written as it is. Returns DLP_OK, or the code of the pipe's error, and leaves *out
+   alone. */
 DLPI_COLD
 static int dlpi_plan(dlp_pipe *p, dlp_plan *out) {
     dlp_plan plan;
@@ -28626,7 +28857,8 @@ static int dlpi_plan(dlp_pipe *p, dlp_plan *out) {
 /* ---- memory limits: the desc's, a budget's, the cgroup's, what the system has left ----
    M1     budget.used_bytes   start adds before it looks; close takes it back   other pipes (M1) */
 
-/* Bytes of the cgroup's cache of files. */
+/* Return the bytes of files that the cgroup in `dir` has in its cache; 0 if they are not known. v1:
+   the cgroup is of version 1. */
 DLPI_COLD
 static uint64_t dlpi_cgroup_files(const char *dir, bool v1) {
     static const char *const given[2] = {"total_inactive_file", "total_active_file"};
@@ -28640,9 +28872,10 @@ static uint64_t dlpi_cgroup_files(const char *dir, bool v1) {
     return sum;
 }
 
-/* Of a memory limit; the cgroup's cache of files does not count, it gives way. Where there is no
-   limit nothing is asked of what is used: the kernel adds that up first, which takes longer than
-   the rest of a start. */
+/* Return the bytes that the memory limit of the cgroup in `dir` leaves; UINT64_MAX if no limit is
+   known. v1: the cgroup is of version 1. Its cache of files counts as free, for the kernel gives it
+   up. Without a limit the used bytes are not read: the kernel adds them up first, which takes
+   longer than the rest of a start. */
 DLPI_COLD
 static uint64_t dlpi_cgroup_memory(const char *dir, bool v1) {
     uint64_t max = dlpi_cgroup_number(dir, v1 ? "memory.limit_in_bytes" : "memory.max", NULL);
@@ -28655,6 +28888,8 @@ static uint64_t dlpi_cgroup_memory(const char *dir, bool v1) {
     return used > max ? 0 : max - used;
 }
 
+/* Refuse a plan that needs more than `limit` bytes. field: for the error; what: the limit, in words
+   of the message. The message names the largest line of the plan. Returns DLP_ERR_LIMIT. */
 DLPI_COLD
 static int dlpi_over(dlp_pipe *p, const dlp_plan *plan, uint64_t limit, const char *field,
                      const char *what) {
@@ -28667,15 +28902,16 @@ static int dlpi_over(dlp_pipe *p, const dlp_plan *plan, uint64_t limit, const ch
                        plan->total_bytes, what, limit, big->count, big->bytes_each, big->what);
 }
 
-/* What the system has available; UINT64_MAX: it doesn't say. */
+/* Return the bytes that the system has available; UINT64_MAX if it does not say. */
 DLPI_COLD
 static uint64_t dlpi_system_left(void) {
     uint64_t kib = dlpi_read_number("/proc/meminfo", "MemAvailable:");
     return kib > UINT64_MAX / 1024 ? UINT64_MAX : kib * 1024;
 }
 
-/* What may be taken without having been asked for, of what memory cgroup, system and budget leave:
-   a quarter stays, for the program's own and for the cache of files. */
+/* Return how many bytes the library may take for what the user has not asked for; UINT64_MAX if no
+   limit is known. This is three quarters of what memory cgroup and system leave, but not more than
+   the budget leaves. The last quarter is the program's, and the cache of files'. */
 DLPI_COLD
 __attribute__((unused)) static uint64_t dlpi_memory_spare(const dlp_pipe *p) {
     uint64_t left = dlpi_cgroups_least("memory", dlpi_cgroup_memory);
@@ -28689,7 +28925,8 @@ __attribute__((unused)) static uint64_t dlpi_memory_spare(const dlp_pipe *p) {
     return used < left ? used : left;
 }
 
-/* Hold the plan against every limit before anything is allocated. */
+/* Compare the plan with every memory limit, before anything is allocated. The budget, if the desc
+   has one, is charged with the plan's bytes here. Returns DLP_OK, or DLP_ERR_LIMIT. */
 DLPI_COLD
 static int dlpi_check_limits(dlp_pipe *p, const dlp_plan *plan) {
     uint64_t all = plan->total_bytes, left, used;
@@ -28717,8 +28954,8 @@ static int dlpi_check_limits(dlp_pipe *p, const dlp_plan *plan) {
 
 /* ---- the region: mapped, described for observers; and whether this process was forked ---- */
 
-/* Have all of the region's memory now: no process is to be killed in the middle of a batch because
-   there is none. */
+/* Reserve all of the region's memory now. Else a process could be killed in the middle of a batch
+   for want of memory. Returns DLP_OK, or DLP_ERR_MEMORY. */
 DLPI_COLD
 static int dlpi_region_reserve(dlp_pipe *p) {
     const uint64_t piece = 2u << 20; /* any signal interrupts it (before Linux 6.13), and undoes it:
@@ -28734,7 +28971,8 @@ static int dlpi_region_reserve(dlp_pipe *p) {
     return DLP_OK;
 }
 
-/* In a process that was forked later this page is zero: a pipe is its owner's alone. NULL: none. */
+/* Map a page whose first byte is 1 here, and 0 in any process that is forked later. So such a
+   process knows that the pipe is not its own. Returns NULL if there is no memory. */
 DLPI_COLD
 static uint8_t *dlpi_alive_page(void) {
     void *at = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -28744,8 +28982,10 @@ static uint8_t *dlpi_alive_page(void) {
     return at;
 }
 
+/* True if this process is a fork of the one whose pipe this is. */
 static inline bool dlpi_forked(const dlp_pipe *p) { return p->alive != NULL && *p->alive == 0; }
 
+/* Set the pipe's error: the system allows no file of the region's size. Returns DLP_ERR_LIMIT. */
 DLPI_COLD
 static int dlpi_region_too_large(dlp_pipe *p) {
     dlp_error e;
@@ -28757,7 +28997,9 @@ static int dlpi_region_too_large(dlp_pipe *p) {
     return dlpi_pipe_fail(p, &e);
 }
 
-/* A sealed memfd where there is one, so that others can look; else anonymous memory. */
+/* Map the region's memory. It is a sealed memfd if possible, so that other processes can map it,
+   and else anonymous memory. If other processes must map it (needs_file), only a memfd will do.
+   Returns DLP_OK, or the code of the pipe's error. */
 DLPI_COLD
 static int dlpi_region_map(dlp_pipe *p) {
     size_t bytes = (size_t)p->region_bytes;
@@ -28792,6 +29034,8 @@ static int dlpi_region_map(dlp_pipe *p) {
     return p->n_procs > 0 ? dlpi_region_reserve(p) : DLP_OK;
 }
 
+/* Return a hash of the sizes of structs in the region. All processes that map the region to work on
+   it must have the same hash. */
 DLPI_COLD
 static uint64_t dlpi_layout_hash(void) {
     uint64_t sizes = sizeof(dlpi_region) + (sizeof(dlpi_ctl) << 16) +
@@ -28799,7 +29043,8 @@ static uint64_t dlpi_layout_hash(void) {
     return dlp_hash(DLPI_MAGIC, sizes, sizeof(dlpi_bslot), DLPI_LINE + DLPI_REDZONE);
 }
 
-/* Where observers find what they read. Sizes are not in it: structs may grow at their ends. */
+/* Return a hash of the places where observers find what they read. Sizes of structs are not in the
+   hash, for structs may grow at their ends. */
 DLPI_COLD
 static uint64_t dlpi_view_hash(void) {
 #define DLPI_CTL(member) offsetof(dlpi_ctl, member)
@@ -28824,6 +29069,7 @@ static uint64_t dlpi_view_hash(void) {
     return h;
 }
 
+/* Write two random numbers to token[2]. */
 DLPI_COLD
 static void dlpi_token(uint64_t *token) {
     struct timespec t;
@@ -28833,6 +29079,8 @@ static void dlpi_token(uint64_t *token) {
     token[1] = dlp_hash(token[0], dlpi_now_ns(), (uint64_t)(uintptr_t)token, 2);
 }
 
+/* Write the record that describes the pipe to observers, and the table of links behind the
+   record. */
 DLPI_COLD
 static void dlpi_pipe_describe(const dlp_pipe *p, dlpi_pipe_rec *r) {
     struct timespec t;
@@ -28874,7 +29122,7 @@ static void dlpi_fields_describe(const dlp_pipe *p, dlpi_field_rec *r) {
     }
 }
 
-/* Returns the id of the area of the region that a record describes; 0 if observers do not know the
+/* Return the id of the area of the region that a record describes; 0 if observers do not know the
    area. */
 static inline int dlpi_record_id(const dlpi_record *r) {
     if (r->stage == -1) return r->number < DLPI_REC_COUNT ? (int)r->number : 0;
@@ -28882,7 +29130,8 @@ static inline int dlpi_record_id(const dlpi_record *r) {
     return DLPI_OWN(r->stage, (int)r->number);
 }
 
-/* Fill header and records; the magic comes last, so that a half-made region is none. */
+/* Write the region's header and its table of records. The magic is written last, so that an
+   observer takes no half-made region for a complete one. */
 DLPI_COLD
 static void dlpi_region_init(dlp_pipe *p) {
     dlpi_region *r = (dlpi_region *)(void *)p->region;
@@ -28907,6 +29156,8 @@ static void dlpi_region_init(dlp_pipe *p) {
     DLPI_STORE_REL(&r->magic, DLPI_MAGIC); /* I1 -> I1 of an observer, which checks it first */
 }
 
+/* Allocate the memory that this process keeps for the pipe and its stages. Returns DLP_OK, or
+   DLP_ERR_MEMORY. */
 DLPI_COLD
 static int dlpi_private_alloc(dlp_pipe *p) {
     bool ok = dlpi_blocks_have(p, NULL, true);
@@ -28918,6 +29169,8 @@ static int dlpi_private_alloc(dlp_pipe *p) {
     return dlpi_system_fail(p, DLP_ERR_MEMORY, "malloc of the pipe's own records");
 }
 
+/* Set up the record of a worker of stage st. id: its number in the stage; global: its number in the
+   pipe. */
 DLPI_COLD
 static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     dlpi_worker *w = &p->workers[global];
@@ -28952,7 +29205,8 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     if (st->ops->worker != NULL) st->ops->worker(w);
 }
 
-/* What observers see of counters, before the first value. */
+/* Write the names, units and maxima of the user's counters into the region. Observers read them
+   before the first value comes. */
 DLPI_COLD
 static void dlpi_counters_shown(dlp_pipe *p) {
     p->counter_now = dlpi_area_if(p, DLPI_REC_COUNTERS);
@@ -28964,6 +29218,7 @@ static void dlpi_counters_shown(dlp_pipe *p) {
     }
 }
 
+/* Set the pipe's pointers into the region, which has just been mapped. */
 DLPI_COLD
 static void dlpi_live_point(dlp_pipe *p) {
     p->ctl = dlpi_area_at(p, DLPI_REC_CTL, 0);
@@ -28975,6 +29230,7 @@ static void dlpi_live_point(dlp_pipe *p) {
     memset(p->ones, 1, p->batch_rows);
 }
 
+/* Set up the records of all workers, and the record of the consumer behind them. */
 DLPI_COLD
 static void dlpi_live_workers(dlp_pipe *p) {
     for (int i = 0; i < p->n_staffed; i++) {
@@ -28985,7 +29241,8 @@ static void dlpi_live_workers(dlp_pipe *p) {
     dlpi_worker_init(p, p->sampler, 0, p->n_workers);
 }
 
-/* Who sleeps where, and the shortest deadline of all stages. */
+/* Set up the words on which threads sleep, and how many workers of each stage may claim at first.
+   Set the pipe's deadline to the shortest one of its stages. */
 DLPI_COLD
 static void dlpi_live_waiters(dlp_pipe *p) {
     const uint32_t shared = p->others != 0;
@@ -29000,7 +29257,8 @@ static void dlpi_live_waiters(dlp_pipe *p) {
     }
 }
 
-/* A stage's words of a slot: of a batch long gone. */
+/* Set the words that a stage has in slot s to those of a batch long gone, so that nothing in the
+   slot can be claimed. stage: place in p->work. */
 DLPI_COLD
 static void dlpi_live_words(dlp_pipe *p, uint32_t s, int stage) {
     uint64_t *words = dlpi_stage_words_at(p, s, p->work[stage])->words;
@@ -29009,6 +29267,7 @@ static void dlpi_live_words(dlp_pipe *p, uint32_t s, int stage) {
     for (uint64_t k = 0; k < n; k++) words[p->words_max + k] = dlpi_gen_word(DLPI_GEN_MASK, 1);
 }
 
+/* Set up all slots, as if each had a batch long gone, and what the consumer sees of them. */
 DLPI_COLD
 static void dlpi_live_slots(dlp_pipe *p) {
     for (uint32_t s = 0; s < p->n_slots; s++) {
@@ -29022,8 +29281,8 @@ static void dlpi_live_slots(dlp_pipe *p) {
     p->lender->live(p);
 }
 
-/* Of the sampler's arrays and numbers; and which numbers are whose items, where they are those of
-   several datasets. */
+/* Return a hash of the sampler's arrays and numbers, for states. If items come from several
+   datasets, the item numbers at which the datasets begin are in the hash, too. */
 DLPI_COLD
 static uint64_t dlpi_params_hash(const dlp_pipe *p) {
     uint64_t h = dlpi_order_params_hash(dlpi_sampler_of(p), p->fetch->dataset->n_items);
@@ -29032,7 +29291,8 @@ static uint64_t dlpi_params_hash(const dlp_pipe *p) {
     return h;
 }
 
-/* What a stage is asked for in vain, since it is inline, or has nothing to do. */
+/* Warn if the stage's desc sets a field that has no effect, since the stage is inline or has
+   nothing to do. */
 DLPI_COLD
 static void dlpi_live_idle(dlp_pipe *p, const dlpi_stage *st) {
     const char *field = st->w.deadline_ms               ? "deadline_ms"
@@ -29044,7 +29304,7 @@ static void dlpi_live_idle(dlp_pipe *p, const dlpi_stage *st) {
         dlpi_warn(p, "%s: %s has no effect without workers; set num_workers", st->name, field);
 }
 
-/* Begin after desc.resume. */
+/* Go to the place that desc.resume has saved. Returns DLP_OK, or the code of the pipe's error. */
 DLPI_COLD
 static int dlpi_state_take(dlp_pipe *p) {
     dlpi_state s;
@@ -29056,6 +29316,8 @@ static int dlpi_state_take(dlp_pipe *p) {
     return dlpi_schedule_goto(p, &s) == DLP_OK ? DLP_OK : dlpi_pipe_fail(p, &p->ctl->error);
 }
 
+/* Set up all that lies in the region, and the records of workers. Returns DLP_OK, or the code of
+   the pipe's error. */
 DLPI_COLD
 static int dlpi_live_init(dlp_pipe *p) {
     int rc;
@@ -29086,7 +29348,8 @@ static int dlpi_live_init(dlp_pipe *p) {
     return DLP_OK;
 }
 
-/* All that processes share with this one, and the processes. */
+/* Plan the pipe, compare the plan with the limits, allocate the memory, and map and fill the
+   region. Then start the worker processes. Returns DLP_OK, or the code of the pipe's error. */
 DLPI_COLD
 static int dlpi_prepare(dlp_pipe *p) {
     dlp_plan plan;
@@ -29103,6 +29366,8 @@ static int dlpi_prepare(dlp_pipe *p) {
     return p->beside->begin(p);
 }
 
+/* Start the pipe: prepare it if that is not done, begin its stages, start its threads, and schedule
+   the first batches. Returns DLP_OK, or the code of the pipe's error. */
 DLPI_COLD
 static int dlpi_start(dlp_pipe *p) {
     int rc = p->prepared ? p->err.code : dlpi_prepare(p);
@@ -29119,6 +29384,8 @@ static int dlpi_start(dlp_pipe *p) {
 
 /* ---- close ---- */
 
+/* Tell all threads and processes of the pipe to stop, and wake the sleeping ones. Any thread and a
+   signal handler may call this. */
 DLPI_COLD
 static void dlpi_stop_now(dlp_pipe *p) {
     DLPI_STORE_SEQ(&p->ctl->stop, 1u); /* S1 -> S1 */
@@ -29126,8 +29393,9 @@ static void dlpi_stop_now(dlp_pipe *p) {
     p->beside->nudge(p);
 }
 
-/* Of all stages; one more than there are may have been refused while it was added. What one has may
-   depend on what another keeps, so all are there until the last block is free. */
+/* Free the records of all stages, and of a stage that was refused when it was added. The blocks of
+   one stage may depend on the record of another. So every block is freed before the first
+   record. */
 DLPI_COLD
 static void dlpi_selves_free(dlp_pipe *p) {
     for (int i = 0; i < DLP_MAX_STAGES; i++)
@@ -29139,6 +29407,7 @@ static void dlpi_selves_free(dlp_pipe *p) {
     }
 }
 
+/* Free the pipe and all memory that it has. Nobody uses the pipe any more. */
 DLPI_COLD
 static void dlpi_free_all(dlp_pipe *p) {
     for (int i = 0; p->workers && i < p->n_stages; i++)
@@ -29155,12 +29424,15 @@ static void dlpi_free_all(dlp_pipe *p) {
     free(p);
 }
 
-/* The consumer is done with the pipe. */
+/* Free the pipe, with which the consumer is done. If other users of its memory are left (outs), the
+   last of them frees it. */
 DLPI_COLD
 static void dlpi_free(dlp_pipe *p) {
     if (p->sharing->leave(p)) dlpi_free_all(p);
 }
 
+/* Stop the pipe, and wait close_timeout_ms for its threads and processes to end. Returns DLP_OK, or
+   DLP_ERR_BUSY if a callback has not returned. Then the caller may try again. */
 DLPI_COLD
 static int dlpi_shut(dlp_pipe *p) {
     uint64_t ns =
@@ -29178,6 +29450,8 @@ static int dlpi_shut(dlp_pipe *p) {
     return DLP_OK;
 }
 
+/* Stop the pipe, and free it if the consumer holds no batch; else the release of the last batch
+   frees it. Returns DLP_OK, or DLP_ERR_BUSY if a callback has not returned. */
 DLPI_COLD
 static int dlpi_close(dlp_pipe *p) {
     int rc = dlpi_shut(p);
@@ -29185,7 +29459,8 @@ static int dlpi_close(dlp_pipe *p) {
     return rc;
 }
 
-/* The consumer is done with the batch in slot s, or with view s. */
+/* Take back batch (or view) s, with which the consumer is done. The scheduler gets the slot. If the
+   pipe is shut and this was the last held batch, free the pipe. */
 DLPI_COLD
 static void dlpi_give_back(dlp_pipe *p, uint32_t s) {
     p->lent[s] = 0;

@@ -8,14 +8,18 @@
 /* ---------------------------------------------------------------------------------------------
    >>impl-build      CHECKS, LAYOUT, PLAN, START, CLOSE */
 
-/* The first argument of an open call that is NULL; what: the name of the second. */
+/* Check the pointers of an open call. made: where the call writes its second result, which errors
+   call `what`; `out` again if there is none. Returns DLP_OK, or DLP_ERR_ARG with *err filled for
+   the first pointer that is NULL. err may be NULL. */
 static int dlpi_open_args(const void *out, const void *made, const char *what, const void *desc,
                           dlp_error *err) {
     const char *name = out == NULL ? "out" : made == NULL ? what : desc == NULL ? "desc" : NULL;
     return name == NULL ? DLP_OK : dlpi_error_set(err, DLP_ERR_ARG, name, "%s is NULL", name);
 }
 
-/* The chain is the stages as they were added. Done again by each plan and start. */
+/* Check that the stages stand in an order that is allowed, and set the pipe's pointers to stages
+   and its roles. Plan and start each call this. Returns DLP_OK, or DLP_ERR_GRAPH, which is then the
+   pipe's error. */
 static int dlpi_check_graph(dlp_pipe *p) {
     for (int i = 0; i < p->n_stages; i++) {
         dlpi_stage *st = &p->stages[i];
@@ -35,7 +39,8 @@ static int dlpi_check_graph(dlp_pipe *p) {
     return p->batcher != NULL ? DLP_OK : dlpi_bad_graph(p, "", "the table has no batch node");
 }
 
-/* Rank and world_size, and the rows of a batch that they share. */
+/* Check that rank is below world_size, and that world_size divides the rows of a batch, unless
+   allow_uneven is set. Returns DLP_OK, or the code of the pipe's error. */
 static int dlpi_check_ranks(dlp_pipe *p, uint64_t batch_size) {
     const uint32_t world = p->d.world_size;
     int rc = dlpi_within(p, "", "rank", p->d.rank, 0, world ? (int64_t)world - 1 : 0,
@@ -48,6 +53,8 @@ static int dlpi_check_ranks(dlp_pipe *p, uint64_t batch_size) {
                        batch_size, world);
 }
 
+/* Set how many ranks share a batch and how many rows this rank gets, and let the source count
+   samples and batches of an epoch. Returns DLP_OK, or the code of the pipe's error. */
 static int dlpi_check_sizes(dlp_pipe *p) {
     const dlp_pipe_desc *d = &p->d;
     int rc = dlpi_within(p, "", "allow_uneven", d->allow_uneven, 0, 1, "0 or 1");
@@ -59,6 +66,8 @@ static int dlpi_check_sizes(dlp_pipe *p) {
     return rc == DLP_OK ? p->source->sizes(p) : rc;
 }
 
+/* Check the numbers of the pipe's desc, and set the default of trace_bytes. Returns DLP_OK, or the
+   code of the pipe's error. */
 static int dlpi_check_pipe(dlp_pipe *p) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_pipe_desc, prefetch_factor), 0, 4096, "0..4096"},
@@ -84,21 +93,26 @@ static int dlpi_check_pipe(dlp_pipe *p) {
 
 /* ---- a saved state ---- */
 
+/* Fill *e: a number of the state (was) differs from that of this pipe (is). Returns
+   DLP_ERR_RESUME. */
 static int dlpi_state_differs(dlp_error *e, const char *field, uint64_t was, uint64_t is) {
     return dlpi_error_set(e, DLP_ERR_RESUME, field,
                           "the state was saved with %s %" PRIu64 ", this pipe has %" PRIu64, field,
                           was, is);
 }
 
-/* The field of a state with this pipe's order, if any, that has what is never saved. To go on from
-   there would leave batches out, or give them twice, and nobody would be told. */
+/* Return the name of a field of the state that no pipe saves in this way, or NULL. The state has
+   this pipe's order. A resume from such a state would leave batches out, or give them twice, and
+   nobody would be told. */
 static const char *dlpi_state_never_saved(const dlp_pipe *p, const dlpi_state *s) {
     for (uint32_t i = s->sampler_bytes; i < DLP_SAMPLER_STATE_BYTES; i++)
         if (s->sampler[i] != 0) return "sampler";
     return p->source->never_saved(p, s);
 }
 
-/* Is a saved state whole, and of this pipe's order? */
+/* Copy a saved state to *s, and check that it is whole and has this pipe's order. field: what
+   errors call the state. Returns DLP_OK, or with *e filled DLP_ERR_CORRUPT if the state is damaged,
+   or DLP_ERR_RESUME if it is another order's. e may be NULL. */
 static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_state *s,
                                 const char *field, dlp_error *e) {
     dlpi_state mine;

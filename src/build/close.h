@@ -3,14 +3,17 @@
 #include "build/start.h"
 /* ---- close ---- */
 
+/* Tell all threads and processes of the pipe to stop, and wake the sleeping ones. Any thread and a
+   signal handler may call this. */
 static void dlpi_stop_now(dlp_pipe *p) {
     DLPI_STORE_SEQ(&p->ctl->stop, 1u); /* S1 -> S1 */
     dlpi_wake_all(p);
     p->beside->nudge(p);
 }
 
-/* Of all stages; one more than there are may have been refused while it was added. What one has may
-   depend on what another keeps, so all are there until the last block is free. */
+/* Free the records of all stages, and of a stage that was refused when it was added. The blocks of
+   one stage may depend on the record of another. So every block is freed before the first
+   record. */
 static void dlpi_selves_free(dlp_pipe *p) {
     for (int i = 0; i < DLP_MAX_STAGES; i++)
         if (p->stages[i].self != NULL) dlpi_blocks_have(p, &p->stages[i], false);
@@ -21,6 +24,7 @@ static void dlpi_selves_free(dlp_pipe *p) {
     }
 }
 
+/* Free the pipe and all memory that it has. Nobody uses the pipe any more. */
 static void dlpi_free_all(dlp_pipe *p) {
     for (int i = 0; p->workers && i < p->n_stages; i++)
         if (p->stages[i].ops->end != NULL) p->stages[i].ops->end(p, &p->stages[i]);
@@ -36,11 +40,14 @@ static void dlpi_free_all(dlp_pipe *p) {
     free(p);
 }
 
-/* The consumer is done with the pipe. */
+/* Free the pipe, with which the consumer is done. If other users of its memory are left (outs), the
+   last of them frees it. */
 static void dlpi_free(dlp_pipe *p) {
     if (p->sharing->leave(p)) dlpi_free_all(p);
 }
 
+/* Stop the pipe, and wait close_timeout_ms for its threads and processes to end. Returns DLP_OK, or
+   DLP_ERR_BUSY if a callback has not returned. Then the caller may try again. */
 static int dlpi_shut(dlp_pipe *p) {
     uint64_t ns =
         p->d.close_timeout_ms ? (uint64_t)p->d.close_timeout_ms * 1000000u : UINT64_C(5000000000);
@@ -57,13 +64,16 @@ static int dlpi_shut(dlp_pipe *p) {
     return DLP_OK;
 }
 
+/* Stop the pipe, and free it if the consumer holds no batch; else the release of the last batch
+   frees it. Returns DLP_OK, or DLP_ERR_BUSY if a callback has not returned. */
 static int dlpi_close(dlp_pipe *p) {
     int rc = dlpi_shut(p);
     if (rc == DLP_OK && p->n_lent == 0) dlpi_free(p);
     return rc;
 }
 
-/* The consumer is done with the batch in slot s, or with view s. */
+/* Take back batch (or view) s, with which the consumer is done. The scheduler gets the slot. If the
+   pipe is shut and this was the last held batch, free the pipe. */
 static void dlpi_give_back(dlp_pipe *p, uint32_t s) {
     p->lent[s] = 0;
     p->n_lent--;

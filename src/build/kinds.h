@@ -8,7 +8,8 @@
 DLPI_STAGE_KINDS(DLPI_KIND_IS)
 static const dlpi_stage_ops *const dlpi_kinds[] = {DLPI_STAGE_KINDS(DLPI_ROW_OPS)};
 
-/* The table of a kind that a region names; NULL: it is not known here. */
+/* Return the table of a kind of stage, by the number that a region names. Returns NULL if this
+   library does not know the kind. */
 static const dlpi_stage_ops *dlpi_kind_ops(int32_t kind) {
     return kind >= 0 && (size_t)kind < sizeof dlpi_kinds / sizeof(void *) ? dlpi_kinds[kind] : NULL;
 }

@@ -6,7 +6,9 @@
 #include "build/placement.h"
 /* ---- what follows from the descs; where all lies in the region; the plan ---- */
 
-/* How many batches are under way, and where their numbers are kept. */
+/* Set how many batches may be under way, how many slots and cells the pipe has, and how long its
+   ring of batches is. Returns DLP_OK, or an error's code if an unordered pipe cannot have so
+   many. */
 static int dlpi_resolve_slots(dlp_pipe *p) {
     p->prefetch = dlpi_prefetch_least(p);
     if (p->d.prefetch_factor) p->prefetch = (uint32_t)p->d.prefetch_factor;
@@ -20,6 +22,8 @@ static int dlpi_resolve_slots(dlp_pipe *p) {
                     (int64_t)p->prefetch);
 }
 
+/* List the stages that have workers, and check those whose workers the tuner may change. Returns
+   DLP_OK, or the code of the pipe's error. */
 static int dlpi_resolve_work(dlp_pipe *p) {
     int rc = DLP_OK;
     dlpi_staff(p);
@@ -27,6 +31,8 @@ static int dlpi_resolve_work(dlp_pipe *p) {
     return rc == DLP_OK ? p->beside->resolve(p) : rc;
 }
 
+/* Lay out the fields of a batch: the fields that a collate makes, else the fields of an item.
+   Returns DLP_OK, or the code of the pipe's error. */
 static int dlpi_resolve_batches(dlp_pipe *p) {
     const dlpi_stage *st = p->batcher;
     bool own = st->fields != NULL; /* which is refused without a collate */
@@ -34,7 +40,9 @@ static int dlpi_resolve_batches(dlp_pipe *p) {
                             own ? st->n_fields : p->datasets.n_fields, p->has_item_cells);
 }
 
-/* Items of other datasets, after those of fetch. The plan may have been made before. */
+/* Count the items that later stages add after the items of the fetch stage. An earlier plan may
+   have added them already, so they are first taken off. Returns DLP_OK, or the code of the pipe's
+   error. */
 static int dlpi_resolve_added(dlp_pipe *p) {
     int rc = DLP_OK;
     p->fetch->dataset->n_items -= p->datasets.n_added;
@@ -44,8 +52,9 @@ static int dlpi_resolve_added(dlp_pipe *p) {
     return rc;
 }
 
-/* The fields of an item, and which of them each stage works on: those that are there by then, but
-   for a stage that widens them. */
+/* List the fields of an item, and set which fields and items each stage works on (st->scope). A
+   stage gets the fields that stages before it have; a stage that adds fields widens this. Returns
+   DLP_OK, or the code of the pipe's error. */
 static int dlpi_resolve_scopes(dlp_pipe *p) {
     const dlp_dataset *ds = p->fetch->dataset;
     int rc = DLP_OK;
@@ -62,9 +71,10 @@ static int dlpi_resolve_scopes(dlp_pipe *p) {
     return rc;
 }
 
-/* Everything that follows from the descs; p->err tells what does not fit. Each line needs those
-   above it: roles follow from the chain, counts of items from what stages add, slots from the rows
-   of a batch, workers and fields from both; only then can a kind check its desc against others'. */
+/* Compute everything that follows from the descs. Returns DLP_OK, or the code of the pipe's error,
+   which tells what does not fit. Each line needs those above it. Roles follow from the chain,
+   counts of items from what stages add, slots from the rows of a batch, workers and fields from
+   both. Only then can a kind check its desc against others'. */
 static int dlpi_resolve(dlp_pipe *p) {
     int rc;
     if ((rc = dlpi_check_graph(p)) != DLP_OK) return rc;
@@ -83,6 +93,8 @@ static int dlpi_resolve(dlp_pipe *p) {
     return dlpi_resolve_batches(p);
 }
 
+/* Place the parts of a batch slot one after the other, and add the slots to the region. A slot has
+   its words for each stage, then the row records: indices, lengths, fates, tries. */
 static void dlpi_layout_slots(dlp_pipe *p) {
     uint64_t at = sizeof(dlpi_bslot), rows = p->batch_rows;
     uint64_t words8 = dlpi_times(rows, 8), cells = dlpi_times(rows, 4);
@@ -113,26 +125,29 @@ static void dlpi_layout_slots(dlp_pipe *p) {
                    p->n_slots, DLPI_LINE);
 }
 
-/* What the source has for each row that can be in a callback of fetch. */
+/* Return the bytes that the source keeps beside the rows that are in callbacks of the fetch stage:
+   row_bytes for each row that can be there at once. */
 static uint64_t dlpi_row_extras_bytes(const dlp_pipe *p) {
     const dlpi_stage *st = p->fetch;
     const uint64_t n = st ? dlpi_times((uint64_t)st->n_workers, dlpi_at_once(st)) : 0;
     return dlpi_times(n, p->source->row_bytes);
 }
 
-/* The sink's buffers: bytes of one, all of them. */
+/* Return the bytes of one buffer of the sink, which holds a whole batch. */
 static uint64_t dlpi_sink_each(const dlp_pipe *p) {
     uint64_t bytes = 0;
     for (uint32_t f = 0; f < p->batches.n; f++) bytes = dlpi_sum(bytes, p->batches.at[f].capacity);
     return bytes;
 }
-/* What it puts together out of several slots: how many, and bytes of one. */
+/* Return how many seam buffers the sink has, for results that are put together out of several
+   slots. *each: bytes of one seam buffer. Returns 0 if there are none. */
 static uint64_t dlpi_sink_seams(const dlp_pipe *p, uint64_t *each) {
     *each = 0;
     if (p->sink->buffers(p) == 0) return 0;
     for (uint32_t f = 0; f < p->batches.n; f++) *each = dlpi_sum(*each, p->lender->seam(p, f));
     return *each > 0 ? p->n_out : 0;
 }
+/* Return the bytes of all buffers of the sink, seam buffers among them. */
 static uint64_t dlpi_sink_bytes(const dlp_pipe *p) {
     uint64_t each, n = dlpi_sink_seams(p, &each);
     return dlpi_sum(dlpi_times(p->sink->buffers(p), dlpi_sink_each(p)), dlpi_times(n, each));
@@ -140,11 +155,14 @@ static uint64_t dlpi_sink_bytes(const dlp_pipe *p) {
 
 #define DLPI_WORKER_BYTES (sizeof(dlpi_worker) + sizeof(dlpi_worker_rare))
 
+/* Return the bytes of the records of all workers, and of the consumer's. */
 static uint64_t dlpi_worker_records(const dlp_pipe *p) {
     return dlpi_times((uint64_t)p->n_workers + 1, DLPI_WORKER_BYTES);
 }
 
-/* What this process keeps for a stage, or (st NULL) for the pipe itself. */
+/* List the blocks of memory that this process keeps for a stage, or (st NULL) for the pipe itself.
+   A block has its bytes, and where the pointer to it lies in the record. out: [DLPI_BLOCKS].
+   Returns how many blocks there are. */
 static int dlpi_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     const uint64_t slots = p->n_out, tensors = dlpi_times(slots, p->batches.n);
     const dlpi_block all[] = {
@@ -169,14 +187,15 @@ static uint64_t dlpi_blocks_bytes(const dlp_pipe *p, const dlpi_stage *st) {
     return bytes;
 }
 
-/* have: allocate the blocks of a stage's record, or of the pipe's (st NULL); false: no memory. Not
-   have: free them; returns true. */
+/* Allocate (have true) or free (have false) the blocks of a stage, or of the pipe if st is NULL.
+   Returns false if an allocation fails; the blocks allocated by then stay. */
 static bool dlpi_blocks_have(dlp_pipe *p, dlpi_stage *st, bool have) {
     dlpi_block k[DLPI_BLOCKS];
     const int n = dlpi_blocks(p, st, k);
     return dlpi_blocks_keep(st != NULL ? st->self : (void *)p, k, (size_t)n, have);
 }
 
+/* Return the bytes of all memory that this process keeps outside the region. */
 static uint64_t dlpi_private_bytes(const dlp_pipe *p) {
     uint64_t bytes = dlpi_sum(sizeof *p + 4096, dlpi_blocks_bytes(p, NULL));
     for (int i = 0; i < p->n_stages; i++) {
@@ -189,6 +208,7 @@ static uint64_t dlpi_private_bytes(const dlp_pipe *p) {
     return bytes;
 }
 
+/* Number the workers of the pipe, one stage after the other. */
 static void dlpi_layout_workers(dlp_pipe *p) {
     p->n_workers = 0;
     for (int i = 0; i < p->n_staffed; i++) {
@@ -197,6 +217,8 @@ static void dlpi_layout_workers(dlp_pipe *p) {
     }
 }
 
+/* Add to the region: the control block, the words of waiting threads, the ring of batches, and the
+   records that observers read. */
 static void dlpi_layout_control(dlp_pipe *p) {
     uint64_t waiters = (uint64_t)p->n_staffed;
     dlpi_area_add(p, DLPI_REC_CTL, sizeof(dlpi_ctl), 1, DLPI_LINE);
@@ -210,7 +232,7 @@ static void dlpi_layout_control(dlp_pipe *p) {
                   (uint64_t)p->n_workers + 1, DLPI_LINE);
 }
 
-/* The order's table, up to the end of a page. */
+/* Add the sampler's order table to the region. The table's area ends at the end of a page. */
 static void dlpi_layout_table(dlp_pipe *p) {
     uint64_t from = dlpi_round_up(p->region_bytes, DLPI_LINE);
     uint64_t bytes = dlpi_order_table_bytes(dlpi_sampler_of(p), p->fetch->dataset->n_items);
@@ -218,6 +240,7 @@ static void dlpi_layout_table(dlp_pipe *p) {
     dlpi_area_told(p, DLPI_REC_TABLE, DLPI_PLAN_RECORDS, "sampler table", bytes, 1, DLPI_LINE);
 }
 
+/* Add the trace rings to the region: one for each worker, and the consumer's. */
 static void dlpi_layout_trace(dlp_pipe *p) {
     p->trace_events = (uint32_t)(p->d.trace_bytes / sizeof(dlp_trace_event));
     if (p->trace_events < 4) p->trace_events = 4;
@@ -225,14 +248,15 @@ static void dlpi_layout_trace(dlp_pipe *p) {
                    (uint64_t)p->n_workers + 1, 4096);
 }
 
-/* What describes the pipe: it has the table of links, which follows from what stages have. */
+/* Add the record that describes the pipe to the region. The table of links lies behind the record.
+   Its length depends on the areas of the stages, so they are added before. */
 static void dlpi_layout_pipe(dlp_pipe *p) {
     dlp_link links[DLP_MAX_LINKS];
     const uint64_t bytes = sizeof(dlpi_pipe_rec) + dlpi_links(p, links) * sizeof *links;
     dlpi_area_add(p, DLPI_REC_PIPE, bytes, 1, DLPI_LINE);
 }
 
-/* Each concern puts its areas into the region, one after the other. */
+/* Place all areas in the region, one after the other, and set the bytes of the plan. */
 static void dlpi_layout(dlp_pipe *p) {
     p->region_bytes = sizeof(dlpi_region);
     dlpi_layout_workers(p);
@@ -252,6 +276,7 @@ static void dlpi_layout(dlp_pipe *p) {
     p->plan_bytes = dlpi_sum(dlpi_sum(p->region_bytes, p->plan_private), dlpi_sink_bytes(p));
 }
 
+/* Append a line to the plan, and add its bytes to the total. A line of 0 bytes is left out. */
 static void dlpi_plan_add(dlp_plan *plan, const char *what, uint64_t count, uint64_t each) {
     dlp_plan_line *l = &plan->lines[plan->n_lines];
     if (count == 0 || each == 0) return;
@@ -272,8 +297,8 @@ static void dlpi_plan_areas(const dlp_pipe *p, dlp_plan *plan, int of) {
     }
 }
 
-/* What kinds keep in this process that has a line of its own: of each worker, or once. Returns the
-   bytes. */
+/* Add to the plan the lines of memory that stages keep in this process: of each worker, or once for
+   the stage. Returns the bytes of these lines together. */
 static uint64_t dlpi_plan_kinds(const dlp_pipe *p, dlp_plan *plan) {
     uint64_t bytes = 0;
     for (int i = 0; i < p->n_stages; i++) {
@@ -290,6 +315,7 @@ static uint64_t dlpi_plan_kinds(const dlp_pipe *p, dlp_plan *plan) {
     return bytes;
 }
 
+/* Add the lines of the sink's buffers to the plan. */
 static void dlpi_plan_sink(const dlp_pipe *p, dlp_plan *plan) {
     uint64_t each, n = dlpi_sink_seams(p, &each), buffers = p->sink->buffers(p);
     if (buffers == 0) return;
@@ -298,7 +324,8 @@ static void dlpi_plan_sink(const dlp_pipe *p, dlp_plan *plan) {
                   buffers, dlpi_sink_each(p));
 }
 
-/* What the order, random numbers and states of the pipe go by, in words. */
+/* Write in words what the order and the random numbers of the pipe follow from, and what a state
+   saves. */
 static void dlpi_plan_words(const dlp_pipe *p, dlp_plan *plan) {
     const dlp_sampler_desc *d = dlpi_sampler_of(p);
     const dlp_link *lanes = plan->links[0].from_stage < -1 ? plan->links : NULL;
@@ -314,6 +341,7 @@ static void dlpi_plan_words(const dlp_pipe *p, dlp_plan *plan) {
     snprintf(plan->state, sizeof plan->state, "none (push \"%s\")", lanes->to);
 }
 
+/* Write the whole plan of a pipe that is laid out. */
 static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
     uint64_t each = p->areas[DLPI_REC_WORKERS].stride + DLPI_WORKER_BYTES;
     uint64_t named, own, collators = p->batcher->work >= 0 ? (uint64_t)p->batcher->n_workers : 0;
@@ -339,7 +367,9 @@ static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
     dlpi_plan_stages(p, plan);
 }
 
-/* What follows from the descs, and its plan; of a pipe that is prepared, as it is. */
+/* Compute the plan of the pipe: resolve the descs and lay out the region. If the pipe is prepared,
+   its plan is written as it is. Returns DLP_OK, or the code of the pipe's error, and leaves *out
+   alone. */
 static int dlpi_plan(dlp_pipe *p, dlp_plan *out) {
     dlp_plan plan;
     int rc;

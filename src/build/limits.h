@@ -5,7 +5,8 @@
 /* ---- memory limits: the desc's, a budget's, the cgroup's, what the system has left ----
    M1     budget.used_bytes   start adds before it looks; close takes it back   other pipes (M1) */
 
-/* Bytes of the cgroup's cache of files. */
+/* Return the bytes of files that the cgroup in `dir` has in its cache; 0 if they are not known. v1:
+   the cgroup is of version 1. */
 static uint64_t dlpi_cgroup_files(const char *dir, bool v1) {
     static const char *const given[2] = {"total_inactive_file", "total_active_file"};
     char path[600], text[4096];
@@ -18,9 +19,10 @@ static uint64_t dlpi_cgroup_files(const char *dir, bool v1) {
     return sum;
 }
 
-/* Of a memory limit; the cgroup's cache of files does not count, it gives way. Where there is no
-   limit nothing is asked of what is used: the kernel adds that up first, which takes longer than
-   the rest of a start. */
+/* Return the bytes that the memory limit of the cgroup in `dir` leaves; UINT64_MAX if no limit is
+   known. v1: the cgroup is of version 1. Its cache of files counts as free, for the kernel gives it
+   up. Without a limit the used bytes are not read: the kernel adds them up first, which takes
+   longer than the rest of a start. */
 static uint64_t dlpi_cgroup_memory(const char *dir, bool v1) {
     uint64_t max = dlpi_cgroup_number(dir, v1 ? "memory.limit_in_bytes" : "memory.max", NULL);
     uint64_t used, files;
@@ -32,6 +34,8 @@ static uint64_t dlpi_cgroup_memory(const char *dir, bool v1) {
     return used > max ? 0 : max - used;
 }
 
+/* Refuse a plan that needs more than `limit` bytes. field: for the error; what: the limit, in words
+   of the message. The message names the largest line of the plan. Returns DLP_ERR_LIMIT. */
 static int dlpi_over(dlp_pipe *p, const dlp_plan *plan, uint64_t limit, const char *field,
                      const char *what) {
     const dlp_plan_line *big = &plan->lines[0];
@@ -43,14 +47,15 @@ static int dlpi_over(dlp_pipe *p, const dlp_plan *plan, uint64_t limit, const ch
                        plan->total_bytes, what, limit, big->count, big->bytes_each, big->what);
 }
 
-/* What the system has available; UINT64_MAX: it doesn't say. */
+/* Return the bytes that the system has available; UINT64_MAX if it does not say. */
 static uint64_t dlpi_system_left(void) {
     uint64_t kib = dlpi_read_number("/proc/meminfo", "MemAvailable:");
     return kib > UINT64_MAX / 1024 ? UINT64_MAX : kib * 1024;
 }
 
-/* What may be taken without having been asked for, of what memory cgroup, system and budget leave:
-   a quarter stays, for the program's own and for the cache of files. */
+/* Return how many bytes the library may take for what the user has not asked for; UINT64_MAX if no
+   limit is known. This is three quarters of what memory cgroup and system leave, but not more than
+   the budget leaves. The last quarter is the program's, and the cache of files'. */
 __attribute__((unused)) static uint64_t dlpi_memory_spare(const dlp_pipe *p) {
     uint64_t left = dlpi_cgroups_least("memory", dlpi_cgroup_memory);
     uint64_t system = dlpi_system_left(), used;
@@ -63,7 +68,8 @@ __attribute__((unused)) static uint64_t dlpi_memory_spare(const dlp_pipe *p) {
     return used < left ? used : left;
 }
 
-/* Hold the plan against every limit before anything is allocated. */
+/* Compare the plan with every memory limit, before anything is allocated. The budget, if the desc
+   has one, is charged with the plan's bytes here. Returns DLP_OK, or DLP_ERR_LIMIT. */
 static int dlpi_check_limits(dlp_pipe *p, const dlp_plan *plan) {
     uint64_t all = plan->total_bytes, left, used;
     dlp_budget *budget = p->d.budget;

@@ -11,14 +11,17 @@
    (>>impl-gather), and those by which the next one claims. The lanes of a push are no memory of the
    pipe. The reader of the push describes them. */
 
-/* One end of a link. Returns how many are there. */
+/* Describe one end of a link: write the stage's id to *id and its name to `name`. st NULL: the
+   consumer, with id -1. Returns how many threads or processes work at this end. */
 static int32_t dlpi_link_end(const dlpi_stage *st, int32_t *id, char *name) {
     *id = st != NULL ? st->id : -1;
     dlpi_copy_text(name, sizeof((dlp_link *)0)->from, st != NULL ? st->name : "consumer");
     return st == NULL || st->work < 0 ? 1 : st->n_workers;
 }
 
-/* Add a link of so many records, each of so many bytes. NULL: the consumer. */
+/* Append an spsc link to out[*n], and count it in *n. from, to: its ends; NULL is the consumer. The
+   link has `records` places of `each` bytes. Returns the link, so that the caller can change it. If
+   the table is full, the new link replaces the last one. */
 static dlp_link *dlpi_link_add(dlp_link *out, uint32_t *n, const dlpi_stage *from,
                                const dlpi_stage *to, uint64_t records, uint64_t each) {
     dlp_link *l = &out[*n < DLP_MAX_LINKS ? (*n)++ : DLP_MAX_LINKS - 1];
@@ -32,12 +35,13 @@ static dlp_link *dlpi_link_add(dlp_link *out, uint32_t *n, const dlpi_stage *fro
     return l;
 }
 
-/* Cells of inputs, buffers of a sink, or batches that an out may hold. */
+/* Return the count of the area that a stage has for its link: cells of inputs, buffers of a sink,
+   or batches that an out may hold. */
 static uint64_t dlpi_link_own(const dlp_pipe *p, const dlpi_stage *st) {
     return p->areas[DLPI_OWN(st->id, DLPI_OWN_LINK)].count;
 }
 
-/* From producers to the stages that read what is pushed. */
+/* Append the links from producers to the stages that read pushed items. */
 static void dlpi_links_lanes(const dlp_pipe *p, dlp_link *out, uint32_t *n) {
     for (const dlpi_stage *st = p->stages; st < p->stages + p->n_stages; st++) {
         dlp_link *l;
@@ -50,7 +54,7 @@ static void dlpi_links_lanes(const dlp_pipe *p, dlp_link *out, uint32_t *n) {
     }
 }
 
-/* Into the stages that work on cells. */
+/* Append the links into the stages that work on cells of their own, such as inputs. */
 static void dlpi_links_cells(const dlp_pipe *p, dlp_link *out, uint32_t *n) {
     const dlpi_stage *from = p->sampler;
     for (int i = p->n_work; i < p->n_staffed; i++) {
@@ -70,7 +74,8 @@ static void dlpi_links_cells(const dlp_pipe *p, dlp_link *out, uint32_t *n) {
     }
 }
 
-/* Into the stages that work on slots, and out of the last of them. */
+/* Append the links into the stages that work on slots, and the link out of the last of them, to the
+   consumer. */
 static void dlpi_links_chain(const dlp_pipe *p, dlp_link *out, uint32_t *n) {
     const dlpi_stage *from = p->sampler;
     for (int k = 0; k <= p->n_work; k++) {
@@ -89,7 +94,8 @@ static void dlpi_links_chain(const dlp_pipe *p, dlp_link *out, uint32_t *n) {
     }
 }
 
-/* Out of the last stage before the sink, to each that takes batches beside the consumer. */
+/* Append a link to each stage that gives batches to others than the consumer. buffers: how many the
+   sink has; with a sink, these links begin at the stage before it. */
 static void dlpi_links_shared(const dlp_pipe *p, uint64_t buffers, dlp_link *out, uint32_t *n) {
     const dlpi_stage *from = p->work[p->n_work - 1 - (p->n_work > 1 && buffers > 0)];
     for (const dlpi_stage *st = p->stages; st < p->stages + p->n_stages; st++) {
@@ -101,7 +107,7 @@ static void dlpi_links_shared(const dlp_pipe *p, uint64_t buffers, dlp_link *out
     }
 }
 
-/* The table, without depths. out: [DLP_MAX_LINKS]. Returns how many. */
+/* Write the table of links to out[DLP_MAX_LINKS], without depths. Returns how many links it has. */
 static uint32_t dlpi_links(const dlp_pipe *p, dlp_link *out) {
     const dlpi_stage *last = p->work[p->n_work - 1];
     const uint64_t buffers = dlpi_link_own(p, last);

@@ -12,14 +12,16 @@ static bool dlpi_in_processes(const dlpi_stage *st) {
     return st->w.num_workers > 0 && st->w.placement == DLP_PLACE_PROCESSES;
 }
 
-/* Batches under way, where nobody says how many: one if all is inline. */
+/* Return the default of prefetch_factor: 2 if a stage has threads or processes, 1 if the consumer
+   does all the work. */
 static uint32_t dlpi_prefetch_least(const dlp_pipe *p) {
     for (int i = 0; i < p->n_stages; i++)
         if (p->stages[i].w.num_workers > 0) return 2;
     return 1;
 }
 
-/* Of a unit, the stages that have workers, in order. */
+/* Append to p->work the stages that have workers and take this unit (DLPI_UNIT_*), in the order of
+   the chain. Set how many workers each has; an inline stage has one. */
 static void dlpi_staff_unit(dlp_pipe *p, int unit) {
     for (dlpi_stage *st = p->sampler; st < p->stages + p->n_stages; st++) {
         if (st->ops->unit != unit) continue;
@@ -33,6 +35,7 @@ static void dlpi_staff_unit(dlp_pipe *p, int unit) {
     }
 }
 
+/* List the stages that have workers: first stages of rows, then of batches, then of cells. */
 static void dlpi_staff(dlp_pipe *p) {
     p->n_staffed = p->n_procs = 0;
     dlpi_staff_unit(p, DLPI_UNIT_ROWS);
@@ -45,8 +48,9 @@ static void dlpi_staff(dlp_pipe *p) {
     dlpi_staff_unit(p, DLPI_UNIT_CELLS);
 }
 
-/* How long to spin: about 10 us where everybody has a core; else a little, then give the core
-   away; not at all where there is but one. */
+/* Set how long a thread spins before it sleeps: 14 us if each thread has a core. Else it spins for
+   1 us, or with one core not at all, and then yields. Set all_inline and any_inline, too, and warn
+   if more workers work at first than there are cores. */
 static void dlpi_wait_rule_set(dlp_pipe *p) {
     int begin = 1, peers = 1;
     for (int i = 0; i < p->n_staffed; i++) {
@@ -73,8 +77,8 @@ static void dlpi_wait_rule_set(dlp_pipe *p) {
 
 static const uint32_t dlpi_timed = 0;
 
-/* Say in its record where the worker runs. Before the forks: after them the caller, too, would have
-   a copy of each. */
+/* Note in a worker's record whether it runs in a process. This is done before the forks. Later a
+   write would give the calling process, too, a copy of the record's page. */
 static void dlpi_place_worker(dlpi_worker *w) {
     w->started = w->joined = w->process = dlpi_in_processes(w->st);
     w->untimed = w->st->w.num_workers > 0 ? &dlpi_timed : &w->p->pace.clock_off;
@@ -82,6 +86,8 @@ static void dlpi_place_worker(dlpi_worker *w) {
 
 /* ---- threads ---- */
 
+/* Start the thread of a worker with the function `run`. Returns DLP_OK, or the code of the pipe's
+   error. */
 static int dlpi_thread_start(dlp_pipe *p, dlpi_worker *w, void *(*run)(void *)) {
     const char *call;
     int rc;
@@ -100,6 +106,8 @@ static int dlpi_thread_start(dlp_pipe *p, dlpi_worker *w, void *(*run)(void *)) 
     return dlpi_system_fail(p, DLP_ERR_SYSTEM, call);
 }
 
+/* Start the worker threads and the scheduler's thread, and begin the inline workers. Worker
+   processes run already. Returns DLP_OK, or the code of the pipe's error. */
 static int dlpi_start_threads(dlp_pipe *p) {
     int rc = DLP_OK;
     for (int i = 0; i < p->n_staffed && rc == DLP_OK; i++) {
@@ -123,10 +131,13 @@ static int dlpi_start_threads(dlp_pipe *p) {
     return rc;
 }
 
+/* Return how many of the pipe's threads have not ended yet. */
 static uint32_t dlpi_running(const dlp_pipe *p) {
     return (uint32_t)p->n_threads - dlpi_event_count(&p->live_word); /* L1 <- L1 */
 }
 
+/* Wait until all threads have ended, and join them. until: when to give up (dlpi_now_ns). Returns
+   false if a thread still runs then. */
 static bool dlpi_await_threads(dlp_pipe *p, uint64_t until) {
     while (dlpi_running(p) > 0) {
         uint32_t word = dlpi_event_count(&p->live_word); /* L1 <- L1 */
@@ -145,8 +156,9 @@ static bool dlpi_await_threads(dlp_pipe *p, uint64_t until) {
     return true;
 }
 
-/* Which callback still runs: of a worker that works, else of one that has not ended (its init or
-   exit, the sampler's, the device's). */
+/* Set the pipe's error to DLP_ERR_BUSY, and return it. The error names the stage of a worker that
+   is in a callback. If no worker is, it names a thread that has not ended: it is in its init or
+   exit, the sampler's or the device's callback. */
 static int dlpi_busy(dlp_pipe *p) {
     dlp_error e;
     dlpi_worker *who = NULL;
@@ -163,7 +175,7 @@ static int dlpi_busy(dlp_pipe *p) {
     return e.code;
 }
 
-/* Threads are gone or never were: inline workers end. */
+/* End the inline workers. The pipe's threads have ended, or were never started. */
 static void dlpi_close_rest(dlp_pipe *p) {
     for (int i = 0; i < p->n_workers; i++) {
         if (p->workers[i].joined != -1) continue;
@@ -172,7 +184,7 @@ static void dlpi_close_rest(dlp_pipe *p) {
     }
 }
 
-/* What the plan says of each stage, in the order of the data. */
+/* Write the stages into the plan, in the order of the data: name, kind, workers, what it does. */
 static void dlpi_plan_stages(const dlp_pipe *p, dlp_plan *plan) {
     for (const dlpi_stage *st = p->stages; st < p->stages + p->n_stages; st++) {
         dlp_plan_stage *to = &plan->stages[plan->n_stages++];

@@ -4,8 +4,8 @@
 #include "build/layout.h"
 /* ---- the region: mapped, described for observers; and whether this process was forked ---- */
 
-/* Have all of the region's memory now: no process is to be killed in the middle of a batch because
-   there is none. */
+/* Reserve all of the region's memory now. Else a process could be killed in the middle of a batch
+   for want of memory. Returns DLP_OK, or DLP_ERR_MEMORY. */
 static int dlpi_region_reserve(dlp_pipe *p) {
     const uint64_t piece = 2u << 20; /* any signal interrupts it (before Linux 6.13), and undoes it:
                                         of a whole region a program with a timer would get none */
@@ -20,7 +20,8 @@ static int dlpi_region_reserve(dlp_pipe *p) {
     return DLP_OK;
 }
 
-/* In a process that was forked later this page is zero: a pipe is its owner's alone. NULL: none. */
+/* Map a page whose first byte is 1 here, and 0 in any process that is forked later. So such a
+   process knows that the pipe is not its own. Returns NULL if there is no memory. */
 static uint8_t *dlpi_alive_page(void) {
     void *at = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (at == MAP_FAILED) return NULL;
@@ -29,8 +30,10 @@ static uint8_t *dlpi_alive_page(void) {
     return at;
 }
 
+/* True if this process is a fork of the one whose pipe this is. */
 static inline bool dlpi_forked(const dlp_pipe *p) { return p->alive != NULL && *p->alive == 0; }
 
+/* Set the pipe's error: the system allows no file of the region's size. Returns DLP_ERR_LIMIT. */
 static int dlpi_region_too_large(dlp_pipe *p) {
     dlp_error e;
     dlpi_error_set(&e, DLP_ERR_LIMIT, "",
@@ -41,7 +44,9 @@ static int dlpi_region_too_large(dlp_pipe *p) {
     return dlpi_pipe_fail(p, &e);
 }
 
-/* A sealed memfd where there is one, so that others can look; else anonymous memory. */
+/* Map the region's memory. It is a sealed memfd if possible, so that other processes can map it,
+   and else anonymous memory. If other processes must map it (needs_file), only a memfd will do.
+   Returns DLP_OK, or the code of the pipe's error. */
 static int dlpi_region_map(dlp_pipe *p) {
     size_t bytes = (size_t)p->region_bytes;
     void *at = MAP_FAILED;
@@ -75,13 +80,16 @@ static int dlpi_region_map(dlp_pipe *p) {
     return p->n_procs > 0 ? dlpi_region_reserve(p) : DLP_OK;
 }
 
+/* Return a hash of the sizes of structs in the region. All processes that map the region to work on
+   it must have the same hash. */
 static uint64_t dlpi_layout_hash(void) {
     uint64_t sizes = sizeof(dlpi_region) + (sizeof(dlpi_ctl) << 16) +
                      ((uint64_t)sizeof(dlpi_worker_block) << 32);
     return dlp_hash(DLPI_MAGIC, sizes, sizeof(dlpi_bslot), DLPI_LINE + DLPI_REDZONE);
 }
 
-/* Where observers find what they read. Sizes are not in it: structs may grow at their ends. */
+/* Return a hash of the places where observers find what they read. Sizes of structs are not in the
+   hash, for structs may grow at their ends. */
 static uint64_t dlpi_view_hash(void) {
 #define DLPI_CTL(member) offsetof(dlpi_ctl, member)
 #define DLPI_BLOCK(member) offsetof(dlpi_worker_block, member)
@@ -105,6 +113,7 @@ static uint64_t dlpi_view_hash(void) {
     return h;
 }
 
+/* Write two random numbers to token[2]. */
 static void dlpi_token(uint64_t *token) {
     struct timespec t;
     if (syscall(SYS_getrandom, token, 16, 1) == 16) return; /* GRND_NONBLOCK */
@@ -113,6 +122,8 @@ static void dlpi_token(uint64_t *token) {
     token[1] = dlp_hash(token[0], dlpi_now_ns(), (uint64_t)(uintptr_t)token, 2);
 }
 
+/* Write the record that describes the pipe to observers, and the table of links behind the
+   record. */
 static void dlpi_pipe_describe(const dlp_pipe *p, dlpi_pipe_rec *r) {
     struct timespec t;
     clock_gettime(CLOCK_REALTIME, &t);
@@ -152,7 +163,7 @@ static void dlpi_fields_describe(const dlp_pipe *p, dlpi_field_rec *r) {
     }
 }
 
-/* Returns the id of the area of the region that a record describes; 0 if observers do not know the
+/* Return the id of the area of the region that a record describes; 0 if observers do not know the
    area. */
 static inline int dlpi_record_id(const dlpi_record *r) {
     if (r->stage == -1) return r->number < DLPI_REC_COUNT ? (int)r->number : 0;
@@ -160,7 +171,8 @@ static inline int dlpi_record_id(const dlpi_record *r) {
     return DLPI_OWN(r->stage, (int)r->number);
 }
 
-/* Fill header and records; the magic comes last, so that a half-made region is none. */
+/* Write the region's header and its table of records. The magic is written last, so that an
+   observer takes no half-made region for a complete one. */
 static void dlpi_region_init(dlp_pipe *p) {
     dlpi_region *r = (dlpi_region *)(void *)p->region;
     dlpi_stage_rec *stages = dlpi_area_at(p, DLPI_REC_STAGES, 0);

@@ -5,6 +5,8 @@
 #include "build/limits.h"
 #include "build/placement.h"
 #include "build/region_map.h"
+/* Allocate the memory that this process keeps for the pipe and its stages. Returns DLP_OK, or
+   DLP_ERR_MEMORY. */
 static int dlpi_private_alloc(dlp_pipe *p) {
     bool ok = dlpi_blocks_have(p, NULL, true);
     for (int i = 0; i < p->n_stages && ok; i++) ok = dlpi_blocks_have(p, &p->stages[i], true);
@@ -15,6 +17,8 @@ static int dlpi_private_alloc(dlp_pipe *p) {
     return dlpi_system_fail(p, DLP_ERR_MEMORY, "malloc of the pipe's own records");
 }
 
+/* Set up the record of a worker of stage st. id: its number in the stage; global: its number in the
+   pipe. */
 static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     dlpi_worker *w = &p->workers[global];
     w->p = p;
@@ -48,7 +52,8 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     if (st->ops->worker != NULL) st->ops->worker(w);
 }
 
-/* What observers see of counters, before the first value. */
+/* Write the names, units and maxima of the user's counters into the region. Observers read them
+   before the first value comes. */
 static void dlpi_counters_shown(dlp_pipe *p) {
     p->counter_now = dlpi_area_if(p, DLPI_REC_COUNTERS);
     for (uint32_t i = 0; i < p->d.n_counters && p->counter_now != NULL; i++) {
@@ -59,6 +64,7 @@ static void dlpi_counters_shown(dlp_pipe *p) {
     }
 }
 
+/* Set the pipe's pointers into the region, which has just been mapped. */
 static void dlpi_live_point(dlp_pipe *p) {
     p->ctl = dlpi_area_at(p, DLPI_REC_CTL, 0);
     p->waiters = dlpi_area_at(p, DLPI_AREA_WAITERS, 0);
@@ -69,6 +75,7 @@ static void dlpi_live_point(dlp_pipe *p) {
     memset(p->ones, 1, p->batch_rows);
 }
 
+/* Set up the records of all workers, and the record of the consumer behind them. */
 static void dlpi_live_workers(dlp_pipe *p) {
     for (int i = 0; i < p->n_staffed; i++) {
         dlpi_stage *st = p->work[i];
@@ -78,7 +85,8 @@ static void dlpi_live_workers(dlp_pipe *p) {
     dlpi_worker_init(p, p->sampler, 0, p->n_workers);
 }
 
-/* Who sleeps where, and the shortest deadline of all stages. */
+/* Set up the words on which threads sleep, and how many workers of each stage may claim at first.
+   Set the pipe's deadline to the shortest one of its stages. */
 static void dlpi_live_waiters(dlp_pipe *p) {
     const uint32_t shared = p->others != 0;
     p->ctl->consumer.shared = p->ctl->scheduler.shared = shared;
@@ -92,7 +100,8 @@ static void dlpi_live_waiters(dlp_pipe *p) {
     }
 }
 
-/* A stage's words of a slot: of a batch long gone. */
+/* Set the words that a stage has in slot s to those of a batch long gone, so that nothing in the
+   slot can be claimed. stage: place in p->work. */
 static void dlpi_live_words(dlp_pipe *p, uint32_t s, int stage) {
     uint64_t *words = dlpi_stage_words_at(p, s, p->work[stage])->words;
     uint64_t n = stage < p->n_item_work ? p->units_max : 1u;
@@ -100,6 +109,7 @@ static void dlpi_live_words(dlp_pipe *p, uint32_t s, int stage) {
     for (uint64_t k = 0; k < n; k++) words[p->words_max + k] = dlpi_gen_word(DLPI_GEN_MASK, 1);
 }
 
+/* Set up all slots, as if each had a batch long gone, and what the consumer sees of them. */
 static void dlpi_live_slots(dlp_pipe *p) {
     for (uint32_t s = 0; s < p->n_slots; s++) {
         dlpi_bslot *slot = dlpi_slot_at(p, s);
@@ -112,8 +122,8 @@ static void dlpi_live_slots(dlp_pipe *p) {
     p->lender->live(p);
 }
 
-/* Of the sampler's arrays and numbers; and which numbers are whose items, where they are those of
-   several datasets. */
+/* Return a hash of the sampler's arrays and numbers, for states. If items come from several
+   datasets, the item numbers at which the datasets begin are in the hash, too. */
 static uint64_t dlpi_params_hash(const dlp_pipe *p) {
     uint64_t h = dlpi_order_params_hash(dlpi_sampler_of(p), p->fetch->dataset->n_items);
     for (int i = 0; i < p->n_item_work; i++)
@@ -121,7 +131,8 @@ static uint64_t dlpi_params_hash(const dlp_pipe *p) {
     return h;
 }
 
-/* What a stage is asked for in vain, since it is inline, or has nothing to do. */
+/* Warn if the stage's desc sets a field that has no effect, since the stage is inline or has
+   nothing to do. */
 static void dlpi_live_idle(dlp_pipe *p, const dlpi_stage *st) {
     const char *field = st->w.deadline_ms               ? "deadline_ms"
                         : st->w.stack_bytes             ? "stack_bytes"
@@ -132,7 +143,7 @@ static void dlpi_live_idle(dlp_pipe *p, const dlpi_stage *st) {
         dlpi_warn(p, "%s: %s has no effect without workers; set num_workers", st->name, field);
 }
 
-/* Begin after desc.resume. */
+/* Go to the place that desc.resume has saved. Returns DLP_OK, or the code of the pipe's error. */
 static int dlpi_state_take(dlp_pipe *p) {
     dlpi_state s;
     dlp_error e;
@@ -143,6 +154,8 @@ static int dlpi_state_take(dlp_pipe *p) {
     return dlpi_schedule_goto(p, &s) == DLP_OK ? DLP_OK : dlpi_pipe_fail(p, &p->ctl->error);
 }
 
+/* Set up all that lies in the region, and the records of workers. Returns DLP_OK, or the code of
+   the pipe's error. */
 static int dlpi_live_init(dlp_pipe *p) {
     int rc;
     dlpi_live_point(p);
@@ -172,7 +185,8 @@ static int dlpi_live_init(dlp_pipe *p) {
     return DLP_OK;
 }
 
-/* All that processes share with this one, and the processes. */
+/* Plan the pipe, compare the plan with the limits, allocate the memory, and map and fill the
+   region. Then start the worker processes. Returns DLP_OK, or the code of the pipe's error. */
 static int dlpi_prepare(dlp_pipe *p) {
     dlp_plan plan;
     int rc;
@@ -188,6 +202,8 @@ static int dlpi_prepare(dlp_pipe *p) {
     return p->beside->begin(p);
 }
 
+/* Start the pipe: prepare it if that is not done, begin its stages, start its threads, and schedule
+   the first batches. Returns DLP_OK, or the code of the pipe's error. */
 static int dlpi_start(dlp_pipe *p) {
     int rc = p->prepared ? p->err.code : dlpi_prepare(p);
     if (rc != DLP_OK) return rc;

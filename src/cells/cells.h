@@ -4,12 +4,13 @@
 /* ---------------------------------------------------------------------------------------------
    >>impl-cells      WHERE BATCHES AND ITEMS LIE */
 
+/* Return the bytes of a cell with these fields, in whole pages. */
 static uint64_t dlpi_fields_bytes(const dlpi_fields *fs) {
     const dlpi_field *last = &fs->at[fs->n - 1];
     return dlpi_round_up(dlpi_sum(last->offset, dlpi_sum(last->capacity, DLPI_REDZONE)), 4096);
 }
 
-/* Bytes of one row of a field, whose first dimension is rows of a chunk. */
+/* Return the bytes of one row of a field, whose first dimension counts the rows of a chunk. */
 static uint64_t dlpi_row_bytes(const dlpi_field *d) {
     return d->row_bytes / (uint64_t)d->f.shape[0];
 }
@@ -20,23 +21,26 @@ static uint64_t dlpi_row_bytes(const dlpi_field *d) {
    it is held, while a batch of the next epoch may write into its own cell. */
 enum { DLPI_CELLS_OWN = 0, DLPI_CELLS_TURN, DLPI_CELLS_STAY };
 
+/* Return the cell that the batch in slot s lies in. */
 static inline uint8_t *dlpi_batch_cell(const dlp_pipe *p, uint32_t s) {
     return dlpi_area_at(p, DLPI_REC_CELLS,
                         p->cells == DLPI_CELLS_OWN ? s : dlpi_slot_at(p, s)->cell);
 }
+/* Return the cell that the items of the batch in slot s are written in. */
 static inline uint8_t *dlpi_item_cell(const dlp_pipe *p, uint32_t s) {
     return dlpi_area_at(p, p->item_area, dlpi_slot_at(p, s)->cell);
 }
-/* Does a batch lie in the cell of its slot's own number? */
+/* True if each batch lies in the cell that has the number of its slot. */
 static inline bool dlpi_cells_own(const dlp_pipe *p) { return p->cells == DLPI_CELLS_OWN; }
-/* Do batches lie in memory that is not the pipe's? What is left out is in the cell of zeros. */
+/* True if batches lie in memory that is not the pipe's. Only a batch that is left out lies in a
+   cell then, the cell of zeros. */
 static inline bool dlpi_cells_none(const dlp_pipe *p) {
     return p->cells == DLPI_CELLS_STAY && p->n_cells == 0;
 }
 
-/* Item cells for batch b in slot s. A cell is free again when its batch has left the stage after
-   which nobody needs its items. There are as many cells as batches may be between here and next, so
-   one is free. */
+/* Choose the item cell of batch b, in slot s, and return the cell's number. A cell is free again
+   when its batch has left the stage after which nobody needs its items. There are as many cells as
+   batches may be between here and next, so one is free. */
 static uint32_t dlpi_schedule_cell(dlp_pipe *p, uint32_t s, uint64_t b) {
     dlpi_cell_use *use = p->schedule.cells;
     uint32_t i = p->schedule.cell_turn;
@@ -52,25 +56,30 @@ static uint32_t dlpi_schedule_cell(dlp_pipe *p, uint32_t s, uint64_t b) {
     return i;
 }
 
+/* Return the number of the cell for batch b, in slot s: its item cell, or if items have no cells of
+   their own, its batch cell. */
 static uint32_t dlpi_schedule_place(dlp_pipe *p, uint32_t s, uint64_t b) {
     if (p->cells == DLPI_CELLS_STAY) return p->lender->cell(p);
     if (p->cells == DLPI_CELLS_TURN) return (uint32_t)(b % p->n_cells);
     return p->has_item_cells ? dlpi_schedule_cell(p, s, b) : s;
 }
 
-/* What a collate reads lies in cells of its own. */
+/* Set whether items have cells of their own. They do if a collate reads them; else items are
+   written where their batch lies. */
 static void dlpi_cells_resolve(dlp_pipe *p) {
     p->has_item_cells = p->batcher->collate != NULL;
     p->item_area = p->has_item_cells ? DLPI_REC_ITEM_CELLS : DLPI_REC_CELLS;
 }
 
-/* Does this stage change the batch in place, so that half of a change may have been made? */
+/* True if the stage changes batches in place, and may not change one twice. If it fails, half of a
+   change may have been made. */
 static bool dlpi_batch_in_place(const dlpi_stage *st) {
     return st->ops->in_place && !st->w.idempotent;
 }
 
-/* From which stage on a batch's rows and cell are free. A batch that is half changed is fetched,
-   or collated, again. */
+/* Find the stages after which nobody needs a batch's rows (rows_end) and its turning cell
+   (cell_end). A stage that changes batches in place may leave one half changed. Such a batch is
+   fetched, or collated, again. */
 static void dlpi_cells_ends(dlp_pipe *p) {
     p->cells_from = p->has_item_cells ? p->batcher->work : 0;
     p->rows_end = p->work[p->n_item_work - 1];
@@ -82,7 +91,8 @@ static void dlpi_cells_ends(dlp_pipe *p) {
     }
 }
 
-/* Of a slot: lengths of ragged fields, of items and of batches, and what a collate makes. */
+/* Place in a slot the lengths of ragged fields, for items and for batches, and what a collate tells
+   of its fields. *at: the end of the slot so far; it moves on. */
 static void dlpi_cells_slot(dlp_pipe *p, uint64_t *at) {
     const uint64_t rows8 = dlpi_times(p->batch_rows, 8),
                    made = p->has_item_cells ? p->batches.n : 0;
@@ -94,6 +104,8 @@ static void dlpi_cells_slot(dlp_pipe *p, uint64_t *at) {
     p->slot.fmeta = dlpi_take_bytes(at, made * sizeof(dlpi_fmeta), 1);
 }
 
+/* Add the item cells, the batch cells and the cell of zeros to the region. Their lines of the plan
+   are named here. */
 static void dlpi_cells_layout(dlp_pipe *p) {
     dlpi_area_told(p, DLPI_REC_ITEM_CELLS, DLPI_PLAN_ITEMS, "item cells for the collate",
                    dlpi_fields_bytes(&p->items), p->has_item_cells ? p->prefetch : 0, 4096);

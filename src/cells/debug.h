@@ -33,7 +33,8 @@ typedef struct dlpi_redzone {
     dlpi_span span[DLP_MAX_FIELDS];
 } dlpi_redzone;
 
-/* No two bytes of a run of 64 are alike. By address, which pages have alike in all processes. */
+/* The paint: address a has byte a % 64, which is the same in all processes, since pages begin at
+   multiples of 64. No two of these bytes are alike. */
 static const uint8_t dlpi_paint_bytes[64] = {
     0xa7, 0xf2, 0x9d, 0xc8, 0xb3, 0xee, 0x99, 0xd4, 0xaf, 0xfa, 0x85, 0xd0, 0xbb, 0xe6, 0x91, 0xdc,
     0xa5, 0xf0, 0x9b, 0xc6, 0xb1, 0xec, 0x97, 0xd2, 0xad, 0xf8, 0x83, 0xce, 0xb9, 0xe4, 0x8f, 0xda,
@@ -48,7 +49,8 @@ static void dlpi_paint(uint8_t *at, const uint8_t *to) {
     }
 }
 
-/* The first byte of [at, to) that is not as it was painted; to: none. */
+/* Return the first byte of [at, to) that has changed since it was painted. Returns `to` if none
+   has. */
 static uint8_t *dlpi_paint_first(uint8_t *at, uint8_t *to) {
     while (at < to) {
         size_t k = (uintptr_t)at % 64, n = 64 - k < (size_t)(to - at) ? 64 - k : (size_t)(to - at);
@@ -59,12 +61,14 @@ static uint8_t *dlpi_paint_first(uint8_t *at, uint8_t *to) {
     return at;
 }
 
-/* What lies before span i, or after the last. */
+/* Return where the painted bytes before span i begin, and set *to to where they end. If i is c->n,
+   these are the bytes after the last span. */
 static uint8_t *dlpi_gap(const dlpi_redzone *c, uint32_t i, uint8_t **to) {
     *to = i < c->n ? c->span[i].at : c->to;
     return i > 0 ? c->span[i - 1].at + c->span[i - 1].bytes : c->from;
 }
 
+/* Paint the bytes of a cell that lie before, between and behind its fields. */
 static void dlpi_redzone_paint(const dlpi_redzone *c) {
     for (uint32_t i = 0; i <= c->n; i++) {
         uint8_t *to, *from = dlpi_gap(c, i, &to);
@@ -72,8 +76,9 @@ static void dlpi_redzone_paint(const dlpi_redzone *c) {
     }
 }
 
-/* A callback of worker w that had cell c has returned rc: did it keep to the fields? what, number:
-   whose they are. Returns rc, or DLPI_OVERRUN with the message. */
+/* Check that a callback of worker w wrote to nothing but the fields of cell c. what, number: whose
+   fields they are, for the message ("item", 7). rc: what the callback returned. Returns rc, or
+   DLPI_OVERRUN with the message in *note. */
 static int dlpi_redzone_check(dlpi_worker *w, const dlp_call *note, const dlpi_redzone *c,
                               const char *what, uint64_t number, int rc) {
     for (uint32_t i = 0; i <= c->n; i++) {
@@ -101,9 +106,12 @@ static int dlpi_redzone_check(dlpi_worker *w, const dlp_call *note, const dlpi_r
     return rc;
 }
 
+/* True if an item that failed with this code must end the pipe, even if failed items may be
+   skipped. An overrun (DLP_ERR_CORRUPT) of a debug build is such a failure. */
 static inline bool dlpi_never_skipped(int code) { return DLPI_DEBUG && code == DLP_ERR_CORRUPT; }
 
-/* Fields as they lie in a cell of one of the region's areas. */
+/* Set *c to the bounds and fields of a cell of one of the region's areas. area: DLPI_REC_CELLS or
+   DLPI_REC_ITEM_CELLS. */
 static void dlpi_redzone_of_cell(const dlp_pipe *p, int area, uint8_t *cell, dlpi_redzone *c) {
     const dlpi_fields *fs = area == DLPI_REC_CELLS ? &p->batches : &p->items;
     c->from = cell;
@@ -113,6 +121,8 @@ static void dlpi_redzone_of_cell(const dlp_pipe *p, int area, uint8_t *cell, dlp
         c->span[f] = (dlpi_span){cell + fs->at[f].offset, fs->at[f].capacity, fs->at[f].name};
 }
 
+/* Paint all item cells and batch cells of the region around their fields. Called once, before
+   workers start. */
 static void dlpi_redzones_paint(dlp_pipe *p) {
     dlpi_redzone c;
     if (!DLPI_DEBUG) return;
@@ -123,7 +133,8 @@ static void dlpi_redzones_paint(dlp_pipe *p) {
         }
 }
 
-/* A collate, or a batch map, has returned rc: the batch in slot s; or what a collate has read. */
+/* Check the cell of the batch in slot s, after a collate or a batch map has returned rc. With
+   `items`, check the cell of items that a collate has read. Returns rc, or DLPI_OVERRUN. */
 static inline int dlpi_redzone_slot(dlpi_worker *w, uint32_t s, bool items, int rc) {
     dlpi_redzone c;
     if (!DLPI_DEBUG || rc == DLPI_OVERRUN) return rc;
@@ -140,6 +151,7 @@ static inline bool dlpi_redzone_rows(const dlp_pipe *p) {
     return DLPI_DEBUG && !p->lender->in_cells;
 }
 
+/* Return how many guarded cells there are: one for each item that can be in a callback at once. */
 static uint64_t dlpi_redzone_cells(const dlp_pipe *p) {
     uint64_t n = 0;
     for (int i = 0; dlpi_redzone_rows(p) && i < p->n_item_work; i++)
@@ -147,7 +159,8 @@ static uint64_t dlpi_redzone_cells(const dlp_pipe *p) {
     return n;
 }
 
-/* Where field f lies in a guarded cell, but for up to 63 bytes; n fields: the cell's bytes. */
+/* Return the offset of field f in a guarded cell. The field itself begins up to 63 bytes later. If
+   f is the number of fields, this is how many bytes the cell has. */
 static uint64_t dlpi_redzone_at(const dlp_pipe *p, uint32_t f) {
     uint64_t at = DLPI_REDZONE;
     for (uint32_t i = 0; i < f; i++)
@@ -155,12 +168,13 @@ static uint64_t dlpi_redzone_at(const dlp_pipe *p, uint32_t f) {
     return at;
 }
 
+/* Return the bytes of a guarded cell; 0 in a build without DLPIPE_DEBUG. */
 static uint64_t dlpi_redzone_stride(const dlp_pipe *p) {
     if (!DLPI_DEBUG) return 0;
     return (dlpi_redzone_at(p, p->items.n) + DLPI_LINE - 1) / DLPI_LINE * DLPI_LINE;
 }
 
-/* The number of the cell that worker w has for its i-th attempt. */
+/* Return the number of the guarded cell that worker w has for its i-th attempt at once. */
 static uint64_t dlpi_redzone_cell(const dlpi_worker *w, uint64_t i) {
     uint64_t first = 0;
     for (int k = 0; k < w->st->work; k++)
@@ -168,7 +182,8 @@ static uint64_t dlpi_redzone_cell(const dlpi_worker *w, uint64_t i) {
     return first + (uint64_t)w->id * dlpi_at_once(w->st) + i;
 }
 
-/* A guarded cell for a row of slot s: of the fields that the stage works on. */
+/* Set *c to the bounds and fields of a guarded cell, for a row of slot s. The fields are those that
+   the stage works on. Set rows[f] to where field f of the row lies in the slot. */
 static void dlpi_redzone_of_row(const dlpi_worker *w, uint64_t cell, uint32_t s, uint32_t row,
                                 dlpi_redzone *c, uint8_t **rows) {
     const dlp_pipe *p = w->p;
@@ -185,7 +200,8 @@ static void dlpi_redzone_of_row(const dlpi_worker *w, uint64_t cell, uint32_t s,
     }
 }
 
-/* A callback is about to have the item, a row of slot s: in this cell. */
+/* Copy a row of slot s into a guarded cell, if rows have such cells, before a callback gets the
+   item. The item's data points there from now on. */
 static inline void dlpi_redzone_in(const dlpi_worker *w, dlp_item *it, uint64_t cell, uint32_t s,
                                    uint32_t row) {
     dlpi_redzone c;
@@ -199,7 +215,8 @@ static inline void dlpi_redzone_in(const dlpi_worker *w, dlp_item *it, uint64_t 
     }
 }
 
-/* It returned rc. The row has what it wrote, and the item's data is the row again. */
+/* Check what a callback, which has returned rc, wrote. A row in a guarded cell is copied back, and
+   is the item's data again. Returns rc, or DLPI_OVERRUN if the callback wrote past the row. */
 static inline int dlpi_redzone_out(dlpi_worker *w, dlp_item *it, uint64_t cell, uint32_t s,
                                    uint32_t row, int rc) {
     const dlp_pipe *p;
@@ -222,6 +239,7 @@ static inline int dlpi_redzone_out(dlpi_worker *w, dlp_item *it, uint64_t cell, 
 
 /* ---- what was released ---- */
 
+/* Return the place of slot s's flag: 1 if its cell is poisoned. */
 static inline uint8_t *dlpi_poisoned(const dlp_pipe *p, uint32_t s) {
     return &p->lent[p->n_out + s];
 }
@@ -240,7 +258,8 @@ static void dlpi_unpoison_bytes(void *at DLPI_UNREAD, uint64_t bytes DLPI_UNREAD
 #endif
 }
 
-/* The consumer has given back batch, or view, s: nobody else may read it. */
+/* Fill what the consumer has given back, batch or view s, with DLPI_POISON, and poison its cell:
+   nobody may read it any more. */
 static inline void dlpi_poison(const dlp_pipe *p, uint32_t s) {
     uint32_t slot;
     if (!DLPI_DEBUG || !dlpi_cells_own(p) || p->sink->buffers(p) > 0 || dlpi_is_shared(p)) return;
@@ -255,14 +274,16 @@ static inline void dlpi_poison(const dlp_pipe *p, uint32_t s) {
     if (slot != DLPI_NO_SLOT) DLPI_STORE_REL(dlpi_poisoned(p, slot), (uint8_t)1); /* U3 -> U3 */
 }
 
-/* Somebody begins with a batch in slot s. */
+/* Take the poison from the cell of slot s, if it has any. A thread calls this when it begins with a
+   batch in the slot. */
 static inline void dlpi_unpoison(const dlp_pipe *p, uint32_t s) {
     if (!DLPI_DEBUG || DLPI_LOAD_ACQ(dlpi_poisoned(p, s)) == 0) return; /* U3 <- U3 */
     dlpi_unpoison_bytes(dlpi_batch_cell(p, s), p->areas[DLPI_REC_CELLS].stride);
     DLPI_STORE_REL(dlpi_poisoned(p, s), (uint8_t)0); /* U3 -> U3 */
 }
 
-/* The region's addresses will be others'. */
+/* Take the poison from all batch cells, before the region is unmapped: the program may use these
+   addresses again. */
 static inline void dlpi_unpoison_all(const dlp_pipe *p) {
     if (!DLPI_DEBUG || p->region == NULL) return;
     dlpi_unpoison_bytes(dlpi_area_at(p, DLPI_REC_CELLS, 0), dlpi_cells_bytes(p));

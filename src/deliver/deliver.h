@@ -8,14 +8,18 @@
 /* ---------------------------------------------------------------------------------------------
    >>impl-deliver    NEXT AND RELEASE */
 
+/* Return the last stage that works on slots. A batch that has left it is ready for the consumer. */
 static dlpi_stage *dlpi_final(const dlp_pipe *p) { return p->work[p->n_work - 1]; }
 
+/* True if batch b, in slot s, is ready for the consumer. False also if the slot has another
+   batch. */
 static bool dlpi_ready(const dlp_pipe *p, uint64_t b, uint32_t s) {
     /* Y1 <- Y1 */
     return dlpi_ready_is(dlpi_gather_ready(&dlpi_stage_words_at(p, s, dlpi_final(p))->ready), b);
 }
 
-/* The batch to deliver now. Returns DLP_OK, DLP_EMPTY, or DLP_END when none will come. */
+/* Find the batch to deliver now: the next one, or in an unordered pipe any that is ready. *b, *s:
+   its number and slot. Returns DLP_OK, DLP_EMPTY if none is ready, or DLP_END if none will come. */
 static int dlpi_take(dlp_pipe *p, uint64_t *b, uint32_t *s) {
     uint32_t over = dlpi_credit_closed(&p->ctl->end_of_input); /* T1 <- T1: before tail */
     uint64_t tail = dlpi_credit_seen(&p->ctl->tail);           /* T1 <- T1 */
@@ -35,7 +39,9 @@ static int dlpi_take(dlp_pipe *p, uint64_t *b, uint32_t *s) {
     return DLP_EMPTY;
 }
 
-/* Batch b is taken: count it, move base. Returns the flags it is delivered with. */
+/* Count batch b as taken by the consumer, and move base past all taken batches. flags: those of the
+   batch. Returns the flags that it is delivered with: in an unordered pipe DLP_BATCH_LAST goes to
+   the last one that is taken. */
 DLPI_INLINE uint32_t dlpi_taken(dlp_pipe *p, uint64_t b, uint32_t flags) {
     dlpi_ctl *ctl = p->ctl;
     if (flags & DLP_BATCH_LAST) p->last_sequence = b;
@@ -61,13 +67,15 @@ DLPI_INLINE void dlpi_slot_release(dlp_pipe *p, uint32_t s) {
     dlpi_scheduler_credit(p, &dlpi_slot_at(p, s)->used);
 }
 
-/* Drop batch b, in slot s, which is not delivered. */
+/* Drop batch b, in slot s: count it as taken, but do not deliver it, and release its slot. flags:
+   those of the batch. */
 static void dlpi_drop(dlp_pipe *p, uint64_t b, uint32_t s, uint32_t flags) {
     dlpi_taken(p, b, flags);
     dlpi_slot_release(p, s);
 }
 
-/* Batch, or view, v is the consumer's: the books. */
+/* Book that the consumer now holds batch (or view) v, p->out[v], whose fields have so many bytes:
+   count it as lent, and note its epoch. */
 DLPI_INLINE void dlpi_delivered(dlp_pipe *p, uint32_t v, uint64_t bytes) {
     const dlp_batch *batch = &p->out[v];
     dlpi_ctl *ctl = p->ctl;
@@ -82,12 +90,15 @@ DLPI_INLINE void dlpi_delivered(dlp_pipe *p, uint32_t v, uint64_t bytes) {
     dlpi_bump(&ctl->bytes, bytes);
 }
 
-/* The slot, or view, of a batch that the consumer holds; DLPI_NO_SLOT: it is none. */
+/* Return the number of the slot, or view, of a batch that the consumer holds. Returns DLPI_NO_SLOT
+   if `batch` is no such batch. */
 static uint32_t dlpi_lent_slot(const dlp_pipe *p, const dlp_batch *batch) {
     uintptr_t at = (uintptr_t)batch - (uintptr_t)p->out, s = at / sizeof *batch;
     return s < p->n_out && at % sizeof *batch == 0 && p->lent[s] ? (uint32_t)s : DLPI_NO_SLOT;
 }
 
+/* Give batch b, in slot s, to the consumer: fill its view *out, note the batch for states and
+   statistics, and schedule the next batches. */
 static void dlpi_deliver(dlp_pipe *p, uint64_t b, uint32_t s, dlp_batch **out) {
     dlp_batch *batch = &p->out[s];
     dlp_tensor *fields = p->out_fields + (size_t)s * p->batches.n;
@@ -114,7 +125,8 @@ static int dlpi_next_error(dlp_pipe *p, bool over) {
     return dlpi_error_due(p->ctl, over) ? dlpi_pipe_fail(p, &p->ctl->error) : DLP_OK;
 }
 
-/* What worker w works on now: index as read before. */
+/* Add to *e what worker w works on now: its stage, its number, and its item. index: the item's, as
+   read from the worker's block; UINT64_MAX: it has none. */
 static void dlpi_describe_current(const dlpi_worker *w, uint64_t index, dlp_error *e) {
     dlpi_copy_text(e->stage, sizeof e->stage, w->st->name);
     e->worker = w->id;
@@ -123,7 +135,9 @@ static void dlpi_describe_current(const dlpi_worker *w, uint64_t index, dlp_erro
                     DLPI_LOAD_RLX(&w->block->current_position));
 }
 
-/* A callback of a thread past its deadline, if any. Those of processes: dlpi_procs_deadlines. */
+/* Look for a callback of a thread that is past its deadline. Returns DLP_OK if there is none, or
+   DLP_ERR_DEADLINE, which is then the pipe's error. The supervisor looks after the callbacks of
+   processes (dlpi_procs_deadlines). */
 static int dlpi_threads_deadline(dlp_pipe *p, uint64_t now) {
     for (int i = 0; i < p->n_workers; i++) {
         dlpi_worker *w = &p->workers[i];
@@ -144,8 +158,8 @@ static int dlpi_threads_deadline(dlp_pipe *p, uint64_t now) {
     return DLP_OK;
 }
 
-/* Are the processes still there? A thread that comes back without having waited need not look each
-   time. */
+/* Check that the worker processes are still there. Returns DLP_OK, or what is wrong. If the call of
+   next does not wait (now >= until), it is enough to look from time to time. */
 static int dlpi_next_beside(dlp_pipe *p, uint64_t now, uint64_t until) {
     if (now >= until && now - p->looked_ns < DLPI_SLEEP_NS / 10) return DLP_OK;
     p->looked_ns = now;
@@ -161,11 +175,12 @@ typedef struct dlpi_next_wait {
     int rc;             /* DLP_EMPTY: wait */
 } dlpi_next_wait;
 
-/* Take a batch, or do what is to be done before there can be one. Errors come after what is ready,
-   and before more is scheduled. An epoch begins before inline stages run, for it may change what
-   they call. Inline stages run before any sleep, for nobody else does their work. What the source
-   waits for may have come while the consumer was awake, and woken nobody. rc: of dlpi_take, just
-   now. */
+/* Take a batch, or do the work that must come before it. Returns DLP_OK with *b and *s set,
+   DLP_EMPTY if there is neither batch nor work, or another code that ends the wait. rc: what
+   dlpi_take has just returned; until: as in dlpi_next_wait. Errors come after what is ready, and
+   before more is scheduled. An epoch begins before inline stages run, for it may change what they
+   call. Inline stages run before any sleep, for nobody else does their work. What the source waits
+   for may have come while the consumer was awake, and woken nobody. */
 DLPI_INLINE int dlpi_next_try(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s, int rc) {
     for (; rc == DLP_EMPTY; rc = dlpi_take(p, b, s)) {
         if (dlpi_stopped(p)) return DLP_STOPPED;
@@ -183,6 +198,8 @@ DLPI_INLINE int dlpi_next_try(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t
     return rc;
 }
 
+/* Look for a batch, and work for it (who: a dlpi_next_wait). Returns true if the wait is over; rc
+   says why. */
 static bool dlpi_next_look(void *who) {
     dlpi_next_wait *k = who;
     if (k->rc == DLP_EMPTY)
@@ -190,8 +207,8 @@ static bool dlpi_next_look(void *who) {
     return k->rc != DLP_EMPTY;
 }
 
-/* See that the processes live, and that no callback is past its deadline. Returns how long a sleep
-   may last; 0: the wait is over, or there is work. */
+/* Check that the processes live, and that no callback is past its deadline. Returns for how long a
+   sleep may last (ns). Returns 0 if the wait is over, and rc says why, or if there is work. */
 static uint64_t dlpi_next_patience(void *who) {
     dlpi_next_wait *k = who;
     dlp_pipe *p = k->p;
@@ -211,6 +228,8 @@ static uint64_t dlpi_next_patience(void *who) {
     return ns;
 }
 
+/* Prepare the consumer's sleep: wake workers that were left asleep, and let the tuner look. Returns
+   for how long the sleep may last (ns), or 0, as dlpi_next_patience does. */
 static uint64_t dlpi_next_rest(void *who) {
     dlp_pipe *p = ((dlpi_next_wait *)who)->p;
     dlpi_wake_put_off(p);
@@ -220,11 +239,12 @@ static uint64_t dlpi_next_rest(void *who) {
     return dlpi_next_patience(who);
 }
 
-/* Its look is its last look, too. Inline work may begin there while the mask is set. Then a waker
-   may wake the consumer in vain, once. */
+/* How the consumer waits. dlpi_next_look is its last look before a sleep, too. Inline work may
+   begin there while the mask is set. Then a waker may wake the consumer in vain, once. */
 static const dlpi_wait_ops dlpi_next_waits = {dlpi_next_look, dlpi_next_rest, NULL, NULL};
 
-/* Wait until dlpi_take has something, or the wait is over. */
+/* Wait until dlpi_take finds a batch, or the wait is over. Returns DLP_OK with *k.b and *k.s set,
+   or why there is no batch, such as DLP_TIMEOUT. */
 __attribute__((noinline)) static int dlpi_next_await(dlpi_next_wait k) {
     dlp_pipe *p = k.p;
     uint64_t want = p->d.unordered || p->any_inline ? UINT64_MAX : p->base + 1;
@@ -238,13 +258,15 @@ __attribute__((noinline)) static int dlpi_next_await(dlpi_next_wait k) {
     return k.rc;
 }
 
-/* Take a batch, or wait for one, after dlpi_take found none. until: as in dlpi_next_wait. */
+/* Take a batch, or wait for one, after dlpi_take has found none. until: as in dlpi_next_wait.
+   Returns DLP_OK with *b and *s set, or why there is no batch. */
 static inline int dlpi_next_have(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s) {
     int rc = dlpi_next_try(p, until, b, s, DLP_EMPTY);
     return rc != DLP_EMPTY ? rc : dlpi_next_await((dlpi_next_wait){p, until, b, s, DLP_EMPTY});
 }
 
-/* Take a batch, waiting with the books kept. */
+/* Take the next batch, or wait for one, and book the time that the consumer waits. Returns DLP_OK
+   with *b and *s set, or why there is no batch. */
 static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s) {
     int rc;
     uint64_t from, until = UINT64_MAX;
@@ -269,7 +291,8 @@ static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
     return rc;
 }
 
-/* The consumer leaves this epoch for the one after it. */
+/* Leave an epoch for the one after it. Batches of the epoch that are under way are cancelled.
+   Called by the consumer. */
 static void dlpi_epoch_leave(dlp_pipe *p, uint64_t epoch) {
     p->epoch_open = 0;
     p->last_sequence = UINT64_MAX;
@@ -280,6 +303,8 @@ static void dlpi_epoch_leave(dlp_pipe *p, uint64_t epoch) {
     dlpi_wake_all(p);
 }
 
+/* Go on at the place of a checked state: cancel all batches under way, and let the scheduler
+   follow. Called by the consumer. */
 static void dlpi_seek(dlp_pipe *p, const dlpi_state *s) {
     p->seek_no = (p->seek_no + 1) & 0xffffu;
     p->seeks++;
@@ -294,7 +319,9 @@ static void dlpi_seek(dlp_pipe *p, const dlpi_state *s) {
     dlpi_schedule_inline(p, 1);
 }
 
-/* The epoch has ended before batch b, in slot s. Returns DLP_OK: go on with the next epoch. */
+/* Drop batch b, in slot s, which has no row before its epoch's end. Returns DLP_OK if the next
+   epoch follows, DLP_EPOCH_END if the user wants to be told, or an error if an endless pipe had an
+   epoch without items. */
 static int dlpi_end_over(dlp_pipe *p, uint64_t b, uint32_t s) {
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
     uint64_t epoch = slot->epoch;
@@ -312,8 +339,9 @@ static int dlpi_end_over(dlp_pipe *p, uint64_t b, uint32_t s) {
     return p->d.epoch_end ? DLP_EPOCH_END : DLP_OK;
 }
 
-/* The slot of the next batch that is wanted. One that has failed is told by its code alone:
-   dlpi_next_fails makes that the pipe's error. */
+/* Take the next batch that the consumer shall get, or wait for it, and drop cancelled ones. Returns
+   DLP_OK with *b and *s set, or why there is no batch. If batch *b has failed, the code of its
+   error is returned; dlpi_next_fails must then make the error the pipe's. */
 static int dlpi_next_slot(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s) {
     for (;;) {
         dlpi_bslot *slot;
@@ -346,8 +374,8 @@ static int dlpi_next_slot(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
     }
 }
 
-/* There is no batch, for that reason. If the reason is that the batch in slot s failed, this is the
-   pipe's error from now on. */
+/* Note why there is no batch (rc). If the reason is that the batch in slot s has failed, its error
+   is the pipe's from now on. Does nothing if rc is no error, or if the pipe has one. */
 DLPI_COLD static void dlpi_next_fails(dlp_pipe *p, int rc, uint32_t s) {
     dlp_error e;
     if (rc >= 0 || p->err.code != 0) return;
@@ -355,7 +383,8 @@ DLPI_COLD static void dlpi_next_fails(dlp_pipe *p, int rc, uint32_t s) {
     dlpi_pipe_fail(p, &e);
 }
 
-/* The same where a lender hands out what the consumer gets. */
+/* Get the next batch from the lender, for dlpi_next, and note the batch for states and statistics.
+   Returns DLP_OK with *out set, or why there is no batch, as dlpi_next does. */
 __attribute__((noinline)) static int dlpi_next_lender(dlp_pipe *p, dlp_batch **out,
                                                       int timeout_ms) {
     dlpi_handed handed;
@@ -368,6 +397,9 @@ __attribute__((noinline)) static int dlpi_next_lender(dlp_pipe *p, dlp_batch **o
     return DLP_OK;
 }
 
+/* Get the next batch, or wait for it for timeout_ms (dlp_pipe_next_timeout). Returns DLP_OK with
+   *out set, or why there is no batch: an error, or DLP_END, DLP_TIMEOUT, DLP_STOPPED or
+   DLP_EPOCH_END. */
 static int dlpi_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
     uint64_t b = 0;
     uint32_t s = 0;

@@ -4,24 +4,27 @@
 /* ---------------------------------------------------------------------------------------------
    >>impl-pace       THE CONSUMER'S PACE, AND ITS CLOCK */
 
-/* A call that need not be timed: it is counted, and the next reading of the clock is its, too. */
+/* True if this call of the consumer need not read the clock. The call is counted. The next reading
+   of the clock stands for this call, too. */
 static inline bool dlpi_pace_skips(dlp_pipe *p) {
     if (p->pace.calls_untimed + 1 >= p->pace.call_clock_every) return false;
     p->pace.calls_untimed++;
     return true;
 }
 
-/* A call that has to wait, and may be one that is not timed: if the consumer does all the work, the
-   call works instead, without a clock. */
+/* True if a call that has to wait need not read the clock (pace.clock_off). This is so only if the
+   consumer does all the work: the call works instead of waiting. may: false if the call must be
+   timed. */
 static inline bool dlpi_pace_skips_wait(dlp_pipe *p, bool may) {
     const bool skips = may && p->all_inline && dlpi_pace_skips(p);
     p->pace.clock_off = skips;
     return skips;
 }
 
-/* The consumer's clock: one reading a call, fewer when calls are close together. Where everything
-   is inline, the calls not timed take the time of the call that is timed after them. A call
-   that takes long to make its batch is always timed. */
+/* Book the time since the last return as a step of the consumer. now: the clock. Set how often
+   calls read the clock from here on: once a call, or more rarely if calls are close together. If
+   everything is inline, the calls not timed take the time of the call that is timed after them. A
+   call that takes long to make its batch is always timed. */
 static void dlpi_consumer_step(dlp_pipe *p, uint64_t now) {
     dlpi_worker *w = p->consumer;
     uint64_t from = p->pace.last_return_ns, each, waited;
@@ -49,14 +52,15 @@ static void dlpi_consumer_step(dlp_pipe *p, uint64_t now) {
     if (!p->all_inline) dlpi_awake_call(p);
 }
 
-/* A call that need not wait. */
+/* Book a call of next that found a batch ready, if the call is timed, and let the tuner look. */
 static void dlpi_pace_call(dlp_pipe *p) {
     if (dlpi_pace_skips(p)) return;
     dlpi_consumer_step(p, dlpi_now_ns());
     dlpi_tune(p, p->pace.last_return_ns);
 }
 
-/* The wait since from was for an epoch that had to begin. Returns when that was done. */
+/* Book a wait since `from` in which set_epoch was called: the wait before that call, and the call.
+   Returns from when on the rest of the wait is still to be booked. */
 static uint64_t dlpi_consumer_began(dlp_pipe *p, uint64_t from) {
     dlpi_worker *w = p->consumer;
     uint64_t set = p->pace.set_ns, began = p->pace.began_ns;
@@ -70,7 +74,8 @@ static uint64_t dlpi_consumer_began(dlp_pipe *p, uint64_t from) {
     return began;
 }
 
-/* The wait since from is over. came: with a batch. */
+/* Book the wait of the consumer since `from`, which is over. came: true if it ended with a batch.
+   Inline workers rest from now on. */
 static void dlpi_consumer_waited(dlp_pipe *p, uint64_t from, bool came) {
     bool for_source = p->pace.source_waited;
     uint64_t to;

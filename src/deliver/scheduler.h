@@ -16,7 +16,8 @@ static inline bool dlpi_schedule_rests(const dlp_pipe *p, uint64_t burst) {
            dlpi_generation_seek(DLPI_LOAD_RLX(&p->ctl->cancel)) == f->seek_no; /* N1: our own */
 }
 
-/* Schedule what may be, if the consumer does that. */
+/* Schedule the batches that may be under way, if the consumer is the scheduler and room for `burst`
+   of them is there. Does nothing if a thread schedules. */
 static inline void dlpi_schedule_inline(dlp_pipe *p, uint64_t burst) {
     if (!dlpi_consumer_schedules(p) || dlpi_stopped(p)) return;
     if (!dlpi_schedule_rests(p, burst))
@@ -25,7 +26,8 @@ static inline void dlpi_schedule_inline(dlp_pipe *p, uint64_t burst) {
         p->source->ahead(p);
 }
 
-/* One more batch is delivered. */
+/* Count one more batch as delivered, so that another may be scheduled. The scheduler's thread, if
+   there is one, is woken. */
 static void dlpi_scheduler_delivered(dlp_pipe *p) {
     uint64_t *delivered = &p->ctl->delivered, n = DLPI_LOAD_RLX(delivered) + 1; /* V1: our own */
     if (!dlpi_consumer_schedules(p)) {
@@ -36,7 +38,7 @@ static void dlpi_scheduler_delivered(dlp_pipe *p) {
     }
 }
 
-/* A slot is free again. */
+/* Mark a slot as free by its word `used`. The scheduler's thread, if there is one, is woken. */
 static void dlpi_scheduler_credit(dlp_pipe *p, uint32_t *used) {
     if (!dlpi_consumer_schedules(p)) {
         dlpi_credit_done(used, 0u); /* C1 -> C1 */
@@ -46,17 +48,21 @@ static void dlpi_scheduler_credit(dlp_pipe *p, uint32_t *used) {
     }
 }
 
-/* Where there are subscribers, the scheduler also keeps their books, until they have all. Where
-   there are none, the consumer may seek back when all is scheduled. */
+/* Do what the scheduler can do now. Returns false if there was nothing. If there are subscribers,
+   the scheduler also keeps their books, until they have all. */
 static bool dlpi_scheduler_step(dlp_pipe *p) {
     bool moved = p->sharing->keep(p);
     return dlpi_schedule(p, 1) > 0 || moved;
 }
 
+/* True if the scheduler is done for good: all is scheduled, and the subscribers have had all.
+   Without subscribers this is never so, for the consumer may seek back. */
 static bool dlpi_scheduler_over(dlp_pipe *p) { return p->schedule.ended && p->sharing->over(p); }
 
 /* ---- its thread ---- */
 
+/* Do what the scheduler can do now (who: the pipe). Returns true if it did something, or must
+   stop. */
 static bool dlpi_scheduler_look(void *who) {
     dlp_pipe *p = who;
     return dlpi_scheduler_step(p) || dlpi_stopped(p) || dlpi_scheduler_over(p);
@@ -67,7 +73,8 @@ static uint64_t dlpi_scheduler_rest(void *who) { return ((dlp_pipe *)who)->sched
 static const dlpi_wait_ops dlpi_scheduler_waits = {dlpi_scheduler_look, dlpi_scheduler_rest, NULL,
                                                    NULL};
 
-/* Schedule until all is scheduled. It looks a few times more before a sleep: to be woken for each
+/* Schedule until all is scheduled, or the pipe stops: the scheduler's thread. arg: the consumer's
+   record of a worker. The thread looks a few times more before it sleeps: to be woken for each
    batch would cost the one that takes the batch more than the batch. */
 static void *dlpi_thread_scheduler(void *arg) {
     dlpi_worker *w = arg;

@@ -9,6 +9,8 @@
 
 #define DLPI_STATE_MAGIC UINT64_C(0x3131657461747364) /* "dstate11" */
 
+/* Return the hash of all that follows `check` in a state. `check` is this hash, by which a damaged
+   state is found. */
 static uint64_t dlpi_state_hash(const dlpi_state *s) {
     uint64_t h = DLPI_STATE_MAGIC;
     const uint8_t *bytes = (const uint8_t *)s;
@@ -20,12 +22,15 @@ static uint64_t dlpi_state_hash(const dlpi_state *s) {
     return h;
 }
 
+/* Complete a state with its hash, and copy it to *out, the user's. */
 static void dlpi_state_give(dlpi_state *s, dlp_state *out) {
     s->check = dlpi_state_hash(s);
     memset(out, 0, sizeof *out);
     memcpy(out->bytes, s, sizeof *s);
 }
 
+/* Begin a state: write what the pipe's order follows from, such as seed, number of items and batch
+   size, and clear the rest. */
 static void dlpi_state_config(const dlp_pipe *p, dlpi_state *s) {
     memset(s, 0, sizeof *s);
     s->magic = DLPI_STATE_MAGIC;
@@ -39,8 +44,9 @@ static void dlpi_state_config(const dlp_pipe *p, dlpi_state *s) {
     if (p->lender->config) p->lender->config(p, s);
 }
 
-/* A source that has none has words in its place, which config wrote. At an epoch's beginning there
-   is none. */
+/* Copy the source's own part into a state. from: NULL if the source has no such part; then the
+   words stay that dlpi_state_config has put in its place. At the beginning of an epoch the part is
+   empty. */
 static void dlpi_state_source(dlpi_state *to, const dlpi_source_state *from) {
     if (from == NULL) return;
     to->sampler_bytes = to->batch > 0 ? from->bytes : 0;
@@ -48,7 +54,8 @@ static void dlpi_state_source(dlpi_state *to, const dlpi_source_state *from) {
     if (to->batch > 0) memcpy(to->sampler, from->at, sizeof to->sampler);
 }
 
-/* The state after the batch in slot s, when all before it is consumed too. last: of its epoch. */
+/* Write to *to the state after the batch in slot s, as if all batches before it were consumed, too.
+   last: the batch is the last one of its epoch. */
 static void dlpi_state_after(const dlp_pipe *p, uint32_t s, bool last, dlpi_state *to) {
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
     to->epoch = last ? slot->epoch + 1 : slot->epoch;
@@ -57,8 +64,8 @@ static void dlpi_state_after(const dlp_pipe *p, uint32_t s, bool last, dlpi_stat
     dlpi_state_source(to, p->source->state(p, s, 1));
 }
 
-/* Keep in mind what was delivered, for states asked for later. Unordered, the one that ends its
-   epoch need not be the highest. */
+/* Note that the consumer has got batch b, from slot s, for a state that is asked for later. In an
+   unordered pipe the batch that ends the epoch need not have the highest number. */
 static void dlpi_state_note(dlp_pipe *p, uint64_t b, uint32_t s, uint32_t flags) {
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
     dlpi_gaps_note(p, slot->in_epoch, (flags & DLP_BATCH_LAST) != 0);
@@ -76,7 +83,8 @@ static void dlpi_state_note(dlp_pipe *p, uint64_t b, uint32_t s, uint32_t flags)
     }
 }
 
-/* The same of what a lender has handed out; after: the global position after it. */
+/* Note that the consumer has got batch b of a lender, for a state that is asked for later. after:
+   the global position where the batch ends. */
 static void dlpi_state_handed(dlp_pipe *p, const dlp_batch *b, uint64_t after) {
     bool last = (b->flags & DLP_BATCH_LAST) != 0;
     p->after.epoch = last ? b->epoch + 1 : b->epoch;
@@ -84,6 +92,7 @@ static void dlpi_state_handed(dlp_pipe *p, const dlp_batch *b, uint64_t after) {
     p->after.position = last ? 0 : after;
 }
 
+/* Write to *to the state after all that the consumer has got so far. */
 static void dlpi_state_now(const dlp_pipe *p, dlpi_state *to) {
     uint32_t s;
     to->epoch = p->after.epoch;
@@ -93,15 +102,16 @@ static void dlpi_state_now(const dlp_pipe *p, dlpi_state *to) {
     dlpi_state_source(to, p->source->state(p, s, s == DLPI_NO_SLOT));
 }
 
+/* Return how many batches of the consumer an epoch has; UINT64_MAX if nobody knows. */
 static uint64_t dlpi_epoch_batches(const dlp_pipe *p) { return p->lender->batches(p); }
 
-/* At most, where nobody knows. */
+/* Return how many batches an epoch has, or if nobody knows, how many it has at most. */
 static uint64_t dlpi_epoch_most(const dlp_pipe *p) {
     return p->batches_per_epoch != UINT64_MAX ? dlpi_epoch_batches(p)
                                               : p->samples / p->global_batch;
 }
 
-/* The consumer's books stand after a checked state. */
+/* Set what the consumer knows of its place (epoch, batch, position, gaps) to a checked state. */
 static void dlpi_state_books(dlp_pipe *p, const dlpi_state *s) {
     p->epoch_now = p->after.epoch = s->epoch;
     p->after.batch = s->batch;
@@ -113,14 +123,17 @@ static void dlpi_state_books(dlp_pipe *p, const dlpi_state *s) {
     memcpy(p->after.source.at, s->sampler, sizeof p->after.source.at);
 }
 
+/* Return the state at which the source goes on after a seek to *s. If a stage lends, its batches
+   are not the source's. Then the lender finds the source's batch in which its own batch begins. */
 static dlpi_state dlpi_state_place(dlp_pipe *p, const dlpi_state *s) {
     dlpi_state to = *s;
     if (p->lender->seek) p->lender->seek(p, &to);
     return to;
 }
 
-/* Check the part of a state that its source saved by number: the words of the source. */
-static const char *dlpi_state_of_number(const dlp_pipe *p, const dlpi_state *s) {
+/* Check the part of a state that follows from its batch's number, for sources without a state of
+   their own. Returns the name of a field that is wrong, or NULL. */
+static const char *dlpi_state_bad_field(const dlp_pipe *p, const dlpi_state *s) {
     const uint64_t most = dlpi_epoch_most(p), words = p->source->n_words;
     if (s->sampler_bytes != 8 * words) return "sampler_bytes";
     if (s->batch >= most) return "batch";

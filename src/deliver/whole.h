@@ -9,10 +9,12 @@ static uint32_t dlpi_whole_slot(const dlp_pipe *p DLPI_UNREAD, uint32_t v) { ret
 
 static uint64_t dlpi_whole_batches(const dlp_pipe *p) { return p->batches_per_epoch; }
 
+/* Write to *to the state after the batch in slot v. */
 static void dlpi_whole_state(const dlp_pipe *p, uint32_t v, dlpi_state *to) {
     dlpi_state_after(p, v, p->lent[v] == 2, to);
 }
 
+/* Return how many rows of an epoch come before batch k. */
 static uint64_t dlpi_whole_position(const dlp_pipe *p, uint64_t epoch DLPI_UNREAD, uint64_t k) {
     return k * p->global_batch;
 }
@@ -39,5 +41,5 @@ static const dlpi_lender_ops dlpi_whole = {
     .seam = dlpi_whole_seam,
 };
 
-/* What a new pipe has until a stage lends. */
+/* Give a new pipe the table of whole batches, until a stage lends. */
 static void dlpi_whole_take(dlp_pipe *p) { p->lender = &dlpi_whole; }

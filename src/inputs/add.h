@@ -42,6 +42,8 @@ static dlpi_stage *dlpi_add(dlp_pipe *p, const dlpi_stage_ops *ops, const char *
 
 /* ---- workers, of each stage that has them ---- */
 
+/* Check the CPU numbers that a stage's workers may run on. Returns DLP_OK, or the code of the
+   pipe's error. */
 static int dlpi_check_affinity(dlp_pipe *p, const dlpi_stage *st) {
     const dlp_workers_desc *w = &st->w;
     int rc = dlpi_check_pair(p, st->name, "affinity", w->affinity, "n_affinity", w->n_affinity);
@@ -50,6 +52,8 @@ static int dlpi_check_affinity(dlp_pipe *p, const dlpi_stage *st) {
     return rc;
 }
 
+/* Check the numbers of the desc of a stage's workers. Returns DLP_OK, or the code of the pipe's
+   error. */
 static int dlpi_check_workers(dlp_pipe *p, const dlpi_stage *st) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_workers_desc, num_workers), 0, DLP_MAX_WORKERS, "DLP_NONE or 0..1024"},
@@ -80,7 +84,9 @@ static int dlpi_check_batch_workers(dlp_pipe *p, const dlpi_stage *st) {
     return rc != DLP_OK ? rc : dlpi_check_workers(p, st);
 }
 
-/* Check workers_min, workers_max and the number to begin with. Returns the code of the pipe. */
+/* Check the fields that the tuner goes by: workers_min, workers_max, the number of workers to begin
+   with, and dispatch. Set the default of workers_min. Returns DLP_OK, or the code of the pipe's
+   error. */
 static int dlpi_tune_check(dlp_pipe *p, dlpi_stage *st) {
     dlp_workers_desc *w = &st->w;
     dlpi_within(p, st->name, "workers_min", w->workers_min, 0, w->workers_max,

@@ -3,8 +3,9 @@
 #include "fail/fail.h"
 /* ---- what a desc may say ---- */
 
-/* Refuse what the caller asked for: the pipe's error, unless it has one. Returns the code of that
-   which it has then. */
+/* Refuse what the caller asked for: make this the pipe's error, if the pipe has none yet. stage,
+   field: whose desc is wrong, and where; "" for none. Returns the code of the error that the pipe
+   has then. */
 __attribute__((format(printf, 5, 6))) static int dlpi_refuse(dlp_pipe *p, int code,
                                                              const char *stage, const char *field,
                                                              const char *format, ...) {
@@ -15,6 +16,8 @@ __attribute__((format(printf, 5, 6))) static int dlpi_refuse(dlp_pipe *p, int co
     return dlpi_pipe_fail(p, &e);
 }
 
+/* Make it the pipe's error that malloc failed. what: the memory's purpose, for the message. Returns
+   the code of the pipe's error. */
 static int dlpi_no_memory(dlp_pipe *p, const char *field, const char *what) {
     dlp_error e;
     dlpi_error_set(&e, DLP_ERR_MEMORY, field, "malloc of %s failed", what);
@@ -22,23 +25,28 @@ static int dlpi_no_memory(dlp_pipe *p, const char *field, const char *what) {
     return dlpi_pipe_fail(p, &e);
 }
 
+/* Refuse a number of a desc. got: the number; words: what it must be. Returns the code of the
+   pipe's error. */
 static int dlpi_bad(dlp_pipe *p, const char *stage, const char *field, const char *words,
                     int64_t got) {
     return dlpi_refuse(p, DLP_ERR_ARG, stage, field, "%s is %" PRId64 ", must be %s", field, got,
                        words);
 }
 
-/* A pointer that is required. */
+/* Refuse a pointer of a desc that is NULL and must not be. give: what it must point to. Returns the
+   code of the pipe's error. */
 static int dlpi_missing(dlp_pipe *p, const char *stage, const char *field, const char *give) {
     return dlpi_refuse(p, DLP_ERR_ARG, stage, field, "%s is NULL: give %s", field, give);
 }
 
-/* A pointer that must be NULL. */
+/* Refuse a pointer of a desc that must be NULL. where: under which condition it must. Returns the
+   code of the pipe's error. */
 static int dlpi_not_null(dlp_pipe *p, const char *stage, const char *field, const char *where) {
     return dlpi_refuse(p, DLP_ERR_ARG, stage, field, "%s is given, must be NULL %s", field, where);
 }
 
-/* An array and its count: both are given, or neither is. */
+/* Check that an array (at) and its count (n) are both given, or neither is. array, count: their
+   names. Returns DLP_OK, or the code of the pipe's error. */
 static int dlpi_check_pair(dlp_pipe *p, const char *stage, const char *array, const void *at,
                            const char *count, int64_t n) {
     if ((at != NULL) == (n != 0)) return DLP_OK;
@@ -48,12 +56,15 @@ static int dlpi_check_pair(dlp_pipe *p, const char *stage, const char *array, co
                        at ? count : array, at ? array : count, n);
 }
 
+/* Refuse the chain of stages. stage: the one that is wrong, or ""; what: the message. Returns the
+   code of the pipe's error. */
 static int dlpi_bad_graph(dlp_pipe *p, const char *stage, const char *what) {
     return dlpi_refuse(p, DLP_ERR_GRAPH, stage, "", "%s", what);
 }
 
-/* Refuse field i, called name. err.field is "fields[].what". The message tells which field it is,
-   and which dimension. */
+/* Refuse field i of a desc's fields, which is called `name` (or NULL). err.field is
+   "fields[].what". The message names the field; `format` says what is wrong with it. Returns the
+   code of the pipe's error. */
 __attribute__((format(printf, 6, 7))) static int dlpi_bad_field(dlp_pipe *p, const char *stage,
                                                                 uint32_t i, const char *name,
                                                                 const char *what,
@@ -83,6 +94,7 @@ enum { DLPI_I32 = 0, DLPI_U32, DLPI_I64 };
 #define DLPI_AT(desc, member) #member, DLPI_IN(desc, member)
 #define DLPI_ROWS(table) table, sizeof table / sizeof *table
 
+/* Return the number of a desc that a row of a table of bounds is about. */
 static int64_t dlpi_bound_got(const dlpi_bound *b, const void *desc) {
     const uint8_t *at = (const uint8_t *)desc + b->offset;
     int64_t wide; /* of a uint64_t, too: from 2^63 on it is below every bound */
@@ -94,7 +106,7 @@ static int64_t dlpi_bound_got(const dlpi_bound *b, const void *desc) {
     return wide;
 }
 
-/* The first of n rows that does not hold, or NULL. */
+/* Return the first of n rows whose number is out of its bounds in this desc, or NULL. */
 static const dlpi_bound *dlpi_out_of_bounds(const void *desc, const dlpi_bound *b, size_t n) {
     for (; n > 0; n--, b++) {
         int64_t got = dlpi_bound_got(b, desc);
@@ -103,13 +115,16 @@ static const dlpi_bound *dlpi_out_of_bounds(const void *desc, const dlpi_bound *
     return NULL;
 }
 
+/* Check the numbers of a desc by a table of n bounds, and refuse the first that is out of its
+   bounds. Returns DLP_OK, or the code of the pipe's error. */
 static int dlpi_check_bounds(dlp_pipe *p, const char *stage, const void *desc,
                              const dlpi_bound *bounds, size_t n) {
     const dlpi_bound *b = dlpi_out_of_bounds(desc, bounds, n);
     return b ? dlpi_bad(p, stage, b->field, b->words, dlpi_bound_got(b, desc)) : DLP_OK;
 }
 
-/* Check the numbers of field i. */
+/* Check the numbers of field i of a desc's fields by a table of n bounds. Returns DLP_OK, or the
+   code of the pipe's error. */
 static int dlpi_check_field(dlp_pipe *p, const char *stage, uint32_t i, const dlp_field *f,
                             const dlpi_bound *bounds, size_t n) {
     const dlpi_bound *b = dlpi_out_of_bounds(f, bounds, n);
@@ -118,7 +133,8 @@ static int dlpi_check_field(dlp_pipe *p, const char *stage, uint32_t i, const dl
                           dlpi_bound_got(b, f), b->words);
 }
 
-/* A number whose bounds follow from others. */
+/* Check a number (got) whose bounds follow from other numbers. words: what it must be, for the
+   message. Returns DLP_OK, or the code of the pipe's error. */
 static int dlpi_within(dlp_pipe *p, const char *stage, const char *field, int64_t got, int64_t low,
                        int64_t high, const char *words) {
     return got < low || got > high ? dlpi_bad(p, stage, field, words, got) : DLP_OK;

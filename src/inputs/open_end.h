@@ -4,13 +4,14 @@
 #include "slot/open_end.h"
 /* ---- a dataset of an open end: what may stand beside it ---- */
 
-/* Return the reader of a stream, which reads on where it stopped. NULL: the dataset is no stream,
-   or has no reader. */
+/* Return the reader of a stream, which reads on where it stopped. Returns NULL if the dataset (or
+   NULL) is no stream, or has no reader. */
 static inline const dlpi_reader *dlpi_reader_of(const dlp_dataset *d) {
     return d != NULL && d->open_end ? d->reader : NULL;
 }
 
-/* Take from the dataset of a fetch stage whether its end is open. Such a dataset has no length. */
+/* Note whether the end of the fetch stage's dataset is open. If it is, the dataset must have no
+   count, and is taken to be as long as can be. Returns DLP_OK, or the code of the pipe's error. */
 static int dlpi_open_end_take(dlp_pipe *p, dlpi_stage *st) {
     p->open_end = st->dataset->open_end;
     if (!p->open_end) return DLP_OK;
@@ -22,7 +23,8 @@ static int dlpi_open_end_take(dlp_pipe *p, dlpi_stage *st) {
     return DLP_OK;
 }
 
-/* Refuse stage st, which needs the number of items, beside a dataset whose end is open. */
+/* Refuse stage st, which needs the number of items, beside a dataset whose end is open. Returns the
+   code of the pipe's error. */
 static int dlpi_open_end_bad(dlp_pipe *p, const dlpi_stage *st) {
     const bool read = dlpi_reader_of(p->fetch->dataset) != NULL;
     return dlpi_refuse(
@@ -34,6 +36,8 @@ static int dlpi_open_end_bad(dlp_pipe *p, const dlpi_stage *st) {
 /* ---- a row finds the end (a stream): what needs a length, or another item in an item's place, is
    not possible ---- */
 
+/* Check that the order, batch_size and `last` need no number of items. Returns DLP_OK, or the code
+   of the pipe's error. */
 static int dlpi_open_end_order(dlp_pipe *p) {
     const char *sampler = p->sampler->name;
     bool one = p->world == 1;
@@ -54,8 +58,8 @@ static int dlpi_open_end_order(dlp_pipe *p) {
     return p->err.code;
 }
 
-/* Refuse what a dataset of an open end cannot have beside it. The check of the fetching stage calls
-   this. */
+/* Refuse what a dataset of an open end cannot have beside it. The check of the fetch stage calls
+   this. Returns DLP_OK, also if the end is known, or the code of the pipe's error. */
 static int dlpi_open_end_check(dlp_pipe *p) {
     const dlpi_stage *other;
     int rc;

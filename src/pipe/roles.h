@@ -41,7 +41,7 @@ static const struct dlpi_source_state *dlpi_source_stateless(const dlp_pipe *p D
 
 /* The part of a source whose batches' numbers say all of their places. */
 #define DLPI_SOURCE_BY_NUMBER \
-    .step = dlpi_role_well, .state = dlpi_source_stateless, .never_saved = dlpi_state_of_number
+    .step = dlpi_role_well, .state = dlpi_source_stateless, .never_saved = dlpi_state_bad_field
 
 static const dlpi_source_ops dlpi_no_source = {0}; /* of a chain that is not checked yet */
 

@@ -27,7 +27,8 @@ static inline bool dlpi_epoch_held(const dlp_pipe *p, uint64_t epoch) {
            dlpi_generation(p->schedule.seek_no, epoch) != dlpi_credit_seen(&p->epoch_begun);
 }
 
-/* Scheduler: ask for the epoch, if it stands before one. */
+/* Ask the consumer to begin the epoch (set_epoch), if the scheduler stands before one that needs it
+   and the source is quiet. The scheduler calls this, after it has stored the tail. */
 static void dlpi_epoch_ask(dlp_pipe *p) {
     dlpi_scheduler *f = &p->schedule;
     uint64_t generation = dlpi_generation(f->seek_no, f->epoch);
@@ -38,7 +39,8 @@ static void dlpi_epoch_ask(dlp_pipe *p) {
     dlpi_wake_consumer(p->ctl, UINT64_MAX);
 }
 
-/* Consumer: does the scheduler wait for set_epoch, and is all before it delivered, or dropped? */
+/* True if the consumer must call set_epoch now: the scheduler waits for it, and all batches before
+   it are delivered or dropped. Called by the consumer. */
 static bool dlpi_epoch_due(const dlp_pipe *p) {
     uint64_t asked;
     if (DLPI_LIKELY(!p->barrier)) return false;
@@ -48,7 +50,8 @@ static bool dlpi_epoch_due(const dlp_pipe *p) {
            p->base == dlpi_credit_seen(&p->ctl->tail); /* T1 <- T1 */
 }
 
-/* Consumer: begin the epoch that is asked for. */
+/* Call set_epoch for the epoch that the scheduler has asked for, and tell the scheduler. Called by
+   the consumer. Returns DLP_OK, or DLP_ERR_CALLBACK, which is then the pipe's error. */
 static int dlpi_epoch_begin(dlp_pipe *p) {
     uint64_t asked = dlpi_credit_seen(&p->schedule.epoch_asked); /* I2 <- I2 */
     uint64_t epoch = asked & DLPI_EPOCH_MASK;
@@ -71,6 +74,7 @@ static int dlpi_epoch_begin(dlp_pipe *p) {
     return DLP_OK;
 }
 
+/* Put the scheduler at the beginning of an epoch. */
 static void dlpi_schedule_epoch(dlpi_scheduler *f, uint64_t epoch) {
     f->epoch = epoch;
     f->in_epoch = 0;
@@ -80,7 +84,8 @@ static void dlpi_schedule_epoch(dlpi_scheduler *f, uint64_t epoch) {
     memset(f->skip_bits, 0, sizeof f->skip_bits);
 }
 
-/* What an item costs in a stage, on the average of its workers; 0: not known. */
+/* Return what an item costs in a stage (ns), on the average of the workers that may claim; 0 if it
+   is not known yet. */
 static uint64_t dlpi_item_cost(const dlp_pipe *p, const dlpi_stage *st) {
     uint64_t sum = 0, n = 0;
     for (int i = 0, active = dlpi_active(p, st); i < active; i++) {
@@ -94,10 +99,11 @@ static uint64_t dlpi_item_cost(const dlp_pipe *p, const dlpi_stage *st) {
 #define DLPI_RUN_NS 8000u
 #endif
 
-/* How many rows a run takes: at most DLPI_RUN_NS of work of the dearest stage that fetches, or that
-   decodes what another has read, by what items cost lately. A claim, a completion and a clock
-   reading cost a quarter of a microsecond together, because each lets the loads and stores under
-   way end. A run lies in one done word, and there are runs for all workers that can run at once. */
+/* Return the binary logarithm of how many rows a run of a batch takes (count: the batch's rows). A
+   run is at most DLPI_RUN_NS of work of the dearest stage that fetches, or that decodes what
+   another has read, by what items cost lately. A claim, a completion and a clock reading cost a
+   quarter of a microsecond together, because each lets the loads and stores under way end. A run
+   lies in one done word, and there are runs for all workers that can run at once. */
 static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
     const dlpi_stage *st = p->work[0];
     uint64_t most;
@@ -122,7 +128,8 @@ static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
     return shift;
 }
 
-/* Do items cost another thing than they did? One worker is asked, in turn. */
+/* True if an item costs over 4 times more or less than when the run length was set. Only one worker
+   of the first stage is asked. turn: whose turn it is. */
 static bool dlpi_cost_moved(const dlp_pipe *p, uint64_t turn) {
     const dlpi_stage *st = p->work[0];
     uint64_t was = p->schedule.cost_ns, k = turn % (uint64_t)dlpi_active(p, st), ns;
@@ -130,15 +137,18 @@ static bool dlpi_cost_moved(const dlp_pipe *p, uint64_t turn) {
     return ns != 0 && (ns / 4 > was || was / 4 > ns);
 }
 
-/* Does batch b ask what items cost by now? The first all do. Later the answer takes a worker's line
-   away from it, which is worth it for each eighth batch, if those have rows to share it. */
+/* True if the run length must be computed again for batch b: for the first 64 batches, and for each
+   64th. Between them a worker is asked whether its items' cost has moved. The question takes the
+   worker's line away from it. This is worth it for each eighth batch, if batches have rows to share
+   the cost, and for each 32nd if they do not. */
 static inline bool dlpi_cost_due(const dlp_pipe *p, uint64_t b) {
     uint64_t every = p->batch_rows < DLPI_WORD_ROWS ? 32 : 8;
     if (b < 64 || (b & 63) == 0) return true;
     return (b & (every - 1)) == 0 && dlpi_cost_moved(p, b / every);
 }
 
-/* Words of slot s for the scheduler's present batch. c: rows of the global batch. */
+/* Write the scheduler's present batch into slot s: its number, its epoch, its rows and its cell. c:
+   rows of the global batch. */
 static void dlpi_schedule_words(dlp_pipe *p, uint32_t s, uint64_t c) {
     dlpi_scheduler *f = &p->schedule;
     dlpi_bslot *slot = dlpi_slot_at(p, s);
@@ -164,7 +174,8 @@ static void dlpi_schedule_words(dlp_pipe *p, uint32_t s, uint64_t c) {
     slot->dirty = 0;
 }
 
-/* Set up slot s for the scheduler's present batch and make it visible. alike: its words are all. */
+/* Set up slot s for the scheduler's present batch, and publish the slot's header. c: rows of the
+   global batch. alike: the source has nothing to write into the slot. */
 static void dlpi_schedule_slot(dlp_pipe *p, uint32_t s, uint64_t c, bool alike) {
     dlpi_scheduler *f = &p->schedule;
     dlpi_bslot *slot = dlpi_slot_at(p, s);
@@ -184,7 +195,7 @@ static void dlpi_schedule_slot(dlp_pipe *p, uint32_t s, uint64_t c, bool alike) 
     DLPI_STORE_RLX(&p->order_ring[b & (p->ring - 1)], s); /* T1: ordered by the tail that follows */
 }
 
-/* A slot that is free, or DLPI_NO_SLOT. */
+/* Return a slot that the consumer and all others have given back, or DLPI_NO_SLOT. */
 static uint32_t dlpi_schedule_free(dlp_pipe *p) {
     dlpi_scheduler *f = &p->schedule;
     for (uint32_t i = 0; i < p->n_slots; i++) {
@@ -196,26 +207,32 @@ static uint32_t dlpi_schedule_free(dlp_pipe *p) {
     return DLPI_NO_SLOT;
 }
 
-/* Nothing will follow. dlpi_schedule says so, once the batches before it are visible. */
+/* End the scheduling: no batch will follow. code: 0, or the error. dlpi_schedule tells the consumer
+   of the end once the batches before it are visible. */
 static void dlpi_schedule_end(dlp_pipe *p, int code) {
     p->schedule.ended = 1;
     DLPI_STORE_RLX(&p->ctl->schedule_code, code); /* T1: ordered by end_of_input */
 }
 
-/* True if the resumed state has the present batch of the epoch as delivered behind a gap. */
+/* True if the scheduler must skip its present batch: in the resumed state the batch is delivered
+   already, behind a gap. */
 static inline bool dlpi_schedule_skips(const dlpi_scheduler *f) {
     uint64_t k = f->in_epoch - f->skip_base;
     if (f->in_epoch < f->skip_base || k >= DLPI_GAPS_MAX) return false;
     return (f->skip_bits[k / 8] >> (k % 8) & 1) != 0;
 }
 
+/* Move the scheduler past its present batch, which has so many rows. Returns DLP_OK, or an error of
+   the source. */
 static int dlpi_schedule_step(dlp_pipe *p, uint64_t rows) {
     p->schedule.position += rows;
     p->schedule.in_epoch++;
     return p->source->step(p);
 }
 
-/* The next batch that is wanted: goes past those that a resumed unordered pipe had consumed. */
+/* Move the scheduler past batches that a resumed unordered pipe had delivered already. *rows: rows
+   of the global batch that it stands before; 0 at the epoch's end. Returns DLP_OK, or an error of
+   the source. */
 static int dlpi_schedule_settle(dlp_pipe *p, uint64_t *rows) {
     int rc = p->source->rows(p, rows);
     while (rc == DLP_OK && *rows > 0 && dlpi_schedule_skips(&p->schedule)) {
@@ -224,7 +241,9 @@ static int dlpi_schedule_settle(dlp_pipe *p, uint64_t *rows) {
     return rc;
 }
 
-/* Publish the next batch if there is one. Returns 1 when it moved on, 0 not, negative error. */
+/* Schedule the next batch, or move on to the next epoch. Returns 1 if the scheduler moved on, and 0
+   if it cannot now (no slot is free, the source is not ready, or all is scheduled). Returns a
+   negative code if the source failed. */
 static int dlpi_schedule_one(dlp_pipe *p) {
     dlpi_scheduler *f = &p->schedule;
     uint64_t cancel = DLPI_LOAD_RLX(&p->ctl->cancel); /* N1: a hint; next drops the rest */
@@ -258,6 +277,8 @@ static int dlpi_schedule_one(dlp_pipe *p) {
     return 1;
 }
 
+/* Put the scheduler and the source at the place of a checked state. Returns DLP_OK, or an error of
+   the source. */
 static int dlpi_schedule_goto(dlp_pipe *p, const dlpi_state *to) {
     dlpi_scheduler *f = &p->schedule;
     uint32_t skipped = 0;
@@ -269,13 +290,13 @@ static int dlpi_schedule_goto(dlp_pipe *p, const dlpi_state *to) {
     return p->source->seek(p, to);
 }
 
-/* ctl.end_of_input of a scheduler that has ended. */
+/* Return what ctl.end_of_input is once the scheduler has ended, with seek_no seeks followed. */
 static inline uint32_t dlpi_scheduled_word(uint32_t seek_no) { return seek_no << 1 | 1u; }
 
 static pthread_mutex_t dlpi_place_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* The consumer has sought: follow it. A scheduler that failed stays where it is, and says so again.
-   */
+/* Go where the consumer has sought, if it has since the last call. A scheduler that failed stays
+   where it is, and tells the consumer of its end again. */
 static void dlpi_schedule_follow(dlp_pipe *p) {
     dlpi_scheduler *f = &p->schedule;
     dlpi_state to;
@@ -296,7 +317,9 @@ static void dlpi_schedule_follow(dlp_pipe *p) {
     dlpi_wake_consumer(p->ctl, UINT64_MAX);
 }
 
-/* Schedule all that may be, once there are `burst` credits; returns how many batches. */
+/* Schedule as many batches as may be under way, if there is room for `burst` of them at least, and
+   wake workers. Called by the consumer or by the scheduler's thread. Returns how many batches were
+   scheduled. */
 static uint64_t dlpi_schedule(dlp_pipe *p, uint64_t burst) {
     dlpi_scheduler *f = &p->schedule;
     uint64_t before = f->published, delivered, room, under_way;

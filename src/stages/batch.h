@@ -9,12 +9,14 @@
 
 /* ---- collates of the library ---- */
 
-/* The row bytes of a dimension-0 row of an item field. */
+/* Return the bytes of one row of dimension 0, if an item's field is ragged; else the bytes of the
+   item's whole field. */
 static uint64_t dlpi_unit_bytes(const struct dlp_collate_in *in) {
     return in->field->ragged ? in->stride / (uint64_t)in->field->shape[0] : in->stride;
 }
 
-/* The row that has the most rows of dimension 0. */
+/* Return the number of the item in the batch that has most rows of dimension 0 in a ragged field.
+   c->count is at least 1. */
 static uint32_t dlpi_longest(const dlp_collate *c, const struct dlp_collate_in *in) {
     uint32_t longest = 0;
     for (uint32_t r = 1; r < c->count; r++)
@@ -22,12 +24,16 @@ static uint32_t dlpi_longest(const dlp_collate *c, const struct dlp_collate_in *
     return longest;
 }
 
+/* True if two fields have the same dtype and shape, and both are ragged or neither is. Their names
+   may differ. */
 static bool dlpi_fields_alike(const dlp_field *a, const dlp_field *b) {
     bool alike = a->dtype == b->dtype && a->ndim == b->ndim && a->ragged == b->ragged;
     for (int i = 0; alike && i < a->ndim; i++) alike = a->shape[i] == b->shape[i];
     return alike;
 }
 
+/* Check that the batch has the fields of the items: only for such batches can the library's
+   collates be used. Returns 0, or DLP_ERR_CALLBACK with a message. */
 static int dlpi_collate_fields(const dlp_collate *c) {
     bool alike = c->n_in == c->n_out;
     for (uint32_t f = 0; alike && f < c->n_in; f++)
@@ -64,6 +70,8 @@ DLPDEF int dlp_collate_pad(void *user DLPI_UNREAD, dlp_collate *c) {
     return 0;
 }
 
+/* Copy the rows of a ragged field behind each other, without padding, and write lengths and
+   offsets. Returns 0, or an error if they are more than max_per_batch. */
 static int dlpi_pack_field(const dlp_collate *c, const struct dlp_collate_in *in,
                            struct dlp_collate_out *out) {
     uint64_t unit = dlpi_unit_bytes(in), at = 0;
@@ -123,6 +131,8 @@ static int dlpi_batch_idle_check(dlp_pipe *p, dlpi_stage *st, const dlp_batch_de
     return dlpi_check_bounds(p, st->name, w, DLPI_ROWS(bounds));
 }
 
+/* Check the desc of a batch stage, and take batch_size and `last` from it. Returns DLP_OK, or the
+   code of the pipe's error. */
 static int dlpi_batch_check(dlp_pipe *p, dlpi_stage *st) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_batch_desc, batch_size), 1, 1 << 20, "1..1048576"},
@@ -161,6 +171,7 @@ DLPI_COLD static bool dlpi_batch_staff(dlp_pipe *p, dlpi_stage *st) {
     return b->collate != NULL || b->batch_workers > 0;
 }
 
+/* Return how many batch workers a prediction is asked for; 0: as measured. */
 DLPI_COLD static int32_t dlpi_batch_foretold(const dlp_predict_desc *d) { return d->batch_workers; }
 
 static const dlpi_stage_ops dlpi_batch_ops = {

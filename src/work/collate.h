@@ -4,7 +4,8 @@
 /* ---------------------------------------------------------------------------------------------
    >>impl-collate    BATCHES OUT OF ITEMS */
 
-/* UINT64_MAX when it is too much */
+/* Return how many elements a shape has; UINT64_MAX if a dimension is negative, or if there are more
+   than 2^62. */
 static uint64_t dlpi_shape_count(const int64_t *shape, int ndim) {
     uint64_t n = 1;
     for (int i = 0; i < ndim; i++) {
@@ -15,13 +16,16 @@ static uint64_t dlpi_shape_count(const int64_t *shape, int ndim) {
     return n;
 }
 
+/* Set valid[r] to 1 for each row of the batch in slot s that has data, and to 0 for padding and
+   rows left out. */
 static void dlpi_rows_valid(const dlp_pipe *p, uint32_t s, uint8_t *valid) {
     const uint32_t *fate = dlpi_slot_fate(p, s);
     for (uint32_t r = 0; r < dlpi_slot_at(p, s)->count; r++)
         valid[r] = dlpi_fate_state(fate[r]) == DLPI_ROW_OK;
 }
 
-/* What a collate may use of batch t. */
+/* Set *c to what a collate may use of batch t: its items, and its output fields, which are
+   cleared. */
 static void dlpi_collate_begin(dlpi_worker *w, const dlpi_unit *t, dlp_collate *c) {
     const dlp_pipe *p = w->p;
     const dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
@@ -65,7 +69,8 @@ static void dlpi_collate_begin(dlpi_worker *w, const dlpi_unit *t, dlp_collate *
     }
 }
 
-/* Take over what the collate said of its fields. Returns 0 or DLP_ERR_LENGTH. */
+/* Check and keep the shapes that a collate has given to the fields of batch t. Returns 0, or
+   DLP_ERR_LENGTH if a field does not fit. */
 static int dlpi_collate_end(dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
     for (uint32_t f = 0; f < p->batches.n; f++) {
@@ -90,13 +95,15 @@ static int dlpi_collate_end(dlpi_worker *w, const dlpi_unit *t) {
     return 0;
 }
 
-/* Bytes that the batch in slot s has in a field. */
+/* Return the bytes that field f of the batch in slot s has. rows: rows of the batch; they count
+   only if no collate has made the field. */
 static inline uint64_t dlpi_field_bytes(const dlp_pipe *p, uint32_t s, uint32_t f, uint64_t rows) {
     return p->has_item_cells ? dlpi_slot_fmeta(p, s)[f].bytes : rows * p->batches.at[f].row_bytes;
 }
 
-/* The batch in slot s as a callback or the consumer sees it. valid: [batch_rows] of the viewer.
-   Returns the bytes of its fields. */
+/* Fill a view (*b and its fields) of the batch in slot s, for a callback or the consumer. The parts
+   that dlpi_batch_view_init has set stay. valid: [batch_rows] of the viewer, used if not all rows
+   are valid. Returns the bytes of all fields. */
 static inline uint64_t dlpi_batch_view_to(const dlp_pipe *p, uint32_t s, dlp_batch *b,
                                           dlp_tensor *fields, uint8_t *valid) {
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
@@ -133,11 +140,13 @@ static inline uint64_t dlpi_batch_view_to(const dlp_pipe *p, uint32_t s, dlp_bat
     return bytes;
 }
 
+/* Fill a view of the batch in slot s as dlpi_batch_view_to does, with `valid` in the slot. Returns
+   the bytes of all fields. */
 static uint64_t dlpi_batch_view(const dlp_pipe *p, uint32_t s, dlp_batch *b, dlp_tensor *fields) {
     return dlpi_batch_view_to(p, s, b, fields, (uint8_t *)dlpi_slot_at(p, s) + p->slot.valid);
 }
 
-/* The parts of a view that stay the same for slot s. */
+/* Set the parts of a view (*b and its fields) that are the same for all batches in slot s. */
 static void dlpi_batch_view_init(const dlp_pipe *p, uint32_t s, dlp_batch *b, dlp_tensor *fields) {
     memset(b, 0, sizeof *b);
     b->n_fields = p->batches.n;
@@ -156,6 +165,7 @@ static void dlpi_batch_view_init(const dlp_pipe *p, uint32_t s, dlp_batch *b, dl
     }
 }
 
+/* Make batch t out of its items, by the stage's collate. Returns 0, or the code of a failure. */
 static int dlpi_collate_call(dlpi_worker *w, const dlpi_unit *t) {
     dlp_collate c;
     int rc;
@@ -166,14 +176,16 @@ static int dlpi_collate_call(dlpi_worker *w, const dlpi_unit *t) {
     return rc != 0 ? rc : dlpi_collate_end(w, t);
 }
 
-/* A batch callback begins: its time counts from now, and what it says is of this batch. */
+/* Note that worker w begins a callback with batch t: the callback's time counts from now on, and
+   what an earlier callback said is forgotten. */
 static void dlpi_batch_begins(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_words_forget(w);
     if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->block->since_ns, dlpi_now_ns());
     dlpi_runs(&w->block->running, DLPI_RUNS_ALL(t->slot));
 }
 
-/* Wait before a retry, in pieces: a stop ends it. The wait is no callback's time. */
+/* Wait for ns before batch t's callback is tried again, or until the pipe stops. The wait does not
+   count as time of a callback. */
 static void dlpi_batch_pauses(dlpi_worker *w, uint64_t ns) {
     const uint64_t piece = 20000000;
     dlpi_runs(&w->block->running, DLPI_RUNS_NONE);
@@ -183,14 +195,15 @@ static void dlpi_batch_pauses(dlpi_worker *w, uint64_t ns) {
     if (!dlpi_stopped(w->p)) dlpi_sleep(ns);
 }
 
-/* How often batch b failed in this stage: a stage of batches has its done words for that.
-   batch + 1 (56) | tries (8) */
+/* Return how often batch t has failed in this stage. The number stands in the done words, which a
+   stage of batches needs for nothing else: batch + 1 (56) | tries (8). */
 static uint32_t dlpi_batch_tries(const dlpi_worker *w, const dlpi_unit *t) {
     /* X1: claimed */
     uint64_t word = DLPI_LOAD_RLX(dlpi_done(dlpi_stage_words_at(w->p, t->slot, w->st)));
     return word >> 8 == t->b + 1 ? (uint32_t)word & 255u : 0;
 }
 
+/* Store that batch t has failed `tries` times in this stage. */
 static void dlpi_batch_failed(const dlpi_worker *w, const dlpi_unit *t, uint32_t tries) {
     dlpi_bslot *slot = dlpi_slot_at(w->p, t->slot);
     uint32_t fate = DLPI_LOAD_RLX(&slot->batch_fate); /* X1: claimed */
@@ -199,9 +212,9 @@ static void dlpi_batch_failed(const dlpi_worker *w, const dlpi_unit *t, uint32_t
     DLPI_STORE_REL(&slot->batch_fate, dlpi_fate_tried(fate)); /* X1 */
 }
 
-/* Run the callback once more, until it succeeds or its tries are used up. Returns 0 or the code of
-   a failure; DLPI_WENT_BACK, which is no code: the batch goes through the stages before once
-   more. */
+/* Run the stage's callback on batch t until it succeeds or its tries are used up. Returns 0, the
+   code of the last failure, or DLPI_WENT_BACK. DLPI_WENT_BACK is no error: the batch goes once more
+   through the stages before. */
 static int dlpi_batch_try(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_bslot *slot = dlpi_slot_at(w->p, t->slot);
     for (;;) {
@@ -224,6 +237,8 @@ static int dlpi_batch_try(dlpi_worker *w, const dlpi_unit *t) {
     }
 }
 
+/* Run a stage of batches on batch t, which is claimed: call its callback, keep its error, count it
+   and pass it on. */
 static void dlpi_batches_run(dlpi_worker *w, const dlpi_unit *t) {
     dlp_pipe *p = w->p;
     dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
@@ -249,6 +264,7 @@ static void dlpi_batches_run(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_ready_wake(p, w->st->work, t);
 }
 
+/* Claim a batch and run the stage on it. Returns false if there is none to claim. */
 static bool dlpi_batches_step(dlpi_worker *w) {
     dlpi_unit t;
     if (!dlpi_rows_find(w, &t)) return false;
