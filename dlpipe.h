@@ -23300,6 +23300,8 @@ DLPI_COLD static int dlpi_scratch_roles(dlp_pipe *p, dlpi_stage *st) {
     return DLP_OK;
 }
 
+/* Lay out scratch field i, and check its name against other fields. Returns DLP_OK, or the pipe's
+   error code. */
 static int dlpi_scratch_field(dlp_pipe *p, const dlpi_stage *st, dlpi_scratch *k, uint32_t i) {
     int rc = dlpi_field_init(p, st->name, &k->f[i], &st->fields[i], i, 1, false);
     for (uint32_t j = 0; j < i && rc == DLP_OK; j++)
@@ -23636,6 +23638,8 @@ static void dlpi_guard_count(dlpi_worker *w, uint32_t i, int what) {
     DLPI_STORE_REL(&b->pending, UINT64_C(0)); /* GU1: after the word */
 }
 
+/* Callback of the guard stage: check all guarded fields of a row. Returns 0, or the code of a
+   failure, which was counted. */
 static int dlpi_guard_item(void *user DLPI_UNREAD, dlp_item *it) {
     dlpi_worker *w = it->call->w;
     const dlpi_guard *g = w->st->self;
@@ -23810,6 +23814,8 @@ static int dlpi_join_adds(dlp_pipe *p, dlpi_stage *st) {
     return DLP_OK;
 }
 
+/* Set the scope of a mix's fetch: the same fields, and items of its own. Returns DLP_OK, or the
+   pipe's error code. */
 static int dlpi_join_mix(dlp_pipe *p, dlpi_stage *st) {
     uint64_t first = p->fetch->dataset->n_items - p->datasets.n_added;
     for (const dlpi_stage *s = p->fetch + 1; s != st; s++) first += s->dataset->n_items;
@@ -23834,6 +23840,8 @@ static int dlpi_join_mix(dlp_pipe *p, dlpi_stage *st) {
     return DLP_OK;
 }
 
+/* Set the scope of a later fetch: the same items, and fields of its own. Returns DLP_OK, or the
+   pipe's error code. */
 static int dlpi_join_zip(dlp_pipe *p, dlpi_stage *st) {
     const uint32_t n = p->datasets.n_fields;
     int rc;
@@ -24078,6 +24086,8 @@ static uint64_t dlpi_outs_hold(const dlp_pipe *p) {
     return n;
 }
 
+/* True if slot k may be used again: each out that waits has given it back, and no other out has
+   taken it. Then the outs that do not wait lose the batch. */
 static bool dlpi_outs_slot_free(dlp_pipe *p, uint32_t k) {
     const uint64_t b = dlpi_share_given(p, k) - 1;
     uint64_t waited = 0, late = 0;
@@ -24750,6 +24760,8 @@ static int dlpi_transfer_refused(dlp_pipe *p, const char *what, int rc) {
     return dlpi_pipe_fail(p, &e);
 }
 
+/* Begin to copy `rows` rows, from row `from` on, of the chunk in slot s into seam buffer v at row
+   `row`. Returns DLP_OK, or the pipe's error code. */
 static int dlpi_transfer_join(dlp_pipe *p, uint32_t v, uint64_t row, uint32_t s, uint64_t from,
                               uint64_t rows) {
     dlpi_transfer *x = dlpi_transfer_of(p->sink_stage);
@@ -25139,6 +25151,7 @@ DLPI_COLD static uint64_t dlpi_lists_slot_bytes(const dlp_pipe *p DLPI_UNREAD) {
     return 2 * sizeof(dlpi_source_state);
 }
 
+/* Fail the pipe: `what` of the batch sampler returned `got`. Returns DLP_ERR_CALLBACK. */
 static int dlpi_lists_fail(dlp_pipe *p, const char *what, int64_t got) {
     const dlp_batch_sampler *b = &dlpi_sampler_of(p)->batches;
     const char *why = b->why && got < 0 ? b->why(b->user) : NULL;
@@ -25553,6 +25566,7 @@ static uint32_t dlpi_part_free_cell(dlp_pipe *p) {
     return q->n_cells;
 }
 
+/* Give the free cell c to a part, and open it, so that a worker loads the part. */
 static void dlpi_part_issue(dlp_pipe *p, uint32_t c, uint64_t epoch, uint64_t part) {
     dlpi_parts *q = dlpi_parts_of(p);
     dlpi_part_use *u = &q->use[c];
@@ -26873,6 +26887,7 @@ static void dlpi_pack_row_extra(dlpi_worker *w, dlp_item *it, uint32_t s, uint32
     it->part = &e->part;
 }
 
+/* Write the fields cu_seqlens and position_ids of a row into `bounds` and `places`. */
 static void dlpi_pack_places(const dlp_pipe *p, const dlpi_pack *k, const dlpi_pack_row *row,
                              int32_t *bounds, int32_t *places) {
     uint32_t at = 0;
@@ -26966,6 +26981,8 @@ static int dlpi_pack_load_made(dlpi_worker *w, uint32_t c) {
     return 0;
 }
 
+/* Try once to read the next document of cell c. Returns 0, or the code with which the input
+   failed. */
 static int dlpi_pack_load(dlpi_worker *w, uint32_t c) {
     const dlpi_pack *k = dlpi_pack_of(w->p);
     dlpi_input *cell = dlpi_input_at(w->p, c);
@@ -29842,6 +29859,7 @@ static void *dlpi_uring_map(int fd, size_t bytes, off_t at) {
     return map == MAP_FAILED ? NULL : map;
 }
 
+/* Map the queues of a ring. Returns 0 or errno. */
 static int dlpi_uring_maps(dlpi_uring *u, const dlpi_uring_params *p) {
     size_t sq = p->sq.array + p->sq_entries * sizeof(uint32_t);
     size_t cq = p->cq.cqes + p->cq_entries * sizeof(dlpi_cqe);
@@ -29937,6 +29955,7 @@ static void dlpi_files_ring_read(dlpi_files_worker *w, const dlpi_file *q) {
     e->bytes = dlpi_file_rest(q);
 }
 
+/* Begin to open or read the file of q by the ring. */
 static void dlpi_files_ring_begin(dlpi_files_worker *w, dlpi_file *q) {
     dlpi_sqe *e;
     w->at_work++;
@@ -30022,6 +30041,7 @@ static void dlpi_files_fetch_threads_begin(dlpi_files_worker *w, dlpi_file *q) {
     pthread_mutex_unlock(&w->lock);
 }
 
+/* Sleep until a file is over, or for ns. */
 static void dlpi_files_fetch_threads_wait(dlpi_files_worker *w, uint64_t ns) {
     uint32_t word = dlpi_event_count(&w->over_word); /* IO4 <- IO4: before the list */
     pthread_mutex_lock(&w->lock);
@@ -30093,6 +30113,8 @@ static int dlpi_files_fetch(void *user, dlp_item *item) {
     return rc;
 }
 
+/* A dlp_async.submit: begin to read the item's file. Returns 0, DLP_FULL, or the code of a
+   failure. */
 static int dlpi_files_submit(void *user, void *worker_state, dlp_item *item) {
     const dlpi_files *f = user;
     dlpi_files_worker *w = worker_state;
@@ -30150,6 +30172,8 @@ static void dlpi_files_wait(dlpi_files_worker *w, uint64_t ns) {
     dlpi_files_fetch_threads_wait(w, ns);
 }
 
+/* A dlp_async.reap: give back at most `max` items that are read. Returns how many, 0 after
+   timeout_ms, or DLP_ERR_SYSTEM. */
 static int dlpi_files_reap(void *user DLPI_UNREAD, void *worker_state, dlp_item **done, int *code,
                            int max, int timeout_ms) {
     dlpi_files_worker *w = worker_state;
@@ -30268,6 +30292,7 @@ static const char *dlpi_files_wrong(const dlp_files_desc *d, const char **field)
     return NULL;
 }
 
+/* Find out if this system has io_uring, and set the text that names the backend. */
 static void dlpi_files_choose(dlpi_files *f) {
     dlpi_uring u;
     int rc;
@@ -30500,6 +30525,8 @@ static int dlpi_download_begin(const dlp_part *part, const char *path, const cha
     }
 }
 
+/* Download the file of a part to `path`, unless another process has done it meanwhile. Returns 0,
+   or the code of a failure. */
 static int dlpi_download(const dlp_part_files *f, const dlp_part *part, const char *path) {
     char tmp[DLPI_PATH_MAX];
     int fd, rc;
@@ -30540,6 +30567,7 @@ static int dlpi_file_read(const dlp_part *part, int fd, const char *path, uint64
     return 0;
 }
 
+/* Read the part's stretch of an open file. Returns 0, or the code of a failure. */
 static int dlpi_part_read(const dlp_part_file *file, dlp_part *part, int fd, const char *path) {
     struct stat st;
     uint64_t size, n = file->bytes;
@@ -31073,6 +31101,8 @@ static void dlpi_tokens_count(const dlpi_tokens *t, dlp_tokens_shard *s) {
         s->left_out -= (s->items * t->info.windows - 1) * t->info.stride + row;
 }
 
+/* Open shard i, and add its items and tokens to the source's. Returns DLP_OK, or a DLP_ERR code
+   with the error in *err. */
 static int dlpi_tokens_shard_open(dlpi_tokens *t, uint64_t i, const char *path, dlp_error *err) {
     dlpi_mapped *m = &t->files[i];
     dlp_tokens_shard *s = &t->shards[i];
@@ -31254,6 +31284,7 @@ typedef struct dlpi_look {
 
 static _Thread_local dlpi_look dlpi_tokens_look;
 
+/* Compute the indices around the item's position, for dlpi_tokens_touch. */
 __attribute__((noinline)) static void dlpi_look_fill(dlpi_look *l, uint64_t n, const dlp_item *it) {
     uint64_t first = it->position / DLPI_LOOK_BLOCK * DLPI_LOOK_BLOCK;
     uint64_t count = DLPI_LOOK_BLOCK + DLPI_LOOK_NEXT;
@@ -31535,6 +31566,8 @@ static bool dlpi_folder_counts(const dlp_folder_desc *d, const char *name) {
     return false;
 }
 
+/* Append a file to the list. path: is freed by f, also after a failure. Returns DLP_OK, or a
+   DLP_ERR code with the error in *err. */
 DLPI_COLD
 static int dlpi_folder_add_file(dlpi_folder *f, char *path, uint32_t label, dlp_error *err) {
     dlpi_folder_file *files;
@@ -31609,6 +31642,7 @@ static int dlpi_folder_entry(dlpi_folder *f, uint64_t k, const char *name, dlp_e
     return DLP_OK;
 }
 
+/* Read all names of directory k. Returns DLP_OK, or a DLP_ERR code with the error in *err. */
 DLPI_COLD
 static int dlpi_folder_read(dlpi_folder *f, uint64_t k, dlp_error *err) {
     int fd = dlpi_fd_above(open(f->dirs[k].path, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
@@ -31820,6 +31854,8 @@ static uint32_t dlpi_big32(const uint8_t *b) {
     return (uint32_t)b[0] << 24 | (uint32_t)b[1] << 16 | (uint32_t)b[2] << 8 | (uint32_t)b[3];
 }
 
+/* Read the header of an IDX file into *h. Returns DLP_OK, or a DLP_ERR code with the error in
+   *err. */
 static int dlpi_idx_head(const dlpi_mapped *m, dlpi_array_head *h, dlp_error *err) {
     static const dlp_dtype types[] = {DLP_U8, DLP_I8, 0, DLP_I16, DLP_I32, DLP_F32, DLP_F64};
     uint8_t b[4 + 4 * DLP_MAX_DIMS];
@@ -31989,6 +32025,8 @@ static int dlpi_npy_parse(dlpi_npy *n, dlpi_array_head *h) {
     return DLP_OK;
 }
 
+/* Read the header of an npy file into *h. Returns DLP_OK, or a DLP_ERR code with the error in
+   *err. */
 static int dlpi_npy_head(const dlpi_mapped *m, dlpi_array_head *h, dlp_error *err) {
     uint8_t b[12];
     uint64_t bytes, prefix;
@@ -32022,6 +32060,8 @@ static int dlpi_npy_head(const dlpi_mapped *m, dlpi_array_head *h, dlp_error *er
 
 /* ---- files and columns ---- */
 
+/* Set *format to npy or IDX by a file's first bytes. Returns DLP_OK, or a DLP_ERR code with the
+   error in *err. */
 static int dlpi_array_guess(const dlpi_mapped *m, int32_t *format, dlp_error *err) {
     uint8_t b[4] = {1};
     int64_t got = dlpi_mapped_pread(m, 0, 4, b);
@@ -32129,6 +32169,8 @@ static bool dlpi_array_like(const dlpi_arrays *a, const dlpi_array *c, const dlp
     return true;
 }
 
+/* Open file i of a column; the first one sets the column's fields. Returns DLP_OK, or a DLP_ERR
+   code with the error in *err. */
 static int dlpi_array_file_open(dlpi_arrays *a, dlpi_array *c, const dlp_array_column *d,
                                 uint64_t i, dlp_error *err) {
     dlpi_array_file *f = &c->files[i];
@@ -32239,6 +32281,7 @@ static dlpi_array_file *dlpi_array_find(const dlpi_array *c, uint64_t row) {
     return &c->files[dlpi_file_of(&c->files->first, sizeof *c->files, c->n_files, row)];
 }
 
+/* Copy the fields of one column into an item. Returns 0, or the code of a failure. */
 static int dlpi_array_row(const dlpi_arrays *a, const dlpi_array *c, dlp_item *it) {
     dlpi_array_file *f = dlpi_array_find(c, it->index);
     uint64_t at = f->data + (it->index - f->first) * c->row_bytes;
@@ -32615,6 +32658,7 @@ DLPI_COLD static bool dlpi_index_map(dlpi_index *x, const char *path, const dlpi
     return false;
 }
 
+/* Write n bytes to a file. Returns 0 or errno. */
 DLPI_COLD static int dlpi_index_put(int fd, const void *bytes, uint64_t n) {
     const uint8_t *from = bytes;
     while (n > 0) {
@@ -33068,6 +33112,8 @@ DLPI_COLD static int dlpi_lines_join(dlpi_indexed_file *f, const dlpi_places *en
     return DLP_OK;
 }
 
+/* Find the lines of a file, in threads, and fill its index. Returns DLP_OK, or a DLP_ERR code with
+   the error in *err. */
 DLPI_COLD static int dlpi_lines_find_all(dlpi_indexed *x, dlpi_indexed_file *f, dlp_error *err) {
     dlpi_lines *l = (dlpi_lines *)(void *)x;
     const uint64_t stretch = dlpi_lines_stretch_bytes(f->m.size, x->threads);
@@ -33675,6 +33721,8 @@ static int dlpi_tar_item(const dlp_tar_desc *d, void *state, dlp_item *item,
 
 static bool dlpi_tar_place(void *to, uint64_t at) { return dlpi_places_add(to, at); }
 
+/* Find the samples of a shard, and fill its index. Returns DLP_OK, or a DLP_ERR code with the error
+   in *err. */
 static int dlpi_tar_find_all(dlpi_indexed *x, dlpi_indexed_file *f, dlp_error *err) {
     dlpi_tar t = {.size = f->m.size, .file = &f->m, .room = malloc(DLPI_TAR_PAX)};
     dlpi_places p = {NULL, 0, 0};
@@ -33827,6 +33875,8 @@ typedef struct dlpi_tar_expander {
     int rc;
 } dlpi_tar_expander;
 
+/* Make an item of the sample that ends at `at`, and note where the next one begins. Returns false
+   if it failed, with the code in e->rc. */
 static bool dlpi_tar_expand_add(void *to, uint64_t at) {
     dlpi_tar_expander *e = to;
     const dlp_item *input = e->x->item;
@@ -40212,6 +40262,8 @@ static void dlpi_cpus_own(dlp_ranks *to, const int32_t *all, uint64_t n, uint64_
     memcpy(to->cpus, all, n * sizeof *all);
 }
 
+/* Decide which CPUs this rank should use: those that it was confined to, or its share of the
+   node's. A CPU quota lowers `cores`. by: the launcher, or NULL. */
 DLPI_COLD
 static void dlpi_ranks_cpus(dlp_ranks *to, const dlpi_launcher *by) {
     int32_t all[DLP_MAX_CPUS];
@@ -41041,6 +41093,8 @@ static int dlpi_source_id(const dlpi_table *t, const dlp_node *node, const dlp_s
     return DLP_OK;
 }
 
+/* Write into *s the order that a list row says, with the pipe's seed. Returns DLP_OK, or the pipe's
+   error code. */
 DLPI_COLD
 static int dlpi_list_order(const dlpi_table *t, const dlp_node *node, dlp_sampler_desc *s) {
     const dlp_node_list *l = &node->list;
@@ -41136,6 +41190,7 @@ static void dlpi_seeing_take(dlpi_stage *st, dlpi_seeing *k, const dlpi_seeing *
 
 /* ---- a fetch ---- */
 
+/* Write into *f what the source of a fetch row says. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_fetch_source(dlpi_table *t, const dlp_node *node, dlp_fetch_desc *f) {
     const dlp_fetch_desc *source = &node->fetch.source->fetch;
@@ -41156,6 +41211,8 @@ static int dlpi_fetch_source(dlpi_table *t, const dlp_node *node, dlp_fetch_desc
                        DLP_MAX_FIELDS, "1..16");
 }
 
+/* Write into *f what a fetch row without a source says. Returns DLP_OK, or the pipe's error
+   code. */
 DLPI_COLD
 static int dlpi_fetch_own(dlpi_table *t, const dlp_node *node, dlp_fetch_desc *f) {
     const dlp_node_fetch *d = &node->fetch;
@@ -41305,6 +41362,8 @@ static int dlpi_row_chainable(dlpi_table *t, int id) {
     return id;
 }
 
+/* Add a fetch row: its stage, or its callback in the attempts of the stage before. Returns DLP_OK,
+   a stage number, or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_node_fetch_add(dlpi_table *t, const dlp_node *node) {
     dlpi_ends e = {.all = 0};
@@ -41377,6 +41436,8 @@ static int dlpi_map_given(dlpi_table *t, const dlp_node *node) {
     return rc;
 }
 
+/* Add a map row: its stage, or its callback in the attempts of the stage before. Returns DLP_OK, a
+   stage number, or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_node_map_add(dlpi_table *t, const dlp_node *node) {
     const dlp_node_map *m = &node->map;
@@ -41852,6 +41913,8 @@ static int dlpi_makers_load(dlpi_table *t, const dlp_node *node, dlpi_makers *m)
     return dlpi_load_desc(t, node, &m->part);
 }
 
+/* Take a fetch row into *m: the first fetch, one of the items of parts, or one of more fields,
+   which is a step. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_makers_fetch(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
     const uint32_t first = m->n_fields[m->n_levels - 1];
@@ -41939,6 +42002,8 @@ static int dlpi_makers_shuffled(dlpi_table *t, const dlp_node *node) {
                     "0 beside other makers; shuffle by a window node", node->expand.shuffle_items);
 }
 
+/* Take an expand row into *m: it begins the next level. Returns DLP_OK, or the pipe's error
+   code. */
 DLPI_COLD
 static int dlpi_makers_expand(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
     const uint32_t l = m->n_levels - 1;
@@ -42023,6 +42088,8 @@ static int dlpi_makers_begin(dlpi_table *t, dlpi_makers *m) {
     return dlpi_makers_widen(t, m->push, m, m->input.fields, m->input.n_fields);
 }
 
+/* Take all rows of *m, with their capacity and workers. Returns DLP_OK, or the pipe's error
+   code. */
 DLPI_COLD
 static int dlpi_makers_rows(dlpi_table *t, dlpi_makers *m) {
     const dlp_node *by = m->rows;
@@ -42555,6 +42622,8 @@ static int dlpi_branch_take(dlpi_table *t, const dlpi_stage *st, dlpi_branch *b,
     return DLP_OK;
 }
 
+/* Compute the schedule of a mix, which tells the branch of each row. weights: [n], or NULL if all
+   are 1. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_branches_schedule(dlp_pipe *p, const char *name, dlpi_branches *j,
                                   const uint64_t *weights) {
@@ -43022,6 +43091,8 @@ static int dlpi_out_first(const dlpi_table *t, const dlp_node *node) {
     return DLP_OK;
 }
 
+/* Add an out row. The first out has no stage of its own. Returns DLP_OK, a stage number, or a
+   DLP_ERR code. */
 DLPI_COLD
 static int dlpi_node_out_add(dlpi_table *t, const dlp_node *node) {
     const dlp_node *last = dlpi_outs_end(t), *reads = dlpi_out_reads(t, node);
@@ -43191,6 +43262,7 @@ static const dlpi_table_ops dlpi_table_kinds = {
     .makes = dlpi_node_makes_add,
 };
 
+/* Check a table and add the stages of all its rows. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_table_rows(dlpi_table *t) {
     const char *field;
@@ -43480,6 +43552,7 @@ static int dlpi_loader_device(dlp_pipe *p, const dlp_transfer_desc *d, dlp_nodes
     return DLP_OK;
 }
 
+/* Fill the table *to with the rows of a loader. Returns DLP_OK, or the pipe's error code. */
 DLPI_COLD
 static int dlpi_loader_rows(dlp_pipe *p, const dlp_loader_desc *d, dlp_nodes *to) {
     dlpi_loader l = {d->sampler, d->dataset, d->fetch, d->batch, d->pipe};
@@ -43883,6 +43956,7 @@ static int dlpi_merge_bad(dlp_error *err, uint32_t i, const char *what) {
     return dlpi_error_set(err, DLP_ERR_RESUME, "states", "states[%" PRIu32 "] %s", i, what);
 }
 
+/* Copy state i to *s. Returns DLP_OK, or DLP_ERR_CORRUPT with the error in *err. */
 DLPI_COLD
 static int dlpi_merge_read(const dlp_state *states, uint32_t i, dlpi_state *s, dlp_error *err) {
     memcpy(s, states[i].bytes, sizeof *s);

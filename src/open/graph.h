@@ -108,6 +108,7 @@ static const dlpi_table_ops dlpi_table_kinds = {
     .makes = dlpi_node_makes_add,   /* needs: parts */
 };
 
+/* Check a table and add the stages of all its rows. Returns DLP_OK, or the pipe's error code. */
 static int dlpi_table_rows(dlpi_table *t) {
     const char *field;
     int rc = dlpi_table_check(t);

@@ -185,6 +185,7 @@ static int dlpi_loader_device(dlp_pipe *p, const dlp_transfer_desc *d, dlp_nodes
     return DLP_OK;
 }
 
+/* Fill the table *to with the rows of a loader. Returns DLP_OK, or the pipe's error code. */
 static int dlpi_loader_rows(dlp_pipe *p, const dlp_loader_desc *d, dlp_nodes *to) {
     dlpi_loader l = {d->sampler, d->dataset, d->fetch, d->batch, d->pipe};
     int rc = dlpi_loader_stages(p, d, &l);

@@ -42,6 +42,8 @@ static int dlpi_branch_take(dlpi_table *t, const dlpi_stage *st, dlpi_branch *b,
     return DLP_OK;
 }
 
+/* Compute the schedule of a mix, which tells the branch of each row. weights: [n], or NULL if all
+   are 1. Returns DLP_OK, or the pipe's error code. */
 static int dlpi_branches_schedule(dlp_pipe *p, const char *name, dlpi_branches *j,
                                   const uint64_t *weights) {
     uint64_t ones[DLPI_BRANCHES];

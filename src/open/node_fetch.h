@@ -39,6 +39,7 @@ static void dlpi_seeing_take(dlpi_stage *st, dlpi_seeing *k, const dlpi_seeing *
 
 /* ---- a fetch ---- */
 
+/* Write into *f what the source of a fetch row says. Returns DLP_OK, or the pipe's error code. */
 static int dlpi_fetch_source(dlpi_table *t, const dlp_node *node, dlp_fetch_desc *f) {
     const dlp_fetch_desc *source = &node->fetch.source->fetch;
     int rc;
@@ -58,6 +59,8 @@ static int dlpi_fetch_source(dlpi_table *t, const dlp_node *node, dlp_fetch_desc
                        DLP_MAX_FIELDS, "1..16");
 }
 
+/* Write into *f what a fetch row without a source says. Returns DLP_OK, or the pipe's error
+   code. */
 static int dlpi_fetch_own(dlpi_table *t, const dlp_node *node, dlp_fetch_desc *f) {
     const dlp_node_fetch *d = &node->fetch;
     if (d->async == NULL && d->fetch == NULL)
@@ -198,6 +201,8 @@ static int dlpi_row_chainable(dlpi_table *t, int id) {
     return id;
 }
 
+/* Add a fetch row: its stage, or its callback in the attempts of the stage before. Returns DLP_OK,
+   a stage number, or a DLP_ERR code. */
 static int dlpi_node_fetch_add(dlpi_table *t, const dlp_node *node) {
     dlpi_ends e = {.all = 0};
     dlp_fetch_desc f;
@@ -265,6 +270,8 @@ static int dlpi_map_given(dlpi_table *t, const dlp_node *node) {
     return rc;
 }
 
+/* Add a map row: its stage, or its callback in the attempts of the stage before. Returns DLP_OK, a
+   stage number, or a DLP_ERR code. */
 static int dlpi_node_map_add(dlpi_table *t, const dlp_node *node) {
     const dlp_node_map *m = &node->map;
     dlpi_seeing seen = {.n = 0};

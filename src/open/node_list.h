@@ -40,6 +40,8 @@ static int dlpi_source_id(const dlpi_table *t, const dlp_node *node, const dlp_s
     return DLP_OK;
 }
 
+/* Write into *s the order that a list row says, with the pipe's seed. Returns DLP_OK, or the pipe's
+   error code. */
 static int dlpi_list_order(const dlpi_table *t, const dlp_node *node, dlp_sampler_desc *s) {
     const dlp_node_list *l = &node->list;
     int rc;

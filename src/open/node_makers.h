@@ -212,6 +212,8 @@ static int dlpi_makers_load(dlpi_table *t, const dlp_node *node, dlpi_makers *m)
     return dlpi_load_desc(t, node, &m->part);
 }
 
+/* Take a fetch row into *m: the first fetch, one of the items of parts, or one of more fields,
+   which is a step. Returns DLP_OK, or the pipe's error code. */
 static int dlpi_makers_fetch(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
     const uint32_t first = m->n_fields[m->n_levels - 1];
     dlp_fetch_desc f = {.fetcher = DLP_FETCH_SEQUENTIAL};
@@ -294,6 +296,8 @@ static int dlpi_makers_shuffled(dlpi_table *t, const dlp_node *node) {
                     "0 beside other makers; shuffle by a window node", node->expand.shuffle_items);
 }
 
+/* Take an expand row into *m: it begins the next level. Returns DLP_OK, or the pipe's error
+   code. */
 static int dlpi_makers_expand(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
     const uint32_t l = m->n_levels - 1;
     const dlp_expand_desc d = node->expand;
@@ -374,6 +378,8 @@ static int dlpi_makers_begin(dlpi_table *t, dlpi_makers *m) {
     return dlpi_makers_widen(t, m->push, m, m->input.fields, m->input.n_fields);
 }
 
+/* Take all rows of *m, with their capacity and workers. Returns DLP_OK, or the pipe's error
+   code. */
 static int dlpi_makers_rows(dlpi_table *t, dlpi_makers *m) {
     const dlp_node *by = m->rows;
     int rc = dlpi_makers_begin(t, m);

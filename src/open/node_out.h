@@ -36,6 +36,8 @@ static int dlpi_out_first(const dlpi_table *t, const dlp_node *node) {
     return DLP_OK;
 }
 
+/* Add an out row. The first out has no stage of its own. Returns DLP_OK, a stage number, or a
+   DLP_ERR code. */
 static int dlpi_node_out_add(dlpi_table *t, const dlp_node *node) {
     const dlp_node *last = dlpi_outs_end(t), *reads = dlpi_out_reads(t, node);
     const dlp_node *host = last->verb == DLP_TRANSFER ? last - 1 : NULL;

@@ -254,6 +254,8 @@ static void dlpi_cpus_own(dlp_ranks *to, const int32_t *all, uint64_t n, uint64_
     memcpy(to->cpus, all, n * sizeof *all);
 }
 
+/* Decide which CPUs this rank should use: those that it was confined to, or its share of the
+   node's. A CPU quota lowers `cores`. by: the launcher, or NULL. */
 static void dlpi_ranks_cpus(dlp_ranks *to, const dlpi_launcher *by) {
     int32_t all[DLP_MAX_CPUS];
     int64_t pid = dlpi_launcher_pid(by), online = (int64_t)sysconf(_SC_NPROCESSORS_ONLN);

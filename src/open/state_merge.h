@@ -20,6 +20,7 @@ static int dlpi_merge_bad(dlp_error *err, uint32_t i, const char *what) {
     return dlpi_error_set(err, DLP_ERR_RESUME, "states", "states[%" PRIu32 "] %s", i, what);
 }
 
+/* Copy state i to *s. Returns DLP_OK, or DLP_ERR_CORRUPT with the error in *err. */
 static int dlpi_merge_read(const dlp_state *states, uint32_t i, dlpi_state *s, dlp_error *err) {
     memcpy(s, states[i].bytes, sizeof *s);
     if (s->magic == DLPI_STATE_MAGIC && s->check == dlpi_state_hash(s) &&

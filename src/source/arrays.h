@@ -58,6 +58,8 @@ static uint32_t dlpi_big32(const uint8_t *b) {
     return (uint32_t)b[0] << 24 | (uint32_t)b[1] << 16 | (uint32_t)b[2] << 8 | (uint32_t)b[3];
 }
 
+/* Read the header of an IDX file into *h. Returns DLP_OK, or a DLP_ERR code with the error in
+   *err. */
 static int dlpi_idx_head(const dlpi_mapped *m, dlpi_array_head *h, dlp_error *err) {
     static const dlp_dtype types[] = {DLP_U8, DLP_I8, 0, DLP_I16, DLP_I32, DLP_F32, DLP_F64};
     uint8_t b[4 + 4 * DLP_MAX_DIMS];
@@ -227,6 +229,8 @@ static int dlpi_npy_parse(dlpi_npy *n, dlpi_array_head *h) {
     return DLP_OK;
 }
 
+/* Read the header of an npy file into *h. Returns DLP_OK, or a DLP_ERR code with the error in
+   *err. */
 static int dlpi_npy_head(const dlpi_mapped *m, dlpi_array_head *h, dlp_error *err) {
     uint8_t b[12];
     uint64_t bytes, prefix;
@@ -260,6 +264,8 @@ static int dlpi_npy_head(const dlpi_mapped *m, dlpi_array_head *h, dlp_error *er
 
 /* ---- files and columns ---- */
 
+/* Set *format to npy or IDX by a file's first bytes. Returns DLP_OK, or a DLP_ERR code with the
+   error in *err. */
 static int dlpi_array_guess(const dlpi_mapped *m, int32_t *format, dlp_error *err) {
     uint8_t b[4] = {1};
     int64_t got = dlpi_mapped_pread(m, 0, 4, b);
@@ -367,6 +373,8 @@ static bool dlpi_array_like(const dlpi_arrays *a, const dlpi_array *c, const dlp
     return true;
 }
 
+/* Open file i of a column; the first one sets the column's fields. Returns DLP_OK, or a DLP_ERR
+   code with the error in *err. */
 static int dlpi_array_file_open(dlpi_arrays *a, dlpi_array *c, const dlp_array_column *d,
                                 uint64_t i, dlp_error *err) {
     dlpi_array_file *f = &c->files[i];
@@ -477,6 +485,7 @@ static dlpi_array_file *dlpi_array_find(const dlpi_array *c, uint64_t row) {
     return &c->files[dlpi_file_of(&c->files->first, sizeof *c->files, c->n_files, row)];
 }
 
+/* Copy the fields of one column into an item. Returns 0, or the code of a failure. */
 static int dlpi_array_row(const dlpi_arrays *a, const dlpi_array *c, dlp_item *it) {
     dlpi_array_file *f = dlpi_array_find(c, it->index);
     uint64_t at = f->data + (it->index - f->first) * c->row_bytes;

@@ -366,6 +366,7 @@ static void *dlpi_uring_map(int fd, size_t bytes, off_t at) {
     return map == MAP_FAILED ? NULL : map;
 }
 
+/* Map the queues of a ring. Returns 0 or errno. */
 static int dlpi_uring_maps(dlpi_uring *u, const dlpi_uring_params *p) {
     size_t sq = p->sq.array + p->sq_entries * sizeof(uint32_t);
     size_t cq = p->cq.cqes + p->cq_entries * sizeof(dlpi_cqe);
@@ -461,6 +462,7 @@ static void dlpi_files_ring_read(dlpi_files_worker *w, const dlpi_file *q) {
     e->bytes = dlpi_file_rest(q);
 }
 
+/* Begin to open or read the file of q by the ring. */
 static void dlpi_files_ring_begin(dlpi_files_worker *w, dlpi_file *q) {
     dlpi_sqe *e;
     w->at_work++;
@@ -546,6 +548,7 @@ static void dlpi_files_fetch_threads_begin(dlpi_files_worker *w, dlpi_file *q) {
     pthread_mutex_unlock(&w->lock);
 }
 
+/* Sleep until a file is over, or for ns. */
 static void dlpi_files_fetch_threads_wait(dlpi_files_worker *w, uint64_t ns) {
     uint32_t word = dlpi_event_count(&w->over_word); /* IO4 <- IO4: before the list */
     pthread_mutex_lock(&w->lock);
@@ -617,6 +620,8 @@ static int dlpi_files_fetch(void *user, dlp_item *item) {
     return rc;
 }
 
+/* A dlp_async.submit: begin to read the item's file. Returns 0, DLP_FULL, or the code of a
+   failure. */
 static int dlpi_files_submit(void *user, void *worker_state, dlp_item *item) {
     const dlpi_files *f = user;
     dlpi_files_worker *w = worker_state;
@@ -674,6 +679,8 @@ static void dlpi_files_wait(dlpi_files_worker *w, uint64_t ns) {
     dlpi_files_fetch_threads_wait(w, ns);
 }
 
+/* A dlp_async.reap: give back at most `max` items that are read. Returns how many, 0 after
+   timeout_ms, or DLP_ERR_SYSTEM. */
 static int dlpi_files_reap(void *user DLPI_UNREAD, void *worker_state, dlp_item **done, int *code,
                            int max, int timeout_ms) {
     dlpi_files_worker *w = worker_state;
@@ -792,6 +799,7 @@ static const char *dlpi_files_wrong(const dlp_files_desc *d, const char **field)
     return NULL;
 }
 
+/* Find out if this system has io_uring, and set the text that names the backend. */
 static void dlpi_files_choose(dlpi_files *f) {
     dlpi_uring u;
     int rc;

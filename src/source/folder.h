@@ -91,6 +91,8 @@ static bool dlpi_folder_counts(const dlp_folder_desc *d, const char *name) {
     return false;
 }
 
+/* Append a file to the list. path: is freed by f, also after a failure. Returns DLP_OK, or a
+   DLP_ERR code with the error in *err. */
 static int dlpi_folder_add_file(dlpi_folder *f, char *path, uint32_t label, dlp_error *err) {
     dlpi_folder_file *files;
     if (f->n_files >= f->d.max_files) {
@@ -162,6 +164,7 @@ static int dlpi_folder_entry(dlpi_folder *f, uint64_t k, const char *name, dlp_e
     return DLP_OK;
 }
 
+/* Read all names of directory k. Returns DLP_OK, or a DLP_ERR code with the error in *err. */
 static int dlpi_folder_read(dlpi_folder *f, uint64_t k, dlp_error *err) {
     int fd = dlpi_fd_above(open(f->dirs[k].path, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;

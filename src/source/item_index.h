@@ -134,6 +134,7 @@ DLPI_COLD static bool dlpi_index_map(dlpi_index *x, const char *path, const dlpi
     return false;
 }
 
+/* Write n bytes to a file. Returns 0 or errno. */
 DLPI_COLD static int dlpi_index_put(int fd, const void *bytes, uint64_t n) {
     const uint8_t *from = bytes;
     while (n > 0) {

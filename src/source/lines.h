@@ -101,6 +101,8 @@ DLPI_COLD static int dlpi_lines_join(dlpi_indexed_file *f, const dlpi_places *en
     return DLP_OK;
 }
 
+/* Find the lines of a file, in threads, and fill its index. Returns DLP_OK, or a DLP_ERR code with
+   the error in *err. */
 DLPI_COLD static int dlpi_lines_find_all(dlpi_indexed *x, dlpi_indexed_file *f, dlp_error *err) {
     dlpi_lines *l = (dlpi_lines *)(void *)x;
     const uint64_t stretch = dlpi_lines_stretch_bytes(f->m.size, x->threads);

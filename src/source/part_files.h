@@ -88,6 +88,8 @@ static int dlpi_download_begin(const dlp_part *part, const char *path, const cha
     }
 }
 
+/* Download the file of a part to `path`, unless another process has done it meanwhile. Returns 0,
+   or the code of a failure. */
 static int dlpi_download(const dlp_part_files *f, const dlp_part *part, const char *path) {
     char tmp[DLPI_PATH_MAX];
     int fd, rc;
@@ -128,6 +130,7 @@ static int dlpi_file_read(const dlp_part *part, int fd, const char *path, uint64
     return 0;
 }
 
+/* Read the part's stretch of an open file. Returns 0, or the code of a failure. */
 static int dlpi_part_read(const dlp_part_file *file, dlp_part *part, int fd, const char *path) {
     struct stat st;
     uint64_t size, n = file->bytes;

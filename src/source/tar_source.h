@@ -99,6 +99,8 @@ static int dlpi_tar_item(const dlp_tar_desc *d, void *state, dlp_item *item,
 
 static bool dlpi_tar_place(void *to, uint64_t at) { return dlpi_places_add(to, at); }
 
+/* Find the samples of a shard, and fill its index. Returns DLP_OK, or a DLP_ERR code with the error
+   in *err. */
 static int dlpi_tar_find_all(dlpi_indexed *x, dlpi_indexed_file *f, dlp_error *err) {
     dlpi_tar t = {.size = f->m.size, .file = &f->m, .room = malloc(DLPI_TAR_PAX)};
     dlpi_places p = {NULL, 0, 0};
@@ -251,6 +253,8 @@ typedef struct dlpi_tar_expander {
     int rc;
 } dlpi_tar_expander;
 
+/* Make an item of the sample that ends at `at`, and note where the next one begins. Returns false
+   if it failed, with the code in e->rc. */
 static bool dlpi_tar_expand_add(void *to, uint64_t at) {
     dlpi_tar_expander *e = to;
     const dlp_item *input = e->x->item;

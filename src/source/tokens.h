@@ -238,6 +238,8 @@ static void dlpi_tokens_count(const dlpi_tokens *t, dlp_tokens_shard *s) {
         s->left_out -= (s->items * t->info.windows - 1) * t->info.stride + row;
 }
 
+/* Open shard i, and add its items and tokens to the source's. Returns DLP_OK, or a DLP_ERR code
+   with the error in *err. */
 static int dlpi_tokens_shard_open(dlpi_tokens *t, uint64_t i, const char *path, dlp_error *err) {
     dlpi_mapped *m = &t->files[i];
     dlp_tokens_shard *s = &t->shards[i];
@@ -419,6 +421,7 @@ typedef struct dlpi_look {
 
 static _Thread_local dlpi_look dlpi_tokens_look;
 
+/* Compute the indices around the item's position, for dlpi_tokens_touch. */
 __attribute__((noinline)) static void dlpi_look_fill(dlpi_look *l, uint64_t n, const dlp_item *it) {
     uint64_t first = it->position / DLPI_LOOK_BLOCK * DLPI_LOOK_BLOCK;
     uint64_t count = DLPI_LOOK_BLOCK + DLPI_LOOK_NEXT;

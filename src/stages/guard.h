@@ -195,6 +195,8 @@ static void dlpi_guard_count(dlpi_worker *w, uint32_t i, int what) {
     DLPI_STORE_REL(&b->pending, UINT64_C(0)); /* GU1: after the word */
 }
 
+/* Callback of the guard stage: check all guarded fields of a row. Returns 0, or the code of a
+   failure, which was counted. */
 static int dlpi_guard_item(void *user DLPI_UNREAD, dlp_item *it) {
     dlpi_worker *w = it->call->w;
     const dlpi_guard *g = w->st->self;

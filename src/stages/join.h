@@ -84,6 +84,8 @@ static int dlpi_join_adds(dlp_pipe *p, dlpi_stage *st) {
     return DLP_OK;
 }
 
+/* Set the scope of a mix's fetch: the same fields, and items of its own. Returns DLP_OK, or the
+   pipe's error code. */
 static int dlpi_join_mix(dlp_pipe *p, dlpi_stage *st) {
     uint64_t first = p->fetch->dataset->n_items - p->datasets.n_added;
     for (const dlpi_stage *s = p->fetch + 1; s != st; s++) first += s->dataset->n_items;
@@ -108,6 +110,8 @@ static int dlpi_join_mix(dlp_pipe *p, dlpi_stage *st) {
     return DLP_OK;
 }
 
+/* Set the scope of a later fetch: the same items, and fields of its own. Returns DLP_OK, or the
+   pipe's error code. */
 static int dlpi_join_zip(dlp_pipe *p, dlpi_stage *st) {
     const uint32_t n = p->datasets.n_fields;
     int rc;

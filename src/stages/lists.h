@@ -50,6 +50,7 @@ DLPI_COLD static uint64_t dlpi_lists_slot_bytes(const dlp_pipe *p DLPI_UNREAD) {
     return 2 * sizeof(dlpi_source_state);
 }
 
+/* Fail the pipe: `what` of the batch sampler returned `got`. Returns DLP_ERR_CALLBACK. */
 static int dlpi_lists_fail(dlp_pipe *p, const char *what, int64_t got) {
     const dlp_batch_sampler *b = &dlpi_sampler_of(p)->batches;
     const char *why = b->why && got < 0 ? b->why(b->user) : NULL;

@@ -58,6 +58,8 @@ static uint64_t dlpi_outs_hold(const dlp_pipe *p) {
     return n;
 }
 
+/* True if slot k may be used again: each out that waits has given it back, and no other out has
+   taken it. Then the outs that do not wait lose the batch. */
 static bool dlpi_outs_slot_free(dlp_pipe *p, uint32_t k) {
     const uint64_t b = dlpi_share_given(p, k) - 1;
     uint64_t waited = 0, late = 0;

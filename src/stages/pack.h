@@ -219,6 +219,7 @@ static void dlpi_pack_row_extra(dlpi_worker *w, dlp_item *it, uint32_t s, uint32
     it->part = &e->part;
 }
 
+/* Write the fields cu_seqlens and position_ids of a row into `bounds` and `places`. */
 static void dlpi_pack_places(const dlp_pipe *p, const dlpi_pack *k, const dlpi_pack_row *row,
                              int32_t *bounds, int32_t *places) {
     uint32_t at = 0;
@@ -312,6 +313,8 @@ static int dlpi_pack_load_made(dlpi_worker *w, uint32_t c) {
     return 0;
 }
 
+/* Try once to read the next document of cell c. Returns 0, or the code with which the input
+   failed. */
 static int dlpi_pack_load(dlpi_worker *w, uint32_t c) {
     const dlpi_pack *k = dlpi_pack_of(w->p);
     dlpi_input *cell = dlpi_input_at(w->p, c);

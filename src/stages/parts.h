@@ -277,6 +277,7 @@ static uint32_t dlpi_part_free_cell(dlp_pipe *p) {
     return q->n_cells;
 }
 
+/* Give the free cell c to a part, and open it, so that a worker loads the part. */
 static void dlpi_part_issue(dlp_pipe *p, uint32_t c, uint64_t epoch, uint64_t part) {
     dlpi_parts *q = dlpi_parts_of(p);
     dlpi_part_use *u = &q->use[c];

@@ -381,6 +381,8 @@ DLPI_COLD static int dlpi_scratch_roles(dlp_pipe *p, dlpi_stage *st) {
     return DLP_OK;
 }
 
+/* Lay out scratch field i, and check its name against other fields. Returns DLP_OK, or the pipe's
+   error code. */
 static int dlpi_scratch_field(dlp_pipe *p, const dlpi_stage *st, dlpi_scratch *k, uint32_t i) {
     int rc = dlpi_field_init(p, st->name, &k->f[i], &st->fields[i], i, 1, false);
     for (uint32_t j = 0; j < i && rc == DLP_OK; j++)

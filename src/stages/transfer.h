@@ -300,6 +300,8 @@ static int dlpi_transfer_refused(dlp_pipe *p, const char *what, int rc) {
     return dlpi_pipe_fail(p, &e);
 }
 
+/* Begin to copy `rows` rows, from row `from` on, of the chunk in slot s into seam buffer v at row
+   `row`. Returns DLP_OK, or the pipe's error code. */
 static int dlpi_transfer_join(dlp_pipe *p, uint32_t v, uint64_t row, uint32_t s, uint64_t from,
                               uint64_t rows) {
     dlpi_transfer *x = dlpi_transfer_of(p->sink_stage);
