@@ -16459,8 +16459,7 @@ static void dlpi_workers_begin(dlpi_stage *st) {
 
 /* Begin a new stage at the end of the pipe's array of stages, with a copy of the workers' desc `w`
    (may be NULL). The stage's name is that of the node, else of `w`, else `name`. Returns the stage,
-   which does not count before dlpi_added. Returns NULL if the pipe has an error, which may be set
-   here. */
+   which does not count before dlpi_added. Returns NULL if the pipe has an error. */
 DLPI_COLD
 static dlpi_stage *dlpi_add(dlp_pipe *p, const dlpi_stage_ops *ops, const char *name,
                             const dlp_workers_desc *w) {
@@ -16741,7 +16740,7 @@ static const dlpi_verb *dlpi_verb_of(const dlpi_table *t, const dlp_node *node) 
     return verb != NULL && verb->add != NULL ? verb : NULL;
 }
 
-/* Refuse a row with the message: node "name" `what`. Returns the pipe's error code. */
+/* Refuse a row with the message: node "name" `what`. Returns a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_node_bad(const dlpi_table *t, const dlp_node *node, const char *what) {
     return dlpi_refuse(t->p, DLP_ERR_GRAPH, node->name, "", "node \"%s\" %s", node->name, what);
@@ -16830,8 +16829,7 @@ static dlp_workers_desc dlpi_node_workers(const dlpi_table *t, const dlp_node *n
 
 /* ---- the rows, before any is added ---- */
 
-/* Check the name of row i: 1 to 31 bytes, and no other row has it. Returns DLP_OK, or the pipe's
-   error code. */
+/* Check the name of row i: 1 to 31 bytes, and no other row has it. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_node_name(const dlpi_table *t, const dlp_node *node, uint32_t i) {
     const size_t length = node->name != NULL ? strlen(node->name) : 0;
@@ -16848,7 +16846,7 @@ static int dlpi_node_name(const dlpi_table *t, const dlp_node *node, uint32_t i)
 }
 
 /* Check that row i takes records from the row before it. A zip or mix, and an out, may name other
-   rows. Returns DLP_OK, or the pipe's error code. */
+   rows. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_node_from(const dlpi_table *t, const dlp_node *node, uint32_t i) {
     const char *const *from = node->from;
@@ -16865,7 +16863,7 @@ static int dlpi_node_from(const dlpi_table *t, const dlp_node *node, uint32_t i)
                        from[0], t->nodes[i - 1].name);
 }
 
-/* Refuse fields of a row that its verb does not use. Returns DLP_OK, or the pipe's error code. */
+/* Refuse fields of a row that its verb does not use. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_node_unused(const dlpi_table *t, const dlp_node *node, const dlpi_verb *verb) {
     dlp_workers_desc w = node->workers;
@@ -16899,8 +16897,8 @@ static int dlpi_node_unused(const dlpi_table *t, const dlp_node *node, const dlp
                        "DLP_DEAL_* in a list or push, else 0");
 }
 
-/* Check the names, verbs, order and unused fields of all rows, before any row is added. Returns
-   DLP_OK, or the pipe's error code. */
+/* Check the names, verbs, order and unused fields of all rows, before any row is added. Returns 0
+   or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_table_check(dlpi_table *t) {
     int rc = DLP_OK;
@@ -16967,7 +16965,7 @@ static dlp_node *dlpi_nodes_fetch(dlp_nodes *to, const char *name, const dlp_fet
 #define DLPI_FIELD_KEPT (sizeof(dlp_field) + DLPI_NAME_KEPT) /* bytes of a copy with its name */
 
 /* Append copies of n fields to the fields of a stage. The names are copied behind all fields. The
-   plan counts these bytes. Returns DLP_OK, or the pipe's error code. */
+   plan counts these bytes. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_keep_fields(dlp_pipe *p, dlpi_stage *st, const dlp_field *f, uint32_t n) {
     const uint32_t before = st->n_fields, all = before + n;
@@ -17116,8 +17114,7 @@ static void dlpi_datasets_widen(dlp_pipe *p, const dlp_field *f, uint32_t n) {
     p->datasets.n_fields += n;
 }
 
-/* Check that no field of a node has the name of one of the m fields above it. Returns DLP_OK, or
-   the pipe's error code. */
+/* Check that no field of a node has the name of a field `above` it. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_fields_apart(dlp_pipe *p, const char *node, const dlp_field *f, uint32_t n,
                              const dlp_field *above, uint32_t m) {
@@ -17130,7 +17127,7 @@ static int dlpi_fields_apart(dlp_pipe *p, const char *node, const dlp_field *f, 
 }
 
 /* Append the fields of a stage to those of the pipe's items. count: the field of the stage's desc
-   that has their number, for the error. Returns DLP_OK, or the pipe's error code. */
+   that has their number, for the error. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_stage_widens(dlp_pipe *p, const dlpi_stage *st, const char *count) {
     const uint32_t n = p->datasets.n_fields;
@@ -17162,8 +17159,7 @@ static int dlpi_dataset_check(dlp_pipe *p, const dlpi_stage *st, const dlpi_fetc
     return dlpi_missing(p, st->name, "dataset.fields", "an array of n_fields fields");
 }
 
-/* Check the fields of a fetch that say how many items are in flight. Returns DLP_OK, or the code of
-   the first error. */
+/* Check how many items a fetch wants in flight. Returns 0 or the first error's DLP_ERR code. */
 DLPI_COLD
 static int dlpi_fetcher_check(dlp_pipe *p, const dlpi_stage *st, const dlp_fetch_desc *d) {
     bool many = d->fetcher != DLP_FETCH_SEQUENTIAL;
@@ -17183,8 +17179,7 @@ static int dlpi_fetcher_check(dlp_pipe *p, const dlpi_stage *st, const dlp_fetch
     return p->err.code; /* the first of them */
 }
 
-/* Check a fetch desc, and copy it and its dataset into the stage. Returns DLP_OK, or the pipe's
-   error code. */
+/* Check a fetch desc, and copy it and its dataset into the stage. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_fetch_take(dlp_pipe *p, dlpi_stage *st, const dlp_fetch_desc *d) {
     dlpi_fetch *f = st->self;
@@ -17377,7 +17372,7 @@ typedef struct dlpi_reader_words { /* in region: the worker's words, for people 
 enum { DLPI_READER_WORDS = 1, DLPI_READER_ROWS = DLPI_OWN_HIDDEN }; /* areas of that stage */
 
 /* Check that a stage which reads pushed items has one reader, a thread or the consumer, that reads
-   them one after the other, once. Returns DLP_OK, or the pipe's error code. */
+   them one after the other, once. Returns 0 or a DLP_ERR code. */
 static int dlpi_reader_alone(dlp_pipe *p, const dlpi_stage *st) {
     const char *words = "0 or 1: pushed items have one reader";
     dlpi_within(p, st->name, "num_workers", st->w.num_workers, 0, 1, words);
@@ -17413,8 +17408,7 @@ static void dlpi_reader_live(dlp_pipe *p, const dlpi_stage *st, const dlp_datase
 
 /* ---- how long an epoch is: for sources, which say of what ---- */
 
-/* Check that the dataset has items, and that the sampler's order can be made of so many. Returns
-   DLP_OK, or the pipe's error code. */
+/* Check that the dataset's items can have the sampler's order. Returns 0 or a DLP_ERR code. */
 static int dlpi_check_items(dlp_pipe *p) {
     dlp_error e;
     if (p->fetch->dataset->n_items == 0)
@@ -17425,8 +17419,7 @@ static int dlpi_check_items(dlp_pipe *p) {
     return dlpi_pipe_fail(p, &e);
 }
 
-/* Refuse the sampler's order, because it does not fit the pipe's source. Returns the pipe's error
-   code. */
+/* Refuse the sampler's order, because it does not fit the pipe's source. Returns a DLP_ERR code. */
 static int dlpi_bad_order(dlp_pipe *p) {
     const int32_t order = dlpi_sampler_of(p)->order;
     if (order == DLP_ORDER_PARTS)
@@ -17443,8 +17436,7 @@ static void dlpi_order_live(const dlp_pipe *p, dlpi_order *o) {
                     dlpi_area_at(p, DLPI_REC_TABLE, 0));
 }
 
-/* Set the length of an epoch of n samples, in samples and batches. Returns DLP_OK, or the pipe's
-   error code if the epoch has no batch. */
+/* Set the length of an epoch to n samples. Returns 0, or a DLP_ERR code if these are no batch. */
 static int dlpi_epoch_of(dlp_pipe *p, uint64_t n) {
     p->samples = n;
     p->batches_per_epoch = n / p->global_batch;
@@ -17602,8 +17594,7 @@ static inline uint32_t dlpi_n_inputs(const dlp_pipe *p) {
 
 /* ---- which cells may be open ---- */
 
-/* Add the areas of the region that hold a record and a bit for each of the `cells` cells. run:
-   inputs of a cell, at most. */
+/* Add the areas of the region with a record and a bit for each cell. run: most inputs of a cell. */
 static void dlpi_inputs_records(dlp_pipe *p, const dlpi_stage *st, uint32_t cells, uint32_t run) {
     const int own = DLPI_OWN(st->id, 0);
     p->inputs = &p->areas[own];
@@ -17696,8 +17687,7 @@ static void dlpi_inputs_leave(dlp_pipe *p, uint64_t *left) {
 }
 
 /* True if the scheduler should search for free cells now. A search that found no free cell is not
-   repeated until something has changed on which it depends. epoch, batch: what is scheduled
-   next. */
+   repeated until something that it depends on has changed. epoch, batch: the next ones. */
 static bool dlpi_inputs_search(dlp_pipe *p, dlpi_inputs_ahead *a, uint64_t epoch, uint64_t batch) {
     const dlpi_inputs_ahead last = *a;
     if (p->schedule.ended) return false;
@@ -17732,8 +17722,7 @@ DLPI_COLD static bool dlpi_input_raises(dlp_pipe *p, uint32_t n, dlp_error *e) {
     return true;
 }
 
-/* List the input of *e among the skipped ones and count it, as it is left out and raises no
-   error. */
+/* List the input of *e among the skipped ones, and count it: it is left out, without an error. */
 DLPI_COLD static void dlpi_input_left_out(dlp_pipe *p, dlp_error *e) {
     e->has_item = 1;
     dlpi_skip_put(p->ctl, p->source_stage->id, e, e->code ? e->code : DLP_SKIP, UINT64_MAX);
@@ -17781,8 +17770,8 @@ static inline dlp_part dlpi_input_shown(const dlp_pipe *p, uint32_t c) {
 }
 
 /* Return the number of the item that takes the place of a failed one, for the k-th time. The item
-   is of the same cell, because another input may not be loaded. Seed, epoch, position and k alone
-   decide it. */
+   is of the same cell, because another input may not be loaded. Seed, epoch, position and k decide
+   it. */
 static uint64_t dlpi_input_replacement(const dlp_pipe *p, const dlpi_input *cell, uint64_t epoch,
                                        uint64_t position, uint32_t k) {
     uint64_t h = dlpi_hash_in(DLPI_DOMAIN_REPLACEMENT, dlpi_sampler_of(p)->seed, epoch);
@@ -17794,8 +17783,7 @@ static inline uint64_t dlpi_input_due(const dlpi_input *cell) {
     return DLPI_LOAD_RLX(&cell->due_ns); /* ordered by state, or of a ticket that is past */
 }
 
-/* True if this worker's inputs take less time than waking a thread, or than looking for the oldest
-   ticket. */
+/* True if this worker's inputs take less time than waking a thread, or than a longer search. */
 static inline bool dlpi_input_cheap(const dlpi_worker *w) {
     return w->block->item_ns < DLPI_INPUT_CHEAP_NS;
 }
@@ -17836,8 +17824,7 @@ static inline uint32_t dlpi_inputs_end(const dlpi_worker *w) {
 }
 
 /* Claim an open cell for this worker: about the oldest. Returns true and describes the cell in *t,
-   or false if no cell is open and due. Before it returns false it wakes the scheduler for loaded
-   inputs. */
+   or false if no cell is open and due. Then the scheduler is woken for loaded inputs. */
 static bool dlpi_input_find(dlpi_worker *w, dlpi_unit *t) {
     const dlp_pipe *p = w->p;
     const uint32_t first = w->input_first, end = dlpi_inputs_end(w);
@@ -17861,8 +17848,7 @@ static bool dlpi_input_find(dlpi_worker *w, dlpi_unit *t) {
     }
 }
 
-/* Return the ns until an open cell of this worker is to be tried again, but at most `ns`. 0:
-   now. */
+/* Return the ns until an open cell of this worker may be tried again, at most `ns`. 0: now. */
 static uint64_t dlpi_inputs_due(dlpi_worker *w, uint64_t ns) {
     const dlp_pipe *p = w->p;
     uint32_t c = dlpi_input_next(p, w->input_first);
@@ -17914,8 +17900,7 @@ static int dlpi_input_part(dlpi_worker *w, uint32_t c, const dlp_part_desc *d, u
     return rc;
 }
 
-/* Check the number of items that a load has set against the desc's limits. Returns 0, or
-   DLP_ERR_LENGTH. */
+/* Check the count that a load has set against the desc's limits. Returns 0 or DLP_ERR_LENGTH. */
 static int dlpi_part_counted(dlpi_worker *w, const dlp_part_desc *d, uint64_t items) {
     if (items > d->max_items)
         return dlpi_say(w, DLP_ERR_LENGTH, "load set items to %" PRIu64 ", max_items is %" PRIu64,
@@ -17938,7 +17923,7 @@ DLPI_COLD static void dlpi_input_error(const dlpi_worker *w, dlpi_input *cell, i
 
 /* Load the inputs of cell c, from the first one that is not loaded on, until one fails or the pipe
    stops. one: tries one input once and returns 0 or a code; a constant, so that it is inlined. by:
-   passed on to `one`. Returns 0, or the code of the input that failed. */
+   passed on to `one`. Returns 0 or the failed input's code. */
 DLPI_INLINE int dlpi_inputs_each(dlpi_worker *w, uint32_t c,
                                  int (*one)(dlpi_worker *w, uint32_t c, void *by), void *by) {
     dlpi_input *cell = dlpi_input_at(w->p, c);
@@ -17971,8 +17956,7 @@ static int dlpi_input_one(dlpi_worker *w, uint32_t c, void *by DLPI_UNREAD) {
     return w->p->source->load(w, c);
 }
 
-/* Try each input of cell c once, by the source's load. Returns 0, or the code of the input that
-   failed. */
+/* Try each input of cell c once, by the source's load. Returns 0 or the failed input's code. */
 static int dlpi_input_each(dlpi_worker *w, uint32_t c) {
     return dlpi_inputs_each(w, c, dlpi_input_one, NULL);
 }
@@ -18101,8 +18085,7 @@ static void dlpi_input_tell(const dlp_pipe *p, uint32_t cell, char *text, size_t
 
 /* ---- what the descs of such stages may say, and what their tables have in common ---- */
 
-/* Refuse a sampler with a subset or weights, because a stage with its own order takes all items.
-   Returns the pipe's error code. */
+/* Refuse subset and weights of a sampler: this stage takes all items. Returns a DLP_ERR code. */
 static int dlpi_bad_list(dlp_pipe *p, const dlpi_stage *st) {
     const char *field = dlpi_sampler_of(p)->subset ? "sampler.subset" : "sampler.weights";
     return dlpi_refuse(p, DLP_ERR_ARG, p->sampler->name, field,
@@ -18111,8 +18094,7 @@ static int dlpi_bad_list(dlp_pipe *p, const dlpi_stage *st) {
 }
 
 /* Check the workers' desc of a stage that loads cells: any worker takes the next cell, the number
-   of workers is not tuned, and no input replaces another. Returns DLP_OK, or the pipe's error
-   code. */
+   of workers is not tuned, and no input replaces another. Returns 0 or a DLP_ERR code. */
 static int dlpi_check_input_workers(dlp_pipe *p, const dlpi_stage *st) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_workers_desc, dispatch), 0, 0, "DLP_DISPATCH_CLAIM in this stage"},
@@ -18126,8 +18108,7 @@ static int dlpi_check_input_workers(dlp_pipe *p, const dlpi_stage *st) {
     return dlpi_check_workers(p, st);
 }
 
-/* Check that `batch_size` is a multiple of n, the value of the desc's field `field`. Returns
-   DLP_OK, or the pipe's error code. */
+/* Check that `batch_size` is a multiple of n, the value of `field`. Returns 0 or a DLP_ERR code. */
 static int dlpi_check_divides(dlp_pipe *p, const char *field, uint64_t n) {
     if (n <= p->global_batch && p->global_batch % n == 0) return DLP_OK;
     return dlpi_refuse(p, DLP_ERR_ARG, "", field,
@@ -18320,7 +18301,7 @@ typedef struct dlpi_found {
 } dlpi_found;
 
 /* Copy into the stage what the run's desc says of streams and of an epoch's end, and what `cells`
-   says of the cells. Returns DLP_OK, or the pipe's error code. */
+   says of the cells. Returns 0 or a DLP_ERR code. */
 static int dlpi_found_take_run(dlp_pipe *p, dlpi_stage *st, const dlpi_cells_desc *cells) {
     dlpi_found *q = st->self;
     const dlp_pipe_desc *run = &p->d;
@@ -18390,8 +18371,7 @@ DLPI_INLINE void dlpi_found_enlist(dlp_pipe *p, dlpi_found *q, dlpi_found_stream
 }
 
 /* Put cell c, which is on no stream's list any more, into the list of free cells, or into the list
-   of cells that wait to be free. It is free if it is loaded and no batch under way has rows of
-   it. */
+   of cells that wait to be free. It is free if it is loaded and no batch has rows of it. */
 static void dlpi_found_unlist(dlpi_found *q, uint32_t c, bool loaded) {
     dlpi_found_cell *u = &q->use[c];
     u->listed = false;
@@ -18402,15 +18382,13 @@ static void dlpi_found_unlist(dlpi_found *q, uint32_t c, bool loaded) {
         dlpi_found_append(q, &q->waits, &q->waits_last, c);
 }
 
-/* Take cell c, which is off the list already, from its stream. loaded: its inputs are loaded, so it
-   may be free at once. */
+/* Take cell c, which is off the list already, from its stream. loaded: its inputs are loaded. */
 static void dlpi_found_lose(dlpi_found *q, dlpi_found_stream *x, uint32_t c, bool loaded) {
     x->cells--;
     dlpi_found_unlist(q, c, loaded);
 }
 
-/* Take the first cell of a stream off its list. Returns the cell, which still counts as the
-   stream's. */
+/* Take the first cell of a stream off its list, and return it. It still is the stream's. */
 static uint32_t dlpi_found_behead(const dlpi_found *q, dlpi_found_stream *x) {
     const uint32_t c = x->head;
     if (x->last_known == c) x->last_known = DLPI_FOUND_NONE;
@@ -18472,8 +18450,7 @@ static void dlpi_found_pass_count(dlpi_found *q, uint32_t i, uint64_t ordinal, u
         DLPI_STORE_RLX(&q->spread->items[i], x->pass_items + 1); /* statistics */
 }
 
-/* Count one row less of cell c in the open window of stream x. The cell leaves the stream with its
-   last row. */
+/* Count one row less of cell c in the open window of stream x. The last row frees the cell. */
 static inline void dlpi_found_window_row(dlpi_found *q, dlpi_found_stream *x, uint32_t c) {
     dlpi_found_cell *u = &q->use[c];
     if (--u->open == 0 && dlpi_found_spent(u)) dlpi_found_lose(q, x, c, false);
@@ -18493,8 +18470,7 @@ static void dlpi_found_close_window(dlpi_found *q, uint32_t i) {
     x->length = 0;
 }
 
-/* Begin an epoch in all streams of a list. Cells that already hold inputs of this epoch stay,
-   others are dropped. */
+/* Begin an epoch in all streams of a list. Cells with inputs of other epochs are dropped. */
 static void dlpi_found_begin(dlpi_found *q, uint64_t epoch) {
     q->epoch = epoch;
     q->begun = true;
@@ -18530,14 +18506,12 @@ static void dlpi_found_shed(dlpi_found *q, dlpi_found_stream *x, uint32_t c) {
     if (q->use[c].open == 0) dlpi_found_lose(q, x, c, true);
 }
 
-/* Wake the workers for n cells that became open: n workers, or all if not every worker takes every
-   cell. */
+/* Wake workers for n cells that became open: n, or all if not every worker takes every cell. */
 static void dlpi_found_wake(dlp_pipe *p, const dlpi_found *q, uint32_t n) {
     dlpi_wake_stage(p, p->source_stage, DLPI_ANY, q->all->teams ? UINT32_MAX : n);
 }
 
-/* Open the failed cell c again, for the inputs of its run behind the failed one, which is left
-   out. */
+/* Open the failed cell c again, for the inputs behind the failed one, which is left out. */
 DLPI_COLD static void dlpi_found_reopen(dlp_pipe *p, const dlpi_found *q, uint32_t c) {
     dlpi_input *cell = dlpi_input_at(p, c);
     cell->rec = 0;
@@ -18549,8 +18523,7 @@ DLPI_COLD static void dlpi_found_reopen(dlp_pipe *p, const dlpi_found *q, uint32
 }
 
 /* Leave out n failed items of the input in cell c, or count the input as n rows if it could not be
-   loaded. Returns true if they are left out. Returns false if the failure is an error: the stream
-   then ends before the input. */
+   loaded. Returns true, or false if that is an error: the stream then ends before the input. */
 DLPI_COLD static bool dlpi_found_leaves_out(dlp_pipe *p, dlpi_found *q, uint32_t c, uint32_t n) {
     dlpi_input *cell = dlpi_input_at(p, c);
     dlp_error e = cell->error;
@@ -18636,8 +18609,7 @@ static uint32_t dlpi_arrivals_next(const dlpi_arrivals *a) {
 
 /* ---- what the desc may say, and what follows ---- */
 
-/* Refuse what has no meaning if the counts of inputs are not known in advance. Returns DLP_OK, or
-   the pipe's error code. */
+/* Refuse what has no meaning if the inputs' counts are not known. Returns 0 or a DLP_ERR code. */
 static int dlpi_found_refuses(dlp_pipe *p) {
     const dlpi_stage *st = p->source_stage;
     const dlpi_stage *other = dlpi_roles_count(p);
@@ -18665,7 +18637,7 @@ static int dlpi_found_refuses(dlp_pipe *p) {
 }
 
 /* Check that streams, inputs, ranks and the batch fit together, and set whether ranks agree on the
-   end. Returns DLP_OK, or the pipe's error code. */
+   end. Returns 0 or a DLP_ERR code. */
 static int dlpi_found_fit(dlp_pipe *p) {
     dlpi_found *q = dlpi_found_of(p);
     uint64_t c = q->plan.streams;
@@ -18691,16 +18663,15 @@ static int dlpi_found_fit(dlp_pipe *p) {
 }
 
 /* Return how many rows of a stream must be known before a batch is scheduled: its own rows, and
-   those that tell whether another batch follows. With DLP_LAST_DROP another batch needs all its
-   rows, else one. */
+   those that tell whether another batch follows. With DLP_LAST_DROP this needs all its rows, else
+   one. */
 static uint64_t dlpi_found_look(const dlp_pipe *p, const dlpi_found *q) {
     if (q->plan.steps || q->arrives) return q->each; /* a record may never come */
     return p->last == DLP_LAST_DROP ? 2 * (uint64_t)q->each : (uint64_t)q->each + 1;
 }
 
 /* Set the rows of each stream, the streams of this rank, the sizes of a cursor, and the epoch's
-   length. All follow from the numbers of inputs, ranks and rows of a batch. Returns DLP_OK, or the
-   pipe's error code. */
+   length. They follow from the numbers of inputs, ranks and rows. Returns 0 or a DLP_ERR code. */
 static int dlpi_found_lengths(dlp_pipe *p) {
     dlpi_found *q = dlpi_found_of(p);
     int rc = dlpi_found_fit(p);
@@ -18737,8 +18708,7 @@ static uint64_t dlpi_found_rows_needed(const dlp_pipe *p, const dlpi_found *q) {
     return q->plan.steps && epoch < rows ? epoch : rows;
 }
 
-/* Return the alignment of cells in bytes: a cache line if they hold made items of less than a page,
-   else a page. */
+/* Return the cells' alignment: a cache line if they hold less than a page of items, else a page. */
 static uint64_t dlpi_found_align(const dlpi_found *q) {
     return q->d.load == NULL && q->d.max_part_bytes < 4096 && !DLPI_DEBUG ? DLPI_LINE : 4096;
 }
@@ -18756,8 +18726,8 @@ static uint64_t dlpi_found_more(const dlpi_found *q, const dlpi_stage *st) {
 }
 
 /* Set how many cells there are. need: cells that each stream needs. because: the fields that this
-   follows from, for the error. Returns DLP_OK, or the pipe's error code if the desc's queue is too
-   short or a state has no room for the streams. */
+   follows from, for the error. Returns 0 or a DLP_ERR code if the desc's queue is too short or a
+   state has no room for the streams. */
 static int dlpi_found_cells(dlp_pipe *p, dlpi_stage *st, uint64_t need, const char *because) {
     dlpi_found *q = st->self;
     uint64_t all = dlpi_times(need, q->cursors.n);
@@ -18787,8 +18757,7 @@ static int dlpi_found_cells(dlp_pipe *p, dlpi_stage *st, uint64_t need, const ch
                        p->source->input, because);
 }
 
-/* Return in how many inputs any `rows` rows in a row lie at most, wherever in an input they
-   begin. */
+/* Return in how many inputs `rows` consecutive rows lie at most, wherever they begin. */
 static uint64_t dlpi_found_lie_in(const dlpi_found *q, uint64_t rows) {
     return 1 + (rows - 1 + q->least_items - 1) / q->least_items;
 }
@@ -18803,8 +18772,7 @@ static uint64_t dlpi_found_window_need(const dlp_pipe *p, const dlpi_found *q) {
     return q->plan.steps == 0 && each < need ? each : need;
 }
 
-/* Compute how many cells the streams of a stage need, and set the number of cells. Returns DLP_OK,
-   or the pipe's error code. */
+/* Compute the cells that the streams of a stage need. Returns 0 or a DLP_ERR code. */
 DLPI_COLD static int dlpi_found_check(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_found *q = st->self;
     if (q->plan.window)
@@ -18820,8 +18788,7 @@ static uint64_t dlpi_found_slot_bytes(const dlp_pipe *p) {
     return dlpi_sum(sizeof(dlpi_source_state), dlpi_times(p->batch_rows, sizeof(dlpi_found_row)));
 }
 
-/* Add the area of the region in which observers read the counts of inputs and of each stream's last
-   pass. */
+/* Add the area of the region in which observers read counts, and each stream's last pass. */
 static void dlpi_found_counts_layout(dlp_pipe *p, const dlpi_stage *st) {
     const dlpi_found *q = st->self;
     dlpi_area_add(p, DLPI_OWN(st->id, DLPI_INPUTS_COUNTS),
@@ -18839,8 +18806,7 @@ DLPI_COLD static void dlpi_found_layout(dlp_pipe *p, dlpi_stage *st) {
 }
 
 /* Describe in `out` the heap memory of a stage of such inputs, for allocating and freeing it.
-   Weights, and the deal of inputs by them, were allocated when the stage was added. Returns the
-   number of blocks, 5 or 7. */
+   Weights and their deal were allocated before. Returns the number of blocks, 5 or 7. */
 static int dlpi_found_blocks(const dlp_pipe *p DLPI_UNREAD, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_found *q = st->self;
     const dlpi_found_plan *k = &q->plan;
@@ -18879,8 +18845,7 @@ static void dlpi_found_spread_begin(const dlp_pipe *p, dlpi_found *q) {
     }
 }
 
-/* Put all cells of a list into its list of free cells, in their order, before the pipe starts. No
-   stream has a cell then. */
+/* Put all cells of a list into its list of free cells, before the pipe starts. */
 DLPI_COLD static void dlpi_found_frees(dlpi_found *q) {
     const uint32_t end = q->first_cell + q->n_cells;
     for (uint32_t i = 0; i < q->cursors.n; i++)
@@ -18989,8 +18954,7 @@ static void dlpi_found_prove(dlpi_found *q, uint32_t i) {
     x->barren = each ? 1 : x->empty >= dlpi_found_proof(q, i, 0) ? 2 : 0;
 }
 
-/* Add to the statistics the counts of `inputs` inputs with `items` items. empty: how many of these
-   inputs have no item. */
+/* Add to the statistics `inputs` inputs with `items` items. empty: inputs without an item. */
 static void dlpi_found_counted(dlp_pipe *p, uint64_t inputs, uint64_t items, uint64_t empty) {
     dlpi_found_counts *to = dlpi_found_of(p)->counts;
     dlpi_bump(&to->inputs, inputs);
@@ -19075,7 +19039,7 @@ static void dlpi_found_learned(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t 
 }
 
 /* Take the counts of the first cell of stream i whose counts are not taken. loaded: false if the
-   cell has failed. Returns DLP_OK, or a DLP_ERR code if the epoch has failed. */
+   cell has failed. Returns 0 or a DLP_ERR code if the epoch has failed. */
 static int dlpi_found_learn_cell(dlp_pipe *p, dlpi_found *q, uint32_t i, bool loaded) {
     dlpi_found_stream *x = &q->streams[i];
     const uint32_t c = x->known;
@@ -19111,8 +19075,7 @@ static inline bool dlpi_found_broken(const dlpi_found *q, const dlpi_found_strea
                          q->use[x->known].epoch == q->epoch);
 }
 
-/* True if the stream has no input left to load or count in this epoch. With steps_per_epoch it is
-   false always. */
+/* True if no input of the epoch is left to load or count. False with steps_per_epoch. */
 static inline bool dlpi_found_out(const dlpi_found *q, const dlpi_found_stream *x) {
     return q->plan.steps == 0 && x->epoch > q->epoch &&
            (x->known == DLPI_FOUND_NONE || q->use[x->known].epoch > q->epoch);
@@ -19120,8 +19083,7 @@ static inline bool dlpi_found_out(const dlpi_found *q, const dlpi_found_stream *
 
 /* ---- windows ---- */
 
-/* Count the items of a stream from the beginning of its present window to the end of the last
-   complete window. */
+/* Count a stream's items from its present window's beginning to the last complete one's end. */
 static uint64_t dlpi_found_whole(const dlpi_found *q, const dlpi_found_stream *x) {
     uint64_t rest = q->plan.steps * q->each - x->given + x->at.place; /* with steps: of the epoch */
     if (q->plan.steps && x->rows >= rest) return rest;
@@ -19147,8 +19109,7 @@ static void dlpi_found_advance(dlp_pipe *p, uint32_t c, uint64_t k) {
     u->from = k;
 }
 
-/* Write into row[] where the next n items of cell c lie. Returns the hash h with their inputs
-   absorbed. */
+/* Write into row[] where the next n items of cell c lie. Returns h with their inputs absorbed. */
 static uint64_t dlpi_found_gather_cell(dlp_pipe *p, uint32_t c, uint64_t n, dlpi_found_row *row,
                                        uint64_t h) {
     const dlpi_found *q = dlpi_found_of(p);
@@ -19236,8 +19197,7 @@ static void dlpi_found_leave_window(dlpi_found *q, uint32_t i) {
     if (q->joins != NULL) q->joins->moves(q, i);
 }
 
-/* Take all counts of a list that are loaded, those of each stream in its order. Returns DLP_OK, or
-   the code with which the epoch has failed. */
+/* Take a list's loaded counts, in each stream's order. Returns 0 or the failed epoch's code. */
 static int dlpi_found_learn_list(dlp_pipe *p, dlpi_found *q) {
     const int *rc = &q->all->rc;
     for (uint32_t i = 0; i < q->cursors.n && *rc == DLP_OK; i++) {
@@ -19255,8 +19215,7 @@ static int dlpi_found_learn_list(dlp_pipe *p, dlpi_found *q) {
     return *rc;
 }
 
-/* Take all counts that are loaded, those of branches first. Returns DLP_OK, or the code with which
-   the epoch has failed. */
+/* Take all loaded counts, those of branches first. Returns 0 or the failed epoch's code. */
 static int dlpi_found_learn(dlp_pipe *p) {
     dlpi_found *q = dlpi_found_of(p);
     for (dlpi_found *b = q->next; b != NULL; b = b->next)
@@ -19305,15 +19264,13 @@ static void dlpi_found_fit_run(const dlp_pipe *p, dlpi_found *q) {
     q->run_known = n > 0;
 }
 
-/* Return how many inputs a new cell gets whose first input has this ordinal in stream s. All of
-   them are of one pass. */
+/* Return how many inputs, of one pass, a new cell gets from this ordinal of stream s on. */
 static uint32_t dlpi_found_run(const dlpi_found *q, uint64_t s, uint64_t ordinal) {
     uint64_t each = dlpi_found_inputs(&q->plan, s), left = each - ordinal % each;
     return q->run < left ? q->run : (uint32_t)left;
 }
 
-/* Put the free cell c at the end of stream i's list, and have the stream's next inputs loaded into
-   it. */
+/* Append the free cell c to stream i's list, and have the stream's next inputs loaded into it. */
 static void dlpi_found_issue(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c) {
     dlpi_found_stream *x = &q->streams[i];
     const dlpi_found_cell *u = &q->use[c];
@@ -19336,8 +19293,7 @@ static void dlpi_found_issue(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c)
     dlpi_input_offer(p, c, u->ticket);
 }
 
-/* Return the stream with the fewest cells, among the streams that have an input to load. Returns
-   cursors.n if there is none. */
+/* Return the stream with the fewest cells that has an input to load, or cursors.n for none. */
 static uint32_t dlpi_found_poorest(const dlp_pipe *p, const dlpi_found *q) {
     uint32_t best = q->cursors.n;
     for (uint32_t i = 0; i < q->cursors.n; i++)
@@ -19362,8 +19318,7 @@ static void dlpi_found_now(dlp_pipe *p) {
     for (; q != NULL; q = q->next) dlpi_found_begin(q, p->schedule.epoch);
 }
 
-/* Have the next input of a list loaded, if the list has a free cell. Returns 1 if it was done, else
-   0. */
+/* Have the next input of a list loaded, if the list has a free cell. Returns 1 if so, else 0. */
 static uint32_t dlpi_found_ask(dlp_pipe *p, dlpi_found *q) {
     const uint32_t i = q->joins != NULL ? q->cursors.n : dlpi_found_poorest(p, q);
     uint32_t c;
@@ -19374,8 +19329,7 @@ static uint32_t dlpi_found_ask(dlp_pipe *p, dlpi_found *q) {
     return 1;
 }
 
-/* Have inputs loaded until no cell is free, one cell of each list in turn. Wake the workers for
-   them. */
+/* Have inputs loaded until no cell is free, one of each list in turn, and wake the workers. */
 static void dlpi_found_ahead(dlp_pipe *p) {
     dlpi_found *q = dlpi_found_of(p);
     uint32_t fresh = 0, before;
@@ -19394,8 +19348,7 @@ static void dlpi_found_ahead(dlp_pipe *p) {
     if (fresh > 0 && q->arrivals == NULL) dlpi_found_wake(p, q, fresh);
 }
 
-/* True if no input is being loaded, so that set_epoch may run. Closes open cells that the epoch
-   before has left. */
+/* True if no input is being loaded, so that set_epoch may run. Closes cells that were left open. */
 static bool dlpi_found_quiet(dlp_pipe *p) {
     dlpi_found *q = dlpi_found_of(p);
     dlpi_found_now(p);
@@ -19439,7 +19392,7 @@ static bool dlpi_found_batch(const dlp_pipe *p, uint64_t before, uint64_t *rows)
     return true;
 }
 
-/* Set *rows to the rows of the next global batch; 0: the epoch ends before it. Returns DLP_OK, or a
+/* Set *rows to the rows of the next global batch; 0: the epoch ends before it. Returns 0 or a
    DLP_ERR code, also if an epoch would end without a batch. */
 static int dlpi_found_rows(dlp_pipe *p, uint64_t *rows) {
     dlpi_found *q = dlpi_found_of(p);
@@ -19466,8 +19419,7 @@ static bool dlpi_found_ready(dlp_pipe *p, uint64_t rows) {
     return dlpi_inputs_there(p, there);
 }
 
-/* Note that the batch in slot s has rows of cell c. The cell is kept until the batch needs it no
-   more. */
+/* Note that the batch in slot s has rows of cell c, which is kept until the batch has left. */
 static inline void dlpi_found_use(dlp_pipe *p, uint32_t s, uint32_t c) {
     dlpi_found_cell *u = &dlpi_found_of(p)->use[c];
     if (u->used == dlpi_slot_at(p, s)->sequence + 1) return;
@@ -19506,8 +19458,7 @@ DLPI_COLD static void dlpi_found_fail_batch(dlp_pipe *p, const dlpi_found *q, ui
     dlpi_slot_fail(slot, DLPI_NOBODY, &e);
 }
 
-/* Give at most n rows out of the first cell of stream x to slot s, from row r on. Returns how many
-   rows were given. */
+/* Give at most n rows of the first cell of stream x to slot s, from row r on. Returns how many. */
 static uint32_t dlpi_found_give(dlp_pipe *p, dlpi_found *q, dlpi_found_stream *x, uint32_t s,
                                 uint32_t r, uint32_t n) {
     const uint32_t c = x->head;
@@ -19612,8 +19563,7 @@ static void dlpi_found_holes(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t end) 
     }
 }
 
-/* Give known rows of stream i to slot s, from row r up to at most row end. Returns the row behind
-   the last one given. */
+/* Give known rows of stream i to slot s, from row r up to row end. Returns where they end. */
 static uint32_t dlpi_found_fill_stream(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r,
                                        uint32_t end) {
     dlpi_found *q = dlpi_found_of(p);
@@ -19737,8 +19687,8 @@ static int64_t dlpi_agree_mine(const dlp_pipe *p, uint64_t b) {
 }
 
 /* Fail the pipe: the all-reduce returned a value that it cannot have, or another rank has failed.
-   mine: what this rank gave. all: what `agree` returned. what: "least" or "most", for the message.
-   Returns the DLP_ERR code. */
+   mine: what this rank gave. all: what `agree` returned. what: "least" or "most". Returns a DLP_ERR
+   code. */
 static int dlpi_agree_fail(dlp_pipe *p, int64_t mine, int64_t all, const char *what) {
     dlp_error e;
     if (mine == 0 && all == 0)
@@ -19759,7 +19709,7 @@ static int dlpi_agree_fail(dlp_pipe *p, int64_t mine, int64_t all, const char *w
 
 /* Ask all ranks which of the next n batches, from batch b on, is the last with items, and end the
    epoch at the last one of all ranks. A rank that gives n + 1 says that more items follow. Returns
-   DLP_OK, or a DLP_ERR code if the pipe has failed. */
+   0 or a DLP_ERR code if the pipe has failed. */
 static int dlpi_agree_items(dlp_pipe *p, uint64_t b, int64_t n) {
     dlpi_found *q = dlpi_found_of(p);
     int64_t mine = 0, all;
@@ -19777,8 +19727,7 @@ static int dlpi_agree_items(dlp_pipe *p, uint64_t b, int64_t n) {
 }
 
 /* True if the consumer is in the middle of an epoch in which this rank has no more batch. rc: what
-   dlp_pipe_next is about to return. s: the slot of the batch, read if rc is DLP_OK or an error of
-   the batch. */
+   dlp_pipe_next is about to return. s: the slot of the next batch, if there is one. */
 static bool dlpi_agree_over(const dlp_pipe *p, int rc, uint32_t s) {
     if (p->after.batch == 0 || rc == DLP_END) return p->after.batch > 0;
     return rc <= 0 && p->err.code == 0 && dlpi_slot_at(p, s)->epoch != p->after.epoch;
@@ -20102,7 +20051,7 @@ static uint64_t dlpi_expand_places(const dlpi_fields *fs, uint64_t *at) {
     return dlpi_round_up(end, most);
 }
 
-/* Lay out the n fields f as the items of a level. Returns DLP_OK, or the pipe's error code. */
+/* Lay out the n fields f as the items of a level. Returns 0 or a DLP_ERR code. */
 static int dlpi_level_places(dlp_pipe *p, const dlpi_stage *st, dlpi_level *l, const dlp_field *f,
                              uint32_t n) {
     const int rc = dlpi_fields_init(p, st->name, &l->fs, f, n, false);
@@ -20111,8 +20060,8 @@ static int dlpi_level_places(dlp_pipe *p, const dlpi_stage *st, dlpi_level *l, c
 }
 
 /* Lay out the items of each level, one after the other. A level without fields of its own has those
-   of the level before it. made: the fields of the levels above the first. Returns DLP_OK, or the
-   pipe's error code. */
+   of the level before. made: the fields of the levels above the first. Returns 0 or a DLP_ERR
+   code. */
 static int dlpi_levels_places(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x,
                               const dlp_field *made) {
     const dlp_field *f = x->input.fields;
@@ -20156,8 +20105,7 @@ static uint64_t dlpi_room_bytes(const dlpi_expand *x) {
     return bytes;
 }
 
-/* Return the bytes from one worker's room to the next, so that they share no cache line; 0: there
-   are no rooms. */
+/* Return the bytes from one worker's room to the next, which share no cache line; 0: no rooms. */
 static uint64_t dlpi_room_stride(const dlpi_expand *x) {
     const uint64_t bytes = dlpi_room_bytes(x);
     return bytes > 0 ? dlpi_round_up(dlpi_sum(bytes, 2 * DLPI_REDZONE), DLPI_LINE) : 0;
@@ -20197,8 +20145,7 @@ static void dlpi_redzone_of_room(const dlpi_worker *w, const dlpi_expand *x, dlp
     c->span[0] = (dlpi_span){at, dlpi_room_bytes(x), NULL};
 }
 
-/* DLPIPE_DEBUG: fill the guard bytes around the worker's room, before items are made of an
-   input. */
+/* DLPIPE_DEBUG: fill the guard bytes around the worker's room, before an input is made. */
 static inline void dlpi_redzone_room(const dlpi_worker *w, const dlpi_expand *x) {
     dlpi_redzone c;
     if (!DLPI_DEBUG || x->rooms == NULL) return;
@@ -20217,8 +20164,7 @@ static inline int dlpi_redzone_made(dlpi_worker *w, const dlpi_expand *x, uint32
 }
 
 /* Check the workers' desc of the fetch stage behind a maker: that stage only copies, so retries,
-   deadline_ms and max_skips must be 0 there. They belong into the maker's desc. Returns DLP_OK, or
-   the pipe's error code. */
+   deadline_ms and max_skips belong into the maker's desc. Returns 0 or a DLP_ERR code. */
 static int dlpi_expand_copies_check(dlp_pipe *p, const dlpi_stage *fetch) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_workers_desc, retries), 0, 0, ""},
@@ -20236,7 +20182,7 @@ static int dlpi_expand_copies_check(dlp_pipe *p, const dlpi_stage *fetch) {
 }
 
 /* Refuse DLP_ON_ERROR_REPLACE in the stages of rows, because behind a maker a row has no
-   replacement. Returns DLP_OK, or the pipe's error code. */
+   replacement. Returns 0 or a DLP_ERR code. */
 static int dlpi_expand_rows_check(dlp_pipe *p) {
     for (const dlpi_stage *row = p->fetch; row != p->batcher; row++)
         if (row->w.on_error == DLP_ON_ERROR_REPLACE)
@@ -20248,8 +20194,8 @@ static int dlpi_expand_rows_check(dlp_pipe *p) {
 }
 
 /* Take the callback and the dataset of the fetch stage over into x, and let that stage call
-   copy(user, item) instead. A second call only checks, since sizes are computed twice. Returns
-   DLP_OK, or the pipe's error code. */
+   copy(user, item) instead. A second call only checks, since sizes are computed twice. Returns 0 or
+   a DLP_ERR code. */
 static int dlpi_expand_adopt(dlp_pipe *p, dlpi_expand *x, dlp_item_fn copy, void *user) {
     dlpi_stage *fetch = p->fetch;
     const char *name = p->source_stage->name;
@@ -20269,8 +20215,7 @@ static int dlpi_expand_adopt(dlp_pipe *p, dlpi_expand *x, dlp_item_fn copy, void
     return DLP_OK;
 }
 
-/* Check the order of the source's inputs and their number. Returns DLP_OK, or the pipe's error
-   code. */
+/* Check the order of the source's inputs and their number. Returns 0 or a DLP_ERR code. */
 static int dlpi_expand_order(dlp_pipe *p) {
     int32_t order = dlpi_sampler_of(p)->order;
     int rc;
@@ -20284,7 +20229,7 @@ static int dlpi_expand_order(dlp_pipe *p) {
 
 /* Check and set what a source of inputs has: their number, their order, and the lengths that
    follow. fields: takes over the fields of the fetch stage; returns DLP_OK or an error code.
-   Returns DLP_OK, or the pipe's error code. */
+   Returns 0 or a DLP_ERR code. */
 static int dlpi_expand_inputs(dlp_pipe *p, dlpi_found *q,
                               int (*fields)(dlp_pipe *p, dlpi_stage *st)) {
     int rc = dlpi_expand_order(p);
@@ -20311,8 +20256,8 @@ static uint8_t *dlpi_arrived_at(const dlp_pipe *p, const dlpi_expand *x, uint32_
     return dlpi_expand_cell_at(p, x, c) + x->arrived_at + k * x->level->bytes;
 }
 
-/* Copy one field of an item. If the field is ragged, only its `length` rows are copied, at most its
-   maximum; zeros follow them. */
+/* Copy one field of an item. If it is ragged, `length` rows are copied, at most its maximum, and
+   zeros follow. */
 static void dlpi_field_copy(const dlpi_field *d, uint8_t *to, const uint8_t *from,
                             uint64_t length) {
     const uint64_t most = d->f.ragged ? (uint64_t)d->f.shape[0] : 1;
@@ -20321,8 +20266,7 @@ static void dlpi_field_copy(const dlpi_field *d, uint8_t *to, const uint8_t *fro
     memset(to + d->row_bytes / most * rows, 0, (size_t)(d->row_bytes / most * (most - rows)));
 }
 
-/* Copy the next record of cell c, of which items are made now, to `to`. The fields that maps add to
-   it begin as zeros. */
+/* Copy the next record of cell c to `to`. The fields that maps add to it begin as zeros. */
 static void dlpi_arrived_copy(const dlp_pipe *p, const dlpi_expand *x, uint32_t c, uint8_t *to) {
     const dlpi_level *l = x->level;
     const uint8_t *from = dlpi_arrived_at(p, x, c, dlpi_input_at(p, c)->made);
@@ -20343,8 +20287,7 @@ typedef struct dlpi_expand_item { /* what a callback writes an item's fields by 
     uint64_t none[DLP_MAX_FIELDS]; /* the lengths, where no field is ragged */
 } dlpi_expand_item;
 
-/* Let `it` be an item of n fields, whose addresses and lengths lie in *by. dlpi_expand_lay writes
-   these. */
+/* Let `it` be an item of n fields. dlpi_expand_lay writes their addresses and lengths into *by. */
 static inline void dlpi_expand_begin(dlp_item *it, dlpi_expand_item *by, uint32_t n) {
     /* cppcheck-suppress ctuuninitvar; only addresses of it are taken */
     it->length = by->none;
@@ -20407,8 +20350,7 @@ DLPI_COLD __attribute__((format(printf, 3, 4))) static int dlpi_say_where(dlpi_w
 }
 
 /* Call one filter or map for an item. A map gets a copy of `it` and may write over it; a filter may
-   not write. Returns 0 if the item goes on, DLP_SKIP if it is left out, or the code of a
-   failure. */
+   not write. Returns 0 if the item goes on, DLP_SKIP if it is left out, or a failure's code. */
 static inline int dlpi_step_go(dlpi_worker *w, const dlpi_step *k, const dlp_item *it) {
     dlp_item seen;
     int rc;
@@ -20420,8 +20362,8 @@ static inline int dlpi_step_go(dlpi_worker *w, const dlpi_step *k, const dlp_ite
 }
 
 /* Call all filters and maps of a level, which has some, for the item that lies at `to`. it: the
-   item, whose fields are set here. Returns 0 if the item is kept, DLP_SKIP if it is left out, or
-   the code of a failure. */
+   item, whose fields are set here. Returns 0: keep it, DLP_SKIP: leave it out, or a failure's
+   code. */
 DLPI_INLINE int dlpi_level_step(dlpi_worker *w, const dlpi_level *l, dlp_item *it, uint8_t *to,
                                 dlpi_expand_item *by) {
     const dlpi_step *k = l->steps;
@@ -20497,10 +20439,9 @@ static int dlpi_read_took(dlpi_worker *w, const dlpi_read *r) {
 }
 
 /* Get the input of cell c, an item of the first level, to `to`, and call the filters and maps of
-   that level.
-   in: the item for the callbacks, which may write over it. given: the item without its fields. A
-   record that arrived is copied, so that it can be made again unchanged. Returns 0, DLP_SKIP, or
-   the code of a failure. */
+   that level. in: the item for the callbacks, which may write over it. given: the item without its
+   fields. A record that arrived is copied, so that it can be made again unchanged. Returns 0,
+   DLP_SKIP or a failure's code. */
 static int dlpi_expand_fetch(dlpi_worker *w, const dlpi_expand *x, uint32_t c, dlp_item *in,
                              const dlp_item *given, uint8_t *to, dlpi_expand_item *by) {
     const dlpi_reads *reads = w->self;
@@ -20587,8 +20528,7 @@ static void dlpi_read_over(dlpi_worker *w, const dlpi_unit *cell, const dlpi_rea
 }
 
 /* Give the item of the claimed cell reads->next to the source, as read r. Returns false if the
-   source has no room now. If the source refuses the item for good, the read is over at once, and
-   the call returns true. */
+   source has no room now. If the source refuses the item for good, the read is over: true. */
 static bool dlpi_read_submit(dlpi_worker *w, dlpi_read *r, dlpi_input *cell) {
     const dlpi_expand *x = dlpi_reads_by(w);
     dlpi_reads *reads = dlpi_reads_of(w);
@@ -20640,8 +20580,7 @@ static bool dlpi_read_begin(dlpi_worker *w) {
     return dlpi_read_submit(w, r, cell);
 }
 
-/* Claim cells and begin to read them, as many as may be out at once. Returns true if a read was
-   begun. */
+/* Claim cells and begin to read them, as many as may be out. Returns true if a read was begun. */
 static bool dlpi_reads_fill(dlpi_worker *w) {
     dlpi_reads *reads = dlpi_reads_of(w);
     bool moved = false;
@@ -20744,8 +20683,7 @@ static void dlpi_reads_leave(dlpi_worker *w) {
         dlpi_reads_reap(w, DLPI_REAP_FULL_MS);
 }
 
-/* True if the worker has items out, or a claimed cell that waits to be read. It may not leave
-   then. */
+/* True if the worker may not leave: it has items out, or a claimed cell that waits. */
 static bool dlpi_reads_owes(const dlpi_worker *w) {
     const dlpi_reads *reads = dlpi_reads_of(w);
     return reads != NULL && (reads->n_out > 0 || reads->waits);
@@ -20756,8 +20694,7 @@ static bool dlpi_reads_full(const dlpi_worker *w) {
     return reads != NULL && reads->n_out == reads->n;
 }
 
-/* Describe the heap memory of n workers' dlpi_reads. at: the offset of x in the self of its
-   stage. */
+/* Describe the heap memory of n workers' dlpi_reads. at: offset of x in the self of its stage. */
 static dlpi_block dlpi_reads_block(const dlpi_expand *x, size_t at, int n) {
     return (dlpi_block){at + offsetof(dlpi_expand, reads),
                         dlpi_times((uint64_t)n, dlpi_reads_bytes(x))};
@@ -20775,7 +20712,7 @@ DLPI_COLD static int dlpi_expand_blocks(const dlp_pipe *p, const dlpi_stage *st,
 }
 
 /* Let the workers of a stage of cells read inputs by asynchronous requests. in_flight: requests of
-   a worker at once. Returns DLP_OK, or the pipe's error code. */
+   a worker at once. Returns 0 or a DLP_ERR code. */
 static int dlpi_reads_take(dlp_pipe *p, dlpi_stage *st, const dlp_async *async,
                            uint32_t in_flight) {
     dlpi_expand *x = st->self;
@@ -20842,7 +20779,7 @@ static uint64_t dlpi_expand_cell(dlpi_expand *x) {
 }
 
 /* Lay out the items of all levels, and set the inputs and bytes of a cell of x. made: the fields of
-   the levels above the first. Returns DLP_OK, or the pipe's error code. */
+   the levels above the first. Returns 0 or a DLP_ERR code. */
 static int dlpi_expand_bytes(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x,
                              const dlp_field *made) {
     const int rc = dlpi_levels_places(p, st, x, made);
@@ -20899,8 +20836,7 @@ static inline uint8_t *dlpi_line_place(const dlpi_line *b, const dlpi_level *l) 
     return dlpi_level_place(b->w, b->by, l, b->cell, b->items + b->made * l->bytes);
 }
 
-/* Return the key of an item's random numbers. position: the key of its input. number: that of the
-   item in the input. */
+/* Return the key of an item's random numbers. position: its input's. number: its place there. */
 static inline uint64_t dlpi_line_key(uint64_t position, uint64_t number) {
     return dlpi_absorb(position, number + 1);
 }
@@ -20908,7 +20844,7 @@ static inline uint64_t dlpi_line_key(uint64_t position, uint64_t number) {
 static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *given);
 
 /* Go on with a kept item of level l whose fields do not end there: make items of it, or count it as
-   an item of the input. Returns 0, DLP_SKIP, or the code of a failure. */
+   an item of the input. Returns 0, DLP_SKIP or a failure's code. */
 DLPI_INLINE int dlpi_line_kept(dlpi_line *b, const dlpi_level *l, const dlp_item *it) {
     if (l->maker.expand != NULL) return dlpi_line_expand(b, l, it);
     b->made++;
@@ -20917,7 +20853,7 @@ DLPI_INLINE int dlpi_line_kept(dlpi_line *b, const dlpi_level *l, const dlp_item
 
 /* Go on with a complete and kept item of level l. Fields that end there are dropped as it is copied
    to the next level, and that level's steps are called. it: the item without its fields. Returns 0,
-   DLP_SKIP, or the code of a failure. */
+   DLP_SKIP or a failure's code. */
 static int dlpi_line_next(dlpi_line *b, const dlpi_level *l, const dlp_item *it) {
     for (int rc; l->ends != 0; l++) {
         uint8_t *to = dlpi_line_place(b, l + 1);
@@ -20960,8 +20896,7 @@ __attribute__((noinline)) static void dlpi_making_steps(dlpi_making *m) {
     if (rc != 0 && m->wrong == 0) m->passed = --m->made;
 }
 
-/* Go on with the item that an expander has added last, if there is one: the expander adds no more
-   to it. */
+/* Go on with the item that an expander has added last, if there is one: it is complete now. */
 static inline void dlpi_making_pass(dlpi_making *m) {
     /* cppcheck-suppress ctuuninitvar; who begins it sets all of it that is read */
     if (m->made == m->passed) return; /* nothing is added after one that was wrong */
@@ -20973,7 +20908,7 @@ static inline void dlpi_making_pass(dlpi_making *m) {
 }
 
 /* Call the expander of level l with the level's item, and go on with each item that it adds. given:
-   the item without its fields. Returns 0, DLP_SKIP, or the code of a failure. */
+   the item without its fields. Returns 0, DLP_SKIP or a failure's code. */
 static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *given) {
     const uint64_t before = b->made;
     dlpi_expand_item fields;
@@ -21004,7 +20939,7 @@ static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *g
 }
 
 /* Fetch one item of the first level, and make items of it. given: the item without its fields.
-   Returns 0, DLP_SKIP, or the code of a failure. */
+   Returns 0, DLP_SKIP or a failure's code. */
 static int dlpi_line_item(dlpi_line *b, const dlp_item *given) {
     const dlpi_level *l = b->by->level;
     dlpi_expand_item fields;
@@ -21014,7 +20949,7 @@ static int dlpi_line_item(dlpi_line *b, const dlp_item *given) {
 }
 
 /* Fetch the cell's next input, and make items of it. Fast variant of dlpi_line_item, for inputs of
-   which dlpi_expand_plain is true. Returns 0, DLP_SKIP, or the code of a failure. */
+   which dlpi_expand_plain is true. Returns 0, DLP_SKIP or a failure's code. */
 DLPI_INLINE int dlpi_line_plain(dlpi_line *b) {
     const dlpi_expand *x = b->by;
     const dlpi_level *l = x->level;
@@ -21035,7 +20970,7 @@ DLPI_INLINE int dlpi_line_plain(dlpi_line *b) {
 }
 
 /* Callback of the maker that is a load. Load the part of the item x->item, and fetch the items of
-   the part, which are added to x. Returns 0, DLP_SKIP, or the code of a failure. */
+   the part, which are added to x. Returns 0, DLP_SKIP or a failure's code. */
 static int dlpi_making_load(void *user DLPI_UNREAD, dlp_expand *x) {
     dlpi_making *m = (dlpi_making *)(void *)x;
     const dlpi_level *l = m->to - 1;
@@ -21066,8 +21001,7 @@ static int dlpi_making_load(void *user DLPI_UNREAD, dlp_expand *x) {
     return rc;
 }
 
-/* Load the part of the cell's next input, and make items of each of its items. Returns 0, or the
-   code of a failure. */
+/* Load the part of the next input, and make items of its items. Returns 0 or a failure's code. */
 static int dlpi_line_load(dlpi_line *b) {
     const dlpi_expand *x = b->by;
     const dlpi_input *cell = dlpi_input_at(b->w->p, b->c);
@@ -21113,8 +21047,7 @@ static int dlpi_line_lengths(const dlpi_line *b) {
     return rc;
 }
 
-/* True if a callback has drawn random numbers for the present input. The cache keeps no such
-   input. */
+/* True if a callback drew random numbers for the present input. The cache keeps no such input. */
 static bool dlpi_line_random(const dlpi_worker *w) {
     const dlpi_reads *reads = w->self;
     return w->note.used_random != 0 ||
@@ -21134,7 +21067,7 @@ static inline void dlpi_line_begin(dlpi_line *b, dlpi_worker *w, const dlpi_expa
 }
 
 /* Make the items of the cell's next input, or take them from the cache. plain: dlpi_expand_plain is
-   true; a constant. Returns 0, or the code with which the input failed. */
+   true; a constant. Returns 0 or the failed input's code. */
 DLPI_INLINE int dlpi_line_make(dlpi_line *b, bool plain) {
     const dlpi_expand *x = b->by;
     dlpi_worker *w = b->w;
@@ -21171,8 +21104,7 @@ DLPI_INLINE int dlpi_line_make(dlpi_line *b, bool plain) {
     return 0;
 }
 
-/* Try once to make the items of the next input of cell c, as x says. Returns 0, or the code with
-   which the input failed. */
+/* Try once to make the items of cell c's next input, as x says. Returns 0 or a failure's code. */
 static int dlpi_expand_load_by(dlpi_worker *w, const dlpi_expand *x, uint32_t c) {
     const dlpi_input *cell = dlpi_input_at(w->p, c);
     const int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
@@ -21182,8 +21114,8 @@ static int dlpi_expand_load_by(dlpi_worker *w, const dlpi_expand *x, uint32_t c)
     return dlpi_line_make(&b, false);
 }
 
-/* Callback of the fetch stage: copy the item of a row out of its cell. user: the dlpi_expand.
-   Returns 0. */
+/* Callback of the fetch stage: copy a row's item out of its cell. user: a dlpi_expand. Returns
+   0. */
 static int dlpi_expand_copy(void *user, dlp_item *it) {
     const dlpi_expand *x = user;
     const uint8_t *from = it->part->data;
@@ -21312,8 +21244,7 @@ static uint64_t dlpi_branches_known(dlpi_branches *j, uint32_t i) {
     }
 }
 
-/* Return how many rows of stream i became known. The rows depend on the branches alone, so `out` is
-   not used. */
+/* Return how many rows of stream i became known. out: not used. */
 static uint64_t dlpi_branches_more(dlp_pipe *p, uint32_t i, bool out DLPI_UNREAD) {
     return dlpi_branches_known(dlpi_branches_of(dlpi_found_of(p)), i);
 }
@@ -21364,8 +21295,7 @@ static void dlpi_branches_pass(dlp_pipe *p, uint32_t i) {
     }
 }
 
-/* Write where stream i stands, its phase and a cursor of each branch, as place i of the state at
-   `at`. */
+/* Write where stream i stands, its phase and a cursor of each branch, as place i of a state. */
 static void dlpi_branches_put(const dlpi_found *q, uint8_t *at, uint32_t i) {
     const dlpi_branches *j = dlpi_branches_of(q);
     dlpi_path path = {.phase = j->streams[i].phase};
@@ -21379,8 +21309,7 @@ static bool dlpi_branch_may(const dlpi_found *q, uint64_t s, const dlpi_cursor *
     return q->plan.steps != 0 || at->ordinal < dlpi_found_inputs(&q->plan, s);
 }
 
-/* True if `path` is a possible place of stream s. If `set`, continue from there; the stream is then
-   number i of this rank. */
+/* True if `path` is a possible place of stream s. If `set`, continue there as this rank's i-th. */
 static bool dlpi_branches_go(dlpi_branches *j, uint64_t s, uint32_t i, const dlpi_path *path,
                              bool set) {
     if (j->period > 0 && path->phase >= j->period) return false;
@@ -21434,15 +21363,14 @@ static void dlpi_branches_items(const dlp_pipe *p, const dlpi_branches *j,
     }
 }
 
-/* Try once to load the next input of cell c, which belongs to a branch. Returns 0, or the code with
-   which the input failed. */
+/* Try once to load the next input of cell c, a branch's. Returns 0 or the failed input's code. */
 static int dlpi_branch_load(dlpi_worker *w, const dlpi_branches *j, uint32_t c) {
     return dlpi_expand_load_by(w, &dlpi_branch_of_cell(j, c)->x, c);
 }
 
 /* Set those values of branch b, list number l, that follow from the run: batch, seed, streams and
-   cursors. bits: gets two numbers, the bits of an ordinal and of a count of used items. Returns
-   DLP_OK, or DLP_ERR_MEMORY. */
+   cursors. bits[2]: gets the bits of an ordinal and of a count of used items. Returns 0 or
+   DLP_ERR_MEMORY. */
 static int dlpi_branch_lengths(dlp_pipe *p, const dlpi_found *q, dlpi_branch *b, uint32_t l,
                                uint8_t *bits) {
     dlpi_found *f = &b->x.found;
@@ -21461,7 +21389,7 @@ static int dlpi_branch_lengths(dlp_pipe *p, const dlpi_found *q, dlpi_branch *b,
 }
 
 /* Check the cells of branch k, and compute their bytes and how many of them the branch needs. rows:
-   joined rows that must be known at once. Returns DLP_OK, or a DLP_ERR code. */
+   joined rows that must be known at once. Returns 0 or a DLP_ERR code. */
 static int dlpi_branch_check(dlp_pipe *p, const dlpi_stage *st, dlpi_branches *j, uint32_t k,
                              uint64_t rows) {
     dlpi_branch *b = &j->at[k];
@@ -21588,8 +21516,7 @@ static void dlpi_joined_place(const dlpi_branches *j, uint32_t i, dlpi_path *to)
     to->phase = j->streams[i].phase;
 }
 
-/* Return a hash of place x, which stands for the ordinal of the joined row behind it. Returns 0 for
-   the first row of an epoch. */
+/* Return a hash of place x, which stands for the next joined row's ordinal. 0: an epoch's first. */
 static uint64_t dlpi_joined_key(const dlpi_branches *j, const dlpi_path *x) {
     uint64_t h = 0, any = 0;
     for (uint32_t b = 0; b < j->n; b++) {
@@ -21611,8 +21538,7 @@ static void dlpi_joined_begin(dlpi_found *q) {
     }
 }
 
-/* Note that stream i stands in the row of cell c: now, or, if a window is open, after the
-   window. */
+/* Note that stream i stands in the row of cell c: now, or after the window that is open. */
 static void dlpi_joined_stands(dlpi_found *q, uint32_t i, uint32_t c) {
     dlpi_joined *x = q->joined;
     (q->streams[i].length > 0 ? x->after : x->at)[i] = x->cells[c].before;
@@ -21656,8 +21582,7 @@ static void dlpi_joined_known(dlp_pipe *p DLPI_UNREAD, dlpi_found *q) {
         j->found.streams[i].rows += dlpi_branches_known(j, i);
 }
 
-/* End stream i for this epoch if it has no joined row left, and the branch that lacks the next item
-   is out. */
+/* End stream i for this epoch if it has no joined row, and the branch that lacks one is out. */
 static void dlpi_joined_out(dlpi_found *q, uint32_t i) {
     const dlpi_found *rows = &q->joined->j.found;
     dlpi_found_stream *x = &q->streams[i];
@@ -21669,8 +21594,7 @@ static void dlpi_joined_out(dlpi_found *q, uint32_t i) {
     x->next = 0;
 }
 
-/* Return the list whose item stream i lacks: this one if it has cells or rows to load, else that of
-   a branch. */
+/* Return the list whose item stream i lacks: q if it has cells or rows to load, else a branch's. */
 static const dlpi_found *dlpi_joined_lacks(const dlpi_found *q, uint32_t i) {
     const dlpi_found *rows = &q->joined->j.found;
     const dlpi_found_stream *x = &q->streams[i];
@@ -21702,8 +21626,7 @@ static void dlpi_joined_learned(dlpi_found *q, uint32_t c, bool last) {
     if (!q->use[c].failed) dlpi_joined_release(q, c);
 }
 
-/* Give up what is kept for cells that left their lists, or whose counts nobody takes since a cell
-   before them has failed. */
+/* Give up what is kept for cells that left their lists, or stand behind one that has failed. */
 static void dlpi_joined_settle(dlp_pipe *p, dlpi_found *q) {
     dlpi_joined *x = q->joined;
     if (!x->left) return;
@@ -21767,7 +21690,7 @@ static bool dlpi_joined_draw(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c,
 
 /* Open cell c with the next joined row of stream i, so that a worker makes items of it. Rows with
    an item that was left out are passed as inputs without items. If a row before one of these is not
-   known, the row may have items: then the others prove nothing. Returns false if no whole row is
+   known, the row may have items: then others prove nothing. Returns false: no whole row is
    known. */
 static bool dlpi_joined_issue(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c) {
     dlpi_joined *j = q->joined;
@@ -21937,8 +21860,7 @@ static dlpi_pack_document dlpi_pack_find(const dlp_pipe *p, uint32_t c, uint64_t
     return (dlpi_pack_document){low > 0 ? e->end[low - 1] : 0, e->end[low], low};
 }
 
-/* Append a piece of a document to row r of slot s. The piece has so many tokens of cell c, from
-   token `first` on. */
+/* Append a piece of a document to row r of slot s: tokens of cell c, from token `first` on. */
 static void dlpi_pack_put(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t c, uint64_t first,
                           uint32_t tokens) {
     dlpi_pack_row *row = dlpi_pack_row_at(p, s, r);
@@ -21975,8 +21897,7 @@ static void dlpi_pack_cut_begin(dlpi_found *q, uint32_t i) {
     ((dlpi_pack *)(void *)q)->streams[i] = (dlpi_pack_stream){.cell = DLPI_FOUND_NONE};
 }
 
-/* Begin the next row of a stream after a complete one. The next row starts with the last `overlap`
-   tokens of the complete row. */
+/* Begin the next row of a stream with the last `overlap` tokens of the complete row. */
 static void dlpi_pack_cut_next(const dlp_pipe *p, dlpi_pack_stream *x) {
     const dlpi_pack *k = dlpi_pack_of(p);
     const dlpi_found_cell *use = k->x.found.use;
@@ -22025,8 +21946,7 @@ static uint64_t dlpi_pack_cut_document(const dlp_pipe *p, dlpi_pack_stream *x, u
     return rows;
 }
 
-/* Take the lengths of the documents of cell c, which became known. Returns how many rows of stream
-   i these documents complete. */
+/* Take the lengths of cell c's documents. Returns how many rows of stream i these complete. */
 static uint64_t dlpi_pack_cut_learned(dlp_pipe *p, uint32_t i, uint32_t c) {
     dlpi_pack *k = dlpi_pack_of(p);
     const dlpi_found_cell *u = &k->x.found.use[c];
@@ -22042,8 +21962,7 @@ static uint64_t dlpi_pack_cut_learned(dlp_pipe *p, uint32_t i, uint32_t c) {
     return rows;
 }
 
-/* Return 1 if stream i, which is out, has a last row that is not full, else 0. The row is counted
-   once. */
+/* Return 1, once, if stream i is out and has a last row that is not full; else 0. */
 static uint64_t dlpi_pack_cut_more(dlp_pipe *p, uint32_t i, bool out) {
     dlpi_pack_stream *x = &dlpi_pack_of(p)->streams[i];
     if (!out || x->ended) return 0;
@@ -22051,8 +21970,7 @@ static uint64_t dlpi_pack_cut_more(dlp_pipe *p, uint32_t i, bool out) {
     return x->tokens > x->repeated;
 }
 
-/* Count the first `skip` tokens of a stream as given: the next row begins after them. Cells without
-   tokens left are dropped. */
+/* Count the first `skip` tokens of a stream as given, and drop cells without tokens left. */
 static void dlpi_pack_cut_skip(dlpi_found *q, dlpi_found_stream *x, uint64_t skip) {
     while (skip > 0) {
         dlpi_found_cell *u = &q->use[x->head];
@@ -22262,8 +22180,7 @@ static inline dlpi_pack_segment *dlpi_fit_pieces_of(const dlpi_pack *k, uint32_t
     return k->fit_pieces + i * k->fit_most_pieces;
 }
 
-/* Take the first known row off stream i: it is given. Cells of which no token is left are given
-   back. */
+/* Take the first known row off stream i: it is given. Cells without tokens left are given back. */
 static void dlpi_fit_drop(dlpi_pack *k, uint32_t i) {
     dlpi_fit_stream *x = &k->fit_streams[i];
     const dlpi_fit_row *row = &dlpi_fit_rows_of(k, i)[x->row++];
@@ -22292,8 +22209,8 @@ static void dlpi_fit_compact(dlpi_pack *k, uint32_t i) {
 }
 
 /* Append the n rows that were laid out to the known rows of stream i. Each row notes where the
-   stream stands after it. begin: the stream's place before the window. end: after its last row.
-   check: the window's hash. */
+   stream stands after it. begin: the stream's place before the window. end: after it. check:
+   hash. */
 static void dlpi_fit_append(dlpi_pack *k, uint32_t i, uint32_t n, const dlpi_cursor *begin,
                             const dlpi_cursor *end, uint64_t check) {
     dlpi_fit_stream *x = &k->fit_streams[i];
@@ -22373,8 +22290,7 @@ static uint64_t dlpi_fit_taken(const dlp_pipe *p, uint32_t c, uint64_t n, uint64
     return n > 0 && used <= e->n ? e->end[used - 1] : n + 1;
 }
 
-/* Count the documents of cell c of stream i as known. Returns 0, since only a whole window makes
-   rows. */
+/* Count the documents of cell c of stream i as known. Returns 0: only a whole window makes rows. */
 static uint64_t dlpi_fit_learned(dlp_pipe *p, uint32_t i, uint32_t c) {
     dlpi_pack *k = dlpi_pack_of(p);
     uint64_t *documents = &k->fit_streams[i].documents;
@@ -22492,7 +22408,7 @@ static void dlpi_fetch_live(dlp_pipe *p, dlpi_stage *st) {
 }
 
 /* Refuse a world_size above 1 if the stage reads a push, because pushed items go to one rank. Then
-   check as any fetch. Returns DLP_OK, or the pipe's error code. */
+   check as any fetch. Returns 0 or a DLP_ERR code. */
 static int dlpi_fetch_read_chain(dlp_pipe *p, dlpi_stage *st) {
     uint32_t world = p->d.world_size;
     if (world > 1 && dlpi_reader_wired(st->dataset))
@@ -22501,8 +22417,7 @@ static int dlpi_fetch_read_chain(dlp_pipe *p, dlpi_stage *st) {
 }
 
 /* Add the area of the region that keeps the rows of a reader, because a later stage may send them
-   back and a push gives them once. It is empty if no later stage can. Add the reader's words,
-   too. */
+   back and a push gives them once. It is empty if no stage can. Add the reader's words. */
 static void dlpi_fetch_area(dlp_pipe *p, dlpi_stage *st) {
     uint64_t rows = dlpi_times(p->n_slots, p->batch_rows), each = 8;
     for (uint32_t f = 0; f < p->items.n; f++)
@@ -22581,8 +22496,7 @@ static int dlpi_map_check(dlp_pipe *p, dlpi_stage *st) {
     return st->batch ? dlpi_check_batch_workers(p, st) : dlpi_check_workers(p, st);
 }
 
-/* Add the fields of an item map to those of the pipe's items. Returns DLP_OK, or the pipe's error
-   code. */
+/* Add the fields of an item map to those of the pipe's items. Returns 0 or a DLP_ERR code. */
 DLPI_COLD static int dlpi_map_widens(dlp_pipe *p, dlpi_stage *st) {
     const int rc = dlpi_stage_widens(p, st, "n_fields");
     st->scope.n_fields = p->datasets.n_fields;
@@ -22691,8 +22605,7 @@ static inline dlpi_cache_cell *dlpi_cache_cell_at(const dlp_pipe *p, uint64_t ce
 
 static inline uint64_t dlpi_cache_full(uint64_t index) { return (index + 1) << DLPI_CACHE_WRITER; }
 
-/* Return the word of a row on its way to the cache. The words exist only if stages lie between
-   fetch and the cache. */
+/* Return the word of a row. The words exist only if stages lie between fetch and the cache. */
 static inline uint64_t *dlpi_cache_word(const dlp_pipe *p, uint32_t s, uint32_t row) {
     return dlpi_area_at(p, DLPI_OWN(p->keeper_stage->id, DLPI_CACHE_MARKS),
                         (uint64_t)s * p->batch_rows + row);
@@ -22706,8 +22619,7 @@ static bool dlpi_cache_marked(const dlp_pipe *p, uint32_t s, uint32_t row, uint3
            *dlpi_cache_word(p, s, row) == dlpi_gen_word(dlpi_slot_at(p, s)->sequence, what);
 }
 
-/* Prefetch the cells of a unit's items into the CPU's cache. The cells lie anywhere, so their
-   misses overlap. */
+/* Prefetch the cells of a unit's items into the CPU's cache, so that their misses overlap. */
 static void dlpi_cache_ahead(const dlp_pipe *p, const dlpi_unit *t) {
     const uint64_t *index = dlpi_slot_index(p, t->slot);
     for (uint32_t r = t->row; r < t->end; r++)
@@ -22715,8 +22627,7 @@ static void dlpi_cache_ahead(const dlp_pipe *p, const dlpi_unit *t) {
 }
 
 /* Write the row of the worker's present item from the cache. Returns false if the cache does not
-   have the item. In a stage behind the first one nothing is written: true if the row was found
-   before. */
+   have the item. In later stages nothing is written: true if the row was found. */
 static bool dlpi_cache_get(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     const dlp_pipe *p = w->p;
     const dlpi_cache_cell *cell = dlpi_cache_cell_at(p, dlpi_cache_at(p, w->item.index));
@@ -22737,8 +22648,7 @@ static bool dlpi_cache_get(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     return true;
 }
 
-/* Claim the cell of item or input `number`, to write it. Returns NULL if the cell is full or
-   another worker writes it. */
+/* Claim the cell of item or input `number`, to write it. Returns NULL if it is not empty. */
 static dlpi_cache_cell *dlpi_cache_take(dlpi_worker *w, uint64_t number) {
     const uint64_t at = dlpi_cache_at(w->p, number);
     const uint64_t writes = dlpi_cache_full(number) | ((uint64_t)w->global + 1);
@@ -22825,7 +22735,7 @@ static int dlpi_cache_desc(dlp_pipe *p, dlpi_stage *st) {
 }
 
 /* Check the cache's bytes: it must have room for an item, and the pipe has one cache. Note which
-   stage of rows is the last before it. Returns DLP_OK, or the pipe's error code. */
+   stage of rows is the last before it. Returns 0 or a DLP_ERR code. */
 DLPI_COLD static int dlpi_cache_check(dlp_pipe *p, dlpi_stage *st) {
     char words[64];
     const uint64_t least = dlpi_cache_cell_bytes(p);
@@ -22861,8 +22771,7 @@ DLPI_COLD static void dlpi_cache_live(dlp_pipe *p, dlpi_stage *st) {
         p->fetch->dataset->n_items;
 }
 
-/* Observer: read how much of the cache is used, and its hits. Returns false if the region is not
-   whole. */
+/* Observer: read the cache's use and hits. Returns false if the region is not whole. */
 DLPI_COLD static bool dlpi_cache_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
     const dlpi_area *cells = &words->areas[DLPI_OWN(stage, DLPI_CACHE_CELLS)];
     dlp_stats *out = &s->figures;
@@ -22911,7 +22820,7 @@ static dlp_stage dlpi_add_cache(dlp_pipe *p, const dlp_cache_desc *desc) {
 }
 
 /* Add the cache of a table's row. Behind makers it keeps what they make of an input, in the order
-   in which they make it. Returns the stage's number, or a DLP_ERR code. */
+   in which they make it. Returns a stage number or a DLP_ERR code. */
 static int dlpi_node_cache_add(dlpi_table *t, const dlp_node *node) {
     const dlp_part_desc *load = t->load != NULL ? &t->load->load : NULL;
     const int32_t before = node[-1].verb;
@@ -23040,8 +22949,7 @@ static inline uint64_t dlpi_scratch_run_word(uint64_t b, uint32_t unit) {
     return dlpi_gen_word(b, (uint64_t)unit + 1u);
 }
 
-/* Return the group of a run (unit `unit` of batch b in slot s) + 1, or 0 if the run has no
-   group. */
+/* Return 1 + the group of a run (unit `unit` of batch b in slot s); 0: the run has no group. */
 static uint32_t dlpi_scratch_group(const dlp_pipe *p, uint64_t b, uint32_t s, uint32_t unit) {
     uint64_t g = DLPI_LOAD_RLX(dlpi_scratch_number(p, s, unit)); /* believed by the word alone */
     if (g == 0 || g > dlpi_scratch_of(p)->n_groups) return 0;
@@ -23103,8 +23011,7 @@ static uint32_t dlpi_scratch_home(const dlp_pipe *p, const dlpi_unit *t) {
     return (uint32_t)(row * dlpi_scratch_of(p)->n_groups / under_way);
 }
 
-/* Take a group that is nobody's into the worker's hand, for run t. Returns the group + 1, or 0 if
-   there is none. */
+/* Take a group that is nobody's into the worker's hand, for run t. Returns 1 + the group, or 0. */
 static uint32_t dlpi_scratch_grab(const dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
     uint32_t n = dlpi_scratch_of(p)->n_groups, g = dlpi_scratch_home(p, t);
@@ -23164,8 +23071,7 @@ static void dlpi_scratch_claimed(dlpi_worker *w, const dlpi_unit *t) {
     k->none = k->passed = false;
 }
 
-/* Free the group of run t if all rows of the run are done in this stage once `rows` are, a bit for
-   each row. */
+/* Free the group of run t if all its rows are done in this stage once `rows` (bits) are. */
 static void dlpi_scratch_leave(dlpi_worker *w, const dlpi_unit *t, uint32_t rows) {
     dlp_pipe *p = w->p;
     uint64_t header = DLPI_LOAD_RLX(&dlpi_slot_at(p, t->slot)->header); /* claimed */
@@ -23247,8 +23153,7 @@ static int dlpi_scratch_take_desc(dlp_pipe *p, dlpi_stage *st, const dlpi_scratc
     return dlpi_keep_fields(p, st, d->fields, d->n_fields);
 }
 
-/* Refuse fields that no callback could write: items that a stage makes, or that are pushed. Returns
-   DLP_OK, or the pipe's error code. */
+/* Refuse fields of made or pushed items: no fetch writes them. Returns 0 or a DLP_ERR code. */
 static int dlpi_scratch_writer(dlp_pipe *p, const dlpi_stage *st) {
     const dlp_dataset *ds = p->fetch->dataset;
     if (p->source_stage->ops->expands)
@@ -23264,7 +23169,7 @@ static int dlpi_scratch_writer(dlp_pipe *p, const dlpi_stage *st) {
 }
 
 /* Find out which stages write the scratch fields and which one reads them; other stages don't see
-   them. Returns DLP_OK, or the pipe's error code. */
+   them. Returns 0 or a DLP_ERR code. */
 DLPI_COLD static int dlpi_scratch_roles(dlp_pipe *p, dlpi_stage *st) {
     dlpi_scratch *k = st->self;
     dlpi_stage *writes = st - 1, *reads = NULL;
@@ -23300,8 +23205,7 @@ DLPI_COLD static int dlpi_scratch_roles(dlp_pipe *p, dlpi_stage *st) {
     return DLP_OK;
 }
 
-/* Lay out scratch field i, and check its name against other fields. Returns DLP_OK, or the pipe's
-   error code. */
+/* Lay out scratch field i, and check its name against other fields. Returns 0 or a DLP_ERR code. */
 static int dlpi_scratch_field(dlp_pipe *p, const dlpi_stage *st, dlpi_scratch *k, uint32_t i) {
     int rc = dlpi_field_init(p, st->name, &k->f[i], &st->fields[i], i, 1, false);
     for (uint32_t j = 0; j < i && rc == DLP_OK; j++)
@@ -23388,8 +23292,7 @@ DLPI_COLD static int dlpi_scratch_blocks(const dlp_pipe *p DLPI_UNREAD, const dl
     return 1;
 }
 
-/* Show the scratch fields in the items of those workers whose stages write or read them, as the
-   pipe starts. */
+/* Show the scratch fields in the items of stages that write or read them, as the pipe starts. */
 DLPI_COLD static void dlpi_scratch_live(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_scratch *k = st->self;
     dlpi_scratch_head_of(p)->n_groups = k->n_groups;
@@ -23582,8 +23485,7 @@ static double dlpi_guard_value(const uint8_t *at, dlp_dtype t) {
     return (double)((int64_t)(word << (64 - bits)) >> (64 - bits));
 }
 
-/* Return what is wrong with the value v by field f's limits (DLPI_GUARD_*), or DLPI_GUARD_KINDS if
-   nothing is. */
+/* Return what is wrong with value v by f's limits (DLPI_GUARD_*); DLPI_GUARD_KINDS: nothing. */
 static int dlpi_guard_judge(const dlp_guard_field *f, double v) {
     if (__builtin_isnan(v)) return f->allow_nan ? DLPI_GUARD_KINDS : DLPI_GUARD_NAN;
     if (__builtin_isinf(v)) return f->allow_inf ? DLPI_GUARD_KINDS : DLPI_GUARD_INF;
@@ -23638,8 +23540,8 @@ static void dlpi_guard_count(dlpi_worker *w, uint32_t i, int what) {
     DLPI_STORE_REL(&b->pending, UINT64_C(0)); /* GU1: after the word */
 }
 
-/* Callback of the guard stage: check all guarded fields of a row. Returns 0, or the code of a
-   failure, which was counted. */
+/* The guard stage's callback: check a row, and count what is wrong. Returns 0 or a failure's
+   code. */
 static int dlpi_guard_item(void *user DLPI_UNREAD, dlp_item *it) {
     dlpi_worker *w = it->call->w;
     const dlpi_guard *g = w->st->self;
@@ -23772,7 +23674,7 @@ static int dlpi_join_take(dlp_pipe *p, dlpi_stage *st, const dlp_join_desc *d) {
 }
 
 /* Refuse a second fetch in a pipe with an open end, with a split, or with items of unknown count.
-   Returns DLP_OK, or the pipe's error code. */
+   Returns 0 or a DLP_ERR code. */
 static int dlpi_join_others(dlp_pipe *p, const dlpi_stage *st) {
     if (p->open_end) return dlpi_open_end_bad(p, st);
     if (p->lender_stage != NULL)
@@ -23789,8 +23691,7 @@ static int dlpi_join_others(dlp_pipe *p, const dlpi_stage *st) {
 }
 
 /* Check a second fetch against the stages before it. A fetch of a mix adds its items to the
-   dataset: they have the numbers behind all items before. Returns DLP_OK, or the pipe's error
-   code. */
+   dataset: they have the numbers behind all items before. Returns 0 or a DLP_ERR code. */
 static int dlpi_join_adds(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_stage *before = st - 1;
     uint64_t most = DLPI_MAX_ITEMS - p->fetch->dataset->n_items, n = st->dataset->n_items;
@@ -23814,8 +23715,7 @@ static int dlpi_join_adds(dlp_pipe *p, dlpi_stage *st) {
     return DLP_OK;
 }
 
-/* Set the scope of a mix's fetch: the same fields, and items of its own. Returns DLP_OK, or the
-   pipe's error code. */
+/* Set the scope of a mix's fetch: the same fields, its own items. Returns 0 or a DLP_ERR code. */
 static int dlpi_join_mix(dlp_pipe *p, dlpi_stage *st) {
     uint64_t first = p->fetch->dataset->n_items - p->datasets.n_added;
     for (const dlpi_stage *s = p->fetch + 1; s != st; s++) first += s->dataset->n_items;
@@ -23840,8 +23740,7 @@ static int dlpi_join_mix(dlp_pipe *p, dlpi_stage *st) {
     return DLP_OK;
 }
 
-/* Set the scope of a later fetch: the same items, and fields of its own. Returns DLP_OK, or the
-   pipe's error code. */
+/* Set the scope of a later fetch: the same items, its own fields. Returns 0 or a DLP_ERR code. */
 static int dlpi_join_zip(dlp_pipe *p, dlpi_stage *st) {
     const uint32_t n = p->datasets.n_fields;
     int rc;
@@ -23875,13 +23774,13 @@ static dlp_stage dlpi_add_join(dlp_pipe *p, const dlp_join_desc *desc) {
 }
 
 /* Add the second fetch of a table, or one after it. mixes: it has items of its own, not fields.
-   Returns the stage's number, or a DLP_ERR code. */
+   Returns a stage number or a DLP_ERR code. */
 static int dlpi_node_fetch_later(dlpi_table *t, const dlp_fetch_desc *f, bool mixes) {
     const int how = mixes ? DLP_JOIN_MIX : DLP_JOIN_ZIP;
     return dlpi_add_join(t->p, &(dlp_join_desc){.fetch = *f, .how = how});
 }
 
-/* Add a row to `to` for each join of a loader's desc. Returns DLP_OK, or the pipe's error code. */
+/* Add a row to `to` for each join of a loader's desc. Returns 0 or a DLP_ERR code. */
 static int dlpi_loader_joins(dlp_pipe *p, const dlp_loader_desc *d, dlp_nodes *to) {
     dlp_node *first = &to->nodes[to->n - 1]; /* or a filter, which no join may follow */
     uint32_t of = 1;
@@ -23902,8 +23801,7 @@ static int dlpi_loader_joins(dlp_pipe *p, const dlp_loader_desc *d, dlp_nodes *t
    A stage of one thread. It calls what fetch would call without a maker, and has the record written
    into a cell (>>impl-arrivals). The stage after it makes items of the record. */
 
-/* Call the push's fetch, which writes record k into cell c. Returns 0, DLP_END, DLP_STOPPED, or the
-   code of a failure. */
+/* Have the push's fetch write record k into cell c. Returns 0, DLP_END, DLP_STOPPED or a code. */
 static int dlpi_arrive_one(dlpi_worker *w, const dlpi_expand *x, uint32_t c, uint32_t k) {
     const dlpi_arrivals *a = w->st->self;
     dlpi_expand_item by;
@@ -23981,7 +23879,7 @@ static bool dlpi_arrive_step(dlpi_worker *w) {
 }
 
 /* Check the desc of a push before makers, and refuse what has no meaning for records that come
-   once. Returns DLP_OK, or the pipe's error code. */
+   once. Returns 0 or a DLP_ERR code. */
 DLPI_COLD static int dlpi_arrive_check(dlp_pipe *p, dlpi_stage *st) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_workers_desc, on_error), 0, 0, "DLP_ON_ERROR_RAISE; set it in a maker"},
@@ -24103,8 +24001,7 @@ static bool dlpi_outs_slot_free(dlp_pipe *p, uint32_t k) {
     return dlpi_share_each_gave(p, waited, k, b) && dlpi_share_withdraw(p, late, k);
 }
 
-/* Add n users of the pipe's memory; UINT32_MAX takes one off. Returns how many there are
-   afterwards. */
+/* Add n users of the pipe's memory; UINT32_MAX takes one off. Returns how many there are now. */
 static uint32_t dlpi_outs_users(dlp_pipe *p, uint32_t n) {
     dlp_out *first = dlpi_out_from(p, 0)->self;
     return DLPI_ADD_SEQ(&first->users, n) + n; /* OU1 */
@@ -24183,8 +24080,7 @@ DLPI_COLD static int dlpi_out_blocks(const dlp_pipe *p, const dlpi_stage *st, dl
     return 2;
 }
 
-/* Lay out what all outs share, as the pipe starts. The outs are woken by the first stage that one
-   of them reads. */
+/* Lay out what all outs share, as the pipe starts. The first stage that one reads wakes them. */
 static void dlpi_outs_live(dlp_pipe *p) {
     dlpi_share *h = p->share;
     dlpi_share_layout(h, 0, dlpi_out_place(p, NULL), p->n_slots);
@@ -24265,7 +24161,7 @@ static const dlpi_stage_ops dlpi_out_ops = {
 };
 
 /* Add a stage for an out beside the first one. host: the out reads the node before the transfer.
-   Returns the stage's number, or a DLP_ERR code. */
+   Returns a stage number or a DLP_ERR code. */
 static dlp_stage dlpi_out_add(dlp_pipe *p, const dlp_queue_desc *queue, bool host) {
     dlpi_stage *st = dlpi_add(p, &dlpi_out_ops, "out", NULL);
     dlp_out *o;
@@ -24389,8 +24285,8 @@ DLPDEF int dlp_collate_pack(void *user DLPI_UNREAD, dlp_collate *c) {
 /* ---- the stage ---- */
 
 /* Refuse callbacks of workers, and a range of workers, if the stage has no workers: it has neither
-   a collate nor batch_workers. Returns DLP_OK, or the pipe's error code. A warning tells of other
-   fields that are not used (dlpi_live_idle). */
+   a collate nor batch_workers. Returns 0 or a DLP_ERR code. A warning tells of other fields that
+   are not used (dlpi_live_idle). */
 static int dlpi_batch_idle_check(dlp_pipe *p, dlpi_stage *st, const dlp_batch_desc *d) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_workers_desc, workers_min), 0, 0, "0 without a collate or batch workers"},
@@ -24436,8 +24332,7 @@ static int dlpi_batch_check(dlp_pipe *p, dlpi_stage *st) {
    processes they would be forked by the thousand. */
 #define DLPI_COLLATORS 64
 
-/* Set how many workers the stage begins with. Returns true if it has work for workers: a collate,
-   or batch_workers. */
+/* Set how many workers the stage begins with. Returns true if it has work for them. */
 DLPI_COLD static bool dlpi_batch_staff(dlp_pipe *p, dlpi_stage *st) {
     const dlp_batch_desc *b = st->self;
     st->begin = b->batch_workers > 0 ? b->batch_workers : 0;
@@ -24491,8 +24386,7 @@ static uint32_t *dlpi_dev_slot(const dlp_pipe *p, uint64_t i) {
     return dlpi_area_at(p, DLPI_OWN(p->sink_stage->id, DLPI_OWN_LINK), i);
 }
 
-/* Lock the device, if the consumer calls it too. Each call of the device stands between this and
-   dlpi_transfer_leave. */
+/* Lock the device, if the consumer calls it too. dlpi_transfer_leave unlocks it. */
 static void dlpi_transfer_enter(dlpi_transfer *x) {
     if (x->shared) pthread_mutex_lock(&x->lock);
 }
@@ -24517,8 +24411,7 @@ static int dlpi_transfer_fail(dlp_pipe *p, dlpi_bslot *slot, const char *what, i
     return DLP_ERR_DEVICE;
 }
 
-/* Mark batch b, of slot s, as ready, and wake the consumer, and a loader if one may wait for the
-   batch's cell. */
+/* Mark batch b of slot s as ready; wake the consumer, and a loader that may wait for its cell. */
 static void dlpi_transfer_ready(dlpi_worker *w, uint32_t s, uint64_t b) {
     dlp_pipe *p = w->p;
     dlpi_bump(&w->block->items, 1);
@@ -24535,8 +24428,8 @@ static uint64_t dlpi_transfer_bytes(const dlpi_worker *w, uint32_t s, uint32_t f
 }
 
 /* Begin to copy what lies in slot `from`, for the batch in slot s, into the memory of device buffer
-   `to`. buffer: the number that the device knows the copy by. Returns DLP_OK, or DLP_ERR_DEVICE
-   after the batch was failed. */
+   `to`. buffer: the number that the device knows the copy by. Returns 0, or DLP_ERR_DEVICE: the
+   batch was failed. */
 static int dlpi_transfer_copy(dlpi_worker *w, uint32_t s, uint32_t from, uint32_t to,
                               uint32_t buffer) {
     dlp_pipe *p = w->p;
@@ -24560,8 +24453,7 @@ static int dlpi_transfer_copy(dlpi_worker *w, uint32_t s, uint32_t from, uint32_
 }
 
 /* Begin to copy batch b, of slot s, out of slot `from` into its device buffer. buffer: the number
-   that the device knows the copy by. If the device fails, the batch is ready at once, with the
-   error. Returns true. */
+   that the device knows the copy by. If the device fails, the batch is ready. Returns true. */
 static bool dlpi_transfer_send(dlpi_worker *w, uint32_t s, uint64_t b, uint32_t from,
                                uint32_t buffer) {
     const dlpi_bslot *slot = dlpi_slot_at(w->p, s);
@@ -24761,7 +24653,7 @@ static int dlpi_transfer_refused(dlp_pipe *p, const char *what, int rc) {
 }
 
 /* Begin to copy `rows` rows, from row `from` on, of the chunk in slot s into seam buffer v at row
-   `row`. Returns DLP_OK, or the pipe's error code. */
+   `row`. Returns 0 or a DLP_ERR code. */
 static int dlpi_transfer_join(dlp_pipe *p, uint32_t v, uint64_t row, uint32_t s, uint64_t from,
                               uint64_t rows) {
     dlpi_transfer *x = dlpi_transfer_of(p->sink_stage);
@@ -24782,8 +24674,7 @@ static int dlpi_transfer_join(dlp_pipe *p, uint32_t v, uint64_t row, uint32_t s,
 }
 
 /* Wait until the copies into seam buffer v have ended, so that their slot may be given back. until:
-   the last time in ns; UINT64_MAX: none. Returns DLP_OK, DLP_STOPPED, DLP_TIMEOUT, or
-   DLP_ERR_DEVICE. */
+   the last time in ns; UINT64_MAX: none. Returns 0, DLP_STOPPED, DLP_TIMEOUT or DLP_ERR_DEVICE. */
 static int dlpi_transfer_arrive(dlp_pipe *p, uint32_t v, uint64_t until) {
     dlpi_transfer *x = dlpi_transfer_of(p->sink_stage);
     uint32_t buffer = dlpi_transfer_seam_events(p, v);
@@ -24998,8 +24889,7 @@ DLPI_COLD static int dlpi_keyed_blocks(const dlp_pipe *p, const dlpi_stage *st, 
     return 1;
 }
 
-/* Give each worker of rows its copy of the order, as the pipe starts. Workers of rows come first
-   among all workers. */
+/* Give each worker of rows, which come first of all, its copy of the order, as the pipe starts. */
 DLPI_COLD static void dlpi_keyed_live(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_keyed *k = st->self;
     for (dlpi_worker *w = p->workers; k->near != NULL && w->st->ops->unit == DLPI_UNIT_ROWS; w++) {
@@ -25008,8 +24898,7 @@ DLPI_COLD static void dlpi_keyed_live(dlp_pipe *p, dlpi_stage *st) {
     }
 }
 
-/* Compute the indices of the 64 positions around position `at` of an epoch: a block costs little
-   more than one index. */
+/* Compute the indices of 64 positions around `at`: a block costs little more than one index. */
 static void dlpi_near_fill(dlpi_near *k, uint64_t epoch, uint64_t at, uint64_t samples) {
     k->first = at & ~UINT64_C(63);
     k->n = samples - k->first < 64 ? (uint32_t)(samples - k->first) : 64;
@@ -25369,8 +25258,7 @@ static int dlpi_parts_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_d
     return p->err.code != 0 ? p->err.code : dlpi_check_input_workers(p, st);
 }
 
-/* Check the fields of the run that concern parts of known counts. Returns DLP_OK, or the pipe's
-   error code. */
+/* Check the fields of the run that concern parts of known counts. Returns 0 or a DLP_ERR code. */
 static int dlpi_parts_run(dlp_pipe *p) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_pipe_desc, streams), 0, 1 << 20, "0..2^20, a divisor of batch_size"},
@@ -25386,7 +25274,7 @@ static int dlpi_parts_run(dlp_pipe *p) {
 }
 
 /* Get the count of part i into *items, from the desc's array or its callback. room: items that the
-   part may have. Returns DLP_OK, or the pipe's error code. */
+   part may have. Returns 0 or a DLP_ERR code. */
 static int dlpi_parts_count_one(dlp_pipe *p, const dlpi_stage *st, const dlp_part_desc *d,
                                 uint64_t i, uint64_t room, uint64_t *items) {
     int rc = 0;
@@ -25403,8 +25291,7 @@ static int dlpi_parts_count_one(dlp_pipe *p, const dlpi_stage *st, const dlp_par
                        i, *items);
 }
 
-/* Check the desc and copy it into the stage, with the sum of items before each part. Returns
-   DLP_OK, or the pipe's error code. */
+/* Check and copy the desc, and sum the items before each part. Returns 0 or a DLP_ERR code. */
 static int dlpi_parts_take(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) {
     dlpi_parts *q = st->self;
     uint64_t items = 0;
@@ -25427,8 +25314,7 @@ static int dlpi_parts_take(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) 
     return rc;
 }
 
-/* Set dataset.n_items to the sum of the parts' counts. Returns DLP_OK, or the pipe's error code if
-   the user gave another number. */
+/* Set dataset.n_items to the parts' sum. Returns 0, or a DLP_ERR code if another was given. */
 static int dlpi_parts_items_are(dlp_pipe *p, const dlpi_stage *st, uint64_t items) {
     dlp_dataset *ds = p->fetch->dataset;
     if (p->open_end) return dlpi_open_end_bad(p, st);
@@ -25440,8 +25326,7 @@ static int dlpi_parts_items_are(dlp_pipe *p, const dlpi_stage *st, uint64_t item
     return DLP_OK;
 }
 
-/* Check the parts against the sampler, the streams, the batch and the steps. Returns DLP_OK, or the
-   pipe's error code. */
+/* Check the parts against sampler, streams, batch and steps. Returns 0 or a DLP_ERR code. */
 static int dlpi_parts_fit(dlp_pipe *p, const dlpi_stage *st, const dlpi_part_plan *q) {
     uint64_t items = dlpi_parts_items(q);
     int rc = dlpi_parts_items_are(p, st, items);
@@ -25469,8 +25354,7 @@ DLPI_COLD static int dlpi_parts_sizes(dlp_pipe *p) {
     return dlpi_epoch_of(p, q->samples);
 }
 
-/* Return the position of this rank's first row in global batch k of an epoch. *count: this rank's
-   rows in the batch. */
+/* Return the position of this rank's first row in global batch k. *count: its rows there. */
 static uint64_t dlpi_parts_rows(const dlp_pipe *p, uint64_t k, uint32_t *count) {
     uint64_t at = k * p->global_batch, first;
     bool cut = p->last == DLP_LAST_PARTIAL && p->samples - at < p->global_batch;
@@ -25486,7 +25370,7 @@ static uint64_t dlpi_parts_need_of(const dlp_pipe *p, const dlpi_parts *q, uint6
 }
 
 /* Set how many cells there are: the desc's queue, or what a batch needs and one more. All batches
-   but the last are alike. Returns DLP_OK, or the pipe's error code if the queue is too short. */
+   but the last are alike. Returns 0 or a DLP_ERR code if the queue is too short. */
 DLPI_COLD static int dlpi_parts_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_parts *q = st->self;
     uint64_t need = dlpi_parts_need_of(p, q, 0);
@@ -25537,8 +25421,7 @@ DLPI_COLD static void dlpi_parts_live(dlp_pipe *p, dlpi_stage *st) {
 /* ---- looking ahead ---- */
 
 /* Return the cell that has the part for this epoch, or will have it; n_cells if there is none.
-   place: that of the part in its batch; the search begins in the cell that had this place last
-   time. */
+   place: that of the part in its batch; the search begins in the cell that had it last. */
 static uint32_t dlpi_part_find_cell(dlp_pipe *p, uint64_t epoch, uint64_t part, uint32_t place) {
     dlpi_parts *q = dlpi_parts_of(p);
     uint32_t *hint = &q->hint[place % DLPI_PART_HINTS];
@@ -25632,8 +25515,7 @@ static int64_t dlpi_parts_look(dlp_pipe *p, uint32_t *fresh) {
 
 /* Let the scheduler go on at another place, maybe an earlier one. No part is needed any more for
    batches beyond it. A part in a cell, or on its way there, will do for any epoch: it must not take
-   a second cell, there may be none. A part that failed is tried again. Returns DLP_OK, or a
-   code. */
+   a second cell, there may be none. A failed part is tried again. Returns 0 or a code. */
 DLPI_COLD static int dlpi_parts_seek(dlp_pipe *p, const dlpi_state *to) {
     dlpi_parts *q = dlpi_parts_of(p);
     q->epoch = to->epoch;
@@ -25694,8 +25576,7 @@ static void dlpi_parts_ahead(dlp_pipe *p) {
     if ((fresh = dlpi_parts_ask(p)) > 0) dlpi_wake_stage(p, p->source_stage, DLPI_ANY, fresh);
 }
 
-/* True if all parts that the present batch needs are loaded, or have failed. rows: rows of the
-   global batch. */
+/* True if all parts of the present batch are loaded or have failed. rows: of the global batch. */
 static bool dlpi_parts_there(dlp_pipe *p, uint64_t rows) {
     dlpi_parts *q = dlpi_parts_of(p);
     const dlpi_scheduler *f = &p->schedule;
@@ -25862,8 +25743,8 @@ static int dlpi_found_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_d
     return p->err.code != 0 ? p->err.code : dlpi_check_input_workers(p, st);
 }
 
-/* Copy the weights of parts, and allocate the tables of the deal that follows from them. Returns
-   DLP_OK, or the pipe's error code. */
+/* Copy the weights of parts, and allocate the tables of the deal that follows from them. Returns 0
+   or a DLP_ERR code. */
 static int dlpi_found_take_weights(dlp_pipe *p, dlpi_stage *st, const uint64_t *weights) {
     dlpi_found_plan *q = &((dlpi_found *)st->self)->plan;
     uint64_t sum = 0;
@@ -25960,8 +25841,7 @@ static const dlpi_stage_ops dlpi_found_ops = {
 
 _Static_assert(offsetof(dlpi_expand, found) == 0, "dlpi_found_of");
 
-/* Set it->part to where the item of row `row` of slot s lies, for dlpi_expand_copy. extra: memory
-   for the dlp_part. */
+/* Set it->part to where the item of row `row` of slot s lies. extra: memory for the dlp_part. */
 static void dlpi_expand_row(dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t row, void *extra) {
     const dlpi_found_row *from = &dlpi_found_rows_of(w->p, s)[row];
     dlp_part *part = extra;
@@ -25970,8 +25850,7 @@ static void dlpi_expand_row(dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t r
     it->part = part;
 }
 
-/* Copy field f of all rows of a claimed unit out of their cells. Items that lie one behind the
-   other are copied at once. */
+/* Copy field f of a claimed unit's rows out of their cells; neighbours are copied at once. */
 static void dlpi_expand_copy_field(const dlpi_worker *w, const dlpi_unit *t, uint32_t f) {
     const dlp_pipe *p = w->p;
     const dlpi_level *l = dlpi_expand_last(p->source_stage->self);
@@ -26052,7 +25931,7 @@ static int dlpi_expand_take(dlp_pipe *p, dlpi_stage *st, const dlp_expand_desc *
 }
 
 /* Let the fetch stage copy items out of cells, and give it the fields of the last level's items.
-   Returns DLP_OK, or the pipe's error code. */
+   Returns 0 or a DLP_ERR code. */
 static int dlpi_expand_fields(dlp_pipe *p, dlpi_stage *st) {
     dlpi_expand *x = st->self;
     dlpi_stage *fetch = p->fetch;
@@ -26103,7 +25982,7 @@ static int dlpi_expand_one(dlpi_worker *w DLPI_UNREAD, uint32_t c DLPI_UNREAD, v
 }
 
 /* Try each input of cell c once. If the inputs are plain, what is alike for all of them is done
-   once. Returns 0, or the code of the input that failed. */
+   once. Returns 0 or the failed input's code. */
 static int dlpi_expand_many(dlpi_worker *w, uint32_t c) {
     const dlpi_expand *x = w->p->source_stage->self;
     const dlpi_input *cell = dlpi_input_at(w->p, c);
@@ -26203,8 +26082,7 @@ static const dlpi_branch *dlpi_branches_of_worker(const dlpi_branches *j, int wo
     return b;
 }
 
-/* worker_init of a stage with teams: call that of the worker's team. Returns its code, or 0 if
-   there is none. */
+/* worker_init of a stage with teams: call that of the worker's team. Returns its code or 0. */
 static int dlpi_branches_enter(void *user, int worker, void **state) {
     const dlp_workers_desc *w = &dlpi_branches_of_worker(user, worker)->w;
     return w->worker_init != NULL ? w->worker_init(w->worker_user, worker, state) : 0;
@@ -26238,8 +26116,7 @@ static void dlpi_branches_row_extra(dlpi_worker *w, dlp_item *it, uint32_t s, ui
     it->part = &e->part;
 }
 
-/* Callback of the fetch stage: copy the items of a joined row. user: the dlpi_branches. Returns
-   0. */
+/* Callback of the fetch stage: copy a joined row's items. user: the dlpi_branches. Returns 0. */
 static int dlpi_branches_copy(void *user, dlp_item *it) {
     const dlpi_branches_row *e = (const dlpi_branches_row *)(const void *)it->part;
     dlpi_branches_items(e->p, user, e->row, e->p->batch_rows, it);
@@ -26306,8 +26183,7 @@ DLPI_COLD static int dlpi_branches_sizes(dlp_pipe *p) {
 
 /* ---- cells ---- */
 
-/* Number the cells of all branches; those of a team lie side by side. Returns how many cells there
-   are. */
+/* Number the cells of all branches, those of a team side by side. Returns how many there are. */
 static uint32_t dlpi_branches_cells(dlpi_branches *j) {
     uint32_t n = 0;
     for (uint32_t team = 0; team < j->n; team++)
@@ -26506,8 +26382,8 @@ static uint64_t dlpi_joined_most(const dlpi_branches *j) {
     return j->period > 0 || j->at[0].x.found.plan.steps != 0 ? all : least;
 }
 
-/* Return in how many rows of a stream each branch surely comes to the end of a pass. A branch of a
-   mix may be drawn seldom. */
+/* Return in how many rows of a stream each branch surely comes to the end of a pass. A mix may draw
+   one seldom. */
 DLPI_COLD static uint64_t dlpi_joined_round(const dlpi_branches *j) {
     uint64_t most = 0;
     for (uint32_t b = 0; b < j->n; b++) {
@@ -26588,8 +26464,7 @@ static uint32_t dlpi_joined_most_run(const dlpi_joined *x) {
     return most;
 }
 
-/* Add the areas of the region for all cells: first the cells of joined rows, then the cells of each
-   branch. */
+/* Add the areas of the region for all cells: the joined rows' first, then each branch's. */
 DLPI_COLD static void dlpi_joined_layout(dlp_pipe *p, dlpi_stage *st) {
     dlpi_joined *x = dlpi_joined_of(st);
     const dlpi_found *q = st->self;
@@ -26650,8 +26525,7 @@ static void dlpi_joined_config(const dlp_pipe *p, dlpi_state *s) {
     dlpi_branches_hash(&x->j, s);
 }
 
-/* Let the stage of an expand or pack work on joined rows, by replacing its ops. The branches in x
-   are complete. */
+/* Let the stage of an expand or pack work on joined rows of the branches in x: replace its ops. */
 static void dlpi_joined_wrap(dlpi_stage *st, dlpi_joined *x) {
     dlpi_found *q = st->self;
     q->joins = &dlpi_joined_joins;
@@ -26748,7 +26622,7 @@ static int dlpi_pack_documents(dlp_pipe *p, const char *node, const dlp_field *f
 static int dlpi_pack_copy(void *user, dlp_item *it);
 
 /* Let the fetch stage copy rows out of cells, and give it the fields of rows: those of documents,
-   with T tokens, and two more. Returns DLP_OK, or the pipe's error code. */
+   with T tokens, and two more. Returns 0 or a DLP_ERR code. */
 static int dlpi_pack_fields(dlp_pipe *p, dlpi_stage *st) {
     dlpi_pack *k = st->self;
     dlpi_stage *fetch = p->fetch;
@@ -26812,7 +26686,7 @@ static uint64_t dlpi_pack_need(const dlp_pipe *p, const dlpi_pack *k) {
 }
 
 /* Lay out a cell: a document, or all documents that are made of an input and where each ends.
-   Returns DLP_OK, or the pipe's error code. */
+   Returns 0 or a DLP_ERR code. */
 static int dlpi_pack_cell(dlp_pipe *p, const dlpi_stage *st, dlpi_pack *k) {
     dlpi_expand *x = &k->x;
     dlpi_found *q = &x->found;
@@ -26905,8 +26779,8 @@ static void dlpi_pack_places(const dlp_pipe *p, const dlpi_pack *k, const dlpi_p
     memset(places + at, 0, (k->d.tokens - at) * sizeof *places);
 }
 
-/* Callback of the fetch stage: copy the segments of a row out of their cells. user: the dlpi_pack.
-   Returns 0. */
+/* Callback of the fetch stage: copy a row's segments out of their cells. user: a pack. Returns
+   0. */
 static int dlpi_pack_copy(void *user, dlp_item *it) {
     const dlpi_pack *k = user;
     const dlpi_pack_extra *e = (const dlpi_pack_extra *)(const void *)it->part;
@@ -26955,8 +26829,7 @@ static int dlpi_pack_step(void *user, dlp_item *it) {
     return dlpi_pack_length(it->call->w, user, it->length);
 }
 
-/* Make the documents of the next input of cell c, and note where each ends. Returns 0, or the code
-   with which the input failed. */
+/* Make the documents of cell c's next input, and note their ends. Returns 0 or a failure's code. */
 static int dlpi_pack_load_made(dlpi_worker *w, uint32_t c) {
     const dlpi_pack *k = dlpi_pack_of(w->p);
     const uint64_t stride = k->x.level[k->x.n_levels - 1].bytes;
@@ -26981,8 +26854,7 @@ static int dlpi_pack_load_made(dlpi_worker *w, uint32_t c) {
     return 0;
 }
 
-/* Try once to read the next document of cell c. Returns 0, or the code with which the input
-   failed. */
+/* Try once to read the next document of cell c. Returns 0 or the failed input's code. */
 static int dlpi_pack_load(dlpi_worker *w, uint32_t c) {
     const dlpi_pack *k = dlpi_pack_of(w->p);
     dlpi_input *cell = dlpi_input_at(w->p, c);
@@ -27059,8 +26931,7 @@ static const dlpi_source_ops dlpi_pack_made_source = {
 static const dlpi_stage_ops dlpi_pack_ops = {DLPI_PACK_OPS, .source = &dlpi_pack_source};
 static const dlpi_stage_ops dlpi_pack_made_ops = {DLPI_PACK_OPS, .source = &dlpi_pack_made_source};
 
-/* Let an input of the pack have several documents, which the levels of the stage make. Returns
-   DLP_OK, or the pipe's error code. */
+/* Let the levels of the stage make several documents of an input. Returns 0 or a DLP_ERR code. */
 static int dlpi_pack_take_makers(dlp_pipe *p, dlpi_stage *st) {
     dlpi_pack *k = st->self;
     dlpi_level *l = &k->x.level[k->x.n_levels - 1];
@@ -27171,8 +27042,7 @@ static uint64_t dlpi_seam_bytes(const dlp_pipe *p, uint32_t f) {
     return c->view_rows * dlpi_row_bytes(&p->batches.at[f]);
 }
 
-/* Return the bytes of field f that the chunk in slot s has. Only the sink's thread may call
-   this. */
+/* Return the bytes of field f of the chunk in slot s. Only the sink's thread may call this. */
 static uint64_t dlpi_chunk_bytes(const dlp_pipe *p, uint32_t s, uint32_t f) {
     dlpi_split *c = dlpi_split_of(p);
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
@@ -27219,8 +27089,7 @@ static uint32_t dlpi_chunk_cell(dlp_pipe *p) {
     return (uint32_t)c;
 }
 
-/* Return the number of the chunk in slot s, which is its place on the device, or DLPI_NO_SLOT if
-   the slot has none. */
+/* Return the chunk in slot s, by number, as its place on the device; DLPI_NO_SLOT: none. */
 static uint32_t dlpi_chunk_place(const dlp_pipe *p, uint32_t s) {
     uint64_t c = dlpi_slot_index(p, s)[0];
     return c < dlpi_chunk_count(p) ? (uint32_t)c : DLPI_NO_SLOT;
@@ -27368,7 +27237,7 @@ static uint8_t *dlpi_seam_at(const dlp_pipe *p, uint32_t v, uint32_t f) {
 }
 
 /* Copy `count` rows of the present chunk, from row `row` on, behind the rows in the seam buffer.
-   With a device the copy is only begun (dlpi_seam_arrive). Returns DLP_OK, or a DLP_ERR code. */
+   With a device the copy is only begun (dlpi_seam_arrive). Returns 0 or a DLP_ERR code. */
 static int dlpi_seam_copy(dlp_pipe *p, uint64_t row, uint32_t count) {
     dlpi_split *c = dlpi_split_of(p);
     dlpi_chunk_rec *r = dlpi_area_at(p, DLPI_OWN(p->lender_stage->id, DLPI_SPLIT_REC), 0);
@@ -27402,8 +27271,7 @@ static bool dlpi_seam_begun(const dlp_pipe *p) {
            c->seam.batch == p->after.batch;
 }
 
-/* Add rows [g, g + count) of the present chunk's axis to the seam. Returns DLP_OK, or a DLP_ERR
-   code. */
+/* Add rows [g, g + count) of the present chunk's axis to the seam. Returns 0 or a DLP_ERR code. */
 static int dlpi_seam_add(dlp_pipe *p, uint64_t g, uint32_t count) {
     dlpi_split *c = dlpi_split_of(p);
     uint32_t at = c->seam.rows, v;
@@ -27445,8 +27313,7 @@ static uint32_t dlpi_seam_view(dlp_pipe *p) {
     return v;
 }
 
-/* Make a view of rows [g, g + count) of the present chunk's axis, where they lie. Returns the
-   view's number. */
+/* Make a view of rows [g, g + count) of the chunk's axis, where they lie. Returns its number. */
 static uint32_t dlpi_split_view(dlp_pipe *p, uint64_t g, uint32_t count) {
     dlpi_split *c = dlpi_split_of(p);
     uint32_t v = dlpi_split_free_view(p);
@@ -27461,8 +27328,7 @@ static uint32_t dlpi_split_view(dlp_pipe *p, uint64_t g, uint32_t count) {
     return v;
 }
 
-/* Fill in view v as batch k of the chunk's axis: this rank's rows [first, first + count). Returns
-   what is handed out. */
+/* Fill in view v as batch k of the axis: rows [first, first + count). Returns what goes out. */
 static dlpi_handed dlpi_split_hand(dlp_pipe *p, uint32_t v, uint64_t k, uint64_t first,
                                    uint32_t count) {
     dlpi_split *c = dlpi_split_of(p);
@@ -27489,9 +27355,8 @@ static bool dlpi_split_through(const dlpi_split *c, uint64_t k) {
     return first >= dlpi_chunk_end(&c->at);
 }
 
-/* Cut the next batch out of the present chunk into *to. Returns DLP_OK if there is a view;
-   DLP_EMPTY if the chunk had not all of the batch, or it is not in the seam yet; or a DLP_ERR
-   code. */
+/* Cut the next batch out of the present chunk into *to. Returns 0 if there is a view; DLP_EMPTY if
+   the chunk has only a part, or the seam waits; or a DLP_ERR code. */
 static int dlpi_split_cut(dlp_pipe *p, dlpi_handed *to) {
     dlpi_split *c = dlpi_split_of(p);
     const dlpi_chunk_spot *x = &c->at;
@@ -27520,8 +27385,7 @@ static int dlpi_split_cut(dlp_pipe *p, dlpi_handed *to) {
     return DLP_OK;
 }
 
-/* Give the present chunk back if its epoch or place was left; called as dlp_pipe_next is
-   entered. */
+/* Give the present chunk back if its epoch or place was left, as dlp_pipe_next begins. */
 static void dlpi_split_resume(dlp_pipe *p) {
     const dlpi_split *c = dlpi_split_of(p);
     if (c->slot == DLPI_NO_SLOT) return;
@@ -27531,8 +27395,7 @@ static void dlpi_split_resume(dlp_pipe *p) {
         dlpi_pace_call(p);
 }
 
-/* Hand out the next view into *to, waiting at most timeout_ms. Returns DLP_OK, or what
-   dlp_pipe_next is to return. */
+/* Hand out the next view into *to, within timeout_ms. Returns 0 or dlp_pipe_next's code. */
 static int dlpi_split_next(dlp_pipe *p, dlpi_handed *to, int timeout_ms) {
     uint64_t until = 0;
     int rc;
@@ -27592,8 +27455,7 @@ DLPI_COLD static void dlpi_split_seek(dlp_pipe *p, dlpi_state *s) {
 
 /* ---- building ---- */
 
-/* Check that the pipe's order and the batches of chunks can be split. Returns DLP_OK, or the pipe's
-   error code. */
+/* Check that the pipe's order and its batches can be split. Returns 0 or a DLP_ERR code. */
 static int dlpi_split_chain(dlp_pipe *p, const dlpi_stage *st) {
     const dlp_batch_desc *d = p->batcher->self;
     const char *batch = p->batcher->name, *sampler = p->sampler->name;
@@ -27608,8 +27470,7 @@ static int dlpi_split_chain(dlp_pipe *p, const dlpi_stage *st) {
     return p->err.code;
 }
 
-/* Check the desc's counts of rows against the n chunks. Returns DLP_OK, or the pipe's error
-   code. */
+/* Check the desc's counts of rows against the n chunks. Returns 0 or a DLP_ERR code. */
 static int dlpi_split_items(dlp_pipe *p, const dlpi_stage *st, uint64_t n) {
     const dlp_split_desc *d = &dlpi_split_of(p)->d;
     int64_t most = (int64_t)(DLPI_MAX_ITEMS / n);
@@ -27652,8 +27513,7 @@ static int dlpi_split_rows(dlp_pipe *p, const dlpi_stage *st) {
     return p->err.code;
 }
 
-/* Check the desc of the split, and compute how chunks are cut into views. Returns DLP_OK, or the
-   pipe's error code. */
+/* Check the split's desc, and compute how chunks are cut. Returns 0 or a DLP_ERR code. */
 static int dlpi_split_resolve(dlp_pipe *p, const dlpi_stage *st) {
     dlpi_split *c = dlpi_split_of(p);
     const dlp_split_desc *d = &c->d;
@@ -27744,7 +27604,7 @@ static void dlpi_loads_in_turn(dlp_pipe *p, dlpi_split *c) {
 }
 
 /* Check the split, and decide where chunks lie: in cells that turn, in cells that stay, or where
-   rows_at says. Returns DLP_OK, or the pipe's error code. */
+   rows_at says. Returns 0 or a DLP_ERR code. */
 DLPI_COLD static int dlpi_split_check_all(dlp_pipe *p, dlpi_stage *st) {
     dlpi_split *c = st->self;
     int rc = dlpi_split_resolve(p, st);
@@ -27801,8 +27661,7 @@ DLPI_COLD static int dlpi_split_blocks(const dlp_pipe *p, const dlpi_stage *st, 
     return (int)(sizeof all / sizeof *all);
 }
 
-/* Write, as the pipe starts, the parts of views that stay the same, the orders, and the record for
-   observers. */
+/* Write, as the pipe starts, what stays the same in views, the orders and the observers' record. */
 DLPI_COLD static void dlpi_split_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_split *c = st->self;
     dlpi_chunk_rec *r = dlpi_area_at(p, DLPI_OWN(p->lender_stage->id, DLPI_SPLIT_REC), 0);
@@ -29633,8 +29492,7 @@ static void dlpi_file_close(dlpi_file *q) {
     q->fd = -1;
 }
 
-/* True if an item of q->want bytes fits into its field or buffer. If not, what is wrong is noted in
-   q. */
+/* True if an item of q->want bytes fits into its field or buffer. If not, q notes why. */
 static bool dlpi_file_fits(const dlpi_files *f, dlpi_file *q) {
     if (q->want > f->capacity) return dlpi_file_fails(q, DLPI_FILE_TOO_BIG, 0);
     if (!f->d.direct) return true;
@@ -29705,14 +29563,13 @@ static int dlpi_file_open_now(const dlpi_file *q) {
     return fd < 0 ? -errno : fd;
 }
 
-/* Open and read the whole item, in this thread, and close its file. What goes wrong is noted in
-   q. */
+/* Open and read the whole item in this thread, and close its file. A failure is noted in q. */
 static void dlpi_file_run(const dlpi_files *f, dlpi_file *q) {
     if (dlpi_file_opened(f, q, dlpi_file_open_now(q))) dlpi_file_read_all(q);
     dlpi_file_close(q);
 }
 
-/* Prepare record q for an item: ask where its bytes are. Returns 0, or the code of a failure. */
+/* Prepare record q for an item: ask where its bytes are. Returns 0 or a failure's code. */
 static int dlpi_file_begin(const dlpi_files *f, dlpi_file *q, dlp_item *item) {
     int rc = 0;
     char *room = q->at.room;
@@ -29739,8 +29596,7 @@ static int dlpi_file_begin(const dlpi_files *f, dlpi_file *q, dlp_item *item) {
     return rc;
 }
 
-/* Return the name of the file for messages; of a long path the end, which says more. buf: memory
-   for it. */
+/* Return the file's name for messages; of a long path its end. buf: memory for it. */
 static const char *dlpi_file_name(const dlpi_file *q, char *buf, size_t size) {
     size_t n;
     if (q->at.fd >= 0 && (q->at.path == NULL || q->at.path[0] == 0)) {
@@ -29753,7 +29609,7 @@ static const char *dlpi_file_name(const dlpi_file *q, char *buf, size_t size) {
     return buf;
 }
 
-/* Say in the item's call what was noted in q as wrong. Returns the code of the failure. */
+/* Say in the item's call what was noted in q as wrong. Returns the failure's code. */
 static int dlpi_file_complain(const dlpi_files *f, const dlpi_file *q) {
     char buf[152];
     const char *name = dlpi_file_name(q, buf, sizeof buf);
@@ -29788,8 +29644,7 @@ static int dlpi_file_complain(const dlpi_files *f, const dlpi_file *q) {
     }
 }
 
-/* Make the item of the bytes that were read: call decode, if there is one. Returns 0, or the code
-   of a failure. */
+/* Make the item of the bytes that were read, by decode if given. Returns 0 or a failure's code. */
 static int dlpi_file_settle(const dlpi_files_worker *w, const dlpi_file *q) {
     const dlpi_files *f = w->files;
     if (q->what != DLPI_FILE_FINE) return dlpi_file_complain(f, q);
@@ -29898,8 +29753,7 @@ DLPI_COLD static int dlpi_uring_open(dlpi_uring *u, uint32_t n) {
     return rc;
 }
 
-/* Give the queued requests to the kernel. Returns 0, also if it took only some of them, or
-   errno. */
+/* Give the queued requests to the kernel. Returns 0, also if it took only some, or errno. */
 static int dlpi_uring_enter(dlpi_uring *u) {
     long n;
     DLPI_STORE_REL(u->sq_tail, u->tail); /* IO1 -> IO1: the entries before it */
@@ -30096,7 +29950,7 @@ static int dlpi_files_no_worker(const dlp_item *item) {
     return dlp_fail(item->call, 0, "leave worker_init and worker_user to the source of files");
 }
 
-/* A dlp_dataset.fetch: read the whole file of the item now. Returns 0, or the code of a failure. */
+/* A dlp_dataset.fetch: read the whole file of the item now. Returns 0 or a failure's code. */
 static int dlpi_files_fetch(void *user, dlp_item *item) {
     const dlpi_files *f = user;
     dlpi_files_worker *w = item->worker_state;
@@ -30113,8 +29967,7 @@ static int dlpi_files_fetch(void *user, dlp_item *item) {
     return rc;
 }
 
-/* A dlp_async.submit: begin to read the item's file. Returns 0, DLP_FULL, or the code of a
-   failure. */
+/* A dlp_async.submit: begin to read the item's file. Returns 0, DLP_FULL or a failure's code. */
 static int dlpi_files_submit(void *user, void *worker_state, dlp_item *item) {
     const dlpi_files *f = user;
     dlpi_files_worker *w = worker_state;
@@ -30134,8 +29987,7 @@ static int dlpi_files_submit(void *user, void *worker_state, dlp_item *item) {
 }
 
 /* Make the items of those files that are over, at most `max`. The last may have failed: a worker
-   keeps the words of one failure. done, code: get the items and their codes. Returns how many there
-   are. */
+   keeps the words of one failure. done, code: get the items and their codes. Returns how many. */
 static int dlpi_files_settle(dlpi_files_worker *w, dlp_item **done, int *code, int max) {
     int n = 0, rc = 0;
     while (n < max && rc == 0) {
@@ -30271,8 +30123,7 @@ static void dlpi_files_worker_exit(void *user, int worker, void *state) {
 
 /* ---- the source ---- */
 
-/* Return what is wrong with a desc, and set *field to the field's name; NULL if nothing is
-   wrong. */
+/* Return what is wrong with a desc, and the name of the field in *field; NULL: nothing is. */
 static const char *dlpi_files_wrong(const dlp_files_desc *d, const char **field) {
     bool direct = d->direct || !d->decode;
     if (d->n_items == 0 || d->n_items > DLPI_MAX_ITEMS)
@@ -30426,15 +30277,13 @@ static bool dlpi_file_trusted(const struct stat *file, const char *path) {
            file->st_uid == dir.st_uid;
 }
 
-/* Create a file, and fail if anything, also a link, has that name. Returns its descriptor, or -1
-   with errno. */
+/* Create a file; fail if anything has its name. Returns its descriptor, or -1 with errno. */
 DLPI_COLD
 static int dlpi_file_new(const char *path, mode_t mode) {
     return dlpi_fd_above(open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode));
 }
 
-/* Create a file, after removing a leftover of that name. Returns its descriptor, or -1 with
-   errno. */
+/* Create a file in place of a leftover of its name. Returns its descriptor, or -1 with errno. */
 DLPI_COLD
 static int dlpi_file_afresh(const char *path) {
     return unlink(path) == 0 || errno == ENOENT ? dlpi_file_new(path, 0666) : -1;
@@ -30456,7 +30305,7 @@ static int dlpi_file_fail(const dlp_part *part, const char *path, const char *ca
 }
 
 /* Say in the part's call what the download said, with the path before it. rc: what the download
-   returned. Returns the code of the failure. */
+   returned. Returns the failure's code. */
 static int dlpi_download_fail(const dlp_part *part, const char *path, int rc) {
     char text[256];
     memcpy(text, part->call->message, sizeof text);
@@ -30525,8 +30374,7 @@ static int dlpi_download_begin(const dlp_part *part, const char *path, const cha
     }
 }
 
-/* Download the file of a part to `path`, unless another process has done it meanwhile. Returns 0,
-   or the code of a failure. */
+/* Download a part's file to `path`, unless another process has. Returns 0 or a failure's code. */
 static int dlpi_download(const dlp_part_files *f, const dlp_part *part, const char *path) {
     char tmp[DLPI_PATH_MAX];
     int fd, rc;
@@ -30549,8 +30397,7 @@ static int dlpi_download(const dlp_part_files *f, const dlp_part *part, const ch
     return rc;
 }
 
-/* Read all of bytes [offset, offset + n) of the file into the part. Returns 0, or the code of a
-   failure. */
+/* Read bytes [offset, offset + n) of the file into the part. Returns 0 or a failure's code. */
 static int dlpi_file_read(const dlp_part *part, int fd, const char *path, uint64_t offset,
                           uint64_t n) {
     uint8_t *to = part->data;
@@ -30567,7 +30414,7 @@ static int dlpi_file_read(const dlp_part *part, int fd, const char *path, uint64
     return 0;
 }
 
-/* Read the part's stretch of an open file. Returns 0, or the code of a failure. */
+/* Read the part's stretch of an open file. Returns 0 or a failure's code. */
 static int dlpi_part_read(const dlp_part_file *file, dlp_part *part, int fd, const char *path) {
     struct stat st;
     uint64_t size, n = file->bytes;
@@ -30691,7 +30538,7 @@ static void dlpi_mapped_close(dlpi_mapped *m) {
 }
 
 /* Open a regular file, and map it unless `reads`. m: is overwritten; the caller closes it, also
-   after a failure. Returns DLP_OK, or a DLP_ERR code with the error in *err. */
+   after a failure. Returns 0, or a DLP_ERR code and *err. */
 static int dlpi_mapped_open(dlpi_mapped *m, const char *path, bool reads, dlp_error *err) {
     struct stat st;
     void *map;
@@ -30732,8 +30579,7 @@ static int64_t dlpi_mapped_pread(const dlpi_mapped *m, uint64_t at, uint64_t n, 
 }
 
 /* Read n bytes of a file from byte `at` on, as its source is opened. what: the name that an error
-   gives to these bytes, such as "header". Returns DLP_OK, or a DLP_ERR code with the error in
-   *err. */
+   gives to these bytes, such as "header". Returns 0, or a DLP_ERR code and *err. */
 static int dlpi_mapped_head(const dlpi_mapped *m, uint64_t at, uint64_t n, void *to,
                             const char *what, dlp_error *err) {
     int64_t got = dlpi_mapped_pread(m, at, n, to);
@@ -30743,8 +30589,8 @@ static int dlpi_mapped_head(const dlpi_mapped *m, uint64_t at, uint64_t n, void 
                              "the file ends in its %s of %" PRIu64 " bytes", what, n);
 }
 
-/* Check, at most once in a clock tick, that a file is still as long as it was. Returns 0, or the
-   code of a failure, said in the item's call. */
+/* Check, at most once in a clock tick, that a file is still as long as it was. Returns 0 or a
+   failure's code, said in the item's call. */
 static int dlpi_mapped_check(dlpi_mapped *m, const dlp_item *item) {
     uint64_t now = dlpi_coarse_ns();
     struct stat st;
@@ -30759,7 +30605,7 @@ static int dlpi_mapped_check(dlpi_mapped *m, const dlp_item *item) {
     return 0;
 }
 
-/* Copy bytes [at, at + n) out of a file by reading it. Returns 0, or the code of a failure. */
+/* Copy bytes [at, at + n) out of a file by reading it. Returns 0 or a failure's code. */
 static int dlpi_mapped_read(const dlpi_mapped *m, uint64_t at, uint64_t n, void *to,
                             const dlp_item *item) {
     int64_t got = dlpi_mapped_pread(m, at, n, to);
@@ -30773,7 +30619,7 @@ static int dlpi_mapped_read(const dlpi_mapped *m, uint64_t at, uint64_t n, void 
 }
 
 /* Copy bytes [at, at + n), which lie within the file as it was opened, out of the mapping, or by
-   reading. Returns 0, or the code of a failure. */
+   reading. Returns 0 or a failure's code. */
 static inline int dlpi_mapped_copy(const dlpi_mapped *m, uint64_t at, uint64_t n, void *to,
                                    const dlp_item *item) {
     if (DLPI_UNLIKELY(m->bytes == NULL)) return dlpi_mapped_read(m, at, n, to, item);
@@ -30811,8 +30657,7 @@ static bool dlpi_mapped_is_here(const dlpi_mapped *m, uint64_t at) {
 #endif
 }
 
-/* Ask for bytes [at, at + n) to be read ahead, without waiting. For a mapping this does what
-   MADV_WILLNEED does. */
+/* Ask for bytes [at, at + n) to be read ahead, without waiting, also for a mapping. */
 static void dlpi_mapped_will_need(const dlpi_mapped *m, uint64_t at, uint64_t n) {
     if (at < m->size) (void)posix_fadvise(m->fd, (off_t)at, (off_t)n, POSIX_FADV_WILLNEED);
 }
@@ -30923,7 +30768,7 @@ static int dlpi_glob_failed(const char *path, int errnum) {
 }
 
 /* Find the paths that match, sorted. found: the caller gives it to globfree, also after a failure.
-   Returns DLP_OK, or a DLP_ERR code with the error in *err. */
+   Returns 0, or a DLP_ERR code and *err. */
 static int dlpi_tokens_glob(const char *pattern, glob_t *found, dlp_error *err) {
     int rc;
     memset(found, 0, sizeof *found);
@@ -30949,8 +30794,7 @@ static bool dlpi_llmc_magic(uint32_t word) {
     return word == DLPI_LLMC_U16 || word == DLPI_LLMC_U32;
 }
 
-/* Set the format by what the first shard begins with. Returns DLP_OK, or a DLP_ERR code with the
-   error in *err. */
+/* Set the format by what the first shard begins with. Returns 0, or a DLP_ERR code and *err. */
 static int dlpi_tokens_guess(dlpi_tokens *t, const dlpi_mapped *m, dlp_error *err) {
     uint8_t head[4] = {0};
     int64_t got = dlpi_mapped_pread(m, 0, sizeof head, head);
@@ -30969,8 +30813,7 @@ static int dlpi_tokens_width(dlpi_tokens *t, const dlpi_mapped *m, uint64_t widt
     return DLP_OK;
 }
 
-/* Read llm.c's header of a shard, and check it against the file. Returns DLP_OK, or a DLP_ERR code
-   with the error in *err. */
+/* Read and check llm.c's header of a shard. Returns 0, or a DLP_ERR code and *err. */
 static int dlpi_tokens_llmc(dlpi_tokens *t, const dlpi_mapped *m, dlp_tokens_shard *s,
                             dlp_error *err) {
     uint8_t head[DLPI_LLMC_BYTES];
@@ -31049,7 +30892,7 @@ static const char *dlpi_tokens_doubt(const uint8_t *b, uint64_t n, uint64_t widt
 }
 
 /* Refuse a shard that begins as another format does, and note a warning for the first shard that
-   looks like something else. Returns DLP_OK, or a DLP_ERR code with the error in *err. */
+   looks like something else. Returns 0, or a DLP_ERR code and *err. */
 static int dlpi_tokens_look_at(dlpi_tokens *t, const dlpi_mapped *m, uint64_t width,
                                dlp_error *err) {
     uint8_t b[DLPI_TOKENS_SAMPLE];
@@ -31069,8 +30912,7 @@ static int dlpi_tokens_look_at(dlpi_tokens *t, const dlpi_mapped *m, uint64_t wi
     return DLP_OK;
 }
 
-/* Measure a shard of tokens behind a header that says nothing. Returns DLP_OK, or a DLP_ERR code
-   with the error in *err. */
+/* Measure a shard whose header, if any, says nothing. Returns 0, or a DLP_ERR code and *err. */
 static int dlpi_tokens_raw(dlpi_tokens *t, const dlpi_mapped *m, dlp_tokens_shard *s,
                            dlp_error *err) {
     uint64_t bytes, width = t->format == DLP_TOKENS_U32 ? 4 : 2;
@@ -31101,8 +30943,7 @@ static void dlpi_tokens_count(const dlpi_tokens *t, dlp_tokens_shard *s) {
         s->left_out -= (s->items * t->info.windows - 1) * t->info.stride + row;
 }
 
-/* Open shard i, and add its items and tokens to the source's. Returns DLP_OK, or a DLP_ERR code
-   with the error in *err. */
+/* Open shard i, and count its items and tokens. Returns 0, or a DLP_ERR code and *err. */
 static int dlpi_tokens_shard_open(dlpi_tokens *t, uint64_t i, const char *path, dlp_error *err) {
     dlpi_mapped *m = &t->files[i];
     dlp_tokens_shard *s = &t->shards[i];
@@ -31127,8 +30968,7 @@ static int dlpi_tokens_shard_open(dlpi_tokens *t, uint64_t i, const char *path, 
 
 /* ---- open, close ---- */
 
-/* Return what is wrong with a desc, and set *field to the field's name; NULL if nothing is
-   wrong. */
+/* Return what is wrong with a desc, and the name of the field in *field; NULL: nothing is. */
 static const char *dlpi_tokens_wrong(const dlp_tokens_desc *d, const char **field) {
     static const struct {
         const char *field, *text;
@@ -31201,8 +31041,7 @@ static dlpi_tokens *dlpi_tokens_new(const dlp_tokens_desc *d, uint64_t n) {
     return NULL;
 }
 
-/* Set the field and the bytes of a row, once the shards are known. widen: 16-bit tokens become
-   32-bit ones. */
+/* Set the field and the bytes of a row, once the shards are known. widen: to 32-bit tokens. */
 static void dlpi_tokens_rows(dlpi_tokens *t, bool widen) {
     dlp_field *f = &t->field;
     t->info.stored = t->width == 4 ? DLP_U32 : DLP_U16;
@@ -31248,7 +31087,7 @@ static void dlpi_tokens_widen(const uint8_t *from, uint64_t n, uint8_t *to) {
 }
 
 /* Copy one window, from byte `at` on, to `to`, and widen it if need be. It is the only copy of the
-   window. Returns 0, or the code of a failure. */
+   window. Returns 0 or a failure's code. */
 static inline int dlpi_tokens_row(const dlpi_tokens *t, const dlpi_mapped *m, uint64_t at,
                                   uint8_t *to, const dlp_item *it) {
     uint64_t n = t->info.length + 1, bytes = n * t->width;
@@ -31300,8 +31139,7 @@ __attribute__((noinline)) static void dlpi_look_fill(dlpi_look *l, uint64_t n, c
 }
 
 /* Prefetch a row that comes soon into the CPU's cache. Windows out of order lie where nobody
-   guesses them. Each waits for the page tables and the memory otherwise, a quarter of what a row
-   costs. */
+   guesses them. Without this each waits for page tables and memory, a quarter of a row's cost. */
 static inline void dlpi_tokens_touch(const dlpi_tokens *t, const dlp_item *it) {
     dlpi_look *l = &dlpi_tokens_look;
     uint64_t k = it->position % DLPI_LOOK_BLOCK, shard, bytes = dlpi_tokens_span(t);
@@ -31347,8 +31185,7 @@ static inline void dlpi_tokens_shuffled(dlpi_tokens *t, const dlp_item *it, dlpi
     dlpi_tokens_shuffled_ahead(t, it, probe);
 }
 
-/* Read ahead for items in the dataset's order: the first item of a block asks for the next
-   block. */
+/* Read ahead for items in the dataset's order: a block's first item asks for the next block. */
 static inline void dlpi_tokens_in_order(const dlpi_tokens *t, dlpi_mapped *m, uint64_t at) {
     dlpi_mapped_advise(m, MADV_SEQUENTIAL);
     if (at % DLPI_MAPPED_BLOCK >= t->item_step || t->read_ahead == DLP_NONE) return;
@@ -31566,8 +31403,7 @@ static bool dlpi_folder_counts(const dlp_folder_desc *d, const char *name) {
     return false;
 }
 
-/* Append a file to the list. path: is freed by f, also after a failure. Returns DLP_OK, or a
-   DLP_ERR code with the error in *err. */
+/* Append a file to the list. path: f frees it, always. Returns 0, or a DLP_ERR code and *err. */
 DLPI_COLD
 static int dlpi_folder_add_file(dlpi_folder *f, char *path, uint32_t label, dlp_error *err) {
     dlpi_folder_file *files;
@@ -31588,7 +31424,7 @@ static int dlpi_folder_add_file(dlpi_folder *f, char *path, uint32_t label, dlp_
 }
 
 /* Append a directory to the list. path: is freed by f, also after a failure. parent: its number.
-   st: of the directory. Returns DLP_OK, or a DLP_ERR code, also if the directory lies in itself. */
+   st: of the directory. Returns 0 or a DLP_ERR code, also if the directory lies in itself. */
 DLPI_COLD
 static int dlpi_folder_add_dir(dlpi_folder *f, char *path, uint64_t parent, const struct stat *st,
                                dlp_error *err) {
@@ -31614,8 +31450,7 @@ static int dlpi_folder_add_dir(dlpi_folder *f, char *path, uint64_t parent, cons
     return DLP_OK;
 }
 
-/* Take one name of directory k: a directory, a file that counts, or neither. Returns DLP_OK, or a
-   DLP_ERR code with the error in *err. */
+/* Take a name of directory k: directory, file or neither. Returns 0, or a DLP_ERR code and *err. */
 DLPI_COLD
 static int dlpi_folder_entry(dlpi_folder *f, uint64_t k, const char *name, dlp_error *err) {
     bool counts = k > 0 && dlpi_folder_counts(&f->d, name);
@@ -31642,7 +31477,7 @@ static int dlpi_folder_entry(dlpi_folder *f, uint64_t k, const char *name, dlp_e
     return DLP_OK;
 }
 
-/* Read all names of directory k. Returns DLP_OK, or a DLP_ERR code with the error in *err. */
+/* Read all names of directory k. Returns 0, or a DLP_ERR code and *err. */
 DLPI_COLD
 static int dlpi_folder_read(dlpi_folder *f, uint64_t k, dlp_error *err) {
     int fd = dlpi_fd_above(open(f->dirs[k].path, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
@@ -31673,8 +31508,7 @@ static int dlpi_folder_by_class(const void *a, const void *b) {
     return strcmp(x->path, y->path);
 }
 
-/* Sort and number the root's directories, which are the classes, and keep their names. Returns
-   DLP_OK, or a DLP_ERR code with the error in *err. */
+/* Sort and number the classes, the root's directories. Returns 0, or a DLP_ERR code and *err. */
 DLPI_COLD
 static int dlpi_folder_classes(dlpi_folder *f, dlp_error *err) {
     uint64_t n = f->n_dirs - 1;
@@ -31703,8 +31537,7 @@ static uint64_t dlpi_folder_hash(uint64_t h, const char *text) {
     return dlpi_absorb(h, 256); /* no byte: the end of this one */
 }
 
-/* Sort the files, and fill in what the caller sees. Returns DLP_OK, or a DLP_ERR code with the
-   error in *err. */
+/* Sort the files, and fill in what the caller sees. Returns 0, or a DLP_ERR code and *err. */
 DLPI_COLD
 static int dlpi_folder_finish(dlpi_folder *f, dlp_error *err) {
     uint64_t n = f->n_files, h = dlpi_absorb(n, f->shown.n_classes);
@@ -31749,7 +31582,7 @@ static void dlpi_folder_dirs_free(dlpi_folder *f) {
     f->n_dirs = f->n_files = 0;
 }
 
-/* Read the whole tree. Returns DLP_OK, or a DLP_ERR code with the error in *err. */
+/* Read the whole tree. Returns 0, or a DLP_ERR code and *err. */
 DLPI_COLD
 static int dlpi_folder_list(dlpi_folder *f, dlp_error *err) {
     struct stat st;
@@ -31854,8 +31687,7 @@ static uint32_t dlpi_big32(const uint8_t *b) {
     return (uint32_t)b[0] << 24 | (uint32_t)b[1] << 16 | (uint32_t)b[2] << 8 | (uint32_t)b[3];
 }
 
-/* Read the header of an IDX file into *h. Returns DLP_OK, or a DLP_ERR code with the error in
-   *err. */
+/* Read the header of an IDX file into *h. Returns 0, or a DLP_ERR code and *err. */
 static int dlpi_idx_head(const dlpi_mapped *m, dlpi_array_head *h, dlp_error *err) {
     static const dlp_dtype types[] = {DLP_U8, DLP_I8, 0, DLP_I16, DLP_I32, DLP_F32, DLP_F64};
     uint8_t b[4 + 4 * DLP_MAX_DIMS];
@@ -31990,8 +31822,8 @@ static int dlpi_npy_order(dlpi_npy *n, bool *fortran) {
     return dlpi_npy_bad(n, DLP_ERR_CORRUPT, "no True or False after 'fortran_order'");
 }
 
-/* Read one key and its value. seen: a bit for each key that was read. Returns DLP_OK, or a DLP_ERR
-   code with the error in n->err. */
+/* Read one key and its value. seen: a bit for each key that was read. Returns 0 or a DLP_ERR code
+   with the error in n->err. */
 static int dlpi_npy_entry(dlpi_npy *n, dlpi_array_head *h, uint32_t *seen, bool *fortran) {
     static const char *const keys[] = {"descr", "fortran_order", "shape"};
     char key[24];
@@ -32025,8 +31857,7 @@ static int dlpi_npy_parse(dlpi_npy *n, dlpi_array_head *h) {
     return DLP_OK;
 }
 
-/* Read the header of an npy file into *h. Returns DLP_OK, or a DLP_ERR code with the error in
-   *err. */
+/* Read the header of an npy file into *h. Returns 0, or a DLP_ERR code and *err. */
 static int dlpi_npy_head(const dlpi_mapped *m, dlpi_array_head *h, dlp_error *err) {
     uint8_t b[12];
     uint64_t bytes, prefix;
@@ -32060,8 +31891,7 @@ static int dlpi_npy_head(const dlpi_mapped *m, dlpi_array_head *h, dlp_error *er
 
 /* ---- files and columns ---- */
 
-/* Set *format to npy or IDX by a file's first bytes. Returns DLP_OK, or a DLP_ERR code with the
-   error in *err. */
+/* Set *format to npy or IDX by a file's first bytes. Returns 0, or a DLP_ERR code and *err. */
 static int dlpi_array_guess(const dlpi_mapped *m, int32_t *format, dlp_error *err) {
     uint8_t b[4] = {1};
     int64_t got = dlpi_mapped_pread(m, 0, 4, b);
@@ -32077,7 +31907,7 @@ static int dlpi_array_guess(const dlpi_mapped *m, int32_t *format, dlp_error *er
 }
 
 /* Fill *h for a file of CIFAR, which has no header: its length gives the number of records. labels:
-   those of a record. Returns DLP_OK, or a DLP_ERR code with the error in *err. */
+   those of a record. Returns 0, or a DLP_ERR code and *err. */
 static int dlpi_cifar_head(const dlpi_mapped *m, uint64_t labels, dlpi_array_head *h,
                            dlp_error *err) {
     uint64_t record = labels + DLPI_CIFAR_PIXELS;
@@ -32104,8 +31934,8 @@ static int dlpi_array_head_of(int32_t format, const dlpi_mapped *m, dlpi_array_h
     }
 }
 
-/* Set *row to the bytes of a row, and check that the file is as long as its header says. Returns
-   DLP_OK, or a DLP_ERR code with the error in *err. */
+/* Set *row to the bytes of a row, and check that the file is as long as its header says. Returns 0,
+   or a DLP_ERR code and *err. */
 static int dlpi_array_measure(const dlpi_mapped *m, const dlpi_array_head *h, uint64_t *row,
                               dlp_error *err) {
     uint64_t bytes = dlpi_dtype_bytes(h->dtype);
@@ -32138,8 +31968,7 @@ static void dlpi_array_field(dlpi_arrays *a, dlpi_array *c, const char *name, dl
     }
 }
 
-/* Add the fields of a column, as its first file says. Returns DLP_OK, or DLP_ERR_ARG with the error
-   in *err. */
+/* Add the fields of a column, as its first file says. Returns 0, or DLP_ERR_ARG and *err. */
 static int dlpi_array_fields(dlpi_arrays *a, dlpi_array *c, const dlp_array_column *d,
                              const dlpi_array_head *h, dlp_error *err) {
     static const uint64_t pixels[] = {3, 32, 32};
@@ -32169,8 +31998,7 @@ static bool dlpi_array_like(const dlpi_arrays *a, const dlpi_array *c, const dlp
     return true;
 }
 
-/* Open file i of a column; the first one sets the column's fields. Returns DLP_OK, or a DLP_ERR
-   code with the error in *err. */
+/* Open file i of a column; the first sets its fields. Returns 0, or a DLP_ERR code and *err. */
 static int dlpi_array_file_open(dlpi_arrays *a, dlpi_array *c, const dlp_array_column *d,
                                 uint64_t i, dlp_error *err) {
     dlpi_array_file *f = &c->files[i];
@@ -32245,8 +32073,8 @@ static void dlpi_arrays_free(dlpi_arrays *a) {
     free(a);
 }
 
-/* Check that all columns have equally many rows, and set the number of items. Returns DLP_OK, or
-   DLP_ERR_ARG with the error in *err. */
+/* Check that all columns have equally many rows, and set the number of items. Returns 0, or
+   DLP_ERR_ARG and *err. */
 static int dlpi_arrays_rows(dlpi_arrays *a, dlp_error *err) {
     uint64_t rows = a->columns[0].rows;
     for (uint32_t k = 1; k < a->n_columns; k++)
@@ -32281,7 +32109,7 @@ static dlpi_array_file *dlpi_array_find(const dlpi_array *c, uint64_t row) {
     return &c->files[dlpi_file_of(&c->files->first, sizeof *c->files, c->n_files, row)];
 }
 
-/* Copy the fields of one column into an item. Returns 0, or the code of a failure. */
+/* Copy the fields of one column into an item. Returns 0 or a failure's code. */
 static int dlpi_array_row(const dlpi_arrays *a, const dlpi_array *c, dlp_item *it) {
     dlpi_array_file *f = dlpi_array_find(c, it->index);
     uint64_t at = f->data + (it->index - f->first) * c->row_bytes;
@@ -32367,7 +32195,7 @@ static const void *dlpi_arrays_rows_at(void *user, uint64_t chunk, uint32_t fiel
 }
 
 /* Have bytes [at, at + n) of a mapping read into memory. If the kernel is too old for that (before
-   5.14), they are only asked for. Returns 0, or the code of a failure. */
+   5.14), they are only asked for. Returns 0 or a failure's code. */
 static int dlpi_mapped_populate(const dlpi_mapped *m, uint64_t at, uint64_t n, dlp_call *call) {
     enum { POPULATE_READ = 22 }; /* MADV_POPULATE_READ */
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), from = at - at % page;
@@ -32381,7 +32209,7 @@ static int dlpi_mapped_populate(const dlpi_mapped *m, uint64_t at, uint64_t n, d
 }
 
 /* A dlp_chunk_fn: make sure that the rows are there and in memory, before the consumer reads them.
-   Returns 0, or the code of a failure. */
+   Returns 0 or a failure's code. */
 static int dlpi_arrays_load(void *user, dlp_chunk *chunk) {
     const dlpi_arrays *a = user;
     dlp_item item = {.call = chunk->call};
@@ -32399,7 +32227,7 @@ static int dlpi_arrays_load(void *user, dlp_chunk *chunk) {
 }
 
 /* Check that batches can be views of the columns: their numbers are little-endian and aligned.
-   Returns DLP_OK, or a DLP_ERR code with the error in *err. */
+   Returns 0, or a DLP_ERR code and *err. */
 static int dlpi_arrays_views_check(const dlpi_arrays *a, dlp_error *err) {
     for (uint32_t k = 0; k < a->n_columns; k++) {
         const dlpi_array *c = &a->columns[k];
@@ -32416,8 +32244,7 @@ static int dlpi_arrays_views_check(const dlpi_arrays *a, dlp_error *err) {
     return DLP_OK;
 }
 
-/* Return how many rows a chunk that begins at `row` may have: they lie in one file of each
-   column. */
+/* Return how many rows a chunk from `row` on may have: they lie in one file of each column. */
 static uint64_t dlpi_arrays_piece(const dlpi_arrays *a, uint64_t row) {
     uint64_t n = a->piece < a->info.n_items - row ? a->piece : a->info.n_items - row;
     for (uint32_t k = 0; k < a->n_columns; k++) {
@@ -32428,8 +32255,7 @@ static uint64_t dlpi_arrays_piece(const dlpi_arrays *a, uint64_t row) {
 }
 
 /* Compute the rows of each chunk, if columns have several files. *rows: gets them, and the caller
-   frees it; left alone if all chunks are alike. Returns DLP_OK, or DLP_ERR_MEMORY with the error in
-   *err. */
+   frees it; left alone if all chunks are alike. Returns 0, or DLP_ERR_MEMORY and *err. */
 static int dlpi_arrays_cut(dlpi_arrays *a, dlp_chunks_desc *d, uint64_t **rows, dlp_error *err) {
     uint64_t n = 0, files = 0;
     for (uint32_t k = 0; k < a->n_columns; k++) files += a->columns[k].n_files;
@@ -32620,8 +32446,7 @@ DLPI_COLD static bool dlpi_index_path(char to[DLPI_PATH_MAX], const char *direct
     return n > 0 && n < DLPI_PATH_MAX;
 }
 
-/* True if a mapped index of `bytes` bytes belongs to the file that key describes. Fills in its
-   counts. */
+/* True if a mapped index of `bytes` bytes belongs to the file of *key. Fills in its counts. */
 DLPI_COLD static bool dlpi_index_fits(dlpi_index *x, const dlpi_index_key *key, uint64_t bytes) {
     uint64_t head[DLPI_INDEX_WORDS], want[DLPI_INDEX_WORDS];
     memcpy(head, x->memory, sizeof head);
@@ -32694,8 +32519,7 @@ DLPI_COLD static int dlpi_index_write(const dlpi_index *x, const char *path,
     return rc;
 }
 
-/* Find the bytes [*from, *to) of item i. Returns false if the index cannot be that of a file of
-   `bytes` bytes. */
+/* Find bytes [*from, *to) of item i. Returns false if a file of `bytes` bytes has no such bytes. */
 static inline bool dlpi_index_item(const dlpi_index *x, uint64_t bytes, uint64_t i, uint64_t *from,
                                    uint64_t *to) {
     memcpy(from, x->at + i, sizeof *from); /* copied once, then checked */
@@ -32795,8 +32619,7 @@ DLPI_COLD static int dlpi_jobs_threads(int32_t given) {
 
 /* ---- open ---- */
 
-/* Write into *key what an index of the file must belong to: its kind, length and time. Returns
-   DLP_OK, or DLP_ERR_SYSTEM with the error in *err. */
+/* Write the file's kind, length and time into *key. Returns 0, or DLP_ERR_SYSTEM and *err. */
 DLPI_COLD static int dlpi_indexed_key(const dlpi_indexed *x, const dlpi_indexed_file *f,
                                       dlpi_index_key *key, dlp_error *err) {
     struct stat st;
@@ -32806,7 +32629,7 @@ DLPI_COLD static int dlpi_indexed_key(const dlpi_indexed *x, const dlpi_indexed_
 }
 
 /* Find the items of a file, and write its index file. path: of the index file; "": none is written.
-   Returns DLP_OK, or a DLP_ERR code with the error in *err. */
+   Returns 0, or a DLP_ERR code and *err. */
 DLPI_COLD static int dlpi_indexed_find(dlpi_indexed *x, dlpi_indexed_file *f,
                                        const dlpi_index_key *key, const char *path,
                                        dlp_error *err) {
@@ -32827,8 +32650,7 @@ DLPI_COLD static int dlpi_indexed_find(dlpi_indexed *x, dlpi_indexed_file *f,
     return DLP_OK;
 }
 
-/* Open file i, and take its index file or find its items. Returns DLP_OK, or a DLP_ERR code with
-   the error in *err. */
+/* Open file i, and take its index file or find its items. Returns 0, or a DLP_ERR code and *err. */
 DLPI_COLD static int dlpi_indexed_one(void *user, uint64_t i, dlp_error *err) {
     dlpi_indexed *x = user;
     dlpi_indexed_file *f = &x->file[i];
@@ -32844,8 +32666,7 @@ DLPI_COLD static int dlpi_indexed_one(void *user, uint64_t i, dlp_error *err) {
     return dlpi_indexed_find(x, f, &key, path, err);
 }
 
-/* Number the items of all files, and compute the id of the data. Note a warning if an index file
-   could not be written. */
+/* Number the items of all files, compute the data's id, and note a warning of index files. */
 DLPI_COLD static void dlpi_indexed_count(dlpi_indexed *x) {
     x->id = dlp_hash(x->kind, x->skip, x->n_files, 0);
     for (uint64_t i = 0; i < x->n_files; i++) {
@@ -32909,8 +32730,7 @@ static inline const dlpi_indexed_file *dlpi_indexed_file_of(const dlpi_indexed *
     return &x->file[dlpi_file_of(&x->file->first, sizeof *x->file, x->n_files, index)];
 }
 
-/* Say in the item's call that the bytes at `at` are not what the index promises. Returns the code
-   of the failure. */
+/* Say in the item's call that the index is wrong at byte `at`. Returns the failure's code. */
 DLPI_COLD static int dlpi_indexed_unlike(const dlpi_indexed_file *f, const dlp_item *item,
                                          uint64_t at) {
     return dlp_fail(item->call, 0,
@@ -32950,8 +32770,7 @@ DLPI_COLD static int dlpi_indexed_close(dlp_source *source) {
     return rc;
 }
 
-/* Call the user's worker_init with the user's own pointer, since decode gets the source. Returns
-   its code. */
+/* Call the user's worker_init with the user's pointer: decode gets the source. Returns its code. */
 static int dlpi_indexed_enter(void *user, int worker, void **state) {
     const dlpi_indexed *x = user;
     return x->worker_init(x->user, worker, state);
@@ -32963,7 +32782,7 @@ static void dlpi_indexed_leave(void *user, int worker, void *state) {
 }
 
 /* Make the source of the items that were found. desc: what >>files needs beyond the places of
-   items. Returns DLP_OK, or a DLP_ERR code with the error in *err. */
+   items. Returns 0, or a DLP_ERR code and *err. */
 DLPI_COLD static int dlpi_indexed_source(dlpi_indexed *x, const dlp_files_desc *desc,
                                          dlp_error *err) {
     dlp_files_desc d = *desc;
@@ -32990,8 +32809,8 @@ DLPI_COLD static int dlpi_indexed_source(dlpi_indexed *x, const dlp_files_desc *
 }
 
 /* Open all files and make the source in *out. together: threads open several files at once; else
-   one file after the other, each searched by several threads. Returns DLP_OK, or a DLP_ERR code
-   with the error in *err; then x is freed. */
+   one file after the other, each searched by several threads. Returns 0, or a DLP_ERR code and
+   *err; then x is freed. */
 DLPI_COLD static int dlpi_indexed_open(dlp_source **out, dlpi_indexed *x, bool together,
                                        dlp_error *err) {
     int rc = dlpi_jobs_run(x->n_files, together ? x->threads : 1, dlpi_indexed_one, x, err);
@@ -33060,8 +32879,7 @@ static uint64_t dlpi_lines_data(const dlpi_indexed_file *f, uint64_t at, uint64_
     return (uint64_t)data;
 }
 
-/* Find the line ends of stretch i. user: the dlpi_lines_find. Returns DLP_OK, or a DLP_ERR code
-   with the error in *err. */
+/* Find the line ends of stretch i of *user, a dlpi_lines_find. Returns 0, or a code and *err. */
 static int dlpi_lines_stretch(void *user, uint64_t i, dlp_error *err) {
     const dlpi_lines_find *find = user;
     const dlpi_indexed_file *f = find->f;
@@ -33095,7 +32913,7 @@ static uint64_t dlpi_lines_stretch_bytes(uint64_t bytes, int threads) {
 }
 
 /* Put the line ends of n stretches together into the file's index. tail: a line without an end
-   follows the last line end. Returns DLP_OK, or DLP_ERR_MEMORY with the error in *err. */
+   follows the last line end. Returns 0, or DLP_ERR_MEMORY and *err. */
 DLPI_COLD static int dlpi_lines_join(dlpi_indexed_file *f, const dlpi_places *ends, uint64_t n,
                                      bool tail, dlp_error *err) {
     uint64_t lines = tail, *at, k = 0;
@@ -33112,8 +32930,7 @@ DLPI_COLD static int dlpi_lines_join(dlpi_indexed_file *f, const dlpi_places *en
     return DLP_OK;
 }
 
-/* Find the lines of a file, in threads, and fill its index. Returns DLP_OK, or a DLP_ERR code with
-   the error in *err. */
+/* Fill a file's index with its lines, in threads. Returns 0, or a DLP_ERR code and *err. */
 DLPI_COLD static int dlpi_lines_find_all(dlpi_indexed *x, dlpi_indexed_file *f, dlp_error *err) {
     dlpi_lines *l = (dlpi_lines *)(void *)x;
     const uint64_t stretch = dlpi_lines_stretch_bytes(f->m.size, x->threads);
@@ -33191,8 +33008,7 @@ DLPI_COLD static const char *dlpi_lines_wrong(const dlp_lines_desc *d, const cha
     return NULL;
 }
 
-/* Make the source of the lines that were found. Returns DLP_OK, or a DLP_ERR code with the error in
-   *err. */
+/* Make the source of the lines that were found. Returns 0, or a DLP_ERR code and *err. */
 DLPI_COLD static int dlpi_lines_source(dlpi_indexed *x, dlp_error *err) {
     dlpi_lines *l = (dlpi_lines *)(void *)x;
     const dlp_lines_desc *d = &l->d;
@@ -33354,8 +33170,7 @@ DLPI_COLD static const char *dlpi_tar_other(const uint8_t *h) {
     return "is no tar: the sum of its first header is wrong; check the path";
 }
 
-/* Read the header at t->at. Returns 1; 0 at the end of the shard; -1 if something is wrong, which
-   is noted in t. */
+/* Read the header at t->at. Returns 1; 0 at the end of the shard; -1 with the reason noted in t. */
 static int dlpi_tar_header(dlpi_tar *t, dlpi_tar_head *to) {
     static const uint8_t zeros[DLPI_TAR_BLOCK];
     const uint8_t *h;
@@ -33388,8 +33203,7 @@ static int dlpi_tar_header(dlpi_tar *t, dlpi_tar_head *to) {
     return 1;
 }
 
-/* Move t->at behind the data of a member of `size` bytes. Returns false if the shard has fewer
-   bytes. */
+/* Move t->at behind the data of a member of `size` bytes. Returns false if they are not there. */
 static bool dlpi_tar_skip(dlpi_tar *t, uint64_t size, const char *name) {
     const uint64_t data = t->at + DLPI_TAR_BLOCK, rest = t->size - data;
     if (size > rest) {
@@ -33454,8 +33268,7 @@ static int dlpi_tar_pax_record(dlpi_tar *t, dlpi_tar_next *next, dlpi_tar_entry 
     return 0;
 }
 
-/* Take all records, "LENGTH key=value\n", of a pax header. Returns 0, or -1 with the reason noted
-   in t. */
+/* Take all records of a pax header: "LENGTH key=value\n". Returns 0, or -1 with the reason in t. */
 static int dlpi_tar_pax(dlpi_tar *t, dlpi_tar_next *next, dlpi_tar_entry *e, const uint8_t *text,
                         uint64_t n, bool global) {
     while (n > 0) {
@@ -33570,8 +33383,7 @@ typedef struct dlpi_tar_sample {
     size_t used; /* bytes of text */
 } dlpi_tar_sample;
 
-/* Copy a text of n bytes into the sample's memory. Returns the copy, or NULL if there is no
-   room. */
+/* Copy a text of n bytes into the sample's memory. Returns the copy; NULL if there is no room. */
 static const char *dlpi_tar_keep(dlpi_tar_sample *s, const char *text, size_t n) {
     char *to = s->text + s->used;
     if (n >= sizeof s->text - s->used) return NULL;
@@ -33590,8 +33402,7 @@ static const dlp_tar_member *dlpi_tar_find(const dlp_tar_sample *s, const char *
     return NULL;
 }
 
-/* Read the one sample that t, a part of a shard in memory, consists of. Returns 0, or -1 with the
-   reason noted in t. */
+/* Read the one sample that t has, in memory. Returns 0, or -1 with the reason noted in t. */
 static int dlpi_tar_sample_read(dlpi_tar *t, dlpi_tar_sample *to) {
     dlpi_tar_entry e;
     int rc;
@@ -33683,7 +33494,7 @@ static int dlpi_tar_field(const dlp_field *f, dlp_item *item, uint32_t i, const 
     return 0;
 }
 
-/* Write the fields of an item from its sample. Returns 0, or the code of a failure. */
+/* Write the fields of an item from its sample. Returns 0 or a failure's code. */
 static int dlpi_tar_write(const dlp_tar_desc *d, void *state, dlp_item *item,
                           const dlpi_tar_told *told, const dlp_tar_sample *s) {
     int rc = 0;
@@ -33701,13 +33512,13 @@ static int dlpi_tar_write(const dlp_tar_desc *d, void *state, dlp_item *item,
 }
 
 /* Say in the call what is noted in t as wrong. begins: byte of the shard that t begins with.
-   Returns the code of the failure. */
+   Returns the failure's code. */
 static int dlpi_tar_say(const dlpi_tar *t, const dlpi_tar_told *told, uint64_t begins) {
     return dlpi_tar_fail(told, t->errnum, "byte %" PRIu64 ": %s", begins + t->wrong_at, t->why);
 }
 
 /* Make an item of n bytes of a shard, which are in memory. begins: the place of the first byte.
-   Returns 0, or the code of a failure. */
+   Returns 0 or a failure's code. */
 static int dlpi_tar_item(const dlp_tar_desc *d, void *state, dlp_item *item,
                          const dlpi_tar_told *told, const uint8_t *bytes, uint64_t n,
                          uint64_t begins) {
@@ -33721,8 +33532,7 @@ static int dlpi_tar_item(const dlp_tar_desc *d, void *state, dlp_item *item,
 
 static bool dlpi_tar_place(void *to, uint64_t at) { return dlpi_places_add(to, at); }
 
-/* Find the samples of a shard, and fill its index. Returns DLP_OK, or a DLP_ERR code with the error
-   in *err. */
+/* Find the samples of a shard, and fill its index. Returns 0, or a DLP_ERR code and *err. */
 static int dlpi_tar_find_all(dlpi_indexed *x, dlpi_indexed_file *f, dlp_error *err) {
     dlpi_tar t = {.size = f->m.size, .file = &f->m, .room = malloc(DLPI_TAR_PAX)};
     dlpi_places p = {NULL, 0, 0};
@@ -39930,8 +39740,7 @@ static void dlpi_counters_copy(dlp_pipe *p) {
 }
 
 /* End an open call. If rc is DLP_OK and out is not NULL the caller gets the pipe in *out. Otherwise
-   the pipe is closed, and on failure its error is copied to *err. p and err may be NULL. Returns
-   rc. */
+   the pipe is closed, and on failure its error is copied to *err. p, err: or NULL. Returns rc. */
 DLPI_COLD
 static int dlpi_opened(dlp_pipe **out, dlp_pipe *p, int rc, dlp_error *err) {
     if (rc == DLP_OK && out != NULL) {
@@ -39959,7 +39768,7 @@ static const char *dlpi_run_given(const dlp_pipe_desc *d) {
 }
 
 /* Allocate a pipe without stages in *out, with a copy of desc (may be NULL), and check the desc.
-   Returns DLP_OK, or a DLP_ERR code; the error is then in *err. */
+   Returns 0 or a DLP_ERR code; the error is then in *err. */
 DLPI_COLD
 static int dlpi_pipe_make(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *err) {
     dlp_pipe *p;
@@ -40076,7 +39885,7 @@ static int64_t dlpi_slurm_number(const char *name) {
 }
 
 /* Check that a pair of variables are numbers, the first below the second. low, high: their names.
-   r, w: their values. Returns DLP_OK, or DLP_ERR_ARG with the error in *err. */
+   r, w: their values. Returns 0, or DLP_ERR_ARG and *err. */
 DLPI_COLD
 static int dlpi_env_pair(const char *low, int64_t r, const char *high, int64_t w, dlp_error *err) {
     if (r < 0 || w < 1)
@@ -40101,7 +39910,7 @@ static bool dlpi_launched(const dlpi_launcher *by, int64_t *r, int64_t *w) {
 /* Refuse two launchers with as many ranks that number this process differently. Launchers nest: one
    that has started another has as many ranks or fewer, and other numbers for them. The exceptions
    are torchrun, which numbers its ranks as they come, and the daemons of an MPI that Slurm has
-   started. Returns DLP_OK, or DLP_ERR_ARG with the error in *err. */
+   started. Returns 0, or DLP_ERR_ARG and *err. */
 DLPI_COLD
 static int dlpi_launchers_agree(const dlpi_launcher *by, int64_t r, int64_t w, dlp_error *err) {
     bool first = by == dlpi_launchers;
@@ -40119,7 +39928,7 @@ static int dlpi_launchers_agree(const dlpi_launcher *by, int64_t r, int64_t w, d
 }
 
 /* Find rank and world_size in the environment. *by: the launcher that set them, or NULL if there is
-   none: then the rank is 0 of 1. Returns DLP_OK, or DLP_ERR_ARG with the error in *err. */
+   none: then the rank is 0 of 1. Returns 0, or DLP_ERR_ARG and *err. */
 DLPI_COLD
 static int dlpi_ranks_find(dlp_ranks *to, const dlpi_launcher **by, dlp_error *err) {
     to->rank = 0;
@@ -40138,8 +39947,8 @@ static int dlpi_ranks_find(dlp_ranks *to, const dlpi_launcher **by, dlp_error *e
     return DLP_OK;
 }
 
-/* Read the rank and ranks on this node as launcher l says them. *found: true if it does. Returns
-   DLP_OK, or DLP_ERR_ARG with the error in *err. */
+/* Read the rank and ranks on this node as launcher l says them. *found: true if it does. Returns 0,
+   or DLP_ERR_ARG and *err. */
 DLPI_COLD
 static int dlpi_ranks_local(dlp_ranks *to, const dlpi_launcher *l, bool *found, dlp_error *err) {
     const char *name = l->local_world ? l->local_world : dlpi_slurm_name();
@@ -40158,7 +39967,7 @@ static int dlpi_ranks_local(dlp_ranks *to, const dlpi_launcher *l, bool *found, 
 }
 
 /* Find the rank and ranks on this node, from the launcher, or from another one with the same rank
-   and world: RANK=$SLURM_PROCID. Returns DLP_OK, or DLP_ERR_ARG with the error in *err. */
+   and world: RANK=$SLURM_PROCID. Returns 0, or DLP_ERR_ARG and *err. */
 DLPI_COLD
 static int dlpi_ranks_on_node(dlp_ranks *to, const dlpi_launcher *by, dlp_error *err) {
     bool found = false;
@@ -40211,8 +40020,7 @@ static int64_t dlpi_launcher_pid(const dlpi_launcher *by) {
     return pid;
 }
 
-/* Return a number by which CPUs can be sorted: hyperthreads of a core, and cores of a socket, are
-   neighbours. */
+/* Return a number by which CPUs are sorted: threads of a core, and cores of a socket, together. */
 DLPI_COLD
 static uint64_t dlpi_cpu_place(int cpu) {
     static const char *const files[] = {"physical_package_id", "core_id"};
@@ -40424,7 +40232,7 @@ static int dlpi_split_check(dlp_pipe *p, dlpi_stage *st) {
 }
 
 /* Allocate and fill *first, the rows before each chunk, if the desc gives a count for each; else
-   *first is NULL. Returns DLP_OK, or the pipe's error code. */
+   *first is NULL. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_split_sums(dlp_pipe *p, const char *stage, const dlp_split_desc *d,
                            uint64_t **first) {
@@ -40882,7 +40690,7 @@ static void dlpi_load_copy(const dlpi_load_call *l, const dlp_item *it, const vo
 }
 
 /* Load the run of rows in l if the user's memory has the rows already: tell `load` of them, and
-   copy them unless views lie in place. Returns 0, or the code of a failure. */
+   copy them unless views lie in place. Returns 0 or a failure's code. */
 static int dlpi_load_there(dlpi_load_call *l, const dlp_item *it) {
     const dlp_pipe *p = l->w->p;
     const dlpi_split *d = dlpi_split_of(p);
@@ -40903,8 +40711,7 @@ static int dlpi_load_there(dlpi_load_call *l, const dlp_item *it) {
     return rc;
 }
 
-/* Load the run of rows that has gathered in l, if there is one. Returns 0, or the code of a
-   failure. */
+/* Load the run of rows that has gathered in l, if there is one. Returns 0 or a failure's code. */
 static int dlpi_load_run(dlpi_load_call *l, const dlp_item *it) {
     const dlp_pipe *p = l->w->p;
     const dlpi_split *d = dlpi_split_of(p);
@@ -40922,7 +40729,7 @@ static int dlpi_load_run(dlpi_load_call *l, const dlp_item *it) {
 }
 
 /* Load this rank's rows of the chunk at x: one run for each batch, or one for batches whose rows
-   are neighbours. Returns 0, or the code of a failure. */
+   are neighbours. Returns 0 or a failure's code. */
 static int dlpi_load_runs(dlpi_load_call *l, const dlpi_chunk_spot *x, const dlp_item *it) {
     const dlpi_split *c = dlpi_split_of(l->w->p);
     uint64_t first, end = dlpi_chunk_filled(c, x), axis = end > x->axis ? end : x->axis;
@@ -40974,7 +40781,7 @@ static int dlpi_chunk_load(dlpi_worker *w, const dlp_item *it) {
 }
 
 /* Callback of the fetch stage: load a chunk. If chunks stay, it is loaded once, though several
-   batches under way may be the same chunk. Returns 0, or the code of a failure. */
+   batches under way may be the same chunk. Returns 0 or a failure's code. */
 static int dlpi_chunk_fetch(void *user DLPI_UNREAD, dlp_item *it) {
     dlpi_worker *w = it->call->w;
     const dlp_pipe *p = w->p;
@@ -41015,8 +40822,7 @@ static dlp_stage dlpi_add_parts(dlp_pipe *p, const dlp_part_desc *desc) {
 
 /* ---- parts whose items are made on in the same cell ---- */
 
-/* Get the counts of all parts from the desc, as sums in x->firsts. Returns DLP_OK, or the pipe's
-   error code. */
+/* Get the counts of all parts from the desc, as sums in x->firsts. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_expand_take_counts(dlp_pipe *p, dlpi_expand *x, const dlpi_stage *st) {
     const dlp_part_desc d = x->part;
@@ -41033,8 +40839,7 @@ static int dlpi_expand_take_counts(dlp_pipe *p, dlpi_expand *x, const dlpi_stage
     return rc;
 }
 
-/* Let the stage make its items out of the items of parts. Returns DLP_OK, or the pipe's error
-   code. */
+/* Let the stage make its items out of the items of parts. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_expand_take_parts(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) {
     dlpi_expand *x = st->self;
@@ -41061,8 +40866,8 @@ static int dlpi_node_repeat(dlpi_table *t) {
     return dlpi_add_repeat(t->p);
 }
 
-/* Refuse fields of the list's order that differ from what the pipe's desc or the row say. Returns
-   DLP_OK, or the pipe's error code. */
+/* Refuse fields of the list's order that differ from what the pipe's desc or the row say. Returns 0
+   or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_list_twice(const dlpi_table *t, const dlp_node *node, const dlp_sampler_desc *s) {
     const struct {
@@ -41079,8 +40884,7 @@ static int dlpi_list_twice(const dlpi_table *t, const dlp_node *node, const dlp_
 }
 
 /* Set function_id of the order to the id of a fetch's source, so that a saved state knows its data.
-   Nothing is done if function_id is the user's number of an order. Returns DLP_OK, or the pipe's
-   error code. */
+   Nothing is done if function_id is the user's number of an order. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_source_id(const dlpi_table *t, const dlp_node *node, const dlp_source *source,
                           dlp_sampler_desc *s) {
@@ -41093,8 +40897,7 @@ static int dlpi_source_id(const dlpi_table *t, const dlp_node *node, const dlp_s
     return DLP_OK;
 }
 
-/* Write into *s the order that a list row says, with the pipe's seed. Returns DLP_OK, or the pipe's
-   error code. */
+/* Write into *s the order of a list row, with the pipe's seed. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_list_order(const dlpi_table *t, const dlp_node *node, dlp_sampler_desc *s) {
     const dlp_node_list *l = &node->list;
@@ -41190,7 +40993,7 @@ static void dlpi_seeing_take(dlpi_stage *st, dlpi_seeing *k, const dlpi_seeing *
 
 /* ---- a fetch ---- */
 
-/* Write into *f what the source of a fetch row says. Returns DLP_OK, or the pipe's error code. */
+/* Write into *f what the source of a fetch row says. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_fetch_source(dlpi_table *t, const dlp_node *node, dlp_fetch_desc *f) {
     const dlp_fetch_desc *source = &node->fetch.source->fetch;
@@ -41211,8 +41014,7 @@ static int dlpi_fetch_source(dlpi_table *t, const dlp_node *node, dlp_fetch_desc
                        DLP_MAX_FIELDS, "1..16");
 }
 
-/* Write into *f what a fetch row without a source says. Returns DLP_OK, or the pipe's error
-   code. */
+/* Write into *f what a fetch row without a source says. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_fetch_own(dlpi_table *t, const dlp_node *node, dlp_fetch_desc *f) {
     const dlp_node_fetch *d = &node->fetch;
@@ -41229,7 +41031,7 @@ static int dlpi_fetch_own(dlpi_table *t, const dlp_node *node, dlp_fetch_desc *f
 }
 
 /* Set *n to how many items a fetch row reads: all, or those of its dataset of the list's mix.
-   Returns DLP_OK, or the pipe's error code. */
+   Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_fetch_items(dlpi_table *t, const dlp_node *node, uint64_t *n) {
     const dlp_mix *mix = t->nodes[0].verb == DLP_LIST ? t->nodes[0].list.mix : NULL;
@@ -41253,7 +41055,7 @@ static int dlpi_fetch_items(dlpi_table *t, const dlp_node *node, uint64_t *n) {
     return DLP_OK;
 }
 
-/* Write the dataset of a fetch row into *ds. Returns DLP_OK, or the pipe's error code. */
+/* Write the dataset of a fetch row into *ds. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_fetch_dataset(dlpi_table *t, const dlp_node *node, dlp_dataset *ds) {
     const dlp_node_fetch *d = &node->fetch;
@@ -41279,8 +41081,7 @@ static int dlpi_fetch_dataset(dlpi_table *t, const dlp_node *node, dlp_dataset *
     return DLP_OK;
 }
 
-/* Write what a fetch row says into *f, whose dataset is *ds. Returns DLP_OK, or the pipe's error
-   code. */
+/* Write what a fetch row says into *f, whose dataset is *ds. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_fetch_descs(dlpi_table *t, const dlp_node *node, dlp_fetch_desc *f,
                             dlp_dataset *ds) {
@@ -41301,7 +41102,7 @@ static int dlpi_fetch_descs(dlpi_table *t, const dlp_node *node, dlp_fetch_desc 
 }
 
 /* Give the workers *w of a row the callbacks of the row's source, if the source has any. source may
-   be NULL. Returns DLP_OK, or the pipe's error code. */
+   be NULL. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_fetch_workers(const dlpi_table *t, const dlp_node *node, const dlp_source *source,
                               dlp_workers_desc *w) {
@@ -41340,8 +41141,8 @@ static bool dlpi_fetch_chains(const dlpi_table *t, const dlp_node *node, const d
     return t->fetched && t->load == NULL && plain && dlpi_row_chains(t, node);
 }
 
-/* Add a row's callback `row`, and its n fields f, to the stage before it. Returns DLP_OK, or the
-   pipe's error code. */
+/* Add callback `row` of a node, and n fields f, to the stage before. Returns 0 or a DLP_ERR
+   code. */
 DLPI_COLD
 static int dlpi_row_chain(dlpi_table *t, const dlp_node *node, dlpi_chained row, const dlp_field *f,
                           uint32_t n) {
@@ -41420,7 +41221,7 @@ static const dlp_field *dlpi_node_map_fields(const dlp_node *node, uint32_t *n) 
 }
 
 /* Check that a map row has the callback of its place: item before the batch, batch behind it.
-   Returns DLP_OK, or the pipe's error code. */
+   Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_map_given(dlpi_table *t, const dlp_node *node) {
     const dlp_node_map *m = &node->map;
@@ -41465,7 +41266,7 @@ static int dlpi_node_map_add(dlpi_table *t, const dlp_node *node) {
 
 /* ---- push: what producers give ---- */
 
-/* Check the desc of a push row. Returns DLP_OK, or the pipe's error code. */
+/* Check the desc of a push row. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_node_push_check(dlpi_table *t, const dlp_node *node) {
     const int32_t asked = node->queue.full;
@@ -41477,8 +41278,8 @@ static int dlpi_node_push_check(dlpi_table *t, const dlp_node *node) {
     return dlpi_bad(t->p, node->name, "queue.full", "0, or as dlp_push_desc.full", asked);
 }
 
-/* Add the sampler and repeat stages of a table that begins with a push. Returns a stage number, or
-   a DLP_ERR code. */
+/* Add the sampler and repeat stages of a table that begins with a push. Returns a stage number or a
+   DLP_ERR code. */
 DLPI_COLD
 static int dlpi_node_push_begin(dlpi_table *t, const dlp_node *node) {
     int rc = dlpi_node_push_check(t, node);
@@ -41541,7 +41342,7 @@ static const dlp_node *dlpi_ends_in(const dlpi_table *t) {
 }
 
 /* Check that a fetch of a mix has the same fields as the fetch before it, because fields of the mix
-   end in `map`. node: the fetch row. Returns DLP_OK, or the pipe's error code. */
+   end in `map`. node: the fetch row. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_ends_alike(const dlpi_table *t, const dlp_node *node, const dlp_node *map) {
     const dlp_node *before = node - 1;
@@ -41560,7 +41361,7 @@ static int dlpi_ends_alike(const dlpi_table *t, const dlp_node *node, const dlp_
 }
 
 /* Sort the fields of the fetch row `node` into *e: those that stay in the batch, then those that
-   end in a later map. Returns DLP_OK, or the pipe's error code. */
+   end in a later map. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_ends_sort(dlpi_table *t, const dlp_node *node, const dlp_dataset *ds,
                           dlpi_ends *e) {
@@ -41613,7 +41414,7 @@ static int dlpi_ends_add(dlpi_table *t, const dlp_node *node, const dlpi_ends *e
 }
 
 /* Find which fields end in a map that runs in a cell: a bit for each in *ends. f: all n fields of
-   the map's level, of which the map's own come last. Returns DLP_OK, or the pipe's error code. */
+   the map's level, of which the map's own come last. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_ends_which(dlpi_table *t, const dlp_node *map, const dlp_field *f, uint32_t n,
                            uint32_t *ends) {
@@ -41652,7 +41453,7 @@ static const dlp_node *dlpi_ends_between(const dlpi_table *t) {
 
 /* Compute in *seen where a map in which fields end finds each field, so that it sees them in the
    order of the table. The row has the fields that stay, then those that the map adds; the cells
-   with the fields that end come last. Returns DLP_OK, or the pipe's error code. */
+   with the fields that end come last. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_ends_see(dlpi_table *t, const dlp_node *map, dlpi_seeing *seen) {
     uint32_t n, all = 0, stay = 0, ending = 0, left;
@@ -41718,8 +41519,7 @@ static int dlpi_node_window_add(dlpi_table *t, const dlp_node *node) {
 }
 
 /* Return the name of the first field of a load's desc that is set though another row says it;
-   *where tells which row. Returns NULL if none is set. A loader, which has no rows, sets these
-   fields. */
+   *where tells which row. Returns NULL if none is set. A loader, without rows, sets them. */
 DLPI_COLD
 static const char *dlpi_load_given(const dlp_part_desc *d, const char **where) {
     *where = "list.n_items";
@@ -41734,8 +41534,7 @@ static const char *dlpi_load_given(const dlp_part_desc *d, const char **where) {
     return dlpi_workers_given(&d->workers) ? "workers" : NULL;
 }
 
-/* Take into *d what the source of a load row says of its parts. Returns DLP_OK, or the pipe's error
-   code. */
+/* Take into *d what the source of a load row says of its parts. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_load_source(dlpi_table *t, const dlp_node *node, dlp_part_desc *d) {
     const dlp_source *source = d->source;
@@ -41754,8 +41553,7 @@ static int dlpi_load_source(dlpi_table *t, const dlp_node *node, dlp_part_desc *
     return DLP_OK;
 }
 
-/* Refuse fields of a load's desc that another row says. Returns DLP_OK, or the pipe's error
-   code. */
+/* Refuse fields of a load's desc that another row says. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_load_own(dlpi_table *t, const dlp_node *node) {
     const char *where, *given = dlpi_load_given(&node->load, &where);
@@ -41764,8 +41562,7 @@ static int dlpi_load_own(dlpi_table *t, const dlp_node *node) {
                        "%s is set in load, must be 0; set %s instead", given, where);
 }
 
-/* Write into *d the desc of a load row, with its count of parts. Returns DLP_OK, or the pipe's
-   error code. */
+/* Write into *d the desc of a load row, with its count of parts. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_load_desc(dlpi_table *t, const dlp_node *node, dlp_part_desc *d) {
     const int rc = dlpi_load_own(t, node);
@@ -41835,7 +41632,7 @@ static bool dlpi_fetch_filters(const dlp_node *node) {
 DLPI_COLD
 static int dlpi_no_input(void *user DLPI_UNREAD, dlp_item *it DLPI_UNREAD) { return 0; }
 
-/* Add n fields to those of the present level. Returns DLP_OK, or the pipe's error code. */
+/* Add n fields to those of the present level. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_makers_widen(dlpi_table *t, const dlp_node *node, dlpi_makers *m,
                              const dlp_field *f, uint32_t n) {
@@ -41849,7 +41646,7 @@ static int dlpi_makers_widen(dlpi_table *t, const dlp_node *node, dlpi_makers *m
 }
 
 /* Add a filter or map, as the last step, to the present level. The step sees the fields of the
-   level from step.first on. Returns DLP_OK, or the pipe's error code. */
+   level from step.first on. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_makers_step(dlpi_table *t, const dlp_node *node, dlpi_makers *m, dlpi_step step) {
     dlpi_level *l = &m->level[m->n_levels - 1];
@@ -41861,7 +41658,7 @@ static int dlpi_makers_step(dlpi_table *t, const dlp_node *node, dlpi_makers *m,
     return DLP_OK;
 }
 
-/* Refuse a row that would begin one level more than a cell has. Returns the pipe's error code. */
+/* Refuse a row that would begin one level more than a cell has. Returns a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_makers_full(dlpi_table *t, const dlp_node *node) {
     return dlpi_node_bad(t, node,
@@ -41870,7 +41667,7 @@ static int dlpi_makers_full(dlpi_table *t, const dlp_node *node) {
 }
 
 /* Take a load behind a push or other rows: each item is a part, whose items the next row fetches.
-   Returns DLP_OK, or the pipe's error code. */
+   Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_makers_loads(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
     static const dlpi_bound bounds[] = {
@@ -41914,7 +41711,7 @@ static int dlpi_makers_load(dlpi_table *t, const dlp_node *node, dlpi_makers *m)
 }
 
 /* Take a fetch row into *m: the first fetch, one of the items of parts, or one of more fields,
-   which is a step. Returns DLP_OK, or the pipe's error code. */
+   which is a step. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_makers_fetch(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
     const uint32_t first = m->n_fields[m->n_levels - 1];
@@ -41954,7 +41751,7 @@ static int dlpi_makers_fetch(dlpi_table *t, const dlp_node *node, dlpi_makers *m
 }
 
 /* Take a map in which fields end: it is the last step of its level, and the next level has the
-   other fields. Returns DLP_OK, or the pipe's error code. */
+   other fields. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_makers_ends(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
     dlpi_level *l = &m->level[m->n_levels - 1];
@@ -41995,15 +41792,14 @@ static int dlpi_makers_filter(dlpi_table *t, const dlp_node *node, dlpi_makers *
                             (dlpi_step){.keep = node->filter.keep, .user = node->filter.user});
 }
 
-/* Refuse expand.shuffle_items beside other rows that make items. Returns the pipe's error code. */
+/* Refuse expand.shuffle_items beside other rows that make items. Returns a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_makers_shuffled(dlpi_table *t, const dlp_node *node) {
     return dlpi_bad(t->p, node->name, "expand.shuffle_items",
                     "0 beside other makers; shuffle by a window node", node->expand.shuffle_items);
 }
 
-/* Take an expand row into *m: it begins the next level. Returns DLP_OK, or the pipe's error
-   code. */
+/* Take an expand row into *m: it begins the next level. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_makers_expand(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
     const uint32_t l = m->n_levels - 1;
@@ -42030,7 +41826,7 @@ static int dlpi_makers_expand(dlpi_table *t, const dlp_node *node, dlpi_makers *
                           : dlpi_makers_widen(t, node, m, m->fields[l], m->n_fields[l]);
 }
 
-/* Take one of the rows up to the last maker into *m. Returns DLP_OK, or the pipe's error code. */
+/* Take one of the rows up to the last maker into *m. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_makers_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
     if (m->pack != NULL && dlpi_node_ends(node))
@@ -42054,8 +41850,8 @@ static int dlpi_makers_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m)
     return DLP_OK;
 }
 
-/* Set *to to the workers of two rows that share workers: one of the two may say them. Returns
-   DLP_OK, or the pipe's error code if both do. */
+/* Set *to to the workers of two rows that share workers: one of the two may say them. Returns 0 or
+   a DLP_ERR code if both do. */
 DLPI_COLD
 static int dlpi_node_shared(const dlpi_table *t, const dlp_node *before, const dlp_node *node,
                             dlp_workers_desc *to) {
@@ -42070,7 +41866,7 @@ static int dlpi_node_shared(const dlpi_table *t, const dlp_node *before, const d
 }
 
 /* Take what stands before the rows: a list, a push with its fields, or a zip or mix with those of
-   joined rows. Returns DLP_OK, or the pipe's error code. */
+   joined rows. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_makers_begin(dlpi_table *t, dlpi_makers *m) {
     m->input = (dlp_dataset){.n_items = t->n_items, .fetch = dlpi_no_input};
@@ -42088,8 +41884,7 @@ static int dlpi_makers_begin(dlpi_table *t, dlpi_makers *m) {
     return dlpi_makers_widen(t, m->push, m, m->input.fields, m->input.n_fields);
 }
 
-/* Take all rows of *m, with their capacity and workers. Returns DLP_OK, or the pipe's error
-   code. */
+/* Take all rows of *m, with their capacity and workers. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_makers_rows(dlpi_table *t, dlpi_makers *m) {
     const dlp_node *by = m->rows;
@@ -42111,7 +41906,7 @@ static int dlpi_makers_rows(dlpi_table *t, dlpi_makers *m) {
 }
 
 /* Turn the in_flight threads of each worker that fetches into so many workers, each with a cell.
-   Returns DLP_OK, or the pipe's error code. */
+   Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_makers_threads(dlpi_table *t, dlpi_makers *m) {
     dlp_fetch_desc *f = &m->f;
@@ -42135,7 +41930,7 @@ static int dlpi_makers_threads(dlpi_table *t, dlpi_makers *m) {
     return DLP_OK;
 }
 
-/* Add the stage that reads a push before makers. Returns DLP_OK, or the pipe's error code. */
+/* Add the stage that reads a push before makers. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_makers_push(dlpi_table *t, const dlp_node *node) {
     const char *field = dlpi_run_given(t->d);
@@ -42169,8 +41964,8 @@ static void dlpi_makers_arrive(const dlpi_table *t, const dlpi_makers *m, dlpi_e
     }
 }
 
-/* Set up the inputs of the first level: who reads them, with which workers and fields. Returns
-   DLP_OK, or the pipe's error code. */
+/* Set up the inputs of the first level: who reads them, with which workers and fields. Returns 0 or
+   a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_makers_inputs(dlpi_table *t, dlpi_makers *m) {
     int rc = DLP_OK;
@@ -42226,7 +42021,7 @@ static const dlp_node *dlpi_makers_name(const dlpi_makers *m) {
     return m->rows;
 }
 
-/* Add the stage that makes items. Returns its number, or a DLP_ERR code. */
+/* Add the stage that makes items. Returns a stage number or a DLP_ERR code. */
 DLPI_COLD
 static dlp_stage dlpi_makers_stage(dlpi_table *t, const dlpi_makers *m) {
     const dlp_node *node = dlpi_makers_name(m);
@@ -42243,7 +42038,7 @@ static dlp_stage dlpi_makers_stage(dlpi_table *t, const dlpi_makers *m) {
 }
 
 /* Add the fetch stage that copies made items into rows. w: the workers that make them. made: the
-   items' fields. Returns the stage's number, or a DLP_ERR code. */
+   items' fields. Returns a stage number or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_copies_add(dlpi_table *t, const dlp_workers_desc *w, const dlp_dataset *made,
                            dlp_fetch_desc *f) {
@@ -42261,7 +42056,7 @@ static int dlpi_copies_add(dlpi_table *t, const dlp_workers_desc *w, const dlp_d
     return dlpi_add_fetch(t->p, f);
 }
 
-/* Set how many items may be made of an input at most. Returns DLP_OK, or the pipe's error code. */
+/* Set how many items may be made of an input at most. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_makers_most(dlpi_table *t, const dlpi_makers *m, dlpi_expand *x) {
     uint64_t most = m->load != NULL ? x->found.most_items : 1;
@@ -42293,8 +42088,7 @@ static uint32_t dlpi_makers_give(const dlpi_makers *m, dlpi_expand *x, dlp_field
     return n;
 }
 
-/* Give the stage its levels, and a copy of their fields. Returns DLP_OK, or the pipe's error
-   code. */
+/* Give the stage its levels, and a copy of their fields. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_makers_levels(dlpi_table *t, const dlpi_makers *m, dlpi_stage *st) {
     dlp_field all[(DLPI_LEVELS - 1) * DLP_MAX_FIELDS];
@@ -42312,8 +42106,8 @@ static int dlpi_makers_levels(dlpi_table *t, const dlpi_makers *m, dlpi_stage *s
     return rc != DLP_OK ? rc : dlpi_keep_fields(t->p, st, all, n);
 }
 
-/* Add the fetch stage that copies the last level's items into rows. Returns the stage's number, or
-   a DLP_ERR code. */
+/* Add the fetch stage that copies the last level's items into rows. Returns a stage number or a
+   DLP_ERR code. */
 DLPI_COLD
 static int dlpi_makers_copies(dlpi_table *t, dlpi_makers *m) {
     const uint32_t last = m->n_levels - 1;
@@ -42322,8 +42116,7 @@ static int dlpi_makers_copies(dlpi_table *t, dlpi_makers *m) {
     return dlpi_copies_add(t, &m->workers, &made, &m->f);
 }
 
-/* Let an asynchronous source read the inputs into their cells. Returns DLP_OK, or the pipe's error
-   code. */
+/* Let an asynchronous source read the inputs into their cells. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_makers_reads(dlpi_table *t, dlpi_makers *m, dlpi_stage *st) {
     dlp_fetch_desc *f = &m->f;
@@ -42336,7 +42129,7 @@ static int dlpi_makers_reads(dlpi_table *t, dlpi_makers *m, dlpi_stage *st) {
 }
 
 /* Check that a row that makes items stands behind the first fetch, a load, a push, or (an expand)
-   the list. Returns DLP_OK, or the pipe's error code. */
+   the list. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_makers_place(const dlpi_table *t, const dlp_node *node) {
     const int32_t first = t->nodes[1].verb;
@@ -42348,7 +42141,7 @@ static int dlpi_makers_place(const dlpi_table *t, const dlp_node *node) {
 }
 
 /* Add the stages of all rows up to the last one that makes items, which is this row. Returns a
-   stage number, or a DLP_ERR code. */
+   stage number or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_node_makes_add(dlpi_table *t, const dlp_node *node) {
     dlpi_makers m = {.rows = t->nodes + 1, .n = t->at, .n_levels = 1};
@@ -42381,7 +42174,7 @@ static bool dlpi_parts_given(const dlp_part_desc *d) {
 }
 
 /* Add the load row of a loader with parts, and its window row. What list, run and queue say is left
-   out of the load row. Returns DLP_OK, or the pipe's error code. */
+   out of the load row. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_loader_parts(dlp_pipe *p, const dlp_loader_desc *d, dlp_nodes *to) {
     dlp_node_list *list = &to->nodes[0].list;
@@ -42407,7 +42200,7 @@ static int dlpi_loader_parts(dlp_pipe *p, const dlp_loader_desc *d, dlp_nodes *t
 }
 
 /* Add the fetch and filter rows of a loader whose dataset is a filter. The filter row has the
-   workers. Returns DLP_OK, or the pipe's error code. */
+   workers. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_loader_filter(dlp_pipe *p, const dlp_fetch_desc *d, const dlp_source *of,
                               dlp_nodes *to) {
@@ -42482,8 +42275,7 @@ static inline int dlpi_behind_fit(const dlpi_table *t, const dlp_node *node) {
 }
 
 /* Check the rows between a zip or mix and the last maker behind it: only makers, maps and a last
-   window may stand there. They run in the workers of the branches. Returns DLP_OK, or the pipe's
-   error code. */
+   window may stand there. They run in the workers of the branches. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_behind_check(const dlpi_table *t, const dlpi_behind *b) {
     bool after_pack = false;
@@ -42510,7 +42302,7 @@ static int dlpi_behind_check(const dlpi_table *t, const dlpi_behind *b) {
 }
 
 /* Take the makers behind a zip or mix into the stage st, which has its workers. m: has the fields
-   of joined rows. Returns DLP_OK, or the pipe's error code. */
+   of joined rows. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_behind_take(dlpi_table *t, dlpi_stage *st, const dlpi_behind *b, dlpi_makers *m) {
     const dlp_node *node = b->makers > 0 ? NULL : t->joins;
@@ -42590,7 +42382,7 @@ static bool dlpi_branch_begins(const dlpi_table *t, const dlp_node *node) {
 }
 
 /* Take a branch into *b. m: its rows. st: a stage with the branch's name and workers. shuffle: its
-   inputs are shuffled. Returns DLP_OK, or the pipe's error code. */
+   inputs are shuffled. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_branch_take(dlpi_table *t, const dlpi_stage *st, dlpi_branch *b, bool shuffle,
                             dlpi_makers *m) {
@@ -42623,7 +42415,7 @@ static int dlpi_branch_take(dlpi_table *t, const dlpi_stage *st, dlpi_branch *b,
 }
 
 /* Compute the schedule of a mix, which tells the branch of each row. weights: [n], or NULL if all
-   are 1. Returns DLP_OK, or the pipe's error code. */
+   are 1. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_branches_schedule(dlp_pipe *p, const char *name, dlpi_branches *j,
                                   const uint64_t *weights) {
@@ -42651,8 +42443,7 @@ static int dlpi_branches_schedule(dlp_pipe *p, const char *name, dlpi_branches *
     return j->schedule != NULL ? DLP_OK : dlpi_no_memory(p, "mix.weights", "the schedule");
 }
 
-/* Check the list of a branch behind the first one, and take its count. Returns DLP_OK, or the
-   pipe's error code. */
+/* Check the list of a later branch, and take its count. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_branch_list(dlpi_table *t, const dlp_node *node) {
     const dlp_node_list *l = &node->list;
@@ -42672,7 +42463,7 @@ static int dlpi_branch_list(dlpi_table *t, const dlp_node *node) {
     return rc;
 }
 
-/* Begin a branch at its list or push row. Returns DLP_OK, or the pipe's error code. */
+/* Begin a branch at its list or push row. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_branch_begin(dlpi_table *t, const dlp_node *node) {
     t->list = node;
@@ -42686,8 +42477,7 @@ static int dlpi_branch_begin(dlpi_table *t, const dlp_node *node) {
 }
 
 /* Refuse workers of a branch that differ from those of a branch before it, in what the one stage of
-   all branches has once. said: the name of the branch before. Returns DLP_OK, or the pipe's error
-   code. */
+   all branches has once. said: the name of the branch before. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_branch_workers(const dlpi_table *t, const dlp_node *node,
                                const dlp_workers_desc *all, const dlp_workers_desc *w,
@@ -42748,7 +42538,7 @@ static void dlpi_branch_counts(const dlpi_table *t, const dlpi_stage *st, const 
 
 /* Decide which branches of a zip leave a row out for an input that is left out: those with one item
    in each input. In other branches nobody knows how many items a failed input has, so
-   DLP_ON_ERROR_DROP is refused. Returns DLP_OK, or the pipe's error code. */
+   DLP_ON_ERROR_DROP is refused. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_branches_pairs(const dlpi_table *t, const dlpi_stage *st, dlpi_branches *j) {
     for (uint32_t k = 0; k < j->n; k++) {
@@ -42763,7 +42553,7 @@ static int dlpi_branches_pairs(const dlpi_table *t, const dlpi_stage *st, dlpi_b
 }
 
 /* Add the workers of the next branch, which has the rows m, to the workers `all` of the branches
-   before it. Returns DLP_OK, or the pipe's error code. */
+   before it. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_branch_hires(const dlpi_table *t, const dlp_node *node, dlpi_branches *j,
                              dlp_workers_desc *all, const dlpi_makers *m) {
@@ -42823,7 +42613,7 @@ static void dlpi_branch_source(const dlpi_makers *m, dlpi_branches *j) {
 }
 
 /* Take the rows of a branch into the next branch of j; t->at is the row behind the branch's list.
-   Returns DLP_OK, or the pipe's error code. */
+   Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_branch_rows(dlpi_table *t, dlpi_stage *st, dlpi_branches *j) {
     const dlp_node *node = &t->nodes[t->at];
@@ -42853,8 +42643,8 @@ static int dlpi_branch_rows(dlpi_table *t, dlpi_stage *st, dlpi_branches *j) {
     return rc;
 }
 
-/* Check that a row may stand in a branch: a list or push, and rows that run in one cell. Returns
-   DLP_OK, or the pipe's error code. */
+/* Check that a row may stand in a branch: a list or push, and rows that run in one cell. Returns 0
+   or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_branch_row(const dlpi_table *t, const dlp_node *node) {
     const int verb = node->verb;
@@ -42871,7 +42661,7 @@ static int dlpi_branch_row(const dlpi_table *t, const dlp_node *node) {
 }
 
 /* Check that `from` of the zip or mix names the last row of each branch, and that each row may
-   stand in a branch. Returns DLP_OK, or the pipe's error code. */
+   stand in a branch. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_branches_from(const dlpi_table *t) {
     const dlp_node *join = t->joins;
@@ -42897,8 +42687,7 @@ static int dlpi_branches_from(const dlpi_table *t) {
     return DLP_OK;
 }
 
-/* Check that each row behind the zip or mix may stand there. Returns DLP_OK, or the pipe's error
-   code. */
+/* Check that each row behind the zip or mix may stand there. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_branches_after(const dlpi_table *t) {
     const dlpi_behind b = dlpi_behind_rows(t);
@@ -42921,8 +42710,7 @@ static int dlpi_branches_after(const dlpi_table *t) {
 }
 
 /* Write the fields of a joined row into to[], and their number into *n. A zip has the fields of all
-   branches. The branches of a mix must have the same fields. Returns DLP_OK, or the pipe's error
-   code. */
+   branches. The branches of a mix must have the same fields. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_branches_fields(dlpi_table *t, dlpi_branches *j, dlp_field *to, uint32_t *n) {
     *n = 0;
@@ -42957,7 +42745,7 @@ static int dlpi_branches_fields(dlpi_table *t, dlpi_branches *j, dlp_field *to, 
 }
 
 /* Add the fetch stage that copies items of the branches into rows. w: the workers of the branches.
-   Returns a stage number, or a DLP_ERR code. */
+   Returns a stage number or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_branches_copies(dlpi_table *t, dlpi_branches *j, const dlp_workers_desc *w) {
     dlp_field fields[DLP_MAX_FIELDS];
@@ -42976,7 +42764,7 @@ static int dlpi_branches_copies(dlpi_table *t, dlpi_branches *j, const dlp_worke
 }
 
 /* Add the stage that makes items of joined rows, as the rows behind the zip or mix say, and the
-   stage that copies the items. Returns a stage number, or a DLP_ERR code. */
+   stage that copies the items. Returns a stage number or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_branches_behind(dlpi_table *t, dlpi_stage *st, dlpi_joined *x,
                                 const dlp_workers_desc *w) {
@@ -43004,8 +42792,8 @@ static int dlpi_branches_behind(dlpi_table *t, dlpi_stage *st, dlpi_joined *x,
     return dlpi_makers_copies(t, &m);
 }
 
-/* Add the stages of all rows up to a zip or mix, and of makers behind it. Returns a stage number,
-   or a DLP_ERR code. */
+/* Add the stages of all rows up to a zip or mix, and of makers behind it. Returns a stage number or
+   a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_node_joins_add(dlpi_table *t, const dlp_node *node) {
     const bool behind = dlpi_behind_rows(t).n > 0;
@@ -43074,7 +42862,7 @@ static const dlp_node *dlpi_out_reads(const dlpi_table *t, const dlp_node *node)
 }
 
 /* Take the first out, whose batches dlp_pipe_next gives: set max_held from its capacity. It must
-   wait for all batches. Returns DLP_OK, or the pipe's error code. */
+   wait for all batches. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_out_first(const dlpi_table *t, const dlp_node *node) {
     const int32_t asked = t->d->max_held, each = (int32_t)node->queue.capacity;
@@ -43167,8 +42955,8 @@ DLPI_COLD DLPDEF void dlp_out_close(dlp_out *out) {
 /* ---- batch, transfer ---- */
 
 /* Set the pipe's prefetch_factor, the batches ahead of the consumer, from the capacity of the batch
-   node or the pipe's desc. With turns each worker of the first fetch has so many. Returns DLP_OK,
-   or the pipe's error code. */
+   node or the pipe's desc. With turns each worker of the first fetch has so many. Returns 0 or a
+   DLP_ERR code. */
 DLPI_COLD
 static int dlpi_batch_ahead(dlpi_table *t, const dlp_node *node) {
     const int32_t asked = t->d->prefetch_factor;
@@ -43262,7 +43050,7 @@ static const dlpi_table_ops dlpi_table_kinds = {
     .makes = dlpi_node_makes_add,
 };
 
-/* Check a table and add the stages of all its rows. Returns DLP_OK, or the pipe's error code. */
+/* Check a table and add the stages of all its rows. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_table_rows(dlpi_table *t) {
     const char *field;
@@ -43292,7 +43080,7 @@ static int dlpi_table_rows(dlpi_table *t) {
     return DLP_OK;
 }
 
-/* Add the stages of a table to a pipe without stages. Returns DLP_OK, or the pipe's error code. */
+/* Add the stages of a table to a pipe without stages. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_table_add(dlp_pipe *p, const dlp_node *nodes, uint32_t n,
                           const dlp_pipe_desc *desc) {
@@ -43302,8 +43090,8 @@ static int dlpi_table_add(dlp_pipe *p, const dlp_node *nodes, uint32_t n,
     return dlpi_table_rows(&t);
 }
 
-/* Make a pipe of a table in *out, and do not start it. desc may be NULL. Returns DLP_OK, or a
-   DLP_ERR code with the error in *err. */
+/* Make a pipe of a table in *out, and do not start it. desc may be NULL. Returns 0, or a DLP_ERR
+   code and *err. */
 DLPI_COLD
 static int dlpi_table_pipe(dlp_pipe **out, const dlp_node *nodes, uint32_t n,
                            const dlp_pipe_desc *desc, dlp_error *err) {
@@ -43319,8 +43107,7 @@ static int dlpi_table_pipe(dlp_pipe **out, const dlp_node *nodes, uint32_t n,
     return dlpi_opened(out, p, dlpi_table_add(p, nodes, n, d), err);
 }
 
-/* Start the pipe of a table; with desc.later only prepare its start. Returns DLP_OK, or the pipe's
-   error code. */
+/* Start a table's pipe; with desc.later only prepare its start. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_table_start(dlp_pipe *p) {
     return p->d.later != 0 ? dlpi_prepare(p) : dlp_pipe_start(p);
@@ -43372,7 +43159,7 @@ typedef struct dlpi_loader {
 } dlpi_loader;
 
 /* Give the fields of a loader's stages the values of the short names that stand for them. Refuse a
-   short name and a field that differ. Returns DLP_OK, or the pipe's error code. */
+   short name and a field that differ. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_loader_short(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader *l) {
     struct {
@@ -43429,7 +43216,7 @@ static const char *dlpi_dataset_given(const dlp_dataset *d) {
 
 /* Take the dataset of a loader, its own or that of its source, into *l. A filter may be set beside
    the source. A source that has a fetcher says how it fetches, but not how many items are in
-   flight. Returns DLP_OK, or the pipe's error code. */
+   flight. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_loader_dataset(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader *l) {
     const dlp_fetch_desc *from = d->source != NULL ? &d->source->fetch : NULL;
@@ -43467,7 +43254,7 @@ static int dlpi_loader_stages(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader
 }
 
 /* Set up the classic topology: each worker gets whole batches in turn, and with a collate a batch
-   worker for each collates them. Returns DLP_OK, or the pipe's error code. */
+   worker for each collates them. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_loader_classic(dlp_pipe *p, dlpi_loader *l) {
     int64_t n = l->fetch.workers.num_workers, each = p->d.prefetch_factor;
@@ -43484,7 +43271,7 @@ static int dlpi_loader_classic(dlp_pipe *p, dlpi_loader *l) {
 }
 
 /* Set up the concurrent topology: the classic one, with several items in flight in each worker, and
-   so many batches for each that these items fit. Returns DLP_OK, or the pipe's error code. */
+   so many batches for each that these items fit. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_loader_concurrent(dlp_pipe *p, dlpi_loader *l) {
     uint64_t world = l->run.world_size ? l->run.world_size : 1;
@@ -43536,7 +43323,7 @@ static void dlpi_loader_batch(const dlp_batch_desc *d, dlp_nodes *to) {
                                    .n_out_fields = d->n_out_fields};
 }
 
-/* Add the transfer row, if the loader has a device. Returns DLP_OK, or the pipe's error code. */
+/* Add the transfer row, if the loader has a device. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_loader_device(dlp_pipe *p, const dlp_transfer_desc *d, dlp_nodes *to) {
     dlp_node *node;
@@ -43552,7 +43339,7 @@ static int dlpi_loader_device(dlp_pipe *p, const dlp_transfer_desc *d, dlp_nodes
     return DLP_OK;
 }
 
-/* Fill the table *to with the rows of a loader. Returns DLP_OK, or the pipe's error code. */
+/* Fill the table *to with the rows of a loader. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_loader_rows(dlp_pipe *p, const dlp_loader_desc *d, dlp_nodes *to) {
     dlpi_loader l = {d->sampler, d->dataset, d->fetch, d->batch, d->pipe};
@@ -43575,8 +43362,8 @@ static int dlpi_loader_rows(dlp_pipe *p, const dlp_loader_desc *d, dlp_nodes *to
 }
 
 /* Fill the table *to as a loader's desc says. *p becomes a pipe without stages; it has the error,
-   if there is one. If no pipe can be made *p stays NULL, and *err has the error. Returns DLP_OK, or
-   a DLP_ERR code. */
+   if there is one. If no pipe can be made *p stays NULL, and *err has the error. Returns 0 or a
+   DLP_ERR code. */
 DLPI_COLD
 static int dlpi_loader_fill(dlp_pipe **p, const dlp_loader_desc *d, dlp_nodes *to, dlp_error *err) {
     const int rc = dlpi_pipe_make(p, &d->pipe, err);
@@ -43626,7 +43413,7 @@ static int dlpi_chunks_check_fields(dlp_pipe *p, const dlp_chunks_desc *d) {
 }
 
 /* Copy a desc into *d, with what its source says of the rows. A short name and the long one that it
-   stands for get one value. Returns DLP_OK, or a DLP_ERR code with the error in *err. */
+   stands for get one value. Returns 0, or a DLP_ERR code and *err. */
 static int dlpi_chunks_copy(dlp_chunks_desc *d, const dlp_chunks_desc *desc, dlp_error *err) {
     const dlp_source *source = desc->source;
     dlp_workers_desc *w = &d->workers;
@@ -43720,8 +43507,7 @@ static void dlpi_chunks_pass(const dlp_chunks_desc *d, dlp_node_list *list, dlp_
     run->epochs = train ? d->epochs : 1;
 }
 
-/* Write into `out` the fields of a chunk: those of a row, with `room` rows as the first
-   dimension. */
+/* Write into out[] a chunk's fields: those of a row, with `room` rows as the first dimension. */
 static void dlpi_chunks_fields(const dlp_chunks_desc *d, uint64_t room, dlp_field *out) {
     for (uint32_t f = 0; f < d->n_fields; f++) {
         out[f] = d->fields[f];
@@ -43732,7 +43518,7 @@ static void dlpi_chunks_fields(const dlp_chunks_desc *d, uint64_t room, dlp_fiel
 }
 
 /* Compute *n, the chunks of an epoch, and *room, the most rows that this rank has of one. in_order:
-   chunks are not shuffled. Returns DLP_OK, or the pipe's error code. */
+   chunks are not shuffled. Returns 0 or a DLP_ERR code. */
 static int dlpi_chunks_count(dlp_pipe *p, dlp_split_desc *split, bool in_order, uint64_t *n,
                              uint64_t *room) {
     uint64_t *first;
@@ -43750,7 +43536,7 @@ static int dlpi_chunks_count(dlp_pipe *p, dlp_split_desc *split, bool in_order, 
 }
 
 /* Fill *to with the table of nodes for a pipe of chunks. preload: DLP_PRELOAD_NONE, _CPU or
-   _DEVICE. Returns DLP_OK, or the pipe's error code. */
+   _DEVICE. Returns 0 or a DLP_ERR code. */
 static int dlpi_chunks_rows(dlp_pipe *p, const dlp_chunks_desc *d, int preload, dlp_nodes *to) {
     dlp_split_desc split = {.chunk_rows = d->chunk_rows};
     dlp_fetch_desc fetch = {.dataset = &to->dataset, .workers = d->workers};
@@ -43787,8 +43573,8 @@ static int dlpi_chunks_rows(dlp_pipe *p, const dlp_chunks_desc *d, int preload, 
     return DLP_OK;
 }
 
-/* Make a pipe without stages, and the table of nodes for it. Returns DLP_OK, or a DLP_ERR code. The
-   error is then in *p, or in *err if *p is NULL. */
+/* Make a pipe without stages, and the table of nodes for it. Returns 0 or a DLP_ERR code. The error
+   is then in *p, or in *err if *p is NULL. */
 static int dlpi_chunks_begin(dlp_pipe **p, const dlp_chunks_desc *d, int preload, dlp_nodes *to,
                              dlp_error *err) {
     int rc = dlpi_pipe_make(p, &d->pipe, err);
@@ -43841,8 +43627,8 @@ static bool dlpi_chunks_fit(dlp_pipe *p, const dlp_chunks_desc *d, const dlp_nod
 }
 
 /* Set to->preload: as the desc says, or, for DLP_PRELOAD_AUTO, the first that fits of device, CPU
-   and none. Returns DLP_OK, or a DLP_ERR code if no pipe could be made. Other errors of the desc
-   are told when its pipe is made. */
+   and none. Returns 0 or a DLP_ERR code if no pipe could be made. Other errors of the desc are told
+   when its pipe is made. */
 static int dlpi_chunks_choose(const dlp_chunks_desc *d, dlpi_choice *to, dlp_nodes *t,
                               dlp_error *err) {
     to->preload = d->preload;
@@ -43956,7 +43742,7 @@ static int dlpi_merge_bad(dlp_error *err, uint32_t i, const char *what) {
     return dlpi_error_set(err, DLP_ERR_RESUME, "states", "states[%" PRIu32 "] %s", i, what);
 }
 
-/* Copy state i to *s. Returns DLP_OK, or DLP_ERR_CORRUPT with the error in *err. */
+/* Copy state i to *s. Returns 0, or DLP_ERR_CORRUPT and *err. */
 DLPI_COLD
 static int dlpi_merge_read(const dlp_state *states, uint32_t i, dlpi_state *s, dlp_error *err) {
     memcpy(s, states[i].bytes, sizeof *s);
@@ -43991,7 +43777,7 @@ static int dlpi_merge_cursor(const dlp_state *states, uint32_t n, uint32_t s,
 }
 
 /* Check that all states are of one batch, and set *all to the cursors of all their streams. Returns
-   DLP_OK, or a DLP_ERR code with the error in *err. */
+   0, or a DLP_ERR code and *err. */
 DLPI_COLD
 static int dlpi_merge_span(const dlp_state *states, uint32_t n, dlpi_state *to, dlpi_cursors *all,
                            dlp_error *err) {
@@ -44203,7 +43989,7 @@ static int dlpi_curves_take(const dlp_pipe *p, dlpi_curve *curves) {
 }
 
 /* Write a picture or a trace, with the user's counters, to `path`. right: the call's arguments are
-   valid. pen: what writes it. Returns DLP_OK, or a DLP_ERR code. */
+   valid. pen: what writes it. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_write_counted(dlp_pipe *p, bool right, const char *path,
                               const dlp_trace_window *window, dlpi_pen *pen) {

@@ -13,8 +13,7 @@ static void dlpi_workers_begin(dlpi_stage *st) {
 
 /* Begin a new stage at the end of the pipe's array of stages, with a copy of the workers' desc `w`
    (may be NULL). The stage's name is that of the node, else of `w`, else `name`. Returns the stage,
-   which does not count before dlpi_added. Returns NULL if the pipe has an error, which may be set
-   here. */
+   which does not count before dlpi_added. Returns NULL if the pipe has an error. */
 static dlpi_stage *dlpi_add(dlp_pipe *p, const dlpi_stage_ops *ops, const char *name,
                             const dlp_workers_desc *w) {
     dlpi_stage *st;

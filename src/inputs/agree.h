@@ -53,8 +53,8 @@ static int64_t dlpi_agree_mine(const dlp_pipe *p, uint64_t b) {
 }
 
 /* Fail the pipe: the all-reduce returned a value that it cannot have, or another rank has failed.
-   mine: what this rank gave. all: what `agree` returned. what: "least" or "most", for the message.
-   Returns the DLP_ERR code. */
+   mine: what this rank gave. all: what `agree` returned. what: "least" or "most". Returns a DLP_ERR
+   code. */
 static int dlpi_agree_fail(dlp_pipe *p, int64_t mine, int64_t all, const char *what) {
     dlp_error e;
     if (mine == 0 && all == 0)
@@ -75,7 +75,7 @@ static int dlpi_agree_fail(dlp_pipe *p, int64_t mine, int64_t all, const char *w
 
 /* Ask all ranks which of the next n batches, from batch b on, is the last with items, and end the
    epoch at the last one of all ranks. A rank that gives n + 1 says that more items follow. Returns
-   DLP_OK, or a DLP_ERR code if the pipe has failed. */
+   0 or a DLP_ERR code if the pipe has failed. */
 static int dlpi_agree_items(dlp_pipe *p, uint64_t b, int64_t n) {
     dlpi_found *q = dlpi_found_of(p);
     int64_t mine = 0, all;
@@ -93,8 +93,7 @@ static int dlpi_agree_items(dlp_pipe *p, uint64_t b, int64_t n) {
 }
 
 /* True if the consumer is in the middle of an epoch in which this rank has no more batch. rc: what
-   dlp_pipe_next is about to return. s: the slot of the batch, read if rc is DLP_OK or an error of
-   the batch. */
+   dlp_pipe_next is about to return. s: the slot of the next batch, if there is one. */
 static bool dlpi_agree_over(const dlp_pipe *p, int rc, uint32_t s) {
     if (p->after.batch == 0 || rc == DLP_END) return p->after.batch > 0;
     return rc <= 0 && p->err.code == 0 && dlpi_slot_at(p, s)->epoch != p->after.epoch;

@@ -22,15 +22,14 @@ static void dlpi_branches_items(const dlp_pipe *p, const dlpi_branches *j,
     }
 }
 
-/* Try once to load the next input of cell c, which belongs to a branch. Returns 0, or the code with
-   which the input failed. */
+/* Try once to load the next input of cell c, a branch's. Returns 0 or the failed input's code. */
 static int dlpi_branch_load(dlpi_worker *w, const dlpi_branches *j, uint32_t c) {
     return dlpi_expand_load_by(w, &dlpi_branch_of_cell(j, c)->x, c);
 }
 
 /* Set those values of branch b, list number l, that follow from the run: batch, seed, streams and
-   cursors. bits: gets two numbers, the bits of an ordinal and of a count of used items. Returns
-   DLP_OK, or DLP_ERR_MEMORY. */
+   cursors. bits[2]: gets the bits of an ordinal and of a count of used items. Returns 0 or
+   DLP_ERR_MEMORY. */
 static int dlpi_branch_lengths(dlp_pipe *p, const dlpi_found *q, dlpi_branch *b, uint32_t l,
                                uint8_t *bits) {
     dlpi_found *f = &b->x.found;
@@ -49,7 +48,7 @@ static int dlpi_branch_lengths(dlp_pipe *p, const dlpi_found *q, dlpi_branch *b,
 }
 
 /* Check the cells of branch k, and compute their bytes and how many of them the branch needs. rows:
-   joined rows that must be known at once. Returns DLP_OK, or a DLP_ERR code. */
+   joined rows that must be known at once. Returns 0 or a DLP_ERR code. */
 static int dlpi_branch_check(dlp_pipe *p, const dlpi_stage *st, dlpi_branches *j, uint32_t k,
                              uint64_t rows) {
     dlpi_branch *b = &j->at[k];

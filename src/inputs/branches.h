@@ -118,8 +118,7 @@ static uint64_t dlpi_branches_known(dlpi_branches *j, uint32_t i) {
     }
 }
 
-/* Return how many rows of stream i became known. The rows depend on the branches alone, so `out` is
-   not used. */
+/* Return how many rows of stream i became known. out: not used. */
 static uint64_t dlpi_branches_more(dlp_pipe *p, uint32_t i, bool out DLPI_UNREAD) {
     return dlpi_branches_known(dlpi_branches_of(dlpi_found_of(p)), i);
 }
@@ -170,8 +169,7 @@ static void dlpi_branches_pass(dlp_pipe *p, uint32_t i) {
     }
 }
 
-/* Write where stream i stands, its phase and a cursor of each branch, as place i of the state at
-   `at`. */
+/* Write where stream i stands, its phase and a cursor of each branch, as place i of a state. */
 static void dlpi_branches_put(const dlpi_found *q, uint8_t *at, uint32_t i) {
     const dlpi_branches *j = dlpi_branches_of(q);
     dlpi_path path = {.phase = j->streams[i].phase};
@@ -185,8 +183,7 @@ static bool dlpi_branch_may(const dlpi_found *q, uint64_t s, const dlpi_cursor *
     return q->plan.steps != 0 || at->ordinal < dlpi_found_inputs(&q->plan, s);
 }
 
-/* True if `path` is a possible place of stream s. If `set`, continue from there; the stream is then
-   number i of this rank. */
+/* True if `path` is a possible place of stream s. If `set`, continue there as this rank's i-th. */
 static bool dlpi_branches_go(dlpi_branches *j, uint64_t s, uint32_t i, const dlpi_path *path,
                              bool set) {
     if (j->period > 0 && path->phase >= j->period) return false;

@@ -123,8 +123,7 @@ static inline uint32_t dlpi_n_inputs(const dlp_pipe *p) {
 
 /* ---- which cells may be open ---- */
 
-/* Add the areas of the region that hold a record and a bit for each of the `cells` cells. run:
-   inputs of a cell, at most. */
+/* Add the areas of the region with a record and a bit for each cell. run: most inputs of a cell. */
 static void dlpi_inputs_records(dlp_pipe *p, const dlpi_stage *st, uint32_t cells, uint32_t run) {
     const int own = DLPI_OWN(st->id, 0);
     p->inputs = &p->areas[own];
@@ -217,8 +216,7 @@ static void dlpi_inputs_leave(dlp_pipe *p, uint64_t *left) {
 }
 
 /* True if the scheduler should search for free cells now. A search that found no free cell is not
-   repeated until something has changed on which it depends. epoch, batch: what is scheduled
-   next. */
+   repeated until something that it depends on has changed. epoch, batch: the next ones. */
 static bool dlpi_inputs_search(dlp_pipe *p, dlpi_inputs_ahead *a, uint64_t epoch, uint64_t batch) {
     const dlpi_inputs_ahead last = *a;
     if (p->schedule.ended) return false;
@@ -253,8 +251,7 @@ DLPI_COLD static bool dlpi_input_raises(dlp_pipe *p, uint32_t n, dlp_error *e) {
     return true;
 }
 
-/* List the input of *e among the skipped ones and count it, as it is left out and raises no
-   error. */
+/* List the input of *e among the skipped ones, and count it: it is left out, without an error. */
 DLPI_COLD static void dlpi_input_left_out(dlp_pipe *p, dlp_error *e) {
     e->has_item = 1;
     dlpi_skip_put(p->ctl, p->source_stage->id, e, e->code ? e->code : DLP_SKIP, UINT64_MAX);
@@ -302,8 +299,8 @@ static inline dlp_part dlpi_input_shown(const dlp_pipe *p, uint32_t c) {
 }
 
 /* Return the number of the item that takes the place of a failed one, for the k-th time. The item
-   is of the same cell, because another input may not be loaded. Seed, epoch, position and k alone
-   decide it. */
+   is of the same cell, because another input may not be loaded. Seed, epoch, position and k decide
+   it. */
 static uint64_t dlpi_input_replacement(const dlp_pipe *p, const dlpi_input *cell, uint64_t epoch,
                                        uint64_t position, uint32_t k) {
     uint64_t h = dlpi_hash_in(DLPI_DOMAIN_REPLACEMENT, dlpi_sampler_of(p)->seed, epoch);
@@ -315,8 +312,7 @@ static inline uint64_t dlpi_input_due(const dlpi_input *cell) {
     return DLPI_LOAD_RLX(&cell->due_ns); /* ordered by state, or of a ticket that is past */
 }
 
-/* True if this worker's inputs take less time than waking a thread, or than looking for the oldest
-   ticket. */
+/* True if this worker's inputs take less time than waking a thread, or than a longer search. */
 static inline bool dlpi_input_cheap(const dlpi_worker *w) {
     return w->block->item_ns < DLPI_INPUT_CHEAP_NS;
 }
@@ -357,8 +353,7 @@ static inline uint32_t dlpi_inputs_end(const dlpi_worker *w) {
 }
 
 /* Claim an open cell for this worker: about the oldest. Returns true and describes the cell in *t,
-   or false if no cell is open and due. Before it returns false it wakes the scheduler for loaded
-   inputs. */
+   or false if no cell is open and due. Then the scheduler is woken for loaded inputs. */
 static bool dlpi_input_find(dlpi_worker *w, dlpi_unit *t) {
     const dlp_pipe *p = w->p;
     const uint32_t first = w->input_first, end = dlpi_inputs_end(w);
@@ -382,8 +377,7 @@ static bool dlpi_input_find(dlpi_worker *w, dlpi_unit *t) {
     }
 }
 
-/* Return the ns until an open cell of this worker is to be tried again, but at most `ns`. 0:
-   now. */
+/* Return the ns until an open cell of this worker may be tried again, at most `ns`. 0: now. */
 static uint64_t dlpi_inputs_due(dlpi_worker *w, uint64_t ns) {
     const dlp_pipe *p = w->p;
     uint32_t c = dlpi_input_next(p, w->input_first);
@@ -435,8 +429,7 @@ static int dlpi_input_part(dlpi_worker *w, uint32_t c, const dlp_part_desc *d, u
     return rc;
 }
 
-/* Check the number of items that a load has set against the desc's limits. Returns 0, or
-   DLP_ERR_LENGTH. */
+/* Check the count that a load has set against the desc's limits. Returns 0 or DLP_ERR_LENGTH. */
 static int dlpi_part_counted(dlpi_worker *w, const dlp_part_desc *d, uint64_t items) {
     if (items > d->max_items)
         return dlpi_say(w, DLP_ERR_LENGTH, "load set items to %" PRIu64 ", max_items is %" PRIu64,
@@ -459,7 +452,7 @@ DLPI_COLD static void dlpi_input_error(const dlpi_worker *w, dlpi_input *cell, i
 
 /* Load the inputs of cell c, from the first one that is not loaded on, until one fails or the pipe
    stops. one: tries one input once and returns 0 or a code; a constant, so that it is inlined. by:
-   passed on to `one`. Returns 0, or the code of the input that failed. */
+   passed on to `one`. Returns 0 or the failed input's code. */
 DLPI_INLINE int dlpi_inputs_each(dlpi_worker *w, uint32_t c,
                                  int (*one)(dlpi_worker *w, uint32_t c, void *by), void *by) {
     dlpi_input *cell = dlpi_input_at(w->p, c);
@@ -492,8 +485,7 @@ static int dlpi_input_one(dlpi_worker *w, uint32_t c, void *by DLPI_UNREAD) {
     return w->p->source->load(w, c);
 }
 
-/* Try each input of cell c once, by the source's load. Returns 0, or the code of the input that
-   failed. */
+/* Try each input of cell c once, by the source's load. Returns 0 or the failed input's code. */
 static int dlpi_input_each(dlpi_worker *w, uint32_t c) {
     return dlpi_inputs_each(w, c, dlpi_input_one, NULL);
 }
@@ -622,8 +614,7 @@ static void dlpi_input_tell(const dlp_pipe *p, uint32_t cell, char *text, size_t
 
 /* ---- what the descs of such stages may say, and what their tables have in common ---- */
 
-/* Refuse a sampler with a subset or weights, because a stage with its own order takes all items.
-   Returns the pipe's error code. */
+/* Refuse subset and weights of a sampler: this stage takes all items. Returns a DLP_ERR code. */
 static int dlpi_bad_list(dlp_pipe *p, const dlpi_stage *st) {
     const char *field = dlpi_sampler_of(p)->subset ? "sampler.subset" : "sampler.weights";
     return dlpi_refuse(p, DLP_ERR_ARG, p->sampler->name, field,
@@ -632,8 +623,7 @@ static int dlpi_bad_list(dlp_pipe *p, const dlpi_stage *st) {
 }
 
 /* Check the workers' desc of a stage that loads cells: any worker takes the next cell, the number
-   of workers is not tuned, and no input replaces another. Returns DLP_OK, or the pipe's error
-   code. */
+   of workers is not tuned, and no input replaces another. Returns 0 or a DLP_ERR code. */
 static int dlpi_check_input_workers(dlp_pipe *p, const dlpi_stage *st) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_workers_desc, dispatch), 0, 0, "DLP_DISPATCH_CLAIM in this stage"},
@@ -647,8 +637,7 @@ static int dlpi_check_input_workers(dlp_pipe *p, const dlpi_stage *st) {
     return dlpi_check_workers(p, st);
 }
 
-/* Check that `batch_size` is a multiple of n, the value of the desc's field `field`. Returns
-   DLP_OK, or the pipe's error code. */
+/* Check that `batch_size` is a multiple of n, the value of `field`. Returns 0 or a DLP_ERR code. */
 static int dlpi_check_divides(dlp_pipe *p, const char *field, uint64_t n) {
     if (n <= p->global_batch && p->global_batch % n == 0) return DLP_OK;
     return dlpi_refuse(p, DLP_ERR_ARG, "", field,

@@ -10,7 +10,7 @@
 #define DLPI_FIELD_KEPT (sizeof(dlp_field) + DLPI_NAME_KEPT) /* bytes of a copy with its name */
 
 /* Append copies of n fields to the fields of a stage. The names are copied behind all fields. The
-   plan counts these bytes. Returns DLP_OK, or the pipe's error code. */
+   plan counts these bytes. Returns 0 or a DLP_ERR code. */
 static int dlpi_keep_fields(dlp_pipe *p, dlpi_stage *st, const dlp_field *f, uint32_t n) {
     const uint32_t before = st->n_fields, all = before + n;
     dlp_field *old = st->fields, *to;
@@ -152,8 +152,7 @@ static void dlpi_datasets_widen(dlp_pipe *p, const dlp_field *f, uint32_t n) {
     p->datasets.n_fields += n;
 }
 
-/* Check that no field of a node has the name of one of the m fields above it. Returns DLP_OK, or
-   the pipe's error code. */
+/* Check that no field of a node has the name of a field `above` it. Returns 0 or a DLP_ERR code. */
 static int dlpi_fields_apart(dlp_pipe *p, const char *node, const dlp_field *f, uint32_t n,
                              const dlp_field *above, uint32_t m) {
     for (uint32_t i = 0; i < n; i++)
@@ -165,7 +164,7 @@ static int dlpi_fields_apart(dlp_pipe *p, const char *node, const dlp_field *f, 
 }
 
 /* Append the fields of a stage to those of the pipe's items. count: the field of the stage's desc
-   that has their number, for the error. Returns DLP_OK, or the pipe's error code. */
+   that has their number, for the error. Returns 0 or a DLP_ERR code. */
 static int dlpi_stage_widens(dlp_pipe *p, const dlpi_stage *st, const char *count) {
     const uint32_t n = p->datasets.n_fields;
     int rc;
@@ -195,8 +194,7 @@ static int dlpi_dataset_check(dlp_pipe *p, const dlpi_stage *st, const dlpi_fetc
     return dlpi_missing(p, st->name, "dataset.fields", "an array of n_fields fields");
 }
 
-/* Check the fields of a fetch that say how many items are in flight. Returns DLP_OK, or the code of
-   the first error. */
+/* Check how many items a fetch wants in flight. Returns 0 or the first error's DLP_ERR code. */
 static int dlpi_fetcher_check(dlp_pipe *p, const dlpi_stage *st, const dlp_fetch_desc *d) {
     bool many = d->fetcher != DLP_FETCH_SEQUENTIAL;
     bool pooled = many && st->w.dispatch == DLP_DISPATCH_BATCHES;
@@ -215,8 +213,7 @@ static int dlpi_fetcher_check(dlp_pipe *p, const dlpi_stage *st, const dlp_fetch
     return p->err.code; /* the first of them */
 }
 
-/* Check a fetch desc, and copy it and its dataset into the stage. Returns DLP_OK, or the pipe's
-   error code. */
+/* Check a fetch desc, and copy it and its dataset into the stage. Returns 0 or a DLP_ERR code. */
 static int dlpi_fetch_take(dlp_pipe *p, dlpi_stage *st, const dlp_fetch_desc *d) {
     dlpi_fetch *f = st->self;
     int rc;

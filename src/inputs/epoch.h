@@ -4,8 +4,7 @@
 #include "slot/feed.h"
 /* ---- how long an epoch is: for sources, which say of what ---- */
 
-/* Check that the dataset has items, and that the sampler's order can be made of so many. Returns
-   DLP_OK, or the pipe's error code. */
+/* Check that the dataset's items can have the sampler's order. Returns 0 or a DLP_ERR code. */
 static int dlpi_check_items(dlp_pipe *p) {
     dlp_error e;
     if (p->fetch->dataset->n_items == 0)
@@ -16,8 +15,7 @@ static int dlpi_check_items(dlp_pipe *p) {
     return dlpi_pipe_fail(p, &e);
 }
 
-/* Refuse the sampler's order, because it does not fit the pipe's source. Returns the pipe's error
-   code. */
+/* Refuse the sampler's order, because it does not fit the pipe's source. Returns a DLP_ERR code. */
 static int dlpi_bad_order(dlp_pipe *p) {
     const int32_t order = dlpi_sampler_of(p)->order;
     if (order == DLP_ORDER_PARTS)
@@ -34,8 +32,7 @@ static void dlpi_order_live(const dlp_pipe *p, dlpi_order *o) {
                     dlpi_area_at(p, DLPI_REC_TABLE, 0));
 }
 
-/* Set the length of an epoch of n samples, in samples and batches. Returns DLP_OK, or the pipe's
-   error code if the epoch has no batch. */
+/* Set the length of an epoch to n samples. Returns 0, or a DLP_ERR code if these are no batch. */
 static int dlpi_epoch_of(dlp_pipe *p, uint64_t n) {
     p->samples = n;
     p->batches_per_epoch = n / p->global_batch;

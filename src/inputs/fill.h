@@ -18,8 +18,7 @@ static void dlpi_found_holes(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t end) 
     }
 }
 
-/* Give known rows of stream i to slot s, from row r up to at most row end. Returns the row behind
-   the last one given. */
+/* Give known rows of stream i to slot s, from row r up to row end. Returns where they end. */
 static uint32_t dlpi_found_fill_stream(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r,
                                        uint32_t end) {
     dlpi_found *q = dlpi_found_of(p);

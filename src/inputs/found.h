@@ -90,8 +90,7 @@ static void dlpi_found_prove(dlpi_found *q, uint32_t i) {
     x->barren = each ? 1 : x->empty >= dlpi_found_proof(q, i, 0) ? 2 : 0;
 }
 
-/* Add to the statistics the counts of `inputs` inputs with `items` items. empty: how many of these
-   inputs have no item. */
+/* Add to the statistics `inputs` inputs with `items` items. empty: inputs without an item. */
 static void dlpi_found_counted(dlp_pipe *p, uint64_t inputs, uint64_t items, uint64_t empty) {
     dlpi_found_counts *to = dlpi_found_of(p)->counts;
     dlpi_bump(&to->inputs, inputs);
@@ -176,7 +175,7 @@ static void dlpi_found_learned(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t 
 }
 
 /* Take the counts of the first cell of stream i whose counts are not taken. loaded: false if the
-   cell has failed. Returns DLP_OK, or a DLP_ERR code if the epoch has failed. */
+   cell has failed. Returns 0 or a DLP_ERR code if the epoch has failed. */
 static int dlpi_found_learn_cell(dlp_pipe *p, dlpi_found *q, uint32_t i, bool loaded) {
     dlpi_found_stream *x = &q->streams[i];
     const uint32_t c = x->known;
@@ -212,8 +211,7 @@ static inline bool dlpi_found_broken(const dlpi_found *q, const dlpi_found_strea
                          q->use[x->known].epoch == q->epoch);
 }
 
-/* True if the stream has no input left to load or count in this epoch. With steps_per_epoch it is
-   false always. */
+/* True if no input of the epoch is left to load or count. False with steps_per_epoch. */
 static inline bool dlpi_found_out(const dlpi_found *q, const dlpi_found_stream *x) {
     return q->plan.steps == 0 && x->epoch > q->epoch &&
            (x->known == DLPI_FOUND_NONE || q->use[x->known].epoch > q->epoch);
@@ -221,8 +219,7 @@ static inline bool dlpi_found_out(const dlpi_found *q, const dlpi_found_stream *
 
 /* ---- windows ---- */
 
-/* Count the items of a stream from the beginning of its present window to the end of the last
-   complete window. */
+/* Count a stream's items from its present window's beginning to the last complete one's end. */
 static uint64_t dlpi_found_whole(const dlpi_found *q, const dlpi_found_stream *x) {
     uint64_t rest = q->plan.steps * q->each - x->given + x->at.place; /* with steps: of the epoch */
     if (q->plan.steps && x->rows >= rest) return rest;
@@ -248,8 +245,7 @@ static void dlpi_found_advance(dlp_pipe *p, uint32_t c, uint64_t k) {
     u->from = k;
 }
 
-/* Write into row[] where the next n items of cell c lie. Returns the hash h with their inputs
-   absorbed. */
+/* Write into row[] where the next n items of cell c lie. Returns h with their inputs absorbed. */
 static uint64_t dlpi_found_gather_cell(dlp_pipe *p, uint32_t c, uint64_t n, dlpi_found_row *row,
                                        uint64_t h) {
     const dlpi_found *q = dlpi_found_of(p);
@@ -337,8 +333,7 @@ static void dlpi_found_leave_window(dlpi_found *q, uint32_t i) {
     if (q->joins != NULL) q->joins->moves(q, i);
 }
 
-/* Take all counts of a list that are loaded, those of each stream in its order. Returns DLP_OK, or
-   the code with which the epoch has failed. */
+/* Take a list's loaded counts, in each stream's order. Returns 0 or the failed epoch's code. */
 static int dlpi_found_learn_list(dlp_pipe *p, dlpi_found *q) {
     const int *rc = &q->all->rc;
     for (uint32_t i = 0; i < q->cursors.n && *rc == DLP_OK; i++) {
@@ -356,8 +351,7 @@ static int dlpi_found_learn_list(dlp_pipe *p, dlpi_found *q) {
     return *rc;
 }
 
-/* Take all counts that are loaded, those of branches first. Returns DLP_OK, or the code with which
-   the epoch has failed. */
+/* Take all loaded counts, those of branches first. Returns 0 or the failed epoch's code. */
 static int dlpi_found_learn(dlp_pipe *p) {
     dlpi_found *q = dlpi_found_of(p);
     for (dlpi_found *b = q->next; b != NULL; b = b->next)
@@ -406,15 +400,13 @@ static void dlpi_found_fit_run(const dlp_pipe *p, dlpi_found *q) {
     q->run_known = n > 0;
 }
 
-/* Return how many inputs a new cell gets whose first input has this ordinal in stream s. All of
-   them are of one pass. */
+/* Return how many inputs, of one pass, a new cell gets from this ordinal of stream s on. */
 static uint32_t dlpi_found_run(const dlpi_found *q, uint64_t s, uint64_t ordinal) {
     uint64_t each = dlpi_found_inputs(&q->plan, s), left = each - ordinal % each;
     return q->run < left ? q->run : (uint32_t)left;
 }
 
-/* Put the free cell c at the end of stream i's list, and have the stream's next inputs loaded into
-   it. */
+/* Append the free cell c to stream i's list, and have the stream's next inputs loaded into it. */
 static void dlpi_found_issue(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c) {
     dlpi_found_stream *x = &q->streams[i];
     const dlpi_found_cell *u = &q->use[c];
@@ -437,8 +429,7 @@ static void dlpi_found_issue(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c)
     dlpi_input_offer(p, c, u->ticket);
 }
 
-/* Return the stream with the fewest cells, among the streams that have an input to load. Returns
-   cursors.n if there is none. */
+/* Return the stream with the fewest cells that has an input to load, or cursors.n for none. */
 static uint32_t dlpi_found_poorest(const dlp_pipe *p, const dlpi_found *q) {
     uint32_t best = q->cursors.n;
     for (uint32_t i = 0; i < q->cursors.n; i++)
@@ -463,8 +454,7 @@ static void dlpi_found_now(dlp_pipe *p) {
     for (; q != NULL; q = q->next) dlpi_found_begin(q, p->schedule.epoch);
 }
 
-/* Have the next input of a list loaded, if the list has a free cell. Returns 1 if it was done, else
-   0. */
+/* Have the next input of a list loaded, if the list has a free cell. Returns 1 if so, else 0. */
 static uint32_t dlpi_found_ask(dlp_pipe *p, dlpi_found *q) {
     const uint32_t i = q->joins != NULL ? q->cursors.n : dlpi_found_poorest(p, q);
     uint32_t c;
@@ -475,8 +465,7 @@ static uint32_t dlpi_found_ask(dlp_pipe *p, dlpi_found *q) {
     return 1;
 }
 
-/* Have inputs loaded until no cell is free, one cell of each list in turn. Wake the workers for
-   them. */
+/* Have inputs loaded until no cell is free, one of each list in turn, and wake the workers. */
 static void dlpi_found_ahead(dlp_pipe *p) {
     dlpi_found *q = dlpi_found_of(p);
     uint32_t fresh = 0, before;
@@ -495,8 +484,7 @@ static void dlpi_found_ahead(dlp_pipe *p) {
     if (fresh > 0 && q->arrivals == NULL) dlpi_found_wake(p, q, fresh);
 }
 
-/* True if no input is being loaded, so that set_epoch may run. Closes open cells that the epoch
-   before has left. */
+/* True if no input is being loaded, so that set_epoch may run. Closes cells that were left open. */
 static bool dlpi_found_quiet(dlp_pipe *p) {
     dlpi_found *q = dlpi_found_of(p);
     dlpi_found_now(p);
@@ -540,7 +528,7 @@ static bool dlpi_found_batch(const dlp_pipe *p, uint64_t before, uint64_t *rows)
     return true;
 }
 
-/* Set *rows to the rows of the next global batch; 0: the epoch ends before it. Returns DLP_OK, or a
+/* Set *rows to the rows of the next global batch; 0: the epoch ends before it. Returns 0 or a
    DLP_ERR code, also if an epoch would end without a batch. */
 static int dlpi_found_rows(dlp_pipe *p, uint64_t *rows) {
     dlpi_found *q = dlpi_found_of(p);
@@ -567,8 +555,7 @@ static bool dlpi_found_ready(dlp_pipe *p, uint64_t rows) {
     return dlpi_inputs_there(p, there);
 }
 
-/* Note that the batch in slot s has rows of cell c. The cell is kept until the batch needs it no
-   more. */
+/* Note that the batch in slot s has rows of cell c, which is kept until the batch has left. */
 static inline void dlpi_found_use(dlp_pipe *p, uint32_t s, uint32_t c) {
     dlpi_found_cell *u = &dlpi_found_of(p)->use[c];
     if (u->used == dlpi_slot_at(p, s)->sequence + 1) return;
@@ -607,8 +594,7 @@ DLPI_COLD static void dlpi_found_fail_batch(dlp_pipe *p, const dlpi_found *q, ui
     dlpi_slot_fail(slot, DLPI_NOBODY, &e);
 }
 
-/* Give at most n rows out of the first cell of stream x to slot s, from row r on. Returns how many
-   rows were given. */
+/* Give at most n rows of the first cell of stream x to slot s, from row r on. Returns how many. */
 static uint32_t dlpi_found_give(dlp_pipe *p, dlpi_found *q, dlpi_found_stream *x, uint32_t s,
                                 uint32_t r, uint32_t n) {
     const uint32_t c = x->head;

@@ -110,7 +110,7 @@ static uint64_t dlpi_expand_places(const dlpi_fields *fs, uint64_t *at) {
     return dlpi_round_up(end, most);
 }
 
-/* Lay out the n fields f as the items of a level. Returns DLP_OK, or the pipe's error code. */
+/* Lay out the n fields f as the items of a level. Returns 0 or a DLP_ERR code. */
 static int dlpi_level_places(dlp_pipe *p, const dlpi_stage *st, dlpi_level *l, const dlp_field *f,
                              uint32_t n) {
     const int rc = dlpi_fields_init(p, st->name, &l->fs, f, n, false);
@@ -119,8 +119,8 @@ static int dlpi_level_places(dlp_pipe *p, const dlpi_stage *st, dlpi_level *l, c
 }
 
 /* Lay out the items of each level, one after the other. A level without fields of its own has those
-   of the level before it. made: the fields of the levels above the first. Returns DLP_OK, or the
-   pipe's error code. */
+   of the level before. made: the fields of the levels above the first. Returns 0 or a DLP_ERR
+   code. */
 static int dlpi_levels_places(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x,
                               const dlp_field *made) {
     const dlp_field *f = x->input.fields;
@@ -164,8 +164,7 @@ static uint64_t dlpi_room_bytes(const dlpi_expand *x) {
     return bytes;
 }
 
-/* Return the bytes from one worker's room to the next, so that they share no cache line; 0: there
-   are no rooms. */
+/* Return the bytes from one worker's room to the next, which share no cache line; 0: no rooms. */
 static uint64_t dlpi_room_stride(const dlpi_expand *x) {
     const uint64_t bytes = dlpi_room_bytes(x);
     return bytes > 0 ? dlpi_round_up(dlpi_sum(bytes, 2 * DLPI_REDZONE), DLPI_LINE) : 0;
@@ -205,8 +204,7 @@ static void dlpi_redzone_of_room(const dlpi_worker *w, const dlpi_expand *x, dlp
     c->span[0] = (dlpi_span){at, dlpi_room_bytes(x), NULL};
 }
 
-/* DLPIPE_DEBUG: fill the guard bytes around the worker's room, before items are made of an
-   input. */
+/* DLPIPE_DEBUG: fill the guard bytes around the worker's room, before an input is made. */
 static inline void dlpi_redzone_room(const dlpi_worker *w, const dlpi_expand *x) {
     dlpi_redzone c;
     if (!DLPI_DEBUG || x->rooms == NULL) return;
@@ -225,8 +223,7 @@ static inline int dlpi_redzone_made(dlpi_worker *w, const dlpi_expand *x, uint32
 }
 
 /* Check the workers' desc of the fetch stage behind a maker: that stage only copies, so retries,
-   deadline_ms and max_skips must be 0 there. They belong into the maker's desc. Returns DLP_OK, or
-   the pipe's error code. */
+   deadline_ms and max_skips belong into the maker's desc. Returns 0 or a DLP_ERR code. */
 static int dlpi_expand_copies_check(dlp_pipe *p, const dlpi_stage *fetch) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_workers_desc, retries), 0, 0, ""},
@@ -244,7 +241,7 @@ static int dlpi_expand_copies_check(dlp_pipe *p, const dlpi_stage *fetch) {
 }
 
 /* Refuse DLP_ON_ERROR_REPLACE in the stages of rows, because behind a maker a row has no
-   replacement. Returns DLP_OK, or the pipe's error code. */
+   replacement. Returns 0 or a DLP_ERR code. */
 static int dlpi_expand_rows_check(dlp_pipe *p) {
     for (const dlpi_stage *row = p->fetch; row != p->batcher; row++)
         if (row->w.on_error == DLP_ON_ERROR_REPLACE)
@@ -256,8 +253,8 @@ static int dlpi_expand_rows_check(dlp_pipe *p) {
 }
 
 /* Take the callback and the dataset of the fetch stage over into x, and let that stage call
-   copy(user, item) instead. A second call only checks, since sizes are computed twice. Returns
-   DLP_OK, or the pipe's error code. */
+   copy(user, item) instead. A second call only checks, since sizes are computed twice. Returns 0 or
+   a DLP_ERR code. */
 static int dlpi_expand_adopt(dlp_pipe *p, dlpi_expand *x, dlp_item_fn copy, void *user) {
     dlpi_stage *fetch = p->fetch;
     const char *name = p->source_stage->name;
@@ -277,8 +274,7 @@ static int dlpi_expand_adopt(dlp_pipe *p, dlpi_expand *x, dlp_item_fn copy, void
     return DLP_OK;
 }
 
-/* Check the order of the source's inputs and their number. Returns DLP_OK, or the pipe's error
-   code. */
+/* Check the order of the source's inputs and their number. Returns 0 or a DLP_ERR code. */
 static int dlpi_expand_order(dlp_pipe *p) {
     int32_t order = dlpi_sampler_of(p)->order;
     int rc;
@@ -292,7 +288,7 @@ static int dlpi_expand_order(dlp_pipe *p) {
 
 /* Check and set what a source of inputs has: their number, their order, and the lengths that
    follow. fields: takes over the fields of the fetch stage; returns DLP_OK or an error code.
-   Returns DLP_OK, or the pipe's error code. */
+   Returns 0 or a DLP_ERR code. */
 static int dlpi_expand_inputs(dlp_pipe *p, dlpi_found *q,
                               int (*fields)(dlp_pipe *p, dlpi_stage *st)) {
     int rc = dlpi_expand_order(p);
@@ -319,8 +315,8 @@ static uint8_t *dlpi_arrived_at(const dlp_pipe *p, const dlpi_expand *x, uint32_
     return dlpi_expand_cell_at(p, x, c) + x->arrived_at + k * x->level->bytes;
 }
 
-/* Copy one field of an item. If the field is ragged, only its `length` rows are copied, at most its
-   maximum; zeros follow them. */
+/* Copy one field of an item. If it is ragged, `length` rows are copied, at most its maximum, and
+   zeros follow. */
 static void dlpi_field_copy(const dlpi_field *d, uint8_t *to, const uint8_t *from,
                             uint64_t length) {
     const uint64_t most = d->f.ragged ? (uint64_t)d->f.shape[0] : 1;
@@ -329,8 +325,7 @@ static void dlpi_field_copy(const dlpi_field *d, uint8_t *to, const uint8_t *fro
     memset(to + d->row_bytes / most * rows, 0, (size_t)(d->row_bytes / most * (most - rows)));
 }
 
-/* Copy the next record of cell c, of which items are made now, to `to`. The fields that maps add to
-   it begin as zeros. */
+/* Copy the next record of cell c to `to`. The fields that maps add to it begin as zeros. */
 static void dlpi_arrived_copy(const dlp_pipe *p, const dlpi_expand *x, uint32_t c, uint8_t *to) {
     const dlpi_level *l = x->level;
     const uint8_t *from = dlpi_arrived_at(p, x, c, dlpi_input_at(p, c)->made);
@@ -351,8 +346,7 @@ typedef struct dlpi_expand_item { /* what a callback writes an item's fields by 
     uint64_t none[DLP_MAX_FIELDS]; /* the lengths, where no field is ragged */
 } dlpi_expand_item;
 
-/* Let `it` be an item of n fields, whose addresses and lengths lie in *by. dlpi_expand_lay writes
-   these. */
+/* Let `it` be an item of n fields. dlpi_expand_lay writes their addresses and lengths into *by. */
 static inline void dlpi_expand_begin(dlp_item *it, dlpi_expand_item *by, uint32_t n) {
     /* cppcheck-suppress ctuuninitvar; only addresses of it are taken */
     it->length = by->none;
@@ -415,8 +409,7 @@ DLPI_COLD __attribute__((format(printf, 3, 4))) static int dlpi_say_where(dlpi_w
 }
 
 /* Call one filter or map for an item. A map gets a copy of `it` and may write over it; a filter may
-   not write. Returns 0 if the item goes on, DLP_SKIP if it is left out, or the code of a
-   failure. */
+   not write. Returns 0 if the item goes on, DLP_SKIP if it is left out, or a failure's code. */
 static inline int dlpi_step_go(dlpi_worker *w, const dlpi_step *k, const dlp_item *it) {
     dlp_item seen;
     int rc;
@@ -428,8 +421,8 @@ static inline int dlpi_step_go(dlpi_worker *w, const dlpi_step *k, const dlp_ite
 }
 
 /* Call all filters and maps of a level, which has some, for the item that lies at `to`. it: the
-   item, whose fields are set here. Returns 0 if the item is kept, DLP_SKIP if it is left out, or
-   the code of a failure. */
+   item, whose fields are set here. Returns 0: keep it, DLP_SKIP: leave it out, or a failure's
+   code. */
 DLPI_INLINE int dlpi_level_step(dlpi_worker *w, const dlpi_level *l, dlp_item *it, uint8_t *to,
                                 dlpi_expand_item *by) {
     const dlpi_step *k = l->steps;
@@ -505,10 +498,9 @@ static int dlpi_read_took(dlpi_worker *w, const dlpi_read *r) {
 }
 
 /* Get the input of cell c, an item of the first level, to `to`, and call the filters and maps of
-   that level.
-   in: the item for the callbacks, which may write over it. given: the item without its fields. A
-   record that arrived is copied, so that it can be made again unchanged. Returns 0, DLP_SKIP, or
-   the code of a failure. */
+   that level. in: the item for the callbacks, which may write over it. given: the item without its
+   fields. A record that arrived is copied, so that it can be made again unchanged. Returns 0,
+   DLP_SKIP or a failure's code. */
 static int dlpi_expand_fetch(dlpi_worker *w, const dlpi_expand *x, uint32_t c, dlp_item *in,
                              const dlp_item *given, uint8_t *to, dlpi_expand_item *by) {
     const dlpi_reads *reads = w->self;

@@ -52,8 +52,7 @@ static void dlpi_joined_place(const dlpi_branches *j, uint32_t i, dlpi_path *to)
     to->phase = j->streams[i].phase;
 }
 
-/* Return a hash of place x, which stands for the ordinal of the joined row behind it. Returns 0 for
-   the first row of an epoch. */
+/* Return a hash of place x, which stands for the next joined row's ordinal. 0: an epoch's first. */
 static uint64_t dlpi_joined_key(const dlpi_branches *j, const dlpi_path *x) {
     uint64_t h = 0, any = 0;
     for (uint32_t b = 0; b < j->n; b++) {
@@ -75,8 +74,7 @@ static void dlpi_joined_begin(dlpi_found *q) {
     }
 }
 
-/* Note that stream i stands in the row of cell c: now, or, if a window is open, after the
-   window. */
+/* Note that stream i stands in the row of cell c: now, or after the window that is open. */
 static void dlpi_joined_stands(dlpi_found *q, uint32_t i, uint32_t c) {
     dlpi_joined *x = q->joined;
     (q->streams[i].length > 0 ? x->after : x->at)[i] = x->cells[c].before;
@@ -120,8 +118,7 @@ static void dlpi_joined_known(dlp_pipe *p DLPI_UNREAD, dlpi_found *q) {
         j->found.streams[i].rows += dlpi_branches_known(j, i);
 }
 
-/* End stream i for this epoch if it has no joined row left, and the branch that lacks the next item
-   is out. */
+/* End stream i for this epoch if it has no joined row, and the branch that lacks one is out. */
 static void dlpi_joined_out(dlpi_found *q, uint32_t i) {
     const dlpi_found *rows = &q->joined->j.found;
     dlpi_found_stream *x = &q->streams[i];
@@ -133,8 +130,7 @@ static void dlpi_joined_out(dlpi_found *q, uint32_t i) {
     x->next = 0;
 }
 
-/* Return the list whose item stream i lacks: this one if it has cells or rows to load, else that of
-   a branch. */
+/* Return the list whose item stream i lacks: q if it has cells or rows to load, else a branch's. */
 static const dlpi_found *dlpi_joined_lacks(const dlpi_found *q, uint32_t i) {
     const dlpi_found *rows = &q->joined->j.found;
     const dlpi_found_stream *x = &q->streams[i];
@@ -166,8 +162,7 @@ static void dlpi_joined_learned(dlpi_found *q, uint32_t c, bool last) {
     if (!q->use[c].failed) dlpi_joined_release(q, c);
 }
 
-/* Give up what is kept for cells that left their lists, or whose counts nobody takes since a cell
-   before them has failed. */
+/* Give up what is kept for cells that left their lists, or stand behind one that has failed. */
 static void dlpi_joined_settle(dlp_pipe *p, dlpi_found *q) {
     dlpi_joined *x = q->joined;
     if (!x->left) return;
@@ -231,7 +226,7 @@ static bool dlpi_joined_draw(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c,
 
 /* Open cell c with the next joined row of stream i, so that a worker makes items of it. Rows with
    an item that was left out are passed as inputs without items. If a row before one of these is not
-   known, the row may have items: then the others prove nothing. Returns false if no whole row is
+   known, the row may have items: then others prove nothing. Returns false: no whole row is
    known. */
 static bool dlpi_joined_issue(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c) {
     dlpi_joined *j = q->joined;

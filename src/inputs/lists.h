@@ -182,7 +182,7 @@ typedef struct dlpi_found {
 } dlpi_found;
 
 /* Copy into the stage what the run's desc says of streams and of an epoch's end, and what `cells`
-   says of the cells. Returns DLP_OK, or the pipe's error code. */
+   says of the cells. Returns 0 or a DLP_ERR code. */
 static int dlpi_found_take_run(dlp_pipe *p, dlpi_stage *st, const dlpi_cells_desc *cells) {
     dlpi_found *q = st->self;
     const dlp_pipe_desc *run = &p->d;
@@ -252,8 +252,7 @@ DLPI_INLINE void dlpi_found_enlist(dlp_pipe *p, dlpi_found *q, dlpi_found_stream
 }
 
 /* Put cell c, which is on no stream's list any more, into the list of free cells, or into the list
-   of cells that wait to be free. It is free if it is loaded and no batch under way has rows of
-   it. */
+   of cells that wait to be free. It is free if it is loaded and no batch has rows of it. */
 static void dlpi_found_unlist(dlpi_found *q, uint32_t c, bool loaded) {
     dlpi_found_cell *u = &q->use[c];
     u->listed = false;
@@ -264,15 +263,13 @@ static void dlpi_found_unlist(dlpi_found *q, uint32_t c, bool loaded) {
         dlpi_found_append(q, &q->waits, &q->waits_last, c);
 }
 
-/* Take cell c, which is off the list already, from its stream. loaded: its inputs are loaded, so it
-   may be free at once. */
+/* Take cell c, which is off the list already, from its stream. loaded: its inputs are loaded. */
 static void dlpi_found_lose(dlpi_found *q, dlpi_found_stream *x, uint32_t c, bool loaded) {
     x->cells--;
     dlpi_found_unlist(q, c, loaded);
 }
 
-/* Take the first cell of a stream off its list. Returns the cell, which still counts as the
-   stream's. */
+/* Take the first cell of a stream off its list, and return it. It still is the stream's. */
 static uint32_t dlpi_found_behead(const dlpi_found *q, dlpi_found_stream *x) {
     const uint32_t c = x->head;
     if (x->last_known == c) x->last_known = DLPI_FOUND_NONE;
@@ -334,8 +331,7 @@ static void dlpi_found_pass_count(dlpi_found *q, uint32_t i, uint64_t ordinal, u
         DLPI_STORE_RLX(&q->spread->items[i], x->pass_items + 1); /* statistics */
 }
 
-/* Count one row less of cell c in the open window of stream x. The cell leaves the stream with its
-   last row. */
+/* Count one row less of cell c in the open window of stream x. The last row frees the cell. */
 static inline void dlpi_found_window_row(dlpi_found *q, dlpi_found_stream *x, uint32_t c) {
     dlpi_found_cell *u = &q->use[c];
     if (--u->open == 0 && dlpi_found_spent(u)) dlpi_found_lose(q, x, c, false);
@@ -355,8 +351,7 @@ static void dlpi_found_close_window(dlpi_found *q, uint32_t i) {
     x->length = 0;
 }
 
-/* Begin an epoch in all streams of a list. Cells that already hold inputs of this epoch stay,
-   others are dropped. */
+/* Begin an epoch in all streams of a list. Cells with inputs of other epochs are dropped. */
 static void dlpi_found_begin(dlpi_found *q, uint64_t epoch) {
     q->epoch = epoch;
     q->begun = true;
@@ -392,14 +387,12 @@ static void dlpi_found_shed(dlpi_found *q, dlpi_found_stream *x, uint32_t c) {
     if (q->use[c].open == 0) dlpi_found_lose(q, x, c, true);
 }
 
-/* Wake the workers for n cells that became open: n workers, or all if not every worker takes every
-   cell. */
+/* Wake workers for n cells that became open: n, or all if not every worker takes every cell. */
 static void dlpi_found_wake(dlp_pipe *p, const dlpi_found *q, uint32_t n) {
     dlpi_wake_stage(p, p->source_stage, DLPI_ANY, q->all->teams ? UINT32_MAX : n);
 }
 
-/* Open the failed cell c again, for the inputs of its run behind the failed one, which is left
-   out. */
+/* Open the failed cell c again, for the inputs behind the failed one, which is left out. */
 DLPI_COLD static void dlpi_found_reopen(dlp_pipe *p, const dlpi_found *q, uint32_t c) {
     dlpi_input *cell = dlpi_input_at(p, c);
     cell->rec = 0;
@@ -411,8 +404,7 @@ DLPI_COLD static void dlpi_found_reopen(dlp_pipe *p, const dlpi_found *q, uint32
 }
 
 /* Leave out n failed items of the input in cell c, or count the input as n rows if it could not be
-   loaded. Returns true if they are left out. Returns false if the failure is an error: the stream
-   then ends before the input. */
+   loaded. Returns true, or false if that is an error: the stream then ends before the input. */
 DLPI_COLD static bool dlpi_found_leaves_out(dlp_pipe *p, dlpi_found *q, uint32_t c, uint32_t n) {
     dlpi_input *cell = dlpi_input_at(p, c);
     dlp_error e = cell->error;

@@ -44,7 +44,7 @@ static uint64_t dlpi_expand_cell(dlpi_expand *x) {
 }
 
 /* Lay out the items of all levels, and set the inputs and bytes of a cell of x. made: the fields of
-   the levels above the first. Returns DLP_OK, or the pipe's error code. */
+   the levels above the first. Returns 0 or a DLP_ERR code. */
 static int dlpi_expand_bytes(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x,
                              const dlp_field *made) {
     const int rc = dlpi_levels_places(p, st, x, made);
@@ -101,8 +101,7 @@ static inline uint8_t *dlpi_line_place(const dlpi_line *b, const dlpi_level *l) 
     return dlpi_level_place(b->w, b->by, l, b->cell, b->items + b->made * l->bytes);
 }
 
-/* Return the key of an item's random numbers. position: the key of its input. number: that of the
-   item in the input. */
+/* Return the key of an item's random numbers. position: its input's. number: its place there. */
 static inline uint64_t dlpi_line_key(uint64_t position, uint64_t number) {
     return dlpi_absorb(position, number + 1);
 }
@@ -110,7 +109,7 @@ static inline uint64_t dlpi_line_key(uint64_t position, uint64_t number) {
 static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *given);
 
 /* Go on with a kept item of level l whose fields do not end there: make items of it, or count it as
-   an item of the input. Returns 0, DLP_SKIP, or the code of a failure. */
+   an item of the input. Returns 0, DLP_SKIP or a failure's code. */
 DLPI_INLINE int dlpi_line_kept(dlpi_line *b, const dlpi_level *l, const dlp_item *it) {
     if (l->maker.expand != NULL) return dlpi_line_expand(b, l, it);
     b->made++;
@@ -119,7 +118,7 @@ DLPI_INLINE int dlpi_line_kept(dlpi_line *b, const dlpi_level *l, const dlp_item
 
 /* Go on with a complete and kept item of level l. Fields that end there are dropped as it is copied
    to the next level, and that level's steps are called. it: the item without its fields. Returns 0,
-   DLP_SKIP, or the code of a failure. */
+   DLP_SKIP or a failure's code. */
 static int dlpi_line_next(dlpi_line *b, const dlpi_level *l, const dlp_item *it) {
     for (int rc; l->ends != 0; l++) {
         uint8_t *to = dlpi_line_place(b, l + 1);
@@ -162,8 +161,7 @@ __attribute__((noinline)) static void dlpi_making_steps(dlpi_making *m) {
     if (rc != 0 && m->wrong == 0) m->passed = --m->made;
 }
 
-/* Go on with the item that an expander has added last, if there is one: the expander adds no more
-   to it. */
+/* Go on with the item that an expander has added last, if there is one: it is complete now. */
 static inline void dlpi_making_pass(dlpi_making *m) {
     /* cppcheck-suppress ctuuninitvar; who begins it sets all of it that is read */
     if (m->made == m->passed) return; /* nothing is added after one that was wrong */
@@ -175,7 +173,7 @@ static inline void dlpi_making_pass(dlpi_making *m) {
 }
 
 /* Call the expander of level l with the level's item, and go on with each item that it adds. given:
-   the item without its fields. Returns 0, DLP_SKIP, or the code of a failure. */
+   the item without its fields. Returns 0, DLP_SKIP or a failure's code. */
 static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *given) {
     const uint64_t before = b->made;
     dlpi_expand_item fields;
@@ -206,7 +204,7 @@ static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *g
 }
 
 /* Fetch one item of the first level, and make items of it. given: the item without its fields.
-   Returns 0, DLP_SKIP, or the code of a failure. */
+   Returns 0, DLP_SKIP or a failure's code. */
 static int dlpi_line_item(dlpi_line *b, const dlp_item *given) {
     const dlpi_level *l = b->by->level;
     dlpi_expand_item fields;
@@ -216,7 +214,7 @@ static int dlpi_line_item(dlpi_line *b, const dlp_item *given) {
 }
 
 /* Fetch the cell's next input, and make items of it. Fast variant of dlpi_line_item, for inputs of
-   which dlpi_expand_plain is true. Returns 0, DLP_SKIP, or the code of a failure. */
+   which dlpi_expand_plain is true. Returns 0, DLP_SKIP or a failure's code. */
 DLPI_INLINE int dlpi_line_plain(dlpi_line *b) {
     const dlpi_expand *x = b->by;
     const dlpi_level *l = x->level;
@@ -237,7 +235,7 @@ DLPI_INLINE int dlpi_line_plain(dlpi_line *b) {
 }
 
 /* Callback of the maker that is a load. Load the part of the item x->item, and fetch the items of
-   the part, which are added to x. Returns 0, DLP_SKIP, or the code of a failure. */
+   the part, which are added to x. Returns 0, DLP_SKIP or a failure's code. */
 static int dlpi_making_load(void *user DLPI_UNREAD, dlp_expand *x) {
     dlpi_making *m = (dlpi_making *)(void *)x;
     const dlpi_level *l = m->to - 1;
@@ -268,8 +266,7 @@ static int dlpi_making_load(void *user DLPI_UNREAD, dlp_expand *x) {
     return rc;
 }
 
-/* Load the part of the cell's next input, and make items of each of its items. Returns 0, or the
-   code of a failure. */
+/* Load the part of the next input, and make items of its items. Returns 0 or a failure's code. */
 static int dlpi_line_load(dlpi_line *b) {
     const dlpi_expand *x = b->by;
     const dlpi_input *cell = dlpi_input_at(b->w->p, b->c);
@@ -315,8 +312,7 @@ static int dlpi_line_lengths(const dlpi_line *b) {
     return rc;
 }
 
-/* True if a callback has drawn random numbers for the present input. The cache keeps no such
-   input. */
+/* True if a callback drew random numbers for the present input. The cache keeps no such input. */
 static bool dlpi_line_random(const dlpi_worker *w) {
     const dlpi_reads *reads = w->self;
     return w->note.used_random != 0 ||
@@ -336,7 +332,7 @@ static inline void dlpi_line_begin(dlpi_line *b, dlpi_worker *w, const dlpi_expa
 }
 
 /* Make the items of the cell's next input, or take them from the cache. plain: dlpi_expand_plain is
-   true; a constant. Returns 0, or the code with which the input failed. */
+   true; a constant. Returns 0 or the failed input's code. */
 DLPI_INLINE int dlpi_line_make(dlpi_line *b, bool plain) {
     const dlpi_expand *x = b->by;
     dlpi_worker *w = b->w;
@@ -373,8 +369,7 @@ DLPI_INLINE int dlpi_line_make(dlpi_line *b, bool plain) {
     return 0;
 }
 
-/* Try once to make the items of the next input of cell c, as x says. Returns 0, or the code with
-   which the input failed. */
+/* Try once to make the items of cell c's next input, as x says. Returns 0 or a failure's code. */
 static int dlpi_expand_load_by(dlpi_worker *w, const dlpi_expand *x, uint32_t c) {
     const dlpi_input *cell = dlpi_input_at(w->p, c);
     const int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
@@ -384,8 +379,8 @@ static int dlpi_expand_load_by(dlpi_worker *w, const dlpi_expand *x, uint32_t c)
     return dlpi_line_make(&b, false);
 }
 
-/* Callback of the fetch stage: copy the item of a row out of its cell. user: the dlpi_expand.
-   Returns 0. */
+/* Callback of the fetch stage: copy a row's item out of its cell. user: a dlpi_expand. Returns
+   0. */
 static int dlpi_expand_copy(void *user, dlp_item *it) {
     const dlpi_expand *x = user;
     const uint8_t *from = it->part->data;

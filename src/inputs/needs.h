@@ -8,8 +8,7 @@
 
 /* ---- what the desc may say, and what follows ---- */
 
-/* Refuse what has no meaning if the counts of inputs are not known in advance. Returns DLP_OK, or
-   the pipe's error code. */
+/* Refuse what has no meaning if the inputs' counts are not known. Returns 0 or a DLP_ERR code. */
 static int dlpi_found_refuses(dlp_pipe *p) {
     const dlpi_stage *st = p->source_stage;
     const dlpi_stage *other = dlpi_roles_count(p);
@@ -37,7 +36,7 @@ static int dlpi_found_refuses(dlp_pipe *p) {
 }
 
 /* Check that streams, inputs, ranks and the batch fit together, and set whether ranks agree on the
-   end. Returns DLP_OK, or the pipe's error code. */
+   end. Returns 0 or a DLP_ERR code. */
 static int dlpi_found_fit(dlp_pipe *p) {
     dlpi_found *q = dlpi_found_of(p);
     uint64_t c = q->plan.streams;
@@ -63,16 +62,15 @@ static int dlpi_found_fit(dlp_pipe *p) {
 }
 
 /* Return how many rows of a stream must be known before a batch is scheduled: its own rows, and
-   those that tell whether another batch follows. With DLP_LAST_DROP another batch needs all its
-   rows, else one. */
+   those that tell whether another batch follows. With DLP_LAST_DROP this needs all its rows, else
+   one. */
 static uint64_t dlpi_found_look(const dlp_pipe *p, const dlpi_found *q) {
     if (q->plan.steps || q->arrives) return q->each; /* a record may never come */
     return p->last == DLP_LAST_DROP ? 2 * (uint64_t)q->each : (uint64_t)q->each + 1;
 }
 
 /* Set the rows of each stream, the streams of this rank, the sizes of a cursor, and the epoch's
-   length. All follow from the numbers of inputs, ranks and rows of a batch. Returns DLP_OK, or the
-   pipe's error code. */
+   length. They follow from the numbers of inputs, ranks and rows. Returns 0 or a DLP_ERR code. */
 static int dlpi_found_lengths(dlp_pipe *p) {
     dlpi_found *q = dlpi_found_of(p);
     int rc = dlpi_found_fit(p);
@@ -109,8 +107,7 @@ static uint64_t dlpi_found_rows_needed(const dlp_pipe *p, const dlpi_found *q) {
     return q->plan.steps && epoch < rows ? epoch : rows;
 }
 
-/* Return the alignment of cells in bytes: a cache line if they hold made items of less than a page,
-   else a page. */
+/* Return the cells' alignment: a cache line if they hold less than a page of items, else a page. */
 static uint64_t dlpi_found_align(const dlpi_found *q) {
     return q->d.load == NULL && q->d.max_part_bytes < 4096 && !DLPI_DEBUG ? DLPI_LINE : 4096;
 }
@@ -128,8 +125,8 @@ static uint64_t dlpi_found_more(const dlpi_found *q, const dlpi_stage *st) {
 }
 
 /* Set how many cells there are. need: cells that each stream needs. because: the fields that this
-   follows from, for the error. Returns DLP_OK, or the pipe's error code if the desc's queue is too
-   short or a state has no room for the streams. */
+   follows from, for the error. Returns 0 or a DLP_ERR code if the desc's queue is too short or a
+   state has no room for the streams. */
 static int dlpi_found_cells(dlp_pipe *p, dlpi_stage *st, uint64_t need, const char *because) {
     dlpi_found *q = st->self;
     uint64_t all = dlpi_times(need, q->cursors.n);
@@ -159,8 +156,7 @@ static int dlpi_found_cells(dlp_pipe *p, dlpi_stage *st, uint64_t need, const ch
                        p->source->input, because);
 }
 
-/* Return in how many inputs any `rows` rows in a row lie at most, wherever in an input they
-   begin. */
+/* Return in how many inputs `rows` consecutive rows lie at most, wherever they begin. */
 static uint64_t dlpi_found_lie_in(const dlpi_found *q, uint64_t rows) {
     return 1 + (rows - 1 + q->least_items - 1) / q->least_items;
 }
@@ -175,8 +171,7 @@ static uint64_t dlpi_found_window_need(const dlp_pipe *p, const dlpi_found *q) {
     return q->plan.steps == 0 && each < need ? each : need;
 }
 
-/* Compute how many cells the streams of a stage need, and set the number of cells. Returns DLP_OK,
-   or the pipe's error code. */
+/* Compute the cells that the streams of a stage need. Returns 0 or a DLP_ERR code. */
 DLPI_COLD static int dlpi_found_check(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_found *q = st->self;
     if (q->plan.window)
@@ -192,8 +187,7 @@ static uint64_t dlpi_found_slot_bytes(const dlp_pipe *p) {
     return dlpi_sum(sizeof(dlpi_source_state), dlpi_times(p->batch_rows, sizeof(dlpi_found_row)));
 }
 
-/* Add the area of the region in which observers read the counts of inputs and of each stream's last
-   pass. */
+/* Add the area of the region in which observers read counts, and each stream's last pass. */
 static void dlpi_found_counts_layout(dlp_pipe *p, const dlpi_stage *st) {
     const dlpi_found *q = st->self;
     dlpi_area_add(p, DLPI_OWN(st->id, DLPI_INPUTS_COUNTS),
@@ -211,8 +205,7 @@ DLPI_COLD static void dlpi_found_layout(dlp_pipe *p, dlpi_stage *st) {
 }
 
 /* Describe in `out` the heap memory of a stage of such inputs, for allocating and freeing it.
-   Weights, and the deal of inputs by them, were allocated when the stage was added. Returns the
-   number of blocks, 5 or 7. */
+   Weights and their deal were allocated before. Returns the number of blocks, 5 or 7. */
 static int dlpi_found_blocks(const dlp_pipe *p DLPI_UNREAD, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_found *q = st->self;
     const dlpi_found_plan *k = &q->plan;
@@ -251,8 +244,7 @@ static void dlpi_found_spread_begin(const dlp_pipe *p, dlpi_found *q) {
     }
 }
 
-/* Put all cells of a list into its list of free cells, in their order, before the pipe starts. No
-   stream has a cell then. */
+/* Put all cells of a list into its list of free cells, before the pipe starts. */
 DLPI_COLD static void dlpi_found_frees(dlpi_found *q) {
     const uint32_t end = q->first_cell + q->n_cells;
     for (uint32_t i = 0; i < q->cursors.n; i++)

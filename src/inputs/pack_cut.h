@@ -20,8 +20,7 @@ static void dlpi_pack_cut_begin(dlpi_found *q, uint32_t i) {
     ((dlpi_pack *)(void *)q)->streams[i] = (dlpi_pack_stream){.cell = DLPI_FOUND_NONE};
 }
 
-/* Begin the next row of a stream after a complete one. The next row starts with the last `overlap`
-   tokens of the complete row. */
+/* Begin the next row of a stream with the last `overlap` tokens of the complete row. */
 static void dlpi_pack_cut_next(const dlp_pipe *p, dlpi_pack_stream *x) {
     const dlpi_pack *k = dlpi_pack_of(p);
     const dlpi_found_cell *use = k->x.found.use;
@@ -70,8 +69,7 @@ static uint64_t dlpi_pack_cut_document(const dlp_pipe *p, dlpi_pack_stream *x, u
     return rows;
 }
 
-/* Take the lengths of the documents of cell c, which became known. Returns how many rows of stream
-   i these documents complete. */
+/* Take the lengths of cell c's documents. Returns how many rows of stream i these complete. */
 static uint64_t dlpi_pack_cut_learned(dlp_pipe *p, uint32_t i, uint32_t c) {
     dlpi_pack *k = dlpi_pack_of(p);
     const dlpi_found_cell *u = &k->x.found.use[c];
@@ -87,8 +85,7 @@ static uint64_t dlpi_pack_cut_learned(dlp_pipe *p, uint32_t i, uint32_t c) {
     return rows;
 }
 
-/* Return 1 if stream i, which is out, has a last row that is not full, else 0. The row is counted
-   once. */
+/* Return 1, once, if stream i is out and has a last row that is not full; else 0. */
 static uint64_t dlpi_pack_cut_more(dlp_pipe *p, uint32_t i, bool out) {
     dlpi_pack_stream *x = &dlpi_pack_of(p)->streams[i];
     if (!out || x->ended) return 0;
@@ -96,8 +93,7 @@ static uint64_t dlpi_pack_cut_more(dlp_pipe *p, uint32_t i, bool out) {
     return x->tokens > x->repeated;
 }
 
-/* Count the first `skip` tokens of a stream as given: the next row begins after them. Cells without
-   tokens left are dropped. */
+/* Count the first `skip` tokens of a stream as given, and drop cells without tokens left. */
 static void dlpi_pack_cut_skip(dlpi_found *q, dlpi_found_stream *x, uint64_t skip) {
     while (skip > 0) {
         dlpi_found_cell *u = &q->use[x->head];

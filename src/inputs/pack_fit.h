@@ -157,8 +157,7 @@ static inline dlpi_pack_segment *dlpi_fit_pieces_of(const dlpi_pack *k, uint32_t
     return k->fit_pieces + i * k->fit_most_pieces;
 }
 
-/* Take the first known row off stream i: it is given. Cells of which no token is left are given
-   back. */
+/* Take the first known row off stream i: it is given. Cells without tokens left are given back. */
 static void dlpi_fit_drop(dlpi_pack *k, uint32_t i) {
     dlpi_fit_stream *x = &k->fit_streams[i];
     const dlpi_fit_row *row = &dlpi_fit_rows_of(k, i)[x->row++];
@@ -187,8 +186,8 @@ static void dlpi_fit_compact(dlpi_pack *k, uint32_t i) {
 }
 
 /* Append the n rows that were laid out to the known rows of stream i. Each row notes where the
-   stream stands after it. begin: the stream's place before the window. end: after its last row.
-   check: the window's hash. */
+   stream stands after it. begin: the stream's place before the window. end: after it. check:
+   hash. */
 static void dlpi_fit_append(dlpi_pack *k, uint32_t i, uint32_t n, const dlpi_cursor *begin,
                             const dlpi_cursor *end, uint64_t check) {
     dlpi_fit_stream *x = &k->fit_streams[i];
@@ -268,8 +267,7 @@ static uint64_t dlpi_fit_taken(const dlp_pipe *p, uint32_t c, uint64_t n, uint64
     return n > 0 && used <= e->n ? e->end[used - 1] : n + 1;
 }
 
-/* Count the documents of cell c of stream i as known. Returns 0, since only a whole window makes
-   rows. */
+/* Count the documents of cell c of stream i as known. Returns 0: only a whole window makes rows. */
 static uint64_t dlpi_fit_learned(dlp_pipe *p, uint32_t i, uint32_t c) {
     dlpi_pack *k = dlpi_pack_of(p);
     uint64_t *documents = &k->fit_streams[i].documents;

@@ -113,8 +113,7 @@ static dlpi_pack_document dlpi_pack_find(const dlp_pipe *p, uint32_t c, uint64_t
     return (dlpi_pack_document){low > 0 ? e->end[low - 1] : 0, e->end[low], low};
 }
 
-/* Append a piece of a document to row r of slot s. The piece has so many tokens of cell c, from
-   token `first` on. */
+/* Append a piece of a document to row r of slot s: tokens of cell c, from token `first` on. */
 static void dlpi_pack_put(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t c, uint64_t first,
                           uint32_t tokens) {
     dlpi_pack_row *row = dlpi_pack_row_at(p, s, r);

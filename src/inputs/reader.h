@@ -15,7 +15,7 @@ typedef struct dlpi_reader_words { /* in region: the worker's words, for people 
 enum { DLPI_READER_WORDS = 1, DLPI_READER_ROWS = DLPI_OWN_HIDDEN }; /* areas of that stage */
 
 /* Check that a stage which reads pushed items has one reader, a thread or the consumer, that reads
-   them one after the other, once. Returns DLP_OK, or the pipe's error code. */
+   them one after the other, once. Returns 0 or a DLP_ERR code. */
 static int dlpi_reader_alone(dlp_pipe *p, const dlpi_stage *st) {
     const char *words = "0 or 1: pushed items have one reader";
     dlpi_within(p, st->name, "num_workers", st->w.num_workers, 0, 1, words);

@@ -50,8 +50,7 @@ static void dlpi_read_over(dlpi_worker *w, const dlpi_unit *cell, const dlpi_rea
 }
 
 /* Give the item of the claimed cell reads->next to the source, as read r. Returns false if the
-   source has no room now. If the source refuses the item for good, the read is over at once, and
-   the call returns true. */
+   source has no room now. If the source refuses the item for good, the read is over: true. */
 static bool dlpi_read_submit(dlpi_worker *w, dlpi_read *r, dlpi_input *cell) {
     const dlpi_expand *x = dlpi_reads_by(w);
     dlpi_reads *reads = dlpi_reads_of(w);
@@ -103,8 +102,7 @@ static bool dlpi_read_begin(dlpi_worker *w) {
     return dlpi_read_submit(w, r, cell);
 }
 
-/* Claim cells and begin to read them, as many as may be out at once. Returns true if a read was
-   begun. */
+/* Claim cells and begin to read them, as many as may be out. Returns true if a read was begun. */
 static bool dlpi_reads_fill(dlpi_worker *w) {
     dlpi_reads *reads = dlpi_reads_of(w);
     bool moved = false;
@@ -207,8 +205,7 @@ static void dlpi_reads_leave(dlpi_worker *w) {
         dlpi_reads_reap(w, DLPI_REAP_FULL_MS);
 }
 
-/* True if the worker has items out, or a claimed cell that waits to be read. It may not leave
-   then. */
+/* True if the worker may not leave: it has items out, or a claimed cell that waits. */
 static bool dlpi_reads_owes(const dlpi_worker *w) {
     const dlpi_reads *reads = dlpi_reads_of(w);
     return reads != NULL && (reads->n_out > 0 || reads->waits);
@@ -219,8 +216,7 @@ static bool dlpi_reads_full(const dlpi_worker *w) {
     return reads != NULL && reads->n_out == reads->n;
 }
 
-/* Describe the heap memory of n workers' dlpi_reads. at: the offset of x in the self of its
-   stage. */
+/* Describe the heap memory of n workers' dlpi_reads. at: offset of x in the self of its stage. */
 static dlpi_block dlpi_reads_block(const dlpi_expand *x, size_t at, int n) {
     return (dlpi_block){at + offsetof(dlpi_expand, reads),
                         dlpi_times((uint64_t)n, dlpi_reads_bytes(x))};
@@ -238,7 +234,7 @@ DLPI_COLD static int dlpi_expand_blocks(const dlp_pipe *p, const dlpi_stage *st,
 }
 
 /* Let the workers of a stage of cells read inputs by asynchronous requests. in_flight: requests of
-   a worker at once. Returns DLP_OK, or the pipe's error code. */
+   a worker at once. Returns 0 or a DLP_ERR code. */
 static int dlpi_reads_take(dlp_pipe *p, dlpi_stage *st, const dlp_async *async,
                            uint32_t in_flight) {
     dlpi_expand *x = st->self;

@@ -94,7 +94,7 @@ static const dlpi_verb *dlpi_verb_of(const dlpi_table *t, const dlp_node *node) 
     return verb != NULL && verb->add != NULL ? verb : NULL;
 }
 
-/* Refuse a row with the message: node "name" `what`. Returns the pipe's error code. */
+/* Refuse a row with the message: node "name" `what`. Returns a DLP_ERR code. */
 static int dlpi_node_bad(const dlpi_table *t, const dlp_node *node, const char *what) {
     return dlpi_refuse(t->p, DLP_ERR_GRAPH, node->name, "", "node \"%s\" %s", node->name, what);
 }
@@ -174,8 +174,7 @@ static dlp_workers_desc dlpi_node_workers(const dlpi_table *t, const dlp_node *n
 
 /* ---- the rows, before any is added ---- */
 
-/* Check the name of row i: 1 to 31 bytes, and no other row has it. Returns DLP_OK, or the pipe's
-   error code. */
+/* Check the name of row i: 1 to 31 bytes, and no other row has it. Returns 0 or a DLP_ERR code. */
 static int dlpi_node_name(const dlpi_table *t, const dlp_node *node, uint32_t i) {
     const size_t length = node->name != NULL ? strlen(node->name) : 0;
     if (length < 1 || length > 31)
@@ -191,7 +190,7 @@ static int dlpi_node_name(const dlpi_table *t, const dlp_node *node, uint32_t i)
 }
 
 /* Check that row i takes records from the row before it. A zip or mix, and an out, may name other
-   rows. Returns DLP_OK, or the pipe's error code. */
+   rows. Returns 0 or a DLP_ERR code. */
 static int dlpi_node_from(const dlpi_table *t, const dlp_node *node, uint32_t i) {
     const char *const *from = node->from;
     if (from == NULL || node == t->joins) return DLP_OK;
@@ -207,7 +206,7 @@ static int dlpi_node_from(const dlpi_table *t, const dlp_node *node, uint32_t i)
                        from[0], t->nodes[i - 1].name);
 }
 
-/* Refuse fields of a row that its verb does not use. Returns DLP_OK, or the pipe's error code. */
+/* Refuse fields of a row that its verb does not use. Returns 0 or a DLP_ERR code. */
 static int dlpi_node_unused(const dlpi_table *t, const dlp_node *node, const dlpi_verb *verb) {
     dlp_workers_desc w = node->workers;
     int rc;
@@ -240,8 +239,8 @@ static int dlpi_node_unused(const dlpi_table *t, const dlp_node *node, const dlp
                        "DLP_DEAL_* in a list or push, else 0");
 }
 
-/* Check the names, verbs, order and unused fields of all rows, before any row is added. Returns
-   DLP_OK, or the pipe's error code. */
+/* Check the names, verbs, order and unused fields of all rows, before any row is added. Returns 0
+   or a DLP_ERR code. */
 static int dlpi_table_check(dlpi_table *t) {
     int rc = DLP_OK;
     for (uint32_t i = t->n; i > 0; i--) {

@@ -37,7 +37,7 @@ static void dlpi_load_copy(const dlpi_load_call *l, const dlp_item *it, const vo
 }
 
 /* Load the run of rows in l if the user's memory has the rows already: tell `load` of them, and
-   copy them unless views lie in place. Returns 0, or the code of a failure. */
+   copy them unless views lie in place. Returns 0 or a failure's code. */
 static int dlpi_load_there(dlpi_load_call *l, const dlp_item *it) {
     const dlp_pipe *p = l->w->p;
     const dlpi_split *d = dlpi_split_of(p);
@@ -58,8 +58,7 @@ static int dlpi_load_there(dlpi_load_call *l, const dlp_item *it) {
     return rc;
 }
 
-/* Load the run of rows that has gathered in l, if there is one. Returns 0, or the code of a
-   failure. */
+/* Load the run of rows that has gathered in l, if there is one. Returns 0 or a failure's code. */
 static int dlpi_load_run(dlpi_load_call *l, const dlp_item *it) {
     const dlp_pipe *p = l->w->p;
     const dlpi_split *d = dlpi_split_of(p);
@@ -77,7 +76,7 @@ static int dlpi_load_run(dlpi_load_call *l, const dlp_item *it) {
 }
 
 /* Load this rank's rows of the chunk at x: one run for each batch, or one for batches whose rows
-   are neighbours. Returns 0, or the code of a failure. */
+   are neighbours. Returns 0 or a failure's code. */
 static int dlpi_load_runs(dlpi_load_call *l, const dlpi_chunk_spot *x, const dlp_item *it) {
     const dlpi_split *c = dlpi_split_of(l->w->p);
     uint64_t first, end = dlpi_chunk_filled(c, x), axis = end > x->axis ? end : x->axis;
@@ -129,7 +128,7 @@ static int dlpi_chunk_load(dlpi_worker *w, const dlp_item *it) {
 }
 
 /* Callback of the fetch stage: load a chunk. If chunks stay, it is loaded once, though several
-   batches under way may be the same chunk. Returns 0, or the code of a failure. */
+   batches under way may be the same chunk. Returns 0 or a failure's code. */
 static int dlpi_chunk_fetch(void *user DLPI_UNREAD, dlp_item *it) {
     dlpi_worker *w = it->call->w;
     const dlp_pipe *p = w->p;

@@ -25,7 +25,7 @@ static int dlpi_chunks_check_fields(dlp_pipe *p, const dlp_chunks_desc *d) {
 }
 
 /* Copy a desc into *d, with what its source says of the rows. A short name and the long one that it
-   stands for get one value. Returns DLP_OK, or a DLP_ERR code with the error in *err. */
+   stands for get one value. Returns 0, or a DLP_ERR code and *err. */
 static int dlpi_chunks_copy(dlp_chunks_desc *d, const dlp_chunks_desc *desc, dlp_error *err) {
     const dlp_source *source = desc->source;
     dlp_workers_desc *w = &d->workers;
@@ -119,8 +119,7 @@ static void dlpi_chunks_pass(const dlp_chunks_desc *d, dlp_node_list *list, dlp_
     run->epochs = train ? d->epochs : 1;
 }
 
-/* Write into `out` the fields of a chunk: those of a row, with `room` rows as the first
-   dimension. */
+/* Write into out[] a chunk's fields: those of a row, with `room` rows as the first dimension. */
 static void dlpi_chunks_fields(const dlp_chunks_desc *d, uint64_t room, dlp_field *out) {
     for (uint32_t f = 0; f < d->n_fields; f++) {
         out[f] = d->fields[f];
@@ -131,7 +130,7 @@ static void dlpi_chunks_fields(const dlp_chunks_desc *d, uint64_t room, dlp_fiel
 }
 
 /* Compute *n, the chunks of an epoch, and *room, the most rows that this rank has of one. in_order:
-   chunks are not shuffled. Returns DLP_OK, or the pipe's error code. */
+   chunks are not shuffled. Returns 0 or a DLP_ERR code. */
 static int dlpi_chunks_count(dlp_pipe *p, dlp_split_desc *split, bool in_order, uint64_t *n,
                              uint64_t *room) {
     uint64_t *first;
@@ -149,7 +148,7 @@ static int dlpi_chunks_count(dlp_pipe *p, dlp_split_desc *split, bool in_order, 
 }
 
 /* Fill *to with the table of nodes for a pipe of chunks. preload: DLP_PRELOAD_NONE, _CPU or
-   _DEVICE. Returns DLP_OK, or the pipe's error code. */
+   _DEVICE. Returns 0 or a DLP_ERR code. */
 static int dlpi_chunks_rows(dlp_pipe *p, const dlp_chunks_desc *d, int preload, dlp_nodes *to) {
     dlp_split_desc split = {.chunk_rows = d->chunk_rows};
     dlp_fetch_desc fetch = {.dataset = &to->dataset, .workers = d->workers};
@@ -186,8 +185,8 @@ static int dlpi_chunks_rows(dlp_pipe *p, const dlp_chunks_desc *d, int preload, 
     return DLP_OK;
 }
 
-/* Make a pipe without stages, and the table of nodes for it. Returns DLP_OK, or a DLP_ERR code. The
-   error is then in *p, or in *err if *p is NULL. */
+/* Make a pipe without stages, and the table of nodes for it. Returns 0 or a DLP_ERR code. The error
+   is then in *p, or in *err if *p is NULL. */
 static int dlpi_chunks_begin(dlp_pipe **p, const dlp_chunks_desc *d, int preload, dlp_nodes *to,
                              dlp_error *err) {
     int rc = dlpi_pipe_make(p, &d->pipe, err);
@@ -240,8 +239,8 @@ static bool dlpi_chunks_fit(dlp_pipe *p, const dlp_chunks_desc *d, const dlp_nod
 }
 
 /* Set to->preload: as the desc says, or, for DLP_PRELOAD_AUTO, the first that fits of device, CPU
-   and none. Returns DLP_OK, or a DLP_ERR code if no pipe could be made. Other errors of the desc
-   are told when its pipe is made. */
+   and none. Returns 0 or a DLP_ERR code if no pipe could be made. Other errors of the desc are told
+   when its pipe is made. */
 static int dlpi_chunks_choose(const dlp_chunks_desc *d, dlpi_choice *to, dlp_nodes *t,
                               dlp_error *err) {
     to->preload = d->preload;

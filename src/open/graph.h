@@ -16,8 +16,8 @@
 /* ---- batch, transfer ---- */
 
 /* Set the pipe's prefetch_factor, the batches ahead of the consumer, from the capacity of the batch
-   node or the pipe's desc. With turns each worker of the first fetch has so many. Returns DLP_OK,
-   or the pipe's error code. */
+   node or the pipe's desc. With turns each worker of the first fetch has so many. Returns 0 or a
+   DLP_ERR code. */
 static int dlpi_batch_ahead(dlpi_table *t, const dlp_node *node) {
     const int32_t asked = t->d->prefetch_factor;
     const int64_t workers = dlpi_table_turns(t) && t->fetchers > 0 ? t->fetchers : 1;
@@ -108,7 +108,7 @@ static const dlpi_table_ops dlpi_table_kinds = {
     .makes = dlpi_node_makes_add,   /* needs: parts */
 };
 
-/* Check a table and add the stages of all its rows. Returns DLP_OK, or the pipe's error code. */
+/* Check a table and add the stages of all its rows. Returns 0 or a DLP_ERR code. */
 static int dlpi_table_rows(dlpi_table *t) {
     const char *field;
     int rc = dlpi_table_check(t);
@@ -137,7 +137,7 @@ static int dlpi_table_rows(dlpi_table *t) {
     return DLP_OK;
 }
 
-/* Add the stages of a table to a pipe without stages. Returns DLP_OK, or the pipe's error code. */
+/* Add the stages of a table to a pipe without stages. Returns 0 or a DLP_ERR code. */
 static int dlpi_table_add(dlp_pipe *p, const dlp_node *nodes, uint32_t n,
                           const dlp_pipe_desc *desc) {
     dlpi_table t = {.p = p, .ops = &dlpi_table_kinds, .nodes = nodes, .n = n, .d = &p->d};
@@ -146,8 +146,8 @@ static int dlpi_table_add(dlp_pipe *p, const dlp_node *nodes, uint32_t n,
     return dlpi_table_rows(&t);
 }
 
-/* Make a pipe of a table in *out, and do not start it. desc may be NULL. Returns DLP_OK, or a
-   DLP_ERR code with the error in *err. */
+/* Make a pipe of a table in *out, and do not start it. desc may be NULL. Returns 0, or a DLP_ERR
+   code and *err. */
 static int dlpi_table_pipe(dlp_pipe **out, const dlp_node *nodes, uint32_t n,
                            const dlp_pipe_desc *desc, dlp_error *err) {
     const dlp_pipe_desc *d = desc != NULL ? desc : &(dlp_pipe_desc){.prefetch_factor = 0};
@@ -162,8 +162,7 @@ static int dlpi_table_pipe(dlp_pipe **out, const dlp_node *nodes, uint32_t n,
     return dlpi_opened(out, p, dlpi_table_add(p, nodes, n, d), err);
 }
 
-/* Start the pipe of a table; with desc.later only prepare its start. Returns DLP_OK, or the pipe's
-   error code. */
+/* Start a table's pipe; with desc.later only prepare its start. Returns 0 or a DLP_ERR code. */
 static int dlpi_table_start(dlp_pipe *p) {
     return p->d.later != 0 ? dlpi_prepare(p) : dlp_pipe_start(p);
 }

@@ -15,7 +15,7 @@ typedef struct dlpi_loader {
 } dlpi_loader;
 
 /* Give the fields of a loader's stages the values of the short names that stand for them. Refuse a
-   short name and a field that differ. Returns DLP_OK, or the pipe's error code. */
+   short name and a field that differ. Returns 0 or a DLP_ERR code. */
 static int dlpi_loader_short(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader *l) {
     struct {
         const char *field, *wants;
@@ -70,7 +70,7 @@ static const char *dlpi_dataset_given(const dlp_dataset *d) {
 
 /* Take the dataset of a loader, its own or that of its source, into *l. A filter may be set beside
    the source. A source that has a fetcher says how it fetches, but not how many items are in
-   flight. Returns DLP_OK, or the pipe's error code. */
+   flight. Returns 0 or a DLP_ERR code. */
 static int dlpi_loader_dataset(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader *l) {
     const dlp_fetch_desc *from = d->source != NULL ? &d->source->fetch : NULL;
     const char *given = from != NULL ? dlpi_dataset_given(&d->dataset) : NULL;
@@ -106,7 +106,7 @@ static int dlpi_loader_stages(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader
 }
 
 /* Set up the classic topology: each worker gets whole batches in turn, and with a collate a batch
-   worker for each collates them. Returns DLP_OK, or the pipe's error code. */
+   worker for each collates them. Returns 0 or a DLP_ERR code. */
 static int dlpi_loader_classic(dlp_pipe *p, dlpi_loader *l) {
     int64_t n = l->fetch.workers.num_workers, each = p->d.prefetch_factor;
     int rc = dlpi_within(p, "", "num_workers", n, 0, DLP_MAX_WORKERS, "0..1024");
@@ -122,7 +122,7 @@ static int dlpi_loader_classic(dlp_pipe *p, dlpi_loader *l) {
 }
 
 /* Set up the concurrent topology: the classic one, with several items in flight in each worker, and
-   so many batches for each that these items fit. Returns DLP_OK, or the pipe's error code. */
+   so many batches for each that these items fit. Returns 0 or a DLP_ERR code. */
 static int dlpi_loader_concurrent(dlp_pipe *p, dlpi_loader *l) {
     uint64_t world = l->run.world_size ? l->run.world_size : 1;
     uint64_t rows = (l->batch.batch_size + world - 1) / world, many = 16, need = 1;
@@ -170,7 +170,7 @@ static void dlpi_loader_batch(const dlp_batch_desc *d, dlp_nodes *to) {
                                    .n_out_fields = d->n_out_fields};
 }
 
-/* Add the transfer row, if the loader has a device. Returns DLP_OK, or the pipe's error code. */
+/* Add the transfer row, if the loader has a device. Returns 0 or a DLP_ERR code. */
 static int dlpi_loader_device(dlp_pipe *p, const dlp_transfer_desc *d, dlp_nodes *to) {
     dlp_node *node;
     if (d->device == NULL && (d->device_buffers != 0 || d->threaded != 0))
@@ -185,7 +185,7 @@ static int dlpi_loader_device(dlp_pipe *p, const dlp_transfer_desc *d, dlp_nodes
     return DLP_OK;
 }
 
-/* Fill the table *to with the rows of a loader. Returns DLP_OK, or the pipe's error code. */
+/* Fill the table *to with the rows of a loader. Returns 0 or a DLP_ERR code. */
 static int dlpi_loader_rows(dlp_pipe *p, const dlp_loader_desc *d, dlp_nodes *to) {
     dlpi_loader l = {d->sampler, d->dataset, d->fetch, d->batch, d->pipe};
     int rc = dlpi_loader_stages(p, d, &l);
@@ -207,8 +207,8 @@ static int dlpi_loader_rows(dlp_pipe *p, const dlp_loader_desc *d, dlp_nodes *to
 }
 
 /* Fill the table *to as a loader's desc says. *p becomes a pipe without stages; it has the error,
-   if there is one. If no pipe can be made *p stays NULL, and *err has the error. Returns DLP_OK, or
-   a DLP_ERR code. */
+   if there is one. If no pipe can be made *p stays NULL, and *err has the error. Returns 0 or a
+   DLP_ERR code. */
 static int dlpi_loader_fill(dlp_pipe **p, const dlp_loader_desc *d, dlp_nodes *to, dlp_error *err) {
     const int rc = dlpi_pipe_make(p, &d->pipe, err);
     memset(to, 0, sizeof *to);

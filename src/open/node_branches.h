@@ -11,7 +11,7 @@ static bool dlpi_branch_begins(const dlpi_table *t, const dlp_node *node) {
 }
 
 /* Take a branch into *b. m: its rows. st: a stage with the branch's name and workers. shuffle: its
-   inputs are shuffled. Returns DLP_OK, or the pipe's error code. */
+   inputs are shuffled. Returns 0 or a DLP_ERR code. */
 static int dlpi_branch_take(dlpi_table *t, const dlpi_stage *st, dlpi_branch *b, bool shuffle,
                             dlpi_makers *m) {
     const dlpi_cells_desc c = dlpi_makers_cells(t, m);
@@ -43,7 +43,7 @@ static int dlpi_branch_take(dlpi_table *t, const dlpi_stage *st, dlpi_branch *b,
 }
 
 /* Compute the schedule of a mix, which tells the branch of each row. weights: [n], or NULL if all
-   are 1. Returns DLP_OK, or the pipe's error code. */
+   are 1. Returns 0 or a DLP_ERR code. */
 static int dlpi_branches_schedule(dlp_pipe *p, const char *name, dlpi_branches *j,
                                   const uint64_t *weights) {
     uint64_t ones[DLPI_BRANCHES];
@@ -70,8 +70,7 @@ static int dlpi_branches_schedule(dlp_pipe *p, const char *name, dlpi_branches *
     return j->schedule != NULL ? DLP_OK : dlpi_no_memory(p, "mix.weights", "the schedule");
 }
 
-/* Check the list of a branch behind the first one, and take its count. Returns DLP_OK, or the
-   pipe's error code. */
+/* Check the list of a later branch, and take its count. Returns 0 or a DLP_ERR code. */
 static int dlpi_branch_list(dlpi_table *t, const dlp_node *node) {
     const dlp_node_list *l = &node->list;
     const bool counts = (node[1].verb == DLP_FETCH && node[1].fetch.source != NULL) ||
@@ -90,7 +89,7 @@ static int dlpi_branch_list(dlpi_table *t, const dlp_node *node) {
     return rc;
 }
 
-/* Begin a branch at its list or push row. Returns DLP_OK, or the pipe's error code. */
+/* Begin a branch at its list or push row. Returns 0 or a DLP_ERR code. */
 static int dlpi_branch_begin(dlpi_table *t, const dlp_node *node) {
     t->list = node;
     t->load = node->verb == DLP_LIST && node[1].verb == DLP_LOAD ? &node[1] : NULL;
@@ -103,8 +102,7 @@ static int dlpi_branch_begin(dlpi_table *t, const dlp_node *node) {
 }
 
 /* Refuse workers of a branch that differ from those of a branch before it, in what the one stage of
-   all branches has once. said: the name of the branch before. Returns DLP_OK, or the pipe's error
-   code. */
+   all branches has once. said: the name of the branch before. Returns 0 or a DLP_ERR code. */
 static int dlpi_branch_workers(const dlpi_table *t, const dlp_node *node,
                                const dlp_workers_desc *all, const dlp_workers_desc *w,
                                const char *said) {
@@ -162,7 +160,7 @@ static void dlpi_branch_counts(const dlpi_table *t, const dlpi_stage *st, const 
 
 /* Decide which branches of a zip leave a row out for an input that is left out: those with one item
    in each input. In other branches nobody knows how many items a failed input has, so
-   DLP_ON_ERROR_DROP is refused. Returns DLP_OK, or the pipe's error code. */
+   DLP_ON_ERROR_DROP is refused. Returns 0 or a DLP_ERR code. */
 static int dlpi_branches_pairs(const dlpi_table *t, const dlpi_stage *st, dlpi_branches *j) {
     for (uint32_t k = 0; k < j->n; k++) {
         dlpi_found *f = &j->at[k].x.found;
@@ -176,7 +174,7 @@ static int dlpi_branches_pairs(const dlpi_table *t, const dlpi_stage *st, dlpi_b
 }
 
 /* Add the workers of the next branch, which has the rows m, to the workers `all` of the branches
-   before it. Returns DLP_OK, or the pipe's error code. */
+   before it. Returns 0 or a DLP_ERR code. */
 static int dlpi_branch_hires(const dlpi_table *t, const dlp_node *node, dlpi_branches *j,
                              dlp_workers_desc *all, const dlpi_makers *m) {
     dlpi_branch *b = &j->at[j->n];
@@ -233,7 +231,7 @@ static void dlpi_branch_source(const dlpi_makers *m, dlpi_branches *j) {
 }
 
 /* Take the rows of a branch into the next branch of j; t->at is the row behind the branch's list.
-   Returns DLP_OK, or the pipe's error code. */
+   Returns 0 or a DLP_ERR code. */
 static int dlpi_branch_rows(dlpi_table *t, dlpi_stage *st, dlpi_branches *j) {
     const dlp_node *node = &t->nodes[t->at];
     dlpi_makers m = {.rows = node, .n_levels = 1};
@@ -262,8 +260,8 @@ static int dlpi_branch_rows(dlpi_table *t, dlpi_stage *st, dlpi_branches *j) {
     return rc;
 }
 
-/* Check that a row may stand in a branch: a list or push, and rows that run in one cell. Returns
-   DLP_OK, or the pipe's error code. */
+/* Check that a row may stand in a branch: a list or push, and rows that run in one cell. Returns 0
+   or a DLP_ERR code. */
 static int dlpi_branch_row(const dlpi_table *t, const dlp_node *node) {
     const int verb = node->verb;
     if (dlpi_branch_begins(t, node) || verb == DLP_LOAD || verb == DLP_FETCH || verb == DLP_MAP ||
@@ -279,7 +277,7 @@ static int dlpi_branch_row(const dlpi_table *t, const dlp_node *node) {
 }
 
 /* Check that `from` of the zip or mix names the last row of each branch, and that each row may
-   stand in a branch. Returns DLP_OK, or the pipe's error code. */
+   stand in a branch. Returns 0 or a DLP_ERR code. */
 static int dlpi_branches_from(const dlpi_table *t) {
     const dlp_node *join = t->joins;
     uint32_t k = 0, lists = 0;
@@ -304,8 +302,7 @@ static int dlpi_branches_from(const dlpi_table *t) {
     return DLP_OK;
 }
 
-/* Check that each row behind the zip or mix may stand there. Returns DLP_OK, or the pipe's error
-   code. */
+/* Check that each row behind the zip or mix may stand there. Returns 0 or a DLP_ERR code. */
 static int dlpi_branches_after(const dlpi_table *t) {
     const dlpi_behind b = dlpi_behind_rows(t);
     const int rc = dlpi_behind_check(t, &b);
@@ -327,8 +324,7 @@ static int dlpi_branches_after(const dlpi_table *t) {
 }
 
 /* Write the fields of a joined row into to[], and their number into *n. A zip has the fields of all
-   branches. The branches of a mix must have the same fields. Returns DLP_OK, or the pipe's error
-   code. */
+   branches. The branches of a mix must have the same fields. Returns 0 or a DLP_ERR code. */
 static int dlpi_branches_fields(dlpi_table *t, dlpi_branches *j, dlp_field *to, uint32_t *n) {
     *n = 0;
     for (uint32_t k = 0; k < j->n; k++) {
@@ -362,7 +358,7 @@ static int dlpi_branches_fields(dlpi_table *t, dlpi_branches *j, dlp_field *to, 
 }
 
 /* Add the fetch stage that copies items of the branches into rows. w: the workers of the branches.
-   Returns a stage number, or a DLP_ERR code. */
+   Returns a stage number or a DLP_ERR code. */
 static int dlpi_branches_copies(dlpi_table *t, dlpi_branches *j, const dlp_workers_desc *w) {
     dlp_field fields[DLP_MAX_FIELDS];
     dlp_dataset ds = {.n_items = j->at[0].x.input.n_items,
@@ -380,7 +376,7 @@ static int dlpi_branches_copies(dlpi_table *t, dlpi_branches *j, const dlp_worke
 }
 
 /* Add the stage that makes items of joined rows, as the rows behind the zip or mix say, and the
-   stage that copies the items. Returns a stage number, or a DLP_ERR code. */
+   stage that copies the items. Returns a stage number or a DLP_ERR code. */
 static int dlpi_branches_behind(dlpi_table *t, dlpi_stage *st, dlpi_joined *x,
                                 const dlp_workers_desc *w) {
     const dlpi_behind b = dlpi_behind_rows(t);
@@ -407,8 +403,8 @@ static int dlpi_branches_behind(dlpi_table *t, dlpi_stage *st, dlpi_joined *x,
     return dlpi_makers_copies(t, &m);
 }
 
-/* Add the stages of all rows up to a zip or mix, and of makers behind it. Returns a stage number,
-   or a DLP_ERR code. */
+/* Add the stages of all rows up to a zip or mix, and of makers behind it. Returns a stage number or
+   a DLP_ERR code. */
 static int dlpi_node_joins_add(dlpi_table *t, const dlp_node *node) {
     const bool behind = dlpi_behind_rows(t).n > 0;
     dlp_workers_desc w;

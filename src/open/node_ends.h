@@ -38,7 +38,7 @@ static const dlp_node *dlpi_ends_in(const dlpi_table *t) {
 }
 
 /* Check that a fetch of a mix has the same fields as the fetch before it, because fields of the mix
-   end in `map`. node: the fetch row. Returns DLP_OK, or the pipe's error code. */
+   end in `map`. node: the fetch row. Returns 0 or a DLP_ERR code. */
 static int dlpi_ends_alike(const dlpi_table *t, const dlp_node *node, const dlp_node *map) {
     const dlp_node *before = node - 1;
     uint32_t n, m = 0;
@@ -56,7 +56,7 @@ static int dlpi_ends_alike(const dlpi_table *t, const dlp_node *node, const dlp_
 }
 
 /* Sort the fields of the fetch row `node` into *e: those that stay in the batch, then those that
-   end in a later map. Returns DLP_OK, or the pipe's error code. */
+   end in a later map. Returns 0 or a DLP_ERR code. */
 static int dlpi_ends_sort(dlpi_table *t, const dlp_node *node, const dlp_dataset *ds,
                           dlpi_ends *e) {
     const dlp_node *map = dlpi_ends_in(t);
@@ -107,7 +107,7 @@ static int dlpi_ends_add(dlpi_table *t, const dlp_node *node, const dlpi_ends *e
 }
 
 /* Find which fields end in a map that runs in a cell: a bit for each in *ends. f: all n fields of
-   the map's level, of which the map's own come last. Returns DLP_OK, or the pipe's error code. */
+   the map's level, of which the map's own come last. Returns 0 or a DLP_ERR code. */
 static int dlpi_ends_which(dlpi_table *t, const dlp_node *map, const dlp_field *f, uint32_t n,
                            uint32_t *ends) {
     const char *names = map->map.ends;
@@ -143,7 +143,7 @@ static const dlp_node *dlpi_ends_between(const dlpi_table *t) {
 
 /* Compute in *seen where a map in which fields end finds each field, so that it sees them in the
    order of the table. The row has the fields that stay, then those that the map adds; the cells
-   with the fields that end come last. Returns DLP_OK, or the pipe's error code. */
+   with the fields that end come last. Returns 0 or a DLP_ERR code. */
 static int dlpi_ends_see(dlpi_table *t, const dlp_node *map, dlpi_seeing *seen) {
     uint32_t n, all = 0, stay = 0, ending = 0, left;
     const dlp_node *between = dlpi_ends_between(t);

@@ -39,7 +39,7 @@ static void dlpi_seeing_take(dlpi_stage *st, dlpi_seeing *k, const dlpi_seeing *
 
 /* ---- a fetch ---- */
 
-/* Write into *f what the source of a fetch row says. Returns DLP_OK, or the pipe's error code. */
+/* Write into *f what the source of a fetch row says. Returns 0 or a DLP_ERR code. */
 static int dlpi_fetch_source(dlpi_table *t, const dlp_node *node, dlp_fetch_desc *f) {
     const dlp_fetch_desc *source = &node->fetch.source->fetch;
     int rc;
@@ -59,8 +59,7 @@ static int dlpi_fetch_source(dlpi_table *t, const dlp_node *node, dlp_fetch_desc
                        DLP_MAX_FIELDS, "1..16");
 }
 
-/* Write into *f what a fetch row without a source says. Returns DLP_OK, or the pipe's error
-   code. */
+/* Write into *f what a fetch row without a source says. Returns 0 or a DLP_ERR code. */
 static int dlpi_fetch_own(dlpi_table *t, const dlp_node *node, dlp_fetch_desc *f) {
     const dlp_node_fetch *d = &node->fetch;
     if (d->async == NULL && d->fetch == NULL)
@@ -76,7 +75,7 @@ static int dlpi_fetch_own(dlpi_table *t, const dlp_node *node, dlp_fetch_desc *f
 }
 
 /* Set *n to how many items a fetch row reads: all, or those of its dataset of the list's mix.
-   Returns DLP_OK, or the pipe's error code. */
+   Returns 0 or a DLP_ERR code. */
 static int dlpi_fetch_items(dlpi_table *t, const dlp_node *node, uint64_t *n) {
     const dlp_mix *mix = t->nodes[0].verb == DLP_LIST ? t->nodes[0].list.mix : NULL;
     const uint32_t of = node->fetch.of, most = mix != NULL ? mix->n : 0;
@@ -99,7 +98,7 @@ static int dlpi_fetch_items(dlpi_table *t, const dlp_node *node, uint64_t *n) {
     return DLP_OK;
 }
 
-/* Write the dataset of a fetch row into *ds. Returns DLP_OK, or the pipe's error code. */
+/* Write the dataset of a fetch row into *ds. Returns 0 or a DLP_ERR code. */
 static int dlpi_fetch_dataset(dlpi_table *t, const dlp_node *node, dlp_dataset *ds) {
     const dlp_node_fetch *d = &node->fetch;
     const dlp_node_list *l = t->list->verb == DLP_LIST ? &t->list->list : NULL;
@@ -124,8 +123,7 @@ static int dlpi_fetch_dataset(dlpi_table *t, const dlp_node *node, dlp_dataset *
     return DLP_OK;
 }
 
-/* Write what a fetch row says into *f, whose dataset is *ds. Returns DLP_OK, or the pipe's error
-   code. */
+/* Write what a fetch row says into *f, whose dataset is *ds. Returns 0 or a DLP_ERR code. */
 static int dlpi_fetch_descs(dlpi_table *t, const dlp_node *node, dlp_fetch_desc *f,
                             dlp_dataset *ds) {
     int rc;
@@ -145,7 +143,7 @@ static int dlpi_fetch_descs(dlpi_table *t, const dlp_node *node, dlp_fetch_desc 
 }
 
 /* Give the workers *w of a row the callbacks of the row's source, if the source has any. source may
-   be NULL. Returns DLP_OK, or the pipe's error code. */
+   be NULL. Returns 0 or a DLP_ERR code. */
 static int dlpi_fetch_workers(const dlpi_table *t, const dlp_node *node, const dlp_source *source,
                               dlp_workers_desc *w) {
     const dlp_workers_desc *of = source != NULL ? &source->fetch.workers : NULL;
@@ -181,8 +179,8 @@ static bool dlpi_fetch_chains(const dlpi_table *t, const dlp_node *node, const d
     return t->fetched && t->load == NULL && plain && dlpi_row_chains(t, node);
 }
 
-/* Add a row's callback `row`, and its n fields f, to the stage before it. Returns DLP_OK, or the
-   pipe's error code. */
+/* Add callback `row` of a node, and n fields f, to the stage before. Returns 0 or a DLP_ERR
+   code. */
 static int dlpi_row_chain(dlpi_table *t, const dlp_node *node, dlpi_chained row, const dlp_field *f,
                           uint32_t n) {
     dlpi_copy_text(row.name, sizeof row.name, node->name);
@@ -255,7 +253,7 @@ static const dlp_field *dlpi_node_map_fields(const dlp_node *node, uint32_t *n) 
 }
 
 /* Check that a map row has the callback of its place: item before the batch, batch behind it.
-   Returns DLP_OK, or the pipe's error code. */
+   Returns 0 or a DLP_ERR code. */
 static int dlpi_map_given(dlpi_table *t, const dlp_node *node) {
     const dlp_node_map *m = &node->map;
     int rc =

@@ -58,8 +58,7 @@ static inline int dlpi_behind_fit(const dlpi_table *t, const dlp_node *node) {
 }
 
 /* Check the rows between a zip or mix and the last maker behind it: only makers, maps and a last
-   window may stand there. They run in the workers of the branches. Returns DLP_OK, or the pipe's
-   error code. */
+   window may stand there. They run in the workers of the branches. Returns 0 or a DLP_ERR code. */
 static int dlpi_behind_check(const dlpi_table *t, const dlpi_behind *b) {
     bool after_pack = false;
     for (const dlp_node *node = t->joins + 1; node < t->joins + 1 + b->n; node++) {
@@ -85,7 +84,7 @@ static int dlpi_behind_check(const dlpi_table *t, const dlpi_behind *b) {
 }
 
 /* Take the makers behind a zip or mix into the stage st, which has its workers. m: has the fields
-   of joined rows. Returns DLP_OK, or the pipe's error code. */
+   of joined rows. Returns 0 or a DLP_ERR code. */
 static int dlpi_behind_take(dlpi_table *t, dlpi_stage *st, const dlpi_behind *b, dlpi_makers *m) {
     const dlp_node *node = b->makers > 0 ? NULL : t->joins;
     dlp_expand_desc d;

@@ -10,8 +10,8 @@ static int dlpi_node_repeat(dlpi_table *t) {
     return dlpi_add_repeat(t->p);
 }
 
-/* Refuse fields of the list's order that differ from what the pipe's desc or the row say. Returns
-   DLP_OK, or the pipe's error code. */
+/* Refuse fields of the list's order that differ from what the pipe's desc or the row say. Returns 0
+   or a DLP_ERR code. */
 static int dlpi_list_twice(const dlpi_table *t, const dlp_node *node, const dlp_sampler_desc *s) {
     const struct {
         const char *field;
@@ -27,8 +27,7 @@ static int dlpi_list_twice(const dlpi_table *t, const dlp_node *node, const dlp_
 }
 
 /* Set function_id of the order to the id of a fetch's source, so that a saved state knows its data.
-   Nothing is done if function_id is the user's number of an order. Returns DLP_OK, or the pipe's
-   error code. */
+   Nothing is done if function_id is the user's number of an order. Returns 0 or a DLP_ERR code. */
 static int dlpi_source_id(const dlpi_table *t, const dlp_node *node, const dlp_source *source,
                           dlp_sampler_desc *s) {
     if (source == NULL || source->id == 0 || s->function != NULL || s->batches.next != NULL)
@@ -40,8 +39,7 @@ static int dlpi_source_id(const dlpi_table *t, const dlp_node *node, const dlp_s
     return DLP_OK;
 }
 
-/* Write into *s the order that a list row says, with the pipe's seed. Returns DLP_OK, or the pipe's
-   error code. */
+/* Write into *s the order of a list row, with the pipe's seed. Returns 0 or a DLP_ERR code. */
 static int dlpi_list_order(const dlpi_table *t, const dlp_node *node, dlp_sampler_desc *s) {
     const dlp_node_list *l = &node->list;
     int rc;

@@ -30,8 +30,7 @@ static int dlpi_node_window_add(dlpi_table *t, const dlp_node *node) {
 }
 
 /* Return the name of the first field of a load's desc that is set though another row says it;
-   *where tells which row. Returns NULL if none is set. A loader, which has no rows, sets these
-   fields. */
+   *where tells which row. Returns NULL if none is set. A loader, without rows, sets them. */
 static const char *dlpi_load_given(const dlp_part_desc *d, const char **where) {
     *where = "list.n_items";
     if (d->n_parts != 0) return "n_parts";
@@ -45,8 +44,7 @@ static const char *dlpi_load_given(const dlp_part_desc *d, const char **where) {
     return dlpi_workers_given(&d->workers) ? "workers" : NULL;
 }
 
-/* Take into *d what the source of a load row says of its parts. Returns DLP_OK, or the pipe's error
-   code. */
+/* Take into *d what the source of a load row says of its parts. Returns 0 or a DLP_ERR code. */
 static int dlpi_load_source(dlpi_table *t, const dlp_node *node, dlp_part_desc *d) {
     const dlp_source *source = d->source;
     if (source->parts == NULL)
@@ -64,8 +62,7 @@ static int dlpi_load_source(dlpi_table *t, const dlp_node *node, dlp_part_desc *
     return DLP_OK;
 }
 
-/* Refuse fields of a load's desc that another row says. Returns DLP_OK, or the pipe's error
-   code. */
+/* Refuse fields of a load's desc that another row says. Returns 0 or a DLP_ERR code. */
 static int dlpi_load_own(dlpi_table *t, const dlp_node *node) {
     const char *where, *given = dlpi_load_given(&node->load, &where);
     if (given == NULL) return DLP_OK;
@@ -73,8 +70,7 @@ static int dlpi_load_own(dlpi_table *t, const dlp_node *node) {
                        "%s is set in load, must be 0; set %s instead", given, where);
 }
 
-/* Write into *d the desc of a load row, with its count of parts. Returns DLP_OK, or the pipe's
-   error code. */
+/* Write into *d the desc of a load row, with its count of parts. Returns 0 or a DLP_ERR code. */
 static int dlpi_load_desc(dlpi_table *t, const dlp_node *node, dlp_part_desc *d) {
     const int rc = dlpi_load_own(t, node);
     *d = node->load;
@@ -139,7 +135,7 @@ static bool dlpi_fetch_filters(const dlp_node *node) {
 /* Callback of an expand directly behind the list, whose inputs nobody reads. Returns 0. */
 static int dlpi_no_input(void *user DLPI_UNREAD, dlp_item *it DLPI_UNREAD) { return 0; }
 
-/* Add n fields to those of the present level. Returns DLP_OK, or the pipe's error code. */
+/* Add n fields to those of the present level. Returns 0 or a DLP_ERR code. */
 static int dlpi_makers_widen(dlpi_table *t, const dlp_node *node, dlpi_makers *m,
                              const dlp_field *f, uint32_t n) {
     uint32_t *all = &m->n_fields[m->n_levels - 1];
@@ -152,7 +148,7 @@ static int dlpi_makers_widen(dlpi_table *t, const dlp_node *node, dlpi_makers *m
 }
 
 /* Add a filter or map, as the last step, to the present level. The step sees the fields of the
-   level from step.first on. Returns DLP_OK, or the pipe's error code. */
+   level from step.first on. Returns 0 or a DLP_ERR code. */
 static int dlpi_makers_step(dlpi_table *t, const dlp_node *node, dlpi_makers *m, dlpi_step step) {
     dlpi_level *l = &m->level[m->n_levels - 1];
     if (l->n_steps == DLPI_STEPS)
@@ -163,7 +159,7 @@ static int dlpi_makers_step(dlpi_table *t, const dlp_node *node, dlpi_makers *m,
     return DLP_OK;
 }
 
-/* Refuse a row that would begin one level more than a cell has. Returns the pipe's error code. */
+/* Refuse a row that would begin one level more than a cell has. Returns a DLP_ERR code. */
 static int dlpi_makers_full(dlpi_table *t, const dlp_node *node) {
     return dlpi_node_bad(t, node,
                          "is the fourth expand, or map in which fields end, of a cell; a cell has "
@@ -171,7 +167,7 @@ static int dlpi_makers_full(dlpi_table *t, const dlp_node *node) {
 }
 
 /* Take a load behind a push or other rows: each item is a part, whose items the next row fetches.
-   Returns DLP_OK, or the pipe's error code. */
+   Returns 0 or a DLP_ERR code. */
 static int dlpi_makers_loads(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_node, load.max_part_bytes), 1, DLPI_CELL_MAX, "1..2^46"},
@@ -213,7 +209,7 @@ static int dlpi_makers_load(dlpi_table *t, const dlp_node *node, dlpi_makers *m)
 }
 
 /* Take a fetch row into *m: the first fetch, one of the items of parts, or one of more fields,
-   which is a step. Returns DLP_OK, or the pipe's error code. */
+   which is a step. Returns 0 or a DLP_ERR code. */
 static int dlpi_makers_fetch(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
     const uint32_t first = m->n_fields[m->n_levels - 1];
     dlp_fetch_desc f = {.fetcher = DLP_FETCH_SEQUENTIAL};
@@ -252,7 +248,7 @@ static int dlpi_makers_fetch(dlpi_table *t, const dlp_node *node, dlpi_makers *m
 }
 
 /* Take a map in which fields end: it is the last step of its level, and the next level has the
-   other fields. Returns DLP_OK, or the pipe's error code. */
+   other fields. Returns 0 or a DLP_ERR code. */
 static int dlpi_makers_ends(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
     dlpi_level *l = &m->level[m->n_levels - 1];
     const dlp_field *f = m->fields[m->n_levels - 1];
@@ -290,14 +286,13 @@ static int dlpi_makers_filter(dlpi_table *t, const dlp_node *node, dlpi_makers *
                             (dlpi_step){.keep = node->filter.keep, .user = node->filter.user});
 }
 
-/* Refuse expand.shuffle_items beside other rows that make items. Returns the pipe's error code. */
+/* Refuse expand.shuffle_items beside other rows that make items. Returns a DLP_ERR code. */
 static int dlpi_makers_shuffled(dlpi_table *t, const dlp_node *node) {
     return dlpi_bad(t->p, node->name, "expand.shuffle_items",
                     "0 beside other makers; shuffle by a window node", node->expand.shuffle_items);
 }
 
-/* Take an expand row into *m: it begins the next level. Returns DLP_OK, or the pipe's error
-   code. */
+/* Take an expand row into *m: it begins the next level. Returns 0 or a DLP_ERR code. */
 static int dlpi_makers_expand(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
     const uint32_t l = m->n_levels - 1;
     const dlp_expand_desc d = node->expand;
@@ -323,7 +318,7 @@ static int dlpi_makers_expand(dlpi_table *t, const dlp_node *node, dlpi_makers *
                           : dlpi_makers_widen(t, node, m, m->fields[l], m->n_fields[l]);
 }
 
-/* Take one of the rows up to the last maker into *m. Returns DLP_OK, or the pipe's error code. */
+/* Take one of the rows up to the last maker into *m. Returns 0 or a DLP_ERR code. */
 static int dlpi_makers_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
     if (m->pack != NULL && dlpi_node_ends(node))
         return dlpi_not_null(t->p, node->name, "map.ends",
@@ -346,8 +341,8 @@ static int dlpi_makers_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m)
     return DLP_OK;
 }
 
-/* Set *to to the workers of two rows that share workers: one of the two may say them. Returns
-   DLP_OK, or the pipe's error code if both do. */
+/* Set *to to the workers of two rows that share workers: one of the two may say them. Returns 0 or
+   a DLP_ERR code if both do. */
 static int dlpi_node_shared(const dlpi_table *t, const dlp_node *before, const dlp_node *node,
                             dlp_workers_desc *to) {
     const bool a = dlpi_workers_given(&before->workers);
@@ -361,7 +356,7 @@ static int dlpi_node_shared(const dlpi_table *t, const dlp_node *before, const d
 }
 
 /* Take what stands before the rows: a list, a push with its fields, or a zip or mix with those of
-   joined rows. Returns DLP_OK, or the pipe's error code. */
+   joined rows. Returns 0 or a DLP_ERR code. */
 static int dlpi_makers_begin(dlpi_table *t, dlpi_makers *m) {
     m->input = (dlp_dataset){.n_items = t->n_items, .fetch = dlpi_no_input};
     if (m->joins != NULL) {
@@ -378,8 +373,7 @@ static int dlpi_makers_begin(dlpi_table *t, dlpi_makers *m) {
     return dlpi_makers_widen(t, m->push, m, m->input.fields, m->input.n_fields);
 }
 
-/* Take all rows of *m, with their capacity and workers. Returns DLP_OK, or the pipe's error
-   code. */
+/* Take all rows of *m, with their capacity and workers. Returns 0 or a DLP_ERR code. */
 static int dlpi_makers_rows(dlpi_table *t, dlpi_makers *m) {
     const dlp_node *by = m->rows;
     int rc = dlpi_makers_begin(t, m);
@@ -400,7 +394,7 @@ static int dlpi_makers_rows(dlpi_table *t, dlpi_makers *m) {
 }
 
 /* Turn the in_flight threads of each worker that fetches into so many workers, each with a cell.
-   Returns DLP_OK, or the pipe's error code. */
+   Returns 0 or a DLP_ERR code. */
 static int dlpi_makers_threads(dlpi_table *t, dlpi_makers *m) {
     dlp_fetch_desc *f = &m->f;
     const int32_t n = m->workers.num_workers > 0 ? m->workers.num_workers : 1;
@@ -423,7 +417,7 @@ static int dlpi_makers_threads(dlpi_table *t, dlpi_makers *m) {
     return DLP_OK;
 }
 
-/* Add the stage that reads a push before makers. Returns DLP_OK, or the pipe's error code. */
+/* Add the stage that reads a push before makers. Returns 0 or a DLP_ERR code. */
 static int dlpi_makers_push(dlpi_table *t, const dlp_node *node) {
     const char *field = dlpi_run_given(t->d);
     const dlp_source *source = dlp_push_source(node->push.source);
@@ -455,8 +449,8 @@ static void dlpi_makers_arrive(const dlpi_table *t, const dlpi_makers *m, dlpi_e
     }
 }
 
-/* Set up the inputs of the first level: who reads them, with which workers and fields. Returns
-   DLP_OK, or the pipe's error code. */
+/* Set up the inputs of the first level: who reads them, with which workers and fields. Returns 0 or
+   a DLP_ERR code. */
 static int dlpi_makers_inputs(dlpi_table *t, dlpi_makers *m) {
     int rc = DLP_OK;
     if (m->push != NULL && t->joins == NULL) rc = dlpi_makers_push(t, m->push);
@@ -508,7 +502,7 @@ static const dlp_node *dlpi_makers_name(const dlpi_makers *m) {
     return m->rows;
 }
 
-/* Add the stage that makes items. Returns its number, or a DLP_ERR code. */
+/* Add the stage that makes items. Returns a stage number or a DLP_ERR code. */
 static dlp_stage dlpi_makers_stage(dlpi_table *t, const dlpi_makers *m) {
     const dlp_node *node = dlpi_makers_name(m);
     const dlpi_cells_desc c = dlpi_makers_cells(t, m);
@@ -524,7 +518,7 @@ static dlp_stage dlpi_makers_stage(dlpi_table *t, const dlpi_makers *m) {
 }
 
 /* Add the fetch stage that copies made items into rows. w: the workers that make them. made: the
-   items' fields. Returns the stage's number, or a DLP_ERR code. */
+   items' fields. Returns a stage number or a DLP_ERR code. */
 static int dlpi_copies_add(dlpi_table *t, const dlp_workers_desc *w, const dlp_dataset *made,
                            dlp_fetch_desc *f) {
     const dlp_node *batch = t->nodes;
@@ -541,7 +535,7 @@ static int dlpi_copies_add(dlpi_table *t, const dlp_workers_desc *w, const dlp_d
     return dlpi_add_fetch(t->p, f);
 }
 
-/* Set how many items may be made of an input at most. Returns DLP_OK, or the pipe's error code. */
+/* Set how many items may be made of an input at most. Returns 0 or a DLP_ERR code. */
 static int dlpi_makers_most(dlpi_table *t, const dlpi_makers *m, dlpi_expand *x) {
     uint64_t most = m->load != NULL ? x->found.most_items : 1;
     for (uint32_t i = 0; i + 1 < m->n_levels; i++)
@@ -571,8 +565,7 @@ static uint32_t dlpi_makers_give(const dlpi_makers *m, dlpi_expand *x, dlp_field
     return n;
 }
 
-/* Give the stage its levels, and a copy of their fields. Returns DLP_OK, or the pipe's error
-   code. */
+/* Give the stage its levels, and a copy of their fields. Returns 0 or a DLP_ERR code. */
 static int dlpi_makers_levels(dlpi_table *t, const dlpi_makers *m, dlpi_stage *st) {
     dlp_field all[(DLPI_LEVELS - 1) * DLP_MAX_FIELDS];
     dlpi_expand *x = st->self;
@@ -589,8 +582,8 @@ static int dlpi_makers_levels(dlpi_table *t, const dlpi_makers *m, dlpi_stage *s
     return rc != DLP_OK ? rc : dlpi_keep_fields(t->p, st, all, n);
 }
 
-/* Add the fetch stage that copies the last level's items into rows. Returns the stage's number, or
-   a DLP_ERR code. */
+/* Add the fetch stage that copies the last level's items into rows. Returns a stage number or a
+   DLP_ERR code. */
 static int dlpi_makers_copies(dlpi_table *t, dlpi_makers *m) {
     const uint32_t last = m->n_levels - 1;
     const dlp_dataset made = {.fields = m->fields[last], .n_fields = m->n_fields[last]};
@@ -598,8 +591,7 @@ static int dlpi_makers_copies(dlpi_table *t, dlpi_makers *m) {
     return dlpi_copies_add(t, &m->workers, &made, &m->f);
 }
 
-/* Let an asynchronous source read the inputs into their cells. Returns DLP_OK, or the pipe's error
-   code. */
+/* Let an asynchronous source read the inputs into their cells. Returns 0 or a DLP_ERR code. */
 static int dlpi_makers_reads(dlpi_table *t, dlpi_makers *m, dlpi_stage *st) {
     dlp_fetch_desc *f = &m->f;
     const uint32_t many = f->in_flight > 0 ? (uint32_t)f->in_flight : 16;
@@ -611,7 +603,7 @@ static int dlpi_makers_reads(dlpi_table *t, dlpi_makers *m, dlpi_stage *st) {
 }
 
 /* Check that a row that makes items stands behind the first fetch, a load, a push, or (an expand)
-   the list. Returns DLP_OK, or the pipe's error code. */
+   the list. Returns 0 or a DLP_ERR code. */
 static int dlpi_makers_place(const dlpi_table *t, const dlp_node *node) {
     const int32_t first = t->nodes[1].verb;
     const bool reads = t->nodes->verb == DLP_PUSH || first == DLP_FETCH || first == DLP_LOAD;
@@ -622,7 +614,7 @@ static int dlpi_makers_place(const dlpi_table *t, const dlp_node *node) {
 }
 
 /* Add the stages of all rows up to the last one that makes items, which is this row. Returns a
-   stage number, or a DLP_ERR code. */
+   stage number or a DLP_ERR code. */
 static int dlpi_node_makes_add(dlpi_table *t, const dlp_node *node) {
     dlpi_makers m = {.rows = t->nodes + 1, .n = t->at, .n_levels = 1};
     dlpi_stage *st;
@@ -653,7 +645,7 @@ static bool dlpi_parts_given(const dlp_part_desc *d) {
 }
 
 /* Add the load row of a loader with parts, and its window row. What list, run and queue say is left
-   out of the load row. Returns DLP_OK, or the pipe's error code. */
+   out of the load row. Returns 0 or a DLP_ERR code. */
 static int dlpi_loader_parts(dlp_pipe *p, const dlp_loader_desc *d, dlp_nodes *to) {
     dlp_node_list *list = &to->nodes[0].list;
     dlp_node *node;
@@ -678,7 +670,7 @@ static int dlpi_loader_parts(dlp_pipe *p, const dlp_loader_desc *d, dlp_nodes *t
 }
 
 /* Add the fetch and filter rows of a loader whose dataset is a filter. The filter row has the
-   workers. Returns DLP_OK, or the pipe's error code. */
+   workers. Returns 0 or a DLP_ERR code. */
 static int dlpi_loader_filter(dlp_pipe *p, const dlp_fetch_desc *d, const dlp_source *of,
                               dlp_nodes *to) {
     dlp_fetch_desc f = *d;

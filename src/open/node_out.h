@@ -20,7 +20,7 @@ static const dlp_node *dlpi_out_reads(const dlpi_table *t, const dlp_node *node)
 }
 
 /* Take the first out, whose batches dlp_pipe_next gives: set max_held from its capacity. It must
-   wait for all batches. Returns DLP_OK, or the pipe's error code. */
+   wait for all batches. Returns 0 or a DLP_ERR code. */
 static int dlpi_out_first(const dlpi_table *t, const dlp_node *node) {
     const int32_t asked = t->d->max_held, each = (int32_t)node->queue.capacity;
     int rc =

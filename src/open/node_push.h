@@ -5,7 +5,7 @@
 #include "source/push.h"
 /* ---- push: what producers give ---- */
 
-/* Check the desc of a push row. Returns DLP_OK, or the pipe's error code. */
+/* Check the desc of a push row. Returns 0 or a DLP_ERR code. */
 static int dlpi_node_push_check(dlpi_table *t, const dlp_node *node) {
     const int32_t asked = node->queue.full;
     int32_t full;
@@ -16,8 +16,8 @@ static int dlpi_node_push_check(dlpi_table *t, const dlp_node *node) {
     return dlpi_bad(t->p, node->name, "queue.full", "0, or as dlp_push_desc.full", asked);
 }
 
-/* Add the sampler and repeat stages of a table that begins with a push. Returns a stage number, or
-   a DLP_ERR code. */
+/* Add the sampler and repeat stages of a table that begins with a push. Returns a stage number or a
+   DLP_ERR code. */
 static int dlpi_node_push_begin(dlpi_table *t, const dlp_node *node) {
     int rc = dlpi_node_push_check(t, node);
     if (rc != DLP_OK) return rc;

@@ -17,8 +17,7 @@ static void dlpi_counters_copy(dlp_pipe *p) {
 }
 
 /* End an open call. If rc is DLP_OK and out is not NULL the caller gets the pipe in *out. Otherwise
-   the pipe is closed, and on failure its error is copied to *err. p and err may be NULL. Returns
-   rc. */
+   the pipe is closed, and on failure its error is copied to *err. p, err: or NULL. Returns rc. */
 static int dlpi_opened(dlp_pipe **out, dlp_pipe *p, int rc, dlp_error *err) {
     if (rc == DLP_OK && out != NULL) {
         *out = p;
@@ -44,7 +43,7 @@ static const char *dlpi_run_given(const dlp_pipe_desc *d) {
 }
 
 /* Allocate a pipe without stages in *out, with a copy of desc (may be NULL), and check the desc.
-   Returns DLP_OK, or a DLP_ERR code; the error is then in *err. */
+   Returns 0 or a DLP_ERR code; the error is then in *err. */
 static int dlpi_pipe_make(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *err) {
     dlp_pipe *p;
     int rc;

@@ -15,8 +15,7 @@ static dlp_stage dlpi_add_parts(dlp_pipe *p, const dlp_part_desc *desc) {
 
 /* ---- parts whose items are made on in the same cell ---- */
 
-/* Get the counts of all parts from the desc, as sums in x->firsts. Returns DLP_OK, or the pipe's
-   error code. */
+/* Get the counts of all parts from the desc, as sums in x->firsts. Returns 0 or a DLP_ERR code. */
 static int dlpi_expand_take_counts(dlp_pipe *p, dlpi_expand *x, const dlpi_stage *st) {
     const dlp_part_desc d = x->part;
     uint64_t items = 0;
@@ -32,8 +31,7 @@ static int dlpi_expand_take_counts(dlp_pipe *p, dlpi_expand *x, const dlpi_stage
     return rc;
 }
 
-/* Let the stage make its items out of the items of parts. Returns DLP_OK, or the pipe's error
-   code. */
+/* Let the stage make its items out of the items of parts. Returns 0 or a DLP_ERR code. */
 static int dlpi_expand_take_parts(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) {
     dlpi_expand *x = st->self;
     uint64_t *id = &x->found.d.manifest_id;

@@ -46,7 +46,7 @@ static int dlpi_curves_take(const dlp_pipe *p, dlpi_curve *curves) {
 }
 
 /* Write a picture or a trace, with the user's counters, to `path`. right: the call's arguments are
-   valid. pen: what writes it. Returns DLP_OK, or a DLP_ERR code. */
+   valid. pen: what writes it. Returns 0 or a DLP_ERR code. */
 static int dlpi_write_counted(dlp_pipe *p, bool right, const char *path,
                               const dlp_trace_window *window, dlpi_pen *pen) {
     dlpi_curve curves[DLP_MAX_COUNTERS];

@@ -80,7 +80,7 @@ static int64_t dlpi_slurm_number(const char *name) {
 }
 
 /* Check that a pair of variables are numbers, the first below the second. low, high: their names.
-   r, w: their values. Returns DLP_OK, or DLP_ERR_ARG with the error in *err. */
+   r, w: their values. Returns 0, or DLP_ERR_ARG and *err. */
 static int dlpi_env_pair(const char *low, int64_t r, const char *high, int64_t w, dlp_error *err) {
     if (r < 0 || w < 1)
         return dlpi_error_set(err, DLP_ERR_ARG, r < 0 ? low : high,
@@ -103,7 +103,7 @@ static bool dlpi_launched(const dlpi_launcher *by, int64_t *r, int64_t *w) {
 /* Refuse two launchers with as many ranks that number this process differently. Launchers nest: one
    that has started another has as many ranks or fewer, and other numbers for them. The exceptions
    are torchrun, which numbers its ranks as they come, and the daemons of an MPI that Slurm has
-   started. Returns DLP_OK, or DLP_ERR_ARG with the error in *err. */
+   started. Returns 0, or DLP_ERR_ARG and *err. */
 static int dlpi_launchers_agree(const dlpi_launcher *by, int64_t r, int64_t w, dlp_error *err) {
     bool first = by == dlpi_launchers;
     if (first && getenv("TORCHELASTIC_RUN_ID") != NULL) return DLP_OK;
@@ -120,7 +120,7 @@ static int dlpi_launchers_agree(const dlpi_launcher *by, int64_t r, int64_t w, d
 }
 
 /* Find rank and world_size in the environment. *by: the launcher that set them, or NULL if there is
-   none: then the rank is 0 of 1. Returns DLP_OK, or DLP_ERR_ARG with the error in *err. */
+   none: then the rank is 0 of 1. Returns 0, or DLP_ERR_ARG and *err. */
 static int dlpi_ranks_find(dlp_ranks *to, const dlpi_launcher **by, dlp_error *err) {
     to->rank = 0;
     to->world_size = 1;
@@ -138,8 +138,8 @@ static int dlpi_ranks_find(dlp_ranks *to, const dlpi_launcher **by, dlp_error *e
     return DLP_OK;
 }
 
-/* Read the rank and ranks on this node as launcher l says them. *found: true if it does. Returns
-   DLP_OK, or DLP_ERR_ARG with the error in *err. */
+/* Read the rank and ranks on this node as launcher l says them. *found: true if it does. Returns 0,
+   or DLP_ERR_ARG and *err. */
 static int dlpi_ranks_local(dlp_ranks *to, const dlpi_launcher *l, bool *found, dlp_error *err) {
     const char *name = l->local_world ? l->local_world : dlpi_slurm_name();
     int64_t r = dlpi_env_number(l->local);
@@ -157,7 +157,7 @@ static int dlpi_ranks_local(dlp_ranks *to, const dlpi_launcher *l, bool *found, 
 }
 
 /* Find the rank and ranks on this node, from the launcher, or from another one with the same rank
-   and world: RANK=$SLURM_PROCID. Returns DLP_OK, or DLP_ERR_ARG with the error in *err. */
+   and world: RANK=$SLURM_PROCID. Returns 0, or DLP_ERR_ARG and *err. */
 static int dlpi_ranks_on_node(dlp_ranks *to, const dlpi_launcher *by, dlp_error *err) {
     bool found = false;
     int rc = DLP_OK;
@@ -207,8 +207,7 @@ static int64_t dlpi_launcher_pid(const dlpi_launcher *by) {
     return pid;
 }
 
-/* Return a number by which CPUs can be sorted: hyperthreads of a core, and cores of a socket, are
-   neighbours. */
+/* Return a number by which CPUs are sorted: threads of a core, and cores of a socket, together. */
 static uint64_t dlpi_cpu_place(int cpu) {
     static const char *const files[] = {"physical_package_id", "core_id"};
     uint64_t place = 0;

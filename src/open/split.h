@@ -24,7 +24,7 @@ static int dlpi_split_check(dlp_pipe *p, dlpi_stage *st) {
 }
 
 /* Allocate and fill *first, the rows before each chunk, if the desc gives a count for each; else
-   *first is NULL. Returns DLP_OK, or the pipe's error code. */
+   *first is NULL. Returns 0 or a DLP_ERR code. */
 static int dlpi_split_sums(dlp_pipe *p, const char *stage, const dlp_split_desc *d,
                            uint64_t **first) {
     uint64_t sum = 0;

@@ -20,7 +20,7 @@ static int dlpi_merge_bad(dlp_error *err, uint32_t i, const char *what) {
     return dlpi_error_set(err, DLP_ERR_RESUME, "states", "states[%" PRIu32 "] %s", i, what);
 }
 
-/* Copy state i to *s. Returns DLP_OK, or DLP_ERR_CORRUPT with the error in *err. */
+/* Copy state i to *s. Returns 0, or DLP_ERR_CORRUPT and *err. */
 static int dlpi_merge_read(const dlp_state *states, uint32_t i, dlpi_state *s, dlp_error *err) {
     memcpy(s, states[i].bytes, sizeof *s);
     if (s->magic == DLPI_STATE_MAGIC && s->check == dlpi_state_hash(s) &&
@@ -53,7 +53,7 @@ static int dlpi_merge_cursor(const dlp_state *states, uint32_t n, uint32_t s,
 }
 
 /* Check that all states are of one batch, and set *all to the cursors of all their streams. Returns
-   DLP_OK, or a DLP_ERR code with the error in *err. */
+   0, or a DLP_ERR code and *err. */
 static int dlpi_merge_span(const dlp_state *states, uint32_t n, dlpi_state *to, dlpi_cursors *all,
                            dlp_error *err) {
     uint32_t end = 0;

@@ -20,7 +20,7 @@ static const void *dlpi_arrays_rows_at(void *user, uint64_t chunk, uint32_t fiel
 }
 
 /* Have bytes [at, at + n) of a mapping read into memory. If the kernel is too old for that (before
-   5.14), they are only asked for. Returns 0, or the code of a failure. */
+   5.14), they are only asked for. Returns 0 or a failure's code. */
 static int dlpi_mapped_populate(const dlpi_mapped *m, uint64_t at, uint64_t n, dlp_call *call) {
     enum { POPULATE_READ = 22 }; /* MADV_POPULATE_READ */
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), from = at - at % page;
@@ -34,7 +34,7 @@ static int dlpi_mapped_populate(const dlpi_mapped *m, uint64_t at, uint64_t n, d
 }
 
 /* A dlp_chunk_fn: make sure that the rows are there and in memory, before the consumer reads them.
-   Returns 0, or the code of a failure. */
+   Returns 0 or a failure's code. */
 static int dlpi_arrays_load(void *user, dlp_chunk *chunk) {
     const dlpi_arrays *a = user;
     dlp_item item = {.call = chunk->call};
@@ -52,7 +52,7 @@ static int dlpi_arrays_load(void *user, dlp_chunk *chunk) {
 }
 
 /* Check that batches can be views of the columns: their numbers are little-endian and aligned.
-   Returns DLP_OK, or a DLP_ERR code with the error in *err. */
+   Returns 0, or a DLP_ERR code and *err. */
 static int dlpi_arrays_views_check(const dlpi_arrays *a, dlp_error *err) {
     for (uint32_t k = 0; k < a->n_columns; k++) {
         const dlpi_array *c = &a->columns[k];
@@ -69,8 +69,7 @@ static int dlpi_arrays_views_check(const dlpi_arrays *a, dlp_error *err) {
     return DLP_OK;
 }
 
-/* Return how many rows a chunk that begins at `row` may have: they lie in one file of each
-   column. */
+/* Return how many rows a chunk from `row` on may have: they lie in one file of each column. */
 static uint64_t dlpi_arrays_piece(const dlpi_arrays *a, uint64_t row) {
     uint64_t n = a->piece < a->info.n_items - row ? a->piece : a->info.n_items - row;
     for (uint32_t k = 0; k < a->n_columns; k++) {
@@ -81,8 +80,7 @@ static uint64_t dlpi_arrays_piece(const dlpi_arrays *a, uint64_t row) {
 }
 
 /* Compute the rows of each chunk, if columns have several files. *rows: gets them, and the caller
-   frees it; left alone if all chunks are alike. Returns DLP_OK, or DLP_ERR_MEMORY with the error in
-   *err. */
+   frees it; left alone if all chunks are alike. Returns 0, or DLP_ERR_MEMORY and *err. */
 static int dlpi_arrays_cut(dlpi_arrays *a, dlp_chunks_desc *d, uint64_t **rows, dlp_error *err) {
     uint64_t n = 0, files = 0;
     for (uint32_t k = 0; k < a->n_columns; k++) files += a->columns[k].n_files;

@@ -58,8 +58,7 @@ static uint32_t dlpi_big32(const uint8_t *b) {
     return (uint32_t)b[0] << 24 | (uint32_t)b[1] << 16 | (uint32_t)b[2] << 8 | (uint32_t)b[3];
 }
 
-/* Read the header of an IDX file into *h. Returns DLP_OK, or a DLP_ERR code with the error in
-   *err. */
+/* Read the header of an IDX file into *h. Returns 0, or a DLP_ERR code and *err. */
 static int dlpi_idx_head(const dlpi_mapped *m, dlpi_array_head *h, dlp_error *err) {
     static const dlp_dtype types[] = {DLP_U8, DLP_I8, 0, DLP_I16, DLP_I32, DLP_F32, DLP_F64};
     uint8_t b[4 + 4 * DLP_MAX_DIMS];
@@ -194,8 +193,8 @@ static int dlpi_npy_order(dlpi_npy *n, bool *fortran) {
     return dlpi_npy_bad(n, DLP_ERR_CORRUPT, "no True or False after 'fortran_order'");
 }
 
-/* Read one key and its value. seen: a bit for each key that was read. Returns DLP_OK, or a DLP_ERR
-   code with the error in n->err. */
+/* Read one key and its value. seen: a bit for each key that was read. Returns 0 or a DLP_ERR code
+   with the error in n->err. */
 static int dlpi_npy_entry(dlpi_npy *n, dlpi_array_head *h, uint32_t *seen, bool *fortran) {
     static const char *const keys[] = {"descr", "fortran_order", "shape"};
     char key[24];
@@ -229,8 +228,7 @@ static int dlpi_npy_parse(dlpi_npy *n, dlpi_array_head *h) {
     return DLP_OK;
 }
 
-/* Read the header of an npy file into *h. Returns DLP_OK, or a DLP_ERR code with the error in
-   *err. */
+/* Read the header of an npy file into *h. Returns 0, or a DLP_ERR code and *err. */
 static int dlpi_npy_head(const dlpi_mapped *m, dlpi_array_head *h, dlp_error *err) {
     uint8_t b[12];
     uint64_t bytes, prefix;
@@ -264,8 +262,7 @@ static int dlpi_npy_head(const dlpi_mapped *m, dlpi_array_head *h, dlp_error *er
 
 /* ---- files and columns ---- */
 
-/* Set *format to npy or IDX by a file's first bytes. Returns DLP_OK, or a DLP_ERR code with the
-   error in *err. */
+/* Set *format to npy or IDX by a file's first bytes. Returns 0, or a DLP_ERR code and *err. */
 static int dlpi_array_guess(const dlpi_mapped *m, int32_t *format, dlp_error *err) {
     uint8_t b[4] = {1};
     int64_t got = dlpi_mapped_pread(m, 0, 4, b);
@@ -281,7 +278,7 @@ static int dlpi_array_guess(const dlpi_mapped *m, int32_t *format, dlp_error *er
 }
 
 /* Fill *h for a file of CIFAR, which has no header: its length gives the number of records. labels:
-   those of a record. Returns DLP_OK, or a DLP_ERR code with the error in *err. */
+   those of a record. Returns 0, or a DLP_ERR code and *err. */
 static int dlpi_cifar_head(const dlpi_mapped *m, uint64_t labels, dlpi_array_head *h,
                            dlp_error *err) {
     uint64_t record = labels + DLPI_CIFAR_PIXELS;
@@ -308,8 +305,8 @@ static int dlpi_array_head_of(int32_t format, const dlpi_mapped *m, dlpi_array_h
     }
 }
 
-/* Set *row to the bytes of a row, and check that the file is as long as its header says. Returns
-   DLP_OK, or a DLP_ERR code with the error in *err. */
+/* Set *row to the bytes of a row, and check that the file is as long as its header says. Returns 0,
+   or a DLP_ERR code and *err. */
 static int dlpi_array_measure(const dlpi_mapped *m, const dlpi_array_head *h, uint64_t *row,
                               dlp_error *err) {
     uint64_t bytes = dlpi_dtype_bytes(h->dtype);
@@ -342,8 +339,7 @@ static void dlpi_array_field(dlpi_arrays *a, dlpi_array *c, const char *name, dl
     }
 }
 
-/* Add the fields of a column, as its first file says. Returns DLP_OK, or DLP_ERR_ARG with the error
-   in *err. */
+/* Add the fields of a column, as its first file says. Returns 0, or DLP_ERR_ARG and *err. */
 static int dlpi_array_fields(dlpi_arrays *a, dlpi_array *c, const dlp_array_column *d,
                              const dlpi_array_head *h, dlp_error *err) {
     static const uint64_t pixels[] = {3, 32, 32};
@@ -373,8 +369,7 @@ static bool dlpi_array_like(const dlpi_arrays *a, const dlpi_array *c, const dlp
     return true;
 }
 
-/* Open file i of a column; the first one sets the column's fields. Returns DLP_OK, or a DLP_ERR
-   code with the error in *err. */
+/* Open file i of a column; the first sets its fields. Returns 0, or a DLP_ERR code and *err. */
 static int dlpi_array_file_open(dlpi_arrays *a, dlpi_array *c, const dlp_array_column *d,
                                 uint64_t i, dlp_error *err) {
     dlpi_array_file *f = &c->files[i];
@@ -449,8 +444,8 @@ static void dlpi_arrays_free(dlpi_arrays *a) {
     free(a);
 }
 
-/* Check that all columns have equally many rows, and set the number of items. Returns DLP_OK, or
-   DLP_ERR_ARG with the error in *err. */
+/* Check that all columns have equally many rows, and set the number of items. Returns 0, or
+   DLP_ERR_ARG and *err. */
 static int dlpi_arrays_rows(dlpi_arrays *a, dlp_error *err) {
     uint64_t rows = a->columns[0].rows;
     for (uint32_t k = 1; k < a->n_columns; k++)
@@ -485,7 +480,7 @@ static dlpi_array_file *dlpi_array_find(const dlpi_array *c, uint64_t row) {
     return &c->files[dlpi_file_of(&c->files->first, sizeof *c->files, c->n_files, row)];
 }
 
-/* Copy the fields of one column into an item. Returns 0, or the code of a failure. */
+/* Copy the fields of one column into an item. Returns 0 or a failure's code. */
 static int dlpi_array_row(const dlpi_arrays *a, const dlpi_array *c, dlp_item *it) {
     dlpi_array_file *f = dlpi_array_find(c, it->index);
     uint64_t at = f->data + (it->index - f->first) * c->row_bytes;

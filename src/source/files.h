@@ -140,8 +140,7 @@ static void dlpi_file_close(dlpi_file *q) {
     q->fd = -1;
 }
 
-/* True if an item of q->want bytes fits into its field or buffer. If not, what is wrong is noted in
-   q. */
+/* True if an item of q->want bytes fits into its field or buffer. If not, q notes why. */
 static bool dlpi_file_fits(const dlpi_files *f, dlpi_file *q) {
     if (q->want > f->capacity) return dlpi_file_fails(q, DLPI_FILE_TOO_BIG, 0);
     if (!f->d.direct) return true;
@@ -212,14 +211,13 @@ static int dlpi_file_open_now(const dlpi_file *q) {
     return fd < 0 ? -errno : fd;
 }
 
-/* Open and read the whole item, in this thread, and close its file. What goes wrong is noted in
-   q. */
+/* Open and read the whole item in this thread, and close its file. A failure is noted in q. */
 static void dlpi_file_run(const dlpi_files *f, dlpi_file *q) {
     if (dlpi_file_opened(f, q, dlpi_file_open_now(q))) dlpi_file_read_all(q);
     dlpi_file_close(q);
 }
 
-/* Prepare record q for an item: ask where its bytes are. Returns 0, or the code of a failure. */
+/* Prepare record q for an item: ask where its bytes are. Returns 0 or a failure's code. */
 static int dlpi_file_begin(const dlpi_files *f, dlpi_file *q, dlp_item *item) {
     int rc = 0;
     char *room = q->at.room;
@@ -246,8 +244,7 @@ static int dlpi_file_begin(const dlpi_files *f, dlpi_file *q, dlp_item *item) {
     return rc;
 }
 
-/* Return the name of the file for messages; of a long path the end, which says more. buf: memory
-   for it. */
+/* Return the file's name for messages; of a long path its end. buf: memory for it. */
 static const char *dlpi_file_name(const dlpi_file *q, char *buf, size_t size) {
     size_t n;
     if (q->at.fd >= 0 && (q->at.path == NULL || q->at.path[0] == 0)) {
@@ -260,7 +257,7 @@ static const char *dlpi_file_name(const dlpi_file *q, char *buf, size_t size) {
     return buf;
 }
 
-/* Say in the item's call what was noted in q as wrong. Returns the code of the failure. */
+/* Say in the item's call what was noted in q as wrong. Returns the failure's code. */
 static int dlpi_file_complain(const dlpi_files *f, const dlpi_file *q) {
     char buf[152];
     const char *name = dlpi_file_name(q, buf, sizeof buf);
@@ -295,8 +292,7 @@ static int dlpi_file_complain(const dlpi_files *f, const dlpi_file *q) {
     }
 }
 
-/* Make the item of the bytes that were read: call decode, if there is one. Returns 0, or the code
-   of a failure. */
+/* Make the item of the bytes that were read, by decode if given. Returns 0 or a failure's code. */
 static int dlpi_file_settle(const dlpi_files_worker *w, const dlpi_file *q) {
     const dlpi_files *f = w->files;
     if (q->what != DLPI_FILE_FINE) return dlpi_file_complain(f, q);
@@ -405,8 +401,7 @@ DLPI_COLD static int dlpi_uring_open(dlpi_uring *u, uint32_t n) {
     return rc;
 }
 
-/* Give the queued requests to the kernel. Returns 0, also if it took only some of them, or
-   errno. */
+/* Give the queued requests to the kernel. Returns 0, also if it took only some, or errno. */
 static int dlpi_uring_enter(dlpi_uring *u) {
     long n;
     DLPI_STORE_REL(u->sq_tail, u->tail); /* IO1 -> IO1: the entries before it */
@@ -603,7 +598,7 @@ static int dlpi_files_no_worker(const dlp_item *item) {
     return dlp_fail(item->call, 0, "leave worker_init and worker_user to the source of files");
 }
 
-/* A dlp_dataset.fetch: read the whole file of the item now. Returns 0, or the code of a failure. */
+/* A dlp_dataset.fetch: read the whole file of the item now. Returns 0 or a failure's code. */
 static int dlpi_files_fetch(void *user, dlp_item *item) {
     const dlpi_files *f = user;
     dlpi_files_worker *w = item->worker_state;
@@ -620,8 +615,7 @@ static int dlpi_files_fetch(void *user, dlp_item *item) {
     return rc;
 }
 
-/* A dlp_async.submit: begin to read the item's file. Returns 0, DLP_FULL, or the code of a
-   failure. */
+/* A dlp_async.submit: begin to read the item's file. Returns 0, DLP_FULL or a failure's code. */
 static int dlpi_files_submit(void *user, void *worker_state, dlp_item *item) {
     const dlpi_files *f = user;
     dlpi_files_worker *w = worker_state;
@@ -641,8 +635,7 @@ static int dlpi_files_submit(void *user, void *worker_state, dlp_item *item) {
 }
 
 /* Make the items of those files that are over, at most `max`. The last may have failed: a worker
-   keeps the words of one failure. done, code: get the items and their codes. Returns how many there
-   are. */
+   keeps the words of one failure. done, code: get the items and their codes. Returns how many. */
 static int dlpi_files_settle(dlpi_files_worker *w, dlp_item **done, int *code, int max) {
     int n = 0, rc = 0;
     while (n < max && rc == 0) {
@@ -778,8 +771,7 @@ static void dlpi_files_worker_exit(void *user, int worker, void *state) {
 
 /* ---- the source ---- */
 
-/* Return what is wrong with a desc, and set *field to the field's name; NULL if nothing is
-   wrong. */
+/* Return what is wrong with a desc, and the name of the field in *field; NULL: nothing is. */
 static const char *dlpi_files_wrong(const dlp_files_desc *d, const char **field) {
     bool direct = d->direct || !d->decode;
     if (d->n_items == 0 || d->n_items > DLPI_MAX_ITEMS)

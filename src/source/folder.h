@@ -91,8 +91,7 @@ static bool dlpi_folder_counts(const dlp_folder_desc *d, const char *name) {
     return false;
 }
 
-/* Append a file to the list. path: is freed by f, also after a failure. Returns DLP_OK, or a
-   DLP_ERR code with the error in *err. */
+/* Append a file to the list. path: f frees it, always. Returns 0, or a DLP_ERR code and *err. */
 static int dlpi_folder_add_file(dlpi_folder *f, char *path, uint32_t label, dlp_error *err) {
     dlpi_folder_file *files;
     if (f->n_files >= f->d.max_files) {
@@ -112,7 +111,7 @@ static int dlpi_folder_add_file(dlpi_folder *f, char *path, uint32_t label, dlp_
 }
 
 /* Append a directory to the list. path: is freed by f, also after a failure. parent: its number.
-   st: of the directory. Returns DLP_OK, or a DLP_ERR code, also if the directory lies in itself. */
+   st: of the directory. Returns 0 or a DLP_ERR code, also if the directory lies in itself. */
 static int dlpi_folder_add_dir(dlpi_folder *f, char *path, uint64_t parent, const struct stat *st,
                                dlp_error *err) {
     dlpi_folder_dir *dirs;
@@ -137,8 +136,7 @@ static int dlpi_folder_add_dir(dlpi_folder *f, char *path, uint64_t parent, cons
     return DLP_OK;
 }
 
-/* Take one name of directory k: a directory, a file that counts, or neither. Returns DLP_OK, or a
-   DLP_ERR code with the error in *err. */
+/* Take a name of directory k: directory, file or neither. Returns 0, or a DLP_ERR code and *err. */
 static int dlpi_folder_entry(dlpi_folder *f, uint64_t k, const char *name, dlp_error *err) {
     bool counts = k > 0 && dlpi_folder_counts(&f->d, name);
     char *path;
@@ -164,7 +162,7 @@ static int dlpi_folder_entry(dlpi_folder *f, uint64_t k, const char *name, dlp_e
     return DLP_OK;
 }
 
-/* Read all names of directory k. Returns DLP_OK, or a DLP_ERR code with the error in *err. */
+/* Read all names of directory k. Returns 0, or a DLP_ERR code and *err. */
 static int dlpi_folder_read(dlpi_folder *f, uint64_t k, dlp_error *err) {
     int fd = dlpi_fd_above(open(f->dirs[k].path, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
@@ -192,8 +190,7 @@ static int dlpi_folder_by_class(const void *a, const void *b) {
     return strcmp(x->path, y->path);
 }
 
-/* Sort and number the root's directories, which are the classes, and keep their names. Returns
-   DLP_OK, or a DLP_ERR code with the error in *err. */
+/* Sort and number the classes, the root's directories. Returns 0, or a DLP_ERR code and *err. */
 static int dlpi_folder_classes(dlpi_folder *f, dlp_error *err) {
     uint64_t n = f->n_dirs - 1;
     size_t root = strlen(f->dirs[0].path) + 1;
@@ -220,8 +217,7 @@ static uint64_t dlpi_folder_hash(uint64_t h, const char *text) {
     return dlpi_absorb(h, 256); /* no byte: the end of this one */
 }
 
-/* Sort the files, and fill in what the caller sees. Returns DLP_OK, or a DLP_ERR code with the
-   error in *err. */
+/* Sort the files, and fill in what the caller sees. Returns 0, or a DLP_ERR code and *err. */
 static int dlpi_folder_finish(dlpi_folder *f, dlp_error *err) {
     uint64_t n = f->n_files, h = dlpi_absorb(n, f->shown.n_classes);
     size_t root = strlen(f->dirs[0].path);
@@ -264,7 +260,7 @@ static void dlpi_folder_dirs_free(dlpi_folder *f) {
     f->n_dirs = f->n_files = 0;
 }
 
-/* Read the whole tree. Returns DLP_OK, or a DLP_ERR code with the error in *err. */
+/* Read the whole tree. Returns 0, or a DLP_ERR code and *err. */
 static int dlpi_folder_list(dlpi_folder *f, dlp_error *err) {
     struct stat st;
     char *root;

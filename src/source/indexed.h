@@ -96,8 +96,7 @@ DLPI_COLD static int dlpi_jobs_threads(int32_t given) {
 
 /* ---- open ---- */
 
-/* Write into *key what an index of the file must belong to: its kind, length and time. Returns
-   DLP_OK, or DLP_ERR_SYSTEM with the error in *err. */
+/* Write the file's kind, length and time into *key. Returns 0, or DLP_ERR_SYSTEM and *err. */
 DLPI_COLD static int dlpi_indexed_key(const dlpi_indexed *x, const dlpi_indexed_file *f,
                                       dlpi_index_key *key, dlp_error *err) {
     struct stat st;
@@ -107,7 +106,7 @@ DLPI_COLD static int dlpi_indexed_key(const dlpi_indexed *x, const dlpi_indexed_
 }
 
 /* Find the items of a file, and write its index file. path: of the index file; "": none is written.
-   Returns DLP_OK, or a DLP_ERR code with the error in *err. */
+   Returns 0, or a DLP_ERR code and *err. */
 DLPI_COLD static int dlpi_indexed_find(dlpi_indexed *x, dlpi_indexed_file *f,
                                        const dlpi_index_key *key, const char *path,
                                        dlp_error *err) {
@@ -128,8 +127,7 @@ DLPI_COLD static int dlpi_indexed_find(dlpi_indexed *x, dlpi_indexed_file *f,
     return DLP_OK;
 }
 
-/* Open file i, and take its index file or find its items. Returns DLP_OK, or a DLP_ERR code with
-   the error in *err. */
+/* Open file i, and take its index file or find its items. Returns 0, or a DLP_ERR code and *err. */
 DLPI_COLD static int dlpi_indexed_one(void *user, uint64_t i, dlp_error *err) {
     dlpi_indexed *x = user;
     dlpi_indexed_file *f = &x->file[i];
@@ -145,8 +143,7 @@ DLPI_COLD static int dlpi_indexed_one(void *user, uint64_t i, dlp_error *err) {
     return dlpi_indexed_find(x, f, &key, path, err);
 }
 
-/* Number the items of all files, and compute the id of the data. Note a warning if an index file
-   could not be written. */
+/* Number the items of all files, compute the data's id, and note a warning of index files. */
 DLPI_COLD static void dlpi_indexed_count(dlpi_indexed *x) {
     x->id = dlp_hash(x->kind, x->skip, x->n_files, 0);
     for (uint64_t i = 0; i < x->n_files; i++) {
@@ -210,8 +207,7 @@ static inline const dlpi_indexed_file *dlpi_indexed_file_of(const dlpi_indexed *
     return &x->file[dlpi_file_of(&x->file->first, sizeof *x->file, x->n_files, index)];
 }
 
-/* Say in the item's call that the bytes at `at` are not what the index promises. Returns the code
-   of the failure. */
+/* Say in the item's call that the index is wrong at byte `at`. Returns the failure's code. */
 DLPI_COLD static int dlpi_indexed_unlike(const dlpi_indexed_file *f, const dlp_item *item,
                                          uint64_t at) {
     return dlp_fail(item->call, 0,
@@ -251,8 +247,7 @@ DLPI_COLD static int dlpi_indexed_close(dlp_source *source) {
     return rc;
 }
 
-/* Call the user's worker_init with the user's own pointer, since decode gets the source. Returns
-   its code. */
+/* Call the user's worker_init with the user's pointer: decode gets the source. Returns its code. */
 static int dlpi_indexed_enter(void *user, int worker, void **state) {
     const dlpi_indexed *x = user;
     return x->worker_init(x->user, worker, state);
@@ -264,7 +259,7 @@ static void dlpi_indexed_leave(void *user, int worker, void *state) {
 }
 
 /* Make the source of the items that were found. desc: what >>files needs beyond the places of
-   items. Returns DLP_OK, or a DLP_ERR code with the error in *err. */
+   items. Returns 0, or a DLP_ERR code and *err. */
 DLPI_COLD static int dlpi_indexed_source(dlpi_indexed *x, const dlp_files_desc *desc,
                                          dlp_error *err) {
     dlp_files_desc d = *desc;
@@ -291,8 +286,8 @@ DLPI_COLD static int dlpi_indexed_source(dlpi_indexed *x, const dlp_files_desc *
 }
 
 /* Open all files and make the source in *out. together: threads open several files at once; else
-   one file after the other, each searched by several threads. Returns DLP_OK, or a DLP_ERR code
-   with the error in *err; then x is freed. */
+   one file after the other, each searched by several threads. Returns 0, or a DLP_ERR code and
+   *err; then x is freed. */
 DLPI_COLD static int dlpi_indexed_open(dlp_source **out, dlpi_indexed *x, bool together,
                                        dlp_error *err) {
     int rc = dlpi_jobs_run(x->n_files, together ? x->threads : 1, dlpi_indexed_one, x, err);

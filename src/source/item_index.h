@@ -96,8 +96,7 @@ DLPI_COLD static bool dlpi_index_path(char to[DLPI_PATH_MAX], const char *direct
     return n > 0 && n < DLPI_PATH_MAX;
 }
 
-/* True if a mapped index of `bytes` bytes belongs to the file that key describes. Fills in its
-   counts. */
+/* True if a mapped index of `bytes` bytes belongs to the file of *key. Fills in its counts. */
 DLPI_COLD static bool dlpi_index_fits(dlpi_index *x, const dlpi_index_key *key, uint64_t bytes) {
     uint64_t head[DLPI_INDEX_WORDS], want[DLPI_INDEX_WORDS];
     memcpy(head, x->memory, sizeof head);
@@ -170,8 +169,7 @@ DLPI_COLD static int dlpi_index_write(const dlpi_index *x, const char *path,
     return rc;
 }
 
-/* Find the bytes [*from, *to) of item i. Returns false if the index cannot be that of a file of
-   `bytes` bytes. */
+/* Find bytes [*from, *to) of item i. Returns false if a file of `bytes` bytes has no such bytes. */
 static inline bool dlpi_index_item(const dlpi_index *x, uint64_t bytes, uint64_t i, uint64_t *from,
                                    uint64_t *to) {
     memcpy(from, x->at + i, sizeof *from); /* copied once, then checked */

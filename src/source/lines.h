@@ -49,8 +49,7 @@ static uint64_t dlpi_lines_data(const dlpi_indexed_file *f, uint64_t at, uint64_
     return (uint64_t)data;
 }
 
-/* Find the line ends of stretch i. user: the dlpi_lines_find. Returns DLP_OK, or a DLP_ERR code
-   with the error in *err. */
+/* Find the line ends of stretch i of *user, a dlpi_lines_find. Returns 0, or a code and *err. */
 static int dlpi_lines_stretch(void *user, uint64_t i, dlp_error *err) {
     const dlpi_lines_find *find = user;
     const dlpi_indexed_file *f = find->f;
@@ -84,7 +83,7 @@ static uint64_t dlpi_lines_stretch_bytes(uint64_t bytes, int threads) {
 }
 
 /* Put the line ends of n stretches together into the file's index. tail: a line without an end
-   follows the last line end. Returns DLP_OK, or DLP_ERR_MEMORY with the error in *err. */
+   follows the last line end. Returns 0, or DLP_ERR_MEMORY and *err. */
 DLPI_COLD static int dlpi_lines_join(dlpi_indexed_file *f, const dlpi_places *ends, uint64_t n,
                                      bool tail, dlp_error *err) {
     uint64_t lines = tail, *at, k = 0;
@@ -101,8 +100,7 @@ DLPI_COLD static int dlpi_lines_join(dlpi_indexed_file *f, const dlpi_places *en
     return DLP_OK;
 }
 
-/* Find the lines of a file, in threads, and fill its index. Returns DLP_OK, or a DLP_ERR code with
-   the error in *err. */
+/* Fill a file's index with its lines, in threads. Returns 0, or a DLP_ERR code and *err. */
 DLPI_COLD static int dlpi_lines_find_all(dlpi_indexed *x, dlpi_indexed_file *f, dlp_error *err) {
     dlpi_lines *l = (dlpi_lines *)(void *)x;
     const uint64_t stretch = dlpi_lines_stretch_bytes(f->m.size, x->threads);
@@ -180,8 +178,7 @@ DLPI_COLD static const char *dlpi_lines_wrong(const dlp_lines_desc *d, const cha
     return NULL;
 }
 
-/* Make the source of the lines that were found. Returns DLP_OK, or a DLP_ERR code with the error in
-   *err. */
+/* Make the source of the lines that were found. Returns 0, or a DLP_ERR code and *err. */
 DLPI_COLD static int dlpi_lines_source(dlpi_indexed *x, dlp_error *err) {
     dlpi_lines *l = (dlpi_lines *)(void *)x;
     const dlp_lines_desc *d = &l->d;

@@ -73,7 +73,7 @@ static void dlpi_mapped_close(dlpi_mapped *m) {
 }
 
 /* Open a regular file, and map it unless `reads`. m: is overwritten; the caller closes it, also
-   after a failure. Returns DLP_OK, or a DLP_ERR code with the error in *err. */
+   after a failure. Returns 0, or a DLP_ERR code and *err. */
 static int dlpi_mapped_open(dlpi_mapped *m, const char *path, bool reads, dlp_error *err) {
     struct stat st;
     void *map;
@@ -114,8 +114,7 @@ static int64_t dlpi_mapped_pread(const dlpi_mapped *m, uint64_t at, uint64_t n, 
 }
 
 /* Read n bytes of a file from byte `at` on, as its source is opened. what: the name that an error
-   gives to these bytes, such as "header". Returns DLP_OK, or a DLP_ERR code with the error in
-   *err. */
+   gives to these bytes, such as "header". Returns 0, or a DLP_ERR code and *err. */
 static int dlpi_mapped_head(const dlpi_mapped *m, uint64_t at, uint64_t n, void *to,
                             const char *what, dlp_error *err) {
     int64_t got = dlpi_mapped_pread(m, at, n, to);
@@ -125,8 +124,8 @@ static int dlpi_mapped_head(const dlpi_mapped *m, uint64_t at, uint64_t n, void 
                              "the file ends in its %s of %" PRIu64 " bytes", what, n);
 }
 
-/* Check, at most once in a clock tick, that a file is still as long as it was. Returns 0, or the
-   code of a failure, said in the item's call. */
+/* Check, at most once in a clock tick, that a file is still as long as it was. Returns 0 or a
+   failure's code, said in the item's call. */
 static int dlpi_mapped_check(dlpi_mapped *m, const dlp_item *item) {
     uint64_t now = dlpi_coarse_ns();
     struct stat st;
@@ -141,7 +140,7 @@ static int dlpi_mapped_check(dlpi_mapped *m, const dlp_item *item) {
     return 0;
 }
 
-/* Copy bytes [at, at + n) out of a file by reading it. Returns 0, or the code of a failure. */
+/* Copy bytes [at, at + n) out of a file by reading it. Returns 0 or a failure's code. */
 static int dlpi_mapped_read(const dlpi_mapped *m, uint64_t at, uint64_t n, void *to,
                             const dlp_item *item) {
     int64_t got = dlpi_mapped_pread(m, at, n, to);
@@ -155,7 +154,7 @@ static int dlpi_mapped_read(const dlpi_mapped *m, uint64_t at, uint64_t n, void 
 }
 
 /* Copy bytes [at, at + n), which lie within the file as it was opened, out of the mapping, or by
-   reading. Returns 0, or the code of a failure. */
+   reading. Returns 0 or a failure's code. */
 static inline int dlpi_mapped_copy(const dlpi_mapped *m, uint64_t at, uint64_t n, void *to,
                                    const dlp_item *item) {
     if (DLPI_UNLIKELY(m->bytes == NULL)) return dlpi_mapped_read(m, at, n, to, item);
@@ -193,8 +192,7 @@ static bool dlpi_mapped_is_here(const dlpi_mapped *m, uint64_t at) {
 #endif
 }
 
-/* Ask for bytes [at, at + n) to be read ahead, without waiting. For a mapping this does what
-   MADV_WILLNEED does. */
+/* Ask for bytes [at, at + n) to be read ahead, without waiting, also for a mapping. */
 static void dlpi_mapped_will_need(const dlpi_mapped *m, uint64_t at, uint64_t n) {
     if (at < m->size) (void)posix_fadvise(m->fd, (off_t)at, (off_t)n, POSIX_FADV_WILLNEED);
 }

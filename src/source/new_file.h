@@ -44,14 +44,12 @@ static bool dlpi_file_trusted(const struct stat *file, const char *path) {
            file->st_uid == dir.st_uid;
 }
 
-/* Create a file, and fail if anything, also a link, has that name. Returns its descriptor, or -1
-   with errno. */
+/* Create a file; fail if anything has its name. Returns its descriptor, or -1 with errno. */
 static int dlpi_file_new(const char *path, mode_t mode) {
     return dlpi_fd_above(open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode));
 }
 
-/* Create a file, after removing a leftover of that name. Returns its descriptor, or -1 with
-   errno. */
+/* Create a file in place of a leftover of its name. Returns its descriptor, or -1 with errno. */
 static int dlpi_file_afresh(const char *path) {
     return unlink(path) == 0 || errno == ENOENT ? dlpi_file_new(path, 0666) : -1;
 }

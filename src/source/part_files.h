@@ -19,7 +19,7 @@ static int dlpi_file_fail(const dlp_part *part, const char *path, const char *ca
 }
 
 /* Say in the part's call what the download said, with the path before it. rc: what the download
-   returned. Returns the code of the failure. */
+   returned. Returns the failure's code. */
 static int dlpi_download_fail(const dlp_part *part, const char *path, int rc) {
     char text[256];
     memcpy(text, part->call->message, sizeof text);
@@ -88,8 +88,7 @@ static int dlpi_download_begin(const dlp_part *part, const char *path, const cha
     }
 }
 
-/* Download the file of a part to `path`, unless another process has done it meanwhile. Returns 0,
-   or the code of a failure. */
+/* Download a part's file to `path`, unless another process has. Returns 0 or a failure's code. */
 static int dlpi_download(const dlp_part_files *f, const dlp_part *part, const char *path) {
     char tmp[DLPI_PATH_MAX];
     int fd, rc;
@@ -112,8 +111,7 @@ static int dlpi_download(const dlp_part_files *f, const dlp_part *part, const ch
     return rc;
 }
 
-/* Read all of bytes [offset, offset + n) of the file into the part. Returns 0, or the code of a
-   failure. */
+/* Read bytes [offset, offset + n) of the file into the part. Returns 0 or a failure's code. */
 static int dlpi_file_read(const dlp_part *part, int fd, const char *path, uint64_t offset,
                           uint64_t n) {
     uint8_t *to = part->data;
@@ -130,7 +128,7 @@ static int dlpi_file_read(const dlp_part *part, int fd, const char *path, uint64
     return 0;
 }
 
-/* Read the part's stretch of an open file. Returns 0, or the code of a failure. */
+/* Read the part's stretch of an open file. Returns 0 or a failure's code. */
 static int dlpi_part_read(const dlp_part_file *file, dlp_part *part, int fd, const char *path) {
     struct stat st;
     uint64_t size, n = file->bytes;

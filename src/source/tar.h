@@ -112,8 +112,7 @@ DLPI_COLD static const char *dlpi_tar_other(const uint8_t *h) {
     return "is no tar: the sum of its first header is wrong; check the path";
 }
 
-/* Read the header at t->at. Returns 1; 0 at the end of the shard; -1 if something is wrong, which
-   is noted in t. */
+/* Read the header at t->at. Returns 1; 0 at the end of the shard; -1 with the reason noted in t. */
 static int dlpi_tar_header(dlpi_tar *t, dlpi_tar_head *to) {
     static const uint8_t zeros[DLPI_TAR_BLOCK];
     const uint8_t *h;
@@ -146,8 +145,7 @@ static int dlpi_tar_header(dlpi_tar *t, dlpi_tar_head *to) {
     return 1;
 }
 
-/* Move t->at behind the data of a member of `size` bytes. Returns false if the shard has fewer
-   bytes. */
+/* Move t->at behind the data of a member of `size` bytes. Returns false if they are not there. */
 static bool dlpi_tar_skip(dlpi_tar *t, uint64_t size, const char *name) {
     const uint64_t data = t->at + DLPI_TAR_BLOCK, rest = t->size - data;
     if (size > rest) {
@@ -212,8 +210,7 @@ static int dlpi_tar_pax_record(dlpi_tar *t, dlpi_tar_next *next, dlpi_tar_entry 
     return 0;
 }
 
-/* Take all records, "LENGTH key=value\n", of a pax header. Returns 0, or -1 with the reason noted
-   in t. */
+/* Take all records of a pax header: "LENGTH key=value\n". Returns 0, or -1 with the reason in t. */
 static int dlpi_tar_pax(dlpi_tar *t, dlpi_tar_next *next, dlpi_tar_entry *e, const uint8_t *text,
                         uint64_t n, bool global) {
     while (n > 0) {
@@ -328,8 +325,7 @@ typedef struct dlpi_tar_sample {
     size_t used; /* bytes of text */
 } dlpi_tar_sample;
 
-/* Copy a text of n bytes into the sample's memory. Returns the copy, or NULL if there is no
-   room. */
+/* Copy a text of n bytes into the sample's memory. Returns the copy; NULL if there is no room. */
 static const char *dlpi_tar_keep(dlpi_tar_sample *s, const char *text, size_t n) {
     char *to = s->text + s->used;
     if (n >= sizeof s->text - s->used) return NULL;
@@ -348,8 +344,7 @@ static const dlp_tar_member *dlpi_tar_find(const dlp_tar_sample *s, const char *
     return NULL;
 }
 
-/* Read the one sample that t, a part of a shard in memory, consists of. Returns 0, or -1 with the
-   reason noted in t. */
+/* Read the one sample that t has, in memory. Returns 0, or -1 with the reason noted in t. */
 static int dlpi_tar_sample_read(dlpi_tar *t, dlpi_tar_sample *to) {
     dlpi_tar_entry e;
     int rc;

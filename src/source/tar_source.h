@@ -61,7 +61,7 @@ static int dlpi_tar_field(const dlp_field *f, dlp_item *item, uint32_t i, const 
     return 0;
 }
 
-/* Write the fields of an item from its sample. Returns 0, or the code of a failure. */
+/* Write the fields of an item from its sample. Returns 0 or a failure's code. */
 static int dlpi_tar_write(const dlp_tar_desc *d, void *state, dlp_item *item,
                           const dlpi_tar_told *told, const dlp_tar_sample *s) {
     int rc = 0;
@@ -79,13 +79,13 @@ static int dlpi_tar_write(const dlp_tar_desc *d, void *state, dlp_item *item,
 }
 
 /* Say in the call what is noted in t as wrong. begins: byte of the shard that t begins with.
-   Returns the code of the failure. */
+   Returns the failure's code. */
 static int dlpi_tar_say(const dlpi_tar *t, const dlpi_tar_told *told, uint64_t begins) {
     return dlpi_tar_fail(told, t->errnum, "byte %" PRIu64 ": %s", begins + t->wrong_at, t->why);
 }
 
 /* Make an item of n bytes of a shard, which are in memory. begins: the place of the first byte.
-   Returns 0, or the code of a failure. */
+   Returns 0 or a failure's code. */
 static int dlpi_tar_item(const dlp_tar_desc *d, void *state, dlp_item *item,
                          const dlpi_tar_told *told, const uint8_t *bytes, uint64_t n,
                          uint64_t begins) {
@@ -99,8 +99,7 @@ static int dlpi_tar_item(const dlp_tar_desc *d, void *state, dlp_item *item,
 
 static bool dlpi_tar_place(void *to, uint64_t at) { return dlpi_places_add(to, at); }
 
-/* Find the samples of a shard, and fill its index. Returns DLP_OK, or a DLP_ERR code with the error
-   in *err. */
+/* Find the samples of a shard, and fill its index. Returns 0, or a DLP_ERR code and *err. */
 static int dlpi_tar_find_all(dlpi_indexed *x, dlpi_indexed_file *f, dlp_error *err) {
     dlpi_tar t = {.size = f->m.size, .file = &f->m, .room = malloc(DLPI_TAR_PAX)};
     dlpi_places p = {NULL, 0, 0};

@@ -60,7 +60,7 @@ static int dlpi_glob_failed(const char *path, int errnum) {
 }
 
 /* Find the paths that match, sorted. found: the caller gives it to globfree, also after a failure.
-   Returns DLP_OK, or a DLP_ERR code with the error in *err. */
+   Returns 0, or a DLP_ERR code and *err. */
 static int dlpi_tokens_glob(const char *pattern, glob_t *found, dlp_error *err) {
     int rc;
     memset(found, 0, sizeof *found);
@@ -86,8 +86,7 @@ static bool dlpi_llmc_magic(uint32_t word) {
     return word == DLPI_LLMC_U16 || word == DLPI_LLMC_U32;
 }
 
-/* Set the format by what the first shard begins with. Returns DLP_OK, or a DLP_ERR code with the
-   error in *err. */
+/* Set the format by what the first shard begins with. Returns 0, or a DLP_ERR code and *err. */
 static int dlpi_tokens_guess(dlpi_tokens *t, const dlpi_mapped *m, dlp_error *err) {
     uint8_t head[4] = {0};
     int64_t got = dlpi_mapped_pread(m, 0, sizeof head, head);
@@ -106,8 +105,7 @@ static int dlpi_tokens_width(dlpi_tokens *t, const dlpi_mapped *m, uint64_t widt
     return DLP_OK;
 }
 
-/* Read llm.c's header of a shard, and check it against the file. Returns DLP_OK, or a DLP_ERR code
-   with the error in *err. */
+/* Read and check llm.c's header of a shard. Returns 0, or a DLP_ERR code and *err. */
 static int dlpi_tokens_llmc(dlpi_tokens *t, const dlpi_mapped *m, dlp_tokens_shard *s,
                             dlp_error *err) {
     uint8_t head[DLPI_LLMC_BYTES];
@@ -186,7 +184,7 @@ static const char *dlpi_tokens_doubt(const uint8_t *b, uint64_t n, uint64_t widt
 }
 
 /* Refuse a shard that begins as another format does, and note a warning for the first shard that
-   looks like something else. Returns DLP_OK, or a DLP_ERR code with the error in *err. */
+   looks like something else. Returns 0, or a DLP_ERR code and *err. */
 static int dlpi_tokens_look_at(dlpi_tokens *t, const dlpi_mapped *m, uint64_t width,
                                dlp_error *err) {
     uint8_t b[DLPI_TOKENS_SAMPLE];
@@ -206,8 +204,7 @@ static int dlpi_tokens_look_at(dlpi_tokens *t, const dlpi_mapped *m, uint64_t wi
     return DLP_OK;
 }
 
-/* Measure a shard of tokens behind a header that says nothing. Returns DLP_OK, or a DLP_ERR code
-   with the error in *err. */
+/* Measure a shard whose header, if any, says nothing. Returns 0, or a DLP_ERR code and *err. */
 static int dlpi_tokens_raw(dlpi_tokens *t, const dlpi_mapped *m, dlp_tokens_shard *s,
                            dlp_error *err) {
     uint64_t bytes, width = t->format == DLP_TOKENS_U32 ? 4 : 2;
@@ -238,8 +235,7 @@ static void dlpi_tokens_count(const dlpi_tokens *t, dlp_tokens_shard *s) {
         s->left_out -= (s->items * t->info.windows - 1) * t->info.stride + row;
 }
 
-/* Open shard i, and add its items and tokens to the source's. Returns DLP_OK, or a DLP_ERR code
-   with the error in *err. */
+/* Open shard i, and count its items and tokens. Returns 0, or a DLP_ERR code and *err. */
 static int dlpi_tokens_shard_open(dlpi_tokens *t, uint64_t i, const char *path, dlp_error *err) {
     dlpi_mapped *m = &t->files[i];
     dlp_tokens_shard *s = &t->shards[i];
@@ -264,8 +260,7 @@ static int dlpi_tokens_shard_open(dlpi_tokens *t, uint64_t i, const char *path, 
 
 /* ---- open, close ---- */
 
-/* Return what is wrong with a desc, and set *field to the field's name; NULL if nothing is
-   wrong. */
+/* Return what is wrong with a desc, and the name of the field in *field; NULL: nothing is. */
 static const char *dlpi_tokens_wrong(const dlp_tokens_desc *d, const char **field) {
     static const struct {
         const char *field, *text;
@@ -338,8 +333,7 @@ static dlpi_tokens *dlpi_tokens_new(const dlp_tokens_desc *d, uint64_t n) {
     return NULL;
 }
 
-/* Set the field and the bytes of a row, once the shards are known. widen: 16-bit tokens become
-   32-bit ones. */
+/* Set the field and the bytes of a row, once the shards are known. widen: to 32-bit tokens. */
 static void dlpi_tokens_rows(dlpi_tokens *t, bool widen) {
     dlp_field *f = &t->field;
     t->info.stored = t->width == 4 ? DLP_U32 : DLP_U16;
@@ -385,7 +379,7 @@ static void dlpi_tokens_widen(const uint8_t *from, uint64_t n, uint8_t *to) {
 }
 
 /* Copy one window, from byte `at` on, to `to`, and widen it if need be. It is the only copy of the
-   window. Returns 0, or the code of a failure. */
+   window. Returns 0 or a failure's code. */
 static inline int dlpi_tokens_row(const dlpi_tokens *t, const dlpi_mapped *m, uint64_t at,
                                   uint8_t *to, const dlp_item *it) {
     uint64_t n = t->info.length + 1, bytes = n * t->width;
@@ -437,8 +431,7 @@ __attribute__((noinline)) static void dlpi_look_fill(dlpi_look *l, uint64_t n, c
 }
 
 /* Prefetch a row that comes soon into the CPU's cache. Windows out of order lie where nobody
-   guesses them. Each waits for the page tables and the memory otherwise, a quarter of what a row
-   costs. */
+   guesses them. Without this each waits for page tables and memory, a quarter of a row's cost. */
 static inline void dlpi_tokens_touch(const dlpi_tokens *t, const dlp_item *it) {
     dlpi_look *l = &dlpi_tokens_look;
     uint64_t k = it->position % DLPI_LOOK_BLOCK, shard, bytes = dlpi_tokens_span(t);
@@ -484,8 +477,7 @@ static inline void dlpi_tokens_shuffled(dlpi_tokens *t, const dlp_item *it, dlpi
     dlpi_tokens_shuffled_ahead(t, it, probe);
 }
 
-/* Read ahead for items in the dataset's order: the first item of a block asks for the next
-   block. */
+/* Read ahead for items in the dataset's order: a block's first item asks for the next block. */
 static inline void dlpi_tokens_in_order(const dlpi_tokens *t, dlpi_mapped *m, uint64_t at) {
     dlpi_mapped_advise(m, MADV_SEQUENTIAL);
     if (at % DLPI_MAPPED_BLOCK >= t->item_step || t->read_ahead == DLP_NONE) return;

@@ -113,8 +113,8 @@ DLPDEF int dlp_collate_pack(void *user DLPI_UNREAD, dlp_collate *c) {
 /* ---- the stage ---- */
 
 /* Refuse callbacks of workers, and a range of workers, if the stage has no workers: it has neither
-   a collate nor batch_workers. Returns DLP_OK, or the pipe's error code. A warning tells of other
-   fields that are not used (dlpi_live_idle). */
+   a collate nor batch_workers. Returns 0 or a DLP_ERR code. A warning tells of other fields that
+   are not used (dlpi_live_idle). */
 static int dlpi_batch_idle_check(dlp_pipe *p, dlpi_stage *st, const dlp_batch_desc *d) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_workers_desc, workers_min), 0, 0, "0 without a collate or batch workers"},
@@ -160,8 +160,7 @@ static int dlpi_batch_check(dlp_pipe *p, dlpi_stage *st) {
    processes they would be forked by the thousand. */
 #define DLPI_COLLATORS 64
 
-/* Set how many workers the stage begins with. Returns true if it has work for workers: a collate,
-   or batch_workers. */
+/* Set how many workers the stage begins with. Returns true if it has work for them. */
 DLPI_COLD static bool dlpi_batch_staff(dlp_pipe *p, dlpi_stage *st) {
     const dlp_batch_desc *b = st->self;
     st->begin = b->batch_workers > 0 ? b->batch_workers : 0;

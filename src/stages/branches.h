@@ -17,8 +17,7 @@ static const dlpi_branch *dlpi_branches_of_worker(const dlpi_branches *j, int wo
     return b;
 }
 
-/* worker_init of a stage with teams: call that of the worker's team. Returns its code, or 0 if
-   there is none. */
+/* worker_init of a stage with teams: call that of the worker's team. Returns its code or 0. */
 static int dlpi_branches_enter(void *user, int worker, void **state) {
     const dlp_workers_desc *w = &dlpi_branches_of_worker(user, worker)->w;
     return w->worker_init != NULL ? w->worker_init(w->worker_user, worker, state) : 0;
@@ -52,8 +51,7 @@ static void dlpi_branches_row_extra(dlpi_worker *w, dlp_item *it, uint32_t s, ui
     it->part = &e->part;
 }
 
-/* Callback of the fetch stage: copy the items of a joined row. user: the dlpi_branches. Returns
-   0. */
+/* Callback of the fetch stage: copy a joined row's items. user: the dlpi_branches. Returns 0. */
 static int dlpi_branches_copy(void *user, dlp_item *it) {
     const dlpi_branches_row *e = (const dlpi_branches_row *)(const void *)it->part;
     dlpi_branches_items(e->p, user, e->row, e->p->batch_rows, it);
@@ -120,8 +118,7 @@ DLPI_COLD static int dlpi_branches_sizes(dlp_pipe *p) {
 
 /* ---- cells ---- */
 
-/* Number the cells of all branches; those of a team lie side by side. Returns how many cells there
-   are. */
+/* Number the cells of all branches, those of a team side by side. Returns how many there are. */
 static uint32_t dlpi_branches_cells(dlpi_branches *j) {
     uint32_t n = 0;
     for (uint32_t team = 0; team < j->n; team++)

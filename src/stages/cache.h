@@ -77,8 +77,7 @@ static inline dlpi_cache_cell *dlpi_cache_cell_at(const dlp_pipe *p, uint64_t ce
 
 static inline uint64_t dlpi_cache_full(uint64_t index) { return (index + 1) << DLPI_CACHE_WRITER; }
 
-/* Return the word of a row on its way to the cache. The words exist only if stages lie between
-   fetch and the cache. */
+/* Return the word of a row. The words exist only if stages lie between fetch and the cache. */
 static inline uint64_t *dlpi_cache_word(const dlp_pipe *p, uint32_t s, uint32_t row) {
     return dlpi_area_at(p, DLPI_OWN(p->keeper_stage->id, DLPI_CACHE_MARKS),
                         (uint64_t)s * p->batch_rows + row);
@@ -92,8 +91,7 @@ static bool dlpi_cache_marked(const dlp_pipe *p, uint32_t s, uint32_t row, uint3
            *dlpi_cache_word(p, s, row) == dlpi_gen_word(dlpi_slot_at(p, s)->sequence, what);
 }
 
-/* Prefetch the cells of a unit's items into the CPU's cache. The cells lie anywhere, so their
-   misses overlap. */
+/* Prefetch the cells of a unit's items into the CPU's cache, so that their misses overlap. */
 static void dlpi_cache_ahead(const dlp_pipe *p, const dlpi_unit *t) {
     const uint64_t *index = dlpi_slot_index(p, t->slot);
     for (uint32_t r = t->row; r < t->end; r++)
@@ -101,8 +99,7 @@ static void dlpi_cache_ahead(const dlp_pipe *p, const dlpi_unit *t) {
 }
 
 /* Write the row of the worker's present item from the cache. Returns false if the cache does not
-   have the item. In a stage behind the first one nothing is written: true if the row was found
-   before. */
+   have the item. In later stages nothing is written: true if the row was found. */
 static bool dlpi_cache_get(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     const dlp_pipe *p = w->p;
     const dlpi_cache_cell *cell = dlpi_cache_cell_at(p, dlpi_cache_at(p, w->item.index));
@@ -123,8 +120,7 @@ static bool dlpi_cache_get(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     return true;
 }
 
-/* Claim the cell of item or input `number`, to write it. Returns NULL if the cell is full or
-   another worker writes it. */
+/* Claim the cell of item or input `number`, to write it. Returns NULL if it is not empty. */
 static dlpi_cache_cell *dlpi_cache_take(dlpi_worker *w, uint64_t number) {
     const uint64_t at = dlpi_cache_at(w->p, number);
     const uint64_t writes = dlpi_cache_full(number) | ((uint64_t)w->global + 1);
@@ -211,7 +207,7 @@ static int dlpi_cache_desc(dlp_pipe *p, dlpi_stage *st) {
 }
 
 /* Check the cache's bytes: it must have room for an item, and the pipe has one cache. Note which
-   stage of rows is the last before it. Returns DLP_OK, or the pipe's error code. */
+   stage of rows is the last before it. Returns 0 or a DLP_ERR code. */
 DLPI_COLD static int dlpi_cache_check(dlp_pipe *p, dlpi_stage *st) {
     char words[64];
     const uint64_t least = dlpi_cache_cell_bytes(p);
@@ -247,8 +243,7 @@ DLPI_COLD static void dlpi_cache_live(dlp_pipe *p, dlpi_stage *st) {
         p->fetch->dataset->n_items;
 }
 
-/* Observer: read how much of the cache is used, and its hits. Returns false if the region is not
-   whole. */
+/* Observer: read the cache's use and hits. Returns false if the region is not whole. */
 DLPI_COLD static bool dlpi_cache_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
     const dlpi_area *cells = &words->areas[DLPI_OWN(stage, DLPI_CACHE_CELLS)];
     dlp_stats *out = &s->figures;
@@ -297,7 +292,7 @@ static dlp_stage dlpi_add_cache(dlp_pipe *p, const dlp_cache_desc *desc) {
 }
 
 /* Add the cache of a table's row. Behind makers it keeps what they make of an input, in the order
-   in which they make it. Returns the stage's number, or a DLP_ERR code. */
+   in which they make it. Returns a stage number or a DLP_ERR code. */
 static int dlpi_node_cache_add(dlpi_table *t, const dlp_node *node) {
     const dlp_part_desc *load = t->load != NULL ? &t->load->load : NULL; /* needs: parts */
     const int32_t before = node[-1].verb;

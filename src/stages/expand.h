@@ -17,8 +17,7 @@
 
 _Static_assert(offsetof(dlpi_expand, found) == 0, "dlpi_found_of");
 
-/* Set it->part to where the item of row `row` of slot s lies, for dlpi_expand_copy. extra: memory
-   for the dlp_part. */
+/* Set it->part to where the item of row `row` of slot s lies. extra: memory for the dlp_part. */
 static void dlpi_expand_row(dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t row, void *extra) {
     const dlpi_found_row *from = &dlpi_found_rows_of(w->p, s)[row];
     dlp_part *part = extra;
@@ -27,8 +26,7 @@ static void dlpi_expand_row(dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t r
     it->part = part;
 }
 
-/* Copy field f of all rows of a claimed unit out of their cells. Items that lie one behind the
-   other are copied at once. */
+/* Copy field f of a claimed unit's rows out of their cells; neighbours are copied at once. */
 static void dlpi_expand_copy_field(const dlpi_worker *w, const dlpi_unit *t, uint32_t f) {
     const dlp_pipe *p = w->p;
     const dlpi_level *l = dlpi_expand_last(p->source_stage->self);
@@ -109,7 +107,7 @@ static int dlpi_expand_take(dlp_pipe *p, dlpi_stage *st, const dlp_expand_desc *
 }
 
 /* Let the fetch stage copy items out of cells, and give it the fields of the last level's items.
-   Returns DLP_OK, or the pipe's error code. */
+   Returns 0 or a DLP_ERR code. */
 static int dlpi_expand_fields(dlp_pipe *p, dlpi_stage *st) {
     dlpi_expand *x = st->self;
     dlpi_stage *fetch = p->fetch;
@@ -160,7 +158,7 @@ static int dlpi_expand_one(dlpi_worker *w DLPI_UNREAD, uint32_t c DLPI_UNREAD, v
 }
 
 /* Try each input of cell c once. If the inputs are plain, what is alike for all of them is done
-   once. Returns 0, or the code of the input that failed. */
+   once. Returns 0 or the failed input's code. */
 static int dlpi_expand_many(dlpi_worker *w, uint32_t c) {
     const dlpi_expand *x = w->p->source_stage->self;
     const dlpi_input *cell = dlpi_input_at(w->p, c);

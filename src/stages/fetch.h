@@ -33,7 +33,7 @@ static void dlpi_fetch_live(dlp_pipe *p, dlpi_stage *st) {
 }
 
 /* Refuse a world_size above 1 if the stage reads a push, because pushed items go to one rank. Then
-   check as any fetch. Returns DLP_OK, or the pipe's error code. */
+   check as any fetch. Returns 0 or a DLP_ERR code. */
 static int dlpi_fetch_read_chain(dlp_pipe *p, dlpi_stage *st) {
     uint32_t world = p->d.world_size;
     if (world > 1 && dlpi_reader_wired(st->dataset))
@@ -42,8 +42,7 @@ static int dlpi_fetch_read_chain(dlp_pipe *p, dlpi_stage *st) {
 }
 
 /* Add the area of the region that keeps the rows of a reader, because a later stage may send them
-   back and a push gives them once. It is empty if no later stage can. Add the reader's words,
-   too. */
+   back and a push gives them once. It is empty if no stage can. Add the reader's words. */
 static void dlpi_fetch_area(dlp_pipe *p, dlpi_stage *st) {
     uint64_t rows = dlpi_times(p->n_slots, p->batch_rows), each = 8;
     for (uint32_t f = 0; f < p->items.n; f++)

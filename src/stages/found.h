@@ -21,8 +21,8 @@ static int dlpi_found_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_d
     return p->err.code != 0 ? p->err.code : dlpi_check_input_workers(p, st);
 }
 
-/* Copy the weights of parts, and allocate the tables of the deal that follows from them. Returns
-   DLP_OK, or the pipe's error code. */
+/* Copy the weights of parts, and allocate the tables of the deal that follows from them. Returns 0
+   or a DLP_ERR code. */
 static int dlpi_found_take_weights(dlp_pipe *p, dlpi_stage *st, const uint64_t *weights) {
     dlpi_found_plan *q = &((dlpi_found *)st->self)->plan;
     uint64_t sum = 0;

@@ -139,8 +139,7 @@ static double dlpi_guard_value(const uint8_t *at, dlp_dtype t) {
     return (double)((int64_t)(word << (64 - bits)) >> (64 - bits));
 }
 
-/* Return what is wrong with the value v by field f's limits (DLPI_GUARD_*), or DLPI_GUARD_KINDS if
-   nothing is. */
+/* Return what is wrong with value v by f's limits (DLPI_GUARD_*); DLPI_GUARD_KINDS: nothing. */
 static int dlpi_guard_judge(const dlp_guard_field *f, double v) {
     if (__builtin_isnan(v)) return f->allow_nan ? DLPI_GUARD_KINDS : DLPI_GUARD_NAN;
     if (__builtin_isinf(v)) return f->allow_inf ? DLPI_GUARD_KINDS : DLPI_GUARD_INF;
@@ -195,8 +194,8 @@ static void dlpi_guard_count(dlpi_worker *w, uint32_t i, int what) {
     DLPI_STORE_REL(&b->pending, UINT64_C(0)); /* GU1: after the word */
 }
 
-/* Callback of the guard stage: check all guarded fields of a row. Returns 0, or the code of a
-   failure, which was counted. */
+/* The guard stage's callback: check a row, and count what is wrong. Returns 0 or a failure's
+   code. */
 static int dlpi_guard_item(void *user DLPI_UNREAD, dlp_item *it) {
     dlpi_worker *w = it->call->w;
     const dlpi_guard *g = w->st->self;

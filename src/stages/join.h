@@ -42,7 +42,7 @@ static int dlpi_join_take(dlp_pipe *p, dlpi_stage *st, const dlp_join_desc *d) {
 }
 
 /* Refuse a second fetch in a pipe with an open end, with a split, or with items of unknown count.
-   Returns DLP_OK, or the pipe's error code. */
+   Returns 0 or a DLP_ERR code. */
 static int dlpi_join_others(dlp_pipe *p, const dlpi_stage *st) {
     if (p->open_end) return dlpi_open_end_bad(p, st);
     if (p->lender_stage != NULL)
@@ -59,8 +59,7 @@ static int dlpi_join_others(dlp_pipe *p, const dlpi_stage *st) {
 }
 
 /* Check a second fetch against the stages before it. A fetch of a mix adds its items to the
-   dataset: they have the numbers behind all items before. Returns DLP_OK, or the pipe's error
-   code. */
+   dataset: they have the numbers behind all items before. Returns 0 or a DLP_ERR code. */
 static int dlpi_join_adds(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_stage *before = st - 1;
     uint64_t most = DLPI_MAX_ITEMS - p->fetch->dataset->n_items, n = st->dataset->n_items;
@@ -84,8 +83,7 @@ static int dlpi_join_adds(dlp_pipe *p, dlpi_stage *st) {
     return DLP_OK;
 }
 
-/* Set the scope of a mix's fetch: the same fields, and items of its own. Returns DLP_OK, or the
-   pipe's error code. */
+/* Set the scope of a mix's fetch: the same fields, its own items. Returns 0 or a DLP_ERR code. */
 static int dlpi_join_mix(dlp_pipe *p, dlpi_stage *st) {
     uint64_t first = p->fetch->dataset->n_items - p->datasets.n_added;
     for (const dlpi_stage *s = p->fetch + 1; s != st; s++) first += s->dataset->n_items;
@@ -110,8 +108,7 @@ static int dlpi_join_mix(dlp_pipe *p, dlpi_stage *st) {
     return DLP_OK;
 }
 
-/* Set the scope of a later fetch: the same items, and fields of its own. Returns DLP_OK, or the
-   pipe's error code. */
+/* Set the scope of a later fetch: the same items, its own fields. Returns 0 or a DLP_ERR code. */
 static int dlpi_join_zip(dlp_pipe *p, dlpi_stage *st) {
     const uint32_t n = p->datasets.n_fields;
     int rc;
@@ -145,13 +142,13 @@ static dlp_stage dlpi_add_join(dlp_pipe *p, const dlp_join_desc *desc) {
 }
 
 /* Add the second fetch of a table, or one after it. mixes: it has items of its own, not fields.
-   Returns the stage's number, or a DLP_ERR code. */
+   Returns a stage number or a DLP_ERR code. */
 static int dlpi_node_fetch_later(dlpi_table *t, const dlp_fetch_desc *f, bool mixes) {
     const int how = mixes ? DLP_JOIN_MIX : DLP_JOIN_ZIP;
     return dlpi_add_join(t->p, &(dlp_join_desc){.fetch = *f, .how = how});
 }
 
-/* Add a row to `to` for each join of a loader's desc. Returns DLP_OK, or the pipe's error code. */
+/* Add a row to `to` for each join of a loader's desc. Returns 0 or a DLP_ERR code. */
 static int dlpi_loader_joins(dlp_pipe *p, const dlp_loader_desc *d, dlp_nodes *to) {
     dlp_node *first = &to->nodes[to->n - 1]; /* or a filter, which no join may follow */
     uint32_t of = 1;

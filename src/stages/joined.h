@@ -57,8 +57,8 @@ static uint64_t dlpi_joined_most(const dlpi_branches *j) {
     return j->period > 0 || j->at[0].x.found.plan.steps != 0 ? all : least;
 }
 
-/* Return in how many rows of a stream each branch surely comes to the end of a pass. A branch of a
-   mix may be drawn seldom. */
+/* Return in how many rows of a stream each branch surely comes to the end of a pass. A mix may draw
+   one seldom. */
 DLPI_COLD static uint64_t dlpi_joined_round(const dlpi_branches *j) {
     uint64_t most = 0;
     for (uint32_t b = 0; b < j->n; b++) {
@@ -139,8 +139,7 @@ static uint32_t dlpi_joined_most_run(const dlpi_joined *x) {
     return most;
 }
 
-/* Add the areas of the region for all cells: first the cells of joined rows, then the cells of each
-   branch. */
+/* Add the areas of the region for all cells: the joined rows' first, then each branch's. */
 DLPI_COLD static void dlpi_joined_layout(dlp_pipe *p, dlpi_stage *st) {
     dlpi_joined *x = dlpi_joined_of(st);
     const dlpi_found *q = st->self;
@@ -201,8 +200,7 @@ static void dlpi_joined_config(const dlp_pipe *p, dlpi_state *s) {
     dlpi_branches_hash(&x->j, s);
 }
 
-/* Let the stage of an expand or pack work on joined rows, by replacing its ops. The branches in x
-   are complete. */
+/* Let the stage of an expand or pack work on joined rows of the branches in x: replace its ops. */
 static void dlpi_joined_wrap(dlpi_stage *st, dlpi_joined *x) {
     dlpi_found *q = st->self;
     q->joins = &dlpi_joined_joins;

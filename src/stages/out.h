@@ -75,8 +75,7 @@ static bool dlpi_outs_slot_free(dlp_pipe *p, uint32_t k) {
     return dlpi_share_each_gave(p, waited, k, b) && dlpi_share_withdraw(p, late, k);
 }
 
-/* Add n users of the pipe's memory; UINT32_MAX takes one off. Returns how many there are
-   afterwards. */
+/* Add n users of the pipe's memory; UINT32_MAX takes one off. Returns how many there are now. */
 static uint32_t dlpi_outs_users(dlp_pipe *p, uint32_t n) {
     dlp_out *first = dlpi_out_from(p, 0)->self;
     return DLPI_ADD_SEQ(&first->users, n) + n; /* OU1 */
@@ -155,8 +154,7 @@ DLPI_COLD static int dlpi_out_blocks(const dlp_pipe *p, const dlpi_stage *st, dl
     return 2;
 }
 
-/* Lay out what all outs share, as the pipe starts. The outs are woken by the first stage that one
-   of them reads. */
+/* Lay out what all outs share, as the pipe starts. The first stage that one reads wakes them. */
 static void dlpi_outs_live(dlp_pipe *p) {
     dlpi_share *h = p->share;
     dlpi_share_layout(h, 0, dlpi_out_place(p, NULL), p->n_slots);
@@ -237,7 +235,7 @@ static const dlpi_stage_ops dlpi_out_ops = {
 };
 
 /* Add a stage for an out beside the first one. host: the out reads the node before the transfer.
-   Returns the stage's number, or a DLP_ERR code. */
+   Returns a stage number or a DLP_ERR code. */
 static dlp_stage dlpi_out_add(dlp_pipe *p, const dlp_queue_desc *queue, bool host) {
     dlpi_stage *st = dlpi_add(p, &dlpi_out_ops, "out", NULL);
     dlp_out *o;

@@ -80,7 +80,7 @@ static int dlpi_pack_documents(dlp_pipe *p, const char *node, const dlp_field *f
 static int dlpi_pack_copy(void *user, dlp_item *it);
 
 /* Let the fetch stage copy rows out of cells, and give it the fields of rows: those of documents,
-   with T tokens, and two more. Returns DLP_OK, or the pipe's error code. */
+   with T tokens, and two more. Returns 0 or a DLP_ERR code. */
 static int dlpi_pack_fields(dlp_pipe *p, dlpi_stage *st) {
     dlpi_pack *k = st->self;
     dlpi_stage *fetch = p->fetch;
@@ -144,7 +144,7 @@ static uint64_t dlpi_pack_need(const dlp_pipe *p, const dlpi_pack *k) {
 }
 
 /* Lay out a cell: a document, or all documents that are made of an input and where each ends.
-   Returns DLP_OK, or the pipe's error code. */
+   Returns 0 or a DLP_ERR code. */
 static int dlpi_pack_cell(dlp_pipe *p, const dlpi_stage *st, dlpi_pack *k) {
     dlpi_expand *x = &k->x;
     dlpi_found *q = &x->found;
@@ -237,8 +237,8 @@ static void dlpi_pack_places(const dlp_pipe *p, const dlpi_pack *k, const dlpi_p
     memset(places + at, 0, (k->d.tokens - at) * sizeof *places);
 }
 
-/* Callback of the fetch stage: copy the segments of a row out of their cells. user: the dlpi_pack.
-   Returns 0. */
+/* Callback of the fetch stage: copy a row's segments out of their cells. user: a pack. Returns
+   0. */
 static int dlpi_pack_copy(void *user, dlp_item *it) {
     const dlpi_pack *k = user;
     const dlpi_pack_extra *e = (const dlpi_pack_extra *)(const void *)it->part;
@@ -287,8 +287,7 @@ static int dlpi_pack_step(void *user, dlp_item *it) {
     return dlpi_pack_length(it->call->w, user, it->length);
 }
 
-/* Make the documents of the next input of cell c, and note where each ends. Returns 0, or the code
-   with which the input failed. */
+/* Make the documents of cell c's next input, and note their ends. Returns 0 or a failure's code. */
 static int dlpi_pack_load_made(dlpi_worker *w, uint32_t c) {
     const dlpi_pack *k = dlpi_pack_of(w->p);
     const uint64_t stride = k->x.level[k->x.n_levels - 1].bytes;
@@ -313,8 +312,7 @@ static int dlpi_pack_load_made(dlpi_worker *w, uint32_t c) {
     return 0;
 }
 
-/* Try once to read the next document of cell c. Returns 0, or the code with which the input
-   failed. */
+/* Try once to read the next document of cell c. Returns 0 or the failed input's code. */
 static int dlpi_pack_load(dlpi_worker *w, uint32_t c) {
     const dlpi_pack *k = dlpi_pack_of(w->p);
     dlpi_input *cell = dlpi_input_at(w->p, c);
@@ -391,8 +389,7 @@ static const dlpi_source_ops dlpi_pack_made_source = {
 static const dlpi_stage_ops dlpi_pack_ops = {DLPI_PACK_OPS, .source = &dlpi_pack_source};
 static const dlpi_stage_ops dlpi_pack_made_ops = {DLPI_PACK_OPS, .source = &dlpi_pack_made_source};
 
-/* Let an input of the pack have several documents, which the levels of the stage make. Returns
-   DLP_OK, or the pipe's error code. */
+/* Let the levels of the stage make several documents of an input. Returns 0 or a DLP_ERR code. */
 static int dlpi_pack_take_makers(dlp_pipe *p, dlpi_stage *st) {
     dlpi_pack *k = st->self;
     dlpi_level *l = &k->x.level[k->x.n_levels - 1];

@@ -80,8 +80,7 @@ static int dlpi_parts_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_d
     return p->err.code != 0 ? p->err.code : dlpi_check_input_workers(p, st);
 }
 
-/* Check the fields of the run that concern parts of known counts. Returns DLP_OK, or the pipe's
-   error code. */
+/* Check the fields of the run that concern parts of known counts. Returns 0 or a DLP_ERR code. */
 static int dlpi_parts_run(dlp_pipe *p) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_pipe_desc, streams), 0, 1 << 20, "0..2^20, a divisor of batch_size"},
@@ -97,7 +96,7 @@ static int dlpi_parts_run(dlp_pipe *p) {
 }
 
 /* Get the count of part i into *items, from the desc's array or its callback. room: items that the
-   part may have. Returns DLP_OK, or the pipe's error code. */
+   part may have. Returns 0 or a DLP_ERR code. */
 static int dlpi_parts_count_one(dlp_pipe *p, const dlpi_stage *st, const dlp_part_desc *d,
                                 uint64_t i, uint64_t room, uint64_t *items) {
     int rc = 0;
@@ -114,8 +113,7 @@ static int dlpi_parts_count_one(dlp_pipe *p, const dlpi_stage *st, const dlp_par
                        i, *items);
 }
 
-/* Check the desc and copy it into the stage, with the sum of items before each part. Returns
-   DLP_OK, or the pipe's error code. */
+/* Check and copy the desc, and sum the items before each part. Returns 0 or a DLP_ERR code. */
 static int dlpi_parts_take(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) {
     dlpi_parts *q = st->self;
     uint64_t items = 0;
@@ -138,8 +136,7 @@ static int dlpi_parts_take(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) 
     return rc;
 }
 
-/* Set dataset.n_items to the sum of the parts' counts. Returns DLP_OK, or the pipe's error code if
-   the user gave another number. */
+/* Set dataset.n_items to the parts' sum. Returns 0, or a DLP_ERR code if another was given. */
 static int dlpi_parts_items_are(dlp_pipe *p, const dlpi_stage *st, uint64_t items) {
     dlp_dataset *ds = p->fetch->dataset;
     if (p->open_end) return dlpi_open_end_bad(p, st);
@@ -151,8 +148,7 @@ static int dlpi_parts_items_are(dlp_pipe *p, const dlpi_stage *st, uint64_t item
     return DLP_OK;
 }
 
-/* Check the parts against the sampler, the streams, the batch and the steps. Returns DLP_OK, or the
-   pipe's error code. */
+/* Check the parts against sampler, streams, batch and steps. Returns 0 or a DLP_ERR code. */
 static int dlpi_parts_fit(dlp_pipe *p, const dlpi_stage *st, const dlpi_part_plan *q) {
     uint64_t items = dlpi_parts_items(q);
     int rc = dlpi_parts_items_are(p, st, items);
@@ -180,8 +176,7 @@ DLPI_COLD static int dlpi_parts_sizes(dlp_pipe *p) {
     return dlpi_epoch_of(p, q->samples);
 }
 
-/* Return the position of this rank's first row in global batch k of an epoch. *count: this rank's
-   rows in the batch. */
+/* Return the position of this rank's first row in global batch k. *count: its rows there. */
 static uint64_t dlpi_parts_rows(const dlp_pipe *p, uint64_t k, uint32_t *count) {
     uint64_t at = k * p->global_batch, first;
     bool cut = p->last == DLP_LAST_PARTIAL && p->samples - at < p->global_batch;
@@ -197,7 +192,7 @@ static uint64_t dlpi_parts_need_of(const dlp_pipe *p, const dlpi_parts *q, uint6
 }
 
 /* Set how many cells there are: the desc's queue, or what a batch needs and one more. All batches
-   but the last are alike. Returns DLP_OK, or the pipe's error code if the queue is too short. */
+   but the last are alike. Returns 0 or a DLP_ERR code if the queue is too short. */
 DLPI_COLD static int dlpi_parts_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_parts *q = st->self;
     uint64_t need = dlpi_parts_need_of(p, q, 0);
@@ -248,8 +243,7 @@ DLPI_COLD static void dlpi_parts_live(dlp_pipe *p, dlpi_stage *st) {
 /* ---- looking ahead ---- */
 
 /* Return the cell that has the part for this epoch, or will have it; n_cells if there is none.
-   place: that of the part in its batch; the search begins in the cell that had this place last
-   time. */
+   place: that of the part in its batch; the search begins in the cell that had it last. */
 static uint32_t dlpi_part_find_cell(dlp_pipe *p, uint64_t epoch, uint64_t part, uint32_t place) {
     dlpi_parts *q = dlpi_parts_of(p);
     uint32_t *hint = &q->hint[place % DLPI_PART_HINTS];
@@ -343,8 +337,7 @@ static int64_t dlpi_parts_look(dlp_pipe *p, uint32_t *fresh) {
 
 /* Let the scheduler go on at another place, maybe an earlier one. No part is needed any more for
    batches beyond it. A part in a cell, or on its way there, will do for any epoch: it must not take
-   a second cell, there may be none. A part that failed is tried again. Returns DLP_OK, or a
-   code. */
+   a second cell, there may be none. A failed part is tried again. Returns 0 or a code. */
 DLPI_COLD static int dlpi_parts_seek(dlp_pipe *p, const dlpi_state *to) {
     dlpi_parts *q = dlpi_parts_of(p);
     q->epoch = to->epoch;
@@ -405,8 +398,7 @@ static void dlpi_parts_ahead(dlp_pipe *p) {
     if ((fresh = dlpi_parts_ask(p)) > 0) dlpi_wake_stage(p, p->source_stage, DLPI_ANY, fresh);
 }
 
-/* True if all parts that the present batch needs are loaded, or have failed. rows: rows of the
-   global batch. */
+/* True if all parts of the present batch are loaded or have failed. rows: of the global batch. */
 static bool dlpi_parts_there(dlp_pipe *p, uint64_t rows) {
     dlpi_parts *q = dlpi_parts_of(p);
     const dlpi_scheduler *f = &p->schedule;

@@ -8,8 +8,7 @@
    A stage of one thread. It calls what fetch would call without a maker, and has the record written
    into a cell (>>impl-arrivals). The stage after it makes items of the record. */
 
-/* Call the push's fetch, which writes record k into cell c. Returns 0, DLP_END, DLP_STOPPED, or the
-   code of a failure. */
+/* Have the push's fetch write record k into cell c. Returns 0, DLP_END, DLP_STOPPED or a code. */
 static int dlpi_arrive_one(dlpi_worker *w, const dlpi_expand *x, uint32_t c, uint32_t k) {
     const dlpi_arrivals *a = w->st->self;
     dlpi_expand_item by;
@@ -87,7 +86,7 @@ static bool dlpi_arrive_step(dlpi_worker *w) {
 }
 
 /* Check the desc of a push before makers, and refuse what has no meaning for records that come
-   once. Returns DLP_OK, or the pipe's error code. */
+   once. Returns 0 or a DLP_ERR code. */
 DLPI_COLD static int dlpi_arrive_check(dlp_pipe *p, dlpi_stage *st) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_workers_desc, on_error), 0, 0, "DLP_ON_ERROR_RAISE; set it in a maker"},

@@ -47,8 +47,7 @@ DLPI_COLD static int dlpi_keyed_blocks(const dlp_pipe *p, const dlpi_stage *st, 
     return 1;
 }
 
-/* Give each worker of rows its copy of the order, as the pipe starts. Workers of rows come first
-   among all workers. */
+/* Give each worker of rows, which come first of all, its copy of the order, as the pipe starts. */
 DLPI_COLD static void dlpi_keyed_live(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_keyed *k = st->self;
     for (dlpi_worker *w = p->workers; k->near != NULL && w->st->ops->unit == DLPI_UNIT_ROWS; w++) {
@@ -57,8 +56,7 @@ DLPI_COLD static void dlpi_keyed_live(dlp_pipe *p, dlpi_stage *st) {
     }
 }
 
-/* Compute the indices of the 64 positions around position `at` of an epoch: a block costs little
-   more than one index. */
+/* Compute the indices of 64 positions around `at`: a block costs little more than one index. */
 static void dlpi_near_fill(dlpi_near *k, uint64_t epoch, uint64_t at, uint64_t samples) {
     k->first = at & ~UINT64_C(63);
     k->n = samples - k->first < 64 ? (uint32_t)(samples - k->first) : 64;

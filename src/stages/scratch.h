@@ -121,8 +121,7 @@ static inline uint64_t dlpi_scratch_run_word(uint64_t b, uint32_t unit) {
     return dlpi_gen_word(b, (uint64_t)unit + 1u);
 }
 
-/* Return the group of a run (unit `unit` of batch b in slot s) + 1, or 0 if the run has no
-   group. */
+/* Return 1 + the group of a run (unit `unit` of batch b in slot s); 0: the run has no group. */
 static uint32_t dlpi_scratch_group(const dlp_pipe *p, uint64_t b, uint32_t s, uint32_t unit) {
     uint64_t g = DLPI_LOAD_RLX(dlpi_scratch_number(p, s, unit)); /* believed by the word alone */
     if (g == 0 || g > dlpi_scratch_of(p)->n_groups) return 0;
@@ -184,8 +183,7 @@ static uint32_t dlpi_scratch_home(const dlp_pipe *p, const dlpi_unit *t) {
     return (uint32_t)(row * dlpi_scratch_of(p)->n_groups / under_way);
 }
 
-/* Take a group that is nobody's into the worker's hand, for run t. Returns the group + 1, or 0 if
-   there is none. */
+/* Take a group that is nobody's into the worker's hand, for run t. Returns 1 + the group, or 0. */
 static uint32_t dlpi_scratch_grab(const dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
     uint32_t n = dlpi_scratch_of(p)->n_groups, g = dlpi_scratch_home(p, t);
@@ -245,8 +243,7 @@ static void dlpi_scratch_claimed(dlpi_worker *w, const dlpi_unit *t) {
     k->none = k->passed = false;
 }
 
-/* Free the group of run t if all rows of the run are done in this stage once `rows` are, a bit for
-   each row. */
+/* Free the group of run t if all its rows are done in this stage once `rows` (bits) are. */
 static void dlpi_scratch_leave(dlpi_worker *w, const dlpi_unit *t, uint32_t rows) {
     dlp_pipe *p = w->p;
     uint64_t header = DLPI_LOAD_RLX(&dlpi_slot_at(p, t->slot)->header); /* claimed */
@@ -328,8 +325,7 @@ static int dlpi_scratch_take_desc(dlp_pipe *p, dlpi_stage *st, const dlpi_scratc
     return dlpi_keep_fields(p, st, d->fields, d->n_fields);
 }
 
-/* Refuse fields that no callback could write: items that a stage makes, or that are pushed. Returns
-   DLP_OK, or the pipe's error code. */
+/* Refuse fields of made or pushed items: no fetch writes them. Returns 0 or a DLP_ERR code. */
 static int dlpi_scratch_writer(dlp_pipe *p, const dlpi_stage *st) {
     const dlp_dataset *ds = p->fetch->dataset;
     if (p->source_stage->ops->expands)
@@ -345,7 +341,7 @@ static int dlpi_scratch_writer(dlp_pipe *p, const dlpi_stage *st) {
 }
 
 /* Find out which stages write the scratch fields and which one reads them; other stages don't see
-   them. Returns DLP_OK, or the pipe's error code. */
+   them. Returns 0 or a DLP_ERR code. */
 DLPI_COLD static int dlpi_scratch_roles(dlp_pipe *p, dlpi_stage *st) {
     dlpi_scratch *k = st->self;
     dlpi_stage *writes = st - 1, *reads = NULL;
@@ -381,8 +377,7 @@ DLPI_COLD static int dlpi_scratch_roles(dlp_pipe *p, dlpi_stage *st) {
     return DLP_OK;
 }
 
-/* Lay out scratch field i, and check its name against other fields. Returns DLP_OK, or the pipe's
-   error code. */
+/* Lay out scratch field i, and check its name against other fields. Returns 0 or a DLP_ERR code. */
 static int dlpi_scratch_field(dlp_pipe *p, const dlpi_stage *st, dlpi_scratch *k, uint32_t i) {
     int rc = dlpi_field_init(p, st->name, &k->f[i], &st->fields[i], i, 1, false);
     for (uint32_t j = 0; j < i && rc == DLP_OK; j++)
@@ -469,8 +464,7 @@ DLPI_COLD static int dlpi_scratch_blocks(const dlp_pipe *p DLPI_UNREAD, const dl
     return 1;
 }
 
-/* Show the scratch fields in the items of those workers whose stages write or read them, as the
-   pipe starts. */
+/* Show the scratch fields in the items of stages that write or read them, as the pipe starts. */
 DLPI_COLD static void dlpi_scratch_live(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_scratch *k = st->self;
     dlpi_scratch_head_of(p)->n_groups = k->n_groups;

@@ -102,8 +102,7 @@ static uint64_t dlpi_seam_bytes(const dlp_pipe *p, uint32_t f) {
     return c->view_rows * dlpi_row_bytes(&p->batches.at[f]);
 }
 
-/* Return the bytes of field f that the chunk in slot s has. Only the sink's thread may call
-   this. */
+/* Return the bytes of field f of the chunk in slot s. Only the sink's thread may call this. */
 static uint64_t dlpi_chunk_bytes(const dlp_pipe *p, uint32_t s, uint32_t f) {
     dlpi_split *c = dlpi_split_of(p);
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
@@ -150,8 +149,7 @@ static uint32_t dlpi_chunk_cell(dlp_pipe *p) {
     return (uint32_t)c;
 }
 
-/* Return the number of the chunk in slot s, which is its place on the device, or DLPI_NO_SLOT if
-   the slot has none. */
+/* Return the chunk in slot s, by number, as its place on the device; DLPI_NO_SLOT: none. */
 static uint32_t dlpi_chunk_place(const dlp_pipe *p, uint32_t s) {
     uint64_t c = dlpi_slot_index(p, s)[0];
     return c < dlpi_chunk_count(p) ? (uint32_t)c : DLPI_NO_SLOT;
@@ -299,7 +297,7 @@ static uint8_t *dlpi_seam_at(const dlp_pipe *p, uint32_t v, uint32_t f) {
 }
 
 /* Copy `count` rows of the present chunk, from row `row` on, behind the rows in the seam buffer.
-   With a device the copy is only begun (dlpi_seam_arrive). Returns DLP_OK, or a DLP_ERR code. */
+   With a device the copy is only begun (dlpi_seam_arrive). Returns 0 or a DLP_ERR code. */
 static int dlpi_seam_copy(dlp_pipe *p, uint64_t row, uint32_t count) {
     dlpi_split *c = dlpi_split_of(p);
     dlpi_chunk_rec *r = dlpi_area_at(p, DLPI_OWN(p->lender_stage->id, DLPI_SPLIT_REC), 0);
@@ -333,8 +331,7 @@ static bool dlpi_seam_begun(const dlp_pipe *p) {
            c->seam.batch == p->after.batch;
 }
 
-/* Add rows [g, g + count) of the present chunk's axis to the seam. Returns DLP_OK, or a DLP_ERR
-   code. */
+/* Add rows [g, g + count) of the present chunk's axis to the seam. Returns 0 or a DLP_ERR code. */
 static int dlpi_seam_add(dlp_pipe *p, uint64_t g, uint32_t count) {
     dlpi_split *c = dlpi_split_of(p);
     uint32_t at = c->seam.rows, v;
@@ -376,8 +373,7 @@ static uint32_t dlpi_seam_view(dlp_pipe *p) {
     return v;
 }
 
-/* Make a view of rows [g, g + count) of the present chunk's axis, where they lie. Returns the
-   view's number. */
+/* Make a view of rows [g, g + count) of the chunk's axis, where they lie. Returns its number. */
 static uint32_t dlpi_split_view(dlp_pipe *p, uint64_t g, uint32_t count) {
     dlpi_split *c = dlpi_split_of(p);
     uint32_t v = dlpi_split_free_view(p);
@@ -392,8 +388,7 @@ static uint32_t dlpi_split_view(dlp_pipe *p, uint64_t g, uint32_t count) {
     return v;
 }
 
-/* Fill in view v as batch k of the chunk's axis: this rank's rows [first, first + count). Returns
-   what is handed out. */
+/* Fill in view v as batch k of the axis: rows [first, first + count). Returns what goes out. */
 static dlpi_handed dlpi_split_hand(dlp_pipe *p, uint32_t v, uint64_t k, uint64_t first,
                                    uint32_t count) {
     dlpi_split *c = dlpi_split_of(p);
@@ -420,9 +415,8 @@ static bool dlpi_split_through(const dlpi_split *c, uint64_t k) {
     return first >= dlpi_chunk_end(&c->at);
 }
 
-/* Cut the next batch out of the present chunk into *to. Returns DLP_OK if there is a view;
-   DLP_EMPTY if the chunk had not all of the batch, or it is not in the seam yet; or a DLP_ERR
-   code. */
+/* Cut the next batch out of the present chunk into *to. Returns 0 if there is a view; DLP_EMPTY if
+   the chunk has only a part, or the seam waits; or a DLP_ERR code. */
 static int dlpi_split_cut(dlp_pipe *p, dlpi_handed *to) {
     dlpi_split *c = dlpi_split_of(p);
     const dlpi_chunk_spot *x = &c->at;
@@ -451,8 +445,7 @@ static int dlpi_split_cut(dlp_pipe *p, dlpi_handed *to) {
     return DLP_OK;
 }
 
-/* Give the present chunk back if its epoch or place was left; called as dlp_pipe_next is
-   entered. */
+/* Give the present chunk back if its epoch or place was left, as dlp_pipe_next begins. */
 static void dlpi_split_resume(dlp_pipe *p) {
     const dlpi_split *c = dlpi_split_of(p);
     if (c->slot == DLPI_NO_SLOT) return;
@@ -462,8 +455,7 @@ static void dlpi_split_resume(dlp_pipe *p) {
         dlpi_pace_call(p);
 }
 
-/* Hand out the next view into *to, waiting at most timeout_ms. Returns DLP_OK, or what
-   dlp_pipe_next is to return. */
+/* Hand out the next view into *to, within timeout_ms. Returns 0 or dlp_pipe_next's code. */
 static int dlpi_split_next(dlp_pipe *p, dlpi_handed *to, int timeout_ms) {
     uint64_t until = 0;
     int rc;
@@ -523,8 +515,7 @@ DLPI_COLD static void dlpi_split_seek(dlp_pipe *p, dlpi_state *s) {
 
 /* ---- building ---- */
 
-/* Check that the pipe's order and the batches of chunks can be split. Returns DLP_OK, or the pipe's
-   error code. */
+/* Check that the pipe's order and its batches can be split. Returns 0 or a DLP_ERR code. */
 static int dlpi_split_chain(dlp_pipe *p, const dlpi_stage *st) {
     const dlp_batch_desc *d = p->batcher->self;
     const char *batch = p->batcher->name, *sampler = p->sampler->name;
@@ -539,8 +530,7 @@ static int dlpi_split_chain(dlp_pipe *p, const dlpi_stage *st) {
     return p->err.code;
 }
 
-/* Check the desc's counts of rows against the n chunks. Returns DLP_OK, or the pipe's error
-   code. */
+/* Check the desc's counts of rows against the n chunks. Returns 0 or a DLP_ERR code. */
 static int dlpi_split_items(dlp_pipe *p, const dlpi_stage *st, uint64_t n) {
     const dlp_split_desc *d = &dlpi_split_of(p)->d;
     int64_t most = (int64_t)(DLPI_MAX_ITEMS / n);
@@ -583,8 +573,7 @@ static int dlpi_split_rows(dlp_pipe *p, const dlpi_stage *st) {
     return p->err.code;
 }
 
-/* Check the desc of the split, and compute how chunks are cut into views. Returns DLP_OK, or the
-   pipe's error code. */
+/* Check the split's desc, and compute how chunks are cut. Returns 0 or a DLP_ERR code. */
 static int dlpi_split_resolve(dlp_pipe *p, const dlpi_stage *st) {
     dlpi_split *c = dlpi_split_of(p);
     const dlp_split_desc *d = &c->d;
@@ -675,7 +664,7 @@ static void dlpi_loads_in_turn(dlp_pipe *p, dlpi_split *c) {
 }
 
 /* Check the split, and decide where chunks lie: in cells that turn, in cells that stay, or where
-   rows_at says. Returns DLP_OK, or the pipe's error code. */
+   rows_at says. Returns 0 or a DLP_ERR code. */
 DLPI_COLD static int dlpi_split_check_all(dlp_pipe *p, dlpi_stage *st) {
     dlpi_split *c = st->self;
     int rc = dlpi_split_resolve(p, st);
@@ -732,8 +721,7 @@ DLPI_COLD static int dlpi_split_blocks(const dlp_pipe *p, const dlpi_stage *st, 
     return (int)(sizeof all / sizeof *all);
 }
 
-/* Write, as the pipe starts, the parts of views that stay the same, the orders, and the record for
-   observers. */
+/* Write, as the pipe starts, what stays the same in views, the orders and the observers' record. */
 DLPI_COLD static void dlpi_split_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_split *c = st->self;
     dlpi_chunk_rec *r = dlpi_area_at(p, DLPI_OWN(p->lender_stage->id, DLPI_SPLIT_REC), 0);

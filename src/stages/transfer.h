@@ -31,8 +31,7 @@ static uint32_t *dlpi_dev_slot(const dlp_pipe *p, uint64_t i) {
     return dlpi_area_at(p, DLPI_OWN(p->sink_stage->id, DLPI_OWN_LINK), i);
 }
 
-/* Lock the device, if the consumer calls it too. Each call of the device stands between this and
-   dlpi_transfer_leave. */
+/* Lock the device, if the consumer calls it too. dlpi_transfer_leave unlocks it. */
 static void dlpi_transfer_enter(dlpi_transfer *x) {
     if (x->shared) pthread_mutex_lock(&x->lock);
 }
@@ -57,8 +56,7 @@ static int dlpi_transfer_fail(dlp_pipe *p, dlpi_bslot *slot, const char *what, i
     return DLP_ERR_DEVICE;
 }
 
-/* Mark batch b, of slot s, as ready, and wake the consumer, and a loader if one may wait for the
-   batch's cell. */
+/* Mark batch b of slot s as ready; wake the consumer, and a loader that may wait for its cell. */
 static void dlpi_transfer_ready(dlpi_worker *w, uint32_t s, uint64_t b) {
     dlp_pipe *p = w->p;
     dlpi_bump(&w->block->items, 1);
@@ -75,8 +73,8 @@ static uint64_t dlpi_transfer_bytes(const dlpi_worker *w, uint32_t s, uint32_t f
 }
 
 /* Begin to copy what lies in slot `from`, for the batch in slot s, into the memory of device buffer
-   `to`. buffer: the number that the device knows the copy by. Returns DLP_OK, or DLP_ERR_DEVICE
-   after the batch was failed. */
+   `to`. buffer: the number that the device knows the copy by. Returns 0, or DLP_ERR_DEVICE: the
+   batch was failed. */
 static int dlpi_transfer_copy(dlpi_worker *w, uint32_t s, uint32_t from, uint32_t to,
                               uint32_t buffer) {
     dlp_pipe *p = w->p;
@@ -100,8 +98,7 @@ static int dlpi_transfer_copy(dlpi_worker *w, uint32_t s, uint32_t from, uint32_
 }
 
 /* Begin to copy batch b, of slot s, out of slot `from` into its device buffer. buffer: the number
-   that the device knows the copy by. If the device fails, the batch is ready at once, with the
-   error. Returns true. */
+   that the device knows the copy by. If the device fails, the batch is ready. Returns true. */
 static bool dlpi_transfer_send(dlpi_worker *w, uint32_t s, uint64_t b, uint32_t from,
                                uint32_t buffer) {
     const dlpi_bslot *slot = dlpi_slot_at(w->p, s);
@@ -301,7 +298,7 @@ static int dlpi_transfer_refused(dlp_pipe *p, const char *what, int rc) {
 }
 
 /* Begin to copy `rows` rows, from row `from` on, of the chunk in slot s into seam buffer v at row
-   `row`. Returns DLP_OK, or the pipe's error code. */
+   `row`. Returns 0 or a DLP_ERR code. */
 static int dlpi_transfer_join(dlp_pipe *p, uint32_t v, uint64_t row, uint32_t s, uint64_t from,
                               uint64_t rows) {
     dlpi_transfer *x = dlpi_transfer_of(p->sink_stage);
@@ -322,8 +319,7 @@ static int dlpi_transfer_join(dlp_pipe *p, uint32_t v, uint64_t row, uint32_t s,
 }
 
 /* Wait until the copies into seam buffer v have ended, so that their slot may be given back. until:
-   the last time in ns; UINT64_MAX: none. Returns DLP_OK, DLP_STOPPED, DLP_TIMEOUT, or
-   DLP_ERR_DEVICE. */
+   the last time in ns; UINT64_MAX: none. Returns 0, DLP_STOPPED, DLP_TIMEOUT or DLP_ERR_DEVICE. */
 static int dlpi_transfer_arrive(dlp_pipe *p, uint32_t v, uint64_t until) {
     dlpi_transfer *x = dlpi_transfer_of(p->sink_stage);
     uint32_t buffer = dlpi_transfer_seam_events(p, v);
