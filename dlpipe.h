@@ -34443,8 +34443,7 @@ static bool dlpi_push_wait(dlp_push *s, dlpi_worker *w) {
     dlpi_push_waited(now - began, attached, &s->rx.spin_ns, &s->rx.yields);
     if (words != NULL) DLPI_STORE_RLX(&words->attached, (uint64_t)attached); /* for people */
     dlpi_clock_waited(w, began, now);
-    return came ? s->alone_ns == 0 || dlpi_push_look_around(s, w, true)
-                : dlpi_push_look_around(s, w, false);
+    return (came && s->alone_ns == 0) || dlpi_push_look_around(s, w, came);
 }
 
 /* Records of one lane, lent until they are released: how many, n at most; 0: all lanes are empty;
@@ -34473,8 +34472,8 @@ static int dlpi_push_damaged(const dlp_push *s, const dlp_item *it) {
 /* The next item, lent until it is released. */
 static int dlpi_push_next(dlp_push *s, dlp_item *it, const uint8_t **item, uint32_t *producer) {
     for (;;) {
-        uint32_t over =
-            dlpi_credit_closed(&s->head->over); /* PU2 <- PU2: before the lanes are empty */
+        /* PU2 <- PU2: before the lanes are empty */
+        uint32_t over = dlpi_credit_closed(&s->head->over);
         uint64_t mark;
         int64_t n = dlpi_push_peek(s, 1, item, producer);
         if (n < 0) {
@@ -34593,14 +34592,11 @@ static int dlpi_push_fetch(void *user, dlp_item *it) {
    for again, nor near an end or damage; these the callback has ---- */
 
 /* A field of n items of a lane, into rows one after the other. */
-static void dlpi_push_copy_field(uint8_t *to, const uint8_t *from, uint64_t record, uint64_t bytes,
-                                 uint64_t n) {
-    for (uint64_t i = 0; i < n; i++) {
-        if (bytes == 8)
-            memcpy(to + i * 8, from + i * record, 8);
-        else
-            memcpy(to + i * bytes, from + i * record, (size_t)bytes);
-    }
+DLPI_INLINE void dlpi_push_copy_field(uint8_t *to, const uint8_t *from, uint64_t record,
+                                      uint64_t bytes, uint64_t n) {
+    if (bytes == 8)
+        for (; n > 0; n--, to += 8, from += record) memcpy(to, from, 8);
+    for (; n > 0; n--, to += bytes, from += record) memcpy(to, from, (size_t)bytes);
 }
 
 /* Items of a lane, into rows from `row` on; n: how many. */
@@ -34647,8 +34643,8 @@ static uint32_t dlpi_push_read(void *user, dlpi_worker *w, const dlpi_unit *t) {
         return 0;
     dlpi_item_at(w, t);
     while (row < t->end && !dlpi_generation_cancelled(w->p->ctl, w->generation)) {
-        uint32_t over =
-            dlpi_credit_closed(&s->head->over); /* PU2 <- PU2: before the lanes are empty */
+        /* PU2 <- PU2: before the lanes are empty */
+        uint32_t over = dlpi_credit_closed(&s->head->over);
         int64_t n = dlpi_push_burst(s, w, t, row);
         if (n < 0 || (n == 0 && (over || dlpi_stopped(w->p)))) break;
         row += (uint32_t)n;
@@ -34805,6 +34801,7 @@ struct dlp_pusher {
     uint32_t number, full, lanes;
     dlpi_push_crowd crowd;
     uint64_t length[DLP_MAX_FIELDS]; /* of the next item; of fields that are ragged */
+    uint64_t plain_to;               /* a push of a record below it is plain: dlp_pusher_push */
     bool ended;
 };
 
@@ -35031,8 +35028,8 @@ static bool dlpi_pusher_read(const dlp_pusher *u) {
 }
 
 /* Have a record, waiting for room; what is begun is had again. */
-__attribute__((noinline)) static int dlpi_pusher_wait(dlp_pusher *u, int timeout_ms) {
-    uint64_t until = timeout_ms > 0 ? dlpi_now_ns() + (uint64_t)timeout_ms * 1000000u : UINT64_MAX;
+__attribute__((noinline)) static int dlpi_pusher_reserve(dlp_pusher *u, int timeout_ms) {
+    uint64_t until = 0;
     bool waited = false; /* in vain: is there still a reader? */
     while (u->record == NULL) {
         int64_t n = dlp_mpsc_reserve(&u->tx, 1, &u->record);
@@ -35044,9 +35041,10 @@ __attribute__((noinline)) static int dlpi_pusher_wait(dlp_pusher *u, int timeout
             DLPI_STORE_RLX(&u->line->refused, u->line->refused + 1); /* statistics */
             return dlpi_pusher_read(u) ? DLP_FULL : DLP_STOPPED;
         }
-        if (dlpi_pusher_over(u)) return DLP_STOPPED;
-        if (waited && !dlpi_pusher_read(u)) return DLP_STOPPED;
-        if ((now = dlpi_now_ns()) >= until) return DLP_TIMEOUT;
+        if (dlpi_pusher_over(u) || (waited && !dlpi_pusher_read(u))) return DLP_STOPPED;
+        now = dlpi_now_ns();
+        if (until == 0) until = timeout_ms > 0 ? now + (uint64_t)timeout_ms * 1000000u : UINT64_MAX;
+        if (now >= until) return DLP_TIMEOUT;
         if ((until - now) / 1000000u < ms) ms = (until - now) / 1000000u + 1;
         n = dlp_mpsc_wait_tx(&u->tx, (int)ms);
         if (n < 0) return (int)n;
@@ -35055,14 +35053,6 @@ __attribute__((noinline)) static int dlpi_pusher_wait(dlp_pusher *u, int timeout
         waited = n == DLP_TIMEOUT;
     }
     return DLP_OK;
-}
-
-/* The same; where room is known, without more ado. */
-DLPI_INLINE int dlpi_pusher_reserve(dlp_pusher *u, int timeout_ms) {
-    const dlp_spsc_tx *tx = &u->tx.lane;
-    if (DLPI_LIKELY(u->record == NULL && tx->tail - tx->head_seen < tx->capacity))
-        return dlp_mpsc_reserve(&u->tx, 1, &u->record) == 1 ? DLP_OK : DLP_ERR_CORRUPT;
-    return dlpi_pusher_wait(u, timeout_ms);
 }
 
 static int dlpi_pusher_commit(dlp_pusher *u, uint64_t mark) {
@@ -35076,7 +35066,7 @@ static int dlpi_pusher_commit(dlp_pusher *u, uint64_t mark) {
 }
 
 /* Begin an item: u->record. */
-DLPI_INLINE int dlpi_pusher_begin(dlp_pusher *u, const void *data, int timeout_ms) {
+static int dlpi_pusher_begin(dlp_pusher *u, const void *data, int timeout_ms) {
     if (DLPI_UNLIKELY(u == NULL || data == NULL)) return DLP_ERR_ARG;
     if (DLPI_UNLIKELY(u->ended)) return DLP_ERR_STATE;
     if (DLPI_UNLIKELY(DLPI_LOAD_RLX(&u->head->over))) return DLP_STOPPED; /* PU2: a hint */
@@ -35095,6 +35085,7 @@ DLPDEF int dlp_pusher_lengths(dlp_pusher *u, const uint64_t *length) {
 DLPDEF int dlp_pusher_begin(dlp_pusher *u, void **data, int timeout_ms) {
     int rc = dlpi_pusher_begin(u, data, timeout_ms);
     if (rc != DLP_OK) return rc;
+    u->plain_to = 0;
     for (uint32_t f = 0; f < u->at.n; f++) data[f] = (uint8_t *)u->record + u->at.offset[f];
     return DLP_OK;
 }
@@ -35104,19 +35095,29 @@ DLPDEF int dlp_pusher_commit(dlp_pusher *u) {
     return u->record == NULL ? DLP_ERR_STATE : dlpi_pusher_commit(u, DLPI_PUSH_ITEM);
 }
 
+/* Push a copy. Below plain_to a record needs no more than that: there was room for it when the
+   producer last looked. Nothing is begun then, the stream has not ended, and no field is ragged. */
 DLPDEF int dlp_pusher_push(dlp_pusher *u, const void *const *data, int timeout_ms) {
-    int rc = dlpi_pusher_begin(u, data, timeout_ms);
-    if (DLPI_UNLIKELY(rc != DLP_OK)) return rc;
-    for (uint32_t f = 0; f < u->at.n; f++) {
-        uint8_t *to = (uint8_t *)u->record + u->at.offset[f];
-        if (DLPI_UNLIKELY((u->at.ragged >> f & 1) != 0))
-            memcpy(to, data[f], (size_t)dlpi_push_bytes(&u->at, f, u->length[f]));
-        else if (u->at.bytes[f] == 8)
-            memcpy(to, data[f], 8);
-        else
-            memcpy(to, data[f], (size_t)u->at.bytes[f]);
+    const uint64_t mark = DLPI_PUSH_ITEM;
+    if (DLPI_UNLIKELY(u == NULL || data == NULL || u->tx.lane.tail >= u->plain_to ||
+                      DLPI_LOAD_RLX(&u->head->over) != 0)) { /* PU2: a hint */
+        int rc = dlpi_pusher_begin(u, data, timeout_ms);
+        if (rc != DLP_OK) return rc;
+        if (u->at.ragged == 0) u->plain_to = u->tx.lane.head_seen + u->tx.lane.capacity;
     }
-    return dlpi_pusher_commit(u, DLPI_PUSH_ITEM);
+    dlp_spsc_tx *tx = &u->tx.lane;
+    uint8_t *record = dlpi_slot(tx->slots, tx->capacity, tx->tail, tx->record_bytes);
+    for (uint32_t f = 0; f < u->at.n; f++) {
+        uint64_t bytes = u->at.bytes[f];
+        if (DLPI_UNLIKELY((u->at.ragged >> f & 1) != 0))
+            bytes = dlpi_push_bytes(&u->at, f, u->length[f]);
+        dlpi_push_copy_field(record + u->at.offset[f], data[f], 0, bytes, 1);
+    }
+    if (DLPI_UNLIKELY(u->record != NULL)) return dlpi_pusher_commit(u, DLPI_PUSH_ITEM);
+    memcpy(record, &mark, 8);
+    dlpi_spsc_publish_tx(tx, 1);
+    dlpi_mpsc_say_ready(&u->tx);
+    return DLP_OK;
 }
 
 /* An end is never refused: it waits, as long as it may. */
@@ -35131,6 +35132,7 @@ DLPDEF int dlp_pusher_end(dlp_pusher *u, int timeout_ms) {
     u->full = full;
     if (rc != DLP_OK) return rc;
     u->ended = true;
+    u->plain_to = 0;
     return dlpi_pusher_commit(u, DLPI_PUSH_END);
 }
 

@@ -11,13 +11,25 @@
    label  atomic                  written by                    read by (partner)
    H1     share.over              scheduler                     serve, subscribers (H1)
    H5     taker[slot]             subscribers (CAS), scheduler  subscribers, scheduler (H5)
-   H1 is an end of >>impl-credit, H5 is an owner word of >>impl-claims. >>impl-share has the others.
+   H7     share.handed_back       scheduler, after H5           subscribers, before H5 (H7)
+   H1 and H7 are an end and a counter of >>impl-credit, H5 is an owner word of >>impl-claims. The
+   others stand in >>impl-share.
 
    A subscriber takes a place of the memory file (>>impl-places). Then it makes present odd, and the
    scheduler admits it at a batch: from there on it has each batch (>>impl-share). The scheduler
    sees a subscriber leave when present changes, or its lock is free. In DLP_SHARE_ONE a
    batch is claimed by a compare-and-swap on the slot's taker, as workers claim units, and handed
-   back as units are freed again: with a number of its own. */
+   back as units are freed again: with a number of its own.
+
+   Which batch is the oldest that nobody has? A subscriber that waits must not read the words of all
+   slots at each look. So it keeps a cursor. Each batch below the cursor was taken, or was handed
+   back after the subscriber read the count handed_back. The cursor passes a batch if the batch's
+   slot still has the batch's header (P1), and a taker that is not older (H5). A taken batch becomes
+   free only when it is handed back. For that the scheduler stores the taker's word, then the count,
+   then wakes all. So a subscriber that reads the old count looks again later. One that reads the
+   new count sees the word. It then searches all slots. It also does so if the slot of the batch at
+   the cursor has another batch by now. A batch that is ready is below the tail (T1), as its workers
+   have read that tail. So a subscriber whose cursor is at the tail may sleep. */
 
 #define DLPI_LOOK_NS UINT64_C(50000000)
 
@@ -43,7 +55,7 @@ static void dlpi_shm_hand_back(dlp_pipe *p, uint32_t i) {
         freed = dlpi_gen_word(b - 1, DLPI_FREED | (s->frees++ & (DLPI_FREED - 1)));
         any |= dlpi_claim_take(dlpi_shm_taker(h, k), mine, freed); /* H5 -> H5 */
     }
-    if (any) dlpi_bump(&h->handed_back, 1);
+    if (any) dlpi_credit_add(&h->handed_back); /* H7 -> H7 */
 }
 
 /* Note if subscriber i has come or left. locks: also ask for its lock. Returns true if it has. */
@@ -125,16 +137,15 @@ static void dlpi_shm_taken(dlp_pipe *p, uint64_t from, uint64_t to) {
 static bool dlpi_shm_given_back(dlp_pipe *p, uint32_t k) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     dlpi_share *h = p->share;
-    uint64_t b = dlpi_share_given(p, k) - 1, taker;
-    uint32_t who;
+    uint64_t b = dlpi_share_given(p, k) - 1;
     if (b + 1 == 0) return true;
     if (h->serve_only && b >= DLPI_LOAD_RLX(&p->ctl->base)) return false; /* V1: not counted yet */
     /* Y1 <- Y1 */
     if (!dlpi_ready_past(dlpi_gather_ready(&dlpi_stage_words_at(p, k, dlpi_final(p))->ready), b))
         return false;
     if (h->mode == DLP_SHARE_ONE) {
-        taker = dlpi_claim_owner(dlpi_shm_taker(h, k)); /* H5 <- H5 */
-        who = dlpi_gen_low(taker) - 1;
+        const uint64_t taker = dlpi_claim_owner(dlpi_shm_taker(h, k)); /* H5 <- H5 */
+        const uint32_t who = dlpi_gen_low(taker) - 1;
         return dlpi_gen(taker) == (b & DLPI_GEN_MASK) && who < h->max_subscribers &&
                dlpi_offer_over(&dlpi_share_released(h, who)[k], b); /* H4 <- H4 */
     }
@@ -143,8 +154,8 @@ static bool dlpi_shm_given_back(dlp_pipe *p, uint32_t k) {
 
 /* True if slot k is free: its open offers are withdrawn, and the scheduler must use it at once. */
 static bool dlpi_shm_slot_free(dlp_pipe *p, uint32_t k) {
-    const dlpi_shm_state *s = dlpi_shm_of(p);
-    return dlpi_shm_given_back(p, k) && dlpi_share_withdraw(p, s->bound & s->unwaited, k);
+    const uint64_t late = dlpi_shm_of(p)->bound & dlpi_shm_of(p)->unwaited;
+    return dlpi_shm_given_back(p, k) && dlpi_share_withdraw(p, late, k);
 }
 
 static void dlpi_shm_over(dlp_pipe *p) {
@@ -176,8 +187,7 @@ static bool dlpi_shm_keep(dlp_pipe *p) {
 
 static bool dlpi_shm_may_schedule(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
-    int here = __builtin_popcountll(s->bound);
-    if (here >= s->d.wait_subscribers) s->enough = true;
+    if (__builtin_popcountll(s->bound) >= s->d.wait_subscribers) s->enough = true;
     return s->enough && ((s->bound & ~s->unwaited) != 0 || !p->share->serve_only);
 }
 
@@ -286,7 +296,9 @@ struct dlp_subscriber {
     uint64_t bytes;
     dlpi_share layout; /* the checked copy of the offsets of s.share, which is in the mapping */
     dlpi_field_rec fields[DLP_MAX_FIELDS];
-    uint32_t n_fields;
+    uint32_t n_fields, at; /* at: the slot of the batch at the cursor, with DLP_SHARE_ONE */
+    /* DLP_SHARE_ONE: handed_back + 1 at the last search, 0: none yet; the word to claim it by */
+    uint64_t back, taker, *takers;
     uint64_t looked_ns; /* whether the owner lives */
     uint8_t *alive;     /* a page that is zero in a process forked from this one */
 };
@@ -405,6 +417,7 @@ static int dlpi_subscriber_map(dlp_subscriber *c, dlp_error *err) {
         return dlpi_error_set(err, DLP_ERR_MEMORY, "name", "mmap: %s", strerror(errno));
     c->map = at;
     c->s.share = (dlpi_share *)(void *)(c->map + c->m->areas[DLPI_REC_SHARE].offset);
+    c->takers = (uint64_t *)(void *)((uint8_t *)c->s.share + c->layout.takers_at);
     c->s.ctl = (dlpi_ctl *)(void *)(c->map + c->m->areas[DLPI_REC_CTL].offset);
     c->s.slots = c->map + c->m->areas[DLPI_REC_SLOTS].offset;
     c->s.slot_stride = c->m->areas[DLPI_REC_SLOTS].stride;
@@ -500,6 +513,7 @@ static int dlpi_subscriber_show(dlpi_subscriber *of, uint32_t s, dlpi_loan *loan
     const dlpi_pipe_rec *p = &c->m->pipe;
     dlpi_bslot *slot = dlpi_subscriber_slot(of, s);
     const uint32_t *rec = (const uint32_t *)(const void *)((uint8_t *)slot + p->slot.fate);
+    const bool dirty = DLPI_LOAD_RLX(&slot->dirty) != 0; /* ordered by ready */
     dlp_batch *v = &loan->batch;
     memset(v, 0, sizeof *v);
     v->epoch = slot->epoch;
@@ -513,10 +527,10 @@ static int dlpi_subscriber_show(dlpi_subscriber *of, uint32_t s, dlpi_loan *loan
     v->fields = loan->fields;
     v->index = (uint64_t *)(void *)((uint8_t *)slot + p->slot.index);
     v->valid = loan->valid;
-    for (uint32_t r = 0; r < v->count; r++) {
-        loan->valid[r] = dlpi_fate_state(rec[r]) == DLPI_ROW_OK;
-        v->valid_count += loan->valid[r];
-    }
+    v->valid_count = v->count;
+    memset(loan->valid, 1, v->count);
+    for (uint32_t r = 0; dirty && r < v->count; r++)
+        v->valid_count -= !(loan->valid[r] = dlpi_fate_state(rec[r]) == DLPI_ROW_OK);
     for (uint32_t f = 0; f < c->n_fields; f++)
         if (!dlpi_subscriber_field(c, s, f, v->count, &loan->fields[f]))
             return dlpi_subscriber_fail(of, DLP_ERR_CORRUPT,
@@ -524,66 +538,66 @@ static int dlpi_subscriber_show(dlpi_subscriber *of, uint32_t s, dlpi_loan *loan
     return DLP_OK;
 }
 
-/* Find the oldest batch that nobody has (DLP_SHARE_ONE), handed back ones among them. Its slot
-   stays as it is until somebody claims it. Returns false if there is none, so *b, *s, *taker are
-   not set. */
-static bool dlpi_subscriber_search(dlp_subscriber *c, const uint64_t *takers, uint64_t *b,
-                                   uint32_t *s, uint64_t *taker) {
-    bool found = false;
+/* Search all slots for the oldest batch that nobody has (DLP_SHARE_ONE), handed back ones among
+   them. Its slot, c->at, stays as it is until somebody claims it by the word c->taker. Returns the
+   batch's number; UINT64_MAX: there is none. */
+static uint64_t dlpi_subscriber_search(dlp_subscriber *c) {
+    uint64_t b = UINT64_MAX;
     for (uint32_t k = 0; k < c->layout.n_slots; k++) {
         const dlpi_bslot *slot = dlpi_subscriber_slot(&c->s, k);
-        uint64_t word = dlpi_claim_owner(&takers[k]);             /* H5 <- H5 */
-        uint64_t header = dlpi_claim_head_now(&slot->header), at; /* P1 <- P1 */
-        at = DLPI_LOAD_RLX(&slot->sequence);                      /* P1: ordered by header */
-        if (dlpi_gen(header) == DLPI_GEN_MASK || dlpi_gen(header) != (at & DLPI_GEN_MASK)) continue;
-        if (!dlpi_older(dlpi_gen(word), at) || (found && at > *b)) continue;
-        *b = at;
-        *s = k;
-        *taker = word;
-        found = true;
+        uint64_t word = dlpi_claim_owner(&c->takers[k]);             /* H5 <- H5 */
+        uint64_t gen = dlpi_gen(dlpi_claim_head_now(&slot->header)); /* P1 <- P1 */
+        uint64_t at = DLPI_LOAD_RLX(&slot->sequence);                /* P1: ordered by header */
+        if (gen == DLPI_GEN_MASK || gen != (at & DLPI_GEN_MASK)) continue;
+        if (!dlpi_older(dlpi_gen(word), at) || at >= b) continue;
+        b = at;
+        c->at = k;
+        c->taker = word;
     }
-    return found;
+    return b;
 }
 
-/* Find the oldest batch that nobody has: search until the result stays. While a slot is looked at,
+/* Move the cursor to the oldest batch that nobody has. Returns DLP_OK if that batch is ready,
+   DLP_EMPTY if it is not, DLP_SKIP if there is none, or an error. While a search looks at a slot,
    one before it may get an older batch. That one was published before the batch that was found, so
-   a search that begins now sees it. Returns false if there is no batch. */
-static bool dlpi_subscriber_oldest(dlp_subscriber *c, const uint64_t *takers, uint64_t *b,
-                                   uint32_t *s, uint64_t *taker) {
-    uint64_t before;
-    bool found = dlpi_subscriber_search(c, takers, b, s, taker);
-    do {
-        before = *b;
-        found = found && dlpi_subscriber_search(c, takers, b, s, taker);
-    } while (found && *b != before);
-    return found;
-}
-
-/* Wake all if the oldest free batch is ready: it was not when later ones woke somebody for them. */
-static void dlpi_subscriber_wake_next(dlp_subscriber *c, const uint64_t *takers) {
-    uint64_t b = 0, taker = 0;
-    uint32_t s = 0;
-    if (dlpi_sleepers_mask(&c->s.share->sleepers) != 0 && /* B1 <- B1 */
-        dlpi_subscriber_oldest(c, takers, &b, &s, &taker) && dlpi_subscriber_is_ready(&c->s, b, s))
-        dlpi_wake_subscribers(c->s.share, INT_MAX);
+   a search that begins now sees it: two searches must agree. If they find none, all batches below
+   the tail, which was read before, are taken. */
+static int dlpi_subscriber_first(dlp_subscriber *c) {
+    const uint64_t back = dlpi_credit_seen(&c->s.share->handed_back); /* H7 <- H7 */
+    const uint64_t tail = dlpi_credit_seen(&c->s.ctl->tail);          /* T1 <- T1 */
+    uint64_t b, before;
+    for (; back + 1 == c->back; c->s.cursor++) {
+        int rc = c->s.cursor < tail ? dlpi_subscriber_ready(&c->s, c->s.cursor, &c->at) : DLP_SKIP;
+        if (rc < 0 || c->s.cursor >= tail) return rc;
+        if (rc == DLP_SKIP) break;                      /* the slot has another batch */
+        c->taker = dlpi_claim_owner(&c->takers[c->at]); /* H5 <- H5 */
+        if (dlpi_older(dlpi_gen(c->taker), c->s.cursor)) return rc;
+    }
+    for (before = dlpi_subscriber_search(c); (b = dlpi_subscriber_search(c)) != before;) before = b;
+    c->back = back + 1;
+    c->s.cursor = b != UINT64_MAX ? b : tail;
+    if (b == UINT64_MAX) return DLP_SKIP;
+    return dlpi_subscriber_is_ready(&c->s, b, c->at) ? DLP_OK : DLP_EMPTY;
 }
 
 /* Take the oldest free batch (DLP_SHARE_ONE). Returns DLP_OK, DLP_EMPTY, DLP_END or an error. */
 static int dlpi_subscriber_one(dlp_subscriber *c, dlp_batch **out) {
-    uint64_t *takers = (uint64_t *)(void *)((uint8_t *)c->s.share + c->layout.takers_at);
     for (;;) {
         uint32_t over = dlpi_credit_closed(&c->s.ctl->end_of_input), s; /* T1 <- T1 */
-        uint64_t b = 0, taker = 0;
-        int rc;
         if (dlpi_credit_closed(&c->s.share->over) != 0) return DLP_END; /* H1 <- H1 */
+        int rc = dlpi_subscriber_first(c);
         /* whoever holds one waits for nobody */
-        if (!dlpi_subscriber_oldest(c, takers, &b, &s, &taker))
-            return over && c->s.n_held > 0 ? DLP_END : DLP_EMPTY;
-        if (!dlpi_subscriber_is_ready(&c->s, b, s)) return DLP_EMPTY;
-        if (!dlpi_claim_take(&takers[s], taker, dlpi_gen_word(b, c->s.index + 1u)))
-            continue;                  /* H5 */
+        if (rc == DLP_SKIP) return over && c->s.n_held > 0 ? DLP_END : DLP_EMPTY;
+        if (rc != DLP_OK) return rc;
+        const uint64_t b = c->s.cursor++;
+        s = c->at;
+        if (!dlpi_claim_take(&c->takers[s], c->taker, dlpi_gen_word(b, c->s.index + 1u)))
+            continue;                  /* H5 <-> H5: another has it */
         dlpi_wake_scheduler(c->s.ctl); /* a credit */
-        dlpi_subscriber_wake_next(c, takers);
+        /* the next batch may have been ready before this one, and have woken somebody in vain */
+        if (dlpi_sleepers_mask(&c->s.share->sleepers) != 0 && /* B1 <- B1 */
+            dlpi_subscriber_first(c) == DLP_OK)
+            dlpi_wake_subscribers(c->s.share, INT_MAX);
         rc = dlpi_subscriber_have(&c->s, b, s, out);
         if (rc != DLP_SKIP) return rc;
     }

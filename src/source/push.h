@@ -283,8 +283,7 @@ static bool dlpi_push_wait(dlp_push *s, dlpi_worker *w) {
     dlpi_push_waited(now - began, attached, &s->rx.spin_ns, &s->rx.yields);
     if (words != NULL) DLPI_STORE_RLX(&words->attached, (uint64_t)attached); /* for people */
     dlpi_clock_waited(w, began, now);
-    return came ? s->alone_ns == 0 || dlpi_push_look_around(s, w, true)
-                : dlpi_push_look_around(s, w, false);
+    return (came && s->alone_ns == 0) || dlpi_push_look_around(s, w, came);
 }
 
 /* Records of one lane, lent until they are released: how many, n at most; 0: all lanes are empty;
@@ -313,8 +312,8 @@ static int dlpi_push_damaged(const dlp_push *s, const dlp_item *it) {
 /* The next item, lent until it is released. */
 static int dlpi_push_next(dlp_push *s, dlp_item *it, const uint8_t **item, uint32_t *producer) {
     for (;;) {
-        uint32_t over =
-            dlpi_credit_closed(&s->head->over); /* PU2 <- PU2: before the lanes are empty */
+        /* PU2 <- PU2: before the lanes are empty */
+        uint32_t over = dlpi_credit_closed(&s->head->over);
         uint64_t mark;
         int64_t n = dlpi_push_peek(s, 1, item, producer);
         if (n < 0) {
@@ -433,14 +432,11 @@ static int dlpi_push_fetch(void *user, dlp_item *it) {
    for again, nor near an end or damage; these the callback has ---- */
 
 /* A field of n items of a lane, into rows one after the other. */
-static void dlpi_push_copy_field(uint8_t *to, const uint8_t *from, uint64_t record, uint64_t bytes,
-                                 uint64_t n) {
-    for (uint64_t i = 0; i < n; i++) {
-        if (bytes == 8)
-            memcpy(to + i * 8, from + i * record, 8);
-        else
-            memcpy(to + i * bytes, from + i * record, (size_t)bytes);
-    }
+DLPI_INLINE void dlpi_push_copy_field(uint8_t *to, const uint8_t *from, uint64_t record,
+                                      uint64_t bytes, uint64_t n) {
+    if (bytes == 8)
+        for (; n > 0; n--, to += 8, from += record) memcpy(to, from, 8);
+    for (; n > 0; n--, to += bytes, from += record) memcpy(to, from, (size_t)bytes);
 }
 
 /* Items of a lane, into rows from `row` on; n: how many. */
@@ -487,8 +483,8 @@ static uint32_t dlpi_push_read(void *user, dlpi_worker *w, const dlpi_unit *t) {
         return 0;
     dlpi_item_at(w, t);
     while (row < t->end && !dlpi_generation_cancelled(w->p->ctl, w->generation)) {
-        uint32_t over =
-            dlpi_credit_closed(&s->head->over); /* PU2 <- PU2: before the lanes are empty */
+        /* PU2 <- PU2: before the lanes are empty */
+        uint32_t over = dlpi_credit_closed(&s->head->over);
         int64_t n = dlpi_push_burst(s, w, t, row);
         if (n < 0 || (n == 0 && (over || dlpi_stopped(w->p)))) break;
         row += (uint32_t)n;

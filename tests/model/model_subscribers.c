@@ -4,7 +4,8 @@
 
    Checked: who is admitted gets each batch from there on, once, in order, whole; its slot is not
    written while it reads; a slot is used again whoever has left or died; nobody polls for ever, and
-   the pipe ends. Sleeping is left out: model.c and model_slots.c go through that.
+   the pipe ends. Of those that share (DLP_SHARE_ONE) one gets each batch; if it dies, another may.
+   Sleeping is left out: model.c and model_slots.c go through that.
 
    Without arguments: all that is short, and each mutant (an access made relaxed, a write behind the
    next one): a scenario has to notice it, or `needless` to say why none needs to. SOAK=1: larger
@@ -17,7 +18,7 @@ static int locks(int fd, int command, ...);
 #define fcntl(fd, ...) locks(fd, __VA_ARGS__)
 #define MODEL_HEADER "../../dlpipe_shm.h"
 #define MODEL_THREADS 4
-#define MODEL_ATOMS 24
+#define MODEL_ATOMS 40
 #define MODEL_SLOTS 4
 #define MODEL_MESSAGES 30
 #define MODEL_SITES 128
@@ -42,6 +43,7 @@ typedef struct shape {
     uint32_t behind;     /* of thread 0: DLP_BEHIND_*; nobody waits for it */
     int again;           /* it then comes back; or, where it may die, another in its place */
     int inside;          /* subscribers are outs of the process: attached from the start */
+    int one;             /* DLP_SHARE_ONE, of subscribers that are admitted from the start */
 } shape;
 
 static shape is;
@@ -64,6 +66,7 @@ static struct {
     dlpi_shm_state shm;
     uint32_t lock[PLACES];   /* what the kernel knows */
     uint32_t has[M_THREADS]; /* 1 + the lock that a thread has */
+    uint32_t reads[4];       /* how often each batch was read */
     struct {
         dlp_subscriber c;
         dlpi_loan loan;
@@ -101,7 +104,9 @@ static void unlock(int thread) {
     w.has[thread] = 0; /* in the same step */
 }
 
-static uint64_t mix_locks(uint64_t h) { return model_hash(h, w.has, sizeof w.has); }
+static uint64_t mix_locks(uint64_t h) {
+    return model_hash(model_hash(h, w.has, sizeof w.has), w.reads, is.one ? sizeof w.reads : 0);
+}
 
 /* ---- the memory of a scenario ---- */
 
@@ -125,6 +130,7 @@ static const char *const join_names[] = {"join", "join 1"};
 static const char *const released_names[] = {"released", "released 1"};
 static const char *const header_names[] = {"header", "header 1"};
 static const char *const ready_names[] = {"ready", "ready 1"};
+static const char *const taker_names[] = {"taker", "taker 1"};
 
 static void list_all(void) {
     model_list_atom("tail", &w.ctl.tail, 8, 1);
@@ -134,7 +140,9 @@ static void list_all(void) {
         model_list_atom(header_names[k], &w.slot[k].slot.header, 8, 0);
         model_list_atom(ready_names[k], &w.slot[k].words.ready, 8, 0);
         model_list_slot(&w.slot[k].cell, 8);
+        if (is.one) model_list_atom(taker_names[k], dlpi_share_taker(share(), k), 8, 0);
     }
+    if (is.one) model_list_atom("handed_back", &share()->handed_back, 8, 0);
     for (uint32_t i = 0; i < places(); i++) {
         model_list_atom(lock_names[i], &w.lock[i], 4, 0);
         model_list_atom(present_names[i], &dlpi_share_block(share(), i)->present, 8, 0);
@@ -164,8 +172,16 @@ static void setup_pipe(void) {
     p->areas[DLPI_REC_SLOTS].offset = (uint64_t)((uint8_t *)w.slot - p->region);
     p->areas[DLPI_REC_SLOTS].stride = sizeof(slot);
     p->areas[DLPI_REC_SLOTS].count = slots();
-    dlpi_share_layout(p->share, DLP_SHARE_EACH, places(), slots());
+    dlpi_share_layout(p->share, is.one ? DLP_SHARE_ONE : DLP_SHARE_EACH, places(), slots());
     p->share->serve_only = is.serve_only;
+    p->share->one_each = (uint32_t)is.one;
+    for (uint32_t k = 0; is.one && k < slots(); k++)
+        *dlpi_share_taker(p->share, k) = dlpi_gen_word(DLPI_GEN_MASK, 1);
+    for (uint32_t i = 0; is.one && i < places(); i++) {
+        dlpi_share_block(p->share, i)->present = dlpi_share_admit(p->share, i)->present = 1;
+        w.shm.bound |= UINT64_C(1) << i;
+        w.lock[i] = 1;
+    }
     for (uint32_t k = 0; k < slots(); k++) w.slot[k].slot.header = dlpi_gen_word(DLPI_GEN_MASK, 0);
     for (uint32_t i = 0; is.inside && i < places(); i++) {
         dlpi_cblock *block = dlpi_share_block(p->share, i);
@@ -204,13 +220,16 @@ static void write_batch(uint64_t b) {
 }
 
 static uint64_t scheduler_knows(void) {
-    uint64_t seen[6] = {w.shm.bound,  w.shm.left_at, pipe_.schedule.published,
-                        w.shm.enough, w.ctl.base,    (uint64_t)pipe_.schedule.ended};
+    uint64_t seen[7] = {w.shm.bound,  w.shm.left_at, pipe_.schedule.published,
+                        w.shm.enough, w.ctl.base,    (uint64_t)pipe_.schedule.ended,
+                        w.shm.frees};
     return model_digest(seen, sizeof seen, 1);
 }
 
 static uint32_t scheduler_looks_at(void) {
     uint32_t bits = 0;
+    for (uint32_t k = 0; is.one && k < slots(); k++)
+        bits |= model_bit(dlpi_share_taker(share(), k));
     for (uint32_t i = 0; i < places(); i++) {
         bits |= model_bit(&w.lock[i]) | model_bit(&dlpi_share_block(share(), i)->present) |
                 model_bit(&dlpi_share_block(share(), i)->cursor) |
@@ -297,6 +316,7 @@ static void places_itself(int i) {
     c->s.order = w.order_ring;
     c->s.paces = is.serve_only != 0;
     c->s.share = share();
+    c->takers = dlpi_share_taker(share(), 0);
     memcpy(&c->layout, share(), sizeof c->layout);
     c->s.ctl = &w.ctl;
     c->s.ring = RING;
@@ -307,30 +327,43 @@ static void places_itself(int i) {
     c->s.loans = &w.own[i].loan;
     w.own[i].loan.valid = w.own[i].valid;
     w.own[i].next = UINT64_MAX;
-    if (is.inside)
+    if (is.inside) {
         is_inside(i);
-    else
+    } else if (is.one) {
+        is_inside(i);
+        c->s.ops = &dlpi_subscriber_outside;
+        w.own[i].next = UINT64_MAX;
+        w.has[model.running] = 1 + (uint32_t)i;
+    } else {
         MODEL_CHECK(dlpi_subscriber_place(c, NULL) == DLP_OK);
+    }
 }
 
 static uint64_t subscriber_knows(int i) {
     const dlp_subscriber *c = &w.own[i].c;
-    uint64_t seen[6] = {c->s.present, c->s.cursor,   c->s.admitted,
-                        c->s.index,   w.own[i].next, w.own[i].taken};
+    uint64_t seen[7] = {c->s.present,  c->s.cursor,    c->s.admitted, c->s.index,
+                        w.own[i].next, w.own[i].taken, c->back};
     return model_digest(seen, sizeof seen, 2);
 }
 
 static uint32_t subscriber_looks_at(int i) {
-    return model_bit(&dlpi_share_admit(share(), w.own[i].c.s.index)->present) |
+    uint32_t bits = is.one ? model_bit(&share()->handed_back) : 0;
+    for (uint32_t k = 0; is.one && k < slots(); k++)
+        bits |= model_bit(&w.slot[k].slot.header) | model_bit(&w.slot[k].words.ready) |
+                model_bit(dlpi_share_taker(share(), k));
+    return bits | model_bit(&dlpi_share_admit(share(), w.own[i].c.s.index)->present) |
            model_bit(&w.ctl.tail) | model_bit(&w.ctl.end_of_input) | model_bit(&share()->over);
 }
 
-/* The batch at hand; where it is waited for none is left out from where it was admitted on. */
+/* The batch at hand; where it is waited for none is left out from where it was admitted on. Of
+   those that share, a batch is read again only if one may have died with it. */
 static void reads(int i, dlp_batch *b) {
     slot *s = &w.slot[w.own[i].loan.slot];
-    if (w.own[i].next == UINT64_MAX) w.own[i].next = b->sequence;
+    if (w.own[i].next == UINT64_MAX || (is.one && model.scenario->mortal))
+        w.own[i].next = b->sequence;
     MODEL_CHECK(b->sequence == w.own[i].next ||
-                (w.own[i].c.s.behind && b->sequence > w.own[i].next));
+                ((is.one || w.own[i].c.s.behind) && b->sequence > w.own[i].next));
+    MODEL_CHECK(!is.one || w.reads[b->sequence]++ == 0 || model.scenario->mortal);
     MODEL_CHECK(b->count == 1);
     w.own[i].next = b->sequence + 1;
     w.own[i].taken++;
@@ -355,7 +388,7 @@ static void subscribes(int i, uint64_t leaves) {
             model_poll(subscriber_knows(i), subscriber_looks_at(i));
         }
     }
-    if (w.own[i].next != UINT64_MAX && leaves == 0 && !w.own[i].c.s.behind)
+    if (w.own[i].next != UINT64_MAX && leaves == 0 && !w.own[i].c.s.behind && !is.one)
         MODEL_CHECK(w.own[i].next == is.n);
     dlpi_subscriber_leave(&w.own[i].c.s);
     unlock(model.running); /* as closing the file does */
@@ -377,6 +410,7 @@ static void successor(void) {
 static void end(void) {
     MODEL_CHECK(w.ctl.tail == is.n && (is.inside || share()->over == 1));
     MODEL_CHECK(!is.serve_only || w.ctl.base == is.n);
+    for (uint64_t b = 0; is.one && b < is.n; b++) MODEL_CHECK(w.reads[b] > 0);
 }
 
 /* ---- scenarios ---- */
@@ -430,6 +464,12 @@ static const trial trials[] = {
                 0, .n = 2, .slots = 2, .leaves = 1, .places = 2, .inside = 1),
     SUBSCRIBERS("one_of_two_dies__other_has_the_rest", 2, subscriber, successor, scheduler, other,
                 1, .n = 1, .places = 2),
+    SUBSCRIBERS("share__one_alone__has_all", 0, subscriber, scheduler, NULL, NULL, 0, .n = 3,
+                .slots = 2, .serve_only = 1, .one = 1),
+    SUBSCRIBERS("share__two__a_batch_is_one_s", 2, subscriber, other, scheduler, NULL, 0, .n = 1,
+                .slots = 2, .places = 2, .serve_only = 1, .one = 1),
+    SUBSCRIBERS("share__dies_with_a_batch__other_has_it", 2, subscriber, successor, scheduler,
+                other, 1, .n = 1, .places = 2, .serve_only = 1, .one = 1),
 };
 enum { TRIALS = sizeof trials / sizeof *trials };
 
@@ -440,6 +480,8 @@ static const needless_mutant needless[] = {
     {"dlpi_credit_publish", "STORE_SEQ", "cursor", M_LATE,
      "advice; that of who was here before counts as join, which is not less"},
     {"dlpi_credit_seen", "LOAD_SEQ", "cursor", M_RELAXED, "advice, as above"},
+    {"dlpi_credit_seen", "LOAD_SEQ", "handed_back", M_RELAXED,
+     "needed: takers are seen behind it; where one dies with a batch there are too many states"},
     {"dlpi_credit_publish", "STORE_SEQ", "present", M_LATE, "only comes later"},
     {"dlpi_credit_publish", "STORE_SEQ", "admitted", M_LATE, "only comes later"},
     {"dlpi_offer_give", "STORE_SEQ", "released", M_LATE, "only comes later"},
