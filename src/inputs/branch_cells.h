@@ -27,7 +27,7 @@ static int dlpi_branch_load(dlpi_worker *w, const dlpi_branches *j, uint32_t c) 
 }
 
 /* What of a branch follows from the run. */
-static int dlpi_branch_lengths(dlp_pipe *p, const dlpi_found *q, dlpi_branch *b, uint32_t l,
+static int dlpi_branch_lengths(dlp_pipe *p, dlpi_found *q, dlpi_branch *b, uint32_t l,
                                uint8_t *bits) {
     dlpi_found *f = &b->x.found;
     f->plan.batch = q->plan.batch;
@@ -39,6 +39,8 @@ static int dlpi_branch_lengths(dlp_pipe *p, const dlpi_found *q, dlpi_branch *b,
     f->cursors = (dlpi_cursors){.first = q->cursors.first, .n = q->cursors.n};
     bits[0] = (uint8_t)dlpi_found_ordinal_bits(&f->plan);
     bits[1] = (uint8_t)dlpi_bits_of(f->most_items);
+    f->cursors.near_bits = dlpi_found_near_bits(&f->plan);
+    if (q->cursors.near_bits < f->cursors.near_bits) q->cursors.near_bits = f->cursors.near_bits;
     f->cursors.ordinal_bits = bits[0];
     f->cursors.used_bits = bits[1];
     return DLP_OK;

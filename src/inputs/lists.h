@@ -89,11 +89,10 @@ typedef struct dlpi_found_rule {
     void (*pass)(dlp_pipe *p, uint32_t i); /* its next row is another rank's */
     const struct dlpi_found *(*lacks)(const struct dlpi_found *q, uint32_t i); /* the list whose
                                        item the first unknown row needs; NULL: the one list */
-    /* Its path in the state that begins at `at`, as place i of it; NULL: a cursor. Read one of a
-       state whose cursors c are; set: go on from there. False: no state has such a path. */
-    void (*put)(const struct dlpi_found *q, uint8_t *at, uint32_t i);
-    bool (*take)(struct dlpi_found *q, const dlpi_cursors *c, const uint8_t *at, uint32_t i,
-                 bool set);
+    /* Its path, for a state; NULL: a cursor. Look at a path of stream s of all; set: go on from
+       there. False: no state has such a path. */
+    void (*put)(const struct dlpi_found *q, uint32_t i, dlpi_path *to);
+    bool (*take)(struct dlpi_found *q, uint64_t s, const dlpi_path *path, bool set);
 } dlpi_found_rule;
 
 /* Who makes the items of inputs, and in how many cells. */
@@ -113,9 +112,8 @@ typedef struct dlpi_found_joins {
                                                                      will, after its window, */
     void (*moves)(struct dlpi_found *q, uint32_t i);              /* whose rows now are given */
     const struct dlpi_found *(*lacks)(const struct dlpi_found *q, uint32_t i); /* these three are */
-    void (*put)(const struct dlpi_found *q, uint8_t *at, uint32_t i);          /* as of a rule */
-    bool (*take)(struct dlpi_found *q, const dlpi_cursors *c, const uint8_t *at, uint32_t i,
-                 bool set);
+    void (*put)(const struct dlpi_found *q, uint32_t i, dlpi_path *to);        /* as of a rule */
+    bool (*take)(struct dlpi_found *q, uint64_t s, const dlpi_path *path, bool set);
     int (*fetch)(dlpi_worker *w, uint32_t c, dlp_item *it); /* write the row of cell c */
 } dlpi_found_joins;
 
@@ -163,6 +161,20 @@ typedef struct dlpi_found {
     uint8_t pad1[DLPI_LINE];
     dlpi_agreed agreed;
 } dlpi_found;
+
+/* True if stream s of all can be at that place. set: it is of this rank, and goes on from there. */
+static bool dlpi_found_go(dlpi_found *q, uint64_t s, const dlpi_cursor *at, bool set) {
+    dlpi_found_stream *x;
+    if (at->used > q->most_items) return false;
+    if (q->plan.window && (at->place >= q->plan.window || (at->place == 0 && at->check != 0)))
+        return false;
+    if (q->plan.steps == 0 && at->ordinal >= dlpi_found_inputs(&q->plan, s)) return false;
+    if (!set) return true;
+    x = &q->streams[s - q->cursors.first];
+    x->at = *at;
+    x->next = at->ordinal;
+    return true;
+}
 
 /* What the run says of streams and of an epoch's end, and what is said of the cells. */
 static int dlpi_found_take_run(dlp_pipe *p, dlpi_stage *st, const dlpi_cells_desc *cells) {

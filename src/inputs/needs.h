@@ -82,6 +82,7 @@ static int dlpi_found_lengths(dlp_pipe *p) {
     if (q->plan.weights && !dlpi_found_deal(&q->plan))
         return dlpi_no_memory(p, "weights", "dealing the parts");
     q->cursors.ordinal_bits = dlpi_found_ordinal_bits(&q->plan);
+    q->cursors.near_bits = dlpi_found_near_bits(&q->plan);
     q->cursors.used_bits = dlpi_bits_of(q->most_items);
     q->cursors.place_bits = q->plan.window ? dlpi_bits_of(q->plan.window - 1) : 0;
     if (q->plan.steps) {
@@ -123,19 +124,19 @@ static uint64_t dlpi_found_more(const dlpi_found *q, const dlpi_stage *st) {
 static int dlpi_found_cells(dlp_pipe *p, dlpi_stage *st, uint64_t need, const char *because) {
     dlpi_found *q = st->self;
     uint64_t all = dlpi_times(need, q->cursors.n);
+    const dlpi_cursors *c = &q->all->cursors;
     q->need = (uint32_t)(need < DLPI_FOUND_CELLS ? need : DLPI_FOUND_CELLS);
     if (q->most_run == 0) q->most_run = 1;
-    uint32_t fit = dlpi_cursors_fit(&q->cursors, DLP_SAMPLER_STATE_BYTES);
     if (dlpi_is_shared(p) && p->d.agree != NULL)
         return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, "", p->sharing->words,
                            "%s is given; leave it out with agree: only the consumer sees ends that "
                            "ranks agree on",
                            p->sharing->words);
-    if (q->cursors.n > fit)
+    if (c->n > dlpi_cursors_fit(c))
         return dlpi_refuse(p, DLP_ERR_ARG, "", "streams",
                            "this rank reads %" PRIu32 " streams, a state has room for %" PRIu32
                            "; set fewer streams, or use more ranks",
-                           q->cursors.n, fit);
+                           c->n, dlpi_cursors_fit(c));
     q->n_cells = q->d.queue_size;
     if (q->n_cells == 0 && all <= DLPI_FOUND_CELLS) {
         uint64_t more = all + dlpi_found_more(q, st);
