@@ -1673,8 +1673,8 @@ DLPDEF const char *dlp_pipe_warning(const dlp_pipe *p, int i);
 /* Save where the pipe is.
    batch: "this one and all before it are consumed", a batch that is held; NULL, and for unordered
    pipes always: all that next has given; out: 248 bytes to be kept anywhere - returns DLP_OK,
-   DLP_ERR_ARG (not held), DLP_ERR_STATE (not started) - consumer; also after an error or a stop -
-   does not wait or allocate. */
+   DLP_ERR_ARG (not held), DLP_ERR_STATE (not started), DLP_ERR_UNSUPPORTED (>>found: the streams
+   are too far apart) - consumer; also after an error or a stop - does not wait or allocate. */
 DLPDEF int dlp_pipe_state(dlp_pipe *p, const dlp_batch *batch, dlp_state *out);
 
 /* Let a stage work with n workers from now on, whatever the tuner would do. Those above the number
@@ -2334,10 +2334,13 @@ DLPDEF int dlp_chunks_run(dlp_pipe *p, const dlp_run_desc *desc);
    stream needs part cells: queue_size below that is an error of start, which says how many.
    dlp_pipe_batches_per_epoch is not known without steps_per_epoch. A state has how far this rank's
    streams are, in 122 bytes: room for 20 to 60 streams a rank, with a window for about half as many
-   (start says so where it is too little). It fits another world size once the states of all ranks,
-   after the same batch, are merged. A resumed part with fewer items than were given already is an
-   error. To a batch by its number (dlp_pipe_state_at) there is no way, but to an epoch's beginning.
-   Not with unordered and split, and a cache only as in dlp_cache_desc.
+   (start says so where it is too little). Streams of shuffled inputs stay near each other, so more
+   fit: 32 of a filtered mix of two lists, for 16,383 steps with 2 rows of each. If a filter that
+   keeps almost nothing drives them too far apart, dlp_pipe_state gives no state until they are
+   nearer, or the epoch ends. A state fits another world size once the states of all ranks, after
+   the same batch, are merged. A resumed part with fewer items than were given already is an error.
+   To a batch by its number (dlp_pipe_state_at) there is no way, but to an epoch's beginning. Not
+   with unordered and split, and a cache only as in dlp_cache_desc.
    A part that can't be loaded has rows that nobody knows, so its stream ends before it. The batch
    that would have had the stream's next row fails, full or not, and next returns the part's error.
    With a window, the window that the part would lie in is not known either, and fails with its
@@ -7490,21 +7493,29 @@ static uint64_t dlpi_found_hash(const dlpi_found_plan *q, uint64_t h) {
     return q->weights ? dlpi_absorb(h, q->weights_hash) : h;
 }
 
-/* ---- cursors in a state: first stream (2 bytes), how many (2), bits of ordinal and of used (1
-   each), with windows the bits of a place (1; the highest bit of the byte of the ordinal tells),
-   and then cursor after cursor, without gaps.
+/* ---- places of streams in a state: first stream (2 bytes), how many (2), bits of ordinal and of
+   used (1 each), with windows the bits of a place (1; the highest bit of the byte of the ordinal
+   tells), and then cursor after cursor, without gaps.
    Where lists are joined, each stream has a path: a cursor in each list, and the phase of a mix.
    The byte of the ordinal is then DLPI_CURSORS_PATHS. After it: the number of lists (1), the bits
    of a phase (1), and the bits of ordinal and of used in each list (1 each).
    Where items are made of joined rows the byte is DLPI_CURSORS_JOINED. After the bits of a phase
    come those of used (1), and of a place in a window (1), or 0. A path is the place before a row.
-   What of the row is used stands behind the path. ---- */
+   What of the row is used stands behind the path.
+   If all this is longer than a state, the number of streams has the bit DLPI_CURSORS_NEAR. Then
+   each field of a place stands as its least value of all streams, and the difference of each stream
+   from that. In between are the bits of a difference (7 bits). Streams of one epoch stay near each
+   other, so this is short. If it is longer than a state too, there is no state. ---- */
 
 #define DLPI_CURSORS_PLACES 0x80u
 #define DLPI_CURSORS_CHECK 16u
 #define DLPI_CURSORS_PATHS 0x7fu /* in the byte of the ordinal: paths follow */
 #define DLPI_CURSORS_JOINED 0x7eu
-#define DLPI_BRANCHES 8u /* lists that are joined, at most */
+#define DLPI_CURSORS_NEAR 0x8000u
+#define DLPI_CURSORS_LONG UINT32_MAX /* bytes of places that a state has no room for */
+#define DLPI_CURSORS_WIDE 2048u /* bytes of the places of a rank, before they are brought near */
+#define DLPI_BRANCHES 8u        /* lists that are joined, at most */
+#define DLPI_CURSORS_FIELDS (2 * DLPI_BRANCHES + 5)
 
 /* Return the number of bits that a number from 0 to `most` needs, at least 1. */
 static inline uint32_t dlpi_bits_of(uint64_t most) {
@@ -7520,6 +7531,16 @@ static uint32_t dlpi_found_ordinal_bits(const dlpi_found_plan *q) {
     return bits < most ? bits : most;
 }
 
+/* Return the bits in which the ordinals of two streams differ while the streams are near each
+   other. Shuffled inputs give streams rows by chance, so ordinals differ by about the root of the
+   number of rows: the bits allow 8 deviations of a filter that keeps half. Ordinals of other inputs
+   may differ by any number. */
+static uint32_t dlpi_found_near_bits(const dlpi_found_plan *q) {
+    const uint64_t rows = q->steps * (q->batch / q->streams);
+    if (!q->shuffle_inputs || q->weights) return 64;
+    return dlpi_bits_of(rows > 0 ? rows : dlpi_found_most_inputs(q)) / 2 + 4;
+}
+
 /* Write the n low bits of value into zeros, from bit *bit on. Adds n to *bit. */
 static void dlpi_bits_put(uint8_t *at, uint32_t *bit, uint32_t n, uint64_t value) {
     for (uint32_t k; n > 0; n -= k, *bit += k, value >>= k) { /* k: those of one byte */
@@ -7532,123 +7553,108 @@ static void dlpi_bits_put(uint8_t *at, uint32_t *bit, uint32_t n, uint64_t value
 /* Return n bits from bit number *bit on, and add n to *bit. */
 static uint64_t dlpi_bits_take(const uint8_t *at, uint32_t *bit, uint32_t n) {
     uint64_t value = 0;
-    for (uint32_t i = 0; i < n; i++, ++*bit)
-        value |= (uint64_t)(at[*bit / 8] >> *bit % 8 & 1u) << i;
+    for (uint32_t k, got = 0; got < n; got += k, *bit += k) {
+        const uint32_t from = *bit % 8;
+        k = 8 - from < n - got ? 8 - from : n - got;
+        value |= (uint64_t)(at[*bit / 8] >> from & ((1u << k) - 1)) << got;
+    }
     return value;
 }
 
-/* What stands before the cursors. */
+/* Write the n low bits of *value into zeros (put), or read n bits into *value. Adds n to *bit. */
+static void dlpi_bits_move(uint8_t *at, uint32_t *bit, uint32_t n, uint64_t *value, bool put) {
+    if (put)
+        dlpi_bits_put(at, bit, n, *value);
+    else
+        *value = dlpi_bits_take(at, bit, n);
+}
+
+/* What stands before the places. */
 typedef struct dlpi_cursors {
-    uint32_t first, n, ordinal_bits, used_bits, place_bits; /* place_bits 0: there are no windows */
-    uint32_t lists, phase_bits;                             /* lists 0: one, whose bits are above */
-    uint8_t bits[DLPI_BRANCHES][2]; /* of ordinal and of used in each list; else 0 */
+    uint32_t first, n;
+    uint32_t near_bits; /* in which ordinals differ, as planned; in no state */
+    uint32_t ordinal_bits, used_bits, place_bits; /* place_bits 0: there are no windows */
+    uint32_t lists, phase_bits;                   /* lists 0: one, whose bits are above */
+    uint8_t bits[DLPI_BRANCHES][2];               /* of ordinal and of used in each list; else 0 */
 } dlpi_cursors;
+
+/* Write the bits of the fields of a place, in their order. Returns how many fields there are. */
+static uint32_t dlpi_cursors_fields(const dlpi_cursors *c, uint8_t *bits) {
+    const uint32_t own[] = {c->ordinal_bits, c->phase_bits, c->used_bits, c->place_bits,
+                            c->place_bits ? DLPI_CURSORS_CHECK : 0};
+    uint32_t n = 2 * c->lists;
+    memcpy(bits, c->bits, n);
+    for (uint32_t k = 0; k < sizeof own / sizeof *own; k++) bits[n++] = (uint8_t)own[k];
+    return n;
+}
 
 /* Return the bytes that stand before the cursors. */
 static inline uint32_t dlpi_cursors_at(const dlpi_cursors *c) {
     if (c->lists > 0) return (c->used_bits > 0 ? 9 : 7) + 2 * c->lists;
     return c->place_bits ? 7 : 6;
 }
-/* Return the bits of one cursor, or of one path if lists are joined. */
-static inline uint32_t dlpi_cursor_bits(const dlpi_cursors *c) {
-    uint32_t bits = c->ordinal_bits + c->used_bits + c->phase_bits;
-    for (uint32_t b = 0; b < c->lists; b++) bits += (uint32_t)c->bits[b][0] + c->bits[b][1];
-    return c->place_bits ? bits + c->place_bits + DLPI_CURSORS_CHECK : bits;
+
+/* Return the bits of the place of a stream: a cursor, or a path if lists are joined. near: the bits
+   that the plan counts for each stream while the streams are near each other. */
+static uint32_t dlpi_cursor_bits(const dlpi_cursors *c, bool near) {
+    uint8_t bits[DLPI_CURSORS_FIELDS];
+    uint32_t all = 0, n = dlpi_cursors_fields(c, bits);
+    for (uint32_t f = 0; f < n; f++) {
+        const uint32_t k = f < 2 * c->lists ? f % 2 * 2 : f - 2 * c->lists; /* 2: used */
+        if (near && k == 0 && bits[f] > c->near_bits) bits[f] = (uint8_t)c->near_bits;
+        if (!near || k != 2 || bits[f] > 1) all += bits[f];
+    }
+    return all;
 }
 
 /* True if the cursors of both have the same layout, as those of one order have. */
 static inline bool dlpi_cursors_alike(const dlpi_cursors *a, const dlpi_cursors *b) {
-    return a->ordinal_bits == b->ordinal_bits && a->used_bits == b->used_bits &&
-           a->place_bits == b->place_bits && a->lists == b->lists &&
-           a->phase_bits == b->phase_bits && memcmp(a->bits, b->bits, sizeof a->bits) == 0;
+    const size_t from = offsetof(dlpi_cursors, ordinal_bits);
+    return memcmp((const uint8_t *)a + from, (const uint8_t *)b + from, sizeof *a - from) == 0;
 }
 
-/* Return the bytes that the header and its n cursors take in a state. */
-static inline uint32_t dlpi_cursors_bytes(const dlpi_cursors *c) {
-    return dlpi_cursors_at(c) + (c->n * dlpi_cursor_bits(c) + 7) / 8;
+/* Return the bytes of the header and of n places, wherever the streams are. */
+static uint32_t dlpi_cursors_bytes(const dlpi_cursors *c) {
+    return dlpi_cursors_at(c) + (c->n * dlpi_cursor_bits(c, false) + 7) / 8;
 }
 
-/* Return how many cursors fit into so many bytes, which hold the header, too. */
-static inline uint32_t dlpi_cursors_fit(const dlpi_cursors *c, uint32_t bytes) {
-    return (bytes - dlpi_cursors_at(c)) * 8 / dlpi_cursor_bits(c);
+/* Return how many streams fit into a state: wherever they are or, if that is more, while they are
+   near each other. An ordinal has 44 bits at most, and 4 or more if it is near, so the places of
+   all fit into DLPI_CURSORS_WIDE. */
+static uint32_t dlpi_cursors_fit(const dlpi_cursors *c) {
+    const uint32_t room = (DLP_SAMPLER_STATE_BYTES - dlpi_cursors_at(c)) * 8;
+    const uint32_t bits = dlpi_cursor_bits(c, false), once = bits + 7 * (2 * c->lists + 5);
+    const uint32_t near = once < room ? (room - once) / dlpi_cursor_bits(c, true) : 0;
+    return near > room / bits ? near : room / bits;
 }
 
-/* Write the header that stands before the cursors. The bytes at `at` must be zeros. */
-static void dlpi_cursors_begin(const dlpi_cursors *c, uint8_t *at) {
-    uint32_t bit = 0;
-    dlpi_bits_put(at, &bit, 16, c->first);
-    dlpi_bits_put(at, &bit, 16, c->n);
-    if (c->lists > 0) {
-        dlpi_bits_put(at, &bit, 8, c->used_bits > 0 ? DLPI_CURSORS_JOINED : DLPI_CURSORS_PATHS);
-        dlpi_bits_put(at, &bit, 8, c->lists);
-        dlpi_bits_put(at, &bit, 8, c->phase_bits);
-        if (c->used_bits > 0) dlpi_bits_put(at, &bit, 8, c->used_bits);
-        if (c->used_bits > 0) dlpi_bits_put(at, &bit, 8, c->place_bits);
-        memcpy(at + bit / 8, c->bits, c->lists * sizeof c->bits[0]);
-        return;
+/* Write the header before the places into the zeros at `at` (put), or read it. Returns false if the
+   header that was read is not valid. */
+static bool dlpi_cursors_head(dlpi_cursors *c, uint8_t *at, bool put) {
+    uint8_t bits[DLPI_CURSORS_FIELDS];
+    uint32_t *const all[] = {&c->lists, &c->phase_bits, &c->used_bits, &c->place_bits};
+    uint32_t kind = c->used_bits > 0 ? DLPI_CURSORS_JOINED : DLPI_CURSORS_PATHS, bit = 0, has;
+    uint64_t x;
+    if (c->lists == 0) kind = c->ordinal_bits | (c->place_bits ? DLPI_CURSORS_PLACES : 0);
+    x = c->first | c->n << 16 | (uint64_t)kind << 32;
+    dlpi_bits_move(at, &bit, 40, &x, put);
+    c->first = (uint32_t)x & 0xffff;
+    c->n = (uint32_t)x >> 16;
+    kind = (uint32_t)(x >> 32);
+    /* bits of all */
+    has = kind == DLPI_CURSORS_PATHS ? 3 : kind == DLPI_CURSORS_JOINED ? 15 : 4;
+    if (has == 4 && kind & DLPI_CURSORS_PLACES) has = 12;
+    c->ordinal_bits = has & 1 ? 0 : kind & ~DLPI_CURSORS_PLACES;
+    for (uint32_t k = 0; k < 4; k++) {
+        x = *all[k];
+        dlpi_bits_move(at, &bit, has >> k & 1 ? 8 : 0, &x, put || (has >> k & 1) == 0);
+        *all[k] = (uint32_t)x;
     }
-    dlpi_bits_put(at, &bit, 8, c->ordinal_bits | (c->place_bits ? DLPI_CURSORS_PLACES : 0));
-    dlpi_bits_put(at, &bit, 8, c->used_bits);
-    if (c->place_bits) dlpi_bits_put(at, &bit, 8, c->place_bits);
-}
-
-/* Read the rest of a header before paths, from that bit on. Returns false if it is not valid. */
-static bool dlpi_cursors_read_paths(dlpi_cursors *c, const uint8_t *at, uint32_t bit,
-                                    uint32_t bytes) {
-    const bool joined = c->ordinal_bits == DLPI_CURSORS_JOINED;
-    c->ordinal_bits = 0;
-    c->used_bits = joined;
-    c->lists = (uint32_t)dlpi_bits_take(at, &bit, 8);
-    if (c->lists < 2 || c->lists > DLPI_BRANCHES || dlpi_cursors_at(c) > bytes) return false;
-    c->phase_bits = (uint32_t)dlpi_bits_take(at, &bit, 8);
-    if (joined) c->used_bits = (uint32_t)dlpi_bits_take(at, &bit, 8);
-    if (joined) c->place_bits = (uint32_t)dlpi_bits_take(at, &bit, 8);
-    if (joined && (c->used_bits - 1u >= 64 || c->place_bits > 64)) return false;
-    memcpy(c->bits, at + bit / 8, c->lists * sizeof c->bits[0]);
-    for (uint32_t b = 0; b < c->lists; b++)
-        if (c->bits[b][0] - 1u >= 64 || c->bits[b][1] - 1u >= 64) return false;
-    return c->n > 0 && c->phase_bits <= 64 && dlpi_cursors_bytes(c) == bytes;
-}
-
-/* Read the header of a state's cursors. Returns false if the bytes hold no valid cursors. */
-static bool dlpi_cursors_read(dlpi_cursors *c, const uint8_t *at, uint32_t bytes) {
-    uint32_t bit = 0;
-    if (bytes < 7) return false;
-    memset(c, 0, sizeof *c);
-    c->first = (uint32_t)dlpi_bits_take(at, &bit, 16);
-    c->n = (uint32_t)dlpi_bits_take(at, &bit, 16);
-    c->ordinal_bits = (uint32_t)dlpi_bits_take(at, &bit, 8);
-    if (c->ordinal_bits == DLPI_CURSORS_PATHS || c->ordinal_bits == DLPI_CURSORS_JOINED)
-        return dlpi_cursors_read_paths(c, at, bit, bytes);
-    c->used_bits = (uint32_t)dlpi_bits_take(at, &bit, 8);
-    if (c->ordinal_bits & DLPI_CURSORS_PLACES) {
-        c->ordinal_bits -= DLPI_CURSORS_PLACES;
-        c->place_bits = (uint32_t)dlpi_bits_take(at, &bit, 8);
-        if (c->place_bits == 0) return false;
-    }
-    return c->n > 0 && c->ordinal_bits > 0 && c->ordinal_bits <= 64 && c->used_bits > 0 &&
-           c->used_bits <= 64 && c->place_bits <= 64 && dlpi_cursors_bytes(c) == bytes;
-}
-
-/* Write *x as cursor number i behind the header at `at`. The bits there must be zeros. */
-static void dlpi_cursor_put(const dlpi_cursors *c, uint8_t *at, uint32_t i, const dlpi_cursor *x) {
-    uint32_t bit = dlpi_cursors_at(c) * 8 + i * dlpi_cursor_bits(c);
-    dlpi_bits_put(at, &bit, c->ordinal_bits, x->ordinal);
-    dlpi_bits_put(at, &bit, c->used_bits, x->used);
-    if (c->place_bits == 0) return;
-    dlpi_bits_put(at, &bit, c->place_bits, x->place);
-    dlpi_bits_put(at, &bit, DLPI_CURSORS_CHECK, x->check);
-}
-
-static dlpi_cursor dlpi_cursor_take(const dlpi_cursors *c, const uint8_t *at, uint32_t i) {
-    uint32_t bit = dlpi_cursors_at(c) * 8 + i * dlpi_cursor_bits(c);
-    dlpi_cursor x = {0, 0, 0, 0};
-    x.ordinal = dlpi_bits_take(at, &bit, c->ordinal_bits);
-    x.used = dlpi_bits_take(at, &bit, c->used_bits);
-    if (c->place_bits == 0) return x;
-    x.place = dlpi_bits_take(at, &bit, c->place_bits);
-    x.check = dlpi_bits_take(at, &bit, DLPI_CURSORS_CHECK);
-    return x;
+    if (c->lists == 1 || c->lists > DLPI_BRANCHES) return false;
+    memcpy(put ? at + bit / 8 : c->bits[0], put ? c->bits[0] : at + bit / 8, 2 * c->lists);
+    for (uint32_t n = dlpi_cursors_fields(c, bits); n > 0;)
+        if (bits[--n] > 64) return false;
+    return true;
 }
 
 /* ---- paths ---- */
@@ -7656,50 +7662,95 @@ static dlpi_cursor dlpi_cursor_take(const dlpi_cursors *c, const uint8_t *at, ui
 typedef struct dlpi_path {
     dlpi_cursor list[DLPI_BRANCHES];
     uint64_t phase;
-    dlpi_cursor row; /* of items made of the row: used, and place and check of a window */
+    dlpi_cursor row; /* of items made of the row: used, and place and check of a window. If no lists
+                        are joined: the cursor */
 } dlpi_path;
 
-static void dlpi_path_put(const dlpi_cursors *c, uint8_t *at, uint32_t i, const dlpi_path *x) {
-    uint32_t bit = dlpi_cursors_at(c) * 8 + i * dlpi_cursor_bits(c);
-    for (uint32_t b = 0; b < c->lists; b++) {
-        dlpi_bits_put(at, &bit, c->bits[b][0], x->list[b].ordinal);
-        dlpi_bits_put(at, &bit, c->bits[b][1], x->list[b].used);
-    }
-    dlpi_bits_put(at, &bit, c->phase_bits, x->phase);
-    dlpi_bits_put(at, &bit, c->used_bits, x->row.used);
-    if (c->place_bits == 0) return;
-    dlpi_bits_put(at, &bit, c->place_bits, x->row.place);
-    dlpi_bits_put(at, &bit, DLPI_CURSORS_CHECK, x->row.check);
+/* Return the first bit of the place of the i-th stream of a state. */
+static uint32_t dlpi_path_at(const dlpi_cursors *c, uint32_t i) {
+    return dlpi_cursors_at(c) * 8 + i * dlpi_cursor_bits(c, false);
 }
 
-static void dlpi_path_take(const dlpi_cursors *c, const uint8_t *at, uint32_t i, dlpi_path *x) {
-    uint32_t bit = dlpi_cursors_at(c) * 8 + i * dlpi_cursor_bits(c);
-    memset(x, 0, sizeof *x);
-    for (uint32_t b = 0; b < c->lists; b++) {
-        x->list[b].ordinal = dlpi_bits_take(at, &bit, c->bits[b][0]);
-        x->list[b].used = dlpi_bits_take(at, &bit, c->bits[b][1]);
+/* Write place *x from bit number `bit` on (put; the bits there must be zeros), or read it. Returns
+   the first bit of the next place. */
+static uint32_t dlpi_path_move(const dlpi_cursors *c, uint8_t *at, uint32_t bit, dlpi_path *x,
+                               bool put) {
+    uint64_t *const own[] = {&x->row.ordinal, &x->phase, &x->row.used, &x->row.place,
+                             &x->row.check};
+    uint8_t bits[DLPI_CURSORS_FIELDS];
+    const uint32_t n = dlpi_cursors_fields(c, bits), lists = 2 * c->lists;
+    for (uint32_t f = 0; f < lists; f++) {
+        dlpi_cursor *of = &x->list[f / 2];
+        dlpi_bits_move(at, &bit, bits[f], f % 2 ? &of->used : &of->ordinal, put);
     }
-    x->phase = dlpi_bits_take(at, &bit, c->phase_bits);
-    x->row.used = dlpi_bits_take(at, &bit, c->used_bits);
-    if (c->place_bits == 0) return;
-    x->row.place = dlpi_bits_take(at, &bit, c->place_bits);
-    x->row.check = dlpi_bits_take(at, &bit, DLPI_CURSORS_CHECK);
+    for (uint32_t f = lists; f < n; f++) dlpi_bits_move(at, &bit, bits[f], own[f - lists], put);
+    return bit;
 }
 
-/* Copy cursor k of the state `from` to cursor i of the state `at`, whose bits there must be zeros.
-   If `compare` is set, compare the two cursors instead. Returns false if they differ, else true. */
-static bool dlpi_cursor_copy(const dlpi_cursors *c, uint8_t *at, uint32_t i, const uint8_t *from,
-                             uint32_t k, bool compare) {
-    const uint32_t bits = dlpi_cursor_bits(c);
-    uint32_t a = dlpi_cursors_at(c) * 8 + i * bits, b = dlpi_cursors_at(c) * 8 + k * bits;
-    for (uint32_t end = a + bits; a < end;) {
-        const uint64_t value = dlpi_bits_take(from, &b, 1);
-        if (!compare)
-            dlpi_bits_put(at, &a, 1, value);
-        else if (dlpi_bits_take(at, &a, 1) != value)
-            return false;
+/* ---- places that are brought near ---- */
+
+/* Write the places in `wide` as least values and differences into the zeros of `near` (put), or
+   read them out of `near` into the zeros of `wide`. Returns the bytes of `near`, which include the
+   header; 0: what was read is not valid. */
+DLPI_COLD static uint32_t dlpi_cursors_bring(const dlpi_cursors *c, uint8_t *wide, uint8_t *near,
+                                             bool put) {
+    const uint32_t each = dlpi_cursor_bits(c, false);
+    uint32_t from = dlpi_cursors_at(c) * 8, bit = from, at;
+    uint8_t bits[DLPI_CURSORS_FIELDS];
+    for (uint32_t f = 0, n = dlpi_cursors_fields(c, bits); f < n; from += bits[f++]) {
+        uint64_t least = UINT64_MAX, most = 0, width = 0, x;
+        for (uint32_t i = 0; put && i < c->n; i++) {
+            x = dlpi_bits_take(wide, (at = from + i * each, &at), bits[f]);
+            least = x < least ? x : least;
+            most = x > most ? x : most;
+        }
+        if (put && most > least) width = dlpi_bits_of(most - least);
+        dlpi_bits_move(near, &bit, bits[f], &least, put);
+        dlpi_bits_move(near, &bit, bits[f] > 0 ? 7 : 0, &width, put);
+        if (width > bits[f]) return 0;
+        for (uint32_t i = 0; i < c->n; i++) {
+            at = from + i * each;
+            if (put) x = dlpi_bits_take(wide, &at, bits[f]) - least;
+            dlpi_bits_move(near, &bit, (uint32_t)width, &x, put);
+            if (!put) dlpi_bits_put(wide, &at, bits[f], x + least);
+        }
     }
-    return true;
+    return (bit + 7) / 8;
+}
+
+/* Save places in a state, at `to`. wide: [dlpi_cursors_bytes] the places, and zeros before them.
+   The header is written there. Returns the bytes in the state; DLPI_CURSORS_LONG: it has no room.
+   */
+static uint32_t dlpi_cursors_save(const dlpi_cursors *c, uint8_t *wide, uint8_t *to) {
+    uint8_t near[DLPI_CURSORS_WIDE + 16 * DLPI_CURSORS_FIELDS];
+    uint32_t bytes = dlpi_cursors_bytes(c);
+    dlpi_cursors head = *c;
+    if (bytes > DLP_SAMPLER_STATE_BYTES) {
+        memset(near, 0, sizeof near);
+        bytes = dlpi_cursors_bring(c, wide, near, true);
+        head.n |= DLPI_CURSORS_NEAR;
+        wide = near;
+    }
+    dlpi_cursors_head(&head, wide, true);
+    if (bytes > DLP_SAMPLER_STATE_BYTES) return DLPI_CURSORS_LONG;
+    memcpy(to, wide, bytes);
+    return bytes;
+}
+
+/* Read the header *c and the places, into wide[DLPI_CURSORS_WIDE], of a state, which is not
+   trusted. Returns false if they are not valid. */
+static bool dlpi_cursors_read(dlpi_cursors *c, uint8_t *wide, const uint8_t *at, uint32_t bytes) {
+    uint8_t near[DLPI_CURSORS_WIDE + 16 * DLPI_CURSORS_FIELDS] = {0};
+    memset(c, 0, sizeof *c);
+    if (bytes < 7 || bytes > DLP_SAMPLER_STATE_BYTES) return false;
+    memcpy(near, at, bytes);
+    if (!dlpi_cursors_head(c, near, false)) return false;
+    const bool all = (c->n & DLPI_CURSORS_NEAR) == 0;
+    c->n &= ~DLPI_CURSORS_NEAR;
+    if (c->n == 0 || dlpi_cursors_bytes(c) > DLPI_CURSORS_WIDE) return false;
+    memset(wide, 0, DLPI_CURSORS_WIDE);
+    if (all) memcpy(wide, at, bytes);
+    return (all ? dlpi_cursors_bytes(c) : dlpi_cursors_bring(c, wide, near, false)) == bytes;
 }
 
 /* ---- inputs dealt by their weights ----
@@ -18215,12 +18266,11 @@ typedef struct dlpi_found_rule {
     void (*pass)(dlp_pipe *p, uint32_t i);
     /* Return the list whose item the first unknown row needs. NULL: there is one list. */
     const struct dlpi_found *(*lacks)(const struct dlpi_found *q, uint32_t i);
-    /* Write the path of stream i as place i of the state at `at`. NULL: a stream has a cursor. */
-    void (*put)(const struct dlpi_found *q, uint8_t *at, uint32_t i);
-    /* Read place i of a state, whose streams are those of the cursors c. set: go on from there.
-       Returns false if no state has such a path. */
-    bool (*take)(struct dlpi_found *q, const dlpi_cursors *c, const uint8_t *at, uint32_t i,
-                 bool set);
+    /* Write the path of stream i, for a state. NULL: a stream has a cursor. */
+    void (*put)(const struct dlpi_found *q, uint32_t i, dlpi_path *to);
+    /* Look at a path of stream s of all. set: go on from there. Returns false if no state has
+       such a path. */
+    bool (*take)(struct dlpi_found *q, uint64_t s, const dlpi_path *path, bool set);
 } dlpi_found_rule;
 
 /* Who makes the items of inputs, and in how many cells. */
@@ -18248,9 +18298,8 @@ typedef struct dlpi_found_joins {
     void (*moves)(struct dlpi_found *q, uint32_t i);
     /* Do what these three of dlpi_found_rule do. */
     const struct dlpi_found *(*lacks)(const struct dlpi_found *q, uint32_t i);
-    void (*put)(const struct dlpi_found *q, uint8_t *at, uint32_t i);
-    bool (*take)(struct dlpi_found *q, const dlpi_cursors *c, const uint8_t *at, uint32_t i,
-                 bool set);
+    void (*put)(const struct dlpi_found *q, uint32_t i, dlpi_path *to);
+    bool (*take)(struct dlpi_found *q, uint64_t s, const dlpi_path *path, bool set);
     /* Write the fields of the row of cell c into `it`. Returns 0, or a code. */
     int (*fetch)(dlpi_worker *w, uint32_t c, dlp_item *it);
 } dlpi_found_joins;
@@ -18299,6 +18348,20 @@ typedef struct dlpi_found {
     uint8_t pad1[DLPI_LINE];
     dlpi_agreed agreed;
 } dlpi_found;
+
+/* True if stream s of all can be at that place. set: it is of this rank, and goes on from there. */
+static bool dlpi_found_go(dlpi_found *q, uint64_t s, const dlpi_cursor *at, bool set) {
+    dlpi_found_stream *x;
+    if (at->used > q->most_items) return false;
+    if (q->plan.window && (at->place >= q->plan.window || (at->place == 0 && at->check != 0)))
+        return false;
+    if (q->plan.steps == 0 && at->ordinal >= dlpi_found_inputs(&q->plan, s)) return false;
+    if (!set) return true;
+    x = &q->streams[s - q->cursors.first];
+    x->at = *at;
+    x->next = at->ordinal;
+    return true;
+}
 
 /* Copy into the stage what the run's desc says of streams and of an epoch's end, and what `cells`
    says of the cells. Returns 0 or a DLP_ERR code. */
@@ -18687,6 +18750,7 @@ static int dlpi_found_lengths(dlp_pipe *p) {
     if (q->plan.weights && !dlpi_found_deal(&q->plan))
         return dlpi_no_memory(p, "weights", "dealing the parts");
     q->cursors.ordinal_bits = dlpi_found_ordinal_bits(&q->plan);
+    q->cursors.near_bits = dlpi_found_near_bits(&q->plan);
     q->cursors.used_bits = dlpi_bits_of(q->most_items);
     q->cursors.place_bits = q->plan.window ? dlpi_bits_of(q->plan.window - 1) : 0;
     if (q->plan.steps) {
@@ -18731,19 +18795,19 @@ static uint64_t dlpi_found_more(const dlpi_found *q, const dlpi_stage *st) {
 static int dlpi_found_cells(dlp_pipe *p, dlpi_stage *st, uint64_t need, const char *because) {
     dlpi_found *q = st->self;
     uint64_t all = dlpi_times(need, q->cursors.n);
+    const dlpi_cursors *c = &q->all->cursors;
     q->need = (uint32_t)(need < DLPI_FOUND_CELLS ? need : DLPI_FOUND_CELLS);
     if (q->most_run == 0) q->most_run = 1;
-    uint32_t fit = dlpi_cursors_fit(&q->cursors, DLP_SAMPLER_STATE_BYTES);
     if (dlpi_is_shared(p) && p->d.agree != NULL)
         return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, "", p->sharing->words,
                            "%s is given; leave it out with agree: only the consumer sees ends that "
                            "ranks agree on",
                            p->sharing->words);
-    if (q->cursors.n > fit)
+    if (c->n > dlpi_cursors_fit(c))
         return dlpi_refuse(p, DLP_ERR_ARG, "", "streams",
                            "this rank reads %" PRIu32 " streams, a state has room for %" PRIu32
                            "; set fewer streams, or use more ranks",
-                           q->cursors.n, fit);
+                           c->n, dlpi_cursors_fit(c));
     q->n_cells = q->d.queue_size;
     if (q->n_cells == 0 && all <= DLPI_FOUND_CELLS) {
         uint64_t more = all + dlpi_found_more(q, st);
@@ -18864,6 +18928,11 @@ DLPI_COLD static void dlpi_found_live(dlp_pipe *p, dlpi_stage *st) {
     q->spread = (dlpi_found_spread *)(void *)((uint8_t *)q->counts + DLPI_FOUND_SPREAD);
     dlpi_found_spread_begin(p, q);
     dlpi_found_frees(q);
+    if (dlpi_cursors_bytes(&q->all->cursors) > DLP_SAMPLER_STATE_BYTES)
+        dlpi_warn(p,
+                  "%" PRIu32 " streams fit into a state while they are near each other; a filter "
+                  "that keeps almost nothing may make dlp_pipe_state fail",
+                  q->all->cursors.n);
     if (DLPI_DEBUG) dlpi_inputs_paint(p, q->d.max_part_bytes);
 }
 
@@ -19582,15 +19651,16 @@ static void dlpi_found_fill(dlp_pipe *p, uint32_t s) {
     dlpi_found *q = dlpi_found_of(p);
     const uint32_t count = dlpi_slot_at(p, s)->count;
     const uint64_t own = p->rank * (p->global_batch / p->world);
+    uint8_t wide[DLPI_CURSORS_WIDE];
     dlpi_source_state *state = dlpi_slot_source(p, s);
     memset(state, 0, sizeof *state);
-    state->bytes = dlpi_cursors_bytes(&q->cursors);
-    dlpi_cursors_begin(&q->cursors, state->at);
-    for (uint32_t i = 0, r = 0; i < q->cursors.n; i++) {
+    memset(wide, 0, dlpi_cursors_bytes(&q->cursors));
+    for (uint32_t i = 0, r = 0, bit = dlpi_path_at(&q->cursors, 0); i < q->cursors.n; i++) {
         dlpi_found_stream *x = &q->streams[i];
         const uint64_t at = (q->cursors.first + (uint64_t)i) * q->each;
         uint32_t before = at < own ? (uint32_t)(own - at) : 0, n = q->each - before, end;
         const dlpi_found *b;
+        dlpi_path path;
         bool broken;
         uint32_t after = n > p->batch_rows - r ? n - (p->batch_rows - r) : 0;
         end = r + n - after < count ? r + n - after : count;
@@ -19604,13 +19674,14 @@ static void dlpi_found_fill(dlp_pipe *p, uint32_t s) {
         if (r < end) dlpi_found_holes(p, s, r, end);
         r = end;
         if (dlpi_found_rows_left(q, x) > 0 || broken) state->note |= DLPI_FOUND_MORE_ITEMS;
+        path.row = x->at;
         if (q->joins != NULL)
-            q->joins->put(q, state->at, i);
+            q->joins->put(q, i, &path);
         else if (q->rule && q->rule->put)
-            q->rule->put(q, state->at, i);
-        else
-            dlpi_cursor_put(&q->cursors, state->at, i, &x->at);
+            q->rule->put(q, i, &path);
+        bit = dlpi_path_move(&q->cursors, wide, bit, &path, true);
     }
+    state->bytes = dlpi_cursors_save(&q->cursors, wide, state->at);
 }
 
 /* ---- a row of it is fetched ---- */
@@ -19799,36 +19870,31 @@ static const dlpi_source_state *dlpi_found_state(const dlp_pipe *p, uint32_t s,
     return s == DLPI_NO_SLOT ? &p->after.source : dlpi_slot_source(p, s);
 }
 
-/* Return the function that reads a stream's path from a state, or NULL if a stream has a cursor. */
-static inline bool (*dlpi_found_takes(const dlpi_found *q))(dlpi_found *, const dlpi_cursors *,
-                                                            const uint8_t *, uint32_t, bool) {
-    return q->joins != NULL ? q->joins->take : q->rule != NULL ? q->rule->take : NULL;
+/* True if a state may have stream s of all at that place. set: stream s, one of this rank, goes on
+   from there. */
+static bool dlpi_found_stand(dlpi_found *q, uint64_t s, const dlpi_path *path, bool set) {
+    if (q->joins != NULL) return q->joins->take(q, s, path, set);
+    if (q->rule != NULL && q->rule->take != NULL) return q->rule->take(q, s, path, set);
+    return dlpi_found_go(q, s, &path->row, set);
 }
 
 /* Check a state that the caller gave. Returns NULL if this pipe may have saved it, else the name of
    the first part that is impossible. */
 DLPI_COLD static const char *dlpi_found_never_saved(const dlp_pipe *p, const dlpi_state *s) {
     const dlpi_found *q = dlpi_found_of(p);
+    uint8_t wide[DLPI_CURSORS_WIDE];
     dlpi_cursors c;
     if (q->arrives) return "n_items"; /* records come once */
     if (s->position != s->batch * p->global_batch) return "position";
     if (s->batch == 0) return s->sampler_bytes == 0 ? NULL : "sampler_bytes";
     if (q->plan.steps && s->batch >= q->plan.steps) return "batch";
-    if (!dlpi_cursors_read(&c, s->sampler, s->sampler_bytes)) return "sampler_bytes";
+    if (!dlpi_cursors_read(&c, wide, s->sampler, s->sampler_bytes)) return "sampler_bytes";
     if (!dlpi_cursors_alike(&c, &q->cursors) || (uint64_t)c.first + c.n > q->plan.streams)
         return "sampler";
-    for (uint32_t i = 0; i < c.n; i++) {
-        dlpi_cursor x;
-        if (dlpi_found_takes(q) != NULL) {
-            if (!dlpi_found_takes(q)(dlpi_found_of(p), &c, s->sampler, i, false)) return "sampler";
-            continue;
-        }
-        x = dlpi_cursor_take(&c, s->sampler, i);
-        if (x.used > q->most_items) return "sampler";
-        if (q->plan.window ? x.place >= q->plan.window || (x.place == 0 && x.check != 0) : 0)
-            return "sampler";
-        if (q->plan.steps == 0 && x.ordinal >= dlpi_found_inputs(&q->plan, c.first + i))
-            return "sampler";
+    for (uint32_t i = 0, bit = dlpi_path_at(&c, 0); i < c.n; i++) {
+        dlpi_path path = {.phase = 0};
+        bit = dlpi_path_move(&c, wide, bit, &path, false);
+        if (!dlpi_found_stand(dlpi_found_of(p), c.first + i, &path, false)) return "sampler";
     }
     return NULL;
 }
@@ -19837,7 +19903,8 @@ DLPI_COLD static const char *dlpi_found_never_saved(const dlp_pipe *p, const dlp
    DLP_ERR_RESUME if a stream is missing in the state. */
 DLPI_COLD static int dlpi_found_seek(dlp_pipe *p, const dlpi_state *to) {
     dlpi_found *q = dlpi_found_of(p), *b = q;
-    dlpi_cursors c = {0};
+    uint8_t wide[DLPI_CURSORS_WIDE];
+    dlpi_cursors c;
     p->schedule.in_epoch = to->batch;
     p->schedule.position = to->position;
     do {
@@ -19849,21 +19916,18 @@ DLPI_COLD static int dlpi_found_seek(dlp_pipe *p, const dlpi_state *to) {
     } while ((b = b->next) != NULL);
     if (to->batch == 0) return DLP_OK;
     q->any = true;
-    dlpi_cursors_read(&c, to->sampler, to->sampler_bytes);
+    if (!dlpi_cursors_read(&c, wide, to->sampler, to->sampler_bytes)) c.n = 0;
     for (uint32_t i = 0; i < q->cursors.n; i++) {
-        uint32_t s = q->cursors.first + i;
+        const uint32_t s = q->cursors.first + i;
+        dlpi_path path = {.phase = 0};
         if (s < c.first || s >= c.first + c.n)
             return dlpi_found_fail(p, DLP_ERR_RESUME,
                                    "stream %" PRIu32 " is missing, the state has %" PRIu32
                                    "..%" PRIu32 "; merge the states of all ranks (dlp_state_merge)",
                                    s, c.first, c.first + c.n - 1);
         q->streams[i].given = to->batch * q->each;
-        if (dlpi_found_takes(q) != NULL) {
-            dlpi_found_takes(q)(q, &c, to->sampler, s - c.first, true);
-            continue;
-        }
-        q->streams[i].at = dlpi_cursor_take(&c, to->sampler, s - c.first);
-        q->streams[i].next = q->streams[i].at.ordinal;
+        dlpi_path_move(&c, wide, dlpi_path_at(&c, s - c.first), &path, false);
+        dlpi_found_stand(q, s, &path, true);
     }
     return DLP_OK;
 }
@@ -21295,43 +21359,22 @@ static void dlpi_branches_pass(dlp_pipe *p, uint32_t i) {
     }
 }
 
-/* Write where stream i stands, its phase and a cursor of each branch, as place i of a state. */
-static void dlpi_branches_put(const dlpi_found *q, uint8_t *at, uint32_t i) {
+/* Write where stream i stands, its phase and a cursor of each branch, into *to. */
+static void dlpi_branches_put(const dlpi_found *q, uint32_t i, dlpi_path *to) {
     const dlpi_branches *j = dlpi_branches_of(q);
-    dlpi_path path = {.phase = j->streams[i].phase};
-    for (uint32_t b = 0; b < j->n; b++) path.list[b] = j->at[b].x.found.streams[i].at;
-    dlpi_path_put(&q->cursors, at, i, &path);
+    *to = (dlpi_path){.phase = j->streams[i].phase};
+    for (uint32_t b = 0; b < j->n; b++) to->list[b] = j->at[b].x.found.streams[i].at;
 }
 
-/* True if `at` is a possible cursor of stream s in branch list q. */
-static bool dlpi_branch_may(const dlpi_found *q, uint64_t s, const dlpi_cursor *at) {
-    if (at->used > q->most_items) return false;
-    return q->plan.steps != 0 || at->ordinal < dlpi_found_inputs(&q->plan, s);
-}
-
-/* True if `path` is a possible place of stream s. If `set`, continue there as this rank's i-th. */
-static bool dlpi_branches_go(dlpi_branches *j, uint64_t s, uint32_t i, const dlpi_path *path,
-                             bool set) {
+/* True if `path` is a possible place of stream s of all. set: stream s, one of this rank, goes on
+   from there. */
+static bool dlpi_branches_take(dlpi_found *q, uint64_t s, const dlpi_path *path, bool set) {
+    dlpi_branches *j = dlpi_branches_of(q);
     if (j->period > 0 && path->phase >= j->period) return false;
-    for (uint32_t b = 0; b < j->n; b++) {
-        dlpi_found *f = &j->at[b].x.found;
-        if (!dlpi_branch_may(f, s, &path->list[b])) return false;
-        if (!set) continue;
-        f->streams[i].at = path->list[b];
-        f->streams[i].next = path->list[b].ordinal;
-    }
-    if (set) j->streams[i].phase = path->phase;
+    for (uint32_t b = 0; b < j->n; b++)
+        if (!dlpi_found_go(&j->at[b].x.found, s, &path->list[b], set)) return false;
+    if (set) j->streams[s - j->found.cursors.first].phase = path->phase;
     return true;
-}
-
-/* Read place i of a saved state at `at`, whose streams are those of the cursors c. If `set`, let
-   the stream continue from there. Returns false if the state cannot have such a place. */
-static bool dlpi_branches_take(dlpi_found *q, const dlpi_cursors *c, const uint8_t *at, uint32_t i,
-                               bool set) {
-    const uint64_t s = c->first + (uint64_t)i;
-    dlpi_path path;
-    dlpi_path_take(c, at, i, &path);
-    return dlpi_branches_go(dlpi_branches_of(q), s, (uint32_t)(s - q->cursors.first), &path, set);
 }
 
 static const dlpi_found_rule dlpi_branches_rule = {
@@ -21369,9 +21412,9 @@ static int dlpi_branch_load(dlpi_worker *w, const dlpi_branches *j, uint32_t c) 
 }
 
 /* Set those values of branch b, list number l, that follow from the run: batch, seed, streams and
-   cursors. bits[2]: gets the bits of an ordinal and of a count of used items. Returns 0 or
-   DLP_ERR_MEMORY. */
-static int dlpi_branch_lengths(dlp_pipe *p, const dlpi_found *q, dlpi_branch *b, uint32_t l,
+   cursors. bits[2]: gets the bits of an ordinal and of a count of used items. The bits of q grow
+   to those of the branch. Returns 0 or DLP_ERR_MEMORY. */
+static int dlpi_branch_lengths(dlp_pipe *p, dlpi_found *q, dlpi_branch *b, uint32_t l,
                                uint8_t *bits) {
     dlpi_found *f = &b->x.found;
     f->plan.batch = q->plan.batch;
@@ -21383,6 +21426,8 @@ static int dlpi_branch_lengths(dlp_pipe *p, const dlpi_found *q, dlpi_branch *b,
     f->cursors = (dlpi_cursors){.first = q->cursors.first, .n = q->cursors.n};
     bits[0] = (uint8_t)dlpi_found_ordinal_bits(&f->plan);
     bits[1] = (uint8_t)dlpi_bits_of(f->most_items);
+    f->cursors.near_bits = dlpi_found_near_bits(&f->plan);
+    if (q->cursors.near_bits < f->cursors.near_bits) q->cursors.near_bits = f->cursors.near_bits;
     f->cursors.ordinal_bits = bits[0];
     f->cursors.used_bits = bits[1];
     return DLP_OK;
@@ -21509,13 +21554,6 @@ typedef struct dlpi_joined {
 
 /* ---- where streams stand ---- */
 
-/* Write where stream i stands in each branch, and the phase of a mix, into *to. */
-static void dlpi_joined_place(const dlpi_branches *j, uint32_t i, dlpi_path *to) {
-    memset(to, 0, sizeof *to);
-    for (uint32_t b = 0; b < j->n; b++) to->list[b] = j->at[b].x.found.streams[i].at;
-    to->phase = j->streams[i].phase;
-}
-
 /* Return a hash of place x, which stands for the next joined row's ordinal. 0: an epoch's first. */
 static uint64_t dlpi_joined_key(const dlpi_branches *j, const dlpi_path *x) {
     uint64_t h = 0, any = 0;
@@ -21546,30 +21584,21 @@ static void dlpi_joined_stands(dlpi_found *q, uint32_t i, uint32_t c) {
 
 static void dlpi_joined_moves(dlpi_found *q, uint32_t i) { q->joined->at[i] = q->joined->after[i]; }
 
-static void dlpi_joined_put(const dlpi_found *q, uint8_t *at, uint32_t i) {
-    dlpi_path path = q->joined->at[i];
-    path.row = q->streams[i].at;
-    dlpi_path_put(&q->cursors, at, i, &path);
+static void dlpi_joined_put(const dlpi_found *q, uint32_t i, dlpi_path *to) {
+    *to = q->joined->at[i];
+    to->row = q->streams[i].at;
 }
 
-/* Read place i of a saved state at `at`, whose streams are those of the cursors c. If `set`, let
-   the stream continue from there. Returns false if the state cannot have such a place. */
-static bool dlpi_joined_take(dlpi_found *q, const dlpi_cursors *c, const uint8_t *at, uint32_t i,
-                             bool set) {
-    dlpi_branches *j = &q->joined->j;
-    const uint64_t s = c->first + (uint64_t)i;
-    const uint32_t own = (uint32_t)(s - q->cursors.first);
-    dlpi_path path;
-    dlpi_path_take(c, at, i, &path);
-    if (!dlpi_branches_go(j, s, own, &path, set)) return false;
-    if (path.row.used > q->most_items) return false;
-    if (q->plan.window > 0 &&
-        (path.row.place >= q->plan.window || (path.row.place == 0 && path.row.check != 0)))
-        return false;
-    if (!set) return true;
-    path.row.ordinal = dlpi_joined_key(j, &path);
-    q->streams[own].at = path.row;
-    q->joined->at[own] = path;
+/* True if `path` is a possible place of stream s of all. set: stream s, one of this rank, goes on
+   from there. */
+static bool dlpi_joined_take(dlpi_found *q, uint64_t s, const dlpi_path *path, bool set) {
+    dlpi_joined *x = q->joined;
+    const uint64_t i = s - q->cursors.first;
+    if (!dlpi_branches_take(&x->j.found, s, path, set)) return false;
+    if (!set) return dlpi_found_go(q, s, &path->row, false);
+    q->streams[i].at = path->row;
+    q->streams[i].at.ordinal = dlpi_joined_key(&x->j, path);
+    x->at[i] = *path;
     return true;
 }
 
@@ -21675,7 +21704,7 @@ static bool dlpi_joined_draw(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c,
     dlpi_joined_cell *to = &x->cells[c];
     uint32_t end, b;
     bool whole = true;
-    dlpi_joined_place(&x->j, i, &to->before);
+    dlpi_branches_put(&x->j.found, i, &to->before);
     b = dlpi_branches_draw(&x->j, i, &end);
     x->j.found.streams[i].rows--;
     to->holds = true;
@@ -26173,7 +26202,7 @@ DLPI_COLD static int dlpi_branches_sizes(dlp_pipe *p) {
         if (j->at[b].x.found.plan.n_inputs < q->plan.n_inputs)
             q->plan.n_inputs = j->at[b].x.found.plan.n_inputs;
     if ((rc = dlpi_found_lengths(p)) != DLP_OK) return rc;
-    q->cursors.ordinal_bits = q->cursors.used_bits = 0;
+    q->cursors.ordinal_bits = q->cursors.near_bits = q->cursors.used_bits = 0;
     q->cursors.lists = j->n;
     q->cursors.phase_bits = j->period > 0 ? dlpi_bits_of(j->period - 1) : 0;
     for (uint32_t b = 0; b < j->n && rc == DLP_OK; b++)
@@ -26198,20 +26227,14 @@ static uint32_t dlpi_branches_cells(dlpi_branches *j) {
 DLPI_COLD static int dlpi_branches_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_branches *j = st->self;
     dlpi_found *q = &j->found;
-    const uint32_t fit = dlpi_cursors_fit(&q->cursors, DLP_SAMPLER_STATE_BYTES);
     dlpi_found **next = &q->next;
-    if (q->cursors.n > fit)
-        return dlpi_refuse(p, DLP_ERR_ARG, st->name, "streams",
-                           "this rank reads %" PRIu32 " streams, a state has room for %" PRIu32
-                           "; set fewer streams, or use more ranks",
-                           q->cursors.n, fit);
     q->d.max_part_bytes = q->most_items = 0;
     q->most_run = 1;
     for (uint32_t k = 0; k < j->n; k++) {
         dlpi_found *f = &j->at[k].x.found;
+        f->all = q;
         const int rc = dlpi_branch_check(p, st, j, k, dlpi_found_look(p, q));
         if (rc != DLP_OK) return rc;
-        f->all = q;
         f->name = j->at[k].name;
         f->column = j->period > 0 ? 0 : k * p->batch_rows;
         if (f->most_run > q->most_run) q->most_run = f->most_run;
@@ -26400,7 +26423,7 @@ DLPI_COLD static int dlpi_joined_sizes(dlp_pipe *p) {
     dlpi_branches *j = &q->joined->j;
     int rc = q->joined->inner->source->sizes(p);
     if (rc != DLP_OK) return rc;
-    q->cursors.ordinal_bits = 0;
+    q->cursors.ordinal_bits = q->cursors.near_bits = 0;
     q->cursors.lists = j->n;
     q->cursors.phase_bits = j->period > 0 ? dlpi_bits_of(j->period - 1) : 0;
     for (uint32_t b = 0; b < j->n; b++) {
@@ -40527,6 +40550,7 @@ DLPDEF int dlp_pipe_state(dlp_pipe *p, const dlp_batch *batch, dlp_state *out) {
         dlpi_state_now(p, &s);
     else
         p->lender->state(p, slot, &s);
+    if (s.sampler_bytes > DLP_SAMPLER_STATE_BYTES) return DLP_ERR_UNSUPPORTED;
     dlpi_state_give(&s, out);
     return DLP_OK;
 }
@@ -43757,19 +43781,23 @@ static int dlpi_merge_read(const dlp_state *states, uint32_t i, dlpi_state *s, d
                           i);
 }
 
-/* Copy the place of stream s, a cursor or a path, out of the states into `to`. *by: gets how many
-   states have the stream. Returns DLP_OK, or DLP_ERR_RESUME if two states differ in it. */
+/* Read the place of stream s out of the states. *by: gets how many states have the stream. Returns
+   DLP_OK, or DLP_ERR_RESUME if two states differ in it. */
 DLPI_COLD
-static int dlpi_merge_cursor(const dlp_state *states, uint32_t n, uint32_t s,
-                             const dlpi_cursors *all, uint8_t *to, uint32_t *by, dlp_error *err) {
+static int dlpi_merge_place(const dlp_state *states, uint32_t n, uint32_t s, dlpi_path *to,
+                            uint32_t *by, dlp_error *err) {
     *by = 0;
     for (uint32_t i = 0; i < n; i++) {
+        uint8_t wide[DLPI_CURSORS_WIDE];
+        dlpi_path path = {.phase = 0};
         dlpi_state from;
         dlpi_cursors c;
         memcpy(&from, states[i].bytes, sizeof from);
-        if (!dlpi_cursors_read(&c, from.sampler, from.sampler_bytes)) continue;
+        if (!dlpi_cursors_read(&c, wide, from.sampler, from.sampler_bytes)) continue;
         if (s < c.first || s >= c.first + c.n) continue;
-        if (!dlpi_cursor_copy(all, to, s - all->first, from.sampler, s - c.first, (*by)++ > 0))
+        dlpi_path_move(&c, wide, dlpi_path_at(&c, s - c.first), &path, false);
+        if ((*by)++ == 0) *to = path;
+        if (memcmp(to, &path, sizeof path) != 0)
             return dlpi_error_set(err, DLP_ERR_RESUME, "states",
                                   "states[%" PRIu32 "] has stream %" PRIu32 " at another place "
                                   "than a state before; save all at one batch",
@@ -43786,6 +43814,7 @@ static int dlpi_merge_span(const dlp_state *states, uint32_t n, dlpi_state *to, 
     uint32_t end = 0;
     *all = (dlpi_cursors){.first = UINT32_MAX};
     for (uint32_t i = 0; i < n; i++) {
+        uint8_t wide[DLPI_CURSORS_WIDE];
         dlpi_state s;
         dlpi_cursors c;
         uint32_t mine;
@@ -43793,7 +43822,7 @@ static int dlpi_merge_span(const dlp_state *states, uint32_t n, dlpi_state *to, 
         if (rc != DLP_OK) return rc;
         if (!dlpi_merge_alike(to, &s))
             return dlpi_merge_bad(err, i, "has another order or batch than states[0]");
-        if (!dlpi_cursors_read(&c, s.sampler, s.sampler_bytes))
+        if (!dlpi_cursors_read(&c, wide, s.sampler, s.sampler_bytes))
             return dlpi_merge_bad(err, i,
                                   "has no streams, and differs from states[0]; merge the states "
                                   "of one job");
@@ -43805,18 +43834,15 @@ static int dlpi_merge_span(const dlp_state *states, uint32_t n, dlpi_state *to, 
         *all = c;
     }
     all->n = end - all->first;
-    if (all->n <= dlpi_cursors_fit(all, DLP_SAMPLER_STATE_BYTES)) return DLP_OK;
-    return dlpi_error_set(err, DLP_ERR_RESUME, "states",
-                          "%" PRIu32 " streams are too many for a state, which has room for "
-                          "%" PRIu32 ": merge fewer",
-                          all->n, dlpi_cursors_fit(all, DLP_SAMPLER_STATE_BYTES));
+    return DLP_OK;
 }
 
 DLPI_COLD
 DLPDEF int dlp_state_merge(dlp_state *out, const dlp_state *states, uint32_t n, dlp_error *err) {
     dlpi_state to;
+    uint8_t wide[DLPI_CURSORS_WIDE] = {0};
     dlpi_cursors all;
-    bool same = true;
+    bool same = true, few;
     int rc;
     if (out == NULL || states == NULL || n == 0)
         return dlpi_error_set(err, DLP_ERR_ARG, out ? "states" : "out",
@@ -43830,17 +43856,22 @@ DLPDEF int dlp_state_merge(dlp_state *out, const dlp_state *states, uint32_t n, 
     }
     if ((rc = dlpi_merge_span(states, n, &to, &all, err)) != DLP_OK) return rc;
     memset(to.sampler, 0, sizeof to.sampler);
-    dlpi_cursors_begin(&all, to.sampler);
-    for (uint32_t i = 0; i < all.n; i++) {
+    few = dlpi_cursors_bytes(&all) <= DLPI_CURSORS_WIDE;
+    for (uint32_t i = 0, bit = dlpi_path_at(&all, 0); i < all.n && few; i++) {
+        dlpi_path path;
         uint32_t by;
-        rc = dlpi_merge_cursor(states, n, all.first + i, &all, to.sampler, &by, err);
-        if (rc != DLP_OK) return rc;
+        if ((rc = dlpi_merge_place(states, n, all.first + i, &path, &by, err)) != 0) return rc;
         if (by == 0)
             return dlpi_error_set(err, DLP_ERR_RESUME, "states",
                                   "no state has stream %" PRIu32 "; give the states of all ranks",
                                   all.first + i);
+        bit = dlpi_path_move(&all, wide, bit, &path, true);
     }
-    to.sampler_bytes = dlpi_cursors_bytes(&all);
+    to.sampler_bytes = few ? dlpi_cursors_save(&all, wide, to.sampler) : DLPI_CURSORS_LONG;
+    if (to.sampler_bytes == DLPI_CURSORS_LONG)
+        return dlpi_error_set(err, DLP_ERR_RESUME, "states",
+                              "%" PRIu32 " streams stand too far apart for one state: merge fewer",
+                              all.n);
     dlpi_state_give(&to, out);
     return DLP_OK;
 }

@@ -242,8 +242,8 @@ DLPDEF const char *dlp_pipe_warning(const dlp_pipe *p, int i);
 /* Save where the pipe is.
    batch: "this one and all before it are consumed", a batch that is held; NULL, and for unordered
    pipes always: all that next has given; out: 248 bytes to be kept anywhere - returns DLP_OK,
-   DLP_ERR_ARG (not held), DLP_ERR_STATE (not started) - consumer; also after an error or a stop -
-   does not wait or allocate. */
+   DLP_ERR_ARG (not held), DLP_ERR_STATE (not started), DLP_ERR_UNSUPPORTED (>>found: the streams
+   are too far apart) - consumer; also after an error or a stop - does not wait or allocate. */
 DLPDEF int dlp_pipe_state(dlp_pipe *p, const dlp_batch *batch, dlp_state *out);
 
 /* Let a stage work with n workers from now on, whatever the tuner would do. Those above the number

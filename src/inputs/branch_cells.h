@@ -28,9 +28,9 @@ static int dlpi_branch_load(dlpi_worker *w, const dlpi_branches *j, uint32_t c) 
 }
 
 /* Set those values of branch b, list number l, that follow from the run: batch, seed, streams and
-   cursors. bits[2]: gets the bits of an ordinal and of a count of used items. Returns 0 or
-   DLP_ERR_MEMORY. */
-static int dlpi_branch_lengths(dlp_pipe *p, const dlpi_found *q, dlpi_branch *b, uint32_t l,
+   cursors. bits[2]: gets the bits of an ordinal and of a count of used items. The bits of q grow
+   to those of the branch. Returns 0 or DLP_ERR_MEMORY. */
+static int dlpi_branch_lengths(dlp_pipe *p, dlpi_found *q, dlpi_branch *b, uint32_t l,
                                uint8_t *bits) {
     dlpi_found *f = &b->x.found;
     f->plan.batch = q->plan.batch;
@@ -42,6 +42,8 @@ static int dlpi_branch_lengths(dlp_pipe *p, const dlpi_found *q, dlpi_branch *b,
     f->cursors = (dlpi_cursors){.first = q->cursors.first, .n = q->cursors.n};
     bits[0] = (uint8_t)dlpi_found_ordinal_bits(&f->plan);
     bits[1] = (uint8_t)dlpi_bits_of(f->most_items);
+    f->cursors.near_bits = dlpi_found_near_bits(&f->plan);
+    if (q->cursors.near_bits < f->cursors.near_bits) q->cursors.near_bits = f->cursors.near_bits;
     f->cursors.ordinal_bits = bits[0];
     f->cursors.used_bits = bits[1];
     return DLP_OK;

@@ -169,43 +169,22 @@ static void dlpi_branches_pass(dlp_pipe *p, uint32_t i) {
     }
 }
 
-/* Write where stream i stands, its phase and a cursor of each branch, as place i of a state. */
-static void dlpi_branches_put(const dlpi_found *q, uint8_t *at, uint32_t i) {
+/* Write where stream i stands, its phase and a cursor of each branch, into *to. */
+static void dlpi_branches_put(const dlpi_found *q, uint32_t i, dlpi_path *to) {
     const dlpi_branches *j = dlpi_branches_of(q);
-    dlpi_path path = {.phase = j->streams[i].phase};
-    for (uint32_t b = 0; b < j->n; b++) path.list[b] = j->at[b].x.found.streams[i].at;
-    dlpi_path_put(&q->cursors, at, i, &path);
+    *to = (dlpi_path){.phase = j->streams[i].phase};
+    for (uint32_t b = 0; b < j->n; b++) to->list[b] = j->at[b].x.found.streams[i].at;
 }
 
-/* True if `at` is a possible cursor of stream s in branch list q. */
-static bool dlpi_branch_may(const dlpi_found *q, uint64_t s, const dlpi_cursor *at) {
-    if (at->used > q->most_items) return false;
-    return q->plan.steps != 0 || at->ordinal < dlpi_found_inputs(&q->plan, s);
-}
-
-/* True if `path` is a possible place of stream s. If `set`, continue there as this rank's i-th. */
-static bool dlpi_branches_go(dlpi_branches *j, uint64_t s, uint32_t i, const dlpi_path *path,
-                             bool set) {
+/* True if `path` is a possible place of stream s of all. set: stream s, one of this rank, goes on
+   from there. */
+static bool dlpi_branches_take(dlpi_found *q, uint64_t s, const dlpi_path *path, bool set) {
+    dlpi_branches *j = dlpi_branches_of(q);
     if (j->period > 0 && path->phase >= j->period) return false;
-    for (uint32_t b = 0; b < j->n; b++) {
-        dlpi_found *f = &j->at[b].x.found;
-        if (!dlpi_branch_may(f, s, &path->list[b])) return false;
-        if (!set) continue;
-        f->streams[i].at = path->list[b];
-        f->streams[i].next = path->list[b].ordinal;
-    }
-    if (set) j->streams[i].phase = path->phase;
+    for (uint32_t b = 0; b < j->n; b++)
+        if (!dlpi_found_go(&j->at[b].x.found, s, &path->list[b], set)) return false;
+    if (set) j->streams[s - j->found.cursors.first].phase = path->phase;
     return true;
-}
-
-/* Read place i of a saved state at `at`, whose streams are those of the cursors c. If `set`, let
-   the stream continue from there. Returns false if the state cannot have such a place. */
-static bool dlpi_branches_take(dlpi_found *q, const dlpi_cursors *c, const uint8_t *at, uint32_t i,
-                               bool set) {
-    const uint64_t s = c->first + (uint64_t)i;
-    dlpi_path path;
-    dlpi_path_take(c, at, i, &path);
-    return dlpi_branches_go(dlpi_branches_of(q), s, (uint32_t)(s - q->cursors.first), &path, set);
 }
 
 static const dlpi_found_rule dlpi_branches_rule = {

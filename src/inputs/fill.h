@@ -37,15 +37,16 @@ static void dlpi_found_fill(dlp_pipe *p, uint32_t s) {
     dlpi_found *q = dlpi_found_of(p);
     const uint32_t count = dlpi_slot_at(p, s)->count;
     const uint64_t own = p->rank * (p->global_batch / p->world);
+    uint8_t wide[DLPI_CURSORS_WIDE];
     dlpi_source_state *state = dlpi_slot_source(p, s);
     memset(state, 0, sizeof *state);
-    state->bytes = dlpi_cursors_bytes(&q->cursors);
-    dlpi_cursors_begin(&q->cursors, state->at);
-    for (uint32_t i = 0, r = 0; i < q->cursors.n; i++) {
+    memset(wide, 0, dlpi_cursors_bytes(&q->cursors));
+    for (uint32_t i = 0, r = 0, bit = dlpi_path_at(&q->cursors, 0); i < q->cursors.n; i++) {
         dlpi_found_stream *x = &q->streams[i];
         const uint64_t at = (q->cursors.first + (uint64_t)i) * q->each;
         uint32_t before = at < own ? (uint32_t)(own - at) : 0, n = q->each - before, end;
         const dlpi_found *b;
+        dlpi_path path;
         bool broken;
         uint32_t after = n > p->batch_rows - r ? n - (p->batch_rows - r) : 0;
         end = r + n - after < count ? r + n - after : count;
@@ -59,13 +60,14 @@ static void dlpi_found_fill(dlp_pipe *p, uint32_t s) {
         if (r < end) dlpi_found_holes(p, s, r, end);
         r = end;
         if (dlpi_found_rows_left(q, x) > 0 || broken) state->note |= DLPI_FOUND_MORE_ITEMS;
+        path.row = x->at;
         if (q->joins != NULL)
-            q->joins->put(q, state->at, i);
+            q->joins->put(q, i, &path);
         else if (q->rule && q->rule->put)
-            q->rule->put(q, state->at, i);
-        else
-            dlpi_cursor_put(&q->cursors, state->at, i, &x->at);
+            q->rule->put(q, i, &path);
+        bit = dlpi_path_move(&q->cursors, wide, bit, &path, true);
     }
+    state->bytes = dlpi_cursors_save(&q->cursors, wide, state->at);
 }
 
 /* ---- a row of it is fetched ---- */

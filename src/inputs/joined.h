@@ -45,13 +45,6 @@ typedef struct dlpi_joined {
 
 /* ---- where streams stand ---- */
 
-/* Write where stream i stands in each branch, and the phase of a mix, into *to. */
-static void dlpi_joined_place(const dlpi_branches *j, uint32_t i, dlpi_path *to) {
-    memset(to, 0, sizeof *to);
-    for (uint32_t b = 0; b < j->n; b++) to->list[b] = j->at[b].x.found.streams[i].at;
-    to->phase = j->streams[i].phase;
-}
-
 /* Return a hash of place x, which stands for the next joined row's ordinal. 0: an epoch's first. */
 static uint64_t dlpi_joined_key(const dlpi_branches *j, const dlpi_path *x) {
     uint64_t h = 0, any = 0;
@@ -82,30 +75,21 @@ static void dlpi_joined_stands(dlpi_found *q, uint32_t i, uint32_t c) {
 
 static void dlpi_joined_moves(dlpi_found *q, uint32_t i) { q->joined->at[i] = q->joined->after[i]; }
 
-static void dlpi_joined_put(const dlpi_found *q, uint8_t *at, uint32_t i) {
-    dlpi_path path = q->joined->at[i];
-    path.row = q->streams[i].at;
-    dlpi_path_put(&q->cursors, at, i, &path);
+static void dlpi_joined_put(const dlpi_found *q, uint32_t i, dlpi_path *to) {
+    *to = q->joined->at[i];
+    to->row = q->streams[i].at;
 }
 
-/* Read place i of a saved state at `at`, whose streams are those of the cursors c. If `set`, let
-   the stream continue from there. Returns false if the state cannot have such a place. */
-static bool dlpi_joined_take(dlpi_found *q, const dlpi_cursors *c, const uint8_t *at, uint32_t i,
-                             bool set) {
-    dlpi_branches *j = &q->joined->j;
-    const uint64_t s = c->first + (uint64_t)i;
-    const uint32_t own = (uint32_t)(s - q->cursors.first);
-    dlpi_path path;
-    dlpi_path_take(c, at, i, &path);
-    if (!dlpi_branches_go(j, s, own, &path, set)) return false;
-    if (path.row.used > q->most_items) return false;
-    if (q->plan.window > 0 &&
-        (path.row.place >= q->plan.window || (path.row.place == 0 && path.row.check != 0)))
-        return false;
-    if (!set) return true;
-    path.row.ordinal = dlpi_joined_key(j, &path);
-    q->streams[own].at = path.row;
-    q->joined->at[own] = path;
+/* True if `path` is a possible place of stream s of all. set: stream s, one of this rank, goes on
+   from there. */
+static bool dlpi_joined_take(dlpi_found *q, uint64_t s, const dlpi_path *path, bool set) {
+    dlpi_joined *x = q->joined;
+    const uint64_t i = s - q->cursors.first;
+    if (!dlpi_branches_take(&x->j.found, s, path, set)) return false;
+    if (!set) return dlpi_found_go(q, s, &path->row, false);
+    q->streams[i].at = path->row;
+    q->streams[i].at.ordinal = dlpi_joined_key(&x->j, path);
+    x->at[i] = *path;
     return true;
 }
 
@@ -211,7 +195,7 @@ static bool dlpi_joined_draw(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c,
     dlpi_joined_cell *to = &x->cells[c];
     uint32_t end, b;
     bool whole = true;
-    dlpi_joined_place(&x->j, i, &to->before);
+    dlpi_branches_put(&x->j.found, i, &to->before);
     b = dlpi_branches_draw(&x->j, i, &end);
     x->j.found.streams[i].rows--;
     to->holds = true;

@@ -96,12 +96,11 @@ typedef struct dlpi_found_rule {
     void (*pass)(dlp_pipe *p, uint32_t i);
     /* Return the list whose item the first unknown row needs. NULL: there is one list. */
     const struct dlpi_found *(*lacks)(const struct dlpi_found *q, uint32_t i);
-    /* Write the path of stream i as place i of the state at `at`. NULL: a stream has a cursor. */
-    void (*put)(const struct dlpi_found *q, uint8_t *at, uint32_t i);
-    /* Read place i of a state, whose streams are those of the cursors c. set: go on from there.
-       Returns false if no state has such a path. */
-    bool (*take)(struct dlpi_found *q, const dlpi_cursors *c, const uint8_t *at, uint32_t i,
-                 bool set);
+    /* Write the path of stream i, for a state. NULL: a stream has a cursor. */
+    void (*put)(const struct dlpi_found *q, uint32_t i, dlpi_path *to);
+    /* Look at a path of stream s of all. set: go on from there. Returns false if no state has
+       such a path. */
+    bool (*take)(struct dlpi_found *q, uint64_t s, const dlpi_path *path, bool set);
 } dlpi_found_rule;
 
 /* Who makes the items of inputs, and in how many cells. */
@@ -129,9 +128,8 @@ typedef struct dlpi_found_joins {
     void (*moves)(struct dlpi_found *q, uint32_t i);
     /* Do what these three of dlpi_found_rule do. */
     const struct dlpi_found *(*lacks)(const struct dlpi_found *q, uint32_t i);
-    void (*put)(const struct dlpi_found *q, uint8_t *at, uint32_t i);
-    bool (*take)(struct dlpi_found *q, const dlpi_cursors *c, const uint8_t *at, uint32_t i,
-                 bool set);
+    void (*put)(const struct dlpi_found *q, uint32_t i, dlpi_path *to);
+    bool (*take)(struct dlpi_found *q, uint64_t s, const dlpi_path *path, bool set);
     /* Write the fields of the row of cell c into `it`. Returns 0, or a code. */
     int (*fetch)(dlpi_worker *w, uint32_t c, dlp_item *it);
 } dlpi_found_joins;
@@ -180,6 +178,20 @@ typedef struct dlpi_found {
     uint8_t pad1[DLPI_LINE];
     dlpi_agreed agreed;
 } dlpi_found;
+
+/* True if stream s of all can be at that place. set: it is of this rank, and goes on from there. */
+static bool dlpi_found_go(dlpi_found *q, uint64_t s, const dlpi_cursor *at, bool set) {
+    dlpi_found_stream *x;
+    if (at->used > q->most_items) return false;
+    if (q->plan.window && (at->place >= q->plan.window || (at->place == 0 && at->check != 0)))
+        return false;
+    if (q->plan.steps == 0 && at->ordinal >= dlpi_found_inputs(&q->plan, s)) return false;
+    if (!set) return true;
+    x = &q->streams[s - q->cursors.first];
+    x->at = *at;
+    x->next = at->ordinal;
+    return true;
+}
 
 /* Copy into the stage what the run's desc says of streams and of an epoch's end, and what `cells`
    says of the cells. Returns 0 or a DLP_ERR code. */

@@ -86,6 +86,7 @@ static int dlpi_found_lengths(dlp_pipe *p) {
     if (q->plan.weights && !dlpi_found_deal(&q->plan))
         return dlpi_no_memory(p, "weights", "dealing the parts");
     q->cursors.ordinal_bits = dlpi_found_ordinal_bits(&q->plan);
+    q->cursors.near_bits = dlpi_found_near_bits(&q->plan);
     q->cursors.used_bits = dlpi_bits_of(q->most_items);
     q->cursors.place_bits = q->plan.window ? dlpi_bits_of(q->plan.window - 1) : 0;
     if (q->plan.steps) {
@@ -130,19 +131,19 @@ static uint64_t dlpi_found_more(const dlpi_found *q, const dlpi_stage *st) {
 static int dlpi_found_cells(dlp_pipe *p, dlpi_stage *st, uint64_t need, const char *because) {
     dlpi_found *q = st->self;
     uint64_t all = dlpi_times(need, q->cursors.n);
+    const dlpi_cursors *c = &q->all->cursors;
     q->need = (uint32_t)(need < DLPI_FOUND_CELLS ? need : DLPI_FOUND_CELLS);
     if (q->most_run == 0) q->most_run = 1;
-    uint32_t fit = dlpi_cursors_fit(&q->cursors, DLP_SAMPLER_STATE_BYTES);
     if (dlpi_is_shared(p) && p->d.agree != NULL)
         return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, "", p->sharing->words,
                            "%s is given; leave it out with agree: only the consumer sees ends that "
                            "ranks agree on",
                            p->sharing->words);
-    if (q->cursors.n > fit)
+    if (c->n > dlpi_cursors_fit(c))
         return dlpi_refuse(p, DLP_ERR_ARG, "", "streams",
                            "this rank reads %" PRIu32 " streams, a state has room for %" PRIu32
                            "; set fewer streams, or use more ranks",
-                           q->cursors.n, fit);
+                           c->n, dlpi_cursors_fit(c));
     q->n_cells = q->d.queue_size;
     if (q->n_cells == 0 && all <= DLPI_FOUND_CELLS) {
         uint64_t more = all + dlpi_found_more(q, st);
@@ -263,5 +264,10 @@ DLPI_COLD static void dlpi_found_live(dlp_pipe *p, dlpi_stage *st) {
     q->spread = (dlpi_found_spread *)(void *)((uint8_t *)q->counts + DLPI_FOUND_SPREAD);
     dlpi_found_spread_begin(p, q);
     dlpi_found_frees(q);
+    if (dlpi_cursors_bytes(&q->all->cursors) > DLP_SAMPLER_STATE_BYTES)
+        dlpi_warn(p,
+                  "%" PRIu32 " streams fit into a state while they are near each other; a filter "
+                  "that keeps almost nothing may make dlp_pipe_state fail",
+                  q->all->cursors.n);
     if (DLPI_DEBUG) dlpi_inputs_paint(p, q->d.max_part_bytes);
 }

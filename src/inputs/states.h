@@ -18,36 +18,31 @@ static const dlpi_source_state *dlpi_found_state(const dlp_pipe *p, uint32_t s,
     return s == DLPI_NO_SLOT ? &p->after.source : dlpi_slot_source(p, s);
 }
 
-/* Return the function that reads a stream's path from a state, or NULL if a stream has a cursor. */
-static inline bool (*dlpi_found_takes(const dlpi_found *q))(dlpi_found *, const dlpi_cursors *,
-                                                            const uint8_t *, uint32_t, bool) {
-    return q->joins != NULL ? q->joins->take : q->rule != NULL ? q->rule->take : NULL;
+/* True if a state may have stream s of all at that place. set: stream s, one of this rank, goes on
+   from there. */
+static bool dlpi_found_stand(dlpi_found *q, uint64_t s, const dlpi_path *path, bool set) {
+    if (q->joins != NULL) return q->joins->take(q, s, path, set);
+    if (q->rule != NULL && q->rule->take != NULL) return q->rule->take(q, s, path, set);
+    return dlpi_found_go(q, s, &path->row, set);
 }
 
 /* Check a state that the caller gave. Returns NULL if this pipe may have saved it, else the name of
    the first part that is impossible. */
 DLPI_COLD static const char *dlpi_found_never_saved(const dlp_pipe *p, const dlpi_state *s) {
     const dlpi_found *q = dlpi_found_of(p);
+    uint8_t wide[DLPI_CURSORS_WIDE];
     dlpi_cursors c;
     if (q->arrives) return "n_items"; /* records come once */
     if (s->position != s->batch * p->global_batch) return "position";
     if (s->batch == 0) return s->sampler_bytes == 0 ? NULL : "sampler_bytes";
     if (q->plan.steps && s->batch >= q->plan.steps) return "batch";
-    if (!dlpi_cursors_read(&c, s->sampler, s->sampler_bytes)) return "sampler_bytes";
+    if (!dlpi_cursors_read(&c, wide, s->sampler, s->sampler_bytes)) return "sampler_bytes";
     if (!dlpi_cursors_alike(&c, &q->cursors) || (uint64_t)c.first + c.n > q->plan.streams)
         return "sampler";
-    for (uint32_t i = 0; i < c.n; i++) {
-        dlpi_cursor x;
-        if (dlpi_found_takes(q) != NULL) {
-            if (!dlpi_found_takes(q)(dlpi_found_of(p), &c, s->sampler, i, false)) return "sampler";
-            continue;
-        }
-        x = dlpi_cursor_take(&c, s->sampler, i);
-        if (x.used > q->most_items) return "sampler";
-        if (q->plan.window ? x.place >= q->plan.window || (x.place == 0 && x.check != 0) : 0)
-            return "sampler";
-        if (q->plan.steps == 0 && x.ordinal >= dlpi_found_inputs(&q->plan, c.first + i))
-            return "sampler";
+    for (uint32_t i = 0, bit = dlpi_path_at(&c, 0); i < c.n; i++) {
+        dlpi_path path = {.phase = 0};
+        bit = dlpi_path_move(&c, wide, bit, &path, false);
+        if (!dlpi_found_stand(dlpi_found_of(p), c.first + i, &path, false)) return "sampler";
     }
     return NULL;
 }
@@ -56,7 +51,8 @@ DLPI_COLD static const char *dlpi_found_never_saved(const dlp_pipe *p, const dlp
    DLP_ERR_RESUME if a stream is missing in the state. */
 DLPI_COLD static int dlpi_found_seek(dlp_pipe *p, const dlpi_state *to) {
     dlpi_found *q = dlpi_found_of(p), *b = q;
-    dlpi_cursors c = {0};
+    uint8_t wide[DLPI_CURSORS_WIDE];
+    dlpi_cursors c;
     p->schedule.in_epoch = to->batch;
     p->schedule.position = to->position;
     do {
@@ -68,21 +64,18 @@ DLPI_COLD static int dlpi_found_seek(dlp_pipe *p, const dlpi_state *to) {
     } while ((b = b->next) != NULL);
     if (to->batch == 0) return DLP_OK;
     q->any = true;
-    dlpi_cursors_read(&c, to->sampler, to->sampler_bytes);
+    if (!dlpi_cursors_read(&c, wide, to->sampler, to->sampler_bytes)) c.n = 0;
     for (uint32_t i = 0; i < q->cursors.n; i++) {
-        uint32_t s = q->cursors.first + i;
+        const uint32_t s = q->cursors.first + i;
+        dlpi_path path = {.phase = 0};
         if (s < c.first || s >= c.first + c.n)
             return dlpi_found_fail(p, DLP_ERR_RESUME,
                                    "stream %" PRIu32 " is missing, the state has %" PRIu32
                                    "..%" PRIu32 "; merge the states of all ranks (dlp_state_merge)",
                                    s, c.first, c.first + c.n - 1);
         q->streams[i].given = to->batch * q->each;
-        if (dlpi_found_takes(q) != NULL) {
-            dlpi_found_takes(q)(q, &c, to->sampler, s - c.first, true);
-            continue;
-        }
-        q->streams[i].at = dlpi_cursor_take(&c, to->sampler, s - c.first);
-        q->streams[i].next = q->streams[i].at.ordinal;
+        dlpi_path_move(&c, wide, dlpi_path_at(&c, s - c.first), &path, false);
+        dlpi_found_stand(q, s, &path, true);
     }
     return DLP_OK;
 }

@@ -32,18 +32,22 @@ static int dlpi_merge_read(const dlp_state *states, uint32_t i, dlpi_state *s, d
                           i);
 }
 
-/* Copy the place of stream s, a cursor or a path, out of the states into `to`. *by: gets how many
-   states have the stream. Returns DLP_OK, or DLP_ERR_RESUME if two states differ in it. */
-static int dlpi_merge_cursor(const dlp_state *states, uint32_t n, uint32_t s,
-                             const dlpi_cursors *all, uint8_t *to, uint32_t *by, dlp_error *err) {
+/* Read the place of stream s out of the states. *by: gets how many states have the stream. Returns
+   DLP_OK, or DLP_ERR_RESUME if two states differ in it. */
+static int dlpi_merge_place(const dlp_state *states, uint32_t n, uint32_t s, dlpi_path *to,
+                            uint32_t *by, dlp_error *err) {
     *by = 0;
     for (uint32_t i = 0; i < n; i++) {
+        uint8_t wide[DLPI_CURSORS_WIDE];
+        dlpi_path path = {.phase = 0};
         dlpi_state from;
         dlpi_cursors c;
         memcpy(&from, states[i].bytes, sizeof from);
-        if (!dlpi_cursors_read(&c, from.sampler, from.sampler_bytes)) continue;
+        if (!dlpi_cursors_read(&c, wide, from.sampler, from.sampler_bytes)) continue;
         if (s < c.first || s >= c.first + c.n) continue;
-        if (!dlpi_cursor_copy(all, to, s - all->first, from.sampler, s - c.first, (*by)++ > 0))
+        dlpi_path_move(&c, wide, dlpi_path_at(&c, s - c.first), &path, false);
+        if ((*by)++ == 0) *to = path;
+        if (memcmp(to, &path, sizeof path) != 0)
             return dlpi_error_set(err, DLP_ERR_RESUME, "states",
                                   "states[%" PRIu32 "] has stream %" PRIu32 " at another place "
                                   "than a state before; save all at one batch",
@@ -59,6 +63,7 @@ static int dlpi_merge_span(const dlp_state *states, uint32_t n, dlpi_state *to, 
     uint32_t end = 0;
     *all = (dlpi_cursors){.first = UINT32_MAX};
     for (uint32_t i = 0; i < n; i++) {
+        uint8_t wide[DLPI_CURSORS_WIDE];
         dlpi_state s;
         dlpi_cursors c;
         uint32_t mine;
@@ -66,7 +71,7 @@ static int dlpi_merge_span(const dlp_state *states, uint32_t n, dlpi_state *to, 
         if (rc != DLP_OK) return rc;
         if (!dlpi_merge_alike(to, &s))
             return dlpi_merge_bad(err, i, "has another order or batch than states[0]");
-        if (!dlpi_cursors_read(&c, s.sampler, s.sampler_bytes))
+        if (!dlpi_cursors_read(&c, wide, s.sampler, s.sampler_bytes))
             return dlpi_merge_bad(err, i,
                                   "has no streams, and differs from states[0]; merge the states "
                                   "of one job");
@@ -78,17 +83,14 @@ static int dlpi_merge_span(const dlp_state *states, uint32_t n, dlpi_state *to, 
         *all = c;
     }
     all->n = end - all->first;
-    if (all->n <= dlpi_cursors_fit(all, DLP_SAMPLER_STATE_BYTES)) return DLP_OK;
-    return dlpi_error_set(err, DLP_ERR_RESUME, "states",
-                          "%" PRIu32 " streams are too many for a state, which has room for "
-                          "%" PRIu32 ": merge fewer",
-                          all->n, dlpi_cursors_fit(all, DLP_SAMPLER_STATE_BYTES));
+    return DLP_OK;
 }
 
 DLPDEF int dlp_state_merge(dlp_state *out, const dlp_state *states, uint32_t n, dlp_error *err) {
     dlpi_state to;
+    uint8_t wide[DLPI_CURSORS_WIDE] = {0};
     dlpi_cursors all;
-    bool same = true;
+    bool same = true, few;
     int rc;
     if (out == NULL || states == NULL || n == 0)
         return dlpi_error_set(err, DLP_ERR_ARG, out ? "states" : "out",
@@ -102,17 +104,22 @@ DLPDEF int dlp_state_merge(dlp_state *out, const dlp_state *states, uint32_t n, 
     }
     if ((rc = dlpi_merge_span(states, n, &to, &all, err)) != DLP_OK) return rc;
     memset(to.sampler, 0, sizeof to.sampler);
-    dlpi_cursors_begin(&all, to.sampler);
-    for (uint32_t i = 0; i < all.n; i++) {
+    few = dlpi_cursors_bytes(&all) <= DLPI_CURSORS_WIDE;
+    for (uint32_t i = 0, bit = dlpi_path_at(&all, 0); i < all.n && few; i++) {
+        dlpi_path path;
         uint32_t by;
-        rc = dlpi_merge_cursor(states, n, all.first + i, &all, to.sampler, &by, err);
-        if (rc != DLP_OK) return rc;
+        if ((rc = dlpi_merge_place(states, n, all.first + i, &path, &by, err)) != 0) return rc;
         if (by == 0)
             return dlpi_error_set(err, DLP_ERR_RESUME, "states",
                                   "no state has stream %" PRIu32 "; give the states of all ranks",
                                   all.first + i);
+        bit = dlpi_path_move(&all, wide, bit, &path, true);
     }
-    to.sampler_bytes = dlpi_cursors_bytes(&all);
+    to.sampler_bytes = few ? dlpi_cursors_save(&all, wide, to.sampler) : DLPI_CURSORS_LONG;
+    if (to.sampler_bytes == DLPI_CURSORS_LONG)
+        return dlpi_error_set(err, DLP_ERR_RESUME, "states",
+                              "%" PRIu32 " streams stand too far apart for one state: merge fewer",
+                              all.n);
     dlpi_state_give(&to, out);
     return DLP_OK;
 }

@@ -113,21 +113,29 @@ static uint64_t dlpi_found_hash(const dlpi_found_plan *q, uint64_t h) {
     return q->weights ? dlpi_absorb(h, q->weights_hash) : h;
 }
 
-/* ---- cursors in a state: first stream (2 bytes), how many (2), bits of ordinal and of used (1
-   each), with windows the bits of a place (1; the highest bit of the byte of the ordinal tells),
-   and then cursor after cursor, without gaps.
+/* ---- places of streams in a state: first stream (2 bytes), how many (2), bits of ordinal and of
+   used (1 each), with windows the bits of a place (1; the highest bit of the byte of the ordinal
+   tells), and then cursor after cursor, without gaps.
    Where lists are joined, each stream has a path: a cursor in each list, and the phase of a mix.
    The byte of the ordinal is then DLPI_CURSORS_PATHS. After it: the number of lists (1), the bits
    of a phase (1), and the bits of ordinal and of used in each list (1 each).
    Where items are made of joined rows the byte is DLPI_CURSORS_JOINED. After the bits of a phase
    come those of used (1), and of a place in a window (1), or 0. A path is the place before a row.
-   What of the row is used stands behind the path. ---- */
+   What of the row is used stands behind the path.
+   If all this is longer than a state, the number of streams has the bit DLPI_CURSORS_NEAR. Then
+   each field of a place stands as its least value of all streams, and the difference of each stream
+   from that. In between are the bits of a difference (7 bits). Streams of one epoch stay near each
+   other, so this is short. If it is longer than a state too, there is no state. ---- */
 
 #define DLPI_CURSORS_PLACES 0x80u
 #define DLPI_CURSORS_CHECK 16u
 #define DLPI_CURSORS_PATHS 0x7fu /* in the byte of the ordinal: paths follow */
 #define DLPI_CURSORS_JOINED 0x7eu
-#define DLPI_BRANCHES 8u /* lists that are joined, at most */
+#define DLPI_CURSORS_NEAR 0x8000u
+#define DLPI_CURSORS_LONG UINT32_MAX /* bytes of places that a state has no room for */
+#define DLPI_CURSORS_WIDE 2048u /* bytes of the places of a rank, before they are brought near */
+#define DLPI_BRANCHES 8u        /* lists that are joined, at most */
+#define DLPI_CURSORS_FIELDS (2 * DLPI_BRANCHES + 5)
 
 /* Return the number of bits that a number from 0 to `most` needs, at least 1. */
 static inline uint32_t dlpi_bits_of(uint64_t most) {
@@ -143,6 +151,16 @@ static uint32_t dlpi_found_ordinal_bits(const dlpi_found_plan *q) {
     return bits < most ? bits : most;
 }
 
+/* Return the bits in which the ordinals of two streams differ while the streams are near each
+   other. Shuffled inputs give streams rows by chance, so ordinals differ by about the root of the
+   number of rows: the bits allow 8 deviations of a filter that keeps half. Ordinals of other inputs
+   may differ by any number. */
+static uint32_t dlpi_found_near_bits(const dlpi_found_plan *q) {
+    const uint64_t rows = q->steps * (q->batch / q->streams);
+    if (!q->shuffle_inputs || q->weights) return 64;
+    return dlpi_bits_of(rows > 0 ? rows : dlpi_found_most_inputs(q)) / 2 + 4;
+}
+
 /* Write the n low bits of value into zeros, from bit *bit on. Adds n to *bit. */
 static void dlpi_bits_put(uint8_t *at, uint32_t *bit, uint32_t n, uint64_t value) {
     for (uint32_t k; n > 0; n -= k, *bit += k, value >>= k) { /* k: those of one byte */
@@ -155,123 +173,108 @@ static void dlpi_bits_put(uint8_t *at, uint32_t *bit, uint32_t n, uint64_t value
 /* Return n bits from bit number *bit on, and add n to *bit. */
 static uint64_t dlpi_bits_take(const uint8_t *at, uint32_t *bit, uint32_t n) {
     uint64_t value = 0;
-    for (uint32_t i = 0; i < n; i++, ++*bit)
-        value |= (uint64_t)(at[*bit / 8] >> *bit % 8 & 1u) << i;
+    for (uint32_t k, got = 0; got < n; got += k, *bit += k) {
+        const uint32_t from = *bit % 8;
+        k = 8 - from < n - got ? 8 - from : n - got;
+        value |= (uint64_t)(at[*bit / 8] >> from & ((1u << k) - 1)) << got;
+    }
     return value;
 }
 
-/* What stands before the cursors. */
+/* Write the n low bits of *value into zeros (put), or read n bits into *value. Adds n to *bit. */
+static void dlpi_bits_move(uint8_t *at, uint32_t *bit, uint32_t n, uint64_t *value, bool put) {
+    if (put)
+        dlpi_bits_put(at, bit, n, *value);
+    else
+        *value = dlpi_bits_take(at, bit, n);
+}
+
+/* What stands before the places. */
 typedef struct dlpi_cursors {
-    uint32_t first, n, ordinal_bits, used_bits, place_bits; /* place_bits 0: there are no windows */
-    uint32_t lists, phase_bits;                             /* lists 0: one, whose bits are above */
-    uint8_t bits[DLPI_BRANCHES][2]; /* of ordinal and of used in each list; else 0 */
+    uint32_t first, n;
+    uint32_t near_bits; /* in which ordinals differ, as planned; in no state */
+    uint32_t ordinal_bits, used_bits, place_bits; /* place_bits 0: there are no windows */
+    uint32_t lists, phase_bits;                   /* lists 0: one, whose bits are above */
+    uint8_t bits[DLPI_BRANCHES][2];               /* of ordinal and of used in each list; else 0 */
 } dlpi_cursors;
+
+/* Write the bits of the fields of a place, in their order. Returns how many fields there are. */
+static uint32_t dlpi_cursors_fields(const dlpi_cursors *c, uint8_t *bits) {
+    const uint32_t own[] = {c->ordinal_bits, c->phase_bits, c->used_bits, c->place_bits,
+                            c->place_bits ? DLPI_CURSORS_CHECK : 0};
+    uint32_t n = 2 * c->lists;
+    memcpy(bits, c->bits, n);
+    for (uint32_t k = 0; k < sizeof own / sizeof *own; k++) bits[n++] = (uint8_t)own[k];
+    return n;
+}
 
 /* Return the bytes that stand before the cursors. */
 static inline uint32_t dlpi_cursors_at(const dlpi_cursors *c) {
     if (c->lists > 0) return (c->used_bits > 0 ? 9 : 7) + 2 * c->lists;
     return c->place_bits ? 7 : 6;
 }
-/* Return the bits of one cursor, or of one path if lists are joined. */
-static inline uint32_t dlpi_cursor_bits(const dlpi_cursors *c) {
-    uint32_t bits = c->ordinal_bits + c->used_bits + c->phase_bits;
-    for (uint32_t b = 0; b < c->lists; b++) bits += (uint32_t)c->bits[b][0] + c->bits[b][1];
-    return c->place_bits ? bits + c->place_bits + DLPI_CURSORS_CHECK : bits;
+
+/* Return the bits of the place of a stream: a cursor, or a path if lists are joined. near: the bits
+   that the plan counts for each stream while the streams are near each other. */
+static uint32_t dlpi_cursor_bits(const dlpi_cursors *c, bool near) {
+    uint8_t bits[DLPI_CURSORS_FIELDS];
+    uint32_t all = 0, n = dlpi_cursors_fields(c, bits);
+    for (uint32_t f = 0; f < n; f++) {
+        const uint32_t k = f < 2 * c->lists ? f % 2 * 2 : f - 2 * c->lists; /* 2: used */
+        if (near && k == 0 && bits[f] > c->near_bits) bits[f] = (uint8_t)c->near_bits;
+        if (!near || k != 2 || bits[f] > 1) all += bits[f];
+    }
+    return all;
 }
 
 /* True if the cursors of both have the same layout, as those of one order have. */
 static inline bool dlpi_cursors_alike(const dlpi_cursors *a, const dlpi_cursors *b) {
-    return a->ordinal_bits == b->ordinal_bits && a->used_bits == b->used_bits &&
-           a->place_bits == b->place_bits && a->lists == b->lists &&
-           a->phase_bits == b->phase_bits && memcmp(a->bits, b->bits, sizeof a->bits) == 0;
+    const size_t from = offsetof(dlpi_cursors, ordinal_bits);
+    return memcmp((const uint8_t *)a + from, (const uint8_t *)b + from, sizeof *a - from) == 0;
 }
 
-/* Return the bytes that the header and its n cursors take in a state. */
-static inline uint32_t dlpi_cursors_bytes(const dlpi_cursors *c) {
-    return dlpi_cursors_at(c) + (c->n * dlpi_cursor_bits(c) + 7) / 8;
+/* Return the bytes of the header and of n places, wherever the streams are. */
+static uint32_t dlpi_cursors_bytes(const dlpi_cursors *c) {
+    return dlpi_cursors_at(c) + (c->n * dlpi_cursor_bits(c, false) + 7) / 8;
 }
 
-/* Return how many cursors fit into so many bytes, which hold the header, too. */
-static inline uint32_t dlpi_cursors_fit(const dlpi_cursors *c, uint32_t bytes) {
-    return (bytes - dlpi_cursors_at(c)) * 8 / dlpi_cursor_bits(c);
+/* Return how many streams fit into a state: wherever they are or, if that is more, while they are
+   near each other. An ordinal has 44 bits at most, and 4 or more if it is near, so the places of
+   all fit into DLPI_CURSORS_WIDE. */
+static uint32_t dlpi_cursors_fit(const dlpi_cursors *c) {
+    const uint32_t room = (DLP_SAMPLER_STATE_BYTES - dlpi_cursors_at(c)) * 8;
+    const uint32_t bits = dlpi_cursor_bits(c, false), once = bits + 7 * (2 * c->lists + 5);
+    const uint32_t near = once < room ? (room - once) / dlpi_cursor_bits(c, true) : 0;
+    return near > room / bits ? near : room / bits;
 }
 
-/* Write the header that stands before the cursors. The bytes at `at` must be zeros. */
-static void dlpi_cursors_begin(const dlpi_cursors *c, uint8_t *at) {
-    uint32_t bit = 0;
-    dlpi_bits_put(at, &bit, 16, c->first);
-    dlpi_bits_put(at, &bit, 16, c->n);
-    if (c->lists > 0) {
-        dlpi_bits_put(at, &bit, 8, c->used_bits > 0 ? DLPI_CURSORS_JOINED : DLPI_CURSORS_PATHS);
-        dlpi_bits_put(at, &bit, 8, c->lists);
-        dlpi_bits_put(at, &bit, 8, c->phase_bits);
-        if (c->used_bits > 0) dlpi_bits_put(at, &bit, 8, c->used_bits);
-        if (c->used_bits > 0) dlpi_bits_put(at, &bit, 8, c->place_bits);
-        memcpy(at + bit / 8, c->bits, c->lists * sizeof c->bits[0]);
-        return;
+/* Write the header before the places into the zeros at `at` (put), or read it. Returns false if the
+   header that was read is not valid. */
+static bool dlpi_cursors_head(dlpi_cursors *c, uint8_t *at, bool put) {
+    uint8_t bits[DLPI_CURSORS_FIELDS];
+    uint32_t *const all[] = {&c->lists, &c->phase_bits, &c->used_bits, &c->place_bits};
+    uint32_t kind = c->used_bits > 0 ? DLPI_CURSORS_JOINED : DLPI_CURSORS_PATHS, bit = 0, has;
+    uint64_t x;
+    if (c->lists == 0) kind = c->ordinal_bits | (c->place_bits ? DLPI_CURSORS_PLACES : 0);
+    x = c->first | c->n << 16 | (uint64_t)kind << 32;
+    dlpi_bits_move(at, &bit, 40, &x, put);
+    c->first = (uint32_t)x & 0xffff;
+    c->n = (uint32_t)x >> 16;
+    kind = (uint32_t)(x >> 32);
+    /* bits of all */
+    has = kind == DLPI_CURSORS_PATHS ? 3 : kind == DLPI_CURSORS_JOINED ? 15 : 4;
+    if (has == 4 && kind & DLPI_CURSORS_PLACES) has = 12;
+    c->ordinal_bits = has & 1 ? 0 : kind & ~DLPI_CURSORS_PLACES;
+    for (uint32_t k = 0; k < 4; k++) {
+        x = *all[k];
+        dlpi_bits_move(at, &bit, has >> k & 1 ? 8 : 0, &x, put || (has >> k & 1) == 0);
+        *all[k] = (uint32_t)x;
     }
-    dlpi_bits_put(at, &bit, 8, c->ordinal_bits | (c->place_bits ? DLPI_CURSORS_PLACES : 0));
-    dlpi_bits_put(at, &bit, 8, c->used_bits);
-    if (c->place_bits) dlpi_bits_put(at, &bit, 8, c->place_bits);
-}
-
-/* Read the rest of a header before paths, from that bit on. Returns false if it is not valid. */
-static bool dlpi_cursors_read_paths(dlpi_cursors *c, const uint8_t *at, uint32_t bit,
-                                    uint32_t bytes) {
-    const bool joined = c->ordinal_bits == DLPI_CURSORS_JOINED;
-    c->ordinal_bits = 0;
-    c->used_bits = joined;
-    c->lists = (uint32_t)dlpi_bits_take(at, &bit, 8);
-    if (c->lists < 2 || c->lists > DLPI_BRANCHES || dlpi_cursors_at(c) > bytes) return false;
-    c->phase_bits = (uint32_t)dlpi_bits_take(at, &bit, 8);
-    if (joined) c->used_bits = (uint32_t)dlpi_bits_take(at, &bit, 8);
-    if (joined) c->place_bits = (uint32_t)dlpi_bits_take(at, &bit, 8);
-    if (joined && (c->used_bits - 1u >= 64 || c->place_bits > 64)) return false;
-    memcpy(c->bits, at + bit / 8, c->lists * sizeof c->bits[0]);
-    for (uint32_t b = 0; b < c->lists; b++)
-        if (c->bits[b][0] - 1u >= 64 || c->bits[b][1] - 1u >= 64) return false;
-    return c->n > 0 && c->phase_bits <= 64 && dlpi_cursors_bytes(c) == bytes;
-}
-
-/* Read the header of a state's cursors. Returns false if the bytes hold no valid cursors. */
-static bool dlpi_cursors_read(dlpi_cursors *c, const uint8_t *at, uint32_t bytes) {
-    uint32_t bit = 0;
-    if (bytes < 7) return false;
-    memset(c, 0, sizeof *c);
-    c->first = (uint32_t)dlpi_bits_take(at, &bit, 16);
-    c->n = (uint32_t)dlpi_bits_take(at, &bit, 16);
-    c->ordinal_bits = (uint32_t)dlpi_bits_take(at, &bit, 8);
-    if (c->ordinal_bits == DLPI_CURSORS_PATHS || c->ordinal_bits == DLPI_CURSORS_JOINED)
-        return dlpi_cursors_read_paths(c, at, bit, bytes);
-    c->used_bits = (uint32_t)dlpi_bits_take(at, &bit, 8);
-    if (c->ordinal_bits & DLPI_CURSORS_PLACES) {
-        c->ordinal_bits -= DLPI_CURSORS_PLACES;
-        c->place_bits = (uint32_t)dlpi_bits_take(at, &bit, 8);
-        if (c->place_bits == 0) return false;
-    }
-    return c->n > 0 && c->ordinal_bits > 0 && c->ordinal_bits <= 64 && c->used_bits > 0 &&
-           c->used_bits <= 64 && c->place_bits <= 64 && dlpi_cursors_bytes(c) == bytes;
-}
-
-/* Write *x as cursor number i behind the header at `at`. The bits there must be zeros. */
-static void dlpi_cursor_put(const dlpi_cursors *c, uint8_t *at, uint32_t i, const dlpi_cursor *x) {
-    uint32_t bit = dlpi_cursors_at(c) * 8 + i * dlpi_cursor_bits(c);
-    dlpi_bits_put(at, &bit, c->ordinal_bits, x->ordinal);
-    dlpi_bits_put(at, &bit, c->used_bits, x->used);
-    if (c->place_bits == 0) return;
-    dlpi_bits_put(at, &bit, c->place_bits, x->place);
-    dlpi_bits_put(at, &bit, DLPI_CURSORS_CHECK, x->check);
-}
-
-static dlpi_cursor dlpi_cursor_take(const dlpi_cursors *c, const uint8_t *at, uint32_t i) {
-    uint32_t bit = dlpi_cursors_at(c) * 8 + i * dlpi_cursor_bits(c);
-    dlpi_cursor x = {0, 0, 0, 0};
-    x.ordinal = dlpi_bits_take(at, &bit, c->ordinal_bits);
-    x.used = dlpi_bits_take(at, &bit, c->used_bits);
-    if (c->place_bits == 0) return x;
-    x.place = dlpi_bits_take(at, &bit, c->place_bits);
-    x.check = dlpi_bits_take(at, &bit, DLPI_CURSORS_CHECK);
-    return x;
+    if (c->lists == 1 || c->lists > DLPI_BRANCHES) return false;
+    memcpy(put ? at + bit / 8 : c->bits[0], put ? c->bits[0] : at + bit / 8, 2 * c->lists);
+    for (uint32_t n = dlpi_cursors_fields(c, bits); n > 0;)
+        if (bits[--n] > 64) return false;
+    return true;
 }
 
 /* ---- paths ---- */
@@ -279,48 +282,93 @@ static dlpi_cursor dlpi_cursor_take(const dlpi_cursors *c, const uint8_t *at, ui
 typedef struct dlpi_path {
     dlpi_cursor list[DLPI_BRANCHES];
     uint64_t phase;
-    dlpi_cursor row; /* of items made of the row: used, and place and check of a window */
+    dlpi_cursor row; /* of items made of the row: used, and place and check of a window. If no lists
+                        are joined: the cursor */
 } dlpi_path;
 
-static void dlpi_path_put(const dlpi_cursors *c, uint8_t *at, uint32_t i, const dlpi_path *x) {
-    uint32_t bit = dlpi_cursors_at(c) * 8 + i * dlpi_cursor_bits(c);
-    for (uint32_t b = 0; b < c->lists; b++) {
-        dlpi_bits_put(at, &bit, c->bits[b][0], x->list[b].ordinal);
-        dlpi_bits_put(at, &bit, c->bits[b][1], x->list[b].used);
-    }
-    dlpi_bits_put(at, &bit, c->phase_bits, x->phase);
-    dlpi_bits_put(at, &bit, c->used_bits, x->row.used);
-    if (c->place_bits == 0) return;
-    dlpi_bits_put(at, &bit, c->place_bits, x->row.place);
-    dlpi_bits_put(at, &bit, DLPI_CURSORS_CHECK, x->row.check);
+/* Return the first bit of the place of the i-th stream of a state. */
+static uint32_t dlpi_path_at(const dlpi_cursors *c, uint32_t i) {
+    return dlpi_cursors_at(c) * 8 + i * dlpi_cursor_bits(c, false);
 }
 
-static void dlpi_path_take(const dlpi_cursors *c, const uint8_t *at, uint32_t i, dlpi_path *x) {
-    uint32_t bit = dlpi_cursors_at(c) * 8 + i * dlpi_cursor_bits(c);
-    memset(x, 0, sizeof *x);
-    for (uint32_t b = 0; b < c->lists; b++) {
-        x->list[b].ordinal = dlpi_bits_take(at, &bit, c->bits[b][0]);
-        x->list[b].used = dlpi_bits_take(at, &bit, c->bits[b][1]);
+/* Write place *x from bit number `bit` on (put; the bits there must be zeros), or read it. Returns
+   the first bit of the next place. */
+static uint32_t dlpi_path_move(const dlpi_cursors *c, uint8_t *at, uint32_t bit, dlpi_path *x,
+                               bool put) {
+    uint64_t *const own[] = {&x->row.ordinal, &x->phase, &x->row.used, &x->row.place,
+                             &x->row.check};
+    uint8_t bits[DLPI_CURSORS_FIELDS];
+    const uint32_t n = dlpi_cursors_fields(c, bits), lists = 2 * c->lists;
+    for (uint32_t f = 0; f < lists; f++) {
+        dlpi_cursor *of = &x->list[f / 2];
+        dlpi_bits_move(at, &bit, bits[f], f % 2 ? &of->used : &of->ordinal, put);
     }
-    x->phase = dlpi_bits_take(at, &bit, c->phase_bits);
-    x->row.used = dlpi_bits_take(at, &bit, c->used_bits);
-    if (c->place_bits == 0) return;
-    x->row.place = dlpi_bits_take(at, &bit, c->place_bits);
-    x->row.check = dlpi_bits_take(at, &bit, DLPI_CURSORS_CHECK);
+    for (uint32_t f = lists; f < n; f++) dlpi_bits_move(at, &bit, bits[f], own[f - lists], put);
+    return bit;
 }
 
-/* Copy cursor k of the state `from` to cursor i of the state `at`, whose bits there must be zeros.
-   If `compare` is set, compare the two cursors instead. Returns false if they differ, else true. */
-static bool dlpi_cursor_copy(const dlpi_cursors *c, uint8_t *at, uint32_t i, const uint8_t *from,
-                             uint32_t k, bool compare) {
-    const uint32_t bits = dlpi_cursor_bits(c);
-    uint32_t a = dlpi_cursors_at(c) * 8 + i * bits, b = dlpi_cursors_at(c) * 8 + k * bits;
-    for (uint32_t end = a + bits; a < end;) {
-        const uint64_t value = dlpi_bits_take(from, &b, 1);
-        if (!compare)
-            dlpi_bits_put(at, &a, 1, value);
-        else if (dlpi_bits_take(at, &a, 1) != value)
-            return false;
+/* ---- places that are brought near ---- */
+
+/* Write the places in `wide` as least values and differences into the zeros of `near` (put), or
+   read them out of `near` into the zeros of `wide`. Returns the bytes of `near`, which include the
+   header; 0: what was read is not valid. */
+DLPI_COLD static uint32_t dlpi_cursors_bring(const dlpi_cursors *c, uint8_t *wide, uint8_t *near,
+                                             bool put) {
+    const uint32_t each = dlpi_cursor_bits(c, false);
+    uint32_t from = dlpi_cursors_at(c) * 8, bit = from, at;
+    uint8_t bits[DLPI_CURSORS_FIELDS];
+    for (uint32_t f = 0, n = dlpi_cursors_fields(c, bits); f < n; from += bits[f++]) {
+        uint64_t least = UINT64_MAX, most = 0, width = 0, x;
+        for (uint32_t i = 0; put && i < c->n; i++) {
+            x = dlpi_bits_take(wide, (at = from + i * each, &at), bits[f]);
+            least = x < least ? x : least;
+            most = x > most ? x : most;
+        }
+        if (put && most > least) width = dlpi_bits_of(most - least);
+        dlpi_bits_move(near, &bit, bits[f], &least, put);
+        dlpi_bits_move(near, &bit, bits[f] > 0 ? 7 : 0, &width, put);
+        if (width > bits[f]) return 0;
+        for (uint32_t i = 0; i < c->n; i++) {
+            at = from + i * each;
+            if (put) x = dlpi_bits_take(wide, &at, bits[f]) - least;
+            dlpi_bits_move(near, &bit, (uint32_t)width, &x, put);
+            if (!put) dlpi_bits_put(wide, &at, bits[f], x + least);
+        }
     }
-    return true;
+    return (bit + 7) / 8;
+}
+
+/* Save places in a state, at `to`. wide: [dlpi_cursors_bytes] the places, and zeros before them.
+   The header is written there. Returns the bytes in the state; DLPI_CURSORS_LONG: it has no room.
+   */
+static uint32_t dlpi_cursors_save(const dlpi_cursors *c, uint8_t *wide, uint8_t *to) {
+    uint8_t near[DLPI_CURSORS_WIDE + 16 * DLPI_CURSORS_FIELDS];
+    uint32_t bytes = dlpi_cursors_bytes(c);
+    dlpi_cursors head = *c;
+    if (bytes > DLP_SAMPLER_STATE_BYTES) {
+        memset(near, 0, sizeof near);
+        bytes = dlpi_cursors_bring(c, wide, near, true);
+        head.n |= DLPI_CURSORS_NEAR;
+        wide = near;
+    }
+    dlpi_cursors_head(&head, wide, true);
+    if (bytes > DLP_SAMPLER_STATE_BYTES) return DLPI_CURSORS_LONG;
+    memcpy(to, wide, bytes);
+    return bytes;
+}
+
+/* Read the header *c and the places, into wide[DLPI_CURSORS_WIDE], of a state, which is not
+   trusted. Returns false if they are not valid. */
+static bool dlpi_cursors_read(dlpi_cursors *c, uint8_t *wide, const uint8_t *at, uint32_t bytes) {
+    uint8_t near[DLPI_CURSORS_WIDE + 16 * DLPI_CURSORS_FIELDS] = {0};
+    memset(c, 0, sizeof *c);
+    if (bytes < 7 || bytes > DLP_SAMPLER_STATE_BYTES) return false;
+    memcpy(near, at, bytes);
+    if (!dlpi_cursors_head(c, near, false)) return false;
+    const bool all = (c->n & DLPI_CURSORS_NEAR) == 0;
+    c->n &= ~DLPI_CURSORS_NEAR;
+    if (c->n == 0 || dlpi_cursors_bytes(c) > DLPI_CURSORS_WIDE) return false;
+    memset(wide, 0, DLPI_CURSORS_WIDE);
+    if (all) memcpy(wide, at, bytes);
+    return (all ? dlpi_cursors_bytes(c) : dlpi_cursors_bring(c, wide, near, false)) == bytes;
 }

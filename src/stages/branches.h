@@ -108,7 +108,7 @@ DLPI_COLD static int dlpi_branches_sizes(dlp_pipe *p) {
         if (j->at[b].x.found.plan.n_inputs < q->plan.n_inputs)
             q->plan.n_inputs = j->at[b].x.found.plan.n_inputs;
     if ((rc = dlpi_found_lengths(p)) != DLP_OK) return rc;
-    q->cursors.ordinal_bits = q->cursors.used_bits = 0;
+    q->cursors.ordinal_bits = q->cursors.near_bits = q->cursors.used_bits = 0;
     q->cursors.lists = j->n;
     q->cursors.phase_bits = j->period > 0 ? dlpi_bits_of(j->period - 1) : 0;
     for (uint32_t b = 0; b < j->n && rc == DLP_OK; b++)
@@ -133,20 +133,14 @@ static uint32_t dlpi_branches_cells(dlpi_branches *j) {
 DLPI_COLD static int dlpi_branches_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_branches *j = st->self;
     dlpi_found *q = &j->found;
-    const uint32_t fit = dlpi_cursors_fit(&q->cursors, DLP_SAMPLER_STATE_BYTES);
     dlpi_found **next = &q->next;
-    if (q->cursors.n > fit)
-        return dlpi_refuse(p, DLP_ERR_ARG, st->name, "streams",
-                           "this rank reads %" PRIu32 " streams, a state has room for %" PRIu32
-                           "; set fewer streams, or use more ranks",
-                           q->cursors.n, fit);
     q->d.max_part_bytes = q->most_items = 0;
     q->most_run = 1;
     for (uint32_t k = 0; k < j->n; k++) {
         dlpi_found *f = &j->at[k].x.found;
+        f->all = q;
         const int rc = dlpi_branch_check(p, st, j, k, dlpi_found_look(p, q));
         if (rc != DLP_OK) return rc;
-        f->all = q;
         f->name = j->at[k].name;
         f->column = j->period > 0 ? 0 : k * p->batch_rows;
         if (f->most_run > q->most_run) q->most_run = f->most_run;

@@ -75,7 +75,7 @@ DLPI_COLD static int dlpi_joined_sizes(dlp_pipe *p) {
     dlpi_branches *j = &q->joined->j;
     int rc = q->joined->inner->source->sizes(p);
     if (rc != DLP_OK) return rc;
-    q->cursors.ordinal_bits = 0;
+    q->cursors.ordinal_bits = q->cursors.near_bits = 0;
     q->cursors.lists = j->n;
     q->cursors.phase_bits = j->period > 0 ? dlpi_bits_of(j->period - 1) : 0;
     for (uint32_t b = 0; b < j->n; b++) {

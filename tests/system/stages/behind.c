@@ -9,6 +9,7 @@
 #include "../../../dlpipe_shm.h"
 
 #include "../../rig/check.h"
+#include "../../rig/inside.h"
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -800,13 +801,16 @@ static void mix__branch_without_items__fails_where_it_is_drawn(void) {
     CHECK(before > 0);
 }
 
-/* ---- more streams than a rank of four reads ---- */
+/* ---- more streams than a rank of four reads, or than a state has room for at any place ---- */
 
-static int keep_half(void *user, const dlp_item *it) {
+static uint64_t many_of = 2; /* one of so many items behind the mix is kept */
+static uint32_t many_stateless;
+
+static int keep_some(void *user, const dlp_item *it) {
     uint64_t x;
     (void)user;
     memcpy(&x, it->data[0], sizeof x);
-    return dlp_hash(x, 7, 0, 0) % 2 == 0;
+    return dlp_hash(x, 7, 0, 0) % many_of == 0;
 }
 static int third_keep(void *user, const dlp_item *it) {
     uint64_t x;
@@ -817,10 +821,9 @@ static int third_keep(void *user, const dlp_item *it) {
 
 enum { MANY = 32, EACH = 2, ON_FOUR = 5, ROOM = 60 };
 
-/* At most `most` batches of a rank of a filtered mix of 32 streams: its rows, and the state after
-   the last one. Returns how many batches there were. */
-static uint32_t many_streams(uint32_t rank, uint32_t world, const dlp_state *resume, uint32_t most,
-                             uint64_t (*rows)[MANY * EACH], dlp_state *state) {
+/* Open a rank of a filtered mix of 32 streams. */
+static int many_open(dlp_pipe **out, int64_t steps, uint32_t rank, uint32_t world,
+                     const dlp_state *resume, dlp_error *err) {
     static const dlp_field x = {"x", DLP_U64, 0, {0}, 0, 0};
     static const uint64_t weights[] = {3, 1};
     const char *const from[] = {"kept", "b", NULL};
@@ -836,49 +839,118 @@ static uint32_t many_streams(uint32_t rank, uint32_t world, const dlp_state *res
          .verb = DLP_FETCH,
          .fetch = {.fetch = number_fetch, .fields = &x, .n_fields = 1}},
         {.name = "mix", .verb = DLP_MIX, .from = from, .mix = {.weights = weights}},
-        {.name = "keep", .verb = DLP_FILTER, .filter = {.keep = keep_half}},
+        {.name = "keep", .verb = DLP_FILTER, .filter = {.keep = keep_some}},
         {.name = "batch",
          .verb = DLP_BATCH,
          .batch = {.batch_size = MANY * EACH, .last = DLP_LAST_DROP}}};
     const dlp_pipe_desc desc = {.seed = 3,
                                 .epochs = EPOCHS,
                                 .streams = MANY,
-                                .uneven = world > 1,
+                                .steps_per_epoch = steps,
+                                .uneven = world > 1 && steps == 0,
                                 .rank = rank,
                                 .world_size = world,
                                 .resume = resume};
+    return dlp_pipe_open(out, DLP_NODES(nodes), &desc, err);
+}
+
+/* At most `most` batches of such a rank: its rows, and the state after the last one. Returns how
+   many batches there were. */
+static uint32_t many_streams(int64_t steps, uint32_t rank, uint32_t world, const dlp_state *resume,
+                             uint32_t most, uint64_t (*rows)[MANY * EACH], dlp_state *state) {
     dlp_pipe *p = NULL;
     dlp_error err = {.code = 0};
     dlp_batch *b;
     uint32_t n = 0;
-    CHECK(dlp_pipe_open(&p, DLP_NODES(nodes), &desc, &err) == DLP_OK);
+    int rc;
+    CHECK(many_open(&p, steps, rank, world, resume, &err) == DLP_OK);
     if (p == NULL) puts(err.message);
     while (p != NULL && n < most && n < ROOM && dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {
         CHECK(b->valid_count == MANY * EACH / world);
         memcpy(rows[n++] + rank * (MANY * EACH / world), b->fields[0].data, b->count * 8u);
-        CHECK(dlp_pipe_state(p, b, state) == DLP_OK && dlp_pipe_release(p, b) == DLP_OK);
+        rc = dlp_pipe_state(p, b, state);
+        CHECK(rc == DLP_OK || (rc == DLP_ERR_UNSUPPORTED && many_of > 2));
+        CHECK(rc == DLP_OK || (b->flags & DLP_BATCH_LAST) == 0);
+        many_stateless += rc != DLP_OK;
+        CHECK(dlp_pipe_release(p, b) == DLP_OK);
     }
     CHECK(dlp_pipe_close(p) == DLP_OK);
     return n;
 }
 
 /* One rank, then four that go on from its state, then one that goes on from theirs: the rows of one
-   rank alone. */
-static void mix__32_streams__one_rank_then_four_then_one(void) {
+   rank alone. With steps the paths of 32 streams are longer than a state, and are brought near. */
+static void mix__32_streams__one_rank_then_four_then_one(int64_t steps) {
     static uint64_t alone[ROOM][MANY * EACH], parts[ROOM][MANY * EACH];
     dlp_state one, last[4], merged;
-    const uint32_t n = many_streams(0, 1, NULL, ROOM, alone, &one);
-    CHECK(n >= 20 && n < ROOM);
-    for (uint32_t at = 1; at < 10; at += 4) {
+    memset(alone, 0, sizeof alone);
+    const uint32_t n = many_streams(steps, 0, 1, NULL, ROOM, alone, &one);
+    CHECK(steps > 0 ? n == EPOCHS * steps : n >= 20 && n < ROOM);
+    for (uint32_t at = 1; at + ON_FOUR<(steps > 0 ? n : 15); at += steps> 0 ? 1 : 4) {
         memset(parts, 0, sizeof parts);
-        CHECK(many_streams(0, 1, NULL, at, parts, &one) == at);
+        CHECK(many_streams(steps, 0, 1, NULL, at, parts, &one) == at);
         for (uint32_t rank = 0; rank < 4; rank++)
-            CHECK(many_streams(rank, 4, &one, ON_FOUR, parts + at, &last[rank]) == ON_FOUR);
+            CHECK(many_streams(steps, rank, 4, &one, ON_FOUR, parts + at, &last[rank]) == ON_FOUR);
         CHECK(dlp_state_merge(&merged, last, 4, NULL) == DLP_OK);
-        CHECK(many_streams(0, 1, &merged, ROOM - at - ON_FOUR, parts + at + ON_FOUR, &one) ==
+        CHECK(many_streams(steps, 0, 1, NULL, at + ON_FOUR, parts, &one) == at + ON_FOUR);
+        CHECK(memcmp(&merged, &one, sizeof one) == 0);
+        CHECK(many_streams(steps, 0, 1, &merged, ROOM - at - ON_FOUR, parts + at + ON_FOUR, &one) ==
               n - at - ON_FOUR);
         CHECK(memcmp(parts, alone, sizeof parts) == 0);
     }
+}
+
+/* A filter that keeps almost nothing drives streams so far apart that one state has no room for
+   them. The rows come all the same, and at the end of an epoch there is a state. */
+static void mix__streams_far_apart__no_state_but_rows(void) {
+    static uint64_t rows[ROOM][MANY * EACH];
+    dlp_state state, last[4];
+    dlp_error err;
+    dlp_pipe *p = NULL;
+    many_of = 1000;
+    CHECK(many_streams(19, 0, 1, NULL, ROOM, rows, &state) == EPOCHS * 19);
+    CHECK(many_stateless > 0 && many_stateless < EPOCHS * 18);
+    for (uint32_t rank = 0; rank < 4; rank++)
+        CHECK(many_streams(19, rank, 4, NULL, 18, rows, &last[rank]) == 18);
+    CHECK(dlp_state_merge(&state, last, 4, &err) == DLP_ERR_RESUME);
+    CHECK(strstr(err.message, "32 streams stand too far apart") != NULL);
+    CHECK(dlp_state_merge(&state, last, 2, &err) == DLP_OK);
+    many_of = 2;
+    CHECK(many_open(&p, 16383, 0, 1, NULL, &err) == DLP_OK && dlp_pipe_close(p) == DLP_OK);
+    CHECK(many_open(&p, 16384, 0, 1, NULL, &err) == DLP_ERR_ARG);
+    CHECK(strstr(err.message, "32 streams, a state has room for ") != NULL);
+}
+
+static uint32_t pick(uint64_t *random, uint32_t n) {
+    return (uint32_t)(dlp_hash(++*random, 1, 2, 3) % n);
+}
+
+/* A state with anything in it, and a right checksum: refused or resumed, merged or not. */
+static void state__anything_in_it__no_harm(void) {
+    static uint64_t rows[ROOM][MANY * EACH];
+    uint64_t random = 5;
+    dlp_state near, some, merged;
+    dlp_pipe *p;
+    dlp_batch *b;
+    uint32_t joined = 0;
+    const uint32_t n = many_streams(19, 0, 1, NULL, 7, rows, &near);
+    CHECK(n == 7);
+    for (int i = 0; n == 7 && i < 3000; i++) {
+        inside_state s;
+        memcpy(&s, near.bytes, sizeof s);
+        CHECK(i > 0 || (s.sampler[3] & 0x80) != 0); /* brought near */
+        for (uint32_t k = pick(&random, 3) + 1; k > 0; k--)
+            s.sampler[pick(&random, pick(&random, 2) ? 24 : s.sampler_bytes)] ^=
+                (uint8_t)(1u << pick(&random, 8));
+        if (pick(&random, 8) == 0) s.sampler_bytes = pick(&random, 129);
+        inside_state_seal(&s);
+        memcpy(some.bytes, &s, sizeof s);
+        joined += dlp_state_merge(&merged, (dlp_state[]){near, some}, 2, NULL) == DLP_OK;
+        if (i % 10 != 0 || many_open(&p, 19, 0, 1, &some, NULL) != DLP_OK) continue;
+        if (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) dlp_pipe_release(p, b);
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+    }
+    CHECK(joined < 3000);
 }
 
 int main(int argc, char **argv) {
@@ -903,7 +975,10 @@ int main(int argc, char **argv) {
     zip__all_rows_of_a_stream_left_out__the_others_come();
     mix__seldom_branch__waited_for();
     mix__branch_without_items__fails_where_it_is_drawn();
-    mix__32_streams__one_rank_then_four_then_one();
+    mix__32_streams__one_rank_then_four_then_one(0);
+    mix__32_streams__one_rank_then_four_then_one(19);
+    mix__streams_far_apart__no_state_but_rows();
+    state__anything_in_it__no_harm();
     printf("  %u of %u tables ran, %u workers died\n", ran, (unsigned)n, all->kills);
     CHECK(n < 20 || (ran > n / 2 && all->kills > 0));
     return test_end("behind");

@@ -933,7 +933,7 @@ static void streams__more_than_a_state_has_room_for__refused(void) {
     plain(0, 128, 128);
     now_.at[0].n = now_.at[1].n = 1000000;
     table_begin(&t);
-    CHECK(refused(&t, DLP_ERR_ARG, "both", "128 streams, a state has room for "));
+    CHECK(refused(&t, DLP_ERR_ARG, "", "128 streams, a state has room for "));
 }
 
 /* ---- weights up to 2^20 together ---- */
