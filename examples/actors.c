@@ -96,22 +96,21 @@ int main(int argc, char **argv) {
     int actors = argc > 1 ? atoi(argv[1]) : 3, most = argc > 2 ? atoi(argv[2]) : 600, bad = 0;
     table *t = mmap(NULL, sizeof *t, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     dlp_field field = {.name = "step", .dtype = DLP_I32, .ndim = 1, .shape = {5}};
-    dlp_push_desc lanes = {
-        .fields = &field, .n_fields = 1, .capacity = 128, .writers = (uint32_t)actors};
-    dlp_node nodes[] = {{.name = "steps", .verb = DLP_PUSH, .workers = {.num_workers = 1}},
+    dlp_push_desc lanes = {.fields = &field, .n_fields = 1, .writers = (uint32_t)actors};
+    dlp_node nodes[] = {{.name = "steps", .verb = DLP_PUSH},
                         {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = BATCH}}};
+    dlp_push **push = &nodes[0].push.source;
     uint64_t of[17] = {0};
     pid_t pids[17] = {0};
-    dlp_pipe *pipe = NULL;
-    dlp_batch *batch = NULL;
+    dlp_pipe *pipe;
+    dlp_batch *batch;
     dlp_error err;
     int n = 0, status;
     if (t == MAP_FAILED || actors < 1 || actors > 16) return 1;
-    if (dlp_push_open(&nodes[0].push.source, &lanes, &err) != DLP_OK ||
+    if (dlp_push_open(push, &lanes, &err) != DLP_OK ||
         dlp_pipe_open(&pipe, DLP_NODES(nodes), NULL, &err) != DLP_OK)
         return fprintf(stderr, "%s\n", err.message), 1;
-    dlp_push *push = nodes[0].push.source;
-    for (int i = 1; i <= actors; i++) pids[i] = start_actor(push, t, (uint32_t)i, (uint64_t)i);
+    for (int i = 1; i <= actors; i++) pids[i] = start_actor(*push, t, (uint32_t)i, (uint64_t)i);
     while (n < most && dlp_pipe_next(pipe, &batch) == DLP_OK) {
         const step *s = batch->fields[0].data;
         learn(t, s, batch->count);
@@ -123,16 +122,16 @@ int main(int argc, char **argv) {
             kill(pids[1], SIGKILL);
             waitpid(pids[1], &status, 0);
             printf("actor 1 was killed; a successor goes on in its lane\n");
-            pids[1] = start_actor(push, t, 1, 1000);
+            pids[1] = start_actor(*push, t, 1, 1000);
         }
     }
-    dlp_push_stop(push);
+    dlp_push_stop(*push);
     for (int i = 1; i <= actors; i++) {
         bad |= waitpid(pids[i], &status, 0) != pids[i] || status != 0;
         printf("actor %d: %llu steps\n", i, (unsigned long long)of[i]);
     }
     if (n < most) bad = !fprintf(stderr, "%s\n", dlp_pipe_error(pipe)->message) || 1;
     printf("%d batches, the goal is %d steps away\n", n, walk(t));
-    bad |= dlp_pipe_close(pipe) != DLP_OK || dlp_push_close(push) != DLP_OK || of[0] > 0;
+    bad |= dlp_pipe_close(pipe) != DLP_OK || dlp_push_close(*push) != DLP_OK || of[0] > 0;
     return bad || walk(t) == MOST_STEPS;
 }

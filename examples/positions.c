@@ -35,8 +35,7 @@ enum {
     MOST = 8000,   /* records of a shard, at most */
     LEAST = 256,   /* of which so many are kept at least */
     FEATURES = 32,
-    CHUNK = 512, /* records that are read at a time */
-    SHARDS = 4096
+    CHUNK = 512 /* records that are read at a time */
 };
 
 typedef struct record {
@@ -65,7 +64,6 @@ typedef struct saved { /* the file */
     dlp_state state;
 } saved;
 
-static char shard_names[SHARDS][64];
 static uint64_t n_shards;
 static const char *shard_dir;
 
@@ -76,6 +74,11 @@ static uint64_t now_ns(void) {
 }
 
 /* ---- the shards ---- */
+
+static const char *shard_path(uint64_t shard, char path[600]) {
+    snprintf(path, 600, "%s/games-%04" PRIu64 ".gz", shard_dir, shard);
+    return path;
+}
 
 static void make_record(uint64_t number, record *r) {
     uint64_t h = dlp_hash(number, 1, 0, 0);
@@ -93,9 +96,7 @@ static void make_record(uint64_t number, record *r) {
 static int make_shard(uint64_t shard) {
     char path[600];
     uint32_t n = 6000 + (uint32_t)(dlp_hash(shard, 5, 0, 0) % 2001);
-    gzFile f;
-    snprintf(path, sizeof path, "%s/games-%04" PRIu64 ".gz", shard_dir, shard);
-    f = gzopen(path, "wb1");
+    gzFile f = gzopen(shard_path(shard, path), "wb1");
     for (uint32_t i = 0; f != NULL && i < n; i++) {
         record r;
         make_record(shard * MOST + i, &r);
@@ -106,20 +107,12 @@ static int make_shard(uint64_t shard) {
 }
 
 static int find_shards(const options *o) {
+    char path[600];
     shard_dir = o->dir;
-    for (int made = 0; made < 2; made++) {
-        n_shards = 0;
-        for (uint64_t i = 0; i < SHARDS; i++) {
-            char path[600];
-            snprintf(shard_names[i], sizeof *shard_names, "games-%04" PRIu64 ".gz", i);
-            snprintf(path, sizeof path, "%s/%s", o->dir, shard_names[i]);
-            if (access(path, R_OK) != 0) break;
-            n_shards++;
-        }
-        for (uint64_t i = 0; n_shards == 0 && !made && i < (uint64_t)o->shards; i++)
+    if (access(shard_path(0, path), F_OK) != 0)
+        for (uint64_t i = 0; i < (uint64_t)o->shards; i++)
             if (!make_shard(i)) return 0;
-        if (n_shards > 0) break;
-    }
+    while (access(shard_path(n_shards, path), R_OK) == 0) n_shards++;
     return n_shards >= STREAMS || (fprintf(stderr, "positions: too few shards\n"), 0);
 }
 
@@ -134,9 +127,8 @@ static int read_shard(uint64_t shard, record *to) {
     char path[600];
     record chunk[CHUNK];
     int bytes, kept = 0, torn = 0;
-    gzFile f;
-    snprintf(path, sizeof path, "%s/%s", shard_dir, shard_names[shard]);
-    if ((f = gzopen(path, "rb")) == NULL) return -1;
+    gzFile f = gzopen(shard_path(shard, path), "rb");
+    if (f == NULL) return -1;
     while ((bytes = gzread(f, chunk, sizeof chunk)) > 0) {
         torn |= bytes % (int)sizeof *chunk;
         for (int i = 0; i < bytes / (int)sizeof *chunk && kept < MOST; i++)
@@ -171,8 +163,9 @@ static uint64_t learn(uint64_t place, const uint16_t *features, float target) {
 
 static int load(void *user, dlp_part *part) {
     int kept = read_shard(part->index, part->data);
+    char path[600];
     (void)user;
-    if (kept < 0) return dlp_fail(part->call, 0, "%s can't be read", shard_names[part->index]);
+    if (kept < 0) return dlp_fail(part->call, 0, "can't read %s", shard_path(part->index, path));
     part->items = (uint64_t)kept;
     part->bytes = part->items * sizeof(record);
     return 0;
@@ -187,7 +180,7 @@ static int fetch(void *user, dlp_item *item) {
 
 /* ---- one rank ---- */
 
-static int open_rank(const options *o, int rank, const dlp_state *from, dlp_pipe **p) {
+static int run_rank(const options *o, int rank, const dlp_state *from, said *to) {
     static const dlp_field fields[] = {{"features", DLP_U16, 1, {FEATURES}, 0, 0},
                                        {"target", DLP_F32, 0, {0}, 0, 0}};
     const dlp_node nodes[] = {
@@ -212,17 +205,13 @@ static int open_rank(const options *o, int rank, const dlp_state *from, dlp_pipe
                                 .rank = (uint32_t)rank,
                                 .world_size = (uint32_t)o->ranks,
                                 .resume = from};
-    dlp_error err;
-    if (dlp_pipe_open(p, DLP_NODES(nodes), &desc, &err) == DLP_OK) return 1;
-    return fprintf(stderr, "positions: %s %s: %s\n", err.stage, err.field, err.message), 0;
-}
-
-static int run_rank(const options *o, int rank, const dlp_state *from, said *to) {
     dlp_pipe *p;
     dlp_batch *b;
+    dlp_error err;
     uint64_t begin = 0;
-    int n = 0, rc = DLP_OK;
-    if (!open_rank(o, rank, from, &p)) return 1;
+    int n = 0, rc = dlp_pipe_open(&p, DLP_NODES(nodes), &desc, &err);
+    if (rc != DLP_OK)
+        return fprintf(stderr, "positions: %s %s: %s\n", err.stage, err.field, err.message), 1;
     while (n < o->life && (rc = dlp_pipe_next(p, &b)) == DLP_OK) {
         const uint16_t *features = b->fields[0].data;
         const float *target = b->fields[1].data;
