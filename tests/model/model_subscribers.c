@@ -140,7 +140,7 @@ static void list_all(void) {
         model_list_atom(header_names[k], &w.slot[k].slot.header, 8, 0);
         model_list_atom(ready_names[k], &w.slot[k].words.ready, 8, 0);
         model_list_slot(&w.slot[k].cell, 8);
-        if (is.one) model_list_atom(taker_names[k], dlpi_share_taker(share(), k), 8, 0);
+        if (is.one) model_list_atom(taker_names[k], dlpi_shm_taker(share(), k), 8, 0);
     }
     if (is.one) model_list_atom("handed_back", &share()->handed_back, 8, 0);
     for (uint32_t i = 0; i < places(); i++) {
@@ -176,7 +176,7 @@ static void setup_pipe(void) {
     p->share->serve_only = is.serve_only;
     p->share->one_each = (uint32_t)is.one;
     for (uint32_t k = 0; is.one && k < slots(); k++)
-        *dlpi_share_taker(p->share, k) = dlpi_gen_word(DLPI_GEN_MASK, 1);
+        *dlpi_shm_taker(p->share, k) = dlpi_gen_word(DLPI_GEN_MASK, 1);
     for (uint32_t i = 0; is.one && i < places(); i++) {
         dlpi_share_block(p->share, i)->present = dlpi_share_admit(p->share, i)->present = 1;
         w.shm.bound |= UINT64_C(1) << i;
@@ -228,8 +228,7 @@ static uint64_t scheduler_knows(void) {
 
 static uint32_t scheduler_looks_at(void) {
     uint32_t bits = 0;
-    for (uint32_t k = 0; is.one && k < slots(); k++)
-        bits |= model_bit(dlpi_share_taker(share(), k));
+    for (uint32_t k = 0; is.one && k < slots(); k++) bits |= model_bit(dlpi_shm_taker(share(), k));
     for (uint32_t i = 0; i < places(); i++) {
         bits |= model_bit(&w.lock[i]) | model_bit(&dlpi_share_block(share(), i)->present) |
                 model_bit(&dlpi_share_block(share(), i)->cursor) |
@@ -316,7 +315,7 @@ static void places_itself(int i) {
     c->s.order = w.order_ring;
     c->s.paces = is.serve_only != 0;
     c->s.share = share();
-    c->takers = dlpi_share_taker(share(), 0);
+    c->takers = dlpi_shm_taker(share(), 0);
     memcpy(&c->layout, share(), sizeof c->layout);
     c->s.ctl = &w.ctl;
     c->s.ring = RING;
@@ -350,7 +349,7 @@ static uint32_t subscriber_looks_at(int i) {
     uint32_t bits = is.one ? model_bit(&share()->handed_back) : 0;
     for (uint32_t k = 0; is.one && k < slots(); k++)
         bits |= model_bit(&w.slot[k].slot.header) | model_bit(&w.slot[k].words.ready) |
-                model_bit(dlpi_share_taker(share(), k));
+                model_bit(dlpi_shm_taker(share(), k));
     return bits | model_bit(&dlpi_share_admit(share(), w.own[i].c.s.index)->present) |
            model_bit(&w.ctl.tail) | model_bit(&w.ctl.end_of_input) | model_bit(&share()->over);
 }
