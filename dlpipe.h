@@ -12730,14 +12730,14 @@ DLPI_INLINE void dlpi_item_slot(dlpi_worker *w, uint32_t s) {
 static inline uint64_t dlpi_item_of(dlpi_worker *w, uint32_t row, uint64_t index) {
     const dlp_pipe *p = w->p;
     uint64_t position = w->position + row;
-    uint32_t f = 0, n = p->items.n;
     if (DLPI_UNLIKELY(position >= p->samples)) position %= p->samples;
     w->item = w->given;
     w->item.index = index;
     w->item.position = position;
     w->item.row = row;
-    do w->data[f] = w->cell[f] + row * p->items.at[f].row_bytes;
-    while (++f < n);
+    w->data[0] = w->cell[0] + row * p->items.at[0].row_bytes;
+    for (uint32_t f = 1; f < p->items.n; f++)
+        w->data[f] = w->cell[f] + row * p->items.at[f].row_bytes;
     return position;
 }
 
@@ -17286,7 +17286,7 @@ static dlpi_chain *dlpi_chain_of(const dlpi_stage *st) {
 DLPI_COLD static int dlpi_chain_over(const dlpi_chain *c, const dlpi_chained *k, dlp_call *call,
                                      int rc) {
     char why[256];
-    if (k == c->step || rc == 0 || rc == DLP_SKIP) return rc;
+    if (k == c->step || rc == DLP_SKIP) return rc;
     dlpi_copy_text(why, sizeof why, call->message);
     if (why[0] == 0) dlpi_returned_text(why, sizeof why, rc);
     dlp_fail(call, call->message[0] != 0 ? *call->errnum : 0, "node \"%s\": %.200s", k->name, why);
@@ -17295,7 +17295,7 @@ DLPI_COLD static int dlpi_chain_over(const dlpi_chain *c, const dlpi_chained *k,
 
 /* Clear what the callback of a step left free of its ragged fields. False: it set a length that is
    too large, by which the next callback cannot go. */
-static bool dlpi_chain_tails(const dlp_item *it, const dlpi_chained *k) {
+__attribute__((noinline)) static bool dlpi_chain_tails(const dlp_item *it, const dlpi_chained *k) {
     const dlpi_field *d = &it->call->w->p->items.at[k->first];
     for (uint32_t f = k->first; f < k->first + k->n; f++, d++) {
         uint64_t used;
@@ -17309,18 +17309,18 @@ static bool dlpi_chain_tails(const dlp_item *it, const dlpi_chained *k) {
 
 static inline void dlpi_chain_point(dlp_item *it, const dlpi_chained *k) {
     it->n_fields = k->n;
+    if (DLPI_LIKELY(k->first == 0)) return;
     it->data += k->first;
     it->length += k->first;
 }
 
-/* Call the callback of a step that is not the last. It may change any of its item, and where it
-   finds the fields, so it has a copy. */
+/* Call the callback of a step that is not the last. The callback may change any of its item, and
+   where it finds the fields. So it sees a copy. */
 static inline int dlpi_chain_step(const dlpi_chained *k, dlp_item it) {
     void *data[DLP_MAX_FIELDS];
-    uint32_t f = 0;
     dlpi_chain_point(&it, k);
-    do data[f] = it.data[f];
-    while (++f < k->n);
+    data[0] = it.data[0];
+    for (uint32_t f = 1; f < k->n; f++) data[f] = it.data[f];
     it.data = data;
     return k->call(k->user, &it);
 }
@@ -17332,12 +17332,12 @@ static int dlpi_chain_call(void *user, dlp_item *it) {
     const dlpi_chained *k = c->step;
     dlp_call *call = it->call;
     int rc;
-    for (; k != c->last; k++) {
+    do {
         rc = dlpi_chain_step(k, *it);
-        if (DLPI_UNLIKELY(rc != 0 || (c->ragged && !dlpi_chain_tails(it, k))))
-            return dlpi_chain_over(c, k, call, rc);
+        if (DLPI_UNLIKELY(rc != 0)) return dlpi_chain_over(c, k, call, rc);
+        if (c->ragged && !dlpi_chain_tails(it, k)) return 0; /* the core refuses the length */
         call->message[0] = 0;
-    }
+    } while (++k != c->last);
     dlpi_chain_point(it, k);
     rc = k->call(k->user, it);
     return DLPI_LIKELY(rc == 0) ? 0 : dlpi_chain_over(c, k, call, rc);

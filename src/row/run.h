@@ -146,14 +146,14 @@ DLPI_INLINE void dlpi_item_slot(dlpi_worker *w, uint32_t s) {
 static inline uint64_t dlpi_item_of(dlpi_worker *w, uint32_t row, uint64_t index) {
     const dlp_pipe *p = w->p;
     uint64_t position = w->position + row;
-    uint32_t f = 0, n = p->items.n;
     if (DLPI_UNLIKELY(position >= p->samples)) position %= p->samples;
     w->item = w->given;
     w->item.index = index;
     w->item.position = position;
     w->item.row = row;
-    do w->data[f] = w->cell[f] + row * p->items.at[f].row_bytes;
-    while (++f < n);
+    w->data[0] = w->cell[0] + row * p->items.at[0].row_bytes;
+    for (uint32_t f = 1; f < p->items.n; f++)
+        w->data[f] = w->cell[f] + row * p->items.at[f].row_bytes;
     return position;
 }
 
