@@ -236,12 +236,14 @@ typedef struct dlpi_tuner {
 /* What dlpipe_shm.h gives, where it is included; else NULL: pipes have dlpi_alone then. */
 static const dlpi_beside_ops *dlpi_shm; /* defined again, with its value, by dlpipe_shm.h */
 
-/* Classes of the plan, in the order of their lines. An area of class WORDS is counted as one. */
+/* Classes of the plan, in the order of their lines, but for INPUTS, which come after the workers'
+   records. An area of class WORDS is counted as one. */
 enum {
     DLPI_PLAN_SLOTS = 1,
     DLPI_PLAN_WORDS,
     DLPI_PLAN_ITEMS,
     DLPI_PLAN_OWN,
+    DLPI_PLAN_SINK,
     DLPI_PLAN_RECORDS,
     DLPI_PLAN_INPUTS
 };
@@ -447,12 +449,19 @@ static inline void dlpi_area_add(dlp_pipe *p, int id, uint64_t stride, uint64_t 
     p->areas[id] = (dlpi_area){NULL, 0, dlpi_round_up(p->region_bytes, align), stride, count};
     p->region_bytes = dlpi_sum(p->areas[id].offset, dlpi_area_bytes(p, id));
 }
-/* Put an area that has a line in the plan. */
+/* Put an area that has a line in the plan. The line is called words, if no lender has called it
+   something else. */
 static inline void dlpi_area_told(dlp_pipe *p, int id, int plan, const char *words, uint64_t stride,
                                   uint64_t count, uint32_t align) {
+    const char *named = p->areas[id].words;
     dlpi_area_add(p, id, stride, count, align);
     p->areas[id].plan = plan;
-    p->areas[id].words = words;
+    p->areas[id].words = named != NULL ? named : words;
+}
+/* Tell the plan of memory outside the region: it has no offset. */
+static inline void dlpi_area_outside(dlp_pipe *p, int id, int plan, const char *words,
+                                     uint64_t stride, uint64_t count) {
+    p->areas[id] = (dlpi_area){words, plan, 0, stride, count};
 }
 /* The same in a slot, or what else has an end at *at; returns where it begins. */
 static inline uint64_t dlpi_take_bytes(uint64_t *at, uint64_t bytes, uint64_t align) {
