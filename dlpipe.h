@@ -9245,13 +9245,9 @@ typedef struct dlpi_handed {
 } dlpi_handed;
 
 typedef struct dlpi_lender_ops { /* by the consumer; v: number of what is handed out */
-    struct {
-        const char *slots, *cells, *zeros, *results, *seam;
-    } words;            /* of the plan, in the place of a batch's */
-    const char *params; /* of states: what config changes; NULL: nothing */
-    bool in_cells;      /* a callback writes a whole cell, of which there are no rows yet */
-    uint32_t (*outs)(const dlp_pipe *p); /* numbers v */
-    void (*live)(dlp_pipe *p);           /* the region is there: what is in all batches alike */
+    const char *results;         /* the plan's line of the sink's buffers */
+    const char *params;          /* of states: what config changes; NULL: nothing */
+    bool in_cells; /* a callback writes a whole cell, of which there are no rows yet */
     int (*next)(dlp_pipe *p, dlpi_handed *to, int timeout_ms); /* as dlp_pipe_next */
     void (*drop)(dlp_pipe *p, uint32_t v);
     uint32_t (*slot)(const dlp_pipe *p, uint32_t v);                     /* whose cell it lies in */
@@ -9274,9 +9270,7 @@ typedef struct dlpi_stay_ops {
                                                                  for batch b, or DLPI_NO_SLOT */
 } dlpi_stay_ops;
 
-typedef struct dlpi_sink_ops {              /* by the consumer */
-    const char *words;                      /* of the plan, for its buffers */
-    uint64_t (*buffers)(const dlp_pipe *p); /* how many: a batch in each; 0: they stay */
+typedef struct dlpi_sink_ops { /* by the consumer */
     void (*data)(const dlp_pipe *p, uint32_t s, uint32_t field, uint64_t at,
                  dlp_tensor *t);            /* point t at this byte of the batch in slot s */
     void (*freed)(dlp_pipe *p, uint32_t s); /* that slot was given back */
@@ -9648,12 +9642,14 @@ typedef struct dlpi_tuner {
 /* What dlpipe_shm.h gives, where it is included; else NULL: pipes have dlpi_alone then. */
 static const dlpi_beside_ops *dlpi_shm; /* defined again, with its value, by dlpipe_shm.h */
 
-/* Classes of the plan, in the order of their lines. An area of class WORDS is counted as one. */
+/* Classes of the plan, in the order of their lines, but for INPUTS, which come after the workers'
+   records. An area of class WORDS is counted as one. */
 enum {
     DLPI_PLAN_SLOTS = 1,
     DLPI_PLAN_WORDS,
     DLPI_PLAN_ITEMS,
     DLPI_PLAN_OWN,
+    DLPI_PLAN_SINK,
     DLPI_PLAN_RECORDS,
     DLPI_PLAN_INPUTS
 };
@@ -9859,12 +9855,19 @@ static inline void dlpi_area_add(dlp_pipe *p, int id, uint64_t stride, uint64_t 
     p->areas[id] = (dlpi_area){NULL, 0, dlpi_round_up(p->region_bytes, align), stride, count};
     p->region_bytes = dlpi_sum(p->areas[id].offset, dlpi_area_bytes(p, id));
 }
-/* Add an area that has a line in the plan, which is shown with these words. */
+/* Add an area that has a line in the plan, which is shown with these words, unless a lender has
+   named the line before. */
 static inline void dlpi_area_told(dlp_pipe *p, int id, int plan, const char *words, uint64_t stride,
                                   uint64_t count, uint32_t align) {
+    const char *named = p->areas[id].words;
     dlpi_area_add(p, id, stride, count, align);
     p->areas[id].plan = plan;
-    p->areas[id].words = words;
+    p->areas[id].words = named != NULL ? named : words;
+}
+/* Add memory outside the region to the plan: an area without an offset. */
+static inline void dlpi_area_outside(dlp_pipe *p, int id, int plan, const char *words,
+                                     uint64_t stride, uint64_t count) {
+    p->areas[id] = (dlpi_area){words, plan, 0, stride, count};
 }
 /* Take bytes behind *at, which is the end of a slot, or of another record whose parts are laid out
    one after the other. *at moves to the new end. Returns where the bytes begin. */
@@ -10049,10 +10052,11 @@ static void dlpi_slot_data(const dlp_pipe *p DLPI_UNREAD, uint32_t s DLPI_UNREAD
 static void dlpi_slot_freed(dlp_pipe *p DLPI_UNREAD, uint32_t s DLPI_UNREAD) {}
 
 static const dlpi_sink_ops dlpi_slot_sink = {
-    .buffers = dlpi_role_none,
     .data = dlpi_slot_data,
     .freed = dlpi_slot_freed,
 };
+
+static inline bool dlpi_results_in_slots(const dlp_pipe *p) { return p->sink == &dlpi_slot_sink; }
 
 /* ---- sharing: the consumer is alone ---- */
 
@@ -10096,7 +10100,7 @@ static void dlpi_roles_take(dlp_pipe *p, dlpi_stage *st) {
 /* True if the pipe has one consumer, and a source by number whose items are at hand. Then a
    delivery takes a slot for each credit, and a release brings no credit. */
 static bool dlpi_roles_bare(const dlp_pipe *p) {
-    return !p->lends && !dlpi_is_shared(p) && p->sink == &dlpi_slot_sink &&
+    return !p->lends && !dlpi_is_shared(p) && dlpi_results_in_slots(p) &&
            p->source->ahead == dlpi_role_idle && p->source->state == dlpi_source_stateless;
 }
 
@@ -10841,11 +10845,10 @@ static void dlpi_cells_slot(dlp_pipe *p, uint64_t *at) {
 static void dlpi_cells_layout(dlp_pipe *p) {
     dlpi_area_told(p, DLPI_REC_ITEM_CELLS, DLPI_PLAN_ITEMS, "item cells for the collate",
                    dlpi_fields_bytes(&p->items), p->has_item_cells ? p->prefetch : 0, 4096);
-    dlpi_area_told(p, DLPI_REC_CELLS, DLPI_PLAN_SLOTS, p->lender->words.cells,
+    dlpi_area_told(p, DLPI_REC_CELLS, DLPI_PLAN_SLOTS, "batch slots: fields",
                    dlpi_fields_bytes(&p->batches), p->n_cells, 4096);
-    dlpi_area_told(p, DLPI_REC_ZEROS, DLPI_PLAN_SLOTS, p->lender->words.zeros,
-                   dlpi_fields_bytes(&p->batches), p->cells == DLPI_CELLS_STAY,
-                   4096); /* cell n_cells: after the others */
+    dlpi_area_told(p, DLPI_REC_ZEROS, DLPI_PLAN_SLOTS, NULL, dlpi_fields_bytes(&p->batches),
+                   p->cells == DLPI_CELLS_STAY, 4096); /* cell n_cells: after the others */
 }
 
 /* The order in which a callback sees the fields of an item, if the row has another order. Field i
@@ -11117,7 +11120,7 @@ static void dlpi_unpoison_bytes(void *at DLPI_UNREAD, uint64_t bytes DLPI_UNREAD
    nobody may read it any more. */
 static inline void dlpi_poison(const dlp_pipe *p, uint32_t s) {
     uint32_t slot;
-    if (!DLPI_DEBUG || !dlpi_cells_own(p) || p->sink->buffers(p) > 0 || dlpi_is_shared(p)) return;
+    if (!DLPI_DEBUG || !dlpi_cells_own(p) || !dlpi_results_in_slots(p) || dlpi_is_shared(p)) return;
     slot = p->lender->slot(p, s);
     for (uint32_t f = 0; f < p->batches.n; f++) {
         const dlp_tensor *t = &p->out_fields[(size_t)s * p->batches.n + f];
@@ -12189,20 +12192,20 @@ static uint32_t dlpi_hist_bucket(uint64_t ns) { /* four to an octave */
     log = (log - 1) * 4u + sub;
     return log < DLPI_HIST ? log : DLPI_HIST - 1;
 }
-static void dlpi_trace_put(dlpi_worker *w, const dlp_trace_event *e) {
-    uint64_t head = DLPI_LOAD_RLX(&w->block->trace_head);
-    uint64_t *to = (uint64_t *)(void *)&w->trace[head % w->p->trace_events];
-    uint64_t from[sizeof *e / 8];
+/* Put the worker's event, if it has one, into its ring. */
+static void dlpi_trace_flush(dlpi_worker *w) {
+    dlp_trace_event *e = &w->event;
+    uint64_t head, *to, from[sizeof *e / 8];
+    const bool any = e->kind != 0 && e->end_ns > e->begin_ns;
     memcpy(from, e, sizeof *e);
+    e->kind = 0;
+    if (!any) return;
+    head = DLPI_LOAD_RLX(&w->block->trace_head);
+    to = (uint64_t *)(void *)&w->trace[head % w->p->trace_events];
     for (size_t i = 0; i < sizeof *e / 8; i++)
         /* G1 -> G1: whoever sees a word of it sees the head before it */
         DLPI_STORE_REL(&to[i], from[i]);
     DLPI_STORE_REL(&w->block->trace_head, head + 1); /* G1 -> G1 */
-}
-
-static void dlpi_trace_flush(dlpi_worker *w) {
-    if (w->event.kind != 0 && w->event.end_ns > w->event.begin_ns) dlpi_trace_put(w, &w->event);
-    w->event.kind = 0;
 }
 
 /* Add the stretch [from, to), in ns, of one kind to the worker's trace. A stretch of work that
@@ -12256,14 +12259,6 @@ static void dlpi_clock_probe(dlpi_worker *w) {
     w->last_ns = dlpi_now_ns();
 }
 
-/* Add what an inline worker has used of the cores in a stretch of ns, which stands for `all` ns. */
-static void dlpi_cpu_inline(dlpi_worker *w, uint64_t ns, uint64_t all) {
-    if (w->started || ns == 0) return;
-    dlpi_cpu_probe_end(&w->cpu, ns);
-    dlpi_bump(&w->block->cpu_ns, (uint64_t)((double)all * w->cpu.used_share));
-    dlpi_bump(&w->block->core_wait_ns, (uint64_t)((double)all * w->cpu.waited_share));
-}
-
 /* Begin to time units. The clock is read once for every clock_every units, so that it costs under a
    fortieth of the work. */
 __attribute__((noinline)) static void dlpi_clock_begin(dlpi_worker *w) {
@@ -12306,20 +12301,28 @@ static void dlpi_slowest(dlpi_worker_block *block, uint64_t ns, uint64_t index) 
     DLPI_STORE_RLX(&block->max_index, index);
 }
 
-/* Return the ns that an inline worker worked in the calls that were not timed. Each counts as long
-   as the timed one, ns. All stages together get no more than the time that passed there. */
-static uint64_t dlpi_pace_others(dlpi_pace *pace, uint64_t ns) {
-    uint64_t others = pace->calls_timed > 1 ? ns * (pace->calls_timed - 1) : 0;
-    if (others > pace->untimed_ns) others = pace->untimed_ns;
-    pace->untimed_ns -= others;
-    return others;
+/* Return what a timed stretch of ns stands for. For an inline worker it also stands for the calls
+   that were not timed: each took as long as this one. All stages together have no more of these
+   than the time that passed in them. Adds what the worker has used of the cores. */
+static uint64_t dlpi_clock_stands(dlpi_worker *w, uint64_t ns) {
+    dlpi_pace *pace = &w->p->pace;
+    uint64_t all;
+    if (w->started || ns == 0) return ns;
+    all = pace->calls_timed > 1 ? ns * (pace->calls_timed - 1) : 0;
+    if (all > pace->untimed_ns) all = pace->untimed_ns;
+    pace->untimed_ns -= all;
+    all += ns;
+    dlpi_cpu_probe_end(&w->cpu, ns);
+    dlpi_bump(&w->block->cpu_ns, (uint64_t)((double)all * w->cpu.used_share));
+    dlpi_bump(&w->block->core_wait_ns, (uint64_t)((double)all * w->cpu.waited_share));
+    return all;
 }
 
 /* Read the clock, and book its time since the last reading for the units that were done since. */
 __attribute__((noinline)) static void dlpi_clock_read(dlpi_worker *w, uint64_t b, uint64_t epoch) {
     dlpi_worker_block *block = w->block;
     const uint64_t now = dlpi_now_ns();
-    uint64_t ns = now - w->last_ns, each = w->items_untimed ? ns / w->items_untimed : ns, all;
+    uint64_t ns = now - w->last_ns, each = w->items_untimed ? ns / w->items_untimed : ns;
     /* what was not run says nothing of what an item costs */
     if (w->items_untimed > 0) dlpi_item_took(block, each, w->units_untimed);
     DLPI_STORE_RLX(&block->hist[dlpi_hist_bucket(each)],
@@ -12327,9 +12330,7 @@ __attribute__((noinline)) static void dlpi_clock_read(dlpi_worker *w, uint64_t b
     if (each > block->max_ns)
         dlpi_slowest(block, each,
                      w->items_untimed == 1 ? DLPI_LOAD_RLX(&block->current) : UINT64_MAX);
-    all = w->started ? ns : ns + dlpi_pace_others(&w->p->pace, ns);
-    dlpi_bump(&block->busy_ns, all);
-    dlpi_cpu_inline(w, ns, all);
+    dlpi_bump(&block->busy_ns, dlpi_clock_stands(w, ns));
     dlpi_trace_add(w, DLP_TRACE_WORK, w->last_ns, now, b, epoch, w->items_untimed);
     ns /= w->units_untimed;
     w->clock_every = ns >= 1000 ? 1 : ns >= 500 ? 2 : ns >= 125 ? 8 : 32;
@@ -14105,9 +14106,8 @@ static int dlpi_tune_most(const dlp_pipe *p, const dlpi_stage *st) {
 DLPI_COLD
 static bool dlpi_tune_no_core(const dlp_pipe *p, int i) {
     double used = p->tune.at[i].cpu_share;
-    for (int k = 0; k < p->n_work; k++)
-        if (p->work[k]->w.num_workers > 0)
-            used += p->tune.at[k].active * p->tune.at[k].share * p->tune.at[k].cpu_share;
+    for (int k = 0; k < p->n_work; k++) /* nothing is measured of an inline stage */
+        used += p->tune.at[k].active * p->tune.at[k].share * p->tune.at[k].cpu_share;
     return p->tune.at[i].cpu_share > 0.5 && used > p->cpus + 0.25;
 }
 
@@ -14758,7 +14758,7 @@ __attribute__((noinline)) static int dlpi_next_await(dlpi_next_wait k) {
     uint32_t *here = &p->ctl->consumer_cpu;
     bool longer =
         dlpi_keep_awake(p) != 0 && DLPI_LOAD_RLX(&p->ctl->source_waits) == 0; /* our own */
-    if (p->all_inline || k.until == 0 ||
+    if (k.until == 0 ||
         !dlpi_wait_awake(dlpi_next_look, &k, &p->wait, longer,
                          dlpi_awake_same_core(p, here, dlpi_awake_here(here)), k.until))
         dlpi_wait_asleep(&dlpi_next_waits, &k, &p->ctl->consumer, want);
@@ -14941,26 +14941,11 @@ static uint64_t dlpi_whole_position(const dlp_pipe *p, uint64_t epoch DLPI_UNREA
     return k * p->global_batch;
 }
 
-static uint32_t dlpi_whole_outs(const dlp_pipe *p) { return p->n_slots; }
-
-DLPI_COLD static void dlpi_whole_live(dlp_pipe *p) {
-    for (uint32_t s = 0; s < p->n_slots; s++)
-        dlpi_batch_view_init(p, s, &p->out[s], &p->out_fields[(size_t)s * p->batches.n]);
-}
-
-static uint64_t dlpi_whole_seam(const dlp_pipe *p DLPI_UNREAD, uint32_t field DLPI_UNREAD) {
-    return 0;
-}
-
 static const dlpi_lender_ops dlpi_whole = {
-    .words = {.slots = "batch slots: row records", .cells = "batch slots: fields"},
-    .outs = dlpi_whole_outs,
-    .live = dlpi_whole_live,
     .slot = dlpi_whole_slot,
     .batches = dlpi_whole_batches,
     .state = dlpi_whole_state,
     .position = dlpi_whole_position,
-    .seam = dlpi_whole_seam,
 };
 
 /* Give a new pipe the table of whole batches, until a stage lends. */
@@ -17230,6 +17215,12 @@ static int dlpi_fetcher_check(dlp_pipe *p, const dlpi_stage *st, const dlp_fetch
     return p->err.code; /* the first of them */
 }
 
+/* Return how many items a worker of a fetch has in flight, as the desc says, or 16. */
+DLPI_COLD
+static int32_t dlpi_fetch_many(const dlp_fetch_desc *d) {
+    return d->in_flight > 0 ? d->in_flight : 16;
+}
+
 /* Check a fetch desc, and copy it and its dataset into the stage. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_fetch_take(dlp_pipe *p, dlpi_stage *st, const dlp_fetch_desc *d) {
@@ -17241,7 +17232,7 @@ static int dlpi_fetch_take(dlp_pipe *p, dlpi_stage *st, const dlp_fetch_desc *d)
     st->dataset = &f->dataset;
     st->item = f->dataset.fetch;
     st->user = f->dataset.user;
-    if (d->fetcher != DLP_FETCH_SEQUENTIAL) st->in_flight = d->in_flight > 0 ? d->in_flight : 16;
+    if (d->fetcher != DLP_FETCH_SEQUENTIAL) st->in_flight = dlpi_fetch_many(d);
     rc = dlpi_dataset_check(p, st, f);
     if (rc == DLP_OK) rc = dlpi_check_workers(p, st);
     if (rc != DLP_OK || (rc = dlpi_fetcher_check(p, st, d)) != DLP_OK) return rc;
@@ -24735,14 +24726,13 @@ DLPI_COLD static int dlpi_transfer_joins(dlp_pipe *p) {
                        "at most 64 together with max_held, where batches span chunks");
 }
 
-static uint64_t dlpi_transfer_buffers(const dlp_pipe *p) {
-    return (uint64_t)dlpi_transfer_of(p->sink_stage)->d.device_buffers;
-}
-
 /* ---- building ---- */
 
 DLPI_COLD static void dlpi_transfer_layout(dlp_pipe *p, dlpi_stage *st) {
-    uint64_t buffers = (uint64_t)dlpi_transfer_of(st)->d.device_buffers;
+    uint64_t buffers = (uint64_t)dlpi_transfer_of(st)->d.device_buffers, each = 0;
+    for (uint32_t f = 0; f < p->batches.n; f++) each = dlpi_sum(each, p->batches.at[f].capacity);
+    dlpi_area_outside(p, DLPI_OWN(st->id, DLPI_OWN_HIDDEN), DLPI_PLAN_SINK,
+                      p->lender_stage ? p->lender->results : "device buffers", each, buffers);
     dlpi_area_add(p, DLPI_OWN(st->id, DLPI_OWN_LINK), sizeof(uint32_t), buffers, DLPI_LINE);
 }
 
@@ -24806,8 +24796,6 @@ DLPI_COLD static void dlpi_transfer_end(dlp_pipe *p, dlpi_stage *st) {
 }
 
 static const dlpi_sink_ops dlpi_transfer_sink = {
-    .words = "device buffers",
-    .buffers = dlpi_transfer_buffers,
     .data = dlpi_transfer_data,
     .freed = dlpi_transfer_freed,
     .joins = dlpi_transfer_joins,
@@ -27632,6 +27620,10 @@ DLPI_COLD static int dlpi_split_check_all(dlp_pipe *p, dlpi_stage *st) {
     dlpi_split *c = st->self;
     int rc = dlpi_split_resolve(p, st);
     if (rc != DLP_OK || (rc = dlpi_split_check_fields(p, st)) != DLP_OK) return rc;
+    p->n_out = p->max_held;
+    p->areas[DLPI_REC_SLOTS].words = "chunk records";
+    p->areas[DLPI_REC_CELLS].words = "CPU chunk buffers";
+    p->areas[DLPI_REC_ZEROS].words = "CPU chunk buffer of zeros";
     c->in_place = c->rows_at != NULL && p->sink_stage == NULL && c->preload == DLP_PRELOAD_NONE &&
                   !c->d.shuffle_rows;
     if (c->in_place) {
@@ -27653,11 +27645,17 @@ DLPI_COLD static int dlpi_split_check_all(dlp_pipe *p, dlpi_stage *st) {
 
 DLPI_COLD static void dlpi_split_layout(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_split *c = st->self;
-    uint64_t words = c->preload ? dlpi_chunk_count(p) : 0, bytes = 0;
-    for (uint32_t f = 0; f < p->batches.n; f++)
-        bytes = dlpi_sum(bytes, dlpi_line_up(dlpi_seam_bytes(p, f)));
-    dlpi_area_told(p, DLPI_OWN(st->id, DLPI_SPLIT_SEAM), DLPI_PLAN_OWN, "seam buffers", bytes,
-                   c->plan.spans && p->sink_stage == NULL ? p->n_out : 0, DLPI_LINE);
+    const int seam = DLPI_OWN(st->id, DLPI_SPLIT_SEAM);
+    const uint64_t words = c->preload ? dlpi_chunk_count(p) : 0, n = c->plan.spans ? p->n_out : 0;
+    uint64_t bytes = 0, lines = 0;
+    for (uint32_t f = 0; f < p->batches.n; f++) {
+        bytes = dlpi_sum(bytes, dlpi_seam_bytes(p, f));
+        lines = dlpi_sum(lines, dlpi_line_up(dlpi_seam_bytes(p, f)));
+    }
+    if (p->sink_stage != NULL)
+        dlpi_area_outside(p, seam, DLPI_PLAN_OWN, "device seam buffers", bytes, n);
+    else
+        dlpi_area_told(p, seam, DLPI_PLAN_OWN, "seam buffers", lines, n, DLPI_LINE);
     dlpi_area_told(p, DLPI_OWN(st->id, DLPI_SPLIT_RESIDENT), DLPI_PLAN_WORDS,
                    "chunks that stay: words", 8, words, DLPI_LINE);
     dlpi_area_add(p, DLPI_OWN(st->id, DLPI_SPLIT_REC), sizeof(dlpi_chunk_rec), 1, 8);
@@ -27690,8 +27688,6 @@ DLPI_COLD static void dlpi_split_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_chunk_rec *r = dlpi_area_at(p, DLPI_OWN(p->lender_stage->id, DLPI_SPLIT_REC), 0);
     for (uint32_t v = 0; v < p->n_out; v++) {
         dlp_tensor *t = &p->out_fields[(size_t)v * p->batches.n];
-        dlpi_batch_view_init(p, 0, &p->out[v], t);
-        p->out[v].internal = (void *)(uintptr_t)v;
         for (uint32_t f = 0; f < p->batches.n; f++) {
             t[f].ndim = p->batches.at[f].f.ndim; /* the chunk's rows are the view's */
             for (int i = 1; i < t[f].ndim; i++) t[f].shape[i] = p->batches.at[f].f.shape[i];
@@ -27712,17 +27708,10 @@ DLPI_COLD static void dlpi_split_live(dlp_pipe *p, dlpi_stage *st) {
     r->seam_buffers = c->plan.spans ? p->n_out : 0;
 }
 
-static uint32_t dlpi_split_outs(const dlp_pipe *p) { return p->max_held; }
-
-static void dlpi_split_begun(dlp_pipe *p DLPI_UNREAD) {} /* each view is made as it goes out */
-
 static const dlpi_lender_ops dlpi_split_lender = {
-    .words = {"chunk records", "CPU chunk buffers", "CPU chunk buffer of zeros",
-              "device chunk buffers", "device seam buffers"},
+    .results = "device chunk buffers",
     .params = "params (rows, shuffle_rows, within_chunks)",
     .in_cells = true,
-    .outs = dlpi_split_outs,
-    .live = dlpi_split_begun,
     .next = dlpi_split_next,
     .drop = dlpi_split_drop,
     .slot = dlpi_split_slot,
@@ -27943,7 +27932,6 @@ static int dlpi_check_pipe(dlp_pipe *p) {
         if (p->counters[i].name[0] == 0 || !(p->counters[i].most >= 0))
             rc = dlpi_refuse(p, DLP_ERR_ARG, "", "counters",
                              "counters[%" PRIu32 "] needs a name, and most of 0 or more", i);
-    if (p->d.trace_bytes == 0) p->d.trace_bytes = 4096;
     return rc != DLP_OK ? rc : p->beside->open(p);
 }
 
@@ -28356,8 +28344,7 @@ static int dlpi_resolve_slots(dlp_pipe *p) {
     if (p->d.prefetch_factor) p->prefetch = (uint32_t)p->d.prefetch_factor;
     p->max_held = p->d.max_held ? (uint32_t)p->d.max_held : 1;
     p->n_slots = p->prefetch + p->max_held + (uint32_t)p->sharing->holds(p);
-    p->n_cells = p->n_slots;
-    p->n_out = p->lender->outs(p);
+    p->n_cells = p->n_out = p->n_slots;
     dlpi_gaps_resolve(p);
     if (p->reach >= p->prefetch) return DLP_OK;
     return dlpi_bad(p, "", "prefetch_factor", "at most 320 with unordered = 1",
@@ -28469,7 +28456,7 @@ static void dlpi_layout_slots(dlp_pipe *p) {
             p->tries_bytes = dlpi_times(2u * (uint64_t)p->n_item_work, rows);
     p->off_tries = dlpi_take_bytes(&at, p->tries_bytes, 1);
     p->slot.valid = dlpi_take_bytes(&at, rows, 1);
-    dlpi_area_told(p, DLPI_REC_SLOTS, DLPI_PLAN_SLOTS, p->lender->words.slots, dlpi_line_up(at),
+    dlpi_area_told(p, DLPI_REC_SLOTS, DLPI_PLAN_SLOTS, "batch slots: row records", dlpi_line_up(at),
                    p->n_slots, DLPI_LINE);
 }
 
@@ -28482,27 +28469,13 @@ static uint64_t dlpi_row_extras_bytes(const dlp_pipe *p) {
     return dlpi_times(n, p->source->row_bytes);
 }
 
-/* Return the bytes of one buffer of the sink, which holds a whole batch. */
+/* Return the bytes of the plan that are neither in the region nor in private records. */
 DLPI_COLD
-static uint64_t dlpi_sink_each(const dlp_pipe *p) {
+static uint64_t dlpi_outside_bytes(const dlp_pipe *p) {
     uint64_t bytes = 0;
-    for (uint32_t f = 0; f < p->batches.n; f++) bytes = dlpi_sum(bytes, p->batches.at[f].capacity);
+    for (int id = 0; id < DLPI_AREAS; id++)
+        if (p->areas[id].offset == 0) bytes = dlpi_sum(bytes, dlpi_area_bytes(p, id));
     return bytes;
-}
-/* Return how many seam buffers the sink has, for results that are put together out of several
-   slots. *each: bytes of one seam buffer. Returns 0 if there are none. */
-DLPI_COLD
-static uint64_t dlpi_sink_seams(const dlp_pipe *p, uint64_t *each) {
-    *each = 0;
-    if (p->sink->buffers(p) == 0) return 0;
-    for (uint32_t f = 0; f < p->batches.n; f++) *each = dlpi_sum(*each, p->lender->seam(p, f));
-    return *each > 0 ? p->n_out : 0;
-}
-/* Return the bytes of all buffers of the sink, seam buffers among them. */
-DLPI_COLD
-static uint64_t dlpi_sink_bytes(const dlp_pipe *p) {
-    uint64_t each, n = dlpi_sink_seams(p, &each);
-    return dlpi_sum(dlpi_times(p->sink->buffers(p), dlpi_sink_each(p)), dlpi_times(n, each));
 }
 
 #define DLPI_WORKER_BYTES (sizeof(dlpi_worker) + sizeof(dlpi_worker_rare))
@@ -28603,8 +28576,9 @@ static void dlpi_layout_table(dlp_pipe *p) {
 /* Add the trace rings to the region: one for each worker, and the consumer's. */
 DLPI_COLD
 static void dlpi_layout_trace(dlp_pipe *p) {
-    p->trace_events = (uint32_t)(p->d.trace_bytes / sizeof(dlp_trace_event));
-    if (p->trace_events < 4) p->trace_events = 4;
+    const uint64_t given = (uint64_t)p->d.trace_bytes, bytes = given > 0 ? given : 4096;
+    p->trace_events =
+        bytes > 4 * sizeof(dlp_trace_event) ? (uint32_t)(bytes / sizeof(dlp_trace_event)) : 4;
     dlpi_area_told(p, DLPI_REC_TRACE, DLPI_PLAN_RECORDS, "trace rings", dlpi_ring_bytes(p),
                    (uint64_t)p->n_workers + 1, 4096);
 }
@@ -28636,7 +28610,7 @@ static void dlpi_layout(dlp_pipe *p) {
                    dlpi_redzone_cells(p), DLPI_LINE);
     p->region_bytes = dlpi_round_up(p->region_bytes, p->huge_pages > 0 ? 2u << 20 : 4096);
     p->plan_private = dlpi_private_bytes(p);
-    p->plan_bytes = dlpi_sum(dlpi_sum(p->region_bytes, p->plan_private), dlpi_sink_bytes(p));
+    p->plan_bytes = dlpi_sum(dlpi_sum(p->region_bytes, p->plan_private), dlpi_outside_bytes(p));
 }
 
 /* Append a line to the plan, and add its bytes to the total. A line of 0 bytes is left out. */
@@ -28681,16 +28655,6 @@ static uint64_t dlpi_plan_kinds(const dlp_pipe *p, dlp_plan *plan) {
     return bytes;
 }
 
-/* Add the lines of the sink's buffers to the plan. */
-DLPI_COLD
-static void dlpi_plan_sink(const dlp_pipe *p, dlp_plan *plan) {
-    uint64_t each, n = dlpi_sink_seams(p, &each), buffers = p->sink->buffers(p);
-    if (buffers == 0) return;
-    if (n > 0) dlpi_plan_add(plan, p->lender->words.seam, n, each);
-    dlpi_plan_add(plan, p->lender->words.results ? p->lender->words.results : p->sink->words,
-                  buffers, dlpi_sink_each(p));
-}
-
 /* Write in words what the order and the random numbers of the pipe follow from, and what a state
    saves. */
 DLPI_COLD
@@ -28718,15 +28682,13 @@ static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
     plan->slots = p->n_slots;
     plan->slot_bytes = dlpi_sum(p->areas[DLPI_REC_CELLS].stride, p->areas[DLPI_REC_SLOTS].stride);
     plan->limit_bytes = p->d.limit_bytes;
-    for (int of = DLPI_PLAN_SLOTS; of <= DLPI_PLAN_OWN; of++) dlpi_plan_areas(p, plan, of);
-    dlpi_plan_sink(p, plan);
-    dlpi_plan_areas(p, plan, DLPI_PLAN_RECORDS);
+    for (int of = DLPI_PLAN_SLOTS; of <= DLPI_PLAN_RECORDS; of++) dlpi_plan_areas(p, plan, of);
     dlpi_plan_add(plan, "worker records", (uint64_t)p->n_workers + 1 - collators, each);
     dlpi_plan_add(plan, "worker records: of the batch stage", collators, each);
     dlpi_plan_areas(p, plan, DLPI_PLAN_INPUTS);
     named = plan->total_bytes;
     own = dlpi_plan_kinds(p, plan);
-    named = dlpi_less(named, dlpi_sink_bytes(p));
+    named = dlpi_less(named, dlpi_outside_bytes(p));
     named = dlpi_less(named, dlpi_worker_records(p));
     dlpi_plan_add(plan, "control and alignment", 1, dlpi_less(p->region_bytes, named));
     own = dlpi_less(dlpi_less(p->plan_private, dlpi_worker_records(p)), own);
@@ -29177,7 +29139,8 @@ static void dlpi_live_slots(dlp_pipe *p) {
             slot->cell = (uint16_t)(s % p->areas[p->item_area].count);
         for (int i = 0; i < p->n_work; i++) dlpi_live_words(p, s, i);
     }
-    p->lender->live(p);
+    for (uint32_t v = 0; v < p->n_out; v++)
+        dlpi_batch_view_init(p, v, &p->out[v], &p->out_fields[(size_t)v * p->batches.n]);
 }
 
 /* Return a hash of the sampler's arrays and numbers, for states. If items come from several
@@ -41855,11 +41818,12 @@ static int dlpi_makers_expand(dlpi_table *t, const dlp_node *node, dlpi_makers *
 /* Take one of the rows up to the last maker into *m. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_makers_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
-    if (m->pack != NULL && dlpi_node_ends(node))
-        return dlpi_not_null(t->p, node->name, "map.ends",
-                             "after pack, whose rows have tokens alone: let fields end before it");
     if (m->pack != NULL)
-        return dlpi_node_bad(t, node, "stands behind a pack; write it above the pack");
+        return dlpi_node_ends(node)
+                   ? dlpi_not_null(
+                         t->p, node->name, "map.ends",
+                         "after pack, whose rows have tokens alone: let fields end before it")
+                   : dlpi_node_bad(t, node, "stands behind a pack; write it above the pack");
     if (node->verb == DLP_LOAD) return dlpi_makers_load(t, node, m);
     if (node->verb == DLP_FETCH) return dlpi_makers_fetch(t, node, m);
     if (node->verb == DLP_MAP) return dlpi_makers_map(t, node, m);
@@ -41940,17 +41904,17 @@ static int dlpi_makers_threads(dlpi_table *t, dlpi_makers *m) {
     const int rc =
         dlpi_within(t->p, m->fetch->name, "workers.num_workers", m->workers.num_workers, 0,
                     DLP_MAX_WORKERS, "0..1024 with in_flight: next makes one item after the other");
-    if (f->in_flight == 0) f->in_flight = 16;
+    const int32_t each = dlpi_fetch_many(f);
     if (rc != DLP_OK) return rc;
     if (m->workers.worker_init != NULL)
         return dlpi_refuse(t->p, DLP_ERR_ARG, m->fetch->name, "fetch.in_flight",
                            "in_flight is %d, must be 0 with a worker_init before \"%s\"; set more "
                            "num_workers, or async",
-                           (int)f->in_flight, m->fetch[1].name);
-    if (n > DLP_MAX_WORKERS / f->in_flight)
+                           (int)each, m->fetch[1].name);
+    if (n > DLP_MAX_WORKERS / each)
         return dlpi_bad(t->p, m->fetch->name, "fetch.in_flight", "at most 1024 / num_workers",
-                        f->in_flight);
-    m->workers.num_workers = n * f->in_flight;
+                        each);
+    m->workers.num_workers = n * each;
     f->fetcher = DLP_FETCH_SEQUENTIAL;
     f->in_flight = 0;
     return DLP_OK;
@@ -42146,8 +42110,7 @@ static int dlpi_makers_copies(dlpi_table *t, dlpi_makers *m) {
 DLPI_COLD
 static int dlpi_makers_reads(dlpi_table *t, dlpi_makers *m, dlpi_stage *st) {
     dlp_fetch_desc *f = &m->f;
-    const uint32_t many = f->in_flight > 0 ? (uint32_t)f->in_flight : 16;
-    const int rc = dlpi_reads_take(t->p, st, &f->async, many);
+    const int rc = dlpi_reads_take(t->p, st, &f->async, (uint32_t)dlpi_fetch_many(f));
     f->fetcher = DLP_FETCH_SEQUENTIAL;
     f->in_flight = 0;
     if (m->input.fetch == NULL) m->input.fetch = dlpi_no_input; /* nobody calls it */
@@ -43301,8 +43264,8 @@ static int dlpi_loader_classic(dlp_pipe *p, dlpi_loader *l) {
 DLPI_COLD
 static int dlpi_loader_concurrent(dlp_pipe *p, dlpi_loader *l) {
     uint64_t world = l->run.world_size ? l->run.world_size : 1;
-    uint64_t rows = (l->batch.batch_size + world - 1) / world, many = 16, need = 1;
-    if (l->fetch.in_flight > 0) many = (uint64_t)l->fetch.in_flight;
+    uint64_t rows = (l->batch.batch_size + world - 1) / world, need = 1;
+    const uint64_t many = (uint64_t)dlpi_fetch_many(&l->fetch);
     if (rows > 0 && l->fetch.batch_pool > 0)
         need = l->fetch.batch_pool / rows;
     else if (rows > 0 && p->d.prefetch_factor == 0 && l->fetch.fetcher != DLP_FETCH_SEQUENTIAL)
@@ -43617,8 +43580,8 @@ typedef struct dlpi_choice {
 /* True if the device has room for what the plan puts there; else to->why says why not. *host: bytes
    of the plan that lie in CPU memory. */
 static bool dlpi_chunks_device_fits(const dlp_pipe *p, uint64_t *host, dlpi_choice *to) {
-    const dlp_device *d = p->sink_stage ? dlpi_transfer_device(p) : NULL;
-    uint64_t bytes = dlpi_sink_bytes(p), room = 0;
+    const dlp_device *d = dlpi_transfer_device(p);
+    uint64_t bytes = dlpi_outside_bytes(p), room = 0;
     *host = p->plan_bytes;
     if (d == NULL || d->copy == dlp_device_host()->copy) return true;
     *host = dlpi_less(p->plan_bytes, bytes);

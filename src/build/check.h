@@ -87,7 +87,6 @@ static int dlpi_check_pipe(dlp_pipe *p) {
         if (p->counters[i].name[0] == 0 || !(p->counters[i].most >= 0))
             rc = dlpi_refuse(p, DLP_ERR_ARG, "", "counters",
                              "counters[%" PRIu32 "] needs a name, and most of 0 or more", i);
-    if (p->d.trace_bytes == 0) p->d.trace_bytes = 4096;
     return rc != DLP_OK ? rc : p->beside->open(p);
 }
 

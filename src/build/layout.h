@@ -14,8 +14,7 @@ static int dlpi_resolve_slots(dlp_pipe *p) {
     if (p->d.prefetch_factor) p->prefetch = (uint32_t)p->d.prefetch_factor;
     p->max_held = p->d.max_held ? (uint32_t)p->d.max_held : 1;
     p->n_slots = p->prefetch + p->max_held + (uint32_t)p->sharing->holds(p);
-    p->n_cells = p->n_slots;
-    p->n_out = p->lender->outs(p);
+    p->n_cells = p->n_out = p->n_slots;
     dlpi_gaps_resolve(p);
     if (p->reach >= p->prefetch) return DLP_OK;
     return dlpi_bad(p, "", "prefetch_factor", "at most 320 with unordered = 1",
@@ -121,7 +120,7 @@ static void dlpi_layout_slots(dlp_pipe *p) {
             p->tries_bytes = dlpi_times(2u * (uint64_t)p->n_item_work, rows);
     p->off_tries = dlpi_take_bytes(&at, p->tries_bytes, 1);
     p->slot.valid = dlpi_take_bytes(&at, rows, 1);
-    dlpi_area_told(p, DLPI_REC_SLOTS, DLPI_PLAN_SLOTS, p->lender->words.slots, dlpi_line_up(at),
+    dlpi_area_told(p, DLPI_REC_SLOTS, DLPI_PLAN_SLOTS, "batch slots: row records", dlpi_line_up(at),
                    p->n_slots, DLPI_LINE);
 }
 
@@ -133,24 +132,12 @@ static uint64_t dlpi_row_extras_bytes(const dlp_pipe *p) {
     return dlpi_times(n, p->source->row_bytes);
 }
 
-/* Return the bytes of one buffer of the sink, which holds a whole batch. */
-static uint64_t dlpi_sink_each(const dlp_pipe *p) {
+/* Return the bytes of the plan that are neither in the region nor in private records. */
+static uint64_t dlpi_outside_bytes(const dlp_pipe *p) {
     uint64_t bytes = 0;
-    for (uint32_t f = 0; f < p->batches.n; f++) bytes = dlpi_sum(bytes, p->batches.at[f].capacity);
+    for (int id = 0; id < DLPI_AREAS; id++)
+        if (p->areas[id].offset == 0) bytes = dlpi_sum(bytes, dlpi_area_bytes(p, id));
     return bytes;
-}
-/* Return how many seam buffers the sink has, for results that are put together out of several
-   slots. *each: bytes of one seam buffer. Returns 0 if there are none. */
-static uint64_t dlpi_sink_seams(const dlp_pipe *p, uint64_t *each) {
-    *each = 0;
-    if (p->sink->buffers(p) == 0) return 0;
-    for (uint32_t f = 0; f < p->batches.n; f++) *each = dlpi_sum(*each, p->lender->seam(p, f));
-    return *each > 0 ? p->n_out : 0;
-}
-/* Return the bytes of all buffers of the sink, seam buffers among them. */
-static uint64_t dlpi_sink_bytes(const dlp_pipe *p) {
-    uint64_t each, n = dlpi_sink_seams(p, &each);
-    return dlpi_sum(dlpi_times(p->sink->buffers(p), dlpi_sink_each(p)), dlpi_times(n, each));
 }
 
 #define DLPI_WORKER_BYTES (sizeof(dlpi_worker) + sizeof(dlpi_worker_rare))
@@ -242,8 +229,9 @@ static void dlpi_layout_table(dlp_pipe *p) {
 
 /* Add the trace rings to the region: one for each worker, and the consumer's. */
 static void dlpi_layout_trace(dlp_pipe *p) {
-    p->trace_events = (uint32_t)(p->d.trace_bytes / sizeof(dlp_trace_event));
-    if (p->trace_events < 4) p->trace_events = 4;
+    const uint64_t given = (uint64_t)p->d.trace_bytes, bytes = given > 0 ? given : 4096;
+    p->trace_events =
+        bytes > 4 * sizeof(dlp_trace_event) ? (uint32_t)(bytes / sizeof(dlp_trace_event)) : 4;
     dlpi_area_told(p, DLPI_REC_TRACE, DLPI_PLAN_RECORDS, "trace rings", dlpi_ring_bytes(p),
                    (uint64_t)p->n_workers + 1, 4096);
 }
@@ -273,7 +261,7 @@ static void dlpi_layout(dlp_pipe *p) {
                    dlpi_redzone_cells(p), DLPI_LINE);
     p->region_bytes = dlpi_round_up(p->region_bytes, p->huge_pages > 0 ? 2u << 20 : 4096);
     p->plan_private = dlpi_private_bytes(p);
-    p->plan_bytes = dlpi_sum(dlpi_sum(p->region_bytes, p->plan_private), dlpi_sink_bytes(p));
+    p->plan_bytes = dlpi_sum(dlpi_sum(p->region_bytes, p->plan_private), dlpi_outside_bytes(p));
 }
 
 /* Append a line to the plan, and add its bytes to the total. A line of 0 bytes is left out. */
@@ -315,15 +303,6 @@ static uint64_t dlpi_plan_kinds(const dlp_pipe *p, dlp_plan *plan) {
     return bytes;
 }
 
-/* Add the lines of the sink's buffers to the plan. */
-static void dlpi_plan_sink(const dlp_pipe *p, dlp_plan *plan) {
-    uint64_t each, n = dlpi_sink_seams(p, &each), buffers = p->sink->buffers(p);
-    if (buffers == 0) return;
-    if (n > 0) dlpi_plan_add(plan, p->lender->words.seam, n, each);
-    dlpi_plan_add(plan, p->lender->words.results ? p->lender->words.results : p->sink->words,
-                  buffers, dlpi_sink_each(p));
-}
-
 /* Write in words what the order and the random numbers of the pipe follow from, and what a state
    saves. */
 static void dlpi_plan_words(const dlp_pipe *p, dlp_plan *plan) {
@@ -349,15 +328,13 @@ static void dlpi_plan_fill(const dlp_pipe *p, dlp_plan *plan) {
     plan->slots = p->n_slots;
     plan->slot_bytes = dlpi_sum(p->areas[DLPI_REC_CELLS].stride, p->areas[DLPI_REC_SLOTS].stride);
     plan->limit_bytes = p->d.limit_bytes;
-    for (int of = DLPI_PLAN_SLOTS; of <= DLPI_PLAN_OWN; of++) dlpi_plan_areas(p, plan, of);
-    dlpi_plan_sink(p, plan);
-    dlpi_plan_areas(p, plan, DLPI_PLAN_RECORDS);
+    for (int of = DLPI_PLAN_SLOTS; of <= DLPI_PLAN_RECORDS; of++) dlpi_plan_areas(p, plan, of);
     dlpi_plan_add(plan, "worker records", (uint64_t)p->n_workers + 1 - collators, each);
     dlpi_plan_add(plan, "worker records: of the batch stage", collators, each);
     dlpi_plan_areas(p, plan, DLPI_PLAN_INPUTS);
     named = plan->total_bytes;
     own = dlpi_plan_kinds(p, plan);
-    named = dlpi_less(named, dlpi_sink_bytes(p));
+    named = dlpi_less(named, dlpi_outside_bytes(p));
     named = dlpi_less(named, dlpi_worker_records(p));
     dlpi_plan_add(plan, "control and alignment", 1, dlpi_less(p->region_bytes, named));
     own = dlpi_less(dlpi_less(p->plan_private, dlpi_worker_records(p)), own);

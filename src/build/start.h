@@ -119,7 +119,8 @@ static void dlpi_live_slots(dlp_pipe *p) {
             slot->cell = (uint16_t)(s % p->areas[p->item_area].count);
         for (int i = 0; i < p->n_work; i++) dlpi_live_words(p, s, i);
     }
-    p->lender->live(p);
+    for (uint32_t v = 0; v < p->n_out; v++)
+        dlpi_batch_view_init(p, v, &p->out[v], &p->out_fields[(size_t)v * p->batches.n]);
 }
 
 /* Return a hash of the sampler's arrays and numbers, for states. If items come from several

@@ -109,11 +109,10 @@ static void dlpi_cells_slot(dlp_pipe *p, uint64_t *at) {
 static void dlpi_cells_layout(dlp_pipe *p) {
     dlpi_area_told(p, DLPI_REC_ITEM_CELLS, DLPI_PLAN_ITEMS, "item cells for the collate",
                    dlpi_fields_bytes(&p->items), p->has_item_cells ? p->prefetch : 0, 4096);
-    dlpi_area_told(p, DLPI_REC_CELLS, DLPI_PLAN_SLOTS, p->lender->words.cells,
+    dlpi_area_told(p, DLPI_REC_CELLS, DLPI_PLAN_SLOTS, "batch slots: fields",
                    dlpi_fields_bytes(&p->batches), p->n_cells, 4096);
-    dlpi_area_told(p, DLPI_REC_ZEROS, DLPI_PLAN_SLOTS, p->lender->words.zeros,
-                   dlpi_fields_bytes(&p->batches), p->cells == DLPI_CELLS_STAY,
-                   4096); /* cell n_cells: after the others */
+    dlpi_area_told(p, DLPI_REC_ZEROS, DLPI_PLAN_SLOTS, NULL, dlpi_fields_bytes(&p->batches),
+                   p->cells == DLPI_CELLS_STAY, 4096); /* cell n_cells: after the others */
 }
 
 /* The order in which a callback sees the fields of an item, if the row has another order. Field i

@@ -262,7 +262,7 @@ static void dlpi_unpoison_bytes(void *at DLPI_UNREAD, uint64_t bytes DLPI_UNREAD
    nobody may read it any more. */
 static inline void dlpi_poison(const dlp_pipe *p, uint32_t s) {
     uint32_t slot;
-    if (!DLPI_DEBUG || !dlpi_cells_own(p) || p->sink->buffers(p) > 0 || dlpi_is_shared(p)) return;
+    if (!DLPI_DEBUG || !dlpi_cells_own(p) || !dlpi_results_in_slots(p) || dlpi_is_shared(p)) return;
     slot = p->lender->slot(p, s);
     for (uint32_t f = 0; f < p->batches.n; f++) {
         const dlp_tensor *t = &p->out_fields[(size_t)s * p->batches.n + f];

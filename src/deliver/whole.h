@@ -19,26 +19,11 @@ static uint64_t dlpi_whole_position(const dlp_pipe *p, uint64_t epoch DLPI_UNREA
     return k * p->global_batch;
 }
 
-static uint32_t dlpi_whole_outs(const dlp_pipe *p) { return p->n_slots; }
-
-DLPI_COLD static void dlpi_whole_live(dlp_pipe *p) {
-    for (uint32_t s = 0; s < p->n_slots; s++)
-        dlpi_batch_view_init(p, s, &p->out[s], &p->out_fields[(size_t)s * p->batches.n]);
-}
-
-static uint64_t dlpi_whole_seam(const dlp_pipe *p DLPI_UNREAD, uint32_t field DLPI_UNREAD) {
-    return 0;
-}
-
 static const dlpi_lender_ops dlpi_whole = {
-    .words = {.slots = "batch slots: row records", .cells = "batch slots: fields"},
-    .outs = dlpi_whole_outs,
-    .live = dlpi_whole_live,
     .slot = dlpi_whole_slot,
     .batches = dlpi_whole_batches,
     .state = dlpi_whole_state,
     .position = dlpi_whole_position,
-    .seam = dlpi_whole_seam,
 };
 
 /* Give a new pipe the table of whole batches, until a stage lends. */

@@ -213,6 +213,11 @@ static int dlpi_fetcher_check(dlp_pipe *p, const dlpi_stage *st, const dlp_fetch
     return p->err.code; /* the first of them */
 }
 
+/* Return how many items a worker of a fetch has in flight, as the desc says, or 16. */
+static int32_t dlpi_fetch_many(const dlp_fetch_desc *d) {
+    return d->in_flight > 0 ? d->in_flight : 16;
+}
+
 /* Check a fetch desc, and copy it and its dataset into the stage. Returns 0 or a DLP_ERR code. */
 static int dlpi_fetch_take(dlp_pipe *p, dlpi_stage *st, const dlp_fetch_desc *d) {
     dlpi_fetch *f = st->self;
@@ -223,7 +228,7 @@ static int dlpi_fetch_take(dlp_pipe *p, dlpi_stage *st, const dlp_fetch_desc *d)
     st->dataset = &f->dataset;
     st->item = f->dataset.fetch;
     st->user = f->dataset.user;
-    if (d->fetcher != DLP_FETCH_SEQUENTIAL) st->in_flight = d->in_flight > 0 ? d->in_flight : 16;
+    if (d->fetcher != DLP_FETCH_SEQUENTIAL) st->in_flight = dlpi_fetch_many(d);
     rc = dlpi_dataset_check(p, st, f);
     if (rc == DLP_OK) rc = dlpi_check_workers(p, st);
     if (rc != DLP_OK || (rc = dlpi_fetcher_check(p, st, d)) != DLP_OK) return rc;

@@ -203,8 +203,8 @@ typedef struct dlpi_choice {
 /* True if the device has room for what the plan puts there; else to->why says why not. *host: bytes
    of the plan that lie in CPU memory. */
 static bool dlpi_chunks_device_fits(const dlp_pipe *p, uint64_t *host, dlpi_choice *to) {
-    const dlp_device *d = p->sink_stage ? dlpi_transfer_device(p) : NULL;
-    uint64_t bytes = dlpi_sink_bytes(p), room = 0;
+    const dlp_device *d = dlpi_transfer_device(p);
+    uint64_t bytes = dlpi_outside_bytes(p), room = 0;
     *host = p->plan_bytes;
     if (d == NULL || d->copy == dlp_device_host()->copy) return true;
     *host = dlpi_less(p->plan_bytes, bytes);

@@ -125,8 +125,8 @@ static int dlpi_loader_classic(dlp_pipe *p, dlpi_loader *l) {
    so many batches for each that these items fit. Returns 0 or a DLP_ERR code. */
 static int dlpi_loader_concurrent(dlp_pipe *p, dlpi_loader *l) {
     uint64_t world = l->run.world_size ? l->run.world_size : 1;
-    uint64_t rows = (l->batch.batch_size + world - 1) / world, many = 16, need = 1;
-    if (l->fetch.in_flight > 0) many = (uint64_t)l->fetch.in_flight;
+    uint64_t rows = (l->batch.batch_size + world - 1) / world, need = 1;
+    const uint64_t many = (uint64_t)dlpi_fetch_many(&l->fetch);
     if (rows > 0 && l->fetch.batch_pool > 0)
         need = l->fetch.batch_pool / rows;
     else if (rows > 0 && p->d.prefetch_factor == 0 && l->fetch.fetcher != DLP_FETCH_SEQUENTIAL)

@@ -320,11 +320,12 @@ static int dlpi_makers_expand(dlpi_table *t, const dlp_node *node, dlpi_makers *
 
 /* Take one of the rows up to the last maker into *m. Returns 0 or a DLP_ERR code. */
 static int dlpi_makers_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
-    if (m->pack != NULL && dlpi_node_ends(node))
-        return dlpi_not_null(t->p, node->name, "map.ends",
-                             "after pack, whose rows have tokens alone: let fields end before it");
     if (m->pack != NULL)
-        return dlpi_node_bad(t, node, "stands behind a pack; write it above the pack");
+        return dlpi_node_ends(node)
+                   ? dlpi_not_null(
+                         t->p, node->name, "map.ends",
+                         "after pack, whose rows have tokens alone: let fields end before it")
+                   : dlpi_node_bad(t, node, "stands behind a pack; write it above the pack");
     if (node->verb == DLP_LOAD) return dlpi_makers_load(t, node, m);
     if (node->verb == DLP_FETCH) return dlpi_makers_fetch(t, node, m);
     if (node->verb == DLP_MAP) return dlpi_makers_map(t, node, m);
@@ -401,17 +402,17 @@ static int dlpi_makers_threads(dlpi_table *t, dlpi_makers *m) {
     const int rc =
         dlpi_within(t->p, m->fetch->name, "workers.num_workers", m->workers.num_workers, 0,
                     DLP_MAX_WORKERS, "0..1024 with in_flight: next makes one item after the other");
-    if (f->in_flight == 0) f->in_flight = 16;
+    const int32_t each = dlpi_fetch_many(f);
     if (rc != DLP_OK) return rc;
     if (m->workers.worker_init != NULL)
         return dlpi_refuse(t->p, DLP_ERR_ARG, m->fetch->name, "fetch.in_flight",
                            "in_flight is %d, must be 0 with a worker_init before \"%s\"; set more "
                            "num_workers, or async",
-                           (int)f->in_flight, m->fetch[1].name);
-    if (n > DLP_MAX_WORKERS / f->in_flight)
+                           (int)each, m->fetch[1].name);
+    if (n > DLP_MAX_WORKERS / each)
         return dlpi_bad(t->p, m->fetch->name, "fetch.in_flight", "at most 1024 / num_workers",
-                        f->in_flight);
-    m->workers.num_workers = n * f->in_flight;
+                        each);
+    m->workers.num_workers = n * each;
     f->fetcher = DLP_FETCH_SEQUENTIAL;
     f->in_flight = 0;
     return DLP_OK;
@@ -594,8 +595,7 @@ static int dlpi_makers_copies(dlpi_table *t, dlpi_makers *m) {
 /* Let an asynchronous source read the inputs into their cells. Returns 0 or a DLP_ERR code. */
 static int dlpi_makers_reads(dlpi_table *t, dlpi_makers *m, dlpi_stage *st) {
     dlp_fetch_desc *f = &m->f;
-    const uint32_t many = f->in_flight > 0 ? (uint32_t)f->in_flight : 16;
-    const int rc = dlpi_reads_take(t->p, st, &f->async, many);
+    const int rc = dlpi_reads_take(t->p, st, &f->async, (uint32_t)dlpi_fetch_many(f));
     f->fetcher = DLP_FETCH_SEQUENTIAL;
     f->in_flight = 0;
     if (m->input.fetch == NULL) m->input.fetch = dlpi_no_input; /* nobody calls it */

@@ -133,13 +133,9 @@ typedef struct dlpi_handed {
 } dlpi_handed;
 
 typedef struct dlpi_lender_ops { /* by the consumer; v: number of what is handed out */
-    struct {
-        const char *slots, *cells, *zeros, *results, *seam;
-    } words;            /* of the plan, in the place of a batch's */
-    const char *params; /* of states: what config changes; NULL: nothing */
-    bool in_cells;      /* a callback writes a whole cell, of which there are no rows yet */
-    uint32_t (*outs)(const dlp_pipe *p); /* numbers v */
-    void (*live)(dlp_pipe *p);           /* the region is there: what is in all batches alike */
+    const char *results;         /* the plan's line of the sink's buffers */
+    const char *params;          /* of states: what config changes; NULL: nothing */
+    bool in_cells; /* a callback writes a whole cell, of which there are no rows yet */
     int (*next)(dlp_pipe *p, dlpi_handed *to, int timeout_ms); /* as dlp_pipe_next */
     void (*drop)(dlp_pipe *p, uint32_t v);
     uint32_t (*slot)(const dlp_pipe *p, uint32_t v);                     /* whose cell it lies in */
@@ -162,9 +158,7 @@ typedef struct dlpi_stay_ops {
                                                                  for batch b, or DLPI_NO_SLOT */
 } dlpi_stay_ops;
 
-typedef struct dlpi_sink_ops {              /* by the consumer */
-    const char *words;                      /* of the plan, for its buffers */
-    uint64_t (*buffers)(const dlp_pipe *p); /* how many: a batch in each; 0: they stay */
+typedef struct dlpi_sink_ops { /* by the consumer */
     void (*data)(const dlp_pipe *p, uint32_t s, uint32_t field, uint64_t at,
                  dlp_tensor *t);            /* point t at this byte of the batch in slot s */
     void (*freed)(dlp_pipe *p, uint32_t s); /* that slot was given back */

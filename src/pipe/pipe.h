@@ -236,12 +236,14 @@ typedef struct dlpi_tuner {
 /* What dlpipe_shm.h gives, where it is included; else NULL: pipes have dlpi_alone then. */
 static const dlpi_beside_ops *dlpi_shm; /* defined again, with its value, by dlpipe_shm.h */
 
-/* Classes of the plan, in the order of their lines. An area of class WORDS is counted as one. */
+/* Classes of the plan, in the order of their lines, but for INPUTS, which come after the workers'
+   records. An area of class WORDS is counted as one. */
 enum {
     DLPI_PLAN_SLOTS = 1,
     DLPI_PLAN_WORDS,
     DLPI_PLAN_ITEMS,
     DLPI_PLAN_OWN,
+    DLPI_PLAN_SINK,
     DLPI_PLAN_RECORDS,
     DLPI_PLAN_INPUTS
 };
@@ -447,12 +449,19 @@ static inline void dlpi_area_add(dlp_pipe *p, int id, uint64_t stride, uint64_t 
     p->areas[id] = (dlpi_area){NULL, 0, dlpi_round_up(p->region_bytes, align), stride, count};
     p->region_bytes = dlpi_sum(p->areas[id].offset, dlpi_area_bytes(p, id));
 }
-/* Add an area that has a line in the plan, which is shown with these words. */
+/* Add an area that has a line in the plan, which is shown with these words, unless a lender has
+   named the line before. */
 static inline void dlpi_area_told(dlp_pipe *p, int id, int plan, const char *words, uint64_t stride,
                                   uint64_t count, uint32_t align) {
+    const char *named = p->areas[id].words;
     dlpi_area_add(p, id, stride, count, align);
     p->areas[id].plan = plan;
-    p->areas[id].words = words;
+    p->areas[id].words = named != NULL ? named : words;
+}
+/* Add memory outside the region to the plan: an area without an offset. */
+static inline void dlpi_area_outside(dlp_pipe *p, int id, int plan, const char *words,
+                                     uint64_t stride, uint64_t count) {
+    p->areas[id] = (dlpi_area){words, plan, 0, stride, count};
 }
 /* Take bytes behind *at, which is the end of a slot, or of another record whose parts are laid out
    one after the other. *at moves to the new end. Returns where the bytes begin. */

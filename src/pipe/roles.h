@@ -58,10 +58,11 @@ static void dlpi_slot_data(const dlp_pipe *p DLPI_UNREAD, uint32_t s DLPI_UNREAD
 static void dlpi_slot_freed(dlp_pipe *p DLPI_UNREAD, uint32_t s DLPI_UNREAD) {}
 
 static const dlpi_sink_ops dlpi_slot_sink = {
-    .buffers = dlpi_role_none,
     .data = dlpi_slot_data,
     .freed = dlpi_slot_freed,
 };
+
+static inline bool dlpi_results_in_slots(const dlp_pipe *p) { return p->sink == &dlpi_slot_sink; }
 
 /* ---- sharing: the consumer is alone ---- */
 
@@ -105,7 +106,7 @@ static void dlpi_roles_take(dlp_pipe *p, dlpi_stage *st) {
 /* True if the pipe has one consumer, and a source by number whose items are at hand. Then a
    delivery takes a slot for each credit, and a release brings no credit. */
 static bool dlpi_roles_bare(const dlp_pipe *p) {
-    return !p->lends && !dlpi_is_shared(p) && p->sink == &dlpi_slot_sink &&
+    return !p->lends && !dlpi_is_shared(p) && dlpi_results_in_slots(p) &&
            p->source->ahead == dlpi_role_idle && p->source->state == dlpi_source_stateless;
 }
 

@@ -12,20 +12,20 @@ static uint32_t dlpi_hist_bucket(uint64_t ns) { /* four to an octave */
     log = (log - 1) * 4u + sub;
     return log < DLPI_HIST ? log : DLPI_HIST - 1;
 }
-static void dlpi_trace_put(dlpi_worker *w, const dlp_trace_event *e) {
-    uint64_t head = DLPI_LOAD_RLX(&w->block->trace_head);
-    uint64_t *to = (uint64_t *)(void *)&w->trace[head % w->p->trace_events];
-    uint64_t from[sizeof *e / 8];
+/* Put the worker's event, if it has one, into its ring. */
+static void dlpi_trace_flush(dlpi_worker *w) {
+    dlp_trace_event *e = &w->event;
+    uint64_t head, *to, from[sizeof *e / 8];
+    const bool any = e->kind != 0 && e->end_ns > e->begin_ns;
     memcpy(from, e, sizeof *e);
+    e->kind = 0;
+    if (!any) return;
+    head = DLPI_LOAD_RLX(&w->block->trace_head);
+    to = (uint64_t *)(void *)&w->trace[head % w->p->trace_events];
     for (size_t i = 0; i < sizeof *e / 8; i++)
         /* G1 -> G1: whoever sees a word of it sees the head before it */
         DLPI_STORE_REL(&to[i], from[i]);
     DLPI_STORE_REL(&w->block->trace_head, head + 1); /* G1 -> G1 */
-}
-
-static void dlpi_trace_flush(dlpi_worker *w) {
-    if (w->event.kind != 0 && w->event.end_ns > w->event.begin_ns) dlpi_trace_put(w, &w->event);
-    w->event.kind = 0;
 }
 
 /* Add the stretch [from, to), in ns, of one kind to the worker's trace. A stretch of work that
@@ -79,14 +79,6 @@ static void dlpi_clock_probe(dlpi_worker *w) {
     w->last_ns = dlpi_now_ns();
 }
 
-/* Add what an inline worker has used of the cores in a stretch of ns, which stands for `all` ns. */
-static void dlpi_cpu_inline(dlpi_worker *w, uint64_t ns, uint64_t all) {
-    if (w->started || ns == 0) return;
-    dlpi_cpu_probe_end(&w->cpu, ns);
-    dlpi_bump(&w->block->cpu_ns, (uint64_t)((double)all * w->cpu.used_share));
-    dlpi_bump(&w->block->core_wait_ns, (uint64_t)((double)all * w->cpu.waited_share));
-}
-
 /* Begin to time units. The clock is read once for every clock_every units, so that it costs under a
    fortieth of the work. */
 __attribute__((noinline)) static void dlpi_clock_begin(dlpi_worker *w) {
@@ -129,20 +121,28 @@ static void dlpi_slowest(dlpi_worker_block *block, uint64_t ns, uint64_t index) 
     DLPI_STORE_RLX(&block->max_index, index);
 }
 
-/* Return the ns that an inline worker worked in the calls that were not timed. Each counts as long
-   as the timed one, ns. All stages together get no more than the time that passed there. */
-static uint64_t dlpi_pace_others(dlpi_pace *pace, uint64_t ns) {
-    uint64_t others = pace->calls_timed > 1 ? ns * (pace->calls_timed - 1) : 0;
-    if (others > pace->untimed_ns) others = pace->untimed_ns;
-    pace->untimed_ns -= others;
-    return others;
+/* Return what a timed stretch of ns stands for. For an inline worker it also stands for the calls
+   that were not timed: each took as long as this one. All stages together have no more of these
+   than the time that passed in them. Adds what the worker has used of the cores. */
+static uint64_t dlpi_clock_stands(dlpi_worker *w, uint64_t ns) {
+    dlpi_pace *pace = &w->p->pace;
+    uint64_t all;
+    if (w->started || ns == 0) return ns;
+    all = pace->calls_timed > 1 ? ns * (pace->calls_timed - 1) : 0;
+    if (all > pace->untimed_ns) all = pace->untimed_ns;
+    pace->untimed_ns -= all;
+    all += ns;
+    dlpi_cpu_probe_end(&w->cpu, ns);
+    dlpi_bump(&w->block->cpu_ns, (uint64_t)((double)all * w->cpu.used_share));
+    dlpi_bump(&w->block->core_wait_ns, (uint64_t)((double)all * w->cpu.waited_share));
+    return all;
 }
 
 /* Read the clock, and book its time since the last reading for the units that were done since. */
 __attribute__((noinline)) static void dlpi_clock_read(dlpi_worker *w, uint64_t b, uint64_t epoch) {
     dlpi_worker_block *block = w->block;
     const uint64_t now = dlpi_now_ns();
-    uint64_t ns = now - w->last_ns, each = w->items_untimed ? ns / w->items_untimed : ns, all;
+    uint64_t ns = now - w->last_ns, each = w->items_untimed ? ns / w->items_untimed : ns;
     /* what was not run says nothing of what an item costs */
     if (w->items_untimed > 0) dlpi_item_took(block, each, w->units_untimed);
     DLPI_STORE_RLX(&block->hist[dlpi_hist_bucket(each)],
@@ -150,9 +150,7 @@ __attribute__((noinline)) static void dlpi_clock_read(dlpi_worker *w, uint64_t b
     if (each > block->max_ns)
         dlpi_slowest(block, each,
                      w->items_untimed == 1 ? DLPI_LOAD_RLX(&block->current) : UINT64_MAX);
-    all = w->started ? ns : ns + dlpi_pace_others(&w->p->pace, ns);
-    dlpi_bump(&block->busy_ns, all);
-    dlpi_cpu_inline(w, ns, all);
+    dlpi_bump(&block->busy_ns, dlpi_clock_stands(w, ns));
     dlpi_trace_add(w, DLP_TRACE_WORK, w->last_ns, now, b, epoch, w->items_untimed);
     ns /= w->units_untimed;
     w->clock_every = ns >= 1000 ? 1 : ns >= 500 ? 2 : ns >= 125 ? 8 : 32;

@@ -669,6 +669,10 @@ DLPI_COLD static int dlpi_split_check_all(dlp_pipe *p, dlpi_stage *st) {
     dlpi_split *c = st->self;
     int rc = dlpi_split_resolve(p, st);
     if (rc != DLP_OK || (rc = dlpi_split_check_fields(p, st)) != DLP_OK) return rc;
+    p->n_out = p->max_held;
+    p->areas[DLPI_REC_SLOTS].words = "chunk records";
+    p->areas[DLPI_REC_CELLS].words = "CPU chunk buffers";
+    p->areas[DLPI_REC_ZEROS].words = "CPU chunk buffer of zeros";
     c->in_place = c->rows_at != NULL && p->sink_stage == NULL && c->preload == DLP_PRELOAD_NONE &&
                   !c->d.shuffle_rows;
     if (c->in_place) {
@@ -690,11 +694,17 @@ DLPI_COLD static int dlpi_split_check_all(dlp_pipe *p, dlpi_stage *st) {
 
 DLPI_COLD static void dlpi_split_layout(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_split *c = st->self;
-    uint64_t words = c->preload ? dlpi_chunk_count(p) : 0, bytes = 0;
-    for (uint32_t f = 0; f < p->batches.n; f++)
-        bytes = dlpi_sum(bytes, dlpi_line_up(dlpi_seam_bytes(p, f)));
-    dlpi_area_told(p, DLPI_OWN(st->id, DLPI_SPLIT_SEAM), DLPI_PLAN_OWN, "seam buffers", bytes,
-                   c->plan.spans && p->sink_stage == NULL ? p->n_out : 0, DLPI_LINE);
+    const int seam = DLPI_OWN(st->id, DLPI_SPLIT_SEAM);
+    const uint64_t words = c->preload ? dlpi_chunk_count(p) : 0, n = c->plan.spans ? p->n_out : 0;
+    uint64_t bytes = 0, lines = 0;
+    for (uint32_t f = 0; f < p->batches.n; f++) {
+        bytes = dlpi_sum(bytes, dlpi_seam_bytes(p, f));
+        lines = dlpi_sum(lines, dlpi_line_up(dlpi_seam_bytes(p, f)));
+    }
+    if (p->sink_stage != NULL)
+        dlpi_area_outside(p, seam, DLPI_PLAN_OWN, "device seam buffers", bytes, n);
+    else
+        dlpi_area_told(p, seam, DLPI_PLAN_OWN, "seam buffers", lines, n, DLPI_LINE);
     dlpi_area_told(p, DLPI_OWN(st->id, DLPI_SPLIT_RESIDENT), DLPI_PLAN_WORDS,
                    "chunks that stay: words", 8, words, DLPI_LINE);
     dlpi_area_add(p, DLPI_OWN(st->id, DLPI_SPLIT_REC), sizeof(dlpi_chunk_rec), 1, 8);
@@ -727,8 +737,6 @@ DLPI_COLD static void dlpi_split_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_chunk_rec *r = dlpi_area_at(p, DLPI_OWN(p->lender_stage->id, DLPI_SPLIT_REC), 0);
     for (uint32_t v = 0; v < p->n_out; v++) {
         dlp_tensor *t = &p->out_fields[(size_t)v * p->batches.n];
-        dlpi_batch_view_init(p, 0, &p->out[v], t);
-        p->out[v].internal = (void *)(uintptr_t)v;
         for (uint32_t f = 0; f < p->batches.n; f++) {
             t[f].ndim = p->batches.at[f].f.ndim; /* the chunk's rows are the view's */
             for (int i = 1; i < t[f].ndim; i++) t[f].shape[i] = p->batches.at[f].f.shape[i];
@@ -749,17 +757,10 @@ DLPI_COLD static void dlpi_split_live(dlp_pipe *p, dlpi_stage *st) {
     r->seam_buffers = c->plan.spans ? p->n_out : 0;
 }
 
-static uint32_t dlpi_split_outs(const dlp_pipe *p) { return p->max_held; }
-
-static void dlpi_split_begun(dlp_pipe *p DLPI_UNREAD) {} /* each view is made as it goes out */
-
 static const dlpi_lender_ops dlpi_split_lender = {
-    .words = {"chunk records", "CPU chunk buffers", "CPU chunk buffer of zeros",
-              "device chunk buffers", "device seam buffers"},
+    .results = "device chunk buffers",
     .params = "params (rows, shuffle_rows, within_chunks)",
     .in_cells = true,
-    .outs = dlpi_split_outs,
-    .live = dlpi_split_begun,
     .next = dlpi_split_next,
     .drop = dlpi_split_drop,
     .slot = dlpi_split_slot,

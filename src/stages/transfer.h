@@ -351,14 +351,13 @@ DLPI_COLD static int dlpi_transfer_joins(dlp_pipe *p) {
                        "at most 64 together with max_held, where batches span chunks");
 }
 
-static uint64_t dlpi_transfer_buffers(const dlp_pipe *p) {
-    return (uint64_t)dlpi_transfer_of(p->sink_stage)->d.device_buffers;
-}
-
 /* ---- building ---- */
 
 DLPI_COLD static void dlpi_transfer_layout(dlp_pipe *p, dlpi_stage *st) {
-    uint64_t buffers = (uint64_t)dlpi_transfer_of(st)->d.device_buffers;
+    uint64_t buffers = (uint64_t)dlpi_transfer_of(st)->d.device_buffers, each = 0;
+    for (uint32_t f = 0; f < p->batches.n; f++) each = dlpi_sum(each, p->batches.at[f].capacity);
+    dlpi_area_outside(p, DLPI_OWN(st->id, DLPI_OWN_HIDDEN), DLPI_PLAN_SINK,
+                      p->lender_stage ? p->lender->results : "device buffers", each, buffers);
     dlpi_area_add(p, DLPI_OWN(st->id, DLPI_OWN_LINK), sizeof(uint32_t), buffers, DLPI_LINE);
 }
 
@@ -422,8 +421,6 @@ DLPI_COLD static void dlpi_transfer_end(dlp_pipe *p, dlpi_stage *st) {
 }
 
 static const dlpi_sink_ops dlpi_transfer_sink = {
-    .words = "device buffers",
-    .buffers = dlpi_transfer_buffers,
     .data = dlpi_transfer_data,
     .freed = dlpi_transfer_freed,
     .joins = dlpi_transfer_joins,

@@ -98,9 +98,8 @@ static int dlpi_tune_most(const dlp_pipe *p, const dlpi_stage *st) {
 /* True if one more worker of stage i would compute on a core that another worker uses. */
 static bool dlpi_tune_no_core(const dlp_pipe *p, int i) {
     double used = p->tune.at[i].cpu_share;
-    for (int k = 0; k < p->n_work; k++)
-        if (p->work[k]->w.num_workers > 0)
-            used += p->tune.at[k].active * p->tune.at[k].share * p->tune.at[k].cpu_share;
+    for (int k = 0; k < p->n_work; k++) /* nothing is measured of an inline stage */
+        used += p->tune.at[k].active * p->tune.at[k].share * p->tune.at[k].cpu_share;
     return p->tune.at[i].cpu_share > 0.5 && used > p->cpus + 0.25;
 }
 
