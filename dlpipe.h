@@ -7458,9 +7458,10 @@ static void dlpi_found_indices(dlpi_found_plan *q, uint64_t epoch, uint64_t s, u
                                uint32_t n, uint64_t *out) {
     const uint64_t each = dlpi_found_inputs(q, s), pass = ordinal / each, place = ordinal % each;
     const dlp_permutation *order;
-    for (uint32_t k = 0; k < n; k++)
-        out[k] = q->weights ? dlpi_found_member(q, epoch, s, pass, place + k)
-                            : (place + k) * q->streams + s;
+    uint64_t at = place * q->streams + s;
+    for (uint32_t k = 0; k < n && q->weights; k++)
+        out[k] = dlpi_found_member(q, epoch, s, pass, place + k);
+    for (uint32_t k = 0; k < n && !q->weights; k++, at += q->streams) out[k] = at;
     if (q->weights || !q->shuffle_inputs) return;
     order = dlpi_permutation_of(&q->passes[pass & 1], q->n_inputs,
                                 dlpi_hash_in(DLPI_DOMAIN_PARTS, q->seed, pass), epoch);
@@ -17660,9 +17661,10 @@ static inline uint64_t *dlpi_input_bits(const dlp_pipe *p, uint32_t c) {
    if there is none. */
 static uint32_t dlpi_input_next(const dlp_pipe *p, uint32_t c) {
     const uint32_t n = dlpi_n_inputs(p);
+    const uint64_t *bits = dlpi_input_bits(p, c); /* the words lie side by side */
     for (uint64_t mask = UINT64_MAX << c % 64; c < n; c = c / 64 * 64 + 64, mask = UINT64_MAX) {
-        uint64_t bits = dlpi_claim_those(dlpi_input_bits(p, c)) & mask; /* Q3 <- Q3, B1 */
-        if (bits != 0) return c / 64 * 64 + (uint32_t)__builtin_ctzll(bits);
+        const uint64_t those = dlpi_claim_those(bits++) & mask; /* Q3 <- Q3, B1 */
+        if (those != 0) return c / 64 * 64 + (uint32_t)__builtin_ctzll(those);
     }
     return n;
 }
@@ -17969,6 +17971,7 @@ DLPI_COLD static void dlpi_input_error(const dlpi_worker *w, dlpi_input *cell, i
 DLPI_INLINE int dlpi_inputs_each(dlpi_worker *w, uint32_t c,
                                  int (*one)(dlpi_worker *w, uint32_t c, void *by), void *by) {
     dlpi_input *cell = dlpi_input_at(w->p, c);
+    dlpi_worker_block *block = w->block;
     uint32_t *items = dlpi_input_counts(w->p, cell);
     const uint32_t first = cell->made, n = cell->run;
     uint64_t bytes = 0;
@@ -17976,10 +17979,10 @@ DLPI_INLINE int dlpi_inputs_each(dlpi_worker *w, uint32_t c,
     dlpi_words_forget(w);
     for (uint32_t i = first; i < n; i++) {
         cell->index = dlpi_input_indices(cell)[i];
-        DLPI_STORE_RLX(&w->block->current, cell->index); /* for observers */
-        dlpi_runs(&w->block->running, DLPI_RUNS_ALL(c));
+        DLPI_STORE_RLX(&block->current, cell->index); /* for observers */
+        dlpi_runs(&block->running, DLPI_RUNS_ALL(c));
         rc = one(w, c, by);
-        dlpi_runs(&w->block->running, DLPI_RUNS_NONE);
+        dlpi_runs(&block->running, DLPI_RUNS_NONE);
         if (rc != 0) break;
         bytes += cell->bytes;
         items[i] = (uint32_t)cell->items;
@@ -17988,8 +17991,8 @@ DLPI_INLINE int dlpi_inputs_each(dlpi_worker *w, uint32_t c,
         if (DLPI_UNLIKELY(w->note.said != 0)) dlpi_words_forget(w);
         if (DLPI_UNLIKELY(dlpi_stopped(w->p))) break;
     }
-    dlpi_bump(&w->block->items, cell->made - first);
-    dlpi_bump(&w->block->bytes, bytes);
+    dlpi_bump(&block->items, cell->made - first);
+    dlpi_bump(&block->bytes, bytes);
     return rc;
 }
 
@@ -19062,21 +19065,21 @@ static void dlpi_found_learn_all(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_
     dlpi_found_stream *x = &q->streams[i];
     dlpi_found_cell *u = &q->use[c];
     const uint32_t *known = dlpi_input_counts(p, dlpi_input_at(p, c));
-    const uint32_t first = u->learned;
-    uint64_t items = 0, empty = x->empty, none = 0;
+    uint32_t first = u->learned, last = end;
+    uint64_t items = 0, none = 0;
     if (q->joins != NULL || q->pairs || (q->rule && q->rule->taken)) return;
     if (x->at.used > 0 && x->at.ordinal >= u->ordinal + first) return;
-    if (q->plan.steps != 0 && empty + end >= dlpi_found_inputs(&q->plan, q->cursors.first + i))
+    if (q->plan.steps != 0 && x->empty + end >= dlpi_found_inputs(&q->plan, q->cursors.first + i))
         return; /* one of them may be the one that proves that no item comes */
     for (uint32_t k = first; k < end; k++) {
         items += known[k];
         none += known[k] == 0;
-        empty = known[k] == 0 ? empty + 1 : 0;
     }
+    while (last > first && known[last - 1] == 0) last--;
     dlpi_found_pass_count(q, i, u->ordinal + first, end - first, items);
     u->n += items;
     u->learned = end;
-    x->empty = empty;
+    x->empty = end - last + (last == first ? x->empty : 0);
     q->any |= items > 0;
     dlpi_found_counted(p, end - first, items, none);
 }
@@ -19546,16 +19549,6 @@ static uint32_t dlpi_found_give(dlp_pipe *p, dlpi_found *q, dlpi_found_stream *x
     return n;
 }
 
-/* Make the item at `from` row r of slot s. */
-static void dlpi_found_give_row(dlp_pipe *p, uint32_t s, uint32_t r, const dlpi_found_row *from) {
-    const dlpi_found *q = dlpi_found_of(p);
-    const dlpi_found_cell *u = &q->use[from->cell];
-    const uint32_t k = u->run > 1 ? from->number / (uint32_t)q->most_items : 0;
-    dlpi_found_rows_of(p, s)[r] = *from;
-    dlpi_slot_index(p, s)[r] = dlpi_input_indices(dlpi_input_at(p, from->cell))[k];
-    dlpi_found_use(p, s, from->cell);
-}
-
 /* Count n more rows of the window of stream i as given. The window is closed after its last row. */
 static void dlpi_found_mixed_gone(dlpi_found *q, uint32_t i, uint64_t n) {
     dlpi_found_stream *x = &q->streams[i];
@@ -19571,14 +19564,19 @@ static uint32_t dlpi_found_give_mixed(dlp_pipe *p, uint32_t i, uint32_t s, uint3
     dlpi_found *q = dlpi_found_of(p);
     dlpi_found_stream *x = &q->streams[i];
     const dlpi_found_row *rows = q->window_rows + i * q->plan.window;
+    const uint32_t most = (uint32_t)q->most_items;
+    dlpi_found_row *to = dlpi_found_rows_of(p, s);
     uint64_t *index = dlpi_slot_index(p, s);
     dlpi_found_open(p, i); /* at its first row: nothing can be wrong with it */
     if (n > x->length - x->at.place) n = (uint32_t)(x->length - x->at.place);
     dlp_permutation_block(&q->window_orders[i], x->at.place, n, index + r);
     for (uint32_t k = r; k < r + n; k++) {
-        const dlpi_found_row *row = &rows[index[k]];
-        dlpi_found_give_row(p, s, k, row);
-        dlpi_found_window_row(q, x, row->cell);
+        const dlpi_found_row row = to[k] = rows[index[k]];
+        const uint32_t run = q->use[row.cell].run; /* without a division where it can be */
+        const uint32_t of = most == 1 ? row.number : run > 1 ? row.number / most : 0;
+        index[k] = dlpi_input_indices(dlpi_input_at(p, row.cell))[of];
+        dlpi_found_use(p, s, row.cell);
+        dlpi_found_window_row(q, x, row.cell);
     }
     dlpi_found_mixed_gone(q, i, n);
     return n;
@@ -20354,9 +20352,8 @@ static inline void dlpi_expand_begin(dlp_item *it, dlpi_expand_item *by, uint32_
    the lengths at `to` are set to 0 first. */
 DLPI_INLINE void dlpi_expand_lay(dlp_item *it, uint8_t *to, const dlpi_level *l,
                                  dlpi_expand_item *by, bool fresh) {
-    uint32_t f = 0;
-    do by->data[f] = to + l->at[f], by->none[f] = 0;
-    while (++f < l->fs.n);
+    by->data[0] = to + l->at[0], by->none[0] = 0;
+    for (uint32_t f = 1; f < l->fs.n; f++) by->data[f] = to + l->at[f], by->none[f] = 0;
     if (!l->fs.any_ragged) return;
     it->length = (uint64_t *)(void *)to;
     if (fresh) memset(to, 0, l->fs.n * 8u);
@@ -20424,10 +20421,10 @@ DLPI_INLINE int dlpi_level_step(dlpi_worker *w, const dlpi_level *l, dlp_item *i
     const dlpi_step *k = l->steps;
     int rc;
     do {
-        dlpi_expand_point(it, to, l, by, false);
+        dlpi_expand_begin(it, by, k->n);
+        dlpi_expand_lay(it, to, l, by, false);
         it->data += k->first;
         it->length += k->first;
-        it->n_fields = k->n;
         rc = dlpi_step_go(w, k, it);
         if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP))
             return dlpi_say_where(w, rc, "node \"%s\"", k->name);
@@ -21117,6 +21114,7 @@ static inline void dlpi_line_begin(dlpi_line *b, dlpi_worker *w, const dlpi_expa
     b->of = dlpi_input_at(w->p, c);
     b->last = dlpi_expand_last(x);
     b->cell = dlpi_expand_cell_at(w->p, x, c);
+    b->items = b->cell + b->of->made * x->one_bytes;
     b->left_out = 0;
     b->given = dlpi_expand_in(w, x, b->of);
 }
@@ -21128,7 +21126,6 @@ DLPI_INLINE int dlpi_line_make(dlpi_line *b, bool plain) {
     dlpi_worker *w = b->w;
     dlpi_input *cell = b->of;
     int rc;
-    b->items = b->cell + cell->made * x->one_bytes;
     b->made = 0;
     if (!plain) {
         dlpi_redzone_room(w, x);
@@ -21152,7 +21149,7 @@ DLPI_INLINE int dlpi_line_make(dlpi_line *b, bool plain) {
     rc = dlpi_redzone_made(w, x, b->c, rc);
     if (rc != 0) return rc;
     cell->bytes = (cell->items = b->made) * b->last->bytes;
-    if (plain) return 0;
+    if (plain) return b->items += x->one_bytes, 0;
     if (b->left_out > 0) cell->error.position = b->left_out;
     if (x->cached && b->left_out == 0 && !dlpi_line_random(w))
         w->p->keeper->keep(w, cell->index, b->items, b->made, cell->bytes);
@@ -40550,7 +40547,8 @@ DLPDEF dlp_item *dlp_expand_add(dlp_expand *x) {
     dlpi_making *m = (dlpi_making *)(void *)x;
     const dlpi_level *to = m->to;
     dlpi_making_pass(m);
-    if (m->wrong != 0 || (m->above |= m->made >= to[-1].maker.max_out)) return NULL;
+    if (DLPI_UNLIKELY(m->wrong != 0 || m->made >= to[-1].maker.max_out))
+        return m->above |= m->wrong == 0, NULL;
     m->item = m->shown; /* whole: the callback may have changed any of it */
     dlpi_expand_zero(m->at, to);
     dlpi_expand_lay(&m->item, m->at, to, &m->fields, false);

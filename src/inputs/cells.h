@@ -147,9 +147,10 @@ static inline uint64_t *dlpi_input_bits(const dlp_pipe *p, uint32_t c) {
    if there is none. */
 static uint32_t dlpi_input_next(const dlp_pipe *p, uint32_t c) {
     const uint32_t n = dlpi_n_inputs(p);
+    const uint64_t *bits = dlpi_input_bits(p, c); /* the words lie side by side */
     for (uint64_t mask = UINT64_MAX << c % 64; c < n; c = c / 64 * 64 + 64, mask = UINT64_MAX) {
-        uint64_t bits = dlpi_claim_those(dlpi_input_bits(p, c)) & mask; /* Q3 <- Q3, B1 */
-        if (bits != 0) return c / 64 * 64 + (uint32_t)__builtin_ctzll(bits);
+        const uint64_t those = dlpi_claim_those(bits++) & mask; /* Q3 <- Q3, B1 */
+        if (those != 0) return c / 64 * 64 + (uint32_t)__builtin_ctzll(those);
     }
     return n;
 }
@@ -456,6 +457,7 @@ DLPI_COLD static void dlpi_input_error(const dlpi_worker *w, dlpi_input *cell, i
 DLPI_INLINE int dlpi_inputs_each(dlpi_worker *w, uint32_t c,
                                  int (*one)(dlpi_worker *w, uint32_t c, void *by), void *by) {
     dlpi_input *cell = dlpi_input_at(w->p, c);
+    dlpi_worker_block *block = w->block;
     uint32_t *items = dlpi_input_counts(w->p, cell);
     const uint32_t first = cell->made, n = cell->run;
     uint64_t bytes = 0;
@@ -463,10 +465,10 @@ DLPI_INLINE int dlpi_inputs_each(dlpi_worker *w, uint32_t c,
     dlpi_words_forget(w);
     for (uint32_t i = first; i < n; i++) {
         cell->index = dlpi_input_indices(cell)[i];
-        DLPI_STORE_RLX(&w->block->current, cell->index); /* for observers */
-        dlpi_runs(&w->block->running, DLPI_RUNS_ALL(c));
+        DLPI_STORE_RLX(&block->current, cell->index); /* for observers */
+        dlpi_runs(&block->running, DLPI_RUNS_ALL(c));
         rc = one(w, c, by);
-        dlpi_runs(&w->block->running, DLPI_RUNS_NONE);
+        dlpi_runs(&block->running, DLPI_RUNS_NONE);
         if (rc != 0) break;
         bytes += cell->bytes;
         items[i] = (uint32_t)cell->items;
@@ -475,8 +477,8 @@ DLPI_INLINE int dlpi_inputs_each(dlpi_worker *w, uint32_t c,
         if (DLPI_UNLIKELY(w->note.said != 0)) dlpi_words_forget(w);
         if (DLPI_UNLIKELY(dlpi_stopped(w->p))) break;
     }
-    dlpi_bump(&w->block->items, cell->made - first);
-    dlpi_bump(&w->block->bytes, bytes);
+    dlpi_bump(&block->items, cell->made - first);
+    dlpi_bump(&block->bytes, bytes);
     return rc;
 }
 

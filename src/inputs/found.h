@@ -138,21 +138,21 @@ static void dlpi_found_learn_all(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_
     dlpi_found_stream *x = &q->streams[i];
     dlpi_found_cell *u = &q->use[c];
     const uint32_t *known = dlpi_input_counts(p, dlpi_input_at(p, c));
-    const uint32_t first = u->learned;
-    uint64_t items = 0, empty = x->empty, none = 0;
+    uint32_t first = u->learned, last = end;
+    uint64_t items = 0, none = 0;
     if (q->joins != NULL || q->pairs || (q->rule && q->rule->taken)) return;
     if (x->at.used > 0 && x->at.ordinal >= u->ordinal + first) return;
-    if (q->plan.steps != 0 && empty + end >= dlpi_found_inputs(&q->plan, q->cursors.first + i))
+    if (q->plan.steps != 0 && x->empty + end >= dlpi_found_inputs(&q->plan, q->cursors.first + i))
         return; /* one of them may be the one that proves that no item comes */
     for (uint32_t k = first; k < end; k++) {
         items += known[k];
         none += known[k] == 0;
-        empty = known[k] == 0 ? empty + 1 : 0;
     }
+    while (last > first && known[last - 1] == 0) last--;
     dlpi_found_pass_count(q, i, u->ordinal + first, end - first, items);
     u->n += items;
     u->learned = end;
-    x->empty = empty;
+    x->empty = end - last + (last == first ? x->empty : 0);
     q->any |= items > 0;
     dlpi_found_counted(p, end - first, items, none);
 }
@@ -622,16 +622,6 @@ static uint32_t dlpi_found_give(dlp_pipe *p, dlpi_found *q, dlpi_found_stream *x
     return n;
 }
 
-/* Make the item at `from` row r of slot s. */
-static void dlpi_found_give_row(dlp_pipe *p, uint32_t s, uint32_t r, const dlpi_found_row *from) {
-    const dlpi_found *q = dlpi_found_of(p);
-    const dlpi_found_cell *u = &q->use[from->cell];
-    const uint32_t k = u->run > 1 ? from->number / (uint32_t)q->most_items : 0;
-    dlpi_found_rows_of(p, s)[r] = *from;
-    dlpi_slot_index(p, s)[r] = dlpi_input_indices(dlpi_input_at(p, from->cell))[k];
-    dlpi_found_use(p, s, from->cell);
-}
-
 /* Count n more rows of the window of stream i as given. The window is closed after its last row. */
 static void dlpi_found_mixed_gone(dlpi_found *q, uint32_t i, uint64_t n) {
     dlpi_found_stream *x = &q->streams[i];
@@ -647,14 +637,19 @@ static uint32_t dlpi_found_give_mixed(dlp_pipe *p, uint32_t i, uint32_t s, uint3
     dlpi_found *q = dlpi_found_of(p);
     dlpi_found_stream *x = &q->streams[i];
     const dlpi_found_row *rows = q->window_rows + i * q->plan.window;
+    const uint32_t most = (uint32_t)q->most_items;
+    dlpi_found_row *to = dlpi_found_rows_of(p, s);
     uint64_t *index = dlpi_slot_index(p, s);
     dlpi_found_open(p, i); /* at its first row: nothing can be wrong with it */
     if (n > x->length - x->at.place) n = (uint32_t)(x->length - x->at.place);
     dlp_permutation_block(&q->window_orders[i], x->at.place, n, index + r);
     for (uint32_t k = r; k < r + n; k++) {
-        const dlpi_found_row *row = &rows[index[k]];
-        dlpi_found_give_row(p, s, k, row);
-        dlpi_found_window_row(q, x, row->cell);
+        const dlpi_found_row row = to[k] = rows[index[k]];
+        const uint32_t run = q->use[row.cell].run; /* without a division where it can be */
+        const uint32_t of = most == 1 ? row.number : run > 1 ? row.number / most : 0;
+        index[k] = dlpi_input_indices(dlpi_input_at(p, row.cell))[of];
+        dlpi_found_use(p, s, row.cell);
+        dlpi_found_window_row(q, x, row.cell);
     }
     dlpi_found_mixed_gone(q, i, n);
     return n;

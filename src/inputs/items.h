@@ -358,9 +358,8 @@ static inline void dlpi_expand_begin(dlp_item *it, dlpi_expand_item *by, uint32_
    the lengths at `to` are set to 0 first. */
 DLPI_INLINE void dlpi_expand_lay(dlp_item *it, uint8_t *to, const dlpi_level *l,
                                  dlpi_expand_item *by, bool fresh) {
-    uint32_t f = 0;
-    do by->data[f] = to + l->at[f], by->none[f] = 0;
-    while (++f < l->fs.n);
+    by->data[0] = to + l->at[0], by->none[0] = 0;
+    for (uint32_t f = 1; f < l->fs.n; f++) by->data[f] = to + l->at[f], by->none[f] = 0;
     if (!l->fs.any_ragged) return;
     it->length = (uint64_t *)(void *)to;
     if (fresh) memset(to, 0, l->fs.n * 8u);
@@ -428,10 +427,10 @@ DLPI_INLINE int dlpi_level_step(dlpi_worker *w, const dlpi_level *l, dlp_item *i
     const dlpi_step *k = l->steps;
     int rc;
     do {
-        dlpi_expand_point(it, to, l, by, false);
+        dlpi_expand_begin(it, by, k->n);
+        dlpi_expand_lay(it, to, l, by, false);
         it->data += k->first;
         it->length += k->first;
-        it->n_fields = k->n;
         rc = dlpi_step_go(w, k, it);
         if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP))
             return dlpi_say_where(w, rc, "node \"%s\"", k->name);

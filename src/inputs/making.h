@@ -327,6 +327,7 @@ static inline void dlpi_line_begin(dlpi_line *b, dlpi_worker *w, const dlpi_expa
     b->of = dlpi_input_at(w->p, c);
     b->last = dlpi_expand_last(x);
     b->cell = dlpi_expand_cell_at(w->p, x, c);
+    b->items = b->cell + b->of->made * x->one_bytes;
     b->left_out = 0;
     b->given = dlpi_expand_in(w, x, b->of);
 }
@@ -338,7 +339,6 @@ DLPI_INLINE int dlpi_line_make(dlpi_line *b, bool plain) {
     dlpi_worker *w = b->w;
     dlpi_input *cell = b->of;
     int rc;
-    b->items = b->cell + cell->made * x->one_bytes;
     b->made = 0;
     if (!plain) {
         dlpi_redzone_room(w, x);
@@ -362,7 +362,7 @@ DLPI_INLINE int dlpi_line_make(dlpi_line *b, bool plain) {
     rc = dlpi_redzone_made(w, x, b->c, rc);
     if (rc != 0) return rc;
     cell->bytes = (cell->items = b->made) * b->last->bytes;
-    if (plain) return 0;
+    if (plain) return b->items += x->one_bytes, 0;
     if (b->left_out > 0) cell->error.position = b->left_out;
     if (x->cached && b->left_out == 0 && !dlpi_line_random(w))
         w->p->keeper->keep(w, cell->index, b->items, b->made, cell->bytes);

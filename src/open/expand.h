@@ -17,7 +17,8 @@ DLPDEF dlp_item *dlp_expand_add(dlp_expand *x) {
     dlpi_making *m = (dlpi_making *)(void *)x;
     const dlpi_level *to = m->to;
     dlpi_making_pass(m);
-    if (m->wrong != 0 || (m->above |= m->made >= to[-1].maker.max_out)) return NULL;
+    if (DLPI_UNLIKELY(m->wrong != 0 || m->made >= to[-1].maker.max_out))
+        return m->above |= m->wrong == 0, NULL;
     m->item = m->shown; /* whole: the callback may have changed any of it */
     dlpi_expand_zero(m->at, to);
     dlpi_expand_lay(&m->item, m->at, to, &m->fields, false);

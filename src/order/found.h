@@ -78,9 +78,10 @@ static void dlpi_found_indices(dlpi_found_plan *q, uint64_t epoch, uint64_t s, u
                                uint32_t n, uint64_t *out) {
     const uint64_t each = dlpi_found_inputs(q, s), pass = ordinal / each, place = ordinal % each;
     const dlp_permutation *order;
-    for (uint32_t k = 0; k < n; k++)
-        out[k] = q->weights ? dlpi_found_member(q, epoch, s, pass, place + k)
-                            : (place + k) * q->streams + s;
+    uint64_t at = place * q->streams + s;
+    for (uint32_t k = 0; k < n && q->weights; k++)
+        out[k] = dlpi_found_member(q, epoch, s, pass, place + k);
+    for (uint32_t k = 0; k < n && !q->weights; k++, at += q->streams) out[k] = at;
     if (q->weights || !q->shuffle_inputs) return;
     order = dlpi_permutation_of(&q->passes[pass & 1], q->n_inputs,
                                 dlpi_hash_in(DLPI_DOMAIN_PARTS, q->seed, pass), epoch);
