@@ -5,28 +5,6 @@
 
 /* ---- fields in the order of a table ---- */
 
-/* The callback of a stage that sees fields in the order of the table. */
-static int dlpi_seeing_call(void *user, dlp_item *it) {
-    const dlpi_seeing *k = user;
-    void *data[DLP_MAX_FIELDS], **all = it->data;
-    uint64_t length[DLP_MAX_FIELDS], *lengths = it->length;
-    uint32_t f = 0, n_all = it->n_fields;
-    int rc;
-    do {
-        data[f] = all[k->at[f]];
-        length[f] = lengths[k->at[f]];
-    } while (++f < k->n);
-    it->data = data;
-    it->length = length;
-    it->n_fields = f;
-    rc = k->callback(k->user, it);
-    while (f-- > 0) lengths[k->at[f]] = length[f];
-    it->data = all;
-    it->length = lengths;
-    it->n_fields = n_all;
-    return rc;
-}
-
 /* Let the callback of a stage see fields so. k: what the stage keeps. */
 static void dlpi_seeing_take(dlpi_stage *st, dlpi_seeing *k, const dlpi_seeing *order) {
     if (order == NULL || order->n == 0) return;

@@ -17,6 +17,29 @@ typedef struct dlpi_map { /* what a map of items keeps */
     dlpi_chain chain;
 } dlpi_map;
 
+/* The callback of a map or fetch whose stage has the fields in another order than the table. It
+   runs for each item, so it stands here and not with the code that opens pipes. */
+static int dlpi_seeing_call(void *user, dlp_item *it) {
+    const dlpi_seeing *k = user;
+    void *data[DLP_MAX_FIELDS], **all = it->data;
+    uint64_t length[DLP_MAX_FIELDS], *lengths = it->length;
+    uint32_t f = 0, n_all = it->n_fields;
+    int rc;
+    do {
+        data[f] = all[k->at[f]];
+        length[f] = lengths[k->at[f]];
+    } while (++f < k->n);
+    it->data = data;
+    it->length = length;
+    it->n_fields = f;
+    rc = k->callback(k->user, it);
+    while (f-- > 0) lengths[k->at[f]] = length[f];
+    it->data = all;
+    it->length = lengths;
+    it->n_fields = n_all;
+    return rc;
+}
+
 static int dlpi_map_check(dlp_pipe *p, dlpi_stage *st) {
     if ((st->item == NULL) == (st->batch == NULL))
         return dlpi_refuse(p, DLP_ERR_ARG, st->name, "item",
