@@ -124,7 +124,7 @@ static bool dlpi_slot_idle(const dlp_pipe *p, uint32_t s) {
 
 /* The words for a failed item that is one too many; its errno is in the list of skips, if that goes
    back so far. */
-static int dlpi_budget_fail(dlp_pipe *p, uint32_t s, uint32_t row, const dlpi_stage *st) {
+DLPI_COLD static int dlpi_budget_fail(dlp_pipe *p, uint32_t s, uint32_t row, const dlpi_stage *st) {
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
     dlp_error e;
     dlpi_error_set(&e, DLP_ERR_BUDGET, "max_skips",
@@ -136,7 +136,7 @@ static int dlpi_budget_fail(dlp_pipe *p, uint32_t s, uint32_t row, const dlpi_st
 }
 
 /* Count the failed items that come before the end that a row has found. */
-static int dlpi_end_budget(dlp_pipe *p, uint32_t s) {
+static inline int dlpi_end_budget(dlp_pipe *p, uint32_t s) {
     const uint32_t *fate = dlpi_slot_fate(p, s);
     uint32_t n;
     /* ordered by done */

@@ -196,7 +196,7 @@ static uint64_t dlpi_split_until(int timeout_ms, uint64_t *until) {
 }
 
 /* Have a chunk to split, waiting for it if need be. */
-static int dlpi_split_have(dlp_pipe *p, int timeout_ms, uint64_t *until) {
+DLPI_COLD static int dlpi_split_have(dlp_pipe *p, int timeout_ms, uint64_t *until) {
     uint64_t b, now;
     uint32_t s;
     int rc;

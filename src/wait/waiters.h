@@ -99,7 +99,7 @@ static void dlpi_wake_workers(const dlp_pipe *p, const dlpi_stage *st) {
 static void dlpi_wake_scheduler(dlpi_ctl *ctl) { dlpi_sleepers_wake_all(&ctl->scheduler); }
 
 /* Batch b became ready for the consumer. */
-static void dlpi_wake_consumer(dlpi_ctl *ctl, uint64_t b) {
+DLPI_INLINE void dlpi_wake_consumer(dlpi_ctl *ctl, uint64_t b) {
     dlpi_sleepers_wake_for(&ctl->consumer, b);
 }
 
@@ -150,7 +150,7 @@ static void dlpi_wake_stage(dlp_pipe *p, const dlpi_stage *st, uint64_t b, uint3
 
 /* Batch b left the stage with this place among those that have workers: the next one, or
    the consumer, goes on with it. */
-static void dlpi_wake_next(dlp_pipe *p, int work, uint64_t b) {
+DLPI_INLINE void dlpi_wake_next(dlp_pipe *p, int work, uint64_t b) {
     if (work + 1 < p->n_work)
         dlpi_wake_stage(p, p->work[work + 1], b, 1);
     else
