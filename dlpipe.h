@@ -5606,7 +5606,7 @@ static void dlpi_sleepers_wake_all(dlpi_sleepers *s) {
 
 /* Wake the one sleeper of this mask if it waits for batch b, or for any batch. b: UINT64_MAX wakes
    it whatever it waits for. Only for a mask that says what its sleeper waits for. */
-static void dlpi_sleepers_wake_for(dlpi_sleepers *s, uint64_t b) {
+DLPI_INLINE void dlpi_sleepers_wake_for(dlpi_sleepers *s, uint64_t b) {
     uint64_t what = DLPI_LOAD_SEQ(&s->mask); /* B1 <- B1 */
     if (DLPI_LIKELY(what == 0) || (what != UINT64_MAX && what != b + 1 && b != UINT64_MAX)) return;
     dlpi_sleepers_take_all(s);
@@ -9737,7 +9737,7 @@ struct dlp_pipe {
     const dlpi_holder_ops *holder;
     const dlpi_sink_ops *sink;
     const dlpi_lender_ops *lender;
-    bool bare;    /* true: delivery and release ask no role for anything */
+    bool bare;    /* true: scheduling, delivery and release ask no role for anything */
     bool lends;   /* false: whole batches go out and come back without a call of the table */
     bool barrier; /* epochs begin by set_epoch; else they overlap */
     dlpi_stage *keeper_stage, *holder_stage, *sink_stage, *lender_stage;
@@ -10212,7 +10212,7 @@ static void dlpi_wake_workers(const dlp_pipe *p, const dlpi_stage *st) {
 static void dlpi_wake_scheduler(dlpi_ctl *ctl) { dlpi_sleepers_wake_all(&ctl->scheduler); }
 
 /* Wake the consumer if it sleeps until batch b, which is ready now, or until any batch. */
-static void dlpi_wake_consumer(dlpi_ctl *ctl, uint64_t b) {
+DLPI_INLINE void dlpi_wake_consumer(dlpi_ctl *ctl, uint64_t b) {
     dlpi_sleepers_wake_for(&ctl->consumer, b);
 }
 
@@ -10263,7 +10263,7 @@ static void dlpi_wake_stage(dlp_pipe *p, const dlpi_stage *st, uint64_t b, uint3
 
 /* Batch b left the stage at place `work` of the stages with workers. Wake who goes on with it: a
    worker of the next one, or the consumer; and subscribers. */
-static void dlpi_wake_next(dlp_pipe *p, int work, uint64_t b) {
+DLPI_INLINE void dlpi_wake_next(dlp_pipe *p, int work, uint64_t b) {
     if (work + 1 < p->n_work)
         dlpi_wake_stage(p, p->work[work + 1], b, 1);
     else
@@ -10515,8 +10515,8 @@ DLPI_COLD static void dlpi_ctl_fail(dlp_pipe *p, uint32_t who, const dlp_error *
 /* True if `next` must return the region's error now. An error of the scheduler comes after all
    batches that were fed before (over: they are delivered), unless somebody else has failed, too:
    then they may never come. */
-static bool dlpi_error_due(const dlpi_ctl *ctl, bool over) {
-    if (dlpi_first_seen(&ctl->error_ready) == 0) return false; /* E1 <- E1 */
+static inline bool dlpi_error_due(const dlpi_ctl *ctl, bool over) {
+    if (DLPI_LIKELY(dlpi_first_seen(&ctl->error_ready) == 0)) return false; /* E1 <- E1 */
     return over ||
            DLPI_LOAD_RLX(&ctl->error_claim) != DLPI_BY_SCHEDULER + 1u || /* E1: before ready */
            dlpi_first_seen(&ctl->error_more) != 0;                       /* E1 <- E1 */
@@ -11279,7 +11279,7 @@ static bool dlpi_slot_idle(const dlp_pipe *p, uint32_t s) {
 
 /* Make a failed item that is one more than max_skips the pipe's error. Its errno comes from the
    list of skips, if that goes back so far. Returns the code. */
-static int dlpi_budget_fail(dlp_pipe *p, uint32_t s, uint32_t row, const dlpi_stage *st) {
+DLPI_COLD static int dlpi_budget_fail(dlp_pipe *p, uint32_t s, uint32_t row, const dlpi_stage *st) {
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
     dlp_error e;
     dlpi_error_set(&e, DLP_ERR_BUDGET, "max_skips",
@@ -11292,7 +11292,7 @@ static int dlpi_budget_fail(dlp_pipe *p, uint32_t s, uint32_t row, const dlpi_st
 
 /* Count the failed items of the batch in slot s that come before the end. Returns DLP_OK, or the
    code if they are more than max_skips allows. */
-static int dlpi_end_budget(dlp_pipe *p, uint32_t s) {
+static inline int dlpi_end_budget(dlp_pipe *p, uint32_t s) {
     const uint32_t *fate = dlpi_slot_fate(p, s);
     uint32_t n;
     /* ordered by done */
@@ -11459,7 +11459,7 @@ static bool dlpi_epoch_due(const dlp_pipe *p) {
 
 /* Call set_epoch for the epoch that the scheduler has asked for, and tell the scheduler. Called by
    the consumer. Returns DLP_OK, or DLP_ERR_CALLBACK, which is then the pipe's error. */
-static int dlpi_epoch_begin(dlp_pipe *p) {
+DLPI_COLD static int dlpi_epoch_begin(dlp_pipe *p) {
     uint64_t asked = dlpi_credit_seen(&p->schedule.epoch_asked); /* I2 <- I2 */
     uint64_t epoch = asked & DLPI_EPOCH_MASK;
     int rc;
@@ -11609,7 +11609,7 @@ static uint32_t dlpi_schedule_free(dlp_pipe *p) {
         uint32_t s = f->slot_turn;
         f->slot_turn = s + 1 == p->n_slots ? 0 : s + 1;
         if (dlpi_credit_held(&dlpi_slot_at(p, s)->used) != 0) continue; /* C1 <- C1 */
-        if (p->sharing->slot_free(p, s)) return s;
+        if (p->bare || p->sharing->slot_free(p, s)) return s;
     }
     return DLPI_NO_SLOT;
 }
@@ -11648,32 +11648,30 @@ static int dlpi_schedule_settle(dlp_pipe *p, uint64_t *rows) {
     return rc;
 }
 
-/* Schedule the next batch, or move on to the next epoch. Returns 1 if the scheduler moved on, and 0
-   if it cannot now (no slot is free, the source is not ready, or all is scheduled). Returns a
-   negative code if the source failed. */
-static int dlpi_schedule_one(dlp_pipe *p) {
+/* Schedule the next batch, or move on to the next epoch; of batches that are alike, at most `most`
+   are scheduled at once. Returns 1 if the scheduler moved on, and 0 if it cannot now (no slot is
+   free, the source is not ready, or all is scheduled). Returns a negative code if the source
+   failed. */
+static int dlpi_schedule_some(dlp_pipe *p, uint64_t most) {
     dlpi_scheduler *f = &p->schedule;
-    uint64_t cancel = DLPI_LOAD_RLX(&p->ctl->cancel); /* N1: a hint; next drops the rest */
-    uint64_t rows = p->global_batch;
-    bool alike;
-    uint32_t s;
+    const uint64_t alike = f->alike;
+    uint64_t rows = p->global_batch, n = 0;
+    uint32_t s = DLPI_NO_SLOT;
     int rc;
-    if (dlpi_generation_seek(cancel) == f->seek_no && f->epoch < (cancel & DLPI_EPOCH_MASK))
-        dlpi_schedule_epoch(f, cancel & DLPI_EPOCH_MASK);
-    alike = f->alike > 0;
-    if (!alike) {
+    most = alike == 0 ? 1 : alike < most ? alike : most;
+    if (alike == 0) {
         if (dlpi_epochs_over(p, f->epoch)) return dlpi_schedule_end(p, 0), 0;
         if (dlpi_epoch_held(p, f->epoch)) return 0;
         if ((rc = dlpi_schedule_settle(p, &rows)) != DLP_OK) return dlpi_schedule_end(p, rc), rc;
+        if (rows != 0 && !p->source->ready(p, rows)) return 0;
     }
     if (rows != 0) {
-        if (!alike && !p->source->ready(p, rows)) return 0;
-        if ((s = dlpi_schedule_free(p)) == DLPI_NO_SLOT) return 0;
-        dlpi_schedule_slot(p, s, rows, alike);
-        f->published++;
-        f->position += rows;
-        f->in_epoch++;
-        if (alike) return f->alike--, 1;
+        for (; n < most && (s = dlpi_schedule_free(p)) != DLPI_NO_SLOT; n++) {
+            dlpi_schedule_slot(p, s, rows, alike > 0);
+            f->published++, f->in_epoch++;
+            f->position += rows;
+        }
+        if (n == 0 || alike > 0) return f->alike = alike - n, n > 0;
         rc = p->source->step(p);
         if (rc == DLP_OK) rc = dlpi_schedule_settle(p, &rows);
         if (rc != DLP_OK) return dlpi_schedule_end(p, rc), rc;
@@ -11732,22 +11730,25 @@ static uint64_t dlpi_schedule(dlp_pipe *p, uint64_t burst) {
     uint64_t before = f->published, delivered, room, under_way;
     dlpi_schedule_follow(p);
     if (f->ended) return 0;
-    p->source->ahead(p);
+    if (!p->bare) p->source->ahead(p);
     delivered = dlpi_credit_seen(&p->ctl->delivered); /* V1 <- V1 */
     room = p->prefetch - (before - delivered);
     if (burst > room) return 0;
-    if (!p->sharing->may_schedule(p)) return 0;
+    if (!p->bare && !p->sharing->may_schedule(p)) return 0;
     dlpi_prefetch_write(&p->ctl->tail); /* workers have read it; it comes while slots are filled */
     under_way = before - dlpi_credit_seen(&p->ctl->base); /* V1 <- V1 */
     if (under_way + room > f->reach) room = under_way < f->reach ? f->reach - under_way : 0;
+    const uint64_t cancel = DLPI_LOAD_RLX(&p->ctl->cancel); /* N1: a hint; next drops the rest */
+    if (dlpi_generation_seek(cancel) == f->seek_no && f->epoch < (cancel & DLPI_EPOCH_MASK))
+        dlpi_schedule_epoch(f, cancel & DLPI_EPOCH_MASK);
     for (uint64_t end = before + room; f->published != end;) /* or an epoch's end, and no batch */
-        if (dlpi_schedule_one(p) <= 0 || f->ended) break;
+        if (dlpi_schedule_some(p, end - f->published) <= 0 || f->ended) break;
     if (f->published != before) {
         dlpi_credit_publish(&p->ctl->tail,
                             f->published); /* T1 -> T1: all slots above are published */
         dlpi_schedule_wake(p, f->published - before);
         if (p->world > 1) dlpi_schedule_empty(p, before);
-        p->source->ahead(p);
+        if (!p->bare) p->source->ahead(p);
     }
     if (p->barrier) dlpi_epoch_ask(p);
     if (f->ended) {
@@ -11909,14 +11910,14 @@ static inline uint64_t dlpi_tail_moved(const dlpi_worker *w) {
     if (w->st->work != 0 || !w->started) return tail;
     for (uint64_t b = w->low; b < tail && b < end; b++) {
         if (w->alone)
-            dlpi_single_ahead(p, (uint32_t)(b % p->n_slots));
+            dlpi_single_ahead(p, (w->next_slot + (uint32_t)(b - w->low)) % p->n_slots);
         else
             dlpi_slot_fetch(p, b);
     }
     return tail;
 }
 
-static bool dlpi_find_oldest(dlpi_worker *w, dlpi_unit *t) {
+__attribute__((noinline)) static bool dlpi_find_oldest(dlpi_worker *w, dlpi_unit *t) {
     const dlp_pipe *p = w->p;
     uint64_t rescan = dlpi_claim_rescans(&w->waiters->rescan); /* R1 <- R1 */
     /* T1 <- T1 */
@@ -11987,7 +11988,7 @@ static bool dlpi_find_single(dlpi_worker *w, dlpi_unit *t) {
     return false;
 }
 
-static bool dlpi_find(dlpi_worker *w, dlpi_unit *t) {
+DLPI_INLINE bool dlpi_find(dlpi_worker *w, dlpi_unit *t) {
     bool found = (w->singles && dlpi_find_single(w, t)) || dlpi_find_oldest(w, t);
     if (DLPI_UNLIKELY((w->st->held & DLPI_HELD_TAKES) != 0))
         w->p->holder->claimed(w, found ? t : NULL);
@@ -12014,7 +12015,7 @@ static bool dlpi_freed(const dlp_pipe *p, const dlpi_stage *st, const dlpi_unit 
 /* Batch t->b left work[k], and its `ready` is written: wake who goes on with it. If the batch went
    back before, workers there may have looked before it was ready and go by their hints since, so
    they are told to look without hints. */
-static void dlpi_ready_wake(dlp_pipe *p, int k, const dlpi_unit *t) {
+DLPI_INLINE void dlpi_ready_wake(dlp_pipe *p, int k, const dlpi_unit *t) {
     dlpi_unit whole = {t->b, t->slot, 0, 0, 0, false};
     if (k + 1 < p->n_work && dlpi_freed(p, p->work[k + 1], &whole))
         dlpi_claim_rescan(&p->waiters[k + 1].rescan); /* R1 -> R1 */
@@ -13007,7 +13008,7 @@ static void dlpi_unit_rows_run(dlpi_worker *w, const dlpi_unit *t, uint32_t alre
 
 /* Work on an untouched unit that is a whole batch of one row. The answers to what dlpi_unit_items
    asks are known here. No other worker can have done the row, and the batch is complete with it. */
-static void dlpi_unit_single(dlpi_worker *w, const dlpi_unit *t) {
+DLPI_INLINE void dlpi_unit_single(dlpi_worker *w, const dlpi_unit *t) {
     int what = DLPI_ROW_DONE;
     uint32_t done = 0;
     dlpi_runs(&w->block->running, DLPI_RUNS_NONE); /* it may be a row of this number */
@@ -13029,7 +13030,7 @@ static void dlpi_unit_single(dlpi_worker *w, const dlpi_unit *t) {
 }
 
 /* Work on a claimed unit of an item stage: run its rows, count them and set their done bits. */
-static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
+__attribute__((noinline)) static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
     dlpi_stage_words *words = dlpi_stage_words_at(p, t->slot, w->st);
     uint32_t already = dlpi_gather_bits(dlpi_done(words), t->row / DLPI_WORD_ROWS, t->b) &
@@ -13194,7 +13195,7 @@ __attribute__((noinline)) static uint32_t dlpi_rows_bulk(dlpi_worker *w, const d
     return n;
 }
 
-static void dlpi_rows_run(dlpi_worker *w, const dlpi_unit *t) {
+DLPI_INLINE void dlpi_rows_run(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_unit rest;
     dlpi_clock_in(w);
     if (DLPI_LIKELY(w->singles && t->untouched)) {
@@ -13351,27 +13352,27 @@ static inline uint64_t dlpi_field_bytes(const dlp_pipe *p, uint32_t s, uint32_t 
 /* Fill a view (*b and its fields) of the batch in slot s, for a callback or the consumer. The parts
    that dlpi_batch_view_init has set stay. valid: [batch_rows] of the viewer, used if not all rows
    are valid. Returns the bytes of all fields. */
-static inline uint64_t dlpi_batch_view_to(const dlp_pipe *p, uint32_t s, dlp_batch *b,
-                                          dlp_tensor *fields, uint8_t *valid) {
+DLPI_INLINE uint64_t dlpi_batch_view_to(const dlp_pipe *p, uint32_t s, dlp_batch *b,
+                                        dlp_tensor *fields, uint8_t *valid) {
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
+    const uint32_t rows = dlpi_slot_rows(p, s);
     uint64_t bytes = 0;
     b->sequence = slot->sequence;
     b->epoch = slot->epoch;
     b->position = slot->position;
     b->in_epoch = slot->in_epoch;
-    b->count = dlpi_slot_rows(p, s);
     b->flags = slot->flags;
-    if (b->count < slot->count) b->flags |= DLP_BATCH_LAST; /* a stream has ended here */
-    b->valid_count = b->count;
+    if (rows < slot->count) b->flags |= DLP_BATCH_LAST; /* a stream has ended here */
+    b->valid_count = rows;
     b->valid = p->ones;
     if (DLPI_UNLIKELY(DLPI_LOAD_RLX(&slot->dirty) != 0)) { /* ordered by ready */
         dlpi_rows_valid(p, s, valid);
         b->valid = valid;
-        b->valid_count = 0;
-        for (uint32_t r = 0; r < b->count; r++) b->valid_count += valid[r];
+        for (uint32_t r = 0; r < rows; r++) b->valid_count -= valid[r] == 0;
     }
+    if (b->count == rows && !p->has_item_cells) return rows * p->batches.cell_bytes; /* as before */
+    b->count = rows;
     for (uint32_t f = 0; f < p->batches.n; f++) {
-        const dlpi_field *d = &p->batches.at[f];
         if (p->has_item_cells) {
             const dlpi_fmeta *m = &dlpi_slot_fmeta(p, s)[f];
             fields[f].bytes = m->bytes;
@@ -13379,8 +13380,8 @@ static inline uint64_t dlpi_batch_view_to(const dlp_pipe *p, uint32_t s, dlp_bat
             memcpy(fields[f].shape, m->shape, sizeof m->shape);
             fields[f].offsets = m->has_offsets ? dlpi_slot_offsets(p, s, f) : NULL;
         } else {
-            fields[f].bytes = b->count * d->row_bytes;
-            fields[f].shape[0] = b->count;
+            fields[f].bytes = rows * p->batches.at[f].row_bytes;
+            fields[f].shape[0] = rows;
         }
         bytes += fields[f].bytes;
     }
@@ -14252,8 +14253,8 @@ static void dlpi_state_after(const dlp_pipe *p, uint32_t s, bool last, dlpi_stat
 
 /* Note that the consumer has got batch b, from slot s, for a state that is asked for later. In an
    unordered pipe the batch that ends the epoch need not have the highest number. */
-static void dlpi_state_note(dlp_pipe *p, uint64_t b, uint32_t s, uint32_t flags) {
-    const dlpi_bslot *slot = dlpi_slot_at(p, s);
+static inline void dlpi_state_note(dlp_pipe *p, uint64_t b, uint32_t s, const dlpi_bslot *slot,
+                                   uint32_t flags) {
     dlpi_gaps_note(p, slot->in_epoch, (flags & DLP_BATCH_LAST) != 0);
     if (b + 1 > p->after.high) {
         const dlpi_source_state *own = p->bare ? NULL : p->source->state(p, s, 1);
@@ -14353,7 +14354,7 @@ static inline void dlpi_schedule_inline(dlp_pipe *p, uint64_t burst) {
 
 /* Count one more batch as delivered, so that another may be scheduled. The scheduler's thread, if
    there is one, is woken. */
-static void dlpi_scheduler_delivered(dlp_pipe *p) {
+static inline void dlpi_scheduler_delivered(dlp_pipe *p) {
     uint64_t *delivered = &p->ctl->delivered, n = DLPI_LOAD_RLX(delivered) + 1; /* V1: our own */
     if (!dlpi_consumer_schedules(p)) {
         dlpi_credit_publish(delivered, n); /* V1 -> V1, B1 */
@@ -14364,7 +14365,7 @@ static void dlpi_scheduler_delivered(dlp_pipe *p) {
 }
 
 /* Mark a slot as free by its word `used`. The scheduler's thread, if there is one, is woken. */
-static void dlpi_scheduler_credit(dlp_pipe *p, uint32_t *used) {
+static inline void dlpi_scheduler_credit(dlp_pipe *p, uint32_t *used) {
     if (!dlpi_consumer_schedules(p)) {
         dlpi_credit_done(used, 0u); /* C1 -> C1 */
         dlpi_wake_scheduler(p->ctl);
@@ -14526,18 +14527,22 @@ static bool dlpi_ready(const dlp_pipe *p, uint64_t b, uint32_t s) {
     return dlpi_ready_is(dlpi_gather_ready(&dlpi_stage_words_at(p, s, dlpi_final(p))->ready), b);
 }
 
+/* True if the oldest batch, *b in slot *s, is ready. */
+DLPI_INLINE bool dlpi_take_oldest(const dlp_pipe *p, uint64_t *b, uint32_t *s) {
+    *b = p->base;
+    if (*b == dlpi_credit_seen(&p->ctl->tail)) return false; /* T1 <- T1 */
+    return dlpi_ready(p, *b, *s = dlpi_slot_of(p, *b));
+}
+
 /* Find the batch to deliver now: the next one, or in an unordered pipe any that is ready. *b, *s:
    its number and slot. Returns DLP_OK, DLP_EMPTY if none is ready, or DLP_END if none will come. */
-static int dlpi_take(dlp_pipe *p, uint64_t *b, uint32_t *s) {
+__attribute__((noinline)) static int dlpi_take(dlp_pipe *p, uint64_t *b, uint32_t *s) {
     uint32_t over = dlpi_credit_closed(&p->ctl->end_of_input); /* T1 <- T1: before tail */
     uint64_t tail = dlpi_credit_seen(&p->ctl->tail);           /* T1 <- T1 */
-    uint64_t generation;
     if (p->base == tail) return over == dlpi_scheduled_word(p->seek_no) ? DLP_END : DLP_EMPTY;
-    *b = p->base;
-    *s = dlpi_slot_of(p, *b);
-    if (dlpi_ready(p, *b, *s)) return DLP_OK;
+    if (dlpi_take_oldest(p, b, s)) return DLP_OK;
     if (!p->d.unordered) return DLP_EMPTY;
-    generation = dlpi_slot_generation(dlpi_slot_at(p, *s));
+    const uint64_t generation = dlpi_slot_generation(dlpi_slot_at(p, *s));
     while (++*b != tail) {
         if (p->taken[*b & (p->ring - 1)]) continue;
         *s = dlpi_slot_of(p, *b);
@@ -14551,7 +14556,6 @@ static int dlpi_take(dlp_pipe *p, uint64_t *b, uint32_t *s) {
    batch. Returns the flags that it is delivered with: in an unordered pipe DLP_BATCH_LAST goes to
    the last one that is taken. */
 DLPI_INLINE uint32_t dlpi_taken(dlp_pipe *p, uint64_t b, uint32_t flags) {
-    dlpi_ctl *ctl = p->ctl;
     if (flags & DLP_BATCH_LAST) p->last_sequence = b;
     if (b == p->base) {
         p->base++;
@@ -14560,7 +14564,7 @@ DLPI_INLINE uint32_t dlpi_taken(dlp_pipe *p, uint64_t b, uint32_t flags) {
     }
     for (; p->taken[p->base & (p->ring - 1)]; p->base++)
         DLPI_STORE_RLX(&p->taken[p->base & (p->ring - 1)], (uint8_t)0);
-    dlpi_credit_publish_quiet(&ctl->base, p->base); /* V1 -> V1 */
+    dlpi_credit_publish_quiet(&p->ctl->base, p->base); /* V1 -> V1 */
     dlpi_scheduler_delivered(p);
     if (p->last_sequence != UINT64_MAX && p->base > p->last_sequence) {
         p->last_sequence = UINT64_MAX;
@@ -14571,7 +14575,7 @@ DLPI_INLINE uint32_t dlpi_taken(dlp_pipe *p, uint64_t b, uint32_t flags) {
 
 /* Release slot s: give it back to the scheduler, by its word `used` (C1). */
 DLPI_INLINE void dlpi_slot_release(dlp_pipe *p, uint32_t s) {
-    p->sink->freed(p, s);
+    if (!p->bare) p->sink->freed(p, s);
     dlpi_scheduler_credit(p, &dlpi_slot_at(p, s)->used);
 }
 
@@ -14607,21 +14611,21 @@ static uint32_t dlpi_lent_slot(const dlp_pipe *p, const dlp_batch *batch) {
 
 /* Give batch b, in slot s, to the consumer: fill its view *out, note the batch for states and
    statistics, and schedule the next batches. */
-static void dlpi_deliver(dlp_pipe *p, uint64_t b, uint32_t s, dlp_batch **out) {
+DLPI_INLINE void dlpi_deliver(dlp_pipe *p, uint64_t b, uint32_t s, dlp_batch **out) {
     dlp_batch *batch = &p->out[s];
     dlp_tensor *fields = p->out_fields + (size_t)s * p->batches.n;
-    uint64_t bytes;
+    dlpi_bslot *slot = dlpi_slot_at(p, s);
     uint32_t ahead = s + 2 < p->n_slots ? s + 2 : s + 2 - p->n_slots; /* if they go in turn */
-    if (dlpi_slot_in_line(p)) { /* to read only: its worker may not be done with it */
+    uint64_t bytes = dlpi_batch_view_to(p, s, batch, fields, (uint8_t *)slot + p->slot.valid);
+    if (p->prefetch > 1 && dlpi_slot_in_line(p)) { /* to read only: its worker may be at it still */
         const uint8_t *cell = dlpi_area_at(p, DLPI_REC_CELLS, ahead);
         __builtin_prefetch(&dlpi_slot_at(p, ahead)->header);
         for (uint32_t f = 0; f < p->batches.n; f++)
             __builtin_prefetch(cell + p->batches.at[f].offset);
     }
-    bytes = dlpi_batch_view(p, s, batch, fields);
     batch->flags = dlpi_taken(p, b, batch->flags);
     for (uint32_t f = 0; !p->bare && f < p->batches.n; f++) p->sink->data(p, s, f, 0, &fields[f]);
-    dlpi_state_note(p, b, s, batch->flags);
+    dlpi_state_note(p, b, s, slot, batch->flags);
     dlpi_delivered(p, s, bytes);
     dlpi_schedule_inline(p, p->pace.burst);
     *out = batch;
@@ -14629,7 +14633,7 @@ static void dlpi_deliver(dlp_pipe *p, uint64_t b, uint32_t s, dlp_batch **out) {
 
 /* Return the error of the pipe that is due now that no batch is there, or DLP_OK. over: no batch
    will come any more. */
-static int dlpi_next_error(dlp_pipe *p, bool over) {
+static inline int dlpi_next_error(dlp_pipe *p, bool over) {
     return dlpi_error_due(p->ctl, over) ? dlpi_pipe_fail(p, &p->ctl->error) : DLP_OK;
 }
 
@@ -14646,7 +14650,7 @@ static void dlpi_describe_current(const dlpi_worker *w, uint64_t index, dlp_erro
 /* Look for a callback of a thread that is past its deadline. Returns DLP_OK if there is none, or
    DLP_ERR_DEADLINE, which is then the pipe's error. The supervisor looks after the callbacks of
    processes (dlpi_procs_deadlines). */
-static int dlpi_threads_deadline(dlp_pipe *p, uint64_t now) {
+DLPI_COLD static int dlpi_threads_deadline(dlp_pipe *p, uint64_t now) {
     for (int i = 0; i < p->n_workers; i++) {
         dlpi_worker *w = &p->workers[i];
         uint64_t limit = w->limit_ns;
@@ -14773,16 +14777,11 @@ static inline int dlpi_next_have(dlp_pipe *p, uint64_t until, uint64_t *b, uint3
     return rc != DLP_EMPTY ? rc : dlpi_next_await((dlpi_next_wait){p, until, b, s, DLP_EMPTY});
 }
 
-/* Take the next batch, or wait for one, and book the time that the consumer waits. Returns DLP_OK
-   with *b and *s set, or why there is no batch. */
-static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s) {
-    int rc;
+/* Take the next batch, or wait for one, and book the time that the consumer waits. rc: what
+   dlpi_take returned, not DLP_OK. Returns DLP_OK with *b and *s set, or why there is no batch. */
+__attribute__((noinline)) static int dlpi_next_take(dlp_pipe *p, int timeout_ms, int rc,
+                                                    uint64_t *b, uint32_t *s) {
     uint64_t from, until = UINT64_MAX;
-    rc = dlpi_take(p, b, s); /* if it finds one, dlpi_deliver schedules; else dlpi_next_try */
-    if (rc == DLP_OK) {
-        dlpi_pace_call(p);
-        return rc;
-    }
     if (dlpi_pace_skips_wait(p, timeout_ms < 0 && !p->barrier)) {
         if (rc == DLP_EMPTY) rc = dlpi_next_have(p, until, b, s);
         return rc == DLP_END && dlpi_next_error(p, true) != DLP_OK ? p->err.code : rc;
@@ -14801,7 +14800,7 @@ static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
 
 /* Leave an epoch for the one after it. Batches of the epoch that are under way are cancelled.
    Called by the consumer. */
-static void dlpi_epoch_leave(dlp_pipe *p, uint64_t epoch) {
+DLPI_COLD static void dlpi_epoch_leave(dlp_pipe *p, uint64_t epoch) {
     p->epoch_open = 0;
     p->last_sequence = UINT64_MAX;
     dlpi_gaps_clear(p, 0);
@@ -14813,7 +14812,7 @@ static void dlpi_epoch_leave(dlp_pipe *p, uint64_t epoch) {
 
 /* Go on at the place of a checked state: cancel all batches under way, and let the scheduler
    follow. Called by the consumer. */
-static void dlpi_seek(dlp_pipe *p, const dlpi_state *s) {
+DLPI_COLD static void dlpi_seek(dlp_pipe *p, const dlpi_state *s) {
     p->seek_no = (p->seek_no + 1) & 0xffffu;
     p->seeks++;
     p->epoch_end_due = 0;
@@ -14830,7 +14829,7 @@ static void dlpi_seek(dlp_pipe *p, const dlpi_state *s) {
 /* Drop batch b, in slot s, which has no row before its epoch's end. Returns DLP_OK if the next
    epoch follows, DLP_EPOCH_END if the user wants to be told, or an error if an endless pipe had an
    epoch without items. */
-static int dlpi_end_over(dlp_pipe *p, uint64_t b, uint32_t s) {
+DLPI_COLD static int dlpi_end_over(dlp_pipe *p, uint64_t b, uint32_t s) {
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
     uint64_t epoch = slot->epoch;
     bool empty = slot->in_epoch == 0 && dlpi_rows_before_end(p, s) == 0;
@@ -14850,11 +14849,14 @@ static int dlpi_end_over(dlp_pipe *p, uint64_t b, uint32_t s) {
 /* Take the next batch that the consumer shall get, or wait for it, and drop cancelled ones. Returns
    DLP_OK with *b and *s set, or why there is no batch. If batch *b has failed, the code of its
    error is returned; dlpi_next_fails must then make the error the pipe's. */
-static int dlpi_next_slot(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s) {
+DLPI_INLINE int dlpi_next_slot(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s) {
     for (;;) {
         dlpi_bslot *slot;
-        int rc = dlpi_next_take(p, timeout_ms, b, s);
-        if (rc != DLP_OK) return rc;
+        int rc = dlpi_take_oldest(p, b, s) ? DLP_OK : dlpi_take(p, b, s);
+        if (rc == DLP_OK) /* dlpi_deliver schedules; else dlpi_next_try does */
+            dlpi_pace_call(p);
+        else if ((rc = dlpi_next_take(p, timeout_ms, rc, b, s)) != DLP_OK)
+            return rc;
         if (dlpi_stopped(p)) return DLP_STOPPED; /* a callback that saw it may have done nothing */
         slot = dlpi_slot_at(p, *s);
         if (dlpi_cancelled(p->ctl, slot)) { /* of an epoch, or a place, that was left */
@@ -14908,14 +14910,14 @@ __attribute__((noinline)) static int dlpi_next_lender(dlp_pipe *p, dlp_batch **o
 /* Get the next batch, or wait for it for timeout_ms (dlp_pipe_next_timeout). Returns DLP_OK with
    *out set, or why there is no batch: an error, or DLP_END, DLP_TIMEOUT, DLP_STOPPED or
    DLP_EPOCH_END. */
-static int dlpi_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
+DLPI_INLINE int dlpi_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
     uint64_t b = 0;
     uint32_t s = 0;
     int rc;
     if (p->lends) return dlpi_next_lender(p, out, timeout_ms);
     do {
         rc = dlpi_next_slot(p, timeout_ms, &b, &s);
-        rc = p->source->agreed(p, rc, b, s);
+        if (!p->bare) rc = p->source->agreed(p, rc, b, s);
     } while (rc == DLPI_NEXT_EPOCH);
     if (rc == DLP_OK)
         dlpi_deliver(p, b, s, out);
@@ -27171,7 +27173,7 @@ static uint64_t dlpi_split_until(int timeout_ms, uint64_t *until) {
 
 /* Make sure that a chunk is at hand to be split; wait for one if not. Returns DLP_OK, or what
    dlp_pipe_next is to return: a time-out, the end, or an error. */
-static int dlpi_split_have(dlp_pipe *p, int timeout_ms, uint64_t *until) {
+DLPI_COLD static int dlpi_split_have(dlp_pipe *p, int timeout_ms, uint64_t *until) {
     uint64_t b, now;
     uint32_t s;
     int rc;
@@ -29343,12 +29345,11 @@ static int dlpi_close(dlp_pipe *p) {
 
 /* Take back batch (or view) s, with which the consumer is done. The scheduler gets the slot. If the
    pipe is shut and this was the last held batch, free the pipe. */
-DLPI_COLD
-static void dlpi_give_back(dlp_pipe *p, uint32_t s) {
+DLPI_INLINE void dlpi_give_back(dlp_pipe *p, uint32_t s) {
     p->lent[s] = 0;
     p->n_lent--;
     DLPI_STORE_RLX(&p->ctl->held, p->n_lent); /* statistics */
-    if (p->closing) {
+    if (DLPI_UNLIKELY(p->closing != 0)) {
         if (p->n_lent == 0 && p->closing == 2) dlpi_free(p); /* else close is called again */
         return;
     }
@@ -36183,7 +36184,7 @@ static bool dlpi_exported_back(dlp_pipe *p, uint32_t s) {
 }
 
 /* Give back what has no more tensors. Apart from the question, which each call of next asks. */
-__attribute__((noinline)) static void dlpi_exported_sweep_all(dlp_pipe *p) {
+DLPI_COLD __attribute__((noinline)) static void dlpi_exported_sweep_all(dlp_pipe *p) {
     uint32_t left = p->exports.n;
     for (uint32_t s = 0; left > 0; s++) {
         if (p->exports.slots[s].exported == 0)

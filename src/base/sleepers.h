@@ -113,7 +113,7 @@ static void dlpi_sleepers_wake_all(dlpi_sleepers *s) {
 
 /* Wake the one sleeper of this mask if it waits for batch b, or for any batch. b: UINT64_MAX wakes
    it whatever it waits for. Only for a mask that says what its sleeper waits for. */
-static void dlpi_sleepers_wake_for(dlpi_sleepers *s, uint64_t b) {
+DLPI_INLINE void dlpi_sleepers_wake_for(dlpi_sleepers *s, uint64_t b) {
     uint64_t what = DLPI_LOAD_SEQ(&s->mask); /* B1 <- B1 */
     if (DLPI_LIKELY(what == 0) || (what != UINT64_MAX && what != b + 1 && b != UINT64_MAX)) return;
     dlpi_sleepers_take_all(s);

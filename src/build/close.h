@@ -74,11 +74,11 @@ static int dlpi_close(dlp_pipe *p) {
 
 /* Take back batch (or view) s, with which the consumer is done. The scheduler gets the slot. If the
    pipe is shut and this was the last held batch, free the pipe. */
-static void dlpi_give_back(dlp_pipe *p, uint32_t s) {
+DLPI_INLINE void dlpi_give_back(dlp_pipe *p, uint32_t s) {
     p->lent[s] = 0;
     p->n_lent--;
     DLPI_STORE_RLX(&p->ctl->held, p->n_lent); /* statistics */
-    if (p->closing) {
+    if (DLPI_UNLIKELY(p->closing != 0)) {
         if (p->n_lent == 0 && p->closing == 2) dlpi_free(p); /* else close is called again */
         return;
     }

@@ -18,18 +18,22 @@ static bool dlpi_ready(const dlp_pipe *p, uint64_t b, uint32_t s) {
     return dlpi_ready_is(dlpi_gather_ready(&dlpi_stage_words_at(p, s, dlpi_final(p))->ready), b);
 }
 
+/* True if the oldest batch, *b in slot *s, is ready. */
+DLPI_INLINE bool dlpi_take_oldest(const dlp_pipe *p, uint64_t *b, uint32_t *s) {
+    *b = p->base;
+    if (*b == dlpi_credit_seen(&p->ctl->tail)) return false; /* T1 <- T1 */
+    return dlpi_ready(p, *b, *s = dlpi_slot_of(p, *b));
+}
+
 /* Find the batch to deliver now: the next one, or in an unordered pipe any that is ready. *b, *s:
    its number and slot. Returns DLP_OK, DLP_EMPTY if none is ready, or DLP_END if none will come. */
-static int dlpi_take(dlp_pipe *p, uint64_t *b, uint32_t *s) {
+__attribute__((noinline)) static int dlpi_take(dlp_pipe *p, uint64_t *b, uint32_t *s) {
     uint32_t over = dlpi_credit_closed(&p->ctl->end_of_input); /* T1 <- T1: before tail */
     uint64_t tail = dlpi_credit_seen(&p->ctl->tail);           /* T1 <- T1 */
-    uint64_t generation;
     if (p->base == tail) return over == dlpi_scheduled_word(p->seek_no) ? DLP_END : DLP_EMPTY;
-    *b = p->base;
-    *s = dlpi_slot_of(p, *b);
-    if (dlpi_ready(p, *b, *s)) return DLP_OK;
+    if (dlpi_take_oldest(p, b, s)) return DLP_OK;
     if (!p->d.unordered) return DLP_EMPTY;
-    generation = dlpi_slot_generation(dlpi_slot_at(p, *s));
+    const uint64_t generation = dlpi_slot_generation(dlpi_slot_at(p, *s));
     while (++*b != tail) {
         if (p->taken[*b & (p->ring - 1)]) continue;
         *s = dlpi_slot_of(p, *b);
@@ -43,7 +47,6 @@ static int dlpi_take(dlp_pipe *p, uint64_t *b, uint32_t *s) {
    batch. Returns the flags that it is delivered with: in an unordered pipe DLP_BATCH_LAST goes to
    the last one that is taken. */
 DLPI_INLINE uint32_t dlpi_taken(dlp_pipe *p, uint64_t b, uint32_t flags) {
-    dlpi_ctl *ctl = p->ctl;
     if (flags & DLP_BATCH_LAST) p->last_sequence = b;
     if (b == p->base) {
         p->base++;
@@ -52,7 +55,7 @@ DLPI_INLINE uint32_t dlpi_taken(dlp_pipe *p, uint64_t b, uint32_t flags) {
     }
     for (; p->taken[p->base & (p->ring - 1)]; p->base++)
         DLPI_STORE_RLX(&p->taken[p->base & (p->ring - 1)], (uint8_t)0);
-    dlpi_credit_publish_quiet(&ctl->base, p->base); /* V1 -> V1 */
+    dlpi_credit_publish_quiet(&p->ctl->base, p->base); /* V1 -> V1 */
     dlpi_scheduler_delivered(p);
     if (p->last_sequence != UINT64_MAX && p->base > p->last_sequence) {
         p->last_sequence = UINT64_MAX;
@@ -63,7 +66,7 @@ DLPI_INLINE uint32_t dlpi_taken(dlp_pipe *p, uint64_t b, uint32_t flags) {
 
 /* Release slot s: give it back to the scheduler, by its word `used` (C1). */
 DLPI_INLINE void dlpi_slot_release(dlp_pipe *p, uint32_t s) {
-    p->sink->freed(p, s);
+    if (!p->bare) p->sink->freed(p, s);
     dlpi_scheduler_credit(p, &dlpi_slot_at(p, s)->used);
 }
 
@@ -99,21 +102,21 @@ static uint32_t dlpi_lent_slot(const dlp_pipe *p, const dlp_batch *batch) {
 
 /* Give batch b, in slot s, to the consumer: fill its view *out, note the batch for states and
    statistics, and schedule the next batches. */
-static void dlpi_deliver(dlp_pipe *p, uint64_t b, uint32_t s, dlp_batch **out) {
+DLPI_INLINE void dlpi_deliver(dlp_pipe *p, uint64_t b, uint32_t s, dlp_batch **out) {
     dlp_batch *batch = &p->out[s];
     dlp_tensor *fields = p->out_fields + (size_t)s * p->batches.n;
-    uint64_t bytes;
+    dlpi_bslot *slot = dlpi_slot_at(p, s);
     uint32_t ahead = s + 2 < p->n_slots ? s + 2 : s + 2 - p->n_slots; /* if they go in turn */
-    if (dlpi_slot_in_line(p)) { /* to read only: its worker may not be done with it */
+    uint64_t bytes = dlpi_batch_view_to(p, s, batch, fields, (uint8_t *)slot + p->slot.valid);
+    if (p->prefetch > 1 && dlpi_slot_in_line(p)) { /* to read only: its worker may be at it still */
         const uint8_t *cell = dlpi_area_at(p, DLPI_REC_CELLS, ahead);
         __builtin_prefetch(&dlpi_slot_at(p, ahead)->header);
         for (uint32_t f = 0; f < p->batches.n; f++)
             __builtin_prefetch(cell + p->batches.at[f].offset);
     }
-    bytes = dlpi_batch_view(p, s, batch, fields);
     batch->flags = dlpi_taken(p, b, batch->flags);
     for (uint32_t f = 0; !p->bare && f < p->batches.n; f++) p->sink->data(p, s, f, 0, &fields[f]);
-    dlpi_state_note(p, b, s, batch->flags);
+    dlpi_state_note(p, b, s, slot, batch->flags);
     dlpi_delivered(p, s, bytes);
     dlpi_schedule_inline(p, p->pace.burst);
     *out = batch;
@@ -121,7 +124,7 @@ static void dlpi_deliver(dlp_pipe *p, uint64_t b, uint32_t s, dlp_batch **out) {
 
 /* Return the error of the pipe that is due now that no batch is there, or DLP_OK. over: no batch
    will come any more. */
-static int dlpi_next_error(dlp_pipe *p, bool over) {
+static inline int dlpi_next_error(dlp_pipe *p, bool over) {
     return dlpi_error_due(p->ctl, over) ? dlpi_pipe_fail(p, &p->ctl->error) : DLP_OK;
 }
 
@@ -138,7 +141,7 @@ static void dlpi_describe_current(const dlpi_worker *w, uint64_t index, dlp_erro
 /* Look for a callback of a thread that is past its deadline. Returns DLP_OK if there is none, or
    DLP_ERR_DEADLINE, which is then the pipe's error. The supervisor looks after the callbacks of
    processes (dlpi_procs_deadlines). */
-static int dlpi_threads_deadline(dlp_pipe *p, uint64_t now) {
+DLPI_COLD static int dlpi_threads_deadline(dlp_pipe *p, uint64_t now) {
     for (int i = 0; i < p->n_workers; i++) {
         dlpi_worker *w = &p->workers[i];
         uint64_t limit = w->limit_ns;
@@ -265,16 +268,11 @@ static inline int dlpi_next_have(dlp_pipe *p, uint64_t until, uint64_t *b, uint3
     return rc != DLP_EMPTY ? rc : dlpi_next_await((dlpi_next_wait){p, until, b, s, DLP_EMPTY});
 }
 
-/* Take the next batch, or wait for one, and book the time that the consumer waits. Returns DLP_OK
-   with *b and *s set, or why there is no batch. */
-static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s) {
-    int rc;
+/* Take the next batch, or wait for one, and book the time that the consumer waits. rc: what
+   dlpi_take returned, not DLP_OK. Returns DLP_OK with *b and *s set, or why there is no batch. */
+__attribute__((noinline)) static int dlpi_next_take(dlp_pipe *p, int timeout_ms, int rc,
+                                                    uint64_t *b, uint32_t *s) {
     uint64_t from, until = UINT64_MAX;
-    rc = dlpi_take(p, b, s); /* if it finds one, dlpi_deliver schedules; else dlpi_next_try */
-    if (rc == DLP_OK) {
-        dlpi_pace_call(p);
-        return rc;
-    }
     if (dlpi_pace_skips_wait(p, timeout_ms < 0 && !p->barrier)) {
         if (rc == DLP_EMPTY) rc = dlpi_next_have(p, until, b, s);
         return rc == DLP_END && dlpi_next_error(p, true) != DLP_OK ? p->err.code : rc;
@@ -293,7 +291,7 @@ static int dlpi_next_take(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s)
 
 /* Leave an epoch for the one after it. Batches of the epoch that are under way are cancelled.
    Called by the consumer. */
-static void dlpi_epoch_leave(dlp_pipe *p, uint64_t epoch) {
+DLPI_COLD static void dlpi_epoch_leave(dlp_pipe *p, uint64_t epoch) {
     p->epoch_open = 0;
     p->last_sequence = UINT64_MAX;
     dlpi_gaps_clear(p, 0);
@@ -305,7 +303,7 @@ static void dlpi_epoch_leave(dlp_pipe *p, uint64_t epoch) {
 
 /* Go on at the place of a checked state: cancel all batches under way, and let the scheduler
    follow. Called by the consumer. */
-static void dlpi_seek(dlp_pipe *p, const dlpi_state *s) {
+DLPI_COLD static void dlpi_seek(dlp_pipe *p, const dlpi_state *s) {
     p->seek_no = (p->seek_no + 1) & 0xffffu;
     p->seeks++;
     p->epoch_end_due = 0;
@@ -322,7 +320,7 @@ static void dlpi_seek(dlp_pipe *p, const dlpi_state *s) {
 /* Drop batch b, in slot s, which has no row before its epoch's end. Returns DLP_OK if the next
    epoch follows, DLP_EPOCH_END if the user wants to be told, or an error if an endless pipe had an
    epoch without items. */
-static int dlpi_end_over(dlp_pipe *p, uint64_t b, uint32_t s) {
+DLPI_COLD static int dlpi_end_over(dlp_pipe *p, uint64_t b, uint32_t s) {
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
     uint64_t epoch = slot->epoch;
     bool empty = slot->in_epoch == 0 && dlpi_rows_before_end(p, s) == 0;
@@ -342,11 +340,14 @@ static int dlpi_end_over(dlp_pipe *p, uint64_t b, uint32_t s) {
 /* Take the next batch that the consumer shall get, or wait for it, and drop cancelled ones. Returns
    DLP_OK with *b and *s set, or why there is no batch. If batch *b has failed, the code of its
    error is returned; dlpi_next_fails must then make the error the pipe's. */
-static int dlpi_next_slot(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s) {
+DLPI_INLINE int dlpi_next_slot(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_t *s) {
     for (;;) {
         dlpi_bslot *slot;
-        int rc = dlpi_next_take(p, timeout_ms, b, s);
-        if (rc != DLP_OK) return rc;
+        int rc = dlpi_take_oldest(p, b, s) ? DLP_OK : dlpi_take(p, b, s);
+        if (rc == DLP_OK) /* dlpi_deliver schedules; else dlpi_next_try does */
+            dlpi_pace_call(p);
+        else if ((rc = dlpi_next_take(p, timeout_ms, rc, b, s)) != DLP_OK)
+            return rc;
         if (dlpi_stopped(p)) return DLP_STOPPED; /* a callback that saw it may have done nothing */
         slot = dlpi_slot_at(p, *s);
         if (dlpi_cancelled(p->ctl, slot)) { /* of an epoch, or a place, that was left */
@@ -400,14 +401,14 @@ __attribute__((noinline)) static int dlpi_next_lender(dlp_pipe *p, dlp_batch **o
 /* Get the next batch, or wait for it for timeout_ms (dlp_pipe_next_timeout). Returns DLP_OK with
    *out set, or why there is no batch: an error, or DLP_END, DLP_TIMEOUT, DLP_STOPPED or
    DLP_EPOCH_END. */
-static int dlpi_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
+DLPI_INLINE int dlpi_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
     uint64_t b = 0;
     uint32_t s = 0;
     int rc;
     if (p->lends) return dlpi_next_lender(p, out, timeout_ms);
     do {
         rc = dlpi_next_slot(p, timeout_ms, &b, &s);
-        rc = p->source->agreed(p, rc, b, s);
+        if (!p->bare) rc = p->source->agreed(p, rc, b, s);
     } while (rc == DLPI_NEXT_EPOCH);
     if (rc == DLP_OK)
         dlpi_deliver(p, b, s, out);

@@ -28,7 +28,7 @@ static inline void dlpi_schedule_inline(dlp_pipe *p, uint64_t burst) {
 
 /* Count one more batch as delivered, so that another may be scheduled. The scheduler's thread, if
    there is one, is woken. */
-static void dlpi_scheduler_delivered(dlp_pipe *p) {
+static inline void dlpi_scheduler_delivered(dlp_pipe *p) {
     uint64_t *delivered = &p->ctl->delivered, n = DLPI_LOAD_RLX(delivered) + 1; /* V1: our own */
     if (!dlpi_consumer_schedules(p)) {
         dlpi_credit_publish(delivered, n); /* V1 -> V1, B1 */
@@ -39,7 +39,7 @@ static void dlpi_scheduler_delivered(dlp_pipe *p) {
 }
 
 /* Mark a slot as free by its word `used`. The scheduler's thread, if there is one, is woken. */
-static void dlpi_scheduler_credit(dlp_pipe *p, uint32_t *used) {
+static inline void dlpi_scheduler_credit(dlp_pipe *p, uint32_t *used) {
     if (!dlpi_consumer_schedules(p)) {
         dlpi_credit_done(used, 0u); /* C1 -> C1 */
         dlpi_wake_scheduler(p->ctl);

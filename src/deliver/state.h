@@ -66,8 +66,8 @@ static void dlpi_state_after(const dlp_pipe *p, uint32_t s, bool last, dlpi_stat
 
 /* Note that the consumer has got batch b, from slot s, for a state that is asked for later. In an
    unordered pipe the batch that ends the epoch need not have the highest number. */
-static void dlpi_state_note(dlp_pipe *p, uint64_t b, uint32_t s, uint32_t flags) {
-    const dlpi_bslot *slot = dlpi_slot_at(p, s);
+static inline void dlpi_state_note(dlp_pipe *p, uint64_t b, uint32_t s, const dlpi_bslot *slot,
+                                   uint32_t flags) {
     dlpi_gaps_note(p, slot->in_epoch, (flags & DLP_BATCH_LAST) != 0);
     if (b + 1 > p->after.high) {
         const dlpi_source_state *own = p->bare ? NULL : p->source->state(p, s, 1);

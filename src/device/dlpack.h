@@ -59,7 +59,7 @@ static bool dlpi_exported_back(dlp_pipe *p, uint32_t s) {
 }
 
 /* Give back what has no more tensors. Apart from the question, which each call of next asks. */
-__attribute__((noinline)) static void dlpi_exported_sweep_all(dlp_pipe *p) {
+DLPI_COLD __attribute__((noinline)) static void dlpi_exported_sweep_all(dlp_pipe *p) {
     uint32_t left = p->exports.n;
     for (uint32_t s = 0; left > 0; s++) {
         if (p->exports.slots[s].exported == 0)

@@ -44,8 +44,8 @@ DLPI_COLD static void dlpi_ctl_fail(dlp_pipe *p, uint32_t who, const dlp_error *
 /* True if `next` must return the region's error now. An error of the scheduler comes after all
    batches that were fed before (over: they are delivered), unless somebody else has failed, too:
    then they may never come. */
-static bool dlpi_error_due(const dlpi_ctl *ctl, bool over) {
-    if (dlpi_first_seen(&ctl->error_ready) == 0) return false; /* E1 <- E1 */
+static inline bool dlpi_error_due(const dlpi_ctl *ctl, bool over) {
+    if (DLPI_LIKELY(dlpi_first_seen(&ctl->error_ready) == 0)) return false; /* E1 <- E1 */
     return over ||
            DLPI_LOAD_RLX(&ctl->error_claim) != DLPI_BY_SCHEDULER + 1u || /* E1: before ready */
            dlpi_first_seen(&ctl->error_more) != 0;                       /* E1 <- E1 */

@@ -330,7 +330,7 @@ struct dlp_pipe {
     const dlpi_holder_ops *holder;
     const dlpi_sink_ops *sink;
     const dlpi_lender_ops *lender;
-    bool bare;    /* true: delivery and release ask no role for anything */
+    bool bare;    /* true: scheduling, delivery and release ask no role for anything */
     bool lends;   /* false: whole batches go out and come back without a call of the table */
     bool barrier; /* epochs begin by set_epoch; else they overlap */
     dlpi_stage *keeper_stage, *holder_stage, *sink_stage, *lender_stage;

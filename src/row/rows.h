@@ -131,7 +131,7 @@ __attribute__((noinline)) static uint32_t dlpi_rows_bulk(dlpi_worker *w, const d
     return n;
 }
 
-static void dlpi_rows_run(dlpi_worker *w, const dlpi_unit *t) {
+DLPI_INLINE void dlpi_rows_run(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_unit rest;
     dlpi_clock_in(w);
     if (DLPI_LIKELY(w->singles && t->untouched)) {

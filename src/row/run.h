@@ -421,7 +421,7 @@ static void dlpi_unit_rows_run(dlpi_worker *w, const dlpi_unit *t, uint32_t alre
 
 /* Work on an untouched unit that is a whole batch of one row. The answers to what dlpi_unit_items
    asks are known here. No other worker can have done the row, and the batch is complete with it. */
-static void dlpi_unit_single(dlpi_worker *w, const dlpi_unit *t) {
+DLPI_INLINE void dlpi_unit_single(dlpi_worker *w, const dlpi_unit *t) {
     int what = DLPI_ROW_DONE;
     uint32_t done = 0;
     dlpi_runs(&w->block->running, DLPI_RUNS_NONE); /* it may be a row of this number */
@@ -443,7 +443,7 @@ static void dlpi_unit_single(dlpi_worker *w, const dlpi_unit *t) {
 }
 
 /* Work on a claimed unit of an item stage: run its rows, count them and set their done bits. */
-static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
+__attribute__((noinline)) static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
     dlpi_stage_words *words = dlpi_stage_words_at(p, t->slot, w->st);
     uint32_t already = dlpi_gather_bits(dlpi_done(words), t->row / DLPI_WORD_ROWS, t->b) &

@@ -151,14 +151,14 @@ static inline uint64_t dlpi_tail_moved(const dlpi_worker *w) {
     if (w->st->work != 0 || !w->started) return tail;
     for (uint64_t b = w->low; b < tail && b < end; b++) {
         if (w->alone)
-            dlpi_single_ahead(p, (uint32_t)(b % p->n_slots));
+            dlpi_single_ahead(p, (w->next_slot + (uint32_t)(b - w->low)) % p->n_slots);
         else
             dlpi_slot_fetch(p, b);
     }
     return tail;
 }
 
-static bool dlpi_find_oldest(dlpi_worker *w, dlpi_unit *t) {
+__attribute__((noinline)) static bool dlpi_find_oldest(dlpi_worker *w, dlpi_unit *t) {
     const dlp_pipe *p = w->p;
     uint64_t rescan = dlpi_claim_rescans(&w->waiters->rescan); /* R1 <- R1 */
     /* T1 <- T1 */
@@ -229,7 +229,7 @@ static bool dlpi_find_single(dlpi_worker *w, dlpi_unit *t) {
     return false;
 }
 
-static bool dlpi_find(dlpi_worker *w, dlpi_unit *t) {
+DLPI_INLINE bool dlpi_find(dlpi_worker *w, dlpi_unit *t) {
     bool found = (w->singles && dlpi_find_single(w, t)) || dlpi_find_oldest(w, t);
     if (DLPI_UNLIKELY((w->st->held & DLPI_HELD_TAKES) != 0))
         w->p->holder->claimed(w, found ? t : NULL);
@@ -256,7 +256,7 @@ static bool dlpi_freed(const dlp_pipe *p, const dlpi_stage *st, const dlpi_unit 
 /* Batch t->b left work[k], and its `ready` is written: wake who goes on with it. If the batch went
    back before, workers there may have looked before it was ready and go by their hints since, so
    they are told to look without hints. */
-static void dlpi_ready_wake(dlp_pipe *p, int k, const dlpi_unit *t) {
+DLPI_INLINE void dlpi_ready_wake(dlp_pipe *p, int k, const dlpi_unit *t) {
     dlpi_unit whole = {t->b, t->slot, 0, 0, 0, false};
     if (k + 1 < p->n_work && dlpi_freed(p, p->work[k + 1], &whole))
         dlpi_claim_rescan(&p->waiters[k + 1].rescan); /* R1 -> R1 */

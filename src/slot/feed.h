@@ -52,7 +52,7 @@ static bool dlpi_epoch_due(const dlp_pipe *p) {
 
 /* Call set_epoch for the epoch that the scheduler has asked for, and tell the scheduler. Called by
    the consumer. Returns DLP_OK, or DLP_ERR_CALLBACK, which is then the pipe's error. */
-static int dlpi_epoch_begin(dlp_pipe *p) {
+DLPI_COLD static int dlpi_epoch_begin(dlp_pipe *p) {
     uint64_t asked = dlpi_credit_seen(&p->schedule.epoch_asked); /* I2 <- I2 */
     uint64_t epoch = asked & DLPI_EPOCH_MASK;
     int rc;
@@ -202,7 +202,7 @@ static uint32_t dlpi_schedule_free(dlp_pipe *p) {
         uint32_t s = f->slot_turn;
         f->slot_turn = s + 1 == p->n_slots ? 0 : s + 1;
         if (dlpi_credit_held(&dlpi_slot_at(p, s)->used) != 0) continue; /* C1 <- C1 */
-        if (p->sharing->slot_free(p, s)) return s;
+        if (p->bare || p->sharing->slot_free(p, s)) return s;
     }
     return DLPI_NO_SLOT;
 }
@@ -241,32 +241,30 @@ static int dlpi_schedule_settle(dlp_pipe *p, uint64_t *rows) {
     return rc;
 }
 
-/* Schedule the next batch, or move on to the next epoch. Returns 1 if the scheduler moved on, and 0
-   if it cannot now (no slot is free, the source is not ready, or all is scheduled). Returns a
-   negative code if the source failed. */
-static int dlpi_schedule_one(dlp_pipe *p) {
+/* Schedule the next batch, or move on to the next epoch; of batches that are alike, at most `most`
+   are scheduled at once. Returns 1 if the scheduler moved on, and 0 if it cannot now (no slot is
+   free, the source is not ready, or all is scheduled). Returns a negative code if the source
+   failed. */
+static int dlpi_schedule_some(dlp_pipe *p, uint64_t most) {
     dlpi_scheduler *f = &p->schedule;
-    uint64_t cancel = DLPI_LOAD_RLX(&p->ctl->cancel); /* N1: a hint; next drops the rest */
-    uint64_t rows = p->global_batch;
-    bool alike;
-    uint32_t s;
+    const uint64_t alike = f->alike;
+    uint64_t rows = p->global_batch, n = 0;
+    uint32_t s = DLPI_NO_SLOT;
     int rc;
-    if (dlpi_generation_seek(cancel) == f->seek_no && f->epoch < (cancel & DLPI_EPOCH_MASK))
-        dlpi_schedule_epoch(f, cancel & DLPI_EPOCH_MASK);
-    alike = f->alike > 0;
-    if (!alike) {
+    most = alike == 0 ? 1 : alike < most ? alike : most;
+    if (alike == 0) {
         if (dlpi_epochs_over(p, f->epoch)) return dlpi_schedule_end(p, 0), 0;
         if (dlpi_epoch_held(p, f->epoch)) return 0;
         if ((rc = dlpi_schedule_settle(p, &rows)) != DLP_OK) return dlpi_schedule_end(p, rc), rc;
+        if (rows != 0 && !p->source->ready(p, rows)) return 0;
     }
     if (rows != 0) {
-        if (!alike && !p->source->ready(p, rows)) return 0;
-        if ((s = dlpi_schedule_free(p)) == DLPI_NO_SLOT) return 0;
-        dlpi_schedule_slot(p, s, rows, alike);
-        f->published++;
-        f->position += rows;
-        f->in_epoch++;
-        if (alike) return f->alike--, 1;
+        for (; n < most && (s = dlpi_schedule_free(p)) != DLPI_NO_SLOT; n++) {
+            dlpi_schedule_slot(p, s, rows, alike > 0);
+            f->published++, f->in_epoch++;
+            f->position += rows;
+        }
+        if (n == 0 || alike > 0) return f->alike = alike - n, n > 0;
         rc = p->source->step(p);
         if (rc == DLP_OK) rc = dlpi_schedule_settle(p, &rows);
         if (rc != DLP_OK) return dlpi_schedule_end(p, rc), rc;
@@ -325,22 +323,25 @@ static uint64_t dlpi_schedule(dlp_pipe *p, uint64_t burst) {
     uint64_t before = f->published, delivered, room, under_way;
     dlpi_schedule_follow(p);
     if (f->ended) return 0;
-    p->source->ahead(p);
+    if (!p->bare) p->source->ahead(p);
     delivered = dlpi_credit_seen(&p->ctl->delivered); /* V1 <- V1 */
     room = p->prefetch - (before - delivered);
     if (burst > room) return 0;
-    if (!p->sharing->may_schedule(p)) return 0;
+    if (!p->bare && !p->sharing->may_schedule(p)) return 0;
     dlpi_prefetch_write(&p->ctl->tail); /* workers have read it; it comes while slots are filled */
     under_way = before - dlpi_credit_seen(&p->ctl->base); /* V1 <- V1 */
     if (under_way + room > f->reach) room = under_way < f->reach ? f->reach - under_way : 0;
+    const uint64_t cancel = DLPI_LOAD_RLX(&p->ctl->cancel); /* N1: a hint; next drops the rest */
+    if (dlpi_generation_seek(cancel) == f->seek_no && f->epoch < (cancel & DLPI_EPOCH_MASK))
+        dlpi_schedule_epoch(f, cancel & DLPI_EPOCH_MASK);
     for (uint64_t end = before + room; f->published != end;) /* or an epoch's end, and no batch */
-        if (dlpi_schedule_one(p) <= 0 || f->ended) break;
+        if (dlpi_schedule_some(p, end - f->published) <= 0 || f->ended) break;
     if (f->published != before) {
         dlpi_credit_publish(&p->ctl->tail,
                             f->published); /* T1 -> T1: all slots above are published */
         dlpi_schedule_wake(p, f->published - before);
         if (p->world > 1) dlpi_schedule_empty(p, before);
-        p->source->ahead(p);
+        if (!p->bare) p->source->ahead(p);
     }
     if (p->barrier) dlpi_epoch_ask(p);
     if (f->ended) {

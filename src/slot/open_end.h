@@ -112,7 +112,7 @@ static bool dlpi_slot_idle(const dlp_pipe *p, uint32_t s) {
 
 /* Make a failed item that is one more than max_skips the pipe's error. Its errno comes from the
    list of skips, if that goes back so far. Returns the code. */
-static int dlpi_budget_fail(dlp_pipe *p, uint32_t s, uint32_t row, const dlpi_stage *st) {
+DLPI_COLD static int dlpi_budget_fail(dlp_pipe *p, uint32_t s, uint32_t row, const dlpi_stage *st) {
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
     dlp_error e;
     dlpi_error_set(&e, DLP_ERR_BUDGET, "max_skips",
@@ -125,7 +125,7 @@ static int dlpi_budget_fail(dlp_pipe *p, uint32_t s, uint32_t row, const dlpi_st
 
 /* Count the failed items of the batch in slot s that come before the end. Returns DLP_OK, or the
    code if they are more than max_skips allows. */
-static int dlpi_end_budget(dlp_pipe *p, uint32_t s) {
+static inline int dlpi_end_budget(dlp_pipe *p, uint32_t s) {
     const uint32_t *fate = dlpi_slot_fate(p, s);
     uint32_t n;
     /* ordered by done */

@@ -200,7 +200,7 @@ static uint64_t dlpi_split_until(int timeout_ms, uint64_t *until) {
 
 /* Make sure that a chunk is at hand to be split; wait for one if not. Returns DLP_OK, or what
    dlp_pipe_next is to return: a time-out, the end, or an error. */
-static int dlpi_split_have(dlp_pipe *p, int timeout_ms, uint64_t *until) {
+DLPI_COLD static int dlpi_split_have(dlp_pipe *p, int timeout_ms, uint64_t *until) {
     uint64_t b, now;
     uint32_t s;
     int rc;

@@ -98,7 +98,7 @@ static void dlpi_wake_workers(const dlp_pipe *p, const dlpi_stage *st) {
 static void dlpi_wake_scheduler(dlpi_ctl *ctl) { dlpi_sleepers_wake_all(&ctl->scheduler); }
 
 /* Wake the consumer if it sleeps until batch b, which is ready now, or until any batch. */
-static void dlpi_wake_consumer(dlpi_ctl *ctl, uint64_t b) {
+DLPI_INLINE void dlpi_wake_consumer(dlpi_ctl *ctl, uint64_t b) {
     dlpi_sleepers_wake_for(&ctl->consumer, b);
 }
 
@@ -149,7 +149,7 @@ static void dlpi_wake_stage(dlp_pipe *p, const dlpi_stage *st, uint64_t b, uint3
 
 /* Batch b left the stage at place `work` of the stages with workers. Wake who goes on with it: a
    worker of the next one, or the consumer; and subscribers. */
-static void dlpi_wake_next(dlp_pipe *p, int work, uint64_t b) {
+DLPI_INLINE void dlpi_wake_next(dlp_pipe *p, int work, uint64_t b) {
     if (work + 1 < p->n_work)
         dlpi_wake_stage(p, p->work[work + 1], b, 1);
     else

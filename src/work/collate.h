@@ -104,27 +104,27 @@ static inline uint64_t dlpi_field_bytes(const dlp_pipe *p, uint32_t s, uint32_t 
 /* Fill a view (*b and its fields) of the batch in slot s, for a callback or the consumer. The parts
    that dlpi_batch_view_init has set stay. valid: [batch_rows] of the viewer, used if not all rows
    are valid. Returns the bytes of all fields. */
-static inline uint64_t dlpi_batch_view_to(const dlp_pipe *p, uint32_t s, dlp_batch *b,
-                                          dlp_tensor *fields, uint8_t *valid) {
+DLPI_INLINE uint64_t dlpi_batch_view_to(const dlp_pipe *p, uint32_t s, dlp_batch *b,
+                                        dlp_tensor *fields, uint8_t *valid) {
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
+    const uint32_t rows = dlpi_slot_rows(p, s);
     uint64_t bytes = 0;
     b->sequence = slot->sequence;
     b->epoch = slot->epoch;
     b->position = slot->position;
     b->in_epoch = slot->in_epoch;
-    b->count = dlpi_slot_rows(p, s);
     b->flags = slot->flags;
-    if (b->count < slot->count) b->flags |= DLP_BATCH_LAST; /* a stream has ended here */
-    b->valid_count = b->count;
+    if (rows < slot->count) b->flags |= DLP_BATCH_LAST; /* a stream has ended here */
+    b->valid_count = rows;
     b->valid = p->ones;
     if (DLPI_UNLIKELY(DLPI_LOAD_RLX(&slot->dirty) != 0)) { /* ordered by ready */
         dlpi_rows_valid(p, s, valid);
         b->valid = valid;
-        b->valid_count = 0;
-        for (uint32_t r = 0; r < b->count; r++) b->valid_count += valid[r];
+        for (uint32_t r = 0; r < rows; r++) b->valid_count -= valid[r] == 0;
     }
+    if (b->count == rows && !p->has_item_cells) return rows * p->batches.cell_bytes; /* as before */
+    b->count = rows;
     for (uint32_t f = 0; f < p->batches.n; f++) {
-        const dlpi_field *d = &p->batches.at[f];
         if (p->has_item_cells) {
             const dlpi_fmeta *m = &dlpi_slot_fmeta(p, s)[f];
             fields[f].bytes = m->bytes;
@@ -132,8 +132,8 @@ static inline uint64_t dlpi_batch_view_to(const dlp_pipe *p, uint32_t s, dlp_bat
             memcpy(fields[f].shape, m->shape, sizeof m->shape);
             fields[f].offsets = m->has_offsets ? dlpi_slot_offsets(p, s, f) : NULL;
         } else {
-            fields[f].bytes = b->count * d->row_bytes;
-            fields[f].shape[0] = b->count;
+            fields[f].bytes = rows * p->batches.at[f].row_bytes;
+            fields[f].shape[0] = rows;
         }
         bytes += fields[f].bytes;
     }
