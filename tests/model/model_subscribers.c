@@ -480,7 +480,7 @@ static const needless_mutant needless[] = {
      "advice; that of who was here before counts as join, which is not less"},
     {"dlpi_credit_seen", "LOAD_SEQ", "cursor", M_RELAXED, "advice, as above"},
     {"dlpi_credit_seen", "LOAD_SEQ", "handed_back", M_RELAXED,
-     "needed: takers are seen behind it; where one dies with a batch there are too many states"},
+     "needed: keeps the looks at takers behind it, which this checker does in any case"},
     {"dlpi_credit_publish", "STORE_SEQ", "present", M_LATE, "only comes later"},
     {"dlpi_credit_publish", "STORE_SEQ", "admitted", M_LATE, "only comes later"},
     {"dlpi_offer_give", "STORE_SEQ", "released", M_LATE, "only comes later"},
