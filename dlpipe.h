@@ -6907,8 +6907,7 @@ static int dlpi_order_bad(dlp_error *err, const char *field, int64_t got, const 
 
 static int dlpi_order_check_subset(const dlp_sampler_desc *d, uint64_t n_items, dlp_error *err) {
     if (!d->subset && d->n_subset)
-        return DLPI_ORDER_FAULT(err, "sampler.subset", "subset is NULL but n_subset is %" PRIu64,
-                                d->n_subset);
+        return dlpi_order_bad(err, "sampler.n_subset", (int64_t)d->n_subset, "0 without subset");
     if (!d->subset) return DLP_OK;
     if (d->n_subset < 1 || d->n_subset > DLPI_MAX_ITEMS)
         return dlpi_order_bad(err, "sampler.n_subset", (int64_t)d->n_subset, "1..2^48");
@@ -6970,22 +6969,18 @@ static int dlpi_order_check(const dlp_sampler_desc *d, uint64_t n_items, dlp_err
     if (draws > DLPI_MAX_ITEMS)
         return dlpi_order_bad(err, "sampler.samples_per_epoch", (int64_t)draws, "at most 2^48");
     if (draws && (ops->elsewhere || (ops->once && draws != dlpi_order_domain(d, n_items))))
-        return DLPI_ORDER_FAULT(err, "sampler.samples_per_epoch",
-                                "samples_per_epoch is %" PRIu64 ", must be 0 for order %s", draws,
-                                ops->name);
+        return dlpi_order_bad(err, "sampler.samples_per_epoch", (int64_t)draws, "0 for this order");
     if (ops->function != (d->function != NULL))
         return DLPI_ORDER_FAULT(err, "sampler.function",
                                 "function is %s but order is %s: DLP_ORDER_FUNCTION needs one",
                                 d->function ? "set" : "NULL", ops->name);
     if (d->order != DLP_ORDER_BATCHES && dlpi_order_has_lists(&d->batches))
         return DLPI_ORDER_FAULT(err, "sampler.batches",
-                                "order is %s and batches.%s is given; it must be NULL without "
-                                "DLP_ORDER_BATCHES",
-                                ops->name, dlpi_order_has_lists(&d->batches));
+                                "batches.%s needs order DLP_ORDER_BATCHES, order is %s",
+                                dlpi_order_has_lists(&d->batches), ops->name);
     if (d->replacement && !ops->function)
         return DLPI_ORDER_FAULT(err, "sampler.replacement",
-                                "replacement needs order DLP_ORDER_FUNCTION, order is %s",
-                                ops->name);
+                                "replacement needs DLP_ORDER_FUNCTION, order is %s", ops->name);
     return DLP_OK;
 }
 
@@ -7564,10 +7559,8 @@ static uint64_t dlpi_bits_take(const uint8_t *at, uint32_t *bit, uint32_t n) {
 
 /* Write the n low bits of *value into zeros (put), or read n bits into *value. Adds n to *bit. */
 static void dlpi_bits_move(uint8_t *at, uint32_t *bit, uint32_t n, uint64_t *value, bool put) {
-    if (put)
-        dlpi_bits_put(at, bit, n, *value);
-    else
-        *value = dlpi_bits_take(at, bit, n);
+    if (put) dlpi_bits_put(at, bit, n, *value);
+    if (!put) *value = dlpi_bits_take(at, bit, n);
 }
 
 /* What stands before the places. */
@@ -7748,7 +7741,8 @@ static bool dlpi_cursors_read(dlpi_cursors *c, uint8_t *wide, const uint8_t *at,
     if (!dlpi_cursors_head(c, near, false)) return false;
     const bool all = (c->n & DLPI_CURSORS_NEAR) == 0;
     c->n &= ~DLPI_CURSORS_NEAR;
-    if (c->n == 0 || dlpi_cursors_bytes(c) > DLPI_CURSORS_WIDE) return false;
+    if (c->n == 0 || dlpi_cursor_bits(c, false) < 2) return false;
+    if (dlpi_cursors_bytes(c) > DLPI_CURSORS_WIDE) return false;
     memset(wide, 0, DLPI_CURSORS_WIDE);
     if (all) memcpy(wide, at, bytes);
     return (all ? dlpi_cursors_bytes(c) : dlpi_cursors_bring(c, wide, near, false)) == bytes;
@@ -19666,10 +19660,8 @@ static void dlpi_found_fill(dlp_pipe *p, uint32_t s) {
         r = end;
         if (dlpi_found_rows_left(q, x) > 0 || broken) state->note |= DLPI_FOUND_MORE_ITEMS;
         path.row = x->at;
-        if (q->joins != NULL)
-            q->joins->put(q, i, &path);
-        else if (q->rule && q->rule->put)
-            q->rule->put(q, i, &path);
+        if (q->joins != NULL) q->joins->put(q, i, &path);
+        if (q->joins == NULL && q->rule && q->rule->put) q->rule->put(q, i, &path);
         bit = dlpi_path_move(&q->cursors, wide, bit, &path, true);
     }
     state->bytes = dlpi_cursors_save(&q->cursors, wide, state->at);
@@ -24835,7 +24827,7 @@ static int dlpi_transfer_check(dlp_pipe *p, dlpi_stage *st) {
                            "device has no alloc, free, copy, record or done; give all of these");
     if (x->d.device_buffers == 0) x->d.device_buffers = held + 1;
     dlpi_within(p, st->name, "device_buffers", x->d.device_buffers, held + 1, DLPI_DEVICE_BUFFERS,
-                "max_held + 1..64 (queue.capacity of a transfer node)");
+                "max_held + 1..64");
     dlpi_within(p, st->name, "threaded", x->d.threaded, 0, 1, "0 or 1");
     return p->err.code;
 }
@@ -40994,11 +40986,12 @@ static int dlpi_fetch_source(dlpi_table *t, const dlp_node *node, dlp_fetch_desc
         return dlpi_not_null(t->p, node->name, "fetch.source",
                              "beside other fields of fetch than in_flight and of");
     if (source->dataset->fields == NULL)
-        return dlpi_missing(t->p, node->name, "dataset.fields", "an array of n_fields fields");
+        return dlpi_missing(t->p, node->name, "source.dataset.fields",
+                            "an array of n_fields fields");
     *f = *source;
     rc = dlpi_within(t->p, node->name, "in_flight", f->in_flight, 0, 1024, "0..1024");
     if (rc != DLP_OK) return rc;
-    return dlpi_within(t->p, node->name, "dataset.n_fields", source->dataset->n_fields, 1,
+    return dlpi_within(t->p, node->name, "source.dataset.n_fields", source->dataset->n_fields, 1,
                        DLP_MAX_FIELDS, "1..16");
 }
 
@@ -43078,6 +43071,24 @@ static int dlpi_table_add(dlp_pipe *p, const dlp_node *nodes, uint32_t n,
     return dlpi_table_rows(&t);
 }
 
+/* Do what dlpi_opened does, and let *err name the field as a table has it, if a loader has another
+   name for it. Returns rc, or the code of dlpi_opened. */
+DLPI_COLD static int dlpi_table_opened(dlp_pipe **out, dlp_pipe *p, int rc, dlp_error *err) {
+    static const char *const names[] = {
+        "sampler.", "list.order.", "batches.",       "list.order.batches.",
+        "dataset.", "fetch.",      "device_buffers", "queue.capacity"};
+    rc = dlpi_opened(out, p, rc, err);
+    for (size_t k = 0; rc != DLP_OK && err != NULL && k < sizeof names / sizeof *names; k += 2) {
+        const dlp_error e = *err;
+        const size_t n = strlen(names[k]);
+        if (strncmp(e.field, names[k], n) != 0) continue;
+        snprintf(err->field, sizeof e.field, "%s%s", names[k + 1], e.field + n);
+        if (strncmp(e.message, names[k], n) == 0)
+            snprintf(err->message, sizeof e.message, "%s%s", names[k + 1], e.message + n);
+    }
+    return rc;
+}
+
 /* Make a pipe of a table in *out, and do not start it. desc may be NULL. Returns 0, or a DLP_ERR
    code and *err. */
 DLPI_COLD
@@ -43092,7 +43103,7 @@ static int dlpi_table_pipe(dlp_pipe **out, const dlp_node *nodes, uint32_t n,
     if (n < 1 || n > DLP_MAX_NODES)
         return dlpi_error_set(err, DLP_ERR_ARG, "n", "n is %" PRIu32 ", must be 1..24 rows", n);
     if ((rc = dlpi_pipe_make(&p, d, err)) != DLP_OK) return rc;
-    return dlpi_opened(out, p, dlpi_table_add(p, nodes, n, d), err);
+    return dlpi_table_opened(out, p, dlpi_table_add(p, nodes, n, d), err);
 }
 
 /* Start a table's pipe; with desc.later only prepare its start. Returns 0 or a DLP_ERR code. */
@@ -43107,7 +43118,7 @@ DLPDEF int dlp_pipe_open(dlp_pipe **out, const dlp_node *nodes, uint32_t n,
     dlp_pipe *p = NULL;
     int rc = dlpi_table_pipe(out != NULL ? &p : NULL, nodes, n, desc, err);
     if (rc != DLP_OK || p == NULL) return rc;
-    return dlpi_opened(out, p, dlpi_table_start(p), err);
+    return dlpi_table_opened(out, p, dlpi_table_start(p), err);
 }
 
 DLPI_COLD
@@ -43116,7 +43127,7 @@ DLPDEF int dlp_nodes_plan(const dlp_node *nodes, uint32_t n, const dlp_pipe_desc
     dlp_pipe *p = NULL;
     int rc = dlpi_table_pipe(out != NULL ? &p : NULL, nodes, n, desc, err);
     if (rc != DLP_OK || p == NULL) return rc;
-    return dlpi_opened(NULL, p, dlp_pipe_plan(p, out), err);
+    return dlpi_table_opened(NULL, p, dlp_pipe_plan(p, out), err);
 }
 
 DLPI_COLD
@@ -43726,8 +43737,8 @@ static bool dlpi_merge_alike(const dlpi_state *a, const dlpi_state *b) {
 }
 
 DLPI_COLD
-static int dlpi_merge_bad(dlp_error *err, uint32_t i, const char *what) {
-    return dlpi_error_set(err, DLP_ERR_RESUME, "states", "states[%" PRIu32 "] %s", i, what);
+static int dlpi_merge_bad(dlp_error *err, int code, uint32_t i, const char *what) {
+    return dlpi_error_set(err, code, "states", "states[%" PRIu32 "] %s", i, what);
 }
 
 /* Copy state i to *s. Returns 0, or DLP_ERR_CORRUPT and *err. */
@@ -43737,34 +43748,39 @@ static int dlpi_merge_read(const dlp_state *states, uint32_t i, dlpi_state *s, d
     if (s->magic == DLPI_STATE_MAGIC && s->check == dlpi_state_hash(s) &&
         s->sampler_bytes <= DLP_SAMPLER_STATE_BYTES)
         return DLP_OK;
-    return dlpi_error_set(err, DLP_ERR_CORRUPT, "states",
-                          "states[%" PRIu32 "] is damaged, or another version saved it; leave it "
-                          "out",
-                          i);
+    return dlpi_merge_bad(err, DLP_ERR_CORRUPT, i,
+                          "is damaged, or another version saved it; leave it out");
 }
 
-/* Read the place of stream s out of the states. *by: gets how many states have the stream. Returns
-   DLP_OK, or DLP_ERR_RESUME if two states differ in it. */
+/* Write the places of all streams into `wide`, which has zeros. Returns DLP_OK, or DLP_ERR_RESUME
+   if two states differ in a place or none has it. */
 DLPI_COLD
-static int dlpi_merge_place(const dlp_state *states, uint32_t n, uint32_t s, dlpi_path *to,
-                            uint32_t *by, dlp_error *err) {
-    *by = 0;
+static int dlpi_merge_places(const dlp_state *states, uint32_t n, const dlpi_cursors *all,
+                             uint8_t *wide, dlp_error *err) {
+    uint8_t seen[DLPI_CURSORS_WIDE * 4] = {0}, own[DLPI_CURSORS_WIDE]; /* a place: 2 bits or more */
     for (uint32_t i = 0; i < n; i++) {
-        uint8_t wide[DLPI_CURSORS_WIDE];
-        dlpi_path path = {.phase = 0};
         dlpi_state from;
         dlpi_cursors c;
         memcpy(&from, states[i].bytes, sizeof from);
-        if (!dlpi_cursors_read(&c, wide, from.sampler, from.sampler_bytes)) continue;
-        if (s < c.first || s >= c.first + c.n) continue;
-        dlpi_path_move(&c, wide, dlpi_path_at(&c, s - c.first), &path, false);
-        if ((*by)++ == 0) *to = path;
-        if (memcmp(to, &path, sizeof path) != 0)
-            return dlpi_error_set(err, DLP_ERR_RESUME, "states",
-                                  "states[%" PRIu32 "] has stream %" PRIu32 " at another place "
-                                  "than a state before; save all at one batch",
-                                  i, s);
+        if (!dlpi_cursors_read(&c, own, from.sampler, from.sampler_bytes)) continue;
+        for (uint32_t k = 0, s = c.first - all->first; k < c.n; k++, s++) {
+            dlpi_path path = {.phase = 0}, was = {.phase = 0};
+            dlpi_path_move(&c, own, dlpi_path_at(&c, k), &path, false);
+            if (seen[s] == 0) dlpi_path_move(all, wide, dlpi_path_at(all, s), &path, true);
+            seen[s] = 1;
+            dlpi_path_move(all, wide, dlpi_path_at(all, s), &was, false);
+            if (memcmp(&was, &path, sizeof path) != 0)
+                return dlpi_error_set(err, DLP_ERR_RESUME, "states",
+                                      "states[%" PRIu32 "] has stream %" PRIu32 " at another place "
+                                      "than a state before; save all at one batch",
+                                      i, c.first + k);
+        }
     }
+    for (uint32_t s = 0; s < all->n; s++)
+        if (seen[s] == 0)
+            return dlpi_error_set(err, DLP_ERR_RESUME, "states",
+                                  "no state has stream %" PRIu32 "; give the states of all ranks",
+                                  all->first + s);
     return DLP_OK;
 }
 
@@ -43779,20 +43795,16 @@ static int dlpi_merge_span(const dlp_state *states, uint32_t n, dlpi_state *to, 
         uint8_t wide[DLPI_CURSORS_WIDE];
         dlpi_state s;
         dlpi_cursors c;
-        uint32_t mine;
         int rc = dlpi_merge_read(states, i, &s, err);
         if (rc != DLP_OK) return rc;
-        if (!dlpi_merge_alike(to, &s))
-            return dlpi_merge_bad(err, i, "has another order or batch than states[0]");
-        if (!dlpi_cursors_read(&c, wide, s.sampler, s.sampler_bytes))
-            return dlpi_merge_bad(err, i,
-                                  "has no streams, and differs from states[0]; merge the states "
-                                  "of one job");
-        mine = c.first;
-        if (i > 0 && !dlpi_cursors_alike(&c, all))
-            return dlpi_merge_bad(err, i, "has another order or batch than states[0]");
-        c.first = c.first < all->first ? c.first : all->first;
-        if (mine + c.n > end) end = mine + c.n;
+        const bool has = dlpi_cursors_read(&c, wide, s.sampler, s.sampler_bytes);
+        if (!dlpi_merge_alike(to, &s) || (i > 0 && has && !dlpi_cursors_alike(&c, all)))
+            return dlpi_merge_bad(err, DLP_ERR_RESUME, i,
+                                  "has another order or batch than states[0]");
+        if (!has)
+            return dlpi_merge_bad(err, DLP_ERR_RESUME, i, "has no streams; merge states of a job");
+        if (c.first + c.n > end) end = c.first + c.n;
+        if (all->first < c.first) c.first = all->first;
         *all = c;
     }
     all->n = end - all->first;
@@ -43819,16 +43831,7 @@ DLPDEF int dlp_state_merge(dlp_state *out, const dlp_state *states, uint32_t n, 
     if ((rc = dlpi_merge_span(states, n, &to, &all, err)) != DLP_OK) return rc;
     memset(to.sampler, 0, sizeof to.sampler);
     few = dlpi_cursors_bytes(&all) <= DLPI_CURSORS_WIDE;
-    for (uint32_t i = 0, bit = dlpi_path_at(&all, 0); i < all.n && few; i++) {
-        dlpi_path path;
-        uint32_t by;
-        if ((rc = dlpi_merge_place(states, n, all.first + i, &path, &by, err)) != 0) return rc;
-        if (by == 0)
-            return dlpi_error_set(err, DLP_ERR_RESUME, "states",
-                                  "no state has stream %" PRIu32 "; give the states of all ranks",
-                                  all.first + i);
-        bit = dlpi_path_move(&all, wide, bit, &path, true);
-    }
+    if (few && (rc = dlpi_merge_places(states, n, &all, wide, err)) != DLP_OK) return rc;
     to.sampler_bytes = few ? dlpi_cursors_save(&all, wide, to.sampler) : DLPI_CURSORS_LONG;
     if (to.sampler_bytes == DLPI_CURSORS_LONG)
         return dlpi_error_set(err, DLP_ERR_RESUME, "states",

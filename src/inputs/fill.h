@@ -61,10 +61,8 @@ static void dlpi_found_fill(dlp_pipe *p, uint32_t s) {
         r = end;
         if (dlpi_found_rows_left(q, x) > 0 || broken) state->note |= DLPI_FOUND_MORE_ITEMS;
         path.row = x->at;
-        if (q->joins != NULL)
-            q->joins->put(q, i, &path);
-        else if (q->rule && q->rule->put)
-            q->rule->put(q, i, &path);
+        if (q->joins != NULL) q->joins->put(q, i, &path);
+        if (q->joins == NULL && q->rule && q->rule->put) q->rule->put(q, i, &path);
         bit = dlpi_path_move(&q->cursors, wide, bit, &path, true);
     }
     state->bytes = dlpi_cursors_save(&q->cursors, wide, state->at);

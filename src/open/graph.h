@@ -146,6 +146,24 @@ static int dlpi_table_add(dlp_pipe *p, const dlp_node *nodes, uint32_t n,
     return dlpi_table_rows(&t);
 }
 
+/* Do what dlpi_opened does, and let *err name the field as a table has it, if a loader has another
+   name for it. Returns rc, or the code of dlpi_opened. */
+DLPI_COLD static int dlpi_table_opened(dlp_pipe **out, dlp_pipe *p, int rc, dlp_error *err) {
+    static const char *const names[] = {
+        "sampler.", "list.order.", "batches.",       "list.order.batches.",
+        "dataset.", "fetch.",      "device_buffers", "queue.capacity"};
+    rc = dlpi_opened(out, p, rc, err);
+    for (size_t k = 0; rc != DLP_OK && err != NULL && k < sizeof names / sizeof *names; k += 2) {
+        const dlp_error e = *err;
+        const size_t n = strlen(names[k]);
+        if (strncmp(e.field, names[k], n) != 0) continue;
+        snprintf(err->field, sizeof e.field, "%s%s", names[k + 1], e.field + n);
+        if (strncmp(e.message, names[k], n) == 0)
+            snprintf(err->message, sizeof e.message, "%s%s", names[k + 1], e.message + n);
+    }
+    return rc;
+}
+
 /* Make a pipe of a table in *out, and do not start it. desc may be NULL. Returns 0, or a DLP_ERR
    code and *err. */
 static int dlpi_table_pipe(dlp_pipe **out, const dlp_node *nodes, uint32_t n,
@@ -159,7 +177,7 @@ static int dlpi_table_pipe(dlp_pipe **out, const dlp_node *nodes, uint32_t n,
     if (n < 1 || n > DLP_MAX_NODES)
         return dlpi_error_set(err, DLP_ERR_ARG, "n", "n is %" PRIu32 ", must be 1..24 rows", n);
     if ((rc = dlpi_pipe_make(&p, d, err)) != DLP_OK) return rc;
-    return dlpi_opened(out, p, dlpi_table_add(p, nodes, n, d), err);
+    return dlpi_table_opened(out, p, dlpi_table_add(p, nodes, n, d), err);
 }
 
 /* Start a table's pipe; with desc.later only prepare its start. Returns 0 or a DLP_ERR code. */
@@ -172,7 +190,7 @@ DLPDEF int dlp_pipe_open(dlp_pipe **out, const dlp_node *nodes, uint32_t n,
     dlp_pipe *p = NULL;
     int rc = dlpi_table_pipe(out != NULL ? &p : NULL, nodes, n, desc, err);
     if (rc != DLP_OK || p == NULL) return rc;
-    return dlpi_opened(out, p, dlpi_table_start(p), err);
+    return dlpi_table_opened(out, p, dlpi_table_start(p), err);
 }
 
 DLPDEF int dlp_nodes_plan(const dlp_node *nodes, uint32_t n, const dlp_pipe_desc *desc,
@@ -180,7 +198,7 @@ DLPDEF int dlp_nodes_plan(const dlp_node *nodes, uint32_t n, const dlp_pipe_desc
     dlp_pipe *p = NULL;
     int rc = dlpi_table_pipe(out != NULL ? &p : NULL, nodes, n, desc, err);
     if (rc != DLP_OK || p == NULL) return rc;
-    return dlpi_opened(NULL, p, dlp_pipe_plan(p, out), err);
+    return dlpi_table_opened(NULL, p, dlp_pipe_plan(p, out), err);
 }
 
 DLPDEF dlp_stage dlp_node_stage(const dlp_pipe *p, const char *name) {

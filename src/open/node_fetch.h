@@ -29,11 +29,12 @@ static int dlpi_fetch_source(dlpi_table *t, const dlp_node *node, dlp_fetch_desc
         return dlpi_not_null(t->p, node->name, "fetch.source",
                              "beside other fields of fetch than in_flight and of");
     if (source->dataset->fields == NULL)
-        return dlpi_missing(t->p, node->name, "dataset.fields", "an array of n_fields fields");
+        return dlpi_missing(t->p, node->name, "source.dataset.fields",
+                            "an array of n_fields fields");
     *f = *source;
     rc = dlpi_within(t->p, node->name, "in_flight", f->in_flight, 0, 1024, "0..1024");
     if (rc != DLP_OK) return rc;
-    return dlpi_within(t->p, node->name, "dataset.n_fields", source->dataset->n_fields, 1,
+    return dlpi_within(t->p, node->name, "source.dataset.n_fields", source->dataset->n_fields, 1,
                        DLP_MAX_FIELDS, "1..16");
 }
 

@@ -16,8 +16,8 @@ static bool dlpi_merge_alike(const dlpi_state *a, const dlpi_state *b) {
     return memcmp(&x, &y, sizeof x) == 0;
 }
 
-static int dlpi_merge_bad(dlp_error *err, uint32_t i, const char *what) {
-    return dlpi_error_set(err, DLP_ERR_RESUME, "states", "states[%" PRIu32 "] %s", i, what);
+static int dlpi_merge_bad(dlp_error *err, int code, uint32_t i, const char *what) {
+    return dlpi_error_set(err, code, "states", "states[%" PRIu32 "] %s", i, what);
 }
 
 /* Copy state i to *s. Returns 0, or DLP_ERR_CORRUPT and *err. */
@@ -26,33 +26,38 @@ static int dlpi_merge_read(const dlp_state *states, uint32_t i, dlpi_state *s, d
     if (s->magic == DLPI_STATE_MAGIC && s->check == dlpi_state_hash(s) &&
         s->sampler_bytes <= DLP_SAMPLER_STATE_BYTES)
         return DLP_OK;
-    return dlpi_error_set(err, DLP_ERR_CORRUPT, "states",
-                          "states[%" PRIu32 "] is damaged, or another version saved it; leave it "
-                          "out",
-                          i);
+    return dlpi_merge_bad(err, DLP_ERR_CORRUPT, i,
+                          "is damaged, or another version saved it; leave it out");
 }
 
-/* Read the place of stream s out of the states. *by: gets how many states have the stream. Returns
-   DLP_OK, or DLP_ERR_RESUME if two states differ in it. */
-static int dlpi_merge_place(const dlp_state *states, uint32_t n, uint32_t s, dlpi_path *to,
-                            uint32_t *by, dlp_error *err) {
-    *by = 0;
+/* Write the places of all streams into `wide`, which has zeros. Returns DLP_OK, or DLP_ERR_RESUME
+   if two states differ in a place or none has it. */
+static int dlpi_merge_places(const dlp_state *states, uint32_t n, const dlpi_cursors *all,
+                             uint8_t *wide, dlp_error *err) {
+    uint8_t seen[DLPI_CURSORS_WIDE * 4] = {0}, own[DLPI_CURSORS_WIDE]; /* a place: 2 bits or more */
     for (uint32_t i = 0; i < n; i++) {
-        uint8_t wide[DLPI_CURSORS_WIDE];
-        dlpi_path path = {.phase = 0};
         dlpi_state from;
         dlpi_cursors c;
         memcpy(&from, states[i].bytes, sizeof from);
-        if (!dlpi_cursors_read(&c, wide, from.sampler, from.sampler_bytes)) continue;
-        if (s < c.first || s >= c.first + c.n) continue;
-        dlpi_path_move(&c, wide, dlpi_path_at(&c, s - c.first), &path, false);
-        if ((*by)++ == 0) *to = path;
-        if (memcmp(to, &path, sizeof path) != 0)
-            return dlpi_error_set(err, DLP_ERR_RESUME, "states",
-                                  "states[%" PRIu32 "] has stream %" PRIu32 " at another place "
-                                  "than a state before; save all at one batch",
-                                  i, s);
+        if (!dlpi_cursors_read(&c, own, from.sampler, from.sampler_bytes)) continue;
+        for (uint32_t k = 0, s = c.first - all->first; k < c.n; k++, s++) {
+            dlpi_path path = {.phase = 0}, was = {.phase = 0};
+            dlpi_path_move(&c, own, dlpi_path_at(&c, k), &path, false);
+            if (seen[s] == 0) dlpi_path_move(all, wide, dlpi_path_at(all, s), &path, true);
+            seen[s] = 1;
+            dlpi_path_move(all, wide, dlpi_path_at(all, s), &was, false);
+            if (memcmp(&was, &path, sizeof path) != 0)
+                return dlpi_error_set(err, DLP_ERR_RESUME, "states",
+                                      "states[%" PRIu32 "] has stream %" PRIu32 " at another place "
+                                      "than a state before; save all at one batch",
+                                      i, c.first + k);
+        }
     }
+    for (uint32_t s = 0; s < all->n; s++)
+        if (seen[s] == 0)
+            return dlpi_error_set(err, DLP_ERR_RESUME, "states",
+                                  "no state has stream %" PRIu32 "; give the states of all ranks",
+                                  all->first + s);
     return DLP_OK;
 }
 
@@ -66,20 +71,16 @@ static int dlpi_merge_span(const dlp_state *states, uint32_t n, dlpi_state *to, 
         uint8_t wide[DLPI_CURSORS_WIDE];
         dlpi_state s;
         dlpi_cursors c;
-        uint32_t mine;
         int rc = dlpi_merge_read(states, i, &s, err);
         if (rc != DLP_OK) return rc;
-        if (!dlpi_merge_alike(to, &s))
-            return dlpi_merge_bad(err, i, "has another order or batch than states[0]");
-        if (!dlpi_cursors_read(&c, wide, s.sampler, s.sampler_bytes))
-            return dlpi_merge_bad(err, i,
-                                  "has no streams, and differs from states[0]; merge the states "
-                                  "of one job");
-        mine = c.first;
-        if (i > 0 && !dlpi_cursors_alike(&c, all))
-            return dlpi_merge_bad(err, i, "has another order or batch than states[0]");
-        c.first = c.first < all->first ? c.first : all->first;
-        if (mine + c.n > end) end = mine + c.n;
+        const bool has = dlpi_cursors_read(&c, wide, s.sampler, s.sampler_bytes);
+        if (!dlpi_merge_alike(to, &s) || (i > 0 && has && !dlpi_cursors_alike(&c, all)))
+            return dlpi_merge_bad(err, DLP_ERR_RESUME, i,
+                                  "has another order or batch than states[0]");
+        if (!has)
+            return dlpi_merge_bad(err, DLP_ERR_RESUME, i, "has no streams; merge states of a job");
+        if (c.first + c.n > end) end = c.first + c.n;
+        if (all->first < c.first) c.first = all->first;
         *all = c;
     }
     all->n = end - all->first;
@@ -105,16 +106,7 @@ DLPDEF int dlp_state_merge(dlp_state *out, const dlp_state *states, uint32_t n, 
     if ((rc = dlpi_merge_span(states, n, &to, &all, err)) != DLP_OK) return rc;
     memset(to.sampler, 0, sizeof to.sampler);
     few = dlpi_cursors_bytes(&all) <= DLPI_CURSORS_WIDE;
-    for (uint32_t i = 0, bit = dlpi_path_at(&all, 0); i < all.n && few; i++) {
-        dlpi_path path;
-        uint32_t by;
-        if ((rc = dlpi_merge_place(states, n, all.first + i, &path, &by, err)) != 0) return rc;
-        if (by == 0)
-            return dlpi_error_set(err, DLP_ERR_RESUME, "states",
-                                  "no state has stream %" PRIu32 "; give the states of all ranks",
-                                  all.first + i);
-        bit = dlpi_path_move(&all, wide, bit, &path, true);
-    }
+    if (few && (rc = dlpi_merge_places(states, n, &all, wide, err)) != DLP_OK) return rc;
     to.sampler_bytes = few ? dlpi_cursors_save(&all, wide, to.sampler) : DLPI_CURSORS_LONG;
     if (to.sampler_bytes == DLPI_CURSORS_LONG)
         return dlpi_error_set(err, DLP_ERR_RESUME, "states",

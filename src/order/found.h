@@ -184,10 +184,8 @@ static uint64_t dlpi_bits_take(const uint8_t *at, uint32_t *bit, uint32_t n) {
 
 /* Write the n low bits of *value into zeros (put), or read n bits into *value. Adds n to *bit. */
 static void dlpi_bits_move(uint8_t *at, uint32_t *bit, uint32_t n, uint64_t *value, bool put) {
-    if (put)
-        dlpi_bits_put(at, bit, n, *value);
-    else
-        *value = dlpi_bits_take(at, bit, n);
+    if (put) dlpi_bits_put(at, bit, n, *value);
+    if (!put) *value = dlpi_bits_take(at, bit, n);
 }
 
 /* What stands before the places. */
@@ -368,7 +366,8 @@ static bool dlpi_cursors_read(dlpi_cursors *c, uint8_t *wide, const uint8_t *at,
     if (!dlpi_cursors_head(c, near, false)) return false;
     const bool all = (c->n & DLPI_CURSORS_NEAR) == 0;
     c->n &= ~DLPI_CURSORS_NEAR;
-    if (c->n == 0 || dlpi_cursors_bytes(c) > DLPI_CURSORS_WIDE) return false;
+    if (c->n == 0 || dlpi_cursor_bits(c, false) < 2) return false;
+    if (dlpi_cursors_bytes(c) > DLPI_CURSORS_WIDE) return false;
     memset(wide, 0, DLPI_CURSORS_WIDE);
     if (all) memcpy(wide, at, bytes);
     return (all ? dlpi_cursors_bytes(c) : dlpi_cursors_bring(c, wide, near, false)) == bytes;

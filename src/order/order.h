@@ -396,8 +396,7 @@ static int dlpi_order_bad(dlp_error *err, const char *field, int64_t got, const 
 
 static int dlpi_order_check_subset(const dlp_sampler_desc *d, uint64_t n_items, dlp_error *err) {
     if (!d->subset && d->n_subset)
-        return DLPI_ORDER_FAULT(err, "sampler.subset", "subset is NULL but n_subset is %" PRIu64,
-                                d->n_subset);
+        return dlpi_order_bad(err, "sampler.n_subset", (int64_t)d->n_subset, "0 without subset");
     if (!d->subset) return DLP_OK;
     if (d->n_subset < 1 || d->n_subset > DLPI_MAX_ITEMS)
         return dlpi_order_bad(err, "sampler.n_subset", (int64_t)d->n_subset, "1..2^48");
@@ -459,22 +458,18 @@ static int dlpi_order_check(const dlp_sampler_desc *d, uint64_t n_items, dlp_err
     if (draws > DLPI_MAX_ITEMS)
         return dlpi_order_bad(err, "sampler.samples_per_epoch", (int64_t)draws, "at most 2^48");
     if (draws && (ops->elsewhere || (ops->once && draws != dlpi_order_domain(d, n_items))))
-        return DLPI_ORDER_FAULT(err, "sampler.samples_per_epoch",
-                                "samples_per_epoch is %" PRIu64 ", must be 0 for order %s", draws,
-                                ops->name);
+        return dlpi_order_bad(err, "sampler.samples_per_epoch", (int64_t)draws, "0 for this order");
     if (ops->function != (d->function != NULL))
         return DLPI_ORDER_FAULT(err, "sampler.function",
                                 "function is %s but order is %s: DLP_ORDER_FUNCTION needs one",
                                 d->function ? "set" : "NULL", ops->name);
     if (d->order != DLP_ORDER_BATCHES && dlpi_order_has_lists(&d->batches))
         return DLPI_ORDER_FAULT(err, "sampler.batches",
-                                "order is %s and batches.%s is given; it must be NULL without "
-                                "DLP_ORDER_BATCHES",
-                                ops->name, dlpi_order_has_lists(&d->batches));
+                                "batches.%s needs order DLP_ORDER_BATCHES, order is %s",
+                                dlpi_order_has_lists(&d->batches), ops->name);
     if (d->replacement && !ops->function)
         return DLPI_ORDER_FAULT(err, "sampler.replacement",
-                                "replacement needs order DLP_ORDER_FUNCTION, order is %s",
-                                ops->name);
+                                "replacement needs DLP_ORDER_FUNCTION, order is %s", ops->name);
     return DLP_OK;
 }
 

@@ -438,7 +438,7 @@ static int dlpi_transfer_check(dlp_pipe *p, dlpi_stage *st) {
                            "device has no alloc, free, copy, record or done; give all of these");
     if (x->d.device_buffers == 0) x->d.device_buffers = held + 1;
     dlpi_within(p, st->name, "device_buffers", x->d.device_buffers, held + 1, DLPI_DEVICE_BUFFERS,
-                "max_held + 1..64 (queue.capacity of a transfer node)");
+                "max_held + 1..64");
     dlpi_within(p, st->name, "threaded", x->d.threaded, 0, 1, "0 or 1");
     return p->err.code;
 }

@@ -164,7 +164,7 @@ static void plan__sampler_desc_out_of_range__names_field(void) {
     BAD(r.sampler.subset = subset, sampler.n_subset, 0, "sampler", "sampler.n_subset");
     BAD(r.sampler.subset = subset, sampler.n_subset, (UINT64_C(1) << 48) + 1, "sampler",
         "sampler.n_subset");
-    BAD((void)0, sampler.n_subset, 3, "sampler", "sampler.subset");
+    BAD((void)0, sampler.n_subset, 3, "sampler", "sampler.n_subset");
     GOOD(r.sampler.order = DLP_ORDER_WEIGHTED, sampler.weights, ones);
     GOOD(r.sampler.order = DLP_ORDER_WEIGHTED, sampler.weights, huge);
     BAD(r.sampler.order = DLP_ORDER_WEIGHTED, sampler.weights, NULL, "sampler", "sampler.weights");

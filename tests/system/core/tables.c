@@ -1323,7 +1323,8 @@ static int submit_none(void *user, void *state, dlp_item *it) {
 
 static void nodes__wrong__the_row_and_the_field(void) {
     static const dlp_source no_dataset = {.id = 0};
-    static const dlp_sampler_desc seeded = {.seed = 3};
+    static const dlp_sampler_desc seeded = {.seed = 3}, order_99 = {.order = 99};
+    static const dlp_sampler_desc lists = {.order = DLP_ORDER_BATCHES};
     static const dlp_field many_fields[17] = {{.name = "x", .dtype = DLP_U32}};
     static const dlp_dataset seventeen = {
         .n_items = ITEMS, .fields = many_fields, .n_fields = 17, .fetch = write_x};
@@ -1356,6 +1357,34 @@ static void nodes__wrong__the_row_and_the_field(void) {
          {LIST, READ, {.name = "more", .verb = DLP_LIST}},
          {.seed = 1}},
         {"x", "verb", "99", {LIST, {.name = "x", .verb = 99}}, {.seed = 1}},
+        {"items",
+         "list.order.order",
+         "is 99, must be one of",
+         {{.name = "items", .verb = DLP_LIST, .list = {.n_items = 9, .order = &order_99}},
+          READ,
+          BATCH},
+         {.seed = 0}},
+        {"items",
+         "list.order.batches.next",
+         "list.order.batches.next is NULL",
+         {{.name = "items", .verb = DLP_LIST, .list = {.n_items = 9, .order = &lists}},
+          READ,
+          BATCH},
+         {.seed = 0}},
+        {"read",
+         "fetch.writes_all_bytes",
+         "fetch.writes_all_bytes is 2",
+         {LIST,
+          {.name = "read",
+           .verb = DLP_FETCH,
+           .fetch = {.fetch = write_x, .fields = xy, .n_fields = 1, .writes_all_bytes = 2}},
+          BATCH},
+         {.seed = 0}},
+        {"gpu",
+         "queue.capacity",
+         "queue.capacity is 1, must be",
+         {LIST, READ, BATCH, {.name = "gpu", .verb = DLP_TRANSFER, .queue = {.capacity = 1}}},
+         {.seed = 0}},
         {"x", "verb", "-1", {LIST, {.name = "x", .verb = -1}}, {.seed = 1}},
         {"read",
          "from",
@@ -1659,12 +1688,12 @@ static void nodes__wrong__the_row_and_the_field(void) {
           BATCH},
          {.seed = 1}},
         {"read",
-         "dataset.n_fields",
+         "source.dataset.n_fields",
          "1..16",
          {LIST, {.name = "read", .verb = DLP_FETCH, .fetch = {.source = &wide}}, BATCH},
          {.seed = 1}},
         {"read",
-         "dataset.fields",
+         "source.dataset.fields",
          "NULL",
          {LIST, {.name = "read", .verb = DLP_FETCH, .fetch = {.source = &no_fields}}, ODD, BATCH},
          {.seed = 1}},
@@ -1724,7 +1753,7 @@ static void nodes__wrong__the_row_and_the_field(void) {
           BATCH},
          {.seed = 1}},
         {"more",
-         "dataset.n_fields",
+         "fetch.n_fields",
          "n_fields is 2, must be 1, as in the first dataset of the mix",
          {{.name = "items", .verb = DLP_LIST, .list = {.mix = two}},
           {.name = "read",

@@ -396,7 +396,7 @@ static void table__has_too_many_rows_or_fields__refused_by_the_row(void) {
     nodes[2].fetch = (dlp_node_fetch){.fetch = same_item, .fields = &sum_field, .n_fields = 1};
     nodes[2].fetch.writes_all_bytes = 2;
     CHECK(dlp_pipe_open(&p, nodes, 4, NULL, &err) == DLP_ERR_ARG);
-    CHECK(strcmp(err.field, "dataset.writes_all_bytes") == 0);
+    CHECK(strcmp(err.field, "fetch.writes_all_bytes") == 0);
     nodes[2].fetch.writes_all_bytes = 1;
     nodes[2].fetch.batch_pool = 9;
     CHECK(dlp_pipe_open(&p, nodes, 4, NULL, &err) == DLP_ERR_ARG);

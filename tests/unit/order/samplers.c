@@ -112,7 +112,7 @@ static void check__one_field_wrong__named(void) {
     refused(&d, ITEMS, "sampler.threaded", "2");
     d = desc_of(DLP_ORDER_SEQUENTIAL);
     d.n_subset = 4;
-    refused(&d, ITEMS, "sampler.subset", "NULL");
+    refused(&d, ITEMS, "sampler.n_subset", "0 without subset");
     d.subset = bad_subset;
     refused(&d, ITEMS, "sampler.subset", "subset[2] is 1000");
     d.n_subset = 0;
