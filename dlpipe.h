@@ -27659,7 +27659,7 @@ DLPI_COLD static int dlpi_split_check_all(dlp_pipe *p, dlpi_stage *st) {
 
 DLPI_COLD static void dlpi_split_layout(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_split *c = st->self;
-    const int seam = DLPI_OWN(st->id, DLPI_SPLIT_SEAM);
+    const int area = DLPI_OWN(st->id, DLPI_SPLIT_SEAM);
     const uint64_t words = c->preload ? dlpi_chunk_count(p) : 0, n = c->plan.spans ? p->n_out : 0;
     uint64_t bytes = 0, lines = 0;
     for (uint32_t f = 0; f < p->batches.n; f++) {
@@ -27667,9 +27667,9 @@ DLPI_COLD static void dlpi_split_layout(dlp_pipe *p, dlpi_stage *st) {
         lines = dlpi_sum(lines, dlpi_line_up(dlpi_seam_bytes(p, f)));
     }
     if (p->sink_stage != NULL)
-        dlpi_area_outside(p, seam, DLPI_PLAN_OWN, "device seam buffers", bytes, n);
+        dlpi_area_outside(p, area, DLPI_PLAN_OWN, "device seam buffers", bytes, n);
     else
-        dlpi_area_told(p, seam, DLPI_PLAN_OWN, "seam buffers", lines, n, DLPI_LINE);
+        dlpi_area_told(p, area, DLPI_PLAN_OWN, "seam buffers", lines, n, DLPI_LINE);
     dlpi_area_told(p, DLPI_OWN(st->id, DLPI_SPLIT_RESIDENT), DLPI_PLAN_WORDS,
                    "chunks that stay: words", 8, words, DLPI_LINE);
     dlpi_area_add(p, DLPI_OWN(st->id, DLPI_SPLIT_REC), sizeof(dlpi_chunk_rec), 1, 8);
