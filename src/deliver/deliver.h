@@ -31,7 +31,8 @@ __attribute__((noinline)) static int dlpi_take(dlp_pipe *p, uint64_t *b, uint32_
     uint32_t over = dlpi_credit_closed(&p->ctl->end_of_input); /* T1 <- T1: before tail */
     uint64_t tail = dlpi_credit_seen(&p->ctl->tail);           /* T1 <- T1 */
     if (p->base == tail) return over == dlpi_scheduled_word(p->seek_no) ? DLP_END : DLP_EMPTY;
-    if (dlpi_take_oldest(p, b, s)) return DLP_OK;
+    *b = p->base, *s = dlpi_slot_of(p, *b);
+    if (dlpi_ready(p, *b, *s)) return DLP_OK;
     if (!p->d.unordered) return DLP_EMPTY;
     const uint64_t generation = dlpi_slot_generation(dlpi_slot_at(p, *s));
     while (++*b != tail) {

@@ -336,7 +336,7 @@ DLPDEF int dlp_pusher_push(dlp_pusher *u, const void *const *data, int timeout_m
         dlpi_push_copy_field(record + u->at.offset[f], data[f], 0, bytes, 1);
     }
     if (DLPI_UNLIKELY(u->record != NULL)) return dlpi_pusher_commit(u, DLPI_PUSH_ITEM);
-    memcpy(record, &mark, 8);
+    memcpy(record, &mark, 8); /* NOLINT: a lane has memory */
     dlpi_spsc_publish_tx(tx, 1);
     dlpi_mpsc_say_ready(&u->tx);
     return DLP_OK;
