@@ -352,8 +352,8 @@
    do.
 
    Compile the implementation with -O2: functions that run seldom are small at -O2, too. gcc 12
-   makes 543 KB of code and constants of dlpipe.h alone. The program examples/vendor/main.c is 593
-   KB with them. It is 393 KB with -ffunction-sections, -fdata-sections and -Wl,--gc-sections,
+   makes 548 KB of code and constants of dlpipe.h alone. The program examples/vendor/main.c is 598
+   KB with them. It is 398 KB with -ffunction-sections, -fdata-sections and -Wl,--gc-sections,
    which leave out what the program does not call. In dlpipe's own tree make headers
    WITH="loader tokens" writes headers with these parts alone into build/with: less than half of the
    code, and half of the time. make without lists the parts.
