@@ -863,6 +863,14 @@ static int keep_whole(void *user, const dlp_item *it) {
     return 1;
 }
 
+static uint32_t seen_;
+
+/* The second branch's: its cells stay in their link until the test has seen them there. */
+static int fetch_when_seen(void *user, dlp_item *it) {
+    for (int ms = 0; ms < 20000 && !__atomic_load_n(&seen_, __ATOMIC_ACQUIRE); ms++) usleep(1000);
+    return fetch_item(user, it);
+}
+
 /* The links into the stage of a zip or mix. Returns how many; in `at` those that come first. */
 static uint32_t links_into(const dlp_link *links, uint32_t n, const char *to, const dlp_link **at) {
     uint32_t k = 0;
@@ -894,6 +902,9 @@ static void links__of_branches__have_their_names(void) {
         t.row[2].workers.num_workers = 2;
         t.row[4].workers.num_workers = 3;
         if (teams) t.row[4].workers.worker_init = begin_nothing;
+        CHECK(t.row[4].fetch.fetch == fetch_item);
+        t.row[4].fetch.fetch = fetch_when_seen;
+        __atomic_store_n(&seen_, 0, __ATOMIC_RELEASE);
         if (behind)
             row_put(
                 &t, 6,
@@ -909,7 +920,7 @@ static void links__of_branches__have_their_names(void) {
             CHECK(l[i]->readers == (teams ? 2 + (int)i : 5));
         }
         CHECK(dlp_pipe_open(&p, t.row, t.n, &t.d, &e) == DLP_OK);
-        for (uint32_t i = 0; p != NULL && i < 200; i++) {
+        for (uint32_t i = 0, ms = 0; p != NULL && i < 200 && ms<20000; i += open> 0) {
             CHECK(dlp_pipe_stats(p, &s) == DLP_OK);
             CHECK(links_into(s.links, s.n_links, "both", l) == 2 + first);
             both = &s.stages[dlp_node_stage(p, "both")];
@@ -920,6 +931,10 @@ static void links__of_branches__have_their_names(void) {
                 open += j == first + 1 && l[j]->depth > 0;
             }
             CHECK(cells == both->loading && both->cells == 110 + 70 * first);
+            if (open > 0)
+                __atomic_store_n(&seen_, 1, __ATOMIC_RELEASE);
+            else
+                usleep(1000), ms++;
             if (dlp_pipe_next_timeout(p, &b, 0) == DLP_OK) dlp_pipe_release(p, b);
         }
         CHECK(open > 0); /* a cell of the second branch was seen there */
