@@ -17,8 +17,8 @@ fresh_dir
 cat >$dir/list <<'MUTANTS'
 = no phase: after a resume a mix begins at turn 0 of its schedule
 @ behind 2
--    if (set) j->streams[i].phase = path->phase;
-+    if (set) j->streams[i].phase = 0;
+-    if (set) j->streams[s - j->found.cursors.first].phase = path->phase;
++    if (set) j->streams[s - j->found.cursors.first].phase = 0;
 = mix ready: a mix takes an item that is ready where the branch drawn has none
 @ branches
 -    return dlpi_branch_at(j->schedule, (j->streams[i].phase + rows) % j->period);
