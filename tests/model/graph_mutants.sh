@@ -48,10 +48,10 @@ cat >$dir/list <<'MUTANTS'
 +            }
 = append: an input that is made again keeps an item of the try before
 @ stacks 12
--    b->items = b->cell + cell->made * x->one_bytes;
 -    b->made = 0;
-+    b->items = b->cell + cell->made * x->one_bytes;
+-    if (!plain) {
 +    b->made = cell->rec != 0;
++    if (!plain) {
 = free at place: a cell is free once its last item has a place in a batch
 @ branches
 -    u->used = dlpi_input_use(p, c, s);
