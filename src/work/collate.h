@@ -122,8 +122,9 @@ DLPI_INLINE uint64_t dlpi_batch_view_to(const dlp_pipe *p, uint32_t s, dlp_batch
         b->valid = valid;
         for (uint32_t r = 0; r < rows; r++) b->valid_count -= valid[r] == 0;
     }
-    if (b->count == rows && !p->has_item_cells) return rows * p->batches.cell_bytes; /* as before */
     b->count = rows;
+    /* the sizes may be those of the batch that this view had before */
+    if (!p->has_item_cells && fields->shape[0] == rows) return rows * p->batches.cell_bytes;
     for (uint32_t f = 0; f < p->batches.n; f++) {
         if (p->has_item_cells) {
             const dlpi_fmeta *m = &dlpi_slot_fmeta(p, s)[f];

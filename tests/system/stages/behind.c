@@ -916,7 +916,11 @@ static void mix__streams_far_apart__no_state_but_rows(void) {
     CHECK(strstr(err.message, "32 streams stand too far apart") != NULL);
     CHECK(dlp_state_merge(&state, last, 2, &err) == DLP_OK);
     many_of = 2;
-    CHECK(many_open(&p, 16383, 0, 1, NULL, &err) == DLP_OK && dlp_pipe_close(p) == DLP_OK);
+    CHECK(many_open(&p, 16383, 0, 1, NULL, &err) == DLP_OK);
+    CHECK(dlp_pipe_warning(p, 0) != NULL && strstr(dlp_pipe_warning(p, 0), "near each other"));
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+    CHECK(many_open(&p, 19, 0, 4, NULL, &err) == DLP_OK && dlp_pipe_warning(p, 0) == NULL);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
     CHECK(many_open(&p, 16384, 0, 1, NULL, &err) == DLP_ERR_ARG);
     CHECK(strstr(err.message, "32 streams, a state has room for ") != NULL);
 }
