@@ -760,74 +760,79 @@ typedef uint32_t dlp_dtype;
 #define DLP_BF16 DLP_DTYPE(4, 16)
 #define DLP_BOOL DLP_DTYPE(6, 8)
 
-/* One array of an item. An item of a fixed-size field has shape[0..ndim-1]; ndim 0 is a scalar.
-   Of a ragged field (ragged = 1) shape[0] is the most rows an item may have; its cell has room for
-   all of them, and what an item leaves free is zeroed. */
+/* One array of an item. In a fixed-size field each item has the shape shape[0..ndim-1]; ndim 0 is a
+   scalar. In a ragged field (ragged = 1) an item has 0 to shape[0] rows. Its cell has room for
+   shape[0] rows. The library zeroes the rows that an item does not use. */
 typedef struct dlp_field {
-    const char *name;            /* copied; required, unique, 1..31 bytes */
+    const char *name;            /* required; 1..31 bytes, unique in the pipe; copied */
     dlp_dtype dtype;             /* required: DLP_U8 and so on */
     int32_t ndim;                /* 0..DLP_MAX_DIMS-1 */
     int64_t shape[DLP_MAX_DIMS]; /* elements, each 1 or more */
-    int32_t ragged;              /* 1: an item's first dimension varies from 0 to shape[0] */
-    int64_t max_per_batch;       /* ragged with a collate: most rows (of dimension 0, all items
-                                        together) in a batch; 0: batch rows * shape[0] */
+    int32_t ragged;              /* 1: the first dimension of an item is 0 to shape[0]; 0: fixed */
+    int64_t max_per_batch;       /* ragged field with a collate: the most rows (dimension 0) that
+                                        all items of a batch have together; 0: batch rows *
+                                        shape[0] */
 } dlp_field;
 
-/* An item that a callback is to write or change. Valid during the call only. */
+/* An item that a callback writes or changes. Valid during the call only. */
 typedef struct dlp_item {
-    uint64_t index; /* dataset index */
-    uint64_t epoch;
-    uint64_t position; /* place in the epoch's global order; in a cell of inputs: a number of the
-                          pass, the input and the item. In an order of items, position /
-                          batch_size is the global batch's number in its epoch */
-    uint32_t row;      /* row in its batch */
-    uint32_t attempt;  /* 0, then 1.. for each retry, in whichever stage */
-    uint32_t n_fields;
-    uint32_t worker;    /* worker number in its stage */
-    void *worker_state; /* what worker_init left */
-    void **data;        /* [n_fields] where each field of this item is, aligned to its dtype */
-    uint64_t *length;   /* [n_fields] ragged fields: rows written, to be set by fetch; in an item
-                            map: as the stage before left it. Fixed-size fields: leave it 0. next
-                            warns if all rows of a ragged field are empty in the first batch */
-    uint64_t seed;      /* the sampler's seed */
-    dlp_call *call;     /* for dlp_fail */
-    const struct dlp_part *part; /* fetch after a part queue: the part that has this item, else
+    uint64_t index;     /* number of the item in the dataset, from 0 */
+    uint64_t epoch;     /* from 0 */
+    uint64_t position;  /* place in the global order of the epoch, from 0: position / batch_size is
+                          the number of the global batch in the epoch. In a cell of inputs it is
+                          a number made from the pass, the input and the item */
+    uint32_t row;       /* row in the batch */
+    uint32_t attempt;   /* 0 for the first attempt, then 1 more for each retry in any stage */
+    uint32_t n_fields;  /* fields that the callback sees */
+    uint32_t worker;    /* number of the worker in its stage, from 0 */
+    void *worker_state; /* the pointer that worker_init stored */
+    void **data;        /* [n_fields] memory of each field of this item, aligned to its dtype */
+    uint64_t *length;   /* [n_fields] rows of a ragged field. A fetch sets it; an item map finds the
+                            value of the stage before. In a fixed-size field leave it 0. next warns
+                            if a ragged field has no row in the whole first batch */
+    uint64_t seed;      /* seed of the sampler */
+    dlp_call *call;     /* handle of this call, for dlp_fail */
+    const struct dlp_part *part; /* part that has this item, in a fetch behind a part queue; else
                             NULL */
 } dlp_item;
 
-/* Return a random number for augmenting this item, from (seed, epoch, position) alone: the same
-   whatever worker runs it.
-   salt: any, tells several draws apart - any thread - never waits. Source: dlp_hash. */
+/* Return a random number to augment this item. The number depends on seed, epoch, position and salt
+   alone, so each worker and each retry gets the same number.
+   salt: any number; use another salt for another draw. Any thread. Does not wait. Source:
+   dlp_hash. */
 DLPDEF uint64_t dlp_item_random(const dlp_item *item, uint64_t salt);
 
-/* Write the item (fetch), or change it in place (an item map).
-   user: dataset.user, or the map's - returns 0: done; DLP_SKIP: the item is left out; DLP_END: a
-   stream has no such item (fetch only); or any other value, errno too: failure, best by dlp_fail.
-   A failure's code is DLP_ERR_LENGTH if that was returned, else DLP_ERR_CALLBACK, whose message has
-   the number - called by all workers of the stage at once; may block. What is done to the item
-   itself, but for length, is not looked at.
-   DLP_SKIP: the row of the item stays in the batch as zeros, and valid[row] is 0. With
-   dataset.filter, or DLP_ON_ERROR_REPLACE, another item takes the row. next warns once for each
-   stage (dlp_pipe_desc.log) if its on_error is DLP_ON_ERROR_RAISE. */
+/* Write the item (a fetch), or change it in place (an item map).
+   user: dataset.user, or the user of the map. item: the callback writes the memory of its fields
+   and sets length. The library ignores other changes of the struct.
+   Returns 0:        the item is written.
+           DLP_SKIP: the item is left out. Its row stays in the batch as zeros, and valid[row] is 0.
+                     With dataset.filter or DLP_ON_ERROR_REPLACE another item takes the row. If
+                     on_error is DLP_ON_ERROR_RAISE, next warns once for each stage
+                     (dlp_pipe_desc.log).
+           DLP_END:  a stream has no such item (fetch only).
+           any other value, an errno too: the call has failed. dlp_fail adds a message. The code of
+                     the error is DLP_ERR_LENGTH if the callback returned it, else DLP_ERR_CALLBACK;
+                     its message has the returned number.
+   All workers of the stage call it at the same time. It may block. */
 typedef int (*dlp_item_fn)(void *user, dlp_item *item);
 
 typedef struct dlp_dataset {
-    uint64_t n_items;        /* required, 1..2^48; 0 with open_end; with a part queue 0: the sum of
-                                  its counts */
-    const dlp_field *fields; /* required; [n_fields] copied */
+    uint64_t n_items;        /* required; 1..2^48 items. 0 with open_end. With a part queue 0 means
+                                  the sum of the counts of the parts */
+    const dlp_field *fields; /* required; [n_fields]; copied */
     uint32_t n_fields;       /* 1..DLP_MAX_FIELDS */
-    uint32_t writes_all_bytes; /* 0: each row is zeroed before fetch, which costs a memset of it.
-                                 1: fetch promises to write every byte of every fixed-size field */
-    dlp_item_fn fetch;         /* required, but for DLP_FETCH_ASYNC */
+    uint32_t writes_all_bytes; /* 1: fetch promises to write every byte of every fixed-size field.
+                                 0: the library zeroes each row before fetch, by a memset */
+    dlp_item_fn fetch;         /* required; NULL with DLP_FETCH_ASYNC */
     void *user;                /* borrowed until close */
-    int32_t open_end; /* 1: nobody knows how many items there are: see >>streams; n_items is
-                                 then 0 */
-    int32_t filter;   /* 1: DLP_SKIP leaves the item out and the next one takes its row, so that
-                                 batches stay full: >>expand. A loader sees to it; a table has
-                                 filter nodes (>>graph) instead */
-    const struct dlpi_reader *reader; /* of the source of a push; else NULL */
-    const char *warning; /* text that the pipe repeats as a warning of its own; borrowed until then.
-                            A source sets it. NULL: none */
+    int32_t open_end; /* 1: the number of items is not known (>>streams), and n_items is 0 */
+    int32_t filter;   /* 1: if fetch returns DLP_SKIP, the next item takes the row, and batches stay
+                                 full (>>expand). Only a loader uses it; a table has filter nodes
+                                 (>>graph) */
+    const struct dlpi_reader *reader; /* set by the source of a push, for the library; else NULL */
+    const char *warning; /* text of a warning that the pipe gives when it is opened; set by a
+                            source; borrowed until open returns. NULL: none */
 } dlp_dataset;
 
 /* ---------------------------------------------------------------------------------------------
@@ -1775,49 +1780,51 @@ DLPDEF int dlp_pipe_guard_stats(dlp_pipe *p, dlp_stage guard, uint32_t field, dl
 
 /* ---------------------------------------------------------------------------------------------
    >>join       SEVERAL DATASETS IN ONE PIPE
-   A second fetch node (>>graph), or an entry of a loader's joins, fetches out of a dataset of its
-   own: with its own workers, placement, fetcher (many in flight, asynchronous), retries and policy.
-   So images may come from an object store by hundreds of requests, and their labels out of a file
-   by one worker. A pipe may have several. A fetch node with `of` is a DLP_JOIN_MIX, without it a
-   DLP_JOIN_ZIP. A source's fetch (dlp_source) can be that of its desc. A DLP_JOIN_ZIP that says
-   nothing in workers, fetches one item at a time, and has no source, runs in the attempt of the
-   first fetch (>>graph, Attempts).
+   A second fetch node (>>graph), or an entry of a loader's joins, fetches from a dataset of its
+   own. It has its own workers, placement, fetcher (many items in flight, asynchronous), retries and
+   error policy. So images may come from an object store by hundreds of requests, and their labels
+   from a file by one worker. A pipe may have several joins. A fetch node with `of` is a
+   DLP_JOIN_MIX, without `of` a DLP_JOIN_ZIP. The fetch of a desc may be the fetch of a dlp_source.
+   A DLP_JOIN_ZIP runs in the attempt of the first fetch (>>graph, Attempts) if it says nothing in
+   workers, fetches one item at a time, and has no source.
 
-     DLP_JOIN_ZIP   the dataset has as many items as the pipe, and other fields. A row has the
-                    fields of all, out of item i of each. Callbacks of a stage see the fields that
-                    are there by then: those of fetch, then those of each join, in their order; a
-                    join's own callback sees its dataset's alone. A cache in front of it keeps what
-                    is there by then, one after it all.
-     DLP_JOIN_MIX   the dataset has the same fields, and its items have the next numbers: after n of
-                    the datasets before it item i of its own is item n + i of the pipe. It stands
-                    directly after fetch or another such join. dlp_mix_sampler gives the order, by
-                    weights, of any of them. Each stage fetches its own rows and lets others pass;
-                    its statistics count its own.
+     DLP_JOIN_ZIP   The dataset has as many items as the pipe, and other fields. A row has the
+                    fields of item i of each dataset. The callback of the join sees the fields of
+                    its own dataset. Callbacks of later stages see the fields of all stages above,
+                    in the order of the stages. A cache keeps the fields of the stages in front of
+                    it.
+     DLP_JOIN_MIX   The dataset has the same fields, and its items have the next numbers. If the
+                    datasets before it have n items together, its item i is item n + i of the
+                    pipe. It stands directly after fetch or another mix. dlp_mix_sampler gives an
+                    order, by weights. Each stage fetches the rows of its own dataset and lets the
+                    others pass. Its statistics count its own rows.
 
-   A slow source keeps its own workers busy, and no others: give it as many workers, or items in
-   flight, as its share of the rows takes, and prefetch_factor enough batches that the others go on
-   meanwhile. A mixed dataset's stage does not hold up the rows of others, not even while all its
-   workers are busy: whoever has done a row lets it pass there. But for three: in the first dataset,
-   that of fetch, they wait until one of its workers is free, so the slowest is best not the first;
-   so do rows that were tried again or replaced; and in the last stage before a cache, which keeps
-   what passes. All rows of a zip go through all its stages, in order. A batch is there when its
-   last row is. A row is fetched once for each source; an item that fails is tried again, left out,
-   or replaced by the join's own policy. DLP_ON_ERROR_REPLACE replaces the whole row: fetch and all
-   joins in front fetch the new item. Errors name the stage; their index is the pipe's, and of a mix
-   the message has the dataset's own. */
+   A slow source keeps only its own workers busy. Give it enough workers, or items in flight, for
+   its share of the rows. Give prefetch_factor enough batches, so that the other sources go on
+   meanwhile. Rows of other datasets pass the stage of a mixed dataset even if all its workers are
+   busy: the worker that has fetched a row lets it pass. There are three exceptions. At the stage of
+   the first dataset, that of fetch, rows wait for a free worker; so do not put the slowest dataset
+   first. Rows that were tried again or replaced wait, too. And rows wait at the last stage before a
+   cache, because the cache keeps them. In a zip all rows go through all stages, in order. A batch
+   is ready when its last row is ready. Each source is fetched once for a row. If an item of a join
+   fails, the error policy of the join holds: it is tried again, left out, or replaced.
+   DLP_ON_ERROR_REPLACE replaces the whole row: fetch and all joins in front of this one fetch the
+   new item. An error names the stage. Its index is the number in the pipe. In a mix the message
+   also has the number in the dataset. */
 
 enum { DLP_JOIN_ZIP = 0, DLP_JOIN_MIX };
 
-/* What its dataset must be to the others is found by open (DLP_ERR_ARG, DLP_ERR_GRAPH). Not with
-     streams, pushed items   nobody says which of another dataset's items goes with one: push both
-     views into chunks       rows are not written one by one: put the fields into the chunks
-     scratch amid a mix      all of its datasets write them: let the fields end after the last of it
-     expand, pack, filters,  inputs are made of one dataset's fields before there are rows: read the
-     parts without counts    others in the callback that reads the input
-     parts (a mix alone)     their order is that of one manifest: put all parts into it */
+/* open compares the datasets, and refuses those that do not go together (DLP_ERR_ARG,
+   DLP_ERR_GRAPH). A join cannot be combined with:
+     streams, pushed items   no item of another dataset belongs to a pushed item: push both together
+     views of chunks         rows are not written one by one: put the fields into the chunks
+     scratch amid a mix      all datasets of the mix write the fields: end them after the last one
+     expand, pack, filters,  inputs are made from the fields of one dataset before there are rows:
+     parts without counts    read the other data in the callback that reads the input
+     parts (a mix alone)     one manifest gives the order of the parts: put all parts into it */
 typedef struct dlp_join_desc {
-    dlp_fetch_desc fetch; /* as of a fetch stage. The name, if NULL, is "join"; idempotent is not
-                             read. Without open_end and filter */
+    dlp_fetch_desc fetch; /* desc of the fetch stage. A NULL name means "join". idempotent is not
+                             read. dataset.open_end and dataset.filter are 0 */
     int32_t how;          /* DLP_JOIN_* */
 } dlp_join_desc;
 
@@ -2009,65 +2016,77 @@ DLPDEF int dlp_part_files_load(void *files, dlp_part *part);
 
 /* ---------------------------------------------------------------------------------------------
    >>loader     ALL IN ONE CALL
-   Three ways to give items to N item workers. Order and bytes of the batches are the same.
+   A loader gives items to N item workers in one of three ways. The order and the bytes of the
+   batches do not depend on the way.
 
-   economic     any worker takes the next items of any batch, oldest first: it is whole soonest.
-                Memory: prefetch_factor + max_held batches, however many workers there are.
-   classic      a whole batch to each worker in turn, as PyTorch's DataLoader does; batch b is all
-                worker b % N's. For sources that like to see neighbours together, and to compare.
+   economic     Any worker takes the next items of the oldest batch that has some left. So the
+                oldest batch is whole soonest.
+                Memory: prefetch_factor + max_held batches, for any number of workers.
+   classic      Each worker gets whole batches in turn, as in PyTorch's DataLoader: worker b % N
+                makes all of batch b. Use it if the source is faster for neighbouring items of one
+                worker, or to compare.
                 Memory: N x prefetch_factor + max_held batches.
-   concurrent   classic, and inside each worker in_flight items at once, by a fetcher; of one batch,
-                or of the several of a batch pool. For sources with latency: stores, networks.
-                Memory: as classic, prefetch_factor being batch_pool / rows if that is more, or,
-                where neither is given, 1 + in_flight / rows rounded up (2 at least); and the
-                records of the items in flight. */
+   concurrent   As classic, and each worker has in_flight items under way at once, by a fetcher. The
+                items belong to one batch, or to the batches of a batch pool. Use it for sources
+                with latency: object stores, networks.
+                Memory: as classic, and a record for each item in flight. prefetch_factor is
+                raised to batch_pool / rows. If neither is given, it is 1 + in_flight / rows,
+                rounded up, and at least 2. */
 
 enum { DLP_TOPOLOGY_ECONOMIC = 0, DLP_TOPOLOGY_CLASSIC, DLP_TOPOLOGY_CONCURRENT };
 
-/* What most programs say stands first, by its short name; all the rest in the descs of the stages.
-   What has two places is said in either, 0 in the other, or the same in both. */
+/* The first fields are short names for the fields that most programs set. The descs of the stages
+   have all other fields. If a value has two places, set one of them and leave the other 0, or set
+   both to the same value. */
 typedef struct dlp_loader_desc {
-    dlp_dataset dataset; /* required, here or by source: then only filter of this one may be set */
-    uint32_t batch_size; /* required; global batch; batch.batch_size */
-    int32_t num_workers; /* item workers; 0, DLP_NONE: inline (not with a fetcher);
-                          fetch.workers.num_workers */
-    int32_t shuffle;     /* 1: sampler.order DLP_ORDER_SHUFFLED */
-    int32_t drop_last;   /* 1: batch.last DLP_LAST_DROP */
-    int64_t epochs;      /* 0: one; DLP_FOREVER; pipe.epochs */
-    uint64_t seed;       /* pipe.seed, sampler.seed */
-    int32_t topology;    /* DLP_TOPOLOGY_*; sets dispatch of the workers, but for the economic */
+    dlp_dataset dataset; /* required without source. With a source only its filter may be set */
+    uint32_t batch_size; /* required; rows of the global batch, of all ranks; short for
+                          batch.batch_size */
+    int32_t num_workers; /* item workers. 0 or DLP_NONE: items are fetched inline, in next; a
+                          fetcher needs workers. Short for fetch.workers.num_workers */
+    int32_t shuffle;     /* 1: shuffled; short for sampler.order DLP_ORDER_SHUFFLED */
+    int32_t drop_last;   /* 1: drop a short last batch; short for batch.last DLP_LAST_DROP */
+    int64_t epochs;      /* number of epochs; 0: 1; DLP_FOREVER; short for pipe.epochs */
+    uint64_t seed;       /* any number; short for pipe.seed and sampler.seed */
+    int32_t topology;    /* DLP_TOPOLOGY_*. All but the economic one set dispatch of the workers */
     dlp_sampler_desc sampler;
-    dlp_fetch_desc fetch; /* dataset: NULL; fetcher: not in the classic topology; batch_pool: in the
-                                   concurrent only */
-    /* bytes 0: no cache */
+    dlp_fetch_desc fetch; /* dataset is NULL. The classic topology takes no fetcher; only the
+                                   concurrent one takes batch_pool */
+    /* The cache of items. bytes 0: there is none. */
     dlp_cache_desc cache;
-    dlp_batch_desc batch;       /* workers.placement: 0: as fetch.workers has it */
+    dlp_batch_desc batch;       /* workers.placement 0: the placement of fetch.workers */
     dlp_transfer_desc transfer; /* device NULL: no transfer stage */
-    const dlp_source *source;   /* what has the items; borrowed until close. fetch.workers.worker_*
-                                   and sampler.function_id are then 0, but for the function_id of an
-                                   order of one's own. So is fetch.fetcher, if the source has one.
-                                   NULL: dataset */
-    dlp_pipe_desc pipe;         /* prefetch_factor is for each worker in a topology other than the
-                                   economic; num_workers times that is at most 4096 */
-    /* [n_joins] datasets joined, in this order; a mix: sampler is dlp_mix_sampler's. Workers and
-       dispatch of each are its own: num_workers above and topology do not change them */
+    const dlp_source *source;   /* source that has the items; borrowed until close. Then
+                                   fetch.workers.worker_* and sampler.function_id are 0.
+                                   function_id may be set beside an order of the program
+                                   (DLP_ORDER_FUNCTION, _BATCHES). fetch.fetcher is 0 if the source
+                                   has a fetcher. NULL: dataset has the items */
+    dlp_pipe_desc pipe;         /* prefetch_factor counts all batches in the economic topology, and
+                                   batches of each worker in the others: num_workers *
+                                   prefetch_factor is then at most 4096 */
+    /* [n_joins] datasets that are joined, in this order. In a mix, sampler is that of
+       dlp_mix_sampler. Each join has workers and dispatch of its own: num_workers above and
+       topology do not change them. */
     const dlp_join_desc *joins;
     uint32_t n_joins;
-    /* The part queue (>>parts), with sampler.order 0 and dataset.n_items 0 or the sum of the
-       counts; shuffle: parts and items are shuffled. All zeros: the dataset is not in parts */
+    /* The part queue (>>parts). sampler.order is then 0, and dataset.n_items is 0 or the sum of the
+       counts. shuffle then shuffles the parts and the items of each part. All zeros: the dataset
+       has no parts. */
     dlp_part_desc parts;
 } dlp_loader_desc;
 
-/* Fill the table of a loader (dlp_loader_nodes), and open it: sampler -> repeat [-> parts] -> fetch
-   [-> joins] [-> cache] -> batch [-> transfer].
-   out: a pipe that runs, to be closed; desc: copied as a table is; err: written on failure, may be
-   NULL - returns as dlp_pipe_open; then nothing is left to close - any thread, which is then the
-   consumer - allocates all there is; calls parts.count.
-   Source: RFC-0001-economic-dataloader (github.com/pytorch/rfcs, pull request 69), whose items go
-   to any free worker, so that memory follows prefetch_factor and not the number of workers; for the
-   classic topology torch.utils.data.DataLoader. The part queue is that of distributed training: the
-   next files of a shuffled list are read into a bounded queue, while items come from the present
-   one. */
+/* Open a loader: fill its table (dlp_loader_nodes) and open the table. The stages are sampler ->
+   repeat [-> parts] -> fetch [-> joins] [-> cache] -> batch [-> transfer].
+   out: set to a running pipe; close it with dlp_pipe_close. desc: required; copied as far as
+   dlp_pipe_open copies a table. err: written on failure; may be NULL.
+   Returns the codes of dlp_pipe_open. On failure there is nothing to close.
+   Any thread may call it, and is then the consumer. It allocates all memory of the pipe, and calls
+   parts.count.
+   Source: RFC-0001-economic-dataloader (github.com/pytorch/rfcs, pull request 69): items go to any
+   free worker, so memory depends on prefetch_factor and not on the number of workers. The classic
+   topology is that of torch.utils.data.DataLoader. The part queue is that of distributed training:
+   the next files of a shuffled list are read into a bounded queue, while items come from the
+   present file. */
 DLPDEF int dlp_loader_open(dlp_pipe **out, const dlp_loader_desc *desc, dlp_error *err);
 
 /* Cut each item, a chunk of many rows, into batches that are views. It is the last stage. The batch
@@ -3735,9 +3754,9 @@ DLPDEF void dlp_pusher_close(dlp_pusher *pusher);
 
 /* ---------------------------------------------------------------------------------------------
    >>graph      A PIPELINE AS A TABLE OF NODES
-   A program writes its pipeline down as a table. Each row is a node: a name, one verb, what the
-   verb needs, its workers, and the queue after it. Data flow from each row to the next. Only a zip
-   or a mix takes records from several rows, which its from names.
+   A program writes its pipeline down as a table. Each row is a node: a name, one verb, the desc of
+   the verb, its workers, and the queue after it. Data flow from each row to the next. Only a zip
+   or a mix takes records from several rows; its from names these rows.
 
      const dlp_node nodes[] = {
          {.name = "items",  .verb = DLP_LIST,   .list = {.n_items = 1000, .shuffle = 1}},
@@ -3780,20 +3799,20 @@ DLPDEF void dlp_pusher_close(dlp_pusher *pusher);
              3 expands. A worker loads a part, fetches an item, filters the item, expands it, and
              expands what it has made. The items that are left lie in the cell of their input. A
              cell has room for the most items of one input: max_items of the load times the max_out
-             of each expand. If that is too much, let inputs be smaller. Maps behind the last maker
-             run in rows. What such rows make of a load has the order of >>found, also if counts are
-             given. If a callback fails, its input fails. With DLP_ON_ERROR_DROP an item that a row
-             above has made is left out instead, and counts for max_skips. The error names the node,
-             the numbers of the item below its makers, and the input. dlp_item_random goes by the
-             pass, the input's number, and these numbers of the item. shuffle_items of an expand is
-             0 beside other makers.
+             of each expand. If a cell is too large, make the inputs smaller. Maps behind the last
+             maker run in rows. Items that makers make from a load have the order of >>found, even
+             if counts are given. If a callback fails, its input fails. With DLP_ON_ERROR_DROP an
+             item that a row above has made is left out instead, and counts for max_skips. The
+             error names the node, the input, and the item's number in each maker above the node.
+             dlp_item_random depends on the pass, the number of the input, and these numbers of the
+             item. shuffle_items of an expand is 0 beside other makers.
    Parts     A load that does not follow the list loads a part for each item above it. part->of is
-             the item: a record that was pushed, or an item of another part (part->of->part). Load
-             counts the items (max_items). The next row is their fetch, which sees part->of, too.
-             The fields of the item end there. Such a load counts as an expand.
-   Cache     Behind makers, and directly before a pack, a cache keeps what they make of an input.
-             Rows between the last maker and the cache run in the cell, too. Rows behind the cache
-             run in each epoch.
+             that item: a pushed record, or an item of another part (part->of->part). The load
+             counts the items of the part (max_items). The next row fetches these items, and sees
+             part->of, too. The fields of the item above end there. Such a load counts as an expand.
+   Cache     Behind makers, and directly before a pack, a cache keeps the items that the makers make
+             from an input. Rows between the last maker and the cache run in the cell, too. Rows
+             behind the cache run in each epoch.
    Workers   A node that names workers has workers of its own. The rows up to the last maker run in
              the same workers. One row of these names them, and one says the capacity, which counts
              cells of inputs.
@@ -3802,20 +3821,22 @@ DLPDEF void dlp_pusher_close(dlp_pusher *pusher);
              an attempt fails, the attempt has failed, and is tried again from the fetch on. So
              placement, retries, deadline_ms, on_error and worker_state are those of the row that
              has the workers. The error has the stage of that row, and its message names the node
-             that failed. An error of a length names the field, and no node. With DLP_NONE the row
-             has a stage of its own, in next of the consumer. Without workers the row has such a
-             stage, too, behind makers, a push, a guard, a cache, a fetch with async, or fetches of
-             a mix (of). The row has one behind a second fetch that has a stage of its own. A second
-             fetch has a stage of its own if it has a source, or stands behind a load. So has a map
-             in which fields end, and so have all rows behind that map.
+             that failed. An error of a length names the field, and no node.
+             Such a row has a stage of its own, which runs inside next of the consumer, if its
+             workers.num_workers is DLP_NONE. It also has one behind makers, a push, a guard, a
+             cache, a fetch with async, or fetches of a mix (of). A second fetch has a stage of its
+             own if it has a source or stands behind a load, and so has each such row behind that
+             fetch. A map in which fields end has one, and so has each row behind that map.
    Reads     With async, a fetch has in_flight requests under way in each worker, also in front of
-             expand, filter and pack: what each request brings is made into items as it comes. 0
-             cells (queue.capacity) are 8 + 2 * in_flight a worker more than batches need.
+             expand, filter and pack. The record of each request is made into items when it comes.
+             If queue.capacity is 0, each worker adds 8 + 2 * in_flight cells to those that the
+             batches need.
    Push      Records are one stream, in the order in which they arrive. Each has a number, its
              index. With makers or a window behind the push, several outs, or subscribers of
-             other programs, one thread reads it into cells of inputs. The push node may then name a
-             CPU and a stack for that thread, and no more. A push has no shuffled list, ranks,
-             second epoch, resume, cache or second fetch. A window shuffles its items.
+             other programs, one thread reads the records into cells of inputs. The workers of the
+             push node may then set affinity and stack_bytes for that thread, and nothing else. A
+             push has no shuffled list, ranks, second epoch, resume, cache or second fetch. A window
+             shuffles its items.
    Branches  A zip or mix joins 2 to 8 branches. A branch is a list, then a load, fetches, maps,
              filters and expands, as in a table without branches. Or it is a push, and maps, loads,
              filters and expands behind it. All rows of a branch run in the cells of its inputs. The
@@ -3829,50 +3850,51 @@ DLPDEF void dlp_pusher_close(dlp_pusher *pusher);
              all these fields differ. Mix: item k of a stream is the next item of one branch. All
              branches have the same fields. In each period of the weights each branch comes as often
              as its weight says. A mix never takes the item that is ready first.
-             Ends: a stream of a zip is out when a branch is out. A stream of a mix is out when the
-             branch drawn is out. With steps_per_epoch each branch begins its next pass by itself.
-             A row waits for its pushed item, also if a branch below the push is out. So let a list
-             stand above a push that may never end.
+             Ends: a stream of a zip ends when one of its branches ends. A stream of a mix ends when
+             the branch that is drawn has ended. With steps_per_epoch each branch begins its next
+             pass by itself. A row waits for its pushed item, even if a branch below the push has
+             ended. So put a list above a push that may never end.
              Errors: an input that fails is an error, or is left out (DLP_ON_ERROR_DROP). If a
-             branch of a zip has fetches and maps alone, its row is left out, also if one of these
-             returns DLP_SKIP. DROP is refused if a branch of a zip has a load, a filter or an
-             expand: the number of a failed input's items is unknown.
+             branch of a zip has only fetches and maps, the row of the zip is left out, also if a
+             callback returns DLP_SKIP. DROP is refused if a branch of a zip has a load, a filter or
+             an expand: then nobody knows how many items a failed input has.
              Workers: branches share workers, as many as their rows say together. A branch has
              workers of its own if its fetch has async. So has a branch whose worker_init,
              worker_exit, worker_user or tell differ from those of the others, as with two sources
              of files. The other fields of workers are the same in all branches.
-             Memory: each branch has cells of its own. queue.capacity of its rows counts these. If
-             load has min_items, and only fetches and maps stand behind it, a branch needs fewer
-             cells. These callbacks then leave out all items of a part, or none.
-             Index: batch.index of a row is the index in the list of its branch; of a zip, in the
-             first list. Two shuffled lists differ in their orders, though they have as many items.
-             Data that belong together by index are fields of fetches of one branch, not a zip.
+             Memory: each branch has cells of its own. queue.capacity of its rows counts them. A
+             branch needs fewer cells if its load has min_items, and only fetches and maps stand
+             behind the load. These callbacks must then leave out all items of a part, or none.
+             Index: batch.index of a row is the index in the list of its branch; in a zip, the index
+             in the first list. Two shuffled lists have different orders, even if they have equally
+             many items. So do not zip data that belong together by index: let two fetches of one
+             branch write them.
              Behind a zip or mix stand map, guard, batch, transfer and out. Before these may stand
              filter, expand and pack, with maps between, and a window last. They work on joined rows
              in the workers of the branches, which copy each row into a cell of its own. A window
              or pack behind a mix takes the items of all branches, in the order of the mix.
              DLP_PACK_FIT, and branches with workers of their own, are refused there.
-   Order     The order and the bytes of batches follow from the table, the seed, the epoch and the
-             data, and behind a push from the order of arrival. Workers and queues change neither
-             the order nor the states.
-   Fields    A node lists the fields that it adds. The callback of a fetch sees these fields alone.
+   Order     The order and the bytes of the batches depend only on the table, the seed, the epoch
+             and the data; behind a push also on the order of arrival. Workers and queues change
+             neither the order nor the states.
+   Fields    A node lists the fields that it adds. The callback of a fetch sees only these fields.
              The callback of a map sees the fields of the rows above it, in the order of the table.
-             The fields that the map adds come last. A field that ends in a map is in no later row,
-             and leaves no gap. Fields of one fetch that end in rows lie in cells of their own.
+             The fields that the map adds come last. If a field ends in a map, no later row sees it,
+             and it leaves no gap. Fields of one fetch that end in rows lie in cells of their own.
              queue.capacity of their fetch node says how many cells.
-   Ends      Before the last maker any field that the map sees may end. So may a field that makers
-             made, or that was pushed, in a map behind them, if only maps and fetches are between.
-             Such a map runs in the cell. The cell keeps the fields that are left; batches get
-             these. Fields that end lie in a room of the worker, which has one item; the plan has a
-             line for rooms. A record that was pushed, and an input that is read by async, lie in
-             the cell, too. A cell has at most 3 expands and maps in which fields end.
+   Ends      In a map before the last maker, any field that the map sees may end. Behind the makers,
+             a field that makers made or that was pushed may end in a map, if only maps and fetches
+             are between. Such a map runs in the cell. The cell keeps the fields that are left, and
+             batches get these. Fields that end lie in a room of the worker, which holds one item.
+             The plan has a line for rooms. A pushed record, and an input that is read by async, lie
+             in the cell, too. A cell has at most 3 expands and maps in which fields end.
    Numbers   dlp_node_stage returns the number that a node has in statistics and errors. A row in
-             the attempt of the row before has none. The rows up to the last maker are one stage. It
-             has the name of the last expand or the pack, or else of the first filter. Errors of
+             the attempt of the row before has no number. The rows up to the last maker are one
+             stage, named like the last expand or the pack, or else like the first filter. Errors of
              these rows name this stage, too. The stage with the name of the first fetch only copies
              items into rows. Behind a push the stage that copies is "copy", and the push is a stage
              of its own.
-             The makers of all branches are one stage, with the name of the zip or mix; their errors
+             The makers of all branches are one stage, with the name of the zip or mix. Their errors
              name the row of the branch.
    Picture   dlp_pipe_write_graph draws the plan that dlp_nodes_plan gives.
    Seed      seed, epochs, rank and world_size are fields of dlp_pipe_desc, not of a node. */
@@ -3900,120 +3922,123 @@ enum {
 
 /* Which items a pipe reads, and in which order. */
 typedef struct dlp_node_list {
-    uint64_t n_items; /* 1..2^48 items; with a load node: parts. 0: the source of the fetch or
-                         load node says how many */
-    int32_t shuffle;  /* 1: in an order of each epoch's own; 0: in turn, or as order says. With a
-                         load node: of parts; load.shuffle_items says the order inside a part */
-    int32_t open_end; /* 1: nobody knows how many items there are (>>streams); n_items is 0 */
+    uint64_t n_items; /* number of items, 1..2^48; with a load node, number of parts. 0: the source
+                         of the fetch or load node has the number */
+    int32_t shuffle; /* 1: shuffled, differently in each epoch; 0: in turn, or as order says. With a
+                         load node it shuffles the parts, and load.shuffle_items shuffles the items
+                         inside a part */
+    int32_t open_end; /* 1: the number of items is not known (>>streams), and n_items is 0 */
     const dlp_sampler_desc *order; /* another order: weights, a subset, a function, lists of
-                         batches. Copied; what it points to is borrowed until
-                         close. Its seed is 0, or that of the pipe's desc; its threaded is 0.
-                         NULL: all items */
-    const dlp_mix *mix; /* the order of a mix (>>mixing), whose items the list then has. Borrowed
-                         until close. n_items and shuffle are 0. order is NULL, or of
-                         DLP_ORDER_BATCHES, as that of buckets of this mix (>>buckets). NULL: none
-                       */
+                         batches. Copied; its pointers are borrowed until close. order.seed is 0 or
+                         the seed of the pipe, and order.threaded is 0. NULL: each item once */
+    const dlp_mix *mix; /* a mix (>>mixing) that gives the items and their order; borrowed until
+                         close. n_items and shuffle are then 0. order is NULL, or lists of batches
+                         of this mix (DLP_ORDER_BATCHES), for example buckets (>>buckets). NULL: no
+                         mix */
 } dlp_node_list;
 
 typedef struct dlp_node_push {
-    struct dlp_push *source; /* required; of dlp_push_open; borrowed until close */
+    struct dlp_push *source; /* required; opened by dlp_push_open; borrowed until close */
 } dlp_node_push;
 
 /* Write the fields of an item. */
 typedef struct dlp_node_fetch {
-    dlp_item_fn fetch;        /* required, but with async or source */
-    void *user;               /* borrowed until close */
-    const dlp_field *fields;  /* [n_fields] the fields that it adds; copied */
+    dlp_item_fn fetch;        /* required; NULL with async or source */
+    void *user;               /* passed to fetch; borrowed until close */
+    const dlp_field *fields;  /* [n_fields] the fields that this node adds; copied */
     uint32_t n_fields;        /* 1..DLP_MAX_FIELDS */
-    uint32_t in_flight;       /* items at once in a worker, at most 1024; 0: 1, with async 16.
-                                 Without async, fetch is called by so many threads of the worker */
-    const dlp_async *async;   /* requests that are begun and given back; copied; NULL: none */
-    uint32_t batch_pool;      /* with DLP_DEAL_TURNS: as in dlp_fetch_desc */
-    int32_t writes_all_bytes; /* 1: fetch writes every byte of the fields of a fixed size; 0: rows
-                                 begin as zeros */
-    uint32_t of; /* k: this node fetches the items of dataset k - 1 of the list's mix, and sees the
-                         index that the dataset has for the item. The fetch nodes of all its
-                         datasets follow each other, and have the same fields. Without a mix, the
-                         items of these nodes' sources have numbers one after another. 0: all items
-                       */
-    const dlp_source *source; /* what has the items, from its own callbacks: the fields above are
-                         then 0, but for in_flight and of. Borrowed until close; NULL: none */
+    uint32_t in_flight;       /* items under way at once in a worker, at most 1024; 0: 1, or 16 with
+                                 async. Without async, each worker has in_flight threads that call
+                                 fetch */
+    const dlp_async *async;   /* calls that begin requests and collect them; copied; NULL: none */
+    uint32_t batch_pool;      /* with DLP_DEAL_TURNS: batch_pool of dlp_fetch_desc; else 0 */
+    int32_t writes_all_bytes; /* 1: fetch writes every byte of the fixed-size fields; 0: the library
+                                 zeroes each row before fetch */
+    uint32_t of; /* 1 + k: this node fetches the items of dataset k of the list's mix, and sees the
+                         item's index in that dataset. The fetch nodes of all datasets of the mix
+                         follow each other, and have the same fields. Without a mix, the numbers of
+                         the items of these nodes' sources follow each other. 0: this node fetches
+                         all items */
+    const dlp_source *source; /* source that has the items and the callbacks; borrowed until close.
+                         The fields above are then 0, except in_flight and of. NULL: none */
 } dlp_node_fetch;
 
 /* Change an item in place, or add fields to it. After the batch node: change a batch. */
 typedef struct dlp_node_map {
-    dlp_item_fn item; /* required before the batch node */
-    int (*batch)(void *user, dlp_batch *batch, void *worker_state); /* required after it */
-    void *user;                                                     /* borrowed until close */
-    const dlp_field *fields; /* [n_fields] the fields that it adds, which begin as zeros; copied */
+    dlp_item_fn item; /* required before the batch node, else NULL */
+    /* Required after the batch node, else NULL. Returns 0, or another value if it fails. */
+    int (*batch)(void *user, dlp_batch *batch, void *worker_state);
+    void *user;              /* passed to item or batch; borrowed until close */
+    const dlp_field *fields; /* [n_fields] fields that it adds, as zeros; copied */
     uint32_t n_fields;       /* 0..DLP_MAX_FIELDS */
-    const char *ends; /* names of fields that end here, with a blank between two names; NULL: none.
-                         In a cell, with makers or a push above or makers below (>>graph, Ends):
-                         any fields that the map sees. In rows, once in a pipe: fields that one
-                         fetch node above has written, with only other fetch nodes and guard nodes
-                         between the two */
+    const char *ends; /* names of the fields that end here, separated by blanks; NULL: none. In a
+                         cell (>>graph, Ends) any field that the map sees may end. In rows one map
+                         of a pipe may end fields: fields that one fetch node above writes, with
+                         only other fetch nodes and guard nodes between the two */
 } dlp_node_map;
 
 typedef struct dlp_node_batch {
-    uint32_t batch_size;         /* rows of the global batch, of all ranks; required, 1..2^20 */
+    uint32_t batch_size;         /* required; rows of the global batch, of all ranks; 1..2^20 */
     int32_t last;                /* DLP_LAST_* */
-    dlp_collate_fn collate;      /* NULL: rows are written in place, and nothing is copied. Else
-                                    workers of the node collate; num_workers 0: as many as batches
-                                    are ahead, at most 64, or none if the fetch has none */
-    void *collate_user;          /* borrowed until close */
-    const dlp_field *out_fields; /* with a collate: [n_out_fields] fields of the batch; NULL: those
-                                    of the items; copied */
+    dlp_collate_fn collate;      /* NULL: rows are written in place, and nothing is copied. Else the
+                                    workers of this node collate. num_workers 0 means as many
+                                    workers as batches are ahead, at most 64; or none if the fetch
+                                    has no workers */
+    void *collate_user;          /* passed to collate; borrowed until close */
+    const dlp_field *out_fields; /* [n_out_fields] fields of the batch, with a collate; copied.
+                                    NULL: the batch has the fields of the items */
     uint32_t n_out_fields;
-    int32_t copy_workers; /* behind expand, filter, pack: workers that copy items into rows; 0: none
-                             for batches of up to 4096 bytes, else 2 at most; DLP_NONE: none */
+    int32_t copy_workers; /* behind expand, filter, pack: workers that copy items into rows. 0: no
+                             worker for batches of up to 4096 bytes, else at most 2. DLP_NONE: no
+                             worker */
 } dlp_node_batch;
 
 /* Join branches by weights. A zip has no desc. */
 typedef struct dlp_node_mix {
-    const uint64_t *weights; /* [number of names in from] each 1 or more; copied; NULL: all alike.
-                                Divided by their greatest common divisor their sum is at most 2^20
-                              */
+    const uint64_t *weights; /* [number of names in from] each 1 or more; copied. Their sum, divided
+                                by their greatest common divisor, is at most 2^20. NULL: all weights
+                                are 1 */
 } dlp_node_mix;
 
 typedef struct dlp_node_transfer {
-    const dlp_device *device; /* copied; NULL: dlp_device_host(). A thread copies if num_workers of
-                                 the node is 1, else next does */
+    const dlp_device *device; /* copied; NULL: dlp_device_host(). If num_workers of the node is 1, a
+                                 thread copies; if it is 0, next of the consumer copies */
 } dlp_node_transfer;
 
 enum {
     DLP_DEAL_RUNS = 0, /* any worker takes the next rows of the oldest batch */
-    DLP_DEAL_TURNS     /* a whole batch to each worker in turn (>>loader, classic); the capacity of
-                          the batch node is then for each worker of the first fetch or push. Behind
-                          makers, a zip or a mix it is for each of copy_workers: items are made by
-                          any worker, and copied into batches in turn */
+    DLP_DEAL_TURNS /* each worker gets whole batches in turn (>>loader, classic). The capacity of
+                          the batch node then counts batches of each worker of the first fetch or
+                          push. Behind makers, a zip or a mix any worker makes items, the
+                          copy_workers copy whole batches in turn, and the capacity counts batches
+                          of each copy worker */
 };
 
-/* What becomes of what a full queue has no room for. */
+/* What happens when a queue is full. */
 enum {
-    DLP_FULL_WAIT = 0,    /* it waits for room */
-    DLP_FULL_DROP_NEW,    /* out: it keeps what it has, and misses newer batches */
-    DLP_FULL_KEEP_NEWEST, /* out: it goes on with the newest batches, and misses older ones */
-    DLP_FULL_REFUSE       /* push: a producer gets DLP_FULL */
+    DLP_FULL_WAIT = 0,    /* the stage or producer before the queue waits for room */
+    DLP_FULL_DROP_NEW,    /* out: the queue keeps its batches, and misses newer batches */
+    DLP_FULL_KEEP_NEWEST, /* out: the queue keeps the newest batches, and misses older batches */
+    DLP_FULL_REFUSE       /* push: the producer gets DLP_FULL */
 };
 
-/* The queue after a node. 0 takes the number that the plan shows. Where a node has no queue of its
-   own to choose, a value is refused. */
+/* The queue after a node. A 0 means the number that the plan shows. A value is refused if the node
+   has no queue that it sizes. */
 typedef struct dlp_queue_desc {
     uint32_t capacity; /* batch: batches ahead of the consumer (prefetch_factor). transfer: device
-                          buffers. load, and the rows up to the last maker: cells of inputs, said in
-                          one of these rows. A fetch node of which fields end: cells of these
-                          fields. The first out: max_held. Another out: batches that it may hold;
-                          0: 1 */
-    int32_t deal;      /* list, push: DLP_DEAL_* */
-    int32_t full;      /* out: DLP_FULL_WAIT, _DROP_NEW or _KEEP_NEWEST (>>outs). push: 0, or as
-                          dlp_push_desc.full says it: _WAIT, _REFUSE or _KEEP_NEWEST */
+                          buffers. load, and the rows up to the last maker: cells of inputs; one of
+                          these rows sets it. A fetch node whose fields end: cells of these fields.
+                          The first out: max_held. Another out: batches that it may hold; 0: 1 */
+    int32_t deal;      /* list, push: DLP_DEAL_*; else 0 */
+    int32_t full;      /* out: DLP_FULL_WAIT, _DROP_NEW or _KEEP_NEWEST (>>outs). push: 0, or the
+                          value of dlp_push_desc.full: _WAIT, _REFUSE or _KEEP_NEWEST */
 } dlp_queue_desc;
 
 typedef struct dlp_node {
-    const char *name;        /* required, of its own, 1..31 bytes */
-    const char *const *from; /* names of rows above, ended by NULL; NULL: the row before. An out
-                                after the first names the row that it reads */
-    int32_t verb;            /* DLP_LIST ... DLP_OUT: says which member of the union holds */
+    const char *name;        /* required; 1..31 bytes, unique in the table; copied */
+    const char *const *from; /* names of rows above, ended by NULL. NULL: the row before. An out
+                                after the first out names the row that it reads */
+    int32_t verb;            /* required; DLP_LIST ... DLP_OUT: names the member of the union */
     union {
         dlp_node_list list;
         dlp_node_push push;
@@ -4021,8 +4046,8 @@ typedef struct dlp_node {
         dlp_node_map map;
         dlp_node_batch batch;
         dlp_node_transfer transfer;
-        /* In load, what the list, the queue and workers of the node, and a window node say is 0:
-           n_parts, shuffle_parts, queue_size, workers, window. */
+        /* In load these fields are 0: n_parts and shuffle_parts (the list has them), queue_size and
+           workers (the node has them), window (a window node has it). */
         dlp_part_desc load;
         dlp_expand_desc expand;
         dlp_pack_desc pack;
@@ -4033,9 +4058,10 @@ typedef struct dlp_node {
         dlp_split_desc split;
         dlp_node_guard guard;
     };
-    dlp_workers_desc workers; /* name is NULL: the node has one. dispatch: DLP_DISPATCH_BATCHES for
-                                 this node alone; 0 if queue.deal of the first row says it. In rows
-                                 up to the last maker it is for the copies of their items */
+    dlp_workers_desc workers; /* workers.name is NULL, because the node has a name.
+                                 workers.dispatch is DLP_DISPATCH_BATCHES if this node alone deals
+                                 whole batches; it is 0 if queue.deal of the first row says so. In
+                                 rows up to the last maker it deals the copies of their items */
     dlp_queue_desc queue;
 } dlp_node;
 
@@ -4044,40 +4070,45 @@ typedef struct dlp_node {
 /* A table and its length, as the two arguments of a call. */
 #define DLP_NODES(table) (table), (uint32_t)(sizeof(table) / sizeof *(table))
 
-/* Check a table, plan the pipe, hold the plan against the limits, allocate all that there is to
-   allocate, and start the workers (desc.later: dlp_pipe_start starts them).
-   out: a pipe that runs, to be closed. nodes: [n], 2..24 rows; copied, but for what their fields
-   borrow. A pipe has 16 stages at most: a list is two, and fields that end are one. desc: copied;
-   NULL is {0}. err: may be NULL; its stage is the name of a row.
-   Returns DLP_OK, or, and then nothing is left to close:
-     DLP_ERR_ARG           a field
-     DLP_ERR_GRAPH         rows that do not go together
-     DLP_ERR_UNSUPPORTED   a placement
-     DLP_ERR_LIMIT         limit_bytes, the budget, the memory cgroup, available memory, address
-                           space, ulimit -f of worker processes; the message has the sum
-     DLP_ERR_MEMORY
-     DLP_ERR_SYSTEM        no thread could be made
-     DLP_ERR_RESUME        the state in resume does not fit; the field names what differs
-     DLP_ERR_CORRUPT       it is none
-     DLP_ERR_DEVICE
-     DLP_ERR_CALLBACK      a count, an inline worker_init, a batch sampler that resumes
-   Any thread, which is then the consumer. Waits for no worker. */
+/* Open a pipe: check the table, plan the pipe, compare the plan with the limits, allocate all
+   memory, and start the workers (with desc.later, dlp_pipe_start starts them).
+   out: set to a running pipe; close it with dlp_pipe_close. nodes: [n], 2..24 rows; copied, except
+   memory that a field borrows until close. A pipe has at most 16 stages: a list is two stages, and
+   fields that end are one. desc: copied; NULL means {0}. err: written on failure, may be NULL;
+   err.stage is the name of a row.
+   Returns DLP_OK, or one of these codes; then there is nothing to close:
+     DLP_ERR_ARG           a field has a wrong value; err.field names it
+     DLP_ERR_GRAPH         rows do not go together
+     DLP_ERR_UNSUPPORTED   a placement is not possible here
+     DLP_ERR_LIMIT         the plan exceeds limit_bytes, the budget, the memory cgroup, available
+                           memory, the address space, or ulimit -f of worker processes; the message
+                           has the sum
+     DLP_ERR_MEMORY        an allocation failed
+     DLP_ERR_SYSTEM        a thread could not be created
+     DLP_ERR_RESUME        the state in resume does not fit; err.field names what differs
+     DLP_ERR_CORRUPT       the bytes in resume are no state
+     DLP_ERR_DEVICE        the device failed
+     DLP_ERR_CALLBACK      a callback failed: a count, an inline worker_init, or a batch sampler
+                           that resumes
+   Any thread may call it, and is then the consumer. It does not wait for a worker. */
 DLPDEF int dlp_pipe_open(dlp_pipe **out, const dlp_node *nodes, uint32_t n,
                          const dlp_pipe_desc *desc, dlp_error *err);
 
-/* Check a table, and tell what its pipe would take. It starts no thread, opens no descriptor, and
-   has none of the pipe's memory, so all ranks of a job can be planned on one machine.
-   out: written on success. The others: as of dlp_pipe_open.
-   Returns as dlp_pipe_open, up to the plan. Any thread. Allocates a few KiB, and frees them. */
+/* Check a table, and compute how much memory its pipe needs. It starts no thread, opens no file
+   descriptor, and does not allocate the memory of the pipe. So all ranks of a job can be planned on
+   one machine.
+   out: written on success. nodes, n, desc, err: those of dlp_pipe_open.
+   Returns DLP_OK, or a code of dlp_pipe_open for the checks and the limits. Any thread. It
+   allocates a few KiB, and frees them. */
 DLPDEF int dlp_nodes_plan(const dlp_node *nodes, uint32_t n, const dlp_pipe_desc *desc,
                           dlp_plan *out, dlp_error *err);
 
-/* A table with all that it points to. The calls below fill it. It must stay where it is, because
-   its rows point into it: fill another one instead of copying it. */
+/* A table with all memory that its rows point to. The calls below fill it. Do not copy or move it,
+   because its rows point into it: fill another one instead. */
 typedef struct dlp_nodes {
     dlp_node nodes[DLP_MAX_NODES]; /* [n] */
     uint32_t n;
-    dlp_pipe_desc pipe; /* what holds for the run */
+    dlp_pipe_desc pipe; /* desc of the run, for dlp_pipe_open */
     dlp_sampler_desc order;
     dlp_dataset dataset;
     dlp_source sources[DLP_MAX_NODES];
@@ -4086,22 +4117,24 @@ typedef struct dlp_nodes {
     char names[DLP_MAX_NODES][32];
 } dlp_nodes;
 
-/* Fill the table that dlp_loader_open opens: to read it, to change its rows, to plan it. Open it by
+/* Fill *to with the table of a loader, to read, change, plan or open it. Open it with
    dlp_pipe_open(&pipe, to->nodes, to->n, &to->pipe, &err).
-   to: written, also on failure. desc: what it points to is borrowed until the table is opened. err:
-   may be NULL. Returns DLP_OK, DLP_ERR_ARG, DLP_ERR_MEMORY. Any thread. Allocates a few KiB, and
-   frees them. */
+   to: written, also on failure. desc: required; its pointers are borrowed until the table is
+   opened. err: written on failure; may be NULL.
+   Returns DLP_OK, DLP_ERR_ARG or DLP_ERR_MEMORY. Any thread. It allocates a few KiB, and frees
+   them. */
 DLPDEF int dlp_loader_nodes(dlp_nodes *to, const dlp_loader_desc *desc, dlp_error *err);
 
-/* Fill the table that dlp_chunks_open opens. As dlp_loader_nodes; DLP_PRELOAD_AUTO is decided
-   here. */
+/* Fill *to with the table that dlp_chunks_open opens. Parameters and codes are those of
+   dlp_loader_nodes. This call decides DLP_PRELOAD_AUTO. */
 DLPDEF int dlp_chunks_nodes(dlp_nodes *to, const dlp_chunks_desc *desc,
                             dlp_error *err);
 
 /* Find the stage of a node by the node's name.
-   Returns the number of the stage. DLP_ERR_ARG: no stage has this name. Other rows before the last
-   maker, rows in the attempt of another row, a window and the first out have no stage of their own.
-   Any thread. Does not wait or allocate. */
+   Returns the number of the stage, or DLP_ERR_ARG if no stage has this name. A row has no stage of
+   its own if it runs in the attempt of another row, or if it is a window or the first out. The rows
+   up to the last maker have one stage together, with one name (>>graph, Numbers).
+   Any thread. It does not wait or allocate. */
 DLPDEF dlp_stage dlp_node_stage(const dlp_pipe *p, const char *name);
 
 /* ---------------------------------------------------------------------------------------------

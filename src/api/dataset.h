@@ -20,72 +20,77 @@ typedef uint32_t dlp_dtype;
 #define DLP_BF16 DLP_DTYPE(4, 16)
 #define DLP_BOOL DLP_DTYPE(6, 8)
 
-/* One array of an item. An item of a fixed-size field has shape[0..ndim-1]; ndim 0 is a scalar.
-   Of a ragged field (ragged = 1) shape[0] is the most rows an item may have; its cell has room for
-   all of them, and what an item leaves free is zeroed. */
+/* One array of an item. In a fixed-size field each item has the shape shape[0..ndim-1]; ndim 0 is a
+   scalar. In a ragged field (ragged = 1) an item has 0 to shape[0] rows. Its cell has room for
+   shape[0] rows. The library zeroes the rows that an item does not use. */
 typedef struct dlp_field {
-    const char *name;            /* copied; required, unique, 1..31 bytes */
+    const char *name;            /* required; 1..31 bytes, unique in the pipe; copied */
     dlp_dtype dtype;             /* required: DLP_U8 and so on */
     int32_t ndim;                /* 0..DLP_MAX_DIMS-1 */
     int64_t shape[DLP_MAX_DIMS]; /* elements, each 1 or more */
-    int32_t ragged;              /* 1: an item's first dimension varies from 0 to shape[0] */
-    int64_t max_per_batch;       /* ragged with a collate: most rows (of dimension 0, all items
-                                        together) in a batch; 0: batch rows * shape[0] */
+    int32_t ragged;              /* 1: the first dimension of an item is 0 to shape[0]; 0: fixed */
+    int64_t max_per_batch;       /* ragged field with a collate: the most rows (dimension 0) that
+                                        all items of a batch have together; 0: batch rows *
+                                        shape[0] */
 } dlp_field;
 
-/* An item that a callback is to write or change. Valid during the call only. */
+/* An item that a callback writes or changes. Valid during the call only. */
 typedef struct dlp_item {
-    uint64_t index; /* dataset index */
-    uint64_t epoch;
-    uint64_t position; /* place in the epoch's global order; in a cell of inputs: a number of the
-                          pass, the input and the item. In an order of items, position /
-                          batch_size is the global batch's number in its epoch */
-    uint32_t row;      /* row in its batch */
-    uint32_t attempt;  /* 0, then 1.. for each retry, in whichever stage */
-    uint32_t n_fields;
-    uint32_t worker;    /* worker number in its stage */
-    void *worker_state; /* what worker_init left */
-    void **data;        /* [n_fields] where each field of this item is, aligned to its dtype */
-    uint64_t *length;   /* [n_fields] ragged fields: rows written, to be set by fetch; in an item
-                            map: as the stage before left it. Fixed-size fields: leave it 0. next
-                            warns if all rows of a ragged field are empty in the first batch */
-    uint64_t seed;      /* the sampler's seed */
-    dlp_call *call;     /* for dlp_fail */
-    const struct dlp_part *part; /* fetch after a part queue: the part that has this item, else
+    uint64_t index;     /* number of the item in the dataset, from 0 */
+    uint64_t epoch;     /* from 0 */
+    uint64_t position;  /* place in the global order of the epoch, from 0: position / batch_size is
+                          the number of the global batch in the epoch. In a cell of inputs it is
+                          a number made from the pass, the input and the item */
+    uint32_t row;       /* row in the batch */
+    uint32_t attempt;   /* 0 for the first attempt, then 1 more for each retry in any stage */
+    uint32_t n_fields;  /* fields that the callback sees */
+    uint32_t worker;    /* number of the worker in its stage, from 0 */
+    void *worker_state; /* the pointer that worker_init stored */
+    void **data;        /* [n_fields] memory of each field of this item, aligned to its dtype */
+    uint64_t *length;   /* [n_fields] rows of a ragged field. A fetch sets it; an item map finds the
+                            value of the stage before. In a fixed-size field leave it 0. next warns
+                            if a ragged field has no row in the whole first batch */
+    uint64_t seed;      /* seed of the sampler */
+    dlp_call *call;     /* handle of this call, for dlp_fail */
+    const struct dlp_part *part; /* part that has this item, in a fetch behind a part queue; else
                             NULL */
 } dlp_item;
 
-/* Return a random number for augmenting this item, from (seed, epoch, position) alone: the same
-   whatever worker runs it.
-   salt: any, tells several draws apart - any thread - never waits. Source: dlp_hash. */
+/* Return a random number to augment this item. The number depends on seed, epoch, position and salt
+   alone, so each worker and each retry gets the same number.
+   salt: any number; use another salt for another draw. Any thread. Does not wait. Source:
+   dlp_hash. */
 DLPDEF uint64_t dlp_item_random(const dlp_item *item, uint64_t salt);
 
-/* Write the item (fetch), or change it in place (an item map).
-   user: dataset.user, or the map's - returns 0: done; DLP_SKIP: the item is left out; DLP_END: a
-   stream has no such item (fetch only); or any other value, errno too: failure, best by dlp_fail.
-   A failure's code is DLP_ERR_LENGTH if that was returned, else DLP_ERR_CALLBACK, whose message has
-   the number - called by all workers of the stage at once; may block. What is done to the item
-   itself, but for length, is not looked at.
-   DLP_SKIP: the row of the item stays in the batch as zeros, and valid[row] is 0. With
-   dataset.filter, or DLP_ON_ERROR_REPLACE, another item takes the row. next warns once for each
-   stage (dlp_pipe_desc.log) if its on_error is DLP_ON_ERROR_RAISE. */
+/* Write the item (a fetch), or change it in place (an item map).
+   user: dataset.user, or the user of the map. item: the callback writes the memory of its fields
+   and sets length. The library ignores other changes of the struct.
+   Returns 0:        the item is written.
+           DLP_SKIP: the item is left out. Its row stays in the batch as zeros, and valid[row] is 0.
+                     With dataset.filter or DLP_ON_ERROR_REPLACE another item takes the row. If
+                     on_error is DLP_ON_ERROR_RAISE, next warns once for each stage
+                     (dlp_pipe_desc.log).
+           DLP_END:  a stream has no such item (fetch only).
+           any other value, an errno too: the call has failed. dlp_fail adds a message. The code of
+                     the error is DLP_ERR_LENGTH if the callback returned it, else DLP_ERR_CALLBACK;
+                     its message has the returned number.
+   All workers of the stage call it at the same time. It may block. */
 typedef int (*dlp_item_fn)(void *user, dlp_item *item);
 
 typedef struct dlp_dataset {
-    uint64_t n_items;        /* required, 1..2^48; 0 with open_end; with a part queue 0: the sum of
-                                  its counts */
-    const dlp_field *fields; /* required; [n_fields] copied */
+    uint64_t n_items;        /* required; 1..2^48 items. 0 with open_end. With a part queue 0 means
+                                  the sum of the counts of the parts */
+    const dlp_field *fields; /* required; [n_fields]; copied */
     uint32_t n_fields;       /* 1..DLP_MAX_FIELDS */
-    uint32_t writes_all_bytes; /* 0: each row is zeroed before fetch, which costs a memset of it.
-                                 1: fetch promises to write every byte of every fixed-size field */
-    dlp_item_fn fetch;         /* required, but for DLP_FETCH_ASYNC */
+    uint32_t writes_all_bytes; /* 1: fetch promises to write every byte of every fixed-size field.
+                                 0: the library zeroes each row before fetch, by a memset */
+    dlp_item_fn fetch;         /* required; NULL with DLP_FETCH_ASYNC */
     void *user;                /* borrowed until close */
-    int32_t open_end; /* 1: nobody knows how many items there are: see >>streams; n_items is
-                                 then 0 */
-    int32_t filter;   /* 1: DLP_SKIP leaves the item out and the next one takes its row, so that
-                                 batches stay full: >>expand. A loader sees to it; a table has
-                                 filter nodes (>>graph) instead */
-    const struct dlpi_reader *reader; /* of the source of a push; else NULL */
-    const char *warning; /* text that the pipe repeats as a warning of its own; borrowed until then.
-                            A source sets it. NULL: none */
+    int32_t open_end; /* 1: the number of items is not known (>>streams), and n_items is 0 */
+    int32_t filter;   /* 1: if fetch returns DLP_SKIP, the next item takes the row, and batches stay
+                                 full (>>expand). Only a loader uses it; a table has filter nodes
+                                 (>>graph) */
+    const struct dlpi_reader *reader; /* set by the source of a push, for the library; else NULL */
+    const char *warning; /* text of a warning that the pipe gives when it is opened; set by a
+                            source; borrowed until open returns. NULL: none */
 } dlp_dataset;

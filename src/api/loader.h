@@ -4,63 +4,75 @@
 #include "api/parts.h" /* needs: parts */
 /* ---------------------------------------------------------------------------------------------
    >>loader     ALL IN ONE CALL
-   Three ways to give items to N item workers. Order and bytes of the batches are the same.
+   A loader gives items to N item workers in one of three ways. The order and the bytes of the
+   batches do not depend on the way.
 
-   economic     any worker takes the next items of any batch, oldest first: it is whole soonest.
-                Memory: prefetch_factor + max_held batches, however many workers there are.
-   classic      a whole batch to each worker in turn, as PyTorch's DataLoader does; batch b is all
-                worker b % N's. For sources that like to see neighbours together, and to compare.
+   economic     Any worker takes the next items of the oldest batch that has some left. So the
+                oldest batch is whole soonest.
+                Memory: prefetch_factor + max_held batches, for any number of workers.
+   classic      Each worker gets whole batches in turn, as in PyTorch's DataLoader: worker b % N
+                makes all of batch b. Use it if the source is faster for neighbouring items of one
+                worker, or to compare.
                 Memory: N x prefetch_factor + max_held batches.
-   concurrent   classic, and inside each worker in_flight items at once, by a fetcher; of one batch,
-                or of the several of a batch pool. For sources with latency: stores, networks.
-                Memory: as classic, prefetch_factor being batch_pool / rows if that is more, or,
-                where neither is given, 1 + in_flight / rows rounded up (2 at least); and the
-                records of the items in flight. */
+   concurrent   As classic, and each worker has in_flight items under way at once, by a fetcher. The
+                items belong to one batch, or to the batches of a batch pool. Use it for sources
+                with latency: object stores, networks.
+                Memory: as classic, and a record for each item in flight. prefetch_factor is
+                raised to batch_pool / rows. If neither is given, it is 1 + in_flight / rows,
+                rounded up, and at least 2. */
 
 enum { DLP_TOPOLOGY_ECONOMIC = 0, DLP_TOPOLOGY_CLASSIC, DLP_TOPOLOGY_CONCURRENT };
 
-/* What most programs say stands first, by its short name; all the rest in the descs of the stages.
-   What has two places is said in either, 0 in the other, or the same in both. */
+/* The first fields are short names for the fields that most programs set. The descs of the stages
+   have all other fields. If a value has two places, set one of them and leave the other 0, or set
+   both to the same value. */
 typedef struct dlp_loader_desc {
-    dlp_dataset dataset; /* required, here or by source: then only filter of this one may be set */
-    uint32_t batch_size; /* required; global batch; batch.batch_size */
-    int32_t num_workers; /* item workers; 0, DLP_NONE: inline (not with a fetcher);
-                          fetch.workers.num_workers */
-    int32_t shuffle;     /* 1: sampler.order DLP_ORDER_SHUFFLED */
-    int32_t drop_last;   /* 1: batch.last DLP_LAST_DROP */
-    int64_t epochs;      /* 0: one; DLP_FOREVER; pipe.epochs */
-    uint64_t seed;       /* pipe.seed, sampler.seed */
-    int32_t topology;    /* DLP_TOPOLOGY_*; sets dispatch of the workers, but for the economic */
+    dlp_dataset dataset; /* required without source. With a source only its filter may be set */
+    uint32_t batch_size; /* required; rows of the global batch, of all ranks; short for
+                          batch.batch_size */
+    int32_t num_workers; /* item workers. 0 or DLP_NONE: items are fetched inline, in next; a
+                          fetcher needs workers. Short for fetch.workers.num_workers */
+    int32_t shuffle;     /* 1: shuffled; short for sampler.order DLP_ORDER_SHUFFLED */
+    int32_t drop_last;   /* 1: drop a short last batch; short for batch.last DLP_LAST_DROP */
+    int64_t epochs;      /* number of epochs; 0: 1; DLP_FOREVER; short for pipe.epochs */
+    uint64_t seed;       /* any number; short for pipe.seed and sampler.seed */
+    int32_t topology;    /* DLP_TOPOLOGY_*. All but the economic one set dispatch of the workers */
     dlp_sampler_desc sampler;
-    dlp_fetch_desc fetch; /* dataset: NULL; fetcher: not in the classic topology; batch_pool: in the
-                                   concurrent only */
-    /* bytes 0: no cache */
+    dlp_fetch_desc fetch; /* dataset is NULL. The classic topology takes no fetcher; only the
+                                   concurrent one takes batch_pool */
+    /* The cache of items. bytes 0: there is none. */
     dlp_cache_desc cache;       /* needs: cache */
-    dlp_batch_desc batch;       /* workers.placement: 0: as fetch.workers has it */
+    dlp_batch_desc batch;       /* workers.placement 0: the placement of fetch.workers */
     dlp_transfer_desc transfer; /* device NULL: no transfer stage */
-    const dlp_source *source;   /* what has the items; borrowed until close. fetch.workers.worker_*
-                                   and sampler.function_id are then 0, but for the function_id of an
-                                   order of one's own. So is fetch.fetcher, if the source has one.
-                                   NULL: dataset */
-    dlp_pipe_desc pipe;         /* prefetch_factor is for each worker in a topology other than the
-                                   economic; num_workers times that is at most 4096 */
-    /* [n_joins] datasets joined, in this order; a mix: sampler is dlp_mix_sampler's. Workers and
-       dispatch of each are its own: num_workers above and topology do not change them */
+    const dlp_source *source;   /* source that has the items; borrowed until close. Then
+                                   fetch.workers.worker_* and sampler.function_id are 0.
+                                   function_id may be set beside an order of the program
+                                   (DLP_ORDER_FUNCTION, _BATCHES). fetch.fetcher is 0 if the source
+                                   has a fetcher. NULL: dataset has the items */
+    dlp_pipe_desc pipe;         /* prefetch_factor counts all batches in the economic topology, and
+                                   batches of each worker in the others: num_workers *
+                                   prefetch_factor is then at most 4096 */
+    /* [n_joins] datasets that are joined, in this order. In a mix, sampler is that of
+       dlp_mix_sampler. Each join has workers and dispatch of its own: num_workers above and
+       topology do not change them. */
     const dlp_join_desc *joins; /* needs: join */
     uint32_t n_joins;           /* needs: join */
-    /* The part queue (>>parts), with sampler.order 0 and dataset.n_items 0 or the sum of the
-       counts; shuffle: parts and items are shuffled. All zeros: the dataset is not in parts */
+    /* The part queue (>>parts). sampler.order is then 0, and dataset.n_items is 0 or the sum of the
+       counts. shuffle then shuffles the parts and the items of each part. All zeros: the dataset
+       has no parts. */
     dlp_part_desc parts; /* needs: parts */
 } dlp_loader_desc;
 
-/* Fill the table of a loader (dlp_loader_nodes), and open it: sampler -> repeat [-> parts] -> fetch
-   [-> joins] [-> cache] -> batch [-> transfer].
-   out: a pipe that runs, to be closed; desc: copied as a table is; err: written on failure, may be
-   NULL - returns as dlp_pipe_open; then nothing is left to close - any thread, which is then the
-   consumer - allocates all there is; calls parts.count.
-   Source: RFC-0001-economic-dataloader (github.com/pytorch/rfcs, pull request 69), whose items go
-   to any free worker, so that memory follows prefetch_factor and not the number of workers; for the
-   classic topology torch.utils.data.DataLoader. The part queue is that of distributed training: the
-   next files of a shuffled list are read into a bounded queue, while items come from the present
-   one. */
+/* Open a loader: fill its table (dlp_loader_nodes) and open the table. The stages are sampler ->
+   repeat [-> parts] -> fetch [-> joins] [-> cache] -> batch [-> transfer].
+   out: set to a running pipe; close it with dlp_pipe_close. desc: required; copied as far as
+   dlp_pipe_open copies a table. err: written on failure; may be NULL.
+   Returns the codes of dlp_pipe_open. On failure there is nothing to close.
+   Any thread may call it, and is then the consumer. It allocates all memory of the pipe, and calls
+   parts.count.
+   Source: RFC-0001-economic-dataloader (github.com/pytorch/rfcs, pull request 69): items go to any
+   free worker, so memory depends on prefetch_factor and not on the number of workers. The classic
+   topology is that of torch.utils.data.DataLoader. The part queue is that of distributed training:
+   the next files of a shuffled list are read into a bounded queue, while items come from the
+   present file. */
 DLPDEF int dlp_loader_open(dlp_pipe **out, const dlp_loader_desc *desc, dlp_error *err);
