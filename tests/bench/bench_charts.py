@@ -239,10 +239,12 @@ CHARTS = {
         "panels": ["2 workers", "16 workers"], "note": "empty callbacks; plain has no such stage",
         "bars": [("", name, kind, [(f"compose_{row}, workers {w},", "ours") for w in (2, 16)])
                  for name, kind, row in (
-                     ("plain", FLOOR, "plain"), ("map", OURS, "map"), ("filter", OURS, "filter"),
+                     ("plain", FLOOR, "plain"), ("map", OURS, "map_fused"),
+                     ("map, workers of its own", OURS, "map"), ("filter", OURS, "filter"),
                      ("filter and window", OURS, "window"), ("expand", OURS, "expand"),
-                     ("zip", OURS, "zip"), ("mix", OURS, "mix"),
-                     ("two fetches", OURS, "scratch"))],
+                     ("second fetch", OURS, "zip_fused"),
+                     ("second fetch, own workers", OURS, "zip"), ("mix", OURS, "mix"),
+                     ("fields that end, own workers", OURS, "scratch"))],
     },
     "subscribers": {
         "title": "Batches that other programs take, items a second", "unit": MORE,
