@@ -2801,24 +2801,27 @@ DLPDEF int dlp_pipe_count(dlp_pipe *p, uint32_t counter, double value);
 
 /* ---- pictures of a pipe (>>stats) ---- */
 
-/* Write the trace as Chrome trace-event JSON (for Perfetto), or as one self-contained SVG of the
-   newest stretch. path: borrowed; a new or regular file is written as path.tmp and renamed,
-   anything else (device, pipe, link) in place, but not what another user put into a directory that
-   all may write to - returns 0, DLP_ERR_ARG, DLP_ERR_MEMORY,
-   DLP_ERR_SYSTEM with errno, or dlp_pipe_trace's error; after a failure the old file is there as it
-   was - progress: allocates for the length of the call and writes a file; keep it off the step
-   path. Source: Trace Event Format (the Chromium project's document of that name). */
+/* Write the trace as Chrome trace-event JSON (trace; for Perfetto), or as one self-contained SVG of
+   the newest stretch (timeline).
+   path: borrowed. A new or regular file is written as path.tmp and renamed. Anything else (device,
+   pipe, link) is written in place, unless another user put it into a directory where all may write.
+   Returns DLP_OK, DLP_ERR_ARG, DLP_ERR_MEMORY, DLP_ERR_SYSTEM with errno, or an error of
+   dlp_pipe_trace. After a failure the old file is there as it was.
+   Any thread. Allocates for the length of the call, and writes a file, so call it outside of
+   training steps. Source: Trace Event Format (the Chromium project's document of that name). */
 DLPDEF int dlp_pipe_write_trace(dlp_pipe *p, const char *path);
 DLPDEF int dlp_pipe_write_timeline(dlp_pipe *p, const char *path);
 
-/* The stretch of time that a picture shows. */
+/* Which stretch of time a picture shows. */
 enum {
-    DLP_WINDOW_NEWEST = 0, /* the newest that all lanes have recorded, as dlp_pipe_write_timeline */
+    DLP_WINDOW_NEWEST = 0, /* the newest stretch that all lanes have recorded, as in
+                              dlp_pipe_write_timeline */
     DLP_WINDOW_TIME,       /* from..to: ns since start; to 0: to the end */
-    DLP_WINDOW_BATCHES,    /* from..to: sequences of batches: since next began to wait for the first
-                              until the step of the last was over */
-    DLP_WINDOW_EPOCH,      /* from: the epoch: likewise, of all its batches */
-    DLP_WINDOW_STALL       /* around the longest wait of next; from: ns before and after it; 0: as
+    DLP_WINDOW_BATCHES,    /* from..to: sequences of batches. Begins when next begins to wait for
+                              the first; ends with the step of the last */
+    DLP_WINDOW_EPOCH,      /* from: number of the epoch; all its batches, as in DLP_WINDOW_BATCHES
+                              */
+    DLP_WINDOW_STALL       /* the longest wait of next, with from ns before and after it; from 0: as
                               long as the wait was */
 };
 typedef struct dlp_trace_window {
@@ -2827,62 +2830,66 @@ typedef struct dlp_trace_window {
     uint64_t from, to;
 } dlp_trace_window;
 
-/* Write the timeline of a chosen stretch, as dlp_pipe_write_timeline does of the newest. What rings
-   have overwritten is drawn as not recorded: for a first epoch write it when that is over, or give
-   trace_bytes room for it.
-   window: NULL: the newest - returns as dlp_pipe_write_timeline; DLP_ERR_ARG, too: no such window,
-   or to is below from. A stretch of which nothing is recorded is a picture that says so. */
+/* Write the timeline of a chosen stretch, as an SVG. Events that the rings have overwritten are
+   drawn as not recorded. For a picture of the first epoch call this when that epoch is over, or
+   make trace_bytes large enough. If nothing of the stretch is recorded, the picture says so. path:
+   as in dlp_pipe_write_timeline; window: NULL: the newest stretch.
+   Returns as dlp_pipe_write_timeline. DLP_ERR_ARG, too, if there is no such window, or to is below
+   from; with DLP_WINDOW_TIME also if they are equal. */
 DLPDEF int dlp_pipe_write_window(dlp_pipe *p, const char *path, const dlp_trace_window *window);
 
 /* Draw a plan as one self-contained SVG. Boxes are the stages, and the consumer: name, what the
    stage does, workers. Arrows are the links: kind, records, bytes, writers and readers. A dashed
    arrow is the way of data that lie in cells. A stage without a link sticks to the box above it.
-   "copy into rows" is the stage that copies what makers have made; its name stands below.
-   The plan is of dlp_pipe_plan, or of dlp_nodes_plan, so nothing need run.
-   path: as of dlp_pipe_write_timeline.
+   The box "copy into rows" is the stage that copies the items of makers; its name stands below.
+   plan: of dlp_pipe_plan, or of dlp_nodes_plan, so nothing must run; path: as in
+   dlp_pipe_write_timeline.
    Returns DLP_OK, DLP_ERR_ARG (plan or path is NULL), DLP_ERR_MEMORY, DLP_ERR_SYSTEM with errno.
    Any thread. Allocates for the length of the call, and writes a file. */
 DLPDEF int dlp_pipe_write_graph(const dlp_plan *plan, const char *path);
 
 /* ---------------------------------------------------------------------------------------------
    >>predict    WHAT OTHER NUMBERS OF WORKERS WOULD GIVE
-   A pipe that ran for a while has measured what its items, batches and steps take. From that the
-   same pipe is run again in virtual time, event by event, with other numbers of workers, batches in
-   flight, cores or steps: claims of runs, order of delivery and all. Item times are drawn so that
-   their p50, p95, p99 and mean are those measured; the part of them that was CPU time shares the
-   cores; where others had some of those, as many as were left for the pipe. What costs of its own
-   come with more workers (a disk's queue, a memory bus, a network) is not known to it; nor what
-   items would take alone, where the cores were full when measured. The CPU time of an inline stage
-   is known by samples. If the consumer often waited for a core there, others have the cores, and no
-   worker is foretold to help. */
+   A pipe that ran for a while has measured the times of its items, batches and steps. From these
+   times the prediction runs the same pipe in virtual time, event by event: claims of runs, order of
+   delivery and all. Numbers of workers, batches in flight, cores or steps may differ. Item times
+   are drawn so that their p50, p95, p99 and mean are those measured. The part of them that was CPU
+   time shares the cores. If other programs had some cores, it shares those that were left for the
+   pipe. The prediction does not know what more workers cost by themselves: a disk's queue, a memory
+   bus, a network. If the cores were full while the pipe was measured, it does not know what an item
+   would take alone. The CPU time of an inline stage is known by samples. If the consumer often
+   waited for a core there, others have the cores, and no worker is predicted to help. */
 
 typedef struct dlp_predict_desc {
-    int32_t num_workers;             /* fetch; 0: as measured; DLP_NONE: inline */
-    int32_t batch_workers;           /* the batch stage, if it has a collate; likewise */
-    int32_t workers[DLP_MAX_STAGES]; /* likewise, by stage as in dlp_stats; not 0: goes before the
-                                        two above */
-    uint32_t prefetch_factor;        /* 0: as measured; above 128 taken as 128 */
-    uint32_t cpus;                   /* cores; 0: as measured, less those that others had */
-    int64_t step_ns;   /* a step of the consumer, the mean; 0: as measured; DLP_NONE: none */
-    int32_t step_idle; /* 1: a step keeps no core busy (it waits for a device); so always
-                                with a transfer stage */
-    int32_t unordered; /* 1: batches are delivered as they are complete */
+    int32_t num_workers;             /* workers of fetch; 0: as measured; DLP_NONE: inline */
+    int32_t batch_workers;           /* workers of the batch stage, if it has a collate; 0: as
+                                        measured; DLP_NONE: inline */
+    int32_t workers[DLP_MAX_STAGES]; /* workers of each stage of dlp_stats; DLP_NONE: inline; 0: as
+                                        the two fields above say, else as measured */
+    uint32_t prefetch_factor;        /* batches in flight; 0: as measured; above 128 taken as 128 */
+    uint32_t cpus;                   /* cores, at most 65536; 0: as measured, less those that others
+                                        had */
+    int64_t step_ns;   /* mean time of a step of the consumer; 0: as measured; DLP_NONE: none */
+    int32_t step_idle; /* 1: a step keeps no core busy, as it waits for a device; with a transfer
+                                stage always so */
+    int32_t unordered; /* 1: batches are delivered in the order of completion */
 } dlp_predict_desc;
 
 typedef struct dlp_predict {
     double items_per_s, batches_per_s;
-    double wait_share; /* of the consumer's time, 0..1: in next, inline stages included */
-    double cores;      /* kept busy, in the mean */
-    double busy_share[DLP_MAX_STAGES]; /* of the time of a stage's workers, 0..1; inline: of the
-                                          consumer's */
-    uint64_t batches;                  /* that were simulated */
+    double wait_share; /* share of the consumer's time in next, 0..1; inline stages included */
+    double cores;      /* mean number of cores kept busy */
+    double busy_share[DLP_MAX_STAGES]; /* busy share of the time of a stage's workers, 0..1; of an
+                                          inline stage, of the consumer's time */
+    uint64_t batches;                  /* batches simulated */
 } dlp_predict;
 
-/* Foretell how a measured pipe would run otherwise.
+/* Predict the throughput of a measured pipe with other numbers.
    measured: of dlp_pipe_stats, best some hundred batches after the start; what_if: NULL: as
-   measured; out: written on success - returns DLP_OK, DLP_ERR_ARG (a number out of range; more than
-   1024 workers in all), DLP_ERR_STATE (no more than prefetch_factor batches were delivered yet) -
-   any thread - does not wait or allocate; takes 40 KiB of stack and 1 to 30 ms. */
+   measured; out: written on success.
+   Returns DLP_OK; DLP_ERR_ARG: a number out of range, or more than 1024 workers in all;
+   DLP_ERR_STATE: no more than prefetch_factor batches were delivered yet, or no stage has worked.
+   Any thread. Does not wait or allocate; takes 40 KiB of stack and 1 to 30 ms. */
 DLPDEF int dlp_stats_predict(const dlp_stats *measured, const dlp_predict_desc *what_if,
                              dlp_predict *out);
 
@@ -3423,40 +3430,41 @@ DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_source **arrays,
 
 /* ---------------------------------------------------------------------------------------------
    >>item-index INDEX FILES OF LINES AND TAR SHARDS
-   To read items in any order, a source must know where each item lies. It finds the items when it
-   is opened first, and writes their places into an index file: 8 bytes an item. The next open maps
-   this file, which takes microseconds, if the data file has the same length and the same time of
-   its last change.
+   A source that reads items in any order must know where each item lies. When it is first opened,
+   it finds the items, and writes their places into an index file: 8 bytes an item. The next open
+   maps this file, which takes microseconds. It does so if the data file still has its length and
+   the time of its last change.
 
      train.jsonl  ->  train.jsonl.dlpidx                 beside the file, or
                       DIRECTORY/train.jsonl.HASH.dlpidx  .index = "DIRECTORY"; HASH: of the path
 
    If the index file cannot be written, the source keeps the places in memory, and each open finds
    them again. The pipe then has a warning, which names the file. .index = "" asks for no index
-   files. Several processes may open the same files at once. Each writes a file of its own (its name
-   ends in .new), and renames it. A process that is killed meanwhile leaves that file.
+   files. Several processes may open the same files at once. Each writes an index file of its own,
+   whose name ends in .new, and renames it. A process that is killed meanwhile leaves that file.
 
-   An item whose place in the index is wrong is an error, which names the data file; remove its
+   An item whose place in the index is wrong is an error, which names the data file. Remove its
    index then. Lines compare the bytes before and at their ends. Samples of tar shards compare the
    sums of headers, and the keys. If the index file is cut while it is mapped, the process ends by
    SIGBUS. dlpipe itself never cuts one.
 
    A source has a descriptor open for each file: see ulimit -n. Another format needs two functions
    for dlp_files_open, which reads many items at once: locate (where is item i?) and decode (make
-   the fields of item i out of these bytes). Or it fills a dlp_source with a fetch of its own. */
+   the fields of item i out of these bytes). Or a program fills a dlp_source with a fetch of its
+   own. */
 
 typedef struct dlp_index_info {
-    uint64_t n_items;      /* of all files, without lines that are skipped */
+    uint64_t n_items;      /* items of all files, without lines that are skipped */
     uint64_t longest;      /* bytes of the longest item in its file, or a little more */
-    uint64_t found;        /* files whose items were found now; the others had an index */
-    uint64_t worker_bytes; /* that each worker allocates when it begins */
-    uint64_t id; /* a number that differs where the number of items or bytes of a file does: what
-                    states know this source by */
-    const char *warning; /* the first index file that could not be written, and why; NULL: none */
+    uint64_t found;        /* files whose items this open found; the others had an index */
+    uint64_t worker_bytes; /* bytes that each worker allocates when it begins */
+    uint64_t id; /* number by which states know this source. It differs if the number of items or
+                    bytes of a file differs */
+    const char *warning; /* first index file that could not be written, and why; NULL: none */
 } dlp_index_info;
 
-/* Tell what dlp_lines_open or dlp_tar_open has found. The text is the source's, until close.
-   Returns NULL if this is another source. Any thread; does not wait. */
+/* Return what dlp_lines_open or dlp_tar_open has found, or NULL if `source` is of another call. The
+   record and its text are the source's, until its close. Any thread. Does not wait. */
 DLPDEF const dlp_index_info *dlp_index_describe(const dlp_source *source);
 
 /* ---------------------------------------------------------------------------------------------
