@@ -1251,9 +1251,9 @@ typedef struct dlp_workers_desc {
     int32_t dispatch;    /* DLP_DISPATCH_* */
     int32_t on_error;    /* DLP_ON_ERROR_*; a stage of whole batches: DLP_ON_ERROR_RAISE */
     int32_t retries;     /* more tries of an item that failed in this stage, 0..100; failures in
-                                 other stages do not count. After a failed map that is not
-                                 idempotent, the row is fetched again, or the batch is collated or
-                                 fetched again, and passes all stages again */
+                                 other stages do not count. If a map that is not idempotent
+                                 fails, the row is fetched again, or the batch is collated or
+                                 fetched again. It then passes all stages again */
     int32_t retry_backoff_ms; /* milliseconds before the first retry, 0..3600000; 0: none. Each
                                  retry doubles the wait, up to 64 times the first. The worker of an
                                  item does other work meanwhile; the worker of a batch waits */
@@ -1321,10 +1321,10 @@ typedef struct dlp_fetch_desc {
     dlp_workers_desc workers;
     int32_t fetcher;     /* DLP_FETCH_*; THREADS and ASYNC need num_workers of 1 or more */
     int32_t in_flight;   /* THREADS, ASYNC: items at once in a worker; 0: 16; at most 1024 */
-    uint32_t batch_pool; /* with DLP_DISPATCH_BATCHES alone: items of the batches that a worker has
-                                   open at once, from the oldest that is not whole on (256: 4
-                                   batches of 64); less than a batch: one batch. 0: as many batches
-                                   as keep in_flight items under way */
+    uint32_t batch_pool; /* items of the batches that a worker has open at once, counted from its
+                                   oldest unfinished batch (256: 4 batches of 64). Less than a
+                                   batch: one batch. 0: as many batches as keep in_flight items
+                                   under way. Only with DLP_DISPATCH_BATCHES */
     dlp_async async;     /* ASYNC; the struct is copied; dataset.fetch may be NULL then */
 } dlp_fetch_desc;
 
@@ -1467,8 +1467,8 @@ typedef int32_t dlp_stage; /* number of a stage of a pipe, in statistics and err
 /* A byte limit that several pipes share. Set limit_bytes, and used_bytes to 0, before the first
    pipe starts. Pipes may start in several threads. A pipe gives its bytes back when it is freed. */
 typedef struct dlp_budget {
-    uint64_t limit_bytes;
-    uint64_t used_bytes; /* dlpipe writes it */
+    uint64_t limit_bytes; /* for all pipes together */
+    uint64_t used_bytes;  /* dlpipe writes it */
 } dlp_budget;
 
 struct dlp_shm_desc;
@@ -1552,8 +1552,8 @@ typedef struct dlp_link {
                           out */
     uint64_t capacity; /* most records (batches, parts, buffers); 0: not known, if a monitor of
                           another version watches the pipe */
-    uint64_t bytes;    /* bytes of the link's words, which other lines of the plan count, too. Of
-                          lanes: all their bytes, which are the push's */
+    uint64_t bytes;    /* bytes of the link's words, which other lines of the plan count, too.
+                          Lanes: all their bytes, which are the push's */
     uint64_t depth;    /* records in the link now, in statistics; in a link back to the sampler or
                           the transfer: free ones. UINT64_MAX: not known: a monitor sees no lanes */
 } dlp_link;
@@ -1586,11 +1586,12 @@ typedef struct dlp_plan {
     dlp_link links[DLP_MAX_LINKS];
     uint32_t n_stages;
     dlp_plan_stage stages[DLP_MAX_STAGES]; /* in the order of the data */
-    char order[100]; /* what decides which item a row has. "by position": the number of the row in
-                        its epoch. "by stream": the data, too. "as items are pushed" */
+    char order[100]; /* what decides which item a row has. Begins "by position": the number of the
+                        row in its epoch; "by stream": the data, too; or "as items are pushed" */
     char random[80]; /* what dlp_item_random goes by: the "position" of the row, or the "path" of
                         the item (>>graph, Makers) */
-    char state[80];  /* what dlp_pipe_state saves. "none": a push comes once, so no pipe resumes */
+    char state[80];  /* what dlp_pipe_state saves. Begins "none" if a push comes: no pipe resumes it
+                        */
 } dlp_plan;
 
 /* Tell, line by line, the bytes that the pipe has allocated. Stacks of threads are not among them.
@@ -1629,13 +1630,18 @@ DLPDEF int dlp_stage_resolved(const dlp_pipe *p, dlp_stage stage, dlp_workers_de
 DLPDEF int dlp_pipe_start(dlp_pipe *p);
 
 /* Lend the next batch to the consumer. Wait for it without limit.
-   out: written on DLP_OK only.
-   Returns DLP_OK; DLP_END: all epochs are delivered; DLP_EPOCH_END: once after each epoch, with
-   epoch_end; DLP_STOPPED; DLP_ERR_HELD: max_held batches are held; release one, nothing is lost;
-   DLP_ERR_ARG; DLP_ERR_STATE: not started, closed, or serve_only; what start failed with. Errors
-   that stay: DLP_ERR_CALLBACK, _LENGTH, _BUDGET, _DEADLINE, _DEVICE. dlp_pipe_error tells them. If
-   an item fails, next returns the error at the batch of that item, after all batches before it. It
-   returns errors of worker_init and deadlines at once.
+   out: written on DLP_OK only. Returns
+     DLP_OK
+     DLP_END         All epochs are delivered.
+     DLP_EPOCH_END   An epoch has ended: once after each epoch, with epoch_end.
+     DLP_STOPPED     dlp_pipe_stop was called.
+     DLP_ERR_HELD    max_held batches are held. Release one; nothing is lost.
+     DLP_ERR_ARG     p or out is NULL.
+     DLP_ERR_STATE   The pipe is not started, or closed, or serve_only.
+     DLP_ERR_CALLBACK, _LENGTH, _BUDGET, _DEADLINE, _DEVICE, _KILLED, or the code of a failed start:
+                     the pipe's error, which stays. dlp_pipe_error tells it.
+   If an item fails, next returns the error at the batch of that item, after all batches before it.
+   It returns errors of worker_init and deadlines at once.
    Consumer. Runs inline stages; else spins for some us, then sleeps. Never allocates. */
 DLPDEF int dlp_pipe_next(dlp_pipe *p, dlp_batch **out);
 
@@ -1664,13 +1670,17 @@ DLPDEF int dlp_pipe_next_epoch(dlp_pipe *p);
 /* Jump to a saved state, of this pipe or of another one with the same order. next goes on after the
    state, as if the pipe had been resumed there. Workers go on. Held batches stay valid. Work for
    the old place is dropped, as in dlp_pipe_next_epoch. A pipe that had delivered all goes on again.
-   state: copied; err: written on failure, may be NULL.
-   Returns DLP_OK; DLP_ERR_ARG; DLP_ERR_RESUME, DLP_ERR_CORRUPT: the state does not fit, as with
-   desc.resume; err->field names what differs; DLP_ERR_UNSUPPORTED: other processes subscribe, or
-   several outs stand; DLP_ERR_STATE: not started, closed, or 2^14 seeks with no batch between them;
-   the code of the pipe's error. After a failure the pipe goes on where it was, unless the pipe
-   itself has an error. If a batch sampler cannot restore its state, or has failed ahead, next
-   returns the pipe's error.
+   state: copied; err: written on failure, may be NULL. Returns
+     DLP_OK
+     DLP_ERR_ARG          p or state is NULL.
+     DLP_ERR_RESUME       The state is of another order; err->field names what differs.
+     DLP_ERR_CORRUPT      The state is damaged.
+     DLP_ERR_UNSUPPORTED  Other processes subscribe, or several outs stand.
+     DLP_ERR_STATE        The pipe is not started, or closed, or had 2^14 seeks with no batch
+                          between them.
+     the code of the pipe's error
+   If the pipe has no error, it goes on where it was after a failed seek. If a batch sampler cannot
+   restore its state, or has failed ahead, next returns the pipe's error.
    Consumer. Does not wait or allocate; runs an inline sampler. */
 DLPDEF int dlp_pipe_seek(dlp_pipe *p, const dlp_state *state, dlp_error *err);
 
@@ -1691,11 +1701,12 @@ DLPDEF int dlp_pipe_state_at(const dlp_pipe *p, uint64_t epoch, uint64_t batch, 
 DLPDEF void dlp_pipe_stop(dlp_pipe *p);
 
 /* Stop the pipe, wait for the workers, and free everything.
-   p: NULL is DLP_OK.
-   Returns DLP_OK: the pipe is gone. If batches are held, the last release frees it, or the deleter
-   of the last tensor. Until then only release and close may be called, and close does nothing and
-   returns DLP_OK. DLP_ERR_BUSY: a callback has not returned within close_timeout_ms; dlp_pipe_error
-   names it. Nothing was freed; call close again.
+   p: NULL is DLP_OK. Returns
+     DLP_OK        The pipe is gone. If batches are held, the last release frees it, or the deleter
+                   of the last tensor. Until then only release and close may be called. close then
+                   does nothing, and returns DLP_OK.
+     DLP_ERR_BUSY  A callback has not returned within close_timeout_ms; dlp_pipe_error names it.
+                   Nothing was freed. Call close again.
    Consumer; no other call may run. Waits up to close_timeout_ms. */
 DLPDEF int dlp_pipe_close(dlp_pipe *p);
 
@@ -2752,8 +2763,8 @@ DLPDEF int dlp_pipe_skips(dlp_pipe *p, dlp_skip *out, int max, uint64_t *total);
    give. A line "Better: " names a change that should give more. A line "Slow: " names a worker
    whose items take far longer than those of the other workers. dlp_pipe_explain begins with a line
    "Warning: " for each warning.
-   A line "Longest: " tells of an item that has been in work for unusually long: a second, or 100 ms
-   and twice the stage's p99. It names the stage, the worker, its thread, the item, and the time.
+   A line "Longest: " tells of an item that has been in work for too long: a second, or 100 ms and
+   twice the stage's p99. It names the stage, the worker, its thread, the item, and the time.
    The limit is an average since the start. Only an out that stops the pipe is told as it is now.
    buf: borrowed; NULL with size 0 asks for the length; the text is cut and terminated as snprintf
    does.
@@ -3762,13 +3773,18 @@ typedef struct dlp_pusher_desc {
 
 /* Become a producer.
    out: the process that opened it closes it; one thread at a time uses it; err: may be NULL.
-   Returns DLP_OK; DLP_ERR_ARG (other fields, too); DLP_ERR_BUSY: all places are taken, or the
-   producer `number` lives; DLP_ERR_SYSTEM: the path, with errnum ECONNREFUSED if the pipe's program
-   is gone, ETIMEDOUT if it has not answered for 5 s; or /proc is not mounted; DLP_ERR_CORRUPT:
-   there is no push, or a damaged one; DLP_ERR_UNSUPPORTED: a push of another version;
-   DLP_ERR_STATE: `number` has said the end of its stream, so a successor has nothing to do;
-   DLP_ERR_MEMORY; DLP_STOPPED: the stream has ended. Any thread, any process. A producer keeps a
-   descriptor, with a path two. */
+   Returns
+     DLP_OK
+     DLP_ERR_ARG          A field of desc is wrong, or the pipe has other fields.
+     DLP_ERR_BUSY         All places are taken, or the producer `number` lives.
+     DLP_ERR_SYSTEM       errnum ECONNREFUSED: the pipe's program is gone. ETIMEDOUT: it has not
+                          answered for 5 s. Else the path, or /proc is not mounted.
+     DLP_ERR_CORRUPT      There is no push, or a damaged one.
+     DLP_ERR_UNSUPPORTED  The push is of another version.
+     DLP_ERR_STATE        `number` has said the end of its stream; a successor has nothing to do.
+     DLP_ERR_MEMORY
+     DLP_STOPPED          The pipe's stream has ended.
+   Any thread, any process. A producer keeps a descriptor, with a path two. */
 DLPDEF int dlp_pusher_open(dlp_pusher **out, const dlp_pusher_desc *desc, dlp_error *err);
 
 /* Return the number of a producer, 1..max_producers. */
@@ -3776,10 +3792,14 @@ DLPDEF uint32_t dlp_pusher_number(const dlp_pusher *pusher);
 
 /* Push an item.
    data: [n_fields] the bytes of each field, the rows of a ragged field; copied. timeout_ms: longest
-   wait for room, in milliseconds; 0 or DLP_FOREVER: no limit; DLP_NOWAIT: do not wait.
-   Returns DLP_OK; DLP_TIMEOUT; DLP_FULL (REFUSE, or DLP_NOWAIT); DLP_STOPPED: the stream has ended,
-   the pipe is closed or has an error, or its process is gone; DLP_ERR_STATE: after
-   dlp_pusher_end; DLP_ERR_ARG; DLP_ERR_CORRUPT. */
+   wait for room, in milliseconds; 0 or DLP_FOREVER: no limit; DLP_NOWAIT: do not wait. Returns
+     DLP_OK
+     DLP_TIMEOUT
+     DLP_FULL         The lane is full (with REFUSE, or DLP_NOWAIT).
+     DLP_STOPPED      The stream has ended, the pipe is closed or has an error, or its process is
+                      gone.
+     DLP_ERR_STATE    dlp_pusher_end was called.
+     DLP_ERR_ARG, DLP_ERR_CORRUPT */
 DLPDEF int dlp_pusher_push(dlp_pusher *pusher, const void *const *data, int timeout_ms);
 
 /* Push an item without a copy. begin sets data[f] to the place where field f must be written, whose
@@ -4520,7 +4540,7 @@ DLPI_INLINE void dlpi_get_record(void *record, const void *slot, uint32_t bytes)
    copies with loads of 32 or 64 bytes. A load that is wider than the stores before it waits until
    these have left the store buffer. With records of 64 bytes some processors then take twice as
    long (18.5 ns instead of 9.3), where others gain a tenth. Word by word is never far from the
-   best. One word is one store however it is copied. Of large records most has left the buffer. */
+   best. One word is one store however it is copied. Most of a large record has left the buffer. */
 static inline void dlpi_put_records(void *slots, const void *records, uint64_t n,
                                     uint32_t record_bytes) {
     if (record_bytes == 8 || record_bytes > 256)

@@ -16,8 +16,8 @@ typedef int32_t dlp_stage; /* number of a stage of a pipe, in statistics and err
 /* A byte limit that several pipes share. Set limit_bytes, and used_bytes to 0, before the first
    pipe starts. Pipes may start in several threads. A pipe gives its bytes back when it is freed. */
 typedef struct dlp_budget {
-    uint64_t limit_bytes;
-    uint64_t used_bytes; /* dlpipe writes it */
+    uint64_t limit_bytes; /* for all pipes together */
+    uint64_t used_bytes;  /* dlpipe writes it */
 } dlp_budget;
 
 struct dlp_shm_desc;
@@ -101,8 +101,8 @@ typedef struct dlp_link {
                           out */
     uint64_t capacity; /* most records (batches, parts, buffers); 0: not known, if a monitor of
                           another version watches the pipe */
-    uint64_t bytes;    /* bytes of the link's words, which other lines of the plan count, too. Of
-                          lanes: all their bytes, which are the push's */
+    uint64_t bytes;    /* bytes of the link's words, which other lines of the plan count, too.
+                          Lanes: all their bytes, which are the push's */
     uint64_t depth;    /* records in the link now, in statistics; in a link back to the sampler or
                           the transfer: free ones. UINT64_MAX: not known: a monitor sees no lanes */
 } dlp_link;
@@ -135,11 +135,12 @@ typedef struct dlp_plan {
     dlp_link links[DLP_MAX_LINKS];
     uint32_t n_stages;
     dlp_plan_stage stages[DLP_MAX_STAGES]; /* in the order of the data */
-    char order[100]; /* what decides which item a row has. "by position": the number of the row in
-                        its epoch. "by stream": the data, too. "as items are pushed" */
+    char order[100]; /* what decides which item a row has. Begins "by position": the number of the
+                        row in its epoch; "by stream": the data, too; or "as items are pushed" */
     char random[80]; /* what dlp_item_random goes by: the "position" of the row, or the "path" of
                         the item (>>graph, Makers) */
-    char state[80];  /* what dlp_pipe_state saves. "none": a push comes once, so no pipe resumes */
+    char state[80];  /* what dlp_pipe_state saves. Begins "none" if a push comes: no pipe resumes it
+                        */
 } dlp_plan;
 
 /* Tell, line by line, the bytes that the pipe has allocated. Stacks of threads are not among them.
@@ -178,13 +179,18 @@ DLPDEF int dlp_stage_resolved(const dlp_pipe *p, dlp_stage stage, dlp_workers_de
 DLPDEF int dlp_pipe_start(dlp_pipe *p);
 
 /* Lend the next batch to the consumer. Wait for it without limit.
-   out: written on DLP_OK only.
-   Returns DLP_OK; DLP_END: all epochs are delivered; DLP_EPOCH_END: once after each epoch, with
-   epoch_end; DLP_STOPPED; DLP_ERR_HELD: max_held batches are held; release one, nothing is lost;
-   DLP_ERR_ARG; DLP_ERR_STATE: not started, closed, or serve_only; what start failed with. Errors
-   that stay: DLP_ERR_CALLBACK, _LENGTH, _BUDGET, _DEADLINE, _DEVICE. dlp_pipe_error tells them. If
-   an item fails, next returns the error at the batch of that item, after all batches before it. It
-   returns errors of worker_init and deadlines at once.
+   out: written on DLP_OK only. Returns
+     DLP_OK
+     DLP_END         All epochs are delivered.
+     DLP_EPOCH_END   An epoch has ended: once after each epoch, with epoch_end.
+     DLP_STOPPED     dlp_pipe_stop was called.
+     DLP_ERR_HELD    max_held batches are held. Release one; nothing is lost.
+     DLP_ERR_ARG     p or out is NULL.
+     DLP_ERR_STATE   The pipe is not started, or closed, or serve_only.
+     DLP_ERR_CALLBACK, _LENGTH, _BUDGET, _DEADLINE, _DEVICE, _KILLED, or the code of a failed start:
+                     the pipe's error, which stays. dlp_pipe_error tells it.
+   If an item fails, next returns the error at the batch of that item, after all batches before it.
+   It returns errors of worker_init and deadlines at once.
    Consumer. Runs inline stages; else spins for some us, then sleeps. Never allocates. */
 DLPDEF int dlp_pipe_next(dlp_pipe *p, dlp_batch **out);
 
@@ -213,13 +219,17 @@ DLPDEF int dlp_pipe_next_epoch(dlp_pipe *p);
 /* Jump to a saved state, of this pipe or of another one with the same order. next goes on after the
    state, as if the pipe had been resumed there. Workers go on. Held batches stay valid. Work for
    the old place is dropped, as in dlp_pipe_next_epoch. A pipe that had delivered all goes on again.
-   state: copied; err: written on failure, may be NULL.
-   Returns DLP_OK; DLP_ERR_ARG; DLP_ERR_RESUME, DLP_ERR_CORRUPT: the state does not fit, as with
-   desc.resume; err->field names what differs; DLP_ERR_UNSUPPORTED: other processes subscribe, or
-   several outs stand; DLP_ERR_STATE: not started, closed, or 2^14 seeks with no batch between them;
-   the code of the pipe's error. After a failure the pipe goes on where it was, unless the pipe
-   itself has an error. If a batch sampler cannot restore its state, or has failed ahead, next
-   returns the pipe's error.
+   state: copied; err: written on failure, may be NULL. Returns
+     DLP_OK
+     DLP_ERR_ARG          p or state is NULL.
+     DLP_ERR_RESUME       The state is of another order; err->field names what differs.
+     DLP_ERR_CORRUPT      The state is damaged.
+     DLP_ERR_UNSUPPORTED  Other processes subscribe, or several outs stand.
+     DLP_ERR_STATE        The pipe is not started, or closed, or had 2^14 seeks with no batch
+                          between them.
+     the code of the pipe's error
+   If the pipe has no error, it goes on where it was after a failed seek. If a batch sampler cannot
+   restore its state, or has failed ahead, next returns the pipe's error.
    Consumer. Does not wait or allocate; runs an inline sampler. */
 DLPDEF int dlp_pipe_seek(dlp_pipe *p, const dlp_state *state, dlp_error *err);
 
@@ -240,11 +250,12 @@ DLPDEF int dlp_pipe_state_at(const dlp_pipe *p, uint64_t epoch, uint64_t batch, 
 DLPDEF void dlp_pipe_stop(dlp_pipe *p);
 
 /* Stop the pipe, wait for the workers, and free everything.
-   p: NULL is DLP_OK.
-   Returns DLP_OK: the pipe is gone. If batches are held, the last release frees it, or the deleter
-   of the last tensor. Until then only release and close may be called, and close does nothing and
-   returns DLP_OK. DLP_ERR_BUSY: a callback has not returned within close_timeout_ms; dlp_pipe_error
-   names it. Nothing was freed; call close again.
+   p: NULL is DLP_OK. Returns
+     DLP_OK        The pipe is gone. If batches are held, the last release frees it, or the deleter
+                   of the last tensor. Until then only release and close may be called. close then
+                   does nothing, and returns DLP_OK.
+     DLP_ERR_BUSY  A callback has not returned within close_timeout_ms; dlp_pipe_error names it.
+                   Nothing was freed. Call close again.
    Consumer; no other call may run. Waits up to close_timeout_ms. */
 DLPDEF int dlp_pipe_close(dlp_pipe *p);
 

@@ -129,13 +129,18 @@ typedef struct dlp_pusher_desc {
 
 /* Become a producer.
    out: the process that opened it closes it; one thread at a time uses it; err: may be NULL.
-   Returns DLP_OK; DLP_ERR_ARG (other fields, too); DLP_ERR_BUSY: all places are taken, or the
-   producer `number` lives; DLP_ERR_SYSTEM: the path, with errnum ECONNREFUSED if the pipe's program
-   is gone, ETIMEDOUT if it has not answered for 5 s; or /proc is not mounted; DLP_ERR_CORRUPT:
-   there is no push, or a damaged one; DLP_ERR_UNSUPPORTED: a push of another version;
-   DLP_ERR_STATE: `number` has said the end of its stream, so a successor has nothing to do;
-   DLP_ERR_MEMORY; DLP_STOPPED: the stream has ended. Any thread, any process. A producer keeps a
-   descriptor, with a path two. */
+   Returns
+     DLP_OK
+     DLP_ERR_ARG          A field of desc is wrong, or the pipe has other fields.
+     DLP_ERR_BUSY         All places are taken, or the producer `number` lives.
+     DLP_ERR_SYSTEM       errnum ECONNREFUSED: the pipe's program is gone. ETIMEDOUT: it has not
+                          answered for 5 s. Else the path, or /proc is not mounted.
+     DLP_ERR_CORRUPT      There is no push, or a damaged one.
+     DLP_ERR_UNSUPPORTED  The push is of another version.
+     DLP_ERR_STATE        `number` has said the end of its stream; a successor has nothing to do.
+     DLP_ERR_MEMORY
+     DLP_STOPPED          The pipe's stream has ended.
+   Any thread, any process. A producer keeps a descriptor, with a path two. */
 DLPDEF int dlp_pusher_open(dlp_pusher **out, const dlp_pusher_desc *desc, dlp_error *err);
 
 /* Return the number of a producer, 1..max_producers. */
@@ -143,10 +148,14 @@ DLPDEF uint32_t dlp_pusher_number(const dlp_pusher *pusher);
 
 /* Push an item.
    data: [n_fields] the bytes of each field, the rows of a ragged field; copied. timeout_ms: longest
-   wait for room, in milliseconds; 0 or DLP_FOREVER: no limit; DLP_NOWAIT: do not wait.
-   Returns DLP_OK; DLP_TIMEOUT; DLP_FULL (REFUSE, or DLP_NOWAIT); DLP_STOPPED: the stream has ended,
-   the pipe is closed or has an error, or its process is gone; DLP_ERR_STATE: after
-   dlp_pusher_end; DLP_ERR_ARG; DLP_ERR_CORRUPT. */
+   wait for room, in milliseconds; 0 or DLP_FOREVER: no limit; DLP_NOWAIT: do not wait. Returns
+     DLP_OK
+     DLP_TIMEOUT
+     DLP_FULL         The lane is full (with REFUSE, or DLP_NOWAIT).
+     DLP_STOPPED      The stream has ended, the pipe is closed or has an error, or its process is
+                      gone.
+     DLP_ERR_STATE    dlp_pusher_end was called.
+     DLP_ERR_ARG, DLP_ERR_CORRUPT */
 DLPDEF int dlp_pusher_push(dlp_pusher *pusher, const void *const *data, int timeout_ms);
 
 /* Push an item without a copy. begin sets data[f] to the place where field f must be written, whose

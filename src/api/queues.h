@@ -345,7 +345,7 @@ DLPI_INLINE void dlpi_get_record(void *record, const void *slot, uint32_t bytes)
    copies with loads of 32 or 64 bytes. A load that is wider than the stores before it waits until
    these have left the store buffer. With records of 64 bytes some processors then take twice as
    long (18.5 ns instead of 9.3), where others gain a tenth. Word by word is never far from the
-   best. One word is one store however it is copied. Of large records most has left the buffer. */
+   best. One word is one store however it is copied. Most of a large record has left the buffer. */
 static inline void dlpi_put_records(void *slots, const void *records, uint64_t n,
                                     uint32_t record_bytes) {
     if (record_bytes == 8 || record_bytes > 256)

@@ -28,9 +28,9 @@ typedef struct dlp_workers_desc {
     int32_t dispatch;    /* DLP_DISPATCH_* */
     int32_t on_error;    /* DLP_ON_ERROR_*; a stage of whole batches: DLP_ON_ERROR_RAISE */
     int32_t retries;     /* more tries of an item that failed in this stage, 0..100; failures in
-                                 other stages do not count. After a failed map that is not
-                                 idempotent, the row is fetched again, or the batch is collated or
-                                 fetched again, and passes all stages again */
+                                 other stages do not count. If a map that is not idempotent
+                                 fails, the row is fetched again, or the batch is collated or
+                                 fetched again. It then passes all stages again */
     int32_t retry_backoff_ms; /* milliseconds before the first retry, 0..3600000; 0: none. Each
                                  retry doubles the wait, up to 64 times the first. The worker of an
                                  item does other work meanwhile; the worker of a batch waits */
@@ -98,10 +98,10 @@ typedef struct dlp_fetch_desc {
     dlp_workers_desc workers;
     int32_t fetcher;     /* DLP_FETCH_*; THREADS and ASYNC need num_workers of 1 or more */
     int32_t in_flight;   /* THREADS, ASYNC: items at once in a worker; 0: 16; at most 1024 */
-    uint32_t batch_pool; /* with DLP_DISPATCH_BATCHES alone: items of the batches that a worker has
-                                   open at once, from the oldest that is not whole on (256: 4
-                                   batches of 64); less than a batch: one batch. 0: as many batches
-                                   as keep in_flight items under way */
+    uint32_t batch_pool; /* items of the batches that a worker has open at once, counted from its
+                                   oldest unfinished batch (256: 4 batches of 64). Less than a
+                                   batch: one batch. 0: as many batches as keep in_flight items
+                                   under way. Only with DLP_DISPATCH_BATCHES */
     dlp_async async;     /* ASYNC; the struct is copied; dataset.fetch may be NULL then */
 } dlp_fetch_desc;
 

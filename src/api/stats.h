@@ -204,8 +204,8 @@ DLPDEF int dlp_pipe_skips(dlp_pipe *p, dlp_skip *out, int max, uint64_t *total);
    give. A line "Better: " names a change that should give more. A line "Slow: " names a worker
    whose items take far longer than those of the other workers. dlp_pipe_explain begins with a line
    "Warning: " for each warning.
-   A line "Longest: " tells of an item that has been in work for unusually long: a second, or 100 ms
-   and twice the stage's p99. It names the stage, the worker, its thread, the item, and the time.
+   A line "Longest: " tells of an item that has been in work for too long: a second, or 100 ms and
+   twice the stage's p99. It names the stage, the worker, its thread, the item, and the time.
    The limit is an average since the start. Only an out that stops the pipe is told as it is now.
    buf: borrowed; NULL with size 0 asks for the length; the text is cut and terminated as snprintf
    does.
