@@ -2761,8 +2761,8 @@ DLPDEF int dlp_pipe_skips(dlp_pipe *p, dlp_skip *out, int max, uint64_t *total);
 /* Say in words what limits throughput, and what to change. The first line begins "Limit: ". The
    second line begins "Change: ". If it can, it tells how many items a second the change should
    give. A line "Better: " names a change that should give more. A line "Slow: " names a worker
-   whose items take far longer than those of the other workers. dlp_pipe_explain begins with a line
-   "Warning: " for each warning.
+   whose items take far longer than those of the other workers. dlp_pipe_explain puts a line
+   "Warning: " for each warning before all these lines.
    A line "Longest: " tells of an item that has been in work for too long: a second, or 100 ms and
    twice the stage's p99. It names the stage, the worker, its thread, the item, and the time.
    The limit is an average since the start. Only an out that stops the pipe is told as it is now.
@@ -2830,10 +2830,9 @@ enum {
     DLP_WINDOW_TIME,       /* from..to: ns since start; to 0: to the end */
     DLP_WINDOW_BATCHES,    /* from..to: sequences of batches. Begins when next begins to wait for
                               the first; ends with the step of the last */
-    DLP_WINDOW_EPOCH,      /* from: number of the epoch; all its batches, as in DLP_WINDOW_BATCHES
-                              */
-    DLP_WINDOW_STALL       /* the longest wait of next, with from ns before and after it; from 0: as
-                              long as the wait was */
+    DLP_WINDOW_EPOCH,      /* from: number of the epoch; all its batches, as with the row above */
+    DLP_WINDOW_STALL       /* the longest wait of next, without the one for the first batch. from:
+                              ns before and after it; 0: as long as the wait was */
 };
 typedef struct dlp_trace_window {
     int32_t what; /* DLP_WINDOW_* */
@@ -2843,8 +2842,8 @@ typedef struct dlp_trace_window {
 
 /* Write the timeline of a chosen stretch, as an SVG. Events that the rings have overwritten are
    drawn as not recorded. For a picture of the first epoch call this when that epoch is over, or
-   make trace_bytes large enough. If nothing of the stretch is recorded, the picture says so. path:
-   as in dlp_pipe_write_timeline; window: NULL: the newest stretch.
+   make trace_bytes large enough. If nothing of the stretch is recorded, the picture says so.
+   path: as in dlp_pipe_write_timeline; window: NULL: the newest stretch.
    Returns as dlp_pipe_write_timeline. DLP_ERR_ARG, too, if there is no such window, or to is below
    from; with DLP_WINDOW_TIME also if they are equal. */
 DLPDEF int dlp_pipe_write_window(dlp_pipe *p, const char *path, const dlp_trace_window *window);
@@ -3443,8 +3442,8 @@ DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_source **arrays,
    >>item-index INDEX FILES OF LINES AND TAR SHARDS
    A source that reads items in any order must know where each item lies. When it is first opened,
    it finds the items, and writes their places into an index file: 8 bytes an item. The next open
-   maps this file, which takes microseconds. It does so if the data file still has its length and
-   the time of its last change.
+   maps this file, which takes microseconds. It does so only if the data file still has its length
+   and the time of its last change.
 
      train.jsonl  ->  train.jsonl.dlpidx                 beside the file, or
                       DIRECTORY/train.jsonl.HASH.dlpidx  .index = "DIRECTORY"; HASH: of the path

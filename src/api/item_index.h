@@ -5,8 +5,8 @@
    >>item-index INDEX FILES OF LINES AND TAR SHARDS
    A source that reads items in any order must know where each item lies. When it is first opened,
    it finds the items, and writes their places into an index file: 8 bytes an item. The next open
-   maps this file, which takes microseconds. It does so if the data file still has its length and
-   the time of its last change.
+   maps this file, which takes microseconds. It does so only if the data file still has its length
+   and the time of its last change.
 
      train.jsonl  ->  train.jsonl.dlpidx                 beside the file, or
                       DIRECTORY/train.jsonl.HASH.dlpidx  .index = "DIRECTORY"; HASH: of the path

@@ -21,10 +21,9 @@ enum {
     DLP_WINDOW_TIME,       /* from..to: ns since start; to 0: to the end */
     DLP_WINDOW_BATCHES,    /* from..to: sequences of batches. Begins when next begins to wait for
                               the first; ends with the step of the last */
-    DLP_WINDOW_EPOCH,      /* from: number of the epoch; all its batches, as in DLP_WINDOW_BATCHES
-                              */
-    DLP_WINDOW_STALL       /* the longest wait of next, with from ns before and after it; from 0: as
-                              long as the wait was */
+    DLP_WINDOW_EPOCH,      /* from: number of the epoch; all its batches, as with the row above */
+    DLP_WINDOW_STALL       /* the longest wait of next, without the one for the first batch. from:
+                              ns before and after it; 0: as long as the wait was */
 };
 typedef struct dlp_trace_window {
     int32_t what; /* DLP_WINDOW_* */
@@ -34,8 +33,8 @@ typedef struct dlp_trace_window {
 
 /* Write the timeline of a chosen stretch, as an SVG. Events that the rings have overwritten are
    drawn as not recorded. For a picture of the first epoch call this when that epoch is over, or
-   make trace_bytes large enough. If nothing of the stretch is recorded, the picture says so. path:
-   as in dlp_pipe_write_timeline; window: NULL: the newest stretch.
+   make trace_bytes large enough. If nothing of the stretch is recorded, the picture says so.
+   path: as in dlp_pipe_write_timeline; window: NULL: the newest stretch.
    Returns as dlp_pipe_write_timeline. DLP_ERR_ARG, too, if there is no such window, or to is below
    from; with DLP_WINDOW_TIME also if they are equal. */
 DLPDEF int dlp_pipe_write_window(dlp_pipe *p, const char *path, const dlp_trace_window *window);

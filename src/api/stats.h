@@ -202,8 +202,8 @@ DLPDEF int dlp_pipe_skips(dlp_pipe *p, dlp_skip *out, int max, uint64_t *total);
 /* Say in words what limits throughput, and what to change. The first line begins "Limit: ". The
    second line begins "Change: ". If it can, it tells how many items a second the change should
    give. A line "Better: " names a change that should give more. A line "Slow: " names a worker
-   whose items take far longer than those of the other workers. dlp_pipe_explain begins with a line
-   "Warning: " for each warning.
+   whose items take far longer than those of the other workers. dlp_pipe_explain puts a line
+   "Warning: " for each warning before all these lines.
    A line "Longest: " tells of an item that has been in work for too long: a second, or 100 ms and
    twice the stage's p99. It names the stage, the worker, its thread, the item, and the time.
    The limit is an average since the start. Only an out that stops the pipe is told as it is now.
