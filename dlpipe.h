@@ -500,11 +500,12 @@
 #define DLPIPE_VERSION_PATCH 0
 #define DLPI_TEXT_(x) #x
 #define DLPI_TEXT(x) DLPI_TEXT_(x)
-#define DLPIPE_VERSION /* "0.1.0"; that of the implementation: dlp_version() */ \
+#define DLPIPE_VERSION /* "0.1.0"; dlp_version() tells the implementation's */ \
     DLPI_TEXT(DLPIPE_VERSION_MAJOR) \
     "." DLPI_TEXT(DLPIPE_VERSION_MINOR) "." DLPI_TEXT(DLPIPE_VERSION_PATCH)
 
-/* DLPIPE_STATIC [impl and all TUs]: make every function static, for use inside one file. */
+/* DLPIPE_STATIC [impl and all TUs]: make every function static. Each file that includes this header
+   then has an implementation of its own. */
 #if defined(DLPIPE_STATIC) && !defined(DLPIPE_IMPLEMENTATION)
 #error DLPIPE_STATIC: define DLPIPE_IMPLEMENTATION, too, above the first include of this header
 #undef DLPIPE_STATIC
@@ -530,8 +531,8 @@ DLPDEF const char *dlp_version(void);
 
 /* ---------------------------------------------------------------------------------------------
    >>errors     CODES AND ERROR RECORDS
-   0 is OK, positive is flow control, negative is an error. Flow control begins at 4096, since no
-   errno of Linux is above 4095: a callback that returns errno has failed. */
+   Code 0 is OK, a positive code is flow control, a negative code is an error. Codes of flow control
+   begin at 4096. No errno of Linux is above 4095, so a callback that returns errno has failed. */
 
 #ifndef DLP_CODES
 #define DLP_CODES(X) \
@@ -573,9 +574,9 @@ enum {
         DLP_CODES_END_ = 8191
 };
 
-/* Special values. Zero always means the documented default. */
-#define DLP_NONE (-1)    /* none of it */
-#define DLP_FOREVER (-2) /* without end */
+/* Special values of fields and parameters. Zero always means the documented default. */
+#define DLP_NONE (-1)    /* none; in some fields: inline */
+#define DLP_FOREVER (-2) /* without end, without limit */
 #define DLP_NOWAIT (-1)  /* for time-outs: do not wait */
 #endif
 
@@ -584,44 +585,45 @@ enum {
 #define DLP_MAX_STAGES 16
 #define DLP_MAX_WORKERS 1024 /* per stage */
 
-/* What went wrong first, with its place. Strings are always terminated. Fields that do not apply
-   are 0, worker -1. */
+/* The first error, with its place. Strings are always terminated. Fields that do not apply are 0;
+   worker is -1. */
 typedef struct dlp_error {
-    int32_t code;     /* DLP_ERR_*, or 0 */
+    int32_t code;     /* DLP_ERR_*; 0: no error */
     int32_t errnum;   /* errno, or 0 */
-    int32_t worker;   /* worker number in its stage, -1: none */
+    int32_t worker;   /* worker number in its stage; -1: none */
     int32_t has_item; /* 1: index, epoch, position say which item */
     uint64_t index, epoch, position;
     char stage[32];    /* stage name, or "" */
-    char field[48];    /* desc or dataset field at fault, or "" */
-    char message[256]; /* what happened, in words; the user's own message where there is one */
+    char field[48];    /* name of the wrong field of a desc or dataset, or "" */
+    char message[256]; /* what happened, in words; the message of dlp_fail, if there is one */
 } dlp_error;
 
-/* A call of one of your callbacks, as what it is called with knows it (item->call, part->call,
-   chunk->call, c->call of a collate, batch->call in a batch map). */
+/* A running call of one of your callbacks. The callback gets it as item->call, part->call,
+   chunk->call, c->call of a collate, or batch->call of a batch map. */
 typedef struct dlp_call dlp_call;
 
-/* Say why a callback fails.
-   call: this call's, while it runs; NULL (a batch outside of a batch map): nothing is kept; errnum:
-   errno or 0; format: as printf's, cut at 255 bytes - returns DLP_ERR_CALLBACK, to be returned by
-   the callback - inside the callback only - does not wait or allocate. */
+/* Say why a callback fails. The callback must return the result.
+   call: of the running callback; NULL, as batch->call outside of a batch map: nothing is kept;
+   errnum: errno or 0; format: as printf's; the message is cut at 255 bytes.
+   Returns DLP_ERR_CALLBACK. Inside the callback only. Does not wait or allocate. */
 DLPDEF int dlp_fail(dlp_call *call, int errnum, const char *format, ...);
 
-/* Name ("DLP_ERR_ARG"), text and hint of a code ("": it has none); "unknown code" for others. Any
-   thread. */
+/* Return the name of a code ("DLP_ERR_ARG"), its text, or its hint, "" if it has no hint. For other
+   numbers name and text are "unknown code". Any thread. */
 DLPDEF const char *dlp_code_name(int code);
 DLPDEF const char *dlp_code_text(int code);
 DLPDEF const char *dlp_code_hint(int code);
 
-/* Write one line that says all an error record knows, what errno means, and the hint if there is
-   one; of a record without an error, its code 0. Returns the length that the whole line has, like
-   snprintf. err, buf: borrowed. Any thread. */
+/* Write an error record as one line: all that it knows, what errno means, and the hint of the code,
+   if it has one. If the record has no error, the line is about code 0.
+   err, buf: borrowed. Returns the length of the whole line, as snprintf does. Any thread. */
 DLPDEF int dlp_error_format(const dlp_error *err, char *buf, size_t size);
 
 /* ---------------------------------------------------------------------------------------------
    >>atomics    THE ONE SHIM OVER THE COMPILER'S ATOMICS
-   Here, before the queues, whose fast paths are inline in every file that includes this header.
-   Each use carries a label and names its partner. A checker may define these before inclusion. */
+   These macros stand before the queues, whose fast paths are inline in every file that includes
+   this header. Each use carries a label and names its partner. A checker may define its own macros
+   before it includes this header. */
 #ifndef DLPI_LINE
 #ifndef DLPI_LOAD_RLX
 #define DLPI_LOAD_RLX(p) __atomic_load_n((p), __ATOMIC_RELAXED)
@@ -635,26 +637,27 @@ DLPDEF int dlp_error_format(const dlp_error *err, char *buf, size_t size);
 #define DLPI_ADD_RLX(p, v) __atomic_fetch_add((p), (v), __ATOMIC_RELAXED)
 #define DLPI_OR_SEQ(p, v) __atomic_fetch_or((p), (v), __ATOMIC_SEQ_CST)
 #define DLPI_AND_SEQ(p, v) __atomic_fetch_and((p), (v), __ATOMIC_SEQ_CST)
-/* Strong compare-and-swap; *e gets the value found on failure. */
+/* Strong compare-and-swap. On failure *e gets the value that was found. */
 #define DLPI_CAS_SEQ(p, e, v) \
     __atomic_compare_exchange_n((p), (e), (v), 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)
 #define DLPI_CAS_ACQ(p, e, v) \
     __atomic_compare_exchange_n((p), (e), (v), 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)
 #endif
 
-/* Keep the compiler from moving memory accesses across; no instruction. Only where the other side
-   issues a heavy barrier (see dlpi_await), or for a crash to see stores in program order. */
+/* Keep the compiler from moving memory accesses across this point. It emits no instruction. It is
+   enough only if the other side issues a heavy barrier (see dlpi_await), or if a crash must see
+   stores in program order. */
 #ifndef DLPI_KEEP_ORDER
 #define DLPI_KEEP_ORDER() __atomic_signal_fence(__ATOMIC_SEQ_CST)
 #endif
 
 #define DLPI_LINE 128u /* two cache lines: the adjacent-line prefetcher moves pairs */
 #define DLPI_UNUSED(x) ((void)(x))
-#define DLPI_UNREAD __attribute__((unused)) /* behind a parameter that may be ignored */
+#define DLPI_UNREAD __attribute__((unused)) /* stands behind a parameter that is not used */
 #define DLPI_LIKELY(x) __builtin_expect(!!(x), 1)
 #define DLPI_UNLIKELY(x) __builtin_expect(!!(x), 0)
-/* Marks a function that runs seldom: the compiler makes it small rather than fast. With -Os all are
-   small, and clang's would become larger. */
+/* Marks a function that runs seldom: the compiler makes it small rather than fast. With -Os all
+   functions are small already, and with this mark clang would make them larger. */
 #ifdef __OPTIMIZE_SIZE__
 #define DLPI_COLD
 #else
@@ -662,7 +665,7 @@ DLPDEF int dlp_error_format(const dlp_error *err, char *buf, size_t size);
 #endif
 #ifdef __OPTIMIZE__
 #define DLPI_INLINE static inline __attribute__((always_inline))
-#else /* without optimisation gcc warns of branches that it has not yet seen to be dead */
+#else /* without optimisation, always_inline makes gcc warn of branches that are dead */
 #define DLPI_INLINE static inline __attribute__((unused))
 #endif
 
@@ -674,10 +677,10 @@ DLPI_INLINE void dlpi_pause(void) {
 #endif
 }
 
-/* Begin to fetch a line that is to be written soon, so that its other owner gives it up at once.
-   __builtin_prefetch(at, 1) fetches it for reading where the compiler may not take prefetchw for
-   granted, as on x86-64 by default, and then the write makes a trip of its own. 64-bit processors
-   that do not know prefetchw take it for a nop. */
+/* Begin to fetch a cache line that is written soon, so that its other owner gives it up at once.
+   __builtin_prefetch(at, 1) fetches the line for reading if the compiler may not use prefetchw, as
+   on x86-64 by default. Then the write makes a trip of its own. 64-bit processors that do not know
+   prefetchw take it for a nop. */
 DLPI_INLINE void dlpi_prefetch_write(const void *at) {
 #if defined(__x86_64__)
     __asm__ __volatile__("prefetchw %0" : : "m"(*(const char *)at));
@@ -686,7 +689,7 @@ DLPI_INLINE void dlpi_prefetch_write(const void *at) {
 #endif
 }
 
-/* A word of a record, whatever type the user sees there. */
+/* A word of a record. The user may see any type there. */
 typedef uint64_t __attribute__((may_alias)) dlpi_word;
 #endif
 
@@ -858,49 +861,53 @@ typedef struct dlp_dataset {
 /* ---------------------------------------------------------------------------------------------
    >>batch      WHAT THE CONSUMER GETS */
 
-/* One field of a batch. With shape, dtype and data it is what a DLTensor of DLPack needs (its
-   strides are those of a dense array in C order). */
+/* One field of a batch. shape, dtype and data are what a DLTensor of DLPack needs; the strides are
+   those of a dense array in C order. */
 typedef struct dlp_tensor {
     const char *name;
-    void *data;     /* the array is aligned to 64 bytes, each row to its dtype;
-                                     after a transfer stage: where the device's alloc put it */
+    void *data;     /* the array, aligned to 64 bytes; each row is aligned to its dtype. After a
+                                     transfer stage: where the device's alloc put the array */
     uint64_t bytes; /* bytes in use */
     dlp_dtype dtype;
     int32_t ndim;
-    int64_t shape[DLP_MAX_DIMS]; /* [count, item shape...], or as a collate made it */
-    const uint64_t *lengths;     /* ragged: [count] rows of each item, else NULL; host memory */
-    const uint64_t *offsets;     /* packed: [count + 1] where each item begins, else NULL; host */
-    uint64_t byte_offset;        /* where the array begins after data: for views into a chunk on a
-                                     device whose addresses are handles, else 0 */
+    int64_t shape[DLP_MAX_DIMS]; /* [count, item shape...], or as a collate set it */
+    const uint64_t *lengths;     /* [count] rows of each item, in host memory; NULL: not ragged */
+    const uint64_t *offsets;     /* [count + 1] row where each item begins, in host memory; NULL:
+                                     not packed */
+    uint64_t byte_offset;        /* bytes from data to the array, for views into a chunk on a device
+                                     whose addresses are handles; else 0 */
 } dlp_tensor;
 
 enum { DLP_BATCH_LAST = 1 /* last batch of its epoch */ };
 
-/* A batch lent to the consumer until released. Read its fields; do not change them (data may be
-   written, it is the consumer's until release). */
+/* A batch that is lent to the consumer until its release. The consumer may write to the data of its
+   fields until then. It must not change the members of this struct. */
 typedef struct dlp_batch {
-    uint64_t sequence; /* 0.. over the life of the pipe, in the order of the sampler */
+    uint64_t sequence; /* number in the life of the pipe, from 0, in the order of the sampler */
     uint64_t epoch;
-    uint64_t position;    /* first row's place in the epoch's global order */
-    uint64_t in_epoch;    /* number of this batch in its epoch */
-    uint32_t count;       /* rows; 0 only where ranks share a short batch */
+    uint64_t position;    /* place of the first row in the global order of the epoch */
+    uint64_t in_epoch;    /* number of the batch in its epoch */
+    uint32_t count;       /* rows; 0 only if ranks share a short batch */
     uint32_t valid_count; /* rows with valid[] = 1 */
-    uint32_t flags;       /* DLP_BATCH_LAST */
+    uint32_t flags;       /* DLP_BATCH_LAST, or 0 */
     uint32_t n_fields;
     const dlp_tensor *fields; /* [n_fields] */
     const uint64_t *index;    /* [count] dataset index of each row */
-    const uint8_t *valid;     /* [count] 0: padding, or left out (_SHORT, DLP_SKIP) */
-    dlp_call *call;           /* in a batch map: for dlp_fail; else NULL */
+    const uint8_t *valid;     /* [count] 1: the row has an item; 0: padding, or an item left out
+                                 (DLP_ON_ERROR_DROP, DLP_SKIP) */
+    dlp_call *call;           /* for dlp_fail, in a batch map; else NULL */
     void *internal;
 } dlp_batch;
 
 /* ---------------------------------------------------------------------------------------------
    >>state      RESUME */
 
-/* Everything up to some batch is consumed: save it anywhere, give it back as .resume. The same
-   bytes on every rank. Versioned and checksummed; opaque. It fits a pipe with the same items, order
-   and its parameters, seed, global batch and last rule (with a split stage also chunk_rows and
-   shuffle_rows); workers, prefetch_factor, topology, rank and world_size may differ. */
+/* A saved place of a pipe: all batches up to one are consumed. Save it anywhere, and give it back
+   as .resume. It is opaque, and has a version and a checksum. All ranks save the same bytes; only
+   with inputs of unknown count (>>found) each rank saves its own streams (dlp_state_merge).
+   A state fits a pipe with the same items, order (with its parameters), seed, global batch and last
+   rule. With a split stage chunk_rows and shuffle_rows are the same, too; with parts streams and
+   steps_per_epoch. Workers, prefetch_factor, topology, rank and world_size may differ. */
 typedef struct dlp_state {
     uint8_t bytes[248];
 } dlp_state;
@@ -1191,10 +1198,11 @@ DLPDEF void dlp_buckets_close(dlp_buckets *b);
 
 /* ---------------------------------------------------------------------------------------------
    >>kinds      THE KINDS OF STAGES
-   A row for each: name, number (never another one: monitors read it), and the table of what it does
-   (the implementation's; src/pipe/ops.h says what stands in it). A row with a tag is all that a new
-   kind adds to other files. Its own two are api/NAME.h and stages/NAME.h, in small letters, which
-   the joiner puts in their places. */
+   Each kind has a row: its name, its number, and the implementation's table of what it does
+   (src/pipe/ops.h describes this table). The number never changes, because monitors read it. For a
+   new kind, a row with a tag is all that is added to existing files. Its own two files are
+   api/NAME.h and stages/NAME.h, with the name in small letters. The joiner puts them in their
+   places. */
 
 #define DLPI_STAGE_KINDS(KIND) \
     KIND(SAMPLER, 1, dlpi_sampler_ops) \
@@ -1225,84 +1233,90 @@ enum { DLPI_STAGE_KINDS(DLPI_KIND_NUMBER) };
 
 enum {
     DLP_ON_ERROR_RAISE = 0, /* next returns the error when it reaches the batch */
-    DLP_ON_ERROR_REPLACE,   /* another item takes the row, chosen by (seed, epoch, position, k)
-                               alone; an item may so come twice in an epoch. 100 a row at most */
+    DLP_ON_ERROR_REPLACE,   /* another item takes the row, up to 100 times a row; it follows from
+                               (seed, epoch, position, k) alone. An item may come twice in an
+                               epoch so */
     DLP_ON_ERROR_DROP       /* the row is left out: zero bytes, valid[] = 0 */
 };
 
 enum {
     DLP_DISPATCH_CLAIM = 0,  /* workers claim runs of items by compare-and-swap */
-    DLP_DISPATCH_BATCHES = 2 /* a whole batch to each worker in turn: worker i of n works on batches
-                                whose sequence % n is i, and on no others */
+    DLP_DISPATCH_BATCHES = 2 /* workers get whole batches in turn: worker i of n works on the
+                                batches whose sequence % n is i, and on no others */
 };
 
 enum { DLP_PLACE_THREADS = 0, DLP_PLACE_PROCESSES = 1 /* needs dlpipe_shm.h */ };
 
-/* How the workers of a stage run; the same part in each stage's desc. */
+/* How the workers of a stage run. The desc of each stage has this struct. */
 typedef struct dlp_workers_desc {
-    int32_t num_workers;      /* 0: as the stage's desc says, inline unless it says otherwise;
-                                 DLP_NONE: inline, in the consumer's next; DLP_MAX_WORKERS most */
-    int32_t placement;        /* DLP_PLACE_* */
-    int32_t dispatch;         /* DLP_DISPATCH_* */
-    int32_t on_error;         /* DLP_ON_ERROR_*; stages of whole batches: DLP_ON_ERROR_RAISE */
-    int32_t retries;          /* more tries of an item that failed in this stage; 0..100; failures
-                                 in other stages do not count. From a map that is not idempotent
-                                 the row goes back to fetch, the batch to its collate, or to fetch,
-                                 and through all stages again */
-    int32_t retry_backoff_ms; /* wait before the first retry, doubled each time to at most 64 times;
-                                 0..3600000; 0: none. Items wait, not their worker; batches do */
+    int32_t num_workers; /* number of workers; 0: as the stage's desc says, else inline;
+                                 DLP_NONE: inline, in the consumer's next; at most
+                                 DLP_MAX_WORKERS */
+    int32_t placement;   /* DLP_PLACE_* */
+    int32_t dispatch;    /* DLP_DISPATCH_* */
+    int32_t on_error;    /* DLP_ON_ERROR_*; a stage of whole batches: DLP_ON_ERROR_RAISE */
+    int32_t retries;     /* more tries of an item that failed in this stage, 0..100; failures in
+                                 other stages do not count. If a map that is not idempotent
+                                 fails, the row is fetched again, or the batch is collated or
+                                 fetched again. It then passes all stages again */
+    int32_t retry_backoff_ms; /* milliseconds before the first retry, 0..3600000; 0: none. Each
+                                 retry doubles the wait, up to 64 times the first. The worker of an
+                                 item does other work meanwhile; the worker of a batch waits */
     int64_t max_skips;        /* failed items, of all stages together, that may be replaced or left
-                                 out before one that fails here is DLP_ERR_BUDGET; 0: no limit here;
-                                 DLP_NONE: none. Those that a callback left by DLP_SKIP do not
-                                 count */
-    int32_t deadline_ms;      /* 0: none. Threads: a callback that takes longer makes next return
-                                 DLP_ERR_DEADLINE; looked at while next waits. Processes: the worker
-                                 is killed, the item has failed */
+                                 out. If an item fails here beyond them, the error is
+                                 DLP_ERR_BUDGET. 0: no limit here; DLP_NONE: none may. Items that
+                                 a callback left out by DLP_SKIP do not count */
+    int32_t deadline_ms;      /* longest time of a callback, in milliseconds; 0: no limit. Threads:
+                                 next returns DLP_ERR_DEADLINE; next looks while it waits.
+                                 Processes: the worker is killed, and the item has failed */
     int32_t idempotent;       /* 1: a stage that changes a cell may run on it again */
-    int (*worker_init)(void *user, int worker, void **state); /* in the worker, before its first
-                                 item; returns 0, or failure: DLP_ERR_CALLBACK. May be NULL */
-    void (*worker_exit)(void *user, int worker, void *state); /* in the worker, at its end */
+    int (*worker_init)(void *user, int worker, void **state); /* called in the worker, before its
+                                 first item; returns 0, or failure: DLP_ERR_CALLBACK. May be NULL */
+    void (*worker_exit)(void *user, int worker, void *state); /* called in the worker, at its end.
+                                 May be NULL */
     void *worker_user;                                        /* borrowed until close */
-    const int32_t *affinity; /* [n_affinity] CPU 0..1023 of worker i is affinity[i % n_affinity];
+    const int32_t *affinity; /* [n_affinity] CPUs, 0..1023; worker i gets affinity[i % n_affinity];
                                  copied; a hint, on Linux */
-    int32_t n_affinity;      /* 0..4096; 0: wherever the system likes */
-    uint64_t stack_bytes;    /* of each thread, under 4 GiB; 0: the system's */
-    const char *name;        /* stage name, copied, cut at 31 bytes; NULL: "fetch", "batch", "map";
-                                 11 bytes of it show in thread names */
-    int32_t workers_min;     /* 0: 1; at most num_workers; 0 if workers_max is */
-    int32_t workers_max;     /* 0: num_workers for good. Else next adds and retires workers of this
-                                 stage between these two, from num_workers on, by what the last
-                                 moments showed (>>impl-tune, dlp_pipe_explain). Memory, threads or
-                                 processes, and worker_init are for all workers_max from the start;
-                                 those in excess sleep. At most DLP_MAX_WORKERS; not with
-                                 DLP_DISPATCH_BATCHES (classic, concurrent) */
-    int (*tell)(void *user, char *buf, size_t size); /* what these workers wait for now, such as a
-                                 server that is away, as a line of dlp_pipe_explain; returns as
-                                 snprintf, 0: nothing. user: worker_user. In the thread that
-                                 calls explain, until close; must not wait. May be NULL */
+    int32_t n_affinity;      /* 0..4096; 0: the system chooses the CPUs */
+    uint64_t stack_bytes; /* bytes of each thread's stack, below 4 GiB; 0: the system's default */
+    const char *name;     /* name of the stage; copied, cut at 31 bytes; NULL: "fetch", "batch",
+                                 "map". Thread names show 11 bytes of it */
+    int32_t workers_min;  /* fewest workers of a tuned stage; 0: 1; at most num_workers; 0 if
+                                 workers_max is 0 */
+    int32_t workers_max;  /* most workers of a tuned stage, at most DLP_MAX_WORKERS; 0: num_workers
+                                 for good. next adds and retires workers between workers_min and
+                                 workers_max, from num_workers on, by its last measurements
+                                 (>>impl-tune, dlp_pipe_explain). From the start there are memory,
+                                 threads or processes, and worker_init for all workers_max; those
+                                 in excess sleep. Not with DLP_DISPATCH_BATCHES (classic,
+                                 concurrent) */
+    int (*tell)(void *user, char *buf, size_t size); /* writes a line for dlp_pipe_explain: what
+                                 these workers wait for now, such as a server that is away. Returns
+                                 as snprintf; 0: nothing. user is worker_user. Runs in the thread
+                                 that calls explain, until close; must not wait. May be NULL */
 } dlp_workers_desc;
 
-/* How a worker fetches: one item after the other, or up to in_flight of them at once. */
+/* How a worker fetches: one item after the other, or up to in_flight items at once. */
 enum {
     DLP_FETCH_SEQUENTIAL = 0,
-    DLP_FETCH_THREADS, /* dataset.fetch, in in_flight threads of the worker's, which share its
-                          worker_state: for callbacks that wait */
-    DLP_FETCH_ASYNC    /* dlp_async: requests are begun and given back, all in the worker itself */
+    DLP_FETCH_THREADS, /* for callbacks that wait: the worker has in_flight threads, which call
+                          dataset.fetch and share its worker_state */
+    DLP_FETCH_ASYNC    /* dlp_async: the worker itself begins requests and gets them back */
 };
 
-/* An asynchronous source: many requests in flight in one thread of the worker. user: dataset.user;
-   worker_state: what worker_init left. Both are called by that thread alone. Rows are zeroed before
-   submit, as before a fetch. Behind a stop reap is called until nothing is out, then worker_exit.
-   In worker processes nothing may write to an item once its process is dead: let requests that the
-   kernel ends later fill buffers of your own. */
+/* An asynchronous source: many requests in flight in one thread of the worker. That thread alone
+   calls submit and reap. user: dataset.user; worker_state: what worker_init left. Rows are zeroed
+   before submit, as before a fetch. After a stop, reap is called until no item is in flight. Then
+   worker_exit is called. In worker processes nothing may write to an item once its process is dead.
+   If the kernel ends requests later, let them fill buffers of your own. */
 typedef struct dlp_async {
-    /* Begin to fetch an item; it stays valid, at its place, until reap gives it back. Returns 0:
-       begun; DLP_FULL: no room now, it will be offered again after a reap; DLP_SKIP, DLP_END
-       (of a stream) or failure: it is over. */
+    /* Begin to fetch an item. The item stays valid, at its place, until reap gives it back. Returns
+       0: begun; DLP_FULL: no room now; the item is offered again after a reap; DLP_SKIP, DLP_END
+       (of a stream) or failure: the item is over. */
     int (*submit)(void *user, void *worker_state, dlp_item *item);
-    /* Give back items that are over, done[i] with code[i] (as fetch returns it), 0..max of them.
-       Waits at most timeout_ms for the first (DLP_NOWAIT: not at all). Negative: the source is
-       broken, and touches no item any more. */
+    /* Give back 0..max items that are over: done[i] with code[i], as fetch returns it. Waits at
+       most timeout_ms for the first item (DLP_NOWAIT: does not wait). Returns their number, or a
+       negative code: the source is broken, and touches no item any more. */
     int (*reap)(void *user, void *worker_state, dlp_item **done, int *code, int max,
                 int timeout_ms);
 } dlp_async;
@@ -1310,64 +1324,64 @@ typedef struct dlp_async {
 typedef struct dlp_fetch_desc {
     const dlp_dataset *dataset; /* copied; required */
     dlp_workers_desc workers;
-    int32_t fetcher;     /* DLP_FETCH_*; but for the sequential, num_workers is 1 or more */
+    int32_t fetcher;     /* DLP_FETCH_*; THREADS and ASYNC need num_workers of 1 or more */
     int32_t in_flight;   /* THREADS, ASYNC: items at once in a worker; 0: 16; at most 1024 */
-    uint32_t batch_pool; /* with DLP_DISPATCH_BATCHES: items of the batches that a worker has
-                                   open at once, counted from the oldest that is not whole (256: 4
-                                   batches of 64); 0: as many batches as keep in_flight items under
-                                   way; less than a batch: one. Not with another dispatch */
-    dlp_async async;     /* ASYNC; the struct is copied, dataset.fetch may be NULL then */
+    uint32_t batch_pool; /* items of the batches that a worker has open at once, counted from its
+                                   oldest unfinished batch (256: 4 batches of 64). Less than a
+                                   batch: one batch. 0: as many batches as keep in_flight items
+                                   under way. Only with DLP_DISPATCH_BATCHES */
+    dlp_async async;     /* ASYNC; the struct is copied; dataset.fetch may be NULL then */
 } dlp_fetch_desc;
 
 struct dlp_part_desc;
 struct dlp_chunks_desc;
 
-/* Where items come from: a folder of files (>>files), token shards (>>tokens), arrays (>>arrays),
-   objects (>>s3-source). It is source of a fetch node or a loader, of any number of pipes at once,
-   and borrowed until these are closed. Its fields are read-only. To fetch in another way, make a
-   copy of the struct and change fetcher and in_flight of the copy. DLP_FETCH_SEQUENTIAL with
-   in_flight 0 takes one item at a time, also inline.
-   A program may make a source of its own: it sets fetch.dataset (with fetch and user), id and
-   close; the other fields are 0 or as in dlp_fetch_desc. Items of files can be left to >>files: a
-   copy of such a source, with another close, is a source (>>lines and >>tar are two of these). */
+/* A source of items: a folder of files (>>files), token shards (>>tokens), arrays (>>arrays),
+   objects (>>s3-source). A fetch node or a loader has it as its source. Any number of pipes may
+   have it at once. It is borrowed until these pipes are closed. Its fields are read-only. To fetch
+   in another way, copy the struct, and change fetcher and in_flight of the copy.
+   DLP_FETCH_SEQUENTIAL with in_flight 0 takes one item at a time, also inline.
+   A program may make a source of its own. It sets fetch.dataset (with fetch and user), id and
+   close; the other fields are 0, or as in dlp_fetch_desc. If its items lie in files, >>files can
+   read them: a copy of a source of >>files, with another close, is a source, too. >>lines and >>tar
+   are made so. */
 typedef struct dlp_source {
-    dlp_fetch_desc fetch; /* dataset, fetcher, async, and of its workers worker_*, and tell */
-    uint64_t id;          /* the function_id of its order: a number that states know its data by; 0:
-                             none */
-    int (*close)(struct dlp_source *source); /* of dlp_source_close */
-    /* What the source says of its parts (.load = {.source}) and chunks (dlp_chunks_desc.source);
-       NULL: it has none. */
+    dlp_fetch_desc fetch; /* dataset, fetcher, async; of its workers: worker_* and tell */
+    uint64_t id; /* number by which states know the data: function_id of the order; 0: none */
+    int (*close)(struct dlp_source *source); /* called by dlp_source_close */
+    /* Fill what the source says of its parts (.load = {.source}) and of its chunks
+       (dlp_chunks_desc.source). NULL: the source has none. */
     void (*parts)(const struct dlp_source *source, struct dlp_part_desc *parts);
     void (*chunks)(const struct dlp_source *source, struct dlp_chunks_desc *chunks);
 } dlp_source;
 
-/* Free a source.
-   source: as its open call gave it, no copy. NULL is DLP_OK. Close all pipes of it first.
+/* Free a source. Close all its pipes first.
+   source: from its open call, not a copy; NULL is DLP_OK.
    Returns DLP_OK, or DLP_ERR_BUSY: a worker of this process uses it. A worker that has not begun is
-   not seen. Any thread; does not wait. */
+   not seen. Any thread. Does not wait. */
 DLPDEF int dlp_source_close(dlp_source *source);
 
-/* What a collate sees. Valid during the call only. It reads in, writes out; its cells are zeroed
-   before. Rows with valid[] = 0 hold padding, or zeros. */
+/* What a collate gets. It is valid during the call only. The collate reads `in` and writes `out`,
+   whose cells are zeroed before. Rows with valid[] = 0 hold padding, or zeros. */
 typedef struct dlp_collate {
-    uint64_t sequence, epoch, position;
-    uint32_t count;
+    uint64_t sequence, epoch, position; /* as in dlp_batch */
+    uint32_t count;                     /* rows of the batch */
     uint32_t worker;
     void *worker_state;
-    const uint64_t *index; /* [count] */
+    const uint64_t *index; /* [count] dataset index of each row */
     const uint8_t *valid;  /* [count] */
     uint32_t n_in, n_out;
     const struct dlp_collate_in {
         const dlp_field *field;
         const void *data;        /* row i is at data + i * stride */
         uint64_t stride;         /* bytes */
-        const uint64_t *lengths; /* ragged: [count], else NULL */
+        const uint64_t *lengths; /* [count] rows of each item; NULL: not ragged */
     } * in;
     struct dlp_collate_out {
         const dlp_field *field;
         void *data;
         uint64_t capacity; /* bytes */
-        int32_t ndim;      /* to be set, with shape; preset to the field's [count, shape...] */
+        int32_t ndim;      /* set it, with shape; preset to the field's [count, shape...] */
         int64_t shape[DLP_MAX_DIMS];
         uint64_t *lengths; /* [count], preset to zero */
         uint64_t *offsets; /* [count + 1]; a collate that packs sets has_offsets */
@@ -1376,37 +1390,39 @@ typedef struct dlp_collate {
     dlp_call *call; /* for dlp_fail */
 } dlp_collate;
 
-/* Make a batch out of items. Returns 0, or any other value for failure, best by dlp_fail; a
-   shape that does not fit capacity is DLP_ERR_LENGTH - called by all batch workers at once. */
+/* Make a batch out of items. Returns 0, or any other value for failure, best by dlp_fail. If a
+   shape does not fit capacity, the error is DLP_ERR_LENGTH. All batch workers call it at once. */
 typedef int (*dlp_collate_fn)(void *user, dlp_collate *c);
 
-/* Built-in collates, to be given as batch_desc.collate. pad: ragged fields become [count, longest
-   in the batch, ...], zeros after the shorter. pack: [rows of all items, ...] with offsets. Fixed
-   fields are copied as they are.
-   user: not used; out_fields must be NULL or the dataset's - returns 0, or DLP_ERR_CALLBACK: other
-   out_fields, or more rows than max_per_batch (the message names the item). */
+/* Make a batch, as batch_desc.collate. Fixed-size fields are copied as they are. pad: a ragged
+   field becomes [count, longest in the batch, ...], with zeros after shorter items. pack: it
+   becomes [rows of all items, ...] with offsets.
+   user: not used. out_fields must be NULL, or fields as the dataset's.
+   Returns 0, or DLP_ERR_CALLBACK: other out_fields, or more rows than max_per_batch; the message
+   names the item. */
 DLPDEF int dlp_collate_pad(void *user, dlp_collate *c);
 DLPDEF int dlp_collate_pack(void *user, dlp_collate *c);
 
 typedef struct dlp_batch_desc {
     uint32_t batch_size;         /* rows of the global batch (of all ranks); required, 1..2^20 */
-    int32_t last;                /* DLP_LAST_*; not for DLP_ORDER_BATCHES, whose lists say it */
+    int32_t last;                /* DLP_LAST_*; not with DLP_ORDER_BATCHES, whose lists say it */
     dlp_collate_fn collate;      /* NULL: rows are written in place, nothing is copied */
     void *collate_user;          /* borrowed until close */
-    const dlp_field *out_fields; /* with a collate: fields of the batch, [n_out_fields]; NULL: the
-                                   dataset's; copied */
+    const dlp_field *out_fields; /* [n_out_fields] fields of the batch, with a collate; copied;
+                                   NULL: the dataset's */
     uint32_t n_out_fields;
-    int32_t batch_workers;    /* 0: without a collate none (the last item worker closes it), with
-                                   one min(prefetch_factor, 64) of them (inline if items are
-                                   inline), as the plan tells; DLP_NONE: inline; at most
-                                   DLP_MAX_WORKERS */
-    dlp_workers_desc workers; /* num_workers 0: it is set from batch_workers. Without a collate or
-                                 batch_workers there is nobody: no callbacks, retries or limits */
+    int32_t batch_workers;    /* number of batch workers, at most DLP_MAX_WORKERS. 0: without a
+                                   collate none; the last item worker closes the batch. With a
+                                   collate min(prefetch_factor, 64), or inline if items are inline.
+                                   DLP_NONE: inline */
+    dlp_workers_desc workers; /* num_workers 0: batch_workers says it. Without a collate and
+                                 batch_workers the stage has no worker: no callbacks, retries or
+                                 limits */
 } dlp_batch_desc;
 
-/* A device, as the transfer stage sees it. open, register_memory, alloc: called by start; free,
-   unregister_memory, close: by close (or the last release); copy, record, done: by the transfer
-   thread, or, inline, by next. Functions return 0 or failure (DLP_ERR_DEVICE). */
+/* A device, as the transfer stage sees it. Start calls open, register_memory and alloc. Close, or
+   the last release, calls free, unregister_memory and close. The transfer thread, or next if the
+   stage is inline, calls copy, record and done. Functions return 0, or failure (DLP_ERR_DEVICE). */
 typedef struct dlp_device {
     const char *name;                                                 /* borrowed until close */
     int (*open)(void *user);                                          /* may be NULL */
@@ -1415,44 +1431,49 @@ typedef struct dlp_device {
     void (*unregister_memory)(void *user, void *mem, uint64_t bytes); /* or NULL */
     int (*alloc)(void *user, uint64_t bytes, void **dev);
     void (*free)(void *user, void *dev);
-    /* Begin a copy. Put an event after the copies of this buffer. 1: it passed, 0: not yet. */
+    /* copy: begin a copy. record: put an event after the copies of this buffer. done: return 1 if
+       the event has passed, 0 if it has not; any other value is failure. */
     int (*copy)(void *user, void *dev, const void *host, uint64_t bytes, uint32_t buffer);
     int (*record)(void *user, uint32_t buffer);
     int (*done)(void *user, uint32_t buffer);
     void *user;      /* borrowed until close */
-    int32_t handles; /* 1: what alloc gives is a handle that nothing can be added to (cl_mem) */
-    /* As copy, from byte from_at of one buffer of alloc to byte to_at of another: of batches that
-       span chunks. By next, but never beside another callback. NULL: such batches are refused. */
+    int32_t handles; /* 1: alloc gives handles, to which no offset can be added (cl_mem) */
+    /* Begin a copy, as copy does, from byte from_at of one buffer of alloc to byte to_at of
+       another. It serves batches that span chunks. next calls it, but never beside another
+       callback. NULL: such batches are refused. */
     int (*copy_within)(void *user, void *to, uint64_t to_at, void *from, uint64_t from_at,
                        uint64_t bytes, uint32_t buffer);
-    int (*room)(void *user, uint64_t *bytes); /* what alloc has left, before open, by whoever opens
-                                                 the pipe: for DLP_PRELOAD_AUTO. May be NULL */
+    int (*room)(void *user, uint64_t *bytes); /* sets *bytes to what alloc has left, for
+                                                 DLP_PRELOAD_AUTO. The thread that opens the pipe
+                                                 calls it, before open. May be NULL */
 } dlp_device;
 
-/* Return a device whose memory is the host's and whose copies are memcpy. Static; any thread. */
+/* Return a device whose memory is the host's and whose copies are memcpy. It is static. Any
+   thread. */
 DLPDEF const dlp_device *dlp_device_host(void);
 
 typedef struct dlp_transfer_desc {
     const dlp_device *device; /* copied; NULL: dlp_device_host() */
-    int32_t device_buffers;   /* 0: max_held + 1; max_held + 1..64 */
+    int32_t device_buffers;   /* buffers on the device, max_held + 1..64; 0: max_held + 1 */
     int32_t threaded;         /* 0: inline; 1: a thread */
 } dlp_transfer_desc;
 
 /* ---------------------------------------------------------------------------------------------
    >>pipe       RUNNING
-   open -> next, release ... -> close. dlp_pipe_open (>>graph) opens what a table of nodes says, and
-   dlp_loader_open (>>loader) what a loader's desc says. Fields of a call's comment: parameters -
-   what it returns - threads - whether it waits or allocates. "Consumer": the thread that calls next
-   and release; one at a time, which may be any. */
+   A program opens a pipe, calls next and release for each batch, and closes the pipe.
+   dlp_pipe_open (>>graph) opens a table of nodes, dlp_loader_open (>>loader) a loader's desc. The
+   comment of a call tells its parameters, what it returns, which threads may call it, and whether
+   it waits or allocates. "Consumer": the thread that calls next and release. Any thread may be the
+   consumer, but only one at a time. */
 
 typedef struct dlp_pipe dlp_pipe;
-typedef int32_t dlp_stage; /* a stage of a pipe: its number in statistics and errors */
+typedef int32_t dlp_stage; /* number of a stage of a pipe, in statistics and errors */
 
-/* A byte limit that several pipes share; zero used before the first. Pipes may start in several
-   threads. A pipe gives its bytes back when it is freed. */
+/* A byte limit that several pipes share. Set limit_bytes, and used_bytes to 0, before the first
+   pipe starts. Pipes may start in several threads. A pipe gives its bytes back when it is freed. */
 typedef struct dlp_budget {
-    uint64_t limit_bytes;
-    uint64_t used_bytes; /* kept by dlpipe */
+    uint64_t limit_bytes; /* for all pipes together */
+    uint64_t used_bytes;  /* dlpipe writes it */
 } dlp_budget;
 
 struct dlp_shm_desc;
@@ -1460,84 +1481,90 @@ struct dlp_shm_desc;
 /* Print a warning as a line on standard error: a ready-made dlp_pipe_desc.log. user is not used. */
 DLPDEF void dlp_log_stderr(void *user, const char *message);
 
-/* A figure of the user's own, which has a lane in pictures and traces: how busy a device is, the
-   memory that it has in use, the loss. See dlp_pipe_count. */
+/* A figure of the program's own, such as the load of a device, its memory in use, or the loss.
+   dlp_pipe_count notes its values. Pictures and traces have a lane for it. */
 typedef struct dlp_counter {
-    const char *name; /* copied, cut at 31 bytes; required */
-    const char *unit; /* copied, cut at 11 bytes; NULL: none */
-    double most;      /* the height of its lane; 0: the largest value shown */
+    const char *name; /* required; copied, cut at 31 bytes */
+    const char *unit; /* copied, cut at 11 bytes; NULL: no unit */
+    double most;      /* value at the top of the lane, 0 or more; 0: the largest value shown */
 } dlp_counter;
 
 #define DLP_MAX_COUNTERS 8
 
 typedef struct dlp_pipe_desc {
-    int32_t prefetch_factor;  /* batches between sampler and next; 0: 2 (1 when all is inline); at
-                                  most 4096, 320 when unordered */
-    int32_t max_held;         /* batches the consumer may hold at once; 0: 1; at most 256, 63 with a
-                                  transfer stage */
+    int32_t prefetch_factor;  /* batches between sampler and next; 0: 2, or 1 if all is inline; at
+                                  most 4096, 320 if unordered */
+    int32_t max_held;         /* batches that the consumer may hold at once; 0: 1; at most 256, 63
+                                  with a transfer stage */
     int32_t unordered;        /* 1: batches of an epoch come in the order of completion */
-    int32_t close_timeout_ms; /* how long close waits for running callbacks; 0: 5000; DLP_NOWAIT;
-                                  DLP_FOREVER */
-    uint64_t limit_bytes;     /* 0: none; the plan must fit */
-    dlp_budget *budget;       /* NULL: none; borrowed until close */
-    uint32_t trace_bytes;     /* trace ring of each worker; 0: 4096; at most 64 MiB */
-    int32_t no_memfd;         /* 1: anonymous memory, cannot be observed from outside */
-    const dlp_state *resume;  /* NULL: from the beginning; copied */
-    void (*log)(void *user, const char *message); /* takes warnings, in start, next and close;
-                                  dlp_log_stderr prints them. NULL: only dlp_pipe_warning and
-                                  dlp_pipe_explain have the warnings */
-    void *log_user;                               /* borrowed until close */
-    const char *name;                             /* copied, cut at 31 bytes; for people */
-    const struct dlp_shm_desc *shm;               /* of dlpipe_shm.h; NULL: its defaults; copied */
-    const dlp_counter *counters;                  /* [n_counters], 0..DLP_MAX_COUNTERS; copied;
-                                  trace_bytes each */
-    uint32_t n_counters;
+    int32_t close_timeout_ms; /* milliseconds that close waits for running callbacks; 0: 5000;
+                                  DLP_NOWAIT; DLP_FOREVER */
+    uint64_t limit_bytes;     /* bytes that the plan may have; 0: no limit */
+    dlp_budget *budget;       /* limit shared with other pipes; borrowed until close; NULL: none */
+    uint32_t trace_bytes;     /* bytes of each worker's trace ring; 0: 4096; at most 64 MiB */
+    int32_t no_memfd;         /* 1: anonymous memory; other processes cannot observe the pipe */
+    const dlp_state *resume;  /* state to go on from; copied; NULL: from the beginning */
+    void (*log)(void *user, const char *message); /* receives warnings; start, next, close and the
+                                  thread that reads a push call it. dlp_log_stderr prints warnings.
+                                  NULL: only dlp_pipe_warning and dlp_pipe_explain have them */
+    void *log_user;                               /* user of log; borrowed until close */
+    const char *name;                             /* name for people; copied, cut at 31 bytes */
+    const struct dlp_shm_desc *shm;               /* desc of dlpipe_shm.h; copied; NULL: its
+                                  defaults */
+    const dlp_counter *counters;                  /* [n_counters]; copied; each takes trace_bytes of
+                                  memory */
+    uint32_t n_counters;                          /* 0..DLP_MAX_COUNTERS */
     /* The run: which items, how often, and on which ranks. */
-    uint32_t streams; /* C, a divisor of batch_size: for parts, and items of unknown count; 0: 1.
-                                  Part of the order: it stays the same when world_size changes */
+    uint32_t streams; /* number of streams (C), a divisor of batch_size; for parts, and items of
+                                  unknown count. 0: 1. The order depends on it, so it stays the same
+                                  when world_size changes */
     uint64_t seed;    /* any value */
-    int64_t epochs;   /* 0: one; DLP_FOREVER */
-    int64_t steps_per_epoch;   /* 0: until the items are out; else full batches, of items of unknown
-                                count (DLP_FOREVER, too) or of parts */
+    int64_t epochs;   /* number of epochs; 0: one; DLP_FOREVER */
+    int64_t steps_per_epoch;   /* full batches of an epoch, for items of unknown count (DLP_FOREVER,
+                                too) or parts; 0: until the items are out */
     int32_t epoch_end;         /* 1: next returns DLP_EPOCH_END once after each epoch */
     int32_t allow_uneven;      /* 1: batch_size need not be divisible by world_size */
     int32_t uneven;            /* 1: the epoch of each rank ends by itself (>>found) */
     int32_t shared_streams;    /* 1: world_size need not divide streams (>>found) */
     uint32_t rank, world_size; /* 0, 0: one rank (>>ranks) */
-    int32_t later; /* 1: open makes no threads and opens no device; dlp_pipe_start does. Worker
-                      processes are forked by open */
-    int (*set_epoch)(void *user, uint64_t epoch);         /* (>>samplers); NULL: epochs overlap */
+    int32_t later; /* 1: open forks worker processes, but makes no threads and opens no device;
+                      dlp_pipe_start does */
+    int (*set_epoch)(void *user, uint64_t epoch);         /* called between epochs (>>samplers);
+                                  NULL: epochs overlap */
     void *set_epoch_user;                                 /* borrowed until close */
-    int64_t (*agree)(void *user, int64_t mine, int most); /* the ends of several ranks are equal
-                                  (>>found); NULL: they do not ask each other */
+    int64_t (*agree)(void *user, int64_t mine, int most); /* all-reduce by which several ranks end
+                                  an epoch together (>>found); NULL: ranks do not ask each other */
     void *agree_user;                                     /* borrowed until close */
 } dlp_pipe_desc;
 
-/* A link: the lock-free queue between two stages, in the region. How a record is taken: by the
-   reader's own counter (spsc), likewise from a lane for each writer (mpsc), by a compare-and-swap
-   on its own word, by any of several readers (claim), or when all its parts are complete (gather).
-   */
+/* Kinds of links. A link is the lock-free queue between two stages; it lies in the region. The kind
+   tells how a reader takes a record:
+   SPSC    by the reader's own counter
+   MPSC    by the reader's own counter, from a lane of each writer
+   CLAIM   by a compare-and-swap on the record's word; any of several readers may take it
+   GATHER  when all parts of the record are complete */
 enum { DLP_LINK_SPSC = 1, DLP_LINK_MPSC, DLP_LINK_CLAIM, DLP_LINK_GATHER };
 
 #define DLP_MAX_LINKS 32
 
 typedef struct dlp_link {
-    char from[32], to[32];        /* names of stages; or "consumer" or "producers"; of the cells of
-                                     a branch its name; or "joined rows" */
-    int32_t from_stage, to_stage; /* as added; -1: the consumer; -2: the producers of a push */
+    char from[32], to[32];        /* names of stages, or "consumer", "producers", "joined rows"; if
+                                     the link has the cells of a branch, the branch's name */
+    int32_t from_stage, to_stage; /* numbers of stages; -1: the consumer; -2: a push's producers */
     int32_t kind;                 /* DLP_LINK_* */
-    int32_t writers, readers;     /* at most */
-    int32_t rule; /* of a claim link DLP_DISPATCH_*; of lanes and a link to an out DLP_FULL_* */
-    uint64_t capacity; /* records (batches, parts, buffers) at most; of a pipe watched by a monitor
-                          of another version 0 if not known */
-    uint64_t bytes;    /* of its words; they are part of other lines of the plan. Lanes: all bytes,
-                          which are the push's */
-    uint64_t depth;    /* in statistics: records in it now. Back to the sampler and the transfer:
-                          what is free. UINT64_MAX: not known, as a monitor does not see lanes */
+    int32_t writers, readers;     /* most threads or processes at each end */
+    int32_t rule;      /* DLP_DISPATCH_* of a claim link; DLP_FULL_* of lanes, and of a link to an
+                          out */
+    uint64_t capacity; /* most records (batches, parts, buffers); 0: not known, if a monitor of
+                          another version watches the pipe */
+    uint64_t bytes;    /* bytes of the link's words, which other lines of the plan count, too.
+                          Lanes: all their bytes, which are the push's */
+    uint64_t depth;    /* records in the link now, in statistics; in a link back to the sampler or
+                          the transfer: free ones. UINT64_MAX: not known: a monitor sees no lanes */
 } dlp_link;
 
-/* The name of a DLP_LINK_*; "?" of what is none.
-   Any thread - does not wait or allocate. */
+/* Return the name of a DLP_LINK_*, such as "spsc"; "?" for any other number.
+   Any thread. Does not wait or allocate. */
 DLPDEF const char *dlp_link_name(int kind);
 
 /* One line of a memory plan. */
@@ -1548,149 +1575,175 @@ typedef struct dlp_plan_line {
 /* A stage of the plan. */
 typedef struct dlp_plan_stage {
     char name[32];
-    char what[48];     /* what it does, if its kind does not say it: "filter, expand"; else "" */
-    int32_t stage;     /* its number, as added */
+    char what[48];     /* what the stage does, such as "filter, expand"; "" if its kind says it */
+    int32_t stage;     /* number of the stage, in the order of the table */
     int32_t kind;      /* DLP_STAGE_* */
-    int32_t workers;   /* 0: it runs in the consumer; -1: it has no work of its own */
+    int32_t workers;   /* number of workers; 0: it runs in the consumer; -1: no work of its own */
     int32_t placement; /* DLP_PLACE_* */
 } dlp_plan_stage;
 typedef struct dlp_plan {
     uint64_t total_bytes, limit_bytes;
-    uint64_t slots;      /* prefetch_factor + max_held */
-    uint64_t slot_bytes; /* one batch with its per-row records */
+    uint64_t slots;      /* batches in memory: prefetch_factor + max_held, and what outs hold */
+    uint64_t slot_bytes; /* bytes of one batch with its per-row records */
     uint32_t n_lines;
     dlp_plan_line lines[32];
     uint32_t n_links;
     dlp_link links[DLP_MAX_LINKS];
     uint32_t n_stages;
     dlp_plan_stage stages[DLP_MAX_STAGES]; /* in the order of the data */
-    char order[100]; /* "by position": the number of a row in its epoch says which item the row has.
-                       "by stream": the data say it, too. "as items are pushed" */
+    char order[100]; /* what decides which item a row has. Begins "by position": the number of the
+                        row in its epoch; "by stream": the data, too; or "as items are pushed" */
     char random[80]; /* what dlp_item_random goes by: the "position" of the row, or the "path" of
                         the item (>>graph, Makers) */
-    char state[80];  /* what dlp_pipe_state saves. "none": a push comes once, so no pipe resumes */
+    char state[80];  /* what dlp_pipe_state saves. Begins "none" if a push comes: no pipe resumes it
+                        */
 } dlp_plan;
 
 /* Tell, line by line, the bytes that the pipe has allocated. Stacks of threads are not among them.
-   dlp_nodes_plan tells them before anything is allocated. What is above 2^64 stays at UINT64_MAX,
-   in lines and in the sum; open refuses it.
-   out: written on success - returns DLP_OK, DLP_ERR_ARG, or the code of an error before - consumer
-   - does not wait; allocates nothing. */
+   dlp_nodes_plan tells the bytes before anything is allocated. A number above 2^64 stays at
+   UINT64_MAX, in lines and in the sum; open refuses such a plan.
+   out: written on success.
+   Returns DLP_OK, DLP_ERR_ARG, or the code of an error before. Consumer. Does not wait or
+   allocate. */
 DLPDEF int dlp_pipe_plan(dlp_pipe *p, dlp_plan *out);
 
-/* Write a plan as text: a line for each of its lines, the total, the links, and a line for each of
-   order, random and state. The line of a link ends with its rule: "in turns", or what becomes of
-   records that a full queue has no room for; nothing: they wait.
-   buf, size: borrowed; cut and terminated like snprintf's; NULL with size 0 asks for the length -
-   returns the length of the whole text, or DLP_ERR_ARG (plan is NULL) - any thread - does not wait
-   or allocate. */
+/* Write a plan as text: its lines, the total, the links, and a line for each of order, random and
+   state. The line of a link ends with its rule: "in turns", or what becomes of records for which a
+   full queue has no room. Without a rule such records wait.
+   buf: borrowed; NULL with size 0 asks for the length; the text is cut and terminated as snprintf
+   does.
+   Returns the length of the whole text, or DLP_ERR_ARG (plan is NULL). Any thread. Does not wait or
+   allocate. */
 DLPDEF int dlp_plan_format(const dlp_plan *plan, char *buf, size_t size);
 
-/* Read back what a stage's workers took for zeros, after dlp_pipe_plan or dlp_pipe_start. The plan
-   tells the rest: slots, and the links with their writers, readers and records.
-   out: written on success; its pointers are the pipe's, or as they were given - returns DLP_OK,
-   DLP_ERR_ARG (NULL, or no such stage), DLP_ERR_STATE (neither planned nor started), or the code of
-   an error before - consumer - does not wait or allocate. Stages are numbered as the table adds
-   them, those of a loader: sampler 0, repeat 1, (parts), fetch, (cache), batch, (transfer). */
+/* Read the workers of a stage, with the values that dlpipe has chosen where the desc had zeros. The
+   plan tells the rest: slots, and the links with their writers, readers and records.
+   stage: stages are numbered as the table adds them; those of a loader: sampler 0, repeat 1,
+   (parts), fetch, (cache), batch, (transfer). out: written on success; its pointers are the pipe's,
+   or as the desc gave them.
+   Returns DLP_OK; DLP_ERR_ARG (NULL, or no such stage); DLP_ERR_STATE (not planned or started); or
+   the code of an error before. Consumer. Does not wait or allocate. */
 DLPDEF int dlp_stage_resolved(const dlp_pipe *p, dlp_stage stage, dlp_workers_desc *out);
 
-/* Start a pipe that was opened with later: open the device, make threads. What worker processes see
-   of this process's memory is how it was when the pipe was opened. A program that must have threads
-   before it knows its pipes forks first of all a process that opens them and serves their batches
-   by name (share, serve_only, dlp_shm_serve), to which it subscribes.
-   Returns what dlp_pipe_open returns of them; DLP_ERR_STATE (started already) - consumer -
-   allocates; waits for no worker. After a failure: close. */
+/* Start a pipe that was opened with later: open the device, make threads. Worker processes see this
+   process's memory as it was when the pipe was opened. A program may need threads before it knows
+   its pipes. Then it first forks a process that opens the pipes and serves their batches by name
+   (share, serve_only, dlp_shm_serve), and subscribes to that process.
+   Returns DLP_OK; DLP_ERR_STATE (started already); or the code that dlp_pipe_open returns if a
+   device or a thread fails. After a failure, close the pipe. Consumer. Allocates; waits for no
+   worker. */
 DLPDEF int dlp_pipe_start(dlp_pipe *p);
 
-/* Lend the next batch to the consumer: wait for it without end.
-   out: written on DLP_OK only - returns DLP_OK; DLP_END: all epochs are delivered; DLP_EPOCH_END,
-   once after each epoch if asked for; DLP_STOPPED; DLP_ERR_HELD (max_held batches are held: nothing
-   is lost, release one); DLP_ERR_CALLBACK, _LENGTH, _BUDGET, _DEADLINE, _DEVICE, which stay
-   (dlp_pipe_error); DLP_ERR_ARG; DLP_ERR_STATE (not started, closed, shm.serve_only); what start
-   failed with - consumer - runs inline stages; else spins for some us, then sleeps. Never
-   allocates. An item's error comes when its batch's turn comes, those before it are delivered;
-   worker_init and deadline fail at once. */
+/* Lend the next batch to the consumer. Wait for it without limit.
+   out: written on DLP_OK only. Returns
+     DLP_OK
+     DLP_END         All epochs are delivered.
+     DLP_EPOCH_END   An epoch has ended: once after each epoch, with epoch_end.
+     DLP_STOPPED     dlp_pipe_stop was called.
+     DLP_ERR_HELD    max_held batches are held. Release one; nothing is lost.
+     DLP_ERR_ARG     p or out is NULL.
+     DLP_ERR_STATE   The pipe is not started, or closed, or serve_only.
+     DLP_ERR_CALLBACK, _LENGTH, _BUDGET, _DEADLINE, _DEVICE, _KILLED, or the code of a failed start:
+                     the pipe's error, which stays. dlp_pipe_error tells it.
+   If an item fails, next returns the error at the batch of that item, after all batches before it.
+   It returns errors of worker_init and deadlines at once.
+   Consumer. Runs inline stages; else spins for some us, then sleeps. Never allocates. */
 DLPDEF int dlp_pipe_next(dlp_pipe *p, dlp_batch **out);
 
-/* The same, waiting at most timeout_ms.
-   timeout_ms: as poll(2) has it: negative without end, 0 not at all (so never DLP_NOWAIT, which is
-   negative) - returns DLP_TIMEOUT, too, after which the next call goes on waiting for the same
-   batch - consumer - an inline stage's callback that runs is not cut short. */
+/* Lend the next batch to the consumer, as dlp_pipe_next. Wait at most timeout_ms.
+   timeout_ms: as in poll(2): milliseconds; 0: do not wait; negative: without limit. So DLP_NOWAIT,
+   which is negative, does not fit here.
+   Returns as dlp_pipe_next; DLP_TIMEOUT, too: the next call waits for the same batch. Consumer. A
+   running callback of an inline stage is not interrupted. */
 DLPDEF int dlp_pipe_next_timeout(dlp_pipe *p, dlp_batch **out, int timeout_ms);
 
-/* Give a batch back, in any order; its slot is free for the sampler at once.
-   batch: as next gave it; not to be touched again - returns DLP_OK, or DLP_ERR_ARG (not a batch
-   that is held) - consumer; also after an error, a stop and a close. After a close the last release
-   frees the pipe - does not wait or allocate; runs the sampler if that is inline. */
+/* Give a batch back. Batches may go back in any order. The slot is free for the sampler at once.
+   batch: from next; do not use it after this call.
+   Returns DLP_OK, or DLP_ERR_ARG (no held batch). Consumer; also after an error, a stop or a close.
+   The last release after a close frees the pipe. Does not wait or allocate; runs an inline
+   sampler. */
 DLPDEF int dlp_pipe_release(dlp_pipe *p, dlp_batch *batch);
 
-/* Leave the rest of the present epoch: next goes on with the first batch of the one after it, and
-   no DLP_EPOCH_END comes before that. Does nothing else when the present epoch's last batch has
-   been delivered, or none of its batches yet.
-   Batches that are held stay valid - returns DLP_OK, DLP_ERR_ARG, DLP_ERR_STATE, or the code of the
-   pipe's error - consumer - does not wait; calls that run are finished, items not begun are not. */
+/* Leave the rest of the present epoch: next goes on with the first batch of the next epoch. No
+   DLP_EPOCH_END comes before that batch. If all batches of the present epoch were delivered, or
+   none yet, the call does nothing else. Held batches stay valid. Running calls finish; items that
+   have not begun are dropped.
+   Returns DLP_OK, DLP_ERR_ARG, DLP_ERR_STATE, or the code of the pipe's error. Consumer. Does not
+   wait. */
 DLPDEF int dlp_pipe_next_epoch(dlp_pipe *p);
 
-/* Jump to a saved state, of this pipe or of another with the same order: next goes on after it, as
-   if the pipe had been resumed there. Workers go on; batches that are held stay valid; work under
-   way for the old place is dropped as next_epoch drops it, and a pipe that had delivered all goes
-   on again.
-   state: copied; err: written on failure, may be NULL - returns DLP_OK; DLP_ERR_ARG;
-   DLP_ERR_RESUME, DLP_ERR_CORRUPT (the state, as with desc.resume; err->field names what differs);
-   DLP_ERR_UNSUPPORTED (subscribers (other processes)); DLP_ERR_STATE (not started, closed, or 2^14
-   seeks with no batch between them); the code of the pipe's error. But for that last one the pipe
-   goes on where it was. A batch sampler that fails to restore, or has failed ahead, is the pipe's
-   error, told by next - consumer - does not wait or allocate; runs an inline sampler. */
+/* Jump to a saved state, of this pipe or of another one with the same order. next goes on after the
+   state, as if the pipe had been resumed there. Workers go on. Held batches stay valid. Work for
+   the old place is dropped, as in dlp_pipe_next_epoch. A pipe that had delivered all goes on again.
+   state: copied; err: written on failure, may be NULL. Returns
+     DLP_OK
+     DLP_ERR_ARG          p or state is NULL.
+     DLP_ERR_RESUME       The state is of another order; err->field names what differs.
+     DLP_ERR_CORRUPT      The state is damaged.
+     DLP_ERR_UNSUPPORTED  Other processes subscribe, or several outs stand.
+     DLP_ERR_STATE        The pipe is not started, or closed, or had 2^14 seeks with no batch
+                          between them.
+     the code of the pipe's error
+   If the pipe has no error, it goes on where it was after a failed seek. If a batch sampler cannot
+   restore its state, or has failed ahead, next returns the pipe's error.
+   Consumer. Does not wait or allocate; runs an inline sampler. */
 DLPDEF int dlp_pipe_seek(dlp_pipe *p, const dlp_state *state, dlp_error *err);
 
-/* Make the state that stands before a batch, for dlp_pipe_seek or desc.resume.
-   epoch: below 2^47, may be past the last; batch: in the epoch, below dlp_pipe_batches_per_epoch
-   where that is known; out: written on success - returns DLP_OK, DLP_ERR_ARG, DLP_ERR_STATE (not
-   started), DLP_ERR_UNSUPPORTED (>>found: but at an epoch's beginning) - consumer - does not wait
-   or allocate. A batch sampler will replay the epoch's lists up to there: dlp_pipe_state of a batch
-   has its bytes, which is quicker. */
+/* Make the state that stands before a batch, for dlp_pipe_seek or desc.resume. A batch sampler must
+   replay the epoch's lists up to there. The state that dlp_pipe_state saves has the sampler's
+   bytes, which is quicker.
+   epoch: below 2^47, may be past the last; batch: number in the epoch, below
+   dlp_pipe_batches_per_epoch if that is known; out: written on success.
+   Returns DLP_OK; DLP_ERR_ARG; DLP_ERR_STATE (not started); DLP_ERR_UNSUPPORTED: inputs of unknown
+   count (>>found), and batch is not 0. Consumer. Does not wait or allocate. */
 DLPDEF int dlp_pipe_state_at(const dlp_pipe *p, uint64_t epoch, uint64_t batch, dlp_state *out);
 
-/* Ask the pipe to stop: next, asleep or not, returns DLP_STOPPED and workers end after the callback
-   they are in. For good: only close follows.
-   p: NULL does nothing - any thread and any signal handler, from open until close is called - does
-   not wait or allocate; keeps errno. */
+/* Ask the pipe to stop. next returns DLP_STOPPED, also if it sleeps. Workers end after the callback
+   that they run. A stopped pipe can only be closed.
+   p: NULL does nothing.
+   Any thread and any signal handler, from open until close is called. Does not wait or allocate;
+   keeps errno. */
 DLPDEF void dlp_pipe_stop(dlp_pipe *p);
 
-/* Stop, wait for the workers, free everything.
-   p: NULL is DLP_OK - returns DLP_OK: the pipe is gone or, with batches held, goes with the last
-   release, or the last tensor's deleter: until then release and close are the calls still allowed,
-   and close does nothing, DLP_OK; DLP_ERR_BUSY: a callback has not returned within
-   close_timeout_ms, dlp_pipe_error names it; nothing was freed, call close again - consumer; no
-   other call may be under way - waits up to close_timeout_ms. */
+/* Stop the pipe, wait for the workers, and free everything.
+   p: NULL is DLP_OK. Returns
+     DLP_OK        The pipe is gone. If batches are held, the last release frees it, or the deleter
+                   of the last tensor. Until then only release and close may be called. close then
+                   does nothing, and returns DLP_OK.
+     DLP_ERR_BUSY  A callback has not returned within close_timeout_ms; dlp_pipe_error names it.
+                   Nothing was freed. Call close again.
+   Consumer; no other call may run. Waits up to close_timeout_ms. */
 DLPDEF int dlp_pipe_close(dlp_pipe *p);
 
-/* Return what went wrong first; code 0, worker -1: nothing. Never NULL. After a next that returned
-   DLP_ERR_HELD it tells that, until a batch is released; the pipe is not in error then.
-   The record is the pipe's, until close (after DLP_ERR_BUSY it tells that) - consumer - does not
-   wait. */
+/* Return the first error of the pipe, never NULL. Code 0 and worker -1: no error. After next has
+   returned DLP_ERR_HELD, the record tells that until a batch is released, though the pipe has no
+   error then. After close has returned DLP_ERR_BUSY, the record tells that.
+   The record is the pipe's, until close. Consumer. Does not wait. */
 DLPDEF const dlp_error *dlp_pipe_error(const dlp_pipe *p);
 
-/* Return the i-th warning, NULL after the last. The first eight are kept until close - consumer.
-   dlp_pipe_explain begins with these warnings. */
+/* Return warning number i, from 0; NULL after the last. The pipe keeps the first eight, until
+   close. dlp_pipe_explain begins with these warnings. Consumer. */
 DLPDEF const char *dlp_pipe_warning(const dlp_pipe *p, int i);
 
 /* Save where the pipe is.
-   batch: "this one and all before it are consumed", a batch that is held; NULL, and for unordered
-   pipes always: all that next has given; out: 248 bytes to be kept anywhere - returns DLP_OK,
-   DLP_ERR_ARG (not held), DLP_ERR_STATE (not started), DLP_ERR_UNSUPPORTED (>>found: the streams
-   are too far apart) - consumer; also after an error or a stop - does not wait or allocate. */
+   batch: a held batch; the state says that it and all batches before it are consumed. NULL: all
+   that next has given; an unordered pipe always saves this. out: 248 bytes, which the program may
+   keep anywhere.
+   Returns DLP_OK; DLP_ERR_ARG (batch is not held); DLP_ERR_STATE (not started, or serve_only);
+   DLP_ERR_UNSUPPORTED (>>found: the streams are too far apart). Consumer; also after an error or a
+   stop. Does not wait or allocate. */
 DLPDEF int dlp_pipe_state(dlp_pipe *p, const dlp_batch *batch, dlp_state *out);
 
-/* Let a stage work with n workers from now on, whatever the tuner would do. Those above the number
-   finish what they have claimed. Order and bytes are the same.
-   stage: with workers_max set; n: workers_min..workers_max; 0: the tuner decides again - returns
-   DLP_OK, DLP_ERR_ARG (no such stage, or number), DLP_ERR_STATE (not started, closed) - consumer -
-   does not wait or allocate. */
+/* Let n workers of a stage work from now on, whatever the tuner would do. Workers above this number
+   finish the items that they have claimed. Order and bytes stay the same.
+   stage: has workers_max set; n: workers_min..workers_max; 0: the tuner decides again.
+   Returns DLP_OK, DLP_ERR_ARG (no such stage, or number), DLP_ERR_STATE (not started, closed).
+   Consumer. Does not wait or allocate. */
 DLPDEF int dlp_pipe_set_workers(dlp_pipe *p, dlp_stage stage, int n);
 
-/* Return the number of batches in an epoch; -1: not started, or nobody knows (DLP_ORDER_BATCHES, a
-   stream, >>found); DLP_FOREVER: it has no end (steps_per_epoch) - consumer. */
+/* Return the number of batches in an epoch. Returns -1 if the pipe was not started, or nobody knows
+   (DLP_ORDER_BATCHES, a stream, >>found), and DLP_FOREVER if the epoch has no end
+   (steps_per_epoch). Consumer. */
 DLPDEF int64_t dlp_pipe_batches_per_epoch(const dlp_pipe *p);
 
 /* Keep what fetch, joins, item maps and guards in front of it made of an item, from one epoch to
@@ -2527,9 +2580,9 @@ DLPDEF int dlp_pack_flatten(const dlp_batch *batch, int32_t *cu_seqlens, uint32_
 
 /* ---------------------------------------------------------------------------------------------
    >>stats      COUNTERS, TRACE, PICTURES, WORDS
-   All of these may be called by any thread, from start until close is called; they wait for nobody
-   and hold up nobody. Numbers are read while others write them: each is right, together they are a
-   few items apart. */
+   Any thread may call these functions, from start until close is called; dlp_pipe_count only the
+   consumer. They do not wait, and no thread waits for them. Other threads write the numbers while
+   they are read. Each number is right, but together they may be a few items apart. */
 
 enum {
     DLP_WORKER_IDLE = 0,
@@ -2538,90 +2591,94 @@ enum {
     DLP_WORKER_STARVED,
     DLP_WORKER_BLOCKED,
     DLP_WORKER_EXITED,
-    DLP_WORKER_PARKED /* above the number that the tuner lets work */
+    DLP_WORKER_PARKED /* its number is above those that the tuner lets work */
 };
 
 typedef struct dlp_worker_stats {
-    int32_t stage, worker; /* stage as added; worker in its stage */
+    int32_t stage, worker; /* number of the stage, and of the worker in its stage */
     int32_t state;         /* DLP_WORKER_* */
-    int32_t tid;           /* for display */
+    int32_t tid;           /* thread id, for display */
     uint64_t items;        /* items done (batches for batch stages) */
     uint64_t bytes;
-    uint64_t busy_ns;       /* in callbacks */
-    uint64_t starved_ns;    /* waiting for input */
-    uint64_t blocked_ns;    /* waiting for a free cell: all that may be in flight is done here,
-                                   and the consumer has not taken it */
-    uint64_t cpu_ns;        /* of its thread, and of those of DLP_FETCH_THREADS; 0 if not
-                                   known. Inline: in callbacks, by a sample every 5 ms */
-    uint64_t current_index; /* item in work (batch for batch stages), UINT64_MAX: none */
-    uint64_t current_age_ns;
-    int32_t process;       /* 1: a process of its own; 0: a thread, or inline */
-    int32_t pid;           /* of the process it runs in; for display; 0: not begun */
-    int32_t restarts;      /* times that it died and was begun again */
-    int32_t died_by;       /* the signal that ended it last; 0: none, it exited */
-    uint64_t core_wait_ns; /* those threads were ready to run, but others had the cores, or a
-                                   CPU quota was used up; 0 if not known (/proc/thread-self) */
+    uint64_t busy_ns;       /* time in callbacks */
+    uint64_t starved_ns;    /* time in which it waited for input */
+    uint64_t blocked_ns;    /* time in which it waited for a free cell: this stage has done all that
+                                   may be in flight, and the consumer has not taken it */
+    uint64_t cpu_ns;        /* CPU time of its thread, and of the threads of DLP_FETCH_THREADS; 0 if
+                                   not known. Inline: in callbacks, by a sample every 5 ms */
+    uint64_t current_index; /* item in work (batch for batch stages); UINT64_MAX: none */
+    uint64_t current_age_ns; /* time since that work began */
+    int32_t process;         /* 1: a process of its own; 0: a thread, or inline */
+    int32_t pid;             /* id of the process that it runs in, for display; 0: not begun */
+    int32_t restarts;        /* times that it died and was begun again */
+    int32_t died_by;         /* signal that ended it last; 0: no signal, it exited */
+    uint64_t core_wait_ns; /* time in which its threads were ready to run, but others had the cores,
+                                   or a CPU quota was used up; 0 if not known (/proc/thread-self) */
 } dlp_worker_stats;
 
-/* Streams of inputs whose items nobody has counted (>>found): batches have as many rows of each,
-   so the one with the fewest items ends an epoch, or comes again first. Of this rank's, each with
-   the last pass of which all inputs were counted. */
+/* Streams of inputs of unknown count (>>found). A batch has the same number of rows of each stream.
+   So the stream with the fewest items ends an epoch, or is the first to begin again. The figures
+   are of this rank's streams, and of the last pass of each in which all inputs were counted. */
 typedef struct dlp_stream_stats {
-    uint32_t streams, counted; /* this rank's; those with such a pass */
-    uint32_t all;              /* of all ranks */
-    int32_t drops; /* 1: an epoch ends with the first stream that is out; 2: of any rank */
-    uint64_t items, least, most; /* of their passes together; of a stream */
-    uint64_t left_out;           /* items of these that an epoch leaves out, with DLP_LAST_DROP, or
-                                      that come after steps_per_epoch; 0 too: not known yet, or rows
-                                      are packed */
-    uint64_t weights, weights_least, weights_most; /* of all streams, of one; 0: there are none */
+    uint32_t streams, counted; /* streams of this rank; streams with such a pass */
+    uint32_t all;              /* streams of all ranks */
+    int32_t drops; /* 1: an epoch ends with the first stream of this rank that is out; 2: with the
+                      first of any rank; 0: it does not */
+    uint64_t items, least, most; /* items of these passes: of all streams, of the shortest, of the
+                                      longest */
+    uint64_t left_out;           /* items of these passes that an epoch leaves out, with
+                                      DLP_LAST_DROP, or that come after steps_per_epoch; 0: none,
+                                      not known yet, or rows are packed */
+    uint64_t weights, weights_least, weights_most; /* sums of weights: of all streams, of the
+                                      lightest, of the heaviest; 0: there are no weights */
 } dlp_stream_stats;
 
 typedef struct dlp_stage_stats {
     char name[32];
     int32_t kind;          /* DLP_STAGE_* */
-    int32_t workers;       /* 0: inline; of a tuned stage those that work now */
+    int32_t workers;       /* number of workers; 0: inline; of a tuned stage those that work now */
     int32_t unit_is_batch; /* 1: items count batches */
     int32_t zeroes;        /* 1: each row is zeroed before fetch */
-    uint64_t items;        /* done; an out beside the first: batches that it took or missed */
+    uint64_t items;        /* items done; of an out beside the first: batches taken or missed */
     uint64_t bytes, retried, replaced, left_out;
-    uint64_t busy_ns, starved_ns, blocked_ns, cpu_ns; /* summed over workers */
-    uint64_t p50_ns, p95_ns, p99_ns, max_ns;          /* time of one item, 0: not known yet */
-    uint64_t max_index;    /* dataset index of the item that took max_ns; UINT64_MAX: not known,
-                              since items so quick are timed several at once */
-    uint64_t ready;        /* batches waiting before it; the first stage: 0 */
-    uint64_t restarts;     /* worker processes that died and were begun again */
-    int32_t died_by;       /* the signal that ended one of them last, 0: none, it exited */
+    uint64_t busy_ns, starved_ns, blocked_ns, cpu_ns; /* sums over all workers */
+    uint64_t p50_ns, p95_ns, p99_ns, max_ns;          /* time of one item; 0: not known yet */
+    uint64_t max_index;    /* dataset index of the item that took max_ns; UINT64_MAX: not known, as
+                              quick items are timed several at once */
+    uint64_t ready;        /* batches that wait before the stage; of the first stage 0 */
+    uint64_t restarts;     /* times that worker processes died and were begun again */
+    int32_t died_by;       /* signal that ended one of them last; 0: no signal, it exited */
     int32_t in_flight;     /* items that each worker may have under way at once; 0: one */
-    uint64_t in_flight_ns; /* that all items were under way, added up; 0 with in_flight 0.
-                                   in_flight_ns / busy_ns is how many a worker had at once */
+    uint64_t in_flight_ns; /* sum of the times that items were under way; 0 if in_flight is 0.
+                                   in_flight_ns / busy_ns: items that a worker had at once */
     int32_t workers_min, workers_max; /* 0: not tuned */
-    uint32_t cells, loaded;   /* part queue: its cells, and those with a part that is there, */
-    uint32_t loading, in_use; /* is asked for or being loaded; of those there, one that a batch
-                                   needs which is scheduled and not delivered */
-    uint64_t core_wait_ns;    /* summed over workers */
-    uint64_t own[4];          /* what its kind counts, and says */
-    /* inputs whose items nobody has counted (>>found, >>expand): those made, counted again where
-       they are made again after a seek; the items of them; those of them that had none */
+    uint32_t cells, loaded;           /* part queue: number of cells; cells with a loaded part */
+    uint32_t loading, in_use; /* cells whose part is asked for or being loaded; loaded cells that a
+                                   batch needs which is scheduled and not delivered */
+    uint64_t core_wait_ns;    /* sum over all workers */
+    uint64_t own[4];          /* figures of the stage's kind, which names them */
+    /* Inputs of unknown count (>>found, >>expand): number made, their items, and inputs without an
+       item. An input that is made again after a seek counts again. */
     uint64_t inputs, inputs_items, inputs_empty;
-    uint64_t window; /* items that are shuffled, documents that are packed, at a time; 0: none */
-    uint64_t cell_bytes; /* of all its cells */
+    uint64_t window;     /* items shuffled, or documents packed, at a time; 0: none */
+    uint64_t cell_bytes; /* bytes of all its cells */
     dlp_stream_stats spread;
-    uint32_t producers;     /* of a push: attached when its reader waited last; 0: not known */
-    int32_t slowest;        /* the worker whose items take the longest; at least 8 were timed */
-    uint64_t slowest_ns;    /* nine of ten of its items take so long, or longer; 0: not known */
-    uint64_t others_ns;     /* half of the other workers' items take no longer */
-    uint64_t slowest_items; /* that it has done */
+    uint32_t producers;     /* push: producers attached when its reader waited last; 0: not known */
+    int32_t slowest;        /* number of the worker with the longest times of items, if it has at
+                               least 8 timed items */
+    uint64_t slowest_ns;    /* time that nine of ten of its items reach; 0: not known */
+    uint64_t others_ns;     /* time that half of the other workers' items do not exceed */
+    uint64_t slowest_items; /* items that the slowest worker has done */
 } dlp_stage_stats;
 
 enum {
-    DLP_TUNE_BUSY = 1, /* one more: the consumer waited, and all workers of the stage were busy */
+    DLP_TUNE_BUSY = 1, /* more: the consumer waited, and all workers of the stage were busy */
     DLP_TUNE_IDLE,     /* fewer: batches were ready, and workers had nothing to do */
     DLP_TUNE_CORES,    /* no more, although it is busy: its workers compute, the cores are taken */
-    DLP_TUNE_SET       /* dlp_pipe_set_workers */
+    DLP_TUNE_SET       /* dlp_pipe_set_workers was called */
 };
 
-/* What became of the number of a stage's workers, and why. */
+/* A change of the number of a stage's workers, and its reason. */
 typedef struct dlp_tune_note {
     uint64_t at_ns; /* since start */
     int32_t stage, from, to;
@@ -2630,81 +2687,82 @@ typedef struct dlp_tune_note {
 
 #define DLP_TUNE_NOTES 16
 
-/* The chunks of a pipe with a split stage, and where their buffers are; without one all is 0. Its
-   five queues: loadable, cpu_free, cpu_filled, device_free, device_filled. */
+/* Chunks of a pipe with a split stage, and the places of their buffers. Without a split stage all
+   is 0. The five queues: loadable, cpu_free, cpu_filled, device_free, device_filled. */
 typedef struct dlp_chunk_stats {
-    uint64_t taken;       /* chunks that were cut, or begun to be */
-    uint64_t loadable;    /* chunks of the newest epoch that are not yet given to a loader */
-    uint64_t cpu_buffers; /* 0: a monitor of an older version's pipe can't tell */
+    uint64_t taken;       /* chunks whose cutting has begun, or is done */
+    uint64_t loadable;    /* chunks of the newest epoch that no loader has got yet */
+    uint64_t cpu_buffers; /* buffers in memory; 0: a monitor of an older version does not know */
     uint64_t cpu_free, cpu_loading;
-    uint64_t cpu_filled;     /* loaded; of those, not copied yet where there is a device */
-    uint64_t device_buffers; /* 0: no device */
+    uint64_t cpu_filled;     /* loaded buffers; with a device, those not copied yet */
+    uint64_t device_buffers; /* buffers on the device; 0: no device */
     uint64_t device_free, device_copying;
-    uint64_t device_filled; /* copied, not yet cut */
-    uint64_t in_use;        /* chunks being cut, or with views held */
+    uint64_t device_filled; /* buffers copied, not yet cut */
+    uint64_t in_use;        /* chunks being cut, or with held views */
     int32_t preload;        /* DLP_PRELOAD_CPU, _DEVICE: all chunks stay; else _NONE */
-    int32_t preload_auto;   /* 1: DLP_PRELOAD_AUTO chose that */
-    uint64_t per_epoch;     /* chunks that an epoch has */
-    uint64_t seam_buffers;  /* for batches that span chunks; 0: none does */
-    uint64_t seams;         /* batches that did, and were copied */
-    uint64_t seam_bytes;
+    int32_t preload_auto;   /* 1: DLP_PRELOAD_AUTO chose preload */
+    uint64_t per_epoch;     /* chunks of an epoch */
+    uint64_t seam_buffers;  /* buffers for batches that span chunks; 0: no batch does */
+    uint64_t seams;         /* batches that spanned chunks, and were copied */
+    uint64_t seam_bytes;    /* bytes of these copies */
 } dlp_chunk_stats;
 
-/* A counter of dlp_pipe_desc.counters, as dlp_pipe_count noted it last. */
+/* A counter of dlp_pipe_desc.counters, with its last value of dlp_pipe_count. */
 typedef struct dlp_counter_stats {
     char name[32], unit[12];
     double value, most; /* most: of the desc */
     uint64_t at_ns;     /* since start */
-    uint64_t noted;     /* how often; 0: never, value is 0 */
+    uint64_t noted;     /* number of values noted; 0: none, value is 0 */
 } dlp_counter_stats;
 
 typedef struct dlp_stats {
     uint64_t elapsed_ns;     /* since start */
     uint64_t batches, items; /* delivered */
-    uint64_t bytes;          /* of fields delivered */
-    uint64_t wait_ns;        /* the consumer waited in next */
-    uint64_t step_ns;        /* the consumer's steps: between next and next */
+    uint64_t bytes;          /* bytes of the fields delivered */
+    uint64_t wait_ns;        /* time that the consumer waited in next */
+    uint64_t step_ns;        /* time of the consumer's steps: from a next to the following next */
     uint64_t step_p50_ns, step_p95_ns;
-    uint64_t first_batch_ns; /* from start to the first batch */
-    uint64_t epoch;          /* of the batch delivered last */
-    uint32_t batch_size;     /* rows of this rank's full batch */
+    uint64_t first_batch_ns; /* time from start to the first batch */
+    uint64_t epoch;          /* epoch of the batch delivered last */
+    uint32_t batch_size;     /* rows of a full batch of this rank */
     uint32_t prefetch_factor, max_held;
     uint32_t in_flight; /* batches between sampler and next */
-    uint32_t ready;     /* ... of them complete */
-    uint32_t held;
+    uint32_t ready;     /* complete batches among them */
+    uint32_t held;      /* batches that the consumer holds */
     uint32_t slots;
-    uint32_t cpus; /* that the process may use */
+    uint32_t cpus; /* cores that the process may use */
     uint32_t n_stages, n_workers;
     uint64_t plan_bytes;
     dlp_stage_stats stages[DLP_MAX_STAGES];
     uint64_t cache_hits, cache_misses; /* items that the cache had, and had not */
-    uint64_t cache_bytes;              /* of cells in use */
-    uint64_t cache_capacity;           /* of all its cells; 0: there is no cache */
-    uint64_t cache_all_bytes;          /* of the cells that all items of the dataset would take */
+    uint64_t cache_bytes;              /* bytes of cells in use */
+    uint64_t cache_capacity;           /* bytes of all cells; 0: there is no cache */
+    uint64_t cache_all_bytes;          /* bytes of the cells that all items of the dataset need */
     dlp_chunk_stats chunks;
-    uint64_t tunes; /* decisions of the tuner; the newest, the oldest of them first: */
+    uint64_t tunes; /* decisions of the tuner so far. tune has the newest, oldest of them first */
     dlp_tune_note tune[DLP_TUNE_NOTES];
-    uint64_t part_wait_ns;    /* of wait_ns: the part queue was empty */
-    dlp_worker_stats longest; /* who is at its item the longest now; current_age_ns 0: nobody */
-    dlp_error first_skip;     /* why an item was replaced or left out for the first time; code 0:
-                                   none was */
+    uint64_t part_wait_ns;    /* part of wait_ns: the part queue was empty */
+    dlp_worker_stats longest; /* worker whose present item takes the longest; current_age_ns 0:
+                                   none */
+    dlp_error first_skip;     /* why an item was first replaced or left out; code 0: none was */
     uint32_t n_links;
     dlp_link links[DLP_MAX_LINKS];
-    uint64_t epoch_borders; /* epochs that set_epoch began, but for the first one of the run */
-    uint64_t epoch_wait_ns; /* that the consumer waited there, from the call of set_epoch to the
-                                  epoch's first batch */
-    uint64_t set_epoch_ns;  /* in set_epoch, the first call too */
+    uint64_t epoch_borders; /* epochs that set_epoch began, without the first one of the run */
+    uint64_t epoch_wait_ns; /* time that the consumer waited at these borders, from the call of
+                                  set_epoch to the first batch of the epoch */
+    uint64_t set_epoch_ns;  /* time in set_epoch, the first call included */
     uint32_t n_counters;
     dlp_counter_stats counters[DLP_MAX_COUNTERS];
 } dlp_stats;
 
 /* Read the counters of the pipe and its stages.
-   out: written on success - returns DLP_OK, DLP_ERR_ARG, DLP_ERR_STATE (not started). */
+   out: written on success. Returns DLP_OK, DLP_ERR_ARG, DLP_ERR_STATE (not started). */
 DLPDEF int dlp_pipe_stats(dlp_pipe *p, dlp_stats *out);
 
-/* Read the counters of one worker, and what it works on now.
-   i: 0..n_workers - 1 of dlp_stats, in the order of the stages, inline ones and the transfer among
-   them - returns DLP_OK, DLP_ERR_ARG, DLP_ERR_STATE (not started). */
+/* Read the counters of one worker, and its present work.
+   i: 0..n_workers - 1 of dlp_stats. Workers stand in the order of the stages, inline workers and
+   the transfer included. out: written on success. Returns DLP_OK, DLP_ERR_ARG, DLP_ERR_STATE (not
+   started). */
 DLPDEF int dlp_pipe_worker_stats(dlp_pipe *p, uint32_t i, dlp_worker_stats *out);
 
 /* An item that was replaced or left out. */
@@ -2714,23 +2772,24 @@ typedef struct dlp_skip {
     char message[128]; /* why, as in an error record, cut */
 } dlp_skip;
 
-/* Copy the newest skips, oldest of them first.
-   out: [max], may be NULL with max 0; max: 64 are kept; total: how many there were in all, may be
-   NULL - returns the number copied, DLP_ERR_ARG, DLP_ERR_STATE (not started). */
+/* Copy the newest skips, the oldest of them first. The pipe keeps 64.
+   out: [max], may be NULL if max is 0; total: gets the number of all skips, may be NULL.
+   Returns the number copied, DLP_ERR_ARG, or DLP_ERR_STATE (not started). */
 DLPDEF int dlp_pipe_skips(dlp_pipe *p, dlp_skip *out, int max, uint64_t *total);
 
-/* Say in words what limits throughput and what to change. The first line begins "Limit: ". The
-   second begins "Change: ", and tells where it can how many items a second the change should give.
-   A line "Better: " has a change that should give more. A line "Slow: " names a worker that takes
-   far longer for its items than the other workers. dlp_pipe_explain begins with a line "Warning: "
-   for each warning.
-   An item that is in work unusually long has a line "Longest: ". It names the stage, the worker,
-   its thread, the item, and how long. Unusually long is a second, or 100 ms and twice the stage's
-   p99.
-   What limits is an average since the start, but for an out that stops the pipe now.
-   buf, size: borrowed; cut and terminated like snprintf's; NULL with size 0 asks for the length.
-   Returns the length of the whole text, or DLP_ERR_ARG (explain: or dlp_pipe_stats' error). Any
-   thread. Does not wait or allocate. Takes up to twelve times as long as dlp_stats_predict. */
+/* Say in words what limits throughput, and what to change. The first line begins "Limit: ". The
+   second line begins "Change: ". If it can, it tells how many items a second the change should
+   give. A line "Better: " names a change that should give more. A line "Slow: " names a worker
+   whose items take far longer than those of the other workers. dlp_pipe_explain puts a line
+   "Warning: " for each warning before all these lines.
+   A line "Longest: " tells of an item that has been in work for too long: a second, or 100 ms and
+   twice the stage's p99. It names the stage, the worker, its thread, the item, and the time.
+   The limit is an average since the start. Only an out that stops the pipe is told as it is now.
+   buf: borrowed; NULL with size 0 asks for the length; the text is cut and terminated as snprintf
+   does.
+   Returns the length of the whole text, or DLP_ERR_ARG; dlp_pipe_explain also returns the errors of
+   dlp_pipe_stats. Any thread. Does not wait or allocate. Takes up to twelve times as long as
+   dlp_stats_predict. */
 DLPDEF int dlp_pipe_explain(dlp_pipe *p, char *buf, size_t size);
 DLPDEF int dlp_stats_explain(const dlp_stats *s, char *buf, size_t size);
 
@@ -2743,53 +2802,56 @@ enum {
     DLP_TRACE_BLOCKED
 };
 
-/* A stretch of time in a lane (a worker, or the consumer). Stretches of a lane do not overlap. */
+/* A stretch of time in a lane, which is a worker's or the consumer's. Stretches of a lane do not
+   overlap. */
 typedef struct dlp_trace_event {
     uint64_t begin_ns, end_ns; /* since start */
     uint64_t sequence;         /* batch */
     uint32_t epoch;
     uint16_t kind;  /* DLP_TRACE_* */
-    uint16_t items; /* done in it, of one batch */
+    uint16_t items; /* items of the batch that were done in it */
 } dlp_trace_event;
 
-/* Return the number of trace lanes, or DLP_ERR_ARG, DLP_ERR_STATE (not started). Lane 0 is the
-   consumer; the others are the workers, in the order of dlp_pipe_worker_stats. */
+/* Return the number of trace lanes, DLP_ERR_ARG, or DLP_ERR_STATE (not started). Lane 0 is the
+   consumer's. Lane i is that of worker i - 1 of dlp_pipe_worker_stats. */
 DLPDEF int dlp_pipe_trace_lanes(const dlp_pipe *p);
 
-/* Copy the newest events of a lane, oldest of them first.
-   out: [max], may be NULL with max 0; name: [32], may be NULL - returns the number copied,
-   DLP_ERR_ARG, DLP_ERR_STATE (not started). */
+/* Copy the newest events of a lane, the oldest of them first.
+   out: [max], may be NULL if max is 0; name: [32] gets the lane's name, may be NULL.
+   Returns the number copied, DLP_ERR_ARG, or DLP_ERR_STATE (not started). */
 DLPDEF int dlp_pipe_trace(dlp_pipe *p, int lane, dlp_trace_event *out, int max, char *name);
 
-/* Note what a counter of dlp_pipe_desc.counters is now, as often as it is worth a point in a
-   picture: after each step, or every few. Its ring has the newest trace_bytes / 16 values, and one
-   that is as the last was takes no place.
-   counter: 0..n_counters - 1; value: 0 or more - returns DLP_OK, DLP_ERR_ARG (also of what is no
-   number), DLP_ERR_STATE (not started) - consumer - reads the clock once; does not wait or
-   allocate. */
+/* Note the present value of a counter of dlp_pipe_desc.counters, after each step, or every few
+   steps. Each note is a point in pictures. The ring of a counter has the newest trace_bytes / 16
+   values. A value that equals the last one takes no place.
+   counter: 0..n_counters - 1; value: 0..1e300.
+   Returns DLP_OK, DLP_ERR_ARG (not a number, too), DLP_ERR_STATE (not started). Consumer. Reads the
+   clock once; does not wait or allocate. */
 DLPDEF int dlp_pipe_count(dlp_pipe *p, uint32_t counter, double value);
 
 /* ---- pictures of a pipe (>>stats) ---- */
 
-/* Write the trace as Chrome trace-event JSON (for Perfetto), or as one self-contained SVG of the
-   newest stretch. path: borrowed; a new or regular file is written as path.tmp and renamed,
-   anything else (device, pipe, link) in place, but not what another user put into a directory that
-   all may write to - returns 0, DLP_ERR_ARG, DLP_ERR_MEMORY,
-   DLP_ERR_SYSTEM with errno, or dlp_pipe_trace's error; after a failure the old file is there as it
-   was - progress: allocates for the length of the call and writes a file; keep it off the step
-   path. Source: Trace Event Format (the Chromium project's document of that name). */
+/* Write the trace as Chrome trace-event JSON (trace; for Perfetto), or as one self-contained SVG of
+   the newest stretch (timeline).
+   path: borrowed. A new or regular file is written as path.tmp and renamed. Anything else (device,
+   pipe, link) is written in place, unless another user put it into a directory where all may write.
+   Returns DLP_OK, DLP_ERR_ARG, DLP_ERR_MEMORY, DLP_ERR_SYSTEM with errno, or an error of
+   dlp_pipe_trace. After a failure the old file is there as it was.
+   Any thread. Allocates for the length of the call, and writes a file, so call it outside of
+   training steps. Source: Trace Event Format (the Chromium project's document of that name). */
 DLPDEF int dlp_pipe_write_trace(dlp_pipe *p, const char *path);
 DLPDEF int dlp_pipe_write_timeline(dlp_pipe *p, const char *path);
 
-/* The stretch of time that a picture shows. */
+/* Which stretch of time a picture shows. */
 enum {
-    DLP_WINDOW_NEWEST = 0, /* the newest that all lanes have recorded, as dlp_pipe_write_timeline */
+    DLP_WINDOW_NEWEST = 0, /* the newest stretch that all lanes have recorded, as in
+                              dlp_pipe_write_timeline */
     DLP_WINDOW_TIME,       /* from..to: ns since start; to 0: to the end */
-    DLP_WINDOW_BATCHES,    /* from..to: sequences of batches: since next began to wait for the first
-                              until the step of the last was over */
-    DLP_WINDOW_EPOCH,      /* from: the epoch: likewise, of all its batches */
-    DLP_WINDOW_STALL       /* around the longest wait of next; from: ns before and after it; 0: as
-                              long as the wait was */
+    DLP_WINDOW_BATCHES,    /* from..to: sequences of batches. Begins when next begins to wait for
+                              the first; ends with the step of the last */
+    DLP_WINDOW_EPOCH,      /* from: number of the epoch; all its batches, as with the row above */
+    DLP_WINDOW_STALL       /* the longest wait of next, without the one for the first batch. from:
+                              ns before and after it; 0: as long as the wait was */
 };
 typedef struct dlp_trace_window {
     int32_t what; /* DLP_WINDOW_* */
@@ -2797,62 +2859,66 @@ typedef struct dlp_trace_window {
     uint64_t from, to;
 } dlp_trace_window;
 
-/* Write the timeline of a chosen stretch, as dlp_pipe_write_timeline does of the newest. What rings
-   have overwritten is drawn as not recorded: for a first epoch write it when that is over, or give
-   trace_bytes room for it.
-   window: NULL: the newest - returns as dlp_pipe_write_timeline; DLP_ERR_ARG, too: no such window,
-   or to is below from. A stretch of which nothing is recorded is a picture that says so. */
+/* Write the timeline of a chosen stretch, as an SVG. Events that the rings have overwritten are
+   drawn as not recorded. For a picture of the first epoch call this when that epoch is over, or
+   make trace_bytes large enough. If nothing of the stretch is recorded, the picture says so.
+   path: as in dlp_pipe_write_timeline; window: NULL: the newest stretch.
+   Returns as dlp_pipe_write_timeline. DLP_ERR_ARG, too, if there is no such window, or to is below
+   from; with DLP_WINDOW_TIME also if they are equal. */
 DLPDEF int dlp_pipe_write_window(dlp_pipe *p, const char *path, const dlp_trace_window *window);
 
 /* Draw a plan as one self-contained SVG. Boxes are the stages, and the consumer: name, what the
    stage does, workers. Arrows are the links: kind, records, bytes, writers and readers. A dashed
    arrow is the way of data that lie in cells. A stage without a link sticks to the box above it.
-   "copy into rows" is the stage that copies what makers have made; its name stands below.
-   The plan is of dlp_pipe_plan, or of dlp_nodes_plan, so nothing need run.
-   path: as of dlp_pipe_write_timeline.
+   The box "copy into rows" is the stage that copies the items of makers; its name stands below.
+   plan: of dlp_pipe_plan, or of dlp_nodes_plan, so nothing must run; path: as in
+   dlp_pipe_write_timeline.
    Returns DLP_OK, DLP_ERR_ARG (plan or path is NULL), DLP_ERR_MEMORY, DLP_ERR_SYSTEM with errno.
    Any thread. Allocates for the length of the call, and writes a file. */
 DLPDEF int dlp_pipe_write_graph(const dlp_plan *plan, const char *path);
 
 /* ---------------------------------------------------------------------------------------------
    >>predict    WHAT OTHER NUMBERS OF WORKERS WOULD GIVE
-   A pipe that ran for a while has measured what its items, batches and steps take. From that the
-   same pipe is run again in virtual time, event by event, with other numbers of workers, batches in
-   flight, cores or steps: claims of runs, order of delivery and all. Item times are drawn so that
-   their p50, p95, p99 and mean are those measured; the part of them that was CPU time shares the
-   cores; where others had some of those, as many as were left for the pipe. What costs of its own
-   come with more workers (a disk's queue, a memory bus, a network) is not known to it; nor what
-   items would take alone, where the cores were full when measured. The CPU time of an inline stage
-   is known by samples. If the consumer often waited for a core there, others have the cores, and no
-   worker is foretold to help. */
+   A pipe that ran for a while has measured the times of its items, batches and steps. From these
+   times the prediction runs the same pipe in virtual time, event by event: claims of runs, order of
+   delivery and all. Numbers of workers, batches in flight, cores or steps may differ. Item times
+   are drawn so that their p50, p95, p99 and mean are those measured. The part of them that was CPU
+   time shares the cores. If other programs had some cores, it shares those that were left for the
+   pipe. The prediction does not know what more workers cost by themselves: a disk's queue, a memory
+   bus, a network. If the cores were full while the pipe was measured, it does not know what an item
+   would take alone. The CPU time of an inline stage is known by samples. If the consumer often
+   waited for a core there, others have the cores, and no worker is predicted to help. */
 
 typedef struct dlp_predict_desc {
-    int32_t num_workers;             /* fetch; 0: as measured; DLP_NONE: inline */
-    int32_t batch_workers;           /* the batch stage, if it has a collate; likewise */
-    int32_t workers[DLP_MAX_STAGES]; /* likewise, by stage as in dlp_stats; not 0: goes before the
-                                        two above */
-    uint32_t prefetch_factor;        /* 0: as measured; above 128 taken as 128 */
-    uint32_t cpus;                   /* cores; 0: as measured, less those that others had */
-    int64_t step_ns;   /* a step of the consumer, the mean; 0: as measured; DLP_NONE: none */
-    int32_t step_idle; /* 1: a step keeps no core busy (it waits for a device); so always
-                                with a transfer stage */
-    int32_t unordered; /* 1: batches are delivered as they are complete */
+    int32_t num_workers;             /* workers of fetch; 0: as measured; DLP_NONE: inline */
+    int32_t batch_workers;           /* workers of the batch stage, if it has a collate; 0: as
+                                        measured; DLP_NONE: inline */
+    int32_t workers[DLP_MAX_STAGES]; /* workers of each stage of dlp_stats; DLP_NONE: inline; 0: as
+                                        the two fields above say, else as measured */
+    uint32_t prefetch_factor;        /* batches in flight; 0: as measured; above 128 taken as 128 */
+    uint32_t cpus;                   /* cores, at most 65536; 0: as measured, less those that others
+                                        had */
+    int64_t step_ns;   /* mean time of a step of the consumer; 0: as measured; DLP_NONE: none */
+    int32_t step_idle; /* 1: a step keeps no core busy, as it waits for a device; with a transfer
+                                stage always so */
+    int32_t unordered; /* 1: batches are delivered in the order of completion */
 } dlp_predict_desc;
 
 typedef struct dlp_predict {
     double items_per_s, batches_per_s;
-    double wait_share; /* of the consumer's time, 0..1: in next, inline stages included */
-    double cores;      /* kept busy, in the mean */
-    double busy_share[DLP_MAX_STAGES]; /* of the time of a stage's workers, 0..1; inline: of the
-                                          consumer's */
-    uint64_t batches;                  /* that were simulated */
+    double wait_share; /* share of the consumer's time in next, 0..1; inline stages included */
+    double cores;      /* mean number of cores kept busy */
+    double busy_share[DLP_MAX_STAGES]; /* busy share of the time of a stage's workers, 0..1; of an
+                                          inline stage, of the consumer's time */
+    uint64_t batches;                  /* batches simulated */
 } dlp_predict;
 
-/* Foretell how a measured pipe would run otherwise.
+/* Predict the throughput of a measured pipe with other numbers.
    measured: of dlp_pipe_stats, best some hundred batches after the start; what_if: NULL: as
-   measured; out: written on success - returns DLP_OK, DLP_ERR_ARG (a number out of range; more than
-   1024 workers in all), DLP_ERR_STATE (no more than prefetch_factor batches were delivered yet) -
-   any thread - does not wait or allocate; takes 40 KiB of stack and 1 to 30 ms. */
+   measured; out: written on success.
+   Returns DLP_OK; DLP_ERR_ARG: a number out of range, or more than 1024 workers in all;
+   DLP_ERR_STATE: no more than prefetch_factor batches were delivered yet, or no stage has worked.
+   Any thread. Does not wait or allocate; takes 40 KiB of stack and 1 to 30 ms. */
 DLPDEF int dlp_stats_predict(const dlp_stats *measured, const dlp_predict_desc *what_if,
                              dlp_predict *out);
 
@@ -3393,40 +3459,41 @@ DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_source **arrays,
 
 /* ---------------------------------------------------------------------------------------------
    >>item-index INDEX FILES OF LINES AND TAR SHARDS
-   To read items in any order, a source must know where each item lies. It finds the items when it
-   is opened first, and writes their places into an index file: 8 bytes an item. The next open maps
-   this file, which takes microseconds, if the data file has the same length and the same time of
-   its last change.
+   A source that reads items in any order must know where each item lies. When it is first opened,
+   it finds the items, and writes their places into an index file: 8 bytes an item. The next open
+   maps this file, which takes microseconds. It does so only if the data file still has its length
+   and the time of its last change.
 
      train.jsonl  ->  train.jsonl.dlpidx                 beside the file, or
                       DIRECTORY/train.jsonl.HASH.dlpidx  .index = "DIRECTORY"; HASH: of the path
 
    If the index file cannot be written, the source keeps the places in memory, and each open finds
    them again. The pipe then has a warning, which names the file. .index = "" asks for no index
-   files. Several processes may open the same files at once. Each writes a file of its own (its name
-   ends in .new), and renames it. A process that is killed meanwhile leaves that file.
+   files. Several processes may open the same files at once. Each writes an index file of its own,
+   whose name ends in .new, and renames it. A process that is killed meanwhile leaves that file.
 
-   An item whose place in the index is wrong is an error, which names the data file; remove its
+   An item whose place in the index is wrong is an error, which names the data file. Remove its
    index then. Lines compare the bytes before and at their ends. Samples of tar shards compare the
    sums of headers, and the keys. If the index file is cut while it is mapped, the process ends by
    SIGBUS. dlpipe itself never cuts one.
 
    A source has a descriptor open for each file: see ulimit -n. Another format needs two functions
    for dlp_files_open, which reads many items at once: locate (where is item i?) and decode (make
-   the fields of item i out of these bytes). Or it fills a dlp_source with a fetch of its own. */
+   the fields of item i out of these bytes). Or a program fills a dlp_source with a fetch of its
+   own. */
 
 typedef struct dlp_index_info {
-    uint64_t n_items;      /* of all files, without lines that are skipped */
+    uint64_t n_items;      /* items of all files, without lines that are skipped */
     uint64_t longest;      /* bytes of the longest item in its file, or a little more */
-    uint64_t found;        /* files whose items were found now; the others had an index */
-    uint64_t worker_bytes; /* that each worker allocates when it begins */
-    uint64_t id; /* a number that differs where the number of items or bytes of a file does: what
-                    states know this source by */
-    const char *warning; /* the first index file that could not be written, and why; NULL: none */
+    uint64_t found;        /* files whose items this open found; the others had an index */
+    uint64_t worker_bytes; /* bytes that each worker allocates when it begins */
+    uint64_t id; /* number by which states know this source. It differs if the number of items or
+                    bytes of a file differs */
+    const char *warning; /* first index file that could not be written, and why; NULL: none */
 } dlp_index_info;
 
-/* Tell what dlp_lines_open or dlp_tar_open has found. The text is the source's, until close.
-   Returns NULL if this is another source. Any thread; does not wait. */
+/* Return what dlp_lines_open or dlp_tar_open has found, or NULL if `source` is of another call. The
+   record and its text are the source's, until its close. Any thread. Does not wait. */
 DLPDEF const dlp_index_info *dlp_index_describe(const dlp_source *source);
 
 /* ---------------------------------------------------------------------------------------------
@@ -3598,9 +3665,10 @@ DLPDEF int dlp_tar_expand(void *desc, dlp_expand *x);
 
 /* ---------------------------------------------------------------------------------------------
    >>push       ITEMS THAT OTHER THREADS AND PROGRAMS PUSH
-   A dataset without an index: producers (actors that play, cameras, parsers; threads, child
-   processes, or other programs by a path) push items into a bundle of lanes (>>queues),
-   one lane for each, and a pipe makes batches of them.
+   Producers push items, and a pipe makes batches of the items: a dataset without an index. A
+   producer is, for instance, an actor that plays, a camera, or a parser. It runs in a thread, in a
+   child process, or in another program that knows a path. Each producer has a lane in a bundle of
+   lanes (>>queues).
 
      dlp_push_desc lanes = {.fields = fields, .n_fields = 2, .writers = 1};
      if (dlp_push_open(&push, &lanes, &err) != DLP_OK) ...
@@ -3612,144 +3680,167 @@ DLPDEF int dlp_tar_expand(void *desc, dlp_expand *x);
      consumer:  while (dlp_pipe_next(pipe, &batch) == DLP_OK) ...
                 dlp_pipe_close(pipe); dlp_push_close(push);
 
-   An item is visible whole or not at all, also where its producer is killed half-way: what it had
-   begun is never seen, what it had pushed comes. A successor takes its number and goes on. The
-   stream ends for the pipe when `writers` producers have said so, or after dlp_push_stop, with what
-   had been pushed. A successor says the end for the one that died before it did. The last batch may
-   be short. Producers that push after the end get DLP_STOPPED. So do producers that wait for room
-   when the pipe has an error or is closed, or when its program is gone.
+   An item is visible whole or not at all, also if its producer is killed half-way. The item that a
+   killed producer had begun is never seen; the items that it had pushed come. A successor takes the
+   killed producer's number and goes on. A successor also says the end for a producer that died
+   before it said it.
+   The stream ends for the pipe when `writers` producers have said the end, or after dlp_push_stop.
+   All items that had been pushed come before the end. The last batch may be short. Producers that
+   push after the end get DLP_STOPPED. So do producers that wait for room when the pipe has an error
+   or is closed, or when its program is gone.
 
-   The kernel says who lives, not a number: a producer holds a lock on its place, and knows the
-   reader by a pidfd. So producers may run in other containers, the place of a killed producer is
-   free at once, and of two that live only one has a number. Where producers have come, and none of
-   a stream that has not ended lives, the pipe's log and explain say so at once; after lost_ms next
-   fails. A child that a producer forks has its place, too, until it ends or calls exec.
+   A producer holds a lock of the kernel on its place, and watches the reader by a pidfd. So the
+   kernel says who lives, not a process number. Producers may run in other containers. The place of
+   a killed producer is free at once. No two living producers have the same number. A child that a
+   producer forks has its place, too, until the child ends or calls exec.
+   If producers have come, streams have not ended, and no producer of these streams lives, the
+   pipe's log and explain say so at once. After lost_ms next fails.
 
    full       the producer                              the reader
    WAIT       waits for room, at most its time-out      takes all, in turns of 64
-   REFUSE     gets DLP_FULL, and it is counted          takes all
-   NEWEST     waits for room                            finding a lane full, skips to its last
-                                                        `keep` items, and counts what it left
+   REFUSE     gets DLP_FULL, which is counted           takes all
+   NEWEST     waits for room                            if a lane is full, skips to its last
+                                                        `keep` items, and counts those skipped
 
    Makers       In a table of nodes (>>graph) expand, filter, pack and window may stand behind a
-                push. Its own thread then reads it. It copies each record into a cell of the
-                makers' inputs, and their workers make items of it. If a worker is killed, another
-                one makes them again. Records wait in the lanes while no cell is free. A full batch
-                never waits for a later record. An error of the push itself is treated as on_error
-                of the makers says.
+                push. Then the push has a thread of its own, which reads the records. The thread
+                copies each record into a cell of the makers' inputs, and their workers make items
+                of it. If a worker is killed, another one makes them again. Records wait in the
+                lanes while no cell is free. A full batch never waits for a later record. on_error
+                of the makers says what an error of the push itself does.
    Several take In such a table other programs may subscribe, and several outs may stand. A window
-                may follow the push. Its own thread then reads it, too, as before makers. Without
-                makers one worker, with the name "records", puts the records in order. DLP_END, not
-                DLP_BATCH_LAST, tells subscribers and outs the end.
+                may follow the push. The push then has its own thread, too, as before makers.
+                Without makers one worker, with the name "records", puts the records in order.
+                DLP_END, not DLP_BATCH_LAST, tells subscribers and outs the end.
    Lengths      dlp_pusher_lengths says how many rows the ragged fields of the next item have.
 
-   What a push pipe does not have: an order that a seed decides. Items of one producer come in its
-   order, those of several as they arrive. So there is no resume, no seek, no second epoch, no ranks
-   (each rank has producers of its own), and an item that was pushed and then lost with this process
-   is lost. Batches in their slots, transfer, maps, collate, statistics are as everywhere: a row
-   that a map gives up, or has when its process dies, has the same item again. For that, where there
-   is such a stage, the plan has a copy of the items of all slots. */
+   No seed decides the order of a push pipe. Items of one producer come in its order, items of
+   several as they arrive. So there is no resume, no seek, no second epoch, and no ranks: each rank
+   has producers of its own. A pushed item is lost if this process dies. Slots, transfer, maps,
+   collate and statistics work as in other pipes. If a map fails, or its process dies, the row gets
+   the same item again. If there is such a stage, the plan has a copy of the items of all slots. */
 
 enum { DLP_PUSH_WAIT = 0, DLP_PUSH_REFUSE, DLP_PUSH_NEWEST };
 
 typedef struct dlp_push_desc {
-    const dlp_field *fields; /* [n_fields] required; copied. A record has room for the most rows of
-                                a ragged field; dlp_pusher_lengths says how many an item has */
+    const dlp_field *fields; /* [n_fields] fields of an item; required; copied. A record has room
+                                for the most rows of a ragged field */
     uint32_t n_fields;       /* 1..DLP_MAX_FIELDS */
-    uint32_t max_producers;  /* 1..DLP_MPSC_MAX_PRODUCERS at once; 0: 16 */
+    uint32_t max_producers;  /* producers at once, 1..DLP_MPSC_MAX_PRODUCERS; 0: 16 */
     uint64_t capacity;       /* items of each producer's lane, a power of two; 0: 256 */
-    uint32_t writers;        /* required: streams that end before the pipe's does, which is how many
-                                producers say the end. 1 where only dlp_push_stop ends it */
-    int32_t full;            /* DLP_PUSH_* */
-    uint64_t keep;           /* of NEWEST: 1..capacity; 0: 1 */
-    uint32_t lost_ms; /* next fails when no writer has lived for so long, of streams that have
-                                not ended; 0: 60000. Before the first producer came it may wait for
-                                ever */
-    const char *path; /* NULL: for threads and children of this process. Else 1..107 bytes: a
-                                socket is made there, mode 0600, and removed by close. Others open
-                                the push by this path. A socket that a killed program left there is
-                                taken over; anything else must not be there */
+    uint32_t writers;        /* required: number of producers that must say the end before the
+                                pipe's stream ends; 1 if only dlp_push_stop ends it */
+    int32_t full;            /* DLP_PUSH_*: what happens if a lane is full */
+    uint64_t keep;           /* NEWEST: items that are kept, 1..capacity; 0: 1. Else 0 */
+    uint32_t lost_ms; /* milliseconds; 0: 60000. next fails when no writer of a stream that has not
+                                ended has lived for so long. Before the first producer comes, next
+                                may wait for ever */
+    const char *path; /* 1..107 bytes: path of a socket, by which other programs open the push. Open
+                                makes the socket with mode 0600, close removes it. Open takes over a
+                                socket that a killed program left there; nothing else may be there.
+                                NULL: for threads and children of this process */
 } dlp_push_desc;
 
-typedef struct dlp_push dlp_push;     /* the reader's side: the pipe's */
-typedef struct dlp_pusher dlp_pusher; /* a producer's */
+typedef struct dlp_push dlp_push;     /* the reader's side, which the pipe uses */
+typedef struct dlp_pusher dlp_pusher; /* a producer's side */
 
 /* Make the lanes: max_producers x capacity x (8 + an item's bytes, each field a multiple of 8).
-   out: to be closed after its pipe; desc: copied; err: may be NULL - returns DLP_OK, DLP_ERR_ARG
-   (names the field of desc), DLP_ERR_SYSTEM (the path: errnum), DLP_ERR_MEMORY - any thread. It
-   needs Linux 5.3. It keeps two descriptors, with a path three and a thread that answers
-   producers. */
+   out: close it after its pipe; desc: copied; err: may be NULL.
+   Returns DLP_OK; DLP_ERR_ARG: err names the field of desc; DLP_ERR_SYSTEM: the path, or a system
+   call; errnum tells; DLP_ERR_MEMORY. Any thread. Needs Linux 5.3. A push keeps two descriptors;
+   with a path three, and a thread that answers producers. */
 DLPDEF int dlp_push_open(dlp_push **out, const dlp_push_desc *desc, dlp_error *err);
 
-/* The push as the source of a loader: a stream of one worker. num_workers is 0 or 1, of threads,
-   without a fetcher, and epochs is 1, or the open call of the pipe fails. With 0 workers next
-   itself waits for items, whatever its time-out. Items of a few bytes cost less so, where cores are
-   few. The source is the push's, until its close. Any thread; does not wait. */
+/* Return the push as the source of a loader: a stream that one worker reads. num_workers is 0 or 1,
+   of threads, without a fetcher, and epochs is 1; else the open call of the pipe fails. With 0
+   workers next itself waits for items, whatever its time-out. This is cheaper for items of a few
+   bytes if cores are few. The source is the push's, until its close. Any thread. Does not wait. */
 DLPDEF const dlp_source *dlp_push_source(const dlp_push *push);
 
-/* Say that nothing more is wanted: the stream ends with what has been pushed. Producers get
-   DLP_STOPPED. Any thread, or a signal handler; does not wait. */
+/* End the stream: the pipe still gets the items that have been pushed. Producers get DLP_STOPPED.
+   push: NULL does nothing. Any thread, or a signal handler. Does not wait. */
 DLPDEF void dlp_push_stop(dlp_push *push);
 
-/* Free the lanes, remove the path. NULL is nothing. Returns DLP_OK; DLP_ERR_BUSY while a pipe has
-   it. Producers of this process are closed before. */
+/* Free the lanes, and remove the path. Close the producers of this process before.
+   push: NULL is DLP_OK. Returns DLP_OK, or DLP_ERR_BUSY while a pipe uses the push. */
 DLPDEF int dlp_push_close(dlp_push *push);
 
 typedef struct dlp_push_stats {
-    uint64_t items;           /* in batches, or on their way there */
-    uint64_t left;            /* skipped by NEWEST */
+    uint64_t items;           /* items in batches, or on their way there */
+    uint64_t left;            /* items that NEWEST skipped */
     uint64_t refused;         /* pushes that got DLP_FULL */
-    uint64_t waiting;         /* in lanes */
-    uint32_t attached, ended; /* producers that live and have a lane; ends that were read */
+    uint64_t waiting;         /* records in lanes */
+    uint32_t attached, ended; /* producers that live and have a lane; ends that were read, always of
+                                 all producers */
 } dlp_push_stats;
 
-/* Of one producer, 1..max_producers, or of all with 0. Returns DLP_OK, DLP_ERR_ARG. Any thread. */
+/* Count the items of one producer, or of all.
+   number: 1..max_producers; 0: all. Returns DLP_OK, DLP_ERR_ARG. Any thread. */
 DLPDEF int dlp_push_look(const dlp_push *push, uint32_t number, dlp_push_stats *stats);
 
 typedef struct dlp_pusher_desc {
-    const dlp_push *push;    /* of this process, or of its parent; or */
-    const char *path;        /* as dlp_push_desc.path */
-    const dlp_field *fields; /* with path, required: what the producer will write; compared with the
-                                pipe's: names, types, shapes */
+    const dlp_push *push;    /* push of this process, or of its parent; NULL: by path */
+    const char *path;        /* as dlp_push_desc.path; NULL with push */
+    const dlp_field *fields; /* [n_fields] fields that the producer writes; required with path.
+                                Names, types and shapes must be the pipe's */
     uint32_t n_fields;
-    uint32_t number; /* 0: a place that nobody has; 1..max_producers: that one, whose producer must
-                        be gone (killed, or closed without having said the end), as a producer lives
-                        until it is closed */
+    uint32_t number; /* 0: any free place; 1..max_producers: this place, if its producer is gone. A
+                        producer lives until it is killed, or closed. Not the place of a producer
+                        that has said the end */
 } dlp_pusher_desc;
 
 /* Become a producer.
-   out: to be closed, by the process that opened it; used by one thread at a time - returns DLP_OK;
-   DLP_ERR_ARG (also: other fields); DLP_ERR_BUSY (all places are taken, or the producer `number`
-   lives); DLP_ERR_SYSTEM (the path: errnum ECONNREFUSED if the pipe's program is gone, ETIMEDOUT if
-   it has not answered for 5 s; or /proc is not mounted); DLP_ERR_CORRUPT (there is no push, or a
-   damaged one); DLP_ERR_UNSUPPORTED (a push of another version); DLP_ERR_STATE (`number` has said
-   the end of its stream: a successor has nothing left to do); DLP_STOPPED - any thread, any process
-   - keeps a descriptor, with a path two. */
+   out: the process that opened it closes it; one thread at a time uses it; err: may be NULL.
+   Returns
+     DLP_OK
+     DLP_ERR_ARG          A field of desc is wrong, or the pipe has other fields.
+     DLP_ERR_BUSY         All places are taken, or the producer `number` lives.
+     DLP_ERR_SYSTEM       errnum ECONNREFUSED: the pipe's program is gone. ETIMEDOUT: it has not
+                          answered for 5 s. Else the path, or /proc is not mounted.
+     DLP_ERR_CORRUPT      There is no push, or a damaged one.
+     DLP_ERR_UNSUPPORTED  The push is of another version.
+     DLP_ERR_STATE        `number` has said the end of its stream; a successor has nothing to do.
+     DLP_ERR_MEMORY
+     DLP_STOPPED          The pipe's stream has ended.
+   Any thread, any process. A producer keeps a descriptor, with a path two. */
 DLPDEF int dlp_pusher_open(dlp_pusher **out, const dlp_pusher_desc *desc, dlp_error *err);
+
+/* Return the number of a producer, 1..max_producers. */
 DLPDEF uint32_t dlp_pusher_number(const dlp_pusher *pusher);
 
-/* Push an item. data: [n_fields] its bytes, of a ragged field its rows; copied. timeout_ms: 0 or
-   DLP_FOREVER without end, DLP_NOWAIT not at all - returns DLP_OK, DLP_TIMEOUT; DLP_FULL (REFUSE,
-   or DLP_NOWAIT); DLP_STOPPED: the pipe is closed or has an error, or its process is gone;
-   DLP_ERR_STATE: after the end; DLP_ERR_CORRUPT. */
+/* Push an item.
+   data: [n_fields] the bytes of each field, the rows of a ragged field; copied. timeout_ms: longest
+   wait for room, in milliseconds; 0 or DLP_FOREVER: no limit; DLP_NOWAIT: do not wait. Returns
+     DLP_OK
+     DLP_TIMEOUT
+     DLP_FULL         The lane is full (with REFUSE, or DLP_NOWAIT).
+     DLP_STOPPED      The stream has ended, the pipe is closed or has an error, or its process is
+                      gone.
+     DLP_ERR_STATE    dlp_pusher_end was called.
+     DLP_ERR_ARG, DLP_ERR_CORRUPT */
 DLPDEF int dlp_pusher_push(dlp_pusher *pusher, const void *const *data, int timeout_ms);
 
-/* The same without a copy: data: [n_fields] where each field is to be written, undefined bytes
-   before; it comes with commit. A second begin without a commit begins the same item again. */
+/* Push an item without a copy. begin sets data[f] to the place where field f must be written, whose
+   bytes are undefined before. commit then pushes the item. A second begin without a commit begins
+   the same item again.
+   data: [n_fields]; timeout_ms: as in dlp_pusher_push.
+   begin returns as dlp_pusher_push. commit returns DLP_OK, DLP_ERR_ARG, or DLP_ERR_STATE: nothing
+   is begun. */
 DLPDEF int dlp_pusher_begin(dlp_pusher *pusher, void **data, int timeout_ms);
 DLPDEF int dlp_pusher_commit(dlp_pusher *pusher);
 
-/* Say how many rows the ragged fields of the next item have, which push or commit makes visible.
-   Without this call they have none.
-   length: [n_fields] as dlp_item.length; copied. Lengths of other fields are not read - returns
-   DLP_OK; DLP_ERR_LENGTH (above shape[0] of the field); DLP_ERR_ARG (no field is ragged) - the
-   producer's thread; does not wait. */
+/* Say how many rows the ragged fields of the next item have. The item is the next that push or
+   commit makes visible. Without this call ragged fields have no rows.
+   length: [n_fields] rows, as dlp_item.length; copied. Lengths of other fields are not read.
+   Returns DLP_OK; DLP_ERR_LENGTH: above shape[0] of the field; DLP_ERR_ARG: no field is ragged. The
+   producer's thread. Does not wait. */
 DLPDEF int dlp_pusher_lengths(dlp_pusher *pusher, const uint64_t *length);
 
-/* Say that the stream of this producer has ended. Returns as push. */
+/* Say that the stream of this producer has ended. Waits for room in the lane, with REFUSE, too.
+   timeout_ms: as in dlp_pusher_push. Returns as dlp_pusher_push; DLP_FULL only with DLP_NOWAIT. */
 DLPDEF int dlp_pusher_end(dlp_pusher *pusher, int timeout_ms);
 
-/* Give the place back. NULL is nothing. */
+/* Give the producer's place back. pusher: NULL does nothing. */
 DLPDEF void dlp_pusher_close(dlp_pusher *pusher);
 
 /* ---------------------------------------------------------------------------------------------
@@ -4139,14 +4230,14 @@ DLPDEF dlp_stage dlp_node_stage(const dlp_pipe *p, const char *name);
 
 /* ---------------------------------------------------------------------------------------------
    >>queues     SPSC LANES, MPSC BUNDLES, BLOCKING WAIT
-   A lane carries records of one size from one producer to one consumer; a bundle is a lane per
-   producer with one consumer. Both live in memory that the caller gives, of DLP_QUEUE_ALIGN
-   alignment, which may be a mapping shared by processes (shared = 1); in it are only offsets, never
-   pointers. A thread that uses a queue attaches to it and gets a handle: an ordinary struct in
-   memory of its own, used by one thread at a time. A successor (of a thread, or of a process that
-   died) attaches again and goes on where the published counters are: records not yet published are
-   lost with the producer, and records taken by the consumer since its counter was last published
-   come again.
+   A lane carries records of one size from one producer to one consumer. A bundle has one consumer,
+   and a lane for each producer. Both lie in memory that the caller gives, aligned to
+   DLP_QUEUE_ALIGN. The memory may be a mapping that processes share (shared = 1): it has offsets
+   only, never pointers. A thread attaches to a queue to use it, and gets a handle. A handle is an
+   ordinary struct in the thread's own memory, which one thread at a time uses.
+   If a thread or its process dies, a successor attaches again, and goes on at the published
+   counters. Records that the producer had not published are lost with it. Records that the consumer
+   had taken since it last published its counter come again.
 
      static unsigned char mem[...] aligned to DLP_QUEUE_ALIGN, dlp_spsc_bytes(8, 1024) long
      dlp_spsc_init(mem, sizeof mem, 8, 1024, 0);
@@ -4155,57 +4246,59 @@ DLPDEF dlp_stage dlp_node_stage(const dlp_pipe *p, const char *name);
      consumer: dlp_spsc_rx rx; dlp_spsc_attach_rx(&rx, mem, sizeof mem);
                dlp_spsc_pop(&rx, &value, DLP_FOREVER);
 
-   try_ never waits. Calls with timeout_ms wait: 0 or DLP_FOREVER without end, DLP_NOWAIT not at
-   all. A waiter spins, then yields if there are more peers than cores, then sleeps; spin_ns and
-   yields of the handle say how long and may be changed between calls. A producer that sleeps is
-   woken when half of the ring is free. Every sleep ends after 100 ms at most, to look again.
-   Memory that others write is not trusted: counters out of range make a call return
-   DLP_ERR_CORRUPT, and no address is ever computed from them. */
+   A try_ call never waits. Calls with timeout_ms wait that many milliseconds; 0 or DLP_FOREVER: no
+   limit; DLP_NOWAIT: they do not wait. A waiter spins, then yields if there are more peers than
+   cores, then sleeps. spin_ns and yields of the handle tell how long, and may be changed between
+   calls. A producer that sleeps is woken when half of the ring is free. Every sleep ends after 100
+   ms at most, to look again.
+   Memory that others write is not trusted. If counters are out of range, a call returns
+   DLP_ERR_CORRUPT. No address is ever computed from these counters. */
 
 #define DLP_QUEUE_ALIGN 128          /* alignment of the memory of a queue */
 #define DLP_QUEUE_MAX_RECORD 1048576 /* record bytes */
 #define DLP_QUEUE_MAX_CAPACITY (UINT64_C(1) << 32)
 #define DLP_MPSC_MAX_PRODUCERS 4096
 
-/* A lane as it lies in memory, followed by its slots. Blocks of 128 bytes, one writer each. For
-   looking; use the calls below. Counters run free and wrap at 2^64. */
+/* A lane as it lies in memory, followed by its slots. It consists of blocks of 128 bytes, each with
+   one writer. A program may look at it, but uses the calls below. Counters run free and wrap at
+   2^64. */
 typedef struct dlp_spsc {
-    uint64_t magic; /* written last by init; read-only from then on */
+    uint64_t magic; /* init writes it last; read-only from then on */
     uint32_t version, layout;
     uint32_t record_bytes, shared;
     uint64_t capacity;     /* records, a power of two */
-    uint64_t slots_offset; /* from the lane's beginning */
+    uint64_t slots_offset; /* bytes from the lane's beginning */
     uint64_t total_bytes;
     unsigned char pad0[80];
-    uint64_t tail; /* records pushed; written by the producer */
+    uint64_t tail; /* records pushed; the producer writes it */
     unsigned char pad1[120];
-    uint64_t head; /* records taken, published from time to time; by the consumer */
+    uint64_t head; /* records taken; the consumer writes it from time to time */
     unsigned char pad2[120];
-    uint32_t producer_wake; /* futex word: the producer sleeps */
+    uint32_t producer_wake; /* futex word of a producer that sleeps */
     unsigned char pad3[124];
-    uint32_t consumer_wake; /* futex word: the consumer sleeps (a bundle has its own) */
+    uint32_t consumer_wake; /* futex word of a consumer that sleeps (a bundle has its own) */
     unsigned char pad4[124];
 } dlp_spsc;
 
-/* Producer's handle. Private to one thread at a time. */
+/* Handle of a producer. One thread at a time uses it. */
 typedef struct dlp_spsc_tx {
-    uint64_t tail;      /* next record's number */
-    uint64_t head_seen; /* the consumer's counter when last read */
+    uint64_t tail;      /* number of the next record */
+    uint64_t head_seen; /* the consumer's counter, as last read */
     uint64_t capacity;
     unsigned char *slots;
     dlp_spsc *lane;
-    uint32_t *wake_word; /* of the consumer */
+    uint32_t *wake_word; /* the consumer's */
     uint64_t reserved;
     uint32_t record_bytes, shared;
-    uint32_t spin_ns, yields; /* before sleeping; may be changed */
-    unsigned char pad[184];   /* two handles side by side share no line */
+    uint32_t spin_ns, yields; /* how long to spin and yield before a sleep */
+    unsigned char pad[184];   /* so that two handles side by side share no line */
 } dlp_spsc_tx;
 
-/* Consumer's handle. Private to one thread at a time. */
+/* Handle of a consumer. One thread at a time uses it. */
 typedef struct dlp_spsc_rx {
-    uint64_t head;      /* next record's number */
-    uint64_t tail_seen; /* the producer's counter when last read */
-    uint64_t published; /* what lane->head says */
+    uint64_t head;      /* number of the next record */
+    uint64_t tail_seen; /* the producer's counter, as last read */
+    uint64_t published; /* value of lane->head */
     uint64_t publish_every;
     uint64_t capacity;
     unsigned char *slots;
@@ -4213,7 +4306,7 @@ typedef struct dlp_spsc_rx {
     uint64_t peeked;
     uint32_t record_bytes, shared;
     uint32_t spin_ns, yields;
-    uint32_t slip, slip_most; /* pauses before a look, see dlpi_spsc_look_rx */
+    uint32_t slip, slip_most; /* pauses before a look: dlpi_spsc_look_rx */
     unsigned char pad[168];
 } dlp_spsc_rx;
 
@@ -4230,20 +4323,21 @@ typedef struct dlp_mpsc {
     unsigned char pad1[124];
 } dlp_mpsc;
 
-/* A producer's handle of a bundle: a lane's, and where to say that the lane is ready. */
+/* Handle of a bundle's producer: the handle of its lane, and the place where it says that the lane
+   is ready. */
 typedef struct dlp_mpsc_tx {
     dlp_spsc_tx lane;
-    uint64_t *ready; /* NULL: 16 producers or fewer */
+    uint64_t *ready; /* NULL: the bundle has 16 producers or fewer */
     uint64_t ready_bit;
     uint32_t *owner;
 } dlp_mpsc_tx;
 
-/* The consumer's handle of a bundle. */
+/* Handle of a bundle's consumer. */
 typedef struct dlp_mpsc_rx {
-    dlp_spsc_rx *at;  /* lane in turn */
-    uint32_t left;    /* records it may still give in this turn */
-    uint32_t quantum; /* records of a turn: 64; may be changed, 1 or more */
-    uint32_t turn;    /* its number */
+    dlp_spsc_rx *at;  /* the lane whose turn it is */
+    uint32_t left;    /* records that this lane may still give in its turn */
+    uint32_t quantum; /* records of a turn, 1 or more; 64; may be changed */
+    uint32_t turn;    /* number of this lane */
     uint32_t producers, ready_words, word;
     uint64_t bits; /* lanes of ready word `word` still to visit */
     uint64_t finds;
@@ -4253,58 +4347,68 @@ typedef struct dlp_mpsc_rx {
     unsigned char pad[128];
 } dlp_mpsc_rx;
 
-/* Bytes that a lane takes. record_bytes: a multiple of 8, 8..DLP_QUEUE_MAX_RECORD; capacity: a
-   power of two, 1..DLP_QUEUE_MAX_CAPACITY. Returns 0 if either is out of range. Any thread. */
+/* Return the bytes that a lane takes, or 0 if a parameter is out of range.
+   record_bytes: a multiple of 8, 8..DLP_QUEUE_MAX_RECORD; capacity: records, a power of two,
+   1..DLP_QUEUE_MAX_CAPACITY. Any thread. */
 DLPDEF uint64_t dlp_spsc_bytes(uint32_t record_bytes, uint64_t capacity);
 
-/* Make an empty lane in mem. mem: borrowed, aligned to DLP_QUEUE_ALIGN; shared: 1 if more than one
-   process will use it. Returns DLP_OK, DLP_ERR_ARG (also if bytes are too few). Before anybody
-   attaches. Does not wait or allocate. */
+/* Make an empty lane in mem, before any thread attaches.
+   mem: borrowed, aligned to DLP_QUEUE_ALIGN; bytes: size of mem; record_bytes, capacity: as in
+   dlp_spsc_bytes; shared: 1 if more than one process will use the lane.
+   Returns DLP_OK, or DLP_ERR_ARG (too few bytes, too). Does not wait or allocate. */
 DLPDEF int dlp_spsc_init(void *mem, uint64_t bytes, uint32_t record_bytes, uint64_t capacity,
                          int shared);
 
-/* Become the producer (the consumer) of the lane in mem. bytes: what is mapped there. Returns
-   DLP_OK, DLP_ERR_ARG, DLP_ERR_CORRUPT if what lies there is no lane of this version and layout
-   that fits in bytes. One of each at a time. Makes system calls; does not allocate. */
+/* Become the producer (tx) or the consumer (rx) of the lane in mem. A lane has one of each at a
+   time. bytes: number of bytes mapped at mem.
+   Returns DLP_OK, DLP_ERR_ARG, or DLP_ERR_CORRUPT: mem has no lane of this version and layout that
+   fits in bytes. Makes system calls; does not allocate. */
 DLPDEF int dlp_spsc_attach_tx(dlp_spsc_tx *tx, void *mem, uint64_t bytes);
 DLPDEF int dlp_spsc_attach_rx(dlp_spsc_rx *rx, void *mem, uint64_t bytes);
 
-/* Wait until a record can be pushed (popped). Returns DLP_OK, DLP_TIMEOUT, or DLP_ERR_CORRUPT.
-   Sleeps when it has to. Source: event counts (Reed, Kanodia 1979). */
+/* Wait until a record can be pushed (tx) or popped (rx). Sleeps if it must.
+   Returns DLP_OK, DLP_TIMEOUT, or DLP_ERR_CORRUPT. Source: event counts (Reed, Kanodia 1979). */
 DLPDEF int dlp_spsc_wait_tx(dlp_spsc_tx *tx, int timeout_ms);
 DLPDEF int dlp_spsc_wait_rx(dlp_spsc_rx *rx, int timeout_ms);
 
-/* Push n records, in pieces as room comes. Returns how many were pushed: n, or fewer when the time
-   was up; DLP_ERR_CORRUPT. Waits. */
+/* Push n records, in pieces as room comes. Waits for room.
+   Returns how many were pushed: n, or fewer if the time was up; or DLP_ERR_CORRUPT. */
 DLPDEF int64_t dlp_spsc_push_burst(dlp_spsc_tx *tx, const void *records, uint64_t n,
                                    int timeout_ms);
 
-/* Pop 1 to max records. Returns how many; 0 when the time was up; DLP_ERR_CORRUPT. Waits. */
+/* Pop 1 to max records. Waits for the first.
+   Returns how many were popped; 0 if the time was up; or DLP_ERR_CORRUPT. */
 DLPDEF int64_t dlp_spsc_pop_burst(dlp_spsc_rx *rx, void *records, uint64_t max, int timeout_ms);
 
-/* The same for bundles. producers: 1..DLP_MPSC_MAX_PRODUCERS; capacity: of each producer's lane. */
+/* Return the bytes of a bundle, and make an empty bundle, as dlp_spsc_bytes and dlp_spsc_init do
+   for a lane. producers: 1..DLP_MPSC_MAX_PRODUCERS; capacity: records of each producer's lane. */
 DLPDEF uint64_t dlp_mpsc_bytes(uint32_t record_bytes, uint64_t capacity, uint32_t producers);
 DLPDEF int dlp_mpsc_init(void *mem, uint64_t bytes, uint32_t record_bytes, uint64_t capacity,
                          uint32_t producers, int shared);
 
-/* Become producer number `producer`, or, with DLP_NONE, any that nobody has claimed. The first form
-   takes the place from its owner, who must be gone. Returns the number;
-   DLP_ERR_ARG, DLP_ERR_CORRUPT, DLP_ERR_BUSY when all are claimed. Any thread. */
+/* Become a producer of the bundle in mem.
+   producer: its number; the place is taken from its owner, who must be gone; DLP_NONE: any number
+   that nobody has claimed.
+   Returns the number, DLP_ERR_ARG, DLP_ERR_CORRUPT, or DLP_ERR_BUSY: all numbers are claimed. Any
+   thread. */
 DLPDEF int dlp_mpsc_attach_tx(dlp_mpsc_tx *tx, void *mem, uint64_t bytes, int producer);
-/* Give the place back for others to claim. What was pushed stays. */
+/* Give a producer's number back, for others to claim. Records that were pushed stay. */
 DLPDEF void dlp_mpsc_detach_tx(dlp_mpsc_tx *tx);
 
-/* Become the consumer. lanes: [n_lanes] borrowed as long as rx is used; n_lanes at least the number
-   of producers, else DLP_ERR_ARG. */
+/* Become the consumer of the bundle in mem.
+   lanes: [n_lanes] borrowed as long as rx is used; n_lanes: the number of producers, or more.
+   Returns DLP_OK, DLP_ERR_ARG, or DLP_ERR_CORRUPT. */
 DLPDEF int dlp_mpsc_attach_rx(dlp_mpsc_rx *rx, dlp_spsc_rx *lanes, uint32_t n_lanes, void *mem,
                               uint64_t bytes);
+/* Wait, push or pop, as the dlp_spsc_ calls of these names do. A pop takes records of several
+   producers, in turns. */
 DLPDEF int dlp_mpsc_wait_tx(dlp_mpsc_tx *tx, int timeout_ms);
 DLPDEF int dlp_mpsc_wait_rx(dlp_mpsc_rx *rx, int timeout_ms);
 DLPDEF int64_t dlp_mpsc_push_burst(dlp_mpsc_tx *tx, const void *records, uint64_t n,
                                    int timeout_ms);
 DLPDEF int64_t dlp_mpsc_pop_burst(dlp_mpsc_rx *rx, void *records, uint64_t max, int timeout_ms);
 
-/* For the inline calls below. */
+/* The inline calls below call these. */
 DLPDEF void dlpi_wake_sleeper(uint32_t *wake_word, uint32_t shared);
 DLPDEF void dlpi_spsc_room_wake(dlp_spsc_rx *rx);
 DLPDEF int dlpi_mpsc_find(dlp_mpsc_rx *rx);
@@ -4325,25 +4429,26 @@ DLPDEF int dlpi_mpsc_find(dlp_mpsc_rx *rx);
      LM2    magic, attach           load acquire    LM1
      LM3    the header, attach      load relaxed    ordered by LM2: init wrote it before LM1
    Why full, empty and wrap are right:
-   1 tail and head run free over 2^64 and only ever grow; tail - head, modulo 2^64, is the number of
-     records in the ring, 0..capacity, whatever the counters' values. A capacity that is a power of
-     two divides 2^64, so that a counter's low bits go on in step over the wrap.
-   2 The producer alone writes tail and the slots in [tail, head + capacity); the consumer alone
+   1 tail and head run free over 2^64 and only ever grow. tail - head, modulo 2^64, is the number of
+     records in the ring, 0..capacity, whatever the counters' values. A capacity is a power of two,
+     so it divides 2^64, and a counter's low bits go on in step over the wrap.
+   2 The producer alone writes tail and the slots in [tail, head + capacity). The consumer alone
      writes head.
    3 head_seen is an old head: head_seen <= head <= tail. tail - head_seen == capacity may be a
-     false "full", never a false "room"; full is reported only after LH2 has looked again.
-   4 tail_seen likewise: empty is reported only after LT2 has looked again.
+     false "full", never a false "room". Full is reported only after LH2 has looked again.
+   4 tail_seen is an old tail: head <= tail_seen <= tail. Empty is reported only after LT2 has
+     looked again.
    5 LT1 -> LT2: what the consumer reads in [head, tail_seen) was written before that tail.
    6 LH1 -> LH2: a slot that the producer writes again was read before that head.
-   7 The consumer publishes head after an eighth of the ring, and always before it reports empty;
-     the producer publishes tail in every call. So neither waits for what the other keeps to
-     itself, unless a consumer stops between pops without calling dlp_spsc_publish: then the
-     producer misses less than an eighth of the ring.
-   8 A counter read from memory is used only if tail - head <= capacity, and slots are addressed by
-     the private counter alone.
-   Progress: the try_ calls, reserve, commit, peek and release are wait-free, but for the one system
-   call that wakes a sleeper. A crash between any two instructions leaves the lane as it was before
-   the call or after it. */
+   7 The consumer publishes head after an eighth of the ring, and always before it reports empty.
+     The producer publishes tail in every call. So neither waits for a number that the other has not
+     published. One case is left: a consumer stops between pops and does not call dlp_spsc_publish.
+     Then the producer misses less than an eighth of the ring.
+   8 A counter read from memory is used only if tail - head <= capacity. The private counter alone
+     gives the addresses of slots.
+   Progress: the try_ calls, reserve, commit, peek and release are wait-free, except for the one
+   system call that wakes a sleeper. A crash between any two instructions leaves the lane as it was
+   before the call or after it. */
 
 DLPI_INLINE unsigned char *dlpi_slot(unsigned char *slots, uint64_t capacity, uint64_t number,
                                      uint32_t record_bytes) {
@@ -4359,13 +4464,14 @@ DLPI_INLINE int64_t dlpi_spsc_look_tx(dlp_spsc_tx *tx) {
     return (int64_t)(tx->capacity - used);
 }
 
-/* Records that fit, as many as are known of if that is `want` at least. */
+/* Return how many records fit, or DLP_ERR_CORRUPT. Reads the consumer's counter again only if fewer
+   than `want` are known to fit. */
 DLPI_INLINE int64_t dlpi_spsc_room(dlp_spsc_tx *tx, uint64_t want) {
     uint64_t room = tx->capacity - (tx->tail - tx->head_seen);
     return DLPI_LIKELY(room >= want) ? (int64_t)room : dlpi_spsc_look_tx(tx);
 }
 
-/* Publish n records that are written. One store, and one look at the wake word. */
+/* Publish n records that are written: one store, and one look at the wake word. */
 DLPI_INLINE void dlpi_spsc_publish_tx(dlp_spsc_tx *tx, uint64_t n) {
     tx->tail += n;
     DLPI_STORE_REL(&tx->lane->tail, tx->tail); /* LT1 -> LT2 */
@@ -4374,8 +4480,9 @@ DLPI_INLINE void dlpi_spsc_publish_tx(dlp_spsc_tx *tx, uint64_t n) {
         dlpi_wake_sleeper(tx->wake_word, tx->shared);
 }
 
-/* Publish the consumer's counter now, which it else does after an eighth of the ring or when it
-   finds the lane empty. For a consumer that stops for a while. Wait-free, but for waking. */
+/* Publish the consumer's counter now. A consumer that stops for a while calls this. Else the
+   counter is published after an eighth of the ring, or when the lane is found empty. Wait-free,
+   except for a wake-up. */
 DLPI_INLINE void dlp_spsc_publish(dlp_spsc_rx *rx) {
     rx->published = rx->head;
     DLPI_STORE_REL(&rx->lane->head, rx->head); /* LH1 -> LH2 */
@@ -4386,12 +4493,12 @@ DLPI_INLINE void dlp_spsc_publish(dlp_spsc_rx *rx) {
 
 #define DLPI_SLIP_MOST 8u /* pauses, about 0.2 us */
 
-/* Read the producer's counter again; publish ours if there is nothing. Returns how many records
-   there are, or DLP_ERR_CORRUPT.
-   Each look takes the line of tail from the producer, which pays for it at its next push. A
-   consumer that is the faster one would look after every few records and slow both down; so while
-   looks find some records, but less than an eighth of the ring, single pops let a few pauses more
-   pass before the next look. One record at a time, as in a ping-pong, never slips. */
+/* Read the producer's counter again, after some pauses. If there is no record, publish the
+   consumer's counter. Returns how many records there are, or DLP_ERR_CORRUPT.
+   Each look takes the line of tail from the producer, which pays for it at its next push. A faster
+   consumer would look after every few records, and slow both down. So while looks find some
+   records, but less than an eighth of the ring, single pops wait a few pauses more before the next
+   look. A consumer of one record at a time, as in a ping-pong, never waits so. */
 DLPI_INLINE int64_t dlpi_spsc_look_rx(dlp_spsc_rx *rx, uint32_t pauses) {
     for (; DLPI_UNLIKELY(pauses > 0); pauses--) dlpi_pause();
     uint64_t tail = DLPI_LOAD_ACQ(&rx->lane->tail); /* LT2 <- LT1 */
@@ -4406,22 +4513,24 @@ DLPI_INLINE int64_t dlpi_spsc_look_rx(dlp_spsc_rx *rx, uint32_t pauses) {
     return (int64_t)stock;
 }
 
+/* Return how many records can be popped, or DLP_ERR_CORRUPT. Reads the producer's counter again
+   only if fewer than `want` are known. */
 DLPI_INLINE int64_t dlpi_spsc_stock(dlp_spsc_rx *rx, uint64_t want) {
     uint64_t stock = rx->tail_seen - rx->head;
     if (DLPI_LIKELY(stock >= want)) return (int64_t)stock;
     return dlpi_spsc_look_rx(rx, want == 1 ? rx->slip : 0);
 }
 
-/* Give n slots back. */
+/* Give n slots back to the producer. */
 DLPI_INLINE void dlpi_spsc_take(dlp_spsc_rx *rx, uint64_t n) {
     rx->head += n;
     if (DLPI_UNLIKELY(rx->head - rx->published >= rx->publish_every)) dlp_spsc_publish(rx);
 }
 
-/* Copy a record into its slot, word by word: the caller has often just written it field by field,
-   and a wider load would wait until those stores have left the store buffer, after all earlier
-   records on their way to the other core. Where the compiler sees how large the caller's object
-   is, only the sizes that fit remain, and it has nothing to warn about. */
+/* Copy a record into its slot, word by word. The caller has often just written the record field by
+   field. A wider load would wait until these stores have left the store buffer, behind all earlier
+   records on their way to the other core. If the compiler sees the size of the caller's object,
+   only the sizes that fit remain, and it has nothing to warn about. */
 DLPI_INLINE void dlpi_put_words(void *slot, const void *record, uint64_t words) {
     dlpi_word *to = (dlpi_word *)slot;
     for (uint64_t i = 0; i < words; i++) {
@@ -4459,11 +4568,11 @@ DLPI_INLINE void dlpi_get_record(void *record, const void *slot, uint32_t bytes)
         memcpy(record, slot, bytes);
 }
 
-/* Records that the caller has just written, by words of 8 bytes as a rule, into slots. libc copies
-   with loads of 32 or 64 bytes, and a load that is wider than the stores before it waits until
-   these have left the store buffer: some processors take twice as long for records of 64 bytes
-   (18.5 ns instead of 9.3), where others gain a tenth. Word by word is never far from the best. One
-   word is one store however it is copied, and of large records most has left the buffer. */
+/* Copy records that the caller has just written into slots, as a rule by words of 8 bytes. libc
+   copies with loads of 32 or 64 bytes. A load that is wider than the stores before it waits until
+   these have left the store buffer. With records of 64 bytes some processors then take twice as
+   long (18.5 ns instead of 9.3), where others gain a tenth. Word by word is never far from the
+   best. One word is one store however it is copied. Most of a large record has left the buffer. */
 static inline void dlpi_put_records(void *slots, const void *records, uint64_t n,
                                     uint32_t record_bytes) {
     if (record_bytes == 8 || record_bytes > 256)
@@ -4472,7 +4581,7 @@ static inline void dlpi_put_records(void *slots, const void *records, uint64_t n
         dlpi_put_words(slots, records, n * (record_bytes / 8));
 }
 
-/* Copy n records into the ring, or (out) from it, in one piece or two. */
+/* Copy n records into the ring (in), or from it (out), in one piece or two. */
 static inline void dlpi_copy_in(unsigned char *slots, uint64_t capacity, uint64_t number,
                                 uint32_t record_bytes, const void *records, uint64_t n) {
     uint64_t first = capacity - (number & (capacity - 1));
@@ -4493,9 +4602,10 @@ static inline void dlpi_copy_out(const unsigned char *slots, uint64_t capacity, 
         memcpy((unsigned char *)records + first * record_bytes, slots, (n - first) * record_bytes);
 }
 
-/* Lend room for up to n records, one after the other in memory. *records: where to write them,
-   valid until commit or abort. Returns how many (fewer than n at the ring's end too), 0 if the lane
-   is full, DLP_ERR_CORRUPT. Wait-free. */
+/* Lend room for up to n records, which lie one after the other in memory.
+   records: gets the place where to write them, valid until commit or abort.
+   Returns how many (at the ring's end, too, fewer than n); 0 if the lane is full; or
+   DLP_ERR_CORRUPT. Wait-free. */
 static inline int64_t dlp_spsc_reserve(dlp_spsc_tx *tx, uint64_t n, void **records) {
     int64_t room = dlpi_spsc_room(tx, n);
     uint64_t at = tx->tail & (tx->capacity - 1);
@@ -4507,8 +4617,8 @@ static inline int64_t dlp_spsc_reserve(dlp_spsc_tx *tx, uint64_t n, void **recor
     return (int64_t)most;
 }
 
-/* Publish the first n of the records reserved; the others are given up. Returns DLP_OK,
-   DLP_ERR_ARG if fewer were reserved. Wait-free, but for waking. */
+/* Publish the first n reserved records, and give up the others.
+   Returns DLP_OK, or DLP_ERR_ARG: fewer were reserved. Wait-free, except for a wake-up. */
 static inline int dlp_spsc_commit(dlp_spsc_tx *tx, uint64_t n) {
     if (DLPI_UNLIKELY(n > tx->reserved)) return DLP_ERR_ARG;
     tx->reserved = 0;
@@ -4516,11 +4626,11 @@ static inline int dlp_spsc_commit(dlp_spsc_tx *tx, uint64_t n) {
     return DLP_OK;
 }
 
-/* Give up what was reserved. */
+/* Give up all reserved records. */
 static inline void dlp_spsc_abort(dlp_spsc_tx *tx) { tx->reserved = 0; }
 
-/* Push a copy of one record. Returns DLP_OK, DLP_FULL, DLP_ERR_CORRUPT. Wait-free, but for
-   waking. */
+/* Push a copy of one record. Returns DLP_OK, DLP_FULL, or DLP_ERR_CORRUPT. Wait-free, except for a
+   wake-up. */
 DLPI_INLINE int dlp_spsc_try_push(dlp_spsc_tx *tx, const void *record) {
     int64_t room = dlpi_spsc_room(tx, 1);
     if (DLPI_UNLIKELY(room <= 0)) return room == 0 ? DLP_FULL : DLP_ERR_CORRUPT;
@@ -4530,8 +4640,8 @@ DLPI_INLINE int dlp_spsc_try_push(dlp_spsc_tx *tx, const void *record) {
     return DLP_OK;
 }
 
-/* Push copies of up to n records. Returns how many, 0 if the lane is full, DLP_ERR_CORRUPT. One
-   store publishes them all. Wait-free, but for waking. */
+/* Push copies of up to n records. One store publishes them all. Returns how many, 0 if the lane is
+   full, or DLP_ERR_CORRUPT. Wait-free, except for a wake-up. */
 static inline int64_t dlp_spsc_try_push_burst(dlp_spsc_tx *tx, const void *records, uint64_t n) {
     int64_t room = dlpi_spsc_room(tx, n);
     if (DLPI_UNLIKELY(room <= 0 || n == 0)) return n == 0 ? 0 : room;
@@ -4541,10 +4651,11 @@ static inline int64_t dlp_spsc_try_push_burst(dlp_spsc_tx *tx, const void *recor
     return (int64_t)n;
 }
 
-/* Lend up to n records, one after the other in memory, until release. Returns how many (fewer
-   than n at the ring's end too), 0 if the lane is empty, DLP_ERR_CORRUPT. The records lie in
-   memory that the producer can still write: between processes that do not trust each other copy,
-   check, use. Wait-free. */
+/* Lend up to n records, which lie one after the other in memory, until dlp_spsc_release.
+   records: gets their place. The producer can still write there. If processes do not trust each
+   other, copy the records, check the copy, and use the copy.
+   Returns how many (at the ring's end, too, fewer than n); 0 if the lane is empty; or
+   DLP_ERR_CORRUPT. Wait-free. */
 static inline int64_t dlp_spsc_peek(dlp_spsc_rx *rx, uint64_t n, const void **records) {
     int64_t stock = dlpi_spsc_stock(rx, n);
     uint64_t at = rx->head & (rx->capacity - 1);
@@ -4556,8 +4667,8 @@ static inline int64_t dlp_spsc_peek(dlp_spsc_rx *rx, uint64_t n, const void **re
     return (int64_t)most;
 }
 
-/* Give the first n of the peeked records back; the others are not taken. Returns DLP_OK,
-   DLP_ERR_ARG if fewer were peeked. Wait-free, but for waking. */
+/* Give the first n peeked records back. The others stay in the lane.
+   Returns DLP_OK, or DLP_ERR_ARG: fewer were peeked. Wait-free, except for a wake-up. */
 static inline int dlp_spsc_release(dlp_spsc_rx *rx, uint64_t n) {
     if (DLPI_UNLIKELY(n > rx->peeked)) return DLP_ERR_ARG;
     rx->peeked = 0;
@@ -4565,8 +4676,8 @@ static inline int dlp_spsc_release(dlp_spsc_rx *rx, uint64_t n) {
     return DLP_OK;
 }
 
-/* Pop one record into *record. Returns DLP_OK, DLP_EMPTY, DLP_ERR_CORRUPT. Wait-free, but for
-   waking. */
+/* Pop one record into *record. Returns DLP_OK, DLP_EMPTY, or DLP_ERR_CORRUPT. Wait-free, except for
+   a wake-up. */
 DLPI_INLINE int dlp_spsc_try_pop(dlp_spsc_rx *rx, void *record) {
     int64_t stock = dlpi_spsc_stock(rx, 1);
     if (DLPI_UNLIKELY(stock <= 0)) return stock == 0 ? DLP_EMPTY : DLP_ERR_CORRUPT;
@@ -4576,8 +4687,8 @@ DLPI_INLINE int dlp_spsc_try_pop(dlp_spsc_rx *rx, void *record) {
     return DLP_OK;
 }
 
-/* Pop up to max records. Returns how many, 0 if the lane is empty, DLP_ERR_CORRUPT. Wait-free, but
-   for waking. */
+/* Pop up to max records. Returns how many, 0 if the lane is empty, or DLP_ERR_CORRUPT. Wait-free,
+   except for a wake-up. */
 static inline int64_t dlp_spsc_try_pop_burst(dlp_spsc_rx *rx, void *records, uint64_t max) {
     int64_t stock = dlpi_spsc_stock(rx, max);
     if (DLPI_UNLIKELY(stock <= 0 || max == 0)) return max == 0 ? 0 : stock;
@@ -4587,8 +4698,8 @@ static inline int64_t dlp_spsc_try_pop_burst(dlp_spsc_rx *rx, void *records, uin
     return (int64_t)max;
 }
 
-/* Push (pop) one record, waiting for room (for a record). Returns DLP_OK, DLP_TIMEOUT,
-   DLP_ERR_CORRUPT. */
+/* Push one record after a wait for room, or pop one record after a wait for it. Returns DLP_OK,
+   DLP_TIMEOUT, or DLP_ERR_CORRUPT. */
 DLPI_INLINE int dlp_spsc_push(dlp_spsc_tx *tx, const void *record, int timeout_ms) {
     int r = dlp_spsc_try_push(tx, record);
     if (DLPI_LIKELY(r != DLP_FULL)) return r;
@@ -4613,15 +4724,17 @@ DLPI_INLINE int dlp_spsc_pop(dlp_spsc_rx *rx, void *record, int timeout_ms) {
    LR3 is just clearing while LT1 is on its way. The hint is then lost. Therefore every 64th search
    looks at all lanes, and so does every search that would else report empty. Hence empty is
    reported only after LT2 found each lane empty, and a lane waits at most 64 turns.
-   Order is kept per producer, not among producers. No producer waits for another. Progress as for
-   lanes; a search takes as many steps as there are producers, at most. */
+   Records of one producer keep their order; records of several have none. No producer waits for
+   another. Progress is as for lanes. A search takes as many steps as there are producers, at
+   most. */
 
 DLPI_INLINE void dlpi_mpsc_say_ready(dlp_mpsc_tx *tx) {
     if (tx->ready && !(DLPI_LOAD_RLX(tx->ready) & tx->ready_bit)) /* LR1 <- LR3 */
         DLPI_OR_SEQ(tx->ready, tx->ready_bit);                    /* LR2 -> LR3 */
 }
 
-/* These are dlp_spsc_ calls on the producer's own lane. */
+/* The calls of a producer below do what the dlp_spsc_ calls of their names do, on the producer's
+   own lane. */
 DLPI_INLINE int dlp_mpsc_try_push(dlp_mpsc_tx *tx, const void *record) {
     int r = dlp_spsc_try_push(&tx->lane, record);
     dlpi_mpsc_say_ready(tx);
@@ -4653,14 +4766,16 @@ DLPI_INLINE int dlp_mpsc_push(dlp_mpsc_tx *tx, const void *record, int timeout_m
     return r == DLP_OK ? dlp_mpsc_try_push(tx, record) : r;
 }
 
-/* Have a lane with records in turn. Returns DLP_OK, DLP_EMPTY, DLP_ERR_CORRUPT. */
+/* Give a lane that has records its turn. Returns DLP_OK, DLP_EMPTY (no lane has any), or
+   DLP_ERR_CORRUPT. */
 DLPI_INLINE int dlpi_mpsc_turn(dlp_mpsc_rx *rx) {
     if (DLPI_LIKELY(rx->left > 0 && rx->at->tail_seen != rx->at->head)) return DLP_OK;
     return dlpi_mpsc_find(rx);
 }
 
-/* Pop one record of some producer, in turns of `quantum` records. *producer (may be NULL): whose.
-   Returns DLP_OK, DLP_EMPTY, DLP_ERR_CORRUPT. Wait-free, but for waking. */
+/* Pop one record of any producer. Producers have turns of `quantum` records.
+   producer: gets the number of the record's producer; may be NULL.
+   Returns DLP_OK, DLP_EMPTY, or DLP_ERR_CORRUPT. Wait-free, except for a wake-up. */
 DLPI_INLINE int dlp_mpsc_try_pop(dlp_mpsc_rx *rx, void *record, uint32_t *producer) {
     int r = dlpi_mpsc_turn(rx);
     if (DLPI_UNLIKELY(r != DLP_OK)) return r;
@@ -4669,7 +4784,8 @@ DLPI_INLINE int dlp_mpsc_try_pop(dlp_mpsc_rx *rx, void *record, uint32_t *produc
     return dlp_spsc_try_pop(rx->at, record);
 }
 
-/* Lend up to n records of one producer until dlp_mpsc_release. As dlp_spsc_peek. */
+/* Lend up to n records of one producer until dlp_mpsc_release. Returns as dlp_spsc_peek.
+   producer: gets its number; may be NULL. */
 static inline int64_t dlp_mpsc_peek(dlp_mpsc_rx *rx, uint64_t n, const void **records,
                                     uint32_t *producer) {
     int r = dlpi_mpsc_turn(rx);
@@ -4684,8 +4800,8 @@ static inline int dlp_mpsc_release(dlp_mpsc_rx *rx, uint64_t n) {
     return r;
 }
 
-/* Pop up to max records, of several producers if need be. Returns how many, 0: empty;
-   DLP_ERR_CORRUPT. */
+/* Pop up to max records, of several producers if need be. Returns how many, 0 if all lanes are
+   empty, or DLP_ERR_CORRUPT. */
 static inline int64_t dlp_mpsc_try_pop_burst(dlp_mpsc_rx *rx, void *records, uint64_t max) {
     unsigned char *to = (unsigned char *)records;
     uint64_t done = 0;

@@ -2,8 +2,9 @@
 #include "api/base.h"
 /* ---------------------------------------------------------------------------------------------
    >>atomics    THE ONE SHIM OVER THE COMPILER'S ATOMICS
-   Here, before the queues, whose fast paths are inline in every file that includes this header.
-   Each use carries a label and names its partner. A checker may define these before inclusion. */
+   These macros stand before the queues, whose fast paths are inline in every file that includes
+   this header. Each use carries a label and names its partner. A checker may define its own macros
+   before it includes this header. */
 #ifndef DLPI_LINE
 #ifndef DLPI_LOAD_RLX
 #define DLPI_LOAD_RLX(p) __atomic_load_n((p), __ATOMIC_RELAXED)
@@ -17,26 +18,27 @@
 #define DLPI_ADD_RLX(p, v) __atomic_fetch_add((p), (v), __ATOMIC_RELAXED)
 #define DLPI_OR_SEQ(p, v) __atomic_fetch_or((p), (v), __ATOMIC_SEQ_CST)
 #define DLPI_AND_SEQ(p, v) __atomic_fetch_and((p), (v), __ATOMIC_SEQ_CST)
-/* Strong compare-and-swap; *e gets the value found on failure. */
+/* Strong compare-and-swap. On failure *e gets the value that was found. */
 #define DLPI_CAS_SEQ(p, e, v) \
     __atomic_compare_exchange_n((p), (e), (v), 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)
 #define DLPI_CAS_ACQ(p, e, v) \
     __atomic_compare_exchange_n((p), (e), (v), 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)
 #endif
 
-/* Keep the compiler from moving memory accesses across; no instruction. Only where the other side
-   issues a heavy barrier (see dlpi_await), or for a crash to see stores in program order. */
+/* Keep the compiler from moving memory accesses across this point. It emits no instruction. It is
+   enough only if the other side issues a heavy barrier (see dlpi_await), or if a crash must see
+   stores in program order. */
 #ifndef DLPI_KEEP_ORDER
 #define DLPI_KEEP_ORDER() __atomic_signal_fence(__ATOMIC_SEQ_CST)
 #endif
 
 #define DLPI_LINE 128u /* two cache lines: the adjacent-line prefetcher moves pairs */
 #define DLPI_UNUSED(x) ((void)(x))
-#define DLPI_UNREAD __attribute__((unused)) /* behind a parameter that may be ignored */
+#define DLPI_UNREAD __attribute__((unused)) /* stands behind a parameter that is not used */
 #define DLPI_LIKELY(x) __builtin_expect(!!(x), 1)
 #define DLPI_UNLIKELY(x) __builtin_expect(!!(x), 0)
-/* Marks a function that runs seldom: the compiler makes it small rather than fast. With -Os all are
-   small, and clang's would become larger. */
+/* Marks a function that runs seldom: the compiler makes it small rather than fast. With -Os all
+   functions are small already, and with this mark clang would make them larger. */
 #ifdef __OPTIMIZE_SIZE__
 #define DLPI_COLD
 #else
@@ -44,7 +46,7 @@
 #endif
 #ifdef __OPTIMIZE__
 #define DLPI_INLINE static inline __attribute__((always_inline))
-#else /* without optimisation gcc warns of branches that it has not yet seen to be dead */
+#else /* without optimisation, always_inline makes gcc warn of branches that are dead */
 #define DLPI_INLINE static inline __attribute__((unused))
 #endif
 
@@ -56,10 +58,10 @@ DLPI_INLINE void dlpi_pause(void) {
 #endif
 }
 
-/* Begin to fetch a line that is to be written soon, so that its other owner gives it up at once.
-   __builtin_prefetch(at, 1) fetches it for reading where the compiler may not take prefetchw for
-   granted, as on x86-64 by default, and then the write makes a trip of its own. 64-bit processors
-   that do not know prefetchw take it for a nop. */
+/* Begin to fetch a cache line that is written soon, so that its other owner gives it up at once.
+   __builtin_prefetch(at, 1) fetches the line for reading if the compiler may not use prefetchw, as
+   on x86-64 by default. Then the write makes a trip of its own. 64-bit processors that do not know
+   prefetchw take it for a nop. */
 DLPI_INLINE void dlpi_prefetch_write(const void *at) {
 #if defined(__x86_64__)
     __asm__ __volatile__("prefetchw %0" : : "m"(*(const char *)at));
@@ -68,6 +70,6 @@ DLPI_INLINE void dlpi_prefetch_write(const void *at) {
 #endif
 }
 
-/* A word of a record, whatever type the user sees there. */
+/* A word of a record. The user may see any type there. */
 typedef uint64_t __attribute__((may_alias)) dlpi_word;
 #endif

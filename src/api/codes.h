@@ -2,8 +2,8 @@
 #include "api/base.h"
 /* ---------------------------------------------------------------------------------------------
    >>errors     CODES AND ERROR RECORDS
-   0 is OK, positive is flow control, negative is an error. Flow control begins at 4096, since no
-   errno of Linux is above 4095: a callback that returns errno has failed. */
+   Code 0 is OK, a positive code is flow control, a negative code is an error. Codes of flow control
+   begin at 4096. No errno of Linux is above 4095, so a callback that returns errno has failed. */
 
 #ifndef DLP_CODES
 #define DLP_CODES(X) \
@@ -45,8 +45,8 @@ enum {
         DLP_CODES_END_ = 8191
 };
 
-/* Special values. Zero always means the documented default. */
-#define DLP_NONE (-1)    /* none of it */
-#define DLP_FOREVER (-2) /* without end */
+/* Special values of fields and parameters. Zero always means the documented default. */
+#define DLP_NONE (-1)    /* none; in some fields: inline */
+#define DLP_FOREVER (-2) /* without end, without limit */
 #define DLP_NOWAIT (-1)  /* for time-outs: do not wait */
 #endif

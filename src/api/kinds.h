@@ -2,10 +2,11 @@
 #include "api/codes.h"
 /* ---------------------------------------------------------------------------------------------
    >>kinds      THE KINDS OF STAGES
-   A row for each: name, number (never another one: monitors read it), and the table of what it does
-   (the implementation's; src/pipe/ops.h says what stands in it). A row with a tag is all that a new
-   kind adds to other files. Its own two are api/NAME.h and stages/NAME.h, in small letters, which
-   the joiner puts in their places. */
+   Each kind has a row: its name, its number, and the implementation's table of what it does
+   (src/pipe/ops.h describes this table). The number never changes, because monitors read it. For a
+   new kind, a row with a tag is all that is added to existing files. Its own two files are
+   api/NAME.h and stages/NAME.h, with the name in small letters. The joiner puts them in their
+   places. */
 
 #define DLPI_STAGE_KINDS(KIND) \
     KIND(SAMPLER, 1, dlpi_sampler_ops) \

@@ -3,14 +3,14 @@
 #include "api/atomics.h"
 /* ---------------------------------------------------------------------------------------------
    >>queues     SPSC LANES, MPSC BUNDLES, BLOCKING WAIT
-   A lane carries records of one size from one producer to one consumer; a bundle is a lane per
-   producer with one consumer. Both live in memory that the caller gives, of DLP_QUEUE_ALIGN
-   alignment, which may be a mapping shared by processes (shared = 1); in it are only offsets, never
-   pointers. A thread that uses a queue attaches to it and gets a handle: an ordinary struct in
-   memory of its own, used by one thread at a time. A successor (of a thread, or of a process that
-   died) attaches again and goes on where the published counters are: records not yet published are
-   lost with the producer, and records taken by the consumer since its counter was last published
-   come again.
+   A lane carries records of one size from one producer to one consumer. A bundle has one consumer,
+   and a lane for each producer. Both lie in memory that the caller gives, aligned to
+   DLP_QUEUE_ALIGN. The memory may be a mapping that processes share (shared = 1): it has offsets
+   only, never pointers. A thread attaches to a queue to use it, and gets a handle. A handle is an
+   ordinary struct in the thread's own memory, which one thread at a time uses.
+   If a thread or its process dies, a successor attaches again, and goes on at the published
+   counters. Records that the producer had not published are lost with it. Records that the consumer
+   had taken since it last published its counter come again.
 
      static unsigned char mem[...] aligned to DLP_QUEUE_ALIGN, dlp_spsc_bytes(8, 1024) long
      dlp_spsc_init(mem, sizeof mem, 8, 1024, 0);
@@ -19,57 +19,59 @@
      consumer: dlp_spsc_rx rx; dlp_spsc_attach_rx(&rx, mem, sizeof mem);
                dlp_spsc_pop(&rx, &value, DLP_FOREVER);
 
-   try_ never waits. Calls with timeout_ms wait: 0 or DLP_FOREVER without end, DLP_NOWAIT not at
-   all. A waiter spins, then yields if there are more peers than cores, then sleeps; spin_ns and
-   yields of the handle say how long and may be changed between calls. A producer that sleeps is
-   woken when half of the ring is free. Every sleep ends after 100 ms at most, to look again.
-   Memory that others write is not trusted: counters out of range make a call return
-   DLP_ERR_CORRUPT, and no address is ever computed from them. */
+   A try_ call never waits. Calls with timeout_ms wait that many milliseconds; 0 or DLP_FOREVER: no
+   limit; DLP_NOWAIT: they do not wait. A waiter spins, then yields if there are more peers than
+   cores, then sleeps. spin_ns and yields of the handle tell how long, and may be changed between
+   calls. A producer that sleeps is woken when half of the ring is free. Every sleep ends after 100
+   ms at most, to look again.
+   Memory that others write is not trusted. If counters are out of range, a call returns
+   DLP_ERR_CORRUPT. No address is ever computed from these counters. */
 
 #define DLP_QUEUE_ALIGN 128          /* alignment of the memory of a queue */
 #define DLP_QUEUE_MAX_RECORD 1048576 /* record bytes */
 #define DLP_QUEUE_MAX_CAPACITY (UINT64_C(1) << 32)
 #define DLP_MPSC_MAX_PRODUCERS 4096
 
-/* A lane as it lies in memory, followed by its slots. Blocks of 128 bytes, one writer each. For
-   looking; use the calls below. Counters run free and wrap at 2^64. */
+/* A lane as it lies in memory, followed by its slots. It consists of blocks of 128 bytes, each with
+   one writer. A program may look at it, but uses the calls below. Counters run free and wrap at
+   2^64. */
 typedef struct dlp_spsc {
-    uint64_t magic; /* written last by init; read-only from then on */
+    uint64_t magic; /* init writes it last; read-only from then on */
     uint32_t version, layout;
     uint32_t record_bytes, shared;
     uint64_t capacity;     /* records, a power of two */
-    uint64_t slots_offset; /* from the lane's beginning */
+    uint64_t slots_offset; /* bytes from the lane's beginning */
     uint64_t total_bytes;
     unsigned char pad0[80];
-    uint64_t tail; /* records pushed; written by the producer */
+    uint64_t tail; /* records pushed; the producer writes it */
     unsigned char pad1[120];
-    uint64_t head; /* records taken, published from time to time; by the consumer */
+    uint64_t head; /* records taken; the consumer writes it from time to time */
     unsigned char pad2[120];
-    uint32_t producer_wake; /* futex word: the producer sleeps */
+    uint32_t producer_wake; /* futex word of a producer that sleeps */
     unsigned char pad3[124];
-    uint32_t consumer_wake; /* futex word: the consumer sleeps (a bundle has its own) */
+    uint32_t consumer_wake; /* futex word of a consumer that sleeps (a bundle has its own) */
     unsigned char pad4[124];
 } dlp_spsc;
 
-/* Producer's handle. Private to one thread at a time. */
+/* Handle of a producer. One thread at a time uses it. */
 typedef struct dlp_spsc_tx {
-    uint64_t tail;      /* next record's number */
-    uint64_t head_seen; /* the consumer's counter when last read */
+    uint64_t tail;      /* number of the next record */
+    uint64_t head_seen; /* the consumer's counter, as last read */
     uint64_t capacity;
     unsigned char *slots;
     dlp_spsc *lane;
-    uint32_t *wake_word; /* of the consumer */
+    uint32_t *wake_word; /* the consumer's */
     uint64_t reserved;
     uint32_t record_bytes, shared;
-    uint32_t spin_ns, yields; /* before sleeping; may be changed */
-    unsigned char pad[184];   /* two handles side by side share no line */
+    uint32_t spin_ns, yields; /* how long to spin and yield before a sleep */
+    unsigned char pad[184];   /* so that two handles side by side share no line */
 } dlp_spsc_tx;
 
-/* Consumer's handle. Private to one thread at a time. */
+/* Handle of a consumer. One thread at a time uses it. */
 typedef struct dlp_spsc_rx {
-    uint64_t head;      /* next record's number */
-    uint64_t tail_seen; /* the producer's counter when last read */
-    uint64_t published; /* what lane->head says */
+    uint64_t head;      /* number of the next record */
+    uint64_t tail_seen; /* the producer's counter, as last read */
+    uint64_t published; /* value of lane->head */
     uint64_t publish_every;
     uint64_t capacity;
     unsigned char *slots;
@@ -77,7 +79,7 @@ typedef struct dlp_spsc_rx {
     uint64_t peeked;
     uint32_t record_bytes, shared;
     uint32_t spin_ns, yields;
-    uint32_t slip, slip_most; /* pauses before a look, see dlpi_spsc_look_rx */
+    uint32_t slip, slip_most; /* pauses before a look: dlpi_spsc_look_rx */
     unsigned char pad[168];
 } dlp_spsc_rx;
 
@@ -94,20 +96,21 @@ typedef struct dlp_mpsc {
     unsigned char pad1[124];
 } dlp_mpsc;
 
-/* A producer's handle of a bundle: a lane's, and where to say that the lane is ready. */
+/* Handle of a bundle's producer: the handle of its lane, and the place where it says that the lane
+   is ready. */
 typedef struct dlp_mpsc_tx {
     dlp_spsc_tx lane;
-    uint64_t *ready; /* NULL: 16 producers or fewer */
+    uint64_t *ready; /* NULL: the bundle has 16 producers or fewer */
     uint64_t ready_bit;
     uint32_t *owner;
 } dlp_mpsc_tx;
 
-/* The consumer's handle of a bundle. */
+/* Handle of a bundle's consumer. */
 typedef struct dlp_mpsc_rx {
-    dlp_spsc_rx *at;  /* lane in turn */
-    uint32_t left;    /* records it may still give in this turn */
-    uint32_t quantum; /* records of a turn: 64; may be changed, 1 or more */
-    uint32_t turn;    /* its number */
+    dlp_spsc_rx *at;  /* the lane whose turn it is */
+    uint32_t left;    /* records that this lane may still give in its turn */
+    uint32_t quantum; /* records of a turn, 1 or more; 64; may be changed */
+    uint32_t turn;    /* number of this lane */
     uint32_t producers, ready_words, word;
     uint64_t bits; /* lanes of ready word `word` still to visit */
     uint64_t finds;
@@ -117,58 +120,68 @@ typedef struct dlp_mpsc_rx {
     unsigned char pad[128];
 } dlp_mpsc_rx;
 
-/* Bytes that a lane takes. record_bytes: a multiple of 8, 8..DLP_QUEUE_MAX_RECORD; capacity: a
-   power of two, 1..DLP_QUEUE_MAX_CAPACITY. Returns 0 if either is out of range. Any thread. */
+/* Return the bytes that a lane takes, or 0 if a parameter is out of range.
+   record_bytes: a multiple of 8, 8..DLP_QUEUE_MAX_RECORD; capacity: records, a power of two,
+   1..DLP_QUEUE_MAX_CAPACITY. Any thread. */
 DLPDEF uint64_t dlp_spsc_bytes(uint32_t record_bytes, uint64_t capacity);
 
-/* Make an empty lane in mem. mem: borrowed, aligned to DLP_QUEUE_ALIGN; shared: 1 if more than one
-   process will use it. Returns DLP_OK, DLP_ERR_ARG (also if bytes are too few). Before anybody
-   attaches. Does not wait or allocate. */
+/* Make an empty lane in mem, before any thread attaches.
+   mem: borrowed, aligned to DLP_QUEUE_ALIGN; bytes: size of mem; record_bytes, capacity: as in
+   dlp_spsc_bytes; shared: 1 if more than one process will use the lane.
+   Returns DLP_OK, or DLP_ERR_ARG (too few bytes, too). Does not wait or allocate. */
 DLPDEF int dlp_spsc_init(void *mem, uint64_t bytes, uint32_t record_bytes, uint64_t capacity,
                          int shared);
 
-/* Become the producer (the consumer) of the lane in mem. bytes: what is mapped there. Returns
-   DLP_OK, DLP_ERR_ARG, DLP_ERR_CORRUPT if what lies there is no lane of this version and layout
-   that fits in bytes. One of each at a time. Makes system calls; does not allocate. */
+/* Become the producer (tx) or the consumer (rx) of the lane in mem. A lane has one of each at a
+   time. bytes: number of bytes mapped at mem.
+   Returns DLP_OK, DLP_ERR_ARG, or DLP_ERR_CORRUPT: mem has no lane of this version and layout that
+   fits in bytes. Makes system calls; does not allocate. */
 DLPDEF int dlp_spsc_attach_tx(dlp_spsc_tx *tx, void *mem, uint64_t bytes);
 DLPDEF int dlp_spsc_attach_rx(dlp_spsc_rx *rx, void *mem, uint64_t bytes);
 
-/* Wait until a record can be pushed (popped). Returns DLP_OK, DLP_TIMEOUT, or DLP_ERR_CORRUPT.
-   Sleeps when it has to. Source: event counts (Reed, Kanodia 1979). */
+/* Wait until a record can be pushed (tx) or popped (rx). Sleeps if it must.
+   Returns DLP_OK, DLP_TIMEOUT, or DLP_ERR_CORRUPT. Source: event counts (Reed, Kanodia 1979). */
 DLPDEF int dlp_spsc_wait_tx(dlp_spsc_tx *tx, int timeout_ms);
 DLPDEF int dlp_spsc_wait_rx(dlp_spsc_rx *rx, int timeout_ms);
 
-/* Push n records, in pieces as room comes. Returns how many were pushed: n, or fewer when the time
-   was up; DLP_ERR_CORRUPT. Waits. */
+/* Push n records, in pieces as room comes. Waits for room.
+   Returns how many were pushed: n, or fewer if the time was up; or DLP_ERR_CORRUPT. */
 DLPDEF int64_t dlp_spsc_push_burst(dlp_spsc_tx *tx, const void *records, uint64_t n,
                                    int timeout_ms);
 
-/* Pop 1 to max records. Returns how many; 0 when the time was up; DLP_ERR_CORRUPT. Waits. */
+/* Pop 1 to max records. Waits for the first.
+   Returns how many were popped; 0 if the time was up; or DLP_ERR_CORRUPT. */
 DLPDEF int64_t dlp_spsc_pop_burst(dlp_spsc_rx *rx, void *records, uint64_t max, int timeout_ms);
 
-/* The same for bundles. producers: 1..DLP_MPSC_MAX_PRODUCERS; capacity: of each producer's lane. */
+/* Return the bytes of a bundle, and make an empty bundle, as dlp_spsc_bytes and dlp_spsc_init do
+   for a lane. producers: 1..DLP_MPSC_MAX_PRODUCERS; capacity: records of each producer's lane. */
 DLPDEF uint64_t dlp_mpsc_bytes(uint32_t record_bytes, uint64_t capacity, uint32_t producers);
 DLPDEF int dlp_mpsc_init(void *mem, uint64_t bytes, uint32_t record_bytes, uint64_t capacity,
                          uint32_t producers, int shared);
 
-/* Become producer number `producer`, or, with DLP_NONE, any that nobody has claimed. The first form
-   takes the place from its owner, who must be gone. Returns the number;
-   DLP_ERR_ARG, DLP_ERR_CORRUPT, DLP_ERR_BUSY when all are claimed. Any thread. */
+/* Become a producer of the bundle in mem.
+   producer: its number; the place is taken from its owner, who must be gone; DLP_NONE: any number
+   that nobody has claimed.
+   Returns the number, DLP_ERR_ARG, DLP_ERR_CORRUPT, or DLP_ERR_BUSY: all numbers are claimed. Any
+   thread. */
 DLPDEF int dlp_mpsc_attach_tx(dlp_mpsc_tx *tx, void *mem, uint64_t bytes, int producer);
-/* Give the place back for others to claim. What was pushed stays. */
+/* Give a producer's number back, for others to claim. Records that were pushed stay. */
 DLPDEF void dlp_mpsc_detach_tx(dlp_mpsc_tx *tx);
 
-/* Become the consumer. lanes: [n_lanes] borrowed as long as rx is used; n_lanes at least the number
-   of producers, else DLP_ERR_ARG. */
+/* Become the consumer of the bundle in mem.
+   lanes: [n_lanes] borrowed as long as rx is used; n_lanes: the number of producers, or more.
+   Returns DLP_OK, DLP_ERR_ARG, or DLP_ERR_CORRUPT. */
 DLPDEF int dlp_mpsc_attach_rx(dlp_mpsc_rx *rx, dlp_spsc_rx *lanes, uint32_t n_lanes, void *mem,
                               uint64_t bytes);
+/* Wait, push or pop, as the dlp_spsc_ calls of these names do. A pop takes records of several
+   producers, in turns. */
 DLPDEF int dlp_mpsc_wait_tx(dlp_mpsc_tx *tx, int timeout_ms);
 DLPDEF int dlp_mpsc_wait_rx(dlp_mpsc_rx *rx, int timeout_ms);
 DLPDEF int64_t dlp_mpsc_push_burst(dlp_mpsc_tx *tx, const void *records, uint64_t n,
                                    int timeout_ms);
 DLPDEF int64_t dlp_mpsc_pop_burst(dlp_mpsc_rx *rx, void *records, uint64_t max, int timeout_ms);
 
-/* For the inline calls below. */
+/* The inline calls below call these. */
 DLPDEF void dlpi_wake_sleeper(uint32_t *wake_word, uint32_t shared);
 DLPDEF void dlpi_spsc_room_wake(dlp_spsc_rx *rx);
 DLPDEF int dlpi_mpsc_find(dlp_mpsc_rx *rx);
@@ -189,25 +202,26 @@ DLPDEF int dlpi_mpsc_find(dlp_mpsc_rx *rx);
      LM2    magic, attach           load acquire    LM1
      LM3    the header, attach      load relaxed    ordered by LM2: init wrote it before LM1
    Why full, empty and wrap are right:
-   1 tail and head run free over 2^64 and only ever grow; tail - head, modulo 2^64, is the number of
-     records in the ring, 0..capacity, whatever the counters' values. A capacity that is a power of
-     two divides 2^64, so that a counter's low bits go on in step over the wrap.
-   2 The producer alone writes tail and the slots in [tail, head + capacity); the consumer alone
+   1 tail and head run free over 2^64 and only ever grow. tail - head, modulo 2^64, is the number of
+     records in the ring, 0..capacity, whatever the counters' values. A capacity is a power of two,
+     so it divides 2^64, and a counter's low bits go on in step over the wrap.
+   2 The producer alone writes tail and the slots in [tail, head + capacity). The consumer alone
      writes head.
    3 head_seen is an old head: head_seen <= head <= tail. tail - head_seen == capacity may be a
-     false "full", never a false "room"; full is reported only after LH2 has looked again.
-   4 tail_seen likewise: empty is reported only after LT2 has looked again.
+     false "full", never a false "room". Full is reported only after LH2 has looked again.
+   4 tail_seen is an old tail: head <= tail_seen <= tail. Empty is reported only after LT2 has
+     looked again.
    5 LT1 -> LT2: what the consumer reads in [head, tail_seen) was written before that tail.
    6 LH1 -> LH2: a slot that the producer writes again was read before that head.
-   7 The consumer publishes head after an eighth of the ring, and always before it reports empty;
-     the producer publishes tail in every call. So neither waits for what the other keeps to
-     itself, unless a consumer stops between pops without calling dlp_spsc_publish: then the
-     producer misses less than an eighth of the ring.
-   8 A counter read from memory is used only if tail - head <= capacity, and slots are addressed by
-     the private counter alone.
-   Progress: the try_ calls, reserve, commit, peek and release are wait-free, but for the one system
-   call that wakes a sleeper. A crash between any two instructions leaves the lane as it was before
-   the call or after it. */
+   7 The consumer publishes head after an eighth of the ring, and always before it reports empty.
+     The producer publishes tail in every call. So neither waits for a number that the other has not
+     published. One case is left: a consumer stops between pops and does not call dlp_spsc_publish.
+     Then the producer misses less than an eighth of the ring.
+   8 A counter read from memory is used only if tail - head <= capacity. The private counter alone
+     gives the addresses of slots.
+   Progress: the try_ calls, reserve, commit, peek and release are wait-free, except for the one
+   system call that wakes a sleeper. A crash between any two instructions leaves the lane as it was
+   before the call or after it. */
 
 DLPI_INLINE unsigned char *dlpi_slot(unsigned char *slots, uint64_t capacity, uint64_t number,
                                      uint32_t record_bytes) {
@@ -223,13 +237,14 @@ DLPI_INLINE int64_t dlpi_spsc_look_tx(dlp_spsc_tx *tx) {
     return (int64_t)(tx->capacity - used);
 }
 
-/* Records that fit, as many as are known of if that is `want` at least. */
+/* Return how many records fit, or DLP_ERR_CORRUPT. Reads the consumer's counter again only if fewer
+   than `want` are known to fit. */
 DLPI_INLINE int64_t dlpi_spsc_room(dlp_spsc_tx *tx, uint64_t want) {
     uint64_t room = tx->capacity - (tx->tail - tx->head_seen);
     return DLPI_LIKELY(room >= want) ? (int64_t)room : dlpi_spsc_look_tx(tx);
 }
 
-/* Publish n records that are written. One store, and one look at the wake word. */
+/* Publish n records that are written: one store, and one look at the wake word. */
 DLPI_INLINE void dlpi_spsc_publish_tx(dlp_spsc_tx *tx, uint64_t n) {
     tx->tail += n;
     DLPI_STORE_REL(&tx->lane->tail, tx->tail); /* LT1 -> LT2 */
@@ -238,8 +253,9 @@ DLPI_INLINE void dlpi_spsc_publish_tx(dlp_spsc_tx *tx, uint64_t n) {
         dlpi_wake_sleeper(tx->wake_word, tx->shared);
 }
 
-/* Publish the consumer's counter now, which it else does after an eighth of the ring or when it
-   finds the lane empty. For a consumer that stops for a while. Wait-free, but for waking. */
+/* Publish the consumer's counter now. A consumer that stops for a while calls this. Else the
+   counter is published after an eighth of the ring, or when the lane is found empty. Wait-free,
+   except for a wake-up. */
 DLPI_INLINE void dlp_spsc_publish(dlp_spsc_rx *rx) {
     rx->published = rx->head;
     DLPI_STORE_REL(&rx->lane->head, rx->head); /* LH1 -> LH2 */
@@ -250,12 +266,12 @@ DLPI_INLINE void dlp_spsc_publish(dlp_spsc_rx *rx) {
 
 #define DLPI_SLIP_MOST 8u /* pauses, about 0.2 us */
 
-/* Read the producer's counter again; publish ours if there is nothing. Returns how many records
-   there are, or DLP_ERR_CORRUPT.
-   Each look takes the line of tail from the producer, which pays for it at its next push. A
-   consumer that is the faster one would look after every few records and slow both down; so while
-   looks find some records, but less than an eighth of the ring, single pops let a few pauses more
-   pass before the next look. One record at a time, as in a ping-pong, never slips. */
+/* Read the producer's counter again, after some pauses. If there is no record, publish the
+   consumer's counter. Returns how many records there are, or DLP_ERR_CORRUPT.
+   Each look takes the line of tail from the producer, which pays for it at its next push. A faster
+   consumer would look after every few records, and slow both down. So while looks find some
+   records, but less than an eighth of the ring, single pops wait a few pauses more before the next
+   look. A consumer of one record at a time, as in a ping-pong, never waits so. */
 DLPI_INLINE int64_t dlpi_spsc_look_rx(dlp_spsc_rx *rx, uint32_t pauses) {
     for (; DLPI_UNLIKELY(pauses > 0); pauses--) dlpi_pause();
     uint64_t tail = DLPI_LOAD_ACQ(&rx->lane->tail); /* LT2 <- LT1 */
@@ -270,22 +286,24 @@ DLPI_INLINE int64_t dlpi_spsc_look_rx(dlp_spsc_rx *rx, uint32_t pauses) {
     return (int64_t)stock;
 }
 
+/* Return how many records can be popped, or DLP_ERR_CORRUPT. Reads the producer's counter again
+   only if fewer than `want` are known. */
 DLPI_INLINE int64_t dlpi_spsc_stock(dlp_spsc_rx *rx, uint64_t want) {
     uint64_t stock = rx->tail_seen - rx->head;
     if (DLPI_LIKELY(stock >= want)) return (int64_t)stock;
     return dlpi_spsc_look_rx(rx, want == 1 ? rx->slip : 0);
 }
 
-/* Give n slots back. */
+/* Give n slots back to the producer. */
 DLPI_INLINE void dlpi_spsc_take(dlp_spsc_rx *rx, uint64_t n) {
     rx->head += n;
     if (DLPI_UNLIKELY(rx->head - rx->published >= rx->publish_every)) dlp_spsc_publish(rx);
 }
 
-/* Copy a record into its slot, word by word: the caller has often just written it field by field,
-   and a wider load would wait until those stores have left the store buffer, after all earlier
-   records on their way to the other core. Where the compiler sees how large the caller's object
-   is, only the sizes that fit remain, and it has nothing to warn about. */
+/* Copy a record into its slot, word by word. The caller has often just written the record field by
+   field. A wider load would wait until these stores have left the store buffer, behind all earlier
+   records on their way to the other core. If the compiler sees the size of the caller's object,
+   only the sizes that fit remain, and it has nothing to warn about. */
 DLPI_INLINE void dlpi_put_words(void *slot, const void *record, uint64_t words) {
     dlpi_word *to = (dlpi_word *)slot;
     for (uint64_t i = 0; i < words; i++) {
@@ -323,11 +341,11 @@ DLPI_INLINE void dlpi_get_record(void *record, const void *slot, uint32_t bytes)
         memcpy(record, slot, bytes);
 }
 
-/* Records that the caller has just written, by words of 8 bytes as a rule, into slots. libc copies
-   with loads of 32 or 64 bytes, and a load that is wider than the stores before it waits until
-   these have left the store buffer: some processors take twice as long for records of 64 bytes
-   (18.5 ns instead of 9.3), where others gain a tenth. Word by word is never far from the best. One
-   word is one store however it is copied, and of large records most has left the buffer. */
+/* Copy records that the caller has just written into slots, as a rule by words of 8 bytes. libc
+   copies with loads of 32 or 64 bytes. A load that is wider than the stores before it waits until
+   these have left the store buffer. With records of 64 bytes some processors then take twice as
+   long (18.5 ns instead of 9.3), where others gain a tenth. Word by word is never far from the
+   best. One word is one store however it is copied. Most of a large record has left the buffer. */
 static inline void dlpi_put_records(void *slots, const void *records, uint64_t n,
                                     uint32_t record_bytes) {
     if (record_bytes == 8 || record_bytes > 256)
@@ -336,7 +354,7 @@ static inline void dlpi_put_records(void *slots, const void *records, uint64_t n
         dlpi_put_words(slots, records, n * (record_bytes / 8));
 }
 
-/* Copy n records into the ring, or (out) from it, in one piece or two. */
+/* Copy n records into the ring (in), or from it (out), in one piece or two. */
 static inline void dlpi_copy_in(unsigned char *slots, uint64_t capacity, uint64_t number,
                                 uint32_t record_bytes, const void *records, uint64_t n) {
     uint64_t first = capacity - (number & (capacity - 1));
@@ -357,9 +375,10 @@ static inline void dlpi_copy_out(const unsigned char *slots, uint64_t capacity, 
         memcpy((unsigned char *)records + first * record_bytes, slots, (n - first) * record_bytes);
 }
 
-/* Lend room for up to n records, one after the other in memory. *records: where to write them,
-   valid until commit or abort. Returns how many (fewer than n at the ring's end too), 0 if the lane
-   is full, DLP_ERR_CORRUPT. Wait-free. */
+/* Lend room for up to n records, which lie one after the other in memory.
+   records: gets the place where to write them, valid until commit or abort.
+   Returns how many (at the ring's end, too, fewer than n); 0 if the lane is full; or
+   DLP_ERR_CORRUPT. Wait-free. */
 static inline int64_t dlp_spsc_reserve(dlp_spsc_tx *tx, uint64_t n, void **records) {
     int64_t room = dlpi_spsc_room(tx, n);
     uint64_t at = tx->tail & (tx->capacity - 1);
@@ -371,8 +390,8 @@ static inline int64_t dlp_spsc_reserve(dlp_spsc_tx *tx, uint64_t n, void **recor
     return (int64_t)most;
 }
 
-/* Publish the first n of the records reserved; the others are given up. Returns DLP_OK,
-   DLP_ERR_ARG if fewer were reserved. Wait-free, but for waking. */
+/* Publish the first n reserved records, and give up the others.
+   Returns DLP_OK, or DLP_ERR_ARG: fewer were reserved. Wait-free, except for a wake-up. */
 static inline int dlp_spsc_commit(dlp_spsc_tx *tx, uint64_t n) {
     if (DLPI_UNLIKELY(n > tx->reserved)) return DLP_ERR_ARG;
     tx->reserved = 0;
@@ -380,11 +399,11 @@ static inline int dlp_spsc_commit(dlp_spsc_tx *tx, uint64_t n) {
     return DLP_OK;
 }
 
-/* Give up what was reserved. */
+/* Give up all reserved records. */
 static inline void dlp_spsc_abort(dlp_spsc_tx *tx) { tx->reserved = 0; }
 
-/* Push a copy of one record. Returns DLP_OK, DLP_FULL, DLP_ERR_CORRUPT. Wait-free, but for
-   waking. */
+/* Push a copy of one record. Returns DLP_OK, DLP_FULL, or DLP_ERR_CORRUPT. Wait-free, except for a
+   wake-up. */
 DLPI_INLINE int dlp_spsc_try_push(dlp_spsc_tx *tx, const void *record) {
     int64_t room = dlpi_spsc_room(tx, 1);
     if (DLPI_UNLIKELY(room <= 0)) return room == 0 ? DLP_FULL : DLP_ERR_CORRUPT;
@@ -394,8 +413,8 @@ DLPI_INLINE int dlp_spsc_try_push(dlp_spsc_tx *tx, const void *record) {
     return DLP_OK;
 }
 
-/* Push copies of up to n records. Returns how many, 0 if the lane is full, DLP_ERR_CORRUPT. One
-   store publishes them all. Wait-free, but for waking. */
+/* Push copies of up to n records. One store publishes them all. Returns how many, 0 if the lane is
+   full, or DLP_ERR_CORRUPT. Wait-free, except for a wake-up. */
 static inline int64_t dlp_spsc_try_push_burst(dlp_spsc_tx *tx, const void *records, uint64_t n) {
     int64_t room = dlpi_spsc_room(tx, n);
     if (DLPI_UNLIKELY(room <= 0 || n == 0)) return n == 0 ? 0 : room;
@@ -405,10 +424,11 @@ static inline int64_t dlp_spsc_try_push_burst(dlp_spsc_tx *tx, const void *recor
     return (int64_t)n;
 }
 
-/* Lend up to n records, one after the other in memory, until release. Returns how many (fewer
-   than n at the ring's end too), 0 if the lane is empty, DLP_ERR_CORRUPT. The records lie in
-   memory that the producer can still write: between processes that do not trust each other copy,
-   check, use. Wait-free. */
+/* Lend up to n records, which lie one after the other in memory, until dlp_spsc_release.
+   records: gets their place. The producer can still write there. If processes do not trust each
+   other, copy the records, check the copy, and use the copy.
+   Returns how many (at the ring's end, too, fewer than n); 0 if the lane is empty; or
+   DLP_ERR_CORRUPT. Wait-free. */
 static inline int64_t dlp_spsc_peek(dlp_spsc_rx *rx, uint64_t n, const void **records) {
     int64_t stock = dlpi_spsc_stock(rx, n);
     uint64_t at = rx->head & (rx->capacity - 1);
@@ -420,8 +440,8 @@ static inline int64_t dlp_spsc_peek(dlp_spsc_rx *rx, uint64_t n, const void **re
     return (int64_t)most;
 }
 
-/* Give the first n of the peeked records back; the others are not taken. Returns DLP_OK,
-   DLP_ERR_ARG if fewer were peeked. Wait-free, but for waking. */
+/* Give the first n peeked records back. The others stay in the lane.
+   Returns DLP_OK, or DLP_ERR_ARG: fewer were peeked. Wait-free, except for a wake-up. */
 static inline int dlp_spsc_release(dlp_spsc_rx *rx, uint64_t n) {
     if (DLPI_UNLIKELY(n > rx->peeked)) return DLP_ERR_ARG;
     rx->peeked = 0;
@@ -429,8 +449,8 @@ static inline int dlp_spsc_release(dlp_spsc_rx *rx, uint64_t n) {
     return DLP_OK;
 }
 
-/* Pop one record into *record. Returns DLP_OK, DLP_EMPTY, DLP_ERR_CORRUPT. Wait-free, but for
-   waking. */
+/* Pop one record into *record. Returns DLP_OK, DLP_EMPTY, or DLP_ERR_CORRUPT. Wait-free, except for
+   a wake-up. */
 DLPI_INLINE int dlp_spsc_try_pop(dlp_spsc_rx *rx, void *record) {
     int64_t stock = dlpi_spsc_stock(rx, 1);
     if (DLPI_UNLIKELY(stock <= 0)) return stock == 0 ? DLP_EMPTY : DLP_ERR_CORRUPT;
@@ -440,8 +460,8 @@ DLPI_INLINE int dlp_spsc_try_pop(dlp_spsc_rx *rx, void *record) {
     return DLP_OK;
 }
 
-/* Pop up to max records. Returns how many, 0 if the lane is empty, DLP_ERR_CORRUPT. Wait-free, but
-   for waking. */
+/* Pop up to max records. Returns how many, 0 if the lane is empty, or DLP_ERR_CORRUPT. Wait-free,
+   except for a wake-up. */
 static inline int64_t dlp_spsc_try_pop_burst(dlp_spsc_rx *rx, void *records, uint64_t max) {
     int64_t stock = dlpi_spsc_stock(rx, max);
     if (DLPI_UNLIKELY(stock <= 0 || max == 0)) return max == 0 ? 0 : stock;
@@ -451,8 +471,8 @@ static inline int64_t dlp_spsc_try_pop_burst(dlp_spsc_rx *rx, void *records, uin
     return (int64_t)max;
 }
 
-/* Push (pop) one record, waiting for room (for a record). Returns DLP_OK, DLP_TIMEOUT,
-   DLP_ERR_CORRUPT. */
+/* Push one record after a wait for room, or pop one record after a wait for it. Returns DLP_OK,
+   DLP_TIMEOUT, or DLP_ERR_CORRUPT. */
 DLPI_INLINE int dlp_spsc_push(dlp_spsc_tx *tx, const void *record, int timeout_ms) {
     int r = dlp_spsc_try_push(tx, record);
     if (DLPI_LIKELY(r != DLP_FULL)) return r;
@@ -477,15 +497,17 @@ DLPI_INLINE int dlp_spsc_pop(dlp_spsc_rx *rx, void *record, int timeout_ms) {
    LR3 is just clearing while LT1 is on its way. The hint is then lost. Therefore every 64th search
    looks at all lanes, and so does every search that would else report empty. Hence empty is
    reported only after LT2 found each lane empty, and a lane waits at most 64 turns.
-   Order is kept per producer, not among producers. No producer waits for another. Progress as for
-   lanes; a search takes as many steps as there are producers, at most. */
+   Records of one producer keep their order; records of several have none. No producer waits for
+   another. Progress is as for lanes. A search takes as many steps as there are producers, at
+   most. */
 
 DLPI_INLINE void dlpi_mpsc_say_ready(dlp_mpsc_tx *tx) {
     if (tx->ready && !(DLPI_LOAD_RLX(tx->ready) & tx->ready_bit)) /* LR1 <- LR3 */
         DLPI_OR_SEQ(tx->ready, tx->ready_bit);                    /* LR2 -> LR3 */
 }
 
-/* These are dlp_spsc_ calls on the producer's own lane. */
+/* The calls of a producer below do what the dlp_spsc_ calls of their names do, on the producer's
+   own lane. */
 DLPI_INLINE int dlp_mpsc_try_push(dlp_mpsc_tx *tx, const void *record) {
     int r = dlp_spsc_try_push(&tx->lane, record);
     dlpi_mpsc_say_ready(tx);
@@ -517,14 +539,16 @@ DLPI_INLINE int dlp_mpsc_push(dlp_mpsc_tx *tx, const void *record, int timeout_m
     return r == DLP_OK ? dlp_mpsc_try_push(tx, record) : r;
 }
 
-/* Have a lane with records in turn. Returns DLP_OK, DLP_EMPTY, DLP_ERR_CORRUPT. */
+/* Give a lane that has records its turn. Returns DLP_OK, DLP_EMPTY (no lane has any), or
+   DLP_ERR_CORRUPT. */
 DLPI_INLINE int dlpi_mpsc_turn(dlp_mpsc_rx *rx) {
     if (DLPI_LIKELY(rx->left > 0 && rx->at->tail_seen != rx->at->head)) return DLP_OK;
     return dlpi_mpsc_find(rx);
 }
 
-/* Pop one record of some producer, in turns of `quantum` records. *producer (may be NULL): whose.
-   Returns DLP_OK, DLP_EMPTY, DLP_ERR_CORRUPT. Wait-free, but for waking. */
+/* Pop one record of any producer. Producers have turns of `quantum` records.
+   producer: gets the number of the record's producer; may be NULL.
+   Returns DLP_OK, DLP_EMPTY, or DLP_ERR_CORRUPT. Wait-free, except for a wake-up. */
 DLPI_INLINE int dlp_mpsc_try_pop(dlp_mpsc_rx *rx, void *record, uint32_t *producer) {
     int r = dlpi_mpsc_turn(rx);
     if (DLPI_UNLIKELY(r != DLP_OK)) return r;
@@ -533,7 +557,8 @@ DLPI_INLINE int dlp_mpsc_try_pop(dlp_mpsc_rx *rx, void *record, uint32_t *produc
     return dlp_spsc_try_pop(rx->at, record);
 }
 
-/* Lend up to n records of one producer until dlp_mpsc_release. As dlp_spsc_peek. */
+/* Lend up to n records of one producer until dlp_mpsc_release. Returns as dlp_spsc_peek.
+   producer: gets its number; may be NULL. */
 static inline int64_t dlp_mpsc_peek(dlp_mpsc_rx *rx, uint64_t n, const void **records,
                                     uint32_t *producer) {
     int r = dlpi_mpsc_turn(rx);
@@ -548,8 +573,8 @@ static inline int dlp_mpsc_release(dlp_mpsc_rx *rx, uint64_t n) {
     return r;
 }
 
-/* Pop up to max records, of several producers if need be. Returns how many, 0: empty;
-   DLP_ERR_CORRUPT. */
+/* Pop up to max records, of several producers if need be. Returns how many, 0 if all lanes are
+   empty, or DLP_ERR_CORRUPT. */
 static inline int64_t dlp_mpsc_try_pop_burst(dlp_mpsc_rx *rx, void *records, uint64_t max) {
     unsigned char *to = (unsigned char *)records;
     uint64_t done = 0;

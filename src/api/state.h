@@ -3,10 +3,12 @@
 /* ---------------------------------------------------------------------------------------------
    >>state      RESUME */
 
-/* Everything up to some batch is consumed: save it anywhere, give it back as .resume. The same
-   bytes on every rank. Versioned and checksummed; opaque. It fits a pipe with the same items, order
-   and its parameters, seed, global batch and last rule (with a split stage also chunk_rows and
-   shuffle_rows); workers, prefetch_factor, topology, rank and world_size may differ. */
+/* A saved place of a pipe: all batches up to one are consumed. Save it anywhere, and give it back
+   as .resume. It is opaque, and has a version and a checksum. All ranks save the same bytes; only
+   with inputs of unknown count (>>found) each rank saves its own streams (dlp_state_merge).
+   A state fits a pipe with the same items, order (with its parameters), seed, global batch and last
+   rule. With a split stage chunk_rows and shuffle_rows are the same, too; with parts streams and
+   steps_per_epoch. Workers, prefetch_factor, topology, rank and world_size may differ. */
 typedef struct dlp_state {
     uint8_t bytes[248];
 } dlp_state;
