@@ -692,51 +692,53 @@ typedef uint64_t __attribute__((may_alias)) dlpi_word;
 
 /* ---------------------------------------------------------------------------------------------
    >>order      HASHES, KEYED PERMUTATIONS
-   Everything here is a pure function of its arguments: the same numbers on every machine and
-   compiler, for ever. A better algorithm will get a new name. */
+   Everything here is a pure function of its arguments: it gives the same numbers on every machine
+   and with every compiler, for ever. A better algorithm will get a new name. */
 
 /* Mix four numbers into 64 well-mixed bits.
-   seed, a, b, c: any values; their order matters - returns the hash - any thread, never waits
-   source: one round per word of "Mix13", D. Stafford, Better Bit Mixing (2011), the finaliser of
+   seed, a, b, c: any values; their order matters. Returns the hash. Any thread. Never waits.
+   Source: one round per word of "Mix13", D. Stafford, Better Bit Mixing (2011), the finaliser of
    SplitMix64: Steele, Lea, Flood, Fast Splittable Pseudorandom Number Generators (OOPSLA 2014). */
 DLPDEF uint64_t dlp_hash(uint64_t seed, uint64_t a, uint64_t b, uint64_t c);
 
-#define DLP_PERMUTATION_TABLE 1024 /* smaller permutations are tables */
-#define DLP_PERMUTATION_ROUNDS 10  /* at most */
+#define DLP_PERMUTATION_TABLE 1024 /* permutations of fewer numbers are tables */
+#define DLP_PERMUTATION_ROUNDS 10  /* most rounds of a permutation */
 
-/* A keyed permutation of 0..n-1, in the caller's memory. Read n, seed and epoch; leave the rest.
-   After init it is read-only, holds no pointer and may be copied and shared. */
+/* A keyed permutation of 0..n-1, in the caller's memory. You may read n, seed and epoch; leave the
+   other fields alone. After init the permutation is read-only and holds no pointer. It may be
+   copied and shared. */
 typedef struct dlp_permutation {
     uint64_t n, seed, epoch;                  /* as given to init */
     uint32_t right_bits;                      /* a number is left << right_bits | right */
     uint32_t left_values;                     /* left is 0..left_values-1 */
-    uint32_t rounds;                          /* 0: table */
-    uint32_t simd;                            /* which code runs a block; never which numbers */
-    uint32_t key[2 * DLP_PERMUTATION_ROUNDS]; /* two of each round */
-    uint16_t table[DLP_PERMUTATION_TABLE];    /* n < DLP_PERMUTATION_TABLE: all images */
+    uint32_t rounds;                          /* number of rounds; 0: the permutation is a table */
+    uint32_t simd;                            /* selects the code that computes a block; the numbers
+                                  are the same */
+    uint32_t key[2 * DLP_PERMUTATION_ROUNDS]; /* two keys of each round */
+    uint16_t table[DLP_PERMUTATION_TABLE];    /* if n < DLP_PERMUTATION_TABLE: all images */
 } dlp_permutation;
 
 /* Choose the permutation of 0..n-1 that belongs to (n, seed, epoch).
-   p: written whole; n: 1..2^48; seed, epoch: any values - returns 0, or DLP_ERR_ARG with p
-   untouched - any thread - never waits or allocates; some microseconds below DLP_PERMUTATION_TABLE
-   numbers, else a tenth of one
-   source: Fisher-Yates (Durstenfeld, CACM 7/1964) for tables; else a Feistel network on Z_a x Z_b
+   p: written whole; n: 1..2^48; seed, epoch: any values. Returns 0, or DLP_ERR_ARG, which leaves p
+   untouched. Any thread. Never waits or allocates. It takes some microseconds for fewer than
+   DLP_PERMUTATION_TABLE numbers, and a tenth of a microsecond for more.
+   Source: Fisher-Yates (Durstenfeld, CACM 7/1964) for tables; else a Feistel network on Z_a x Z_b
    with cycle walking (Black, Rogaway, Ciphers with Arbitrary Finite Domains, CT-RSA 2002). */
 DLPDEF int dlp_permutation_init(dlp_permutation *p, uint64_t n, uint64_t seed, uint64_t epoch);
 
 /* Return the number at a position.
-   position: 0..n-1 - returns UINT64_MAX for others - any thread - never waits. */
+   position: 0..n-1. Returns UINT64_MAX for other positions. Any thread. Never waits. */
 DLPDEF uint64_t dlp_permutation_at(const dlp_permutation *p, uint64_t position);
 
 /* Return the position of a number: the inverse of dlp_permutation_at.
-   value: 0..n-1 - returns UINT64_MAX for others - any thread - never waits; below
-   DLP_PERMUTATION_TABLE numbers looks through the table. */
+   value: 0..n-1. Returns UINT64_MAX for other values. Any thread. Never waits. If n is below
+   DLP_PERMUTATION_TABLE, it searches the table. */
 DLPDEF uint64_t dlp_permutation_find(const dlp_permutation *p, uint64_t value);
 
-/* Write the numbers at positions first .. first+count-1: as dlp_permutation_at, several times as
-   fast where the processor has AVX2.
-   first, count: any; UINT64_MAX is written for positions of n or more; out: [count], borrowed - any
-   thread - never waits. */
+/* Write the numbers at positions first .. first+count-1: the numbers of dlp_permutation_at, several
+   times as fast if the processor has AVX2.
+   first, count: any values; for positions of n or more UINT64_MAX is written; out: [count],
+   borrowed during the call. Any thread. Never waits. */
 DLPDEF void dlp_permutation_block(const dlp_permutation *p, uint64_t first, uint32_t count,
                                   uint64_t *out);
 
@@ -903,9 +905,9 @@ typedef struct dlp_state {
 /* ---------------------------------------------------------------------------------------------
    >>samplers   WHICH ITEMS, IN WHICH ORDER */
 
-/* DLP_ORDER_SEQUENTIAL and so on. A row has the name, the number (it is part of saved states and
-   never changes), and the table of the order's functions (src/order/order.h). A row with a tag, as
-   in >>kinds, has its functions in order/NAME.h. */
+/* DLP_ORDER_SEQUENTIAL and so on. A row has the name of the order, its number and the table of its
+   functions (src/order/order.h). The number is part of saved states and never changes. If a row has
+   a tag, as in >>kinds, its functions are in order/NAME.h. */
 #define DLPI_ORDERS(ORDER) \
     ORDER(SEQUENTIAL, 0, dlpi_sequential_order) \
     ORDER(SHUFFLED, 1, dlpi_shuffled_order)       /* a keyed permutation: each index once */ \
@@ -913,7 +915,7 @@ typedef struct dlp_state {
     ORDER(WEIGHTED, 3, dlpi_weighted_order)       /* with replacement, by integer weights */ \
     ORDER(FUNCTION, 4, dlpi_function_order)       /* the user's function of (epoch, position) */ \
     ORDER(BATCHES, 5, dlpi_batches_order)         /* the user's batch sampler */ \
-    ORDER(PARTS, 6, dlpi_parts_order)             /* that of a part queue, see >>parts */
+    ORDER(PARTS, 6, dlpi_parts_order)             /* the order of a part queue (>>parts) */
 
 #define DLPI_ORDER_NUMBER(name, number, ops) DLP_ORDER_##name = number,
 enum { DLPI_ORDERS(DLPI_ORDER_NUMBER) };
@@ -921,73 +923,82 @@ enum { DLPI_ORDERS(DLPI_ORDER_NUMBER) };
 
 enum {
     DLP_LAST_PARTIAL = 0, /* the last batch of an epoch may be short */
-    DLP_LAST_DROP,        /* ... is dropped */
-    DLP_LAST_PAD          /* ... is filled from the epoch's beginning; valid[] is 0 there */
+    DLP_LAST_DROP,        /* the last batch is dropped if it is short */
+    DLP_LAST_PAD          /* the last batch is filled from the beginning of the epoch; valid[] is 0
+                             in these rows */
 };
 
 #define DLP_SAMPLER_STATE_BYTES 128
 
-/* The user's own batch sampler. Called by one thread at a time: the consumer's in start, next,
-   release, next_epoch and seek, or the sampler's own (threaded = 1). It is asked for batches ahead
-   of their delivery; what save gives is kept with the batch that it follows. */
+/* A batch sampler of your own. One thread at a time calls it. If threaded is 0, that is the
+   consumer, in start, next, release, next_epoch and seek. If threaded is 1, it is the sampler's
+   thread. The sampler is asked for batches before they are delivered. The state that save writes is
+   kept with the batch before it. */
 typedef struct dlp_batch_sampler {
-    /* Fill index[0..max-1] with the next batch of this epoch (global: all ranks see the same list).
-       max: batch_size - returns the number of indices (1..max), 0 at the epoch's end (an epoch has
-       at least one batch), negative for failure. Required. */
+    /* Fill index[0..max-1] with the next batch of this epoch. The batch is global: all ranks see
+       the same list. max: batch_size. Returns the number of indices, 1..max; 0 at the end of the
+       epoch, which has at least one batch; negative for failure. Required. */
     int64_t (*next)(void *user, uint64_t epoch, uint64_t *index, uint64_t max);
     /* Begin an epoch. May be NULL. Returns 0, or negative for failure. */
     int (*begin)(void *user, uint64_t epoch);
-    /* Save all that the sampler needs to go on (at most DLP_SAMPLER_STATE_BYTES, returned as
-       length), and take it back (returns 0). Both or neither; with neither, resume replays the
-       epoch's batches. After restore, begin is not called for that epoch. */
+    /* save writes all that the sampler needs to go on. It returns the length, at most
+       DLP_SAMPLER_STATE_BYTES. restore takes the bytes back and returns 0. Give both or neither.
+       With neither, a resume replays the batches of the epoch. After restore, begin is not called
+       for that epoch. */
     int (*save)(void *user, void *bytes);
     int (*restore)(void *user, const void *bytes, size_t n);
     void *user; /* borrowed until close */
-    /* Say why the last call failed: words for the pipe's error, valid until the next call. May be
-       NULL, and return NULL. */
+    /* Return words for the pipe's error: why the last call failed. The words are valid until the
+       next call. May be NULL, and may return NULL. */
     const char *(*why)(void *user);
 } dlp_batch_sampler;
 
 typedef struct dlp_sampler_desc {
     int32_t order;              /* DLP_ORDER_* */
-    int32_t threaded;           /* 0: inline, in next and release; 1: a thread of its own */
+    int32_t threaded;           /* 0: inline, in next and release; 1: in a thread of its own */
     uint64_t seed;              /* any value */
-    uint64_t samples_per_epoch; /* REPLACEMENT, WEIGHTED, FUNCTION: draws per epoch, at most 2^48;
-                                  0: the number of items, or n_subset. Else 0 */
-    const uint64_t *subset;     /* NULL: all items; else the order runs over subset[0..n_subset-1];
-                                  borrowed until close. Not for BATCHES, whose lists are taken as
-                                  they are */
+    uint64_t samples_per_epoch; /* draws per epoch of REPLACEMENT, WEIGHTED and FUNCTION, at most
+                                  2^48; 0: the number of items, or n_subset. 0 for the other
+                                  orders */
+    const uint64_t *subset;     /* [n_subset] dataset indices: the order runs over them; borrowed
+                                  until close. NULL: all items. Not for BATCHES, whose indices are
+                                  always dataset indices */
     uint64_t n_subset;
-    const uint64_t *weights; /* WEIGHTED: [items, or n_subset], sum 1..2^63; copied at start */
-    uint64_t (*function)(void *user, uint64_t epoch, uint64_t position); /* FUNCTION: dataset index
-                                  of a position or, with a subset, place in the subset; pure; called
-                                  by many threads at once. Past the end: DLP_ERR_CALLBACK */
+    const uint64_t *weights; /* WEIGHTED: [items, or n_subset] weights, sum 1..2^63; copied at
+                                start */
+    uint64_t (*function)(void *user, uint64_t epoch, uint64_t position); /* FUNCTION: returns the
+                                  dataset index of a position or, with a subset, the place in the
+                                  subset. Pure; many threads call it at once. An index past the end
+                                  is DLP_ERR_CALLBACK */
     void *function_user;                                                 /* borrowed until close */
-    uint64_t function_id;      /* FUNCTION, BATCHES: the user's number for this order, part of a
-                                  state's fingerprint; else 0, or what a source that knows its data
-                                  (>>tokens, >>arrays) sets */
-    dlp_batch_sampler batches; /* BATCHES; the struct is copied */
-    /* FUNCTION: the dataset index (or place in the subset) that stands in for a failed item
-       (DLP_ON_ERROR_REPLACE), from `random` bits that belong to (seed, epoch, position, attempt);
-       pure, as function. NULL: that at another position of the epoch. */
+    uint64_t function_id;      /* your number for the order of FUNCTION or BATCHES. It is part of
+                                  the fingerprint of a state. A source that knows its data sets it
+                                  (>>tokens, >>arrays). Else 0 */
+    dlp_batch_sampler batches; /* BATCHES: the batch sampler; the struct is copied */
+    /* FUNCTION: returns the dataset index, or the place in the subset, of the item that replaces a
+       failed item (DLP_ON_ERROR_REPLACE). `random` has bits that belong to (seed, epoch, position,
+       attempt). Pure, as function. NULL: the item at another position of the epoch is the
+       replacement. */
     uint64_t (*replacement)(void *user, uint64_t epoch, uint64_t position, uint64_t random);
 } dlp_sampler_desc;
 
-/* Epochs follow each other without a gap: items of the next are fetched before this one's end. Not
-   so with dlp_pipe_desc.set_epoch, for data that changes between epochs (a curriculum, other
-   augmentation, new negatives): as the line `sampler.set_epoch(epoch)` of a PyTorch loop, it is
-   called before the first item of an epoch is fetched, once next has returned all batches of the
-   one before. While it runs no callback of the pipe does; whatever it has changed is seen by all
-   that run after it. What that costs at each border, dlp_stats and dlp_pipe_explain tell.
-   It is called by the consumer's next: in the first one, in that after an epoch's last batch (and
-   after DLP_EPOCH_END), after next_epoch, and again after each seek. With timeout 0 it begins the
-   epoch without waiting for its first batch. The order stays that of (seed, epoch, position).
-   Worker processes have their own memory since start: of what set_epoch changes they see files, and
-   memory that was shared before start (mmap with MAP_SHARED); item->epoch tells them the epoch. A
-   cache keeps items, and a preload chunks, as they were fetched first; a part that is still in its
-   cell from an epoch before is not loaded again. set_epoch returns 0, or failure
-   (DLP_ERR_CALLBACK). It may call dlp_pipe_stop, _state, _stats; not next, release, next_epoch,
-   seek, close. Not with subscribers. */
+/* Epochs follow each other without a gap: items of the next epoch are fetched before an epoch ends.
+   If dlp_pipe_desc.set_epoch is set, epochs do not overlap. It is for data that changes between
+   epochs: a curriculum, other augmentation, new negatives. It works like the line
+   `sampler.set_epoch(epoch)` of a PyTorch loop. It is called before the first item of an epoch is
+   fetched, and after next has returned all batches of the epoch before. While set_epoch runs, no
+   callback of the pipe runs. All callbacks that run after it see what it has changed. dlp_stats and
+   dlp_pipe_explain tell what it costs at each border of epochs.
+   The consumer's dlp_pipe_next calls set_epoch: the first call does, and the call after the last
+   batch of an epoch (after DLP_EPOCH_END, if next returns it). So does the call after next_epoch or
+   a seek. With timeout 0 next begins the epoch and does not wait for its first batch. The order
+   stays that of (seed, epoch, position).
+   Worker processes have their own memory since start. They see two kinds of change by set_epoch:
+   files, and memory that was shared before start (mmap with MAP_SHARED). item->epoch tells them the
+   epoch. A cache keeps items as they were fetched first, and a preload keeps chunks so. A part that
+   is still in its cell from an epoch before is not loaded again.
+   set_epoch returns 0, or failure (DLP_ERR_CALLBACK). It may call dlp_pipe_stop, _state and _stats.
+   It must not call next, release, next_epoch, seek or close. It is refused with subscribers. */
 
 /* ---------------------------------------------------------------------------------------------
    >>ranks      MANY PROCESSES: LAUNCHERS, CORES, RESTARTS
@@ -2370,61 +2381,66 @@ DLPDEF int dlp_state_merge(dlp_state *out, const dlp_state *states, uint32_t n, 
 
 /* ---------------------------------------------------------------------------------------------
    >>expand     EXPANDERS AND FILTERS: 0..k ITEMS OF ONE INPUT
-   A stage that makes several items, or none, of one: documents cut up, games into positions, what
-   is not good enough left out. Batches stay full, and each item that was made comes once.
-
+   This stage makes several items, or no item, of one input. Examples: documents are cut up, games
+   become positions, bad inputs are left out. Batches stay full, and each made item comes once.
      list -> fetch ------> expand -------> [item maps] -> batch ...
              writes the    makes items,    see a row, into which
              input         in a cell       an item is copied
 
-   The workers of an expander call what the dataset has for fetch, for each dataset index, and then
-   expand; batch.copy_workers but copy. Where a batch is a few KiB next copies it in less time than
-   it would wait for one of those. expand NULL is a filter of a loader: an item is what fetch
-   writes, and DLP_SKIP leaves it out, without a word in the list of skips. Stages of items after it
-   are without DLP_ON_ERROR_REPLACE. Order, ends, ranks, states, cells: as of >>found,
-   each dataset index being a part of up to max_out items: dlp_batch.index has the input's.
-   dlp_item_random in these callbacks goes by the index and the pass. In a table (>>graph) several
-   expanders may follow each other, with filters and maps between. */
+   The workers of an expander call the dataset's fetch for each dataset index, and then expand.
+   batch.copy_workers only copy items into rows. A batch of a few KiB is copied by next: that takes
+   less time than to wait for a worker. If expand is NULL, the stage is a filter of a loader: an
+   item is what fetch writes, and DLP_SKIP leaves the item out. The list of skips does not have such
+   items. Stages of items after this stage cannot have DLP_ON_ERROR_REPLACE.
 
-/* An input of which items are made. Valid during the call only. */
+   The order, ends, ranks, states and cells are those of >>found. Each dataset index is then a part
+   of up to max_out items, and dlp_batch.index has the index of the input. In these callbacks
+   dlp_item_random depends on the index and the pass. In a table (>>graph) several expanders may
+   follow each other, with filters and maps between them. */
+
+/* An input from which items are made. Valid during the call only. */
 typedef struct dlp_expand {
-    const dlp_item *item; /* the input: index, epoch, and what fetch has written (length, too) */
-    uint32_t n_made;      /* items added so far */
+    const dlp_item *item; /* the input: its index, its epoch, and the fields that fetch has written,
+                             with their lengths */
+    uint32_t n_made;      /* number of items added so far */
     uint32_t pad;
     dlp_call *call; /* for dlp_fail */
 } dlp_expand;
 
 typedef struct dlp_expand_desc {
-    int (*expand)(void *user, dlp_expand *x); /* calls dlp_expand_add for each item; returns 0,
-                                  DLP_SKIP for none at all, or any other value for failure;
-                                  called by all workers at once. NULL: a filter */
+    int (*expand)(void *user, dlp_expand *x); /* Make the items of an input: call dlp_expand_add for
+                                  each. Returns 0; DLP_SKIP for no item at all; any other value for
+                                  failure. All workers call it at once. NULL: a filter */
     void *user;                               /* borrowed until close */
-    const dlp_field *fields; /* [n_fields] of the items made; copied; n_fields 0: the dataset's */
+    const dlp_field *fields; /* [n_fields] fields of the made items; copied. n_fields 0: the fields
+                                of the dataset */
     uint32_t n_fields;
-    uint32_t max_out;      /* k: with expand required; without it 1 */
-    int32_t shuffle_items; /* 1: an input's items in a keyed permutation */
-    uint64_t id;           /* the user's number for what expand does, part of a state's
-                                  fingerprint */
+    uint32_t max_out;      /* most items of an input (k): required with expand; 1 without expand */
+    int32_t shuffle_items; /* 1: the items of an input come in a keyed permutation */
+    uint64_t id;           /* your number for what expand does. It is part of the fingerprint of a
+                                  state */
 } dlp_expand_desc;
 
-/* The place of the next item, zeros, to be written: data, and length of ragged fields.
-   x: as expand has it - returns it, valid until the next call; NULL: there are max_out already,
-   which makes the input fail with DLP_ERR_LENGTH - expand's thread - never waits or allocates. */
+/* Return the place of the next item, for expand to write: data, and length of ragged fields. The
+   place is filled with zeros.
+   x: the argument of expand. The place is valid until the next call. Returns NULL if max_out items
+   were added already; the input then fails with DLP_ERR_LENGTH. In expand's thread only. Never
+   waits or allocates. */
 DLPDEF dlp_item *dlp_expand_add(dlp_expand *x);
 
-/* A node (>>graph) that keeps an item, or leaves it out. Several filters may follow each other.
-   Each is asked for the items that the filter before it has kept. */
+/* A node (>>graph) that keeps an item or leaves it out. Several filters may follow each other. Each
+   filter is called for the items that the filter before it has kept. */
 typedef struct dlp_node_filter {
-    int (*keep)(void *user, const dlp_item *item); /* required; returns 1: keep the item, 0: leave
-                                the item out, or failure, best by dlp_fail. It may not write. Called
-                                by all workers at once */
+    int (*keep)(void *user, const dlp_item *item); /* Decide about an item; required. Returns 1 to
+                                keep the item, 0 to leave it out, or failure, best by dlp_fail. It
+                                must not write. All workers call it at once */
     void *user;                                    /* borrowed until close */
-    uint64_t id; /* the user's number for what keep does, part of a state's fingerprint */
+    uint64_t id; /* your number for what keep does. It is part of the fingerprint of a state */
 } dlp_node_filter;
 
-/* A node that shuffles so many items of a stream at a time, as of >>found. */
+/* A node that shuffles `items` items of a stream together (>>found). */
 typedef struct dlp_node_window {
-    uint32_t items; /* 1..2^24 */
+    uint32_t items; /* items that are shuffled together, 1..2^24 */
 } dlp_node_window;
 
 /* ---------------------------------------------------------------------------------------------
