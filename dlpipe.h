@@ -2291,98 +2291,115 @@ DLPDEF int dlp_chunks_run(dlp_pipe *p, const dlp_run_desc *desc);
 
 /* ---------------------------------------------------------------------------------------------
    >>found      PARTS WHOSE ITEMS ARE COUNTED BY LOAD
-   Shards of which nobody has written down how many items they have, or of which load leaves some
-   out: with items and count NULL, and max_items, a part has as many items as load sets, 0 too.
+   These are parts, such as shards, whose number of items nobody has written down, or whose load
+   leaves items out. Set max_items, and leave items and count NULL. Then a part has as many items as
+   load sets; 0 is allowed.
 
-   An epoch's order: the parts, in their order or in a keyed permutation, are dealt to C streams,
-   one by one in turn; each stream takes its parts in that order, and inside each its items in their
-   order, or in a keyed permutation. A batch of B rows has B / C rows of each stream, those of
-   stream 0 first. So the order follows from seed, epoch and the data alone; a rank of W reads
-   C / W streams, W divides C, and loads their parts only. With shared_streams W divides B alone: a
-   stream at the border of two ranks is then read by both, each giving its own rows of it, which
-   costs the loads twice. A load that fails on one of the two alone makes their streams differ, as
-   dlp_state_merge tells. An item's dataset index, in dlp_item and dlp_batch, is its part's number.
+   An epoch deals the parts to C streams, one by one in turn. The parts come in their order, or in a
+   keyed permutation. Each stream takes its parts in this order. Inside a part the items come in
+   their order, or in a keyed permutation. A batch of B rows has B / C rows of each stream; the rows
+   of stream 0 come first. So the order depends on seed, epoch and the data alone. A rank of W reads
+   C / W streams, and loads their parts only; W must divide C.
 
-   With `weights` parts are not dealt in turn: the heaviest first (of equal ones in an order of the
-   seed's), each goes to the stream with the least so far. A stream keeps its parts, each pass and
-   epoch in another order. Of 1,000 parts of 0..5,000 items in 32 streams, dealt in turn,
-   DLP_LAST_DROP leaves out 23 % of an epoch, and steps_per_epoch of the mean 4 %; dealt by weights
-   it is 0.1 % and less.
+   With shared_streams W needs to divide only B. A stream at the border of two ranks is then read by
+   both ranks, which costs its loads twice. Each rank gives its own rows of the stream. If a load
+   fails on only one of the two ranks, their streams differ, and dlp_state_merge refuses their
+   states. The dataset index of an item, in dlp_item and dlp_batch, is the number of its part.
 
-   With `window` a stream's items are cut every so many, on over passes, and each of these windows
-   is shuffled by itself, keyed by seed, epoch, stream and what went before it: rows are mixed over
-   C x window items, whatever order their parts have them in. The last window of an epoch is
-   shorter. The first batch waits for a window of each stream. An input stays in its cell until its
-   last item is given. So a window takes as many cells as its items may lie in, and the batch those
-   of its own rows: of inputs of 1 item, as behind a filter, as many cells as these have items, at
-   most 2^22; with min_items that part of them. start says where queue_size is too little for
-   it, and the plan what the cells cost. A state is in the window, and another run makes its inputs
-   again: where they have other items than they had, that is DLP_ERR_RESUME.
+   With `weights` parts are not dealt in turn. The heaviest part comes first; parts of equal weight
+   come in an order of the seed. Each part goes to the stream that has the least weight so far. A
+   stream keeps its parts, and has them in another order in each pass and epoch. An example: 1,000
+   parts of 0..5,000 items in 32 streams. Dealt in turn, DLP_LAST_DROP leaves out 23 % of an epoch,
+   and steps_per_epoch of the mean leaves out 4 %. Dealt by weights, both leave out at most 0.1 %.
 
-     steps_per_epoch > 0    so many full batches, on each rank; a stream that is out goes on with
-                            its next pass, shuffled in another way. Where pass after pass has no
-                            item, the batch that lacks one fails. Each epoch begins with the first
+   With `window` the items of a stream are cut into windows of `window` items, across passes. Each
+   window is shuffled by itself, keyed by seed, epoch, stream and the place where the window begins.
+   So rows are mixed over C x window items, whatever their order in the parts. The last window of an
+   epoch is shorter. The first batch waits for a window of each stream.
+
+   An input stays in its cell until its last item is given. So a window takes as many cells as its
+   items may lie in, and so do the rows of the batch. If inputs may have only 1 item, as behind a
+   filter, there is a cell for each of these items, at most 2^22 cells. min_items divides this
+   number. If queue_size is too small, start says so. The plan says what the cells cost. A state may
+   lie inside a window; another run then makes the inputs of the window again. If they have other
+   numbers of items than before, the resume fails with DLP_ERR_RESUME.
+
+     steps_per_epoch > 0    that many full batches on each rank. A stream that is out goes on with
+                            its next pass, shuffled in another way. If pass after pass has no item,
+                            the batch that lacks an item fails. Each epoch begins with the first
                             pass
-     DLP_FOREVER            an epoch without an end: passes follow each other, nothing is ever left
-                            out, and dlp_pipe_batches_per_epoch is DLP_FOREVER. dlp_pipe_next_epoch
-                            leaves it. A state is as exact at its 10^9th batch as at the first
+     DLP_FOREVER            an epoch without an end: passes follow each other, and nothing is left
+                            out. dlp_pipe_batches_per_epoch is DLP_FOREVER. dlp_pipe_next_epoch
+                            leaves the epoch. A state is as exact at the 10^9th batch as at the
+                            first
      0, DLP_LAST_DROP       one rank: ends before the first batch that is not full
      0, _PARTIAL, _PAD      one rank: ends when all streams are out. Rows of streams that are out
-                            are zeros, with valid[] 0 and index UINT64_MAX; with one stream and
+                            are zeros, with valid[] 0 and index UINT64_MAX. With one stream and
                             DLP_LAST_PARTIAL the last batch is short instead
      0, agree, _DROP        several ranks: ends before the first batch that is not full on some
-                            rank, after as many on each; what others have beyond it is left out
-     0, agree, another      several ranks: ends when the streams of all are out: every item comes
-                            once, and ranks that are out before get batches of holes
-     0, uneven = 1          the same on each of several ranks by itself: batches need not be as many
+                            rank. All ranks have the same number of batches; the further items of
+                            the other ranks are left out
+     0, agree, another      several ranks: ends when the streams of all ranks are out. Every item
+                            comes once. A rank whose streams are out earlier gets batches of holes
+     0, uneven = 1          several ranks: each rank ends by itself, as one rank does. The ranks may
+                            have different numbers of batches
 
-   agree is one all-reduce of an integer over all ranks: the least of them or, if most is 1, the
-   most; with MPI (examples/mpi_filter.c)
+   agree is one all-reduce of an integer over all ranks: it returns the least value of them or, if
+   most is 1, the greatest. With MPI (examples/mpi_filter.c):
 
      static int64_t agree(void *user, int64_t mine, int most) {
          MPI_Allreduce(MPI_IN_PLACE, &mine, 1, MPI_INT64_T, most ? MPI_MAX : MPI_MIN, comm);
          return mine;
      }
 
-   next calls it, at the same batch on each rank: for each epoch's first one, and after a seek, and
-   then once all that was agreed on is given, which with batches ready ahead is not every time. mine
-   counts batches that are whole, so what was agreed on does not fail. Numbers below 0 say that the
-   next batch, or the pipe, of this rank has failed, and next returns an error on all ranks, after
-   the same batch; or that a rank that was resumed has no batch left in the epoch. It is never
-   called by start, close, after a stop, or for a time-out. So all ranks must take the same steps: a
-   rank that leaves off alone leaves the others waiting, as in any all-reduce. The time in it counts
-   as the consumer's. Not with subscribers.
+   next calls agree at the same batch on each rank: before the first batch of each epoch, after a
+   seek, and then whenever all agreed batches are given. If batches are ready ahead, that is not at
+   every batch. `mine` counts whole batches, which cannot fail, so an agreed batch does not fail. A
+   number below 0 says that the next batch of this rank, or its pipe, has failed. next then returns
+   an error on all ranks, after the same batch. Or it says that a resumed rank has no batch left in
+   the epoch. start and close never call agree. It is not called after a stop, nor for a time-out.
+   So all ranks must take the same steps. If one rank leaves off alone, the others wait, as in any
+   all-reduce. The time in agree counts as time of the consumer. agree is refused with subscribers.
 
-   A batch is scheduled once its rows are known, and whether another one follows. For this each
-   stream needs part cells: queue_size below that is an error of start, which says how many.
-   dlp_pipe_batches_per_epoch is not known without steps_per_epoch. A state has how far this rank's
-   streams are, in 122 bytes: room for 20 to 60 streams a rank, with a window for about half as many
-   (start says so where it is too little). Streams of shuffled inputs stay near each other, so more
-   fit: 32 of a filtered mix of two lists, for 16,383 steps with 2 rows of each. If a filter that
-   keeps almost nothing drives them too far apart, dlp_pipe_state gives no state until they are
-   nearer, or the epoch ends. A state fits another world size once the states of all ranks, after
-   the same batch, are merged. A resumed part with fewer items than were given already is an error.
-   To a batch by its number (dlp_pipe_state_at) there is no way, but to an epoch's beginning. Not
-   with unordered and split, and a cache only as in dlp_cache_desc.
-   A part that can't be loaded has rows that nobody knows, so its stream ends before it. The batch
-   that would have had the stream's next row fails, full or not, and next returns the part's error.
-   With a window, the window that the part would lie in is not known either, and fails with its
-   first row. If DLP_LAST_DROP ends the epoch before that batch, the part is not missed. With
-   DLP_ON_ERROR_DROP a part that can't be loaded has no items, and is one of max_skips. */
+   A batch is scheduled once its rows are known, and once it is known whether another batch follows.
+   For this each stream needs part cells. If queue_size is too small, start fails and says how many
+   cells it needs. Without steps_per_epoch dlp_pipe_batches_per_epoch is not known.
 
-/* Join the states that several ranks have after the same batch, so that any other number of ranks
-   can go on from there.
-   out: written on success; states: [n] those of all ranks, or of some, in any order; a state
-   without streams of its own (of other pipes, or at an epoch's beginning) merges with its equals;
-   err: may be NULL - returns DLP_OK; DLP_ERR_ARG; DLP_ERR_CORRUPT; DLP_ERR_RESUME: they are not of
-   one order and batch, say of one stream two places, leave a gap between streams, or have more
-   streams than fit into one - any thread - never waits or allocates. */
+   A state has the places of this rank's streams, in 122 bytes. That is room for 20 to 60 streams a
+   rank, and with a window for about half as many. start says so if the room is too small. Streams
+   of shuffled inputs stay near each other, so more streams fit. An example is a filtered mix of two
+   lists: 32 streams fit, for 16,383 steps with 2 rows of each. A filter that keeps almost nothing
+   may drive the streams too far apart. Then dlp_pipe_state gives no state until they are nearer, or
+   the epoch ends.
+
+   A state fits another world size after dlp_state_merge has joined the states of all ranks, saved
+   after the same batch. If a part has fewer items at a resume than were given already, that is an
+   error. dlp_pipe_state_at finds no batch by its number here, but it finds the beginning of an
+   epoch. These parts are refused with unordered and split. For a cache see dlp_cache_desc.
+
+   If a part cannot be loaded, nobody knows its rows, so its stream ends before the part. The batch
+   that needs the next row of this stream fails, full or not, and next returns the error of the
+   part. With a window, the window of the part is not known either, and fails with its first row. If
+   DLP_LAST_DROP ends the epoch before that batch, the part is not missed. With DLP_ON_ERROR_DROP a
+   part that cannot be loaded has no items, and counts for max_skips. */
+
+/* Join the states that several ranks have after the same batch. Any other number of ranks can then
+   go on from the joined state.
+   out: written on success. states: [n] states of all ranks, or of some of them, in any order. Equal
+   states without streams (of other pipes, or at the beginning of an epoch) are joined too. err: may
+   be NULL. Returns DLP_OK, or:
+     DLP_ERR_ARG       out or states is NULL, or n is 0
+     DLP_ERR_CORRUPT   a state is damaged, or another version saved it
+     DLP_ERR_RESUME    the states have different orders or batches, two places of one stream, a gap
+                       between streams, or more streams than fit into one state
+   Any thread. Never waits or allocates. */
 DLPDEF int dlp_state_merge(dlp_state *out, const dlp_state *states, uint32_t n, dlp_error *err);
 
 /* ---------------------------------------------------------------------------------------------
    >>expand     EXPANDERS AND FILTERS: 0..k ITEMS OF ONE INPUT
    This stage makes several items, or no item, of one input. Examples: documents are cut up, games
    become positions, bad inputs are left out. Batches stay full, and each made item comes once.
+
      list -> fetch ------> expand -------> [item maps] -> batch ...
              writes the    makes items,    see a row, into which
              input         in a cell       an item is copied
@@ -2445,92 +2462,97 @@ typedef struct dlp_node_window {
 
 /* ---------------------------------------------------------------------------------------------
    >>pack       PACKING: DOCUMENTS INTO ROWS OF T TOKENS
-   What trains on rows of T tokens reads documents of any length. The workers of a pack node call
-   what the dataset has for fetch, for each dataset index, which writes a document;
-   batch.copy_workers copy pieces of documents into rows, each token once.
+   A model trains on rows of T tokens, and documents have any length. The workers of a pack node
+   call the dataset's fetch for each dataset index; fetch writes a document. batch.copy_workers copy
+   pieces of documents into rows, each token once.
 
      list -> fetch ------> pack -----------> [item maps] -> batch ...
              writes a      keeps it in a     see a row, into which
              document      cell              pieces are copied
 
-   The dataset's fields are ragged, all with one shape[0], L, which is the longest document: tokens
-   and, if there are more, what goes with each token (a mask). A document's lengths are equal, and 0
-   is none. Rows have these fields, of T tokens, zeros after the last; lengths has the tokens used.
-   Besides two more:
+   The fields of the dataset are ragged, and all have one shape[0], L: the length of the longest
+   document. They are the tokens and, if there are more fields, data for each token, such as a mask.
+   The lengths of a document are equal; length 0 is no document. Rows have the same fields, of T
+   tokens, with zeros after the last token. lengths has the number of used tokens. Rows have two
+   more fields:
 
-     "cu_seqlens"    int32 [S + 1]: where segments begin, 0 first; what is left is filled with the
-                     end of the last one. A segment is one document's share of the row
-     "position_ids"  int32 [T]: places in the segment, or in the document; zeros after the last
+     "cu_seqlens"   int32 [S + 1]: where segments begin, 0 first. The rest is filled with the end of
+                    the last segment. A segment is the share of one document in the row
+     "position_ids" int32 [T]: places of tokens in the segment, or in the document; zeros after the
+                    last token
 
-   Documents are dealt to streams, in the order of >>found, each dataset index being a part:
+   Documents are dealt to streams in the order of >>found. Each dataset index is a part.
 
-     DLP_PACK_CUT    documents end to end, cut each T tokens, wherever that is. A row begins with
-                     the last `overlap` tokens of the row before it, so 1 gives each token a next
-                     one. Padding is only in the last row of a stream in an epoch, if any, and in
-                     rows that end since they have S segments
-     DLP_PACK_FIT    of each N documents of a stream that have tokens (the last of an epoch: fewer),
-                     longest first (of equal ones, those that come first), each goes into the
-                     fullest row with room for it (of equal ones, the first), or begins a row.
-                     Pieces of T tokens of a longer document count as documents
+     DLP_PACK_CUT   documents end to end, cut after every T tokens. A row begins with the last
+                    `overlap` tokens of the row before, so overlap 1 gives each token a next token.
+                    Only two kinds of row have padding: the last row of a stream in an epoch, and a
+                    row that ends because it has S segments
+     DLP_PACK_FIT   takes N documents of a stream that have tokens; at the end of an epoch fewer.
+                    The longest document comes first; of equal documents, the earlier. Each document
+                    goes into the fullest row with room for it; of equal rows, the first. If no row
+                    has room, it begins a row. Pieces of T tokens of a longer document count as
+                    documents
 
    Behind a load or an expand (>>graph) an input has several documents, and filters may leave some
-   of them out. Their order is that of the inputs, and in an input that in which they are made. The
-   cell of an input has room for as many documents as load or expand may make, L tokens each.
-   Documents without tokens are passed over. The workers of the pack are those of the load or
-   expand. Behind a mix (>>graph) DLP_PACK_CUT packs the documents of all branches.
+   of them out. Documents come in the order of the inputs. Inside an input they come in the order in
+   which they are made. The cell of an input has room for as many documents as load or expand may
+   make, of L tokens each. Documents without tokens are passed over. The workers of the pack are the
+   workers of the load or expand. Behind a mix (>>graph) DLP_PACK_CUT packs the documents of all
+   branches.
 
      list -> load -> fetch ------> [filter] -> pack -> batch ...
              a part  a document    keeps it
 
-   So the order follows from seed, epoch and the data alone. Ends, ranks, states and cells are those
-   of >>found, rows being its items. dlp_batch.index has the index of a row's first segment. With
-   steps_per_epoch passes follow each other inside a row (CUT) or window (FIT). A document that
-   fails is an error of its first row (FIT: of its window's first row). If a resumed one has fewer
-   tokens than were given already, or the documents of a window have other lengths, that is an
-   error. */
+   So the order depends on seed, epoch and the data alone. The ends, ranks, states and cells are
+   those of >>found; the items there are rows here. dlp_batch.index has the index of the first
+   segment of a row. With steps_per_epoch one pass follows another inside a row (CUT) or a window
+   (FIT). If a document fails, that is an error of its first row (FIT: of the first row of its
+   window). After a resume a document may have fewer tokens than were given already, or the
+   documents of a window may have other lengths. That is an error. */
 
 enum { DLP_PACK_CUT = 0, DLP_PACK_FIT = 1 };
 
-/* FIT: documents of more than T tokens. */
+/* What FIT does with documents of more than T tokens. */
 enum {
-    DLP_PACK_LONGER_CUT = 0,
-    DLP_PACK_LONGER_DROP, /* they are left out, as by DLP_SKIP */
-    DLP_PACK_LONGER_ERROR /* DLP_ERR_LENGTH: workers.on_error, where DROP leaves them out, too,
-                             counted */
+    DLP_PACK_LONGER_CUT = 0, /* they are cut into pieces of T tokens */
+    DLP_PACK_LONGER_DROP,    /* they are left out, as by DLP_SKIP */
+    DLP_PACK_LONGER_ERROR    /* they fail with DLP_ERR_LENGTH, by workers.on_error; DROP leaves them
+                             out and counts them */
 };
 
-/* dlp_stage_stats.own of the stage: what it has put into the rows of batches scheduled so far.
-   tokens + padding are rows * T. */
+/* Numbers in dlp_stage_stats.own of the stage: what the stage has put into the rows of batches that
+   are scheduled so far. tokens + padding is rows * T. */
 enum { DLP_PACK_ROWS = 0, DLP_PACK_TOKENS, DLP_PACK_PADDING, DLP_PACK_SEGMENTS };
 
 typedef struct dlp_pack_desc {
-    uint32_t tokens;        /* T; required, 2..2^24 */
+    uint32_t tokens;        /* tokens of a row (T); required, 2..2^24 */
     int32_t rule;           /* DLP_PACK_* */
-    uint32_t overlap;       /* CUT: tokens that a row has from the one before, below S and T */
-    uint32_t max_segments;  /* S: a row with so many is closed, whatever room it has. 0: 2048 by
-                                 batch_size, but 8 and overlap + 1 at least, T at most. A batch may
-                                 need a cell, for L tokens, for each segment it may have */
-    uint32_t window;        /* FIT: N, 1..4096; 0: 256 */
+    uint32_t overlap;       /* CUT: tokens that a row repeats from the row before; below S and T */
+    uint32_t max_segments;  /* most segments of a row (S), 0..4096. A row with S segments is closed,
+                                 even if it has room. 0: 2048 by batch_size, but at least 8 and
+                                 overlap + 1, and at most T. A batch may need a cell, for L tokens,
+                                 for each possible segment */
+    uint32_t window;        /* FIT: documents that are packed together (N), 1..4096; 0: 256 */
     int32_t longer;         /* FIT: DLP_PACK_LONGER_* */
-    int32_t positions;      /* 0: in the segment; 1: in the document */
-    uint64_t id;            /* the user's number for what fetch does, such as of a tokenizer, part
-                                 of a state's fingerprint */
-    uint32_t min_documents; /* behind load or expand: documents with tokens that an input has, if it
-                               has any; 0: 1. So many fewer cells are needed. An input that has
-                               fewer fails with DLP_ERR_LENGTH */
+    int32_t positions;      /* position_ids count 0: in the segment; 1: in the document */
+    uint64_t id;            /* your number for what fetch does, such as the number of a tokenizer.
+                                 It is part of the fingerprint of a state */
+    uint32_t min_documents; /* behind load or expand: fewest documents with tokens in an input that
+                               has any; 0: 1. A higher number needs fewer cells. An input that has
+                               fewer documents fails with DLP_ERR_LENGTH */
 } dlp_pack_desc;
 
-/* Make the one cu_seqlens of a whole batch that attention over sequences of any length takes (flash
-   attention's varlen interface: cu_seqlens_q and _k, max_seqlen) out of those of its rows, over the
-   [count * T] tokens as they lie, so nothing is copied: the segments of each row and then, where it
-   is not full, one of padding, to T; a row with valid[] 0 is all padding. What attention makes of
-   padding is left out like any other token without a label.
-   batch: with the fields cu_seqlens and position_ids in host memory: without a transfer stage, or
-   in a batch map before it; cu_seqlens: [capacity]; 0 first, then where each segment ends, so
-   count * T last; count * (S + 1) + 1 always suffices; longest: tokens of the longest segment,
-   padding too; may be NULL - returns how many segments; DLP_ERR_ARG: batch has no such fields, or
-   bounds that are none; DLP_ERR_LIMIT: capacity is less than it takes, or count * T is 2^31 or
-   more - any thread - never waits or allocates. */
+/* Make one cu_seqlens of a whole batch out of the cu_seqlens of its rows. Attention over sequences
+   of any length takes it (flash attention's varlen interface: cu_seqlens_q and _k, max_seqlen). It
+   covers the [count * T] tokens where they lie, so nothing is copied. Each row gives its segments
+   and, if it is not full, one segment of padding up to T. A row with valid[] 0 is all padding.
+   Leave out what attention makes of padding, as for any token without a label.
+   batch: has the fields cu_seqlens and position_ids in host memory: in a pipe without a transfer
+   stage, or in a batch map before it. cu_seqlens: [capacity]; 0 first, then the end of each
+   segment, so count * T last. A capacity of count * (S + 1) + 1 is always enough. longest: tokens
+   of the longest segment, padding too; may be NULL. Returns the number of segments. DLP_ERR_ARG:
+   the batch has no such fields, or their bounds are wrong. DLP_ERR_LIMIT: capacity is too small, or
+   count * T is 2^31 or more. Any thread. Never waits or allocates. */
 DLPDEF int dlp_pack_flatten(const dlp_batch *batch, int32_t *cu_seqlens, uint32_t capacity,
                             int32_t *longest);
 

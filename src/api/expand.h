@@ -5,6 +5,7 @@
    >>expand     EXPANDERS AND FILTERS: 0..k ITEMS OF ONE INPUT
    This stage makes several items, or no item, of one input. Examples: documents are cut up, games
    become positions, bad inputs are left out. Batches stay full, and each made item comes once.
+
      list -> fetch ------> expand -------> [item maps] -> batch ...
              writes the    makes items,    see a row, into which
              input         in a cell       an item is copied
