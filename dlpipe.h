@@ -1003,11 +1003,12 @@ typedef struct dlp_sampler_desc {
 /* ---------------------------------------------------------------------------------------------
    >>ranks      MANY PROCESSES: LAUNCHERS, CORES, RESTARTS
 
-   A launcher starts a program many times, and says in the environment which of them each is. A
-   pipe is one of many by rank and world_size of its desc; both 0: it is alone, and reads all. All
-   ranks say the same batch_size, the GLOBAL one, and the same seed: each gets its share of each
-   batch, and all shares together are the batches of one rank, item for item, in the same order.
-   examples/ranks.c does each of these by its environment; examples/mpi_train.c trains with MPI.
+   A launcher starts a program many times, and its environment tells each process its rank. rank and
+   world_size of the desc make a pipe one of many. If both are 0, the pipe is alone and reads all
+   items. All ranks give the same batch_size, which is the GLOBAL one, and the same seed. Each rank
+   gets its share of each batch. All shares together are the batches of one rank, item for item, in
+   the same order. examples/ranks.c runs each of these cases by its environment;
+   examples/mpi_train.c trains with MPI.
 
    Rank, world and cores   dlp_ranks who;
                            if (dlp_ranks_describe(&who, &err) != DLP_OK) ... err.message
@@ -1015,72 +1016,80 @@ typedef struct dlp_sampler_desc {
                            .num_workers = who.cores,
                            .fetch.workers = {.affinity = who.cpus,
                                              .n_affinity = who.confined ? 0 : who.n_cpus}
-     The device of local_rank is this rank's. In a program that never asks, the first start warns
-     (desc.log, dlp_pipe_warning) where a launcher has started more than one rank; world_size = 1
+     This rank uses the device of number local_rank. If a launcher has started more than one rank
+     and the desc gives no rank, the first start warns (desc.log, dlp_pipe_warning). world_size = 1
      says that it is meant so: this pipe reads all items in every rank, as for validation.
    mpirun                  mpirun -n 8 ./train          Open MPI, MPICH, Intel MPI, MVAPICH
-     Open MPI binds each rank: to one core where there are two ranks, to a socket or NUMA node where
-     there are more. A rank that is to have workers wants --map-by slot:PE=4, or --bind-to none.
+     Open MPI binds each rank: to one core if there are two ranks, to a socket or NUMA node if there
+     are more. A rank with workers needs --map-by slot:PE=4, or --bind-to none.
    torchrun                torchrun --no-python --nproc-per-node 8 ./train
    srun                    srun --ntasks-per-node=8 --cpus-per-task=4 ./train
    Notice before the end   #SBATCH --signal=USR1@120 --requeue --open-mode=append
                            srun ./train                 ends with 75 after a checkpoint
                            [ $? -ne 75 ] || scontrol requeue "$SLURM_JOB_ID"
-     The handler sets a flag. After each step all ranks learn whether any of them has it set, in
-     the allreduce that they make anyhow; so all stop after the same step. One of them saves
-     dlp_pipe_state with the model: it is the same bytes on every rank. All begin from it again. A
-     rank that next keeps waiting is woken by dlp_pipe_stop, which the handler may call: only where
-     no other rank can be a step ahead.
-   Another number          the same state with another world_size that divides batch_size. What
-                           follows is the same items in the same global batches; torchrun
-                           --nnodes=1:4 --max-restarts=9, or another mpirun -n.
+     The signal handler sets a flag. After each step all ranks learn whether any rank has it set, in
+     the allreduce that they make anyhow. So all ranks stop after the same step. One of them saves
+     dlp_pipe_state with the model: the state has the same bytes on every rank. All ranks begin from
+     it again. dlp_pipe_stop wakes a rank that waits in next. The handler may call it only if no
+     other rank can be a step ahead.
+   Another number          the same state with another world_size, which must divide batch_size. The
+                           same items follow, in the same global batches; torchrun --nnodes=1:4
+                           --max-restarts=9, or another mpirun -n.
    Job arrays              sbatch --array=0-15 (any first number and step)
-     The tasks run when they like and know nothing of each other: rank is their place
-     (SLURM_ARRAY_TASK_ID - _MIN) / _STEP, world_size SLURM_ARRAY_TASK_COUNT, and each has a state
-     of its own, for the same number of tasks. No call reads these: an array may be sixteen
-     trainings, too.
-   Tests run each of these: with Open MPI's mpirun, and with the variables of the others. */
+     The tasks run at any time and know nothing of each other. rank is the task's place
+     (SLURM_ARRAY_TASK_ID - _MIN) / _STEP, and world_size is SLURM_ARRAY_TASK_COUNT. Each task has
+     its own state, which needs the same number of tasks. No call reads these variables: an array
+     may also be sixteen trainings.
+   Tests run each of these cases: with Open MPI's mpirun, and with the variables of the others. */
 
 enum { DLP_MAX_CPUS = 1024 };
 
 typedef struct dlp_ranks {
-    uint32_t rank, world_size;             /* 0 of 1 where no launcher says anything */
-    uint32_t local_rank, local_world_size; /* of those on this node; 0 of 1 where nothing says */
-    int32_t cores;    /* 1..n_cpus: how many of cpus count as this rank's own: n_cpus, or less where
-                         ranks are confined to the same CPUs, or by its part of the quota of cgroups
-                         above it. Workers that compute: as many */
-    int32_t n_cpus;   /* 1..DLP_MAX_CPUS */
-    int32_t confined; /* 1: the launcher confined this rank to them; 0: its piece of those of all */
-    int32_t cpus[DLP_MAX_CPUS]; /* [n_cpus] their numbers, for affinity; neighbours share a core or
-                                   a socket. Confined: other ranks may have the same; the system
-                                   places workers among them better than affinity would */
+    uint32_t rank, world_size;             /* 0 of 1 if there is no launcher */
+    uint32_t local_rank, local_world_size; /* place among the ranks of this node, and their number;
+                                  0 of 1 if unknown */
+    int32_t cores;    /* number of CPUs that count as this rank's own, 1..n_cpus. It is less than
+                         n_cpus if ranks are confined to the same CPUs, or if the quota of cgroups
+                         gives this rank less. Use as many workers that compute */
+    int32_t n_cpus;   /* number of cpus, 1..DLP_MAX_CPUS */
+    int32_t confined; /* 1: the launcher confined this rank to cpus; 0: cpus are its share of all
+                         CPUs */
+    int32_t cpus[DLP_MAX_CPUS]; /* [n_cpus] numbers of CPUs, for affinity; neighbours share a core
+                                   or a socket. If confined is 1, other ranks may have the same
+                                   CPUs. The system then places workers better than affinity
+                                   would */
 } dlp_ranks;
 
-/* Rank and world size as the launcher of a parallel job says them in the environment, for those two
-   fields of dlp_pipe_desc. In this order: torchrun (RANK, WORLD_SIZE), Open MPI
+/* Read rank and world size from the environment, for these two fields of dlp_pipe_desc. The
+   launchers of parallel jobs are tried in this order: torchrun (RANK, WORLD_SIZE), Open MPI
    (OMPI_COMM_WORLD_RANK, _SIZE), MVAPICH (MV2_COMM_WORLD_RANK, _SIZE), MPICH and Intel MPI
    (PMI_RANK, PMI_SIZE), Slurm's srun (SLURM_PROCID, SLURM_STEP_NUM_TASKS).
-   rank: 0..world_size - 1; world_size: 1..2^31 - 1; written on success; 0 of 1 where no launcher
-   says anything; err: may be NULL - returns DLP_OK; DLP_ERR_ARG: a pair that is half set, no
-   number, or rank not below world_size; another launcher says another rank of as many (torchrun may
-   number as it likes: it sets TORCHELASTIC_RUN_ID); err->field names the variable - any thread,
-   while none changes the environment. */
+   rank: 0..world_size - 1. world_size: 1..2^31 - 1. Both are written on success; 0 of 1 if there is
+   no launcher. err: may be NULL; err->field names the variable. Returns DLP_OK, or DLP_ERR_ARG:
+     rank or world_size is NULL
+     only one variable of a pair is set, one is no number, or rank is not below world_size
+     another launcher gives another rank of as many. torchrun may number as it likes, if
+     TORCHELASTIC_RUN_ID is set
+   Any thread, while no thread changes the environment. */
 DLPDEF int dlp_ranks_from_env(uint32_t *rank, uint32_t *world_size, dlp_error *err);
 
-/* The same, and place and CPUs on this node, out of: LOCAL_RANK, LOCAL_WORLD_SIZE;
-   OMPI_COMM_WORLD_LOCAL_RANK, _LOCAL_SIZE; MV2_COMM_WORLD_LOCAL_RANK, _LOCAL_SIZE; MPI_LOCALRANKID,
-   MPI_LOCALNRANKS; SLURM_LOCALID with SLURM_STEP_TASKS_PER_NODE, or else SLURM_TASKS_PER_NODE, or
-   SLURM_NTASKS_PER_NODE ("4", "4(x2),1": of node SLURM_NODEID). Of the launcher that says the rank,
-   or else of another that says the same.
-   A rank whose affinity mask (the calling thread's) is another than its launcher's is confined: the
-   CPUs of the mask are its own. Else the CPUs of the mask are shared out by local_rank, in pieces
-   that differ by one at most; where there are fewer than ranks, one CPU has several. The launcher
-   is the nearest ancestor that had not this rank in its environment; where none is seen (a
-   container), a mask with fewer CPUs than are online confines.
-   out: written on success; err: may be NULL - returns as dlp_ranks_from_env; DLP_ERR_ARG, too:
-   out is NULL; a local pair that is half set, no number (or list), or not below one another, more
-   ranks here than world_size - any thread, while none changes the environment - reads /proc and
-   /sys; allocates, and frees. */
+/* Read rank and world size as dlp_ranks_from_env does, and find this rank's place and CPUs on its
+   node.
+   The place is read from these variables: LOCAL_RANK, LOCAL_WORLD_SIZE; OMPI_COMM_WORLD_LOCAL_RANK,
+   _LOCAL_SIZE; MV2_COMM_WORLD_LOCAL_RANK, _LOCAL_SIZE; MPI_LOCALRANKID, MPI_LOCALNRANKS;
+   SLURM_LOCALID. With SLURM_LOCALID goes the first of SLURM_STEP_TASKS_PER_NODE,
+   SLURM_TASKS_PER_NODE and SLURM_NTASKS_PER_NODE that is set ("4", "4(x2),1": of node
+   SLURM_NODEID). The launcher that gives the rank gives the place, or else another one that gives
+   the same rank and world size.
+   A rank is confined if the affinity mask of the calling thread differs from the mask of its
+   launcher. The CPUs of the mask are then its own. Else local_rank shares out the CPUs of the mask,
+   in pieces that differ by at most one CPU. If there are fewer CPUs than ranks, several ranks have
+   one CPU. The launcher is the nearest ancestor process without this rank in its environment. If
+   none is seen (in a container), a mask with fewer CPUs than are online confines.
+   out: written on success. err: may be NULL. Returns as dlp_ranks_from_env. DLP_ERR_ARG also if out
+   is NULL, if only one local variable is set, or is no number (or list). It is returned too if the
+   local rank is not below the local size, or the local size is above world_size. Any thread, while
+   no thread changes the environment. Reads /proc and /sys. Allocates, and frees. */
 DLPDEF int dlp_ranks_describe(dlp_ranks *out, dlp_error *err);
 
 /* ---------------------------------------------------------------------------------------------
@@ -1699,89 +1708,100 @@ DLPDEF int dlp_pipe_set_workers(dlp_pipe *p, dlp_stage stage, int n);
    stream, >>found); DLP_FOREVER: it has no end (steps_per_epoch) - consumer. */
 DLPDEF int64_t dlp_pipe_batches_per_epoch(const dlp_pipe *p);
 
-/* Keep what fetch, joins, item maps and guards in front of it made of an item, from one epoch to
-   the next, in memory that all workers share, threads and processes. No workers of its own: the
-   fetch stage looks here before it calls fetch, and those stages leave alone what it found. So what
-   was decoded is decoded once. An item has
-   one cell (its index modulo the number of cells), the first to come keeps it, and nothing is ever
-   thrown out: where all items fit, all are kept; else the share of items that fit is the share of
-   later lookups that hit. Order and bytes of batches are the same with and without. Only for
-   callbacks whose result depends on the index alone, not on epoch, position or attempt (an item map
-   after the cache may, and still augments each time). Items for which one of them calls
-   dlp_item_random are not kept; nor those that failed or were left out. Empty after a resume.
-   Behind an expand, a filter, or the fetch of parts that load counts, a cache keeps all items
-   that were made of an input. It stands behind the makers and before a window. An input that it
-   has is neither loaded nor made again. A cell has room for the most items that an input may
-   have. A hit is an input. An input that gave no item is kept, too. Directly before a pack a cache
-   keeps the documents of an input. They are packed in each epoch's order. With shuffle_items of a
-   load node, and behind a pack, a cache is refused. */
+/* Keep items from one epoch to the next, as fetch, joins, item maps and guards before the cache
+   have made them. The memory is shared by all workers, threads and processes. A cache has no
+   workers. The fetch stage looks for an item in the cache before it calls fetch. If the item is
+   found, the stages before the cache leave it alone. So each item is decoded once.
+
+   An item has one cell: its index modulo the number of cells. The first item keeps the cell, and no
+   item is ever thrown out. If all items fit, all are kept. Else the share of items that fit is the
+   share of later lookups that hit. The order and bytes of batches are the same with and without a
+   cache.
+
+   The result of the callbacks before the cache must depend on the index alone, not on epoch,
+   position or attempt. An item map after the cache may depend on them, and still augments each
+   time. An item is not kept if a callback calls dlp_item_random for it, if it failed, or if it was
+   left out. The cache is empty after a resume.
+
+   Behind an expand, a filter, or the fetch of parts that load counts, a cache keeps all items that
+   were made of an input. It stands behind the makers and before a window. An input in the cache is
+   neither loaded nor made again. A cell has room for the most items that an input may have. A hit
+   is an input. An input that gave no item is kept, too. Directly before a pack a cache keeps the
+   documents of an input; they are packed in the order of each epoch. A cache is refused with
+   shuffle_items of a load node, and behind a pack. */
 typedef struct dlp_cache_desc {
-    uint64_t bytes; /* required: budget, 2^46 at most; one item's cell takes its rows and
-                                 lengths, each rounded up to 8 bytes, and 8 more. What is above the
-                                 cells for all items is not taken */
+    uint64_t bytes; /* bytes of the budget; required, at most 2^46. The cell of one item takes its
+                                 rows and lengths, each rounded up to 8 bytes, and 8 bytes more.
+                                 Bytes above the cells for all items are not taken */
 } dlp_cache_desc;
 
 /* ---------------------------------------------------------------------------------------------
    >>scratch    READ, THEN DECODE: FIELDS THAT END BEFORE THE BATCH
-   A fetch node reads (by many requests at once, say). A map node decodes, with workers and a
-   placement of its own, and names in map.ends the fields that end there (>>graph). Such fields lie
-   in cells: an item has a cell from before its fetch until the map is through with the item. The
-   fields are in no batch, no device copy, no cache, no state. Memory is the cells, however many
-   batches there are; a fetch without a free cell waits. Nothing is zeroed: what fetch did not write
-   is of an item before.
+   A fetch node reads, for example by many requests at once. A map node decodes, with its own
+   workers and placement. map.ends names the fields that end in the map (>>graph). Such fields lie
+   in cells. An item has a cell from before its fetch until the map is done with the item. The
+   fields are in no batch, no device copy, no cache and no state. Their memory is the cells, however
+   many batches there are. A fetch without a free cell waits. Cells are not zeroed: a byte that
+   fetch did not write is from an earlier item.
 
      fetch, map           pictures are read and decoded
-     fetch, fetch, map    labels come beside; the map sees both; the fields of one fetch may end
+     fetch, fetch, map    a second fetch brings labels; the map sees both; fields of one may end
      fetch of 1, of 2,    both datasets of a mix read what one map decodes
      map
-     fetch, guard, map    what was read is checked before it is decoded
+     fetch, guard, map    the guard checks the read fields before the map decodes them
 
-   Not after expand and pack, whose rows are copies, nor for pushed items: nobody writes these
-   fields there.
+   Scratch fields are refused after expand and pack, whose rows are copies, and for pushed items:
+   nothing writes these fields there.
 
-   queue.capacity of the fetch node is how many cells there are. 0 takes one for each item that
-   workers which write may have in hand, two for each worker of the map, and for those of a fetch
-   between one more than its items in hand. Where it is more, 0 takes 256 KiB of cells, at most four
-   for each item under way (prefetch_factor x rows of a batch). Of a number asked for no more are
-   taken than items are under way. At most 2^20. Few cells are few bytes, and a sleep for each item
-   that is short. Quick items share a claim in runs of up to 32. A run takes a group of cells, as
-   many as are a power of two and leave twice as many groups as workers need: of a number asked for,
-   what is less than a group is not taken. In dlp_stage_stats.own of the stage "scratch": cells in
-   use, and all; cells of a group are in use together.
+   queue.capacity of the fetch node is the number of cells, at most 2^20. 0 takes one cell for each
+   item that the workers which write these fields may have in hand. For each other worker up to the
+   map it takes one cell more than the worker's items in hand, which is two for a worker of the map.
+   If 256 KiB of cells are more, 0 takes 256 KiB, but at most four cells for each item under way.
+   prefetch_factor x rows of a batch are under way. If you give a number, no more cells are taken
+   than items are under way. Few cells take few bytes, but a worker that finds no cell sleeps.
 
-   Whatever dies keeps the cell: of an item whose map died, or is tried again, nothing is read again
-   if the map is idempotent, as one is that only reads these fields and writes others whole. Else
-   the item goes back to fetch. One cell is enough for everything to move; see >>impl-scratch. */
+   Quick items share a claim in runs of up to 32. A run takes a group of cells. The size of a group
+   is a power of two. If you give a number of cells, groups leave twice as many groups as workers
+   need, and cells that fill no group are not taken. dlp_stage_stats.own of the stage "scratch" has
+   the cells in use and all cells. The cells of a group are in use together.
+
+   If a worker dies, its items keep their cells. If the map dies at an item or tries it again, the
+   item is not read again if the map is idempotent. A map is idempotent if it only reads these
+   fields and writes others whole. Else the item goes back to fetch. One cell is enough for the pipe
+   to go on; see >>impl-scratch. */
 
 /* ---------------------------------------------------------------------------------------------
    >>guard      ITEMS WHOSE NUMBERS ARE NOT WHAT THEY SHOULD BE
-   A 1:1 stage of items, where an item map may stand: it looks at every element of chosen fields and
-   changes none. An item with a NaN, an infinity or a number out of range fails by the stage's
-   on_error, with a message that names field, element and value. What was found is counted, each
-   item once however its workers die: the first of its elements that is wrong, in the order of the
-   desc's fields. What takes its place (DLP_ON_ERROR_REPLACE) is another item. */
+   A guard is a 1:1 stage of items that stands where an item map may stand. It looks at every
+   element of chosen fields and changes no element. An item fails, by the stage's on_error, if it
+   has a NaN, an infinity, or a number out of range. The message names field, element and value. A
+   failed item is counted once, even if workers die: under its first wrong element, in the order of
+   the desc's fields. With DLP_ON_ERROR_REPLACE another item replaces it. */
 
 typedef struct dlp_guard_field {
-    const char *name;  /* of a field of the dataset, or of scratch in front of it; required */
-    double low, high;  /* both 0: any number; compared as double */
-    int32_t allow_nan; /* 1: NaN is no failure */
-    int32_t allow_inf; /* 1: infinities are none, whatever the range */
+    const char *name;  /* name of a field of the dataset, or of scratch before the guard;
+                          required */
+    double low, high;  /* least and greatest allowed number, compared as double; both 0: any
+                          number */
+    int32_t allow_nan; /* 1: NaN is allowed */
+    int32_t allow_inf; /* 1: infinities are allowed, whatever the range */
 } dlp_guard_field;
 
-/* A node (>>graph) that looks at fields of items. */
+/* A node (>>graph) that checks fields of items. */
 typedef struct dlp_node_guard {
-    const dlp_guard_field *fields; /* [n_fields], required; copied, their names too */
+    const dlp_guard_field *fields; /* [n_fields] fields to check; required; copied with their
+                                  names */
     uint32_t n_fields;
 } dlp_node_guard;
 
-/* Items that failed. In dlp_stage_stats.own, of all fields together, in this order. */
+/* Numbers of failed items. dlp_stage_stats.own has them for all fields together, in this order. */
 typedef struct dlp_guard_stats {
     uint64_t nan, inf, below, above;
 } dlp_guard_stats;
 
-/* Read what a guard counted in one of its fields.
-   field: place in the desc - returns DLP_OK, DLP_ERR_ARG (no guard, no such field), DLP_ERR_STATE
-   (not started) - any thread - does not wait. */
+/* Read how many items a guard has failed for one of its fields.
+   field: place in the desc. Returns DLP_OK; DLP_ERR_ARG (the stage is no guard, or has no such
+   field); DLP_ERR_STATE (the pipe has not started). Any thread. Does not wait. */
 DLPDEF int dlp_pipe_guard_stats(dlp_pipe *p, dlp_stage guard, uint32_t field, dlp_guard_stats *out);
 
 /* ---------------------------------------------------------------------------------------------
@@ -2298,8 +2318,8 @@ typedef struct dlp_run_desc {
    p: any running pipe, with no batch held. Returns:
      DLP_END       all epochs are over
      DLP_OK        a callback or max_steps stopped the run; another run goes on after the last step
-     DLP_STOPPED   dlp_pipe_stop stopped the run, from any thread or signal handler; result.state says
-                   where to resume
+     DLP_STOPPED   dlp_pipe_stop stopped it, from any thread or signal handler; resume from
+                   result.state
      DLP_ERR_ARG   p, desc or on_step is NULL
      another code  as dlp_pipe_state, _next or _release returned it
    Consumer. Waits for batches. Does not allocate. */

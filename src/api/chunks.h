@@ -173,8 +173,8 @@ typedef struct dlp_run_desc {
    p: any running pipe, with no batch held. Returns:
      DLP_END       all epochs are over
      DLP_OK        a callback or max_steps stopped the run; another run goes on after the last step
-     DLP_STOPPED   dlp_pipe_stop stopped the run, from any thread or signal handler; result.state says
-                   where to resume
+     DLP_STOPPED   dlp_pipe_stop stopped it, from any thread or signal handler; resume from
+                   result.state
      DLP_ERR_ARG   p, desc or on_step is NULL
      another code  as dlp_pipe_state, _next or _release returned it
    Consumer. Waits for batches. Does not allocate. */
