@@ -1094,114 +1094,130 @@ DLPDEF int dlp_ranks_describe(dlp_ranks *out, dlp_error *err);
 
 /* ---------------------------------------------------------------------------------------------
    >>mixing     DATASETS MIXED BY WEIGHTS
-   A mix is an order over several datasets laid end to end: first all items of dataset 0, then those
-   of dataset 1, and so on. Positions go to datasets by a fixed schedule, whose period is the sum of
-   the weights (divided by their greatest common divisor): in each period dataset d comes weights[d]
-   times, and at no position is it a whole item ahead of its share or behind it. Draws of a dataset
-   are counted over all epochs; the k-th takes item k % n_items of pass k / n_items, each pass
-   shuffled again. So none comes twice in a pass, small datasets go round more often, and no dataset
-   is cut off at the same place by each epoch. Everything follows from (seed, epoch, position) in
-   constant time, so ranks, resume, padding and workers are as with any order. */
+   A mix is an order over several datasets laid end to end: first all items of dataset 0, then all
+   items of dataset 1, and so on. A fixed schedule gives positions to datasets. Its period is the
+   sum of the weights, divided by their greatest common divisor. In each period dataset d comes
+   weights[d] times, divided likewise. At no position is a dataset a whole item ahead of its share,
+   or behind it.
+
+   Draws of a dataset are counted over all epochs. Draw k takes item k % n_items of pass k /
+   n_items, and each pass is shuffled again. So no item comes twice in a pass, small datasets go
+   round more often, and epochs do not cut off a dataset at the same place. Everything follows from
+   (seed, epoch, position) in constant time. So ranks, resume, padding and workers are as with any
+   order. */
 
 enum {
-    DLP_MIX_ALL = 0, /* an epoch lasts until each dataset gave as many items as it has */
-    DLP_MIX_FIRST,   /* ... is over before one dataset gave more than it has */
-    DLP_MIX_LARGEST  /* ... until the dataset with most items gave as many as it has */
+    DLP_MIX_ALL = 0, /* an epoch lasts until each dataset has given as many items as it has */
+    DLP_MIX_FIRST,   /* an epoch ends before a dataset has given more items than it has */
+    DLP_MIX_LARGEST  /* an epoch lasts until the dataset with most items has given as many as it
+                        has */
 };
 
 typedef struct dlp_mix_desc {
-    uint32_t n;                 /* required; datasets, 1..1024 */
-    int32_t shuffle;            /* 1: each pass in an order of its own; 0: 0, 1, 2.. */
-    const uint64_t *n_items;    /* required; [n] copied; each 1 or more, all together up to 2^48 */
-    const uint64_t *weights;    /* [n] copied; NULL: all alike; 0: never. Divided by their greatest
-                                   common divisor their sum is at most 2^20 */
-    uint64_t seed;              /* any value; the sampler's too */
-    uint64_t samples_per_epoch; /* 0: as until says; at most 2^48 */
+    uint32_t n;                 /* number of datasets; required, 1..1024 */
+    int32_t shuffle;            /* 1: each pass is in an order of its own; 0: in the order 0, 1, 2
+                                  and so on */
+    const uint64_t *n_items;    /* [n] items of each dataset; required; copied. Each is 1 or more;
+                                  their sum is at most 2^48 */
+    const uint64_t *weights;    /* [n] weights; copied. 0: the dataset never comes. NULL: all are
+                                   equal. Divided by their greatest common divisor, their sum is at
+                                   most 2^20 */
+    uint64_t seed;              /* any value; also the seed of the sampler */
+    uint64_t samples_per_epoch; /* samples of an epoch, at most 2^48; 0: as `until` says */
     int32_t until;              /* DLP_MIX_* */
 } dlp_mix_desc;
 
 typedef struct dlp_mix dlp_mix;
 
 /* Make a mix.
-   out: to be closed after the pipes that use it; err: written on failure, may be NULL - returns
-   DLP_OK, DLP_ERR_ARG (err->field names it), DLP_ERR_MEMORY - any thread - allocates 4 bytes per
-   position of the period, 32 per dataset; a tenth of a second for the longest period.
+   out: close it after the pipes that use it. err: written on failure; may be NULL. Returns DLP_OK;
+   DLP_ERR_ARG (err->field names the field); DLP_ERR_MEMORY. Any thread. Allocates 4 bytes for each
+   position of the period, and 32 for each dataset. The longest period takes a tenth of a second.
    Source: earliest deadline first on windows [j/w, (j+1)/w): Baruah, Cohen, Plaxton, Varvel,
    Proportionate Progress, Algorithmica 15 (1996). */
 DLPDEF int dlp_mix_open(dlp_mix **out, const dlp_mix_desc *desc, dlp_error *err);
 
-/* Let a sampler follow the mix: sets all fields but threaded, which stays. The pipe's
-   dataset has dlp_mix_items items. A replacement for a failed item comes from the same dataset.
-   mix: borrowed until the pipe is closed - returns DLP_OK, DLP_ERR_ARG - any thread. */
+/* Let a sampler follow the mix: set all fields of *to but threaded, which stays. The dataset of the
+   pipe must have dlp_mix_items items. A failed item is replaced by an item of the same dataset.
+   mix: borrowed until the pipe is closed. Returns DLP_OK or DLP_ERR_ARG. Any thread. */
 DLPDEF int dlp_mix_sampler(const dlp_mix *mix, dlp_sampler_desc *to);
 
-/* Return the items of all datasets together: what dlp_dataset.n_items is to be. 0: mix is NULL. */
+/* Return the number of items of all datasets together, for dlp_dataset.n_items. 0 if mix is
+   NULL. */
 DLPDEF uint64_t dlp_mix_items(const dlp_mix *mix);
 
-/* Return the dataset index at a position. Any thread; does not wait; some 50 ns. */
+/* Return the dataset index at a position. Any thread. Does not wait. Takes some 50 ns. */
 DLPDEF uint64_t dlp_mix_at(const dlp_mix *mix, uint64_t epoch, uint64_t position);
 
-/* Say which item of which dataset an index is: for fetch.
-   dataset, item: written on success - returns DLP_OK, DLP_ERR_ARG (index past the items) - any
-   thread - does not wait. */
+/* Tell which item of which dataset a dataset index is. Call it in fetch.
+   dataset, item: written on success. Returns DLP_OK, or DLP_ERR_ARG (index is past the items). Any
+   thread. Does not wait. */
 DLPDEF int dlp_mix_locate(const dlp_mix *mix, uint64_t index, uint32_t *dataset, uint64_t *item);
 
-/* Free the mix, after the pipes that use it. NULL does nothing. Any thread. */
+/* Free the mix. Call it after the pipes that use the mix are closed. NULL does nothing. Any
+   thread. */
 DLPDEF void dlp_mix_close(dlp_mix *mix);
 
 /* ---------------------------------------------------------------------------------------------
    >>buckets    ITEMS OF LIKE LENGTH BATCHED TOGETHER
-   A batch of ragged items is padded to its longest. A batch sampler that knows lengths before the
-   fetch makes batches of items of like length, and can hold rows x longest under a budget of
-   tokens: the order's next `window` positions are sorted by length (ties by position), cut into
-   batches, and the batches of the window shuffled. So an item moves by less than a window, every
-   rank computes the same lists, and a state is 24 bytes: resuming reads one window, whatever has
-   gone before. While a window is given out the next one is read, a few items with each batch; what
-   is left for its turn is a counting sort, 3 to 7 ns per item (100 batches of 64: 0.02 ms, of
-   1,024: 0.5 ms). Windows of 100,000 items and more want sampler.threaded = 1. */
+   A batch of ragged items is padded to its longest item. If lengths are known before the fetch, a
+   batch sampler can make batches of items of similar length. It can also hold rows x longest under
+   a budget of tokens. It sorts the next `window` positions of the order by length; equal lengths
+   stay in the order of positions. It cuts the sorted window into batches, and shuffles the batches.
+   So an item moves by less than a window, and every rank computes the same lists. A state is 24
+   bytes: a resume reads one window, however many went before.
+
+   While a window is given out, the next window is read, a few items with each batch. Then only a
+   counting sort remains: 3 to 7 ns per item (100 batches of 64: 0.02 ms; 100 batches of 1,024: 0.5
+   ms). For windows of 100,000 items and more set sampler.threaded = 1. */
 
 typedef struct dlp_buckets_desc {
-    uint64_t n_items;        /* required; the dataset's */
+    uint64_t n_items;        /* number of items of the dataset; required */
     const uint32_t *lengths; /* [n_items] tokens of each item; borrowed until dlp_buckets_close.
-                                 Read through at open. Or: */
-    uint32_t (*length)(void *user, uint64_t index); /* pure; called where the sampler runs */
-    void *length_user;
-    uint64_t lengths_id;   /* with length: your number for these lengths, part of a state's
-                                 fingerprint (of an array a hash is); else 0 */
-    uint32_t batch_size;   /* required; most rows of a batch, that of the pipe */
-    uint32_t window;       /* items sorted together, up to 2^24; 0: 100 batches. Rounded up to
-                                 whole batches (with max_tokens: to a multiple of divisible_by) */
-    uint64_t max_tokens;   /* most rows x longest in a (global) batch, padding counted; 0: no
-                                 bound. An item too long for it is an error that names it */
-    uint32_t divisible_by; /* rows of a batch are a multiple of this, which divides batch_size;
-                                 so every world size that divides it gives each rank as many rows,
-                                 and the same global batches. 0: 1 */
-    int32_t shuffle;       /* 1: batches of a window in a keyed order, and (order NULL) items
-                                 too; 0: short ones first */
-    uint64_t seed;         /* any value; 0 with order, whose seed is taken */
-    int32_t last;          /* DLP_LAST_PARTIAL: all items come, the epoch's last rows fill no batch
-                                 (nor divisible_by). DLP_LAST_DROP: the positions that would be left
-                                 over are left out */
-    const dlp_sampler_desc *order; /* the order whose windows are sorted, any but BATCHES (a mix, a
-                                 subset); copied, what it points to is borrowed. NULL: all items,
-                                 shuffled or in turn as shuffle says */
+                                 dlp_buckets_open reads them all. NULL: give length */
+    uint32_t (*length)(void *user, uint64_t index); /* returns the tokens of an item. Pure; called
+                                  in the thread of the sampler. NULL: give lengths */
+    void *length_user;                              /* argument of length */
+    uint64_t lengths_id;   /* with length: your number for these lengths. It is part of the
+                                 fingerprint of a state. An array of lengths is hashed instead: give
+                                 0 */
+    uint32_t batch_size;   /* most rows of a batch: the batch_size of the pipe; required */
+    uint32_t window;       /* items that are sorted together, at most 2^24; 0: 100 batches. Rounded
+                                 up to whole batches or, with max_tokens, to a multiple of
+                                 divisible_by */
+    uint64_t max_tokens;   /* most tokens of a global batch: rows x longest, with padding; 0: no
+                                 limit. An item too long for it is an error that names the item */
+    uint32_t divisible_by; /* divisor of the rows of a batch; it must divide batch_size. So every
+                                 world size that divides it gives each rank as many rows, and the
+                                 same global batches. 0: 1 */
+    int32_t shuffle;       /* 1: the batches of a window are shuffled and, if order is NULL, the
+                                 items too; 0: short items first */
+    uint64_t seed;         /* any value. With order give 0: the seed of order counts */
+    int32_t last;          /* DLP_LAST_PARTIAL: all items come; the last rows of an epoch may be no
+                                 full batch, and no multiple of divisible_by. DLP_LAST_DROP:
+                                 positions that would be left over are left out */
+    const dlp_sampler_desc *order; /* order whose windows are sorted, such as a mix or a subset; not
+                                 BATCHES or PARTS. Copied; its pointers are borrowed. NULL: all
+                                 items, shuffled or in sequence by `shuffle` */
 } dlp_buckets_desc;
 
 typedef struct dlp_buckets dlp_buckets;
 
 /* Make a batch sampler.
-   out: to be closed after the pipe that uses it, one pipe at a time; err: written on failure, may
-   be NULL - returns DLP_OK, DLP_ERR_ARG (err->field names it; of lengths the message has the item
-   and its length), DLP_ERR_MEMORY - any thread - allocates 44 bytes per item of the window, and
-   the table of weights of a weighted order; reads all of lengths. */
+   out: close it after the pipe that uses it; it serves one pipe at a time. err: written on failure;
+   may be NULL. Returns DLP_OK; DLP_ERR_ARG (err->field names the field; for lengths the message has
+   the item and its length); DLP_ERR_MEMORY. Any thread. Allocates 44 bytes for each item of the
+   window, and the table of weights of a weighted order. Reads all lengths. */
 DLPDEF int dlp_buckets_open(dlp_buckets **out, const dlp_buckets_desc *desc, dlp_error *err);
 
-/* Let a sampler follow it: sets all fields but threaded. The pipe's batch_size is the
-   buckets'. What DLP_ON_ERROR_REPLACE puts in a row may be longer.
-   b: borrowed until the pipe is closed - returns DLP_OK, DLP_ERR_ARG - any thread. */
+/* Let a sampler follow the buckets: set all fields of *to but threaded. The batch_size of the pipe
+   must be the batch_size of the buckets. An item that DLP_ON_ERROR_REPLACE puts into a row may be
+   longer.
+   b: borrowed until the pipe is closed. Returns DLP_OK or DLP_ERR_ARG. Any thread. */
 DLPDEF int dlp_buckets_sampler(dlp_buckets *b, dlp_sampler_desc *to);
 
-/* Free it, after the pipe that uses it. NULL does nothing. Any thread. */
+/* Free the buckets. Call it after the pipe that uses them is closed. NULL does nothing. Any
+   thread. */
 DLPDEF void dlp_buckets_close(dlp_buckets *b);
 
 /* ---------------------------------------------------------------------------------------------
@@ -1854,9 +1870,10 @@ typedef struct dlp_join_desc {
 
 /* ---------------------------------------------------------------------------------------------
    >>outs       SEVERAL OUTS OF ONE PIPE
-   A table may end with several out rows (>>graph). The first out is the trainer's: dlp_pipe_next
-   gives its batches, and states are of these. Each other out gives the same batches again, by its
-   name, to a thread of this process: a logger, an evaluation, a preview. Nothing is copied.
+   A table may end with several out rows (>>graph). The first out is the out of the trainer:
+   dlp_pipe_next gives its batches, and states count them. Each other out has a name and gives the
+   same batches again to a thread of this process: a logger, an evaluation, a preview. Nothing is
+   copied.
 
      {.name = "train", .verb = DLP_OUT},
      {.name = "log", .from = (const char *[]){"batch", NULL}, .verb = DLP_OUT,
@@ -1873,14 +1890,14 @@ typedef struct dlp_join_desc {
               the others read the node before it. So they have a batch on the host while the
               transfer of the batch goes on.
    capacity   Batches that the out may hold; 0: 1. The pipe has as many slots more (plan, explain),
-              so what an out holds takes none from the trainer.
-   full       What becomes of a batch when the out is behind and the pipe needs its slot:
-     DLP_FULL_WAIT         The pipe waits. The out gets each batch, and an out that stops, or was
-                           never found, stops the pipe until dlp_out_close or dlp_pipe_close.
-     DLP_FULL_DROP_NEW     The out keeps the oldest batches, as many as it could hold and does not.
+              so batches that an out holds take no slot from the trainer.
+   full       What happens to a batch when the out is behind and the pipe needs its slot:
+     DLP_FULL_WAIT         The pipe waits. The out gets each batch. An out that stops, or that no
+                           call has found, stops the pipe until dlp_out_close or dlp_pipe_close.
+     DLP_FULL_DROP_NEW     The out keeps the oldest batches, up to its free capacity.
      DLP_FULL_KEEP_NEWEST  The out goes on with the newest batches that are ready.
-              The last two never stop the trainer. dlp_out_missed counts what the out missed. The
-              last batch of an epoch may be among this: look at batch->epoch.
+              The last two never stop the trainer. dlp_out_missed counts the missed batches. One of
+              them may be the last batch of an epoch: look at batch->epoch.
    Order      An out has its batches in their order, and each batch at most once. It may have a
               batch before the trainer has the batch. It gets no DLP_EPOCH_END; flags have
               DLP_BATCH_LAST. If the trainer leaves an epoch by dlp_pipe_next_epoch, an out leaves
@@ -1888,43 +1905,47 @@ typedef struct dlp_join_desc {
    Views      The batch belongs to several readers: read only.
    Threads    All calls of an out but dlp_out_find belong to one thread at a time.
    Close      dlp_pipe_stop and dlp_pipe_close wake a thread in dlp_out_next, which returns
-              DLP_STOPPED. They wait for no out. The pipe's memory stays until the pipe and all outs
-              that were found are closed: the last close frees it. So batches that an out holds stay
-              as they are until dlp_out_close.
-   Refused    Several outs with split, unordered, list.open_end, agree, dlp_shm_desc.share; and
-              dlp_pipe_seek. Other programs take batches by dlp_subscriber_open (dlpipe_shm.h). */
+              DLP_STOPPED. They wait for no out. The pipe's memory stays until the pipe and all
+              found outs are closed: the last close frees it. So batches that an out holds stay
+              valid until dlp_out_close.
+   Refused    Several outs are refused with split, unordered, list.open_end, agree and
+              dlp_shm_desc.share. dlp_pipe_seek is refused with several outs. Other programs take
+              batches by dlp_subscriber_open (dlpipe_shm.h). */
 
 typedef struct dlp_out dlp_out;
 
-/* Find an out beside the first one, by the name of its row. An out is found once.
-   out: to be closed.
-   Returns DLP_OK; DLP_ERR_ARG (no such out); DLP_ERR_STATE (the pipe does not run, or the out was
-   found before); DLP_ERR_FORKED. Consumer. Does not wait or allocate. */
+/* Find an out other than the first one, by the name of its row. An out can be found once.
+   out: close it with dlp_out_close.
+   Returns DLP_OK; DLP_ERR_ARG (there is no such out); DLP_ERR_STATE (the pipe does not run, or the
+   out was found before); DLP_ERR_FORKED. Consumer. Does not wait or allocate. */
 DLPDEF int dlp_out_find(dlp_pipe *p, const char *name, dlp_out **out);
 
 /* Lend the next batch of the out.
-   batch: written on DLP_OK only. timeout_ms: negative without end, 0 not at all.
-   Returns DLP_OK or DLP_TIMEOUT. DLP_END: nothing is left for this out. DLP_STOPPED: the pipe was
-   stopped or closed, so only release and close are left. DLP_ERR_HELD: it holds as many batches as
-   its capacity. The code of an item's error, which the trainer gets, too. DLP_ERR_ARG.
-   DLP_ERR_FORKED. Errors that belong to no batch are told to the trainer alone.
+   batch: written on DLP_OK only. timeout_ms: milliseconds to wait; negative: no limit; 0: do not
+   wait.
+   Returns DLP_OK or DLP_TIMEOUT. DLP_END: no batch is left for this out. DLP_STOPPED: the pipe was
+   stopped or closed; call only release and close from now on. DLP_ERR_HELD: the out holds as many
+   batches as its capacity. The code of an item's error: the trainer gets it, too. DLP_ERR_ARG.
+   DLP_ERR_FORKED. Only the trainer gets errors that belong to no batch.
    The out's thread. Spins for some us, then sleeps. Does not allocate. */
 DLPDEF int dlp_out_next(dlp_out *out, dlp_batch **batch, int timeout_ms);
 
 /* Give a batch back, in any order, also after a stop or a close of the pipe.
-   Returns DLP_OK, DLP_ERR_ARG (not held), DLP_ERR_FORKED. The out's thread - does not wait. */
+   Returns DLP_OK; DLP_ERR_ARG (the batch is not held); DLP_ERR_FORKED. The out's thread. Does not
+   wait. */
 DLPDEF int dlp_out_release(dlp_out *out, dlp_batch *batch);
 
-/* Return how many batches the out missed, by `full`, until the last call of dlp_out_next. NULL has
-   0. The out's thread. */
+/* Return how many batches the out has missed, by `full`, up to the last call of dlp_out_next. 0 if
+   out is NULL. The out's thread. */
 DLPDEF uint64_t dlp_out_missed(const dlp_out *out);
 
-/* Leave, before or after dlp_pipe_close. The pipe waits for the out no more. Batches that it holds
-   are gone.
-   out: NULL is nothing - the out's thread - does not wait. Frees the pipe if it comes last. */
+/* Close the out, before or after dlp_pipe_close. The pipe no longer waits for the out. Batches that
+   the out holds are no longer valid.
+   out: NULL does nothing. The out's thread. Does not wait. Frees the pipe if it is the last
+   close. */
 DLPDEF void dlp_out_close(dlp_out *out);
 
-/* What dlp_stage_stats.own has of an out, whose row there has the out's name. */
+/* Numbers in dlp_stage_stats.own of an out. The row of the stage has the name of the out. */
 enum { DLP_OUT_CAPACITY, DLP_OUT_HELD, DLP_OUT_MISSED, DLP_OUT_FULL };
 
 /* ---------------------------------------------------------------------------------------------
