@@ -2946,9 +2946,9 @@ DLPDEF int dlp_stats_predict(const dlp_stats *measured, const dlp_predict_desc *
 
 /* ---------------------------------------------------------------------------------------------
    >>devices    GPUS: CUDA, OPENCL
-   Ready-made devices for the transfer stage. DLPIPE_CUDA, DLPIPE_OPENCL [impl] compile them in, and
-   no toolkit is needed: the libraries are looked for when a device is made. A device serves one
-   pipe at a time, one after another.
+   Ready-made devices for the transfer stage. DLPIPE_CUDA and DLPIPE_OPENCL [impl] compile them in.
+   No toolkit is needed: the libraries are loaded when a device is made. A device serves one pipe at
+   a time, one after another.
 
      dlp_device gpu;
      if (dlp_device_cuda(&gpu, NULL, &err) != DLP_OK) ...     // then loader_desc.device = &gpu
@@ -2956,29 +2956,31 @@ DLPDEF int dlp_stats_predict(const dlp_stats *measured, const dlp_predict_desc *
      ... the pipe, until it is closed and its last batch released ...
      dlp_device_close(&gpu);
 
-   A batch that next lends has arrived: nothing need wait for its copy. Release is the other way
-   round: the next copy must not overwrite what kernels still read. Choose one of these:
+   A batch that next lends has arrived on the device: nothing needs to wait for its copy. Release is
+   different: the next copy must not overwrite a buffer that kernels still read. Choose one of
+   these:
    * the kernels are done (their stream was synchronised): dlp_pipe_release;
-   * dlp_pipe_release_after: the buffer is written again after what a stream was given until then;
-   * desc.consumer: the same for all batches of the pipe, with dlp_pipe_release (and DLPack);
-   * desc.stream or desc.queue is the one the kernels run on: they and copies then take turns.
+   * dlp_pipe_release_after: the buffer is written again after the work that the stream has now;
+   * desc.consumer: likewise for all batches of the pipe, with dlp_pipe_release (and DLPack);
+   * desc.stream or desc.queue is the stream of the kernels: kernels and copies then take turns.
    No thread waits in any of the last three.
 
-   CUDA pins the slots once, in start (cuMemHostRegister), so that copies run beside the host; where
-   that is refused, copies are pageable: slower, and the copying thread takes part. OpenCL has no
-   such call; it copies from ordinary memory. A field of a batch has, for data, the CUdeviceptr or
-   the cl_mem (one per field and buffer, as large as the field can become); of a view into a chunk,
-   the CUdeviceptr of its first row, or the chunk's cl_mem and byte_offset.
+   CUDA pins the slots once, in start (cuMemHostRegister), so that copies run beside the host. If
+   that is refused, copies are pageable: they are slower and keep the copying thread busy. OpenCL
+   has no such call; it copies from ordinary memory. data of a batch's field is the CUdeviceptr or
+   the cl_mem. There is one cl_mem per field and buffer, as large as the field can become. For a
+   view into a chunk, data is the CUdeviceptr of its first row, or the chunk's cl_mem with
+   byte_offset.
 
-   CUDA's driver makes threads, and worker processes are forked before there are any (dlpipe_shm.h).
-   So make the device with `later`, and open the pipe with `later`, which forks. Only
-   then use CUDA: make a context and streams, write them into the desc, and call dlp_pipe_start.
-   Before that call dlp_device_describe knows only the kind. DLP_PRELOAD_AUTO wants limit_bytes.
+   The CUDA driver makes threads, and worker processes must be forked before that (dlpipe_shm.h). So
+   make the device with `later`, and open the pipe with `later`, which forks. Only then use CUDA:
+   make a context and streams, write them into the desc, and call dlp_pipe_start. Before that call
+   dlp_device_describe knows only the kind. DLP_PRELOAD_AUTO then needs limit_bytes.
 
    `make gpu` measured this on one H100 and one H200, each with 16 cores:
    * Pinned slots, batches of 1 MiB and more: 44 to 55 GB/s. That is 92 to 100 % of a loop that only
-     calls cuMemcpyHtoDAsync. Pageable: 4 to 13 GB/s.
-   * For each batch a kernel that takes as long as the copy of a batch. With device_buffers =
+     calls cuMemcpyHtoDAsync. Pageable slots: 4 to 13 GB/s.
+   * Each batch with a kernel that takes as long as the copy of a batch. With device_buffers =
      max_held + 2 both go on at once. A batch then takes 1.00 to 1.03 times the longer of the two,
      from batches of 1 MiB on. By default there is one buffer less. Each copy then waits for a
      kernel, and each kernel waits for a copy. A batch of 64 MiB takes 1.01 to 1.05 times as long,
@@ -2987,74 +2989,84 @@ DLPDEF int dlp_stats_predict(const dlp_stats *measured, const dlp_predict_desc *
      are 180,000, without a transfer 480,000. The loop makes 290,000 copies of that size. */
 
 typedef struct dlp_cuda_desc {
-    int32_t device;       /* ordinal; not read if context is given; 0: the first */
-    int32_t has_consumer; /* 1: consumer is one, also if it is NULL (the default stream) */
-    void *context;        /* CUcontext, borrowed; NULL: the device's primary one (that of the
-                               runtime API), retained until close */
-    void *stream;         /* CUstream for the copies, borrowed; NULL: one of its own */
-    void *consumer;       /* CUstream whose work reads the batches, borrowed: copies into a buffer
-                               wait for all that it was given before. Not to be captured */
-    const char *library;  /* NULL: "libcuda.so.1" */
-    int32_t later;        /* 1: the start of the first pipe calls the driver for the first time,
-                               and reads the desc, which is borrowed until then. See above */
+    int32_t device;       /* ordinal of the GPU; 0: the first; not read if context is given */
+    int32_t has_consumer; /* 1: consumer is given, also if it is NULL (the default stream) */
+    void *context;        /* CUcontext, borrowed. NULL: the primary context of the device, which the
+                               runtime API uses; it is retained until close */
+    void *stream;         /* CUstream for the copies, borrowed; NULL: a stream of its own */
+    void *consumer;       /* CUstream whose work reads the batches, borrowed. A copy into a buffer
+                               waits for all work that the stream was given before. It must not be
+                               captured */
+    const char *library;  /* library of the driver; NULL: "libcuda.so.1" */
+    int32_t later;        /* 1: the start of the first pipe makes the first call to the driver, and
+                               reads the desc, which is borrowed until then. See above. 0:
+                               dlp_device_cuda does */
 } dlp_cuda_desc;
 
 typedef struct dlp_opencl_desc {
-    int32_t device;      /* of all devices of all platforms, in their order, or, if it is given,
-                               of context's; not read with queue; 0: the first */
-    void *context;       /* cl_context, retained until close; NULL: queue's, or one of its own */
-    void *queue;         /* cl_command_queue for the copies, likewise; NULL: one of its own */
-    void *consumer;      /* cl_command_queue whose work reads the batches, likewise: copies into
-                               a buffer wait for all that it was given before; NULL: none */
-    const char *library; /* NULL: "libOpenCL.so.1" */
+    int32_t device;      /* number of the device among all devices of all platforms or, if context
+                               is given, of context; 0: the first; not read if queue is given */
+    void *context;       /* cl_context, retained until close. NULL: the context of queue, or a
+                            context of its own */
+    void *queue;         /* cl_command_queue for the copies, retained until close; NULL: a queue of
+                            its own */
+    void *consumer;      /* cl_command_queue whose work reads the batches, retained until close. A
+                               copy into a buffer waits for all work that the queue was given
+                               before. NULL: none */
+    const char *library; /* library of the driver; NULL: "libOpenCL.so.1" */
 } dlp_opencl_desc;
 
 /* Make a device out of a GPU.
-   out: to be closed; desc: NULL is {0}, copied; err: written on failure, may be NULL - returns
-   DLP_OK; DLP_ERR_UNSUPPORTED: not compiled in, no driver, or one without devices; DLP_ERR_ARG:
-   there is no such device; DLP_ERR_DEVICE: another call failed; DLP_ERR_MEMORY. Messages name the
-   call, its error and the number; so do those of pipes whose device fails - any thread - allocates,
-   and waits for the driver. Libraries stay loaded. */
+   out: close it with dlp_device_close. desc: copied, but see `later`; NULL means {0}. err: written
+   on failure; may be NULL. Returns DLP_OK, or:
+     DLP_ERR_UNSUPPORTED   it is not compiled in, there is no driver, or the driver has no devices
+     DLP_ERR_ARG           there is no such device
+     DLP_ERR_DEVICE        another call failed
+     DLP_ERR_MEMORY
+   Messages name the call, its error and the number. So do the messages of a pipe whose device
+   fails. Any thread. Allocates, and waits for the driver. Libraries stay loaded. */
 DLPDEF int dlp_device_cuda(dlp_device *out, const dlp_cuda_desc *desc, dlp_error *err);
 DLPDEF int dlp_device_opencl(dlp_device *out, const dlp_opencl_desc *desc, dlp_error *err);
 
-/* What a device is made of, to enqueue work beside its copies. */
+/* Driver objects of a device, for work that you enqueue beside its copies. */
 typedef struct dlp_device_info {
-    const char *kind;  /* "cuda", "opencl" */
-    char name[128];    /* what the driver calls it */
+    const char *kind;  /* "cuda" or "opencl" */
+    char name[128];    /* name of the device in the driver */
     int32_t device;    /* ordinal (cuda) */
-    int32_t pinned;    /* 1: the slots of the pipe that uses it are pinned; since start */
-    void *context;     /* CUcontext, cl_context */
-    void *queue;       /* CUstream, cl_command_queue of the copies */
+    int32_t pinned;    /* 1: the slots of the pipe that uses the device are pinned; set by start */
+    void *context;     /* CUcontext or cl_context */
+    void *queue;       /* CUstream or cl_command_queue of the copies */
     void *device_id;   /* cl_device_id (opencl) */
-    char unpinned[96]; /* why they are not: the call and its error, or "" */
+    char unpinned[96]; /* why slots are not pinned: the call and its error, or "" */
 } dlp_device_info;
 
-/* Tell what a device is made of.
-   device: of dlp_device_cuda or _opencl; out: written on success - returns DLP_OK, or DLP_ERR_ARG
-   (of another make) - while no start or close of its pipe is under way - does not wait. */
+/* Write the driver objects of a device to *out.
+   device: made by dlp_device_cuda or _opencl. out: written on success. Returns DLP_OK, or
+   DLP_ERR_ARG (another call made the device). Any thread, while no start or close of the device's
+   pipe runs. Does not wait. */
 DLPDEF int dlp_device_describe(const dlp_device *device, dlp_device_info *out);
 
-/* Free what dlp_device_cuda or _opencl made.
-   device: zeroed; zero already: DLP_OK - returns DLP_OK, DLP_ERR_ARG (of another make),
-   DLP_ERR_BUSY (a pipe uses it, or batches of one are held: nothing is freed) - any thread - may
-   wait for the driver. */
+/* Free a device that dlp_device_cuda or _opencl made.
+   device: zeroed. Returns DLP_OK, also if device is NULL or zero already; DLP_ERR_ARG (another call
+   made the device). DLP_ERR_BUSY: a pipe uses the device, or batches of a pipe are held; nothing is
+   freed. Any thread. May wait for the driver. */
 DLPDEF int dlp_device_close(dlp_device *device);
 
-/* Give a batch back while work that reads it is still queued: its buffer is written again only
-   after all that stream was given until now.
-   p, batch: as for dlp_pipe_release; stream: CUstream (NULL: the default stream), or
-   cl_command_queue, of the device's context; err: written on failure, may be NULL - returns DLP_OK;
-   DLP_ERR_UNSUPPORTED: the pipe has no such device; DLP_ERR_DEVICE: then the batch is still held;
-   else what dlp_pipe_release returns - consumer - does not wait for the work, but after close the
-   last release does. */
+/* Give a batch back while queued work still reads it. Its buffer is written again only after all
+   work that stream was given up to this call.
+   p, batch: as for dlp_pipe_release. stream: a CUstream (NULL: the default stream) or a
+   cl_command_queue (not NULL), of the device's context. err: written on failure; may be NULL.
+   Returns DLP_OK; DLP_ERR_UNSUPPORTED (the pipe has no such device); DLP_ERR_DEVICE (the batch is
+   still held); else as dlp_pipe_release. Consumer. Does not wait for the work. After close the last
+   release waits for it. */
 DLPDEF int dlp_pipe_release_after(dlp_pipe *p, dlp_batch *batch, void *stream, dlp_error *err);
 
 /* ---------------------------------------------------------------------------------------------
    >>dlpack     TENSORS FOR OTHER LIBRARIES
-   A field of a batch as a tensor that numpy, PyTorch, JAX and others take over without a copy
-   (numpy.from_dlpack). The structs are those of dlpack.h 0.8, DLManagedTensor, and 1.0,
-   DLManagedTensorVersioned, byte for byte: cast the pointer. Both headers may be included.
+   A field of a batch becomes a tensor that numpy, PyTorch, JAX and others take over without a copy
+   (numpy.from_dlpack). The structs are the structs of dlpack.h, byte for byte: DLManagedTensor of
+   version 0.8 and DLManagedTensorVersioned of version 1.0. Cast the pointer. Both headers may be
+   included.
 
      dlp_managed_tensor_v1 *t; // of "dltensor_versioned"; "dltensor": dlp_batch_dlpack(.., &older)
      if (dlp_batch_dlpack_v1(pipe, batch, 0, &t) == DLP_OK)
@@ -3063,14 +3075,14 @@ DLPDEF int dlp_pipe_release_after(dlp_pipe *p, dlp_batch *batch, void *stream, d
 typedef struct dlp_dl_tensor {
     void *data;
     int32_t device_type; /* 1: host, 2: CUDA, 4: OpenCL (data is a cl_mem), 12: a device of the
-                                user's, who may write here what it is */
-    int32_t device_id;   /* CUDA: ordinal; else 0 */
+                                user, who may write its type here */
+    int32_t device_id;   /* ordinal of a CUDA device; else 0 */
     int32_t ndim;
-    uint8_t code, bits;   /* of dlp_dtype */
+    uint8_t code, bits;   /* type code and bits of the dlp_dtype */
     uint16_t lanes;       /* 1 */
     int64_t *shape;       /* [ndim] */
-    int64_t *strides;     /* [ndim] elements; never NULL */
-    uint64_t byte_offset; /* as dlp_tensor has it */
+    int64_t *strides;     /* [ndim] strides in elements; never NULL */
+    uint64_t byte_offset; /* bytes from data to the first element, as in dlp_tensor */
 } dlp_dl_tensor;
 
 typedef struct dlp_managed_tensor {
@@ -3083,39 +3095,43 @@ typedef struct dlp_managed_tensor_v1 {
     uint32_t major, minor; /* 1, 0 */
     void *manager_ctx;
     void (*deleter)(struct dlp_managed_tensor_v1 *self);
-    uint64_t flags; /* 0: may be written; 1: may not, as views of dlp_chunks_desc.rows_at */
+    uint64_t flags; /* 0: the tensor may be written; 1: read-only, such as views of
+                       dlp_chunks_desc.rows_at */
     dlp_dl_tensor dl_tensor;
 } dlp_managed_tensor_v1;
 
-/* Make a tensor of a field. From the first one of a batch on, the batch is held until its last
-   tensor is deleted; it then goes back within the consumer's next dlp_pipe_next, _release or
-   _close. So make all that are wanted before calling one of these. dlp_pipe_release of such a batch
-   is DLP_OK, and gives it back when that is so; it need not be called, nor may it after close. A
-   batch with tensors counts among max_held. Tensors outlive close: the pipe's memory goes with the
-   last. A tensor may be deleted while kernels that read it are queued (PyTorch does): give the
-   device their stream as consumer.
-   batch: one that is held; field: 0..n_fields-1; out: to be deleted by its deleter, once, by any
-   thread - returns DLP_OK, DLP_ERR_ARG (not held, no such field), DLP_ERR_STATE (closed),
-   DLP_ERR_MEMORY, DLP_ERR_FORKED - consumer - allocates the tensor; does not wait.
+/* Make a tensor of a field. The first tensor of a batch keeps the batch held until the last tensor
+   of the batch is deleted. The batch then goes back in the consumer's next dlp_pipe_next, _release
+   or _close. So make all tensors of a batch before you call one of these.
+   dlp_pipe_release of a batch with tensors returns DLP_OK; the batch goes back when its last tensor
+   is deleted. This call is optional, and not allowed after close. A batch with tensors counts for
+   max_held. Tensors outlive close: the pipe's memory is freed with the last tensor. A tensor may be
+   deleted while queued kernels still read it, as PyTorch does. For this give the device their
+   stream as consumer.
+   batch: must be held. field: 0..n_fields-1. out: delete the tensor once, by its deleter, in any
+   thread. Returns DLP_OK; DLP_ERR_ARG (the batch is not held, or there is no such field);
+   DLP_ERR_STATE (the pipe is closed); DLP_ERR_MEMORY; DLP_ERR_FORKED. Consumer. Allocates the
+   tensor. Does not wait.
    Source: dlpack.h (github.com/dmlc/dlpack), v0.8 and v1.0. */
 DLPDEF int dlp_batch_dlpack(dlp_pipe *p, dlp_batch *batch, int field, dlp_managed_tensor **out);
 DLPDEF int dlp_batch_dlpack_v1(dlp_pipe *p, dlp_batch *batch, int field,
                                dlp_managed_tensor_v1 **out);
 
-/* What a batch says of its rows, as tensors of one dimension in host memory (device_type 1), also
-   where the fields are on a device. 64-bit words are given out as int64, which all libraries know:
-   none of them is above 2^63. They are to be read only, and tensors of version 1 say so. */
+/* Arrays about the rows of a batch, as tensors of one dimension. They lie in host memory
+   (device_type 1), also if the fields are on a device. 64-bit words are given out as int64, which
+   all libraries know; no word is above 2^63. The tensors are read-only, and tensors of version 1
+   say so. */
 enum {
     DLP_ROWS_INDEX = 1, /* int64 [count]: batch->index; field is not read */
     DLP_ROWS_VALID,     /* uint8 [count]: batch->valid; field is not read */
-    DLP_ROWS_LENGTHS,   /* int64 [count]: lengths of a field that has them: a ragged one */
-    DLP_ROWS_OFFSETS    /* int64 [count + 1]: offsets of a field that has them: a packed one */
+    DLP_ROWS_LENGTHS,   /* int64 [count]: lengths of a ragged field */
+    DLP_ROWS_OFFSETS    /* int64 [count + 1]: offsets of a packed field */
 };
 
-/* Make a tensor of one of these. It holds the batch as a tensor of a field does.
-   what: DLP_ROWS_*; field: 0..n_fields-1, for lengths and offsets; err: written on failure, may be
-   NULL; all else, what is returned and from where it may be called as above. DLP_ERR_ARG, too, for
-   a field that has no lengths, or no offsets: err names it, and the batch is not held by that. */
+/* Make a tensor of an array about rows. It holds the batch as a tensor of a field does.
+   what: DLP_ROWS_*. field: 0..n_fields-1, for lengths and offsets. err: written on failure; may be
+   NULL. All else is as for dlp_batch_dlpack. DLP_ERR_ARG also if the field has no lengths, or no
+   offsets: err names it, and no tensor holds the batch. */
 DLPDEF int dlp_batch_dlpack_rows(dlp_pipe *p, dlp_batch *batch, int what, int field,
                                  dlp_managed_tensor **out, dlp_error *err);
 DLPDEF int dlp_batch_dlpack_rows_v1(dlp_pipe *p, dlp_batch *batch, int what, int field,
@@ -3123,75 +3139,79 @@ DLPDEF int dlp_batch_dlpack_rows_v1(dlp_pipe *p, dlp_batch *batch, int what, int
 
 /* ---------------------------------------------------------------------------------------------
    >>files      ITEMS OUT OF FILES, MANY AT ONCE
-   A dataset whose items are local files, or stretches of files. Each worker keeps in_flight of them
-   under way at once: by an io_uring of its own on Linux 5.6 and later, else (the kernel is older,
-   or the system forbids it, or use_threads asks for it) by in_flight threads that pread. Orders and
-   bytes are the same. It pays where reading waits, for a disk or a network; a file that is in
-   memory already costs as much as by fetch, or a little more.
+   The items of this dataset are local files, or ranges of files. Each worker reads in_flight of
+   them at once. It does so by its own io_uring on Linux 5.6 and later. It uses in_flight threads
+   with pread instead, if the kernel is older, if the system forbids io_uring, or if use_threads is
+   1. The order and the bytes are the same. Use it if reading waits for a disk or a network. A file
+   that is in memory already costs as much as with fetch, or a little more.
 
      dlp_files_desc files_desc = {.n_items = n, .paths = paths, .fields = &field, .n_fields = 1};
      dlp_files_open(&files, &files_desc, &err);
      desc.source = files; // of a loader
      ... the pipe, until it is closed; dlp_source_close(files);
 
-   Without a decode the bytes go from the kernel into the row of field 0, with no copy between: a
-   ragged field's length is set, one of fixed size wants exactly its bytes. Files are read through
-   the page cache, never by direct I/O: a worker process that is killed then leaves no transfer
-   that could still write into a row. What is no regular file is refused before it is read.
-   Errors name path, errno, item, and bytes where they matter; stages' policies apply to them. */
+   Without a decode the bytes go from the kernel into the row of field 0, without another copy. The
+   length of a ragged field is set. A field of fixed size needs exactly its bytes. Files are read
+   through the page cache, never by direct I/O. So a killed worker process leaves no transfer that
+   could still write into a row. A file that is not regular is refused before it is read. Errors
+   name path, errno, item and, where they matter, bytes. The policies of the stage apply to them. */
 
-enum { DLP_FILES_ROOM = 4096 /* bytes for a path, its end included */ };
+enum { DLP_FILES_ROOM = 4096 /* bytes of room for a path with its final 0 */ };
 
-/* Where an item's bytes are. locate finds fd -1, path at room, room empty, the rest 0. */
+/* Place of an item's bytes. Before locate runs, fd is -1, path is room, room is an empty string,
+   and the rest is 0. */
 typedef struct dlp_extent {
-    const char *path; /* written into room, or a string that stays until close */
-    char *room;       /* DLP_FILES_ROOM bytes */
-    int32_t fd;       /* not -1: read this open file and leave it open. Errors name it by path,
-                         if path is set */
-    uint64_t offset;  /* bytes from the file's beginning to the item's */
-    uint64_t length;  /* bytes of the item; 0: to the file's end. With fd and a length the file may
-                         be a block device */
+    const char *path; /* path of the file: written into room, or a string that stays until close */
+    char *room;       /* room for a path, DLP_FILES_ROOM bytes */
+    int32_t fd;       /* an open file, which is read and left open. Errors name it by path, if path
+                         is set. -1: path is opened */
+    uint64_t offset;  /* bytes from the beginning of the file to the item */
+    uint64_t length;  /* bytes of the item; 0: to the end of the file. With fd and a length the file
+                         may be a block device */
 } dlp_extent;
 
 typedef struct dlp_files_desc {
-    uint64_t n_items;        /* required, 1..2^48 */
-    const dlp_field *fields; /* required; [n_fields] as in dlp_dataset; borrowed until start */
-    uint32_t n_fields;       /* 1..DLP_MAX_FIELDS */
-    int32_t use_threads;     /* 1: threads, also where io_uring is available */
-    /* [n_items] item i is the whole file paths[i]; borrowed until close. Or locate: */
+    uint64_t n_items;        /* number of items; required, 1..2^48 */
+    const dlp_field *fields; /* [n_fields] fields as in dlp_dataset; required; borrowed until
+                                start */
+    uint32_t n_fields;       /* number of fields, 1..DLP_MAX_FIELDS */
+    int32_t use_threads;     /* 1: read by threads, even if io_uring is available */
+    /* [n_items] item i is the whole file paths[i]; borrowed until close. NULL: give locate. */
     const char *const *paths;
-    /* Say where an item is. Returns as fetch does; pure; called by all workers
-       at once. */
+    /* Write the place of an item to *out. Returns as fetch does. Pure; all workers call it at once.
+       NULL: give paths. */
     int (*locate)(void *user, const dlp_item *item, dlp_extent *out);
-    /* Write the item's fields out of the n bytes of its file, valid during the call. Returns as
-       fetch does; runs in the worker itself. NULL: the bytes are field 0. */
+    /* Write the fields of an item out of the n bytes of its file, which are valid during the call.
+       Returns as fetch does. Runs in the worker itself. NULL: the bytes are field 0. */
     int (*decode)(void *user, void *worker_state, dlp_item *item, const void *bytes, uint64_t n);
-    void *user;               /* of all callbacks here; borrowed until close */
-    uint64_t max_bytes;       /* required with a decode: most bytes of an item, 1..2^40; more is
-                                 DLP_ERR_LENGTH. Else, and with direct, 0: field 0 says it */
-    int32_t direct;           /* 1: bytes go into field 0 also with a decode, which finds them there
+    void *user;               /* argument of all callbacks here; borrowed until close */
+    uint64_t max_bytes;       /* most bytes of an item. With a decode: required, 1..2^40; a longer
+                                 item is DLP_ERR_LENGTH. Without a decode, or with direct: 0, and
+                                 field 0 gives the limit */
+    int32_t direct;           /* 1: bytes go into field 0 even with a decode, which finds them there
                                  and writes the other fields */
-    int32_t in_flight;        /* files that a worker has in hand at once; 0: 16; 1..256; at least
-                                 the stage's in_flight, of which more would wait */
-    int32_t writes_all_bytes; /* 1: decode promises what dlp_dataset.writes_all_bytes says */
-    /* For decode's worker_state, as in dlp_workers_desc; may be NULL. */
+    int32_t in_flight;        /* files that a worker has in hand at once, 1..256; 0: 16. At least
+                                 in_flight of the stage: more items of the stage would wait */
+    int32_t writes_all_bytes; /* 1: decode keeps the promise of dlp_dataset.writes_all_bytes */
+    /* Make and free the worker_state of decode, as in dlp_workers_desc. May be NULL. */
     int (*worker_init)(void *user, int worker, void **state);
     void (*worker_exit)(void *user, int worker, void *state);
 } dlp_files_desc;
 
-/* Make a source, whose fetcher is DLP_FETCH_ASYNC.
-   out: to be closed; desc: copied; err: written on failure, may be NULL - returns DLP_OK,
-   DLP_ERR_ARG (err->field names it), DLP_ERR_MEMORY - any thread - allocates its own record; files
-   are opened by workers. */
+/* Make a source whose fetcher is DLP_FETCH_ASYNC.
+   out: close it with dlp_source_close. desc: copied. err: written on failure; may be NULL. Returns
+   DLP_OK; DLP_ERR_ARG (err->field names the field); DLP_ERR_MEMORY. Any thread. Allocates its own
+   record. Workers open the files. */
 DLPDEF int dlp_files_open(dlp_source **out, const dlp_files_desc *desc, dlp_error *err);
 
-/* Tell how files will be read: "io_uring", or "threads: " and why. A worker that gets no ring of
-   its own (a limit on locked memory, say) has threads all the same. The text is the source's, until
-   close; NULL if this is another source - any thread - does not wait. */
+/* Return how files will be read: "io_uring", or "threads: " and the reason. A worker that gets no
+   ring of its own, for example by a limit on locked memory, uses threads all the same. The text
+   belongs to the source, until close. NULL if `files` is another source. Any thread. Does not
+   wait. */
 DLPDEF const char *dlp_files_backend(const dlp_source *files);
 
-/* Return the bytes that each worker allocates when it begins; 0 if this is another source. They are
-   not in the pipe's plan. Any thread; does not wait. */
+/* Return the bytes that each worker allocates when it begins. They are not in the pipe's plan. 0 if
+   `files` is another source. Any thread. Does not wait. */
 DLPDEF uint64_t dlp_files_worker_bytes(const dlp_source *files);
 
 /* ---------------------------------------------------------------------------------------------
