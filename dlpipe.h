@@ -3338,7 +3338,7 @@ DLPDEF uint64_t dlp_tokens_documents(const void *tokens, dlp_dtype dtype, uint64
 
 /* ---------------------------------------------------------------------------------------------
    >>folder     FOLDERS OF PICTURES, A DIRECTORY FOR EACH CLASS (examples/folder.c)
-   One call lists a tree into paths and classes, as an image folder is laid out:
+   One call lists a tree of files into paths and classes, as an image folder is laid out:
 
      train/cat/a.jpg  train/cat/more/b.JPEG  train/dog/c.png  ->  classes "cat" 0, "dog" 1
 
@@ -3349,46 +3349,51 @@ DLPDEF uint64_t dlp_tokens_documents(const void *tokens, dlp_dtype dtype, uint64
                                   .max_bytes = 64 << 20, .user = folder};
      ... as in >>files; in decode: label = folder->labels[item->index]
 
-   A class is a directory right below path; classes are numbered in the order of their names' bytes.
-   Its files are those below it, however deep, in the order of their paths' bytes: so an item's
-   index is the same on every machine, whatever locale or file system. Of them only regular files
-   with one of the extensions count; names that begin with a dot, files and directories, are left
-   out. Symbolic links are followed; one that leads back to a directory that it lies in is refused,
-   and so is one that leads nowhere, if its extension counts. Reading and decoding are the fetch's:
-   nothing is opened here but directories. */
+   A class is a directory directly below path. Classes are numbered in the order of the bytes of
+   their names. The files of a class are all files below it, however deep, in the order of the bytes
+   of their paths. So the index of an item is the same on every machine, whatever locale or file
+   system.
+
+   Only regular files with one of the extensions count. Files and directories whose names begin with
+   a dot are left out. Symbolic links are followed. A link is refused if it leads back to a
+   directory that it lies in. A link that leads nowhere is refused if its extension counts. Only
+   directories are opened here: fetch reads and decodes the files. */
 
 typedef struct dlp_folder_desc {
-    const char *path;              /* required */
-    const char *const *extensions; /* [n_extensions] without the dot, any case, ASCII; NULL:
-                                            jpg jpeg png bmp ppm webp */
+    const char *path;              /* directory to list; required */
+    const char *const *extensions; /* [n_extensions] extensions without the dot, in any case, ASCII;
+                                            NULL: jpg jpeg png bmp ppm webp */
     uint32_t n_extensions;
-    uint64_t max_files; /* more are DLP_ERR_LIMIT; 0: 2^31 */
+    uint64_t max_files; /* most files; more are DLP_ERR_LIMIT; 0: 2^31 */
 } dlp_folder_desc;
 
-/* Read it; all of it is the folder's own, until close. */
+/* A list of files. You only read it. All arrays belong to the folder, until close. */
 typedef struct dlp_folder {
     uint64_t n_files;
     const char *const *paths; /* [n_files] desc.path/class/..., for dlp_files_desc.paths */
-    const uint32_t *labels;   /* [n_files] class of each */
+    const uint32_t *labels;   /* [n_files] number of the class of each file */
     uint32_t n_classes;
-    const char *const *classes;  /* [n_classes] names */
-    const uint64_t *class_files; /* [n_classes] files of each; 0 is possible */
-    uint64_t left_out;           /* files below classes that do not count, and files of no class */
-    uint64_t id;                 /* a number that differs where names of classes or files do: for
-                    dlp_sampler_desc.function_id, so that a state of another folder is refused */
+    const char *const *classes;  /* [n_classes] names of the classes */
+    const uint64_t *class_files; /* [n_classes] number of files of each class; may be 0 */
+    uint64_t left_out;           /* number of files that do not count, and of files in no class */
+    uint64_t id;                 /* a number that differs if the names of classes or files do. Give
+                    it to dlp_sampler_desc.function_id, so that a state of another folder is
+                    refused */
 } dlp_folder;
 
 /* List a folder.
-   out: to be closed; desc: copied; err: written on failure, may be NULL; its message names the path
-   - returns DLP_OK; DLP_ERR_ARG (a field; no directory in path, no file that counts);
-   DLP_ERR_SYSTEM (a directory cannot be read, a link leads nowhere or, ELOOP, back: errnum);
-   DLP_ERR_LIMIT (max_files, 2^20 directories); DLP_ERR_MEMORY - any thread - waits for the disk;
-   allocates the paths and some 20 bytes a file.
+   out: close it with dlp_folder_close. desc: copied. err: written on failure; may be NULL; its
+   message names the path. Returns DLP_OK, or:
+     DLP_ERR_ARG      a field is wrong, path has no directory, or no file counts
+     DLP_ERR_SYSTEM   a directory cannot be read; a link leads nowhere, or back (ELOOP); see errnum
+     DLP_ERR_LIMIT    there are more than max_files files, or than 2^20 directories
+     DLP_ERR_MEMORY
+   Any thread. Waits for the disk. Allocates the paths and some 20 bytes a file.
    Source: the layout of torchvision.datasets.ImageFolder. */
 DLPDEF int dlp_folder_open(dlp_folder **out, const dlp_folder_desc *desc, dlp_error *err);
 
-/* Free a folder. folder: NULL does nothing; no pipe or source uses its arrays any more - any thread
-   - does not wait. */
+/* Free a folder. Call it when no pipe or source uses its arrays. NULL does nothing. Any thread.
+   Does not wait. */
 DLPDEF void dlp_folder_close(dlp_folder *folder);
 
 /* ---------------------------------------------------------------------------------------------
@@ -3539,9 +3544,9 @@ DLPDEF const dlp_index_info *dlp_index_describe(const dlp_source *source);
 
 /* ---------------------------------------------------------------------------------------------
    >>lines      LINES OF TEXT FILES: JSONL, CSV (examples/jsonl.c)
-   A source whose items are lines. Lines are found once, by several threads, and kept in an index
-   file (>>item-index). So lines come in any order, and a shuffle over all lines of all files
-   costs no memory.
+   The items of this source are lines. Several threads find the lines once, and an index file keeps
+   their places (>>item-index). So lines come in any order, and a shuffle over all lines of all
+   files costs no memory.
 
      dlp_lines_desc lines = {.path = "train.jsonl", .fields = fields, .n_fields = 2,
                              .parse = parse};
@@ -3550,57 +3555,60 @@ DLPDEF const dlp_index_info *dlp_index_describe(const dlp_source *source);
      ... the pipe, until it is closed
      dlp_source_close(source);
 
-   A line ends with \n or \r\n, which is no part of it. The last line of a file need not end so. An
-   empty line is an item of 0 bytes, or no item (no_empty). A record of a CSV file that has a line
-   break inside quotes is several lines: such a file needs another format.
+   A line ends with \n or \r\n, which does not belong to the line. The last line of a file may end
+   without it. An empty line is an item of 0 bytes; with no_empty it is no item. A record of a CSV
+   file with a line break inside quotes is several lines: such a file needs another format.
 
-   A worker reads a line when it needs the line, or in_flight lines at once, as >>files reads files:
-   for a disk or a network that waits. A file that is cut is an error of the item. Before a line is
-   parsed, the bytes around it are compared with the index. If the index does not fit the file, the
-   item fails. */
+   A worker reads one line when it needs the line. With in_flight it reads several lines at once,
+   as >>files reads files: this is for a disk or a network that waits. If a file was cut, the item
+   fails. Before a line is parsed, the bytes around it are compared with the index. If the index
+   does not fit the file, the item fails. */
 
 typedef struct dlp_lines_desc {
-    const char *path;         /* a file, or */
-    const char *const *paths; /* [n_paths] files, whose lines follow each other; copied */
-    uint64_t n_paths;         /* 1..2^20. One descriptor is open for each file: ulimit -n */
-    const dlp_field *fields; /* [n_fields] of an item; borrowed until close. NULL: one field "line",
-                                 DLP_U8, ragged, as long as the longest line */
-    uint32_t n_fields;       /* 0..DLP_MAX_FIELDS */
-    /* Write the fields of an item out of a line of n bytes, which are valid during the call and do
-       not end with 0. Returns as fetch does; called by all workers at once. NULL: the line is the
-       only field, which is ragged, of one dimension and one byte an element. */
+    const char *path;         /* path of one file; NULL: give paths */
+    const char *const *paths; /* [n_paths] files, whose lines follow each other; copied. NULL: give
+                                 path */
+    uint64_t n_paths;         /* number of paths, 1..2^20. One descriptor is open for each file:
+                                 ulimit -n */
+    const dlp_field *fields; /* [n_fields] fields of an item; borrowed until close. NULL: one ragged
+                                 field "line", DLP_U8, as long as the longest line */
+    uint32_t n_fields;       /* number of fields, 0..DLP_MAX_FIELDS */
+    /* Write the fields of an item out of a line of n bytes. The bytes are valid during the call and
+       do not end with 0. Returns as fetch does. All workers call it at once. NULL: the line is the
+       only field, which must be ragged, with one dimension and one byte an element. */
     int (*parse)(void *user, void *worker_state, dlp_item *item, const char *line, uint64_t n);
-    void *user;         /* of all callbacks here; borrowed until close */
-    uint64_t max_bytes; /* most bytes of a line, 1..2^40; a longer one is DLP_ERR_LENGTH of its
-                             item. 0: those of the longest line */
-    uint32_t skip;     /* lines at the beginning of each file that are no items: names of columns */
-    int32_t no_empty;  /* 1: empty lines are no items */
-    const char *index; /* directory for index files; NULL: beside each file; "": no index files */
-    int32_t threads;   /* that find the lines; 0: one a CPU, 16 at most; 1..256 */
-    int32_t in_flight; /* 0: a worker reads one line at a time, also inline (num_workers 0).
-                          1..256: it has so many in hand at once, by requests (dlp_files_desc) */
+    void *user;         /* argument of all callbacks here; borrowed until close */
+    uint64_t max_bytes; /* most bytes of a line, 1..2^40; a longer line is DLP_ERR_LENGTH of its
+                             item. 0: the bytes of the longest line */
+    uint32_t skip;      /* lines to skip at the beginning of each file, such as names of columns */
+    int32_t no_empty;   /* 1: empty lines are no items */
+    const char *index;  /* directory of index files; NULL: beside each file; "": no index files */
+    int32_t threads;    /* threads that find the lines, 1..256; 0: one a CPU, at most 16 */
+    int32_t in_flight; /* 0: a worker reads one line at a time, also inline (num_workers 0). 1..256:
+                          a worker has that many lines in hand at once, by requests
+                          (dlp_files_desc) */
     int32_t use_threads; /* as in dlp_files_desc */
-    /* For parse's worker_state, as in dlp_workers_desc; may be NULL. */
+    /* Make and free the worker_state of parse, as in dlp_workers_desc. May be NULL. */
     int (*worker_init)(void *user, int worker, void **state);
     void (*worker_exit)(void *user, int worker, void *state);
 } dlp_lines_desc;
 
-/* Open all files and find their lines, or take these from index files.
-   out: to be closed by dlp_source_close. desc: copied. err: may be NULL; its message names the
-   file. Returns DLP_OK, or:
-     DLP_ERR_ARG       a field; no lines
+/* Open all files and find their lines, or take the lines from index files.
+   out: close it with dlp_source_close. desc: copied. err: may be NULL; its message names the file.
+   Returns DLP_OK, or:
+     DLP_ERR_ARG       a field is wrong, or there are no lines
      DLP_ERR_SYSTEM    a file cannot be opened or read (errnum)
      DLP_ERR_CORRUPT   a file changed while its lines were found
      DLP_ERR_MEMORY
-   Any thread. Waits for the disk, and for threads of its own. Allocates 8 bytes a line where no
-   index file can be mapped, and some 150 bytes a file. */
+   Any thread. Waits for the disk, and for its own threads. Allocates 8 bytes a line if no index
+   file can be mapped, and some 150 bytes a file. */
 DLPDEF int dlp_lines_open(dlp_source **out, const dlp_lines_desc *desc, dlp_error *err);
 
 /* ---------------------------------------------------------------------------------------------
    >>tar        TAR SHARDS, WEBDATASET (examples/webdataset.c)
-   Members that follow each other and have one key are one item, a sample. The key is the name up to
-   the first dot behind the last slash. What follows this dot is the extension. It says which field
-   a member is:
+   Members that follow each other and have one key are one item: a sample. The key is the name up to
+   the first dot after the last slash. The text after this dot is the extension. It says which field
+   the member is:
 
      train/000017.jpg  train/000017.cls  train/000018.jpg ...     key train/000017: "jpg", "cls"
 
@@ -3612,92 +3620,96 @@ DLPDEF int dlp_lines_open(dlp_source **out, const dlp_lines_desc *desc, dlp_erro
                of each shard (>>item-index). A shuffle is over all samples of all shards.
                Workers read in_flight samples at once, as >>files reads files.
    Whole       dlp_tar_load and dlp_tar_fetch are callbacks of a part queue (>>parts, >>found).
-               Shards are loaded whole, from files, S3 or a gzip stream. Nobody knows how many
-               samples they have.
+               Shards are loaded whole, from files, S3 or a gzip stream. Their numbers of samples
+               are not known before.
    Expanded    dlp_tar_expand is the callback of an expander (>>expand) whose input is a shard.
 
-   Known are the formats ustar, pax and GNU, with long names and large sizes. Members that are no
-   regular files are left out, and so are names without a dot, or with a dot in front. Sparse files
-   are refused. A shard must end with a block of zeros: without it, it was cut. It ends with its
-   first archive. Members of a sample follow each other, or they are several samples. A compressed
-   shard has no random access: a load that unpacks it gives a whole one. */
+   The formats ustar, pax and GNU are read, with long names and large sizes. Members that are not
+   regular files are left out. So are names without a dot, or with a dot in front. Sparse files are
+   refused. A shard must end with a block of zeros; without it, the shard was cut. It ends with its
+   first archive. The members of a sample must follow each other; else they are several samples. A
+   compressed shard has no random access; it can be loaded whole by a load that unpacks it. */
 
 /* A member of a sample. Valid during the call only. */
 typedef struct dlp_tar_member {
-    const char *extension; /* "jpg", "seg.png" */
+    const char *extension; /* extension of the name, such as "jpg" or "seg.png" */
     const void *data;
     uint64_t bytes;
 } dlp_tar_member;
 
 /* A sample. Valid during the call only. */
 typedef struct dlp_tar_sample {
-    const char *key; /* "train/000017" */
+    const char *key; /* key of the names, such as "train/000017" */
     const dlp_tar_member *members;
-    uint32_t n_members; /* 1..256 */
+    uint32_t n_members; /* number of members, 1..256 */
     uint32_t pad;
 } dlp_tar_sample;
 
 typedef struct dlp_tar_desc {
-    const char *path;         /* a shard, or */
+    const char *path;         /* path of one shard; NULL: give paths */
     const char *const *paths; /* [n_paths] shards, whose samples follow each other; copied. For load
                                  and expand: names of shards in errors, by the index of the part or
                                  input; may be NULL */
-    uint64_t n_paths;         /* 1..2^20. One descriptor is open for each shard: ulimit -n */
-    const dlp_field *fields;  /* required; [n_fields] of a sample; borrowed until close */
-    uint32_t n_fields;        /* 1..DLP_MAX_FIELDS */
-    int32_t optional;         /* 1: a ragged field whose member is not there has length 0. 0: the
-                                 item fails */
+    uint64_t n_paths;         /* number of paths, 1..2^20. One descriptor is open for each shard:
+                                 ulimit -n */
+    const dlp_field *fields;  /* [n_fields] fields of a sample; required; borrowed until close */
+    uint32_t n_fields;        /* number of fields, 1..DLP_MAX_FIELDS */
+    int32_t optional;         /* 1: a ragged field without a member has length 0. 0: an item without
+                                 it fails */
     const char *const *extensions; /* [n_fields] extension of each field, or several with a blank
-                                 between two: "jpg jpeg". Capital letters count as small ones. NULL:
-                                 the names of the fields. Borrowed until close */
-    /* Write the fields of an item out of a sample. Returns as fetch does; called by all workers at
+                                 between two: "jpg jpeg". Capital letters count as small letters.
+                                 Borrowed until close. NULL: the names of the fields */
+    /* Write the fields of an item out of a sample. Returns as fetch does. All workers call it at
        once. NULL: a field is the bytes of its member. A ragged field takes whole rows, up to
        shape[0]; a field of a fixed size takes exactly its bytes. */
     int (*decode)(void *user, void *worker_state, dlp_item *item, const dlp_tar_sample *sample);
-    void *user; /* of all callbacks here; borrowed until close */
-    /* For dlp_tar_open alone. */
-    uint64_t max_bytes;  /* most bytes of a sample in its shard, headers included, 1..2^40; a longer
-                             one is DLP_ERR_LENGTH of its item. 0: those of the longest sample */
-    const char *index;   /* directory for index files; NULL: beside each shard; "": none */
-    int32_t threads;     /* that find samples, in several shards at once; 0: one a CPU, 16
-                             at most; 1..256 */
+    void *user; /* argument of all callbacks here; borrowed until close */
+    /* The fields up to use_threads are for dlp_tar_open alone. */
+    uint64_t max_bytes;  /* most bytes of a sample in its shard, with headers, 1..2^40; a longer
+                             sample is DLP_ERR_LENGTH of its item. 0: the bytes of the longest
+                             sample */
+    const char *index;   /* directory of index files; NULL: beside each shard; "": no index files */
+    int32_t threads;     /* threads that find samples, in several shards at once, 1..256; 0: one a
+                             CPU, at most 16 */
     int32_t in_flight;   /* samples that a worker has in hand at once, as in dlp_files_desc */
     int32_t use_threads; /* as in dlp_files_desc */
-    /* For decode's worker_state, as in dlp_workers_desc; may be NULL. */
+    /* Make and free the worker_state of decode, as in dlp_workers_desc. May be NULL. */
     int (*worker_init)(void *user, int worker, void **state);
     void (*worker_exit)(void *user, int worker, void *state);
 } dlp_tar_desc;
 
-/* Open all shards and find their samples, or take these from index files.
-   out: to be closed by dlp_source_close. desc: copied. err: may be NULL; its message names the
-   shard and the byte. Returns DLP_OK, or:
-     DLP_ERR_ARG           a field; no samples
+/* Open all shards and find their samples, or take the samples from index files.
+   out: close it with dlp_source_close. desc: copied. err: may be NULL; its message names the shard
+   and the byte. Returns DLP_OK, or:
+     DLP_ERR_ARG           a field is wrong, or there are no samples
      DLP_ERR_SYSTEM        a shard cannot be opened or read (errnum)
-     DLP_ERR_CORRUPT       it is no tar, was cut, or changed while its samples were found
-     DLP_ERR_UNSUPPORTED   a sparse file, an archive of several volumes, a type nobody knows
+     DLP_ERR_CORRUPT       a shard is no tar, was cut, or changed while its samples were found
+     DLP_ERR_UNSUPPORTED   a sparse file, an archive of several volumes, an unknown type
      DLP_ERR_MEMORY
-   Any thread. Waits for the disk, and for threads of its own. Allocates 8 bytes a sample where no
-   index file can be mapped, and some 150 bytes a shard.
+   Any thread. Waits for the disk, and for its own threads. Allocates 8 bytes a sample if no index
+   file can be mapped, and some 150 bytes a shard.
    Source: POSIX.1-2017, pax; the GNU tar manual, "Basic Tar Format"; the WebDataset convention. */
 DLPDEF int dlp_tar_open(dlp_source **out, const dlp_tar_desc *desc, dlp_error *err);
 
-/* What dlp_tar_load and dlp_tar_fetch get as user. Borrowed until close. */
+/* The argument `user` of dlp_tar_load and dlp_tar_fetch. Borrowed until close. */
 typedef struct dlp_tar_parts {
-    const dlp_tar_desc *desc; /* required: fields, decode and so on */
-    dlp_part_fn load;         /* required; loads the bytes of a shard as they are in a .tar:
-                         dlp_part_files_load, dlp_s3_part_load, or one that unpacks */
-    void *user; /* of load; with dlp_s3_part_load the source, which is source of the desc of parts,
-                   too */
+    const dlp_tar_desc *desc; /* fields, decode and so on; required */
+    dlp_part_fn load;         /* loads the bytes of a shard as they are in a .tar:
+                         dlp_part_files_load, dlp_s3_part_load, or a function that unpacks;
+                         required */
+    void *user; /* argument of load. With dlp_s3_part_load it is the source, which is also source of
+                   the desc of parts */
 } dlp_tar_parts;
 
-/* Load a shard: call load, then find the samples. Behind the bytes of the shard their places are
-   put, so max_part_bytes is 8 * (samples + 3) bytes more than the longest shard. Sets items.
-   parts: a dlp_tar_parts; part: as load gets it. Returns as load, or DLP_ERR_CALLBACK (no tar, or
-   cut), DLP_ERR_LENGTH (no room). In load only. */
+/* Load a shard: call load, then find the samples and set items. The places of the samples are put
+   behind the bytes of the shard. So max_part_bytes must be 8 * (samples + 3) bytes more than the
+   longest shard.
+   parts: a dlp_tar_parts. part: the argument of load. Returns as load; DLP_ERR_CALLBACK (the shard
+   is no tar, or was cut); DLP_ERR_LENGTH (there is no room). In load only. */
 DLPDEF int dlp_tar_load(void *parts, dlp_part *part);
 
-/* Write a sample of a shard that dlp_tar_load has loaded. parts: the same. Returns as fetch. In
-   fetch only. */
+/* Write a sample of a shard that dlp_tar_load has loaded. parts: the dlp_tar_parts of that load.
+   Returns as fetch. In fetch only. */
 DLPDEF int dlp_tar_fetch(void *parts, dlp_item *item);
 
 /* Make the samples of a shard, which is field 0 of the input: DLP_U8, ragged. desc: a dlp_tar_desc.
