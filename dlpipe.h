@@ -1729,10 +1729,10 @@ DLPDEF int64_t dlp_pipe_batches_per_epoch(const dlp_pipe *p);
    workers. The fetch stage looks for an item in the cache before it calls fetch. If the item is
    found, the stages before the cache leave it alone. So each item is decoded once.
 
-   An item has one cell: its index modulo the number of cells. The first item keeps the cell, and no
-   item is ever thrown out. If all items fit, all are kept. Else the share of items that fit is the
-   share of later lookups that hit. The order and bytes of batches are the same with and without a
-   cache.
+   An item has one cell: its index modulo the number of cells. The first item to come keeps the
+   cell, and no item is ever thrown out. If all items fit, all are kept. Else the share of items
+   that fit is the share of later lookups that hit. The order and bytes of batches are the same with
+   and without a cache.
 
    The result of the callbacks before the cache must depend on the index alone, not on epoch,
    position or attempt. An item map after the cache may depend on them, and still augments each
@@ -1771,15 +1771,15 @@ typedef struct dlp_cache_desc {
 
    queue.capacity of the fetch node is the number of cells, at most 2^20. 0 takes one cell for each
    item that the workers which write these fields may have in hand. For each other worker up to the
-   map it takes one cell more than the worker's items in hand, which is two for a worker of the map.
-   If 256 KiB of cells are more, 0 takes 256 KiB, but at most four cells for each item under way.
-   prefetch_factor x rows of a batch are under way. If you give a number, no more cells are taken
+   map it takes one cell more than the worker has items in hand: two for a worker of the map. If 256
+   KiB of cells are more, 0 takes 256 KiB, but at most four cells for each item under way. The items
+   under way are prefetch_factor x rows of a batch. If you give a number, no more cells are taken
    than items are under way. Few cells take few bytes, but a worker that finds no cell sleeps.
 
-   Quick items share a claim in runs of up to 32. A run takes a group of cells. The size of a group
-   is a power of two. If you give a number of cells, groups leave twice as many groups as workers
-   need, and cells that fill no group are not taken. dlp_stage_stats.own of the stage "scratch" has
-   the cells in use and all cells. The cells of a group are in use together.
+   Quick items share a claim in runs of up to 32. A run takes a group of cells, a power of two. If
+   you give a number of cells, groups are so large that there are still twice as many as workers
+   need. Cells that fill no group are not taken. dlp_stage_stats.own of the stage "scratch" has the
+   cells in use and all cells. The cells of a group are in use together.
 
    If a worker dies, its items keep their cells. If the map dies at an item or tries it again, the
    item is not read again if the map is idempotent. A map is idempotent if it only reads these
@@ -2008,12 +2008,13 @@ typedef struct dlp_part_desc {
                                   part of the fingerprint of a state, as the counts are */
     uint64_t max_part_bytes;  /* bytes of the largest part; required, 1..2^46 */
     uint32_t queue_size;      /* number of part cells, 2..4096, with max_items 1..2^22. 0: one more
-                                  than one batch of this rank may need. start fails if there are
-                                  fewer than that batch may need */
+                                  than one batch of this rank may need, and with max_items one or
+                                  more for each worker. start fails if there are fewer than that
+                                  batch may need */
     int32_t shuffle_parts;    /* 1: each epoch has the parts in an order of its own */
     int32_t shuffle_items;    /* 1: each epoch has the items inside a part in an order of its own */
-    dlp_part_fn load;         /* required */
-    void *user;               /* borrowed until close */
+    dlp_part_fn load;         /* function that loads a part; required */
+    void *user;               /* argument of load and count; borrowed until close */
     dlp_workers_desc workers; /* the part workers. num_workers 0: 1 worker, which loads ahead of the
                                   consumer; DLP_NONE: next loads. on_error RAISE: an error of the
                                   first batch that needs the part; DROP: the rows of the part are
@@ -2040,15 +2041,15 @@ typedef struct dlp_part_desc {
 
 /* A part that is a file, or a range of a file. */
 typedef struct dlp_part_file {
-    const char *path;
-    uint64_t offset;
-    uint64_t bytes; /* bytes of the range; 0: to the end of the file */
+    const char *path; /* path of the file */
+    uint64_t offset;  /* bytes from the beginning of the file to the part */
+    uint64_t bytes;   /* bytes of the range; 0: to the end of the file */
 } dlp_part_file;
 
 /* Files as parts: .load = dlp_part_files_load, .user = &files. */
 typedef struct dlp_part_files {
     const dlp_part_file *files; /* [n_files] by part index; borrowed until close */
-    uint64_t n_files;
+    uint64_t n_files;           /* number of files: n_parts */
     const char *dir; /* directory of the files, such as a cache; a file is then dir/path. All
                                   directories must exist. NULL: path is used as it is */
     /* Write the whole of a file to fd. It is called if the file is missing. NULL: all files are
@@ -2056,7 +2057,7 @@ typedef struct dlp_part_files {
        Returns 0, or failure, best by dlp_fail. Part workers call it: for one file once at a time,
        also among processes. The other workers wait. */
     int (*download)(void *user, const dlp_part *part, const char *path, int fd);
-    void *user;
+    void *user; /* argument of download */
 } dlp_part_files;
 
 /* Read a part from its file. Download the file first if it is missing. Errors name the path.
@@ -2196,8 +2197,8 @@ typedef struct dlp_split_desc {
    shorter batch, or no batch. If the last chunk has fewer rows than the others, batches of a
    shuffled order span chunks, even if batch_size divides chunk_rows.
 
-   Position counts the rows that were delivered before. In a global batch of n rows, rank r of W has
-   the rows from r * n / W on, up to the first row of the next rank. It loads no other rows.
+   Position counts the rows that were delivered before. Rank r of W has part r of a global batch: of
+   n rows, the rows from r * n / W on, up to the next rank's. It loads no other rows.
 
    Rows may lie in memory already, such as a mapped file. Such rows need no load and no CPU buffers:
    rows_at says where the rows of a chunk are, and batches are views into that memory. (For mapped
@@ -2319,8 +2320,8 @@ DLPDEF int dlp_chunks_open(dlp_pipe **out, const dlp_chunks_desc *desc, dlp_erro
 typedef struct dlp_run_result {
     uint64_t steps, items; /* batches and rows that on_step got */
     uint64_t epochs;       /* epochs that ended in this run */
-    uint64_t elapsed_ns;
-    dlp_state state; /* state after the last step */
+    uint64_t elapsed_ns;   /* nanoseconds of the run */
+    dlp_state state;       /* state after the last step */
 } dlp_run_result;
 
 typedef struct dlp_run_desc {
@@ -2376,10 +2377,10 @@ DLPDEF int dlp_chunks_run(dlp_pipe *p, const dlp_run_desc *desc);
 
    An input stays in its cell until its last item is given. So a window takes as many cells as its
    items may lie in, and so do the rows of the batch. If inputs may have only 1 item, as behind a
-   filter, there is a cell for each of these items, at most 2^22 cells. min_items divides this
-   number. If queue_size is too small, start says so. The plan says what the cells cost. A state may
-   lie inside a window; another run then makes the inputs of the window again. If they have other
-   numbers of items than before, the resume fails with DLP_ERR_RESUME.
+   filter, there is a cell for each of these items, at most 2^22 cells. With min_items there are
+   min_items times fewer. If queue_size is too small, start says so. The plan says what the cells
+   cost. A state may lie inside a window; another run then makes the inputs of the window again. If
+   they have other numbers of items than before, the resume fails with DLP_ERR_RESUME.
 
      steps_per_epoch > 0    that many full batches on each rank. A stream that is out goes on with
                             its next pass, shuffled in another way. If pass after pass has no item,
@@ -2485,11 +2486,12 @@ typedef struct dlp_expand_desc {
     int (*expand)(void *user, dlp_expand *x); /* Make the items of an input: call dlp_expand_add for
                                   each. Returns 0; DLP_SKIP for no item at all; any other value for
                                   failure. All workers call it at once. NULL: a filter */
-    void *user;                               /* borrowed until close */
+    void *user;                               /* argument of expand; borrowed until close */
     const dlp_field *fields; /* [n_fields] fields of the made items; copied. n_fields 0: the fields
                                 of the dataset */
     uint32_t n_fields;
-    uint32_t max_out;      /* most items of an input (k): required with expand; 1 without expand */
+    uint32_t max_out;      /* most items of an input (k): with expand required, 1..2^30; without
+                              expand 0 or 1 */
     int32_t shuffle_items; /* 1: the items of an input come in a keyed permutation */
     uint64_t id;           /* your number for what expand does. It is part of the fingerprint of a
                                   state */
@@ -2508,7 +2510,7 @@ typedef struct dlp_node_filter {
     int (*keep)(void *user, const dlp_item *item); /* Decide about an item; required. Returns 1 to
                                 keep the item, 0 to leave it out, or failure, best by dlp_fail. It
                                 must not write. All workers call it at once */
-    void *user;                                    /* borrowed until close */
+    void *user;                                    /* argument of keep; borrowed until close */
     uint64_t id; /* your number for what keep does. It is part of the fingerprint of a state */
 } dlp_node_filter;
 
@@ -2533,10 +2535,10 @@ typedef struct dlp_node_window {
    tokens, with zeros after the last token. lengths has the number of used tokens. Rows have two
    more fields:
 
-     "cu_seqlens"   int32 [S + 1]: where segments begin, 0 first. The rest is filled with the end of
-                    the last segment. A segment is the share of one document in the row
-     "position_ids" int32 [T]: places of tokens in the segment, or in the document; zeros after the
-                    last token
+     "cu_seqlens"    int32 [S + 1]: where segments begin, 0 first. The rest is filled with the end
+                     of the last segment. A segment is the share of one document in the row
+     "position_ids"  int32 [T]: places of tokens in the segment, or in the document; zeros after
+                     the last token
 
    Documents are dealt to streams in the order of >>found. Each dataset index is a part.
 
@@ -3000,7 +3002,7 @@ typedef struct dlp_cuda_desc {
     const char *library;  /* library of the driver; NULL: "libcuda.so.1" */
     int32_t later;        /* 1: the start of the first pipe makes the first call to the driver, and
                                reads the desc, which is borrowed until then. See above. 0:
-                               dlp_device_cuda does */
+                               dlp_device_cuda makes that call */
 } dlp_cuda_desc;
 
 typedef struct dlp_opencl_desc {
@@ -3231,7 +3233,7 @@ DLPDEF uint64_t dlp_files_worker_bytes(const dlp_source *files);
 
    A window is one copy: a batch of 64 windows of 1,024 uint16 takes 20 to 30 us. One worker hides
    this behind the step. If a step takes less time than the copy, num_workers = 0 is up to a quarter
-   faster: the rows are then written in the cache of the core that reads them.
+   faster. The rows are then written in the cache of the core that reads them.
 
    The pipe shuffles all windows of all shards, in a new order for each epoch, and needs no memory
    for it. Ranks and states work as for any dataset: a run resumes exactly, with any number of ranks
@@ -3275,7 +3277,8 @@ typedef struct dlp_tokens_desc {
                                  So a micro-batch is one item, for a batch_size of 1 */
     uint64_t header_bytes;    /* _U16, _U32: bytes before the first token of a shard, any number;
                                  else 0 */
-    uint64_t length;          /* tokens of a window (T); required, 1..2^30 */
+    uint64_t length;          /* input tokens of a window (T), which has T + 1 tokens; required,
+                                 1..2^30 */
     uint64_t stride;          /* tokens from one window to the next, 1..2^48; 0: T, so each token is
                                  a target once */
     int32_t widen;            /* 1: rows are DLP_I32. 0: rows have the type of the shards, DLP_U16
@@ -3579,8 +3582,8 @@ DLPDEF const dlp_index_info *dlp_index_describe(const dlp_source *source);
      ... the pipe, until it is closed
      dlp_source_close(source);
 
-   A line ends with \n or \r\n, which does not belong to the line. The last line of a file may end
-   without it. An empty line is an item of 0 bytes; with no_empty it is no item. A record of a CSV
+   A line ends with \n or \r\n, which does not belong to the line. The last line of a file may lack
+   this end. An empty line is an item of 0 bytes; with no_empty it is no item. A record of a CSV
    file with a line break inside quotes is several lines: such a file needs another format.
 
    A worker reads one line when it needs the line. With in_flight it reads several lines at once,
@@ -3679,7 +3682,7 @@ typedef struct dlp_tar_desc {
     const dlp_field *fields;  /* [n_fields] fields of a sample; required; borrowed until close */
     uint32_t n_fields;        /* number of fields, 1..DLP_MAX_FIELDS */
     int32_t optional;         /* 1: a ragged field without a member has length 0. 0: an item without
-                                 it fails */
+                                 the member fails */
     const char *const *extensions; /* [n_fields] extension of each field, or several with a blank
                                  between two: "jpg jpeg". Capital letters count as small letters.
                                  Borrowed until close. NULL: the names of the fields */
@@ -3688,7 +3691,7 @@ typedef struct dlp_tar_desc {
        shape[0]; a field of a fixed size takes exactly its bytes. */
     int (*decode)(void *user, void *worker_state, dlp_item *item, const dlp_tar_sample *sample);
     void *user; /* argument of all callbacks here; borrowed until close */
-    /* The fields up to use_threads are for dlp_tar_open alone. */
+    /* The fields from here on are for dlp_tar_open alone. */
     uint64_t max_bytes;  /* most bytes of a sample in its shard, with headers, 1..2^40; a longer
                              sample is DLP_ERR_LENGTH of its item. 0: the bytes of the longest
                              sample */

@@ -6,10 +6,10 @@
    workers. The fetch stage looks for an item in the cache before it calls fetch. If the item is
    found, the stages before the cache leave it alone. So each item is decoded once.
 
-   An item has one cell: its index modulo the number of cells. The first item keeps the cell, and no
-   item is ever thrown out. If all items fit, all are kept. Else the share of items that fit is the
-   share of later lookups that hit. The order and bytes of batches are the same with and without a
-   cache.
+   An item has one cell: its index modulo the number of cells. The first item to come keeps the
+   cell, and no item is ever thrown out. If all items fit, all are kept. Else the share of items
+   that fit is the share of later lookups that hit. The order and bytes of batches are the same with
+   and without a cache.
 
    The result of the callbacks before the cache must depend on the index alone, not on epoch,
    position or attempt. An item map after the cache may depend on them, and still augments each

@@ -30,8 +30,8 @@
    shorter batch, or no batch. If the last chunk has fewer rows than the others, batches of a
    shuffled order span chunks, even if batch_size divides chunk_rows.
 
-   Position counts the rows that were delivered before. In a global batch of n rows, rank r of W has
-   the rows from r * n / W on, up to the first row of the next rank. It loads no other rows.
+   Position counts the rows that were delivered before. Rank r of W has part r of a global batch: of
+   n rows, the rows from r * n / W on, up to the next rank's. It loads no other rows.
 
    Rows may lie in memory already, such as a mapped file. Such rows need no load and no CPU buffers:
    rows_at says where the rows of a chunk are, and batches are views into that memory. (For mapped
@@ -153,8 +153,8 @@ DLPDEF int dlp_chunks_open(dlp_pipe **out, const dlp_chunks_desc *desc, dlp_erro
 typedef struct dlp_run_result {
     uint64_t steps, items; /* batches and rows that on_step got */
     uint64_t epochs;       /* epochs that ended in this run */
-    uint64_t elapsed_ns;
-    dlp_state state; /* state after the last step */
+    uint64_t elapsed_ns;   /* nanoseconds of the run */
+    dlp_state state;       /* state after the last step */
 } dlp_run_result;
 
 typedef struct dlp_run_desc {

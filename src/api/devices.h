@@ -56,7 +56,7 @@ typedef struct dlp_cuda_desc {
     const char *library;  /* library of the driver; NULL: "libcuda.so.1" */
     int32_t later;        /* 1: the start of the first pipe makes the first call to the driver, and
                                reads the desc, which is borrowed until then. See above. 0:
-                               dlp_device_cuda does */
+                               dlp_device_cuda makes that call */
 } dlp_cuda_desc;
 
 typedef struct dlp_opencl_desc {

@@ -34,11 +34,12 @@ typedef struct dlp_expand_desc {
     int (*expand)(void *user, dlp_expand *x); /* Make the items of an input: call dlp_expand_add for
                                   each. Returns 0; DLP_SKIP for no item at all; any other value for
                                   failure. All workers call it at once. NULL: a filter */
-    void *user;                               /* borrowed until close */
+    void *user;                               /* argument of expand; borrowed until close */
     const dlp_field *fields; /* [n_fields] fields of the made items; copied. n_fields 0: the fields
                                 of the dataset */
     uint32_t n_fields;
-    uint32_t max_out;      /* most items of an input (k): required with expand; 1 without expand */
+    uint32_t max_out;      /* most items of an input (k): with expand required, 1..2^30; without
+                              expand 0 or 1 */
     int32_t shuffle_items; /* 1: the items of an input come in a keyed permutation */
     uint64_t id;           /* your number for what expand does. It is part of the fingerprint of a
                                   state */
@@ -57,7 +58,7 @@ typedef struct dlp_node_filter {
     int (*keep)(void *user, const dlp_item *item); /* Decide about an item; required. Returns 1 to
                                 keep the item, 0 to leave it out, or failure, best by dlp_fail. It
                                 must not write. All workers call it at once */
-    void *user;                                    /* borrowed until close */
+    void *user;                                    /* argument of keep; borrowed until close */
     uint64_t id; /* your number for what keep does. It is part of the fingerprint of a state */
 } dlp_node_filter;
 

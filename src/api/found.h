@@ -32,10 +32,10 @@
 
    An input stays in its cell until its last item is given. So a window takes as many cells as its
    items may lie in, and so do the rows of the batch. If inputs may have only 1 item, as behind a
-   filter, there is a cell for each of these items, at most 2^22 cells. min_items divides this
-   number. If queue_size is too small, start says so. The plan says what the cells cost. A state may
-   lie inside a window; another run then makes the inputs of the window again. If they have other
-   numbers of items than before, the resume fails with DLP_ERR_RESUME.
+   filter, there is a cell for each of these items, at most 2^22 cells. With min_items there are
+   min_items times fewer. If queue_size is too small, start says so. The plan says what the cells
+   cost. A state may lie inside a window; another run then makes the inputs of the window again. If
+   they have other numbers of items than before, the resume fails with DLP_ERR_RESUME.
 
      steps_per_epoch > 0    that many full batches on each rank. A stream that is out goes on with
                             its next pass, shuffled in another way. If pass after pass has no item,

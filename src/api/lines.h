@@ -14,8 +14,8 @@
      ... the pipe, until it is closed
      dlp_source_close(source);
 
-   A line ends with \n or \r\n, which does not belong to the line. The last line of a file may end
-   without it. An empty line is an item of 0 bytes; with no_empty it is no item. A record of a CSV
+   A line ends with \n or \r\n, which does not belong to the line. The last line of a file may lack
+   this end. An empty line is an item of 0 bytes; with no_empty it is no item. A record of a CSV
    file with a line break inside quotes is several lines: such a file needs another format.
 
    A worker reads one line when it needs the line. With in_flight it reads several lines at once,

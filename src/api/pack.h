@@ -18,10 +18,10 @@
    tokens, with zeros after the last token. lengths has the number of used tokens. Rows have two
    more fields:
 
-     "cu_seqlens"   int32 [S + 1]: where segments begin, 0 first. The rest is filled with the end of
-                    the last segment. A segment is the share of one document in the row
-     "position_ids" int32 [T]: places of tokens in the segment, or in the document; zeros after the
-                    last token
+     "cu_seqlens"    int32 [S + 1]: where segments begin, 0 first. The rest is filled with the end
+                     of the last segment. A segment is the share of one document in the row
+     "position_ids"  int32 [T]: places of tokens in the segment, or in the document; zeros after
+                     the last token
 
    Documents are dealt to streams in the order of >>found. Each dataset index is a part.
 

@@ -61,12 +61,13 @@ typedef struct dlp_part_desc {
                                   part of the fingerprint of a state, as the counts are */
     uint64_t max_part_bytes;  /* bytes of the largest part; required, 1..2^46 */
     uint32_t queue_size;      /* number of part cells, 2..4096, with max_items 1..2^22. 0: one more
-                                  than one batch of this rank may need. start fails if there are
-                                  fewer than that batch may need */
+                                  than one batch of this rank may need, and with max_items one or
+                                  more for each worker. start fails if there are fewer than that
+                                  batch may need */
     int32_t shuffle_parts;    /* 1: each epoch has the parts in an order of its own */
     int32_t shuffle_items;    /* 1: each epoch has the items inside a part in an order of its own */
-    dlp_part_fn load;         /* required */
-    void *user;               /* borrowed until close */
+    dlp_part_fn load;         /* function that loads a part; required */
+    void *user;               /* argument of load and count; borrowed until close */
     dlp_workers_desc workers; /* the part workers. num_workers 0: 1 worker, which loads ahead of the
                                   consumer; DLP_NONE: next loads. on_error RAISE: an error of the
                                   first batch that needs the part; DROP: the rows of the part are
@@ -93,15 +94,15 @@ typedef struct dlp_part_desc {
 
 /* A part that is a file, or a range of a file. */
 typedef struct dlp_part_file {
-    const char *path;
-    uint64_t offset;
-    uint64_t bytes; /* bytes of the range; 0: to the end of the file */
+    const char *path; /* path of the file */
+    uint64_t offset;  /* bytes from the beginning of the file to the part */
+    uint64_t bytes;   /* bytes of the range; 0: to the end of the file */
 } dlp_part_file;
 
 /* Files as parts: .load = dlp_part_files_load, .user = &files. */
 typedef struct dlp_part_files {
     const dlp_part_file *files; /* [n_files] by part index; borrowed until close */
-    uint64_t n_files;
+    uint64_t n_files;           /* number of files: n_parts */
     const char *dir; /* directory of the files, such as a cache; a file is then dir/path. All
                                   directories must exist. NULL: path is used as it is */
     /* Write the whole of a file to fd. It is called if the file is missing. NULL: all files are
@@ -109,7 +110,7 @@ typedef struct dlp_part_files {
        Returns 0, or failure, best by dlp_fail. Part workers call it: for one file once at a time,
        also among processes. The other workers wait. */
     int (*download)(void *user, const dlp_part *part, const char *path, int fd);
-    void *user;
+    void *user; /* argument of download */
 } dlp_part_files;
 
 /* Read a part from its file. Download the file first if it is missing. Errors name the path.

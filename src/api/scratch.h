@@ -21,15 +21,15 @@
 
    queue.capacity of the fetch node is the number of cells, at most 2^20. 0 takes one cell for each
    item that the workers which write these fields may have in hand. For each other worker up to the
-   map it takes one cell more than the worker's items in hand, which is two for a worker of the map.
-   If 256 KiB of cells are more, 0 takes 256 KiB, but at most four cells for each item under way.
-   prefetch_factor x rows of a batch are under way. If you give a number, no more cells are taken
+   map it takes one cell more than the worker has items in hand: two for a worker of the map. If 256
+   KiB of cells are more, 0 takes 256 KiB, but at most four cells for each item under way. The items
+   under way are prefetch_factor x rows of a batch. If you give a number, no more cells are taken
    than items are under way. Few cells take few bytes, but a worker that finds no cell sleeps.
 
-   Quick items share a claim in runs of up to 32. A run takes a group of cells. The size of a group
-   is a power of two. If you give a number of cells, groups leave twice as many groups as workers
-   need, and cells that fill no group are not taken. dlp_stage_stats.own of the stage "scratch" has
-   the cells in use and all cells. The cells of a group are in use together.
+   Quick items share a claim in runs of up to 32. A run takes a group of cells, a power of two. If
+   you give a number of cells, groups are so large that there are still twice as many as workers
+   need. Cells that fill no group are not taken. dlp_stage_stats.own of the stage "scratch" has the
+   cells in use and all cells. The cells of a group are in use together.
 
    If a worker dies, its items keep their cells. If the map dies at an item or tries it again, the
    item is not read again if the map is idempotent. A map is idempotent if it only reads these

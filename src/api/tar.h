@@ -54,7 +54,7 @@ typedef struct dlp_tar_desc {
     const dlp_field *fields;  /* [n_fields] fields of a sample; required; borrowed until close */
     uint32_t n_fields;        /* number of fields, 1..DLP_MAX_FIELDS */
     int32_t optional;         /* 1: a ragged field without a member has length 0. 0: an item without
-                                 it fails */
+                                 the member fails */
     const char *const *extensions; /* [n_fields] extension of each field, or several with a blank
                                  between two: "jpg jpeg". Capital letters count as small letters.
                                  Borrowed until close. NULL: the names of the fields */
@@ -63,7 +63,7 @@ typedef struct dlp_tar_desc {
        shape[0]; a field of a fixed size takes exactly its bytes. */
     int (*decode)(void *user, void *worker_state, dlp_item *item, const dlp_tar_sample *sample);
     void *user; /* argument of all callbacks here; borrowed until close */
-    /* The fields up to use_threads are for dlp_tar_open alone. */
+    /* The fields from here on are for dlp_tar_open alone. */
     uint64_t max_bytes;  /* most bytes of a sample in its shard, with headers, 1..2^40; a longer
                              sample is DLP_ERR_LENGTH of its item. 0: the bytes of the longest
                              sample */

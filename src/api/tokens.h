@@ -18,7 +18,7 @@
 
    A window is one copy: a batch of 64 windows of 1,024 uint16 takes 20 to 30 us. One worker hides
    this behind the step. If a step takes less time than the copy, num_workers = 0 is up to a quarter
-   faster: the rows are then written in the cache of the core that reads them.
+   faster. The rows are then written in the cache of the core that reads them.
 
    The pipe shuffles all windows of all shards, in a new order for each epoch, and needs no memory
    for it. Ranks and states work as for any dataset: a run resumes exactly, with any number of ranks
@@ -62,7 +62,8 @@ typedef struct dlp_tokens_desc {
                                  So a micro-batch is one item, for a batch_size of 1 */
     uint64_t header_bytes;    /* _U16, _U32: bytes before the first token of a shard, any number;
                                  else 0 */
-    uint64_t length;          /* tokens of a window (T); required, 1..2^30 */
+    uint64_t length;          /* input tokens of a window (T), which has T + 1 tokens; required,
+                                 1..2^30 */
     uint64_t stride;          /* tokens from one window to the next, 1..2^48; 0: T, so each token is
                                  a target once */
     int32_t widen;            /* 1: rows are DLP_I32. 0: rows have the type of the shards, DLP_U16
