@@ -2293,7 +2293,7 @@ typedef struct dlp_chunks_desc {
     int32_t device_buffers;   /* number of device buffers, max_held + 1..64; 0: max_held + 1 */
     const dlp_device *device; /* device of a transfer stage; NULL: no transfer stage */
     int32_t transfer_inline;  /* 0: a thread of its own copies; 1: the consumer copies */
-    int32_t preload;          /* DLP_PRELOAD_* */
+    int32_t preload;          /* DLP_PRELOAD_*; a preload has at most 65535 chunks */
     int64_t epochs;           /* as pipe.epochs */
     int32_t pass;             /* DLP_PASS_*. EVALUATE and PREDICT have one epoch and ignore
                                     shuffle_*, last and epochs */
@@ -2961,9 +2961,9 @@ DLPDEF int dlp_stats_predict(const dlp_stats *measured, const dlp_predict_desc *
    A batch that next lends has arrived on the device: nothing needs to wait for its copy. Release is
    different: the next copy must not overwrite a buffer that kernels still read. Choose one of
    these:
-   * the kernels are done (their stream was synchronised): dlp_pipe_release;
-   * dlp_pipe_release_after: the buffer is written again after the work that the stream has now;
-   * desc.consumer: likewise for all batches of the pipe, with dlp_pipe_release (and DLPack);
+   * the kernels are done (their stream was synchronised): dlp_pipe_release.
+   * dlp_pipe_release_after: the buffer is written again after the work that the stream has now.
+   * desc.consumer: likewise for all batches of the pipe, with dlp_pipe_release (and DLPack).
    * desc.stream or desc.queue is the stream of the kernels: kernels and copies then take turns.
    No thread waits in any of the last three.
 

@@ -126,7 +126,7 @@ typedef struct dlp_chunks_desc {
     int32_t device_buffers;   /* number of device buffers, max_held + 1..64; 0: max_held + 1 */
     const dlp_device *device; /* device of a transfer stage; NULL: no transfer stage */
     int32_t transfer_inline;  /* 0: a thread of its own copies; 1: the consumer copies */
-    int32_t preload;          /* DLP_PRELOAD_* */
+    int32_t preload;          /* DLP_PRELOAD_*; a preload has at most 65535 chunks */
     int64_t epochs;           /* as pipe.epochs */
     int32_t pass;             /* DLP_PASS_*. EVALUATE and PREDICT have one epoch and ignore
                                     shuffle_*, last and epochs */

@@ -15,9 +15,9 @@
    A batch that next lends has arrived on the device: nothing needs to wait for its copy. Release is
    different: the next copy must not overwrite a buffer that kernels still read. Choose one of
    these:
-   * the kernels are done (their stream was synchronised): dlp_pipe_release;
-   * dlp_pipe_release_after: the buffer is written again after the work that the stream has now;
-   * desc.consumer: likewise for all batches of the pipe, with dlp_pipe_release (and DLPack);
+   * the kernels are done (their stream was synchronised): dlp_pipe_release.
+   * dlp_pipe_release_after: the buffer is written again after the work that the stream has now.
+   * desc.consumer: likewise for all batches of the pipe, with dlp_pipe_release (and DLPack).
    * desc.stream or desc.queue is the stream of the kernels: kernels and copies then take turns.
    No thread waits in any of the last three.
 
