@@ -695,51 +695,53 @@ typedef uint64_t __attribute__((may_alias)) dlpi_word;
 
 /* ---------------------------------------------------------------------------------------------
    >>order      HASHES, KEYED PERMUTATIONS
-   Everything here is a pure function of its arguments: the same numbers on every machine and
-   compiler, for ever. A better algorithm will get a new name. */
+   Everything here is a pure function of its arguments: it gives the same numbers on every machine
+   and with every compiler, for ever. A better algorithm will get a new name. */
 
 /* Mix four numbers into 64 well-mixed bits.
-   seed, a, b, c: any values; their order matters - returns the hash - any thread, never waits
-   source: one round per word of "Mix13", D. Stafford, Better Bit Mixing (2011), the finaliser of
+   seed, a, b, c: any values; their order matters. Returns the hash. Any thread. Never waits.
+   Source: one round per word of "Mix13", D. Stafford, Better Bit Mixing (2011), the finaliser of
    SplitMix64: Steele, Lea, Flood, Fast Splittable Pseudorandom Number Generators (OOPSLA 2014). */
 DLPDEF uint64_t dlp_hash(uint64_t seed, uint64_t a, uint64_t b, uint64_t c);
 
-#define DLP_PERMUTATION_TABLE 1024 /* smaller permutations are tables */
-#define DLP_PERMUTATION_ROUNDS 10  /* at most */
+#define DLP_PERMUTATION_TABLE 1024 /* permutations of fewer numbers are tables */
+#define DLP_PERMUTATION_ROUNDS 10  /* most rounds of a permutation */
 
-/* A keyed permutation of 0..n-1, in the caller's memory. Read n, seed and epoch; leave the rest.
-   After init it is read-only, holds no pointer and may be copied and shared. */
+/* A keyed permutation of 0..n-1, in the caller's memory. You may read n, seed and epoch; leave the
+   other fields alone. After init the permutation is read-only and holds no pointer. It may be
+   copied and shared. */
 typedef struct dlp_permutation {
     uint64_t n, seed, epoch;                  /* as given to init */
     uint32_t right_bits;                      /* a number is left << right_bits | right */
     uint32_t left_values;                     /* left is 0..left_values-1 */
-    uint32_t rounds;                          /* 0: table */
-    uint32_t simd;                            /* which code runs a block; never which numbers */
-    uint32_t key[2 * DLP_PERMUTATION_ROUNDS]; /* two of each round */
-    uint16_t table[DLP_PERMUTATION_TABLE];    /* n < DLP_PERMUTATION_TABLE: all images */
+    uint32_t rounds;                          /* number of rounds; 0: the permutation is a table */
+    uint32_t simd;                            /* selects the code that computes a block; the numbers
+                                  are the same */
+    uint32_t key[2 * DLP_PERMUTATION_ROUNDS]; /* two keys of each round */
+    uint16_t table[DLP_PERMUTATION_TABLE];    /* if n < DLP_PERMUTATION_TABLE: all images */
 } dlp_permutation;
 
 /* Choose the permutation of 0..n-1 that belongs to (n, seed, epoch).
-   p: written whole; n: 1..2^48; seed, epoch: any values - returns 0, or DLP_ERR_ARG with p
-   untouched - any thread - never waits or allocates; some microseconds below DLP_PERMUTATION_TABLE
-   numbers, else a tenth of one
-   source: Fisher-Yates (Durstenfeld, CACM 7/1964) for tables; else a Feistel network on Z_a x Z_b
+   p: written whole; n: 1..2^48; seed, epoch: any values. Returns 0, or DLP_ERR_ARG, which leaves p
+   untouched. Any thread. Never waits or allocates. It takes some microseconds for fewer than
+   DLP_PERMUTATION_TABLE numbers, and a tenth of a microsecond for more.
+   Source: Fisher-Yates (Durstenfeld, CACM 7/1964) for tables; else a Feistel network on Z_a x Z_b
    with cycle walking (Black, Rogaway, Ciphers with Arbitrary Finite Domains, CT-RSA 2002). */
 DLPDEF int dlp_permutation_init(dlp_permutation *p, uint64_t n, uint64_t seed, uint64_t epoch);
 
 /* Return the number at a position.
-   position: 0..n-1 - returns UINT64_MAX for others - any thread - never waits. */
+   position: 0..n-1. Returns UINT64_MAX for other positions. Any thread. Never waits. */
 DLPDEF uint64_t dlp_permutation_at(const dlp_permutation *p, uint64_t position);
 
 /* Return the position of a number: the inverse of dlp_permutation_at.
-   value: 0..n-1 - returns UINT64_MAX for others - any thread - never waits; below
-   DLP_PERMUTATION_TABLE numbers looks through the table. */
+   value: 0..n-1. Returns UINT64_MAX for other values. Any thread. Never waits. If n is below
+   DLP_PERMUTATION_TABLE, it searches the table. */
 DLPDEF uint64_t dlp_permutation_find(const dlp_permutation *p, uint64_t value);
 
-/* Write the numbers at positions first .. first+count-1: as dlp_permutation_at, several times as
-   fast where the processor has AVX2.
-   first, count: any; UINT64_MAX is written for positions of n or more; out: [count], borrowed - any
-   thread - never waits. */
+/* Write the numbers at positions first .. first+count-1: the numbers of dlp_permutation_at, several
+   times as fast if the processor has AVX2.
+   first, count: any values; for positions of n or more UINT64_MAX is written; out: [count],
+   borrowed during the call. Any thread. Never waits. */
 DLPDEF void dlp_permutation_block(const dlp_permutation *p, uint64_t first, uint32_t count,
                                   uint64_t *out);
 
@@ -915,9 +917,9 @@ typedef struct dlp_state {
 /* ---------------------------------------------------------------------------------------------
    >>samplers   WHICH ITEMS, IN WHICH ORDER */
 
-/* DLP_ORDER_SEQUENTIAL and so on. A row has the name, the number (it is part of saved states and
-   never changes), and the table of the order's functions (src/order/order.h). A row with a tag, as
-   in >>kinds, has its functions in order/NAME.h. */
+/* DLP_ORDER_SEQUENTIAL and so on. A row has the name of the order, its number and the table of its
+   functions (src/order/order.h). The number is part of saved states and never changes. If a row has
+   a tag, as in >>kinds, its functions are in order/NAME.h. */
 #define DLPI_ORDERS(ORDER) \
     ORDER(SEQUENTIAL, 0, dlpi_sequential_order) \
     ORDER(SHUFFLED, 1, dlpi_shuffled_order)       /* a keyed permutation: each index once */ \
@@ -925,7 +927,7 @@ typedef struct dlp_state {
     ORDER(WEIGHTED, 3, dlpi_weighted_order)       /* with replacement, by integer weights */ \
     ORDER(FUNCTION, 4, dlpi_function_order)       /* the user's function of (epoch, position) */ \
     ORDER(BATCHES, 5, dlpi_batches_order)         /* the user's batch sampler */ \
-    ORDER(PARTS, 6, dlpi_parts_order)             /* that of a part queue, see >>parts */
+    ORDER(PARTS, 6, dlpi_parts_order)             /* the order of a part queue (>>parts) */
 
 #define DLPI_ORDER_NUMBER(name, number, ops) DLP_ORDER_##name = number,
 enum { DLPI_ORDERS(DLPI_ORDER_NUMBER) };
@@ -933,82 +935,92 @@ enum { DLPI_ORDERS(DLPI_ORDER_NUMBER) };
 
 enum {
     DLP_LAST_PARTIAL = 0, /* the last batch of an epoch may be short */
-    DLP_LAST_DROP,        /* ... is dropped */
-    DLP_LAST_PAD          /* ... is filled from the epoch's beginning; valid[] is 0 there */
+    DLP_LAST_DROP,        /* the last batch is dropped if it is short */
+    DLP_LAST_PAD          /* the last batch is filled from the beginning of the epoch; valid[] is 0
+                             in these rows */
 };
 
 #define DLP_SAMPLER_STATE_BYTES 128
 
-/* The user's own batch sampler. Called by one thread at a time: the consumer's in start, next,
-   release, next_epoch and seek, or the sampler's own (threaded = 1). It is asked for batches ahead
-   of their delivery; what save gives is kept with the batch that it follows. */
+/* A batch sampler of your own. One thread at a time calls it. If threaded is 0, that is the
+   consumer, in start, next, release, next_epoch and seek. If threaded is 1, it is the sampler's
+   thread. The sampler is asked for batches before they are delivered. The state that save writes is
+   kept with the batch before it. */
 typedef struct dlp_batch_sampler {
-    /* Fill index[0..max-1] with the next batch of this epoch (global: all ranks see the same list).
-       max: batch_size - returns the number of indices (1..max), 0 at the epoch's end (an epoch has
-       at least one batch), negative for failure. Required. */
+    /* Fill index[0..max-1] with the next batch of this epoch. The batch is global: all ranks see
+       the same list. max: batch_size. Returns the number of indices, 1..max; 0 at the end of the
+       epoch, which has at least one batch; negative for failure. Required. */
     int64_t (*next)(void *user, uint64_t epoch, uint64_t *index, uint64_t max);
     /* Begin an epoch. May be NULL. Returns 0, or negative for failure. */
     int (*begin)(void *user, uint64_t epoch);
-    /* Save all that the sampler needs to go on (at most DLP_SAMPLER_STATE_BYTES, returned as
-       length), and take it back (returns 0). Both or neither; with neither, resume replays the
-       epoch's batches. After restore, begin is not called for that epoch. */
+    /* save writes all that the sampler needs to go on. It returns the length, at most
+       DLP_SAMPLER_STATE_BYTES. restore takes the bytes back and returns 0. Give both or neither.
+       With neither, a resume replays the batches of the epoch. After restore, begin is not called
+       for that epoch. */
     int (*save)(void *user, void *bytes);
     int (*restore)(void *user, const void *bytes, size_t n);
     void *user; /* borrowed until close */
-    /* Say why the last call failed: words for the pipe's error, valid until the next call. May be
-       NULL, and return NULL. */
+    /* Return words for the pipe's error: why the last call failed. The words are valid until the
+       next call. May be NULL, and may return NULL. */
     const char *(*why)(void *user);
 } dlp_batch_sampler;
 
 typedef struct dlp_sampler_desc {
     int32_t order;              /* DLP_ORDER_* */
-    int32_t threaded;           /* 0: inline, in next and release; 1: a thread of its own */
+    int32_t threaded;           /* 0: inline, in next and release; 1: in a thread of its own */
     uint64_t seed;              /* any value */
-    uint64_t samples_per_epoch; /* REPLACEMENT, WEIGHTED, FUNCTION: draws per epoch, at most 2^48;
-                                  0: the number of items, or n_subset. Else 0 */
-    const uint64_t *subset;     /* NULL: all items; else the order runs over subset[0..n_subset-1];
-                                  borrowed until close. Not for BATCHES, whose lists are taken as
-                                  they are */
+    uint64_t samples_per_epoch; /* draws per epoch of REPLACEMENT, WEIGHTED and FUNCTION, at most
+                                  2^48; 0: the number of items, or n_subset. 0 for the other
+                                  orders */
+    const uint64_t *subset;     /* [n_subset] dataset indices: the order runs over them; borrowed
+                                  until close. NULL: all items. Not for BATCHES, whose indices are
+                                  always dataset indices */
     uint64_t n_subset;
-    const uint64_t *weights; /* WEIGHTED: [items, or n_subset], sum 1..2^63; copied at start */
-    uint64_t (*function)(void *user, uint64_t epoch, uint64_t position); /* FUNCTION: dataset index
-                                  of a position or, with a subset, place in the subset; pure; called
-                                  by many threads at once. Past the end: DLP_ERR_CALLBACK */
+    const uint64_t *weights; /* WEIGHTED: [items, or n_subset] weights, sum 1..2^63; copied at
+                                start */
+    uint64_t (*function)(void *user, uint64_t epoch, uint64_t position); /* FUNCTION: returns the
+                                  dataset index of a position or, with a subset, the place in the
+                                  subset. Pure; many threads call it at once. An index past the end
+                                  is DLP_ERR_CALLBACK */
     void *function_user;                                                 /* borrowed until close */
-    uint64_t function_id;      /* FUNCTION, BATCHES: the user's number for this order, part of a
-                                  state's fingerprint; else 0, or what a source that knows its data
-                                  (>>tokens, >>arrays) sets */
-    dlp_batch_sampler batches; /* BATCHES; the struct is copied */
-    /* FUNCTION: the dataset index (or place in the subset) that stands in for a failed item
-       (DLP_ON_ERROR_REPLACE), from `random` bits that belong to (seed, epoch, position, attempt);
-       pure, as function. NULL: that at another position of the epoch. */
+    uint64_t function_id;      /* your number for the order of FUNCTION or BATCHES. It is part of
+                                  the fingerprint of a state. A source that knows its data sets it
+                                  (>>tokens, >>arrays). Else 0 */
+    dlp_batch_sampler batches; /* BATCHES: the batch sampler; the struct is copied */
+    /* FUNCTION: returns the dataset index, or the place in the subset, of the item that replaces a
+       failed item (DLP_ON_ERROR_REPLACE). `random` has bits that belong to (seed, epoch, position,
+       attempt). Pure, as function. NULL: the item at another position of the epoch is the
+       replacement. */
     uint64_t (*replacement)(void *user, uint64_t epoch, uint64_t position, uint64_t random);
 } dlp_sampler_desc;
 
-/* Epochs follow each other without a gap: items of the next are fetched before this one's end. Not
-   so with dlp_pipe_desc.set_epoch, for data that changes between epochs (a curriculum, other
-   augmentation, new negatives): as the line `sampler.set_epoch(epoch)` of a PyTorch loop, it is
-   called before the first item of an epoch is fetched, once next has returned all batches of the
-   one before. While it runs no callback of the pipe does; whatever it has changed is seen by all
-   that run after it. What that costs at each border, dlp_stats and dlp_pipe_explain tell.
-   It is called by the consumer's next: in the first one, in that after an epoch's last batch (and
-   after DLP_EPOCH_END), after next_epoch, and again after each seek. With timeout 0 it begins the
-   epoch without waiting for its first batch. The order stays that of (seed, epoch, position).
-   Worker processes have their own memory since start: of what set_epoch changes they see files, and
-   memory that was shared before start (mmap with MAP_SHARED); item->epoch tells them the epoch. A
-   cache keeps items, and a preload chunks, as they were fetched first; a part that is still in its
-   cell from an epoch before is not loaded again. set_epoch returns 0, or failure
-   (DLP_ERR_CALLBACK). It may call dlp_pipe_stop, _state, _stats; not next, release, next_epoch,
-   seek, close. Not with subscribers. */
+/* Epochs follow each other without a gap: items of the next epoch are fetched before an epoch ends.
+   If dlp_pipe_desc.set_epoch is set, epochs do not overlap. It is for data that changes between
+   epochs: a curriculum, other augmentation, new negatives. It works like the line
+   `sampler.set_epoch(epoch)` of a PyTorch loop. It is called before the first item of an epoch is
+   fetched, and after next has returned all batches of the epoch before. While set_epoch runs, no
+   callback of the pipe runs. All callbacks that run after it see what it has changed. dlp_stats and
+   dlp_pipe_explain tell what it costs at each border of epochs.
+   The consumer's dlp_pipe_next calls set_epoch: the first call does, and the call after the last
+   batch of an epoch (after DLP_EPOCH_END, if next returns it). So does the call after next_epoch or
+   a seek. With timeout 0 next begins the epoch and does not wait for its first batch. The order
+   stays that of (seed, epoch, position).
+   Worker processes have their own memory since start. They see two kinds of change by set_epoch:
+   files, and memory that was shared before start (mmap with MAP_SHARED). item->epoch tells them the
+   epoch. A cache keeps items as they were fetched first, and a preload keeps chunks so. A part that
+   is still in its cell from an epoch before is not loaded again.
+   set_epoch returns 0, or failure (DLP_ERR_CALLBACK). It may call dlp_pipe_stop, _state and _stats.
+   It must not call next, release, next_epoch, seek or close. It is refused with subscribers. */
 
 /* ---------------------------------------------------------------------------------------------
    >>ranks      MANY PROCESSES: LAUNCHERS, CORES, RESTARTS
 
-   A launcher starts a program many times, and says in the environment which of them each is. A
-   pipe is one of many by rank and world_size of its desc; both 0: it is alone, and reads all. All
-   ranks say the same batch_size, the GLOBAL one, and the same seed: each gets its share of each
-   batch, and all shares together are the batches of one rank, item for item, in the same order.
-   examples/ranks.c does each of these by its environment; examples/mpi_train.c trains with MPI.
+   A launcher starts a program many times, and its environment tells each process its rank. rank and
+   world_size of the desc make a pipe one of many. If both are 0, the pipe is alone and reads all
+   items. All ranks give the same batch_size, which is the GLOBAL one, and the same seed. Each rank
+   gets its share of each batch. All shares together are the batches of one rank, item for item, in
+   the same order. examples/ranks.c runs each of these cases by its environment;
+   examples/mpi_train.c trains with MPI.
 
    Rank, world and cores   dlp_ranks who;
                            if (dlp_ranks_describe(&who, &err) != DLP_OK) ... err.message
@@ -1016,184 +1028,208 @@ typedef struct dlp_sampler_desc {
                            .num_workers = who.cores,
                            .fetch.workers = {.affinity = who.cpus,
                                              .n_affinity = who.confined ? 0 : who.n_cpus}
-     The device of local_rank is this rank's. In a program that never asks, the first start warns
-     (desc.log, dlp_pipe_warning) where a launcher has started more than one rank; world_size = 1
+     This rank uses the device of number local_rank. If a launcher has started more than one rank
+     and the desc gives no rank, the first start warns (desc.log, dlp_pipe_warning). world_size = 1
      says that it is meant so: this pipe reads all items in every rank, as for validation.
    mpirun                  mpirun -n 8 ./train          Open MPI, MPICH, Intel MPI, MVAPICH
-     Open MPI binds each rank: to one core where there are two ranks, to a socket or NUMA node where
-     there are more. A rank that is to have workers wants --map-by slot:PE=4, or --bind-to none.
+     Open MPI binds each rank: to one core if there are two ranks, to a socket or NUMA node if there
+     are more. A rank with workers needs --map-by slot:PE=4, or --bind-to none.
    torchrun                torchrun --no-python --nproc-per-node 8 ./train
    srun                    srun --ntasks-per-node=8 --cpus-per-task=4 ./train
    Notice before the end   #SBATCH --signal=USR1@120 --requeue --open-mode=append
                            srun ./train                 ends with 75 after a checkpoint
                            [ $? -ne 75 ] || scontrol requeue "$SLURM_JOB_ID"
-     The handler sets a flag. After each step all ranks learn whether any of them has it set, in
-     the allreduce that they make anyhow; so all stop after the same step. One of them saves
-     dlp_pipe_state with the model: it is the same bytes on every rank. All begin from it again. A
-     rank that next keeps waiting is woken by dlp_pipe_stop, which the handler may call: only where
-     no other rank can be a step ahead.
-   Another number          the same state with another world_size that divides batch_size. What
-                           follows is the same items in the same global batches; torchrun
-                           --nnodes=1:4 --max-restarts=9, or another mpirun -n.
+     The signal handler sets a flag. After each step all ranks learn whether any rank has it set, in
+     the allreduce that they make anyhow. So all ranks stop after the same step. One of them saves
+     dlp_pipe_state with the model: the state has the same bytes on every rank. All ranks begin from
+     it again. dlp_pipe_stop wakes a rank that waits in next. The handler may call it only if no
+     other rank can be a step ahead.
+   Another number          the same state with another world_size, which must divide batch_size. The
+                           same items follow, in the same global batches; torchrun --nnodes=1:4
+                           --max-restarts=9, or another mpirun -n.
    Job arrays              sbatch --array=0-15 (any first number and step)
-     The tasks run when they like and know nothing of each other: rank is their place
-     (SLURM_ARRAY_TASK_ID - _MIN) / _STEP, world_size SLURM_ARRAY_TASK_COUNT, and each has a state
-     of its own, for the same number of tasks. No call reads these: an array may be sixteen
-     trainings, too.
-   Tests run each of these: with Open MPI's mpirun, and with the variables of the others. */
+     The tasks run at any time and know nothing of each other. rank is the task's place
+     (SLURM_ARRAY_TASK_ID - _MIN) / _STEP, and world_size is SLURM_ARRAY_TASK_COUNT. Each task has
+     its own state, which needs the same number of tasks. No call reads these variables: an array
+     may also be sixteen trainings.
+   Tests run each of these cases: with Open MPI's mpirun, and with the variables of the others. */
 
 enum { DLP_MAX_CPUS = 1024 };
 
 typedef struct dlp_ranks {
-    uint32_t rank, world_size;             /* 0 of 1 where no launcher says anything */
-    uint32_t local_rank, local_world_size; /* of those on this node; 0 of 1 where nothing says */
-    int32_t cores;    /* 1..n_cpus: how many of cpus count as this rank's own: n_cpus, or less where
-                         ranks are confined to the same CPUs, or by its part of the quota of cgroups
-                         above it. Workers that compute: as many */
-    int32_t n_cpus;   /* 1..DLP_MAX_CPUS */
-    int32_t confined; /* 1: the launcher confined this rank to them; 0: its piece of those of all */
-    int32_t cpus[DLP_MAX_CPUS]; /* [n_cpus] their numbers, for affinity; neighbours share a core or
-                                   a socket. Confined: other ranks may have the same; the system
-                                   places workers among them better than affinity would */
+    uint32_t rank, world_size;             /* 0 of 1 if there is no launcher */
+    uint32_t local_rank, local_world_size; /* place among the ranks of this node, and their number;
+                                  0 of 1 if unknown */
+    int32_t cores;    /* number of CPUs that count as this rank's own, 1..n_cpus. It is less than
+                         n_cpus if ranks are confined to the same CPUs, or if the quota of cgroups
+                         gives this rank less. Use as many workers that compute */
+    int32_t n_cpus;   /* number of cpus, 1..DLP_MAX_CPUS */
+    int32_t confined; /* 1: the launcher confined this rank to cpus; 0: cpus are its share of all
+                         CPUs */
+    int32_t cpus[DLP_MAX_CPUS]; /* [n_cpus] numbers of CPUs, for affinity; neighbours share a core
+                                   or a socket. If confined is 1, other ranks may have the same
+                                   CPUs. The system then places workers better than affinity
+                                   would */
 } dlp_ranks;
 
-/* Rank and world size as the launcher of a parallel job says them in the environment, for those two
-   fields of dlp_pipe_desc. In this order: torchrun (RANK, WORLD_SIZE), Open MPI
+/* Read rank and world size from the environment, for these two fields of dlp_pipe_desc. The
+   launchers of parallel jobs are tried in this order: torchrun (RANK, WORLD_SIZE), Open MPI
    (OMPI_COMM_WORLD_RANK, _SIZE), MVAPICH (MV2_COMM_WORLD_RANK, _SIZE), MPICH and Intel MPI
    (PMI_RANK, PMI_SIZE), Slurm's srun (SLURM_PROCID, SLURM_STEP_NUM_TASKS).
-   rank: 0..world_size - 1; world_size: 1..2^31 - 1; written on success; 0 of 1 where no launcher
-   says anything; err: may be NULL - returns DLP_OK; DLP_ERR_ARG: a pair that is half set, no
-   number, or rank not below world_size; another launcher says another rank of as many (torchrun may
-   number as it likes: it sets TORCHELASTIC_RUN_ID); err->field names the variable - any thread,
-   while none changes the environment. */
+   rank: 0..world_size - 1. world_size: 1..2^31 - 1. Both are written on success; 0 of 1 if there is
+   no launcher. err: may be NULL; err->field names the variable. Returns DLP_OK, or DLP_ERR_ARG:
+     rank or world_size is NULL
+     only one variable of a pair is set, one is no number, or rank is not below world_size
+     another launcher gives another rank of as many. torchrun may number as it likes, if
+     TORCHELASTIC_RUN_ID is set
+   Any thread, while no thread changes the environment. */
 DLPDEF int dlp_ranks_from_env(uint32_t *rank, uint32_t *world_size, dlp_error *err);
 
-/* The same, and place and CPUs on this node, out of: LOCAL_RANK, LOCAL_WORLD_SIZE;
-   OMPI_COMM_WORLD_LOCAL_RANK, _LOCAL_SIZE; MV2_COMM_WORLD_LOCAL_RANK, _LOCAL_SIZE; MPI_LOCALRANKID,
-   MPI_LOCALNRANKS; SLURM_LOCALID with SLURM_STEP_TASKS_PER_NODE, or else SLURM_TASKS_PER_NODE, or
-   SLURM_NTASKS_PER_NODE ("4", "4(x2),1": of node SLURM_NODEID). Of the launcher that says the rank,
-   or else of another that says the same.
-   A rank whose affinity mask (the calling thread's) is another than its launcher's is confined: the
-   CPUs of the mask are its own. Else the CPUs of the mask are shared out by local_rank, in pieces
-   that differ by one at most; where there are fewer than ranks, one CPU has several. The launcher
-   is the nearest ancestor that had not this rank in its environment; where none is seen (a
-   container), a mask with fewer CPUs than are online confines.
-   out: written on success; err: may be NULL - returns as dlp_ranks_from_env; DLP_ERR_ARG, too:
-   out is NULL; a local pair that is half set, no number (or list), or not below one another, more
-   ranks here than world_size - any thread, while none changes the environment - reads /proc and
-   /sys; allocates, and frees. */
+/* Read rank and world size as dlp_ranks_from_env does, and find this rank's place and CPUs on its
+   node.
+   The place is read from these variables: LOCAL_RANK, LOCAL_WORLD_SIZE; OMPI_COMM_WORLD_LOCAL_RANK,
+   _LOCAL_SIZE; MV2_COMM_WORLD_LOCAL_RANK, _LOCAL_SIZE; MPI_LOCALRANKID, MPI_LOCALNRANKS;
+   SLURM_LOCALID. With SLURM_LOCALID goes the first of SLURM_STEP_TASKS_PER_NODE,
+   SLURM_TASKS_PER_NODE and SLURM_NTASKS_PER_NODE that is set ("4", "4(x2),1": of node
+   SLURM_NODEID). The launcher that gives the rank gives the place, or else another one that gives
+   the same rank and world size.
+   A rank is confined if the affinity mask of the calling thread differs from the mask of its
+   launcher. The CPUs of the mask are then its own. Else local_rank shares out the CPUs of the mask,
+   in pieces that differ by at most one CPU. If there are fewer CPUs than ranks, several ranks have
+   one CPU. The launcher is the nearest ancestor process without this rank in its environment. If
+   none is seen (in a container), a mask with fewer CPUs than are online confines.
+   out: written on success. err: may be NULL. Returns as dlp_ranks_from_env. DLP_ERR_ARG also if out
+   is NULL, if only one local variable is set, or is no number (or list). It is returned too if the
+   local rank is not below the local size, or the local size is above world_size. Any thread, while
+   no thread changes the environment. Reads /proc and /sys. Allocates, and frees. */
 DLPDEF int dlp_ranks_describe(dlp_ranks *out, dlp_error *err);
 
 /* ---------------------------------------------------------------------------------------------
    >>mixing     DATASETS MIXED BY WEIGHTS
-   A mix is an order over several datasets laid end to end: first all items of dataset 0, then those
-   of dataset 1, and so on. Positions go to datasets by a fixed schedule, whose period is the sum of
-   the weights (divided by their greatest common divisor): in each period dataset d comes weights[d]
-   times, and at no position is it a whole item ahead of its share or behind it. Draws of a dataset
-   are counted over all epochs; the k-th takes item k % n_items of pass k / n_items, each pass
-   shuffled again. So none comes twice in a pass, small datasets go round more often, and no dataset
-   is cut off at the same place by each epoch. Everything follows from (seed, epoch, position) in
-   constant time, so ranks, resume, padding and workers are as with any order. */
+   A mix is an order over several datasets laid end to end: first all items of dataset 0, then all
+   items of dataset 1, and so on. A fixed schedule gives positions to datasets. Its period is the
+   sum of the weights, divided by their greatest common divisor. In each period dataset d comes
+   weights[d] times, divided likewise. At no position is a dataset a whole item ahead of its share,
+   or behind it.
+
+   Draws of a dataset are counted over all epochs. Draw k takes item k % n_items of pass k /
+   n_items, and each pass is shuffled again. So no item comes twice in a pass, small datasets go
+   round more often, and epochs do not cut off a dataset at the same place. Everything follows from
+   (seed, epoch, position) in constant time. So ranks, resume, padding and workers are as with any
+   order. */
 
 enum {
-    DLP_MIX_ALL = 0, /* an epoch lasts until each dataset gave as many items as it has */
-    DLP_MIX_FIRST,   /* ... is over before one dataset gave more than it has */
-    DLP_MIX_LARGEST  /* ... until the dataset with most items gave as many as it has */
+    DLP_MIX_ALL = 0, /* an epoch lasts until each dataset has given as many items as it has */
+    DLP_MIX_FIRST,   /* an epoch ends before a dataset has given more items than it has */
+    DLP_MIX_LARGEST  /* an epoch lasts until the dataset with most items has given as many as it
+                        has */
 };
 
 typedef struct dlp_mix_desc {
-    uint32_t n;                 /* required; datasets, 1..1024 */
-    int32_t shuffle;            /* 1: each pass in an order of its own; 0: 0, 1, 2.. */
-    const uint64_t *n_items;    /* required; [n] copied; each 1 or more, all together up to 2^48 */
-    const uint64_t *weights;    /* [n] copied; NULL: all alike; 0: never. Divided by their greatest
-                                   common divisor their sum is at most 2^20 */
-    uint64_t seed;              /* any value; the sampler's too */
-    uint64_t samples_per_epoch; /* 0: as until says; at most 2^48 */
+    uint32_t n;                 /* number of datasets; required, 1..1024 */
+    int32_t shuffle;            /* 1: each pass is in an order of its own; 0: in the order 0, 1, 2
+                                  and so on */
+    const uint64_t *n_items;    /* [n] items of each dataset; required; copied. Each is 1 or more;
+                                  their sum is at most 2^48 */
+    const uint64_t *weights;    /* [n] weights; copied. 0: the dataset never comes. NULL: all are
+                                   equal. Divided by their greatest common divisor, their sum is at
+                                   most 2^20 */
+    uint64_t seed;              /* any value; also the seed of the sampler */
+    uint64_t samples_per_epoch; /* samples of an epoch, at most 2^48; 0: as `until` says */
     int32_t until;              /* DLP_MIX_* */
 } dlp_mix_desc;
 
 typedef struct dlp_mix dlp_mix;
 
 /* Make a mix.
-   out: to be closed after the pipes that use it; err: written on failure, may be NULL - returns
-   DLP_OK, DLP_ERR_ARG (err->field names it), DLP_ERR_MEMORY - any thread - allocates 4 bytes per
-   position of the period, 32 per dataset; a tenth of a second for the longest period.
+   out: close it after the pipes that use it. err: written on failure; may be NULL. Returns DLP_OK;
+   DLP_ERR_ARG (err->field names the field); DLP_ERR_MEMORY. Any thread. Allocates 4 bytes for each
+   position of the period, and 32 for each dataset. The longest period takes a tenth of a second.
    Source: earliest deadline first on windows [j/w, (j+1)/w): Baruah, Cohen, Plaxton, Varvel,
    Proportionate Progress, Algorithmica 15 (1996). */
 DLPDEF int dlp_mix_open(dlp_mix **out, const dlp_mix_desc *desc, dlp_error *err);
 
-/* Let a sampler follow the mix: sets all fields but threaded, which stays. The pipe's
-   dataset has dlp_mix_items items. A replacement for a failed item comes from the same dataset.
-   mix: borrowed until the pipe is closed - returns DLP_OK, DLP_ERR_ARG - any thread. */
+/* Let a sampler follow the mix: set all fields of *to but threaded, which stays. The dataset of the
+   pipe must have dlp_mix_items items. A failed item is replaced by an item of the same dataset.
+   mix: borrowed until the pipe is closed. Returns DLP_OK or DLP_ERR_ARG. Any thread. */
 DLPDEF int dlp_mix_sampler(const dlp_mix *mix, dlp_sampler_desc *to);
 
-/* Return the items of all datasets together: what dlp_dataset.n_items is to be. 0: mix is NULL. */
+/* Return the number of items of all datasets together, for dlp_dataset.n_items. 0 if mix is
+   NULL. */
 DLPDEF uint64_t dlp_mix_items(const dlp_mix *mix);
 
-/* Return the dataset index at a position. Any thread; does not wait; some 50 ns. */
+/* Return the dataset index at a position. Any thread. Does not wait. Takes some 50 ns. */
 DLPDEF uint64_t dlp_mix_at(const dlp_mix *mix, uint64_t epoch, uint64_t position);
 
-/* Say which item of which dataset an index is: for fetch.
-   dataset, item: written on success - returns DLP_OK, DLP_ERR_ARG (index past the items) - any
-   thread - does not wait. */
+/* Tell which item of which dataset a dataset index is. Call it in fetch.
+   dataset, item: written on success. Returns DLP_OK, or DLP_ERR_ARG (index is past the items). Any
+   thread. Does not wait. */
 DLPDEF int dlp_mix_locate(const dlp_mix *mix, uint64_t index, uint32_t *dataset, uint64_t *item);
 
-/* Free the mix, after the pipes that use it. NULL does nothing. Any thread. */
+/* Free the mix. Call it after the pipes that use the mix are closed. NULL does nothing. Any
+   thread. */
 DLPDEF void dlp_mix_close(dlp_mix *mix);
 
 /* ---------------------------------------------------------------------------------------------
    >>buckets    ITEMS OF LIKE LENGTH BATCHED TOGETHER
-   A batch of ragged items is padded to its longest. A batch sampler that knows lengths before the
-   fetch makes batches of items of like length, and can hold rows x longest under a budget of
-   tokens: the order's next `window` positions are sorted by length (ties by position), cut into
-   batches, and the batches of the window shuffled. So an item moves by less than a window, every
-   rank computes the same lists, and a state is 24 bytes: resuming reads one window, whatever has
-   gone before. While a window is given out the next one is read, a few items with each batch; what
-   is left for its turn is a counting sort, 3 to 7 ns per item (100 batches of 64: 0.02 ms, of
-   1,024: 0.5 ms). Windows of 100,000 items and more want sampler.threaded = 1. */
+   A batch of ragged items is padded to its longest item. If lengths are known before the fetch, a
+   batch sampler can make batches of items of similar length. It can also hold rows x longest under
+   a budget of tokens. It sorts the next `window` positions of the order by length; equal lengths
+   stay in the order of positions. It cuts the sorted window into batches, and shuffles the batches.
+   So an item moves by less than a window, and every rank computes the same lists. A state is 24
+   bytes: a resume reads one window, however many went before.
+
+   While a window is given out, the next window is read, a few items with each batch. Then only a
+   counting sort remains: 3 to 7 ns per item (100 batches of 64: 0.02 ms; 100 batches of 1,024: 0.5
+   ms). For windows of 100,000 items and more set sampler.threaded = 1. */
 
 typedef struct dlp_buckets_desc {
-    uint64_t n_items;        /* required; the dataset's */
+    uint64_t n_items;        /* number of items of the dataset; required */
     const uint32_t *lengths; /* [n_items] tokens of each item; borrowed until dlp_buckets_close.
-                                 Read through at open. Or: */
-    uint32_t (*length)(void *user, uint64_t index); /* pure; called where the sampler runs */
-    void *length_user;
-    uint64_t lengths_id;   /* with length: your number for these lengths, part of a state's
-                                 fingerprint (of an array a hash is); else 0 */
-    uint32_t batch_size;   /* required; most rows of a batch, that of the pipe */
-    uint32_t window;       /* items sorted together, up to 2^24; 0: 100 batches. Rounded up to
-                                 whole batches (with max_tokens: to a multiple of divisible_by) */
-    uint64_t max_tokens;   /* most rows x longest in a (global) batch, padding counted; 0: no
-                                 bound. An item too long for it is an error that names it */
-    uint32_t divisible_by; /* rows of a batch are a multiple of this, which divides batch_size;
-                                 so every world size that divides it gives each rank as many rows,
-                                 and the same global batches. 0: 1 */
-    int32_t shuffle;       /* 1: batches of a window in a keyed order, and (order NULL) items
-                                 too; 0: short ones first */
-    uint64_t seed;         /* any value; 0 with order, whose seed is taken */
-    int32_t last;          /* DLP_LAST_PARTIAL: all items come, the epoch's last rows fill no batch
-                                 (nor divisible_by). DLP_LAST_DROP: the positions that would be left
-                                 over are left out */
-    const dlp_sampler_desc *order; /* the order whose windows are sorted, any but BATCHES (a mix, a
-                                 subset); copied, what it points to is borrowed. NULL: all items,
-                                 shuffled or in turn as shuffle says */
+                                 dlp_buckets_open reads them all. NULL: give length */
+    uint32_t (*length)(void *user, uint64_t index); /* returns the tokens of an item. Pure; called
+                                  in the thread of the sampler. NULL: give lengths */
+    void *length_user;                              /* argument of length */
+    uint64_t lengths_id;   /* with length: your number for these lengths. It is part of the
+                                 fingerprint of a state. An array of lengths is hashed instead: give
+                                 0 */
+    uint32_t batch_size;   /* most rows of a batch: the batch_size of the pipe; required */
+    uint32_t window;       /* items that are sorted together, at most 2^24; 0: 100 batches. Rounded
+                                 up to whole batches or, with max_tokens, to a multiple of
+                                 divisible_by */
+    uint64_t max_tokens;   /* most tokens of a global batch: rows x longest, with padding; 0: no
+                                 limit. An item too long for it is an error that names the item */
+    uint32_t divisible_by; /* divisor of the rows of a batch; it must divide batch_size. So every
+                                 world size that divides it gives each rank as many rows, and the
+                                 same global batches. 0: 1 */
+    int32_t shuffle;       /* 1: the batches of a window are shuffled and, if order is NULL, the
+                                 items too; 0: short items first */
+    uint64_t seed;         /* any value. With order give 0: the seed of order counts */
+    int32_t last;          /* DLP_LAST_PARTIAL: all items come; the last rows of an epoch may be no
+                                 full batch, and no multiple of divisible_by. DLP_LAST_DROP:
+                                 positions that would be left over are left out */
+    const dlp_sampler_desc *order; /* order whose windows are sorted, such as a mix or a subset; not
+                                 BATCHES or PARTS. Copied; its pointers are borrowed. NULL: all
+                                 items, shuffled or in sequence by `shuffle` */
 } dlp_buckets_desc;
 
 typedef struct dlp_buckets dlp_buckets;
 
 /* Make a batch sampler.
-   out: to be closed after the pipe that uses it, one pipe at a time; err: written on failure, may
-   be NULL - returns DLP_OK, DLP_ERR_ARG (err->field names it; of lengths the message has the item
-   and its length), DLP_ERR_MEMORY - any thread - allocates 44 bytes per item of the window, and
-   the table of weights of a weighted order; reads all of lengths. */
+   out: close it after the pipe that uses it; it serves one pipe at a time. err: written on failure;
+   may be NULL. Returns DLP_OK; DLP_ERR_ARG (err->field names the field; for lengths the message has
+   the item and its length); DLP_ERR_MEMORY. Any thread. Allocates 44 bytes for each item of the
+   window, and the table of weights of a weighted order. Reads all lengths. */
 DLPDEF int dlp_buckets_open(dlp_buckets **out, const dlp_buckets_desc *desc, dlp_error *err);
 
-/* Let a sampler follow it: sets all fields but threaded. The pipe's batch_size is the
-   buckets'. What DLP_ON_ERROR_REPLACE puts in a row may be longer.
-   b: borrowed until the pipe is closed - returns DLP_OK, DLP_ERR_ARG - any thread. */
+/* Let a sampler follow the buckets: set all fields of *to but threaded. The batch_size of the pipe
+   must be the batch_size of the buckets. An item that DLP_ON_ERROR_REPLACE puts into a row may be
+   longer.
+   b: borrowed until the pipe is closed. Returns DLP_OK or DLP_ERR_ARG. Any thread. */
 DLPDEF int dlp_buckets_sampler(dlp_buckets *b, dlp_sampler_desc *to);
 
-/* Free it, after the pipe that uses it. NULL does nothing. Any thread. */
+/* Free the buckets. Call it after the pipe that uses them is closed. NULL does nothing. Any
+   thread. */
 DLPDEF void dlp_buckets_close(dlp_buckets *b);
 
 /* ---------------------------------------------------------------------------------------------
@@ -1746,89 +1782,100 @@ DLPDEF int dlp_pipe_set_workers(dlp_pipe *p, dlp_stage stage, int n);
    (steps_per_epoch). Consumer. */
 DLPDEF int64_t dlp_pipe_batches_per_epoch(const dlp_pipe *p);
 
-/* Keep what fetch, joins, item maps and guards in front of it made of an item, from one epoch to
-   the next, in memory that all workers share, threads and processes. No workers of its own: the
-   fetch stage looks here before it calls fetch, and those stages leave alone what it found. So what
-   was decoded is decoded once. An item has
-   one cell (its index modulo the number of cells), the first to come keeps it, and nothing is ever
-   thrown out: where all items fit, all are kept; else the share of items that fit is the share of
-   later lookups that hit. Order and bytes of batches are the same with and without. Only for
-   callbacks whose result depends on the index alone, not on epoch, position or attempt (an item map
-   after the cache may, and still augments each time). Items for which one of them calls
-   dlp_item_random are not kept; nor those that failed or were left out. Empty after a resume.
-   Behind an expand, a filter, or the fetch of parts that load counts, a cache keeps all items
-   that were made of an input. It stands behind the makers and before a window. An input that it
-   has is neither loaded nor made again. A cell has room for the most items that an input may
-   have. A hit is an input. An input that gave no item is kept, too. Directly before a pack a cache
-   keeps the documents of an input. They are packed in each epoch's order. With shuffle_items of a
-   load node, and behind a pack, a cache is refused. */
+/* Keep items from one epoch to the next, as fetch, joins, item maps and guards before the cache
+   have made them. The memory is shared by all workers, threads and processes. A cache has no
+   workers. The fetch stage looks for an item in the cache before it calls fetch. If the item is
+   found, the stages before the cache leave it alone. So each item is decoded once.
+
+   An item has one cell: its index modulo the number of cells. The first item to come keeps the
+   cell, and no item is ever thrown out. If all items fit, all are kept. Else the share of items
+   that fit is the share of later lookups that hit. The order and bytes of batches are the same with
+   and without a cache.
+
+   The result of the callbacks before the cache must depend on the index alone, not on epoch,
+   position or attempt. An item map after the cache may depend on them, and still augments each
+   time. An item is not kept if a callback calls dlp_item_random for it, if it failed, or if it was
+   left out. The cache is empty after a resume.
+
+   Behind an expand, a filter, or the fetch of parts that load counts, a cache keeps all items that
+   were made of an input. It stands behind the makers and before a window. An input in the cache is
+   neither loaded nor made again. A cell has room for the most items that an input may have. A hit
+   is an input. An input that gave no item is kept, too. Directly before a pack a cache keeps the
+   documents of an input; they are packed in the order of each epoch. A cache is refused with
+   shuffle_items of a load node, and behind a pack. */
 typedef struct dlp_cache_desc {
-    uint64_t bytes; /* required: budget, 2^46 at most; one item's cell takes its rows and
-                                 lengths, each rounded up to 8 bytes, and 8 more. What is above the
-                                 cells for all items is not taken */
+    uint64_t bytes; /* bytes of the budget; required, at most 2^46. The cell of one item takes its
+                                 rows and lengths, each rounded up to 8 bytes, and 8 bytes more.
+                                 Bytes above the cells for all items are not taken */
 } dlp_cache_desc;
 
 /* ---------------------------------------------------------------------------------------------
    >>scratch    READ, THEN DECODE: FIELDS THAT END BEFORE THE BATCH
-   A fetch node reads (by many requests at once, say). A map node decodes, with workers and a
-   placement of its own, and names in map.ends the fields that end there (>>graph). Such fields lie
-   in cells: an item has a cell from before its fetch until the map is through with the item. The
-   fields are in no batch, no device copy, no cache, no state. Memory is the cells, however many
-   batches there are; a fetch without a free cell waits. Nothing is zeroed: what fetch did not write
-   is of an item before.
+   A fetch node reads, for example by many requests at once. A map node decodes, with its own
+   workers and placement. map.ends names the fields that end in the map (>>graph). Such fields lie
+   in cells. An item has a cell from before its fetch until the map is done with the item. The
+   fields are in no batch, no device copy, no cache and no state. Their memory is the cells, however
+   many batches there are. A fetch without a free cell waits. Cells are not zeroed: a byte that
+   fetch did not write is from an earlier item.
 
      fetch, map           pictures are read and decoded
-     fetch, fetch, map    labels come beside; the map sees both; the fields of one fetch may end
+     fetch, fetch, map    a second fetch brings labels; the map sees both; fields of one may end
      fetch of 1, of 2,    both datasets of a mix read what one map decodes
      map
-     fetch, guard, map    what was read is checked before it is decoded
+     fetch, guard, map    the guard checks the read fields before the map decodes them
 
-   Not after expand and pack, whose rows are copies, nor for pushed items: nobody writes these
-   fields there.
+   Scratch fields are refused after expand and pack, whose rows are copies, and for pushed items:
+   nothing writes these fields there.
 
-   queue.capacity of the fetch node is how many cells there are. 0 takes one for each item that
-   workers which write may have in hand, two for each worker of the map, and for those of a fetch
-   between one more than its items in hand. Where it is more, 0 takes 256 KiB of cells, at most four
-   for each item under way (prefetch_factor x rows of a batch). Of a number asked for no more are
-   taken than items are under way. At most 2^20. Few cells are few bytes, and a sleep for each item
-   that is short. Quick items share a claim in runs of up to 32. A run takes a group of cells, as
-   many as are a power of two and leave twice as many groups as workers need: of a number asked for,
-   what is less than a group is not taken. In dlp_stage_stats.own of the stage "scratch": cells in
-   use, and all; cells of a group are in use together.
+   queue.capacity of the fetch node is the number of cells, at most 2^20. 0 takes one cell for each
+   item that the workers which write these fields may have in hand. For each other worker up to the
+   map it takes one cell more than the worker has items in hand: two for a worker of the map. If 256
+   KiB of cells are more, 0 takes 256 KiB, but at most four cells for each item under way. The items
+   under way are prefetch_factor x rows of a batch. If you give a number, no more cells are taken
+   than items are under way. Few cells take few bytes, but a worker that finds no cell sleeps.
 
-   Whatever dies keeps the cell: of an item whose map died, or is tried again, nothing is read again
-   if the map is idempotent, as one is that only reads these fields and writes others whole. Else
-   the item goes back to fetch. One cell is enough for everything to move; see >>impl-scratch. */
+   Quick items share a claim in runs of up to 32. A run takes a group of cells, a power of two. If
+   you give a number of cells, groups are so large that there are still twice as many as workers
+   need. Cells that fill no group are not taken. dlp_stage_stats.own of the stage "scratch" has the
+   cells in use and all cells. The cells of a group are in use together.
+
+   If a worker dies, its items keep their cells. If the map dies at an item or tries it again, the
+   item is not read again if the map is idempotent. A map is idempotent if it only reads these
+   fields and writes others whole. Else the item goes back to fetch. One cell is enough for the pipe
+   to go on; see >>impl-scratch. */
 
 /* ---------------------------------------------------------------------------------------------
    >>guard      ITEMS WHOSE NUMBERS ARE NOT WHAT THEY SHOULD BE
-   A 1:1 stage of items, where an item map may stand: it looks at every element of chosen fields and
-   changes none. An item with a NaN, an infinity or a number out of range fails by the stage's
-   on_error, with a message that names field, element and value. What was found is counted, each
-   item once however its workers die: the first of its elements that is wrong, in the order of the
-   desc's fields. What takes its place (DLP_ON_ERROR_REPLACE) is another item. */
+   A guard is a 1:1 stage of items that stands where an item map may stand. It looks at every
+   element of chosen fields and changes no element. An item fails, by the stage's on_error, if it
+   has a NaN, an infinity, or a number out of range. The message names field, element and value. A
+   failed item is counted once, even if workers die: under its first wrong element, in the order of
+   the desc's fields. With DLP_ON_ERROR_REPLACE another item replaces it. */
 
 typedef struct dlp_guard_field {
-    const char *name;  /* of a field of the dataset, or of scratch in front of it; required */
-    double low, high;  /* both 0: any number; compared as double */
-    int32_t allow_nan; /* 1: NaN is no failure */
-    int32_t allow_inf; /* 1: infinities are none, whatever the range */
+    const char *name;  /* name of a field of the dataset, or of scratch before the guard;
+                          required */
+    double low, high;  /* least and greatest allowed number, compared as double; both 0: any
+                          number */
+    int32_t allow_nan; /* 1: NaN is allowed */
+    int32_t allow_inf; /* 1: infinities are allowed, whatever the range */
 } dlp_guard_field;
 
-/* A node (>>graph) that looks at fields of items. */
+/* A node (>>graph) that checks fields of items. */
 typedef struct dlp_node_guard {
-    const dlp_guard_field *fields; /* [n_fields], required; copied, their names too */
+    const dlp_guard_field *fields; /* [n_fields] fields to check; required; copied with their
+                                  names */
     uint32_t n_fields;
 } dlp_node_guard;
 
-/* Items that failed. In dlp_stage_stats.own, of all fields together, in this order. */
+/* Numbers of failed items. dlp_stage_stats.own has them for all fields together, in this order. */
 typedef struct dlp_guard_stats {
     uint64_t nan, inf, below, above;
 } dlp_guard_stats;
 
-/* Read what a guard counted in one of its fields.
-   field: place in the desc - returns DLP_OK, DLP_ERR_ARG (no guard, no such field), DLP_ERR_STATE
-   (not started) - any thread - does not wait. */
+/* Read how many items a guard has failed for one of its fields.
+   field: place in the desc. Returns DLP_OK; DLP_ERR_ARG (the stage is no guard, or has no such
+   field); DLP_ERR_STATE (the pipe has not started). Any thread. Does not wait. */
 DLPDEF int dlp_pipe_guard_stats(dlp_pipe *p, dlp_stage guard, uint32_t field, dlp_guard_stats *out);
 
 /* ---------------------------------------------------------------------------------------------
@@ -1883,9 +1930,10 @@ typedef struct dlp_join_desc {
 
 /* ---------------------------------------------------------------------------------------------
    >>outs       SEVERAL OUTS OF ONE PIPE
-   A table may end with several out rows (>>graph). The first out is the trainer's: dlp_pipe_next
-   gives its batches, and states are of these. Each other out gives the same batches again, by its
-   name, to a thread of this process: a logger, an evaluation, a preview. Nothing is copied.
+   A table may end with several out rows (>>graph). The first out is the out of the trainer:
+   dlp_pipe_next gives its batches, and states count them. Each other out has a name and gives the
+   same batches again to a thread of this process: a logger, an evaluation, a preview. Nothing is
+   copied.
 
      {.name = "train", .verb = DLP_OUT},
      {.name = "log", .from = (const char *[]){"batch", NULL}, .verb = DLP_OUT,
@@ -1902,14 +1950,14 @@ typedef struct dlp_join_desc {
               the others read the node before it. So they have a batch on the host while the
               transfer of the batch goes on.
    capacity   Batches that the out may hold; 0: 1. The pipe has as many slots more (plan, explain),
-              so what an out holds takes none from the trainer.
-   full       What becomes of a batch when the out is behind and the pipe needs its slot:
-     DLP_FULL_WAIT         The pipe waits. The out gets each batch, and an out that stops, or was
-                           never found, stops the pipe until dlp_out_close or dlp_pipe_close.
-     DLP_FULL_DROP_NEW     The out keeps the oldest batches, as many as it could hold and does not.
+              so batches that an out holds take no slot from the trainer.
+   full       What happens to a batch when the out is behind and the pipe needs its slot:
+     DLP_FULL_WAIT         The pipe waits. The out gets each batch. An out that stops, or that no
+                           call has found, stops the pipe until dlp_out_close or dlp_pipe_close.
+     DLP_FULL_DROP_NEW     The out keeps the oldest batches, up to its free capacity.
      DLP_FULL_KEEP_NEWEST  The out goes on with the newest batches that are ready.
-              The last two never stop the trainer. dlp_out_missed counts what the out missed. The
-              last batch of an epoch may be among this: look at batch->epoch.
+              The last two never stop the trainer. dlp_out_missed counts the missed batches. One of
+              them may be the last batch of an epoch: look at batch->epoch.
    Order      An out has its batches in their order, and each batch at most once. It may have a
               batch before the trainer has the batch. It gets no DLP_EPOCH_END; flags have
               DLP_BATCH_LAST. If the trainer leaves an epoch by dlp_pipe_next_epoch, an out leaves
@@ -1917,154 +1965,171 @@ typedef struct dlp_join_desc {
    Views      The batch belongs to several readers: read only.
    Threads    All calls of an out but dlp_out_find belong to one thread at a time.
    Close      dlp_pipe_stop and dlp_pipe_close wake a thread in dlp_out_next, which returns
-              DLP_STOPPED. They wait for no out. The pipe's memory stays until the pipe and all outs
-              that were found are closed: the last close frees it. So batches that an out holds stay
-              as they are until dlp_out_close.
-   Refused    Several outs with split, unordered, list.open_end, agree, dlp_shm_desc.share; and
-              dlp_pipe_seek. Other programs take batches by dlp_subscriber_open (dlpipe_shm.h). */
+              DLP_STOPPED. They wait for no out. The pipe's memory stays until the pipe and all
+              found outs are closed: the last close frees it. So batches that an out holds stay
+              valid until dlp_out_close.
+   Refused    Several outs are refused with split, unordered, list.open_end, agree and
+              dlp_shm_desc.share. dlp_pipe_seek is refused with several outs. Other programs take
+              batches by dlp_subscriber_open (dlpipe_shm.h). */
 
 typedef struct dlp_out dlp_out;
 
-/* Find an out beside the first one, by the name of its row. An out is found once.
-   out: to be closed.
-   Returns DLP_OK; DLP_ERR_ARG (no such out); DLP_ERR_STATE (the pipe does not run, or the out was
-   found before); DLP_ERR_FORKED. Consumer. Does not wait or allocate. */
+/* Find an out other than the first one, by the name of its row. An out can be found once.
+   out: close it with dlp_out_close.
+   Returns DLP_OK; DLP_ERR_ARG (there is no such out); DLP_ERR_STATE (the pipe does not run, or the
+   out was found before); DLP_ERR_FORKED. Consumer. Does not wait or allocate. */
 DLPDEF int dlp_out_find(dlp_pipe *p, const char *name, dlp_out **out);
 
 /* Lend the next batch of the out.
-   batch: written on DLP_OK only. timeout_ms: negative without end, 0 not at all.
-   Returns DLP_OK or DLP_TIMEOUT. DLP_END: nothing is left for this out. DLP_STOPPED: the pipe was
-   stopped or closed, so only release and close are left. DLP_ERR_HELD: it holds as many batches as
-   its capacity. The code of an item's error, which the trainer gets, too. DLP_ERR_ARG.
-   DLP_ERR_FORKED. Errors that belong to no batch are told to the trainer alone.
+   batch: written on DLP_OK only. timeout_ms: milliseconds to wait; negative: no limit; 0: do not
+   wait.
+   Returns DLP_OK or DLP_TIMEOUT. DLP_END: no batch is left for this out. DLP_STOPPED: the pipe was
+   stopped or closed; call only release and close from now on. DLP_ERR_HELD: the out holds as many
+   batches as its capacity. The code of an item's error: the trainer gets it, too. DLP_ERR_ARG.
+   DLP_ERR_FORKED. Only the trainer gets errors that belong to no batch.
    The out's thread. Spins for some us, then sleeps. Does not allocate. */
 DLPDEF int dlp_out_next(dlp_out *out, dlp_batch **batch, int timeout_ms);
 
 /* Give a batch back, in any order, also after a stop or a close of the pipe.
-   Returns DLP_OK, DLP_ERR_ARG (not held), DLP_ERR_FORKED. The out's thread - does not wait. */
+   Returns DLP_OK; DLP_ERR_ARG (the batch is not held); DLP_ERR_FORKED. The out's thread. Does not
+   wait. */
 DLPDEF int dlp_out_release(dlp_out *out, dlp_batch *batch);
 
-/* Return how many batches the out missed, by `full`, until the last call of dlp_out_next. NULL has
-   0. The out's thread. */
+/* Return how many batches the out has missed, by `full`, up to the last call of dlp_out_next. 0 if
+   out is NULL. The out's thread. */
 DLPDEF uint64_t dlp_out_missed(const dlp_out *out);
 
-/* Leave, before or after dlp_pipe_close. The pipe waits for the out no more. Batches that it holds
-   are gone.
-   out: NULL is nothing - the out's thread - does not wait. Frees the pipe if it comes last. */
+/* Close the out, before or after dlp_pipe_close. The pipe no longer waits for the out. Batches that
+   the out holds are no longer valid.
+   out: NULL does nothing. The out's thread. Does not wait. Frees the pipe if it is the last
+   close. */
 DLPDEF void dlp_out_close(dlp_out *out);
 
-/* What dlp_stage_stats.own has of an out, whose row there has the out's name. */
+/* Numbers in dlp_stage_stats.own of an out. The row of the stage has the name of the out. */
 enum { DLP_OUT_CAPACITY, DLP_OUT_HELD, DLP_OUT_MISSED, DLP_OUT_FULL };
 
 /* ---------------------------------------------------------------------------------------------
    >>parts      PART QUEUE: FILES, ARCHIVES, RANGES THAT HOLD MANY ITEMS
-   Items that come in parts (shard files, archives, ranges of one file): part workers load the next
-   parts into queue_size cells, while fetch takes items out of those that are there.
+   A part holds many items: a shard file, an archive, a range of one file. Part workers load the
+   next parts into queue_size cells. Meanwhile fetch takes items out of the loaded parts.
 
      sampler -> [repeat] -> parts -> fetch -> ...
      order of               load into a  reads
      parts, items           part cell    item.part
 
-   An epoch's order: the parts in their order, or in a keyed permutation; inside each its items in
-   their order, or in a keyed permutation; and all of it one after another, T items. This is cut
-   into C streams as long as each other to within one item. Row i of a full batch of B rows is the
-   next of stream i / (B / C), the last short batch takes what is left of each stream in turn. So
-   every item comes once, batches mix items of C parts, and a rank of W, where W divides C, reads
-   C / W streams and loads their parts only. A part that lies across the border of two streams
-   is loaded by both. With steps_per_epoch an epoch has that many full batches, on every rank, and a
-   stream that ends before begins again. A batch is scheduled when all parts that it needs are
-   there: fetch never waits for a part. Parts that are still in their cells are not loaded again. */
+   An epoch has T items. The parts follow each other in their order, or in a keyed permutation.
+   Inside a part its items do likewise. This sequence is cut into C streams (pipe.streams), whose
+   lengths differ by one item at most. Row i of a full batch of B rows is the next item of stream i
+   / (B / C). The last short batch takes the remaining items of each stream in turn.
+
+   So every item comes once, and batches mix items of C parts. A rank of W reads C / W streams, and
+   loads the parts of these streams only; W must divide C. A part that lies across the border of two
+   streams is loaded by both. If steps_per_epoch is set, an epoch has that many full batches on
+   every rank, and a stream that ends earlier begins again. A batch is scheduled when all parts that
+   it needs are loaded: fetch never waits for a part. A part that is still in its cell is not loaded
+   again. */
 
 /* A part. Valid during the call only. */
 typedef struct dlp_part {
-    uint64_t index;     /* 0..n_parts - 1 */
-    void *data;         /* aligned to 4096; load writes it; fetch may only read it */
-    uint64_t bytes;     /* load: to be set, at most capacity; fetch: as load set it. What lies
-                            after them is not defined */
-    uint64_t capacity;  /* max_part_bytes */
-    uint64_t items;     /* in this part; load, with max_items: to be set, 0 until then */
-    uint64_t first;     /* dataset index of its first item: the items of all parts before it; with
-                            max_items 0, and an item's dataset index is its part's */
-    uint64_t item;      /* fetch: number of this item in the part, 0.. */
-    uint32_t attempt;   /* load: 0, then 1.. for each retry */
-    uint32_t worker;    /* load: worker number */
-    void *worker_state; /* load: what worker_init left */
+    uint64_t index;     /* number of the part, 0..n_parts - 1 */
+    void *data;         /* bytes of the part, aligned to 4096; load writes them; fetch may only read
+                           them */
+    uint64_t bytes;     /* bytes that the part has. load sets it, at most capacity; fetch reads it.
+                            The bytes after them are not defined */
+    uint64_t capacity;  /* bytes of room at data: max_part_bytes */
+    uint64_t items;     /* number of items in this part. With max_items it is 0 until load sets
+                           it */
+    uint64_t first;     /* dataset index of the first item: the number of items in all parts before
+                            this part. With max_items it is 0, and the dataset index of an item is
+                            the index of its part */
+    uint64_t item;      /* fetch: number of this item in the part, from 0 */
+    uint32_t attempt;   /* load: 0, then 1, 2 and so on for each retry */
+    uint32_t worker;    /* load: number of the worker */
+    void *worker_state; /* load: the state that worker_init set */
     dlp_call *call;     /* load: for dlp_fail; the error names the part already */
-    const struct dlp_item *of; /* of a load node behind a push or behind other rows: the item whose
-                            part this is, with its fields. NULL: the part is one of a list */
+    const struct dlp_item *of; /* the item that this part belongs to, with its fields, if the load
+                            node stands behind a push or behind other rows. NULL if the part is one
+                            of a list */
 } dlp_part;
 
-/* Load a part: write part->data, set part->bytes. user: part_desc.user - returns 0, DLP_SKIP to
-   leave its rows out, or any other value for failure, best by dlp_fail - called by all part
-   workers at once; may block; should the worker die, another begins it again. */
+/* Load a part: write part->data and set part->bytes.
+   user: dlp_part_desc.user. Returns 0; DLP_SKIP to leave the rows of the part out; any other value
+   for failure, best by dlp_fail. All part workers call it at once. It may block. If the worker
+   dies, another worker begins the load again. */
 typedef int (*dlp_part_fn)(void *user, dlp_part *part);
 
 typedef struct dlp_part_desc {
-    uint64_t n_parts;      /* required, 1..2^31 */
-    const uint64_t *items; /* [n_parts] items in each, 0 or more; copied; NULL: count tells */
-    int (*count)(void *user, uint64_t part, uint64_t *items); /* asked for each part while the stage
-                                  is added; returns 0, or failure: DLP_ERR_CALLBACK */
-    uint64_t manifest_id;     /* the user's number for this list of parts (a hash of names, say),
-                                  part of a state's fingerprint, as the counts are */
-    uint64_t max_part_bytes;  /* required: of the largest part, 1..2^46 */
-    uint32_t queue_size;      /* part cells, 2..4096, with max_items 1..2^22; 0: as many as one
-                                  batch of this rank may need, and one more. Fewer than that need is
-                                  an error of start */
-    int32_t shuffle_parts;    /* 1: parts in an order of each epoch's own */
-    int32_t shuffle_items;    /* 1: items inside a part, likewise */
-    dlp_part_fn load;         /* required */
-    void *user;               /* borrowed until close */
-    dlp_workers_desc workers; /* the part workers; num_workers 0: 1, which loads ahead of the
-                                  consumer; DLP_NONE: loaded in next. on_error: RAISE: an error of
-                                  the first batch that needs the part; DROP: the part's rows are
+    uint64_t n_parts;      /* number of parts; required, 1..2^31 */
+    const uint64_t *items; /* [n_parts] items in each part, 0 or more; copied. NULL: see count */
+    int (*count)(void *user, uint64_t part, uint64_t *items); /* Write the number of items of a
+                                  part. It is called for each part while the stage is added. Returns
+                                  0, or failure: DLP_ERR_CALLBACK */
+    uint64_t manifest_id;     /* your number for this list of parts, such as a hash of names. It is
+                                  part of the fingerprint of a state, as the counts are */
+    uint64_t max_part_bytes;  /* bytes of the largest part; required, 1..2^46 */
+    uint32_t queue_size;      /* number of part cells, 2..4096, with max_items 1..2^22. 0: one more
+                                  than one batch of this rank may need, and with max_items one or
+                                  more for each worker. start fails if there are fewer than that
+                                  batch may need */
+    int32_t shuffle_parts;    /* 1: each epoch has the parts in an order of its own */
+    int32_t shuffle_items;    /* 1: each epoch has the items inside a part in an order of its own */
+    dlp_part_fn load;         /* function that loads a part; required */
+    void *user;               /* argument of load and count; borrowed until close */
+    dlp_workers_desc workers; /* the part workers. num_workers 0: 1 worker, which loads ahead of the
+                                  consumer; DLP_NONE: next loads. on_error RAISE: an error of the
+                                  first batch that needs the part; DROP: the rows of the part are
                                   left out. dispatch: CLAIM; workers_max: 0. name NULL: "parts" */
-    uint64_t max_items; /* items and count NULL: nobody knows the counts, load sets part->items,
-                                  0..max_items (>>found); else 0 */
-    uint64_t min_items; /* with max_items: as few as a part has that has any; 0: 1. The more,
-                                  the fewer cells are needed */
-    uint32_t window;    /* with max_items. So many items of a stream are shuffled at a time
-                                  (>>found), 1..2^24; 0: none are */
+    uint64_t max_items;       /* most items of a part, if items and count are NULL. Nobody knows the
+                                  counts, and load sets part->items, 0..max_items (>>found). Else
+                                  0 */
+    uint64_t min_items; /* with max_items: fewest items of a part that is not empty; 0: 1. A higher
+                                  number needs fewer cells */
+    uint32_t window;    /* with max_items: items of a stream that are shuffled together (>>found),
+                                  1..2^24; 0: no shuffle */
     const uint64_t
-        *weights; /* with max_items. [n_parts] items in each, or bytes: about, 0 counts as
-                                1, at most 2^62 together. Parts are dealt to streams so that these
-                                are of like weight (>>found); copied; NULL: all alike */
-    const struct dlp_source *source; /* has the parts (objects: >>s3-parts); borrowed until close.
-                                It gives n_parts (0, or as many), manifest_id (0) and worker_*
-                                (NULL), and, where these are 0 or NULL, load with user,
-                                max_part_bytes, and count. NULL: load reads them */
+        *weights; /* with max_items: [n_parts] items, or bytes, of each part. They may be estimates;
+                                0 counts as 1; the sum is at most 2^62. Parts are dealt so that the
+                                streams get similar weight (>>found). Copied. NULL: all parts weigh
+                                the same */
+    const struct dlp_source *source; /* source of the parts (objects: >>s3-parts); borrowed until
+                                close. The source sets n_parts (give 0 or its number) and
+                                manifest_id (give 0); worker_* must be NULL. If load is NULL, it
+                                sets load and user. If max_part_bytes is 0, it sets that. It sets
+                                count, if items is NULL and max_items is 0. NULL: load reads the
+                                parts */
 } dlp_part_desc;
 
-/* A file that is a part, or a range of one. */
+/* A part that is a file, or a range of a file. */
 typedef struct dlp_part_file {
-    const char *path;
-    uint64_t offset;
-    uint64_t bytes; /* 0: to the file's end */
+    const char *path; /* path of the file */
+    uint64_t offset;  /* bytes from the beginning of the file to the part */
+    uint64_t bytes;   /* bytes of the range; 0: to the end of the file */
 } dlp_part_file;
 
 /* Files as parts: .load = dlp_part_files_load, .user = &files. */
 typedef struct dlp_part_files {
     const dlp_part_file *files; /* [n_files] by part index; borrowed until close */
-    uint64_t n_files;
-    const char *dir; /* the cache, or wherever they are; NULL: paths as they are, else
-                                  dir/path; directories exist already */
-    /* NULL: the files are there. Else called for one that is not: write the whole of it to fd, a
-       new file that gets its name once it is complete and safe on disk. path: of that name -
-       returns 0, or failure, best by dlp_fail - by part workers; for one file once at a time,
-       also among processes: others wait for it. */
+    uint64_t n_files;           /* number of files: n_parts */
+    const char *dir; /* directory of the files, such as a cache; a file is then dir/path. All
+                                  directories must exist. NULL: path is used as it is */
+    /* Write the whole of a file to fd. It is called if the file is missing. NULL: all files are
+       there. fd is a new file, which gets the name `path` once it is complete and safe on disk.
+       Returns 0, or failure, best by dlp_fail. Part workers call it: for one file once at a time,
+       also among processes. The other workers wait. */
     int (*download)(void *user, const dlp_part *part, const char *path, int fd);
-    void *user;
+    void *user; /* argument of download */
 } dlp_part_files;
 
-/* Read a part from its file, after a download if need be. Errors name the path.
-   What is downloaded has the name path.tmp and a lock (flock) on it, is synced, then renamed. So a
-   file under its own name is whole, and is used; what a process that died has left under the other
-   name has no lock, and whoever wants that file next begins it again. No link is followed there,
-   and nothing but a regular file with one name is written. In a directory that all may write to,
-   files count only if they are this user's or the directory's owner's (else EACCES), and new ones
-   have mode 0600; a directory for each user is better. files: a dlp_part_files; part: as load gets
-   it - returns 0; DLP_ERR_CALLBACK (a system call or download failed, the file is shorter than the
-   range), DLP_ERR_LENGTH (more bytes than capacity, or of download) - in load only - waits for the
-   disk, the download, the lock. */
+/* Read a part from its file. Download the file first if it is missing. Errors name the path.
+   A download is written to path.tmp under a lock (flock), is synced, and then renamed. So a file
+   under its own name is complete, and is used. If a process dies during a download, path.tmp stays
+   without a lock, and the next process that wants the file begins the download again. A download
+   follows no link, and writes to a regular file with one name only. In a directory that all users
+   may write to, a file counts only if this user, or the owner of the directory, owns it (else
+   EACCES). New files have mode 0600 there. A directory for each user is better.
+   files: a dlp_part_files; part: the argument of load. Returns 0. DLP_ERR_CALLBACK: a system call
+   or the download failed, or the file is shorter than the range. DLP_ERR_LENGTH: the range, or the
+   download, has too many bytes. In load only. Waits for the disk, the download and the lock. */
 DLPDEF int dlp_part_files_load(void *files, dlp_part *part);
 
 /* ---------------------------------------------------------------------------------------------
@@ -2142,12 +2207,12 @@ typedef struct dlp_loader_desc {
    present file. */
 DLPDEF int dlp_loader_open(dlp_pipe **out, const dlp_loader_desc *desc, dlp_error *err);
 
-/* Cut each item, a chunk of many rows, into batches that are views. It is the last stage. The batch
-   stage before it has batch_size 1 and no collate; the first dimension of every field is rows. The
-   pipe's max_held, batches_per_epoch, states and statistics then speak of views: see >>chunks. Each
-   of several ranks has every item, and fetch writes the rank's rows, one batch's after the
-   other's. For
-   chunks that another stage than dlp_chunks_open's loader makes (a cache, a map of whole chunks):
+/* Cut each item, which is a chunk of many rows, into batches that are views. It is the last stage.
+   The batch stage before it has batch_size 1 and no collate. The first dimension of every field is
+   rows. max_held, batches_per_epoch, states and statistics of the pipe then count views:
+   see >>chunks. Each rank has every item, and fetch writes the rows of this rank, one batch after
+   the other. Use a split for chunks that another stage than the loader of dlp_chunks_open makes,
+   such as a cache or a map of whole chunks:
 
      ... list, fetch: item i of the dataset has rows i * 4096 and so on
      {.name = "chunk", .verb = DLP_BATCH, .batch = {.batch_size = 1}},
@@ -2155,426 +2220,470 @@ DLPDEF int dlp_loader_open(dlp_pipe **out, const dlp_loader_desc *desc, dlp_erro
                                                     .batch_size = 64}} */
 typedef struct dlp_split_desc {
     uint64_t chunk_rows;   /* rows of an item, on all ranks together; required, 1..2^48 */
-    uint64_t n_rows;       /* rows of all items: item i has rows i * chunk_rows and so on, the
-                                  last what is left; 0: all items are full. A last item that is not
-                                  full wants DLP_ORDER_SEQUENTIAL or _SHUFFLED without a subset */
-    const uint64_t *rows;  /* [n_chunks] rows of each item, 0 or more, where they differ;
-                                  copied. chunk_rows is then 0 or the most that any has, n_rows 0
-                                  or the sum; orders as for n_rows. NULL: chunk_rows each */
-    uint64_t n_chunks;     /* as many as there are items; 0 without rows */
+    uint64_t n_rows;       /* rows of all items together. Item i has chunk_rows rows from i *
+                                  chunk_rows on; the last item has the rest. 0: all items are full.
+                                  If the last item is not full, the order must be
+                                  DLP_ORDER_SEQUENTIAL or _SHUFFLED without a subset */
+    const uint64_t *rows;  /* [n_chunks] rows of each item, 0 or more, if items differ; copied.
+                                  chunk_rows is then 0 or the most rows of an item, and n_rows 0 or
+                                  the sum. Orders as for n_rows. NULL: chunk_rows each */
+    uint64_t n_chunks;     /* number of items; 0 without rows */
     uint32_t batch_size;   /* rows of the global batch; required, 1..2^20 */
-    int32_t last;          /* DLP_LAST_PARTIAL or _DROP: for what is left of the epoch, or, with
+    int32_t last;          /* DLP_LAST_PARTIAL or _DROP, for the rest of the epoch or, with
                                   within_chunks, of each item */
-    int32_t within_chunks; /* 0: batches span items, and the rows of one that does are copied;
-                                  of ranks only with dlp_chunks_open. 1: what is left of
-                                  an item is a shorter batch, or none; batch_size is at most
-                                  chunk_rows */
-    int32_t shuffle_rows;  /* 1: what fetch writes is in the order of dlp_chunk_row; not with a
+    int32_t within_chunks; /* 0: batches may span items, and such a batch is copied. With several
+                                  ranks this needs dlp_chunks_open. 1: the rest of an item is a
+                                  shorter batch, or no batch; batch_size is at most chunk_rows */
+    int32_t shuffle_rows;  /* 1: fetch writes rows in the order of dlp_chunk_row; not with a
                                   cache */
-    const struct dlp_chunks_desc *chunks; /* who loads the chunks of a table of dlp_chunks_nodes,
+    const struct dlp_chunks_desc *chunks; /* desc of the load, for a table of dlp_chunks_nodes,
                                   which sets it; borrowed until open. Else NULL */
 } dlp_split_desc;
 
 /* ---------------------------------------------------------------------------------------------
    >>chunks     BATCHES THAT ARE VIEWS INTO CHUNKS
-   For data that is best read in large pieces. A chunk of many rows is loaded at once into a CPU
-   buffer, copied at once to the device, and cut there: a batch is a view into it, and nothing is
-   copied row by row. Loading chunk k + 2, copying k + 1 and computing on k go on side by side.
+   This is for data that is best read in large pieces. A chunk of many rows is loaded at once into a
+   CPU buffer, is copied at once to the device, and is cut there. A batch is a view into the chunk:
+   nothing is copied row by row. Three steps overlap: loading chunk k + 2, copying chunk k + 1 and
+   computing on chunk k.
 
      sampler ----> load --------> transfer --------> split ----> next() ... release()
      loadable      free CPU       filled CPU         filled device        a chunk's last view
      chunks        buffers        buffers            buffers              gives its buffer back
 
-   A CPU buffer is free again when its chunk is on the device; without a device views lie in it. The
-   loaders go ahead until all CPU buffers and all device buffers are full: prefetch_factor is
-   cpu_buffers + device_buffers - max_held. With a preload it is cpu_buffers.
-   The pipe's items are chunks: the sampler orders them, errors name them, workers' counters count
-   them. Batches are views everywhere else.
+   A CPU buffer is free again when its chunk is on the device. Without a device the views lie in the
+   CPU buffer. The loaders go ahead until all CPU buffers and all device buffers are full:
+   prefetch_factor is cpu_buffers + device_buffers - max_held. With a preload it is cpu_buffers. The
+   items of the pipe are chunks: the sampler orders them, errors name them, and the counters of
+   workers count them. Batches are views everywhere else.
 
-   An epoch's rows are those of its chunks, one after the other. The order is that of the chunks
-   (sequential, or a keyed permutation of each epoch), and in a chunk that of its rows (as they are,
-   or a keyed permutation of each chunk and epoch). Every batch has batch_size of them, but the last
-   of an epoch. Most lie in one chunk and are views, aligned to their row; one that spans chunks is
-   copied into a seam buffer of its view's (a line of the plan; dlp_chunk_stats and dlp_pipe_explain
-   count the copies), and there is none where batch_size divides the rows of every chunk. With
-   within_chunks no batch spans chunks: what is left of each is a shorter batch, or none, and
-   nothing is copied. Where the last chunk has fewer rows than the others, batches of a shuffled
-   order span chunks, even if batch_size divides chunk_rows.
+   An epoch's rows are the rows of its chunks, one chunk after the other. The chunks come in
+   sequence, or in a keyed permutation of each epoch. The rows of a chunk come in their order, or in
+   a keyed permutation of each chunk and epoch. Every batch has batch_size rows; only the last batch
+   of an epoch may have fewer. Most batches lie in one chunk and are views, aligned to their rows. A
+   batch that spans chunks is copied into a seam buffer. Each view has one seam buffer, which is a
+   line of the plan. dlp_chunk_stats and dlp_pipe_explain count these copies. If batch_size divides
+   the rows of every chunk, there are no seam buffers.
 
-   Position counts the rows delivered before. Of a global batch of n rows rank r of W has rows
-   r * n / W and so on, and loads no others.
+   With within_chunks no batch spans chunks, and nothing is copied. The rest of each chunk is then a
+   shorter batch, or no batch. If the last chunk has fewer rows than the others, batches of a
+   shuffled order span chunks, even if batch_size divides chunk_rows.
 
-   Rows that lie in memory already, a file that is mapped for one, need no load and no CPU buffers:
-   rows_at says where those of a chunk are, and batches are views into that memory (for mapped npy,
-   IDX and CIFAR files: dlp_arrays_chunks_open). It stays as it is until the pipe is closed and its
-   last batch is released; the consumer only reads it. load, if there is one, is called all the
-   same, ahead of the consumer: to read in what is not in memory yet, say. With shuffle_rows, a
-   device or a preload, where a view cannot be of that memory, loaders copy rows from there after
+   Position counts the rows that were delivered before. Rank r of W has part r of a global batch: of
+   n rows, the rows from r * n / W on, up to the next rank's. It loads no other rows.
+
+   Rows may lie in memory already, such as a mapped file. Such rows need no load and no CPU buffers:
+   rows_at says where the rows of a chunk are, and batches are views into that memory. (For mapped
+   npy, IDX and CIFAR files see dlp_arrays_chunks_open.) The memory must stay as it is until the
+   pipe is closed and its last batch is released. The consumer only reads it. If load is set, it is
+   still called, ahead of the consumer: it can read in what is not in memory yet. With shuffle_rows,
+   a device or a preload a view cannot lie in that memory. Loaders then copy rows from there after
    load. */
 
-/* Rows that a callback is to load. Valid during the call only. */
+/* Rows that a load callback writes. Valid during the call only. */
 typedef struct dlp_chunk {
-    uint64_t index; /* chunk */
-    uint64_t first; /* dataset index of the first row to be written; see dlp_chunk_row */
-    uint64_t count; /* rows; of one rank all that are wanted of the chunk */
-    uint64_t chunk_first, chunk_rows; /* the chunk as it is in the dataset: first row, rows */
+    uint64_t index; /* number of the chunk */
+    uint64_t first; /* dataset index of the first row to write; see dlp_chunk_row */
+    uint64_t count; /* rows to write; with one rank all rows that are wanted of the chunk */
+    uint64_t chunk_first, chunk_rows; /* the whole chunk in the dataset: its first row, its rows */
     uint64_t epoch;
-    uint64_t seed;    /* the pipe's */
-    uint32_t attempt; /* 0, then 1.. for each retry */
+    uint64_t seed;    /* seed of the pipe */
+    uint32_t attempt; /* 0, then 1, 2 and so on for each retry */
     uint32_t n_fields;
-    uint32_t worker;    /* worker number */
-    int32_t shuffled;   /* 1: ask dlp_chunk_row which rows */
-    void *worker_state; /* what worker_init left */
-    void **data;        /* [n_fields] where row 0 of each field goes, the others after it */
+    uint32_t worker;    /* number of the worker */
+    int32_t shuffled;   /* 1: dlp_chunk_row says which rows to write */
+    void *worker_state; /* the state that worker_init set */
+    void **data;        /* [n_fields] place of row 0 of each field; the other rows follow it */
     dlp_call *call;     /* for dlp_fail */
     const void *internal;
 } dlp_chunk;
 
-/* Return the dataset index of the k-th row to be written: first + k, or, with shuffle_rows, the row
-   that the chunk's permutation has there.
-   k: 0..count - 1 - returns UINT64_MAX for others - in the callback - does not wait. */
+/* Return the dataset index of the k-th row to write: first + k or, with shuffle_rows, the row that
+   the chunk's permutation has there.
+   k: 0..count - 1. Returns UINT64_MAX for other values. In the callback only. Does not wait. */
 DLPDEF uint64_t dlp_chunk_row(const dlp_chunk *c, uint64_t k);
 
-/* Write rows. Called once a chunk; with ranks, once for each batch of it.
-   user: chunks_desc.user - returns 0, DLP_SKIP, or failure, as a fetch does - called by all workers
-   at once; may block. */
+/* Write the rows of a chunk. It is called once for each chunk; with several ranks, once for each
+   batch of the chunk.
+   user: dlp_chunks_desc.user. Returns 0, DLP_SKIP, or failure, as a fetch does. All workers call it
+   at once. It may block. */
 typedef int (*dlp_chunk_fn)(void *user, dlp_chunk *c);
 
-/* Say where the rows of a whole chunk lie: field `field` of its first row, aligned to its dtype,
-   the others after it, in the order of the dataset. The same for the same chunk, as long as the
-   pipe is open; worker processes ask in memory that was there when the pipe started. Not NULL.
-   user: chunks_desc.user - called by the consumer, for each batch, and by workers - does not
+/* Return the address of field `field` of the first row of a chunk. The address is aligned to the
+   dtype. The other rows follow it, in the order of the dataset. The address of a chunk must not
+   change as long as the pipe is open. Worker processes use it too: the memory must exist when the
+   pipe starts. Must not return NULL.
+   user: dlp_chunks_desc.user. The consumer calls it for each batch, and workers call it. Does not
    wait. */
 typedef const void *(*dlp_chunk_at_fn)(void *user, uint64_t chunk, uint32_t field);
 
 enum {
     DLP_PRELOAD_NONE = 0,
-    DLP_PRELOAD_CPU,    /* each chunk has a CPU buffer of its own and is loaded once */
-    DLP_PRELOAD_DEVICE, /* each has a device buffer of its own: loaded and copied once */
-    DLP_PRELOAD_AUTO    /* DEVICE, else CPU, else NONE: the first whose plan fits in limit_bytes,
-                           where that is set, and in three quarters of what the memory cgroup, the
-                           system and, for its buffers, the device have left (dlp_device.room; a
-                           device of one's own without it: limit_bytes must be set). A warning and
-                           dlp_pipe_explain tell which */
+    DLP_PRELOAD_CPU,    /* each chunk has its own CPU buffer and is loaded once */
+    DLP_PRELOAD_DEVICE, /* each chunk has its own device buffer; it is loaded and copied once */
+    DLP_PRELOAD_AUTO    /* the first of DEVICE, CPU and NONE whose plan fits. It must fit in
+                           limit_bytes, if that is set. It must also fit in three quarters of the
+                           memory that the memory cgroup, the system and, for device buffers, the
+                           device have left (dlp_device.room). For a device without room limit_bytes
+                           must be set. A warning and dlp_pipe_explain tell the choice */
 };
 
 enum {
     DLP_PASS_TRAIN = 0,
     DLP_PASS_EVALUATE, /* one epoch in the dataset's order, each row once */
-    DLP_PASS_PREDICT   /* the same */
+    DLP_PASS_PREDICT   /* one epoch in the dataset's order, each row once */
 };
 
 typedef struct dlp_chunks_desc {
-    uint64_t n_items;        /* rows of the dataset; required, 1..2^48; with rows 0 or their sum */
-    const dlp_field *fields; /* [n_fields] of a row; ndim at most DLP_MAX_DIMS - 2; copied */
+    uint64_t n_items;        /* number of rows of the dataset; required, 1..2^48. With rows: 0 or
+                                the sum of rows */
+    const dlp_field *fields; /* [n_fields] fields of a row; ndim at most DLP_MAX_DIMS - 2; copied */
     uint32_t n_fields;
-    /* 0: zeroed before load; 1: load writes every byte of its rows */
+    /* 0: the buffer is zeroed before load; 1: load writes every byte of its rows */
     uint32_t writes_all_bytes;
-    uint64_t chunk_rows;    /* rows of a chunk, on all ranks together; required, 1..2^46; with
-                                    rows 0 or the most that any has */
-    const uint64_t *rows;   /* [n_chunks] rows of each chunk, 0 or more, where they differ; copied.
-                                    NULL: chunk_rows each, the last what is left */
-    uint64_t n_chunks;      /* 1..2^31 - 1; 0 without rows */
+    uint64_t chunk_rows;    /* rows of a chunk, on all ranks together; required, 1..2^46. With rows:
+                                    0 or the most rows of a chunk */
+    const uint64_t *rows;   /* [n_chunks] rows of each chunk, 0 or more, if chunks differ; copied.
+                                    NULL: chunk_rows each, and the rest in the last chunk */
+    uint64_t n_chunks;      /* number of chunks, 1..2^31 - 1; 0 without rows */
     uint32_t batch_size;    /* rows of the global batch; required, 1..2^20 */
-    int32_t last;           /* DLP_LAST_PARTIAL or _DROP, for what is left of the epoch, or, with
+    int32_t last;           /* DLP_LAST_PARTIAL or _DROP, for the rest of the epoch or, with
                                     within_chunks, of each chunk */
-    int32_t within_chunks;  /* 1: batches span no chunks, and batch_size is at most a chunk's rows
-                                    */
-    int32_t shuffle_chunks; /* 1: the chunks' order is a permutation of each epoch */
-    int32_t shuffle_rows;   /* 1: so is that of the rows in a chunk; not with a preload */
-    dlp_chunk_fn load; /* required, but with rows_at. Then chunk.data is where that says, of the
-                                    chunk's first row */
+    int32_t within_chunks;  /* 1: batches span no chunks, and batch_size is at most the rows of a
+                                    chunk */
+    int32_t shuffle_chunks; /* 1: each epoch has the chunks in a permutation of its own */
+    int32_t shuffle_rows;   /* 1: likewise the rows in a chunk; not with a preload */
+    dlp_chunk_fn load; /* required, unless rows_at is set. With rows_at chunk.data is its address of
+                                    the first row of the chunk */
     void *user;        /* borrowed until close */
-    dlp_workers_desc workers; /* loaders; num_workers 0: 1, which loads ahead of the consumer;
-                                    DLP_NONE: inline. Errors are a chunk's; with a
+    dlp_workers_desc workers; /* loaders. num_workers 0: 1, which loads ahead of the consumer;
+                                    DLP_NONE: inline. An error is an error of a chunk. With a
                                     preload on_error is DLP_ON_ERROR_RAISE */
-    int32_t cpu_buffers;      /* 0: 2, without a device max_held + 1, which is the least then;
-                                    with a preload this and max_held are at most 64 together */
-    int32_t device_buffers;   /* 0: max_held + 1; max_held + 1..64 */
-    const dlp_device *device; /* not NULL: a transfer stage on this device */
-    int32_t transfer_inline;  /* 0: a thread of its own copies; 1: the consumer does */
-    int32_t preload;          /* DLP_PRELOAD_* */
-    int64_t epochs;           /* pipe.epochs */
-    int32_t pass;             /* DLP_PASS_*; EVALUATE, PREDICT: one epoch, shuffle_*, last and
-                                    epochs are not read */
-    uint64_t seed;            /* pipe.seed */
-    dlp_pipe_desc pipe;       /* max_held counts views; prefetch_factor and unordered stay 0 */
-    const struct dlp_source *source; /* has the rows (objects: >>s3-chunks); borrowed until close.
-                                  It gives n_items (0, or as many) and worker_* (NULL), and, where
-                                  it is NULL, load with user. NULL: load reads them */
-    dlp_chunk_at_fn rows_at; /* NULL: load writes rows into buffers; else where they lie. Views of
-                                  it: cpu_buffers counts chunks that load is called for, ahead */
+    int32_t cpu_buffers;      /* number of CPU buffers, at most 4096. 0: 2 or, without a device,
+                                    max_held + 1, which is the least then. With a preload
+                                    cpu_buffers and max_held are at most 64 together */
+    int32_t device_buffers;   /* number of device buffers, max_held + 1..64; 0: max_held + 1 */
+    const dlp_device *device; /* device of a transfer stage; NULL: no transfer stage */
+    int32_t transfer_inline;  /* 0: a thread of its own copies; 1: the consumer copies */
+    int32_t preload;          /* DLP_PRELOAD_*; a preload has at most 65535 chunks */
+    int64_t epochs;           /* as pipe.epochs */
+    int32_t pass;             /* DLP_PASS_*. EVALUATE and PREDICT have one epoch and ignore
+                                    shuffle_*, last and epochs */
+    uint64_t seed;            /* as pipe.seed */
+    dlp_pipe_desc pipe;       /* max_held counts views; prefetch_factor and unordered must be 0 */
+    const struct dlp_source *source; /* source of the rows (objects: >>s3-chunks); borrowed until
+                                  close. The source sets n_items (give 0 or its number); worker_*
+                                  must be NULL. If load is NULL, it sets load and user. NULL: load
+                                  reads the rows */
+    dlp_chunk_at_fn rows_at; /* address of rows that lie in memory. Batches are then views of it,
+                                  and cpu_buffers counts the chunks that load is called for ahead of
+                                  the consumer. NULL: load writes rows into buffers */
 } dlp_chunks_desc;
 
-/* Fill the table of chunks (dlp_chunks_nodes), and open it: list -> load -> batch [-> transfer] ->
-   split.
-   out: a pipe that runs, to be closed; desc: copied as the stages' are; err: written on failure,
-   may be NULL - returns as dlp_pipe_open; then nothing is left to close - any thread, which is then
-   the consumer - allocates all there is.
+/* Open a pipe of chunks: fill the table of chunks (dlp_chunks_nodes) and open it. The stages are
+   list -> load -> batch [-> transfer] -> split.
+   out: a running pipe, which you close. desc: copied as the descs of stages are. err: written on
+   failure; may be NULL. Returns as dlp_pipe_open; after a failure nothing is left to close. Any
+   thread; it becomes the consumer. Allocates all memory of the pipe.
    Source: chunked loading with double buffering, as deepcpp does it. */
 DLPDEF int dlp_chunks_open(dlp_pipe **out, const dlp_chunks_desc *desc, dlp_error *err);
 
-/* What a run came to. */
+/* Results of dlp_chunks_run. */
 typedef struct dlp_run_result {
-    uint64_t steps, items; /* batches and rows that on_step took */
-    uint64_t epochs;       /* ended in this run */
-    uint64_t elapsed_ns;
-    dlp_state state; /* after the last step that was made */
+    uint64_t steps, items; /* batches and rows that on_step got */
+    uint64_t epochs;       /* epochs that ended in this run */
+    uint64_t elapsed_ns;   /* nanoseconds of the run */
+    dlp_state state;       /* state after the last step */
 } dlp_run_result;
 
 typedef struct dlp_run_desc {
-    int (*on_step)(void *user, dlp_batch *batch); /* required. Not 0: stop after this step */
-    int (*on_epoch)(void *user, uint64_t epoch);  /* after an epoch's last step; or NULL. Not 0:
-                                                      stop */
-    void *user;                                   /* borrowed */
-    uint64_t max_steps;                           /* stop after so many; 0: no limit */
-    dlp_run_result *result;                       /* written in any case; NULL: not wanted */
+    int (*on_step)(void *user, dlp_batch *batch); /* called for each batch; required. Not 0: stop
+                                  after this step */
+    int (*on_epoch)(void *user, uint64_t epoch);  /* called after the last step of an epoch; or
+                                                      NULL. Not 0: stop */
+    void *user;                                   /* argument of both callbacks; borrowed during the
+                                  call */
+    uint64_t max_steps;                           /* steps after which the run stops; 0: no limit */
+    dlp_run_result *result;                       /* written once the run has begun, also if it
+                                  fails; NULL: not wanted */
 } dlp_run_desc;
 
-/* Drive a pipe: a step for each batch, which is released after it, until the epochs are over.
-   p: any pipe that runs, with no batch held - returns DLP_END: all is done; DLP_OK: a callback or
-   max_steps stopped it, and another run goes on after the last step; DLP_STOPPED: dlp_pipe_stop
-   did, from any thread or signal handler (result.state says where to resume); DLP_ERR_ARG; or what
-   dlp_pipe_next returns - consumer - waits for batches; does not allocate. */
+/* Run a pipe until its epochs are over: call on_step for each batch, then release the batch.
+   p: any running pipe, with no batch held. Returns:
+     DLP_END       all epochs are over
+     DLP_OK        a callback or max_steps stopped the run; another run goes on after the last step
+     DLP_STOPPED   dlp_pipe_stop stopped it, from any thread or signal handler; resume from
+                   result.state
+     DLP_ERR_ARG   p, desc or on_step is NULL
+     another code  as dlp_pipe_state, _next or _release returned it
+   Consumer. Waits for batches. Does not allocate. */
 DLPDEF int dlp_chunks_run(dlp_pipe *p, const dlp_run_desc *desc);
 
 /* ---------------------------------------------------------------------------------------------
    >>found      PARTS WHOSE ITEMS ARE COUNTED BY LOAD
-   Shards of which nobody has written down how many items they have, or of which load leaves some
-   out: with items and count NULL, and max_items, a part has as many items as load sets, 0 too.
+   These are parts, such as shards, whose number of items nobody has written down, or whose load
+   leaves items out. Set max_items, and leave items and count NULL. Then a part has as many items as
+   load sets; 0 is allowed.
 
-   An epoch's order: the parts, in their order or in a keyed permutation, are dealt to C streams,
-   one by one in turn; each stream takes its parts in that order, and inside each its items in their
-   order, or in a keyed permutation. A batch of B rows has B / C rows of each stream, those of
-   stream 0 first. So the order follows from seed, epoch and the data alone; a rank of W reads
-   C / W streams, W divides C, and loads their parts only. With shared_streams W divides B alone: a
-   stream at the border of two ranks is then read by both, each giving its own rows of it, which
-   costs the loads twice. A load that fails on one of the two alone makes their streams differ, as
-   dlp_state_merge tells. An item's dataset index, in dlp_item and dlp_batch, is its part's number.
+   An epoch deals the parts to C streams, one by one in turn. The parts come in their order, or in a
+   keyed permutation. Each stream takes its parts in this order. Inside a part the items come in
+   their order, or in a keyed permutation. A batch of B rows has B / C rows of each stream; the rows
+   of stream 0 come first. So the order depends on seed, epoch and the data alone. A rank of W reads
+   C / W streams, and loads their parts only; W must divide C.
 
-   With `weights` parts are not dealt in turn: the heaviest first (of equal ones in an order of the
-   seed's), each goes to the stream with the least so far. A stream keeps its parts, each pass and
-   epoch in another order. Of 1,000 parts of 0..5,000 items in 32 streams, dealt in turn,
-   DLP_LAST_DROP leaves out 23 % of an epoch, and steps_per_epoch of the mean 4 %; dealt by weights
-   it is 0.1 % and less.
+   With shared_streams W needs to divide only B. A stream at the border of two ranks is then read by
+   both ranks, which costs its loads twice. Each rank gives its own rows of the stream. If a load
+   fails on only one of the two ranks, their streams differ, and dlp_state_merge refuses their
+   states. The dataset index of an item, in dlp_item and dlp_batch, is the number of its part.
 
-   With `window` a stream's items are cut every so many, on over passes, and each of these windows
-   is shuffled by itself, keyed by seed, epoch, stream and what went before it: rows are mixed over
-   C x window items, whatever order their parts have them in. The last window of an epoch is
-   shorter. The first batch waits for a window of each stream. An input stays in its cell until its
-   last item is given. So a window takes as many cells as its items may lie in, and the batch those
-   of its own rows: of inputs of 1 item, as behind a filter, as many cells as these have items, at
-   most 2^22; with min_items that part of them. start says where queue_size is too little for
-   it, and the plan what the cells cost. A state is in the window, and another run makes its inputs
-   again: where they have other items than they had, that is DLP_ERR_RESUME.
+   With `weights` parts are not dealt in turn. The heaviest part comes first; parts of equal weight
+   come in an order of the seed. Each part goes to the stream that has the least weight so far. A
+   stream keeps its parts, and has them in another order in each pass and epoch. An example: 1,000
+   parts of 0..5,000 items in 32 streams. Dealt in turn, DLP_LAST_DROP leaves out 23 % of an epoch,
+   and steps_per_epoch of the mean leaves out 4 %. Dealt by weights, both leave out at most 0.1 %.
 
-     steps_per_epoch > 0    so many full batches, on each rank; a stream that is out goes on with
-                            its next pass, shuffled in another way. Where pass after pass has no
-                            item, the batch that lacks one fails. Each epoch begins with the first
+   With `window` the items of a stream are cut into windows of `window` items, across passes. Each
+   window is shuffled by itself, keyed by seed, epoch, stream and the place where the window begins.
+   So rows are mixed over C x window items, whatever their order in the parts. The last window of an
+   epoch is shorter. The first batch waits for a window of each stream.
+
+   An input stays in its cell until its last item is given. So a window takes as many cells as its
+   items may lie in, and so do the rows of the batch. If inputs may have only 1 item, as behind a
+   filter, there is a cell for each of these items, at most 2^22 cells. With min_items there are
+   min_items times fewer. If queue_size is too small, start says so. The plan says what the cells
+   cost. A state may lie inside a window; another run then makes the inputs of the window again. If
+   they have other numbers of items than before, the resume fails with DLP_ERR_RESUME.
+
+     steps_per_epoch > 0    that many full batches on each rank. A stream that is out goes on with
+                            its next pass, shuffled in another way. If pass after pass has no item,
+                            the batch that lacks an item fails. Each epoch begins with the first
                             pass
-     DLP_FOREVER            an epoch without an end: passes follow each other, nothing is ever left
-                            out, and dlp_pipe_batches_per_epoch is DLP_FOREVER. dlp_pipe_next_epoch
-                            leaves it. A state is as exact at its 10^9th batch as at the first
+     DLP_FOREVER            an epoch without an end: passes follow each other, and nothing is left
+                            out. dlp_pipe_batches_per_epoch is DLP_FOREVER. dlp_pipe_next_epoch
+                            leaves the epoch. A state is as exact at the 10^9th batch as at the
+                            first
      0, DLP_LAST_DROP       one rank: ends before the first batch that is not full
      0, _PARTIAL, _PAD      one rank: ends when all streams are out. Rows of streams that are out
-                            are zeros, with valid[] 0 and index UINT64_MAX; with one stream and
+                            are zeros, with valid[] 0 and index UINT64_MAX. With one stream and
                             DLP_LAST_PARTIAL the last batch is short instead
      0, agree, _DROP        several ranks: ends before the first batch that is not full on some
-                            rank, after as many on each; what others have beyond it is left out
-     0, agree, another      several ranks: ends when the streams of all are out: every item comes
-                            once, and ranks that are out before get batches of holes
-     0, uneven = 1          the same on each of several ranks by itself: batches need not be as many
+                            rank. All ranks have the same number of batches; the further items of
+                            the other ranks are left out
+     0, agree, another      several ranks: ends when the streams of all ranks are out. Every item
+                            comes once. A rank whose streams are out earlier gets batches of holes
+     0, uneven = 1          several ranks: each rank ends by itself, as one rank does. The ranks may
+                            have different numbers of batches
 
-   agree is one all-reduce of an integer over all ranks: the least of them or, if most is 1, the
-   most; with MPI (examples/mpi_filter.c)
+   agree is one all-reduce of an integer over all ranks: it returns the least value of them or, if
+   most is 1, the greatest. With MPI (examples/mpi_filter.c):
 
      static int64_t agree(void *user, int64_t mine, int most) {
          MPI_Allreduce(MPI_IN_PLACE, &mine, 1, MPI_INT64_T, most ? MPI_MAX : MPI_MIN, comm);
          return mine;
      }
 
-   next calls it, at the same batch on each rank: for each epoch's first one, and after a seek, and
-   then once all that was agreed on is given, which with batches ready ahead is not every time. mine
-   counts batches that are whole, so what was agreed on does not fail. Numbers below 0 say that the
-   next batch, or the pipe, of this rank has failed, and next returns an error on all ranks, after
-   the same batch; or that a rank that was resumed has no batch left in the epoch. It is never
-   called by start, close, after a stop, or for a time-out. So all ranks must take the same steps: a
-   rank that leaves off alone leaves the others waiting, as in any all-reduce. The time in it counts
-   as the consumer's. Not with subscribers.
+   next calls agree at the same batch on each rank: before the first batch of each epoch, after a
+   seek, and then whenever all agreed batches are given. If batches are ready ahead, that is not at
+   every batch. `mine` counts whole batches, which cannot fail, so an agreed batch does not fail. A
+   number below 0 says that the next batch of this rank, or its pipe, has failed. next then returns
+   an error on all ranks, after the same batch. Or it says that a resumed rank has no batch left in
+   the epoch. start and close never call agree. It is not called after a stop, nor for a time-out.
+   So all ranks must take the same steps. If one rank leaves off alone, the others wait, as in any
+   all-reduce. The time in agree counts as time of the consumer. agree is refused with subscribers.
 
-   A batch is scheduled once its rows are known, and whether another one follows. For this each
-   stream needs part cells: queue_size below that is an error of start, which says how many.
-   dlp_pipe_batches_per_epoch is not known without steps_per_epoch. A state has how far this rank's
-   streams are, in 122 bytes: room for 20 to 60 streams a rank, with a window for about half as many
-   (start says so where it is too little). Streams of shuffled inputs stay near each other, so more
-   fit: 32 of a filtered mix of two lists, for 16,383 steps with 2 rows of each. If a filter that
-   keeps almost nothing drives them too far apart, dlp_pipe_state gives no state until they are
-   nearer, or the epoch ends. A state fits another world size once the states of all ranks, after
-   the same batch, are merged. A resumed part with fewer items than were given already is an error.
-   To a batch by its number (dlp_pipe_state_at) there is no way, but to an epoch's beginning. Not
-   with unordered and split, and a cache only as in dlp_cache_desc.
-   A part that can't be loaded has rows that nobody knows, so its stream ends before it. The batch
-   that would have had the stream's next row fails, full or not, and next returns the part's error.
-   With a window, the window that the part would lie in is not known either, and fails with its
-   first row. If DLP_LAST_DROP ends the epoch before that batch, the part is not missed. With
-   DLP_ON_ERROR_DROP a part that can't be loaded has no items, and is one of max_skips. */
+   A batch is scheduled once its rows are known, and once it is known whether another batch follows.
+   For this each stream needs part cells. If queue_size is too small, start fails and says how many
+   cells it needs. Without steps_per_epoch dlp_pipe_batches_per_epoch is not known.
 
-/* Join the states that several ranks have after the same batch, so that any other number of ranks
-   can go on from there.
-   out: written on success; states: [n] those of all ranks, or of some, in any order; a state
-   without streams of its own (of other pipes, or at an epoch's beginning) merges with its equals;
-   err: may be NULL - returns DLP_OK; DLP_ERR_ARG; DLP_ERR_CORRUPT; DLP_ERR_RESUME: they are not of
-   one order and batch, say of one stream two places, leave a gap between streams, or have more
-   streams than fit into one - any thread - never waits or allocates. */
+   A state has the places of this rank's streams, in 122 bytes. That is room for 20 to 60 streams a
+   rank, and with a window for about half as many. start says so if the room is too small. Streams
+   of shuffled inputs stay near each other, so more streams fit. An example is a filtered mix of two
+   lists: 32 streams fit, for 16,383 steps with 2 rows of each. A filter that keeps almost nothing
+   may drive the streams too far apart. Then dlp_pipe_state gives no state until they are nearer, or
+   the epoch ends.
+
+   A state fits another world size after dlp_state_merge has joined the states of all ranks, saved
+   after the same batch. If a part has fewer items at a resume than were given already, that is an
+   error. dlp_pipe_state_at finds no batch by its number here, but it finds the beginning of an
+   epoch. These parts are refused with unordered and split. For a cache see dlp_cache_desc.
+
+   If a part cannot be loaded, nobody knows its rows, so its stream ends before the part. The batch
+   that needs the next row of this stream fails, full or not, and next returns the error of the
+   part. With a window, the window of the part is not known either, and fails with its first row. If
+   DLP_LAST_DROP ends the epoch before that batch, the part is not missed. With DLP_ON_ERROR_DROP a
+   part that cannot be loaded has no items, and counts for max_skips. */
+
+/* Join the states that several ranks have after the same batch. Any other number of ranks can then
+   go on from the joined state.
+   out: written on success. states: [n] states of all ranks, or of some of them, in any order. Equal
+   states without streams (of other pipes, or at the beginning of an epoch) are joined too. err: may
+   be NULL. Returns DLP_OK, or:
+     DLP_ERR_ARG       out or states is NULL, or n is 0
+     DLP_ERR_CORRUPT   a state is damaged, or another version saved it
+     DLP_ERR_RESUME    the states have different orders or batches, two places of one stream, a gap
+                       between streams, or more streams than fit into one state
+   Any thread. Never waits or allocates. */
 DLPDEF int dlp_state_merge(dlp_state *out, const dlp_state *states, uint32_t n, dlp_error *err);
 
 /* ---------------------------------------------------------------------------------------------
    >>expand     EXPANDERS AND FILTERS: 0..k ITEMS OF ONE INPUT
-   A stage that makes several items, or none, of one: documents cut up, games into positions, what
-   is not good enough left out. Batches stay full, and each item that was made comes once.
+   This stage makes several items, or no item, of one input. Examples: documents are cut up, games
+   become positions, bad inputs are left out. Batches stay full, and each made item comes once.
 
      list -> fetch ------> expand -------> [item maps] -> batch ...
              writes the    makes items,    see a row, into which
              input         in a cell       an item is copied
 
-   The workers of an expander call what the dataset has for fetch, for each dataset index, and then
-   expand; batch.copy_workers but copy. Where a batch is a few KiB next copies it in less time than
-   it would wait for one of those. expand NULL is a filter of a loader: an item is what fetch
-   writes, and DLP_SKIP leaves it out, without a word in the list of skips. Stages of items after it
-   are without DLP_ON_ERROR_REPLACE. Order, ends, ranks, states, cells: as of >>found,
-   each dataset index being a part of up to max_out items: dlp_batch.index has the input's.
-   dlp_item_random in these callbacks goes by the index and the pass. In a table (>>graph) several
-   expanders may follow each other, with filters and maps between. */
+   The workers of an expander call the dataset's fetch for each dataset index, and then expand.
+   batch.copy_workers only copy items into rows. A batch of a few KiB is copied by next: that takes
+   less time than to wait for a worker. If expand is NULL, the stage is a filter of a loader: an
+   item is what fetch writes, and DLP_SKIP leaves the item out. The list of skips does not have such
+   items. Stages of items after this stage cannot have DLP_ON_ERROR_REPLACE.
 
-/* An input of which items are made. Valid during the call only. */
+   The order, ends, ranks, states and cells are those of >>found. Each dataset index is then a part
+   of up to max_out items, and dlp_batch.index has the index of the input. In these callbacks
+   dlp_item_random depends on the index and the pass. In a table (>>graph) several expanders may
+   follow each other, with filters and maps between them. */
+
+/* An input from which items are made. Valid during the call only. */
 typedef struct dlp_expand {
-    const dlp_item *item; /* the input: index, epoch, and what fetch has written (length, too) */
-    uint32_t n_made;      /* items added so far */
+    const dlp_item *item; /* the input: its index, its epoch, and the fields that fetch has written,
+                             with their lengths */
+    uint32_t n_made;      /* number of items added so far */
     uint32_t pad;
     dlp_call *call; /* for dlp_fail */
 } dlp_expand;
 
 typedef struct dlp_expand_desc {
-    int (*expand)(void *user, dlp_expand *x); /* calls dlp_expand_add for each item; returns 0,
-                                  DLP_SKIP for none at all, or any other value for failure;
-                                  called by all workers at once. NULL: a filter */
-    void *user;                               /* borrowed until close */
-    const dlp_field *fields; /* [n_fields] of the items made; copied; n_fields 0: the dataset's */
+    int (*expand)(void *user, dlp_expand *x); /* Make the items of an input: call dlp_expand_add for
+                                  each. Returns 0; DLP_SKIP for no item at all; any other value for
+                                  failure. All workers call it at once. NULL: a filter */
+    void *user;                               /* argument of expand; borrowed until close */
+    const dlp_field *fields; /* [n_fields] fields of the made items; copied. n_fields 0: the fields
+                                of the dataset */
     uint32_t n_fields;
-    uint32_t max_out;      /* k: with expand required; without it 1 */
-    int32_t shuffle_items; /* 1: an input's items in a keyed permutation */
-    uint64_t id;           /* the user's number for what expand does, part of a state's
-                                  fingerprint */
+    uint32_t max_out;      /* most items of an input (k): with expand required, 1..2^30; without
+                              expand 0 or 1 */
+    int32_t shuffle_items; /* 1: the items of an input come in a keyed permutation */
+    uint64_t id;           /* your number for what expand does. It is part of the fingerprint of a
+                                  state */
 } dlp_expand_desc;
 
-/* The place of the next item, zeros, to be written: data, and length of ragged fields.
-   x: as expand has it - returns it, valid until the next call; NULL: there are max_out already,
-   which makes the input fail with DLP_ERR_LENGTH - expand's thread - never waits or allocates. */
+/* Return the place of the next item, for expand to write: data, and length of ragged fields. The
+   place is filled with zeros.
+   x: the argument of expand. The place is valid until the next call. Returns NULL if max_out items
+   were added already; the input then fails with DLP_ERR_LENGTH. In expand's thread only. Never
+   waits or allocates. */
 DLPDEF dlp_item *dlp_expand_add(dlp_expand *x);
 
-/* A node (>>graph) that keeps an item, or leaves it out. Several filters may follow each other.
-   Each is asked for the items that the filter before it has kept. */
+/* A node (>>graph) that keeps an item or leaves it out. Several filters may follow each other. Each
+   filter is called for the items that the filter before it has kept. */
 typedef struct dlp_node_filter {
-    int (*keep)(void *user, const dlp_item *item); /* required; returns 1: keep the item, 0: leave
-                                the item out, or failure, best by dlp_fail. It may not write. Called
-                                by all workers at once */
-    void *user;                                    /* borrowed until close */
-    uint64_t id; /* the user's number for what keep does, part of a state's fingerprint */
+    int (*keep)(void *user, const dlp_item *item); /* Decide about an item; required. Returns 1 to
+                                keep the item, 0 to leave it out, or failure, best by dlp_fail. It
+                                must not write. All workers call it at once */
+    void *user;                                    /* argument of keep; borrowed until close */
+    uint64_t id; /* your number for what keep does. It is part of the fingerprint of a state */
 } dlp_node_filter;
 
-/* A node that shuffles so many items of a stream at a time, as of >>found. */
+/* A node that shuffles `items` items of a stream together (>>found). */
 typedef struct dlp_node_window {
-    uint32_t items; /* 1..2^24 */
+    uint32_t items; /* items that are shuffled together, 1..2^24 */
 } dlp_node_window;
 
 /* ---------------------------------------------------------------------------------------------
    >>pack       PACKING: DOCUMENTS INTO ROWS OF T TOKENS
-   What trains on rows of T tokens reads documents of any length. The workers of a pack node call
-   what the dataset has for fetch, for each dataset index, which writes a document;
-   batch.copy_workers copy pieces of documents into rows, each token once.
+   A model trains on rows of T tokens, and documents have any length. The workers of a pack node
+   call the dataset's fetch for each dataset index; fetch writes a document. batch.copy_workers copy
+   pieces of documents into rows, each token once.
 
      list -> fetch ------> pack -----------> [item maps] -> batch ...
              writes a      keeps it in a     see a row, into which
              document      cell              pieces are copied
 
-   The dataset's fields are ragged, all with one shape[0], L, which is the longest document: tokens
-   and, if there are more, what goes with each token (a mask). A document's lengths are equal, and 0
-   is none. Rows have these fields, of T tokens, zeros after the last; lengths has the tokens used.
-   Besides two more:
+   The fields of the dataset are ragged, and all have one shape[0], L: the length of the longest
+   document. They are the tokens and, if there are more fields, data for each token, such as a mask.
+   The lengths of a document are equal; length 0 is no document. Rows have the same fields, of T
+   tokens, with zeros after the last token. lengths has the number of used tokens. Rows have two
+   more fields:
 
-     "cu_seqlens"    int32 [S + 1]: where segments begin, 0 first; what is left is filled with the
-                     end of the last one. A segment is one document's share of the row
-     "position_ids"  int32 [T]: places in the segment, or in the document; zeros after the last
+     "cu_seqlens"    int32 [S + 1]: where segments begin, 0 first. The rest is filled with the end
+                     of the last segment. A segment is the share of one document in the row
+     "position_ids"  int32 [T]: places of tokens in the segment, or in the document; zeros after
+                     the last token
 
-   Documents are dealt to streams, in the order of >>found, each dataset index being a part:
+   Documents are dealt to streams in the order of >>found. Each dataset index is a part.
 
-     DLP_PACK_CUT    documents end to end, cut each T tokens, wherever that is. A row begins with
-                     the last `overlap` tokens of the row before it, so 1 gives each token a next
-                     one. Padding is only in the last row of a stream in an epoch, if any, and in
-                     rows that end since they have S segments
-     DLP_PACK_FIT    of each N documents of a stream that have tokens (the last of an epoch: fewer),
-                     longest first (of equal ones, those that come first), each goes into the
-                     fullest row with room for it (of equal ones, the first), or begins a row.
-                     Pieces of T tokens of a longer document count as documents
+     DLP_PACK_CUT   documents end to end, cut after every T tokens. A row begins with the last
+                    `overlap` tokens of the row before, so overlap 1 gives each token a next token.
+                    Only two kinds of row have padding: the last row of a stream in an epoch, and a
+                    row that ends because it has S segments
+     DLP_PACK_FIT   takes N documents of a stream that have tokens; at the end of an epoch fewer.
+                    The longest document comes first; of equal documents, the earlier. Each document
+                    goes into the fullest row with room for it; of equal rows, the first. If no row
+                    has room, it begins a row. Pieces of T tokens of a longer document count as
+                    documents
 
    Behind a load or an expand (>>graph) an input has several documents, and filters may leave some
-   of them out. Their order is that of the inputs, and in an input that in which they are made. The
-   cell of an input has room for as many documents as load or expand may make, L tokens each.
-   Documents without tokens are passed over. The workers of the pack are those of the load or
-   expand. Behind a mix (>>graph) DLP_PACK_CUT packs the documents of all branches.
+   of them out. Documents come in the order of the inputs. Inside an input they come in the order in
+   which they are made. The cell of an input has room for as many documents as load or expand may
+   make, of L tokens each. Documents without tokens are passed over. The workers of the pack are the
+   workers of the load or expand. Behind a mix (>>graph) DLP_PACK_CUT packs the documents of all
+   branches.
 
      list -> load -> fetch ------> [filter] -> pack -> batch ...
              a part  a document    keeps it
 
-   So the order follows from seed, epoch and the data alone. Ends, ranks, states and cells are those
-   of >>found, rows being its items. dlp_batch.index has the index of a row's first segment. With
-   steps_per_epoch passes follow each other inside a row (CUT) or window (FIT). A document that
-   fails is an error of its first row (FIT: of its window's first row). If a resumed one has fewer
-   tokens than were given already, or the documents of a window have other lengths, that is an
-   error. */
+   So the order depends on seed, epoch and the data alone. The ends, ranks, states and cells are
+   those of >>found; the items there are rows here. dlp_batch.index has the index of the first
+   segment of a row. With steps_per_epoch one pass follows another inside a row (CUT) or a window
+   (FIT). If a document fails, that is an error of its first row (FIT: of the first row of its
+   window). After a resume a document may have fewer tokens than were given already, or the
+   documents of a window may have other lengths. That is an error. */
 
 enum { DLP_PACK_CUT = 0, DLP_PACK_FIT = 1 };
 
-/* FIT: documents of more than T tokens. */
+/* What FIT does with documents of more than T tokens. */
 enum {
-    DLP_PACK_LONGER_CUT = 0,
-    DLP_PACK_LONGER_DROP, /* they are left out, as by DLP_SKIP */
-    DLP_PACK_LONGER_ERROR /* DLP_ERR_LENGTH: workers.on_error, where DROP leaves them out, too,
-                             counted */
+    DLP_PACK_LONGER_CUT = 0, /* they are cut into pieces of T tokens */
+    DLP_PACK_LONGER_DROP,    /* they are left out, as by DLP_SKIP */
+    DLP_PACK_LONGER_ERROR    /* they fail with DLP_ERR_LENGTH, by workers.on_error; DROP leaves them
+                             out and counts them */
 };
 
-/* dlp_stage_stats.own of the stage: what it has put into the rows of batches scheduled so far.
-   tokens + padding are rows * T. */
+/* Numbers in dlp_stage_stats.own of the stage: what the stage has put into the rows of batches that
+   are scheduled so far. tokens + padding is rows * T. */
 enum { DLP_PACK_ROWS = 0, DLP_PACK_TOKENS, DLP_PACK_PADDING, DLP_PACK_SEGMENTS };
 
 typedef struct dlp_pack_desc {
-    uint32_t tokens;        /* T; required, 2..2^24 */
+    uint32_t tokens;        /* tokens of a row (T); required, 2..2^24 */
     int32_t rule;           /* DLP_PACK_* */
-    uint32_t overlap;       /* CUT: tokens that a row has from the one before, below S and T */
-    uint32_t max_segments;  /* S: a row with so many is closed, whatever room it has. 0: 2048 by
-                                 batch_size, but 8 and overlap + 1 at least, T at most. A batch may
-                                 need a cell, for L tokens, for each segment it may have */
-    uint32_t window;        /* FIT: N, 1..4096; 0: 256 */
+    uint32_t overlap;       /* CUT: tokens that a row repeats from the row before; below S and T */
+    uint32_t max_segments;  /* most segments of a row (S), 0..4096. A row with S segments is closed,
+                                 even if it has room. 0: 2048 by batch_size, but at least 8 and
+                                 overlap + 1, and at most T. A batch may need a cell, for L tokens,
+                                 for each possible segment */
+    uint32_t window;        /* FIT: documents that are packed together (N), 1..4096; 0: 256 */
     int32_t longer;         /* FIT: DLP_PACK_LONGER_* */
-    int32_t positions;      /* 0: in the segment; 1: in the document */
-    uint64_t id;            /* the user's number for what fetch does, such as of a tokenizer, part
-                                 of a state's fingerprint */
-    uint32_t min_documents; /* behind load or expand: documents with tokens that an input has, if it
-                               has any; 0: 1. So many fewer cells are needed. An input that has
-                               fewer fails with DLP_ERR_LENGTH */
+    int32_t positions;      /* position_ids count 0: in the segment; 1: in the document */
+    uint64_t id;            /* your number for what fetch does, such as the number of a tokenizer.
+                                 It is part of the fingerprint of a state */
+    uint32_t min_documents; /* behind load or expand: fewest documents with tokens in an input that
+                               has any; 0: 1. A higher number needs fewer cells. An input that has
+                               fewer documents fails with DLP_ERR_LENGTH */
 } dlp_pack_desc;
 
-/* Make the one cu_seqlens of a whole batch that attention over sequences of any length takes (flash
-   attention's varlen interface: cu_seqlens_q and _k, max_seqlen) out of those of its rows, over the
-   [count * T] tokens as they lie, so nothing is copied: the segments of each row and then, where it
-   is not full, one of padding, to T; a row with valid[] 0 is all padding. What attention makes of
-   padding is left out like any other token without a label.
-   batch: with the fields cu_seqlens and position_ids in host memory: without a transfer stage, or
-   in a batch map before it; cu_seqlens: [capacity]; 0 first, then where each segment ends, so
-   count * T last; count * (S + 1) + 1 always suffices; longest: tokens of the longest segment,
-   padding too; may be NULL - returns how many segments; DLP_ERR_ARG: batch has no such fields, or
-   bounds that are none; DLP_ERR_LIMIT: capacity is less than it takes, or count * T is 2^31 or
-   more - any thread - never waits or allocates. */
+/* Make one cu_seqlens of a whole batch out of the cu_seqlens of its rows. Attention over sequences
+   of any length takes it (flash attention's varlen interface: cu_seqlens_q and _k, max_seqlen). It
+   covers the [count * T] tokens where they lie, so nothing is copied. Each row gives its segments
+   and, if it is not full, one segment of padding up to T. A row with valid[] 0 is all padding.
+   Leave out what attention makes of padding, as for any token without a label.
+   batch: has the fields cu_seqlens and position_ids in host memory: in a pipe without a transfer
+   stage, or in a batch map before it. cu_seqlens: [capacity]; 0 first, then the end of each
+   segment, so count * T last. A capacity of count * (S + 1) + 1 is always enough. longest: tokens
+   of the longest segment, padding too; may be NULL. Returns the number of segments. DLP_ERR_ARG:
+   the batch has no such fields, or their bounds are wrong. DLP_ERR_LIMIT: capacity is too small, or
+   count * T is 2^31 or more. Any thread. Never waits or allocates. */
 DLPDEF int dlp_pack_flatten(const dlp_batch *batch, int32_t *cu_seqlens, uint32_t capacity,
                             int32_t *longest);
 
@@ -2924,9 +3033,9 @@ DLPDEF int dlp_stats_predict(const dlp_stats *measured, const dlp_predict_desc *
 
 /* ---------------------------------------------------------------------------------------------
    >>devices    GPUS: CUDA, OPENCL
-   Ready-made devices for the transfer stage. DLPIPE_CUDA, DLPIPE_OPENCL [impl] compile them in, and
-   no toolkit is needed: the libraries are looked for when a device is made. A device serves one
-   pipe at a time, one after another.
+   Ready-made devices for the transfer stage. DLPIPE_CUDA and DLPIPE_OPENCL [impl] compile them in.
+   No toolkit is needed: the libraries are loaded when a device is made. A device serves one pipe at
+   a time, one after another.
 
      dlp_device gpu;
      if (dlp_device_cuda(&gpu, NULL, &err) != DLP_OK) ...     // then loader_desc.device = &gpu
@@ -2934,29 +3043,31 @@ DLPDEF int dlp_stats_predict(const dlp_stats *measured, const dlp_predict_desc *
      ... the pipe, until it is closed and its last batch released ...
      dlp_device_close(&gpu);
 
-   A batch that next lends has arrived: nothing need wait for its copy. Release is the other way
-   round: the next copy must not overwrite what kernels still read. Choose one of these:
-   * the kernels are done (their stream was synchronised): dlp_pipe_release;
-   * dlp_pipe_release_after: the buffer is written again after what a stream was given until then;
-   * desc.consumer: the same for all batches of the pipe, with dlp_pipe_release (and DLPack);
-   * desc.stream or desc.queue is the one the kernels run on: they and copies then take turns.
+   A batch that next lends has arrived on the device: nothing needs to wait for its copy. Release is
+   different: the next copy must not overwrite a buffer that kernels still read. Choose one of
+   these:
+   * the kernels are done (their stream was synchronised): dlp_pipe_release.
+   * dlp_pipe_release_after: the buffer is written again after the work that the stream has now.
+   * desc.consumer: likewise for all batches of the pipe, with dlp_pipe_release (and DLPack).
+   * desc.stream or desc.queue is the stream of the kernels: kernels and copies then take turns.
    No thread waits in any of the last three.
 
-   CUDA pins the slots once, in start (cuMemHostRegister), so that copies run beside the host; where
-   that is refused, copies are pageable: slower, and the copying thread takes part. OpenCL has no
-   such call; it copies from ordinary memory. A field of a batch has, for data, the CUdeviceptr or
-   the cl_mem (one per field and buffer, as large as the field can become); of a view into a chunk,
-   the CUdeviceptr of its first row, or the chunk's cl_mem and byte_offset.
+   CUDA pins the slots once, in start (cuMemHostRegister), so that copies run beside the host. If
+   that is refused, copies are pageable: they are slower and keep the copying thread busy. OpenCL
+   has no such call; it copies from ordinary memory. data of a batch's field is the CUdeviceptr or
+   the cl_mem. There is one cl_mem per field and buffer, as large as the field can become. For a
+   view into a chunk, data is the CUdeviceptr of its first row, or the chunk's cl_mem with
+   byte_offset.
 
-   CUDA's driver makes threads, and worker processes are forked before there are any (dlpipe_shm.h).
-   So make the device with `later`, and open the pipe with `later`, which forks. Only
-   then use CUDA: make a context and streams, write them into the desc, and call dlp_pipe_start.
-   Before that call dlp_device_describe knows only the kind. DLP_PRELOAD_AUTO wants limit_bytes.
+   The CUDA driver makes threads, and worker processes must be forked before that (dlpipe_shm.h). So
+   make the device with `later`, and open the pipe with `later`, which forks. Only then use CUDA:
+   make a context and streams, write them into the desc, and call dlp_pipe_start. Before that call
+   dlp_device_describe knows only the kind. DLP_PRELOAD_AUTO then needs limit_bytes.
 
    `make gpu` measured this on one H100 and one H200, each with 16 cores:
    * Pinned slots, batches of 1 MiB and more: 44 to 55 GB/s. That is 92 to 100 % of a loop that only
-     calls cuMemcpyHtoDAsync. Pageable: 4 to 13 GB/s.
-   * For each batch a kernel that takes as long as the copy of a batch. With device_buffers =
+     calls cuMemcpyHtoDAsync. Pageable slots: 4 to 13 GB/s.
+   * Each batch with a kernel that takes as long as the copy of a batch. With device_buffers =
      max_held + 2 both go on at once. A batch then takes 1.00 to 1.03 times the longer of the two,
      from batches of 1 MiB on. By default there is one buffer less. Each copy then waits for a
      kernel, and each kernel waits for a copy. A batch of 64 MiB takes 1.01 to 1.05 times as long,
@@ -2965,74 +3076,84 @@ DLPDEF int dlp_stats_predict(const dlp_stats *measured, const dlp_predict_desc *
      are 180,000, without a transfer 480,000. The loop makes 290,000 copies of that size. */
 
 typedef struct dlp_cuda_desc {
-    int32_t device;       /* ordinal; not read if context is given; 0: the first */
-    int32_t has_consumer; /* 1: consumer is one, also if it is NULL (the default stream) */
-    void *context;        /* CUcontext, borrowed; NULL: the device's primary one (that of the
-                               runtime API), retained until close */
-    void *stream;         /* CUstream for the copies, borrowed; NULL: one of its own */
-    void *consumer;       /* CUstream whose work reads the batches, borrowed: copies into a buffer
-                               wait for all that it was given before. Not to be captured */
-    const char *library;  /* NULL: "libcuda.so.1" */
-    int32_t later;        /* 1: the start of the first pipe calls the driver for the first time,
-                               and reads the desc, which is borrowed until then. See above */
+    int32_t device;       /* ordinal of the GPU; 0: the first; not read if context is given */
+    int32_t has_consumer; /* 1: consumer is given, also if it is NULL (the default stream) */
+    void *context;        /* CUcontext, borrowed. NULL: the primary context of the device, which the
+                               runtime API uses; it is retained until close */
+    void *stream;         /* CUstream for the copies, borrowed; NULL: a stream of its own */
+    void *consumer;       /* CUstream whose work reads the batches, borrowed. A copy into a buffer
+                               waits for all work that the stream was given before. It must not be
+                               captured */
+    const char *library;  /* library of the driver; NULL: "libcuda.so.1" */
+    int32_t later;        /* 1: the start of the first pipe makes the first call to the driver, and
+                               reads the desc, which is borrowed until then. See above. 0:
+                               dlp_device_cuda makes that call */
 } dlp_cuda_desc;
 
 typedef struct dlp_opencl_desc {
-    int32_t device;      /* of all devices of all platforms, in their order, or, if it is given,
-                               of context's; not read with queue; 0: the first */
-    void *context;       /* cl_context, retained until close; NULL: queue's, or one of its own */
-    void *queue;         /* cl_command_queue for the copies, likewise; NULL: one of its own */
-    void *consumer;      /* cl_command_queue whose work reads the batches, likewise: copies into
-                               a buffer wait for all that it was given before; NULL: none */
-    const char *library; /* NULL: "libOpenCL.so.1" */
+    int32_t device;      /* number of the device among all devices of all platforms or, if context
+                               is given, of context; 0: the first; not read if queue is given */
+    void *context;       /* cl_context, retained until close. NULL: the context of queue, or a
+                            context of its own */
+    void *queue;         /* cl_command_queue for the copies, retained until close; NULL: a queue of
+                            its own */
+    void *consumer;      /* cl_command_queue whose work reads the batches, retained until close. A
+                               copy into a buffer waits for all work that the queue was given
+                               before. NULL: none */
+    const char *library; /* library of the driver; NULL: "libOpenCL.so.1" */
 } dlp_opencl_desc;
 
 /* Make a device out of a GPU.
-   out: to be closed; desc: NULL is {0}, copied; err: written on failure, may be NULL - returns
-   DLP_OK; DLP_ERR_UNSUPPORTED: not compiled in, no driver, or one without devices; DLP_ERR_ARG:
-   there is no such device; DLP_ERR_DEVICE: another call failed; DLP_ERR_MEMORY. Messages name the
-   call, its error and the number; so do those of pipes whose device fails - any thread - allocates,
-   and waits for the driver. Libraries stay loaded. */
+   out: close it with dlp_device_close. desc: copied, but see `later`; NULL means {0}. err: written
+   on failure; may be NULL. Returns DLP_OK, or:
+     DLP_ERR_UNSUPPORTED   it is not compiled in, there is no driver, or the driver has no devices
+     DLP_ERR_ARG           there is no such device
+     DLP_ERR_DEVICE        another call failed
+     DLP_ERR_MEMORY
+   Messages name the call, its error and the number. So do the messages of a pipe whose device
+   fails. Any thread. Allocates, and waits for the driver. Libraries stay loaded. */
 DLPDEF int dlp_device_cuda(dlp_device *out, const dlp_cuda_desc *desc, dlp_error *err);
 DLPDEF int dlp_device_opencl(dlp_device *out, const dlp_opencl_desc *desc, dlp_error *err);
 
-/* What a device is made of, to enqueue work beside its copies. */
+/* Driver objects of a device, for work that you enqueue beside its copies. */
 typedef struct dlp_device_info {
-    const char *kind;  /* "cuda", "opencl" */
-    char name[128];    /* what the driver calls it */
+    const char *kind;  /* "cuda" or "opencl" */
+    char name[128];    /* name of the device in the driver */
     int32_t device;    /* ordinal (cuda) */
-    int32_t pinned;    /* 1: the slots of the pipe that uses it are pinned; since start */
-    void *context;     /* CUcontext, cl_context */
-    void *queue;       /* CUstream, cl_command_queue of the copies */
+    int32_t pinned;    /* 1: the slots of the pipe that uses the device are pinned; set by start */
+    void *context;     /* CUcontext or cl_context */
+    void *queue;       /* CUstream or cl_command_queue of the copies */
     void *device_id;   /* cl_device_id (opencl) */
-    char unpinned[96]; /* why they are not: the call and its error, or "" */
+    char unpinned[96]; /* why slots are not pinned: the call and its error, or "" */
 } dlp_device_info;
 
-/* Tell what a device is made of.
-   device: of dlp_device_cuda or _opencl; out: written on success - returns DLP_OK, or DLP_ERR_ARG
-   (of another make) - while no start or close of its pipe is under way - does not wait. */
+/* Write the driver objects of a device to *out.
+   device: made by dlp_device_cuda or _opencl. out: written on success. Returns DLP_OK, or
+   DLP_ERR_ARG (another call made the device). Any thread, while no start or close of the device's
+   pipe runs. Does not wait. */
 DLPDEF int dlp_device_describe(const dlp_device *device, dlp_device_info *out);
 
-/* Free what dlp_device_cuda or _opencl made.
-   device: zeroed; zero already: DLP_OK - returns DLP_OK, DLP_ERR_ARG (of another make),
-   DLP_ERR_BUSY (a pipe uses it, or batches of one are held: nothing is freed) - any thread - may
-   wait for the driver. */
+/* Free a device that dlp_device_cuda or _opencl made.
+   device: zeroed. Returns DLP_OK, also if device is NULL or zero already; DLP_ERR_ARG (another call
+   made the device). DLP_ERR_BUSY: a pipe uses the device, or batches of a pipe are held; nothing is
+   freed. Any thread. May wait for the driver. */
 DLPDEF int dlp_device_close(dlp_device *device);
 
-/* Give a batch back while work that reads it is still queued: its buffer is written again only
-   after all that stream was given until now.
-   p, batch: as for dlp_pipe_release; stream: CUstream (NULL: the default stream), or
-   cl_command_queue, of the device's context; err: written on failure, may be NULL - returns DLP_OK;
-   DLP_ERR_UNSUPPORTED: the pipe has no such device; DLP_ERR_DEVICE: then the batch is still held;
-   else what dlp_pipe_release returns - consumer - does not wait for the work, but after close the
-   last release does. */
+/* Give a batch back while queued work still reads it. Its buffer is written again only after all
+   work that stream was given up to this call.
+   p, batch: as for dlp_pipe_release. stream: a CUstream (NULL: the default stream) or a
+   cl_command_queue (not NULL), of the device's context. err: written on failure; may be NULL.
+   Returns DLP_OK; DLP_ERR_UNSUPPORTED (the pipe has no such device); DLP_ERR_DEVICE (the batch is
+   still held); else as dlp_pipe_release. Consumer. Does not wait for the work. After close the last
+   release waits for it. */
 DLPDEF int dlp_pipe_release_after(dlp_pipe *p, dlp_batch *batch, void *stream, dlp_error *err);
 
 /* ---------------------------------------------------------------------------------------------
    >>dlpack     TENSORS FOR OTHER LIBRARIES
-   A field of a batch as a tensor that numpy, PyTorch, JAX and others take over without a copy
-   (numpy.from_dlpack). The structs are those of dlpack.h 0.8, DLManagedTensor, and 1.0,
-   DLManagedTensorVersioned, byte for byte: cast the pointer. Both headers may be included.
+   A field of a batch becomes a tensor that numpy, PyTorch, JAX and others take over without a copy
+   (numpy.from_dlpack). The structs are the structs of dlpack.h, byte for byte: DLManagedTensor of
+   version 0.8 and DLManagedTensorVersioned of version 1.0. Cast the pointer. Both headers may be
+   included.
 
      dlp_managed_tensor_v1 *t; // of "dltensor_versioned"; "dltensor": dlp_batch_dlpack(.., &older)
      if (dlp_batch_dlpack_v1(pipe, batch, 0, &t) == DLP_OK)
@@ -3041,14 +3162,14 @@ DLPDEF int dlp_pipe_release_after(dlp_pipe *p, dlp_batch *batch, void *stream, d
 typedef struct dlp_dl_tensor {
     void *data;
     int32_t device_type; /* 1: host, 2: CUDA, 4: OpenCL (data is a cl_mem), 12: a device of the
-                                user's, who may write here what it is */
-    int32_t device_id;   /* CUDA: ordinal; else 0 */
+                                user, who may write its type here */
+    int32_t device_id;   /* ordinal of a CUDA device; else 0 */
     int32_t ndim;
-    uint8_t code, bits;   /* of dlp_dtype */
+    uint8_t code, bits;   /* type code and bits of the dlp_dtype */
     uint16_t lanes;       /* 1 */
     int64_t *shape;       /* [ndim] */
-    int64_t *strides;     /* [ndim] elements; never NULL */
-    uint64_t byte_offset; /* as dlp_tensor has it */
+    int64_t *strides;     /* [ndim] strides in elements; never NULL */
+    uint64_t byte_offset; /* bytes from data to the first element, as in dlp_tensor */
 } dlp_dl_tensor;
 
 typedef struct dlp_managed_tensor {
@@ -3061,39 +3182,43 @@ typedef struct dlp_managed_tensor_v1 {
     uint32_t major, minor; /* 1, 0 */
     void *manager_ctx;
     void (*deleter)(struct dlp_managed_tensor_v1 *self);
-    uint64_t flags; /* 0: may be written; 1: may not, as views of dlp_chunks_desc.rows_at */
+    uint64_t flags; /* 0: the tensor may be written; 1: read-only, such as views of
+                       dlp_chunks_desc.rows_at */
     dlp_dl_tensor dl_tensor;
 } dlp_managed_tensor_v1;
 
-/* Make a tensor of a field. From the first one of a batch on, the batch is held until its last
-   tensor is deleted; it then goes back within the consumer's next dlp_pipe_next, _release or
-   _close. So make all that are wanted before calling one of these. dlp_pipe_release of such a batch
-   is DLP_OK, and gives it back when that is so; it need not be called, nor may it after close. A
-   batch with tensors counts among max_held. Tensors outlive close: the pipe's memory goes with the
-   last. A tensor may be deleted while kernels that read it are queued (PyTorch does): give the
-   device their stream as consumer.
-   batch: one that is held; field: 0..n_fields-1; out: to be deleted by its deleter, once, by any
-   thread - returns DLP_OK, DLP_ERR_ARG (not held, no such field), DLP_ERR_STATE (closed),
-   DLP_ERR_MEMORY, DLP_ERR_FORKED - consumer - allocates the tensor; does not wait.
+/* Make a tensor of a field. The first tensor of a batch keeps the batch held until the last tensor
+   of the batch is deleted. The batch then goes back in the consumer's next dlp_pipe_next, _release
+   or _close. So make all tensors of a batch before you call one of these.
+   dlp_pipe_release of a batch with tensors returns DLP_OK; the batch goes back when its last tensor
+   is deleted. This call is optional, and not allowed after close. A batch with tensors counts for
+   max_held. Tensors outlive close: the pipe's memory is freed with the last tensor. A tensor may be
+   deleted while queued kernels still read it, as PyTorch does. For this give the device their
+   stream as consumer.
+   batch: must be held. field: 0..n_fields-1. out: delete the tensor once, by its deleter, in any
+   thread. Returns DLP_OK; DLP_ERR_ARG (the batch is not held, or there is no such field);
+   DLP_ERR_STATE (the pipe is closed); DLP_ERR_MEMORY; DLP_ERR_FORKED. Consumer. Allocates the
+   tensor. Does not wait.
    Source: dlpack.h (github.com/dmlc/dlpack), v0.8 and v1.0. */
 DLPDEF int dlp_batch_dlpack(dlp_pipe *p, dlp_batch *batch, int field, dlp_managed_tensor **out);
 DLPDEF int dlp_batch_dlpack_v1(dlp_pipe *p, dlp_batch *batch, int field,
                                dlp_managed_tensor_v1 **out);
 
-/* What a batch says of its rows, as tensors of one dimension in host memory (device_type 1), also
-   where the fields are on a device. 64-bit words are given out as int64, which all libraries know:
-   none of them is above 2^63. They are to be read only, and tensors of version 1 say so. */
+/* Arrays about the rows of a batch, as tensors of one dimension. They lie in host memory
+   (device_type 1), also if the fields are on a device. 64-bit words are given out as int64, which
+   all libraries know; no word is above 2^63. The tensors are read-only, and tensors of version 1
+   say so. */
 enum {
     DLP_ROWS_INDEX = 1, /* int64 [count]: batch->index; field is not read */
     DLP_ROWS_VALID,     /* uint8 [count]: batch->valid; field is not read */
-    DLP_ROWS_LENGTHS,   /* int64 [count]: lengths of a field that has them: a ragged one */
-    DLP_ROWS_OFFSETS    /* int64 [count + 1]: offsets of a field that has them: a packed one */
+    DLP_ROWS_LENGTHS,   /* int64 [count]: lengths of a ragged field */
+    DLP_ROWS_OFFSETS    /* int64 [count + 1]: offsets of a packed field */
 };
 
-/* Make a tensor of one of these. It holds the batch as a tensor of a field does.
-   what: DLP_ROWS_*; field: 0..n_fields-1, for lengths and offsets; err: written on failure, may be
-   NULL; all else, what is returned and from where it may be called as above. DLP_ERR_ARG, too, for
-   a field that has no lengths, or no offsets: err names it, and the batch is not held by that. */
+/* Make a tensor of an array about rows. It holds the batch as a tensor of a field does.
+   what: DLP_ROWS_*. field: 0..n_fields-1, for lengths and offsets. err: written on failure; may be
+   NULL. All else is as for dlp_batch_dlpack. DLP_ERR_ARG also if the field has no lengths, or no
+   offsets: err names it, and no tensor holds the batch. */
 DLPDEF int dlp_batch_dlpack_rows(dlp_pipe *p, dlp_batch *batch, int what, int field,
                                  dlp_managed_tensor **out, dlp_error *err);
 DLPDEF int dlp_batch_dlpack_rows_v1(dlp_pipe *p, dlp_batch *batch, int what, int field,
@@ -3101,82 +3226,87 @@ DLPDEF int dlp_batch_dlpack_rows_v1(dlp_pipe *p, dlp_batch *batch, int what, int
 
 /* ---------------------------------------------------------------------------------------------
    >>files      ITEMS OUT OF FILES, MANY AT ONCE
-   A dataset whose items are local files, or stretches of files. Each worker keeps in_flight of them
-   under way at once: by an io_uring of its own on Linux 5.6 and later, else (the kernel is older,
-   or the system forbids it, or use_threads asks for it) by in_flight threads that pread. Orders and
-   bytes are the same. It pays where reading waits, for a disk or a network; a file that is in
-   memory already costs as much as by fetch, or a little more.
+   The items of this dataset are local files, or ranges of files. Each worker reads in_flight of
+   them at once. It does so by its own io_uring on Linux 5.6 and later. It uses in_flight threads
+   with pread instead, if the kernel is older, if the system forbids io_uring, or if use_threads is
+   1. The order and the bytes are the same. Use it if reading waits for a disk or a network. A file
+   that is in memory already costs as much as with fetch, or a little more.
 
      dlp_files_desc files_desc = {.n_items = n, .paths = paths, .fields = &field, .n_fields = 1};
      dlp_files_open(&files, &files_desc, &err);
      desc.source = files; // of a loader
      ... the pipe, until it is closed; dlp_source_close(files);
 
-   Without a decode the bytes go from the kernel into the row of field 0, with no copy between: a
-   ragged field's length is set, one of fixed size wants exactly its bytes. Files are read through
-   the page cache, never by direct I/O: a worker process that is killed then leaves no transfer
-   that could still write into a row. What is no regular file is refused before it is read.
-   Errors name path, errno, item, and bytes where they matter; stages' policies apply to them. */
+   Without a decode the bytes go from the kernel into the row of field 0, without another copy. The
+   length of a ragged field is set. A field of fixed size needs exactly its bytes. Files are read
+   through the page cache, never by direct I/O. So a killed worker process leaves no transfer that
+   could still write into a row. A file that is not regular is refused before it is read. Errors
+   name path, errno, item and, where they matter, bytes. The policies of the stage apply to them. */
 
-enum { DLP_FILES_ROOM = 4096 /* bytes for a path, its end included */ };
+enum { DLP_FILES_ROOM = 4096 /* bytes of room for a path with its final 0 */ };
 
-/* Where an item's bytes are. locate finds fd -1, path at room, room empty, the rest 0. */
+/* Place of an item's bytes. Before locate runs, fd is -1, path is room, room is an empty string,
+   and the rest is 0. */
 typedef struct dlp_extent {
-    const char *path; /* written into room, or a string that stays until close */
-    char *room;       /* DLP_FILES_ROOM bytes */
-    int32_t fd;       /* not -1: read this open file and leave it open. Errors name it by path,
-                         if path is set */
-    uint64_t offset;  /* bytes from the file's beginning to the item's */
-    uint64_t length;  /* bytes of the item; 0: to the file's end. With fd and a length the file may
-                         be a block device */
+    const char *path; /* path of the file: written into room, or a string that stays until close */
+    char *room;       /* room for a path, DLP_FILES_ROOM bytes */
+    int32_t fd;       /* an open file, which is read and left open. Errors name it by path, if path
+                         is set. -1: path is opened */
+    uint64_t offset;  /* bytes from the beginning of the file to the item */
+    uint64_t length;  /* bytes of the item; 0: to the end of the file. With fd and a length the file
+                         may be a block device */
 } dlp_extent;
 
 typedef struct dlp_files_desc {
-    uint64_t n_items;        /* required, 1..2^48 */
-    const dlp_field *fields; /* required; [n_fields] as in dlp_dataset; borrowed until start */
-    uint32_t n_fields;       /* 1..DLP_MAX_FIELDS */
-    int32_t use_threads;     /* 1: threads, also where io_uring is available */
-    /* [n_items] item i is the whole file paths[i]; borrowed until close. Or locate: */
+    uint64_t n_items;        /* number of items; required, 1..2^48 */
+    const dlp_field *fields; /* [n_fields] fields as in dlp_dataset; required; borrowed until
+                                start */
+    uint32_t n_fields;       /* number of fields, 1..DLP_MAX_FIELDS */
+    int32_t use_threads;     /* 1: read by threads, even if io_uring is available */
+    /* [n_items] item i is the whole file paths[i]; borrowed until close. NULL: give locate. */
     const char *const *paths;
-    /* Say where an item is. Returns as fetch does; pure; called by all workers
-       at once. */
+    /* Write the place of an item to *out. Returns as fetch does. Pure; all workers call it at once.
+       NULL: give paths. */
     int (*locate)(void *user, const dlp_item *item, dlp_extent *out);
-    /* Write the item's fields out of the n bytes of its file, valid during the call. Returns as
-       fetch does; runs in the worker itself. NULL: the bytes are field 0. */
+    /* Write the fields of an item out of the n bytes of its file, which are valid during the call.
+       Returns as fetch does. Runs in the worker itself. NULL: the bytes are field 0. */
     int (*decode)(void *user, void *worker_state, dlp_item *item, const void *bytes, uint64_t n);
-    void *user;               /* of all callbacks here; borrowed until close */
-    uint64_t max_bytes;       /* required with a decode: most bytes of an item, 1..2^40; more is
-                                 DLP_ERR_LENGTH. Else, and with direct, 0: field 0 says it */
-    int32_t direct;           /* 1: bytes go into field 0 also with a decode, which finds them there
+    void *user;               /* argument of all callbacks here; borrowed until close */
+    uint64_t max_bytes;       /* most bytes of an item. With a decode: required, 1..2^40; a longer
+                                 item is DLP_ERR_LENGTH. Without a decode, or with direct: 0, and
+                                 field 0 gives the limit */
+    int32_t direct;           /* 1: bytes go into field 0 even with a decode, which finds them there
                                  and writes the other fields */
-    int32_t in_flight;        /* files that a worker has in hand at once; 0: 16; 1..256; at least
-                                 the stage's in_flight, of which more would wait */
-    int32_t writes_all_bytes; /* 1: decode promises what dlp_dataset.writes_all_bytes says */
-    /* For decode's worker_state, as in dlp_workers_desc; may be NULL. */
+    int32_t in_flight;        /* files that a worker has in hand at once, 1..256; 0: 16. At least
+                                 in_flight of the stage: more items of the stage would wait */
+    int32_t writes_all_bytes; /* 1: decode keeps the promise of dlp_dataset.writes_all_bytes */
+    /* Make and free the worker_state of decode, as in dlp_workers_desc. May be NULL. */
     int (*worker_init)(void *user, int worker, void **state);
     void (*worker_exit)(void *user, int worker, void *state);
 } dlp_files_desc;
 
-/* Make a source, whose fetcher is DLP_FETCH_ASYNC.
-   out: to be closed; desc: copied; err: written on failure, may be NULL - returns DLP_OK,
-   DLP_ERR_ARG (err->field names it), DLP_ERR_MEMORY - any thread - allocates its own record; files
-   are opened by workers. */
+/* Make a source whose fetcher is DLP_FETCH_ASYNC.
+   out: close it with dlp_source_close. desc: copied. err: written on failure; may be NULL. Returns
+   DLP_OK; DLP_ERR_ARG (err->field names the field); DLP_ERR_MEMORY. Any thread. Allocates its own
+   record. Workers open the files. */
 DLPDEF int dlp_files_open(dlp_source **out, const dlp_files_desc *desc, dlp_error *err);
 
-/* Tell how files will be read: "io_uring", or "threads: " and why. A worker that gets no ring of
-   its own (a limit on locked memory, say) has threads all the same. The text is the source's, until
-   close; NULL if this is another source - any thread - does not wait. */
+/* Return how files will be read: "io_uring", or "threads: " and the reason. A worker that gets no
+   ring of its own, for example by a limit on locked memory, uses threads all the same. The text
+   belongs to the source, until close. NULL if `files` is another source. Any thread. Does not
+   wait. */
 DLPDEF const char *dlp_files_backend(const dlp_source *files);
 
-/* Return the bytes that each worker allocates when it begins; 0 if this is another source. They are
-   not in the pipe's plan. Any thread; does not wait. */
+/* Return the bytes that each worker allocates when it begins. They are not in the pipe's plan. 0 if
+   `files` is another source. Any thread. Does not wait. */
 DLPDEF uint64_t dlp_files_worker_bytes(const dlp_source *files);
 
 /* ---------------------------------------------------------------------------------------------
    >>tokens     TOKENS OUT OF SHARDS, FOR LANGUAGE MODELS (examples/tokens.c)
-   A dataset of windows of length + 1 tokens, cut out of files (shards) of uint16 or uint32 tokens:
-   a step takes tokens [0, T) of a row as its input and [1, T + 1) as its targets. A window begins
-   every stride tokens and never crosses a shard; what is left at a shard's end is in no item.
+   The items of this dataset are windows of length + 1 tokens, cut out of files (shards) of uint16
+   or uint32 tokens. A training step takes tokens [0, T) of a row as its input and tokens [1, T + 1)
+   as its targets. A window begins every stride tokens and never crosses a shard. The rest at the
+   end of a shard is in no item.
 
      dlp_tokens_desc shards = {.pattern = "fineweb10B/fineweb_train_*.bin", .length = 1024};
      dlp_source *tokens;
@@ -3187,116 +3317,130 @@ DLPDEF uint64_t dlp_files_worker_bytes(const dlp_source *files);
      dlp_source_close(tokens);
 
    A window is one copy: a batch of 64 windows of 1,024 uint16 takes 20 to 30 us. One worker hides
-   that behind the step. Where a step takes less than the copy, num_workers = 0 is up to a quarter
-   faster: the rows are written in the cache of the core that reads them.
+   this behind the step. If a step takes less time than the copy, num_workers = 0 is up to a quarter
+   faster. The rows are then written in the cache of the core that reads them.
 
-   The shuffle is that of the pipe: over all windows of all shards, in an order of each epoch's own,
-   in no memory. So are ranks and states: a run resumes exactly, with any number of ranks and
-   workers, and a state of other shards (their number, the tokens in each), or of another length or
-   stride is refused: DLP_ERR_RESUME.
+   The pipe shuffles all windows of all shards, in a new order for each epoch, and needs no memory
+   for it. Ranks and states work as for any dataset: a run resumes exactly, with any number of ranks
+   and workers. A state is refused (DLP_ERR_RESUME) if it is of other shards (their number, the
+   tokens in each), of another length or of another stride.
 
-   Shards are mapped, and a window is copied once, from the mapping into its row. Read-ahead: the
-   next MiB where windows come in order; else the windows that come read_ahead items later, as long
-   as a probe now and then (one in 32) finds such a one not in memory. A shard that was cut since it
-   was opened is an error of the item that needs it, found within a tick of the kernel's clock (some
-   ms); one that is cut, or whose disk fails, while it is copied ends the process by SIGBUS, as any
-   mapping does. `reads` turns both into errors, for a system call a window.
+   Shards are mapped, and a window is copied once, from the mapping into its row. If windows come in
+   order, the next MiB is read ahead. Else the windows that come read_ahead items later are read
+   ahead, as long as a probe finds such a window not in memory. About one item in 64 is probed. If a
+   shard was cut since it was opened, the item that needs it fails. This is found within a tick of
+   the kernel's clock (some ms). If a shard is cut, or its disk fails, during a copy, SIGBUS ends
+   the process, as with any mapping. `reads` turns both into errors, and costs a system call a
+   window.
 
-   A shard without a header of llm.c may be anything. A shard that begins with the magic of another
-   format (npy, zip, gzip, zstd, HDF5, Parquet, an index of Megatron) is refused. The first 4 KiB of
-   tokens are looked at as well. If every other word there is below 16, the ids have more bytes than
+   A shard without a header of llm.c may be anything. It is refused if it begins with the magic of
+   another format (npy, zip, gzip, zstd, HDF5, Parquet, an index of Megatron). The first 4 KiB of
+   tokens are checked as well. If every other word there is below 16, the ids have more bytes than
    `format` says. If most ids are above 2^24, they have fewer. All bytes may be text. Each of these
    is a warning: dlp_tokens_info.warning, and a warning of each pipe of the source. `insist` turns
    refusal and warnings off. */
 
 enum {
-    DLP_TOKENS_AUTO = 0, /* LLMC if the first shard begins with one of its magic numbers, else
+    DLP_TOKENS_AUTO = 0, /* LLMC if the first shard begins with a magic number of LLMC, else
                             NANOGPT */
     DLP_TOKENS_LLMC,     /* 256 int32, then tokens. [0] and [1] are 20240520 and 1 (uint16, GPT-2),
-                            or 20240801 and 7 (uint32, Llama 3), [2] is the number of tokens */
-    DLP_TOKENS_NANOGPT,  /* uint16 from the first byte on */
-    DLP_TOKENS_U16,      /* header_bytes of anything, then uint16 ... */
-    DLP_TOKENS_U32       /* ... or uint32 */
+                            or 20240801 and 7 (uint32, Llama 3). [2] is the number of tokens */
+    DLP_TOKENS_NANOGPT,  /* uint16 tokens from the first byte on */
+    DLP_TOKENS_U16,      /* header_bytes of any content, then uint16 tokens */
+    DLP_TOKENS_U32       /* header_bytes of any content, then uint32 tokens */
 };
 
 typedef struct dlp_tokens_desc {
-    const char *pattern; /* glob(3), without braces and tildes: shards in the order of their paths'
-                            bytes, whatever the locale. Or */
-    const char *const *paths; /* [n_paths] shards in this order; copied */
-    uint64_t n_paths;         /* 1..2^20. One descriptor is open for each shard: ulimit -n */
-    int32_t format;           /* DLP_TOKENS_*, the same for all; little-endian */
-    uint32_t windows;         /* 0: an item is one window, [T + 1]. 1..2^20: it is so many that
-                                 follow each other in their shard, [windows, T + 1]: a micro-batch
-                                 as one item, for a batch_size of 1 */
-    uint64_t header_bytes;    /* _U16, _U32: before a shard's first token, any number; else 0 */
-    uint64_t length;          /* T, required, 1..2^30 */
-    uint64_t stride;          /* tokens from one window to the next, 1..2^48; 0: T, so that each
-                                 token is a target once */
-    int32_t widen;            /* 1: rows are DLP_I32, whatever the shards have. 0: as they have it,
-                                 DLP_U16 or DLP_U32 */
-    int32_t reads;            /* 1: pread in place of mappings */
-    int32_t read_ahead;       /* items from one that is read to the one asked for, where they are
-                                 shuffled; best a multiple of batch_size. 0: 256; DLP_NONE: none is
-                                 asked for, in any order */
-    int32_t insist;           /* 1: the shards are tokens of this format, whatever they look like */
-    uint32_t multiple;        /* each shard gives a multiple of so many items, 1..2^20; the rest is
-                                 left out; 0: 1. With batch_size, in order, no step has items of
-                                 two shards, for any number of ranks: llm.c's rule */
+    const char *pattern; /* pattern of glob(3), without braces and tildes. Shards come in the order
+                            of the bytes of their paths, in any locale. NULL: give paths */
+    const char *const *paths; /* [n_paths] shards in this order; copied. NULL: give pattern */
+    uint64_t n_paths;         /* number of paths, 1..2^20. One descriptor is open for each shard:
+                                 ulimit -n */
+    int32_t format;           /* DLP_TOKENS_*, for all shards; little-endian */
+    uint32_t windows;         /* windows of an item. 0: an item is one window, [T + 1]. 1..2^20: an
+                                 item is that many successive windows of a shard, [windows, T + 1].
+                                 So a micro-batch is one item, for a batch_size of 1 */
+    uint64_t header_bytes;    /* _U16, _U32: bytes before the first token of a shard, any number;
+                                 else 0 */
+    uint64_t length;          /* input tokens of a window (T), which has T + 1 tokens; required,
+                                 1..2^30 */
+    uint64_t stride;          /* tokens from one window to the next, 1..2^48; 0: T, so each token is
+                                 a target once */
+    int32_t widen;            /* 1: rows are DLP_I32. 0: rows have the type of the shards, DLP_U16
+                                 or DLP_U32 */
+    int32_t reads;            /* 1: read by pread, without mappings */
+    int32_t read_ahead;       /* items between a read item and the item that is then read ahead, if
+                                 items are shuffled. A multiple of batch_size is best. 0: 256;
+                                 DLP_NONE: no read-ahead, in any order */
+    int32_t insist;           /* 1: take the shards as tokens of this format, whatever they look
+                                 like */
+    uint32_t multiple;        /* divisor of the number of items of each shard, 1..2^20; the rest of
+                                 a shard is left out; 0: 1. If it is batch_size and items come in
+                                 order, no step has items of two shards, for any number of ranks:
+                                 the rule of llm.c */
 } dlp_tokens_desc;
 
 typedef struct dlp_tokens_shard {
     const char *path;
     uint64_t header_bytes;
     uint64_t tokens;
-    uint64_t first_item, items; /* dataset indices first_item and so on */
-    uint64_t left_out;          /* tokens at its end that no item has */
+    uint64_t first_item, items; /* dataset index of the first item; number of items */
+    uint64_t left_out;          /* tokens at the end of the shard that are in no item */
 } dlp_tokens_shard;
 
 typedef struct dlp_tokens_info {
-    uint64_t n_items, tokens, left_out; /* of all shards */
-    uint64_t length, stride, windows;   /* as they came out: none is 0 */
-    dlp_dtype stored, dtype;            /* in the shards; of a row */
-    uint64_t id; /* differs where shards' number or lengths, length, stride, windows or multiple do:
-                    what states know this dataset by */
+    uint64_t n_items, tokens, left_out; /* numbers of items, of tokens, and of tokens in no item, in
+                                  all shards */
+    uint64_t length, stride, windows;   /* as in the desc, with defaults filled in: none is 0 */
+    dlp_dtype stored, dtype;            /* type of tokens in the shards; in a row */
+    uint64_t id; /* number by which states know this dataset. It differs if the number or the
+                    lengths of shards, length, stride, windows or multiple differ */
     uint64_t n_shards;
     const dlp_tokens_shard *shards; /* [n_shards] */
-    const char *warning; /* the first shard that does not look like tokens, and why; NULL: none */
+    const char *warning; /* the first shard that does not look like tokens, and the reason; NULL: no
+                            warning */
 } dlp_tokens_info;
 
 /* Open all shards and count their windows.
-   out: to be closed; desc: copied; err: written on failure, may be NULL; its message names file and
-   byte - returns DLP_OK; DLP_ERR_ARG (a field; no file matches; not one whole item in all of them);
-   DLP_ERR_SYSTEM (a file cannot be opened or mapped: errnum); DLP_ERR_CORRUPT (wrong magic or
-   version, another format's magic, a number of tokens that is not the file's, half a token);
-   DLP_ERR_UNSUPPORTED (a big-endian machine); DLP_ERR_MEMORY - any thread - waits for the disk;
-   allocates some 150 bytes a shard; mappings are not in the pipe's plan.
+   out: close it with dlp_source_close. desc: copied. err: written on failure; may be NULL; its
+   message names file and byte. Returns DLP_OK, or:
+     DLP_ERR_ARG           a field is wrong, no file matches, or no shard has a whole item
+     DLP_ERR_SYSTEM        a file cannot be opened or mapped (errnum)
+     DLP_ERR_CORRUPT       a wrong magic or version, the magic of another format, a number of tokens
+                           that is not the file's, or half a token
+     DLP_ERR_UNSUPPORTED   the machine is big-endian
+     DLP_ERR_MEMORY
+   Any thread. Waits for the disk. Allocates some 150 bytes a shard. Mappings are not in the plan of
+   the pipe.
    Source: dataloader.h of llm.c (github.com/karpathy/llm.c), train.py of nanoGPT. */
 DLPDEF int dlp_tokens_open(dlp_source **out, const dlp_tokens_desc *desc, dlp_error *err);
 
-/* Tell what was found. The source's, until close; NULL if this is another source. Any thread; does
-   not wait. */
+/* Return what was found. It belongs to the source, until close. NULL if `tokens` is another source.
+   Any thread. Does not wait. */
 DLPDEF const dlp_tokens_info *dlp_tokens_describe(const dlp_source *tokens);
 
 enum {
-    DLP_EOT_BEGINS = 0, /* the end-of-text token is a document's first, as in llm.c's shards */
-    DLP_EOT_ENDS        /* ... its last, as in nanoGPT's */
+    DLP_EOT_BEGINS = 0, /* the end-of-text token is the first token of a document, as in llm.c's
+                           shards */
+    DLP_EOT_ENDS        /* the end-of-text token is the last token of a document, as in nanoGPT's
+                           shards */
 };
 
-/* Find the documents in a row: start[0] is 0, start[i] is where the next one begins, and after the
-   last of n documents start[n] is length: the cumulative lengths that attention within documents
-   wants (cu_seqlens), for the first `length` tokens of a row. A call for whoever needs it, in the
-   step or in a batch map, rather than a field of every batch: which would be ragged, with room for
-   length + 1 numbers in every row.
-   tokens: [length], a row of a batch; dtype: DLP_U16, DLP_U32 or DLP_I32; eot: the token; rule:
-   DLP_EOT_*; start: [room], written as far as there is room; length + 1 always suffices - returns
-   n, 1 or more, or 0: length is 0 or 2^31 and more, or dtype none of those - any thread - does not
-   wait or allocate. */
+/* Find the documents in the first `length` tokens of a row. start[0] is 0, start[i] is where
+   document i begins, and start[n], after the last of n documents, is length. These are the
+   cumulative lengths (cu_seqlens) for attention within documents. Call it in the step or in a batch
+   map, if you need it. A field of every batch would be ragged, with room for length + 1 numbers in
+   every row.
+   tokens: [length], a row of a batch. dtype: DLP_U16, DLP_U32 or DLP_I32. eot: the end-of-text
+   token. rule: DLP_EOT_*. start: [room], written as far as there is room; length + 1 is always
+   enough. Returns n, 1 or more. Returns 0 if length is 0, or 2^31 or more, or if dtype is another
+   one. Any thread. Does not wait or allocate. */
 DLPDEF uint64_t dlp_tokens_documents(const void *tokens, dlp_dtype dtype, uint64_t length,
                                      uint32_t eot, int rule, int32_t *start, uint64_t room);
 
 /* ---------------------------------------------------------------------------------------------
    >>folder     FOLDERS OF PICTURES, A DIRECTORY FOR EACH CLASS (examples/folder.c)
-   One call lists a tree into paths and classes, as an image folder is laid out:
+   One call lists a tree of files into paths and classes, as an image folder is laid out:
 
      train/cat/a.jpg  train/cat/more/b.JPEG  train/dog/c.png  ->  classes "cat" 0, "dog" 1
 
@@ -3307,53 +3451,58 @@ DLPDEF uint64_t dlp_tokens_documents(const void *tokens, dlp_dtype dtype, uint64
                                   .max_bytes = 64 << 20, .user = folder};
      ... as in >>files; in decode: label = folder->labels[item->index]
 
-   A class is a directory right below path; classes are numbered in the order of their names' bytes.
-   Its files are those below it, however deep, in the order of their paths' bytes: so an item's
-   index is the same on every machine, whatever locale or file system. Of them only regular files
-   with one of the extensions count; names that begin with a dot, files and directories, are left
-   out. Symbolic links are followed; one that leads back to a directory that it lies in is refused,
-   and so is one that leads nowhere, if its extension counts. Reading and decoding are the fetch's:
-   nothing is opened here but directories. */
+   A class is a directory directly below path. Classes are numbered in the order of the bytes of
+   their names. The files of a class are all files below it, however deep, in the order of the bytes
+   of their paths. So the index of an item is the same on every machine, whatever locale or file
+   system.
+
+   Only regular files with one of the extensions count. Files and directories whose names begin with
+   a dot are left out. Symbolic links are followed. A link is refused if it leads back to a
+   directory that it lies in. A link that leads nowhere is refused if its extension counts. Only
+   directories are opened here: fetch reads and decodes the files. */
 
 typedef struct dlp_folder_desc {
-    const char *path;              /* required */
-    const char *const *extensions; /* [n_extensions] without the dot, any case, ASCII; NULL:
-                                            jpg jpeg png bmp ppm webp */
+    const char *path;              /* directory to list; required */
+    const char *const *extensions; /* [n_extensions] extensions without the dot, in any case, ASCII;
+                                            NULL: jpg jpeg png bmp ppm webp */
     uint32_t n_extensions;
-    uint64_t max_files; /* more are DLP_ERR_LIMIT; 0: 2^31 */
+    uint64_t max_files; /* most files; more are DLP_ERR_LIMIT; 0: 2^31 */
 } dlp_folder_desc;
 
-/* Read it; all of it is the folder's own, until close. */
+/* A list of files. You only read it. All arrays belong to the folder, until close. */
 typedef struct dlp_folder {
     uint64_t n_files;
     const char *const *paths; /* [n_files] desc.path/class/..., for dlp_files_desc.paths */
-    const uint32_t *labels;   /* [n_files] class of each */
+    const uint32_t *labels;   /* [n_files] number of the class of each file */
     uint32_t n_classes;
-    const char *const *classes;  /* [n_classes] names */
-    const uint64_t *class_files; /* [n_classes] files of each; 0 is possible */
-    uint64_t left_out;           /* files below classes that do not count, and files of no class */
-    uint64_t id;                 /* a number that differs where names of classes or files do: for
-                    dlp_sampler_desc.function_id, so that a state of another folder is refused */
+    const char *const *classes;  /* [n_classes] names of the classes */
+    const uint64_t *class_files; /* [n_classes] number of files of each class; may be 0 */
+    uint64_t left_out;           /* number of files that do not count, and of files in no class */
+    uint64_t id;                 /* a number that differs if the names of classes or files do. Give
+                    it to dlp_sampler_desc.function_id, so that a state of another folder is
+                    refused */
 } dlp_folder;
 
 /* List a folder.
-   out: to be closed; desc: copied; err: written on failure, may be NULL; its message names the path
-   - returns DLP_OK; DLP_ERR_ARG (a field; no directory in path, no file that counts);
-   DLP_ERR_SYSTEM (a directory cannot be read, a link leads nowhere or, ELOOP, back: errnum);
-   DLP_ERR_LIMIT (max_files, 2^20 directories); DLP_ERR_MEMORY - any thread - waits for the disk;
-   allocates the paths and some 20 bytes a file.
+   out: close it with dlp_folder_close. desc: copied. err: written on failure; may be NULL; its
+   message names the path. Returns DLP_OK, or:
+     DLP_ERR_ARG      a field is wrong, path has no directory, or no file counts
+     DLP_ERR_SYSTEM   a directory cannot be read; a link leads nowhere, or back (ELOOP); see errnum
+     DLP_ERR_LIMIT    there are more than max_files files, or than 2^20 directories
+     DLP_ERR_MEMORY
+   Any thread. Waits for the disk. Allocates the paths and some 20 bytes a file.
    Source: the layout of torchvision.datasets.ImageFolder. */
 DLPDEF int dlp_folder_open(dlp_folder **out, const dlp_folder_desc *desc, dlp_error *err);
 
-/* Free a folder. folder: NULL does nothing; no pipe or source uses its arrays any more - any thread
-   - does not wait. */
+/* Free a folder. Call it when no pipe or source uses its arrays. NULL does nothing. Any thread.
+   Does not wait. */
 DLPDEF void dlp_folder_close(dlp_folder *folder);
 
 /* ---------------------------------------------------------------------------------------------
    >>arrays     ROWS OUT OF ARRAYS: IDX, CIFAR, NPY
-   A dataset whose items are rows: of MNIST's IDX files, of CIFAR's .bin, of numpy's .npy. A column
-   is a list of files whose rows follow each other, and becomes a field (CIFAR's: two or three);
-   item i has row i of each column.
+   The items of this dataset are rows of MNIST's IDX files, CIFAR's .bin files, or numpy's .npy
+   files. A column is a list of files whose rows follow each other. It becomes a field; a column of
+   CIFAR becomes two or three fields. Item i has row i of each column.
 
      dlp_array_column columns[] = {{.name = "image", .path = "train-images-idx3-ubyte"},
                                    {.name = "label", .path = "train-labels-idx1-ubyte"}};
@@ -3374,12 +3523,13 @@ DLPDEF void dlp_folder_close(dlp_folder *folder);
      NPY      version 1, 2 or 3; C order; little-endian b1, i1, i2, one
               i4, i8, u1, u2, u4, u8, f2, f4, f8
 
-   A file has to be exactly as long as its header says. Files are mapped, and a row is copied once,
-   into the batch; what is said of that, of files that are cut, and of `reads`, in >>tokens holds
-   here, too. Without that copy batches are rows where they lie in the files: see >>array-chunks. */
+   A file must be exactly as long as its header says. Files are mapped, and a row is copied once,
+   into the batch. For this, for files that are cut, and for `reads`, see >>tokens: arrays behave as
+   shards do. For batches without this copy, as rows in the files, see >>array-chunks. */
 
 enum {
-    DLP_ARRAY_AUTO = 0, /* IDX or NPY, by the first file's first bytes; CIFAR's have no magic */
+    DLP_ARRAY_AUTO = 0, /* IDX or NPY, by the first bytes of the first file; CIFAR files have no
+                           magic */
     DLP_ARRAY_IDX,
     DLP_ARRAY_NPY,
     DLP_ARRAY_CIFAR10,
@@ -3387,73 +3537,82 @@ enum {
 };
 
 typedef struct dlp_array_column {
-    const char *name;         /* of the field, copied, 1..31 bytes; NULL for CIFAR's, which have
-                                 names */
-    const char *path;         /* a file, or */
-    const char *const *paths; /* [n_paths] files, whose rows are of one type and shape */
-    uint64_t n_paths;         /* 0 with path; else 1..2^16 */
+    const char *name;         /* name of the field, 1..31 bytes; copied. NULL for CIFAR, whose
+                                 fields have names */
+    const char *path;         /* path of one file; NULL: give paths */
+    const char *const *paths; /* [n_paths] files, whose rows have one type and shape. NULL: give
+                                 path */
+    uint64_t n_paths;         /* number of paths, 1..2^16; 0 with path */
     int32_t format;           /* DLP_ARRAY_* */
 } dlp_array_column;
 
 typedef struct dlp_arrays_desc {
-    const dlp_array_column *columns; /* [n_columns] of equally many rows; copied */
-    uint32_t n_columns;              /* 1..DLP_MAX_FIELDS; as many fields at most */
-    int32_t reads;                   /* 1: pread in place of mappings */
+    const dlp_array_column *columns; /* [n_columns] columns with equally many rows; copied */
+    uint32_t n_columns;              /* number of columns, 1..DLP_MAX_FIELDS; the fields are as many
+                                  at most */
+    int32_t reads;                   /* 1: read by pread, without mappings */
 } dlp_arrays_desc;
 
 typedef struct dlp_arrays_info {
-    uint64_t n_items; /* rows */
+    uint64_t n_items; /* number of rows */
     uint32_t n_fields;
     const dlp_field *fields; /* [n_fields] */
-    uint64_t id; /* a number that differs where the fields or the rows of a file do: what states
-                    know this dataset by. Contents are not looked at */
+    uint64_t id; /* number by which states know this dataset. It differs if the fields, or the rows
+                    of a file, differ. Contents do not count */
 } dlp_arrays_info;
 
 /* Open all files and read their headers.
-   out: to be closed; desc: copied; err: written on failure, may be NULL; its message names file and
-   byte - returns DLP_OK; DLP_ERR_ARG (a field; columns of different lengths; no rows);
-   DLP_ERR_SYSTEM (a file cannot be opened, read or mapped: errnum); DLP_ERR_CORRUPT (no such
-   format, a header that is cut or contradicts the file's length); DLP_ERR_UNSUPPORTED (a type, an
-   order or a number of dimensions that is not among those above; a big-endian machine);
-   DLP_ERR_MEMORY - any thread - waits for the disk; mappings are not in the pipe's plan.
+   out: close it with dlp_source_close. desc: copied. err: written on failure; may be NULL; its
+   message names file and byte. Returns DLP_OK, or:
+     DLP_ERR_ARG           a field is wrong, columns have different lengths, or there are no rows
+     DLP_ERR_SYSTEM        a file cannot be opened, read or mapped (errnum)
+     DLP_ERR_CORRUPT       an unknown format, or a header that is cut or contradicts the file's
+                           length
+     DLP_ERR_UNSUPPORTED   a type, an order or a number of dimensions that the table above does not
+                           have, or a big-endian machine
+     DLP_ERR_MEMORY
+   Any thread. Waits for the disk. Mappings are not in the plan of the pipe.
    Source: yann.lecun.com/exdb/mnist (IDX); cs.toronto.edu/~kriz/cifar.html; numpy.lib.format. */
 DLPDEF int dlp_arrays_open(dlp_source **out, const dlp_arrays_desc *desc, dlp_error *err);
 
-/* Tell what was found. The source's, until close; NULL if this is another source. Any thread; does
-   not wait. */
+/* Return what was found. It belongs to the source, until close. NULL if `arrays` is another source.
+   Any thread. Does not wait. */
 DLPDEF const dlp_arrays_info *dlp_arrays_describe(const dlp_source *arrays);
 
 /* ---------------------------------------------------------------------------------------------
    >>array-chunks ROWS OF MAPPED ARRAYS, WITHOUT A COPY
-   Batches that are views into the mapped files of >>arrays: the address of the first row, and no
-   byte is copied. Workers read the rows of a chunk into memory before the consumer comes to them.
+   These batches are views into the mapped files of >>arrays: data is the address of the first row,
+   and no byte is copied. Workers read the rows of a chunk into memory before the consumer needs
+   them.
 
      dlp_arrays_chunks_desc desc = {.arrays = {.columns = columns, .n_columns = 2},
                                     .chunks = {.batch_size = 64, .shuffle_chunks = 1}};
      if (dlp_arrays_chunks_open(&pipe, &arrays, &desc, &err) != DLP_OK) ...
      ... the pipe; close it, release what is held, then dlp_source_close(arrays)
 
-   The consumer only reads batches: a write ends the process, for the files are mapped so. Rows come
-   in the order of the files, chunks of them in another one with shuffle_chunks; with shuffle_rows
-   or a device loaders copy them, as >>chunks says, and a batch that spans chunks is a copy. No
-   chunk has rows of two files.
+   The consumer must only read batches: a write ends the process, since files are mapped read-only.
+   Rows come in the order of the files; with shuffle_chunks, chunks come in another order. With
+   shuffle_rows or a device loaders copy the rows, as >>chunks says. A batch that spans chunks is a
+   copy. No chunk has rows of two files.
 
-   A field is a column: of CIFAR's files "record" [1 or 2 labels and 3072 pixels], U8, whose labels
-   and pixels do not lie apart from each other. IDX files of numbers of more than a byte are
-   big-endian, and want a fetch of >>arrays. Of files that are cut: >>tokens. */
+   A field is a column. A CIFAR file has one field "record" [1 or 2 labels and 3072 pixels], U8,
+   since its labels and pixels do not lie apart. IDX files with numbers of more than a byte are
+   big-endian, and need a fetch of >>arrays. For files that are cut see >>tokens. */
 
 typedef struct dlp_arrays_chunks_desc {
-    dlp_arrays_desc arrays; /* reads 0 */
-    dlp_chunks_desc chunks; /* all as there, and chunk_rows 0: a multiple of batch_size, of 4 MiB or
-                               more; n_items, fields, rows, load, rows_at, user and
-                               workers.worker_* are the files': 0 here */
+    dlp_arrays_desc arrays; /* the files; reads must be 0 */
+    dlp_chunks_desc chunks; /* the chunks. chunk_rows 0: a multiple of batch_size with 4 MiB or
+                               more. The files give n_items, fields, n_fields, writes_all_bytes,
+                               rows, n_chunks, load, rows_at, user and workers.worker_*: leave them
+                               0 or NULL */
 } dlp_arrays_chunks_desc;
 
-/* Open the files, and a pipe of views into them that runs.
-   out, arrays: both to be closed, the pipe first, arrays after the last release; desc: copied;
-   err: may be NULL - returns as dlp_arrays_open and dlp_chunks_open; DLP_ERR_ARG (reads),
-   DLP_ERR_UNSUPPORTED (numbers that are big-endian, or lie where their type may not); after a
-   failure nothing is left to close - any thread, which is then the pipe's consumer - as both. */
+/* Open the files, and a running pipe of views into them.
+   out, arrays: close both, the pipe first, and arrays after the last release. desc: copied. err:
+   may be NULL. Returns as dlp_arrays_open and dlp_chunks_open. DLP_ERR_ARG also for reads, or a
+   field that the files give. DLP_ERR_UNSUPPORTED also if numbers are big-endian, or not aligned to
+   their type. After a failure nothing is left to close. Any thread; it becomes the pipe's consumer.
+   Waits and allocates as dlp_arrays_open and dlp_chunks_open do. */
 DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_source **arrays,
                                   const dlp_arrays_chunks_desc *desc, dlp_error *err);
 
@@ -3498,9 +3657,9 @@ DLPDEF const dlp_index_info *dlp_index_describe(const dlp_source *source);
 
 /* ---------------------------------------------------------------------------------------------
    >>lines      LINES OF TEXT FILES: JSONL, CSV (examples/jsonl.c)
-   A source whose items are lines. Lines are found once, by several threads, and kept in an index
-   file (>>item-index). So lines come in any order, and a shuffle over all lines of all files
-   costs no memory.
+   The items of this source are lines. Several threads find the lines once, and an index file keeps
+   their places (>>item-index). So lines come in any order, and a shuffle over all lines of all
+   files costs no memory.
 
      dlp_lines_desc lines = {.path = "train.jsonl", .fields = fields, .n_fields = 2,
                              .parse = parse};
@@ -3509,57 +3668,60 @@ DLPDEF const dlp_index_info *dlp_index_describe(const dlp_source *source);
      ... the pipe, until it is closed
      dlp_source_close(source);
 
-   A line ends with \n or \r\n, which is no part of it. The last line of a file need not end so. An
-   empty line is an item of 0 bytes, or no item (no_empty). A record of a CSV file that has a line
-   break inside quotes is several lines: such a file needs another format.
+   A line ends with \n or \r\n, which does not belong to the line. The last line of a file may lack
+   this end. An empty line is an item of 0 bytes; with no_empty it is no item. A record of a CSV
+   file with a line break inside quotes is several lines: such a file needs another format.
 
-   A worker reads a line when it needs the line, or in_flight lines at once, as >>files reads files:
-   for a disk or a network that waits. A file that is cut is an error of the item. Before a line is
-   parsed, the bytes around it are compared with the index. If the index does not fit the file, the
-   item fails. */
+   A worker reads one line when it needs the line. With in_flight it reads several lines at once,
+   as >>files reads files: this is for a disk or a network that waits. If a file was cut, the item
+   fails. Before a line is parsed, the bytes around it are compared with the index. If the index
+   does not fit the file, the item fails. */
 
 typedef struct dlp_lines_desc {
-    const char *path;         /* a file, or */
-    const char *const *paths; /* [n_paths] files, whose lines follow each other; copied */
-    uint64_t n_paths;         /* 1..2^20. One descriptor is open for each file: ulimit -n */
-    const dlp_field *fields; /* [n_fields] of an item; borrowed until close. NULL: one field "line",
-                                 DLP_U8, ragged, as long as the longest line */
-    uint32_t n_fields;       /* 0..DLP_MAX_FIELDS */
-    /* Write the fields of an item out of a line of n bytes, which are valid during the call and do
-       not end with 0. Returns as fetch does; called by all workers at once. NULL: the line is the
-       only field, which is ragged, of one dimension and one byte an element. */
+    const char *path;         /* path of one file; NULL: give paths */
+    const char *const *paths; /* [n_paths] files, whose lines follow each other; copied. NULL: give
+                                 path */
+    uint64_t n_paths;         /* number of paths, 1..2^20. One descriptor is open for each file:
+                                 ulimit -n */
+    const dlp_field *fields; /* [n_fields] fields of an item; borrowed until close. NULL: one ragged
+                                 field "line", DLP_U8, as long as the longest line */
+    uint32_t n_fields;       /* number of fields, 0..DLP_MAX_FIELDS */
+    /* Write the fields of an item out of a line of n bytes. The bytes are valid during the call and
+       do not end with 0. Returns as fetch does. All workers call it at once. NULL: the line is the
+       only field, which must be ragged, with one dimension and one byte an element. */
     int (*parse)(void *user, void *worker_state, dlp_item *item, const char *line, uint64_t n);
-    void *user;         /* of all callbacks here; borrowed until close */
-    uint64_t max_bytes; /* most bytes of a line, 1..2^40; a longer one is DLP_ERR_LENGTH of its
-                             item. 0: those of the longest line */
-    uint32_t skip;     /* lines at the beginning of each file that are no items: names of columns */
-    int32_t no_empty;  /* 1: empty lines are no items */
-    const char *index; /* directory for index files; NULL: beside each file; "": no index files */
-    int32_t threads;   /* that find the lines; 0: one a CPU, 16 at most; 1..256 */
-    int32_t in_flight; /* 0: a worker reads one line at a time, also inline (num_workers 0).
-                          1..256: it has so many in hand at once, by requests (dlp_files_desc) */
+    void *user;         /* argument of all callbacks here; borrowed until close */
+    uint64_t max_bytes; /* most bytes of a line, 1..2^40; a longer line is DLP_ERR_LENGTH of its
+                             item. 0: the bytes of the longest line */
+    uint32_t skip;      /* lines to skip at the beginning of each file, such as names of columns */
+    int32_t no_empty;   /* 1: empty lines are no items */
+    const char *index;  /* directory of index files; NULL: beside each file; "": no index files */
+    int32_t threads;    /* threads that find the lines, 1..256; 0: one a CPU, at most 16 */
+    int32_t in_flight; /* 0: a worker reads one line at a time, also inline (num_workers 0). 1..256:
+                          a worker has that many lines in hand at once, by requests
+                          (dlp_files_desc) */
     int32_t use_threads; /* as in dlp_files_desc */
-    /* For parse's worker_state, as in dlp_workers_desc; may be NULL. */
+    /* Make and free the worker_state of parse, as in dlp_workers_desc. May be NULL. */
     int (*worker_init)(void *user, int worker, void **state);
     void (*worker_exit)(void *user, int worker, void *state);
 } dlp_lines_desc;
 
-/* Open all files and find their lines, or take these from index files.
-   out: to be closed by dlp_source_close. desc: copied. err: may be NULL; its message names the
-   file. Returns DLP_OK, or:
-     DLP_ERR_ARG       a field; no lines
+/* Open all files and find their lines, or take the lines from index files.
+   out: close it with dlp_source_close. desc: copied. err: may be NULL; its message names the file.
+   Returns DLP_OK, or:
+     DLP_ERR_ARG       a field is wrong, or there are no lines
      DLP_ERR_SYSTEM    a file cannot be opened or read (errnum)
      DLP_ERR_CORRUPT   a file changed while its lines were found
      DLP_ERR_MEMORY
-   Any thread. Waits for the disk, and for threads of its own. Allocates 8 bytes a line where no
-   index file can be mapped, and some 150 bytes a file. */
+   Any thread. Waits for the disk, and for its own threads. Allocates 8 bytes a line if no index
+   file can be mapped, and some 150 bytes a file. */
 DLPDEF int dlp_lines_open(dlp_source **out, const dlp_lines_desc *desc, dlp_error *err);
 
 /* ---------------------------------------------------------------------------------------------
    >>tar        TAR SHARDS, WEBDATASET (examples/webdataset.c)
-   Members that follow each other and have one key are one item, a sample. The key is the name up to
-   the first dot behind the last slash. What follows this dot is the extension. It says which field
-   a member is:
+   Members that follow each other and have one key are one item: a sample. The key is the name up to
+   the first dot after the last slash. The text after this dot is the extension. It says which field
+   the member is:
 
      train/000017.jpg  train/000017.cls  train/000018.jpg ...     key train/000017: "jpg", "cls"
 
@@ -3571,92 +3733,96 @@ DLPDEF int dlp_lines_open(dlp_source **out, const dlp_lines_desc *desc, dlp_erro
                of each shard (>>item-index). A shuffle is over all samples of all shards.
                Workers read in_flight samples at once, as >>files reads files.
    Whole       dlp_tar_load and dlp_tar_fetch are callbacks of a part queue (>>parts, >>found).
-               Shards are loaded whole, from files, S3 or a gzip stream. Nobody knows how many
-               samples they have.
+               Shards are loaded whole, from files, S3 or a gzip stream. Their numbers of samples
+               are not known before.
    Expanded    dlp_tar_expand is the callback of an expander (>>expand) whose input is a shard.
 
-   Known are the formats ustar, pax and GNU, with long names and large sizes. Members that are no
-   regular files are left out, and so are names without a dot, or with a dot in front. Sparse files
-   are refused. A shard must end with a block of zeros: without it, it was cut. It ends with its
-   first archive. Members of a sample follow each other, or they are several samples. A compressed
-   shard has no random access: a load that unpacks it gives a whole one. */
+   The formats ustar, pax and GNU are read, with long names and large sizes. Members that are not
+   regular files are left out. So are names without a dot, or with a dot in front. Sparse files are
+   refused. A shard must end with a block of zeros; without it, the shard was cut. It ends with its
+   first archive. The members of a sample must follow each other; else they are several samples. A
+   compressed shard has no random access; it can be loaded whole by a load that unpacks it. */
 
 /* A member of a sample. Valid during the call only. */
 typedef struct dlp_tar_member {
-    const char *extension; /* "jpg", "seg.png" */
+    const char *extension; /* extension of the name, such as "jpg" or "seg.png" */
     const void *data;
     uint64_t bytes;
 } dlp_tar_member;
 
 /* A sample. Valid during the call only. */
 typedef struct dlp_tar_sample {
-    const char *key; /* "train/000017" */
+    const char *key; /* key of the names, such as "train/000017" */
     const dlp_tar_member *members;
-    uint32_t n_members; /* 1..256 */
+    uint32_t n_members; /* number of members, 1..256 */
     uint32_t pad;
 } dlp_tar_sample;
 
 typedef struct dlp_tar_desc {
-    const char *path;         /* a shard, or */
+    const char *path;         /* path of one shard; NULL: give paths */
     const char *const *paths; /* [n_paths] shards, whose samples follow each other; copied. For load
                                  and expand: names of shards in errors, by the index of the part or
                                  input; may be NULL */
-    uint64_t n_paths;         /* 1..2^20. One descriptor is open for each shard: ulimit -n */
-    const dlp_field *fields;  /* required; [n_fields] of a sample; borrowed until close */
-    uint32_t n_fields;        /* 1..DLP_MAX_FIELDS */
-    int32_t optional;         /* 1: a ragged field whose member is not there has length 0. 0: the
-                                 item fails */
+    uint64_t n_paths;         /* number of paths, 1..2^20. One descriptor is open for each shard:
+                                 ulimit -n */
+    const dlp_field *fields;  /* [n_fields] fields of a sample; required; borrowed until close */
+    uint32_t n_fields;        /* number of fields, 1..DLP_MAX_FIELDS */
+    int32_t optional;         /* 1: a ragged field without a member has length 0. 0: an item without
+                                 the member fails */
     const char *const *extensions; /* [n_fields] extension of each field, or several with a blank
-                                 between two: "jpg jpeg". Capital letters count as small ones. NULL:
-                                 the names of the fields. Borrowed until close */
-    /* Write the fields of an item out of a sample. Returns as fetch does; called by all workers at
+                                 between two: "jpg jpeg". Capital letters count as small letters.
+                                 Borrowed until close. NULL: the names of the fields */
+    /* Write the fields of an item out of a sample. Returns as fetch does. All workers call it at
        once. NULL: a field is the bytes of its member. A ragged field takes whole rows, up to
        shape[0]; a field of a fixed size takes exactly its bytes. */
     int (*decode)(void *user, void *worker_state, dlp_item *item, const dlp_tar_sample *sample);
-    void *user; /* of all callbacks here; borrowed until close */
-    /* For dlp_tar_open alone. */
-    uint64_t max_bytes;  /* most bytes of a sample in its shard, headers included, 1..2^40; a longer
-                             one is DLP_ERR_LENGTH of its item. 0: those of the longest sample */
-    const char *index;   /* directory for index files; NULL: beside each shard; "": none */
-    int32_t threads;     /* that find samples, in several shards at once; 0: one a CPU, 16
-                             at most; 1..256 */
+    void *user; /* argument of all callbacks here; borrowed until close */
+    /* The fields from here on are for dlp_tar_open alone. */
+    uint64_t max_bytes;  /* most bytes of a sample in its shard, with headers, 1..2^40; a longer
+                             sample is DLP_ERR_LENGTH of its item. 0: the bytes of the longest
+                             sample */
+    const char *index;   /* directory of index files; NULL: beside each shard; "": no index files */
+    int32_t threads;     /* threads that find samples, in several shards at once, 1..256; 0: one a
+                             CPU, at most 16 */
     int32_t in_flight;   /* samples that a worker has in hand at once, as in dlp_files_desc */
     int32_t use_threads; /* as in dlp_files_desc */
-    /* For decode's worker_state, as in dlp_workers_desc; may be NULL. */
+    /* Make and free the worker_state of decode, as in dlp_workers_desc. May be NULL. */
     int (*worker_init)(void *user, int worker, void **state);
     void (*worker_exit)(void *user, int worker, void *state);
 } dlp_tar_desc;
 
-/* Open all shards and find their samples, or take these from index files.
-   out: to be closed by dlp_source_close. desc: copied. err: may be NULL; its message names the
-   shard and the byte. Returns DLP_OK, or:
-     DLP_ERR_ARG           a field; no samples
+/* Open all shards and find their samples, or take the samples from index files.
+   out: close it with dlp_source_close. desc: copied. err: may be NULL; its message names the shard
+   and the byte. Returns DLP_OK, or:
+     DLP_ERR_ARG           a field is wrong, or there are no samples
      DLP_ERR_SYSTEM        a shard cannot be opened or read (errnum)
-     DLP_ERR_CORRUPT       it is no tar, was cut, or changed while its samples were found
-     DLP_ERR_UNSUPPORTED   a sparse file, an archive of several volumes, a type nobody knows
+     DLP_ERR_CORRUPT       a shard is no tar, was cut, or changed while its samples were found
+     DLP_ERR_UNSUPPORTED   a sparse file, an archive of several volumes, an unknown type
      DLP_ERR_MEMORY
-   Any thread. Waits for the disk, and for threads of its own. Allocates 8 bytes a sample where no
-   index file can be mapped, and some 150 bytes a shard.
+   Any thread. Waits for the disk, and for its own threads. Allocates 8 bytes a sample if no index
+   file can be mapped, and some 150 bytes a shard.
    Source: POSIX.1-2017, pax; the GNU tar manual, "Basic Tar Format"; the WebDataset convention. */
 DLPDEF int dlp_tar_open(dlp_source **out, const dlp_tar_desc *desc, dlp_error *err);
 
-/* What dlp_tar_load and dlp_tar_fetch get as user. Borrowed until close. */
+/* The argument `user` of dlp_tar_load and dlp_tar_fetch. Borrowed until close. */
 typedef struct dlp_tar_parts {
-    const dlp_tar_desc *desc; /* required: fields, decode and so on */
-    dlp_part_fn load;         /* required; loads the bytes of a shard as they are in a .tar:
-                         dlp_part_files_load, dlp_s3_part_load, or one that unpacks */
-    void *user; /* of load; with dlp_s3_part_load the source, which is source of the desc of parts,
-                   too */
+    const dlp_tar_desc *desc; /* fields, decode and so on; required */
+    dlp_part_fn load;         /* loads the bytes of a shard as they are in a .tar:
+                         dlp_part_files_load, dlp_s3_part_load, or a function that unpacks;
+                         required */
+    void *user; /* argument of load. With dlp_s3_part_load it is the source, which is also source of
+                   the desc of parts */
 } dlp_tar_parts;
 
-/* Load a shard: call load, then find the samples. Behind the bytes of the shard their places are
-   put, so max_part_bytes is 8 * (samples + 3) bytes more than the longest shard. Sets items.
-   parts: a dlp_tar_parts; part: as load gets it. Returns as load, or DLP_ERR_CALLBACK (no tar, or
-   cut), DLP_ERR_LENGTH (no room). In load only. */
+/* Load a shard: call load, then find the samples and set items. The places of the samples are put
+   behind the bytes of the shard. So max_part_bytes must be 8 * (samples + 3) bytes more than the
+   longest shard.
+   parts: a dlp_tar_parts. part: the argument of load. Returns as load; DLP_ERR_CALLBACK (the shard
+   is no tar, or was cut); DLP_ERR_LENGTH (there is no room). In load only. */
 DLPDEF int dlp_tar_load(void *parts, dlp_part *part);
 
-/* Write a sample of a shard that dlp_tar_load has loaded. parts: the same. Returns as fetch. In
-   fetch only. */
+/* Write a sample of a shard that dlp_tar_load has loaded. parts: the dlp_tar_parts of that load.
+   Returns as fetch. In fetch only. */
 DLPDEF int dlp_tar_fetch(void *parts, dlp_item *item);
 
 /* Make the samples of a shard, which is field 0 of the input: DLP_U8, ragged. desc: a dlp_tar_desc.

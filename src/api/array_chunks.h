@@ -4,34 +4,37 @@
 #include "api/chunks.h"
 /* ---------------------------------------------------------------------------------------------
    >>array-chunks ROWS OF MAPPED ARRAYS, WITHOUT A COPY
-   Batches that are views into the mapped files of >>arrays: the address of the first row, and no
-   byte is copied. Workers read the rows of a chunk into memory before the consumer comes to them.
+   These batches are views into the mapped files of >>arrays: data is the address of the first row,
+   and no byte is copied. Workers read the rows of a chunk into memory before the consumer needs
+   them.
 
      dlp_arrays_chunks_desc desc = {.arrays = {.columns = columns, .n_columns = 2},
                                     .chunks = {.batch_size = 64, .shuffle_chunks = 1}};
      if (dlp_arrays_chunks_open(&pipe, &arrays, &desc, &err) != DLP_OK) ...
      ... the pipe; close it, release what is held, then dlp_source_close(arrays)
 
-   The consumer only reads batches: a write ends the process, for the files are mapped so. Rows come
-   in the order of the files, chunks of them in another one with shuffle_chunks; with shuffle_rows
-   or a device loaders copy them, as >>chunks says, and a batch that spans chunks is a copy. No
-   chunk has rows of two files.
+   The consumer must only read batches: a write ends the process, since files are mapped read-only.
+   Rows come in the order of the files; with shuffle_chunks, chunks come in another order. With
+   shuffle_rows or a device loaders copy the rows, as >>chunks says. A batch that spans chunks is a
+   copy. No chunk has rows of two files.
 
-   A field is a column: of CIFAR's files "record" [1 or 2 labels and 3072 pixels], U8, whose labels
-   and pixels do not lie apart from each other. IDX files of numbers of more than a byte are
-   big-endian, and want a fetch of >>arrays. Of files that are cut: >>tokens. */
+   A field is a column. A CIFAR file has one field "record" [1 or 2 labels and 3072 pixels], U8,
+   since its labels and pixels do not lie apart. IDX files with numbers of more than a byte are
+   big-endian, and need a fetch of >>arrays. For files that are cut see >>tokens. */
 
 typedef struct dlp_arrays_chunks_desc {
-    dlp_arrays_desc arrays; /* reads 0 */
-    dlp_chunks_desc chunks; /* all as there, and chunk_rows 0: a multiple of batch_size, of 4 MiB or
-                               more; n_items, fields, rows, load, rows_at, user and
-                               workers.worker_* are the files': 0 here */
+    dlp_arrays_desc arrays; /* the files; reads must be 0 */
+    dlp_chunks_desc chunks; /* the chunks. chunk_rows 0: a multiple of batch_size with 4 MiB or
+                               more. The files give n_items, fields, n_fields, writes_all_bytes,
+                               rows, n_chunks, load, rows_at, user and workers.worker_*: leave them
+                               0 or NULL */
 } dlp_arrays_chunks_desc;
 
-/* Open the files, and a pipe of views into them that runs.
-   out, arrays: both to be closed, the pipe first, arrays after the last release; desc: copied;
-   err: may be NULL - returns as dlp_arrays_open and dlp_chunks_open; DLP_ERR_ARG (reads),
-   DLP_ERR_UNSUPPORTED (numbers that are big-endian, or lie where their type may not); after a
-   failure nothing is left to close - any thread, which is then the pipe's consumer - as both. */
+/* Open the files, and a running pipe of views into them.
+   out, arrays: close both, the pipe first, and arrays after the last release. desc: copied. err:
+   may be NULL. Returns as dlp_arrays_open and dlp_chunks_open. DLP_ERR_ARG also for reads, or a
+   field that the files give. DLP_ERR_UNSUPPORTED also if numbers are big-endian, or not aligned to
+   their type. After a failure nothing is left to close. Any thread; it becomes the pipe's consumer.
+   Waits and allocates as dlp_arrays_open and dlp_chunks_open do. */
 DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_source **arrays,
                                   const dlp_arrays_chunks_desc *desc, dlp_error *err);

@@ -3,163 +3,179 @@
 #include "api/split.h"
 /* ---------------------------------------------------------------------------------------------
    >>chunks     BATCHES THAT ARE VIEWS INTO CHUNKS
-   For data that is best read in large pieces. A chunk of many rows is loaded at once into a CPU
-   buffer, copied at once to the device, and cut there: a batch is a view into it, and nothing is
-   copied row by row. Loading chunk k + 2, copying k + 1 and computing on k go on side by side.
+   This is for data that is best read in large pieces. A chunk of many rows is loaded at once into a
+   CPU buffer, is copied at once to the device, and is cut there. A batch is a view into the chunk:
+   nothing is copied row by row. Three steps overlap: loading chunk k + 2, copying chunk k + 1 and
+   computing on chunk k.
 
      sampler ----> load --------> transfer --------> split ----> next() ... release()
      loadable      free CPU       filled CPU         filled device        a chunk's last view
      chunks        buffers        buffers            buffers              gives its buffer back
 
-   A CPU buffer is free again when its chunk is on the device; without a device views lie in it. The
-   loaders go ahead until all CPU buffers and all device buffers are full: prefetch_factor is
-   cpu_buffers + device_buffers - max_held. With a preload it is cpu_buffers.
-   The pipe's items are chunks: the sampler orders them, errors name them, workers' counters count
-   them. Batches are views everywhere else.
+   A CPU buffer is free again when its chunk is on the device. Without a device the views lie in the
+   CPU buffer. The loaders go ahead until all CPU buffers and all device buffers are full:
+   prefetch_factor is cpu_buffers + device_buffers - max_held. With a preload it is cpu_buffers. The
+   items of the pipe are chunks: the sampler orders them, errors name them, and the counters of
+   workers count them. Batches are views everywhere else.
 
-   An epoch's rows are those of its chunks, one after the other. The order is that of the chunks
-   (sequential, or a keyed permutation of each epoch), and in a chunk that of its rows (as they are,
-   or a keyed permutation of each chunk and epoch). Every batch has batch_size of them, but the last
-   of an epoch. Most lie in one chunk and are views, aligned to their row; one that spans chunks is
-   copied into a seam buffer of its view's (a line of the plan; dlp_chunk_stats and dlp_pipe_explain
-   count the copies), and there is none where batch_size divides the rows of every chunk. With
-   within_chunks no batch spans chunks: what is left of each is a shorter batch, or none, and
-   nothing is copied. Where the last chunk has fewer rows than the others, batches of a shuffled
-   order span chunks, even if batch_size divides chunk_rows.
+   An epoch's rows are the rows of its chunks, one chunk after the other. The chunks come in
+   sequence, or in a keyed permutation of each epoch. The rows of a chunk come in their order, or in
+   a keyed permutation of each chunk and epoch. Every batch has batch_size rows; only the last batch
+   of an epoch may have fewer. Most batches lie in one chunk and are views, aligned to their rows. A
+   batch that spans chunks is copied into a seam buffer. Each view has one seam buffer, which is a
+   line of the plan. dlp_chunk_stats and dlp_pipe_explain count these copies. If batch_size divides
+   the rows of every chunk, there are no seam buffers.
 
-   Position counts the rows delivered before. Of a global batch of n rows rank r of W has rows
-   r * n / W and so on, and loads no others.
+   With within_chunks no batch spans chunks, and nothing is copied. The rest of each chunk is then a
+   shorter batch, or no batch. If the last chunk has fewer rows than the others, batches of a
+   shuffled order span chunks, even if batch_size divides chunk_rows.
 
-   Rows that lie in memory already, a file that is mapped for one, need no load and no CPU buffers:
-   rows_at says where those of a chunk are, and batches are views into that memory (for mapped npy,
-   IDX and CIFAR files: dlp_arrays_chunks_open). It stays as it is until the pipe is closed and its
-   last batch is released; the consumer only reads it. load, if there is one, is called all the
-   same, ahead of the consumer: to read in what is not in memory yet, say. With shuffle_rows, a
-   device or a preload, where a view cannot be of that memory, loaders copy rows from there after
+   Position counts the rows that were delivered before. Rank r of W has part r of a global batch: of
+   n rows, the rows from r * n / W on, up to the next rank's. It loads no other rows.
+
+   Rows may lie in memory already, such as a mapped file. Such rows need no load and no CPU buffers:
+   rows_at says where the rows of a chunk are, and batches are views into that memory. (For mapped
+   npy, IDX and CIFAR files see dlp_arrays_chunks_open.) The memory must stay as it is until the
+   pipe is closed and its last batch is released. The consumer only reads it. If load is set, it is
+   still called, ahead of the consumer: it can read in what is not in memory yet. With shuffle_rows,
+   a device or a preload a view cannot lie in that memory. Loaders then copy rows from there after
    load. */
 
-/* Rows that a callback is to load. Valid during the call only. */
+/* Rows that a load callback writes. Valid during the call only. */
 typedef struct dlp_chunk {
-    uint64_t index; /* chunk */
-    uint64_t first; /* dataset index of the first row to be written; see dlp_chunk_row */
-    uint64_t count; /* rows; of one rank all that are wanted of the chunk */
-    uint64_t chunk_first, chunk_rows; /* the chunk as it is in the dataset: first row, rows */
+    uint64_t index; /* number of the chunk */
+    uint64_t first; /* dataset index of the first row to write; see dlp_chunk_row */
+    uint64_t count; /* rows to write; with one rank all rows that are wanted of the chunk */
+    uint64_t chunk_first, chunk_rows; /* the whole chunk in the dataset: its first row, its rows */
     uint64_t epoch;
-    uint64_t seed;    /* the pipe's */
-    uint32_t attempt; /* 0, then 1.. for each retry */
+    uint64_t seed;    /* seed of the pipe */
+    uint32_t attempt; /* 0, then 1, 2 and so on for each retry */
     uint32_t n_fields;
-    uint32_t worker;    /* worker number */
-    int32_t shuffled;   /* 1: ask dlp_chunk_row which rows */
-    void *worker_state; /* what worker_init left */
-    void **data;        /* [n_fields] where row 0 of each field goes, the others after it */
+    uint32_t worker;    /* number of the worker */
+    int32_t shuffled;   /* 1: dlp_chunk_row says which rows to write */
+    void *worker_state; /* the state that worker_init set */
+    void **data;        /* [n_fields] place of row 0 of each field; the other rows follow it */
     dlp_call *call;     /* for dlp_fail */
     const void *internal;
 } dlp_chunk;
 
-/* Return the dataset index of the k-th row to be written: first + k, or, with shuffle_rows, the row
-   that the chunk's permutation has there.
-   k: 0..count - 1 - returns UINT64_MAX for others - in the callback - does not wait. */
+/* Return the dataset index of the k-th row to write: first + k or, with shuffle_rows, the row that
+   the chunk's permutation has there.
+   k: 0..count - 1. Returns UINT64_MAX for other values. In the callback only. Does not wait. */
 DLPDEF uint64_t dlp_chunk_row(const dlp_chunk *c, uint64_t k);
 
-/* Write rows. Called once a chunk; with ranks, once for each batch of it.
-   user: chunks_desc.user - returns 0, DLP_SKIP, or failure, as a fetch does - called by all workers
-   at once; may block. */
+/* Write the rows of a chunk. It is called once for each chunk; with several ranks, once for each
+   batch of the chunk.
+   user: dlp_chunks_desc.user. Returns 0, DLP_SKIP, or failure, as a fetch does. All workers call it
+   at once. It may block. */
 typedef int (*dlp_chunk_fn)(void *user, dlp_chunk *c);
 
-/* Say where the rows of a whole chunk lie: field `field` of its first row, aligned to its dtype,
-   the others after it, in the order of the dataset. The same for the same chunk, as long as the
-   pipe is open; worker processes ask in memory that was there when the pipe started. Not NULL.
-   user: chunks_desc.user - called by the consumer, for each batch, and by workers - does not
+/* Return the address of field `field` of the first row of a chunk. The address is aligned to the
+   dtype. The other rows follow it, in the order of the dataset. The address of a chunk must not
+   change as long as the pipe is open. Worker processes use it too: the memory must exist when the
+   pipe starts. Must not return NULL.
+   user: dlp_chunks_desc.user. The consumer calls it for each batch, and workers call it. Does not
    wait. */
 typedef const void *(*dlp_chunk_at_fn)(void *user, uint64_t chunk, uint32_t field);
 
 enum {
     DLP_PRELOAD_NONE = 0,
-    DLP_PRELOAD_CPU,    /* each chunk has a CPU buffer of its own and is loaded once */
-    DLP_PRELOAD_DEVICE, /* each has a device buffer of its own: loaded and copied once */
-    DLP_PRELOAD_AUTO    /* DEVICE, else CPU, else NONE: the first whose plan fits in limit_bytes,
-                           where that is set, and in three quarters of what the memory cgroup, the
-                           system and, for its buffers, the device have left (dlp_device.room; a
-                           device of one's own without it: limit_bytes must be set). A warning and
-                           dlp_pipe_explain tell which */
+    DLP_PRELOAD_CPU,    /* each chunk has its own CPU buffer and is loaded once */
+    DLP_PRELOAD_DEVICE, /* each chunk has its own device buffer; it is loaded and copied once */
+    DLP_PRELOAD_AUTO    /* the first of DEVICE, CPU and NONE whose plan fits. It must fit in
+                           limit_bytes, if that is set. It must also fit in three quarters of the
+                           memory that the memory cgroup, the system and, for device buffers, the
+                           device have left (dlp_device.room). For a device without room limit_bytes
+                           must be set. A warning and dlp_pipe_explain tell the choice */
 };
 
 enum {
     DLP_PASS_TRAIN = 0,
     DLP_PASS_EVALUATE, /* one epoch in the dataset's order, each row once */
-    DLP_PASS_PREDICT   /* the same */
+    DLP_PASS_PREDICT   /* one epoch in the dataset's order, each row once */
 };
 
 typedef struct dlp_chunks_desc {
-    uint64_t n_items;        /* rows of the dataset; required, 1..2^48; with rows 0 or their sum */
-    const dlp_field *fields; /* [n_fields] of a row; ndim at most DLP_MAX_DIMS - 2; copied */
+    uint64_t n_items;        /* number of rows of the dataset; required, 1..2^48. With rows: 0 or
+                                the sum of rows */
+    const dlp_field *fields; /* [n_fields] fields of a row; ndim at most DLP_MAX_DIMS - 2; copied */
     uint32_t n_fields;
-    /* 0: zeroed before load; 1: load writes every byte of its rows */
+    /* 0: the buffer is zeroed before load; 1: load writes every byte of its rows */
     uint32_t writes_all_bytes;
-    uint64_t chunk_rows;    /* rows of a chunk, on all ranks together; required, 1..2^46; with
-                                    rows 0 or the most that any has */
-    const uint64_t *rows;   /* [n_chunks] rows of each chunk, 0 or more, where they differ; copied.
-                                    NULL: chunk_rows each, the last what is left */
-    uint64_t n_chunks;      /* 1..2^31 - 1; 0 without rows */
+    uint64_t chunk_rows;    /* rows of a chunk, on all ranks together; required, 1..2^46. With rows:
+                                    0 or the most rows of a chunk */
+    const uint64_t *rows;   /* [n_chunks] rows of each chunk, 0 or more, if chunks differ; copied.
+                                    NULL: chunk_rows each, and the rest in the last chunk */
+    uint64_t n_chunks;      /* number of chunks, 1..2^31 - 1; 0 without rows */
     uint32_t batch_size;    /* rows of the global batch; required, 1..2^20 */
-    int32_t last;           /* DLP_LAST_PARTIAL or _DROP, for what is left of the epoch, or, with
+    int32_t last;           /* DLP_LAST_PARTIAL or _DROP, for the rest of the epoch or, with
                                     within_chunks, of each chunk */
-    int32_t within_chunks;  /* 1: batches span no chunks, and batch_size is at most a chunk's rows
-                                    */
-    int32_t shuffle_chunks; /* 1: the chunks' order is a permutation of each epoch */
-    int32_t shuffle_rows;   /* 1: so is that of the rows in a chunk; not with a preload */
-    dlp_chunk_fn load; /* required, but with rows_at. Then chunk.data is where that says, of the
-                                    chunk's first row */
+    int32_t within_chunks;  /* 1: batches span no chunks, and batch_size is at most the rows of a
+                                    chunk */
+    int32_t shuffle_chunks; /* 1: each epoch has the chunks in a permutation of its own */
+    int32_t shuffle_rows;   /* 1: likewise the rows in a chunk; not with a preload */
+    dlp_chunk_fn load; /* required, unless rows_at is set. With rows_at chunk.data is its address of
+                                    the first row of the chunk */
     void *user;        /* borrowed until close */
-    dlp_workers_desc workers; /* loaders; num_workers 0: 1, which loads ahead of the consumer;
-                                    DLP_NONE: inline. Errors are a chunk's; with a
+    dlp_workers_desc workers; /* loaders. num_workers 0: 1, which loads ahead of the consumer;
+                                    DLP_NONE: inline. An error is an error of a chunk. With a
                                     preload on_error is DLP_ON_ERROR_RAISE */
-    int32_t cpu_buffers;      /* 0: 2, without a device max_held + 1, which is the least then;
-                                    with a preload this and max_held are at most 64 together */
-    int32_t device_buffers;   /* 0: max_held + 1; max_held + 1..64 */
-    const dlp_device *device; /* not NULL: a transfer stage on this device */
-    int32_t transfer_inline;  /* 0: a thread of its own copies; 1: the consumer does */
-    int32_t preload;          /* DLP_PRELOAD_* */
-    int64_t epochs;           /* pipe.epochs */
-    int32_t pass;             /* DLP_PASS_*; EVALUATE, PREDICT: one epoch, shuffle_*, last and
-                                    epochs are not read */
-    uint64_t seed;            /* pipe.seed */
-    dlp_pipe_desc pipe;       /* max_held counts views; prefetch_factor and unordered stay 0 */
-    const struct dlp_source *source; /* has the rows (objects: >>s3-chunks); borrowed until close.
-                                  It gives n_items (0, or as many) and worker_* (NULL), and, where
-                                  it is NULL, load with user. NULL: load reads them */
-    dlp_chunk_at_fn rows_at; /* NULL: load writes rows into buffers; else where they lie. Views of
-                                  it: cpu_buffers counts chunks that load is called for, ahead */
+    int32_t cpu_buffers;      /* number of CPU buffers, at most 4096. 0: 2 or, without a device,
+                                    max_held + 1, which is the least then. With a preload
+                                    cpu_buffers and max_held are at most 64 together */
+    int32_t device_buffers;   /* number of device buffers, max_held + 1..64; 0: max_held + 1 */
+    const dlp_device *device; /* device of a transfer stage; NULL: no transfer stage */
+    int32_t transfer_inline;  /* 0: a thread of its own copies; 1: the consumer copies */
+    int32_t preload;          /* DLP_PRELOAD_*; a preload has at most 65535 chunks */
+    int64_t epochs;           /* as pipe.epochs */
+    int32_t pass;             /* DLP_PASS_*. EVALUATE and PREDICT have one epoch and ignore
+                                    shuffle_*, last and epochs */
+    uint64_t seed;            /* as pipe.seed */
+    dlp_pipe_desc pipe;       /* max_held counts views; prefetch_factor and unordered must be 0 */
+    const struct dlp_source *source; /* source of the rows (objects: >>s3-chunks); borrowed until
+                                  close. The source sets n_items (give 0 or its number); worker_*
+                                  must be NULL. If load is NULL, it sets load and user. NULL: load
+                                  reads the rows */
+    dlp_chunk_at_fn rows_at; /* address of rows that lie in memory. Batches are then views of it,
+                                  and cpu_buffers counts the chunks that load is called for ahead of
+                                  the consumer. NULL: load writes rows into buffers */
 } dlp_chunks_desc;
 
-/* Fill the table of chunks (dlp_chunks_nodes), and open it: list -> load -> batch [-> transfer] ->
-   split.
-   out: a pipe that runs, to be closed; desc: copied as the stages' are; err: written on failure,
-   may be NULL - returns as dlp_pipe_open; then nothing is left to close - any thread, which is then
-   the consumer - allocates all there is.
+/* Open a pipe of chunks: fill the table of chunks (dlp_chunks_nodes) and open it. The stages are
+   list -> load -> batch [-> transfer] -> split.
+   out: a running pipe, which you close. desc: copied as the descs of stages are. err: written on
+   failure; may be NULL. Returns as dlp_pipe_open; after a failure nothing is left to close. Any
+   thread; it becomes the consumer. Allocates all memory of the pipe.
    Source: chunked loading with double buffering, as deepcpp does it. */
 DLPDEF int dlp_chunks_open(dlp_pipe **out, const dlp_chunks_desc *desc, dlp_error *err);
 
-/* What a run came to. */
+/* Results of dlp_chunks_run. */
 typedef struct dlp_run_result {
-    uint64_t steps, items; /* batches and rows that on_step took */
-    uint64_t epochs;       /* ended in this run */
-    uint64_t elapsed_ns;
-    dlp_state state; /* after the last step that was made */
+    uint64_t steps, items; /* batches and rows that on_step got */
+    uint64_t epochs;       /* epochs that ended in this run */
+    uint64_t elapsed_ns;   /* nanoseconds of the run */
+    dlp_state state;       /* state after the last step */
 } dlp_run_result;
 
 typedef struct dlp_run_desc {
-    int (*on_step)(void *user, dlp_batch *batch); /* required. Not 0: stop after this step */
-    int (*on_epoch)(void *user, uint64_t epoch);  /* after an epoch's last step; or NULL. Not 0:
-                                                      stop */
-    void *user;                                   /* borrowed */
-    uint64_t max_steps;                           /* stop after so many; 0: no limit */
-    dlp_run_result *result;                       /* written in any case; NULL: not wanted */
+    int (*on_step)(void *user, dlp_batch *batch); /* called for each batch; required. Not 0: stop
+                                  after this step */
+    int (*on_epoch)(void *user, uint64_t epoch);  /* called after the last step of an epoch; or
+                                                      NULL. Not 0: stop */
+    void *user;                                   /* argument of both callbacks; borrowed during the
+                                  call */
+    uint64_t max_steps;                           /* steps after which the run stops; 0: no limit */
+    dlp_run_result *result;                       /* written once the run has begun, also if it
+                                  fails; NULL: not wanted */
 } dlp_run_desc;
 
-/* Drive a pipe: a step for each batch, which is released after it, until the epochs are over.
-   p: any pipe that runs, with no batch held - returns DLP_END: all is done; DLP_OK: a callback or
-   max_steps stopped it, and another run goes on after the last step; DLP_STOPPED: dlp_pipe_stop
-   did, from any thread or signal handler (result.state says where to resume); DLP_ERR_ARG; or what
-   dlp_pipe_next returns - consumer - waits for batches; does not allocate. */
+/* Run a pipe until its epochs are over: call on_step for each batch, then release the batch.
+   p: any running pipe, with no batch held. Returns:
+     DLP_END       all epochs are over
+     DLP_OK        a callback or max_steps stopped the run; another run goes on after the last step
+     DLP_STOPPED   dlp_pipe_stop stopped it, from any thread or signal handler; resume from
+                   result.state
+     DLP_ERR_ARG   p, desc or on_step is NULL
+     another code  as dlp_pipe_state, _next or _release returned it
+   Consumer. Waits for batches. Does not allocate. */
 DLPDEF int dlp_chunks_run(dlp_pipe *p, const dlp_run_desc *desc);

@@ -2,9 +2,10 @@
 #include "api/pipe.h"
 /* ---------------------------------------------------------------------------------------------
    >>dlpack     TENSORS FOR OTHER LIBRARIES
-   A field of a batch as a tensor that numpy, PyTorch, JAX and others take over without a copy
-   (numpy.from_dlpack). The structs are those of dlpack.h 0.8, DLManagedTensor, and 1.0,
-   DLManagedTensorVersioned, byte for byte: cast the pointer. Both headers may be included.
+   A field of a batch becomes a tensor that numpy, PyTorch, JAX and others take over without a copy
+   (numpy.from_dlpack). The structs are the structs of dlpack.h, byte for byte: DLManagedTensor of
+   version 0.8 and DLManagedTensorVersioned of version 1.0. Cast the pointer. Both headers may be
+   included.
 
      dlp_managed_tensor_v1 *t; // of "dltensor_versioned"; "dltensor": dlp_batch_dlpack(.., &older)
      if (dlp_batch_dlpack_v1(pipe, batch, 0, &t) == DLP_OK)
@@ -13,14 +14,14 @@
 typedef struct dlp_dl_tensor {
     void *data;
     int32_t device_type; /* 1: host, 2: CUDA, 4: OpenCL (data is a cl_mem), 12: a device of the
-                                user's, who may write here what it is */
-    int32_t device_id;   /* CUDA: ordinal; else 0 */
+                                user, who may write its type here */
+    int32_t device_id;   /* ordinal of a CUDA device; else 0 */
     int32_t ndim;
-    uint8_t code, bits;   /* of dlp_dtype */
+    uint8_t code, bits;   /* type code and bits of the dlp_dtype */
     uint16_t lanes;       /* 1 */
     int64_t *shape;       /* [ndim] */
-    int64_t *strides;     /* [ndim] elements; never NULL */
-    uint64_t byte_offset; /* as dlp_tensor has it */
+    int64_t *strides;     /* [ndim] strides in elements; never NULL */
+    uint64_t byte_offset; /* bytes from data to the first element, as in dlp_tensor */
 } dlp_dl_tensor;
 
 typedef struct dlp_managed_tensor {
@@ -33,39 +34,43 @@ typedef struct dlp_managed_tensor_v1 {
     uint32_t major, minor; /* 1, 0 */
     void *manager_ctx;
     void (*deleter)(struct dlp_managed_tensor_v1 *self);
-    uint64_t flags; /* 0: may be written; 1: may not, as views of dlp_chunks_desc.rows_at */
+    uint64_t flags; /* 0: the tensor may be written; 1: read-only, such as views of
+                       dlp_chunks_desc.rows_at */
     dlp_dl_tensor dl_tensor;
 } dlp_managed_tensor_v1;
 
-/* Make a tensor of a field. From the first one of a batch on, the batch is held until its last
-   tensor is deleted; it then goes back within the consumer's next dlp_pipe_next, _release or
-   _close. So make all that are wanted before calling one of these. dlp_pipe_release of such a batch
-   is DLP_OK, and gives it back when that is so; it need not be called, nor may it after close. A
-   batch with tensors counts among max_held. Tensors outlive close: the pipe's memory goes with the
-   last. A tensor may be deleted while kernels that read it are queued (PyTorch does): give the
-   device their stream as consumer.
-   batch: one that is held; field: 0..n_fields-1; out: to be deleted by its deleter, once, by any
-   thread - returns DLP_OK, DLP_ERR_ARG (not held, no such field), DLP_ERR_STATE (closed),
-   DLP_ERR_MEMORY, DLP_ERR_FORKED - consumer - allocates the tensor; does not wait.
+/* Make a tensor of a field. The first tensor of a batch keeps the batch held until the last tensor
+   of the batch is deleted. The batch then goes back in the consumer's next dlp_pipe_next, _release
+   or _close. So make all tensors of a batch before you call one of these.
+   dlp_pipe_release of a batch with tensors returns DLP_OK; the batch goes back when its last tensor
+   is deleted. This call is optional, and not allowed after close. A batch with tensors counts for
+   max_held. Tensors outlive close: the pipe's memory is freed with the last tensor. A tensor may be
+   deleted while queued kernels still read it, as PyTorch does. For this give the device their
+   stream as consumer.
+   batch: must be held. field: 0..n_fields-1. out: delete the tensor once, by its deleter, in any
+   thread. Returns DLP_OK; DLP_ERR_ARG (the batch is not held, or there is no such field);
+   DLP_ERR_STATE (the pipe is closed); DLP_ERR_MEMORY; DLP_ERR_FORKED. Consumer. Allocates the
+   tensor. Does not wait.
    Source: dlpack.h (github.com/dmlc/dlpack), v0.8 and v1.0. */
 DLPDEF int dlp_batch_dlpack(dlp_pipe *p, dlp_batch *batch, int field, dlp_managed_tensor **out);
 DLPDEF int dlp_batch_dlpack_v1(dlp_pipe *p, dlp_batch *batch, int field,
                                dlp_managed_tensor_v1 **out);
 
-/* What a batch says of its rows, as tensors of one dimension in host memory (device_type 1), also
-   where the fields are on a device. 64-bit words are given out as int64, which all libraries know:
-   none of them is above 2^63. They are to be read only, and tensors of version 1 say so. */
+/* Arrays about the rows of a batch, as tensors of one dimension. They lie in host memory
+   (device_type 1), also if the fields are on a device. 64-bit words are given out as int64, which
+   all libraries know; no word is above 2^63. The tensors are read-only, and tensors of version 1
+   say so. */
 enum {
     DLP_ROWS_INDEX = 1, /* int64 [count]: batch->index; field is not read */
     DLP_ROWS_VALID,     /* uint8 [count]: batch->valid; field is not read */
-    DLP_ROWS_LENGTHS,   /* int64 [count]: lengths of a field that has them: a ragged one */
-    DLP_ROWS_OFFSETS    /* int64 [count + 1]: offsets of a field that has them: a packed one */
+    DLP_ROWS_LENGTHS,   /* int64 [count]: lengths of a ragged field */
+    DLP_ROWS_OFFSETS    /* int64 [count + 1]: offsets of a packed field */
 };
 
-/* Make a tensor of one of these. It holds the batch as a tensor of a field does.
-   what: DLP_ROWS_*; field: 0..n_fields-1, for lengths and offsets; err: written on failure, may be
-   NULL; all else, what is returned and from where it may be called as above. DLP_ERR_ARG, too, for
-   a field that has no lengths, or no offsets: err names it, and the batch is not held by that. */
+/* Make a tensor of an array about rows. It holds the batch as a tensor of a field does.
+   what: DLP_ROWS_*. field: 0..n_fields-1, for lengths and offsets. err: written on failure; may be
+   NULL. All else is as for dlp_batch_dlpack. DLP_ERR_ARG also if the field has no lengths, or no
+   offsets: err names it, and no tensor holds the batch. */
 DLPDEF int dlp_batch_dlpack_rows(dlp_pipe *p, dlp_batch *batch, int what, int field,
                                  dlp_managed_tensor **out, dlp_error *err);
 DLPDEF int dlp_batch_dlpack_rows_v1(dlp_pipe *p, dlp_batch *batch, int what, int field,

@@ -3,7 +3,7 @@
 #include "api/files.h"
 /* ---------------------------------------------------------------------------------------------
    >>folder     FOLDERS OF PICTURES, A DIRECTORY FOR EACH CLASS (examples/folder.c)
-   One call lists a tree into paths and classes, as an image folder is laid out:
+   One call lists a tree of files into paths and classes, as an image folder is laid out:
 
      train/cat/a.jpg  train/cat/more/b.JPEG  train/dog/c.png  ->  classes "cat" 0, "dog" 1
 
@@ -14,44 +14,49 @@
                                   .max_bytes = 64 << 20, .user = folder};
      ... as in >>files; in decode: label = folder->labels[item->index]
 
-   A class is a directory right below path; classes are numbered in the order of their names' bytes.
-   Its files are those below it, however deep, in the order of their paths' bytes: so an item's
-   index is the same on every machine, whatever locale or file system. Of them only regular files
-   with one of the extensions count; names that begin with a dot, files and directories, are left
-   out. Symbolic links are followed; one that leads back to a directory that it lies in is refused,
-   and so is one that leads nowhere, if its extension counts. Reading and decoding are the fetch's:
-   nothing is opened here but directories. */
+   A class is a directory directly below path. Classes are numbered in the order of the bytes of
+   their names. The files of a class are all files below it, however deep, in the order of the bytes
+   of their paths. So the index of an item is the same on every machine, whatever locale or file
+   system.
+
+   Only regular files with one of the extensions count. Files and directories whose names begin with
+   a dot are left out. Symbolic links are followed. A link is refused if it leads back to a
+   directory that it lies in. A link that leads nowhere is refused if its extension counts. Only
+   directories are opened here: fetch reads and decodes the files. */
 
 typedef struct dlp_folder_desc {
-    const char *path;              /* required */
-    const char *const *extensions; /* [n_extensions] without the dot, any case, ASCII; NULL:
-                                            jpg jpeg png bmp ppm webp */
+    const char *path;              /* directory to list; required */
+    const char *const *extensions; /* [n_extensions] extensions without the dot, in any case, ASCII;
+                                            NULL: jpg jpeg png bmp ppm webp */
     uint32_t n_extensions;
-    uint64_t max_files; /* more are DLP_ERR_LIMIT; 0: 2^31 */
+    uint64_t max_files; /* most files; more are DLP_ERR_LIMIT; 0: 2^31 */
 } dlp_folder_desc;
 
-/* Read it; all of it is the folder's own, until close. */
+/* A list of files. You only read it. All arrays belong to the folder, until close. */
 typedef struct dlp_folder {
     uint64_t n_files;
     const char *const *paths; /* [n_files] desc.path/class/..., for dlp_files_desc.paths */
-    const uint32_t *labels;   /* [n_files] class of each */
+    const uint32_t *labels;   /* [n_files] number of the class of each file */
     uint32_t n_classes;
-    const char *const *classes;  /* [n_classes] names */
-    const uint64_t *class_files; /* [n_classes] files of each; 0 is possible */
-    uint64_t left_out;           /* files below classes that do not count, and files of no class */
-    uint64_t id;                 /* a number that differs where names of classes or files do: for
-                    dlp_sampler_desc.function_id, so that a state of another folder is refused */
+    const char *const *classes;  /* [n_classes] names of the classes */
+    const uint64_t *class_files; /* [n_classes] number of files of each class; may be 0 */
+    uint64_t left_out;           /* number of files that do not count, and of files in no class */
+    uint64_t id;                 /* a number that differs if the names of classes or files do. Give
+                    it to dlp_sampler_desc.function_id, so that a state of another folder is
+                    refused */
 } dlp_folder;
 
 /* List a folder.
-   out: to be closed; desc: copied; err: written on failure, may be NULL; its message names the path
-   - returns DLP_OK; DLP_ERR_ARG (a field; no directory in path, no file that counts);
-   DLP_ERR_SYSTEM (a directory cannot be read, a link leads nowhere or, ELOOP, back: errnum);
-   DLP_ERR_LIMIT (max_files, 2^20 directories); DLP_ERR_MEMORY - any thread - waits for the disk;
-   allocates the paths and some 20 bytes a file.
+   out: close it with dlp_folder_close. desc: copied. err: written on failure; may be NULL; its
+   message names the path. Returns DLP_OK, or:
+     DLP_ERR_ARG      a field is wrong, path has no directory, or no file counts
+     DLP_ERR_SYSTEM   a directory cannot be read; a link leads nowhere, or back (ELOOP); see errnum
+     DLP_ERR_LIMIT    there are more than max_files files, or than 2^20 directories
+     DLP_ERR_MEMORY
+   Any thread. Waits for the disk. Allocates the paths and some 20 bytes a file.
    Source: the layout of torchvision.datasets.ImageFolder. */
 DLPDEF int dlp_folder_open(dlp_folder **out, const dlp_folder_desc *desc, dlp_error *err);
 
-/* Free a folder. folder: NULL does nothing; no pipe or source uses its arrays any more - any thread
-   - does not wait. */
+/* Free a folder. Call it when no pipe or source uses its arrays. NULL does nothing. Any thread.
+   Does not wait. */
 DLPDEF void dlp_folder_close(dlp_folder *folder);

@@ -3,32 +3,35 @@
 #include "api/pipe.h"
 /* ---------------------------------------------------------------------------------------------
    >>scratch    READ, THEN DECODE: FIELDS THAT END BEFORE THE BATCH
-   A fetch node reads (by many requests at once, say). A map node decodes, with workers and a
-   placement of its own, and names in map.ends the fields that end there (>>graph). Such fields lie
-   in cells: an item has a cell from before its fetch until the map is through with the item. The
-   fields are in no batch, no device copy, no cache, no state. Memory is the cells, however many
-   batches there are; a fetch without a free cell waits. Nothing is zeroed: what fetch did not write
-   is of an item before.
+   A fetch node reads, for example by many requests at once. A map node decodes, with its own
+   workers and placement. map.ends names the fields that end in the map (>>graph). Such fields lie
+   in cells. An item has a cell from before its fetch until the map is done with the item. The
+   fields are in no batch, no device copy, no cache and no state. Their memory is the cells, however
+   many batches there are. A fetch without a free cell waits. Cells are not zeroed: a byte that
+   fetch did not write is from an earlier item.
 
      fetch, map           pictures are read and decoded
-     fetch, fetch, map    labels come beside; the map sees both; the fields of one fetch may end
+     fetch, fetch, map    a second fetch brings labels; the map sees both; fields of one may end
      fetch of 1, of 2,    both datasets of a mix read what one map decodes
      map
-     fetch, guard, map    what was read is checked before it is decoded
+     fetch, guard, map    the guard checks the read fields before the map decodes them
 
-   Not after expand and pack, whose rows are copies, nor for pushed items: nobody writes these
-   fields there.
+   Scratch fields are refused after expand and pack, whose rows are copies, and for pushed items:
+   nothing writes these fields there.
 
-   queue.capacity of the fetch node is how many cells there are. 0 takes one for each item that
-   workers which write may have in hand, two for each worker of the map, and for those of a fetch
-   between one more than its items in hand. Where it is more, 0 takes 256 KiB of cells, at most four
-   for each item under way (prefetch_factor x rows of a batch). Of a number asked for no more are
-   taken than items are under way. At most 2^20. Few cells are few bytes, and a sleep for each item
-   that is short. Quick items share a claim in runs of up to 32. A run takes a group of cells, as
-   many as are a power of two and leave twice as many groups as workers need: of a number asked for,
-   what is less than a group is not taken. In dlp_stage_stats.own of the stage "scratch": cells in
-   use, and all; cells of a group are in use together.
+   queue.capacity of the fetch node is the number of cells, at most 2^20. 0 takes one cell for each
+   item that the workers which write these fields may have in hand. For each other worker up to the
+   map it takes one cell more than the worker has items in hand: two for a worker of the map. If 256
+   KiB of cells are more, 0 takes 256 KiB, but at most four cells for each item under way. The items
+   under way are prefetch_factor x rows of a batch. If you give a number, no more cells are taken
+   than items are under way. Few cells take few bytes, but a worker that finds no cell sleeps.
 
-   Whatever dies keeps the cell: of an item whose map died, or is tried again, nothing is read again
-   if the map is idempotent, as one is that only reads these fields and writes others whole. Else
-   the item goes back to fetch. One cell is enough for everything to move; see >>impl-scratch. */
+   Quick items share a claim in runs of up to 32. A run takes a group of cells, a power of two. If
+   you give a number of cells, groups are so large that there are still twice as many as workers
+   need. Cells that fill no group are not taken. dlp_stage_stats.own of the stage "scratch" has the
+   cells in use and all cells. The cells of a group are in use together.
+
+   If a worker dies, its items keep their cells. If the map dies at an item or tries it again, the
+   item is not read again if the map is idempotent. A map is idempotent if it only reads these
+   fields and writes others whole. Else the item goes back to fetch. One cell is enough for the pipe
+   to go on; see >>impl-scratch. */

@@ -5,9 +5,9 @@
 #include "api/parts.h"
 /* ---------------------------------------------------------------------------------------------
    >>tar        TAR SHARDS, WEBDATASET (examples/webdataset.c)
-   Members that follow each other and have one key are one item, a sample. The key is the name up to
-   the first dot behind the last slash. What follows this dot is the extension. It says which field
-   a member is:
+   Members that follow each other and have one key are one item: a sample. The key is the name up to
+   the first dot after the last slash. The text after this dot is the extension. It says which field
+   the member is:
 
      train/000017.jpg  train/000017.cls  train/000018.jpg ...     key train/000017: "jpg", "cls"
 
@@ -19,92 +19,96 @@
                of each shard (>>item-index). A shuffle is over all samples of all shards.
                Workers read in_flight samples at once, as >>files reads files.
    Whole       dlp_tar_load and dlp_tar_fetch are callbacks of a part queue (>>parts, >>found).
-               Shards are loaded whole, from files, S3 or a gzip stream. Nobody knows how many
-               samples they have.
+               Shards are loaded whole, from files, S3 or a gzip stream. Their numbers of samples
+               are not known before.
    Expanded    dlp_tar_expand is the callback of an expander (>>expand) whose input is a shard.
 
-   Known are the formats ustar, pax and GNU, with long names and large sizes. Members that are no
-   regular files are left out, and so are names without a dot, or with a dot in front. Sparse files
-   are refused. A shard must end with a block of zeros: without it, it was cut. It ends with its
-   first archive. Members of a sample follow each other, or they are several samples. A compressed
-   shard has no random access: a load that unpacks it gives a whole one. */
+   The formats ustar, pax and GNU are read, with long names and large sizes. Members that are not
+   regular files are left out. So are names without a dot, or with a dot in front. Sparse files are
+   refused. A shard must end with a block of zeros; without it, the shard was cut. It ends with its
+   first archive. The members of a sample must follow each other; else they are several samples. A
+   compressed shard has no random access; it can be loaded whole by a load that unpacks it. */
 
 /* A member of a sample. Valid during the call only. */
 typedef struct dlp_tar_member {
-    const char *extension; /* "jpg", "seg.png" */
+    const char *extension; /* extension of the name, such as "jpg" or "seg.png" */
     const void *data;
     uint64_t bytes;
 } dlp_tar_member;
 
 /* A sample. Valid during the call only. */
 typedef struct dlp_tar_sample {
-    const char *key; /* "train/000017" */
+    const char *key; /* key of the names, such as "train/000017" */
     const dlp_tar_member *members;
-    uint32_t n_members; /* 1..256 */
+    uint32_t n_members; /* number of members, 1..256 */
     uint32_t pad;
 } dlp_tar_sample;
 
 typedef struct dlp_tar_desc {
-    const char *path;         /* a shard, or */
+    const char *path;         /* path of one shard; NULL: give paths */
     const char *const *paths; /* [n_paths] shards, whose samples follow each other; copied. For load
                                  and expand: names of shards in errors, by the index of the part or
                                  input; may be NULL */
-    uint64_t n_paths;         /* 1..2^20. One descriptor is open for each shard: ulimit -n */
-    const dlp_field *fields;  /* required; [n_fields] of a sample; borrowed until close */
-    uint32_t n_fields;        /* 1..DLP_MAX_FIELDS */
-    int32_t optional;         /* 1: a ragged field whose member is not there has length 0. 0: the
-                                 item fails */
+    uint64_t n_paths;         /* number of paths, 1..2^20. One descriptor is open for each shard:
+                                 ulimit -n */
+    const dlp_field *fields;  /* [n_fields] fields of a sample; required; borrowed until close */
+    uint32_t n_fields;        /* number of fields, 1..DLP_MAX_FIELDS */
+    int32_t optional;         /* 1: a ragged field without a member has length 0. 0: an item without
+                                 the member fails */
     const char *const *extensions; /* [n_fields] extension of each field, or several with a blank
-                                 between two: "jpg jpeg". Capital letters count as small ones. NULL:
-                                 the names of the fields. Borrowed until close */
-    /* Write the fields of an item out of a sample. Returns as fetch does; called by all workers at
+                                 between two: "jpg jpeg". Capital letters count as small letters.
+                                 Borrowed until close. NULL: the names of the fields */
+    /* Write the fields of an item out of a sample. Returns as fetch does. All workers call it at
        once. NULL: a field is the bytes of its member. A ragged field takes whole rows, up to
        shape[0]; a field of a fixed size takes exactly its bytes. */
     int (*decode)(void *user, void *worker_state, dlp_item *item, const dlp_tar_sample *sample);
-    void *user; /* of all callbacks here; borrowed until close */
-    /* For dlp_tar_open alone. */
-    uint64_t max_bytes;  /* most bytes of a sample in its shard, headers included, 1..2^40; a longer
-                             one is DLP_ERR_LENGTH of its item. 0: those of the longest sample */
-    const char *index;   /* directory for index files; NULL: beside each shard; "": none */
-    int32_t threads;     /* that find samples, in several shards at once; 0: one a CPU, 16
-                             at most; 1..256 */
+    void *user; /* argument of all callbacks here; borrowed until close */
+    /* The fields from here on are for dlp_tar_open alone. */
+    uint64_t max_bytes;  /* most bytes of a sample in its shard, with headers, 1..2^40; a longer
+                             sample is DLP_ERR_LENGTH of its item. 0: the bytes of the longest
+                             sample */
+    const char *index;   /* directory of index files; NULL: beside each shard; "": no index files */
+    int32_t threads;     /* threads that find samples, in several shards at once, 1..256; 0: one a
+                             CPU, at most 16 */
     int32_t in_flight;   /* samples that a worker has in hand at once, as in dlp_files_desc */
     int32_t use_threads; /* as in dlp_files_desc */
-    /* For decode's worker_state, as in dlp_workers_desc; may be NULL. */
+    /* Make and free the worker_state of decode, as in dlp_workers_desc. May be NULL. */
     int (*worker_init)(void *user, int worker, void **state);
     void (*worker_exit)(void *user, int worker, void *state);
 } dlp_tar_desc;
 
-/* Open all shards and find their samples, or take these from index files.
-   out: to be closed by dlp_source_close. desc: copied. err: may be NULL; its message names the
-   shard and the byte. Returns DLP_OK, or:
-     DLP_ERR_ARG           a field; no samples
+/* Open all shards and find their samples, or take the samples from index files.
+   out: close it with dlp_source_close. desc: copied. err: may be NULL; its message names the shard
+   and the byte. Returns DLP_OK, or:
+     DLP_ERR_ARG           a field is wrong, or there are no samples
      DLP_ERR_SYSTEM        a shard cannot be opened or read (errnum)
-     DLP_ERR_CORRUPT       it is no tar, was cut, or changed while its samples were found
-     DLP_ERR_UNSUPPORTED   a sparse file, an archive of several volumes, a type nobody knows
+     DLP_ERR_CORRUPT       a shard is no tar, was cut, or changed while its samples were found
+     DLP_ERR_UNSUPPORTED   a sparse file, an archive of several volumes, an unknown type
      DLP_ERR_MEMORY
-   Any thread. Waits for the disk, and for threads of its own. Allocates 8 bytes a sample where no
-   index file can be mapped, and some 150 bytes a shard.
+   Any thread. Waits for the disk, and for its own threads. Allocates 8 bytes a sample if no index
+   file can be mapped, and some 150 bytes a shard.
    Source: POSIX.1-2017, pax; the GNU tar manual, "Basic Tar Format"; the WebDataset convention. */
 DLPDEF int dlp_tar_open(dlp_source **out, const dlp_tar_desc *desc, dlp_error *err);
 
-/* What dlp_tar_load and dlp_tar_fetch get as user. Borrowed until close. */
+/* The argument `user` of dlp_tar_load and dlp_tar_fetch. Borrowed until close. */
 typedef struct dlp_tar_parts {
-    const dlp_tar_desc *desc; /* required: fields, decode and so on */
-    dlp_part_fn load;         /* required; loads the bytes of a shard as they are in a .tar:
-                         dlp_part_files_load, dlp_s3_part_load, or one that unpacks */
-    void *user; /* of load; with dlp_s3_part_load the source, which is source of the desc of parts,
-                   too */
+    const dlp_tar_desc *desc; /* fields, decode and so on; required */
+    dlp_part_fn load;         /* loads the bytes of a shard as they are in a .tar:
+                         dlp_part_files_load, dlp_s3_part_load, or a function that unpacks;
+                         required */
+    void *user; /* argument of load. With dlp_s3_part_load it is the source, which is also source of
+                   the desc of parts */
 } dlp_tar_parts;
 
-/* Load a shard: call load, then find the samples. Behind the bytes of the shard their places are
-   put, so max_part_bytes is 8 * (samples + 3) bytes more than the longest shard. Sets items.
-   parts: a dlp_tar_parts; part: as load gets it. Returns as load, or DLP_ERR_CALLBACK (no tar, or
-   cut), DLP_ERR_LENGTH (no room). In load only. */
+/* Load a shard: call load, then find the samples and set items. The places of the samples are put
+   behind the bytes of the shard. So max_part_bytes must be 8 * (samples + 3) bytes more than the
+   longest shard.
+   parts: a dlp_tar_parts. part: the argument of load. Returns as load; DLP_ERR_CALLBACK (the shard
+   is no tar, or was cut); DLP_ERR_LENGTH (there is no room). In load only. */
 DLPDEF int dlp_tar_load(void *parts, dlp_part *part);
 
-/* Write a sample of a shard that dlp_tar_load has loaded. parts: the same. Returns as fetch. In
-   fetch only. */
+/* Write a sample of a shard that dlp_tar_load has loaded. parts: the dlp_tar_parts of that load.
+   Returns as fetch. In fetch only. */
 DLPDEF int dlp_tar_fetch(void *parts, dlp_item *item);
 
 /* Make the samples of a shard, which is field 0 of the input: DLP_U8, ragged. desc: a dlp_tar_desc.
