@@ -179,7 +179,7 @@
      concurrent  classic, and in_flight items at once  as classic; prefetch_factor is  concurrent.c
                  in each worker, of a batch or a pool  batch_pool / rows if more
      part queue  workers load the next parts; fetch    queue_size parts, and the       parts.c
-                 takes items out of those loaded       batches of the loader after it
+                 takes items out of loaded parts       batches of the loader after it
      chunk       load a chunk into a CPU buffer, copy  cpu_buffers + device_buffers    chunks.c
                  it to the device, cut it into views   chunks
      filter,     each input makes 0..k items, batches  cells x k items, and the        positions.c
@@ -289,7 +289,7 @@
      count (parts)                open
      worker_init, worker_exit     the worker itself; inline: start and close
      sampler.function             item workers and their DLP_FETCH_THREADS, several at once: must be
-                                  pure; while it runs no other item of its worker is completed
+                                  pure; while it runs, its worker completes no other item
      batch sampler, bucket length the consumer (start, next, release, next_epoch, seek), or, if
                                   threaded, one thread; with desc.resume its first calls in start
      on_step, on_epoch            dlp_chunks_run
@@ -314,15 +314,15 @@
      when         allocates
      other open   a record; tokens, arrays: and a mapping and a descriptor for each file; folder:
                   paths, labels, names of classes
-     nodes_plan   a few KiB, until it returns: the bytes of what open would allocate, line by line
+     nodes_plan   a few KiB, until it returns; it lists the bytes that open would allocate
      open         the pipe's record; one region (a sealed memfd or, where there is none, anonymous
                   memory) with slots, cells, counters and trace rings; the process's own records;
                   device buffers; threads (these two by start, with desc.later)
-     workers      what worker_init does; those of >>files dlp_files_worker_bytes, as they begin; of
-                  a source of objects dlp_s3_source_worker_bytes, and its dlp_s3_io
+     workers      what worker_init allocates; as they begin: of >>files dlp_files_worker_bytes, of a
+                  source of objects dlp_s3_source_worker_bytes, and its dlp_s3_io
      next .. stop nothing
-     write_*      for the length of the call
-     close        frees it all, or, with batches held, the last release does
+     write_*      memory for the length of the call
+     close        nothing; frees all memory; if batches are held, the last release does
 
    start compares the plan with limit_bytes, the budget, the rest of the memory cgroup, MemAvailable
    and the address space. If the plan does not fit, start fails before it allocates anything; the

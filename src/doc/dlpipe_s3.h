@@ -107,12 +107,12 @@
      what goes wrong                          what follows
      no connection, none in time, reset, no   sent again, on another connection or address, after a
      first byte in time, half a head          random pause (see below)
-     a body ends, is reset, stands still      goes on at the next byte, by Range and If-Match; those
-                                              that had come stay (no ETag: from the beginning).
-                                              max_attempts, if set, counts those without progress.
-                                              Where all comes instead (200), what had come is passed
-                                              over
-     a body far slower than others of its     goes on over another connection, as above; looked at
+     a body ends, is reset, stands still      goes on at the next byte, by Range and If-Match; bytes
+                                              that came stay (no ETag: from the beginning).
+                                              max_attempts, if set, counts attempts without
+                                              progress. If the whole object comes (200), the bytes
+                                              that came before are skipped
+     a body far slower than others of its     goes on over another connection, as above; checked
      size                                     each fifth of stall_timeout_ms
      no connection after 300 ms               another address is tried, too, if the host has one
      an idle connection had been closed       sent again at once on a new one, at no cost
@@ -120,9 +120,9 @@
      529 530, RequestTimeout,
      InternalError, SlowDown, Throttling...   and not before Retry-After
      more than 1/4 of answers throttled, 1/6  fewer in flight (x 7/10, once in 4 * backoff_ms, down
-     after a cut; and a cut helps             to 1/8), no hedges; then with good answers twice as
-                                              many each time, up to half of what it was, from there
-                                              on all of them in 128 * backoff_ms
+     after a cut; and a cut helps             to 1/8), no hedges; then good answers double the
+                                              number, up to half of the old one; from there it rises
+                                              to all within 128 * backoff_ms
      a slow first byte                        sent a second time, and a third: the first head wins
      ETag changed, missing or new, 412 to an  from the beginning, 3 times at most
      If-Match of ours; another version id or
@@ -130,21 +130,21 @@
      Last-Modified
      bytes of a whole object that do not      from the beginning over another connection, once;
      have the checksum that the server tells  then an error that names the object
-     an ETag that if_match does not name      an error at once, also where the server takes no heed
-     416, 501 to a range that was only ours   asked for whole
-     400, 501 that name x-amz-checksum, if    asked without, by this dlp_s3_io from then on
+     an ETag that if_match does not name      an error at once, even if the server ignores If-Match
+     416, 501 to a range of the client's own  the whole object is requested
+     400, 501 that name x-amz-checksum, if    this dlp_s3_io requests no checksums from then on
      checksums is 0
-     wrong range, wrong length or none, not   sent again twice at most, for it is likely to be the
-     HTTP                                     server's habit; then DLP_ERR_LENGTH, _REMOTE
-     another region (301, 400)                asked there, and from then on at once
+     wrong range, wrong length or none, not   sent again twice at most, since the server is likely
+     HTTP                                     to do it again; then DLP_ERR_LENGTH, _REMOTE
+     another region (301, 400)                sent there, and later requests go there at once
      301, 302, 307, 308 with Location         followed, 5 times at most; up to 8 KiB long
      RequestTimeTooSkewed; Date 4 minutes off signed by the server's clock from then on
-     ExpiredToken and the like                credentials are fetched again, once for all waiting;
-                                              given as options or variables: an error
+     ExpiredToken and the like                credentials are fetched again, once for all requests;
+                                              if given as options or variables: an error
      other 4xx: NoSuchKey, AccessDenied...    an error at once
      a certificate that is not trusted        an error at once
      a proxy refuses (407, 403, other 4xx)    an error at once, which names the proxy
-     a proxy answers CONNECT otherwise        sent again after a random pause
+     another answer of a proxy to CONNECT     sent again after a random pause
      more bytes than capacity                 DLP_ERR_LENGTH at once; object_bytes tells how many
 
    Retry n waits for backoff_ms * 2^n, at most backoff_max_ms. Half of that time is fixed, half is
