@@ -214,13 +214,12 @@
 
    Begin with the economic topology. It needs the least memory, and no slow worker delays the
    others. If items wait for a disk or a network, give it a fetcher. Each worker then has in_flight
-   items at
-   once: in threads, or as asynchronous requests. A fetcher works with a part queue too. Concurrent
-   adds one batch per worker, as in classic, for sources that read neighbours best together. Take
-   the part queue if many items lie in one file. Take chunks if rows are small, come in large pieces
-   and go to a device. Take classic to compare with loaders that work like it. Each topology may
-   repeat: with epochs, its workers live for all epochs. They begin the next epoch before the
-   present one is over. The memory is the same.
+   items at once: in threads, or as asynchronous requests. A fetcher works with a part queue too.
+   Concurrent adds one batch per worker, as in classic, for sources that read neighbours best
+   together. Take the part queue if many items lie in one file. Take chunks if rows are small, come
+   in large pieces and go to a device. Take classic to compare with loaders that work like it. Each
+   topology may repeat: with epochs, its workers live for all epochs. They begin the next epoch
+   before the present one is over. The memory is the same.
 
    Determinism: the order and content of every batch depend on (seed, epoch, position) alone. They
    do not depend on the number of workers, their timing, the topology, or the number of ranks.

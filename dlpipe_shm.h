@@ -166,8 +166,8 @@ typedef struct dlp_shm_desc {
     int32_t serve_only;      /* with share: 1: this process takes no batches (see dlp_shm_serve) and
                                has no place in the order: dlp_pipe_next, _next_epoch and _state
                                return DLP_ERR_STATE. DLP_SHARE_ONE needs 1; a transfer needs 0 */
-    int32_t wait_subscribers; /* with share: number of subscribers that must come before the first
-                               fetch; 0: none (serve_only: one) */
+    int32_t wait_subscribers; /* with share: subscribers that must come before the first fetch,
+                               up to max_subscribers; 0: none (serve_only: one) */
 } dlp_shm_desc;
 
 /* ---------------------------------------------------------------------------------------------
