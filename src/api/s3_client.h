@@ -142,39 +142,39 @@ typedef struct dlp_s3_desc {
     const char *ca_file;         /* path of a PEM file of trusted certificates; environment:
                                     AWS_CA_BUNDLE; profile: ca_bundle; else the system's file */
     const dlp_s3_transport *tls; /* TLS library; NULL: OpenSSL if it was compiled in; copied */
-    /* Patience, in milliseconds. */
-    int32_t connect_timeout_ms;    /* 0: 3,000; time to connect, with the TLS handshake */
-    int32_t first_byte_timeout_ms; /* 0: 10,000; time from the delivery of the request's last byte
-                                    to the first byte of the answer */
-    int32_t stall_timeout_ms;      /* 0: 5,000; time without a byte inside a body */
-    int32_t request_timeout_ms;    /* time of a request with all its attempts, even if it makes
-                                    progress; 0: no limit, but see progress_timeout_ms */
+    /* Patience. */
+    int32_t connect_timeout_ms;    /* milliseconds to connect, with the TLS handshake; 0: 3,000 */
+    int32_t first_byte_timeout_ms; /* milliseconds from the delivery of the request's last byte to
+                                    the answer's first byte; 0: 10,000 */
+    int32_t stall_timeout_ms;      /* milliseconds without a byte inside a body; 0: 5,000 */
+    int32_t request_timeout_ms;    /* milliseconds of a request with all its attempts, even if it
+                                    makes progress; 0: no limit, but see progress_timeout_ms */
     int32_t max_attempts;          /* attempts of a request that make no progress, 1..100;
                                     environment: AWS_MAX_ATTEMPTS; profile: max_attempts; else no
                                     limit, but see progress_timeout_ms */
-    int32_t backoff_ms;            /* 0: 50; 1..60,000; retry n waits for backoff_ms * 2^n, at most
-                                    backoff_max_ms; half of that time is random */
-    int32_t backoff_max_ms;        /* 0: 5,000; 1..3,600,000 */
-    int32_t retry_tokens;          /* 0: 500; number of retries that all workers together may have
-                                    ahead of successes; beyond it each retry waits as the last ones
-                                    do; DLP_NONE (-1): no limit */
-    int32_t hedge_percent; /* 0: 5; second requests for slow ones, in percent of all requests, up
-                              to 100; -1: none */
+    int32_t backoff_ms;            /* milliseconds, 1..60,000; 0: 50. Retry n waits for backoff_ms *
+                                    2^n, at most backoff_max_ms; half of that time is random */
+    int32_t backoff_max_ms;        /* milliseconds, 1..3,600,000; 0: 5,000 */
+    int32_t retry_tokens;          /* retries that all workers together may have ahead of successes;
+                                    beyond it each retry waits as the last ones do; 0: 500;
+                                    DLP_NONE (-1): no limit */
+    int32_t hedge_percent; /* second requests for slow ones, 1..100 percent of all requests; 0: 5;
+                              -1: none */
     /* Limits of each dlp_s3_io. */
-    int32_t max_requests;    /* 0: 64; requests in flight, 1..4096; an io has at most as many
-                                    connections, and max_requests / 8 + 4 for hedges */
-    uint64_t max_bytes;      /* bytes of the bodies under way; 0: no limit; one request alone may
+    int32_t max_requests;    /* requests in flight, 1..4096; 0: 64. An io has as many connections at
+                                    most, and max_requests / 8 + 4 for hedges */
+    uint64_t max_bytes;      /* bytes of the bodies in flight; 0: no limit. One request alone may
                                     have more */
-    uint64_t part_bytes;     /* 0: 8 MiB; 64 KiB..1 GiB; larger objects are fetched in parts of
-                                    this size, side by side */
-    int32_t idle_timeout_ms; /* 0: 20,000; a connection that is unused for longer is closed */
+    uint64_t part_bytes;     /* bytes of a part, 64 KiB..1 GiB; 0: 8 MiB. Larger objects are fetched
+                                    in parts, side by side */
+    int32_t idle_timeout_ms; /* milliseconds until an unused connection is closed; 0: 20,000 */
     int32_t max_idle;        /* connections that are kept for later, up to 8,192; 0: max_requests */
     void (*log)(void *user, const char *line); /* function that gets a line for each retry,
                                     redirect and refresh of credentials; NULL: none; any thread that
                                     works for this client calls it, several at once */
     void *log_user;
-    int32_t progress_timeout_ms; /* time in which a request, with all its attempts, gets no new
-                                    byte; 0: request_timeout_ms if it is set, else 120,000 */
+    int32_t progress_timeout_ms; /* milliseconds in which a request, with all its attempts, gets no
+                                    new byte; 0: request_timeout_ms if it is set, else 120,000 */
     int32_t requester_pays;      /* 1: the requester pays, as some buckets of others want; not with
                                     anonymous; environment: AWS_REQUEST_PAYER, "requester" */
     int32_t checksums;           /* 1: compare an object that is read whole with the CRC64NVME or

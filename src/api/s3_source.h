@@ -99,9 +99,9 @@ typedef struct dlp_s3_source_desc {
        bytes are field 0. */
     int (*decode)(void *user, void *worker_state, dlp_item *item, const void *bytes, uint64_t n);
     void *user;           /* argument of all callbacks here; borrowed until close */
-    uint64_t max_bytes;   /* largest number of bytes of an item, with a decode; up to 2^40; 0:
-                                the longest entry, if all lengths are known; else 0, without a
-                                decode or with direct */
+    uint64_t max_bytes;   /* with a decode: most bytes of an item, up to 2^40; 0: those of the
+                                longest entry (all lengths must be known). Without a decode, or
+                                with direct: 0 */
     int32_t direct;       /* 1: bytes go into field 0 even with a decode, which finds them there
                                 and writes the other fields */
     int32_t in_flight;    /* items (of chunks: requests) that a worker fetches at once, 1..1024;
