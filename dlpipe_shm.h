@@ -56,15 +56,15 @@
    The supervisor watches all processes and replaces dead workers. Workers run fetch, maps and
    collates, and load parts (the stage of a part queue may have processes, as any other).
    Subscribers are other programs, or threads, that take batches of the pipe by a dlp_subscriber.
-   The callbacks of a worker see a copy of the program's memory as it was in open. Workers that
-   replace others see the same copy. The program does not see what they write there, such as
-   counters. They do not see what the program changes later. Open files are shared, and so are their
-   offsets: use pread, or open the file in worker_init.
-   A worker process has a process group of its own and default signal handlers. It ignores SIGINT,
-   SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2, unless worker_init changes that. These signals go to all
-   processes of a job (Slurm's --signal, a terminal that closes). So a job that is told to stop can
-   still save its state (examples/checkpoint.c). The supervisor ignores these signals, too. A
-   worker's standard input is /dev/null. A worker ends by _exit.
+   The callbacks of a worker see a copy of the program's memory as it was in open. A worker that
+   replaces another sees the same copy. The program does not see what callbacks write there, such as
+   counters. Callbacks do not see what the program changes later. Open files are shared, and so are
+   their offsets: use pread, or open the file in worker_init. A worker process has a process group
+   of its own and default signal handlers. It ignores SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2,
+   unless worker_init changes that. These signals go to all processes of a job (Slurm's --signal, a
+   terminal that closes). So a job that is told to stop can still save its state
+   (examples/checkpoint.c). The supervisor ignores these signals, too. A worker's standard input is
+   /dev/null. A worker ends by _exit.
 
    How to start depends on what the program has when it starts the pipe:
 
