@@ -1,19 +1,19 @@
 /* dlpipe.h - v0.1.0 - data-loading pipelines for C11 - MIT licence - header-only, no dependencies
    Made from src/ by "make headers": edit there.
 
-   Decides which items come when, fetches them with many workers straight into batches, and hands
-   the batches over in order, so that a training step does not wait. It needs 64-bit Linux.
+   dlpipe decides which items come when. Many workers fetch them straight into batches. The program
+   gets the batches in order, so a training step does not wait. dlpipe needs 64-bit Linux.
 
    >>use        DO THIS, THEN THAT
    1  Copy this file into your tree. In exactly one C file, before any system header:
           #define DLPIPE_IMPLEMENTATION
           #include "dlpipe.h"
-      everywhere else just include it. Link with -lpthread where libc wants it.
+      In all other files just include it. Link with -lpthread if your libc needs it.
    2  Say what an item is (dlp_field), how many there are, and how to write one (dlp_dataset.fetch).
-   3  Open a pipe by the call that fits your data. A desc's zero means the default that the field's
-      comment tells; begin with {0}, or with designated initialisers.
-          dlp_loader_open         items that a function of yours writes (>>loader); without a length
-                                  known in advance: dataset.open_end (>>streams)
+   3  Open a pipe by the call that fits your data. A zero in a desc selects the default that the
+      field's comment names. So begin with {0}, or with designated initialisers.
+          dlp_loader_open         items that a function of yours writes (>>loader); if nobody knows
+                                  how many there are: dataset.open_end (>>streams)
           dlp_files_open          ... that lie in files, many read at once (>>files); folders of
                                   pictures: dlp_folder_open (>>folder)
           dlp_s3_source_open      ... that lie in S3 (dlpipe_s3.h, >>s3-source)
@@ -27,11 +27,12 @@
           dlp_chunks_open         large pieces, of which batches are views (>>chunks)
           dlp_pipe_open           a table of nodes, which says any of these and more (>>graph);
                                   dlp_loader_nodes gives the table of a loader
-   4  dlp_pipe_next lends a batch, dlp_pipe_release gives it back; until DLP_END.
-   5  dlp_pipe_close. Before that, dlp_pipe_explain repeats the warnings, and says which stage is
-      the slow one.
-   The dlp_error of an open call, and dlp_pipe_error, name field, stage, item and cause of what is
-   wrong; examples/dlpipe_top.c looks into a pipe that hangs.
+   4  Take batches: dlp_pipe_next lends a batch, dlp_pipe_release gives it back. Go on until
+   DLP_END. 5  Close the pipe: dlp_pipe_close. Before that, dlp_pipe_explain repeats the warnings
+   and says
+      which stage is the slow one.
+   If a call fails, the dlp_error of the open call, or dlp_pipe_error, names the field, the stage,
+   the item and the cause. examples/dlpipe_top.c looks into a pipe that hangs.
 
    >>contents   search for the anchor
    To read first:
@@ -156,8 +157,8 @@
    records to the node after it. A node has workers of its own, or it runs in the workers of the
    node before it, or in the consumer. The consumer is the thread that calls next and release.
    dlp_pipe_open takes a table. dlp_loader_open fills a table and opens it; dlp_loader_nodes gives
-   you that table. Nodes become stages, and stages have a chain of fixed order; those in brackets
-   may be left out (all words: >>glossary):
+   you that table. Nodes become stages, and the stages form a chain in a fixed order. Stages in
+   brackets may be left out. All words: >>glossary.
 
      list -> [makers] -> fetch -> [rows] -> batch -> [batch maps] -> [transfer] -> [split] -> next
       ^                                                                                        |
@@ -166,7 +167,8 @@
      makers: load, expand, filter, pack: each input makes 0..k items, which lie in cells
      rows:   second fetches, maps, guards, a cache: they work on an item in its place in a batch
 
-   Ready-made tables (topologies), and what they hold in memory, beside records that a plan tells:
+   These are the ready-made tables (topologies), and what each holds in memory. A plan also tells
+   the bytes of the records.
 
      topology    rule                                  memory                          example
      economic    any worker takes the next items of    prefetch_factor + max_held      loader.c
@@ -176,7 +178,7 @@
      concurrent  classic, and in_flight items at once  as classic; prefetch_factor is  concurrent.c
                  in each worker, of a batch or a pool  batch_pool / rows if more
      part queue  workers load the next parts; fetch    queue_size parts, and the       parts.c
-                 takes items out of those loaded       batches of the loader after it
+                 takes items out of loaded parts       batches of the loader after it
      chunk       load a chunk into a CPU buffer, copy  cpu_buffers + device_buffers    chunks.c
                  it to the device, cut it into views   chunks
      filter,     each input makes 0..k items, batches  cells x k items, and the        positions.c
@@ -210,39 +212,39 @@
                                                                    subscribers that share
      gather  many, one in order   all its completion bits are set  workers and next, or transfer
 
-   Begin with the economic one: it wants the least memory, and no slow worker holds up the others.
-   Where items wait, for a disk or a network, give it a fetcher: in_flight items at once in each
-   worker, by threads, or by requests begun and given back; it goes with a part queue as well.
-   Concurrent adds to that one batch per worker, as classic has it, for sources that like to see
-   neighbours together. Take the part queue where many items lie in one file, chunks where rows are
-   small, come in large pieces and go to a device, classic to compare with loaders that work so.
-   Each may repeat: with epochs, workers live for all of them, and begin the next before the present
-   one is over; memory is the same.
+   Begin with the economic topology. It needs the least memory, and no slow worker delays the
+   others. If items wait for a disk or a network, give it a fetcher. Each worker then has in_flight
+   items at once: in threads, or as asynchronous requests. A fetcher works with a part queue too.
+   Concurrent adds one batch per worker, as in classic, for sources that read neighbours best
+   together. Take the part queue if many items lie in one file. Take chunks if rows are small, come
+   in large pieces and go to a device. Take classic to compare with loaders that work like it. Each
+   topology may repeat: with epochs, its workers live for all epochs. They begin the next epoch
+   before the present one is over. The memory is the same.
 
-   Determinism: order and content of every batch depend on (seed, epoch, position) alone: not on
-   the number of workers, their timing, the topology, or the number of ranks. (Parts and chunks are
-   part of the order.) Only desc.unordered lets batches of one epoch overtake each other; their
-   contents stay the same.
+   Determinism: the order and content of every batch depend on (seed, epoch, position) alone. They
+   do not depend on the number of workers, their timing, the topology, or the number of ranks.
+   (Parts and chunks are part of the order.) Only desc.unordered lets batches of one epoch overtake
+   each other; their contents stay the same.
 
-   To stop early, call dlp_pipe_close in the middle of an epoch, or dlp_pipe_next_epoch to leave
-   this epoch alone. To cancel from another thread or a signal handler, call dlp_pipe_stop: next
+   To stop early, call dlp_pipe_close in the middle of an epoch. To leave only this epoch, call
+   dlp_pipe_next_epoch. To cancel from another thread or a signal handler, call dlp_pipe_stop: next
    returns DLP_STOPPED, and only close follows. Callbacks that run are not cut short.
 
    To evaluate beside training, open a second pipe for the validation items (examples/evaluate.c).
-   Its defaults give each item once in an epoch and in their order; batch->valid marks the rows that
-   count. Any number of pipes may be open. chunks: DLP_PASS_EVALUATE (>>chunks).
+   Its defaults give each item once in an epoch, in the order of the items. batch->valid marks the
+   rows that count. Any number of pipes may be open. For chunks use DLP_PASS_EVALUATE (>>chunks).
 
-   A batch that next lends is the consumer's until release: it may read and write its arrays, and
-   hold up to max_held batches. Its memory is used again when it is released, never when it is
-   received. At most prefetch_factor batches are between the sampler and next. Without a collate,
-   fetch writes an item where the consumer will read it: nothing is copied; with one, items lie in
-   cells of their own, and the collate writes the batch. After a transfer stage a batch lies on the
-   device; its host memory stays taken until it is released. After a split stage batches are views
-   of a chunk, which comes back with its last view (>>chunks).
+   A batch that next lends belongs to the consumer until release. The consumer may read and write
+   its arrays, and hold up to max_held batches. The memory of a batch is used again after its
+   release, never when it is received. At most prefetch_factor batches are between the sampler and
+   next. Without a collate, fetch writes an item where the consumer reads it: nothing is copied.
+   With a collate, items lie in cells, and the collate writes the batch. After a transfer stage a
+   batch lies on the device; its host memory stays taken until its release. After a split stage
+   batches are views of a chunk, which is returned with its last view (>>chunks).
 
    >>threads    WHAT MAY BE CALLED FROM WHERE
    (Worker processes: dlpipe_shm.h, >>shm-concepts. "The stage's threads" are then its processes.)
-   "Consumer": one thread at a time, which may be any; handing over is your lock.
+   "Consumer" means one thread at a time. Any thread may be it; hand over under a lock of your own.
 
      call                                              from              while the pipe runs
      dlp_pipe_open, dlp_nodes_plan                     any               -
@@ -285,7 +287,7 @@
      count (parts)                open
      worker_init, worker_exit     the worker itself; inline: start and close
      sampler.function             item workers and their DLP_FETCH_THREADS, several at once: must be
-                                  pure; while it runs no other item of its worker is completed
+                                  pure; while it runs, its worker completes no other item
      batch sampler, bucket length the consumer (start, next, release, next_epoch, seek), or, if
                                   threaded, one thread; with desc.resume its first calls in start
      on_step, on_epoch            dlp_chunks_run
@@ -293,35 +295,36 @@
                                   transfer thread, or next
      log                          start, next, close; of a push's writers: its fetch worker
 
-   A callback may block. It must not call next, release or close of its own pipe, and must not
-   leave by longjmp or an exception. Any number of pipes may live in a process. A child that was
-   forked after start has none of the workers: there every call returns DLP_ERR_FORKED.
+   A callback may block. It must not call next, release or close of its own pipe. It must not leave
+   by longjmp or an exception. Any number of pipes may live in a process. A child that was forked
+   after start has no workers: in it every call returns DLP_ERR_FORKED.
    The library installs no signal handlers and blocks no signals.
 
    >>memory     ERRORS, LOG, MEMORY
-   0 is OK, positive codes are flow control, negative ones are errors. Outputs are untouched after a
-   failure. The first error of a pipe stays: next, next_epoch and the calls before start return its
-   code from then on, and dlp_pipe_error has the record (stage, worker, item, errno, words). A pipe
-   in error can be looked at, its state can be saved, held batches can be released; then it is
-   closed. The library never prints, exits or aborts. Warnings go to desc.log, which may be
-   dlp_log_stderr. The first eight are kept for dlp_pipe_warning and dlp_pipe_explain. None of its
-   descriptors is 0, 1 or 2, in a program that closed these either.
+   0 is OK, positive codes are flow control, negative codes are errors. Outputs are untouched after
+   a failure. The first error of a pipe stays: next, next_epoch and the calls before start return
+   its code from then on. dlp_pipe_error has its record (stage, worker, item, errno, text). You can
+   still inspect a pipe in error, save its state and release held batches; then close it. The
+   library never prints, exits or aborts. Warnings go to desc.log, which may be dlp_log_stderr. The
+   first eight warnings are kept for dlp_pipe_warning and dlp_pipe_explain. The library never opens
+   descriptors 0 to 2, even if the program closed them.
 
      when         allocates
      other open   a record; tokens, arrays: and a mapping and a descriptor for each file; folder:
                   paths, labels, names of classes
-     nodes_plan   a few KiB, until it returns: the bytes of what open would allocate, line by line
+     nodes_plan   a few KiB, until it returns; it lists the bytes that open would allocate
      open         the pipe's record; one region (a sealed memfd or, where there is none, anonymous
                   memory) with slots, cells, counters and trace rings; the process's own records;
                   device buffers; threads (these two by start, with desc.later)
-     workers      what worker_init does; those of >>files dlp_files_worker_bytes, as they begin; of
-                  a source of objects dlp_s3_source_worker_bytes, and its dlp_s3_io
+     workers      what worker_init allocates; as they begin: of >>files dlp_files_worker_bytes, of a
+                  source of objects dlp_s3_source_worker_bytes, and its dlp_s3_io
      next .. stop nothing
-     write_*      for the length of the call
-     close        frees it all, or, with batches held, the last release does
+     write_*      memory for the length of the call
+     close        nothing; frees all memory; if batches are held, the last release does
 
-   start compares the plan with limit_bytes, the budget, what the memory cgroup leaves, MemAvailable
-   and the address space, and fails with the sum before anything is allocated.
+   start compares the plan with limit_bytes, the budget, the rest of the memory cgroup, MemAvailable
+   and the address space. If the plan does not fit, start fails before it allocates anything; the
+   error tells the sum.
 
    >>options    COMPILE-TIME OPTIONS
    [impl] where DLPIPE_IMPLEMENTATION is defined; [all TUs] in every file that includes this.
@@ -345,41 +348,41 @@
    bytes, or to other rows of the callback's own chunk or batch. It costs two copies of each row, a
    memset of each batch, and lines of the plan (>>impl-debug).
 
-   The implementation defines _GNU_SOURCE while it is compiled; so it comes before the first system
-   header (an include of this one without it counts, too), or the file is compiled with
-   -D_GNU_SOURCE. It is C11 for gcc and clang (C17 and C23 as well), for 64-bit Linux; C++11 and
-   later may include the declarations. Whatever else is tried ends with one #error that says what to
-   do.
+   The implementation defines _GNU_SOURCE for itself. So include it before the first system header,
+   and before any include of this header without the implementation; or compile the file with
+   -D_GNU_SOURCE. It is C11 for gcc and clang (C17 and C23 as well), for 64-bit Linux. C++11 and
+   later may include the declarations. Anything else ends with one #error that says what to do.
 
-   Compile the implementation with -O2: functions that run seldom are small at -O2, too. gcc 12
-   makes 548 KB of code and constants of dlpipe.h alone. The program examples/vendor/main.c is 598
-   KB with them. It is 398 KB with -ffunction-sections, -fdata-sections and -Wl,--gc-sections,
-   which leave out what the program does not call. In dlpipe's own tree make headers
-   WITH="loader tokens" writes headers with these parts alone into build/with: less than half of the
-   code, and half of the time. make without lists the parts.
+   Compile the implementation with -O2: functions that run seldom are small even at -O2. gcc 12
+   makes 548 KB of code and constants out of dlpipe.h alone. The program examples/vendor/main.c is
+   598 KB with them. It is 398 KB with -ffunction-sections, -fdata-sections and -Wl,--gc-sections,
+   which leave out what the program does not call. In dlpipe's own tree, make headers WITH="loader
+   tokens" writes headers with these parts alone into build/with. They have less than half of the
+   code, and compile in half of the time. make without lists the parts.
 
    >>limits     LIMITS AND CAVEATS
-   * batch_size is the GLOBAL batch: of world_size ranks each gets batch_size / world_size rows. The
-     last batch of an epoch may give ranks different counts, 0 among them (DLP_LAST_PARTIAL).
-   * A thread cannot be killed. A callback that never returns makes close give up after
-     close_timeout_ms with DLP_ERR_BUSY, which names it; the memory is kept, and close can be tried
-     again. deadline_ms reports such a callback while next waits; it does not end it.
+   * batch_size is the GLOBAL batch: each of world_size ranks gets batch_size / world_size rows. The
+     last batch of an epoch may give ranks different counts, even 0 (DLP_LAST_PARTIAL).
+   * A thread cannot be killed. If a callback never returns, close gives up after close_timeout_ms.
+     It returns DLP_ERR_BUSY, and the error names the callback. The memory is kept, and close can be
+     tried again. deadline_ms reports such a callback while next waits; it does not end it.
    * A worker with several items in flight claims them one by one, and looks for new batches every
-     ms: for items that wait, not for such as take a microsecond.
-   * Where batches go to workers in turn (classic, concurrent), one slow worker holds up the order
-     for all, as it does in other loaders; in the economic topology others take its items.
-   * A map of the user's is 1:1, or leaves items out; 0 to k items of one: >>expand; tokens of many
-     documents to rows: >>pack. (Batches of as many tokens as fit: >>buckets, dlp_collate_pack.)
-     Items of several datasets are joined by their numbers alone (>>join), not by keys.
-   * Views into chunks come in order, to one consumer: no unordered, no subscribers, no ragged
-     fields, no collate.
-   * A part queue holds whole parts: queue_size x max_part_bytes. It loads a part once more where
-     two streams have a share of it, and each epoch again, but for parts still in their cells. A
-     part that can't be loaded is tried again in the next epoch. queue_size is compared with the
-     worst order that the counts allow, before the start.
-   * A file that is mapped (>>tokens, >>arrays) and is cut, or cannot be read, in the moment in
-     which a row is copied out of it ends the process by SIGBUS. What was cut before is an error; so
-     is all of it with `reads`.
+     millisecond. Use that for items that wait, not for items that take a microsecond.
+   * If batches go to workers in turn (classic, concurrent), one slow worker delays the order for
+     all, as in other loaders. In the economic topology other workers take its items.
+   * A map gives one item for each item, or leaves items out. For 0 to k items of one: >>expand. For
+     rows out of the tokens of many documents: >>pack. (Batches of as many tokens as fit: >>buckets,
+     dlp_collate_pack.) Items of several datasets are joined by their numbers alone (>>join), not by
+     keys.
+   * Views into chunks come in order, to one consumer. They cannot be unordered, have subscribers or
+     ragged fields, or go through a collate.
+   * A part queue holds whole parts: queue_size x max_part_bytes. If two streams share a part, the
+     part is loaded twice. Each epoch loads all parts again, except those still in their cells. A
+     part that can't be loaded is tried again in the next epoch. Before the start, queue_size is
+     compared with the worst order that the counts allow.
+   * A mapped file (>>tokens, >>arrays) may be cut, or fail to read, while a row is copied out of
+     it. That ends the process by SIGBUS. A file that was cut earlier is an error. With `reads`, all
+     of these are errors.
    * At most 16 stages, 16 fields, 1024 workers a stage, 2^20 rows a batch, 2^48 items;
      prefetch_factor 4096 (320 if unordered), max_held 256 (63 with a transfer stage).
    * An order never changes under its name: tests pin its numbers. A better one gets a new name.
@@ -387,47 +390,47 @@
 
 /* ---------------------------------------------------------------------------------------------
    >>glossary   WORDS OF THIS HEADER AND OF PYTORCH
-   The second column is what users of PyTorch call the thing, or know in its place.
+   The second column is the name that users of PyTorch know for it.
 
      word             in PyTorch                 is
      item             sample                     what one call of fetch writes; known by its index
-     index            index, key                 an item's number in the dataset, 0..n_items - 1
+     index            index, key                 number of an item in the dataset, 0..n_items - 1
      position         -                          a place in an epoch's order: position -> index
      field            an element of the tuple    one array of an item: name, dtype, shape
-     ragged field     list of tensors            one whose first dimension varies between items
+     ragged field     list of tensors            field whose first dimension varies between items
      dataset          map-style Dataset          number of items, fields, fetch
      fetch            Dataset.__getitem__        writes item `index` into its place in the batch
      stream           IterableDataset            a dataset whose length nobody knows (>>streams)
      push, pusher     a queue in IterableDataset items that other threads or programs push (>>push)
      sampler          Sampler                    the order: sequential, shuffled, weighted, yours
-     batch sampler    BatchSampler               one that lists the indices of each batch
-     buckets          length-grouped sampler     batches of items of like length (>>buckets)
+     batch sampler    BatchSampler               sampler that lists the indices of each batch
+     buckets          length-grouped sampler     batches of items of similar length (>>buckets)
      mix              weighted concatenation     one order over several datasets (>>mixing)
-     seed             generator                  with epoch and position, all that decides an order
+     seed             generator                  with epoch and position, decides the order
      epoch            epoch                      one pass over the order
      determinism      manual_seed, generator     order and content follow from the seed (>>concepts)
      evaluate         a second DataLoader        a second pipe, in order (examples/evaluate.c)
      stop early       break                      dlp_pipe_close, or _next_epoch: leave the epoch
      cancel           -                          dlp_pipe_stop, from any thread or signal handler
-     repeat           persistent_workers=True    stage that goes on to the next epoch without a gap
+     repeat           persistent_workers=True    stage that begins the next epoch without a gap
      batch            a batch of tensors         count rows; each field is [count, shape...]
      batch_size       batch_size x world size    rows of the global batch, of all ranks together
      sequence         -                          a batch's number over the life of its pipe
      row              -                          an item's place in a batch
      valid            -                          per row: 0 is padding, or an item left out
-     last             drop_last                  what becomes of an epoch's last, short batch
+     last             drop_last                  what to do with an epoch's last, short batch
      collate          collate_fn                 makes a batch out of items; without one no copy
      map              transform                  changes an item, or a whole batch, in place
-     scratch          -                          fields that fetch writes, a map reads, no batch has
+     scratch          -                          fields from fetch to a map, which no batch has
      guard            -                          finds NaN and numbers out of range (>>guard)
      item_random      worker seeds               random bits of (seed, epoch, position) alone
      loader           DataLoader                 a desc and a call that open a whole pipe
-     pipe             DataLoader, its iterator   a table of nodes that is open, and runs
+     pipe             DataLoader, its iterator   an open table of nodes, which runs
      next, release    next(iter), del batch      lend a batch; give its memory back
      next_timeout     timeout                    next that waits so many ms at most
-     unordered        in_order=False             batches come as they are complete
+     unordered        in_order=False             batches come when they are complete
      consumer         the training loop          the thread that calls next and release
-     stage            DataPipe, node             fetch, batch, transfer...: takes work, passes it on
+     stage            DataPipe, node             a step of the pipe: fetch, batch, transfer...
      topology         -                          a ready-made table (>>concepts)
      worker           worker                     a thread or process of a stage
      num_workers      num_workers                0: inline, in the consumer's next
@@ -441,9 +444,9 @@
      slot             -                          memory of one batch; it goes round
      credit           -                          a free slot, as the sampler sees it
      cell             -                          memory of one thing: an item, a part, a chunk
-     region           shared memory of tensors   the one mapping that holds all of a pipe
-     plan             -                          the bytes of all that, line by line, before start
-     limit, budget    -                          most bytes that a plan, or several, may have
+     region           shared memory of tensors   one mapping that holds a whole pipe
+     plan             -                          list of the bytes that a pipe needs, before start
+     limit, budget    -                          most bytes of one plan, of several plans
      link             multiprocessing.Queue      the lock-free queue between two stages
      cache            a dict in __getitem__      items kept in memory after their first fetch
      part             shard (a tar, a file)      a file or range that holds many items (>>parts)
@@ -452,18 +455,18 @@
      split, view      tensor slice               a batch that lies inside a chunk (>>chunks)
      transfer         pin_memory, .to(device)    stage that copies batches to a device
      device           torch.device               CUDA, OpenCL, host, or nine functions of yours
-     rank, world_size rank, world_size           which share of each global batch this process has
-     state            state_dict                 248 bytes: all up to some batch is consumed
-     resume, seek     load_state_dict            begin there, or jump there while the pipe runs
-     fingerprint      -                          what of a pipe changes the order; states carry it
+     rank, world_size rank, world_size           the share of each global batch of this process
+     state            state_dict                 248 bytes: all batches up to one are consumed
+     resume, seek     load_state_dict            begin at a state, or jump to it while running
+     fingerprint      -                          hash of what decides the order; states have it
      on_error         try in __getitem__         policy for failed items: raise, replace, drop
      retries          -                          more tries of a failed item, with a pause
-     max_skips        -                          how many items may be replaced or left out
+     max_skips        -                          most items that may be replaced or left out
      deadline_ms      -                          longest time that a callback may take
-     tuned stage      -                          workers come and go between two numbers
-     trace, timeline  profiler                   what each worker did when, as JSON or SVG
+     tuned stage      -                          stage whose number of workers is adjusted
+     trace, timeline  profiler                   what each worker did and when; JSON or SVG
      explain          -                          says in words which stage is the slow one
-     predict          -                          what other numbers of workers would give
+     predict          -                          estimate for other numbers of workers
      supervisor       -                          process that replaces dead workers (dlpipe_shm.h)
      monitor          -                          a program that looks into a pipe from outside
      subscriber       -                          another program, or a thread, that takes batches */
@@ -842,23 +845,25 @@ typedef struct dlp_dataset {
 
 /* ---------------------------------------------------------------------------------------------
    >>streams    DATASETS WITHOUT A LENGTH (examples/stream.c)
-   With dataset.open_end = 1 nobody says how many items there are; fetch of an index returns DLP_END
-   when there is no such item. The first row of an epoch for which it does ends the epoch: the rows
-   before it are delivered, in a batch that may be short (DLP_LAST_DROP: is dropped), and the pipe
-   goes on with the next epoch, at index 0, or with DLP_END. Order, resume, seek, retries, crashes
-   are as with a length; what a stream cannot have (another order, padding, unordered delivery,
-   replacement of items, a cache, chunks, parts, subscribers) start refuses.
-   * The end is found when a row meets it. If that is a batch's first row, the batch before was the
-     last and did not know: it has no DLP_BATCH_LAST. DLP_EPOCH_END and the next epoch follow.
-   * Workers run ahead, so fetch is called for indices after the end, at most prefetch_factor
-     batches of them, and what it does there, or how it fails, does not count (but is in statistics
-     and dlp_pipe_skips): max_skips counts items as their batches are delivered.
-   * Where any item can be read by its index, take as many workers as you like. A source that can
-     only be read on takes num_workers = 1 (or 0) and no fetcher, and sees indices rise one by one;
-     but for a retry, a resume, a seek, a new epoch, and a worker process that takes over from one
-     that died. So fetch compares item->index with its own place, and skips, begins again, or fails.
-   * Each rank gives the rows it has: at the end one may have a batch more than another.
-   * An epoch may have no item at all, but not with epochs = DLP_FOREVER: that is an error. */
+   Set dataset.open_end = 1 if nobody knows how many items there are. fetch returns DLP_END for an
+   index that has no item. The first row of an epoch with DLP_END ends the epoch. The rows before it
+   are delivered, in a batch that may be short (DLP_LAST_DROP drops it). Then the pipe goes on with
+   the next epoch, at index 0, or with DLP_END. Order, resume, seek, retries and crashes work as
+   with a length. A stream cannot have another order, padding, unordered delivery, replacement of
+   items, a cache, chunks, parts or subscribers: start refuses them.
+   * The end is found when a row meets it. If that row is the first of a batch, the batch before was
+     the last one and did not know it: it has no DLP_BATCH_LAST. DLP_EPOCH_END and the next epoch
+     follow.
+   * Workers run ahead. So fetch is called for indices after the end, in at most prefetch_factor
+     batches. Results and failures of these calls do not count: max_skips counts items when their
+     batches are delivered. They do appear in statistics and dlp_pipe_skips.
+   * If any item can be read by its index, take as many workers as you like. If a source can only be
+     read in order, take num_workers = 1 (or 0) and no fetcher. It then sees indices rise one by
+     one. The exceptions are a retry, a resume, a seek, a new epoch, and a worker process that
+     replaces a dead one. So fetch must compare item->index with its own place, and skip, begin
+     again, or fail.
+   * Each rank gives the rows it has. At the end one rank may have a batch more than another.
+   * An epoch may have no item at all. With epochs = DLP_FOREVER that is an error. */
 
 /* ---------------------------------------------------------------------------------------------
    >>batch      WHAT THE CONSUMER GETS */
@@ -5032,82 +5037,88 @@ DLPI_INLINE int dlp_mpsc_pop(dlp_mpsc_rx *rx, void *record, uint32_t *producer, 
 
    Which worker takes which rows is its stage's dispatch: any run of any batch, or whole batches in
    turn. At most prefetch_factor batches are OPEN or READY, at most max_held are HELD. A transfer
-   stage keeps the host slot of a batch until that is released. Words of a slot carry its generation
-   and are never reset, so that a late worker finds an older batch's work closed (why: in the
+   stage keeps the host slot of a batch until the batch is released. Words of a slot carry its
+   generation and are never reset. So a late worker finds an older batch's work closed (why: in the
    sections >>impl-claims and >>impl-gather).
 
-   Decided this way, because:
-   * Workers claim runs of rows by compare-and-swap on the run's own word, and that word is the only
-     record of it: an index popped from a shared queue first and recorded later would be lost with a
-     worker that dies in between. done words have 32 rows and the batch's generation beside them, so
-     that one swap completes rows and refuses those of an older batch; a count-down could not be
-     done twice. A run takes what costs about 8 us, at most 32 rows: short items would be all claim,
-     and long ones in runs would leave the other workers idle.
+   The reasons for these decisions:
+   * Workers claim runs of rows by compare-and-swap on the run's own word. That word is the only
+     record of the claim. If an index were popped from a shared queue first and recorded later, a
+     worker that dies in between would lose it. A done word has 32 rows and the batch's generation.
+     So one swap completes rows, and refuses rows of an older batch. A count-down could not be
+     repeated. A run has rows that cost about 8 us together, at most 32 rows. With shorter runs,
+     short items would be all claim. With longer runs, long items would leave other workers idle.
    * The claimant of a batch of one row alone writes its done word, so it stores the bit. It still
      swaps ready: recovery of another worker closes each batch whose bits are full, and the slot may
      have gone on before the claimant comes to ready. A store there was tried, and model_slots found
      this. The only worker of a stage claims by a store: nobody else writes a free unit's word.
-   * Items for a collate have cells of their own, prefetch_factor of them, since what a collate
-     reads and what it writes may differ in shape; a plan shows them on a line.
-   * Sleeping workers check for lost wake-ups: of each 32 the first asleep every 100 ms, the others,
-     which rely on it, every 1 s. Idle threads that all checked ten times a second would cost more
-     than waiting may (0.1 % of a core).
+   * Items for a collate have their own cells, prefetch_factor of them, since what a collate reads
+     and what it writes may differ in shape. A plan shows these cells on a line.
+   * Sleeping workers check for lost wake-ups. In each group of 32 workers the first one asleep
+     checks every 100 ms. The others rely on it, and check every 1 s. If all idle threads checked
+     ten times a second, that would cost more than waiting may (0.1 % of a core).
    * A waiter without a core of its own yields 50 times before it sleeps, also if other programs
      want the core. It was tried not to yield for 5 to 100 ms after a yield of 0.3 ms. At a load of
      11 to 20 that gave 1.3 to 1.9 times the items. Beside one thread that takes half a core it gave
-     0.63 to 0.88 times the items, and that is what trainers have.
+     0.63 to 0.88 times the items, and trainers run like that.
    * Workers, the scheduler's thread, the consumer and subscribers sleep by one loop. Lanes look
      awake by the same function, but sleep by a loop of their own. One word of a lane is mask and
      futex, and the sleeper pays a heavy barrier, so that a push costs no ordered look at the word.
-   * A stop, a seek and the tuner wake all sleepers by the word, as recovery does. They are rare,
-     and a list of those that rest or have no bit would have to be right as well.
-   * Workers with items in flight look for new batches every ms, also while they wait for what is
-     out: a wake-up that ends the wait of a source (a poll, an io_uring, a library's own) does not
-     exist for all sources, and 1 ms is little where items take longer than that.
-   * All workers_max of a tuned stage exist from the start, and are parked: what is started later
-     could fail, would allocate, and would fork in the middle of a run.
+   * A stop, a seek and the tuner wake all sleepers by the word, as recovery does. They are rare. A
+     list of the sleepers that rest or have no bit would be one more thing to keep right.
+   * Workers with items in flight look for new batches every millisecond, also while they wait for
+     these items. Not every source has a wake-up that could end such a wait (a poll, an io_uring, a
+     library's own). 1 ms is little if items take longer than that.
+   * All workers_max of a tuned stage exist from the start, and are parked. A worker that started
+     later could fail, would allocate, and would fork in the middle of a run.
    * Rank r of W gets rows r * n / W and so on of each global batch, and streams r * C / W and so on
-     of a part queue, rather than every W-th of them: its rows are neighbours, and a global batch is
-     the ranks' batches laid end to end, whatever W is.
-   * A part queue wants the number of items in each part before it starts (items, count), also with
-     steps_per_epoch: only so are order, state and the worst need of cells known. A program that
-     cannot know them has a stream.
+     of a part queue. It does not get every W-th of them. So its rows are neighbours. A global batch
+     is the ranks' batches laid end to end, whatever W is.
+   * A part queue needs the number of items in each part before it starts (items, count), also with
+     steps_per_epoch. Without these numbers its order, its state and the largest need of cells are
+     unknown. A program that cannot know the numbers uses a stream.
    * Parts whose items are counted, and inputs whose items nobody has counted, share their cells,
-     who loads them and the search for free ones (inputs/cells.h), and not what is loaded next. By
-     the counts each batch of any epoch says which parts it needs: parts are asked for batch by
-     batch, one may lie in two streams or serve two epochs in one cell, a state is a number, and
-     batches may come in any order. Without counts a stream can only be read on: whole inputs, each
-     of one stream, loaded for each pass again, are asked for stream by stream, with a cursor for
-     each in a state, lists for up to 2^22 cells, and the consumer in order. Parts as inputs
-     would lose same-order golden numbers, unordered delivery, state_at, split views and caches;
-     inputs as parts would need counts. A failed part leaves all its rows out. A failed
-     input has rows that nobody knows, so its stream ends before it. If the input counted as some
-     number of rows, an epoch could end, or a batch wait, as if the input were whole.
-   * Whole batches for each worker, and many items at once in one, are rules of claiming, not other
-     machinery: what order, recovery, resume and policies rest on is the claim word alone. With many
-     in flight a unit is one row, so that each completes by itself.
-   * Of many in flight any may have killed its process. Each of them counts one death, and is then
-     run alone: so an innocent is never blamed twice. (max_kills of 1 therefore means 2 there.)
-   * A batch is scheduled only when its parts are loaded, so no item worker ever waits for one, and
-     no part needs a count of its readers: it may go when the batches scheduled with it have gone.
-     The scheduler computes the indices of such a batch (it has the tables anyhow), so workers, in
-     processes too, need nothing but the cell that a row comes from.
-   * Transfer takes batches by the gather words of the stage before and gives them by its own, and
-     its buffers are credits: lanes beside them would say the same again, and in unordered delivery
-     there is no order that a lane could have. So, too, chunks: a cell is claimed, then done.
-   * What the threads of a worker are to do (DLP_FETCH_THREADS, files) waits behind a lock and a
-     condition variable. They die with their process alone, so no record need say who has it. The
-     same as a claim link was 16 lines more and, with items that take no time, as fast with 1 and 16
-     threads, 1.4 times slower with 4 and 7 % faster with 64.
-   * The helper of S3 is asked for names and credentials by key, and what it found is asked for
-     again: a table behind a lock, of which nothing is taken, and which outlives those who asked.
-   * A map changes its cell in place, and half of a change may have been made. So a retry, and the
-     death of a worker process, send a row back to fetch, and a batch to its collate (whose item
-     cells are kept until then) or to fetch, unless the map says that it is idempotent.
-   * Rows that run in the attempt of another row are one callback of that row's stage, which calls
-     theirs. So retries, deadlines, deaths, caches and items in flight needed no line of their own.
-     The price is one copy of the item for each callback but the last. Callbacks of an attempt with
-     a number of the one that runs would have told apart which of them killed a worker. */
+     their loading workers and the search for free cells (inputs/cells.h). They do not share the
+     choice of what is loaded next. With counts, each batch of any epoch tells which parts it needs.
+     So parts are requested batch by batch, and one part may lie in two streams or serve two epochs
+     in one cell. A state is a number, and batches may come in any order. Without counts a stream
+     can only be read on. Whole inputs are requested stream by stream. Each belongs to one stream
+     and is loaded for each pass again. A state has a cursor for each stream, there are lists for up
+     to 2^22 cells, and the consumer takes batches in order. Parts as inputs would lose same-order
+     golden numbers, unordered delivery, state_at, split views and caches. Inputs as parts would
+     need counts. A failed part leaves all its rows out. A failed input has rows that nobody knows,
+     so its stream ends before it. If the input counted as some number of rows, an epoch could end,
+     or a batch wait, as if the input were whole.
+   * Whole batches for each worker, and many items at once in one worker, are rules of claiming, not
+     other machinery. Order, recovery, resume and policies rest on the claim word alone. With many
+     items in flight a unit is one row, so that each item completes by itself.
+   * Any one of many items in flight may have killed its process. Each of them counts one death, and
+     then runs alone. So an innocent item is never blamed twice. (max_kills of 1 therefore means 2
+     there.)
+   * A batch is scheduled only when its parts are loaded. So no item worker ever waits for a part.
+     No part needs a count of its readers: it may go when the batches scheduled with it have gone.
+     The scheduler computes the indices of such a batch, since it has the tables anyhow. So workers,
+     in processes too, need nothing but the cell that a row comes from.
+   * Transfer takes batches by the gather words of the stage before it, and gives them by its own
+     words; its buffers are credits. Lanes beside these words would say the same again. In unordered
+     delivery there is no order that a lane could have. Chunks work alike: a cell is claimed, then
+     done.
+   * The work of a worker's threads (DLP_FETCH_THREADS, files) waits behind a lock and a condition
+     variable. The threads die only with their process, so no record need say which thread has a
+     row. A claim link in its place was 16 lines more. With items that take no time it was as fast
+     with 1 and 16 threads, 1.4 times slower with 4 and 7 % faster with 64.
+   * The helper of S3 is asked for names and credentials by key. A caller that asked asks again for
+     the result. A table behind a lock serves for that: nothing is taken out of it, and it outlives
+     the callers.
+   * A map changes its cell in place, and may have made half of a change when it fails. So a retry,
+     and the death of a worker process, send a row back to fetch. They send a batch back to its
+     collate (whose item cells are kept until then) or to fetch. A map that says that it is
+     idempotent runs again instead.
+   * Rows that run in the attempt of another row are one callback of the other row's stage, which
+     calls their callbacks. So retries, deadlines, deaths, caches and items in flight needed no line
+     of their own. The price is one copy of the item for each callback but the last. The alternative
+     was an attempt with several callbacks and the number of the running one. It would have told
+     which callback killed a worker. */
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-platform   SYSTEM HEADERS, SWITCHES */

@@ -1,19 +1,20 @@
 /* dlpipe_s3.h - v0.1.0 - S3 objects for C programs - MIT licence - header-only, Linux
    Made from src/ by "make headers": edit there.
 
-   A small client that reads objects (GET whole or in part, HEAD, lists; PUT, to fill a bucket),
-   with many requests in flight in one thread; and, after dlpipe.h, a source of items, parts and
-   chunks for its pipes.
+   dlpipe_s3.h is a small client that reads objects: GET of a whole object or a part, HEAD, lists.
+   PUT fills a bucket. One thread has many requests in flight. With dlpipe.h it is also a source of
+   items, parts and chunks for pipes.
 
    >>s3-use         DO THIS, THEN THAT
    1  Copy this file into your project. In the one C file that has the implementation:
           #define DLPIPE_IMPLEMENTATION
-          #include "dlpipe.h"           // only with pipes: the client alone does without it
+          #include "dlpipe.h"           // only with pipes: the client does not need it
           #include "dlpipe_s3.h"
    2  For https: #define DLPIPE_S3_OPENSSL before it, and link -lssl -lcrypto.
-   3  dlp_s3_open once, before workers are started; dlp_s3_io_open in each thread that asks;
-      dlp_s3_get, or dlp_s3_submit and dlp_s3_reap. In a pipe: dlp_s3_source_open (>>s3-source).
-   4  A server of your own to try it with: make s3-server. A training program: examples/s3_train.c.
+   3  Call dlp_s3_open once, before workers start. Call dlp_s3_io_open in each thread that sends
+      requests. Then call dlp_s3_get, or dlp_s3_submit and dlp_s3_reap. In a pipe, call
+      dlp_s3_source_open (>>s3-source).
+   4  To try it with a server of your own: make s3-server. A training program: examples/s3_train.c.
 
    >>contents       search for the anchor
    >>s3-use         DO THIS, THEN THAT
@@ -68,13 +69,13 @@
      }
 
    >>s3-concepts    WHO HOLDS WHAT, WHAT HAPPENS TO A REQUEST
-   client      dlp_s3: endpoint, region, credentials, counters. One for a program; all threads, and
-               processes forked later, use it at once
-   io          dlp_s3_io: sockets and requests of one thread, which alone calls it
-   request     what is asked for, where the bytes go, and what came of it. The caller's memory, and
-               the library's from submit until reap, or io_close
-   part        of an object larger than part_bytes: parts are requests of their own on the wire,
-               side by side, in the places of one body
+   client      dlp_s3: endpoint, region, credentials, counters. One for a program. All threads, and
+               processes that are forked later, use it at once
+   io          dlp_s3_io: sockets and requests of one thread; only this thread calls it
+   request     what to fetch, where the bytes go, and the result. Its memory is the caller's. The
+               library uses it from submit until reap or io_close
+   part        a range of an object larger than part_bytes. Each part is a request of its own on the
+               wire. The parts are fetched side by side, into one body
 
                submit                 a connection is free
      caller's ---------> waiting ---------------------------> on the wire --> first head --> body
@@ -85,32 +86,32 @@
         +-------- done <----------------------------------------------------------------------+
                     code 0, all bytes there; or what went wrong, and where
 
-   Requests move only while their thread is in submit, reap or do. All of them together are in one
-   epoll set, so that the thread sleeps as long as nothing comes. A connection carries one request
-   at a time; one that is free is used before another is opened, the one used last first. Bodies are
-   read from the socket straight to where they belong; but for the first 2 KiB of an answer, chunks
-   and pieces below 4 KiB, which are copied.
+   Requests make progress only while their thread is in submit, reap or do. All requests of a thread
+   are in one epoll set, so the thread sleeps as long as nothing comes. A connection carries one
+   request at a time. A free connection is used before a new one is opened; the one used last comes
+   first. Bodies are read from the socket straight to their place. The first 2 KiB of an answer,
+   chunks and pieces below 4 KiB are copied.
 
-   A request without length asks for the whole object and learns its size from the answer. Where it
-   might be larger than part_bytes (its capacity is), the first part is asked for instead of a HEAD:
-   its answer tells the size and the ETag, which further parts must match.
+   A request without length reads the whole object, and learns its size from the answer. If its
+   capacity is larger than part_bytes, the first part is requested, not a HEAD. The answer to the
+   first part tells the size and the ETag, which further parts must match.
 
    >>s3-faults      WHAT GOES WRONG, AND WHAT FOLLOWS
-   Nothing is handed over that is not, byte for byte, what one version of one object holds. Status,
-   range, lengths and ETag of each answer are compared with what was asked; a request that cannot be
-   answered whole is an error. (Where a server gives no ETag at all, parts are compared by the
-   object's size alone.) A 200 with Content-Range is taken for that range. One without, to a range,
-   is the whole object, and serves where that begins there.
+   Delivered bytes are always, byte for byte, those of one version of one object. Status, range,
+   lengths and ETag of each answer are compared with the request. A request that cannot be answered
+   as a whole is an error. (If a server gives no ETag at all, parts are compared by the object's
+   size alone.) A 200 with Content-Range counts as that range. A 200 without it, in answer to a
+   range, is the whole object; it serves if the range begins at the object's beginning.
 
      what goes wrong                          what follows
      no connection, none in time, reset, no   sent again, on another connection or address, after a
      first byte in time, half a head          random pause (see below)
-     a body ends, is reset, stands still      goes on at the next byte, by Range and If-Match; those
-                                              that had come stay (no ETag: from the beginning).
-                                              max_attempts, if set, counts those without progress.
-                                              Where all comes instead (200), what had come is passed
-                                              over
-     a body far slower than others of its     goes on over another connection, as above; looked at
+     a body ends, is reset, stands still      goes on at the next byte, by Range and If-Match; bytes
+                                              that came stay (no ETag: from the beginning).
+                                              max_attempts, if set, counts attempts without
+                                              progress. If the whole object comes (200), the bytes
+                                              that came before are skipped
+     a body far slower than others of its     goes on over another connection, as above; checked
      size                                     each fifth of stall_timeout_ms
      no connection after 300 ms               another address is tried, too, if the host has one
      an idle connection had been closed       sent again at once on a new one, at no cost
@@ -118,9 +119,9 @@
      529 530, RequestTimeout,
      InternalError, SlowDown, Throttling...   and not before Retry-After
      more than 1/4 of answers throttled, 1/6  fewer in flight (x 7/10, once in 4 * backoff_ms, down
-     after a cut; and a cut helps             to 1/8), no hedges; then with good answers twice as
-                                              many each time, up to half of what it was, from there
-                                              on all of them in 128 * backoff_ms
+     after a cut; and a cut helps             to 1/8), no hedges; then good answers double the
+                                              number, up to half of the old one; from there it rises
+                                              to all within 128 * backoff_ms
      a slow first byte                        sent a second time, and a third: the first head wins
      ETag changed, missing or new, 412 to an  from the beginning, 3 times at most
      If-Match of ours; another version id or
@@ -128,39 +129,41 @@
      Last-Modified
      bytes of a whole object that do not      from the beginning over another connection, once;
      have the checksum that the server tells  then an error that names the object
-     an ETag that if_match does not name      an error at once, also where the server takes no heed
-     416, 501 to a range that was only ours   asked for whole
-     400, 501 that name x-amz-checksum, if    asked without, by this dlp_s3_io from then on
+     an ETag that if_match does not name      an error at once, even if the server ignores If-Match
+     416, 501 to a range of the client's own  the whole object is requested
+     400, 501 that name x-amz-checksum, if    this dlp_s3_io requests no checksums from then on
      checksums is 0
-     wrong range, wrong length or none, not   sent again twice at most, for it is likely to be the
-     HTTP                                     server's habit; then DLP_ERR_LENGTH, _REMOTE
-     another region (301, 400)                asked there, and from then on at once
+     wrong range, wrong length or none, not   sent again twice at most, since the server is likely
+     HTTP                                     to do it again; then DLP_ERR_LENGTH, _REMOTE
+     another region (301, 400)                sent there, and later requests go there at once
      301, 302, 307, 308 with Location         followed, 5 times at most; up to 8 KiB long
      RequestTimeTooSkewed; Date 4 minutes off signed by the server's clock from then on
-     ExpiredToken and the like                credentials are fetched again, once for all waiting;
-                                              given as options or variables: an error
+     ExpiredToken and the like                credentials are fetched again, once for all requests;
+                                              if given as options or variables: an error
      other 4xx: NoSuchKey, AccessDenied...    an error at once
      a certificate that is not trusted        an error at once
      a proxy refuses (407, 403, other 4xx)    an error at once, which names the proxy
-     a proxy answers CONNECT otherwise        sent again after a random pause
+     another answer of a proxy to CONNECT     sent again after a random pause
      more bytes than capacity                 DLP_ERR_LENGTH at once; object_bytes tells how many
 
-   The n-th retry waits for backoff_ms * 2^n, at most backoff_max_ms; half of that is fixed, half
-   random. What ends a request is time without progress, progress_timeout_ms, so that a server may
-   be away for a minute; request_timeout_ms and max_attempts, where they are set. A byte that an
-   earlier attempt had brought already is no progress. When all workers of a client together have
-   had retry_tokens more retries than successes, most requests fail: each retry then waits as the
-   last ones do, backoff_max_ms or half of it, until some succeed. The first answer after a second
-   or more without any wakes all that wait, in all workers. After 16 failures without an answer the
-   log is told no longer of each, but every 5 seconds how long there has been none; then, that it is
-   over. dlp_s3_stats.away_ns is that time, and dlp_pipe_explain says it of a source.
+   Retry n waits for backoff_ms * 2^n, at most backoff_max_ms. Half of that time is fixed, half is
+   random. A request ends after progress_timeout_ms without progress, so a server may be away for a
+   minute. It also ends by request_timeout_ms and max_attempts, if they are set. A byte that an
+   earlier attempt had brought is no progress. If all workers of a client together have had
+   retry_tokens more retries than successes, most requests fail. Each retry then waits for
+   backoff_max_ms or half of it, until some succeed. If no answer came for a second or more, the
+   first answer wakes all waiting requests, in all workers. After 16 failures without an answer the
+   log no longer gets each failure. Every 5 seconds it gets the time without an answer, and in the
+   end the news that an answer has come. dlp_s3_stats.away_ns is that time; dlp_pipe_explain tells
+   it for a source.
 
-   A second request (hedge) goes out when a first byte is later than 1.5 times the 95th percentile
-   of those of like sizes (up to 16 KiB, 256 KiB, 4 MiB, above), once 16 are known; later, where
-   such hedges did not come first. All hedges are at most hedge_percent of requests, and 4; 32 may
-   be saved up. Counting is each dlp_s3_io's own.
+   A second request (hedge) is sent if the first byte is late. The limit is 1.5 times the 95th
+   percentile of first bytes of like sizes (up to 16 KiB, 256 KiB, 4 MiB, above). At least 16 such
+   times must be known. If hedges of that size did not come first, the limit grows. All hedges are
+   at most hedge_percent of requests, and 4 more; 32 may be saved up. Each dlp_s3_io counts for
+   itself.
 
-   An error record names bucket, key, range, attempts, and of the last attempt's answer status, S3
+   An error record names bucket, key, range and attempts. It also has the last answer's status, S3
    code and request id. Its message, and lines of the log, hold no secret: no key, token or
    signature.
 
@@ -173,70 +176,70 @@
      dlp_s3_reap, dlp_s3_do, lists     the owner of the io             answers
      log                               is called by all of them, and by helpers: several at once
 
-   A dlp_s3_io works in its owner's calls only. It has one more thread, the helper, from the first
-   name that must be looked up or the first credentials that must be fetched again; with numeric
-   hosts and keys that were given, never. Helpers have all signals blocked, and end with their io;
-   one that is stuck in a resolver holds the client's memory until it is through, without anybody
-   waiting for it.
+   A dlp_s3_io works only in the calls of its owner. It has one more thread, the helper. The helper
+   starts with the first name to look up, or the first credentials to fetch again. With numeric
+   hosts and keys that were given, it never starts. Helpers have all signals blocked, and end with
+   their io. If a helper is stuck in a resolver, it holds the client's memory until the resolver
+   returns; nobody waits for it.
 
-   Processes forked after dlp_s3_open use the same client: its credentials, what it learned of
-   regions, throttling and clocks, and its counters are in memory that all share, under locks that
-   survive the death of a holder. Connections are not shared: a child opens a dlp_s3_io of
-   its own, and closes, or just leaves alone, what it inherited.
+   Processes that are forked after dlp_s3_open use the same client. They share memory for its
+   credentials, its counters, and what it learned of regions, throttling and clocks. The locks of
+   this memory survive the death of a holder. Connections are not shared. A child opens its own
+   dlp_s3_io, and closes the inherited one or leaves it alone.
 
-   A list has 20 KB. Each page under way has 16 KB and room for its answer: 256 KiB, more if answers
-   are larger, at most 16 MiB. Each range of keys has 13 KB; there are at most four times as many
-   ranges as requests. Keys that come before their turn are kept, too (>>s3-list).
+   A list has 20 KB. Each page in flight has 16 KB and memory for its answer: 256 KiB, or more if
+   answers are larger, at most 16 MiB. Each range of keys has 13 KB; there are at most four times as
+   many ranges as requests. Keys that come before their turn are kept, too (>>s3-list).
 
    A client is a shared mapping of 70 KB. A dlp_s3_io maps 0.5 MB, and 84 KB for each of
-   max_requests, of which pages that were never used take no memory. Requests allocate nothing;
-   names, lists, OpenSSL (160 KB a connection) do, and credentials while they are fetched (310 KB).
-   Bodies are laid into the caller's memory by the kernel; with TLS, by OpenSSL.
+   max_requests. Pages of it that were never used take no memory. Requests allocate nothing. Names,
+   lists, OpenSSL (160 KB a connection) and the fetch of credentials (310 KB) do. The kernel writes
+   bodies into the caller's memory; with TLS, OpenSSL does.
 
-   Keys and tokens are kept in those mappings alone, which core dumps leave out, and which go back
-   to the kernel with the last process that has them; files, answers and tokens that they are made
-   of are wiped. They are in no region that others may look at, and in no message: of what a file or
-   a server said about them, messages have the file's name and line, or the status and a code of
-   letters. What the caller passes in dlp_s3_desc, and the environment, are the caller's to guard;
-   so are the command of a credential_process, whose first word is named in messages, and the memory
-   of a TLS library, through which requests and answers pass.
+   Keys and tokens are kept in these mappings alone. Core dumps leave the mappings out. They go back
+   to the kernel with the last process that has them. Files, answers and tokens that keys were read
+   from are wiped. Keys are in no region that other programs may look at, and in no message. If a
+   file is wrong, the message has the file's name and line. If a server refuses, the message has the
+   status and a code of letters. The caller must guard what it passes in dlp_s3_desc, and the
+   environment. It must also guard the command of a credential_process, whose first word is named in
+   messages, and the memory of a TLS library, through which requests and answers pass.
 
    >>s3-stores      OTHER STORES THAN AMAZON'S
-   Set endpoint, or AWS_ENDPOINT_URL; region, or AWS_REGION; access_key with secret_key, or the two
-   variables. Buckets are then named in the path (style). "Run" says which server the tests of this
-   library run; of the others nothing but their documentation is known here.
+   Set endpoint (or AWS_ENDPOINT_URL), region (or AWS_REGION), and access_key with secret_key (or
+   the two variables). Buckets are then named in the path (style). "run" marks the servers that the
+   tests of this library run. For the others only their documentation is known here.
 
    Google Cloud Storage   not run
      endpoint   https://storage.googleapis.com
      region     auto
      keys       HMAC keys of a service account ("Interoperability"): GOOG1..., and its secret
-     differs    An object that is stored with Content-Encoding gzip is undone by the server unless
-                gzip is accepted; it is asked for twice. requester_pays is not understood there.
+     differs    The server decompresses an object that is stored with Content-Encoding gzip, unless
+                gzip is accepted; so it is requested twice. It does not understand requester_pays.
 
    Cloudflare R2          not run
      endpoint   https://ACCOUNT.r2.cloudflarestorage.com; in the EU ACCOUNT.eu.r2...
      region     auto
      keys       an API token's Access Key ID and Secret Access Key
-     differs    Nothing known that this library uses. There is no requester who pays.
+     differs    No known difference that this library meets. It has no requester_pays.
 
    MinIO                  run: its gateway in JuiceFS 1.4; MinIO itself is not run
      endpoint   http://HOST:9000
      region     us-east-1, unless MINIO_REGION says otherwise
      keys       MINIO_ROOT_USER and _PASSWORD, or a user's
-     differs    Objects are kept as files. A key that is a folder of another one ("a", "a/b") cannot
+     differs    Objects are kept as files. A key that is a folder of another key ("a", "a/b") cannot
                 be made, nor keys with empty, "." or ".." steps. Virtual hosts need MINIO_DOMAIN.
 
    Ceph                   run: radosgw 16.2, plain and with TLS, by path and by virtual host
      endpoint   http://HOST:7480, or where rgw_frontends listens
      region     the zonegroup's name ("default"); radosgw takes any
      keys       of radosgw-admin user create
-     differs    Virtual hosts need rgw_dns_name. A certificate of one's own: ca_file.
+     differs    Virtual hosts need rgw_dns_name. For a certificate of your own set ca_file.
 
    Others                 run: OpenStack Swift 2.30 (its S3 layer wants the right region), SeaweedFS
                           4.48, rclone serve s3 1.75
-     differs    rclone answers a range with 200 and all of the object, and takes no heed of
-                If-Match: what is read is held against if_match all the same. SeaweedFS and rclone
-                keep objects as files, as MinIO does.
+     differs    rclone answers a range with 200 and the whole object, and ignores If-Match. The
+                client still compares the ETag with if_match. SeaweedFS and rclone keep objects as
+                files, as MinIO does.
 
    Lists are split (>>s3-list) on all servers that were run.
 
@@ -249,34 +252,34 @@
      DLPIPE_NO_SIMD         [impl]     SHA-256 and checksums without the processor's own
                                        instructions
 
-   As dlpipe.h's, the implementation comes before the first system header, or the file is compiled
-   with -D_GNU_SOURCE. Link -lpthread where libc has threads apart.
+   As with dlpipe.h, include the implementation before the first system header, or compile the file
+   with -D_GNU_SOURCE. Link -lpthread if your libc needs it.
 
    >>s3-limits      LIMITS AND CAVEATS
    * Linux (epoll, eventfd), 64 bits, gcc or clang; C11, declarations C++11.
-   * HTTP/1.1 alone: HTTP/2 would bring many requests over one connection and no more bytes.
-   * Without an ETag that is strong, a body that breaks off begins again from its first byte. Parts
-     of one object that changes between them are then told apart by their weak ETags, by version id,
-     size, Content-Encoding or Last-Modified; where none differs, nobody notices.
-   * A 200 whose length is told by nothing but the connection's end is refused for objects: it
-     cannot be told from one that was cut off. (Lists have an end of their own.)
-   * CRC64NVME and CRC32C are compared, if all of an object is read, and the server tells one of
-     type FULL_OBJECT. AWS does so with the whole, and with a range that is a part as it was
-     uploaded, but not with other ranges, which larger objects are read in (part_bytes). Other
-     checksums are not computed. There, and for PUT, TCP's and TLS' must do.
-   * Bodies come as they are stored: a Content-Encoding is not undone. Google's server undoes gzip
-     unless it is accepted: such an object is asked for twice.
-   * PUT sends one body from memory, up to the 5 GB that S3 takes at once; no multipart uploads, no
-     deletes. It may happen more than once, with the same bytes, where an answer was lost.
-   * Hosts in use at once (buckets by host name; regions): 16 for each io. More are DLP_FULL until
-     requests to another have ended.
-   * An io maps about 67 KB for each connection, most of which is never touched.
-   * Names are looked up by getaddrinfo, in a thread that starts when there is a name to look up
-     (not for numeric hosts) or when credentials are to be fetched again.
+   * HTTP/1.1 only: HTTP/2 would carry many requests over one connection, and no more bytes.
+   * Without a strong ETag, a body that breaks off begins again from its first byte. If the object
+     changes between its parts, weak ETags, version id, size, Content-Encoding or Last-Modified tell
+     the parts apart. If none of these differs, the change is not noticed.
+   * A 200 whose length only the end of the connection tells is refused for objects: it looks like
+     an answer that was cut off. (Lists have an end of their own.)
+   * CRC64NVME and CRC32C are compared if a whole object is read and the server tells one of type
+     FULL_OBJECT. AWS does so for the whole object, and for a range that is a part as it was
+     uploaded. It does not for other ranges, in which larger objects are read (part_bytes). Other
+     checksums are not computed. There, and for PUT, the checksums of TCP and TLS must do.
+   * Bodies come as they are stored: a Content-Encoding is not decoded. Google's server decodes gzip
+     unless it is accepted; such an object is requested twice.
+   * PUT sends one body from memory, up to the 5 GB that S3 takes at once. There are no multipart
+     uploads and no deletes. If an answer is lost, the PUT may happen again, with the same bytes.
+   * Each io uses up to 16 hosts at once (buckets by host name; regions). For more, submit returns
+     DLP_FULL until all requests to one of them have ended.
+   * An io maps about 67 KB for each connection. Most of that is never touched.
+   * getaddrinfo looks up names, in a thread. The thread starts when there is a name to look up (not
+     for numeric hosts) or when credentials must be fetched again.
    * Redirects are followed without credentials, unless they lead to the endpoint's host and port,
-     to a host below it at that port, or from S3 of AWS to S3 of AWS.
-   * No accelerated endpoints, no access points by their ARNs, no directory buckets (S3 Express):
-     refused, not ignored (>>s3-client). Proxies are those of http alone.
+     to a host below it at that port, or from AWS' S3 to AWS' S3.
+   * Accelerated endpoints, access points by their ARNs and directory buckets (S3 Express) are
+     refused, not ignored (>>s3-client). Proxies must be of http.
 */
 
 #if defined(DLPIPE_IMPLEMENTATION) && !defined(DLPIPE_S3_IMPLEMENTATION_DONE) && \
@@ -464,8 +467,8 @@ extern "C" {
 /* ---------------------------------------------------------------------------------------------
    >>s3-client      ENDPOINT, REGION, CREDENTIALS, TIME-OUTS */
 
-/* Credentials are looked for as AWS' own tools do; the first place that has something is the one,
-   and must be whole.
+/* The client looks for credentials in this order, as AWS' own tools do. It takes the first place
+   that has something; that place must be complete.
 
      dlp_s3_desc            anonymous; access_key with secret_key
      environment            AWS_ACCESS_KEY_ID with AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN
@@ -478,193 +481,217 @@ extern "C" {
                             AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE, or _TOKEN
      machine                IMDSv2, unless AWS_EC2_METADATA_DISABLED is true
 
-   A program with more rights than the user who started it (setuid) asks nothing of its environment,
-   HOME included. A profile that the program names comes before the environment; AWS_DEFAULT_PROFILE
-   serves where AWS_PROFILE is not set, and both are refused where they differ. Profiles are of the
-   files AWS_SHARED_CREDENTIALS_FILE (~/.aws/credentials) and AWS_CONFIG_FILE (~/.aws/config), the
-   first before the second. A credential_process is started without a shell, in a group of its own,
-   with no descriptors but its output, standard error and an empty input, and has a minute. Single
-   sign-on and codes of a device (mfa_serial) are for a credential_process to do, and said to be.
+   If a program has more rights than the user who started it (setuid), the client reads none of its
+   environment variables, not even HOME. If the program names a profile (desc.profile), the profile
+   comes before the environment. AWS_DEFAULT_PROFILE names the profile if AWS_PROFILE is not set. If
+   both are set and differ, dlp_s3_open refuses them. Profiles lie in two files:
+   AWS_SHARED_CREDENTIALS_FILE (~/.aws/credentials), which comes first, and AWS_CONFIG_FILE
+   (~/.aws/config). The client starts a credential_process without a shell, in its own process
+   group. The process has three open descriptors: its output, standard error and an empty input. It
+   must end within a minute. The client supports neither single sign-on nor the codes of an MFA
+   device (mfa_serial). It says so in an error; use a credential_process for them.
 
-   A role_arn is assumed of STS with the credentials of the profile source_profile, or of
-   credential_source: Environment, EcsContainer, Ec2InstanceMetadata. role_session_name, external_id
-   and duration_seconds are passed on. The source may have a role, too, up to 3 in all; its keys
-   come before its role. A profile that names itself must have keys. Profiles that lead in a circle
-   are refused, and named.
+   STS gives the credentials of a role_arn. The client asks STS with the credentials of the profile
+   source_profile, or of credential_source: Environment, EcsContainer or Ec2InstanceMetadata. STS
+   also gets role_session_name, external_id and duration_seconds. The source profile may have a role
+   too; at most 3 roles follow each other. If a source profile has keys and a role, its keys count.
+   A profile that names itself as its source must have keys. If profiles lead in a circle, the error
+   names them.
 
-   Settings of AWS' tools that lead elsewhere, and are not supported, are refused by dlp_s3_open
-   with DLP_ERR_UNSUPPORTED, in words that say what is set, and where:
+   dlp_s3_open refuses settings of AWS' tools that would send requests elsewhere and that it does
+   not support. It returns DLP_ERR_UNSUPPORTED; the message says what is set, and where:
 
      profile: below s3 use_accelerate_endpoint, "true"
-     AWS_RETRY_MODE; profile: retry_mode: others than "standard" and "adaptive", both of which what
-     this client does is a kind of
-     regions that stand for something else (fips-us-east-1, aws-global, ...), without an endpoint
-     dual-stack and FIPS hosts with an endpoint of one's own
+     AWS_RETRY_MODE; profile: retry_mode: all but "standard" and "adaptive"; this client's retries
+     are a kind of both
+     names of regions that stand for endpoints (fips-us-east-1, aws-global, ...), if no endpoint is
+     set
+     dualstack and fips together with an endpoint
      proxies that are reached by TLS or SOCKS; any proxy on the way to STS
 
-   and so are buckets that are none, with DLP_ERR_ARG, where they are named: ARNs; at AWS also names
-   of directory buckets (--x-s3: S3 Express) and of S3 on Outposts, which other hosts serve.
+   Requests and lists refuse some names of buckets with DLP_ERR_ARG: ARNs; at AWS also names of
+   directory buckets (--x-s3: S3 Express) and of S3 on Outposts, which other hosts serve.
 
-   Connections go by a proxy if the program names one (proxy), or else the environment: HTTPS_PROXY
-   or HTTP_PROXY, by the endpoint's scheme, or ALL_PROXY, also in small letters. NO_PROXY lists
-   hosts without one: "*", a host or a domain above it, with its port or without, an address, or
-   addresses as 10.0.0.0/8. Hosts of this machine have none, unless the program names it. For https
-   a proxy is asked to CONNECT; for http it is sent the whole URL. It is not asked for credentials.
+   Connections use a proxy if desc.proxy names one, or else if the environment names one:
+   HTTPS_PROXY or HTTP_PROXY, by the scheme of the endpoint, or ALL_PROXY. The names of the
+   variables may also be in small letters. NO_PROXY lists hosts that are reached without a proxy. An
+   entry is "*", a host, a domain above it, an address, or a range of addresses such as 10.0.0.0/8.
+   A host or domain may have a port. Connections to this machine use no proxy, unless desc.proxy
+   names one. For https the client sends the proxy a CONNECT; for http it sends the proxy the whole
+   URL. Credentials are never fetched through a proxy.
 
-   What expires is fetched again some 5 minutes before, by one of all processes for all; if that
-   fails, what is at hand stays in use while it is valid, and the next attempts come after 1 to 48
-   seconds. Keys in a profile are read again when the server says that they have expired.
+   Credentials that expire are fetched again about 5 minutes before. One process fetches them for
+   all processes of the client. If that fails, the old credentials stay in use while they are valid.
+   The next attempts come after 1 to 48 seconds. If the server says that keys of a profile have
+   expired, the client reads the profile again.
 
    Sources: AWS SDKs and Tools reference, "standardized credential providers", "file format",
    "service-specific endpoints", "container credential provider", "IMDS credential provider". */
 
-/* What went wrong, with its place. Strings are always terminated; those that do not apply are "".
-   No secret is ever in one. */
+/* What went wrong, and where. All strings end with a zero byte; a string that does not apply is "".
+   No string has a secret in it. */
 typedef struct dlp_s3_error {
     int32_t code;         /* DLP_ERR_*, or 0 */
     int32_t errnum;       /* errno, or 0 */
-    int32_t http_status;  /* 100..599, or 0: there was no answer */
-    int32_t attempts;     /* requests sent for it */
-    uint64_t first, last; /* bytes of the object that were asked for; 0, 0: all of it */
+    int32_t http_status;  /* HTTP status, 100..599; 0: there was no answer */
+    int32_t attempts;     /* number of requests that were sent */
+    uint64_t first, last; /* first and last byte of the object that were requested; 0, 0: all; last
+                                UINT64_MAX: to the end */
     char bucket[64];
-    char key[256];    /* cut at its front, where it is longer */
-    char s3_code[64]; /* such as "NoSuchKey" */
+    char key[256];    /* key of the object; the front is cut off if the key is longer */
+    char s3_code[64]; /* error code of the server, such as "NoSuchKey" */
     char request_id[96];
-    char message[256]; /* in words, one line */
+    char message[256]; /* one line of text */
 } dlp_s3_error;
 
-/* Write one line that says all of it. Returns the whole line's length, as snprintf. Any thread. */
+/* Write the whole error record as one line of text.
+   err: not NULL; buf: [size], may be NULL if size is 0. Returns the length of the whole line, as
+   snprintf does. Any thread may call it. */
 DLPDEF int dlp_s3_error_format(const dlp_s3_error *err, char *buf, size_t size);
 
-/* For reads and writes of a transport. */
+/* Results of a transport's read and write, beside a number of bytes. */
 enum { DLP_S3_WANT_READ = -1, DLP_S3_WANT_WRITE = -2, DLP_S3_BROKEN = -3 };
 
-/* TLS of another library, in place of OpenSSL. Sessions are used by one thread each; open is called
-   by several, also in processes forked later. Sockets are connected, do not block, and stay the
-   caller's. No call waits, or raises SIGPIPE. why: for failures, a line without secrets; errno
-   tells of what kind they are: EKEYREJECTED, a server that is not trusted, is not tried again; 0:
-   EPROTO. close is called in the child of a fork, too: what it writes gets to no server then. */
+/* Functions of another TLS library, which replace OpenSSL. One thread at a time uses a session.
+   Several threads call open, also in processes that are forked later. fd is a connected socket that
+   does not block; the caller closes it. No function may wait, or raise SIGPIPE. why: [size]; a
+   function that fails writes one line without secrets there, and sets errno. errno EKEYREJECTED
+   means that the server is not trusted: the client does not try again. errno 0 counts as EPROTO.
+   The child of a fork calls close too: what close writes there reaches no server. */
 typedef struct dlp_s3_transport {
-    void *user;
-    /* Begin a session; host: to be asked for (SNI) and verified. Returns 0 or DLP_S3_BROKEN. */
+    void *user; /* passed to open */
+    /* Begin a session. host: name of the server, to send (SNI) and to verify. Returns 0 or
+       DLP_S3_BROKEN. */
     int (*open)(void *user, int fd, const char *host, void **session, char *why, size_t size);
-    /* Go on with the handshake. Returns 0: done and verified; DLP_S3_WANT_*; DLP_S3_BROKEN. */
+    /* Go on with the handshake. Returns 0 if it is done and the server is verified; else
+       DLP_S3_WANT_READ, DLP_S3_WANT_WRITE or DLP_S3_BROKEN. */
     int (*handshake)(void *session, char *why, size_t size);
-    /* Return bytes read, 1..n; 0: the server ended the session; DLP_S3_*. */
+    /* Read at most n bytes. Returns the number of bytes read, 1..n; 0 if the server ended the
+       session; else DLP_S3_WANT_READ, DLP_S3_WANT_WRITE or DLP_S3_BROKEN. */
     int64_t (*read)(void *session, void *to, size_t n, char *why, size_t size);
-    /* Return bytes written, 1..n; DLP_S3_*: offer the same bytes again. */
+    /* Write at most n bytes. Returns the number of bytes written, 1..n; else DLP_S3_BROKEN, or
+       DLP_S3_WANT_*: the caller offers the same bytes again. */
     int64_t (*write)(void *session, const void *from, size_t n, char *why, size_t size);
-    /* 1: read may return bytes without the socket becoming readable. */
+    /* Return 1 if read may return bytes before the socket becomes readable. */
     int (*pending)(void *session);
+    /* End the session and free it; fd stays open. */
     void (*close)(void *session);
 } dlp_s3_transport;
 
 enum { DLP_S3_STYLE_AUTO = 0, DLP_S3_STYLE_PATH, DLP_S3_STYLE_VIRTUAL };
 
+/* Settings of a client. 0 and NULL select the default. A comment lists variables of the environment
+   ("environment") and settings of the profile ("profile") that are read if the field is not set. */
 typedef struct dlp_s3_desc {
-    /* Where. NULL: from the environment, the profile, AWS, in this order. */
-    const char *endpoint; /* "http://host:port", "https://..."; environment:
-                                    AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL; profile: services with
-                                    s3 and endpoint_url, endpoint_url; none of these with
-                                    AWS_IGNORE_CONFIGURED_ENDPOINT_URLS, "true" */
-    const char *region;   /* environment: AWS_REGION, AWS_DEFAULT_REGION; profile: region;
-                                    else us-east-1 */
-    const char *profile;  /* environment: AWS_PROFILE, AWS_DEFAULT_PROFILE; else "default" */
-    int32_t style;        /* AUTO: as addressing_style below s3 in the profile says; else by
-                                    path for a custom endpoint and for bucket names that cannot be
-                                    host names, otherwise by host name */
+    /* Where. NULL: the environment, then the profile, then AWS. */
+    const char *endpoint; /* URL of the server: "http://host:port", "https://..."; environment:
+                                    AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL; profile: s3.endpoint_url
+                                    of the section that "services" names, then endpoint_url; if
+                                    AWS_IGNORE_CONFIGURED_ENDPOINT_URLS is "true", none of these */
+    const char *region;   /* name of the region; environment: AWS_REGION, AWS_DEFAULT_REGION;
+                                    profile: region; else us-east-1 */
+    const char *profile;  /* name of the profile; environment: AWS_PROFILE, AWS_DEFAULT_PROFILE;
+                                    else "default" */
+    int32_t style;        /* DLP_S3_STYLE_*: the bucket's name is in the path or host name. AUTO:
+                                    profile: addressing_style below s3; else the path for a custom
+                                    endpoint and for buckets that cannot be host names */
     /* Credentials. All NULL and 0: see above. */
     int32_t anonymous;      /* 1: requests are not signed */
-    const char *access_key; /* with secret_key; copied */
+    const char *access_key; /* key of the user, with secret_key; copied */
     const char *secret_key;
     const char *session_token; /* NULL: none */
     int32_t unsigned_payload;  /* 1: PUT bodies are not hashed (UNSIGNED-PAYLOAD) */
     int32_t presign;           /* 1: the signature is in the query, not in headers */
     /* TLS. */
-    const char *ca_file;         /* PEM; environment: AWS_CA_BUNDLE; profile: ca_bundle; else the
-                                    system's */
-    const dlp_s3_transport *tls; /* NULL: OpenSSL where it was compiled in; copied */
-    /* Patience. 0 is the default, DLP_NOWAIT never where it says so. */
-    int32_t connect_timeout_ms;    /* 0: 3,000; the handshake included */
-    int32_t first_byte_timeout_ms; /* 0: 10,000; from the request's last byte, delivered */
-    int32_t stall_timeout_ms;      /* 0: 5,000; without a byte inside a body */
-    int32_t request_timeout_ms;    /* a request with all its attempts, however well it gets on; 0:
-                                    no such bound, see progress_timeout_ms */
-    int32_t max_attempts;          /* 1..100; environment: AWS_MAX_ATTEMPTS; profile: max_attempts;
-                                    0: else no such bound, progress_timeout_ms is one */
-    int32_t backoff_ms;            /* 0: 50; the n-th retry waits for backoff_ms * 2^n, at most
-                                    backoff_max_ms, or down to half of that */
-    int32_t backoff_max_ms;        /* 0: 5,000 */
-    int32_t retry_tokens;          /* 0: 500; retries that all workers together may have ahead of
-                                    successes before each waits the longest; DLP_NONE (-1): no
-                                    limit */
-    int32_t hedge_percent; /* 0: 5; second requests for slow ones, of all requests; -1: no */
-    /* Bounds, of each dlp_s3_io. */
-    int32_t max_requests;    /* 0: 64; in flight; 1..4096. Connections are as many at most, and
-                                    those of hedges */
-    uint64_t max_bytes;      /* 0: no bound; bytes of bodies under way; one request may exceed
-                                    it alone */
-    uint64_t part_bytes;     /* 0: 8 MiB; larger objects are fetched in parts of this, side by
-                                    side; 64 KiB..1 GiB */
-    int32_t idle_timeout_ms; /* 0: 20,000; a connection unused for longer is closed */
-    int32_t max_idle;        /* 0: max_requests; connections kept for later */
-    void (*log)(void *user, const char *line); /* retries, redirects, refreshed credentials; may be
-                                    NULL; called by any thread that works for this client */
+    const char *ca_file;         /* path of a PEM file of trusted certificates; environment:
+                                    AWS_CA_BUNDLE; profile: ca_bundle; else the system's file */
+    const dlp_s3_transport *tls; /* TLS library; NULL: OpenSSL if it was compiled in; copied */
+    /* Patience. */
+    int32_t connect_timeout_ms;    /* milliseconds to connect, with the TLS handshake; 0: 3,000 */
+    int32_t first_byte_timeout_ms; /* milliseconds from the delivery of the request's last byte to
+                                    the answer's first byte; 0: 10,000 */
+    int32_t stall_timeout_ms;      /* milliseconds without a byte inside a body; 0: 5,000 */
+    int32_t request_timeout_ms;    /* milliseconds of a request with all its attempts, even if it
+                                    makes progress; 0: no limit, but see progress_timeout_ms */
+    int32_t max_attempts;          /* attempts of a request that make no progress, 1..100;
+                                    environment: AWS_MAX_ATTEMPTS; profile: max_attempts; else no
+                                    limit, but see progress_timeout_ms */
+    int32_t backoff_ms;            /* milliseconds, 1..60,000; 0: 50. Retry n waits for backoff_ms *
+                                    2^n, at most backoff_max_ms; half of that time is random */
+    int32_t backoff_max_ms;        /* milliseconds, 1..3,600,000; 0: 5,000 */
+    int32_t retry_tokens;          /* retries that all workers together may have ahead of successes;
+                                    beyond it each retry waits as the last ones do; 0: 500;
+                                    DLP_NONE (-1): no limit */
+    int32_t hedge_percent; /* second requests for slow ones, 1..100 percent of all requests; 0: 5;
+                              -1: none */
+    /* Limits of each dlp_s3_io. */
+    int32_t max_requests;    /* requests in flight, 1..4096; 0: 64. An io has as many connections at
+                                    most, and max_requests / 8 + 4 for hedges */
+    uint64_t max_bytes;      /* bytes of the bodies in flight; 0: no limit. One request alone may
+                                    have more */
+    uint64_t part_bytes;     /* bytes of a part, 64 KiB..1 GiB; 0: 8 MiB. Larger objects are fetched
+                                    in parts, side by side */
+    int32_t idle_timeout_ms; /* milliseconds until an unused connection is closed; 0: 20,000 */
+    int32_t max_idle;        /* connections that are kept for later, up to 8,192; 0: max_requests */
+    void (*log)(void *user, const char *line); /* function that gets a line for each retry,
+                                    redirect and refresh of credentials; NULL: none; any thread that
+                                    works for this client calls it, several at once */
     void *log_user;
-    int32_t progress_timeout_ms; /* a request, with all its attempts, that gets no byte further; 0:
-                                    request_timeout_ms if it is set, else 120,000 */
-    int32_t requester_pays;      /* 1: who asks pays for it, as buckets of others want;
-                                    environment: AWS_REQUEST_PAYER, "requester" */
-    int32_t checksums;           /* 1: an object that is read whole is compared with the CRC64NVME
-                                    or CRC32C that the server tells of it. -1: it is not. 0: where
-                                    that is cheap (x86-64 with VPCLMULQDQ), unless one of these
-                                    says "when_required": AWS_RESPONSE_CHECKSUM_VALIDATION;
-                                    profile: response_checksum_validation */
-    const char *proxy;           /* "http://host:port", "http://user:password@host:port", both
-                                    escaped as in URLs: all connections go by this proxy; "": by
-                                    none; NULL: as the environment says; copied */
-    int32_t dualstack;           /* 1: hosts of AWS that have IPv6 addresses, too; environment:
-                                    AWS_USE_DUALSTACK_ENDPOINT; profile: use_dualstack_endpoint,
-                                    also below s3 */
-    int32_t fips;                /* 1: hosts of AWS with FIPS 140; environment:
+    int32_t progress_timeout_ms; /* milliseconds in which a request, with all its attempts, gets no
+                                    new byte; 0: request_timeout_ms if it is set, else 120,000 */
+    int32_t requester_pays;      /* 1: the requester pays, as some buckets of others want; not with
+                                    anonymous; environment: AWS_REQUEST_PAYER, "requester" */
+    int32_t checksums;           /* 1: compare an object that is read whole with the CRC64NVME or
+                                    CRC32C that the server tells. -1: do not. 0: compare if that is
+                                    cheap (x86-64 with VPCLMULQDQ), unless "when_required" is set.
+                                    environment: AWS_RESPONSE_CHECKSUM_VALIDATION; profile:
+                                    response_checksum_validation */
+    const char *proxy;           /* URL of the proxy of all connections: "http://host:port",
+                                    "http://user:password@host:port", user and password URI-encoded;
+                                    "": no proxy; NULL: as the environment says; copied */
+    int32_t dualstack;           /* 1: use the hosts of AWS that also have IPv6 addresses;
+                                    environment: AWS_USE_DUALSTACK_ENDPOINT; profile:
+                                    use_dualstack_endpoint, also below s3 */
+    int32_t fips;                /* 1: use the hosts of AWS with FIPS 140; environment:
                                     AWS_USE_FIPS_ENDPOINT; profile: use_fips_endpoint */
 } dlp_s3_desc;
 
 typedef struct dlp_s3 dlp_s3;
 
-/* Make a client: endpoint, region, credentials, and what its users share, in a mapping of its own,
-   which processes forked later share too (and core dumps leave out). No socket and no thread is
-   left open by it.
-   out: to be closed; desc: copied; NULL: all defaults; err: zeroed, or what failed; may be NULL -
-   returns DLP_OK, DLP_ERR_ARG (the message names the field), DLP_ERR_MEMORY, DLP_ERR_UNSUPPORTED
-   (https without TLS; settings as above), DLP_ERR_SYSTEM, DLP_ERR_REMOTE (credentials) - any
-   thread - may wait for credentials. */
+/* Make a client: find the endpoint, the region and the credentials. The client is one shared
+   mapping: processes that are forked later share it, and core dumps leave it out. The call leaves
+   no socket and no thread open.
+   out: to be closed; desc: copied; NULL: all defaults; err: zeroed, or what failed; may be NULL.
+   Returns DLP_OK; DLP_ERR_ARG (the message names the field); DLP_ERR_MEMORY; DLP_ERR_UNSUPPORTED
+   (https without TLS, or settings as above); DLP_ERR_SYSTEM; DLP_ERR_REMOTE (no credentials). Any
+   thread may call it. It may wait for credentials. */
 DLPDEF int dlp_s3_open(dlp_s3 **out, const dlp_s3_desc *desc, dlp_s3_error *err);
 
-/* Free the client; other processes, forked from this one or before it, go on with theirs. Returns
-   DLP_OK (NULL too), or DLP_ERR_BUSY: a dlp_s3_io of this process is open. Any thread; does not
-   wait. */
+/* Free the client in this process. Other processes that share the client (parent and children) keep
+   it. s3: NULL is fine. Returns DLP_OK; DLP_ERR_BUSY if a dlp_s3_io of this process is still open.
+   Any thread may call it. It does not wait. */
 DLPDEF int dlp_s3_close(dlp_s3 *s3);
 
 /* Counters of a client, over all threads and processes that use it. */
 typedef struct dlp_s3_stats {
-    uint64_t requests; /* sent, with retries and hedges */
-    uint64_t objects;  /* requests of the user's that ended well */
-    uint64_t failed;   /* and those that did not */
-    uint64_t bytes;    /* of bodies, received or sent */
-    uint64_t retries;  /* second attempts after a failure, or a slow body */
-    uint64_t replays;  /* of those, free: an idle connection had been closed */
-    uint64_t resumes;  /* of retries, those that went on inside a body */
-    uint64_t hedges, hedges_won;
-    uint64_t throttled;   /* answers 503 SlowDown, 429 and the like */
-    uint64_t connections; /* opened */
+    uint64_t requests; /* requests sent, with retries and hedges */
+    uint64_t objects;  /* requests of the user that ended well */
+    uint64_t failed;   /* requests of the user that failed */
+    uint64_t bytes;    /* bytes of bodies, received or sent */
+    uint64_t retries;  /* requests sent again, after a failure or because a body was slow */
+    uint64_t replays;  /* those retries that cost nothing: an idle connection had been closed */
+    uint64_t resumes;  /* those retries that went on inside a body */
+    uint64_t hedges, hedges_won; /* second requests, and those that got the first answer */
+    uint64_t throttled;   /* answers that ask for fewer requests: 503 SlowDown, 429 and the like */
+    uint64_t connections; /* connections opened */
     uint64_t timeouts;
-    uint64_t refreshes; /* of credentials, after those of dlp_s3_open */
-    uint64_t away_ns;   /* for so long requests have failed, and none has got its answer; 0:
-                                 the last that was over had one */
+    uint64_t refreshes; /* refreshes of the credentials, without the first in dlp_s3_open */
+    uint64_t away_ns;   /* nanoseconds for which requests have failed and none has had its answer;
+                                 0: the last finished request had its answer */
 } dlp_s3_stats;
 
-/* Read the counters: each is right, together they are a few requests apart. Any thread. */
+/* Read the counters of a client. Each counter is exact; two counters may be a few requests apart.
+   s3, out: not NULL. Any thread may call it. */
 DLPDEF void dlp_s3_stats_get(const dlp_s3 *s3, dlp_s3_stats *out);
 
 /* ---------------------------------------------------------------------------------------------
@@ -672,132 +699,145 @@ DLPDEF void dlp_s3_stats_get(const dlp_s3 *s3, dlp_s3_stats *out);
 
 enum { DLP_S3_GET = 0, DLP_S3_HEAD, DLP_S3_PUT };
 
-/* A piece of memory that a body is laid into. */
+/* A piece of memory that gets a part of a body. */
 typedef struct dlp_s3_piece {
-    void *to; /* NULL: these bytes are thrown away */
+    void *to; /* memory for the bytes; NULL: the bytes are thrown away */
     uint64_t bytes;
 } dlp_s3_piece;
 
-/* A request: what is asked for, then what came of it. It lies in the caller's memory, zeroed before
-   it is filled in, and stays until reap gives it back, as does all that it points to. */
+/* A request, and then its result. The record lies in the caller's memory. Set it to zero before you
+   fill it in. The record and all that it points to must stay until dlp_s3_reap returns it. */
 typedef struct dlp_s3_request {
     int32_t method;   /* DLP_S3_GET, _HEAD, _PUT */
     int32_t no_hedge; /* 1: never sent twice at once */
     const char *bucket;
-    const char *key;      /* any bytes but NUL, 1..1024; PUT: "" makes the bucket */
-    const char *query;    /* NULL, or parameters as "a=b&c=", in order, values URI-encoded */
-    uint64_t offset;      /* GET: first byte */
-    uint64_t length;      /* GET: bytes, exactly; 0: to the object's end */
-    const char *if_match; /* NULL, or the ETag that the object must have: a strong one, which the
-                                answer must tell, too; a list of them; "*": any */
-    void *body;           /* GET: laid here; PUT: sent from here (not written to) */
-    uint64_t capacity;    /* GET: bytes at body, more is DLP_ERR_LENGTH; PUT: bytes to send */
-    const dlp_s3_piece *pieces; /* GET with length: in place of body, in order; sum: length */
+    const char *key;   /* key of the object, 1..1024 bytes, any but NUL; PUT: "" makes the bucket;
+                                GET, HEAD: "" only with query */
+    const char *query; /* parameters as "a=b&c=", in order, values URI-encoded; NULL: none */
+    uint64_t offset;   /* GET: first byte */
+    uint64_t length;   /* GET: number of bytes, exactly; 0: to the object's end */
+    const char *if_match; /* ETag that the object must have; the answer must tell it, too. A strong
+                                ETag, a list of them, or "*": any; NULL: no condition */
+    void *body;           /* GET: memory for the body; PUT: the body, which is not written to */
+    uint64_t capacity; /* bytes at body; GET: a larger body is DLP_ERR_LENGTH; PUT: all are sent */
+    const dlp_s3_piece *pieces; /* GET with length: memory for the body in place of body, in order;
+                                the sum of their bytes is length; NULL: body is used */
     uint32_t n_pieces;
-    void *user; /* not read */
+    void *user; /* for the caller; the library does not read it */
 
-    int32_t code;          /* DLP_OK; DLP_ERR_REMOTE, _LENGTH, _ARG, _SYSTEM, _MEMORY */
+    int32_t code;          /* result: DLP_OK; DLP_ERR_REMOTE, _LENGTH, _ARG, _SYSTEM, _MEMORY */
     uint64_t received;     /* GET: bytes in body */
-    uint64_t object_bytes; /* of the whole object, where the server told; HEAD of a key: always */
-    char etag[72];         /* with its quotes; "" if there was none, or a longer one */
-    dlp_s3_error error;    /* all zero if code is 0 */
+    uint64_t object_bytes; /* bytes of the whole object, if known; HEAD of a key: always */
+    char etag[72];         /* ETag with its quotes; "" if there was none, or it was longer */
+    dlp_s3_error error;    /* what went wrong; all zero if code is 0 */
     void *internal;
-    const char *version_id; /* NULL, or which version of the object; not with query; an answer that
-                                tells another one is refused */
+    const char *version_id; /* version of the object to read; an answer that tells another version
+                                is refused; not with query or PUT; NULL: the newest */
 } dlp_s3_request;
 
-/* The I/O of one thread: its sockets, its requests in flight. Not to be used after a fork, but to
-   be closed. */
+/* The sockets of one thread, and its requests in flight. After a fork, the child can only close it,
+   or leave it alone. */
 typedef struct dlp_s3_io dlp_s3_io;
 
-/* Make one. s3: borrowed; any number of io may use one client - returns DLP_OK, DLP_ERR_ARG,
-   DLP_ERR_MEMORY, DLP_ERR_SYSTEM - any thread, which is then the only one to use it - allocates all
-   that requests need later, but TLS, names and lists; does not wait. */
+/* Make the I/O of one thread. It allocates all that requests need later, except memory for TLS,
+   names and lists.
+   out: to be closed; s3: borrowed until close; any number of dlp_s3_io may use one client; err:
+   zeroed, or what failed; may be NULL. Returns DLP_OK; DLP_ERR_ARG; DLP_ERR_MEMORY; DLP_ERR_SYSTEM.
+   Any thread may call it; only that thread may then use the dlp_s3_io. It does not wait. */
 DLPDEF int dlp_s3_io_open(dlp_s3_io **out, dlp_s3 *s3, dlp_s3_error *err);
 
-/* Close it; requests that are out are dropped: their memory is not touched any more. NULL is
-   fine. */
+/* Close the I/O of a thread and drop its requests in flight. The library does not touch their
+   memory any more. io: NULL is fine. */
 DLPDEF void dlp_s3_io_close(dlp_s3_io *io);
 
-/* Begin a request. Returns DLP_OK: begun, reap will give it back; DLP_FULL: max_requests, max_bytes
-   or 16 hosts are under way, reap first; DLP_ERR_ARG (r->error names the field); DLP_ERR_FORKED.
-   Does not wait, or allocate. */
+/* Begin a request. r: stays until dlp_s3_reap returns it. Returns DLP_OK: the request has begun;
+   DLP_FULL: max_requests, max_bytes or 16 hosts are in use, so reap first; DLP_ERR_ARG (r->error
+   names the field); DLP_ERR_FORKED. The thread of io calls it. It neither waits nor allocates. */
 DLPDEF int dlp_s3_submit(dlp_s3_io *io, dlp_s3_request *r);
 
-/* Give back requests that are over, with code, received and error set: 0..max of them. Waits at
-   most timeout_ms (DLP_NOWAIT: not at all; 0: as long as it takes) for the first; returns at once
-   if nothing is out. Requests only move on in here and in submit. Returns their number, or
-   DLP_ERR_ARG, DLP_ERR_FORKED, DLP_ERR_SYSTEM. */
+/* Return requests that have ended, with code, received and error set. It waits for the first one,
+   and returns at once if no request is in flight. Requests make progress only in this call, in
+   dlp_s3_submit and in dlp_s3_do.
+   done: [max]; timeout_ms: longest wait; DLP_NOWAIT: no wait; 0: no limit. Returns the number of
+   requests, 0..max; or DLP_ERR_ARG, DLP_ERR_FORKED, DLP_ERR_SYSTEM. The thread of io calls it. */
 DLPDEF int dlp_s3_reap(dlp_s3_io *io, dlp_s3_request **done, int max, int timeout_ms);
 
-/* Do one request and wait for it. Others that are out go on meanwhile, and are given back by a
-   later reap. Returns r->code, or what submit returns. */
+/* Do one request and wait for its end. Other requests in flight go on meanwhile; a later
+   dlp_s3_reap returns them. Returns r->code, or what dlp_s3_submit returns. The thread of io calls
+   it. */
 DLPDEF int dlp_s3_do(dlp_s3_io *io, dlp_s3_request *r);
 
-/* Read an object whole: *received bytes of it are at body. Returns dlp_s3_do's codes; received and
-   err may be NULL. The thread of io; waits. */
+/* Read a whole object into memory, and wait for it.
+   body: [capacity]; received: gets the number of bytes in body, may be NULL; err: may be NULL.
+   Returns the codes of dlp_s3_do. The thread of io calls it. */
 DLPDEF int dlp_s3_get(dlp_s3_io *io, const char *bucket, const char *key, void *body,
                       uint64_t capacity, uint64_t *received, dlp_s3_error *err);
 
 /* ---------------------------------------------------------------------------------------------
    >>s3-list        WHAT IS IN A BUCKET */
 
-/* Names are of at most 1,024 bytes, as they are, not escaped; copied. */
+/* What to list. Names are copied. They have at most 1,024 bytes (bucket: 255) and are not
+   escaped. */
 typedef struct dlp_s3_list_desc {
     const char *bucket;
-    const char *prefix;      /* NULL: "" */
-    const char *delimiter;   /* NULL: none; "/": one level, as a directory */
-    const char *start_after; /* NULL: from the beginning; it need not be there itself */
-    int32_t page;            /* 0: 1,000 keys a request; 1..1000 */
-    int32_t any_order;       /* 1: as a server has them that does not sort, such as one of directory
-                                buckets; not all keys that come twice are found then */
-    int32_t requests; /* pages asked for at once, at most; 0: 32, or half of max_requests if that is
-                         less; 1: one after the other, as always with a delimiter or any_order */
+    const char *prefix;      /* what all keys begin with; NULL: "" */
+    const char *delimiter;   /* "/": list one level, as a directory; NULL: none */
+    const char *start_after; /* key after which the list begins, which need not exist; NULL: from
+                                the beginning */
+    int32_t page;            /* keys in a page, 1..1000; 0: 1,000 */
+    int32_t any_order;       /* 1: accept keys in the server's order, if it does not sort (directory
+                                buckets); some keys that come twice are then not found */
+    int32_t requests; /* pages that may be in flight at once; 0: 32, or half of max_requests if that
+                         is less; 1: one after the other, as always with a delimiter or any_order */
 } dlp_s3_list_desc;
 
 typedef struct dlp_s3_object {
-    const char *key;    /* until the next call; terminated */
-    uint64_t key_bytes; /* without the terminator */
-    uint64_t bytes;
-    int64_t modified_s; /* Unix time; 0: none was told, -1: it could not be read */
+    const char *key;    /* key, with a zero byte at its end; valid until the next call */
+    uint64_t key_bytes; /* bytes of key without the zero byte */
+    uint64_t bytes;     /* bytes of the object */
+    int64_t modified_s; /* Unix time in seconds; 0: the server told none, -1: it is not readable */
     int32_t is_prefix;  /* 1: a common prefix, as a directory: no bytes, no time */
-    char etag[72];      /* with its quotes; "" if there was none, or a longer one */
+    char etag[72];      /* ETag with its quotes; "" if there was none, or it was longer */
 } dlp_s3_object;
 
 typedef struct dlp_s3_list dlp_s3_list;
 
-/* List objects and common prefixes in order of their bytes. Nothing is asked for yet.
-   Pages are asked for side by side. The list is split into ranges of keys where the keys of its
-   first pages suggest it, and each range is listed by itself (start-after). Keys are given out in
-   order, each once. A key that comes before its turn is kept, in about 100 bytes, in 256 MiB at
-   most; half of that is for the ranges whose turn is next. A list side by side takes more requests:
-   twice as many pages and twice "requests", at the worst. Between calls pages stay under way; they
-   count among max_requests, and no reap gives them out. Some servers refuse a start-after that is
-   no key, or ignore it. Then the log is told, and the list is asked for page after page.
-   S3 sorts a list (but that of a directory bucket); for servers that do not there is any_order.
-   out: to be closed, before io; err: written on failure, may be NULL - returns DLP_OK, DLP_ERR_ARG
-   (the message names the field), DLP_ERR_MEMORY - the thread of io - allocates; does not wait.
-   Source: ListObjectsV2 of the S3 API. */
+/* Begin a list of objects and common prefixes, in the order of their bytes. No request is sent yet.
+   Pages are requested side by side. The first pages suggest where to split the list into ranges of
+   keys. Each range is listed by itself (start-after). Each key is returned once, in order. A key
+   that comes before its turn is kept. It takes about 100 bytes; all such keys take at most 256 MiB,
+   half of which is for the ranges whose turn is next. At worst the list takes twice as many pages,
+   and twice "requests" more, than one page after the other. Between calls its pages stay in flight.
+   They count for max_requests, and dlp_s3_reap does not return them. Some servers refuse a
+   start-after that is no key, or ignore it. Then the log is told, and pages are requested one after
+   the other.
+   S3 sorts its lists, except those of directory buckets. Set any_order for a server that does not
+   sort.
+   out: to be closed, before io; desc: copied; err: zeroed, or what failed; may be NULL. Returns
+   DLP_OK; DLP_ERR_ARG (the message names the field); DLP_ERR_MEMORY. The thread of io calls it. It
+   allocates and does not wait. Source: ListObjectsV2 of the S3 API. */
 DLPDEF int dlp_s3_list_open(dlp_s3_list **out, dlp_s3_io *io, const dlp_s3_list_desc *desc,
                             dlp_s3_error *err);
 
-/* Get the next object. A page is checked as a whole before anything of it is given out: keys that
-   come twice, are not in order, or were not asked for, are an error, and so is a server that leads
-   in a circle. An error of a page that is not next is told when its turn comes. The error of a
-   request names the key behind which its page is.
-   Returns DLP_OK, DLP_END, as dlp_s3_do, or for a page: DLP_ERR_REMOTE (not what S3 sends),
-   DLP_ERR_LIMIT (above 16 MiB), DLP_ERR_MEMORY. After an error it may be called again, for the same
-   page - the thread of io - waits for a page, and may allocate room for it. */
+/* Get the next object. It waits for a page, and may allocate memory for it.
+   A page is checked as a whole before its first object is returned. It is an error if keys come
+   twice, are out of order, or were not requested. It is also an error if the server leads in a
+   circle. If a later page fails, its error is returned when its turn comes. The error of a request
+   names the key after which its page begins.
+   out: gets the object; err: written on failure, may be NULL. Returns DLP_OK; DLP_END after the
+   last object; the codes of dlp_s3_do; or for a page: DLP_ERR_REMOTE (not what S3 sends),
+   DLP_ERR_LIMIT (above 16 MiB), DLP_ERR_MEMORY. After an error a new call tries the page again. The
+   thread of io calls it. */
 DLPDEF int dlp_s3_list_next(dlp_s3_list *list, dlp_s3_object *out, dlp_s3_error *err);
 
-/* Free it, at any point of the list. NULL is fine. */
+/* Free the list, at any point of it. list: NULL is fine. The thread of io calls it. */
 DLPDEF void dlp_s3_list_close(dlp_s3_list *list);
 
 #ifdef DLPIPE_H
 /* ---------------------------------------------------------------------------------------------
    >>s3-source      ITEMS, PARTS AND CHUNKS OF A PIPE
-   Only where dlpipe.h was included before. A manifest says which bytes of which objects there are:
-   entry i is item i, part i, or a stretch of rows. A source fetches them for a pipe.
+   This section needs dlpipe.h, included before. A manifest lists ranges of objects: its entries.
+   Entry i is item i, part i, or a range of rows. A source fetches the entries for a pipe.
 
      dlp_s3_manifest_open(&manifest, &err);
      dlp_s3_manifest_list(manifest, io, &list_desc, &err);   // or _read a file, or _add entries
@@ -807,148 +847,159 @@ DLPDEF void dlp_s3_list_close(dlp_s3_list *list);
      desc.source = source; // a loader's
      ... the pipe, until it is closed; dlp_source_close(source)
 
-   Every topology, placement and fetcher does: one item at a time in each worker, in_flight threads
-   that each have a dlp_s3_io, or, asynchronous, one dlp_s3_io with in_flight items under way in the
-   worker's one thread. Workers make their dlp_s3_io when they begin, so after a fork, and it ends
-   with a process that is killed: nothing writes into a row after that. Without a decode bodies go
-   from the socket into the row of field 0: a ragged field's length is set, one of fixed size wants
-   exactly its bytes. Errors name bucket, key, range, status, code and request id. A pipe that is
-   stopped waits for no server. */
+   A source works with every topology, placement and fetcher. A worker fetches one item at a time;
+   or it has in_flight threads, each with a dlp_s3_io; or, asynchronous, its one thread has one
+   dlp_s3_io with in_flight items under way. Workers make each dlp_s3_io themselves, so after a
+   fork. It ends with a killed process: nothing writes into a row after that. Without a decode,
+   bodies go from the socket into the row of field 0. If the field is ragged, its length is set. If
+   not, the body must have exactly the field's bytes. Errors name bucket, key, range, status, code
+   and request id. If the pipe is stopped, it waits for no server. */
 
 #define DLP_S3_WHOLE UINT64_MAX
-#define DLP_S3_EMPTY UINT64_MAX /* as a length: the whole object, and it has no bytes */
+#define DLP_S3_EMPTY UINT64_MAX /* length of a whole object that has no bytes */
 
-/* Bytes of an object. */
+/* An entry of a manifest: a whole object, or a range of its bytes. */
 typedef struct dlp_s3_entry {
-    const char *key;
+    const char *key;  /* key of the object, 1..1024 bytes */
     uint64_t offset;  /* first byte; DLP_S3_WHOLE: the whole object */
-    uint64_t length;  /* bytes; 0: to the object's end. Of a whole object: what it is to
-                                have, 0: whatever it has, DLP_S3_EMPTY: nothing */
-    uint64_t items;   /* of a part: items in it; else not read */
-    const char *etag; /* of the object, a strong one with its quotes: another version of the object
+    uint64_t length;  /* bytes; 0: to the object's end; of a whole object: bytes that it must have,
+                                0: any number, DLP_S3_EMPTY: none */
+    uint64_t items;   /* items in a part; else not read; 0: not known */
+    const char *etag; /* strong ETag that the object must have, with its quotes; another version
                                is an error; NULL or "": any version */
 } dlp_s3_entry;
 
 typedef struct dlp_s3_manifest dlp_s3_manifest;
 
-/* Make an empty manifest, of 2^40 entries and 2^32 - 2 different keys at most. A key is kept once,
-   whatever number of entries it has; an entry takes 20 bytes, a key 8, its own and
-   those of its ETag.
-   out: to be closed - returns DLP_OK, DLP_ERR_ARG, DLP_ERR_MEMORY - any thread; a manifest is
-   changed by one thread at a time, and not at all while a source has it - does not wait. */
+/* Make an empty manifest. It may have 2^40 entries and 2^32 - 2 different keys. Each key is stored
+   once. An entry takes 20 bytes, or 28 if an entry gives items. A key takes 8 bytes, its own bytes
+   and those of its ETag.
+   out: to be closed; err: written on failure, may be NULL. Returns DLP_OK; DLP_ERR_ARG;
+   DLP_ERR_MEMORY. Any thread may call it. One thread at a time may change a manifest, and none
+   while a source uses it. It does not wait. */
 DLPDEF int dlp_s3_manifest_open(dlp_s3_manifest **out, dlp_s3_error *err);
+/* Free a manifest. No source may still use it. m: NULL is fine. */
 DLPDEF void dlp_s3_manifest_close(dlp_s3_manifest *m);
 
-/* Add an entry. entry: copied, its key and ETag too - returns DLP_OK, DLP_ERR_ARG, DLP_ERR_MEMORY,
-   DLP_ERR_LIMIT (too many); the manifest is then as it was - does not wait. */
+/* Add an entry at the end. entry: copied, with its key and ETag. Returns DLP_OK; DLP_ERR_ARG;
+   DLP_ERR_MEMORY; DLP_ERR_LIMIT (too many). After a failure the manifest is unchanged. It does not
+   wait. */
 DLPDEF int dlp_s3_manifest_add(dlp_s3_manifest *m, const dlp_s3_entry *entry, dlp_s3_error *err);
 
-/* Add what a list call gives, in its order, as whole objects of the sizes and ETags that it tells;
-   but no common prefixes, and none of the empty objects with '/' at the end that stand for
-   directories. Returns as dlp_s3_list_open and _next, and as add; after a failure the manifest is
-   as it was - the thread of io - waits for the pages. */
+/* Add the objects of a list, in its order, as whole objects with their sizes and strong ETags.
+   Common prefixes are left out. So are empty objects with '/' at the end, which stand for
+   directories.
+   Returns the codes of dlp_s3_list_open, dlp_s3_list_next and dlp_s3_manifest_add. After a failure
+   the manifest is unchanged. The thread of io calls it. It waits for the pages. */
 DLPDEF int dlp_s3_manifest_list(dlp_s3_manifest *m, dlp_s3_io *io, const dlp_s3_list_desc *desc,
                                 dlp_s3_error *err);
 
-/* Add what a file says. One entry a line, one of
+/* Add the entries of a text file. Each line is one entry:
      key
      key <tab> offset <tab> length
      key <tab> offset <tab> length <tab> items
      key <tab> offset <tab> length <tab> items <tab> etag
-   with the key URI-encoded (control characters, space, '%' and '#' must be, '/' need not be),
-   numbers in decimal digits, '*' as the offset of a whole object, and '-' as the
-   length of an empty one. Lines that begin with '#' are
-   remarks. Anything else is an error that names file and line.
-   Returns DLP_OK, DLP_ERR_ARG (not such a file), DLP_ERR_SYSTEM (it cannot be read), and as add;
-   after a failure the manifest is as it was - reads the file. */
+   The key is URI-encoded: control characters, space, '%' and '#' must be escaped; '/' need not be.
+   Numbers are decimal. '*' is the offset of a whole object, '-' the length of an empty one. Lines
+   that begin with '#' are comments. Any other line is an error that names the file and the line.
+   Returns DLP_OK; DLP_ERR_ARG (a wrong line); DLP_ERR_SYSTEM (the file cannot be read); the codes
+   of dlp_s3_manifest_add. After a failure the manifest is unchanged. It reads the file. */
 DLPDEF int dlp_s3_manifest_read(dlp_s3_manifest *m, const char *path, dlp_s3_error *err);
 
-/* Write a manifest as a file that read takes; beside path first (path.tmp), then renamed. Returns
-   DLP_OK, DLP_ERR_ARG, DLP_ERR_SYSTEM. */
+/* Write a manifest as a text file that dlp_s3_manifest_read reads. It writes path.tmp first and
+   then renames it to path. Returns DLP_OK; DLP_ERR_ARG; DLP_ERR_SYSTEM. */
 DLPDEF int dlp_s3_manifest_write(const dlp_s3_manifest *m, const char *path, dlp_s3_error *err);
 
-/* Read entry i; its key and ETag ("": none) are the manifest's, until that is changed. Returns
-   DLP_OK, DLP_ERR_ARG. Any thread. */
+/* Get entry i. out: its key and ETag ("": none) belong to the manifest, and are valid until it is
+   changed. Returns DLP_OK; DLP_ERR_ARG. Any thread may call it. */
 DLPDEF int dlp_s3_manifest_get(const dlp_s3_manifest *m, uint64_t i, dlp_s3_entry *out);
 
-/* Number of entries; a number that says which (a hash of all, for a part queue's manifest_id);
-   bytes of memory. Any thread. */
+/* Return the number of entries (count); a hash of all entries without their ETags, for manifest_id
+   of a part queue (id); the bytes of memory (bytes). m: NULL is 0. Any thread may call them. */
 DLPDEF uint64_t dlp_s3_manifest_count(const dlp_s3_manifest *m);
 DLPDEF uint64_t dlp_s3_manifest_id(const dlp_s3_manifest *m);
 DLPDEF uint64_t dlp_s3_manifest_bytes(const dlp_s3_manifest *m);
 
 typedef struct dlp_s3_source_desc {
-    dlp_s3 *s3;                      /* required; borrowed until close */
-    const char *bucket;              /* required; copied */
-    const dlp_s3_manifest *manifest; /* required, with one entry at least; borrowed until close */
-    const dlp_field *fields; /* [n_fields] as in dlp_dataset; borrowed until start; items only */
+    dlp_s3 *s3;                      /* client; required; borrowed until close */
+    const char *bucket;              /* name of the bucket; required; copied */
+    const dlp_s3_manifest *manifest; /* entries, at least one; required; borrowed until close */
+    const dlp_field *fields; /* [n_fields] fields of an item, as in dlp_dataset; borrowed until
+                                start; NULL: the source gives no items */
     uint32_t n_fields;
-    /* Write the item's fields out of the n bytes of its object, valid during the call. Returns as
-       fetch does; runs in the worker itself. NULL: the bytes are field 0. */
+    /* Write the fields of an item, out of the n bytes of its object; valid during the call.
+       Returns 0 or a failure, as dlp_dataset.fetch does. It runs in the worker itself. NULL: the
+       bytes are field 0. */
     int (*decode)(void *user, void *worker_state, dlp_item *item, const void *bytes, uint64_t n);
-    void *user;               /* of all callbacks here; borrowed until close */
-    uint64_t max_bytes;       /* with a decode: most bytes of an item, up to 2^40; 0: the largest
-                                entry's, if all are known. Direct: 0, field 0 says it */
-    int32_t direct;           /* 1: bytes go into field 0 also with a decode, which finds them there
+    void *user;           /* argument of all callbacks here; borrowed until close */
+    uint64_t max_bytes;   /* with a decode: most bytes of an item, up to 2^40; 0: those of the
+                                longest entry (all lengths must be known). Without a decode, or
+                                with direct: 0 */
+    int32_t direct;       /* 1: bytes go into field 0 even with a decode, which finds them there
                                 and writes the other fields */
-    int32_t in_flight;        /* items (of chunks: requests) that a worker has in hand at once; 0:
-                                16; 1..1024; at least the stage's in_flight: more would wait */
-    int64_t gap_bytes;        /* ASYNC: ranges of one object, asked for at about the same time, with
-                                at most so many bytes between them, are one request, whose other
-                                bytes are thrown away; 0: 64 KiB; DLP_NONE: never. Up to in_flight /
-                                2 of them, and joint_bytes. Should it fail, each is asked for by
-                                itself */
-    uint64_t joint_bytes;     /* 0: 8 MiB; of a joint request, and of each request of a chunk */
-    uint64_t row_bytes;       /* for chunks: bytes of a row of the entries, laid end to end; all
-                                their lengths are known, and whole rows. 0: not for chunks */
+    int32_t in_flight;    /* items (of chunks: requests) that a worker fetches at once, 1..1024;
+                                0: 16; if the stage's in_flight is larger, the rest waits */
+    int64_t gap_bytes;    /* ASYNC: bytes between two ranges of one object that one request still
+                                joins; it throws the gap away. 0: 64 KiB; DLP_NONE: never join. One
+                                request joins up to in_flight / 2 ranges, 64 at most, that are
+                                wanted at about the same time. If it fails, each range is requested
+                                by itself */
+    uint64_t joint_bytes; /* most bytes of a joint request, and of each request of a chunk; 0:
+                                8 MiB */
+    uint64_t row_bytes;   /* for chunks: bytes of a row. The entries, laid end to end, are the
+                                rows; all lengths are known, and whole rows. 0: not for chunks */
     int32_t writes_all_bytes; /* 1: decode promises what dlp_dataset.writes_all_bytes says */
-    /* For decode's worker_state, as in dlp_workers_desc; may be NULL. */
+    /* Make and free decode's worker_state, as in dlp_workers_desc; NULL: none. */
     int (*worker_init)(void *user, int worker, void **state);
     void (*worker_exit)(void *user, int worker, void *state);
-    int32_t any_version; /* 1: objects may be others than the manifest's ETags say */
+    int32_t any_version; /* 1: the ETags of the manifest are not compared */
 } dlp_s3_source_desc;
 
-/* Make a source, whose fetcher is DLP_FETCH_ASYNC.
-   out: to be closed, before client and manifest; desc: copied; err: written on failure, may be NULL
-   - returns DLP_OK, DLP_ERR_ARG (the message names the field), DLP_ERR_MEMORY - any thread -
-   allocates its own record; workers make connections. */
+/* Make a source. Its fetcher is DLP_FETCH_ASYNC.
+   out: to be closed by dlp_source_close, before client and manifest; desc: copied; err: written on
+   failure, may be NULL. Returns DLP_OK; DLP_ERR_ARG (the message names the field); DLP_ERR_MEMORY.
+   Any thread may call it. It allocates its own record; workers make the connections. */
 DLPDEF int dlp_s3_source_open(dlp_source **out, const dlp_s3_source_desc *desc, dlp_s3_error *err);
 
-/* Return the bytes that each worker allocates when it begins, but for those of its dlp_s3_io. They
-   are not in the pipe's plan. Any thread. */
+/* Return the bytes that each worker allocates when it begins, without those of its dlp_s3_io. The
+   bytes are not in the pipe's plan. source: not NULL. Any thread may call it. */
 DLPDEF uint64_t dlp_s3_source_worker_bytes(const dlp_source *source);
 
 /* ---------------------------------------------------------------------------------------------
    >>s3-parts   OBJECTS AS PARTS
-   Entry i of the source's manifest is part i. A load reads it straight into the part's cell:
+   Entry i of the source's manifest is part i. The source's load reads it straight into the part's
+   cell:
 
      {.name = "shards", .verb = DLP_LOAD, .load = {.source = source, .shuffle_items = 1}}, // or
      desc.parts.source = source; // of a loader
 
-   Counts of items come from the manifest, unless items, count or max_items is set. max_part_bytes,
-   where it is 0, is the longest entry's. With a cache of the objects in a directory, or parts read
-   in other ways, a load of one's own; the workers have the source's connections all the same:
+   The manifest gives the counts of items, in place of count, unless items or max_items is set. If
+   max_part_bytes is 0, it becomes the bytes of the longest entry. For a cache of the objects in a
+   directory, or other ways to read, write a load of your own. The source still gives its workers
+   their connections:
 
      dlp_part_files files = {.files = names, .n_files = n, .dir = "/cache",
                              .download = dlp_s3_part_download, .user = source};
      .load = {.source = source, .load = dlp_part_files_load, .user = &files}
      ... or, in a load: return part->index < split ? dlp_s3_part_load(source, part) : mine(part); */
 
-/* The load that the source gives: user is the source. In load only; as dlp_part_files_load. */
+/* Read a part from its entry: the load that the source gives. source: the source itself; part: as
+   load gets it. Returns 0, DLP_ERR_CALLBACK or DLP_ERR_LENGTH. Only load may call it. It waits. */
 DLPDEF int dlp_s3_part_load(void *source, dlp_part *part);
 
-/* As dlp_part_files.download, with the source as user: entry part->index becomes the file. Workers
-   of a load whose source this is have one dlp_s3_io for all their downloads; without the source
-   each download has its own. */
+/* Write entry part->index into a file: for dlp_part_files.download, with the source as its user. If
+   the load has this source, or one of its client, each worker has one dlp_s3_io for all its
+   downloads. Else each download opens a dlp_s3_io. Returns 0, DLP_ERR_CALLBACK or DLP_ERR_LENGTH.
+   It waits. */
 DLPDEF int dlp_s3_part_download(void *source, const dlp_part *part, const char *path, int fd);
 
 /* ---------------------------------------------------------------------------------------------
    >>s3-chunks  OBJECTS AS CHUNKS
-   A source whose desc has row_bytes has the rows of chunks, which go straight into the chunk:
+   If row_bytes of its desc is set, a source loads the rows of chunks straight into the chunk:
 
      dlp_chunks_desc desc = {.source = source, .fields = &pixels, .n_fields = 1, ...};
 
-   With several fields, one's own load. The workers have the connections of desc.source:
+   For several fields write a load of your own. desc.source gives its workers their connections:
 
      static int load(void *user, dlp_chunk *chunk) {
          int rc = dlp_s3_chunk_read(images, chunk, 0);
@@ -956,9 +1007,10 @@ DLPDEF int dlp_s3_part_download(void *source, const dlp_part *part, const char *
      }
      desc.source = images; desc.load = load; */
 
-/* Read the rows of one field of a chunk, for a load of one's own, where several fields each have a
-   source. All have the client of desc.source, whose workers have the connections. Returns 0, or
-   failure, with words. In load only. */
+/* Read the rows of one field of a chunk from a source. It is for a load of your own, if each of
+   several fields has a source. All these sources must have the client of desc.source.
+   chunk: as load gets it; field: below chunk->n_fields. Returns 0, or DLP_ERR_CALLBACK with a
+   message. Only load may call it. It waits. */
 DLPDEF int dlp_s3_chunk_read(dlp_source *source, dlp_chunk *chunk, uint32_t field);
 
 #endif /* DLPIPE_H */

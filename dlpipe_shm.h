@@ -1,16 +1,16 @@
 /* dlpipe_shm.h - v0.1.0 - worker processes for dlpipe.h - MIT licence - header-only, Linux 5.4+
    Made from src/ by "make headers": edit there.
 
-   The same pipeline with workers as processes in shared memory: killed workers cost time, not data.
-   And a view from outside: monitors that look at a running or stuck pipe, programs that share one.
+   dlpipe_shm.h runs the workers of a pipeline as processes in shared memory. A killed worker costs
+   time, not data. Other programs can look at a running or stuck pipe (monitors), or share one.
 
    >>shm-use        DO THIS, THEN THAT
    1  Copy this file beside dlpipe.h. In the one C file that has the implementation:
           #define DLPIPE_IMPLEMENTATION
           #include "dlpipe.h"
           #include "dlpipe_shm.h"
-   2  Say .placement = DLP_PLACE_PROCESSES in the dlp_workers_desc of a stage. That is all.
-   3  A name, several programs on one pipe, huge pages: dlp_pipe_desc.shm, a dlp_shm_desc
+   2  Set .placement = DLP_PLACE_PROCESSES in the dlp_workers_desc of a stage. That is all.
+   3  For a name, several programs on one pipe, or huge pages, set dlp_pipe_desc.shm: a dlp_shm_desc
       (>>shm-start).
    4  Look at it from outside: examples/dlpipe_top.c, or dlp_monitor_open.
    5  Several programs, one pipe: >>shm-subscriber, examples/share.c.
@@ -43,7 +43,7 @@
          .fetch = {.workers = {.placement = DLP_PLACE_PROCESSES}}, // and one more field
      };
 
-   Order, bytes, states, errors and calls are those of dlpipe.h; so is the memory bound.
+   Order, bytes, states, errors, calls and the memory limit are those of dlpipe.h.
 
    >>shm-concepts   WHO STARTS WHOM, WHO SEES WHAT
 
@@ -52,76 +52,79 @@
        +----------- the region: one sealed memory file --------+---- subscribers (named pipes)
                                                                +.... monitors (read only)
 
-   The owner is the program that opened the pipe: it schedules items, transfers and takes batches.
-   The supervisor watches all of them and replaces dead workers. Workers run fetch, maps and
-   collates, and load parts (the stage of a part queue may be of processes as any other).
-   Subscribers are other programs, or threads, that take batches of the pipe, by a dlp_subscriber.
-   What a worker's callbacks see of the program's memory is a copy of it as it was in open, in
-   replacements too: what they write there, counters say, the program does not
-   see, and what the program changes later they do not. Open files are shared, offsets among them:
-   use pread, or open in worker_init.
-   A worker process is in a process group of its own, with default signal handlers, but for SIGINT,
-   SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2, which it ignores, unless worker_init says otherwise: these
-   go to all of a job (Slurm's --signal, a terminal that closes), and a job that is told to stop can
-   still save its state (examples/checkpoint.c). The supervisor ignores them, too. A worker's
-   standard input is /dev/null. It ends by _exit.
+   The owner is the program that opened the pipe. It schedules items, transfers and takes batches.
+   The supervisor watches all processes and replaces dead workers. Workers run fetch, maps and
+   collates, and load parts (the stage of a part queue may have processes, as any other).
+   Subscribers are other programs, or threads, that take batches of the pipe by a dlp_subscriber.
+   The callbacks of a worker see a copy of the program's memory as it was in open. A worker that
+   replaces another sees the same copy. The program does not see what callbacks write there, such as
+   counters. Callbacks do not see what the program changes later. Open files are shared, and so are
+   their offsets: use pread, or open the file in worker_init. A worker process has a process group
+   of its own and default signal handlers. It ignores SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2,
+   unless worker_init changes that. These signals go to all processes of a job (Slurm's --signal, a
+   terminal that closes). So a job that is told to stop can still save its state
+   (examples/checkpoint.c). The supervisor ignores these signals, too. A worker's standard input is
+   /dev/null. A worker ends by _exit.
 
-   Ways to start, by what the program has when it starts the pipe:
+   How to start depends on what the program has when it starts the pipe:
 
      no threads yet      nothing to do: open forks
      threads, a device   open with `later` before they are made, dlp_pipe_start afterwards (CUDA:
                          dlp_cuda_desc.later, too); or shm.allow_fork_with_threads
-   Without one of these open refuses: DLP_ERR_STATE.
+   In all other cases open refuses: DLP_ERR_STATE.
 
    >>shm-deaths     WHO DIES, AND WHAT FOLLOWS
-   By SIGKILL at any instruction, or any other way:
+   A process may die by SIGKILL at any instruction, or in any other way:
 
-     a worker            is replaced, in a fraction of a millisecond where a core is free. What it
-                         worked on is done again; no position is lost or comes twice, order and
-                         bytes are the same. An item that kills its worker max_kills times has
-                         failed: DLP_ERR_KILLED, under its stage's on_error. Of several items in
-                         flight in a worker each counts its first death, and runs alone from then
-                         on: max_kills counts as 2 at least there. Workers that die so often in
-                         worker_init, or with the same work and not in a callback of the stage (in
-                         a function of the sampler, say), are an error of the stage. Whatever they
-                         die of, once some 64 died in a row no more than 100 a second are replaced.
-     a part worker       likewise: its part is loaded by another from the beginning; a part that
-                         kills, or takes past its deadline_ms, has failed
-     patience            deadline_ms of a stage of processes: the worker is killed, the item has
-                         failed (DLP_ERR_DEADLINE), with retries if there are any. Only time in
-                         which the supervisor ran itself counts, so a stopped job loses nothing.
-     the supervisor      the workers die with it, next returns DLP_ERR_KILLED
-     the owner           the supervisor kills the workers, removes the name, ends: within 1 s.
-                         Memory goes with the last of them. exec in the owner is the same.
+     a worker            is replaced, in a fraction of a millisecond if a core is free. Its work is
+                         done again. No position is lost or comes twice; order and bytes are the
+                         same. An item that kills its worker max_kills times has failed:
+                         DLP_ERR_KILLED, under its stage's on_error. If several items are in flight
+                         in a worker, its death counts for each of them; they run alone from then
+                         on. There max_kills counts as at least 2. Workers may also die max_kills
+                         times in worker_init, or with the same work outside of the stage's
+                         callbacks (in a function of the sampler, say). That is an error of the
+                         stage. After some 64 deaths in a row, of any cause, at most 100 workers a
+                         second are replaced.
+     a part worker       likewise: another worker loads its part from the beginning; a part that
+                         kills its worker so often, or takes longer than its deadline_ms, has failed
+     patience            deadline_ms of a stage of processes: the worker is killed, and the item has
+                         failed (DLP_ERR_DEADLINE), after its retries if there are any. Only time in
+                         which the supervisor itself ran counts, so a stopped job loses nothing.
+     the supervisor      the workers die with it; next returns DLP_ERR_KILLED
+     the owner           the supervisor kills the workers, removes the name and ends: within 1 s.
+                         The kernel frees the memory with the last process. exec in the owner has
+                         the same effect.
      a subscriber        see >>shm-subscriber
-     all at once         nothing is left but the record of a name, whose lock is free: the next pipe
-                         of that name takes it over, dlp_shm_remove_stale removes it
-   A stage that changes a cell in place is never run on it twice: the row goes back to fetch, the
-   batch to its collate, or to fetch; unless the stage is idempotent.
-   Counters may count a failed item twice, once before and once after a death: skips towards
-   max_skips, retries, items of a worker. Nothing that is delivered depends on them.
+     all at once         only the record of a name is left, and its lock is free: the next pipe of
+                         that name takes it over, or dlp_shm_remove_stale removes it
+   A stage that changes a cell in place never runs on it twice, unless the stage is idempotent.
+   After a death the row goes back to fetch; the batch goes back to its collate, or to fetch.
+   Counters may count a failed item twice, once before a death and once after it: skips towards
+   max_skips, retries, items of a worker. No delivered byte depends on them.
 
    >>shm-memory     MEMORY, ERRORS
-   The region is reserved whole in start (fallocate), after the plan has been compared with limits,
-   memory cgroups of both versions, and what is available: no worker dies because memory for a
-   batch is missing. It lies in an unnamed memory file, sealed against shrinking and growing: there
-   is nothing in /dev/shm, but, for a named pipe, a record of 128 bytes. Each process adds its stack
-   and the pages that it changes; worker records, one for each worker, are in the plan.
-   Errors are those of dlpipe.h, and DLP_ERR_KILLED, DLP_ERR_FORKED: a process that the user forked
-   has a pipe's handle but not the pipe; each call says so, and close frees nothing there.
+   start reserves the whole region (fallocate). Before, it compares the plan with the limits, the
+   memory cgroups of both versions, and the available memory. So no worker dies because memory for a
+   batch is missing. The region lies in an unnamed memory file, sealed against shrinking and
+   growing. /dev/shm has nothing of it, except a record of 128 bytes for a named pipe. Each process
+   adds its stack and the pages that it changes. The plan has the worker records, one for each
+   worker. Errors are those of dlpipe.h, and DLP_ERR_KILLED and DLP_ERR_FORKED. A process that the
+   user forked has a pipe's handle but not the pipe: each call returns DLP_ERR_FORKED there, and
+   close frees nothing.
 
    >>shm-limits     LIMITS AND CAVEATS
    * Linux 5.4 or later (pidfds), with /proc mounted.
    * dlpipe_shm.h is compiled in the same file as dlpipe.h's implementation.
-   * A process that the program forks itself, and that does not exec, inherits the pipe's memory
-     file and lock: a name is taken until it ends.
+   * If the program itself forks a process that does not exec, that process inherits the pipe's
+     memory file and lock. So the name stays taken until that process ends.
    * The supervisor is a child of the owner. A program that waits for any child (waitpid(-1)) may
-     see it end at close; that, and SIGCHLD ignored, does no harm. It ends at close and not before:
-     do not wait for all children, until there are none, while the pipe is open.
-   * Monitors and subscribers must be of the same user, or root, and see the same /proc: not from
-     another container. A subscriber can write to the region: it is trusted.
-   * A blocked pipe of 16 worker processes takes a little more than 0.1 % of a core (0.12 measured;
-     of 2, 0.07), since each of them and the supervisor check now and then.
+     see it end at close. That does no harm, nor does ignoring SIGCHLD. The supervisor does not end
+     before close: do not wait for the end of all children while the pipe is open.
+   * Monitors and subscribers must run as the same user, or root, and see the same /proc: they
+     cannot be in another container. A subscriber can write to the region: it is trusted.
+   * A blocked pipe of 16 worker processes takes a little more than 0.1 % of a core (measured: 0.12;
+     with 2 processes 0.07). Each process and the supervisor check now and then.
 */
 
 #ifndef DLPIPE_SHM_H
@@ -139,7 +142,7 @@ extern "C" {
 enum {
     DLP_HUGE_NONE = 0,
     DLP_HUGE_TRANSPARENT, /* ask the kernel (madvise); a warning if it declines */
-    DLP_HUGE_RESERVED     /* from the pool of reserved huge pages; start fails if it is too small */
+    DLP_HUGE_RESERVED     /* use the pool of reserved huge pages; start fails if it is too small */
 };
 
 enum {
@@ -149,90 +152,92 @@ enum {
 };
 
 typedef struct dlp_shm_desc {
-    const char *name; /* NULL: none; 1..63 of A-Z a-z 0-9 . _ -, not beginning with a dot */
-    int32_t allow_fork_with_threads; /* 1: fork though the process has threads. Locks that they hold
-                               stay locked in the workers for ever: know what you do */
-    int32_t max_kills;       /* times that an item may kill its worker before it counts as failed
-                               (DLP_ERR_KILLED), and a worker die in worker_init, or outside of
-                               callbacks with the same work; 0: 3; 1..100 */
-    int32_t grace_ms;        /* close: how long workers may finish before they are killed; 0: 300 */
+    const char *name; /* name of the pipe, 1..63 of A-Z a-z 0-9 . _ -, no dot first; NULL: none */
+    int32_t allow_fork_with_threads; /* 1: fork even if the process has threads. Locks that these
+                               threads hold stay locked in the workers for ever: know what you do */
+    int32_t max_kills;       /* worker deaths that one item may cause, 1..100; then the item has
+                               failed (DLP_ERR_KILLED); 0: 3. It also counts the deaths in
+                               worker_init, and outside of callbacks with the same work */
+    int32_t grace_ms;        /* milliseconds that close gives workers to finish before it kills
+                               them; 0: 300 */
     int32_t huge_pages;      /* DLP_HUGE_* */
-    int32_t share;           /* DLP_SHARE_*; the pipe has a name */
-    int32_t max_subscribers; /* with share: 1..64 programs at once; 0: 8 */
-    int32_t serve_only;      /* with share: 1: this process takes no batches, see dlp_shm_serve, and
+    int32_t share;           /* DLP_SHARE_*; needs a name */
+    int32_t max_subscribers; /* with share: programs at once, 1..64; 0: 8 */
+    int32_t serve_only;      /* with share: 1: this process takes no batches (see dlp_shm_serve) and
                                has no place in the order: dlp_pipe_next, _next_epoch and _state
-                               return DLP_ERR_STATE; DLP_SHARE_ONE: 1; with a transfer: 0 */
-    int32_t
-        wait_subscribers; /* with share: nothing is fetched before so many have come; 0: begin at
-                               once (serve_only: with the first) */
+                               return DLP_ERR_STATE. DLP_SHARE_ONE needs 1; a transfer needs 0 */
+    int32_t wait_subscribers; /* with share: subscribers that must come before the first fetch,
+                               up to max_subscribers; 0: none (serve_only: one) */
 } dlp_shm_desc;
 
 /* ---------------------------------------------------------------------------------------------
    >>shm-names      NAMED PIPES
    A name is a small record in /dev/shm ("dlpipe.NAME", mode 0600) that says where the pipe is. The
-   pipe's processes hold a lock on it, which the kernel takes back with the last of them: a name
-   whose lock is free belongs to nobody, and the next pipe of that name takes it over. Pids in it
-   are for people. */
+   pipe's processes hold a lock on it. The kernel frees the lock when the last of them ends. A name
+   whose lock is free belongs to nobody, and the next pipe of that name takes it over. The pid in
+   the record is for people only. */
 
 typedef struct dlp_shm_name {
     char name[64];
-    int32_t pid;     /* of the owner as it sees itself; 0: the record cannot be read */
-    int32_t alive;   /* 1: its lock is held; 0: stale; -1: another user's, not known */
-    uint32_t uid;    /* of its owner */
-    uint64_t age_ms; /* since it was made; 0: not known */
+    int32_t pid;     /* process id of the owner, as the owner sees it; 0: unreadable record */
+    int32_t alive;   /* 1: the lock is held; 0: stale; -1: not known, another user's */
+    uint32_t uid;    /* user id of the owner */
+    uint64_t age_ms; /* milliseconds since the name was made; 0: not known */
 } dlp_shm_name;
 
-/* List the names on this machine.
-   out: [max], may be NULL with max 0 - returns how many there are, more than max perhaps;
-   DLP_ERR_ARG, DLP_ERR_SYSTEM with errno (no /dev/shm) - any thread - opens each record and tries
-   its lock for a moment; allocates what opendir does. */
+/* List the names on this machine. It opens each record and tries its lock for a moment.
+   out: [max]; NULL if max is 0. Returns the number of names, which may be above max; DLP_ERR_ARG;
+   DLP_ERR_SYSTEM with errno (no /dev/shm). Any thread may call it. It allocates as opendir. */
 DLPDEF int dlp_shm_names(dlp_shm_name *out, int max);
 
-/* Remove names whose owners are gone, by their locks, never by pids. Pipes' memory goes by itself.
-   name: one name, NULL: all of this user - returns how many were removed: 0 where the name is in
-   use or is not there; DLP_ERR_ARG (no name), DLP_ERR_SYSTEM with errno (not this user's, no
-   regular file, or no /dev/shm) - any thread - as dlp_shm_names. */
+/* Remove names whose owners are gone: whose lock is free. Process ids do not count. The kernel
+   frees the memory of dead pipes by itself.
+   name: one name; NULL: all names of this user. Returns the number of removed names, which is 0 if
+   the name is in use or does not exist; DLP_ERR_ARG (not a name); DLP_ERR_SYSTEM with errno
+   (another user's, not a regular file, or no /dev/shm). Any thread may call it. It allocates what
+   opendir does. */
 DLPDEF int dlp_shm_remove_stale(const char *name);
 
 /* ---------------------------------------------------------------------------------------------
    >>shm-monitor    LOOKING IN FROM OUTSIDE
-   A monitor copies a pipe's records out of its region and reads the copy. It opens the region read
-   only and never maps it, so it can neither disturb a pipe nor be stopped by one: a pipe that runs,
-   hangs or is stopped (SIGSTOP) looks the same. It needs what a debugger needs: the same user, or
-   root. What it copies is checked before use; a torn or hostile region is an error. */
+   A monitor copies a pipe's records out of its region and reads the copy. It opens the region
+   read-only and never maps it. So it cannot disturb a pipe, and a pipe cannot stop it. A pipe that
+   runs, hangs or is stopped (SIGSTOP) looks the same. A monitor needs the rights of a debugger: the
+   same user, or root. It checks the copy before use; a torn or hostile region is an error. */
 
 typedef struct dlp_monitor dlp_monitor;
 
 typedef struct dlp_monitor_info {
     char name[32];         /* dlp_pipe_desc.name */
-    char shm_name[64];     /* by which it was opened, or "" */
-    int32_t pid, memfd;    /* where it was found */
-    uint32_t uid;          /* of the owner, as it said */
+    char shm_name[64];     /* name by which it was opened, or "" */
+    int32_t pid, memfd;    /* process, and number of its descriptor, where the pipe was found */
+    uint32_t uid;          /* user id of the owner, as the owner said */
     int32_t stopped;       /* 1: stop or close was called */
-    uint64_t started_ns;   /* CLOCK_REALTIME */
-    uint64_t trace_events; /* of a lane that are copied, at most */
+    uint64_t started_ns;   /* start of the pipe, nanoseconds of CLOCK_REALTIME */
+    uint64_t trace_events; /* most events of a lane that are copied */
 } dlp_monitor_info;
 
 /* Find a pipe and make the first copy.
-   out: to be closed; who: copied: "PID"; "PID:PIPE" where a process has several, PIPE being
-   dlp_pipe_desc.name or the number of the memfd; or a name (digits alone are a pid); err: written
-   on failure, may be NULL - returns DLP_OK; DLP_ERR_ARG (who says nothing, or several pipes: the
-   message lists them); DLP_ERR_STATE (the owner is gone, has no pipe, or it is still starting);
-   DLP_ERR_SYSTEM with errno (no such process or name, no permission); DLP_ERR_UNSUPPORTED (a pipe
-   of another version); DLP_ERR_CORRUPT; DLP_ERR_MEMORY - any thread - allocates; waits up to 200 ms
-   for a pipe that starts. */
+   out: to be closed; err: written on failure, may be NULL; who: copied. who is "PID"; or "PID:PIPE"
+   if the process has several pipes (PIPE is dlp_pipe_desc.name, or the number of the memfd); or a
+   name. Digits alone are a PID.
+   Returns DLP_OK; DLP_ERR_ARG (who is empty, or fits several pipes, which the message lists);
+   DLP_ERR_STATE (the owner is gone, has no pipe, or the pipe is still starting); DLP_ERR_SYSTEM
+   with errno (no such process or name, no permission); DLP_ERR_UNSUPPORTED (a pipe of another
+   version); DLP_ERR_CORRUPT; DLP_ERR_MEMORY. Any thread may call it. It allocates; it waits up to
+   200 ms for a pipe that starts. */
 DLPDEF int dlp_monitor_open(dlp_monitor **out, const char *who, dlp_error *err);
 
-/* Copy again.
-   err: as above - returns DLP_OK; DLP_ERR_STATE: the owner is gone or has closed the pipe, the last
-   copy stays; DLP_ERR_CORRUPT, _SYSTEM - one thread at a time - does not allocate; copies a few KiB
-   for each worker, and at most 64 MiB of traces. */
+/* Copy the pipe's records again: a few KiB for each worker, and at most 64 MiB of traces.
+   err: written on failure, may be NULL. Returns DLP_OK; DLP_ERR_STATE (the owner is gone or has
+   closed the pipe; the last copy stays); DLP_ERR_CORRUPT; DLP_ERR_SYSTEM; DLP_ERR_ARG. One thread
+   at a time may call it. It does not allocate. */
 DLPDEF int dlp_monitor_refresh(dlp_monitor *m, dlp_error *err);
 
-/* What the calls of >>stats tell of a pipe, of the moment of the last refresh: with the same
-   parameters and results, but no DLP_ERR_STATE and no DLP_ERR_FORKED. Stages' own words for what
-   they wait for ("Waits: ") are known in the owner alone. - any thread, but not while refresh runs;
-   none waits. */
+/* Read the copy, as the calls of >>stats read a pipe: dlp_monitor_stats as dlp_pipe_stats, and so
+   on. Parameters and results are the same, but DLP_ERR_STATE and DLP_ERR_FORKED are not returned.
+   All figures are of the last refresh. A stage's own text about its wait ("Waits: ") is known in
+   the owner alone. Any thread may call them, but not while refresh runs. None of them waits. */
 DLPDEF int dlp_monitor_stats(const dlp_monitor *m, dlp_stats *out);
 DLPDEF int dlp_monitor_worker_stats(const dlp_monitor *m, uint32_t i, dlp_worker_stats *out);
 DLPDEF int dlp_monitor_skips(const dlp_monitor *m, dlp_skip *out, int max, uint64_t *total);
@@ -241,23 +246,25 @@ DLPDEF int dlp_monitor_trace_lanes(const dlp_monitor *m);
 DLPDEF int dlp_monitor_trace(const dlp_monitor *m, int lane, dlp_trace_event *out, int max,
                              char *name);
 
-/* Return the number of batches in an epoch; -1: not known, or m is NULL; DLP_FOREVER: it has no
-   end. Not while refresh runs. */
+/* Return the number of batches in an epoch; -1 if it is not known, or m is NULL; DLP_FOREVER if an
+   epoch has no end. Not while refresh runs. */
 DLPDEF int64_t dlp_monitor_batches_per_epoch(const dlp_monitor *m);
 
-/* Return the error that a worker or the sampler of the pipe met: code 0, there was none by the last
-   refresh; of NULL DLP_ERR_ARG. Until refresh or dlp_monitor_close. */
+/* Return the error that a worker or the sampler of the pipe met before the last refresh; code 0:
+   none. m: NULL gives code DLP_ERR_ARG. The record is valid until refresh or dlp_monitor_close. */
 DLPDEF const dlp_error *dlp_monitor_error(const dlp_monitor *m);
 
-/* Tell whose pipe it is. Returns DLP_OK, DLP_ERR_ARG. Not while refresh runs. */
+/* Tell which pipe the monitor watches, and whose it is. out: written on DLP_OK. Returns DLP_OK;
+   DLP_ERR_ARG. Not while refresh runs. */
 DLPDEF int dlp_monitor_about(const dlp_monitor *m, dlp_monitor_info *out);
 
-/* Free the copy. m: NULL is nothing. */
+/* Free the monitor and its copy. m: NULL is fine. */
 DLPDEF void dlp_monitor_close(dlp_monitor *m);
 
-/* Pictures of a monitored pipe, of the moment of the last refresh. Parameters and results are those
-   of dlp_pipe_write_trace and the calls beside it. The user's counters have no curves. Any thread,
-   but not while refresh runs. They allocate for the length of the call. */
+/* Write a picture of the pipe as it was at the last refresh. Parameters and results are those of
+   dlp_pipe_write_trace, dlp_pipe_write_timeline and dlp_pipe_write_window. Counters of the user
+   have no curves. Any thread may call them, but not while refresh runs. They allocate for the
+   length of the call. */
 DLPDEF int dlp_monitor_write_trace(const dlp_monitor *m, const char *path);
 DLPDEF int dlp_monitor_write_timeline(const dlp_monitor *m, const char *path);
 DLPDEF int dlp_monitor_write_window(const dlp_monitor *m, const char *path,
@@ -266,92 +273,100 @@ DLPDEF int dlp_monitor_write_window(const dlp_monitor *m, const char *path,
 /* ---------------------------------------------------------------------------------------------
    >>shm-subscriber   SEVERAL SUBSCRIBERS OF ONE PIPE
    Programs that train on the same batches share one pipe, its workers and its memory. The pipe has
-   a name and dlp_shm_desc.share; its sampler runs in a thread. A subscriber gets batches from when
-   it comes: those that are not scheduled yet. Batches lie where the workers wrote them; nothing is
-   copied.
+   a name and dlp_shm_desc.share; its sampler runs in a thread. A subscriber gets the batches that
+   are scheduled after it comes. Batches stay where the workers wrote them; nothing is copied.
 
-     DLP_SHARE_EACH  every subscriber gets every batch in order, and so does the pipe's consumer
-                     unless serve_only. A slot is free when all have released it: the slowest, also
-                     one that is stopped or never asks, sets the pace. With serve_only, what is
-                     scheduled and not taken when the last leaves is lost; the next begins after it.
-     DLP_SHARE_ONE   each batch goes to one subscriber, the next one to whoever asks. What it held
-                     when it died, or closed, goes to another. dlp_pipe_desc.max_held is the
-                     sum of what all hold: subscribers that each hold a batch and ask for one more
-                     wait for ever where slots (prefetch_factor + max_held) are no more than they.
+     DLP_SHARE_EACH  Every subscriber gets every batch in order. So does the pipe's consumer, unless
+                     serve_only is set. A slot is free when all have released it. So the slowest
+                     subscriber sets the pace, even if it is stopped or never asks. With serve_only,
+                     batches that are scheduled and not taken when the last subscriber leaves are
+                     lost. The next subscriber begins after them.
+     DLP_SHARE_ONE   Each batch goes to one subscriber: the next one that asks. If a subscriber dies
+                     or closes, the batches that it held go to others. dlp_pipe_desc.max_held is the
+                     sum of the batches that all subscribers hold. If each subscriber holds a batch
+                     and asks for one more, they may wait for ever. That happens if there are no
+                     more slots (prefetch_factor + max_held) than subscribers.
 
    A transfer copies for the pipe's consumer alone. Subscribers take the same batches on the host,
-   before the transfer, also while it copies. serve_only is then 0.
+   before the transfer, and also while it copies. serve_only must then be 0.
 
-   examples/share.c has both. Epochs end with DLP_BATCH_LAST in a batch's flags; DLP_EPOCH_END is
-   for the pipe's owner only, and so are states. The error of an item is told to every subscriber
-   that gets its batch, and to the owner; what else goes wrong, to the owner, and its close tells
-   the others.
+   examples/share.c shows both. The last batch of an epoch has DLP_BATCH_LAST in its flags. Only the
+   pipe's owner gets DLP_EPOCH_END, and only the owner can save states. The error of an item goes to
+   each subscriber that gets its batch, and to the owner. Other errors go to the owner; when it
+   closes the pipe, the subscribers learn of it.
 
-   The owner's close: a subscriber that has all gets DLP_END, others take what is ready, then get
-   DLP_STOPPED. Batches that are held stay as they are until dlp_subscriber_close.
+   When the owner closes the pipe, a subscriber that has all batches gets DLP_END. Other subscribers
+   take the batches that are ready, then get DLP_STOPPED. Batches that a subscriber holds stay valid
+   until dlp_subscriber_close.
 
-   A subscriber that dies holds nothing up: its place is a lock, which the kernel takes back. It is
-   looked for every 50 ms. A process that it forked keeps the place, until that ends, execs, or
-   closes the subscriber; all other calls return DLP_ERR_FORKED there. Subscribers map the pipe's
-   memory and could write to it: they are trusted as far as the same user is. They check what they
-   read. */
+   A subscriber that dies blocks nobody. Its place is a lock, which the kernel frees; the pipe looks
+   for free locks every 50 ms. If the subscriber forks, the child keeps the place until it ends,
+   execs, or closes the subscriber. All other calls return DLP_ERR_FORKED in the child. Subscribers
+   map the pipe's memory and could write to it. They are trusted as programs of the same user are.
+   They check what they read. */
 
 typedef struct dlp_subscriber dlp_subscriber;
 
-/* With DLP_SHARE_EACH: what becomes of batches that a subscriber has not taken when the pipe needs
-   their slots. A batch that it holds is never written over, and its slot not used: count what such
-   subscribers hold into the pipe's max_held, so that the others keep theirs. A pipe with serve_only
-   that has none that it waits for waits for one. BATCH_LAST may be among what is missed: look at
-   batch->epoch. */
+/* What happens to batches that a subscriber has not taken when the pipe needs their slots; with
+   DLP_SHARE_EACH. A batch that a subscriber holds is never overwritten, and its slot is not used.
+   If subscribers may miss batches, add the batches that they hold to the pipe's max_held. The other
+   subscribers then keep their slots. A pipe with serve_only waits until there is a subscriber with
+   DLP_BEHIND_WAIT. A missed batch may have DLP_BATCH_LAST: look at batch->epoch. */
 enum {
-    DLP_BEHIND_WAIT = 0,   /* the pipe waits for it: it gets all */
-    DLP_BEHIND_DROP_NEW,   /* it keeps the oldest, as many as it could hold and does not; others it
-                            misses. One that keeps up misses none */
-    DLP_BEHIND_KEEP_NEWEST /* it misses them; next goes on to the newest max_held of those that are
-                              ready. While it waits in next, the batch it waits for stays */
+    DLP_BEHIND_WAIT = 0,   /* the pipe waits for the subscriber, which gets all batches */
+    DLP_BEHIND_DROP_NEW,   /* it keeps the oldest batches, as many as it may still hold, and misses
+                            newer ones; a subscriber that keeps up misses none */
+    DLP_BEHIND_KEEP_NEWEST /* it misses the oldest batches; next goes on to the newest max_held of
+                            the ready ones; while it waits in next, the batch it waits for stays */
 };
 
 typedef struct dlp_subscriber_desc {
-    int32_t max_held;    /* batches held at once; 0: 1; at most what the pipe's max_held is */
-    int32_t when_behind; /* DLP_BEHIND_* */
+    int32_t max_held;    /* batches held at once; at most the pipe's max_held; 0: 1 */
+    int32_t when_behind; /* DLP_BEHIND_*; with DLP_SHARE_ONE: 0 */
 } dlp_subscriber_desc;
 
-/* Become a subscriber of the pipe of that name. A thread of the pipe's own process may, too: a
-   logger beside the consumer (DLP_SHARE_EACH, serve_only 0; with DLP_BEHIND_KEEP_NEWEST it slows
-   nothing). It closes its subscriber by itself, before or after the pipe is closed.
-   out: to be closed; name: dlp_shm_desc.name; desc: NULL is {0}; err: written on failure, may be
-   NULL - returns DLP_OK; DLP_ERR_ARG; DLP_ERR_STATE (the owner is gone, the pipe is not shared, or
-   all places are taken); DLP_ERR_SYSTEM (with errnum ENOENT: no such name yet; ask again),
-   _UNSUPPORTED, _CORRUPT, _MEMORY as dlp_monitor_open - any thread; the subscriber is then used by
-   one at a time - allocates and maps; waits up to 200 ms for a pipe that starts. */
+/* Subscribe to the pipe of that name. A thread of the pipe's own process may subscribe too, such as
+   a logger beside the consumer (DLP_SHARE_EACH, serve_only 0). With DLP_BEHIND_KEEP_NEWEST it slows
+   nothing. It closes its subscriber itself, before or after the pipe is closed.
+   out: to be closed; name: dlp_shm_desc.name; desc: copied; NULL is {0}; err: written on failure,
+   may be NULL. Returns DLP_OK; DLP_ERR_ARG; DLP_ERR_STATE (the owner is gone, the pipe is not
+   shared, or all places are taken); DLP_ERR_SYSTEM (errnum ENOENT: no such name yet, so try again);
+   DLP_ERR_UNSUPPORTED, _CORRUPT, _MEMORY as dlp_monitor_open. Any thread may call it; one thread at
+   a time then uses the subscriber. It allocates and maps; it waits up to 200 ms for a pipe that
+   starts. */
 DLPDEF int dlp_subscriber_open(dlp_subscriber **out, const char *name,
                                const dlp_subscriber_desc *desc, dlp_error *err);
 
-/* As dlp_pipe_next and dlp_pipe_next_timeout, with their codes (but DLP_EPOCH_END) and view of a
-   batch, which others may have, too: read only. DLP_END: all is consumed; SHARE_ONE: and released
-   by all, since another may die; while this subscriber holds a batch it is told before, and may ask
-   again when it has released. DLP_ERR_KILLED: the pipe's owner is gone. DLP_ERR_CORRUPT.
-   DLP_ERR_FORKED. */
+/* Take the next batch, or wait for it: without end, or at most timeout_ms (0: no wait; negative: no
+   limit). Other subscribers may have the same batch: it is read-only.
+   out: written on DLP_OK; valid until release or close. Returns the codes of dlp_pipe_next and
+   dlp_pipe_next_timeout without DLP_EPOCH_END; DLP_ERR_KILLED (the pipe's owner is gone);
+   DLP_ERR_CORRUPT; DLP_ERR_FORKED. DLP_END: all batches are consumed. With DLP_SHARE_ONE it comes
+   when all are also released, since another subscriber may die. A subscriber that holds a batch
+   gets it earlier, and may call again after its release. */
 DLPDEF int dlp_subscriber_next(dlp_subscriber *c, dlp_batch **out);
 DLPDEF int dlp_subscriber_next_timeout(dlp_subscriber *c, dlp_batch **out, int timeout_ms);
 
-/* Give a batch back, in any order. Returns DLP_OK, DLP_ERR_ARG (not held). Does not wait. */
+/* Give a batch back, in any order. batch: as next gave it; do not use it any more. Returns DLP_OK;
+   DLP_ERR_ARG (not held); DLP_ERR_FORKED. It does not wait. */
 DLPDEF int dlp_subscriber_release(dlp_subscriber *c, dlp_batch *batch);
 
-/* How many batches it missed, by when_behind, until the last call of next. c: NULL has 0. */
+/* Return the number of batches that the subscriber missed, by when_behind, up to its last call of
+   next. c: NULL is 0. */
 DLPDEF uint64_t dlp_subscriber_missed(const dlp_subscriber *c);
 
-/* What went wrong first. Never NULL; until close. */
+/* Return the subscriber's first error; code 0: none. Never NULL. The record is valid until
+   close. */
 DLPDEF const dlp_error *dlp_subscriber_error(const dlp_subscriber *c);
 
-/* Leave. Batches held are gone for this program: their memory is unmapped. c: NULL is nothing. */
+/* Leave the pipe and free the subscriber. Batches that it still holds are no longer valid: their
+   memory is unmapped. c: NULL is fine. */
 DLPDEF void dlp_subscriber_close(dlp_subscriber *c);
 
-/* In the pipe's process, with serve_only: wait while others consume.
-   timeout_ms: 0 or DLP_FOREVER without end, DLP_NOWAIT not at all - returns DLP_END: all is
-   consumed; DLP_TIMEOUT, DLP_STOPPED; the
-   codes of errors that dlp_pipe_next returns; DLP_ERR_STATE: not started, or not serve_only -
-   consumer. */
+/* Wait while other programs consume, in the pipe's process, with serve_only.
+   timeout_ms: longest wait; 0 or DLP_FOREVER: no limit; DLP_NOWAIT: no wait. Returns DLP_END: all
+   is consumed; DLP_TIMEOUT; DLP_STOPPED; the error codes of dlp_pipe_next; DLP_ERR_STATE (not
+   started, or not serve_only). The consumer calls it. */
 DLPDEF int dlp_shm_serve(dlp_pipe *p, int timeout_ms);
 
 #ifdef __cplusplus

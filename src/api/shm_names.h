@@ -3,26 +3,27 @@
 /* ---------------------------------------------------------------------------------------------
    >>shm-names      NAMED PIPES
    A name is a small record in /dev/shm ("dlpipe.NAME", mode 0600) that says where the pipe is. The
-   pipe's processes hold a lock on it, which the kernel takes back with the last of them: a name
-   whose lock is free belongs to nobody, and the next pipe of that name takes it over. Pids in it
-   are for people. */
+   pipe's processes hold a lock on it. The kernel frees the lock when the last of them ends. A name
+   whose lock is free belongs to nobody, and the next pipe of that name takes it over. The pid in
+   the record is for people only. */
 
 typedef struct dlp_shm_name {
     char name[64];
-    int32_t pid;     /* of the owner as it sees itself; 0: the record cannot be read */
-    int32_t alive;   /* 1: its lock is held; 0: stale; -1: another user's, not known */
-    uint32_t uid;    /* of its owner */
-    uint64_t age_ms; /* since it was made; 0: not known */
+    int32_t pid;     /* process id of the owner, as the owner sees it; 0: unreadable record */
+    int32_t alive;   /* 1: the lock is held; 0: stale; -1: not known, another user's */
+    uint32_t uid;    /* user id of the owner */
+    uint64_t age_ms; /* milliseconds since the name was made; 0: not known */
 } dlp_shm_name;
 
-/* List the names on this machine.
-   out: [max], may be NULL with max 0 - returns how many there are, more than max perhaps;
-   DLP_ERR_ARG, DLP_ERR_SYSTEM with errno (no /dev/shm) - any thread - opens each record and tries
-   its lock for a moment; allocates what opendir does. */
+/* List the names on this machine. It opens each record and tries its lock for a moment.
+   out: [max]; NULL if max is 0. Returns the number of names, which may be above max; DLP_ERR_ARG;
+   DLP_ERR_SYSTEM with errno (no /dev/shm). Any thread may call it. It allocates as opendir. */
 DLPDEF int dlp_shm_names(dlp_shm_name *out, int max);
 
-/* Remove names whose owners are gone, by their locks, never by pids. Pipes' memory goes by itself.
-   name: one name, NULL: all of this user - returns how many were removed: 0 where the name is in
-   use or is not there; DLP_ERR_ARG (no name), DLP_ERR_SYSTEM with errno (not this user's, no
-   regular file, or no /dev/shm) - any thread - as dlp_shm_names. */
+/* Remove names whose owners are gone: whose lock is free. Process ids do not count. The kernel
+   frees the memory of dead pipes by itself.
+   name: one name; NULL: all names of this user. Returns the number of removed names, which is 0 if
+   the name is in use or does not exist; DLP_ERR_ARG (not a name); DLP_ERR_SYSTEM with errno
+   (another user's, not a regular file, or no /dev/shm). Any thread may call it. It allocates what
+   opendir does. */
 DLPDEF int dlp_shm_remove_stale(const char *name);

@@ -6,7 +6,7 @@
 enum {
     DLP_HUGE_NONE = 0,
     DLP_HUGE_TRANSPARENT, /* ask the kernel (madvise); a warning if it declines */
-    DLP_HUGE_RESERVED     /* from the pool of reserved huge pages; start fails if it is too small */
+    DLP_HUGE_RESERVED     /* use the pool of reserved huge pages; start fails if it is too small */
 };
 
 enum {
@@ -16,20 +16,20 @@ enum {
 };
 
 typedef struct dlp_shm_desc {
-    const char *name; /* NULL: none; 1..63 of A-Z a-z 0-9 . _ -, not beginning with a dot */
-    int32_t allow_fork_with_threads; /* 1: fork though the process has threads. Locks that they hold
-                               stay locked in the workers for ever: know what you do */
-    int32_t max_kills;       /* times that an item may kill its worker before it counts as failed
-                               (DLP_ERR_KILLED), and a worker die in worker_init, or outside of
-                               callbacks with the same work; 0: 3; 1..100 */
-    int32_t grace_ms;        /* close: how long workers may finish before they are killed; 0: 300 */
+    const char *name; /* name of the pipe, 1..63 of A-Z a-z 0-9 . _ -, no dot first; NULL: none */
+    int32_t allow_fork_with_threads; /* 1: fork even if the process has threads. Locks that these
+                               threads hold stay locked in the workers for ever: know what you do */
+    int32_t max_kills;       /* worker deaths that one item may cause, 1..100; then the item has
+                               failed (DLP_ERR_KILLED); 0: 3. It also counts the deaths in
+                               worker_init, and outside of callbacks with the same work */
+    int32_t grace_ms;        /* milliseconds that close gives workers to finish before it kills
+                               them; 0: 300 */
     int32_t huge_pages;      /* DLP_HUGE_* */
-    int32_t share;           /* DLP_SHARE_*; the pipe has a name */
-    int32_t max_subscribers; /* with share: 1..64 programs at once; 0: 8 */
-    int32_t serve_only;      /* with share: 1: this process takes no batches, see dlp_shm_serve, and
+    int32_t share;           /* DLP_SHARE_*; needs a name */
+    int32_t max_subscribers; /* with share: programs at once, 1..64; 0: 8 */
+    int32_t serve_only;      /* with share: 1: this process takes no batches (see dlp_shm_serve) and
                                has no place in the order: dlp_pipe_next, _next_epoch and _state
-                               return DLP_ERR_STATE; DLP_SHARE_ONE: 1; with a transfer: 0 */
-    int32_t
-        wait_subscribers; /* with share: nothing is fetched before so many have come; 0: begin at
-                               once (serve_only: with the first) */
+                               return DLP_ERR_STATE. DLP_SHARE_ONE needs 1; a transfer needs 0 */
+    int32_t wait_subscribers; /* with share: subscribers that must come before the first fetch,
+                               up to max_subscribers; 0: none (serve_only: one) */
 } dlp_shm_desc;

@@ -3,90 +3,98 @@
 /* ---------------------------------------------------------------------------------------------
    >>shm-subscriber   SEVERAL SUBSCRIBERS OF ONE PIPE
    Programs that train on the same batches share one pipe, its workers and its memory. The pipe has
-   a name and dlp_shm_desc.share; its sampler runs in a thread. A subscriber gets batches from when
-   it comes: those that are not scheduled yet. Batches lie where the workers wrote them; nothing is
-   copied.
+   a name and dlp_shm_desc.share; its sampler runs in a thread. A subscriber gets the batches that
+   are scheduled after it comes. Batches stay where the workers wrote them; nothing is copied.
 
-     DLP_SHARE_EACH  every subscriber gets every batch in order, and so does the pipe's consumer
-                     unless serve_only. A slot is free when all have released it: the slowest, also
-                     one that is stopped or never asks, sets the pace. With serve_only, what is
-                     scheduled and not taken when the last leaves is lost; the next begins after it.
-     DLP_SHARE_ONE   each batch goes to one subscriber, the next one to whoever asks. What it held
-                     when it died, or closed, goes to another. dlp_pipe_desc.max_held is the
-                     sum of what all hold: subscribers that each hold a batch and ask for one more
-                     wait for ever where slots (prefetch_factor + max_held) are no more than they.
+     DLP_SHARE_EACH  Every subscriber gets every batch in order. So does the pipe's consumer, unless
+                     serve_only is set. A slot is free when all have released it. So the slowest
+                     subscriber sets the pace, even if it is stopped or never asks. With serve_only,
+                     batches that are scheduled and not taken when the last subscriber leaves are
+                     lost. The next subscriber begins after them.
+     DLP_SHARE_ONE   Each batch goes to one subscriber: the next one that asks. If a subscriber dies
+                     or closes, the batches that it held go to others. dlp_pipe_desc.max_held is the
+                     sum of the batches that all subscribers hold. If each subscriber holds a batch
+                     and asks for one more, they may wait for ever. That happens if there are no
+                     more slots (prefetch_factor + max_held) than subscribers.
 
    A transfer copies for the pipe's consumer alone. Subscribers take the same batches on the host,
-   before the transfer, also while it copies. serve_only is then 0.
+   before the transfer, and also while it copies. serve_only must then be 0.
 
-   examples/share.c has both. Epochs end with DLP_BATCH_LAST in a batch's flags; DLP_EPOCH_END is
-   for the pipe's owner only, and so are states. The error of an item is told to every subscriber
-   that gets its batch, and to the owner; what else goes wrong, to the owner, and its close tells
-   the others.
+   examples/share.c shows both. The last batch of an epoch has DLP_BATCH_LAST in its flags. Only the
+   pipe's owner gets DLP_EPOCH_END, and only the owner can save states. The error of an item goes to
+   each subscriber that gets its batch, and to the owner. Other errors go to the owner; when it
+   closes the pipe, the subscribers learn of it.
 
-   The owner's close: a subscriber that has all gets DLP_END, others take what is ready, then get
-   DLP_STOPPED. Batches that are held stay as they are until dlp_subscriber_close.
+   When the owner closes the pipe, a subscriber that has all batches gets DLP_END. Other subscribers
+   take the batches that are ready, then get DLP_STOPPED. Batches that a subscriber holds stay valid
+   until dlp_subscriber_close.
 
-   A subscriber that dies holds nothing up: its place is a lock, which the kernel takes back. It is
-   looked for every 50 ms. A process that it forked keeps the place, until that ends, execs, or
-   closes the subscriber; all other calls return DLP_ERR_FORKED there. Subscribers map the pipe's
-   memory and could write to it: they are trusted as far as the same user is. They check what they
-   read. */
+   A subscriber that dies blocks nobody. Its place is a lock, which the kernel frees; the pipe looks
+   for free locks every 50 ms. If the subscriber forks, the child keeps the place until it ends,
+   execs, or closes the subscriber. All other calls return DLP_ERR_FORKED in the child. Subscribers
+   map the pipe's memory and could write to it. They are trusted as programs of the same user are.
+   They check what they read. */
 
 typedef struct dlp_subscriber dlp_subscriber;
 
-/* With DLP_SHARE_EACH: what becomes of batches that a subscriber has not taken when the pipe needs
-   their slots. A batch that it holds is never written over, and its slot not used: count what such
-   subscribers hold into the pipe's max_held, so that the others keep theirs. A pipe with serve_only
-   that has none that it waits for waits for one. BATCH_LAST may be among what is missed: look at
-   batch->epoch. */
+/* What happens to batches that a subscriber has not taken when the pipe needs their slots; with
+   DLP_SHARE_EACH. A batch that a subscriber holds is never overwritten, and its slot is not used.
+   If subscribers may miss batches, add the batches that they hold to the pipe's max_held. The other
+   subscribers then keep their slots. A pipe with serve_only waits until there is a subscriber with
+   DLP_BEHIND_WAIT. A missed batch may have DLP_BATCH_LAST: look at batch->epoch. */
 enum {
-    DLP_BEHIND_WAIT = 0,   /* the pipe waits for it: it gets all */
-    DLP_BEHIND_DROP_NEW,   /* it keeps the oldest, as many as it could hold and does not; others it
-                            misses. One that keeps up misses none */
-    DLP_BEHIND_KEEP_NEWEST /* it misses them; next goes on to the newest max_held of those that are
-                              ready. While it waits in next, the batch it waits for stays */
+    DLP_BEHIND_WAIT = 0,   /* the pipe waits for the subscriber, which gets all batches */
+    DLP_BEHIND_DROP_NEW,   /* it keeps the oldest batches, as many as it may still hold, and misses
+                            newer ones; a subscriber that keeps up misses none */
+    DLP_BEHIND_KEEP_NEWEST /* it misses the oldest batches; next goes on to the newest max_held of
+                            the ready ones; while it waits in next, the batch it waits for stays */
 };
 
 typedef struct dlp_subscriber_desc {
-    int32_t max_held;    /* batches held at once; 0: 1; at most what the pipe's max_held is */
-    int32_t when_behind; /* DLP_BEHIND_* */
+    int32_t max_held;    /* batches held at once; at most the pipe's max_held; 0: 1 */
+    int32_t when_behind; /* DLP_BEHIND_*; with DLP_SHARE_ONE: 0 */
 } dlp_subscriber_desc;
 
-/* Become a subscriber of the pipe of that name. A thread of the pipe's own process may, too: a
-   logger beside the consumer (DLP_SHARE_EACH, serve_only 0; with DLP_BEHIND_KEEP_NEWEST it slows
-   nothing). It closes its subscriber by itself, before or after the pipe is closed.
-   out: to be closed; name: dlp_shm_desc.name; desc: NULL is {0}; err: written on failure, may be
-   NULL - returns DLP_OK; DLP_ERR_ARG; DLP_ERR_STATE (the owner is gone, the pipe is not shared, or
-   all places are taken); DLP_ERR_SYSTEM (with errnum ENOENT: no such name yet; ask again),
-   _UNSUPPORTED, _CORRUPT, _MEMORY as dlp_monitor_open - any thread; the subscriber is then used by
-   one at a time - allocates and maps; waits up to 200 ms for a pipe that starts. */
+/* Subscribe to the pipe of that name. A thread of the pipe's own process may subscribe too, such as
+   a logger beside the consumer (DLP_SHARE_EACH, serve_only 0). With DLP_BEHIND_KEEP_NEWEST it slows
+   nothing. It closes its subscriber itself, before or after the pipe is closed.
+   out: to be closed; name: dlp_shm_desc.name; desc: copied; NULL is {0}; err: written on failure,
+   may be NULL. Returns DLP_OK; DLP_ERR_ARG; DLP_ERR_STATE (the owner is gone, the pipe is not
+   shared, or all places are taken); DLP_ERR_SYSTEM (errnum ENOENT: no such name yet, so try again);
+   DLP_ERR_UNSUPPORTED, _CORRUPT, _MEMORY as dlp_monitor_open. Any thread may call it; one thread at
+   a time then uses the subscriber. It allocates and maps; it waits up to 200 ms for a pipe that
+   starts. */
 DLPDEF int dlp_subscriber_open(dlp_subscriber **out, const char *name,
                                const dlp_subscriber_desc *desc, dlp_error *err);
 
-/* As dlp_pipe_next and dlp_pipe_next_timeout, with their codes (but DLP_EPOCH_END) and view of a
-   batch, which others may have, too: read only. DLP_END: all is consumed; SHARE_ONE: and released
-   by all, since another may die; while this subscriber holds a batch it is told before, and may ask
-   again when it has released. DLP_ERR_KILLED: the pipe's owner is gone. DLP_ERR_CORRUPT.
-   DLP_ERR_FORKED. */
+/* Take the next batch, or wait for it: without end, or at most timeout_ms (0: no wait; negative: no
+   limit). Other subscribers may have the same batch: it is read-only.
+   out: written on DLP_OK; valid until release or close. Returns the codes of dlp_pipe_next and
+   dlp_pipe_next_timeout without DLP_EPOCH_END; DLP_ERR_KILLED (the pipe's owner is gone);
+   DLP_ERR_CORRUPT; DLP_ERR_FORKED. DLP_END: all batches are consumed. With DLP_SHARE_ONE it comes
+   when all are also released, since another subscriber may die. A subscriber that holds a batch
+   gets it earlier, and may call again after its release. */
 DLPDEF int dlp_subscriber_next(dlp_subscriber *c, dlp_batch **out);
 DLPDEF int dlp_subscriber_next_timeout(dlp_subscriber *c, dlp_batch **out, int timeout_ms);
 
-/* Give a batch back, in any order. Returns DLP_OK, DLP_ERR_ARG (not held). Does not wait. */
+/* Give a batch back, in any order. batch: as next gave it; do not use it any more. Returns DLP_OK;
+   DLP_ERR_ARG (not held); DLP_ERR_FORKED. It does not wait. */
 DLPDEF int dlp_subscriber_release(dlp_subscriber *c, dlp_batch *batch);
 
-/* How many batches it missed, by when_behind, until the last call of next. c: NULL has 0. */
+/* Return the number of batches that the subscriber missed, by when_behind, up to its last call of
+   next. c: NULL is 0. */
 DLPDEF uint64_t dlp_subscriber_missed(const dlp_subscriber *c);
 
-/* What went wrong first. Never NULL; until close. */
+/* Return the subscriber's first error; code 0: none. Never NULL. The record is valid until
+   close. */
 DLPDEF const dlp_error *dlp_subscriber_error(const dlp_subscriber *c);
 
-/* Leave. Batches held are gone for this program: their memory is unmapped. c: NULL is nothing. */
+/* Leave the pipe and free the subscriber. Batches that it still holds are no longer valid: their
+   memory is unmapped. c: NULL is fine. */
 DLPDEF void dlp_subscriber_close(dlp_subscriber *c);
 
-/* In the pipe's process, with serve_only: wait while others consume.
-   timeout_ms: 0 or DLP_FOREVER without end, DLP_NOWAIT not at all - returns DLP_END: all is
-   consumed; DLP_TIMEOUT, DLP_STOPPED; the
-   codes of errors that dlp_pipe_next returns; DLP_ERR_STATE: not started, or not serve_only -
-   consumer. */
+/* Wait while other programs consume, in the pipe's process, with serve_only.
+   timeout_ms: longest wait; 0 or DLP_FOREVER: no limit; DLP_NOWAIT: no wait. Returns DLP_END: all
+   is consumed; DLP_TIMEOUT; DLP_STOPPED; the error codes of dlp_pipe_next; DLP_ERR_STATE (not
+   started, or not serve_only). The consumer calls it. */
 DLPDEF int dlp_shm_serve(dlp_pipe *p, int timeout_ms);

@@ -13,79 +13,85 @@
 
    Which worker takes which rows is its stage's dispatch: any run of any batch, or whole batches in
    turn. At most prefetch_factor batches are OPEN or READY, at most max_held are HELD. A transfer
-   stage keeps the host slot of a batch until that is released. Words of a slot carry its generation
-   and are never reset, so that a late worker finds an older batch's work closed (why: in the
+   stage keeps the host slot of a batch until the batch is released. Words of a slot carry its
+   generation and are never reset. So a late worker finds an older batch's work closed (why: in the
    sections >>impl-claims and >>impl-gather).
 
-   Decided this way, because:
-   * Workers claim runs of rows by compare-and-swap on the run's own word, and that word is the only
-     record of it: an index popped from a shared queue first and recorded later would be lost with a
-     worker that dies in between. done words have 32 rows and the batch's generation beside them, so
-     that one swap completes rows and refuses those of an older batch; a count-down could not be
-     done twice. A run takes what costs about 8 us, at most 32 rows: short items would be all claim,
-     and long ones in runs would leave the other workers idle.
+   The reasons for these decisions:
+   * Workers claim runs of rows by compare-and-swap on the run's own word. That word is the only
+     record of the claim. If an index were popped from a shared queue first and recorded later, a
+     worker that dies in between would lose it. A done word has 32 rows and the batch's generation.
+     So one swap completes rows, and refuses rows of an older batch. A count-down could not be
+     repeated. A run has rows that cost about 8 us together, at most 32 rows. With shorter runs,
+     short items would be all claim. With longer runs, long items would leave other workers idle.
    * The claimant of a batch of one row alone writes its done word, so it stores the bit. It still
      swaps ready: recovery of another worker closes each batch whose bits are full, and the slot may
      have gone on before the claimant comes to ready. A store there was tried, and model_slots found
      this. The only worker of a stage claims by a store: nobody else writes a free unit's word.
-   * Items for a collate have cells of their own, prefetch_factor of them, since what a collate
-     reads and what it writes may differ in shape; a plan shows them on a line.
-   * Sleeping workers check for lost wake-ups: of each 32 the first asleep every 100 ms, the others,
-     which rely on it, every 1 s. Idle threads that all checked ten times a second would cost more
-     than waiting may (0.1 % of a core).
+   * Items for a collate have their own cells, prefetch_factor of them, since what a collate reads
+     and what it writes may differ in shape. A plan shows these cells on a line.
+   * Sleeping workers check for lost wake-ups. In each group of 32 workers the first one asleep
+     checks every 100 ms. The others rely on it, and check every 1 s. If all idle threads checked
+     ten times a second, that would cost more than waiting may (0.1 % of a core).
    * A waiter without a core of its own yields 50 times before it sleeps, also if other programs
      want the core. It was tried not to yield for 5 to 100 ms after a yield of 0.3 ms. At a load of
      11 to 20 that gave 1.3 to 1.9 times the items. Beside one thread that takes half a core it gave
-     0.63 to 0.88 times the items, and that is what trainers have.
+     0.63 to 0.88 times the items, and trainers run like that.
    * Workers, the scheduler's thread, the consumer and subscribers sleep by one loop. Lanes look
      awake by the same function, but sleep by a loop of their own. One word of a lane is mask and
      futex, and the sleeper pays a heavy barrier, so that a push costs no ordered look at the word.
-   * A stop, a seek and the tuner wake all sleepers by the word, as recovery does. They are rare,
-     and a list of those that rest or have no bit would have to be right as well.
-   * Workers with items in flight look for new batches every ms, also while they wait for what is
-     out: a wake-up that ends the wait of a source (a poll, an io_uring, a library's own) does not
-     exist for all sources, and 1 ms is little where items take longer than that.
-   * All workers_max of a tuned stage exist from the start, and are parked: what is started later
-     could fail, would allocate, and would fork in the middle of a run.
+   * A stop, a seek and the tuner wake all sleepers by the word, as recovery does. They are rare. A
+     list of the sleepers that rest or have no bit would be one more thing to keep right.
+   * Workers with items in flight look for new batches every millisecond, also while they wait for
+     these items. Not every source has a wake-up that could end such a wait (a poll, an io_uring, a
+     library's own). 1 ms is little if items take longer than that.
+   * All workers_max of a tuned stage exist from the start, and are parked. A worker that started
+     later could fail, would allocate, and would fork in the middle of a run.
    * Rank r of W gets rows r * n / W and so on of each global batch, and streams r * C / W and so on
-     of a part queue, rather than every W-th of them: its rows are neighbours, and a global batch is
-     the ranks' batches laid end to end, whatever W is.
-   * A part queue wants the number of items in each part before it starts (items, count), also with
-     steps_per_epoch: only so are order, state and the worst need of cells known. A program that
-     cannot know them has a stream.
+     of a part queue. It does not get every W-th of them. So its rows are neighbours. A global batch
+     is the ranks' batches laid end to end, whatever W is.
+   * A part queue needs the number of items in each part before it starts (items, count), also with
+     steps_per_epoch. Without these numbers its order, its state and the largest need of cells are
+     unknown. A program that cannot know the numbers uses a stream.
    * Parts whose items are counted, and inputs whose items nobody has counted, share their cells,
-     who loads them and the search for free ones (inputs/cells.h), and not what is loaded next. By
-     the counts each batch of any epoch says which parts it needs: parts are asked for batch by
-     batch, one may lie in two streams or serve two epochs in one cell, a state is a number, and
-     batches may come in any order. Without counts a stream can only be read on: whole inputs, each
-     of one stream, loaded for each pass again, are asked for stream by stream, with a cursor for
-     each in a state, lists for up to 2^22 cells, and the consumer in order. Parts as inputs
-     would lose same-order golden numbers, unordered delivery, state_at, split views and caches;
-     inputs as parts would need counts. A failed part leaves all its rows out. A failed
-     input has rows that nobody knows, so its stream ends before it. If the input counted as some
-     number of rows, an epoch could end, or a batch wait, as if the input were whole.
-   * Whole batches for each worker, and many items at once in one, are rules of claiming, not other
-     machinery: what order, recovery, resume and policies rest on is the claim word alone. With many
-     in flight a unit is one row, so that each completes by itself.
-   * Of many in flight any may have killed its process. Each of them counts one death, and is then
-     run alone: so an innocent is never blamed twice. (max_kills of 1 therefore means 2 there.)
-   * A batch is scheduled only when its parts are loaded, so no item worker ever waits for one, and
-     no part needs a count of its readers: it may go when the batches scheduled with it have gone.
-     The scheduler computes the indices of such a batch (it has the tables anyhow), so workers, in
-     processes too, need nothing but the cell that a row comes from.
-   * Transfer takes batches by the gather words of the stage before and gives them by its own, and
-     its buffers are credits: lanes beside them would say the same again, and in unordered delivery
-     there is no order that a lane could have. So, too, chunks: a cell is claimed, then done.
-   * What the threads of a worker are to do (DLP_FETCH_THREADS, files) waits behind a lock and a
-     condition variable. They die with their process alone, so no record need say who has it. The
-     same as a claim link was 16 lines more and, with items that take no time, as fast with 1 and 16
-     threads, 1.4 times slower with 4 and 7 % faster with 64.
-   * The helper of S3 is asked for names and credentials by key, and what it found is asked for
-     again: a table behind a lock, of which nothing is taken, and which outlives those who asked.
-   * A map changes its cell in place, and half of a change may have been made. So a retry, and the
-     death of a worker process, send a row back to fetch, and a batch to its collate (whose item
-     cells are kept until then) or to fetch, unless the map says that it is idempotent.
-   * Rows that run in the attempt of another row are one callback of that row's stage, which calls
-     theirs. So retries, deadlines, deaths, caches and items in flight needed no line of their own.
-     The price is one copy of the item for each callback but the last. Callbacks of an attempt with
-     a number of the one that runs would have told apart which of them killed a worker. */
+     their loading workers and the search for free cells (inputs/cells.h). They do not share the
+     choice of what is loaded next. With counts, each batch of any epoch tells which parts it needs.
+     So parts are requested batch by batch, and one part may lie in two streams or serve two epochs
+     in one cell. A state is a number, and batches may come in any order. Without counts a stream
+     can only be read on. Whole inputs are requested stream by stream. Each belongs to one stream
+     and is loaded for each pass again. A state has a cursor for each stream, there are lists for up
+     to 2^22 cells, and the consumer takes batches in order. Parts as inputs would lose same-order
+     golden numbers, unordered delivery, state_at, split views and caches. Inputs as parts would
+     need counts. A failed part leaves all its rows out. A failed input has rows that nobody knows,
+     so its stream ends before it. If the input counted as some number of rows, an epoch could end,
+     or a batch wait, as if the input were whole.
+   * Whole batches for each worker, and many items at once in one worker, are rules of claiming, not
+     other machinery. Order, recovery, resume and policies rest on the claim word alone. With many
+     items in flight a unit is one row, so that each item completes by itself.
+   * Any one of many items in flight may have killed its process. Each of them counts one death, and
+     then runs alone. So an innocent item is never blamed twice. (max_kills of 1 therefore means 2
+     there.)
+   * A batch is scheduled only when its parts are loaded. So no item worker ever waits for a part.
+     No part needs a count of its readers: it may go when the batches scheduled with it have gone.
+     The scheduler computes the indices of such a batch, since it has the tables anyhow. So workers,
+     in processes too, need nothing but the cell that a row comes from.
+   * Transfer takes batches by the gather words of the stage before it, and gives them by its own
+     words; its buffers are credits. Lanes beside these words would say the same again. In unordered
+     delivery there is no order that a lane could have. Chunks work alike: a cell is claimed, then
+     done.
+   * The work of a worker's threads (DLP_FETCH_THREADS, files) waits behind a lock and a condition
+     variable. The threads die only with their process, so no record need say which thread has a
+     row. A claim link in its place was 16 lines more. With items that take no time it was as fast
+     with 1 and 16 threads, 1.4 times slower with 4 and 7 % faster with 64.
+   * The helper of S3 is asked for names and credentials by key. A caller that asked asks again for
+     the result. A table behind a lock serves for that: nothing is taken out of it, and it outlives
+     the callers.
+   * A map changes its cell in place, and may have made half of a change when it fails. So a retry,
+     and the death of a worker process, send a row back to fetch. They send a batch back to its
+     collate (whose item cells are kept until then) or to fetch. A map that says that it is
+     idempotent runs again instead.
+   * Rows that run in the attempt of another row are one callback of the other row's stage, which
+     calls their callbacks. So retries, deadlines, deaths, caches and items in flight needed no line
+     of their own. The price is one copy of the item for each callback but the last. The alternative
+     was an attempt with several callbacks and the number of the running one. It would have told
+     which callback killed a worker. */

@@ -2,19 +2,19 @@
 /* dlpipe.h - v0.1.0 - data-loading pipelines for C11 - MIT licence - header-only, no dependencies
    Made from src/ by "make headers": edit there.
 
-   Decides which items come when, fetches them with many workers straight into batches, and hands
-   the batches over in order, so that a training step does not wait. It needs 64-bit Linux.
+   dlpipe decides which items come when. Many workers fetch them straight into batches. The program
+   gets the batches in order, so a training step does not wait. dlpipe needs 64-bit Linux.
 
    >>use        DO THIS, THEN THAT
    1  Copy this file into your tree. In exactly one C file, before any system header:
           #define DLPIPE_IMPLEMENTATION
           #include "dlpipe.h"
-      everywhere else just include it. Link with -lpthread where libc wants it.
+      In all other files just include it. Link with -lpthread if your libc needs it.
    2  Say what an item is (dlp_field), how many there are, and how to write one (dlp_dataset.fetch).
-   3  Open a pipe by the call that fits your data. A desc's zero means the default that the field's
-      comment tells; begin with {0}, or with designated initialisers.
-          dlp_loader_open         items that a function of yours writes (>>loader); without a length
-                                  known in advance: dataset.open_end (>>streams)
+   3  Open a pipe by the call that fits your data. A zero in a desc selects the default that the
+      field's comment names. So begin with {0}, or with designated initialisers.
+          dlp_loader_open         items that a function of yours writes (>>loader); if nobody knows
+                                  how many there are: dataset.open_end (>>streams)
           dlp_files_open          ... that lie in files, many read at once (>>files); folders of
                                   pictures: dlp_folder_open (>>folder)
           dlp_s3_source_open      ... that lie in S3 (dlpipe_s3.h, >>s3-source)
@@ -28,11 +28,12 @@
           dlp_chunks_open         large pieces, of which batches are views (>>chunks)
           dlp_pipe_open           a table of nodes, which says any of these and more (>>graph);
                                   dlp_loader_nodes gives the table of a loader
-   4  dlp_pipe_next lends a batch, dlp_pipe_release gives it back; until DLP_END.
-   5  dlp_pipe_close. Before that, dlp_pipe_explain repeats the warnings, and says which stage is
-      the slow one.
-   The dlp_error of an open call, and dlp_pipe_error, name field, stage, item and cause of what is
-   wrong; examples/dlpipe_top.c looks into a pipe that hangs.
+   4  Take batches: dlp_pipe_next lends a batch, dlp_pipe_release gives it back. Go on until
+   DLP_END. 5  Close the pipe: dlp_pipe_close. Before that, dlp_pipe_explain repeats the warnings
+   and says
+      which stage is the slow one.
+   If a call fails, the dlp_error of the open call, or dlp_pipe_error, names the field, the stage,
+   the item and the cause. examples/dlpipe_top.c looks into a pipe that hangs.
 
    >>contents   search for the anchor
    To read first:
@@ -157,8 +158,8 @@
    records to the node after it. A node has workers of its own, or it runs in the workers of the
    node before it, or in the consumer. The consumer is the thread that calls next and release.
    dlp_pipe_open takes a table. dlp_loader_open fills a table and opens it; dlp_loader_nodes gives
-   you that table. Nodes become stages, and stages have a chain of fixed order; those in brackets
-   may be left out (all words: >>glossary):
+   you that table. Nodes become stages, and the stages form a chain in a fixed order. Stages in
+   brackets may be left out. All words: >>glossary.
 
      list -> [makers] -> fetch -> [rows] -> batch -> [batch maps] -> [transfer] -> [split] -> next
       ^                                                                                        |
@@ -167,7 +168,8 @@
      makers: load, expand, filter, pack: each input makes 0..k items, which lie in cells
      rows:   second fetches, maps, guards, a cache: they work on an item in its place in a batch
 
-   Ready-made tables (topologies), and what they hold in memory, beside records that a plan tells:
+   These are the ready-made tables (topologies), and what each holds in memory. A plan also tells
+   the bytes of the records.
 
      topology    rule                                  memory                          example
      economic    any worker takes the next items of    prefetch_factor + max_held      loader.c
@@ -177,7 +179,7 @@
      concurrent  classic, and in_flight items at once  as classic; prefetch_factor is  concurrent.c
                  in each worker, of a batch or a pool  batch_pool / rows if more
      part queue  workers load the next parts; fetch    queue_size parts, and the       parts.c
-                 takes items out of those loaded       batches of the loader after it
+                 takes items out of loaded parts       batches of the loader after it
      chunk       load a chunk into a CPU buffer, copy  cpu_buffers + device_buffers    chunks.c
                  it to the device, cut it into views   chunks
      filter,     each input makes 0..k items, batches  cells x k items, and the        positions.c
@@ -211,39 +213,39 @@
                                                                    subscribers that share
      gather  many, one in order   all its completion bits are set  workers and next, or transfer
 
-   Begin with the economic one: it wants the least memory, and no slow worker holds up the others.
-   Where items wait, for a disk or a network, give it a fetcher: in_flight items at once in each
-   worker, by threads, or by requests begun and given back; it goes with a part queue as well.
-   Concurrent adds to that one batch per worker, as classic has it, for sources that like to see
-   neighbours together. Take the part queue where many items lie in one file, chunks where rows are
-   small, come in large pieces and go to a device, classic to compare with loaders that work so.
-   Each may repeat: with epochs, workers live for all of them, and begin the next before the present
-   one is over; memory is the same.
+   Begin with the economic topology. It needs the least memory, and no slow worker delays the
+   others. If items wait for a disk or a network, give it a fetcher. Each worker then has in_flight
+   items at once: in threads, or as asynchronous requests. A fetcher works with a part queue too.
+   Concurrent adds one batch per worker, as in classic, for sources that read neighbours best
+   together. Take the part queue if many items lie in one file. Take chunks if rows are small, come
+   in large pieces and go to a device. Take classic to compare with loaders that work like it. Each
+   topology may repeat: with epochs, its workers live for all epochs. They begin the next epoch
+   before the present one is over. The memory is the same.
 
-   Determinism: order and content of every batch depend on (seed, epoch, position) alone: not on
-   the number of workers, their timing, the topology, or the number of ranks. (Parts and chunks are
-   part of the order.) Only desc.unordered lets batches of one epoch overtake each other; their
-   contents stay the same.
+   Determinism: the order and content of every batch depend on (seed, epoch, position) alone. They
+   do not depend on the number of workers, their timing, the topology, or the number of ranks.
+   (Parts and chunks are part of the order.) Only desc.unordered lets batches of one epoch overtake
+   each other; their contents stay the same.
 
-   To stop early, call dlp_pipe_close in the middle of an epoch, or dlp_pipe_next_epoch to leave
-   this epoch alone. To cancel from another thread or a signal handler, call dlp_pipe_stop: next
+   To stop early, call dlp_pipe_close in the middle of an epoch. To leave only this epoch, call
+   dlp_pipe_next_epoch. To cancel from another thread or a signal handler, call dlp_pipe_stop: next
    returns DLP_STOPPED, and only close follows. Callbacks that run are not cut short.
 
    To evaluate beside training, open a second pipe for the validation items (examples/evaluate.c).
-   Its defaults give each item once in an epoch and in their order; batch->valid marks the rows that
-   count. Any number of pipes may be open. chunks: DLP_PASS_EVALUATE (>>chunks).
+   Its defaults give each item once in an epoch, in the order of the items. batch->valid marks the
+   rows that count. Any number of pipes may be open. For chunks use DLP_PASS_EVALUATE (>>chunks).
 
-   A batch that next lends is the consumer's until release: it may read and write its arrays, and
-   hold up to max_held batches. Its memory is used again when it is released, never when it is
-   received. At most prefetch_factor batches are between the sampler and next. Without a collate,
-   fetch writes an item where the consumer will read it: nothing is copied; with one, items lie in
-   cells of their own, and the collate writes the batch. After a transfer stage a batch lies on the
-   device; its host memory stays taken until it is released. After a split stage batches are views
-   of a chunk, which comes back with its last view (>>chunks).
+   A batch that next lends belongs to the consumer until release. The consumer may read and write
+   its arrays, and hold up to max_held batches. The memory of a batch is used again after its
+   release, never when it is received. At most prefetch_factor batches are between the sampler and
+   next. Without a collate, fetch writes an item where the consumer reads it: nothing is copied.
+   With a collate, items lie in cells, and the collate writes the batch. After a transfer stage a
+   batch lies on the device; its host memory stays taken until its release. After a split stage
+   batches are views of a chunk, which is returned with its last view (>>chunks).
 
    >>threads    WHAT MAY BE CALLED FROM WHERE
    (Worker processes: dlpipe_shm.h, >>shm-concepts. "The stage's threads" are then its processes.)
-   "Consumer": one thread at a time, which may be any; handing over is your lock.
+   "Consumer" means one thread at a time. Any thread may be it; hand over under a lock of your own.
 
      call                                              from              while the pipe runs
      dlp_pipe_open, dlp_nodes_plan                     any               -
@@ -286,7 +288,7 @@
      count (parts)                open
      worker_init, worker_exit     the worker itself; inline: start and close
      sampler.function             item workers and their DLP_FETCH_THREADS, several at once: must be
-                                  pure; while it runs no other item of its worker is completed
+                                  pure; while it runs, its worker completes no other item
      batch sampler, bucket length the consumer (start, next, release, next_epoch, seek), or, if
                                   threaded, one thread; with desc.resume its first calls in start
      on_step, on_epoch            dlp_chunks_run
@@ -294,35 +296,36 @@
                                   transfer thread, or next
      log                          start, next, close; of a push's writers: its fetch worker
 
-   A callback may block. It must not call next, release or close of its own pipe, and must not
-   leave by longjmp or an exception. Any number of pipes may live in a process. A child that was
-   forked after start has none of the workers: there every call returns DLP_ERR_FORKED.
+   A callback may block. It must not call next, release or close of its own pipe. It must not leave
+   by longjmp or an exception. Any number of pipes may live in a process. A child that was forked
+   after start has no workers: in it every call returns DLP_ERR_FORKED.
    The library installs no signal handlers and blocks no signals.
 
    >>memory     ERRORS, LOG, MEMORY
-   0 is OK, positive codes are flow control, negative ones are errors. Outputs are untouched after a
-   failure. The first error of a pipe stays: next, next_epoch and the calls before start return its
-   code from then on, and dlp_pipe_error has the record (stage, worker, item, errno, words). A pipe
-   in error can be looked at, its state can be saved, held batches can be released; then it is
-   closed. The library never prints, exits or aborts. Warnings go to desc.log, which may be
-   dlp_log_stderr. The first eight are kept for dlp_pipe_warning and dlp_pipe_explain. None of its
-   descriptors is 0, 1 or 2, in a program that closed these either.
+   0 is OK, positive codes are flow control, negative codes are errors. Outputs are untouched after
+   a failure. The first error of a pipe stays: next, next_epoch and the calls before start return
+   its code from then on. dlp_pipe_error has its record (stage, worker, item, errno, text). You can
+   still inspect a pipe in error, save its state and release held batches; then close it. The
+   library never prints, exits or aborts. Warnings go to desc.log, which may be dlp_log_stderr. The
+   first eight warnings are kept for dlp_pipe_warning and dlp_pipe_explain. The library never opens
+   descriptors 0 to 2, even if the program closed them.
 
      when         allocates
      other open   a record; tokens, arrays: and a mapping and a descriptor for each file; folder:
                   paths, labels, names of classes
-     nodes_plan   a few KiB, until it returns: the bytes of what open would allocate, line by line
+     nodes_plan   a few KiB, until it returns; it lists the bytes that open would allocate
      open         the pipe's record; one region (a sealed memfd or, where there is none, anonymous
                   memory) with slots, cells, counters and trace rings; the process's own records;
                   device buffers; threads (these two by start, with desc.later)
-     workers      what worker_init does; those of >>files dlp_files_worker_bytes, as they begin; of
-                  a source of objects dlp_s3_source_worker_bytes, and its dlp_s3_io
+     workers      what worker_init allocates; as they begin: of >>files dlp_files_worker_bytes, of a
+                  source of objects dlp_s3_source_worker_bytes, and its dlp_s3_io
      next .. stop nothing
-     write_*      for the length of the call
-     close        frees it all, or, with batches held, the last release does
+     write_*      memory for the length of the call
+     close        nothing; frees all memory; if batches are held, the last release does
 
-   start compares the plan with limit_bytes, the budget, what the memory cgroup leaves, MemAvailable
-   and the address space, and fails with the sum before anything is allocated.
+   start compares the plan with limit_bytes, the budget, the rest of the memory cgroup, MemAvailable
+   and the address space. If the plan does not fit, start fails before it allocates anything; the
+   error tells the sum.
 
    >>options    COMPILE-TIME OPTIONS
    [impl] where DLPIPE_IMPLEMENTATION is defined; [all TUs] in every file that includes this.
@@ -346,41 +349,41 @@
    bytes, or to other rows of the callback's own chunk or batch. It costs two copies of each row, a
    memset of each batch, and lines of the plan (>>impl-debug).
 
-   The implementation defines _GNU_SOURCE while it is compiled; so it comes before the first system
-   header (an include of this one without it counts, too), or the file is compiled with
-   -D_GNU_SOURCE. It is C11 for gcc and clang (C17 and C23 as well), for 64-bit Linux; C++11 and
-   later may include the declarations. Whatever else is tried ends with one #error that says what to
-   do.
+   The implementation defines _GNU_SOURCE for itself. So include it before the first system header,
+   and before any include of this header without the implementation; or compile the file with
+   -D_GNU_SOURCE. It is C11 for gcc and clang (C17 and C23 as well), for 64-bit Linux. C++11 and
+   later may include the declarations. Anything else ends with one #error that says what to do.
 
-   Compile the implementation with -O2: functions that run seldom are small at -O2, too. gcc 12
-   makes 548 KB of code and constants of dlpipe.h alone. The program examples/vendor/main.c is 598
-   KB with them. It is 398 KB with -ffunction-sections, -fdata-sections and -Wl,--gc-sections,
-   which leave out what the program does not call. In dlpipe's own tree make headers
-   WITH="loader tokens" writes headers with these parts alone into build/with: less than half of the
-   code, and half of the time. make without lists the parts.
+   Compile the implementation with -O2: functions that run seldom are small even at -O2. gcc 12
+   makes 548 KB of code and constants out of dlpipe.h alone. The program examples/vendor/main.c is
+   598 KB with them. It is 398 KB with -ffunction-sections, -fdata-sections and -Wl,--gc-sections,
+   which leave out what the program does not call. In dlpipe's own tree, make headers WITH="loader
+   tokens" writes headers with these parts alone into build/with. They have less than half of the
+   code, and compile in half of the time. make without lists the parts.
 
    >>limits     LIMITS AND CAVEATS
-   * batch_size is the GLOBAL batch: of world_size ranks each gets batch_size / world_size rows. The
-     last batch of an epoch may give ranks different counts, 0 among them (DLP_LAST_PARTIAL).
-   * A thread cannot be killed. A callback that never returns makes close give up after
-     close_timeout_ms with DLP_ERR_BUSY, which names it; the memory is kept, and close can be tried
-     again. deadline_ms reports such a callback while next waits; it does not end it.
+   * batch_size is the GLOBAL batch: each of world_size ranks gets batch_size / world_size rows. The
+     last batch of an epoch may give ranks different counts, even 0 (DLP_LAST_PARTIAL).
+   * A thread cannot be killed. If a callback never returns, close gives up after close_timeout_ms.
+     It returns DLP_ERR_BUSY, and the error names the callback. The memory is kept, and close can be
+     tried again. deadline_ms reports such a callback while next waits; it does not end it.
    * A worker with several items in flight claims them one by one, and looks for new batches every
-     ms: for items that wait, not for such as take a microsecond.
-   * Where batches go to workers in turn (classic, concurrent), one slow worker holds up the order
-     for all, as it does in other loaders; in the economic topology others take its items.
-   * A map of the user's is 1:1, or leaves items out; 0 to k items of one: >>expand; tokens of many
-     documents to rows: >>pack. (Batches of as many tokens as fit: >>buckets, dlp_collate_pack.)
-     Items of several datasets are joined by their numbers alone (>>join), not by keys.
-   * Views into chunks come in order, to one consumer: no unordered, no subscribers, no ragged
-     fields, no collate.
-   * A part queue holds whole parts: queue_size x max_part_bytes. It loads a part once more where
-     two streams have a share of it, and each epoch again, but for parts still in their cells. A
-     part that can't be loaded is tried again in the next epoch. queue_size is compared with the
-     worst order that the counts allow, before the start.
-   * A file that is mapped (>>tokens, >>arrays) and is cut, or cannot be read, in the moment in
-     which a row is copied out of it ends the process by SIGBUS. What was cut before is an error; so
-     is all of it with `reads`.
+     millisecond. Use that for items that wait, not for items that take a microsecond.
+   * If batches go to workers in turn (classic, concurrent), one slow worker delays the order for
+     all, as in other loaders. In the economic topology other workers take its items.
+   * A map gives one item for each item, or leaves items out. For 0 to k items of one: >>expand. For
+     rows out of the tokens of many documents: >>pack. (Batches of as many tokens as fit: >>buckets,
+     dlp_collate_pack.) Items of several datasets are joined by their numbers alone (>>join), not by
+     keys.
+   * Views into chunks come in order, to one consumer. They cannot be unordered, have subscribers or
+     ragged fields, or go through a collate.
+   * A part queue holds whole parts: queue_size x max_part_bytes. If two streams share a part, the
+     part is loaded twice. Each epoch loads all parts again, except those still in their cells. A
+     part that can't be loaded is tried again in the next epoch. Before the start, queue_size is
+     compared with the worst order that the counts allow.
+   * A mapped file (>>tokens, >>arrays) may be cut, or fail to read, while a row is copied out of
+     it. That ends the process by SIGBUS. A file that was cut earlier is an error. With `reads`, all
+     of these are errors.
    * At most 16 stages, 16 fields, 1024 workers a stage, 2^20 rows a batch, 2^48 items;
      prefetch_factor 4096 (320 if unordered), max_held 256 (63 with a transfer stage).
    * An order never changes under its name: tests pin its numbers. A better one gets a new name.

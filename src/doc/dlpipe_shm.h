@@ -2,16 +2,16 @@
 /* dlpipe_shm.h - v0.1.0 - worker processes for dlpipe.h - MIT licence - header-only, Linux 5.4+
    Made from src/ by "make headers": edit there.
 
-   The same pipeline with workers as processes in shared memory: killed workers cost time, not data.
-   And a view from outside: monitors that look at a running or stuck pipe, programs that share one.
+   dlpipe_shm.h runs the workers of a pipeline as processes in shared memory. A killed worker costs
+   time, not data. Other programs can look at a running or stuck pipe (monitors), or share one.
 
    >>shm-use        DO THIS, THEN THAT
    1  Copy this file beside dlpipe.h. In the one C file that has the implementation:
           #define DLPIPE_IMPLEMENTATION
           #include "dlpipe.h"
           #include "dlpipe_shm.h"
-   2  Say .placement = DLP_PLACE_PROCESSES in the dlp_workers_desc of a stage. That is all.
-   3  A name, several programs on one pipe, huge pages: dlp_pipe_desc.shm, a dlp_shm_desc
+   2  Set .placement = DLP_PLACE_PROCESSES in the dlp_workers_desc of a stage. That is all.
+   3  For a name, several programs on one pipe, or huge pages, set dlp_pipe_desc.shm: a dlp_shm_desc
       (>>shm-start).
    4  Look at it from outside: examples/dlpipe_top.c, or dlp_monitor_open.
    5  Several programs, one pipe: >>shm-subscriber, examples/share.c.
@@ -44,7 +44,7 @@
          .fetch = {.workers = {.placement = DLP_PLACE_PROCESSES}}, // and one more field
      };
 
-   Order, bytes, states, errors and calls are those of dlpipe.h; so is the memory bound.
+   Order, bytes, states, errors, calls and the memory limit are those of dlpipe.h.
 
    >>shm-concepts   WHO STARTS WHOM, WHO SEES WHAT
 
@@ -53,74 +53,77 @@
        +----------- the region: one sealed memory file --------+---- subscribers (named pipes)
                                                                +.... monitors (read only)
 
-   The owner is the program that opened the pipe: it schedules items, transfers and takes batches.
-   The supervisor watches all of them and replaces dead workers. Workers run fetch, maps and
-   collates, and load parts (the stage of a part queue may be of processes as any other).
-   Subscribers are other programs, or threads, that take batches of the pipe, by a dlp_subscriber.
-   What a worker's callbacks see of the program's memory is a copy of it as it was in open, in
-   replacements too: what they write there, counters say, the program does not
-   see, and what the program changes later they do not. Open files are shared, offsets among them:
-   use pread, or open in worker_init.
-   A worker process is in a process group of its own, with default signal handlers, but for SIGINT,
-   SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2, which it ignores, unless worker_init says otherwise: these
-   go to all of a job (Slurm's --signal, a terminal that closes), and a job that is told to stop can
-   still save its state (examples/checkpoint.c). The supervisor ignores them, too. A worker's
-   standard input is /dev/null. It ends by _exit.
+   The owner is the program that opened the pipe. It schedules items, transfers and takes batches.
+   The supervisor watches all processes and replaces dead workers. Workers run fetch, maps and
+   collates, and load parts (the stage of a part queue may have processes, as any other).
+   Subscribers are other programs, or threads, that take batches of the pipe by a dlp_subscriber.
+   The callbacks of a worker see a copy of the program's memory as it was in open. A worker that
+   replaces another sees the same copy. The program does not see what callbacks write there, such as
+   counters. Callbacks do not see what the program changes later. Open files are shared, and so are
+   their offsets: use pread, or open the file in worker_init. A worker process has a process group
+   of its own and default signal handlers. It ignores SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2,
+   unless worker_init changes that. These signals go to all processes of a job (Slurm's --signal, a
+   terminal that closes). So a job that is told to stop can still save its state
+   (examples/checkpoint.c). The supervisor ignores these signals, too. A worker's standard input is
+   /dev/null. A worker ends by _exit.
 
-   Ways to start, by what the program has when it starts the pipe:
+   How to start depends on what the program has when it starts the pipe:
 
      no threads yet      nothing to do: open forks
      threads, a device   open with `later` before they are made, dlp_pipe_start afterwards (CUDA:
                          dlp_cuda_desc.later, too); or shm.allow_fork_with_threads
-   Without one of these open refuses: DLP_ERR_STATE.
+   In all other cases open refuses: DLP_ERR_STATE.
 
    >>shm-deaths     WHO DIES, AND WHAT FOLLOWS
-   By SIGKILL at any instruction, or any other way:
+   A process may die by SIGKILL at any instruction, or in any other way:
 
-     a worker            is replaced, in a fraction of a millisecond where a core is free. What it
-                         worked on is done again; no position is lost or comes twice, order and
-                         bytes are the same. An item that kills its worker max_kills times has
-                         failed: DLP_ERR_KILLED, under its stage's on_error. Of several items in
-                         flight in a worker each counts its first death, and runs alone from then
-                         on: max_kills counts as 2 at least there. Workers that die so often in
-                         worker_init, or with the same work and not in a callback of the stage (in
-                         a function of the sampler, say), are an error of the stage. Whatever they
-                         die of, once some 64 died in a row no more than 100 a second are replaced.
-     a part worker       likewise: its part is loaded by another from the beginning; a part that
-                         kills, or takes past its deadline_ms, has failed
-     patience            deadline_ms of a stage of processes: the worker is killed, the item has
-                         failed (DLP_ERR_DEADLINE), with retries if there are any. Only time in
-                         which the supervisor ran itself counts, so a stopped job loses nothing.
-     the supervisor      the workers die with it, next returns DLP_ERR_KILLED
-     the owner           the supervisor kills the workers, removes the name, ends: within 1 s.
-                         Memory goes with the last of them. exec in the owner is the same.
+     a worker            is replaced, in a fraction of a millisecond if a core is free. Its work is
+                         done again. No position is lost or comes twice; order and bytes are the
+                         same. An item that kills its worker max_kills times has failed:
+                         DLP_ERR_KILLED, under its stage's on_error. If several items are in flight
+                         in a worker, its death counts for each of them; they run alone from then
+                         on. There max_kills counts as at least 2. Workers may also die max_kills
+                         times in worker_init, or with the same work outside of the stage's
+                         callbacks (in a function of the sampler, say). That is an error of the
+                         stage. After some 64 deaths in a row, of any cause, at most 100 workers a
+                         second are replaced.
+     a part worker       likewise: another worker loads its part from the beginning; a part that
+                         kills its worker so often, or takes longer than its deadline_ms, has failed
+     patience            deadline_ms of a stage of processes: the worker is killed, and the item has
+                         failed (DLP_ERR_DEADLINE), after its retries if there are any. Only time in
+                         which the supervisor itself ran counts, so a stopped job loses nothing.
+     the supervisor      the workers die with it; next returns DLP_ERR_KILLED
+     the owner           the supervisor kills the workers, removes the name and ends: within 1 s.
+                         The kernel frees the memory with the last process. exec in the owner has
+                         the same effect.
      a subscriber        see >>shm-subscriber
-     all at once         nothing is left but the record of a name, whose lock is free: the next pipe
-                         of that name takes it over, dlp_shm_remove_stale removes it
-   A stage that changes a cell in place is never run on it twice: the row goes back to fetch, the
-   batch to its collate, or to fetch; unless the stage is idempotent.
-   Counters may count a failed item twice, once before and once after a death: skips towards
-   max_skips, retries, items of a worker. Nothing that is delivered depends on them.
+     all at once         only the record of a name is left, and its lock is free: the next pipe of
+                         that name takes it over, or dlp_shm_remove_stale removes it
+   A stage that changes a cell in place never runs on it twice, unless the stage is idempotent.
+   After a death the row goes back to fetch; the batch goes back to its collate, or to fetch.
+   Counters may count a failed item twice, once before a death and once after it: skips towards
+   max_skips, retries, items of a worker. No delivered byte depends on them.
 
    >>shm-memory     MEMORY, ERRORS
-   The region is reserved whole in start (fallocate), after the plan has been compared with limits,
-   memory cgroups of both versions, and what is available: no worker dies because memory for a
-   batch is missing. It lies in an unnamed memory file, sealed against shrinking and growing: there
-   is nothing in /dev/shm, but, for a named pipe, a record of 128 bytes. Each process adds its stack
-   and the pages that it changes; worker records, one for each worker, are in the plan.
-   Errors are those of dlpipe.h, and DLP_ERR_KILLED, DLP_ERR_FORKED: a process that the user forked
-   has a pipe's handle but not the pipe; each call says so, and close frees nothing there.
+   start reserves the whole region (fallocate). Before, it compares the plan with the limits, the
+   memory cgroups of both versions, and the available memory. So no worker dies because memory for a
+   batch is missing. The region lies in an unnamed memory file, sealed against shrinking and
+   growing. /dev/shm has nothing of it, except a record of 128 bytes for a named pipe. Each process
+   adds its stack and the pages that it changes. The plan has the worker records, one for each
+   worker. Errors are those of dlpipe.h, and DLP_ERR_KILLED and DLP_ERR_FORKED. A process that the
+   user forked has a pipe's handle but not the pipe: each call returns DLP_ERR_FORKED there, and
+   close frees nothing.
 
    >>shm-limits     LIMITS AND CAVEATS
    * Linux 5.4 or later (pidfds), with /proc mounted.
    * dlpipe_shm.h is compiled in the same file as dlpipe.h's implementation.
-   * A process that the program forks itself, and that does not exec, inherits the pipe's memory
-     file and lock: a name is taken until it ends.
+   * If the program itself forks a process that does not exec, that process inherits the pipe's
+     memory file and lock. So the name stays taken until that process ends.
    * The supervisor is a child of the owner. A program that waits for any child (waitpid(-1)) may
-     see it end at close; that, and SIGCHLD ignored, does no harm. It ends at close and not before:
-     do not wait for all children, until there are none, while the pipe is open.
-   * Monitors and subscribers must be of the same user, or root, and see the same /proc: not from
-     another container. A subscriber can write to the region: it is trusted.
-   * A blocked pipe of 16 worker processes takes a little more than 0.1 % of a core (0.12 measured;
-     of 2, 0.07), since each of them and the supervisor check now and then.
+     see it end at close. That does no harm, nor does ignoring SIGCHLD. The supervisor does not end
+     before close: do not wait for the end of all children while the pipe is open.
+   * Monitors and subscribers must run as the same user, or root, and see the same /proc: they
+     cannot be in another container. A subscriber can write to the region: it is trusted.
+   * A blocked pipe of 16 worker processes takes a little more than 0.1 % of a core (measured: 0.12;
+     with 2 processes 0.07). Each process and the supervisor check now and then.
 */
