@@ -2100,8 +2100,8 @@ typedef struct dlp_part_desc {
                                 close. The source sets n_parts (give 0 or its number) and
                                 manifest_id (give 0); worker_* must be NULL. If load is NULL, it
                                 sets load and user. If max_part_bytes is 0, it sets that. It sets
-                                count, if items is NULL and max_items is 0. NULL: load reads the
-                                parts */
+                                items, if items and count are NULL and max_items is 0. NULL: load
+                                reads the parts */
 } dlp_part_desc;
 
 /* A part that is a file, or a range of a file. */

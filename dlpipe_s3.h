@@ -973,7 +973,7 @@ DLPDEF uint64_t dlp_s3_source_worker_bytes(const dlp_source *source);
      {.name = "shards", .verb = DLP_LOAD, .load = {.source = source, .shuffle_items = 1}}, // or
      desc.parts.source = source; // of a loader
 
-   The manifest gives the counts of items, in place of count, unless items or max_items is set. If
+   The manifest gives the counts of items, unless items, count or max_items is set. If
    max_part_bytes is 0, it becomes the bytes of the longest entry. For a cache of the objects in a
    directory, or other ways to read, write a load of your own. The source still gives its workers
    their connections:
@@ -13691,23 +13691,14 @@ DLPDEF int dlp_s3_part_download(void *source, const dlp_part *part, const char *
     return rc;
 }
 
-/* Tell how many items a part has by the manifest, 0 if that is not known: dlp_part_desc.count. */
-DLPI_COLD
-static int dlpi_src_part_count(void *user, uint64_t part, uint64_t *items) {
-    const dlpi_s3_source *s = user;
-    dlp_s3_entry e;
-    int rc = dlp_s3_manifest_get(s->d.manifest, part, &e);
-    if (rc == DLP_OK) *items = e.items;
-    return rc;
-}
-
 /* Fill in a desc of parts as far as the source knows it: dlp_source.parts. */
 DLPI_COLD
 static void dlpi_src_parts(const dlp_source *source, dlp_part_desc *parts) {
     dlpi_s3_source *s = (dlpi_s3_source *)(uintptr_t)source;
     parts->n_parts = dlp_s3_manifest_count(s->d.manifest);
     parts->manifest_id = dlp_s3_manifest_id(s->d.manifest);
-    if (parts->items == NULL && parts->max_items == 0) parts->count = dlpi_src_part_count;
+    if (parts->count == NULL && parts->max_items == 0 && parts->items == NULL)
+        parts->items = s->d.manifest->items;
     if (parts->max_part_bytes == 0) parts->max_part_bytes = s->longest;
     if (parts->load == NULL) {
         parts->load = dlp_s3_part_load;
@@ -13997,6 +13988,8 @@ static const char *dlpi_src_room_wrong(dlpi_s3_source *s) {
     return s->capacity ? NULL : "max_bytes: is 0; set it, as some lengths are unknown";
 }
 
+static const char dlpi_src_no_memory[] = "no memory for the rows of the manifest";
+
 /* Count all entries' rows into s->first_row, if row_bytes is set. Returns NULL or an error text. */
 DLPI_COLD
 static const char *dlpi_src_rows_wrong(dlpi_s3_source *s) {
@@ -14005,7 +13998,7 @@ static const char *dlpi_src_rows_wrong(dlpi_s3_source *s) {
     if (s->d.row_bytes == 0) return NULL;
     if (!s->known) return "row_bytes: needs the length of every entry; list the bucket for them";
     s->first_row = calloc((size_t)m->n + 1, sizeof *s->first_row);
-    if (s->first_row == NULL) return "no memory";
+    if (s->first_row == NULL) return dlpi_src_no_memory;
     for (uint64_t i = 0; i < m->n; i++) {
         uint64_t bytes = dlpi_src_bytes(m->length[i]);
         if (bytes % s->d.row_bytes != 0)
@@ -14096,7 +14089,8 @@ DLPDEF int dlp_s3_source_open(dlp_source **out, const dlp_s3_source_desc *desc, 
     }
     free(s->first_row);
     free(s);
-    return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s", wrong);
+    return dlpi_s3_set_error(err, wrong == dlpi_src_no_memory ? DLP_ERR_MEMORY : DLP_ERR_ARG, 0,
+                             "%s", wrong);
 }
 
 DLPI_COLD

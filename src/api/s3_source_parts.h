@@ -10,7 +10,7 @@
      {.name = "shards", .verb = DLP_LOAD, .load = {.source = source, .shuffle_items = 1}}, // or
      desc.parts.source = source; // of a loader
 
-   The manifest gives the counts of items, in place of count, unless items or max_items is set. If
+   The manifest gives the counts of items, unless items, count or max_items is set. If
    max_part_bytes is 0, it becomes the bytes of the longest entry. For a cache of the objects in a
    directory, or other ways to read, write a load of your own. The source still gives its workers
    their connections:

@@ -51,6 +51,8 @@ static const char *dlpi_src_room_wrong(dlpi_s3_source *s) {
     return s->capacity ? NULL : "max_bytes: is 0; set it, as some lengths are unknown";
 }
 
+static const char dlpi_src_no_memory[] = "no memory for the rows of the manifest";
+
 /* Count all entries' rows into s->first_row, if row_bytes is set. Returns NULL or an error text. */
 static const char *dlpi_src_rows_wrong(dlpi_s3_source *s) {
     const dlp_s3_manifest *m = s->d.manifest;
@@ -58,7 +60,7 @@ static const char *dlpi_src_rows_wrong(dlpi_s3_source *s) {
     if (s->d.row_bytes == 0) return NULL;
     if (!s->known) return "row_bytes: needs the length of every entry; list the bucket for them";
     s->first_row = calloc((size_t)m->n + 1, sizeof *s->first_row);
-    if (s->first_row == NULL) return "no memory";
+    if (s->first_row == NULL) return dlpi_src_no_memory;
     for (uint64_t i = 0; i < m->n; i++) {
         uint64_t bytes = dlpi_src_bytes(m->length[i]);
         if (bytes % s->d.row_bytes != 0)
@@ -144,7 +146,8 @@ DLPDEF int dlp_s3_source_open(dlp_source **out, const dlp_s3_source_desc *desc, 
     }
     free(s->first_row);
     free(s);
-    return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s", wrong);
+    return dlpi_s3_set_error(err, wrong == dlpi_src_no_memory ? DLP_ERR_MEMORY : DLP_ERR_ARG, 0,
+                             "%s", wrong);
 }
 
 DLPDEF uint64_t dlp_s3_source_worker_bytes(const dlp_source *source) {

@@ -126,21 +126,13 @@ DLPDEF int dlp_s3_part_download(void *source, const dlp_part *part, const char *
     return rc;
 }
 
-/* Tell how many items a part has by the manifest, 0 if that is not known: dlp_part_desc.count. */
-static int dlpi_src_part_count(void *user, uint64_t part, uint64_t *items) {
-    const dlpi_s3_source *s = user;
-    dlp_s3_entry e;
-    int rc = dlp_s3_manifest_get(s->d.manifest, part, &e);
-    if (rc == DLP_OK) *items = e.items;
-    return rc;
-}
-
 /* Fill in a desc of parts as far as the source knows it: dlp_source.parts. */
 static void dlpi_src_parts(const dlp_source *source, dlp_part_desc *parts) {
     dlpi_s3_source *s = (dlpi_s3_source *)(uintptr_t)source;
     parts->n_parts = dlp_s3_manifest_count(s->d.manifest);
     parts->manifest_id = dlp_s3_manifest_id(s->d.manifest);
-    if (parts->items == NULL && parts->max_items == 0) parts->count = dlpi_src_part_count;
+    if (parts->count == NULL && parts->max_items == 0 && parts->items == NULL)
+        parts->items = s->d.manifest->items;
     if (parts->max_part_bytes == 0) parts->max_part_bytes = s->longest;
     if (parts->load == NULL) {
         parts->load = dlp_s3_part_load;
