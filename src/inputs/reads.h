@@ -233,28 +233,6 @@ DLPI_COLD static int dlpi_expand_blocks(const dlp_pipe *p, const dlpi_stage *st,
     return n + 1;
 }
 
-/* Let the workers of a stage of cells read inputs by asynchronous requests. in_flight: requests of
-   a worker at once. Returns 0 or a DLP_ERR code. */
-static int dlpi_reads_take(dlp_pipe *p, dlpi_stage *st, const dlp_async *async,
-                           uint32_t in_flight) {
-    dlpi_expand *x = st->self;
-    if (async->submit == NULL || async->reap == NULL)
-        return dlpi_missing(p, st->name, async->submit ? "async.reap" : "async.submit",
-                            "submit and reap with async");
-    if (st->w.num_workers == 0)
-        return dlpi_bad(p, st->name, "workers.num_workers",
-                        "0..1024 with async: next can't wait for requests and batches at once",
-                        DLP_NONE);
-    if (st->w.deadline_ms != 0)
-        return dlpi_bad(p, st->name, "workers.deadline_ms",
-                        "0 with async: the source's own time-out ends a request",
-                        st->w.deadline_ms);
-    x->async = *async;
-    x->found.in_flight = in_flight;
-    x->n_read = 1;
-    return DLP_OK;
-}
-
 /* What loads inputs one after the other, or by requests. */
 #define DLPI_OPS_OF_READS \
     DLPI_OPS_OF_CELLS, .step = dlpi_reads_step, .run = dlpi_reads_run, .leave = dlpi_reads_leave, \

@@ -2,6 +2,7 @@
 /* tests: system/open/loader_nodes, system/core/pipe_badinput */
 #include "api/loader.h"
 #include "open/graph.h"
+#include "open/loader_joins.h" /* needs: join */
 /* ---- the loader ---- */
 
 /* The stages of a loader, as its desc has them; a topology changes some of it before they are
