@@ -8426,29 +8426,29 @@ DLPI_COLD DLPDEF void dlp_mix_close(dlp_mix *mix) { free(mix); }
    state keeps the phase (k + h) mod P. */
 
 /* Return the seed of list l. List 0 has the seed of the pipe itself. */
-static inline uint64_t dlpi_branch_seed(uint64_t seed, uint32_t l) {
+static inline uint64_t dlpi_order_seed(uint64_t seed, uint32_t l) {
     return l == 0 ? seed : dlpi_absorb(seed, l);
 }
 
 /* Return the phase of stream s at the start of an epoch, 0..period-1. */
-static uint64_t dlpi_branches_phase(uint64_t seed, uint64_t epoch, uint64_t s, uint64_t period) {
+static uint64_t dlpi_mix_phase(uint64_t seed, uint64_t epoch, uint64_t s, uint64_t period) {
     return dlpi_absorb(dlpi_hash_in(DLPI_DOMAIN_BRANCHES, seed, epoch), s) % period;
 }
 
-static inline uint32_t dlpi_branch_at(const uint32_t *schedule, uint64_t phase) {
+static inline uint32_t dlpi_mix_at(const uint32_t *schedule, uint64_t phase) {
     return schedule[phase] >> DLPI_MIX_RANK_BITS;
 }
 
 /* Return how many of `rows` rows in a row come from list b at most, wherever they begin. */
-static uint64_t dlpi_branches_most(const uint32_t *schedule, uint64_t period, uint32_t b,
-                                   uint64_t rows) {
+static uint64_t dlpi_mix_most(const uint32_t *schedule, uint64_t period, uint32_t b,
+                              uint64_t rows) {
     const uint64_t rest = rows % period;
     uint64_t all = 0, here = 0, most = 0;
     for (uint64_t t = 0; t < period + rest; t++) {
-        const bool turn = dlpi_branch_at(schedule, t % period) == b;
+        const bool turn = dlpi_mix_at(schedule, t % period) == b;
         if (t < period) all += turn;
         here += turn;
-        if (t >= rest) here -= dlpi_branch_at(schedule, t - rest) == b;
+        if (t >= rest) here -= dlpi_mix_at(schedule, t - rest) == b;
         if (here > most) most = here;
     }
     return rows / period * all + most;
@@ -16952,7 +16952,7 @@ static int dlpi_fields_apart(dlp_pipe *p, const char *node, const dlp_field *f, 
 /* Append the fields of a stage to those of the pipe's items. count: the field of the stage's desc
    that has their number, for the error. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
-static int dlpi_stage_widens(dlp_pipe *p, const dlpi_stage *st, const char *count) {
+static int dlpi_fields_widen(dlp_pipe *p, const dlpi_stage *st, const char *count) {
     const uint32_t n = p->datasets.n_fields;
     int rc;
     if (n + st->n_fields > DLP_MAX_FIELDS)
@@ -17260,7 +17260,7 @@ static int dlpi_bad_order(dlp_pipe *p) {
 }
 
 /* Initialize *o, the sampler's order over all items of the dataset, at the start of the pipe. */
-static void dlpi_order_live(const dlp_pipe *p, dlpi_order *o) {
+static void dlpi_epoch_order(const dlp_pipe *p, dlpi_order *o) {
     dlpi_order_init(o, dlpi_sampler_of(p), p->fetch->dataset->n_items,
                     dlpi_area_at(p, DLPI_REC_TABLE, 0));
 }
@@ -17280,7 +17280,7 @@ static int dlpi_epoch_of(dlp_pipe *p, uint64_t n) {
 /* ---- sources whose batches have rows alike ---- */
 
 /* Rows of slot s beyond the epoch's last sample. */
-static void dlpi_schedule_padding(dlp_pipe *p, uint32_t s) {
+static void dlpi_epoch_padding(dlp_pipe *p, uint32_t s) {
     dlpi_bslot *slot = dlpi_slot_at(p, s);
     uint64_t real = slot->position < p->samples ? p->samples - slot->position : 0;
     if (slot->position + slot->count <= p->samples) return;
@@ -17289,7 +17289,7 @@ static void dlpi_schedule_padding(dlp_pipe *p, uint32_t s) {
 }
 
 /* Rows of the present global batch where each has as many, but the epoch's last. */
-static int dlpi_schedule_rows(dlp_pipe *p, uint64_t *rows) {
+static int dlpi_epoch_rows(dlp_pipe *p, uint64_t *rows) {
     const dlpi_scheduler *f = &p->schedule;
     *rows = f->in_epoch < p->batches_per_epoch ? p->global_batch : 0;
     if (p->last == DLP_LAST_PARTIAL && f->position + *rows > p->samples)
@@ -17298,7 +17298,7 @@ static int dlpi_schedule_rows(dlp_pipe *p, uint64_t *rows) {
 }
 
 /* Go on where each batch has as many rows. */
-DLPI_COLD static int dlpi_schedule_seek(dlp_pipe *p, const dlpi_state *to) {
+DLPI_COLD static int dlpi_epoch_seek(dlp_pipe *p, const dlpi_state *to) {
     p->schedule.in_epoch = to->batch;
     p->schedule.position = to->batch * p->global_batch;
     return DLP_OK;
@@ -19844,31 +19844,31 @@ typedef struct dlpi_expand {
 } dlpi_expand;
 
 /* Return the bytes of cell c, which is one of x. */
-static inline uint8_t *dlpi_expand_cell_at(const dlp_pipe *p, const dlpi_expand *x, uint32_t c) {
+static inline uint8_t *dlpi_input_cell_at(const dlp_pipe *p, const dlpi_expand *x, uint32_t c) {
     if (x->stride == 0) return dlpi_input_bytes(p, c);
     return dlpi_input_bytes(p, 0) + x->at + (c - x->found.first_cell) * x->stride;
 }
 
-static uint64_t dlpi_expand_firsts_bytes(const dlpi_expand *x) {
+static uint64_t dlpi_input_firsts_bytes(const dlpi_expand *x) {
     return x->firsts ? dlpi_times(x->part.n_parts + 1, 8) : 0;
 }
 
 /* Return the last level: the items that rows are made of. */
-static inline const dlpi_level *dlpi_expand_last(const dlpi_expand *x) {
+static inline const dlpi_level *dlpi_input_last(const dlpi_expand *x) {
     return &x->level[x->n_levels - 1];
 }
 
 /* Return the fields of the last level's items, and their count in *n. st: the stage, which holds
    the fields of the levels above the first. */
-static const dlp_field *dlpi_expand_made(const dlpi_stage *st, const dlpi_expand *x, uint32_t *n) {
-    const dlpi_level *l = dlpi_expand_last(x);
+static const dlp_field *dlpi_input_made(const dlpi_stage *st, const dlpi_expand *x, uint32_t *n) {
+    const dlpi_level *l = dlpi_input_last(x);
     *n = l->n > 0 ? l->n : x->input.n_fields;
     return l->n > 0 ? st->fields + l->first : x->input.fields;
 }
 
 /* Return the alignment of a field of `bytes` bytes. It is 64, or 16 below 64 bytes, or below 9
    bytes the next power of two. */
-static uint64_t dlpi_expand_align(uint64_t bytes) {
+static uint64_t dlpi_input_align(uint64_t bytes) {
     uint64_t align = 1;
     if (bytes > 8) return bytes < 64 ? 16 : 64;
     while (align < bytes) align *= 2;
@@ -19877,10 +19877,10 @@ static uint64_t dlpi_expand_align(uint64_t bytes) {
 
 /* Write into at[] the offset of each field in an item; lengths come first if a field is ragged.
    Returns the bytes of an item. */
-static uint64_t dlpi_expand_places(const dlpi_fields *fs, uint64_t *at) {
+static uint64_t dlpi_input_places(const dlpi_fields *fs, uint64_t *at) {
     uint64_t end = fs->any_ragged ? (uint64_t)fs->n * 8 : 0, most = fs->any_ragged ? 8 : 1;
     for (uint32_t f = 0; f < fs->n; f++) {
-        uint64_t align = dlpi_expand_align(fs->at[f].row_bytes);
+        uint64_t align = dlpi_input_align(fs->at[f].row_bytes);
         if (align > most) most = align;
         at[f] = dlpi_round_up(end, align);
         end = dlpi_sum(at[f], fs->at[f].row_bytes);
@@ -19892,7 +19892,7 @@ static uint64_t dlpi_expand_places(const dlpi_fields *fs, uint64_t *at) {
 static int dlpi_level_places(dlp_pipe *p, const dlpi_stage *st, dlpi_level *l, const dlp_field *f,
                              uint32_t n) {
     const int rc = dlpi_fields_init(p, st->name, &l->fs, f, n, false);
-    l->bytes = dlpi_expand_places(&l->fs, l->at);
+    l->bytes = dlpi_input_places(&l->fs, l->at);
     return rc;
 }
 
@@ -20002,7 +20002,7 @@ static inline int dlpi_redzone_made(dlpi_worker *w, const dlpi_expand *x, uint32
 
 /* Check the workers' desc of the fetch stage behind a maker: that stage only copies, so retries,
    deadline_ms and max_skips belong into the maker's desc. Returns 0 or a DLP_ERR code. */
-static int dlpi_expand_copies_check(dlp_pipe *p, const dlpi_stage *fetch) {
+static int dlpi_input_copies_check(dlp_pipe *p, const dlpi_stage *fetch) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_workers_desc, retries), 0, 0, ""},
         {DLPI_AT(dlp_workers_desc, deadline_ms), 0, 0, ""},
@@ -20020,7 +20020,7 @@ static int dlpi_expand_copies_check(dlp_pipe *p, const dlpi_stage *fetch) {
 
 /* Refuse DLP_ON_ERROR_REPLACE in the stages of rows, because behind a maker a row has no
    replacement. Returns 0 or a DLP_ERR code. */
-static int dlpi_expand_rows_check(dlp_pipe *p) {
+static int dlpi_input_rows_check(dlp_pipe *p) {
     for (const dlpi_stage *row = p->fetch; row != p->batcher; row++)
         if (row->w.on_error == DLP_ON_ERROR_REPLACE)
             return dlpi_refuse(p, DLP_ERR_ARG, row->name, "on_error",
@@ -20033,12 +20033,12 @@ static int dlpi_expand_rows_check(dlp_pipe *p) {
 /* Take the callback and the dataset of the fetch stage over into x, and let that stage call
    copy(user, item) instead. A second call only checks, since sizes are computed twice. Returns 0 or
    a DLP_ERR code. */
-static int dlpi_expand_adopt(dlp_pipe *p, dlpi_expand *x, dlp_item_fn copy, void *user) {
+static int dlpi_input_adopt(dlp_pipe *p, dlpi_expand *x, dlp_item_fn copy, void *user) {
     dlpi_stage *fetch = p->fetch;
     const char *name = p->source_stage->name;
-    int rc = dlpi_expand_copies_check(p, fetch);
+    int rc = dlpi_input_copies_check(p, fetch);
     if (rc != DLP_OK) return rc;
-    if ((rc = dlpi_expand_rows_check(p)) != DLP_OK) return rc;
+    if ((rc = dlpi_input_rows_check(p)) != DLP_OK) return rc;
     if (x->taken) return DLP_OK;
     if (fetch->in_flight > 0)
         return dlpi_refuse(p, DLP_ERR_ARG, fetch->name, "fetcher",
@@ -20053,7 +20053,7 @@ static int dlpi_expand_adopt(dlp_pipe *p, dlpi_expand *x, dlp_item_fn copy, void
 }
 
 /* Check the order of the source's inputs and their number. Returns 0 or a DLP_ERR code. */
-static int dlpi_expand_order(dlp_pipe *p) {
+static int dlpi_input_order(dlp_pipe *p) {
     int32_t order = dlpi_sampler_of(p)->order;
     int rc;
     if (order != DLP_ORDER_SEQUENTIAL && order != DLP_ORDER_SHUFFLED)
@@ -20067,9 +20067,9 @@ static int dlpi_expand_order(dlp_pipe *p) {
 /* Check and set what a source of inputs has: their number, their order, and the lengths that
    follow. fields: takes over the fields of the fetch stage; returns DLP_OK or an error code.
    Returns 0 or a DLP_ERR code. */
-static int dlpi_expand_inputs(dlp_pipe *p, dlpi_found *q,
-                              int (*fields)(dlp_pipe *p, dlpi_stage *st)) {
-    int rc = dlpi_expand_order(p);
+static int dlpi_inputs_sizes(dlp_pipe *p, dlpi_found *q,
+                             int (*fields)(dlp_pipe *p, dlpi_stage *st)) {
+    int rc = dlpi_input_order(p);
     if (rc != DLP_OK) return rc;
     if ((rc = fields(p, p->source_stage)) != DLP_OK) return rc;
     q->plan.n_inputs = p->fetch->dataset->n_items;
@@ -20090,7 +20090,7 @@ static void dlpi_arrived_place(dlpi_expand *x) {
 
 /* Return the bytes of record k of cell c. */
 static uint8_t *dlpi_arrived_at(const dlp_pipe *p, const dlpi_expand *x, uint32_t c, uint32_t k) {
-    return dlpi_expand_cell_at(p, x, c) + x->arrived_at + k * x->level->bytes;
+    return dlpi_input_cell_at(p, x, c) + x->arrived_at + k * x->level->bytes;
 }
 
 /* Copy one field of an item. If it is ragged, `length` rows are copied, at most its maximum, and
@@ -20124,8 +20124,8 @@ typedef struct dlpi_expand_item { /* what a callback writes an item's fields by 
     uint64_t none[DLP_MAX_FIELDS]; /* the lengths, where no field is ragged */
 } dlpi_expand_item;
 
-/* Let `it` be an item of n fields. dlpi_expand_lay writes their addresses and lengths into *by. */
-static inline void dlpi_expand_begin(dlp_item *it, dlpi_expand_item *by, uint32_t n) {
+/* Let `it` be an item of n fields. dlpi_input_lay writes their addresses and lengths into *by. */
+static inline void dlpi_input_item(dlp_item *it, dlpi_expand_item *by, uint32_t n) {
     /* cppcheck-suppress ctuuninitvar; only addresses of it are taken */
     it->length = by->none;
     it->n_fields = n;
@@ -20134,8 +20134,8 @@ static inline void dlpi_expand_begin(dlp_item *it, dlpi_expand_item *by, uint32_
 
 /* Point the fields of `it` at the item of level l that lies at `to`. The level has a field. fresh:
    the lengths at `to` are set to 0 first. */
-DLPI_INLINE void dlpi_expand_lay(dlp_item *it, uint8_t *to, const dlpi_level *l,
-                                 dlpi_expand_item *by, bool fresh) {
+DLPI_INLINE void dlpi_input_lay(dlp_item *it, uint8_t *to, const dlpi_level *l,
+                                dlpi_expand_item *by, bool fresh) {
     by->data[0] = to + l->at[0], by->none[0] = 0;
     for (uint32_t f = 1; f < l->fs.n; f++) by->data[f] = to + l->at[f], by->none[f] = 0;
     if (!l->fs.any_ragged) return;
@@ -20145,13 +20145,13 @@ DLPI_INLINE void dlpi_expand_lay(dlp_item *it, uint8_t *to, const dlpi_level *l,
 
 /* Let `it` be the whole item of level l that lies at `to`. by: holds the addresses. fresh: the
    lengths at `to` are set to 0 first. */
-DLPI_INLINE void dlpi_expand_point(dlp_item *it, uint8_t *to, const dlpi_level *l,
-                                   dlpi_expand_item *by, bool fresh) {
-    dlpi_expand_begin(it, by, l->fs.n);
-    dlpi_expand_lay(it, to, l, by, fresh);
+DLPI_INLINE void dlpi_input_point(dlp_item *it, uint8_t *to, const dlpi_level *l,
+                                  dlpi_expand_item *by, bool fresh) {
+    dlpi_input_item(it, by, l->fs.n);
+    dlpi_input_lay(it, to, l, by, fresh);
 }
 
-static inline void dlpi_expand_zero(uint8_t *to, const dlpi_level *l) {
+static inline void dlpi_input_zero(uint8_t *to, const dlpi_level *l) {
     if (l->bytes == 8)
         memset(to, 0, 8);
     else
@@ -20159,7 +20159,7 @@ static inline void dlpi_expand_zero(uint8_t *to, const dlpi_level *l) {
 }
 
 /* Check the lengths of an item's fields against their maxima. Returns 0, or DLP_ERR_LENGTH. */
-static int dlpi_expand_lengths(dlpi_worker *w, const dlpi_fields *fs, const uint64_t *lengths) {
+static int dlpi_input_lengths(dlpi_worker *w, const dlpi_fields *fs, const uint64_t *lengths) {
     if (!fs->any_ragged) return 0; /* nobody reads them */
     for (uint32_t f = 0; f < fs->n; f++) {
         uint64_t most = fs->at[f].f.ragged ? (uint64_t)fs->at[f].f.shape[0] : 0;
@@ -20205,8 +20205,8 @@ DLPI_INLINE int dlpi_level_step(dlpi_worker *w, const dlpi_level *l, dlp_item *i
     const dlpi_step *k = l->steps;
     int rc;
     do {
-        dlpi_expand_begin(it, by, k->n);
-        dlpi_expand_lay(it, to, l, by, false);
+        dlpi_input_item(it, by, k->n);
+        dlpi_input_lay(it, to, l, by, false);
         it->data += k->first;
         it->length += k->first;
         rc = dlpi_step_go(w, k, it);
@@ -20214,7 +20214,7 @@ DLPI_INLINE int dlpi_level_step(dlpi_worker *w, const dlpi_level *l, dlp_item *i
             return dlpi_say_where(w, rc, "node \"%s\"", k->name);
     } while (rc == 0 && ++k < l->steps + l->n_steps);
     /* they may have written over the lengths */
-    return rc != 0 ? rc : dlpi_expand_lengths(w, &l->fs, (const uint64_t *)(void *)to);
+    return rc != 0 ? rc : dlpi_input_lengths(w, &l->fs, (const uint64_t *)(void *)to);
 }
 
 /* Do what dlpi_level_step does, not inlined, for callers that call it seldom. */
@@ -20278,21 +20278,21 @@ static int dlpi_read_took(dlpi_worker *w, const dlpi_read *r) {
    that level. in: the item for the callbacks, which may write over it. given: the item without its
    fields. A record that arrived is copied, so that it can be made again unchanged. Returns 0,
    DLP_SKIP or a failure's code. */
-static int dlpi_expand_fetch(dlpi_worker *w, const dlpi_expand *x, uint32_t c, dlp_item *in,
-                             const dlp_item *given, uint8_t *to, dlpi_expand_item *by) {
+static int dlpi_input_fetch(dlpi_worker *w, const dlpi_expand *x, uint32_t c, dlp_item *in,
+                            const dlp_item *given, uint8_t *to, dlpi_expand_item *by) {
     const dlpi_reads *reads = w->self;
     const dlpi_level *l = x->level;
     int rc = 0;
     if (reads != NULL) {
         rc = dlpi_read_took(w, reads->back);
-        dlpi_expand_point(in, to, l, by, false);
+        dlpi_input_point(in, to, l, by, false);
         memcpy(by->none, reads->back->fields.none, sizeof by->none);
     } else if (x->found.arrivals != NULL) {
-        dlpi_expand_point(in, to, l, by, false);
+        dlpi_input_point(in, to, l, by, false);
         dlpi_arrived_copy(w->p, x, c, to);
     } else {
-        if (!x->input.writes_all_bytes) dlpi_expand_zero(to, l);
-        dlpi_expand_point(in, to, l, by, true);
+        if (!x->input.writes_all_bytes) dlpi_input_zero(to, l);
+        dlpi_input_point(in, to, l, by, true);
         in->n_fields = x->n_fetched;
         if (x->found.joins != NULL)
             rc = x->found.joins->fetch(w, c, in);
@@ -20300,13 +20300,13 @@ static int dlpi_expand_fetch(dlpi_worker *w, const dlpi_expand *x, uint32_t c, d
             rc = x->input.fetch(x->input.user, in);
     }
     if (rc == 0 && l->fs.any_ragged)
-        rc = dlpi_expand_lengths(w, &l->fs, (const uint64_t *)(void *)to);
+        rc = dlpi_input_lengths(w, &l->fs, (const uint64_t *)(void *)to);
     *in = *given;
     return rc != 0 || l->n_steps == 0 ? rc : dlpi_level_steps(w, l, in, to, by);
 }
 
 /* Return the item that a callback gets for the input in a cell of x, without its fields. */
-static dlp_item dlpi_expand_in(dlpi_worker *w, const dlpi_expand *x, const dlpi_input *cell) {
+static dlp_item dlpi_input_given(dlpi_worker *w, const dlpi_expand *x, const dlpi_input *cell) {
     return (dlp_item){.index = cell->index,
                       .epoch = cell->epoch,
                       .position = cell->first + cell->index,
@@ -20351,7 +20351,7 @@ static uint64_t dlpi_reads_bytes(const dlpi_expand *x) {
 /* Return where the source is to write the input of cell c. */
 static uint8_t *dlpi_read_place(const dlpi_worker *w, uint32_t c) {
     const dlpi_expand *x = dlpi_reads_by(w);
-    return dlpi_expand_cell_at(w->p, x, c) + (x->n_levels > 1 ? x->level->scratch : 0);
+    return dlpi_input_cell_at(w->p, x, c) + (x->n_levels > 1 ? x->level->scratch : 0);
 }
 
 /* Make items of the input of a cell whose read is over. back: the read that came back, or NULL if
@@ -20372,10 +20372,10 @@ static bool dlpi_read_submit(dlpi_worker *w, dlpi_read *r, dlpi_input *cell) {
     r->message[0] = 0;
     r->errnum = 0;
     r->note = (dlp_call){.message = r->message, .errnum = &r->errnum, .w = w};
-    r->item = dlpi_expand_in(w, x, cell);
+    r->item = dlpi_input_given(w, x, cell);
     r->item.call = &r->note;
-    if (!x->input.writes_all_bytes) dlpi_expand_zero(dlpi_read_place(w, r->cell.slot), x->level);
-    dlpi_expand_point(&r->item, dlpi_read_place(w, r->cell.slot), x->level, &r->fields, true);
+    if (!x->input.writes_all_bytes) dlpi_input_zero(dlpi_read_place(w, r->cell.slot), x->level);
+    dlpi_input_point(&r->item, dlpi_read_place(w, r->cell.slot), x->level, &r->fields, true);
     r->item.n_fields = x->n_fetched;
     r->out = true;
     if (dlpi_fate_kills(cell->rec) > 0)
@@ -20538,12 +20538,12 @@ static dlpi_block dlpi_reads_block(const dlpi_expand *x, size_t at, int n) {
 
 /* Describe in `out` the heap memory of a stage that makes items in cells, for allocating and
    freeing it. Returns the number of blocks. */
-DLPI_COLD static int dlpi_expand_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
+DLPI_COLD static int dlpi_input_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_expand *x = st->self;
     int n = dlpi_found_blocks(p, st, out);
     out[n++] = dlpi_reads_block(x, 0, st->n_workers);
     out[n++] = dlpi_rooms_block(st);
-    out[n] = (dlpi_block){offsetof(dlpi_expand, firsts), dlpi_expand_firsts_bytes(x)};
+    out[n] = (dlpi_block){offsetof(dlpi_expand, firsts), dlpi_input_firsts_bytes(x)};
     return n + 1;
 }
 
@@ -20560,7 +20560,7 @@ DLPI_COLD static int dlpi_expand_blocks(const dlp_pipe *p, const dlpi_stage *st,
 /* Return how many inputs a cell holds at most, so that cells stay small. It is 1 if the desc gives
    the number of cells, or if items of an input are shuffled or may be left out. It is 1 with loads,
    packs, joined branches and requests, too. */
-static uint32_t dlpi_expand_run(const dlp_pipe *p, const dlpi_expand *x) {
+static uint32_t dlpi_input_most_run(const dlp_pipe *p, const dlpi_expand *x) {
     const dlpi_found *q = &x->found;
     uint64_t needed = dlpi_times(dlpi_found_rows_needed(p, q) + 1, q->cursors.n), most, fit;
     uint64_t one = x->one_bytes > 0 ? x->one_bytes : 1, all;
@@ -20580,7 +20580,7 @@ static uint32_t dlpi_expand_run(const dlp_pipe *p, const dlpi_expand *x) {
 
 /* Place what a cell holds: its items, one item of each level before the last, and parts that loads
    fill. Returns the bytes of a cell. */
-static uint64_t dlpi_expand_cell(dlpi_expand *x) {
+static uint64_t dlpi_input_cell(dlpi_expand *x) {
     uint64_t at = dlpi_levels_scratch(x, dlpi_times(x->found.most_run, x->one_bytes));
     for (dlpi_level *l = x->level; l < x->level + x->n_levels; l++) {
         if (l->part.load == NULL) continue;
@@ -20594,13 +20594,13 @@ static uint64_t dlpi_expand_cell(dlpi_expand *x) {
 
 /* Lay out the items of all levels, and set the inputs and bytes of a cell of x. made: the fields of
    the levels above the first. Returns 0 or a DLP_ERR code. */
-static int dlpi_expand_bytes(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x,
-                             const dlp_field *made) {
+static int dlpi_input_sizes(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x,
+                            const dlp_field *made) {
     const int rc = dlpi_levels_places(p, st, x, made);
     if (rc != DLP_OK) return rc;
-    x->one_bytes = dlpi_times(x->found.most_items, dlpi_expand_last(x)->bytes);
-    x->found.most_run = dlpi_expand_run(p, x);
-    x->found.d.max_part_bytes = dlpi_expand_cell(x);
+    x->one_bytes = dlpi_times(x->found.most_items, dlpi_input_last(x)->bytes);
+    x->found.most_run = dlpi_input_most_run(p, x);
+    x->found.d.max_part_bytes = dlpi_input_cell(x);
     dlpi_arrived_place(x);
     if (x->found.d.max_part_bytes > DLPI_CELL_MAX)
         return dlpi_refuse(p, DLP_ERR_ARG, st->name, "max_out",
@@ -20698,7 +20698,7 @@ __attribute__((noinline)) static void dlpi_making_steps(dlpi_making *m) {
     dlpi_line *b = m->line;
     const dlpi_level *l = m->to;
     dlp_item given = *m->given;
-    int rc = dlpi_expand_lengths(b->w, &l->fs, (const uint64_t *)(void *)m->at);
+    int rc = dlpi_input_lengths(b->w, &l->fs, (const uint64_t *)(void *)m->at);
     given.position = dlpi_line_key(given.position, m->added - 1);
     if (rc == 0 && l->n_steps > 0) rc = dlpi_level_steps(b->w, l, &given, m->at, &m->fields);
     if (rc == 0) rc = dlpi_line_next(b, l, &given);
@@ -20729,7 +20729,7 @@ static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *g
     dlp_item in = *given;
     dlpi_making m;
     int rc;
-    dlpi_expand_point(&in, dlpi_line_place(b, l), l, &fields, false);
+    dlpi_input_point(&in, dlpi_line_place(b, l), l, &fields, false);
     m.x = (dlp_expand){.item = &in, .call = &b->w->note};
     m.line = b;
     m.to = l + 1;
@@ -20740,7 +20740,7 @@ static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *g
     m.steps = m.to->n_steps > 0 || m.to->maker.max_out > 0;
     m.given = given;
     m.shown = *given;
-    dlpi_expand_begin(&m.shown, &m.fields, m.to->n_made > 0 ? m.to->n_made : m.to->fs.n);
+    dlpi_input_item(&m.shown, &m.fields, m.to->n_made > 0 ? m.to->n_made : m.to->fs.n);
     rc = l->maker.expand(l->maker.user, &m.x);
     if (rc == 0) dlpi_making_pass(&m);
     if (rc != 0 || m.above) b->made = before;
@@ -20758,7 +20758,7 @@ static int dlpi_line_item(dlpi_line *b, const dlp_item *given) {
     const dlpi_level *l = b->by->level;
     dlpi_expand_item fields;
     dlp_item in = *given;
-    const int rc = dlpi_expand_fetch(b->w, b->by, b->c, &in, given, dlpi_line_place(b, l), &fields);
+    const int rc = dlpi_input_fetch(b->w, b->by, b->c, &in, given, dlpi_line_place(b, l), &fields);
     return rc != 0 ? rc : dlpi_line_next(b, l, given);
 }
 
@@ -20772,13 +20772,13 @@ DLPI_INLINE int dlpi_line_plain(dlpi_line *b) {
     int rc;
     b->given.index = in.index = b->of->index;
     b->given.position = in.position = b->of->first + in.index;
-    if (b->zeroes) dlpi_expand_zero(to, l);
-    dlpi_expand_lay(&in, to, l, &b->fields, true);
+    if (b->zeroes) dlpi_input_zero(to, l);
+    dlpi_input_lay(&in, to, l, &b->fields, true);
     rc = x->input.fetch(x->input.user, &in);
-    if (rc == 0) rc = dlpi_expand_lengths(b->w, &l->fs, (const uint64_t *)(void *)to);
+    if (rc == 0) rc = dlpi_input_lengths(b->w, &l->fs, (const uint64_t *)(void *)to);
     if (rc == 0 && l->n_steps > 0) {
         rc = dlpi_level_step(b->w, l, &b->given, to, &b->fields);
-        dlpi_expand_begin(&b->given, &b->fields, x->n_fetched);
+        dlpi_input_item(&b->given, &b->fields, x->n_fetched);
     }
     return rc != 0 ? rc : dlpi_line_kept(b, l, &b->given);
 }
@@ -20857,7 +20857,7 @@ static int dlpi_line_lengths(const dlpi_line *b) {
     const dlpi_level *l = b->last;
     int rc = 0;
     for (uint64_t i = 0; i < b->made && rc == 0; i++)
-        rc = dlpi_expand_lengths(b->w, &l->fs, (const uint64_t *)(void *)(b->items + i * l->bytes));
+        rc = dlpi_input_lengths(b->w, &l->fs, (const uint64_t *)(void *)(b->items + i * l->bytes));
     return rc;
 }
 
@@ -20874,11 +20874,11 @@ static inline void dlpi_line_begin(dlpi_line *b, dlpi_worker *w, const dlpi_expa
     b->w = w;
     b->c = c;
     b->of = dlpi_input_at(w->p, c);
-    b->last = dlpi_expand_last(x);
-    b->cell = dlpi_expand_cell_at(w->p, x, c);
+    b->last = dlpi_input_last(x);
+    b->cell = dlpi_input_cell_at(w->p, x, c);
     b->items = b->cell + b->of->made * x->one_bytes;
     b->left_out = 0;
-    b->given = dlpi_expand_in(w, x, b->of);
+    b->given = dlpi_input_given(w, x, b->of);
 }
 
 /* Make the items of the cell's next input, or take them from the cache. plain: dlpi_expand_plain is
@@ -20919,7 +20919,7 @@ DLPI_INLINE int dlpi_line_make(dlpi_line *b, bool plain) {
 }
 
 /* Try once to make the items of cell c's next input, as x says. Returns 0 or a failure's code. */
-static int dlpi_expand_load_by(dlpi_worker *w, const dlpi_expand *x, uint32_t c) {
+static int dlpi_input_load_by(dlpi_worker *w, const dlpi_expand *x, uint32_t c) {
     const dlpi_input *cell = dlpi_input_at(w->p, c);
     const int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
     dlpi_line b;
@@ -20930,11 +20930,11 @@ static int dlpi_expand_load_by(dlpi_worker *w, const dlpi_expand *x, uint32_t c)
 
 /* Callback of the fetch stage: copy a row's item out of its cell. user: a dlpi_expand. Returns
    0. */
-static int dlpi_expand_copy(void *user, dlp_item *it) {
+static int dlpi_input_copy(void *user, dlp_item *it) {
     const dlpi_expand *x = user;
     const uint8_t *from = it->part->data;
     const uint64_t *lengths = it->part->data;
-    const dlpi_level *l = dlpi_expand_last(x);
+    const dlpi_level *l = dlpi_input_last(x);
     from += it->part->item * l->bytes;
     lengths += it->part->item * (l->bytes / 8);
     for (uint32_t f = 0; f < l->fs.n; f++) {
@@ -20954,7 +20954,7 @@ static int dlpi_expand_copy(void *user, dlp_item *it) {
    the item; at a mix the branch drawn lacks it. Each branch has as many cells of its own as its
    streams need together, and no branch takes cells of another. A stream needs so many cells that
    the items of its branch among R rows in a row lie in them, wherever the rows begin
-   (dlpi_branches_most). So the argument of >>impl-found holds for this branch: it lacks an item
+   (dlpi_mix_most). So the argument of >>impl-found holds for this branch: it lacks an item
    while all its inputs are known, so it holds fewer cells than it needs, and gets one.
 
    The first branch that lacks the item of a row, in the order of the table, decides whether the
@@ -21012,14 +21012,13 @@ static void dlpi_branches_begin(dlpi_found *q, uint32_t i) {
     dlpi_branches *j = dlpi_branches_of(q);
     const uint64_t s = q->cursors.first + (uint64_t)i;
     j->streams[i] = (dlpi_branches_stream){.phase = 0};
-    if (j->period > 0)
-        j->streams[i].phase = dlpi_branches_phase(q->plan.seed, q->epoch, s, j->period);
+    if (j->period > 0) j->streams[i].phase = dlpi_mix_phase(q->plan.seed, q->epoch, s, j->period);
 }
 
 /* Return the number of the branch that has the item of a mix's row: of the row that comes `rows`
    rows after the next one of stream i. */
 static inline uint32_t dlpi_branches_drawn(const dlpi_branches *j, uint32_t i, uint64_t rows) {
-    return dlpi_branch_at(j->schedule, (j->streams[i].phase + rows) % j->period);
+    return dlpi_mix_at(j->schedule, (j->streams[i].phase + rows) % j->period);
 }
 
 /* Return the list of the branch whose item the first unknown row of stream i needs. For a zip this
@@ -21148,17 +21147,17 @@ static void dlpi_branches_items(const dlp_pipe *p, const dlpi_branches *j,
     for (uint32_t k = 0; k < items; k++) {
         const dlpi_found_row *from = row + k * next;
         const dlpi_branch *b = j->period > 0 ? dlpi_branch_of_cell(j, from->cell) : &j->at[k];
-        dlp_part part = {.data = dlpi_expand_cell_at(p, &b->x, from->cell), .item = from->number};
+        dlp_part part = {.data = dlpi_input_cell_at(p, &b->x, from->cell), .item = from->number};
         dlp_item one = {.data = it->data + b->first_field,
                         .length = it->length + b->first_field,
                         .part = &part};
-        dlpi_expand_copy((void *)(uintptr_t)&b->x, &one);
+        dlpi_input_copy((void *)(uintptr_t)&b->x, &one);
     }
 }
 
 /* Try once to load the next input of cell c, a branch's. Returns 0 or the failed input's code. */
 static int dlpi_branch_load(dlpi_worker *w, const dlpi_branches *j, uint32_t c) {
-    return dlpi_expand_load_by(w, &dlpi_branch_of_cell(j, c)->x, c);
+    return dlpi_input_load_by(w, &dlpi_branch_of_cell(j, c)->x, c);
 }
 
 /* Set those values of branch b, list number l, that follow from the run: batch, seed, streams and
@@ -21168,7 +21167,7 @@ static int dlpi_branch_lengths(dlp_pipe *p, dlpi_found *q, dlpi_branch *b, uint3
                                uint8_t *bits) {
     dlpi_found *f = &b->x.found;
     f->plan.batch = q->plan.batch;
-    f->plan.seed = dlpi_branch_seed(q->plan.seed, l);
+    f->plan.seed = dlpi_order_seed(q->plan.seed, l);
     f->plan.own_first = q->plan.own_first;
     f->each = q->each;
     if (f->plan.weights && !dlpi_found_deal(&f->plan))
@@ -21194,8 +21193,8 @@ static int dlpi_branch_check(dlp_pipe *p, const dlpi_stage *st, dlpi_branches *j
     one.self = x;
     one.w.num_workers = j->at[b->team].n_workers;
     dlpi_copy_text(one.name, sizeof one.name, b->name);
-    if ((rc = dlpi_expand_bytes(p, &one, x, b->made)) != DLP_OK) return rc;
-    if (j->period > 0) rows = dlpi_branches_most(j->schedule, j->period, k, rows);
+    if ((rc = dlpi_input_sizes(p, &one, x, b->made)) != DLP_OK) return rc;
+    if (j->period > 0) rows = dlpi_mix_most(j->schedule, j->period, k, rows);
     rows = 1 + (rows - 1 + x->found.least_items - 1) / x->found.least_items;
     return dlpi_found_cells(p, &one, rows, j->period > 0 ? "batch_size, weights" : "batch_size");
 }
@@ -21244,7 +21243,7 @@ static int dlpi_branch_blocks(const dlpi_branches *j, size_t base, uint32_t k, d
                           b->in ? b->x.input.n_fields * DLPI_FIELD_KEPT : 0};
     out[1] =
         (dlpi_block){at + offsetof(dlpi_branch, made), b->made ? b->n_made * DLPI_FIELD_KEPT : 0};
-    out[2] = (dlpi_block){at + offsetof(dlpi_branch, x.firsts), dlpi_expand_firsts_bytes(&b->x)};
+    out[2] = (dlpi_block){at + offsetof(dlpi_branch, x.firsts), dlpi_input_firsts_bytes(&b->x)};
     out[3] = (dlpi_block){of_plan + offsetof(dlpi_found_plan, weights),
                           plan->weights ? dlpi_found_weights_bytes(plan) : 0};
     out[4] = (dlpi_block){of_plan + offsetof(dlpi_found_plan, own_passes),
@@ -22300,7 +22299,7 @@ static int dlpi_map_check(dlp_pipe *p, dlpi_stage *st) {
 
 /* Add the fields of an item map to those of the pipe's items. Returns 0 or a DLP_ERR code. */
 DLPI_COLD static int dlpi_map_widens(dlp_pipe *p, dlpi_stage *st) {
-    const int rc = dlpi_stage_widens(p, st, "n_fields");
+    const int rc = dlpi_fields_widen(p, st, "n_fields");
     st->scope.n_fields = p->datasets.n_fields;
     st->scope.zeroes = st->n_fields > 0;
     dlpi_chain_resolve(p, st);
@@ -23550,7 +23549,7 @@ static int dlpi_join_zip(dlp_pipe *p, dlpi_stage *st) {
         return dlpi_refuse(p, DLP_ERR_ARG, st->name, "dataset.n_items",
                            "n_items is %" PRIu64 ", must be %" PRIu64 ", as in the first fetch",
                            st->dataset->n_items, p->fetch->dataset->n_items);
-    if ((rc = dlpi_stage_widens(p, st, "dataset.n_fields")) != DLP_OK) return rc;
+    if ((rc = dlpi_fields_widen(p, st, "dataset.n_fields")) != DLP_OK) return rc;
     st->scope =
         (dlpi_scope){n, st->n_fields, n, 0, st->dataset->n_items, !st->dataset->writes_all_bytes};
     return DLP_OK;
@@ -23598,7 +23597,7 @@ static int dlpi_arrive_one(dlpi_worker *w, const dlpi_expand *x, uint32_t c, uin
                    .call = &w->note};
     dlpi_words_forget(w);
     DLPI_STORE_RLX(&w->block->current, a->records); /* for observers */
-    dlpi_expand_point(&in, dlpi_arrived_at(w->p, x, c, k), x->level, &by, true);
+    dlpi_input_point(&in, dlpi_arrived_at(w->p, x, c, k), x->level, &by, true);
     in.n_fields = x->n_fetched;
     return x->input.fetch(x->input.user, &in);
 }
@@ -24677,7 +24676,7 @@ DLPI_COLD static void dlpi_keyed_live(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_keyed *k = st->self;
     for (dlpi_worker *w = p->workers; k->near != NULL && w->st->ops->unit == DLPI_UNIT_ROWS; w++) {
         w->source = &k->near[w->global];
-        dlpi_order_live(p, &dlpi_near_of(w)->order);
+        dlpi_epoch_order(p, &dlpi_near_of(w)->order);
     }
 }
 
@@ -24744,14 +24743,14 @@ static uint64_t dlpi_keyed_alike(const dlp_pipe *p) {
 static const dlpi_source_ops dlpi_keyed_source = {
     .sizes = dlpi_keyed_sizes,
     .slot_bytes = dlpi_role_none,
-    .rows = dlpi_schedule_rows,
-    .fill = dlpi_schedule_padding,
+    .rows = dlpi_epoch_rows,
+    .fill = dlpi_epoch_padding,
     DLPI_SOURCE_AT_HAND,
     DLPI_SOURCE_BY_NUMBER,
     .alike = dlpi_keyed_alike,
     .config = dlpi_source_config,
     .params = DLPI_SOURCE_PARAMS,
-    .seek = dlpi_schedule_seek,
+    .seek = dlpi_epoch_seek,
     .indices = dlpi_keyed_indices,
     .item = dlpi_keyed_item,
 };
@@ -24816,7 +24815,7 @@ DLPI_COLD static int dlpi_lists_blocks(const dlp_pipe *p, const dlpi_stage *st D
 }
 
 DLPI_COLD static void dlpi_lists_live(dlp_pipe *p, dlpi_stage *st) {
-    dlpi_order_live(p, &((dlpi_lists *)st->self)->order);
+    dlpi_epoch_order(p, &((dlpi_lists *)st->self)->order);
 }
 
 DLPI_COLD static uint64_t dlpi_lists_slot_bytes(const dlp_pipe *p DLPI_UNREAD) {
@@ -25313,7 +25312,7 @@ DLPI_COLD static int dlpi_parts_seek(dlp_pipe *p, const dlpi_state *to) {
         else
             u->epoch = 0;
     }
-    return dlpi_schedule_seek(p, to);
+    return dlpi_epoch_seek(p, to);
 }
 
 /* True if it is worth while to search free cells for the batches from the next one on. If the
@@ -25409,7 +25408,7 @@ static void dlpi_parts_fill(dlp_pipe *p, uint32_t s) {
     dlpi_bslot *slot = dlpi_slot_at(p, s);
     uint64_t *index = dlpi_slot_index(p, s);
     uint32_t place = 0;
-    dlpi_schedule_padding(p, s);
+    dlpi_epoch_padding(p, s);
     for (uint32_t r = 0; r < slot->count; place++) {
         dlpi_piece x;
         uint32_t c, n;
@@ -25474,7 +25473,7 @@ static const dlpi_source_ops dlpi_parts_source = {
     .sizes = dlpi_parts_sizes,
     .slot_bytes = dlpi_parts_slot_bytes,
     .row_bytes = sizeof(dlp_part),
-    .rows = dlpi_schedule_rows,
+    .rows = dlpi_epoch_rows,
     .alike = dlpi_role_none,
     .ready = dlpi_parts_there,
     .fill = dlpi_parts_fill,
@@ -25636,7 +25635,7 @@ static void dlpi_expand_row(dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t r
 /* Copy field f of a claimed unit's rows out of their cells; neighbours are copied at once. */
 static void dlpi_expand_copy_field(const dlpi_worker *w, const dlpi_unit *t, uint32_t f) {
     const dlp_pipe *p = w->p;
-    const dlpi_level *l = dlpi_expand_last(p->source_stage->self);
+    const dlpi_level *l = dlpi_input_last(p->source_stage->self);
     const dlpi_found_row *row = dlpi_found_rows_of(p, t->slot);
     const size_t bytes = (size_t)p->items.at[f].row_bytes;
     const uint8_t *cells = dlpi_input_bytes(p, 0) + l->at[f];
@@ -25662,7 +25661,7 @@ static void dlpi_expand_copy_field(const dlpi_worker *w, const dlpi_unit *t, uin
 
 /* Copy the items of a claimed unit out of their cells. Returns how many rows are done: all. */
 static uint32_t dlpi_expand_bulk(dlpi_worker *w, const dlpi_unit *t) {
-    const uint32_t n = dlpi_expand_last(w->p->source_stage->self)->fs.n;
+    const uint32_t n = dlpi_input_last(w->p->source_stage->self)->fs.n;
     for (uint32_t f = 0; f < n; f++) dlpi_expand_copy_field(w, t, f);
     return t->end - t->row;
 }
@@ -25718,23 +25717,23 @@ static int dlpi_expand_take(dlp_pipe *p, dlpi_stage *st, const dlp_expand_desc *
 static int dlpi_expand_fields(dlp_pipe *p, dlpi_stage *st) {
     dlpi_expand *x = st->self;
     dlpi_stage *fetch = p->fetch;
-    int rc = dlpi_expand_adopt(p, x, dlpi_expand_copy, x);
+    int rc = dlpi_input_adopt(p, x, dlpi_input_copy, x);
     if (rc == DLP_OK && fetch->ops != &x->copies) {
         x->copies = *fetch->ops;
         x->copies.bulk = dlpi_expand_bulk;
         fetch->ops = &x->copies;
     }
-    if (rc == DLP_OK) fetch->dataset->fields = dlpi_expand_made(st, x, &fetch->dataset->n_fields);
+    if (rc == DLP_OK) fetch->dataset->fields = dlpi_input_made(st, x, &fetch->dataset->n_fields);
     return rc;
 }
 
 DLPI_COLD static int dlpi_expand_sizes(dlp_pipe *p) {
-    return dlpi_expand_inputs(p, dlpi_found_of(p), dlpi_expand_fields);
+    return dlpi_inputs_sizes(p, dlpi_found_of(p), dlpi_expand_fields);
 }
 
 DLPI_COLD static int dlpi_expand_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_expand *x = st->self;
-    const int rc = dlpi_expand_bytes(p, st, x, st->fields);
+    const int rc = dlpi_input_sizes(p, st, x, st->fields);
     x->cached = p->keeper_stage != NULL;
     return rc == DLP_OK ? dlpi_found_check(p, st) : rc;
 }
@@ -25749,7 +25748,7 @@ DLPI_COLD static void dlpi_expand_live(dlp_pipe *p, dlpi_stage *st) {
 }
 
 static int dlpi_expand_load(dlpi_worker *w, uint32_t c) {
-    return dlpi_expand_load_by(w, w->p->source_stage->self, c);
+    return dlpi_input_load_by(w, w->p->source_stage->self, c);
 }
 
 /* True if dlpi_expand_many can make the items of the inputs of x. */
@@ -25772,7 +25771,7 @@ static int dlpi_expand_many(dlpi_worker *w, uint32_t c) {
     dlpi_line b;
     if (!x->plain || cell->rec != 0) return dlpi_input_each(w, c);
     dlpi_line_begin(&b, w, x, c);
-    dlpi_expand_begin(&b.given, &b.fields, x->n_fetched);
+    dlpi_input_item(&b.given, &b.fields, x->n_fetched);
     b.zeroes = !x->input.writes_all_bytes && x->n_levels > 1;
     if (!x->input.writes_all_bytes && x->n_levels == 1)
         memset(b.cell + cell->made * x->one_bytes, 0, (cell->run - cell->made) * x->one_bytes);
@@ -25840,7 +25839,7 @@ static const dlpi_stage_ops dlpi_expand_ops = {
     .expands = 1,
     DLPI_OPS_OF_READS,
     .layout = dlpi_found_layout,
-    .blocks = dlpi_expand_blocks,
+    .blocks = dlpi_input_blocks,
     .live = dlpi_expand_live,
     .seen = dlpi_found_seen,
     .self_bytes = sizeof(dlpi_expand),
@@ -25909,7 +25908,7 @@ static int dlpi_branches_copy(void *user, dlp_item *it) {
 /* Copy the item at `from` into row r of the cell at `to`. */
 static inline void dlpi_branch_copy(const dlpi_branch *b, const dlpi_fields *rows,
                                     const uint8_t *from, uint8_t *to, uint32_t r) {
-    const dlpi_level *l = dlpi_expand_last(&b->x);
+    const dlpi_level *l = dlpi_input_last(&b->x);
     for (uint32_t f = 0; f < l->fs.n; f++) {
         const size_t bytes = (size_t)l->fs.at[f].row_bytes;
         uint8_t *at = to + rows->at[b->first_field + f].offset + r * bytes;
@@ -25930,9 +25929,9 @@ static uint32_t dlpi_branches_bulk(dlpi_worker *w, const dlpi_unit *t) {
         const dlpi_found_row *row = dlpi_found_rows_of(p, t->slot) + (size_t)k * p->batch_rows;
         for (uint32_t r = t->row; r < t->end; r++) {
             const dlpi_branch *b = j->period > 0 ? dlpi_branch_of_cell(j, row[r].cell) : &j->at[k];
-            const uint8_t *from = dlpi_expand_cell_at(p, &b->x, row[r].cell);
-            dlpi_branch_copy(b, &p->items, from + row[r].number * dlpi_expand_last(&b->x)->bytes,
-                             to, r);
+            const uint8_t *from = dlpi_input_cell_at(p, &b->x, row[r].cell);
+            dlpi_branch_copy(b, &p->items, from + row[r].number * dlpi_input_last(&b->x)->bytes, to,
+                             r);
         }
     }
     return t->end - t->row;
@@ -25943,8 +25942,8 @@ static uint32_t dlpi_branches_bulk(dlpi_worker *w, const dlpi_unit *t) {
 DLPI_COLD static int dlpi_branches_sizes(dlp_pipe *p) {
     dlpi_branches *j = dlpi_branches_of(dlpi_found_of(p));
     dlpi_found *q = &j->found;
-    int rc = dlpi_expand_order(p);
-    if (rc == DLP_OK) rc = dlpi_expand_rows_check(p);
+    int rc = dlpi_input_order(p);
+    if (rc == DLP_OK) rc = dlpi_input_rows_check(p);
     if (rc != DLP_OK) return rc;
     if (p->fetch->ops != &j->copies) {
         j->copies = *p->fetch->ops;
@@ -26165,7 +26164,7 @@ DLPI_COLD static uint64_t dlpi_joined_round(const dlpi_branches *j) {
     uint64_t most = 0;
     for (uint32_t b = 0; b < j->n; b++) {
         uint64_t n = dlpi_joined_pass(j, b), drawn = 0;
-        for (uint64_t k = 0; k < j->period; k++) drawn += dlpi_branch_at(j->schedule, k) == b;
+        for (uint64_t k = 0; k < j->period; k++) drawn += dlpi_mix_at(j->schedule, k) == b;
         if (drawn > 0) n = dlpi_times(dlpi_sum(n / drawn, 1), j->period);
         if (n > most) most = n;
     }
@@ -26408,7 +26407,7 @@ static int dlpi_pack_fields(dlp_pipe *p, dlpi_stage *st) {
     const uint32_t t = k->d.tokens;
     uint32_t n, least = k->d.overlap + 1 < 8 ? 8 : k->d.overlap + 1;
     uint64_t fit = 2048 / p->global_batch;
-    int rc = dlpi_expand_adopt(p, &k->x, dlpi_pack_copy, k);
+    int rc = dlpi_input_adopt(p, &k->x, dlpi_pack_copy, k);
     if (rc != DLP_OK) return rc;
     n = dlpi_pack_input(p, st, &from, &node);
     if ((rc = dlpi_pack_documents(p, node, from, n)) != DLP_OK) return rc;
@@ -26439,7 +26438,7 @@ static int dlpi_pack_fields(dlp_pipe *p, dlpi_stage *st) {
 
 DLPI_COLD static int dlpi_pack_sizes(dlp_pipe *p) {
     dlpi_pack *k = dlpi_pack_of(p);
-    int rc = dlpi_expand_inputs(p, &k->x.found, dlpi_pack_fields);
+    int rc = dlpi_inputs_sizes(p, &k->x.found, dlpi_pack_fields);
     if (rc != DLP_OK || k->d.rule == DLP_PACK_CUT) return rc;
     dlpi_fit_sizes(k, dlpi_found_look(p, &k->x.found));
     return DLP_OK;
@@ -26477,7 +26476,7 @@ static int dlpi_pack_cell(dlp_pipe *p, const dlpi_stage *st, dlpi_pack *k) {
         return rc;
     }
     q->most_items = k->most_documents;
-    rc = dlpi_expand_bytes(p, st, x, st->fields);
+    rc = dlpi_input_sizes(p, st, x, st->fields);
     q->most_items = q->plan.most;
     k->ends = dlpi_round_up(q->d.max_part_bytes, 8);
     q->d.max_part_bytes =
@@ -26507,7 +26506,7 @@ DLPI_COLD static uint64_t dlpi_pack_slot_bytes(const dlp_pipe *p) {
 
 DLPI_COLD static int dlpi_pack_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_pack *k = st->self;
-    int n = dlpi_expand_blocks(p, st, out);
+    int n = dlpi_input_blocks(p, st, out);
     if (k->d.rule == DLP_PACK_FIT) return n + dlpi_fit_blocks(k, out + n);
     out[n] = (dlpi_block){offsetof(dlpi_pack, streams),
                           dlpi_times(k->x.found.cursors.n, sizeof *k->streams)};
@@ -26613,7 +26612,7 @@ static int dlpi_pack_load_made(dlpi_worker *w, uint32_t c) {
     const uint8_t *bytes = dlpi_input_bytes(w->p, c);
     dlpi_pack_ends *to = dlpi_pack_ends_of(w->p, k, c);
     dlpi_input *cell = dlpi_input_at(w->p, c);
-    const int rc = dlpi_expand_load_by(w, &k->x, c);
+    const int rc = dlpi_input_load_by(w, &k->x, c);
     uint64_t tokens = 0;
     if (rc != 0) return rc;
     to->n = (uint32_t)cell->items;
@@ -26635,13 +26634,13 @@ static int dlpi_pack_load_made(dlpi_worker *w, uint32_t c) {
 static int dlpi_pack_load(dlpi_worker *w, uint32_t c) {
     const dlpi_pack *k = dlpi_pack_of(w->p);
     dlpi_input *cell = dlpi_input_at(w->p, c);
-    const dlp_item given = dlpi_expand_in(w, &k->x, cell);
+    const dlp_item given = dlpi_input_given(w, &k->x, cell);
     dlp_item in = given;
     dlpi_expand_item fields;
     uint64_t *lengths = (uint64_t *)(void *)dlpi_input_bytes(w->p, c); /* all fields are ragged */
     int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
     if (rc != 0) return rc;
-    rc = dlpi_expand_fetch(w, &k->x, c, &in, &given, dlpi_input_bytes(w->p, c), &fields);
+    rc = dlpi_input_fetch(w, &k->x, c, &in, &given, dlpi_input_bytes(w->p, c), &fields);
     if (rc == 0) rc = dlpi_pack_length(w, k, lengths);
     if (rc == DLP_SKIP) rc = 0, lengths[0] = 0;
     rc = dlpi_redzone_input(w, c, k->x.found.d.max_part_bytes, dlpi_item_returned(w, rc));
@@ -27459,10 +27458,10 @@ DLPI_COLD static void dlpi_split_live(dlp_pipe *p, dlpi_stage *st) {
             for (int i = 1; i < t[f].ndim; i++) t[f].shape[i] = p->batches.at[f].f.shape[i];
         }
     }
-    dlpi_order_live(p, &c->scheduled);
-    dlpi_order_live(p, &c->order);
+    dlpi_epoch_order(p, &c->scheduled);
+    dlpi_epoch_order(p, &c->order);
     memset(c->valid, 1, c->view_rows);
-    dlpi_order_live(p, &c->copied);
+    dlpi_epoch_order(p, &c->copied);
     c->slot = DLPI_NO_SLOT;
     r->per_epoch = p->batches_per_epoch;
     r->cpu_buffers = c->in_place ? p->n_slots : p->n_cells;
@@ -40318,8 +40317,8 @@ DLPDEF dlp_item *dlp_expand_add(dlp_expand *x) {
     if (DLPI_UNLIKELY(m->wrong != 0 || m->made >= to[-1].maker.max_out))
         return m->above |= m->wrong == 0, NULL;
     m->item = m->shown; /* whole: the callback may have changed any of it */
-    dlpi_expand_zero(m->at, to);
-    dlpi_expand_lay(&m->item, m->at, to, &m->fields, false);
+    dlpi_input_zero(m->at, to);
+    dlpi_input_lay(&m->item, m->at, to, &m->fields, false);
     m->added++;
     x->n_made = ++m->made;
     return &m->item;
@@ -42067,7 +42066,7 @@ static int dlpi_makers_copies(dlpi_table *t, dlpi_makers *m) {
 /* Let the workers of a stage of cells read inputs by asynchronous requests. in_flight: requests of
    a worker at once. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
-static int dlpi_reads_take(dlp_pipe *p, dlpi_stage *st, const dlp_async *async,
+static int dlpi_async_take(dlp_pipe *p, dlpi_stage *st, const dlp_async *async,
                            uint32_t in_flight) {
     dlpi_expand *x = st->self;
     if (async->submit == NULL || async->reap == NULL)
@@ -42091,7 +42090,7 @@ static int dlpi_reads_take(dlp_pipe *p, dlpi_stage *st, const dlp_async *async,
 DLPI_COLD
 static int dlpi_makers_reads(dlpi_table *t, dlpi_makers *m, dlpi_stage *st) {
     dlp_fetch_desc *f = &m->f;
-    const int rc = dlpi_reads_take(t->p, st, &f->async, (uint32_t)dlpi_fetch_many(f));
+    const int rc = dlpi_async_take(t->p, st, &f->async, (uint32_t)dlpi_fetch_many(f));
     f->fetcher = DLP_FETCH_SEQUENTIAL;
     f->in_flight = 0;
     if (m->input.fetch == NULL) m->input.fetch = dlpi_no_input; /* nobody calls it */
@@ -42347,15 +42346,15 @@ static int dlpi_node_split_add(dlpi_table *t, const dlp_node *node) {
 /* ---- zip, mix: branches, which are rows from a list or a push to the row before the next ---- */
 
 DLPI_COLD
-static bool dlpi_branch_begins(const dlpi_table *t, const dlp_node *node) {
+static bool dlpi_node_begins(const dlpi_table *t, const dlp_node *node) {
     return (dlpi_verb_of(t, node)->is & DLPI_NODE_BEGINS) != 0;
 }
 
 /* Take a branch into *b. m: its rows. st: a stage with the branch's name and workers. shuffle: its
    inputs are shuffled. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
-static int dlpi_branch_take(dlpi_table *t, const dlpi_stage *st, dlpi_branch *b, bool shuffle,
-                            dlpi_makers *m) {
+static int dlpi_table_branch(dlpi_table *t, const dlpi_stage *st, dlpi_branch *b, bool shuffle,
+                             dlpi_makers *m) {
     const dlpi_cells_desc c = dlpi_makers_cells(t, m);
     const dlp_expand_desc d = dlpi_makers_expand_desc(m);
     const uint32_t n = m->input.n_fields;
@@ -42379,7 +42378,7 @@ static int dlpi_branch_take(dlpi_table *t, const dlpi_stage *st, dlpi_branch *b,
     x->input.fields = b->in = inputs.fields;
     dlpi_makers_arrive(t, m, x);
     if (rc != DLP_OK) return rc;
-    b->out = m->n_levels > 1 ? b->made + dlpi_expand_last(x)->first : b->in;
+    b->out = m->n_levels > 1 ? b->made + dlpi_input_last(x)->first : b->in;
     b->n_out = m->n_fields[m->n_levels - 1];
     return DLP_OK;
 }
@@ -42387,8 +42386,8 @@ static int dlpi_branch_take(dlpi_table *t, const dlpi_stage *st, dlpi_branch *b,
 /* Compute the schedule of a mix, which tells the branch of each row. weights: [n], or NULL if all
    are 1. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
-static int dlpi_branches_schedule(dlp_pipe *p, const char *name, dlpi_branches *j,
-                                  const uint64_t *weights) {
+static int dlpi_table_schedule(dlp_pipe *p, const char *name, dlpi_branches *j,
+                               const uint64_t *weights) {
     uint64_t ones[DLPI_BRANCHES];
     dlp_error e;
     dlp_mix *m = NULL;
@@ -42415,7 +42414,7 @@ static int dlpi_branches_schedule(dlp_pipe *p, const char *name, dlpi_branches *
 
 /* Check the list of a later branch, and take its count. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
-static int dlpi_branch_list(dlpi_table *t, const dlp_node *node) {
+static int dlpi_table_list(dlpi_table *t, const dlp_node *node) {
     const dlp_node_list *l = &node->list;
     const bool counts = (node[1].verb == DLP_FETCH && node[1].fetch.source != NULL) ||
                         (node[1].verb == DLP_LOAD && node[1].load.source != NULL);
@@ -42435,7 +42434,7 @@ static int dlpi_branch_list(dlpi_table *t, const dlp_node *node) {
 
 /* Begin a branch at its list or push row. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
-static int dlpi_branch_begin(dlpi_table *t, const dlp_node *node) {
+static int dlpi_table_begin(dlpi_table *t, const dlp_node *node) {
     t->list = node;
     t->load = node->verb == DLP_LIST && node[1].verb == DLP_LOAD ? &node[1] : NULL;
     if (node == t->nodes) return DLP_OK;
@@ -42443,15 +42442,15 @@ static int dlpi_branch_begin(dlpi_table *t, const dlp_node *node) {
     if (node->queue.deal != 0)
         return dlpi_bad(t->p, node->name, "queue.deal", "0: the first row of the table says it",
                         node->queue.deal);
-    return node->verb == DLP_LIST ? dlpi_branch_list(t, node) : DLP_OK;
+    return node->verb == DLP_LIST ? dlpi_table_list(t, node) : DLP_OK;
 }
 
 /* Refuse workers of a branch that differ from those of a branch before it, in what the one stage of
    all branches has once. said: the name of the branch before. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
-static int dlpi_branch_workers(const dlpi_table *t, const dlp_node *node,
-                               const dlp_workers_desc *all, const dlp_workers_desc *w,
-                               const char *said) {
+static int dlpi_table_workers(const dlpi_table *t, const dlp_node *node,
+                              const dlp_workers_desc *all, const dlp_workers_desc *w,
+                              const char *said) {
     const struct {
         const char *field;
         bool same;
@@ -42480,7 +42479,7 @@ static int dlpi_branch_workers(const dlpi_table *t, const dlp_node *node,
 /* Return the first branch whose workers branch k may share, or k if there is none. w: the workers'
    desc of branch k. */
 DLPI_COLD
-static uint32_t dlpi_branch_team(const dlpi_branches *j, uint32_t k, const dlp_workers_desc *w) {
+static uint32_t dlpi_table_team(const dlpi_branches *j, uint32_t k, const dlp_workers_desc *w) {
     for (uint32_t b = 0; b < k; b++) {
         const dlp_workers_desc *of = &j->at[b].w;
         if (j->at[b].x.found.in_flight > 0 || j->at[b].team != b) continue;
@@ -42495,8 +42494,8 @@ static uint32_t dlpi_branch_team(const dlpi_branches *j, uint32_t k, const dlp_w
 /* Note in *f what is known of an input's items: without a row that makes items, an input has as
    many as load gives, or one. */
 DLPI_COLD
-static void dlpi_branch_counts(const dlpi_table *t, const dlpi_stage *st, const dlpi_makers *m,
-                               dlpi_found *f) {
+static void dlpi_table_counts(const dlpi_table *t, const dlpi_stage *st, const dlpi_makers *m,
+                              dlpi_found *f) {
     for (uint32_t i = 0; i < m->n; i++)
         if ((dlpi_verb_of(t, &m->rows[i])->is & (DLPI_NODE_MAKES | DLPI_NODE_LOADS)) != 0 &&
             &m->rows[i] != m->load)
@@ -42510,7 +42509,7 @@ static void dlpi_branch_counts(const dlpi_table *t, const dlpi_stage *st, const 
    in each input. In other branches nobody knows how many items a failed input has, so
    DLP_ON_ERROR_DROP is refused. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
-static int dlpi_branches_pairs(const dlpi_table *t, const dlpi_stage *st, dlpi_branches *j) {
+static int dlpi_table_pairs(const dlpi_table *t, const dlpi_stage *st, dlpi_branches *j) {
     for (uint32_t k = 0; k < j->n; k++) {
         dlpi_found *f = &j->at[k].x.found;
         if (t->joins->verb == DLP_MIX) f->pairs = false;
@@ -42525,8 +42524,8 @@ static int dlpi_branches_pairs(const dlpi_table *t, const dlpi_stage *st, dlpi_b
 /* Add the workers of the next branch, which has the rows m, to the workers `all` of the branches
    before it. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
-static int dlpi_branch_hires(const dlpi_table *t, const dlp_node *node, dlpi_branches *j,
-                             dlp_workers_desc *all, const dlpi_makers *m) {
+static int dlpi_table_hires(const dlpi_table *t, const dlp_node *node, dlpi_branches *j,
+                            dlp_workers_desc *all, const dlpi_makers *m) {
     dlpi_branch *b = &j->at[j->n];
     const int32_t more = m->workers.num_workers != 0 ? m->workers.num_workers : 1;
     const int32_t before = j->n > 0 ? all->num_workers : 0;
@@ -42534,12 +42533,12 @@ static int dlpi_branch_hires(const dlpi_table *t, const dlp_node *node, dlpi_bra
     int rc = DLP_OK;
     while (said < j->n && !dlpi_workers_given(&j->at[said].w)) said++;
     b->w = m->workers;
-    b->team = m->reads ? j->n : dlpi_branch_team(j, j->n, &b->w);
+    b->team = m->reads ? j->n : dlpi_table_team(j, j->n, &b->w);
     if (said == j->n) {
         *all = b->w;
         all->num_workers = before;
     } else if (dlpi_workers_given(&b->w)) {
-        rc = dlpi_branch_workers(t, node, all, &b->w, j->at[said].name);
+        rc = dlpi_table_workers(t, node, all, &b->w, j->at[said].name);
     }
     if (rc != DLP_OK) return rc;
     if (all->num_workers == DLP_NONE && b->team > 0)
@@ -42559,7 +42558,7 @@ static int dlpi_branch_hires(const dlpi_table *t, const dlp_node *node, dlpi_bra
 
 /* Number the workers of each team. If there are several teams, let each call its own callbacks. */
 DLPI_COLD
-static void dlpi_branches_teams(dlpi_branches *j, dlp_workers_desc *all) {
+static void dlpi_table_teams(dlpi_branches *j, dlp_workers_desc *all) {
     int32_t first = 0;
     for (uint32_t k = 0; k < j->n; k++) {
         j->found.teams |= j->at[k].team > 0;
@@ -42576,7 +42575,7 @@ static void dlpi_branches_teams(dlpi_branches *j, dlp_workers_desc *all) {
 /* Add the id of the branch's source to the id of its data, by which a state knows them. The first
    list has that of the first branch already. */
 DLPI_COLD
-static void dlpi_branch_source(const dlpi_makers *m, dlpi_branches *j) {
+static void dlpi_table_source(const dlpi_makers *m, dlpi_branches *j) {
     const dlp_source *source = m->fetch != NULL ? m->fetch->fetch.source : NULL;
     uint64_t *id = &j->at[j->n].x.found.d.manifest_id;
     if (j->n > 0 && source != NULL && source->id != 0) *id = dlpi_absorb(*id, source->id);
@@ -42585,7 +42584,7 @@ static void dlpi_branch_source(const dlpi_makers *m, dlpi_branches *j) {
 /* Take the rows of a branch into the next branch of j; t->at is the row behind the branch's list.
    Returns 0 or a DLP_ERR code. */
 DLPI_COLD
-static int dlpi_branch_rows(dlpi_table *t, dlpi_stage *st, dlpi_branches *j) {
+static int dlpi_table_take(dlpi_table *t, dlpi_stage *st, dlpi_branches *j) {
     const dlp_node *node = &t->nodes[t->at];
     dlpi_makers m = {.rows = node, .n_levels = 1};
     dlpi_stage one = *st;
@@ -42594,20 +42593,20 @@ static int dlpi_branch_rows(dlpi_table *t, dlpi_stage *st, dlpi_branches *j) {
     int rc;
     if (!pushed && node->verb != DLP_LOAD && node->verb != DLP_FETCH && node->verb != DLP_EXPAND)
         return dlpi_node_bad(t, t->list, "has no load, fetch or expand behind it; add one");
-    while (!dlpi_branch_begins(t, &node[m.n]) && &node[m.n] != t->joins) m.n++;
+    while (!dlpi_node_begins(t, &node[m.n]) && &node[m.n] != t->joins) m.n++;
     if ((rc = dlpi_makers_rows(t, &m)) != DLP_OK) return rc;
     if ((rc = dlpi_makers_inputs(t, &m)) != DLP_OK) return rc;
     node = m.n > 0 ? dlpi_makers_name(&m) : t->list;
-    if ((rc = dlpi_branch_hires(t, node, j, &st->w, &m)) != DLP_OK) return rc;
+    if ((rc = dlpi_table_hires(t, node, j, &st->w, &m)) != DLP_OK) return rc;
     if (j->n == 0)
         shuffle = ((dlp_sampler_desc *)t->p->stages[0].self)->order == DLP_ORDER_SHUFFLED;
     if (m.input.n_items == 0) m.input.n_items = t->n_items;
     one.w = st->w;
     dlpi_workers_begin(&one);
     dlpi_copy_text(one.name, sizeof one.name, node->name);
-    rc = dlpi_branch_take(t, &one, &j->at[j->n], shuffle, &m);
-    dlpi_branch_counts(t, &one, &m, &j->at[j->n].x.found);
-    dlpi_branch_source(&m, j);
+    rc = dlpi_table_branch(t, &one, &j->at[j->n], shuffle, &m);
+    dlpi_table_counts(t, &one, &m, &j->at[j->n].x.found);
+    dlpi_table_source(&m, j);
     j->n++;
     t->at += m.n;
     return rc;
@@ -42616,9 +42615,9 @@ static int dlpi_branch_rows(dlpi_table *t, dlpi_stage *st, dlpi_branches *j) {
 /* Check that a row may stand in a branch: a list or push, and rows that run in one cell. Returns 0
    or a DLP_ERR code. */
 DLPI_COLD
-static int dlpi_branch_row(const dlpi_table *t, const dlp_node *node) {
+static int dlpi_node_inside(const dlpi_table *t, const dlp_node *node) {
     const int verb = node->verb;
-    if (dlpi_branch_begins(t, node) || verb == DLP_LOAD || verb == DLP_FETCH || verb == DLP_MAP ||
+    if (dlpi_node_begins(t, node) || verb == DLP_LOAD || verb == DLP_FETCH || verb == DLP_MAP ||
         verb == DLP_EXPAND || verb == DLP_FILTER)
         return DLP_OK;
     if ((dlpi_verb_of(t, node)->is & DLPI_NODE_BEHIND) != 0)
@@ -42633,14 +42632,14 @@ static int dlpi_branch_row(const dlpi_table *t, const dlp_node *node) {
 /* Check that `from` of the zip or mix names the last row of each branch, and that each row may
    stand in a branch. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
-static int dlpi_branches_from(const dlpi_table *t) {
+static int dlpi_table_from(const dlpi_table *t) {
     const dlp_node *join = t->joins;
     uint32_t k = 0, lists = 0;
     for (const dlp_node *node = t->nodes; node < join; node++) {
-        const bool last = node + 1 == join || dlpi_branch_begins(t, &node[1]);
-        const int rc = dlpi_branch_row(t, node);
+        const bool last = node + 1 == join || dlpi_node_begins(t, &node[1]);
+        const int rc = dlpi_node_inside(t, node);
         if (rc != DLP_OK) return rc;
-        lists += dlpi_branch_begins(t, node);
+        lists += dlpi_node_begins(t, node);
         if (!last) continue;
         if (join->from == NULL || join->from[k] == NULL || strcmp(join->from[k], node->name) != 0)
             return dlpi_refuse(t->p, DLP_ERR_GRAPH, join->name, "from",
@@ -42659,7 +42658,7 @@ static int dlpi_branches_from(const dlpi_table *t) {
 
 /* Check that each row behind the zip or mix may stand there. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
-static int dlpi_branches_after(const dlpi_table *t) {
+static int dlpi_table_after(const dlpi_table *t) {
     const dlpi_behind b = dlpi_behind_rows(t);
     const int rc = dlpi_behind_check(t, &b);
     if (rc != DLP_OK) return rc;
@@ -42682,7 +42681,7 @@ static int dlpi_branches_after(const dlpi_table *t) {
 /* Write the fields of a joined row into to[], and their number into *n. A zip has the fields of all
    branches. The branches of a mix must have the same fields. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
-static int dlpi_branches_fields(dlpi_table *t, dlpi_branches *j, dlp_field *to, uint32_t *n) {
+static int dlpi_table_fields(dlpi_table *t, dlpi_branches *j, dlp_field *to, uint32_t *n) {
     *n = 0;
     for (uint32_t k = 0; k < j->n; k++) {
         dlpi_branch *b = &j->at[k];
@@ -42717,7 +42716,7 @@ static int dlpi_branches_fields(dlpi_table *t, dlpi_branches *j, dlp_field *to, 
 /* Add the fetch stage that copies items of the branches into rows. w: the workers of the branches.
    Returns a stage number or a DLP_ERR code. */
 DLPI_COLD
-static int dlpi_branches_copies(dlpi_table *t, dlpi_branches *j, const dlp_workers_desc *w) {
+static int dlpi_table_copies(dlpi_table *t, dlpi_branches *j, const dlp_workers_desc *w) {
     dlp_field fields[DLP_MAX_FIELDS];
     dlp_dataset ds = {.n_items = j->at[0].x.input.n_items,
                       .fields = fields,
@@ -42725,7 +42724,7 @@ static int dlpi_branches_copies(dlpi_table *t, dlpi_branches *j, const dlp_worke
                       .fetch = dlpi_branches_copy,
                       .user = j};
     dlp_fetch_desc f = {.dataset = &ds};
-    const int rc = dlpi_branches_fields(t, j, fields, &ds.n_fields);
+    const int rc = dlpi_table_fields(t, j, fields, &ds.n_fields);
     if (rc != DLP_OK) return rc;
     for (uint32_t k = 1; k < j->n; k++) /* of an index of any branch */
         if (j->at[k].x.input.n_items > ds.n_items) ds.n_items = j->at[k].x.input.n_items;
@@ -42736,8 +42735,8 @@ static int dlpi_branches_copies(dlpi_table *t, dlpi_branches *j, const dlp_worke
 /* Add the stage that makes items of joined rows, as the rows behind the zip or mix say, and the
    stage that copies the items. Returns a stage number or a DLP_ERR code. */
 DLPI_COLD
-static int dlpi_branches_behind(dlpi_table *t, dlpi_stage *st, dlpi_joined *x,
-                                const dlp_workers_desc *w) {
+static int dlpi_table_behind(dlpi_table *t, dlpi_stage *st, dlpi_joined *x,
+                             const dlp_workers_desc *w) {
     const dlpi_behind b = dlpi_behind_rows(t);
     dlp_field fields[DLP_MAX_FIELDS];
     dlpi_makers m = {.joins = t->joins, .joined = fields};
@@ -42747,7 +42746,7 @@ static int dlpi_branches_behind(dlpi_table *t, dlpi_stage *st, dlpi_joined *x,
         return dlpi_node_bad(t, t->joins + 1,
                              "stands behind branches with workers of their own; use no async, and "
                              "the same worker_init, worker_exit, worker_user and tell in all");
-    if ((rc = dlpi_branches_fields(t, j, fields, &m.n_joined)) != DLP_OK) return rc;
+    if ((rc = dlpi_table_fields(t, j, fields, &m.n_joined)) != DLP_OK) return rc;
     for (uint32_t k = 0; k < j->n; k++) /* of an index of any branch */
         if (j->at[k].x.input.n_items > t->n_items) t->n_items = j->at[k].x.input.n_items;
     if ((rc = dlpi_behind_take(t, st, &b, &m)) != DLP_OK) {
@@ -42771,8 +42770,8 @@ static int dlpi_node_joins_add(dlpi_table *t, const dlp_node *node) {
     dlpi_branches *j;
     dlpi_joined *x;
     dlpi_stage *st;
-    int rc = dlpi_branches_from(t);
-    if (rc == DLP_OK) rc = dlpi_branches_after(t);
+    int rc = dlpi_table_from(t);
+    if (rc == DLP_OK) rc = dlpi_table_after(t);
     if (rc != DLP_OK) return rc;
     t->p->node = t->nodes[0].name;
     t->list = t->nodes;
@@ -42788,28 +42787,28 @@ static int dlpi_node_joins_add(dlpi_table *t, const dlp_node *node) {
     j = behind ? &x->j : st->self;
     t->at = 1;
     do {
-        rc = dlpi_branch_begin(t, &t->nodes[j->n > 0 ? t->at++ : 0]);
+        rc = dlpi_table_begin(t, &t->nodes[j->n > 0 ? t->at++ : 0]);
         if (rc != DLP_OK) return rc;
-        if ((rc = dlpi_branch_rows(t, st, j)) != DLP_OK) return rc;
+        if ((rc = dlpi_table_take(t, st, j)) != DLP_OK) return rc;
     } while (&t->nodes[t->at] != node);
-    if ((rc = dlpi_branches_pairs(t, st, j)) != DLP_OK) return rc;
+    if ((rc = dlpi_table_pairs(t, st, j)) != DLP_OK) return rc;
     w = st->w;
     st->w.dispatch = 0;
-    dlpi_branches_teams(j, &st->w);
+    dlpi_table_teams(j, &st->w);
     dlpi_workers_begin(st);
     st->w.name = st->name;
     j->found.d = j->at[0].x.found.d;
     j->found.rule = &dlpi_branches_rule;
     j->found.least_items = 1;
     const dlpi_cells_desc cells = {.queue_size = j->found.d.queue_size};
-    if (node->verb == DLP_MIX) rc = dlpi_branches_schedule(t->p, node->name, j, node->mix.weights);
-    if (rc == DLP_OK && behind) return dlpi_branches_behind(t, st, x, &w);
+    if (node->verb == DLP_MIX) rc = dlpi_table_schedule(t->p, node->name, j, node->mix.weights);
+    if (rc == DLP_OK && behind) return dlpi_table_behind(t, st, x, &w);
     if (rc == DLP_OK) rc = dlpi_found_take_run(t->p, st, &cells);
     if (rc != DLP_OK) return rc;
     if ((rc = dlpi_added(t->p, st, DLP_OK)) < 0) return rc;
     t->at++;
     t->unknown = true;
-    return dlpi_branches_copies(t, j, &w);
+    return dlpi_table_copies(t, j, &w);
 }
 
 /* ---- out: the last rows of a table ---- */

@@ -14,7 +14,7 @@
    the item; at a mix the branch drawn lacks it. Each branch has as many cells of its own as its
    streams need together, and no branch takes cells of another. A stream needs so many cells that
    the items of its branch among R rows in a row lie in them, wherever the rows begin
-   (dlpi_branches_most). So the argument of >>impl-found holds for this branch: it lacks an item
+   (dlpi_mix_most). So the argument of >>impl-found holds for this branch: it lacks an item
    while all its inputs are known, so it holds fewer cells than it needs, and gets one.
 
    The first branch that lacks the item of a row, in the order of the table, decides whether the
@@ -72,14 +72,13 @@ static void dlpi_branches_begin(dlpi_found *q, uint32_t i) {
     dlpi_branches *j = dlpi_branches_of(q);
     const uint64_t s = q->cursors.first + (uint64_t)i;
     j->streams[i] = (dlpi_branches_stream){.phase = 0};
-    if (j->period > 0)
-        j->streams[i].phase = dlpi_branches_phase(q->plan.seed, q->epoch, s, j->period);
+    if (j->period > 0) j->streams[i].phase = dlpi_mix_phase(q->plan.seed, q->epoch, s, j->period);
 }
 
 /* Return the number of the branch that has the item of a mix's row: of the row that comes `rows`
    rows after the next one of stream i. */
 static inline uint32_t dlpi_branches_drawn(const dlpi_branches *j, uint32_t i, uint64_t rows) {
-    return dlpi_branch_at(j->schedule, (j->streams[i].phase + rows) % j->period);
+    return dlpi_mix_at(j->schedule, (j->streams[i].phase + rows) % j->period);
 }
 
 /* Return the list of the branch whose item the first unknown row of stream i needs. For a zip this

@@ -165,7 +165,7 @@ static int dlpi_fields_apart(dlp_pipe *p, const char *node, const dlp_field *f, 
 
 /* Append the fields of a stage to those of the pipe's items. count: the field of the stage's desc
    that has their number, for the error. Returns 0 or a DLP_ERR code. */
-static int dlpi_stage_widens(dlp_pipe *p, const dlpi_stage *st, const char *count) {
+static int dlpi_fields_widen(dlp_pipe *p, const dlpi_stage *st, const char *count) {
     const uint32_t n = p->datasets.n_fields;
     int rc;
     if (n + st->n_fields > DLP_MAX_FIELDS)

@@ -27,7 +27,7 @@ static int dlpi_bad_order(dlp_pipe *p) {
 }
 
 /* Initialize *o, the sampler's order over all items of the dataset, at the start of the pipe. */
-static void dlpi_order_live(const dlp_pipe *p, dlpi_order *o) {
+static void dlpi_epoch_order(const dlp_pipe *p, dlpi_order *o) {
     dlpi_order_init(o, dlpi_sampler_of(p), p->fetch->dataset->n_items,
                     dlpi_area_at(p, DLPI_REC_TABLE, 0));
 }
@@ -47,7 +47,7 @@ static int dlpi_epoch_of(dlp_pipe *p, uint64_t n) {
 /* ---- sources whose batches have rows alike ---- */
 
 /* Rows of slot s beyond the epoch's last sample. */
-static void dlpi_schedule_padding(dlp_pipe *p, uint32_t s) {
+static void dlpi_epoch_padding(dlp_pipe *p, uint32_t s) {
     dlpi_bslot *slot = dlpi_slot_at(p, s);
     uint64_t real = slot->position < p->samples ? p->samples - slot->position : 0;
     if (slot->position + slot->count <= p->samples) return;
@@ -56,7 +56,7 @@ static void dlpi_schedule_padding(dlp_pipe *p, uint32_t s) {
 }
 
 /* Rows of the present global batch where each has as many, but the epoch's last. */
-static int dlpi_schedule_rows(dlp_pipe *p, uint64_t *rows) {
+static int dlpi_epoch_rows(dlp_pipe *p, uint64_t *rows) {
     const dlpi_scheduler *f = &p->schedule;
     *rows = f->in_epoch < p->batches_per_epoch ? p->global_batch : 0;
     if (p->last == DLP_LAST_PARTIAL && f->position + *rows > p->samples)
@@ -65,7 +65,7 @@ static int dlpi_schedule_rows(dlp_pipe *p, uint64_t *rows) {
 }
 
 /* Go on where each batch has as many rows. */
-DLPI_COLD static int dlpi_schedule_seek(dlp_pipe *p, const dlpi_state *to) {
+DLPI_COLD static int dlpi_epoch_seek(dlp_pipe *p, const dlpi_state *to) {
     p->schedule.in_epoch = to->batch;
     p->schedule.position = to->batch * p->global_batch;
     return DLP_OK;

@@ -20,8 +20,8 @@ DLPDEF dlp_item *dlp_expand_add(dlp_expand *x) {
     if (DLPI_UNLIKELY(m->wrong != 0 || m->made >= to[-1].maker.max_out))
         return m->above |= m->wrong == 0, NULL;
     m->item = m->shown; /* whole: the callback may have changed any of it */
-    dlpi_expand_zero(m->at, to);
-    dlpi_expand_lay(&m->item, m->at, to, &m->fields, false);
+    dlpi_input_zero(m->at, to);
+    dlpi_input_lay(&m->item, m->at, to, &m->fields, false);
     m->added++;
     x->n_made = ++m->made;
     return &m->item;

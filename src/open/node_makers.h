@@ -594,7 +594,7 @@ static int dlpi_makers_copies(dlpi_table *t, dlpi_makers *m) {
 
 /* Let the workers of a stage of cells read inputs by asynchronous requests. in_flight: requests of
    a worker at once. Returns 0 or a DLP_ERR code. */
-static int dlpi_reads_take(dlp_pipe *p, dlpi_stage *st, const dlp_async *async,
+static int dlpi_async_take(dlp_pipe *p, dlpi_stage *st, const dlp_async *async,
                            uint32_t in_flight) {
     dlpi_expand *x = st->self;
     if (async->submit == NULL || async->reap == NULL)
@@ -617,7 +617,7 @@ static int dlpi_reads_take(dlp_pipe *p, dlpi_stage *st, const dlp_async *async,
 /* Let an asynchronous source read the inputs into their cells. Returns 0 or a DLP_ERR code. */
 static int dlpi_makers_reads(dlpi_table *t, dlpi_makers *m, dlpi_stage *st) {
     dlp_fetch_desc *f = &m->f;
-    const int rc = dlpi_reads_take(t->p, st, &f->async, (uint32_t)dlpi_fetch_many(f));
+    const int rc = dlpi_async_take(t->p, st, &f->async, (uint32_t)dlpi_fetch_many(f));
     f->fetcher = DLP_FETCH_SEQUENTIAL;
     f->in_flight = 0;
     if (m->input.fetch == NULL) m->input.fetch = dlpi_no_input; /* nobody calls it */

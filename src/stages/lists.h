@@ -43,7 +43,7 @@ DLPI_COLD static int dlpi_lists_blocks(const dlp_pipe *p, const dlpi_stage *st D
 }
 
 DLPI_COLD static void dlpi_lists_live(dlp_pipe *p, dlpi_stage *st) {
-    dlpi_order_live(p, &((dlpi_lists *)st->self)->order);
+    dlpi_epoch_order(p, &((dlpi_lists *)st->self)->order);
 }
 
 DLPI_COLD static uint64_t dlpi_lists_slot_bytes(const dlp_pipe *p DLPI_UNREAD) {

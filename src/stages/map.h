@@ -50,7 +50,7 @@ static int dlpi_map_check(dlp_pipe *p, dlpi_stage *st) {
 
 /* Add the fields of an item map to those of the pipe's items. Returns 0 or a DLP_ERR code. */
 DLPI_COLD static int dlpi_map_widens(dlp_pipe *p, dlpi_stage *st) {
-    const int rc = dlpi_stage_widens(p, st, "n_fields");
+    const int rc = dlpi_fields_widen(p, st, "n_fields");
     st->scope.n_fields = p->datasets.n_fields;
     st->scope.zeroes = st->n_fields > 0;
     dlpi_chain_resolve(p, st);

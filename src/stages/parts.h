@@ -352,7 +352,7 @@ DLPI_COLD static int dlpi_parts_seek(dlp_pipe *p, const dlpi_state *to) {
         else
             u->epoch = 0;
     }
-    return dlpi_schedule_seek(p, to);
+    return dlpi_epoch_seek(p, to);
 }
 
 /* True if it is worth while to search free cells for the batches from the next one on. If the
@@ -448,7 +448,7 @@ static void dlpi_parts_fill(dlp_pipe *p, uint32_t s) {
     dlpi_bslot *slot = dlpi_slot_at(p, s);
     uint64_t *index = dlpi_slot_index(p, s);
     uint32_t place = 0;
-    dlpi_schedule_padding(p, s);
+    dlpi_epoch_padding(p, s);
     for (uint32_t r = 0; r < slot->count; place++) {
         dlpi_piece x;
         uint32_t c, n;
@@ -513,7 +513,7 @@ static const dlpi_source_ops dlpi_parts_source = {
     .sizes = dlpi_parts_sizes,
     .slot_bytes = dlpi_parts_slot_bytes,
     .row_bytes = sizeof(dlp_part),
-    .rows = dlpi_schedule_rows,
+    .rows = dlpi_epoch_rows,
     .alike = dlpi_role_none,
     .ready = dlpi_parts_there,
     .fill = dlpi_parts_fill,

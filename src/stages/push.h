@@ -19,7 +19,7 @@ static int dlpi_arrive_one(dlpi_worker *w, const dlpi_expand *x, uint32_t c, uin
                    .call = &w->note};
     dlpi_words_forget(w);
     DLPI_STORE_RLX(&w->block->current, a->records); /* for observers */
-    dlpi_expand_point(&in, dlpi_arrived_at(w->p, x, c, k), x->level, &by, true);
+    dlpi_input_point(&in, dlpi_arrived_at(w->p, x, c, k), x->level, &by, true);
     in.n_fields = x->n_fetched;
     return x->input.fetch(x->input.user, &in);
 }

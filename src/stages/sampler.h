@@ -52,7 +52,7 @@ DLPI_COLD static void dlpi_keyed_live(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_keyed *k = st->self;
     for (dlpi_worker *w = p->workers; k->near != NULL && w->st->ops->unit == DLPI_UNIT_ROWS; w++) {
         w->source = &k->near[w->global];
-        dlpi_order_live(p, &dlpi_near_of(w)->order);
+        dlpi_epoch_order(p, &dlpi_near_of(w)->order);
     }
 }
 
@@ -119,14 +119,14 @@ static uint64_t dlpi_keyed_alike(const dlp_pipe *p) {
 static const dlpi_source_ops dlpi_keyed_source = {
     .sizes = dlpi_keyed_sizes,
     .slot_bytes = dlpi_role_none,
-    .rows = dlpi_schedule_rows,
-    .fill = dlpi_schedule_padding,
+    .rows = dlpi_epoch_rows,
+    .fill = dlpi_epoch_padding,
     DLPI_SOURCE_AT_HAND,
     DLPI_SOURCE_BY_NUMBER,
     .alike = dlpi_keyed_alike,
     .config = dlpi_source_config,
     .params = DLPI_SOURCE_PARAMS,
-    .seek = dlpi_schedule_seek,
+    .seek = dlpi_epoch_seek,
     .indices = dlpi_keyed_indices,
     .item = dlpi_keyed_item,
 };

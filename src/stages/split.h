@@ -742,10 +742,10 @@ DLPI_COLD static void dlpi_split_live(dlp_pipe *p, dlpi_stage *st) {
             for (int i = 1; i < t[f].ndim; i++) t[f].shape[i] = p->batches.at[f].f.shape[i];
         }
     }
-    dlpi_order_live(p, &c->scheduled);
-    dlpi_order_live(p, &c->order);
+    dlpi_epoch_order(p, &c->scheduled);
+    dlpi_epoch_order(p, &c->order);
     memset(c->valid, 1, c->view_rows);
-    dlpi_order_live(p, &c->copied);
+    dlpi_epoch_order(p, &c->copied);
     c->slot = DLPI_NO_SLOT;
     r->per_epoch = p->batches_per_epoch;
     r->cpu_buffers = c->in_place ? p->n_slots : p->n_cells;
