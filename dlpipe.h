@@ -22219,9 +22219,9 @@ static void dlpi_fetch_read_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_fetch_live(p, st);
 }
 
-typedef struct dlpi_fetch_rows { /* what such a stage keeps */
-    dlpi_fetch fetch;            /* first, for its worker's functions */
-    dlpi_chain chain;
+typedef struct dlpi_fetch_rows { /* the record of a fetch stage */
+    dlpi_fetch fetch;            /* first: common functions read the record as a dlpi_fetch */
+    dlpi_chain chain;            /* maps and fetches that run in the attempt of this stage */
 } dlpi_fetch_rows;
 
 static int32_t dlpi_fetch_foretold(const dlp_predict_desc *d) { return d->num_workers; }
@@ -22254,16 +22254,16 @@ static const dlpi_stage_ops *dlpi_fetch_ops_of(const dlp_fetch_desc *d) {
 /* ---------------------------------------------------------------------------------------------
    >>impl-map        MAPS: OF ITEMS, AND OF WHOLE BATCHES, IN PLACE */
 
-typedef struct dlpi_map_desc { /* one of item and batch */
+typedef struct dlpi_map_desc { /* item or batch is NULL */
     dlp_item_fn item;
     int (*batch)(void *user, dlp_batch *batch, void *worker_state);
     void *user;
     dlp_workers_desc workers;
 } dlpi_map_desc;
 
-typedef struct dlpi_map { /* what a map of items keeps */
-    dlpi_seeing seeing;
-    dlpi_chain chain;
+typedef struct dlpi_map { /* the record of a stage that maps items */
+    dlpi_seeing seeing;   /* where the callback finds each field, if fields end in this map */
+    dlpi_chain chain;     /* maps and fetches that run in the attempt of this stage */
 } dlpi_map;
 
 /* The callback of a map or fetch whose stage has the fields in another order than the table. It
@@ -22338,46 +22338,52 @@ static const dlpi_stage_ops dlpi_map_batch_ops = {
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-cache      ITEMS KEPT FROM ONE EPOCH TO THE NEXT
-   A cell is a word, the item's rows, and the lengths of its ragged fields. The word:
-     0                            empty
+   A cell has a word, the bytes of one item's fields, and the lengths of the ragged fields. The word
+   is one of these:
+     0                            the cell is empty
      (index + 1) << 15 | w + 1    worker w (among all) writes it: nobody else touches the bytes
      (index + 1) << 15            full, for ever: its bytes are only read from then on
-   A swap from 0 is the claim (Z1); the store of the full word releases the bytes to whoever loads
-   it. The number of the cell stands in the worker's own block (Z2) from before the claim until
-   after that store: so whoever recovers a dead worker knows the one cell that it may have left
-   half written, and empties it, if the word says that it is the dead one's. One cell is enough for
-   a worker with many items out, too: what comes back is kept one by one, by the worker itself or
-   with its lock.
-   Where stages of rows lie between fetch and the cache, what the last of them left is kept. What is
-   found is written by fetch as it is kept, so those stages have nothing to do with the row. A word
-   of the row says so, written by whoever has the row in fetch, before it is done there:
+   A worker claims an empty cell by a swap of the word from 0 (Z1). The store of the full word
+   releases the bytes to each worker that loads the word. The number of the cell stands in the
+   worker's own block (Z2) from before the claim until after that store. So the recovery of a dead
+   worker knows the one cell that the worker may have left half written, and empties the cell if its
+   word names the dead worker. One number is enough for a worker with many items in flight, too:
+   items that come back are kept one by one, by the worker itself or under its lock.
+   If stages of rows stand between fetch and the cache, the cache keeps the item as the last of
+   these stages left it. Fetch writes a kept item into the row, and these stages skip the row. Each
+   row has a word that tells them. The worker that has the row in fetch writes the word before the
+   row is done there, b being the number of the batch:
      generation b | 0       fetched
-     generation b | 1       found
-     generation b | 2       fetched, and its result is not that of its index alone
+     generation b | 1       found in the cache
+     generation b | 2       fetched, and the result does not depend on the index alone: not kept
    A row that goes back to fetch gets its word again.
-   Behind makers the cache keeps whole inputs. Their workers ask for an input before they make its
-   items. A cell is then a word by the number of the input, and a dlpi_cache_input. */
+   Behind makers the cache keeps all items of an input. The workers that make items ask the cache
+   for the input first. A cell then has a word with the number of the input, and a dlpi_cache_input.
+   */
 
 #define DLPI_CACHE_WRITER 15
 _Static_assert(DLP_MAX_STAGES *DLP_MAX_WORKERS < 1 << DLPI_CACHE_WRITER, "word of a cache cell");
 
 typedef struct dlpi_cache_cell {
-    uint64_t word; /* Z1 */
-    uint8_t bytes[8];
+    uint64_t word;    /* Z1: empty, being written or full, as told above */
+    uint8_t bytes[8]; /* begin of the item's fields, or a dlpi_cache_input */
 } dlpi_cache_cell;
 
-enum { DLPI_CACHE_ITEMS = 1, DLPI_CACHE_CELLS, DLPI_CACHE_MARKS = DLPI_OWN_HIDDEN }; /* areas */
+/* Numbers of the stage's areas in the region. */
+enum { DLPI_CACHE_ITEMS = 1, DLPI_CACHE_CELLS, DLPI_CACHE_MARKS = DLPI_OWN_HIDDEN };
 
-typedef struct dlpi_cache { /* what the stage keeps for itself */
-    uint64_t bytes;         /* its budget */
+typedef struct dlpi_cache { /* the stage's own record */
+    uint64_t bytes;         /* bytes that all cells may have together, by the desc */
+    /* an item's cell is its index modulo n_cells; cell_bytes: of a cell, with its word */
     uint64_t n_cells, cell_bytes;
 } dlpi_cache;
 
-typedef struct dlpi_cache_input { /* what lies in a cell, if it does */
-    uint64_t items, bytes;
-    uint8_t at[8];
+typedef struct dlpi_cache_input { /* all items of one input, in a cell behind its word */
+    uint64_t items, bytes;        /* how many items, and their bytes together */
+    uint8_t at[8];                /* begin of the items' bytes */
 } dlpi_cache_input;
 
+/* The low part of a row's word, as told above. */
 enum { DLPI_CACHE_FETCHED = 0, DLPI_CACHE_FOUND, DLPI_CACHE_RANDOM };
 
 static inline const dlpi_cache *dlpi_cache_of(const dlp_pipe *p) { return p->keeper_stage->self; }
@@ -22638,74 +22644,79 @@ static int dlpi_node_cache_add(dlpi_table *t, const dlp_node *node) {
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-scratch    FIELDS THAT END BEFORE THE BATCH
-   A cell is the lengths of its fields, if one is ragged, and the fields. Cells come in groups of a
-   power of two, for a run of rows each: the row whose last bits are i has the i-th cell of its
-   run's group. No run has more rows than a group has cells (p->run_shift_most). A group's word says
-   whose it is:
-     0                                  nobody's
-     DLPI_REDO | w + 1, generation 0    in the hand of worker w (among all), for a run that it is
+   Fields that end before the batch lie in scratch cells, not in the batch. A cell has the lengths
+   of the fields, if one is ragged, and then the fields of one row. Cells come in groups of a power
+   of two. A run of rows has one group: the row whose last bits are i has the i-th cell of its run's
+   group. No run has more rows than a group has cells (p->run_shift_most). A word of each group
+   tells who owns the group:
+     0                                  nobody: the group is free
+     DLPI_REDO | w + 1, generation 0    worker w (among all) holds it, for a run that the worker is
                                         about to claim, or has just claimed
-     unit + 1, generation b             that run's of batch b
-   Each run of a slot has a number: group + 1, of the group that it was given last. It is written
-   before the word says that the group is the run's, and believed only if the word says so.
+     unit + 1, generation b             run `unit` of batch b
+   Each run of a slot has a number: 1 + the group that the run was given last. The number is written
+   before the word says that the group is the run's. It counts only if the word says so.
 
-   What a stage of rows is to the cells is known when the chain is (dlpi_stage.held). Those write
-   them that fetch, directly in front of the scratch stage: one, or all of a mix, each the cells of
-   the rows that are its own items. The first of these takes: a worker of it that finds a run to
-   claim takes a group first (unless the run has one, see below), then claims the run, then gives
-   it the group; or puts the group back. Nobody lets a run pass that stage: it is fetch, or a zip.
-   The next map reads. Zips between them have nothing to do with cells. A guard between them reads
-   as well. It needs no rule of its own: the map cannot be done with a run that the guard has to do,
-   so the run still has its group. Without a map the last guard counts as the map. Just before the
-   last row of the run is done in the map its worker makes the group nobody's. Only the owner of a
-   run sets its bits in that stage, so the owner knows when it sets the last one.
+   When the chain of stages is known, each stage of rows is told what it does with cells
+   (dlpi_stage.held). The stages that fetch, directly before the scratch stage, write cells: one
+   fetch, or all fetches of a mix, each for the rows that are its items. The first of these stages
+   takes groups. If its worker finds a run to claim, the worker first takes a free group (unless the
+   run has one, see below), then claims the run, then gives the group to the run, or frees it if the
+   claim failed. No run passes this stage without a claim: it is the fetch, or a zip. The next map
+   reads the cells. Zips between them do nothing with cells. A guard between them reads cells, too.
+   It needs no rule of its own: the map cannot be done with a run that the guard has not done, so
+   the run still has its group. Without a map the last guard counts as the map. Just before the last
+   row of the run is done in the map, the map's worker frees the group. Only the owner of a run sets
+   its bits in that stage, so the owner knows when it sets the last one.
 
    Why nothing stands still with one group. A run with a group waits for no other run and no other
-   group: each row of it is in a callback, waits for its time, or for a worker of a stage up to the
-   map, who needs no group for it; left out or cancelled, it goes through them all the same. A row
-   that goes back to fetch goes through the stages in front of the one that takes, who know of no
-   groups, and finds its own there. So each group
-   becomes nobody's. Whoever lacked one looks again then, and takes the oldest run that it finds, as
-   always: so the runs of the oldest batch are not passed by for ever, since batches are only so
-   many. Runs without a group hold nothing that others need. No group is a state in which nothing
-   moves.
+   group. Each row of it is in a callback, or waits for its time, or waits for a worker of a stage
+   up to the map, which needs no group for the row. A row that is left out or cancelled goes through
+   these stages, too. A row that goes back to fetch goes through the stages before the one that
+   takes, which need no group, and finds its own group there. So each group comes free. Then a
+   worker that lacked a group looks again, and takes the oldest run that it finds, as always. The
+   number of batches is limited, so the runs of the oldest batch are not passed by for ever. Runs
+   without a group hold nothing that others need. So there is always a step that can be done.
 
-   Deaths. In the stage that takes: a group in the dead one's hand is nobody's again; a run that
-   has one keeps it, and whoever claims the run finds it (dlpi_holder_ops.take). In the other
-   stages that fetch, up to the map: the run has its group, and its rows are fetched once more
-   there. In the map: what is not done of the run is done once more, there or from fetch on, and
-   has its cells; but if the dead one had given them up just before the last row was to be done, an
-   idempotent map has nothing to read: such rows go back to fetch (has), and the run takes another
-   group on its way. So do rows that a later stage sends back, of a run that is through: the rest
-   of it stays done in the map, which gives the group up with the last that comes once more. Of a
-   run that is not through, rows that go back find their own cells again. A run is never done with
-   its group still its own, so no group is lost with its batch.
+   Deaths. If the worker dies in the stage that takes: a group that it holds is freed. A run that
+   has a group keeps it, and the next worker that claims the run finds the group
+   (dlpi_holder_ops.take). In the other stages that fetch, up to the map: the run has its group, and
+   its rows are fetched once more there. In the map: rows of the run that are not done are done once
+   more, there or from fetch on, and have their cells. But the dead worker may have freed the group
+   just before the last row was to be done. Then an idempotent map has nothing to read: such rows go
+   back to fetch (has), and the run takes another group on its way. Rows that a later stage sends
+   back, of a run that has passed the map, take another group, too: the other rows of the run stay
+   done in the map, and the map frees the group with the last row that comes once more. If the run
+   has not passed the map, rows that go back find their own cells again. A run is never done while
+   it has a group, so no group is lost with its batch.
 
-   Sleep. A worker that lacks a group says so by a bit (lacking) before it looks for the last time.
-   Whoever makes a group nobody's looks at these bits after that, and wakes one that is asleep.
+   Sleep. A worker that lacks a group sets its bit in `lacking`, and then looks once more. A worker
+   that frees a group looks at these bits after that, and wakes a worker that is asleep.
 
    The words are a claim link (>>impl-claims): O1; the bits are as those of sleepers: B1. */
 
 #define DLPI_SCRATCH_WORDS (DLP_MAX_WORKERS / 32)
-#define DLPI_SCRATCH_BYTES (UINT64_C(256) << 10) /* of cells that are there for runs alone, */
-#define DLPI_SCRATCH_SHORTER 4u /* for so many times as many runs as there are of the longest */
+/* Without n_cells in the desc, and if runs do not need more: bytes of all cells, and cells for each
+   row under way (several, because a run may be shorter than its group), at most. */
+#define DLPI_SCRATCH_BYTES (UINT64_C(256) << 10)
+#define DLPI_SCRATCH_SHORTER 4u
 
 typedef struct dlpi_scratch_head { /* in the region */
     uint64_t n_groups;
     uint64_t each; /* cells of a group */
     uint8_t pad[DLPI_LINE - 16];
-    dlpi_group lacking[DLPI_SCRATCH_WORDS]; /* masks alone */
-    dlpi_claim_word words[1];               /* [n_groups], and after them the runs' numbers */
+    dlpi_group lacking[DLPI_SCRATCH_WORDS]; /* a bit for each worker that lacks a group */
+    dlpi_claim_word words[1]; /* [n_groups] owners of groups; behind them the numbers of runs */
 } dlpi_scratch_head;
 
-typedef struct dlpi_scratch_hand { /* of a worker of the stage that takes, its own */
-    uint32_t group;                /* + 1 */
-    bool none;                     /* in this look there was none */
-    bool lacks;                    /* its bit is set */
-    bool passed;                   /* in this look a run was passed by that had gone back */
+typedef struct dlpi_scratch_hand { /* private to a worker of the stage that takes groups */
+    uint32_t group;                /* 1 + the group that the worker holds; 0: it holds none */
+    bool none;                     /* in this search for a run no group was free */
+    bool lacks;                    /* the worker's bit in `lacking` is set */
+    bool passed; /* in this search a run that had gone back was passed by for lack of a group */
 } dlpi_scratch_hand;
 
-enum { DLPI_SCRATCH_HEAD = 1, DLPI_SCRATCH_CELLS = DLPI_OWN_HIDDEN }; /* areas */
+/* Numbers of the stage's areas in the region. */
+enum { DLPI_SCRATCH_HEAD = 1, DLPI_SCRATCH_CELLS = DLPI_OWN_HIDDEN };
 
 typedef struct dlpi_scratch_desc {
     const dlp_field *fields; /* [n_fields]; shape: the most bytes of an item */
@@ -22713,18 +22724,18 @@ typedef struct dlpi_scratch_desc {
     uint32_t n_cells;        /* 0: as many as >>scratch says */
 } dlpi_scratch_desc;
 
-typedef struct dlpi_scratch { /* what the stage keeps */
-    uint32_t n, n_groups;     /* fields; groups of cells */
+typedef struct dlpi_scratch { /* the stage's own record */
+    uint32_t n, n_groups;     /* number of fields; of groups of cells */
     uint32_t shift;           /* a group has 1 << shift cells */
-    uint32_t asked;           /* desc.n_cells */
-    bool ragged;              /* one of the fields is */
+    uint32_t asked;           /* n_cells of the desc; 0: the library chooses */
+    bool ragged;              /* at least one of the fields is ragged */
     uint64_t cell_bytes;
     dlpi_field f[DLP_MAX_FIELDS];
-    const dlpi_stage *takes, *reads;
-    dlpi_scratch_hand *hands; /* [workers of the stage that takes] */
+    const dlpi_stage *takes, *reads; /* the stage that takes groups; the one that frees them */
+    dlpi_scratch_hand *hands;        /* [workers of the stage that takes] */
 } dlpi_scratch;
 
-/* ---- where all lies: cells; lacking, words of cells, numbers of rows ---- */
+/* ---- addresses: cells, bits of lacking workers, words of groups, numbers of runs ---- */
 
 static inline const dlpi_scratch *dlpi_scratch_of(const dlp_pipe *p) {
     return p->holder_stage->self;
@@ -22780,7 +22791,7 @@ static inline uint8_t *dlpi_scratch_cell(const dlpi_worker *w, uint32_t row) {
     return w->held + (row & ((1u << k->shift) - 1)) * k->cell_bytes;
 }
 
-/* ---- groups come and go ---- */
+/* ---- groups are taken, given to runs, and freed ---- */
 
 /* Wake a worker that lacks a group, if there is one, after a group became nobody's. */
 static void dlpi_scratch_wake(dlp_pipe *p) {
@@ -22939,7 +22950,7 @@ static int dlpi_scratch_written(dlpi_worker *w, uint32_t row) {
     return 0;
 }
 
-/* ---- what a desc may say ---- */
+/* ---- check the desc ---- */
 
 static int dlpi_scratch_take_desc(dlp_pipe *p, dlpi_stage *st, const dlpi_scratch_desc *d) {
     dlpi_scratch *k = st->self;
@@ -23155,20 +23166,21 @@ static dlp_stage dlpi_add_scratch(dlp_pipe *p, const dlpi_scratch_desc *desc) {
 /* ---------------------------------------------------------------------------------------------
    >>impl-guard      NUMBERS OF ITEMS, CHECKED AND COUNTED
    Each worker has a block of counters in the region, which it alone writes. Each row of each slot
-   has a word: of which batch, and which replacement (+ 1), the item is that was counted there last.
-   To count is, in this order: note counter, its old value, the row and the word to come; pending
-   (GU1); counter; the row's word (GU2); pending off. A worker that dies leaves one of
+   has a word. The word names the item that was counted there last, by its batch and its replacement
+   (+ 1). First a worker notes the counter, its old
+   value, the row and the new word. Then it sets pending (GU1), raises the counter, writes the row's
+   word (GU2), and clears pending. A worker that dies leaves one of
 
      pending off                 nothing was begun, or all is done
      pending, no word            counter is old, or old + 1: recovery puts old back
      pending, the word is there  the item is counted: nothing to do
 
-   Recovery does so before it gives up the dead worker's rows. Until then the row is the dead one's,
-   so nobody else can have written its word, and the word tells. After that another worker may run
-   the row, and count it in its own block: the word would be there, for another counter. A row that
-   is run again, there or after a fetch that was sent for again, finds its word, and does not
-   count. Batch numbers never come twice, so the word of a batch before is never that of this one.
-   Twice the same recovery does the same: pending is off after the counter.
+   Recovery does this before it gives up the dead worker's rows. Until then the row belongs to the
+   dead worker, so no other worker can have written the row's word, and the word tells the truth.
+   After that another worker may run the row, and count it in its own block: then the word would be
+   there for another counter. A row that is run again finds its word, and is not counted again.
+   Batch numbers never come twice, so a word of an earlier batch never looks like the word of this
+   batch. A recovery may be done twice: pending is cleared after the counter is put back.
 
    label  atomic         written by                       read by (partner)
    GU1    block.pending  its worker, after the notes     recovery, of a dead worker (GU1)
@@ -23178,15 +23190,17 @@ enum { DLPI_GUARD_NAN, DLPI_GUARD_INF, DLPI_GUARD_BELOW, DLPI_GUARD_ABOVE, DLPI_
 
 /* In region, one for each worker. */
 typedef struct dlpi_guard_block {
-    uint64_t counts[DLP_MAX_FIELDS][DLPI_GUARD_KINDS];
-    uint64_t pending; /* GU1 1 + number of the counter that is being raised, 0: none */
-    uint64_t old;     /* its value before */
-    uint64_t row;     /* number of the row's word */
-    uint64_t word;    /* what it will be */
+    uint64_t counts[DLP_MAX_FIELDS]
+                   [DLPI_GUARD_KINDS]; /* numbers found, by checked field and kind */
+    uint64_t pending; /* GU1 1 + number of the counter that is being raised; 0: none is */
+    uint64_t old;     /* the counter's value before it is raised */
+    uint64_t row;     /* number of the row's word among the words of all slots */
+    uint64_t word;    /* the value that the row's word gets */
     uint8_t pad[DLPI_LINE - 32];
 } dlpi_guard_block;
 
-enum { DLPI_GUARD_BLOCKS = 1, DLPI_GUARD_WORDS = DLPI_OWN_HIDDEN }; /* areas */
+/* Numbers of the stage's areas in the region. */
+enum { DLPI_GUARD_BLOCKS = 1, DLPI_GUARD_WORDS = DLPI_OWN_HIDDEN };
 
 typedef struct dlpi_guard_desc {
     const dlp_guard_field *fields; /* [n_fields] */
@@ -23194,11 +23208,11 @@ typedef struct dlpi_guard_desc {
     dlp_workers_desc workers;
 } dlpi_guard_desc;
 
-typedef struct dlpi_guard { /* what the stage keeps */
-    uint32_t n, id;
+typedef struct dlpi_guard {      /* the stage's own record: n checked fields */
+    uint32_t n, id;              /* id: the number of the stage */
     uint32_t at[DLP_MAX_FIELDS]; /* number among the item's fields; scratch fields come last */
     dlpi_field of[DLP_MAX_FIELDS];
-    dlp_guard_field f[DLP_MAX_FIELDS];
+    dlp_guard_field f[DLP_MAX_FIELDS]; /* copies of the desc's fields; their names lie in names */
     char names[DLP_MAX_FIELDS][32];
 } dlpi_guard;
 
@@ -23440,16 +23454,17 @@ DLPDEF int dlp_pipe_guard_stats(dlp_pipe *p, dlp_stage guard, uint32_t field,
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-join       SEVERAL DATASETS IN ONE PIPE
-   A stage of rows like an item map: it claims what the stage before has done. What it works on is
-   its scope: fields of its own (zip), or items of its own (mix), and that is all that makes it
-   another fetch. It writes no byte that others have written, and all of its own, so a row may go
-   through it again: it is idempotent, and a worker that dies costs its rows' fetches in this stage
-   alone. A row whose item is replaced goes back to the first stage, as with a map. Rows of a mix
-   that are others' pass it unseen, where they can (dlpi_unit_pass). */
+   A join is a fetch behind the first fetch. Its stage claims rows that the stage before has done,
+   as a map of items does. The stage fetches fields of its own for each row (zip), or all fields of
+   the rows whose item is of its dataset (mix). It writes all bytes of these, and no byte of another
+   stage. So it is idempotent: a row may go through it again. If a worker of it dies, only the
+   fetches of its rows in this stage are repeated. A row whose item is replaced goes back to the
+   first stage, as with a map. In a mix, units without a row of this dataset pass the stage without
+   a claim where that is possible (dlpi_unit_pass). */
 
-typedef struct dlpi_join { /* what the stage keeps */
-    dlpi_fetch fetch;      /* first, for its worker's functions */
-    int how;
+typedef struct dlpi_join { /* the stage's own record */
+    dlpi_fetch fetch;      /* first: common functions read the record as a dlpi_fetch */
+    int how;               /* DLP_JOIN_* */
 } dlpi_join;
 
 static inline bool dlpi_join_mixes(const dlpi_stage *st) {
@@ -23583,8 +23598,9 @@ static int dlpi_node_fetch_later(dlpi_table *t, const dlp_fetch_desc *f, bool mi
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-push-cells A PUSH BEFORE A MAKER: ITS READER
-   A stage of one thread. It calls what fetch would call without a maker, and has the record written
-   into a cell (>>impl-arrivals). The stage after it makes items of the record. */
+   A stage of one thread: the reader. It calls the push's fetch, as the fetch stage does in a pipe
+   without makers, and this call writes the next record into a cell (>>impl-arrivals). The stage
+   after it makes items of the record. */
 
 /* Have the push's fetch write record k into cell c. Returns 0, DLP_END, DLP_STOPPED or a code. */
 static int dlpi_arrive_one(dlpi_worker *w, const dlpi_expand *x, uint32_t c, uint32_t k) {
@@ -23725,21 +23741,21 @@ static const dlpi_stage_ops dlpi_push_ops = {
    scheduler looks at none of its words.
 
    label  atomic         written by                            read by
-   OU1    users          the pipe, and each out that is found  who leaves last frees the pipe
+   OU1    users          the pipe, and each out that is found  the last to leave frees the pipe
 
-   OU1 is one counter for the life of the memory, not for slots. A batch that is held needs no count
-   of its own, since its out is not closed. */
+   OU1 counts the users of the pipe's memory, not of slots. A batch that is held needs no count of
+   its own, because its out is not closed before the batch is given back. */
 
 struct dlp_out {
     dlpi_subscriber c;
     dlp_pipe *p;
-    uint8_t *valid;    /* [capacity][batch_rows] of its loans */
+    uint8_t *valid;    /* [capacity][batch_rows] dlp_batch.valid of each loan */
     uint64_t *holds;   /* [capacity] in the region: batch + 1 of each loan, 0: none; for people */
-    uint32_t capacity; /* of its row */
-    int32_t full;      /* DLP_FULL_* */
-    bool host;         /* it reads the node before the transfer */
-    bool found;
-    uint32_t users; /* OU1 of the first of them: closes to come until the pipe is freed */
+    uint32_t capacity; /* batches that the user may hold at once: queue.capacity of the row */
+    int32_t full;      /* DLP_FULL_*: what happens if the user takes batches too slowly */
+    bool host;         /* it gives batches in host memory: its `from` is before the transfer */
+    bool found;        /* the user has got the out from the pipe, and will close it */
+    uint32_t users;    /* OU1 in the pipe's first out: calls of close before the pipe is freed */
 };
 
 static const dlpi_stage_ops dlpi_out_ops;
@@ -23962,7 +23978,7 @@ static dlp_stage dlpi_out_add(dlp_pipe *p, const dlp_queue_desc *queue, bool hos
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-batch      THE BATCH STAGE
-   It has workers only where there is a collate, or where batch workers are asked for. */
+   The stage has work for workers only if its desc has a collate, or asks for batch workers. */
 
 /* ---- collates of the library ---- */
 
@@ -24144,24 +24160,24 @@ static const dlpi_stage_ops dlpi_batch_ops = {
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-transfer   BATCHES TO THE DEVICE: DOUBLE BUFFERING
-   One thread, or the consumer. Batches go in their order (unordered: as they become ready) into the
-   device buffers; a batch is ready when the event after its copies has passed. None of a later
-   epoch goes while one of the oldest is to come: the consumer takes no other before, and it could
-   find no buffer. */
+   One thread, or the consumer, copies batches into the device buffers: in the order of batches, or
+   in an unordered pipe as batches become ready. A batch is ready when the event after its copies
+   has passed. No batch of a later epoch is copied while a batch of the oldest epoch is still to
+   come. The consumer takes the oldest epoch first, and its batch could find no free buffer. */
 
-typedef struct dlpi_transfer { /* what the stage keeps */
+typedef struct dlpi_transfer { /* the stage's own record */
     dlp_transfer_desc d;
     dlp_device device;
-    int open, registered;
-    void **data; /* [device_buffers * fields] */
-    void **seam; /* [n_out * fields] what batches that span slots are put together in, or NULL */
-    bool alone;  /* a thread of its own copies */
-    bool shared; /* the consumer calls the device too: */
-    pthread_mutex_t lock; /* around each call, then; never held while the device is waited for */
-    uint8_t *begun;       /* [ring] copies of batches after the next one */
-    uint64_t took_ns;     /* how long a copy took lately, from its begin to its end */
-    uint64_t passed_ns;   /* when the copy before was found to have ended */
-    uint64_t looked_ns;   /* when the last look found no copy that had ended */
+    int open, registered; /* 1: the device is open; the region is registered with it */
+    void **data;          /* [device_buffers * fields] device memory of each buffer */
+    void **seam;          /* [n_out * fields] device memory for batches that span slots, or NULL */
+    bool alone;           /* a thread of this stage copies; false: the consumer does */
+    bool shared;          /* both the thread and the consumer call the device, under `lock` */
+    pthread_mutex_t lock; /* held in each call of the device, but not in a wait for it */
+    uint8_t *begun;       /* [ring] 1: this batch's copy is begun, but not all those before it */
+    uint64_t took_ns;     /* mean duration of the last copies, from begin to end; 0: none yet */
+    uint64_t passed_ns;   /* time at which the last copy was found to have ended */
+    uint64_t looked_ns;   /* time of the last look that found no copy ended */
 } dlpi_transfer;
 
 static dlpi_transfer *dlpi_transfer_of(const dlpi_stage *st) { return st->self; }
@@ -24631,9 +24647,10 @@ DLPDEF const dlp_device *dlp_device_host(void) {
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-sampler    SAMPLER AND REPEAT, AS STAGES: KEYED ORDERS
-   What they do is done by whoever schedules batches: see >>impl-feed. The item at a position of an
-   epoch follows from the seed alone, so the workers compute indices, and a state is a position. Of
-   a dataset without a length positions are counted until a row says that the epoch is over. */
+   These stages have no workers for items: the scheduler does their work (>>impl-feed). In a keyed
+   order the item at a position of an epoch follows from the seed alone. So the workers compute
+   indices, and a saved state needs only a position. If the dataset has no length, positions are
+   counted until a row tells that the epoch is over. */
 
 DLPI_COLD static int dlpi_keyed_sizes(dlp_pipe *p) {
     const dlp_sampler_desc *d = dlpi_sampler_of(p);
@@ -24648,16 +24665,16 @@ DLPI_COLD static int dlpi_keyed_sizes(dlp_pipe *p) {
     return dlpi_epoch_of(p, dlpi_order_samples(d, p->fetch->dataset->n_items));
 }
 
-typedef struct dlpi_near { /* what a worker of rows has of the order */
+typedef struct dlpi_near { /* a worker's own copy of the order, and indices computed ahead */
     dlpi_order order;
-    uint32_t n; /* positions first.. of epoch have the indices index[] */
+    uint32_t n; /* index[0..n - 1] are the indices of positions first.. of `epoch`; 0: none yet */
     uint64_t first, epoch;
     uint64_t index[64];
-    uint8_t pad[DLPI_LINE]; /* those of workers lie side by side and share no line */
+    uint8_t pad[DLPI_LINE]; /* records of two workers share no cache line */
 } dlpi_near;
 
-typedef struct dlpi_keyed {   /* what the stage keeps */
-    dlp_sampler_desc sampler; /* first, as of any sampler */
+typedef struct dlpi_keyed {   /* the record of a sampler stage with a keyed order */
+    dlp_sampler_desc sampler; /* first: any sampler's record begins with its desc */
     dlpi_near *near;          /* [workers of rows] */
 } dlpi_keyed;
 
@@ -24777,19 +24794,19 @@ static const dlpi_stage_ops dlpi_repeat_ops = {
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-lists      LISTS OF A BATCH SAMPLER
-   The user's batch sampler gives the indices of each global batch. Whoever schedules asks for one
-   list ahead: that there is none is the only sign that a batch is its epoch's last. So what the
-   sampler saves belongs to a batch that is scheduled later, and each slot has both states: before
-   its list, and after it. */
+   The user's batch sampler gives the list of indices of each global batch. The scheduler asks for
+   the list of the next batch before it schedules a batch. If there is no next list, the batch is
+   the last of its epoch: nothing else tells this. So the state that the sampler saves is ahead of
+   the scheduled batch. Each slot keeps both states: before its list was asked for, and after. */
 
 typedef struct dlpi_lists {
     dlp_sampler_desc sampler; /* first, as of any sampler */
-    bool begun;               /* the epoch below: n and index are its list fetched ahead */
+    bool begun;               /* the sampler has begun `epoch`; n and index are its next list */
     uint64_t epoch;
-    int64_t n;                       /* 0: it has no other */
-    uint64_t *index;                 /* [global_batch] */
-    dlpi_source_state before, after; /* that list, as the sampler saves it */
-    dlpi_order order;                /* of replacements */
+    int64_t n;                       /* indices of the list asked for ahead; 0: the epoch ends */
+    uint64_t *index;                 /* [global_batch]; the first n are the list's */
+    dlpi_source_state before, after; /* the sampler's state before and after that list */
+    dlpi_order order;                /* draws the items that replace failed ones */
 } dlpi_lists;
 
 static inline dlpi_lists *dlpi_lists_of(const dlp_pipe *p) { return p->source_stage->self; }
@@ -24966,28 +24983,28 @@ static const dlpi_stage_ops dlpi_lists_ops = {
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-parts      PART QUEUE: WHAT TO LOAD NEXT, LOADING IT
-   The source of batches whose items come in parts. The scheduler alone does all of it, but for the
-   word of each cell. It computes the indices of a batch as it schedules it, looks ahead for the
-   parts that come next in the order of this rank's rows, and gives each of them a free cell and a
-   ticket. A part stays in its cell while a batch up to the one looked at last needs it, and until
-   all batches scheduled that need it have left the last stage that could send rows back to fetch.
-   The cells themselves, and who loads them: >>impl-inputs.
-   Why it can't stand still. When the scheduler waits for a free cell for a part of batch k, each
-   cell that is not k's own belongs to batches before k. All parts of those are in cells, so they
-   are loaded and fed, they leave (workers never wait for a part), and their cells come free. So it
-   is enough that one batch's parts fit into the cells: dlpi_parts_need holds the worst case of them
-   against queue_size before the start. */
+   The source of batches whose items come in parts. The scheduler alone runs it; workers share only
+   the words of cells (>>impl-inputs has the cells, and how workers load them). The scheduler
+   computes the indices of a batch when it schedules the batch. It looks ahead for the parts that
+   come next in the order of this rank's rows, and gives each of these parts a free cell and a
+   ticket. A part stays in its cell while a batch needs it, up to the batch that was looked at last,
+   and until all scheduled batches that need the part have left the last stage that could send rows
+   back to fetch. Why it can't stand still. When the scheduler waits for a free cell for a part of
+   batch k, each cell that is not k's own belongs to batches before k. All parts of those are in
+   cells, so they are loaded and fed, they leave (workers never wait for a part), and their cells
+   come free. So it is enough that one batch's parts fit into the cells: dlpi_parts_need holds the
+   worst case of them against queue_size before the start. */
 
 #define DLPI_PART_HINTS 64u
 
-typedef struct dlpi_part_use { /* what the scheduler knows of a cell */
-    uint64_t part, epoch;      /* whose need gave it its ticket; 0: sought since */
-    uint64_t until;            /* epochs from this one on want it loaded again; UINT64_MAX: none */
-    uint64_t need_epoch, need; /* the last batch known to need it */
-    uint64_t used;             /* batch scheduled last that needs it, + 1 */
-    uint64_t ticket;           /* 0: never given */
-    bool needed;               /* by that batch; false: by none that is to be scheduled */
-    dlp_permutation items;     /* of (part, epoch) asked for last */
+typedef struct dlpi_part_use { /* the scheduler's record of a cell and the part in it */
+    uint64_t part, epoch;      /* the part serves epochs from this one on; after a seek from 0 on */
+    uint64_t until;            /* from this epoch on the part is loaded again; UINT64_MAX: never */
+    uint64_t need_epoch, need; /* epoch and number of the last batch known to need the part */
+    uint64_t used;             /* 1 + last scheduled batch (over all epochs) that needs the part */
+    uint64_t ticket;           /* number of the cell's present load; 0: it never had a part */
+    bool needed;               /* need_epoch and need are valid: such a batch is to be scheduled */
+    dlp_permutation items;     /* order of the part's items, in the epoch asked for last */
 } dlpi_part_use;
 
 typedef struct dlpi_parts {
@@ -24995,11 +25012,11 @@ typedef struct dlpi_parts {
     uint32_t n_cells;
     uint8_t pad[DLPI_LINE]; /* part workers read what is above; below is the scheduler's */
     dlpi_part_plan plan;
-    uint64_t *tables;      /* of both orders */
+    uint64_t *tables;      /* sums of item counts in the order of two epochs; NULL: not shuffled */
     dlpi_part_use *use;    /* [n_cells] */
-    uint64_t epoch, batch; /* how far ahead parts are asked for: up to before this batch */
+    uint64_t epoch, batch; /* first batch whose parts have not all been asked for */
     dlpi_inputs_ahead ahead;
-    uint32_t hint[DLPI_PART_HINTS];
+    uint32_t hint[DLPI_PART_HINTS]; /* cell of the part found last, by place in a batch: a hint */
 } dlpi_parts;
 
 static inline dlpi_parts *dlpi_parts_of(const dlp_pipe *p) { return p->source_stage->self; }
@@ -25008,7 +25025,7 @@ static inline dlpi_parts *dlpi_parts_of(const dlp_pipe *p) { return p->source_st
 static inline uint32_t *dlpi_slot_pcell(const dlp_pipe *p, uint32_t s) {
     return dlpi_slot_source(p, s);
 }
-/* ---- what the desc may say, and what follows ---- */
+/* ---- check the desc, and compute what follows from it ---- */
 
 #define DLPI_PARTS_CELLS "0, or 2..4096 (a loader: parts.queue_size)"
 
@@ -25612,14 +25629,16 @@ static const dlpi_stage_ops dlpi_found_ops = {
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-expand     EXPANDERS AND FILTERS
-   The same source: an input is a dataset index, and its cell has the items that were made of it,
-   one after the other, each as its lengths and its fields; after them the input itself, where
-   expand reads one. Fetch, whose workers otherwise call the user, copies items into rows.
-   A map in which fields end is the last step of its level. The next level has the other fields, and
-   its item is a copy of them. Then the items of all levels before the last lie in a room of the
-   worker, in memory of its process: nobody else reads an item that is being made. If a worker dies,
-   the next worker begins with the input. What requests read lies in the cell, since many are under
-   way; so does what was pushed, since it comes once. */
+   The stage is a source of batches, as >>impl-found is. An input is an item of the dataset, known
+   by its index. A worker makes items of the input in a cell. The items lie one behind the other,
+   each as its lengths and its fields. The input itself lies behind them, if an expander reads it.
+   Workers of the fetch stage do not call the user's fetch then: they copy items out of cells into
+   rows. A map in which fields end is the last step of its level. The next level has the other
+   fields, and its item is a copy of them. Then the items of all levels before the last lie in a
+   room of the worker, which is memory of its process. No other worker reads an item that is being
+   made. If a worker dies, the next worker begins with the input again. Inputs that are read by
+   requests lie in the cell, because a worker has many requests at once. Pushed records lie in the
+   cell, too, because they come only once. */
 
 _Static_assert(offsetof(dlpi_expand, found) == 0, "dlpi_found_of");
 
@@ -25885,10 +25904,11 @@ static int dlpi_branches_tell(void *user, char *buf, size_t size) {
     return n;
 }
 
-typedef struct dlpi_branches_row { /* of a row, for its copy */
-    dlp_part part;                 /* first: dlp_item.part */
+/* What the copy of a joined row finds behind the address in its item's `part`. */
+typedef struct dlpi_branches_row {
+    dlp_part part; /* first: dlp_item.part points to it */
     const dlp_pipe *p;
-    const dlpi_found_row *row;
+    const dlpi_found_row *row; /* where the item of the first branch lies, in the row's slot */
 } dlpi_branches_row;
 
 static void dlpi_branches_row_extra(dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t row,
@@ -26524,10 +26544,11 @@ DLPI_COLD static void dlpi_pack_live(dlp_pipe *p, dlpi_stage *st) {
 
 /* ---- a row of a batch is fetched ---- */
 
-typedef struct dlpi_pack_extra { /* of a row, for its copy */
-    dlp_part part;               /* first: dlp_item.part */
+/* What the copy of a packed row finds behind the address in its item's `part`. */
+typedef struct dlpi_pack_extra {
+    dlp_part part; /* first: dlp_item.part points to it */
     const dlp_pipe *p;
-    const dlpi_pack_row *row;
+    const dlpi_pack_row *row; /* the row's pieces of documents */
 } dlpi_pack_extra;
 
 static void dlpi_pack_row_extra(dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t row,
@@ -26727,75 +26748,77 @@ static int dlpi_pack_take_makers(dlp_pipe *p, dlpi_stage *st) {
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-split      CHUNKS LOADED, AND SPLIT INTO VIEWS
-   With a split stage the items of the pipe are chunks, one to a core batch, and what the consumer
-   gets are views. Where a view lies follows from counts alone: >>impl-chunk-rows. The loaders' side
-   is a fetch. The splitter is the consumer's: it takes a chunk as dlpi_next takes a batch, and
-   hands out views of it. refs counts, for each slot, the views held, and one more while the chunk
-   is being split. A chunk is taken only when the one before is split to its end; so each chunk that
-   is out has a view that is held, but for the one just taken, which max_held - 1 others can
-   precede: never more than max_held chunks are out, as many as the pipe has slots for.
-   A batch that spans chunks is copied, chunk by chunk as they come, into a seam buffer, of which
-   each view has its own; such a view keeps no chunk. A next that has waited in vain for the last of
-   them leaves what is there for the call after it. */
+   With a split stage the items of the pipe are chunks, one in each batch of the core. The consumer
+   gets views: the user's batches, which are rows of chunks. Where a view lies follows from counts
+   alone (>>impl-chunk-rows). Workers load a chunk in the fetch stage. The consumer's thread splits:
+   it takes a chunk as dlpi_next takes a batch, and hands out views of it. refs counts, for each
+   slot, the views that the user holds, and one more while the chunk is being split. A chunk is
+   taken only when the chunk before is split to its end. So each chunk that is out has a view that
+   is held, except the chunk taken last, which at most max_held - 1 others can precede. So never
+   more than max_held chunks are out, and the pipe has as many slots for them.
+   A batch that spans chunks is copied into a seam buffer, chunk by chunk as the chunks come. Each
+   view has a seam buffer of its own, and such a view keeps no chunk. If a call of next times out
+   before the last of these chunks, the rows stay in the buffer for the next call. */
 
 typedef struct dlpi_view_end { /* the state after a view: the next batch, and its position */
     uint64_t epoch, batch, position;
 } dlpi_view_end;
 
-enum { DLPI_SPLIT_REC = 1, DLPI_SPLIT_RESIDENT, DLPI_SPLIT_SEAM = DLPI_OWN_HIDDEN }; /* areas */
+/* Numbers of the stage's areas in the region. */
+enum { DLPI_SPLIT_REC = 1, DLPI_SPLIT_RESIDENT, DLPI_SPLIT_SEAM = DLPI_OWN_HIDDEN };
 
-typedef struct dlpi_split { /* what the stage keeps */
+typedef struct dlpi_split { /* the stage's own record */
     dlp_split_desc d;
     dlpi_chunk_plan plan;
-    dlp_chunk_fn load; /* from here what dlp_chunks_open was given */
-    dlp_chunk_at_fn rows_at;
-    bool in_place; /* views are of what rows_at says */
+    dlp_chunk_fn load;       /* load to writes_all_bytes: from the desc of dlp_chunks_open */
+    dlp_chunk_at_fn rows_at; /* the user's memory that has a chunk's rows, or NULL */
+    bool in_place;           /* views point into the memory of rows_at; nothing is copied */
     void *user;
-    uint32_t cpu_buffers; /* with a device, of chunks that do not stay; 0: prefetch_factor */
-    dlpi_stage_ops loads; /* of the fetch stage, where loaders wait for these */
+    uint32_t cpu_buffers; /* with a device: host buffers of chunks; 0: prefetch_factor */
+    dlpi_stage_ops loads; /* ops of the fetch stage if loaders wait for free host buffers */
     int preload;          /* DLP_PRELOAD_NONE, _CPU, _DEVICE */
-    int preload_auto;     /* 1: chosen by DLP_PRELOAD_AUTO */
+    int preload_auto;     /* 1: preload was chosen by DLP_PRELOAD_AUTO */
     int writes_all_bytes;
-    uint64_t *first;    /* of desc.rows: [n_chunks + 1] rows before each; or NULL */
-    uint32_t view_rows; /* rows of this rank's full batch */
-    uint32_t slot;      /* with the chunk that is being split, DLPI_NO_SLOT: none */
-    dlpi_order order;   /* of the chunks */
-    dlpi_chunk_spot at; /* of that chunk */
-    uint64_t chunk;     /* its number */
-    uint64_t sequence;
-    uint32_t turn;
-    struct {           /* a batch that spans chunks, as far as they have come */
-        uint32_t v;    /* its view */
-        uint32_t rows; /* that are there; 0: none is begun */
-        bool waits;    /* the last of them are on their way from the chunk at hand */
-        uint32_t seek_no;
-        uint64_t epoch, batch;
+    uint64_t *first;      /* [n_chunks + 1] rows before each chunk; NULL: desc.rows is NULL */
+    uint32_t view_rows;   /* rows of this rank's full batch */
+    uint32_t slot;        /* slot of the chunk that is being split; DLPI_NO_SLOT: none is */
+    dlpi_order order;     /* the order of chunks, as the consumer's thread computes it */
+    dlpi_chunk_spot at;   /* where that chunk stands in the epoch */
+    uint64_t chunk;       /* that chunk's number in the dataset */
+    uint64_t sequence;    /* views handed out so far */
+    uint32_t turn;        /* the view that is looked at first for the next batch, 0..n_out - 1 */
+    struct {              /* the batch that is being copied together from several chunks */
+        uint32_t v;       /* the view that it gets */
+        uint32_t rows;    /* rows that are there; 0: there is no such batch now */
+        bool waits;       /* the device's copy of rows from the present chunk is not over yet */
+        uint32_t seek_no; /* of the pipe when it was begun: after a seek it is dropped */
+        uint64_t epoch, batch; /* its number */
     } seam;
-    uint32_t *refs;              /* [n_slots] views held, and 1 while it is split */
-    uint32_t *slot_of;           /* [n_out]; DLPI_NO_SLOT: its seam buffer */
-    dlpi_view_end *after;        /* [n_out] */
-    uint64_t *index;             /* [n_out][view_rows] */
-    uint8_t *valid;              /* [2][view_rows] of a view that has all rows, of one of none; and
-                                    [n_out][view_rows] of those in seam buffers */
-    dlpi_chunk_spot *places;     /* [workers of fetch] */
-    dlp_permutation permutation; /* of its rows */
+    uint32_t *refs;              /* [n_slots] views that are held, and 1 more during the split */
+    uint32_t *slot_of;           /* [n_out] slot of each view; DLPI_NO_SLOT: its seam buffer */
+    dlpi_view_end *after;        /* [n_out] state after each view */
+    uint64_t *index;             /* [n_out][view_rows] dlp_batch.indices of each view */
+    uint8_t *valid;              /* [2][view_rows] of a view with all its rows, and one with none;
+                                    then [n_out][view_rows] of the views in seam buffers */
+    dlpi_chunk_spot *places;     /* [workers of fetch] each worker's last place in the order */
+    dlp_permutation permutation; /* order of the rows in the chunk that is being split */
     uint8_t pad[DLPI_LINE];
-    dlpi_order scheduled; /* the scheduler's, where each chunk has its own cell */
+    dlpi_order scheduled; /* the scheduler's copy, if each chunk has a cell of its own */
     uint8_t pad1[DLPI_LINE];
-    dlpi_order copied; /* the sink's */
+    dlpi_order copied; /* the copy of the sink's thread, and its last place */
     dlpi_chunk_spot copied_at;
 } dlpi_split;
 
 /* Chunks, for observers. Words of those that stay, and of the sink's buffers, have records of
    their own. */
 typedef struct dlpi_chunk_rec {
-    uint64_t per_epoch, cpu_buffers;
-    int32_t preload;
-    uint32_t in_epoch_at, used_at; /* in a slot */
-    uint32_t view_rows;            /* of this rank's full batch; 0: an older version's */
-    int32_t preload_auto;          /* preload was chosen by DLP_PRELOAD_AUTO */
+    uint64_t per_epoch, cpu_buffers; /* chunks of an epoch; host buffers */
+    int32_t preload;                 /* DLP_PRELOAD_NONE, _CPU, _DEVICE */
+    uint32_t in_epoch_at, used_at; /* bytes from the start of a slot's record to two of its words */
+    uint32_t view_rows;            /* rows of this rank's full batch; 0: an older version's */
+    int32_t preload_auto;          /* 1: preload was chosen by DLP_PRELOAD_AUTO */
     uint32_t seam_buffers;
-    uint64_t seams, seam_bytes; /* views that were copied; consumer */
+    uint64_t seams, seam_bytes; /* views copied together so far, and their bytes; the consumer's */
 } dlpi_chunk_rec;
 
 _Static_assert(sizeof(dlpi_chunk_rec) == 56, "region layout");
@@ -26835,10 +26858,11 @@ static void dlpi_chunk_permute(const dlp_pipe *p, uint64_t epoch, uint64_t c,
 }
 
 /* ---- chunks that stay (preload) ----
-   A word of the region for each chunk says who loads it: batch + 1 (48 bits), its slot (15), and in
-   the lowest bit whether it is there. So the last chunk of one epoch and the first of the next, if
-   they are one and the same and both on their way, are not loaded twice; and what a worker that was
-   killed has begun is begun again by the batch's next worker, or by another once the batch is gone.
+   A word of the region for each chunk says which batch loads it: batch + 1 (48 bits), the batch's
+   slot (15 bits), and in the lowest bit whether the chunk is loaded. If the last batch of an epoch
+   and the first of the next have the same chunk, and both are under way, it is loaded once. If the
+   worker that loads a chunk is killed, the next worker of the batch loads it again, or after the
+   batch is gone a worker of another batch.
 
    label  atomic            written by                      read by
    Q5     a chunk's word    a loader, before and after      loaders, the sink (Q5) */
@@ -27343,9 +27367,10 @@ static int dlpi_split_check_preload(dlp_pipe *p, const dlpi_stage *st) {
     return p->err.code;
 }
 
-/* ---- loaders, where more chunks are under way than there are CPU buffers ----
-   Batches go to the device in their order. So the oldest batch has its cell, and nothing stands
-   still. The transfer stage wakes a loader when a batch is on the device. */
+/* ---- loaders wait for buffers, if more chunks are under way than there are host buffers ----
+   Batches go to the device in their order, and cells are given in this order. So the oldest batch
+   has its cell, and the pipe does not stand still. The transfer stage wakes a loader when a batch
+   is on the device. */
 
 /* Raise w->claim_end, up to where worker w may claim: batches from there on have no cell yet. */
 static void dlpi_loads_bound(dlpi_worker *w) {
@@ -27493,8 +27518,9 @@ static const dlpi_lender_ops dlpi_split_lender = {
 /* ---- for observers ---- */
 
 typedef struct dlpi_chunk_counts {
-    dlpi_chunk_rec r;                  /* per_epoch: of the epoch fed last */
-    uint64_t scheduled, resident, out; /* chunks of it that are fed; out: slots not given back */
+    dlpi_chunk_rec r; /* per_epoch is that of the epoch of the last scheduled chunk */
+    /* chunks of that epoch that are scheduled; chunks that stay and are loaded; slots in use */
+    uint64_t scheduled, resident, out;
 } dlpi_chunk_counts;
 
 /* Observer: read the record of chunks, and count those that are scheduled, stay, or are out.

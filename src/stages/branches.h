@@ -38,10 +38,11 @@ static int dlpi_branches_tell(void *user, char *buf, size_t size) {
     return n;
 }
 
-typedef struct dlpi_branches_row { /* of a row, for its copy */
-    dlp_part part;                 /* first: dlp_item.part */
+/* What the copy of a joined row finds behind the address in its item's `part`. */
+typedef struct dlpi_branches_row {
+    dlp_part part; /* first: dlp_item.part points to it */
     const dlp_pipe *p;
-    const dlpi_found_row *row;
+    const dlpi_found_row *row; /* where the item of the first branch lies, in the row's slot */
 } dlpi_branches_row;
 
 static void dlpi_branches_row_extra(dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t row,

@@ -6,14 +6,16 @@
 #include "inputs/making.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-expand     EXPANDERS AND FILTERS
-   The same source: an input is a dataset index, and its cell has the items that were made of it,
-   one after the other, each as its lengths and its fields; after them the input itself, where
-   expand reads one. Fetch, whose workers otherwise call the user, copies items into rows.
-   A map in which fields end is the last step of its level. The next level has the other fields, and
-   its item is a copy of them. Then the items of all levels before the last lie in a room of the
-   worker, in memory of its process: nobody else reads an item that is being made. If a worker dies,
-   the next worker begins with the input. What requests read lies in the cell, since many are under
-   way; so does what was pushed, since it comes once. */
+   The stage is a source of batches, as >>impl-found is. An input is an item of the dataset, known
+   by its index. A worker makes items of the input in a cell. The items lie one behind the other,
+   each as its lengths and its fields. The input itself lies behind them, if an expander reads it.
+   Workers of the fetch stage do not call the user's fetch then: they copy items out of cells into
+   rows. A map in which fields end is the last step of its level. The next level has the other
+   fields, and its item is a copy of them. Then the items of all levels before the last lie in a
+   room of the worker, which is memory of its process. No other worker reads an item that is being
+   made. If a worker dies, the next worker begins with the input again. Inputs that are read by
+   requests lie in the cell, because a worker has many requests at once. Pushed records lie in the
+   cell, too, because they come only once. */
 
 _Static_assert(offsetof(dlpi_expand, found) == 0, "dlpi_found_of");
 

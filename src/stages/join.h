@@ -6,16 +6,17 @@
 #include "inputs/dataset.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-join       SEVERAL DATASETS IN ONE PIPE
-   A stage of rows like an item map: it claims what the stage before has done. What it works on is
-   its scope: fields of its own (zip), or items of its own (mix), and that is all that makes it
-   another fetch. It writes no byte that others have written, and all of its own, so a row may go
-   through it again: it is idempotent, and a worker that dies costs its rows' fetches in this stage
-   alone. A row whose item is replaced goes back to the first stage, as with a map. Rows of a mix
-   that are others' pass it unseen, where they can (dlpi_unit_pass). */
+   A join is a fetch behind the first fetch. Its stage claims rows that the stage before has done,
+   as a map of items does. The stage fetches fields of its own for each row (zip), or all fields of
+   the rows whose item is of its dataset (mix). It writes all bytes of these, and no byte of another
+   stage. So it is idempotent: a row may go through it again. If a worker of it dies, only the
+   fetches of its rows in this stage are repeated. A row whose item is replaced goes back to the
+   first stage, as with a map. In a mix, units without a row of this dataset pass the stage without
+   a claim where that is possible (dlpi_unit_pass). */
 
-typedef struct dlpi_join { /* what the stage keeps */
-    dlpi_fetch fetch;      /* first, for its worker's functions */
-    int how;
+typedef struct dlpi_join { /* the stage's own record */
+    dlpi_fetch fetch;      /* first: common functions read the record as a dlpi_fetch */
+    int how;               /* DLP_JOIN_* */
 } dlpi_join;
 
 static inline bool dlpi_join_mixes(const dlpi_stage *st) {

@@ -206,10 +206,11 @@ DLPI_COLD static void dlpi_pack_live(dlp_pipe *p, dlpi_stage *st) {
 
 /* ---- a row of a batch is fetched ---- */
 
-typedef struct dlpi_pack_extra { /* of a row, for its copy */
-    dlp_part part;               /* first: dlp_item.part */
+/* What the copy of a packed row finds behind the address in its item's `part`. */
+typedef struct dlpi_pack_extra {
+    dlp_part part; /* first: dlp_item.part points to it */
     const dlp_pipe *p;
-    const dlpi_pack_row *row;
+    const dlpi_pack_row *row; /* the row's pieces of documents */
 } dlpi_pack_extra;
 
 static void dlpi_pack_row_extra(dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t row,

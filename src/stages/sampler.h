@@ -7,9 +7,10 @@
 #include "row/rows.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-sampler    SAMPLER AND REPEAT, AS STAGES: KEYED ORDERS
-   What they do is done by whoever schedules batches: see >>impl-feed. The item at a position of an
-   epoch follows from the seed alone, so the workers compute indices, and a state is a position. Of
-   a dataset without a length positions are counted until a row says that the epoch is over. */
+   These stages have no workers for items: the scheduler does their work (>>impl-feed). In a keyed
+   order the item at a position of an epoch follows from the seed alone. So the workers compute
+   indices, and a saved state needs only a position. If the dataset has no length, positions are
+   counted until a row tells that the epoch is over. */
 
 DLPI_COLD static int dlpi_keyed_sizes(dlp_pipe *p) {
     const dlp_sampler_desc *d = dlpi_sampler_of(p);
@@ -24,16 +25,16 @@ DLPI_COLD static int dlpi_keyed_sizes(dlp_pipe *p) {
     return dlpi_epoch_of(p, dlpi_order_samples(d, p->fetch->dataset->n_items));
 }
 
-typedef struct dlpi_near { /* what a worker of rows has of the order */
+typedef struct dlpi_near { /* a worker's own copy of the order, and indices computed ahead */
     dlpi_order order;
-    uint32_t n; /* positions first.. of epoch have the indices index[] */
+    uint32_t n; /* index[0..n - 1] are the indices of positions first.. of `epoch`; 0: none yet */
     uint64_t first, epoch;
     uint64_t index[64];
-    uint8_t pad[DLPI_LINE]; /* those of workers lie side by side and share no line */
+    uint8_t pad[DLPI_LINE]; /* records of two workers share no cache line */
 } dlpi_near;
 
-typedef struct dlpi_keyed {   /* what the stage keeps */
-    dlp_sampler_desc sampler; /* first, as of any sampler */
+typedef struct dlpi_keyed {   /* the record of a sampler stage with a keyed order */
+    dlp_sampler_desc sampler; /* first: any sampler's record begins with its desc */
     dlpi_near *near;          /* [workers of rows] */
 } dlpi_keyed;
 
