@@ -16331,7 +16331,7 @@ static bool dlpi_seen_left(const dlpi_seen *s, uint64_t b, uint32_t slot, int32_
     return dlpi_ready_is(dlpi_gather_look((const uint64_t *)(const void *)word), b);
 }
 
-/* ---- what a desc may say ---- */
+/* ---- errors of a desc, and checks of its numbers ---- */
 
 /* Refuse what the caller asked for: make this the pipe's error, if the pipe has none yet. stage,
    field: whose desc is wrong, and where; "" for none. Returns the code of the error that the pipe
@@ -16414,18 +16414,18 @@ __attribute__((format(printf, 6, 7))) static int dlpi_bad_field(dlp_pipe *p, con
                        name ? name : "", text);
 }
 
-#define DLPI_CELL_MAX (UINT64_C(1) << 46) /* bytes, and elements, of anything */
+#define DLPI_CELL_MAX (UINT64_C(1) << 46) /* bytes or elements of one field, at most */
 
-/* A number of a desc, and what it may be: a row of a desc's table. */
+/* The bounds of one number of a desc. A desc's check has a table of them. */
 typedef struct dlpi_bound {
-    const char *field; /* as errors name it */
-    size_t offset;
-    int type; /* DLPI_I32 .. */
-    int64_t low, high;
-    const char *words; /* the same in words */
+    const char *field; /* the number's name in errors */
+    size_t offset;     /* bytes from the begin of the desc to the number */
+    int type;          /* DLPI_I32 .. DLPI_I64 */
+    int64_t low, high; /* least and greatest value that is allowed */
+    const char *words; /* the bounds in words, for the error */
 } dlpi_bound;
 
-/* DLPI_IN: offset and type of a member; DLPI_AT: its name before them. */
+/* DLPI_IN gives the offset and the type of a member of a desc; DLPI_AT its name before them. */
 enum { DLPI_I32 = 0, DLPI_U32, DLPI_I64 };
 #define DLPI_TYPE(at) _Generic(at, int32_t * : DLPI_I32, uint32_t * : DLPI_U32, default : DLPI_I64)
 #define DLPI_IN(desc, member) offsetof(desc, member), DLPI_TYPE(&((desc *)0)->member)
@@ -16605,7 +16605,7 @@ static dlp_stage dlpi_added(dlp_pipe *p, dlpi_stage *st, int rc) {
     return st->id;
 }
 
-/* ---- a dataset of an open end: what may stand beside it ---- */
+/* ---- a dataset of an open end: a stream, whose number of items is not known ---- */
 
 /* Return the reader of a stream, which reads on where it stopped. Returns NULL if the dataset (or
    NULL) is no stream, or has no reader. */
@@ -16638,8 +16638,8 @@ static int dlpi_open_end_bad(dlp_pipe *p, const dlpi_stage *st) {
         read ? " (items are pushed)" : "", st->name);
 }
 
-/* ---- a row finds the end (a stream): what needs a length, or another item in an item's place, is
-   not possible ---- */
+/* ---- checks: beside a stream nothing may need the number of items, or another item in place of a
+   failed one ---- */
 
 /* Check that the order, batch_size and `last` need no number of items. Returns DLP_OK, or the code
    of the pipe's error. */
@@ -16686,35 +16686,36 @@ static int dlpi_open_end_check(dlp_pipe *p) {
 
 typedef struct dlpi_table dlpi_table;
 
-/* What a row may say besides the desc of its verb, and what it is to the others. */
+/* Flags of a verb: which fields its rows may set, and where they may stand. */
 enum {
-    DLPI_NODE_WORKERS = 1,   /* workers of its own */
-    DLPI_NODE_THREAD = 2,    /* a thread: num_workers 1 */
-    DLPI_NODE_CAPACITY = 4,  /* a capacity of its queue */
-    DLPI_NODE_BEGINS = 8,    /* it is the first row */
+    DLPI_NODE_WORKERS = 1,   /* it may set `workers` */
+    DLPI_NODE_THREAD = 2,    /* it may set workers.num_workers to 1: a thread */
+    DLPI_NODE_CAPACITY = 4,  /* it may set queue.capacity */
+    DLPI_NODE_BEGINS = 8,    /* it is the first row of a table or branch */
     DLPI_NODE_LOADS = 16,    /* it loads parts */
-    DLPI_NODE_MAKES = 32,    /* it makes items of unknown count of one */
+    DLPI_NODE_MAKES = 32,    /* it makes an unknown number of items of one item */
     DLPI_NODE_FINDS = 64,    /* a window may follow it */
-    DLPI_NODE_PASSES = 128,  /* between a fetch and the map in which fields of it end */
+    DLPI_NODE_PASSES = 128,  /* it may stand between a fetch and the map in which its fields end */
     DLPI_NODE_OUT = 256,     /* it may take records from any row above it */
     DLPI_NODE_JOINS = 512,   /* it joins branches */
-    DLPI_NODE_BEHIND = 1024, /* it may stand behind such a row */
-    DLPI_NODE_ITEMS = 2048   /* it works on items, also in a cell */
+    DLPI_NODE_BEHIND = 1024, /* it may stand behind a row that joins branches */
+    DLPI_NODE_ITEMS = 2048   /* it works on single items: it may run in the cell of an input */
 };
 
 typedef struct dlpi_verb {
     const char *name;
+    /* Add the stages of a row. Returns 0 or a stage number, or a DLP_ERR code. */
     int (*add)(dlpi_table *t, const dlp_node *node);
-    unsigned is;
-    /* The fields that a row adds to those of the rows above it. NULL: none. */
+    unsigned is; /* flags DLPI_NODE_* */
+    /* Return the fields that a row adds to those of the rows above it. NULL: it adds none. */
     const dlp_field *(*fields)(const dlp_node *node, uint32_t *n);
 } dlpi_verb;
 
-/* The fields of a fetch of which some end before the batch. */
+/* The fields of a fetch, if some of them end before the batch. */
 typedef struct dlpi_ends {
-    dlp_field fields[DLP_MAX_FIELDS]; /* those that stay first */
-    uint32_t all, stay;
-    dlpi_seeing seen;
+    dlp_field fields[DLP_MAX_FIELDS]; /* first the fields that stay, then those that end */
+    uint32_t all, stay;               /* number of all fields, and of those that stay */
+    dlpi_seeing seen;                 /* where callbacks of the fetch find each field */
 } dlpi_ends;
 
 /* Calls of kinds of stages that can be left out of a build; NULL: the kind is left out. Each call
@@ -16742,18 +16743,18 @@ struct dlpi_table {
     dlp_pipe *p;
     const dlpi_table_ops *ops;
     const dlp_node *nodes;
-    uint32_t n, at;         /* at: the row that is being added */
-    const dlp_pipe_desc *d; /* of the run */
+    uint32_t n, at;         /* number of rows; number of the row that is being added */
+    const dlp_pipe_desc *d; /* the pipe's desc */
     const dlp_node *joins;  /* the zip or mix that joins branches; NULL: there is one branch */
-    const dlp_node *list;   /* of the branch whose rows are being added */
-    const dlp_node *load;   /* NULL: no row loads parts */
+    const dlp_node *list;   /* the list or push of the branch whose rows are being added */
+    const dlp_node *load;   /* the row that loads this branch's parts; NULL: there is none */
     const dlp_node *ending; /* the map in which fields end; NULL: none so far */
-    uint64_t n_items;
-    uint32_t makes;    /* rows up to the last one that makes items; 0: no row does */
-    uint32_t n_ending; /* fields that end there */
-    uint32_t of;       /* datasets of the list's mix that are fetched so far */
-    int32_t fetchers;  /* workers of the first fetch */
-    int chained;       /* 1 + the stage in whose attempts the next row may run; 0: there is none */
+    uint64_t n_items;       /* items, or parts, that the list names; 0: the source says it */
+    uint32_t makes;         /* rows up to the last one that makes items; 0: no row does */
+    uint32_t n_ending;      /* fields that end in `ending` */
+    uint32_t of;            /* datasets of the list's mix that have a fetch row so far */
+    int32_t fetchers;       /* workers of the first fetch */
+    int chained; /* 1 + the stage in whose attempts the next row may run; 0: there is none */
     uint32_t chained_at; /* the row behind that stage's last one */
     bool unknown;        /* a row loads parts, or makes items of unknown count */
     bool fetched;        /* the stage that fetches is added */
@@ -16824,7 +16825,7 @@ static uint64_t dlpi_dtype_bytes(dlp_dtype t) {
     return bits / 8;
 }
 
-/* Bytes of a field in an item; 0: there is no such field. */
+/* Return the most bytes that a field has in an item, or 0 if the field's desc is wrong. */
 static inline uint64_t dlpi_field_item_bytes(const dlp_field *f) {
     uint64_t n, each = dlpi_dtype_bytes(f->dtype);
     if (f->ndim < (f->ragged ? 1 : 0) || f->ndim >= DLP_MAX_DIMS) return 0;
@@ -16832,7 +16833,7 @@ static inline uint64_t dlpi_field_item_bytes(const dlp_field *f) {
     return n > DLPI_CELL_MAX ? 0 : n * each;
 }
 
-/* Field i, of which d has a copy. */
+/* Check the desc of field i, a copy of which is in d->f. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_field_check(dlp_pipe *p, const char *stage, const dlpi_field *d, uint32_t i) {
     static const dlpi_bound bounds[] = {
@@ -16860,7 +16861,8 @@ static int dlpi_field_check(dlp_pipe *p, const char *stage, const dlpi_field *d,
     return DLP_OK;
 }
 
-/* How large an item is in field i, and a batch of so many rows. */
+/* Compute the bytes of field i in an item, and in a batch of `rows` rows, into *d. Returns 0 or a
+   DLP_ERR code. */
 DLPI_COLD
 static int dlpi_field_measure(dlp_pipe *p, const char *stage, dlpi_field *d, uint32_t i,
                               uint64_t rows) {
@@ -16887,7 +16889,8 @@ static int dlpi_field_measure(dlp_pipe *p, const char *stage, dlpi_field *d, uin
     return DLP_OK;
 }
 
-/* Copy and measure field i. rows: of a batch. */
+/* Fill *d from field i of a desc (f): check it, and compute its bytes. rows: rows of a batch.
+   pooled: max_per_batch counts. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_field_init(dlp_pipe *p, const char *stage, dlpi_field *d, const dlp_field *f,
                            uint32_t i, uint64_t rows, bool pooled) {
@@ -16906,7 +16909,8 @@ static int dlpi_field_init(dlp_pipe *p, const char *stage, dlpi_field *d, const 
     return DLP_OK;
 }
 
-/* Lay fields out in a cell, each 64-byte aligned. */
+/* Lay the n fields f out in a cell (*fs), each aligned to 64 bytes. pooled: max_per_batch counts.
+   Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_fields_init(dlp_pipe *p, const char *stage, dlpi_fields *fs, const dlp_field *f,
                             uint32_t n, bool pooled) {
@@ -16928,7 +16932,7 @@ static int dlpi_fields_init(dlp_pipe *p, const char *stage, dlpi_fields *fs, con
     return DLP_OK;
 }
 
-/* ---- fields of several stages ---- */
+/* ---- the fields of an item, which several stages add ---- */
 
 /* Append n fields to the fields of the pipe's items. The caller has checked that there is room. */
 DLPI_COLD
@@ -17031,30 +17035,31 @@ static int dlpi_fetch_take(dlp_pipe *p, dlpi_stage *st, const dlp_fetch_desc *d)
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-chain      MAPS AND FETCHES IN THE ATTEMPT OF THE STAGE BEFORE
-   A stage of rows has one callback. The callback of such a stage is dlpi_chain_call, which calls
-   those of several rows of the table, one after the other. The core sees one attempt: retries,
-   deadline, blame and the policy for failures are the stage's. Fields that the rows add are fields
-   of the stage. */
+   A stage of rows has one callback. If rows of the table run in the attempt of an earlier stage,
+   the callback of that stage is dlpi_chain_call. It calls the callbacks of these rows one after the
+   other. The core sees one attempt: retries, deadline, blame and the policy for failures are those
+   of the stage. Fields that the rows add are fields of the stage. */
 
-#define DLPI_CHAIN_STEPS 8u /* callbacks of a stage, with its own */
+#define DLPI_CHAIN_STEPS 8u /* callbacks of a stage, with its own, at most */
 
-typedef struct dlpi_chained {
+typedef struct dlpi_chained { /* one step of a chain: the callback of one row of the table */
     dlp_item_fn call;
     void *user;
-    uint32_t n, first; /* fields that it sees, from which one on: set when the pipe is resolved */
-    uint32_t after;    /* fields that steps behind it add, which it does not see */
-    uint32_t own;      /* it sees these fields of its own alone; 0: all that are there by then */
-    char name[32];     /* of its node */
+    uint32_t n, first; /* it sees n fields, from field `first` on; set when the pipe is resolved */
+    uint32_t after;    /* fields that later steps add, which it does not see */
+    uint32_t own;      /* not 0: it sees only this many fields of its own; 0: all fields so far */
+    char name[32];     /* name of the row */
 } dlpi_chained;
 
 typedef struct dlpi_chain {
-    const dlpi_chained *last; /* NULL: the stage has its own callback alone */
-    uint32_t fields;          /* of the stage, before rows added some */
-    bool ragged;              /* some field that a step sees is */
+    const dlpi_chained *last; /* the last step; NULL: the stage has only its own callback */
+    uint32_t fields;          /* fields of the stage itself, without those of the steps */
+    bool ragged;              /* a field that a step sees is ragged */
     dlpi_chained step[DLPI_CHAIN_STEPS];
 } dlpi_chain;
 
-/* Only the rows of such stages may be chained: the stage has all fields from the first one on. */
+/* Return the chain of a stage, or NULL if its kind allows none. A kind allows a chain if the stage
+   works on all fields of an item from the first one on. */
 static dlpi_chain *dlpi_chain_of(const dlpi_stage *st) {
     return st->ops->chain_at == 0 ? NULL : (void *)((uint8_t *)st->self + st->ops->chain_at);
 }
@@ -17121,7 +17126,8 @@ static int dlpi_chain_call(void *user, dlp_item *it) {
     return DLPI_LIKELY(rc == 0) ? 0 : dlpi_chain_over(c, k, call, rc);
 }
 
-/* Add the callback of a row to a stage, and the fields that the row adds. */
+/* Append the callback of a row, and the n fields f that the row adds, to a stage. Returns 0 or a
+   DLP_ERR code. */
 DLPI_COLD static int dlpi_chain_add(dlp_pipe *p, dlpi_stage *st, const dlpi_chained *row,
                                     const dlp_field *f, uint32_t n) {
     dlpi_chain *c = dlpi_chain_of(st);
@@ -17154,7 +17160,7 @@ DLPI_COLD static int dlpi_chain_add(dlp_pipe *p, dlpi_stage *st, const dlpi_chai
     return DLP_OK;
 }
 
-/* The fields of the stage are known: which of them each callback sees. */
+/* Set which fields each step sees, once the fields of the stage are known. */
 static void dlpi_chain_resolve(dlp_pipe *p, const dlpi_stage *st) {
     dlpi_chain *c = dlpi_chain_of(st);
     if (c->last == NULL) return;
@@ -17168,8 +17174,8 @@ static void dlpi_chain_resolve(dlp_pipe *p, const dlpi_stage *st) {
         c->ragged |= p->datasets.fields[f].ragged != 0;
 }
 
-/* Fields that rows add to those of a fetch begin as zeros, also if the fetch writes all of its own.
- */
+/* Let the fields that steps add to a fetch stage begin as zeros, even if the fetch writes all bytes
+   of its own fields. Returns 0. */
 static int dlpi_chain_widens(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_chain *c = dlpi_chain_of(st);
     dlpi_chain_resolve(p, st);
@@ -17180,7 +17186,7 @@ static int dlpi_chain_widens(dlp_pipe *p, dlpi_stage *st) {
     return DLP_OK;
 }
 
-/* What the plan says of the stage: its rows, in the order of the table. */
+/* Write into `text`, for the plan, the names of the stage's rows, in the order of the table. */
 DLPI_COLD static void dlpi_chain_what(const dlpi_stage *st, char *text, size_t size) {
     const dlpi_chain *c = dlpi_chain_of(st);
     size_t n = 0;
@@ -17188,17 +17194,18 @@ DLPI_COLD static void dlpi_chain_what(const dlpi_stage *st, char *text, size_t s
         n += (size_t)snprintf(text + n, size - n, "%s%s", k != c->step ? ", " : "",
                               k != c->step ? k->name : st->name);
 }
-/* ---- what is read on, as a push is: by the one worker of a stage ---- */
+/* ---- the reader of a stream, as of a push: the one worker of a stage ---- */
 
-/* What a reader says of those who write: in a record of the stage that reads. */
-typedef struct dlpi_reader_words { /* in region: the worker's words, for people */
-    uint64_t alone;                /* 1: it waits, and no writer lives that has not said its end */
-    uint64_t ended, writers; /* ends that were read, of so many; writers 0: nothing is read on */
-    uint64_t last;           /* the number of a writer that is gone without an end; 0: none */
-    uint64_t attached;       /* writers that were there when it waited last */
+/* What a reader knows of its writers, in the region. The reader writes it, for observers. */
+typedef struct dlpi_reader_words {
+    uint64_t alone;          /* 1: the reader waits, and each living writer has sent its end */
+    uint64_t ended, writers; /* ends read so far; number of writers, 0: this is no stream */
+    uint64_t last;           /* number of a writer that is gone without an end; 0: none */
+    uint64_t attached;       /* writers that were attached when the reader waited last */
 } dlpi_reader_words;
 
-enum { DLPI_READER_WORDS = 1, DLPI_READER_ROWS = DLPI_OWN_HIDDEN }; /* areas of that stage */
+/* Numbers of the areas of that stage in the region. */
+enum { DLPI_READER_WORDS = 1, DLPI_READER_ROWS = DLPI_OWN_HIDDEN };
 
 /* Check that a stage which reads pushed items has one reader, a thread or the consumer, that reads
    them one after the other, once. Returns 0 or a DLP_ERR code. */
@@ -17235,7 +17242,7 @@ static void dlpi_reader_live(dlp_pipe *p, const dlpi_stage *st, const dlp_datase
     p->wait.only_yields = writers + (uint64_t)p->wait.threads > (uint64_t)p->cpus;
 }
 
-/* ---- how long an epoch is: for sources, which say of what ---- */
+/* ---- the length of an epoch, and checks of the sampler's order; for all sources ---- */
 
 /* Check that the dataset's items can have the sampler's order. Returns 0 or a DLP_ERR code. */
 static int dlpi_check_items(dlp_pipe *p) {
@@ -17277,9 +17284,9 @@ static int dlpi_epoch_of(dlp_pipe *p, uint64_t n) {
                        n, p->global_batch);
 }
 
-/* ---- sources whose batches have rows alike ---- */
+/* ---- sources whose batches all have the same number of rows, except the epoch's last ---- */
 
-/* Rows of slot s beyond the epoch's last sample. */
+/* Mark the rows of slot s that lie beyond the epoch's last sample as padding. */
 static void dlpi_epoch_padding(dlp_pipe *p, uint32_t s) {
     dlpi_bslot *slot = dlpi_slot_at(p, s);
     uint64_t real = slot->position < p->samples ? p->samples - slot->position : 0;
@@ -17288,7 +17295,7 @@ static void dlpi_epoch_padding(dlp_pipe *p, uint32_t s) {
     slot->dirty = 1;
 }
 
-/* Rows of the present global batch where each has as many, but the epoch's last. */
+/* Set *rows to the rows of the next global batch; 0 if the epoch has no batch left. Returns 0. */
 static int dlpi_epoch_rows(dlp_pipe *p, uint64_t *rows) {
     const dlpi_scheduler *f = &p->schedule;
     *rows = f->in_epoch < p->batches_per_epoch ? p->global_batch : 0;
@@ -17297,14 +17304,14 @@ static int dlpi_epoch_rows(dlp_pipe *p, uint64_t *rows) {
     return DLP_OK;
 }
 
-/* Go on where each batch has as many rows. */
+/* Let the scheduler go on at the batch of a state. Returns 0. */
 DLPI_COLD static int dlpi_epoch_seek(dlp_pipe *p, const dlpi_state *to) {
     p->schedule.in_epoch = to->batch;
     p->schedule.position = to->batch * p->global_batch;
     return DLP_OK;
 }
 
-/* What a sampler's stage is, whatever rows it gives. */
+/* The common part of the tables of all samplers. */
 #define DLPI_OPS_OF_SAMPLER \
     .kind = DLP_STAGE_SAMPLER, .rank = 1, .begins = 1, .at = offsetof(dlp_pipe, sampler), \
     .words = {.out = "sampler.threaded = 1", .slow = "make the sampler's own function cheaper"}
@@ -17363,33 +17370,33 @@ DLPI_COLD static int dlpi_epoch_seek(dlp_pipe *p, const dlpi_state *to) {
 #define DLPI_INPUT_LOADED UINT32_C(0x1000001)
 #define DLPI_INPUT_FAILED UINT32_C(0x1000002)
 #define DLPI_INPUT_CLOSED UINT32_C(0)
-#define DLPI_INPUT_LOOK 64u /* open cells: which is the oldest of them? */
+#define DLPI_INPUT_LOOK 64u /* open cells that a worker looks at, to claim the oldest of them */
 #define DLPI_INPUT_TOLD 64u
 #define DLPI_INPUT_CHEAP_NS 2000u
-#define DLPI_INPUT_RUN 32u      /* inputs of a cell, at most, */
+#define DLPI_INPUT_RUN 32u      /* inputs of a cell, at most */
 #ifndef DLPI_INPUT_RUN_NS       /* a checker may define it before inclusion */
-#define DLPI_INPUT_RUN_NS 8000u /* which take so long together */
+#define DLPI_INPUT_RUN_NS 8000u /* ns that the inputs of a cell should take together, at most */
 #endif
-#define DLPI_INPUT_GUARD ((uint64_t)DLPI_DEBUG * 4096) /* before an input, aligned so */
+#define DLPI_INPUT_GUARD ((uint64_t)DLPI_DEBUG * 4096) /* guard bytes before each cell's bytes */
 
-/* A cell, in region. The scheduler writes it while nobody may load; who loads writes the rest. What
-   both need of each run lies in the first lines, and at the end. */
+/* The record of a cell, in the region. The scheduler writes it while no worker may load. The worker
+   that loads writes the other fields. Both need the first lines, and the tail, in each run. */
 typedef struct dlpi_input {
-    uint64_t state;               /* Q1 ticket (39), what is with it (25): see >>impl-inputs */
-    uint64_t index, first, items; /* of the input that is loaded now, or was last */
+    uint64_t state;               /* Q1: ticket (39 bits) and state (25 bits): see >>impl-inputs */
+    uint64_t index, first, items; /* of the input that is loaded now, or was loaded last */
     uint64_t epoch;
-    uint64_t bytes;
-    uint64_t due_ns; /* a failed load is tried again then */
-    uint32_t rec;    /* tries, workers killed: as a row's */
-    uint32_t made;   /* inputs of the run that are loaded */
-    uint64_t used;   /* batch fed last that needs it, + 1; scheduler, for observers */
-    uint32_t run;    /* inputs */
-    uint32_t killed_by;
-    dlp_error error;  /* of a load that failed; LOADED: of the first item that was left out as it
-                         failed, and position is how many were; code 0: none was */
-    uint64_t tail[7]; /* begins with [most] indices of the run's inputs, which the scheduler writes;
-                         after them [most] 32-bit numbers of their items, which who loads writes:
-                         in lines of their own, since these go to and fro */
+    uint64_t bytes;     /* bytes of that input, as its load says */
+    uint64_t due_ns;    /* time at which a failed load is tried again; 0: at once */
+    uint32_t rec;       /* tries, and workers that it killed, as in the fate of a row */
+    uint32_t made;      /* inputs of the run that are loaded */
+    uint64_t used;      /* 1 + last scheduled batch that needs it; scheduler, for observers */
+    uint32_t run;       /* inputs in this cell */
+    uint32_t killed_by; /* signal that ended the last worker that it killed */
+    dlp_error error;    /* error of the failed load. LOADED: error of the first item that failed and
+                           was left out; `position` counts such items; code 0: there is none */
+    uint64_t tail[7];   /* begins with [most] indices of the run's inputs, written by the scheduler;
+                           behind them [most] 32-bit counts of their items, written by the loader.
+                           Both lie in cache lines of their own, because they go to and fro */
 } dlpi_input;
 
 _Static_assert(sizeof(dlpi_input) == 4 * DLPI_LINE, "region layout");
@@ -17475,7 +17482,7 @@ static inline uint32_t dlpi_input_state(const dlp_pipe *p, uint32_t c) {
     return dlpi_gen_low(dlpi_claim_owner(&dlpi_input_at(p, c)->state)); /* Q1 <- Q1 */
 }
 
-/* ---- DLPIPE_DEBUG: what lies around a cell ---- */
+/* ---- DLPIPE_DEBUG: guard bytes around a cell ---- */
 
 static void dlpi_redzone_of_input(const dlp_pipe *p, uint64_t most, uint8_t *bytes,
                                   dlpi_redzone *c) {
@@ -17496,13 +17503,13 @@ static void dlpi_inputs_paint(dlp_pipe *p, uint64_t most) {
 
 /* ---- by the scheduler: looking ahead ---- */
 
-/* A search for free cells, and what it depends on. */
+/* The last search for free cells, and the numbers that its result depends on. */
 typedef struct dlpi_inputs_ahead {
-    uint64_t epoch, batch; /* to be scheduled next */
-    uint64_t left;         /* no batch below it will need its inputs again */
-    uint64_t loads;        /* inputs that were loaded, or have failed */
-    uint64_t tickets;      /* given */
-    bool stuck;            /* no cell was free */
+    uint64_t epoch, batch; /* the batch that is scheduled next */
+    uint64_t left;         /* batches below this number will not need their inputs again */
+    uint64_t loads;        /* ctl.source_moves: inputs that were loaded, or have failed */
+    uint64_t tickets;      /* tickets given to cells so far */
+    bool stuck;            /* the search found no free cell */
 } dlpi_inputs_ahead;
 
 /* Raise *left to the first batch that has not yet passed the last stage that may send rows back. No
@@ -17625,8 +17632,8 @@ static void dlpi_input_wake(dlpi_worker *w) {
 }
 
 typedef struct dlpi_input_search {
-    uint64_t oldest, now; /* oldest: of its word; 0: none was found */
-    uint32_t cell, left;  /* left: open ones that are still to be looked at */
+    uint64_t oldest, now; /* word of the oldest open cell so far, 0: none; the time in ns */
+    uint32_t cell, left;  /* that cell; open cells that are still to be looked at */
 } dlpi_input_search;
 
 /* Find the open cell with the oldest ticket among cells first .. end - 1, and write it into *s if
@@ -17914,7 +17921,7 @@ static void dlpi_input_tell(const dlp_pipe *p, uint32_t cell, char *text, size_t
     snprintf(text, size, " (%s %" PRIu64 ")", p->source->input, dlpi_input_at(p, cell)->index);
 }
 
-/* ---- what the descs of such stages may say, and what their tables have in common ---- */
+/* ---- stages with input cells: checks of their descs, and the common part of their tables ---- */
 
 /* Refuse subset and weights of a sampler: this stage takes all items. Returns a DLP_ERR code. */
 static int dlpi_bad_list(dlp_pipe *p, const dlpi_stage *st) {
@@ -17956,71 +17963,75 @@ static int dlpi_check_divides(dlp_pipe *p, const char *field, uint64_t n) {
 #define DLPI_OPS_OF_INPUTS DLPI_OPS_OF_CELLS, .step = dlpi_input_step, .run = dlpi_input_run
 
 /* Cells and streams of inputs whose items nobody has counted: what the scheduler knows of them, and
-   in which lists cells stand: of a stream, free, or free by and by. Why these can't stand still is
-   said in >>impl-found. */
+   in which list each cell stands: the list of a stream, of free cells, or of cells that wait to be
+   free. Why these can't stand still is said in >>impl-found. */
 
 #define DLPI_FOUND_NONE UINT32_MAX
-#define DLPI_FOUND_CELLS (1 << 22) /* at most */
-#define DLPI_FOUND_WINDOW (1 << 24)
-#define DLPI_FOUND_RUNS 64 /* cells of which the runs are as long as those of the first of them */
+#define DLPI_FOUND_CELLS (1 << 22)  /* cells of a source, at most */
+#define DLPI_FOUND_WINDOW (1 << 24) /* items of a window, at most */
+#define DLPI_FOUND_RUNS 64 /* cells that are given inputs before the run length is set again */
 
-typedef struct dlpi_found_cell {     /* what the scheduler knows of a cell */
+typedef struct dlpi_found_cell {     /* the scheduler's record of a cell */
     uint64_t epoch, ordinal, ticket; /* ordinal: of the first input of its run */
-    uint64_t n, taken; /* known: items, and those before the first row that is left, or before the
-                          end of the window that is open */
-    uint64_t from;     /* which is this item of input `input` of the run, or of one after it */
-    uint64_t used;     /* batch scheduled last that has rows of it, + 1 */
-    uint32_t input, run, learned; /* inputs, and those whose counts are taken */
-    uint32_t lost; /* bits of inputs that were left out, and stand for an item all the same */
-    uint32_t open; /* rows of the window that is open, and are not given */
-    uint32_t next; /* of its stream; not listed: that may be free, or waits to be, after it */
-    bool listed;   /* a stream's: it is in its list, or has rows of its window */
+    uint64_t n, taken; /* known items of its inputs; those of them that are given, or are in the
+                          open window */
+    uint64_t from; /* the first item that is not taken is item `from` of input `input` of the run,
+                      or, if that input has no more items, of a later input */
+    uint64_t used; /* 1 + last scheduled batch that has rows of it; 0: none has */
+    uint32_t input, run, learned; /* run: its inputs; learned: of these the counts are taken */
+    uint32_t lost; /* a bit for each input that was left out, but counts as one item (pairs) */
+    uint32_t open; /* its rows in the open window that are not given */
+    uint32_t next; /* next cell of the list that it is in; DLPI_FOUND_NONE: it is the last */
+    bool listed;   /* a stream has it: it is in the stream's list, or has rows of its window */
     bool failed;   /* its next input can't be loaded: nothing more of the stream becomes known */
 } dlpi_found_cell;
 
 typedef struct dlpi_found_stream {
-    uint32_t head, tail, cells; /* its list; how many cells it has: in it, or of its window */
-    uint32_t last_known, known; /* the last that is known, the first that is not */
-    uint64_t epoch, next;       /* whose input is asked for next */
-    uint64_t rows;              /* known after `at` */
-    uint64_t empty;             /* inputs known last, one after the other, that had none */
-    int barren;                 /* 1, 2: no item comes to this rank, stream; 0: that is not known */
-    dlpi_cursor at;             /* after the last row given, or where the present window begins,
-                                   with what is given of it: of its items known at the place */
-    uint64_t given;             /* rows in this epoch */
-    uint64_t length, check;     /* of the window that is open; length 0: none is */
-    dlpi_cursor after;          /* that window */
-    uint64_t pass_epoch, pass_next, pass_left; /* the pass whose inputs are being counted: the next
-                                                  of them, and how many there are */
-    uint64_t pass_items;
-    bool pass_whole; /* counted from its first input on */
+    uint32_t head, tail, cells; /* ends of its list; cells that it has, in the list or the window */
+    uint32_t last_known, known; /* last cell whose counts are taken; first cell whose are not */
+    uint64_t epoch, next;       /* the input that is asked for next: its epoch and ordinal */
+    uint64_t rows;              /* known rows that are not given */
+    uint64_t empty;             /* inputs without an item, counted since the last one with items */
+    int barren;                 /* 1: no item comes to this rank; 2: to this stream; 0: not known */
+    dlpi_cursor at;             /* place after the last given row. With a window: place where the
+                                   window begins, and how many of its rows are given */
+    uint64_t given;             /* rows given in this epoch */
+    uint64_t length, check;     /* items of the open window, 0: none is open; 16-bit hash of the
+                                   inputs that they are of */
+    dlpi_cursor after;          /* place after the open window */
+    uint64_t pass_epoch, pass_next, pass_left; /* statistics of the present pass over the inputs:
+                                                  its epoch, next ordinal, and inputs to come */
+    uint64_t pass_items;                       /* items counted in this pass */
+    bool pass_whole;                           /* it was counted from its first input on */
 } dlpi_found_stream;
 
-typedef struct dlpi_agreed { /* ends that ranks agree on; consumer */
-    uint64_t generation;     /* of the batches: after a seek, or in another epoch, others count */
-    uint64_t left;           /* all ranks have them, and here they are not delivered yet */
-    bool last;               /* the epoch ends after them */
-    bool asks;               /* there are other ranks to be asked */
+typedef struct dlpi_agreed { /* the end that ranks have agreed on; the consumer's */
+    uint64_t generation;     /* number of the batches that it holds for: a seek begins others */
+    uint64_t left;           /* batches that all ranks have, and this one has not delivered yet */
+    bool last;               /* the epoch ends after these batches */
+    bool asks;               /* there are other ranks to ask */
 } dlpi_agreed;
 
-/* What observers see of it; scheduler. */
+/* Counts for observers, in the region; written by the scheduler. */
 typedef struct dlpi_found_counts {
-    uint64_t inputs, items, empty, window;
+    uint64_t inputs, items, empty, window; /* empty: inputs without an item; window: items of one */
 } dlpi_found_counts;
 
-/* ... in the same record, from DLPI_FOUND_SPREAD on: what streams have of a pass, and what follows
-   from that. rows: those of a stream in an epoch, where a row is an item, 0: all; drops: 1: an
-   epoch ends with the first stream that is out, 2: of this rank or another. */
+/* In the same record, DLPI_FOUND_SPREAD bytes behind its begin: how evenly the items of a pass are
+   spread over the streams. */
 typedef struct dlpi_found_spread {
-    uint64_t streams, all, each, rows, drops;      /* streams: of this rank */
-    uint64_t weights, weights_least, weights_most; /* of all streams; 0: there are none */
-    uint64_t items[]; /* [streams] of the last pass that was counted whole, + 1; 0: none was */
+    /* streams: of this rank; all: of all ranks. each: rows of a stream in a batch, 0: a row is no
+       item. rows: rows of a stream in an epoch with steps, 0: without steps. drops: 1: an epoch
+       ends with the first stream of this rank that has no item left, 2: with that of any rank */
+    uint64_t streams, all, each, rows, drops;
+    uint64_t weights, weights_least, weights_most; /* over all streams; 0: there are no weights */
+    uint64_t items[]; /* [streams] 1 + items of the last pass that was counted whole; 0: none was */
 } dlpi_found_spread;
 
 #define DLPI_FOUND_SPREAD DLPI_LINE
 
 typedef struct dlpi_found_row {
-    uint32_t cell, number; /* of the item's place: each input of a run has most_items */
+    uint32_t cell, number; /* cell, and place of the item in it: each input has most_items places */
 } dlpi_found_row;
 
 struct dlpi_found;
@@ -18053,14 +18064,14 @@ typedef struct dlpi_found_rule {
     bool (*take)(struct dlpi_found *q, uint64_t s, const dlpi_path *path, bool set);
 } dlpi_found_rule;
 
-/* Who makes the items of inputs, and in how many cells. */
+/* The workers that make items of inputs, and the cells that they make them in. */
 typedef struct dlpi_cells_desc {
     dlp_workers_desc workers;
-    uint32_t queue_size; /* cells; 0: the plan says it */
+    uint32_t queue_size; /* number of cells; 0: as many as are needed, and a few more */
     uint32_t window;     /* items of a stream that are shuffled at a time; 0: none are */
 } dlpi_cells_desc;
 
-/* The inputs of list q, if they are rows of branches, joined (inputs/joined.h). */
+/* Calls for a list q whose inputs are joined rows of branches (inputs/joined.h). */
 typedef struct dlpi_found_joins {
     /* Begin an epoch, or go on at a place. */
     void (*begin)(struct dlpi_found *q);
@@ -18076,7 +18087,7 @@ typedef struct dlpi_found_joins {
     void (*stands)(struct dlpi_found *q, uint32_t i, uint32_t c);
     /* Move stream i behind its window, whose rows are all given. */
     void (*moves)(struct dlpi_found *q, uint32_t i);
-    /* Do what these three of dlpi_found_rule do. */
+    /* As the calls of these names in dlpi_found_rule. */
     const struct dlpi_found *(*lacks)(const struct dlpi_found *q, uint32_t i);
     void (*put)(const struct dlpi_found *q, uint32_t i, dlpi_path *to);
     bool (*take)(struct dlpi_found *q, uint64_t s, const dlpi_path *path, bool set);
@@ -18089,42 +18100,42 @@ typedef struct dlpi_found {
     const dlpi_found_rule *rule;   /* NULL: a row is an item */
     const dlpi_found_joins *joins; /* NULL: inputs are no rows of branches */
     struct dlpi_joined *joined;
-    struct dlpi_found *all;  /* the source: itself, or of what this is a branch */
-    struct dlpi_found *next; /* of a source with branches: the first; of these: the next */
-    const char *name;        /* of a branch, for errors; NULL: the stage's */
-    uint64_t column;         /* of a branch: its rows among those of a slot */
-    bool pairs; /* of a branch: an input that is left out stands for an item, so its row is left
-                   out, and the rows behind it stay the same */
-    uint64_t most_items, least_items; /* of an input that has any */
-    uint32_t n_cells, most_run;       /* inputs of a cell */
-    uint32_t first_cell;              /* of a branch: of its own cells */
+    struct dlpi_found *all;  /* the source; in a branch the source that it is a branch of */
+    struct dlpi_found *next; /* in a source: its first branch; in a branch: the next; NULL: none */
+    const char *name;        /* name of the branch, for errors; NULL: the stage's name */
+    uint64_t column;         /* in a branch: where its rows begin among those of a slot */
+    bool pairs; /* in a branch: an input that is left out counts as one item. So its row is left
+                   out, and later rows do not change */
+    uint64_t most_items, least_items; /* items that an input has at most; at least, if not empty */
+    uint32_t n_cells, most_run;       /* cells; inputs of a cell, at most */
+    uint32_t first_cell;              /* number of its first cell; not 0 only in branches */
     uint32_t in_flight;               /* requests of a worker for inputs; 0: it has no requests */
-    bool teams;                       /* of a source: not every worker takes every cell */
-    bool arrives;                     /* of a source: inputs of a list are records that arrive */
-    struct dlpi_arrivals *arrivals;   /* inputs are records that arrive; NULL: they have numbers */
-    uint8_t pad[DLPI_LINE - 16]; /* part workers read what is above; below is the scheduler's */
+    bool teams;                       /* in a source: not every worker takes every cell */
+    bool arrives;                   /* in a source: inputs of one of its lists are pushed records */
+    struct dlpi_arrivals *arrivals; /* inputs are pushed records; NULL: they have numbers */
+    uint8_t pad[DLPI_LINE - 16];    /* part workers read what is above; below is the scheduler's */
     dlpi_found_plan plan;
     dlpi_cursors cursors;
-    uint32_t each;  /* rows of a stream in a batch */
-    bool all_items; /* of all ranks, which agree on the end: until then batches of holes follow */
-    uint32_t run, need; /* inputs of a new cell; cells that a stream needs */
-    uint64_t run_until; /* tickets: look again what inputs cost */
-    bool run_known;
-    bool begun;
-    int rc; /* what is wrong with the epoch that was begun */
+    uint32_t each;      /* rows of a stream in a batch */
+    bool all_items;     /* an epoch has the items of all ranks: a rank without items has holes */
+    uint32_t run, need; /* inputs that a cell is given now; cells that a stream needs */
+    uint64_t run_until; /* the cost of inputs is read again when this ticket is given */
+    bool run_known;     /* `run` follows from the measured cost of inputs */
+    bool begun;         /* an epoch has begun */
+    int rc;             /* code of the error that ends this epoch; 0: none */
     uint64_t epoch;
-    bool any;       /* an input of the epoch has had items */
-    uint64_t round; /* of joined rows with steps: in so many each branch ends a pass */
+    bool any;       /* an input of the epoch had items */
+    uint64_t round; /* of joined rows with steps: rows in which each branch ends a pass */
     dlpi_inputs_ahead ahead;
-    uint32_t free, free_last;   /* lists of cells: free, */
-    uint32_t waits, waits_last; /* and to be free by and by */
+    uint32_t free, free_last;   /* ends of the list of free cells */
+    uint32_t waits, waits_last; /* ends of the list of cells that wait to be free */
     dlpi_found_counts *counts;
     dlpi_found_spread *spread;
     dlpi_found_cell *use;           /* [n_cells] */
-    dlp_permutation *items;         /* [n_cells] the order of items in each, where it has one */
-    dlpi_found_stream *streams;     /* [cursors.n] those of this rank */
-    dlp_permutation *window_orders; /* [cursors.n] of the windows that are open, */
-    dlpi_found_row *window_rows;    /* [cursors.n][window] and what lies in them */
+    dlp_permutation *items;         /* [n_cells] the order of items in each cell, if shuffled */
+    dlpi_found_stream *streams;     /* [cursors.n] the streams of this rank */
+    dlp_permutation *window_orders; /* [cursors.n] the order of rows in each open window */
+    dlpi_found_row *window_rows;    /* [cursors.n][window] where the items of each window lie */
     uint8_t pad1[DLPI_LINE];
     dlpi_agreed agreed;
 } dlpi_found;
@@ -18383,15 +18394,16 @@ DLPI_COLD static bool dlpi_found_leaves_out(dlp_pipe *p, dlpi_found *q, uint32_t
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-arrivals   INPUTS THAT ARRIVE
-   Behind a push an input is a record, and nobody knows when the next one comes. The scheduler gives
-   free cells to the reader of the push, one stage with one thread, in the order of the stream's
-   list. The reader waits for records, copies those that are at hand into the next cell, as many as
-   one cell may have, and opens the cell. From there on the cell is as any other one: a worker that
-   dies leaves the records where they are, and the next worker makes items of them again.
+   If makers stand behind a push, an input is a pushed record, and the time of the next record is
+   not known. The scheduler gives free cells to the reader of the push, which is a stage with one
+   thread, in the order of the stream's list. The reader waits for a record. It copies the records
+   that have come into the next cell, as many as one cell may have, and opens the cell. From then on
+   the cell is like any other input cell: if a worker dies, the records stay, and the next worker
+   makes items of them again.
 
-   A record keeps its number, the order in which it was read. That is the input's index and its
-   ordinal. A cell of no record says that the stream has ended. A record that cannot be read makes
-   its cell FAILED.
+   Records are numbered in the order of reading. The number is the input's index and its ordinal. A
+   cell without a record tells that the stream has ended. If a record cannot be read, its cell
+   becomes FAILED.
 
    label  atomic    written by             read by (partner)
    Q4     wanted    scheduler: cells that  the reader, who then has the cell and its number in
@@ -18402,14 +18414,14 @@ DLPI_COLD static bool dlpi_found_leaves_out(dlp_pipe *p, dlpi_found *q, uint32_t
    with the reader, and the place of the first of them is still its own. */
 
 typedef struct dlpi_arrivals {
-    uint64_t wanted; /* Q4 */
-    uint64_t *cells; /* [n] the cell of each number, modulo n; in the region, for observers */
+    uint64_t wanted; /* Q4: number of cells given to the reader so far */
+    uint64_t *cells; /* [n] cell number k of these is cells[k % n]; in the region, for observers */
     uint32_t n;
-    const dlpi_stage *st;  /* the reader's */
-    struct dlpi_expand *x; /* whose inputs the records are */
+    const dlpi_stage *st;  /* the stage of the reader */
+    struct dlpi_expand *x; /* the source whose inputs the records are */
     uint8_t pad[DLPI_LINE];
-    uint64_t taken, records; /* the reader's: cells, and records, so far */
-    bool over;               /* the reader's: it has said that the stream has ended */
+    uint64_t taken, records; /* written by the reader: cells that it filled, records that it read */
+    bool over;               /* written by the reader: it has read the end of the stream */
 } dlpi_arrivals;
 
 /* Scheduler: close cell c and give it to the reader, which may fill it with as many records as the
@@ -18447,10 +18459,10 @@ static uint32_t dlpi_arrivals_next(const dlpi_arrivals *a) {
     return (uint32_t)a->cells[a->taken % a->n];
 }
 
-/* What the desc of inputs that nobody has counted may say. How many cells streams need, and their
-   memory. Why these are enough is said in >>impl-found. */
+/* A source whose inputs have unknown counts: checks of its desc, how many cells its streams need,
+   and their memory. Why these cells are enough is said in >>impl-found. */
 
-/* ---- what the desc may say, and what follows ---- */
+/* ---- check the desc, and compute what follows from it ---- */
 
 /* Refuse what has no meaning if the inputs' counts are not known. Returns 0 or a DLP_ERR code. */
 static int dlpi_found_refuses(dlp_pipe *p) {
@@ -18670,7 +18682,7 @@ static int dlpi_found_blocks(const dlp_pipe *p DLPI_UNREAD, const dlpi_stage *st
     return 7;
 }
 
-/* Write those words of the streams' statistics that are known before any input is. */
+/* Write the words of the streams' statistics that are known before the first input is loaded. */
 static void dlpi_found_spread_begin(const dlp_pipe *p, dlpi_found *q) {
     const dlpi_found_plan *k = &q->plan;
     dlpi_found_spread *to = q->spread;
@@ -19391,9 +19403,9 @@ static void dlpi_found_pass_row(dlp_pipe *p, uint32_t i) {
     }
 }
 
-/* ---- a batch's rows, and what a worker sees of one ---- */
+/* ---- the rows of a batch are filled in ---- */
 
-/* What is noted of a batch: it has items of this rank; more follow, or an input that has failed. */
+/* Bits of a batch's note: it has items of this rank; more items, or a failed input, follow it. */
 enum { DLPI_FOUND_HAS_ITEMS = 1, DLPI_FOUND_MORE_ITEMS = 2 };
 
 /* Make rows r .. end - 1 of slot s holes: rows that are left out and have no item. */
@@ -19457,7 +19469,7 @@ static void dlpi_found_fill(dlp_pipe *p, uint32_t s) {
     state->bytes = dlpi_cursors_save(&q->cursors, wide, state->at);
 }
 
-/* ---- a row of it is fetched ---- */
+/* ---- a row of a batch is fetched ---- */
 
 /* Show an item's callback the input that row `row` of slot s comes from, in it->part. extra: where
    the dlp_part is written. A retried row may have a replacement out of the same input. */
@@ -19482,27 +19494,28 @@ static uint64_t dlpi_found_item(dlpi_worker *w, uint32_t s, uint32_t row,
 }
 
 /* ---- ends that several ranks agree on ----
-   Of ranks whose counts nobody knows none can tell alone where an epoch ends for all. So they ask
-   each other, by the caller's all-reduce, at steps that are the same on each: before the first
-   batch of an epoch, or after a seek, and then whenever all that they have agreed on is delivered.
-   Nothing is asked where a scheduler or a worker happens to be: two ranks would wait for each
-   other, one here, one in the all-reduce of its training step.
+   If the number of items is not known, no rank alone can tell where an epoch ends for all ranks. So
+   the ranks ask each other by the caller's all-reduce. All ranks ask at the same steps: before the
+   first batch of an epoch, after a seek, and each time that all agreed batches are delivered. Only
+   the consumer asks. If a scheduler or a worker asked, two ranks could wait for each other, one
+   here and one in the all-reduce of its training step.
 
-   A rank counts batches that are whole: they can't fail any more, so a failure comes where all
-   ranks ask, and there it is an answer. Twice that number, and 1 where it knows that another batch
-   follows: of these the least over all ranks has the least number of batches and, where that is a
-   rank's last, that it is. Batches that this rank has beyond an agreed end are left, as by
-   dlp_pipe_next_epoch.
+   A rank counts its complete batches. These can't fail any more, so a failure shows where all ranks
+   ask, and there it is an answer. A rank says twice the number of these batches, plus 1 if it knows
+   that another batch follows. The least of these numbers over all ranks tells the least number of
+   batches, and whether the epoch ends behind them. If this rank has more batches than the agreed
+   end allows, it drops them, as dlp_pipe_next_epoch does.
 
    A rank that is resumed in the middle of an epoch may have no batch left there. The state does not
-   say so where an input had failed: it may have had items. Such a rank says -2, and all ranks leave
-   the epoch. The epoch ends before the next batch, so a rank where that batch has failed says only
-   -1. A rank whose pipe is in error says -3, and no rank goes on.
+   tell this if an input had failed, because that input may have had items. Such a rank says -2, and
+   all ranks leave the epoch. The epoch ends before the next batch, so a rank whose next batch has
+   failed says only -1. A rank whose pipe is in error says -3, and no rank goes on.
 
-   Where no item is left out, ranks that are out go on with batches of holes, and only this ends
-   their epochs. Where the least that was said is a rank's last batch, all ask once more, for the
-   batch at which the last one is out. */
+   Unless `last` is DLP_LAST_DROP, a rank without items goes on with batches of holes (all_items),
+   and only the agreement ends its epoch. If the least answer says that a rank has its last batch,
+   all ranks ask once more, for the batch at which the last rank has no item left. */
 
+/* Answers of a rank: the next batch has failed; no batch is left; the pipe is in error. */
 enum { DLPI_AGREE_FAILED = -1, DLPI_AGREE_OVER = -2, DLPI_AGREE_DEAD = -3 };
 
 /* True if more follows in this rank after the batch in slot s: more items if batches of holes may
@@ -19781,66 +19794,64 @@ DLPI_COLD static bool dlpi_found_seen(const dlpi_words *words, dlpi_seen *s, int
     DLPI_OPS_OF_INPUTS, .layout = dlpi_found_layout, .blocks = dlpi_found_blocks, \
                         .live = dlpi_found_live, .seen = dlpi_found_seen
 
-/* ---- items that fetch's callback writes into cells: what expand and pack have in common ---- */
+/* ---- items that workers make in the cells of inputs: the records that makers share ---- */
 
-#define DLPI_STEPS 8u  /* filters and maps in a row */
-#define DLPI_LEVELS 4u /* expanders, and maps in which fields end, in a row, and one more */
+#define DLPI_STEPS 8u  /* filters and maps of one level, at most */
+#define DLPI_LEVELS 4u /* 1 + expanders and maps in which fields end, of one source, at most */
 
-/* What the worker of a cell calls for an item, in the order of the table. */
+/* A filter or map that the worker of a cell calls for each item, in the order of the table. */
 typedef struct dlpi_step {
-    int (*keep)(void *user, const dlp_item *item); /* a filter; NULL: */
-    dlp_item_fn call;                              /* a callback that writes fields */
+    int (*keep)(void *user, const dlp_item *item); /* a filter's callback; NULL: it is a map */
+    dlp_item_fn call;                              /* a map's callback */
     void *user;
-    uint32_t first, n; /* the fields of its level that it sees */
-    char name[32];     /* of its node */
+    uint32_t first, n; /* it sees n fields of its level, from field `first` on */
+    char name[32];     /* name of its row */
 } dlpi_step;
 
 /* Items at one place of the table, between two makers, and what is called for each of them. */
 typedef struct dlpi_level {
     dlpi_fields fs;
-    uint64_t at[DLP_MAX_FIELDS]; /* of a field, from the beginning of an item */
-    uint64_t bytes;              /* of an item */
-    uint64_t scratch;            /* place of the one item, in a cell or a worker's room; unused on
-                                    the last level */
+    uint64_t at[DLP_MAX_FIELDS]; /* bytes from the beginning of an item to each field */
+    uint64_t bytes;              /* bytes of an item */
+    uint64_t scratch; /* bytes from the beginning of the cell, or the worker's room, to the level's
+                         one item; unused on the last level, which has many items */
     uint32_t n_steps;
-    uint32_t
-        ends; /* a bit for each field that ends behind the steps; the next level has the rest */
+    uint32_t ends; /* a bit for each field that ends behind the steps: the next level lacks it */
     dlpi_step steps[DLPI_STEPS];
-    uint32_t first, n;     /* the fields of the stage that are its own, on level 1.. */
+    uint32_t first, n;     /* its fields are n of the stage's, from `first` on; n 0: the input's */
     uint32_t n_made;       /* fields that an expand sees of an item that it makes; 0: all */
     dlp_expand_desc maker; /* makes the items of the next level; max_out 0: there is none */
-    dlp_part_desc part;    /* the maker is a load of this part; load NULL: it is not */
-    uint64_t part_at;      /* place of the part in a cell */
-    dlp_item_fn fetch;     /* of the items of the part */
+    dlp_part_desc part;    /* the part that the maker loads; load NULL: the maker is no load */
+    uint64_t part_at;      /* bytes from the beginning of the cell to this part */
+    dlp_item_fn fetch;     /* fetches the items of the part */
     void *fetch_user;
-    char name[32]; /* of its node */
+    char name[32]; /* name of its row */
 } dlpi_level;
 
-typedef struct dlpi_expand {
-    dlpi_found found; /* first: the stage's self is one, too (dlpi_found_of) */
+typedef struct dlpi_expand { /* the record of a source whose workers make items of inputs */
+    dlpi_found found;        /* first: the stage's self is one, too (dlpi_found_of) */
     dlp_expand_desc d;
-    bool cached;    /* the keeper is asked for inputs */
+    bool cached;    /* workers ask the cache for the items of an input first */
     bool plain;     /* one loop makes the items of a run: dlpi_expand_many */
-    bool taken;     /* the fetch stage's callback and fields are here, and its own is the copy */
-    bool has_rooms; /* fields end: each worker has a room for the items of all levels but the last;
-                          not: of the first n_read, which requests write into the cell */
+    bool taken;     /* the fetch stage's callback and fields were moved here: that stage copies */
+    bool has_rooms; /* fields end: each worker has a room for the items of all levels but the last,
+                       and but the first n_read levels, which requests write into the cell */
     uint8_t n_read;
-    dlp_dataset input; /* as that stage had it */
+    dlp_dataset input; /* the dataset of the fetch stage, from which inputs are fetched */
     uint32_t n_levels; /* 1: an item is an input that is kept */
-    dlpi_level
-        level[DLPI_LEVELS]; /* the items that fetch writes, .., those that rows are made of */
-    uint32_t n_fetched;     /* fields of the first level that fetch sees */
-    dlp_part_desc part;     /* its load fills a part with items of the first level, or NULL */
-    uint64_t part_at;       /* place in a cell */
-    uint64_t *firsts;       /* [n_parts + 1] items in front of each part; NULL: load counts them */
-    uint64_t arrived_at;    /* place in a cell of its records, each an item of the first level */
-    uint64_t one_bytes;     /* of all items that an input may have */
-    dlpi_stage_ops copies;  /* of the fetch stage, with runs copied at once */
-    dlp_async async;        /* inputs are read by it, several at once: reads.h */
-    uint8_t *reads;         /* [workers] dlpi_reads, if they are */
-    uint8_t *rooms;         /* [workers] */
-    uint64_t at;            /* of a branch: where its cells begin, in bytes from the first cell */
-    uint64_t stride;        /* of a branch: bytes from cell to cell; 0: as the stage has it */
+    dlpi_level level[DLPI_LEVELS]; /* first the items that fetch writes, last those of rows */
+    uint32_t n_fetched;            /* fields of the first level that fetch sees */
+    dlp_part_desc part;    /* the part that has the items of the first level; load NULL: no part */
+    uint64_t part_at;      /* bytes from the beginning of the cell to this part */
+    uint64_t *firsts;      /* [n_parts + 1] items before each part; NULL: load counts them */
+    uint64_t arrived_at;   /* bytes from the beginning of the cell to its pushed records */
+    uint64_t one_bytes;    /* bytes of all items that an input may have */
+    dlpi_stage_ops copies; /* ops of the fetch stage: it copies runs of rows at once */
+    dlp_async async;       /* reads several inputs at once: reads.h; submit NULL: fetch reads one */
+    uint8_t *reads;        /* [workers] a dlpi_reads each; NULL: there are no requests */
+    uint8_t *rooms;        /* [workers] rooms; NULL: there are none */
+    uint64_t at;           /* of a branch: bytes from the first cell to the branch's first cell */
+    uint64_t stride;       /* of a branch: bytes from cell to cell; 0: the stride of the area */
 } dlpi_expand;
 
 /* Return the bytes of cell c, which is one of x. */
@@ -20119,9 +20130,9 @@ static void dlpi_arrived_copy(const dlp_pipe *p, const dlpi_expand *x, uint32_t 
         dlpi_field_copy(&l->fs.at[f], to + l->at[f], from + l->at[f], length[f]);
 }
 
-typedef struct dlpi_expand_item { /* what a callback writes an item's fields by */
+typedef struct dlpi_expand_item { /* the arrays that an item shown to a callback points to */
     void *data[DLP_MAX_FIELDS];
-    uint64_t none[DLP_MAX_FIELDS]; /* the lengths, where no field is ragged */
+    uint64_t none[DLP_MAX_FIELDS]; /* its lengths, if no field is ragged */
 } dlpi_expand_item;
 
 /* Let `it` be an item of n fields. dlpi_input_lay writes their addresses and lengths into *by. */
@@ -20244,25 +20255,25 @@ static void dlpi_level_end(const dlpi_level *l, uint8_t *from, uint8_t *to) {
 
 /* An input that an asynchronous source reads into its cell. */
 typedef struct dlpi_read {
-    dlp_item item; /* first: what the source gives back is this */
+    dlp_item item; /* first: the source gives this address back */
     dlpi_expand_item fields;
-    dlp_call note;
-    char message[256];
-    int32_t errnum, code;
-    dlpi_unit cell;
-    bool out;  /* in the source's hands */
-    bool back; /* given back, and no items are made of it yet */
+    dlp_call note;        /* the item's call: the source writes its message there */
+    char message[256];    /* text of a failed read; "": none */
+    int32_t errnum, code; /* errno and result of the read */
+    dlpi_unit cell;       /* the cell that it is read for */
+    bool out;             /* the source has the item and has not given it back */
+    bool back;            /* the source gave it back, and no items are made of it yet */
 } dlpi_read;
 
-typedef struct dlpi_reads { /* of a worker */
+typedef struct dlpi_reads { /* the requests of a worker */
     const dlpi_expand *by;
-    uint32_t n, n_out, n_back;
-    bool alone;            /* one that may have killed a worker is out, alone */
-    bool broken;           /* the source is */
-    bool waits;            /* the source has no room for `next` */
-    dlpi_unit next;        /* a cell that is claimed */
-    const dlpi_read *back; /* the one that came back, and is being made items of; or NULL */
-    dlpi_read all[];       /* [2 * n]: as many are out as can be while others are back */
+    uint32_t n, n_out, n_back; /* requests at once, at most; those that are out; that are back */
+    bool alone;                /* the one read that is out is of an input that may kill a worker */
+    bool broken;               /* the source has failed: no read is given to it any more */
+    bool waits;                /* the source has no room for `next` */
+    dlpi_unit next;            /* a claimed cell whose read the source has not taken yet */
+    const dlpi_read *back;     /* the read of which items are being made now, or NULL */
+    dlpi_read all[];           /* [2 * n]: n may be out while others are back */
 } dlpi_reads;
 
 /* Take over the result of a read that came back. Its message and errno become the worker's. Returns
@@ -20554,8 +20565,9 @@ DLPI_COLD static int dlpi_input_blocks(const dlp_pipe *p, const dlpi_stage *st, 
 
 /* ---- items are made of inputs: for expanders and filters, branches, and packs ---- */
 
-#define DLPI_EXPAND_RUN_BYTES 8192u       /* of the inputs of a cell, where they are several, and */
-#define DLPI_EXPAND_CELLS_BYTES 0x400000u /* of all cells that are needed */
+/* Bytes of a cell with several inputs, and of all cells that streams need, at most. */
+#define DLPI_EXPAND_RUN_BYTES 8192u
+#define DLPI_EXPAND_CELLS_BYTES 0x400000u
 
 /* Return how many inputs a cell holds at most, so that cells stay small. It is 1 if the desc gives
    the number of cells, or if items of an input are shuffled or may be left out. It is 1 with loads,
@@ -20616,16 +20628,16 @@ static int dlpi_input_sizes(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x,
 typedef struct dlpi_line {
     const dlpi_expand *by;
     dlpi_worker *w;
-    uint32_t c;            /* its cell */
-    uint8_t *items, *cell; /* where its items lie; the cell's bytes, with the other levels' */
-    uint64_t made;         /* items so far */
-    uint64_t left_out;     /* items behind a maker that failed */
-    dlpi_input *of;
-    const dlpi_level *last; /* of its items */
+    uint32_t c;             /* the input's cell */
+    uint8_t *items, *cell;  /* where the items of the input go; the bytes of the whole cell */
+    uint64_t made;          /* items made so far */
+    uint64_t left_out;      /* items behind a maker that failed and were left out */
+    dlpi_input *of;         /* the record of the cell */
+    const dlpi_level *last; /* the level of the items that are kept */
     dlp_item given;         /* the input, without its fields */
-    /* of an input that is plain: */
+    /* only for plain inputs: */
     dlpi_expand_item fields;
-    bool zeroes; /* it begins as zeros; else all of its run have, if any */
+    bool zeroes; /* the item is set to zeros first; false: not needed, or done for the whole run */
 } dlpi_line;
 
 /* One call of an expander. The callback may write over x and item, so the library goes by what lies
@@ -20633,15 +20645,15 @@ typedef struct dlpi_line {
 typedef struct dlpi_making {
     dlp_expand x; /* first: what the callback sees */
     dlpi_line *line;
-    const dlpi_level *to;  /* whose items it makes */
-    uint8_t *at;           /* where the next item is to be written */
-    uint32_t made, passed; /* items that are kept, with the one added last; those that went on */
-    uint64_t added;
-    int wrong;             /* what an item came to that failed: a code, or 0 */
-    bool above;            /* more than max_out were asked for */
-    bool steps;            /* more is to be done for an item that was added */
+    const dlpi_level *to;  /* the level of the items that the callback makes */
+    uint8_t *at;           /* where the next item is written */
+    uint32_t made, passed; /* items added and kept so far; those of them that are completed */
+    uint64_t added;        /* items added so far, with those that are not kept */
+    int wrong;             /* code of the first item that failed; 0: none failed */
+    bool above;            /* the callback asked for more than max_out items */
+    bool steps;            /* an added item has steps, or makers behind it */
     const dlp_item *given; /* the input, without its fields */
-    dlp_item shown, item;  /* what each item begins as; the one added last */
+    dlp_item shown, item;  /* what each new item is set to; the item added last */
     dlpi_expand_item fields;
 } dlpi_making;
 
@@ -20967,30 +20979,30 @@ static int dlpi_input_copy(void *user, dlp_item *it) {
    open, since only the workers of one team take it. */
 
 typedef struct dlpi_branch {
-    dlpi_expand x; /* its found is not the stage's self */
+    dlpi_expand x; /* the branch's lists, cells and makers; it is not the self of a stage */
     char name[32];
-    dlp_field *in, *made; /* [x.input.n_fields] of its inputs; [n_made] of what is made of them */
-    const dlp_field *out; /* [n_out] of these: of its items */
+    dlp_field *in, *made; /* [x.input.n_fields] fields of inputs; [n_made] of items made of them */
+    const dlp_field *out; /* [n_out] fields of the branch's last items: in `made`, or `in` itself */
     uint32_t n_made, n_out;
-    uint32_t first_field;            /* of its items among those of a row */
-    dlp_workers_desc w;              /* what its workers call as they begin and end */
-    uint32_t team;                   /* the first branch with the same workers */
-    int32_t first_worker, n_workers; /* of a team; in the record of its first branch */
+    uint32_t first_field;            /* number of the first of these among the fields of a row */
+    dlp_workers_desc w;              /* callbacks that its workers call as they begin and end */
+    uint32_t team;                   /* number of the first branch that has the same workers */
+    int32_t first_worker, n_workers; /* the team's workers; set in the team's first branch */
 } dlpi_branch;
 
 typedef struct dlpi_branches_stream {
-    uint64_t phase;                /* of the next row */
-    uint64_t drawn[DLPI_BRANCHES]; /* items of a branch in the rows that are known */
+    uint64_t phase;                /* place of the next row in the schedule of a mix, 0..period-1 */
+    uint64_t drawn[DLPI_BRANCHES]; /* items of each branch in known rows that are not given */
 } dlpi_branches_stream;
 
 typedef struct dlpi_branches {
     dlpi_found found; /* first: the stage's self is one, too (dlpi_found_of) */
     uint32_t n;
-    uint64_t period;    /* of a mix; 0: a zip */
-    uint32_t *schedule; /* [period] of a mix */
-    uint64_t weights_hash;
+    uint64_t period;       /* rows after which the schedule of a mix repeats; 0: a zip */
+    uint32_t *schedule;    /* [period] the branch of each row of a mix (dlpi_mix_at); NULL: a zip */
+    uint64_t weights_hash; /* hash of a mix's weights, for states; 0: a zip */
     dlpi_branches_stream *streams; /* [cursors.n] */
-    dlpi_stage_ops copies;         /* of the fetch stage, with runs copied at once */
+    dlpi_stage_ops copies;         /* ops of the fetch stage: it copies runs of rows at once */
     dlpi_branch at[DLPI_BRANCHES];
 } dlpi_branches;
 
@@ -21136,7 +21148,7 @@ static const dlpi_found_rule dlpi_branches_rule = {
     .take = dlpi_branches_take,
 };
 
-/* ---- the cells of branches, and what is copied out of them ---- */
+/* ---- the cells of branches, and the copies of items out of them ---- */
 
 /* Copy the items of one joined row out of their cells, into the fields of `it`. A zip copies an
    item of each branch, a mix one item. row: where the first item lies. next: the distance to where
@@ -21282,23 +21294,23 @@ static void dlpi_branches_hash(const dlpi_branches *j, dlpi_state *s) {
    row, so a branch lacks an item, and holds no cell on its list. Each branch has a cell for each
    stream, and its cells off the list wait for loaded cells, which wait for workers alone. */
 
-typedef struct dlpi_joined_cell { /* what the scheduler knows of a cell beside >>impl-found */
-    dlpi_path before;             /* its row */
-    dlpi_found_row from[DLPI_BRANCHES];
-    bool holds; /* cells of branches are kept for it */
+typedef struct dlpi_joined_cell { /* the scheduler's record of a cell, beside dlpi_found_cell */
+    dlpi_path before;             /* place of the stream before the cell's joined row */
+    dlpi_found_row from[DLPI_BRANCHES]; /* where the items of the row lie in cells of branches */
+    bool holds;                         /* these cells are kept until this cell is loaded */
 } dlpi_joined_cell;
 
 typedef struct dlpi_joined {
-    dlpi_branches j;         /* its found has the joined rows of streams, and no cells */
+    dlpi_branches j;         /* its `found` counts the joined rows of streams, and has no cells */
     dlpi_joined_cell *cells; /* [n_cells] */
-    dlpi_path *at;           /* [cursors.n] before the row in which a stream stands; */
-    dlpi_path *after;        /* and before the last row of its window */
-    uint32_t *kept;          /* [all_cells] of a branch: cells of rows that need it */
-    uint32_t all_cells;
-    bool left; /* cells may hold others and be on no list, or behind one that failed */
-    dlpi_stage_ops ops;
-    dlpi_source_ops source;
-    const dlpi_stage_ops *inner; /* of an expand or pack */
+    dlpi_path *at;           /* [cursors.n] place of each stream, before its present joined row */
+    dlpi_path *after;        /* [cursors.n] place before the last row of the open window */
+    uint32_t *kept;          /* [all_cells] cells of joined rows that need this cell of a branch */
+    uint32_t all_cells;      /* cells of joined rows and of all branches */
+    bool left; /* a cell that keeps others may be off its list, or behind a failed cell: look */
+    dlpi_stage_ops ops;          /* ops of the stage: those of `inner`, some replaced */
+    dlpi_source_ops source;      /* its source ops, some replaced, too */
+    const dlpi_stage_ops *inner; /* ops of the expand or pack that works on joined rows */
 } dlpi_joined;
 
 /* ---- where streams stand ---- */
@@ -21530,44 +21542,45 @@ static uint32_t dlpi_joined_ask(dlp_pipe *p, dlpi_found *q) {
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-pack       DOCUMENTS INTO ROWS
-   The same source, with a rule: an input is a document, its items are tokens, and a row is a list
-   of segments, each (cell, first token, tokens). The scheduler makes these lists as counts become
-   known, and writes them into the slot; fetch's workers copy.
+   The source of >>impl-found, with a rule for rows: an input is a document, and its items are
+   tokens. A row is a list of segments, each (cell, first token, tokens). The scheduler makes these
+   lists as counts become known, and writes them into the slot. Workers of fetch copy the tokens.
 
-   Behind a load or an expand an input has several documents, which lie in its cell one after the
-   other, each in a place of the longest. Tokens are counted through all documents of the cell, and
-   the cell says where each document ends. So a cell is used up by tokens. A cell that has tokens
-   left has a document that has, so the argument of >>impl-found holds. */
+   Behind a load or an expand an input has several documents. They lie in its cell one behind the
+   other, and each has room for the longest document. Tokens are counted through all documents of
+   the cell, and the cell has the number of the token at which each document ends. So tokens, not
+   documents, are taken from a cell. A cell that has tokens left has a document that has, so the
+   argument of >>impl-found holds. */
 
-#define DLPI_PACK_WORDS 4 /* of dlp_stage_stats.own; after dlpi_found_counts */
+#define DLPI_PACK_WORDS 4 /* words of dlp_stage_stats.own that a pack counts */
 _Static_assert(sizeof(dlpi_found_counts) + DLPI_PACK_WORDS * 8 <= DLPI_FOUND_SPREAD,
                "region layout");
 
 typedef struct dlpi_pack_segment {
-    uint32_t cell, first, tokens;
+    uint32_t cell, first, tokens; /* `tokens` tokens of the cell, from its token `first` on */
 } dlpi_pack_segment;
 
-typedef struct dlpi_pack_row { /* in a slot */
-    uint32_t n, tokens;
-    dlpi_pack_segment at[]; /* [S] */
+typedef struct dlpi_pack_row { /* a row of a batch, in the batch's slot */
+    uint32_t n, tokens;        /* its segments, and their tokens together */
+    dlpi_pack_segment at[];    /* [S] */
 } dlpi_pack_row;
 
-typedef struct dlpi_pack_stream { /* the row that is not complete, of a stream */
+typedef struct dlpi_pack_stream { /* CUT: the row of a stream that is not complete yet */
     bool begun, ended;
-    uint32_t cell, tokens, segments; /* it begins in this cell, if it has tokens */
-    uint64_t first;                  /* with this one of its tokens */
-    uint64_t repeated;               /* of its tokens: those that the row before it has, too */
+    uint32_t cell, tokens, segments; /* the cell in which it begins; what it has so far */
+    uint64_t first;                  /* its first token, by number in that cell */
+    uint64_t repeated;               /* its tokens that the row before it has, too (overlap) */
 } dlpi_pack_stream;
 
 typedef struct dlpi_fit_stream {
-    uint64_t documents;         /* of its list that are known: the next window begins with them */
-    uint32_t row, rows, pieces; /* known: the first that is not given, and how many there are */
+    uint64_t documents;         /* known documents in its list: the next window begins with them */
+    uint32_t row, rows, pieces; /* first known row that is not given; known rows, and pieces */
     bool begun;                 /* a window was laid out */
 } dlpi_fit_stream;
 
-typedef struct dlpi_fit_row { /* known */
-    uint32_t first, n;        /* of its stream's pieces */
-    dlpi_cursor after;        /* the stream, when it is given */
+typedef struct dlpi_fit_row { /* a known row that is not given yet */
+    uint32_t first, n;        /* its pieces: n of its stream's, from `first` on */
+    dlpi_cursor after;        /* place of the stream after this row */
 } dlpi_fit_row;
 
 typedef struct
@@ -21579,26 +21592,26 @@ typedef struct
 } dlpi_fit_item;
 
 typedef struct dlpi_pack {
-    dlpi_expand x; /* first, as in that dlpi_found is */
+    dlpi_expand x; /* first: the stage's self is one, too */
     dlp_pack_desc d;
-    uint32_t most;           /* S */
+    uint32_t most;           /* S: segments of a row, at most */
     uint32_t n;              /* fields of a document */
-    uint64_t longest;        /* tokens of a document */
-    uint64_t most_documents; /* of an input */
-    bool makes;              /* documents of an input; false: an input is a document */
-    uint64_t ends;           /* place in a cell of what it knows of its documents; 0: nothing */
-    uint64_t row_stride;
-    uint64_t unit[DLP_MAX_FIELDS];    /* bytes of a token */
-    dlp_field fields[DLP_MAX_FIELDS]; /* of a row */
+    uint64_t longest;        /* tokens of a document, at most */
+    uint64_t most_documents; /* documents of an input, at most */
+    bool makes;              /* an input has several documents; false: an input is a document */
+    uint64_t ends;       /* bytes from the begin of a cell to its dlpi_pack_ends; 0: it has none */
+    uint64_t row_stride; /* bytes from row to row in a slot */
+    uint64_t unit[DLP_MAX_FIELDS];    /* bytes of a token in each field */
+    dlp_field fields[DLP_MAX_FIELDS]; /* fields of a row */
     uint8_t pad[DLPI_LINE - 32];      /* workers read what is above; below is the scheduler's */
     uint64_t *words;                  /* [DLPI_PACK_WORDS] in region, for observers */
     dlpi_pack_stream *streams;        /* CUT: [cursors.n] */
     uint64_t fit_most_items, fit_most_rows, fit_most_pieces; /* FIT, as all below */
     dlpi_fit_stream *fit_streams;                            /* [cursors.n] */
-    dlpi_fit_row *fit_rows;        /* [cursors.n][fit_most_rows], and after them */
+    dlpi_fit_row *fit_rows;        /* [cursors.n][fit_most_rows]; in its memory behind it */
     dlpi_pack_segment *fit_pieces; /* [cursors.n][fit_most_pieces] */
-    uint64_t *fit_words;           /* lists of pieces and of rows, and after them */
-    dlpi_fit_item *fit_items;      /* [fit_most_items] of a window */
+    uint64_t *fit_words;           /* lists of pieces and of rows; in its memory behind it */
+    dlpi_fit_item *fit_items;      /* [fit_most_items] pieces and rows of the window */
 } dlpi_pack;
 
 static inline dlpi_pack *dlpi_pack_of(const dlp_pipe *p) { return p->source_stage->self; }
@@ -21608,14 +21621,15 @@ static inline dlpi_pack_row *dlpi_pack_row_at(const dlp_pipe *p, uint32_t s, uin
                                      r * dlpi_pack_of(p)->row_stride);
 }
 
-/* The documents of a cell: where the tokens of each end among those of the cell. Each has some. */
+/* The documents of a cell, n of them. Document i has the tokens end[i - 1] .. end[i] - 1 of the
+   cell, at least one. */
 typedef struct dlpi_pack_ends {
     uint32_t n, end[];
 } dlpi_pack_ends;
 
-typedef struct dlpi_pack_document { /* its tokens among those of its cell */
+typedef struct dlpi_pack_document { /* tokens first .. end - 1 of its cell */
     uint64_t first, end;
-    uint32_t number; /* of the item in the cell */
+    uint32_t number; /* number of the document's item in the cell */
 } dlpi_pack_document;
 
 static inline dlpi_pack_ends *dlpi_pack_ends_of(const dlp_pipe *p, const dlpi_pack *k, uint32_t c) {
@@ -21821,9 +21835,9 @@ static const dlpi_found_rule dlpi_pack_cut = {
 
 /* Lists by a number, of 0..T + 1. */
 typedef struct dlpi_fit_lists {
-    uint32_t n;
-    uint32_t *head; /* [n], where the bit is set */
-    uint64_t *bits;
+    uint32_t n;     /* number of lists: one for each length or room, 0..n - 1 */
+    uint32_t *head; /* [n] first item of each list that is not empty */
+    uint64_t *bits; /* bit i of these words is set if list i is not empty */
 } dlpi_fit_lists;
 
 static inline uint64_t dlpi_fit_list_words(const dlpi_pack *k) {
@@ -23167,9 +23181,9 @@ static dlp_stage dlpi_add_scratch(dlp_pipe *p, const dlpi_scratch_desc *desc) {
    >>impl-guard      NUMBERS OF ITEMS, CHECKED AND COUNTED
    Each worker has a block of counters in the region, which it alone writes. Each row of each slot
    has a word. The word names the item that was counted there last, by its batch and its replacement
-   (+ 1). First a worker notes the counter, its old
-   value, the row and the new word. Then it sets pending (GU1), raises the counter, writes the row's
-   word (GU2), and clears pending. A worker that dies leaves one of
+   (+ 1). First a worker notes the counter, its old value, the row and the new word. Then it sets
+   pending (GU1), raises the counter, writes the row's word (GU2), and clears pending. A worker that
+   dies leaves one of these:
 
      pending off                 nothing was begun, or all is done
      pending, no word            counter is old, or old + 1: recovery puts old back

@@ -3,7 +3,7 @@
 /* tests: system/stages/branches, system/stages/behind */
 #include "inputs/branches.h"
 #include "inputs/making.h"
-/* ---- the cells of branches, and what is copied out of them ---- */
+/* ---- the cells of branches, and the copies of items out of them ---- */
 
 /* Copy the items of one joined row out of their cells, into the fields of `it`. A zip copies an
    item of each branch, a mix one item. row: where the first item lies. next: the distance to where

@@ -2,7 +2,7 @@
 /* tests: system/core/pipe_badinput, system/core/streams */
 #include "inputs/check.h"
 #include "slot/feed.h"
-/* ---- how long an epoch is: for sources, which say of what ---- */
+/* ---- the length of an epoch, and checks of the sampler's order; for all sources ---- */
 
 /* Check that the dataset's items can have the sampler's order. Returns 0 or a DLP_ERR code. */
 static int dlpi_check_items(dlp_pipe *p) {
@@ -44,9 +44,9 @@ static int dlpi_epoch_of(dlp_pipe *p, uint64_t n) {
                        n, p->global_batch);
 }
 
-/* ---- sources whose batches have rows alike ---- */
+/* ---- sources whose batches all have the same number of rows, except the epoch's last ---- */
 
-/* Rows of slot s beyond the epoch's last sample. */
+/* Mark the rows of slot s that lie beyond the epoch's last sample as padding. */
 static void dlpi_epoch_padding(dlp_pipe *p, uint32_t s) {
     dlpi_bslot *slot = dlpi_slot_at(p, s);
     uint64_t real = slot->position < p->samples ? p->samples - slot->position : 0;
@@ -55,7 +55,7 @@ static void dlpi_epoch_padding(dlp_pipe *p, uint32_t s) {
     slot->dirty = 1;
 }
 
-/* Rows of the present global batch where each has as many, but the epoch's last. */
+/* Set *rows to the rows of the next global batch; 0 if the epoch has no batch left. Returns 0. */
 static int dlpi_epoch_rows(dlp_pipe *p, uint64_t *rows) {
     const dlpi_scheduler *f = &p->schedule;
     *rows = f->in_epoch < p->batches_per_epoch ? p->global_batch : 0;
@@ -64,14 +64,14 @@ static int dlpi_epoch_rows(dlp_pipe *p, uint64_t *rows) {
     return DLP_OK;
 }
 
-/* Go on where each batch has as many rows. */
+/* Let the scheduler go on at the batch of a state. Returns 0. */
 DLPI_COLD static int dlpi_epoch_seek(dlp_pipe *p, const dlpi_state *to) {
     p->schedule.in_epoch = to->batch;
     p->schedule.position = to->batch * p->global_batch;
     return DLP_OK;
 }
 
-/* What a sampler's stage is, whatever rows it gives. */
+/* The common part of the tables of all samplers. */
 #define DLPI_OPS_OF_SAMPLER \
     .kind = DLP_STAGE_SAMPLER, .rank = 1, .begins = 1, .at = offsetof(dlp_pipe, sampler), \
     .words = {.out = "sampler.threaded = 1", .slow = "make the sampler's own function cheaper"}

@@ -3,66 +3,64 @@
 /* tests: system/stages/expand, system/stages/pack, system/stages/stacks, system/stages/cell_ends */
 #include "api/expand.h"
 #include "inputs/states.h"
-/* ---- items that fetch's callback writes into cells: what expand and pack have in common ---- */
+/* ---- items that workers make in the cells of inputs: the records that makers share ---- */
 
-#define DLPI_STEPS 8u  /* filters and maps in a row */
-#define DLPI_LEVELS 4u /* expanders, and maps in which fields end, in a row, and one more */
+#define DLPI_STEPS 8u  /* filters and maps of one level, at most */
+#define DLPI_LEVELS 4u /* 1 + expanders and maps in which fields end, of one source, at most */
 
-/* What the worker of a cell calls for an item, in the order of the table. */
+/* A filter or map that the worker of a cell calls for each item, in the order of the table. */
 typedef struct dlpi_step {
-    int (*keep)(void *user, const dlp_item *item); /* a filter; NULL: */
-    dlp_item_fn call;                              /* a callback that writes fields */
+    int (*keep)(void *user, const dlp_item *item); /* a filter's callback; NULL: it is a map */
+    dlp_item_fn call;                              /* a map's callback */
     void *user;
-    uint32_t first, n; /* the fields of its level that it sees */
-    char name[32];     /* of its node */
+    uint32_t first, n; /* it sees n fields of its level, from field `first` on */
+    char name[32];     /* name of its row */
 } dlpi_step;
 
 /* Items at one place of the table, between two makers, and what is called for each of them. */
 typedef struct dlpi_level {
     dlpi_fields fs;
-    uint64_t at[DLP_MAX_FIELDS]; /* of a field, from the beginning of an item */
-    uint64_t bytes;              /* of an item */
-    uint64_t scratch;            /* place of the one item, in a cell or a worker's room; unused on
-                                    the last level */
+    uint64_t at[DLP_MAX_FIELDS]; /* bytes from the beginning of an item to each field */
+    uint64_t bytes;              /* bytes of an item */
+    uint64_t scratch; /* bytes from the beginning of the cell, or the worker's room, to the level's
+                         one item; unused on the last level, which has many items */
     uint32_t n_steps;
-    uint32_t
-        ends; /* a bit for each field that ends behind the steps; the next level has the rest */
+    uint32_t ends; /* a bit for each field that ends behind the steps: the next level lacks it */
     dlpi_step steps[DLPI_STEPS];
-    uint32_t first, n;     /* the fields of the stage that are its own, on level 1.. */
+    uint32_t first, n;     /* its fields are n of the stage's, from `first` on; n 0: the input's */
     uint32_t n_made;       /* fields that an expand sees of an item that it makes; 0: all */
     dlp_expand_desc maker; /* makes the items of the next level; max_out 0: there is none */
-    dlp_part_desc part;    /* the maker is a load of this part; load NULL: it is not */
-    uint64_t part_at;      /* place of the part in a cell */
-    dlp_item_fn fetch;     /* of the items of the part */
+    dlp_part_desc part;    /* the part that the maker loads; load NULL: the maker is no load */
+    uint64_t part_at;      /* bytes from the beginning of the cell to this part */
+    dlp_item_fn fetch;     /* fetches the items of the part */
     void *fetch_user;
-    char name[32]; /* of its node */
+    char name[32]; /* name of its row */
 } dlpi_level;
 
-typedef struct dlpi_expand {
-    dlpi_found found; /* first: the stage's self is one, too (dlpi_found_of) */
+typedef struct dlpi_expand { /* the record of a source whose workers make items of inputs */
+    dlpi_found found;        /* first: the stage's self is one, too (dlpi_found_of) */
     dlp_expand_desc d;
-    bool cached;    /* the keeper is asked for inputs */
+    bool cached;    /* workers ask the cache for the items of an input first */
     bool plain;     /* one loop makes the items of a run: dlpi_expand_many */
-    bool taken;     /* the fetch stage's callback and fields are here, and its own is the copy */
-    bool has_rooms; /* fields end: each worker has a room for the items of all levels but the last;
-                          not: of the first n_read, which requests write into the cell */
+    bool taken;     /* the fetch stage's callback and fields were moved here: that stage copies */
+    bool has_rooms; /* fields end: each worker has a room for the items of all levels but the last,
+                       and but the first n_read levels, which requests write into the cell */
     uint8_t n_read;
-    dlp_dataset input; /* as that stage had it */
+    dlp_dataset input; /* the dataset of the fetch stage, from which inputs are fetched */
     uint32_t n_levels; /* 1: an item is an input that is kept */
-    dlpi_level
-        level[DLPI_LEVELS]; /* the items that fetch writes, .., those that rows are made of */
-    uint32_t n_fetched;     /* fields of the first level that fetch sees */
-    dlp_part_desc part;     /* its load fills a part with items of the first level, or NULL */
-    uint64_t part_at;       /* place in a cell */
-    uint64_t *firsts;       /* [n_parts + 1] items in front of each part; NULL: load counts them */
-    uint64_t arrived_at;    /* place in a cell of its records, each an item of the first level */
-    uint64_t one_bytes;     /* of all items that an input may have */
-    dlpi_stage_ops copies;  /* of the fetch stage, with runs copied at once */
-    dlp_async async;        /* inputs are read by it, several at once: reads.h */
-    uint8_t *reads;         /* [workers] dlpi_reads, if they are */
-    uint8_t *rooms;         /* [workers] */
-    uint64_t at;            /* of a branch: where its cells begin, in bytes from the first cell */
-    uint64_t stride;        /* of a branch: bytes from cell to cell; 0: as the stage has it */
+    dlpi_level level[DLPI_LEVELS]; /* first the items that fetch writes, last those of rows */
+    uint32_t n_fetched;            /* fields of the first level that fetch sees */
+    dlp_part_desc part;    /* the part that has the items of the first level; load NULL: no part */
+    uint64_t part_at;      /* bytes from the beginning of the cell to this part */
+    uint64_t *firsts;      /* [n_parts + 1] items before each part; NULL: load counts them */
+    uint64_t arrived_at;   /* bytes from the beginning of the cell to its pushed records */
+    uint64_t one_bytes;    /* bytes of all items that an input may have */
+    dlpi_stage_ops copies; /* ops of the fetch stage: it copies runs of rows at once */
+    dlp_async async;       /* reads several inputs at once: reads.h; submit NULL: fetch reads one */
+    uint8_t *reads;        /* [workers] a dlpi_reads each; NULL: there are no requests */
+    uint8_t *rooms;        /* [workers] rooms; NULL: there are none */
+    uint64_t at;           /* of a branch: bytes from the first cell to the branch's first cell */
+    uint64_t stride;       /* of a branch: bytes from cell to cell; 0: the stride of the area */
 } dlpi_expand;
 
 /* Return the bytes of cell c, which is one of x. */
@@ -341,9 +339,9 @@ static void dlpi_arrived_copy(const dlp_pipe *p, const dlpi_expand *x, uint32_t 
         dlpi_field_copy(&l->fs.at[f], to + l->at[f], from + l->at[f], length[f]);
 }
 
-typedef struct dlpi_expand_item { /* what a callback writes an item's fields by */
+typedef struct dlpi_expand_item { /* the arrays that an item shown to a callback points to */
     void *data[DLP_MAX_FIELDS];
-    uint64_t none[DLP_MAX_FIELDS]; /* the lengths, where no field is ragged */
+    uint64_t none[DLP_MAX_FIELDS]; /* its lengths, if no field is ragged */
 } dlpi_expand_item;
 
 /* Let `it` be an item of n fields. dlpi_input_lay writes their addresses and lengths into *by. */
@@ -466,25 +464,25 @@ static void dlpi_level_end(const dlpi_level *l, uint8_t *from, uint8_t *to) {
 
 /* An input that an asynchronous source reads into its cell. */
 typedef struct dlpi_read {
-    dlp_item item; /* first: what the source gives back is this */
+    dlp_item item; /* first: the source gives this address back */
     dlpi_expand_item fields;
-    dlp_call note;
-    char message[256];
-    int32_t errnum, code;
-    dlpi_unit cell;
-    bool out;  /* in the source's hands */
-    bool back; /* given back, and no items are made of it yet */
+    dlp_call note;        /* the item's call: the source writes its message there */
+    char message[256];    /* text of a failed read; "": none */
+    int32_t errnum, code; /* errno and result of the read */
+    dlpi_unit cell;       /* the cell that it is read for */
+    bool out;             /* the source has the item and has not given it back */
+    bool back;            /* the source gave it back, and no items are made of it yet */
 } dlpi_read;
 
-typedef struct dlpi_reads { /* of a worker */
+typedef struct dlpi_reads { /* the requests of a worker */
     const dlpi_expand *by;
-    uint32_t n, n_out, n_back;
-    bool alone;            /* one that may have killed a worker is out, alone */
-    bool broken;           /* the source is */
-    bool waits;            /* the source has no room for `next` */
-    dlpi_unit next;        /* a cell that is claimed */
-    const dlpi_read *back; /* the one that came back, and is being made items of; or NULL */
-    dlpi_read all[];       /* [2 * n]: as many are out as can be while others are back */
+    uint32_t n, n_out, n_back; /* requests at once, at most; those that are out; that are back */
+    bool alone;                /* the one read that is out is of an input that may kill a worker */
+    bool broken;               /* the source has failed: no read is given to it any more */
+    bool waits;                /* the source has no room for `next` */
+    dlpi_unit next;            /* a claimed cell whose read the source has not taken yet */
+    const dlpi_read *back;     /* the read of which items are being made now, or NULL */
+    dlpi_read all[];           /* [2 * n]: n may be out while others are back */
 } dlpi_reads;
 
 /* Take over the result of a read that came back. Its message and errno become the worker's. Returns

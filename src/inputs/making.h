@@ -5,8 +5,9 @@
 #include "inputs/reads.h"
 /* ---- items are made of inputs: for expanders and filters, branches, and packs ---- */
 
-#define DLPI_EXPAND_RUN_BYTES 8192u       /* of the inputs of a cell, where they are several, and */
-#define DLPI_EXPAND_CELLS_BYTES 0x400000u /* of all cells that are needed */
+/* Bytes of a cell with several inputs, and of all cells that streams need, at most. */
+#define DLPI_EXPAND_RUN_BYTES 8192u
+#define DLPI_EXPAND_CELLS_BYTES 0x400000u
 
 /* Return how many inputs a cell holds at most, so that cells stay small. It is 1 if the desc gives
    the number of cells, or if items of an input are shuffled or may be left out. It is 1 with loads,
@@ -67,16 +68,16 @@ static int dlpi_input_sizes(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x,
 typedef struct dlpi_line {
     const dlpi_expand *by;
     dlpi_worker *w;
-    uint32_t c;            /* its cell */
-    uint8_t *items, *cell; /* where its items lie; the cell's bytes, with the other levels' */
-    uint64_t made;         /* items so far */
-    uint64_t left_out;     /* items behind a maker that failed */
-    dlpi_input *of;
-    const dlpi_level *last; /* of its items */
+    uint32_t c;             /* the input's cell */
+    uint8_t *items, *cell;  /* where the items of the input go; the bytes of the whole cell */
+    uint64_t made;          /* items made so far */
+    uint64_t left_out;      /* items behind a maker that failed and were left out */
+    dlpi_input *of;         /* the record of the cell */
+    const dlpi_level *last; /* the level of the items that are kept */
     dlp_item given;         /* the input, without its fields */
-    /* of an input that is plain: */
+    /* only for plain inputs: */
     dlpi_expand_item fields;
-    bool zeroes; /* it begins as zeros; else all of its run have, if any */
+    bool zeroes; /* the item is set to zeros first; false: not needed, or done for the whole run */
 } dlpi_line;
 
 /* One call of an expander. The callback may write over x and item, so the library goes by what lies
@@ -84,15 +85,15 @@ typedef struct dlpi_line {
 typedef struct dlpi_making {
     dlp_expand x; /* first: what the callback sees */
     dlpi_line *line;
-    const dlpi_level *to;  /* whose items it makes */
-    uint8_t *at;           /* where the next item is to be written */
-    uint32_t made, passed; /* items that are kept, with the one added last; those that went on */
-    uint64_t added;
-    int wrong;             /* what an item came to that failed: a code, or 0 */
-    bool above;            /* more than max_out were asked for */
-    bool steps;            /* more is to be done for an item that was added */
+    const dlpi_level *to;  /* the level of the items that the callback makes */
+    uint8_t *at;           /* where the next item is written */
+    uint32_t made, passed; /* items added and kept so far; those of them that are completed */
+    uint64_t added;        /* items added so far, with those that are not kept */
+    int wrong;             /* code of the first item that failed; 0: none failed */
+    bool above;            /* the callback asked for more than max_out items */
+    bool steps;            /* an added item has steps, or makers behind it */
     const dlp_item *given; /* the input, without its fields */
-    dlp_item shown, item;  /* what each item begins as; the one added last */
+    dlp_item shown, item;  /* what each new item is set to; the item added last */
     dlpi_expand_item fields;
 } dlpi_making;
 

@@ -6,35 +6,36 @@
 
 typedef struct dlpi_table dlpi_table;
 
-/* What a row may say besides the desc of its verb, and what it is to the others. */
+/* Flags of a verb: which fields its rows may set, and where they may stand. */
 enum {
-    DLPI_NODE_WORKERS = 1,   /* workers of its own */
-    DLPI_NODE_THREAD = 2,    /* a thread: num_workers 1 */
-    DLPI_NODE_CAPACITY = 4,  /* a capacity of its queue */
-    DLPI_NODE_BEGINS = 8,    /* it is the first row */
+    DLPI_NODE_WORKERS = 1,   /* it may set `workers` */
+    DLPI_NODE_THREAD = 2,    /* it may set workers.num_workers to 1: a thread */
+    DLPI_NODE_CAPACITY = 4,  /* it may set queue.capacity */
+    DLPI_NODE_BEGINS = 8,    /* it is the first row of a table or branch */
     DLPI_NODE_LOADS = 16,    /* it loads parts */
-    DLPI_NODE_MAKES = 32,    /* it makes items of unknown count of one */
+    DLPI_NODE_MAKES = 32,    /* it makes an unknown number of items of one item */
     DLPI_NODE_FINDS = 64,    /* a window may follow it */
-    DLPI_NODE_PASSES = 128,  /* between a fetch and the map in which fields of it end */
+    DLPI_NODE_PASSES = 128,  /* it may stand between a fetch and the map in which its fields end */
     DLPI_NODE_OUT = 256,     /* it may take records from any row above it */
     DLPI_NODE_JOINS = 512,   /* it joins branches */
-    DLPI_NODE_BEHIND = 1024, /* it may stand behind such a row */
-    DLPI_NODE_ITEMS = 2048   /* it works on items, also in a cell */
+    DLPI_NODE_BEHIND = 1024, /* it may stand behind a row that joins branches */
+    DLPI_NODE_ITEMS = 2048   /* it works on single items: it may run in the cell of an input */
 };
 
 typedef struct dlpi_verb {
     const char *name;
+    /* Add the stages of a row. Returns 0 or a stage number, or a DLP_ERR code. */
     int (*add)(dlpi_table *t, const dlp_node *node);
-    unsigned is;
-    /* The fields that a row adds to those of the rows above it. NULL: none. */
+    unsigned is; /* flags DLPI_NODE_* */
+    /* Return the fields that a row adds to those of the rows above it. NULL: it adds none. */
     const dlp_field *(*fields)(const dlp_node *node, uint32_t *n);
 } dlpi_verb;
 
-/* The fields of a fetch of which some end before the batch. */
+/* The fields of a fetch, if some of them end before the batch. */
 typedef struct dlpi_ends {
-    dlp_field fields[DLP_MAX_FIELDS]; /* those that stay first */
-    uint32_t all, stay;
-    dlpi_seeing seen;
+    dlp_field fields[DLP_MAX_FIELDS]; /* first the fields that stay, then those that end */
+    uint32_t all, stay;               /* number of all fields, and of those that stay */
+    dlpi_seeing seen;                 /* where callbacks of the fetch find each field */
 } dlpi_ends;
 
 /* Calls of kinds of stages that can be left out of a build; NULL: the kind is left out. Each call
@@ -62,18 +63,18 @@ struct dlpi_table {
     dlp_pipe *p;
     const dlpi_table_ops *ops;
     const dlp_node *nodes;
-    uint32_t n, at;         /* at: the row that is being added */
-    const dlp_pipe_desc *d; /* of the run */
+    uint32_t n, at;         /* number of rows; number of the row that is being added */
+    const dlp_pipe_desc *d; /* the pipe's desc */
     const dlp_node *joins;  /* the zip or mix that joins branches; NULL: there is one branch */
-    const dlp_node *list;   /* of the branch whose rows are being added */
-    const dlp_node *load;   /* NULL: no row loads parts */
+    const dlp_node *list;   /* the list or push of the branch whose rows are being added */
+    const dlp_node *load;   /* the row that loads this branch's parts; NULL: there is none */
     const dlp_node *ending; /* the map in which fields end; NULL: none so far */
-    uint64_t n_items;
-    uint32_t makes;    /* rows up to the last one that makes items; 0: no row does */
-    uint32_t n_ending; /* fields that end there */
-    uint32_t of;       /* datasets of the list's mix that are fetched so far */
-    int32_t fetchers;  /* workers of the first fetch */
-    int chained;       /* 1 + the stage in whose attempts the next row may run; 0: there is none */
+    uint64_t n_items;       /* items, or parts, that the list names; 0: the source says it */
+    uint32_t makes;         /* rows up to the last one that makes items; 0: no row does */
+    uint32_t n_ending;      /* fields that end in `ending` */
+    uint32_t of;            /* datasets of the list's mix that have a fetch row so far */
+    int32_t fetchers;       /* workers of the first fetch */
+    int chained; /* 1 + the stage in whose attempts the next row may run; 0: there is none */
     uint32_t chained_at; /* the row behind that stage's last one */
     bool unknown;        /* a row loads parts, or makes items of unknown count */
     bool fetched;        /* the stage that fetches is added */

@@ -9,9 +9,9 @@
    >>impl-guard      NUMBERS OF ITEMS, CHECKED AND COUNTED
    Each worker has a block of counters in the region, which it alone writes. Each row of each slot
    has a word. The word names the item that was counted there last, by its batch and its replacement
-   (+ 1). First a worker notes the counter, its old
-   value, the row and the new word. Then it sets pending (GU1), raises the counter, writes the row's
-   word (GU2), and clears pending. A worker that dies leaves one of
+   (+ 1). First a worker notes the counter, its old value, the row and the new word. Then it sets
+   pending (GU1), raises the counter, writes the row's word (GU2), and clears pending. A worker that
+   dies leaves one of these:
 
      pending off                 nothing was begun, or all is done
      pending, no word            counter is old, or old + 1: recovery puts old back
