@@ -6795,15 +6795,15 @@ static inline const dlp_permutation *dlpi_permutation_of(dlp_permutation *p, uin
 typedef struct dlpi_order dlpi_order;
 
 typedef struct dlpi_order_ops {
-    const char *name; /* of the constant, for errors */
-    bool once;  /* each item of the domain comes once an epoch, so the epoch has no other length */
-    bool drawn; /* positions after an epoch's end are draws, too */
-    bool weights;   /* needs sampler.weights, and has a table made of them */
-    bool function;  /* needs sampler.function */
-    bool elsewhere; /* another stage knows the rows of a batch: there are no positions to ask for */
-    uint64_t domain;              /* DLPI_DOMAIN_* of an epoch's keys; 0: it has none */
-    void (*begin)(dlpi_order *o); /* an epoch, whose keys are there; or NULL */
-    /* The dataset indices, or places in the subset, of positions first .. first + count - 1. */
+    const char *name; /* name of the constant DLP_ORDER_*, for errors */
+    bool once;  /* each item comes once in an epoch, so the epoch's length is the items' number */
+    bool drawn; /* items are drawn with replacement: positions behind the epoch's end exist, too */
+    bool weights;    /* needs sampler.weights, and makes a table of them */
+    bool function;   /* needs sampler.function */
+    bool elsewhere;  /* another stage decides the rows of a batch: positions have no indices here */
+    uint64_t domain; /* DLPI_DOMAIN_* of an epoch's keys; 0: it has no keys */
+    void (*begin)(dlpi_order *o); /* prepares an epoch, after its keys are set; or NULL */
+    /* Write the dataset indices, or places in the subset, of `count` positions from first on. */
     void (*block)(const dlpi_order *o, uint64_t first, uint32_t count, uint64_t *out);
 } dlpi_order_ops;
 
@@ -7006,13 +7006,13 @@ struct dlpi_order {
     const dlpi_order_ops *ops;
     int32_t ready; /* 1: key[] and permutation are those of `epoch` */
     uint64_t n_items;
-    uint64_t domain;  /* items of the subset, or all */
-    uint64_t samples; /* positions of an epoch, 0: not known */
+    uint64_t domain;  /* number of items that may come: those of the subset, or all */
+    uint64_t samples; /* positions of an epoch; 0: not known */
     uint64_t seed, epoch;
-    uint64_t key[3];           /* REPLACEMENT, WEIGHTED: of this epoch */
-    dlpi_range buckets, units; /* REPLACEMENT: the domain. WEIGHTED: and the units of a bucket */
-    const uint64_t *subset;    /* or NULL */
-    const dlpi_alias *alias;   /* or NULL */
+    uint64_t key[3];           /* REPLACEMENT, WEIGHTED: keys of this epoch's draws */
+    dlpi_range buckets, units; /* draws below `domain`; WEIGHTED: draws of a unit in a bucket */
+    const uint64_t *subset;    /* [domain] indices of the subset; NULL: all items */
+    const dlpi_alias *alias;   /* table of the weights; NULL: there are no weights */
     uint64_t (*function)(void *user, uint64_t epoch, uint64_t position);
     void *user;
     uint64_t (*replacement)(void *user, uint64_t epoch, uint64_t position, uint64_t random);
@@ -7168,35 +7168,36 @@ static uint32_t dlpi_rows_of_rank(uint64_t rank, uint64_t world, uint64_t n, uin
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-part-order THE ORDER OF PARTS
-   Which item stands at which position of an epoch whose items come in parts, and how many parts a
-   batch can need. It knows counts and permutations, and nothing of cells, slots or threads. */
+   These functions compute which item stands at which position of an epoch whose items come in
+   parts, and how many parts a batch can need. They use counts and permutations, no cells, slots or
+   threads. */
 
 /* The parts of an epoch, in their order. */
 typedef struct dlpi_part_order {
     uint64_t epoch;
-    int ready;
-    uint64_t *first; /* [n_parts + 1] items before each */
+    int ready;       /* 1: first and order are those of `epoch` */
+    uint64_t *first; /* [n_parts + 1] items before each part, in the order of the epoch */
     dlp_permutation order;
 } dlpi_part_order;
 
 /* What the order follows from. */
 typedef struct dlpi_part_plan {
     uint64_t n_parts;
-    uint64_t *first; /* [n_parts + 1] items of the parts before each */
+    uint64_t *first; /* [n_parts + 1] items before each part, in the order of the desc */
     uint64_t streams, steps;
     uint64_t batch;   /* rows of a full batch, on all ranks */
     uint64_t samples; /* positions of an epoch */
     uint64_t seed;
     bool shuffle_parts, shuffle_items;
-    dlpi_part_order orders[2]; /* of the epoch that is scheduled, and of the one looked at ahead */
+    dlpi_part_order orders[2]; /* of an even and an odd epoch: one is scheduled, one looked ahead */
 } dlpi_part_plan;
 
 /* A stretch of positions whose items lie in one part, one after the other before they are
    shuffled. */
 typedef struct dlpi_piece {
-    uint64_t part, item; /* the first of them in the part's order */
-    uint64_t n;
-    uint64_t same_batches; /* as many batches after this one have these rows in the same part */
+    uint64_t part, item;   /* item: place of the first row in the part's order */
+    uint64_t n;            /* rows of this piece */
+    uint64_t same_batches; /* batches after this one that have these rows in the same part, too */
 } dlpi_piece;
 
 static inline uint64_t dlpi_parts_items(const dlpi_part_plan *q) { return q->first[q->n_parts]; }
@@ -7379,35 +7380,36 @@ static uint64_t dlpi_parts_need(const dlpi_part_plan *q, uint64_t at, uint64_t c
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-found-order THE ORDER OF INPUTS WHOSE ITEMS NOBODY HAS COUNTED
-   Which input stands where in which stream, and how far each stream is: in bits of a state. It
-   knows nothing of cells, slots or threads. Place j of pass p over all n inputs goes to stream j
-   mod C; there it has ordinal p * n_s + j div C, n_s being the stream's inputs of a pass. With
-   weights a stream has inputs of its own (order/found_weights.h), and place j of its pass p has
-   ordinal p * n_s + j. */
+   These functions compute which input stands where in which stream, and write how far each stream
+   is as bits of a state. They use no cells, slots or threads. Place j of pass p over all n inputs
+   goes to stream j mod C. There the input has ordinal p * n_s + j div C, n_s being the stream's
+   inputs of a pass. With weights a stream has inputs of its own (order/found_weights.h), and place
+   j of its pass p has ordinal p * n_s + j. */
 
-typedef struct dlpi_cursor { /* after an item; with windows: after the one before the window */
-    uint64_t ordinal, used;  /* of its input, and items of that which are given */
-    uint64_t place, check;   /* with windows: items of it which are given; where that is more than 0
-                                16 bits that say of which inputs the window's items are */
+typedef struct dlpi_cursor { /* how far a stream is; with windows: where its window begins */
+    uint64_t ordinal,
+        used;              /* the input's ordinal in the stream; items of the input that are used */
+    uint64_t place, check; /* with windows: rows of the window that are given; if above 0, 16 bits
+                                of a hash of the inputs that the window's items are of */
 } dlpi_cursor;
 
 /* What the order follows from. */
 typedef struct dlpi_found_plan {
-    uint64_t n_inputs, streams, steps;
-    uint64_t batch; /* rows of a full batch, on all ranks */
-    uint64_t most;  /* items that an input may have */
+    uint64_t n_inputs, streams, steps; /* steps: batches of an epoch; 0: it ends with the inputs */
+    uint64_t batch;                    /* rows of a full batch, on all ranks */
+    uint64_t most;                     /* items that an input may have, at most */
     uint64_t seed;
-    uint64_t window; /* items of a stream that are permuted at a time; 0: none are */
+    uint64_t window; /* items of a stream that are permuted at a time; 0: there are no windows */
     bool shuffle_inputs, shuffle_items;
-    dlp_permutation passes[2]; /* streams are in this pass or that */
-    /* by weights, else NULL: */
+    dlp_permutation passes[2]; /* the order of inputs in an even and in an odd pass */
+    /* With weights, else NULL: */
     uint64_t *weights; /* [n_inputs] */
     uint64_t weights_hash;
-    uint32_t *members;           /* [n_inputs] those of stream 0, of 1, .. */
-    uint64_t *first;             /* [streams + 1] of them, of each stream */
-    uint64_t most_inputs;        /* of a stream */
-    dlp_permutation *own_passes; /* of this rank's streams, from this one on, the present ones */
-    uint64_t own_first;
+    uint32_t *members;           /* [n_inputs] numbers of the inputs, stream by stream */
+    uint64_t *first;             /* [streams + 1] where each stream's inputs begin in `members` */
+    uint64_t most_inputs;        /* inputs of a stream, at most */
+    dlp_permutation *own_passes; /* the order in the present pass of each stream of this rank */
+    uint64_t own_first;          /* number of the rank's first stream */
 } dlpi_found_plan;
 
 /* Steps of an epoch without an end: so many that nobody sees it, and that, by the 2^20 rows of a
@@ -7565,11 +7567,11 @@ static void dlpi_bits_move(uint8_t *at, uint32_t *bit, uint32_t n, uint64_t *val
 
 /* What stands before the places. */
 typedef struct dlpi_cursors {
-    uint32_t first, n;
-    uint32_t near_bits; /* in which ordinals differ, as planned; in no state */
+    uint32_t first, n;  /* n streams, from number `first` of all on */
+    uint32_t near_bits; /* bits for the differences of ordinals, as planned; not in a state */
     uint32_t ordinal_bits, used_bits, place_bits; /* place_bits 0: there are no windows */
-    uint32_t lists, phase_bits;                   /* lists 0: one, whose bits are above */
-    uint8_t bits[DLPI_BRANCHES][2];               /* of ordinal and of used in each list; else 0 */
+    uint32_t lists, phase_bits;     /* joined lists; 0: there is one, with the bits above */
+    uint8_t bits[DLPI_BRANCHES][2]; /* bits of ordinal and of used in each joined list */
 } dlpi_cursors;
 
 /* Write the bits of the fields of a place, in their order. Returns how many fields there are. */
@@ -7654,10 +7656,10 @@ static bool dlpi_cursors_head(dlpi_cursors *c, uint8_t *at, bool put) {
 /* ---- paths ---- */
 
 typedef struct dlpi_path {
-    dlpi_cursor list[DLPI_BRANCHES];
-    uint64_t phase;
-    dlpi_cursor row; /* of items made of the row: used, and place and check of a window. If no lists
-                        are joined: the cursor */
+    dlpi_cursor list[DLPI_BRANCHES]; /* the cursor in each joined list */
+    uint64_t phase;                  /* the phase of a mix */
+    dlpi_cursor row; /* items made of joined rows: what of the row is used, and place and check of a
+                        window. If no lists are joined: the stream's cursor */
 } dlpi_path;
 
 /* Return the first bit of the place of the i-th stream of a state. */
@@ -7749,17 +7751,18 @@ static bool dlpi_cursors_read(dlpi_cursors *c, uint8_t *wide, const uint8_t *at,
 }
 
 /* ---- inputs dealt by their weights ----
-   The heaviest first (of equal ones in a permutation that the seed says or, unshuffled, by their
-   number), each goes to the stream with the least so far, of equal ones the first (Graham, Bounds
-   on Multiprocessing Timing Anomalies, 1969: the longest processing time first). So a stream has
-   the same inputs in each pass and epoch, and a pass permutes them by themselves. */
+   The inputs are taken heaviest first (inputs of equal weight in a permutation of the seed or,
+   unshuffled, by their number). Each goes to the stream whose weights have the least sum so far,
+   the first of several such streams (Graham, Bounds on Multiprocessing Timing Anomalies, 1969: the
+   longest processing time first). So a stream has the same inputs in each pass and epoch, and a
+   pass permutes each stream by itself. */
 
 static inline uint64_t dlpi_found_weights_bytes(const dlpi_found_plan *q) {
     return q->n_inputs * 12 + (q->streams + 1) * 8;
 }
 
-typedef struct dlpi_weighed {
-    uint64_t weight, number; /* of an input: its place; of a stream: its number */
+typedef struct dlpi_weighed { /* an input or a stream, in a heap or a sort by weight */
+    uint64_t weight, number;  /* number: the input's place in the order; the stream's number */
 } dlpi_weighed;
 
 static int dlpi_weighed_heavier(const void *a, const void *b) {
@@ -7836,33 +7839,33 @@ static bool dlpi_found_deal(dlpi_found_plan *q) {
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-chunk-rows WHERE BATCHES LIE IN CHUNKS
-   Which rows of an epoch a chunk has, which of them a rank wants, and which batch they are in. It
-   knows counts and orders, and nothing of buffers, slots or threads.
+   These functions compute which rows of an epoch a chunk has, which of them a rank wants, and which
+   batch they are in. They use counts and orders alone, no buffers, slots or threads.
 
-   Batches are counted along an axis of rows, from 0 to its end, batch_size of them each, the last
-   what is left. Where batches span chunks, the axis is the epoch: the rows of its chunks, one after
-   the other. Where they do not, each chunk has an axis of its own. Either way a chunk is a stretch
-   of its axis, and a rank's rows of a stretch lie in its buffer without a gap. */
+   An axis is a line of rows, numbered from 0. It is cut into batches of batch_size rows; the last
+   batch has the rest. If batches span chunks, the epoch is one axis: the rows of its chunks, one
+   after the other. If they do not, each chunk has an axis of its own. Either way a chunk is a
+   stretch of its axis, and the rank's rows of this stretch lie in its buffer without a gap. */
 
 typedef struct dlpi_chunk_plan {
     uint64_t n;          /* chunks of the dataset */
-    uint64_t chunk_rows; /* of each but the last; where they differ, of the largest */
-    uint64_t last_rows;  /* of the last */
-    uint64_t *first;     /* [n + 1] rows before each, where they differ, else NULL */
-    uint64_t batch, rank, world;
-    uint64_t axis;    /* rows of an epoch that come in batches; of batches that span chunks */
-    uint64_t batches; /* of an epoch */
-    bool drop, spans; /* spans: batches span chunks */
+    uint64_t chunk_rows; /* rows of each chunk but the last; if chunks differ, of the largest */
+    uint64_t last_rows;  /* rows of the last chunk */
+    uint64_t *first;     /* [n + 1] rows before each chunk, if chunks differ; else NULL */
+    uint64_t batch, rank, world; /* rows of a batch, on all ranks; this rank; number of ranks */
+    uint64_t axis;               /* if batches span chunks: rows of an epoch that come in batches */
+    uint64_t batches;            /* batches of an epoch */
+    bool drop, spans;            /* an incomplete batch is dropped; batches span chunks */
 } dlpi_chunk_plan;
 
 /* A chunk in its place of an epoch's order. */
 typedef struct dlpi_chunk_spot {
-    bool ready;
-    uint64_t epoch, at;
-    uint64_t size;       /* rows of the chunk that stands there in the order */
-    uint64_t rows;       /* of the epoch that come in batches before it */
-    uint64_t batches;    /* of the epoch before its axis */
-    uint64_t from, axis; /* where on its axis it begins, and where that ends */
+    bool ready;          /* the other fields are set */
+    uint64_t epoch, at;  /* the place: number `at` in the order of the epoch, from 0 */
+    uint64_t size;       /* rows of the chunk at this place */
+    uint64_t rows;       /* rows of the epoch in batches before this chunk */
+    uint64_t batches;    /* batches of the epoch before the chunk's axis */
+    uint64_t from, axis; /* row of the axis at which the chunk begins; rows of the axis */
 } dlpi_chunk_spot;
 
 static inline uint64_t dlpi_chunk_first(const dlpi_chunk_plan *q, uint64_t c) {
@@ -7924,7 +7927,7 @@ static inline uint64_t dlpi_chunk_row_at(const dlpi_chunk_plan *q, const dlpi_ch
     return dlpi_chunk_before(q, x->axis, g) - dlpi_chunk_before(q, x->axis, x->from);
 }
 
-/* ---- places ---- */
+/* ---- the place of a chunk in the order of an epoch ---- */
 
 /* Return the place of the dataset's last chunk in the order of an epoch, if only this chunk has
    fewer rows than the others. Returns UINT64_MAX if all chunks have as many rows. */
@@ -8016,7 +8019,7 @@ static uint64_t dlpi_chunk_rows_before(const dlpi_chunk_plan *q, dlpi_order *o, 
     return x.rows + (k - x.batches) * q->batch;
 }
 
-/* ---- sums ---- */
+/* ---- counts over all chunks ---- */
 
 /* True if no batch spans two chunks, whatever the order of the chunks. in_order: the chunks come in
    the order of the dataset, so only this order counts. */
@@ -8089,22 +8092,23 @@ static void dlpi_chunk_plan_of(const dlp_split_desc *d, const dlp_pipe_desc *run
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-mixing     DATASETS MIXED BY WEIGHTS
-   The schedule of one period is a table: which dataset, and how many of it came before. It is made
-   as one processor would serve tasks whose j-th turn may run from floor(j * period / weight) on
-   and must have run before ceil((j + 1) * period / weight), earliest deadline first. The turns fill
-   the period exactly, and for one processor that rule meets all deadlines that can be met; so
-   every turn lies in its window, which is to say that counts are within one of their shares. */
+   The schedule of one period is a table. It tells the dataset of each turn, and how many turns of
+   this dataset came before. The table is made by "earliest deadline first", as if one processor
+   served the datasets: turn j of a dataset may run from floor(j * period / weight) on, and must
+   have run before ceil((j + 1) * period / weight). The turns fill the period exactly, and for one
+   processor this rule meets all deadlines that can be met. So every turn lies in its window: the
+   counts are within one of their shares. */
 
 #define DLPI_MIX_DATASETS 1024
 #define DLPI_MIX_PERIOD ((uint64_t)1 << 20)
-#define DLPI_MIX_RANK_BITS 20 /* of a schedule's entry; the dataset is above them */
+#define DLPI_MIX_RANK_BITS 20 /* low bits of a schedule's entry: turns before it */
 #define DLPI_MIX_NOBODY UINT32_MAX
 
 typedef struct dlpi_mix_part {
-    uint64_t first; /* index of its first item */
+    uint64_t first; /* index of the dataset's first item among those of all datasets */
     uint64_t items;
-    uint64_t weight; /* turns in a period */
-    uint64_t key;    /* of its shuffles */
+    uint64_t weight; /* its turns in a period */
+    uint64_t key;    /* key of its shuffles */
 } dlpi_mix_part;
 
 struct dlp_mix {
@@ -8462,27 +8466,27 @@ static uint64_t dlpi_mix_most(const uint32_t *schedule, uint64_t period, uint32_
 
 /* The positions of a window: number * window on, in an epoch. */
 typedef struct dlpi_window {
-    uint64_t epoch, number;
-    uint32_t n, read; /* positions, and how many of them are in the arrays */
-    uint64_t *index;  /* [window] */
-    uint64_t *key;    /* [window] length << 32 | place in index */
+    uint64_t epoch, number; /* the window's number in the epoch, from 0 */
+    uint32_t n, read;       /* positions of the window; those that are in the arrays already */
+    uint64_t *index;        /* [window] the dataset index at each position */
+    uint64_t *key;          /* [window] length of the item << 32 | its place in `index` */
 } dlpi_window;
 
 struct dlp_buckets {
     dlp_buckets_desc d;
     dlp_sampler_desc base;
     dlpi_order order;
-    uint64_t positions; /* of an epoch that come */
-    uint64_t windows;   /* of an epoch */
-    uint64_t longest;   /* that an item may be */
-    uint64_t id;
-    void *table; /* of a weighted order, or NULL */
-    dlpi_window now, ahead;
-    uint64_t *scratch; /* [window] */
-    uint32_t *cut;     /* [window + 1] where the batches of now begin, in its sorted keys */
-    uint32_t batches, at, step; /* of now; given out; positions to read ahead with each */
-    dlp_permutation turn;       /* of the batches of now */
-    char why[256];
+    uint64_t positions;     /* positions of an epoch, without a last part that is dropped */
+    uint64_t windows;       /* windows of an epoch */
+    uint64_t longest;       /* length that an item may have, at most */
+    uint64_t id;            /* hash of the desc, for states */
+    void *table;            /* table of a weighted order, or NULL */
+    dlpi_window now, ahead; /* the window that gives batches; the next one, read ahead */
+    uint64_t *scratch;      /* [window] for sorting */
+    uint32_t *cut;          /* [batches + 1] where each batch of `now` begins in its sorted keys */
+    uint32_t batches, at, step; /* batches of `now`; given out; positions read ahead with each */
+    dlp_permutation turn;       /* the order in which the batches of `now` are given */
+    char why[256];              /* text of the last failure */
 };
 
 /* Write into b->why that an item is too long. Returns -1, for the caller to return. */
@@ -39456,9 +39460,9 @@ static int dlpi_write_picture(const dlpi_seen *s, const dlpi_picture *with, dlpi
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-beside     WHAT STANDS BESIDE THE THREADS OF THIS PROCESS
-   Worker processes, and other programs that take batches: dlpipe_shm.h has them. A pipe of a
-   program without that header is alone: it refuses what would need them, and has nothing to do for
-   the rest. */
+   Worker processes, and other programs that take batches, are parts of dlpipe_shm.h. If a program
+   does not include that header, the calls of this file take their place. They refuse a pipe that
+   asks for worker processes or other programs. In any other pipe they do nothing. */
 
 DLPI_COLD static int dlpi_alone_open(dlp_pipe *p) {
     if (p->d.shm == NULL) return DLP_OK;
@@ -39597,7 +39601,9 @@ static int dlpi_pipe_make(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *
 
 /* What a launcher calls what it tells each of its processes. */
 typedef struct dlpi_launcher {
-    const char *rank, *world, *local, *local_world; /* local_world NULL: Slurm's list of nodes */
+    /* Names of the variables of the environment that a launcher sets. local_world NULL: the number
+       of ranks on this node comes from Slurm's list. */
+    const char *rank, *world, *local, *local_world;
 } dlpi_launcher;
 
 static const dlpi_launcher dlpi_launchers[] = {
@@ -39776,7 +39782,7 @@ static int dlpi_ranks_on_node(dlp_ranks *to, const dlpi_launcher *by, dlp_error 
     return rc;
 }
 
-/* ---- cores ---- */
+/* ---- the CPU cores that each rank of a node gets ---- */
 
 /* True if process pid began with this entry in its environment. False also if it is another user's
    and cannot be read. */
@@ -39885,7 +39891,7 @@ static void dlpi_ranks_cpus(dlp_ranks *to, const dlpi_launcher *by) {
     if (quota < (uint64_t)to->cores) to->cores = (int32_t)quota;
 }
 
-/* ---- calls ---- */
+/* ---- public calls ---- */
 
 DLPI_COLD
 DLPDEF int dlp_ranks_from_env(uint32_t *rank, uint32_t *world_size, dlp_error *err) {
@@ -40066,7 +40072,7 @@ static dlp_stage dlpi_add_split(dlp_pipe *p, const dlp_split_desc *desc) {
     return dlpi_added(p, st, rc);
 }
 
-/* ---- what the consumer is warned of with a batch ---- */
+/* ---- warnings that the consumer gets with a batch ---- */
 
 /* Warn of each ragged field whose rows are all empty in the batch in slot s, the pipe's first. */
 DLPI_COLD
@@ -40341,7 +40347,7 @@ DLPDEF int dlp_stage_resolved(const dlp_pipe *p, dlp_stage stage, dlp_workers_de
     return DLP_OK;
 }
 
-#define DLPI_FILTER_INLINE 4096u /* bytes of a batch */
+#define DLPI_FILTER_INLINE 4096u /* bytes of a batch up to which the consumer copies it */
 
 static dlp_stage dlpi_add_expand(dlp_pipe *p, const dlp_expand_desc *desc,
                                  const dlpi_cells_desc *cells) {
@@ -40385,12 +40391,12 @@ static dlp_stage dlpi_add_pack(dlp_pipe *p, const dlp_pack_desc *desc,
     return dlpi_added(p, st, dlpi_pack_take(p, st, desc, cells));
 }
 
-/* ---- one cu_seqlens of a batch ---- */
+/* ---- one cu_seqlens array for all rows of a batch ---- */
 
 typedef struct dlpi_flat {
-    int32_t *bounds; /* NULL: it only counts */
-    uint32_t n;      /* segments */
-    int32_t end, longest;
+    int32_t *bounds;      /* [n + 1] ends of segments, in tokens of the batch; NULL: only count */
+    uint32_t n;           /* segments so far */
+    int32_t end, longest; /* tokens so far; tokens of the longest segment */
 } dlpi_flat;
 
 /* Note that a segment ends at token `end`, unless the segment has no tokens. */
@@ -40450,15 +40456,15 @@ DLPDEF int dlp_pack_flatten(const dlp_batch *batch, int32_t *cu_seqlens, uint32_
     return (int)made.n;
 }
 
-/* ---- loading ---- */
+/* ---- a worker loads the rows of a chunk ---- */
 
-typedef struct dlpi_load_call {
+typedef struct dlpi_load_call { /* one call of the user's load, for a run of rows of one chunk */
     dlpi_worker *w;
-    uint64_t from; /* place of the first row in the chunk's order */
-    uint64_t at;   /* row of the buffer where they go */
+    uint64_t from; /* place of the run's first row in the chunk's order */
+    uint64_t at;   /* row of the chunk's buffer to which the run's first row goes */
     dlp_chunk c;
     void *data[DLP_MAX_FIELDS];
-    dlp_permutation order; /* of a shuffled chunk's rows */
+    dlp_permutation order; /* the order of the chunk's rows, if it is shuffled */
 } dlpi_load_call;
 
 DLPDEF uint64_t dlp_chunk_row(const dlp_chunk *c, uint64_t k) {
@@ -40614,7 +40620,7 @@ static dlp_stage dlpi_add_parts(dlp_pipe *p, const dlp_part_desc *desc) {
     return dlpi_added(p, st, found ? dlpi_found_take(p, st, desc) : dlpi_parts_take(p, st, desc));
 }
 
-/* ---- parts whose items are made on in the same cell ---- */
+/* ---- parts before a maker: the items of a part are made into other items in the same cell ---- */
 
 /* Get the counts of all parts from the desc, as sums in x->firsts. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
@@ -40654,9 +40660,10 @@ static int dlpi_expand_take_parts(dlp_pipe *p, dlpi_stage *st, const dlp_part_de
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-graph      A TABLE OF NODES BECOMES STAGES
-   The rows are checked first: names, what each takes records from, what each may say. Then each row
-   adds its stages, in order. Rows that make items of unknown count, and those before them, are one
-   stage of workers. The last of these rows adds the stage. */
+   All rows are checked first: their names, the rows that they take records from, and the fields
+   that their verbs use. Then each row adds its stages, in order. Rows that make items of unknown
+   count, and the rows before them, are one stage of workers. The last of these rows adds the stage.
+   */
 
 /* Return the verb of a row, or NULL if there is no such verb or it is left out of this build. */
 DLPI_COLD
@@ -40735,7 +40742,7 @@ static bool dlpi_workers_given(const dlp_workers_desc *w) {
            w->workers_max != 0 || w->tell != NULL;
 }
 
-/* ---- the rows, before any is added ---- */
+/* ---- checks of all rows, before any row is added ---- */
 
 /* Check the name of row i: 1 to 31 bytes, and no other row has it. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
@@ -41250,7 +41257,7 @@ static int dlpi_node_map_add(dlpi_table *t, const dlp_node *node) {
     return m->ends != NULL ? DLP_OK : dlpi_row_chainable(t, st->id);
 }
 
-/* ---- push: what producers give ---- */
+/* ---- push: a table that begins with items which producers push ---- */
 
 /* Check the desc of a push row. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
@@ -41580,25 +41587,25 @@ static int dlpi_node_load_add(dlpi_table *t, const dlp_node *node) {
 typedef struct dlpi_makers {
     const dlp_node *rows;
     uint32_t n;
-    const dlp_node *push, *load, *fetch; /* the first fetch; NULL: none */
-    const dlp_node *joins;               /* a zip or mix, whose rows have these fields: */
-    const dlp_field *joined;
+    const dlp_node *push, *load, *fetch; /* the first row of each verb; NULL: there is none */
+    const dlp_node *joins;               /* the zip or mix that they are behind; NULL: none */
+    const dlp_field *joined;             /* [n_joined] fields of a row of this zip or mix */
     uint32_t n_joined;
     const dlp_node *maker; /* the last expand; NULL: none */
-    const dlp_node *pack;  /* NULL: none */
-    const dlp_node *cache; /* of its documents; NULL: none */
+    const dlp_node *pack;  /* the pack; NULL: none */
+    const dlp_node *cache; /* the cache of the pack's documents; NULL: none */
     uint32_t n_levels;
     dlpi_level level[DLPI_LEVELS];
-    dlp_field fields[DLPI_LEVELS][DLP_MAX_FIELDS]; /* of each level */
+    dlp_field fields[DLPI_LEVELS][DLP_MAX_FIELDS]; /* fields of the items of each level */
     uint32_t n_fields[DLPI_LEVELS];
     dlp_part_desc part;
-    uint64_t id;       /* of all of them, for the fingerprint */
+    uint64_t id;       /* hash of the ids of all rows, for the fingerprint of a state */
     uint32_t capacity; /* cells of inputs; 0: no row says it */
     dlp_workers_desc workers;
-    dlp_fetch_desc f;  /* the first fetch */
-    dlp_dataset input; /* with all fields of the first level */
-    uint32_t n_fetched;
-    bool reads; /* an asynchronous source fetches */
+    dlp_fetch_desc f;   /* desc of the first fetch */
+    dlp_dataset input;  /* dataset of the inputs, with all fields of the first level */
+    uint32_t n_fetched; /* fields of the first level that fetch writes; maps write the others */
+    bool reads;         /* an asynchronous source reads the inputs */
 } dlpi_makers;
 
 /* Add the id of a row to the fingerprint. One id alone is the id of the stage. */
@@ -42171,7 +42178,7 @@ static int dlpi_node_makes_add(dlpi_table *t, const dlp_node *node) {
     return dlpi_verb_of(t, m.cache)->add(t, m.cache);
 }
 
-/* ---- the rows of a loader ---- */
+/* ---- rows that a loader adds for its expand, filter and pack ---- */
 
 DLPI_COLD
 static bool dlpi_parts_given(const dlp_part_desc *d) {
@@ -42260,9 +42267,9 @@ static const dlpi_stage_ops dlpi_joined_begins = {
     .blocks = dlpi_joined_taken,
 };
 
-typedef struct dlpi_behind { /* rows behind the one that joins */
-    uint32_t n;              /* up to the last maker or window */
-    uint32_t makers;         /* of these, before the window */
+typedef struct dlpi_behind { /* the rows directly behind a zip or mix that make items */
+    uint32_t n;      /* number of rows up to the last maker or window; 0: no maker follows */
+    uint32_t makers; /* number of these rows before the window */
 } dlpi_behind;
 
 DLPI_COLD
@@ -43194,11 +43201,11 @@ static int dlpi_loader_joins(dlp_pipe *p, const dlp_loader_desc *d, dlp_nodes *t
 
 /* ---- the loader ---- */
 
-/* The stages of a loader, as its desc has them; a topology changes some of it before they are
-   added. */
+/* The descs of a loader's stages, copied from its own desc. The topology of the loader changes some
+   numbers before the stages are added. */
 typedef struct dlpi_loader {
     dlp_sampler_desc sampler;
-    dlp_dataset dataset; /* fetch's */
+    dlp_dataset dataset; /* the one that `fetch` points to */
     dlp_fetch_desc fetch;
     dlp_batch_desc batch;
     dlp_pipe_desc run;
@@ -43343,7 +43350,7 @@ static int dlpi_loader_topology(dlp_pipe *p, const dlp_loader_desc *d, dlpi_load
     return rc == DLP_OK ? dlpi_loader_classic(p, l) : rc;
 }
 
-/* ---- the rows of its table ---- */
+/* ---- the rows of a loader's table ---- */
 
 /* Add the row of the list, and copy the desc of the run. */
 DLPI_COLD
@@ -43628,10 +43635,10 @@ static int dlpi_chunks_begin(dlp_pipe **p, const dlp_chunks_desc *d, int preload
     return rc == DLP_OK ? dlpi_chunks_rows(*p, d, preload, to) : rc;
 }
 
-/* Which preload it is, and why not the one before it. */
+/* The preload that DLP_PRELOAD_AUTO chooses. */
 typedef struct dlpi_choice {
-    int preload;
-    char why[120];
+    int preload;   /* DLP_PRELOAD_NONE, _CPU or _DEVICE */
+    char why[120]; /* text: why the preload that is tried before it did not fit */
 } dlpi_choice;
 
 /* True if the device has room for what the plan puts there; else to->why says why not. *host: bytes
@@ -43888,7 +43895,7 @@ DLPDEF int dlp_state_merge(dlp_state *out, const dlp_state *states, uint32_t n, 
     return DLP_OK;
 }
 
-/* ---- the user's own figures: rings that the consumer alone writes ----
+/* ---- the user's own counters: rings of samples, which the consumer alone writes ----
    W3   counter.n   dlpi_credit_publish_quiet, after the sample   dlpi_credit_look, before and after
    a copy: what the writer may have overwritten meanwhile is left out of it. */
 
@@ -43926,7 +43933,7 @@ DLPDEF int dlp_pipe_count(dlp_pipe *p, uint32_t counter, double value) {
     return DLP_OK;
 }
 
-/* ---- looking at a pipe ---- */
+/* ---- public calls that read the statistics of a pipe ---- */
 
 /* Take a snapshot of the pipe into *s for a call whose own arguments are `right`. all: with the
    figures of each kind of stage. Returns DLP_OK, DLP_ERR_ARG, DLP_ERR_STATE or DLP_ERR_FORKED. */

@@ -4,7 +4,7 @@
 #include "api/expand.h"
 #include "stages/expand.h"
 #include "build/check.h"
-#define DLPI_FILTER_INLINE 4096u /* bytes of a batch */
+#define DLPI_FILTER_INLINE 4096u /* bytes of a batch up to which the consumer copies it */
 
 static dlp_stage dlpi_add_expand(dlp_pipe *p, const dlp_expand_desc *desc,
                                  const dlpi_cells_desc *cells) {

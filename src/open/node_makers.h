@@ -100,25 +100,25 @@ static int dlpi_node_load_add(dlpi_table *t, const dlp_node *node) {
 typedef struct dlpi_makers {
     const dlp_node *rows;
     uint32_t n;
-    const dlp_node *push, *load, *fetch; /* the first fetch; NULL: none */
-    const dlp_node *joins;               /* a zip or mix, whose rows have these fields: */
-    const dlp_field *joined;
+    const dlp_node *push, *load, *fetch; /* the first row of each verb; NULL: there is none */
+    const dlp_node *joins;               /* the zip or mix that they are behind; NULL: none */
+    const dlp_field *joined;             /* [n_joined] fields of a row of this zip or mix */
     uint32_t n_joined;
     const dlp_node *maker; /* the last expand; NULL: none */
-    const dlp_node *pack;  /* NULL: none */
-    const dlp_node *cache; /* of its documents; NULL: none */
+    const dlp_node *pack;  /* the pack; NULL: none */
+    const dlp_node *cache; /* the cache of the pack's documents; NULL: none */
     uint32_t n_levels;
     dlpi_level level[DLPI_LEVELS];
-    dlp_field fields[DLPI_LEVELS][DLP_MAX_FIELDS]; /* of each level */
+    dlp_field fields[DLPI_LEVELS][DLP_MAX_FIELDS]; /* fields of the items of each level */
     uint32_t n_fields[DLPI_LEVELS];
     dlp_part_desc part;
-    uint64_t id;       /* of all of them, for the fingerprint */
+    uint64_t id;       /* hash of the ids of all rows, for the fingerprint of a state */
     uint32_t capacity; /* cells of inputs; 0: no row says it */
     dlp_workers_desc workers;
-    dlp_fetch_desc f;  /* the first fetch */
-    dlp_dataset input; /* with all fields of the first level */
-    uint32_t n_fetched;
-    bool reads; /* an asynchronous source fetches */
+    dlp_fetch_desc f;   /* desc of the first fetch */
+    dlp_dataset input;  /* dataset of the inputs, with all fields of the first level */
+    uint32_t n_fetched; /* fields of the first level that fetch writes; maps write the others */
+    bool reads;         /* an asynchronous source reads the inputs */
 } dlpi_makers;
 
 /* Add the id of a row to the fingerprint. One id alone is the id of the stage. */
@@ -656,7 +656,7 @@ static int dlpi_node_makes_add(dlpi_table *t, const dlp_node *node) {
     return dlpi_verb_of(t, m.cache)->add(t, m.cache);
 }
 
-/* ---- the rows of a loader ---- */
+/* ---- rows that a loader adds for its expand, filter and pack ---- */
 
 static bool dlpi_parts_given(const dlp_part_desc *d) {
     return d->n_parts != 0 || d->items != NULL || d->count != NULL || d->manifest_id != 0 ||

@@ -3,9 +3,10 @@
 #include "inputs/table.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-graph      A TABLE OF NODES BECOMES STAGES
-   The rows are checked first: names, what each takes records from, what each may say. Then each row
-   adds its stages, in order. Rows that make items of unknown count, and those before them, are one
-   stage of workers. The last of these rows adds the stage. */
+   All rows are checked first: their names, the rows that they take records from, and the fields
+   that their verbs use. Then each row adds its stages, in order. Rows that make items of unknown
+   count, and the rows before them, are one stage of workers. The last of these rows adds the stage.
+   */
 
 /* Return the verb of a row, or NULL if there is no such verb or it is left out of this build. */
 static const dlpi_verb *dlpi_verb_of(const dlpi_table *t, const dlp_node *node) {
@@ -77,7 +78,7 @@ static bool dlpi_workers_given(const dlp_workers_desc *w) {
            w->workers_max != 0 || w->tell != NULL;
 }
 
-/* ---- the rows, before any is added ---- */
+/* ---- checks of all rows, before any row is added ---- */
 
 /* Check the name of row i: 1 to 31 bytes, and no other row has it. Returns 0 or a DLP_ERR code. */
 static int dlpi_node_name(const dlpi_table *t, const dlp_node *node, uint32_t i) {
