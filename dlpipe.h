@@ -29127,15 +29127,17 @@ DLPI_INLINE void dlpi_give_back(dlp_pipe *p, uint32_t s) {
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-files      ITEMS OUT OF FILES, MANY AT ONCE
-   A worker has in_flight records (dlpi_file). One is free; or at work: opened, measured, read until
-   it has its bytes; or over, in the order in which they came to an end; settled, by the driver, it
-   is free again. One at work is with the kernel (each has one entry in the ring at most, so that
-   neither of its queues can overflow), or with a thread of the fetch_threads. What goes wrong is
-   kept in the record as a number, and put into words when it is settled: only the driver may speak
-   of an item.
+   A worker has in_flight records (dlpi_file), one for each file that it reads at once. A record is
+   in one of three states. It is free. Or it is at work: the file is opened, measured, and read
+   until all bytes are there. Or it is over; records that are over stand in the order in which they
+   ended. The driver, which is the worker's own thread, settles such a record: it ends the item, and
+   the record is free again. A record at work is with the kernel or with one of fetch_threads. With
+   the kernel each record has at most one entry in the ring, so neither queue of the ring can
+   overflow. An error is kept in the record as a number. The driver puts it into words when it
+   settles the record: only the driver may call dlp_fail for an item.
 
-   The kernel writes into rows only as long as the process lives: buffered reads copy in the context
-   of one of its threads. And worker_exit waits until no request is left, for the rows' sake.
+   The kernel writes into rows only while the process lives: buffered reads copy in the context of
+   one of its threads. worker_exit waits until no request is left, so that no row is written later.
 
      label  who stores                        who loads
      IO1    driver: tail of submissions       the kernel, in io_uring_enter
@@ -29144,7 +29146,7 @@ DLPI_INLINE void dlpi_give_back(dlp_pipe *p, uint32_t s) {
      IO4    fetch_threads: a file is over              driver, before it sleeps: one more is in the
      list */
 
-enum { DLPI_FILES_MOST = 256 };
+enum { DLPI_FILES_MOST = 256 }; /* files that a worker reads at once */
 
 #ifndef DLPI_FILE_READ_MOST /* bytes that one read is asked for; tests want less */
 #define DLPI_FILE_READ_MOST (UINT32_C(1) << 30)
@@ -29164,14 +29166,14 @@ enum {
 };
 
 typedef struct dlpi_file {
-    struct dlpi_file *next; /* in the list that it is in */
+    struct dlpi_file *next; /* the next record of the list that it is in */
     dlp_item *item;
     dlp_extent at;
-    uint8_t *buffer;          /* for decode; NULL: direct */
-    uint8_t *to;              /* where its bytes go */
-    uint64_t size, want, got; /* of the file, where known; of the item */
-    int fd;                   /* -1: not open */
-    int what, errnum;         /* DLPI_FILE_*: what went wrong */
+    uint8_t *buffer;          /* memory for bytes that decode gets; NULL: bytes go into the row */
+    uint8_t *to;              /* where the bytes go: into the buffer or the row */
+    uint64_t size, want, got; /* bytes of the file, once known; bytes to read; bytes read so far */
+    int fd;                   /* -1: the file is not open */
+    int what, errnum;         /* result, DLPI_FILE_*; errno of the failed call, or 0 */
 } dlpi_file;
 
 typedef struct dlpi_files_list {
@@ -29199,7 +29201,7 @@ typedef struct dlpi_uring {
     size_t map_bytes, sqe_bytes;
     uint32_t *sq_tail, *cq_head, *cq_tail;
     uint32_t sq_mask, cq_mask;
-    uint32_t tail, queued; /* of these many the kernel does not know yet */
+    uint32_t tail, queued; /* end of the submissions; those that the kernel was not told of yet */
     dlpi_sqe *sqe;
     dlpi_cqe *cqe;
 } dlpi_uring;
@@ -29208,27 +29210,27 @@ typedef struct dlpi_files {
     dlp_source source; /* first */
     dlp_files_desc d;
     dlp_dataset dataset; /* of the source */
-    uint32_t users;      /* U2: workers of this process */
-    uint64_t capacity;   /* most bytes of an item */
-    uint64_t unit;       /* bytes of a row of field 0; of all of it, if that is not ragged */
-    bool ragged;         /* field 0 is */
+    uint32_t users;      /* U2: workers of this process that use the source */
+    uint64_t capacity;   /* bytes of an item, at most */
+    uint64_t unit;       /* bytes of one row of field 0; if it is not ragged, of the whole field */
+    bool ragged;         /* field 0 is ragged */
     bool ring;           /* this system has io_uring */
     char backend[96];
 } dlpi_files;
 
 typedef struct dlpi_files_worker {
     dlpi_files *files;
-    void *state;     /* what the user's worker_init left */
+    void *state;     /* the state that the user's worker_init made */
     dlpi_file *file; /* [in_flight] */
-    void *memory;    /* rooms and buffers */
+    void *memory;    /* one block for all records and buffers */
     dlpi_uring uring;
-    pthread_mutex_t lock; /* of the lists, and of what follows */
-    pthread_cond_t work;  /* there is something to do, or to end */
-    pthread_cond_t room;  /* a record is free */
+    pthread_mutex_t lock; /* guards the lists and the fields behind them */
+    pthread_cond_t work;  /* signalled if `todo` has a record, or the threads must end */
+    pthread_cond_t room;  /* signalled if a record became free */
     dlpi_files_list free, todo, over;
-    int at_work;        /* todo's, and those that the ring or the fetch_threads has */
-    int stop, waits;    /* the driver sleeps */
-    uint32_t over_word; /* IO4 */
+    int at_work;        /* records in `todo`, in the ring or with a fetch thread */
+    int stop, waits;    /* 1: the threads must end; 1: the driver sleeps */
+    uint32_t over_word; /* IO4: counts records that are over */
     int n_fetch_threads;
     pthread_t *fetch_threads; /* [in_flight] */
 } dlpi_files_worker;
@@ -29696,7 +29698,7 @@ static int dlpi_files_fetch_threads_start(dlpi_files_worker *w) {
     return w->n_fetch_threads > 0 ? 0 : rc;
 }
 
-/* ---- what a pipe calls ---- */
+/* ---- the calls that a pipe makes: submit, reap, workers ---- */
 
 /* Take a free record. waits: wait for one. Returns NULL if none is free and `waits` is false. */
 static dlpi_file *dlpi_files_get(dlpi_files_worker *w, bool waits) {
@@ -30060,10 +30062,11 @@ static int dlpi_file_afresh(const char *path) {
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-part-files PART QUEUE: FILES, DOWNLOADS
-   Whoever downloads a file holds the lock of its temporary name. After waiting for the lock one
-   looks again: the file may be there by now, and what one has open may have been renamed or
-   removed. A file gets its own name by one rename, after its bytes are on disk; so whoever dies
-   before has left nothing under that name, and the kernel has given back the lock. */
+   A worker that downloads a file holds the lock of its temporary name. After it waited for the
+   lock, the worker looks again: the file may be there by now, and the file that the worker has open
+   may have been renamed or removed. A file gets its own name by one rename, after its bytes are on
+   disk. So a worker that dies before that leaves nothing under that name, and the kernel frees the
+   lock. */
 
 #include <sys/file.h>
 
@@ -30240,34 +30243,35 @@ DLPDEF int dlp_part_files_load(void *files, dlp_part *part) {
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-mapped     FILES THAT ARE MAPPED
-   What >>tokens and >>arrays read. A file is mapped once, when its source is opened, and a row is
-   copied out of the mapping into its place in the batch; no call of the system is made for it. With
-   `reads` nothing is mapped and each row is a pread: slower, but a disk that fails, or a file that
-   is cut in that moment, is then an error of the item, where a mapping ends the process by SIGBUS.
+   The sources >>tokens and >>arrays read such files. A file is mapped once, when its source is
+   opened. A row is copied out of the mapping into its place in the batch, without a system call.
+   With `reads` nothing is mapped, and each row is a pread. This is slower, but if the disk fails,
+   or the file is cut in this moment, that is an error of the item. With a mapping the process would
+   end by SIGBUS.
 
-   So that a file that was cut since does not do that, its size is asked for before a row is read;
-   not for each row, which would cost more than the row, but once in each tick of the coarse clock
-   (1 to 10 ms, as the kernel is built) in which the file is read.
+   A file that was cut earlier does not end the process: its size is read before a row is copied. To
+   do this for each row would cost more than the row. So it is done once in each tick of the coarse
+   clock (1 to 10 ms, as the kernel is built) in which the file is read.
 
    label  atomic          written by                      read by
    U4     users           workers, as they begin and end  close of the source
-   -      checked_ns,     any worker; what is lost is one fstat or one madvise
+   -      checked_ns,     any worker; a lost update costs one fstat or one madvise
           advised, cold                                   any worker */
 
 #include <sys/uio.h>
 
 enum {
-    DLPI_MAPPED_BLOCK = 1 << 20, /* bytes asked for at once, ahead of what is read in order */
-    DLPI_MAPPED_COLD = 8         /* so many probes in a row find the data in memory: stop asking */
+    DLPI_MAPPED_BLOCK = 1 << 20, /* bytes of a read-ahead request, for rows that come in order */
+    DLPI_MAPPED_COLD = 8 /* probes in a row that find data in memory, before requests stop */
 };
 
 typedef struct dlpi_mapped {
-    char *path;           /* its own */
-    const uint8_t *bytes; /* NULL: the file is empty, or read */
-    uint64_t size;
-    uint64_t checked_ns; /* when it was last seen to be as long as that; 0: never */
-    uint32_t advised;    /* 1 + MADV_SEQUENTIAL or MADV_RANDOM; 0: neither */
-    int fd;              /* -1: not open */
+    char *path;           /* owned */
+    const uint8_t *bytes; /* the mapping; NULL: the file is empty, or is read */
+    uint64_t size;        /* bytes of the file when it was opened */
+    uint64_t checked_ns;  /* time at which its size was last found to be the same; 0: never */
+    uint32_t advised;     /* 1 + MADV_SEQUENTIAL or MADV_RANDOM; 0: neither */
+    int fd;               /* -1: not open */
 } dlpi_mapped;
 
 static inline uint64_t dlpi_coarse_ns(void) {
@@ -30485,8 +30489,9 @@ static void dlpi_mapped_source(dlp_source *to, dlp_dataset *dataset, dlp_item_fn
 #include <glob.h>
 /* ---------------------------------------------------------------------------------------------
    >>impl-tokens     TOKENS OUT OF SHARDS
-   first[i] is the dataset index of the first item of shard i, and first[n_shards] that of none: so
-   the shard of an item is found by halving. Within a shard all is arithmetic. */
+   first[i] is the dataset index of the first item of shard i, and first[n_shards] is the number of
+   all items. So the shard of an item is found by binary search. The place of the item in the shard
+   follows by arithmetic. */
 
 enum {
     DLPI_LLMC_WORDS = 256,
@@ -30506,12 +30511,12 @@ typedef struct dlpi_tokens {
     char warning[160];     /* "": none */
     uint64_t width;        /* bytes of a token in a shard */
     uint64_t item_step;    /* bytes from one item to the next */
-    uint64_t row_bytes;    /* of a window as it is delivered */
-    uint64_t header_bytes; /* of DLP_TOKENS_U16 and _U32 */
+    uint64_t row_bytes;    /* bytes of a window as it is delivered */
+    uint64_t header_bytes; /* bytes of the header in DLP_TOKENS_U16 and _U32 */
     uint32_t users;        /* U4 */
-    uint32_t multiple;     /* items of each shard are one of it */
-    uint32_t cold;         /* above 0: data are not all in memory */
-    uint64_t *first;       /* [n_shards + 1] */
+    uint32_t multiple;     /* the number of items of each shard is a multiple of this */
+    uint32_t cold;         /* above 0: not all data are in memory, so read-ahead is asked for */
+    uint64_t *first;       /* [n_shards + 1] items before each shard */
     dlpi_mapped *files;    /* [n_shards] */
     dlp_tokens_shard *shards;
 } dlpi_tokens;
@@ -30553,7 +30558,7 @@ static int dlpi_tokens_glob(const char *pattern, glob_t *found, dlp_error *err) 
     return DLP_OK;
 }
 
-/* ---- what a shard has ---- */
+/* ---- the number of items of a shard ---- */
 
 static uint32_t dlpi_little32(const uint8_t *b) {
     return (uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
@@ -30881,12 +30886,12 @@ static inline uint64_t dlpi_tokens_span(const dlpi_tokens *t) {
    one source: it follows from n, seed and epoch. */
 enum {
     DLPI_LOOK_BLOCK = 64,
-    DLPI_LOOK_NEXT = 3,    /* rows from the one that is copied to the one that is meant */
-    DLPI_LOOK_BYTES = 4096 /* of it; after these the caches go on by themselves */
+    DLPI_LOOK_NEXT = 3,    /* the row that is prefetched is so many rows ahead of the copied one */
+    DLPI_LOOK_BYTES = 4096 /* bytes of it that are prefetched; the CPU goes on by itself */
 };
 
-typedef struct dlpi_look {
-    uint64_t n, seed, epoch, first; /* n 0: nothing yet */
+typedef struct dlpi_look {          /* dataset indices computed ahead, for prefetches */
+    uint64_t n, seed, epoch, first; /* index[] has n positions, from `first` on; n 0: none */
     uint64_t index[DLPI_LOOK_BLOCK + DLPI_LOOK_NEXT];
 } dlpi_look;
 
@@ -31082,15 +31087,16 @@ DLPDEF uint64_t dlp_tokens_documents(const void *tokens, dlp_dtype dtype, uint64
 #include <dirent.h>
 /* ---------------------------------------------------------------------------------------------
    >>impl-folder     FOLDERS OF PICTURES
-   Directories are a list that is worked off from its beginning: each is read to its end and closed
-   before the next, so that one descriptor is open at a time, and depth costs no stack. Each knows
-   its parent: a directory that is one of its own ancestors (device and inode) is a loop. */
+   All directories stand in one list, which is read from its beginning. Each directory is read to
+   its end and closed before the next. So one descriptor is open at a time, and a deep tree needs no
+   stack. Each entry of the list has the number of its parent. A directory with the device and inode
+   of one of its ancestors is a loop. */
 
-enum { DLPI_FOLDER_DIRS = 1 << 20 };
+enum { DLPI_FOLDER_DIRS = 1 << 20 }; /* directories, at most */
 
 typedef struct dlpi_folder_dir {
     char *path;
-    uint64_t parent; /* in the list; its own number: the root */
+    uint64_t parent; /* number of the parent in the list; the root has its own number */
     uint32_t label;
     dev_t dev;
     ino_t ino;
@@ -31407,26 +31413,27 @@ DLPDEF void dlp_folder_close(dlp_folder *folder) {
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-arrays     ROWS OUT OF ARRAYS
-   A header is read and checked once; then a file is a place where rows begin, their number and
-   their bytes. Nothing of a header is believed before it is held against the length of the file. */
+   The header of a file is read and checked once, when the source is opened. Kept of it are the byte
+   at which rows begin, the number of rows, and the bytes of a row. No number of a header is used
+   before it was compared with the length of the file. */
 
 enum { DLPI_NPY_HEADER_MOST = 1 << 16, DLPI_CIFAR_PIXELS = 3 * 32 * 32 };
 #define DLPI_ARRAY_FILES (UINT64_C(1) << 16)
 
 typedef struct dlpi_array_file {
     dlpi_mapped m;
-    uint64_t data;  /* where rows begin */
-    uint64_t first; /* row of the column that its first one is */
-    uint64_t rows;
+    uint64_t data;  /* byte of the file at which rows begin */
+    uint64_t first; /* rows of the column in the files before this one */
+    uint64_t rows;  /* rows of this file */
 } dlpi_array_file;
 
 typedef struct dlpi_array {
-    int32_t format;
-    uint32_t n_fields, field; /* its fields are [field, field + n_fields) of all */
-    uint64_t n_files, rows;
-    uint64_t row_bytes; /* of all its fields together */
-    uint64_t swap;      /* bytes of a number that is big-endian; 1: of none */
-    dlpi_array_file *files;
+    int32_t format;           /* DLP_ARRAY_* */
+    uint32_t n_fields, field; /* it has n_fields of the source's fields, from number `field` on */
+    uint64_t n_files, rows;   /* rows of all its files */
+    uint64_t row_bytes;       /* bytes of a row in the file, with all its fields */
+    uint64_t swap;            /* bytes of a number, if numbers are big-endian; 1: they are not */
+    dlpi_array_file *files;   /* [n_files] */
 } dlpi_array;
 
 typedef struct dlpi_arrays {
@@ -31435,10 +31442,10 @@ typedef struct dlpi_arrays {
     dlp_arrays_info info;
     dlp_field fields[DLP_MAX_FIELDS];
     char names[DLP_MAX_FIELDS][32];
-    uint64_t field_bytes[DLP_MAX_FIELDS];
-    uint32_t n_columns, users; /* U4 */
-    bool reads;
-    uint64_t piece, *chunk_first; /* of >>array-chunks: rows; where they begin, if they differ */
+    uint64_t field_bytes[DLP_MAX_FIELDS]; /* bytes of a row in each field */
+    uint32_t n_columns, users;            /* users: U4 */
+    bool reads;                           /* rows are read, not mapped */
+    uint64_t piece, *chunk_first; /* >>array-chunks: rows of a chunk; rows before each, or NULL */
     dlpi_array columns[DLP_MAX_FIELDS];
 } dlpi_arrays;
 
@@ -31446,8 +31453,8 @@ typedef struct dlpi_arrays {
 typedef struct dlpi_array_head {
     dlp_dtype dtype;
     uint32_t ndim;
-    uint64_t shape[DLP_MAX_DIMS]; /* rows, then those of a row */
-    uint64_t data, swap;
+    uint64_t shape[DLP_MAX_DIMS]; /* number of rows, then the shape of a row */
+    uint64_t data, swap;          /* as in dlpi_array_file, dlpi_array */
 } dlpi_array_head;
 
 /* ---- IDX ---- */
@@ -31485,9 +31492,9 @@ static int dlpi_idx_head(const dlpi_mapped *m, dlpi_array_head *h, dlp_error *er
 
 /* A Python literal of a dictionary, of which three keys are wanted, as numpy writes it. */
 typedef struct dlpi_npy {
-    const char *text, *at, *end;
+    const char *text, *at, *end; /* the header's text; the place that is parsed now; its end */
     const dlpi_mapped *m;
-    uint64_t begins; /* byte of the file where text begins */
+    uint64_t begins; /* byte of the file at which the text begins */
     dlp_error *err;
 } dlpi_npy;
 
@@ -32137,8 +32144,8 @@ enum { DLPI_INDEX_WORDS = 8 };
 
 /* What an index is about. */
 typedef struct dlpi_index_key {
-    uint64_t kind;           /* of places: DLPI_INDEX_* */
-    uint64_t bytes, time_ns; /* of the file: its length, its last change */
+    uint64_t kind;           /* kind of the items: DLPI_INDEX_* */
+    uint64_t bytes, time_ns; /* length of the file; time of its last change */
 } dlpi_index_key;
 
 enum { DLPI_INDEX_LINES = 1, DLPI_INDEX_NO_EMPTY = 2, DLPI_INDEX_TAR = 3 };
@@ -32147,14 +32154,14 @@ typedef struct dlpi_index {
     const uint64_t *at; /* [n + 1]; in a mapping another process may change them */
     uint64_t n;         /* items */
     uint64_t most;      /* bytes of the longest item */
-    void *memory;       /* that at lies in */
-    size_t mapped;      /* bytes of the mapping; 0: memory is of malloc */
+    void *memory;       /* the mapping or heap memory that has `at` */
+    size_t mapped;      /* bytes of the mapping; 0: memory is from malloc */
 } dlpi_index;
 
 /* Places that are being found. */
 typedef struct dlpi_places {
-    uint64_t *at; /* [room]; freed by who has them */
-    uint64_t n, room;
+    uint64_t *at;     /* [room] owned: the caller frees it */
+    uint64_t n, room; /* places in use, and allocated */
 } dlpi_places;
 
 /* Append a place. Returns false if there is no memory. */
@@ -32298,29 +32305,30 @@ static inline bool dlpi_index_item(const dlpi_index *x, uint64_t bytes, uint64_t
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-indexed   A SOURCE OF FILES THAT HAVE AN INDEX
-   It is a source of >>files, which reads stretches of files: locate finds the stretch of an item
-   in the index, and decode, which each format has, makes the item. The source is a copy of that
-   of the files, with a dataset and a close of its own. */
+   The items of such a source are stretches of files, and >>files reads them. Its locate finds the
+   stretch of an item in the index. Its decode, which each format has, makes the item. The source is
+   a copy of the source of >>files, with a dataset and a close of its own. */
 
 typedef struct dlpi_indexed_file {
-    dlpi_mapped m;  /* read, not mapped */
-    uint64_t first; /* number of its first item */
+    dlpi_mapped m;  /* the file; it is read, not mapped */
+    uint64_t first; /* items of the files before it */
     dlpi_index index;
-    int unwritten; /* errno: why its index file could not be written; 0: it was, or need not be */
-    bool found;    /* its items were found now */
+    int unwritten; /* errno of the failed write of its index file; 0: nothing failed */
+    bool found;    /* the file was searched for its items; false: an index file had them */
 } dlpi_indexed_file;
 
 typedef struct dlpi_indexed {
     dlp_source source; /* first */
-    dlp_source *files; /* what reads */
+    dlp_source *files; /* the source of >>files that reads the stretches */
     dlp_dataset dataset;
+    /* most: bytes of the longest item; found: files that were searched; id: of the source */
     uint64_t n_files, n_items, most, found, id;
-    dlpi_indexed_file *file;
-    /* What the format sets. */
+    dlpi_indexed_file *file; /* [n_files] */
+    /* The format (lines, tar) sets all that follows. */
     uint64_t kind;         /* DLPI_INDEX_* */
-    uint64_t skip, before; /* items left out at each file's beginning; bytes to read before one */
-    const char *directory; /* for index files, of the desc; only while it is opened */
-    const char *path, *const *paths; /* of the desc; only while it is opened */
+    uint64_t skip, before; /* first items left out of each file; bytes read before an item */
+    const char *directory; /* directory of index files, from the desc; valid only during open */
+    const char *path, *const *paths; /* the files, from the desc; valid only during open */
     int threads;
     int (*worker_init)(void *user, int worker, void **state); /* of the user, or NULL */
     void (*worker_exit)(void *user, int worker, void *state);
@@ -32335,8 +32343,8 @@ typedef struct dlpi_indexed {
 
 typedef struct dlpi_jobs {
     pthread_mutex_t lock;
-    uint64_t next, n;
-    uint64_t failed; /* the first one that failed; n: none */
+    uint64_t next, n; /* the next job that a thread takes; number of jobs */
+    uint64_t failed;  /* number of the first job that failed; n: none failed */
     int rc;
     dlp_error *err;
     int (*run)(void *user, uint64_t i, dlp_error *err);
@@ -32604,15 +32612,17 @@ DLPI_COLD DLPDEF const dlp_index_info *dlp_index_describe(const dlp_source *sour
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-lines     LINES
-   Threads look for line ends, each in a stretch of the file. A place is the byte behind a line
-   end. If empty lines are no items, they lie before the line of their item. */
+   Threads search line ends, each in a stretch of the file. A place of the index is the byte behind
+   a line end. If empty lines are no items, they belong to the item of the next line: they lie
+   before its text. */
 
+/* Bytes: of a thread's stretch, at most and at least; read at once. */
 enum { DLPI_LINES_STRETCH = 64 << 20, DLPI_LINES_LEAST = 64 << 10, DLPI_LINES_BLOCK = 1 << 20 };
 
 typedef struct dlpi_lines {
     dlpi_indexed x; /* first */
     dlp_lines_desc d;
-    dlp_field field; /* of a source without fields */
+    dlp_field field; /* the field of a source whose desc gives no fields: the line's bytes */
 } dlpi_lines;
 
 /* ---- line ends ---- */
@@ -32620,8 +32630,8 @@ typedef struct dlpi_lines {
 typedef struct dlpi_lines_find {
     const dlpi_lines *l;
     const dlpi_indexed_file *f;
-    uint64_t stretch;  /* bytes */
-    dlpi_places *ends; /* of each stretch */
+    uint64_t stretch;  /* bytes of a stretch */
+    dlpi_places *ends; /* line ends of each stretch */
 } dlpi_lines_find;
 
 /* Find the line ends in n bytes, before which 2 more bytes lie, and add their places to *e. begins:
@@ -32832,24 +32842,25 @@ DLPI_COLD DLPDEF int dlp_lines_open(dlp_source **out, const dlp_lines_desc *desc
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-tar       MEMBERS OF A TAR
-   The one place where bytes of a shard are believed. All sizes and places are compared with the
-   length of the shard before they are used. It reads from memory, or headers alone from a file. */
+   Only this file reads numbers out of the bytes of a shard. All sizes and places are compared with
+   the length of the shard before they are used. The shard lies in memory, or its headers alone are
+   read from a file. */
 
 enum {
     DLPI_TAR_BLOCK = 512,
     DLPI_TAR_NAME = 4096,             /* bytes of a name, its end included */
-    DLPI_TAR_PAX = 64 << 10,          /* most bytes of a pax header */
-    DLPI_TAR_MEMBERS = 256,           /* of a sample */
+    DLPI_TAR_PAX = 64 << 10,          /* bytes of a pax header, at most */
+    DLPI_TAR_MEMBERS = 256,           /* members of a sample, at most */
     DLPI_TAR_TEXT = 2 * DLPI_TAR_NAME /* the key of a sample and its extensions */
 };
 
 typedef struct dlpi_tar {
-    const uint8_t *bytes;    /* NULL: it is read */
-    uint8_t *room;           /* [DLPI_TAR_PAX] for what is read */
+    const uint8_t *bytes;    /* the shard in memory; NULL: headers are read from `file` */
+    uint8_t *room;           /* [DLPI_TAR_PAX] memory for a header that is read */
     uint64_t size;           /* bytes of the shard, or of a part of it */
-    const dlpi_mapped *file; /* that it is read from */
-    bool extent;             /* a part: it ends with its last member */
-    /* Where the next header is; what is wrong, and at which byte. */
+    const dlpi_mapped *file; /* the file, if `bytes` is NULL */
+    bool extent;             /* it is a part of a shard: it ends with its last member */
+    /* Byte of the next header; byte at which the shard is wrong, if code is not 0. */
     uint64_t at, wrong_at;
     int code, errnum;
     char why[160];
@@ -32857,9 +32868,9 @@ typedef struct dlpi_tar {
 
 /* A member that is a regular file. */
 typedef struct dlpi_tar_entry {
-    uint64_t begins;      /* byte of the first header that is about it */
-    uint64_t data, bytes; /* first byte, number of bytes */
-    size_t key; /* bytes of name that are the key; the extension is behind the next byte */
+    uint64_t begins;      /* byte of the first header of this member */
+    uint64_t data, bytes; /* first byte of the member's data; number of its bytes */
+    size_t key; /* length of the key, the first part of name; behind it a dot and the extension */
     char name[DLPI_TAR_NAME];
 } dlpi_tar_entry;
 
@@ -32986,11 +32997,11 @@ static bool dlpi_tar_skip(dlpi_tar *t, uint64_t size, const char *name) {
     return true;
 }
 
-/* ---- what pax and GNU headers say of the next member ---- */
+/* ---- pax and GNU headers, which give the name and size of the next member ---- */
 
 typedef struct dlpi_tar_next {
-    bool name, size; /* they are said */
-    uint64_t bytes;
+    bool name, size; /* such a header gave the name; gave the size */
+    uint64_t bytes;  /* the size */
 } dlpi_tar_next;
 
 static int dlpi_tar_bad_pax(dlpi_tar *t, const char *what) {
@@ -33508,33 +33519,35 @@ enum { DLPI_PUSH_RAGGED = 1 }; /* flags: records have the lengths of their field
 
 typedef struct dlpi_push_head { /* in region */
     uint64_t magic;             /* PU1 */
-    uint32_t version, flags;    /* these three lie here in every version */
+    uint32_t version, flags;    /* magic, version and flags lie here in every version */
+    /* bytes of the memory; where the producers' lines and the lanes begin; hash of the fields */
     uint64_t total_bytes, lines_at, bundle_at, bundle_bytes, fields_id;
-    uint32_t record_bytes, max_producers, n_fields, full;
-    uint32_t over; /* PU2 1: no more is wanted */
-    uint32_t left; /* PU2 1: the pipe that read is closed, or has an error; no other one reads */
+    uint32_t record_bytes, max_producers, n_fields, full; /* full: DLP_PUSH_* */
+    uint32_t over;                                        /* PU2 1: no more items are wanted */
+    uint32_t left; /* PU2 1: the pipe that read is closed or has an error, and no other reads yet */
 } dlpi_push_head;
 _Static_assert(offsetof(dlpi_push_head, version) == 8, "layout of every version");
 _Static_assert(sizeof(dlpi_push_head) == 80, "layout of a push");
 
 typedef struct dlpi_push_line { /* in region: of a producer */
-    uint64_t refused;
+    uint64_t refused; /* items that the producer could not push, because its lane was full */
     uint64_t begun; /* 1 + the record at which the newest stream of the lane begins; 0: none did */
     uint8_t pad[DLPI_LINE - 16];
 } dlpi_push_line;
 _Static_assert(sizeof(dlpi_push_line) == DLPI_LINE, "layout of a push");
 
-typedef struct dlpi_push_fields {  /* where each lies in a record */
-    uint32_t n, ragged;            /* ragged: a bit for each field that is */
-    uint64_t rows[DLP_MAX_FIELDS]; /* of a ragged field, at most */
+typedef struct dlpi_push_fields {  /* where each field lies in a record */
+    uint32_t n, ragged;            /* number of fields; a bit for each ragged field */
+    uint64_t rows[DLP_MAX_FIELDS]; /* rows of a ragged field, at most */
+    /* of each field in a record; then the bytes of a record, and a hash of the fields */
     uint64_t offset[DLP_MAX_FIELDS], bytes[DLP_MAX_FIELDS], record, id;
 } dlpi_push_fields;
 
-typedef struct dlpi_push_crowd {
-    uint32_t attached, looks;
+typedef struct dlpi_push_crowd { /* producers that were attached at the last count */
+    uint32_t attached, looks;    /* looks: how often the number was asked for */
 } dlpi_push_crowd;
 
-/* ---- what the desc may say ---- */
+/* ---- check the desc ---- */
 
 static int dlpi_push_bad(dlp_error *err, const char *field, const char *words) {
     return dlpi_error_set(err, DLP_ERR_ARG, field, "%s must be %s", field, words);
@@ -33675,12 +33688,12 @@ static void dlpi_push_waited(uint64_t ns, uint32_t producers, uint32_t *spin_ns,
 #include <sys/socket.h>
 #include <sys/un.h>
 
-enum { DLPI_DOOR_MS = 5000 }; /* wait so long for the lock of a directory, or for an answer */
+enum { DLPI_DOOR_MS = 5000 }; /* ms to wait for the lock of a directory, or for an answer */
 
 typedef struct dlpi_door {
-    int fd;             /* listens; -1: there is no door */
-    int memory, reader; /* what it hands out: borrowed */
-    dev_t dev;          /* of the socket at the path */
+    int fd;             /* the listening socket; -1: there is no door */
+    int memory, reader; /* descriptors that it hands out: the memory's file, a pidfd; borrowed */
+    dev_t dev;          /* device and inode of the socket at the path */
     ino_t ino;
     pthread_t thread;
 } dlpi_door;
@@ -33937,11 +33950,12 @@ static int dlpi_door_ask(const struct sockaddr_un *at, int *fds) {
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-push       ITEMS THAT OTHERS PUSH
-   One mapping (>>impl-push-memory). The lanes give the order, and show a record whole or not at
-   all. A record is there when its lane's tail is beyond it (LT1 -> LT2). A producer that dies
-   before that has pushed nothing. Only the pipe's one fetch worker reads, by peek, copy, release.
+   Producers write records into lanes of one mapping (>>impl-push-memory). The lanes keep the order,
+   and show a record whole or not at all. A record is there when the tail of its lane is beyond it
+   (LT1 -> LT2). A producer that dies before that has pushed nothing. Only one worker of the pipe
+   reads, by peek, copy and release: the reader.
 
-   Besides the labels of >>impl-push-memory:
+   The labels of >>impl-push-memory, and these:
 
    label  atomic          written by            read by (partner)
    PU3    begun           a worker that begins  itself: each pipe counts its rows from 0; the
@@ -33949,47 +33963,47 @@ static int dlpi_door_ask(const struct sockaddr_un *at, int *fds) {
    -      items, left     the reader            statistics
    U4     users           see >>impl-mapped
 
-   A row that a stage after fetch gives up, or has when it dies, is fetched again, and is to have
-   the item that it had. So where there is such a stage the last items are kept, by the number of
-   their row, as many as slots have rows: older ones are past all that asks again. They lie in the
-   fetch stage's own area of the region.
+   A row is fetched again if a stage after fetch gives it up, or dies with it. The row must get the
+   same item then. So if the pipe has such a stage, the last items are kept by the number of their
+   row, as many as all slots have rows. Older items are never asked for again. The kept items lie in
+   the fetch stage's own area of the region.
 
-   While the reader waits it looks at the places of the producers, ten times a second. A stream of a
+   While the reader waits, it looks at the places of the producers ten times a second. A stream of a
    lane has not ended if it began behind the last end that was read there. Its writer lives if the
-   place is taken. If no stream has a living writer, the reader is alone. It says so in the log and,
-   by words of the region, in explain. After lost_ms the next item is an error. */
+   place is taken. If no stream has a living writer, the reader is alone. It says this in the log
+   and, by words of the region, in explain. After lost_ms the next item is an error. */
 
 struct dlp_push {
     dlp_source source;
     dlp_dataset dataset; /* of the source */
     dlpi_push_head *head;
-    dlpi_push_head was; /* as open wrote it */
+    dlpi_push_head was; /* private copy of the head: producers may overwrite the shared one */
     dlpi_push_fields at;
     dlp_field fields[DLP_MAX_FIELDS];
     char names[DLP_MAX_FIELDS][32];
     char *path;
     int fd, self; /* the memory's file; a pidfd of this process */
     dlpi_door door;
-    uint64_t keep, capacity, lost_ms;
-    uint32_t users; /* U4 */
-    uint32_t writers, n_ended;
-    bool over; /* the reader's, as all below */
+    uint64_t keep, capacity, lost_ms; /* numbers of the desc, with their defaults */
+    uint32_t users;                   /* U4 */
+    uint32_t writers, n_ended; /* streams that the desc expects, 0: no end; those that ended */
+    bool over; /* the stream has ended; this field and all below are written by the reader */
     dlp_mpsc_rx rx;
-    dlp_spsc_rx *lanes;
-    uint64_t *items, *left; /* [max_producers] */
+    dlp_spsc_rx *lanes;     /* [max_producers] */
+    uint64_t *items, *left; /* [max_producers] items read from each lane; items dropped by keep */
     uint64_t *ended;        /* [max_producers] records up to the last end that was read */
-    const uint32_t *owners; /* [max_producers], in region */
-    uint32_t begun;         /* PU3; what follows is of the pipe that reads */
-    uint64_t alone_ns;      /* since when no writer lives; 0: one does */
-    bool lost;              /* that is why `damaged` is set */
-    uint64_t given;         /* rows that have their items */
-    uint64_t damaged; /* 1 + the row at which a lane was: the last one, or rows that are left out
-                         would have no end */
-    uint8_t *kept; /* [n_kept] records of the pipe's region, the row's number as mark; NULL: nobody
-                         asks again */
+    const uint32_t *owners; /* [max_producers] in the region: who has each lane */
+    uint32_t begun;         /* PU3; the fields below belong to the pipe that reads now */
+    uint64_t alone_ns;      /* time since which no writer lives; 0: one lives */
+    bool lost;              /* `damaged` is set because no writer lived for lost_ms */
+    uint64_t given;         /* rows that got their items */
+    uint64_t damaged; /* 1 + the row at which reading failed for good; 0: it did not fail. This row
+                         fails, and the stream ends behind it */
+    uint8_t *kept; /* [n_kept] in the region: the last records, with the row's number as mark; NULL:
+                      no stage asks again */
     uint64_t n_kept;
-    uint32_t damaged_by; /* whose lane it was, while damaged */
-    const dlp_pipe *by;  /* that reads, since begun */
+    uint32_t damaged_by; /* the producer whose lane is damaged, if `damaged` and not `lost` */
+    const dlp_pipe *by;  /* the pipe that reads, since `begun` */
     dlpi_push_crowd crowd;
 };
 
@@ -34357,8 +34371,8 @@ static int dlpi_push_fetch(void *user, dlp_item *it) {
     return 0;
 }
 
-/* ---- rows that nobody had, several at once: those that are neither the first of a pipe, nor asked
-   for again, nor near an end or damage; these the callback has ---- */
+/* ---- several rows at once. The callback reads a row alone if it is the first of a pipe, is asked
+   for again, or is near an end or damage ---- */
 
 /* A field of n items of a lane, into rows one after the other. */
 DLPI_INLINE void dlpi_push_copy_field(uint8_t *to, const uint8_t *from, uint64_t record,
@@ -34552,29 +34566,29 @@ DLPDEF int dlp_push_look(const dlp_push *s, uint32_t number, dlp_push_stats *sta
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-pusher     PRODUCERS
-   A producer takes a place of the memory's file, by an open file description of its own, before it
-   touches the lane. So of two that live only one has a number, and the place of a killed one is
-   free at once. */
+   A producer takes a place of the memory's file before it touches its lane. The place is a lock of
+   an open file description that only this producer has. So no two living producers have the same
+   number, and the place of a killed producer is free at once. */
 
 struct dlp_pusher {
-    void *map; /* NULL: the push's own */
+    void *map; /* this producer's own mapping; NULL: it uses the mapping of the push */
     uint64_t map_bytes;
     dlpi_push_head *head;
     dlpi_push_line *line;
     dlpi_push_fields at;
     dlp_mpsc_tx tx;
-    void *record; /* begun, not committed */
-    int fd;       /* the file, by a description of our own; -1: none */
-    int reader;   /* its pidfd */
-    bool borrows; /* that pidfd is the push's */
-    uint32_t number, full, lanes;
+    void *record; /* the record that is begun and not committed; NULL: none */
+    int fd;       /* own descriptor of the memory's file, which holds the place; -1: none */
+    int reader;   /* pidfd of the reader's process */
+    bool borrows; /* that pidfd belongs to the push: do not close it */
+    uint32_t number, full, lanes; /* its number, from 1; DLP_PUSH_*; number of lanes */
     dlpi_push_crowd crowd;
-    uint64_t length[DLP_MAX_FIELDS]; /* of the next item; of fields that are ragged */
-    uint64_t plain_to;               /* a push of a record below it is plain: dlp_pusher_push */
-    bool ended;
+    uint64_t length[DLP_MAX_FIELDS]; /* rows of each ragged field in the next item */
+    uint64_t plain_to; /* records below this number are pushed without a check: dlp_pusher_push */
+    bool ended;        /* the producer has ended its stream */
 };
 
-/* ---- coming in ---- */
+/* ---- a producer attaches to the push ---- */
 
 static int dlpi_pusher_refused(const char *path, int errnum, dlp_error *err) {
     struct stat st;
