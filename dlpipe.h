@@ -8831,7 +8831,7 @@ DLPI_COLD DLPDEF void dlp_buckets_close(dlp_buckets *b) {
 #define DLPI_PARK 64
 #define DLPI_DEVICE_BUFFERS DLPI_PARK /* copies under way wait as items do that are tried again */
 #define DLPI_GOES_BACK UINT64_C(0)
-#define DLPI_GAPS_MAX 320u /* batches that an unordered state can tell apart */
+#define DLPI_GAPS_MAX 320u /* batches behind the first gap, of which an unordered state has a bit */
 #define DLPI_REPLACE_MAX 100u
 #define DLPI_NO_SLOT UINT32_MAX
 #define DLPI_EPOCH_MASK ((UINT64_C(1) << 48) - 1)
@@ -8884,17 +8884,17 @@ typedef struct dlpi_counter_rec {
     char name[32], unit[16];
 } dlpi_counter_rec;
 
-typedef struct dlpi_record { /* of an area that is there */
-    int32_t stage;           /* whose own it is, -1: the pipe's */
-    uint32_t number;
+typedef struct dlpi_record { /* an area that the region has */
+    int32_t stage;           /* the stage that owns it; -1: the pipe */
+    uint32_t number;         /* DLPI_REC_*, or the number among the areas of the stage */
     uint64_t offset, stride, count;
 } dlpi_record;
 
 typedef struct dlpi_region {
     uint64_t magic;
     uint32_t format, header_bytes;
-    uint64_t layout; /* of all structs: who maps the region must agree */
-    uint64_t view;   /* of what observers read: who reads it must agree */
+    uint64_t layout; /* hash of the layout of all structs; processes that map the region compare */
+    uint64_t view;   /* hash of the words that observers read: an observer compares it */
     uint64_t total_bytes;
     uint32_t n_records, record_bytes;
     uint64_t records_at; /* records[] from the region's beginning */
@@ -8941,13 +8941,13 @@ typedef struct dlpi_pipe_rec {
 typedef struct dlpi_stage_rec {
     char name[32];
     int32_t kind, id;
-    int32_t work;                    /* place among the stages with workers, -1: none */
+    int32_t work;                    /* place among the stages with workers; -1: it has none */
     int32_t first_worker, n_workers; /* n_workers counts an inline one */
-    int32_t num_workers;             /* 0: inline */
-    int32_t placement, zeroes;       /* zeroes: 1: each row, before fetch */
-    int32_t in_flight, workers_min;  /* workers_min 0: not tuned */
-    uint64_t stage_words_offset;     /* in a slot */
-    uint64_t active;                 /* workers; the tuner stores it whole, as observers read */
+    int32_t num_workers;             /* 0: the consumer does the work */
+    int32_t placement, zeroes;       /* zeroes 1: each row is cleared before its fetch */
+    int32_t in_flight, workers_min;  /* workers_min 0: the tuner does not change the stage */
+    uint64_t stage_words_offset;     /* bytes from the start of a slot's record to its words */
+    uint64_t active;                 /* workers that may claim; the tuner stores it in one word */
 } dlpi_stage_rec;
 
 typedef struct dlpi_field_rec {
@@ -8961,12 +8961,12 @@ typedef struct dlpi_field_rec {
 /* Consumers beside the one that calls next: see >>impl-share. */
 typedef struct dlpi_share {
     dlpi_sleepers sleepers; /* B1 a bit for each subscriber */
-    uint64_t handed_back;   /* how often somebody left batches to others */
+    uint64_t handed_back;   /* H7 counts subscribers that left batches which others may take now */
     uint32_t mode, max_subscribers, n_slots, serve_only;
-    uint64_t takers_at, admits_at, subscribers_at, subscriber_bytes; /* from here; read-only */
-    uint32_t one_each; /* a batch is for one of them */
-    uint32_t over;     /* H1 1: all is fed and consumed */
-    uint32_t after;    /* they take batches that have left the stage of this place, or later ones */
+    uint64_t takers_at, admits_at, subscribers_at, subscriber_bytes; /* bytes from this record */
+    uint32_t one_each; /* 1: a batch is for one subscriber; 0: for each of them */
+    uint32_t over;     /* H1 1: all batches are fed and consumed */
+    uint32_t after; /* subscribers take batches that have left the stage of this place in work[] */
     uint8_t pad[DLPI_LINE - 84];
 } dlpi_share;
 
@@ -8980,14 +8980,16 @@ typedef struct dlpi_skip {
 
 typedef struct dlpi_ctl {
     uint64_t tail;         /* T1 batches published; scheduler */
-    uint32_t end_of_input; /* T1 no batch will follow: 1, the scheduler's seek_no above it; 0 */
+    uint32_t end_of_input; /* T1 0: batches follow. Else 1, and above it the scheduler's seek_no */
     int32_t schedule_code; /* T1 DLP_ERR_* that ended the feeding */
     uint8_t pad0[DLPI_LINE - 16];
     uint64_t base;      /* V1 oldest batch not delivered; consumer */
     uint64_t delivered; /* V1 batches delivered; consumer */
-    uint64_t held;
+    uint64_t held;      /* batches that the user holds */
+    /* The consumer's statistics: items and bytes delivered, ns that it waited and worked, ns until
+       the first batch, present epoch, time of the start. */
     uint64_t items, bytes, wait_ns, step_ns, first_ns, epoch, started_ns;
-    uint64_t borders, border_ns, set_epoch_ns; /* of epochs that set_epoch begins */
+    uint64_t borders, border_ns, set_epoch_ns; /* epochs begun by set_epoch; ns; ns of the calls */
     uint64_t pad1[3];
     dlpi_sleepers consumer;  /* B1 its mask: batch + 1 that it sleeps for, UINT64_MAX any */
     dlpi_sleepers scheduler; /* B1 its thread */
@@ -8995,8 +8997,8 @@ typedef struct dlpi_ctl {
     uint8_t pad2[DLPI_LINE - 36];
     uint64_t cancel; /* N1 batches of generations below this one are cancelled; consumer */
     uint32_t stop;
-    uint32_t error_claim; /* E1 1 + who writes error */
-    uint32_t error_ready;
+    uint32_t error_claim; /* E1 1 + number of the worker that writes error; 0: none */
+    uint32_t error_ready; /* E1 1: error is complete */
     uint32_t pad3;
     dlp_error error;
     uint64_t skips, failures;
@@ -9005,17 +9007,17 @@ typedef struct dlpi_ctl {
     uint32_t closing;        /* J2 1: the consumer waits for their end */
     uint32_t processes_word; /* J1 futex */
     uint32_t pad4;
-    uint64_t restarts; /* of worker processes; supervisor */
-    uint64_t views;    /* delivered, where a lender hands them out; consumer */
-    uint64_t tunes;    /* consumer */
+    uint64_t restarts; /* worker processes that were started again; supervisor */
+    uint64_t views;    /* views delivered, if a lender hands out views; consumer */
+    uint64_t tunes;    /* notes written into tune[] so far; consumer */
     dlp_tune_note tune[DLP_TUNE_NOTES];
-    uint64_t source_wait_ns; /* the consumer waited for what the source waits for; consumer */
-    uint64_t source_moves;   /* Q2 counts what the source may wait for; its workers */
-    uint32_t source_waits;   /* scheduler: 1: the source waits, and no batch is on its way */
+    uint64_t source_wait_ns; /* ns that the consumer waited because the source waited; consumer */
+    uint64_t source_moves;   /* Q2 counts inputs that were loaded or failed; the source's workers */
+    uint32_t source_waits;   /* 1: the source waits, and no batch is under way; scheduler */
     uint32_t first_ready;    /* K3 1: first_skip is complete */
     dlp_error first_skip;
     uint64_t skip_words[DLPI_SKIP_RING][DLPI_SKIP_WORDS]; /* K1 messages of skip_ring */
-    uint32_t error_more; /* E1 1: there was another error, of which nothing is kept */
+    uint32_t error_more; /* E1 1: there was another error, which is not kept */
     uint32_t keep_awake; /* W1 workers of a stage that wait awake, 0: see >>impl-awake; consumer */
 } dlpi_ctl;
 
@@ -9027,7 +9029,7 @@ typedef struct dlpi_group { /* 32 workers of a stage */
 typedef struct dlpi_waiters { /* one for each stage */
     uint64_t rescan;          /* R1 counts units freed again */
     uint32_t active;          /* A1 workers below this number may claim; consumer */
-    uint32_t cpu;             /* W2 core + 1 */
+    uint32_t cpu;             /* W2 1 + core on which a worker began to wait last; 0: none */
     uint8_t pad[DLPI_LINE - 16];
     dlpi_group group[(DLP_MAX_WORKERS + 31) / 32];
 } dlpi_waiters;
@@ -9037,21 +9039,21 @@ typedef struct dlpi_worker_block {
     uint64_t items, bytes, busy_ns, starved_ns, blocked_ns, cpu_ns;
     uint64_t current, current_position, current_epoch, since_ns, units;
     uint64_t retried, replaced, left_out; /* of rows, batches, inputs; summed by dlp_pipe_stats */
-    uint64_t item_ns;                     /* moving average */
+    uint64_t item_ns;                     /* ns of an item, moving average */
     uint64_t trace_head;
     int32_t state, tid;
-    uint64_t max_ns, max_index; /* the slowest item */
+    uint64_t max_ns, max_index; /* time and index of the slowest item */
     uint64_t running; /* X2 slot (32), row + 1 (32; all ones: the batch) in a callback; 0: none */
     char message[256];
     int32_t message_errno, process; /* 1: in a process of its own */
     uint32_t hist[DLPI_HIST];
     int32_t pid;
-    int32_t restarts, died_by; /* the supervisor's words */
+    int32_t restarts, died_by; /* starts after a death; signal of the last death; supervisor */
     int32_t pad0;
     uint64_t kept_hits, kept_misses, kept_items;
     uint64_t kept_cell;    /* Z2 number + 1 of the cell that it writes, 0: none */
-    uint64_t in_flight_ns; /* that items were under way, added up */
-    uint64_t core_wait_ns;
+    uint64_t in_flight_ns; /* sum of the ns that each item was under way */
+    uint64_t core_wait_ns; /* ns that its thread was ready and waited for a core */
 } dlpi_worker_block;
 
 /* A batch slot. The first blocks are the scheduler's and the consumer's; workers write there only
@@ -9065,18 +9067,18 @@ typedef struct dlpi_bslot {
     uint32_t flags;
     uint32_t used;   /* C1 1 from publication to release */
     uint32_t dirty;  /* some row is padding, left out, tried again or replaced */
-    uint32_t failed; /* F1 1: error is complete, 2 + worker: who writes it */
-    uint32_t dbuf;
-    uint32_t frees; /* O1 counts units freed again */
+    uint32_t failed; /* F1 1: error is complete; 2 + worker: that worker writes it; 0: no error */
+    uint32_t dbuf;   /* device buffer that has the batch; DLPI_NO_SLOT: none */
+    uint32_t frees;  /* O1 counts units freed again */
     dlp_error error;
-    uint32_t batch_fate; /* of the batch in its batch stages, as each row has one */
+    uint32_t batch_fate; /* fate of the batch in its batch stages, in the form of a row's fate */
     uint32_t killed_by;  /* signal that ended the last worker that died over this slot */
     uint8_t pad1[5 * DLPI_LINE - 64 - sizeof(dlp_error)];
     dlpi_claim_word header; /* P1 generation, count, padded, run shift */
     uint64_t epoch, position;
     uint32_t count;
-    uint16_t cell;    /* item cells of this batch, or its owner, see DLPI_CELLS_* */
-    uint16_t seek_no; /* N1 how many seeks came before it was fed */
+    uint16_t cell;    /* number of the batch's cell, see DLPI_CELLS_* */
+    uint16_t seek_no; /* N1 seeks before the batch was scheduled, modulo 2^16 */
 } dlpi_bslot;
 
 #define DLPI_HEADER_REST 32u /* bytes of the header's cache line of 64 that come after it */
@@ -9085,7 +9087,7 @@ typedef struct dlpi_bslot {
    done words below are full; generation (32), redo count (16) and word (16). */
 typedef struct dlpi_stage_words {
     dlpi_gather_word ready; /* Y1 */
-    dlpi_claim_word next;   /* the claims' cursor */
+    dlpi_claim_word next;   /* cursor: units below it are claimed; a hint */
     uint64_t words[1];      /* done[n_words], owner[n_units], scan */
 } dlpi_stage_words;
 
@@ -10150,7 +10152,7 @@ static const dlpi_stage *dlpi_roles_count(const dlp_pipe *p) {
 
 #define DLPI_SLEEP_NS UINT64_C(100000000)
 #define DLPI_CPU_NOTE_NS UINT64_C(50000000)
-#define DLPI_FULL_NS UINT64_C(20000000) /* a worker that has no room for work */
+#define DLPI_FULL_NS UINT64_C(20000000) /* ns that a worker without room for work sleeps, at most */
 #define DLPI_ANY UINT64_MAX             /* whatever the batch */
 
 /* Add n to a counter that has one writer at a time, and that observers read. */
@@ -10217,7 +10219,7 @@ static void dlpi_wake_workers(const dlp_pipe *p, const dlpi_stage *st) {
     for (int g = 0; g * 32 < st->n_workers; g++) dlpi_sleepers_ring(&waiters->group[g].at, 0);
 }
 
-/* ---- the others ---- */
+/* ---- the scheduler, the consumer and subscribers ---- */
 
 static void dlpi_wake_scheduler(dlpi_ctl *ctl) { dlpi_sleepers_wake_all(&ctl->scheduler); }
 
@@ -10378,11 +10380,11 @@ static void dlpi_schedule_empty(dlp_pipe *p, uint64_t first) {
    callback that takes longer than those before. So the consumer makes up for what was put off
    before it sleeps itself (dlpi_wake_put_off). */
 
-#define DLPI_WAKE_NS UINT64_C(10000)  /* work that is not worth to wake one more worker */
-#define DLPI_SHORT_NS UINT64_C(15000) /* what a wake-up costs, its two ends together */
-#define DLPI_AWAKE_NS UINT64_C(50000) /* how long one that was woken may take to run */
-#define DLPI_AWAKE_CALLS 32u          /* timed calls between two estimates; */
-#define DLPI_ASLEEP_CALLS 4u          /* where nobody waits awake, or did so in vain */
+#define DLPI_WAKE_NS UINT64_C(10000)  /* ns of work for which one more worker is not woken */
+#define DLPI_SHORT_NS UINT64_C(15000) /* ns that a wake-up costs waker and sleeper together */
+#define DLPI_AWAKE_NS UINT64_C(50000) /* ns after which a woken thread runs, at most */
+#define DLPI_AWAKE_CALLS 32u          /* timed calls between two estimates */
+#define DLPI_ASLEEP_CALLS 4u /* such calls, if no thread waits awake or if it did in vain */
 
 /* Return the moving average with one more sample. A long sample counts as 30 us: another program
    may have had the core for milliseconds. */
@@ -10865,8 +10867,8 @@ static void dlpi_cells_layout(dlp_pipe *p) {
 /* The order in which a callback sees the fields of an item, if the row has another order. Field i
    of the callback is field at[i] of the stage. */
 typedef struct dlpi_seeing {
-    uint32_t n; /* 0: the callback sees the fields in the order of the row */
-    uint8_t at[DLP_MAX_FIELDS];
+    uint32_t n;                 /* fields that the callback sees; 0: all, in the order of the row */
+    uint8_t at[DLP_MAX_FIELDS]; /* number of each in the row */
     dlp_item_fn callback;
     void *user;
 } dlpi_seeing;
@@ -10893,7 +10895,7 @@ typedef struct dlpi_seeing {
 typedef struct dlpi_span {
     uint8_t *at;
     uint64_t bytes;
-    const char *name; /* of the field, NULL: there is but one */
+    const char *name; /* name of the field; NULL: the cell has no fields */
 } dlpi_span;
 
 typedef struct dlpi_redzone {
@@ -11106,7 +11108,7 @@ static inline int dlpi_redzone_out(dlpi_worker *w, dlp_item *it, uint64_t cell, 
     return dlpi_redzone_check(w, it->call, &c, "item", it->index, rc);
 }
 
-/* ---- what was released ---- */
+/* ---- released batches: their bytes are filled and poisoned ---- */
 
 /* Return the place of slot s's flag: 1 if its cell is poisoned. */
 static inline uint8_t *dlpi_poisoned(const dlp_pipe *p, uint32_t s) {
@@ -11777,7 +11779,8 @@ typedef struct dlpi_unit { /* a claimed piece of work */
     uint64_t b;
     uint32_t slot, unit;
     uint32_t row, end; /* rows [row, end); a batch stage has the whole batch */
-    /* first stage: nobody had it before, and no row is padding: no row's record need be read */
+    /* First stage: no worker had the unit before, and no row is padding, so the fates of its rows
+       need not be read. */
     bool untouched;
 } dlpi_unit;
 
@@ -11893,8 +11896,8 @@ static inline bool dlpi_batch_mine(const dlpi_worker *w, uint64_t b) {
            b % (uint64_t)w->st->n_workers == (uint64_t)w->id;
 }
 
-#define DLPI_AHEAD_BYTES 1024u /* of a unit, whose lines are fetched before it is run */
-#define DLPI_AHEAD 4u          /* batches of one row, whose lines are on their way */
+#define DLPI_AHEAD_BYTES 1024u /* bytes of a unit that are prefetched before it is run, at most */
+#define DLPI_AHEAD 4u          /* batches of one row whose lines are prefetched at once */
 
 static inline void dlpi_lines_ahead(const void *from, uint64_t bytes) {
     for (uint64_t i = 0; i < bytes; i += 64) dlpi_prefetch_write((const uint8_t *)from + i);
@@ -12822,10 +12825,10 @@ __attribute__((noinline)) static int dlpi_row_more(dlpi_worker *w, const dlpi_un
 /* What may be asked for beside a row's callback. An empty callback takes less time than the
    questions, so each of these is compiled apart. */
 enum {
-    DLPI_ASK_NOTHING, /* of a row that has no fate yet, in a stage that asks for nothing */
-    DLPI_ASK_CELLS,   /* of one that may be cleared first, have fields that end before the batch, or
-                         an index of the stage's own */
-    DLPI_ASK_ALL
+    DLPI_ASK_NOTHING, /* rows without a fate yet, in a stage that needs nothing but the callback */
+    DLPI_ASK_CELLS,   /* such rows, if a row may be cleared first, has fields that end before the
+                         batch, or has an index of the stage's own */
+    DLPI_ASK_ALL      /* any row */
 };
 
 /* One attempt at a row: all that happens to it, once. fate: the fate of the row; ask: DLPI_ASK_*,
@@ -12936,7 +12939,7 @@ static int dlpi_unit_row(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint3
     return what;
 }
 
-#define DLPI_ZERO_BYTES (64u << 10) /* of a unit whose rows are cleared together */
+#define DLPI_ZERO_BYTES (64u << 10) /* bytes of a unit up to which its rows are cleared together */
 
 /* Begin to fetch the lines that the rows of a unit are about to be written to: the consumer has
    read them last. On their way all at once they cost little more than one of them does when a store
@@ -14694,9 +14697,9 @@ static int dlpi_next_beside(dlp_pipe *p, uint64_t now, uint64_t until) {
 
 typedef struct dlpi_next_wait {
     dlp_pipe *p;
-    uint64_t until, *b; /* until: absolute, UINT64_MAX for ever, 0: do not wait */
-    uint32_t *s;        /* batch *b is in slot *s */
-    int rc;             /* DLP_EMPTY: wait */
+    uint64_t until, *b; /* until: time in ns; UINT64_MAX: no limit; 0: do not wait */
+    uint32_t *s;        /* result: batch *b is in slot *s */
+    int rc;             /* result of the last look; DLP_EMPTY: wait on */
 } dlpi_next_wait;
 
 /* Take a batch, or do the work that must come before it. Returns DLP_OK with *b and *s set,
@@ -15405,21 +15408,21 @@ static inline int dlpi_subscriber_release(dlpi_subscriber *c, const dlp_batch *b
    it for them. With nothing out it sleeps as others do. */
 
 #define DLPI_REAP_MOST 64
-#define DLPI_REAP_ROOM_MS 1 /* while more could be claimed, if there were more */
+#define DLPI_REAP_ROOM_MS 1 /* ms that reap may wait while the worker has room for more rows */
 #define DLPI_REAP_FULL_MS 50
 
-typedef struct dlpi_attempt { /* at one row, which a worker has in hand */
-    dlp_item item;            /* first: what a source gives back is the attempt */
+typedef struct dlpi_attempt { /* an attempt at one row that a worker has claimed */
+    dlp_item item;            /* first: the source gives back this address */
     void *data[DLP_MAX_FIELDS];
     uint64_t length[DLP_MAX_FIELDS];
     dlp_call note;
     char message[256];
     int32_t errnum;
-    int32_t code; /* what its callback returned, in a thread */
-    uint64_t gen;
+    int32_t code; /* value that the callback returned in a thread */
+    uint64_t gen; /* number of the row's batch */
     uint32_t slot, row;
-    uint64_t since_ns;
-    uint32_t in; /* which list it is in */
+    uint64_t since_ns; /* time at which its callback or request began; 0: it did not */
+    uint32_t in;       /* the list that it is in: DLPI_ATTEMPT_* */
     struct dlpi_attempt *next, *prev;
     void *extra; /* [source->row_bytes] */
 } dlpi_attempt;
@@ -15432,34 +15435,34 @@ enum { DLPI_ATTEMPT_FREE, DLPI_ATTEMPT_WAITS, DLPI_ATTEMPT_OUT, DLPI_ATTEMPT_LIS
 
 /* The threads of a worker with DLP_FETCH_THREADS, and what they are to do. */
 typedef struct dlpi_fetch_threads {
-    pthread_mutex_t lock; /* of all that is the worker's, while rows are out */
-    bool full;            /* when the worker fell asleep: it sleeps long then */
-    bool parked;          /* a row was, since then */
-    uint32_t word;        /* W2 futex */
-    pthread_mutex_t todo_lock;
-    pthread_cond_t come; /* something is to do, or all is over */
-    dlpi_attempt **todo; /* [n_all] in a circle */
-    uint64_t n_todo, n_begun;
-    int over; /* to be changed with both locks */
+    pthread_mutex_t lock;      /* guards all fields of the worker while rows are out */
+    bool full;                 /* the worker fell asleep without room for rows: it sleeps long */
+    bool parked;               /* a row was parked since it fell asleep */
+    uint32_t word;             /* W2 futex: the worker sleeps on it */
+    pthread_mutex_t todo_lock; /* guards todo, n_todo and n_begun */
+    pthread_cond_t come;       /* signalled if `todo` has an attempt, or the threads must end */
+    dlpi_attempt **todo;       /* [n_all] ring of attempts that no thread has begun */
+    uint64_t n_todo, n_begun;  /* attempts put into the ring, and taken from it, so far */
+    int over;                  /* 1: the threads must end; changed under both locks */
     uint32_t n_threads;
     pthread_t *threads; /* [n_all] */
 } dlpi_fetch_threads;
 
-typedef struct dlpi_in_flight { /* of one worker */
+typedef struct dlpi_in_flight { /* the rows of one worker that are under way */
     dlpi_attempt *all;          /* [n_all] */
-    uint32_t n_all, n_out;
+    uint32_t n_all, n_out;      /* attempts; those that the source has */
     dlpi_attempt_list list[DLPI_ATTEMPT_LISTS];
-    uint64_t oldest;  /* batch that has a row here */
-    bool oldest_left; /* a row of it was done: it may be another one */
-    bool exclusive, broken;
+    uint64_t oldest;        /* oldest batch that has a row here */
+    bool oldest_left;       /* a row of that batch was done, so `oldest` must be computed again */
+    bool exclusive, broken; /* one row is out alone, as it may kill; the source has failed */
     dlpi_fetch_threads threads;
 } dlpi_in_flight;
 
-typedef struct dlpi_fetch { /* what the stage keeps for itself */
+typedef struct dlpi_fetch { /* the record of a stage that fetches */
     dlp_fetch_desc d;
     dlp_dataset dataset;
-    dlpi_in_flight *workers; /* with many at once: [n_workers], and theirs: */
-    dlpi_attempt *attempts;
+    dlpi_in_flight *workers; /* [n_workers] if workers have several rows in flight; else NULL */
+    dlpi_attempt *attempts;  /* memory of all workers for these lists, and below */
     dlpi_parked *parked;
     dlpi_attempt **todo;
     pthread_t *threads;
@@ -15794,7 +15797,7 @@ static uint64_t dlpi_in_flight_due(dlpi_worker *w, uint64_t ns) {
     return dlpi_attempt_free(w->self) ? dlpi_rows_due(w, ns) : ns;
 }
 
-/* ---- what comes back ---- */
+/* ---- attempts that the source gives back ---- */
 
 /* Fail the pipe, since the worker's asynchronous source broke its word. Returns -1. */
 static int dlpi_async_broken(dlpi_worker *w, bool *broken, const char *what, int n) {
@@ -16012,7 +16015,7 @@ static bool dlpi_in_flight_owes(const dlpi_worker *w) {
     return in->n_out > 0 || in->list[DLPI_ATTEMPT_WAITS].first != NULL || w->n_parked > 0;
 }
 
-/* ---- what the stage keeps ---- */
+/* ---- the memory of the stage ---- */
 
 static void dlpi_fetch_layout(dlp_pipe *p, dlpi_stage *st) {
     dlpi_area_add(p, DLPI_OWN(st->id, DLPI_OWN_HIDDEN), dlpi_line_up((uint64_t)st->in_flight * 8),
@@ -16081,9 +16084,9 @@ DLPI_COLD static void dlpi_in_flight_init(dlpi_worker *w) {
 
 typedef struct dlpi_seen_stage {
     dlpi_stage_rec r;
-    const dlpi_stage_ops *ops;                       /* NULL: of a kind that is not known here */
-    uint64_t ready_at;                               /* in a slot */
-    int (*tell)(void *user, char *buf, size_t size); /* or NULL */
+    const dlpi_stage_ops *ops;                       /* NULL: this program does not know its kind */
+    uint64_t ready_at;                               /* bytes from a slot's record to `ready` */
+    int (*tell)(void *user, char *buf, size_t size); /* the user's callback, or NULL */
     void *tell_user;
 } dlpi_seen_stage;
 
@@ -16101,23 +16104,24 @@ struct dlpi_seen {
     DLPI_SHAPE_MEMBERS;
     uint32_t cpus;
     const dlpi_area *areas; /* of the region */
-    uint64_t sink_free;
+    uint64_t sink_free;     /* free buffers of the sink */
     uint64_t plan_bytes;
     int32_t work[DLP_MAX_STAGES]; /* [n_work] stages with workers, in order */
     int32_t final;                /* the stage after which a batch is ready for the consumer */
     dlpi_seen_stage stages[DLP_MAX_STAGES];
-    dlp_stats figures; /* of it, what kinds of stages have filled */
+    dlp_stats figures; /* only the fields that kinds of stages have filled in */
 };
 
 /* Words of the region, by the records that they are in. */
 struct dlpi_words {
     const dlpi_area *areas; /* [DLPI_AREAS] */
-    /* read a word at an offset of the region, in a record that ends at end */
+    /* Read a word of `bytes` bytes at offset `at` of the region into *to. The record ends at `end`.
+       Returns false if the word cannot be read. */
     bool (*read)(void *from, uint64_t at, uint64_t end, uint32_t bytes, uint64_t *to);
     void *from;
 };
 
-#define DLPI_WORDS_MAX (UINT64_C(1) << 24) /* more are not counted */
+#define DLPI_WORDS_MAX (UINT64_C(1) << 24) /* words of an area that are counted, at most */
 
 /* Read a word of 4 or 8 bytes at an offset in element i of an area. Returns false if it has
    none. */
@@ -16316,7 +16320,7 @@ static void dlpi_seen_pipe(const dlp_pipe *p, bool all, dlpi_seen *s) {
     }
 }
 
-/* ---- of what is seen ---- */
+/* ---- parts of a dlpi_seen ---- */
 
 DLPI_COLD
 static const dlpi_worker_block *dlpi_seen_block(const dlpi_seen *s, uint32_t worker) {
