@@ -8989,7 +8989,7 @@ typedef struct dlpi_ctl {
     /* The consumer's statistics: items and bytes delivered, ns that it waited and worked, ns until
        the first batch, present epoch, time of the start. */
     uint64_t items, bytes, wait_ns, step_ns, first_ns, epoch, started_ns;
-    uint64_t borders, border_ns, set_epoch_ns; /* epochs begun by set_epoch; ns; ns of the calls */
+    uint64_t borders, border_ns, set_epoch_ns; /* set_epoch: epochs; ns of waits; of calls */
     uint64_t pad1[3];
     dlpi_sleepers consumer;  /* B1 its mask: batch + 1 that it sleeps for, UINT64_MAX any */
     dlpi_sleepers scheduler; /* B1 its thread */
@@ -14988,31 +14988,32 @@ static void dlpi_whole_take(dlp_pipe *p) { p->lender = &dlpi_whole; }
    released[slot] says that the subscriber gave the batch back. Whether a slot is free is derived
    from these words each time; no count of holders could be left wrong.
 
-   What a subscriber that nobody waits for does not hold is an offer, which the scheduler withdraws
-   when all others have given the slot back and it needs it. Offers [cursor, cursor + keep) it
-   leaves alone: those are the subscriber's places. If the subscriber drops new batches, they are as
-   many as it could hold and does not. If it keeps the newest, it has one place while it waits for a
-   batch. cursor and keep are advice. An old one costs the subscriber a batch, or the scheduler one
+   If the pipe does not wait for a subscriber, a batch that the subscriber does not hold is an
+   offer. The scheduler withdraws an offer when all others have given the slot back and it needs the
+   slot. It leaves the offers [cursor, cursor + keep) alone: these are the subscriber's places. If
+   the subscriber drops new batches, keep is the number of batches that it could hold more. If it
+   keeps the newest, it has one place while it waits for a batch. cursor and keep are advice. An old
+   value costs the subscriber a batch, or the scheduler one
    more look. It never costs a slot that is written under a reader: the word of the offer alone
    decides that. keep is stored before the scheduler is woken, so that it does not sleep over a slot
    that is free. */
 
 typedef struct dlpi_cblock { /* in region: a subscriber's words; released[n_slots] follows */
-    uint64_t present;        /* H2 odd: it is there */
-    uint64_t cursor;         /* H3 batches below are taken, or not for it */
-    int32_t pid;             /* for people */
-    uint32_t held;
-    uint64_t keep;     /* H6 offers from the cursor on that are its own */
-    uint64_t missed;   /* for people */
-    uint32_t behind;   /* DLP_FULL_*; H2 ordered by present */
-    uint32_t max_held; /* for people */
+    uint64_t present;        /* H2 odd: the subscriber is attached */
+    uint64_t cursor;         /* H3 batches below this number are taken, or not meant for it */
+    int32_t pid;             /* its process; for observers */
+    uint32_t held;           /* batches that it holds; for observers */
+    uint64_t keep;   /* H6 number of offers, from the cursor on, that the scheduler leaves alone */
+    uint64_t missed; /* batches that it did not get; for observers */
+    uint32_t behind; /* DLP_FULL_*; H2 ordered by present */
+    uint32_t max_held; /* batches that it may hold; for observers */
     uint8_t pad[DLPI_LINE - 48];
 } dlpi_cblock;
 _Static_assert(sizeof(dlpi_cblock) == DLPI_LINE, "region layout");
 
 typedef struct dlpi_admit { /* in region: the scheduler's words */
-    uint64_t present;       /* H2 of the subscriber that is admitted */
-    uint64_t join;          /* H2 its first batch */
+    uint64_t present; /* H2 `present` of the subscriber that is admitted; else another value */
+    uint64_t join;    /* H2 the first batch of that subscriber */
     uint8_t pad[DLPI_LINE - 16];
 } dlpi_admit;
 
@@ -15097,26 +15098,27 @@ static inline bool dlpi_share_withdraw(dlp_pipe *p, uint64_t late, uint32_t k) {
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-subscriber  A SUBSCRIBER TAKES BATCHES
-   What a subscriber of another program and an out of this process have alike: which batch comes
-   next, to take it, to give it back, and to wait. The two differ in how they find the words that
-   are named here, and in what they show of a batch (dlpi_subscriber_ops). */
+   The common part of a subscriber of another program and of an out of this process: find the next
+   batch, take it, give it back, and wait. The two differ in how they find the words that are named
+   here, and in what they show of a batch (dlpi_subscriber_ops). */
 
-typedef struct dlpi_loan { /* a batch that is held */
+typedef struct dlpi_loan { /* a batch that the user of a subscriber may hold */
     dlp_batch batch;
     dlp_tensor fields[DLP_MAX_FIELDS];
     uint8_t *valid;
-    uint64_t b;
-    uint32_t slot;
-    bool used;
+    uint64_t b;    /* number of the batch */
+    uint32_t slot; /* slot that has it */
+    bool used;     /* true: it is held; false: the record is free */
 } dlpi_loan;
 
 typedef struct dlpi_subscriber dlpi_subscriber;
 
 typedef struct dlpi_subscriber_ops {
-    int (*next)(dlpi_subscriber *c, dlp_batch **out); /* DLP_OK, DLP_EMPTY, or why there is none */
+    /* Take the next batch. Returns DLP_OK, DLP_EMPTY (wait), or the code that ends the batches. */
+    int (*next)(dlpi_subscriber *c, dlp_batch **out);
     int (*show)(dlpi_subscriber *c, uint32_t s, dlpi_loan *loan); /* fill the loan's batch */
     void (*wake)(const dlpi_subscriber *c); /* a slot may be free: wake the scheduler */
-    int (*rest)(dlpi_subscriber *c);        /* while it waits: DLP_OK, or what is wrong */
+    int (*rest)(dlpi_subscriber *c);        /* in a wait: returns DLP_OK, or a code that ends it */
 } dlpi_subscriber_ops;
 
 struct dlpi_subscriber {
@@ -15124,20 +15126,20 @@ struct dlpi_subscriber {
     uint8_t *slots; /* [n_slots] */
     uint64_t slot_stride;
     const uint32_t *order; /* [ring] slots of the batches */
-    uint64_t final_at;     /* in a slot: words of the stage whose batches it takes */
+    uint64_t final_at;     /* bytes from a slot's record to the words of the stage it takes from */
     dlpi_ctl *ctl;
     dlpi_share *share;
     dlpi_cblock *mine;
     uint64_t *released;
     uint32_t n_slots, ring, index, max_held, n_held, behind;
-    bool paces; /* its cursor is a credit: what it takes makes room */
-    bool admitted;
-    bool waits; /* in next */
-    bool stays; /* it was admitted when it began to sleep, and has its bit */
+    bool paces;    /* true: the pipe waits for it, so its cursor makes room for batches */
+    bool admitted; /* the scheduler has admitted it */
+    bool waits;    /* a call of next waits */
+    bool stays;    /* it was admitted when it began to sleep, and its bit is set */
     dlpi_wait_rule wait;
     uint64_t cursor, present, missed;
-    int rc; /* of next; DLP_EMPTY: wait */
-    uint64_t until;
+    int rc;         /* result of the last look in next; DLP_EMPTY: wait on */
+    uint64_t until; /* time in ns at which next returns */
     dlp_batch **out;
     dlpi_loan *loans; /* [max_held] */
     dlp_error err;
@@ -36605,8 +36607,8 @@ static dlpi_num dlpi_num_int(double n) {
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-pictures   TRACE, TIMELINE, PICTURES
-   Nothing here runs on a hot path: it reads what stats and trace give, may allocate for the length
-   of a call, and writes files. */
+   These functions draw pictures of statistics and traces, and write them into files. They run on no
+   hot path, and may allocate memory during a call. */
 
 /* One lane of a trace: a worker's events in the order of time. group: stage, -1 for the consumer.
    */
@@ -36655,15 +36657,15 @@ typedef struct dlpi_picture {
     const dlp_plan *plan;           /* of the picture of a plan, which has nothing else */
 } dlpi_picture;
 
-/* ---- a file that is whole or not there ---- */
+/* ---- write a file that is complete, or not there at all ---- */
 
 #include <sys/stat.h>
 
 typedef struct dlpi_out {
     int fd;
-    int errnum; /* first failure; nothing is written after it */
-    size_t n;
-    char *temporary; /* renamed at the end; NULL: written in place */
+    int errnum;      /* errno of the first failure, after which nothing is written; 0: none */
+    size_t n;        /* bytes in buf */
+    char *temporary; /* name that is renamed to path at the end; NULL: path itself is written */
     const char *path;
     char buf[8192];
 } dlpi_out;
@@ -36941,12 +36943,12 @@ enum {
 
 /* What is drawn: a window of time, and how large. */
 typedef struct dlpi_view {
-    uint64_t t0, t1;
-    uint64_t least_ns; /* what is narrower is merged with its neighbours */
+    uint64_t t0, t1;   /* begin and end of the window, ns */
+    uint64_t least_ns; /* a stretch shorter than this is merged with its neighbours */
     double scale;      /* hundredths of a pixel per ns */
     int pitch, font;
     int consumer_pitch;
-    int per_group; /* lanes drawn of each group */
+    int per_group; /* lanes that are drawn of each group, at most */
     int width, height;
     int n_borders;
     struct {
@@ -37355,11 +37357,11 @@ static void dlpi_svg_borders(dlpi_out *o, const dlpi_view *v, int y, int height)
 typedef struct dlpi_run {
     uint64_t begin, end;
     uint64_t sum[DLPI_EVENT_KINDS]; /* ns of each kind */
-    uint64_t low, high;             /* batches worked on */
+    uint64_t low, high;             /* first and last batch that was worked on */
     uint64_t sequence, longest;
     uint64_t items;
     uint32_t epoch;
-    int n; /* stretches; 0: none open */
+    int n; /* stretches merged into it; 0: no run is open */
 } dlpi_run;
 
 /* Return the kind of event that takes most of the run's time. */
@@ -37686,7 +37688,7 @@ static int dlpi_svg_write(dlpi_out *o, const dlpi_picture *p) {
     return DLP_OK;
 }
 
-/* ---- words: how stages and their fields are called ---- */
+/* ---- the names of stages and of their settings in texts ---- */
 
 /* True if stages get chunks in place of batches of rows, because a stage splits them later. */
 DLPI_COLD
@@ -37784,32 +37786,32 @@ static const char *dlpi_stage_slow(const dlp_stage_stats *g) {
    many as the stage before has done. */
 
 #define DLPI_SIM_WORKERS 1024
-#define DLPI_SIM_BATCHES 128 /* in flight */
+#define DLPI_SIM_BATCHES 128 /* batches in flight, at most */
 #define DLPI_SIM_EVENTS 30000
-#define DLPI_SIM_RUN_NS 250.0 /* to claim and complete a run, see dlpi_run_shift */
+#define DLPI_SIM_RUN_NS 250.0 /* ns to claim and complete a run, see dlpi_run_shift */
 
 /* Times of one kind of work: `low` with probability p_low, `top` with p_top, else `high`. */
 typedef struct dlpi_sim_times {
     double mean, low, high, top, p_low, p_top;
-    uint64_t drawn; /* so many were drawn */
+    uint64_t drawn; /* times drawn so far */
 } dlpi_sim_times;
 
 typedef struct dlpi_sim_stage {
-    int32_t id;              /* in dlp_stats */
-    uint32_t workers, first; /* 0: inline; where the work of the first of them is */
-    uint32_t working;        /* of them: a heap */
-    uint64_t low;            /* all batches before it are claimed */
-    bool batches;
+    int32_t id;              /* number of the stage in dlp_stats */
+    uint32_t workers, first; /* workers, 0: inline; the first of them in dlpi_sim.worker */
+    uint32_t working;        /* workers that work now: the first so many, as a heap by end */
+    uint64_t low;            /* all batches below this number are claimed */
+    bool batches;            /* it works on whole batches */
     dlpi_sim_times times;
-    double cpu; /* share of busy time that is CPU time */
-    double clock, rate;
-    double busy_ns; /* of all workers */
-    uint32_t n;     /* in work, the consumer too if it is at it */
-    uint32_t rated; /* of them when the rate was found */
+    double cpu;         /* part of the busy time that is CPU time, 0..1 */
+    double clock, rate; /* the stage's clock, ns; its speed against time, 0..1 */
+    double busy_ns;     /* busy time of all workers */
+    uint32_t n;         /* threads that work for it now, the consumer included */
+    uint32_t rated;     /* n when the rate was computed */
 } dlpi_sim_stage;
 
-typedef struct dlpi_sim_work { /* of a worker, and of the consumer */
-    double end;                /* by its stage's clock */
+typedef struct dlpi_sim_work { /* the present work of a worker, or of the consumer */
+    double end;                /* time at which it ends, by the clock of its stage */
     uint32_t batch, stage;
 } dlpi_sim_work;
 
@@ -37819,8 +37821,8 @@ typedef struct dlpi_sim_work { /* of a worker, and of the consumer */
 #define DLPI_SIM_REST UINT32_MAX
 
 typedef struct dlpi_sim_batch {
-    uint32_t claimed[DLP_MAX_STAGES], done[DLP_MAX_STAGES]; /* runs, of batch stages 1 */
-    bool taken;
+    uint32_t claimed[DLP_MAX_STAGES], done[DLP_MAX_STAGES]; /* runs; in stages of batches 0 or 1 */
+    bool taken;                                             /* the consumer has it */
 } dlpi_sim_batch;
 
 typedef struct dlpi_sim {
@@ -38076,7 +38078,7 @@ static bool dlpi_sim_event(dlpi_sim *m) {
     return true;
 }
 
-/* --- Out of a measured pipe --- */
+/* --- The simulation is set up from the statistics of a pipe --- */
 
 /* Return the workers that stage i shall have; 0 means inline. */
 DLPI_COLD
@@ -38308,24 +38310,23 @@ enum {
 /* rate_plus_one: items/s that one more worker of limiting_stage would give, or one at all if it is
    inline. It is the rate where no worker helps. */
 typedef struct dlpi_verdict {
-    int limiting_stage; /* or DLPI_LIMIT_* */
-    int next_limit;     /* bounds rate_plus_one; limiting_stage: nothing else does */
-    double rate;        /* items/s now */
-    double rate_plus_one;
+    int limiting_stage;   /* or DLPI_LIMIT_* */
+    int next_limit;       /* the limit of rate_plus_one; may be limiting_stage again */
+    double rate;          /* items/s now */
+    double rate_plus_one; /* items/s with one worker more in the limiting stage */
 } dlpi_verdict;
 
 /* dlp_stats as shares of the time the consumer spent in next and in its steps. */
 typedef struct dlpi_load {
-    double ns;   /* that time */
-    double rows; /* per batch */
-    double
-        units; /* items per batch, as stages count them: rows, but 1 chunk where there are views */
-    double rate;
-    double wait;                   /* share of the consumer, inline stages included */
-    double consumer;               /* share of the consumer in steps and inline stages */
-    double cores;                  /* share of the process's cores that was used, or waited for */
-    double used;                   /* share of them that was used */
-    double util[DLP_MAX_STAGES];   /* busy share of useful workers; 0 if inline */
+    double ns;    /* length of that time */
+    double rows;  /* rows of a batch */
+    double units; /* units of work of a batch: its rows; with views 1, the chunk */
+    double rate;  /* items/s */
+    double wait;  /* part of the time that the consumer waited, or did inline stages' work, 0..1 */
+    double consumer;               /* part of the time of its own steps and inline stages, 0..1 */
+    double cores;                  /* part of the process's cores used or waited for */
+    double used;                   /* part of the process's cores used */
+    double util[DLP_MAX_STAGES];   /* busy part of the time of useful workers; 0: inline */
     double useful[DLP_MAX_STAGES]; /* workers that can have work at once */
     int busiest;                   /* stage with the largest util, -1: none has workers */
     int heaviest;                  /* inline stage with the most time, -1: none has any */
@@ -38465,12 +38466,12 @@ static dlpi_verdict dlpi_verdict_of(const dlp_stats *s) {
 
 /* What is foretold of other numbers of workers or batches. */
 typedef struct dlpi_foretold {
-    uint64_t more; /* batches in flight to try */
-    double deeper; /* items/s that these give; 0: not known */
-    double loose;  /* items/s that unordered = 1 gives; 0: not known, or no more */
-    double many;   /* items/s that 16 items at once in each worker give; 0: not known */
-    int n, then;   /* numbers of workers in words; the limit with the last of them */
-    char words[200];
+    uint64_t more;   /* a larger number of batches in flight, to try */
+    double deeper;   /* items/s with this number; 0: not known */
+    double loose;    /* items/s that unordered = 1 gives; 0: not known, or no more */
+    double many;     /* items/s that 16 items at once in each worker give; 0: not known */
+    int n, then;     /* numbers of workers that `words` names; the limit with the last of them */
+    char words[200]; /* text: items/s with other numbers of workers */
 } dlpi_foretold;
 
 /* True if the pipe as it is, simulated (*now), has about the measured rate. */
@@ -38949,11 +38950,11 @@ typedef struct dlpi_tale {
     const dlpi_load *l;
     const dlpi_verdict *v;
     const dlp_stage_stats *g; /* the stage that a sentence is about */
-    const dlp_tune_note *k;   /* and the tuner's decision */
+    const dlp_tune_note *k;   /* the tuner's decision that it is about */
     dlpi_foretold f;
-    char first_skip[640];
-    uint64_t others;            /* slots for outs */
-    const dlp_stage_stats *out; /* the pipe waits for it; NULL: for none */
+    char first_skip[640];       /* message of the first item that was left out; "": none was */
+    uint64_t others;            /* slots that outs may hold */
+    const dlp_stage_stats *out; /* the out that the pipe waits for; NULL: it waits for none */
     bool open;                  /* a sentence's line is not ended */
 } dlpi_tale;
 
@@ -39118,7 +39119,7 @@ DLPDEF int dlp_stats_explain(const dlp_stats *s, char *buf, size_t size) {
     return dlpi_text_length(&t);
 }
 
-/* ---- of what is seen ---- */
+/* ---- explain a dlpi_seen ---- */
 
 /* Append for each stage what its workers wait for, if the stage has a function that tells it. */
 DLPI_COLD

@@ -207,7 +207,7 @@ typedef struct dlpi_ctl {
     /* The consumer's statistics: items and bytes delivered, ns that it waited and worked, ns until
        the first batch, present epoch, time of the start. */
     uint64_t items, bytes, wait_ns, step_ns, first_ns, epoch, started_ns;
-    uint64_t borders, border_ns, set_epoch_ns; /* epochs begun by set_epoch; ns; ns of the calls */
+    uint64_t borders, border_ns, set_epoch_ns; /* set_epoch: epochs; ns of waits; of calls */
     uint64_t pad1[3];
     dlpi_sleepers consumer;  /* B1 its mask: batch + 1 that it sleeps for, UINT64_MAX any */
     dlpi_sleepers scheduler; /* B1 its thread */
