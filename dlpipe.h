@@ -4863,9 +4863,9 @@ static inline uint64_t dlpi_less(uint64_t sum, uint64_t part) {
     return part < sum ? sum - part : 0;
 }
 
-/* Memory of this process that a record keeps. A pipe's start allocates what the plan counts. */
+/* A block of heap memory of a record. The plan counts these blocks; the start allocates them. */
 typedef struct dlpi_block {
-    size_t at; /* in the record: of the pointer to it. Not NULL: the block is there already */
+    size_t at; /* offset in the record of the pointer to it; a pointer not NULL: it is allocated */
     uint64_t bytes;
 } dlpi_block;
 
@@ -5233,7 +5233,7 @@ static int dlpi_cpu_count(void) {
     return n < 1 ? 1 : quota < (uint64_t)n ? (int)quota : n;
 }
 
-/* ---- what a thread has of the cores ---- */
+/* ---- how long a thread used a core, and waited for one ---- */
 
 #define DLPI_CPU_PROBE_NS UINT64_C(5000000)
 
@@ -5241,9 +5241,9 @@ static int dlpi_cpu_count(void) {
    every 5 ms: one stretch of the work is measured. The work until the next probe is taken to be
    like it. */
 typedef struct dlpi_cpu {
-    uint64_t noted_ns, used_ns, waited_ns;
-    uint64_t sleeps;                 /* when the probe began, and 1; 0: there is none now */
-    double used_share, waited_share; /* of the time of the last probe */
+    uint64_t noted_ns, used_ns, waited_ns; /* time of the last note; the sums at that time */
+    uint64_t sleeps; /* 1 + sleeps of the thread when the probe began; 0: no probe */
+    double used_share, waited_share; /* parts of the time of the last probe, 0..1 */
 } dlpi_cpu;
 
 /* Read how long the calling thread has used a core. If `file` is set, also read from a file how
@@ -5395,10 +5395,10 @@ DLPDEF void dlpi_spsc_room_wake(dlp_spsc_rx *rx) {
 /* ---- waiting awake, of lanes and of pipes ---- */
 
 typedef struct dlpi_wait_rule {
-    uint32_t spin_ns, yields; /* before a sleep */
-    uint32_t awake_ns;        /* in place of these, by one that waits awake (>>impl-awake) */
-    bool only_yields;         /* one that waits awake never spins */
-    int threads;              /* of a pipe: its workers, and the consumer */
+    uint32_t spin_ns, yields; /* ns of spinning, then number of yields, before a sleep */
+    uint32_t awake_ns;        /* ns without sleep of a thread that waits awake (>>impl-awake) */
+    bool only_yields;         /* a thread that waits awake yields, and never spins */
+    int threads;              /* threads of the pipe: its workers and the consumer */
 } dlpi_wait_rule;
 
 /* Set how patiently to wait if this many threads share so many cores. If there are spare cores,
@@ -5449,12 +5449,12 @@ DLPI_INLINE bool dlpi_wait_awake(bool (*look)(void *who), void *who, const dlpi_
     return false;
 }
 
-/* ---- one that waits for a lane ---- */
+/* ---- the wait of a lane's producer or consumer ---- */
 
 typedef struct dlpi_waiter {
     uint32_t *wake_word;
     uint32_t shared, spin_ns, yields;
-    bool (*look)(void *handle); /* true: it has come, or an error has */
+    bool (*look)(void *handle); /* true: the wait is over, with a record, room or an error */
     void *handle;
 } dlpi_waiter;
 
@@ -5523,7 +5523,7 @@ static int dlpi_await(const dlpi_waiter *w, int timeout_ms) {
    sleep has an end, and recovery wakes all whatever the masks say (dlpi_sleepers_ring). */
 
 typedef struct dlpi_sleepers {
-    uint64_t mask;   /* B1 bits of the sleepers, or what the one sleeper waits for */
+    uint64_t mask;   /* B1 a bit for each sleeper; of a single sleeper: a number, 0: it is awake */
     uint32_t word;   /* B1 futex; counts the wakes */
     uint32_t shared; /* 1: a sleeper may be in another process than its waker */
 } dlpi_sleepers;
@@ -34956,7 +34956,7 @@ DLPI_COLD DLPDEF void dlp_pusher_close(dlp_pusher *u) {
    in the message that the pipe makes of the number. */
 
 typedef struct dlpi_gpu {
-    char name[160]; /* of dlp_device: "cuda:0", and after a failure what failed */
+    char name[160]; /* dlp_device.name: "cuda:0", and after a failure the call that failed */
     char base[24];
     uint32_t used; /* U1: a pipe has it open */
     int dirty;     /* copies were enqueued since open */
@@ -35924,14 +35924,14 @@ DLPDEF int dlp_pipe_release_after(dlp_pipe *p, dlp_batch *batch, void *stream DL
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-dlpack     TENSORS FOR OTHER LIBRARIES
-   Release is the consumer's call, deleters are anybody's: a deleter only counts down, and the
-   consumer looks, in its next call, which batches are free. After close no such call need come, so
-   that from then on whoever takes the count to zero gives back. All of that under one lock, which
-   nobody holds while a callback or a device runs. */
+   Only the consumer may release a batch, but any thread may call a deleter. So a deleter only
+   counts down, and the consumer looks in its next call which batches are free. After close no such
+   call may come: then the deleter that counts to zero gives the batch back. All of this is done
+   under one lock, which is not held while a callback or a device runs. */
 
 typedef struct dlpi_exported {
-    uint32_t tensors;  /* not yet deleted */
-    uint32_t exported; /* 1: the batch goes back by its tensors */
+    uint32_t tensors;  /* tensors of the batch that are not deleted */
+    uint32_t exported; /* 1: the batch goes back when its last tensor is deleted */
 } dlpi_exported;
 
 typedef struct dlpi_export {
@@ -36155,7 +36155,7 @@ DLPDEF int dlp_batch_dlpack_v1(dlp_pipe *p, dlp_batch *batch, int field,
     return rc;
 }
 
-/* ---- what a batch says of its rows ---- */
+/* ---- what a batch tells of its rows, as tensors ---- */
 
 /* Set *t to the lengths or the offsets of a field. Returns 0, or DLP_ERR_ARG with *err filled. */
 static int dlpi_rows_of_field(const dlp_batch *batch, bool offsets, int field, dlp_tensor *t,

@@ -2503,27 +2503,27 @@ typedef struct dlpi_s3_key_cache {
 /* A request, as it is to be sent. Strings are borrowed. */
 typedef struct dlpi_s3_head {
     const char *method;
-    const char *host;     /* with its port, where that is not the usual one */
+    const char *host;     /* with the port, unless it is the scheme's usual port */
     const char *path;     /* escaped */
     const char *query;    /* NULL or "": none; else as dlp_s3_request's */
     const char *range;    /* "bytes=0-9", or NULL */
-    const char *if_match; /* or NULL */
+    const char *if_match; /* an ETag, or NULL */
     const void *body;
     uint64_t body_bytes;
     bool has_body; /* Content-Length is sent, for 0 bytes too */
     bool unsigned_payload;
     bool presign; /* the signature is in the query */
     bool requester_pays;
-    bool checksum; /* the body's is asked for */
+    bool checksum; /* the answer should have the checksum of its body */
     bool close;
-    int32_t expires_s;              /* presign: seconds that it holds; 0: 900 */
-    const char *region;             /* at most 63 bytes; not NULL where it is signed */
+    int32_t expires_s;              /* presign: seconds for which the URL is valid; 0: 900 */
+    const char *region;             /* at most 63 bytes; not NULL if the request is signed */
     const char *service;            /* NULL: "s3" */
     const dlpi_s3_credentials *who; /* NULL: anonymous */
     int64_t now_s;
     dlpi_s3_key_cache *keys; /* or NULL */
-    const char *proxy; /* NULL: none; for a proxy, to which the whole URL is sent, its header */
-    const char *extra; /* "Name: value\r\n" lines that need no signature, or NULL */
+    const char *proxy;       /* header line for a proxy, which gets the whole URL; NULL: no proxy */
+    const char *extra;       /* "Name: value\r\n" lines that need no signature, or NULL */
 } dlpi_s3_head;
 
 /* ---- Signature Version 4 ("Create a signed AWS API request", "Authenticating Requests" in the S3
@@ -2740,7 +2740,7 @@ static void dlpi_s3_out_header(dlpi_s3_out *o, const char *name, const char *val
     dlpi_s3_out_add(o, "\r\n", 2);
 }
 
-/* What lies between these two is in one head. */
+/* Parts of a request's head that are used while it is written. */
 typedef struct dlpi_s3_head_parts {
     dlpi_s3_header headers[8];
     size_t n_headers;
@@ -3648,17 +3648,17 @@ enum { DLPI_S3_CONNECTING = 1, DLPI_S3_TUNNEL, DLPI_S3_HANDSHAKE, DLPI_S3_READY 
 typedef struct dlpi_s3_conn {
     int32_t fd; /* -1: none */
     int32_t state;
-    int32_t errnum;              /* with DLP_S3_BROKEN */
-    pid_t pid;                   /* whose it is */
-    const dlp_s3_transport *tls; /* NULL: plain */
-    const char *host;            /* the caller's, until step has returned 0 */
+    int32_t errnum;              /* errno, if the connection is DLP_S3_BROKEN */
+    pid_t pid;                   /* process that opened it */
+    const dlp_s3_transport *tls; /* NULL: no TLS */
+    const char *host;            /* borrowed until step has returned 0 */
     void *session;
     dlpi_s3_address address;
-    const char *tunnel; /* NULL, or what a proxy is to be sent first: borrowed, as host */
-    uint32_t tunnel_n, tunnel_at, heard; /* its bytes; those sent; those of the proxy's answer */
-    char line[13];                       /* "HTTP/1.1 200", as the proxy answers */
+    const char *tunnel; /* request that a proxy gets first, borrowed as host; NULL: no proxy */
+    uint32_t tunnel_n, tunnel_at, heard; /* its bytes; bytes sent; bytes of the answer */
+    char line[13];                       /* the begin of the proxy's answer: "HTTP/1.1 200" */
     uint8_t ends;                        /* bytes of "\r\n\r\n" that have come */
-    char why[160];                       /* with DLP_S3_BROKEN */
+    char why[160];                       /* text, if the connection is DLP_S3_BROKEN */
 } dlpi_s3_conn;
 
 /* Write an address as text: "127.0.0.1:80", "[::1]:80". */
@@ -3907,7 +3907,7 @@ typedef struct dlpi_s3_tls_own {
     pid_t pid;
     SSL_CTX *ctx;
     BIO_METHOD *method;
-    pthread_mutex_t lock; /* for: */
+    pthread_mutex_t lock; /* guards tickets */
     dlpi_s3_ticket tickets[DLPI_S3_TICKETS];
 } dlpi_s3_tls_own;
 
@@ -3920,9 +3920,9 @@ typedef struct dlpi_s3_session {
     SSL *ssl;
     dlpi_s3_tls_own *own;
     int fd;
-    int errnum; /* of the socket */
+    int errnum; /* errno of the last call of the socket */
     bool ended; /* the socket has no more bytes */
-    int broken; /* 0, or errno to be told again, with why */
+    int broken; /* errno of the failure, which each later call returns, with why; 0: none */
     char why[160];
     char host[256];
     bool demanded; /* the server has asked for a certificate of ours */
@@ -5066,33 +5066,33 @@ typedef struct dlpi_s3_proxy {
 } dlpi_s3_proxy;
 
 typedef struct dlpi_s3_config {
-    int32_t source;     /* DLPI_S3_GIVEN.. */
-    int32_t timeout_ms; /* of one attempt to fetch */
-    int32_t attempts;
-    int32_t pause_ms;      /* between the first two, at most; doubled from there on */
-    int32_t named_by_user; /* the profile was: it must be there */
-    int32_t named;         /* by whom ever */
+    int32_t source;        /* DLPI_S3_NOBODY .. DLPI_S3_MACHINE: where credentials come from */
+    int32_t timeout_ms;    /* of one attempt to fetch credentials */
+    int32_t attempts;      /* attempts to fetch them */
+    int32_t pause_ms;      /* pause between the first two attempts, at most; then doubled */
+    int32_t named_by_user; /* 1: the desc names the profile, so the profile must exist */
+    int32_t named;         /* 1: the desc or the environment names the profile */
     int32_t style;         /* DLP_S3_STYLE_* that the profile asks for */
-    int32_t max_attempts;  /* of a request; -1: nobody says */
-    int32_t no_checksums;  /* bodies' checksums are not asked for, by environment or profile */
+    int32_t max_attempts;  /* attempts of a request; -1: no setting says it */
+    int32_t no_checksums;  /* 1: environment or profile say not to ask for checksums of bodies */
     int32_t fips, dualstack;
     char endpoint[512]; /* "": AWS */
     char region[64];
     char ca_file[1024]; /* "": the system's */
     char profile[128];
     char file[2][1024];           /* config, credentials; "": none */
-    char base[128];               /* the profile that has the keys, or the process */
-    char process[4096];           /* credential_process */
-    char url[1024];               /* STS, container, machine */
-    char token_file[1024];        /* web identity, container */
-    char role[2049], session[65]; /* web identity */
-    char sts[1024];               /* where roles are assumed */
+    char base[128];               /* name of the profile that has the keys, or the process */
+    char process[4096];           /* command of credential_process */
+    char url[1024];               /* URL of STS, container or machine, by `source` */
+    char token_file[1024];        /* file with the token: web identity, container */
+    char role[2049], session[65]; /* role and session name: web identity */
+    char sts[1024];               /* URL at which roles are assumed */
     int32_t n_roles;
     dlpi_s3_role roles[DLPI_S3_ROLES]; /* the last one is assumed first */
-    dlpi_s3_proxy proxy[2];            /* of http, https */
-    char no_proxy[4096];               /* hosts without one */
-    char authorization[8192];          /* container: a token that was given in the environment */
-    dlpi_s3_credentials given;         /* of _GIVEN and _ENVIRONMENT */
+    dlpi_s3_proxy proxy[2];            /* proxies for http and https */
+    char no_proxy[4096];               /* list of hosts that are reached without a proxy */
+    char authorization[8192];          /* container: the token from the environment */
+    dlpi_s3_credentials given;         /* the keys, if source is _GIVEN or _ENVIRONMENT */
     const dlp_s3_transport *tls;       /* set by the client, which owns it; NULL: no https */
     void (*log)(void *user, const char *line);
     void *log_user;
@@ -5102,13 +5102,13 @@ typedef struct dlpi_s3_config {
 typedef struct dlpi_s3_cred_cache {
     pthread_mutex_t fetching;
     pthread_mutex_t looking;
-    uint64_t version;     /* 0: nothing yet; slot[version % 2] is the one */
-    int64_t refresh_s[2]; /* of each slot: from here on others should be fetched */
-    int64_t retry_s;      /* after failures: not before this */
+    uint64_t version;     /* slot[version % 2] has the newest credentials; 0: there are none yet */
+    int64_t refresh_s[2]; /* Unix time from which new credentials are fetched, of each slot */
+    int64_t retry_s;      /* Unix time before which no fetch is tried again after a failure */
     uint64_t random;
-    uint32_t failures; /* since the last success */
+    uint32_t failures; /* failures since the last success */
     int32_t failed_code;
-    char failed[256]; /* what the last one said */
+    char failed[256]; /* message of the last failure */
     dlpi_s3_credentials slot[2];
 } dlpi_s3_cred_cache;
 
@@ -7721,19 +7721,19 @@ static uint64_t dlpi_s3_helper_refreshed(dlpi_s3_helper *h, dlp_s3_error *err) {
 
 enum {
     DLPI_S3_OUT_BYTES = 32768,   /* a request's head, and a small body after it */
-    DLPI_S3_ERROR_BYTES = 16384, /* what is read of an error's document */
-    DLPI_S3_CHECKSUMS_TRIED = 2, /* dlp_s3_desc.checksums, resolved: asked for if that may be */
-    DLPI_S3_SCRATCH = 262144,    /* for bytes that nobody wants, and for small pieces */
-    DLPI_S3_HEAD_READ = 2048,    /* so that little of a body is copied */
-    DLPI_S3_DRAIN = 262144,      /* unwanted bytes that are read rather than connected again for */
-    DLPI_S3_SMALL_PIECE = 4096,  /* read by way of the scratch memory */
-    DLPI_S3_AT_ONCE = 4194304,   /* read or sent on one connection before others have a turn */
+    DLPI_S3_ERROR_BYTES = 16384, /* bytes that are read of an error's document, at most */
+    DLPI_S3_CHECKSUMS_TRIED = 2, /* dlp_s3_desc.checksums, resolved: ask for them if possible */
+    DLPI_S3_SCRATCH = 262144,    /* bytes of memory for unwanted bytes and small pieces */
+    DLPI_S3_HEAD_READ = 2048,    /* bytes of a read for a head, so that little body is copied */
+    DLPI_S3_DRAIN = 262144,      /* unwanted bytes that are read, at most; else it reconnects */
+    DLPI_S3_SMALL_PIECE = 4096,  /* bytes of a piece up to which it is read into scratch memory */
+    DLPI_S3_AT_ONCE = 4194304, /* bytes read or sent on one connection before others have a turn */
     DLPI_S3_EVENTS = 64,
     DLPI_S3_ORIGINS = 16,
     DLPI_S3_COPIES = 3, /* connections of a range: the first, and two hedges */
     DLPI_S3_REGIONS = 32,
-    DLPI_S3_STALE_MS = 1000,   /* idle for longer: looked at before it is used */
-    DLPI_S3_LOW_WATER = 131072 /* of SO_RCVLOWAT, at most */
+    DLPI_S3_STALE_MS = 1000,   /* ms of idle time after which a connection is tested before use */
+    DLPI_S3_LOW_WATER = 131072 /* bytes of SO_RCVLOWAT, at most */
 };
 
 /* ---- lists, timers ---- */
@@ -7776,11 +7776,11 @@ enum { DLPI_S3_TIMER_CONNECTION, DLPI_S3_TIMER_RANGE, DLPI_S3_TIMER_OP };
 /* Deadlines are put off with each answer and hardly ever met. So putting one off, or taking it
    back, only writes due; its place in the heap is mended when it comes up there. */
 typedef struct dlpi_s3_timer {
-    uint64_t due;   /* UINT64_MAX: not set */
-    uint64_t at;    /* what the heap goes by: not later than due */
-    uint32_t place; /* in the heap, from 1; 0: not in it */
-    int32_t kind;
-    void *of;
+    uint64_t due;   /* time in ns; UINT64_MAX: not set */
+    uint64_t at;    /* key in the heap: a time not later than due */
+    uint32_t place; /* place in the heap, from 1; 0: it is not in the heap */
+    int32_t kind;   /* DLPI_S3_TIMER_*: kind of the record that has it */
+    void *of;       /* that record */
 } dlpi_s3_timer;
 
 typedef struct dlpi_s3_heap {
@@ -7893,8 +7893,8 @@ typedef struct dlpi_s3_origin {
     uint16_t port;
     bool tls, used;
     bool looking;                       /* its name is being looked up */
-    const dlpi_s3_proxy *proxy;         /* that leads to it; NULL: none */
-    uint32_t ops, connections, opening; /* that belong to it */
+    const dlpi_s3_proxy *proxy;         /* proxy for this server; NULL: none */
+    uint32_t ops, connections, opening; /* ops, connections, and those that are being opened */
     uint32_t n_waiting, n_hedging;
     dlpi_s3_node idle;    /* connections, the one used last first */
     dlpi_s3_node waiting; /* ranges that want a connection */
@@ -7915,37 +7915,37 @@ enum {
 typedef struct dlpi_s3_connection {
     dlpi_s3_conn conn;
     dlpi_s3_origin *origin;
-    dlpi_s3_range *range; /* whose request is on it */
-    dlpi_s3_node node;    /* origin->idle, io->free_connections, or io->hungry */
-    dlpi_s3_node age;     /* io->idle, or io->draining */
-    dlpi_s3_timer timer;  /* what the state waits for */
+    dlpi_s3_range *range; /* the range whose request is on it; NULL: none */
+    dlpi_s3_node node;    /* in origin->idle, io->free_connections, or io->hungry */
+    dlpi_s3_node age;     /* in io->idle, or io->draining */
+    dlpi_s3_timer timer;  /* ends the wait of the present state */
     int32_t state;
-    uint64_t body_ns;    /* when its body began, or was looked at last, */
-    uint64_t body_from;  /* and what its range had then */
-    uint32_t generation; /* events of an earlier connection do not count */
-    uint32_t events;     /* what epoll watches */
-    uint32_t served;     /* answers that ended */
+    uint64_t body_ns;    /* time at which its body began, or was looked at last */
+    uint64_t body_from;  /* bytes that its range had at that time */
+    uint32_t generation; /* raised for each new connection: older events are dropped */
+    uint32_t events;     /* events that epoll watches */
+    uint32_t served;     /* answers that have ended on it */
     int32_t low_water;   /* SO_RCVLOWAT */
-    bool late;           /* opening for RACE, and the helper knows */
-    bool raced;          /* and another is begun in its place */
+    bool late;           /* it has been opening for RACE ms, and the helper was told */
+    bool raced;          /* another connection was begun beside it */
     bool hedge;
-    bool ranged;          /* the request has a Range, */
-    uint64_t first, last; /* of these bytes; 0 and UINT64_MAX: the object, its end */
-    uint64_t skip;        /* bytes of the answer that are before them, and had come */
-    bool unsent;          /* some of it is not sent yet */
-    bool deaf;            /* the server takes no more of it */
-    uint64_t sent_ns;     /* the request's last byte */
-    uint64_t put_at;      /* bytes of a PUT's body that are sent, */
-    uint64_t queued;      /* and those that the kernel still had at the last look, */
-    uint64_t moved_ns;    /* and when there were more; of a body: when bytes of it came last */
-    uint32_t out_at, out_n;
-    uint32_t error_n;
+    bool ranged;            /* its request has a Range header */
+    uint64_t first, last;   /* bytes asked for; 0 and UINT64_MAX: to the end of the object */
+    uint64_t skip;          /* bytes at the beginning of the answer that had come before */
+    bool unsent;            /* a part of the request is not sent yet */
+    bool deaf;              /* the server takes no more of the request */
+    uint64_t sent_ns;       /* time at which the request's last byte was sent */
+    uint64_t put_at;        /* bytes of a PUT's body that are sent */
+    uint64_t queued;        /* bytes of it that the kernel still had at the last look */
+    uint64_t moved_ns;      /* time at which bytes of the body were delivered, or came, last */
+    uint32_t out_at, out_n; /* bytes of `out` that are sent; bytes of it */
+    uint32_t error_n;       /* bytes of `error` */
     char *out;
     char *error;
-    char region[64];  /* the request on it was signed for */
-    uint64_t version; /* and with these credentials */
-    int64_t skew_s;   /* and by this clock: the servers' less ours */
-    uint32_t turn;    /* the op's, then */
+    char region[64];  /* region that the request on it was signed for */
+    uint64_t version; /* version of the credentials that signed it */
+    int64_t skew_s;   /* clock that it was signed by: the servers' time less ours */
+    uint32_t turn;    /* turn of the op when it was sent */
     dlpi_s3_http http;
 } dlpi_s3_connection;
 
@@ -7975,24 +7975,24 @@ struct dlpi_s3_range {
     dlpi_s3_node sibling; /* op->ranges */
     dlpi_s3_node awaited; /* io->awaited: sent, no answer yet, may be hedged */
     dlpi_s3_timer timer;  /* back-off */
-    uint64_t first;       /* from the request's first byte */
-    uint64_t bytes;       /* UINT64_MAX: not known yet */
-    uint64_t done;        /* that lie where they belong */
-    uint64_t crc;         /* of them, if op->crc_kind says so */
-    uint64_t crc_told;    /* of the range, or the object, by the server */
+    uint64_t first;       /* where it begins, in bytes from the request's first byte */
+    uint64_t bytes;       /* length of the range; UINT64_MAX: not known yet */
+    uint64_t done;        /* bytes that are in the caller's memory */
+    uint64_t crc;         /* CRC of these bytes, if op->crc_kind is one */
+    uint64_t crc_told;    /* CRC of the range, or the object, as the server told it */
     bool crc_is_told;
-    uint64_t most;         /* of done, or of a PUT's delivered bytes, in all attempts */
-    uint64_t tried_at;     /* done, when the last attempt began */
-    uint64_t sent_ns;      /* the request, or its last hedge */
-    dlpi_s3_cursor cursor; /* of its next byte */
+    uint64_t most;         /* largest `done` of all attempts; for a PUT: bytes delivered */
+    uint64_t tried_at;     /* `done` when the last attempt began */
+    uint64_t sent_ns;      /* time at which its request, or the last hedge, was sent */
+    dlpi_s3_cursor cursor; /* place of its next byte in the pieces */
     dlpi_s3_connection *connections[DLPI_S3_COPIES];
     uint8_t n_connections;
-    uint8_t moves;       /* to another connection, for the body was slow */
-    bool fresh;          /* only on a new connection */
+    uint8_t moves;       /* moves to another connection because the body was slow */
+    bool fresh;          /* it must get a new connection */
     int32_t state;       /* DLPI_S3_RANGE_* */
-    int32_t attempts;    /* that failed without progress */
-    uint64_t begun_ns;   /* when it was made, or had got on last */
-    uint64_t size_bytes; /* about so many, for how long its answer may take */
+    int32_t attempts;    /* attempts that failed without progress */
+    uint64_t begun_ns;   /* time at which it was made, or made progress last */
+    uint64_t size_bytes; /* its expected bytes, which decide how long its answer may take */
     unsigned size_class;
 };
 
@@ -8004,37 +8004,37 @@ typedef struct dlpi_s3_over {
 
 struct dlpi_s3_op {
     dlp_s3_request *r;
-    dlpi_s3_over *over; /* where it goes at its end */
+    dlpi_s3_over *over; /* the list that it joins at its end */
     dlpi_s3_origin *origin;
-    dlpi_s3_node node; /* io->wanting, or none; or io->free_ops */
+    dlpi_s3_node node; /* in io->wanting or io->free_ops, or in none */
     dlpi_s3_node ranges;
-    dlpi_s3_timer timer; /* of all of it */
-    uint64_t begun_ns;   /* when it was submitted */
-    uint64_t moved_ns;   /* when it got on last */
-    uint64_t bound;      /* bytes that there is room for */
+    dlpi_s3_timer timer; /* deadline of the whole op */
+    uint64_t begun_ns;   /* time at which it was submitted */
+    uint64_t moved_ns;   /* time of its last progress */
+    uint64_t bound;      /* bytes that the caller's memory has room for */
     uint64_t size;       /* bytes that come; UINT64_MAX: not known yet */
-    uint64_t next;       /* where its next range begins */
-    uint64_t cost;       /* of max_bytes */
-    uint64_t etag_sum;   /* of the first answer's ETag, */
-    uint64_t encoding_sum, version_sum, modified_sum; /* and of more that must not differ */
-    uint64_t crc;                                     /* of the ranges that are done */
-    uint64_t crc_told; /* and of the object, if crc_doubt: what was told with a range, */
-    bool crc_doubt;    /* and is not the CRC of the range */
-    int32_t crc_kind;  /* DLPI_S3_CRC_NONE: none is told, or not all is asked for */
+    uint64_t next;       /* where its next range begins, in bytes from its first byte */
+    uint64_t cost;       /* bytes of max_bytes that it takes */
+    uint64_t etag_sum;   /* hash of the first answer's ETag */
+    uint64_t encoding_sum, version_sum, modified_sum; /* hashes of headers that must not differ */
+    uint64_t crc;                                     /* CRC of the ranges that are done */
+    uint64_t crc_told; /* if crc_doubt: the CRC that was told with a range */
+    bool crc_doubt;    /* that CRC is not the range's; it may be the object's */
+    int32_t crc_kind;  /* DLPI_S3_CRC_NONE: no CRC is told, or not the whole object is asked for */
     uint32_t n_ranges;
     int32_t attempts;      /* requests sent */
-    uint32_t turn;         /* how often place, region, clock or keys turned out to be others */
-    dlpi_s3_cursor cursor; /* of next */
+    uint32_t turn;         /* counts corrections of its place, region, clock or keys */
+    dlpi_s3_cursor cursor; /* place of `next` in the pieces */
     dlpi_s3_tries tries;
-    bool split;      /* in parts */
-    bool as_stored;  /* gzip is accepted, for the server undoes it otherwise */
+    bool split;      /* it is fetched in several ranges */
+    bool as_stored;  /* it accepts gzip, because the server would decode the object otherwise */
     bool opened;     /* a first head told size and ETag */
     bool strong;     /* r->etag can be used in If-Match */
-    bool failed;     /* r->error is written to */
-    bool moved;      /* to, to_path: where an answer sent it */
+    bool failed;     /* r->error is written */
+    bool moved;      /* an answer sent it to another place: to, to_path */
     bool checksum;   /* the object's checksum is asked for */
-    bool foreign;    /* and that is not the endpoint's: nothing secret goes there */
-    char region[64]; /* "": the client's */
+    bool foreign;    /* that place is not the endpoint's: no secret is sent there */
+    char region[64]; /* "": the region of the client */
     dlpi_s3_endpoint to;
     const char *to_query; /* after the path in to_path; NULL: there was none */
     char to_path[DLPI_S3_HTTP_LINE];
@@ -8046,8 +8046,8 @@ struct dlp_s3_io {
     pid_t pid;
     int epoll;
     dlpi_s3_helper *helper;
-    size_t bytes; /* of this mapping */
-    uint64_t now;
+    size_t bytes; /* bytes of the mapping that has this record */
+    uint64_t now; /* time of the present turn, ns */
     dlpi_s3_heap timers;
     dlpi_s3_op *ops;
     dlpi_s3_range *ranges;
@@ -8060,19 +8060,19 @@ struct dlp_s3_io {
     dlpi_s3_node wanting;  /* ops that have ranges to begin */
     dlpi_s3_node idle;     /* all idle connections, the one used last first */
     dlpi_s3_node hungry;   /* connections whose session may have more than was read in this turn */
-    dlpi_s3_node draining; /* connections whose answers nobody wants, the oldest last */
+    dlpi_s3_node draining; /* connections with unwanted answers, the oldest last */
     dlpi_s3_node awaited[DLPI_S3_CLASSES];
     uint64_t hedge_ns[DLPI_S3_CLASSES], hedge_looked_ns;
-    uint64_t woken_ns;               /* by which return of the server */
-    uint64_t turned_ns, returned_ns; /* the last turn's end; when the caller came back late */
-    uint64_t heard_ns;               /* what had come by then has been seen to */
-    uint64_t good_ns;                /* when the last answer came */
-    dlpi_s3_over over;               /* of dlp_s3_submit */
+    uint64_t woken_ns;               /* the return of the server that woke paused ranges last */
+    uint64_t turned_ns, returned_ns; /* end of the last turn; time at which the caller came back */
+    uint64_t heard_ns;               /* all that came up to this time was handled */
+    uint64_t good_ns;                /* time of the last answer */
+    dlpi_s3_over over;               /* requests of dlp_s3_submit */
     dlpi_s3_patience patience;
     dlpi_s3_key_cache keys;
     dlpi_s3_credentials who;
-    bool refreshing, held; /* held: until that is over nothing is sent */
-    bool no_checksums;     /* the server does not take a request for one */
+    bool refreshing, held; /* credentials are being fetched; nothing is sent before that ends */
+    bool no_checksums;     /* the server refuses requests for checksums */
     uint64_t refreshes;
     dlpi_s3_origin origins[DLPI_S3_ORIGINS];
     dlpi_s3_origin *last_origin;
@@ -12825,17 +12825,17 @@ enum { /* what became of an item */
 
 typedef struct dlpi_s3_get {
     dlp_s3_request request;
-    struct dlpi_s3_get *next; /* in the list that it is in */
-    struct dlpi_s3_get *mate; /* the next one of a joint request */
+    struct dlpi_s3_get *next; /* the next record of the list that it is in */
+    struct dlpi_s3_get *mate; /* the next record of a joint request; NULL: the last */
     dlp_item *item;
     dlp_s3_entry at;
-    dlp_s3_piece *piece; /* [2 * most mates] of a joint request; NULL: not asynchronous */
-    dlp_s3_io *io;       /* of a fetch that waits; NULL: none yet */
-    uint8_t *buffer;     /* for decode; NULL: direct */
-    uint8_t *to;         /* where its bytes go */
-    uint64_t got;
-    int32_t where, what;
-    bool alone; /* asked for by itself: with others it failed */
+    dlp_s3_piece *piece; /* [2 * most mates] pieces of a joint request; NULL: not asynchronous */
+    dlp_s3_io *io;       /* the I/O of a fetch that waits; NULL: none is open yet */
+    uint8_t *buffer;     /* memory for bytes that decode gets; NULL: bytes go into the row */
+    uint8_t *to;         /* where the bytes go: into the buffer or the row */
+    uint64_t got;        /* bytes that came */
+    int32_t where, what; /* DLPI_S3_SRC_FREE .. _OVER; DLPI_S3_SRC_FINE .. _STOPPED */
+    bool alone;          /* it is asked for by itself, because a joint request failed */
 } dlpi_s3_get;
 
 typedef struct dlpi_s3_src_list {
@@ -12846,31 +12846,31 @@ typedef struct dlpi_s3_source {
     dlp_source source; /* first */
     dlp_s3_source_desc d;
     char bucket[256];
-    dlp_dataset dataset; /* of the source */
-    uint32_t users;      /* SU1: workers of this process */
-    uint64_t capacity;   /* most bytes of an item; 0: not for items */
-    uint64_t unit;       /* bytes of a row of field 0; of all of it, if that is not ragged */
-    bool ragged;         /* field 0 is */
-    uint64_t longest;    /* of the entries whose length is known */
-    bool known;          /* all lengths are */
-    uint64_t *first_row; /* [entries + 1] of chunks: rows of all entries before */
+    dlp_dataset dataset;
+    uint32_t users;      /* SU1: workers of this process that use the source */
+    uint64_t capacity;   /* bytes of an item, at most; 0: the source gives no items */
+    uint64_t unit;       /* bytes of one row of field 0; if it is not ragged, of the whole field */
+    bool ragged;         /* field 0 is ragged */
+    uint64_t longest;    /* bytes of the longest entry whose length is known */
+    bool known;          /* the lengths of all entries are known */
+    uint64_t *first_row; /* [entries + 1] for chunks: rows of all entries before each; else NULL */
 } dlpi_s3_source;
 
 typedef struct dlpi_s3_worker {
     dlpi_s3_source *source;
-    void *state;          /* what the user's worker_init left */
-    const dlp_pipe *pipe; /* of the last item, to see that it was stopped */
-    dlp_s3_io *io;        /* for async; NULL: not asked for, or given up */
-    dlpi_s3_get *get;     /* [in_flight] */
-    void *memory;         /* buffers */
-    dlp_s3_piece *pieces;
-    pthread_mutex_t lock; /* of free, which threads of a fetcher share */
-    pthread_cond_t room;  /* a record is free */
-    dlpi_s3_get *free;    /* the one used last first */
+    void *state;          /* the state that the user's worker_init made */
+    const dlp_pipe *pipe; /* pipe of the last item, to see that it was stopped */
+    dlp_s3_io *io;    /* I/O of asynchronous fetches; NULL: not asynchronous, or it has failed */
+    dlpi_s3_get *get; /* [in_flight] */
+    void *memory;     /* memory of all buffers */
+    dlp_s3_piece *pieces; /* memory of all pieces */
+    pthread_mutex_t lock; /* guards `free`, which threads of the worker share */
+    pthread_cond_t room;  /* signalled if a record became free */
+    dlpi_s3_get *free;    /* list of free records, the one used last first */
     dlpi_s3_src_list held, over;
-    int out; /* requests that io has */
-    int mates_most;
-    int stop_looks;
+    int out;        /* requests that io has */
+    int mates_most; /* items of a joint request, at most */
+    int stop_looks; /* looks since the pipe was stopped */
 } dlpi_s3_worker;
 
 DLPI_COLD
@@ -13667,10 +13667,10 @@ typedef struct dlpi_s3_rows {
     const dlpi_s3_source *s;
     dlp_chunk *c;
     uint8_t *to;
-    uint64_t at, end;    /* dataset rows */
-    uint32_t *place;     /* [chunk_rows] shuffled: where + 1, 0: not wanted; else NULL */
-    dlp_s3_piece *piece; /* [2 * count] of shuffled ones */
-    uint64_t n_pieces;   /* in use */
+    uint64_t at, end;    /* dataset rows that are still to be asked for: [at, end) */
+    uint32_t *place;     /* [chunk_rows] 1 + place of each row, 0: not wanted; NULL: not shuffled */
+    dlp_s3_piece *piece; /* [2 * count] pieces of a shuffled chunk */
+    uint64_t n_pieces;   /* pieces in use */
 } dlpi_s3_rows;
 
 /* Return the end of the rows that a request from row x->at on may read: they are rows of one entry
@@ -13778,8 +13778,8 @@ typedef struct dlpi_s3_joint {
     dlpi_s3_worker *w;
     dlpi_s3_rows *rows;
     dlp_s3_io **io;
-    dlpi_s3_get *idle, *next; /* records without a request; one whose request found no room */
-    int out;
+    dlpi_s3_get *idle, *next; /* records without a request; a record whose request found no room */
+    int out;                  /* requests that io has */
 } dlpi_s3_joint;
 
 /* Send requests until no row, record or room is left. Returns 0, or DLP_ERR_CALLBACK on failure. */

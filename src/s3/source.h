@@ -26,17 +26,17 @@ enum { /* what became of an item */
 
 typedef struct dlpi_s3_get {
     dlp_s3_request request;
-    struct dlpi_s3_get *next; /* in the list that it is in */
-    struct dlpi_s3_get *mate; /* the next one of a joint request */
+    struct dlpi_s3_get *next; /* the next record of the list that it is in */
+    struct dlpi_s3_get *mate; /* the next record of a joint request; NULL: the last */
     dlp_item *item;
     dlp_s3_entry at;
-    dlp_s3_piece *piece; /* [2 * most mates] of a joint request; NULL: not asynchronous */
-    dlp_s3_io *io;       /* of a fetch that waits; NULL: none yet */
-    uint8_t *buffer;     /* for decode; NULL: direct */
-    uint8_t *to;         /* where its bytes go */
-    uint64_t got;
-    int32_t where, what;
-    bool alone; /* asked for by itself: with others it failed */
+    dlp_s3_piece *piece; /* [2 * most mates] pieces of a joint request; NULL: not asynchronous */
+    dlp_s3_io *io;       /* the I/O of a fetch that waits; NULL: none is open yet */
+    uint8_t *buffer;     /* memory for bytes that decode gets; NULL: bytes go into the row */
+    uint8_t *to;         /* where the bytes go: into the buffer or the row */
+    uint64_t got;        /* bytes that came */
+    int32_t where, what; /* DLPI_S3_SRC_FREE .. _OVER; DLPI_S3_SRC_FINE .. _STOPPED */
+    bool alone;          /* it is asked for by itself, because a joint request failed */
 } dlpi_s3_get;
 
 typedef struct dlpi_s3_src_list {
@@ -47,31 +47,31 @@ typedef struct dlpi_s3_source {
     dlp_source source; /* first */
     dlp_s3_source_desc d;
     char bucket[256];
-    dlp_dataset dataset; /* of the source */
-    uint32_t users;      /* SU1: workers of this process */
-    uint64_t capacity;   /* most bytes of an item; 0: not for items */
-    uint64_t unit;       /* bytes of a row of field 0; of all of it, if that is not ragged */
-    bool ragged;         /* field 0 is */
-    uint64_t longest;    /* of the entries whose length is known */
-    bool known;          /* all lengths are */
-    uint64_t *first_row; /* [entries + 1] of chunks: rows of all entries before */
+    dlp_dataset dataset;
+    uint32_t users;      /* SU1: workers of this process that use the source */
+    uint64_t capacity;   /* bytes of an item, at most; 0: the source gives no items */
+    uint64_t unit;       /* bytes of one row of field 0; if it is not ragged, of the whole field */
+    bool ragged;         /* field 0 is ragged */
+    uint64_t longest;    /* bytes of the longest entry whose length is known */
+    bool known;          /* the lengths of all entries are known */
+    uint64_t *first_row; /* [entries + 1] for chunks: rows of all entries before each; else NULL */
 } dlpi_s3_source;
 
 typedef struct dlpi_s3_worker {
     dlpi_s3_source *source;
-    void *state;          /* what the user's worker_init left */
-    const dlp_pipe *pipe; /* of the last item, to see that it was stopped */
-    dlp_s3_io *io;        /* for async; NULL: not asked for, or given up */
-    dlpi_s3_get *get;     /* [in_flight] */
-    void *memory;         /* buffers */
-    dlp_s3_piece *pieces;
-    pthread_mutex_t lock; /* of free, which threads of a fetcher share */
-    pthread_cond_t room;  /* a record is free */
-    dlpi_s3_get *free;    /* the one used last first */
+    void *state;          /* the state that the user's worker_init made */
+    const dlp_pipe *pipe; /* pipe of the last item, to see that it was stopped */
+    dlp_s3_io *io;    /* I/O of asynchronous fetches; NULL: not asynchronous, or it has failed */
+    dlpi_s3_get *get; /* [in_flight] */
+    void *memory;     /* memory of all buffers */
+    dlp_s3_piece *pieces; /* memory of all pieces */
+    pthread_mutex_t lock; /* guards `free`, which threads of the worker share */
+    pthread_cond_t room;  /* signalled if a record became free */
+    dlpi_s3_get *free;    /* list of free records, the one used last first */
     dlpi_s3_src_list held, over;
-    int out; /* requests that io has */
-    int mates_most;
-    int stop_looks;
+    int out;        /* requests that io has */
+    int mates_most; /* items of a joint request, at most */
+    int stop_looks; /* looks since the pipe was stopped */
 } dlpi_s3_worker;
 
 static void dlpi_s3_src_put(dlpi_s3_src_list *l, dlpi_s3_get *q, int where) {

@@ -13,10 +13,10 @@ typedef struct dlpi_s3_rows {
     const dlpi_s3_source *s;
     dlp_chunk *c;
     uint8_t *to;
-    uint64_t at, end;    /* dataset rows */
-    uint32_t *place;     /* [chunk_rows] shuffled: where + 1, 0: not wanted; else NULL */
-    dlp_s3_piece *piece; /* [2 * count] of shuffled ones */
-    uint64_t n_pieces;   /* in use */
+    uint64_t at, end;    /* dataset rows that are still to be asked for: [at, end) */
+    uint32_t *place;     /* [chunk_rows] 1 + place of each row, 0: not wanted; NULL: not shuffled */
+    dlp_s3_piece *piece; /* [2 * count] pieces of a shuffled chunk */
+    uint64_t n_pieces;   /* pieces in use */
 } dlpi_s3_rows;
 
 /* Return the end of the rows that a request from row x->at on may read: they are rows of one entry
@@ -116,8 +116,8 @@ typedef struct dlpi_s3_joint {
     dlpi_s3_worker *w;
     dlpi_s3_rows *rows;
     dlp_s3_io **io;
-    dlpi_s3_get *idle, *next; /* records without a request; one whose request found no room */
-    int out;
+    dlpi_s3_get *idle, *next; /* records without a request; a record whose request found no room */
+    int out;                  /* requests that io has */
 } dlpi_s3_joint;
 
 /* Send requests until no row, record or room is left. Returns 0, or DLP_ERR_CALLBACK on failure. */
