@@ -98,7 +98,7 @@
    >>impl-fail >>impl-cancel >>impl-cells >>impl-debug >>impl-open-end >>impl-gaps >>impl-feed
    >>impl-claim >>impl-run >>impl-collate >>impl-workers >>impl-recover >>impl-tune >>impl-state
    >>impl-scheduler >>impl-pace >>impl-deliver >>impl-share >>impl-subscriber >>impl-in-flight
-   >>impl-seen >>impl-graph >>impl-dataset >>impl-chain >>impl-inputs >>impl-arrivals >>impl-found
+   >>impl-seen >>impl-dataset >>impl-chain >>impl-inputs >>impl-arrivals >>impl-found
    >>impl-reads >>impl-branches >>impl-joined >>impl-pack >>impl-fetch >>impl-map >>impl-cache
    >>impl-scratch >>impl-guard >>impl-join >>impl-push-cells >>impl-outs >>impl-batch
    >>impl-transfer >>impl-sampler >>impl-lists >>impl-parts >>impl-expand >>impl-split >>impl-kinds
@@ -106,7 +106,7 @@
    >>impl-tokens >>impl-folder >>impl-arrays >>impl-item-index >>impl-indexed >>impl-lines
    >>impl-tar >>impl-tar-source >>impl-push-memory >>impl-push-door >>impl-push >>impl-pusher
    >>impl-devices >>impl-dlpack >>impl-stats >>impl-texts >>impl-pictures >>impl-predict
-   >>impl-plan-picture >>impl-beside >>impl-public
+   >>impl-plan-picture >>impl-beside >>impl-public >>impl-graph
    >>history >>licence
 
    >>example    A WHOLE PROGRAM (examples/loader.c)
@@ -5189,9 +5189,9 @@ static inline uint64_t dlpi_less(uint64_t sum, uint64_t part) {
     return part < sum ? sum - part : 0;
 }
 
-/* Memory of this process that a record keeps. A pipe's start allocates what the plan counts. */
+/* A block of heap memory of a record. The plan counts these blocks; the start allocates them. */
 typedef struct dlpi_block {
-    size_t at; /* in the record: of the pointer to it. Not NULL: the block is there already */
+    size_t at; /* offset in the record of the pointer to it; a pointer not NULL: it is allocated */
     uint64_t bytes;
 } dlpi_block;
 
@@ -5559,7 +5559,7 @@ static int dlpi_cpu_count(void) {
     return n < 1 ? 1 : quota < (uint64_t)n ? (int)quota : n;
 }
 
-/* ---- what a thread has of the cores ---- */
+/* ---- how long a thread used a core, and waited for one ---- */
 
 #define DLPI_CPU_PROBE_NS UINT64_C(5000000)
 
@@ -5567,9 +5567,9 @@ static int dlpi_cpu_count(void) {
    every 5 ms: one stretch of the work is measured. The work until the next probe is taken to be
    like it. */
 typedef struct dlpi_cpu {
-    uint64_t noted_ns, used_ns, waited_ns;
-    uint64_t sleeps;                 /* when the probe began, and 1; 0: there is none now */
-    double used_share, waited_share; /* of the time of the last probe */
+    uint64_t noted_ns, used_ns, waited_ns; /* time of the last note; the sums at that time */
+    uint64_t sleeps; /* 1 + sleeps of the thread when the probe began; 0: no probe */
+    double used_share, waited_share; /* parts of the time of the last probe, 0..1 */
 } dlpi_cpu;
 
 /* Read how long the calling thread has used a core. If `file` is set, also read from a file how
@@ -5721,10 +5721,10 @@ DLPDEF void dlpi_spsc_room_wake(dlp_spsc_rx *rx) {
 /* ---- waiting awake, of lanes and of pipes ---- */
 
 typedef struct dlpi_wait_rule {
-    uint32_t spin_ns, yields; /* before a sleep */
-    uint32_t awake_ns;        /* in place of these, by one that waits awake (>>impl-awake) */
-    bool only_yields;         /* one that waits awake never spins */
-    int threads;              /* of a pipe: its workers, and the consumer */
+    uint32_t spin_ns, yields; /* ns of spinning, then number of yields, before a sleep */
+    uint32_t awake_ns;        /* ns without sleep of a thread that waits awake (>>impl-awake) */
+    bool only_yields;         /* a thread that waits awake yields, and never spins */
+    int threads;              /* threads of the pipe: its workers and the consumer */
 } dlpi_wait_rule;
 
 /* Set how patiently to wait if this many threads share so many cores. If there are spare cores,
@@ -5775,12 +5775,12 @@ DLPI_INLINE bool dlpi_wait_awake(bool (*look)(void *who), void *who, const dlpi_
     return false;
 }
 
-/* ---- one that waits for a lane ---- */
+/* ---- the wait of a lane's producer or consumer ---- */
 
 typedef struct dlpi_waiter {
     uint32_t *wake_word;
     uint32_t shared, spin_ns, yields;
-    bool (*look)(void *handle); /* true: it has come, or an error has */
+    bool (*look)(void *handle); /* true: the wait is over, with a record, room or an error */
     void *handle;
 } dlpi_waiter;
 
@@ -5849,7 +5849,7 @@ static int dlpi_await(const dlpi_waiter *w, int timeout_ms) {
    sleep has an end, and recovery wakes all whatever the masks say (dlpi_sleepers_ring). */
 
 typedef struct dlpi_sleepers {
-    uint64_t mask;   /* B1 bits of the sleepers, or what the one sleeper waits for */
+    uint64_t mask;   /* B1 a bit for each sleeper; of a single sleeper: a number, 0: it is awake */
     uint32_t word;   /* B1 futex; counts the wakes */
     uint32_t shared; /* 1: a sleeper may be in another process than its waker */
 } dlpi_sleepers;
@@ -7121,15 +7121,15 @@ static inline const dlp_permutation *dlpi_permutation_of(dlp_permutation *p, uin
 typedef struct dlpi_order dlpi_order;
 
 typedef struct dlpi_order_ops {
-    const char *name; /* of the constant, for errors */
-    bool once;  /* each item of the domain comes once an epoch, so the epoch has no other length */
-    bool drawn; /* positions after an epoch's end are draws, too */
-    bool weights;   /* needs sampler.weights, and has a table made of them */
-    bool function;  /* needs sampler.function */
-    bool elsewhere; /* another stage knows the rows of a batch: there are no positions to ask for */
-    uint64_t domain;              /* DLPI_DOMAIN_* of an epoch's keys; 0: it has none */
-    void (*begin)(dlpi_order *o); /* an epoch, whose keys are there; or NULL */
-    /* The dataset indices, or places in the subset, of positions first .. first + count - 1. */
+    const char *name; /* name of the constant DLP_ORDER_*, for errors */
+    bool once;  /* each item comes once in an epoch, so the epoch's length is the items' number */
+    bool drawn; /* items are drawn with replacement: positions behind the epoch's end exist, too */
+    bool weights;    /* needs sampler.weights, and makes a table of them */
+    bool function;   /* needs sampler.function */
+    bool elsewhere;  /* another stage decides the rows of a batch: positions have no indices here */
+    uint64_t domain; /* DLPI_DOMAIN_* of an epoch's keys; 0: it has no keys */
+    void (*begin)(dlpi_order *o); /* prepares an epoch, after its keys are set; or NULL */
+    /* Write the dataset indices, or places in the subset, of `count` positions from first on. */
     void (*block)(const dlpi_order *o, uint64_t first, uint32_t count, uint64_t *out);
 } dlpi_order_ops;
 
@@ -7332,13 +7332,13 @@ struct dlpi_order {
     const dlpi_order_ops *ops;
     int32_t ready; /* 1: key[] and permutation are those of `epoch` */
     uint64_t n_items;
-    uint64_t domain;  /* items of the subset, or all */
-    uint64_t samples; /* positions of an epoch, 0: not known */
+    uint64_t domain;  /* number of items that may come: those of the subset, or all */
+    uint64_t samples; /* positions of an epoch; 0: not known */
     uint64_t seed, epoch;
-    uint64_t key[3];           /* REPLACEMENT, WEIGHTED: of this epoch */
-    dlpi_range buckets, units; /* REPLACEMENT: the domain. WEIGHTED: and the units of a bucket */
-    const uint64_t *subset;    /* or NULL */
-    const dlpi_alias *alias;   /* or NULL */
+    uint64_t key[3];           /* REPLACEMENT, WEIGHTED: keys of this epoch's draws */
+    dlpi_range buckets, units; /* draws below `domain`; WEIGHTED: draws of a unit in a bucket */
+    const uint64_t *subset;    /* [domain] indices of the subset; NULL: all items */
+    const dlpi_alias *alias;   /* table of the weights; NULL: there are no weights */
     uint64_t (*function)(void *user, uint64_t epoch, uint64_t position);
     void *user;
     uint64_t (*replacement)(void *user, uint64_t epoch, uint64_t position, uint64_t random);
@@ -7494,35 +7494,36 @@ static uint32_t dlpi_rows_of_rank(uint64_t rank, uint64_t world, uint64_t n, uin
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-part-order THE ORDER OF PARTS
-   Which item stands at which position of an epoch whose items come in parts, and how many parts a
-   batch can need. It knows counts and permutations, and nothing of cells, slots or threads. */
+   These functions compute which item stands at which position of an epoch whose items come in
+   parts, and how many parts a batch can need. They use counts and permutations, no cells, slots or
+   threads. */
 
 /* The parts of an epoch, in their order. */
 typedef struct dlpi_part_order {
     uint64_t epoch;
-    int ready;
-    uint64_t *first; /* [n_parts + 1] items before each */
+    int ready;       /* 1: first and order are those of `epoch` */
+    uint64_t *first; /* [n_parts + 1] items before each part, in the order of the epoch */
     dlp_permutation order;
 } dlpi_part_order;
 
 /* What the order follows from. */
 typedef struct dlpi_part_plan {
     uint64_t n_parts;
-    uint64_t *first; /* [n_parts + 1] items of the parts before each */
+    uint64_t *first; /* [n_parts + 1] items before each part, in the order of the desc */
     uint64_t streams, steps;
     uint64_t batch;   /* rows of a full batch, on all ranks */
     uint64_t samples; /* positions of an epoch */
     uint64_t seed;
     bool shuffle_parts, shuffle_items;
-    dlpi_part_order orders[2]; /* of the epoch that is scheduled, and of the one looked at ahead */
+    dlpi_part_order orders[2]; /* of an even and an odd epoch: one is scheduled, one looked ahead */
 } dlpi_part_plan;
 
 /* A stretch of positions whose items lie in one part, one after the other before they are
    shuffled. */
 typedef struct dlpi_piece {
-    uint64_t part, item; /* the first of them in the part's order */
-    uint64_t n;
-    uint64_t same_batches; /* as many batches after this one have these rows in the same part */
+    uint64_t part, item;   /* item: place of the first row in the part's order */
+    uint64_t n;            /* rows of this piece */
+    uint64_t same_batches; /* batches after this one that have these rows in the same part, too */
 } dlpi_piece;
 
 static inline uint64_t dlpi_parts_items(const dlpi_part_plan *q) { return q->first[q->n_parts]; }
@@ -7705,35 +7706,36 @@ static uint64_t dlpi_parts_need(const dlpi_part_plan *q, uint64_t at, uint64_t c
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-found-order THE ORDER OF INPUTS WHOSE ITEMS NOBODY HAS COUNTED
-   Which input stands where in which stream, and how far each stream is: in bits of a state. It
-   knows nothing of cells, slots or threads. Place j of pass p over all n inputs goes to stream j
-   mod C; there it has ordinal p * n_s + j div C, n_s being the stream's inputs of a pass. With
-   weights a stream has inputs of its own (order/found_weights.h), and place j of its pass p has
-   ordinal p * n_s + j. */
+   These functions compute which input stands where in which stream, and write how far each stream
+   is as bits of a state. They use no cells, slots or threads. Place j of pass p over all n inputs
+   goes to stream j mod C. There the input has ordinal p * n_s + j div C, n_s being the stream's
+   inputs of a pass. With weights a stream has inputs of its own (order/found_weights.h), and place
+   j of its pass p has ordinal p * n_s + j. */
 
-typedef struct dlpi_cursor { /* after an item; with windows: after the one before the window */
-    uint64_t ordinal, used;  /* of its input, and items of that which are given */
-    uint64_t place, check;   /* with windows: items of it which are given; where that is more than 0
-                                16 bits that say of which inputs the window's items are */
+typedef struct dlpi_cursor { /* how far a stream is; with windows: where its window begins */
+    uint64_t ordinal,
+        used;              /* the input's ordinal in the stream; items of the input that are used */
+    uint64_t place, check; /* with windows: rows of the window that are given; if above 0, 16 bits
+                                of a hash of the inputs that the window's items are of */
 } dlpi_cursor;
 
 /* What the order follows from. */
 typedef struct dlpi_found_plan {
-    uint64_t n_inputs, streams, steps;
-    uint64_t batch; /* rows of a full batch, on all ranks */
-    uint64_t most;  /* items that an input may have */
+    uint64_t n_inputs, streams, steps; /* steps: batches of an epoch; 0: it ends with the inputs */
+    uint64_t batch;                    /* rows of a full batch, on all ranks */
+    uint64_t most;                     /* items that an input may have, at most */
     uint64_t seed;
-    uint64_t window; /* items of a stream that are permuted at a time; 0: none are */
+    uint64_t window; /* items of a stream that are permuted at a time; 0: there are no windows */
     bool shuffle_inputs, shuffle_items;
-    dlp_permutation passes[2]; /* streams are in this pass or that */
-    /* by weights, else NULL: */
+    dlp_permutation passes[2]; /* the order of inputs in an even and in an odd pass */
+    /* With weights, else NULL: */
     uint64_t *weights; /* [n_inputs] */
     uint64_t weights_hash;
-    uint32_t *members;           /* [n_inputs] those of stream 0, of 1, .. */
-    uint64_t *first;             /* [streams + 1] of them, of each stream */
-    uint64_t most_inputs;        /* of a stream */
-    dlp_permutation *own_passes; /* of this rank's streams, from this one on, the present ones */
-    uint64_t own_first;
+    uint32_t *members;           /* [n_inputs] numbers of the inputs, stream by stream */
+    uint64_t *first;             /* [streams + 1] where each stream's inputs begin in `members` */
+    uint64_t most_inputs;        /* inputs of a stream, at most */
+    dlp_permutation *own_passes; /* the order in the present pass of each stream of this rank */
+    uint64_t own_first;          /* number of the rank's first stream */
 } dlpi_found_plan;
 
 /* Steps of an epoch without an end: so many that nobody sees it, and that, by the 2^20 rows of a
@@ -7891,11 +7893,11 @@ static void dlpi_bits_move(uint8_t *at, uint32_t *bit, uint32_t n, uint64_t *val
 
 /* What stands before the places. */
 typedef struct dlpi_cursors {
-    uint32_t first, n;
-    uint32_t near_bits; /* in which ordinals differ, as planned; in no state */
+    uint32_t first, n;  /* n streams, from number `first` of all on */
+    uint32_t near_bits; /* bits for the differences of ordinals, as planned; not in a state */
     uint32_t ordinal_bits, used_bits, place_bits; /* place_bits 0: there are no windows */
-    uint32_t lists, phase_bits;                   /* lists 0: one, whose bits are above */
-    uint8_t bits[DLPI_BRANCHES][2];               /* of ordinal and of used in each list; else 0 */
+    uint32_t lists, phase_bits;     /* joined lists; 0: there is one, with the bits above */
+    uint8_t bits[DLPI_BRANCHES][2]; /* bits of ordinal and of used in each joined list */
 } dlpi_cursors;
 
 /* Write the bits of the fields of a place, in their order. Returns how many fields there are. */
@@ -7980,10 +7982,10 @@ static bool dlpi_cursors_head(dlpi_cursors *c, uint8_t *at, bool put) {
 /* ---- paths ---- */
 
 typedef struct dlpi_path {
-    dlpi_cursor list[DLPI_BRANCHES];
-    uint64_t phase;
-    dlpi_cursor row; /* of items made of the row: used, and place and check of a window. If no lists
-                        are joined: the cursor */
+    dlpi_cursor list[DLPI_BRANCHES]; /* the cursor in each joined list */
+    uint64_t phase;                  /* the phase of a mix */
+    dlpi_cursor row; /* items made of joined rows: what of the row is used, and place and check of a
+                        window. If no lists are joined: the stream's cursor */
 } dlpi_path;
 
 /* Return the first bit of the place of the i-th stream of a state. */
@@ -8075,17 +8077,18 @@ static bool dlpi_cursors_read(dlpi_cursors *c, uint8_t *wide, const uint8_t *at,
 }
 
 /* ---- inputs dealt by their weights ----
-   The heaviest first (of equal ones in a permutation that the seed says or, unshuffled, by their
-   number), each goes to the stream with the least so far, of equal ones the first (Graham, Bounds
-   on Multiprocessing Timing Anomalies, 1969: the longest processing time first). So a stream has
-   the same inputs in each pass and epoch, and a pass permutes them by themselves. */
+   The inputs are taken heaviest first (inputs of equal weight in a permutation of the seed or,
+   unshuffled, by their number). Each goes to the stream whose weights have the least sum so far,
+   the first of several such streams (Graham, Bounds on Multiprocessing Timing Anomalies, 1969: the
+   longest processing time first). So a stream has the same inputs in each pass and epoch, and a
+   pass permutes each stream by itself. */
 
 static inline uint64_t dlpi_found_weights_bytes(const dlpi_found_plan *q) {
     return q->n_inputs * 12 + (q->streams + 1) * 8;
 }
 
-typedef struct dlpi_weighed {
-    uint64_t weight, number; /* of an input: its place; of a stream: its number */
+typedef struct dlpi_weighed { /* an input or a stream, in a heap or a sort by weight */
+    uint64_t weight, number;  /* number: the input's place in the order; the stream's number */
 } dlpi_weighed;
 
 static int dlpi_weighed_heavier(const void *a, const void *b) {
@@ -8162,33 +8165,33 @@ static bool dlpi_found_deal(dlpi_found_plan *q) {
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-chunk-rows WHERE BATCHES LIE IN CHUNKS
-   Which rows of an epoch a chunk has, which of them a rank wants, and which batch they are in. It
-   knows counts and orders, and nothing of buffers, slots or threads.
+   These functions compute which rows of an epoch a chunk has, which of them a rank wants, and which
+   batch they are in. They use counts and orders alone, no buffers, slots or threads.
 
-   Batches are counted along an axis of rows, from 0 to its end, batch_size of them each, the last
-   what is left. Where batches span chunks, the axis is the epoch: the rows of its chunks, one after
-   the other. Where they do not, each chunk has an axis of its own. Either way a chunk is a stretch
-   of its axis, and a rank's rows of a stretch lie in its buffer without a gap. */
+   An axis is a line of rows, numbered from 0. It is cut into batches of batch_size rows; the last
+   batch has the rest. If batches span chunks, the epoch is one axis: the rows of its chunks, one
+   after the other. If they do not, each chunk has an axis of its own. Either way a chunk is a
+   stretch of its axis, and the rank's rows of this stretch lie in its buffer without a gap. */
 
 typedef struct dlpi_chunk_plan {
     uint64_t n;          /* chunks of the dataset */
-    uint64_t chunk_rows; /* of each but the last; where they differ, of the largest */
-    uint64_t last_rows;  /* of the last */
-    uint64_t *first;     /* [n + 1] rows before each, where they differ, else NULL */
-    uint64_t batch, rank, world;
-    uint64_t axis;    /* rows of an epoch that come in batches; of batches that span chunks */
-    uint64_t batches; /* of an epoch */
-    bool drop, spans; /* spans: batches span chunks */
+    uint64_t chunk_rows; /* rows of each chunk but the last; if chunks differ, of the largest */
+    uint64_t last_rows;  /* rows of the last chunk */
+    uint64_t *first;     /* [n + 1] rows before each chunk, if chunks differ; else NULL */
+    uint64_t batch, rank, world; /* rows of a batch, on all ranks; this rank; number of ranks */
+    uint64_t axis;               /* if batches span chunks: rows of an epoch that come in batches */
+    uint64_t batches;            /* batches of an epoch */
+    bool drop, spans;            /* an incomplete batch is dropped; batches span chunks */
 } dlpi_chunk_plan;
 
 /* A chunk in its place of an epoch's order. */
 typedef struct dlpi_chunk_spot {
-    bool ready;
-    uint64_t epoch, at;
-    uint64_t size;       /* rows of the chunk that stands there in the order */
-    uint64_t rows;       /* of the epoch that come in batches before it */
-    uint64_t batches;    /* of the epoch before its axis */
-    uint64_t from, axis; /* where on its axis it begins, and where that ends */
+    bool ready;          /* the other fields are set */
+    uint64_t epoch, at;  /* the place: number `at` in the order of the epoch, from 0 */
+    uint64_t size;       /* rows of the chunk at this place */
+    uint64_t rows;       /* rows of the epoch in batches before this chunk */
+    uint64_t batches;    /* batches of the epoch before the chunk's axis */
+    uint64_t from, axis; /* row of the axis at which the chunk begins; rows of the axis */
 } dlpi_chunk_spot;
 
 static inline uint64_t dlpi_chunk_first(const dlpi_chunk_plan *q, uint64_t c) {
@@ -8250,7 +8253,7 @@ static inline uint64_t dlpi_chunk_row_at(const dlpi_chunk_plan *q, const dlpi_ch
     return dlpi_chunk_before(q, x->axis, g) - dlpi_chunk_before(q, x->axis, x->from);
 }
 
-/* ---- places ---- */
+/* ---- the place of a chunk in the order of an epoch ---- */
 
 /* Return the place of the dataset's last chunk in the order of an epoch, if only this chunk has
    fewer rows than the others. Returns UINT64_MAX if all chunks have as many rows. */
@@ -8342,7 +8345,7 @@ static uint64_t dlpi_chunk_rows_before(const dlpi_chunk_plan *q, dlpi_order *o, 
     return x.rows + (k - x.batches) * q->batch;
 }
 
-/* ---- sums ---- */
+/* ---- counts over all chunks ---- */
 
 /* True if no batch spans two chunks, whatever the order of the chunks. in_order: the chunks come in
    the order of the dataset, so only this order counts. */
@@ -8415,22 +8418,23 @@ static void dlpi_chunk_plan_of(const dlp_split_desc *d, const dlp_pipe_desc *run
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-mixing     DATASETS MIXED BY WEIGHTS
-   The schedule of one period is a table: which dataset, and how many of it came before. It is made
-   as one processor would serve tasks whose j-th turn may run from floor(j * period / weight) on
-   and must have run before ceil((j + 1) * period / weight), earliest deadline first. The turns fill
-   the period exactly, and for one processor that rule meets all deadlines that can be met; so
-   every turn lies in its window, which is to say that counts are within one of their shares. */
+   The schedule of one period is a table. It tells the dataset of each turn, and how many turns of
+   this dataset came before. The table is made by "earliest deadline first", as if one processor
+   served the datasets: turn j of a dataset may run from floor(j * period / weight) on, and must
+   have run before ceil((j + 1) * period / weight). The turns fill the period exactly, and for one
+   processor this rule meets all deadlines that can be met. So every turn lies in its window: the
+   counts are within one of their shares. */
 
 #define DLPI_MIX_DATASETS 1024
 #define DLPI_MIX_PERIOD ((uint64_t)1 << 20)
-#define DLPI_MIX_RANK_BITS 20 /* of a schedule's entry; the dataset is above them */
+#define DLPI_MIX_RANK_BITS 20 /* low bits of a schedule's entry: turns before it */
 #define DLPI_MIX_NOBODY UINT32_MAX
 
 typedef struct dlpi_mix_part {
-    uint64_t first; /* index of its first item */
+    uint64_t first; /* index of the dataset's first item among those of all datasets */
     uint64_t items;
-    uint64_t weight; /* turns in a period */
-    uint64_t key;    /* of its shuffles */
+    uint64_t weight; /* its turns in a period */
+    uint64_t key;    /* key of its shuffles */
 } dlpi_mix_part;
 
 struct dlp_mix {
@@ -8752,29 +8756,29 @@ DLPI_COLD DLPDEF void dlp_mix_close(dlp_mix *mix) { free(mix); }
    state keeps the phase (k + h) mod P. */
 
 /* Return the seed of list l. List 0 has the seed of the pipe itself. */
-static inline uint64_t dlpi_branch_seed(uint64_t seed, uint32_t l) {
+static inline uint64_t dlpi_order_seed(uint64_t seed, uint32_t l) {
     return l == 0 ? seed : dlpi_absorb(seed, l);
 }
 
 /* Return the phase of stream s at the start of an epoch, 0..period-1. */
-static uint64_t dlpi_branches_phase(uint64_t seed, uint64_t epoch, uint64_t s, uint64_t period) {
+static uint64_t dlpi_mix_phase(uint64_t seed, uint64_t epoch, uint64_t s, uint64_t period) {
     return dlpi_absorb(dlpi_hash_in(DLPI_DOMAIN_BRANCHES, seed, epoch), s) % period;
 }
 
-static inline uint32_t dlpi_branch_at(const uint32_t *schedule, uint64_t phase) {
+static inline uint32_t dlpi_mix_at(const uint32_t *schedule, uint64_t phase) {
     return schedule[phase] >> DLPI_MIX_RANK_BITS;
 }
 
 /* Return how many of `rows` rows in a row come from list b at most, wherever they begin. */
-static uint64_t dlpi_branches_most(const uint32_t *schedule, uint64_t period, uint32_t b,
-                                   uint64_t rows) {
+static uint64_t dlpi_mix_most(const uint32_t *schedule, uint64_t period, uint32_t b,
+                              uint64_t rows) {
     const uint64_t rest = rows % period;
     uint64_t all = 0, here = 0, most = 0;
     for (uint64_t t = 0; t < period + rest; t++) {
-        const bool turn = dlpi_branch_at(schedule, t % period) == b;
+        const bool turn = dlpi_mix_at(schedule, t % period) == b;
         if (t < period) all += turn;
         here += turn;
-        if (t >= rest) here -= dlpi_branch_at(schedule, t - rest) == b;
+        if (t >= rest) here -= dlpi_mix_at(schedule, t - rest) == b;
         if (here > most) most = here;
     }
     return rows / period * all + most;
@@ -8788,27 +8792,27 @@ static uint64_t dlpi_branches_most(const uint32_t *schedule, uint64_t period, ui
 
 /* The positions of a window: number * window on, in an epoch. */
 typedef struct dlpi_window {
-    uint64_t epoch, number;
-    uint32_t n, read; /* positions, and how many of them are in the arrays */
-    uint64_t *index;  /* [window] */
-    uint64_t *key;    /* [window] length << 32 | place in index */
+    uint64_t epoch, number; /* the window's number in the epoch, from 0 */
+    uint32_t n, read;       /* positions of the window; those that are in the arrays already */
+    uint64_t *index;        /* [window] the dataset index at each position */
+    uint64_t *key;          /* [window] length of the item << 32 | its place in `index` */
 } dlpi_window;
 
 struct dlp_buckets {
     dlp_buckets_desc d;
     dlp_sampler_desc base;
     dlpi_order order;
-    uint64_t positions; /* of an epoch that come */
-    uint64_t windows;   /* of an epoch */
-    uint64_t longest;   /* that an item may be */
-    uint64_t id;
-    void *table; /* of a weighted order, or NULL */
-    dlpi_window now, ahead;
-    uint64_t *scratch; /* [window] */
-    uint32_t *cut;     /* [window + 1] where the batches of now begin, in its sorted keys */
-    uint32_t batches, at, step; /* of now; given out; positions to read ahead with each */
-    dlp_permutation turn;       /* of the batches of now */
-    char why[256];
+    uint64_t positions;     /* positions of an epoch, without a last part that is dropped */
+    uint64_t windows;       /* windows of an epoch */
+    uint64_t longest;       /* length that an item may have, at most */
+    uint64_t id;            /* hash of the desc, for states */
+    void *table;            /* table of a weighted order, or NULL */
+    dlpi_window now, ahead; /* the window that gives batches; the next one, read ahead */
+    uint64_t *scratch;      /* [window] for sorting */
+    uint32_t *cut;          /* [batches + 1] where each batch of `now` begins in its sorted keys */
+    uint32_t batches, at, step; /* batches of `now`; given out; positions read ahead with each */
+    dlp_permutation turn;       /* the order in which the batches of `now` are given */
+    char why[256];              /* text of the last failure */
 };
 
 /* Write into b->why that an item is too long. Returns -1, for the caller to return. */
@@ -9153,7 +9157,7 @@ DLPI_COLD DLPDEF void dlp_buckets_close(dlp_buckets *b) {
 #define DLPI_PARK 64
 #define DLPI_DEVICE_BUFFERS DLPI_PARK /* copies under way wait as items do that are tried again */
 #define DLPI_GOES_BACK UINT64_C(0)
-#define DLPI_GAPS_MAX 320u /* batches that an unordered state can tell apart */
+#define DLPI_GAPS_MAX 320u /* batches behind the first gap, of which an unordered state has a bit */
 #define DLPI_REPLACE_MAX 100u
 #define DLPI_NO_SLOT UINT32_MAX
 #define DLPI_EPOCH_MASK ((UINT64_C(1) << 48) - 1)
@@ -9206,17 +9210,17 @@ typedef struct dlpi_counter_rec {
     char name[32], unit[16];
 } dlpi_counter_rec;
 
-typedef struct dlpi_record { /* of an area that is there */
-    int32_t stage;           /* whose own it is, -1: the pipe's */
-    uint32_t number;
+typedef struct dlpi_record { /* an area that the region has */
+    int32_t stage;           /* the stage that owns it; -1: the pipe */
+    uint32_t number;         /* DLPI_REC_*, or the number among the areas of the stage */
     uint64_t offset, stride, count;
 } dlpi_record;
 
 typedef struct dlpi_region {
     uint64_t magic;
     uint32_t format, header_bytes;
-    uint64_t layout; /* of all structs: who maps the region must agree */
-    uint64_t view;   /* of what observers read: who reads it must agree */
+    uint64_t layout; /* hash of the layout of all structs; processes that map the region compare */
+    uint64_t view;   /* hash of the words that observers read: an observer compares it */
     uint64_t total_bytes;
     uint32_t n_records, record_bytes;
     uint64_t records_at; /* records[] from the region's beginning */
@@ -9263,13 +9267,13 @@ typedef struct dlpi_pipe_rec {
 typedef struct dlpi_stage_rec {
     char name[32];
     int32_t kind, id;
-    int32_t work;                    /* place among the stages with workers, -1: none */
+    int32_t work;                    /* place among the stages with workers; -1: it has none */
     int32_t first_worker, n_workers; /* n_workers counts an inline one */
-    int32_t num_workers;             /* 0: inline */
-    int32_t placement, zeroes;       /* zeroes: 1: each row, before fetch */
-    int32_t in_flight, workers_min;  /* workers_min 0: not tuned */
-    uint64_t stage_words_offset;     /* in a slot */
-    uint64_t active;                 /* workers; the tuner stores it whole, as observers read */
+    int32_t num_workers;             /* 0: the consumer does the work */
+    int32_t placement, zeroes;       /* zeroes 1: each row is cleared before its fetch */
+    int32_t in_flight, workers_min;  /* workers_min 0: the tuner does not change the stage */
+    uint64_t stage_words_offset;     /* bytes from the start of a slot's record to its words */
+    uint64_t active;                 /* workers that may claim; the tuner stores it in one word */
 } dlpi_stage_rec;
 
 typedef struct dlpi_field_rec {
@@ -9283,12 +9287,12 @@ typedef struct dlpi_field_rec {
 /* Consumers beside the one that calls next: see >>impl-share. */
 typedef struct dlpi_share {
     dlpi_sleepers sleepers; /* B1 a bit for each subscriber */
-    uint64_t handed_back;   /* how often somebody left batches to others */
+    uint64_t handed_back;   /* H7 counts subscribers that left batches which others may take now */
     uint32_t mode, max_subscribers, n_slots, serve_only;
-    uint64_t takers_at, admits_at, subscribers_at, subscriber_bytes; /* from here; read-only */
-    uint32_t one_each; /* a batch is for one of them */
-    uint32_t over;     /* H1 1: all is fed and consumed */
-    uint32_t after;    /* they take batches that have left the stage of this place, or later ones */
+    uint64_t takers_at, admits_at, subscribers_at, subscriber_bytes; /* bytes from this record */
+    uint32_t one_each; /* 1: a batch is for one subscriber; 0: for each of them */
+    uint32_t over;     /* H1 1: all batches are fed and consumed */
+    uint32_t after; /* subscribers take batches that have left the stage of this place in work[] */
     uint8_t pad[DLPI_LINE - 84];
 } dlpi_share;
 
@@ -9302,14 +9306,16 @@ typedef struct dlpi_skip {
 
 typedef struct dlpi_ctl {
     uint64_t tail;         /* T1 batches published; scheduler */
-    uint32_t end_of_input; /* T1 no batch will follow: 1, the scheduler's seek_no above it; 0 */
+    uint32_t end_of_input; /* T1 0: batches follow. Else 1, and above it the scheduler's seek_no */
     int32_t schedule_code; /* T1 DLP_ERR_* that ended the feeding */
     uint8_t pad0[DLPI_LINE - 16];
     uint64_t base;      /* V1 oldest batch not delivered; consumer */
     uint64_t delivered; /* V1 batches delivered; consumer */
-    uint64_t held;
+    uint64_t held;      /* batches that the user holds */
+    /* The consumer's statistics: items and bytes delivered, ns that it waited and worked, ns until
+       the first batch, present epoch, time of the start. */
     uint64_t items, bytes, wait_ns, step_ns, first_ns, epoch, started_ns;
-    uint64_t borders, border_ns, set_epoch_ns; /* of epochs that set_epoch begins */
+    uint64_t borders, border_ns, set_epoch_ns; /* set_epoch: epochs; ns of waits; of calls */
     uint64_t pad1[3];
     dlpi_sleepers consumer;  /* B1 its mask: batch + 1 that it sleeps for, UINT64_MAX any */
     dlpi_sleepers scheduler; /* B1 its thread */
@@ -9317,8 +9323,8 @@ typedef struct dlpi_ctl {
     uint8_t pad2[DLPI_LINE - 36];
     uint64_t cancel; /* N1 batches of generations below this one are cancelled; consumer */
     uint32_t stop;
-    uint32_t error_claim; /* E1 1 + who writes error */
-    uint32_t error_ready;
+    uint32_t error_claim; /* E1 1 + number of the worker that writes error; 0: none */
+    uint32_t error_ready; /* E1 1: error is complete */
     uint32_t pad3;
     dlp_error error;
     uint64_t skips, failures;
@@ -9327,17 +9333,17 @@ typedef struct dlpi_ctl {
     uint32_t closing;        /* J2 1: the consumer waits for their end */
     uint32_t processes_word; /* J1 futex */
     uint32_t pad4;
-    uint64_t restarts; /* of worker processes; supervisor */
-    uint64_t views;    /* delivered, where a lender hands them out; consumer */
-    uint64_t tunes;    /* consumer */
+    uint64_t restarts; /* worker processes that were started again; supervisor */
+    uint64_t views;    /* views delivered, if a lender hands out views; consumer */
+    uint64_t tunes;    /* notes written into tune[] so far; consumer */
     dlp_tune_note tune[DLP_TUNE_NOTES];
-    uint64_t source_wait_ns; /* the consumer waited for what the source waits for; consumer */
-    uint64_t source_moves;   /* Q2 counts what the source may wait for; its workers */
-    uint32_t source_waits;   /* scheduler: 1: the source waits, and no batch is on its way */
+    uint64_t source_wait_ns; /* ns that the consumer waited because the source waited; consumer */
+    uint64_t source_moves;   /* Q2 counts inputs that were loaded or failed; the source's workers */
+    uint32_t source_waits;   /* 1: the source waits, and no batch is under way; scheduler */
     uint32_t first_ready;    /* K3 1: first_skip is complete */
     dlp_error first_skip;
     uint64_t skip_words[DLPI_SKIP_RING][DLPI_SKIP_WORDS]; /* K1 messages of skip_ring */
-    uint32_t error_more; /* E1 1: there was another error, of which nothing is kept */
+    uint32_t error_more; /* E1 1: there was another error, which is not kept */
     uint32_t keep_awake; /* W1 workers of a stage that wait awake, 0: see >>impl-awake; consumer */
 } dlpi_ctl;
 
@@ -9349,7 +9355,7 @@ typedef struct dlpi_group { /* 32 workers of a stage */
 typedef struct dlpi_waiters { /* one for each stage */
     uint64_t rescan;          /* R1 counts units freed again */
     uint32_t active;          /* A1 workers below this number may claim; consumer */
-    uint32_t cpu;             /* W2 core + 1 */
+    uint32_t cpu;             /* W2 1 + core on which a worker began to wait last; 0: none */
     uint8_t pad[DLPI_LINE - 16];
     dlpi_group group[(DLP_MAX_WORKERS + 31) / 32];
 } dlpi_waiters;
@@ -9359,21 +9365,21 @@ typedef struct dlpi_worker_block {
     uint64_t items, bytes, busy_ns, starved_ns, blocked_ns, cpu_ns;
     uint64_t current, current_position, current_epoch, since_ns, units;
     uint64_t retried, replaced, left_out; /* of rows, batches, inputs; summed by dlp_pipe_stats */
-    uint64_t item_ns;                     /* moving average */
+    uint64_t item_ns;                     /* ns of an item, moving average */
     uint64_t trace_head;
     int32_t state, tid;
-    uint64_t max_ns, max_index; /* the slowest item */
+    uint64_t max_ns, max_index; /* time and index of the slowest item */
     uint64_t running; /* X2 slot (32), row + 1 (32; all ones: the batch) in a callback; 0: none */
     char message[256];
     int32_t message_errno, process; /* 1: in a process of its own */
     uint32_t hist[DLPI_HIST];
     int32_t pid;
-    int32_t restarts, died_by; /* the supervisor's words */
+    int32_t restarts, died_by; /* starts after a death; signal of the last death; supervisor */
     int32_t pad0;
     uint64_t kept_hits, kept_misses, kept_items;
     uint64_t kept_cell;    /* Z2 number + 1 of the cell that it writes, 0: none */
-    uint64_t in_flight_ns; /* that items were under way, added up */
-    uint64_t core_wait_ns;
+    uint64_t in_flight_ns; /* sum of the ns that each item was under way */
+    uint64_t core_wait_ns; /* ns that its thread was ready and waited for a core */
 } dlpi_worker_block;
 
 /* A batch slot. The first blocks are the scheduler's and the consumer's; workers write there only
@@ -9387,18 +9393,18 @@ typedef struct dlpi_bslot {
     uint32_t flags;
     uint32_t used;   /* C1 1 from publication to release */
     uint32_t dirty;  /* some row is padding, left out, tried again or replaced */
-    uint32_t failed; /* F1 1: error is complete, 2 + worker: who writes it */
-    uint32_t dbuf;
-    uint32_t frees; /* O1 counts units freed again */
+    uint32_t failed; /* F1 1: error is complete; 2 + worker: that worker writes it; 0: no error */
+    uint32_t dbuf;   /* device buffer that has the batch; DLPI_NO_SLOT: none */
+    uint32_t frees;  /* O1 counts units freed again */
     dlp_error error;
-    uint32_t batch_fate; /* of the batch in its batch stages, as each row has one */
+    uint32_t batch_fate; /* fate of the batch in its batch stages, in the form of a row's fate */
     uint32_t killed_by;  /* signal that ended the last worker that died over this slot */
     uint8_t pad1[5 * DLPI_LINE - 64 - sizeof(dlp_error)];
     dlpi_claim_word header; /* P1 generation, count, padded, run shift */
     uint64_t epoch, position;
     uint32_t count;
-    uint16_t cell;    /* item cells of this batch, or its owner, see DLPI_CELLS_* */
-    uint16_t seek_no; /* N1 how many seeks came before it was fed */
+    uint16_t cell;    /* number of the batch's cell, see DLPI_CELLS_* */
+    uint16_t seek_no; /* N1 seeks before the batch was scheduled, modulo 2^16 */
 } dlpi_bslot;
 
 #define DLPI_HEADER_REST 32u /* bytes of the header's cache line of 64 that come after it */
@@ -9407,7 +9413,7 @@ typedef struct dlpi_bslot {
    done words below are full; generation (32), redo count (16) and word (16). */
 typedef struct dlpi_stage_words {
     dlpi_gather_word ready; /* Y1 */
-    dlpi_claim_word next;   /* the claims' cursor */
+    dlpi_claim_word next;   /* cursor: units below it are claimed; a hint */
     uint64_t words[1];      /* done[n_words], owner[n_units], scan */
 } dlpi_stage_words;
 
@@ -9457,8 +9463,8 @@ _Static_assert(sizeof(dlp_trace_event) == 32, "region layout");
    One role is no stage's: what stands beside the threads of this process (p->beside, which each
    pipe has).
 
-   Nothing here is called for a single row, but for what a source or a keeper that is there does
-   with it: a claimed run of rows, or a batch, costs one call. */
+   No call of these tables is made for a single row, except those of a source or keeper that works
+   on rows. A claimed run of rows, or a batch, costs one call. */
 
 struct dlpi_worker;
 struct dlpi_stage;
@@ -9469,137 +9475,146 @@ struct dlpi_source_state;
 typedef struct dlpi_words dlpi_words;
 typedef struct dlpi_seen dlpi_seen;
 
-/* What the rows of batches are. */
+/* The answer of `agreed` if the epoch is over. */
 enum { DLPI_NEXT_EPOCH = INT32_MAX };
 
 typedef struct dlpi_source_ops {
-    /* building, by the calling thread */
-    int (*sizes)(dlp_pipe *p);                 /* samples and batches of an epoch; or it is wrong */
-    uint64_t (*slot_bytes)(const dlp_pipe *p); /* it keeps in a slot */
-    size_t row_bytes;                          /* of what `row` writes for one row */
-    /* whoever schedules batches */
-    int (*rows)(dlp_pipe *p, uint64_t *rows);  /* of the present global batch; 0: epoch's end */
-    bool (*ready)(dlp_pipe *p, uint64_t rows); /* may it be scheduled now? */
-    void (*fill)(dlp_pipe *p, uint32_t s);     /* what the source writes into slot s for it */
-    uint64_t (*alike)(const dlp_pipe *p);      /* so many batches from the present one on are full,
-                                                  wanted, and not the last of their epoch: nothing
-                                                  is asked, filled or stepped of them. 0: ask */
-    int (*step)(dlp_pipe *p);                  /* the present batch is scheduled: to the next */
-    void (*ahead)(dlp_pipe *p);                /* look beyond it */
-    bool (*quiet)(dlp_pipe *p); /* true: no callback of the source runs or will, so that set_epoch
-                                   may be called */
-    int (*seek)(dlp_pipe *p, const struct dlpi_state *to); /* one that is checked */
-    /* the consumer: batch b, in slot s, is about to be delivered, or rc stands in its place.
-       Returns what does then, or DLPI_NEXT_EPOCH: the epoch is over before batch b */
+    /* Building, by the calling thread. */
+    /* Set the samples and batches of an epoch. Returns 0 or the code of the pipe's error. */
+    int (*sizes)(dlp_pipe *p);
+    uint64_t (*slot_bytes)(const dlp_pipe *p); /* bytes that the source keeps in each slot */
+    size_t row_bytes;                          /* bytes that `row` writes for one row */
+    /* Scheduling, by the thread that schedules batches. */
+    /* Set *rows to the rows of the present global batch; 0: the epoch has no further batch. */
+    int (*rows)(dlp_pipe *p, uint64_t *rows);
+    bool (*ready)(dlp_pipe *p, uint64_t rows); /* true if this batch may be scheduled now */
+    void (*fill)(dlp_pipe *p, uint32_t s); /* write the source's part of this batch into slot s */
+    /* Return how many batches from the present one on are full, wanted and not the last of their
+       epoch: rows, ready, fill and step are not called for these. 0: call them for each batch. */
+    uint64_t (*alike)(const dlp_pipe *p);
+    int (*step)(dlp_pipe *p);   /* go on to the next batch, after the present one is scheduled */
+    void (*ahead)(dlp_pipe *p); /* look beyond the present batch: have inputs loaded for others */
+    /* True if no callback of the source runs or will run, so that set_epoch may be called. */
+    bool (*quiet)(dlp_pipe *p);
+    int (*seek)(dlp_pipe *p, const struct dlpi_state *to); /* go on at a state that was checked */
+    /* By the consumer: batch b, in slot s, is about to be delivered, or code rc in its place.
+       Returns the code that is delivered, or DLPI_NEXT_EPOCH: the epoch is over before batch b. */
     int (*agreed)(dlp_pipe *p, int rc, uint64_t b, uint32_t s);
-    /* a worker of the first stage */
-    void (*indices)(struct dlpi_worker *w, const struct dlpi_unit *t); /* that fill did not write */
+    /* By a worker of the first stage. */
+    /* Write the indices of a unit's rows, if fill did not write them. */
+    void (*indices)(struct dlpi_worker *w, const struct dlpi_unit *t);
+    /* Return the index of a row's item. k: 0 for its own item, 1.. for the k-th replacement. */
     uint64_t (*item)(struct dlpi_worker *w, uint32_t s, uint32_t row, uint64_t epoch,
-                     uint64_t position, uint32_t k); /* the row's own: k 0; or in its place: 1.. */
-    void (*row)(
-        struct dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t row,
-        void *extra); /* what its callback has besides; extra: [row_bytes], while it is there */
-    /* states, by the calling thread */
-    const char *const *words; /* [n_words] of 8 bytes that config puts first in its own part */
+                     uint64_t position, uint32_t k);
+    /* Set what the callback of a row gets beside its fields. extra: [row_bytes] memory for it. */
+    void (*row)(struct dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t row, void *extra);
+    /* States, by the calling thread. */
+    const char *const *words; /* [n_words] names of the 8-byte words that config writes first */
     uint32_t n_words;
-    void (*config)(const dlp_pipe *p, struct dlpi_state *s); /* what of it changes the order */
-    /* what s->params is a hash of, for errors. Words of the plan: what the order goes by, what
-       random numbers go by, and what a state saves; NULL: the position, and the place of a batch */
+    /* Write the numbers of the source that change the order into a state. */
+    void (*config)(const dlp_pipe *p, struct dlpi_state *s);
+    /* Texts: the numbers that s->params is a hash of, for errors. For the plan: what decides the
+       order, what random numbers depend on, and what a state saves. NULL: the position, or the
+       place of a batch. */
     const char *params, *order, *path, *saves;
-    const struct dlpi_source_state *(*state)(const dlp_pipe *p, uint32_t s,
-                                             int after); /* before, or after, the batch in slot s;
-                                                            of DLPI_NO_SLOT p->after.source; NULL:
-                                                            the position says all */
-    bool no_state_at; /* true: where a batch stands does not follow from its number */
-    const char *(*never_saved)(const dlp_pipe *p, const struct dlpi_state *s); /* the field that
-                                                            has what is never saved, or NULL */
-    /* cells of inputs, if its stage has any (inputs/cells.h) */
-    const char *input;                                 /* what is in one, for errors */
-    int (*load)(struct dlpi_worker *w, uint32_t cell); /* one try; 0, or what is wrong */
-    int (*many)(struct dlpi_worker *w, uint32_t cell); /* one try of each, until one fails: load's
-                                                          code of that; 0: none did. Or NULL */
-    uint64_t (*keeps)(const dlp_pipe *p); /* bytes of the items of one, at most, of which it asks
-                                             the keeper; NULL: it does not ask */
+    /* Return the source's state before the batch in slot s (after: behind it); for DLPI_NO_SLOT
+       p->after.source. NULL: the position tells all. */
+    const struct dlpi_source_state *(*state)(const dlp_pipe *p, uint32_t s, int after);
+    bool no_state_at; /* true: the place of a batch does not follow from its number */
+    /* Return the name of a field of the state that has a value which is never saved, or NULL. */
+    const char *(*never_saved)(const dlp_pipe *p, const struct dlpi_state *s);
+    /* Cells of inputs, if the stage has any (inputs/cells.h). */
+    const char *input; /* the name of an input, for errors: "part" */
+    /* Try once to load the next input of a cell. Returns 0 or the code of the failure. */
+    int (*load)(struct dlpi_worker *w, uint32_t cell);
+    /* Try each input of a cell once, up to the first that fails. Returns 0 or its code. Or NULL. */
+    int (*many)(struct dlpi_worker *w, uint32_t cell);
+    /* Return the most bytes of an input's items, for a cache that keeps inputs. NULL: none can. */
+    uint64_t (*keeps)(const dlp_pipe *p);
 } dlpi_source_ops;
 
-typedef struct dlpi_keeper_ops { /* by workers of the first stage, up to that of place p->kept_by */
-    void (*ahead)(const dlp_pipe *p, const struct dlpi_unit *t); /* a run will ask for its rows */
-    bool (*get)(struct dlpi_worker *w, const struct dlpi_unit *t,
-                uint32_t row); /* is it kept? The first stage's worker writes it then */
-    void (*put)(struct dlpi_worker *w, uint32_t s, uint32_t row,
-                bool used_random); /* the callback is done; was it by the row's random numbers? */
-    bool (*find)(
-        struct dlpi_worker *w, uint64_t input, uint8_t *to,
-        uint64_t *items); /* by workers of cells: is the input kept? to: where its items are
-                                      written then; NULL: they are not */
+typedef struct dlpi_keeper_ops { /* by workers of the stages up to place p->kept_by */
+    void (*ahead)(const dlp_pipe *p, const struct dlpi_unit *t); /* prefetch for the rows of t */
+    /* True if the row's item is kept. A worker of the first stage then writes it into the row. */
+    bool (*get)(struct dlpi_worker *w, const struct dlpi_unit *t, uint32_t row);
+    /* Keep the row, whose callback is done. used_random: the callback used random numbers. */
+    void (*put)(struct dlpi_worker *w, uint32_t s, uint32_t row, bool used_random);
+    /* By workers of cells: true if the items of an input are kept. They are written to `to` (NULL:
+       not), and their number to *items. */
+    bool (*find)(struct dlpi_worker *w, uint64_t input, uint8_t *to, uint64_t *items);
+    /* By workers of cells: keep the items of an input, which lie at `from`. */
     void (*keep)(struct dlpi_worker *w, uint64_t input, const uint8_t *from, uint64_t items,
-                 uint64_t bytes); /* these are all items of the input */
+                 uint64_t bytes);
 } dlpi_keeper_ops;
 
 /* What a stage of rows is to the holder's memory (dlpi_stage.held): bits. */
 enum {
-    DLPI_HELD_TAKES = 1,   /* a unit gets it before its claim here: the first that writes */
-    DLPI_HELD_WRITES = 2,  /* of several, each the cells of the rows that are its own items */
-    DLPI_HELD_READS = 4,   /* with its last row a unit gives it up */
-    DLPI_HELD_SEES = 8,    /* it reads, and leaves it to a stage that reads after it */
-    DLPI_HELD_LENGTHS = 16 /* it writes, and `written` keeps the lengths of each row */
+    DLPI_HELD_TAKES = 1,   /* a unit gets its memory before its claim here: the first that writes */
+    DLPI_HELD_WRITES = 2,  /* writes them; in a mix each stage for the rows of its own items */
+    DLPI_HELD_READS = 4,   /* reads them; the memory is freed with the last row of a unit */
+    DLPI_HELD_SEES = 8,    /* reads them, before the stage that frees the memory */
+    DLPI_HELD_LENGTHS = 16 /* writes them, and `written` keeps the lengths of each row */
 };
 
 /* A unit has cells from before its claim in the stage that takes them until just before its last
    row is done in the one that reads: whatever becomes of it in between. */
-typedef struct dlpi_holder_ops { /* by workers of stages that are something to it */
-    bool (*take)(struct dlpi_worker *w, const struct dlpi_unit *t); /* to claim t: is there one? */
-    void (*claimed)(struct dlpi_worker *w, const struct dlpi_unit *t); /* t was; NULL: nothing */
-    void (*cells)(struct dlpi_worker *w, uint32_t s, uint32_t row);    /* w->held is of its unit */
-    void (*at)(struct dlpi_worker *w, uint32_t row);     /* its fields are the item's, too */
-    int (*written)(struct dlpi_worker *w, uint32_t row); /* by one that writes; 0 or code */
-    void (*leave)(struct dlpi_worker *w, const struct dlpi_unit *t,
-                  uint32_t rows); /* about to be done where they are read; bits of their word */
-    bool (*has)(const dlp_pipe *p, const struct dlpi_unit *t); /* its cells, still? */
+typedef struct dlpi_holder_ops { /* by workers of the stages that have such a flag */
+    bool (*take)(struct dlpi_worker *w, const struct dlpi_unit *t); /* get memory for t; or false */
+    /* Give the memory to unit t, which was claimed. NULL: nothing was claimed. */
+    void (*claimed)(struct dlpi_worker *w, const struct dlpi_unit *t);
+    void (*cells)(struct dlpi_worker *w, uint32_t s, uint32_t row); /* set w->held for the unit */
+    void (*at)(struct dlpi_worker *w, uint32_t row);     /* add the fields of the row to its item */
+    int (*written)(struct dlpi_worker *w, uint32_t row); /* keep the lengths; returns 0 or a code */
+    /* Free the memory if these rows (bits of their done word) are the unit's last in this stage. */
+    void (*leave)(struct dlpi_worker *w, const struct dlpi_unit *t, uint32_t rows);
+    bool (*has)(const dlp_pipe *p, const struct dlpi_unit *t); /* true if the unit has memory */
 } dlpi_holder_ops;
 
 /* What a lender has handed out: dlp_pipe.out[v], complete; the books are the core's. */
 typedef struct dlpi_handed {
-    uint32_t v;
-    uint64_t bytes;
-    uint64_t after; /* global position where it ends */
+    uint32_t v;     /* number of the batch or view that is handed out */
+    uint64_t bytes; /* its bytes */
+    uint64_t after; /* global position at which it ends */
 } dlpi_handed;
 
-typedef struct dlpi_lender_ops { /* by the consumer; v: number of what is handed out */
-    const char *results;         /* the plan's line of the sink's buffers */
-    const char *params;          /* of states: what config changes; NULL: nothing */
-    bool in_cells; /* a callback writes a whole cell, of which there are no rows yet */
-    int (*next)(dlp_pipe *p, dlpi_handed *to, int timeout_ms); /* as dlp_pipe_next */
-    void (*drop)(dlp_pipe *p, uint32_t v);
-    uint32_t (*slot)(const dlp_pipe *p, uint32_t v);                     /* whose cell it lies in */
-    uint64_t (*batches)(const dlp_pipe *p);                              /* of an epoch */
-    void (*state)(const dlp_pipe *p, uint32_t v, struct dlpi_state *to); /* after v */
-    void (*config)(const dlp_pipe *p, struct dlpi_state *s);             /* NULL: nothing else */
+typedef struct dlpi_lender_ops { /* by the consumer; v: number of the batch that is handed out */
+    const char *results;         /* the plan's words for the sink's buffers */
+    const char *params;          /* for errors of states: the numbers of config; NULL: none */
+    bool in_cells; /* a callback writes a whole cell, whose rows the core does not know */
+    int (*next)(dlp_pipe *p, dlpi_handed *to, int timeout_ms); /* returns what dlp_pipe_next does */
+    void (*drop)(dlp_pipe *p, uint32_t v);                     /* the user gave v back */
+    uint32_t (*slot)(const dlp_pipe *p, uint32_t v); /* the slot that has the bytes of v */
+    uint64_t (*batches)(const dlp_pipe *p);          /* batches of an epoch */
+    void (*state)(const dlp_pipe *p, uint32_t v, struct dlpi_state *to); /* the state after v */
+    void (*config)(const dlp_pipe *p,
+                   struct dlpi_state *s); /* its numbers in a state; NULL: none */
     uint64_t (*position)(const dlp_pipe *p, uint64_t epoch, uint64_t k); /* rows before batch k */
-    void (*seek)(dlp_pipe *p, struct dlpi_state *s); /* where the source goes on; NULL: there */
-    uint64_t (*bytes)(const dlp_pipe *p, uint32_t s, uint32_t field); /* for the sink, of a slot */
-    uint64_t (*seam)(const dlp_pipe *p, uint32_t field); /* of what is put together out of several
-                                                 slots, n_out of them; 0: nothing is */
-    uint32_t (*cell)(dlp_pipe *p); /* DLPI_CELLS_STAY: by the scheduler, of its present batch */
+    /* Change a state of views into that at which the source goes on. NULL: it is the same. */
+    void (*seek)(dlp_pipe *p, struct dlpi_state *s);
+    uint64_t (*bytes)(const dlp_pipe *p, uint32_t s, uint32_t field); /* of slot s, for the sink */
+    /* Return the bytes of a field in a seam buffer, of which there are n_out; 0: there are none. */
+    uint64_t (*seam)(const dlp_pipe *p, uint32_t field);
+    uint32_t (*cell)(dlp_pipe *p); /* DLPI_CELLS_STAY: the cell of the scheduler's present batch */
 } dlpi_lender_ops;
 
 /* What a lender says of results that stay where the sink has put them (p->stay): by the sink. */
 typedef struct dlpi_stay_ops {
-    uint32_t (*place)(const dlp_pipe *p, uint32_t s); /* its own; DLPI_NO_SLOT: it has none */
-    bool (*left)(const dlp_pipe *p, uint32_t s);      /* left out: it does not stay */
-    uint32_t (*source)(const dlp_pipe *p, uint32_t s, uint64_t b); /* in which slot's cell it is
-                                                                 for batch b, or DLPI_NO_SLOT */
+    uint32_t (*place)(const dlp_pipe *p, uint32_t s); /* buffer of slot s; DLPI_NO_SLOT: none */
+    bool (*left)(const dlp_pipe *p, uint32_t s);      /* true if its batch was left out: not kept */
+    /* Return the slot whose cell has the results of slot s for batch b, or DLPI_NO_SLOT. */
+    uint32_t (*source)(const dlp_pipe *p, uint32_t s, uint64_t b);
 } dlpi_stay_ops;
 
 typedef struct dlpi_sink_ops { /* by the consumer */
-    void (*data)(const dlp_pipe *p, uint32_t s, uint32_t field, uint64_t at,
-                 dlp_tensor *t);            /* point t at this byte of the batch in slot s */
-    void (*freed)(dlp_pipe *p, uint32_t s); /* that slot was given back */
-    int (*joins)(dlp_pipe *p); /* building: can it do the following? Else the pipe has the error */
-    int (*join)(dlp_pipe *p, uint32_t v, uint64_t row, uint32_t s, uint64_t from,
-                uint64_t rows); /* begin to copy rows of slot s into seam buffer v, to its row */
-    int (*arrive)(dlp_pipe *p, uint32_t v, uint64_t until);       /* wait until they are there */
-    void *(*seam)(const dlp_pipe *p, uint32_t v, uint32_t field); /* that buffer */
+    /* Point *t at byte `at` of a field of the batch in slot s. */
+    void (*data)(const dlp_pipe *p, uint32_t s, uint32_t field, uint64_t at, dlp_tensor *t);
+    void (*freed)(dlp_pipe *p, uint32_t s); /* slot s was given back: free its buffer */
+    /* Building: check that join, arrive and seam are possible. Returns 0 or a DLP_ERR code. */
+    int (*joins)(dlp_pipe *p);
+    /* Begin to copy rows of slot s, from row `from` on, into seam buffer v, to row `row`. */
+    int (*join)(dlp_pipe *p, uint32_t v, uint64_t row, uint32_t s, uint64_t from, uint64_t rows);
+    int (*arrive)(dlp_pipe *p, uint32_t v, uint64_t until); /* wait until v has all these rows */
+    void *(*seam)(const dlp_pipe *p, uint32_t v, uint32_t field); /* address of field in buffer v */
 } dlpi_sink_ops;
 
 /* Others than the consumer take batches, too. By whoever schedules; looked at before each batch. */
@@ -9617,113 +9632,115 @@ typedef struct dlpi_sharing_ops {
 
 /* What stands beside the threads of this process: worker processes and other programs. */
 typedef struct dlpi_beside_ops {
-    int (*open)(dlp_pipe *p); /* check and copy what the desc says of them, if anything */
-    int (*processes)(dlp_pipe *p, const struct dlpi_stage *st); /* may its workers be some? */
-    int (*resolve)(dlp_pipe *p); /* the wiring is known: does it go with that? */
-    void (*layout)(dlp_pipe *p); /* areas of the region */
-    int (*begin)(dlp_pipe *p);   /* the region is there: name it, start the processes */
-    int (*look)(dlp_pipe *p);    /* while the consumer waits: DLP_OK, or what is wrong */
-    void (*nudge)(dlp_pipe *p);  /* stop was asked for; any thread, signal handlers */
-    void (*await)(dlp_pipe *p);  /* close: until no process is left */
-    void (*end)(dlp_pipe *p);    /* give up what open and begin took */
+    int (*open)(dlp_pipe *p); /* check and copy the desc's fields for them; 0 or a code */
+    int (*processes)(dlp_pipe *p, const struct dlpi_stage *st); /* check a stage of processes */
+    int (*resolve)(dlp_pipe *p); /* check that the chain of stages allows them; 0 or a code */
+    void (*layout)(dlp_pipe *p); /* add their areas of the region */
+    int (*begin)(dlp_pipe *p);   /* name the new region, start the processes */
+    int (*look)(dlp_pipe *p);    /* while the consumer waits: DLP_OK, or the code of a failure */
+    void (*nudge)(dlp_pipe *p);  /* a stop was asked for; in any thread or signal handler */
+    void (*await)(dlp_pipe *p);  /* close: wait until no process is left */
+    void (*end)(dlp_pipe *p);    /* free what open and begin took */
 } dlpi_beside_ops;
 
 /* What a source whose items are read on, by the one worker of a fetch stage, puts into
    the dataset beside its callback: a table that outlives the source, for such a dataset may get
    another callback, around that one or no longer the source's at all. */
 typedef struct dlpi_reader {
-    const char *words; /* the plan's line of rows that a later stage may ask for again: as many
-                          as slots have rows, of 8 bytes and the fields, each rounded up to 8 */
-    dlp_item_fn fetch; /* the callback. Where no other one is in its place: */
-    uint32_t (*writers)(const void *user); /* threads, of any process, that write what is read */
-    uint64_t (*lanes)(const void *user, dlp_link *to); /* what they write into, as a link: kind,
-                        writers, rule, capacity, bytes. Returns how many records are there */
-    uint32_t (*read)(void *user, struct dlpi_worker *w, const struct dlpi_unit *t); /* the first
-                        rows of t, that nobody has had; how many. The callback has the others */
-    bool (*more)(void *user);                      /* one is there: fetch has it at once */
-    void (*failed)(void *user, const dlp_pipe *p); /* by any thread: the pipe has an error */
+    const char *words; /* the plan's words for rows kept because a later stage may ask again: one
+                          for each row of all slots, of 8 bytes and the fields, rounded up to 8 */
+    dlp_item_fn fetch; /* the dataset's callback. The calls below hold if no other replaces it. */
+    uint32_t (*writers)(const void *user); /* threads, of any process, that write its items */
+    /* Describe in *to the lanes that they write into. Returns how many records lie there. */
+    uint64_t (*lanes)(const void *user, dlp_link *to);
+    /* Read leading rows of t that nobody has had. Returns how many; fetch reads the others. */
+    uint32_t (*read)(void *user, struct dlpi_worker *w, const struct dlpi_unit *t);
+    bool (*more)(void *user);                      /* true if fetch need not wait for the next */
+    void (*failed)(void *user, const dlp_pipe *p); /* the pipe has an error; by any thread */
 } dlpi_reader;
 
-#define DLPI_BLOCKS 64 /* of a stage, or of the pipe itself */
+#define DLPI_BLOCKS 64 /* blocks of heap memory of a stage, or of the pipe itself, at most */
 
 enum { DLPI_UNIT_NONE, DLPI_UNIT_ROWS, DLPI_UNIT_BATCHES, DLPI_UNIT_CELLS };
 
 /* What dlp_pipe_explain says of a kind; NULL: as of any stage. */
 typedef struct dlpi_kind_words {
-    const char *more;    /* the desc's field that gives it more workers */
-    const char *out;     /* what takes it out of the consumer */
-    const char *many;    /* what gives each worker many items at once */
-    const char *slow;    /* of one that has one thread: what else could be changed */
-    const char *items;   /* what it makes of inputs; NULL: "items" */
-    const char *windows; /* what they are of; NULL: "items" */
+    const char *more;    /* the desc's field that gives the stage more workers */
+    const char *out;     /* the setting that moves its work from the consumer to a thread */
+    const char *many;    /* the setting that gives each worker many items at once */
+    const char *slow;    /* advice for a stage that can have only one thread */
+    const char *items;   /* name of the items that it makes of inputs; NULL: "items" */
+    const char *windows; /* name of the items in its windows; NULL: "items" */
 } dlpi_kind_words;
 
 typedef struct dlpi_stage_ops {
     int kind;       /* DLP_STAGE_* */
-    int rank;       /* place in a chain: never falls */
-    int many;       /* 1: several of them may follow each other */
+    int rank;       /* place in a chain: no stage may follow one of a higher rank */
+    int many;       /* 1: several stages of this rank may follow each other */
     int begins;     /* 1: a chain begins with it, and a pipe has one */
     int expands;    /* 1: the dataset of the fetch stage after it may leave items out */
-    size_t at;      /* in dlp_pipe: of the pointer to such a stage of the chain; 0: none */
-    int unit;       /* DLPI_UNIT_*: what its workers take; cells: of its own, not of slots */
+    size_t at;      /* offset in dlp_pipe of a pointer to the chain's stage of this kind; 0: none */
+    int unit;       /* DLPI_UNIT_*: what a worker claims; cells are the stage's own, not slots' */
     int in_place;   /* 1: it changes batches in their cells */
-    int row_by_row; /* 1: rows are claimed one by one: what is that beside the wait for them */
+    int row_by_row; /* 1: rows are claimed one by one, since each row is waited for */
     int in_order;   /* 1: one worker, which takes batches in their order, and never dies */
     int held;       /* it may read the holder's fields: DLPI_HELD_READS, or _SEES; 0: it may not */
-    int workers;    /* how many where num_workers is 0; 0: inline */
+    int workers;    /* number of workers if num_workers is 0; 0: the consumer does the work */
     size_t self_bytes;
-    size_t chain_at; /* in self: of the callbacks that rows behind it add; 0: they may not */
-    /* building, by the calling thread. What a desc says by itself is checked by the call that adds
-       the stage, which fails; what it must be to other stages here, when the whole chain is there:
-       that fails plan and start. */
-    int (*adds)(dlp_pipe *p, struct dlpi_stage *st);   /* before rows are counted, in the chain's
-                                                        order: items of its own */
-    int (*widens)(dlp_pipe *p, struct dlpi_stage *st); /* after that: fields of its own, scope */
+    size_t chain_at; /* offset in self of the chain of callbacks that later rows add; 0: none may */
+    /* Building, by the calling thread. The call that adds the stage has checked its desc. These
+       calls check it against other stages, once the whole chain is there: plan and start fail. */
+    int (*adds)(dlp_pipe *p, struct dlpi_stage *st);   /* count items that the stage adds */
+    int (*widens)(dlp_pipe *p, struct dlpi_stage *st); /* then: add its fields, set its scope */
     int (*check)(dlp_pipe *p, struct dlpi_stage *st);
-    bool (*staff)(dlp_pipe *p, struct dlpi_stage *st);  /* before that: set how many workers it has
-                                                          at first; false: nobody need run it.
-                                                          NULL: as its desc has them */
-    void (*layout)(dlp_pipe *p, struct dlpi_stage *st); /* its areas of the region */
-    void (*what)(const struct dlpi_stage *st, char *text, size_t size); /* of the plan: what the
-                                                          stage does. NULL: its kind says it */
-    const char *private_words;                     /* the plan's line of its blocks; NULL: none */
-    uint64_t (*room)(const struct dlpi_stage *st); /* bytes of these that each worker has for the
-                                                      item that it makes: a line. NULL: none */
-    int (*blocks)(const dlp_pipe *p, const struct dlpi_stage *st,
-                  dlpi_block *out); /* [DLPI_BLOCKS], written; returns how many. Also of a stage
-                                       that was refused, or a pipe that is not laid out */
-    void (*live)(dlp_pipe *p, struct dlpi_stage *st); /* the region is there: it writes there, too,
-                                                         what observers read once */
+    /* Before check: set how many workers the stage begins with. Returns false if it has no work
+       for any. NULL: as its desc says. */
+    bool (*staff)(dlp_pipe *p, struct dlpi_stage *st);
+    void (*layout)(dlp_pipe *p, struct dlpi_stage *st); /* add its areas of the region */
+    /* Write into `text`, for the plan, what the stage does. NULL: its kind tells it. */
+    void (*what)(const struct dlpi_stage *st, char *text, size_t size);
+    const char *private_words; /* the plan's words for its blocks of heap memory; NULL: no line */
+    /* Return the bytes of these blocks that each worker has as room for an item. NULL: none. */
+    uint64_t (*room)(const struct dlpi_stage *st);
+    /* Describe the stage's blocks of heap memory in out[DLPI_BLOCKS]. Returns how many there are.
+       It is called, too, for a refused stage, and for a pipe that is not laid out. */
+    int (*blocks)(const dlp_pipe *p, const struct dlpi_stage *st, dlpi_block *out);
+    /* Set up the stage, once the region is mapped. It writes there words that observers read. */
+    void (*live)(dlp_pipe *p, struct dlpi_stage *st);
     int (*begin)(dlp_pipe *p, struct dlpi_stage *st); /* before threads start */
     void (*end)(dlp_pipe *p, struct dlpi_stage *st);  /* when all workers are gone */
-    void (*worker)(struct dlpi_worker *w); /* its record is set up: what is its kind's of it */
-    /* work, by a worker of the stage */
-    int (*enter)(struct dlpi_worker *w);  /* after worker_init; else the pipe has the error */
+    void (*worker)(struct dlpi_worker *w); /* set up the kind's part of a worker's record */
+    /* Work, by a worker of the stage. */
+    int (*enter)(struct dlpi_worker *w);  /* after worker_init; returns 0 or the pipe's error */
     void (*leave)(struct dlpi_worker *w); /* before worker_exit */
-    bool (*step)(struct dlpi_worker *w);  /* what is there to do, without waiting: did it move? */
+    bool (*step)(struct dlpi_worker *w); /* do what can be done at once; false: there was nothing */
     bool (*find)(struct dlpi_worker *w, struct dlpi_unit *t); /* claim a unit */
     void (*run)(struct dlpi_worker *w, const struct dlpi_unit *t);
-    uint32_t (*bulk)(struct dlpi_worker *w, const struct dlpi_unit *t); /* the first rows of t, that
-                  nobody has had, all at once in a callback's place; how many. NULL: none */
-    int (*call)(struct dlpi_worker *w, const struct dlpi_unit *t); /* of batches: the callback */
-    bool (*full)(const struct dlpi_worker *w);           /* no room for a unit, whatever comes */
-    bool (*owes)(const struct dlpi_worker *w);           /* something of its own is to come back */
-    uint64_t (*due)(struct dlpi_worker *w, uint64_t ns); /* when it must look again: ns at most */
-    void (*recover)(struct dlpi_worker *w,
-                    const struct dlpi_death *why); /* by the supervisor. NULL: units of slots */
-    void (*lost)(struct dlpi_worker *w);           /* before that: a worker of any stage died */
-    /* if it has several queues of cells: from, readers and capacity of the queue that begins with
-       cell `at`. Returns true if another queue follows. NULL: its cells are one queue */
+    /* Do leading rows of t that nobody has had, in place of the callback. Returns how many. NULL:
+       the callback does each row. */
+    uint32_t (*bulk)(struct dlpi_worker *w, const struct dlpi_unit *t);
+    int (*call)(struct dlpi_worker *w, const struct dlpi_unit *t); /* the callback of a batch */
+    bool (*full)(const struct dlpi_worker *w); /* no room for a unit, whatever comes */
+    bool (*owes)(
+        const struct dlpi_worker *w); /* true if rows, requests or copies are to come back */
+    uint64_t (*due)(struct dlpi_worker *w,
+                    uint64_t ns); /* ns until it must look again, at most ns */
+    /* By the supervisor: give up what dead worker w had. NULL: it had only units of slots. */
+    void (*recover)(struct dlpi_worker *w, const struct dlpi_death *why);
+    void (*lost)(
+        struct dlpi_worker *w); /* before that, in each stage: worker w of some stage died */
+    /* If the stage has several queues of cells: set from, readers and capacity of the queue that
+       begins with cell `at`. Returns true if another queue follows. NULL: there is one queue. */
     bool (*cells)(const struct dlpi_stage *st, uint64_t at, dlp_link *to);
-    /* what is in one of its cells, in words: " (part 7)" */
+    /* Write what is in a cell into `text`: " (part 7)". */
     void (*tell)(const dlp_pipe *p, uint32_t cell, char *text, size_t size);
-    /* by observers: its figures, out of words of the region, live or copied; false: they say what
-       can't be */
+    /* By observers: read the stage's figures from words of the region, live or copied. Returns
+       false if the words are not valid. */
     bool (*seen)(const dlpi_words *words, dlpi_seen *s, int32_t stage);
     dlpi_kind_words words;
-    /* by predictions: how many workers the desc gives it, 0: as measured. NULL: by number alone */
+    /* Return the workers that a prediction asks for; 0: as measured. NULL: by number alone. */
     int32_t (*foretold)(const dlp_predict_desc *d);
-    /* roles */
+    /* Tables of the roles that the stage has; NULL: it does not have the role. */
     const dlpi_source_ops *source;
     const dlpi_keeper_ops *keeper;
     const dlpi_holder_ops *holder;
@@ -9757,44 +9774,45 @@ typedef struct dlpi_fields {
 /* What a stage of rows works on: of these fields of the items, and of the items with these numbers.
    A row of another item passes it. */
 typedef struct dlpi_scope {
-    uint32_t field, n_fields; /* from field on */
-    uint32_t own;             /* the first field that the stage itself adds; after the last: none */
-    uint64_t first, n_items;  /* from first on, which is its dataset's item 0 */
-    int zeroes; /* 1: the fields that it adds begin as zeros; 2: those from `own` on do, which other
-                   rows add to those of a fetch */
+    uint32_t field, n_fields; /* n_fields of an item's fields, from number `field` on */
+    uint32_t own; /* first field that the stage itself adds; the fields' end: it adds none */
+    uint64_t first, n_items; /* n_items items, from number `first` on: item 0 of its dataset */
+    int zeroes; /* 1: the fields that it adds begin as zeros; 2: only those from `own` on, which
+                   rows in its attempt add */
 } dlpi_scope;
 
 typedef struct dlpi_stage {
     const dlpi_stage_ops *ops;
-    void *self; /* [ops->self_bytes] what its kind keeps; NULL: nothing */
-    int id;     /* its place in the chain */
+    void *self; /* [ops->self_bytes] the record of its kind; NULL: the kind has none */
+    int id;     /* its place in the chain, from 0 */
     char name[32];
     dlp_workers_desc w;
     int32_t *affinity;
-    /* what it does */
+    /* its callbacks, and what they work on */
     dlp_item_fn item;
     int (*batch)(void *user, dlp_batch *batch, void *worker_state);
     dlp_collate_fn collate;
     void *user;
     dlp_dataset *dataset; /* in self; NULL: the stage fetches nothing */
-    int32_t in_flight;    /* items at once in a worker, 0: one after the other */
+    int32_t in_flight;    /* items that a worker has at once; 0: one after the other */
     dlp_field *fields;    /* [n_fields] copies of the fields of its desc, with their names */
     uint32_t n_fields;
     /* laid out at start */
     int work;                    /* place among the stages with workers, -1: none */
     int first_worker, n_workers; /* n_workers counts an inline one */
-    int begin, tuned;            /* num_workers at first; 1: n_workers is workers_max */
-    int at_first;                /* of n_workers, how many may claim at first */
-    uint64_t stage_words_offset; /* in a slot */
+    int begin, tuned;            /* workers at the start; 1: the tuner may change their number */
+    int at_first;                /* workers that may claim at the start, of n_workers */
+    uint64_t stage_words_offset; /* bytes from the start of a slot's record to the stage's words */
     dlpi_scope scope;
-    int lets_pass; /* 1: rows of items that are not its own may pass it unseen */
-    int held;      /* DLPI_HELD_*: what it is to fields that end before the batch; 0: nothing */
+    int lets_pass; /* 1: units without an item of its own may pass it without a claim */
+    int held;      /* DLPI_HELD_*: what it does with fields that end before the batch; 0: nothing */
 } dlpi_stage;
 
 typedef struct dlpi_parked { /* a row between two attempts: see dlpi_park */
-    /* DLPI_GOES_BACK: to the first stage, once no other row of its unit waits here */
+    /* Time of the next attempt. DLPI_GOES_BACK: the row goes back to the first stage, once no other
+       row of its unit is parked here. */
     uint64_t due_ns;
-    uint64_t gen;
+    uint64_t gen; /* number of its batch */
     uint32_t slot, row;
 } dlpi_parked;
 
@@ -9804,7 +9822,7 @@ struct dlp_call {
     int32_t *errnum;
     struct dlpi_worker *w;
     uint32_t used_random; /* 1: the callback called dlp_item_random */
-    uint32_t said;        /* row + 1 of the item whose words these are, 0: nothing was said */
+    uint32_t said; /* 1 + row of the item that the message is about; 0: there is no message */
 };
 
 /* What most workers never write. It lies behind the records of all: else its pages would be theirs,
@@ -9824,19 +9842,19 @@ typedef struct dlpi_worker {
     dlpi_worker_block *block;
     dlp_trace_event *trace;
     dlpi_waiters *waiters;
-    uint64_t generation;   /* of the batch that its item is in */
-    const uint64_t *index; /* of that batch's rows */
+    uint64_t generation;   /* generation of its present batch (>>impl-cancel) */
+    const uint64_t *index; /* dataset indices of that batch's rows */
     bool has_special;      /* see dlpi_row_special */
     bool singles, alone;   /* see dlpi_worker_singles, dlpi_worker_alone */
-    uint32_t input_first;  /* of cells of inputs: the first that it may take, */
-    uint64_t low;          /* every batch below has no unit to claim */
-    uint64_t tail_seen;    /* ctl.tail when last read */
-    uint64_t rescan_seen;
-    uint32_t input_at;     /* the cell after the one that it took last, */
-    uint32_t input_untold; /* and inputs loaded of which the scheduler has not been told */
-    uint64_t claim_end;    /* batches from here on are not to be claimed; 0: none */
-    void *self;            /* what its kind keeps for it, or NULL */
-    void *source;          /* what the source keeps for it, or NULL */
+    uint32_t input_first;  /* first cell of inputs that it may take */
+    uint64_t low;          /* no batch below this number has a unit to claim */
+    uint64_t tail_seen;    /* ctl.tail when it was read last */
+    uint64_t rescan_seen;  /* waiters->rescan when it was read last */
+    uint32_t input_at;     /* the cell of inputs after the one that it took last */
+    uint32_t input_untold; /* inputs that it loaded, and that the scheduler was not told of yet */
+    uint64_t claim_end;    /* it claims no batch from this number on; 0: there is no such limit */
+    void *self;            /* record of its kind for it, or NULL */
+    void *source;          /* record of the source for it, or NULL */
     uint64_t
         *at_once; /* X2 [n_at_once] in the region: rows in callbacks, each as block->running has
                            the only one; NULL: there is but that */
@@ -9845,13 +9863,13 @@ typedef struct dlpi_worker {
     dlp_call note;
     uint32_t until_clock, clock_every;
     uint32_t units_untimed, items_untimed;
-    uint64_t last_ns;        /* last clock reading, 0: none since waiting */
-    uint64_t wait_ns;        /* since when it waits, 0: it does not */
-    bool blocked;            /* ... for want of free cells, not of input */
-    const uint32_t *untimed; /* not 0: this call of the consumer, which runs it, is not timed */
-    uint64_t limit_ns;       /* deadline that next looks after: threads' alone; 0: none */
-    uint32_t waits;          /* while some wait awake */
-    dlpi_cpu cpu;            /* of its own thread */
+    uint64_t last_ns;        /* last clock reading; 0: none since it waited */
+    uint64_t wait_ns;        /* time at which its present wait began; 0: it does not wait */
+    bool blocked;            /* it waits for free cells; false: for input */
+    const uint32_t *untimed; /* *untimed not 0: the consumer runs it, and this call is not timed */
+    uint64_t limit_ns;       /* ns that an item may take, watched by next; 0: not for this worker */
+    uint32_t waits;          /* counts its waits while workers wait awake */
+    dlpi_cpu cpu;            /* CPU time of its own thread */
     dlp_trace_event event;
     int n_parked, parked_most;
     dlpi_parked *parked; /* [parked_most] */
@@ -9859,47 +9877,47 @@ typedef struct dlpi_worker {
     dlp_item item;
     void *data[DLP_MAX_FIELDS];
     uint64_t length[DLP_MAX_FIELDS];
-    const char *bad_field; /* the one whose length is wrong, or NULL */
-    int returned;          /* by the callback that failed */
-    uint32_t passed;       /* rows of this run that are not its stage's */
-    /* item and data are what callbacks see, and may spoil; the library goes by index, and by: */
-    dlp_item given;                /* what the batch's items have alike */
-    uint64_t position;             /* of its first row */
-    uint8_t *cell[DLP_MAX_FIELDS]; /* fields of its first row */
-    uint64_t cursor;               /* of a stage in order: the next batch */
+    const char *bad_field; /* name of the field whose length is wrong, or NULL */
+    int returned;          /* value that the failed callback returned */
+    uint32_t passed;       /* rows of this run that have no item of its stage */
+    /* Callbacks see item and data, and may write over them. The library reads `index` and these: */
+    dlp_item given;                /* what all items of the batch have in common */
+    uint64_t position;             /* position of the batch's first row */
+    uint8_t *cell[DLP_MAX_FIELDS]; /* address of each field of the batch's first row */
+    uint64_t cursor;               /* in a stage that works in order: the next batch */
     pthread_t thread;
     int started, joined; /* joined -1: inline, has begun */
     int process;         /* 1: runs in a process of its own */
-    uint32_t next_slot;  /* where the batch after the one found last lies, if they go in turn */
-    void *extra;         /* [source->row_bytes] of the row in its callback */
-    uint8_t *held;       /* cells of the run's rows that end before the batch, by the holder */
+    uint32_t next_slot;  /* slot of the batch after the one found last, if slots are used in turn */
+    void *extra;         /* [source->row_bytes] what the source shows of the row in its callback */
+    uint8_t *held; /* memory of the run's fields that end before the batch; set by the holder */
     dlpi_worker_rare *rare;
-    uint8_t pad[DLPI_LINE]; /* workers lie side by side and share no line */
+    uint8_t pad[DLPI_LINE]; /* records of two workers share no cache line */
 } dlpi_worker;
 
-typedef struct dlpi_cell_use { /* the batch that item cells were given to last */
+typedef struct dlpi_cell_use { /* the batch that has a set of item cells, or had it last */
     uint64_t b;
     uint32_t slot;
-    uint32_t given;
+    uint32_t given; /* 1: a batch was given these cells */
 } dlpi_cell_use;
 
-typedef struct dlpi_lost { /* what a dead worker had, and was not done */
+typedef struct dlpi_lost { /* what a dead worker had claimed and not done */
     uint64_t b;            /* a unit of which no callback ran: its batch, or a cell's ticket */
     uint32_t slot, unit;
-    uint32_t missing; /* its rows that were not done; 0: there is none */
-    bool ran;         /* a callback ran, and has the blame */
+    uint32_t missing; /* rows of this unit that were not done; 0: there is no such unit */
+    bool ran;         /* a callback ran, so the worker's death is blamed on its item */
 } dlpi_lost;
 
-typedef struct dlpi_death { /* of a worker process */
-    uint32_t signal;        /* that ended it, 0: it called exit */
+typedef struct dlpi_death { /* the death of a worker process */
+    uint32_t signal;        /* signal that ended it; 0: it called exit */
     bool late;              /* it was killed because an item was past its deadline */
     dlpi_lost *lost;        /* written by dlpi_recover; or NULL */
 } dlpi_death;
 
 /* The source's own part of a state: of bytes that it alone understands. */
 typedef struct dlpi_source_state {
-    uint32_t bytes;
-    uint32_t note; /* of the batch, and not saved */
+    uint32_t bytes; /* bytes of `at` that are used */
+    uint32_t note;  /* bits about the batch, for this process; not saved */
     uint8_t at[DLP_SAMPLER_STATE_BYTES];
 } dlpi_source_state;
 
@@ -9909,7 +9927,7 @@ typedef struct dlpi_state {
     uint64_t n_items, seed, params;
     uint32_t global_batch;
     uint16_t order, last;
-    uint64_t epoch, batch, position; /* the first batch not consumed */
+    uint64_t epoch, batch, position; /* of the first batch that was not consumed */
     uint32_t gaps_used, sampler_bytes;
     uint8_t sampler[DLP_SAMPLER_STATE_BYTES];
     uint8_t gaps[DLPI_GAPS_MAX / 8]; /* bit k: batch + k is consumed too */
@@ -9917,46 +9935,46 @@ typedef struct dlpi_state {
 
 _Static_assert(sizeof(dlpi_state) <= sizeof(dlp_state), "a state must fit");
 
-typedef struct dlpi_scheduler { /* used by whoever runs the sampler: the consumer or its thread */
-    uint64_t epoch, in_epoch, position;
-    uint64_t published;
-    uint64_t alike; /* so many batches from here on: as source->alike says */
-    uint32_t slot_turn;
-    uint32_t cell_turn;
-    dlpi_cell_use *cells; /* [prefetch] */
-    int ended;
-    uint32_t run_shift;
-    uint64_t cost_ns;
-    /* resume of an unordered pipe: bitmap of batches consumed after the prefix */
-    uint64_t skip_base; /* UINT64_MAX: no bit is set */
+typedef struct dlpi_scheduler { /* private to the thread that schedules: its own, or the consumer */
+    uint64_t epoch, in_epoch, position; /* the next batch: its epoch, number and first position */
+    uint64_t published;                 /* batches published so far, over all epochs */
+    uint64_t alike;       /* batches from the next one on that source->alike has promised */
+    uint32_t slot_turn;   /* the slot that is looked at first for the next batch */
+    uint32_t cell_turn;   /* the set of item cells that is next, likewise */
+    dlpi_cell_use *cells; /* [prefetch] the batch of each set of item cells */
+    int ended;            /* not 0: no further batch follows */
+    uint32_t run_shift;   /* new batches are cut into runs of 1 << run_shift rows */
+    uint64_t cost_ns;     /* ns of an item in the slowest stage of rows; 0: not known yet */
+    /* Resume of an unordered pipe: bitmap of consumed batches after the first gap. */
+    uint64_t skip_base; /* batch of the first bit; UINT64_MAX: no bit is set */
     uint8_t skip_bits[DLPI_GAPS_MAX / 8];
     uint32_t seek_no, reach; /* seeks followed, modulo 2^16; batches under way at once, at most */
     uint64_t epoch_asked;    /* I2 generation of the epoch that it waits to begin */
 } dlpi_scheduler;
 
 typedef struct dlpi_awake {     /* what the consumer measures: see >>impl-awake */
-    uint32_t calls;             /* timed since the last estimate */
-    uint32_t put_off;           /* workers that the scheduler did not wake, for others are awake */
-    uint64_t batch_ns, step_ns; /* averages */
-    uint64_t busy_ns, steps_ns, delivered; /* as they were at the last estimate */
+    uint32_t calls;             /* timed calls since the last estimate */
+    uint32_t put_off;           /* workers that were not woken, because others are awake */
+    uint64_t batch_ns, step_ns; /* averages: workers' busy time of a batch; the consumer's steps */
+    uint64_t busy_ns, steps_ns, delivered; /* sums at the last estimate */
 } dlpi_awake;
 
-typedef struct dlpi_tuned {            /* a stage as the tuner saw it last */
-    uint64_t busy_ns, done_ns, cpu_ns; /* busy with the present call, without it, CPU */
-    uint64_t core_wait_ns;
-    double share;     /* of its working workers' time that was busy */
-    double cpu_share; /* of busy time, spent on a core, or ready to run on one */
-    int active, set;  /* 1: by dlp_pipe_set_workers */
-    int cores_said;
-    uint32_t hot, cold; /* looks in a row that asked for more, for fewer */
-    uint32_t patience;  /* how many it takes for fewer */
-    uint64_t changed;   /* look of the last change */
+typedef struct dlpi_tuned {            /* a stage at the tuner's last look */
+    uint64_t busy_ns, done_ns, cpu_ns; /* busy time with the present calls, without; CPU time */
+    uint64_t core_wait_ns;             /* time that workers were ready and waited for a core */
+    double share;                      /* busy part of the time of its working workers, 0..1 */
+    double cpu_share;                  /* part of the busy time on a core, or ready for one, 0..1 */
+    int active, set;    /* workers that may claim; 1: dlp_pipe_set_workers set their number */
+    int cores_said;     /* 1: a note says that cores, not workers, are too few */
+    uint32_t hot, cold; /* looks in a row that asked for more workers; for fewer */
+    uint32_t patience;  /* looks in a row after which a worker is retired */
+    uint64_t changed;   /* number of the look with the last change */
 } dlpi_tuned;
 
 typedef struct dlpi_tuner {
-    uint64_t every_ns; /* 0: nothing is tuned */
-    uint64_t due_ns, last_ns, looks;
-    uint64_t waited_ns;
+    uint64_t every_ns;               /* ns between two looks, at least; 0: nothing is tuned */
+    uint64_t due_ns, last_ns, looks; /* time of the next look, of the last; number of looks */
+    uint64_t waited_ns;              /* time that the consumer had waited, at the last look */
     dlpi_tuned at[DLP_MAX_STAGES];
 } dlpi_tuner;
 
@@ -9976,61 +9994,61 @@ enum {
 };
 
 typedef struct dlpi_area {
-    const char *words; /* its line of the plan; NULL: it has none */
-    int plan;          /* DLPI_PLAN_*, 0: none */
-    uint64_t offset, stride, count;
+    const char *words;              /* its words in the plan; NULL: it has no line there */
+    int plan;                       /* DLPI_PLAN_*: the line of the plan that counts it; 0: none */
+    uint64_t offset, stride, count; /* in the region; bytes of an element; elements */
 } dlpi_area;
 
-typedef struct dlpi_counter { /* of the user's */
+typedef struct dlpi_counter { /* a counter of the user: dlp_pipe_desc.counters */
     char name[32], unit[12];
     double most;
     uint64_t n;      /* W3 samples so far; consumer */
-    uint64_t *words; /* [2 * room] of each: ns since start, the bits of the value */
+    uint64_t *words; /* [2 * room] two words of each sample: ns since start; bits of the value */
 } dlpi_counter;
 
-typedef struct dlpi_datasets {        /* beside that of fetch: those that joins fetch from, too */
-    dlp_field fields[DLP_MAX_FIELDS]; /* of all: names are those of their stages */
+typedef struct dlpi_datasets {        /* the datasets of fetch and of all joins together */
+    dlp_field fields[DLP_MAX_FIELDS]; /* fields of an item; the stages own their names */
     uint32_t n_fields;
-    uint64_t n_added; /* items after those of fetch, others' */
+    uint64_t n_added; /* items that later stages add behind those of fetch */
 } dlpi_datasets;
 
 typedef struct dlpi_exports {    /* batches given away as tensors: device/dlpack.h */
-    struct dlpi_exported *slots; /* [n_out]; NULL: never any */
-    uint32_t n;
-    int closed;
+    struct dlpi_exported *slots; /* [n_out]; NULL: no batch was given away yet */
+    uint32_t n;                  /* batches that are given away now */
+    int closed;                  /* 1: the pipe is closed: the last tensor frees it */
 } dlpi_exports;
 
-typedef struct dlpi_pace { /* the consumer's books of its time: deliver/pace.h */
-    uint64_t last_return_ns;
-    uint64_t wait_from;        /* it waits since then, 0: it does not */
-    uint64_t set_ns, began_ns; /* set_epoch: when, and when it had returned; 0: told already */
-    uint64_t border_ns; /* since when it waits for an epoch; 0: the epoch's first batch is there */
-    uint64_t inline_ns; /* inline: what the last call that was timed took */
-    uint32_t calls_untimed, call_clock_every; /* 0: as 1 */
-    uint32_t burst;       /* credits to gather before they are fed: see dlpi_consumer_step */
-    uint32_t calls_timed; /* how many calls the work of this call stands for */
-    uint64_t untimed_ns;  /* inline: no more time than this passed in the others of these calls */
-    uint32_t clock_off;   /* inline: this call is not timed */
-    bool source_waited;   /* this wait was for the source */
+typedef struct dlpi_pace {     /* how the consumer spends its time: deliver/pace.h */
+    uint64_t last_return_ns;   /* time at which the last call of next returned */
+    uint64_t wait_from;        /* time at which its present wait began; 0: it does not wait */
+    uint64_t set_ns, began_ns; /* time at which set_epoch began, and returned; 0: already counted */
+    uint64_t border_ns; /* time at which its wait for an epoch began; 0: it does not wait for one */
+    uint64_t inline_ns; /* all inline: ns of the last call that was timed */
+    uint32_t calls_untimed, call_clock_every; /* calls since the last timed one, of so many */
+    uint32_t burst;       /* credits that are gathered before batches are fed: dlpi_consumer_step */
+    uint32_t calls_timed; /* number of calls that the times of this call stand for */
+    uint64_t untimed_ns;  /* all inline: ns that passed in the calls not timed, at most */
+    uint32_t clock_off;   /* all inline: 1: this call is not timed */
+    bool source_waited;   /* the present wait was for the source */
 } dlpi_pace;
 
 typedef struct dlpi_consumed { /* unordered: batches of the epoch that are delivered */
-    uint64_t base;             /* without a gap, and after that: */
+    uint64_t base;             /* all batches below base; of the others those with 1 in at[] */
     uint8_t at[DLPI_GAPS_MAX];
 } dlpi_consumed;
 
-typedef struct dlpi_after { /* the state after all that was delivered */
-    uint64_t high;          /* batches up to the highest one */
+typedef struct dlpi_after { /* the state after all delivered batches */
+    uint64_t high;          /* 1 + the highest number of a delivered batch of the epoch */
     uint64_t epoch, batch, position;
     dlpi_source_state source;
 } dlpi_after;
 
-typedef struct dlpi_warnings { /* the consumer's; explain, in any thread, reads the complete ones */
-    uint64_t n;                /* V1: complete ones */
+typedef struct dlpi_warnings { /* written by the consumer; explain reads them in any thread */
+    uint64_t n;                /* V1: warnings whose text is complete */
     char text[8][160];
-    uint64_t skips_seen; /* entries of the list of skips that were read */
-    uint32_t told_of;    /* a bit for each stage of which DLP_SKIP was told */
-    bool first_seen;     /* the first batch was looked at */
+    uint64_t skips_seen; /* entries of the list of skips that were read so far */
+    uint32_t told_of;    /* a bit for each stage that a warning about DLP_SKIP has named */
+    bool first_seen;     /* the first batch was checked */
 } dlpi_warnings;
 
 struct dlp_pipe {
@@ -10038,116 +10056,116 @@ struct dlp_pipe {
     dlpi_counter counters[DLP_MAX_COUNTERS];
     char name[32];
     dlp_state resume;
-    int prepared; /* the region is there, and its processes */
-    int started, epoch_end_due;
-    int closing;         /* 1: close was called, 2: no thread of the pipe is left */
-    uint32_t stop_asked; /* S2: stop may be called from the first moment on */
-    uint32_t can_wake;   /* S2: ctl and waiters are there */
-    int in_worker;       /* 1: this is one of its worker processes: a callback may call stop */
+    int prepared;               /* 1: the region is mapped, and worker processes are started */
+    int started, epoch_end_due; /* epoch_end_due 1: the next call of next returns DLP_EPOCH_END */
+    int closing;                /* 1: close was called; 2: no thread of the pipe is left */
+    uint32_t stop_asked;        /* S2 1: stop was called, maybe before the start */
+    uint32_t can_wake;          /* S2 1: ctl and waiters are mapped */
+    int in_worker; /* 1: this is one of its worker processes: a callback may call stop */
     dlp_error err;
-    dlp_error held_err; /* of the last next that returned DLP_ERR_HELD */
+    dlp_error held_err; /* error of the last call of next that returned DLP_ERR_HELD */
     dlpi_warnings warnings;
     int n_stages;
     dlpi_stage stages[DLP_MAX_STAGES];
-    /* the chain, once checked */
+    /* The chain, once it is checked. */
     dlpi_stage *sampler, *fetch, *batcher;
-    /* roles: their tables, which are always there (pipe/roles.h), and the stages of which these
-       are; NULL: none */
+    /* Tables of the roles, never NULL (pipe/roles.h), and the stages that have these roles, NULL if
+       no stage has the role. */
     const dlpi_keeper_ops *keeper;
     const dlpi_holder_ops *holder;
     const dlpi_sink_ops *sink;
     const dlpi_lender_ops *lender;
-    bool bare;    /* true: scheduling, delivery and release ask no role for anything */
-    bool lends;   /* false: whole batches go out and come back without a call of the table */
-    bool barrier; /* epochs begin by set_epoch; else they overlap */
+    bool bare;    /* true: scheduling, delivery and release call no role's table */
+    bool lends;   /* true: a stage lends; false: whole batches go out without a call of its table */
+    bool barrier; /* true: an epoch begins after set_epoch; false: epochs overlap */
     dlpi_stage *keeper_stage, *holder_stage, *sink_stage, *lender_stage;
     int kept_by;                      /* place of the last stage whose work the keeper keeps */
-    const dlpi_stay_ops *stay;        /* the lender's, where the sink's results stay; or NULL */
-    const dlpi_source_ops *source;    /* what the rows of batches are, and */
-    dlpi_stage *source_stage;         /* whose table that is */
-    const dlpi_beside_ops *beside;    /* processes, and other programs; always there */
-    const dlpi_sharing_ops *sharing;  /* other programs take batches, too */
-    dlpi_stage *rows_end;             /* after it nobody asks for a batch's rows again */
-    dlpi_stage *work[DLP_MAX_STAGES]; /* stages with workers: */
-    int n_item_work;                  /* first those of rows, in order; after them, up to */
-    int n_work;                       /* those of batches; after them, up to */
-    int n_staffed;                    /* those of cells of their own */
-    dlpi_fields items, batches;       /* item cells; batch cells */
+    const dlpi_stay_ops *stay;        /* the lender's table, if the sink's results stay; or NULL */
+    const dlpi_source_ops *source;    /* table of the source, which decides the rows of batches */
+    dlpi_stage *source_stage;         /* the stage that has this role */
+    const dlpi_beside_ops *beside;    /* table for processes and other programs; never NULL */
+    const dlpi_sharing_ops *sharing;  /* table for others that take batches; never NULL */
+    dlpi_stage *rows_end;             /* after this stage no row of a batch is asked for again */
+    dlpi_stage *work[DLP_MAX_STAGES]; /* the stages with workers, in this order: */
+    int n_item_work;                  /* [0, n_item_work) stages of rows */
+    int n_work;                       /* [n_item_work, n_work) stages of batches */
+    int n_staffed;                    /* [n_work, n_staffed) stages with cells of their own */
+    dlpi_fields items, batches;       /* the fields laid out in an item cell, and in a batch cell */
     dlpi_datasets datasets;
-    const char *node;        /* while a row of a table is added: its name; else NULL */
+    const char *node;        /* name of the table's row that is being added; else NULL */
     uint32_t run_shift_most; /* a run has 1 << this rows at most; 0: rows are claimed one by one */
-    int has_item_cells;      /* items are written in cells of their own */
-    int item_area;           /* whose cells items are written in */
-    int cells_from;          /* place of the stage that writes batch cells whole */
-    dlpi_stage *cell_end;    /* after it nobody needs what lies in turning cells */
+    int has_item_cells;      /* 1: items have cells of their own; 0: they lie in the batch cell */
+    int item_area;           /* DLPI_REC_CELLS or DLPI_REC_ITEM_CELLS: where items are written */
+    int cells_from;          /* place in work[] of the stage that writes whole batch cells */
+    dlpi_stage *cell_end;    /* after this stage the batch's cell may be given to another batch */
     int cells;               /* DLPI_CELLS_*: where a slot's batch lies */
     uint32_t n_cells, n_out; /* batch cells; batches that can be lent at once */
-    uint32_t max_kills;      /* as dlp_shm_desc */
+    uint32_t max_kills;      /* workers that an item may kill: dlp_shm_desc.max_kills */
     uint64_t samples, batches_per_epoch;
     DLPI_SHAPE_MEMBERS;
     uint32_t rank, world;
-    int ranks_given; /* a desc says world_size */
-    uint64_t global_batch;
-    uint64_t params_hash; /* of the sampler's arrays and numbers, and whose items those
-                             are, for states */
+    int ranks_given;       /* 1: the desc gives world_size */
+    uint64_t global_batch; /* rows of a batch on all ranks together */
+    uint64_t params_hash; /* for states: hash of the sampler's arrays and numbers, and of the ids of
+                              the data */
     int32_t last;
     int cpus;
     dlpi_wait_rule wait;
     int all_inline; /* nobody works but the consumer */
     int any_inline;
-    /* layout */
-    dlpi_area areas[DLPI_AREAS]; /* by id; dlpi_layout has the order in which they lie */
-    const dlpi_area *inputs;     /* the source's own, if it has cells of inputs */
+    /* The layout. */
+    dlpi_area areas[DLPI_AREAS]; /* by number; dlpi_layout has the order in which they lie */
+    const dlpi_area *inputs;     /* areas of the source's cells of inputs; NULL: it has none */
     uint64_t region_bytes;
     dlpi_slot_layout slot;
-    uint64_t off_tries, tries_bytes;   /* in a slot; tries_bytes 0: no stage tries again */
-    uint64_t plan_private, plan_bytes; /* plan_bytes: of region, private records, the sink's */
+    uint64_t off_tries, tries_bytes;   /* of a slot's counts of tries; bytes 0: no stage retries */
+    uint64_t plan_private, plan_bytes; /* bytes: of private records; of them, region and buffers */
     int n_workers, n_threads, n_procs;
-    int huge_pages;         /* DLP_HUGE_* */
-    int needs_file;         /* 1: the region must be a file in memory, for others are to map it */
-    int others;             /* 1: other processes work on the region */
-    uint32_t used_at_first; /* of a slot: 1, the consumer gives it back; 0, it gets no batch */
-    uint64_t scheduler_sleep_ns; /* of its thread, at most: nobody may wake it */
-    void *shm;                   /* what dlpipe_shm.h keeps */
-    dlpi_share *share;           /* or NULL */
-    /* live */
+    int huge_pages;              /* DLP_HUGE_* */
+    int needs_file;              /* 1: the region must be a file, because other processes map it */
+    int others;                  /* 1: other processes work on the region */
+    uint32_t used_at_first;      /* slot.used at publication. 0: the consumer gets no batch */
+    uint64_t scheduler_sleep_ns; /* ns that the scheduler's thread sleeps at once, at most */
+    void *shm;                   /* record of dlpipe_shm.h; NULL: none */
+    dlpi_share *share;           /* in the region, for subscribers; NULL: none */
+    /* The live pipe. */
     uint8_t *alive; /* a page that is zero in a process forked from this one */
     uint8_t *region;
-    int memfd;
-    int name_fd;       /* dlpipe_shm.h: record and lock of the pipe's name, -1: none */
-    char shm_name[64]; /* "": none */
+    int memfd;         /* the region's file; -1: it has none */
+    int name_fd;       /* dlpipe_shm.h: record and lock of the pipe's name; -1: none */
+    char shm_name[64]; /* "": the pipe has no name */
     dlpi_ctl *ctl;
     dlpi_waiters *waiters;
     uint32_t *order_ring;
     dlpi_worker *workers;
-    dlpi_worker *consumer; /* its trace and clock only */
-    dlp_batch *out;        /* [n_out] what the consumer sees */
-    dlp_tensor *out_fields;
-    uint8_t *ones;
-    uint64_t *counted;             /* what counters have */
+    dlpi_worker *consumer;         /* a record for the consumer, with its trace and clock only */
+    dlp_batch *out;                /* [n_out] the batches that the user gets */
+    dlp_tensor *out_fields;        /* [n_out][fields] */
+    uint8_t *ones;                 /* [batch_rows] dlp_batch.valid of a batch with all rows */
+    uint64_t *counted;             /* memory of the rings of counters */
     dlpi_counter_rec *counter_now; /* [n_counters] in the region */
-    uint8_t *lent;                 /* [n_out] 1: lent; 2: lent, and the last of its epoch */
-    uint8_t *taken;                /* [ring] in the region; unordered: delivered; consumer */
-    uint8_t *own_rows; /* [workers of fetch][rows at once] of source->row_bytes; NULL: none */
-    uint64_t budget_bytes;
+    uint8_t *lent;         /* [n_out] 1: lent; 2: lent, and the last of its epoch; 0: free */
+    uint8_t *taken;        /* [ring] in the region; unordered: 1: delivered; consumer */
+    uint8_t *own_rows;     /* [workers of fetch][rows at once] of source->row_bytes; NULL: none */
+    uint64_t budget_bytes; /* bytes that the pipe has taken from the desc's budget */
     dlpi_exports exports;
-    uint64_t deadline_ns; /* the shortest of the stages, 0: none */
-    int open_end;         /* 1: nobody knows where an epoch ends, until a row says so */
-    dlpi_state place;     /* where to go on, from that seek: both under dlpi_place_lock */
-    uint32_t place_seek_no;
-    /* What the consumer writes with every batch lies apart from what workers read. The scheduler's
-       own part is the sampler thread's where there is one. */
+    uint64_t deadline_ns; /* shortest deadline of the stages; 0: none has one */
+    int open_end;     /* 1: a row tells where the epoch ends; the number of items is not known */
+    dlpi_state place; /* state to go on from, after the last seek; under dlpi_place_lock */
+    uint32_t place_seek_no; /* number of that seek; under dlpi_place_lock */
+    /* Fields that the consumer writes with every batch lie apart from those that workers read. If
+       the scheduler has a thread, the thread writes `schedule`. */
     uint8_t pad0[DLPI_LINE];
-    uint64_t base;
-    uint64_t n_lent;
-    uint64_t looked_ns;   /* for the processes */
+    uint64_t base;        /* oldest batch that is not delivered; the consumer's copy of ctl.base */
+    uint64_t n_lent;      /* batches that the user holds */
+    uint64_t looked_ns;   /* time of the last look after worker processes */
     uint64_t epoch_begun; /* I2 generation of the epoch that set_epoch was called for last */
     dlpi_pace pace;
     uint32_t seek_no;       /* seeks, modulo 2^16 */
-    uint32_t seeks;         /* since the last batch was delivered */
-    uint64_t epoch_now;     /* of the batch delivered last */
-    int epoch_open;         /* some batch of epoch_now delivered, and not its last */
-    uint64_t last_sequence; /* unordered: the last batch of the epoch, UINT64_MAX: not seen */
+    uint32_t seeks;         /* seeks since the last batch was delivered */
+    uint64_t epoch_now;     /* epoch of the batch that was delivered last */
+    int epoch_open;         /* 1: a batch of epoch_now was delivered, and its last was not */
+    uint64_t last_sequence; /* unordered: last batch of the epoch; UINT64_MAX: not known yet */
     dlpi_consumed consumed;
     dlpi_after after;
     dlpi_tuner tune;
@@ -10155,7 +10173,7 @@ struct dlp_pipe {
     uint8_t pad1[DLPI_LINE];
     dlpi_scheduler schedule;
     uint8_t pad2[DLPI_LINE];
-    uint32_t live_word; /* futex: threads that ended */
+    uint32_t live_word; /* futex: counts threads that ended */
 };
 
 static inline const dlp_sampler_desc *dlpi_sampler_of(const dlp_pipe *p) {
@@ -10460,7 +10478,7 @@ static const dlpi_stage *dlpi_roles_count(const dlp_pipe *p) {
 
 #define DLPI_SLEEP_NS UINT64_C(100000000)
 #define DLPI_CPU_NOTE_NS UINT64_C(50000000)
-#define DLPI_FULL_NS UINT64_C(20000000) /* a worker that has no room for work */
+#define DLPI_FULL_NS UINT64_C(20000000) /* ns that a worker without room for work sleeps, at most */
 #define DLPI_ANY UINT64_MAX             /* whatever the batch */
 
 /* Add n to a counter that has one writer at a time, and that observers read. */
@@ -10527,7 +10545,7 @@ static void dlpi_wake_workers(const dlp_pipe *p, const dlpi_stage *st) {
     for (int g = 0; g * 32 < st->n_workers; g++) dlpi_sleepers_ring(&waiters->group[g].at, 0);
 }
 
-/* ---- the others ---- */
+/* ---- the scheduler, the consumer and subscribers ---- */
 
 static void dlpi_wake_scheduler(dlpi_ctl *ctl) { dlpi_sleepers_wake_all(&ctl->scheduler); }
 
@@ -10688,11 +10706,11 @@ static void dlpi_schedule_empty(dlp_pipe *p, uint64_t first) {
    callback that takes longer than those before. So the consumer makes up for what was put off
    before it sleeps itself (dlpi_wake_put_off). */
 
-#define DLPI_WAKE_NS UINT64_C(10000)  /* work that is not worth to wake one more worker */
-#define DLPI_SHORT_NS UINT64_C(15000) /* what a wake-up costs, its two ends together */
-#define DLPI_AWAKE_NS UINT64_C(50000) /* how long one that was woken may take to run */
-#define DLPI_AWAKE_CALLS 32u          /* timed calls between two estimates; */
-#define DLPI_ASLEEP_CALLS 4u          /* where nobody waits awake, or did so in vain */
+#define DLPI_WAKE_NS UINT64_C(10000)  /* ns of work for which one more worker is not woken */
+#define DLPI_SHORT_NS UINT64_C(15000) /* ns that a wake-up costs waker and sleeper together */
+#define DLPI_AWAKE_NS UINT64_C(50000) /* ns after which a woken thread runs, at most */
+#define DLPI_AWAKE_CALLS 32u          /* timed calls between two estimates */
+#define DLPI_ASLEEP_CALLS 4u /* such calls, if no thread waits awake or if it did in vain */
 
 /* Return the moving average with one more sample. A long sample counts as 30 us: another program
    may have had the core for milliseconds. */
@@ -11175,8 +11193,8 @@ static void dlpi_cells_layout(dlp_pipe *p) {
 /* The order in which a callback sees the fields of an item, if the row has another order. Field i
    of the callback is field at[i] of the stage. */
 typedef struct dlpi_seeing {
-    uint32_t n; /* 0: the callback sees the fields in the order of the row */
-    uint8_t at[DLP_MAX_FIELDS];
+    uint32_t n;                 /* fields that the callback sees; 0: all, in the order of the row */
+    uint8_t at[DLP_MAX_FIELDS]; /* number of each in the row */
     dlp_item_fn callback;
     void *user;
 } dlpi_seeing;
@@ -11203,7 +11221,7 @@ typedef struct dlpi_seeing {
 typedef struct dlpi_span {
     uint8_t *at;
     uint64_t bytes;
-    const char *name; /* of the field, NULL: there is but one */
+    const char *name; /* name of the field; NULL: the cell has no fields */
 } dlpi_span;
 
 typedef struct dlpi_redzone {
@@ -11416,7 +11434,7 @@ static inline int dlpi_redzone_out(dlpi_worker *w, dlp_item *it, uint64_t cell, 
     return dlpi_redzone_check(w, it->call, &c, "item", it->index, rc);
 }
 
-/* ---- what was released ---- */
+/* ---- released batches: their bytes are filled and poisoned ---- */
 
 /* Return the place of slot s's flag: 1 if its cell is poisoned. */
 static inline uint8_t *dlpi_poisoned(const dlp_pipe *p, uint32_t s) {
@@ -12087,7 +12105,8 @@ typedef struct dlpi_unit { /* a claimed piece of work */
     uint64_t b;
     uint32_t slot, unit;
     uint32_t row, end; /* rows [row, end); a batch stage has the whole batch */
-    /* first stage: nobody had it before, and no row is padding: no row's record need be read */
+    /* First stage: no worker had the unit before, and no row is padding, so the fates of its rows
+       need not be read. */
     bool untouched;
 } dlpi_unit;
 
@@ -12203,8 +12222,8 @@ static inline bool dlpi_batch_mine(const dlpi_worker *w, uint64_t b) {
            b % (uint64_t)w->st->n_workers == (uint64_t)w->id;
 }
 
-#define DLPI_AHEAD_BYTES 1024u /* of a unit, whose lines are fetched before it is run */
-#define DLPI_AHEAD 4u          /* batches of one row, whose lines are on their way */
+#define DLPI_AHEAD_BYTES 1024u /* bytes of a unit that are prefetched before it is run, at most */
+#define DLPI_AHEAD 4u          /* batches of one row whose lines are prefetched at once */
 
 static inline void dlpi_lines_ahead(const void *from, uint64_t bytes) {
     for (uint64_t i = 0; i < bytes; i += 64) dlpi_prefetch_write((const uint8_t *)from + i);
@@ -13132,10 +13151,10 @@ __attribute__((noinline)) static int dlpi_row_more(dlpi_worker *w, const dlpi_un
 /* What may be asked for beside a row's callback. An empty callback takes less time than the
    questions, so each of these is compiled apart. */
 enum {
-    DLPI_ASK_NOTHING, /* of a row that has no fate yet, in a stage that asks for nothing */
-    DLPI_ASK_CELLS,   /* of one that may be cleared first, have fields that end before the batch, or
-                         an index of the stage's own */
-    DLPI_ASK_ALL
+    DLPI_ASK_NOTHING, /* rows without a fate yet, in a stage that needs nothing but the callback */
+    DLPI_ASK_CELLS,   /* such rows, if a row may be cleared first, has fields that end before the
+                         batch, or has an index of the stage's own */
+    DLPI_ASK_ALL      /* any row */
 };
 
 /* One attempt at a row: all that happens to it, once. fate: the fate of the row; ask: DLPI_ASK_*,
@@ -13246,7 +13265,7 @@ static int dlpi_unit_row(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint3
     return what;
 }
 
-#define DLPI_ZERO_BYTES (64u << 10) /* of a unit whose rows are cleared together */
+#define DLPI_ZERO_BYTES (64u << 10) /* bytes of a unit up to which its rows are cleared together */
 
 /* Begin to fetch the lines that the rows of a unit are about to be written to: the consumer has
    read them last. On their way all at once they cost little more than one of them does when a store
@@ -15004,9 +15023,9 @@ static int dlpi_next_beside(dlp_pipe *p, uint64_t now, uint64_t until) {
 
 typedef struct dlpi_next_wait {
     dlp_pipe *p;
-    uint64_t until, *b; /* until: absolute, UINT64_MAX for ever, 0: do not wait */
-    uint32_t *s;        /* batch *b is in slot *s */
-    int rc;             /* DLP_EMPTY: wait */
+    uint64_t until, *b; /* until: time in ns; UINT64_MAX: no limit; 0: do not wait */
+    uint32_t *s;        /* result: batch *b is in slot *s */
+    int rc;             /* result of the last look; DLP_EMPTY: wait on */
 } dlpi_next_wait;
 
 /* Take a batch, or do the work that must come before it. Returns DLP_OK with *b and *s set,
@@ -15295,31 +15314,32 @@ static void dlpi_whole_take(dlp_pipe *p) { p->lender = &dlpi_whole; }
    released[slot] says that the subscriber gave the batch back. Whether a slot is free is derived
    from these words each time; no count of holders could be left wrong.
 
-   What a subscriber that nobody waits for does not hold is an offer, which the scheduler withdraws
-   when all others have given the slot back and it needs it. Offers [cursor, cursor + keep) it
-   leaves alone: those are the subscriber's places. If the subscriber drops new batches, they are as
-   many as it could hold and does not. If it keeps the newest, it has one place while it waits for a
-   batch. cursor and keep are advice. An old one costs the subscriber a batch, or the scheduler one
+   If the pipe does not wait for a subscriber, a batch that the subscriber does not hold is an
+   offer. The scheduler withdraws an offer when all others have given the slot back and it needs the
+   slot. It leaves the offers [cursor, cursor + keep) alone: these are the subscriber's places. If
+   the subscriber drops new batches, keep is the number of batches that it could hold more. If it
+   keeps the newest, it has one place while it waits for a batch. cursor and keep are advice. An old
+   value costs the subscriber a batch, or the scheduler one
    more look. It never costs a slot that is written under a reader: the word of the offer alone
    decides that. keep is stored before the scheduler is woken, so that it does not sleep over a slot
    that is free. */
 
 typedef struct dlpi_cblock { /* in region: a subscriber's words; released[n_slots] follows */
-    uint64_t present;        /* H2 odd: it is there */
-    uint64_t cursor;         /* H3 batches below are taken, or not for it */
-    int32_t pid;             /* for people */
-    uint32_t held;
-    uint64_t keep;     /* H6 offers from the cursor on that are its own */
-    uint64_t missed;   /* for people */
-    uint32_t behind;   /* DLP_FULL_*; H2 ordered by present */
-    uint32_t max_held; /* for people */
+    uint64_t present;        /* H2 odd: the subscriber is attached */
+    uint64_t cursor;         /* H3 batches below this number are taken, or not meant for it */
+    int32_t pid;             /* its process; for observers */
+    uint32_t held;           /* batches that it holds; for observers */
+    uint64_t keep;   /* H6 number of offers, from the cursor on, that the scheduler leaves alone */
+    uint64_t missed; /* batches that it did not get; for observers */
+    uint32_t behind; /* DLP_FULL_*; H2 ordered by present */
+    uint32_t max_held; /* batches that it may hold; for observers */
     uint8_t pad[DLPI_LINE - 48];
 } dlpi_cblock;
 _Static_assert(sizeof(dlpi_cblock) == DLPI_LINE, "region layout");
 
 typedef struct dlpi_admit { /* in region: the scheduler's words */
-    uint64_t present;       /* H2 of the subscriber that is admitted */
-    uint64_t join;          /* H2 its first batch */
+    uint64_t present; /* H2 `present` of the subscriber that is admitted; else another value */
+    uint64_t join;    /* H2 the first batch of that subscriber */
     uint8_t pad[DLPI_LINE - 16];
 } dlpi_admit;
 
@@ -15404,26 +15424,27 @@ static inline bool dlpi_share_withdraw(dlp_pipe *p, uint64_t late, uint32_t k) {
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-subscriber  A SUBSCRIBER TAKES BATCHES
-   What a subscriber of another program and an out of this process have alike: which batch comes
-   next, to take it, to give it back, and to wait. The two differ in how they find the words that
-   are named here, and in what they show of a batch (dlpi_subscriber_ops). */
+   The common part of a subscriber of another program and of an out of this process: find the next
+   batch, take it, give it back, and wait. The two differ in how they find the words that are named
+   here, and in what they show of a batch (dlpi_subscriber_ops). */
 
-typedef struct dlpi_loan { /* a batch that is held */
+typedef struct dlpi_loan { /* a batch that the user of a subscriber may hold */
     dlp_batch batch;
     dlp_tensor fields[DLP_MAX_FIELDS];
     uint8_t *valid;
-    uint64_t b;
-    uint32_t slot;
-    bool used;
+    uint64_t b;    /* number of the batch */
+    uint32_t slot; /* slot that has it */
+    bool used;     /* true: it is held; false: the record is free */
 } dlpi_loan;
 
 typedef struct dlpi_subscriber dlpi_subscriber;
 
 typedef struct dlpi_subscriber_ops {
-    int (*next)(dlpi_subscriber *c, dlp_batch **out); /* DLP_OK, DLP_EMPTY, or why there is none */
+    /* Take the next batch. Returns DLP_OK, DLP_EMPTY (wait), or the code that ends the batches. */
+    int (*next)(dlpi_subscriber *c, dlp_batch **out);
     int (*show)(dlpi_subscriber *c, uint32_t s, dlpi_loan *loan); /* fill the loan's batch */
     void (*wake)(const dlpi_subscriber *c); /* a slot may be free: wake the scheduler */
-    int (*rest)(dlpi_subscriber *c);        /* while it waits: DLP_OK, or what is wrong */
+    int (*rest)(dlpi_subscriber *c);        /* in a wait: returns DLP_OK, or a code that ends it */
 } dlpi_subscriber_ops;
 
 struct dlpi_subscriber {
@@ -15431,20 +15452,20 @@ struct dlpi_subscriber {
     uint8_t *slots; /* [n_slots] */
     uint64_t slot_stride;
     const uint32_t *order; /* [ring] slots of the batches */
-    uint64_t final_at;     /* in a slot: words of the stage whose batches it takes */
+    uint64_t final_at;     /* bytes from a slot's record to the words of the stage it takes from */
     dlpi_ctl *ctl;
     dlpi_share *share;
     dlpi_cblock *mine;
     uint64_t *released;
     uint32_t n_slots, ring, index, max_held, n_held, behind;
-    bool paces; /* its cursor is a credit: what it takes makes room */
-    bool admitted;
-    bool waits; /* in next */
-    bool stays; /* it was admitted when it began to sleep, and has its bit */
+    bool paces;    /* true: the pipe waits for it, so its cursor makes room for batches */
+    bool admitted; /* the scheduler has admitted it */
+    bool waits;    /* a call of next waits */
+    bool stays;    /* it was admitted when it began to sleep, and its bit is set */
     dlpi_wait_rule wait;
     uint64_t cursor, present, missed;
-    int rc; /* of next; DLP_EMPTY: wait */
-    uint64_t until;
+    int rc;         /* result of the last look in next; DLP_EMPTY: wait on */
+    uint64_t until; /* time in ns at which next returns */
     dlp_batch **out;
     dlpi_loan *loans; /* [max_held] */
     dlp_error err;
@@ -15715,21 +15736,21 @@ static inline int dlpi_subscriber_release(dlpi_subscriber *c, const dlp_batch *b
    it for them. With nothing out it sleeps as others do. */
 
 #define DLPI_REAP_MOST 64
-#define DLPI_REAP_ROOM_MS 1 /* while more could be claimed, if there were more */
+#define DLPI_REAP_ROOM_MS 1 /* ms that reap may wait while the worker has room for more rows */
 #define DLPI_REAP_FULL_MS 50
 
-typedef struct dlpi_attempt { /* at one row, which a worker has in hand */
-    dlp_item item;            /* first: what a source gives back is the attempt */
+typedef struct dlpi_attempt { /* an attempt at one row that a worker has claimed */
+    dlp_item item;            /* first: the source gives back this address */
     void *data[DLP_MAX_FIELDS];
     uint64_t length[DLP_MAX_FIELDS];
     dlp_call note;
     char message[256];
     int32_t errnum;
-    int32_t code; /* what its callback returned, in a thread */
-    uint64_t gen;
+    int32_t code; /* value that the callback returned in a thread */
+    uint64_t gen; /* number of the row's batch */
     uint32_t slot, row;
-    uint64_t since_ns;
-    uint32_t in; /* which list it is in */
+    uint64_t since_ns; /* time at which its callback or request began; 0: it did not */
+    uint32_t in;       /* the list that it is in: DLPI_ATTEMPT_* */
     struct dlpi_attempt *next, *prev;
     void *extra; /* [source->row_bytes] */
 } dlpi_attempt;
@@ -15742,34 +15763,34 @@ enum { DLPI_ATTEMPT_FREE, DLPI_ATTEMPT_WAITS, DLPI_ATTEMPT_OUT, DLPI_ATTEMPT_LIS
 
 /* The threads of a worker with DLP_FETCH_THREADS, and what they are to do. */
 typedef struct dlpi_fetch_threads {
-    pthread_mutex_t lock; /* of all that is the worker's, while rows are out */
-    bool full;            /* when the worker fell asleep: it sleeps long then */
-    bool parked;          /* a row was, since then */
-    uint32_t word;        /* W2 futex */
-    pthread_mutex_t todo_lock;
-    pthread_cond_t come; /* something is to do, or all is over */
-    dlpi_attempt **todo; /* [n_all] in a circle */
-    uint64_t n_todo, n_begun;
-    int over; /* to be changed with both locks */
+    pthread_mutex_t lock;      /* guards all fields of the worker while rows are out */
+    bool full;                 /* the worker fell asleep without room for rows: it sleeps long */
+    bool parked;               /* a row was parked since it fell asleep */
+    uint32_t word;             /* W2 futex: the worker sleeps on it */
+    pthread_mutex_t todo_lock; /* guards todo, n_todo and n_begun */
+    pthread_cond_t come;       /* signalled if `todo` has an attempt, or the threads must end */
+    dlpi_attempt **todo;       /* [n_all] ring of attempts that no thread has begun */
+    uint64_t n_todo, n_begun;  /* attempts put into the ring, and taken from it, so far */
+    int over;                  /* 1: the threads must end; changed under both locks */
     uint32_t n_threads;
     pthread_t *threads; /* [n_all] */
 } dlpi_fetch_threads;
 
-typedef struct dlpi_in_flight { /* of one worker */
+typedef struct dlpi_in_flight { /* the rows of one worker that are under way */
     dlpi_attempt *all;          /* [n_all] */
-    uint32_t n_all, n_out;
+    uint32_t n_all, n_out;      /* attempts; those that the source has */
     dlpi_attempt_list list[DLPI_ATTEMPT_LISTS];
-    uint64_t oldest;  /* batch that has a row here */
-    bool oldest_left; /* a row of it was done: it may be another one */
-    bool exclusive, broken;
+    uint64_t oldest;        /* oldest batch that has a row here */
+    bool oldest_left;       /* a row of that batch was done, so `oldest` must be computed again */
+    bool exclusive, broken; /* one row is out alone, as it may kill; the source has failed */
     dlpi_fetch_threads threads;
 } dlpi_in_flight;
 
-typedef struct dlpi_fetch { /* what the stage keeps for itself */
+typedef struct dlpi_fetch { /* the record of a stage that fetches */
     dlp_fetch_desc d;
     dlp_dataset dataset;
-    dlpi_in_flight *workers; /* with many at once: [n_workers], and theirs: */
-    dlpi_attempt *attempts;
+    dlpi_in_flight *workers; /* [n_workers] if workers have several rows in flight; else NULL */
+    dlpi_attempt *attempts;  /* memory of all workers for these lists, and below */
     dlpi_parked *parked;
     dlpi_attempt **todo;
     pthread_t *threads;
@@ -16104,7 +16125,7 @@ static uint64_t dlpi_in_flight_due(dlpi_worker *w, uint64_t ns) {
     return dlpi_attempt_free(w->self) ? dlpi_rows_due(w, ns) : ns;
 }
 
-/* ---- what comes back ---- */
+/* ---- attempts that the source gives back ---- */
 
 /* Fail the pipe, since the worker's asynchronous source broke its word. Returns -1. */
 static int dlpi_async_broken(dlpi_worker *w, bool *broken, const char *what, int n) {
@@ -16322,7 +16343,7 @@ static bool dlpi_in_flight_owes(const dlpi_worker *w) {
     return in->n_out > 0 || in->list[DLPI_ATTEMPT_WAITS].first != NULL || w->n_parked > 0;
 }
 
-/* ---- what the stage keeps ---- */
+/* ---- the memory of the stage ---- */
 
 static void dlpi_fetch_layout(dlp_pipe *p, dlpi_stage *st) {
     dlpi_area_add(p, DLPI_OWN(st->id, DLPI_OWN_HIDDEN), dlpi_line_up((uint64_t)st->in_flight * 8),
@@ -16391,9 +16412,9 @@ DLPI_COLD static void dlpi_in_flight_init(dlpi_worker *w) {
 
 typedef struct dlpi_seen_stage {
     dlpi_stage_rec r;
-    const dlpi_stage_ops *ops;                       /* NULL: of a kind that is not known here */
-    uint64_t ready_at;                               /* in a slot */
-    int (*tell)(void *user, char *buf, size_t size); /* or NULL */
+    const dlpi_stage_ops *ops;                       /* NULL: this program does not know its kind */
+    uint64_t ready_at;                               /* bytes from a slot's record to `ready` */
+    int (*tell)(void *user, char *buf, size_t size); /* the user's callback, or NULL */
     void *tell_user;
 } dlpi_seen_stage;
 
@@ -16411,23 +16432,24 @@ struct dlpi_seen {
     DLPI_SHAPE_MEMBERS;
     uint32_t cpus;
     const dlpi_area *areas; /* of the region */
-    uint64_t sink_free;
+    uint64_t sink_free;     /* free buffers of the sink */
     uint64_t plan_bytes;
     int32_t work[DLP_MAX_STAGES]; /* [n_work] stages with workers, in order */
     int32_t final;                /* the stage after which a batch is ready for the consumer */
     dlpi_seen_stage stages[DLP_MAX_STAGES];
-    dlp_stats figures; /* of it, what kinds of stages have filled */
+    dlp_stats figures; /* only the fields that kinds of stages have filled in */
 };
 
 /* Words of the region, by the records that they are in. */
 struct dlpi_words {
     const dlpi_area *areas; /* [DLPI_AREAS] */
-    /* read a word at an offset of the region, in a record that ends at end */
+    /* Read a word of `bytes` bytes at offset `at` of the region into *to. The record ends at `end`.
+       Returns false if the word cannot be read. */
     bool (*read)(void *from, uint64_t at, uint64_t end, uint32_t bytes, uint64_t *to);
     void *from;
 };
 
-#define DLPI_WORDS_MAX (UINT64_C(1) << 24) /* more are not counted */
+#define DLPI_WORDS_MAX (UINT64_C(1) << 24) /* words of an area that are counted, at most */
 
 /* Read a word of 4 or 8 bytes at an offset in element i of an area. Returns false if it has
    none. */
@@ -16626,7 +16648,7 @@ static void dlpi_seen_pipe(const dlp_pipe *p, bool all, dlpi_seen *s) {
     }
 }
 
-/* ---- of what is seen ---- */
+/* ---- parts of a dlpi_seen ---- */
 
 DLPI_COLD
 static const dlpi_worker_block *dlpi_seen_block(const dlpi_seen *s, uint32_t worker) {
@@ -16657,7 +16679,7 @@ static bool dlpi_seen_left(const dlpi_seen *s, uint64_t b, uint32_t slot, int32_
     return dlpi_ready_is(dlpi_gather_look((const uint64_t *)(const void *)word), b);
 }
 
-/* ---- what a desc may say ---- */
+/* ---- errors of a desc, and checks of its numbers ---- */
 
 /* Refuse what the caller asked for: make this the pipe's error, if the pipe has none yet. stage,
    field: whose desc is wrong, and where; "" for none. Returns the code of the error that the pipe
@@ -16740,18 +16762,18 @@ __attribute__((format(printf, 6, 7))) static int dlpi_bad_field(dlp_pipe *p, con
                        name ? name : "", text);
 }
 
-#define DLPI_CELL_MAX (UINT64_C(1) << 46) /* bytes, and elements, of anything */
+#define DLPI_CELL_MAX (UINT64_C(1) << 46) /* bytes or elements of one field, at most */
 
-/* A number of a desc, and what it may be: a row of a desc's table. */
+/* The bounds of one number of a desc. A desc's check has a table of them. */
 typedef struct dlpi_bound {
-    const char *field; /* as errors name it */
-    size_t offset;
-    int type; /* DLPI_I32 .. */
-    int64_t low, high;
-    const char *words; /* the same in words */
+    const char *field; /* the number's name in errors */
+    size_t offset;     /* bytes from the begin of the desc to the number */
+    int type;          /* DLPI_I32 .. DLPI_I64 */
+    int64_t low, high; /* least and greatest value that is allowed */
+    const char *words; /* the bounds in words, for the error */
 } dlpi_bound;
 
-/* DLPI_IN: offset and type of a member; DLPI_AT: its name before them. */
+/* DLPI_IN gives the offset and the type of a member of a desc; DLPI_AT its name before them. */
 enum { DLPI_I32 = 0, DLPI_U32, DLPI_I64 };
 #define DLPI_TYPE(at) _Generic(at, int32_t * : DLPI_I32, uint32_t * : DLPI_U32, default : DLPI_I64)
 #define DLPI_IN(desc, member) offsetof(desc, member), DLPI_TYPE(&((desc *)0)->member)
@@ -16931,7 +16953,7 @@ static dlp_stage dlpi_added(dlp_pipe *p, dlpi_stage *st, int rc) {
     return st->id;
 }
 
-/* ---- a dataset of an open end: what may stand beside it ---- */
+/* ---- a dataset of an open end: a stream, whose number of items is not known ---- */
 
 /* Return the reader of a stream, which reads on where it stopped. Returns NULL if the dataset (or
    NULL) is no stream, or has no reader. */
@@ -16964,8 +16986,8 @@ static int dlpi_open_end_bad(dlp_pipe *p, const dlpi_stage *st) {
         read ? " (items are pushed)" : "", st->name);
 }
 
-/* ---- a row finds the end (a stream): what needs a length, or another item in an item's place, is
-   not possible ---- */
+/* ---- checks: beside a stream nothing may need the number of items, or another item in place of a
+   failed one ---- */
 
 /* Check that the order, batch_size and `last` need no number of items. Returns DLP_OK, or the code
    of the pipe's error. */
@@ -17008,43 +17030,40 @@ static int dlpi_open_end_check(dlp_pipe *p) {
                        "with open_end only the consumer sees the end; begin a table with DLP_PUSH");
 }
 
-/* ---------------------------------------------------------------------------------------------
-   >>impl-graph      A TABLE OF NODES BECOMES STAGES
-   The rows are checked first: names, what each takes records from, what each may say. Then each row
-   adds its stages, in order. Rows that make items of unknown count, and those before them, are one
-   stage of workers. The last of these rows adds the stage. */
+/* ---- a table of nodes: the record that its rows are added by (>>impl-graph) ---- */
 
 typedef struct dlpi_table dlpi_table;
 
-/* What a row may say besides the desc of its verb, and what it is to the others. */
+/* Flags of a verb: which fields its rows may set, and where they may stand. */
 enum {
-    DLPI_NODE_WORKERS = 1,   /* workers of its own */
-    DLPI_NODE_THREAD = 2,    /* a thread: num_workers 1 */
-    DLPI_NODE_CAPACITY = 4,  /* a capacity of its queue */
-    DLPI_NODE_BEGINS = 8,    /* it is the first row */
+    DLPI_NODE_WORKERS = 1,   /* it may set `workers` */
+    DLPI_NODE_THREAD = 2,    /* it may set workers.num_workers to 1: a thread */
+    DLPI_NODE_CAPACITY = 4,  /* it may set queue.capacity */
+    DLPI_NODE_BEGINS = 8,    /* it is the first row of a table or branch */
     DLPI_NODE_LOADS = 16,    /* it loads parts */
-    DLPI_NODE_MAKES = 32,    /* it makes items of unknown count of one */
+    DLPI_NODE_MAKES = 32,    /* it makes an unknown number of items of one item */
     DLPI_NODE_FINDS = 64,    /* a window may follow it */
-    DLPI_NODE_PASSES = 128,  /* between a fetch and the map in which fields of it end */
+    DLPI_NODE_PASSES = 128,  /* it may stand between a fetch and the map in which its fields end */
     DLPI_NODE_OUT = 256,     /* it may take records from any row above it */
     DLPI_NODE_JOINS = 512,   /* it joins branches */
-    DLPI_NODE_BEHIND = 1024, /* it may stand behind such a row */
-    DLPI_NODE_ITEMS = 2048   /* it works on items, also in a cell */
+    DLPI_NODE_BEHIND = 1024, /* it may stand behind a row that joins branches */
+    DLPI_NODE_ITEMS = 2048   /* it works on single items: it may run in the cell of an input */
 };
 
 typedef struct dlpi_verb {
     const char *name;
+    /* Add the stages of a row. Returns 0 or a stage number, or a DLP_ERR code. */
     int (*add)(dlpi_table *t, const dlp_node *node);
-    unsigned is;
-    /* The fields that a row adds to those of the rows above it. NULL: none. */
+    unsigned is; /* flags DLPI_NODE_* */
+    /* Return the fields that a row adds to those of the rows above it. NULL: it adds none. */
     const dlp_field *(*fields)(const dlp_node *node, uint32_t *n);
 } dlpi_verb;
 
-/* The fields of a fetch of which some end before the batch. */
+/* The fields of a fetch, if some of them end before the batch. */
 typedef struct dlpi_ends {
-    dlp_field fields[DLP_MAX_FIELDS]; /* those that stay first */
-    uint32_t all, stay;
-    dlpi_seeing seen;
+    dlp_field fields[DLP_MAX_FIELDS]; /* first the fields that stay, then those that end */
+    uint32_t all, stay;               /* number of all fields, and of those that stay */
+    dlpi_seeing seen;                 /* where callbacks of the fetch find each field */
 } dlpi_ends;
 
 /* Calls of kinds of stages that can be left out of a build; NULL: the kind is left out. Each call
@@ -17072,18 +17091,18 @@ struct dlpi_table {
     dlp_pipe *p;
     const dlpi_table_ops *ops;
     const dlp_node *nodes;
-    uint32_t n, at;         /* at: the row that is being added */
-    const dlp_pipe_desc *d; /* of the run */
+    uint32_t n, at;         /* number of rows; number of the row that is being added */
+    const dlp_pipe_desc *d; /* the pipe's desc */
     const dlp_node *joins;  /* the zip or mix that joins branches; NULL: there is one branch */
-    const dlp_node *list;   /* of the branch whose rows are being added */
-    const dlp_node *load;   /* NULL: no row loads parts */
+    const dlp_node *list;   /* the list or push of the branch whose rows are being added */
+    const dlp_node *load;   /* the row that loads this branch's parts; NULL: there is none */
     const dlp_node *ending; /* the map in which fields end; NULL: none so far */
-    uint64_t n_items;
-    uint32_t makes;    /* rows up to the last one that makes items; 0: no row does */
-    uint32_t n_ending; /* fields that end there */
-    uint32_t of;       /* datasets of the list's mix that are fetched so far */
-    int32_t fetchers;  /* workers of the first fetch */
-    int chained;       /* 1 + the stage in whose attempts the next row may run; 0: there is none */
+    uint64_t n_items;       /* items, or parts, that the list names; 0: the source says it */
+    uint32_t makes;         /* rows up to the last one that makes items; 0: no row does */
+    uint32_t n_ending;      /* fields that end in `ending` */
+    uint32_t of;            /* datasets of the list's mix that have a fetch row so far */
+    int32_t fetchers;       /* workers of the first fetch */
+    int chained; /* 1 + the stage in whose attempts the next row may run; 0: there is none */
     uint32_t chained_at; /* the row behind that stage's last one */
     bool unknown;        /* a row loads parts, or makes items of unknown count */
     bool fetched;        /* the stage that fetches is added */
@@ -17091,89 +17110,12 @@ struct dlpi_table {
     bool copies;         /* the stage that fetches copies items out of cells */
 };
 
-/* ---- what rows have in common ---- */
-
-/* Return the verb of a row, or NULL if there is no such verb or it is left out of this build. */
-DLPI_COLD
-static const dlpi_verb *dlpi_verb_of(const dlpi_table *t, const dlp_node *node) {
-    const dlpi_verb *verb =
-        node->verb > 0 && node->verb < DLP_VERBS ? &t->ops->verbs[node->verb] : NULL;
-    return verb != NULL && verb->add != NULL ? verb : NULL;
-}
+/* ---- common to the rows of several kinds of stages ---- */
 
 /* Refuse a row with the message: node "name" `what`. Returns a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_node_bad(const dlpi_table *t, const dlp_node *node, const char *what) {
     return dlpi_refuse(t->p, DLP_ERR_GRAPH, node->name, "", "node \"%s\" %s", node->name, what);
-}
-
-/* Return the row i rows after the one that is being added, if its verb has one of the flags `is`
-   (DLPI_NODE_*); else NULL. */
-DLPI_COLD
-static const dlp_node *dlpi_node_next(const dlpi_table *t, uint32_t i, unsigned is) {
-    const dlp_node *node = t->at + i < t->n ? &t->nodes[t->at + i] : NULL;
-    return node != NULL && (dlpi_verb_of(t, node)->is & is) != 0 ? node : NULL;
-}
-
-/* True if fields end in a row that works on items. */
-DLPI_COLD
-static bool dlpi_node_ends(const dlp_node *node) {
-    return node->verb == DLP_MAP && node->map.ends != NULL;
-}
-
-/* True if a second out or another program takes batches, beside the consumer. */
-DLPI_COLD
-static bool dlpi_table_shared(const dlpi_table *t) {
-    const dlp_node *last = &t->nodes[t->n - 1];
-    return t->p->sharing->programs ||
-           (t->n > 2 && last->verb == DLP_OUT && last[-1].verb == DLP_OUT);
-}
-
-/* True if a row is a cache of the documents of a pack, which is next. */
-DLPI_COLD
-static bool dlpi_table_keeps(const dlpi_table *t DLPI_UNREAD, const dlp_node *node DLPI_UNREAD) {
-    bool pack = false, cache = false;
-    pack = node + 1 < t->nodes + t->n && node[1].verb == DLP_PACK;
-    cache = node->verb == DLP_CACHE;
-    return pack && cache;
-}
-
-/* Return how many rows there are up to the last one that makes items, or up to a cache behind it; 0
-   if no row makes any. Parts that load counts are items of unknown count, too. Other rows end the
-   search. Fields that such rows have made, or that were pushed, end in the cell: the row is in it.
-   Records of a push lie in cells, too, if several take the batches, or if a window is next. */
-DLPI_COLD
-static uint32_t dlpi_table_makes(const dlpi_table *t) {
-    const unsigned in_cells = DLPI_NODE_ITEMS | DLPI_NODE_LOADS | DLPI_NODE_MAKES;
-    const dlp_node *rows = t->nodes;
-    bool cached = false, parts = false; /* a cache is next; load counts the items of parts */
-    bool pushed = false;                /* a window follows a push */
-    uint32_t n = 0, i = 1;
-    for (; i < t->n &&
-           ((dlpi_verb_of(t, &rows[i])->is & in_cells) != 0 || dlpi_table_keeps(t, &rows[i]));
-         i++)
-        if ((dlpi_verb_of(t, &rows[i])->is & DLPI_NODE_MAKES) != 0 ||
-            ((n > 0 || rows->verb == DLP_PUSH) && dlpi_node_ends(&rows[i])))
-            n = i + 1;
-        else if ((dlpi_verb_of(t, &rows[i])->is & DLPI_NODE_LOADS) != 0 &&
-                 (i > 1 || rows->verb == DLP_PUSH))
-            n = i + 1 < t->n ? i + 2 : i + 1;       /* with the fetch of its items */
-    cached = i < t->n && rows[i].verb == DLP_CACHE;
-    parts = i > 2 && rows[1].verb == DLP_LOAD && rows[1].load.max_items > 0;
-    pushed = t->n > 1 && rows[1].verb == DLP_WINDOW;
-    if (n == 0 && rows->verb == DLP_PUSH && (pushed || dlpi_table_shared(t))) return 1;
-    return cached && (n > 0 || parts) ? i : n;
-}
-
-/* True if a desc of workers says anything. Its padding does not count. */
-DLPI_COLD
-static bool dlpi_workers_given(const dlp_workers_desc *w) {
-    return w->num_workers != 0 || w->placement != 0 || w->dispatch != 0 || w->on_error != 0 ||
-           w->retries != 0 || w->retry_backoff_ms != 0 || w->max_skips != 0 ||
-           w->deadline_ms != 0 || w->idempotent != 0 || w->worker_init != NULL ||
-           w->worker_exit != NULL || w->worker_user != NULL || w->affinity != NULL ||
-           w->n_affinity != 0 || w->stack_bytes != 0 || w->name != NULL || w->workers_min != 0 ||
-           w->workers_max != 0 || w->tell != NULL;
 }
 
 DLPI_COLD
@@ -17186,137 +17128,6 @@ static dlp_workers_desc dlpi_node_workers(const dlpi_table *t, const dlp_node *n
     dlp_workers_desc w = node->workers;
     if (dlpi_table_turns(t)) w.dispatch = DLP_DISPATCH_BATCHES;
     return w;
-}
-
-/* ---- the rows, before any is added ---- */
-
-/* Check the name of row i: 1 to 31 bytes, and no other row has it. Returns 0 or a DLP_ERR code. */
-DLPI_COLD
-static int dlpi_node_name(const dlpi_table *t, const dlp_node *node, uint32_t i) {
-    const size_t length = node->name != NULL ? strlen(node->name) : 0;
-    if (length < 1 || length > 31)
-        return dlpi_refuse(t->p, DLP_ERR_ARG, "", "name",
-                           "row %" PRIu32 " has a name of %zu bytes; give a name of 1 to 31 bytes",
-                           i, length);
-    for (uint32_t k = 0; k < i; k++)
-        if (strcmp(t->nodes[k].name, node->name) == 0)
-            return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "name",
-                               "rows %" PRIu32 " and %" PRIu32 " are named \"%s\"; rename one", k,
-                               i, node->name);
-    return DLP_OK;
-}
-
-/* Check that row i takes records from the row before it. A zip or mix, and an out, may name other
-   rows. Returns 0 or a DLP_ERR code. */
-DLPI_COLD
-static int dlpi_node_from(const dlpi_table *t, const dlp_node *node, uint32_t i) {
-    const char *const *from = node->from;
-    if (from == NULL || node == t->joins) return DLP_OK;
-    if (i == 0 || from[0] == NULL || from[1] != NULL)
-        return dlpi_refuse(t->p, DLP_ERR_GRAPH, node->name, "from", "from must %s",
-                           i == 0 ? "be NULL: the first row takes records from no node"
-                                  : "have one node's name, then NULL");
-    if (strcmp(from[0], t->nodes[i - 1].name) == 0) return DLP_OK;
-    if ((dlpi_verb_of(t, node)->is & DLPI_NODE_OUT) != 0) return DLP_OK;
-    return dlpi_refuse(t->p, DLP_ERR_GRAPH, node->name, "from",
-                       "from names \"%.31s\", and the row before is \"%s\"; write the rows in the "
-                       "order of the data",
-                       from[0], t->nodes[i - 1].name);
-}
-
-/* Refuse fields of a row that its verb does not use. Returns 0 or a DLP_ERR code. */
-DLPI_COLD
-static int dlpi_node_unused(const dlpi_table *t, const dlp_node *node, const dlpi_verb *verb) {
-    dlp_workers_desc w = node->workers;
-    int rc;
-    if (w.name != NULL)
-        return dlpi_not_null(t->p, node->name, "workers.name", "in a node: the node has a name");
-    if (w.dispatch != 0 && dlpi_table_turns(t))
-        return dlpi_bad(t->p, node->name, "workers.dispatch",
-                        "0: queue.deal of the first row says it", w.dispatch);
-    if ((verb->is & DLPI_NODE_THREAD) != 0) {
-        rc = dlpi_within(t->p, node->name, "workers.num_workers", w.num_workers, 0, 1,
-                         "0, or 1: a thread");
-        if (rc != DLP_OK) return rc;
-        w.num_workers = 0;
-    }
-    if ((verb->is & DLPI_NODE_WORKERS) == 0 && dlpi_workers_given(&w))
-        return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers",
-                           "workers is set, and this %s node has no workers%s; set 0", verb->name,
-                           verb->is & DLPI_NODE_THREAD ? " but num_workers 1, a thread" : "");
-    if ((verb->is & DLPI_NODE_CAPACITY) == 0 && node->queue.capacity != 0)
-        return dlpi_bad(t->p, node->name, "queue.capacity", "0: this node has no queue to size",
-                        node->queue.capacity);
-    rc = dlpi_within(t->p, node->name, "queue.full", node->queue.full, 0,
-                     (verb->is & DLPI_NODE_OUT) != 0 ? DLP_FULL_KEEP_NEWEST
-                     : node->verb == DLP_PUSH        ? DLP_FULL_REFUSE
-                                                     : 0,
-                     "DLP_FULL_* of an out or a push, else 0");
-    if (rc != DLP_OK) return rc;
-    return dlpi_within(t->p, node->name, "queue.deal", node->queue.deal, 0,
-                       (verb->is & DLPI_NODE_BEGINS) != 0 ? DLP_DEAL_TURNS : 0,
-                       "DLP_DEAL_* in a list or push, else 0");
-}
-
-/* Check the names, verbs, order and unused fields of all rows, before any row is added. Returns 0
-   or a DLP_ERR code. */
-DLPI_COLD
-static int dlpi_table_check(dlpi_table *t) {
-    int rc = DLP_OK;
-    for (uint32_t i = t->n; i > 0; i--) {
-        const dlpi_verb *verb = dlpi_verb_of(t, &t->nodes[i - 1]);
-        if (verb != NULL && (verb->is & DLPI_NODE_JOINS) != 0) t->joins = &t->nodes[i - 1];
-    }
-    for (uint32_t i = 0; i < t->n && rc == DLP_OK; i++) {
-        const dlp_node *node = &t->nodes[i];
-        const dlpi_verb *verb = dlpi_verb_of(t, node);
-        if ((rc = dlpi_node_name(t, node, i)) != DLP_OK) return rc;
-        if (verb == NULL)
-            return dlpi_bad(t->p, node->name, "verb", "DLP_LIST .. DLP_OUT", node->verb);
-        if (((verb->is & DLPI_NODE_BEGINS) != 0) != (i == 0) && !(i > 0 && node < t->joins))
-            return dlpi_node_bad(
-                t, node,
-                i == 0 ? "is the first row; begin with DLP_LIST or DLP_PUSH"
-                       : "is a second list or push; only a zip or mix joins several lists");
-        if ((rc = dlpi_node_from(t, node, i)) == DLP_OK) rc = dlpi_node_unused(t, node, verb);
-    }
-    return rc;
-}
-
-/* ---- a table that the library fills ---- */
-
-/* Add a row to the library's own table, and return it. The name is that of the workers `w`, if they
-   have one, else `name`; a number is added if another row has the name. w may be NULL. */
-DLPI_COLD
-static dlp_node *dlpi_nodes_row(dlp_nodes *to, int32_t verb, const char *name,
-                                const dlp_workers_desc *w) {
-    dlp_node *node = &to->nodes[to->n];
-    char *own = to->names[to->n];
-    if (w != NULL && w->name != NULL && w->name[0] != 0) name = w->name;
-    dlpi_copy_text(own, sizeof to->names[0], name);
-    for (uint32_t i = 0; i < to->n; i++)
-        if (strcmp(to->names[i], own) == 0)
-            snprintf(own, sizeof to->names[0], "%.20s-%" PRIu32, name, to->n);
-    node->verb = verb;
-    node->name = own;
-    if (w != NULL) node->workers = *w;
-    node->workers.name = NULL;
-    to->n++;
-    return node;
-}
-
-/* Add a row that fetches as *d says, with the workers of *d, and return the row. of: the source
-   that it reads, or NULL. */
-DLPI_COLD
-static dlp_node *dlpi_nodes_fetch(dlp_nodes *to, const char *name, const dlp_fetch_desc *d,
-                                  const dlp_source *of) {
-    dlp_node *node = dlpi_nodes_row(to, DLP_FETCH, name, &d->workers);
-    dlp_source *source = &to->sources[to->n - 1];
-    source->fetch = *d;
-    source->fetch.workers = of != NULL ? of->fetch.workers : (dlp_workers_desc){.num_workers = 0};
-    source->id = of != NULL ? of->id : 0;
-    node->fetch.source = source;
-    return node;
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -17362,7 +17173,7 @@ static uint64_t dlpi_dtype_bytes(dlp_dtype t) {
     return bits / 8;
 }
 
-/* Bytes of a field in an item; 0: there is no such field. */
+/* Return the most bytes that a field has in an item, or 0 if the field's desc is wrong. */
 static inline uint64_t dlpi_field_item_bytes(const dlp_field *f) {
     uint64_t n, each = dlpi_dtype_bytes(f->dtype);
     if (f->ndim < (f->ragged ? 1 : 0) || f->ndim >= DLP_MAX_DIMS) return 0;
@@ -17370,7 +17181,7 @@ static inline uint64_t dlpi_field_item_bytes(const dlp_field *f) {
     return n > DLPI_CELL_MAX ? 0 : n * each;
 }
 
-/* Field i, of which d has a copy. */
+/* Check the desc of field i, a copy of which is in d->f. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_field_check(dlp_pipe *p, const char *stage, const dlpi_field *d, uint32_t i) {
     static const dlpi_bound bounds[] = {
@@ -17398,7 +17209,8 @@ static int dlpi_field_check(dlp_pipe *p, const char *stage, const dlpi_field *d,
     return DLP_OK;
 }
 
-/* How large an item is in field i, and a batch of so many rows. */
+/* Compute the bytes of field i in an item, and in a batch of `rows` rows, into *d. Returns 0 or a
+   DLP_ERR code. */
 DLPI_COLD
 static int dlpi_field_measure(dlp_pipe *p, const char *stage, dlpi_field *d, uint32_t i,
                               uint64_t rows) {
@@ -17425,7 +17237,8 @@ static int dlpi_field_measure(dlp_pipe *p, const char *stage, dlpi_field *d, uin
     return DLP_OK;
 }
 
-/* Copy and measure field i. rows: of a batch. */
+/* Fill *d from field i of a desc (f): check it, and compute its bytes. rows: rows of a batch.
+   pooled: max_per_batch counts. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_field_init(dlp_pipe *p, const char *stage, dlpi_field *d, const dlp_field *f,
                            uint32_t i, uint64_t rows, bool pooled) {
@@ -17444,7 +17257,8 @@ static int dlpi_field_init(dlp_pipe *p, const char *stage, dlpi_field *d, const 
     return DLP_OK;
 }
 
-/* Lay fields out in a cell, each 64-byte aligned. */
+/* Lay the n fields f out in a cell (*fs), each aligned to 64 bytes. pooled: max_per_batch counts.
+   Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_fields_init(dlp_pipe *p, const char *stage, dlpi_fields *fs, const dlp_field *f,
                             uint32_t n, bool pooled) {
@@ -17466,7 +17280,7 @@ static int dlpi_fields_init(dlp_pipe *p, const char *stage, dlpi_fields *fs, con
     return DLP_OK;
 }
 
-/* ---- fields of several stages ---- */
+/* ---- the fields of an item, which several stages add ---- */
 
 /* Append n fields to the fields of the pipe's items. The caller has checked that there is room. */
 DLPI_COLD
@@ -17490,7 +17304,7 @@ static int dlpi_fields_apart(dlp_pipe *p, const char *node, const dlp_field *f, 
 /* Append the fields of a stage to those of the pipe's items. count: the field of the stage's desc
    that has their number, for the error. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
-static int dlpi_stage_widens(dlp_pipe *p, const dlpi_stage *st, const char *count) {
+static int dlpi_fields_widen(dlp_pipe *p, const dlpi_stage *st, const char *count) {
     const uint32_t n = p->datasets.n_fields;
     int rc;
     if (n + st->n_fields > DLP_MAX_FIELDS)
@@ -17569,30 +17383,31 @@ static int dlpi_fetch_take(dlp_pipe *p, dlpi_stage *st, const dlp_fetch_desc *d)
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-chain      MAPS AND FETCHES IN THE ATTEMPT OF THE STAGE BEFORE
-   A stage of rows has one callback. The callback of such a stage is dlpi_chain_call, which calls
-   those of several rows of the table, one after the other. The core sees one attempt: retries,
-   deadline, blame and the policy for failures are the stage's. Fields that the rows add are fields
-   of the stage. */
+   A stage of rows has one callback. If rows of the table run in the attempt of an earlier stage,
+   the callback of that stage is dlpi_chain_call. It calls the callbacks of these rows one after the
+   other. The core sees one attempt: retries, deadline, blame and the policy for failures are those
+   of the stage. Fields that the rows add are fields of the stage. */
 
-#define DLPI_CHAIN_STEPS 8u /* callbacks of a stage, with its own */
+#define DLPI_CHAIN_STEPS 8u /* callbacks of a stage, with its own, at most */
 
-typedef struct dlpi_chained {
+typedef struct dlpi_chained { /* one step of a chain: the callback of one row of the table */
     dlp_item_fn call;
     void *user;
-    uint32_t n, first; /* fields that it sees, from which one on: set when the pipe is resolved */
-    uint32_t after;    /* fields that steps behind it add, which it does not see */
-    uint32_t own;      /* it sees these fields of its own alone; 0: all that are there by then */
-    char name[32];     /* of its node */
+    uint32_t n, first; /* it sees n fields, from field `first` on; set when the pipe is resolved */
+    uint32_t after;    /* fields that later steps add, which it does not see */
+    uint32_t own;      /* not 0: it sees only this many fields of its own; 0: all fields so far */
+    char name[32];     /* name of the row */
 } dlpi_chained;
 
 typedef struct dlpi_chain {
-    const dlpi_chained *last; /* NULL: the stage has its own callback alone */
-    uint32_t fields;          /* of the stage, before rows added some */
-    bool ragged;              /* some field that a step sees is */
+    const dlpi_chained *last; /* the last step; NULL: the stage has only its own callback */
+    uint32_t fields;          /* fields of the stage itself, without those of the steps */
+    bool ragged;              /* a field that a step sees is ragged */
     dlpi_chained step[DLPI_CHAIN_STEPS];
 } dlpi_chain;
 
-/* Only the rows of such stages may be chained: the stage has all fields from the first one on. */
+/* Return the chain of a stage, or NULL if its kind allows none. A kind allows a chain if the stage
+   works on all fields of an item from the first one on. */
 static dlpi_chain *dlpi_chain_of(const dlpi_stage *st) {
     return st->ops->chain_at == 0 ? NULL : (void *)((uint8_t *)st->self + st->ops->chain_at);
 }
@@ -17659,7 +17474,8 @@ static int dlpi_chain_call(void *user, dlp_item *it) {
     return DLPI_LIKELY(rc == 0) ? 0 : dlpi_chain_over(c, k, call, rc);
 }
 
-/* Add the callback of a row to a stage, and the fields that the row adds. */
+/* Append the callback of a row, and the n fields f that the row adds, to a stage. Returns 0 or a
+   DLP_ERR code. */
 DLPI_COLD static int dlpi_chain_add(dlp_pipe *p, dlpi_stage *st, const dlpi_chained *row,
                                     const dlp_field *f, uint32_t n) {
     dlpi_chain *c = dlpi_chain_of(st);
@@ -17692,7 +17508,7 @@ DLPI_COLD static int dlpi_chain_add(dlp_pipe *p, dlpi_stage *st, const dlpi_chai
     return DLP_OK;
 }
 
-/* The fields of the stage are known: which of them each callback sees. */
+/* Set which fields each step sees, once the fields of the stage are known. */
 static void dlpi_chain_resolve(dlp_pipe *p, const dlpi_stage *st) {
     dlpi_chain *c = dlpi_chain_of(st);
     if (c->last == NULL) return;
@@ -17706,8 +17522,8 @@ static void dlpi_chain_resolve(dlp_pipe *p, const dlpi_stage *st) {
         c->ragged |= p->datasets.fields[f].ragged != 0;
 }
 
-/* Fields that rows add to those of a fetch begin as zeros, also if the fetch writes all of its own.
- */
+/* Let the fields that steps add to a fetch stage begin as zeros, even if the fetch writes all bytes
+   of its own fields. Returns 0. */
 static int dlpi_chain_widens(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_chain *c = dlpi_chain_of(st);
     dlpi_chain_resolve(p, st);
@@ -17718,7 +17534,7 @@ static int dlpi_chain_widens(dlp_pipe *p, dlpi_stage *st) {
     return DLP_OK;
 }
 
-/* What the plan says of the stage: its rows, in the order of the table. */
+/* Write into `text`, for the plan, the names of the stage's rows, in the order of the table. */
 DLPI_COLD static void dlpi_chain_what(const dlpi_stage *st, char *text, size_t size) {
     const dlpi_chain *c = dlpi_chain_of(st);
     size_t n = 0;
@@ -17726,17 +17542,18 @@ DLPI_COLD static void dlpi_chain_what(const dlpi_stage *st, char *text, size_t s
         n += (size_t)snprintf(text + n, size - n, "%s%s", k != c->step ? ", " : "",
                               k != c->step ? k->name : st->name);
 }
-/* ---- what is read on, as a push is: by the one worker of a stage ---- */
+/* ---- the reader of a stream, as of a push: the one worker of a stage ---- */
 
-/* What a reader says of those who write: in a record of the stage that reads. */
-typedef struct dlpi_reader_words { /* in region: the worker's words, for people */
-    uint64_t alone;                /* 1: it waits, and no writer lives that has not said its end */
-    uint64_t ended, writers; /* ends that were read, of so many; writers 0: nothing is read on */
-    uint64_t last;           /* the number of a writer that is gone without an end; 0: none */
-    uint64_t attached;       /* writers that were there when it waited last */
+/* What a reader knows of its writers, in the region. The reader writes it, for observers. */
+typedef struct dlpi_reader_words {
+    uint64_t alone;          /* 1: the reader waits, and each living writer has sent its end */
+    uint64_t ended, writers; /* ends read so far; number of writers, 0: this is no stream */
+    uint64_t last;           /* number of a writer that is gone without an end; 0: none */
+    uint64_t attached;       /* writers that were attached when the reader waited last */
 } dlpi_reader_words;
 
-enum { DLPI_READER_WORDS = 1, DLPI_READER_ROWS = DLPI_OWN_HIDDEN }; /* areas of that stage */
+/* Numbers of the areas of that stage in the region. */
+enum { DLPI_READER_WORDS = 1, DLPI_READER_ROWS = DLPI_OWN_HIDDEN };
 
 /* Check that a stage which reads pushed items has one reader, a thread or the consumer, that reads
    them one after the other, once. Returns 0 or a DLP_ERR code. */
@@ -17773,7 +17590,7 @@ static void dlpi_reader_live(dlp_pipe *p, const dlpi_stage *st, const dlp_datase
     p->wait.only_yields = writers + (uint64_t)p->wait.threads > (uint64_t)p->cpus;
 }
 
-/* ---- how long an epoch is: for sources, which say of what ---- */
+/* ---- the length of an epoch, and checks of the sampler's order; for all sources ---- */
 
 /* Check that the dataset's items can have the sampler's order. Returns 0 or a DLP_ERR code. */
 static int dlpi_check_items(dlp_pipe *p) {
@@ -17798,7 +17615,7 @@ static int dlpi_bad_order(dlp_pipe *p) {
 }
 
 /* Initialize *o, the sampler's order over all items of the dataset, at the start of the pipe. */
-static void dlpi_order_live(const dlp_pipe *p, dlpi_order *o) {
+static void dlpi_epoch_order(const dlp_pipe *p, dlpi_order *o) {
     dlpi_order_init(o, dlpi_sampler_of(p), p->fetch->dataset->n_items,
                     dlpi_area_at(p, DLPI_REC_TABLE, 0));
 }
@@ -17815,10 +17632,10 @@ static int dlpi_epoch_of(dlp_pipe *p, uint64_t n) {
                        n, p->global_batch);
 }
 
-/* ---- sources whose batches have rows alike ---- */
+/* ---- sources whose batches all have the same number of rows, except the epoch's last ---- */
 
-/* Rows of slot s beyond the epoch's last sample. */
-static void dlpi_schedule_padding(dlp_pipe *p, uint32_t s) {
+/* Mark the rows of slot s that lie beyond the epoch's last sample as padding. */
+static void dlpi_epoch_padding(dlp_pipe *p, uint32_t s) {
     dlpi_bslot *slot = dlpi_slot_at(p, s);
     uint64_t real = slot->position < p->samples ? p->samples - slot->position : 0;
     if (slot->position + slot->count <= p->samples) return;
@@ -17826,8 +17643,8 @@ static void dlpi_schedule_padding(dlp_pipe *p, uint32_t s) {
     slot->dirty = 1;
 }
 
-/* Rows of the present global batch where each has as many, but the epoch's last. */
-static int dlpi_schedule_rows(dlp_pipe *p, uint64_t *rows) {
+/* Set *rows to the rows of the next global batch; 0 if the epoch has no batch left. Returns 0. */
+static int dlpi_epoch_rows(dlp_pipe *p, uint64_t *rows) {
     const dlpi_scheduler *f = &p->schedule;
     *rows = f->in_epoch < p->batches_per_epoch ? p->global_batch : 0;
     if (p->last == DLP_LAST_PARTIAL && f->position + *rows > p->samples)
@@ -17835,14 +17652,14 @@ static int dlpi_schedule_rows(dlp_pipe *p, uint64_t *rows) {
     return DLP_OK;
 }
 
-/* Go on where each batch has as many rows. */
-DLPI_COLD static int dlpi_schedule_seek(dlp_pipe *p, const dlpi_state *to) {
+/* Let the scheduler go on at the batch of a state. Returns 0. */
+DLPI_COLD static int dlpi_epoch_seek(dlp_pipe *p, const dlpi_state *to) {
     p->schedule.in_epoch = to->batch;
     p->schedule.position = to->batch * p->global_batch;
     return DLP_OK;
 }
 
-/* What a sampler's stage is, whatever rows it gives. */
+/* The common part of the tables of all samplers. */
 #define DLPI_OPS_OF_SAMPLER \
     .kind = DLP_STAGE_SAMPLER, .rank = 1, .begins = 1, .at = offsetof(dlp_pipe, sampler), \
     .words = {.out = "sampler.threaded = 1", .slow = "make the sampler's own function cheaper"}
@@ -17901,33 +17718,33 @@ DLPI_COLD static int dlpi_schedule_seek(dlp_pipe *p, const dlpi_state *to) {
 #define DLPI_INPUT_LOADED UINT32_C(0x1000001)
 #define DLPI_INPUT_FAILED UINT32_C(0x1000002)
 #define DLPI_INPUT_CLOSED UINT32_C(0)
-#define DLPI_INPUT_LOOK 64u /* open cells: which is the oldest of them? */
+#define DLPI_INPUT_LOOK 64u /* open cells that a worker looks at, to claim the oldest of them */
 #define DLPI_INPUT_TOLD 64u
 #define DLPI_INPUT_CHEAP_NS 2000u
-#define DLPI_INPUT_RUN 32u      /* inputs of a cell, at most, */
+#define DLPI_INPUT_RUN 32u      /* inputs of a cell, at most */
 #ifndef DLPI_INPUT_RUN_NS       /* a checker may define it before inclusion */
-#define DLPI_INPUT_RUN_NS 8000u /* which take so long together */
+#define DLPI_INPUT_RUN_NS 8000u /* ns that the inputs of a cell should take together, at most */
 #endif
-#define DLPI_INPUT_GUARD ((uint64_t)DLPI_DEBUG * 4096) /* before an input, aligned so */
+#define DLPI_INPUT_GUARD ((uint64_t)DLPI_DEBUG * 4096) /* guard bytes before each cell's bytes */
 
-/* A cell, in region. The scheduler writes it while nobody may load; who loads writes the rest. What
-   both need of each run lies in the first lines, and at the end. */
+/* The record of a cell, in the region. The scheduler writes it while no worker may load. The worker
+   that loads writes the other fields. Both need the first lines, and the tail, in each run. */
 typedef struct dlpi_input {
-    uint64_t state;               /* Q1 ticket (39), what is with it (25): see >>impl-inputs */
-    uint64_t index, first, items; /* of the input that is loaded now, or was last */
+    uint64_t state;               /* Q1: ticket (39 bits) and state (25 bits): see >>impl-inputs */
+    uint64_t index, first, items; /* of the input that is loaded now, or was loaded last */
     uint64_t epoch;
-    uint64_t bytes;
-    uint64_t due_ns; /* a failed load is tried again then */
-    uint32_t rec;    /* tries, workers killed: as a row's */
-    uint32_t made;   /* inputs of the run that are loaded */
-    uint64_t used;   /* batch fed last that needs it, + 1; scheduler, for observers */
-    uint32_t run;    /* inputs */
-    uint32_t killed_by;
-    dlp_error error;  /* of a load that failed; LOADED: of the first item that was left out as it
-                         failed, and position is how many were; code 0: none was */
-    uint64_t tail[7]; /* begins with [most] indices of the run's inputs, which the scheduler writes;
-                         after them [most] 32-bit numbers of their items, which who loads writes:
-                         in lines of their own, since these go to and fro */
+    uint64_t bytes;     /* bytes of that input, as its load says */
+    uint64_t due_ns;    /* time at which a failed load is tried again; 0: at once */
+    uint32_t rec;       /* tries, and workers that it killed, as in the fate of a row */
+    uint32_t made;      /* inputs of the run that are loaded */
+    uint64_t used;      /* 1 + last scheduled batch that needs it; scheduler, for observers */
+    uint32_t run;       /* inputs in this cell */
+    uint32_t killed_by; /* signal that ended the last worker that it killed */
+    dlp_error error;    /* error of the failed load. LOADED: error of the first item that failed and
+                           was left out; `position` counts such items; code 0: there is none */
+    uint64_t tail[7];   /* begins with [most] indices of the run's inputs, written by the scheduler;
+                           behind them [most] 32-bit counts of their items, written by the loader.
+                           Both lie in cache lines of their own, because they go to and fro */
 } dlpi_input;
 
 _Static_assert(sizeof(dlpi_input) == 4 * DLPI_LINE, "region layout");
@@ -18013,7 +17830,7 @@ static inline uint32_t dlpi_input_state(const dlp_pipe *p, uint32_t c) {
     return dlpi_gen_low(dlpi_claim_owner(&dlpi_input_at(p, c)->state)); /* Q1 <- Q1 */
 }
 
-/* ---- DLPIPE_DEBUG: what lies around a cell ---- */
+/* ---- DLPIPE_DEBUG: guard bytes around a cell ---- */
 
 static void dlpi_redzone_of_input(const dlp_pipe *p, uint64_t most, uint8_t *bytes,
                                   dlpi_redzone *c) {
@@ -18034,13 +17851,13 @@ static void dlpi_inputs_paint(dlp_pipe *p, uint64_t most) {
 
 /* ---- by the scheduler: looking ahead ---- */
 
-/* A search for free cells, and what it depends on. */
+/* The last search for free cells, and the numbers that its result depends on. */
 typedef struct dlpi_inputs_ahead {
-    uint64_t epoch, batch; /* to be scheduled next */
-    uint64_t left;         /* no batch below it will need its inputs again */
-    uint64_t loads;        /* inputs that were loaded, or have failed */
-    uint64_t tickets;      /* given */
-    bool stuck;            /* no cell was free */
+    uint64_t epoch, batch; /* the batch that is scheduled next */
+    uint64_t left;         /* batches below this number will not need their inputs again */
+    uint64_t loads;        /* ctl.source_moves: inputs that were loaded, or have failed */
+    uint64_t tickets;      /* tickets given to cells so far */
+    bool stuck;            /* the search found no free cell */
 } dlpi_inputs_ahead;
 
 /* Raise *left to the first batch that has not yet passed the last stage that may send rows back. No
@@ -18163,8 +17980,8 @@ static void dlpi_input_wake(dlpi_worker *w) {
 }
 
 typedef struct dlpi_input_search {
-    uint64_t oldest, now; /* oldest: of its word; 0: none was found */
-    uint32_t cell, left;  /* left: open ones that are still to be looked at */
+    uint64_t oldest, now; /* word of the oldest open cell so far, 0: none; the time in ns */
+    uint32_t cell, left;  /* that cell; open cells that are still to be looked at */
 } dlpi_input_search;
 
 /* Find the open cell with the oldest ticket among cells first .. end - 1, and write it into *s if
@@ -18452,7 +18269,7 @@ static void dlpi_input_tell(const dlp_pipe *p, uint32_t cell, char *text, size_t
     snprintf(text, size, " (%s %" PRIu64 ")", p->source->input, dlpi_input_at(p, cell)->index);
 }
 
-/* ---- what the descs of such stages may say, and what their tables have in common ---- */
+/* ---- stages with input cells: checks of their descs, and the common part of their tables ---- */
 
 /* Refuse subset and weights of a sampler: this stage takes all items. Returns a DLP_ERR code. */
 static int dlpi_bad_list(dlp_pipe *p, const dlpi_stage *st) {
@@ -18494,71 +18311,75 @@ static int dlpi_check_divides(dlp_pipe *p, const char *field, uint64_t n) {
 #define DLPI_OPS_OF_INPUTS DLPI_OPS_OF_CELLS, .step = dlpi_input_step, .run = dlpi_input_run
 
 /* Cells and streams of inputs whose items nobody has counted: what the scheduler knows of them, and
-   in which lists cells stand: of a stream, free, or free by and by. Why these can't stand still is
-   said in >>impl-found. */
+   in which list each cell stands: the list of a stream, of free cells, or of cells that wait to be
+   free. Why these can't stand still is said in >>impl-found. */
 
 #define DLPI_FOUND_NONE UINT32_MAX
-#define DLPI_FOUND_CELLS (1 << 22) /* at most */
-#define DLPI_FOUND_WINDOW (1 << 24)
-#define DLPI_FOUND_RUNS 64 /* cells of which the runs are as long as those of the first of them */
+#define DLPI_FOUND_CELLS (1 << 22)  /* cells of a source, at most */
+#define DLPI_FOUND_WINDOW (1 << 24) /* items of a window, at most */
+#define DLPI_FOUND_RUNS 64 /* cells that are given inputs before the run length is set again */
 
-typedef struct dlpi_found_cell {     /* what the scheduler knows of a cell */
+typedef struct dlpi_found_cell {     /* the scheduler's record of a cell */
     uint64_t epoch, ordinal, ticket; /* ordinal: of the first input of its run */
-    uint64_t n, taken; /* known: items, and those before the first row that is left, or before the
-                          end of the window that is open */
-    uint64_t from;     /* which is this item of input `input` of the run, or of one after it */
-    uint64_t used;     /* batch scheduled last that has rows of it, + 1 */
-    uint32_t input, run, learned; /* inputs, and those whose counts are taken */
-    uint32_t lost; /* bits of inputs that were left out, and stand for an item all the same */
-    uint32_t open; /* rows of the window that is open, and are not given */
-    uint32_t next; /* of its stream; not listed: that may be free, or waits to be, after it */
-    bool listed;   /* a stream's: it is in its list, or has rows of its window */
+    uint64_t n, taken; /* known items of its inputs; those of them that are given, or are in the
+                          open window */
+    uint64_t from; /* the first item that is not taken is item `from` of input `input` of the run,
+                      or, if that input has no more items, of a later input */
+    uint64_t used; /* 1 + last scheduled batch that has rows of it; 0: none has */
+    uint32_t input, run, learned; /* run: its inputs; learned: of these the counts are taken */
+    uint32_t lost; /* a bit for each input that was left out, but counts as one item (pairs) */
+    uint32_t open; /* its rows in the open window that are not given */
+    uint32_t next; /* next cell of the list that it is in; DLPI_FOUND_NONE: it is the last */
+    bool listed;   /* a stream has it: it is in the stream's list, or has rows of its window */
     bool failed;   /* its next input can't be loaded: nothing more of the stream becomes known */
 } dlpi_found_cell;
 
 typedef struct dlpi_found_stream {
-    uint32_t head, tail, cells; /* its list; how many cells it has: in it, or of its window */
-    uint32_t last_known, known; /* the last that is known, the first that is not */
-    uint64_t epoch, next;       /* whose input is asked for next */
-    uint64_t rows;              /* known after `at` */
-    uint64_t empty;             /* inputs known last, one after the other, that had none */
-    int barren;                 /* 1, 2: no item comes to this rank, stream; 0: that is not known */
-    dlpi_cursor at;             /* after the last row given, or where the present window begins,
-                                   with what is given of it: of its items known at the place */
-    uint64_t given;             /* rows in this epoch */
-    uint64_t length, check;     /* of the window that is open; length 0: none is */
-    dlpi_cursor after;          /* that window */
-    uint64_t pass_epoch, pass_next, pass_left; /* the pass whose inputs are being counted: the next
-                                                  of them, and how many there are */
-    uint64_t pass_items;
-    bool pass_whole; /* counted from its first input on */
+    uint32_t head, tail, cells; /* ends of its list; cells that it has, in the list or the window */
+    uint32_t last_known, known; /* last cell whose counts are taken; first cell whose are not */
+    uint64_t epoch, next;       /* the input that is asked for next: its epoch and ordinal */
+    uint64_t rows;              /* known rows that are not given */
+    uint64_t empty;             /* inputs without an item, counted since the last one with items */
+    int barren;                 /* 1: no item comes to this rank; 2: to this stream; 0: not known */
+    dlpi_cursor at;             /* place after the last given row. With a window: place where the
+                                   window begins, and how many of its rows are given */
+    uint64_t given;             /* rows given in this epoch */
+    uint64_t length, check;     /* items of the open window, 0: none is open; 16-bit hash of the
+                                   inputs that they are of */
+    dlpi_cursor after;          /* place after the open window */
+    uint64_t pass_epoch, pass_next, pass_left; /* statistics of the present pass over the inputs:
+                                                  its epoch, next ordinal, and inputs to come */
+    uint64_t pass_items;                       /* items counted in this pass */
+    bool pass_whole;                           /* it was counted from its first input on */
 } dlpi_found_stream;
 
-typedef struct dlpi_agreed { /* ends that ranks agree on; consumer */
-    uint64_t generation;     /* of the batches: after a seek, or in another epoch, others count */
-    uint64_t left;           /* all ranks have them, and here they are not delivered yet */
-    bool last;               /* the epoch ends after them */
-    bool asks;               /* there are other ranks to be asked */
+typedef struct dlpi_agreed { /* the end that ranks have agreed on; the consumer's */
+    uint64_t generation;     /* number of the batches that it holds for: a seek begins others */
+    uint64_t left;           /* batches that all ranks have, and this one has not delivered yet */
+    bool last;               /* the epoch ends after these batches */
+    bool asks;               /* there are other ranks to ask */
 } dlpi_agreed;
 
-/* What observers see of it; scheduler. */
+/* Counts for observers, in the region; written by the scheduler. */
 typedef struct dlpi_found_counts {
-    uint64_t inputs, items, empty, window;
+    uint64_t inputs, items, empty, window; /* empty: inputs without an item; window: items of one */
 } dlpi_found_counts;
 
-/* ... in the same record, from DLPI_FOUND_SPREAD on: what streams have of a pass, and what follows
-   from that. rows: those of a stream in an epoch, where a row is an item, 0: all; drops: 1: an
-   epoch ends with the first stream that is out, 2: of this rank or another. */
+/* In the same record, DLPI_FOUND_SPREAD bytes behind its begin: how evenly the items of a pass are
+   spread over the streams. */
 typedef struct dlpi_found_spread {
-    uint64_t streams, all, each, rows, drops;      /* streams: of this rank */
-    uint64_t weights, weights_least, weights_most; /* of all streams; 0: there are none */
-    uint64_t items[]; /* [streams] of the last pass that was counted whole, + 1; 0: none was */
+    /* streams: of this rank; all: of all ranks. each: rows of a stream in a batch, 0: a row is no
+       item. rows: rows of a stream in an epoch with steps, 0: without steps. drops: 1: an epoch
+       ends with the first stream of this rank that has no item left, 2: with that of any rank */
+    uint64_t streams, all, each, rows, drops;
+    uint64_t weights, weights_least, weights_most; /* over all streams; 0: there are no weights */
+    uint64_t items[]; /* [streams] 1 + items of the last pass that was counted whole; 0: none was */
 } dlpi_found_spread;
 
 #define DLPI_FOUND_SPREAD DLPI_LINE
 
 typedef struct dlpi_found_row {
-    uint32_t cell, number; /* of the item's place: each input of a run has most_items */
+    uint32_t cell, number; /* cell, and place of the item in it: each input has most_items places */
 } dlpi_found_row;
 
 struct dlpi_found;
@@ -18591,14 +18412,14 @@ typedef struct dlpi_found_rule {
     bool (*take)(struct dlpi_found *q, uint64_t s, const dlpi_path *path, bool set);
 } dlpi_found_rule;
 
-/* Who makes the items of inputs, and in how many cells. */
+/* The workers that make items of inputs, and the cells that they make them in. */
 typedef struct dlpi_cells_desc {
     dlp_workers_desc workers;
-    uint32_t queue_size; /* cells; 0: the plan says it */
+    uint32_t queue_size; /* number of cells; 0: as many as are needed, and a few more */
     uint32_t window;     /* items of a stream that are shuffled at a time; 0: none are */
 } dlpi_cells_desc;
 
-/* The inputs of list q, if they are rows of branches, joined (inputs/joined.h). */
+/* Calls for a list q whose inputs are joined rows of branches (inputs/joined.h). */
 typedef struct dlpi_found_joins {
     /* Begin an epoch, or go on at a place. */
     void (*begin)(struct dlpi_found *q);
@@ -18614,7 +18435,7 @@ typedef struct dlpi_found_joins {
     void (*stands)(struct dlpi_found *q, uint32_t i, uint32_t c);
     /* Move stream i behind its window, whose rows are all given. */
     void (*moves)(struct dlpi_found *q, uint32_t i);
-    /* Do what these three of dlpi_found_rule do. */
+    /* As the calls of these names in dlpi_found_rule. */
     const struct dlpi_found *(*lacks)(const struct dlpi_found *q, uint32_t i);
     void (*put)(const struct dlpi_found *q, uint32_t i, dlpi_path *to);
     bool (*take)(struct dlpi_found *q, uint64_t s, const dlpi_path *path, bool set);
@@ -18627,42 +18448,42 @@ typedef struct dlpi_found {
     const dlpi_found_rule *rule;   /* NULL: a row is an item */
     const dlpi_found_joins *joins; /* NULL: inputs are no rows of branches */
     struct dlpi_joined *joined;
-    struct dlpi_found *all;  /* the source: itself, or of what this is a branch */
-    struct dlpi_found *next; /* of a source with branches: the first; of these: the next */
-    const char *name;        /* of a branch, for errors; NULL: the stage's */
-    uint64_t column;         /* of a branch: its rows among those of a slot */
-    bool pairs; /* of a branch: an input that is left out stands for an item, so its row is left
-                   out, and the rows behind it stay the same */
-    uint64_t most_items, least_items; /* of an input that has any */
-    uint32_t n_cells, most_run;       /* inputs of a cell */
-    uint32_t first_cell;              /* of a branch: of its own cells */
+    struct dlpi_found *all;  /* the source; in a branch the source that it is a branch of */
+    struct dlpi_found *next; /* in a source: its first branch; in a branch: the next; NULL: none */
+    const char *name;        /* name of the branch, for errors; NULL: the stage's name */
+    uint64_t column;         /* in a branch: where its rows begin among those of a slot */
+    bool pairs; /* in a branch: an input that is left out counts as one item. So its row is left
+                   out, and later rows do not change */
+    uint64_t most_items, least_items; /* items that an input has at most; at least, if not empty */
+    uint32_t n_cells, most_run;       /* cells; inputs of a cell, at most */
+    uint32_t first_cell;              /* number of its first cell; not 0 only in branches */
     uint32_t in_flight;               /* requests of a worker for inputs; 0: it has no requests */
-    bool teams;                       /* of a source: not every worker takes every cell */
-    bool arrives;                     /* of a source: inputs of a list are records that arrive */
-    struct dlpi_arrivals *arrivals;   /* inputs are records that arrive; NULL: they have numbers */
-    uint8_t pad[DLPI_LINE - 16]; /* part workers read what is above; below is the scheduler's */
+    bool teams;                       /* in a source: not every worker takes every cell */
+    bool arrives;                   /* in a source: inputs of one of its lists are pushed records */
+    struct dlpi_arrivals *arrivals; /* inputs are pushed records; NULL: they have numbers */
+    uint8_t pad[DLPI_LINE - 16];    /* part workers read what is above; below is the scheduler's */
     dlpi_found_plan plan;
     dlpi_cursors cursors;
-    uint32_t each;  /* rows of a stream in a batch */
-    bool all_items; /* of all ranks, which agree on the end: until then batches of holes follow */
-    uint32_t run, need; /* inputs of a new cell; cells that a stream needs */
-    uint64_t run_until; /* tickets: look again what inputs cost */
-    bool run_known;
-    bool begun;
-    int rc; /* what is wrong with the epoch that was begun */
+    uint32_t each;      /* rows of a stream in a batch */
+    bool all_items;     /* an epoch has the items of all ranks: a rank without items has holes */
+    uint32_t run, need; /* inputs that a cell is given now; cells that a stream needs */
+    uint64_t run_until; /* the cost of inputs is read again when this ticket is given */
+    bool run_known;     /* `run` follows from the measured cost of inputs */
+    bool begun;         /* an epoch has begun */
+    int rc;             /* code of the error that ends this epoch; 0: none */
     uint64_t epoch;
-    bool any;       /* an input of the epoch has had items */
-    uint64_t round; /* of joined rows with steps: in so many each branch ends a pass */
+    bool any;       /* an input of the epoch had items */
+    uint64_t round; /* of joined rows with steps: rows in which each branch ends a pass */
     dlpi_inputs_ahead ahead;
-    uint32_t free, free_last;   /* lists of cells: free, */
-    uint32_t waits, waits_last; /* and to be free by and by */
+    uint32_t free, free_last;   /* ends of the list of free cells */
+    uint32_t waits, waits_last; /* ends of the list of cells that wait to be free */
     dlpi_found_counts *counts;
     dlpi_found_spread *spread;
     dlpi_found_cell *use;           /* [n_cells] */
-    dlp_permutation *items;         /* [n_cells] the order of items in each, where it has one */
-    dlpi_found_stream *streams;     /* [cursors.n] those of this rank */
-    dlp_permutation *window_orders; /* [cursors.n] of the windows that are open, */
-    dlpi_found_row *window_rows;    /* [cursors.n][window] and what lies in them */
+    dlp_permutation *items;         /* [n_cells] the order of items in each cell, if shuffled */
+    dlpi_found_stream *streams;     /* [cursors.n] the streams of this rank */
+    dlp_permutation *window_orders; /* [cursors.n] the order of rows in each open window */
+    dlpi_found_row *window_rows;    /* [cursors.n][window] where the items of each window lie */
     uint8_t pad1[DLPI_LINE];
     dlpi_agreed agreed;
 } dlpi_found;
@@ -18921,15 +18742,16 @@ DLPI_COLD static bool dlpi_found_leaves_out(dlp_pipe *p, dlpi_found *q, uint32_t
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-arrivals   INPUTS THAT ARRIVE
-   Behind a push an input is a record, and nobody knows when the next one comes. The scheduler gives
-   free cells to the reader of the push, one stage with one thread, in the order of the stream's
-   list. The reader waits for records, copies those that are at hand into the next cell, as many as
-   one cell may have, and opens the cell. From there on the cell is as any other one: a worker that
-   dies leaves the records where they are, and the next worker makes items of them again.
+   If makers stand behind a push, an input is a pushed record, and the time of the next record is
+   not known. The scheduler gives free cells to the reader of the push, which is a stage with one
+   thread, in the order of the stream's list. The reader waits for a record. It copies the records
+   that have come into the next cell, as many as one cell may have, and opens the cell. From then on
+   the cell is like any other input cell: if a worker dies, the records stay, and the next worker
+   makes items of them again.
 
-   A record keeps its number, the order in which it was read. That is the input's index and its
-   ordinal. A cell of no record says that the stream has ended. A record that cannot be read makes
-   its cell FAILED.
+   Records are numbered in the order of reading. The number is the input's index and its ordinal. A
+   cell without a record tells that the stream has ended. If a record cannot be read, its cell
+   becomes FAILED.
 
    label  atomic    written by             read by (partner)
    Q4     wanted    scheduler: cells that  the reader, who then has the cell and its number in
@@ -18940,14 +18762,14 @@ DLPI_COLD static bool dlpi_found_leaves_out(dlp_pipe *p, dlpi_found *q, uint32_t
    with the reader, and the place of the first of them is still its own. */
 
 typedef struct dlpi_arrivals {
-    uint64_t wanted; /* Q4 */
-    uint64_t *cells; /* [n] the cell of each number, modulo n; in the region, for observers */
+    uint64_t wanted; /* Q4: number of cells given to the reader so far */
+    uint64_t *cells; /* [n] cell number k of these is cells[k % n]; in the region, for observers */
     uint32_t n;
-    const dlpi_stage *st;  /* the reader's */
-    struct dlpi_expand *x; /* whose inputs the records are */
+    const dlpi_stage *st;  /* the stage of the reader */
+    struct dlpi_expand *x; /* the source whose inputs the records are */
     uint8_t pad[DLPI_LINE];
-    uint64_t taken, records; /* the reader's: cells, and records, so far */
-    bool over;               /* the reader's: it has said that the stream has ended */
+    uint64_t taken, records; /* written by the reader: cells that it filled, records that it read */
+    bool over;               /* written by the reader: it has read the end of the stream */
 } dlpi_arrivals;
 
 /* Scheduler: close cell c and give it to the reader, which may fill it with as many records as the
@@ -18985,10 +18807,10 @@ static uint32_t dlpi_arrivals_next(const dlpi_arrivals *a) {
     return (uint32_t)a->cells[a->taken % a->n];
 }
 
-/* What the desc of inputs that nobody has counted may say. How many cells streams need, and their
-   memory. Why these are enough is said in >>impl-found. */
+/* A source whose inputs have unknown counts: checks of its desc, how many cells its streams need,
+   and their memory. Why these cells are enough is said in >>impl-found. */
 
-/* ---- what the desc may say, and what follows ---- */
+/* ---- check the desc, and compute what follows from it ---- */
 
 /* Refuse what has no meaning if the inputs' counts are not known. Returns 0 or a DLP_ERR code. */
 static int dlpi_found_refuses(dlp_pipe *p) {
@@ -19208,7 +19030,7 @@ static int dlpi_found_blocks(const dlp_pipe *p DLPI_UNREAD, const dlpi_stage *st
     return 7;
 }
 
-/* Write those words of the streams' statistics that are known before any input is. */
+/* Write the words of the streams' statistics that are known before the first input is loaded. */
 static void dlpi_found_spread_begin(const dlp_pipe *p, dlpi_found *q) {
     const dlpi_found_plan *k = &q->plan;
     dlpi_found_spread *to = q->spread;
@@ -19929,9 +19751,9 @@ static void dlpi_found_pass_row(dlp_pipe *p, uint32_t i) {
     }
 }
 
-/* ---- a batch's rows, and what a worker sees of one ---- */
+/* ---- the rows of a batch are filled in ---- */
 
-/* What is noted of a batch: it has items of this rank; more follow, or an input that has failed. */
+/* Bits of a batch's note: it has items of this rank; more items, or a failed input, follow it. */
 enum { DLPI_FOUND_HAS_ITEMS = 1, DLPI_FOUND_MORE_ITEMS = 2 };
 
 /* Make rows r .. end - 1 of slot s holes: rows that are left out and have no item. */
@@ -19995,7 +19817,7 @@ static void dlpi_found_fill(dlp_pipe *p, uint32_t s) {
     state->bytes = dlpi_cursors_save(&q->cursors, wide, state->at);
 }
 
-/* ---- a row of it is fetched ---- */
+/* ---- a row of a batch is fetched ---- */
 
 /* Show an item's callback the input that row `row` of slot s comes from, in it->part. extra: where
    the dlp_part is written. A retried row may have a replacement out of the same input. */
@@ -20020,27 +19842,28 @@ static uint64_t dlpi_found_item(dlpi_worker *w, uint32_t s, uint32_t row,
 }
 
 /* ---- ends that several ranks agree on ----
-   Of ranks whose counts nobody knows none can tell alone where an epoch ends for all. So they ask
-   each other, by the caller's all-reduce, at steps that are the same on each: before the first
-   batch of an epoch, or after a seek, and then whenever all that they have agreed on is delivered.
-   Nothing is asked where a scheduler or a worker happens to be: two ranks would wait for each
-   other, one here, one in the all-reduce of its training step.
+   If the number of items is not known, no rank alone can tell where an epoch ends for all ranks. So
+   the ranks ask each other by the caller's all-reduce. All ranks ask at the same steps: before the
+   first batch of an epoch, after a seek, and each time that all agreed batches are delivered. Only
+   the consumer asks. If a scheduler or a worker asked, two ranks could wait for each other, one
+   here and one in the all-reduce of its training step.
 
-   A rank counts batches that are whole: they can't fail any more, so a failure comes where all
-   ranks ask, and there it is an answer. Twice that number, and 1 where it knows that another batch
-   follows: of these the least over all ranks has the least number of batches and, where that is a
-   rank's last, that it is. Batches that this rank has beyond an agreed end are left, as by
-   dlp_pipe_next_epoch.
+   A rank counts its complete batches. These can't fail any more, so a failure shows where all ranks
+   ask, and there it is an answer. A rank says twice the number of these batches, plus 1 if it knows
+   that another batch follows. The least of these numbers over all ranks tells the least number of
+   batches, and whether the epoch ends behind them. If this rank has more batches than the agreed
+   end allows, it drops them, as dlp_pipe_next_epoch does.
 
    A rank that is resumed in the middle of an epoch may have no batch left there. The state does not
-   say so where an input had failed: it may have had items. Such a rank says -2, and all ranks leave
-   the epoch. The epoch ends before the next batch, so a rank where that batch has failed says only
-   -1. A rank whose pipe is in error says -3, and no rank goes on.
+   tell this if an input had failed, because that input may have had items. Such a rank says -2, and
+   all ranks leave the epoch. The epoch ends before the next batch, so a rank whose next batch has
+   failed says only -1. A rank whose pipe is in error says -3, and no rank goes on.
 
-   Where no item is left out, ranks that are out go on with batches of holes, and only this ends
-   their epochs. Where the least that was said is a rank's last batch, all ask once more, for the
-   batch at which the last one is out. */
+   Unless `last` is DLP_LAST_DROP, a rank without items goes on with batches of holes (all_items),
+   and only the agreement ends its epoch. If the least answer says that a rank has its last batch,
+   all ranks ask once more, for the batch at which the last rank has no item left. */
 
+/* Answers of a rank: the next batch has failed; no batch is left; the pipe is in error. */
 enum { DLPI_AGREE_FAILED = -1, DLPI_AGREE_OVER = -2, DLPI_AGREE_DEAD = -3 };
 
 /* True if more follows in this rank after the batch in slot s: more items if batches of holes may
@@ -20319,94 +20142,92 @@ DLPI_COLD static bool dlpi_found_seen(const dlpi_words *words, dlpi_seen *s, int
     DLPI_OPS_OF_INPUTS, .layout = dlpi_found_layout, .blocks = dlpi_found_blocks, \
                         .live = dlpi_found_live, .seen = dlpi_found_seen
 
-/* ---- items that fetch's callback writes into cells: what expand and pack have in common ---- */
+/* ---- items that workers make in the cells of inputs: the records that makers share ---- */
 
-#define DLPI_STEPS 8u  /* filters and maps in a row */
-#define DLPI_LEVELS 4u /* expanders, and maps in which fields end, in a row, and one more */
+#define DLPI_STEPS 8u  /* filters and maps of one level, at most */
+#define DLPI_LEVELS 4u /* 1 + expanders and maps in which fields end, of one source, at most */
 
-/* What the worker of a cell calls for an item, in the order of the table. */
+/* A filter or map that the worker of a cell calls for each item, in the order of the table. */
 typedef struct dlpi_step {
-    int (*keep)(void *user, const dlp_item *item); /* a filter; NULL: */
-    dlp_item_fn call;                              /* a callback that writes fields */
+    int (*keep)(void *user, const dlp_item *item); /* a filter's callback; NULL: it is a map */
+    dlp_item_fn call;                              /* a map's callback */
     void *user;
-    uint32_t first, n; /* the fields of its level that it sees */
-    char name[32];     /* of its node */
+    uint32_t first, n; /* it sees n fields of its level, from field `first` on */
+    char name[32];     /* name of its row */
 } dlpi_step;
 
 /* Items at one place of the table, between two makers, and what is called for each of them. */
 typedef struct dlpi_level {
     dlpi_fields fs;
-    uint64_t at[DLP_MAX_FIELDS]; /* of a field, from the beginning of an item */
-    uint64_t bytes;              /* of an item */
-    uint64_t scratch;            /* place of the one item, in a cell or a worker's room; unused on
-                                    the last level */
+    uint64_t at[DLP_MAX_FIELDS]; /* bytes from the beginning of an item to each field */
+    uint64_t bytes;              /* bytes of an item */
+    uint64_t scratch; /* bytes from the beginning of the cell, or the worker's room, to the level's
+                         one item; unused on the last level, which has many items */
     uint32_t n_steps;
-    uint32_t
-        ends; /* a bit for each field that ends behind the steps; the next level has the rest */
+    uint32_t ends; /* a bit for each field that ends behind the steps: the next level lacks it */
     dlpi_step steps[DLPI_STEPS];
-    uint32_t first, n;     /* the fields of the stage that are its own, on level 1.. */
+    uint32_t first, n;     /* its fields are n of the stage's, from `first` on; n 0: the input's */
     uint32_t n_made;       /* fields that an expand sees of an item that it makes; 0: all */
     dlp_expand_desc maker; /* makes the items of the next level; max_out 0: there is none */
-    dlp_part_desc part;    /* the maker is a load of this part; load NULL: it is not */
-    uint64_t part_at;      /* place of the part in a cell */
-    dlp_item_fn fetch;     /* of the items of the part */
+    dlp_part_desc part;    /* the part that the maker loads; load NULL: the maker is no load */
+    uint64_t part_at;      /* bytes from the beginning of the cell to this part */
+    dlp_item_fn fetch;     /* fetches the items of the part */
     void *fetch_user;
-    char name[32]; /* of its node */
+    char name[32]; /* name of its row */
 } dlpi_level;
 
-typedef struct dlpi_expand {
-    dlpi_found found; /* first: the stage's self is one, too (dlpi_found_of) */
+typedef struct dlpi_expand { /* the record of a source whose workers make items of inputs */
+    dlpi_found found;        /* first: the stage's self is one, too (dlpi_found_of) */
     dlp_expand_desc d;
-    bool cached;    /* the keeper is asked for inputs */
+    bool cached;    /* workers ask the cache for the items of an input first */
     bool plain;     /* one loop makes the items of a run: dlpi_expand_many */
-    bool taken;     /* the fetch stage's callback and fields are here, and its own is the copy */
-    bool has_rooms; /* fields end: each worker has a room for the items of all levels but the last;
-                          not: of the first n_read, which requests write into the cell */
+    bool taken;     /* the fetch stage's callback and fields were moved here: that stage copies */
+    bool has_rooms; /* fields end: each worker has a room for the items of all levels but the last,
+                       and but the first n_read levels, which requests write into the cell */
     uint8_t n_read;
-    dlp_dataset input; /* as that stage had it */
+    dlp_dataset input; /* the dataset of the fetch stage, from which inputs are fetched */
     uint32_t n_levels; /* 1: an item is an input that is kept */
-    dlpi_level
-        level[DLPI_LEVELS]; /* the items that fetch writes, .., those that rows are made of */
-    uint32_t n_fetched;     /* fields of the first level that fetch sees */
-    dlp_part_desc part;     /* its load fills a part with items of the first level, or NULL */
-    uint64_t part_at;       /* place in a cell */
-    uint64_t *firsts;       /* [n_parts + 1] items in front of each part; NULL: load counts them */
-    uint64_t arrived_at;    /* place in a cell of its records, each an item of the first level */
-    uint64_t one_bytes;     /* of all items that an input may have */
-    dlpi_stage_ops copies;  /* of the fetch stage, with runs copied at once */
-    dlp_async async;        /* inputs are read by it, several at once: reads.h */
-    uint8_t *reads;         /* [workers] dlpi_reads, if they are */
-    uint8_t *rooms;         /* [workers] */
-    uint64_t at;            /* of a branch: where its cells begin, in bytes from the first cell */
-    uint64_t stride;        /* of a branch: bytes from cell to cell; 0: as the stage has it */
+    dlpi_level level[DLPI_LEVELS]; /* first the items that fetch writes, last those of rows */
+    uint32_t n_fetched;            /* fields of the first level that fetch sees */
+    dlp_part_desc part;    /* the part that has the items of the first level; load NULL: no part */
+    uint64_t part_at;      /* bytes from the beginning of the cell to this part */
+    uint64_t *firsts;      /* [n_parts + 1] items before each part; NULL: load counts them */
+    uint64_t arrived_at;   /* bytes from the beginning of the cell to its pushed records */
+    uint64_t one_bytes;    /* bytes of all items that an input may have */
+    dlpi_stage_ops copies; /* ops of the fetch stage: it copies runs of rows at once */
+    dlp_async async;       /* reads several inputs at once: reads.h; submit NULL: fetch reads one */
+    uint8_t *reads;        /* [workers] a dlpi_reads each; NULL: there are no requests */
+    uint8_t *rooms;        /* [workers] rooms; NULL: there are none */
+    uint64_t at;           /* of a branch: bytes from the first cell to the branch's first cell */
+    uint64_t stride;       /* of a branch: bytes from cell to cell; 0: the stride of the area */
 } dlpi_expand;
 
 /* Return the bytes of cell c, which is one of x. */
-static inline uint8_t *dlpi_expand_cell_at(const dlp_pipe *p, const dlpi_expand *x, uint32_t c) {
+static inline uint8_t *dlpi_input_cell_at(const dlp_pipe *p, const dlpi_expand *x, uint32_t c) {
     if (x->stride == 0) return dlpi_input_bytes(p, c);
     return dlpi_input_bytes(p, 0) + x->at + (c - x->found.first_cell) * x->stride;
 }
 
-static uint64_t dlpi_expand_firsts_bytes(const dlpi_expand *x) {
+static uint64_t dlpi_input_firsts_bytes(const dlpi_expand *x) {
     return x->firsts ? dlpi_times(x->part.n_parts + 1, 8) : 0;
 }
 
 /* Return the last level: the items that rows are made of. */
-static inline const dlpi_level *dlpi_expand_last(const dlpi_expand *x) {
+static inline const dlpi_level *dlpi_input_last(const dlpi_expand *x) {
     return &x->level[x->n_levels - 1];
 }
 
 /* Return the fields of the last level's items, and their count in *n. st: the stage, which holds
    the fields of the levels above the first. */
-static const dlp_field *dlpi_expand_made(const dlpi_stage *st, const dlpi_expand *x, uint32_t *n) {
-    const dlpi_level *l = dlpi_expand_last(x);
+static const dlp_field *dlpi_input_made(const dlpi_stage *st, const dlpi_expand *x, uint32_t *n) {
+    const dlpi_level *l = dlpi_input_last(x);
     *n = l->n > 0 ? l->n : x->input.n_fields;
     return l->n > 0 ? st->fields + l->first : x->input.fields;
 }
 
 /* Return the alignment of a field of `bytes` bytes. It is 64, or 16 below 64 bytes, or below 9
    bytes the next power of two. */
-static uint64_t dlpi_expand_align(uint64_t bytes) {
+static uint64_t dlpi_input_align(uint64_t bytes) {
     uint64_t align = 1;
     if (bytes > 8) return bytes < 64 ? 16 : 64;
     while (align < bytes) align *= 2;
@@ -20415,10 +20236,10 @@ static uint64_t dlpi_expand_align(uint64_t bytes) {
 
 /* Write into at[] the offset of each field in an item; lengths come first if a field is ragged.
    Returns the bytes of an item. */
-static uint64_t dlpi_expand_places(const dlpi_fields *fs, uint64_t *at) {
+static uint64_t dlpi_input_places(const dlpi_fields *fs, uint64_t *at) {
     uint64_t end = fs->any_ragged ? (uint64_t)fs->n * 8 : 0, most = fs->any_ragged ? 8 : 1;
     for (uint32_t f = 0; f < fs->n; f++) {
-        uint64_t align = dlpi_expand_align(fs->at[f].row_bytes);
+        uint64_t align = dlpi_input_align(fs->at[f].row_bytes);
         if (align > most) most = align;
         at[f] = dlpi_round_up(end, align);
         end = dlpi_sum(at[f], fs->at[f].row_bytes);
@@ -20430,7 +20251,7 @@ static uint64_t dlpi_expand_places(const dlpi_fields *fs, uint64_t *at) {
 static int dlpi_level_places(dlp_pipe *p, const dlpi_stage *st, dlpi_level *l, const dlp_field *f,
                              uint32_t n) {
     const int rc = dlpi_fields_init(p, st->name, &l->fs, f, n, false);
-    l->bytes = dlpi_expand_places(&l->fs, l->at);
+    l->bytes = dlpi_input_places(&l->fs, l->at);
     return rc;
 }
 
@@ -20540,7 +20361,7 @@ static inline int dlpi_redzone_made(dlpi_worker *w, const dlpi_expand *x, uint32
 
 /* Check the workers' desc of the fetch stage behind a maker: that stage only copies, so retries,
    deadline_ms and max_skips belong into the maker's desc. Returns 0 or a DLP_ERR code. */
-static int dlpi_expand_copies_check(dlp_pipe *p, const dlpi_stage *fetch) {
+static int dlpi_input_copies_check(dlp_pipe *p, const dlpi_stage *fetch) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_workers_desc, retries), 0, 0, ""},
         {DLPI_AT(dlp_workers_desc, deadline_ms), 0, 0, ""},
@@ -20558,7 +20379,7 @@ static int dlpi_expand_copies_check(dlp_pipe *p, const dlpi_stage *fetch) {
 
 /* Refuse DLP_ON_ERROR_REPLACE in the stages of rows, because behind a maker a row has no
    replacement. Returns 0 or a DLP_ERR code. */
-static int dlpi_expand_rows_check(dlp_pipe *p) {
+static int dlpi_input_rows_check(dlp_pipe *p) {
     for (const dlpi_stage *row = p->fetch; row != p->batcher; row++)
         if (row->w.on_error == DLP_ON_ERROR_REPLACE)
             return dlpi_refuse(p, DLP_ERR_ARG, row->name, "on_error",
@@ -20571,12 +20392,12 @@ static int dlpi_expand_rows_check(dlp_pipe *p) {
 /* Take the callback and the dataset of the fetch stage over into x, and let that stage call
    copy(user, item) instead. A second call only checks, since sizes are computed twice. Returns 0 or
    a DLP_ERR code. */
-static int dlpi_expand_adopt(dlp_pipe *p, dlpi_expand *x, dlp_item_fn copy, void *user) {
+static int dlpi_input_adopt(dlp_pipe *p, dlpi_expand *x, dlp_item_fn copy, void *user) {
     dlpi_stage *fetch = p->fetch;
     const char *name = p->source_stage->name;
-    int rc = dlpi_expand_copies_check(p, fetch);
+    int rc = dlpi_input_copies_check(p, fetch);
     if (rc != DLP_OK) return rc;
-    if ((rc = dlpi_expand_rows_check(p)) != DLP_OK) return rc;
+    if ((rc = dlpi_input_rows_check(p)) != DLP_OK) return rc;
     if (x->taken) return DLP_OK;
     if (fetch->in_flight > 0)
         return dlpi_refuse(p, DLP_ERR_ARG, fetch->name, "fetcher",
@@ -20591,7 +20412,7 @@ static int dlpi_expand_adopt(dlp_pipe *p, dlpi_expand *x, dlp_item_fn copy, void
 }
 
 /* Check the order of the source's inputs and their number. Returns 0 or a DLP_ERR code. */
-static int dlpi_expand_order(dlp_pipe *p) {
+static int dlpi_input_order(dlp_pipe *p) {
     int32_t order = dlpi_sampler_of(p)->order;
     int rc;
     if (order != DLP_ORDER_SEQUENTIAL && order != DLP_ORDER_SHUFFLED)
@@ -20605,9 +20426,9 @@ static int dlpi_expand_order(dlp_pipe *p) {
 /* Check and set what a source of inputs has: their number, their order, and the lengths that
    follow. fields: takes over the fields of the fetch stage; returns DLP_OK or an error code.
    Returns 0 or a DLP_ERR code. */
-static int dlpi_expand_inputs(dlp_pipe *p, dlpi_found *q,
-                              int (*fields)(dlp_pipe *p, dlpi_stage *st)) {
-    int rc = dlpi_expand_order(p);
+static int dlpi_inputs_sizes(dlp_pipe *p, dlpi_found *q,
+                             int (*fields)(dlp_pipe *p, dlpi_stage *st)) {
+    int rc = dlpi_input_order(p);
     if (rc != DLP_OK) return rc;
     if ((rc = fields(p, p->source_stage)) != DLP_OK) return rc;
     q->plan.n_inputs = p->fetch->dataset->n_items;
@@ -20628,7 +20449,7 @@ static void dlpi_arrived_place(dlpi_expand *x) {
 
 /* Return the bytes of record k of cell c. */
 static uint8_t *dlpi_arrived_at(const dlp_pipe *p, const dlpi_expand *x, uint32_t c, uint32_t k) {
-    return dlpi_expand_cell_at(p, x, c) + x->arrived_at + k * x->level->bytes;
+    return dlpi_input_cell_at(p, x, c) + x->arrived_at + k * x->level->bytes;
 }
 
 /* Copy one field of an item. If it is ragged, `length` rows are copied, at most its maximum, and
@@ -20657,13 +20478,13 @@ static void dlpi_arrived_copy(const dlp_pipe *p, const dlpi_expand *x, uint32_t 
         dlpi_field_copy(&l->fs.at[f], to + l->at[f], from + l->at[f], length[f]);
 }
 
-typedef struct dlpi_expand_item { /* what a callback writes an item's fields by */
+typedef struct dlpi_expand_item { /* the arrays that an item shown to a callback points to */
     void *data[DLP_MAX_FIELDS];
-    uint64_t none[DLP_MAX_FIELDS]; /* the lengths, where no field is ragged */
+    uint64_t none[DLP_MAX_FIELDS]; /* its lengths, if no field is ragged */
 } dlpi_expand_item;
 
-/* Let `it` be an item of n fields. dlpi_expand_lay writes their addresses and lengths into *by. */
-static inline void dlpi_expand_begin(dlp_item *it, dlpi_expand_item *by, uint32_t n) {
+/* Let `it` be an item of n fields. dlpi_input_lay writes their addresses and lengths into *by. */
+static inline void dlpi_input_item(dlp_item *it, dlpi_expand_item *by, uint32_t n) {
     /* cppcheck-suppress ctuuninitvar; only addresses of it are taken */
     it->length = by->none;
     it->n_fields = n;
@@ -20672,8 +20493,8 @@ static inline void dlpi_expand_begin(dlp_item *it, dlpi_expand_item *by, uint32_
 
 /* Point the fields of `it` at the item of level l that lies at `to`. The level has a field. fresh:
    the lengths at `to` are set to 0 first. */
-DLPI_INLINE void dlpi_expand_lay(dlp_item *it, uint8_t *to, const dlpi_level *l,
-                                 dlpi_expand_item *by, bool fresh) {
+DLPI_INLINE void dlpi_input_lay(dlp_item *it, uint8_t *to, const dlpi_level *l,
+                                dlpi_expand_item *by, bool fresh) {
     by->data[0] = to + l->at[0], by->none[0] = 0;
     for (uint32_t f = 1; f < l->fs.n; f++) by->data[f] = to + l->at[f], by->none[f] = 0;
     if (!l->fs.any_ragged) return;
@@ -20683,13 +20504,13 @@ DLPI_INLINE void dlpi_expand_lay(dlp_item *it, uint8_t *to, const dlpi_level *l,
 
 /* Let `it` be the whole item of level l that lies at `to`. by: holds the addresses. fresh: the
    lengths at `to` are set to 0 first. */
-DLPI_INLINE void dlpi_expand_point(dlp_item *it, uint8_t *to, const dlpi_level *l,
-                                   dlpi_expand_item *by, bool fresh) {
-    dlpi_expand_begin(it, by, l->fs.n);
-    dlpi_expand_lay(it, to, l, by, fresh);
+DLPI_INLINE void dlpi_input_point(dlp_item *it, uint8_t *to, const dlpi_level *l,
+                                  dlpi_expand_item *by, bool fresh) {
+    dlpi_input_item(it, by, l->fs.n);
+    dlpi_input_lay(it, to, l, by, fresh);
 }
 
-static inline void dlpi_expand_zero(uint8_t *to, const dlpi_level *l) {
+static inline void dlpi_input_zero(uint8_t *to, const dlpi_level *l) {
     if (l->bytes == 8)
         memset(to, 0, 8);
     else
@@ -20697,7 +20518,7 @@ static inline void dlpi_expand_zero(uint8_t *to, const dlpi_level *l) {
 }
 
 /* Check the lengths of an item's fields against their maxima. Returns 0, or DLP_ERR_LENGTH. */
-static int dlpi_expand_lengths(dlpi_worker *w, const dlpi_fields *fs, const uint64_t *lengths) {
+static int dlpi_input_lengths(dlpi_worker *w, const dlpi_fields *fs, const uint64_t *lengths) {
     if (!fs->any_ragged) return 0; /* nobody reads them */
     for (uint32_t f = 0; f < fs->n; f++) {
         uint64_t most = fs->at[f].f.ragged ? (uint64_t)fs->at[f].f.shape[0] : 0;
@@ -20743,8 +20564,8 @@ DLPI_INLINE int dlpi_level_step(dlpi_worker *w, const dlpi_level *l, dlp_item *i
     const dlpi_step *k = l->steps;
     int rc;
     do {
-        dlpi_expand_begin(it, by, k->n);
-        dlpi_expand_lay(it, to, l, by, false);
+        dlpi_input_item(it, by, k->n);
+        dlpi_input_lay(it, to, l, by, false);
         it->data += k->first;
         it->length += k->first;
         rc = dlpi_step_go(w, k, it);
@@ -20752,7 +20573,7 @@ DLPI_INLINE int dlpi_level_step(dlpi_worker *w, const dlpi_level *l, dlp_item *i
             return dlpi_say_where(w, rc, "node \"%s\"", k->name);
     } while (rc == 0 && ++k < l->steps + l->n_steps);
     /* they may have written over the lengths */
-    return rc != 0 ? rc : dlpi_expand_lengths(w, &l->fs, (const uint64_t *)(void *)to);
+    return rc != 0 ? rc : dlpi_input_lengths(w, &l->fs, (const uint64_t *)(void *)to);
 }
 
 /* Do what dlpi_level_step does, not inlined, for callers that call it seldom. */
@@ -20782,25 +20603,25 @@ static void dlpi_level_end(const dlpi_level *l, uint8_t *from, uint8_t *to) {
 
 /* An input that an asynchronous source reads into its cell. */
 typedef struct dlpi_read {
-    dlp_item item; /* first: what the source gives back is this */
+    dlp_item item; /* first: the source gives this address back */
     dlpi_expand_item fields;
-    dlp_call note;
-    char message[256];
-    int32_t errnum, code;
-    dlpi_unit cell;
-    bool out;  /* in the source's hands */
-    bool back; /* given back, and no items are made of it yet */
+    dlp_call note;        /* the item's call: the source writes its message there */
+    char message[256];    /* text of a failed read; "": none */
+    int32_t errnum, code; /* errno and result of the read */
+    dlpi_unit cell;       /* the cell that it is read for */
+    bool out;             /* the source has the item and has not given it back */
+    bool back;            /* the source gave it back, and no items are made of it yet */
 } dlpi_read;
 
-typedef struct dlpi_reads { /* of a worker */
+typedef struct dlpi_reads { /* the requests of a worker */
     const dlpi_expand *by;
-    uint32_t n, n_out, n_back;
-    bool alone;            /* one that may have killed a worker is out, alone */
-    bool broken;           /* the source is */
-    bool waits;            /* the source has no room for `next` */
-    dlpi_unit next;        /* a cell that is claimed */
-    const dlpi_read *back; /* the one that came back, and is being made items of; or NULL */
-    dlpi_read all[];       /* [2 * n]: as many are out as can be while others are back */
+    uint32_t n, n_out, n_back; /* requests at once, at most; those that are out; that are back */
+    bool alone;                /* the one read that is out is of an input that may kill a worker */
+    bool broken;               /* the source has failed: no read is given to it any more */
+    bool waits;                /* the source has no room for `next` */
+    dlpi_unit next;            /* a claimed cell whose read the source has not taken yet */
+    const dlpi_read *back;     /* the read of which items are being made now, or NULL */
+    dlpi_read all[];           /* [2 * n]: n may be out while others are back */
 } dlpi_reads;
 
 /* Take over the result of a read that came back. Its message and errno become the worker's. Returns
@@ -20816,21 +20637,21 @@ static int dlpi_read_took(dlpi_worker *w, const dlpi_read *r) {
    that level. in: the item for the callbacks, which may write over it. given: the item without its
    fields. A record that arrived is copied, so that it can be made again unchanged. Returns 0,
    DLP_SKIP or a failure's code. */
-static int dlpi_expand_fetch(dlpi_worker *w, const dlpi_expand *x, uint32_t c, dlp_item *in,
-                             const dlp_item *given, uint8_t *to, dlpi_expand_item *by) {
+static int dlpi_input_fetch(dlpi_worker *w, const dlpi_expand *x, uint32_t c, dlp_item *in,
+                            const dlp_item *given, uint8_t *to, dlpi_expand_item *by) {
     const dlpi_reads *reads = w->self;
     const dlpi_level *l = x->level;
     int rc = 0;
     if (reads != NULL) {
         rc = dlpi_read_took(w, reads->back);
-        dlpi_expand_point(in, to, l, by, false);
+        dlpi_input_point(in, to, l, by, false);
         memcpy(by->none, reads->back->fields.none, sizeof by->none);
     } else if (x->found.arrivals != NULL) {
-        dlpi_expand_point(in, to, l, by, false);
+        dlpi_input_point(in, to, l, by, false);
         dlpi_arrived_copy(w->p, x, c, to);
     } else {
-        if (!x->input.writes_all_bytes) dlpi_expand_zero(to, l);
-        dlpi_expand_point(in, to, l, by, true);
+        if (!x->input.writes_all_bytes) dlpi_input_zero(to, l);
+        dlpi_input_point(in, to, l, by, true);
         in->n_fields = x->n_fetched;
         if (x->found.joins != NULL)
             rc = x->found.joins->fetch(w, c, in);
@@ -20838,13 +20659,13 @@ static int dlpi_expand_fetch(dlpi_worker *w, const dlpi_expand *x, uint32_t c, d
             rc = x->input.fetch(x->input.user, in);
     }
     if (rc == 0 && l->fs.any_ragged)
-        rc = dlpi_expand_lengths(w, &l->fs, (const uint64_t *)(void *)to);
+        rc = dlpi_input_lengths(w, &l->fs, (const uint64_t *)(void *)to);
     *in = *given;
     return rc != 0 || l->n_steps == 0 ? rc : dlpi_level_steps(w, l, in, to, by);
 }
 
 /* Return the item that a callback gets for the input in a cell of x, without its fields. */
-static dlp_item dlpi_expand_in(dlpi_worker *w, const dlpi_expand *x, const dlpi_input *cell) {
+static dlp_item dlpi_input_given(dlpi_worker *w, const dlpi_expand *x, const dlpi_input *cell) {
     return (dlp_item){.index = cell->index,
                       .epoch = cell->epoch,
                       .position = cell->first + cell->index,
@@ -20889,7 +20710,7 @@ static uint64_t dlpi_reads_bytes(const dlpi_expand *x) {
 /* Return where the source is to write the input of cell c. */
 static uint8_t *dlpi_read_place(const dlpi_worker *w, uint32_t c) {
     const dlpi_expand *x = dlpi_reads_by(w);
-    return dlpi_expand_cell_at(w->p, x, c) + (x->n_levels > 1 ? x->level->scratch : 0);
+    return dlpi_input_cell_at(w->p, x, c) + (x->n_levels > 1 ? x->level->scratch : 0);
 }
 
 /* Make items of the input of a cell whose read is over. back: the read that came back, or NULL if
@@ -20910,10 +20731,10 @@ static bool dlpi_read_submit(dlpi_worker *w, dlpi_read *r, dlpi_input *cell) {
     r->message[0] = 0;
     r->errnum = 0;
     r->note = (dlp_call){.message = r->message, .errnum = &r->errnum, .w = w};
-    r->item = dlpi_expand_in(w, x, cell);
+    r->item = dlpi_input_given(w, x, cell);
     r->item.call = &r->note;
-    if (!x->input.writes_all_bytes) dlpi_expand_zero(dlpi_read_place(w, r->cell.slot), x->level);
-    dlpi_expand_point(&r->item, dlpi_read_place(w, r->cell.slot), x->level, &r->fields, true);
+    if (!x->input.writes_all_bytes) dlpi_input_zero(dlpi_read_place(w, r->cell.slot), x->level);
+    dlpi_input_point(&r->item, dlpi_read_place(w, r->cell.slot), x->level, &r->fields, true);
     r->item.n_fields = x->n_fetched;
     r->out = true;
     if (dlpi_fate_kills(cell->rec) > 0)
@@ -21076,35 +20897,13 @@ static dlpi_block dlpi_reads_block(const dlpi_expand *x, size_t at, int n) {
 
 /* Describe in `out` the heap memory of a stage that makes items in cells, for allocating and
    freeing it. Returns the number of blocks. */
-DLPI_COLD static int dlpi_expand_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
+DLPI_COLD static int dlpi_input_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_expand *x = st->self;
     int n = dlpi_found_blocks(p, st, out);
     out[n++] = dlpi_reads_block(x, 0, st->n_workers);
     out[n++] = dlpi_rooms_block(st);
-    out[n] = (dlpi_block){offsetof(dlpi_expand, firsts), dlpi_expand_firsts_bytes(x)};
+    out[n] = (dlpi_block){offsetof(dlpi_expand, firsts), dlpi_input_firsts_bytes(x)};
     return n + 1;
-}
-
-/* Let the workers of a stage of cells read inputs by asynchronous requests. in_flight: requests of
-   a worker at once. Returns 0 or a DLP_ERR code. */
-static int dlpi_reads_take(dlp_pipe *p, dlpi_stage *st, const dlp_async *async,
-                           uint32_t in_flight) {
-    dlpi_expand *x = st->self;
-    if (async->submit == NULL || async->reap == NULL)
-        return dlpi_missing(p, st->name, async->submit ? "async.reap" : "async.submit",
-                            "submit and reap with async");
-    if (st->w.num_workers == 0)
-        return dlpi_bad(p, st->name, "workers.num_workers",
-                        "0..1024 with async: next can't wait for requests and batches at once",
-                        DLP_NONE);
-    if (st->w.deadline_ms != 0)
-        return dlpi_bad(p, st->name, "workers.deadline_ms",
-                        "0 with async: the source's own time-out ends a request",
-                        st->w.deadline_ms);
-    x->async = *async;
-    x->found.in_flight = in_flight;
-    x->n_read = 1;
-    return DLP_OK;
 }
 
 /* What loads inputs one after the other, or by requests. */
@@ -21114,13 +20913,14 @@ static int dlpi_reads_take(dlp_pipe *p, dlpi_stage *st, const dlp_async *async,
 
 /* ---- items are made of inputs: for expanders and filters, branches, and packs ---- */
 
-#define DLPI_EXPAND_RUN_BYTES 8192u       /* of the inputs of a cell, where they are several, and */
-#define DLPI_EXPAND_CELLS_BYTES 0x400000u /* of all cells that are needed */
+/* Bytes of a cell with several inputs, and of all cells that streams need, at most. */
+#define DLPI_EXPAND_RUN_BYTES 8192u
+#define DLPI_EXPAND_CELLS_BYTES 0x400000u
 
 /* Return how many inputs a cell holds at most, so that cells stay small. It is 1 if the desc gives
    the number of cells, or if items of an input are shuffled or may be left out. It is 1 with loads,
    packs, joined branches and requests, too. */
-static uint32_t dlpi_expand_run(const dlp_pipe *p, const dlpi_expand *x) {
+static uint32_t dlpi_input_most_run(const dlp_pipe *p, const dlpi_expand *x) {
     const dlpi_found *q = &x->found;
     uint64_t needed = dlpi_times(dlpi_found_rows_needed(p, q) + 1, q->cursors.n), most, fit;
     uint64_t one = x->one_bytes > 0 ? x->one_bytes : 1, all;
@@ -21140,7 +20940,7 @@ static uint32_t dlpi_expand_run(const dlp_pipe *p, const dlpi_expand *x) {
 
 /* Place what a cell holds: its items, one item of each level before the last, and parts that loads
    fill. Returns the bytes of a cell. */
-static uint64_t dlpi_expand_cell(dlpi_expand *x) {
+static uint64_t dlpi_input_cell(dlpi_expand *x) {
     uint64_t at = dlpi_levels_scratch(x, dlpi_times(x->found.most_run, x->one_bytes));
     for (dlpi_level *l = x->level; l < x->level + x->n_levels; l++) {
         if (l->part.load == NULL) continue;
@@ -21154,13 +20954,13 @@ static uint64_t dlpi_expand_cell(dlpi_expand *x) {
 
 /* Lay out the items of all levels, and set the inputs and bytes of a cell of x. made: the fields of
    the levels above the first. Returns 0 or a DLP_ERR code. */
-static int dlpi_expand_bytes(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x,
-                             const dlp_field *made) {
+static int dlpi_input_sizes(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x,
+                            const dlp_field *made) {
     const int rc = dlpi_levels_places(p, st, x, made);
     if (rc != DLP_OK) return rc;
-    x->one_bytes = dlpi_times(x->found.most_items, dlpi_expand_last(x)->bytes);
-    x->found.most_run = dlpi_expand_run(p, x);
-    x->found.d.max_part_bytes = dlpi_expand_cell(x);
+    x->one_bytes = dlpi_times(x->found.most_items, dlpi_input_last(x)->bytes);
+    x->found.most_run = dlpi_input_most_run(p, x);
+    x->found.d.max_part_bytes = dlpi_input_cell(x);
     dlpi_arrived_place(x);
     if (x->found.d.max_part_bytes > DLPI_CELL_MAX)
         return dlpi_refuse(p, DLP_ERR_ARG, st->name, "max_out",
@@ -21176,16 +20976,16 @@ static int dlpi_expand_bytes(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x,
 typedef struct dlpi_line {
     const dlpi_expand *by;
     dlpi_worker *w;
-    uint32_t c;            /* its cell */
-    uint8_t *items, *cell; /* where its items lie; the cell's bytes, with the other levels' */
-    uint64_t made;         /* items so far */
-    uint64_t left_out;     /* items behind a maker that failed */
-    dlpi_input *of;
-    const dlpi_level *last; /* of its items */
+    uint32_t c;             /* the input's cell */
+    uint8_t *items, *cell;  /* where the items of the input go; the bytes of the whole cell */
+    uint64_t made;          /* items made so far */
+    uint64_t left_out;      /* items behind a maker that failed and were left out */
+    dlpi_input *of;         /* the record of the cell */
+    const dlpi_level *last; /* the level of the items that are kept */
     dlp_item given;         /* the input, without its fields */
-    /* of an input that is plain: */
+    /* only for plain inputs: */
     dlpi_expand_item fields;
-    bool zeroes; /* it begins as zeros; else all of its run have, if any */
+    bool zeroes; /* the item is set to zeros first; false: not needed, or done for the whole run */
 } dlpi_line;
 
 /* One call of an expander. The callback may write over x and item, so the library goes by what lies
@@ -21193,15 +20993,15 @@ typedef struct dlpi_line {
 typedef struct dlpi_making {
     dlp_expand x; /* first: what the callback sees */
     dlpi_line *line;
-    const dlpi_level *to;  /* whose items it makes */
-    uint8_t *at;           /* where the next item is to be written */
-    uint32_t made, passed; /* items that are kept, with the one added last; those that went on */
-    uint64_t added;
-    int wrong;             /* what an item came to that failed: a code, or 0 */
-    bool above;            /* more than max_out were asked for */
-    bool steps;            /* more is to be done for an item that was added */
+    const dlpi_level *to;  /* the level of the items that the callback makes */
+    uint8_t *at;           /* where the next item is written */
+    uint32_t made, passed; /* items added and kept so far; those of them that are completed */
+    uint64_t added;        /* items added so far, with those that are not kept */
+    int wrong;             /* code of the first item that failed; 0: none failed */
+    bool above;            /* the callback asked for more than max_out items */
+    bool steps;            /* an added item has steps, or makers behind it */
     const dlp_item *given; /* the input, without its fields */
-    dlp_item shown, item;  /* what each item begins as; the one added last */
+    dlp_item shown, item;  /* what each new item is set to; the item added last */
     dlpi_expand_item fields;
 } dlpi_making;
 
@@ -21258,7 +21058,7 @@ __attribute__((noinline)) static void dlpi_making_steps(dlpi_making *m) {
     dlpi_line *b = m->line;
     const dlpi_level *l = m->to;
     dlp_item given = *m->given;
-    int rc = dlpi_expand_lengths(b->w, &l->fs, (const uint64_t *)(void *)m->at);
+    int rc = dlpi_input_lengths(b->w, &l->fs, (const uint64_t *)(void *)m->at);
     given.position = dlpi_line_key(given.position, m->added - 1);
     if (rc == 0 && l->n_steps > 0) rc = dlpi_level_steps(b->w, l, &given, m->at, &m->fields);
     if (rc == 0) rc = dlpi_line_next(b, l, &given);
@@ -21289,7 +21089,7 @@ static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *g
     dlp_item in = *given;
     dlpi_making m;
     int rc;
-    dlpi_expand_point(&in, dlpi_line_place(b, l), l, &fields, false);
+    dlpi_input_point(&in, dlpi_line_place(b, l), l, &fields, false);
     m.x = (dlp_expand){.item = &in, .call = &b->w->note};
     m.line = b;
     m.to = l + 1;
@@ -21300,7 +21100,7 @@ static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *g
     m.steps = m.to->n_steps > 0 || m.to->maker.max_out > 0;
     m.given = given;
     m.shown = *given;
-    dlpi_expand_begin(&m.shown, &m.fields, m.to->n_made > 0 ? m.to->n_made : m.to->fs.n);
+    dlpi_input_item(&m.shown, &m.fields, m.to->n_made > 0 ? m.to->n_made : m.to->fs.n);
     rc = l->maker.expand(l->maker.user, &m.x);
     if (rc == 0) dlpi_making_pass(&m);
     if (rc != 0 || m.above) b->made = before;
@@ -21318,7 +21118,7 @@ static int dlpi_line_item(dlpi_line *b, const dlp_item *given) {
     const dlpi_level *l = b->by->level;
     dlpi_expand_item fields;
     dlp_item in = *given;
-    const int rc = dlpi_expand_fetch(b->w, b->by, b->c, &in, given, dlpi_line_place(b, l), &fields);
+    const int rc = dlpi_input_fetch(b->w, b->by, b->c, &in, given, dlpi_line_place(b, l), &fields);
     return rc != 0 ? rc : dlpi_line_next(b, l, given);
 }
 
@@ -21332,13 +21132,13 @@ DLPI_INLINE int dlpi_line_plain(dlpi_line *b) {
     int rc;
     b->given.index = in.index = b->of->index;
     b->given.position = in.position = b->of->first + in.index;
-    if (b->zeroes) dlpi_expand_zero(to, l);
-    dlpi_expand_lay(&in, to, l, &b->fields, true);
+    if (b->zeroes) dlpi_input_zero(to, l);
+    dlpi_input_lay(&in, to, l, &b->fields, true);
     rc = x->input.fetch(x->input.user, &in);
-    if (rc == 0) rc = dlpi_expand_lengths(b->w, &l->fs, (const uint64_t *)(void *)to);
+    if (rc == 0) rc = dlpi_input_lengths(b->w, &l->fs, (const uint64_t *)(void *)to);
     if (rc == 0 && l->n_steps > 0) {
         rc = dlpi_level_step(b->w, l, &b->given, to, &b->fields);
-        dlpi_expand_begin(&b->given, &b->fields, x->n_fetched);
+        dlpi_input_item(&b->given, &b->fields, x->n_fetched);
     }
     return rc != 0 ? rc : dlpi_line_kept(b, l, &b->given);
 }
@@ -21417,7 +21217,7 @@ static int dlpi_line_lengths(const dlpi_line *b) {
     const dlpi_level *l = b->last;
     int rc = 0;
     for (uint64_t i = 0; i < b->made && rc == 0; i++)
-        rc = dlpi_expand_lengths(b->w, &l->fs, (const uint64_t *)(void *)(b->items + i * l->bytes));
+        rc = dlpi_input_lengths(b->w, &l->fs, (const uint64_t *)(void *)(b->items + i * l->bytes));
     return rc;
 }
 
@@ -21434,11 +21234,11 @@ static inline void dlpi_line_begin(dlpi_line *b, dlpi_worker *w, const dlpi_expa
     b->w = w;
     b->c = c;
     b->of = dlpi_input_at(w->p, c);
-    b->last = dlpi_expand_last(x);
-    b->cell = dlpi_expand_cell_at(w->p, x, c);
+    b->last = dlpi_input_last(x);
+    b->cell = dlpi_input_cell_at(w->p, x, c);
     b->items = b->cell + b->of->made * x->one_bytes;
     b->left_out = 0;
-    b->given = dlpi_expand_in(w, x, b->of);
+    b->given = dlpi_input_given(w, x, b->of);
 }
 
 /* Make the items of the cell's next input, or take them from the cache. plain: dlpi_expand_plain is
@@ -21479,7 +21279,7 @@ DLPI_INLINE int dlpi_line_make(dlpi_line *b, bool plain) {
 }
 
 /* Try once to make the items of cell c's next input, as x says. Returns 0 or a failure's code. */
-static int dlpi_expand_load_by(dlpi_worker *w, const dlpi_expand *x, uint32_t c) {
+static int dlpi_input_load_by(dlpi_worker *w, const dlpi_expand *x, uint32_t c) {
     const dlpi_input *cell = dlpi_input_at(w->p, c);
     const int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
     dlpi_line b;
@@ -21490,11 +21290,11 @@ static int dlpi_expand_load_by(dlpi_worker *w, const dlpi_expand *x, uint32_t c)
 
 /* Callback of the fetch stage: copy a row's item out of its cell. user: a dlpi_expand. Returns
    0. */
-static int dlpi_expand_copy(void *user, dlp_item *it) {
+static int dlpi_input_copy(void *user, dlp_item *it) {
     const dlpi_expand *x = user;
     const uint8_t *from = it->part->data;
     const uint64_t *lengths = it->part->data;
-    const dlpi_level *l = dlpi_expand_last(x);
+    const dlpi_level *l = dlpi_input_last(x);
     from += it->part->item * l->bytes;
     lengths += it->part->item * (l->bytes / 8);
     for (uint32_t f = 0; f < l->fs.n; f++) {
@@ -21514,7 +21314,7 @@ static int dlpi_expand_copy(void *user, dlp_item *it) {
    the item; at a mix the branch drawn lacks it. Each branch has as many cells of its own as its
    streams need together, and no branch takes cells of another. A stream needs so many cells that
    the items of its branch among R rows in a row lie in them, wherever the rows begin
-   (dlpi_branches_most). So the argument of >>impl-found holds for this branch: it lacks an item
+   (dlpi_mix_most). So the argument of >>impl-found holds for this branch: it lacks an item
    while all its inputs are known, so it holds fewer cells than it needs, and gets one.
 
    The first branch that lacks the item of a row, in the order of the table, decides whether the
@@ -21527,30 +21327,30 @@ static int dlpi_expand_copy(void *user, dlp_item *it) {
    open, since only the workers of one team take it. */
 
 typedef struct dlpi_branch {
-    dlpi_expand x; /* its found is not the stage's self */
+    dlpi_expand x; /* the branch's lists, cells and makers; it is not the self of a stage */
     char name[32];
-    dlp_field *in, *made; /* [x.input.n_fields] of its inputs; [n_made] of what is made of them */
-    const dlp_field *out; /* [n_out] of these: of its items */
+    dlp_field *in, *made; /* [x.input.n_fields] fields of inputs; [n_made] of items made of them */
+    const dlp_field *out; /* [n_out] fields of the branch's last items: in `made`, or `in` itself */
     uint32_t n_made, n_out;
-    uint32_t first_field;            /* of its items among those of a row */
-    dlp_workers_desc w;              /* what its workers call as they begin and end */
-    uint32_t team;                   /* the first branch with the same workers */
-    int32_t first_worker, n_workers; /* of a team; in the record of its first branch */
+    uint32_t first_field;            /* number of the first of these among the fields of a row */
+    dlp_workers_desc w;              /* callbacks that its workers call as they begin and end */
+    uint32_t team;                   /* number of the first branch that has the same workers */
+    int32_t first_worker, n_workers; /* the team's workers; set in the team's first branch */
 } dlpi_branch;
 
 typedef struct dlpi_branches_stream {
-    uint64_t phase;                /* of the next row */
-    uint64_t drawn[DLPI_BRANCHES]; /* items of a branch in the rows that are known */
+    uint64_t phase;                /* place of the next row in the schedule of a mix, 0..period-1 */
+    uint64_t drawn[DLPI_BRANCHES]; /* items of each branch in known rows that are not given */
 } dlpi_branches_stream;
 
 typedef struct dlpi_branches {
     dlpi_found found; /* first: the stage's self is one, too (dlpi_found_of) */
     uint32_t n;
-    uint64_t period;    /* of a mix; 0: a zip */
-    uint32_t *schedule; /* [period] of a mix */
-    uint64_t weights_hash;
+    uint64_t period;       /* rows after which the schedule of a mix repeats; 0: a zip */
+    uint32_t *schedule;    /* [period] the branch of each row of a mix (dlpi_mix_at); NULL: a zip */
+    uint64_t weights_hash; /* hash of a mix's weights, for states; 0: a zip */
     dlpi_branches_stream *streams; /* [cursors.n] */
-    dlpi_stage_ops copies;         /* of the fetch stage, with runs copied at once */
+    dlpi_stage_ops copies;         /* ops of the fetch stage: it copies runs of rows at once */
     dlpi_branch at[DLPI_BRANCHES];
 } dlpi_branches;
 
@@ -21572,14 +21372,13 @@ static void dlpi_branches_begin(dlpi_found *q, uint32_t i) {
     dlpi_branches *j = dlpi_branches_of(q);
     const uint64_t s = q->cursors.first + (uint64_t)i;
     j->streams[i] = (dlpi_branches_stream){.phase = 0};
-    if (j->period > 0)
-        j->streams[i].phase = dlpi_branches_phase(q->plan.seed, q->epoch, s, j->period);
+    if (j->period > 0) j->streams[i].phase = dlpi_mix_phase(q->plan.seed, q->epoch, s, j->period);
 }
 
 /* Return the number of the branch that has the item of a mix's row: of the row that comes `rows`
    rows after the next one of stream i. */
 static inline uint32_t dlpi_branches_drawn(const dlpi_branches *j, uint32_t i, uint64_t rows) {
-    return dlpi_branch_at(j->schedule, (j->streams[i].phase + rows) % j->period);
+    return dlpi_mix_at(j->schedule, (j->streams[i].phase + rows) % j->period);
 }
 
 /* Return the list of the branch whose item the first unknown row of stream i needs. For a zip this
@@ -21697,7 +21496,7 @@ static const dlpi_found_rule dlpi_branches_rule = {
     .take = dlpi_branches_take,
 };
 
-/* ---- the cells of branches, and what is copied out of them ---- */
+/* ---- the cells of branches, and the copies of items out of them ---- */
 
 /* Copy the items of one joined row out of their cells, into the fields of `it`. A zip copies an
    item of each branch, a mix one item. row: where the first item lies. next: the distance to where
@@ -21708,17 +21507,17 @@ static void dlpi_branches_items(const dlp_pipe *p, const dlpi_branches *j,
     for (uint32_t k = 0; k < items; k++) {
         const dlpi_found_row *from = row + k * next;
         const dlpi_branch *b = j->period > 0 ? dlpi_branch_of_cell(j, from->cell) : &j->at[k];
-        dlp_part part = {.data = dlpi_expand_cell_at(p, &b->x, from->cell), .item = from->number};
+        dlp_part part = {.data = dlpi_input_cell_at(p, &b->x, from->cell), .item = from->number};
         dlp_item one = {.data = it->data + b->first_field,
                         .length = it->length + b->first_field,
                         .part = &part};
-        dlpi_expand_copy((void *)(uintptr_t)&b->x, &one);
+        dlpi_input_copy((void *)(uintptr_t)&b->x, &one);
     }
 }
 
 /* Try once to load the next input of cell c, a branch's. Returns 0 or the failed input's code. */
 static int dlpi_branch_load(dlpi_worker *w, const dlpi_branches *j, uint32_t c) {
-    return dlpi_expand_load_by(w, &dlpi_branch_of_cell(j, c)->x, c);
+    return dlpi_input_load_by(w, &dlpi_branch_of_cell(j, c)->x, c);
 }
 
 /* Set those values of branch b, list number l, that follow from the run: batch, seed, streams and
@@ -21728,7 +21527,7 @@ static int dlpi_branch_lengths(dlp_pipe *p, dlpi_found *q, dlpi_branch *b, uint3
                                uint8_t *bits) {
     dlpi_found *f = &b->x.found;
     f->plan.batch = q->plan.batch;
-    f->plan.seed = dlpi_branch_seed(q->plan.seed, l);
+    f->plan.seed = dlpi_order_seed(q->plan.seed, l);
     f->plan.own_first = q->plan.own_first;
     f->each = q->each;
     if (f->plan.weights && !dlpi_found_deal(&f->plan))
@@ -21754,8 +21553,8 @@ static int dlpi_branch_check(dlp_pipe *p, const dlpi_stage *st, dlpi_branches *j
     one.self = x;
     one.w.num_workers = j->at[b->team].n_workers;
     dlpi_copy_text(one.name, sizeof one.name, b->name);
-    if ((rc = dlpi_expand_bytes(p, &one, x, b->made)) != DLP_OK) return rc;
-    if (j->period > 0) rows = dlpi_branches_most(j->schedule, j->period, k, rows);
+    if ((rc = dlpi_input_sizes(p, &one, x, b->made)) != DLP_OK) return rc;
+    if (j->period > 0) rows = dlpi_mix_most(j->schedule, j->period, k, rows);
     rows = 1 + (rows - 1 + x->found.least_items - 1) / x->found.least_items;
     return dlpi_found_cells(p, &one, rows, j->period > 0 ? "batch_size, weights" : "batch_size");
 }
@@ -21804,7 +21603,7 @@ static int dlpi_branch_blocks(const dlpi_branches *j, size_t base, uint32_t k, d
                           b->in ? b->x.input.n_fields * DLPI_FIELD_KEPT : 0};
     out[1] =
         (dlpi_block){at + offsetof(dlpi_branch, made), b->made ? b->n_made * DLPI_FIELD_KEPT : 0};
-    out[2] = (dlpi_block){at + offsetof(dlpi_branch, x.firsts), dlpi_expand_firsts_bytes(&b->x)};
+    out[2] = (dlpi_block){at + offsetof(dlpi_branch, x.firsts), dlpi_input_firsts_bytes(&b->x)};
     out[3] = (dlpi_block){of_plan + offsetof(dlpi_found_plan, weights),
                           plan->weights ? dlpi_found_weights_bytes(plan) : 0};
     out[4] = (dlpi_block){of_plan + offsetof(dlpi_found_plan, own_passes),
@@ -21843,23 +21642,23 @@ static void dlpi_branches_hash(const dlpi_branches *j, dlpi_state *s) {
    row, so a branch lacks an item, and holds no cell on its list. Each branch has a cell for each
    stream, and its cells off the list wait for loaded cells, which wait for workers alone. */
 
-typedef struct dlpi_joined_cell { /* what the scheduler knows of a cell beside >>impl-found */
-    dlpi_path before;             /* its row */
-    dlpi_found_row from[DLPI_BRANCHES];
-    bool holds; /* cells of branches are kept for it */
+typedef struct dlpi_joined_cell { /* the scheduler's record of a cell, beside dlpi_found_cell */
+    dlpi_path before;             /* place of the stream before the cell's joined row */
+    dlpi_found_row from[DLPI_BRANCHES]; /* where the items of the row lie in cells of branches */
+    bool holds;                         /* these cells are kept until this cell is loaded */
 } dlpi_joined_cell;
 
 typedef struct dlpi_joined {
-    dlpi_branches j;         /* its found has the joined rows of streams, and no cells */
+    dlpi_branches j;         /* its `found` counts the joined rows of streams, and has no cells */
     dlpi_joined_cell *cells; /* [n_cells] */
-    dlpi_path *at;           /* [cursors.n] before the row in which a stream stands; */
-    dlpi_path *after;        /* and before the last row of its window */
-    uint32_t *kept;          /* [all_cells] of a branch: cells of rows that need it */
-    uint32_t all_cells;
-    bool left; /* cells may hold others and be on no list, or behind one that failed */
-    dlpi_stage_ops ops;
-    dlpi_source_ops source;
-    const dlpi_stage_ops *inner; /* of an expand or pack */
+    dlpi_path *at;           /* [cursors.n] place of each stream, before its present joined row */
+    dlpi_path *after;        /* [cursors.n] place before the last row of the open window */
+    uint32_t *kept;          /* [all_cells] cells of joined rows that need this cell of a branch */
+    uint32_t all_cells;      /* cells of joined rows and of all branches */
+    bool left; /* a cell that keeps others may be off its list, or behind a failed cell: look */
+    dlpi_stage_ops ops;          /* ops of the stage: those of `inner`, some replaced */
+    dlpi_source_ops source;      /* its source ops, some replaced, too */
+    const dlpi_stage_ops *inner; /* ops of the expand or pack that works on joined rows */
 } dlpi_joined;
 
 /* ---- where streams stand ---- */
@@ -22091,44 +21890,45 @@ static uint32_t dlpi_joined_ask(dlp_pipe *p, dlpi_found *q) {
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-pack       DOCUMENTS INTO ROWS
-   The same source, with a rule: an input is a document, its items are tokens, and a row is a list
-   of segments, each (cell, first token, tokens). The scheduler makes these lists as counts become
-   known, and writes them into the slot; fetch's workers copy.
+   The source of >>impl-found, with a rule for rows: an input is a document, and its items are
+   tokens. A row is a list of segments, each (cell, first token, tokens). The scheduler makes these
+   lists as counts become known, and writes them into the slot. Workers of fetch copy the tokens.
 
-   Behind a load or an expand an input has several documents, which lie in its cell one after the
-   other, each in a place of the longest. Tokens are counted through all documents of the cell, and
-   the cell says where each document ends. So a cell is used up by tokens. A cell that has tokens
-   left has a document that has, so the argument of >>impl-found holds. */
+   Behind a load or an expand an input has several documents. They lie in its cell one behind the
+   other, and each has room for the longest document. Tokens are counted through all documents of
+   the cell, and the cell has the number of the token at which each document ends. So tokens, not
+   documents, are taken from a cell. A cell that has tokens left has a document that has, so the
+   argument of >>impl-found holds. */
 
-#define DLPI_PACK_WORDS 4 /* of dlp_stage_stats.own; after dlpi_found_counts */
+#define DLPI_PACK_WORDS 4 /* words of dlp_stage_stats.own that a pack counts */
 _Static_assert(sizeof(dlpi_found_counts) + DLPI_PACK_WORDS * 8 <= DLPI_FOUND_SPREAD,
                "region layout");
 
 typedef struct dlpi_pack_segment {
-    uint32_t cell, first, tokens;
+    uint32_t cell, first, tokens; /* `tokens` tokens of the cell, from its token `first` on */
 } dlpi_pack_segment;
 
-typedef struct dlpi_pack_row { /* in a slot */
-    uint32_t n, tokens;
-    dlpi_pack_segment at[]; /* [S] */
+typedef struct dlpi_pack_row { /* a row of a batch, in the batch's slot */
+    uint32_t n, tokens;        /* its segments, and their tokens together */
+    dlpi_pack_segment at[];    /* [S] */
 } dlpi_pack_row;
 
-typedef struct dlpi_pack_stream { /* the row that is not complete, of a stream */
+typedef struct dlpi_pack_stream { /* CUT: the row of a stream that is not complete yet */
     bool begun, ended;
-    uint32_t cell, tokens, segments; /* it begins in this cell, if it has tokens */
-    uint64_t first;                  /* with this one of its tokens */
-    uint64_t repeated;               /* of its tokens: those that the row before it has, too */
+    uint32_t cell, tokens, segments; /* the cell in which it begins; what it has so far */
+    uint64_t first;                  /* its first token, by number in that cell */
+    uint64_t repeated;               /* its tokens that the row before it has, too (overlap) */
 } dlpi_pack_stream;
 
 typedef struct dlpi_fit_stream {
-    uint64_t documents;         /* of its list that are known: the next window begins with them */
-    uint32_t row, rows, pieces; /* known: the first that is not given, and how many there are */
+    uint64_t documents;         /* known documents in its list: the next window begins with them */
+    uint32_t row, rows, pieces; /* first known row that is not given; known rows, and pieces */
     bool begun;                 /* a window was laid out */
 } dlpi_fit_stream;
 
-typedef struct dlpi_fit_row { /* known */
-    uint32_t first, n;        /* of its stream's pieces */
-    dlpi_cursor after;        /* the stream, when it is given */
+typedef struct dlpi_fit_row { /* a known row that is not given yet */
+    uint32_t first, n;        /* its pieces: n of its stream's, from `first` on */
+    dlpi_cursor after;        /* place of the stream after this row */
 } dlpi_fit_row;
 
 typedef struct
@@ -22140,26 +21940,26 @@ typedef struct
 } dlpi_fit_item;
 
 typedef struct dlpi_pack {
-    dlpi_expand x; /* first, as in that dlpi_found is */
+    dlpi_expand x; /* first: the stage's self is one, too */
     dlp_pack_desc d;
-    uint32_t most;           /* S */
+    uint32_t most;           /* S: segments of a row, at most */
     uint32_t n;              /* fields of a document */
-    uint64_t longest;        /* tokens of a document */
-    uint64_t most_documents; /* of an input */
-    bool makes;              /* documents of an input; false: an input is a document */
-    uint64_t ends;           /* place in a cell of what it knows of its documents; 0: nothing */
-    uint64_t row_stride;
-    uint64_t unit[DLP_MAX_FIELDS];    /* bytes of a token */
-    dlp_field fields[DLP_MAX_FIELDS]; /* of a row */
+    uint64_t longest;        /* tokens of a document, at most */
+    uint64_t most_documents; /* documents of an input, at most */
+    bool makes;              /* an input has several documents; false: an input is a document */
+    uint64_t ends;       /* bytes from the begin of a cell to its dlpi_pack_ends; 0: it has none */
+    uint64_t row_stride; /* bytes from row to row in a slot */
+    uint64_t unit[DLP_MAX_FIELDS];    /* bytes of a token in each field */
+    dlp_field fields[DLP_MAX_FIELDS]; /* fields of a row */
     uint8_t pad[DLPI_LINE - 32];      /* workers read what is above; below is the scheduler's */
     uint64_t *words;                  /* [DLPI_PACK_WORDS] in region, for observers */
     dlpi_pack_stream *streams;        /* CUT: [cursors.n] */
     uint64_t fit_most_items, fit_most_rows, fit_most_pieces; /* FIT, as all below */
     dlpi_fit_stream *fit_streams;                            /* [cursors.n] */
-    dlpi_fit_row *fit_rows;        /* [cursors.n][fit_most_rows], and after them */
+    dlpi_fit_row *fit_rows;        /* [cursors.n][fit_most_rows]; in its memory behind it */
     dlpi_pack_segment *fit_pieces; /* [cursors.n][fit_most_pieces] */
-    uint64_t *fit_words;           /* lists of pieces and of rows, and after them */
-    dlpi_fit_item *fit_items;      /* [fit_most_items] of a window */
+    uint64_t *fit_words;           /* lists of pieces and of rows; in its memory behind it */
+    dlpi_fit_item *fit_items;      /* [fit_most_items] pieces and rows of the window */
 } dlpi_pack;
 
 static inline dlpi_pack *dlpi_pack_of(const dlp_pipe *p) { return p->source_stage->self; }
@@ -22169,14 +21969,15 @@ static inline dlpi_pack_row *dlpi_pack_row_at(const dlp_pipe *p, uint32_t s, uin
                                      r * dlpi_pack_of(p)->row_stride);
 }
 
-/* The documents of a cell: where the tokens of each end among those of the cell. Each has some. */
+/* The documents of a cell, n of them. Document i has the tokens end[i - 1] .. end[i] - 1 of the
+   cell, at least one. */
 typedef struct dlpi_pack_ends {
     uint32_t n, end[];
 } dlpi_pack_ends;
 
-typedef struct dlpi_pack_document { /* its tokens among those of its cell */
+typedef struct dlpi_pack_document { /* tokens first .. end - 1 of its cell */
     uint64_t first, end;
-    uint32_t number; /* of the item in the cell */
+    uint32_t number; /* number of the document's item in the cell */
 } dlpi_pack_document;
 
 static inline dlpi_pack_ends *dlpi_pack_ends_of(const dlp_pipe *p, const dlpi_pack *k, uint32_t c) {
@@ -22382,9 +22183,9 @@ static const dlpi_found_rule dlpi_pack_cut = {
 
 /* Lists by a number, of 0..T + 1. */
 typedef struct dlpi_fit_lists {
-    uint32_t n;
-    uint32_t *head; /* [n], where the bit is set */
-    uint64_t *bits;
+    uint32_t n;     /* number of lists: one for each length or room, 0..n - 1 */
+    uint32_t *head; /* [n] first item of each list that is not empty */
+    uint64_t *bits; /* bit i of these words is set if list i is not empty */
 } dlpi_fit_lists;
 
 static inline uint64_t dlpi_fit_list_words(const dlpi_pack *k) {
@@ -22780,9 +22581,9 @@ static void dlpi_fetch_read_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_fetch_live(p, st);
 }
 
-typedef struct dlpi_fetch_rows { /* what such a stage keeps */
-    dlpi_fetch fetch;            /* first, for its worker's functions */
-    dlpi_chain chain;
+typedef struct dlpi_fetch_rows { /* the record of a fetch stage */
+    dlpi_fetch fetch;            /* first: common functions read the record as a dlpi_fetch */
+    dlpi_chain chain;            /* maps and fetches that run in the attempt of this stage */
 } dlpi_fetch_rows;
 
 static int32_t dlpi_fetch_foretold(const dlp_predict_desc *d) { return d->num_workers; }
@@ -22815,16 +22616,16 @@ static const dlpi_stage_ops *dlpi_fetch_ops_of(const dlp_fetch_desc *d) {
 /* ---------------------------------------------------------------------------------------------
    >>impl-map        MAPS: OF ITEMS, AND OF WHOLE BATCHES, IN PLACE */
 
-typedef struct dlpi_map_desc { /* one of item and batch */
+typedef struct dlpi_map_desc { /* item or batch is NULL */
     dlp_item_fn item;
     int (*batch)(void *user, dlp_batch *batch, void *worker_state);
     void *user;
     dlp_workers_desc workers;
 } dlpi_map_desc;
 
-typedef struct dlpi_map { /* what a map of items keeps */
-    dlpi_seeing seeing;
-    dlpi_chain chain;
+typedef struct dlpi_map { /* the record of a stage that maps items */
+    dlpi_seeing seeing;   /* where the callback finds each field, if fields end in this map */
+    dlpi_chain chain;     /* maps and fetches that run in the attempt of this stage */
 } dlpi_map;
 
 /* The callback of a map or fetch whose stage has the fields in another order than the table. It
@@ -22860,7 +22661,7 @@ static int dlpi_map_check(dlp_pipe *p, dlpi_stage *st) {
 
 /* Add the fields of an item map to those of the pipe's items. Returns 0 or a DLP_ERR code. */
 DLPI_COLD static int dlpi_map_widens(dlp_pipe *p, dlpi_stage *st) {
-    const int rc = dlpi_stage_widens(p, st, "n_fields");
+    const int rc = dlpi_fields_widen(p, st, "n_fields");
     st->scope.n_fields = p->datasets.n_fields;
     st->scope.zeroes = st->n_fields > 0;
     dlpi_chain_resolve(p, st);
@@ -22899,46 +22700,52 @@ static const dlpi_stage_ops dlpi_map_batch_ops = {
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-cache      ITEMS KEPT FROM ONE EPOCH TO THE NEXT
-   A cell is a word, the item's rows, and the lengths of its ragged fields. The word:
-     0                            empty
+   A cell has a word, the bytes of one item's fields, and the lengths of the ragged fields. The word
+   is one of these:
+     0                            the cell is empty
      (index + 1) << 15 | w + 1    worker w (among all) writes it: nobody else touches the bytes
      (index + 1) << 15            full, for ever: its bytes are only read from then on
-   A swap from 0 is the claim (Z1); the store of the full word releases the bytes to whoever loads
-   it. The number of the cell stands in the worker's own block (Z2) from before the claim until
-   after that store: so whoever recovers a dead worker knows the one cell that it may have left
-   half written, and empties it, if the word says that it is the dead one's. One cell is enough for
-   a worker with many items out, too: what comes back is kept one by one, by the worker itself or
-   with its lock.
-   Where stages of rows lie between fetch and the cache, what the last of them left is kept. What is
-   found is written by fetch as it is kept, so those stages have nothing to do with the row. A word
-   of the row says so, written by whoever has the row in fetch, before it is done there:
+   A worker claims an empty cell by a swap of the word from 0 (Z1). The store of the full word
+   releases the bytes to each worker that loads the word. The number of the cell stands in the
+   worker's own block (Z2) from before the claim until after that store. So the recovery of a dead
+   worker knows the one cell that the worker may have left half written, and empties the cell if its
+   word names the dead worker. One number is enough for a worker with many items in flight, too:
+   items that come back are kept one by one, by the worker itself or under its lock.
+   If stages of rows stand between fetch and the cache, the cache keeps the item as the last of
+   these stages left it. Fetch writes a kept item into the row, and these stages skip the row. Each
+   row has a word that tells them. The worker that has the row in fetch writes the word before the
+   row is done there, b being the number of the batch:
      generation b | 0       fetched
-     generation b | 1       found
-     generation b | 2       fetched, and its result is not that of its index alone
+     generation b | 1       found in the cache
+     generation b | 2       fetched, and the result does not depend on the index alone: not kept
    A row that goes back to fetch gets its word again.
-   Behind makers the cache keeps whole inputs. Their workers ask for an input before they make its
-   items. A cell is then a word by the number of the input, and a dlpi_cache_input. */
+   Behind makers the cache keeps all items of an input. The workers that make items ask the cache
+   for the input first. A cell then has a word with the number of the input, and a dlpi_cache_input.
+   */
 
 #define DLPI_CACHE_WRITER 15
 _Static_assert(DLP_MAX_STAGES *DLP_MAX_WORKERS < 1 << DLPI_CACHE_WRITER, "word of a cache cell");
 
 typedef struct dlpi_cache_cell {
-    uint64_t word; /* Z1 */
-    uint8_t bytes[8];
+    uint64_t word;    /* Z1: empty, being written or full, as told above */
+    uint8_t bytes[8]; /* begin of the item's fields, or a dlpi_cache_input */
 } dlpi_cache_cell;
 
-enum { DLPI_CACHE_ITEMS = 1, DLPI_CACHE_CELLS, DLPI_CACHE_MARKS = DLPI_OWN_HIDDEN }; /* areas */
+/* Numbers of the stage's areas in the region. */
+enum { DLPI_CACHE_ITEMS = 1, DLPI_CACHE_CELLS, DLPI_CACHE_MARKS = DLPI_OWN_HIDDEN };
 
-typedef struct dlpi_cache { /* what the stage keeps for itself */
-    uint64_t bytes;         /* its budget */
+typedef struct dlpi_cache { /* the stage's own record */
+    uint64_t bytes;         /* bytes that all cells may have together, by the desc */
+    /* an item's cell is its index modulo n_cells; cell_bytes: of a cell, with its word */
     uint64_t n_cells, cell_bytes;
 } dlpi_cache;
 
-typedef struct dlpi_cache_input { /* what lies in a cell, if it does */
-    uint64_t items, bytes;
-    uint8_t at[8];
+typedef struct dlpi_cache_input { /* all items of one input, in a cell behind its word */
+    uint64_t items, bytes;        /* how many items, and their bytes together */
+    uint8_t at[8];                /* begin of the items' bytes */
 } dlpi_cache_input;
 
+/* The low part of a row's word, as told above. */
 enum { DLPI_CACHE_FETCHED = 0, DLPI_CACHE_FOUND, DLPI_CACHE_RANDOM };
 
 static inline const dlpi_cache *dlpi_cache_of(const dlp_pipe *p) { return p->keeper_stage->self; }
@@ -23199,74 +23006,79 @@ static int dlpi_node_cache_add(dlpi_table *t, const dlp_node *node) {
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-scratch    FIELDS THAT END BEFORE THE BATCH
-   A cell is the lengths of its fields, if one is ragged, and the fields. Cells come in groups of a
-   power of two, for a run of rows each: the row whose last bits are i has the i-th cell of its
-   run's group. No run has more rows than a group has cells (p->run_shift_most). A group's word says
-   whose it is:
-     0                                  nobody's
-     DLPI_REDO | w + 1, generation 0    in the hand of worker w (among all), for a run that it is
+   Fields that end before the batch lie in scratch cells, not in the batch. A cell has the lengths
+   of the fields, if one is ragged, and then the fields of one row. Cells come in groups of a power
+   of two. A run of rows has one group: the row whose last bits are i has the i-th cell of its run's
+   group. No run has more rows than a group has cells (p->run_shift_most). A word of each group
+   tells who owns the group:
+     0                                  nobody: the group is free
+     DLPI_REDO | w + 1, generation 0    worker w (among all) holds it, for a run that the worker is
                                         about to claim, or has just claimed
-     unit + 1, generation b             that run's of batch b
-   Each run of a slot has a number: group + 1, of the group that it was given last. It is written
-   before the word says that the group is the run's, and believed only if the word says so.
+     unit + 1, generation b             run `unit` of batch b
+   Each run of a slot has a number: 1 + the group that the run was given last. The number is written
+   before the word says that the group is the run's. It counts only if the word says so.
 
-   What a stage of rows is to the cells is known when the chain is (dlpi_stage.held). Those write
-   them that fetch, directly in front of the scratch stage: one, or all of a mix, each the cells of
-   the rows that are its own items. The first of these takes: a worker of it that finds a run to
-   claim takes a group first (unless the run has one, see below), then claims the run, then gives
-   it the group; or puts the group back. Nobody lets a run pass that stage: it is fetch, or a zip.
-   The next map reads. Zips between them have nothing to do with cells. A guard between them reads
-   as well. It needs no rule of its own: the map cannot be done with a run that the guard has to do,
-   so the run still has its group. Without a map the last guard counts as the map. Just before the
-   last row of the run is done in the map its worker makes the group nobody's. Only the owner of a
-   run sets its bits in that stage, so the owner knows when it sets the last one.
+   When the chain of stages is known, each stage of rows is told what it does with cells
+   (dlpi_stage.held). The stages that fetch, directly before the scratch stage, write cells: one
+   fetch, or all fetches of a mix, each for the rows that are its items. The first of these stages
+   takes groups. If its worker finds a run to claim, the worker first takes a free group (unless the
+   run has one, see below), then claims the run, then gives the group to the run, or frees it if the
+   claim failed. No run passes this stage without a claim: it is the fetch, or a zip. The next map
+   reads the cells. Zips between them do nothing with cells. A guard between them reads cells, too.
+   It needs no rule of its own: the map cannot be done with a run that the guard has not done, so
+   the run still has its group. Without a map the last guard counts as the map. Just before the last
+   row of the run is done in the map, the map's worker frees the group. Only the owner of a run sets
+   its bits in that stage, so the owner knows when it sets the last one.
 
    Why nothing stands still with one group. A run with a group waits for no other run and no other
-   group: each row of it is in a callback, waits for its time, or for a worker of a stage up to the
-   map, who needs no group for it; left out or cancelled, it goes through them all the same. A row
-   that goes back to fetch goes through the stages in front of the one that takes, who know of no
-   groups, and finds its own there. So each group
-   becomes nobody's. Whoever lacked one looks again then, and takes the oldest run that it finds, as
-   always: so the runs of the oldest batch are not passed by for ever, since batches are only so
-   many. Runs without a group hold nothing that others need. No group is a state in which nothing
-   moves.
+   group. Each row of it is in a callback, or waits for its time, or waits for a worker of a stage
+   up to the map, which needs no group for the row. A row that is left out or cancelled goes through
+   these stages, too. A row that goes back to fetch goes through the stages before the one that
+   takes, which need no group, and finds its own group there. So each group comes free. Then a
+   worker that lacked a group looks again, and takes the oldest run that it finds, as always. The
+   number of batches is limited, so the runs of the oldest batch are not passed by for ever. Runs
+   without a group hold nothing that others need. So there is always a step that can be done.
 
-   Deaths. In the stage that takes: a group in the dead one's hand is nobody's again; a run that
-   has one keeps it, and whoever claims the run finds it (dlpi_holder_ops.take). In the other
-   stages that fetch, up to the map: the run has its group, and its rows are fetched once more
-   there. In the map: what is not done of the run is done once more, there or from fetch on, and
-   has its cells; but if the dead one had given them up just before the last row was to be done, an
-   idempotent map has nothing to read: such rows go back to fetch (has), and the run takes another
-   group on its way. So do rows that a later stage sends back, of a run that is through: the rest
-   of it stays done in the map, which gives the group up with the last that comes once more. Of a
-   run that is not through, rows that go back find their own cells again. A run is never done with
-   its group still its own, so no group is lost with its batch.
+   Deaths. If the worker dies in the stage that takes: a group that it holds is freed. A run that
+   has a group keeps it, and the next worker that claims the run finds the group
+   (dlpi_holder_ops.take). In the other stages that fetch, up to the map: the run has its group, and
+   its rows are fetched once more there. In the map: rows of the run that are not done are done once
+   more, there or from fetch on, and have their cells. But the dead worker may have freed the group
+   just before the last row was to be done. Then an idempotent map has nothing to read: such rows go
+   back to fetch (has), and the run takes another group on its way. Rows that a later stage sends
+   back, of a run that has passed the map, take another group, too: the other rows of the run stay
+   done in the map, and the map frees the group with the last row that comes once more. If the run
+   has not passed the map, rows that go back find their own cells again. A run is never done while
+   it has a group, so no group is lost with its batch.
 
-   Sleep. A worker that lacks a group says so by a bit (lacking) before it looks for the last time.
-   Whoever makes a group nobody's looks at these bits after that, and wakes one that is asleep.
+   Sleep. A worker that lacks a group sets its bit in `lacking`, and then looks once more. A worker
+   that frees a group looks at these bits after that, and wakes a worker that is asleep.
 
    The words are a claim link (>>impl-claims): O1; the bits are as those of sleepers: B1. */
 
 #define DLPI_SCRATCH_WORDS (DLP_MAX_WORKERS / 32)
-#define DLPI_SCRATCH_BYTES (UINT64_C(256) << 10) /* of cells that are there for runs alone, */
-#define DLPI_SCRATCH_SHORTER 4u /* for so many times as many runs as there are of the longest */
+/* Without n_cells in the desc, and if runs do not need more: bytes of all cells, and cells for each
+   row under way (several, because a run may be shorter than its group), at most. */
+#define DLPI_SCRATCH_BYTES (UINT64_C(256) << 10)
+#define DLPI_SCRATCH_SHORTER 4u
 
 typedef struct dlpi_scratch_head { /* in the region */
     uint64_t n_groups;
     uint64_t each; /* cells of a group */
     uint8_t pad[DLPI_LINE - 16];
-    dlpi_group lacking[DLPI_SCRATCH_WORDS]; /* masks alone */
-    dlpi_claim_word words[1];               /* [n_groups], and after them the runs' numbers */
+    dlpi_group lacking[DLPI_SCRATCH_WORDS]; /* a bit for each worker that lacks a group */
+    dlpi_claim_word words[1]; /* [n_groups] owners of groups; behind them the numbers of runs */
 } dlpi_scratch_head;
 
-typedef struct dlpi_scratch_hand { /* of a worker of the stage that takes, its own */
-    uint32_t group;                /* + 1 */
-    bool none;                     /* in this look there was none */
-    bool lacks;                    /* its bit is set */
-    bool passed;                   /* in this look a run was passed by that had gone back */
+typedef struct dlpi_scratch_hand { /* private to a worker of the stage that takes groups */
+    uint32_t group;                /* 1 + the group that the worker holds; 0: it holds none */
+    bool none;                     /* in this search for a run no group was free */
+    bool lacks;                    /* the worker's bit in `lacking` is set */
+    bool passed; /* in this search a run that had gone back was passed by for lack of a group */
 } dlpi_scratch_hand;
 
-enum { DLPI_SCRATCH_HEAD = 1, DLPI_SCRATCH_CELLS = DLPI_OWN_HIDDEN }; /* areas */
+/* Numbers of the stage's areas in the region. */
+enum { DLPI_SCRATCH_HEAD = 1, DLPI_SCRATCH_CELLS = DLPI_OWN_HIDDEN };
 
 typedef struct dlpi_scratch_desc {
     const dlp_field *fields; /* [n_fields]; shape: the most bytes of an item */
@@ -23274,18 +23086,18 @@ typedef struct dlpi_scratch_desc {
     uint32_t n_cells;        /* 0: as many as >>scratch says */
 } dlpi_scratch_desc;
 
-typedef struct dlpi_scratch { /* what the stage keeps */
-    uint32_t n, n_groups;     /* fields; groups of cells */
+typedef struct dlpi_scratch { /* the stage's own record */
+    uint32_t n, n_groups;     /* number of fields; of groups of cells */
     uint32_t shift;           /* a group has 1 << shift cells */
-    uint32_t asked;           /* desc.n_cells */
-    bool ragged;              /* one of the fields is */
+    uint32_t asked;           /* n_cells of the desc; 0: the library chooses */
+    bool ragged;              /* at least one of the fields is ragged */
     uint64_t cell_bytes;
     dlpi_field f[DLP_MAX_FIELDS];
-    const dlpi_stage *takes, *reads;
-    dlpi_scratch_hand *hands; /* [workers of the stage that takes] */
+    const dlpi_stage *takes, *reads; /* the stage that takes groups; the one that frees them */
+    dlpi_scratch_hand *hands;        /* [workers of the stage that takes] */
 } dlpi_scratch;
 
-/* ---- where all lies: cells; lacking, words of cells, numbers of rows ---- */
+/* ---- addresses: cells, bits of lacking workers, words of groups, numbers of runs ---- */
 
 static inline const dlpi_scratch *dlpi_scratch_of(const dlp_pipe *p) {
     return p->holder_stage->self;
@@ -23341,7 +23153,7 @@ static inline uint8_t *dlpi_scratch_cell(const dlpi_worker *w, uint32_t row) {
     return w->held + (row & ((1u << k->shift) - 1)) * k->cell_bytes;
 }
 
-/* ---- groups come and go ---- */
+/* ---- groups are taken, given to runs, and freed ---- */
 
 /* Wake a worker that lacks a group, if there is one, after a group became nobody's. */
 static void dlpi_scratch_wake(dlp_pipe *p) {
@@ -23500,7 +23312,7 @@ static int dlpi_scratch_written(dlpi_worker *w, uint32_t row) {
     return 0;
 }
 
-/* ---- what a desc may say ---- */
+/* ---- check the desc ---- */
 
 static int dlpi_scratch_take_desc(dlp_pipe *p, dlpi_stage *st, const dlpi_scratch_desc *d) {
     dlpi_scratch *k = st->self;
@@ -23716,20 +23528,21 @@ static dlp_stage dlpi_add_scratch(dlp_pipe *p, const dlpi_scratch_desc *desc) {
 /* ---------------------------------------------------------------------------------------------
    >>impl-guard      NUMBERS OF ITEMS, CHECKED AND COUNTED
    Each worker has a block of counters in the region, which it alone writes. Each row of each slot
-   has a word: of which batch, and which replacement (+ 1), the item is that was counted there last.
-   To count is, in this order: note counter, its old value, the row and the word to come; pending
-   (GU1); counter; the row's word (GU2); pending off. A worker that dies leaves one of
+   has a word. The word names the item that was counted there last, by its batch and its replacement
+   (+ 1). First a worker notes the counter, its old value, the row and the new word. Then it sets
+   pending (GU1), raises the counter, writes the row's word (GU2), and clears pending. A worker that
+   dies leaves one of these:
 
      pending off                 nothing was begun, or all is done
      pending, no word            counter is old, or old + 1: recovery puts old back
      pending, the word is there  the item is counted: nothing to do
 
-   Recovery does so before it gives up the dead worker's rows. Until then the row is the dead one's,
-   so nobody else can have written its word, and the word tells. After that another worker may run
-   the row, and count it in its own block: the word would be there, for another counter. A row that
-   is run again, there or after a fetch that was sent for again, finds its word, and does not
-   count. Batch numbers never come twice, so the word of a batch before is never that of this one.
-   Twice the same recovery does the same: pending is off after the counter.
+   Recovery does this before it gives up the dead worker's rows. Until then the row belongs to the
+   dead worker, so no other worker can have written the row's word, and the word tells the truth.
+   After that another worker may run the row, and count it in its own block: then the word would be
+   there for another counter. A row that is run again finds its word, and is not counted again.
+   Batch numbers never come twice, so a word of an earlier batch never looks like the word of this
+   batch. A recovery may be done twice: pending is cleared after the counter is put back.
 
    label  atomic         written by                       read by (partner)
    GU1    block.pending  its worker, after the notes     recovery, of a dead worker (GU1)
@@ -23739,15 +23552,17 @@ enum { DLPI_GUARD_NAN, DLPI_GUARD_INF, DLPI_GUARD_BELOW, DLPI_GUARD_ABOVE, DLPI_
 
 /* In region, one for each worker. */
 typedef struct dlpi_guard_block {
-    uint64_t counts[DLP_MAX_FIELDS][DLPI_GUARD_KINDS];
-    uint64_t pending; /* GU1 1 + number of the counter that is being raised, 0: none */
-    uint64_t old;     /* its value before */
-    uint64_t row;     /* number of the row's word */
-    uint64_t word;    /* what it will be */
+    uint64_t counts[DLP_MAX_FIELDS]
+                   [DLPI_GUARD_KINDS]; /* numbers found, by checked field and kind */
+    uint64_t pending; /* GU1 1 + number of the counter that is being raised; 0: none is */
+    uint64_t old;     /* the counter's value before it is raised */
+    uint64_t row;     /* number of the row's word among the words of all slots */
+    uint64_t word;    /* the value that the row's word gets */
     uint8_t pad[DLPI_LINE - 32];
 } dlpi_guard_block;
 
-enum { DLPI_GUARD_BLOCKS = 1, DLPI_GUARD_WORDS = DLPI_OWN_HIDDEN }; /* areas */
+/* Numbers of the stage's areas in the region. */
+enum { DLPI_GUARD_BLOCKS = 1, DLPI_GUARD_WORDS = DLPI_OWN_HIDDEN };
 
 typedef struct dlpi_guard_desc {
     const dlp_guard_field *fields; /* [n_fields] */
@@ -23755,11 +23570,11 @@ typedef struct dlpi_guard_desc {
     dlp_workers_desc workers;
 } dlpi_guard_desc;
 
-typedef struct dlpi_guard { /* what the stage keeps */
-    uint32_t n, id;
+typedef struct dlpi_guard {      /* the stage's own record: n checked fields */
+    uint32_t n, id;              /* id: the number of the stage */
     uint32_t at[DLP_MAX_FIELDS]; /* number among the item's fields; scratch fields come last */
     dlpi_field of[DLP_MAX_FIELDS];
-    dlp_guard_field f[DLP_MAX_FIELDS];
+    dlp_guard_field f[DLP_MAX_FIELDS]; /* copies of the desc's fields; their names lie in names */
     char names[DLP_MAX_FIELDS][32];
 } dlpi_guard;
 
@@ -24001,16 +23816,17 @@ DLPDEF int dlp_pipe_guard_stats(dlp_pipe *p, dlp_stage guard, uint32_t field,
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-join       SEVERAL DATASETS IN ONE PIPE
-   A stage of rows like an item map: it claims what the stage before has done. What it works on is
-   its scope: fields of its own (zip), or items of its own (mix), and that is all that makes it
-   another fetch. It writes no byte that others have written, and all of its own, so a row may go
-   through it again: it is idempotent, and a worker that dies costs its rows' fetches in this stage
-   alone. A row whose item is replaced goes back to the first stage, as with a map. Rows of a mix
-   that are others' pass it unseen, where they can (dlpi_unit_pass). */
+   A join is a fetch behind the first fetch. Its stage claims rows that the stage before has done,
+   as a map of items does. The stage fetches fields of its own for each row (zip), or all fields of
+   the rows whose item is of its dataset (mix). It writes all bytes of these, and no byte of another
+   stage. So it is idempotent: a row may go through it again. If a worker of it dies, only the
+   fetches of its rows in this stage are repeated. A row whose item is replaced goes back to the
+   first stage, as with a map. In a mix, units without a row of this dataset pass the stage without
+   a claim where that is possible (dlpi_unit_pass). */
 
-typedef struct dlpi_join { /* what the stage keeps */
-    dlpi_fetch fetch;      /* first, for its worker's functions */
-    int how;
+typedef struct dlpi_join { /* the stage's own record */
+    dlpi_fetch fetch;      /* first: common functions read the record as a dlpi_fetch */
+    int how;               /* DLP_JOIN_* */
 } dlpi_join;
 
 static inline bool dlpi_join_mixes(const dlpi_stage *st) {
@@ -24110,7 +23926,7 @@ static int dlpi_join_zip(dlp_pipe *p, dlpi_stage *st) {
         return dlpi_refuse(p, DLP_ERR_ARG, st->name, "dataset.n_items",
                            "n_items is %" PRIu64 ", must be %" PRIu64 ", as in the first fetch",
                            st->dataset->n_items, p->fetch->dataset->n_items);
-    if ((rc = dlpi_stage_widens(p, st, "dataset.n_fields")) != DLP_OK) return rc;
+    if ((rc = dlpi_fields_widen(p, st, "dataset.n_fields")) != DLP_OK) return rc;
     st->scope =
         (dlpi_scope){n, st->n_fields, n, 0, st->dataset->n_items, !st->dataset->writes_all_bytes};
     return DLP_OK;
@@ -24142,26 +23958,11 @@ static int dlpi_node_fetch_later(dlpi_table *t, const dlp_fetch_desc *f, bool mi
     return dlpi_add_join(t->p, &(dlp_join_desc){.fetch = *f, .how = how});
 }
 
-/* Add a row to `to` for each join of a loader's desc. Returns 0 or a DLP_ERR code. */
-static int dlpi_loader_joins(dlp_pipe *p, const dlp_loader_desc *d, dlp_nodes *to) {
-    dlp_node *first = &to->nodes[to->n - 1]; /* or a filter, which no join may follow */
-    uint32_t of = 1;
-    for (uint32_t i = 0; i < d->n_joins && i < DLP_MAX_STAGES; i++) {
-        dlp_node *node = dlpi_nodes_fetch(to, "join", &d->joins[i].fetch, NULL);
-        const int rc = dlpi_within(p, node->name, "how", d->joins[i].how, 0, DLP_JOIN_MIX,
-                                   "DLP_JOIN_ZIP or DLP_JOIN_MIX");
-        if (rc != DLP_OK) return rc;
-        if (d->joins[i].how != DLP_JOIN_MIX) continue;
-        node->fetch.of = ++of;
-        if (first->verb == DLP_FETCH) first->fetch.of = 1;
-    }
-    return DLP_OK;
-}
-
 /* ---------------------------------------------------------------------------------------------
    >>impl-push-cells A PUSH BEFORE A MAKER: ITS READER
-   A stage of one thread. It calls what fetch would call without a maker, and has the record written
-   into a cell (>>impl-arrivals). The stage after it makes items of the record. */
+   A stage of one thread: the reader. It calls the push's fetch, as the fetch stage does in a pipe
+   without makers, and this call writes the next record into a cell (>>impl-arrivals). The stage
+   after it makes items of the record. */
 
 /* Have the push's fetch write record k into cell c. Returns 0, DLP_END, DLP_STOPPED or a code. */
 static int dlpi_arrive_one(dlpi_worker *w, const dlpi_expand *x, uint32_t c, uint32_t k) {
@@ -24174,7 +23975,7 @@ static int dlpi_arrive_one(dlpi_worker *w, const dlpi_expand *x, uint32_t c, uin
                    .call = &w->note};
     dlpi_words_forget(w);
     DLPI_STORE_RLX(&w->block->current, a->records); /* for observers */
-    dlpi_expand_point(&in, dlpi_arrived_at(w->p, x, c, k), x->level, &by, true);
+    dlpi_input_point(&in, dlpi_arrived_at(w->p, x, c, k), x->level, &by, true);
     in.n_fields = x->n_fetched;
     return x->input.fetch(x->input.user, &in);
 }
@@ -24302,21 +24103,21 @@ static const dlpi_stage_ops dlpi_push_ops = {
    scheduler looks at none of its words.
 
    label  atomic         written by                            read by
-   OU1    users          the pipe, and each out that is found  who leaves last frees the pipe
+   OU1    users          the pipe, and each out that is found  the last to leave frees the pipe
 
-   OU1 is one counter for the life of the memory, not for slots. A batch that is held needs no count
-   of its own, since its out is not closed. */
+   OU1 counts the users of the pipe's memory, not of slots. A batch that is held needs no count of
+   its own, because its out is not closed before the batch is given back. */
 
 struct dlp_out {
     dlpi_subscriber c;
     dlp_pipe *p;
-    uint8_t *valid;    /* [capacity][batch_rows] of its loans */
+    uint8_t *valid;    /* [capacity][batch_rows] dlp_batch.valid of each loan */
     uint64_t *holds;   /* [capacity] in the region: batch + 1 of each loan, 0: none; for people */
-    uint32_t capacity; /* of its row */
-    int32_t full;      /* DLP_FULL_* */
-    bool host;         /* it reads the node before the transfer */
-    bool found;
-    uint32_t users; /* OU1 of the first of them: closes to come until the pipe is freed */
+    uint32_t capacity; /* batches that the user may hold at once: queue.capacity of the row */
+    int32_t full;      /* DLP_FULL_*: what happens if the user takes batches too slowly */
+    bool host;         /* it gives batches in host memory: its `from` is before the transfer */
+    bool found;        /* the user has got the out from the pipe, and will close it */
+    uint32_t users;    /* OU1 in the pipe's first out: calls of close before the pipe is freed */
 };
 
 static const dlpi_stage_ops dlpi_out_ops;
@@ -24539,7 +24340,7 @@ static dlp_stage dlpi_out_add(dlp_pipe *p, const dlp_queue_desc *queue, bool hos
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-batch      THE BATCH STAGE
-   It has workers only where there is a collate, or where batch workers are asked for. */
+   The stage has work for workers only if its desc has a collate, or asks for batch workers. */
 
 /* ---- collates of the library ---- */
 
@@ -24721,24 +24522,24 @@ static const dlpi_stage_ops dlpi_batch_ops = {
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-transfer   BATCHES TO THE DEVICE: DOUBLE BUFFERING
-   One thread, or the consumer. Batches go in their order (unordered: as they become ready) into the
-   device buffers; a batch is ready when the event after its copies has passed. None of a later
-   epoch goes while one of the oldest is to come: the consumer takes no other before, and it could
-   find no buffer. */
+   One thread, or the consumer, copies batches into the device buffers: in the order of batches, or
+   in an unordered pipe as batches become ready. A batch is ready when the event after its copies
+   has passed. No batch of a later epoch is copied while a batch of the oldest epoch is still to
+   come. The consumer takes the oldest epoch first, and its batch could find no free buffer. */
 
-typedef struct dlpi_transfer { /* what the stage keeps */
+typedef struct dlpi_transfer { /* the stage's own record */
     dlp_transfer_desc d;
     dlp_device device;
-    int open, registered;
-    void **data; /* [device_buffers * fields] */
-    void **seam; /* [n_out * fields] what batches that span slots are put together in, or NULL */
-    bool alone;  /* a thread of its own copies */
-    bool shared; /* the consumer calls the device too: */
-    pthread_mutex_t lock; /* around each call, then; never held while the device is waited for */
-    uint8_t *begun;       /* [ring] copies of batches after the next one */
-    uint64_t took_ns;     /* how long a copy took lately, from its begin to its end */
-    uint64_t passed_ns;   /* when the copy before was found to have ended */
-    uint64_t looked_ns;   /* when the last look found no copy that had ended */
+    int open, registered; /* 1: the device is open; the region is registered with it */
+    void **data;          /* [device_buffers * fields] device memory of each buffer */
+    void **seam;          /* [n_out * fields] device memory for batches that span slots, or NULL */
+    bool alone;           /* a thread of this stage copies; false: the consumer does */
+    bool shared;          /* both the thread and the consumer call the device, under `lock` */
+    pthread_mutex_t lock; /* held in each call of the device, but not in a wait for it */
+    uint8_t *begun;       /* [ring] 1: this batch's copy is begun, but not all those before it */
+    uint64_t took_ns;     /* mean duration of the last copies, from begin to end; 0: none yet */
+    uint64_t passed_ns;   /* time at which the last copy was found to have ended */
+    uint64_t looked_ns;   /* time of the last look that found no copy ended */
 } dlpi_transfer;
 
 static dlpi_transfer *dlpi_transfer_of(const dlpi_stage *st) { return st->self; }
@@ -25208,9 +25009,10 @@ DLPDEF const dlp_device *dlp_device_host(void) {
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-sampler    SAMPLER AND REPEAT, AS STAGES: KEYED ORDERS
-   What they do is done by whoever schedules batches: see >>impl-feed. The item at a position of an
-   epoch follows from the seed alone, so the workers compute indices, and a state is a position. Of
-   a dataset without a length positions are counted until a row says that the epoch is over. */
+   These stages have no workers for items: the scheduler does their work (>>impl-feed). In a keyed
+   order the item at a position of an epoch follows from the seed alone. So the workers compute
+   indices, and a saved state needs only a position. If the dataset has no length, positions are
+   counted until a row tells that the epoch is over. */
 
 DLPI_COLD static int dlpi_keyed_sizes(dlp_pipe *p) {
     const dlp_sampler_desc *d = dlpi_sampler_of(p);
@@ -25225,16 +25027,16 @@ DLPI_COLD static int dlpi_keyed_sizes(dlp_pipe *p) {
     return dlpi_epoch_of(p, dlpi_order_samples(d, p->fetch->dataset->n_items));
 }
 
-typedef struct dlpi_near { /* what a worker of rows has of the order */
+typedef struct dlpi_near { /* a worker's own copy of the order, and indices computed ahead */
     dlpi_order order;
-    uint32_t n; /* positions first.. of epoch have the indices index[] */
+    uint32_t n; /* index[0..n - 1] are the indices of positions first.. of `epoch`; 0: none yet */
     uint64_t first, epoch;
     uint64_t index[64];
-    uint8_t pad[DLPI_LINE]; /* those of workers lie side by side and share no line */
+    uint8_t pad[DLPI_LINE]; /* records of two workers share no cache line */
 } dlpi_near;
 
-typedef struct dlpi_keyed {   /* what the stage keeps */
-    dlp_sampler_desc sampler; /* first, as of any sampler */
+typedef struct dlpi_keyed {   /* the record of a sampler stage with a keyed order */
+    dlp_sampler_desc sampler; /* first: any sampler's record begins with its desc */
     dlpi_near *near;          /* [workers of rows] */
 } dlpi_keyed;
 
@@ -25253,7 +25055,7 @@ DLPI_COLD static void dlpi_keyed_live(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_keyed *k = st->self;
     for (dlpi_worker *w = p->workers; k->near != NULL && w->st->ops->unit == DLPI_UNIT_ROWS; w++) {
         w->source = &k->near[w->global];
-        dlpi_order_live(p, &dlpi_near_of(w)->order);
+        dlpi_epoch_order(p, &dlpi_near_of(w)->order);
     }
 }
 
@@ -25320,14 +25122,14 @@ static uint64_t dlpi_keyed_alike(const dlp_pipe *p) {
 static const dlpi_source_ops dlpi_keyed_source = {
     .sizes = dlpi_keyed_sizes,
     .slot_bytes = dlpi_role_none,
-    .rows = dlpi_schedule_rows,
-    .fill = dlpi_schedule_padding,
+    .rows = dlpi_epoch_rows,
+    .fill = dlpi_epoch_padding,
     DLPI_SOURCE_AT_HAND,
     DLPI_SOURCE_BY_NUMBER,
     .alike = dlpi_keyed_alike,
     .config = dlpi_source_config,
     .params = DLPI_SOURCE_PARAMS,
-    .seek = dlpi_schedule_seek,
+    .seek = dlpi_epoch_seek,
     .indices = dlpi_keyed_indices,
     .item = dlpi_keyed_item,
 };
@@ -25354,19 +25156,19 @@ static const dlpi_stage_ops dlpi_repeat_ops = {
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-lists      LISTS OF A BATCH SAMPLER
-   The user's batch sampler gives the indices of each global batch. Whoever schedules asks for one
-   list ahead: that there is none is the only sign that a batch is its epoch's last. So what the
-   sampler saves belongs to a batch that is scheduled later, and each slot has both states: before
-   its list, and after it. */
+   The user's batch sampler gives the list of indices of each global batch. The scheduler asks for
+   the list of the next batch before it schedules a batch. If there is no next list, the batch is
+   the last of its epoch: nothing else tells this. So the state that the sampler saves is ahead of
+   the scheduled batch. Each slot keeps both states: before its list was asked for, and after. */
 
 typedef struct dlpi_lists {
     dlp_sampler_desc sampler; /* first, as of any sampler */
-    bool begun;               /* the epoch below: n and index are its list fetched ahead */
+    bool begun;               /* the sampler has begun `epoch`; n and index are its next list */
     uint64_t epoch;
-    int64_t n;                       /* 0: it has no other */
-    uint64_t *index;                 /* [global_batch] */
-    dlpi_source_state before, after; /* that list, as the sampler saves it */
-    dlpi_order order;                /* of replacements */
+    int64_t n;                       /* indices of the list asked for ahead; 0: the epoch ends */
+    uint64_t *index;                 /* [global_batch]; the first n are the list's */
+    dlpi_source_state before, after; /* the sampler's state before and after that list */
+    dlpi_order order;                /* draws the items that replace failed ones */
 } dlpi_lists;
 
 static inline dlpi_lists *dlpi_lists_of(const dlp_pipe *p) { return p->source_stage->self; }
@@ -25392,7 +25194,7 @@ DLPI_COLD static int dlpi_lists_blocks(const dlp_pipe *p, const dlpi_stage *st D
 }
 
 DLPI_COLD static void dlpi_lists_live(dlp_pipe *p, dlpi_stage *st) {
-    dlpi_order_live(p, &((dlpi_lists *)st->self)->order);
+    dlpi_epoch_order(p, &((dlpi_lists *)st->self)->order);
 }
 
 DLPI_COLD static uint64_t dlpi_lists_slot_bytes(const dlp_pipe *p DLPI_UNREAD) {
@@ -25543,28 +25345,28 @@ static const dlpi_stage_ops dlpi_lists_ops = {
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-parts      PART QUEUE: WHAT TO LOAD NEXT, LOADING IT
-   The source of batches whose items come in parts. The scheduler alone does all of it, but for the
-   word of each cell. It computes the indices of a batch as it schedules it, looks ahead for the
-   parts that come next in the order of this rank's rows, and gives each of them a free cell and a
-   ticket. A part stays in its cell while a batch up to the one looked at last needs it, and until
-   all batches scheduled that need it have left the last stage that could send rows back to fetch.
-   The cells themselves, and who loads them: >>impl-inputs.
-   Why it can't stand still. When the scheduler waits for a free cell for a part of batch k, each
-   cell that is not k's own belongs to batches before k. All parts of those are in cells, so they
-   are loaded and fed, they leave (workers never wait for a part), and their cells come free. So it
-   is enough that one batch's parts fit into the cells: dlpi_parts_need holds the worst case of them
-   against queue_size before the start. */
+   The source of batches whose items come in parts. The scheduler alone runs it; workers share only
+   the words of cells (>>impl-inputs has the cells, and how workers load them). The scheduler
+   computes the indices of a batch when it schedules the batch. It looks ahead for the parts that
+   come next in the order of this rank's rows, and gives each of these parts a free cell and a
+   ticket. A part stays in its cell while a batch needs it, up to the batch that was looked at last,
+   and until all scheduled batches that need the part have left the last stage that could send rows
+   back to fetch. Why it can't stand still. When the scheduler waits for a free cell for a part of
+   batch k, each cell that is not k's own belongs to batches before k. All parts of those are in
+   cells, so they are loaded and fed, they leave (workers never wait for a part), and their cells
+   come free. So it is enough that one batch's parts fit into the cells: dlpi_parts_need holds the
+   worst case of them against queue_size before the start. */
 
 #define DLPI_PART_HINTS 64u
 
-typedef struct dlpi_part_use { /* what the scheduler knows of a cell */
-    uint64_t part, epoch;      /* whose need gave it its ticket; 0: sought since */
-    uint64_t until;            /* epochs from this one on want it loaded again; UINT64_MAX: none */
-    uint64_t need_epoch, need; /* the last batch known to need it */
-    uint64_t used;             /* batch scheduled last that needs it, + 1 */
-    uint64_t ticket;           /* 0: never given */
-    bool needed;               /* by that batch; false: by none that is to be scheduled */
-    dlp_permutation items;     /* of (part, epoch) asked for last */
+typedef struct dlpi_part_use { /* the scheduler's record of a cell and the part in it */
+    uint64_t part, epoch;      /* the part serves epochs from this one on; after a seek from 0 on */
+    uint64_t until;            /* from this epoch on the part is loaded again; UINT64_MAX: never */
+    uint64_t need_epoch, need; /* epoch and number of the last batch known to need the part */
+    uint64_t used;             /* 1 + last scheduled batch (over all epochs) that needs the part */
+    uint64_t ticket;           /* number of the cell's present load; 0: it never had a part */
+    bool needed;               /* need_epoch and need are valid: such a batch is to be scheduled */
+    dlp_permutation items;     /* order of the part's items, in the epoch asked for last */
 } dlpi_part_use;
 
 typedef struct dlpi_parts {
@@ -25572,11 +25374,11 @@ typedef struct dlpi_parts {
     uint32_t n_cells;
     uint8_t pad[DLPI_LINE]; /* part workers read what is above; below is the scheduler's */
     dlpi_part_plan plan;
-    uint64_t *tables;      /* of both orders */
+    uint64_t *tables;      /* sums of item counts in the order of two epochs; NULL: not shuffled */
     dlpi_part_use *use;    /* [n_cells] */
-    uint64_t epoch, batch; /* how far ahead parts are asked for: up to before this batch */
+    uint64_t epoch, batch; /* first batch whose parts have not all been asked for */
     dlpi_inputs_ahead ahead;
-    uint32_t hint[DLPI_PART_HINTS];
+    uint32_t hint[DLPI_PART_HINTS]; /* cell of the part found last, by place in a batch: a hint */
 } dlpi_parts;
 
 static inline dlpi_parts *dlpi_parts_of(const dlp_pipe *p) { return p->source_stage->self; }
@@ -25585,7 +25387,7 @@ static inline dlpi_parts *dlpi_parts_of(const dlp_pipe *p) { return p->source_st
 static inline uint32_t *dlpi_slot_pcell(const dlp_pipe *p, uint32_t s) {
     return dlpi_slot_source(p, s);
 }
-/* ---- what the desc may say, and what follows ---- */
+/* ---- check the desc, and compute what follows from it ---- */
 
 #define DLPI_PARTS_CELLS "0, or 2..4096 (a loader: parts.queue_size)"
 
@@ -25889,7 +25691,7 @@ DLPI_COLD static int dlpi_parts_seek(dlp_pipe *p, const dlpi_state *to) {
         else
             u->epoch = 0;
     }
-    return dlpi_schedule_seek(p, to);
+    return dlpi_epoch_seek(p, to);
 }
 
 /* True if it is worth while to search free cells for the batches from the next one on. If the
@@ -25985,7 +25787,7 @@ static void dlpi_parts_fill(dlp_pipe *p, uint32_t s) {
     dlpi_bslot *slot = dlpi_slot_at(p, s);
     uint64_t *index = dlpi_slot_index(p, s);
     uint32_t place = 0;
-    dlpi_schedule_padding(p, s);
+    dlpi_epoch_padding(p, s);
     for (uint32_t r = 0; r < slot->count; place++) {
         dlpi_piece x;
         uint32_t c, n;
@@ -26050,7 +25852,7 @@ static const dlpi_source_ops dlpi_parts_source = {
     .sizes = dlpi_parts_sizes,
     .slot_bytes = dlpi_parts_slot_bytes,
     .row_bytes = sizeof(dlp_part),
-    .rows = dlpi_schedule_rows,
+    .rows = dlpi_epoch_rows,
     .alike = dlpi_role_none,
     .ready = dlpi_parts_there,
     .fill = dlpi_parts_fill,
@@ -26189,14 +25991,16 @@ static const dlpi_stage_ops dlpi_found_ops = {
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-expand     EXPANDERS AND FILTERS
-   The same source: an input is a dataset index, and its cell has the items that were made of it,
-   one after the other, each as its lengths and its fields; after them the input itself, where
-   expand reads one. Fetch, whose workers otherwise call the user, copies items into rows.
-   A map in which fields end is the last step of its level. The next level has the other fields, and
-   its item is a copy of them. Then the items of all levels before the last lie in a room of the
-   worker, in memory of its process: nobody else reads an item that is being made. If a worker dies,
-   the next worker begins with the input. What requests read lies in the cell, since many are under
-   way; so does what was pushed, since it comes once. */
+   The stage is a source of batches, as >>impl-found is. An input is an item of the dataset, known
+   by its index. A worker makes items of the input in a cell. The items lie one behind the other,
+   each as its lengths and its fields. The input itself lies behind them, if an expander reads it.
+   Workers of the fetch stage do not call the user's fetch then: they copy items out of cells into
+   rows. A map in which fields end is the last step of its level. The next level has the other
+   fields, and its item is a copy of them. Then the items of all levels before the last lie in a
+   room of the worker, which is memory of its process. No other worker reads an item that is being
+   made. If a worker dies, the next worker begins with the input again. Inputs that are read by
+   requests lie in the cell, because a worker has many requests at once. Pushed records lie in the
+   cell, too, because they come only once. */
 
 _Static_assert(offsetof(dlpi_expand, found) == 0, "dlpi_found_of");
 
@@ -26212,7 +26016,7 @@ static void dlpi_expand_row(dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t r
 /* Copy field f of a claimed unit's rows out of their cells; neighbours are copied at once. */
 static void dlpi_expand_copy_field(const dlpi_worker *w, const dlpi_unit *t, uint32_t f) {
     const dlp_pipe *p = w->p;
-    const dlpi_level *l = dlpi_expand_last(p->source_stage->self);
+    const dlpi_level *l = dlpi_input_last(p->source_stage->self);
     const dlpi_found_row *row = dlpi_found_rows_of(p, t->slot);
     const size_t bytes = (size_t)p->items.at[f].row_bytes;
     const uint8_t *cells = dlpi_input_bytes(p, 0) + l->at[f];
@@ -26238,7 +26042,7 @@ static void dlpi_expand_copy_field(const dlpi_worker *w, const dlpi_unit *t, uin
 
 /* Copy the items of a claimed unit out of their cells. Returns how many rows are done: all. */
 static uint32_t dlpi_expand_bulk(dlpi_worker *w, const dlpi_unit *t) {
-    const uint32_t n = dlpi_expand_last(w->p->source_stage->self)->fs.n;
+    const uint32_t n = dlpi_input_last(w->p->source_stage->self)->fs.n;
     for (uint32_t f = 0; f < n; f++) dlpi_expand_copy_field(w, t, f);
     return t->end - t->row;
 }
@@ -26294,23 +26098,23 @@ static int dlpi_expand_take(dlp_pipe *p, dlpi_stage *st, const dlp_expand_desc *
 static int dlpi_expand_fields(dlp_pipe *p, dlpi_stage *st) {
     dlpi_expand *x = st->self;
     dlpi_stage *fetch = p->fetch;
-    int rc = dlpi_expand_adopt(p, x, dlpi_expand_copy, x);
+    int rc = dlpi_input_adopt(p, x, dlpi_input_copy, x);
     if (rc == DLP_OK && fetch->ops != &x->copies) {
         x->copies = *fetch->ops;
         x->copies.bulk = dlpi_expand_bulk;
         fetch->ops = &x->copies;
     }
-    if (rc == DLP_OK) fetch->dataset->fields = dlpi_expand_made(st, x, &fetch->dataset->n_fields);
+    if (rc == DLP_OK) fetch->dataset->fields = dlpi_input_made(st, x, &fetch->dataset->n_fields);
     return rc;
 }
 
 DLPI_COLD static int dlpi_expand_sizes(dlp_pipe *p) {
-    return dlpi_expand_inputs(p, dlpi_found_of(p), dlpi_expand_fields);
+    return dlpi_inputs_sizes(p, dlpi_found_of(p), dlpi_expand_fields);
 }
 
 DLPI_COLD static int dlpi_expand_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_expand *x = st->self;
-    const int rc = dlpi_expand_bytes(p, st, x, st->fields);
+    const int rc = dlpi_input_sizes(p, st, x, st->fields);
     x->cached = p->keeper_stage != NULL;
     return rc == DLP_OK ? dlpi_found_check(p, st) : rc;
 }
@@ -26325,7 +26129,7 @@ DLPI_COLD static void dlpi_expand_live(dlp_pipe *p, dlpi_stage *st) {
 }
 
 static int dlpi_expand_load(dlpi_worker *w, uint32_t c) {
-    return dlpi_expand_load_by(w, w->p->source_stage->self, c);
+    return dlpi_input_load_by(w, w->p->source_stage->self, c);
 }
 
 /* True if dlpi_expand_many can make the items of the inputs of x. */
@@ -26348,7 +26152,7 @@ static int dlpi_expand_many(dlpi_worker *w, uint32_t c) {
     dlpi_line b;
     if (!x->plain || cell->rec != 0) return dlpi_input_each(w, c);
     dlpi_line_begin(&b, w, x, c);
-    dlpi_expand_begin(&b.given, &b.fields, x->n_fetched);
+    dlpi_input_item(&b.given, &b.fields, x->n_fetched);
     b.zeroes = !x->input.writes_all_bytes && x->n_levels > 1;
     if (!x->input.writes_all_bytes && x->n_levels == 1)
         memset(b.cell + cell->made * x->one_bytes, 0, (cell->run - cell->made) * x->one_bytes);
@@ -26416,7 +26220,7 @@ static const dlpi_stage_ops dlpi_expand_ops = {
     .expands = 1,
     DLPI_OPS_OF_READS,
     .layout = dlpi_found_layout,
-    .blocks = dlpi_expand_blocks,
+    .blocks = dlpi_input_blocks,
     .live = dlpi_expand_live,
     .seen = dlpi_found_seen,
     .self_bytes = sizeof(dlpi_expand),
@@ -26462,10 +26266,11 @@ static int dlpi_branches_tell(void *user, char *buf, size_t size) {
     return n;
 }
 
-typedef struct dlpi_branches_row { /* of a row, for its copy */
-    dlp_part part;                 /* first: dlp_item.part */
+/* What the copy of a joined row finds behind the address in its item's `part`. */
+typedef struct dlpi_branches_row {
+    dlp_part part; /* first: dlp_item.part points to it */
     const dlp_pipe *p;
-    const dlpi_found_row *row;
+    const dlpi_found_row *row; /* where the item of the first branch lies, in the row's slot */
 } dlpi_branches_row;
 
 static void dlpi_branches_row_extra(dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t row,
@@ -26485,7 +26290,7 @@ static int dlpi_branches_copy(void *user, dlp_item *it) {
 /* Copy the item at `from` into row r of the cell at `to`. */
 static inline void dlpi_branch_copy(const dlpi_branch *b, const dlpi_fields *rows,
                                     const uint8_t *from, uint8_t *to, uint32_t r) {
-    const dlpi_level *l = dlpi_expand_last(&b->x);
+    const dlpi_level *l = dlpi_input_last(&b->x);
     for (uint32_t f = 0; f < l->fs.n; f++) {
         const size_t bytes = (size_t)l->fs.at[f].row_bytes;
         uint8_t *at = to + rows->at[b->first_field + f].offset + r * bytes;
@@ -26506,9 +26311,9 @@ static uint32_t dlpi_branches_bulk(dlpi_worker *w, const dlpi_unit *t) {
         const dlpi_found_row *row = dlpi_found_rows_of(p, t->slot) + (size_t)k * p->batch_rows;
         for (uint32_t r = t->row; r < t->end; r++) {
             const dlpi_branch *b = j->period > 0 ? dlpi_branch_of_cell(j, row[r].cell) : &j->at[k];
-            const uint8_t *from = dlpi_expand_cell_at(p, &b->x, row[r].cell);
-            dlpi_branch_copy(b, &p->items, from + row[r].number * dlpi_expand_last(&b->x)->bytes,
-                             to, r);
+            const uint8_t *from = dlpi_input_cell_at(p, &b->x, row[r].cell);
+            dlpi_branch_copy(b, &p->items, from + row[r].number * dlpi_input_last(&b->x)->bytes, to,
+                             r);
         }
     }
     return t->end - t->row;
@@ -26519,8 +26324,8 @@ static uint32_t dlpi_branches_bulk(dlpi_worker *w, const dlpi_unit *t) {
 DLPI_COLD static int dlpi_branches_sizes(dlp_pipe *p) {
     dlpi_branches *j = dlpi_branches_of(dlpi_found_of(p));
     dlpi_found *q = &j->found;
-    int rc = dlpi_expand_order(p);
-    if (rc == DLP_OK) rc = dlpi_expand_rows_check(p);
+    int rc = dlpi_input_order(p);
+    if (rc == DLP_OK) rc = dlpi_input_rows_check(p);
     if (rc != DLP_OK) return rc;
     if (p->fetch->ops != &j->copies) {
         j->copies = *p->fetch->ops;
@@ -26741,7 +26546,7 @@ DLPI_COLD static uint64_t dlpi_joined_round(const dlpi_branches *j) {
     uint64_t most = 0;
     for (uint32_t b = 0; b < j->n; b++) {
         uint64_t n = dlpi_joined_pass(j, b), drawn = 0;
-        for (uint64_t k = 0; k < j->period; k++) drawn += dlpi_branch_at(j->schedule, k) == b;
+        for (uint64_t k = 0; k < j->period; k++) drawn += dlpi_mix_at(j->schedule, k) == b;
         if (drawn > 0) n = dlpi_times(dlpi_sum(n / drawn, 1), j->period);
         if (n > most) most = n;
     }
@@ -26984,7 +26789,7 @@ static int dlpi_pack_fields(dlp_pipe *p, dlpi_stage *st) {
     const uint32_t t = k->d.tokens;
     uint32_t n, least = k->d.overlap + 1 < 8 ? 8 : k->d.overlap + 1;
     uint64_t fit = 2048 / p->global_batch;
-    int rc = dlpi_expand_adopt(p, &k->x, dlpi_pack_copy, k);
+    int rc = dlpi_input_adopt(p, &k->x, dlpi_pack_copy, k);
     if (rc != DLP_OK) return rc;
     n = dlpi_pack_input(p, st, &from, &node);
     if ((rc = dlpi_pack_documents(p, node, from, n)) != DLP_OK) return rc;
@@ -27015,7 +26820,7 @@ static int dlpi_pack_fields(dlp_pipe *p, dlpi_stage *st) {
 
 DLPI_COLD static int dlpi_pack_sizes(dlp_pipe *p) {
     dlpi_pack *k = dlpi_pack_of(p);
-    int rc = dlpi_expand_inputs(p, &k->x.found, dlpi_pack_fields);
+    int rc = dlpi_inputs_sizes(p, &k->x.found, dlpi_pack_fields);
     if (rc != DLP_OK || k->d.rule == DLP_PACK_CUT) return rc;
     dlpi_fit_sizes(k, dlpi_found_look(p, &k->x.found));
     return DLP_OK;
@@ -27053,7 +26858,7 @@ static int dlpi_pack_cell(dlp_pipe *p, const dlpi_stage *st, dlpi_pack *k) {
         return rc;
     }
     q->most_items = k->most_documents;
-    rc = dlpi_expand_bytes(p, st, x, st->fields);
+    rc = dlpi_input_sizes(p, st, x, st->fields);
     q->most_items = q->plan.most;
     k->ends = dlpi_round_up(q->d.max_part_bytes, 8);
     q->d.max_part_bytes =
@@ -27083,7 +26888,7 @@ DLPI_COLD static uint64_t dlpi_pack_slot_bytes(const dlp_pipe *p) {
 
 DLPI_COLD static int dlpi_pack_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_pack *k = st->self;
-    int n = dlpi_expand_blocks(p, st, out);
+    int n = dlpi_input_blocks(p, st, out);
     if (k->d.rule == DLP_PACK_FIT) return n + dlpi_fit_blocks(k, out + n);
     out[n] = (dlpi_block){offsetof(dlpi_pack, streams),
                           dlpi_times(k->x.found.cursors.n, sizeof *k->streams)};
@@ -27101,10 +26906,11 @@ DLPI_COLD static void dlpi_pack_live(dlp_pipe *p, dlpi_stage *st) {
 
 /* ---- a row of a batch is fetched ---- */
 
-typedef struct dlpi_pack_extra { /* of a row, for its copy */
-    dlp_part part;               /* first: dlp_item.part */
+/* What the copy of a packed row finds behind the address in its item's `part`. */
+typedef struct dlpi_pack_extra {
+    dlp_part part; /* first: dlp_item.part points to it */
     const dlp_pipe *p;
-    const dlpi_pack_row *row;
+    const dlpi_pack_row *row; /* the row's pieces of documents */
 } dlpi_pack_extra;
 
 static void dlpi_pack_row_extra(dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t row,
@@ -27189,7 +26995,7 @@ static int dlpi_pack_load_made(dlpi_worker *w, uint32_t c) {
     const uint8_t *bytes = dlpi_input_bytes(w->p, c);
     dlpi_pack_ends *to = dlpi_pack_ends_of(w->p, k, c);
     dlpi_input *cell = dlpi_input_at(w->p, c);
-    const int rc = dlpi_expand_load_by(w, &k->x, c);
+    const int rc = dlpi_input_load_by(w, &k->x, c);
     uint64_t tokens = 0;
     if (rc != 0) return rc;
     to->n = (uint32_t)cell->items;
@@ -27211,13 +27017,13 @@ static int dlpi_pack_load_made(dlpi_worker *w, uint32_t c) {
 static int dlpi_pack_load(dlpi_worker *w, uint32_t c) {
     const dlpi_pack *k = dlpi_pack_of(w->p);
     dlpi_input *cell = dlpi_input_at(w->p, c);
-    const dlp_item given = dlpi_expand_in(w, &k->x, cell);
+    const dlp_item given = dlpi_input_given(w, &k->x, cell);
     dlp_item in = given;
     dlpi_expand_item fields;
     uint64_t *lengths = (uint64_t *)(void *)dlpi_input_bytes(w->p, c); /* all fields are ragged */
     int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
     if (rc != 0) return rc;
-    rc = dlpi_expand_fetch(w, &k->x, c, &in, &given, dlpi_input_bytes(w->p, c), &fields);
+    rc = dlpi_input_fetch(w, &k->x, c, &in, &given, dlpi_input_bytes(w->p, c), &fields);
     if (rc == 0) rc = dlpi_pack_length(w, k, lengths);
     if (rc == DLP_SKIP) rc = 0, lengths[0] = 0;
     rc = dlpi_redzone_input(w, c, k->x.found.d.max_part_bytes, dlpi_item_returned(w, rc));
@@ -27304,75 +27110,77 @@ static int dlpi_pack_take_makers(dlp_pipe *p, dlpi_stage *st) {
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-split      CHUNKS LOADED, AND SPLIT INTO VIEWS
-   With a split stage the items of the pipe are chunks, one to a core batch, and what the consumer
-   gets are views. Where a view lies follows from counts alone: >>impl-chunk-rows. The loaders' side
-   is a fetch. The splitter is the consumer's: it takes a chunk as dlpi_next takes a batch, and
-   hands out views of it. refs counts, for each slot, the views held, and one more while the chunk
-   is being split. A chunk is taken only when the one before is split to its end; so each chunk that
-   is out has a view that is held, but for the one just taken, which max_held - 1 others can
-   precede: never more than max_held chunks are out, as many as the pipe has slots for.
-   A batch that spans chunks is copied, chunk by chunk as they come, into a seam buffer, of which
-   each view has its own; such a view keeps no chunk. A next that has waited in vain for the last of
-   them leaves what is there for the call after it. */
+   With a split stage the items of the pipe are chunks, one in each batch of the core. The consumer
+   gets views: the user's batches, which are rows of chunks. Where a view lies follows from counts
+   alone (>>impl-chunk-rows). Workers load a chunk in the fetch stage. The consumer's thread splits:
+   it takes a chunk as dlpi_next takes a batch, and hands out views of it. refs counts, for each
+   slot, the views that the user holds, and one more while the chunk is being split. A chunk is
+   taken only when the chunk before is split to its end. So each chunk that is out has a view that
+   is held, except the chunk taken last, which at most max_held - 1 others can precede. So never
+   more than max_held chunks are out, and the pipe has as many slots for them.
+   A batch that spans chunks is copied into a seam buffer, chunk by chunk as the chunks come. Each
+   view has a seam buffer of its own, and such a view keeps no chunk. If a call of next times out
+   before the last of these chunks, the rows stay in the buffer for the next call. */
 
 typedef struct dlpi_view_end { /* the state after a view: the next batch, and its position */
     uint64_t epoch, batch, position;
 } dlpi_view_end;
 
-enum { DLPI_SPLIT_REC = 1, DLPI_SPLIT_RESIDENT, DLPI_SPLIT_SEAM = DLPI_OWN_HIDDEN }; /* areas */
+/* Numbers of the stage's areas in the region. */
+enum { DLPI_SPLIT_REC = 1, DLPI_SPLIT_RESIDENT, DLPI_SPLIT_SEAM = DLPI_OWN_HIDDEN };
 
-typedef struct dlpi_split { /* what the stage keeps */
+typedef struct dlpi_split { /* the stage's own record */
     dlp_split_desc d;
     dlpi_chunk_plan plan;
-    dlp_chunk_fn load; /* from here what dlp_chunks_open was given */
-    dlp_chunk_at_fn rows_at;
-    bool in_place; /* views are of what rows_at says */
+    dlp_chunk_fn load;       /* load to writes_all_bytes: from the desc of dlp_chunks_open */
+    dlp_chunk_at_fn rows_at; /* the user's memory that has a chunk's rows, or NULL */
+    bool in_place;           /* views point into the memory of rows_at; nothing is copied */
     void *user;
-    uint32_t cpu_buffers; /* with a device, of chunks that do not stay; 0: prefetch_factor */
-    dlpi_stage_ops loads; /* of the fetch stage, where loaders wait for these */
+    uint32_t cpu_buffers; /* with a device: host buffers of chunks; 0: prefetch_factor */
+    dlpi_stage_ops loads; /* ops of the fetch stage if loaders wait for free host buffers */
     int preload;          /* DLP_PRELOAD_NONE, _CPU, _DEVICE */
-    int preload_auto;     /* 1: chosen by DLP_PRELOAD_AUTO */
+    int preload_auto;     /* 1: preload was chosen by DLP_PRELOAD_AUTO */
     int writes_all_bytes;
-    uint64_t *first;    /* of desc.rows: [n_chunks + 1] rows before each; or NULL */
-    uint32_t view_rows; /* rows of this rank's full batch */
-    uint32_t slot;      /* with the chunk that is being split, DLPI_NO_SLOT: none */
-    dlpi_order order;   /* of the chunks */
-    dlpi_chunk_spot at; /* of that chunk */
-    uint64_t chunk;     /* its number */
-    uint64_t sequence;
-    uint32_t turn;
-    struct {           /* a batch that spans chunks, as far as they have come */
-        uint32_t v;    /* its view */
-        uint32_t rows; /* that are there; 0: none is begun */
-        bool waits;    /* the last of them are on their way from the chunk at hand */
-        uint32_t seek_no;
-        uint64_t epoch, batch;
+    uint64_t *first;      /* [n_chunks + 1] rows before each chunk; NULL: desc.rows is NULL */
+    uint32_t view_rows;   /* rows of this rank's full batch */
+    uint32_t slot;        /* slot of the chunk that is being split; DLPI_NO_SLOT: none is */
+    dlpi_order order;     /* the order of chunks, as the consumer's thread computes it */
+    dlpi_chunk_spot at;   /* where that chunk stands in the epoch */
+    uint64_t chunk;       /* that chunk's number in the dataset */
+    uint64_t sequence;    /* views handed out so far */
+    uint32_t turn;        /* the view that is looked at first for the next batch, 0..n_out - 1 */
+    struct {              /* the batch that is being copied together from several chunks */
+        uint32_t v;       /* the view that it gets */
+        uint32_t rows;    /* rows that are there; 0: there is no such batch now */
+        bool waits;       /* the device's copy of rows from the present chunk is not over yet */
+        uint32_t seek_no; /* of the pipe when it was begun: after a seek it is dropped */
+        uint64_t epoch, batch; /* its number */
     } seam;
-    uint32_t *refs;              /* [n_slots] views held, and 1 while it is split */
-    uint32_t *slot_of;           /* [n_out]; DLPI_NO_SLOT: its seam buffer */
-    dlpi_view_end *after;        /* [n_out] */
-    uint64_t *index;             /* [n_out][view_rows] */
-    uint8_t *valid;              /* [2][view_rows] of a view that has all rows, of one of none; and
-                                    [n_out][view_rows] of those in seam buffers */
-    dlpi_chunk_spot *places;     /* [workers of fetch] */
-    dlp_permutation permutation; /* of its rows */
+    uint32_t *refs;              /* [n_slots] views that are held, and 1 more during the split */
+    uint32_t *slot_of;           /* [n_out] slot of each view; DLPI_NO_SLOT: its seam buffer */
+    dlpi_view_end *after;        /* [n_out] state after each view */
+    uint64_t *index;             /* [n_out][view_rows] dlp_batch.indices of each view */
+    uint8_t *valid;              /* [2][view_rows] of a view with all its rows, and one with none;
+                                    then [n_out][view_rows] of the views in seam buffers */
+    dlpi_chunk_spot *places;     /* [workers of fetch] each worker's last place in the order */
+    dlp_permutation permutation; /* order of the rows in the chunk that is being split */
     uint8_t pad[DLPI_LINE];
-    dlpi_order scheduled; /* the scheduler's, where each chunk has its own cell */
+    dlpi_order scheduled; /* the scheduler's copy, if each chunk has a cell of its own */
     uint8_t pad1[DLPI_LINE];
-    dlpi_order copied; /* the sink's */
+    dlpi_order copied; /* the copy of the sink's thread, and its last place */
     dlpi_chunk_spot copied_at;
 } dlpi_split;
 
 /* Chunks, for observers. Words of those that stay, and of the sink's buffers, have records of
    their own. */
 typedef struct dlpi_chunk_rec {
-    uint64_t per_epoch, cpu_buffers;
-    int32_t preload;
-    uint32_t in_epoch_at, used_at; /* in a slot */
-    uint32_t view_rows;            /* of this rank's full batch; 0: an older version's */
-    int32_t preload_auto;          /* preload was chosen by DLP_PRELOAD_AUTO */
+    uint64_t per_epoch, cpu_buffers; /* chunks of an epoch; host buffers */
+    int32_t preload;                 /* DLP_PRELOAD_NONE, _CPU, _DEVICE */
+    uint32_t in_epoch_at, used_at; /* bytes from the start of a slot's record to two of its words */
+    uint32_t view_rows;            /* rows of this rank's full batch; 0: an older version's */
+    int32_t preload_auto;          /* 1: preload was chosen by DLP_PRELOAD_AUTO */
     uint32_t seam_buffers;
-    uint64_t seams, seam_bytes; /* views that were copied; consumer */
+    uint64_t seams, seam_bytes; /* views copied together so far, and their bytes; the consumer's */
 } dlpi_chunk_rec;
 
 _Static_assert(sizeof(dlpi_chunk_rec) == 56, "region layout");
@@ -27412,10 +27220,11 @@ static void dlpi_chunk_permute(const dlp_pipe *p, uint64_t epoch, uint64_t c,
 }
 
 /* ---- chunks that stay (preload) ----
-   A word of the region for each chunk says who loads it: batch + 1 (48 bits), its slot (15), and in
-   the lowest bit whether it is there. So the last chunk of one epoch and the first of the next, if
-   they are one and the same and both on their way, are not loaded twice; and what a worker that was
-   killed has begun is begun again by the batch's next worker, or by another once the batch is gone.
+   A word of the region for each chunk says which batch loads it: batch + 1 (48 bits), the batch's
+   slot (15 bits), and in the lowest bit whether the chunk is loaded. If the last batch of an epoch
+   and the first of the next have the same chunk, and both are under way, it is loaded once. If the
+   worker that loads a chunk is killed, the next worker of the batch loads it again, or after the
+   batch is gone a worker of another batch.
 
    label  atomic            written by                      read by
    Q5     a chunk's word    a loader, before and after      loaders, the sink (Q5) */
@@ -27920,9 +27729,10 @@ static int dlpi_split_check_preload(dlp_pipe *p, const dlpi_stage *st) {
     return p->err.code;
 }
 
-/* ---- loaders, where more chunks are under way than there are CPU buffers ----
-   Batches go to the device in their order. So the oldest batch has its cell, and nothing stands
-   still. The transfer stage wakes a loader when a batch is on the device. */
+/* ---- loaders wait for buffers, if more chunks are under way than there are host buffers ----
+   Batches go to the device in their order, and cells are given in this order. So the oldest batch
+   has its cell, and the pipe does not stand still. The transfer stage wakes a loader when a batch
+   is on the device. */
 
 /* Raise w->claim_end, up to where worker w may claim: batches from there on have no cell yet. */
 static void dlpi_loads_bound(dlpi_worker *w) {
@@ -28035,10 +27845,10 @@ DLPI_COLD static void dlpi_split_live(dlp_pipe *p, dlpi_stage *st) {
             for (int i = 1; i < t[f].ndim; i++) t[f].shape[i] = p->batches.at[f].f.shape[i];
         }
     }
-    dlpi_order_live(p, &c->scheduled);
-    dlpi_order_live(p, &c->order);
+    dlpi_epoch_order(p, &c->scheduled);
+    dlpi_epoch_order(p, &c->order);
     memset(c->valid, 1, c->view_rows);
-    dlpi_order_live(p, &c->copied);
+    dlpi_epoch_order(p, &c->copied);
     c->slot = DLPI_NO_SLOT;
     r->per_epoch = p->batches_per_epoch;
     r->cpu_buffers = c->in_place ? p->n_slots : p->n_cells;
@@ -28070,8 +27880,9 @@ static const dlpi_lender_ops dlpi_split_lender = {
 /* ---- for observers ---- */
 
 typedef struct dlpi_chunk_counts {
-    dlpi_chunk_rec r;                  /* per_epoch: of the epoch fed last */
-    uint64_t scheduled, resident, out; /* chunks of it that are fed; out: slots not given back */
+    dlpi_chunk_rec r; /* per_epoch is that of the epoch of the last scheduled chunk */
+    /* chunks of that epoch that are scheduled; chunks that stay and are loaded; slots in use */
+    uint64_t scheduled, resident, out;
 } dlpi_chunk_counts;
 
 /* Observer: read the record of chunks, and count those that are scheduled, stay, or are out.
@@ -28250,31 +28061,6 @@ static int dlpi_check_sizes(dlp_pipe *p) {
     p->batch_rows = (uint32_t)((p->global_batch + p->world - 1) / p->world);
     rc = dlpi_check_ranks(p, p->world == d->world_size ? p->global_batch : d->world_size);
     return rc == DLP_OK ? p->source->sizes(p) : rc;
-}
-
-/* Check the numbers of the pipe's desc, and set the default of trace_bytes. Returns DLP_OK, or the
-   code of the pipe's error. */
-DLPI_COLD
-static int dlpi_check_pipe(dlp_pipe *p) {
-    static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_pipe_desc, prefetch_factor), 0, 4096, "0..4096"},
-        {DLPI_AT(dlp_pipe_desc, max_held), 0, 256, "0..256"},
-        {DLPI_AT(dlp_pipe_desc, unordered), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_pipe_desc, close_timeout_ms), DLP_FOREVER, INT32_MAX,
-         "DLP_NOWAIT, DLP_FOREVER, or 0 and more"},
-        {DLPI_AT(dlp_pipe_desc, trace_bytes), 0, 64 << 20, "0..67108864"},
-        {DLPI_AT(dlp_pipe_desc, no_memfd), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_pipe_desc, n_counters), 0, DLP_MAX_COUNTERS, "0..8"},
-        {DLPI_AT(dlp_pipe_desc, later), 0, 1, "0 or 1"},
-    };
-    int rc = dlpi_check_bounds(p, "", &p->d, DLPI_ROWS(bounds));
-    if (rc == DLP_OK)
-        rc = dlpi_check_pair(p, "", "counters", p->d.counters, "n_counters", p->d.n_counters);
-    for (uint32_t i = 0; rc == DLP_OK && i < p->d.n_counters; i++)
-        if (p->counters[i].name[0] == 0 || !(p->counters[i].most >= 0))
-            rc = dlpi_refuse(p, DLP_ERR_ARG, "", "counters",
-                             "counters[%" PRIu32 "] needs a name, and most of 0 or more", i);
-    return rc != DLP_OK ? rc : p->beside->open(p);
 }
 
 /* ---- a saved state ---- */
@@ -29685,15 +29471,17 @@ DLPI_INLINE void dlpi_give_back(dlp_pipe *p, uint32_t s) {
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-files      ITEMS OUT OF FILES, MANY AT ONCE
-   A worker has in_flight records (dlpi_file). One is free; or at work: opened, measured, read until
-   it has its bytes; or over, in the order in which they came to an end; settled, by the driver, it
-   is free again. One at work is with the kernel (each has one entry in the ring at most, so that
-   neither of its queues can overflow), or with a thread of the fetch_threads. What goes wrong is
-   kept in the record as a number, and put into words when it is settled: only the driver may speak
-   of an item.
+   A worker has in_flight records (dlpi_file), one for each file that it reads at once. A record is
+   in one of three states. It is free. Or it is at work: the file is opened, measured, and read
+   until all bytes are there. Or it is over; records that are over stand in the order in which they
+   ended. The driver, which is the worker's own thread, settles such a record: it ends the item, and
+   the record is free again. A record at work is with the kernel or with one of fetch_threads. With
+   the kernel each record has at most one entry in the ring, so neither queue of the ring can
+   overflow. An error is kept in the record as a number. The driver puts it into words when it
+   settles the record: only the driver may call dlp_fail for an item.
 
-   The kernel writes into rows only as long as the process lives: buffered reads copy in the context
-   of one of its threads. And worker_exit waits until no request is left, for the rows' sake.
+   The kernel writes into rows only while the process lives: buffered reads copy in the context of
+   one of its threads. worker_exit waits until no request is left, so that no row is written later.
 
      label  who stores                        who loads
      IO1    driver: tail of submissions       the kernel, in io_uring_enter
@@ -29702,7 +29490,7 @@ DLPI_INLINE void dlpi_give_back(dlp_pipe *p, uint32_t s) {
      IO4    fetch_threads: a file is over              driver, before it sleeps: one more is in the
      list */
 
-enum { DLPI_FILES_MOST = 256 };
+enum { DLPI_FILES_MOST = 256 }; /* files that a worker reads at once */
 
 #ifndef DLPI_FILE_READ_MOST /* bytes that one read is asked for; tests want less */
 #define DLPI_FILE_READ_MOST (UINT32_C(1) << 30)
@@ -29722,14 +29510,14 @@ enum {
 };
 
 typedef struct dlpi_file {
-    struct dlpi_file *next; /* in the list that it is in */
+    struct dlpi_file *next; /* the next record of the list that it is in */
     dlp_item *item;
     dlp_extent at;
-    uint8_t *buffer;          /* for decode; NULL: direct */
-    uint8_t *to;              /* where its bytes go */
-    uint64_t size, want, got; /* of the file, where known; of the item */
-    int fd;                   /* -1: not open */
-    int what, errnum;         /* DLPI_FILE_*: what went wrong */
+    uint8_t *buffer;          /* memory for bytes that decode gets; NULL: bytes go into the row */
+    uint8_t *to;              /* where the bytes go: into the buffer or the row */
+    uint64_t size, want, got; /* bytes of the file, once known; bytes to read; bytes read so far */
+    int fd;                   /* -1: the file is not open */
+    int what, errnum;         /* result, DLPI_FILE_*; errno of the failed call, or 0 */
 } dlpi_file;
 
 typedef struct dlpi_files_list {
@@ -29757,7 +29545,7 @@ typedef struct dlpi_uring {
     size_t map_bytes, sqe_bytes;
     uint32_t *sq_tail, *cq_head, *cq_tail;
     uint32_t sq_mask, cq_mask;
-    uint32_t tail, queued; /* of these many the kernel does not know yet */
+    uint32_t tail, queued; /* end of the submissions; those that the kernel was not told of yet */
     dlpi_sqe *sqe;
     dlpi_cqe *cqe;
 } dlpi_uring;
@@ -29766,27 +29554,27 @@ typedef struct dlpi_files {
     dlp_source source; /* first */
     dlp_files_desc d;
     dlp_dataset dataset; /* of the source */
-    uint32_t users;      /* U2: workers of this process */
-    uint64_t capacity;   /* most bytes of an item */
-    uint64_t unit;       /* bytes of a row of field 0; of all of it, if that is not ragged */
-    bool ragged;         /* field 0 is */
+    uint32_t users;      /* U2: workers of this process that use the source */
+    uint64_t capacity;   /* bytes of an item, at most */
+    uint64_t unit;       /* bytes of one row of field 0; if it is not ragged, of the whole field */
+    bool ragged;         /* field 0 is ragged */
     bool ring;           /* this system has io_uring */
     char backend[96];
 } dlpi_files;
 
 typedef struct dlpi_files_worker {
     dlpi_files *files;
-    void *state;     /* what the user's worker_init left */
+    void *state;     /* the state that the user's worker_init made */
     dlpi_file *file; /* [in_flight] */
-    void *memory;    /* rooms and buffers */
+    void *memory;    /* one block for all records and buffers */
     dlpi_uring uring;
-    pthread_mutex_t lock; /* of the lists, and of what follows */
-    pthread_cond_t work;  /* there is something to do, or to end */
-    pthread_cond_t room;  /* a record is free */
+    pthread_mutex_t lock; /* guards the lists and the fields behind them */
+    pthread_cond_t work;  /* signalled if `todo` has a record, or the threads must end */
+    pthread_cond_t room;  /* signalled if a record became free */
     dlpi_files_list free, todo, over;
-    int at_work;        /* todo's, and those that the ring or the fetch_threads has */
-    int stop, waits;    /* the driver sleeps */
-    uint32_t over_word; /* IO4 */
+    int at_work;        /* records in `todo`, in the ring or with a fetch thread */
+    int stop, waits;    /* 1: the threads must end; 1: the driver sleeps */
+    uint32_t over_word; /* IO4: counts records that are over */
     int n_fetch_threads;
     pthread_t *fetch_threads; /* [in_flight] */
 } dlpi_files_worker;
@@ -30254,7 +30042,7 @@ static int dlpi_files_fetch_threads_start(dlpi_files_worker *w) {
     return w->n_fetch_threads > 0 ? 0 : rc;
 }
 
-/* ---- what a pipe calls ---- */
+/* ---- the calls that a pipe makes: submit, reap, workers ---- */
 
 /* Take a free record. waits: wait for one. Returns NULL if none is free and `waits` is false. */
 static dlpi_file *dlpi_files_get(dlpi_files_worker *w, bool waits) {
@@ -30618,10 +30406,11 @@ static int dlpi_file_afresh(const char *path) {
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-part-files PART QUEUE: FILES, DOWNLOADS
-   Whoever downloads a file holds the lock of its temporary name. After waiting for the lock one
-   looks again: the file may be there by now, and what one has open may have been renamed or
-   removed. A file gets its own name by one rename, after its bytes are on disk; so whoever dies
-   before has left nothing under that name, and the kernel has given back the lock. */
+   A worker that downloads a file holds the lock of its temporary name. After it waited for the
+   lock, the worker looks again: the file may be there by now, and the file that the worker has open
+   may have been renamed or removed. A file gets its own name by one rename, after its bytes are on
+   disk. So a worker that dies before that leaves nothing under that name, and the kernel frees the
+   lock. */
 
 #include <sys/file.h>
 
@@ -30798,34 +30587,35 @@ DLPDEF int dlp_part_files_load(void *files, dlp_part *part) {
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-mapped     FILES THAT ARE MAPPED
-   What >>tokens and >>arrays read. A file is mapped once, when its source is opened, and a row is
-   copied out of the mapping into its place in the batch; no call of the system is made for it. With
-   `reads` nothing is mapped and each row is a pread: slower, but a disk that fails, or a file that
-   is cut in that moment, is then an error of the item, where a mapping ends the process by SIGBUS.
+   The sources >>tokens and >>arrays read such files. A file is mapped once, when its source is
+   opened. A row is copied out of the mapping into its place in the batch, without a system call.
+   With `reads` nothing is mapped, and each row is a pread. This is slower, but if the disk fails,
+   or the file is cut in this moment, that is an error of the item. With a mapping the process would
+   end by SIGBUS.
 
-   So that a file that was cut since does not do that, its size is asked for before a row is read;
-   not for each row, which would cost more than the row, but once in each tick of the coarse clock
-   (1 to 10 ms, as the kernel is built) in which the file is read.
+   A file that was cut earlier does not end the process: its size is read before a row is copied. To
+   do this for each row would cost more than the row. So it is done once in each tick of the coarse
+   clock (1 to 10 ms, as the kernel is built) in which the file is read.
 
    label  atomic          written by                      read by
    U4     users           workers, as they begin and end  close of the source
-   -      checked_ns,     any worker; what is lost is one fstat or one madvise
+   -      checked_ns,     any worker; a lost update costs one fstat or one madvise
           advised, cold                                   any worker */
 
 #include <sys/uio.h>
 
 enum {
-    DLPI_MAPPED_BLOCK = 1 << 20, /* bytes asked for at once, ahead of what is read in order */
-    DLPI_MAPPED_COLD = 8         /* so many probes in a row find the data in memory: stop asking */
+    DLPI_MAPPED_BLOCK = 1 << 20, /* bytes of a read-ahead request, for rows that come in order */
+    DLPI_MAPPED_COLD = 8 /* probes in a row that find data in memory, before requests stop */
 };
 
 typedef struct dlpi_mapped {
-    char *path;           /* its own */
-    const uint8_t *bytes; /* NULL: the file is empty, or read */
-    uint64_t size;
-    uint64_t checked_ns; /* when it was last seen to be as long as that; 0: never */
-    uint32_t advised;    /* 1 + MADV_SEQUENTIAL or MADV_RANDOM; 0: neither */
-    int fd;              /* -1: not open */
+    char *path;           /* owned */
+    const uint8_t *bytes; /* the mapping; NULL: the file is empty, or is read */
+    uint64_t size;        /* bytes of the file when it was opened */
+    uint64_t checked_ns;  /* time at which its size was last found to be the same; 0: never */
+    uint32_t advised;     /* 1 + MADV_SEQUENTIAL or MADV_RANDOM; 0: neither */
+    int fd;               /* -1: not open */
 } dlpi_mapped;
 
 static inline uint64_t dlpi_coarse_ns(void) {
@@ -31043,8 +30833,9 @@ static void dlpi_mapped_source(dlp_source *to, dlp_dataset *dataset, dlp_item_fn
 #include <glob.h>
 /* ---------------------------------------------------------------------------------------------
    >>impl-tokens     TOKENS OUT OF SHARDS
-   first[i] is the dataset index of the first item of shard i, and first[n_shards] that of none: so
-   the shard of an item is found by halving. Within a shard all is arithmetic. */
+   first[i] is the dataset index of the first item of shard i, and first[n_shards] is the number of
+   all items. So the shard of an item is found by binary search. The place of the item in the shard
+   follows by arithmetic. */
 
 enum {
     DLPI_LLMC_WORDS = 256,
@@ -31064,12 +30855,12 @@ typedef struct dlpi_tokens {
     char warning[160];     /* "": none */
     uint64_t width;        /* bytes of a token in a shard */
     uint64_t item_step;    /* bytes from one item to the next */
-    uint64_t row_bytes;    /* of a window as it is delivered */
-    uint64_t header_bytes; /* of DLP_TOKENS_U16 and _U32 */
+    uint64_t row_bytes;    /* bytes of a window as it is delivered */
+    uint64_t header_bytes; /* bytes of the header in DLP_TOKENS_U16 and _U32 */
     uint32_t users;        /* U4 */
-    uint32_t multiple;     /* items of each shard are one of it */
-    uint32_t cold;         /* above 0: data are not all in memory */
-    uint64_t *first;       /* [n_shards + 1] */
+    uint32_t multiple;     /* the number of items of each shard is a multiple of this */
+    uint32_t cold;         /* above 0: not all data are in memory, so read-ahead is asked for */
+    uint64_t *first;       /* [n_shards + 1] items before each shard */
     dlpi_mapped *files;    /* [n_shards] */
     dlp_tokens_shard *shards;
 } dlpi_tokens;
@@ -31111,7 +30902,7 @@ static int dlpi_tokens_glob(const char *pattern, glob_t *found, dlp_error *err) 
     return DLP_OK;
 }
 
-/* ---- what a shard has ---- */
+/* ---- the number of items of a shard ---- */
 
 static uint32_t dlpi_little32(const uint8_t *b) {
     return (uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
@@ -31439,12 +31230,12 @@ static inline uint64_t dlpi_tokens_span(const dlpi_tokens *t) {
    one source: it follows from n, seed and epoch. */
 enum {
     DLPI_LOOK_BLOCK = 64,
-    DLPI_LOOK_NEXT = 3,    /* rows from the one that is copied to the one that is meant */
-    DLPI_LOOK_BYTES = 4096 /* of it; after these the caches go on by themselves */
+    DLPI_LOOK_NEXT = 3,    /* the row that is prefetched is so many rows ahead of the copied one */
+    DLPI_LOOK_BYTES = 4096 /* bytes of it that are prefetched; the CPU goes on by itself */
 };
 
-typedef struct dlpi_look {
-    uint64_t n, seed, epoch, first; /* n 0: nothing yet */
+typedef struct dlpi_look {          /* dataset indices computed ahead, for prefetches */
+    uint64_t n, seed, epoch, first; /* index[] has n positions, from `first` on; n 0: none */
     uint64_t index[DLPI_LOOK_BLOCK + DLPI_LOOK_NEXT];
 } dlpi_look;
 
@@ -31640,15 +31431,16 @@ DLPDEF uint64_t dlp_tokens_documents(const void *tokens, dlp_dtype dtype, uint64
 #include <dirent.h>
 /* ---------------------------------------------------------------------------------------------
    >>impl-folder     FOLDERS OF PICTURES
-   Directories are a list that is worked off from its beginning: each is read to its end and closed
-   before the next, so that one descriptor is open at a time, and depth costs no stack. Each knows
-   its parent: a directory that is one of its own ancestors (device and inode) is a loop. */
+   All directories stand in one list, which is read from its beginning. Each directory is read to
+   its end and closed before the next. So one descriptor is open at a time, and a deep tree needs no
+   stack. Each entry of the list has the number of its parent. A directory with the device and inode
+   of one of its ancestors is a loop. */
 
-enum { DLPI_FOLDER_DIRS = 1 << 20 };
+enum { DLPI_FOLDER_DIRS = 1 << 20 }; /* directories, at most */
 
 typedef struct dlpi_folder_dir {
     char *path;
-    uint64_t parent; /* in the list; its own number: the root */
+    uint64_t parent; /* number of the parent in the list; the root has its own number */
     uint32_t label;
     dev_t dev;
     ino_t ino;
@@ -31965,26 +31757,27 @@ DLPDEF void dlp_folder_close(dlp_folder *folder) {
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-arrays     ROWS OUT OF ARRAYS
-   A header is read and checked once; then a file is a place where rows begin, their number and
-   their bytes. Nothing of a header is believed before it is held against the length of the file. */
+   The header of a file is read and checked once, when the source is opened. Kept of it are the byte
+   at which rows begin, the number of rows, and the bytes of a row. No number of a header is used
+   before it was compared with the length of the file. */
 
 enum { DLPI_NPY_HEADER_MOST = 1 << 16, DLPI_CIFAR_PIXELS = 3 * 32 * 32 };
 #define DLPI_ARRAY_FILES (UINT64_C(1) << 16)
 
 typedef struct dlpi_array_file {
     dlpi_mapped m;
-    uint64_t data;  /* where rows begin */
-    uint64_t first; /* row of the column that its first one is */
-    uint64_t rows;
+    uint64_t data;  /* byte of the file at which rows begin */
+    uint64_t first; /* rows of the column in the files before this one */
+    uint64_t rows;  /* rows of this file */
 } dlpi_array_file;
 
 typedef struct dlpi_array {
-    int32_t format;
-    uint32_t n_fields, field; /* its fields are [field, field + n_fields) of all */
-    uint64_t n_files, rows;
-    uint64_t row_bytes; /* of all its fields together */
-    uint64_t swap;      /* bytes of a number that is big-endian; 1: of none */
-    dlpi_array_file *files;
+    int32_t format;           /* DLP_ARRAY_* */
+    uint32_t n_fields, field; /* it has n_fields of the source's fields, from number `field` on */
+    uint64_t n_files, rows;   /* rows of all its files */
+    uint64_t row_bytes;       /* bytes of a row in the file, with all its fields */
+    uint64_t swap;            /* bytes of a number, if numbers are big-endian; 1: they are not */
+    dlpi_array_file *files;   /* [n_files] */
 } dlpi_array;
 
 typedef struct dlpi_arrays {
@@ -31993,10 +31786,10 @@ typedef struct dlpi_arrays {
     dlp_arrays_info info;
     dlp_field fields[DLP_MAX_FIELDS];
     char names[DLP_MAX_FIELDS][32];
-    uint64_t field_bytes[DLP_MAX_FIELDS];
-    uint32_t n_columns, users; /* U4 */
-    bool reads;
-    uint64_t piece, *chunk_first; /* of >>array-chunks: rows; where they begin, if they differ */
+    uint64_t field_bytes[DLP_MAX_FIELDS]; /* bytes of a row in each field */
+    uint32_t n_columns, users;            /* users: U4 */
+    bool reads;                           /* rows are read, not mapped */
+    uint64_t piece, *chunk_first; /* >>array-chunks: rows of a chunk; rows before each, or NULL */
     dlpi_array columns[DLP_MAX_FIELDS];
 } dlpi_arrays;
 
@@ -32004,8 +31797,8 @@ typedef struct dlpi_arrays {
 typedef struct dlpi_array_head {
     dlp_dtype dtype;
     uint32_t ndim;
-    uint64_t shape[DLP_MAX_DIMS]; /* rows, then those of a row */
-    uint64_t data, swap;
+    uint64_t shape[DLP_MAX_DIMS]; /* number of rows, then the shape of a row */
+    uint64_t data, swap;          /* as in dlpi_array_file, dlpi_array */
 } dlpi_array_head;
 
 /* ---- IDX ---- */
@@ -32043,9 +31836,9 @@ static int dlpi_idx_head(const dlpi_mapped *m, dlpi_array_head *h, dlp_error *er
 
 /* A Python literal of a dictionary, of which three keys are wanted, as numpy writes it. */
 typedef struct dlpi_npy {
-    const char *text, *at, *end;
+    const char *text, *at, *end; /* the header's text; the place that is parsed now; its end */
     const dlpi_mapped *m;
-    uint64_t begins; /* byte of the file where text begins */
+    uint64_t begins; /* byte of the file at which the text begins */
     dlp_error *err;
 } dlpi_npy;
 
@@ -32695,8 +32488,8 @@ enum { DLPI_INDEX_WORDS = 8 };
 
 /* What an index is about. */
 typedef struct dlpi_index_key {
-    uint64_t kind;           /* of places: DLPI_INDEX_* */
-    uint64_t bytes, time_ns; /* of the file: its length, its last change */
+    uint64_t kind;           /* kind of the items: DLPI_INDEX_* */
+    uint64_t bytes, time_ns; /* length of the file; time of its last change */
 } dlpi_index_key;
 
 enum { DLPI_INDEX_LINES = 1, DLPI_INDEX_NO_EMPTY = 2, DLPI_INDEX_TAR = 3 };
@@ -32705,14 +32498,14 @@ typedef struct dlpi_index {
     const uint64_t *at; /* [n + 1]; in a mapping another process may change them */
     uint64_t n;         /* items */
     uint64_t most;      /* bytes of the longest item */
-    void *memory;       /* that at lies in */
-    size_t mapped;      /* bytes of the mapping; 0: memory is of malloc */
+    void *memory;       /* the mapping or heap memory that has `at` */
+    size_t mapped;      /* bytes of the mapping; 0: memory is from malloc */
 } dlpi_index;
 
 /* Places that are being found. */
 typedef struct dlpi_places {
-    uint64_t *at; /* [room]; freed by who has them */
-    uint64_t n, room;
+    uint64_t *at;     /* [room] owned: the caller frees it */
+    uint64_t n, room; /* places in use, and allocated */
 } dlpi_places;
 
 /* Append a place. Returns false if there is no memory. */
@@ -32856,29 +32649,30 @@ static inline bool dlpi_index_item(const dlpi_index *x, uint64_t bytes, uint64_t
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-indexed   A SOURCE OF FILES THAT HAVE AN INDEX
-   It is a source of >>files, which reads stretches of files: locate finds the stretch of an item
-   in the index, and decode, which each format has, makes the item. The source is a copy of that
-   of the files, with a dataset and a close of its own. */
+   The items of such a source are stretches of files, and >>files reads them. Its locate finds the
+   stretch of an item in the index. Its decode, which each format has, makes the item. The source is
+   a copy of the source of >>files, with a dataset and a close of its own. */
 
 typedef struct dlpi_indexed_file {
-    dlpi_mapped m;  /* read, not mapped */
-    uint64_t first; /* number of its first item */
+    dlpi_mapped m;  /* the file; it is read, not mapped */
+    uint64_t first; /* items of the files before it */
     dlpi_index index;
-    int unwritten; /* errno: why its index file could not be written; 0: it was, or need not be */
-    bool found;    /* its items were found now */
+    int unwritten; /* errno of the failed write of its index file; 0: nothing failed */
+    bool found;    /* the file was searched for its items; false: an index file had them */
 } dlpi_indexed_file;
 
 typedef struct dlpi_indexed {
     dlp_source source; /* first */
-    dlp_source *files; /* what reads */
+    dlp_source *files; /* the source of >>files that reads the stretches */
     dlp_dataset dataset;
+    /* most: bytes of the longest item; found: files that were searched; id: of the source */
     uint64_t n_files, n_items, most, found, id;
-    dlpi_indexed_file *file;
-    /* What the format sets. */
+    dlpi_indexed_file *file; /* [n_files] */
+    /* The format (lines, tar) sets all that follows. */
     uint64_t kind;         /* DLPI_INDEX_* */
-    uint64_t skip, before; /* items left out at each file's beginning; bytes to read before one */
-    const char *directory; /* for index files, of the desc; only while it is opened */
-    const char *path, *const *paths; /* of the desc; only while it is opened */
+    uint64_t skip, before; /* first items left out of each file; bytes read before an item */
+    const char *directory; /* directory of index files, from the desc; valid only during open */
+    const char *path, *const *paths; /* the files, from the desc; valid only during open */
     int threads;
     int (*worker_init)(void *user, int worker, void **state); /* of the user, or NULL */
     void (*worker_exit)(void *user, int worker, void *state);
@@ -32893,8 +32687,8 @@ typedef struct dlpi_indexed {
 
 typedef struct dlpi_jobs {
     pthread_mutex_t lock;
-    uint64_t next, n;
-    uint64_t failed; /* the first one that failed; n: none */
+    uint64_t next, n; /* the next job that a thread takes; number of jobs */
+    uint64_t failed;  /* number of the first job that failed; n: none failed */
     int rc;
     dlp_error *err;
     int (*run)(void *user, uint64_t i, dlp_error *err);
@@ -33162,15 +32956,17 @@ DLPI_COLD DLPDEF const dlp_index_info *dlp_index_describe(const dlp_source *sour
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-lines     LINES
-   Threads look for line ends, each in a stretch of the file. A place is the byte behind a line
-   end. If empty lines are no items, they lie before the line of their item. */
+   Threads search line ends, each in a stretch of the file. A place of the index is the byte behind
+   a line end. If empty lines are no items, they belong to the item of the next line: they lie
+   before its text. */
 
+/* Bytes: of a thread's stretch, at most and at least; read at once. */
 enum { DLPI_LINES_STRETCH = 64 << 20, DLPI_LINES_LEAST = 64 << 10, DLPI_LINES_BLOCK = 1 << 20 };
 
 typedef struct dlpi_lines {
     dlpi_indexed x; /* first */
     dlp_lines_desc d;
-    dlp_field field; /* of a source without fields */
+    dlp_field field; /* the field of a source whose desc gives no fields: the line's bytes */
 } dlpi_lines;
 
 /* ---- line ends ---- */
@@ -33178,8 +32974,8 @@ typedef struct dlpi_lines {
 typedef struct dlpi_lines_find {
     const dlpi_lines *l;
     const dlpi_indexed_file *f;
-    uint64_t stretch;  /* bytes */
-    dlpi_places *ends; /* of each stretch */
+    uint64_t stretch;  /* bytes of a stretch */
+    dlpi_places *ends; /* line ends of each stretch */
 } dlpi_lines_find;
 
 /* Find the line ends in n bytes, before which 2 more bytes lie, and add their places to *e. begins:
@@ -33390,24 +33186,25 @@ DLPI_COLD DLPDEF int dlp_lines_open(dlp_source **out, const dlp_lines_desc *desc
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-tar       MEMBERS OF A TAR
-   The one place where bytes of a shard are believed. All sizes and places are compared with the
-   length of the shard before they are used. It reads from memory, or headers alone from a file. */
+   Only this file reads numbers out of the bytes of a shard. All sizes and places are compared with
+   the length of the shard before they are used. The shard lies in memory, or its headers alone are
+   read from a file. */
 
 enum {
     DLPI_TAR_BLOCK = 512,
     DLPI_TAR_NAME = 4096,             /* bytes of a name, its end included */
-    DLPI_TAR_PAX = 64 << 10,          /* most bytes of a pax header */
-    DLPI_TAR_MEMBERS = 256,           /* of a sample */
+    DLPI_TAR_PAX = 64 << 10,          /* bytes of a pax header, at most */
+    DLPI_TAR_MEMBERS = 256,           /* members of a sample, at most */
     DLPI_TAR_TEXT = 2 * DLPI_TAR_NAME /* the key of a sample and its extensions */
 };
 
 typedef struct dlpi_tar {
-    const uint8_t *bytes;    /* NULL: it is read */
-    uint8_t *room;           /* [DLPI_TAR_PAX] for what is read */
+    const uint8_t *bytes;    /* the shard in memory; NULL: headers are read from `file` */
+    uint8_t *room;           /* [DLPI_TAR_PAX] memory for a header that is read */
     uint64_t size;           /* bytes of the shard, or of a part of it */
-    const dlpi_mapped *file; /* that it is read from */
-    bool extent;             /* a part: it ends with its last member */
-    /* Where the next header is; what is wrong, and at which byte. */
+    const dlpi_mapped *file; /* the file, if `bytes` is NULL */
+    bool extent;             /* it is a part of a shard: it ends with its last member */
+    /* Byte of the next header; byte at which the shard is wrong, if code is not 0. */
     uint64_t at, wrong_at;
     int code, errnum;
     char why[160];
@@ -33415,9 +33212,9 @@ typedef struct dlpi_tar {
 
 /* A member that is a regular file. */
 typedef struct dlpi_tar_entry {
-    uint64_t begins;      /* byte of the first header that is about it */
-    uint64_t data, bytes; /* first byte, number of bytes */
-    size_t key; /* bytes of name that are the key; the extension is behind the next byte */
+    uint64_t begins;      /* byte of the first header of this member */
+    uint64_t data, bytes; /* first byte of the member's data; number of its bytes */
+    size_t key; /* length of the key, the first part of name; behind it a dot and the extension */
     char name[DLPI_TAR_NAME];
 } dlpi_tar_entry;
 
@@ -33544,11 +33341,11 @@ static bool dlpi_tar_skip(dlpi_tar *t, uint64_t size, const char *name) {
     return true;
 }
 
-/* ---- what pax and GNU headers say of the next member ---- */
+/* ---- pax and GNU headers, which give the name and size of the next member ---- */
 
 typedef struct dlpi_tar_next {
-    bool name, size; /* they are said */
-    uint64_t bytes;
+    bool name, size; /* such a header gave the name; gave the size */
+    uint64_t bytes;  /* the size */
 } dlpi_tar_next;
 
 static int dlpi_tar_bad_pax(dlpi_tar *t, const char *what) {
@@ -34066,33 +33863,35 @@ enum { DLPI_PUSH_RAGGED = 1 }; /* flags: records have the lengths of their field
 
 typedef struct dlpi_push_head { /* in region */
     uint64_t magic;             /* PU1 */
-    uint32_t version, flags;    /* these three lie here in every version */
+    uint32_t version, flags;    /* magic, version and flags lie here in every version */
+    /* bytes of the memory; where the producers' lines and the lanes begin; hash of the fields */
     uint64_t total_bytes, lines_at, bundle_at, bundle_bytes, fields_id;
-    uint32_t record_bytes, max_producers, n_fields, full;
-    uint32_t over; /* PU2 1: no more is wanted */
-    uint32_t left; /* PU2 1: the pipe that read is closed, or has an error; no other one reads */
+    uint32_t record_bytes, max_producers, n_fields, full; /* full: DLP_PUSH_* */
+    uint32_t over;                                        /* PU2 1: no more items are wanted */
+    uint32_t left; /* PU2 1: the pipe that read is closed or has an error, and no other reads yet */
 } dlpi_push_head;
 _Static_assert(offsetof(dlpi_push_head, version) == 8, "layout of every version");
 _Static_assert(sizeof(dlpi_push_head) == 80, "layout of a push");
 
 typedef struct dlpi_push_line { /* in region: of a producer */
-    uint64_t refused;
+    uint64_t refused; /* items that the producer could not push, because its lane was full */
     uint64_t begun; /* 1 + the record at which the newest stream of the lane begins; 0: none did */
     uint8_t pad[DLPI_LINE - 16];
 } dlpi_push_line;
 _Static_assert(sizeof(dlpi_push_line) == DLPI_LINE, "layout of a push");
 
-typedef struct dlpi_push_fields {  /* where each lies in a record */
-    uint32_t n, ragged;            /* ragged: a bit for each field that is */
-    uint64_t rows[DLP_MAX_FIELDS]; /* of a ragged field, at most */
+typedef struct dlpi_push_fields {  /* where each field lies in a record */
+    uint32_t n, ragged;            /* number of fields; a bit for each ragged field */
+    uint64_t rows[DLP_MAX_FIELDS]; /* rows of a ragged field, at most */
+    /* of each field in a record; then the bytes of a record, and a hash of the fields */
     uint64_t offset[DLP_MAX_FIELDS], bytes[DLP_MAX_FIELDS], record, id;
 } dlpi_push_fields;
 
-typedef struct dlpi_push_crowd {
-    uint32_t attached, looks;
+typedef struct dlpi_push_crowd { /* producers that were attached at the last count */
+    uint32_t attached, looks;    /* looks: how often the number was asked for */
 } dlpi_push_crowd;
 
-/* ---- what the desc may say ---- */
+/* ---- check the desc ---- */
 
 static int dlpi_push_bad(dlp_error *err, const char *field, const char *words) {
     return dlpi_error_set(err, DLP_ERR_ARG, field, "%s must be %s", field, words);
@@ -34233,12 +34032,12 @@ static void dlpi_push_waited(uint64_t ns, uint32_t producers, uint32_t *spin_ns,
 #include <sys/socket.h>
 #include <sys/un.h>
 
-enum { DLPI_DOOR_MS = 5000 }; /* wait so long for the lock of a directory, or for an answer */
+enum { DLPI_DOOR_MS = 5000 }; /* ms to wait for the lock of a directory, or for an answer */
 
 typedef struct dlpi_door {
-    int fd;             /* listens; -1: there is no door */
-    int memory, reader; /* what it hands out: borrowed */
-    dev_t dev;          /* of the socket at the path */
+    int fd;             /* the listening socket; -1: there is no door */
+    int memory, reader; /* descriptors that it hands out: the memory's file, a pidfd; borrowed */
+    dev_t dev;          /* device and inode of the socket at the path */
     ino_t ino;
     pthread_t thread;
 } dlpi_door;
@@ -34495,11 +34294,12 @@ static int dlpi_door_ask(const struct sockaddr_un *at, int *fds) {
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-push       ITEMS THAT OTHERS PUSH
-   One mapping (>>impl-push-memory). The lanes give the order, and show a record whole or not at
-   all. A record is there when its lane's tail is beyond it (LT1 -> LT2). A producer that dies
-   before that has pushed nothing. Only the pipe's one fetch worker reads, by peek, copy, release.
+   Producers write records into lanes of one mapping (>>impl-push-memory). The lanes keep the order,
+   and show a record whole or not at all. A record is there when the tail of its lane is beyond it
+   (LT1 -> LT2). A producer that dies before that has pushed nothing. Only one worker of the pipe
+   reads, by peek, copy and release: the reader.
 
-   Besides the labels of >>impl-push-memory:
+   The labels of >>impl-push-memory, and these:
 
    label  atomic          written by            read by (partner)
    PU3    begun           a worker that begins  itself: each pipe counts its rows from 0; the
@@ -34507,47 +34307,47 @@ static int dlpi_door_ask(const struct sockaddr_un *at, int *fds) {
    -      items, left     the reader            statistics
    U4     users           see >>impl-mapped
 
-   A row that a stage after fetch gives up, or has when it dies, is fetched again, and is to have
-   the item that it had. So where there is such a stage the last items are kept, by the number of
-   their row, as many as slots have rows: older ones are past all that asks again. They lie in the
-   fetch stage's own area of the region.
+   A row is fetched again if a stage after fetch gives it up, or dies with it. The row must get the
+   same item then. So if the pipe has such a stage, the last items are kept by the number of their
+   row, as many as all slots have rows. Older items are never asked for again. The kept items lie in
+   the fetch stage's own area of the region.
 
-   While the reader waits it looks at the places of the producers, ten times a second. A stream of a
+   While the reader waits, it looks at the places of the producers ten times a second. A stream of a
    lane has not ended if it began behind the last end that was read there. Its writer lives if the
-   place is taken. If no stream has a living writer, the reader is alone. It says so in the log and,
-   by words of the region, in explain. After lost_ms the next item is an error. */
+   place is taken. If no stream has a living writer, the reader is alone. It says this in the log
+   and, by words of the region, in explain. After lost_ms the next item is an error. */
 
 struct dlp_push {
     dlp_source source;
     dlp_dataset dataset; /* of the source */
     dlpi_push_head *head;
-    dlpi_push_head was; /* as open wrote it */
+    dlpi_push_head was; /* private copy of the head: producers may overwrite the shared one */
     dlpi_push_fields at;
     dlp_field fields[DLP_MAX_FIELDS];
     char names[DLP_MAX_FIELDS][32];
     char *path;
     int fd, self; /* the memory's file; a pidfd of this process */
     dlpi_door door;
-    uint64_t keep, capacity, lost_ms;
-    uint32_t users; /* U4 */
-    uint32_t writers, n_ended;
-    bool over; /* the reader's, as all below */
+    uint64_t keep, capacity, lost_ms; /* numbers of the desc, with their defaults */
+    uint32_t users;                   /* U4 */
+    uint32_t writers, n_ended; /* streams that the desc expects, 0: no end; those that ended */
+    bool over; /* the stream has ended; this field and all below are written by the reader */
     dlp_mpsc_rx rx;
-    dlp_spsc_rx *lanes;
-    uint64_t *items, *left; /* [max_producers] */
+    dlp_spsc_rx *lanes;     /* [max_producers] */
+    uint64_t *items, *left; /* [max_producers] items read from each lane; items dropped by keep */
     uint64_t *ended;        /* [max_producers] records up to the last end that was read */
-    const uint32_t *owners; /* [max_producers], in region */
-    uint32_t begun;         /* PU3; what follows is of the pipe that reads */
-    uint64_t alone_ns;      /* since when no writer lives; 0: one does */
-    bool lost;              /* that is why `damaged` is set */
-    uint64_t given;         /* rows that have their items */
-    uint64_t damaged; /* 1 + the row at which a lane was: the last one, or rows that are left out
-                         would have no end */
-    uint8_t *kept; /* [n_kept] records of the pipe's region, the row's number as mark; NULL: nobody
-                         asks again */
+    const uint32_t *owners; /* [max_producers] in the region: who has each lane */
+    uint32_t begun;         /* PU3; the fields below belong to the pipe that reads now */
+    uint64_t alone_ns;      /* time since which no writer lives; 0: one lives */
+    bool lost;              /* `damaged` is set because no writer lived for lost_ms */
+    uint64_t given;         /* rows that got their items */
+    uint64_t damaged; /* 1 + the row at which reading failed for good; 0: it did not fail. This row
+                         fails, and the stream ends behind it */
+    uint8_t *kept; /* [n_kept] in the region: the last records, with the row's number as mark; NULL:
+                      no stage asks again */
     uint64_t n_kept;
-    uint32_t damaged_by; /* whose lane it was, while damaged */
-    const dlp_pipe *by;  /* that reads, since begun */
+    uint32_t damaged_by; /* the producer whose lane is damaged, if `damaged` and not `lost` */
+    const dlp_pipe *by;  /* the pipe that reads, since `begun` */
     dlpi_push_crowd crowd;
 };
 
@@ -34915,8 +34715,8 @@ static int dlpi_push_fetch(void *user, dlp_item *it) {
     return 0;
 }
 
-/* ---- rows that nobody had, several at once: those that are neither the first of a pipe, nor asked
-   for again, nor near an end or damage; these the callback has ---- */
+/* ---- several rows at once. The callback reads a row alone if it is the first of a pipe, is asked
+   for again, or is near an end or damage ---- */
 
 /* A field of n items of a lane, into rows one after the other. */
 DLPI_INLINE void dlpi_push_copy_field(uint8_t *to, const uint8_t *from, uint64_t record,
@@ -35110,29 +34910,29 @@ DLPDEF int dlp_push_look(const dlp_push *s, uint32_t number, dlp_push_stats *sta
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-pusher     PRODUCERS
-   A producer takes a place of the memory's file, by an open file description of its own, before it
-   touches the lane. So of two that live only one has a number, and the place of a killed one is
-   free at once. */
+   A producer takes a place of the memory's file before it touches its lane. The place is a lock of
+   an open file description that only this producer has. So no two living producers have the same
+   number, and the place of a killed producer is free at once. */
 
 struct dlp_pusher {
-    void *map; /* NULL: the push's own */
+    void *map; /* this producer's own mapping; NULL: it uses the mapping of the push */
     uint64_t map_bytes;
     dlpi_push_head *head;
     dlpi_push_line *line;
     dlpi_push_fields at;
     dlp_mpsc_tx tx;
-    void *record; /* begun, not committed */
-    int fd;       /* the file, by a description of our own; -1: none */
-    int reader;   /* its pidfd */
-    bool borrows; /* that pidfd is the push's */
-    uint32_t number, full, lanes;
+    void *record; /* the record that is begun and not committed; NULL: none */
+    int fd;       /* own descriptor of the memory's file, which holds the place; -1: none */
+    int reader;   /* pidfd of the reader's process */
+    bool borrows; /* that pidfd belongs to the push: do not close it */
+    uint32_t number, full, lanes; /* its number, from 1; DLP_PUSH_*; number of lanes */
     dlpi_push_crowd crowd;
-    uint64_t length[DLP_MAX_FIELDS]; /* of the next item; of fields that are ragged */
-    uint64_t plain_to;               /* a push of a record below it is plain: dlp_pusher_push */
-    bool ended;
+    uint64_t length[DLP_MAX_FIELDS]; /* rows of each ragged field in the next item */
+    uint64_t plain_to; /* records below this number are pushed without a check: dlp_pusher_push */
+    bool ended;        /* the producer has ended its stream */
 };
 
-/* ---- coming in ---- */
+/* ---- a producer attaches to the push ---- */
 
 static int dlpi_pusher_refused(const char *path, int errnum, dlp_error *err) {
     struct stat st;
@@ -35482,7 +35282,7 @@ DLPI_COLD DLPDEF void dlp_pusher_close(dlp_pusher *u) {
    in the message that the pipe makes of the number. */
 
 typedef struct dlpi_gpu {
-    char name[160]; /* of dlp_device: "cuda:0", and after a failure what failed */
+    char name[160]; /* dlp_device.name: "cuda:0", and after a failure the call that failed */
     char base[24];
     uint32_t used; /* U1: a pipe has it open */
     int dirty;     /* copies were enqueued since open */
@@ -36450,14 +36250,14 @@ DLPDEF int dlp_pipe_release_after(dlp_pipe *p, dlp_batch *batch, void *stream DL
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-dlpack     TENSORS FOR OTHER LIBRARIES
-   Release is the consumer's call, deleters are anybody's: a deleter only counts down, and the
-   consumer looks, in its next call, which batches are free. After close no such call need come, so
-   that from then on whoever takes the count to zero gives back. All of that under one lock, which
-   nobody holds while a callback or a device runs. */
+   Only the consumer may release a batch, but any thread may call a deleter. So a deleter only
+   counts down, and the consumer looks in its next call which batches are free. After close no such
+   call may come: then the deleter that counts to zero gives the batch back. All of this is done
+   under one lock, which is not held while a callback or a device runs. */
 
 typedef struct dlpi_exported {
-    uint32_t tensors;  /* not yet deleted */
-    uint32_t exported; /* 1: the batch goes back by its tensors */
+    uint32_t tensors;  /* tensors of the batch that are not deleted */
+    uint32_t exported; /* 1: the batch goes back when its last tensor is deleted */
 } dlpi_exported;
 
 typedef struct dlpi_export {
@@ -36681,7 +36481,7 @@ DLPDEF int dlp_batch_dlpack_v1(dlp_pipe *p, dlp_batch *batch, int field,
     return rc;
 }
 
-/* ---- what a batch says of its rows ---- */
+/* ---- what a batch tells of its rows, as tensors ---- */
 
 /* Set *t to the lengths or the offsets of a field. Returns 0, or DLP_ERR_ARG with *err filled. */
 static int dlpi_rows_of_field(const dlp_batch *batch, bool offsets, int field, dlp_tensor *t,
@@ -37133,8 +36933,8 @@ static dlpi_num dlpi_num_int(double n) {
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-pictures   TRACE, TIMELINE, PICTURES
-   Nothing here runs on a hot path: it reads what stats and trace give, may allocate for the length
-   of a call, and writes files. */
+   These functions draw pictures of statistics and traces, and write them into files. They run on no
+   hot path, and may allocate memory during a call. */
 
 /* One lane of a trace: a worker's events in the order of time. group: stage, -1 for the consumer.
    */
@@ -37183,15 +36983,15 @@ typedef struct dlpi_picture {
     const dlp_plan *plan;           /* of the picture of a plan, which has nothing else */
 } dlpi_picture;
 
-/* ---- a file that is whole or not there ---- */
+/* ---- write a file that is complete, or not there at all ---- */
 
 #include <sys/stat.h>
 
 typedef struct dlpi_out {
     int fd;
-    int errnum; /* first failure; nothing is written after it */
-    size_t n;
-    char *temporary; /* renamed at the end; NULL: written in place */
+    int errnum;      /* errno of the first failure, after which nothing is written; 0: none */
+    size_t n;        /* bytes in buf */
+    char *temporary; /* name that is renamed to path at the end; NULL: path itself is written */
     const char *path;
     char buf[8192];
 } dlpi_out;
@@ -37469,12 +37269,12 @@ enum {
 
 /* What is drawn: a window of time, and how large. */
 typedef struct dlpi_view {
-    uint64_t t0, t1;
-    uint64_t least_ns; /* what is narrower is merged with its neighbours */
+    uint64_t t0, t1;   /* begin and end of the window, ns */
+    uint64_t least_ns; /* a stretch shorter than this is merged with its neighbours */
     double scale;      /* hundredths of a pixel per ns */
     int pitch, font;
     int consumer_pitch;
-    int per_group; /* lanes drawn of each group */
+    int per_group; /* lanes that are drawn of each group, at most */
     int width, height;
     int n_borders;
     struct {
@@ -37883,11 +37683,11 @@ static void dlpi_svg_borders(dlpi_out *o, const dlpi_view *v, int y, int height)
 typedef struct dlpi_run {
     uint64_t begin, end;
     uint64_t sum[DLPI_EVENT_KINDS]; /* ns of each kind */
-    uint64_t low, high;             /* batches worked on */
+    uint64_t low, high;             /* first and last batch that was worked on */
     uint64_t sequence, longest;
     uint64_t items;
     uint32_t epoch;
-    int n; /* stretches; 0: none open */
+    int n; /* stretches merged into it; 0: no run is open */
 } dlpi_run;
 
 /* Return the kind of event that takes most of the run's time. */
@@ -38214,7 +38014,7 @@ static int dlpi_svg_write(dlpi_out *o, const dlpi_picture *p) {
     return DLP_OK;
 }
 
-/* ---- words: how stages and their fields are called ---- */
+/* ---- the names of stages and of their settings in texts ---- */
 
 /* True if stages get chunks in place of batches of rows, because a stage splits them later. */
 DLPI_COLD
@@ -38312,32 +38112,32 @@ static const char *dlpi_stage_slow(const dlp_stage_stats *g) {
    many as the stage before has done. */
 
 #define DLPI_SIM_WORKERS 1024
-#define DLPI_SIM_BATCHES 128 /* in flight */
+#define DLPI_SIM_BATCHES 128 /* batches in flight, at most */
 #define DLPI_SIM_EVENTS 30000
-#define DLPI_SIM_RUN_NS 250.0 /* to claim and complete a run, see dlpi_run_shift */
+#define DLPI_SIM_RUN_NS 250.0 /* ns to claim and complete a run, see dlpi_run_shift */
 
 /* Times of one kind of work: `low` with probability p_low, `top` with p_top, else `high`. */
 typedef struct dlpi_sim_times {
     double mean, low, high, top, p_low, p_top;
-    uint64_t drawn; /* so many were drawn */
+    uint64_t drawn; /* times drawn so far */
 } dlpi_sim_times;
 
 typedef struct dlpi_sim_stage {
-    int32_t id;              /* in dlp_stats */
-    uint32_t workers, first; /* 0: inline; where the work of the first of them is */
-    uint32_t working;        /* of them: a heap */
-    uint64_t low;            /* all batches before it are claimed */
-    bool batches;
+    int32_t id;              /* number of the stage in dlp_stats */
+    uint32_t workers, first; /* workers, 0: inline; the first of them in dlpi_sim.worker */
+    uint32_t working;        /* workers that work now: the first so many, as a heap by end */
+    uint64_t low;            /* all batches below this number are claimed */
+    bool batches;            /* it works on whole batches */
     dlpi_sim_times times;
-    double cpu; /* share of busy time that is CPU time */
-    double clock, rate;
-    double busy_ns; /* of all workers */
-    uint32_t n;     /* in work, the consumer too if it is at it */
-    uint32_t rated; /* of them when the rate was found */
+    double cpu;         /* part of the busy time that is CPU time, 0..1 */
+    double clock, rate; /* the stage's clock, ns; its speed against time, 0..1 */
+    double busy_ns;     /* busy time of all workers */
+    uint32_t n;         /* threads that work for it now, the consumer included */
+    uint32_t rated;     /* n when the rate was computed */
 } dlpi_sim_stage;
 
-typedef struct dlpi_sim_work { /* of a worker, and of the consumer */
-    double end;                /* by its stage's clock */
+typedef struct dlpi_sim_work { /* the present work of a worker, or of the consumer */
+    double end;                /* time at which it ends, by the clock of its stage */
     uint32_t batch, stage;
 } dlpi_sim_work;
 
@@ -38347,8 +38147,8 @@ typedef struct dlpi_sim_work { /* of a worker, and of the consumer */
 #define DLPI_SIM_REST UINT32_MAX
 
 typedef struct dlpi_sim_batch {
-    uint32_t claimed[DLP_MAX_STAGES], done[DLP_MAX_STAGES]; /* runs, of batch stages 1 */
-    bool taken;
+    uint32_t claimed[DLP_MAX_STAGES], done[DLP_MAX_STAGES]; /* runs; in stages of batches 0 or 1 */
+    bool taken;                                             /* the consumer has it */
 } dlpi_sim_batch;
 
 typedef struct dlpi_sim {
@@ -38604,7 +38404,7 @@ static bool dlpi_sim_event(dlpi_sim *m) {
     return true;
 }
 
-/* --- Out of a measured pipe --- */
+/* --- The simulation is set up from the statistics of a pipe --- */
 
 /* Return the workers that stage i shall have; 0 means inline. */
 DLPI_COLD
@@ -38836,24 +38636,23 @@ enum {
 /* rate_plus_one: items/s that one more worker of limiting_stage would give, or one at all if it is
    inline. It is the rate where no worker helps. */
 typedef struct dlpi_verdict {
-    int limiting_stage; /* or DLPI_LIMIT_* */
-    int next_limit;     /* bounds rate_plus_one; limiting_stage: nothing else does */
-    double rate;        /* items/s now */
-    double rate_plus_one;
+    int limiting_stage;   /* or DLPI_LIMIT_* */
+    int next_limit;       /* the limit of rate_plus_one; may be limiting_stage again */
+    double rate;          /* items/s now */
+    double rate_plus_one; /* items/s with one worker more in the limiting stage */
 } dlpi_verdict;
 
 /* dlp_stats as shares of the time the consumer spent in next and in its steps. */
 typedef struct dlpi_load {
-    double ns;   /* that time */
-    double rows; /* per batch */
-    double
-        units; /* items per batch, as stages count them: rows, but 1 chunk where there are views */
-    double rate;
-    double wait;                   /* share of the consumer, inline stages included */
-    double consumer;               /* share of the consumer in steps and inline stages */
-    double cores;                  /* share of the process's cores that was used, or waited for */
-    double used;                   /* share of them that was used */
-    double util[DLP_MAX_STAGES];   /* busy share of useful workers; 0 if inline */
+    double ns;    /* length of that time */
+    double rows;  /* rows of a batch */
+    double units; /* units of work of a batch: its rows; with views 1, the chunk */
+    double rate;  /* items/s */
+    double wait;  /* part of the time that the consumer waited, or did inline stages' work, 0..1 */
+    double consumer;               /* part of the time of its own steps and inline stages, 0..1 */
+    double cores;                  /* part of the process's cores used or waited for */
+    double used;                   /* part of the process's cores used */
+    double util[DLP_MAX_STAGES];   /* busy part of the time of useful workers; 0: inline */
     double useful[DLP_MAX_STAGES]; /* workers that can have work at once */
     int busiest;                   /* stage with the largest util, -1: none has workers */
     int heaviest;                  /* inline stage with the most time, -1: none has any */
@@ -38993,12 +38792,12 @@ static dlpi_verdict dlpi_verdict_of(const dlp_stats *s) {
 
 /* What is foretold of other numbers of workers or batches. */
 typedef struct dlpi_foretold {
-    uint64_t more; /* batches in flight to try */
-    double deeper; /* items/s that these give; 0: not known */
-    double loose;  /* items/s that unordered = 1 gives; 0: not known, or no more */
-    double many;   /* items/s that 16 items at once in each worker give; 0: not known */
-    int n, then;   /* numbers of workers in words; the limit with the last of them */
-    char words[200];
+    uint64_t more;   /* a larger number of batches in flight, to try */
+    double deeper;   /* items/s with this number; 0: not known */
+    double loose;    /* items/s that unordered = 1 gives; 0: not known, or no more */
+    double many;     /* items/s that 16 items at once in each worker give; 0: not known */
+    int n, then;     /* numbers of workers that `words` names; the limit with the last of them */
+    char words[200]; /* text: items/s with other numbers of workers */
 } dlpi_foretold;
 
 /* True if the pipe as it is, simulated (*now), has about the measured rate. */
@@ -39477,11 +39276,11 @@ typedef struct dlpi_tale {
     const dlpi_load *l;
     const dlpi_verdict *v;
     const dlp_stage_stats *g; /* the stage that a sentence is about */
-    const dlp_tune_note *k;   /* and the tuner's decision */
+    const dlp_tune_note *k;   /* the tuner's decision that it is about */
     dlpi_foretold f;
-    char first_skip[640];
-    uint64_t others;            /* slots for outs */
-    const dlp_stage_stats *out; /* the pipe waits for it; NULL: for none */
+    char first_skip[640];       /* message of the first item that was left out; "": none was */
+    uint64_t others;            /* slots that outs may hold */
+    const dlp_stage_stats *out; /* the out that the pipe waits for; NULL: it waits for none */
     bool open;                  /* a sentence's line is not ended */
 } dlpi_tale;
 
@@ -39646,7 +39445,7 @@ DLPDEF int dlp_stats_explain(const dlp_stats *s, char *buf, size_t size) {
     return dlpi_text_length(&t);
 }
 
-/* ---- of what is seen ---- */
+/* ---- explain a dlpi_seen ---- */
 
 /* Append for each stage what its workers wait for, if the stage has a function that tells it. */
 DLPI_COLD
@@ -40018,9 +39817,9 @@ static int dlpi_write_picture(const dlpi_seen *s, const dlpi_picture *with, dlpi
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-beside     WHAT STANDS BESIDE THE THREADS OF THIS PROCESS
-   Worker processes, and other programs that take batches: dlpipe_shm.h has them. A pipe of a
-   program without that header is alone: it refuses what would need them, and has nothing to do for
-   the rest. */
+   Worker processes, and other programs that take batches, are parts of dlpipe_shm.h. If a program
+   does not include that header, the calls of this file take their place. They refuse a pipe that
+   asks for worker processes or other programs. In any other pipe they do nothing. */
 
 DLPI_COLD static int dlpi_alone_open(dlp_pipe *p) {
     if (p->d.shm == NULL) return DLP_OK;
@@ -40096,6 +39895,31 @@ static const char *dlpi_run_given(const dlp_pipe_desc *d) {
     return d->agree_user != NULL ? "agree_user" : NULL;
 }
 
+/* Check the numbers of the pipe's desc, and set the default of trace_bytes. Returns DLP_OK, or the
+   code of the pipe's error. */
+DLPI_COLD
+static int dlpi_check_pipe(dlp_pipe *p) {
+    static const dlpi_bound bounds[] = {
+        {DLPI_AT(dlp_pipe_desc, prefetch_factor), 0, 4096, "0..4096"},
+        {DLPI_AT(dlp_pipe_desc, max_held), 0, 256, "0..256"},
+        {DLPI_AT(dlp_pipe_desc, unordered), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_pipe_desc, close_timeout_ms), DLP_FOREVER, INT32_MAX,
+         "DLP_NOWAIT, DLP_FOREVER, or 0 and more"},
+        {DLPI_AT(dlp_pipe_desc, trace_bytes), 0, 64 << 20, "0..67108864"},
+        {DLPI_AT(dlp_pipe_desc, no_memfd), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_pipe_desc, n_counters), 0, DLP_MAX_COUNTERS, "0..8"},
+        {DLPI_AT(dlp_pipe_desc, later), 0, 1, "0 or 1"},
+    };
+    int rc = dlpi_check_bounds(p, "", &p->d, DLPI_ROWS(bounds));
+    if (rc == DLP_OK)
+        rc = dlpi_check_pair(p, "", "counters", p->d.counters, "n_counters", p->d.n_counters);
+    for (uint32_t i = 0; rc == DLP_OK && i < p->d.n_counters; i++)
+        if (p->counters[i].name[0] == 0 || !(p->counters[i].most >= 0))
+            rc = dlpi_refuse(p, DLP_ERR_ARG, "", "counters",
+                             "counters[%" PRIu32 "] needs a name, and most of 0 or more", i);
+    return rc != DLP_OK ? rc : p->beside->open(p);
+}
+
 /* Allocate a pipe without stages in *out, with a copy of desc (may be NULL), and check the desc.
    Returns 0 or a DLP_ERR code; the error is then in *err. */
 DLPI_COLD
@@ -40134,7 +39958,9 @@ static int dlpi_pipe_make(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *
 
 /* What a launcher calls what it tells each of its processes. */
 typedef struct dlpi_launcher {
-    const char *rank, *world, *local, *local_world; /* local_world NULL: Slurm's list of nodes */
+    /* Names of the variables of the environment that a launcher sets. local_world NULL: the number
+       of ranks on this node comes from Slurm's list. */
+    const char *rank, *world, *local, *local_world;
 } dlpi_launcher;
 
 static const dlpi_launcher dlpi_launchers[] = {
@@ -40313,7 +40139,7 @@ static int dlpi_ranks_on_node(dlp_ranks *to, const dlpi_launcher *by, dlp_error 
     return rc;
 }
 
-/* ---- cores ---- */
+/* ---- the CPU cores that each rank of a node gets ---- */
 
 /* True if process pid began with this entry in its environment. False also if it is another user's
    and cannot be read. */
@@ -40422,7 +40248,7 @@ static void dlpi_ranks_cpus(dlp_ranks *to, const dlpi_launcher *by) {
     if (quota < (uint64_t)to->cores) to->cores = (int32_t)quota;
 }
 
-/* ---- calls ---- */
+/* ---- public calls ---- */
 
 DLPI_COLD
 DLPDEF int dlp_ranks_from_env(uint32_t *rank, uint32_t *world_size, dlp_error *err) {
@@ -40603,7 +40429,7 @@ static dlp_stage dlpi_add_split(dlp_pipe *p, const dlp_split_desc *desc) {
     return dlpi_added(p, st, rc);
 }
 
-/* ---- what the consumer is warned of with a batch ---- */
+/* ---- warnings that the consumer gets with a batch ---- */
 
 /* Warn of each ragged field whose rows are all empty in the batch in slot s, the pipe's first. */
 DLPI_COLD
@@ -40878,7 +40704,7 @@ DLPDEF int dlp_stage_resolved(const dlp_pipe *p, dlp_stage stage, dlp_workers_de
     return DLP_OK;
 }
 
-#define DLPI_FILTER_INLINE 4096u /* bytes of a batch */
+#define DLPI_FILTER_INLINE 4096u /* bytes of a batch up to which the consumer copies it */
 
 static dlp_stage dlpi_add_expand(dlp_pipe *p, const dlp_expand_desc *desc,
                                  const dlpi_cells_desc *cells) {
@@ -40894,8 +40720,8 @@ DLPDEF dlp_item *dlp_expand_add(dlp_expand *x) {
     if (DLPI_UNLIKELY(m->wrong != 0 || m->made >= to[-1].maker.max_out))
         return m->above |= m->wrong == 0, NULL;
     m->item = m->shown; /* whole: the callback may have changed any of it */
-    dlpi_expand_zero(m->at, to);
-    dlpi_expand_lay(&m->item, m->at, to, &m->fields, false);
+    dlpi_input_zero(m->at, to);
+    dlpi_input_lay(&m->item, m->at, to, &m->fields, false);
     m->added++;
     x->n_made = ++m->made;
     return &m->item;
@@ -40922,12 +40748,12 @@ static dlp_stage dlpi_add_pack(dlp_pipe *p, const dlp_pack_desc *desc,
     return dlpi_added(p, st, dlpi_pack_take(p, st, desc, cells));
 }
 
-/* ---- one cu_seqlens of a batch ---- */
+/* ---- one cu_seqlens array for all rows of a batch ---- */
 
 typedef struct dlpi_flat {
-    int32_t *bounds; /* NULL: it only counts */
-    uint32_t n;      /* segments */
-    int32_t end, longest;
+    int32_t *bounds;      /* [n + 1] ends of segments, in tokens of the batch; NULL: only count */
+    uint32_t n;           /* segments so far */
+    int32_t end, longest; /* tokens so far; tokens of the longest segment */
 } dlpi_flat;
 
 /* Note that a segment ends at token `end`, unless the segment has no tokens. */
@@ -40987,15 +40813,15 @@ DLPDEF int dlp_pack_flatten(const dlp_batch *batch, int32_t *cu_seqlens, uint32_
     return (int)made.n;
 }
 
-/* ---- loading ---- */
+/* ---- a worker loads the rows of a chunk ---- */
 
-typedef struct dlpi_load_call {
+typedef struct dlpi_load_call { /* one call of the user's load, for a run of rows of one chunk */
     dlpi_worker *w;
-    uint64_t from; /* place of the first row in the chunk's order */
-    uint64_t at;   /* row of the buffer where they go */
+    uint64_t from; /* place of the run's first row in the chunk's order */
+    uint64_t at;   /* row of the chunk's buffer to which the run's first row goes */
     dlp_chunk c;
     void *data[DLP_MAX_FIELDS];
-    dlp_permutation order; /* of a shuffled chunk's rows */
+    dlp_permutation order; /* the order of the chunk's rows, if it is shuffled */
 } dlpi_load_call;
 
 DLPDEF uint64_t dlp_chunk_row(const dlp_chunk *c, uint64_t k) {
@@ -41151,7 +40977,7 @@ static dlp_stage dlpi_add_parts(dlp_pipe *p, const dlp_part_desc *desc) {
     return dlpi_added(p, st, found ? dlpi_found_take(p, st, desc) : dlpi_parts_take(p, st, desc));
 }
 
-/* ---- parts whose items are made on in the same cell ---- */
+/* ---- parts before a maker: the items of a part are made into other items in the same cell ---- */
 
 /* Get the counts of all parts from the desc, as sums in x->firsts. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
@@ -41187,6 +41013,221 @@ static int dlpi_expand_take_parts(dlp_pipe *p, dlpi_stage *st, const dlp_part_de
     *id = dlpi_absorb(dlpi_absorb(*id, d->manifest_id), (uint64_t)d->shuffle_items);
     if (!counts) *id = dlpi_order_hash_array(*id, x->firsts, d->n_parts + 1);
     return counts && d->weights != NULL ? dlpi_found_take_weights(p, st, d->weights) : DLP_OK;
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-graph      A TABLE OF NODES BECOMES STAGES
+   All rows are checked first: their names, the rows that they take records from, and the fields
+   that their verbs use. Then each row adds its stages, in order. Rows that make items of unknown
+   count, and the rows before them, are one stage of workers. The last of these rows adds the stage.
+   */
+
+/* Return the verb of a row, or NULL if there is no such verb or it is left out of this build. */
+DLPI_COLD
+static const dlpi_verb *dlpi_verb_of(const dlpi_table *t, const dlp_node *node) {
+    const dlpi_verb *verb =
+        node->verb > 0 && node->verb < DLP_VERBS ? &t->ops->verbs[node->verb] : NULL;
+    return verb != NULL && verb->add != NULL ? verb : NULL;
+}
+
+/* Return the row i rows after the one that is being added, if its verb has one of the flags `is`
+   (DLPI_NODE_*); else NULL. */
+DLPI_COLD
+static const dlp_node *dlpi_node_next(const dlpi_table *t, uint32_t i, unsigned is) {
+    const dlp_node *node = t->at + i < t->n ? &t->nodes[t->at + i] : NULL;
+    return node != NULL && (dlpi_verb_of(t, node)->is & is) != 0 ? node : NULL;
+}
+
+/* True if fields end in a row that works on items. */
+DLPI_COLD
+static bool dlpi_node_ends(const dlp_node *node) {
+    return node->verb == DLP_MAP && node->map.ends != NULL;
+}
+
+/* True if a second out or another program takes batches, beside the consumer. */
+DLPI_COLD
+static bool dlpi_table_shared(const dlpi_table *t) {
+    const dlp_node *last = &t->nodes[t->n - 1];
+    return t->p->sharing->programs ||
+           (t->n > 2 && last->verb == DLP_OUT && last[-1].verb == DLP_OUT);
+}
+
+/* True if a row is a cache of the documents of a pack, which is next. */
+DLPI_COLD
+static bool dlpi_table_keeps(const dlpi_table *t DLPI_UNREAD, const dlp_node *node DLPI_UNREAD) {
+    bool pack = false, cache = false;
+    pack = node + 1 < t->nodes + t->n && node[1].verb == DLP_PACK;
+    cache = node->verb == DLP_CACHE;
+    return pack && cache;
+}
+
+/* Return how many rows there are up to the last one that makes items, or up to a cache behind it; 0
+   if no row makes any. Parts that load counts are items of unknown count, too. Other rows end the
+   search. Fields that such rows have made, or that were pushed, end in the cell: the row is in it.
+   Records of a push lie in cells, too, if several take the batches, or if a window is next. */
+DLPI_COLD
+static uint32_t dlpi_table_makes(const dlpi_table *t) {
+    const unsigned in_cells = DLPI_NODE_ITEMS | DLPI_NODE_LOADS | DLPI_NODE_MAKES;
+    const dlp_node *rows = t->nodes;
+    bool cached = false, parts = false; /* a cache is next; load counts the items of parts */
+    bool pushed = false;                /* a window follows a push */
+    uint32_t n = 0, i = 1;
+    for (; i < t->n &&
+           ((dlpi_verb_of(t, &rows[i])->is & in_cells) != 0 || dlpi_table_keeps(t, &rows[i]));
+         i++)
+        if ((dlpi_verb_of(t, &rows[i])->is & DLPI_NODE_MAKES) != 0 ||
+            ((n > 0 || rows->verb == DLP_PUSH) && dlpi_node_ends(&rows[i])))
+            n = i + 1;
+        else if ((dlpi_verb_of(t, &rows[i])->is & DLPI_NODE_LOADS) != 0 &&
+                 (i > 1 || rows->verb == DLP_PUSH))
+            n = i + 1 < t->n ? i + 2 : i + 1;       /* with the fetch of its items */
+    cached = i < t->n && rows[i].verb == DLP_CACHE;
+    parts = i > 2 && rows[1].verb == DLP_LOAD && rows[1].load.max_items > 0;
+    pushed = t->n > 1 && rows[1].verb == DLP_WINDOW;
+    if (n == 0 && rows->verb == DLP_PUSH && (pushed || dlpi_table_shared(t))) return 1;
+    return cached && (n > 0 || parts) ? i : n;
+}
+
+/* True if a desc of workers says anything. Its padding does not count. */
+DLPI_COLD
+static bool dlpi_workers_given(const dlp_workers_desc *w) {
+    return w->num_workers != 0 || w->placement != 0 || w->dispatch != 0 || w->on_error != 0 ||
+           w->retries != 0 || w->retry_backoff_ms != 0 || w->max_skips != 0 ||
+           w->deadline_ms != 0 || w->idempotent != 0 || w->worker_init != NULL ||
+           w->worker_exit != NULL || w->worker_user != NULL || w->affinity != NULL ||
+           w->n_affinity != 0 || w->stack_bytes != 0 || w->name != NULL || w->workers_min != 0 ||
+           w->workers_max != 0 || w->tell != NULL;
+}
+
+/* ---- checks of all rows, before any row is added ---- */
+
+/* Check the name of row i: 1 to 31 bytes, and no other row has it. Returns 0 or a DLP_ERR code. */
+DLPI_COLD
+static int dlpi_node_name(const dlpi_table *t, const dlp_node *node, uint32_t i) {
+    const size_t length = node->name != NULL ? strlen(node->name) : 0;
+    if (length < 1 || length > 31)
+        return dlpi_refuse(t->p, DLP_ERR_ARG, "", "name",
+                           "row %" PRIu32 " has a name of %zu bytes; give a name of 1 to 31 bytes",
+                           i, length);
+    for (uint32_t k = 0; k < i; k++)
+        if (strcmp(t->nodes[k].name, node->name) == 0)
+            return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "name",
+                               "rows %" PRIu32 " and %" PRIu32 " are named \"%s\"; rename one", k,
+                               i, node->name);
+    return DLP_OK;
+}
+
+/* Check that row i takes records from the row before it. A zip or mix, and an out, may name other
+   rows. Returns 0 or a DLP_ERR code. */
+DLPI_COLD
+static int dlpi_node_from(const dlpi_table *t, const dlp_node *node, uint32_t i) {
+    const char *const *from = node->from;
+    if (from == NULL || node == t->joins) return DLP_OK;
+    if (i == 0 || from[0] == NULL || from[1] != NULL)
+        return dlpi_refuse(t->p, DLP_ERR_GRAPH, node->name, "from", "from must %s",
+                           i == 0 ? "be NULL: the first row takes records from no node"
+                                  : "have one node's name, then NULL");
+    if (strcmp(from[0], t->nodes[i - 1].name) == 0) return DLP_OK;
+    if ((dlpi_verb_of(t, node)->is & DLPI_NODE_OUT) != 0) return DLP_OK;
+    return dlpi_refuse(t->p, DLP_ERR_GRAPH, node->name, "from",
+                       "from names \"%.31s\", and the row before is \"%s\"; write the rows in the "
+                       "order of the data",
+                       from[0], t->nodes[i - 1].name);
+}
+
+/* Refuse fields of a row that its verb does not use. Returns 0 or a DLP_ERR code. */
+DLPI_COLD
+static int dlpi_node_unused(const dlpi_table *t, const dlp_node *node, const dlpi_verb *verb) {
+    dlp_workers_desc w = node->workers;
+    int rc;
+    if (w.name != NULL)
+        return dlpi_not_null(t->p, node->name, "workers.name", "in a node: the node has a name");
+    if (w.dispatch != 0 && dlpi_table_turns(t))
+        return dlpi_bad(t->p, node->name, "workers.dispatch",
+                        "0: queue.deal of the first row says it", w.dispatch);
+    if ((verb->is & DLPI_NODE_THREAD) != 0) {
+        rc = dlpi_within(t->p, node->name, "workers.num_workers", w.num_workers, 0, 1,
+                         "0, or 1: a thread");
+        if (rc != DLP_OK) return rc;
+        w.num_workers = 0;
+    }
+    if ((verb->is & DLPI_NODE_WORKERS) == 0 && dlpi_workers_given(&w))
+        return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers",
+                           "workers is set, and this %s node has no workers%s; set 0", verb->name,
+                           verb->is & DLPI_NODE_THREAD ? " but num_workers 1, a thread" : "");
+    if ((verb->is & DLPI_NODE_CAPACITY) == 0 && node->queue.capacity != 0)
+        return dlpi_bad(t->p, node->name, "queue.capacity", "0: this node has no queue to size",
+                        node->queue.capacity);
+    rc = dlpi_within(t->p, node->name, "queue.full", node->queue.full, 0,
+                     (verb->is & DLPI_NODE_OUT) != 0 ? DLP_FULL_KEEP_NEWEST
+                     : node->verb == DLP_PUSH        ? DLP_FULL_REFUSE
+                                                     : 0,
+                     "DLP_FULL_* of an out or a push, else 0");
+    if (rc != DLP_OK) return rc;
+    return dlpi_within(t->p, node->name, "queue.deal", node->queue.deal, 0,
+                       (verb->is & DLPI_NODE_BEGINS) != 0 ? DLP_DEAL_TURNS : 0,
+                       "DLP_DEAL_* in a list or push, else 0");
+}
+
+/* Check the names, verbs, order and unused fields of all rows, before any row is added. Returns 0
+   or a DLP_ERR code. */
+DLPI_COLD
+static int dlpi_table_check(dlpi_table *t) {
+    int rc = DLP_OK;
+    for (uint32_t i = t->n; i > 0; i--) {
+        const dlpi_verb *verb = dlpi_verb_of(t, &t->nodes[i - 1]);
+        if (verb != NULL && (verb->is & DLPI_NODE_JOINS) != 0) t->joins = &t->nodes[i - 1];
+    }
+    for (uint32_t i = 0; i < t->n && rc == DLP_OK; i++) {
+        const dlp_node *node = &t->nodes[i];
+        const dlpi_verb *verb = dlpi_verb_of(t, node);
+        if ((rc = dlpi_node_name(t, node, i)) != DLP_OK) return rc;
+        if (verb == NULL)
+            return dlpi_bad(t->p, node->name, "verb", "DLP_LIST .. DLP_OUT", node->verb);
+        if (((verb->is & DLPI_NODE_BEGINS) != 0) != (i == 0) && !(i > 0 && node < t->joins))
+            return dlpi_node_bad(
+                t, node,
+                i == 0 ? "is the first row; begin with DLP_LIST or DLP_PUSH"
+                       : "is a second list or push; only a zip or mix joins several lists");
+        if ((rc = dlpi_node_from(t, node, i)) == DLP_OK) rc = dlpi_node_unused(t, node, verb);
+    }
+    return rc;
+}
+
+/* ---- a table that the library fills ---- */
+
+/* Add a row to the library's own table, and return it. The name is that of the workers `w`, if they
+   have one, else `name`; a number is added if another row has the name. w may be NULL. */
+DLPI_COLD
+static dlp_node *dlpi_nodes_row(dlp_nodes *to, int32_t verb, const char *name,
+                                const dlp_workers_desc *w) {
+    dlp_node *node = &to->nodes[to->n];
+    char *own = to->names[to->n];
+    if (w != NULL && w->name != NULL && w->name[0] != 0) name = w->name;
+    dlpi_copy_text(own, sizeof to->names[0], name);
+    for (uint32_t i = 0; i < to->n; i++)
+        if (strcmp(to->names[i], own) == 0)
+            snprintf(own, sizeof to->names[0], "%.20s-%" PRIu32, name, to->n);
+    node->verb = verb;
+    node->name = own;
+    if (w != NULL) node->workers = *w;
+    node->workers.name = NULL;
+    to->n++;
+    return node;
+}
+
+/* Add a row that fetches as *d says, with the workers of *d, and return the row. of: the source
+   that it reads, or NULL. */
+DLPI_COLD
+static dlp_node *dlpi_nodes_fetch(dlp_nodes *to, const char *name, const dlp_fetch_desc *d,
+                                  const dlp_source *of) {
+    dlp_node *node = dlpi_nodes_row(to, DLP_FETCH, name, &d->workers);
+    dlp_source *source = &to->sources[to->n - 1];
+    source->fetch = *d;
+    source->fetch.workers = of != NULL ? of->fetch.workers : (dlp_workers_desc){.num_workers = 0};
+    source->id = of != NULL ? of->id : 0;
+    node->fetch.source = source;
+    return node;
 }
 
 /* ---- list: the sampler and the epochs ---- */
@@ -41573,7 +41614,7 @@ static int dlpi_node_map_add(dlpi_table *t, const dlp_node *node) {
     return m->ends != NULL ? DLP_OK : dlpi_row_chainable(t, st->id);
 }
 
-/* ---- push: what producers give ---- */
+/* ---- push: a table that begins with items which producers push ---- */
 
 /* Check the desc of a push row. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
@@ -41903,25 +41944,25 @@ static int dlpi_node_load_add(dlpi_table *t, const dlp_node *node) {
 typedef struct dlpi_makers {
     const dlp_node *rows;
     uint32_t n;
-    const dlp_node *push, *load, *fetch; /* the first fetch; NULL: none */
-    const dlp_node *joins;               /* a zip or mix, whose rows have these fields: */
-    const dlp_field *joined;
+    const dlp_node *push, *load, *fetch; /* the first row of each verb; NULL: there is none */
+    const dlp_node *joins;               /* the zip or mix that they are behind; NULL: none */
+    const dlp_field *joined;             /* [n_joined] fields of a row of this zip or mix */
     uint32_t n_joined;
     const dlp_node *maker; /* the last expand; NULL: none */
-    const dlp_node *pack;  /* NULL: none */
-    const dlp_node *cache; /* of its documents; NULL: none */
+    const dlp_node *pack;  /* the pack; NULL: none */
+    const dlp_node *cache; /* the cache of the pack's documents; NULL: none */
     uint32_t n_levels;
     dlpi_level level[DLPI_LEVELS];
-    dlp_field fields[DLPI_LEVELS][DLP_MAX_FIELDS]; /* of each level */
+    dlp_field fields[DLPI_LEVELS][DLP_MAX_FIELDS]; /* fields of the items of each level */
     uint32_t n_fields[DLPI_LEVELS];
     dlp_part_desc part;
-    uint64_t id;       /* of all of them, for the fingerprint */
+    uint64_t id;       /* hash of the ids of all rows, for the fingerprint of a state */
     uint32_t capacity; /* cells of inputs; 0: no row says it */
     dlp_workers_desc workers;
-    dlp_fetch_desc f;  /* the first fetch */
-    dlp_dataset input; /* with all fields of the first level */
-    uint32_t n_fetched;
-    bool reads; /* an asynchronous source fetches */
+    dlp_fetch_desc f;   /* desc of the first fetch */
+    dlp_dataset input;  /* dataset of the inputs, with all fields of the first level */
+    uint32_t n_fetched; /* fields of the first level that fetch writes; maps write the others */
+    bool reads;         /* an asynchronous source reads the inputs */
 } dlpi_makers;
 
 /* Add the id of a row to the fingerprint. One id alone is the id of the stage. */
@@ -42426,11 +42467,34 @@ static int dlpi_makers_copies(dlpi_table *t, dlpi_makers *m) {
     return dlpi_copies_add(t, &m->workers, &made, &m->f);
 }
 
+/* Let the workers of a stage of cells read inputs by asynchronous requests. in_flight: requests of
+   a worker at once. Returns 0 or a DLP_ERR code. */
+DLPI_COLD
+static int dlpi_async_take(dlp_pipe *p, dlpi_stage *st, const dlp_async *async,
+                           uint32_t in_flight) {
+    dlpi_expand *x = st->self;
+    if (async->submit == NULL || async->reap == NULL)
+        return dlpi_missing(p, st->name, async->submit ? "async.reap" : "async.submit",
+                            "submit and reap with async");
+    if (st->w.num_workers == 0)
+        return dlpi_bad(p, st->name, "workers.num_workers",
+                        "0..1024 with async: next can't wait for requests and batches at once",
+                        DLP_NONE);
+    if (st->w.deadline_ms != 0)
+        return dlpi_bad(p, st->name, "workers.deadline_ms",
+                        "0 with async: the source's own time-out ends a request",
+                        st->w.deadline_ms);
+    x->async = *async;
+    x->found.in_flight = in_flight;
+    x->n_read = 1;
+    return DLP_OK;
+}
+
 /* Let an asynchronous source read the inputs into their cells. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_makers_reads(dlpi_table *t, dlpi_makers *m, dlpi_stage *st) {
     dlp_fetch_desc *f = &m->f;
-    const int rc = dlpi_reads_take(t->p, st, &f->async, (uint32_t)dlpi_fetch_many(f));
+    const int rc = dlpi_async_take(t->p, st, &f->async, (uint32_t)dlpi_fetch_many(f));
     f->fetcher = DLP_FETCH_SEQUENTIAL;
     f->in_flight = 0;
     if (m->input.fetch == NULL) m->input.fetch = dlpi_no_input; /* nobody calls it */
@@ -42471,7 +42535,7 @@ static int dlpi_node_makes_add(dlpi_table *t, const dlp_node *node) {
     return dlpi_verb_of(t, m.cache)->add(t, m.cache);
 }
 
-/* ---- the rows of a loader ---- */
+/* ---- rows that a loader adds for its expand, filter and pack ---- */
 
 DLPI_COLD
 static bool dlpi_parts_given(const dlp_part_desc *d) {
@@ -42560,9 +42624,9 @@ static const dlpi_stage_ops dlpi_joined_begins = {
     .blocks = dlpi_joined_taken,
 };
 
-typedef struct dlpi_behind { /* rows behind the one that joins */
-    uint32_t n;              /* up to the last maker or window */
-    uint32_t makers;         /* of these, before the window */
+typedef struct dlpi_behind { /* the rows directly behind a zip or mix that make items */
+    uint32_t n;      /* number of rows up to the last maker or window; 0: no maker follows */
+    uint32_t makers; /* number of these rows before the window */
 } dlpi_behind;
 
 DLPI_COLD
@@ -42686,15 +42750,15 @@ static int dlpi_node_split_add(dlpi_table *t, const dlp_node *node) {
 /* ---- zip, mix: branches, which are rows from a list or a push to the row before the next ---- */
 
 DLPI_COLD
-static bool dlpi_branch_begins(const dlpi_table *t, const dlp_node *node) {
+static bool dlpi_node_begins(const dlpi_table *t, const dlp_node *node) {
     return (dlpi_verb_of(t, node)->is & DLPI_NODE_BEGINS) != 0;
 }
 
 /* Take a branch into *b. m: its rows. st: a stage with the branch's name and workers. shuffle: its
    inputs are shuffled. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
-static int dlpi_branch_take(dlpi_table *t, const dlpi_stage *st, dlpi_branch *b, bool shuffle,
-                            dlpi_makers *m) {
+static int dlpi_table_branch(dlpi_table *t, const dlpi_stage *st, dlpi_branch *b, bool shuffle,
+                             dlpi_makers *m) {
     const dlpi_cells_desc c = dlpi_makers_cells(t, m);
     const dlp_expand_desc d = dlpi_makers_expand_desc(m);
     const uint32_t n = m->input.n_fields;
@@ -42718,7 +42782,7 @@ static int dlpi_branch_take(dlpi_table *t, const dlpi_stage *st, dlpi_branch *b,
     x->input.fields = b->in = inputs.fields;
     dlpi_makers_arrive(t, m, x);
     if (rc != DLP_OK) return rc;
-    b->out = m->n_levels > 1 ? b->made + dlpi_expand_last(x)->first : b->in;
+    b->out = m->n_levels > 1 ? b->made + dlpi_input_last(x)->first : b->in;
     b->n_out = m->n_fields[m->n_levels - 1];
     return DLP_OK;
 }
@@ -42726,8 +42790,8 @@ static int dlpi_branch_take(dlpi_table *t, const dlpi_stage *st, dlpi_branch *b,
 /* Compute the schedule of a mix, which tells the branch of each row. weights: [n], or NULL if all
    are 1. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
-static int dlpi_branches_schedule(dlp_pipe *p, const char *name, dlpi_branches *j,
-                                  const uint64_t *weights) {
+static int dlpi_table_schedule(dlp_pipe *p, const char *name, dlpi_branches *j,
+                               const uint64_t *weights) {
     uint64_t ones[DLPI_BRANCHES];
     dlp_error e;
     dlp_mix *m = NULL;
@@ -42754,7 +42818,7 @@ static int dlpi_branches_schedule(dlp_pipe *p, const char *name, dlpi_branches *
 
 /* Check the list of a later branch, and take its count. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
-static int dlpi_branch_list(dlpi_table *t, const dlp_node *node) {
+static int dlpi_table_list(dlpi_table *t, const dlp_node *node) {
     const dlp_node_list *l = &node->list;
     const bool counts = (node[1].verb == DLP_FETCH && node[1].fetch.source != NULL) ||
                         (node[1].verb == DLP_LOAD && node[1].load.source != NULL);
@@ -42774,7 +42838,7 @@ static int dlpi_branch_list(dlpi_table *t, const dlp_node *node) {
 
 /* Begin a branch at its list or push row. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
-static int dlpi_branch_begin(dlpi_table *t, const dlp_node *node) {
+static int dlpi_table_begin(dlpi_table *t, const dlp_node *node) {
     t->list = node;
     t->load = node->verb == DLP_LIST && node[1].verb == DLP_LOAD ? &node[1] : NULL;
     if (node == t->nodes) return DLP_OK;
@@ -42782,15 +42846,15 @@ static int dlpi_branch_begin(dlpi_table *t, const dlp_node *node) {
     if (node->queue.deal != 0)
         return dlpi_bad(t->p, node->name, "queue.deal", "0: the first row of the table says it",
                         node->queue.deal);
-    return node->verb == DLP_LIST ? dlpi_branch_list(t, node) : DLP_OK;
+    return node->verb == DLP_LIST ? dlpi_table_list(t, node) : DLP_OK;
 }
 
 /* Refuse workers of a branch that differ from those of a branch before it, in what the one stage of
    all branches has once. said: the name of the branch before. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
-static int dlpi_branch_workers(const dlpi_table *t, const dlp_node *node,
-                               const dlp_workers_desc *all, const dlp_workers_desc *w,
-                               const char *said) {
+static int dlpi_table_workers(const dlpi_table *t, const dlp_node *node,
+                              const dlp_workers_desc *all, const dlp_workers_desc *w,
+                              const char *said) {
     const struct {
         const char *field;
         bool same;
@@ -42819,7 +42883,7 @@ static int dlpi_branch_workers(const dlpi_table *t, const dlp_node *node,
 /* Return the first branch whose workers branch k may share, or k if there is none. w: the workers'
    desc of branch k. */
 DLPI_COLD
-static uint32_t dlpi_branch_team(const dlpi_branches *j, uint32_t k, const dlp_workers_desc *w) {
+static uint32_t dlpi_table_team(const dlpi_branches *j, uint32_t k, const dlp_workers_desc *w) {
     for (uint32_t b = 0; b < k; b++) {
         const dlp_workers_desc *of = &j->at[b].w;
         if (j->at[b].x.found.in_flight > 0 || j->at[b].team != b) continue;
@@ -42834,8 +42898,8 @@ static uint32_t dlpi_branch_team(const dlpi_branches *j, uint32_t k, const dlp_w
 /* Note in *f what is known of an input's items: without a row that makes items, an input has as
    many as load gives, or one. */
 DLPI_COLD
-static void dlpi_branch_counts(const dlpi_table *t, const dlpi_stage *st, const dlpi_makers *m,
-                               dlpi_found *f) {
+static void dlpi_table_counts(const dlpi_table *t, const dlpi_stage *st, const dlpi_makers *m,
+                              dlpi_found *f) {
     for (uint32_t i = 0; i < m->n; i++)
         if ((dlpi_verb_of(t, &m->rows[i])->is & (DLPI_NODE_MAKES | DLPI_NODE_LOADS)) != 0 &&
             &m->rows[i] != m->load)
@@ -42849,7 +42913,7 @@ static void dlpi_branch_counts(const dlpi_table *t, const dlpi_stage *st, const 
    in each input. In other branches nobody knows how many items a failed input has, so
    DLP_ON_ERROR_DROP is refused. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
-static int dlpi_branches_pairs(const dlpi_table *t, const dlpi_stage *st, dlpi_branches *j) {
+static int dlpi_table_pairs(const dlpi_table *t, const dlpi_stage *st, dlpi_branches *j) {
     for (uint32_t k = 0; k < j->n; k++) {
         dlpi_found *f = &j->at[k].x.found;
         if (t->joins->verb == DLP_MIX) f->pairs = false;
@@ -42864,8 +42928,8 @@ static int dlpi_branches_pairs(const dlpi_table *t, const dlpi_stage *st, dlpi_b
 /* Add the workers of the next branch, which has the rows m, to the workers `all` of the branches
    before it. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
-static int dlpi_branch_hires(const dlpi_table *t, const dlp_node *node, dlpi_branches *j,
-                             dlp_workers_desc *all, const dlpi_makers *m) {
+static int dlpi_table_hires(const dlpi_table *t, const dlp_node *node, dlpi_branches *j,
+                            dlp_workers_desc *all, const dlpi_makers *m) {
     dlpi_branch *b = &j->at[j->n];
     const int32_t more = m->workers.num_workers != 0 ? m->workers.num_workers : 1;
     const int32_t before = j->n > 0 ? all->num_workers : 0;
@@ -42873,12 +42937,12 @@ static int dlpi_branch_hires(const dlpi_table *t, const dlp_node *node, dlpi_bra
     int rc = DLP_OK;
     while (said < j->n && !dlpi_workers_given(&j->at[said].w)) said++;
     b->w = m->workers;
-    b->team = m->reads ? j->n : dlpi_branch_team(j, j->n, &b->w);
+    b->team = m->reads ? j->n : dlpi_table_team(j, j->n, &b->w);
     if (said == j->n) {
         *all = b->w;
         all->num_workers = before;
     } else if (dlpi_workers_given(&b->w)) {
-        rc = dlpi_branch_workers(t, node, all, &b->w, j->at[said].name);
+        rc = dlpi_table_workers(t, node, all, &b->w, j->at[said].name);
     }
     if (rc != DLP_OK) return rc;
     if (all->num_workers == DLP_NONE && b->team > 0)
@@ -42898,7 +42962,7 @@ static int dlpi_branch_hires(const dlpi_table *t, const dlp_node *node, dlpi_bra
 
 /* Number the workers of each team. If there are several teams, let each call its own callbacks. */
 DLPI_COLD
-static void dlpi_branches_teams(dlpi_branches *j, dlp_workers_desc *all) {
+static void dlpi_table_teams(dlpi_branches *j, dlp_workers_desc *all) {
     int32_t first = 0;
     for (uint32_t k = 0; k < j->n; k++) {
         j->found.teams |= j->at[k].team > 0;
@@ -42915,7 +42979,7 @@ static void dlpi_branches_teams(dlpi_branches *j, dlp_workers_desc *all) {
 /* Add the id of the branch's source to the id of its data, by which a state knows them. The first
    list has that of the first branch already. */
 DLPI_COLD
-static void dlpi_branch_source(const dlpi_makers *m, dlpi_branches *j) {
+static void dlpi_table_source(const dlpi_makers *m, dlpi_branches *j) {
     const dlp_source *source = m->fetch != NULL ? m->fetch->fetch.source : NULL;
     uint64_t *id = &j->at[j->n].x.found.d.manifest_id;
     if (j->n > 0 && source != NULL && source->id != 0) *id = dlpi_absorb(*id, source->id);
@@ -42924,7 +42988,7 @@ static void dlpi_branch_source(const dlpi_makers *m, dlpi_branches *j) {
 /* Take the rows of a branch into the next branch of j; t->at is the row behind the branch's list.
    Returns 0 or a DLP_ERR code. */
 DLPI_COLD
-static int dlpi_branch_rows(dlpi_table *t, dlpi_stage *st, dlpi_branches *j) {
+static int dlpi_table_take(dlpi_table *t, dlpi_stage *st, dlpi_branches *j) {
     const dlp_node *node = &t->nodes[t->at];
     dlpi_makers m = {.rows = node, .n_levels = 1};
     dlpi_stage one = *st;
@@ -42933,20 +42997,20 @@ static int dlpi_branch_rows(dlpi_table *t, dlpi_stage *st, dlpi_branches *j) {
     int rc;
     if (!pushed && node->verb != DLP_LOAD && node->verb != DLP_FETCH && node->verb != DLP_EXPAND)
         return dlpi_node_bad(t, t->list, "has no load, fetch or expand behind it; add one");
-    while (!dlpi_branch_begins(t, &node[m.n]) && &node[m.n] != t->joins) m.n++;
+    while (!dlpi_node_begins(t, &node[m.n]) && &node[m.n] != t->joins) m.n++;
     if ((rc = dlpi_makers_rows(t, &m)) != DLP_OK) return rc;
     if ((rc = dlpi_makers_inputs(t, &m)) != DLP_OK) return rc;
     node = m.n > 0 ? dlpi_makers_name(&m) : t->list;
-    if ((rc = dlpi_branch_hires(t, node, j, &st->w, &m)) != DLP_OK) return rc;
+    if ((rc = dlpi_table_hires(t, node, j, &st->w, &m)) != DLP_OK) return rc;
     if (j->n == 0)
         shuffle = ((dlp_sampler_desc *)t->p->stages[0].self)->order == DLP_ORDER_SHUFFLED;
     if (m.input.n_items == 0) m.input.n_items = t->n_items;
     one.w = st->w;
     dlpi_workers_begin(&one);
     dlpi_copy_text(one.name, sizeof one.name, node->name);
-    rc = dlpi_branch_take(t, &one, &j->at[j->n], shuffle, &m);
-    dlpi_branch_counts(t, &one, &m, &j->at[j->n].x.found);
-    dlpi_branch_source(&m, j);
+    rc = dlpi_table_branch(t, &one, &j->at[j->n], shuffle, &m);
+    dlpi_table_counts(t, &one, &m, &j->at[j->n].x.found);
+    dlpi_table_source(&m, j);
     j->n++;
     t->at += m.n;
     return rc;
@@ -42955,9 +43019,9 @@ static int dlpi_branch_rows(dlpi_table *t, dlpi_stage *st, dlpi_branches *j) {
 /* Check that a row may stand in a branch: a list or push, and rows that run in one cell. Returns 0
    or a DLP_ERR code. */
 DLPI_COLD
-static int dlpi_branch_row(const dlpi_table *t, const dlp_node *node) {
+static int dlpi_node_inside(const dlpi_table *t, const dlp_node *node) {
     const int verb = node->verb;
-    if (dlpi_branch_begins(t, node) || verb == DLP_LOAD || verb == DLP_FETCH || verb == DLP_MAP ||
+    if (dlpi_node_begins(t, node) || verb == DLP_LOAD || verb == DLP_FETCH || verb == DLP_MAP ||
         verb == DLP_EXPAND || verb == DLP_FILTER)
         return DLP_OK;
     if ((dlpi_verb_of(t, node)->is & DLPI_NODE_BEHIND) != 0)
@@ -42972,14 +43036,14 @@ static int dlpi_branch_row(const dlpi_table *t, const dlp_node *node) {
 /* Check that `from` of the zip or mix names the last row of each branch, and that each row may
    stand in a branch. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
-static int dlpi_branches_from(const dlpi_table *t) {
+static int dlpi_table_from(const dlpi_table *t) {
     const dlp_node *join = t->joins;
     uint32_t k = 0, lists = 0;
     for (const dlp_node *node = t->nodes; node < join; node++) {
-        const bool last = node + 1 == join || dlpi_branch_begins(t, &node[1]);
-        const int rc = dlpi_branch_row(t, node);
+        const bool last = node + 1 == join || dlpi_node_begins(t, &node[1]);
+        const int rc = dlpi_node_inside(t, node);
         if (rc != DLP_OK) return rc;
-        lists += dlpi_branch_begins(t, node);
+        lists += dlpi_node_begins(t, node);
         if (!last) continue;
         if (join->from == NULL || join->from[k] == NULL || strcmp(join->from[k], node->name) != 0)
             return dlpi_refuse(t->p, DLP_ERR_GRAPH, join->name, "from",
@@ -42998,7 +43062,7 @@ static int dlpi_branches_from(const dlpi_table *t) {
 
 /* Check that each row behind the zip or mix may stand there. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
-static int dlpi_branches_after(const dlpi_table *t) {
+static int dlpi_table_after(const dlpi_table *t) {
     const dlpi_behind b = dlpi_behind_rows(t);
     const int rc = dlpi_behind_check(t, &b);
     if (rc != DLP_OK) return rc;
@@ -43021,7 +43085,7 @@ static int dlpi_branches_after(const dlpi_table *t) {
 /* Write the fields of a joined row into to[], and their number into *n. A zip has the fields of all
    branches. The branches of a mix must have the same fields. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
-static int dlpi_branches_fields(dlpi_table *t, dlpi_branches *j, dlp_field *to, uint32_t *n) {
+static int dlpi_table_fields(dlpi_table *t, dlpi_branches *j, dlp_field *to, uint32_t *n) {
     *n = 0;
     for (uint32_t k = 0; k < j->n; k++) {
         dlpi_branch *b = &j->at[k];
@@ -43056,7 +43120,7 @@ static int dlpi_branches_fields(dlpi_table *t, dlpi_branches *j, dlp_field *to, 
 /* Add the fetch stage that copies items of the branches into rows. w: the workers of the branches.
    Returns a stage number or a DLP_ERR code. */
 DLPI_COLD
-static int dlpi_branches_copies(dlpi_table *t, dlpi_branches *j, const dlp_workers_desc *w) {
+static int dlpi_table_copies(dlpi_table *t, dlpi_branches *j, const dlp_workers_desc *w) {
     dlp_field fields[DLP_MAX_FIELDS];
     dlp_dataset ds = {.n_items = j->at[0].x.input.n_items,
                       .fields = fields,
@@ -43064,7 +43128,7 @@ static int dlpi_branches_copies(dlpi_table *t, dlpi_branches *j, const dlp_worke
                       .fetch = dlpi_branches_copy,
                       .user = j};
     dlp_fetch_desc f = {.dataset = &ds};
-    const int rc = dlpi_branches_fields(t, j, fields, &ds.n_fields);
+    const int rc = dlpi_table_fields(t, j, fields, &ds.n_fields);
     if (rc != DLP_OK) return rc;
     for (uint32_t k = 1; k < j->n; k++) /* of an index of any branch */
         if (j->at[k].x.input.n_items > ds.n_items) ds.n_items = j->at[k].x.input.n_items;
@@ -43075,8 +43139,8 @@ static int dlpi_branches_copies(dlpi_table *t, dlpi_branches *j, const dlp_worke
 /* Add the stage that makes items of joined rows, as the rows behind the zip or mix say, and the
    stage that copies the items. Returns a stage number or a DLP_ERR code. */
 DLPI_COLD
-static int dlpi_branches_behind(dlpi_table *t, dlpi_stage *st, dlpi_joined *x,
-                                const dlp_workers_desc *w) {
+static int dlpi_table_behind(dlpi_table *t, dlpi_stage *st, dlpi_joined *x,
+                             const dlp_workers_desc *w) {
     const dlpi_behind b = dlpi_behind_rows(t);
     dlp_field fields[DLP_MAX_FIELDS];
     dlpi_makers m = {.joins = t->joins, .joined = fields};
@@ -43086,7 +43150,7 @@ static int dlpi_branches_behind(dlpi_table *t, dlpi_stage *st, dlpi_joined *x,
         return dlpi_node_bad(t, t->joins + 1,
                              "stands behind branches with workers of their own; use no async, and "
                              "the same worker_init, worker_exit, worker_user and tell in all");
-    if ((rc = dlpi_branches_fields(t, j, fields, &m.n_joined)) != DLP_OK) return rc;
+    if ((rc = dlpi_table_fields(t, j, fields, &m.n_joined)) != DLP_OK) return rc;
     for (uint32_t k = 0; k < j->n; k++) /* of an index of any branch */
         if (j->at[k].x.input.n_items > t->n_items) t->n_items = j->at[k].x.input.n_items;
     if ((rc = dlpi_behind_take(t, st, &b, &m)) != DLP_OK) {
@@ -43110,8 +43174,8 @@ static int dlpi_node_joins_add(dlpi_table *t, const dlp_node *node) {
     dlpi_branches *j;
     dlpi_joined *x;
     dlpi_stage *st;
-    int rc = dlpi_branches_from(t);
-    if (rc == DLP_OK) rc = dlpi_branches_after(t);
+    int rc = dlpi_table_from(t);
+    if (rc == DLP_OK) rc = dlpi_table_after(t);
     if (rc != DLP_OK) return rc;
     t->p->node = t->nodes[0].name;
     t->list = t->nodes;
@@ -43127,28 +43191,28 @@ static int dlpi_node_joins_add(dlpi_table *t, const dlp_node *node) {
     j = behind ? &x->j : st->self;
     t->at = 1;
     do {
-        rc = dlpi_branch_begin(t, &t->nodes[j->n > 0 ? t->at++ : 0]);
+        rc = dlpi_table_begin(t, &t->nodes[j->n > 0 ? t->at++ : 0]);
         if (rc != DLP_OK) return rc;
-        if ((rc = dlpi_branch_rows(t, st, j)) != DLP_OK) return rc;
+        if ((rc = dlpi_table_take(t, st, j)) != DLP_OK) return rc;
     } while (&t->nodes[t->at] != node);
-    if ((rc = dlpi_branches_pairs(t, st, j)) != DLP_OK) return rc;
+    if ((rc = dlpi_table_pairs(t, st, j)) != DLP_OK) return rc;
     w = st->w;
     st->w.dispatch = 0;
-    dlpi_branches_teams(j, &st->w);
+    dlpi_table_teams(j, &st->w);
     dlpi_workers_begin(st);
     st->w.name = st->name;
     j->found.d = j->at[0].x.found.d;
     j->found.rule = &dlpi_branches_rule;
     j->found.least_items = 1;
     const dlpi_cells_desc cells = {.queue_size = j->found.d.queue_size};
-    if (node->verb == DLP_MIX) rc = dlpi_branches_schedule(t->p, node->name, j, node->mix.weights);
-    if (rc == DLP_OK && behind) return dlpi_branches_behind(t, st, x, &w);
+    if (node->verb == DLP_MIX) rc = dlpi_table_schedule(t->p, node->name, j, node->mix.weights);
+    if (rc == DLP_OK && behind) return dlpi_table_behind(t, st, x, &w);
     if (rc == DLP_OK) rc = dlpi_found_take_run(t->p, st, &cells);
     if (rc != DLP_OK) return rc;
     if ((rc = dlpi_added(t->p, st, DLP_OK)) < 0) return rc;
     t->at++;
     t->unknown = true;
-    return dlpi_branches_copies(t, j, &w);
+    return dlpi_table_copies(t, j, &w);
 }
 
 /* ---- out: the last rows of a table ---- */
@@ -43473,13 +43537,32 @@ DLPDEF dlp_stage dlp_node_stage(const dlp_pipe *p, const char *name) {
     return found;
 }
 
+/* ---- the joins of a loader become rows ---- */
+
+/* Add a row to `to` for each join of a loader's desc. Returns 0 or a DLP_ERR code. */
+DLPI_COLD
+static int dlpi_loader_joins(dlp_pipe *p, const dlp_loader_desc *d, dlp_nodes *to) {
+    dlp_node *first = &to->nodes[to->n - 1]; /* or a filter, which no join may follow */
+    uint32_t of = 1;
+    for (uint32_t i = 0; i < d->n_joins && i < DLP_MAX_STAGES; i++) {
+        dlp_node *node = dlpi_nodes_fetch(to, "join", &d->joins[i].fetch, NULL);
+        const int rc = dlpi_within(p, node->name, "how", d->joins[i].how, 0, DLP_JOIN_MIX,
+                                   "DLP_JOIN_ZIP or DLP_JOIN_MIX");
+        if (rc != DLP_OK) return rc;
+        if (d->joins[i].how != DLP_JOIN_MIX) continue;
+        node->fetch.of = ++of;
+        if (first->verb == DLP_FETCH) first->fetch.of = 1;
+    }
+    return DLP_OK;
+}
+
 /* ---- the loader ---- */
 
-/* The stages of a loader, as its desc has them; a topology changes some of it before they are
-   added. */
+/* The descs of a loader's stages, copied from its own desc. The topology of the loader changes some
+   numbers before the stages are added. */
 typedef struct dlpi_loader {
     dlp_sampler_desc sampler;
-    dlp_dataset dataset; /* fetch's */
+    dlp_dataset dataset; /* the one that `fetch` points to */
     dlp_fetch_desc fetch;
     dlp_batch_desc batch;
     dlp_pipe_desc run;
@@ -43624,7 +43707,7 @@ static int dlpi_loader_topology(dlp_pipe *p, const dlp_loader_desc *d, dlpi_load
     return rc == DLP_OK ? dlpi_loader_classic(p, l) : rc;
 }
 
-/* ---- the rows of its table ---- */
+/* ---- the rows of a loader's table ---- */
 
 /* Add the row of the list, and copy the desc of the run. */
 DLPI_COLD
@@ -43909,10 +43992,10 @@ static int dlpi_chunks_begin(dlp_pipe **p, const dlp_chunks_desc *d, int preload
     return rc == DLP_OK ? dlpi_chunks_rows(*p, d, preload, to) : rc;
 }
 
-/* Which preload it is, and why not the one before it. */
+/* The preload that DLP_PRELOAD_AUTO chooses. */
 typedef struct dlpi_choice {
-    int preload;
-    char why[120];
+    int preload;   /* DLP_PRELOAD_NONE, _CPU or _DEVICE */
+    char why[120]; /* text: why the preload that is tried before it did not fit */
 } dlpi_choice;
 
 /* True if the device has room for what the plan puts there; else to->why says why not. *host: bytes
@@ -44169,7 +44252,7 @@ DLPDEF int dlp_state_merge(dlp_state *out, const dlp_state *states, uint32_t n, 
     return DLP_OK;
 }
 
-/* ---- the user's own figures: rings that the consumer alone writes ----
+/* ---- the user's own counters: rings of samples, which the consumer alone writes ----
    W3   counter.n   dlpi_credit_publish_quiet, after the sample   dlpi_credit_look, before and after
    a copy: what the writer may have overwritten meanwhile is left out of it. */
 
@@ -44207,7 +44290,7 @@ DLPDEF int dlp_pipe_count(dlp_pipe *p, uint32_t counter, double value) {
     return DLP_OK;
 }
 
-/* ---- looking at a pipe ---- */
+/* ---- public calls that read the statistics of a pipe ---- */
 
 /* Take a snapshot of the pipe into *s for a call whose own arguments are `right`. all: with the
    figures of each kind of stage. Returns DLP_OK, DLP_ERR_ARG, DLP_ERR_STATE or DLP_ERR_FORKED. */

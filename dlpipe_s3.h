@@ -2558,27 +2558,27 @@ typedef struct dlpi_s3_key_cache {
 /* A request, as it is to be sent. Strings are borrowed. */
 typedef struct dlpi_s3_head {
     const char *method;
-    const char *host;     /* with its port, where that is not the usual one */
+    const char *host;     /* with the port, unless it is the scheme's usual port */
     const char *path;     /* escaped */
     const char *query;    /* NULL or "": none; else as dlp_s3_request's */
     const char *range;    /* "bytes=0-9", or NULL */
-    const char *if_match; /* or NULL */
+    const char *if_match; /* an ETag, or NULL */
     const void *body;
     uint64_t body_bytes;
     bool has_body; /* Content-Length is sent, for 0 bytes too */
     bool unsigned_payload;
     bool presign; /* the signature is in the query */
     bool requester_pays;
-    bool checksum; /* the body's is asked for */
+    bool checksum; /* the answer should have the checksum of its body */
     bool close;
-    int32_t expires_s;              /* presign: seconds that it holds; 0: 900 */
-    const char *region;             /* at most 63 bytes; not NULL where it is signed */
+    int32_t expires_s;              /* presign: seconds for which the URL is valid; 0: 900 */
+    const char *region;             /* at most 63 bytes; not NULL if the request is signed */
     const char *service;            /* NULL: "s3" */
     const dlpi_s3_credentials *who; /* NULL: anonymous */
     int64_t now_s;
     dlpi_s3_key_cache *keys; /* or NULL */
-    const char *proxy; /* NULL: none; for a proxy, to which the whole URL is sent, its header */
-    const char *extra; /* "Name: value\r\n" lines that need no signature, or NULL */
+    const char *proxy;       /* header line for a proxy, which gets the whole URL; NULL: no proxy */
+    const char *extra;       /* "Name: value\r\n" lines that need no signature, or NULL */
 } dlpi_s3_head;
 
 /* ---- Signature Version 4 ("Create a signed AWS API request", "Authenticating Requests" in the S3
@@ -2795,7 +2795,7 @@ static void dlpi_s3_out_header(dlpi_s3_out *o, const char *name, const char *val
     dlpi_s3_out_add(o, "\r\n", 2);
 }
 
-/* What lies between these two is in one head. */
+/* Parts of a request's head that are used while it is written. */
 typedef struct dlpi_s3_head_parts {
     dlpi_s3_header headers[8];
     size_t n_headers;
@@ -3703,17 +3703,17 @@ enum { DLPI_S3_CONNECTING = 1, DLPI_S3_TUNNEL, DLPI_S3_HANDSHAKE, DLPI_S3_READY 
 typedef struct dlpi_s3_conn {
     int32_t fd; /* -1: none */
     int32_t state;
-    int32_t errnum;              /* with DLP_S3_BROKEN */
-    pid_t pid;                   /* whose it is */
-    const dlp_s3_transport *tls; /* NULL: plain */
-    const char *host;            /* the caller's, until step has returned 0 */
+    int32_t errnum;              /* errno, if the connection is DLP_S3_BROKEN */
+    pid_t pid;                   /* process that opened it */
+    const dlp_s3_transport *tls; /* NULL: no TLS */
+    const char *host;            /* borrowed until step has returned 0 */
     void *session;
     dlpi_s3_address address;
-    const char *tunnel; /* NULL, or what a proxy is to be sent first: borrowed, as host */
-    uint32_t tunnel_n, tunnel_at, heard; /* its bytes; those sent; those of the proxy's answer */
-    char line[13];                       /* "HTTP/1.1 200", as the proxy answers */
+    const char *tunnel; /* request that a proxy gets first, borrowed as host; NULL: no proxy */
+    uint32_t tunnel_n, tunnel_at, heard; /* its bytes; bytes sent; bytes of the answer */
+    char line[13];                       /* the begin of the proxy's answer: "HTTP/1.1 200" */
     uint8_t ends;                        /* bytes of "\r\n\r\n" that have come */
-    char why[160];                       /* with DLP_S3_BROKEN */
+    char why[160];                       /* text, if the connection is DLP_S3_BROKEN */
 } dlpi_s3_conn;
 
 /* Write an address as text: "127.0.0.1:80", "[::1]:80". */
@@ -3962,7 +3962,7 @@ typedef struct dlpi_s3_tls_own {
     pid_t pid;
     SSL_CTX *ctx;
     BIO_METHOD *method;
-    pthread_mutex_t lock; /* for: */
+    pthread_mutex_t lock; /* guards tickets */
     dlpi_s3_ticket tickets[DLPI_S3_TICKETS];
 } dlpi_s3_tls_own;
 
@@ -3975,9 +3975,9 @@ typedef struct dlpi_s3_session {
     SSL *ssl;
     dlpi_s3_tls_own *own;
     int fd;
-    int errnum; /* of the socket */
+    int errnum; /* errno of the last call of the socket */
     bool ended; /* the socket has no more bytes */
-    int broken; /* 0, or errno to be told again, with why */
+    int broken; /* errno of the failure, which each later call returns, with why; 0: none */
     char why[160];
     char host[256];
     bool demanded; /* the server has asked for a certificate of ours */
@@ -5121,33 +5121,33 @@ typedef struct dlpi_s3_proxy {
 } dlpi_s3_proxy;
 
 typedef struct dlpi_s3_config {
-    int32_t source;     /* DLPI_S3_GIVEN.. */
-    int32_t timeout_ms; /* of one attempt to fetch */
-    int32_t attempts;
-    int32_t pause_ms;      /* between the first two, at most; doubled from there on */
-    int32_t named_by_user; /* the profile was: it must be there */
-    int32_t named;         /* by whom ever */
+    int32_t source;        /* DLPI_S3_NOBODY .. DLPI_S3_MACHINE: where credentials come from */
+    int32_t timeout_ms;    /* of one attempt to fetch credentials */
+    int32_t attempts;      /* attempts to fetch them */
+    int32_t pause_ms;      /* pause between the first two attempts, at most; then doubled */
+    int32_t named_by_user; /* 1: the desc names the profile, so the profile must exist */
+    int32_t named;         /* 1: the desc or the environment names the profile */
     int32_t style;         /* DLP_S3_STYLE_* that the profile asks for */
-    int32_t max_attempts;  /* of a request; -1: nobody says */
-    int32_t no_checksums;  /* bodies' checksums are not asked for, by environment or profile */
+    int32_t max_attempts;  /* attempts of a request; -1: no setting says it */
+    int32_t no_checksums;  /* 1: environment or profile say not to ask for checksums of bodies */
     int32_t fips, dualstack;
     char endpoint[512]; /* "": AWS */
     char region[64];
     char ca_file[1024]; /* "": the system's */
     char profile[128];
     char file[2][1024];           /* config, credentials; "": none */
-    char base[128];               /* the profile that has the keys, or the process */
-    char process[4096];           /* credential_process */
-    char url[1024];               /* STS, container, machine */
-    char token_file[1024];        /* web identity, container */
-    char role[2049], session[65]; /* web identity */
-    char sts[1024];               /* where roles are assumed */
+    char base[128];               /* name of the profile that has the keys, or the process */
+    char process[4096];           /* command of credential_process */
+    char url[1024];               /* URL of STS, container or machine, by `source` */
+    char token_file[1024];        /* file with the token: web identity, container */
+    char role[2049], session[65]; /* role and session name: web identity */
+    char sts[1024];               /* URL at which roles are assumed */
     int32_t n_roles;
     dlpi_s3_role roles[DLPI_S3_ROLES]; /* the last one is assumed first */
-    dlpi_s3_proxy proxy[2];            /* of http, https */
-    char no_proxy[4096];               /* hosts without one */
-    char authorization[8192];          /* container: a token that was given in the environment */
-    dlpi_s3_credentials given;         /* of _GIVEN and _ENVIRONMENT */
+    dlpi_s3_proxy proxy[2];            /* proxies for http and https */
+    char no_proxy[4096];               /* list of hosts that are reached without a proxy */
+    char authorization[8192];          /* container: the token from the environment */
+    dlpi_s3_credentials given;         /* the keys, if source is _GIVEN or _ENVIRONMENT */
     const dlp_s3_transport *tls;       /* set by the client, which owns it; NULL: no https */
     void (*log)(void *user, const char *line);
     void *log_user;
@@ -5157,13 +5157,13 @@ typedef struct dlpi_s3_config {
 typedef struct dlpi_s3_cred_cache {
     pthread_mutex_t fetching;
     pthread_mutex_t looking;
-    uint64_t version;     /* 0: nothing yet; slot[version % 2] is the one */
-    int64_t refresh_s[2]; /* of each slot: from here on others should be fetched */
-    int64_t retry_s;      /* after failures: not before this */
+    uint64_t version;     /* slot[version % 2] has the newest credentials; 0: there are none yet */
+    int64_t refresh_s[2]; /* Unix time from which new credentials are fetched, of each slot */
+    int64_t retry_s;      /* Unix time before which no fetch is tried again after a failure */
     uint64_t random;
-    uint32_t failures; /* since the last success */
+    uint32_t failures; /* failures since the last success */
     int32_t failed_code;
-    char failed[256]; /* what the last one said */
+    char failed[256]; /* message of the last failure */
     dlpi_s3_credentials slot[2];
 } dlpi_s3_cred_cache;
 
@@ -7776,19 +7776,19 @@ static uint64_t dlpi_s3_helper_refreshed(dlpi_s3_helper *h, dlp_s3_error *err) {
 
 enum {
     DLPI_S3_OUT_BYTES = 32768,   /* a request's head, and a small body after it */
-    DLPI_S3_ERROR_BYTES = 16384, /* what is read of an error's document */
-    DLPI_S3_CHECKSUMS_TRIED = 2, /* dlp_s3_desc.checksums, resolved: asked for if that may be */
-    DLPI_S3_SCRATCH = 262144,    /* for bytes that nobody wants, and for small pieces */
-    DLPI_S3_HEAD_READ = 2048,    /* so that little of a body is copied */
-    DLPI_S3_DRAIN = 262144,      /* unwanted bytes that are read rather than connected again for */
-    DLPI_S3_SMALL_PIECE = 4096,  /* read by way of the scratch memory */
-    DLPI_S3_AT_ONCE = 4194304,   /* read or sent on one connection before others have a turn */
+    DLPI_S3_ERROR_BYTES = 16384, /* bytes that are read of an error's document, at most */
+    DLPI_S3_CHECKSUMS_TRIED = 2, /* dlp_s3_desc.checksums, resolved: ask for them if possible */
+    DLPI_S3_SCRATCH = 262144,    /* bytes of memory for unwanted bytes and small pieces */
+    DLPI_S3_HEAD_READ = 2048,    /* bytes of a read for a head, so that little body is copied */
+    DLPI_S3_DRAIN = 262144,      /* unwanted bytes that are read, at most; else it reconnects */
+    DLPI_S3_SMALL_PIECE = 4096,  /* bytes of a piece up to which it is read into scratch memory */
+    DLPI_S3_AT_ONCE = 4194304, /* bytes read or sent on one connection before others have a turn */
     DLPI_S3_EVENTS = 64,
     DLPI_S3_ORIGINS = 16,
     DLPI_S3_COPIES = 3, /* connections of a range: the first, and two hedges */
     DLPI_S3_REGIONS = 32,
-    DLPI_S3_STALE_MS = 1000,   /* idle for longer: looked at before it is used */
-    DLPI_S3_LOW_WATER = 131072 /* of SO_RCVLOWAT, at most */
+    DLPI_S3_STALE_MS = 1000,   /* ms of idle time after which a connection is tested before use */
+    DLPI_S3_LOW_WATER = 131072 /* bytes of SO_RCVLOWAT, at most */
 };
 
 /* ---- lists, timers ---- */
@@ -7831,11 +7831,11 @@ enum { DLPI_S3_TIMER_CONNECTION, DLPI_S3_TIMER_RANGE, DLPI_S3_TIMER_OP };
 /* Deadlines are put off with each answer and hardly ever met. So putting one off, or taking it
    back, only writes due; its place in the heap is mended when it comes up there. */
 typedef struct dlpi_s3_timer {
-    uint64_t due;   /* UINT64_MAX: not set */
-    uint64_t at;    /* what the heap goes by: not later than due */
-    uint32_t place; /* in the heap, from 1; 0: not in it */
-    int32_t kind;
-    void *of;
+    uint64_t due;   /* time in ns; UINT64_MAX: not set */
+    uint64_t at;    /* key in the heap: a time not later than due */
+    uint32_t place; /* place in the heap, from 1; 0: it is not in the heap */
+    int32_t kind;   /* DLPI_S3_TIMER_*: kind of the record that has it */
+    void *of;       /* that record */
 } dlpi_s3_timer;
 
 typedef struct dlpi_s3_heap {
@@ -7948,8 +7948,8 @@ typedef struct dlpi_s3_origin {
     uint16_t port;
     bool tls, used;
     bool looking;                       /* its name is being looked up */
-    const dlpi_s3_proxy *proxy;         /* that leads to it; NULL: none */
-    uint32_t ops, connections, opening; /* that belong to it */
+    const dlpi_s3_proxy *proxy;         /* proxy for this server; NULL: none */
+    uint32_t ops, connections, opening; /* ops, connections, and those that are being opened */
     uint32_t n_waiting, n_hedging;
     dlpi_s3_node idle;    /* connections, the one used last first */
     dlpi_s3_node waiting; /* ranges that want a connection */
@@ -7970,37 +7970,37 @@ enum {
 typedef struct dlpi_s3_connection {
     dlpi_s3_conn conn;
     dlpi_s3_origin *origin;
-    dlpi_s3_range *range; /* whose request is on it */
-    dlpi_s3_node node;    /* origin->idle, io->free_connections, or io->hungry */
-    dlpi_s3_node age;     /* io->idle, or io->draining */
-    dlpi_s3_timer timer;  /* what the state waits for */
+    dlpi_s3_range *range; /* the range whose request is on it; NULL: none */
+    dlpi_s3_node node;    /* in origin->idle, io->free_connections, or io->hungry */
+    dlpi_s3_node age;     /* in io->idle, or io->draining */
+    dlpi_s3_timer timer;  /* ends the wait of the present state */
     int32_t state;
-    uint64_t body_ns;    /* when its body began, or was looked at last, */
-    uint64_t body_from;  /* and what its range had then */
-    uint32_t generation; /* events of an earlier connection do not count */
-    uint32_t events;     /* what epoll watches */
-    uint32_t served;     /* answers that ended */
+    uint64_t body_ns;    /* time at which its body began, or was looked at last */
+    uint64_t body_from;  /* bytes that its range had at that time */
+    uint32_t generation; /* raised for each new connection: older events are dropped */
+    uint32_t events;     /* events that epoll watches */
+    uint32_t served;     /* answers that have ended on it */
     int32_t low_water;   /* SO_RCVLOWAT */
-    bool late;           /* opening for RACE, and the helper knows */
-    bool raced;          /* and another is begun in its place */
+    bool late;           /* it has been opening for RACE ms, and the helper was told */
+    bool raced;          /* another connection was begun beside it */
     bool hedge;
-    bool ranged;          /* the request has a Range, */
-    uint64_t first, last; /* of these bytes; 0 and UINT64_MAX: the object, its end */
-    uint64_t skip;        /* bytes of the answer that are before them, and had come */
-    bool unsent;          /* some of it is not sent yet */
-    bool deaf;            /* the server takes no more of it */
-    uint64_t sent_ns;     /* the request's last byte */
-    uint64_t put_at;      /* bytes of a PUT's body that are sent, */
-    uint64_t queued;      /* and those that the kernel still had at the last look, */
-    uint64_t moved_ns;    /* and when there were more; of a body: when bytes of it came last */
-    uint32_t out_at, out_n;
-    uint32_t error_n;
+    bool ranged;            /* its request has a Range header */
+    uint64_t first, last;   /* bytes asked for; 0 and UINT64_MAX: to the end of the object */
+    uint64_t skip;          /* bytes at the beginning of the answer that had come before */
+    bool unsent;            /* a part of the request is not sent yet */
+    bool deaf;              /* the server takes no more of the request */
+    uint64_t sent_ns;       /* time at which the request's last byte was sent */
+    uint64_t put_at;        /* bytes of a PUT's body that are sent */
+    uint64_t queued;        /* bytes of it that the kernel still had at the last look */
+    uint64_t moved_ns;      /* time at which bytes of the body were delivered, or came, last */
+    uint32_t out_at, out_n; /* bytes of `out` that are sent; bytes of it */
+    uint32_t error_n;       /* bytes of `error` */
     char *out;
     char *error;
-    char region[64];  /* the request on it was signed for */
-    uint64_t version; /* and with these credentials */
-    int64_t skew_s;   /* and by this clock: the servers' less ours */
-    uint32_t turn;    /* the op's, then */
+    char region[64];  /* region that the request on it was signed for */
+    uint64_t version; /* version of the credentials that signed it */
+    int64_t skew_s;   /* clock that it was signed by: the servers' time less ours */
+    uint32_t turn;    /* turn of the op when it was sent */
     dlpi_s3_http http;
 } dlpi_s3_connection;
 
@@ -8030,24 +8030,24 @@ struct dlpi_s3_range {
     dlpi_s3_node sibling; /* op->ranges */
     dlpi_s3_node awaited; /* io->awaited: sent, no answer yet, may be hedged */
     dlpi_s3_timer timer;  /* back-off */
-    uint64_t first;       /* from the request's first byte */
-    uint64_t bytes;       /* UINT64_MAX: not known yet */
-    uint64_t done;        /* that lie where they belong */
-    uint64_t crc;         /* of them, if op->crc_kind says so */
-    uint64_t crc_told;    /* of the range, or the object, by the server */
+    uint64_t first;       /* where it begins, in bytes from the request's first byte */
+    uint64_t bytes;       /* length of the range; UINT64_MAX: not known yet */
+    uint64_t done;        /* bytes that are in the caller's memory */
+    uint64_t crc;         /* CRC of these bytes, if op->crc_kind is one */
+    uint64_t crc_told;    /* CRC of the range, or the object, as the server told it */
     bool crc_is_told;
-    uint64_t most;         /* of done, or of a PUT's delivered bytes, in all attempts */
-    uint64_t tried_at;     /* done, when the last attempt began */
-    uint64_t sent_ns;      /* the request, or its last hedge */
-    dlpi_s3_cursor cursor; /* of its next byte */
+    uint64_t most;         /* largest `done` of all attempts; for a PUT: bytes delivered */
+    uint64_t tried_at;     /* `done` when the last attempt began */
+    uint64_t sent_ns;      /* time at which its request, or the last hedge, was sent */
+    dlpi_s3_cursor cursor; /* place of its next byte in the pieces */
     dlpi_s3_connection *connections[DLPI_S3_COPIES];
     uint8_t n_connections;
-    uint8_t moves;       /* to another connection, for the body was slow */
-    bool fresh;          /* only on a new connection */
+    uint8_t moves;       /* moves to another connection because the body was slow */
+    bool fresh;          /* it must get a new connection */
     int32_t state;       /* DLPI_S3_RANGE_* */
-    int32_t attempts;    /* that failed without progress */
-    uint64_t begun_ns;   /* when it was made, or had got on last */
-    uint64_t size_bytes; /* about so many, for how long its answer may take */
+    int32_t attempts;    /* attempts that failed without progress */
+    uint64_t begun_ns;   /* time at which it was made, or made progress last */
+    uint64_t size_bytes; /* its expected bytes, which decide how long its answer may take */
     unsigned size_class;
 };
 
@@ -8059,37 +8059,37 @@ typedef struct dlpi_s3_over {
 
 struct dlpi_s3_op {
     dlp_s3_request *r;
-    dlpi_s3_over *over; /* where it goes at its end */
+    dlpi_s3_over *over; /* the list that it joins at its end */
     dlpi_s3_origin *origin;
-    dlpi_s3_node node; /* io->wanting, or none; or io->free_ops */
+    dlpi_s3_node node; /* in io->wanting or io->free_ops, or in none */
     dlpi_s3_node ranges;
-    dlpi_s3_timer timer; /* of all of it */
-    uint64_t begun_ns;   /* when it was submitted */
-    uint64_t moved_ns;   /* when it got on last */
-    uint64_t bound;      /* bytes that there is room for */
+    dlpi_s3_timer timer; /* deadline of the whole op */
+    uint64_t begun_ns;   /* time at which it was submitted */
+    uint64_t moved_ns;   /* time of its last progress */
+    uint64_t bound;      /* bytes that the caller's memory has room for */
     uint64_t size;       /* bytes that come; UINT64_MAX: not known yet */
-    uint64_t next;       /* where its next range begins */
-    uint64_t cost;       /* of max_bytes */
-    uint64_t etag_sum;   /* of the first answer's ETag, */
-    uint64_t encoding_sum, version_sum, modified_sum; /* and of more that must not differ */
-    uint64_t crc;                                     /* of the ranges that are done */
-    uint64_t crc_told; /* and of the object, if crc_doubt: what was told with a range, */
-    bool crc_doubt;    /* and is not the CRC of the range */
-    int32_t crc_kind;  /* DLPI_S3_CRC_NONE: none is told, or not all is asked for */
+    uint64_t next;       /* where its next range begins, in bytes from its first byte */
+    uint64_t cost;       /* bytes of max_bytes that it takes */
+    uint64_t etag_sum;   /* hash of the first answer's ETag */
+    uint64_t encoding_sum, version_sum, modified_sum; /* hashes of headers that must not differ */
+    uint64_t crc;                                     /* CRC of the ranges that are done */
+    uint64_t crc_told; /* if crc_doubt: the CRC that was told with a range */
+    bool crc_doubt;    /* that CRC is not the range's; it may be the object's */
+    int32_t crc_kind;  /* DLPI_S3_CRC_NONE: no CRC is told, or not the whole object is asked for */
     uint32_t n_ranges;
     int32_t attempts;      /* requests sent */
-    uint32_t turn;         /* how often place, region, clock or keys turned out to be others */
-    dlpi_s3_cursor cursor; /* of next */
+    uint32_t turn;         /* counts corrections of its place, region, clock or keys */
+    dlpi_s3_cursor cursor; /* place of `next` in the pieces */
     dlpi_s3_tries tries;
-    bool split;      /* in parts */
-    bool as_stored;  /* gzip is accepted, for the server undoes it otherwise */
+    bool split;      /* it is fetched in several ranges */
+    bool as_stored;  /* it accepts gzip, because the server would decode the object otherwise */
     bool opened;     /* a first head told size and ETag */
     bool strong;     /* r->etag can be used in If-Match */
-    bool failed;     /* r->error is written to */
-    bool moved;      /* to, to_path: where an answer sent it */
+    bool failed;     /* r->error is written */
+    bool moved;      /* an answer sent it to another place: to, to_path */
     bool checksum;   /* the object's checksum is asked for */
-    bool foreign;    /* and that is not the endpoint's: nothing secret goes there */
-    char region[64]; /* "": the client's */
+    bool foreign;    /* that place is not the endpoint's: no secret is sent there */
+    char region[64]; /* "": the region of the client */
     dlpi_s3_endpoint to;
     const char *to_query; /* after the path in to_path; NULL: there was none */
     char to_path[DLPI_S3_HTTP_LINE];
@@ -8101,8 +8101,8 @@ struct dlp_s3_io {
     pid_t pid;
     int epoll;
     dlpi_s3_helper *helper;
-    size_t bytes; /* of this mapping */
-    uint64_t now;
+    size_t bytes; /* bytes of the mapping that has this record */
+    uint64_t now; /* time of the present turn, ns */
     dlpi_s3_heap timers;
     dlpi_s3_op *ops;
     dlpi_s3_range *ranges;
@@ -8115,19 +8115,19 @@ struct dlp_s3_io {
     dlpi_s3_node wanting;  /* ops that have ranges to begin */
     dlpi_s3_node idle;     /* all idle connections, the one used last first */
     dlpi_s3_node hungry;   /* connections whose session may have more than was read in this turn */
-    dlpi_s3_node draining; /* connections whose answers nobody wants, the oldest last */
+    dlpi_s3_node draining; /* connections with unwanted answers, the oldest last */
     dlpi_s3_node awaited[DLPI_S3_CLASSES];
     uint64_t hedge_ns[DLPI_S3_CLASSES], hedge_looked_ns;
-    uint64_t woken_ns;               /* by which return of the server */
-    uint64_t turned_ns, returned_ns; /* the last turn's end; when the caller came back late */
-    uint64_t heard_ns;               /* what had come by then has been seen to */
-    uint64_t good_ns;                /* when the last answer came */
-    dlpi_s3_over over;               /* of dlp_s3_submit */
+    uint64_t woken_ns;               /* the return of the server that woke paused ranges last */
+    uint64_t turned_ns, returned_ns; /* end of the last turn; time at which the caller came back */
+    uint64_t heard_ns;               /* all that came up to this time was handled */
+    uint64_t good_ns;                /* time of the last answer */
+    dlpi_s3_over over;               /* requests of dlp_s3_submit */
     dlpi_s3_patience patience;
     dlpi_s3_key_cache keys;
     dlpi_s3_credentials who;
-    bool refreshing, held; /* held: until that is over nothing is sent */
-    bool no_checksums;     /* the server does not take a request for one */
+    bool refreshing, held; /* credentials are being fetched; nothing is sent before that ends */
+    bool no_checksums;     /* the server refuses requests for checksums */
     uint64_t refreshes;
     dlpi_s3_origin origins[DLPI_S3_ORIGINS];
     dlpi_s3_origin *last_origin;
@@ -12351,7 +12351,7 @@ DLPDEF void dlp_s3_list_close(dlp_s3_list *list) {
 #ifdef DLPIPE_IMPLEMENTATION_DONE
 /* ---------------------------------------------------------------------------------------------
    >>s3-impl-source       ITEMS, PARTS AND CHUNKS OF A PIPE
-   A worker has in_flight records (dlpi_src_get). One is free; held, from submit to the next reap,
+   A worker has in_flight records (dlpi_s3_get). One is free; held, from submit to the next reap,
    so that neighbours can be found; out, asked for by its own request or by that of a neighbour,
    whose mate it is; or over, and free again once its item has been given back. Fetches that wait
    take a record, with a dlp_s3_io of its own, for as long as they take: the record used last comes
@@ -12362,7 +12362,7 @@ DLPDEF void dlp_s3_list_close(dlp_s3_list *list) {
 
 /* ---- manifests ---- */
 
-enum { DLPI_SRC_KEY_MOST = 1024, DLPI_SRC_KEYS_MOST = INT32_MAX };
+enum { DLPI_S3_KEY_MOST = 1024, DLPI_S3_KEYS_MOST = INT32_MAX };
 
 struct dlp_s3_manifest {
     uint64_t n, room;
@@ -12379,28 +12379,28 @@ struct dlp_s3_manifest {
 };
 
 /* How much there was, to go back to. */
-typedef struct dlpi_src_mark {
+typedef struct dlpi_s3_mark {
     uint64_t n, n_keys, text_bytes;
-} dlpi_src_mark;
+} dlpi_s3_mark;
 
 /* Return the bytes of an entry with this length field; 0: it has none, or they are not known. */
 DLPI_COLD
-static uint64_t dlpi_src_bytes(uint64_t length) { return length == DLP_S3_EMPTY ? 0 : length; }
+static uint64_t dlpi_s3_bytes(uint64_t length) { return length == DLP_S3_EMPTY ? 0 : length; }
 
 DLPI_COLD
-static const char *dlpi_src_key(const dlp_s3_manifest *m, uint64_t i) {
+static const char *dlpi_s3_src_key(const dlp_s3_manifest *m, uint64_t i) {
     return m->text + m->key_at[m->key[i]];
 }
 
 DLPI_COLD
-static uint64_t dlpi_src_key_hash(const char *key, size_t n) { /* FNV-1a, its bits mixed */
+static uint64_t dlpi_s3_key_hash(const char *key, size_t n) { /* FNV-1a, its bits mixed */
     uint64_t h = UINT64_C(0xcbf29ce484222325);
     for (size_t i = 0; i < n; i++) h = (h ^ (uint8_t)key[i]) * UINT64_C(0x100000001b3);
     return (h ^ h >> 32) * UINT64_C(0x9e3779b97f4a7c15);
 }
 
 DLPI_COLD
-static void dlpi_src_places_free(dlp_s3_manifest *m) {
+static void dlpi_s3_places_free(dlp_s3_manifest *m) {
     free(m->place);
     m->place = NULL;
     m->places = 0;
@@ -12408,39 +12408,39 @@ static void dlpi_src_places_free(dlp_s3_manifest *m) {
 
 /* Return the ETag that stands behind a key in the manifest's text; it may be "". */
 DLPI_COLD
-static const char *dlpi_src_key_etag(const char *key) { return key + strlen(key) + 1; }
+static const char *dlpi_s3_key_etag(const char *key) { return key + strlen(key) + 1; }
 
 DLPI_COLD
-static bool dlpi_src_key_same(const char *known, const char *key, const char *etag) {
-    return strcmp(known, key) == 0 && strcmp(dlpi_src_key_etag(known), etag) == 0;
+static bool dlpi_s3_key_same(const char *known, const char *key, const char *etag) {
+    return strcmp(known, key) == 0 && strcmp(dlpi_s3_key_etag(known), etag) == 0;
 }
 
 /* Return the place in the table of a key with this ETag. If the table lacks the key, it is the
    empty place that the key would take. n: bytes of the key. */
 DLPI_COLD
-static uint32_t *dlpi_src_place_of(const dlp_s3_manifest *m, const char *key, size_t n,
-                                   const char *etag) {
+static uint32_t *dlpi_s3_place_of(const dlp_s3_manifest *m, const char *key, size_t n,
+                                  const char *etag) {
     uint64_t mask = m->places - 1;
-    for (uint64_t i = dlpi_src_key_hash(key, n) >> 20;; i++) {
+    for (uint64_t i = dlpi_s3_key_hash(key, n) >> 20;; i++) {
         uint32_t *place = &m->place[i & mask];
-        if (*place == 0 || dlpi_src_key_same(m->text + m->key_at[*place - 1], key, etag))
+        if (*place == 0 || dlpi_s3_key_same(m->text + m->key_at[*place - 1], key, etag))
             return place;
     }
 }
 
 /* Make the table so large that one more key leaves half of it empty. False: there is no memory. */
 DLPI_COLD
-static bool dlpi_src_places_ready(dlp_s3_manifest *m) {
+static bool dlpi_s3_places_ready(dlp_s3_manifest *m) {
     uint64_t places = m->places ? m->places : 64;
     if (m->places > 0 && (m->n_keys + 1) * 2 <= m->places) return true;
     while ((m->n_keys + 1) * 2 > places) places *= 2;
-    dlpi_src_places_free(m);
+    dlpi_s3_places_free(m);
     m->place = calloc(places, sizeof *m->place);
     if (m->place == NULL) return false;
     m->places = places;
     for (uint64_t k = 0; k < m->n_keys; k++) {
         const char *key = m->text + m->key_at[k];
-        *dlpi_src_place_of(m, key, strlen(key), dlpi_src_key_etag(key)) = (uint32_t)k + 1;
+        *dlpi_s3_place_of(m, key, strlen(key), dlpi_s3_key_etag(key)) = (uint32_t)k + 1;
     }
     return true;
 }
@@ -12448,20 +12448,20 @@ static bool dlpi_src_places_ready(dlp_s3_manifest *m) {
 /* Change the length of an array to n elements. Returns the array, or NULL if there is no memory:
    the old array is then untouched. */
 DLPI_COLD
-static void *dlpi_src_longer(void *old, uint64_t n, size_t each) {
+static void *dlpi_s3_longer(void *old, uint64_t n, size_t each) {
     return n > SIZE_MAX / each ? NULL : realloc(old, n > 0 ? (size_t)n * each : 1);
 }
 
 /* Change the room for entries. Returns false if there is no memory; m->room is then as it was. */
 DLPI_COLD
-static bool dlpi_src_entries_room(dlp_s3_manifest *m, uint64_t room) {
-    void *offset = dlpi_src_longer(m->offset, room, sizeof *m->offset), *length, *key, *items;
+static bool dlpi_s3_entries_room(dlp_s3_manifest *m, uint64_t room) {
+    void *offset = dlpi_s3_longer(m->offset, room, sizeof *m->offset), *length, *key, *items;
     if (offset) m->offset = offset;
-    length = dlpi_src_longer(m->length, room, sizeof *m->length);
+    length = dlpi_s3_longer(m->length, room, sizeof *m->length);
     if (length) m->length = length;
-    key = dlpi_src_longer(m->key, room, sizeof *m->key);
+    key = dlpi_s3_longer(m->key, room, sizeof *m->key);
     if (key) m->key = key;
-    items = m->items ? dlpi_src_longer(m->items, room, sizeof *m->items) : NULL;
+    items = m->items ? dlpi_s3_longer(m->items, room, sizeof *m->items) : NULL;
     if (items) m->items = items;
     if (!offset || !length || !key || (m->items && !items)) return false;
     m->room = room;
@@ -12469,10 +12469,10 @@ static bool dlpi_src_entries_room(dlp_s3_manifest *m, uint64_t room) {
 }
 
 DLPI_COLD
-static bool dlpi_src_keys_room(dlp_s3_manifest *m, uint64_t keys, uint64_t bytes) {
-    void *at = dlpi_src_longer(m->key_at, keys, sizeof *m->key_at), *text;
+static bool dlpi_s3_keys_room(dlp_s3_manifest *m, uint64_t keys, uint64_t bytes) {
+    void *at = dlpi_s3_longer(m->key_at, keys, sizeof *m->key_at), *text;
     if (at) m->key_at = at;
-    text = dlpi_src_longer(m->text, bytes, 1);
+    text = dlpi_s3_longer(m->text, bytes, 1);
     if (text) m->text = text;
     if (!at || !text) return false;
     m->key_room = keys;
@@ -12481,7 +12481,7 @@ static bool dlpi_src_keys_room(dlp_s3_manifest *m, uint64_t keys, uint64_t bytes
 }
 
 DLPI_COLD
-static uint64_t dlpi_src_more(uint64_t room, uint64_t want) { /* grown by half at least */
+static uint64_t dlpi_s3_src_more(uint64_t room, uint64_t want) { /* grown by half at least */
     uint64_t more = room + room / 2;
     return more > want ? more : want + 64;
 }
@@ -12489,25 +12489,26 @@ static uint64_t dlpi_src_more(uint64_t room, uint64_t want) { /* grown by half a
 /* Find a key with this ETag, or add it. Returns its number, DLP_ERR_MEMORY or DLP_ERR_LIMIT. As
    long as keys rise, as they do in a list, a key that is not the last one is new. */
 DLPI_COLD
-static int64_t dlpi_src_key_number(dlp_s3_manifest *m, const char *key, const char *etag) {
+static int64_t dlpi_s3_key_number(dlp_s3_manifest *m, const char *key, const char *etag) {
     size_t n = strlen(key), bytes = n + 1 + strlen(etag);
     uint32_t *place = NULL;
     const char *last = m->n_keys ? m->text + m->key_at[m->n_keys - 1] : NULL;
-    if (last && dlpi_src_key_same(last, key, etag)) return (int64_t)m->n_keys - 1;
+    if (last && dlpi_s3_key_same(last, key, etag)) return (int64_t)m->n_keys - 1;
     m->mixed = m->mixed || (last && strcmp(key, last) <= 0);
     if (m->mixed) {
-        if (m->n > 0 && dlpi_src_key_same(dlpi_src_key(m, m->n - 1), key, etag))
+        if (m->n > 0 && dlpi_s3_key_same(dlpi_s3_src_key(m, m->n - 1), key, etag))
             return m->key[m->n - 1];
-        if (!dlpi_src_places_ready(m)) return DLP_ERR_MEMORY;
-        place = dlpi_src_place_of(m, key, n, etag);
+        if (!dlpi_s3_places_ready(m)) return DLP_ERR_MEMORY;
+        place = dlpi_s3_place_of(m, key, n, etag);
         if (*place != 0) return *place - 1;
     }
-    if (m->n_keys == DLPI_SRC_KEYS_MOST) return DLP_ERR_LIMIT;
+    if (m->n_keys == DLPI_S3_KEYS_MOST) return DLP_ERR_LIMIT;
     if (m->n_keys == m->key_room &&
-        !dlpi_src_keys_room(m, dlpi_src_more(m->key_room, m->n_keys + 1), m->text_room))
+        !dlpi_s3_keys_room(m, dlpi_s3_src_more(m->key_room, m->n_keys + 1), m->text_room))
         return DLP_ERR_MEMORY;
     if (m->text_room - m->text_bytes <= bytes &&
-        !dlpi_src_keys_room(m, m->key_room, dlpi_src_more(m->text_room, m->text_bytes + bytes + 1)))
+        !dlpi_s3_keys_room(m, m->key_room,
+                           dlpi_s3_src_more(m->text_room, m->text_bytes + bytes + 1)))
         return DLP_ERR_MEMORY;
     m->key_at[m->n_keys] = m->text_bytes;
     memcpy(m->text + m->text_bytes, key, n + 1);
@@ -12518,35 +12519,35 @@ static int64_t dlpi_src_key_number(dlp_s3_manifest *m, const char *key, const ch
 }
 
 DLPI_COLD
-static bool dlpi_src_items_ready(dlp_s3_manifest *m) {
+static bool dlpi_s3_items_ready(dlp_s3_manifest *m) {
     if (m->items == NULL) m->items = calloc((size_t)m->room, sizeof *m->items);
     return m->items != NULL;
 }
 
 DLPI_COLD
-static dlpi_src_mark dlpi_src_mark_of(const dlp_s3_manifest *m) {
-    return (dlpi_src_mark){m->n, m->n_keys, m->text_bytes};
+static dlpi_s3_mark dlpi_s3_mark_of(const dlp_s3_manifest *m) {
+    return (dlpi_s3_mark){m->n, m->n_keys, m->text_bytes};
 }
 
 /* End the adding of many entries: free the table of keys and the unused room. back: where the
    manifest returns to, so that later entries are undone; NULL: all entries stay. */
 DLPI_COLD
-static void dlpi_src_manifest_settle(dlp_s3_manifest *m, const dlpi_src_mark *back) {
+static void dlpi_s3_manifest_settle(dlp_s3_manifest *m, const dlpi_s3_mark *back) {
     if (back) {
         m->n = back->n;
         m->n_keys = back->n_keys;
         m->text_bytes = back->text_bytes;
     }
-    dlpi_src_places_free(m);
+    dlpi_s3_places_free(m);
     if (m->n > 0) { /* shorter: cannot fail in a way that matters */
-        (void)dlpi_src_entries_room(m, m->n);
-        (void)dlpi_src_keys_room(m, m->n_keys, m->text_bytes);
+        (void)dlpi_s3_entries_room(m, m->n);
+        (void)dlpi_s3_keys_room(m, m->n_keys, m->text_bytes);
     }
 }
 
 /* True if an ETag may be sent in If-Match: it is strong, and of characters that a head may have. */
 DLPI_COLD
-static bool dlpi_src_etag_good(const char *etag) {
+static bool dlpi_s3_etag_good(const char *etag) {
     size_t n = strnlen(etag, sizeof((dlp_s3_object *)NULL)->etag);
     return n >= 2 && n < sizeof((dlp_s3_object *)NULL)->etag && dlpi_s3_is_graphic(etag) &&
            etag[0] == '"' && strchr(etag + 1, '"') == etag + n - 1;
@@ -12554,28 +12555,28 @@ static bool dlpi_src_etag_good(const char *etag) {
 
 /* Return a text that tells what is wrong with an entry, or NULL if nothing is. */
 DLPI_COLD
-static const char *dlpi_src_entry_wrong(const dlp_s3_entry *e) {
+static const char *dlpi_s3_entry_wrong(const dlp_s3_entry *e) {
     uint64_t offset = e->offset == DLP_S3_WHOLE ? 0 : e->offset;
-    size_t n = e->key ? strnlen(e->key, DLPI_SRC_KEY_MOST + 1) : 0;
-    if (n == 0 || n > DLPI_SRC_KEY_MOST) return "a key must have 1 to 1024 bytes";
+    size_t n = e->key ? strnlen(e->key, DLPI_S3_KEY_MOST + 1) : 0;
+    if (n == 0 || n > DLPI_S3_KEY_MOST) return "a key must have 1 to 1024 bytes";
     if (e->length == DLP_S3_EMPTY && e->offset != DLP_S3_WHOLE)
         return "length DLP_S3_EMPTY needs offset DLP_S3_WHOLE";
     if (offset > INT64_MAX || (e->length != DLP_S3_EMPTY && e->length > INT64_MAX - offset))
         return "offset and length must end below 2^63";
-    if (e->etag && e->etag[0] && !dlpi_src_etag_good(e->etag))
+    if (e->etag && e->etag[0] && !dlpi_s3_etag_good(e->etag))
         return "an ETag must be strong, in quotes, of at most 71 bytes";
     return NULL;
 }
 
 /* Add an entry in which nothing is wrong. Returns DLP_OK, DLP_ERR_MEMORY or DLP_ERR_LIMIT. */
 DLPI_COLD
-static int dlpi_src_manifest_put(dlp_s3_manifest *m, const dlp_s3_entry *e) {
+static int dlpi_s3_manifest_put(dlp_s3_manifest *m, const dlp_s3_entry *e) {
     int64_t key;
     if (m->n == UINT64_C(1) << 40) return DLP_ERR_LIMIT;
-    if (m->n == m->room && !dlpi_src_entries_room(m, dlpi_src_more(m->room, m->n + 1)))
+    if (m->n == m->room && !dlpi_s3_entries_room(m, dlpi_s3_src_more(m->room, m->n + 1)))
         return DLP_ERR_MEMORY;
-    if (e->items > 0 && !dlpi_src_items_ready(m)) return DLP_ERR_MEMORY;
-    key = dlpi_src_key_number(m, e->key, e->etag ? e->etag : "");
+    if (e->items > 0 && !dlpi_s3_items_ready(m)) return DLP_ERR_MEMORY;
+    key = dlpi_s3_key_number(m, e->key, e->etag ? e->etag : "");
     if (key < 0) return (int)key;
     m->offset[m->n] = e->offset;
     m->length[m->n] = e->length;
@@ -12586,7 +12587,7 @@ static int dlpi_src_manifest_put(dlp_s3_manifest *m, const dlp_s3_entry *e) {
 }
 
 DLPI_COLD
-static int dlpi_src_put_failed(dlp_s3_error *err, int rc) {
+static int dlpi_s3_src_put_failed(dlp_s3_error *err, int rc) {
     return dlpi_s3_set_error(err, rc, 0,
                              rc == DLP_ERR_LIMIT
                                  ? "too many entries, or keys; use several manifests"
@@ -12599,7 +12600,7 @@ DLPDEF int dlp_s3_manifest_open(dlp_s3_manifest **out, dlp_s3_error *err) {
     if (err) memset(err, 0, sizeof *err);
     if (out == NULL) return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "out is NULL");
     m = calloc(1, sizeof *m);
-    if (m == NULL) return dlpi_src_put_failed(err, DLP_ERR_MEMORY);
+    if (m == NULL) return dlpi_s3_src_put_failed(err, DLP_ERR_MEMORY);
     *out = m;
     return DLP_OK;
 }
@@ -12607,7 +12608,7 @@ DLPDEF int dlp_s3_manifest_open(dlp_s3_manifest **out, dlp_s3_error *err) {
 DLPI_COLD
 DLPDEF void dlp_s3_manifest_close(dlp_s3_manifest *m) {
     if (m == NULL) return;
-    dlpi_src_places_free(m);
+    dlpi_s3_places_free(m);
     free(m->offset);
     free(m->length);
     free(m->key);
@@ -12624,10 +12625,10 @@ DLPDEF int dlp_s3_manifest_add(dlp_s3_manifest *m, const dlp_s3_entry *entry, dl
     if (err) memset(err, 0, sizeof *err);
     if (m == NULL || entry == NULL)
         return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s is NULL", m ? "entry" : "manifest");
-    wrong = dlpi_src_entry_wrong(entry);
+    wrong = dlpi_s3_entry_wrong(entry);
     if (wrong) return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "entry: %s", wrong);
-    rc = dlpi_src_manifest_put(m, entry);
-    return rc == DLP_OK ? DLP_OK : dlpi_src_put_failed(err, rc);
+    rc = dlpi_s3_manifest_put(m, entry);
+    return rc == DLP_OK ? DLP_OK : dlpi_s3_src_put_failed(err, rc);
 }
 
 DLPI_COLD
@@ -12635,41 +12636,41 @@ DLPDEF int dlp_s3_manifest_list(dlp_s3_manifest *m, dlp_s3_io *io, const dlp_s3_
                                 dlp_s3_error *err) {
     dlp_s3_list *list = NULL;
     dlp_s3_object o = {0};
-    dlpi_src_mark mark;
+    dlpi_s3_mark mark;
     int rc;
     if (err) memset(err, 0, sizeof *err);
     if (m == NULL) return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "manifest is NULL");
-    mark = dlpi_src_mark_of(m);
+    mark = dlpi_s3_mark_of(m);
     rc = dlp_s3_list_open(&list, io, desc, err);
     while (rc == DLP_OK && (rc = dlp_s3_list_next(list, &o, err)) == DLP_OK) {
         dlp_s3_entry e = {o.key, DLP_S3_WHOLE, o.bytes ? o.bytes : DLP_S3_EMPTY, 0,
-                          dlpi_src_etag_good(o.etag) ? o.etag : ""};
+                          dlpi_s3_etag_good(o.etag) ? o.etag : ""};
         if (o.is_prefix || (o.bytes == 0 && o.key_bytes > 0 && o.key[o.key_bytes - 1] == '/'))
             continue;
-        if (dlpi_src_entry_wrong(&e))
+        if (dlpi_s3_entry_wrong(&e))
             rc = dlpi_s3_set_error(
                 err, DLP_ERR_REMOTE, 0,
                 "the list has a key that is empty or above 1024 bytes; narrow prefix");
-        else if ((rc = dlpi_src_manifest_put(m, &e)) != DLP_OK)
-            dlpi_src_put_failed(err, rc);
+        else if ((rc = dlpi_s3_manifest_put(m, &e)) != DLP_OK)
+            dlpi_s3_src_put_failed(err, rc);
     }
     dlp_s3_list_close(list);
     if (rc == DLP_END) rc = DLP_OK;
-    dlpi_src_manifest_settle(m, rc == DLP_OK ? NULL : &mark);
+    dlpi_s3_manifest_settle(m, rc == DLP_OK ? NULL : &mark);
     return rc;
 }
 
 /* ---- manifests as files ---- */
 
-enum { DLPI_SRC_LINE_MOST = 3 * DLPI_SRC_KEY_MOST + 160, DLPI_SRC_COLUMNS = 5 };
+enum { DLPI_S3_LINE_MOST = 3 * DLPI_S3_KEY_MOST + 160, DLPI_S3_COLUMNS = 5 };
 
 /* Read a line without its end. Returns the number of its bytes, -1 at the end of the file, or -2 if
-   the line is longer than DLPI_SRC_LINE_MOST. */
+   the line is longer than DLPI_S3_LINE_MOST. */
 DLPI_COLD
-static int dlpi_src_line(FILE *f, char *line) {
+static int dlpi_s3_line(FILE *f, char *line) {
     int n = 0, c;
     while ((c = getc(f)) != EOF && c != '\n') {
-        if (n == DLPI_SRC_LINE_MOST) return -2;
+        if (n == DLPI_S3_LINE_MOST) return -2;
         line[n++] = (char)c;
     }
     line[n] = 0;
@@ -12678,7 +12679,7 @@ static int dlpi_src_line(FILE *f, char *line) {
 
 /* Decode the %XX of a key in its place. Returns NULL or an error text. */
 DLPI_COLD
-static const char *dlpi_src_key_decode(char *key) {
+static const char *dlpi_s3_key_decode(char *key) {
     char *to = key;
     for (const char *at = key; *at != 0; at++) {
         int high, low;
@@ -12701,23 +12702,23 @@ static const char *dlpi_src_key_decode(char *key) {
 
 /* Parse a line of n bytes into an entry; its texts stay there. Returns NULL or an error text. */
 DLPI_COLD
-static const char *dlpi_src_line_parse(char *line, int n, dlp_s3_entry *e) {
-    char *column[DLPI_SRC_COLUMNS + 1] = {line};
+static const char *dlpi_s3_line_parse(char *line, int n, dlp_s3_entry *e) {
+    char *column[DLPI_S3_COLUMNS + 1] = {line};
     int columns = 1;
     const char *wrong;
     memset(e, 0, sizeof *e);
     e->key = line;
     if (n == 0) return "an empty line; remove it";
     if (strlen(line) != (size_t)n) return "a zero byte; is it a text file?";
-    for (char *tab = strchr(line, '\t'); tab != NULL && columns <= DLPI_SRC_COLUMNS;
+    for (char *tab = strchr(line, '\t'); tab != NULL && columns <= DLPI_S3_COLUMNS;
          tab = strchr(tab, '\t')) {
         *tab++ = 0;
         column[columns++] = tab;
     }
-    if (columns == 2 || columns > DLPI_SRC_COLUMNS)
+    if (columns == 2 || columns > DLPI_S3_COLUMNS)
         return "a line must have 1, 3, 4 or 5 columns, with tabs between";
     e->etag = columns > 4 ? column[4] : NULL;
-    wrong = dlpi_src_key_decode(line);
+    wrong = dlpi_s3_key_decode(line);
     if (wrong) return wrong;
     if (columns > 1 && strcmp(column[1], "*") == 0)
         e->offset = DLP_S3_WHOLE;
@@ -12729,24 +12730,24 @@ static const char *dlpi_src_line_parse(char *line, int n, dlp_s3_entry *e) {
         return "the length (column 3) must be a number, or '-'";
     if (columns > 3 && !dlpi_s3_decimal(column[3], strlen(column[3]), &e->items))
         return "the items (column 4) must be a number";
-    return dlpi_src_entry_wrong(e);
+    return dlpi_s3_entry_wrong(e);
 }
 
 /* Add an entry for each line of a file that is no comment. Returns DLP_OK or an error code. */
 DLPI_COLD
-static int dlpi_src_manifest_lines(dlp_s3_manifest *m, FILE *f, const char *path,
-                                   dlp_s3_error *err) {
-    char line[DLPI_SRC_LINE_MOST + 1];
+static int dlpi_s3_manifest_lines(dlp_s3_manifest *m, FILE *f, const char *path,
+                                  dlp_s3_error *err) {
+    char line[DLPI_S3_LINE_MOST + 1];
     const char *wrong;
     dlp_s3_entry e;
     int n, rc;
-    for (uint64_t number = 1; (n = dlpi_src_line(f, line)) != -1; number++) {
+    for (uint64_t number = 1; (n = dlpi_s3_line(f, line)) != -1; number++) {
         if (line[0] == '#' && n > 0) continue;
-        wrong = n == -2 ? "a line of more than 3232 bytes" : dlpi_src_line_parse(line, n, &e);
+        wrong = n == -2 ? "a line of more than 3232 bytes" : dlpi_s3_line_parse(line, n, &e);
         if (wrong)
             return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%.90s:%llu: %s", path,
                                      (unsigned long long)number, wrong);
-        if ((rc = dlpi_src_manifest_put(m, &e)) != DLP_OK) return dlpi_src_put_failed(err, rc);
+        if ((rc = dlpi_s3_manifest_put(m, &e)) != DLP_OK) return dlpi_s3_src_put_failed(err, rc);
     }
     if (ferror(f))
         return dlpi_s3_set_error(err, DLP_ERR_SYSTEM, errno, "%s: %s", path, strerror(errno));
@@ -12755,26 +12756,26 @@ static int dlpi_src_manifest_lines(dlp_s3_manifest *m, FILE *f, const char *path
 
 DLPI_COLD
 DLPDEF int dlp_s3_manifest_read(dlp_s3_manifest *m, const char *path, dlp_s3_error *err) {
-    dlpi_src_mark mark;
+    dlpi_s3_mark mark;
     FILE *f;
     int rc;
     if (err) memset(err, 0, sizeof *err);
     if (m == NULL || path == NULL)
         return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s is NULL", m ? "path" : "manifest");
-    mark = dlpi_src_mark_of(m);
+    mark = dlpi_s3_mark_of(m);
     f = dlpi_stream_open(path, O_RDONLY, "rb");
     if (f == NULL)
         return dlpi_s3_set_error(err, DLP_ERR_SYSTEM, errno, "%s: %s", path, strerror(errno));
-    rc = dlpi_src_manifest_lines(m, f, path, err);
+    rc = dlpi_s3_manifest_lines(m, f, path, err);
     fclose(f);
-    dlpi_src_manifest_settle(m, rc == DLP_OK ? NULL : &mark);
+    dlpi_s3_manifest_settle(m, rc == DLP_OK ? NULL : &mark);
     return rc;
 }
 
 /* Write an entry as a line: its key escaped, without the columns that say nothing. */
 DLPI_COLD
-static void dlpi_src_entry_write(const dlp_s3_entry *e, FILE *f) {
-    char key[3 * DLPI_SRC_KEY_MOST + 1];
+static void dlpi_s3_entry_write(const dlp_s3_entry *e, FILE *f) {
+    char key[3 * DLPI_S3_KEY_MOST + 1];
     dlpi_s3_uri_encode(key, sizeof key, e->key, strlen(e->key), true);
     fputs(key, f);
     if (e->length == DLP_S3_EMPTY)
@@ -12809,9 +12810,9 @@ DLPDEF int dlp_s3_manifest_write(const dlp_s3_manifest *m, const char *path, dlp
     }
     fputs("# key, offset, length, items, etag\n", f);
     for (uint64_t i = 0; good && i < m->n && dlp_s3_manifest_get(m, i, &e) == DLP_OK; i++) {
-        good = dlpi_file_may_be((uint64_t)ftello(f) + DLPI_SRC_LINE_MOST);
+        good = dlpi_file_may_be((uint64_t)ftello(f) + DLPI_S3_LINE_MOST);
         if (good)
-            dlpi_src_entry_write(&e, f);
+            dlpi_s3_entry_write(&e, f);
         else
             errnum = errno;
     }
@@ -12827,11 +12828,11 @@ DLPDEF int dlp_s3_manifest_write(const dlp_s3_manifest *m, const char *path, dlp
 DLPI_COLD
 DLPDEF int dlp_s3_manifest_get(const dlp_s3_manifest *m, uint64_t i, dlp_s3_entry *out) {
     if (m == NULL || i >= m->n || out == NULL) return DLP_ERR_ARG;
-    out->key = dlpi_src_key(m, i);
+    out->key = dlpi_s3_src_key(m, i);
     out->offset = m->offset[i];
     out->length = m->length[i];
     out->items = m->items ? m->items[i] : 0;
-    out->etag = dlpi_src_key_etag(out->key);
+    out->etag = dlpi_s3_key_etag(out->key);
     return DLP_OK;
 }
 
@@ -12842,9 +12843,9 @@ DLPI_COLD
 DLPDEF uint64_t dlp_s3_manifest_id(const dlp_s3_manifest *m) {
     uint64_t h = 0;
     for (uint64_t i = 0; m && i < m->n; i++) {
-        const char *key = dlpi_src_key(m, i);
-        h = dlp_hash(h, m->offset[i], dlpi_src_bytes(m->length[i]), m->items ? m->items[i] : 0);
-        h ^= dlpi_src_key_hash(key, strlen(key));
+        const char *key = dlpi_s3_src_key(m, i);
+        h = dlp_hash(h, m->offset[i], dlpi_s3_bytes(m->length[i]), m->items ? m->items[i] : 0);
+        h ^= dlpi_s3_key_hash(key, strlen(key));
     }
     return h;
 }
@@ -12860,75 +12861,75 @@ DLPDEF uint64_t dlp_s3_manifest_bytes(const dlp_s3_manifest *m) {
 /* ---- the source ---- */
 
 enum {
-    DLPI_SRC_HAND_MOST = 1024, /* records of a worker */
-    DLPI_SRC_MATES_MOST = 64,  /* items in a joint request */
-    DLPI_SRC_LOOK_MS = 50,     /* a thread that waits looks so often whether the pipe was stopped */
-    DLPI_SRC_STOP_LOOKS = 4    /* and waits on for so many looks: most requests are over by then */
+    DLPI_S3_HAND_MOST = 1024, /* records of a worker */
+    DLPI_S3_MATES_MOST = 64,  /* items in a joint request */
+    DLPI_S3_LOOK_MS = 50,     /* a waiting thread looks this often whether the pipe was stopped */
+    DLPI_S3_STOP_LOOKS = 4    /* and waits on for this many looks: most requests are over by then */
 };
 
-enum { DLPI_SRC_FREE, DLPI_SRC_HELD, DLPI_SRC_OUT, DLPI_SRC_OVER };
+enum { DLPI_S3_SRC_FREE, DLPI_S3_SRC_HELD, DLPI_S3_SRC_OUT, DLPI_S3_SRC_OVER };
 
 enum { /* what became of an item */
-       DLPI_SRC_FINE,
-       DLPI_SRC_FAILED,  /* the request did */
-       DLPI_SRC_CHANGED, /* the object has another size than the manifest says */
-       DLPI_SRC_SIZE, /* it has more bytes than there is room for, or fewer than the field takes */
-       DLPI_SRC_RAGGED, /* not a whole number of rows */
-       DLPI_SRC_STOPPED
+       DLPI_S3_SRC_FINE,
+       DLPI_S3_SRC_FAILED,  /* its request failed */
+       DLPI_S3_SRC_CHANGED, /* the object has another size than the manifest says */
+       DLPI_S3_SRC_SIZE,    /* more bytes than its room, or fewer than its field takes */
+       DLPI_S3_SRC_RAGGED,  /* not a whole number of rows */
+       DLPI_S3_SRC_STOPPED
 };
 
-typedef struct dlpi_src_get {
+typedef struct dlpi_s3_get {
     dlp_s3_request request;
-    struct dlpi_src_get *next; /* in the list that it is in */
-    struct dlpi_src_get *mate; /* the next one of a joint request */
+    struct dlpi_s3_get *next; /* the next record of the list that it is in */
+    struct dlpi_s3_get *mate; /* the next record of a joint request; NULL: the last */
     dlp_item *item;
     dlp_s3_entry at;
-    dlp_s3_piece *piece; /* [2 * most mates] of a joint request; NULL: not asynchronous */
-    dlp_s3_io *io;       /* of a fetch that waits; NULL: none yet */
-    uint8_t *buffer;     /* for decode; NULL: direct */
-    uint8_t *to;         /* where its bytes go */
-    uint64_t got;
-    int32_t where, what;
-    bool alone; /* asked for by itself: with others it failed */
-} dlpi_src_get;
+    dlp_s3_piece *piece; /* [2 * most mates] pieces of a joint request; NULL: not asynchronous */
+    dlp_s3_io *io;       /* the I/O of a fetch that waits; NULL: none is open yet */
+    uint8_t *buffer;     /* memory for bytes that decode gets; NULL: bytes go into the row */
+    uint8_t *to;         /* where the bytes go: into the buffer or the row */
+    uint64_t got;        /* bytes that came */
+    int32_t where, what; /* DLPI_S3_SRC_FREE .. _OVER; DLPI_S3_SRC_FINE .. _STOPPED */
+    bool alone;          /* it is asked for by itself, because a joint request failed */
+} dlpi_s3_get;
 
-typedef struct dlpi_src_list {
-    dlpi_src_get *first, *last;
-} dlpi_src_list;
+typedef struct dlpi_s3_src_list {
+    dlpi_s3_get *first, *last;
+} dlpi_s3_src_list;
 
 typedef struct dlpi_s3_source {
     dlp_source source; /* first */
     dlp_s3_source_desc d;
     char bucket[256];
-    dlp_dataset dataset; /* of the source */
-    uint32_t users;      /* SU1: workers of this process */
-    uint64_t capacity;   /* most bytes of an item; 0: not for items */
-    uint64_t unit;       /* bytes of a row of field 0; of all of it, if that is not ragged */
-    bool ragged;         /* field 0 is */
-    uint64_t longest;    /* of the entries whose length is known */
-    bool known;          /* all lengths are */
-    uint64_t *first_row; /* [entries + 1] of chunks: rows of all entries before */
+    dlp_dataset dataset;
+    uint32_t users;      /* SU1: workers of this process that use the source */
+    uint64_t capacity;   /* bytes of an item, at most; 0: the source gives no items */
+    uint64_t unit;       /* bytes of one row of field 0; if it is not ragged, of the whole field */
+    bool ragged;         /* field 0 is ragged */
+    uint64_t longest;    /* bytes of the longest entry whose length is known */
+    bool known;          /* the lengths of all entries are known */
+    uint64_t *first_row; /* [entries + 1] for chunks: rows of all entries before each; else NULL */
 } dlpi_s3_source;
 
-typedef struct dlpi_src_worker {
+typedef struct dlpi_s3_worker {
     dlpi_s3_source *source;
-    void *state;          /* what the user's worker_init left */
-    const dlp_pipe *pipe; /* of the last item, to see that it was stopped */
-    dlp_s3_io *io;        /* for async; NULL: not asked for, or given up */
-    dlpi_src_get *get;    /* [in_flight] */
-    void *memory;         /* buffers */
-    dlp_s3_piece *pieces;
-    pthread_mutex_t lock; /* of free, which threads of a fetcher share */
-    pthread_cond_t room;  /* a record is free */
-    dlpi_src_get *free;   /* the one used last first */
-    dlpi_src_list held, over;
-    int out; /* requests that io has */
-    int mates_most;
-    int stop_looks;
-} dlpi_src_worker;
+    void *state;          /* the state that the user's worker_init made */
+    const dlp_pipe *pipe; /* pipe of the last item, to see that it was stopped */
+    dlp_s3_io *io;    /* I/O of asynchronous fetches; NULL: not asynchronous, or it has failed */
+    dlpi_s3_get *get; /* [in_flight] */
+    void *memory;     /* memory of all buffers */
+    dlp_s3_piece *pieces; /* memory of all pieces */
+    pthread_mutex_t lock; /* guards `free`, which threads of the worker share */
+    pthread_cond_t room;  /* signalled if a record became free */
+    dlpi_s3_get *free;    /* list of free records, the one used last first */
+    dlpi_s3_src_list held, over;
+    int out;        /* requests that io has */
+    int mates_most; /* items of a joint request, at most */
+    int stop_looks; /* looks since the pipe was stopped */
+} dlpi_s3_worker;
 
 DLPI_COLD
-static void dlpi_src_put(dlpi_src_list *l, dlpi_src_get *q, int where) {
+static void dlpi_s3_src_put(dlpi_s3_src_list *l, dlpi_s3_get *q, int where) {
     q->where = where;
     q->next = NULL;
     if (l->first == NULL)
@@ -12939,15 +12940,15 @@ static void dlpi_src_put(dlpi_src_list *l, dlpi_src_get *q, int where) {
 }
 
 DLPI_COLD
-static dlpi_src_get *dlpi_src_take(dlpi_src_list *l) {
-    dlpi_src_get *q = l->first;
+static dlpi_s3_get *dlpi_s3_src_take(dlpi_s3_src_list *l) {
+    dlpi_s3_get *q = l->first;
     if (q) l->first = q->next;
     return q;
 }
 
 /* Take q out of its list. before: the record in front of q, or NULL if q is the first. */
 DLPI_COLD
-static void dlpi_src_unlink(dlpi_src_list *l, dlpi_src_get *before, dlpi_src_get *q) {
+static void dlpi_s3_unlink(dlpi_s3_src_list *l, dlpi_s3_get *before, dlpi_s3_get *q) {
     if (before)
         before->next = q->next;
     else
@@ -12957,8 +12958,8 @@ static void dlpi_src_unlink(dlpi_src_list *l, dlpi_src_get *before, dlpi_src_get
 
 /* Take a free record. If none is free, wait for one (waits), or return NULL. */
 DLPI_COLD
-static dlpi_src_get *dlpi_src_lend(dlpi_src_worker *w, bool waits) {
-    dlpi_src_get *q;
+static dlpi_s3_get *dlpi_s3_lend(dlpi_s3_worker *w, bool waits) {
+    dlpi_s3_get *q;
     pthread_mutex_lock(&w->lock);
     while (waits && w->free == NULL) pthread_cond_wait(&w->room, &w->lock);
     q = w->free;
@@ -12968,9 +12969,9 @@ static dlpi_src_get *dlpi_src_lend(dlpi_src_worker *w, bool waits) {
 }
 
 DLPI_COLD
-static void dlpi_src_give(dlpi_src_worker *w, dlpi_src_get *q) {
+static void dlpi_s3_src_give(dlpi_s3_worker *w, dlpi_s3_get *q) {
     pthread_mutex_lock(&w->lock);
-    q->where = DLPI_SRC_FREE;
+    q->where = DLPI_S3_SRC_FREE;
     q->next = w->free;
     w->free = q;
     pthread_cond_signal(&w->room);
@@ -12979,18 +12980,18 @@ static void dlpi_src_give(dlpi_src_worker *w, dlpi_src_get *q) {
 
 /* Return the pipe that makes a call, or NULL if no pipe does. call may be NULL. */
 DLPI_COLD
-static const dlp_pipe *dlpi_src_pipe_of(const dlp_call *call) {
+static const dlp_pipe *dlpi_s3_pipe_of(const dlp_call *call) {
     return call != NULL && call->w != NULL ? call->w->p : NULL;
 }
 
 DLPI_COLD
-static bool dlpi_src_stopped(const dlp_pipe *p) { return p != NULL && dlpi_stopped(p); }
+static bool dlpi_s3_stopped(const dlp_pipe *p) { return p != NULL && dlpi_stopped(p); }
 
 /* ---- one item, step by step ---- */
 
-/* Note in the record why its item failed (DLPI_SRC_*). Returns false. */
+/* Note in the record why its item failed (DLPI_S3_SRC_*). Returns false. */
 DLPI_COLD
-static bool dlpi_src_fails(dlpi_src_get *q, int what) {
+static bool dlpi_s3_fails(dlpi_s3_get *q, int what) {
     q->what = what;
     return false;
 }
@@ -12998,27 +12999,27 @@ static bool dlpi_src_fails(dlpi_src_get *q, int what) {
 /* True if an item of so many bytes fits into the room for items; if not, q->what tells why. The
    bytes have come, or the manifest tells their number. */
 DLPI_COLD
-static bool dlpi_src_fits(const dlpi_s3_source *s, dlpi_src_get *q, uint64_t bytes) {
+static bool dlpi_s3_src_fits(const dlpi_s3_source *s, dlpi_s3_get *q, uint64_t bytes) {
     q->got = bytes;
-    if (bytes > s->capacity) return dlpi_src_fails(q, DLPI_SRC_SIZE);
+    if (bytes > s->capacity) return dlpi_s3_fails(q, DLPI_S3_SRC_SIZE);
     if (!s->d.direct) return true;
-    if (!s->ragged && bytes < s->capacity) return dlpi_src_fails(q, DLPI_SRC_SIZE);
-    return bytes % s->unit == 0 || dlpi_src_fails(q, DLPI_SRC_RAGGED);
+    if (!s->ragged && bytes < s->capacity) return dlpi_s3_fails(q, DLPI_S3_SRC_SIZE);
+    return bytes % s->unit == 0 || dlpi_s3_fails(q, DLPI_S3_SRC_RAGGED);
 }
 
 /* Fill in a GET of a manifest's entry. For a whole object of known size, lower the capacity to
    that: one that is not larger than a part then needs no range, which some servers refuse. */
 DLPI_COLD
-static void dlpi_src_ask(const dlpi_s3_source *s, dlp_s3_request *r, const dlp_s3_entry *at,
-                         void *to, uint64_t capacity) {
+static void dlpi_s3_src_ask(const dlpi_s3_source *s, dlp_s3_request *r, const dlp_s3_entry *at,
+                            void *to, uint64_t capacity) {
     memset(r, 0, sizeof *r);
     r->bucket = s->bucket;
     r->key = at->key;
     if (at->offset != DLP_S3_WHOLE) {
         r->offset = at->offset;
         r->length = at->length;
-    } else if (at->length > 0 && dlpi_src_bytes(at->length) < capacity) {
-        capacity = dlpi_src_bytes(at->length);
+    } else if (at->length > 0 && dlpi_s3_bytes(at->length) < capacity) {
+        capacity = dlpi_s3_bytes(at->length);
     }
     r->body = to;
     r->capacity = capacity;
@@ -13028,46 +13029,46 @@ static void dlpi_src_ask(const dlpi_s3_source *s, dlp_s3_request *r, const dlp_s
 /* True if the answer to a request for a whole object shows another size than the manifest tells.
    *is gets the size in the answer, in any case. */
 DLPI_COLD
-static bool dlpi_src_other_size(const dlp_s3_request *r, const dlp_s3_entry *at, uint64_t *is) {
+static bool dlpi_s3_other_size(const dlp_s3_request *r, const dlp_s3_entry *at, uint64_t *is) {
     *is = r->code == DLP_OK ? r->received : r->object_bytes;
-    return at->offset == DLP_S3_WHOLE && at->length > 0 && *is != dlpi_src_bytes(at->length) &&
+    return at->offset == DLP_S3_WHOLE && at->length > 0 && *is != dlpi_s3_bytes(at->length) &&
            (r->code == DLP_OK || (r->code == DLP_ERR_LENGTH && *is > 0));
 }
 
 /* Set up a record for an item, and fill in its request. True if the request can be sent; false if
    the item has failed already, and q->what tells why. */
 DLPI_COLD
-static bool dlpi_src_begin(const dlpi_s3_source *s, dlpi_src_get *q, dlp_item *item) {
+static bool dlpi_s3_src_begin(const dlpi_s3_source *s, dlpi_s3_get *q, dlp_item *item) {
     q->item = item;
     q->mate = NULL;
     q->alone = false;
-    q->what = DLPI_SRC_FINE;
+    q->what = DLPI_S3_SRC_FINE;
     q->to = q->buffer ? q->buffer : item->data[0];
     if (dlp_s3_manifest_get(s->d.manifest, item->index, &q->at) != DLP_OK) {
         q->at = (dlp_s3_entry){"", 0, 0, 0, ""};
-        return dlpi_src_fails(q, DLPI_SRC_FAILED);
+        return dlpi_s3_fails(q, DLPI_S3_SRC_FAILED);
     }
-    if (q->at.length > 0 && !dlpi_src_fits(s, q, dlpi_src_bytes(q->at.length))) return false;
+    if (q->at.length > 0 && !dlpi_s3_src_fits(s, q, dlpi_s3_bytes(q->at.length))) return false;
     q->got = 0;
-    dlpi_src_ask(s, &q->request, &q->at, q->to, s->capacity);
+    dlpi_s3_src_ask(s, &q->request, &q->at, q->to, s->capacity);
     return true;
 }
 
 /* Judge the ended request of a single item: set q->got, and q->what if the item failed. */
 DLPI_COLD
-static void dlpi_src_look(const dlpi_s3_source *s, dlpi_src_get *q) {
+static void dlpi_s3_src_look(const dlpi_s3_source *s, dlpi_s3_get *q) {
     const dlp_s3_request *r = &q->request;
-    if (dlpi_src_other_size(r, &q->at, &q->got))
-        dlpi_src_fails(q, DLPI_SRC_CHANGED);
+    if (dlpi_s3_other_size(r, &q->at, &q->got))
+        dlpi_s3_fails(q, DLPI_S3_SRC_CHANGED);
     else if (r->code != DLP_OK)
-        dlpi_src_fails(q, DLPI_SRC_FAILED);
+        dlpi_s3_fails(q, DLPI_S3_SRC_FAILED);
     else if (q->at.length == 0)
-        dlpi_src_fits(s, q, r->received);
+        dlpi_s3_src_fits(s, q, r->received);
 }
 
 /* Write "s3://bucket/key" for a message; of a long key its end, which says more than the rest. */
 DLPI_COLD
-static void dlpi_src_place(const char *bucket, const char *key, char *text, size_t size) {
+static void dlpi_s3_src_place(const char *bucket, const char *key, char *text, size_t size) {
     size_t n = strlen(key), most = 90;
     snprintf(text, size, "s3://%.63s/%s%s", bucket, n > most ? "..." : "",
              n > most ? key + n - most : key);
@@ -13076,10 +13077,10 @@ static void dlpi_src_place(const char *bucket, const char *key, char *text, size
 
 /* Append formatted text at text + at. Returns the new length; size or more: it was cut. */
 DLPI_COLD
-static size_t dlpi_src_add_text(char *text, size_t size, size_t at, const char *format, ...)
+static size_t dlpi_s3_add_text(char *text, size_t size, size_t at, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 DLPI_COLD
-static size_t dlpi_src_add_text(char *text, size_t size, size_t at, const char *format, ...) {
+static size_t dlpi_s3_add_text(char *text, size_t size, size_t at, const char *format, ...) {
     va_list args;
     int n;
     if (at >= size) return at;
@@ -13091,54 +13092,54 @@ static size_t dlpi_src_add_text(char *text, size_t size, size_t at, const char *
 
 /* Write in 255 bytes why a request failed: first the object's name, last what may be cut. */
 DLPI_COLD
-static void dlpi_src_words(const dlp_s3_request *r, char *text, size_t size) {
+static void dlpi_s3_words(const dlp_s3_request *r, char *text, size_t size) {
     const dlp_s3_error *e = &r->error;
     size_t n;
-    dlpi_src_place(r->bucket, r->key, text, size);
+    dlpi_s3_src_place(r->bucket, r->key, text, size);
     n = strlen(text);
     if (r->length > 0)
-        n = dlpi_src_add_text(text, size, n, " bytes %llu-%llu", (unsigned long long)r->offset,
-                              (unsigned long long)(r->offset + r->length - 1));
+        n = dlpi_s3_add_text(text, size, n, " bytes %llu-%llu", (unsigned long long)r->offset,
+                             (unsigned long long)(r->offset + r->length - 1));
     else if (r->offset > 0)
-        n = dlpi_src_add_text(text, size, n, " bytes %llu-", (unsigned long long)r->offset);
-    n = dlpi_src_add_text(text, size, n, ":");
-    if (e->http_status) n = dlpi_src_add_text(text, size, n, " HTTP %d", e->http_status);
-    if (e->s3_code[0]) n = dlpi_src_add_text(text, size, n, " %s", e->s3_code);
-    if (e->request_id[0]) n = dlpi_src_add_text(text, size, n, " (request %s)", e->request_id);
+        n = dlpi_s3_add_text(text, size, n, " bytes %llu-", (unsigned long long)r->offset);
+    n = dlpi_s3_add_text(text, size, n, ":");
+    if (e->http_status) n = dlpi_s3_add_text(text, size, n, " HTTP %d", e->http_status);
+    if (e->s3_code[0]) n = dlpi_s3_add_text(text, size, n, " %s", e->s3_code);
+    if (e->request_id[0]) n = dlpi_s3_add_text(text, size, n, " (request %s)", e->request_id);
     if (e->message[0])
-        dlpi_src_add_text(text, size, n, " %s", e->message);
+        dlpi_s3_add_text(text, size, n, " %s", e->message);
     else if (e->errnum)
-        dlpi_src_add_text(text, size, n, " %s", strerror(e->errnum));
+        dlpi_s3_add_text(text, size, n, " %s", strerror(e->errnum));
     else if (e->http_status == 0)
-        dlpi_src_add_text(text, size, n, " code %d", r->code);
+        dlpi_s3_add_text(text, size, n, " code %d", r->code);
 }
 
 /* Report by dlp_fail why an item failed. Returns DLP_ERR_LENGTH or DLP_ERR_CALLBACK, for fetch. */
 DLPI_COLD
-static int dlpi_src_complain(const dlpi_s3_source *s, const dlpi_src_get *q) {
+static int dlpi_s3_complain(const dlpi_s3_source *s, const dlpi_s3_get *q) {
     const bool fixed = s->d.direct && !s->ragged;
     char text[256];
     if (q->at.key[0] == 0)
         return dlp_fail(q->item->call, 0, "the manifest has only %llu entries; lower n_items",
                         (unsigned long long)dlp_s3_manifest_count(s->d.manifest));
-    if (q->what == DLPI_SRC_FAILED) {
-        dlpi_src_words(&q->request, text, sizeof text);
+    if (q->what == DLPI_S3_SRC_FAILED) {
+        dlpi_s3_words(&q->request, text, sizeof text);
         dlp_fail(q->item->call, q->request.error.errnum, "%s", text);
         return q->request.code == DLP_ERR_LENGTH ? DLP_ERR_LENGTH : DLP_ERR_CALLBACK;
     }
-    dlpi_src_place(s->bucket, q->at.key, text, sizeof text);
+    dlpi_s3_src_place(s->bucket, q->at.key, text, sizeof text);
     switch (q->what) {
-    case DLPI_SRC_CHANGED:
+    case DLPI_S3_SRC_CHANGED:
         return dlp_fail(
             q->item->call, 0, "%s: has %llu bytes, the manifest says %llu; list it again", text,
-            (unsigned long long)q->got, (unsigned long long)dlpi_src_bytes(q->at.length));
-    case DLPI_SRC_SIZE:
+            (unsigned long long)q->got, (unsigned long long)dlpi_s3_bytes(q->at.length));
+    case DLPI_S3_SRC_SIZE:
         dlp_fail(q->item->call, 0, "%s: has %llu bytes, %s %llu; %s", text,
                  (unsigned long long)q->got, fixed ? "the field takes" : "the most are",
                  (unsigned long long)s->capacity,
                  s->d.direct ? "change its shape" : "raise max_bytes");
         return DLP_ERR_LENGTH;
-    case DLPI_SRC_RAGGED:
+    case DLPI_S3_SRC_RAGGED:
         dlp_fail(q->item->call, 0, "%s: %llu bytes are not whole rows of %llu", text,
                  (unsigned long long)q->got, (unsigned long long)s->unit);
         return DLP_ERR_LENGTH;
@@ -13149,9 +13150,9 @@ static int dlpi_src_complain(const dlpi_s3_source *s, const dlpi_src_get *q) {
 /* Make an item of the bytes that came, by decode if there is one. Returns the code for fetch: 0,
    the one that decode returned, or an error code if the item failed. */
 DLPI_COLD
-static int dlpi_src_settle(const dlpi_src_worker *w, const dlpi_src_get *q) {
+static int dlpi_s3_src_settle(const dlpi_s3_worker *w, const dlpi_s3_get *q) {
     const dlpi_s3_source *s = w->source;
-    if (q->what != DLPI_SRC_FINE) return dlpi_src_complain(s, q);
+    if (q->what != DLPI_S3_SRC_FINE) return dlpi_s3_complain(s, q);
     if (s->d.direct && s->ragged) q->item->length[0] = q->got / s->unit;
     if (s->d.decode == NULL) return 0;
     return s->d.decode(s->d.user, w->state, q->item, q->to, q->got);
@@ -13161,26 +13162,26 @@ static int dlpi_src_settle(const dlpi_src_worker *w, const dlpi_src_get *q) {
 
 /* Close the I/O and set *io to NULL. Its requests are dropped. */
 DLPI_COLD
-static void dlpi_src_drop(dlp_s3_io **io) {
+static void dlpi_s3_src_drop(dlp_s3_io **io) {
     dlp_s3_io_close(*io);
     *io = NULL;
 }
 
-/* True if a pipe was found stopped in DLPI_SRC_STOP_LOOKS calls, which *looks counts. Called every
-   DLPI_SRC_LOOK_MS, so most requests have ended by then. p may be NULL. */
+/* True if a pipe was found stopped in DLPI_S3_STOP_LOOKS calls, which *looks counts. Called every
+   DLPI_S3_LOOK_MS, so most requests have ended by then. p may be NULL. */
 DLPI_COLD
-static bool dlpi_src_given_up(const dlp_pipe *p, int *looks) {
-    return dlpi_src_stopped(p) && ++*looks >= DLPI_SRC_STOP_LOOKS;
+static bool dlpi_s3_given_up(const dlp_pipe *p, int *looks) {
+    return dlpi_s3_stopped(p) && ++*looks >= DLPI_S3_STOP_LOOKS;
 }
 
 DLPI_COLD
-static int dlpi_src_io_ready(dlp_s3_io **io, const dlpi_s3_source *s, dlp_s3_error *err) {
+static int dlpi_s3_io_ready(dlp_s3_io **io, const dlpi_s3_source *s, dlp_s3_error *err) {
     return *io ? DLP_OK : dlp_s3_io_open(io, s->d.s3, err);
 }
 
 /* Note in a request that it could not be sent or was given up. Returns rc, the code of that. */
 DLPI_COLD
-static int dlpi_src_broken(dlp_s3_request *r, int rc) {
+static int dlpi_s3_broken(dlp_s3_request *r, int rc) {
     if (r->error.code == 0)
         dlpi_s3_set_error(&r->error, rc, 0,
                           rc == DLP_STOPPED ? "given up, the pipe was stopped"
@@ -13192,43 +13193,43 @@ static int dlpi_src_broken(dlp_s3_request *r, int rc) {
 /* Send one request and wait for its end. *io has no other request; if it is NULL, it is opened. p:
    the pipe whose stop ends the wait, or NULL. Returns r->code, DLP_STOPPED if it was given up. */
 DLPI_COLD
-static int dlpi_src_wait(const dlpi_s3_source *s, dlp_s3_io **io, const dlp_pipe *p,
-                         dlp_s3_request *r) {
+static int dlpi_s3_src_wait(const dlpi_s3_source *s, dlp_s3_io **io, const dlp_pipe *p,
+                            dlp_s3_request *r) {
     dlp_s3_request *done;
-    int n, rc = dlpi_src_io_ready(io, s, &r->error), looks = 0;
+    int n, rc = dlpi_s3_io_ready(io, s, &r->error), looks = 0;
     if (rc == DLP_OK) rc = dlp_s3_submit(*io, r);
-    if (rc != DLP_OK) return dlpi_src_broken(r, rc);
-    do n = dlp_s3_reap(*io, &done, 1, DLPI_SRC_LOOK_MS);
-    while (n == 0 && !dlpi_src_given_up(p, &looks));
+    if (rc != DLP_OK) return dlpi_s3_broken(r, rc);
+    do n = dlp_s3_reap(*io, &done, 1, DLPI_S3_LOOK_MS);
+    while (n == 0 && !dlpi_s3_given_up(p, &looks));
     if (n == 1) return r->code;
-    dlpi_src_drop(io);
-    return dlpi_src_broken(r, n == 0 ? DLP_STOPPED : n);
+    dlpi_s3_src_drop(io);
+    return dlpi_s3_broken(r, n == 0 ? DLP_STOPPED : n);
 }
 
 /* ---- workers ---- */
 
 /* Return the bytes of a record's decode buffer, a multiple of 64; 0 if it has none. */
 DLPI_COLD
-static uint64_t dlpi_src_stride(const dlpi_s3_source *s) {
+static uint64_t dlpi_s3_stride(const dlpi_s3_source *s) {
     return s->capacity == 0 || s->d.direct ? 0 : dlpi_round_up(s->capacity, 64);
 }
 
 /* Return how many items a joint request may have; 1 if requests are not joined. */
 DLPI_COLD
-static int dlpi_src_mates(const dlpi_s3_source *s) {
-    int most = s->d.in_flight / 2 < DLPI_SRC_MATES_MOST ? s->d.in_flight / 2 : DLPI_SRC_MATES_MOST;
+static int dlpi_s3_mates(const dlpi_s3_source *s) {
+    int most = s->d.in_flight / 2 < DLPI_S3_MATES_MOST ? s->d.in_flight / 2 : DLPI_S3_MATES_MOST;
     return s->d.gap_bytes < 0 || most < 1 ? 1 : most;
 }
 
 /* Return how many pieces all records of a worker need. */
 DLPI_COLD
-static uint64_t dlpi_src_pieces(const dlpi_s3_source *s) {
-    return s->d.fields != NULL ? 2u * (uint64_t)dlpi_src_mates(s) * (uint64_t)s->d.in_flight : 0;
+static uint64_t dlpi_s3_pieces(const dlpi_s3_source *s) {
+    return s->d.fields != NULL ? 2u * (uint64_t)dlpi_s3_mates(s) * (uint64_t)s->d.in_flight : 0;
 }
 
 /* Free a worker, which may be NULL or only partly made, and close its I/Os. */
 DLPI_COLD
-static void dlpi_src_worker_free(dlpi_src_worker *w) {
+static void dlpi_s3_worker_free(dlpi_s3_worker *w) {
     if (w == NULL) return;
     for (int i = 0; w->get && i < w->source->d.in_flight; i++) dlp_s3_io_close(w->get[i].io);
     dlp_s3_io_close(w->io);
@@ -13243,14 +13244,14 @@ static void dlpi_src_worker_free(dlpi_src_worker *w) {
 
 /* Make a worker, whose records are all free. Returns NULL if there is no memory. */
 DLPI_COLD
-static dlpi_src_worker *dlpi_src_worker_new(dlpi_s3_source *s) {
-    size_t n = (size_t)s->d.in_flight, stride = (size_t)dlpi_src_stride(s);
+static dlpi_s3_worker *dlpi_s3_worker_new(dlpi_s3_source *s) {
+    size_t n = (size_t)s->d.in_flight, stride = (size_t)dlpi_s3_stride(s);
     size_t buffers = (size_t)dlpi_times(n, stride); /* a manifest may say any length */
-    size_t pieces = (size_t)dlpi_src_pieces(s);
-    dlpi_src_worker *w = calloc(1, sizeof *w);
+    size_t pieces = (size_t)dlpi_s3_pieces(s);
+    dlpi_s3_worker *w = calloc(1, sizeof *w);
     if (w == NULL) return NULL;
     w->source = s;
-    w->mates_most = dlpi_src_mates(s);
+    w->mates_most = dlpi_s3_mates(s);
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->room, NULL);
     DLPI_ADD_SEQ(&s->users, 1u); /* SU1 -> SU1 */
@@ -13258,77 +13259,77 @@ static dlpi_src_worker *dlpi_src_worker_new(dlpi_s3_source *s) {
     if (pieces) w->pieces = calloc(pieces, sizeof *w->pieces);
     if (w->get == NULL || (pieces && w->pieces == NULL) ||
         (stride && posix_memalign(&w->memory, 64, buffers) != 0)) {
-        dlpi_src_worker_free(w);
+        dlpi_s3_worker_free(w);
         return NULL;
     }
     for (size_t i = n; i-- > 0;) {
-        dlpi_src_get *q = &w->get[i];
+        dlpi_s3_get *q = &w->get[i];
         if (stride) q->buffer = (uint8_t *)w->memory + i * stride;
         if (pieces) q->piece = w->pieces + i * (pieces / n);
-        dlpi_src_give(w, q);
+        dlpi_s3_src_give(w, q);
     }
     return w;
 }
 
 /* Begin a worker: dlp_workers_desc.worker_init. Returns 0 or an error code, *state untouched. */
 DLPI_COLD
-static int dlpi_src_worker_init(void *user, int worker, void **state) {
+static int dlpi_s3_worker_init(void *user, int worker, void **state) {
     dlpi_s3_source *s = user;
-    dlpi_src_worker *w = dlpi_src_worker_new(s);
+    dlpi_s3_worker *w = dlpi_s3_worker_new(s);
     int rc = w ? 0 : ENOMEM;
     if (rc == 0 && s->d.fields != NULL) rc = dlp_s3_io_open(&w->io, s->d.s3, NULL);
     if (rc == 0 && s->d.worker_init) rc = s->d.worker_init(s->d.user, worker, &w->state);
     if (rc == 0)
         *state = w;
     else
-        dlpi_src_worker_free(w);
+        dlpi_s3_worker_free(w);
     return rc;
 }
 
 DLPI_COLD
-static void dlpi_src_worker_exit(void *user, int worker, void *state) {
+static void dlpi_s3_worker_exit(void *user, int worker, void *state) {
     dlpi_s3_source *s = user;
-    dlpi_src_worker *w = state;
+    dlpi_s3_worker *w = state;
     if (s->d.worker_exit) s->d.worker_exit(s->d.user, worker, w->state);
-    dlpi_src_worker_free(w);
+    dlpi_s3_worker_free(w);
 }
 
-/* True if state was made by dlpi_src_worker_init, as the stage of the call tells. If no pipe calls,
+/* True if state was made by dlpi_s3_worker_init, as the stage of the call tells. If no pipe calls,
    any state but NULL is believed. */
 DLPI_COLD
-static bool dlpi_src_is_worker(const dlp_call *call, const void *state) {
+static bool dlpi_s3_is_worker(const dlp_call *call, const void *state) {
     const dlpi_worker *dw = call != NULL ? call->w : NULL; /* NULL: no pipe calls */
-    return state != NULL && (dw == NULL || dw->st->w.worker_init == dlpi_src_worker_init);
+    return state != NULL && (dw == NULL || dw->st->w.worker_init == dlpi_s3_worker_init);
 }
 
 /* Return the worker state of an item, or NULL if it is none of this source. */
 DLPI_COLD
-static dlpi_src_worker *dlpi_src_worker_of(const dlpi_s3_source *s, const dlp_item *item) {
-    dlpi_src_worker *w = item->worker_state;
-    return dlpi_src_is_worker(item->call, w) && w->source == s ? w : NULL;
+static dlpi_s3_worker *dlpi_s3_worker_of(const dlpi_s3_source *s, const dlp_item *item) {
+    dlpi_s3_worker *w = item->worker_state;
+    return dlpi_s3_is_worker(item->call, w) && w->source == s ? w : NULL;
 }
 
 DLPI_COLD
-static int dlpi_src_no_worker(const dlp_item *item) {
+static int dlpi_s3_no_worker(const dlp_item *item) {
     return dlp_fail(item->call, 0, "leave worker_init and worker_user to the source of objects");
 }
 
 /* Fetch one item and wait for it: dlp_dataset.fetch. Returns 0 or an error code. */
 DLPI_COLD
-static int dlpi_src_fetch(void *user, dlp_item *item) {
+static int dlpi_s3_src_fetch(void *user, dlp_item *item) {
     const dlpi_s3_source *s = user;
-    dlpi_src_worker *w = dlpi_src_worker_of(s, item);
-    dlpi_src_get *q;
+    dlpi_s3_worker *w = dlpi_s3_worker_of(s, item);
+    dlpi_s3_get *q;
     int rc;
-    if (w == NULL) return dlpi_src_no_worker(item);
-    q = dlpi_src_lend(w, true);
-    if (dlpi_src_begin(s, q, item)) {
-        rc = dlpi_src_wait(s, &q->io, dlpi_src_pipe_of(item->call), &q->request);
-        dlpi_src_look(s, q);
-        if (rc == DLP_STOPPED) q->what = DLPI_SRC_STOPPED;
+    if (w == NULL) return dlpi_s3_no_worker(item);
+    q = dlpi_s3_lend(w, true);
+    if (dlpi_s3_src_begin(s, q, item)) {
+        rc = dlpi_s3_src_wait(s, &q->io, dlpi_s3_pipe_of(item->call), &q->request);
+        dlpi_s3_src_look(s, q);
+        if (rc == DLP_STOPPED) q->what = DLPI_S3_SRC_STOPPED;
     }
-    rc = dlpi_src_settle(w, q);
-    dlpi_src_give(w, q);
+    rc = dlpi_s3_src_settle(w, q);
+    dlpi_s3_src_give(w, q);
     return rc;
 }
 
@@ -13336,7 +13337,7 @@ static int dlpi_src_fetch(void *user, dlp_item *item) {
 
 /* True if one request may read range a and then b, of the same object: the gap is short enough. */
 DLPI_COLD
-static bool dlpi_src_joins(const dlpi_s3_source *s, const dlpi_src_get *a, const dlpi_src_get *b) {
+static bool dlpi_s3_joins(const dlpi_s3_source *s, const dlpi_s3_get *a, const dlpi_s3_get *b) {
     uint64_t end = a->at.offset + a->at.length;
     return a->at.key == b->at.key && b->at.offset >= end &&
            b->at.offset - end <= (uint64_t)s->d.gap_bytes;
@@ -13344,47 +13345,47 @@ static bool dlpi_src_joins(const dlpi_s3_source *s, const dlpi_src_get *a, const
 
 /* True if an item may share a request: a range of known length, not to be requested by itself. */
 DLPI_COLD
-static bool dlpi_src_joinable(const dlpi_s3_source *s, const dlpi_src_get *q) {
+static bool dlpi_s3_joinable(const dlpi_s3_source *s, const dlpi_s3_get *q) {
     return !q->alone && q->at.length > 0 && q->at.offset != DLP_S3_WHOLE && s->d.gap_bytes >= 0;
 }
 
 DLPI_COLD
-static uint64_t dlpi_src_span(const dlpi_src_get *a, const dlpi_src_get *b) {
+static uint64_t dlpi_s3_src_span(const dlpi_s3_get *a, const dlpi_s3_get *b) {
     return b->at.offset + b->at.length - a->at.offset;
 }
 
 /* Take the nearest held neighbour of the ranges first to last off its list, if one request can read
    them together. Returns it, or NULL. *is_before is set to true if it lies before first. */
 DLPI_COLD
-static dlpi_src_get *dlpi_src_neighbour(dlpi_src_worker *w, const dlpi_src_get *first,
-                                        const dlpi_src_get *last, bool *is_before) {
+static dlpi_s3_get *dlpi_s3_neighbour(dlpi_s3_worker *w, const dlpi_s3_get *first,
+                                      const dlpi_s3_get *last, bool *is_before) {
     const dlpi_s3_source *s = w->source;
-    dlpi_src_get *best = NULL, *best_before = NULL, *before = NULL;
+    dlpi_s3_get *best = NULL, *best_before = NULL, *before = NULL;
     uint64_t least = UINT64_MAX;
-    for (dlpi_src_get *q = w->held.first; q != NULL; before = q, q = q->next) {
-        bool behind = dlpi_src_joins(s, last, q), front = !behind && dlpi_src_joins(s, q, first);
+    for (dlpi_s3_get *q = w->held.first; q != NULL; before = q, q = q->next) {
+        bool behind = dlpi_s3_joins(s, last, q), front = !behind && dlpi_s3_joins(s, q, first);
         uint64_t span;
-        if (!dlpi_src_joinable(s, q) || (!behind && !front)) continue;
-        span = behind ? dlpi_src_span(first, q) : dlpi_src_span(q, last);
+        if (!dlpi_s3_joinable(s, q) || (!behind && !front)) continue;
+        span = behind ? dlpi_s3_src_span(first, q) : dlpi_s3_src_span(q, last);
         if (span >= least || span > s->d.joint_bytes) continue;
         least = span;
         best = q;
         best_before = before;
         *is_before = front;
     }
-    if (best) dlpi_src_unlink(&w->held, best_before, best);
+    if (best) dlpi_s3_unlink(&w->held, best_before, best);
     return best;
 }
 
 /* Take the oldest held item and its neighbours off the list. Returns the record of the lowest
    range, whose mates follow in order, or NULL if nothing is held. */
 DLPI_COLD
-static dlpi_src_get *dlpi_src_gather(dlpi_src_worker *w) {
-    dlpi_src_get *first = dlpi_src_take(&w->held), *last = first, *q;
+static dlpi_s3_get *dlpi_s3_src_gather(dlpi_s3_worker *w) {
+    dlpi_s3_get *first = dlpi_s3_src_take(&w->held), *last = first, *q;
     bool before = false;
-    if (first == NULL || !dlpi_src_joinable(w->source, first)) return first;
+    if (first == NULL || !dlpi_s3_joinable(w->source, first)) return first;
     for (int n = 1; n < w->mates_most; n++) {
-        q = dlpi_src_neighbour(w, first, last, &before);
+        q = dlpi_s3_neighbour(w, first, last, &before);
         if (q == NULL) break;
         if (before) {
             q->mate = first;
@@ -13399,15 +13400,15 @@ static dlpi_src_get *dlpi_src_gather(dlpi_src_worker *w) {
 
 /* Fill in the request of first so that it reads the ranges of first and its mates. */
 DLPI_COLD
-static void dlpi_src_join(const dlpi_s3_source *s, dlpi_src_get *first) {
+static void dlpi_s3_src_join(const dlpi_s3_source *s, dlpi_s3_get *first) {
     dlp_s3_request *r = &first->request;
     uint64_t at = first->at.offset;
     if (first->mate == NULL) {
-        dlpi_src_ask(s, r, &first->at, first->to, s->capacity);
+        dlpi_s3_src_ask(s, r, &first->at, first->to, s->capacity);
         return;
     }
-    dlpi_src_ask(s, r, &first->at, NULL, 0);
-    for (const dlpi_src_get *q = first; q != NULL; q = q->mate) {
+    dlpi_s3_src_ask(s, r, &first->at, NULL, 0);
+    for (const dlpi_s3_get *q = first; q != NULL; q = q->mate) {
         if (q->at.offset > at)
             first->piece[r->n_pieces++] = (dlp_s3_piece){NULL, q->at.offset - at};
         first->piece[r->n_pieces++] = (dlp_s3_piece){q->to, q->at.length};
@@ -13420,13 +13421,13 @@ static void dlpi_src_join(const dlpi_s3_source *s, dlpi_src_get *first) {
 /* Undo a gathering: put first and its mates back at the front of the held list, because they waited
    longest. alone: from now on, each gets a request of its own. */
 DLPI_COLD
-static void dlpi_src_part(dlpi_src_worker *w, dlpi_src_get *first, bool alone) {
-    dlpi_src_list apart = {NULL, NULL};
-    for (dlpi_src_get *q = first, *next; q != NULL; q = next) {
+static void dlpi_s3_part(dlpi_s3_worker *w, dlpi_s3_get *first, bool alone) {
+    dlpi_s3_src_list apart = {NULL, NULL};
+    for (dlpi_s3_get *q = first, *next; q != NULL; q = next) {
         next = q->mate;
         q->mate = NULL;
         q->alone = q->alone || alone;
-        dlpi_src_put(&apart, q, DLPI_SRC_HELD);
+        dlpi_s3_src_put(&apart, q, DLPI_S3_SRC_HELD);
     }
     apart.last->next = w->held.first; /* in front: these waited longest */
     if (w->held.first == NULL) w->held.last = apart.last;
@@ -13436,108 +13437,108 @@ static void dlpi_src_part(dlpi_src_worker *w, dlpi_src_get *first, bool alone) {
 /* Take in the end of the request of first and its mates. All go to w->over; but if a joint request
    failed, they are held again, each for a request of its own. */
 DLPI_COLD
-static void dlpi_src_came(dlpi_src_worker *w, dlpi_src_get *first) {
+static void dlpi_s3_src_came(dlpi_s3_worker *w, dlpi_s3_get *first) {
     bool joint = first->mate != NULL;
     if (joint && first->request.code != DLP_OK) {
-        dlpi_src_part(w, first, true);
+        dlpi_s3_part(w, first, true);
         return;
     }
-    if (!joint) dlpi_src_look(w->source, first);
-    for (dlpi_src_get *q = first, *next; q != NULL; q = next) {
+    if (!joint) dlpi_s3_src_look(w->source, first);
+    for (dlpi_s3_get *q = first, *next; q != NULL; q = next) {
         next = q->mate;
         q->mate = NULL;
         if (joint) q->got = q->at.length;
-        dlpi_src_put(&w->over, q, DLPI_SRC_OVER);
+        dlpi_s3_src_put(&w->over, q, DLPI_S3_SRC_OVER);
     }
 }
 
 /* Send requests for held items until the I/O is full. Returns 0, or negative if it is broken. */
 DLPI_COLD
-static int dlpi_src_flush(dlpi_src_worker *w) {
-    dlpi_src_get *first;
+static int dlpi_s3_src_flush(dlpi_s3_worker *w) {
+    dlpi_s3_get *first;
     int rc;
-    while ((first = dlpi_src_gather(w)) != NULL) {
-        dlpi_src_join(w->source, first);
+    while ((first = dlpi_s3_src_gather(w)) != NULL) {
+        dlpi_s3_src_join(w->source, first);
         first->request.user = first;
         rc = dlp_s3_submit(w->io, &first->request);
         if (rc == DLP_FULL) {
-            dlpi_src_part(w, first, false);
+            dlpi_s3_part(w, first, false);
             return 0;
         }
         if (rc == DLP_ERR_FORKED || rc == DLP_ERR_SYSTEM) return rc;
         if (rc != DLP_OK) {
-            dlpi_src_broken(&first->request, rc);
-            dlpi_src_came(w, first);
+            dlpi_s3_broken(&first->request, rc);
+            dlpi_s3_src_came(w, first);
             continue;
         }
         w->out++;
-        for (dlpi_src_get *q = first; q != NULL; q = q->mate) q->where = DLPI_SRC_OUT;
+        for (dlpi_s3_get *q = first; q != NULL; q = q->mate) q->where = DLPI_S3_SRC_OUT;
     }
     return 0;
 }
 
 /* Close the I/O of a worker whose pipe was stopped. All of its items fail as stopped. */
 DLPI_COLD
-static void dlpi_src_give_up(dlpi_src_worker *w) {
-    dlpi_src_drop(&w->io);
+static void dlpi_s3_src_give_up(dlpi_s3_worker *w) {
+    dlpi_s3_src_drop(&w->io);
     w->out = 0;
     w->held.first = w->over.first = NULL;
     for (int i = 0; i < w->source->d.in_flight; i++) {
-        dlpi_src_get *q = &w->get[i];
-        if (q->where == DLPI_SRC_FREE) continue;
+        dlpi_s3_get *q = &w->get[i];
+        if (q->where == DLPI_S3_SRC_FREE) continue;
         q->mate = NULL;
-        q->what = DLPI_SRC_STOPPED;
-        dlpi_src_put(&w->over, q, DLPI_SRC_OVER);
+        q->what = DLPI_S3_SRC_STOPPED;
+        dlpi_s3_src_put(&w->over, q, DLPI_S3_SRC_OVER);
     }
 }
 
 /* Send held requests, and wait for ended ones, for at most timeout_ms; not at all if some item is
    over. Returns 0, or a negative code if the I/O is broken. */
 DLPI_COLD
-static int dlpi_src_move(dlpi_src_worker *w, int timeout_ms) {
+static int dlpi_s3_src_move(dlpi_s3_worker *w, int timeout_ms) {
     dlp_s3_request *done[64];
-    int n, rc = dlpi_src_flush(w);
+    int n, rc = dlpi_s3_src_flush(w);
     if (rc != 0 || w->out == 0) return rc;
     if (w->over.first != NULL) timeout_ms = DLP_NOWAIT;
     n = dlp_s3_reap(w->io, done, 64, timeout_ms);
     if (n < 0) return n;
     for (int i = 0; i < n; i++) {
         w->out--;
-        dlpi_src_came(w, done[i]->user);
+        dlpi_s3_src_came(w, done[i]->user);
     }
-    return n > 0 ? dlpi_src_flush(w) : 0; /* there is room, and what is asked for again */
+    return n > 0 ? dlpi_s3_src_flush(w) : 0; /* there is room, and what is asked for again */
 }
 
 /* Begin to fetch an item: dlp_async.submit. Returns 0, DLP_FULL, or the code of a failure. */
 DLPI_COLD
-static int dlpi_src_submit_item(void *user, void *worker_state DLPI_UNREAD, dlp_item *item) {
+static int dlpi_s3_submit_item(void *user, void *worker_state DLPI_UNREAD, dlp_item *item) {
     const dlpi_s3_source *s = user;
-    dlpi_src_worker *w = dlpi_src_worker_of(s, item);
-    dlpi_src_get *q;
+    dlpi_s3_worker *w = dlpi_s3_worker_of(s, item);
+    dlpi_s3_get *q;
     int rc;
-    if (w == NULL || w->io == NULL) return dlpi_src_no_worker(item);
-    q = dlpi_src_lend(w, false);
+    if (w == NULL || w->io == NULL) return dlpi_s3_no_worker(item);
+    q = dlpi_s3_lend(w, false);
     if (q == NULL) return DLP_FULL;
-    w->pipe = dlpi_src_pipe_of(item->call);
-    if (dlpi_src_begin(s, q, item)) {
-        dlpi_src_put(&w->held, q, DLPI_SRC_HELD);
+    w->pipe = dlpi_s3_pipe_of(item->call);
+    if (dlpi_s3_src_begin(s, q, item)) {
+        dlpi_s3_src_put(&w->held, q, DLPI_S3_SRC_HELD);
         return 0;
     }
-    rc = dlpi_src_complain(s, q);
-    dlpi_src_give(w, q);
+    rc = dlpi_s3_complain(s, q);
+    dlpi_s3_src_give(w, q);
     return rc;
 }
 
 /* Settle ended items and give them back. Returns how many. With a decode it is one at a time: so
    its record serves the next request, and sockets are looked at, before the next decode. */
 DLPI_COLD
-static int dlpi_src_hand_back(dlpi_src_worker *w, dlp_item **done, int *code, int max) {
+static int dlpi_s3_hand_back(dlpi_s3_worker *w, dlp_item **done, int *code, int max) {
     int n = 0, most = w->source->d.decode ? 1 : max;
-    dlpi_src_get *q;
-    while (n < most && n < max && (q = dlpi_src_take(&w->over)) != NULL) {
+    dlpi_s3_get *q;
+    while (n < most && n < max && (q = dlpi_s3_src_take(&w->over)) != NULL) {
         done[n] = q->item;
-        code[n++] = dlpi_src_settle(w, q);
-        dlpi_src_give(w, q);
+        code[n++] = dlpi_s3_src_settle(w, q);
+        dlpi_s3_src_give(w, q);
     }
     return n;
 }
@@ -13545,34 +13546,34 @@ static int dlpi_src_hand_back(dlpi_src_worker *w, dlp_item **done, int *code, in
 /* Give back ended items: dlp_async.reap. After a stop, the first call returns 0: its items could
    still be taken for failed ones. Later calls give all requests up: only the records are wanted. */
 DLPI_COLD
-static int dlpi_src_reap_items(void *user DLPI_UNREAD, void *worker_state, dlp_item **done,
-                               int *code, int max, int timeout_ms) {
-    dlpi_src_worker *w = worker_state;
-    bool stopped = dlpi_src_stopped(w->pipe);
+static int dlpi_s3_reap_items(void *user DLPI_UNREAD, void *worker_state, dlp_item **done,
+                              int *code, int max, int timeout_ms) {
+    dlpi_s3_worker *w = worker_state;
+    bool stopped = dlpi_s3_stopped(w->pipe);
     int rc;
-    if (timeout_ms == 0 || timeout_ms > DLPI_SRC_LOOK_MS) timeout_ms = DLPI_SRC_LOOK_MS;
+    if (timeout_ms == 0 || timeout_ms > DLPI_S3_LOOK_MS) timeout_ms = DLPI_S3_LOOK_MS;
     if (stopped && w->stop_looks++ == 0) return 0;
-    if (stopped && w->io) dlpi_src_give_up(w);
-    if (!stopped && (rc = dlpi_src_move(w, timeout_ms)) != 0) {
-        dlpi_src_drop(&w->io);
+    if (stopped && w->io) dlpi_s3_src_give_up(w);
+    if (!stopped && (rc = dlpi_s3_src_move(w, timeout_ms)) != 0) {
+        dlpi_s3_src_drop(&w->io);
         return rc;
     }
-    return dlpi_src_hand_back(w, done, code, max);
+    return dlpi_s3_hand_back(w, done, code, max);
 }
 
 /* ---- parts ---- */
 
 DLPI_COLD
-static int dlpi_src_part_complain(const dlp_part *part, const dlp_s3_request *r) {
+static int dlpi_s3_part_complain(const dlp_part *part, const dlp_s3_request *r) {
     char text[256];
-    dlpi_src_words(r, text, sizeof text);
+    dlpi_s3_words(r, text, sizeof text);
     dlp_fail(part->call, r->error.errnum, "%s", text);
     return r->code == DLP_ERR_LENGTH ? DLP_ERR_LENGTH : DLP_ERR_CALLBACK;
 }
 
 /* Find the manifest's entry of a part. Returns 0, or DLP_ERR_CALLBACK if there is none. */
 DLPI_COLD
-static int dlpi_src_part_entry(const dlpi_s3_source *s, const dlp_part *part, dlp_s3_entry *at) {
+static int dlpi_s3_part_entry(const dlpi_s3_source *s, const dlp_part *part, dlp_s3_entry *at) {
     *at = (dlp_s3_entry){"", 0, 0, 0, ""};
     if (dlp_s3_manifest_get(s->d.manifest, part->index, at) == DLP_OK) return 0;
     return dlp_fail(part->call, 0, "the manifest has only %llu entries; lower n_parts",
@@ -13581,12 +13582,12 @@ static int dlpi_src_part_entry(const dlpi_s3_source *s, const dlp_part *part, dl
 
 /* Compare an object's bytes with the manifest's, if known. Returns 0, or DLP_ERR_CALLBACK. */
 DLPI_COLD
-static int dlpi_src_part_size(const dlpi_s3_source *s, const dlp_part *part, const dlp_s3_entry *at,
-                              uint64_t bytes) {
+static int dlpi_s3_part_size(const dlpi_s3_source *s, const dlp_part *part, const dlp_s3_entry *at,
+                             uint64_t bytes) {
     char text[256];
-    uint64_t said = dlpi_src_bytes(at->length);
+    uint64_t said = dlpi_s3_bytes(at->length);
     if (at->length == 0 || bytes == said) return 0;
-    dlpi_src_place(s->bucket, at->key, text, sizeof text);
+    dlpi_s3_src_place(s->bucket, at->key, text, sizeof text);
     return dlp_fail(part->call, 0, "%s: has %llu bytes, the manifest says %llu; list it again",
                     text, (unsigned long long)bytes, (unsigned long long)said);
 }
@@ -13594,51 +13595,51 @@ static int dlpi_src_part_size(const dlpi_s3_source *s, const dlp_part *part, con
 /* Read a part's bytes to the memory at to. etag: NULL, or the ETag that the object must have in
    place of the manifest's, if it is a strong one. Returns 0, DLP_ERR_LENGTH or DLP_ERR_CALLBACK. */
 DLPI_COLD
-static int dlpi_src_part_get(const dlpi_s3_source *s, dlp_s3_io **io, const dlp_part *part,
-                             const dlp_s3_entry *at, void *to, uint64_t capacity, const char *etag,
-                             dlp_s3_request *r) {
+static int dlpi_s3_part_get(const dlpi_s3_source *s, dlp_s3_io **io, const dlp_part *part,
+                            const dlp_s3_entry *at, void *to, uint64_t capacity, const char *etag,
+                            dlp_s3_request *r) {
     uint64_t is;
-    dlpi_src_ask(s, r, at, to, capacity);
+    dlpi_s3_src_ask(s, r, at, to, capacity);
     if (etag && etag[0] == '"') r->if_match = etag;
-    dlpi_src_wait(s, io, dlpi_src_pipe_of(part->call), r);
-    if (dlpi_src_other_size(r, at, &is)) return dlpi_src_part_size(s, part, at, is);
-    return r->code == DLP_OK ? 0 : dlpi_src_part_complain(part, r);
+    dlpi_s3_src_wait(s, io, dlpi_s3_pipe_of(part->call), r);
+    if (dlpi_s3_other_size(r, at, &is)) return dlpi_s3_part_size(s, part, at, is);
+    return r->code == DLP_OK ? 0 : dlpi_s3_part_complain(part, r);
 }
 
 DLPI_COLD
 DLPDEF int dlp_s3_part_load(void *source, dlp_part *part) {
     dlpi_s3_source *s = source;
-    dlpi_src_worker *w = part->worker_state;
-    dlpi_src_get *q;
+    dlpi_s3_worker *w = part->worker_state;
+    dlpi_s3_get *q;
     dlp_s3_entry at;
-    int rc = dlpi_src_part_entry(s, part, &at);
+    int rc = dlpi_s3_part_entry(s, part, &at);
     if (rc != 0) return rc;
-    if (!dlpi_src_is_worker(part->call, w) || w->source != s)
+    if (!dlpi_s3_is_worker(part->call, w) || w->source != s)
         return dlp_fail(part->call, 0,
                         "give the objects as load.source; its workers have the connections");
-    q = dlpi_src_lend(w, true);
-    rc = dlpi_src_part_get(s, &q->io, part, &at, part->data, part->capacity, NULL, &q->request);
+    q = dlpi_s3_lend(w, true);
+    rc = dlpi_s3_part_get(s, &q->io, part, &at, part->data, part->capacity, NULL, &q->request);
     if (rc == 0) part->bytes = q->request.received;
-    dlpi_src_give(w, q);
+    dlpi_s3_src_give(w, q);
     return rc;
 }
 
 /* Ask by HEAD for an object. r->etag gets its ETag, at->length the bytes to download. Returns 0 or
    an error code. */
 DLPI_COLD
-static int dlpi_src_download_size(const dlpi_s3_source *s, dlp_s3_io **io, const dlp_part *part,
-                                  dlp_s3_entry *at, dlp_s3_request *r) {
+static int dlpi_s3_download_size(const dlpi_s3_source *s, dlp_s3_io **io, const dlp_part *part,
+                                 dlp_s3_entry *at, dlp_s3_request *r) {
     int rc;
-    dlpi_src_ask(s, r, at, NULL, 0);
+    dlpi_s3_src_ask(s, r, at, NULL, 0);
     r->method = DLP_S3_HEAD;
     r->offset = r->length = 0;
-    if (dlpi_src_wait(s, io, dlpi_src_pipe_of(part->call), r) != DLP_OK)
-        return dlpi_src_part_complain(part, r);
+    if (dlpi_s3_src_wait(s, io, dlpi_s3_pipe_of(part->call), r) != DLP_OK)
+        return dlpi_s3_part_complain(part, r);
     if (at->offset != DLP_S3_WHOLE && at->offset > r->object_bytes)
         return dlp_fail(part->call, 0,
                         "%s: has %llu bytes, the manifest's offset is %llu; list it again", at->key,
                         (unsigned long long)r->object_bytes, (unsigned long long)at->offset);
-    rc = at->offset == DLP_S3_WHOLE ? dlpi_src_part_size(s, part, at, r->object_bytes) : 0;
+    rc = at->offset == DLP_S3_WHOLE ? dlpi_s3_part_size(s, part, at, r->object_bytes) : 0;
     if (at->length == 0 || at->offset == DLP_S3_WHOLE)
         at->length = r->object_bytes - (at->offset == DLP_S3_WHOLE ? 0 : at->offset);
     return rc;
@@ -13647,8 +13648,8 @@ static int dlpi_src_download_size(const dlpi_s3_source *s, dlp_s3_io **io, const
 /* Download an entry into a file by way of a mapping. The file's blocks are allocated first, so that
    a full disk is an error and no SIGBUS. Returns 0 or an error code. */
 DLPI_COLD
-static int dlpi_src_download_to(const dlpi_s3_source *s, dlp_s3_io **io, const dlp_part *part,
-                                const dlp_s3_entry *at, const char *etag, int fd) {
+static int dlpi_s3_download_to(const dlpi_s3_source *s, dlp_s3_io **io, const dlp_part *part,
+                               const dlp_s3_entry *at, const char *etag, int fd) {
     dlp_s3_request r;
     void *map;
     int rc = dlpi_file_may_be(at->length) ? posix_fallocate(fd, 0, (off_t)at->length) : errno;
@@ -13656,44 +13657,43 @@ static int dlpi_src_download_to(const dlpi_s3_source *s, dlp_s3_io **io, const d
     map = mmap(NULL, (size_t)at->length, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (map == MAP_FAILED)
         return dlp_fail(part->call, errno, "%s: mmap: %s", at->key, strerror(errno));
-    rc = dlpi_src_part_get(s, io, part, at, map, at->length, etag, &r);
+    rc = dlpi_s3_part_get(s, io, part, at, map, at->length, etag, &r);
     munmap(map, (size_t)at->length);
     return rc;
 }
 
 DLPI_COLD
-static int dlpi_src_download(const dlpi_s3_source *s, dlp_s3_io **io, const dlp_part *part,
-                             int fd) {
+static int dlpi_s3_download(const dlpi_s3_source *s, dlp_s3_io **io, const dlp_part *part, int fd) {
     dlp_s3_request head;
     dlp_s3_entry at;
-    int rc = dlpi_src_part_entry(s, part, &at);
-    if (rc == 0) rc = dlpi_src_download_size(s, io, part, &at, &head);
+    int rc = dlpi_s3_part_entry(s, part, &at);
+    if (rc == 0) rc = dlpi_s3_download_size(s, io, part, &at, &head);
     if (rc != 0 || at.length == 0) return rc;
-    return dlpi_src_download_to(s, io, part, &at, head.etag, fd);
+    return dlpi_s3_download_to(s, io, part, &at, head.etag, fd);
 }
 
 DLPI_COLD
 DLPDEF int dlp_s3_part_download(void *source, const dlp_part *part, const char *path DLPI_UNREAD,
                                 int fd) {
     const dlpi_s3_source *s = source;
-    dlpi_src_worker *w = part->worker_state;
+    dlpi_s3_worker *w = part->worker_state;
     dlp_s3_io *io = NULL;
-    dlpi_src_get *q;
+    dlpi_s3_get *q;
     int rc;
-    if (!dlpi_src_is_worker(part->call, w) || w->source->d.s3 != s->d.s3) {
-        rc = dlpi_src_download(s, &io, part, fd);
+    if (!dlpi_s3_is_worker(part->call, w) || w->source->d.s3 != s->d.s3) {
+        rc = dlpi_s3_download(s, &io, part, fd);
         dlp_s3_io_close(io);
         return rc;
     }
-    q = dlpi_src_lend(w, true);
-    rc = dlpi_src_download(s, &q->io, part, fd);
-    dlpi_src_give(w, q);
+    q = dlpi_s3_lend(w, true);
+    rc = dlpi_s3_download(s, &q->io, part, fd);
+    dlpi_s3_src_give(w, q);
     return rc;
 }
 
 /* Fill in a desc of parts as far as the source knows it: dlp_source.parts. */
 DLPI_COLD
-static void dlpi_src_parts(const dlp_source *source, dlp_part_desc *parts) {
+static void dlpi_s3_parts(const dlp_source *source, dlp_part_desc *parts) {
     dlpi_s3_source *s = (dlpi_s3_source *)(uintptr_t)source;
     parts->n_parts = dlp_s3_manifest_count(s->d.manifest);
     parts->manifest_id = dlp_s3_manifest_id(s->d.manifest);
@@ -13709,20 +13709,20 @@ static void dlpi_src_parts(const dlp_source *source, dlp_part_desc *parts) {
 /* ---- chunks ---- */
 
 /* The rows of a chunk that are still to be asked for, in the order of the dataset. */
-typedef struct dlpi_src_rows {
+typedef struct dlpi_s3_rows {
     const dlpi_s3_source *s;
     dlp_chunk *c;
     uint8_t *to;
-    uint64_t at, end;    /* dataset rows */
-    uint32_t *place;     /* [chunk_rows] shuffled: where + 1, 0: not wanted; else NULL */
-    dlp_s3_piece *piece; /* [2 * count] of shuffled ones */
-    uint64_t n_pieces;   /* in use */
-} dlpi_src_rows;
+    uint64_t at, end;    /* dataset rows that are still to be asked for: [at, end) */
+    uint32_t *place;     /* [chunk_rows] 1 + place of each row, 0: not wanted; NULL: not shuffled */
+    dlp_s3_piece *piece; /* [2 * count] pieces of a shuffled chunk */
+    uint64_t n_pieces;   /* pieces in use */
+} dlpi_s3_rows;
 
 /* Return the end of the rows that a request from row x->at on may read: they are rows of one entry
    of the manifest, and of at most joint_bytes. */
 DLPI_COLD
-static uint64_t dlpi_src_rows_most(const dlpi_src_rows *x, uint64_t entry) {
+static uint64_t dlpi_s3_rows_most(const dlpi_s3_rows *x, uint64_t entry) {
     uint64_t most = x->s->d.joint_bytes / x->s->d.row_bytes, end = x->s->first_row[entry + 1];
     if (most == 0) most = 1;
     if (end > x->end) end = x->end;
@@ -13732,7 +13732,7 @@ static uint64_t dlpi_src_rows_most(const dlpi_src_rows *x, uint64_t entry) {
 /* Add a wanted row to a request, as a piece of the chunk's memory. gap: rows before it that nobody
    wants; they become a piece without memory. */
 DLPI_COLD
-static void dlpi_src_rows_piece(dlpi_src_rows *x, dlp_s3_request *r, uint64_t row, uint64_t gap) {
+static void dlpi_s3_rows_piece(dlpi_s3_rows *x, dlp_s3_request *r, uint64_t row, uint64_t gap) {
     uint64_t bytes = x->s->d.row_bytes;
     dlp_s3_piece *p = &x->piece[x->n_pieces];
     uint32_t n = 0;
@@ -13744,45 +13744,45 @@ static void dlpi_src_rows_piece(dlpi_src_rows *x, dlp_s3_request *r, uint64_t ro
 }
 
 DLPI_COLD
-static bool dlpi_src_rows_wants(const dlpi_src_rows *x, uint64_t row) {
+static bool dlpi_s3_rows_wants(const dlpi_s3_rows *x, uint64_t row) {
     return x->place[row - x->c->chunk_first] != 0;
 }
 
 /* Fill a request with the wanted rows from x->at up to end, or up to a gap that is too long. */
 DLPI_COLD
-static void dlpi_src_rows_gather(dlpi_src_rows *x, dlp_s3_request *r, uint64_t end) {
+static void dlpi_s3_rows_gather(dlpi_s3_rows *x, dlp_s3_request *r, uint64_t end) {
     const dlpi_s3_source *s = x->s;
     uint64_t gap = 0, bytes = s->d.row_bytes;
     uint64_t most = s->d.gap_bytes < 0 ? 0 : (uint64_t)s->d.gap_bytes / bytes;
     r->pieces = &x->piece[x->n_pieces];
     for (; x->at < end && gap <= most; x->at++) {
-        if (!dlpi_src_rows_wants(x, x->at)) {
+        if (!dlpi_s3_rows_wants(x, x->at)) {
             gap++;
             continue;
         }
-        dlpi_src_rows_piece(x, r, x->at, gap);
+        dlpi_s3_rows_piece(x, r, x->at, gap);
         gap = 0;
     }
 }
 
 /* Fill in the next request for rows of the chunk. Returns false if all requests were made. */
 DLPI_COLD
-static bool dlpi_src_rows_next(dlpi_src_rows *x, dlp_s3_request *r) {
+static bool dlpi_s3_rows_next(dlpi_s3_rows *x, dlp_s3_request *r) {
     const dlpi_s3_source *s = x->s;
     uint64_t entry, end, bytes = s->d.row_bytes, first;
     dlp_s3_entry at = {"", 0, 0, 0, ""};
-    while (x->place && x->at < x->end && !dlpi_src_rows_wants(x, x->at)) x->at++;
+    while (x->place && x->at < x->end && !dlpi_s3_rows_wants(x, x->at)) x->at++;
     if (x->at == x->end) return false;
     entry = dlpi_file_of(s->first_row, sizeof *s->first_row, dlp_s3_manifest_count(s->d.manifest),
                          x->at);
-    end = dlpi_src_rows_most(x, entry);
+    end = dlpi_s3_rows_most(x, entry);
     (void)dlp_s3_manifest_get(s->d.manifest, entry, &at);
     first = (x->at - s->first_row[entry]) * bytes;
     at.offset = at.offset == DLP_S3_WHOLE ? first : at.offset + first;
     at.length = 0;
-    dlpi_src_ask(s, r, &at, NULL, 0);
+    dlpi_s3_src_ask(s, r, &at, NULL, 0);
     if (x->place) {
-        dlpi_src_rows_gather(x, r, end);
+        dlpi_s3_rows_gather(x, r, end);
         return true;
     }
     r->length = r->capacity = (end - x->at) * bytes;
@@ -13792,10 +13792,10 @@ static bool dlpi_src_rows_next(dlpi_src_rows *x, dlp_s3_request *r) {
 }
 
 /* Begin to read a chunk's rows into the memory at to. Returns false if there is no memory for that;
-   dlpi_src_rows_end must follow in any case. */
+   dlpi_s3_rows_end must follow in any case. */
 DLPI_COLD
-static bool dlpi_src_rows_begin(dlpi_src_rows *x, const dlpi_s3_source *s, dlp_chunk *c, void *to) {
-    *x = (dlpi_src_rows){.s = s, .c = c, .to = to, .at = c->first, .end = c->first + c->count};
+static bool dlpi_s3_rows_begin(dlpi_s3_rows *x, const dlpi_s3_source *s, dlp_chunk *c, void *to) {
+    *x = (dlpi_s3_rows){.s = s, .c = c, .to = to, .at = c->first, .end = c->first + c->count};
     if (!c->shuffled) return true;
     x->at = c->chunk_first;
     x->end = c->chunk_first + c->chunk_rows;
@@ -13807,35 +13807,35 @@ static bool dlpi_src_rows_begin(dlpi_src_rows *x, const dlpi_s3_source *s, dlp_c
 }
 
 DLPI_COLD
-static void dlpi_src_rows_end(dlpi_src_rows *x) {
+static void dlpi_s3_rows_end(dlpi_s3_rows *x) {
     free(x->place);
     free(x->piece);
 }
 
 DLPI_COLD
-static int dlpi_src_chunk_complain(const dlp_chunk *c, const dlp_s3_request *r) {
+static int dlpi_s3_chunk_complain(const dlp_chunk *c, const dlp_s3_request *r) {
     char text[256];
-    dlpi_src_words(r, text, sizeof text);
+    dlpi_s3_words(r, text, sizeof text);
     return dlp_fail(c->call, r->error.errnum, "%s", text);
 }
 
 /* Requests of a chunk under way, with the I/O of the first record. */
-typedef struct dlpi_src_joint {
-    dlpi_src_worker *w;
-    dlpi_src_rows *rows;
+typedef struct dlpi_s3_joint {
+    dlpi_s3_worker *w;
+    dlpi_s3_rows *rows;
     dlp_s3_io **io;
-    dlpi_src_get *idle, *next; /* records without a request; one whose request found no room */
-    int out;
-} dlpi_src_joint;
+    dlpi_s3_get *idle, *next; /* records without a request; a record whose request found no room */
+    int out;                  /* requests that io has */
+} dlpi_s3_joint;
 
 /* Send requests until no row, record or room is left. Returns 0, or DLP_ERR_CALLBACK on failure. */
 DLPI_COLD
-static int dlpi_src_joint_send(dlpi_src_joint *x) {
+static int dlpi_s3_joint_send(dlpi_s3_joint *x) {
     for (int rc;;) {
-        dlpi_src_get *q = x->next ? x->next : x->idle;
+        dlpi_s3_get *q = x->next ? x->next : x->idle;
         if (q == NULL) return 0;
         if (x->next == NULL) {
-            if (!dlpi_src_rows_next(x->rows, &q->request)) return 0;
+            if (!dlpi_s3_rows_next(x->rows, &q->request)) return 0;
             x->idle = q->next;
             q->request.user = q;
         }
@@ -13843,63 +13843,63 @@ static int dlpi_src_joint_send(dlpi_src_joint *x) {
         rc = dlp_s3_submit(*x->io, &q->request);
         if (rc == DLP_FULL && x->out > 0) return 0;
         if (rc != DLP_OK) {
-            dlpi_src_broken(&q->request, rc);
-            return dlpi_src_chunk_complain(x->rows->c, &q->request);
+            dlpi_s3_broken(&q->request, rc);
+            return dlpi_s3_chunk_complain(x->rows->c, &q->request);
         }
         x->next = NULL;
         x->out++;
     }
 }
 
-/* Wait DLPI_SRC_LOOK_MS for ended requests, and make their records idle. Returns 0, or
+/* Wait DLPI_S3_LOOK_MS for ended requests, and make their records idle. Returns 0, or
    DLP_ERR_CALLBACK if a request failed, the I/O is broken, or the pipe was stopped. */
 DLPI_COLD
-static int dlpi_src_joint_reap(dlpi_src_joint *x, int *looks) {
+static int dlpi_s3_joint_reap(dlpi_s3_joint *x, int *looks) {
     dlp_s3_request *done[16];
-    int n = dlp_s3_reap(*x->io, done, 16, DLPI_SRC_LOOK_MS), rc = 0;
+    int n = dlp_s3_reap(*x->io, done, 16, DLPI_S3_LOOK_MS), rc = 0;
     if (n < 0) return dlp_fail(x->rows->c->call, 0, "the client's I/O is broken, code %d", n);
-    if (n == 0 && dlpi_src_given_up(dlpi_src_pipe_of(x->rows->c->call), looks))
+    if (n == 0 && dlpi_s3_given_up(dlpi_s3_pipe_of(x->rows->c->call), looks))
         return dlp_fail(x->rows->c->call, 0, "given up, the pipe was stopped");
     for (int i = 0; i < n; i++) {
-        dlpi_src_get *q = done[i]->user;
+        dlpi_s3_get *q = done[i]->user;
         x->out--;
         q->next = x->idle;
         x->idle = q;
-        if (rc == 0 && done[i]->code != DLP_OK) rc = dlpi_src_chunk_complain(x->rows->c, done[i]);
+        if (rc == 0 && done[i]->code != DLP_OK) rc = dlpi_s3_chunk_complain(x->rows->c, done[i]);
     }
     return rc;
 }
 
 /* Read all rows, by one I/O and as many records as are free. Returns 0 or DLP_ERR_CALLBACK. */
 DLPI_COLD
-static int dlpi_src_rows_run(dlpi_src_worker *w, dlpi_src_rows *rows) {
-    dlpi_src_get *lead = dlpi_src_lend(w, true), *q;
-    dlpi_src_get *mine[DLPI_SRC_HAND_MOST];
-    dlpi_src_joint x = {w, rows, &lead->io, NULL, NULL, 0};
-    int n = 0, looks = 0, rc = dlpi_src_io_ready(x.io, w->source, &lead->request.error);
+static int dlpi_s3_rows_run(dlpi_s3_worker *w, dlpi_s3_rows *rows) {
+    dlpi_s3_get *lead = dlpi_s3_lend(w, true), *q;
+    dlpi_s3_get *mine[DLPI_S3_HAND_MOST];
+    dlpi_s3_joint x = {w, rows, &lead->io, NULL, NULL, 0};
+    int n = 0, looks = 0, rc = dlpi_s3_io_ready(x.io, w->source, &lead->request.error);
     if (rc != DLP_OK) rc = dlp_fail(rows->c->call, 0, "%s", lead->request.error.message);
-    for (q = lead; q != NULL; q = n < w->source->d.in_flight ? dlpi_src_lend(w, false) : NULL) {
+    for (q = lead; q != NULL; q = n < w->source->d.in_flight ? dlpi_s3_lend(w, false) : NULL) {
         q->next = x.idle;
         x.idle = mine[n++] = q;
     }
     while (rc == 0) {
-        rc = dlpi_src_joint_send(&x);
+        rc = dlpi_s3_joint_send(&x);
         if (rc != 0 || x.out == 0) break;
-        rc = dlpi_src_joint_reap(&x, &looks);
+        rc = dlpi_s3_joint_reap(&x, &looks);
     }
-    if (rc != 0 && lead->io) dlpi_src_drop(&lead->io); /* with what is still out */
-    while (n > 0) dlpi_src_give(w, mine[--n]);
+    if (rc != 0 && lead->io) dlpi_s3_src_drop(&lead->io); /* with what is still out */
+    while (n > 0) dlpi_s3_src_give(w, mine[--n]);
     return rc;
 }
 
 DLPI_COLD
 DLPDEF int dlp_s3_chunk_read(dlp_source *from, dlp_chunk *chunk, uint32_t field) {
     dlpi_s3_source *source = (dlpi_s3_source *)(void *)from;
-    dlpi_src_worker *w = chunk->worker_state;
+    dlpi_s3_worker *w = chunk->worker_state;
     const dlpi_field *f;
-    dlpi_src_rows rows;
+    dlpi_s3_rows rows;
     int rc;
-    if (!dlpi_src_is_worker(chunk->call, w) || w->source->d.s3 != source->d.s3)
+    if (!dlpi_s3_is_worker(chunk->call, w) || w->source->d.s3 != source->d.s3)
         return dlp_fail(chunk->call, 0,
                         "give the objects as chunks.source; its workers have the connections");
     if (source->first_row == NULL)
@@ -13914,27 +13914,27 @@ DLPDEF int dlp_s3_chunk_read(dlp_source *from, dlp_chunk *chunk, uint32_t field)
         source->first_row[dlp_s3_manifest_count(source->d.manifest)])
         return dlp_fail(chunk->call, 0, "the objects end before row %llu; lower n_items",
                         (unsigned long long)(chunk->chunk_first + chunk->chunk_rows - 1));
-    rc = dlpi_src_rows_begin(&rows, source, chunk, chunk->data[field])
-             ? dlpi_src_rows_run(w, &rows)
+    rc = dlpi_s3_rows_begin(&rows, source, chunk, chunk->data[field])
+             ? dlpi_s3_rows_run(w, &rows)
              : dlp_fail(chunk->call, ENOMEM, "no memory for the order of %llu rows",
                         (unsigned long long)chunk->chunk_rows);
-    dlpi_src_rows_end(&rows);
+    dlpi_s3_rows_end(&rows);
     return rc;
 }
 
 /* Read a chunk's first field: dlp_chunk_fn. */
 DLPI_COLD
-static int dlpi_src_chunk_load(void *source, dlp_chunk *chunk) {
+static int dlpi_s3_chunk_load(void *source, dlp_chunk *chunk) {
     return dlp_s3_chunk_read(source, chunk, 0);
 }
 
 /* Fill in a desc of chunks as far as the source knows it: dlp_source.chunks. */
 DLPI_COLD
-static void dlpi_src_chunks(const dlp_source *source, dlp_chunks_desc *chunks) {
+static void dlpi_s3_chunks(const dlp_source *source, dlp_chunks_desc *chunks) {
     dlpi_s3_source *s = (dlpi_s3_source *)(uintptr_t)source;
     if (s->first_row) chunks->n_items = s->first_row[dlp_s3_manifest_count(s->d.manifest)];
     if (chunks->load == NULL) {
-        chunks->load = dlpi_src_chunk_load;
+        chunks->load = dlpi_s3_chunk_load;
         chunks->user = s;
     }
 }
@@ -13943,13 +13943,13 @@ static void dlpi_src_chunks(const dlp_source *source, dlp_chunks_desc *chunks) {
 
 /* Return a text that tells what is wrong with a desc, or NULL if nothing is. */
 DLPI_COLD
-static const char *dlpi_src_source_wrong(const dlp_s3_source_desc *d) {
+static const char *dlpi_s3_source_wrong(const dlp_s3_source_desc *d) {
     if (d->s3 == NULL) return "s3: is NULL; use dlp_s3_open";
     if (d->bucket == NULL || d->bucket[0] == 0 || strlen(d->bucket) > 255)
         return "bucket: must have 1 to 255 bytes";
     if (dlp_s3_manifest_count(d->manifest) == 0)
         return "manifest: is NULL, or empty; list or add objects first";
-    if (d->in_flight < 0 || d->in_flight > DLPI_SRC_HAND_MOST) return "in_flight: must be 0..1024";
+    if (d->in_flight < 0 || d->in_flight > DLPI_S3_HAND_MOST) return "in_flight: must be 0..1024";
     if (d->max_bytes > UINT64_C(1) << 40) return "max_bytes: must be at most 2^40";
     if (d->max_bytes != 0 && (d->direct || !d->decode))
         return "max_bytes: must be 0 without a decode, or with direct";
@@ -13962,11 +13962,11 @@ static const char *dlpi_src_source_wrong(const dlp_s3_source_desc *d) {
 }
 
 DLPI_COLD
-static void dlpi_src_lengths(dlpi_s3_source *s) {
+static void dlpi_s3_lengths(dlpi_s3_source *s) {
     const dlp_s3_manifest *m = s->d.manifest;
     s->known = true;
     for (uint64_t i = 0; i < m->n; i++) {
-        uint64_t bytes = dlpi_src_bytes(m->length[i]);
+        uint64_t bytes = dlpi_s3_bytes(m->length[i]);
         if (bytes > s->longest) s->longest = bytes;
         s->known = s->known && m->length[i] > 0;
     }
@@ -13974,7 +13974,7 @@ static void dlpi_src_lengths(dlpi_s3_source *s) {
 
 /* Set the room that an item has: capacity, unit, direct, ragged. Returns NULL or an error text. */
 DLPI_COLD
-static const char *dlpi_src_room_wrong(dlpi_s3_source *s) {
+static const char *dlpi_s3_room_wrong(dlpi_s3_source *s) {
     const dlp_field *field = s->d.fields;
     if (field == NULL) return NULL;
     s->d.direct = s->d.direct || s->d.decode == NULL;
@@ -13988,19 +13988,19 @@ static const char *dlpi_src_room_wrong(dlpi_s3_source *s) {
     return s->capacity ? NULL : "max_bytes: is 0; set it, as some lengths are unknown";
 }
 
-static const char dlpi_src_no_memory[] = "no memory for the rows of the manifest";
+static const char dlpi_s3_no_memory[] = "no memory for the rows of the manifest";
 
 /* Count all entries' rows into s->first_row, if row_bytes is set. Returns NULL or an error text. */
 DLPI_COLD
-static const char *dlpi_src_rows_wrong(dlpi_s3_source *s) {
+static const char *dlpi_s3_rows_wrong(dlpi_s3_source *s) {
     const dlp_s3_manifest *m = s->d.manifest;
     uint64_t rows = 0;
     if (s->d.row_bytes == 0) return NULL;
     if (!s->known) return "row_bytes: needs the length of every entry; list the bucket for them";
     s->first_row = calloc((size_t)m->n + 1, sizeof *s->first_row);
-    if (s->first_row == NULL) return dlpi_src_no_memory;
+    if (s->first_row == NULL) return dlpi_s3_no_memory;
     for (uint64_t i = 0; i < m->n; i++) {
-        uint64_t bytes = dlpi_src_bytes(m->length[i]);
+        uint64_t bytes = dlpi_s3_bytes(m->length[i]);
         if (bytes % s->d.row_bytes != 0)
             return "row_bytes: the bytes of each entry must be a multiple of it";
         s->first_row[i] = rows;
@@ -14013,7 +14013,7 @@ static const char *dlpi_src_rows_wrong(dlpi_s3_source *s) {
 /* Tell in buf that the server has not answered for a while: dlp_workers_desc.tell. Returns the
    length of the text, 0 if there is nothing to tell. */
 DLPI_COLD
-static int dlpi_src_tell(void *user, char *buf, size_t size) {
+static int dlpi_s3_tell(void *user, char *buf, size_t size) {
     const dlpi_s3_source *s = (const dlpi_s3_source *)user;
     uint64_t away_ns = dlpi_s3_away_for(&s->d.s3->common->shared, dlpi_s3_now_ns());
     const char *field;
@@ -14026,15 +14026,15 @@ static int dlpi_src_tell(void *user, char *buf, size_t size) {
 }
 
 DLPI_COLD
-static void dlpi_src_wire_workers(dlpi_s3_source *s, dlp_workers_desc *workers) {
-    workers->worker_init = dlpi_src_worker_init;
-    workers->worker_exit = dlpi_src_worker_exit;
+static void dlpi_s3_wire_workers(dlpi_s3_source *s, dlp_workers_desc *workers) {
+    workers->worker_init = dlpi_s3_worker_init;
+    workers->worker_exit = dlpi_s3_worker_exit;
     workers->worker_user = s;
-    workers->tell = dlpi_src_tell;
+    workers->tell = dlpi_s3_tell;
 }
 
 DLPI_COLD
-static int dlpi_src_close(dlp_source *source) {
+static int dlpi_s3_src_close(dlp_source *source) {
     dlpi_s3_source *s = (dlpi_s3_source *)(void *)source;
     if (DLPI_LOAD_SEQ(&s->users) != 0) return DLP_ERR_BUSY; /* SU1 <- SU1 */
     free(s->first_row);
@@ -14043,22 +14043,22 @@ static int dlpi_src_close(dlp_source *source) {
 }
 
 DLPI_COLD
-static void dlpi_src_source(dlpi_s3_source *s) {
+static void dlpi_s3_src_source(dlpi_s3_source *s) {
     s->dataset = (dlp_dataset){.n_items = dlp_s3_manifest_count(s->d.manifest),
                                .fields = s->d.fields,
                                .n_fields = s->d.n_fields,
                                .writes_all_bytes =
                                    s->d.writes_all_bytes || (s->d.direct && s->d.n_fields == 1),
-                               .fetch = dlpi_src_fetch,
+                               .fetch = dlpi_s3_src_fetch,
                                .user = s};
     s->source = (dlp_source){.fetch = {.dataset = &s->dataset,
                                        .fetcher = DLP_FETCH_ASYNC,
-                                       .async = {dlpi_src_submit_item, dlpi_src_reap_items},
+                                       .async = {dlpi_s3_submit_item, dlpi_s3_reap_items},
                                        .in_flight = s->d.in_flight},
-                             .parts = dlpi_src_parts,
-                             .chunks = dlpi_src_chunks,
-                             .close = dlpi_src_close};
-    dlpi_src_wire_workers(s, &s->source.fetch.workers);
+                             .parts = dlpi_s3_parts,
+                             .chunks = dlpi_s3_chunks,
+                             .close = dlpi_s3_src_close};
+    dlpi_s3_wire_workers(s, &s->source.fetch.workers);
 }
 
 DLPI_COLD
@@ -14068,7 +14068,7 @@ DLPDEF int dlp_s3_source_open(dlp_source **out, const dlp_s3_source_desc *desc, 
     if (err) memset(err, 0, sizeof *err);
     if (out == NULL || desc == NULL)
         return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s is NULL", out ? "desc" : "out");
-    wrong = dlpi_src_source_wrong(desc);
+    wrong = dlpi_s3_source_wrong(desc);
     if (wrong) return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s", wrong);
     wrong = dlpi_s3_bucket_beyond(&desc->s3->endpoint, desc->bucket);
     if (wrong) return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "bucket: %s", wrong);
@@ -14079,26 +14079,26 @@ DLPDEF int dlp_s3_source_open(dlp_source **out, const dlp_s3_source_desc *desc, 
     s->d.in_flight = desc->in_flight ? desc->in_flight : 16;
     s->d.gap_bytes = desc->gap_bytes ? desc->gap_bytes : 64 << 10;
     s->d.joint_bytes = desc->joint_bytes ? desc->joint_bytes : 8 << 20;
-    dlpi_src_lengths(s);
-    wrong = dlpi_src_room_wrong(s);
-    if (wrong == NULL) wrong = dlpi_src_rows_wrong(s);
+    dlpi_s3_lengths(s);
+    wrong = dlpi_s3_room_wrong(s);
+    if (wrong == NULL) wrong = dlpi_s3_rows_wrong(s);
     if (wrong == NULL) {
-        dlpi_src_source(s);
+        dlpi_s3_src_source(s);
         *out = &s->source;
         return DLP_OK;
     }
     free(s->first_row);
     free(s);
-    return dlpi_s3_set_error(err, wrong == dlpi_src_no_memory ? DLP_ERR_MEMORY : DLP_ERR_ARG, 0,
+    return dlpi_s3_set_error(err, wrong == dlpi_s3_no_memory ? DLP_ERR_MEMORY : DLP_ERR_ARG, 0,
                              "%s", wrong);
 }
 
 DLPI_COLD
 DLPDEF uint64_t dlp_s3_source_worker_bytes(const dlp_source *source) {
     const dlpi_s3_source *s = (const dlpi_s3_source *)(const void *)source;
-    uint64_t each = dlpi_sum(sizeof(dlpi_src_get), dlpi_src_stride(s));
-    uint64_t pieces = dlpi_times(dlpi_src_pieces(s), sizeof(dlp_s3_piece));
-    return dlpi_sum(sizeof(dlpi_src_worker) + pieces, dlpi_times((uint64_t)s->d.in_flight, each));
+    uint64_t each = dlpi_sum(sizeof(dlpi_s3_get), dlpi_s3_stride(s));
+    uint64_t pieces = dlpi_times(dlpi_s3_pieces(s), sizeof(dlp_s3_piece));
+    return dlpi_sum(sizeof(dlpi_s3_worker) + pieces, dlpi_times((uint64_t)s->d.in_flight, each));
 }
 
 #endif /* DLPIPE_IMPLEMENTATION_DONE */

@@ -404,13 +404,15 @@ DLPDEF int dlp_shm_serve(dlp_pipe *p, int timeout_ms);
 
 /* ---------------------------------------------------------------------------------------------
    >>shm-impl-names       RECORDS AND LOCKS
-   Whoever holds the lock (flock, on the open file description) owns the name, and the name's file
-   is the one that its path leads to. So whoever got the lock looks whether the path still leads to
-   the file it locked: if not, the name was removed in between, and it begins again. The lock is
-   inherited by fork and freed by the kernel when the last process that has it is gone.
-     made by O_EXCL, locked, written: a creator that dies in between leaves a stale name, whole or
-     not; found with a free lock: taken over in place; removed only by the holder of the lock.
-   Listing tries the lock for a moment, so a creator that finds it held looks again for 50 ms. */
+   A name is a file. The process that holds its lock (flock, on the open file description) owns the
+   name. After it got the lock, a process looks whether the path still leads to the file that it
+   locked. If not, the name was removed in between, and the process begins again. The lock is
+   inherited by fork. The kernel frees it when the last process that has it is gone.
+     The file is made by O_EXCL, then locked, then written. A creator that dies in between leaves a
+     stale name, complete or not. A name whose lock is free is taken over in place. Only the holder
+     of the lock removes a name.
+   A process that lists names takes each lock for a moment. So a creator that finds the lock held
+   looks again for 50 ms. */
 
 #ifndef DLPI_SHM_DIR
 #define DLPI_SHM_DIR "/dev/shm"
@@ -437,8 +439,8 @@ typedef struct dlpi_name_rec {
     int32_t pid, memfd;
     uint32_t uid, pad0;
     uint64_t token[2];
-    uint64_t started_real; /* ns */
-    uint64_t check;        /* of all before it */
+    uint64_t started_real; /* CLOCK_REALTIME of the start, ns */
+    uint64_t check;        /* hash of all fields before it */
 } dlpi_name_rec;
 _Static_assert(sizeof(dlpi_name_rec) == 128, "record layout");
 
@@ -668,26 +670,26 @@ static int dlpi_name_sweep(const char *path) {
 
 /* ---------------------------------------------------------------------------------------------
    >>shm-impl-monitor     COPY, CHECK, THEN USE
-   Everything is read by pread into private memory, checked there, and never read again. Numbers
-   that are only printed are not checked; whatever is a size, a count, an index or a string is. What
-   has passed is pointed at by a dlpi_seen (>>impl-seen), as a live pipe's own is; of the slots it
-   has the ready words alone, each stage's beside the other. */
+   Everything is read by pread into private memory, checked there, and never read again. Each size,
+   count, index and string is checked. Numbers that are only printed are not. Then a dlpi_seen
+   (>>impl-seen) points to the checked copy, as it points to the memory of a live pipe. The copy has
+   no slots, only the ready words of all stages, side by side. */
 
 #define DLPI_VIEW_TRACE (UINT64_C(64) << 20) /* bytes of traces copied, at most */
 #define DLPI_VIEW_SLOTS 65536u
 #define DLPI_VIEW_RING (1u << 20)
 
 struct dlp_monitor {
-    int fd;           /* the region; -1: let go of */
-    int proc, number; /* /proc/PID, and the memfd's number there; -1: not watched */
+    int fd;           /* the region's file; -1: closed */
+    int proc, number; /* descriptor of /proc/PID, and the memfd's number there; -1: not watched */
     dlp_monitor_info info;
-    dlpi_area areas[DLPI_AREAS]; /* that its records speak of */
+    dlpi_area areas[DLPI_AREAS]; /* the areas that the region's records describe */
     dlpi_pipe_rec pipe;
-    dlpi_seen seen;               /* of what follows */
-    dlp_error error;              /* the pipe's; code 0: none */
-    uint64_t per_epoch;           /* batches, UINT64_MAX: not known */
-    dlpi_ctl *ctl;                /* [2] the one that is checked; being read */
-    uint32_t *order;              /* [2][ring] likewise */
+    dlpi_seen seen;               /* points to the copies below */
+    dlp_error error;              /* error of the pipe; code 0: none */
+    uint64_t per_epoch;           /* batches of an epoch; UINT64_MAX: not known */
+    dlpi_ctl *ctl;                /* [2] the checked copy; the copy that is being read */
+    uint32_t *order;              /* [2][ring] as ctl */
     uint8_t *taken;               /* [ring] */
     uint64_t *ready;              /* [n_slots][n_work] */
     uint8_t *slot_seen;           /* [n_slots] */
@@ -695,7 +697,7 @@ struct dlp_monitor {
     uint64_t *trace_n;            /* [n_workers + 1] events that the copy has */
     dlp_trace_event *trace;       /* [n_workers + 1][seen.trace_events] */
     dlpi_worker_block *blocks;    /* [n_workers + 1] */
-    uint64_t block_at, block_end; /* of the region, read for its words */
+    uint64_t block_at, block_end; /* offsets of the region that block[] has a copy of */
     uint8_t block[4096];
 };
 
@@ -1081,7 +1083,7 @@ static int dlpi_view_open(dlp_monitor *m, dlp_error *err) {
     return DLP_OK;
 }
 
-/* ---- whose region ---- */
+/* ---- find the region of a process or name ---- */
 
 DLPI_COLD
 static bool dlpi_proc_is_region(int proc, int number) {
@@ -1321,18 +1323,18 @@ static int dlpi_monitor_try(const char *who, dlp_monitor **out, dlp_error *err) 
    Nobody's death is concluded from a clock, and none from a number: a pid may be another's by then.
    The end of all of them is seen by a pipe (alive) of which each holds the writing end. */
 
-typedef struct dlpi_proc { /* a worker process, as the supervisor knows it */
+typedef struct dlpi_proc { /* the supervisor's record of a worker process */
     dlpi_worker *w;
-    pid_t pid;             /* 0: none */
-    uint32_t deaths;       /* in a row, of lives in which nothing was completed */
-    uint64_t items;        /* that it had completed when this process began */
-    dlpi_lost held;        /* what it had when it died, without a callback to blame */
-    uint32_t held_deaths;  /* of all that had it, in a row */
-    uint64_t due_ns;       /* when it may be replaced; 0: it lives, or will not be */
-    uint64_t watched_item; /* for the deadline: what runs, since when it says so, */
-    uint64_t watched_since;
-    uint64_t ran_ns; /* and how long the supervisor itself saw it run */
-    bool late;       /* it was killed for that */
+    pid_t pid;              /* 0: there is no process now */
+    uint32_t deaths;        /* deaths in a row of processes that completed no item */
+    uint64_t items;         /* items that the worker had completed when this process began */
+    dlpi_lost held;         /* the unit that it had at its death, if no callback ran */
+    uint32_t held_deaths;   /* deaths in a row of workers that had this unit */
+    uint64_t due_ns;        /* time at which it may be replaced; 0: it lives, or will not be */
+    uint64_t watched_item;  /* for the deadline: the item that runs */
+    uint64_t watched_since; /* time at which the worker says that this item began */
+    uint64_t ran_ns;        /* ns for which the supervisor itself saw the item run */
+    bool late;              /* the process was killed because the item was past its deadline */
 } dlpi_proc;
 
 typedef struct dlpi_shm_state { /* dlp_pipe.shm */
@@ -1344,16 +1346,16 @@ typedef struct dlpi_shm_state { /* dlp_pipe.shm */
     dlpi_proc *procs;      /* [n_procs] */
     struct pollfd *fds;    /* [n_procs + 3] caller, nudge, workers, spare: after procs */
     pid_t spare;           /* a process that waits to replace a worker; 0: none */
-    int task;              /* socket: says to it which */
-    uint64_t spare_due_ns; /* when there may be another */
-    uint64_t restart_ns;   /* the last turn that was given */
-    /* subscribers: the scheduler's books */
+    int task;              /* socket that tells the spare process which worker it replaces */
+    uint64_t spare_due_ns; /* time at which the next spare process may be forked */
+    uint64_t restart_ns;   /* time of the last restart that a turn was given to */
+    /* The scheduler's record of subscribers. */
     uint64_t bound;     /* a bit for each subscriber that is admitted */
-    uint64_t unwaited;  /* of those in bound: the pipe does not wait for them */
-    uint64_t looked_ns; /* at their locks */
-    uint64_t frees;
-    uint64_t left_at; /* the cursor of the one that left last */
-    bool enough;      /* wait_subscribers have come */
+    uint64_t unwaited;  /* a bit for each of these that the pipe does not wait for */
+    uint64_t looked_ns; /* time of the last look at their locks */
+    uint64_t frees;     /* counts batches that were handed back, for new words of takers */
+    uint64_t left_at;   /* cursor of the subscriber that left last */
+    bool enough;        /* wait_subscribers subscribers have come */
 } dlpi_shm_state;
 
 DLPI_COLD
@@ -2165,7 +2167,7 @@ static int dlpi_shm_share_begin(dlp_pipe *p) {
     return DLP_OK;
 }
 
-/* ---- the program that only serves waits: for no batch, but for all else ---- */
+/* ---- serve_only: this program takes no batch, and waits until the pipe ends ---- */
 
 static bool dlpi_serve_look(void *who) {
     dlpi_next_wait *k = who;
@@ -2191,16 +2193,17 @@ static int dlpi_serve(dlp_pipe *p, int timeout_ms) {
 
 struct dlp_subscriber {
     dlpi_subscriber s;
-    dlp_monitor *m; /* whose pipe; its records, checked */
-    int fd;
-    uint8_t *map;
+    dlp_monitor *m; /* monitor of the pipe, with its checked records */
+    int fd;         /* the region's file, which holds its place */
+    uint8_t *map;   /* mapping of the region, of `bytes` bytes */
     uint64_t bytes;
     dlpi_share layout; /* the checked copy of the offsets of s.share, which is in the mapping */
     dlpi_field_rec fields[DLP_MAX_FIELDS];
     uint32_t n_fields, at; /* at: the slot of the batch at the cursor, with DLP_SHARE_ONE */
-    /* DLP_SHARE_ONE: handed_back + 1 at the last search, 0: none yet; the word to claim it by */
+    /* DLP_SHARE_ONE: 1 + handed_back at the last search, 0: none yet; the taker's word that it will
+       swap; the words of all slots. */
     uint64_t back, taker, *takers;
-    uint64_t looked_ns; /* whether the owner lives */
+    uint64_t looked_ns; /* time of its last look whether the owner lives */
     uint8_t *alive;     /* a page that is zero in a process forked from this one */
 };
 

@@ -136,7 +136,7 @@ static int dlpi_cpu_count(void) {
     return n < 1 ? 1 : quota < (uint64_t)n ? (int)quota : n;
 }
 
-/* ---- what a thread has of the cores ---- */
+/* ---- how long a thread used a core, and waited for one ---- */
 
 #define DLPI_CPU_PROBE_NS UINT64_C(5000000)
 
@@ -144,9 +144,9 @@ static int dlpi_cpu_count(void) {
    every 5 ms: one stretch of the work is measured. The work until the next probe is taken to be
    like it. */
 typedef struct dlpi_cpu {
-    uint64_t noted_ns, used_ns, waited_ns;
-    uint64_t sleeps;                 /* when the probe began, and 1; 0: there is none now */
-    double used_share, waited_share; /* of the time of the last probe */
+    uint64_t noted_ns, used_ns, waited_ns; /* time of the last note; the sums at that time */
+    uint64_t sleeps; /* 1 + sleeps of the thread when the probe began; 0: no probe */
+    double used_share, waited_share; /* parts of the time of the last probe, 0..1 */
 } dlpi_cpu;
 
 /* Read how long the calling thread has used a core. If `file` is set, also read from a file how

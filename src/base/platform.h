@@ -71,9 +71,9 @@ static inline uint64_t dlpi_less(uint64_t sum, uint64_t part) {
     return part < sum ? sum - part : 0;
 }
 
-/* Memory of this process that a record keeps. A pipe's start allocates what the plan counts. */
+/* A block of heap memory of a record. The plan counts these blocks; the start allocates them. */
 typedef struct dlpi_block {
-    size_t at; /* in the record: of the pointer to it. Not NULL: the block is there already */
+    size_t at; /* offset in the record of the pointer to it; a pointer not NULL: it is allocated */
     uint64_t bytes;
 } dlpi_block;
 

@@ -30,7 +30,7 @@
    sleep has an end, and recovery wakes all whatever the masks say (dlpi_sleepers_ring). */
 
 typedef struct dlpi_sleepers {
-    uint64_t mask;   /* B1 bits of the sleepers, or what the one sleeper waits for */
+    uint64_t mask;   /* B1 a bit for each sleeper; of a single sleeper: a number, 0: it is awake */
     uint32_t word;   /* B1 futex; counts the wakes */
     uint32_t shared; /* 1: a sleeper may be in another process than its waker */
 } dlpi_sleepers;

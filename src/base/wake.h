@@ -99,10 +99,10 @@ DLPDEF void dlpi_spsc_room_wake(dlp_spsc_rx *rx) {
 /* ---- waiting awake, of lanes and of pipes ---- */
 
 typedef struct dlpi_wait_rule {
-    uint32_t spin_ns, yields; /* before a sleep */
-    uint32_t awake_ns;        /* in place of these, by one that waits awake (>>impl-awake) */
-    bool only_yields;         /* one that waits awake never spins */
-    int threads;              /* of a pipe: its workers, and the consumer */
+    uint32_t spin_ns, yields; /* ns of spinning, then number of yields, before a sleep */
+    uint32_t awake_ns;        /* ns without sleep of a thread that waits awake (>>impl-awake) */
+    bool only_yields;         /* a thread that waits awake yields, and never spins */
+    int threads;              /* threads of the pipe: its workers and the consumer */
 } dlpi_wait_rule;
 
 /* Set how patiently to wait if this many threads share so many cores. If there are spare cores,
@@ -153,12 +153,12 @@ DLPI_INLINE bool dlpi_wait_awake(bool (*look)(void *who), void *who, const dlpi_
     return false;
 }
 
-/* ---- one that waits for a lane ---- */
+/* ---- the wait of a lane's producer or consumer ---- */
 
 typedef struct dlpi_waiter {
     uint32_t *wake_word;
     uint32_t shared, spin_ns, yields;
-    bool (*look)(void *handle); /* true: it has come, or an error has */
+    bool (*look)(void *handle); /* true: the wait is over, with a record, room or an error */
     void *handle;
 } dlpi_waiter;
 

@@ -66,30 +66,6 @@ static int dlpi_check_sizes(dlp_pipe *p) {
     return rc == DLP_OK ? p->source->sizes(p) : rc;
 }
 
-/* Check the numbers of the pipe's desc, and set the default of trace_bytes. Returns DLP_OK, or the
-   code of the pipe's error. */
-static int dlpi_check_pipe(dlp_pipe *p) {
-    static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_pipe_desc, prefetch_factor), 0, 4096, "0..4096"},
-        {DLPI_AT(dlp_pipe_desc, max_held), 0, 256, "0..256"},
-        {DLPI_AT(dlp_pipe_desc, unordered), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_pipe_desc, close_timeout_ms), DLP_FOREVER, INT32_MAX,
-         "DLP_NOWAIT, DLP_FOREVER, or 0 and more"},
-        {DLPI_AT(dlp_pipe_desc, trace_bytes), 0, 64 << 20, "0..67108864"},
-        {DLPI_AT(dlp_pipe_desc, no_memfd), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_pipe_desc, n_counters), 0, DLP_MAX_COUNTERS, "0..8"},
-        {DLPI_AT(dlp_pipe_desc, later), 0, 1, "0 or 1"},
-    };
-    int rc = dlpi_check_bounds(p, "", &p->d, DLPI_ROWS(bounds));
-    if (rc == DLP_OK)
-        rc = dlpi_check_pair(p, "", "counters", p->d.counters, "n_counters", p->d.n_counters);
-    for (uint32_t i = 0; rc == DLP_OK && i < p->d.n_counters; i++)
-        if (p->counters[i].name[0] == 0 || !(p->counters[i].most >= 0))
-            rc = dlpi_refuse(p, DLP_ERR_ARG, "", "counters",
-                             "counters[%" PRIu32 "] needs a name, and most of 0 or more", i);
-    return rc != DLP_OK ? rc : p->beside->open(p);
-}
-
 /* ---- a saved state ---- */
 
 /* Fill *e: a number of the state (was) differs from that of this pipe (is). Returns

@@ -118,8 +118,8 @@ static void dlpi_cells_layout(dlp_pipe *p) {
 /* The order in which a callback sees the fields of an item, if the row has another order. Field i
    of the callback is field at[i] of the stage. */
 typedef struct dlpi_seeing {
-    uint32_t n; /* 0: the callback sees the fields in the order of the row */
-    uint8_t at[DLP_MAX_FIELDS];
+    uint32_t n;                 /* fields that the callback sees; 0: all, in the order of the row */
+    uint8_t at[DLP_MAX_FIELDS]; /* number of each in the row */
     dlp_item_fn callback;
     void *user;
 } dlpi_seeing;

@@ -24,7 +24,7 @@
 typedef struct dlpi_span {
     uint8_t *at;
     uint64_t bytes;
-    const char *name; /* of the field, NULL: there is but one */
+    const char *name; /* name of the field; NULL: the cell has no fields */
 } dlpi_span;
 
 typedef struct dlpi_redzone {
@@ -237,7 +237,7 @@ static inline int dlpi_redzone_out(dlpi_worker *w, dlp_item *it, uint64_t cell, 
     return dlpi_redzone_check(w, it->call, &c, "item", it->index, rc);
 }
 
-/* ---- what was released ---- */
+/* ---- released batches: their bytes are filled and poisoned ---- */
 
 /* Return the place of slot s's flag: 1 if its cell is poisoned. */
 static inline uint8_t *dlpi_poisoned(const dlp_pipe *p, uint32_t s) {

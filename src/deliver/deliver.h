@@ -174,9 +174,9 @@ static int dlpi_next_beside(dlp_pipe *p, uint64_t now, uint64_t until) {
 
 typedef struct dlpi_next_wait {
     dlp_pipe *p;
-    uint64_t until, *b; /* until: absolute, UINT64_MAX for ever, 0: do not wait */
-    uint32_t *s;        /* batch *b is in slot *s */
-    int rc;             /* DLP_EMPTY: wait */
+    uint64_t until, *b; /* until: time in ns; UINT64_MAX: no limit; 0: do not wait */
+    uint32_t *s;        /* result: batch *b is in slot *s */
+    int rc;             /* result of the last look; DLP_EMPTY: wait on */
 } dlpi_next_wait;
 
 /* Take a batch, or do the work that must come before it. Returns DLP_OK with *b and *s set,

@@ -5,14 +5,14 @@
 #include "device/devices.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-dlpack     TENSORS FOR OTHER LIBRARIES
-   Release is the consumer's call, deleters are anybody's: a deleter only counts down, and the
-   consumer looks, in its next call, which batches are free. After close no such call need come, so
-   that from then on whoever takes the count to zero gives back. All of that under one lock, which
-   nobody holds while a callback or a device runs. */
+   Only the consumer may release a batch, but any thread may call a deleter. So a deleter only
+   counts down, and the consumer looks in its next call which batches are free. After close no such
+   call may come: then the deleter that counts to zero gives the batch back. All of this is done
+   under one lock, which is not held while a callback or a device runs. */
 
 typedef struct dlpi_exported {
-    uint32_t tensors;  /* not yet deleted */
-    uint32_t exported; /* 1: the batch goes back by its tensors */
+    uint32_t tensors;  /* tensors of the batch that are not deleted */
+    uint32_t exported; /* 1: the batch goes back when its last tensor is deleted */
 } dlpi_exported;
 
 typedef struct dlpi_export {
@@ -236,7 +236,7 @@ DLPDEF int dlp_batch_dlpack_v1(dlp_pipe *p, dlp_batch *batch, int field,
     return rc;
 }
 
-/* ---- what a batch says of its rows ---- */
+/* ---- what a batch tells of its rows, as tensors ---- */
 
 /* Set *t to the lengths or the offsets of a field. Returns 0, or DLP_ERR_ARG with *err filled. */
 static int dlpi_rows_of_field(const dlp_batch *batch, bool offsets, int field, dlp_tensor *t,

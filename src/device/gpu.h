@@ -15,7 +15,7 @@
    in the message that the pipe makes of the number. */
 
 typedef struct dlpi_gpu {
-    char name[160]; /* of dlp_device: "cuda:0", and after a failure what failed */
+    char name[160]; /* dlp_device.name: "cuda:0", and after a failure the call that failed */
     char base[24];
     uint32_t used; /* U1: a pipe has it open */
     int dirty;     /* copies were enqueued since open */

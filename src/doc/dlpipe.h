@@ -99,7 +99,7 @@
    >>impl-fail >>impl-cancel >>impl-cells >>impl-debug >>impl-open-end >>impl-gaps >>impl-feed
    >>impl-claim >>impl-run >>impl-collate >>impl-workers >>impl-recover >>impl-tune >>impl-state
    >>impl-scheduler >>impl-pace >>impl-deliver >>impl-share >>impl-subscriber >>impl-in-flight
-   >>impl-seen >>impl-graph >>impl-dataset >>impl-chain >>impl-inputs >>impl-arrivals >>impl-found
+   >>impl-seen >>impl-dataset >>impl-chain >>impl-inputs >>impl-arrivals >>impl-found
    >>impl-reads >>impl-branches >>impl-joined >>impl-pack >>impl-fetch >>impl-map >>impl-cache
    >>impl-scratch >>impl-guard >>impl-join >>impl-push-cells >>impl-outs >>impl-batch
    >>impl-transfer >>impl-sampler >>impl-lists >>impl-parts >>impl-expand >>impl-split >>impl-kinds
@@ -107,7 +107,7 @@
    >>impl-tokens >>impl-folder >>impl-arrays >>impl-item-index >>impl-indexed >>impl-lines
    >>impl-tar >>impl-tar-source >>impl-push-memory >>impl-push-door >>impl-push >>impl-pusher
    >>impl-devices >>impl-dlpack >>impl-stats >>impl-texts >>impl-pictures >>impl-predict
-   >>impl-plan-picture >>impl-beside >>impl-public
+   >>impl-plan-picture >>impl-beside >>impl-public >>impl-graph
    >>history >>licence
 
    >>example    A WHOLE PROGRAM (examples/loader.c)

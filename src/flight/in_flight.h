@@ -37,21 +37,21 @@
    it for them. With nothing out it sleeps as others do. */
 
 #define DLPI_REAP_MOST 64
-#define DLPI_REAP_ROOM_MS 1 /* while more could be claimed, if there were more */
+#define DLPI_REAP_ROOM_MS 1 /* ms that reap may wait while the worker has room for more rows */
 #define DLPI_REAP_FULL_MS 50
 
-typedef struct dlpi_attempt { /* at one row, which a worker has in hand */
-    dlp_item item;            /* first: what a source gives back is the attempt */
+typedef struct dlpi_attempt { /* an attempt at one row that a worker has claimed */
+    dlp_item item;            /* first: the source gives back this address */
     void *data[DLP_MAX_FIELDS];
     uint64_t length[DLP_MAX_FIELDS];
     dlp_call note;
     char message[256];
     int32_t errnum;
-    int32_t code; /* what its callback returned, in a thread */
-    uint64_t gen;
+    int32_t code; /* value that the callback returned in a thread */
+    uint64_t gen; /* number of the row's batch */
     uint32_t slot, row;
-    uint64_t since_ns;
-    uint32_t in; /* which list it is in */
+    uint64_t since_ns; /* time at which its callback or request began; 0: it did not */
+    uint32_t in;       /* the list that it is in: DLPI_ATTEMPT_* */
     struct dlpi_attempt *next, *prev;
     void *extra; /* [source->row_bytes] */
 } dlpi_attempt;
@@ -64,34 +64,34 @@ enum { DLPI_ATTEMPT_FREE, DLPI_ATTEMPT_WAITS, DLPI_ATTEMPT_OUT, DLPI_ATTEMPT_LIS
 
 /* The threads of a worker with DLP_FETCH_THREADS, and what they are to do. */
 typedef struct dlpi_fetch_threads {
-    pthread_mutex_t lock; /* of all that is the worker's, while rows are out */
-    bool full;            /* when the worker fell asleep: it sleeps long then */
-    bool parked;          /* a row was, since then */
-    uint32_t word;        /* W2 futex */
-    pthread_mutex_t todo_lock;
-    pthread_cond_t come; /* something is to do, or all is over */
-    dlpi_attempt **todo; /* [n_all] in a circle */
-    uint64_t n_todo, n_begun;
-    int over; /* to be changed with both locks */
+    pthread_mutex_t lock;      /* guards all fields of the worker while rows are out */
+    bool full;                 /* the worker fell asleep without room for rows: it sleeps long */
+    bool parked;               /* a row was parked since it fell asleep */
+    uint32_t word;             /* W2 futex: the worker sleeps on it */
+    pthread_mutex_t todo_lock; /* guards todo, n_todo and n_begun */
+    pthread_cond_t come;       /* signalled if `todo` has an attempt, or the threads must end */
+    dlpi_attempt **todo;       /* [n_all] ring of attempts that no thread has begun */
+    uint64_t n_todo, n_begun;  /* attempts put into the ring, and taken from it, so far */
+    int over;                  /* 1: the threads must end; changed under both locks */
     uint32_t n_threads;
     pthread_t *threads; /* [n_all] */
 } dlpi_fetch_threads;
 
-typedef struct dlpi_in_flight { /* of one worker */
+typedef struct dlpi_in_flight { /* the rows of one worker that are under way */
     dlpi_attempt *all;          /* [n_all] */
-    uint32_t n_all, n_out;
+    uint32_t n_all, n_out;      /* attempts; those that the source has */
     dlpi_attempt_list list[DLPI_ATTEMPT_LISTS];
-    uint64_t oldest;  /* batch that has a row here */
-    bool oldest_left; /* a row of it was done: it may be another one */
-    bool exclusive, broken;
+    uint64_t oldest;        /* oldest batch that has a row here */
+    bool oldest_left;       /* a row of that batch was done, so `oldest` must be computed again */
+    bool exclusive, broken; /* one row is out alone, as it may kill; the source has failed */
     dlpi_fetch_threads threads;
 } dlpi_in_flight;
 
-typedef struct dlpi_fetch { /* what the stage keeps for itself */
+typedef struct dlpi_fetch { /* the record of a stage that fetches */
     dlp_fetch_desc d;
     dlp_dataset dataset;
-    dlpi_in_flight *workers; /* with many at once: [n_workers], and theirs: */
-    dlpi_attempt *attempts;
+    dlpi_in_flight *workers; /* [n_workers] if workers have several rows in flight; else NULL */
+    dlpi_attempt *attempts;  /* memory of all workers for these lists, and below */
     dlpi_parked *parked;
     dlpi_attempt **todo;
     pthread_t *threads;
@@ -426,7 +426,7 @@ static uint64_t dlpi_in_flight_due(dlpi_worker *w, uint64_t ns) {
     return dlpi_attempt_free(w->self) ? dlpi_rows_due(w, ns) : ns;
 }
 
-/* ---- what comes back ---- */
+/* ---- attempts that the source gives back ---- */
 
 /* Fail the pipe, since the worker's asynchronous source broke its word. Returns -1. */
 static int dlpi_async_broken(dlpi_worker *w, bool *broken, const char *what, int n) {
@@ -644,7 +644,7 @@ static bool dlpi_in_flight_owes(const dlpi_worker *w) {
     return in->n_out > 0 || in->list[DLPI_ATTEMPT_WAITS].first != NULL || w->n_parked > 0;
 }
 
-/* ---- what the stage keeps ---- */
+/* ---- the memory of the stage ---- */
 
 static void dlpi_fetch_layout(dlp_pipe *p, dlpi_stage *st) {
     dlpi_area_add(p, DLPI_OWN(st->id, DLPI_OWN_HIDDEN), dlpi_line_up((uint64_t)st->in_flight * 8),

@@ -4,27 +4,28 @@
 #include "inputs/fill.h"
 #include "deliver/deliver.h"
 /* ---- ends that several ranks agree on ----
-   Of ranks whose counts nobody knows none can tell alone where an epoch ends for all. So they ask
-   each other, by the caller's all-reduce, at steps that are the same on each: before the first
-   batch of an epoch, or after a seek, and then whenever all that they have agreed on is delivered.
-   Nothing is asked where a scheduler or a worker happens to be: two ranks would wait for each
-   other, one here, one in the all-reduce of its training step.
+   If the number of items is not known, no rank alone can tell where an epoch ends for all ranks. So
+   the ranks ask each other by the caller's all-reduce. All ranks ask at the same steps: before the
+   first batch of an epoch, after a seek, and each time that all agreed batches are delivered. Only
+   the consumer asks. If a scheduler or a worker asked, two ranks could wait for each other, one
+   here and one in the all-reduce of its training step.
 
-   A rank counts batches that are whole: they can't fail any more, so a failure comes where all
-   ranks ask, and there it is an answer. Twice that number, and 1 where it knows that another batch
-   follows: of these the least over all ranks has the least number of batches and, where that is a
-   rank's last, that it is. Batches that this rank has beyond an agreed end are left, as by
-   dlp_pipe_next_epoch.
+   A rank counts its complete batches. These can't fail any more, so a failure shows where all ranks
+   ask, and there it is an answer. A rank says twice the number of these batches, plus 1 if it knows
+   that another batch follows. The least of these numbers over all ranks tells the least number of
+   batches, and whether the epoch ends behind them. If this rank has more batches than the agreed
+   end allows, it drops them, as dlp_pipe_next_epoch does.
 
    A rank that is resumed in the middle of an epoch may have no batch left there. The state does not
-   say so where an input had failed: it may have had items. Such a rank says -2, and all ranks leave
-   the epoch. The epoch ends before the next batch, so a rank where that batch has failed says only
-   -1. A rank whose pipe is in error says -3, and no rank goes on.
+   tell this if an input had failed, because that input may have had items. Such a rank says -2, and
+   all ranks leave the epoch. The epoch ends before the next batch, so a rank whose next batch has
+   failed says only -1. A rank whose pipe is in error says -3, and no rank goes on.
 
-   Where no item is left out, ranks that are out go on with batches of holes, and only this ends
-   their epochs. Where the least that was said is a rank's last batch, all ask once more, for the
-   batch at which the last one is out. */
+   Unless `last` is DLP_LAST_DROP, a rank without items goes on with batches of holes (all_items),
+   and only the agreement ends its epoch. If the least answer says that a rank has its last batch,
+   all ranks ask once more, for the batch at which the last rank has no item left. */
 
+/* Answers of a rank: the next batch has failed; no batch is left; the pipe is in error. */
 enum { DLPI_AGREE_FAILED = -1, DLPI_AGREE_OVER = -2, DLPI_AGREE_DEAD = -3 };
 
 /* True if more follows in this rank after the batch in slot s: more items if batches of holes may

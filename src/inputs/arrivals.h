@@ -5,15 +5,16 @@
 #include "wait/waiters.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-arrivals   INPUTS THAT ARRIVE
-   Behind a push an input is a record, and nobody knows when the next one comes. The scheduler gives
-   free cells to the reader of the push, one stage with one thread, in the order of the stream's
-   list. The reader waits for records, copies those that are at hand into the next cell, as many as
-   one cell may have, and opens the cell. From there on the cell is as any other one: a worker that
-   dies leaves the records where they are, and the next worker makes items of them again.
+   If makers stand behind a push, an input is a pushed record, and the time of the next record is
+   not known. The scheduler gives free cells to the reader of the push, which is a stage with one
+   thread, in the order of the stream's list. The reader waits for a record. It copies the records
+   that have come into the next cell, as many as one cell may have, and opens the cell. From then on
+   the cell is like any other input cell: if a worker dies, the records stay, and the next worker
+   makes items of them again.
 
-   A record keeps its number, the order in which it was read. That is the input's index and its
-   ordinal. A cell of no record says that the stream has ended. A record that cannot be read makes
-   its cell FAILED.
+   Records are numbered in the order of reading. The number is the input's index and its ordinal. A
+   cell without a record tells that the stream has ended. If a record cannot be read, its cell
+   becomes FAILED.
 
    label  atomic    written by             read by (partner)
    Q4     wanted    scheduler: cells that  the reader, who then has the cell and its number in
@@ -24,14 +25,14 @@
    with the reader, and the place of the first of them is still its own. */
 
 typedef struct dlpi_arrivals {
-    uint64_t wanted; /* Q4 */
-    uint64_t *cells; /* [n] the cell of each number, modulo n; in the region, for observers */
+    uint64_t wanted; /* Q4: number of cells given to the reader so far */
+    uint64_t *cells; /* [n] cell number k of these is cells[k % n]; in the region, for observers */
     uint32_t n;
-    const dlpi_stage *st;  /* the reader's */
-    struct dlpi_expand *x; /* whose inputs the records are */
+    const dlpi_stage *st;  /* the stage of the reader */
+    struct dlpi_expand *x; /* the source whose inputs the records are */
     uint8_t pad[DLPI_LINE];
-    uint64_t taken, records; /* the reader's: cells, and records, so far */
-    bool over;               /* the reader's: it has said that the stream has ended */
+    uint64_t taken, records; /* written by the reader: cells that it filled, records that it read */
+    bool over;               /* written by the reader: it has read the end of the stream */
 } dlpi_arrivals;
 
 /* Scheduler: close cell c and give it to the reader, which may fill it with as many records as the

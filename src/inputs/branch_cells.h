@@ -3,7 +3,7 @@
 /* tests: system/stages/branches, system/stages/behind */
 #include "inputs/branches.h"
 #include "inputs/making.h"
-/* ---- the cells of branches, and what is copied out of them ---- */
+/* ---- the cells of branches, and the copies of items out of them ---- */
 
 /* Copy the items of one joined row out of their cells, into the fields of `it`. A zip copies an
    item of each branch, a mix one item. row: where the first item lies. next: the distance to where
@@ -14,17 +14,17 @@ static void dlpi_branches_items(const dlp_pipe *p, const dlpi_branches *j,
     for (uint32_t k = 0; k < items; k++) {
         const dlpi_found_row *from = row + k * next;
         const dlpi_branch *b = j->period > 0 ? dlpi_branch_of_cell(j, from->cell) : &j->at[k];
-        dlp_part part = {.data = dlpi_expand_cell_at(p, &b->x, from->cell), .item = from->number};
+        dlp_part part = {.data = dlpi_input_cell_at(p, &b->x, from->cell), .item = from->number};
         dlp_item one = {.data = it->data + b->first_field,
                         .length = it->length + b->first_field,
                         .part = &part};
-        dlpi_expand_copy((void *)(uintptr_t)&b->x, &one);
+        dlpi_input_copy((void *)(uintptr_t)&b->x, &one);
     }
 }
 
 /* Try once to load the next input of cell c, a branch's. Returns 0 or the failed input's code. */
 static int dlpi_branch_load(dlpi_worker *w, const dlpi_branches *j, uint32_t c) {
-    return dlpi_expand_load_by(w, &dlpi_branch_of_cell(j, c)->x, c);
+    return dlpi_input_load_by(w, &dlpi_branch_of_cell(j, c)->x, c);
 }
 
 /* Set those values of branch b, list number l, that follow from the run: batch, seed, streams and
@@ -34,7 +34,7 @@ static int dlpi_branch_lengths(dlp_pipe *p, dlpi_found *q, dlpi_branch *b, uint3
                                uint8_t *bits) {
     dlpi_found *f = &b->x.found;
     f->plan.batch = q->plan.batch;
-    f->plan.seed = dlpi_branch_seed(q->plan.seed, l);
+    f->plan.seed = dlpi_order_seed(q->plan.seed, l);
     f->plan.own_first = q->plan.own_first;
     f->each = q->each;
     if (f->plan.weights && !dlpi_found_deal(&f->plan))
@@ -60,8 +60,8 @@ static int dlpi_branch_check(dlp_pipe *p, const dlpi_stage *st, dlpi_branches *j
     one.self = x;
     one.w.num_workers = j->at[b->team].n_workers;
     dlpi_copy_text(one.name, sizeof one.name, b->name);
-    if ((rc = dlpi_expand_bytes(p, &one, x, b->made)) != DLP_OK) return rc;
-    if (j->period > 0) rows = dlpi_branches_most(j->schedule, j->period, k, rows);
+    if ((rc = dlpi_input_sizes(p, &one, x, b->made)) != DLP_OK) return rc;
+    if (j->period > 0) rows = dlpi_mix_most(j->schedule, j->period, k, rows);
     rows = 1 + (rows - 1 + x->found.least_items - 1) / x->found.least_items;
     return dlpi_found_cells(p, &one, rows, j->period > 0 ? "batch_size, weights" : "batch_size");
 }
@@ -110,7 +110,7 @@ static int dlpi_branch_blocks(const dlpi_branches *j, size_t base, uint32_t k, d
                           b->in ? b->x.input.n_fields * DLPI_FIELD_KEPT : 0};
     out[1] =
         (dlpi_block){at + offsetof(dlpi_branch, made), b->made ? b->n_made * DLPI_FIELD_KEPT : 0};
-    out[2] = (dlpi_block){at + offsetof(dlpi_branch, x.firsts), dlpi_expand_firsts_bytes(&b->x)};
+    out[2] = (dlpi_block){at + offsetof(dlpi_branch, x.firsts), dlpi_input_firsts_bytes(&b->x)};
     out[3] = (dlpi_block){of_plan + offsetof(dlpi_found_plan, weights),
                           plan->weights ? dlpi_found_weights_bytes(plan) : 0};
     out[4] = (dlpi_block){of_plan + offsetof(dlpi_found_plan, own_passes),

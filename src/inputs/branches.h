@@ -14,7 +14,7 @@
    the item; at a mix the branch drawn lacks it. Each branch has as many cells of its own as its
    streams need together, and no branch takes cells of another. A stream needs so many cells that
    the items of its branch among R rows in a row lie in them, wherever the rows begin
-   (dlpi_branches_most). So the argument of >>impl-found holds for this branch: it lacks an item
+   (dlpi_mix_most). So the argument of >>impl-found holds for this branch: it lacks an item
    while all its inputs are known, so it holds fewer cells than it needs, and gets one.
 
    The first branch that lacks the item of a row, in the order of the table, decides whether the
@@ -27,30 +27,30 @@
    open, since only the workers of one team take it. */
 
 typedef struct dlpi_branch {
-    dlpi_expand x; /* its found is not the stage's self */
+    dlpi_expand x; /* the branch's lists, cells and makers; it is not the self of a stage */
     char name[32];
-    dlp_field *in, *made; /* [x.input.n_fields] of its inputs; [n_made] of what is made of them */
-    const dlp_field *out; /* [n_out] of these: of its items */
+    dlp_field *in, *made; /* [x.input.n_fields] fields of inputs; [n_made] of items made of them */
+    const dlp_field *out; /* [n_out] fields of the branch's last items: in `made`, or `in` itself */
     uint32_t n_made, n_out;
-    uint32_t first_field;            /* of its items among those of a row */
-    dlp_workers_desc w;              /* what its workers call as they begin and end */
-    uint32_t team;                   /* the first branch with the same workers */
-    int32_t first_worker, n_workers; /* of a team; in the record of its first branch */
+    uint32_t first_field;            /* number of the first of these among the fields of a row */
+    dlp_workers_desc w;              /* callbacks that its workers call as they begin and end */
+    uint32_t team;                   /* number of the first branch that has the same workers */
+    int32_t first_worker, n_workers; /* the team's workers; set in the team's first branch */
 } dlpi_branch;
 
 typedef struct dlpi_branches_stream {
-    uint64_t phase;                /* of the next row */
-    uint64_t drawn[DLPI_BRANCHES]; /* items of a branch in the rows that are known */
+    uint64_t phase;                /* place of the next row in the schedule of a mix, 0..period-1 */
+    uint64_t drawn[DLPI_BRANCHES]; /* items of each branch in known rows that are not given */
 } dlpi_branches_stream;
 
 typedef struct dlpi_branches {
     dlpi_found found; /* first: the stage's self is one, too (dlpi_found_of) */
     uint32_t n;
-    uint64_t period;    /* of a mix; 0: a zip */
-    uint32_t *schedule; /* [period] of a mix */
-    uint64_t weights_hash;
+    uint64_t period;       /* rows after which the schedule of a mix repeats; 0: a zip */
+    uint32_t *schedule;    /* [period] the branch of each row of a mix (dlpi_mix_at); NULL: a zip */
+    uint64_t weights_hash; /* hash of a mix's weights, for states; 0: a zip */
     dlpi_branches_stream *streams; /* [cursors.n] */
-    dlpi_stage_ops copies;         /* of the fetch stage, with runs copied at once */
+    dlpi_stage_ops copies;         /* ops of the fetch stage: it copies runs of rows at once */
     dlpi_branch at[DLPI_BRANCHES];
 } dlpi_branches;
 
@@ -72,14 +72,13 @@ static void dlpi_branches_begin(dlpi_found *q, uint32_t i) {
     dlpi_branches *j = dlpi_branches_of(q);
     const uint64_t s = q->cursors.first + (uint64_t)i;
     j->streams[i] = (dlpi_branches_stream){.phase = 0};
-    if (j->period > 0)
-        j->streams[i].phase = dlpi_branches_phase(q->plan.seed, q->epoch, s, j->period);
+    if (j->period > 0) j->streams[i].phase = dlpi_mix_phase(q->plan.seed, q->epoch, s, j->period);
 }
 
 /* Return the number of the branch that has the item of a mix's row: of the row that comes `rows`
    rows after the next one of stream i. */
 static inline uint32_t dlpi_branches_drawn(const dlpi_branches *j, uint32_t i, uint64_t rows) {
-    return dlpi_branch_at(j->schedule, (j->streams[i].phase + rows) % j->period);
+    return dlpi_mix_at(j->schedule, (j->streams[i].phase + rows) % j->period);
 }
 
 /* Return the list of the branch whose item the first unknown row of stream i needs. For a zip this

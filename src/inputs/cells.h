@@ -63,33 +63,33 @@
 #define DLPI_INPUT_LOADED UINT32_C(0x1000001)
 #define DLPI_INPUT_FAILED UINT32_C(0x1000002)
 #define DLPI_INPUT_CLOSED UINT32_C(0)
-#define DLPI_INPUT_LOOK 64u /* open cells: which is the oldest of them? */
+#define DLPI_INPUT_LOOK 64u /* open cells that a worker looks at, to claim the oldest of them */
 #define DLPI_INPUT_TOLD 64u
 #define DLPI_INPUT_CHEAP_NS 2000u
-#define DLPI_INPUT_RUN 32u      /* inputs of a cell, at most, */
+#define DLPI_INPUT_RUN 32u      /* inputs of a cell, at most */
 #ifndef DLPI_INPUT_RUN_NS       /* a checker may define it before inclusion */
-#define DLPI_INPUT_RUN_NS 8000u /* which take so long together */
+#define DLPI_INPUT_RUN_NS 8000u /* ns that the inputs of a cell should take together, at most */
 #endif
-#define DLPI_INPUT_GUARD ((uint64_t)DLPI_DEBUG * 4096) /* before an input, aligned so */
+#define DLPI_INPUT_GUARD ((uint64_t)DLPI_DEBUG * 4096) /* guard bytes before each cell's bytes */
 
-/* A cell, in region. The scheduler writes it while nobody may load; who loads writes the rest. What
-   both need of each run lies in the first lines, and at the end. */
+/* The record of a cell, in the region. The scheduler writes it while no worker may load. The worker
+   that loads writes the other fields. Both need the first lines, and the tail, in each run. */
 typedef struct dlpi_input {
-    uint64_t state;               /* Q1 ticket (39), what is with it (25): see >>impl-inputs */
-    uint64_t index, first, items; /* of the input that is loaded now, or was last */
+    uint64_t state;               /* Q1: ticket (39 bits) and state (25 bits): see >>impl-inputs */
+    uint64_t index, first, items; /* of the input that is loaded now, or was loaded last */
     uint64_t epoch;
-    uint64_t bytes;
-    uint64_t due_ns; /* a failed load is tried again then */
-    uint32_t rec;    /* tries, workers killed: as a row's */
-    uint32_t made;   /* inputs of the run that are loaded */
-    uint64_t used;   /* batch fed last that needs it, + 1; scheduler, for observers */
-    uint32_t run;    /* inputs */
-    uint32_t killed_by;
-    dlp_error error;  /* of a load that failed; LOADED: of the first item that was left out as it
-                         failed, and position is how many were; code 0: none was */
-    uint64_t tail[7]; /* begins with [most] indices of the run's inputs, which the scheduler writes;
-                         after them [most] 32-bit numbers of their items, which who loads writes:
-                         in lines of their own, since these go to and fro */
+    uint64_t bytes;     /* bytes of that input, as its load says */
+    uint64_t due_ns;    /* time at which a failed load is tried again; 0: at once */
+    uint32_t rec;       /* tries, and workers that it killed, as in the fate of a row */
+    uint32_t made;      /* inputs of the run that are loaded */
+    uint64_t used;      /* 1 + last scheduled batch that needs it; scheduler, for observers */
+    uint32_t run;       /* inputs in this cell */
+    uint32_t killed_by; /* signal that ended the last worker that it killed */
+    dlp_error error;    /* error of the failed load. LOADED: error of the first item that failed and
+                           was left out; `position` counts such items; code 0: there is none */
+    uint64_t tail[7];   /* begins with [most] indices of the run's inputs, written by the scheduler;
+                           behind them [most] 32-bit counts of their items, written by the loader.
+                           Both lie in cache lines of their own, because they go to and fro */
 } dlpi_input;
 
 _Static_assert(sizeof(dlpi_input) == 4 * DLPI_LINE, "region layout");
@@ -175,7 +175,7 @@ static inline uint32_t dlpi_input_state(const dlp_pipe *p, uint32_t c) {
     return dlpi_gen_low(dlpi_claim_owner(&dlpi_input_at(p, c)->state)); /* Q1 <- Q1 */
 }
 
-/* ---- DLPIPE_DEBUG: what lies around a cell ---- */
+/* ---- DLPIPE_DEBUG: guard bytes around a cell ---- */
 
 static void dlpi_redzone_of_input(const dlp_pipe *p, uint64_t most, uint8_t *bytes,
                                   dlpi_redzone *c) {
@@ -196,13 +196,13 @@ static void dlpi_inputs_paint(dlp_pipe *p, uint64_t most) {
 
 /* ---- by the scheduler: looking ahead ---- */
 
-/* A search for free cells, and what it depends on. */
+/* The last search for free cells, and the numbers that its result depends on. */
 typedef struct dlpi_inputs_ahead {
-    uint64_t epoch, batch; /* to be scheduled next */
-    uint64_t left;         /* no batch below it will need its inputs again */
-    uint64_t loads;        /* inputs that were loaded, or have failed */
-    uint64_t tickets;      /* given */
-    bool stuck;            /* no cell was free */
+    uint64_t epoch, batch; /* the batch that is scheduled next */
+    uint64_t left;         /* batches below this number will not need their inputs again */
+    uint64_t loads;        /* ctl.source_moves: inputs that were loaded, or have failed */
+    uint64_t tickets;      /* tickets given to cells so far */
+    bool stuck;            /* the search found no free cell */
 } dlpi_inputs_ahead;
 
 /* Raise *left to the first batch that has not yet passed the last stage that may send rows back. No
@@ -325,8 +325,8 @@ static void dlpi_input_wake(dlpi_worker *w) {
 }
 
 typedef struct dlpi_input_search {
-    uint64_t oldest, now; /* oldest: of its word; 0: none was found */
-    uint32_t cell, left;  /* left: open ones that are still to be looked at */
+    uint64_t oldest, now; /* word of the oldest open cell so far, 0: none; the time in ns */
+    uint32_t cell, left;  /* that cell; open cells that are still to be looked at */
 } dlpi_input_search;
 
 /* Find the open cell with the oldest ticket among cells first .. end - 1, and write it into *s if
@@ -614,7 +614,7 @@ static void dlpi_input_tell(const dlp_pipe *p, uint32_t cell, char *text, size_t
     snprintf(text, size, " (%s %" PRIu64 ")", p->source->input, dlpi_input_at(p, cell)->index);
 }
 
-/* ---- what the descs of such stages may say, and what their tables have in common ---- */
+/* ---- stages with input cells: checks of their descs, and the common part of their tables ---- */
 
 /* Refuse subset and weights of a sampler: this stage takes all items. Returns a DLP_ERR code. */
 static int dlpi_bad_list(dlp_pipe *p, const dlpi_stage *st) {

@@ -3,30 +3,31 @@
 #include "inputs/dataset.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-chain      MAPS AND FETCHES IN THE ATTEMPT OF THE STAGE BEFORE
-   A stage of rows has one callback. The callback of such a stage is dlpi_chain_call, which calls
-   those of several rows of the table, one after the other. The core sees one attempt: retries,
-   deadline, blame and the policy for failures are the stage's. Fields that the rows add are fields
-   of the stage. */
+   A stage of rows has one callback. If rows of the table run in the attempt of an earlier stage,
+   the callback of that stage is dlpi_chain_call. It calls the callbacks of these rows one after the
+   other. The core sees one attempt: retries, deadline, blame and the policy for failures are those
+   of the stage. Fields that the rows add are fields of the stage. */
 
-#define DLPI_CHAIN_STEPS 8u /* callbacks of a stage, with its own */
+#define DLPI_CHAIN_STEPS 8u /* callbacks of a stage, with its own, at most */
 
-typedef struct dlpi_chained {
+typedef struct dlpi_chained { /* one step of a chain: the callback of one row of the table */
     dlp_item_fn call;
     void *user;
-    uint32_t n, first; /* fields that it sees, from which one on: set when the pipe is resolved */
-    uint32_t after;    /* fields that steps behind it add, which it does not see */
-    uint32_t own;      /* it sees these fields of its own alone; 0: all that are there by then */
-    char name[32];     /* of its node */
+    uint32_t n, first; /* it sees n fields, from field `first` on; set when the pipe is resolved */
+    uint32_t after;    /* fields that later steps add, which it does not see */
+    uint32_t own;      /* not 0: it sees only this many fields of its own; 0: all fields so far */
+    char name[32];     /* name of the row */
 } dlpi_chained;
 
 typedef struct dlpi_chain {
-    const dlpi_chained *last; /* NULL: the stage has its own callback alone */
-    uint32_t fields;          /* of the stage, before rows added some */
-    bool ragged;              /* some field that a step sees is */
+    const dlpi_chained *last; /* the last step; NULL: the stage has only its own callback */
+    uint32_t fields;          /* fields of the stage itself, without those of the steps */
+    bool ragged;              /* a field that a step sees is ragged */
     dlpi_chained step[DLPI_CHAIN_STEPS];
 } dlpi_chain;
 
-/* Only the rows of such stages may be chained: the stage has all fields from the first one on. */
+/* Return the chain of a stage, or NULL if its kind allows none. A kind allows a chain if the stage
+   works on all fields of an item from the first one on. */
 static dlpi_chain *dlpi_chain_of(const dlpi_stage *st) {
     return st->ops->chain_at == 0 ? NULL : (void *)((uint8_t *)st->self + st->ops->chain_at);
 }
@@ -93,7 +94,8 @@ static int dlpi_chain_call(void *user, dlp_item *it) {
     return DLPI_LIKELY(rc == 0) ? 0 : dlpi_chain_over(c, k, call, rc);
 }
 
-/* Add the callback of a row to a stage, and the fields that the row adds. */
+/* Append the callback of a row, and the n fields f that the row adds, to a stage. Returns 0 or a
+   DLP_ERR code. */
 DLPI_COLD static int dlpi_chain_add(dlp_pipe *p, dlpi_stage *st, const dlpi_chained *row,
                                     const dlp_field *f, uint32_t n) {
     dlpi_chain *c = dlpi_chain_of(st);
@@ -126,7 +128,7 @@ DLPI_COLD static int dlpi_chain_add(dlp_pipe *p, dlpi_stage *st, const dlpi_chai
     return DLP_OK;
 }
 
-/* The fields of the stage are known: which of them each callback sees. */
+/* Set which fields each step sees, once the fields of the stage are known. */
 static void dlpi_chain_resolve(dlp_pipe *p, const dlpi_stage *st) {
     dlpi_chain *c = dlpi_chain_of(st);
     if (c->last == NULL) return;
@@ -140,8 +142,8 @@ static void dlpi_chain_resolve(dlp_pipe *p, const dlpi_stage *st) {
         c->ragged |= p->datasets.fields[f].ragged != 0;
 }
 
-/* Fields that rows add to those of a fetch begin as zeros, also if the fetch writes all of its own.
- */
+/* Let the fields that steps add to a fetch stage begin as zeros, even if the fetch writes all bytes
+   of its own fields. Returns 0. */
 static int dlpi_chain_widens(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_chain *c = dlpi_chain_of(st);
     dlpi_chain_resolve(p, st);
@@ -152,7 +154,7 @@ static int dlpi_chain_widens(dlp_pipe *p, dlpi_stage *st) {
     return DLP_OK;
 }
 
-/* What the plan says of the stage: its rows, in the order of the table. */
+/* Write into `text`, for the plan, the names of the stage's rows, in the order of the table. */
 DLPI_COLD static void dlpi_chain_what(const dlpi_stage *st, char *text, size_t size) {
     const dlpi_chain *c = dlpi_chain_of(st);
     size_t n = 0;

@@ -1,7 +1,7 @@
 #pragma once
 /* tests: system/core/pipe_badinput */
 #include "fail/fail.h"
-/* ---- what a desc may say ---- */
+/* ---- errors of a desc, and checks of its numbers ---- */
 
 /* Refuse what the caller asked for: make this the pipe's error, if the pipe has none yet. stage,
    field: whose desc is wrong, and where; "" for none. Returns the code of the error that the pipe
@@ -76,18 +76,18 @@ __attribute__((format(printf, 6, 7))) static int dlpi_bad_field(dlp_pipe *p, con
                        name ? name : "", text);
 }
 
-#define DLPI_CELL_MAX (UINT64_C(1) << 46) /* bytes, and elements, of anything */
+#define DLPI_CELL_MAX (UINT64_C(1) << 46) /* bytes or elements of one field, at most */
 
-/* A number of a desc, and what it may be: a row of a desc's table. */
+/* The bounds of one number of a desc. A desc's check has a table of them. */
 typedef struct dlpi_bound {
-    const char *field; /* as errors name it */
-    size_t offset;
-    int type; /* DLPI_I32 .. */
-    int64_t low, high;
-    const char *words; /* the same in words */
+    const char *field; /* the number's name in errors */
+    size_t offset;     /* bytes from the begin of the desc to the number */
+    int type;          /* DLPI_I32 .. DLPI_I64 */
+    int64_t low, high; /* least and greatest value that is allowed */
+    const char *words; /* the bounds in words, for the error */
 } dlpi_bound;
 
-/* DLPI_IN: offset and type of a member; DLPI_AT: its name before them. */
+/* DLPI_IN gives the offset and the type of a member of a desc; DLPI_AT its name before them. */
 enum { DLPI_I32 = 0, DLPI_U32, DLPI_I64 };
 #define DLPI_TYPE(at) _Generic(at, int32_t * : DLPI_I32, uint32_t * : DLPI_U32, default : DLPI_I64)
 #define DLPI_IN(desc, member) offsetof(desc, member), DLPI_TYPE(&((desc *)0)->member)

@@ -44,7 +44,7 @@ static uint64_t dlpi_dtype_bytes(dlp_dtype t) {
     return bits / 8;
 }
 
-/* Bytes of a field in an item; 0: there is no such field. */
+/* Return the most bytes that a field has in an item, or 0 if the field's desc is wrong. */
 static inline uint64_t dlpi_field_item_bytes(const dlp_field *f) {
     uint64_t n, each = dlpi_dtype_bytes(f->dtype);
     if (f->ndim < (f->ragged ? 1 : 0) || f->ndim >= DLP_MAX_DIMS) return 0;
@@ -52,7 +52,7 @@ static inline uint64_t dlpi_field_item_bytes(const dlp_field *f) {
     return n > DLPI_CELL_MAX ? 0 : n * each;
 }
 
-/* Field i, of which d has a copy. */
+/* Check the desc of field i, a copy of which is in d->f. Returns 0 or a DLP_ERR code. */
 static int dlpi_field_check(dlp_pipe *p, const char *stage, const dlpi_field *d, uint32_t i) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_field, ndim), 0, DLP_MAX_DIMS - 1, "0..7"},
@@ -79,7 +79,8 @@ static int dlpi_field_check(dlp_pipe *p, const char *stage, const dlpi_field *d,
     return DLP_OK;
 }
 
-/* How large an item is in field i, and a batch of so many rows. */
+/* Compute the bytes of field i in an item, and in a batch of `rows` rows, into *d. Returns 0 or a
+   DLP_ERR code. */
 static int dlpi_field_measure(dlp_pipe *p, const char *stage, dlpi_field *d, uint32_t i,
                               uint64_t rows) {
     const dlp_field *f = &d->f;
@@ -105,7 +106,8 @@ static int dlpi_field_measure(dlp_pipe *p, const char *stage, dlpi_field *d, uin
     return DLP_OK;
 }
 
-/* Copy and measure field i. rows: of a batch. */
+/* Fill *d from field i of a desc (f): check it, and compute its bytes. rows: rows of a batch.
+   pooled: max_per_batch counts. Returns 0 or a DLP_ERR code. */
 static int dlpi_field_init(dlp_pipe *p, const char *stage, dlpi_field *d, const dlp_field *f,
                            uint32_t i, uint64_t rows, bool pooled) {
     int rc;
@@ -123,7 +125,8 @@ static int dlpi_field_init(dlp_pipe *p, const char *stage, dlpi_field *d, const 
     return DLP_OK;
 }
 
-/* Lay fields out in a cell, each 64-byte aligned. */
+/* Lay the n fields f out in a cell (*fs), each aligned to 64 bytes. pooled: max_per_batch counts.
+   Returns 0 or a DLP_ERR code. */
 static int dlpi_fields_init(dlp_pipe *p, const char *stage, dlpi_fields *fs, const dlp_field *f,
                             uint32_t n, bool pooled) {
     uint64_t at = DLPI_REDZONE;
@@ -144,7 +147,7 @@ static int dlpi_fields_init(dlp_pipe *p, const char *stage, dlpi_fields *fs, con
     return DLP_OK;
 }
 
-/* ---- fields of several stages ---- */
+/* ---- the fields of an item, which several stages add ---- */
 
 /* Append n fields to the fields of the pipe's items. The caller has checked that there is room. */
 static void dlpi_datasets_widen(dlp_pipe *p, const dlp_field *f, uint32_t n) {
@@ -165,7 +168,7 @@ static int dlpi_fields_apart(dlp_pipe *p, const char *node, const dlp_field *f, 
 
 /* Append the fields of a stage to those of the pipe's items. count: the field of the stage's desc
    that has their number, for the error. Returns 0 or a DLP_ERR code. */
-static int dlpi_stage_widens(dlp_pipe *p, const dlpi_stage *st, const char *count) {
+static int dlpi_fields_widen(dlp_pipe *p, const dlpi_stage *st, const char *count) {
     const uint32_t n = p->datasets.n_fields;
     int rc;
     if (n + st->n_fields > DLP_MAX_FIELDS)

@@ -2,7 +2,7 @@
 /* tests: system/core/pipe_badinput, system/core/streams */
 #include "inputs/check.h"
 #include "slot/feed.h"
-/* ---- how long an epoch is: for sources, which say of what ---- */
+/* ---- the length of an epoch, and checks of the sampler's order; for all sources ---- */
 
 /* Check that the dataset's items can have the sampler's order. Returns 0 or a DLP_ERR code. */
 static int dlpi_check_items(dlp_pipe *p) {
@@ -27,7 +27,7 @@ static int dlpi_bad_order(dlp_pipe *p) {
 }
 
 /* Initialize *o, the sampler's order over all items of the dataset, at the start of the pipe. */
-static void dlpi_order_live(const dlp_pipe *p, dlpi_order *o) {
+static void dlpi_epoch_order(const dlp_pipe *p, dlpi_order *o) {
     dlpi_order_init(o, dlpi_sampler_of(p), p->fetch->dataset->n_items,
                     dlpi_area_at(p, DLPI_REC_TABLE, 0));
 }
@@ -44,10 +44,10 @@ static int dlpi_epoch_of(dlp_pipe *p, uint64_t n) {
                        n, p->global_batch);
 }
 
-/* ---- sources whose batches have rows alike ---- */
+/* ---- sources whose batches all have the same number of rows, except the epoch's last ---- */
 
-/* Rows of slot s beyond the epoch's last sample. */
-static void dlpi_schedule_padding(dlp_pipe *p, uint32_t s) {
+/* Mark the rows of slot s that lie beyond the epoch's last sample as padding. */
+static void dlpi_epoch_padding(dlp_pipe *p, uint32_t s) {
     dlpi_bslot *slot = dlpi_slot_at(p, s);
     uint64_t real = slot->position < p->samples ? p->samples - slot->position : 0;
     if (slot->position + slot->count <= p->samples) return;
@@ -55,8 +55,8 @@ static void dlpi_schedule_padding(dlp_pipe *p, uint32_t s) {
     slot->dirty = 1;
 }
 
-/* Rows of the present global batch where each has as many, but the epoch's last. */
-static int dlpi_schedule_rows(dlp_pipe *p, uint64_t *rows) {
+/* Set *rows to the rows of the next global batch; 0 if the epoch has no batch left. Returns 0. */
+static int dlpi_epoch_rows(dlp_pipe *p, uint64_t *rows) {
     const dlpi_scheduler *f = &p->schedule;
     *rows = f->in_epoch < p->batches_per_epoch ? p->global_batch : 0;
     if (p->last == DLP_LAST_PARTIAL && f->position + *rows > p->samples)
@@ -64,14 +64,14 @@ static int dlpi_schedule_rows(dlp_pipe *p, uint64_t *rows) {
     return DLP_OK;
 }
 
-/* Go on where each batch has as many rows. */
-DLPI_COLD static int dlpi_schedule_seek(dlp_pipe *p, const dlpi_state *to) {
+/* Let the scheduler go on at the batch of a state. Returns 0. */
+DLPI_COLD static int dlpi_epoch_seek(dlp_pipe *p, const dlpi_state *to) {
     p->schedule.in_epoch = to->batch;
     p->schedule.position = to->batch * p->global_batch;
     return DLP_OK;
 }
 
-/* What a sampler's stage is, whatever rows it gives. */
+/* The common part of the tables of all samplers. */
 #define DLPI_OPS_OF_SAMPLER \
     .kind = DLP_STAGE_SAMPLER, .rank = 1, .begins = 1, .at = offsetof(dlp_pipe, sampler), \
     .words = {.out = "sampler.threaded = 1", .slow = "make the sampler's own function cheaper"}

@@ -2,9 +2,9 @@
 #pragma once
 /* tests: system/stages/found, system/inputs/inputs_random */
 #include "inputs/found.h"
-/* ---- a batch's rows, and what a worker sees of one ---- */
+/* ---- the rows of a batch are filled in ---- */
 
-/* What is noted of a batch: it has items of this rank; more follow, or an input that has failed. */
+/* Bits of a batch's note: it has items of this rank; more items, or a failed input, follow it. */
 enum { DLPI_FOUND_HAS_ITEMS = 1, DLPI_FOUND_MORE_ITEMS = 2 };
 
 /* Make rows r .. end - 1 of slot s holes: rows that are left out and have no item. */
@@ -68,7 +68,7 @@ static void dlpi_found_fill(dlp_pipe *p, uint32_t s) {
     state->bytes = dlpi_cursors_save(&q->cursors, wide, state->at);
 }
 
-/* ---- a row of it is fetched ---- */
+/* ---- a row of a batch is fetched ---- */
 
 /* Show an item's callback the input that row `row` of slot s comes from, in it->part. extra: where
    the dlp_part is written. A retried row may have a replacement out of the same input. */

@@ -3,94 +3,92 @@
 /* tests: system/stages/expand, system/stages/pack, system/stages/stacks, system/stages/cell_ends */
 #include "api/expand.h"
 #include "inputs/states.h"
-/* ---- items that fetch's callback writes into cells: what expand and pack have in common ---- */
+/* ---- items that workers make in the cells of inputs: the records that makers share ---- */
 
-#define DLPI_STEPS 8u  /* filters and maps in a row */
-#define DLPI_LEVELS 4u /* expanders, and maps in which fields end, in a row, and one more */
+#define DLPI_STEPS 8u  /* filters and maps of one level, at most */
+#define DLPI_LEVELS 4u /* 1 + expanders and maps in which fields end, of one source, at most */
 
-/* What the worker of a cell calls for an item, in the order of the table. */
+/* A filter or map that the worker of a cell calls for each item, in the order of the table. */
 typedef struct dlpi_step {
-    int (*keep)(void *user, const dlp_item *item); /* a filter; NULL: */
-    dlp_item_fn call;                              /* a callback that writes fields */
+    int (*keep)(void *user, const dlp_item *item); /* a filter's callback; NULL: it is a map */
+    dlp_item_fn call;                              /* a map's callback */
     void *user;
-    uint32_t first, n; /* the fields of its level that it sees */
-    char name[32];     /* of its node */
+    uint32_t first, n; /* it sees n fields of its level, from field `first` on */
+    char name[32];     /* name of its row */
 } dlpi_step;
 
 /* Items at one place of the table, between two makers, and what is called for each of them. */
 typedef struct dlpi_level {
     dlpi_fields fs;
-    uint64_t at[DLP_MAX_FIELDS]; /* of a field, from the beginning of an item */
-    uint64_t bytes;              /* of an item */
-    uint64_t scratch;            /* place of the one item, in a cell or a worker's room; unused on
-                                    the last level */
+    uint64_t at[DLP_MAX_FIELDS]; /* bytes from the beginning of an item to each field */
+    uint64_t bytes;              /* bytes of an item */
+    uint64_t scratch; /* bytes from the beginning of the cell, or the worker's room, to the level's
+                         one item; unused on the last level, which has many items */
     uint32_t n_steps;
-    uint32_t
-        ends; /* a bit for each field that ends behind the steps; the next level has the rest */
+    uint32_t ends; /* a bit for each field that ends behind the steps: the next level lacks it */
     dlpi_step steps[DLPI_STEPS];
-    uint32_t first, n;     /* the fields of the stage that are its own, on level 1.. */
+    uint32_t first, n;     /* its fields are n of the stage's, from `first` on; n 0: the input's */
     uint32_t n_made;       /* fields that an expand sees of an item that it makes; 0: all */
     dlp_expand_desc maker; /* makes the items of the next level; max_out 0: there is none */
-    dlp_part_desc part;    /* the maker is a load of this part; load NULL: it is not */
-    uint64_t part_at;      /* place of the part in a cell */
-    dlp_item_fn fetch;     /* of the items of the part */
+    dlp_part_desc part;    /* the part that the maker loads; load NULL: the maker is no load */
+    uint64_t part_at;      /* bytes from the beginning of the cell to this part */
+    dlp_item_fn fetch;     /* fetches the items of the part */
     void *fetch_user;
-    char name[32]; /* of its node */
+    char name[32]; /* name of its row */
 } dlpi_level;
 
-typedef struct dlpi_expand {
-    dlpi_found found; /* first: the stage's self is one, too (dlpi_found_of) */
+typedef struct dlpi_expand { /* the record of a source whose workers make items of inputs */
+    dlpi_found found;        /* first: the stage's self is one, too (dlpi_found_of) */
     dlp_expand_desc d;
-    bool cached;    /* the keeper is asked for inputs */
+    bool cached;    /* workers ask the cache for the items of an input first */
     bool plain;     /* one loop makes the items of a run: dlpi_expand_many */
-    bool taken;     /* the fetch stage's callback and fields are here, and its own is the copy */
-    bool has_rooms; /* fields end: each worker has a room for the items of all levels but the last;
-                          not: of the first n_read, which requests write into the cell */
+    bool taken;     /* the fetch stage's callback and fields were moved here: that stage copies */
+    bool has_rooms; /* fields end: each worker has a room for the items of all levels but the last,
+                       and but the first n_read levels, which requests write into the cell */
     uint8_t n_read;
-    dlp_dataset input; /* as that stage had it */
+    dlp_dataset input; /* the dataset of the fetch stage, from which inputs are fetched */
     uint32_t n_levels; /* 1: an item is an input that is kept */
-    dlpi_level
-        level[DLPI_LEVELS]; /* the items that fetch writes, .., those that rows are made of */
-    uint32_t n_fetched;     /* fields of the first level that fetch sees */
-    dlp_part_desc part;     /* its load fills a part with items of the first level, or NULL */
-    uint64_t part_at;       /* place in a cell */
-    uint64_t *firsts;       /* [n_parts + 1] items in front of each part; NULL: load counts them */
-    uint64_t arrived_at;    /* place in a cell of its records, each an item of the first level */
-    uint64_t one_bytes;     /* of all items that an input may have */
-    dlpi_stage_ops copies;  /* of the fetch stage, with runs copied at once */
-    dlp_async async;        /* inputs are read by it, several at once: reads.h */
-    uint8_t *reads;         /* [workers] dlpi_reads, if they are */
-    uint8_t *rooms;         /* [workers] */
-    uint64_t at;            /* of a branch: where its cells begin, in bytes from the first cell */
-    uint64_t stride;        /* of a branch: bytes from cell to cell; 0: as the stage has it */
+    dlpi_level level[DLPI_LEVELS]; /* first the items that fetch writes, last those of rows */
+    uint32_t n_fetched;            /* fields of the first level that fetch sees */
+    dlp_part_desc part;    /* the part that has the items of the first level; load NULL: no part */
+    uint64_t part_at;      /* bytes from the beginning of the cell to this part */
+    uint64_t *firsts;      /* [n_parts + 1] items before each part; NULL: load counts them */
+    uint64_t arrived_at;   /* bytes from the beginning of the cell to its pushed records */
+    uint64_t one_bytes;    /* bytes of all items that an input may have */
+    dlpi_stage_ops copies; /* ops of the fetch stage: it copies runs of rows at once */
+    dlp_async async;       /* reads several inputs at once: reads.h; submit NULL: fetch reads one */
+    uint8_t *reads;        /* [workers] a dlpi_reads each; NULL: there are no requests */
+    uint8_t *rooms;        /* [workers] rooms; NULL: there are none */
+    uint64_t at;           /* of a branch: bytes from the first cell to the branch's first cell */
+    uint64_t stride;       /* of a branch: bytes from cell to cell; 0: the stride of the area */
 } dlpi_expand;
 
 /* Return the bytes of cell c, which is one of x. */
-static inline uint8_t *dlpi_expand_cell_at(const dlp_pipe *p, const dlpi_expand *x, uint32_t c) {
+static inline uint8_t *dlpi_input_cell_at(const dlp_pipe *p, const dlpi_expand *x, uint32_t c) {
     if (x->stride == 0) return dlpi_input_bytes(p, c);
     return dlpi_input_bytes(p, 0) + x->at + (c - x->found.first_cell) * x->stride;
 }
 
-static uint64_t dlpi_expand_firsts_bytes(const dlpi_expand *x) {
+static uint64_t dlpi_input_firsts_bytes(const dlpi_expand *x) {
     return x->firsts ? dlpi_times(x->part.n_parts + 1, 8) : 0;
 }
 
 /* Return the last level: the items that rows are made of. */
-static inline const dlpi_level *dlpi_expand_last(const dlpi_expand *x) {
+static inline const dlpi_level *dlpi_input_last(const dlpi_expand *x) {
     return &x->level[x->n_levels - 1];
 }
 
 /* Return the fields of the last level's items, and their count in *n. st: the stage, which holds
    the fields of the levels above the first. */
-static const dlp_field *dlpi_expand_made(const dlpi_stage *st, const dlpi_expand *x, uint32_t *n) {
-    const dlpi_level *l = dlpi_expand_last(x);
+static const dlp_field *dlpi_input_made(const dlpi_stage *st, const dlpi_expand *x, uint32_t *n) {
+    const dlpi_level *l = dlpi_input_last(x);
     *n = l->n > 0 ? l->n : x->input.n_fields;
     return l->n > 0 ? st->fields + l->first : x->input.fields;
 }
 
 /* Return the alignment of a field of `bytes` bytes. It is 64, or 16 below 64 bytes, or below 9
    bytes the next power of two. */
-static uint64_t dlpi_expand_align(uint64_t bytes) {
+static uint64_t dlpi_input_align(uint64_t bytes) {
     uint64_t align = 1;
     if (bytes > 8) return bytes < 64 ? 16 : 64;
     while (align < bytes) align *= 2;
@@ -99,10 +97,10 @@ static uint64_t dlpi_expand_align(uint64_t bytes) {
 
 /* Write into at[] the offset of each field in an item; lengths come first if a field is ragged.
    Returns the bytes of an item. */
-static uint64_t dlpi_expand_places(const dlpi_fields *fs, uint64_t *at) {
+static uint64_t dlpi_input_places(const dlpi_fields *fs, uint64_t *at) {
     uint64_t end = fs->any_ragged ? (uint64_t)fs->n * 8 : 0, most = fs->any_ragged ? 8 : 1;
     for (uint32_t f = 0; f < fs->n; f++) {
-        uint64_t align = dlpi_expand_align(fs->at[f].row_bytes);
+        uint64_t align = dlpi_input_align(fs->at[f].row_bytes);
         if (align > most) most = align;
         at[f] = dlpi_round_up(end, align);
         end = dlpi_sum(at[f], fs->at[f].row_bytes);
@@ -114,7 +112,7 @@ static uint64_t dlpi_expand_places(const dlpi_fields *fs, uint64_t *at) {
 static int dlpi_level_places(dlp_pipe *p, const dlpi_stage *st, dlpi_level *l, const dlp_field *f,
                              uint32_t n) {
     const int rc = dlpi_fields_init(p, st->name, &l->fs, f, n, false);
-    l->bytes = dlpi_expand_places(&l->fs, l->at);
+    l->bytes = dlpi_input_places(&l->fs, l->at);
     return rc;
 }
 
@@ -224,7 +222,7 @@ static inline int dlpi_redzone_made(dlpi_worker *w, const dlpi_expand *x, uint32
 
 /* Check the workers' desc of the fetch stage behind a maker: that stage only copies, so retries,
    deadline_ms and max_skips belong into the maker's desc. Returns 0 or a DLP_ERR code. */
-static int dlpi_expand_copies_check(dlp_pipe *p, const dlpi_stage *fetch) {
+static int dlpi_input_copies_check(dlp_pipe *p, const dlpi_stage *fetch) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_workers_desc, retries), 0, 0, ""},
         {DLPI_AT(dlp_workers_desc, deadline_ms), 0, 0, ""},
@@ -242,7 +240,7 @@ static int dlpi_expand_copies_check(dlp_pipe *p, const dlpi_stage *fetch) {
 
 /* Refuse DLP_ON_ERROR_REPLACE in the stages of rows, because behind a maker a row has no
    replacement. Returns 0 or a DLP_ERR code. */
-static int dlpi_expand_rows_check(dlp_pipe *p) {
+static int dlpi_input_rows_check(dlp_pipe *p) {
     for (const dlpi_stage *row = p->fetch; row != p->batcher; row++)
         if (row->w.on_error == DLP_ON_ERROR_REPLACE)
             return dlpi_refuse(p, DLP_ERR_ARG, row->name, "on_error",
@@ -255,12 +253,12 @@ static int dlpi_expand_rows_check(dlp_pipe *p) {
 /* Take the callback and the dataset of the fetch stage over into x, and let that stage call
    copy(user, item) instead. A second call only checks, since sizes are computed twice. Returns 0 or
    a DLP_ERR code. */
-static int dlpi_expand_adopt(dlp_pipe *p, dlpi_expand *x, dlp_item_fn copy, void *user) {
+static int dlpi_input_adopt(dlp_pipe *p, dlpi_expand *x, dlp_item_fn copy, void *user) {
     dlpi_stage *fetch = p->fetch;
     const char *name = p->source_stage->name;
-    int rc = dlpi_expand_copies_check(p, fetch);
+    int rc = dlpi_input_copies_check(p, fetch);
     if (rc != DLP_OK) return rc;
-    if ((rc = dlpi_expand_rows_check(p)) != DLP_OK) return rc;
+    if ((rc = dlpi_input_rows_check(p)) != DLP_OK) return rc;
     if (x->taken) return DLP_OK;
     if (fetch->in_flight > 0)
         return dlpi_refuse(p, DLP_ERR_ARG, fetch->name, "fetcher",
@@ -275,7 +273,7 @@ static int dlpi_expand_adopt(dlp_pipe *p, dlpi_expand *x, dlp_item_fn copy, void
 }
 
 /* Check the order of the source's inputs and their number. Returns 0 or a DLP_ERR code. */
-static int dlpi_expand_order(dlp_pipe *p) {
+static int dlpi_input_order(dlp_pipe *p) {
     int32_t order = dlpi_sampler_of(p)->order;
     int rc;
     if (order != DLP_ORDER_SEQUENTIAL && order != DLP_ORDER_SHUFFLED)
@@ -289,9 +287,9 @@ static int dlpi_expand_order(dlp_pipe *p) {
 /* Check and set what a source of inputs has: their number, their order, and the lengths that
    follow. fields: takes over the fields of the fetch stage; returns DLP_OK or an error code.
    Returns 0 or a DLP_ERR code. */
-static int dlpi_expand_inputs(dlp_pipe *p, dlpi_found *q,
-                              int (*fields)(dlp_pipe *p, dlpi_stage *st)) {
-    int rc = dlpi_expand_order(p);
+static int dlpi_inputs_sizes(dlp_pipe *p, dlpi_found *q,
+                             int (*fields)(dlp_pipe *p, dlpi_stage *st)) {
+    int rc = dlpi_input_order(p);
     if (rc != DLP_OK) return rc;
     if ((rc = fields(p, p->source_stage)) != DLP_OK) return rc;
     q->plan.n_inputs = p->fetch->dataset->n_items;
@@ -312,7 +310,7 @@ static void dlpi_arrived_place(dlpi_expand *x) {
 
 /* Return the bytes of record k of cell c. */
 static uint8_t *dlpi_arrived_at(const dlp_pipe *p, const dlpi_expand *x, uint32_t c, uint32_t k) {
-    return dlpi_expand_cell_at(p, x, c) + x->arrived_at + k * x->level->bytes;
+    return dlpi_input_cell_at(p, x, c) + x->arrived_at + k * x->level->bytes;
 }
 
 /* Copy one field of an item. If it is ragged, `length` rows are copied, at most its maximum, and
@@ -341,13 +339,13 @@ static void dlpi_arrived_copy(const dlp_pipe *p, const dlpi_expand *x, uint32_t 
         dlpi_field_copy(&l->fs.at[f], to + l->at[f], from + l->at[f], length[f]);
 }
 
-typedef struct dlpi_expand_item { /* what a callback writes an item's fields by */
+typedef struct dlpi_expand_item { /* the arrays that an item shown to a callback points to */
     void *data[DLP_MAX_FIELDS];
-    uint64_t none[DLP_MAX_FIELDS]; /* the lengths, where no field is ragged */
+    uint64_t none[DLP_MAX_FIELDS]; /* its lengths, if no field is ragged */
 } dlpi_expand_item;
 
-/* Let `it` be an item of n fields. dlpi_expand_lay writes their addresses and lengths into *by. */
-static inline void dlpi_expand_begin(dlp_item *it, dlpi_expand_item *by, uint32_t n) {
+/* Let `it` be an item of n fields. dlpi_input_lay writes their addresses and lengths into *by. */
+static inline void dlpi_input_item(dlp_item *it, dlpi_expand_item *by, uint32_t n) {
     /* cppcheck-suppress ctuuninitvar; only addresses of it are taken */
     it->length = by->none;
     it->n_fields = n;
@@ -356,8 +354,8 @@ static inline void dlpi_expand_begin(dlp_item *it, dlpi_expand_item *by, uint32_
 
 /* Point the fields of `it` at the item of level l that lies at `to`. The level has a field. fresh:
    the lengths at `to` are set to 0 first. */
-DLPI_INLINE void dlpi_expand_lay(dlp_item *it, uint8_t *to, const dlpi_level *l,
-                                 dlpi_expand_item *by, bool fresh) {
+DLPI_INLINE void dlpi_input_lay(dlp_item *it, uint8_t *to, const dlpi_level *l,
+                                dlpi_expand_item *by, bool fresh) {
     by->data[0] = to + l->at[0], by->none[0] = 0;
     for (uint32_t f = 1; f < l->fs.n; f++) by->data[f] = to + l->at[f], by->none[f] = 0;
     if (!l->fs.any_ragged) return;
@@ -367,13 +365,13 @@ DLPI_INLINE void dlpi_expand_lay(dlp_item *it, uint8_t *to, const dlpi_level *l,
 
 /* Let `it` be the whole item of level l that lies at `to`. by: holds the addresses. fresh: the
    lengths at `to` are set to 0 first. */
-DLPI_INLINE void dlpi_expand_point(dlp_item *it, uint8_t *to, const dlpi_level *l,
-                                   dlpi_expand_item *by, bool fresh) {
-    dlpi_expand_begin(it, by, l->fs.n);
-    dlpi_expand_lay(it, to, l, by, fresh);
+DLPI_INLINE void dlpi_input_point(dlp_item *it, uint8_t *to, const dlpi_level *l,
+                                  dlpi_expand_item *by, bool fresh) {
+    dlpi_input_item(it, by, l->fs.n);
+    dlpi_input_lay(it, to, l, by, fresh);
 }
 
-static inline void dlpi_expand_zero(uint8_t *to, const dlpi_level *l) {
+static inline void dlpi_input_zero(uint8_t *to, const dlpi_level *l) {
     if (l->bytes == 8)
         memset(to, 0, 8);
     else
@@ -381,7 +379,7 @@ static inline void dlpi_expand_zero(uint8_t *to, const dlpi_level *l) {
 }
 
 /* Check the lengths of an item's fields against their maxima. Returns 0, or DLP_ERR_LENGTH. */
-static int dlpi_expand_lengths(dlpi_worker *w, const dlpi_fields *fs, const uint64_t *lengths) {
+static int dlpi_input_lengths(dlpi_worker *w, const dlpi_fields *fs, const uint64_t *lengths) {
     if (!fs->any_ragged) return 0; /* nobody reads them */
     for (uint32_t f = 0; f < fs->n; f++) {
         uint64_t most = fs->at[f].f.ragged ? (uint64_t)fs->at[f].f.shape[0] : 0;
@@ -427,8 +425,8 @@ DLPI_INLINE int dlpi_level_step(dlpi_worker *w, const dlpi_level *l, dlp_item *i
     const dlpi_step *k = l->steps;
     int rc;
     do {
-        dlpi_expand_begin(it, by, k->n);
-        dlpi_expand_lay(it, to, l, by, false);
+        dlpi_input_item(it, by, k->n);
+        dlpi_input_lay(it, to, l, by, false);
         it->data += k->first;
         it->length += k->first;
         rc = dlpi_step_go(w, k, it);
@@ -436,7 +434,7 @@ DLPI_INLINE int dlpi_level_step(dlpi_worker *w, const dlpi_level *l, dlp_item *i
             return dlpi_say_where(w, rc, "node \"%s\"", k->name);
     } while (rc == 0 && ++k < l->steps + l->n_steps);
     /* they may have written over the lengths */
-    return rc != 0 ? rc : dlpi_expand_lengths(w, &l->fs, (const uint64_t *)(void *)to);
+    return rc != 0 ? rc : dlpi_input_lengths(w, &l->fs, (const uint64_t *)(void *)to);
 }
 
 /* Do what dlpi_level_step does, not inlined, for callers that call it seldom. */
@@ -466,25 +464,25 @@ static void dlpi_level_end(const dlpi_level *l, uint8_t *from, uint8_t *to) {
 
 /* An input that an asynchronous source reads into its cell. */
 typedef struct dlpi_read {
-    dlp_item item; /* first: what the source gives back is this */
+    dlp_item item; /* first: the source gives this address back */
     dlpi_expand_item fields;
-    dlp_call note;
-    char message[256];
-    int32_t errnum, code;
-    dlpi_unit cell;
-    bool out;  /* in the source's hands */
-    bool back; /* given back, and no items are made of it yet */
+    dlp_call note;        /* the item's call: the source writes its message there */
+    char message[256];    /* text of a failed read; "": none */
+    int32_t errnum, code; /* errno and result of the read */
+    dlpi_unit cell;       /* the cell that it is read for */
+    bool out;             /* the source has the item and has not given it back */
+    bool back;            /* the source gave it back, and no items are made of it yet */
 } dlpi_read;
 
-typedef struct dlpi_reads { /* of a worker */
+typedef struct dlpi_reads { /* the requests of a worker */
     const dlpi_expand *by;
-    uint32_t n, n_out, n_back;
-    bool alone;            /* one that may have killed a worker is out, alone */
-    bool broken;           /* the source is */
-    bool waits;            /* the source has no room for `next` */
-    dlpi_unit next;        /* a cell that is claimed */
-    const dlpi_read *back; /* the one that came back, and is being made items of; or NULL */
-    dlpi_read all[];       /* [2 * n]: as many are out as can be while others are back */
+    uint32_t n, n_out, n_back; /* requests at once, at most; those that are out; that are back */
+    bool alone;                /* the one read that is out is of an input that may kill a worker */
+    bool broken;               /* the source has failed: no read is given to it any more */
+    bool waits;                /* the source has no room for `next` */
+    dlpi_unit next;            /* a claimed cell whose read the source has not taken yet */
+    const dlpi_read *back;     /* the read of which items are being made now, or NULL */
+    dlpi_read all[];           /* [2 * n]: n may be out while others are back */
 } dlpi_reads;
 
 /* Take over the result of a read that came back. Its message and errno become the worker's. Returns
@@ -500,21 +498,21 @@ static int dlpi_read_took(dlpi_worker *w, const dlpi_read *r) {
    that level. in: the item for the callbacks, which may write over it. given: the item without its
    fields. A record that arrived is copied, so that it can be made again unchanged. Returns 0,
    DLP_SKIP or a failure's code. */
-static int dlpi_expand_fetch(dlpi_worker *w, const dlpi_expand *x, uint32_t c, dlp_item *in,
-                             const dlp_item *given, uint8_t *to, dlpi_expand_item *by) {
+static int dlpi_input_fetch(dlpi_worker *w, const dlpi_expand *x, uint32_t c, dlp_item *in,
+                            const dlp_item *given, uint8_t *to, dlpi_expand_item *by) {
     const dlpi_reads *reads = w->self;
     const dlpi_level *l = x->level;
     int rc = 0;
     if (reads != NULL) {
         rc = dlpi_read_took(w, reads->back);
-        dlpi_expand_point(in, to, l, by, false);
+        dlpi_input_point(in, to, l, by, false);
         memcpy(by->none, reads->back->fields.none, sizeof by->none);
     } else if (x->found.arrivals != NULL) {
-        dlpi_expand_point(in, to, l, by, false);
+        dlpi_input_point(in, to, l, by, false);
         dlpi_arrived_copy(w->p, x, c, to);
     } else {
-        if (!x->input.writes_all_bytes) dlpi_expand_zero(to, l);
-        dlpi_expand_point(in, to, l, by, true);
+        if (!x->input.writes_all_bytes) dlpi_input_zero(to, l);
+        dlpi_input_point(in, to, l, by, true);
         in->n_fields = x->n_fetched;
         if (x->found.joins != NULL)
             rc = x->found.joins->fetch(w, c, in);
@@ -522,13 +520,13 @@ static int dlpi_expand_fetch(dlpi_worker *w, const dlpi_expand *x, uint32_t c, d
             rc = x->input.fetch(x->input.user, in);
     }
     if (rc == 0 && l->fs.any_ragged)
-        rc = dlpi_expand_lengths(w, &l->fs, (const uint64_t *)(void *)to);
+        rc = dlpi_input_lengths(w, &l->fs, (const uint64_t *)(void *)to);
     *in = *given;
     return rc != 0 || l->n_steps == 0 ? rc : dlpi_level_steps(w, l, in, to, by);
 }
 
 /* Return the item that a callback gets for the input in a cell of x, without its fields. */
-static dlp_item dlpi_expand_in(dlpi_worker *w, const dlpi_expand *x, const dlpi_input *cell) {
+static dlp_item dlpi_input_given(dlpi_worker *w, const dlpi_expand *x, const dlpi_input *cell) {
     return (dlp_item){.index = cell->index,
                       .epoch = cell->epoch,
                       .position = cell->first + cell->index,

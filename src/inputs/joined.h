@@ -24,23 +24,23 @@
    row, so a branch lacks an item, and holds no cell on its list. Each branch has a cell for each
    stream, and its cells off the list wait for loaded cells, which wait for workers alone. */
 
-typedef struct dlpi_joined_cell { /* what the scheduler knows of a cell beside >>impl-found */
-    dlpi_path before;             /* its row */
-    dlpi_found_row from[DLPI_BRANCHES];
-    bool holds; /* cells of branches are kept for it */
+typedef struct dlpi_joined_cell { /* the scheduler's record of a cell, beside dlpi_found_cell */
+    dlpi_path before;             /* place of the stream before the cell's joined row */
+    dlpi_found_row from[DLPI_BRANCHES]; /* where the items of the row lie in cells of branches */
+    bool holds;                         /* these cells are kept until this cell is loaded */
 } dlpi_joined_cell;
 
 typedef struct dlpi_joined {
-    dlpi_branches j;         /* its found has the joined rows of streams, and no cells */
+    dlpi_branches j;         /* its `found` counts the joined rows of streams, and has no cells */
     dlpi_joined_cell *cells; /* [n_cells] */
-    dlpi_path *at;           /* [cursors.n] before the row in which a stream stands; */
-    dlpi_path *after;        /* and before the last row of its window */
-    uint32_t *kept;          /* [all_cells] of a branch: cells of rows that need it */
-    uint32_t all_cells;
-    bool left; /* cells may hold others and be on no list, or behind one that failed */
-    dlpi_stage_ops ops;
-    dlpi_source_ops source;
-    const dlpi_stage_ops *inner; /* of an expand or pack */
+    dlpi_path *at;           /* [cursors.n] place of each stream, before its present joined row */
+    dlpi_path *after;        /* [cursors.n] place before the last row of the open window */
+    uint32_t *kept;          /* [all_cells] cells of joined rows that need this cell of a branch */
+    uint32_t all_cells;      /* cells of joined rows and of all branches */
+    bool left; /* a cell that keeps others may be off its list, or behind a failed cell: look */
+    dlpi_stage_ops ops;          /* ops of the stage: those of `inner`, some replaced */
+    dlpi_source_ops source;      /* its source ops, some replaced, too */
+    const dlpi_stage_ops *inner; /* ops of the expand or pack that works on joined rows */
 } dlpi_joined;
 
 /* ---- where streams stand ---- */

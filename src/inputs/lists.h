@@ -6,71 +6,75 @@
 #include "inputs/cells.h"
 #include "order/found.h"
 /* Cells and streams of inputs whose items nobody has counted: what the scheduler knows of them, and
-   in which lists cells stand: of a stream, free, or free by and by. Why these can't stand still is
-   said in >>impl-found. */
+   in which list each cell stands: the list of a stream, of free cells, or of cells that wait to be
+   free. Why these can't stand still is said in >>impl-found. */
 
 #define DLPI_FOUND_NONE UINT32_MAX
-#define DLPI_FOUND_CELLS (1 << 22) /* at most */
-#define DLPI_FOUND_WINDOW (1 << 24)
-#define DLPI_FOUND_RUNS 64 /* cells of which the runs are as long as those of the first of them */
+#define DLPI_FOUND_CELLS (1 << 22)  /* cells of a source, at most */
+#define DLPI_FOUND_WINDOW (1 << 24) /* items of a window, at most */
+#define DLPI_FOUND_RUNS 64 /* cells that are given inputs before the run length is set again */
 
-typedef struct dlpi_found_cell {     /* what the scheduler knows of a cell */
+typedef struct dlpi_found_cell {     /* the scheduler's record of a cell */
     uint64_t epoch, ordinal, ticket; /* ordinal: of the first input of its run */
-    uint64_t n, taken; /* known: items, and those before the first row that is left, or before the
-                          end of the window that is open */
-    uint64_t from;     /* which is this item of input `input` of the run, or of one after it */
-    uint64_t used;     /* batch scheduled last that has rows of it, + 1 */
-    uint32_t input, run, learned; /* inputs, and those whose counts are taken */
-    uint32_t lost; /* bits of inputs that were left out, and stand for an item all the same */
-    uint32_t open; /* rows of the window that is open, and are not given */
-    uint32_t next; /* of its stream; not listed: that may be free, or waits to be, after it */
-    bool listed;   /* a stream's: it is in its list, or has rows of its window */
+    uint64_t n, taken; /* known items of its inputs; those of them that are given, or are in the
+                          open window */
+    uint64_t from; /* the first item that is not taken is item `from` of input `input` of the run,
+                      or, if that input has no more items, of a later input */
+    uint64_t used; /* 1 + last scheduled batch that has rows of it; 0: none has */
+    uint32_t input, run, learned; /* run: its inputs; learned: of these the counts are taken */
+    uint32_t lost; /* a bit for each input that was left out, but counts as one item (pairs) */
+    uint32_t open; /* its rows in the open window that are not given */
+    uint32_t next; /* next cell of the list that it is in; DLPI_FOUND_NONE: it is the last */
+    bool listed;   /* a stream has it: it is in the stream's list, or has rows of its window */
     bool failed;   /* its next input can't be loaded: nothing more of the stream becomes known */
 } dlpi_found_cell;
 
 typedef struct dlpi_found_stream {
-    uint32_t head, tail, cells; /* its list; how many cells it has: in it, or of its window */
-    uint32_t last_known, known; /* the last that is known, the first that is not */
-    uint64_t epoch, next;       /* whose input is asked for next */
-    uint64_t rows;              /* known after `at` */
-    uint64_t empty;             /* inputs known last, one after the other, that had none */
-    int barren;                 /* 1, 2: no item comes to this rank, stream; 0: that is not known */
-    dlpi_cursor at;             /* after the last row given, or where the present window begins,
-                                   with what is given of it: of its items known at the place */
-    uint64_t given;             /* rows in this epoch */
-    uint64_t length, check;     /* of the window that is open; length 0: none is */
-    dlpi_cursor after;          /* that window */
-    uint64_t pass_epoch, pass_next, pass_left; /* the pass whose inputs are being counted: the next
-                                                  of them, and how many there are */
-    uint64_t pass_items;
-    bool pass_whole; /* counted from its first input on */
+    uint32_t head, tail, cells; /* ends of its list; cells that it has, in the list or the window */
+    uint32_t last_known, known; /* last cell whose counts are taken; first cell whose are not */
+    uint64_t epoch, next;       /* the input that is asked for next: its epoch and ordinal */
+    uint64_t rows;              /* known rows that are not given */
+    uint64_t empty;             /* inputs without an item, counted since the last one with items */
+    int barren;                 /* 1: no item comes to this rank; 2: to this stream; 0: not known */
+    dlpi_cursor at;             /* place after the last given row. With a window: place where the
+                                   window begins, and how many of its rows are given */
+    uint64_t given;             /* rows given in this epoch */
+    uint64_t length, check;     /* items of the open window, 0: none is open; 16-bit hash of the
+                                   inputs that they are of */
+    dlpi_cursor after;          /* place after the open window */
+    uint64_t pass_epoch, pass_next, pass_left; /* statistics of the present pass over the inputs:
+                                                  its epoch, next ordinal, and inputs to come */
+    uint64_t pass_items;                       /* items counted in this pass */
+    bool pass_whole;                           /* it was counted from its first input on */
 } dlpi_found_stream;
 
-typedef struct dlpi_agreed { /* ends that ranks agree on; consumer */
-    uint64_t generation;     /* of the batches: after a seek, or in another epoch, others count */
-    uint64_t left;           /* all ranks have them, and here they are not delivered yet */
-    bool last;               /* the epoch ends after them */
-    bool asks;               /* there are other ranks to be asked */
+typedef struct dlpi_agreed { /* the end that ranks have agreed on; the consumer's */
+    uint64_t generation;     /* number of the batches that it holds for: a seek begins others */
+    uint64_t left;           /* batches that all ranks have, and this one has not delivered yet */
+    bool last;               /* the epoch ends after these batches */
+    bool asks;               /* there are other ranks to ask */
 } dlpi_agreed;
 
-/* What observers see of it; scheduler. */
+/* Counts for observers, in the region; written by the scheduler. */
 typedef struct dlpi_found_counts {
-    uint64_t inputs, items, empty, window;
+    uint64_t inputs, items, empty, window; /* empty: inputs without an item; window: items of one */
 } dlpi_found_counts;
 
-/* ... in the same record, from DLPI_FOUND_SPREAD on: what streams have of a pass, and what follows
-   from that. rows: those of a stream in an epoch, where a row is an item, 0: all; drops: 1: an
-   epoch ends with the first stream that is out, 2: of this rank or another. */
+/* In the same record, DLPI_FOUND_SPREAD bytes behind its begin: how evenly the items of a pass are
+   spread over the streams. */
 typedef struct dlpi_found_spread {
-    uint64_t streams, all, each, rows, drops;      /* streams: of this rank */
-    uint64_t weights, weights_least, weights_most; /* of all streams; 0: there are none */
-    uint64_t items[]; /* [streams] of the last pass that was counted whole, + 1; 0: none was */
+    /* streams: of this rank; all: of all ranks. each: rows of a stream in a batch, 0: a row is no
+       item. rows: rows of a stream in an epoch with steps, 0: without steps. drops: 1: an epoch
+       ends with the first stream of this rank that has no item left, 2: with that of any rank */
+    uint64_t streams, all, each, rows, drops;
+    uint64_t weights, weights_least, weights_most; /* over all streams; 0: there are no weights */
+    uint64_t items[]; /* [streams] 1 + items of the last pass that was counted whole; 0: none was */
 } dlpi_found_spread;
 
 #define DLPI_FOUND_SPREAD DLPI_LINE
 
 typedef struct dlpi_found_row {
-    uint32_t cell, number; /* of the item's place: each input of a run has most_items */
+    uint32_t cell, number; /* cell, and place of the item in it: each input has most_items places */
 } dlpi_found_row;
 
 struct dlpi_found;
@@ -103,14 +107,14 @@ typedef struct dlpi_found_rule {
     bool (*take)(struct dlpi_found *q, uint64_t s, const dlpi_path *path, bool set);
 } dlpi_found_rule;
 
-/* Who makes the items of inputs, and in how many cells. */
+/* The workers that make items of inputs, and the cells that they make them in. */
 typedef struct dlpi_cells_desc {
     dlp_workers_desc workers;
-    uint32_t queue_size; /* cells; 0: the plan says it */
+    uint32_t queue_size; /* number of cells; 0: as many as are needed, and a few more */
     uint32_t window;     /* items of a stream that are shuffled at a time; 0: none are */
 } dlpi_cells_desc;
 
-/* The inputs of list q, if they are rows of branches, joined (inputs/joined.h). */
+/* Calls for a list q whose inputs are joined rows of branches (inputs/joined.h). */
 typedef struct dlpi_found_joins {
     /* Begin an epoch, or go on at a place. */
     void (*begin)(struct dlpi_found *q);
@@ -126,7 +130,7 @@ typedef struct dlpi_found_joins {
     void (*stands)(struct dlpi_found *q, uint32_t i, uint32_t c);
     /* Move stream i behind its window, whose rows are all given. */
     void (*moves)(struct dlpi_found *q, uint32_t i);
-    /* Do what these three of dlpi_found_rule do. */
+    /* As the calls of these names in dlpi_found_rule. */
     const struct dlpi_found *(*lacks)(const struct dlpi_found *q, uint32_t i);
     void (*put)(const struct dlpi_found *q, uint32_t i, dlpi_path *to);
     bool (*take)(struct dlpi_found *q, uint64_t s, const dlpi_path *path, bool set);
@@ -139,42 +143,42 @@ typedef struct dlpi_found {
     const dlpi_found_rule *rule;   /* NULL: a row is an item */
     const dlpi_found_joins *joins; /* NULL: inputs are no rows of branches */
     struct dlpi_joined *joined;
-    struct dlpi_found *all;  /* the source: itself, or of what this is a branch */
-    struct dlpi_found *next; /* of a source with branches: the first; of these: the next */
-    const char *name;        /* of a branch, for errors; NULL: the stage's */
-    uint64_t column;         /* of a branch: its rows among those of a slot */
-    bool pairs; /* of a branch: an input that is left out stands for an item, so its row is left
-                   out, and the rows behind it stay the same */
-    uint64_t most_items, least_items; /* of an input that has any */
-    uint32_t n_cells, most_run;       /* inputs of a cell */
-    uint32_t first_cell;              /* of a branch: of its own cells */
+    struct dlpi_found *all;  /* the source; in a branch the source that it is a branch of */
+    struct dlpi_found *next; /* in a source: its first branch; in a branch: the next; NULL: none */
+    const char *name;        /* name of the branch, for errors; NULL: the stage's name */
+    uint64_t column;         /* in a branch: where its rows begin among those of a slot */
+    bool pairs; /* in a branch: an input that is left out counts as one item. So its row is left
+                   out, and later rows do not change */
+    uint64_t most_items, least_items; /* items that an input has at most; at least, if not empty */
+    uint32_t n_cells, most_run;       /* cells; inputs of a cell, at most */
+    uint32_t first_cell;              /* number of its first cell; not 0 only in branches */
     uint32_t in_flight;               /* requests of a worker for inputs; 0: it has no requests */
-    bool teams;                       /* of a source: not every worker takes every cell */
-    bool arrives;                     /* of a source: inputs of a list are records that arrive */
-    struct dlpi_arrivals *arrivals;   /* inputs are records that arrive; NULL: they have numbers */
-    uint8_t pad[DLPI_LINE - 16]; /* part workers read what is above; below is the scheduler's */
+    bool teams;                       /* in a source: not every worker takes every cell */
+    bool arrives;                   /* in a source: inputs of one of its lists are pushed records */
+    struct dlpi_arrivals *arrivals; /* inputs are pushed records; NULL: they have numbers */
+    uint8_t pad[DLPI_LINE - 16];    /* part workers read what is above; below is the scheduler's */
     dlpi_found_plan plan;
     dlpi_cursors cursors;
-    uint32_t each;  /* rows of a stream in a batch */
-    bool all_items; /* of all ranks, which agree on the end: until then batches of holes follow */
-    uint32_t run, need; /* inputs of a new cell; cells that a stream needs */
-    uint64_t run_until; /* tickets: look again what inputs cost */
-    bool run_known;
-    bool begun;
-    int rc; /* what is wrong with the epoch that was begun */
+    uint32_t each;      /* rows of a stream in a batch */
+    bool all_items;     /* an epoch has the items of all ranks: a rank without items has holes */
+    uint32_t run, need; /* inputs that a cell is given now; cells that a stream needs */
+    uint64_t run_until; /* the cost of inputs is read again when this ticket is given */
+    bool run_known;     /* `run` follows from the measured cost of inputs */
+    bool begun;         /* an epoch has begun */
+    int rc;             /* code of the error that ends this epoch; 0: none */
     uint64_t epoch;
-    bool any;       /* an input of the epoch has had items */
-    uint64_t round; /* of joined rows with steps: in so many each branch ends a pass */
+    bool any;       /* an input of the epoch had items */
+    uint64_t round; /* of joined rows with steps: rows in which each branch ends a pass */
     dlpi_inputs_ahead ahead;
-    uint32_t free, free_last;   /* lists of cells: free, */
-    uint32_t waits, waits_last; /* and to be free by and by */
+    uint32_t free, free_last;   /* ends of the list of free cells */
+    uint32_t waits, waits_last; /* ends of the list of cells that wait to be free */
     dlpi_found_counts *counts;
     dlpi_found_spread *spread;
     dlpi_found_cell *use;           /* [n_cells] */
-    dlp_permutation *items;         /* [n_cells] the order of items in each, where it has one */
-    dlpi_found_stream *streams;     /* [cursors.n] those of this rank */
-    dlp_permutation *window_orders; /* [cursors.n] of the windows that are open, */
-    dlpi_found_row *window_rows;    /* [cursors.n][window] and what lies in them */
+    dlp_permutation *items;         /* [n_cells] the order of items in each cell, if shuffled */
+    dlpi_found_stream *streams;     /* [cursors.n] the streams of this rank */
+    dlp_permutation *window_orders; /* [cursors.n] the order of rows in each open window */
+    dlpi_found_row *window_rows;    /* [cursors.n][window] where the items of each window lie */
     uint8_t pad1[DLPI_LINE];
     dlpi_agreed agreed;
 } dlpi_found;

@@ -5,13 +5,14 @@
 #include "inputs/reads.h"
 /* ---- items are made of inputs: for expanders and filters, branches, and packs ---- */
 
-#define DLPI_EXPAND_RUN_BYTES 8192u       /* of the inputs of a cell, where they are several, and */
-#define DLPI_EXPAND_CELLS_BYTES 0x400000u /* of all cells that are needed */
+/* Bytes of a cell with several inputs, and of all cells that streams need, at most. */
+#define DLPI_EXPAND_RUN_BYTES 8192u
+#define DLPI_EXPAND_CELLS_BYTES 0x400000u
 
 /* Return how many inputs a cell holds at most, so that cells stay small. It is 1 if the desc gives
    the number of cells, or if items of an input are shuffled or may be left out. It is 1 with loads,
    packs, joined branches and requests, too. */
-static uint32_t dlpi_expand_run(const dlp_pipe *p, const dlpi_expand *x) {
+static uint32_t dlpi_input_most_run(const dlp_pipe *p, const dlpi_expand *x) {
     const dlpi_found *q = &x->found;
     uint64_t needed = dlpi_times(dlpi_found_rows_needed(p, q) + 1, q->cursors.n), most, fit;
     uint64_t one = x->one_bytes > 0 ? x->one_bytes : 1, all;
@@ -31,7 +32,7 @@ static uint32_t dlpi_expand_run(const dlp_pipe *p, const dlpi_expand *x) {
 
 /* Place what a cell holds: its items, one item of each level before the last, and parts that loads
    fill. Returns the bytes of a cell. */
-static uint64_t dlpi_expand_cell(dlpi_expand *x) {
+static uint64_t dlpi_input_cell(dlpi_expand *x) {
     uint64_t at = dlpi_levels_scratch(x, dlpi_times(x->found.most_run, x->one_bytes));
     for (dlpi_level *l = x->level; l < x->level + x->n_levels; l++) {
         if (l->part.load == NULL) continue;
@@ -45,13 +46,13 @@ static uint64_t dlpi_expand_cell(dlpi_expand *x) {
 
 /* Lay out the items of all levels, and set the inputs and bytes of a cell of x. made: the fields of
    the levels above the first. Returns 0 or a DLP_ERR code. */
-static int dlpi_expand_bytes(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x,
-                             const dlp_field *made) {
+static int dlpi_input_sizes(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x,
+                            const dlp_field *made) {
     const int rc = dlpi_levels_places(p, st, x, made);
     if (rc != DLP_OK) return rc;
-    x->one_bytes = dlpi_times(x->found.most_items, dlpi_expand_last(x)->bytes);
-    x->found.most_run = dlpi_expand_run(p, x);
-    x->found.d.max_part_bytes = dlpi_expand_cell(x);
+    x->one_bytes = dlpi_times(x->found.most_items, dlpi_input_last(x)->bytes);
+    x->found.most_run = dlpi_input_most_run(p, x);
+    x->found.d.max_part_bytes = dlpi_input_cell(x);
     dlpi_arrived_place(x);
     if (x->found.d.max_part_bytes > DLPI_CELL_MAX)
         return dlpi_refuse(p, DLP_ERR_ARG, st->name, "max_out",
@@ -67,16 +68,16 @@ static int dlpi_expand_bytes(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x,
 typedef struct dlpi_line {
     const dlpi_expand *by;
     dlpi_worker *w;
-    uint32_t c;            /* its cell */
-    uint8_t *items, *cell; /* where its items lie; the cell's bytes, with the other levels' */
-    uint64_t made;         /* items so far */
-    uint64_t left_out;     /* items behind a maker that failed */
-    dlpi_input *of;
-    const dlpi_level *last; /* of its items */
+    uint32_t c;             /* the input's cell */
+    uint8_t *items, *cell;  /* where the items of the input go; the bytes of the whole cell */
+    uint64_t made;          /* items made so far */
+    uint64_t left_out;      /* items behind a maker that failed and were left out */
+    dlpi_input *of;         /* the record of the cell */
+    const dlpi_level *last; /* the level of the items that are kept */
     dlp_item given;         /* the input, without its fields */
-    /* of an input that is plain: */
+    /* only for plain inputs: */
     dlpi_expand_item fields;
-    bool zeroes; /* it begins as zeros; else all of its run have, if any */
+    bool zeroes; /* the item is set to zeros first; false: not needed, or done for the whole run */
 } dlpi_line;
 
 /* One call of an expander. The callback may write over x and item, so the library goes by what lies
@@ -84,15 +85,15 @@ typedef struct dlpi_line {
 typedef struct dlpi_making {
     dlp_expand x; /* first: what the callback sees */
     dlpi_line *line;
-    const dlpi_level *to;  /* whose items it makes */
-    uint8_t *at;           /* where the next item is to be written */
-    uint32_t made, passed; /* items that are kept, with the one added last; those that went on */
-    uint64_t added;
-    int wrong;             /* what an item came to that failed: a code, or 0 */
-    bool above;            /* more than max_out were asked for */
-    bool steps;            /* more is to be done for an item that was added */
+    const dlpi_level *to;  /* the level of the items that the callback makes */
+    uint8_t *at;           /* where the next item is written */
+    uint32_t made, passed; /* items added and kept so far; those of them that are completed */
+    uint64_t added;        /* items added so far, with those that are not kept */
+    int wrong;             /* code of the first item that failed; 0: none failed */
+    bool above;            /* the callback asked for more than max_out items */
+    bool steps;            /* an added item has steps, or makers behind it */
     const dlp_item *given; /* the input, without its fields */
-    dlp_item shown, item;  /* what each item begins as; the one added last */
+    dlp_item shown, item;  /* what each new item is set to; the item added last */
     dlpi_expand_item fields;
 } dlpi_making;
 
@@ -149,7 +150,7 @@ __attribute__((noinline)) static void dlpi_making_steps(dlpi_making *m) {
     dlpi_line *b = m->line;
     const dlpi_level *l = m->to;
     dlp_item given = *m->given;
-    int rc = dlpi_expand_lengths(b->w, &l->fs, (const uint64_t *)(void *)m->at);
+    int rc = dlpi_input_lengths(b->w, &l->fs, (const uint64_t *)(void *)m->at);
     given.position = dlpi_line_key(given.position, m->added - 1);
     if (rc == 0 && l->n_steps > 0) rc = dlpi_level_steps(b->w, l, &given, m->at, &m->fields);
     if (rc == 0) rc = dlpi_line_next(b, l, &given);
@@ -180,7 +181,7 @@ static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *g
     dlp_item in = *given;
     dlpi_making m;
     int rc;
-    dlpi_expand_point(&in, dlpi_line_place(b, l), l, &fields, false);
+    dlpi_input_point(&in, dlpi_line_place(b, l), l, &fields, false);
     m.x = (dlp_expand){.item = &in, .call = &b->w->note};
     m.line = b;
     m.to = l + 1;
@@ -191,7 +192,7 @@ static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *g
     m.steps = m.to->n_steps > 0 || m.to->maker.max_out > 0;
     m.given = given;
     m.shown = *given;
-    dlpi_expand_begin(&m.shown, &m.fields, m.to->n_made > 0 ? m.to->n_made : m.to->fs.n);
+    dlpi_input_item(&m.shown, &m.fields, m.to->n_made > 0 ? m.to->n_made : m.to->fs.n);
     rc = l->maker.expand(l->maker.user, &m.x);
     if (rc == 0) dlpi_making_pass(&m);
     if (rc != 0 || m.above) b->made = before;
@@ -209,7 +210,7 @@ static int dlpi_line_item(dlpi_line *b, const dlp_item *given) {
     const dlpi_level *l = b->by->level;
     dlpi_expand_item fields;
     dlp_item in = *given;
-    const int rc = dlpi_expand_fetch(b->w, b->by, b->c, &in, given, dlpi_line_place(b, l), &fields);
+    const int rc = dlpi_input_fetch(b->w, b->by, b->c, &in, given, dlpi_line_place(b, l), &fields);
     return rc != 0 ? rc : dlpi_line_next(b, l, given);
 }
 
@@ -223,13 +224,13 @@ DLPI_INLINE int dlpi_line_plain(dlpi_line *b) {
     int rc;
     b->given.index = in.index = b->of->index;
     b->given.position = in.position = b->of->first + in.index;
-    if (b->zeroes) dlpi_expand_zero(to, l);
-    dlpi_expand_lay(&in, to, l, &b->fields, true);
+    if (b->zeroes) dlpi_input_zero(to, l);
+    dlpi_input_lay(&in, to, l, &b->fields, true);
     rc = x->input.fetch(x->input.user, &in);
-    if (rc == 0) rc = dlpi_expand_lengths(b->w, &l->fs, (const uint64_t *)(void *)to);
+    if (rc == 0) rc = dlpi_input_lengths(b->w, &l->fs, (const uint64_t *)(void *)to);
     if (rc == 0 && l->n_steps > 0) {
         rc = dlpi_level_step(b->w, l, &b->given, to, &b->fields);
-        dlpi_expand_begin(&b->given, &b->fields, x->n_fetched);
+        dlpi_input_item(&b->given, &b->fields, x->n_fetched);
     }
     return rc != 0 ? rc : dlpi_line_kept(b, l, &b->given);
 }
@@ -308,7 +309,7 @@ static int dlpi_line_lengths(const dlpi_line *b) {
     const dlpi_level *l = b->last;
     int rc = 0;
     for (uint64_t i = 0; i < b->made && rc == 0; i++)
-        rc = dlpi_expand_lengths(b->w, &l->fs, (const uint64_t *)(void *)(b->items + i * l->bytes));
+        rc = dlpi_input_lengths(b->w, &l->fs, (const uint64_t *)(void *)(b->items + i * l->bytes));
     return rc;
 }
 
@@ -325,11 +326,11 @@ static inline void dlpi_line_begin(dlpi_line *b, dlpi_worker *w, const dlpi_expa
     b->w = w;
     b->c = c;
     b->of = dlpi_input_at(w->p, c);
-    b->last = dlpi_expand_last(x);
-    b->cell = dlpi_expand_cell_at(w->p, x, c);
+    b->last = dlpi_input_last(x);
+    b->cell = dlpi_input_cell_at(w->p, x, c);
     b->items = b->cell + b->of->made * x->one_bytes;
     b->left_out = 0;
-    b->given = dlpi_expand_in(w, x, b->of);
+    b->given = dlpi_input_given(w, x, b->of);
 }
 
 /* Make the items of the cell's next input, or take them from the cache. plain: dlpi_expand_plain is
@@ -370,7 +371,7 @@ DLPI_INLINE int dlpi_line_make(dlpi_line *b, bool plain) {
 }
 
 /* Try once to make the items of cell c's next input, as x says. Returns 0 or a failure's code. */
-static int dlpi_expand_load_by(dlpi_worker *w, const dlpi_expand *x, uint32_t c) {
+static int dlpi_input_load_by(dlpi_worker *w, const dlpi_expand *x, uint32_t c) {
     const dlpi_input *cell = dlpi_input_at(w->p, c);
     const int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
     dlpi_line b;
@@ -381,11 +382,11 @@ static int dlpi_expand_load_by(dlpi_worker *w, const dlpi_expand *x, uint32_t c)
 
 /* Callback of the fetch stage: copy a row's item out of its cell. user: a dlpi_expand. Returns
    0. */
-static int dlpi_expand_copy(void *user, dlp_item *it) {
+static int dlpi_input_copy(void *user, dlp_item *it) {
     const dlpi_expand *x = user;
     const uint8_t *from = it->part->data;
     const uint64_t *lengths = it->part->data;
-    const dlpi_level *l = dlpi_expand_last(x);
+    const dlpi_level *l = dlpi_input_last(x);
     from += it->part->item * l->bytes;
     lengths += it->part->item * (l->bytes / 8);
     for (uint32_t f = 0; f < l->fs.n; f++) {

@@ -3,10 +3,10 @@
 /* tests: system/stages/found, system/build/pipe_plan */
 #include "inputs/arrivals.h"
 #include "order/found_weights.h"
-/* What the desc of inputs that nobody has counted may say. How many cells streams need, and their
-   memory. Why these are enough is said in >>impl-found. */
+/* A source whose inputs have unknown counts: checks of its desc, how many cells its streams need,
+   and their memory. Why these cells are enough is said in >>impl-found. */
 
-/* ---- what the desc may say, and what follows ---- */
+/* ---- check the desc, and compute what follows from it ---- */
 
 /* Refuse what has no meaning if the inputs' counts are not known. Returns 0 or a DLP_ERR code. */
 static int dlpi_found_refuses(dlp_pipe *p) {
@@ -226,7 +226,7 @@ static int dlpi_found_blocks(const dlp_pipe *p DLPI_UNREAD, const dlpi_stage *st
     return 7;
 }
 
-/* Write those words of the streams' statistics that are known before any input is. */
+/* Write the words of the streams' statistics that are known before the first input is loaded. */
 static void dlpi_found_spread_begin(const dlp_pipe *p, dlpi_found *q) {
     const dlpi_found_plan *k = &q->plan;
     dlpi_found_spread *to = q->spread;

@@ -2,7 +2,7 @@
 /* tests: system/core/streams, system/shm/shm_streams */
 #include "inputs/check.h"
 #include "slot/open_end.h"
-/* ---- a dataset of an open end: what may stand beside it ---- */
+/* ---- a dataset of an open end: a stream, whose number of items is not known ---- */
 
 /* Return the reader of a stream, which reads on where it stopped. Returns NULL if the dataset (or
    NULL) is no stream, or has no reader. */
@@ -33,8 +33,8 @@ static int dlpi_open_end_bad(dlp_pipe *p, const dlpi_stage *st) {
         read ? " (items are pushed)" : "", st->name);
 }
 
-/* ---- a row finds the end (a stream): what needs a length, or another item in an item's place, is
-   not possible ---- */
+/* ---- checks: beside a stream nothing may need the number of items, or another item in place of a
+   failed one ---- */
 
 /* Check that the order, batch_size and `last` need no number of items. Returns DLP_OK, or the code
    of the pipe's error. */

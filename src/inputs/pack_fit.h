@@ -20,9 +20,9 @@
 
 /* Lists by a number, of 0..T + 1. */
 typedef struct dlpi_fit_lists {
-    uint32_t n;
-    uint32_t *head; /* [n], where the bit is set */
-    uint64_t *bits;
+    uint32_t n;     /* number of lists: one for each length or room, 0..n - 1 */
+    uint32_t *head; /* [n] first item of each list that is not empty */
+    uint64_t *bits; /* bit i of these words is set if list i is not empty */
 } dlpi_fit_lists;
 
 static inline uint64_t dlpi_fit_list_words(const dlpi_pack *k) {

@@ -5,44 +5,45 @@
 #include "inputs/branches.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-pack       DOCUMENTS INTO ROWS
-   The same source, with a rule: an input is a document, its items are tokens, and a row is a list
-   of segments, each (cell, first token, tokens). The scheduler makes these lists as counts become
-   known, and writes them into the slot; fetch's workers copy.
+   The source of >>impl-found, with a rule for rows: an input is a document, and its items are
+   tokens. A row is a list of segments, each (cell, first token, tokens). The scheduler makes these
+   lists as counts become known, and writes them into the slot. Workers of fetch copy the tokens.
 
-   Behind a load or an expand an input has several documents, which lie in its cell one after the
-   other, each in a place of the longest. Tokens are counted through all documents of the cell, and
-   the cell says where each document ends. So a cell is used up by tokens. A cell that has tokens
-   left has a document that has, so the argument of >>impl-found holds. */
+   Behind a load or an expand an input has several documents. They lie in its cell one behind the
+   other, and each has room for the longest document. Tokens are counted through all documents of
+   the cell, and the cell has the number of the token at which each document ends. So tokens, not
+   documents, are taken from a cell. A cell that has tokens left has a document that has, so the
+   argument of >>impl-found holds. */
 
-#define DLPI_PACK_WORDS 4 /* of dlp_stage_stats.own; after dlpi_found_counts */
+#define DLPI_PACK_WORDS 4 /* words of dlp_stage_stats.own that a pack counts */
 _Static_assert(sizeof(dlpi_found_counts) + DLPI_PACK_WORDS * 8 <= DLPI_FOUND_SPREAD,
                "region layout");
 
 typedef struct dlpi_pack_segment {
-    uint32_t cell, first, tokens;
+    uint32_t cell, first, tokens; /* `tokens` tokens of the cell, from its token `first` on */
 } dlpi_pack_segment;
 
-typedef struct dlpi_pack_row { /* in a slot */
-    uint32_t n, tokens;
-    dlpi_pack_segment at[]; /* [S] */
+typedef struct dlpi_pack_row { /* a row of a batch, in the batch's slot */
+    uint32_t n, tokens;        /* its segments, and their tokens together */
+    dlpi_pack_segment at[];    /* [S] */
 } dlpi_pack_row;
 
-typedef struct dlpi_pack_stream { /* the row that is not complete, of a stream */
+typedef struct dlpi_pack_stream { /* CUT: the row of a stream that is not complete yet */
     bool begun, ended;
-    uint32_t cell, tokens, segments; /* it begins in this cell, if it has tokens */
-    uint64_t first;                  /* with this one of its tokens */
-    uint64_t repeated;               /* of its tokens: those that the row before it has, too */
+    uint32_t cell, tokens, segments; /* the cell in which it begins; what it has so far */
+    uint64_t first;                  /* its first token, by number in that cell */
+    uint64_t repeated;               /* its tokens that the row before it has, too (overlap) */
 } dlpi_pack_stream;
 
 typedef struct dlpi_fit_stream {
-    uint64_t documents;         /* of its list that are known: the next window begins with them */
-    uint32_t row, rows, pieces; /* known: the first that is not given, and how many there are */
+    uint64_t documents;         /* known documents in its list: the next window begins with them */
+    uint32_t row, rows, pieces; /* first known row that is not given; known rows, and pieces */
     bool begun;                 /* a window was laid out */
 } dlpi_fit_stream;
 
-typedef struct dlpi_fit_row { /* known */
-    uint32_t first, n;        /* of its stream's pieces */
-    dlpi_cursor after;        /* the stream, when it is given */
+typedef struct dlpi_fit_row { /* a known row that is not given yet */
+    uint32_t first, n;        /* its pieces: n of its stream's, from `first` on */
+    dlpi_cursor after;        /* place of the stream after this row */
 } dlpi_fit_row;
 
 typedef struct
@@ -54,26 +55,26 @@ typedef struct
 } dlpi_fit_item;
 
 typedef struct dlpi_pack {
-    dlpi_expand x; /* first, as in that dlpi_found is */
+    dlpi_expand x; /* first: the stage's self is one, too */
     dlp_pack_desc d;
-    uint32_t most;           /* S */
+    uint32_t most;           /* S: segments of a row, at most */
     uint32_t n;              /* fields of a document */
-    uint64_t longest;        /* tokens of a document */
-    uint64_t most_documents; /* of an input */
-    bool makes;              /* documents of an input; false: an input is a document */
-    uint64_t ends;           /* place in a cell of what it knows of its documents; 0: nothing */
-    uint64_t row_stride;
-    uint64_t unit[DLP_MAX_FIELDS];    /* bytes of a token */
-    dlp_field fields[DLP_MAX_FIELDS]; /* of a row */
+    uint64_t longest;        /* tokens of a document, at most */
+    uint64_t most_documents; /* documents of an input, at most */
+    bool makes;              /* an input has several documents; false: an input is a document */
+    uint64_t ends;       /* bytes from the begin of a cell to its dlpi_pack_ends; 0: it has none */
+    uint64_t row_stride; /* bytes from row to row in a slot */
+    uint64_t unit[DLP_MAX_FIELDS];    /* bytes of a token in each field */
+    dlp_field fields[DLP_MAX_FIELDS]; /* fields of a row */
     uint8_t pad[DLPI_LINE - 32];      /* workers read what is above; below is the scheduler's */
     uint64_t *words;                  /* [DLPI_PACK_WORDS] in region, for observers */
     dlpi_pack_stream *streams;        /* CUT: [cursors.n] */
     uint64_t fit_most_items, fit_most_rows, fit_most_pieces; /* FIT, as all below */
     dlpi_fit_stream *fit_streams;                            /* [cursors.n] */
-    dlpi_fit_row *fit_rows;        /* [cursors.n][fit_most_rows], and after them */
+    dlpi_fit_row *fit_rows;        /* [cursors.n][fit_most_rows]; in its memory behind it */
     dlpi_pack_segment *fit_pieces; /* [cursors.n][fit_most_pieces] */
-    uint64_t *fit_words;           /* lists of pieces and of rows, and after them */
-    dlpi_fit_item *fit_items;      /* [fit_most_items] of a window */
+    uint64_t *fit_words;           /* lists of pieces and of rows; in its memory behind it */
+    dlpi_fit_item *fit_items;      /* [fit_most_items] pieces and rows of the window */
 } dlpi_pack;
 
 static inline dlpi_pack *dlpi_pack_of(const dlp_pipe *p) { return p->source_stage->self; }
@@ -83,14 +84,15 @@ static inline dlpi_pack_row *dlpi_pack_row_at(const dlp_pipe *p, uint32_t s, uin
                                      r * dlpi_pack_of(p)->row_stride);
 }
 
-/* The documents of a cell: where the tokens of each end among those of the cell. Each has some. */
+/* The documents of a cell, n of them. Document i has the tokens end[i - 1] .. end[i] - 1 of the
+   cell, at least one. */
 typedef struct dlpi_pack_ends {
     uint32_t n, end[];
 } dlpi_pack_ends;
 
-typedef struct dlpi_pack_document { /* its tokens among those of its cell */
+typedef struct dlpi_pack_document { /* tokens first .. end - 1 of its cell */
     uint64_t first, end;
-    uint32_t number; /* of the item in the cell */
+    uint32_t number; /* number of the document's item in the cell */
 } dlpi_pack_document;
 
 static inline dlpi_pack_ends *dlpi_pack_ends_of(const dlp_pipe *p, const dlpi_pack *k, uint32_t c) {

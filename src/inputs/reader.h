@@ -2,17 +2,18 @@
 /* tests: system/source/push, system/source/push_plan, system/source/push_makers */
 #include "inputs/dataset.h"
 #include "observe/seen.h"
-/* ---- what is read on, as a push is: by the one worker of a stage ---- */
+/* ---- the reader of a stream, as of a push: the one worker of a stage ---- */
 
-/* What a reader says of those who write: in a record of the stage that reads. */
-typedef struct dlpi_reader_words { /* in region: the worker's words, for people */
-    uint64_t alone;                /* 1: it waits, and no writer lives that has not said its end */
-    uint64_t ended, writers; /* ends that were read, of so many; writers 0: nothing is read on */
-    uint64_t last;           /* the number of a writer that is gone without an end; 0: none */
-    uint64_t attached;       /* writers that were there when it waited last */
+/* What a reader knows of its writers, in the region. The reader writes it, for observers. */
+typedef struct dlpi_reader_words {
+    uint64_t alone;          /* 1: the reader waits, and each living writer has sent its end */
+    uint64_t ended, writers; /* ends read so far; number of writers, 0: this is no stream */
+    uint64_t last;           /* number of a writer that is gone without an end; 0: none */
+    uint64_t attached;       /* writers that were attached when the reader waited last */
 } dlpi_reader_words;
 
-enum { DLPI_READER_WORDS = 1, DLPI_READER_ROWS = DLPI_OWN_HIDDEN }; /* areas of that stage */
+/* Numbers of the areas of that stage in the region. */
+enum { DLPI_READER_WORDS = 1, DLPI_READER_ROWS = DLPI_OWN_HIDDEN };
 
 /* Check that a stage which reads pushed items has one reader, a thread or the consumer, that reads
    them one after the other, once. Returns 0 or a DLP_ERR code. */

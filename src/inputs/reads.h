@@ -37,7 +37,7 @@ static uint64_t dlpi_reads_bytes(const dlpi_expand *x) {
 /* Return where the source is to write the input of cell c. */
 static uint8_t *dlpi_read_place(const dlpi_worker *w, uint32_t c) {
     const dlpi_expand *x = dlpi_reads_by(w);
-    return dlpi_expand_cell_at(w->p, x, c) + (x->n_levels > 1 ? x->level->scratch : 0);
+    return dlpi_input_cell_at(w->p, x, c) + (x->n_levels > 1 ? x->level->scratch : 0);
 }
 
 /* Make items of the input of a cell whose read is over. back: the read that came back, or NULL if
@@ -58,10 +58,10 @@ static bool dlpi_read_submit(dlpi_worker *w, dlpi_read *r, dlpi_input *cell) {
     r->message[0] = 0;
     r->errnum = 0;
     r->note = (dlp_call){.message = r->message, .errnum = &r->errnum, .w = w};
-    r->item = dlpi_expand_in(w, x, cell);
+    r->item = dlpi_input_given(w, x, cell);
     r->item.call = &r->note;
-    if (!x->input.writes_all_bytes) dlpi_expand_zero(dlpi_read_place(w, r->cell.slot), x->level);
-    dlpi_expand_point(&r->item, dlpi_read_place(w, r->cell.slot), x->level, &r->fields, true);
+    if (!x->input.writes_all_bytes) dlpi_input_zero(dlpi_read_place(w, r->cell.slot), x->level);
+    dlpi_input_point(&r->item, dlpi_read_place(w, r->cell.slot), x->level, &r->fields, true);
     r->item.n_fields = x->n_fetched;
     r->out = true;
     if (dlpi_fate_kills(cell->rec) > 0)
@@ -224,35 +224,13 @@ static dlpi_block dlpi_reads_block(const dlpi_expand *x, size_t at, int n) {
 
 /* Describe in `out` the heap memory of a stage that makes items in cells, for allocating and
    freeing it. Returns the number of blocks. */
-DLPI_COLD static int dlpi_expand_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
+DLPI_COLD static int dlpi_input_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_expand *x = st->self;
     int n = dlpi_found_blocks(p, st, out);
     out[n++] = dlpi_reads_block(x, 0, st->n_workers);
     out[n++] = dlpi_rooms_block(st);
-    out[n] = (dlpi_block){offsetof(dlpi_expand, firsts), dlpi_expand_firsts_bytes(x)};
+    out[n] = (dlpi_block){offsetof(dlpi_expand, firsts), dlpi_input_firsts_bytes(x)};
     return n + 1;
-}
-
-/* Let the workers of a stage of cells read inputs by asynchronous requests. in_flight: requests of
-   a worker at once. Returns 0 or a DLP_ERR code. */
-static int dlpi_reads_take(dlp_pipe *p, dlpi_stage *st, const dlp_async *async,
-                           uint32_t in_flight) {
-    dlpi_expand *x = st->self;
-    if (async->submit == NULL || async->reap == NULL)
-        return dlpi_missing(p, st->name, async->submit ? "async.reap" : "async.submit",
-                            "submit and reap with async");
-    if (st->w.num_workers == 0)
-        return dlpi_bad(p, st->name, "workers.num_workers",
-                        "0..1024 with async: next can't wait for requests and batches at once",
-                        DLP_NONE);
-    if (st->w.deadline_ms != 0)
-        return dlpi_bad(p, st->name, "workers.deadline_ms",
-                        "0 with async: the source's own time-out ends a request",
-                        st->w.deadline_ms);
-    x->async = *async;
-    x->found.in_flight = in_flight;
-    x->n_read = 1;
-    return DLP_OK;
 }
 
 /* What loads inputs one after the other, or by requests. */

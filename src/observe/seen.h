@@ -12,9 +12,9 @@
 
 typedef struct dlpi_seen_stage {
     dlpi_stage_rec r;
-    const dlpi_stage_ops *ops;                       /* NULL: of a kind that is not known here */
-    uint64_t ready_at;                               /* in a slot */
-    int (*tell)(void *user, char *buf, size_t size); /* or NULL */
+    const dlpi_stage_ops *ops;                       /* NULL: this program does not know its kind */
+    uint64_t ready_at;                               /* bytes from a slot's record to `ready` */
+    int (*tell)(void *user, char *buf, size_t size); /* the user's callback, or NULL */
     void *tell_user;
 } dlpi_seen_stage;
 
@@ -32,23 +32,24 @@ struct dlpi_seen {
     DLPI_SHAPE_MEMBERS;
     uint32_t cpus;
     const dlpi_area *areas; /* of the region */
-    uint64_t sink_free;
+    uint64_t sink_free;     /* free buffers of the sink */
     uint64_t plan_bytes;
     int32_t work[DLP_MAX_STAGES]; /* [n_work] stages with workers, in order */
     int32_t final;                /* the stage after which a batch is ready for the consumer */
     dlpi_seen_stage stages[DLP_MAX_STAGES];
-    dlp_stats figures; /* of it, what kinds of stages have filled */
+    dlp_stats figures; /* only the fields that kinds of stages have filled in */
 };
 
 /* Words of the region, by the records that they are in. */
 struct dlpi_words {
     const dlpi_area *areas; /* [DLPI_AREAS] */
-    /* read a word at an offset of the region, in a record that ends at end */
+    /* Read a word of `bytes` bytes at offset `at` of the region into *to. The record ends at `end`.
+       Returns false if the word cannot be read. */
     bool (*read)(void *from, uint64_t at, uint64_t end, uint32_t bytes, uint64_t *to);
     void *from;
 };
 
-#define DLPI_WORDS_MAX (UINT64_C(1) << 24) /* more are not counted */
+#define DLPI_WORDS_MAX (UINT64_C(1) << 24) /* words of an area that are counted, at most */
 
 /* Read a word of 4 or 8 bytes at an offset in element i of an area. Returns false if it has
    none. */
@@ -233,7 +234,7 @@ static void dlpi_seen_pipe(const dlp_pipe *p, bool all, dlpi_seen *s) {
     }
 }
 
-/* ---- of what is seen ---- */
+/* ---- parts of a dlpi_seen ---- */
 
 static const dlpi_worker_block *dlpi_seen_block(const dlpi_seen *s, uint32_t worker) {
     return (const dlpi_worker_block *)(const void *)(s->blocks + worker * s->block_stride);

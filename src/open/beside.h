@@ -4,9 +4,9 @@
 #include "pipe/roles.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-beside     WHAT STANDS BESIDE THE THREADS OF THIS PROCESS
-   Worker processes, and other programs that take batches: dlpipe_shm.h has them. A pipe of a
-   program without that header is alone: it refuses what would need them, and has nothing to do for
-   the rest. */
+   Worker processes, and other programs that take batches, are parts of dlpipe_shm.h. If a program
+   does not include that header, the calls of this file take their place. They refuse a pipe that
+   asks for worker processes or other programs. In any other pipe they do nothing. */
 
 DLPI_COLD static int dlpi_alone_open(dlp_pipe *p) {
     if (p->d.shm == NULL) return DLP_OK;

@@ -3,15 +3,15 @@
 /* tests: system/open/rows_at, system/stages/chunk_seams */
 #include "stages/sampler.h"
 #include "stages/split.h"
-/* ---- loading ---- */
+/* ---- a worker loads the rows of a chunk ---- */
 
-typedef struct dlpi_load_call {
+typedef struct dlpi_load_call { /* one call of the user's load, for a run of rows of one chunk */
     dlpi_worker *w;
-    uint64_t from; /* place of the first row in the chunk's order */
-    uint64_t at;   /* row of the buffer where they go */
+    uint64_t from; /* place of the run's first row in the chunk's order */
+    uint64_t at;   /* row of the chunk's buffer to which the run's first row goes */
     dlp_chunk c;
     void *data[DLP_MAX_FIELDS];
-    dlp_permutation order; /* of a shuffled chunk's rows */
+    dlp_permutation order; /* the order of the chunk's rows, if it is shuffled */
 } dlpi_load_call;
 
 DLPDEF uint64_t dlp_chunk_row(const dlp_chunk *c, uint64_t k) {

@@ -194,10 +194,10 @@ static int dlpi_chunks_begin(dlp_pipe **p, const dlp_chunks_desc *d, int preload
     return rc == DLP_OK ? dlpi_chunks_rows(*p, d, preload, to) : rc;
 }
 
-/* Which preload it is, and why not the one before it. */
+/* The preload that DLP_PRELOAD_AUTO chooses. */
 typedef struct dlpi_choice {
-    int preload;
-    char why[120];
+    int preload;   /* DLP_PRELOAD_NONE, _CPU or _DEVICE */
+    char why[120]; /* text: why the preload that is tried before it did not fit */
 } dlpi_choice;
 
 /* True if the device has room for what the plan puts there; else to->why says why not. *host: bytes

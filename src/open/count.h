@@ -3,7 +3,7 @@
 #include "pipe/pipe.h"
 #include "queue/credit.h"
 #include "build/region_map.h"
-/* ---- the user's own figures: rings that the consumer alone writes ----
+/* ---- the user's own counters: rings of samples, which the consumer alone writes ----
    W3   counter.n   dlpi_credit_publish_quiet, after the sample   dlpi_credit_look, before and after
    a copy: what the writer may have overwritten meanwhile is left out of it. */
 

@@ -4,7 +4,7 @@
 #include "api/expand.h"
 #include "stages/expand.h"
 #include "build/check.h"
-#define DLPI_FILTER_INLINE 4096u /* bytes of a batch */
+#define DLPI_FILTER_INLINE 4096u /* bytes of a batch up to which the consumer copies it */
 
 static dlp_stage dlpi_add_expand(dlp_pipe *p, const dlp_expand_desc *desc,
                                  const dlpi_cells_desc *cells) {
@@ -20,8 +20,8 @@ DLPDEF dlp_item *dlp_expand_add(dlp_expand *x) {
     if (DLPI_UNLIKELY(m->wrong != 0 || m->made >= to[-1].maker.max_out))
         return m->above |= m->wrong == 0, NULL;
     m->item = m->shown; /* whole: the callback may have changed any of it */
-    dlpi_expand_zero(m->at, to);
-    dlpi_expand_lay(&m->item, m->at, to, &m->fields, false);
+    dlpi_input_zero(m->at, to);
+    dlpi_input_lay(&m->item, m->at, to, &m->fields, false);
     m->added++;
     x->n_made = ++m->made;
     return &m->item;

@@ -2,13 +2,14 @@
 /* tests: system/open/loader_nodes, system/core/pipe_badinput */
 #include "api/loader.h"
 #include "open/graph.h"
+#include "open/loader_joins.h" /* needs: join */
 /* ---- the loader ---- */
 
-/* The stages of a loader, as its desc has them; a topology changes some of it before they are
-   added. */
+/* The descs of a loader's stages, copied from its own desc. The topology of the loader changes some
+   numbers before the stages are added. */
 typedef struct dlpi_loader {
     dlp_sampler_desc sampler;
-    dlp_dataset dataset; /* fetch's */
+    dlp_dataset dataset; /* the one that `fetch` points to */
     dlp_fetch_desc fetch;
     dlp_batch_desc batch;
     dlp_pipe_desc run;
@@ -146,7 +147,7 @@ static int dlpi_loader_topology(dlp_pipe *p, const dlp_loader_desc *d, dlpi_load
     return rc == DLP_OK ? dlpi_loader_classic(p, l) : rc;
 }
 
-/* ---- the rows of its table ---- */
+/* ---- the rows of a loader's table ---- */
 
 /* Add the row of the list, and copy the desc of the run. */
 static void dlpi_loader_list(const dlpi_loader *l, dlp_nodes *to) {

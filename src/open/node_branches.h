@@ -6,14 +6,14 @@
 #include "stages/branches.h"
 /* ---- zip, mix: branches, which are rows from a list or a push to the row before the next ---- */
 
-static bool dlpi_branch_begins(const dlpi_table *t, const dlp_node *node) {
+static bool dlpi_node_begins(const dlpi_table *t, const dlp_node *node) {
     return (dlpi_verb_of(t, node)->is & DLPI_NODE_BEGINS) != 0;
 }
 
 /* Take a branch into *b. m: its rows. st: a stage with the branch's name and workers. shuffle: its
    inputs are shuffled. Returns 0 or a DLP_ERR code. */
-static int dlpi_branch_take(dlpi_table *t, const dlpi_stage *st, dlpi_branch *b, bool shuffle,
-                            dlpi_makers *m) {
+static int dlpi_table_branch(dlpi_table *t, const dlpi_stage *st, dlpi_branch *b, bool shuffle,
+                             dlpi_makers *m) {
     const dlpi_cells_desc c = dlpi_makers_cells(t, m);
     const dlp_expand_desc d = dlpi_makers_expand_desc(m);
     const uint32_t n = m->input.n_fields;
@@ -37,15 +37,15 @@ static int dlpi_branch_take(dlpi_table *t, const dlpi_stage *st, dlpi_branch *b,
     x->input.fields = b->in = inputs.fields;
     dlpi_makers_arrive(t, m, x);
     if (rc != DLP_OK) return rc;
-    b->out = m->n_levels > 1 ? b->made + dlpi_expand_last(x)->first : b->in;
+    b->out = m->n_levels > 1 ? b->made + dlpi_input_last(x)->first : b->in;
     b->n_out = m->n_fields[m->n_levels - 1];
     return DLP_OK;
 }
 
 /* Compute the schedule of a mix, which tells the branch of each row. weights: [n], or NULL if all
    are 1. Returns 0 or a DLP_ERR code. */
-static int dlpi_branches_schedule(dlp_pipe *p, const char *name, dlpi_branches *j,
-                                  const uint64_t *weights) {
+static int dlpi_table_schedule(dlp_pipe *p, const char *name, dlpi_branches *j,
+                               const uint64_t *weights) {
     uint64_t ones[DLPI_BRANCHES];
     dlp_error e;
     dlp_mix *m = NULL;
@@ -71,7 +71,7 @@ static int dlpi_branches_schedule(dlp_pipe *p, const char *name, dlpi_branches *
 }
 
 /* Check the list of a later branch, and take its count. Returns 0 or a DLP_ERR code. */
-static int dlpi_branch_list(dlpi_table *t, const dlp_node *node) {
+static int dlpi_table_list(dlpi_table *t, const dlp_node *node) {
     const dlp_node_list *l = &node->list;
     const bool counts = (node[1].verb == DLP_FETCH && node[1].fetch.source != NULL) ||
                         (node[1].verb == DLP_LOAD && node[1].load.source != NULL);
@@ -90,7 +90,7 @@ static int dlpi_branch_list(dlpi_table *t, const dlp_node *node) {
 }
 
 /* Begin a branch at its list or push row. Returns 0 or a DLP_ERR code. */
-static int dlpi_branch_begin(dlpi_table *t, const dlp_node *node) {
+static int dlpi_table_begin(dlpi_table *t, const dlp_node *node) {
     t->list = node;
     t->load = node->verb == DLP_LIST && node[1].verb == DLP_LOAD ? &node[1] : NULL;
     if (node == t->nodes) return DLP_OK;
@@ -98,14 +98,14 @@ static int dlpi_branch_begin(dlpi_table *t, const dlp_node *node) {
     if (node->queue.deal != 0)
         return dlpi_bad(t->p, node->name, "queue.deal", "0: the first row of the table says it",
                         node->queue.deal);
-    return node->verb == DLP_LIST ? dlpi_branch_list(t, node) : DLP_OK;
+    return node->verb == DLP_LIST ? dlpi_table_list(t, node) : DLP_OK;
 }
 
 /* Refuse workers of a branch that differ from those of a branch before it, in what the one stage of
    all branches has once. said: the name of the branch before. Returns 0 or a DLP_ERR code. */
-static int dlpi_branch_workers(const dlpi_table *t, const dlp_node *node,
-                               const dlp_workers_desc *all, const dlp_workers_desc *w,
-                               const char *said) {
+static int dlpi_table_workers(const dlpi_table *t, const dlp_node *node,
+                              const dlp_workers_desc *all, const dlp_workers_desc *w,
+                              const char *said) {
     const struct {
         const char *field;
         bool same;
@@ -133,7 +133,7 @@ static int dlpi_branch_workers(const dlpi_table *t, const dlp_node *node,
 
 /* Return the first branch whose workers branch k may share, or k if there is none. w: the workers'
    desc of branch k. */
-static uint32_t dlpi_branch_team(const dlpi_branches *j, uint32_t k, const dlp_workers_desc *w) {
+static uint32_t dlpi_table_team(const dlpi_branches *j, uint32_t k, const dlp_workers_desc *w) {
     for (uint32_t b = 0; b < k; b++) {
         const dlp_workers_desc *of = &j->at[b].w;
         if (j->at[b].x.found.in_flight > 0 || j->at[b].team != b) continue;
@@ -147,8 +147,8 @@ static uint32_t dlpi_branch_team(const dlpi_branches *j, uint32_t k, const dlp_w
 
 /* Note in *f what is known of an input's items: without a row that makes items, an input has as
    many as load gives, or one. */
-static void dlpi_branch_counts(const dlpi_table *t, const dlpi_stage *st, const dlpi_makers *m,
-                               dlpi_found *f) {
+static void dlpi_table_counts(const dlpi_table *t, const dlpi_stage *st, const dlpi_makers *m,
+                              dlpi_found *f) {
     for (uint32_t i = 0; i < m->n; i++)
         if ((dlpi_verb_of(t, &m->rows[i])->is & (DLPI_NODE_MAKES | DLPI_NODE_LOADS)) != 0 &&
             &m->rows[i] != m->load)
@@ -161,7 +161,7 @@ static void dlpi_branch_counts(const dlpi_table *t, const dlpi_stage *st, const 
 /* Decide which branches of a zip leave a row out for an input that is left out: those with one item
    in each input. In other branches nobody knows how many items a failed input has, so
    DLP_ON_ERROR_DROP is refused. Returns 0 or a DLP_ERR code. */
-static int dlpi_branches_pairs(const dlpi_table *t, const dlpi_stage *st, dlpi_branches *j) {
+static int dlpi_table_pairs(const dlpi_table *t, const dlpi_stage *st, dlpi_branches *j) {
     for (uint32_t k = 0; k < j->n; k++) {
         dlpi_found *f = &j->at[k].x.found;
         if (t->joins->verb == DLP_MIX) f->pairs = false;
@@ -175,8 +175,8 @@ static int dlpi_branches_pairs(const dlpi_table *t, const dlpi_stage *st, dlpi_b
 
 /* Add the workers of the next branch, which has the rows m, to the workers `all` of the branches
    before it. Returns 0 or a DLP_ERR code. */
-static int dlpi_branch_hires(const dlpi_table *t, const dlp_node *node, dlpi_branches *j,
-                             dlp_workers_desc *all, const dlpi_makers *m) {
+static int dlpi_table_hires(const dlpi_table *t, const dlp_node *node, dlpi_branches *j,
+                            dlp_workers_desc *all, const dlpi_makers *m) {
     dlpi_branch *b = &j->at[j->n];
     const int32_t more = m->workers.num_workers != 0 ? m->workers.num_workers : 1;
     const int32_t before = j->n > 0 ? all->num_workers : 0;
@@ -184,12 +184,12 @@ static int dlpi_branch_hires(const dlpi_table *t, const dlp_node *node, dlpi_bra
     int rc = DLP_OK;
     while (said < j->n && !dlpi_workers_given(&j->at[said].w)) said++;
     b->w = m->workers;
-    b->team = m->reads ? j->n : dlpi_branch_team(j, j->n, &b->w);
+    b->team = m->reads ? j->n : dlpi_table_team(j, j->n, &b->w);
     if (said == j->n) {
         *all = b->w;
         all->num_workers = before;
     } else if (dlpi_workers_given(&b->w)) {
-        rc = dlpi_branch_workers(t, node, all, &b->w, j->at[said].name);
+        rc = dlpi_table_workers(t, node, all, &b->w, j->at[said].name);
     }
     if (rc != DLP_OK) return rc;
     if (all->num_workers == DLP_NONE && b->team > 0)
@@ -208,7 +208,7 @@ static int dlpi_branch_hires(const dlpi_table *t, const dlp_node *node, dlpi_bra
 }
 
 /* Number the workers of each team. If there are several teams, let each call its own callbacks. */
-static void dlpi_branches_teams(dlpi_branches *j, dlp_workers_desc *all) {
+static void dlpi_table_teams(dlpi_branches *j, dlp_workers_desc *all) {
     int32_t first = 0;
     for (uint32_t k = 0; k < j->n; k++) {
         j->found.teams |= j->at[k].team > 0;
@@ -224,7 +224,7 @@ static void dlpi_branches_teams(dlpi_branches *j, dlp_workers_desc *all) {
 
 /* Add the id of the branch's source to the id of its data, by which a state knows them. The first
    list has that of the first branch already. */
-static void dlpi_branch_source(const dlpi_makers *m, dlpi_branches *j) {
+static void dlpi_table_source(const dlpi_makers *m, dlpi_branches *j) {
     const dlp_source *source = m->fetch != NULL ? m->fetch->fetch.source : NULL;
     uint64_t *id = &j->at[j->n].x.found.d.manifest_id;
     if (j->n > 0 && source != NULL && source->id != 0) *id = dlpi_absorb(*id, source->id);
@@ -232,7 +232,7 @@ static void dlpi_branch_source(const dlpi_makers *m, dlpi_branches *j) {
 
 /* Take the rows of a branch into the next branch of j; t->at is the row behind the branch's list.
    Returns 0 or a DLP_ERR code. */
-static int dlpi_branch_rows(dlpi_table *t, dlpi_stage *st, dlpi_branches *j) {
+static int dlpi_table_take(dlpi_table *t, dlpi_stage *st, dlpi_branches *j) {
     const dlp_node *node = &t->nodes[t->at];
     dlpi_makers m = {.rows = node, .n_levels = 1};
     dlpi_stage one = *st;
@@ -241,20 +241,20 @@ static int dlpi_branch_rows(dlpi_table *t, dlpi_stage *st, dlpi_branches *j) {
     int rc;
     if (!pushed && node->verb != DLP_LOAD && node->verb != DLP_FETCH && node->verb != DLP_EXPAND)
         return dlpi_node_bad(t, t->list, "has no load, fetch or expand behind it; add one");
-    while (!dlpi_branch_begins(t, &node[m.n]) && &node[m.n] != t->joins) m.n++;
+    while (!dlpi_node_begins(t, &node[m.n]) && &node[m.n] != t->joins) m.n++;
     if ((rc = dlpi_makers_rows(t, &m)) != DLP_OK) return rc;
     if ((rc = dlpi_makers_inputs(t, &m)) != DLP_OK) return rc;
     node = m.n > 0 ? dlpi_makers_name(&m) : t->list;
-    if ((rc = dlpi_branch_hires(t, node, j, &st->w, &m)) != DLP_OK) return rc;
+    if ((rc = dlpi_table_hires(t, node, j, &st->w, &m)) != DLP_OK) return rc;
     if (j->n == 0)
         shuffle = ((dlp_sampler_desc *)t->p->stages[0].self)->order == DLP_ORDER_SHUFFLED;
     if (m.input.n_items == 0) m.input.n_items = t->n_items;
     one.w = st->w;
     dlpi_workers_begin(&one);
     dlpi_copy_text(one.name, sizeof one.name, node->name);
-    rc = dlpi_branch_take(t, &one, &j->at[j->n], shuffle, &m);
-    dlpi_branch_counts(t, &one, &m, &j->at[j->n].x.found);
-    dlpi_branch_source(&m, j);
+    rc = dlpi_table_branch(t, &one, &j->at[j->n], shuffle, &m);
+    dlpi_table_counts(t, &one, &m, &j->at[j->n].x.found);
+    dlpi_table_source(&m, j);
     j->n++;
     t->at += m.n;
     return rc;
@@ -262,9 +262,9 @@ static int dlpi_branch_rows(dlpi_table *t, dlpi_stage *st, dlpi_branches *j) {
 
 /* Check that a row may stand in a branch: a list or push, and rows that run in one cell. Returns 0
    or a DLP_ERR code. */
-static int dlpi_branch_row(const dlpi_table *t, const dlp_node *node) {
+static int dlpi_node_inside(const dlpi_table *t, const dlp_node *node) {
     const int verb = node->verb;
-    if (dlpi_branch_begins(t, node) || verb == DLP_LOAD || verb == DLP_FETCH || verb == DLP_MAP ||
+    if (dlpi_node_begins(t, node) || verb == DLP_LOAD || verb == DLP_FETCH || verb == DLP_MAP ||
         verb == DLP_EXPAND || verb == DLP_FILTER)
         return DLP_OK;
     if ((dlpi_verb_of(t, node)->is & DLPI_NODE_BEHIND) != 0)
@@ -278,14 +278,14 @@ static int dlpi_branch_row(const dlpi_table *t, const dlp_node *node) {
 
 /* Check that `from` of the zip or mix names the last row of each branch, and that each row may
    stand in a branch. Returns 0 or a DLP_ERR code. */
-static int dlpi_branches_from(const dlpi_table *t) {
+static int dlpi_table_from(const dlpi_table *t) {
     const dlp_node *join = t->joins;
     uint32_t k = 0, lists = 0;
     for (const dlp_node *node = t->nodes; node < join; node++) {
-        const bool last = node + 1 == join || dlpi_branch_begins(t, &node[1]);
-        const int rc = dlpi_branch_row(t, node);
+        const bool last = node + 1 == join || dlpi_node_begins(t, &node[1]);
+        const int rc = dlpi_node_inside(t, node);
         if (rc != DLP_OK) return rc;
-        lists += dlpi_branch_begins(t, node);
+        lists += dlpi_node_begins(t, node);
         if (!last) continue;
         if (join->from == NULL || join->from[k] == NULL || strcmp(join->from[k], node->name) != 0)
             return dlpi_refuse(t->p, DLP_ERR_GRAPH, join->name, "from",
@@ -303,7 +303,7 @@ static int dlpi_branches_from(const dlpi_table *t) {
 }
 
 /* Check that each row behind the zip or mix may stand there. Returns 0 or a DLP_ERR code. */
-static int dlpi_branches_after(const dlpi_table *t) {
+static int dlpi_table_after(const dlpi_table *t) {
     const dlpi_behind b = dlpi_behind_rows(t);
     const int rc = dlpi_behind_check(t, &b);
     if (rc != DLP_OK) return rc;
@@ -325,7 +325,7 @@ static int dlpi_branches_after(const dlpi_table *t) {
 
 /* Write the fields of a joined row into to[], and their number into *n. A zip has the fields of all
    branches. The branches of a mix must have the same fields. Returns 0 or a DLP_ERR code. */
-static int dlpi_branches_fields(dlpi_table *t, dlpi_branches *j, dlp_field *to, uint32_t *n) {
+static int dlpi_table_fields(dlpi_table *t, dlpi_branches *j, dlp_field *to, uint32_t *n) {
     *n = 0;
     for (uint32_t k = 0; k < j->n; k++) {
         dlpi_branch *b = &j->at[k];
@@ -359,7 +359,7 @@ static int dlpi_branches_fields(dlpi_table *t, dlpi_branches *j, dlp_field *to, 
 
 /* Add the fetch stage that copies items of the branches into rows. w: the workers of the branches.
    Returns a stage number or a DLP_ERR code. */
-static int dlpi_branches_copies(dlpi_table *t, dlpi_branches *j, const dlp_workers_desc *w) {
+static int dlpi_table_copies(dlpi_table *t, dlpi_branches *j, const dlp_workers_desc *w) {
     dlp_field fields[DLP_MAX_FIELDS];
     dlp_dataset ds = {.n_items = j->at[0].x.input.n_items,
                       .fields = fields,
@@ -367,7 +367,7 @@ static int dlpi_branches_copies(dlpi_table *t, dlpi_branches *j, const dlp_worke
                       .fetch = dlpi_branches_copy,
                       .user = j};
     dlp_fetch_desc f = {.dataset = &ds};
-    const int rc = dlpi_branches_fields(t, j, fields, &ds.n_fields);
+    const int rc = dlpi_table_fields(t, j, fields, &ds.n_fields);
     if (rc != DLP_OK) return rc;
     for (uint32_t k = 1; k < j->n; k++) /* of an index of any branch */
         if (j->at[k].x.input.n_items > ds.n_items) ds.n_items = j->at[k].x.input.n_items;
@@ -377,8 +377,8 @@ static int dlpi_branches_copies(dlpi_table *t, dlpi_branches *j, const dlp_worke
 
 /* Add the stage that makes items of joined rows, as the rows behind the zip or mix say, and the
    stage that copies the items. Returns a stage number or a DLP_ERR code. */
-static int dlpi_branches_behind(dlpi_table *t, dlpi_stage *st, dlpi_joined *x,
-                                const dlp_workers_desc *w) {
+static int dlpi_table_behind(dlpi_table *t, dlpi_stage *st, dlpi_joined *x,
+                             const dlp_workers_desc *w) {
     const dlpi_behind b = dlpi_behind_rows(t);
     dlp_field fields[DLP_MAX_FIELDS];
     dlpi_makers m = {.joins = t->joins, .joined = fields};
@@ -388,7 +388,7 @@ static int dlpi_branches_behind(dlpi_table *t, dlpi_stage *st, dlpi_joined *x,
         return dlpi_node_bad(t, t->joins + 1,
                              "stands behind branches with workers of their own; use no async, and "
                              "the same worker_init, worker_exit, worker_user and tell in all");
-    if ((rc = dlpi_branches_fields(t, j, fields, &m.n_joined)) != DLP_OK) return rc;
+    if ((rc = dlpi_table_fields(t, j, fields, &m.n_joined)) != DLP_OK) return rc;
     for (uint32_t k = 0; k < j->n; k++) /* of an index of any branch */
         if (j->at[k].x.input.n_items > t->n_items) t->n_items = j->at[k].x.input.n_items;
     if ((rc = dlpi_behind_take(t, st, &b, &m)) != DLP_OK) {
@@ -411,8 +411,8 @@ static int dlpi_node_joins_add(dlpi_table *t, const dlp_node *node) {
     dlpi_branches *j;
     dlpi_joined *x;
     dlpi_stage *st;
-    int rc = dlpi_branches_from(t);
-    if (rc == DLP_OK) rc = dlpi_branches_after(t);
+    int rc = dlpi_table_from(t);
+    if (rc == DLP_OK) rc = dlpi_table_after(t);
     if (rc != DLP_OK) return rc;
     t->p->node = t->nodes[0].name;
     t->list = t->nodes;
@@ -428,26 +428,26 @@ static int dlpi_node_joins_add(dlpi_table *t, const dlp_node *node) {
     j = behind ? &x->j : st->self;
     t->at = 1;
     do {
-        rc = dlpi_branch_begin(t, &t->nodes[j->n > 0 ? t->at++ : 0]);
+        rc = dlpi_table_begin(t, &t->nodes[j->n > 0 ? t->at++ : 0]);
         if (rc != DLP_OK) return rc;
-        if ((rc = dlpi_branch_rows(t, st, j)) != DLP_OK) return rc;
+        if ((rc = dlpi_table_take(t, st, j)) != DLP_OK) return rc;
     } while (&t->nodes[t->at] != node);
-    if ((rc = dlpi_branches_pairs(t, st, j)) != DLP_OK) return rc;
+    if ((rc = dlpi_table_pairs(t, st, j)) != DLP_OK) return rc;
     w = st->w;
     st->w.dispatch = 0;
-    dlpi_branches_teams(j, &st->w);
+    dlpi_table_teams(j, &st->w);
     dlpi_workers_begin(st);
     st->w.name = st->name;
     j->found.d = j->at[0].x.found.d;
     j->found.rule = &dlpi_branches_rule;
     j->found.least_items = 1;
     const dlpi_cells_desc cells = {.queue_size = j->found.d.queue_size};
-    if (node->verb == DLP_MIX) rc = dlpi_branches_schedule(t->p, node->name, j, node->mix.weights);
-    if (rc == DLP_OK && behind) return dlpi_branches_behind(t, st, x, &w);
+    if (node->verb == DLP_MIX) rc = dlpi_table_schedule(t->p, node->name, j, node->mix.weights);
+    if (rc == DLP_OK && behind) return dlpi_table_behind(t, st, x, &w);
     if (rc == DLP_OK) rc = dlpi_found_take_run(t->p, st, &cells);
     if (rc != DLP_OK) return rc;
     if ((rc = dlpi_added(t->p, st, DLP_OK)) < 0) return rc;
     t->at++;
     t->unknown = true;
-    return dlpi_branches_copies(t, j, &w);
+    return dlpi_table_copies(t, j, &w);
 }

@@ -35,9 +35,9 @@ static const dlpi_stage_ops dlpi_joined_begins = {
     .blocks = dlpi_joined_taken,
 };
 
-typedef struct dlpi_behind { /* rows behind the one that joins */
-    uint32_t n;              /* up to the last maker or window */
-    uint32_t makers;         /* of these, before the window */
+typedef struct dlpi_behind { /* the rows directly behind a zip or mix that make items */
+    uint32_t n;      /* number of rows up to the last maker or window; 0: no maker follows */
+    uint32_t makers; /* number of these rows before the window */
 } dlpi_behind;
 
 static dlpi_behind dlpi_behind_rows(const dlpi_table *t) {

@@ -1,6 +1,6 @@
 #pragma once
 /* tests: system/core/tables */
-#include "inputs/table.h"
+#include "open/table.h"
 #include "open/add.h"
 #include "order/mixing.h"
 /* ---- list: the sampler and the epochs ---- */

@@ -100,25 +100,25 @@ static int dlpi_node_load_add(dlpi_table *t, const dlp_node *node) {
 typedef struct dlpi_makers {
     const dlp_node *rows;
     uint32_t n;
-    const dlp_node *push, *load, *fetch; /* the first fetch; NULL: none */
-    const dlp_node *joins;               /* a zip or mix, whose rows have these fields: */
-    const dlp_field *joined;
+    const dlp_node *push, *load, *fetch; /* the first row of each verb; NULL: there is none */
+    const dlp_node *joins;               /* the zip or mix that they are behind; NULL: none */
+    const dlp_field *joined;             /* [n_joined] fields of a row of this zip or mix */
     uint32_t n_joined;
     const dlp_node *maker; /* the last expand; NULL: none */
-    const dlp_node *pack;  /* NULL: none */
-    const dlp_node *cache; /* of its documents; NULL: none */
+    const dlp_node *pack;  /* the pack; NULL: none */
+    const dlp_node *cache; /* the cache of the pack's documents; NULL: none */
     uint32_t n_levels;
     dlpi_level level[DLPI_LEVELS];
-    dlp_field fields[DLPI_LEVELS][DLP_MAX_FIELDS]; /* of each level */
+    dlp_field fields[DLPI_LEVELS][DLP_MAX_FIELDS]; /* fields of the items of each level */
     uint32_t n_fields[DLPI_LEVELS];
     dlp_part_desc part;
-    uint64_t id;       /* of all of them, for the fingerprint */
+    uint64_t id;       /* hash of the ids of all rows, for the fingerprint of a state */
     uint32_t capacity; /* cells of inputs; 0: no row says it */
     dlp_workers_desc workers;
-    dlp_fetch_desc f;  /* the first fetch */
-    dlp_dataset input; /* with all fields of the first level */
-    uint32_t n_fetched;
-    bool reads; /* an asynchronous source fetches */
+    dlp_fetch_desc f;   /* desc of the first fetch */
+    dlp_dataset input;  /* dataset of the inputs, with all fields of the first level */
+    uint32_t n_fetched; /* fields of the first level that fetch writes; maps write the others */
+    bool reads;         /* an asynchronous source reads the inputs */
 } dlpi_makers;
 
 /* Add the id of a row to the fingerprint. One id alone is the id of the stage. */
@@ -592,10 +592,32 @@ static int dlpi_makers_copies(dlpi_table *t, dlpi_makers *m) {
     return dlpi_copies_add(t, &m->workers, &made, &m->f);
 }
 
+/* Let the workers of a stage of cells read inputs by asynchronous requests. in_flight: requests of
+   a worker at once. Returns 0 or a DLP_ERR code. */
+static int dlpi_async_take(dlp_pipe *p, dlpi_stage *st, const dlp_async *async,
+                           uint32_t in_flight) {
+    dlpi_expand *x = st->self;
+    if (async->submit == NULL || async->reap == NULL)
+        return dlpi_missing(p, st->name, async->submit ? "async.reap" : "async.submit",
+                            "submit and reap with async");
+    if (st->w.num_workers == 0)
+        return dlpi_bad(p, st->name, "workers.num_workers",
+                        "0..1024 with async: next can't wait for requests and batches at once",
+                        DLP_NONE);
+    if (st->w.deadline_ms != 0)
+        return dlpi_bad(p, st->name, "workers.deadline_ms",
+                        "0 with async: the source's own time-out ends a request",
+                        st->w.deadline_ms);
+    x->async = *async;
+    x->found.in_flight = in_flight;
+    x->n_read = 1;
+    return DLP_OK;
+}
+
 /* Let an asynchronous source read the inputs into their cells. Returns 0 or a DLP_ERR code. */
 static int dlpi_makers_reads(dlpi_table *t, dlpi_makers *m, dlpi_stage *st) {
     dlp_fetch_desc *f = &m->f;
-    const int rc = dlpi_reads_take(t->p, st, &f->async, (uint32_t)dlpi_fetch_many(f));
+    const int rc = dlpi_async_take(t->p, st, &f->async, (uint32_t)dlpi_fetch_many(f));
     f->fetcher = DLP_FETCH_SEQUENTIAL;
     f->in_flight = 0;
     if (m->input.fetch == NULL) m->input.fetch = dlpi_no_input; /* nobody calls it */
@@ -634,7 +656,7 @@ static int dlpi_node_makes_add(dlpi_table *t, const dlp_node *node) {
     return dlpi_verb_of(t, m.cache)->add(t, m.cache);
 }
 
-/* ---- the rows of a loader ---- */
+/* ---- rows that a loader adds for its expand, filter and pack ---- */
 
 static bool dlpi_parts_given(const dlp_part_desc *d) {
     return d->n_parts != 0 || d->items != NULL || d->count != NULL || d->manifest_id != 0 ||

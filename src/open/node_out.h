@@ -1,6 +1,6 @@
 #pragma once
 /* tests: system/core/outs, system/core/tables */
-#include "inputs/table.h"
+#include "open/table.h"
 #include "open/open.h"
 /* ---- out: the last rows of a table ---- */
 

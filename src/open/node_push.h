@@ -3,7 +3,7 @@
 /* tests: system/source/push, system/source/push_makers */
 #include "open/node_fetch.h"
 #include "source/push.h"
-/* ---- push: what producers give ---- */
+/* ---- push: a table that begins with items which producers push ---- */
 
 /* Check the desc of a push row. Returns 0 or a DLP_ERR code. */
 static int dlpi_node_push_check(dlpi_table *t, const dlp_node *node) {

@@ -2,7 +2,7 @@
 #pragma once
 /* tests: system/stages/chunks, system/open/rows_at */
 #include "open/split.h"
-#include "inputs/table.h"
+#include "open/table.h"
 #include "stages/transfer.h"
 /* ---- split: batches that are views of a chunk ---- */
 

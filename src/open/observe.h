@@ -4,7 +4,7 @@
 #include "observe/seen.h"
 #include "report/explain.h"
 #include "open/count.h"
-/* ---- looking at a pipe ---- */
+/* ---- public calls that read the statistics of a pipe ---- */
 
 /* Take a snapshot of the pipe into *s for a call whose own arguments are `right`. all: with the
    figures of each kind of stage. Returns DLP_OK, DLP_ERR_ARG, DLP_ERR_STATE or DLP_ERR_FORKED. */

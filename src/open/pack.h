@@ -11,12 +11,12 @@ static dlp_stage dlpi_add_pack(dlp_pipe *p, const dlp_pack_desc *desc,
     return dlpi_added(p, st, dlpi_pack_take(p, st, desc, cells));
 }
 
-/* ---- one cu_seqlens of a batch ---- */
+/* ---- one cu_seqlens array for all rows of a batch ---- */
 
 typedef struct dlpi_flat {
-    int32_t *bounds; /* NULL: it only counts */
-    uint32_t n;      /* segments */
-    int32_t end, longest;
+    int32_t *bounds;      /* [n + 1] ends of segments, in tokens of the batch; NULL: only count */
+    uint32_t n;           /* segments so far */
+    int32_t end, longest; /* tokens so far; tokens of the longest segment */
 } dlpi_flat;
 
 /* Note that a segment ends at token `end`, unless the segment has no tokens. */

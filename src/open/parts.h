@@ -13,7 +13,7 @@ static dlp_stage dlpi_add_parts(dlp_pipe *p, const dlp_part_desc *desc) {
     return dlpi_added(p, st, found ? dlpi_found_take(p, st, desc) : dlpi_parts_take(p, st, desc));
 }
 
-/* ---- parts whose items are made on in the same cell ---- */
+/* ---- parts before a maker: the items of a part are made into other items in the same cell ---- */
 
 /* Get the counts of all parts from the desc, as sums in x->firsts. Returns 0 or a DLP_ERR code. */
 static int dlpi_expand_take_counts(dlp_pipe *p, dlpi_expand *x, const dlpi_stage *st) {

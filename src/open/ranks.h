@@ -5,7 +5,9 @@
 #include "fail/fail.h"
 /* What a launcher calls what it tells each of its processes. */
 typedef struct dlpi_launcher {
-    const char *rank, *world, *local, *local_world; /* local_world NULL: Slurm's list of nodes */
+    /* Names of the variables of the environment that a launcher sets. local_world NULL: the number
+       of ranks on this node comes from Slurm's list. */
+    const char *rank, *world, *local, *local_world;
 } dlpi_launcher;
 
 static const dlpi_launcher dlpi_launchers[] = {
@@ -173,7 +175,7 @@ static int dlpi_ranks_on_node(dlp_ranks *to, const dlpi_launcher *by, dlp_error 
     return rc;
 }
 
-/* ---- cores ---- */
+/* ---- the CPU cores that each rank of a node gets ---- */
 
 /* True if process pid began with this entry in its environment. False also if it is another user's
    and cannot be read. */
@@ -275,7 +277,7 @@ static void dlpi_ranks_cpus(dlp_ranks *to, const dlpi_launcher *by) {
     if (quota < (uint64_t)to->cores) to->cores = (int32_t)quota;
 }
 
-/* ---- calls ---- */
+/* ---- public calls ---- */
 
 DLPDEF int dlp_ranks_from_env(uint32_t *rank, uint32_t *world_size, dlp_error *err) {
     const dlpi_launcher *by;

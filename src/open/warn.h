@@ -1,7 +1,7 @@
 #pragma once
 /* tests: system/core/pipe_errors, system/core/pipe_ragged */
 #include "deliver/deliver.h"
-/* ---- what the consumer is warned of with a batch ---- */
+/* ---- warnings that the consumer gets with a batch ---- */
 
 /* Warn of each ragged field whose rows are all empty in the batch in slot s, the pipe's first. */
 static void dlpi_warn_empty(dlp_pipe *p, uint32_t s) {

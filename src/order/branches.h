@@ -11,29 +11,29 @@
    state keeps the phase (k + h) mod P. */
 
 /* Return the seed of list l. List 0 has the seed of the pipe itself. */
-static inline uint64_t dlpi_branch_seed(uint64_t seed, uint32_t l) {
+static inline uint64_t dlpi_order_seed(uint64_t seed, uint32_t l) {
     return l == 0 ? seed : dlpi_absorb(seed, l);
 }
 
 /* Return the phase of stream s at the start of an epoch, 0..period-1. */
-static uint64_t dlpi_branches_phase(uint64_t seed, uint64_t epoch, uint64_t s, uint64_t period) {
+static uint64_t dlpi_mix_phase(uint64_t seed, uint64_t epoch, uint64_t s, uint64_t period) {
     return dlpi_absorb(dlpi_hash_in(DLPI_DOMAIN_BRANCHES, seed, epoch), s) % period;
 }
 
-static inline uint32_t dlpi_branch_at(const uint32_t *schedule, uint64_t phase) {
+static inline uint32_t dlpi_mix_at(const uint32_t *schedule, uint64_t phase) {
     return schedule[phase] >> DLPI_MIX_RANK_BITS;
 }
 
 /* Return how many of `rows` rows in a row come from list b at most, wherever they begin. */
-static uint64_t dlpi_branches_most(const uint32_t *schedule, uint64_t period, uint32_t b,
-                                   uint64_t rows) {
+static uint64_t dlpi_mix_most(const uint32_t *schedule, uint64_t period, uint32_t b,
+                              uint64_t rows) {
     const uint64_t rest = rows % period;
     uint64_t all = 0, here = 0, most = 0;
     for (uint64_t t = 0; t < period + rest; t++) {
-        const bool turn = dlpi_branch_at(schedule, t % period) == b;
+        const bool turn = dlpi_mix_at(schedule, t % period) == b;
         if (t < period) all += turn;
         here += turn;
-        if (t >= rest) here -= dlpi_branch_at(schedule, t - rest) == b;
+        if (t >= rest) here -= dlpi_mix_at(schedule, t - rest) == b;
         if (here > most) most = here;
     }
     return rows / period * all + most;

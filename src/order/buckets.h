@@ -10,27 +10,27 @@
 
 /* The positions of a window: number * window on, in an epoch. */
 typedef struct dlpi_window {
-    uint64_t epoch, number;
-    uint32_t n, read; /* positions, and how many of them are in the arrays */
-    uint64_t *index;  /* [window] */
-    uint64_t *key;    /* [window] length << 32 | place in index */
+    uint64_t epoch, number; /* the window's number in the epoch, from 0 */
+    uint32_t n, read;       /* positions of the window; those that are in the arrays already */
+    uint64_t *index;        /* [window] the dataset index at each position */
+    uint64_t *key;          /* [window] length of the item << 32 | its place in `index` */
 } dlpi_window;
 
 struct dlp_buckets {
     dlp_buckets_desc d;
     dlp_sampler_desc base;
     dlpi_order order;
-    uint64_t positions; /* of an epoch that come */
-    uint64_t windows;   /* of an epoch */
-    uint64_t longest;   /* that an item may be */
-    uint64_t id;
-    void *table; /* of a weighted order, or NULL */
-    dlpi_window now, ahead;
-    uint64_t *scratch; /* [window] */
-    uint32_t *cut;     /* [window + 1] where the batches of now begin, in its sorted keys */
-    uint32_t batches, at, step; /* of now; given out; positions to read ahead with each */
-    dlp_permutation turn;       /* of the batches of now */
-    char why[256];
+    uint64_t positions;     /* positions of an epoch, without a last part that is dropped */
+    uint64_t windows;       /* windows of an epoch */
+    uint64_t longest;       /* length that an item may have, at most */
+    uint64_t id;            /* hash of the desc, for states */
+    void *table;            /* table of a weighted order, or NULL */
+    dlpi_window now, ahead; /* the window that gives batches; the next one, read ahead */
+    uint64_t *scratch;      /* [window] for sorting */
+    uint32_t *cut;          /* [batches + 1] where each batch of `now` begins in its sorted keys */
+    uint32_t batches, at, step; /* batches of `now`; given out; positions read ahead with each */
+    dlp_permutation turn;       /* the order in which the batches of `now` are given */
+    char why[256];              /* text of the last failure */
 };
 
 /* Write into b->why that an item is too long. Returns -1, for the caller to return. */

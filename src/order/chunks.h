@@ -5,33 +5,33 @@
 #include "order/order.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-chunk-rows WHERE BATCHES LIE IN CHUNKS
-   Which rows of an epoch a chunk has, which of them a rank wants, and which batch they are in. It
-   knows counts and orders, and nothing of buffers, slots or threads.
+   These functions compute which rows of an epoch a chunk has, which of them a rank wants, and which
+   batch they are in. They use counts and orders alone, no buffers, slots or threads.
 
-   Batches are counted along an axis of rows, from 0 to its end, batch_size of them each, the last
-   what is left. Where batches span chunks, the axis is the epoch: the rows of its chunks, one after
-   the other. Where they do not, each chunk has an axis of its own. Either way a chunk is a stretch
-   of its axis, and a rank's rows of a stretch lie in its buffer without a gap. */
+   An axis is a line of rows, numbered from 0. It is cut into batches of batch_size rows; the last
+   batch has the rest. If batches span chunks, the epoch is one axis: the rows of its chunks, one
+   after the other. If they do not, each chunk has an axis of its own. Either way a chunk is a
+   stretch of its axis, and the rank's rows of this stretch lie in its buffer without a gap. */
 
 typedef struct dlpi_chunk_plan {
     uint64_t n;          /* chunks of the dataset */
-    uint64_t chunk_rows; /* of each but the last; where they differ, of the largest */
-    uint64_t last_rows;  /* of the last */
-    uint64_t *first;     /* [n + 1] rows before each, where they differ, else NULL */
-    uint64_t batch, rank, world;
-    uint64_t axis;    /* rows of an epoch that come in batches; of batches that span chunks */
-    uint64_t batches; /* of an epoch */
-    bool drop, spans; /* spans: batches span chunks */
+    uint64_t chunk_rows; /* rows of each chunk but the last; if chunks differ, of the largest */
+    uint64_t last_rows;  /* rows of the last chunk */
+    uint64_t *first;     /* [n + 1] rows before each chunk, if chunks differ; else NULL */
+    uint64_t batch, rank, world; /* rows of a batch, on all ranks; this rank; number of ranks */
+    uint64_t axis;               /* if batches span chunks: rows of an epoch that come in batches */
+    uint64_t batches;            /* batches of an epoch */
+    bool drop, spans;            /* an incomplete batch is dropped; batches span chunks */
 } dlpi_chunk_plan;
 
 /* A chunk in its place of an epoch's order. */
 typedef struct dlpi_chunk_spot {
-    bool ready;
-    uint64_t epoch, at;
-    uint64_t size;       /* rows of the chunk that stands there in the order */
-    uint64_t rows;       /* of the epoch that come in batches before it */
-    uint64_t batches;    /* of the epoch before its axis */
-    uint64_t from, axis; /* where on its axis it begins, and where that ends */
+    bool ready;          /* the other fields are set */
+    uint64_t epoch, at;  /* the place: number `at` in the order of the epoch, from 0 */
+    uint64_t size;       /* rows of the chunk at this place */
+    uint64_t rows;       /* rows of the epoch in batches before this chunk */
+    uint64_t batches;    /* batches of the epoch before the chunk's axis */
+    uint64_t from, axis; /* row of the axis at which the chunk begins; rows of the axis */
 } dlpi_chunk_spot;
 
 static inline uint64_t dlpi_chunk_first(const dlpi_chunk_plan *q, uint64_t c) {
@@ -93,7 +93,7 @@ static inline uint64_t dlpi_chunk_row_at(const dlpi_chunk_plan *q, const dlpi_ch
     return dlpi_chunk_before(q, x->axis, g) - dlpi_chunk_before(q, x->axis, x->from);
 }
 
-/* ---- places ---- */
+/* ---- the place of a chunk in the order of an epoch ---- */
 
 /* Return the place of the dataset's last chunk in the order of an epoch, if only this chunk has
    fewer rows than the others. Returns UINT64_MAX if all chunks have as many rows. */
@@ -185,7 +185,7 @@ static uint64_t dlpi_chunk_rows_before(const dlpi_chunk_plan *q, dlpi_order *o, 
     return x.rows + (k - x.batches) * q->batch;
 }
 
-/* ---- sums ---- */
+/* ---- counts over all chunks ---- */
 
 /* True if no batch spans two chunks, whatever the order of the chunks. in_order: the chunks come in
    the order of the dataset, so only this order counts. */

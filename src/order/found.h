@@ -4,35 +4,36 @@
 #include "order/order.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-found-order THE ORDER OF INPUTS WHOSE ITEMS NOBODY HAS COUNTED
-   Which input stands where in which stream, and how far each stream is: in bits of a state. It
-   knows nothing of cells, slots or threads. Place j of pass p over all n inputs goes to stream j
-   mod C; there it has ordinal p * n_s + j div C, n_s being the stream's inputs of a pass. With
-   weights a stream has inputs of its own (order/found_weights.h), and place j of its pass p has
-   ordinal p * n_s + j. */
+   These functions compute which input stands where in which stream, and write how far each stream
+   is as bits of a state. They use no cells, slots or threads. Place j of pass p over all n inputs
+   goes to stream j mod C. There the input has ordinal p * n_s + j div C, n_s being the stream's
+   inputs of a pass. With weights a stream has inputs of its own (order/found_weights.h), and place
+   j of its pass p has ordinal p * n_s + j. */
 
-typedef struct dlpi_cursor { /* after an item; with windows: after the one before the window */
-    uint64_t ordinal, used;  /* of its input, and items of that which are given */
-    uint64_t place, check;   /* with windows: items of it which are given; where that is more than 0
-                                16 bits that say of which inputs the window's items are */
+typedef struct dlpi_cursor { /* how far a stream is; with windows: where its window begins */
+    uint64_t ordinal,
+        used;              /* the input's ordinal in the stream; items of the input that are used */
+    uint64_t place, check; /* with windows: rows of the window that are given; if above 0, 16 bits
+                                of a hash of the inputs that the window's items are of */
 } dlpi_cursor;
 
 /* What the order follows from. */
 typedef struct dlpi_found_plan {
-    uint64_t n_inputs, streams, steps;
-    uint64_t batch; /* rows of a full batch, on all ranks */
-    uint64_t most;  /* items that an input may have */
+    uint64_t n_inputs, streams, steps; /* steps: batches of an epoch; 0: it ends with the inputs */
+    uint64_t batch;                    /* rows of a full batch, on all ranks */
+    uint64_t most;                     /* items that an input may have, at most */
     uint64_t seed;
-    uint64_t window; /* items of a stream that are permuted at a time; 0: none are */
+    uint64_t window; /* items of a stream that are permuted at a time; 0: there are no windows */
     bool shuffle_inputs, shuffle_items;
-    dlp_permutation passes[2]; /* streams are in this pass or that */
-    /* by weights, else NULL: */
+    dlp_permutation passes[2]; /* the order of inputs in an even and in an odd pass */
+    /* With weights, else NULL: */
     uint64_t *weights; /* [n_inputs] */
     uint64_t weights_hash;
-    uint32_t *members;           /* [n_inputs] those of stream 0, of 1, .. */
-    uint64_t *first;             /* [streams + 1] of them, of each stream */
-    uint64_t most_inputs;        /* of a stream */
-    dlp_permutation *own_passes; /* of this rank's streams, from this one on, the present ones */
-    uint64_t own_first;
+    uint32_t *members;           /* [n_inputs] numbers of the inputs, stream by stream */
+    uint64_t *first;             /* [streams + 1] where each stream's inputs begin in `members` */
+    uint64_t most_inputs;        /* inputs of a stream, at most */
+    dlp_permutation *own_passes; /* the order in the present pass of each stream of this rank */
+    uint64_t own_first;          /* number of the rank's first stream */
 } dlpi_found_plan;
 
 /* Steps of an epoch without an end: so many that nobody sees it, and that, by the 2^20 rows of a
@@ -190,11 +191,11 @@ static void dlpi_bits_move(uint8_t *at, uint32_t *bit, uint32_t n, uint64_t *val
 
 /* What stands before the places. */
 typedef struct dlpi_cursors {
-    uint32_t first, n;
-    uint32_t near_bits; /* in which ordinals differ, as planned; in no state */
+    uint32_t first, n;  /* n streams, from number `first` of all on */
+    uint32_t near_bits; /* bits for the differences of ordinals, as planned; not in a state */
     uint32_t ordinal_bits, used_bits, place_bits; /* place_bits 0: there are no windows */
-    uint32_t lists, phase_bits;                   /* lists 0: one, whose bits are above */
-    uint8_t bits[DLPI_BRANCHES][2];               /* of ordinal and of used in each list; else 0 */
+    uint32_t lists, phase_bits;     /* joined lists; 0: there is one, with the bits above */
+    uint8_t bits[DLPI_BRANCHES][2]; /* bits of ordinal and of used in each joined list */
 } dlpi_cursors;
 
 /* Write the bits of the fields of a place, in their order. Returns how many fields there are. */
@@ -279,10 +280,10 @@ static bool dlpi_cursors_head(dlpi_cursors *c, uint8_t *at, bool put) {
 /* ---- paths ---- */
 
 typedef struct dlpi_path {
-    dlpi_cursor list[DLPI_BRANCHES];
-    uint64_t phase;
-    dlpi_cursor row; /* of items made of the row: used, and place and check of a window. If no lists
-                        are joined: the cursor */
+    dlpi_cursor list[DLPI_BRANCHES]; /* the cursor in each joined list */
+    uint64_t phase;                  /* the phase of a mix */
+    dlpi_cursor row; /* items made of joined rows: what of the row is used, and place and check of a
+                        window. If no lists are joined: the stream's cursor */
 } dlpi_path;
 
 /* Return the first bit of the place of the i-th stream of a state. */

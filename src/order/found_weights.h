@@ -3,17 +3,18 @@
 /* tests: system/stages/found, system/stages/found_spread */
 #include "order/found.h"
 /* ---- inputs dealt by their weights ----
-   The heaviest first (of equal ones in a permutation that the seed says or, unshuffled, by their
-   number), each goes to the stream with the least so far, of equal ones the first (Graham, Bounds
-   on Multiprocessing Timing Anomalies, 1969: the longest processing time first). So a stream has
-   the same inputs in each pass and epoch, and a pass permutes them by themselves. */
+   The inputs are taken heaviest first (inputs of equal weight in a permutation of the seed or,
+   unshuffled, by their number). Each goes to the stream whose weights have the least sum so far,
+   the first of several such streams (Graham, Bounds on Multiprocessing Timing Anomalies, 1969: the
+   longest processing time first). So a stream has the same inputs in each pass and epoch, and a
+   pass permutes each stream by itself. */
 
 static inline uint64_t dlpi_found_weights_bytes(const dlpi_found_plan *q) {
     return q->n_inputs * 12 + (q->streams + 1) * 8;
 }
 
-typedef struct dlpi_weighed {
-    uint64_t weight, number; /* of an input: its place; of a stream: its number */
+typedef struct dlpi_weighed { /* an input or a stream, in a heap or a sort by weight */
+    uint64_t weight, number;  /* number: the input's place in the order; the stream's number */
 } dlpi_weighed;
 
 static int dlpi_weighed_heavier(const void *a, const void *b) {

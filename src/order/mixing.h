@@ -4,22 +4,23 @@
 #include "order/order.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-mixing     DATASETS MIXED BY WEIGHTS
-   The schedule of one period is a table: which dataset, and how many of it came before. It is made
-   as one processor would serve tasks whose j-th turn may run from floor(j * period / weight) on
-   and must have run before ceil((j + 1) * period / weight), earliest deadline first. The turns fill
-   the period exactly, and for one processor that rule meets all deadlines that can be met; so
-   every turn lies in its window, which is to say that counts are within one of their shares. */
+   The schedule of one period is a table. It tells the dataset of each turn, and how many turns of
+   this dataset came before. The table is made by "earliest deadline first", as if one processor
+   served the datasets: turn j of a dataset may run from floor(j * period / weight) on, and must
+   have run before ceil((j + 1) * period / weight). The turns fill the period exactly, and for one
+   processor this rule meets all deadlines that can be met. So every turn lies in its window: the
+   counts are within one of their shares. */
 
 #define DLPI_MIX_DATASETS 1024
 #define DLPI_MIX_PERIOD ((uint64_t)1 << 20)
-#define DLPI_MIX_RANK_BITS 20 /* of a schedule's entry; the dataset is above them */
+#define DLPI_MIX_RANK_BITS 20 /* low bits of a schedule's entry: turns before it */
 #define DLPI_MIX_NOBODY UINT32_MAX
 
 typedef struct dlpi_mix_part {
-    uint64_t first; /* index of its first item */
+    uint64_t first; /* index of the dataset's first item among those of all datasets */
     uint64_t items;
-    uint64_t weight; /* turns in a period */
-    uint64_t key;    /* of its shuffles */
+    uint64_t weight; /* its turns in a period */
+    uint64_t key;    /* key of its shuffles */
 } dlpi_mix_part;
 
 struct dlp_mix {

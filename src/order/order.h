@@ -284,15 +284,15 @@ static inline const dlp_permutation *dlpi_permutation_of(dlp_permutation *p, uin
 typedef struct dlpi_order dlpi_order;
 
 typedef struct dlpi_order_ops {
-    const char *name; /* of the constant, for errors */
-    bool once;  /* each item of the domain comes once an epoch, so the epoch has no other length */
-    bool drawn; /* positions after an epoch's end are draws, too */
-    bool weights;   /* needs sampler.weights, and has a table made of them */
-    bool function;  /* needs sampler.function */
-    bool elsewhere; /* another stage knows the rows of a batch: there are no positions to ask for */
-    uint64_t domain;              /* DLPI_DOMAIN_* of an epoch's keys; 0: it has none */
-    void (*begin)(dlpi_order *o); /* an epoch, whose keys are there; or NULL */
-    /* The dataset indices, or places in the subset, of positions first .. first + count - 1. */
+    const char *name; /* name of the constant DLP_ORDER_*, for errors */
+    bool once;  /* each item comes once in an epoch, so the epoch's length is the items' number */
+    bool drawn; /* items are drawn with replacement: positions behind the epoch's end exist, too */
+    bool weights;    /* needs sampler.weights, and makes a table of them */
+    bool function;   /* needs sampler.function */
+    bool elsewhere;  /* another stage decides the rows of a batch: positions have no indices here */
+    uint64_t domain; /* DLPI_DOMAIN_* of an epoch's keys; 0: it has no keys */
+    void (*begin)(dlpi_order *o); /* prepares an epoch, after its keys are set; or NULL */
+    /* Write the dataset indices, or places in the subset, of `count` positions from first on. */
     void (*block)(const dlpi_order *o, uint64_t first, uint32_t count, uint64_t *out);
 } dlpi_order_ops;
 
@@ -495,13 +495,13 @@ struct dlpi_order {
     const dlpi_order_ops *ops;
     int32_t ready; /* 1: key[] and permutation are those of `epoch` */
     uint64_t n_items;
-    uint64_t domain;  /* items of the subset, or all */
-    uint64_t samples; /* positions of an epoch, 0: not known */
+    uint64_t domain;  /* number of items that may come: those of the subset, or all */
+    uint64_t samples; /* positions of an epoch; 0: not known */
     uint64_t seed, epoch;
-    uint64_t key[3];           /* REPLACEMENT, WEIGHTED: of this epoch */
-    dlpi_range buckets, units; /* REPLACEMENT: the domain. WEIGHTED: and the units of a bucket */
-    const uint64_t *subset;    /* or NULL */
-    const dlpi_alias *alias;   /* or NULL */
+    uint64_t key[3];           /* REPLACEMENT, WEIGHTED: keys of this epoch's draws */
+    dlpi_range buckets, units; /* draws below `domain`; WEIGHTED: draws of a unit in a bucket */
+    const uint64_t *subset;    /* [domain] indices of the subset; NULL: all items */
+    const dlpi_alias *alias;   /* table of the weights; NULL: there are no weights */
     uint64_t (*function)(void *user, uint64_t epoch, uint64_t position);
     void *user;
     uint64_t (*replacement)(void *user, uint64_t epoch, uint64_t position, uint64_t random);

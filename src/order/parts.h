@@ -4,35 +4,36 @@
 #include "order/order.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-part-order THE ORDER OF PARTS
-   Which item stands at which position of an epoch whose items come in parts, and how many parts a
-   batch can need. It knows counts and permutations, and nothing of cells, slots or threads. */
+   These functions compute which item stands at which position of an epoch whose items come in
+   parts, and how many parts a batch can need. They use counts and permutations, no cells, slots or
+   threads. */
 
 /* The parts of an epoch, in their order. */
 typedef struct dlpi_part_order {
     uint64_t epoch;
-    int ready;
-    uint64_t *first; /* [n_parts + 1] items before each */
+    int ready;       /* 1: first and order are those of `epoch` */
+    uint64_t *first; /* [n_parts + 1] items before each part, in the order of the epoch */
     dlp_permutation order;
 } dlpi_part_order;
 
 /* What the order follows from. */
 typedef struct dlpi_part_plan {
     uint64_t n_parts;
-    uint64_t *first; /* [n_parts + 1] items of the parts before each */
+    uint64_t *first; /* [n_parts + 1] items before each part, in the order of the desc */
     uint64_t streams, steps;
     uint64_t batch;   /* rows of a full batch, on all ranks */
     uint64_t samples; /* positions of an epoch */
     uint64_t seed;
     bool shuffle_parts, shuffle_items;
-    dlpi_part_order orders[2]; /* of the epoch that is scheduled, and of the one looked at ahead */
+    dlpi_part_order orders[2]; /* of an even and an odd epoch: one is scheduled, one looked ahead */
 } dlpi_part_plan;
 
 /* A stretch of positions whose items lie in one part, one after the other before they are
    shuffled. */
 typedef struct dlpi_piece {
-    uint64_t part, item; /* the first of them in the part's order */
-    uint64_t n;
-    uint64_t same_batches; /* as many batches after this one have these rows in the same part */
+    uint64_t part, item;   /* item: place of the first row in the part's order */
+    uint64_t n;            /* rows of this piece */
+    uint64_t same_batches; /* batches after this one that have these rows in the same part, too */
 } dlpi_piece;
 
 static inline uint64_t dlpi_parts_items(const dlpi_part_plan *q) { return q->first[q->n_parts]; }

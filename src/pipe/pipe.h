@@ -30,44 +30,45 @@ typedef struct dlpi_fields {
 /* What a stage of rows works on: of these fields of the items, and of the items with these numbers.
    A row of another item passes it. */
 typedef struct dlpi_scope {
-    uint32_t field, n_fields; /* from field on */
-    uint32_t own;             /* the first field that the stage itself adds; after the last: none */
-    uint64_t first, n_items;  /* from first on, which is its dataset's item 0 */
-    int zeroes; /* 1: the fields that it adds begin as zeros; 2: those from `own` on do, which other
-                   rows add to those of a fetch */
+    uint32_t field, n_fields; /* n_fields of an item's fields, from number `field` on */
+    uint32_t own; /* first field that the stage itself adds; the fields' end: it adds none */
+    uint64_t first, n_items; /* n_items items, from number `first` on: item 0 of its dataset */
+    int zeroes; /* 1: the fields that it adds begin as zeros; 2: only those from `own` on, which
+                   rows in its attempt add */
 } dlpi_scope;
 
 typedef struct dlpi_stage {
     const dlpi_stage_ops *ops;
-    void *self; /* [ops->self_bytes] what its kind keeps; NULL: nothing */
-    int id;     /* its place in the chain */
+    void *self; /* [ops->self_bytes] the record of its kind; NULL: the kind has none */
+    int id;     /* its place in the chain, from 0 */
     char name[32];
     dlp_workers_desc w;
     int32_t *affinity;
-    /* what it does */
+    /* its callbacks, and what they work on */
     dlp_item_fn item;
     int (*batch)(void *user, dlp_batch *batch, void *worker_state);
     dlp_collate_fn collate;
     void *user;
     dlp_dataset *dataset; /* in self; NULL: the stage fetches nothing */
-    int32_t in_flight;    /* items at once in a worker, 0: one after the other */
+    int32_t in_flight;    /* items that a worker has at once; 0: one after the other */
     dlp_field *fields;    /* [n_fields] copies of the fields of its desc, with their names */
     uint32_t n_fields;
     /* laid out at start */
     int work;                    /* place among the stages with workers, -1: none */
     int first_worker, n_workers; /* n_workers counts an inline one */
-    int begin, tuned;            /* num_workers at first; 1: n_workers is workers_max */
-    int at_first;                /* of n_workers, how many may claim at first */
-    uint64_t stage_words_offset; /* in a slot */
+    int begin, tuned;            /* workers at the start; 1: the tuner may change their number */
+    int at_first;                /* workers that may claim at the start, of n_workers */
+    uint64_t stage_words_offset; /* bytes from the start of a slot's record to the stage's words */
     dlpi_scope scope;
-    int lets_pass; /* 1: rows of items that are not its own may pass it unseen */
-    int held;      /* DLPI_HELD_*: what it is to fields that end before the batch; 0: nothing */
+    int lets_pass; /* 1: units without an item of its own may pass it without a claim */
+    int held;      /* DLPI_HELD_*: what it does with fields that end before the batch; 0: nothing */
 } dlpi_stage;
 
 typedef struct dlpi_parked { /* a row between two attempts: see dlpi_park */
-    /* DLPI_GOES_BACK: to the first stage, once no other row of its unit waits here */
+    /* Time of the next attempt. DLPI_GOES_BACK: the row goes back to the first stage, once no other
+       row of its unit is parked here. */
     uint64_t due_ns;
-    uint64_t gen;
+    uint64_t gen; /* number of its batch */
     uint32_t slot, row;
 } dlpi_parked;
 
@@ -77,7 +78,7 @@ struct dlp_call {
     int32_t *errnum;
     struct dlpi_worker *w;
     uint32_t used_random; /* 1: the callback called dlp_item_random */
-    uint32_t said;        /* row + 1 of the item whose words these are, 0: nothing was said */
+    uint32_t said; /* 1 + row of the item that the message is about; 0: there is no message */
 };
 
 /* What most workers never write. It lies behind the records of all: else its pages would be theirs,
@@ -97,19 +98,19 @@ typedef struct dlpi_worker {
     dlpi_worker_block *block;
     dlp_trace_event *trace;
     dlpi_waiters *waiters;
-    uint64_t generation;   /* of the batch that its item is in */
-    const uint64_t *index; /* of that batch's rows */
+    uint64_t generation;   /* generation of its present batch (>>impl-cancel) */
+    const uint64_t *index; /* dataset indices of that batch's rows */
     bool has_special;      /* see dlpi_row_special */
     bool singles, alone;   /* see dlpi_worker_singles, dlpi_worker_alone */
-    uint32_t input_first;  /* of cells of inputs: the first that it may take, */
-    uint64_t low;          /* every batch below has no unit to claim */
-    uint64_t tail_seen;    /* ctl.tail when last read */
-    uint64_t rescan_seen;
-    uint32_t input_at;     /* the cell after the one that it took last, */
-    uint32_t input_untold; /* and inputs loaded of which the scheduler has not been told */
-    uint64_t claim_end;    /* batches from here on are not to be claimed; 0: none */
-    void *self;            /* what its kind keeps for it, or NULL */
-    void *source;          /* what the source keeps for it, or NULL */
+    uint32_t input_first;  /* first cell of inputs that it may take */
+    uint64_t low;          /* no batch below this number has a unit to claim */
+    uint64_t tail_seen;    /* ctl.tail when it was read last */
+    uint64_t rescan_seen;  /* waiters->rescan when it was read last */
+    uint32_t input_at;     /* the cell of inputs after the one that it took last */
+    uint32_t input_untold; /* inputs that it loaded, and that the scheduler was not told of yet */
+    uint64_t claim_end;    /* it claims no batch from this number on; 0: there is no such limit */
+    void *self;            /* record of its kind for it, or NULL */
+    void *source;          /* record of the source for it, or NULL */
     uint64_t
         *at_once; /* X2 [n_at_once] in the region: rows in callbacks, each as block->running has
                            the only one; NULL: there is but that */
@@ -118,13 +119,13 @@ typedef struct dlpi_worker {
     dlp_call note;
     uint32_t until_clock, clock_every;
     uint32_t units_untimed, items_untimed;
-    uint64_t last_ns;        /* last clock reading, 0: none since waiting */
-    uint64_t wait_ns;        /* since when it waits, 0: it does not */
-    bool blocked;            /* ... for want of free cells, not of input */
-    const uint32_t *untimed; /* not 0: this call of the consumer, which runs it, is not timed */
-    uint64_t limit_ns;       /* deadline that next looks after: threads' alone; 0: none */
-    uint32_t waits;          /* while some wait awake */
-    dlpi_cpu cpu;            /* of its own thread */
+    uint64_t last_ns;        /* last clock reading; 0: none since it waited */
+    uint64_t wait_ns;        /* time at which its present wait began; 0: it does not wait */
+    bool blocked;            /* it waits for free cells; false: for input */
+    const uint32_t *untimed; /* *untimed not 0: the consumer runs it, and this call is not timed */
+    uint64_t limit_ns;       /* ns that an item may take, watched by next; 0: not for this worker */
+    uint32_t waits;          /* counts its waits while workers wait awake */
+    dlpi_cpu cpu;            /* CPU time of its own thread */
     dlp_trace_event event;
     int n_parked, parked_most;
     dlpi_parked *parked; /* [parked_most] */
@@ -132,47 +133,47 @@ typedef struct dlpi_worker {
     dlp_item item;
     void *data[DLP_MAX_FIELDS];
     uint64_t length[DLP_MAX_FIELDS];
-    const char *bad_field; /* the one whose length is wrong, or NULL */
-    int returned;          /* by the callback that failed */
-    uint32_t passed;       /* rows of this run that are not its stage's */
-    /* item and data are what callbacks see, and may spoil; the library goes by index, and by: */
-    dlp_item given;                /* what the batch's items have alike */
-    uint64_t position;             /* of its first row */
-    uint8_t *cell[DLP_MAX_FIELDS]; /* fields of its first row */
-    uint64_t cursor;               /* of a stage in order: the next batch */
+    const char *bad_field; /* name of the field whose length is wrong, or NULL */
+    int returned;          /* value that the failed callback returned */
+    uint32_t passed;       /* rows of this run that have no item of its stage */
+    /* Callbacks see item and data, and may write over them. The library reads `index` and these: */
+    dlp_item given;                /* what all items of the batch have in common */
+    uint64_t position;             /* position of the batch's first row */
+    uint8_t *cell[DLP_MAX_FIELDS]; /* address of each field of the batch's first row */
+    uint64_t cursor;               /* in a stage that works in order: the next batch */
     pthread_t thread;
     int started, joined; /* joined -1: inline, has begun */
     int process;         /* 1: runs in a process of its own */
-    uint32_t next_slot;  /* where the batch after the one found last lies, if they go in turn */
-    void *extra;         /* [source->row_bytes] of the row in its callback */
-    uint8_t *held;       /* cells of the run's rows that end before the batch, by the holder */
+    uint32_t next_slot;  /* slot of the batch after the one found last, if slots are used in turn */
+    void *extra;         /* [source->row_bytes] what the source shows of the row in its callback */
+    uint8_t *held; /* memory of the run's fields that end before the batch; set by the holder */
     dlpi_worker_rare *rare;
-    uint8_t pad[DLPI_LINE]; /* workers lie side by side and share no line */
+    uint8_t pad[DLPI_LINE]; /* records of two workers share no cache line */
 } dlpi_worker;
 
-typedef struct dlpi_cell_use { /* the batch that item cells were given to last */
+typedef struct dlpi_cell_use { /* the batch that has a set of item cells, or had it last */
     uint64_t b;
     uint32_t slot;
-    uint32_t given;
+    uint32_t given; /* 1: a batch was given these cells */
 } dlpi_cell_use;
 
-typedef struct dlpi_lost { /* what a dead worker had, and was not done */
+typedef struct dlpi_lost { /* what a dead worker had claimed and not done */
     uint64_t b;            /* a unit of which no callback ran: its batch, or a cell's ticket */
     uint32_t slot, unit;
-    uint32_t missing; /* its rows that were not done; 0: there is none */
-    bool ran;         /* a callback ran, and has the blame */
+    uint32_t missing; /* rows of this unit that were not done; 0: there is no such unit */
+    bool ran;         /* a callback ran, so the worker's death is blamed on its item */
 } dlpi_lost;
 
-typedef struct dlpi_death { /* of a worker process */
-    uint32_t signal;        /* that ended it, 0: it called exit */
+typedef struct dlpi_death { /* the death of a worker process */
+    uint32_t signal;        /* signal that ended it; 0: it called exit */
     bool late;              /* it was killed because an item was past its deadline */
     dlpi_lost *lost;        /* written by dlpi_recover; or NULL */
 } dlpi_death;
 
 /* The source's own part of a state: of bytes that it alone understands. */
 typedef struct dlpi_source_state {
-    uint32_t bytes;
-    uint32_t note; /* of the batch, and not saved */
+    uint32_t bytes; /* bytes of `at` that are used */
+    uint32_t note;  /* bits about the batch, for this process; not saved */
     uint8_t at[DLP_SAMPLER_STATE_BYTES];
 } dlpi_source_state;
 
@@ -182,7 +183,7 @@ typedef struct dlpi_state {
     uint64_t n_items, seed, params;
     uint32_t global_batch;
     uint16_t order, last;
-    uint64_t epoch, batch, position; /* the first batch not consumed */
+    uint64_t epoch, batch, position; /* of the first batch that was not consumed */
     uint32_t gaps_used, sampler_bytes;
     uint8_t sampler[DLP_SAMPLER_STATE_BYTES];
     uint8_t gaps[DLPI_GAPS_MAX / 8]; /* bit k: batch + k is consumed too */
@@ -190,46 +191,46 @@ typedef struct dlpi_state {
 
 _Static_assert(sizeof(dlpi_state) <= sizeof(dlp_state), "a state must fit");
 
-typedef struct dlpi_scheduler { /* used by whoever runs the sampler: the consumer or its thread */
-    uint64_t epoch, in_epoch, position;
-    uint64_t published;
-    uint64_t alike; /* so many batches from here on: as source->alike says */
-    uint32_t slot_turn;
-    uint32_t cell_turn;
-    dlpi_cell_use *cells; /* [prefetch] */
-    int ended;
-    uint32_t run_shift;
-    uint64_t cost_ns;
-    /* resume of an unordered pipe: bitmap of batches consumed after the prefix */
-    uint64_t skip_base; /* UINT64_MAX: no bit is set */
+typedef struct dlpi_scheduler { /* private to the thread that schedules: its own, or the consumer */
+    uint64_t epoch, in_epoch, position; /* the next batch: its epoch, number and first position */
+    uint64_t published;                 /* batches published so far, over all epochs */
+    uint64_t alike;       /* batches from the next one on that source->alike has promised */
+    uint32_t slot_turn;   /* the slot that is looked at first for the next batch */
+    uint32_t cell_turn;   /* the set of item cells that is next, likewise */
+    dlpi_cell_use *cells; /* [prefetch] the batch of each set of item cells */
+    int ended;            /* not 0: no further batch follows */
+    uint32_t run_shift;   /* new batches are cut into runs of 1 << run_shift rows */
+    uint64_t cost_ns;     /* ns of an item in the slowest stage of rows; 0: not known yet */
+    /* Resume of an unordered pipe: bitmap of consumed batches after the first gap. */
+    uint64_t skip_base; /* batch of the first bit; UINT64_MAX: no bit is set */
     uint8_t skip_bits[DLPI_GAPS_MAX / 8];
     uint32_t seek_no, reach; /* seeks followed, modulo 2^16; batches under way at once, at most */
     uint64_t epoch_asked;    /* I2 generation of the epoch that it waits to begin */
 } dlpi_scheduler;
 
 typedef struct dlpi_awake {     /* what the consumer measures: see >>impl-awake */
-    uint32_t calls;             /* timed since the last estimate */
-    uint32_t put_off;           /* workers that the scheduler did not wake, for others are awake */
-    uint64_t batch_ns, step_ns; /* averages */
-    uint64_t busy_ns, steps_ns, delivered; /* as they were at the last estimate */
+    uint32_t calls;             /* timed calls since the last estimate */
+    uint32_t put_off;           /* workers that were not woken, because others are awake */
+    uint64_t batch_ns, step_ns; /* averages: workers' busy time of a batch; the consumer's steps */
+    uint64_t busy_ns, steps_ns, delivered; /* sums at the last estimate */
 } dlpi_awake;
 
-typedef struct dlpi_tuned {            /* a stage as the tuner saw it last */
-    uint64_t busy_ns, done_ns, cpu_ns; /* busy with the present call, without it, CPU */
-    uint64_t core_wait_ns;
-    double share;     /* of its working workers' time that was busy */
-    double cpu_share; /* of busy time, spent on a core, or ready to run on one */
-    int active, set;  /* 1: by dlp_pipe_set_workers */
-    int cores_said;
-    uint32_t hot, cold; /* looks in a row that asked for more, for fewer */
-    uint32_t patience;  /* how many it takes for fewer */
-    uint64_t changed;   /* look of the last change */
+typedef struct dlpi_tuned {            /* a stage at the tuner's last look */
+    uint64_t busy_ns, done_ns, cpu_ns; /* busy time with the present calls, without; CPU time */
+    uint64_t core_wait_ns;             /* time that workers were ready and waited for a core */
+    double share;                      /* busy part of the time of its working workers, 0..1 */
+    double cpu_share;                  /* part of the busy time on a core, or ready for one, 0..1 */
+    int active, set;    /* workers that may claim; 1: dlp_pipe_set_workers set their number */
+    int cores_said;     /* 1: a note says that cores, not workers, are too few */
+    uint32_t hot, cold; /* looks in a row that asked for more workers; for fewer */
+    uint32_t patience;  /* looks in a row after which a worker is retired */
+    uint64_t changed;   /* number of the look with the last change */
 } dlpi_tuned;
 
 typedef struct dlpi_tuner {
-    uint64_t every_ns; /* 0: nothing is tuned */
-    uint64_t due_ns, last_ns, looks;
-    uint64_t waited_ns;
+    uint64_t every_ns;               /* ns between two looks, at least; 0: nothing is tuned */
+    uint64_t due_ns, last_ns, looks; /* time of the next look, of the last; number of looks */
+    uint64_t waited_ns;              /* time that the consumer had waited, at the last look */
     dlpi_tuned at[DLP_MAX_STAGES];
 } dlpi_tuner;
 
@@ -249,61 +250,61 @@ enum {
 };
 
 typedef struct dlpi_area {
-    const char *words; /* its line of the plan; NULL: it has none */
-    int plan;          /* DLPI_PLAN_*, 0: none */
-    uint64_t offset, stride, count;
+    const char *words;              /* its words in the plan; NULL: it has no line there */
+    int plan;                       /* DLPI_PLAN_*: the line of the plan that counts it; 0: none */
+    uint64_t offset, stride, count; /* in the region; bytes of an element; elements */
 } dlpi_area;
 
-typedef struct dlpi_counter { /* of the user's */
+typedef struct dlpi_counter { /* a counter of the user: dlp_pipe_desc.counters */
     char name[32], unit[12];
     double most;
     uint64_t n;      /* W3 samples so far; consumer */
-    uint64_t *words; /* [2 * room] of each: ns since start, the bits of the value */
+    uint64_t *words; /* [2 * room] two words of each sample: ns since start; bits of the value */
 } dlpi_counter;
 
-typedef struct dlpi_datasets {        /* beside that of fetch: those that joins fetch from, too */
-    dlp_field fields[DLP_MAX_FIELDS]; /* of all: names are those of their stages */
+typedef struct dlpi_datasets {        /* the datasets of fetch and of all joins together */
+    dlp_field fields[DLP_MAX_FIELDS]; /* fields of an item; the stages own their names */
     uint32_t n_fields;
-    uint64_t n_added; /* items after those of fetch, others' */
+    uint64_t n_added; /* items that later stages add behind those of fetch */
 } dlpi_datasets;
 
 typedef struct dlpi_exports {    /* batches given away as tensors: device/dlpack.h */
-    struct dlpi_exported *slots; /* [n_out]; NULL: never any */
-    uint32_t n;
-    int closed;
+    struct dlpi_exported *slots; /* [n_out]; NULL: no batch was given away yet */
+    uint32_t n;                  /* batches that are given away now */
+    int closed;                  /* 1: the pipe is closed: the last tensor frees it */
 } dlpi_exports;
 
-typedef struct dlpi_pace { /* the consumer's books of its time: deliver/pace.h */
-    uint64_t last_return_ns;
-    uint64_t wait_from;        /* it waits since then, 0: it does not */
-    uint64_t set_ns, began_ns; /* set_epoch: when, and when it had returned; 0: told already */
-    uint64_t border_ns; /* since when it waits for an epoch; 0: the epoch's first batch is there */
-    uint64_t inline_ns; /* inline: what the last call that was timed took */
-    uint32_t calls_untimed, call_clock_every; /* 0: as 1 */
-    uint32_t burst;       /* credits to gather before they are fed: see dlpi_consumer_step */
-    uint32_t calls_timed; /* how many calls the work of this call stands for */
-    uint64_t untimed_ns;  /* inline: no more time than this passed in the others of these calls */
-    uint32_t clock_off;   /* inline: this call is not timed */
-    bool source_waited;   /* this wait was for the source */
+typedef struct dlpi_pace {     /* how the consumer spends its time: deliver/pace.h */
+    uint64_t last_return_ns;   /* time at which the last call of next returned */
+    uint64_t wait_from;        /* time at which its present wait began; 0: it does not wait */
+    uint64_t set_ns, began_ns; /* time at which set_epoch began, and returned; 0: already counted */
+    uint64_t border_ns; /* time at which its wait for an epoch began; 0: it does not wait for one */
+    uint64_t inline_ns; /* all inline: ns of the last call that was timed */
+    uint32_t calls_untimed, call_clock_every; /* calls since the last timed one, of so many */
+    uint32_t burst;       /* credits that are gathered before batches are fed: dlpi_consumer_step */
+    uint32_t calls_timed; /* number of calls that the times of this call stand for */
+    uint64_t untimed_ns;  /* all inline: ns that passed in the calls not timed, at most */
+    uint32_t clock_off;   /* all inline: 1: this call is not timed */
+    bool source_waited;   /* the present wait was for the source */
 } dlpi_pace;
 
 typedef struct dlpi_consumed { /* unordered: batches of the epoch that are delivered */
-    uint64_t base;             /* without a gap, and after that: */
+    uint64_t base;             /* all batches below base; of the others those with 1 in at[] */
     uint8_t at[DLPI_GAPS_MAX];
 } dlpi_consumed;
 
-typedef struct dlpi_after { /* the state after all that was delivered */
-    uint64_t high;          /* batches up to the highest one */
+typedef struct dlpi_after { /* the state after all delivered batches */
+    uint64_t high;          /* 1 + the highest number of a delivered batch of the epoch */
     uint64_t epoch, batch, position;
     dlpi_source_state source;
 } dlpi_after;
 
-typedef struct dlpi_warnings { /* the consumer's; explain, in any thread, reads the complete ones */
-    uint64_t n;                /* V1: complete ones */
+typedef struct dlpi_warnings { /* written by the consumer; explain reads them in any thread */
+    uint64_t n;                /* V1: warnings whose text is complete */
     char text[8][160];
-    uint64_t skips_seen; /* entries of the list of skips that were read */
-    uint32_t told_of;    /* a bit for each stage of which DLP_SKIP was told */
-    bool first_seen;     /* the first batch was looked at */
+    uint64_t skips_seen; /* entries of the list of skips that were read so far */
+    uint32_t told_of;    /* a bit for each stage that a warning about DLP_SKIP has named */
+    bool first_seen;     /* the first batch was checked */
 } dlpi_warnings;
 
 struct dlp_pipe {
@@ -311,116 +312,116 @@ struct dlp_pipe {
     dlpi_counter counters[DLP_MAX_COUNTERS];
     char name[32];
     dlp_state resume;
-    int prepared; /* the region is there, and its processes */
-    int started, epoch_end_due;
-    int closing;         /* 1: close was called, 2: no thread of the pipe is left */
-    uint32_t stop_asked; /* S2: stop may be called from the first moment on */
-    uint32_t can_wake;   /* S2: ctl and waiters are there */
-    int in_worker;       /* 1: this is one of its worker processes: a callback may call stop */
+    int prepared;               /* 1: the region is mapped, and worker processes are started */
+    int started, epoch_end_due; /* epoch_end_due 1: the next call of next returns DLP_EPOCH_END */
+    int closing;                /* 1: close was called; 2: no thread of the pipe is left */
+    uint32_t stop_asked;        /* S2 1: stop was called, maybe before the start */
+    uint32_t can_wake;          /* S2 1: ctl and waiters are mapped */
+    int in_worker; /* 1: this is one of its worker processes: a callback may call stop */
     dlp_error err;
-    dlp_error held_err; /* of the last next that returned DLP_ERR_HELD */
+    dlp_error held_err; /* error of the last call of next that returned DLP_ERR_HELD */
     dlpi_warnings warnings;
     int n_stages;
     dlpi_stage stages[DLP_MAX_STAGES];
-    /* the chain, once checked */
+    /* The chain, once it is checked. */
     dlpi_stage *sampler, *fetch, *batcher;
-    /* roles: their tables, which are always there (pipe/roles.h), and the stages of which these
-       are; NULL: none */
+    /* Tables of the roles, never NULL (pipe/roles.h), and the stages that have these roles, NULL if
+       no stage has the role. */
     const dlpi_keeper_ops *keeper;
     const dlpi_holder_ops *holder;
     const dlpi_sink_ops *sink;
     const dlpi_lender_ops *lender;
-    bool bare;    /* true: scheduling, delivery and release ask no role for anything */
-    bool lends;   /* false: whole batches go out and come back without a call of the table */
-    bool barrier; /* epochs begin by set_epoch; else they overlap */
+    bool bare;    /* true: scheduling, delivery and release call no role's table */
+    bool lends;   /* true: a stage lends; false: whole batches go out without a call of its table */
+    bool barrier; /* true: an epoch begins after set_epoch; false: epochs overlap */
     dlpi_stage *keeper_stage, *holder_stage, *sink_stage, *lender_stage;
     int kept_by;                      /* place of the last stage whose work the keeper keeps */
-    const dlpi_stay_ops *stay;        /* the lender's, where the sink's results stay; or NULL */
-    const dlpi_source_ops *source;    /* what the rows of batches are, and */
-    dlpi_stage *source_stage;         /* whose table that is */
-    const dlpi_beside_ops *beside;    /* processes, and other programs; always there */
-    const dlpi_sharing_ops *sharing;  /* other programs take batches, too */
-    dlpi_stage *rows_end;             /* after it nobody asks for a batch's rows again */
-    dlpi_stage *work[DLP_MAX_STAGES]; /* stages with workers: */
-    int n_item_work;                  /* first those of rows, in order; after them, up to */
-    int n_work;                       /* those of batches; after them, up to */
-    int n_staffed;                    /* those of cells of their own */
-    dlpi_fields items, batches;       /* item cells; batch cells */
+    const dlpi_stay_ops *stay;        /* the lender's table, if the sink's results stay; or NULL */
+    const dlpi_source_ops *source;    /* table of the source, which decides the rows of batches */
+    dlpi_stage *source_stage;         /* the stage that has this role */
+    const dlpi_beside_ops *beside;    /* table for processes and other programs; never NULL */
+    const dlpi_sharing_ops *sharing;  /* table for others that take batches; never NULL */
+    dlpi_stage *rows_end;             /* after this stage no row of a batch is asked for again */
+    dlpi_stage *work[DLP_MAX_STAGES]; /* the stages with workers, in this order: */
+    int n_item_work;                  /* [0, n_item_work) stages of rows */
+    int n_work;                       /* [n_item_work, n_work) stages of batches */
+    int n_staffed;                    /* [n_work, n_staffed) stages with cells of their own */
+    dlpi_fields items, batches;       /* the fields laid out in an item cell, and in a batch cell */
     dlpi_datasets datasets;
-    const char *node;        /* while a row of a table is added: its name; else NULL */
+    const char *node;        /* name of the table's row that is being added; else NULL */
     uint32_t run_shift_most; /* a run has 1 << this rows at most; 0: rows are claimed one by one */
-    int has_item_cells;      /* items are written in cells of their own */
-    int item_area;           /* whose cells items are written in */
-    int cells_from;          /* place of the stage that writes batch cells whole */
-    dlpi_stage *cell_end;    /* after it nobody needs what lies in turning cells */
+    int has_item_cells;      /* 1: items have cells of their own; 0: they lie in the batch cell */
+    int item_area;           /* DLPI_REC_CELLS or DLPI_REC_ITEM_CELLS: where items are written */
+    int cells_from;          /* place in work[] of the stage that writes whole batch cells */
+    dlpi_stage *cell_end;    /* after this stage the batch's cell may be given to another batch */
     int cells;               /* DLPI_CELLS_*: where a slot's batch lies */
     uint32_t n_cells, n_out; /* batch cells; batches that can be lent at once */
-    uint32_t max_kills;      /* as dlp_shm_desc */
+    uint32_t max_kills;      /* workers that an item may kill: dlp_shm_desc.max_kills */
     uint64_t samples, batches_per_epoch;
     DLPI_SHAPE_MEMBERS;
     uint32_t rank, world;
-    int ranks_given; /* a desc says world_size */
-    uint64_t global_batch;
-    uint64_t params_hash; /* of the sampler's arrays and numbers, and whose items those
-                             are, for states */
+    int ranks_given;       /* 1: the desc gives world_size */
+    uint64_t global_batch; /* rows of a batch on all ranks together */
+    uint64_t params_hash; /* for states: hash of the sampler's arrays and numbers, and of the ids of
+                              the data */
     int32_t last;
     int cpus;
     dlpi_wait_rule wait;
     int all_inline; /* nobody works but the consumer */
     int any_inline;
-    /* layout */
-    dlpi_area areas[DLPI_AREAS]; /* by id; dlpi_layout has the order in which they lie */
-    const dlpi_area *inputs;     /* the source's own, if it has cells of inputs */
+    /* The layout. */
+    dlpi_area areas[DLPI_AREAS]; /* by number; dlpi_layout has the order in which they lie */
+    const dlpi_area *inputs;     /* areas of the source's cells of inputs; NULL: it has none */
     uint64_t region_bytes;
     dlpi_slot_layout slot;
-    uint64_t off_tries, tries_bytes;   /* in a slot; tries_bytes 0: no stage tries again */
-    uint64_t plan_private, plan_bytes; /* plan_bytes: of region, private records, the sink's */
+    uint64_t off_tries, tries_bytes;   /* of a slot's counts of tries; bytes 0: no stage retries */
+    uint64_t plan_private, plan_bytes; /* bytes: of private records; of them, region and buffers */
     int n_workers, n_threads, n_procs;
-    int huge_pages;         /* DLP_HUGE_* */
-    int needs_file;         /* 1: the region must be a file in memory, for others are to map it */
-    int others;             /* 1: other processes work on the region */
-    uint32_t used_at_first; /* of a slot: 1, the consumer gives it back; 0, it gets no batch */
-    uint64_t scheduler_sleep_ns; /* of its thread, at most: nobody may wake it */
-    void *shm;                   /* what dlpipe_shm.h keeps */
-    dlpi_share *share;           /* or NULL */
-    /* live */
+    int huge_pages;              /* DLP_HUGE_* */
+    int needs_file;              /* 1: the region must be a file, because other processes map it */
+    int others;                  /* 1: other processes work on the region */
+    uint32_t used_at_first;      /* slot.used at publication. 0: the consumer gets no batch */
+    uint64_t scheduler_sleep_ns; /* ns that the scheduler's thread sleeps at once, at most */
+    void *shm;                   /* record of dlpipe_shm.h; NULL: none */
+    dlpi_share *share;           /* in the region, for subscribers; NULL: none */
+    /* The live pipe. */
     uint8_t *alive; /* a page that is zero in a process forked from this one */
     uint8_t *region;
-    int memfd;
-    int name_fd;       /* dlpipe_shm.h: record and lock of the pipe's name, -1: none */
-    char shm_name[64]; /* "": none */
+    int memfd;         /* the region's file; -1: it has none */
+    int name_fd;       /* dlpipe_shm.h: record and lock of the pipe's name; -1: none */
+    char shm_name[64]; /* "": the pipe has no name */
     dlpi_ctl *ctl;
     dlpi_waiters *waiters;
     uint32_t *order_ring;
     dlpi_worker *workers;
-    dlpi_worker *consumer; /* its trace and clock only */
-    dlp_batch *out;        /* [n_out] what the consumer sees */
-    dlp_tensor *out_fields;
-    uint8_t *ones;
-    uint64_t *counted;             /* what counters have */
+    dlpi_worker *consumer;         /* a record for the consumer, with its trace and clock only */
+    dlp_batch *out;                /* [n_out] the batches that the user gets */
+    dlp_tensor *out_fields;        /* [n_out][fields] */
+    uint8_t *ones;                 /* [batch_rows] dlp_batch.valid of a batch with all rows */
+    uint64_t *counted;             /* memory of the rings of counters */
     dlpi_counter_rec *counter_now; /* [n_counters] in the region */
-    uint8_t *lent;                 /* [n_out] 1: lent; 2: lent, and the last of its epoch */
-    uint8_t *taken;                /* [ring] in the region; unordered: delivered; consumer */
-    uint8_t *own_rows; /* [workers of fetch][rows at once] of source->row_bytes; NULL: none */
-    uint64_t budget_bytes;
+    uint8_t *lent;         /* [n_out] 1: lent; 2: lent, and the last of its epoch; 0: free */
+    uint8_t *taken;        /* [ring] in the region; unordered: 1: delivered; consumer */
+    uint8_t *own_rows;     /* [workers of fetch][rows at once] of source->row_bytes; NULL: none */
+    uint64_t budget_bytes; /* bytes that the pipe has taken from the desc's budget */
     dlpi_exports exports;
-    uint64_t deadline_ns; /* the shortest of the stages, 0: none */
-    int open_end;         /* 1: nobody knows where an epoch ends, until a row says so */
-    dlpi_state place;     /* where to go on, from that seek: both under dlpi_place_lock */
-    uint32_t place_seek_no;
-    /* What the consumer writes with every batch lies apart from what workers read. The scheduler's
-       own part is the sampler thread's where there is one. */
+    uint64_t deadline_ns; /* shortest deadline of the stages; 0: none has one */
+    int open_end;     /* 1: a row tells where the epoch ends; the number of items is not known */
+    dlpi_state place; /* state to go on from, after the last seek; under dlpi_place_lock */
+    uint32_t place_seek_no; /* number of that seek; under dlpi_place_lock */
+    /* Fields that the consumer writes with every batch lie apart from those that workers read. If
+       the scheduler has a thread, the thread writes `schedule`. */
     uint8_t pad0[DLPI_LINE];
-    uint64_t base;
-    uint64_t n_lent;
-    uint64_t looked_ns;   /* for the processes */
+    uint64_t base;        /* oldest batch that is not delivered; the consumer's copy of ctl.base */
+    uint64_t n_lent;      /* batches that the user holds */
+    uint64_t looked_ns;   /* time of the last look after worker processes */
     uint64_t epoch_begun; /* I2 generation of the epoch that set_epoch was called for last */
     dlpi_pace pace;
     uint32_t seek_no;       /* seeks, modulo 2^16 */
-    uint32_t seeks;         /* since the last batch was delivered */
-    uint64_t epoch_now;     /* of the batch delivered last */
-    int epoch_open;         /* some batch of epoch_now delivered, and not its last */
-    uint64_t last_sequence; /* unordered: the last batch of the epoch, UINT64_MAX: not seen */
+    uint32_t seeks;         /* seeks since the last batch was delivered */
+    uint64_t epoch_now;     /* epoch of the batch that was delivered last */
+    int epoch_open;         /* 1: a batch of epoch_now was delivered, and its last was not */
+    uint64_t last_sequence; /* unordered: last batch of the epoch; UINT64_MAX: not known yet */
     dlpi_consumed consumed;
     dlpi_after after;
     dlpi_tuner tune;
@@ -428,7 +429,7 @@ struct dlp_pipe {
     uint8_t pad1[DLPI_LINE];
     dlpi_scheduler schedule;
     uint8_t pad2[DLPI_LINE];
-    uint32_t live_word; /* futex: threads that ended */
+    uint32_t live_word; /* futex: counts threads that ended */
 };
 
 static inline const dlp_sampler_desc *dlpi_sampler_of(const dlp_pipe *p) {

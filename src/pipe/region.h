@@ -49,7 +49,7 @@
 #define DLPI_PARK 64
 #define DLPI_DEVICE_BUFFERS DLPI_PARK /* copies under way wait as items do that are tried again */
 #define DLPI_GOES_BACK UINT64_C(0)
-#define DLPI_GAPS_MAX 320u /* batches that an unordered state can tell apart */
+#define DLPI_GAPS_MAX 320u /* batches behind the first gap, of which an unordered state has a bit */
 #define DLPI_REPLACE_MAX 100u
 #define DLPI_NO_SLOT UINT32_MAX
 #define DLPI_EPOCH_MASK ((UINT64_C(1) << 48) - 1)
@@ -102,17 +102,17 @@ typedef struct dlpi_counter_rec {
     char name[32], unit[16];
 } dlpi_counter_rec;
 
-typedef struct dlpi_record { /* of an area that is there */
-    int32_t stage;           /* whose own it is, -1: the pipe's */
-    uint32_t number;
+typedef struct dlpi_record { /* an area that the region has */
+    int32_t stage;           /* the stage that owns it; -1: the pipe */
+    uint32_t number;         /* DLPI_REC_*, or the number among the areas of the stage */
     uint64_t offset, stride, count;
 } dlpi_record;
 
 typedef struct dlpi_region {
     uint64_t magic;
     uint32_t format, header_bytes;
-    uint64_t layout; /* of all structs: who maps the region must agree */
-    uint64_t view;   /* of what observers read: who reads it must agree */
+    uint64_t layout; /* hash of the layout of all structs; processes that map the region compare */
+    uint64_t view;   /* hash of the words that observers read: an observer compares it */
     uint64_t total_bytes;
     uint32_t n_records, record_bytes;
     uint64_t records_at; /* records[] from the region's beginning */
@@ -159,13 +159,13 @@ typedef struct dlpi_pipe_rec {
 typedef struct dlpi_stage_rec {
     char name[32];
     int32_t kind, id;
-    int32_t work;                    /* place among the stages with workers, -1: none */
+    int32_t work;                    /* place among the stages with workers; -1: it has none */
     int32_t first_worker, n_workers; /* n_workers counts an inline one */
-    int32_t num_workers;             /* 0: inline */
-    int32_t placement, zeroes;       /* zeroes: 1: each row, before fetch */
-    int32_t in_flight, workers_min;  /* workers_min 0: not tuned */
-    uint64_t stage_words_offset;     /* in a slot */
-    uint64_t active;                 /* workers; the tuner stores it whole, as observers read */
+    int32_t num_workers;             /* 0: the consumer does the work */
+    int32_t placement, zeroes;       /* zeroes 1: each row is cleared before its fetch */
+    int32_t in_flight, workers_min;  /* workers_min 0: the tuner does not change the stage */
+    uint64_t stage_words_offset;     /* bytes from the start of a slot's record to its words */
+    uint64_t active;                 /* workers that may claim; the tuner stores it in one word */
 } dlpi_stage_rec;
 
 typedef struct dlpi_field_rec {
@@ -179,12 +179,12 @@ typedef struct dlpi_field_rec {
 /* Consumers beside the one that calls next: see >>impl-share. */
 typedef struct dlpi_share {
     dlpi_sleepers sleepers; /* B1 a bit for each subscriber */
-    uint64_t handed_back;   /* how often somebody left batches to others */
+    uint64_t handed_back;   /* H7 counts subscribers that left batches which others may take now */
     uint32_t mode, max_subscribers, n_slots, serve_only;
-    uint64_t takers_at, admits_at, subscribers_at, subscriber_bytes; /* from here; read-only */
-    uint32_t one_each; /* a batch is for one of them */
-    uint32_t over;     /* H1 1: all is fed and consumed */
-    uint32_t after;    /* they take batches that have left the stage of this place, or later ones */
+    uint64_t takers_at, admits_at, subscribers_at, subscriber_bytes; /* bytes from this record */
+    uint32_t one_each; /* 1: a batch is for one subscriber; 0: for each of them */
+    uint32_t over;     /* H1 1: all batches are fed and consumed */
+    uint32_t after; /* subscribers take batches that have left the stage of this place in work[] */
     uint8_t pad[DLPI_LINE - 84];
 } dlpi_share;
 
@@ -198,14 +198,16 @@ typedef struct dlpi_skip {
 
 typedef struct dlpi_ctl {
     uint64_t tail;         /* T1 batches published; scheduler */
-    uint32_t end_of_input; /* T1 no batch will follow: 1, the scheduler's seek_no above it; 0 */
+    uint32_t end_of_input; /* T1 0: batches follow. Else 1, and above it the scheduler's seek_no */
     int32_t schedule_code; /* T1 DLP_ERR_* that ended the feeding */
     uint8_t pad0[DLPI_LINE - 16];
     uint64_t base;      /* V1 oldest batch not delivered; consumer */
     uint64_t delivered; /* V1 batches delivered; consumer */
-    uint64_t held;
+    uint64_t held;      /* batches that the user holds */
+    /* The consumer's statistics: items and bytes delivered, ns that it waited and worked, ns until
+       the first batch, present epoch, time of the start. */
     uint64_t items, bytes, wait_ns, step_ns, first_ns, epoch, started_ns;
-    uint64_t borders, border_ns, set_epoch_ns; /* of epochs that set_epoch begins */
+    uint64_t borders, border_ns, set_epoch_ns; /* set_epoch: epochs; ns of waits; of calls */
     uint64_t pad1[3];
     dlpi_sleepers consumer;  /* B1 its mask: batch + 1 that it sleeps for, UINT64_MAX any */
     dlpi_sleepers scheduler; /* B1 its thread */
@@ -213,8 +215,8 @@ typedef struct dlpi_ctl {
     uint8_t pad2[DLPI_LINE - 36];
     uint64_t cancel; /* N1 batches of generations below this one are cancelled; consumer */
     uint32_t stop;
-    uint32_t error_claim; /* E1 1 + who writes error */
-    uint32_t error_ready;
+    uint32_t error_claim; /* E1 1 + number of the worker that writes error; 0: none */
+    uint32_t error_ready; /* E1 1: error is complete */
     uint32_t pad3;
     dlp_error error;
     uint64_t skips, failures;
@@ -223,17 +225,17 @@ typedef struct dlpi_ctl {
     uint32_t closing;        /* J2 1: the consumer waits for their end */
     uint32_t processes_word; /* J1 futex */
     uint32_t pad4;
-    uint64_t restarts; /* of worker processes; supervisor */
-    uint64_t views;    /* delivered, where a lender hands them out; consumer */
-    uint64_t tunes;    /* consumer */
+    uint64_t restarts; /* worker processes that were started again; supervisor */
+    uint64_t views;    /* views delivered, if a lender hands out views; consumer */
+    uint64_t tunes;    /* notes written into tune[] so far; consumer */
     dlp_tune_note tune[DLP_TUNE_NOTES];
-    uint64_t source_wait_ns; /* the consumer waited for what the source waits for; consumer */
-    uint64_t source_moves;   /* Q2 counts what the source may wait for; its workers */
-    uint32_t source_waits;   /* scheduler: 1: the source waits, and no batch is on its way */
+    uint64_t source_wait_ns; /* ns that the consumer waited because the source waited; consumer */
+    uint64_t source_moves;   /* Q2 counts inputs that were loaded or failed; the source's workers */
+    uint32_t source_waits;   /* 1: the source waits, and no batch is under way; scheduler */
     uint32_t first_ready;    /* K3 1: first_skip is complete */
     dlp_error first_skip;
     uint64_t skip_words[DLPI_SKIP_RING][DLPI_SKIP_WORDS]; /* K1 messages of skip_ring */
-    uint32_t error_more; /* E1 1: there was another error, of which nothing is kept */
+    uint32_t error_more; /* E1 1: there was another error, which is not kept */
     uint32_t keep_awake; /* W1 workers of a stage that wait awake, 0: see >>impl-awake; consumer */
 } dlpi_ctl;
 
@@ -245,7 +247,7 @@ typedef struct dlpi_group { /* 32 workers of a stage */
 typedef struct dlpi_waiters { /* one for each stage */
     uint64_t rescan;          /* R1 counts units freed again */
     uint32_t active;          /* A1 workers below this number may claim; consumer */
-    uint32_t cpu;             /* W2 core + 1 */
+    uint32_t cpu;             /* W2 1 + core on which a worker began to wait last; 0: none */
     uint8_t pad[DLPI_LINE - 16];
     dlpi_group group[(DLP_MAX_WORKERS + 31) / 32];
 } dlpi_waiters;
@@ -255,21 +257,21 @@ typedef struct dlpi_worker_block {
     uint64_t items, bytes, busy_ns, starved_ns, blocked_ns, cpu_ns;
     uint64_t current, current_position, current_epoch, since_ns, units;
     uint64_t retried, replaced, left_out; /* of rows, batches, inputs; summed by dlp_pipe_stats */
-    uint64_t item_ns;                     /* moving average */
+    uint64_t item_ns;                     /* ns of an item, moving average */
     uint64_t trace_head;
     int32_t state, tid;
-    uint64_t max_ns, max_index; /* the slowest item */
+    uint64_t max_ns, max_index; /* time and index of the slowest item */
     uint64_t running; /* X2 slot (32), row + 1 (32; all ones: the batch) in a callback; 0: none */
     char message[256];
     int32_t message_errno, process; /* 1: in a process of its own */
     uint32_t hist[DLPI_HIST];
     int32_t pid;
-    int32_t restarts, died_by; /* the supervisor's words */
+    int32_t restarts, died_by; /* starts after a death; signal of the last death; supervisor */
     int32_t pad0;
     uint64_t kept_hits, kept_misses, kept_items;
     uint64_t kept_cell;    /* Z2 number + 1 of the cell that it writes, 0: none */
-    uint64_t in_flight_ns; /* that items were under way, added up */
-    uint64_t core_wait_ns;
+    uint64_t in_flight_ns; /* sum of the ns that each item was under way */
+    uint64_t core_wait_ns; /* ns that its thread was ready and waited for a core */
 } dlpi_worker_block;
 
 /* A batch slot. The first blocks are the scheduler's and the consumer's; workers write there only
@@ -283,18 +285,18 @@ typedef struct dlpi_bslot {
     uint32_t flags;
     uint32_t used;   /* C1 1 from publication to release */
     uint32_t dirty;  /* some row is padding, left out, tried again or replaced */
-    uint32_t failed; /* F1 1: error is complete, 2 + worker: who writes it */
-    uint32_t dbuf;
-    uint32_t frees; /* O1 counts units freed again */
+    uint32_t failed; /* F1 1: error is complete; 2 + worker: that worker writes it; 0: no error */
+    uint32_t dbuf;   /* device buffer that has the batch; DLPI_NO_SLOT: none */
+    uint32_t frees;  /* O1 counts units freed again */
     dlp_error error;
-    uint32_t batch_fate; /* of the batch in its batch stages, as each row has one */
+    uint32_t batch_fate; /* fate of the batch in its batch stages, in the form of a row's fate */
     uint32_t killed_by;  /* signal that ended the last worker that died over this slot */
     uint8_t pad1[5 * DLPI_LINE - 64 - sizeof(dlp_error)];
     dlpi_claim_word header; /* P1 generation, count, padded, run shift */
     uint64_t epoch, position;
     uint32_t count;
-    uint16_t cell;    /* item cells of this batch, or its owner, see DLPI_CELLS_* */
-    uint16_t seek_no; /* N1 how many seeks came before it was fed */
+    uint16_t cell;    /* number of the batch's cell, see DLPI_CELLS_* */
+    uint16_t seek_no; /* N1 seeks before the batch was scheduled, modulo 2^16 */
 } dlpi_bslot;
 
 #define DLPI_HEADER_REST 32u /* bytes of the header's cache line of 64 that come after it */
@@ -303,7 +305,7 @@ typedef struct dlpi_bslot {
    done words below are full; generation (32), redo count (16) and word (16). */
 typedef struct dlpi_stage_words {
     dlpi_gather_word ready; /* Y1 */
-    dlpi_claim_word next;   /* the claims' cursor */
+    dlpi_claim_word next;   /* cursor: units below it are claimed; a hint */
     uint64_t words[1];      /* done[n_words], owner[n_units], scan */
 } dlpi_stage_words;
 

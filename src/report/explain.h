@@ -14,11 +14,11 @@ typedef struct dlpi_tale {
     const dlpi_load *l;
     const dlpi_verdict *v;
     const dlp_stage_stats *g; /* the stage that a sentence is about */
-    const dlp_tune_note *k;   /* and the tuner's decision */
+    const dlp_tune_note *k;   /* the tuner's decision that it is about */
     dlpi_foretold f;
-    char first_skip[640];
-    uint64_t others;            /* slots for outs */
-    const dlp_stage_stats *out; /* the pipe waits for it; NULL: for none */
+    char first_skip[640];       /* message of the first item that was left out; "": none was */
+    uint64_t others;            /* slots that outs may hold */
+    const dlp_stage_stats *out; /* the out that the pipe waits for; NULL: it waits for none */
     bool open;                  /* a sentence's line is not ended */
 } dlpi_tale;
 
@@ -178,7 +178,7 @@ DLPDEF int dlp_stats_explain(const dlp_stats *s, char *buf, size_t size) {
     return dlpi_text_length(&t);
 }
 
-/* ---- of what is seen ---- */
+/* ---- explain a dlpi_seen ---- */
 
 /* Append for each stage what its workers wait for, if the stage has a function that tells it. */
 static void dlpi_explain_waits(dlpi_text *t, const dlpi_seen *s) {

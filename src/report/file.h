@@ -3,15 +3,15 @@
 /* tests: system/report/pictures */
 #include "source/new_file.h"
 #include "report/lanes.h"
-/* ---- a file that is whole or not there ---- */
+/* ---- write a file that is complete, or not there at all ---- */
 
 #include <sys/stat.h>
 
 typedef struct dlpi_out {
     int fd;
-    int errnum; /* first failure; nothing is written after it */
-    size_t n;
-    char *temporary; /* renamed at the end; NULL: written in place */
+    int errnum;      /* errno of the first failure, after which nothing is written; 0: none */
+    size_t n;        /* bytes in buf */
+    char *temporary; /* name that is renamed to path at the end; NULL: path itself is written */
     const char *path;
     char buf[8192];
 } dlpi_out;

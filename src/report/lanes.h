@@ -5,8 +5,8 @@
 #include "report/text.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-pictures   TRACE, TIMELINE, PICTURES
-   Nothing here runs on a hot path: it reads what stats and trace give, may allocate for the length
-   of a call, and writes files. */
+   These functions draw pictures of statistics and traces, and write them into files. They run on no
+   hot path, and may allocate memory during a call. */
 
 /* One lane of a trace: a worker's events in the order of time. group: stage, -1 for the consumer.
    */

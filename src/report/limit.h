@@ -16,24 +16,23 @@ enum {
 /* rate_plus_one: items/s that one more worker of limiting_stage would give, or one at all if it is
    inline. It is the rate where no worker helps. */
 typedef struct dlpi_verdict {
-    int limiting_stage; /* or DLPI_LIMIT_* */
-    int next_limit;     /* bounds rate_plus_one; limiting_stage: nothing else does */
-    double rate;        /* items/s now */
-    double rate_plus_one;
+    int limiting_stage;   /* or DLPI_LIMIT_* */
+    int next_limit;       /* the limit of rate_plus_one; may be limiting_stage again */
+    double rate;          /* items/s now */
+    double rate_plus_one; /* items/s with one worker more in the limiting stage */
 } dlpi_verdict;
 
 /* dlp_stats as shares of the time the consumer spent in next and in its steps. */
 typedef struct dlpi_load {
-    double ns;   /* that time */
-    double rows; /* per batch */
-    double
-        units; /* items per batch, as stages count them: rows, but 1 chunk where there are views */
-    double rate;
-    double wait;                   /* share of the consumer, inline stages included */
-    double consumer;               /* share of the consumer in steps and inline stages */
-    double cores;                  /* share of the process's cores that was used, or waited for */
-    double used;                   /* share of them that was used */
-    double util[DLP_MAX_STAGES];   /* busy share of useful workers; 0 if inline */
+    double ns;    /* length of that time */
+    double rows;  /* rows of a batch */
+    double units; /* units of work of a batch: its rows; with views 1, the chunk */
+    double rate;  /* items/s */
+    double wait;  /* part of the time that the consumer waited, or did inline stages' work, 0..1 */
+    double consumer;               /* part of the time of its own steps and inline stages, 0..1 */
+    double cores;                  /* part of the process's cores used or waited for */
+    double used;                   /* part of the process's cores used */
+    double util[DLP_MAX_STAGES];   /* busy part of the time of useful workers; 0: inline */
     double useful[DLP_MAX_STAGES]; /* workers that can have work at once */
     int busiest;                   /* stage with the largest util, -1: none has workers */
     int heaviest;                  /* inline stage with the most time, -1: none has any */
@@ -165,12 +164,12 @@ static dlpi_verdict dlpi_verdict_of(const dlp_stats *s) {
 
 /* What is foretold of other numbers of workers or batches. */
 typedef struct dlpi_foretold {
-    uint64_t more; /* batches in flight to try */
-    double deeper; /* items/s that these give; 0: not known */
-    double loose;  /* items/s that unordered = 1 gives; 0: not known, or no more */
-    double many;   /* items/s that 16 items at once in each worker give; 0: not known */
-    int n, then;   /* numbers of workers in words; the limit with the last of them */
-    char words[200];
+    uint64_t more;   /* a larger number of batches in flight, to try */
+    double deeper;   /* items/s with this number; 0: not known */
+    double loose;    /* items/s that unordered = 1 gives; 0: not known, or no more */
+    double many;     /* items/s that 16 items at once in each worker give; 0: not known */
+    int n, then;     /* numbers of workers that `words` names; the limit with the last of them */
+    char words[200]; /* text: items/s with other numbers of workers */
 } dlpi_foretold;
 
 /* True if the pipe as it is, simulated (*now), has about the measured rate. */

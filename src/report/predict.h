@@ -11,32 +11,32 @@
    many as the stage before has done. */
 
 #define DLPI_SIM_WORKERS 1024
-#define DLPI_SIM_BATCHES 128 /* in flight */
+#define DLPI_SIM_BATCHES 128 /* batches in flight, at most */
 #define DLPI_SIM_EVENTS 30000
-#define DLPI_SIM_RUN_NS 250.0 /* to claim and complete a run, see dlpi_run_shift */
+#define DLPI_SIM_RUN_NS 250.0 /* ns to claim and complete a run, see dlpi_run_shift */
 
 /* Times of one kind of work: `low` with probability p_low, `top` with p_top, else `high`. */
 typedef struct dlpi_sim_times {
     double mean, low, high, top, p_low, p_top;
-    uint64_t drawn; /* so many were drawn */
+    uint64_t drawn; /* times drawn so far */
 } dlpi_sim_times;
 
 typedef struct dlpi_sim_stage {
-    int32_t id;              /* in dlp_stats */
-    uint32_t workers, first; /* 0: inline; where the work of the first of them is */
-    uint32_t working;        /* of them: a heap */
-    uint64_t low;            /* all batches before it are claimed */
-    bool batches;
+    int32_t id;              /* number of the stage in dlp_stats */
+    uint32_t workers, first; /* workers, 0: inline; the first of them in dlpi_sim.worker */
+    uint32_t working;        /* workers that work now: the first so many, as a heap by end */
+    uint64_t low;            /* all batches below this number are claimed */
+    bool batches;            /* it works on whole batches */
     dlpi_sim_times times;
-    double cpu; /* share of busy time that is CPU time */
-    double clock, rate;
-    double busy_ns; /* of all workers */
-    uint32_t n;     /* in work, the consumer too if it is at it */
-    uint32_t rated; /* of them when the rate was found */
+    double cpu;         /* part of the busy time that is CPU time, 0..1 */
+    double clock, rate; /* the stage's clock, ns; its speed against time, 0..1 */
+    double busy_ns;     /* busy time of all workers */
+    uint32_t n;         /* threads that work for it now, the consumer included */
+    uint32_t rated;     /* n when the rate was computed */
 } dlpi_sim_stage;
 
-typedef struct dlpi_sim_work { /* of a worker, and of the consumer */
-    double end;                /* by its stage's clock */
+typedef struct dlpi_sim_work { /* the present work of a worker, or of the consumer */
+    double end;                /* time at which it ends, by the clock of its stage */
     uint32_t batch, stage;
 } dlpi_sim_work;
 
@@ -46,8 +46,8 @@ typedef struct dlpi_sim_work { /* of a worker, and of the consumer */
 #define DLPI_SIM_REST UINT32_MAX
 
 typedef struct dlpi_sim_batch {
-    uint32_t claimed[DLP_MAX_STAGES], done[DLP_MAX_STAGES]; /* runs, of batch stages 1 */
-    bool taken;
+    uint32_t claimed[DLP_MAX_STAGES], done[DLP_MAX_STAGES]; /* runs; in stages of batches 0 or 1 */
+    bool taken;                                             /* the consumer has it */
 } dlpi_sim_batch;
 
 typedef struct dlpi_sim {
@@ -286,7 +286,7 @@ static bool dlpi_sim_event(dlpi_sim *m) {
     return true;
 }
 
-/* --- Out of a measured pipe --- */
+/* --- The simulation is set up from the statistics of a pipe --- */
 
 /* Return the workers that stage i shall have; 0 means inline. */
 static uint32_t dlpi_sim_workers(const dlp_predict_desc *d, const dlp_stage_stats *g, uint32_t i) {

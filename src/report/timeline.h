@@ -25,12 +25,12 @@ enum {
 
 /* What is drawn: a window of time, and how large. */
 typedef struct dlpi_view {
-    uint64_t t0, t1;
-    uint64_t least_ns; /* what is narrower is merged with its neighbours */
+    uint64_t t0, t1;   /* begin and end of the window, ns */
+    uint64_t least_ns; /* a stretch shorter than this is merged with its neighbours */
     double scale;      /* hundredths of a pixel per ns */
     int pitch, font;
     int consumer_pitch;
-    int per_group; /* lanes drawn of each group */
+    int per_group; /* lanes that are drawn of each group, at most */
     int width, height;
     int n_borders;
     struct {
@@ -412,11 +412,11 @@ static void dlpi_svg_borders(dlpi_out *o, const dlpi_view *v, int y, int height)
 typedef struct dlpi_run {
     uint64_t begin, end;
     uint64_t sum[DLPI_EVENT_KINDS]; /* ns of each kind */
-    uint64_t low, high;             /* batches worked on */
+    uint64_t low, high;             /* first and last batch that was worked on */
     uint64_t sequence, longest;
     uint64_t items;
     uint32_t epoch;
-    int n; /* stretches; 0: none open */
+    int n; /* stretches merged into it; 0: no run is open */
 } dlpi_run;
 
 /* Return the kind of event that takes most of the run's time. */

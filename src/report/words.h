@@ -4,7 +4,7 @@
 #include "build/kinds.h"
 #include "report/text.h"
 #include "stages/fetch.h"
-/* ---- words: how stages and their fields are called ---- */
+/* ---- the names of stages and of their settings in texts ---- */
 
 /* True if stages get chunks in place of batches of rows, because a stage splits them later. */
 static bool dlpi_of_chunks(const dlp_stats *s) {

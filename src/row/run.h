@@ -225,10 +225,10 @@ __attribute__((noinline)) static int dlpi_row_more(dlpi_worker *w, const dlpi_un
 /* What may be asked for beside a row's callback. An empty callback takes less time than the
    questions, so each of these is compiled apart. */
 enum {
-    DLPI_ASK_NOTHING, /* of a row that has no fate yet, in a stage that asks for nothing */
-    DLPI_ASK_CELLS,   /* of one that may be cleared first, have fields that end before the batch, or
-                         an index of the stage's own */
-    DLPI_ASK_ALL
+    DLPI_ASK_NOTHING, /* rows without a fate yet, in a stage that needs nothing but the callback */
+    DLPI_ASK_CELLS,   /* such rows, if a row may be cleared first, has fields that end before the
+                         batch, or has an index of the stage's own */
+    DLPI_ASK_ALL      /* any row */
 };
 
 /* One attempt at a row: all that happens to it, once. fate: the fate of the row; ask: DLPI_ASK_*,
@@ -339,7 +339,7 @@ static int dlpi_unit_row(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint3
     return what;
 }
 
-#define DLPI_ZERO_BYTES (64u << 10) /* of a unit whose rows are cleared together */
+#define DLPI_ZERO_BYTES (64u << 10) /* bytes of a unit up to which its rows are cleared together */
 
 /* Begin to fetch the lines that the rows of a unit are about to be written to: the consumer has
    read them last. On their way all at once they cost little more than one of them does when a store

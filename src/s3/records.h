@@ -57,19 +57,19 @@
 
 enum {
     DLPI_S3_OUT_BYTES = 32768,   /* a request's head, and a small body after it */
-    DLPI_S3_ERROR_BYTES = 16384, /* what is read of an error's document */
-    DLPI_S3_CHECKSUMS_TRIED = 2, /* dlp_s3_desc.checksums, resolved: asked for if that may be */
-    DLPI_S3_SCRATCH = 262144,    /* for bytes that nobody wants, and for small pieces */
-    DLPI_S3_HEAD_READ = 2048,    /* so that little of a body is copied */
-    DLPI_S3_DRAIN = 262144,      /* unwanted bytes that are read rather than connected again for */
-    DLPI_S3_SMALL_PIECE = 4096,  /* read by way of the scratch memory */
-    DLPI_S3_AT_ONCE = 4194304,   /* read or sent on one connection before others have a turn */
+    DLPI_S3_ERROR_BYTES = 16384, /* bytes that are read of an error's document, at most */
+    DLPI_S3_CHECKSUMS_TRIED = 2, /* dlp_s3_desc.checksums, resolved: ask for them if possible */
+    DLPI_S3_SCRATCH = 262144,    /* bytes of memory for unwanted bytes and small pieces */
+    DLPI_S3_HEAD_READ = 2048,    /* bytes of a read for a head, so that little body is copied */
+    DLPI_S3_DRAIN = 262144,      /* unwanted bytes that are read, at most; else it reconnects */
+    DLPI_S3_SMALL_PIECE = 4096,  /* bytes of a piece up to which it is read into scratch memory */
+    DLPI_S3_AT_ONCE = 4194304, /* bytes read or sent on one connection before others have a turn */
     DLPI_S3_EVENTS = 64,
     DLPI_S3_ORIGINS = 16,
     DLPI_S3_COPIES = 3, /* connections of a range: the first, and two hedges */
     DLPI_S3_REGIONS = 32,
-    DLPI_S3_STALE_MS = 1000,   /* idle for longer: looked at before it is used */
-    DLPI_S3_LOW_WATER = 131072 /* of SO_RCVLOWAT, at most */
+    DLPI_S3_STALE_MS = 1000,   /* ms of idle time after which a connection is tested before use */
+    DLPI_S3_LOW_WATER = 131072 /* bytes of SO_RCVLOWAT, at most */
 };
 
 /* ---- lists, timers ---- */
@@ -107,11 +107,11 @@ enum { DLPI_S3_TIMER_CONNECTION, DLPI_S3_TIMER_RANGE, DLPI_S3_TIMER_OP };
 /* Deadlines are put off with each answer and hardly ever met. So putting one off, or taking it
    back, only writes due; its place in the heap is mended when it comes up there. */
 typedef struct dlpi_s3_timer {
-    uint64_t due;   /* UINT64_MAX: not set */
-    uint64_t at;    /* what the heap goes by: not later than due */
-    uint32_t place; /* in the heap, from 1; 0: not in it */
-    int32_t kind;
-    void *of;
+    uint64_t due;   /* time in ns; UINT64_MAX: not set */
+    uint64_t at;    /* key in the heap: a time not later than due */
+    uint32_t place; /* place in the heap, from 1; 0: it is not in the heap */
+    int32_t kind;   /* DLPI_S3_TIMER_*: kind of the record that has it */
+    void *of;       /* that record */
 } dlpi_s3_timer;
 
 typedef struct dlpi_s3_heap {
@@ -217,8 +217,8 @@ typedef struct dlpi_s3_origin {
     uint16_t port;
     bool tls, used;
     bool looking;                       /* its name is being looked up */
-    const dlpi_s3_proxy *proxy;         /* that leads to it; NULL: none */
-    uint32_t ops, connections, opening; /* that belong to it */
+    const dlpi_s3_proxy *proxy;         /* proxy for this server; NULL: none */
+    uint32_t ops, connections, opening; /* ops, connections, and those that are being opened */
     uint32_t n_waiting, n_hedging;
     dlpi_s3_node idle;    /* connections, the one used last first */
     dlpi_s3_node waiting; /* ranges that want a connection */
@@ -239,37 +239,37 @@ enum {
 typedef struct dlpi_s3_connection {
     dlpi_s3_conn conn;
     dlpi_s3_origin *origin;
-    dlpi_s3_range *range; /* whose request is on it */
-    dlpi_s3_node node;    /* origin->idle, io->free_connections, or io->hungry */
-    dlpi_s3_node age;     /* io->idle, or io->draining */
-    dlpi_s3_timer timer;  /* what the state waits for */
+    dlpi_s3_range *range; /* the range whose request is on it; NULL: none */
+    dlpi_s3_node node;    /* in origin->idle, io->free_connections, or io->hungry */
+    dlpi_s3_node age;     /* in io->idle, or io->draining */
+    dlpi_s3_timer timer;  /* ends the wait of the present state */
     int32_t state;
-    uint64_t body_ns;    /* when its body began, or was looked at last, */
-    uint64_t body_from;  /* and what its range had then */
-    uint32_t generation; /* events of an earlier connection do not count */
-    uint32_t events;     /* what epoll watches */
-    uint32_t served;     /* answers that ended */
+    uint64_t body_ns;    /* time at which its body began, or was looked at last */
+    uint64_t body_from;  /* bytes that its range had at that time */
+    uint32_t generation; /* raised for each new connection: older events are dropped */
+    uint32_t events;     /* events that epoll watches */
+    uint32_t served;     /* answers that have ended on it */
     int32_t low_water;   /* SO_RCVLOWAT */
-    bool late;           /* opening for RACE, and the helper knows */
-    bool raced;          /* and another is begun in its place */
+    bool late;           /* it has been opening for RACE ms, and the helper was told */
+    bool raced;          /* another connection was begun beside it */
     bool hedge;
-    bool ranged;          /* the request has a Range, */
-    uint64_t first, last; /* of these bytes; 0 and UINT64_MAX: the object, its end */
-    uint64_t skip;        /* bytes of the answer that are before them, and had come */
-    bool unsent;          /* some of it is not sent yet */
-    bool deaf;            /* the server takes no more of it */
-    uint64_t sent_ns;     /* the request's last byte */
-    uint64_t put_at;      /* bytes of a PUT's body that are sent, */
-    uint64_t queued;      /* and those that the kernel still had at the last look, */
-    uint64_t moved_ns;    /* and when there were more; of a body: when bytes of it came last */
-    uint32_t out_at, out_n;
-    uint32_t error_n;
+    bool ranged;            /* its request has a Range header */
+    uint64_t first, last;   /* bytes asked for; 0 and UINT64_MAX: to the end of the object */
+    uint64_t skip;          /* bytes at the beginning of the answer that had come before */
+    bool unsent;            /* a part of the request is not sent yet */
+    bool deaf;              /* the server takes no more of the request */
+    uint64_t sent_ns;       /* time at which the request's last byte was sent */
+    uint64_t put_at;        /* bytes of a PUT's body that are sent */
+    uint64_t queued;        /* bytes of it that the kernel still had at the last look */
+    uint64_t moved_ns;      /* time at which bytes of the body were delivered, or came, last */
+    uint32_t out_at, out_n; /* bytes of `out` that are sent; bytes of it */
+    uint32_t error_n;       /* bytes of `error` */
     char *out;
     char *error;
-    char region[64];  /* the request on it was signed for */
-    uint64_t version; /* and with these credentials */
-    int64_t skew_s;   /* and by this clock: the servers' less ours */
-    uint32_t turn;    /* the op's, then */
+    char region[64];  /* region that the request on it was signed for */
+    uint64_t version; /* version of the credentials that signed it */
+    int64_t skew_s;   /* clock that it was signed by: the servers' time less ours */
+    uint32_t turn;    /* turn of the op when it was sent */
     dlpi_s3_http http;
 } dlpi_s3_connection;
 
@@ -299,24 +299,24 @@ struct dlpi_s3_range {
     dlpi_s3_node sibling; /* op->ranges */
     dlpi_s3_node awaited; /* io->awaited: sent, no answer yet, may be hedged */
     dlpi_s3_timer timer;  /* back-off */
-    uint64_t first;       /* from the request's first byte */
-    uint64_t bytes;       /* UINT64_MAX: not known yet */
-    uint64_t done;        /* that lie where they belong */
-    uint64_t crc;         /* of them, if op->crc_kind says so */
-    uint64_t crc_told;    /* of the range, or the object, by the server */
+    uint64_t first;       /* where it begins, in bytes from the request's first byte */
+    uint64_t bytes;       /* length of the range; UINT64_MAX: not known yet */
+    uint64_t done;        /* bytes that are in the caller's memory */
+    uint64_t crc;         /* CRC of these bytes, if op->crc_kind is one */
+    uint64_t crc_told;    /* CRC of the range, or the object, as the server told it */
     bool crc_is_told;
-    uint64_t most;         /* of done, or of a PUT's delivered bytes, in all attempts */
-    uint64_t tried_at;     /* done, when the last attempt began */
-    uint64_t sent_ns;      /* the request, or its last hedge */
-    dlpi_s3_cursor cursor; /* of its next byte */
+    uint64_t most;         /* largest `done` of all attempts; for a PUT: bytes delivered */
+    uint64_t tried_at;     /* `done` when the last attempt began */
+    uint64_t sent_ns;      /* time at which its request, or the last hedge, was sent */
+    dlpi_s3_cursor cursor; /* place of its next byte in the pieces */
     dlpi_s3_connection *connections[DLPI_S3_COPIES];
     uint8_t n_connections;
-    uint8_t moves;       /* to another connection, for the body was slow */
-    bool fresh;          /* only on a new connection */
+    uint8_t moves;       /* moves to another connection because the body was slow */
+    bool fresh;          /* it must get a new connection */
     int32_t state;       /* DLPI_S3_RANGE_* */
-    int32_t attempts;    /* that failed without progress */
-    uint64_t begun_ns;   /* when it was made, or had got on last */
-    uint64_t size_bytes; /* about so many, for how long its answer may take */
+    int32_t attempts;    /* attempts that failed without progress */
+    uint64_t begun_ns;   /* time at which it was made, or made progress last */
+    uint64_t size_bytes; /* its expected bytes, which decide how long its answer may take */
     unsigned size_class;
 };
 
@@ -328,37 +328,37 @@ typedef struct dlpi_s3_over {
 
 struct dlpi_s3_op {
     dlp_s3_request *r;
-    dlpi_s3_over *over; /* where it goes at its end */
+    dlpi_s3_over *over; /* the list that it joins at its end */
     dlpi_s3_origin *origin;
-    dlpi_s3_node node; /* io->wanting, or none; or io->free_ops */
+    dlpi_s3_node node; /* in io->wanting or io->free_ops, or in none */
     dlpi_s3_node ranges;
-    dlpi_s3_timer timer; /* of all of it */
-    uint64_t begun_ns;   /* when it was submitted */
-    uint64_t moved_ns;   /* when it got on last */
-    uint64_t bound;      /* bytes that there is room for */
+    dlpi_s3_timer timer; /* deadline of the whole op */
+    uint64_t begun_ns;   /* time at which it was submitted */
+    uint64_t moved_ns;   /* time of its last progress */
+    uint64_t bound;      /* bytes that the caller's memory has room for */
     uint64_t size;       /* bytes that come; UINT64_MAX: not known yet */
-    uint64_t next;       /* where its next range begins */
-    uint64_t cost;       /* of max_bytes */
-    uint64_t etag_sum;   /* of the first answer's ETag, */
-    uint64_t encoding_sum, version_sum, modified_sum; /* and of more that must not differ */
-    uint64_t crc;                                     /* of the ranges that are done */
-    uint64_t crc_told; /* and of the object, if crc_doubt: what was told with a range, */
-    bool crc_doubt;    /* and is not the CRC of the range */
-    int32_t crc_kind;  /* DLPI_S3_CRC_NONE: none is told, or not all is asked for */
+    uint64_t next;       /* where its next range begins, in bytes from its first byte */
+    uint64_t cost;       /* bytes of max_bytes that it takes */
+    uint64_t etag_sum;   /* hash of the first answer's ETag */
+    uint64_t encoding_sum, version_sum, modified_sum; /* hashes of headers that must not differ */
+    uint64_t crc;                                     /* CRC of the ranges that are done */
+    uint64_t crc_told; /* if crc_doubt: the CRC that was told with a range */
+    bool crc_doubt;    /* that CRC is not the range's; it may be the object's */
+    int32_t crc_kind;  /* DLPI_S3_CRC_NONE: no CRC is told, or not the whole object is asked for */
     uint32_t n_ranges;
     int32_t attempts;      /* requests sent */
-    uint32_t turn;         /* how often place, region, clock or keys turned out to be others */
-    dlpi_s3_cursor cursor; /* of next */
+    uint32_t turn;         /* counts corrections of its place, region, clock or keys */
+    dlpi_s3_cursor cursor; /* place of `next` in the pieces */
     dlpi_s3_tries tries;
-    bool split;      /* in parts */
-    bool as_stored;  /* gzip is accepted, for the server undoes it otherwise */
+    bool split;      /* it is fetched in several ranges */
+    bool as_stored;  /* it accepts gzip, because the server would decode the object otherwise */
     bool opened;     /* a first head told size and ETag */
     bool strong;     /* r->etag can be used in If-Match */
-    bool failed;     /* r->error is written to */
-    bool moved;      /* to, to_path: where an answer sent it */
+    bool failed;     /* r->error is written */
+    bool moved;      /* an answer sent it to another place: to, to_path */
     bool checksum;   /* the object's checksum is asked for */
-    bool foreign;    /* and that is not the endpoint's: nothing secret goes there */
-    char region[64]; /* "": the client's */
+    bool foreign;    /* that place is not the endpoint's: no secret is sent there */
+    char region[64]; /* "": the region of the client */
     dlpi_s3_endpoint to;
     const char *to_query; /* after the path in to_path; NULL: there was none */
     char to_path[DLPI_S3_HTTP_LINE];
@@ -370,8 +370,8 @@ struct dlp_s3_io {
     pid_t pid;
     int epoll;
     dlpi_s3_helper *helper;
-    size_t bytes; /* of this mapping */
-    uint64_t now;
+    size_t bytes; /* bytes of the mapping that has this record */
+    uint64_t now; /* time of the present turn, ns */
     dlpi_s3_heap timers;
     dlpi_s3_op *ops;
     dlpi_s3_range *ranges;
@@ -384,19 +384,19 @@ struct dlp_s3_io {
     dlpi_s3_node wanting;  /* ops that have ranges to begin */
     dlpi_s3_node idle;     /* all idle connections, the one used last first */
     dlpi_s3_node hungry;   /* connections whose session may have more than was read in this turn */
-    dlpi_s3_node draining; /* connections whose answers nobody wants, the oldest last */
+    dlpi_s3_node draining; /* connections with unwanted answers, the oldest last */
     dlpi_s3_node awaited[DLPI_S3_CLASSES];
     uint64_t hedge_ns[DLPI_S3_CLASSES], hedge_looked_ns;
-    uint64_t woken_ns;               /* by which return of the server */
-    uint64_t turned_ns, returned_ns; /* the last turn's end; when the caller came back late */
-    uint64_t heard_ns;               /* what had come by then has been seen to */
-    uint64_t good_ns;                /* when the last answer came */
-    dlpi_s3_over over;               /* of dlp_s3_submit */
+    uint64_t woken_ns;               /* the return of the server that woke paused ranges last */
+    uint64_t turned_ns, returned_ns; /* end of the last turn; time at which the caller came back */
+    uint64_t heard_ns;               /* all that came up to this time was handled */
+    uint64_t good_ns;                /* time of the last answer */
+    dlpi_s3_over over;               /* requests of dlp_s3_submit */
     dlpi_s3_patience patience;
     dlpi_s3_key_cache keys;
     dlpi_s3_credentials who;
-    bool refreshing, held; /* held: until that is over nothing is sent */
-    bool no_checksums;     /* the server does not take a request for one */
+    bool refreshing, held; /* credentials are being fetched; nothing is sent before that ends */
+    bool no_checksums;     /* the server refuses requests for checksums */
     uint64_t refreshes;
     dlpi_s3_origin origins[DLPI_S3_ORIGINS];
     dlpi_s3_origin *last_origin;

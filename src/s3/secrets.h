@@ -51,33 +51,33 @@ typedef struct dlpi_s3_proxy {
 } dlpi_s3_proxy;
 
 typedef struct dlpi_s3_config {
-    int32_t source;     /* DLPI_S3_GIVEN.. */
-    int32_t timeout_ms; /* of one attempt to fetch */
-    int32_t attempts;
-    int32_t pause_ms;      /* between the first two, at most; doubled from there on */
-    int32_t named_by_user; /* the profile was: it must be there */
-    int32_t named;         /* by whom ever */
+    int32_t source;        /* DLPI_S3_NOBODY .. DLPI_S3_MACHINE: where credentials come from */
+    int32_t timeout_ms;    /* of one attempt to fetch credentials */
+    int32_t attempts;      /* attempts to fetch them */
+    int32_t pause_ms;      /* pause between the first two attempts, at most; then doubled */
+    int32_t named_by_user; /* 1: the desc names the profile, so the profile must exist */
+    int32_t named;         /* 1: the desc or the environment names the profile */
     int32_t style;         /* DLP_S3_STYLE_* that the profile asks for */
-    int32_t max_attempts;  /* of a request; -1: nobody says */
-    int32_t no_checksums;  /* bodies' checksums are not asked for, by environment or profile */
+    int32_t max_attempts;  /* attempts of a request; -1: no setting says it */
+    int32_t no_checksums;  /* 1: environment or profile say not to ask for checksums of bodies */
     int32_t fips, dualstack;
     char endpoint[512]; /* "": AWS */
     char region[64];
     char ca_file[1024]; /* "": the system's */
     char profile[128];
     char file[2][1024];           /* config, credentials; "": none */
-    char base[128];               /* the profile that has the keys, or the process */
-    char process[4096];           /* credential_process */
-    char url[1024];               /* STS, container, machine */
-    char token_file[1024];        /* web identity, container */
-    char role[2049], session[65]; /* web identity */
-    char sts[1024];               /* where roles are assumed */
+    char base[128];               /* name of the profile that has the keys, or the process */
+    char process[4096];           /* command of credential_process */
+    char url[1024];               /* URL of STS, container or machine, by `source` */
+    char token_file[1024];        /* file with the token: web identity, container */
+    char role[2049], session[65]; /* role and session name: web identity */
+    char sts[1024];               /* URL at which roles are assumed */
     int32_t n_roles;
     dlpi_s3_role roles[DLPI_S3_ROLES]; /* the last one is assumed first */
-    dlpi_s3_proxy proxy[2];            /* of http, https */
-    char no_proxy[4096];               /* hosts without one */
-    char authorization[8192];          /* container: a token that was given in the environment */
-    dlpi_s3_credentials given;         /* of _GIVEN and _ENVIRONMENT */
+    dlpi_s3_proxy proxy[2];            /* proxies for http and https */
+    char no_proxy[4096];               /* list of hosts that are reached without a proxy */
+    char authorization[8192];          /* container: the token from the environment */
+    dlpi_s3_credentials given;         /* the keys, if source is _GIVEN or _ENVIRONMENT */
     const dlp_s3_transport *tls;       /* set by the client, which owns it; NULL: no https */
     void (*log)(void *user, const char *line);
     void *log_user;
@@ -87,13 +87,13 @@ typedef struct dlpi_s3_config {
 typedef struct dlpi_s3_cred_cache {
     pthread_mutex_t fetching;
     pthread_mutex_t looking;
-    uint64_t version;     /* 0: nothing yet; slot[version % 2] is the one */
-    int64_t refresh_s[2]; /* of each slot: from here on others should be fetched */
-    int64_t retry_s;      /* after failures: not before this */
+    uint64_t version;     /* slot[version % 2] has the newest credentials; 0: there are none yet */
+    int64_t refresh_s[2]; /* Unix time from which new credentials are fetched, of each slot */
+    int64_t retry_s;      /* Unix time before which no fetch is tried again after a failure */
     uint64_t random;
-    uint32_t failures; /* since the last success */
+    uint32_t failures; /* failures since the last success */
     int32_t failed_code;
-    char failed[256]; /* what the last one said */
+    char failed[256]; /* message of the last failure */
     dlpi_s3_credentials slot[2];
 } dlpi_s3_cred_cache;
 

@@ -21,27 +21,27 @@ typedef struct dlpi_s3_key_cache {
 /* A request, as it is to be sent. Strings are borrowed. */
 typedef struct dlpi_s3_head {
     const char *method;
-    const char *host;     /* with its port, where that is not the usual one */
+    const char *host;     /* with the port, unless it is the scheme's usual port */
     const char *path;     /* escaped */
     const char *query;    /* NULL or "": none; else as dlp_s3_request's */
     const char *range;    /* "bytes=0-9", or NULL */
-    const char *if_match; /* or NULL */
+    const char *if_match; /* an ETag, or NULL */
     const void *body;
     uint64_t body_bytes;
     bool has_body; /* Content-Length is sent, for 0 bytes too */
     bool unsigned_payload;
     bool presign; /* the signature is in the query */
     bool requester_pays;
-    bool checksum; /* the body's is asked for */
+    bool checksum; /* the answer should have the checksum of its body */
     bool close;
-    int32_t expires_s;              /* presign: seconds that it holds; 0: 900 */
-    const char *region;             /* at most 63 bytes; not NULL where it is signed */
+    int32_t expires_s;              /* presign: seconds for which the URL is valid; 0: 900 */
+    const char *region;             /* at most 63 bytes; not NULL if the request is signed */
     const char *service;            /* NULL: "s3" */
     const dlpi_s3_credentials *who; /* NULL: anonymous */
     int64_t now_s;
     dlpi_s3_key_cache *keys; /* or NULL */
-    const char *proxy; /* NULL: none; for a proxy, to which the whole URL is sent, its header */
-    const char *extra; /* "Name: value\r\n" lines that need no signature, or NULL */
+    const char *proxy;       /* header line for a proxy, which gets the whole URL; NULL: no proxy */
+    const char *extra;       /* "Name: value\r\n" lines that need no signature, or NULL */
 } dlpi_s3_head;
 
 /* ---- Signature Version 4 ("Create a signed AWS API request", "Authenticating Requests" in the S3
@@ -245,7 +245,7 @@ static void dlpi_s3_out_header(dlpi_s3_out *o, const char *name, const char *val
     dlpi_s3_out_add(o, "\r\n", 2);
 }
 
-/* What lies between these two is in one head. */
+/* Parts of a request's head that are used while it is written. */
 typedef struct dlpi_s3_head_parts {
     dlpi_s3_header headers[8];
     size_t n_headers;

@@ -26,17 +26,17 @@ enum { DLPI_S3_CONNECTING = 1, DLPI_S3_TUNNEL, DLPI_S3_HANDSHAKE, DLPI_S3_READY 
 typedef struct dlpi_s3_conn {
     int32_t fd; /* -1: none */
     int32_t state;
-    int32_t errnum;              /* with DLP_S3_BROKEN */
-    pid_t pid;                   /* whose it is */
-    const dlp_s3_transport *tls; /* NULL: plain */
-    const char *host;            /* the caller's, until step has returned 0 */
+    int32_t errnum;              /* errno, if the connection is DLP_S3_BROKEN */
+    pid_t pid;                   /* process that opened it */
+    const dlp_s3_transport *tls; /* NULL: no TLS */
+    const char *host;            /* borrowed until step has returned 0 */
     void *session;
     dlpi_s3_address address;
-    const char *tunnel; /* NULL, or what a proxy is to be sent first: borrowed, as host */
-    uint32_t tunnel_n, tunnel_at, heard; /* its bytes; those sent; those of the proxy's answer */
-    char line[13];                       /* "HTTP/1.1 200", as the proxy answers */
+    const char *tunnel; /* request that a proxy gets first, borrowed as host; NULL: no proxy */
+    uint32_t tunnel_n, tunnel_at, heard; /* its bytes; bytes sent; bytes of the answer */
+    char line[13];                       /* the begin of the proxy's answer: "HTTP/1.1 200" */
     uint8_t ends;                        /* bytes of "\r\n\r\n" that have come */
-    char why[160];                       /* with DLP_S3_BROKEN */
+    char why[160];                       /* text, if the connection is DLP_S3_BROKEN */
 } dlpi_s3_conn;
 
 /* Write an address as text: "127.0.0.1:80", "[::1]:80". */
@@ -285,7 +285,7 @@ typedef struct dlpi_s3_tls_own {
     pid_t pid;
     SSL_CTX *ctx;
     BIO_METHOD *method;
-    pthread_mutex_t lock; /* for: */
+    pthread_mutex_t lock; /* guards tickets */
     dlpi_s3_ticket tickets[DLPI_S3_TICKETS];
 } dlpi_s3_tls_own;
 
@@ -298,9 +298,9 @@ typedef struct dlpi_s3_session {
     SSL *ssl;
     dlpi_s3_tls_own *own;
     int fd;
-    int errnum; /* of the socket */
+    int errnum; /* errno of the last call of the socket */
     bool ended; /* the socket has no more bytes */
-    int broken; /* 0, or errno to be told again, with why */
+    int broken; /* errno of the failure, which each later call returns, with why; 0: none */
     char why[160];
     char host[256];
     bool demanded; /* the server has asked for a certificate of ours */

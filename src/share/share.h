@@ -22,31 +22,32 @@
    released[slot] says that the subscriber gave the batch back. Whether a slot is free is derived
    from these words each time; no count of holders could be left wrong.
 
-   What a subscriber that nobody waits for does not hold is an offer, which the scheduler withdraws
-   when all others have given the slot back and it needs it. Offers [cursor, cursor + keep) it
-   leaves alone: those are the subscriber's places. If the subscriber drops new batches, they are as
-   many as it could hold and does not. If it keeps the newest, it has one place while it waits for a
-   batch. cursor and keep are advice. An old one costs the subscriber a batch, or the scheduler one
+   If the pipe does not wait for a subscriber, a batch that the subscriber does not hold is an
+   offer. The scheduler withdraws an offer when all others have given the slot back and it needs the
+   slot. It leaves the offers [cursor, cursor + keep) alone: these are the subscriber's places. If
+   the subscriber drops new batches, keep is the number of batches that it could hold more. If it
+   keeps the newest, it has one place while it waits for a batch. cursor and keep are advice. An old
+   value costs the subscriber a batch, or the scheduler one
    more look. It never costs a slot that is written under a reader: the word of the offer alone
    decides that. keep is stored before the scheduler is woken, so that it does not sleep over a slot
    that is free. */
 
 typedef struct dlpi_cblock { /* in region: a subscriber's words; released[n_slots] follows */
-    uint64_t present;        /* H2 odd: it is there */
-    uint64_t cursor;         /* H3 batches below are taken, or not for it */
-    int32_t pid;             /* for people */
-    uint32_t held;
-    uint64_t keep;     /* H6 offers from the cursor on that are its own */
-    uint64_t missed;   /* for people */
-    uint32_t behind;   /* DLP_FULL_*; H2 ordered by present */
-    uint32_t max_held; /* for people */
+    uint64_t present;        /* H2 odd: the subscriber is attached */
+    uint64_t cursor;         /* H3 batches below this number are taken, or not meant for it */
+    int32_t pid;             /* its process; for observers */
+    uint32_t held;           /* batches that it holds; for observers */
+    uint64_t keep;   /* H6 number of offers, from the cursor on, that the scheduler leaves alone */
+    uint64_t missed; /* batches that it did not get; for observers */
+    uint32_t behind; /* DLP_FULL_*; H2 ordered by present */
+    uint32_t max_held; /* batches that it may hold; for observers */
     uint8_t pad[DLPI_LINE - 48];
 } dlpi_cblock;
 _Static_assert(sizeof(dlpi_cblock) == DLPI_LINE, "region layout");
 
 typedef struct dlpi_admit { /* in region: the scheduler's words */
-    uint64_t present;       /* H2 of the subscriber that is admitted */
-    uint64_t join;          /* H2 its first batch */
+    uint64_t present; /* H2 `present` of the subscriber that is admitted; else another value */
+    uint64_t join;    /* H2 the first batch of that subscriber */
     uint8_t pad[DLPI_LINE - 16];
 } dlpi_admit;
 

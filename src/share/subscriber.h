@@ -3,26 +3,27 @@
 #include "share/share.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-subscriber  A SUBSCRIBER TAKES BATCHES
-   What a subscriber of another program and an out of this process have alike: which batch comes
-   next, to take it, to give it back, and to wait. The two differ in how they find the words that
-   are named here, and in what they show of a batch (dlpi_subscriber_ops). */
+   The common part of a subscriber of another program and of an out of this process: find the next
+   batch, take it, give it back, and wait. The two differ in how they find the words that are named
+   here, and in what they show of a batch (dlpi_subscriber_ops). */
 
-typedef struct dlpi_loan { /* a batch that is held */
+typedef struct dlpi_loan { /* a batch that the user of a subscriber may hold */
     dlp_batch batch;
     dlp_tensor fields[DLP_MAX_FIELDS];
     uint8_t *valid;
-    uint64_t b;
-    uint32_t slot;
-    bool used;
+    uint64_t b;    /* number of the batch */
+    uint32_t slot; /* slot that has it */
+    bool used;     /* true: it is held; false: the record is free */
 } dlpi_loan;
 
 typedef struct dlpi_subscriber dlpi_subscriber;
 
 typedef struct dlpi_subscriber_ops {
-    int (*next)(dlpi_subscriber *c, dlp_batch **out); /* DLP_OK, DLP_EMPTY, or why there is none */
+    /* Take the next batch. Returns DLP_OK, DLP_EMPTY (wait), or the code that ends the batches. */
+    int (*next)(dlpi_subscriber *c, dlp_batch **out);
     int (*show)(dlpi_subscriber *c, uint32_t s, dlpi_loan *loan); /* fill the loan's batch */
     void (*wake)(const dlpi_subscriber *c); /* a slot may be free: wake the scheduler */
-    int (*rest)(dlpi_subscriber *c);        /* while it waits: DLP_OK, or what is wrong */
+    int (*rest)(dlpi_subscriber *c);        /* in a wait: returns DLP_OK, or a code that ends it */
 } dlpi_subscriber_ops;
 
 struct dlpi_subscriber {
@@ -30,20 +31,20 @@ struct dlpi_subscriber {
     uint8_t *slots; /* [n_slots] */
     uint64_t slot_stride;
     const uint32_t *order; /* [ring] slots of the batches */
-    uint64_t final_at;     /* in a slot: words of the stage whose batches it takes */
+    uint64_t final_at;     /* bytes from a slot's record to the words of the stage it takes from */
     dlpi_ctl *ctl;
     dlpi_share *share;
     dlpi_cblock *mine;
     uint64_t *released;
     uint32_t n_slots, ring, index, max_held, n_held, behind;
-    bool paces; /* its cursor is a credit: what it takes makes room */
-    bool admitted;
-    bool waits; /* in next */
-    bool stays; /* it was admitted when it began to sleep, and has its bit */
+    bool paces;    /* true: the pipe waits for it, so its cursor makes room for batches */
+    bool admitted; /* the scheduler has admitted it */
+    bool waits;    /* a call of next waits */
+    bool stays;    /* it was admitted when it began to sleep, and its bit is set */
     dlpi_wait_rule wait;
     uint64_t cursor, present, missed;
-    int rc; /* of next; DLP_EMPTY: wait */
-    uint64_t until;
+    int rc;         /* result of the last look in next; DLP_EMPTY: wait on */
+    uint64_t until; /* time in ns at which next returns */
     dlp_batch **out;
     dlpi_loan *loans; /* [max_held] */
     dlp_error err;

@@ -8,26 +8,26 @@
 #include "shm/platform.h"
 /* ---------------------------------------------------------------------------------------------
    >>shm-impl-monitor     COPY, CHECK, THEN USE
-   Everything is read by pread into private memory, checked there, and never read again. Numbers
-   that are only printed are not checked; whatever is a size, a count, an index or a string is. What
-   has passed is pointed at by a dlpi_seen (>>impl-seen), as a live pipe's own is; of the slots it
-   has the ready words alone, each stage's beside the other. */
+   Everything is read by pread into private memory, checked there, and never read again. Each size,
+   count, index and string is checked. Numbers that are only printed are not. Then a dlpi_seen
+   (>>impl-seen) points to the checked copy, as it points to the memory of a live pipe. The copy has
+   no slots, only the ready words of all stages, side by side. */
 
 #define DLPI_VIEW_TRACE (UINT64_C(64) << 20) /* bytes of traces copied, at most */
 #define DLPI_VIEW_SLOTS 65536u
 #define DLPI_VIEW_RING (1u << 20)
 
 struct dlp_monitor {
-    int fd;           /* the region; -1: let go of */
-    int proc, number; /* /proc/PID, and the memfd's number there; -1: not watched */
+    int fd;           /* the region's file; -1: closed */
+    int proc, number; /* descriptor of /proc/PID, and the memfd's number there; -1: not watched */
     dlp_monitor_info info;
-    dlpi_area areas[DLPI_AREAS]; /* that its records speak of */
+    dlpi_area areas[DLPI_AREAS]; /* the areas that the region's records describe */
     dlpi_pipe_rec pipe;
-    dlpi_seen seen;               /* of what follows */
-    dlp_error error;              /* the pipe's; code 0: none */
-    uint64_t per_epoch;           /* batches, UINT64_MAX: not known */
-    dlpi_ctl *ctl;                /* [2] the one that is checked; being read */
-    uint32_t *order;              /* [2][ring] likewise */
+    dlpi_seen seen;               /* points to the copies below */
+    dlp_error error;              /* error of the pipe; code 0: none */
+    uint64_t per_epoch;           /* batches of an epoch; UINT64_MAX: not known */
+    dlpi_ctl *ctl;                /* [2] the checked copy; the copy that is being read */
+    uint32_t *order;              /* [2][ring] as ctl */
     uint8_t *taken;               /* [ring] */
     uint64_t *ready;              /* [n_slots][n_work] */
     uint8_t *slot_seen;           /* [n_slots] */
@@ -35,7 +35,7 @@ struct dlp_monitor {
     uint64_t *trace_n;            /* [n_workers + 1] events that the copy has */
     dlp_trace_event *trace;       /* [n_workers + 1][seen.trace_events] */
     dlpi_worker_block *blocks;    /* [n_workers + 1] */
-    uint64_t block_at, block_end; /* of the region, read for its words */
+    uint64_t block_at, block_end; /* offsets of the region that block[] has a copy of */
     uint8_t block[4096];
 };
 
@@ -399,7 +399,7 @@ static int dlpi_view_open(dlp_monitor *m, dlp_error *err) {
     return DLP_OK;
 }
 
-/* ---- whose region ---- */
+/* ---- find the region of a process or name ---- */
 
 static bool dlpi_proc_is_region(int proc, int number) {
     char path[24], link[32];

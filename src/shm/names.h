@@ -6,13 +6,15 @@
 #include "shm/platform.h"
 /* ---------------------------------------------------------------------------------------------
    >>shm-impl-names       RECORDS AND LOCKS
-   Whoever holds the lock (flock, on the open file description) owns the name, and the name's file
-   is the one that its path leads to. So whoever got the lock looks whether the path still leads to
-   the file it locked: if not, the name was removed in between, and it begins again. The lock is
-   inherited by fork and freed by the kernel when the last process that has it is gone.
-     made by O_EXCL, locked, written: a creator that dies in between leaves a stale name, whole or
-     not; found with a free lock: taken over in place; removed only by the holder of the lock.
-   Listing tries the lock for a moment, so a creator that finds it held looks again for 50 ms. */
+   A name is a file. The process that holds its lock (flock, on the open file description) owns the
+   name. After it got the lock, a process looks whether the path still leads to the file that it
+   locked. If not, the name was removed in between, and the process begins again. The lock is
+   inherited by fork. The kernel frees it when the last process that has it is gone.
+     The file is made by O_EXCL, then locked, then written. A creator that dies in between leaves a
+     stale name, complete or not. A name whose lock is free is taken over in place. Only the holder
+     of the lock removes a name.
+   A process that lists names takes each lock for a moment. So a creator that finds the lock held
+   looks again for 50 ms. */
 
 #ifndef DLPI_SHM_DIR
 #define DLPI_SHM_DIR "/dev/shm"
@@ -38,8 +40,8 @@ typedef struct dlpi_name_rec {
     int32_t pid, memfd;
     uint32_t uid, pad0;
     uint64_t token[2];
-    uint64_t started_real; /* ns */
-    uint64_t check;        /* of all before it */
+    uint64_t started_real; /* CLOCK_REALTIME of the start, ns */
+    uint64_t check;        /* hash of all fields before it */
 } dlpi_name_rec;
 _Static_assert(sizeof(dlpi_name_rec) == 128, "record layout");
 

@@ -264,7 +264,7 @@ static int dlpi_shm_share_begin(dlp_pipe *p) {
     return DLP_OK;
 }
 
-/* ---- the program that only serves waits: for no batch, but for all else ---- */
+/* ---- serve_only: this program takes no batch, and waits until the pipe ends ---- */
 
 static bool dlpi_serve_look(void *who) {
     dlpi_next_wait *k = who;
@@ -290,16 +290,17 @@ static int dlpi_serve(dlp_pipe *p, int timeout_ms) {
 
 struct dlp_subscriber {
     dlpi_subscriber s;
-    dlp_monitor *m; /* whose pipe; its records, checked */
-    int fd;
-    uint8_t *map;
+    dlp_monitor *m; /* monitor of the pipe, with its checked records */
+    int fd;         /* the region's file, which holds its place */
+    uint8_t *map;   /* mapping of the region, of `bytes` bytes */
     uint64_t bytes;
     dlpi_share layout; /* the checked copy of the offsets of s.share, which is in the mapping */
     dlpi_field_rec fields[DLP_MAX_FIELDS];
     uint32_t n_fields, at; /* at: the slot of the batch at the cursor, with DLP_SHARE_ONE */
-    /* DLP_SHARE_ONE: handed_back + 1 at the last search, 0: none yet; the word to claim it by */
+    /* DLP_SHARE_ONE: 1 + handed_back at the last search, 0: none yet; the taker's word that it will
+       swap; the words of all slots. */
     uint64_t back, taker, *takers;
-    uint64_t looked_ns; /* whether the owner lives */
+    uint64_t looked_ns; /* time of its last look whether the owner lives */
     uint8_t *alive;     /* a page that is zero in a process forked from this one */
 };
 

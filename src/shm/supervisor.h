@@ -29,18 +29,18 @@
    Nobody's death is concluded from a clock, and none from a number: a pid may be another's by then.
    The end of all of them is seen by a pipe (alive) of which each holds the writing end. */
 
-typedef struct dlpi_proc { /* a worker process, as the supervisor knows it */
+typedef struct dlpi_proc { /* the supervisor's record of a worker process */
     dlpi_worker *w;
-    pid_t pid;             /* 0: none */
-    uint32_t deaths;       /* in a row, of lives in which nothing was completed */
-    uint64_t items;        /* that it had completed when this process began */
-    dlpi_lost held;        /* what it had when it died, without a callback to blame */
-    uint32_t held_deaths;  /* of all that had it, in a row */
-    uint64_t due_ns;       /* when it may be replaced; 0: it lives, or will not be */
-    uint64_t watched_item; /* for the deadline: what runs, since when it says so, */
-    uint64_t watched_since;
-    uint64_t ran_ns; /* and how long the supervisor itself saw it run */
-    bool late;       /* it was killed for that */
+    pid_t pid;              /* 0: there is no process now */
+    uint32_t deaths;        /* deaths in a row of processes that completed no item */
+    uint64_t items;         /* items that the worker had completed when this process began */
+    dlpi_lost held;         /* the unit that it had at its death, if no callback ran */
+    uint32_t held_deaths;   /* deaths in a row of workers that had this unit */
+    uint64_t due_ns;        /* time at which it may be replaced; 0: it lives, or will not be */
+    uint64_t watched_item;  /* for the deadline: the item that runs */
+    uint64_t watched_since; /* time at which the worker says that this item began */
+    uint64_t ran_ns;        /* ns for which the supervisor itself saw the item run */
+    bool late;              /* the process was killed because the item was past its deadline */
 } dlpi_proc;
 
 typedef struct dlpi_shm_state { /* dlp_pipe.shm */
@@ -52,16 +52,16 @@ typedef struct dlpi_shm_state { /* dlp_pipe.shm */
     dlpi_proc *procs;      /* [n_procs] */
     struct pollfd *fds;    /* [n_procs + 3] caller, nudge, workers, spare: after procs */
     pid_t spare;           /* a process that waits to replace a worker; 0: none */
-    int task;              /* socket: says to it which */
-    uint64_t spare_due_ns; /* when there may be another */
-    uint64_t restart_ns;   /* the last turn that was given */
-    /* subscribers: the scheduler's books */
+    int task;              /* socket that tells the spare process which worker it replaces */
+    uint64_t spare_due_ns; /* time at which the next spare process may be forked */
+    uint64_t restart_ns;   /* time of the last restart that a turn was given to */
+    /* The scheduler's record of subscribers. */
     uint64_t bound;     /* a bit for each subscriber that is admitted */
-    uint64_t unwaited;  /* of those in bound: the pipe does not wait for them */
-    uint64_t looked_ns; /* at their locks */
-    uint64_t frees;
-    uint64_t left_at; /* the cursor of the one that left last */
-    bool enough;      /* wait_subscribers have come */
+    uint64_t unwaited;  /* a bit for each of these that the pipe does not wait for */
+    uint64_t looked_ns; /* time of the last look at their locks */
+    uint64_t frees;     /* counts batches that were handed back, for new words of takers */
+    uint64_t left_at;   /* cursor of the subscriber that left last */
+    bool enough;        /* wait_subscribers subscribers have come */
 } dlpi_shm_state;
 
 static dlpi_shm_state *dlpi_shm_of(const dlp_pipe *p) { return p->shm; }

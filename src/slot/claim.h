@@ -8,7 +8,8 @@ typedef struct dlpi_unit { /* a claimed piece of work */
     uint64_t b;
     uint32_t slot, unit;
     uint32_t row, end; /* rows [row, end); a batch stage has the whole batch */
-    /* first stage: nobody had it before, and no row is padding: no row's record need be read */
+    /* First stage: no worker had the unit before, and no row is padding, so the fates of its rows
+       need not be read. */
     bool untouched;
 } dlpi_unit;
 
@@ -124,8 +125,8 @@ static inline bool dlpi_batch_mine(const dlpi_worker *w, uint64_t b) {
            b % (uint64_t)w->st->n_workers == (uint64_t)w->id;
 }
 
-#define DLPI_AHEAD_BYTES 1024u /* of a unit, whose lines are fetched before it is run */
-#define DLPI_AHEAD 4u          /* batches of one row, whose lines are on their way */
+#define DLPI_AHEAD_BYTES 1024u /* bytes of a unit that are prefetched before it is run, at most */
+#define DLPI_AHEAD 4u          /* batches of one row whose lines are prefetched at once */
 
 static inline void dlpi_lines_ahead(const void *from, uint64_t bytes) {
     for (uint64_t i = 0; i < bytes; i += 64) dlpi_prefetch_write((const uint8_t *)from + i);

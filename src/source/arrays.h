@@ -9,26 +9,27 @@
 #include "source/mapped.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-arrays     ROWS OUT OF ARRAYS
-   A header is read and checked once; then a file is a place where rows begin, their number and
-   their bytes. Nothing of a header is believed before it is held against the length of the file. */
+   The header of a file is read and checked once, when the source is opened. Kept of it are the byte
+   at which rows begin, the number of rows, and the bytes of a row. No number of a header is used
+   before it was compared with the length of the file. */
 
 enum { DLPI_NPY_HEADER_MOST = 1 << 16, DLPI_CIFAR_PIXELS = 3 * 32 * 32 };
 #define DLPI_ARRAY_FILES (UINT64_C(1) << 16)
 
 typedef struct dlpi_array_file {
     dlpi_mapped m;
-    uint64_t data;  /* where rows begin */
-    uint64_t first; /* row of the column that its first one is */
-    uint64_t rows;
+    uint64_t data;  /* byte of the file at which rows begin */
+    uint64_t first; /* rows of the column in the files before this one */
+    uint64_t rows;  /* rows of this file */
 } dlpi_array_file;
 
 typedef struct dlpi_array {
-    int32_t format;
-    uint32_t n_fields, field; /* its fields are [field, field + n_fields) of all */
-    uint64_t n_files, rows;
-    uint64_t row_bytes; /* of all its fields together */
-    uint64_t swap;      /* bytes of a number that is big-endian; 1: of none */
-    dlpi_array_file *files;
+    int32_t format;           /* DLP_ARRAY_* */
+    uint32_t n_fields, field; /* it has n_fields of the source's fields, from number `field` on */
+    uint64_t n_files, rows;   /* rows of all its files */
+    uint64_t row_bytes;       /* bytes of a row in the file, with all its fields */
+    uint64_t swap;            /* bytes of a number, if numbers are big-endian; 1: they are not */
+    dlpi_array_file *files;   /* [n_files] */
 } dlpi_array;
 
 typedef struct dlpi_arrays {
@@ -37,10 +38,10 @@ typedef struct dlpi_arrays {
     dlp_arrays_info info;
     dlp_field fields[DLP_MAX_FIELDS];
     char names[DLP_MAX_FIELDS][32];
-    uint64_t field_bytes[DLP_MAX_FIELDS];
-    uint32_t n_columns, users; /* U4 */
-    bool reads;
-    uint64_t piece, *chunk_first; /* of >>array-chunks: rows; where they begin, if they differ */
+    uint64_t field_bytes[DLP_MAX_FIELDS]; /* bytes of a row in each field */
+    uint32_t n_columns, users;            /* users: U4 */
+    bool reads;                           /* rows are read, not mapped */
+    uint64_t piece, *chunk_first; /* >>array-chunks: rows of a chunk; rows before each, or NULL */
     dlpi_array columns[DLP_MAX_FIELDS];
 } dlpi_arrays;
 
@@ -48,8 +49,8 @@ typedef struct dlpi_arrays {
 typedef struct dlpi_array_head {
     dlp_dtype dtype;
     uint32_t ndim;
-    uint64_t shape[DLP_MAX_DIMS]; /* rows, then those of a row */
-    uint64_t data, swap;
+    uint64_t shape[DLP_MAX_DIMS]; /* number of rows, then the shape of a row */
+    uint64_t data, swap;          /* as in dlpi_array_file, dlpi_array */
 } dlpi_array_head;
 
 /* ---- IDX ---- */
@@ -87,9 +88,9 @@ static int dlpi_idx_head(const dlpi_mapped *m, dlpi_array_head *h, dlp_error *er
 
 /* A Python literal of a dictionary, of which three keys are wanted, as numpy writes it. */
 typedef struct dlpi_npy {
-    const char *text, *at, *end;
+    const char *text, *at, *end; /* the header's text; the place that is parsed now; its end */
     const dlpi_mapped *m;
-    uint64_t begins; /* byte of the file where text begins */
+    uint64_t begins; /* byte of the file at which the text begins */
     dlp_error *err;
 } dlpi_npy;
 

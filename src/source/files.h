@@ -6,15 +6,17 @@
 #include "build/check.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-files      ITEMS OUT OF FILES, MANY AT ONCE
-   A worker has in_flight records (dlpi_file). One is free; or at work: opened, measured, read until
-   it has its bytes; or over, in the order in which they came to an end; settled, by the driver, it
-   is free again. One at work is with the kernel (each has one entry in the ring at most, so that
-   neither of its queues can overflow), or with a thread of the fetch_threads. What goes wrong is
-   kept in the record as a number, and put into words when it is settled: only the driver may speak
-   of an item.
+   A worker has in_flight records (dlpi_file), one for each file that it reads at once. A record is
+   in one of three states. It is free. Or it is at work: the file is opened, measured, and read
+   until all bytes are there. Or it is over; records that are over stand in the order in which they
+   ended. The driver, which is the worker's own thread, settles such a record: it ends the item, and
+   the record is free again. A record at work is with the kernel or with one of fetch_threads. With
+   the kernel each record has at most one entry in the ring, so neither queue of the ring can
+   overflow. An error is kept in the record as a number. The driver puts it into words when it
+   settles the record: only the driver may call dlp_fail for an item.
 
-   The kernel writes into rows only as long as the process lives: buffered reads copy in the context
-   of one of its threads. And worker_exit waits until no request is left, for the rows' sake.
+   The kernel writes into rows only while the process lives: buffered reads copy in the context of
+   one of its threads. worker_exit waits until no request is left, so that no row is written later.
 
      label  who stores                        who loads
      IO1    driver: tail of submissions       the kernel, in io_uring_enter
@@ -23,7 +25,7 @@
      IO4    fetch_threads: a file is over              driver, before it sleeps: one more is in the
      list */
 
-enum { DLPI_FILES_MOST = 256 };
+enum { DLPI_FILES_MOST = 256 }; /* files that a worker reads at once */
 
 #ifndef DLPI_FILE_READ_MOST /* bytes that one read is asked for; tests want less */
 #define DLPI_FILE_READ_MOST (UINT32_C(1) << 30)
@@ -43,14 +45,14 @@ enum {
 };
 
 typedef struct dlpi_file {
-    struct dlpi_file *next; /* in the list that it is in */
+    struct dlpi_file *next; /* the next record of the list that it is in */
     dlp_item *item;
     dlp_extent at;
-    uint8_t *buffer;          /* for decode; NULL: direct */
-    uint8_t *to;              /* where its bytes go */
-    uint64_t size, want, got; /* of the file, where known; of the item */
-    int fd;                   /* -1: not open */
-    int what, errnum;         /* DLPI_FILE_*: what went wrong */
+    uint8_t *buffer;          /* memory for bytes that decode gets; NULL: bytes go into the row */
+    uint8_t *to;              /* where the bytes go: into the buffer or the row */
+    uint64_t size, want, got; /* bytes of the file, once known; bytes to read; bytes read so far */
+    int fd;                   /* -1: the file is not open */
+    int what, errnum;         /* result, DLPI_FILE_*; errno of the failed call, or 0 */
 } dlpi_file;
 
 typedef struct dlpi_files_list {
@@ -78,7 +80,7 @@ typedef struct dlpi_uring {
     size_t map_bytes, sqe_bytes;
     uint32_t *sq_tail, *cq_head, *cq_tail;
     uint32_t sq_mask, cq_mask;
-    uint32_t tail, queued; /* of these many the kernel does not know yet */
+    uint32_t tail, queued; /* end of the submissions; those that the kernel was not told of yet */
     dlpi_sqe *sqe;
     dlpi_cqe *cqe;
 } dlpi_uring;
@@ -87,27 +89,27 @@ typedef struct dlpi_files {
     dlp_source source; /* first */
     dlp_files_desc d;
     dlp_dataset dataset; /* of the source */
-    uint32_t users;      /* U2: workers of this process */
-    uint64_t capacity;   /* most bytes of an item */
-    uint64_t unit;       /* bytes of a row of field 0; of all of it, if that is not ragged */
-    bool ragged;         /* field 0 is */
+    uint32_t users;      /* U2: workers of this process that use the source */
+    uint64_t capacity;   /* bytes of an item, at most */
+    uint64_t unit;       /* bytes of one row of field 0; if it is not ragged, of the whole field */
+    bool ragged;         /* field 0 is ragged */
     bool ring;           /* this system has io_uring */
     char backend[96];
 } dlpi_files;
 
 typedef struct dlpi_files_worker {
     dlpi_files *files;
-    void *state;     /* what the user's worker_init left */
+    void *state;     /* the state that the user's worker_init made */
     dlpi_file *file; /* [in_flight] */
-    void *memory;    /* rooms and buffers */
+    void *memory;    /* one block for all records and buffers */
     dlpi_uring uring;
-    pthread_mutex_t lock; /* of the lists, and of what follows */
-    pthread_cond_t work;  /* there is something to do, or to end */
-    pthread_cond_t room;  /* a record is free */
+    pthread_mutex_t lock; /* guards the lists and the fields behind them */
+    pthread_cond_t work;  /* signalled if `todo` has a record, or the threads must end */
+    pthread_cond_t room;  /* signalled if a record became free */
     dlpi_files_list free, todo, over;
-    int at_work;        /* todo's, and those that the ring or the fetch_threads has */
-    int stop, waits;    /* the driver sleeps */
-    uint32_t over_word; /* IO4 */
+    int at_work;        /* records in `todo`, in the ring or with a fetch thread */
+    int stop, waits;    /* 1: the threads must end; 1: the driver sleeps */
+    uint32_t over_word; /* IO4: counts records that are over */
     int n_fetch_threads;
     pthread_t *fetch_threads; /* [in_flight] */
 } dlpi_files_worker;
@@ -575,7 +577,7 @@ static int dlpi_files_fetch_threads_start(dlpi_files_worker *w) {
     return w->n_fetch_threads > 0 ? 0 : rc;
 }
 
-/* ---- what a pipe calls ---- */
+/* ---- the calls that a pipe makes: submit, reap, workers ---- */
 
 /* Take a free record. waits: wait for one. Returns NULL if none is free and `waits` is false. */
 static dlpi_file *dlpi_files_get(dlpi_files_worker *w, bool waits) {

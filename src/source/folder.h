@@ -7,15 +7,16 @@
 #include <dirent.h>
 /* ---------------------------------------------------------------------------------------------
    >>impl-folder     FOLDERS OF PICTURES
-   Directories are a list that is worked off from its beginning: each is read to its end and closed
-   before the next, so that one descriptor is open at a time, and depth costs no stack. Each knows
-   its parent: a directory that is one of its own ancestors (device and inode) is a loop. */
+   All directories stand in one list, which is read from its beginning. Each directory is read to
+   its end and closed before the next. So one descriptor is open at a time, and a deep tree needs no
+   stack. Each entry of the list has the number of its parent. A directory with the device and inode
+   of one of its ancestors is a loop. */
 
-enum { DLPI_FOLDER_DIRS = 1 << 20 };
+enum { DLPI_FOLDER_DIRS = 1 << 20 }; /* directories, at most */
 
 typedef struct dlpi_folder_dir {
     char *path;
-    uint64_t parent; /* in the list; its own number: the root */
+    uint64_t parent; /* number of the parent in the list; the root has its own number */
     uint32_t label;
     dev_t dev;
     ino_t ino;

@@ -6,29 +6,30 @@
 #include "source/item_index.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-indexed   A SOURCE OF FILES THAT HAVE AN INDEX
-   It is a source of >>files, which reads stretches of files: locate finds the stretch of an item
-   in the index, and decode, which each format has, makes the item. The source is a copy of that
-   of the files, with a dataset and a close of its own. */
+   The items of such a source are stretches of files, and >>files reads them. Its locate finds the
+   stretch of an item in the index. Its decode, which each format has, makes the item. The source is
+   a copy of the source of >>files, with a dataset and a close of its own. */
 
 typedef struct dlpi_indexed_file {
-    dlpi_mapped m;  /* read, not mapped */
-    uint64_t first; /* number of its first item */
+    dlpi_mapped m;  /* the file; it is read, not mapped */
+    uint64_t first; /* items of the files before it */
     dlpi_index index;
-    int unwritten; /* errno: why its index file could not be written; 0: it was, or need not be */
-    bool found;    /* its items were found now */
+    int unwritten; /* errno of the failed write of its index file; 0: nothing failed */
+    bool found;    /* the file was searched for its items; false: an index file had them */
 } dlpi_indexed_file;
 
 typedef struct dlpi_indexed {
     dlp_source source; /* first */
-    dlp_source *files; /* what reads */
+    dlp_source *files; /* the source of >>files that reads the stretches */
     dlp_dataset dataset;
+    /* most: bytes of the longest item; found: files that were searched; id: of the source */
     uint64_t n_files, n_items, most, found, id;
-    dlpi_indexed_file *file;
-    /* What the format sets. */
+    dlpi_indexed_file *file; /* [n_files] */
+    /* The format (lines, tar) sets all that follows. */
     uint64_t kind;         /* DLPI_INDEX_* */
-    uint64_t skip, before; /* items left out at each file's beginning; bytes to read before one */
-    const char *directory; /* for index files, of the desc; only while it is opened */
-    const char *path, *const *paths; /* of the desc; only while it is opened */
+    uint64_t skip, before; /* first items left out of each file; bytes read before an item */
+    const char *directory; /* directory of index files, from the desc; valid only during open */
+    const char *path, *const *paths; /* the files, from the desc; valid only during open */
     int threads;
     int (*worker_init)(void *user, int worker, void **state); /* of the user, or NULL */
     void (*worker_exit)(void *user, int worker, void *state);
@@ -43,8 +44,8 @@ typedef struct dlpi_indexed {
 
 typedef struct dlpi_jobs {
     pthread_mutex_t lock;
-    uint64_t next, n;
-    uint64_t failed; /* the first one that failed; n: none */
+    uint64_t next, n; /* the next job that a thread takes; number of jobs */
+    uint64_t failed;  /* number of the first job that failed; n: none failed */
     int rc;
     dlp_error *err;
     int (*run)(void *user, uint64_t i, dlp_error *err);

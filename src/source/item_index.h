@@ -18,8 +18,8 @@ enum { DLPI_INDEX_WORDS = 8 };
 
 /* What an index is about. */
 typedef struct dlpi_index_key {
-    uint64_t kind;           /* of places: DLPI_INDEX_* */
-    uint64_t bytes, time_ns; /* of the file: its length, its last change */
+    uint64_t kind;           /* kind of the items: DLPI_INDEX_* */
+    uint64_t bytes, time_ns; /* length of the file; time of its last change */
 } dlpi_index_key;
 
 enum { DLPI_INDEX_LINES = 1, DLPI_INDEX_NO_EMPTY = 2, DLPI_INDEX_TAR = 3 };
@@ -28,14 +28,14 @@ typedef struct dlpi_index {
     const uint64_t *at; /* [n + 1]; in a mapping another process may change them */
     uint64_t n;         /* items */
     uint64_t most;      /* bytes of the longest item */
-    void *memory;       /* that at lies in */
-    size_t mapped;      /* bytes of the mapping; 0: memory is of malloc */
+    void *memory;       /* the mapping or heap memory that has `at` */
+    size_t mapped;      /* bytes of the mapping; 0: memory is from malloc */
 } dlpi_index;
 
 /* Places that are being found. */
 typedef struct dlpi_places {
-    uint64_t *at; /* [room]; freed by who has them */
-    uint64_t n, room;
+    uint64_t *at;     /* [room] owned: the caller frees it */
+    uint64_t n, room; /* places in use, and allocated */
 } dlpi_places;
 
 /* Append a place. Returns false if there is no memory. */

@@ -5,15 +5,17 @@
 #include "source/indexed.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-lines     LINES
-   Threads look for line ends, each in a stretch of the file. A place is the byte behind a line
-   end. If empty lines are no items, they lie before the line of their item. */
+   Threads search line ends, each in a stretch of the file. A place of the index is the byte behind
+   a line end. If empty lines are no items, they belong to the item of the next line: they lie
+   before its text. */
 
+/* Bytes: of a thread's stretch, at most and at least; read at once. */
 enum { DLPI_LINES_STRETCH = 64 << 20, DLPI_LINES_LEAST = 64 << 10, DLPI_LINES_BLOCK = 1 << 20 };
 
 typedef struct dlpi_lines {
     dlpi_indexed x; /* first */
     dlp_lines_desc d;
-    dlp_field field; /* of a source without fields */
+    dlp_field field; /* the field of a source whose desc gives no fields: the line's bytes */
 } dlpi_lines;
 
 /* ---- line ends ---- */
@@ -21,8 +23,8 @@ typedef struct dlpi_lines {
 typedef struct dlpi_lines_find {
     const dlpi_lines *l;
     const dlpi_indexed_file *f;
-    uint64_t stretch;  /* bytes */
-    dlpi_places *ends; /* of each stretch */
+    uint64_t stretch;  /* bytes of a stretch */
+    dlpi_places *ends; /* line ends of each stretch */
 } dlpi_lines_find;
 
 /* Find the line ends in n bytes, before which 2 more bytes lie, and add their places to *e. begins:

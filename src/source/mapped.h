@@ -6,34 +6,35 @@
 #include "source/new_file.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-mapped     FILES THAT ARE MAPPED
-   What >>tokens and >>arrays read. A file is mapped once, when its source is opened, and a row is
-   copied out of the mapping into its place in the batch; no call of the system is made for it. With
-   `reads` nothing is mapped and each row is a pread: slower, but a disk that fails, or a file that
-   is cut in that moment, is then an error of the item, where a mapping ends the process by SIGBUS.
+   The sources >>tokens and >>arrays read such files. A file is mapped once, when its source is
+   opened. A row is copied out of the mapping into its place in the batch, without a system call.
+   With `reads` nothing is mapped, and each row is a pread. This is slower, but if the disk fails,
+   or the file is cut in this moment, that is an error of the item. With a mapping the process would
+   end by SIGBUS.
 
-   So that a file that was cut since does not do that, its size is asked for before a row is read;
-   not for each row, which would cost more than the row, but once in each tick of the coarse clock
-   (1 to 10 ms, as the kernel is built) in which the file is read.
+   A file that was cut earlier does not end the process: its size is read before a row is copied. To
+   do this for each row would cost more than the row. So it is done once in each tick of the coarse
+   clock (1 to 10 ms, as the kernel is built) in which the file is read.
 
    label  atomic          written by                      read by
    U4     users           workers, as they begin and end  close of the source
-   -      checked_ns,     any worker; what is lost is one fstat or one madvise
+   -      checked_ns,     any worker; a lost update costs one fstat or one madvise
           advised, cold                                   any worker */
 
 #include <sys/uio.h>
 
 enum {
-    DLPI_MAPPED_BLOCK = 1 << 20, /* bytes asked for at once, ahead of what is read in order */
-    DLPI_MAPPED_COLD = 8         /* so many probes in a row find the data in memory: stop asking */
+    DLPI_MAPPED_BLOCK = 1 << 20, /* bytes of a read-ahead request, for rows that come in order */
+    DLPI_MAPPED_COLD = 8 /* probes in a row that find data in memory, before requests stop */
 };
 
 typedef struct dlpi_mapped {
-    char *path;           /* its own */
-    const uint8_t *bytes; /* NULL: the file is empty, or read */
-    uint64_t size;
-    uint64_t checked_ns; /* when it was last seen to be as long as that; 0: never */
-    uint32_t advised;    /* 1 + MADV_SEQUENTIAL or MADV_RANDOM; 0: neither */
-    int fd;              /* -1: not open */
+    char *path;           /* owned */
+    const uint8_t *bytes; /* the mapping; NULL: the file is empty, or is read */
+    uint64_t size;        /* bytes of the file when it was opened */
+    uint64_t checked_ns;  /* time at which its size was last found to be the same; 0: never */
+    uint32_t advised;     /* 1 + MADV_SEQUENTIAL or MADV_RANDOM; 0: neither */
+    int fd;               /* -1: not open */
 } dlpi_mapped;
 
 static inline uint64_t dlpi_coarse_ns(void) {

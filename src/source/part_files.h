@@ -5,10 +5,11 @@
 #include "source/new_file.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-part-files PART QUEUE: FILES, DOWNLOADS
-   Whoever downloads a file holds the lock of its temporary name. After waiting for the lock one
-   looks again: the file may be there by now, and what one has open may have been renamed or
-   removed. A file gets its own name by one rename, after its bytes are on disk; so whoever dies
-   before has left nothing under that name, and the kernel has given back the lock. */
+   A worker that downloads a file holds the lock of its temporary name. After it waited for the
+   lock, the worker looks again: the file may be there by now, and the file that the worker has open
+   may have been renamed or removed. A file gets its own name by one rename, after its bytes are on
+   disk. So a worker that dies before that leaves nothing under that name, and the kernel frees the
+   lock. */
 
 #include <sys/file.h>
 

@@ -8,11 +8,12 @@
 #include "source/push_door.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-push       ITEMS THAT OTHERS PUSH
-   One mapping (>>impl-push-memory). The lanes give the order, and show a record whole or not at
-   all. A record is there when its lane's tail is beyond it (LT1 -> LT2). A producer that dies
-   before that has pushed nothing. Only the pipe's one fetch worker reads, by peek, copy, release.
+   Producers write records into lanes of one mapping (>>impl-push-memory). The lanes keep the order,
+   and show a record whole or not at all. A record is there when the tail of its lane is beyond it
+   (LT1 -> LT2). A producer that dies before that has pushed nothing. Only one worker of the pipe
+   reads, by peek, copy and release: the reader.
 
-   Besides the labels of >>impl-push-memory:
+   The labels of >>impl-push-memory, and these:
 
    label  atomic          written by            read by (partner)
    PU3    begun           a worker that begins  itself: each pipe counts its rows from 0; the
@@ -20,47 +21,47 @@
    -      items, left     the reader            statistics
    U4     users           see >>impl-mapped
 
-   A row that a stage after fetch gives up, or has when it dies, is fetched again, and is to have
-   the item that it had. So where there is such a stage the last items are kept, by the number of
-   their row, as many as slots have rows: older ones are past all that asks again. They lie in the
-   fetch stage's own area of the region.
+   A row is fetched again if a stage after fetch gives it up, or dies with it. The row must get the
+   same item then. So if the pipe has such a stage, the last items are kept by the number of their
+   row, as many as all slots have rows. Older items are never asked for again. The kept items lie in
+   the fetch stage's own area of the region.
 
-   While the reader waits it looks at the places of the producers, ten times a second. A stream of a
+   While the reader waits, it looks at the places of the producers ten times a second. A stream of a
    lane has not ended if it began behind the last end that was read there. Its writer lives if the
-   place is taken. If no stream has a living writer, the reader is alone. It says so in the log and,
-   by words of the region, in explain. After lost_ms the next item is an error. */
+   place is taken. If no stream has a living writer, the reader is alone. It says this in the log
+   and, by words of the region, in explain. After lost_ms the next item is an error. */
 
 struct dlp_push {
     dlp_source source;
     dlp_dataset dataset; /* of the source */
     dlpi_push_head *head;
-    dlpi_push_head was; /* as open wrote it */
+    dlpi_push_head was; /* private copy of the head: producers may overwrite the shared one */
     dlpi_push_fields at;
     dlp_field fields[DLP_MAX_FIELDS];
     char names[DLP_MAX_FIELDS][32];
     char *path;
     int fd, self; /* the memory's file; a pidfd of this process */
     dlpi_door door;
-    uint64_t keep, capacity, lost_ms;
-    uint32_t users; /* U4 */
-    uint32_t writers, n_ended;
-    bool over; /* the reader's, as all below */
+    uint64_t keep, capacity, lost_ms; /* numbers of the desc, with their defaults */
+    uint32_t users;                   /* U4 */
+    uint32_t writers, n_ended; /* streams that the desc expects, 0: no end; those that ended */
+    bool over; /* the stream has ended; this field and all below are written by the reader */
     dlp_mpsc_rx rx;
-    dlp_spsc_rx *lanes;
-    uint64_t *items, *left; /* [max_producers] */
+    dlp_spsc_rx *lanes;     /* [max_producers] */
+    uint64_t *items, *left; /* [max_producers] items read from each lane; items dropped by keep */
     uint64_t *ended;        /* [max_producers] records up to the last end that was read */
-    const uint32_t *owners; /* [max_producers], in region */
-    uint32_t begun;         /* PU3; what follows is of the pipe that reads */
-    uint64_t alone_ns;      /* since when no writer lives; 0: one does */
-    bool lost;              /* that is why `damaged` is set */
-    uint64_t given;         /* rows that have their items */
-    uint64_t damaged; /* 1 + the row at which a lane was: the last one, or rows that are left out
-                         would have no end */
-    uint8_t *kept; /* [n_kept] records of the pipe's region, the row's number as mark; NULL: nobody
-                         asks again */
+    const uint32_t *owners; /* [max_producers] in the region: who has each lane */
+    uint32_t begun;         /* PU3; the fields below belong to the pipe that reads now */
+    uint64_t alone_ns;      /* time since which no writer lives; 0: one lives */
+    bool lost;              /* `damaged` is set because no writer lived for lost_ms */
+    uint64_t given;         /* rows that got their items */
+    uint64_t damaged; /* 1 + the row at which reading failed for good; 0: it did not fail. This row
+                         fails, and the stream ends behind it */
+    uint8_t *kept; /* [n_kept] in the region: the last records, with the row's number as mark; NULL:
+                      no stage asks again */
     uint64_t n_kept;
-    uint32_t damaged_by; /* whose lane it was, while damaged */
-    const dlp_pipe *by;  /* that reads, since begun */
+    uint32_t damaged_by; /* the producer whose lane is damaged, if `damaged` and not `lost` */
+    const dlp_pipe *by;  /* the pipe that reads, since `begun` */
     dlpi_push_crowd crowd;
 };
 
@@ -428,8 +429,8 @@ static int dlpi_push_fetch(void *user, dlp_item *it) {
     return 0;
 }
 
-/* ---- rows that nobody had, several at once: those that are neither the first of a pipe, nor asked
-   for again, nor near an end or damage; these the callback has ---- */
+/* ---- several rows at once. The callback reads a row alone if it is the first of a pipe, is asked
+   for again, or is near an end or damage ---- */
 
 /* A field of n items of a lane, into rows one after the other. */
 DLPI_INLINE void dlpi_push_copy_field(uint8_t *to, const uint8_t *from, uint64_t record,

@@ -20,12 +20,12 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-enum { DLPI_DOOR_MS = 5000 }; /* wait so long for the lock of a directory, or for an answer */
+enum { DLPI_DOOR_MS = 5000 }; /* ms to wait for the lock of a directory, or for an answer */
 
 typedef struct dlpi_door {
-    int fd;             /* listens; -1: there is no door */
-    int memory, reader; /* what it hands out: borrowed */
-    dev_t dev;          /* of the socket at the path */
+    int fd;             /* the listening socket; -1: there is no door */
+    int memory, reader; /* descriptors that it hands out: the memory's file, a pidfd; borrowed */
+    dev_t dev;          /* device and inode of the socket at the path */
     ino_t ino;
     pthread_t thread;
 } dlpi_door;

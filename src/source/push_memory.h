@@ -35,33 +35,35 @@ enum { DLPI_PUSH_RAGGED = 1 }; /* flags: records have the lengths of their field
 
 typedef struct dlpi_push_head { /* in region */
     uint64_t magic;             /* PU1 */
-    uint32_t version, flags;    /* these three lie here in every version */
+    uint32_t version, flags;    /* magic, version and flags lie here in every version */
+    /* bytes of the memory; where the producers' lines and the lanes begin; hash of the fields */
     uint64_t total_bytes, lines_at, bundle_at, bundle_bytes, fields_id;
-    uint32_t record_bytes, max_producers, n_fields, full;
-    uint32_t over; /* PU2 1: no more is wanted */
-    uint32_t left; /* PU2 1: the pipe that read is closed, or has an error; no other one reads */
+    uint32_t record_bytes, max_producers, n_fields, full; /* full: DLP_PUSH_* */
+    uint32_t over;                                        /* PU2 1: no more items are wanted */
+    uint32_t left; /* PU2 1: the pipe that read is closed or has an error, and no other reads yet */
 } dlpi_push_head;
 _Static_assert(offsetof(dlpi_push_head, version) == 8, "layout of every version");
 _Static_assert(sizeof(dlpi_push_head) == 80, "layout of a push");
 
 typedef struct dlpi_push_line { /* in region: of a producer */
-    uint64_t refused;
+    uint64_t refused; /* items that the producer could not push, because its lane was full */
     uint64_t begun; /* 1 + the record at which the newest stream of the lane begins; 0: none did */
     uint8_t pad[DLPI_LINE - 16];
 } dlpi_push_line;
 _Static_assert(sizeof(dlpi_push_line) == DLPI_LINE, "layout of a push");
 
-typedef struct dlpi_push_fields {  /* where each lies in a record */
-    uint32_t n, ragged;            /* ragged: a bit for each field that is */
-    uint64_t rows[DLP_MAX_FIELDS]; /* of a ragged field, at most */
+typedef struct dlpi_push_fields {  /* where each field lies in a record */
+    uint32_t n, ragged;            /* number of fields; a bit for each ragged field */
+    uint64_t rows[DLP_MAX_FIELDS]; /* rows of a ragged field, at most */
+    /* of each field in a record; then the bytes of a record, and a hash of the fields */
     uint64_t offset[DLP_MAX_FIELDS], bytes[DLP_MAX_FIELDS], record, id;
 } dlpi_push_fields;
 
-typedef struct dlpi_push_crowd {
-    uint32_t attached, looks;
+typedef struct dlpi_push_crowd { /* producers that were attached at the last count */
+    uint32_t attached, looks;    /* looks: how often the number was asked for */
 } dlpi_push_crowd;
 
-/* ---- what the desc may say ---- */
+/* ---- check the desc ---- */
 
 static int dlpi_push_bad(dlp_error *err, const char *field, const char *words) {
     return dlpi_error_set(err, DLP_ERR_ARG, field, "%s must be %s", field, words);

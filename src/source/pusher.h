@@ -5,29 +5,29 @@
 #include "source/push.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-pusher     PRODUCERS
-   A producer takes a place of the memory's file, by an open file description of its own, before it
-   touches the lane. So of two that live only one has a number, and the place of a killed one is
-   free at once. */
+   A producer takes a place of the memory's file before it touches its lane. The place is a lock of
+   an open file description that only this producer has. So no two living producers have the same
+   number, and the place of a killed producer is free at once. */
 
 struct dlp_pusher {
-    void *map; /* NULL: the push's own */
+    void *map; /* this producer's own mapping; NULL: it uses the mapping of the push */
     uint64_t map_bytes;
     dlpi_push_head *head;
     dlpi_push_line *line;
     dlpi_push_fields at;
     dlp_mpsc_tx tx;
-    void *record; /* begun, not committed */
-    int fd;       /* the file, by a description of our own; -1: none */
-    int reader;   /* its pidfd */
-    bool borrows; /* that pidfd is the push's */
-    uint32_t number, full, lanes;
+    void *record; /* the record that is begun and not committed; NULL: none */
+    int fd;       /* own descriptor of the memory's file, which holds the place; -1: none */
+    int reader;   /* pidfd of the reader's process */
+    bool borrows; /* that pidfd belongs to the push: do not close it */
+    uint32_t number, full, lanes; /* its number, from 1; DLP_PUSH_*; number of lanes */
     dlpi_push_crowd crowd;
-    uint64_t length[DLP_MAX_FIELDS]; /* of the next item; of fields that are ragged */
-    uint64_t plain_to;               /* a push of a record below it is plain: dlp_pusher_push */
-    bool ended;
+    uint64_t length[DLP_MAX_FIELDS]; /* rows of each ragged field in the next item */
+    uint64_t plain_to; /* records below this number are pushed without a check: dlp_pusher_push */
+    bool ended;        /* the producer has ended its stream */
 };
 
-/* ---- coming in ---- */
+/* ---- a producer attaches to the push ---- */
 
 static int dlpi_pusher_refused(const char *path, int errnum, dlp_error *err) {
     struct stat st;

@@ -5,24 +5,25 @@
 #include "source/item_index.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-tar       MEMBERS OF A TAR
-   The one place where bytes of a shard are believed. All sizes and places are compared with the
-   length of the shard before they are used. It reads from memory, or headers alone from a file. */
+   Only this file reads numbers out of the bytes of a shard. All sizes and places are compared with
+   the length of the shard before they are used. The shard lies in memory, or its headers alone are
+   read from a file. */
 
 enum {
     DLPI_TAR_BLOCK = 512,
     DLPI_TAR_NAME = 4096,             /* bytes of a name, its end included */
-    DLPI_TAR_PAX = 64 << 10,          /* most bytes of a pax header */
-    DLPI_TAR_MEMBERS = 256,           /* of a sample */
+    DLPI_TAR_PAX = 64 << 10,          /* bytes of a pax header, at most */
+    DLPI_TAR_MEMBERS = 256,           /* members of a sample, at most */
     DLPI_TAR_TEXT = 2 * DLPI_TAR_NAME /* the key of a sample and its extensions */
 };
 
 typedef struct dlpi_tar {
-    const uint8_t *bytes;    /* NULL: it is read */
-    uint8_t *room;           /* [DLPI_TAR_PAX] for what is read */
+    const uint8_t *bytes;    /* the shard in memory; NULL: headers are read from `file` */
+    uint8_t *room;           /* [DLPI_TAR_PAX] memory for a header that is read */
     uint64_t size;           /* bytes of the shard, or of a part of it */
-    const dlpi_mapped *file; /* that it is read from */
-    bool extent;             /* a part: it ends with its last member */
-    /* Where the next header is; what is wrong, and at which byte. */
+    const dlpi_mapped *file; /* the file, if `bytes` is NULL */
+    bool extent;             /* it is a part of a shard: it ends with its last member */
+    /* Byte of the next header; byte at which the shard is wrong, if code is not 0. */
     uint64_t at, wrong_at;
     int code, errnum;
     char why[160];
@@ -30,9 +31,9 @@ typedef struct dlpi_tar {
 
 /* A member that is a regular file. */
 typedef struct dlpi_tar_entry {
-    uint64_t begins;      /* byte of the first header that is about it */
-    uint64_t data, bytes; /* first byte, number of bytes */
-    size_t key; /* bytes of name that are the key; the extension is behind the next byte */
+    uint64_t begins;      /* byte of the first header of this member */
+    uint64_t data, bytes; /* first byte of the member's data; number of its bytes */
+    size_t key; /* length of the key, the first part of name; behind it a dot and the extension */
     char name[DLPI_TAR_NAME];
 } dlpi_tar_entry;
 
@@ -159,11 +160,11 @@ static bool dlpi_tar_skip(dlpi_tar *t, uint64_t size, const char *name) {
     return true;
 }
 
-/* ---- what pax and GNU headers say of the next member ---- */
+/* ---- pax and GNU headers, which give the name and size of the next member ---- */
 
 typedef struct dlpi_tar_next {
-    bool name, size; /* they are said */
-    uint64_t bytes;
+    bool name, size; /* such a header gave the name; gave the size */
+    uint64_t bytes;  /* the size */
 } dlpi_tar_next;
 
 static int dlpi_tar_bad_pax(dlpi_tar *t, const char *what) {

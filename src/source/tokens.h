@@ -8,8 +8,9 @@
 #include <glob.h>
 /* ---------------------------------------------------------------------------------------------
    >>impl-tokens     TOKENS OUT OF SHARDS
-   first[i] is the dataset index of the first item of shard i, and first[n_shards] that of none: so
-   the shard of an item is found by halving. Within a shard all is arithmetic. */
+   first[i] is the dataset index of the first item of shard i, and first[n_shards] is the number of
+   all items. So the shard of an item is found by binary search. The place of the item in the shard
+   follows by arithmetic. */
 
 enum {
     DLPI_LLMC_WORDS = 256,
@@ -29,12 +30,12 @@ typedef struct dlpi_tokens {
     char warning[160];     /* "": none */
     uint64_t width;        /* bytes of a token in a shard */
     uint64_t item_step;    /* bytes from one item to the next */
-    uint64_t row_bytes;    /* of a window as it is delivered */
-    uint64_t header_bytes; /* of DLP_TOKENS_U16 and _U32 */
+    uint64_t row_bytes;    /* bytes of a window as it is delivered */
+    uint64_t header_bytes; /* bytes of the header in DLP_TOKENS_U16 and _U32 */
     uint32_t users;        /* U4 */
-    uint32_t multiple;     /* items of each shard are one of it */
-    uint32_t cold;         /* above 0: data are not all in memory */
-    uint64_t *first;       /* [n_shards + 1] */
+    uint32_t multiple;     /* the number of items of each shard is a multiple of this */
+    uint32_t cold;         /* above 0: not all data are in memory, so read-ahead is asked for */
+    uint64_t *first;       /* [n_shards + 1] items before each shard */
     dlpi_mapped *files;    /* [n_shards] */
     dlp_tokens_shard *shards;
 } dlpi_tokens;
@@ -76,7 +77,7 @@ static int dlpi_tokens_glob(const char *pattern, glob_t *found, dlp_error *err) 
     return DLP_OK;
 }
 
-/* ---- what a shard has ---- */
+/* ---- the number of items of a shard ---- */
 
 static uint32_t dlpi_little32(const uint8_t *b) {
     return (uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
@@ -404,12 +405,12 @@ static inline uint64_t dlpi_tokens_span(const dlpi_tokens *t) {
    one source: it follows from n, seed and epoch. */
 enum {
     DLPI_LOOK_BLOCK = 64,
-    DLPI_LOOK_NEXT = 3,    /* rows from the one that is copied to the one that is meant */
-    DLPI_LOOK_BYTES = 4096 /* of it; after these the caches go on by themselves */
+    DLPI_LOOK_NEXT = 3,    /* the row that is prefetched is so many rows ahead of the copied one */
+    DLPI_LOOK_BYTES = 4096 /* bytes of it that are prefetched; the CPU goes on by itself */
 };
 
-typedef struct dlpi_look {
-    uint64_t n, seed, epoch, first; /* n 0: nothing yet */
+typedef struct dlpi_look {          /* dataset indices computed ahead, for prefetches */
+    uint64_t n, seed, epoch, first; /* index[] has n positions, from `first` on; n 0: none */
     uint64_t index[DLPI_LOOK_BLOCK + DLPI_LOOK_NEXT];
 } dlpi_look;
 

@@ -5,7 +5,7 @@
 #include "work/recover.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-batch      THE BATCH STAGE
-   It has workers only where there is a collate, or where batch workers are asked for. */
+   The stage has work for workers only if its desc has a collate, or asks for batch workers. */
 
 /* ---- collates of the library ---- */
 

@@ -38,10 +38,11 @@ static int dlpi_branches_tell(void *user, char *buf, size_t size) {
     return n;
 }
 
-typedef struct dlpi_branches_row { /* of a row, for its copy */
-    dlp_part part;                 /* first: dlp_item.part */
+/* What the copy of a joined row finds behind the address in its item's `part`. */
+typedef struct dlpi_branches_row {
+    dlp_part part; /* first: dlp_item.part points to it */
     const dlp_pipe *p;
-    const dlpi_found_row *row;
+    const dlpi_found_row *row; /* where the item of the first branch lies, in the row's slot */
 } dlpi_branches_row;
 
 static void dlpi_branches_row_extra(dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t row,
@@ -61,7 +62,7 @@ static int dlpi_branches_copy(void *user, dlp_item *it) {
 /* Copy the item at `from` into row r of the cell at `to`. */
 static inline void dlpi_branch_copy(const dlpi_branch *b, const dlpi_fields *rows,
                                     const uint8_t *from, uint8_t *to, uint32_t r) {
-    const dlpi_level *l = dlpi_expand_last(&b->x);
+    const dlpi_level *l = dlpi_input_last(&b->x);
     for (uint32_t f = 0; f < l->fs.n; f++) {
         const size_t bytes = (size_t)l->fs.at[f].row_bytes;
         uint8_t *at = to + rows->at[b->first_field + f].offset + r * bytes;
@@ -82,9 +83,9 @@ static uint32_t dlpi_branches_bulk(dlpi_worker *w, const dlpi_unit *t) {
         const dlpi_found_row *row = dlpi_found_rows_of(p, t->slot) + (size_t)k * p->batch_rows;
         for (uint32_t r = t->row; r < t->end; r++) {
             const dlpi_branch *b = j->period > 0 ? dlpi_branch_of_cell(j, row[r].cell) : &j->at[k];
-            const uint8_t *from = dlpi_expand_cell_at(p, &b->x, row[r].cell);
-            dlpi_branch_copy(b, &p->items, from + row[r].number * dlpi_expand_last(&b->x)->bytes,
-                             to, r);
+            const uint8_t *from = dlpi_input_cell_at(p, &b->x, row[r].cell);
+            dlpi_branch_copy(b, &p->items, from + row[r].number * dlpi_input_last(&b->x)->bytes, to,
+                             r);
         }
     }
     return t->end - t->row;
@@ -95,8 +96,8 @@ static uint32_t dlpi_branches_bulk(dlpi_worker *w, const dlpi_unit *t) {
 DLPI_COLD static int dlpi_branches_sizes(dlp_pipe *p) {
     dlpi_branches *j = dlpi_branches_of(dlpi_found_of(p));
     dlpi_found *q = &j->found;
-    int rc = dlpi_expand_order(p);
-    if (rc == DLP_OK) rc = dlpi_expand_rows_check(p);
+    int rc = dlpi_input_order(p);
+    if (rc == DLP_OK) rc = dlpi_input_rows_check(p);
     if (rc != DLP_OK) return rc;
     if (p->fetch->ops != &j->copies) {
         j->copies = *p->fetch->ops;

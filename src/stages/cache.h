@@ -9,46 +9,52 @@
 #include "observe/seen.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-cache      ITEMS KEPT FROM ONE EPOCH TO THE NEXT
-   A cell is a word, the item's rows, and the lengths of its ragged fields. The word:
-     0                            empty
+   A cell has a word, the bytes of one item's fields, and the lengths of the ragged fields. The word
+   is one of these:
+     0                            the cell is empty
      (index + 1) << 15 | w + 1    worker w (among all) writes it: nobody else touches the bytes
      (index + 1) << 15            full, for ever: its bytes are only read from then on
-   A swap from 0 is the claim (Z1); the store of the full word releases the bytes to whoever loads
-   it. The number of the cell stands in the worker's own block (Z2) from before the claim until
-   after that store: so whoever recovers a dead worker knows the one cell that it may have left
-   half written, and empties it, if the word says that it is the dead one's. One cell is enough for
-   a worker with many items out, too: what comes back is kept one by one, by the worker itself or
-   with its lock.
-   Where stages of rows lie between fetch and the cache, what the last of them left is kept. What is
-   found is written by fetch as it is kept, so those stages have nothing to do with the row. A word
-   of the row says so, written by whoever has the row in fetch, before it is done there:
+   A worker claims an empty cell by a swap of the word from 0 (Z1). The store of the full word
+   releases the bytes to each worker that loads the word. The number of the cell stands in the
+   worker's own block (Z2) from before the claim until after that store. So the recovery of a dead
+   worker knows the one cell that the worker may have left half written, and empties the cell if its
+   word names the dead worker. One number is enough for a worker with many items in flight, too:
+   items that come back are kept one by one, by the worker itself or under its lock.
+   If stages of rows stand between fetch and the cache, the cache keeps the item as the last of
+   these stages left it. Fetch writes a kept item into the row, and these stages skip the row. Each
+   row has a word that tells them. The worker that has the row in fetch writes the word before the
+   row is done there, b being the number of the batch:
      generation b | 0       fetched
-     generation b | 1       found
-     generation b | 2       fetched, and its result is not that of its index alone
+     generation b | 1       found in the cache
+     generation b | 2       fetched, and the result does not depend on the index alone: not kept
    A row that goes back to fetch gets its word again.
-   Behind makers the cache keeps whole inputs. Their workers ask for an input before they make its
-   items. A cell is then a word by the number of the input, and a dlpi_cache_input. */
+   Behind makers the cache keeps all items of an input. The workers that make items ask the cache
+   for the input first. A cell then has a word with the number of the input, and a dlpi_cache_input.
+   */
 
 #define DLPI_CACHE_WRITER 15
 _Static_assert(DLP_MAX_STAGES *DLP_MAX_WORKERS < 1 << DLPI_CACHE_WRITER, "word of a cache cell");
 
 typedef struct dlpi_cache_cell {
-    uint64_t word; /* Z1 */
-    uint8_t bytes[8];
+    uint64_t word;    /* Z1: empty, being written or full, as told above */
+    uint8_t bytes[8]; /* begin of the item's fields, or a dlpi_cache_input */
 } dlpi_cache_cell;
 
-enum { DLPI_CACHE_ITEMS = 1, DLPI_CACHE_CELLS, DLPI_CACHE_MARKS = DLPI_OWN_HIDDEN }; /* areas */
+/* Numbers of the stage's areas in the region. */
+enum { DLPI_CACHE_ITEMS = 1, DLPI_CACHE_CELLS, DLPI_CACHE_MARKS = DLPI_OWN_HIDDEN };
 
-typedef struct dlpi_cache { /* what the stage keeps for itself */
-    uint64_t bytes;         /* its budget */
+typedef struct dlpi_cache { /* the stage's own record */
+    uint64_t bytes;         /* bytes that all cells may have together, by the desc */
+    /* an item's cell is its index modulo n_cells; cell_bytes: of a cell, with its word */
     uint64_t n_cells, cell_bytes;
 } dlpi_cache;
 
-typedef struct dlpi_cache_input { /* what lies in a cell, if it does */
-    uint64_t items, bytes;
-    uint8_t at[8];
+typedef struct dlpi_cache_input { /* all items of one input, in a cell behind its word */
+    uint64_t items, bytes;        /* how many items, and their bytes together */
+    uint8_t at[8];                /* begin of the items' bytes */
 } dlpi_cache_input;
 
+/* The low part of a row's word, as told above. */
 enum { DLPI_CACHE_FETCHED = 0, DLPI_CACHE_FOUND, DLPI_CACHE_RANDOM };
 
 static inline const dlpi_cache *dlpi_cache_of(const dlp_pipe *p) { return p->keeper_stage->self; }

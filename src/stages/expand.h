@@ -6,14 +6,16 @@
 #include "inputs/making.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-expand     EXPANDERS AND FILTERS
-   The same source: an input is a dataset index, and its cell has the items that were made of it,
-   one after the other, each as its lengths and its fields; after them the input itself, where
-   expand reads one. Fetch, whose workers otherwise call the user, copies items into rows.
-   A map in which fields end is the last step of its level. The next level has the other fields, and
-   its item is a copy of them. Then the items of all levels before the last lie in a room of the
-   worker, in memory of its process: nobody else reads an item that is being made. If a worker dies,
-   the next worker begins with the input. What requests read lies in the cell, since many are under
-   way; so does what was pushed, since it comes once. */
+   The stage is a source of batches, as >>impl-found is. An input is an item of the dataset, known
+   by its index. A worker makes items of the input in a cell. The items lie one behind the other,
+   each as its lengths and its fields. The input itself lies behind them, if an expander reads it.
+   Workers of the fetch stage do not call the user's fetch then: they copy items out of cells into
+   rows. A map in which fields end is the last step of its level. The next level has the other
+   fields, and its item is a copy of them. Then the items of all levels before the last lie in a
+   room of the worker, which is memory of its process. No other worker reads an item that is being
+   made. If a worker dies, the next worker begins with the input again. Inputs that are read by
+   requests lie in the cell, because a worker has many requests at once. Pushed records lie in the
+   cell, too, because they come only once. */
 
 _Static_assert(offsetof(dlpi_expand, found) == 0, "dlpi_found_of");
 
@@ -29,7 +31,7 @@ static void dlpi_expand_row(dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t r
 /* Copy field f of a claimed unit's rows out of their cells; neighbours are copied at once. */
 static void dlpi_expand_copy_field(const dlpi_worker *w, const dlpi_unit *t, uint32_t f) {
     const dlp_pipe *p = w->p;
-    const dlpi_level *l = dlpi_expand_last(p->source_stage->self);
+    const dlpi_level *l = dlpi_input_last(p->source_stage->self);
     const dlpi_found_row *row = dlpi_found_rows_of(p, t->slot);
     const size_t bytes = (size_t)p->items.at[f].row_bytes;
     const uint8_t *cells = dlpi_input_bytes(p, 0) + l->at[f];
@@ -55,7 +57,7 @@ static void dlpi_expand_copy_field(const dlpi_worker *w, const dlpi_unit *t, uin
 
 /* Copy the items of a claimed unit out of their cells. Returns how many rows are done: all. */
 static uint32_t dlpi_expand_bulk(dlpi_worker *w, const dlpi_unit *t) {
-    const uint32_t n = dlpi_expand_last(w->p->source_stage->self)->fs.n;
+    const uint32_t n = dlpi_input_last(w->p->source_stage->self)->fs.n;
     for (uint32_t f = 0; f < n; f++) dlpi_expand_copy_field(w, t, f);
     return t->end - t->row;
 }
@@ -111,23 +113,23 @@ static int dlpi_expand_take(dlp_pipe *p, dlpi_stage *st, const dlp_expand_desc *
 static int dlpi_expand_fields(dlp_pipe *p, dlpi_stage *st) {
     dlpi_expand *x = st->self;
     dlpi_stage *fetch = p->fetch;
-    int rc = dlpi_expand_adopt(p, x, dlpi_expand_copy, x);
+    int rc = dlpi_input_adopt(p, x, dlpi_input_copy, x);
     if (rc == DLP_OK && fetch->ops != &x->copies) {
         x->copies = *fetch->ops;
         x->copies.bulk = dlpi_expand_bulk;
         fetch->ops = &x->copies;
     }
-    if (rc == DLP_OK) fetch->dataset->fields = dlpi_expand_made(st, x, &fetch->dataset->n_fields);
+    if (rc == DLP_OK) fetch->dataset->fields = dlpi_input_made(st, x, &fetch->dataset->n_fields);
     return rc;
 }
 
 DLPI_COLD static int dlpi_expand_sizes(dlp_pipe *p) {
-    return dlpi_expand_inputs(p, dlpi_found_of(p), dlpi_expand_fields);
+    return dlpi_inputs_sizes(p, dlpi_found_of(p), dlpi_expand_fields);
 }
 
 DLPI_COLD static int dlpi_expand_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_expand *x = st->self;
-    const int rc = dlpi_expand_bytes(p, st, x, st->fields);
+    const int rc = dlpi_input_sizes(p, st, x, st->fields);
     x->cached = p->keeper_stage != NULL;
     return rc == DLP_OK ? dlpi_found_check(p, st) : rc;
 }
@@ -142,7 +144,7 @@ DLPI_COLD static void dlpi_expand_live(dlp_pipe *p, dlpi_stage *st) {
 }
 
 static int dlpi_expand_load(dlpi_worker *w, uint32_t c) {
-    return dlpi_expand_load_by(w, w->p->source_stage->self, c);
+    return dlpi_input_load_by(w, w->p->source_stage->self, c);
 }
 
 /* True if dlpi_expand_many can make the items of the inputs of x. */
@@ -165,7 +167,7 @@ static int dlpi_expand_many(dlpi_worker *w, uint32_t c) {
     dlpi_line b;
     if (!x->plain || cell->rec != 0) return dlpi_input_each(w, c);
     dlpi_line_begin(&b, w, x, c);
-    dlpi_expand_begin(&b.given, &b.fields, x->n_fetched);
+    dlpi_input_item(&b.given, &b.fields, x->n_fetched);
     b.zeroes = !x->input.writes_all_bytes && x->n_levels > 1;
     if (!x->input.writes_all_bytes && x->n_levels == 1)
         memset(b.cell + cell->made * x->one_bytes, 0, (cell->run - cell->made) * x->one_bytes);
@@ -233,7 +235,7 @@ static const dlpi_stage_ops dlpi_expand_ops = {
     .expands = 1,
     DLPI_OPS_OF_READS,
     .layout = dlpi_found_layout,
-    .blocks = dlpi_expand_blocks,
+    .blocks = dlpi_input_blocks,
     .live = dlpi_expand_live,
     .seen = dlpi_found_seen,
     .self_bytes = sizeof(dlpi_expand),

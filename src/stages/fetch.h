@@ -66,9 +66,9 @@ static void dlpi_fetch_read_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_fetch_live(p, st);
 }
 
-typedef struct dlpi_fetch_rows { /* what such a stage keeps */
-    dlpi_fetch fetch;            /* first, for its worker's functions */
-    dlpi_chain chain;
+typedef struct dlpi_fetch_rows { /* the record of a fetch stage */
+    dlpi_fetch fetch;            /* first: common functions read the record as a dlpi_fetch */
+    dlpi_chain chain;            /* maps and fetches that run in the attempt of this stage */
 } dlpi_fetch_rows;
 
 static int32_t dlpi_fetch_foretold(const dlp_predict_desc *d) { return d->num_workers; }

@@ -8,20 +8,21 @@
 /* ---------------------------------------------------------------------------------------------
    >>impl-guard      NUMBERS OF ITEMS, CHECKED AND COUNTED
    Each worker has a block of counters in the region, which it alone writes. Each row of each slot
-   has a word: of which batch, and which replacement (+ 1), the item is that was counted there last.
-   To count is, in this order: note counter, its old value, the row and the word to come; pending
-   (GU1); counter; the row's word (GU2); pending off. A worker that dies leaves one of
+   has a word. The word names the item that was counted there last, by its batch and its replacement
+   (+ 1). First a worker notes the counter, its old value, the row and the new word. Then it sets
+   pending (GU1), raises the counter, writes the row's word (GU2), and clears pending. A worker that
+   dies leaves one of these:
 
      pending off                 nothing was begun, or all is done
      pending, no word            counter is old, or old + 1: recovery puts old back
      pending, the word is there  the item is counted: nothing to do
 
-   Recovery does so before it gives up the dead worker's rows. Until then the row is the dead one's,
-   so nobody else can have written its word, and the word tells. After that another worker may run
-   the row, and count it in its own block: the word would be there, for another counter. A row that
-   is run again, there or after a fetch that was sent for again, finds its word, and does not
-   count. Batch numbers never come twice, so the word of a batch before is never that of this one.
-   Twice the same recovery does the same: pending is off after the counter.
+   Recovery does this before it gives up the dead worker's rows. Until then the row belongs to the
+   dead worker, so no other worker can have written the row's word, and the word tells the truth.
+   After that another worker may run the row, and count it in its own block: then the word would be
+   there for another counter. A row that is run again finds its word, and is not counted again.
+   Batch numbers never come twice, so a word of an earlier batch never looks like the word of this
+   batch. A recovery may be done twice: pending is cleared after the counter is put back.
 
    label  atomic         written by                       read by (partner)
    GU1    block.pending  its worker, after the notes     recovery, of a dead worker (GU1)
@@ -31,15 +32,17 @@ enum { DLPI_GUARD_NAN, DLPI_GUARD_INF, DLPI_GUARD_BELOW, DLPI_GUARD_ABOVE, DLPI_
 
 /* In region, one for each worker. */
 typedef struct dlpi_guard_block {
-    uint64_t counts[DLP_MAX_FIELDS][DLPI_GUARD_KINDS];
-    uint64_t pending; /* GU1 1 + number of the counter that is being raised, 0: none */
-    uint64_t old;     /* its value before */
-    uint64_t row;     /* number of the row's word */
-    uint64_t word;    /* what it will be */
+    uint64_t counts[DLP_MAX_FIELDS]
+                   [DLPI_GUARD_KINDS]; /* numbers found, by checked field and kind */
+    uint64_t pending; /* GU1 1 + number of the counter that is being raised; 0: none is */
+    uint64_t old;     /* the counter's value before it is raised */
+    uint64_t row;     /* number of the row's word among the words of all slots */
+    uint64_t word;    /* the value that the row's word gets */
     uint8_t pad[DLPI_LINE - 32];
 } dlpi_guard_block;
 
-enum { DLPI_GUARD_BLOCKS = 1, DLPI_GUARD_WORDS = DLPI_OWN_HIDDEN }; /* areas */
+/* Numbers of the stage's areas in the region. */
+enum { DLPI_GUARD_BLOCKS = 1, DLPI_GUARD_WORDS = DLPI_OWN_HIDDEN };
 
 typedef struct dlpi_guard_desc {
     const dlp_guard_field *fields; /* [n_fields] */
@@ -47,11 +50,11 @@ typedef struct dlpi_guard_desc {
     dlp_workers_desc workers;
 } dlpi_guard_desc;
 
-typedef struct dlpi_guard { /* what the stage keeps */
-    uint32_t n, id;
+typedef struct dlpi_guard {      /* the stage's own record: n checked fields */
+    uint32_t n, id;              /* id: the number of the stage */
     uint32_t at[DLP_MAX_FIELDS]; /* number among the item's fields; scratch fields come last */
     dlpi_field of[DLP_MAX_FIELDS];
-    dlp_guard_field f[DLP_MAX_FIELDS];
+    dlp_guard_field f[DLP_MAX_FIELDS]; /* copies of the desc's fields; their names lie in names */
     char names[DLP_MAX_FIELDS][32];
 } dlpi_guard;
 

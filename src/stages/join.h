@@ -2,21 +2,21 @@
 #pragma once
 /* tests: system/stages/join, system/stages/join_random, system/stages/join_hostile */
 #include "api/join.h"
-#include "api/loader.h"
 #include "inputs/table.h"
 #include "inputs/dataset.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-join       SEVERAL DATASETS IN ONE PIPE
-   A stage of rows like an item map: it claims what the stage before has done. What it works on is
-   its scope: fields of its own (zip), or items of its own (mix), and that is all that makes it
-   another fetch. It writes no byte that others have written, and all of its own, so a row may go
-   through it again: it is idempotent, and a worker that dies costs its rows' fetches in this stage
-   alone. A row whose item is replaced goes back to the first stage, as with a map. Rows of a mix
-   that are others' pass it unseen, where they can (dlpi_unit_pass). */
+   A join is a fetch behind the first fetch. Its stage claims rows that the stage before has done,
+   as a map of items does. The stage fetches fields of its own for each row (zip), or all fields of
+   the rows whose item is of its dataset (mix). It writes all bytes of these, and no byte of another
+   stage. So it is idempotent: a row may go through it again. If a worker of it dies, only the
+   fetches of its rows in this stage are repeated. A row whose item is replaced goes back to the
+   first stage, as with a map. In a mix, units without a row of this dataset pass the stage without
+   a claim where that is possible (dlpi_unit_pass). */
 
-typedef struct dlpi_join { /* what the stage keeps */
-    dlpi_fetch fetch;      /* first, for its worker's functions */
-    int how;
+typedef struct dlpi_join { /* the stage's own record */
+    dlpi_fetch fetch;      /* first: common functions read the record as a dlpi_fetch */
+    int how;               /* DLP_JOIN_* */
 } dlpi_join;
 
 static inline bool dlpi_join_mixes(const dlpi_stage *st) {
@@ -116,7 +116,7 @@ static int dlpi_join_zip(dlp_pipe *p, dlpi_stage *st) {
         return dlpi_refuse(p, DLP_ERR_ARG, st->name, "dataset.n_items",
                            "n_items is %" PRIu64 ", must be %" PRIu64 ", as in the first fetch",
                            st->dataset->n_items, p->fetch->dataset->n_items);
-    if ((rc = dlpi_stage_widens(p, st, "dataset.n_fields")) != DLP_OK) return rc;
+    if ((rc = dlpi_fields_widen(p, st, "dataset.n_fields")) != DLP_OK) return rc;
     st->scope =
         (dlpi_scope){n, st->n_fields, n, 0, st->dataset->n_items, !st->dataset->writes_all_bytes};
     return DLP_OK;
@@ -146,20 +146,4 @@ static dlp_stage dlpi_add_join(dlp_pipe *p, const dlp_join_desc *desc) {
 static int dlpi_node_fetch_later(dlpi_table *t, const dlp_fetch_desc *f, bool mixes) {
     const int how = mixes ? DLP_JOIN_MIX : DLP_JOIN_ZIP;
     return dlpi_add_join(t->p, &(dlp_join_desc){.fetch = *f, .how = how});
-}
-
-/* Add a row to `to` for each join of a loader's desc. Returns 0 or a DLP_ERR code. */
-static int dlpi_loader_joins(dlp_pipe *p, const dlp_loader_desc *d, dlp_nodes *to) {
-    dlp_node *first = &to->nodes[to->n - 1]; /* or a filter, which no join may follow */
-    uint32_t of = 1;
-    for (uint32_t i = 0; i < d->n_joins && i < DLP_MAX_STAGES; i++) {
-        dlp_node *node = dlpi_nodes_fetch(to, "join", &d->joins[i].fetch, NULL);
-        const int rc = dlpi_within(p, node->name, "how", d->joins[i].how, 0, DLP_JOIN_MIX,
-                                   "DLP_JOIN_ZIP or DLP_JOIN_MIX");
-        if (rc != DLP_OK) return rc;
-        if (d->joins[i].how != DLP_JOIN_MIX) continue;
-        node->fetch.of = ++of;
-        if (first->verb == DLP_FETCH) first->fetch.of = 1;
-    }
-    return DLP_OK;
 }

@@ -63,7 +63,7 @@ DLPI_COLD static uint64_t dlpi_joined_round(const dlpi_branches *j) {
     uint64_t most = 0;
     for (uint32_t b = 0; b < j->n; b++) {
         uint64_t n = dlpi_joined_pass(j, b), drawn = 0;
-        for (uint64_t k = 0; k < j->period; k++) drawn += dlpi_branch_at(j->schedule, k) == b;
+        for (uint64_t k = 0; k < j->period; k++) drawn += dlpi_mix_at(j->schedule, k) == b;
         if (drawn > 0) n = dlpi_times(dlpi_sum(n / drawn, 1), j->period);
         if (n > most) most = n;
     }

@@ -5,19 +5,19 @@
 #include "deliver/state.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-lists      LISTS OF A BATCH SAMPLER
-   The user's batch sampler gives the indices of each global batch. Whoever schedules asks for one
-   list ahead: that there is none is the only sign that a batch is its epoch's last. So what the
-   sampler saves belongs to a batch that is scheduled later, and each slot has both states: before
-   its list, and after it. */
+   The user's batch sampler gives the list of indices of each global batch. The scheduler asks for
+   the list of the next batch before it schedules a batch. If there is no next list, the batch is
+   the last of its epoch: nothing else tells this. So the state that the sampler saves is ahead of
+   the scheduled batch. Each slot keeps both states: before its list was asked for, and after. */
 
 typedef struct dlpi_lists {
     dlp_sampler_desc sampler; /* first, as of any sampler */
-    bool begun;               /* the epoch below: n and index are its list fetched ahead */
+    bool begun;               /* the sampler has begun `epoch`; n and index are its next list */
     uint64_t epoch;
-    int64_t n;                       /* 0: it has no other */
-    uint64_t *index;                 /* [global_batch] */
-    dlpi_source_state before, after; /* that list, as the sampler saves it */
-    dlpi_order order;                /* of replacements */
+    int64_t n;                       /* indices of the list asked for ahead; 0: the epoch ends */
+    uint64_t *index;                 /* [global_batch]; the first n are the list's */
+    dlpi_source_state before, after; /* the sampler's state before and after that list */
+    dlpi_order order;                /* draws the items that replace failed ones */
 } dlpi_lists;
 
 static inline dlpi_lists *dlpi_lists_of(const dlp_pipe *p) { return p->source_stage->self; }
@@ -43,7 +43,7 @@ DLPI_COLD static int dlpi_lists_blocks(const dlp_pipe *p, const dlpi_stage *st D
 }
 
 DLPI_COLD static void dlpi_lists_live(dlp_pipe *p, dlpi_stage *st) {
-    dlpi_order_live(p, &((dlpi_lists *)st->self)->order);
+    dlpi_epoch_order(p, &((dlpi_lists *)st->self)->order);
 }
 
 DLPI_COLD static uint64_t dlpi_lists_slot_bytes(const dlp_pipe *p DLPI_UNREAD) {

@@ -5,16 +5,16 @@
 /* ---------------------------------------------------------------------------------------------
    >>impl-map        MAPS: OF ITEMS, AND OF WHOLE BATCHES, IN PLACE */
 
-typedef struct dlpi_map_desc { /* one of item and batch */
+typedef struct dlpi_map_desc { /* item or batch is NULL */
     dlp_item_fn item;
     int (*batch)(void *user, dlp_batch *batch, void *worker_state);
     void *user;
     dlp_workers_desc workers;
 } dlpi_map_desc;
 
-typedef struct dlpi_map { /* what a map of items keeps */
-    dlpi_seeing seeing;
-    dlpi_chain chain;
+typedef struct dlpi_map { /* the record of a stage that maps items */
+    dlpi_seeing seeing;   /* where the callback finds each field, if fields end in this map */
+    dlpi_chain chain;     /* maps and fetches that run in the attempt of this stage */
 } dlpi_map;
 
 /* The callback of a map or fetch whose stage has the fields in another order than the table. It
@@ -50,7 +50,7 @@ static int dlpi_map_check(dlp_pipe *p, dlpi_stage *st) {
 
 /* Add the fields of an item map to those of the pipe's items. Returns 0 or a DLP_ERR code. */
 DLPI_COLD static int dlpi_map_widens(dlp_pipe *p, dlpi_stage *st) {
-    const int rc = dlpi_stage_widens(p, st, "n_fields");
+    const int rc = dlpi_fields_widen(p, st, "n_fields");
     st->scope.n_fields = p->datasets.n_fields;
     st->scope.zeroes = st->n_fields > 0;
     dlpi_chain_resolve(p, st);

@@ -14,21 +14,21 @@
    scheduler looks at none of its words.
 
    label  atomic         written by                            read by
-   OU1    users          the pipe, and each out that is found  who leaves last frees the pipe
+   OU1    users          the pipe, and each out that is found  the last to leave frees the pipe
 
-   OU1 is one counter for the life of the memory, not for slots. A batch that is held needs no count
-   of its own, since its out is not closed. */
+   OU1 counts the users of the pipe's memory, not of slots. A batch that is held needs no count of
+   its own, because its out is not closed before the batch is given back. */
 
 struct dlp_out {
     dlpi_subscriber c;
     dlp_pipe *p;
-    uint8_t *valid;    /* [capacity][batch_rows] of its loans */
+    uint8_t *valid;    /* [capacity][batch_rows] dlp_batch.valid of each loan */
     uint64_t *holds;   /* [capacity] in the region: batch + 1 of each loan, 0: none; for people */
-    uint32_t capacity; /* of its row */
-    int32_t full;      /* DLP_FULL_* */
-    bool host;         /* it reads the node before the transfer */
-    bool found;
-    uint32_t users; /* OU1 of the first of them: closes to come until the pipe is freed */
+    uint32_t capacity; /* batches that the user may hold at once: queue.capacity of the row */
+    int32_t full;      /* DLP_FULL_*: what happens if the user takes batches too slowly */
+    bool host;         /* it gives batches in host memory: its `from` is before the transfer */
+    bool found;        /* the user has got the out from the pipe, and will close it */
+    uint32_t users;    /* OU1 in the pipe's first out: calls of close before the pipe is freed */
 };
 
 static const dlpi_stage_ops dlpi_out_ops;

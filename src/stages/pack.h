@@ -89,7 +89,7 @@ static int dlpi_pack_fields(dlp_pipe *p, dlpi_stage *st) {
     const uint32_t t = k->d.tokens;
     uint32_t n, least = k->d.overlap + 1 < 8 ? 8 : k->d.overlap + 1;
     uint64_t fit = 2048 / p->global_batch;
-    int rc = dlpi_expand_adopt(p, &k->x, dlpi_pack_copy, k);
+    int rc = dlpi_input_adopt(p, &k->x, dlpi_pack_copy, k);
     if (rc != DLP_OK) return rc;
     n = dlpi_pack_input(p, st, &from, &node);
     if ((rc = dlpi_pack_documents(p, node, from, n)) != DLP_OK) return rc;
@@ -120,7 +120,7 @@ static int dlpi_pack_fields(dlp_pipe *p, dlpi_stage *st) {
 
 DLPI_COLD static int dlpi_pack_sizes(dlp_pipe *p) {
     dlpi_pack *k = dlpi_pack_of(p);
-    int rc = dlpi_expand_inputs(p, &k->x.found, dlpi_pack_fields);
+    int rc = dlpi_inputs_sizes(p, &k->x.found, dlpi_pack_fields);
     if (rc != DLP_OK || k->d.rule == DLP_PACK_CUT) return rc;
     dlpi_fit_sizes(k, dlpi_found_look(p, &k->x.found));
     return DLP_OK;
@@ -158,7 +158,7 @@ static int dlpi_pack_cell(dlp_pipe *p, const dlpi_stage *st, dlpi_pack *k) {
         return rc;
     }
     q->most_items = k->most_documents;
-    rc = dlpi_expand_bytes(p, st, x, st->fields);
+    rc = dlpi_input_sizes(p, st, x, st->fields);
     q->most_items = q->plan.most;
     k->ends = dlpi_round_up(q->d.max_part_bytes, 8);
     q->d.max_part_bytes =
@@ -188,7 +188,7 @@ DLPI_COLD static uint64_t dlpi_pack_slot_bytes(const dlp_pipe *p) {
 
 DLPI_COLD static int dlpi_pack_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_pack *k = st->self;
-    int n = dlpi_expand_blocks(p, st, out);
+    int n = dlpi_input_blocks(p, st, out);
     if (k->d.rule == DLP_PACK_FIT) return n + dlpi_fit_blocks(k, out + n);
     out[n] = (dlpi_block){offsetof(dlpi_pack, streams),
                           dlpi_times(k->x.found.cursors.n, sizeof *k->streams)};
@@ -206,10 +206,11 @@ DLPI_COLD static void dlpi_pack_live(dlp_pipe *p, dlpi_stage *st) {
 
 /* ---- a row of a batch is fetched ---- */
 
-typedef struct dlpi_pack_extra { /* of a row, for its copy */
-    dlp_part part;               /* first: dlp_item.part */
+/* What the copy of a packed row finds behind the address in its item's `part`. */
+typedef struct dlpi_pack_extra {
+    dlp_part part; /* first: dlp_item.part points to it */
     const dlp_pipe *p;
-    const dlpi_pack_row *row;
+    const dlpi_pack_row *row; /* the row's pieces of documents */
 } dlpi_pack_extra;
 
 static void dlpi_pack_row_extra(dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t row,
@@ -294,7 +295,7 @@ static int dlpi_pack_load_made(dlpi_worker *w, uint32_t c) {
     const uint8_t *bytes = dlpi_input_bytes(w->p, c);
     dlpi_pack_ends *to = dlpi_pack_ends_of(w->p, k, c);
     dlpi_input *cell = dlpi_input_at(w->p, c);
-    const int rc = dlpi_expand_load_by(w, &k->x, c);
+    const int rc = dlpi_input_load_by(w, &k->x, c);
     uint64_t tokens = 0;
     if (rc != 0) return rc;
     to->n = (uint32_t)cell->items;
@@ -316,13 +317,13 @@ static int dlpi_pack_load_made(dlpi_worker *w, uint32_t c) {
 static int dlpi_pack_load(dlpi_worker *w, uint32_t c) {
     const dlpi_pack *k = dlpi_pack_of(w->p);
     dlpi_input *cell = dlpi_input_at(w->p, c);
-    const dlp_item given = dlpi_expand_in(w, &k->x, cell);
+    const dlp_item given = dlpi_input_given(w, &k->x, cell);
     dlp_item in = given;
     dlpi_expand_item fields;
     uint64_t *lengths = (uint64_t *)(void *)dlpi_input_bytes(w->p, c); /* all fields are ragged */
     int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
     if (rc != 0) return rc;
-    rc = dlpi_expand_fetch(w, &k->x, c, &in, &given, dlpi_input_bytes(w->p, c), &fields);
+    rc = dlpi_input_fetch(w, &k->x, c, &in, &given, dlpi_input_bytes(w->p, c), &fields);
     if (rc == 0) rc = dlpi_pack_length(w, k, lengths);
     if (rc == DLP_SKIP) rc = 0, lengths[0] = 0;
     rc = dlpi_redzone_input(w, c, k->x.found.d.max_part_bytes, dlpi_item_returned(w, rc));

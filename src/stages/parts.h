@@ -6,28 +6,28 @@
 #include "inputs/cells.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-parts      PART QUEUE: WHAT TO LOAD NEXT, LOADING IT
-   The source of batches whose items come in parts. The scheduler alone does all of it, but for the
-   word of each cell. It computes the indices of a batch as it schedules it, looks ahead for the
-   parts that come next in the order of this rank's rows, and gives each of them a free cell and a
-   ticket. A part stays in its cell while a batch up to the one looked at last needs it, and until
-   all batches scheduled that need it have left the last stage that could send rows back to fetch.
-   The cells themselves, and who loads them: >>impl-inputs.
-   Why it can't stand still. When the scheduler waits for a free cell for a part of batch k, each
-   cell that is not k's own belongs to batches before k. All parts of those are in cells, so they
-   are loaded and fed, they leave (workers never wait for a part), and their cells come free. So it
-   is enough that one batch's parts fit into the cells: dlpi_parts_need holds the worst case of them
-   against queue_size before the start. */
+   The source of batches whose items come in parts. The scheduler alone runs it; workers share only
+   the words of cells (>>impl-inputs has the cells, and how workers load them). The scheduler
+   computes the indices of a batch when it schedules the batch. It looks ahead for the parts that
+   come next in the order of this rank's rows, and gives each of these parts a free cell and a
+   ticket. A part stays in its cell while a batch needs it, up to the batch that was looked at last,
+   and until all scheduled batches that need the part have left the last stage that could send rows
+   back to fetch. Why it can't stand still. When the scheduler waits for a free cell for a part of
+   batch k, each cell that is not k's own belongs to batches before k. All parts of those are in
+   cells, so they are loaded and fed, they leave (workers never wait for a part), and their cells
+   come free. So it is enough that one batch's parts fit into the cells: dlpi_parts_need holds the
+   worst case of them against queue_size before the start. */
 
 #define DLPI_PART_HINTS 64u
 
-typedef struct dlpi_part_use { /* what the scheduler knows of a cell */
-    uint64_t part, epoch;      /* whose need gave it its ticket; 0: sought since */
-    uint64_t until;            /* epochs from this one on want it loaded again; UINT64_MAX: none */
-    uint64_t need_epoch, need; /* the last batch known to need it */
-    uint64_t used;             /* batch scheduled last that needs it, + 1 */
-    uint64_t ticket;           /* 0: never given */
-    bool needed;               /* by that batch; false: by none that is to be scheduled */
-    dlp_permutation items;     /* of (part, epoch) asked for last */
+typedef struct dlpi_part_use { /* the scheduler's record of a cell and the part in it */
+    uint64_t part, epoch;      /* the part serves epochs from this one on; after a seek from 0 on */
+    uint64_t until;            /* from this epoch on the part is loaded again; UINT64_MAX: never */
+    uint64_t need_epoch, need; /* epoch and number of the last batch known to need the part */
+    uint64_t used;             /* 1 + last scheduled batch (over all epochs) that needs the part */
+    uint64_t ticket;           /* number of the cell's present load; 0: it never had a part */
+    bool needed;               /* need_epoch and need are valid: such a batch is to be scheduled */
+    dlp_permutation items;     /* order of the part's items, in the epoch asked for last */
 } dlpi_part_use;
 
 typedef struct dlpi_parts {
@@ -35,11 +35,11 @@ typedef struct dlpi_parts {
     uint32_t n_cells;
     uint8_t pad[DLPI_LINE]; /* part workers read what is above; below is the scheduler's */
     dlpi_part_plan plan;
-    uint64_t *tables;      /* of both orders */
+    uint64_t *tables;      /* sums of item counts in the order of two epochs; NULL: not shuffled */
     dlpi_part_use *use;    /* [n_cells] */
-    uint64_t epoch, batch; /* how far ahead parts are asked for: up to before this batch */
+    uint64_t epoch, batch; /* first batch whose parts have not all been asked for */
     dlpi_inputs_ahead ahead;
-    uint32_t hint[DLPI_PART_HINTS];
+    uint32_t hint[DLPI_PART_HINTS]; /* cell of the part found last, by place in a batch: a hint */
 } dlpi_parts;
 
 static inline dlpi_parts *dlpi_parts_of(const dlp_pipe *p) { return p->source_stage->self; }
@@ -48,7 +48,7 @@ static inline dlpi_parts *dlpi_parts_of(const dlp_pipe *p) { return p->source_st
 static inline uint32_t *dlpi_slot_pcell(const dlp_pipe *p, uint32_t s) {
     return dlpi_slot_source(p, s);
 }
-/* ---- what the desc may say, and what follows ---- */
+/* ---- check the desc, and compute what follows from it ---- */
 
 #define DLPI_PARTS_CELLS "0, or 2..4096 (a loader: parts.queue_size)"
 
@@ -352,7 +352,7 @@ DLPI_COLD static int dlpi_parts_seek(dlp_pipe *p, const dlpi_state *to) {
         else
             u->epoch = 0;
     }
-    return dlpi_schedule_seek(p, to);
+    return dlpi_epoch_seek(p, to);
 }
 
 /* True if it is worth while to search free cells for the batches from the next one on. If the
@@ -448,7 +448,7 @@ static void dlpi_parts_fill(dlp_pipe *p, uint32_t s) {
     dlpi_bslot *slot = dlpi_slot_at(p, s);
     uint64_t *index = dlpi_slot_index(p, s);
     uint32_t place = 0;
-    dlpi_schedule_padding(p, s);
+    dlpi_epoch_padding(p, s);
     for (uint32_t r = 0; r < slot->count; place++) {
         dlpi_piece x;
         uint32_t c, n;
@@ -513,7 +513,7 @@ static const dlpi_source_ops dlpi_parts_source = {
     .sizes = dlpi_parts_sizes,
     .slot_bytes = dlpi_parts_slot_bytes,
     .row_bytes = sizeof(dlp_part),
-    .rows = dlpi_schedule_rows,
+    .rows = dlpi_epoch_rows,
     .alike = dlpi_role_none,
     .ready = dlpi_parts_there,
     .fill = dlpi_parts_fill,

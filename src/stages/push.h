@@ -5,8 +5,9 @@
 #include "inputs/reader.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-push-cells A PUSH BEFORE A MAKER: ITS READER
-   A stage of one thread. It calls what fetch would call without a maker, and has the record written
-   into a cell (>>impl-arrivals). The stage after it makes items of the record. */
+   A stage of one thread: the reader. It calls the push's fetch, as the fetch stage does in a pipe
+   without makers, and this call writes the next record into a cell (>>impl-arrivals). The stage
+   after it makes items of the record. */
 
 /* Have the push's fetch write record k into cell c. Returns 0, DLP_END, DLP_STOPPED or a code. */
 static int dlpi_arrive_one(dlpi_worker *w, const dlpi_expand *x, uint32_t c, uint32_t k) {
@@ -19,7 +20,7 @@ static int dlpi_arrive_one(dlpi_worker *w, const dlpi_expand *x, uint32_t c, uin
                    .call = &w->note};
     dlpi_words_forget(w);
     DLPI_STORE_RLX(&w->block->current, a->records); /* for observers */
-    dlpi_expand_point(&in, dlpi_arrived_at(w->p, x, c, k), x->level, &by, true);
+    dlpi_input_point(&in, dlpi_arrived_at(w->p, x, c, k), x->level, &by, true);
     in.n_fields = x->n_fetched;
     return x->input.fetch(x->input.user, &in);
 }

@@ -7,9 +7,10 @@
 #include "row/rows.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-sampler    SAMPLER AND REPEAT, AS STAGES: KEYED ORDERS
-   What they do is done by whoever schedules batches: see >>impl-feed. The item at a position of an
-   epoch follows from the seed alone, so the workers compute indices, and a state is a position. Of
-   a dataset without a length positions are counted until a row says that the epoch is over. */
+   These stages have no workers for items: the scheduler does their work (>>impl-feed). In a keyed
+   order the item at a position of an epoch follows from the seed alone. So the workers compute
+   indices, and a saved state needs only a position. If the dataset has no length, positions are
+   counted until a row tells that the epoch is over. */
 
 DLPI_COLD static int dlpi_keyed_sizes(dlp_pipe *p) {
     const dlp_sampler_desc *d = dlpi_sampler_of(p);
@@ -24,16 +25,16 @@ DLPI_COLD static int dlpi_keyed_sizes(dlp_pipe *p) {
     return dlpi_epoch_of(p, dlpi_order_samples(d, p->fetch->dataset->n_items));
 }
 
-typedef struct dlpi_near { /* what a worker of rows has of the order */
+typedef struct dlpi_near { /* a worker's own copy of the order, and indices computed ahead */
     dlpi_order order;
-    uint32_t n; /* positions first.. of epoch have the indices index[] */
+    uint32_t n; /* index[0..n - 1] are the indices of positions first.. of `epoch`; 0: none yet */
     uint64_t first, epoch;
     uint64_t index[64];
-    uint8_t pad[DLPI_LINE]; /* those of workers lie side by side and share no line */
+    uint8_t pad[DLPI_LINE]; /* records of two workers share no cache line */
 } dlpi_near;
 
-typedef struct dlpi_keyed {   /* what the stage keeps */
-    dlp_sampler_desc sampler; /* first, as of any sampler */
+typedef struct dlpi_keyed {   /* the record of a sampler stage with a keyed order */
+    dlp_sampler_desc sampler; /* first: any sampler's record begins with its desc */
     dlpi_near *near;          /* [workers of rows] */
 } dlpi_keyed;
 
@@ -52,7 +53,7 @@ DLPI_COLD static void dlpi_keyed_live(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_keyed *k = st->self;
     for (dlpi_worker *w = p->workers; k->near != NULL && w->st->ops->unit == DLPI_UNIT_ROWS; w++) {
         w->source = &k->near[w->global];
-        dlpi_order_live(p, &dlpi_near_of(w)->order);
+        dlpi_epoch_order(p, &dlpi_near_of(w)->order);
     }
 }
 
@@ -119,14 +120,14 @@ static uint64_t dlpi_keyed_alike(const dlp_pipe *p) {
 static const dlpi_source_ops dlpi_keyed_source = {
     .sizes = dlpi_keyed_sizes,
     .slot_bytes = dlpi_role_none,
-    .rows = dlpi_schedule_rows,
-    .fill = dlpi_schedule_padding,
+    .rows = dlpi_epoch_rows,
+    .fill = dlpi_epoch_padding,
     DLPI_SOURCE_AT_HAND,
     DLPI_SOURCE_BY_NUMBER,
     .alike = dlpi_keyed_alike,
     .config = dlpi_source_config,
     .params = DLPI_SOURCE_PARAMS,
-    .seek = dlpi_schedule_seek,
+    .seek = dlpi_epoch_seek,
     .indices = dlpi_keyed_indices,
     .item = dlpi_keyed_item,
 };

@@ -9,74 +9,79 @@
 #include "observe/seen.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-scratch    FIELDS THAT END BEFORE THE BATCH
-   A cell is the lengths of its fields, if one is ragged, and the fields. Cells come in groups of a
-   power of two, for a run of rows each: the row whose last bits are i has the i-th cell of its
-   run's group. No run has more rows than a group has cells (p->run_shift_most). A group's word says
-   whose it is:
-     0                                  nobody's
-     DLPI_REDO | w + 1, generation 0    in the hand of worker w (among all), for a run that it is
+   Fields that end before the batch lie in scratch cells, not in the batch. A cell has the lengths
+   of the fields, if one is ragged, and then the fields of one row. Cells come in groups of a power
+   of two. A run of rows has one group: the row whose last bits are i has the i-th cell of its run's
+   group. No run has more rows than a group has cells (p->run_shift_most). A word of each group
+   tells who owns the group:
+     0                                  nobody: the group is free
+     DLPI_REDO | w + 1, generation 0    worker w (among all) holds it, for a run that the worker is
                                         about to claim, or has just claimed
-     unit + 1, generation b             that run's of batch b
-   Each run of a slot has a number: group + 1, of the group that it was given last. It is written
-   before the word says that the group is the run's, and believed only if the word says so.
+     unit + 1, generation b             run `unit` of batch b
+   Each run of a slot has a number: 1 + the group that the run was given last. The number is written
+   before the word says that the group is the run's. It counts only if the word says so.
 
-   What a stage of rows is to the cells is known when the chain is (dlpi_stage.held). Those write
-   them that fetch, directly in front of the scratch stage: one, or all of a mix, each the cells of
-   the rows that are its own items. The first of these takes: a worker of it that finds a run to
-   claim takes a group first (unless the run has one, see below), then claims the run, then gives
-   it the group; or puts the group back. Nobody lets a run pass that stage: it is fetch, or a zip.
-   The next map reads. Zips between them have nothing to do with cells. A guard between them reads
-   as well. It needs no rule of its own: the map cannot be done with a run that the guard has to do,
-   so the run still has its group. Without a map the last guard counts as the map. Just before the
-   last row of the run is done in the map its worker makes the group nobody's. Only the owner of a
-   run sets its bits in that stage, so the owner knows when it sets the last one.
+   When the chain of stages is known, each stage of rows is told what it does with cells
+   (dlpi_stage.held). The stages that fetch, directly before the scratch stage, write cells: one
+   fetch, or all fetches of a mix, each for the rows that are its items. The first of these stages
+   takes groups. If its worker finds a run to claim, the worker first takes a free group (unless the
+   run has one, see below), then claims the run, then gives the group to the run, or frees it if the
+   claim failed. No run passes this stage without a claim: it is the fetch, or a zip. The next map
+   reads the cells. Zips between them do nothing with cells. A guard between them reads cells, too.
+   It needs no rule of its own: the map cannot be done with a run that the guard has not done, so
+   the run still has its group. Without a map the last guard counts as the map. Just before the last
+   row of the run is done in the map, the map's worker frees the group. Only the owner of a run sets
+   its bits in that stage, so the owner knows when it sets the last one.
 
    Why nothing stands still with one group. A run with a group waits for no other run and no other
-   group: each row of it is in a callback, waits for its time, or for a worker of a stage up to the
-   map, who needs no group for it; left out or cancelled, it goes through them all the same. A row
-   that goes back to fetch goes through the stages in front of the one that takes, who know of no
-   groups, and finds its own there. So each group
-   becomes nobody's. Whoever lacked one looks again then, and takes the oldest run that it finds, as
-   always: so the runs of the oldest batch are not passed by for ever, since batches are only so
-   many. Runs without a group hold nothing that others need. No group is a state in which nothing
-   moves.
+   group. Each row of it is in a callback, or waits for its time, or waits for a worker of a stage
+   up to the map, which needs no group for the row. A row that is left out or cancelled goes through
+   these stages, too. A row that goes back to fetch goes through the stages before the one that
+   takes, which need no group, and finds its own group there. So each group comes free. Then a
+   worker that lacked a group looks again, and takes the oldest run that it finds, as always. The
+   number of batches is limited, so the runs of the oldest batch are not passed by for ever. Runs
+   without a group hold nothing that others need. So there is always a step that can be done.
 
-   Deaths. In the stage that takes: a group in the dead one's hand is nobody's again; a run that
-   has one keeps it, and whoever claims the run finds it (dlpi_holder_ops.take). In the other
-   stages that fetch, up to the map: the run has its group, and its rows are fetched once more
-   there. In the map: what is not done of the run is done once more, there or from fetch on, and
-   has its cells; but if the dead one had given them up just before the last row was to be done, an
-   idempotent map has nothing to read: such rows go back to fetch (has), and the run takes another
-   group on its way. So do rows that a later stage sends back, of a run that is through: the rest
-   of it stays done in the map, which gives the group up with the last that comes once more. Of a
-   run that is not through, rows that go back find their own cells again. A run is never done with
-   its group still its own, so no group is lost with its batch.
+   Deaths. If the worker dies in the stage that takes: a group that it holds is freed. A run that
+   has a group keeps it, and the next worker that claims the run finds the group
+   (dlpi_holder_ops.take). In the other stages that fetch, up to the map: the run has its group, and
+   its rows are fetched once more there. In the map: rows of the run that are not done are done once
+   more, there or from fetch on, and have their cells. But the dead worker may have freed the group
+   just before the last row was to be done. Then an idempotent map has nothing to read: such rows go
+   back to fetch (has), and the run takes another group on its way. Rows that a later stage sends
+   back, of a run that has passed the map, take another group, too: the other rows of the run stay
+   done in the map, and the map frees the group with the last row that comes once more. If the run
+   has not passed the map, rows that go back find their own cells again. A run is never done while
+   it has a group, so no group is lost with its batch.
 
-   Sleep. A worker that lacks a group says so by a bit (lacking) before it looks for the last time.
-   Whoever makes a group nobody's looks at these bits after that, and wakes one that is asleep.
+   Sleep. A worker that lacks a group sets its bit in `lacking`, and then looks once more. A worker
+   that frees a group looks at these bits after that, and wakes a worker that is asleep.
 
    The words are a claim link (>>impl-claims): O1; the bits are as those of sleepers: B1. */
 
 #define DLPI_SCRATCH_WORDS (DLP_MAX_WORKERS / 32)
-#define DLPI_SCRATCH_BYTES (UINT64_C(256) << 10) /* of cells that are there for runs alone, */
-#define DLPI_SCRATCH_SHORTER 4u /* for so many times as many runs as there are of the longest */
+/* Without n_cells in the desc, and if runs do not need more: bytes of all cells, and cells for each
+   row under way (several, because a run may be shorter than its group), at most. */
+#define DLPI_SCRATCH_BYTES (UINT64_C(256) << 10)
+#define DLPI_SCRATCH_SHORTER 4u
 
 typedef struct dlpi_scratch_head { /* in the region */
     uint64_t n_groups;
     uint64_t each; /* cells of a group */
     uint8_t pad[DLPI_LINE - 16];
-    dlpi_group lacking[DLPI_SCRATCH_WORDS]; /* masks alone */
-    dlpi_claim_word words[1];               /* [n_groups], and after them the runs' numbers */
+    dlpi_group lacking[DLPI_SCRATCH_WORDS]; /* a bit for each worker that lacks a group */
+    dlpi_claim_word words[1]; /* [n_groups] owners of groups; behind them the numbers of runs */
 } dlpi_scratch_head;
 
-typedef struct dlpi_scratch_hand { /* of a worker of the stage that takes, its own */
-    uint32_t group;                /* + 1 */
-    bool none;                     /* in this look there was none */
-    bool lacks;                    /* its bit is set */
-    bool passed;                   /* in this look a run was passed by that had gone back */
+typedef struct dlpi_scratch_hand { /* private to a worker of the stage that takes groups */
+    uint32_t group;                /* 1 + the group that the worker holds; 0: it holds none */
+    bool none;                     /* in this search for a run no group was free */
+    bool lacks;                    /* the worker's bit in `lacking` is set */
+    bool passed; /* in this search a run that had gone back was passed by for lack of a group */
 } dlpi_scratch_hand;
 
-enum { DLPI_SCRATCH_HEAD = 1, DLPI_SCRATCH_CELLS = DLPI_OWN_HIDDEN }; /* areas */
+/* Numbers of the stage's areas in the region. */
+enum { DLPI_SCRATCH_HEAD = 1, DLPI_SCRATCH_CELLS = DLPI_OWN_HIDDEN };
 
 typedef struct dlpi_scratch_desc {
     const dlp_field *fields; /* [n_fields]; shape: the most bytes of an item */
@@ -84,18 +89,18 @@ typedef struct dlpi_scratch_desc {
     uint32_t n_cells;        /* 0: as many as >>scratch says */
 } dlpi_scratch_desc;
 
-typedef struct dlpi_scratch { /* what the stage keeps */
-    uint32_t n, n_groups;     /* fields; groups of cells */
+typedef struct dlpi_scratch { /* the stage's own record */
+    uint32_t n, n_groups;     /* number of fields; of groups of cells */
     uint32_t shift;           /* a group has 1 << shift cells */
-    uint32_t asked;           /* desc.n_cells */
-    bool ragged;              /* one of the fields is */
+    uint32_t asked;           /* n_cells of the desc; 0: the library chooses */
+    bool ragged;              /* at least one of the fields is ragged */
     uint64_t cell_bytes;
     dlpi_field f[DLP_MAX_FIELDS];
-    const dlpi_stage *takes, *reads;
-    dlpi_scratch_hand *hands; /* [workers of the stage that takes] */
+    const dlpi_stage *takes, *reads; /* the stage that takes groups; the one that frees them */
+    dlpi_scratch_hand *hands;        /* [workers of the stage that takes] */
 } dlpi_scratch;
 
-/* ---- where all lies: cells; lacking, words of cells, numbers of rows ---- */
+/* ---- addresses: cells, bits of lacking workers, words of groups, numbers of runs ---- */
 
 static inline const dlpi_scratch *dlpi_scratch_of(const dlp_pipe *p) {
     return p->holder_stage->self;
@@ -151,7 +156,7 @@ static inline uint8_t *dlpi_scratch_cell(const dlpi_worker *w, uint32_t row) {
     return w->held + (row & ((1u << k->shift) - 1)) * k->cell_bytes;
 }
 
-/* ---- groups come and go ---- */
+/* ---- groups are taken, given to runs, and freed ---- */
 
 /* Wake a worker that lacks a group, if there is one, after a group became nobody's. */
 static void dlpi_scratch_wake(dlp_pipe *p) {
@@ -310,7 +315,7 @@ static int dlpi_scratch_written(dlpi_worker *w, uint32_t row) {
     return 0;
 }
 
-/* ---- what a desc may say ---- */
+/* ---- check the desc ---- */
 
 static int dlpi_scratch_take_desc(dlp_pipe *p, dlpi_stage *st, const dlpi_scratch_desc *d) {
     dlpi_scratch *k = st->self;

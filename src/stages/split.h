@@ -11,75 +11,77 @@
 #include "observe/seen.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-split      CHUNKS LOADED, AND SPLIT INTO VIEWS
-   With a split stage the items of the pipe are chunks, one to a core batch, and what the consumer
-   gets are views. Where a view lies follows from counts alone: >>impl-chunk-rows. The loaders' side
-   is a fetch. The splitter is the consumer's: it takes a chunk as dlpi_next takes a batch, and
-   hands out views of it. refs counts, for each slot, the views held, and one more while the chunk
-   is being split. A chunk is taken only when the one before is split to its end; so each chunk that
-   is out has a view that is held, but for the one just taken, which max_held - 1 others can
-   precede: never more than max_held chunks are out, as many as the pipe has slots for.
-   A batch that spans chunks is copied, chunk by chunk as they come, into a seam buffer, of which
-   each view has its own; such a view keeps no chunk. A next that has waited in vain for the last of
-   them leaves what is there for the call after it. */
+   With a split stage the items of the pipe are chunks, one in each batch of the core. The consumer
+   gets views: the user's batches, which are rows of chunks. Where a view lies follows from counts
+   alone (>>impl-chunk-rows). Workers load a chunk in the fetch stage. The consumer's thread splits:
+   it takes a chunk as dlpi_next takes a batch, and hands out views of it. refs counts, for each
+   slot, the views that the user holds, and one more while the chunk is being split. A chunk is
+   taken only when the chunk before is split to its end. So each chunk that is out has a view that
+   is held, except the chunk taken last, which at most max_held - 1 others can precede. So never
+   more than max_held chunks are out, and the pipe has as many slots for them.
+   A batch that spans chunks is copied into a seam buffer, chunk by chunk as the chunks come. Each
+   view has a seam buffer of its own, and such a view keeps no chunk. If a call of next times out
+   before the last of these chunks, the rows stay in the buffer for the next call. */
 
 typedef struct dlpi_view_end { /* the state after a view: the next batch, and its position */
     uint64_t epoch, batch, position;
 } dlpi_view_end;
 
-enum { DLPI_SPLIT_REC = 1, DLPI_SPLIT_RESIDENT, DLPI_SPLIT_SEAM = DLPI_OWN_HIDDEN }; /* areas */
+/* Numbers of the stage's areas in the region. */
+enum { DLPI_SPLIT_REC = 1, DLPI_SPLIT_RESIDENT, DLPI_SPLIT_SEAM = DLPI_OWN_HIDDEN };
 
-typedef struct dlpi_split { /* what the stage keeps */
+typedef struct dlpi_split { /* the stage's own record */
     dlp_split_desc d;
     dlpi_chunk_plan plan;
-    dlp_chunk_fn load; /* from here what dlp_chunks_open was given */
-    dlp_chunk_at_fn rows_at;
-    bool in_place; /* views are of what rows_at says */
+    dlp_chunk_fn load;       /* load to writes_all_bytes: from the desc of dlp_chunks_open */
+    dlp_chunk_at_fn rows_at; /* the user's memory that has a chunk's rows, or NULL */
+    bool in_place;           /* views point into the memory of rows_at; nothing is copied */
     void *user;
-    uint32_t cpu_buffers; /* with a device, of chunks that do not stay; 0: prefetch_factor */
-    dlpi_stage_ops loads; /* of the fetch stage, where loaders wait for these */
+    uint32_t cpu_buffers; /* with a device: host buffers of chunks; 0: prefetch_factor */
+    dlpi_stage_ops loads; /* ops of the fetch stage if loaders wait for free host buffers */
     int preload;          /* DLP_PRELOAD_NONE, _CPU, _DEVICE */
-    int preload_auto;     /* 1: chosen by DLP_PRELOAD_AUTO */
+    int preload_auto;     /* 1: preload was chosen by DLP_PRELOAD_AUTO */
     int writes_all_bytes;
-    uint64_t *first;    /* of desc.rows: [n_chunks + 1] rows before each; or NULL */
-    uint32_t view_rows; /* rows of this rank's full batch */
-    uint32_t slot;      /* with the chunk that is being split, DLPI_NO_SLOT: none */
-    dlpi_order order;   /* of the chunks */
-    dlpi_chunk_spot at; /* of that chunk */
-    uint64_t chunk;     /* its number */
-    uint64_t sequence;
-    uint32_t turn;
-    struct {           /* a batch that spans chunks, as far as they have come */
-        uint32_t v;    /* its view */
-        uint32_t rows; /* that are there; 0: none is begun */
-        bool waits;    /* the last of them are on their way from the chunk at hand */
-        uint32_t seek_no;
-        uint64_t epoch, batch;
+    uint64_t *first;      /* [n_chunks + 1] rows before each chunk; NULL: desc.rows is NULL */
+    uint32_t view_rows;   /* rows of this rank's full batch */
+    uint32_t slot;        /* slot of the chunk that is being split; DLPI_NO_SLOT: none is */
+    dlpi_order order;     /* the order of chunks, as the consumer's thread computes it */
+    dlpi_chunk_spot at;   /* where that chunk stands in the epoch */
+    uint64_t chunk;       /* that chunk's number in the dataset */
+    uint64_t sequence;    /* views handed out so far */
+    uint32_t turn;        /* the view that is looked at first for the next batch, 0..n_out - 1 */
+    struct {              /* the batch that is being copied together from several chunks */
+        uint32_t v;       /* the view that it gets */
+        uint32_t rows;    /* rows that are there; 0: there is no such batch now */
+        bool waits;       /* the device's copy of rows from the present chunk is not over yet */
+        uint32_t seek_no; /* of the pipe when it was begun: after a seek it is dropped */
+        uint64_t epoch, batch; /* its number */
     } seam;
-    uint32_t *refs;              /* [n_slots] views held, and 1 while it is split */
-    uint32_t *slot_of;           /* [n_out]; DLPI_NO_SLOT: its seam buffer */
-    dlpi_view_end *after;        /* [n_out] */
-    uint64_t *index;             /* [n_out][view_rows] */
-    uint8_t *valid;              /* [2][view_rows] of a view that has all rows, of one of none; and
-                                    [n_out][view_rows] of those in seam buffers */
-    dlpi_chunk_spot *places;     /* [workers of fetch] */
-    dlp_permutation permutation; /* of its rows */
+    uint32_t *refs;              /* [n_slots] views that are held, and 1 more during the split */
+    uint32_t *slot_of;           /* [n_out] slot of each view; DLPI_NO_SLOT: its seam buffer */
+    dlpi_view_end *after;        /* [n_out] state after each view */
+    uint64_t *index;             /* [n_out][view_rows] dlp_batch.indices of each view */
+    uint8_t *valid;              /* [2][view_rows] of a view with all its rows, and one with none;
+                                    then [n_out][view_rows] of the views in seam buffers */
+    dlpi_chunk_spot *places;     /* [workers of fetch] each worker's last place in the order */
+    dlp_permutation permutation; /* order of the rows in the chunk that is being split */
     uint8_t pad[DLPI_LINE];
-    dlpi_order scheduled; /* the scheduler's, where each chunk has its own cell */
+    dlpi_order scheduled; /* the scheduler's copy, if each chunk has a cell of its own */
     uint8_t pad1[DLPI_LINE];
-    dlpi_order copied; /* the sink's */
+    dlpi_order copied; /* the copy of the sink's thread, and its last place */
     dlpi_chunk_spot copied_at;
 } dlpi_split;
 
 /* Chunks, for observers. Words of those that stay, and of the sink's buffers, have records of
    their own. */
 typedef struct dlpi_chunk_rec {
-    uint64_t per_epoch, cpu_buffers;
-    int32_t preload;
-    uint32_t in_epoch_at, used_at; /* in a slot */
-    uint32_t view_rows;            /* of this rank's full batch; 0: an older version's */
-    int32_t preload_auto;          /* preload was chosen by DLP_PRELOAD_AUTO */
+    uint64_t per_epoch, cpu_buffers; /* chunks of an epoch; host buffers */
+    int32_t preload;                 /* DLP_PRELOAD_NONE, _CPU, _DEVICE */
+    uint32_t in_epoch_at, used_at; /* bytes from the start of a slot's record to two of its words */
+    uint32_t view_rows;            /* rows of this rank's full batch; 0: an older version's */
+    int32_t preload_auto;          /* 1: preload was chosen by DLP_PRELOAD_AUTO */
     uint32_t seam_buffers;
-    uint64_t seams, seam_bytes; /* views that were copied; consumer */
+    uint64_t seams, seam_bytes; /* views copied together so far, and their bytes; the consumer's */
 } dlpi_chunk_rec;
 
 _Static_assert(sizeof(dlpi_chunk_rec) == 56, "region layout");
@@ -119,10 +121,11 @@ static void dlpi_chunk_permute(const dlp_pipe *p, uint64_t epoch, uint64_t c,
 }
 
 /* ---- chunks that stay (preload) ----
-   A word of the region for each chunk says who loads it: batch + 1 (48 bits), its slot (15), and in
-   the lowest bit whether it is there. So the last chunk of one epoch and the first of the next, if
-   they are one and the same and both on their way, are not loaded twice; and what a worker that was
-   killed has begun is begun again by the batch's next worker, or by another once the batch is gone.
+   A word of the region for each chunk says which batch loads it: batch + 1 (48 bits), the batch's
+   slot (15 bits), and in the lowest bit whether the chunk is loaded. If the last batch of an epoch
+   and the first of the next have the same chunk, and both are under way, it is loaded once. If the
+   worker that loads a chunk is killed, the next worker of the batch loads it again, or after the
+   batch is gone a worker of another batch.
 
    label  atomic            written by                      read by
    Q5     a chunk's word    a loader, before and after      loaders, the sink (Q5) */
@@ -627,9 +630,10 @@ static int dlpi_split_check_preload(dlp_pipe *p, const dlpi_stage *st) {
     return p->err.code;
 }
 
-/* ---- loaders, where more chunks are under way than there are CPU buffers ----
-   Batches go to the device in their order. So the oldest batch has its cell, and nothing stands
-   still. The transfer stage wakes a loader when a batch is on the device. */
+/* ---- loaders wait for buffers, if more chunks are under way than there are host buffers ----
+   Batches go to the device in their order, and cells are given in this order. So the oldest batch
+   has its cell, and the pipe does not stand still. The transfer stage wakes a loader when a batch
+   is on the device. */
 
 /* Raise w->claim_end, up to where worker w may claim: batches from there on have no cell yet. */
 static void dlpi_loads_bound(dlpi_worker *w) {
@@ -742,10 +746,10 @@ DLPI_COLD static void dlpi_split_live(dlp_pipe *p, dlpi_stage *st) {
             for (int i = 1; i < t[f].ndim; i++) t[f].shape[i] = p->batches.at[f].f.shape[i];
         }
     }
-    dlpi_order_live(p, &c->scheduled);
-    dlpi_order_live(p, &c->order);
+    dlpi_epoch_order(p, &c->scheduled);
+    dlpi_epoch_order(p, &c->order);
     memset(c->valid, 1, c->view_rows);
-    dlpi_order_live(p, &c->copied);
+    dlpi_epoch_order(p, &c->copied);
     c->slot = DLPI_NO_SLOT;
     r->per_epoch = p->batches_per_epoch;
     r->cpu_buffers = c->in_place ? p->n_slots : p->n_cells;
@@ -777,8 +781,9 @@ static const dlpi_lender_ops dlpi_split_lender = {
 /* ---- for observers ---- */
 
 typedef struct dlpi_chunk_counts {
-    dlpi_chunk_rec r;                  /* per_epoch: of the epoch fed last */
-    uint64_t scheduled, resident, out; /* chunks of it that are fed; out: slots not given back */
+    dlpi_chunk_rec r; /* per_epoch is that of the epoch of the last scheduled chunk */
+    /* chunks of that epoch that are scheduled; chunks that stay and are loaded; slots in use */
+    uint64_t scheduled, resident, out;
 } dlpi_chunk_counts;
 
 /* Observer: read the record of chunks, and count those that are scheduled, stay, or are out.

@@ -4,24 +4,24 @@
 #include "work/workers.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-transfer   BATCHES TO THE DEVICE: DOUBLE BUFFERING
-   One thread, or the consumer. Batches go in their order (unordered: as they become ready) into the
-   device buffers; a batch is ready when the event after its copies has passed. None of a later
-   epoch goes while one of the oldest is to come: the consumer takes no other before, and it could
-   find no buffer. */
+   One thread, or the consumer, copies batches into the device buffers: in the order of batches, or
+   in an unordered pipe as batches become ready. A batch is ready when the event after its copies
+   has passed. No batch of a later epoch is copied while a batch of the oldest epoch is still to
+   come. The consumer takes the oldest epoch first, and its batch could find no free buffer. */
 
-typedef struct dlpi_transfer { /* what the stage keeps */
+typedef struct dlpi_transfer { /* the stage's own record */
     dlp_transfer_desc d;
     dlp_device device;
-    int open, registered;
-    void **data; /* [device_buffers * fields] */
-    void **seam; /* [n_out * fields] what batches that span slots are put together in, or NULL */
-    bool alone;  /* a thread of its own copies */
-    bool shared; /* the consumer calls the device too: */
-    pthread_mutex_t lock; /* around each call, then; never held while the device is waited for */
-    uint8_t *begun;       /* [ring] copies of batches after the next one */
-    uint64_t took_ns;     /* how long a copy took lately, from its begin to its end */
-    uint64_t passed_ns;   /* when the copy before was found to have ended */
-    uint64_t looked_ns;   /* when the last look found no copy that had ended */
+    int open, registered; /* 1: the device is open; the region is registered with it */
+    void **data;          /* [device_buffers * fields] device memory of each buffer */
+    void **seam;          /* [n_out * fields] device memory for batches that span slots, or NULL */
+    bool alone;           /* a thread of this stage copies; false: the consumer does */
+    bool shared;          /* both the thread and the consumer call the device, under `lock` */
+    pthread_mutex_t lock; /* held in each call of the device, but not in a wait for it */
+    uint8_t *begun;       /* [ring] 1: this batch's copy is begun, but not all those before it */
+    uint64_t took_ns;     /* mean duration of the last copies, from begin to end; 0: none yet */
+    uint64_t passed_ns;   /* time at which the last copy was found to have ended */
+    uint64_t looked_ns;   /* time of the last look that found no copy ended */
 } dlpi_transfer;
 
 static dlpi_transfer *dlpi_transfer_of(const dlpi_stage *st) { return st->self; }

@@ -36,11 +36,11 @@
    callback that takes longer than those before. So the consumer makes up for what was put off
    before it sleeps itself (dlpi_wake_put_off). */
 
-#define DLPI_WAKE_NS UINT64_C(10000)  /* work that is not worth to wake one more worker */
-#define DLPI_SHORT_NS UINT64_C(15000) /* what a wake-up costs, its two ends together */
-#define DLPI_AWAKE_NS UINT64_C(50000) /* how long one that was woken may take to run */
-#define DLPI_AWAKE_CALLS 32u          /* timed calls between two estimates; */
-#define DLPI_ASLEEP_CALLS 4u          /* where nobody waits awake, or did so in vain */
+#define DLPI_WAKE_NS UINT64_C(10000)  /* ns of work for which one more worker is not woken */
+#define DLPI_SHORT_NS UINT64_C(15000) /* ns that a wake-up costs waker and sleeper together */
+#define DLPI_AWAKE_NS UINT64_C(50000) /* ns after which a woken thread runs, at most */
+#define DLPI_AWAKE_CALLS 32u          /* timed calls between two estimates */
+#define DLPI_ASLEEP_CALLS 4u /* such calls, if no thread waits awake or if it did in vain */
 
 /* Return the moving average with one more sample. A long sample counts as 30 us: another program
    may have had the core for milliseconds. */

@@ -26,7 +26,7 @@
 
 #define DLPI_SLEEP_NS UINT64_C(100000000)
 #define DLPI_CPU_NOTE_NS UINT64_C(50000000)
-#define DLPI_FULL_NS UINT64_C(20000000) /* a worker that has no room for work */
+#define DLPI_FULL_NS UINT64_C(20000000) /* ns that a worker without room for work sleeps, at most */
 #define DLPI_ANY UINT64_MAX             /* whatever the batch */
 
 /* Add n to a counter that has one writer at a time, and that observers read. */
@@ -93,7 +93,7 @@ static void dlpi_wake_workers(const dlp_pipe *p, const dlpi_stage *st) {
     for (int g = 0; g * 32 < st->n_workers; g++) dlpi_sleepers_ring(&waiters->group[g].at, 0);
 }
 
-/* ---- the others ---- */
+/* ---- the scheduler, the consumer and subscribers ---- */
 
 static void dlpi_wake_scheduler(dlpi_ctl *ctl) { dlpi_sleepers_wake_all(&ctl->scheduler); }
 

@@ -544,7 +544,7 @@ static void manifest_from(dlp_s3_manifest **m, const char *s, size_t n, int *rc)
     FILE *f = n ? fmemopen((void *)(uintptr_t)s, n, "rb") : fopen("/dev/null", "rb");
     if (f == NULL || dlp_s3_manifest_open(m, NULL) != DLP_OK) abort();
     memset(&err, 0, sizeof err);
-    *rc = dlpi_src_manifest_lines(*m, f, "case", &err);
+    *rc = dlpi_s3_manifest_lines(*m, f, "case", &err);
     CHECK(*rc == DLP_OK || (*rc == err.code && err.message[0]));
     fclose(f);
 }
@@ -564,7 +564,7 @@ static void run_manifest(const char *s, size_t n) {
             CHECK(dlp_s3_manifest_get(m, i, &e) == DLP_OK && strlen(e.key) <= 1024 && e.key[0]);
             CHECK(e.offset == DLP_S3_WHOLE || e.offset <= INT64_MAX);
             CHECK(e.length <= INT64_MAX && e.items <= INT64_MAX);
-            dlpi_src_entry_write(&e, f);
+            dlpi_s3_entry_write(&e, f);
         }
         fclose(f);
         manifest_from(&again, text, bytes, &rc2);

@@ -21,8 +21,8 @@ cat >$dir/list <<'MUTANTS'
 +    if (set) j->streams[s - j->found.cursors.first].phase = 0;
 = mix ready: a mix takes an item that is ready where the branch drawn has none
 @ branches
--    return dlpi_branch_at(j->schedule, (j->streams[i].phase + rows) % j->period);
-+    const uint32_t drawn = dlpi_branch_at(j->schedule, (j->streams[i].phase + rows) % j->period);
+-    return dlpi_mix_at(j->schedule, (j->streams[i].phase + rows) % j->period);
++    const uint32_t drawn = dlpi_mix_at(j->schedule, (j->streams[i].phase + rows) % j->period);
 +    const uint64_t *taken = j->streams[i].drawn;
 +    if (rows > 0 && taken[drawn] == j->at[drawn].x.found.streams[i].rows)
 +        for (uint32_t b = 0; b < j->n; b++)

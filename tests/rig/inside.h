@@ -407,7 +407,7 @@ INSIDE int inside_s3_kin(const char *to, const char *own) {
 }
 
 INSIDE void inside_s3_place(const char *bucket, const char *key, char *text, size_t size) {
-    dlpi_src_place(bucket, key, text, size);
+    dlpi_s3_src_place(bucket, key, text, size);
 }
 #endif
 
