@@ -6349,16 +6349,16 @@ DLPDEF int64_t dlp_mpsc_pop_burst(dlp_mpsc_rx *rx, void *records, uint64_t max, 
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-claims     CLAIM: ONE WRITER, MANY READERS
-   A record of the link is a batch, cut into units that readers take one by one. Nothing is popped:
-   the swap that puts a reader's number into the unit's owner word IS the claim, and nothing else
-   records it, so a dead reader's units are still there, under its number.
+   A record of the link is a batch, cut into units that readers take one by one. Nothing is popped.
+   The swap that puts a reader's number into the unit's owner word IS the claim, and nothing else
+   records it. So the units of a dead reader are still there, under its number.
 
    head       generation (39) | count (21) | padded (1) | run shift (3): the batch in the record
    owner[u]   generation (39) | who (25): reader + 1; or that and DLPI_REDO: the reader sends the
               unit back; or DLPI_FREED and a number: free again. Other links say what is with their
               record in the lower 25 bits (part cells), or have a key of their own (chunks)
    cursor     generation (39) | unit (25): units below are claimed. A hint
-   rescans    counts the frees: whoever sees it move looks once without cursors
+   rescans    counts the frees: a reader that sees it move looks once without cursors
    frees      counts them for each record: no two frees of a unit have the same word
 
    call                  label  order    by whom                     partner
@@ -6382,20 +6382,22 @@ DLPDEF int64_t dlp_mpsc_pop_burst(dlp_mpsc_rx *rx, void *records, uint64_t max, 
    dlpi_claim_those      O2     seq_cst  readers, before O1          dlpi_claim_may: no bit, no unit
 
    Why a claim is right. A reader that claims unit u of batch b has read an owner word older than b,
-   and a head of generation b with u below its count. Records are used again only after every unit
-   of b was claimed and done, and owner words only grow, so if the record went on since, the swap
-   fails. Units of b freed again get generation b - 1, which is older than b and than nothing later,
-   and a number that none of their claims and none of their earlier frees had.
-   The only reader of a link needs no swap: the word of a free unit is written by readers alone, and
-   by those who free what a reader had.
+   and a head of generation b with u below its count. A record is used again only after every unit
+   of b was claimed and done, and owner words only grow. So if the record went on since, the swap
+   fails. A unit of b that is freed again gets generation b - 1. This is older than b, and not older
+   than any other batch that the record had. It also gets a number that no claim of the unit and no
+   earlier free of it had.
+   The only reader of a link needs no swap. Only readers write the word of a free unit, and those
+   that free a unit which a reader had.
    Full: the writer has no record whose credit is back (>>impl-credit); it never waits here.
-   Empty: each owner word has b's generation; the cursor says so early, and may say too little.
-   Wrap: generations are modulo 2^39 and compared within half of that; a link has at most as many
-   batches under way as it has records. That a number of frees comes round (2^23) takes as many
-   frees of one record while one reader stands between its look and its swap.
-   Crashes: a reader that dies has its number in the owner word until recovery, which alone may act
-   for it, frees the unit or sends it back. A hint that it did not write is made up for by a look
-   without hints: rescans moves. A writer publishes a head by one store, whole or not at all. */
+   Empty: each owner word has b's generation. The cursor tells that early, and may be too low.
+   Wrap: generations are modulo 2^39 and compared within half of that. A link has at most as many
+   batches under way as it has records. A number of frees repeats after 2^23 frees of one record.
+   All of these would have to come while one reader stands between its look and its swap.
+   Crashes: the number of a dead reader stays in the owner word until recovery frees the unit or
+   sends it back. Only recovery may act for the reader. If the reader did not write a hint, rescans
+   moves, and a look without hints finds the unit. A writer publishes a head by one store, so the
+   head is there as a whole or not at all. */
 
 #define DLPI_GEN_BITS 39
 #define DLPI_GEN_MASK ((UINT64_C(1) << DLPI_GEN_BITS) - 1)
@@ -6525,8 +6527,8 @@ DLPI_INLINE uint64_t dlpi_claim_rescans(const uint64_t *rescans) {
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-gather     GATHER: MANY WRITERS, ONE READER IN ORDER
-   A record is a batch; its rows are completed by many, each once or again, in any order. It is out
-   when all its bits are set, never by a countdown, which cannot be done twice.
+   A record is a batch. Many writers complete its rows, each row once or again, in any order. The
+   batch is out when all its bits are set. A countdown would not do: a row may be completed twice.
 
    done[i]    which of rows 32 i .. 32 i + 31 are complete: generation (32), a bit for each
    scan       where there is more than one of those: done words below are full. generation (32) |
@@ -6554,18 +6556,18 @@ DLPI_INLINE uint64_t dlpi_claim_rescans(const uint64_t *rescans) {
    dlpi_gather_look      Y1     acquire  completers, observers          Y1
    dlpi_gather_undo      Y1     seq_cst  who sends a batch back         Y1 of a closer
 
-   Why a batch leaves once. done[i] becomes full by one swap; whoever made a word full then looks at
-   the others. The swaps are totally ordered, so the last of them sees all full; several may, and
-   then the swap on ready lets one through.
-   Full: a writer never finds it so; it has the unit by a claim, so the record is its batch's.
-   Empty: ready is of an older batch: sequences are 48 bits, and do not come round.
-   Wrap: of the generation, done words keep 32 bits. A record is used again only when it is out,
-   and a word that is 2^32 batches old would need as many batches without this word: each batch of
-   a record writes its words, or has no rows there.
-   Crashes: a writer that dies before the swap has completed nothing; its bits are missing, and the
-   claim says whose they were. One that dies between the last bit and ready leaves a batch that is
-   full: whoever recovers closes it, by the same swap. Rows taken back lose their bits first, then
-   ready gets another count, so that a closer that has read it cannot swap it any more. */
+   Why a batch leaves once. done[i] becomes full by one swap. The writer that made a word full then
+   looks at the other words. The swaps are totally ordered, so the last of them sees all words full.
+   If several writers see all words full, the swap on ready lets one of them through.
+   Full: a writer never finds the record full. It has claimed the unit, so the record has its batch.
+   Empty: ready has the number of an older batch. Sequences have 48 bits, and do not wrap.
+   Wrap: done words keep 32 bits of the generation. A record is used again only when it is out. Each
+   batch of a record writes all words in which it has rows. So a word cannot be 2^32 batches old,
+   unless as many batches had no rows there.
+   Crashes: a writer that dies before the swap has completed nothing. Its bits are missing, and the
+   claim tells whose they were. A writer may die between the last bit and ready. Then the batch is
+   full, and recovery closes it by the same swap. If rows are taken back, their bits go first. Then
+   the count in ready changes, so the swap of a closer that has read ready before fails. */
 
 #define DLPI_WORD_ROWS 32u
 #define DLPI_READY_BITS 48
@@ -6686,8 +6688,9 @@ DLPI_INLINE void dlpi_gather_undo(dlpi_gather_word *ready, uint64_t b) {
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-credit     CREDITS: COUNTERS AND CELLS THAT COME BACK
-   The spsc link whose records are nothing but their number, and the free list of a pool. A counter
-   has one writer; a cell's word is not 0 while it is taken, and is taken and freed by one each.
+   An spsc link whose records have nothing but their number, and the free list of a pool. A counter
+   has one writer. A cell's word is not 0 while the cell is taken. One thread takes a cell, and one
+   gives it back.
 
    call                       label       order    by whom              partner
    dlpi_credit_publish        T1, V1      seq_cst  the counter's writer dlpi_credit_seen; before a
@@ -6706,10 +6709,11 @@ DLPI_INLINE void dlpi_gather_undo(dlpi_gather_word *ready, uint64_t b) {
                                                    for it
    dlpi_credit_held           C1, C2      seq_cst, acquire: who takes   dlpi_credit_done
 
-   Full and empty: the writer compares two counters of which it owns one; what it reads of the other
-   is old at worst, so there is more room than it sees, never less. Wrap: counters have 64 bits.
-   Crashes: each step is one store, made after what it tells of. A cell whose owner died before it
-   gave it back is still taken: whoever recovers knows by its own records whose it was. */
+   Full and empty: the writer compares two counters, and owns one of them. The value that it reads
+   of the other may be old. Then there is more room than the writer sees, never less. Wrap: counters
+   have 64 bits. Crashes: each step is one store, made after the work that it tells of. If the owner
+   of a cell died before it gave the cell back, the cell is still taken. Recovery knows by its own
+   records who had the cell. */
 
 DLPI_INLINE void dlpi_credit_publish(uint64_t *counter, uint64_t n) {
     DLPI_STORE_SEQ(counter, n); /* T1, V1 -> T1, V1, B1 */
@@ -6753,9 +6757,9 @@ DLPI_INLINE uint32_t dlpi_credit_held_look(const uint32_t *cell) {
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-first      FIRST: MANY WRITERS, ONE RECORD, THE FIRST ONE STAYS
-   An error's place. A word says who writes it, from before the record is written: so recovery knows
-   of a writer that died half-way, and ends the record for it. Another value, or another word, says
-   that the record is whole.
+   The place of an error. Before a writer writes the record, it puts its number into a word. So
+   recovery knows of a writer that died half-way, and ends the record for it. Another value, or
+   another word, tells that the record is whole.
 
    call                      label       order    by whom             partner
    dlpi_first_take           E1, F1      swap     writers             one of them
@@ -6765,8 +6769,8 @@ DLPI_INLINE uint32_t dlpi_credit_held_look(const uint32_t *cell) {
    dlpi_first_seen           E1, F1      seq_cst  readers, recovery   dlpi_first_publish
    dlpi_first_look           F1, K3      acquire  readers             dlpi_first_publish
 
-   Full: whoever comes second writes nothing. Empty: 0. It does not wrap: one record, used once (of
-   a batch: until the record of the batch is used again, when nobody may look). */
+   Full: a second writer writes nothing. Empty: 0. It does not wrap, because the record is used
+   once. The record of a batch is used again with its slot, and then nobody may look at it. */
 
 /* Take the record for one writer. mine: not 0. Returns false if another writer took it first. */
 DLPI_INLINE bool dlpi_first_take(uint32_t *word, uint32_t mine) {
@@ -6788,9 +6792,11 @@ DLPI_INLINE uint32_t dlpi_first_look(const uint32_t *word) {
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-offer      OFFERS: TO BE TAKEN, OR TAKEN BACK
-   A cell that is used again and again, and a reader of it that may be late. A word for each reader
-   and cell says what became of batch b, which is in the cell now: below b + 1, offered; b + 1,
-   over: given back, or withdrawn before it was taken; b + 1 with the top bit, taken.
+   A cell is used again and again, and a reader of it may be late. A word for each reader and cell
+   tells what became of batch b, which is in the cell now:
+     less than b + 1          the batch is offered
+     b + 1 with the top bit   the reader has taken the batch
+     b + 1                    the batch is over: given back, or withdrawn before it was taken
 
    label  access                by whom              order     partner
    H4     dlpi_offer_take       reader               cas       dlpi_offer_withdraw, dlpi_offer_over
@@ -6798,14 +6804,14 @@ DLPI_INLINE uint32_t dlpi_first_look(const uint32_t *word) {
    H4     dlpi_offer_give       reader               seq_cst   dlpi_offer_over; before a wake
    H4     dlpi_offer_over       who uses cells again seq_cst   dlpi_offer_give, dlpi_offer_take
 
-   No cell is written under a reader: the cell is used again only where the word says b + 1, and of
-   the two swaps that leave "offered" one alone succeeds: either the reader has it, and then it is
-   the reader who writes b + 1, after its last read; or it was withdrawn, and the reader's swap
-   fails. The cell may go on to batch b' after the reader looked which batch it has: then b was
-   over, so the word is b + 1 or more, as it never gets smaller, and the swap, which expects less,
-   fails, too. Crashes: whoever recovers knows which readers are gone, and asks for their words no
-   more; the next reader in that place takes the words as they are, older than all that it is
-   offered. */
+   No cell is written under a reader. The cell is used again only if the word says b + 1. Two swaps
+   leave "offered", and only one of them succeeds. If it is the reader's swap, the reader writes
+   b + 1 after its last read. If it is the withdrawal, the reader's swap fails. The cell may go on
+   to batch b' after the reader looked which batch the cell has. Then b was over, so the word is
+   b + 1 or more, because it never gets smaller. The reader's swap expects less, and fails, too.
+   Crashes: the side that uses cells again knows which readers are gone, and no longer looks at
+   their words. The next reader in the same place takes over the words. They are older than all
+   batches that it is offered. */
 
 #define DLPI_OFFER_TAKEN (UINT64_C(1) << 63)
 
@@ -6903,9 +6909,9 @@ static inline uint64_t dlpi_multiply(uint64_t a, uint64_t b, uint64_t *low) {
     return (uint64_t)(product >> 64);
 }
 
-/* A range 0..n-1 that numbers are drawn from without bias: the high half of random * n, where a
-   random word whose low half is below `reject` = 2^64 mod n is drawn again, so that equally many
-   words lead to every value (Lemire, ACM TOMACS 29/1, 2019). */
+/* A range 0..n-1 from which numbers are drawn without bias. A number is the high half of random *
+   n. If the low half is below `reject` = 2^64 mod n, the random word is drawn again. So equally
+   many words lead to each value (Lemire, ACM TOMACS 29/1, 2019). */
 typedef struct dlpi_range {
     uint64_t n, reject;
 } dlpi_range;
@@ -6926,19 +6932,21 @@ static inline uint64_t dlpi_below(dlpi_range range, uint64_t random) {
 
 /* --- Keyed permutation -----------------------------------------------------------------------
 
-   A number below n is written as (left, right): right has a power of two of values, 2^right_bits,
-   about the square root of n, and left has a = ceil(n / 2^right_bits) values. Rounds by turns add a
-   keyed hash of right to left (mod a) and of left to right (mod 2^right_bits). Each is undone by
-   the subtraction, so all together is a bijection of a * 2^right_bits >= n numbers. Results from n
-   up are put through again until they fall below n, which always ends (the cycle comes back to
-   where it began, which is below n) and is a bijection of 0..n-1. Fewer than 2^right_bits numbers
-   lie above n, one in 32 at the most, also just above a power of two; splitting takes no division;
-   and the additions, not exclusive ors, give odd permutations as often as even ones.
+   A number below n is written as (left, right). right has 2^right_bits values, about the square
+   root of n. left has a = ceil(n / 2^right_bits) values. Rounds take turns: one adds a keyed hash of
+   right to left (mod a), the next adds a keyed hash of left to right (mod 2^right_bits). A
+   subtraction undoes each round. So all rounds together are a bijection of a * 2^right_bits >= n
+   numbers. A result of n or more is put through again until it falls below n. This always ends,
+   because the cycle comes back to its begin, which is below n. It is a bijection of 0..n-1. Fewer
+   than 2^right_bits numbers lie above n: one in 32 at most, even if n is just above a power of two.
+   The split takes no division. Additions, in place of exclusive ors, give odd permutations as often
+   as even ones.
 
-   Few rounds on few values can be told from a random permutation by counting pairs of positions
-   (the number needed grows as n^2 at 6 rounds, n^3 at 8; tests/unit/order/order.c counts): hence 10
-   rounds below 2^12 numbers, 8 below 2^15, 6 above, and tables made by an exact shuffle below
-   DLP_PERMUTATION_TABLE, where even that would not do. */
+   A count of pairs of positions can tell few rounds on few values from a random permutation. The
+   number of permutations that it needs grows as n^2 at 6 rounds, and as n^3 at 8
+   (tests/unit/order/order.c counts). Hence there are 10 rounds below 2^12 numbers, 8 below 2^15,
+   and 6 above. Below DLP_PERMUTATION_TABLE even 10 would not do: there an exact shuffle makes a
+   table. */
 
 /* Return a keyed hash of half a number. Its bits 24..47 and 0..31 are well mixed, of the latter the
    high ones more. Each of the two kinds of rounds takes the bits that it needs. */
@@ -7462,9 +7470,9 @@ static void dlpi_order_block(dlpi_order *o, uint64_t epoch, uint64_t first, uint
             out[i] = out[i] < o->domain ? o->subset[out[i]] : UINT64_MAX;
 }
 
-/* Return the index that replaces the item at a position when it fails for the k-th time, k >= 1:
-   the one at a keyed position of the epoch or, for draws with replacement, one more draw, at a
-   position after any epoch's end. The view is copied, because it may be at another epoch. */
+/* Return the index that replaces the item at a position when it fails for the k-th time, k >= 1. It
+   is the index at a keyed position of the epoch. For draws with replacement it is one more draw, at
+   a position after the end of any epoch. The view is copied, because it may be at another epoch. */
 static uint64_t dlpi_order_replacement(const dlpi_order *o, uint64_t epoch, uint64_t position,
                                        uint32_t k) {
     dlpi_order view = *o;
@@ -7817,9 +7825,10 @@ static uint64_t dlpi_found_hash(const dlpi_found_plan *q, uint64_t h) {
     return q->weights ? dlpi_absorb(h, q->weights_hash) : h;
 }
 
-/* ---- places of streams in a state: first stream (2 bytes), how many (2), bits of ordinal and of
-   used (1 each), with windows the bits of a place (1; the highest bit of the byte of the ordinal
-   tells), and then cursor after cursor, without gaps.
+/* ---- places of streams in a state ----
+   In front are the first stream (2 bytes), the number of streams (2), and the bits of an ordinal
+   and of a used count (1 each). With windows follow the bits of a place (1), and the highest bit of
+   the byte of the ordinal is set. Then comes cursor after cursor, without gaps.
    Where lists are joined, each stream has a path: a cursor in each list, and the phase of a mix.
    The byte of the ordinal is then DLPI_CURSORS_PATHS. After it: the number of lists (1), the bits
    of a phase (1), and the bits of ordinal and of used in each list (1 each).
@@ -8077,11 +8086,11 @@ static bool dlpi_cursors_read(dlpi_cursors *c, uint8_t *wide, const uint8_t *at,
 }
 
 /* ---- inputs dealt by their weights ----
-   The inputs are taken heaviest first (inputs of equal weight in a permutation of the seed or,
-   unshuffled, by their number). Each goes to the stream whose weights have the least sum so far,
-   the first of several such streams (Graham, Bounds on Multiprocessing Timing Anomalies, 1969: the
-   longest processing time first). So a stream has the same inputs in each pass and epoch, and a
-   pass permutes each stream by itself. */
+   The inputs are taken heaviest first. Inputs of equal weight come in a permutation of the seed or,
+   unshuffled, by their number. Each goes to the stream whose weights have the least sum so far, or
+   to the first of several such streams. This is the rule of the longest processing time first
+   (Graham, Bounds on Multiprocessing Timing Anomalies, 1969). So a stream has the same inputs in
+   each pass and epoch, and a pass permutes each stream by itself. */
 
 static inline uint64_t dlpi_found_weights_bytes(const dlpi_found_plan *q) {
     return q->n_inputs * 12 + (q->streams + 1) * 8;
@@ -8420,8 +8429,8 @@ static void dlpi_chunk_plan_of(const dlp_split_desc *d, const dlp_pipe_desc *run
    >>impl-mixing     DATASETS MIXED BY WEIGHTS
    The schedule of one period is a table. It tells the dataset of each turn, and how many turns of
    this dataset came before. The table is made by "earliest deadline first", as if one processor
-   served the datasets: turn j of a dataset may run from floor(j * period / weight) on, and must
-   have run before ceil((j + 1) * period / weight). The turns fill the period exactly, and for one
+   served the datasets. Turn j of a dataset may run from floor(j * period / weight) on. It must have
+   run before ceil((j + 1) * period / weight). The turns fill the period exactly, and for one
    processor this rule meets all deadlines that can be met. So every turn lies in its window: the
    counts are within one of their shares. */
 
@@ -8447,10 +8456,11 @@ struct dlp_mix {
 
 /* --- Shuffles ---
 
-   A number's place among n, without a table: a Feistel network from DLP_PERMUTATION_TABLE on;
-   below, where such networks are poor, swap-or-not: each round pairs x with k - x (mod n), and a
-   keyed coin of the pair says whether the two change places (Hoang, Morris, Rogaway, An
-   Enciphering Scheme Based on a Card Shuffle, CRYPTO 2012). A few hundred ns. */
+   The place of a number among n, without a table. From DLP_PERMUTATION_TABLE on it is that of a
+   Feistel network. Below that such networks are poor, and swap-or-not serves. Each round pairs x
+   with k - x (mod n). A keyed coin of the pair says whether the two change places (Hoang, Morris,
+   Rogaway, An Enciphering Scheme Based on a Card Shuffle, CRYPTO 2012). It takes a few hundred
+   ns. */
 #define DLPI_MIX_ROUNDS 64
 
 static uint64_t dlpi_mix_small(uint64_t n, uint64_t key, uint64_t x) {
@@ -8533,8 +8543,9 @@ static void dlpi_mix_schedule(dlp_mix *m) {
 
 /* --- The length of an epoch --- */
 
-/* Return positions in which the dataset comes at least `items` times, wherever they begin: whole
-   periods or, as counts are within one of their shares at both ends, the share of one more item. */
+/* Return a number of positions in which the dataset comes at least `items` times, wherever they
+   begin. It is whole periods, or the share of one more item, if that is less: at both ends the
+   counts are within one of their shares. */
 static uint64_t dlpi_mix_enough(const dlp_mix *m, const dlpi_mix_part *part) {
     uint64_t w = part->weight, whole = (part->items + w - 1) / w;
     uint64_t periods = (part->items + 1) / w, rest = (part->items + 1) % w, share;
@@ -17666,11 +17677,11 @@ DLPI_COLD static int dlpi_epoch_seek(dlp_pipe *p, const dlpi_state *to) {
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-inputs     INPUT CELLS: WHAT THE WORKERS OF A SOURCE LOAD
-   A source whose rows come out of inputs larger than an item has cells for them, in the region, and
-   a stage of workers that load them. The scheduler alone says what is loaded into which cell, and
-   when that is needed no more; the table of the source says how (load).
-   A unit of its workers is a cell with an open ticket: the oldest of 64 from the one taken last on,
-   or the first of them where inputs take little time.
+   A source may make its rows from inputs larger than an item. It then has cells for the inputs, in
+   the region, and a stage of workers that load them. Only the scheduler says which input is loaded
+   into which cell, and when the input is needed no more. The table of the source tells how to load.
+   A unit of the workers is a cell with an open ticket. A worker looks at 64 cells, from the one
+   that was taken last on. It takes the oldest of them, or the first if inputs take little time.
 
    cell.state: ticket (39 bits) and what is with it. Tickets only grow.
 
@@ -17682,8 +17693,8 @@ DLPI_COLD static int dlpi_epoch_seek(dlp_pipe *p, const dlpi_state *to) {
        +----------------------- scheduler: it is needed no more --------------------+
 
    Inputs that take little time come in runs: a cell has `run` of them, one after the other, and
-   `made` says how many are. Whoever loads it goes on with the first that is not, after a death,
-   too; FAILED is of that input.
+   `made` says how many are made. The worker that loads the cell goes on with the first that is not
+   made, also after the death of another worker. FAILED says that this input failed.
 
    label  atomic            written by                    read by (partner)
    Q1     cell.state        scheduler: OPEN, CLOSED;      workers before a claim; scheduler, who
@@ -17697,22 +17708,23 @@ DLPI_COLD static int dlpi_epoch_seek(dlp_pipe *p, const dlpi_state *to) {
                             cleared
    B1     waiters.mask, word   >>impl-sleepers
 
-   Why a claim is right. The swap that puts a worker's number there IS the claim. It fails unless
-   the word is that of the very ticket that was read, and open: after a cell was given to another
-   input its ticket is another. Fields of the cell are read after the swap, and the scheduler
-   writes them only while the word is LOADED or FAILED, which no worker changes, or CLOSED, which it
-   makes it by a swap that fails if a worker has come first. So while a worker's number stands there
-   nobody but it writes fields or bytes. tests/model/model_parts.pml goes through all of this.
-   Why no open cell is overlooked. Its bit is set before its word says OPEN, and cleared by nobody
-   but a worker whose swap has taken that ticket, before it does anything else: the cell is not open
-   then, and can't be again before that worker, or after its death recovery, goes on. A bit that is
-   left set by a death, or by a cell that the scheduler has closed, costs a look.
-   Why a death costs no input. Nothing but the word tells who loads. A worker that dies before it
-   says LOADED leaves its number there; recovery, which is alone with a dead worker's words, makes
-   it OPEN again, and the next worker begins at the first byte: nobody reads bytes that are not
-   LOADED. Of a run it begins with the input that was being loaded: those before are in `made`, a
-   release store after their bytes and counts. One that dies after LOADED has done all but counting
-   the load and waking: recovery counts one (Q2), and wakes everybody. */
+   Why a claim is right. The swap that puts a worker's number into the word IS the claim. It fails
+   unless the word has the very ticket that was read, and is open. A cell that was given to another
+   input has another ticket. A worker reads the fields of the cell after the swap. The scheduler
+   writes the fields only while the word is LOADED or FAILED, or CLOSED. No worker changes LOADED or
+   FAILED. The scheduler sets CLOSED by a swap, which fails if a worker has come first. So while a
+   worker's number is in the word, only that worker writes fields or bytes.
+   tests/model/model_parts.pml goes through all of this.
+   Why no open cell is overlooked. The cell's bit is set before its word says OPEN. Only a worker
+   whose swap has taken that ticket clears the bit, before it does anything else. Then the cell is
+   not open. It cannot be open again before that worker goes on, or recovery after its death. A
+   death, or a cell that the scheduler has closed, may leave a bit set. Such a bit costs a look.
+   Why a death costs no input. Only the word tells who loads. A worker that dies before it says
+   LOADED leaves its number in the word. Recovery is alone with the words of a dead worker, and
+   makes the cell OPEN again. The next worker begins at the first byte, because nobody reads bytes
+   that are not LOADED. In a run it begins with the input that was being loaded. The inputs before it are
+   in `made`, a release store after their bytes and counts. A worker that dies after LOADED has only
+   left out to count the load and to wake others. Recovery counts one (Q2), and wakes everybody. */
 
 #define DLPI_INPUT_OPEN UINT32_C(0x1000000)
 #define DLPI_INPUT_LOADED UINT32_C(0x1000001)
@@ -18310,9 +18322,9 @@ static int dlpi_check_divides(dlp_pipe *p, const char *field, uint64_t n) {
 /* ... which loads one input after the other. */
 #define DLPI_OPS_OF_INPUTS DLPI_OPS_OF_CELLS, .step = dlpi_input_step, .run = dlpi_input_run
 
-/* Cells and streams of inputs whose items nobody has counted: what the scheduler knows of them, and
-   in which list each cell stands: the list of a stream, of free cells, or of cells that wait to be
-   free. Why these can't stand still is said in >>impl-found. */
+/* Cells and streams of inputs whose items nobody has counted. Here is what the scheduler knows of
+   them, and in which list each cell stands: the list of a stream, of free cells, or of cells that
+   wait to be free. >>impl-found tells why the streams can't stand still. */
 
 #define DLPI_FOUND_NONE UINT32_MAX
 #define DLPI_FOUND_CELLS (1 << 22)  /* cells of a source, at most */
@@ -22020,18 +22032,18 @@ static void dlpi_pack_count(const dlp_pipe *p, const dlpi_pack_row *row) {
 }
 
 /* ---- CUT: documents end to end ----
-   Two functions follow the rule: one over the documents that become known, which counts rows, one
-   when a row is given, which writes it. Both go from where a row begins to where the next one does,
-   so a cursor is that place.
+   Two functions follow the rule. One runs over the documents that become known, and counts rows.
+   The other runs when a row is given, and writes the row. Both go from the begin of a row to the
+   begin of the next row, so a cursor is that place.
 
-   Cells, by the argument of >>impl-found: a stream must have so many documents with tokens that are
-   not given that R rows, those that must be known, are. A row ends with its S-th segment, and each
-   of so many documents has a token at least, so S of them from where a row begins on make a row.
-   The next begins after the last, so R rows take R S; or, with overlap, in the last or one before
-   it, so R (S - 1) + 1. One less is too few where documents have one token, or, with overlap,
-   `overlap` tokens. Rows get on: one that S has closed has S tokens, and overlap is less.
-   Documents of an input share its cell. So as many cells are enough, and fewer where an input has
-   min_documents. */
+   Cells, by the argument of >>impl-found: R rows must be known. How many documents with tokens that
+   are not given must a stream have for that? A row ends with its S-th segment, and each document
+   has a token at least. So S documents from the begin of a row on make a row. Without overlap the
+   next row begins after the last document, so R rows take R S documents. With overlap it begins in
+   the last document or one before it, so R rows take R (S - 1) + 1. One document less is too few if
+   documents have one token, or, with overlap, `overlap` tokens. Rows get on: a row that S has
+   closed has S tokens, and overlap is less. Documents of an input share its cell. So as many cells
+   are enough, and fewer if an input has min_documents. */
 
 static void dlpi_pack_cut_begin(dlpi_found *q, uint32_t i) {
     ((dlpi_pack *)(void *)q)->streams[i] = (dlpi_pack_stream){.cell = DLPI_FOUND_NONE};
@@ -22166,20 +22178,20 @@ static const dlpi_found_rule dlpi_pack_cut = {
 };
 
 /* ---- FIT: best fit in windows of N documents ----
-   When N documents of a stream are known, or all that are left of an epoch, their rows are laid out
-   at once, and leave the stream's list; each cell is given back with the last piece out of it. A
-   window is laid out only while fewer than R rows are known, those that must be: so memory for
-   known rows has a bound. A cursor is the first document of a window, how many of its rows are
-   given, and 16 bits of a hash of its documents and their lengths; after the window's last row it
-   is the window's last document, used.
+   A window is N documents of a stream, or all that are left of an epoch. When they are known, their
+   rows are laid out at once, and the documents leave the stream's list. A cell is given back with
+   the last piece out of it. R rows must be known. A window is laid out only while fewer than R rows
+   are known. So memory for known rows has a bound. A cursor has the first document of a window, the
+   number of its rows that are given, and 16 bits of a hash of its documents and their lengths.
+   After the last row of the window the cursor is the window's last document, used.
 
-   Cells: with R - 1 rows known, which have min(S, N) documents each at most, and N - 1 documents
-   after them, there is not yet a window; with one document more there is: (R - 1) min(S, N) + N.
-   Where inputs have several documents each of these may be of another input. But R - 1 rows are of
-   R - 1 windows at most. So R N documents in a row, and the inputs that they lie in, are enough.
+   Cells: let R - 1 rows be known, of at most min(S, N) documents each. With N - 1 documents after
+   them there is not yet a window. With one document more there is one: (R - 1) min(S, N) + N. If
+   inputs have several documents, each of these may be of another input. But R - 1 rows are of at
+   most R - 1 windows. So R N documents in a row, and the inputs that they lie in, are enough.
 
-   Pieces are taken by length: a list for each, and a bit for each list that has any. Rows are found
-   by the room that they have, in the same way; of a list the first row comes first. */
+   Pieces are taken by length. Each length has a list, and a bit that is set if the list has a
+   piece. Rows are found by their room in the same way. The first row of a list comes first. */
 
 /* Lists by a number, of 0..T + 1. */
 typedef struct dlpi_fit_lists {

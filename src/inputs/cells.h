@@ -11,11 +11,11 @@
 #include "observe/seen.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-inputs     INPUT CELLS: WHAT THE WORKERS OF A SOURCE LOAD
-   A source whose rows come out of inputs larger than an item has cells for them, in the region, and
-   a stage of workers that load them. The scheduler alone says what is loaded into which cell, and
-   when that is needed no more; the table of the source says how (load).
-   A unit of its workers is a cell with an open ticket: the oldest of 64 from the one taken last on,
-   or the first of them where inputs take little time.
+   A source may make its rows from inputs larger than an item. It then has cells for the inputs, in
+   the region, and a stage of workers that load them. Only the scheduler says which input is loaded
+   into which cell, and when the input is needed no more. The table of the source tells how to load.
+   A unit of the workers is a cell with an open ticket. A worker looks at 64 cells, from the one
+   that was taken last on. It takes the oldest of them, or the first if inputs take little time.
 
    cell.state: ticket (39 bits) and what is with it. Tickets only grow.
 
@@ -27,8 +27,8 @@
        +----------------------- scheduler: it is needed no more --------------------+
 
    Inputs that take little time come in runs: a cell has `run` of them, one after the other, and
-   `made` says how many are. Whoever loads it goes on with the first that is not, after a death,
-   too; FAILED is of that input.
+   `made` says how many are made. The worker that loads the cell goes on with the first that is not
+   made, also after the death of another worker. FAILED says that this input failed.
 
    label  atomic            written by                    read by (partner)
    Q1     cell.state        scheduler: OPEN, CLOSED;      workers before a claim; scheduler, who
@@ -42,22 +42,23 @@
                             cleared
    B1     waiters.mask, word   >>impl-sleepers
 
-   Why a claim is right. The swap that puts a worker's number there IS the claim. It fails unless
-   the word is that of the very ticket that was read, and open: after a cell was given to another
-   input its ticket is another. Fields of the cell are read after the swap, and the scheduler
-   writes them only while the word is LOADED or FAILED, which no worker changes, or CLOSED, which it
-   makes it by a swap that fails if a worker has come first. So while a worker's number stands there
-   nobody but it writes fields or bytes. tests/model/model_parts.pml goes through all of this.
-   Why no open cell is overlooked. Its bit is set before its word says OPEN, and cleared by nobody
-   but a worker whose swap has taken that ticket, before it does anything else: the cell is not open
-   then, and can't be again before that worker, or after its death recovery, goes on. A bit that is
-   left set by a death, or by a cell that the scheduler has closed, costs a look.
-   Why a death costs no input. Nothing but the word tells who loads. A worker that dies before it
-   says LOADED leaves its number there; recovery, which is alone with a dead worker's words, makes
-   it OPEN again, and the next worker begins at the first byte: nobody reads bytes that are not
-   LOADED. Of a run it begins with the input that was being loaded: those before are in `made`, a
-   release store after their bytes and counts. One that dies after LOADED has done all but counting
-   the load and waking: recovery counts one (Q2), and wakes everybody. */
+   Why a claim is right. The swap that puts a worker's number into the word IS the claim. It fails
+   unless the word has the very ticket that was read, and is open. A cell that was given to another
+   input has another ticket. A worker reads the fields of the cell after the swap. The scheduler
+   writes the fields only while the word is LOADED or FAILED, or CLOSED. No worker changes LOADED or
+   FAILED. The scheduler sets CLOSED by a swap, which fails if a worker has come first. So while a
+   worker's number is in the word, only that worker writes fields or bytes.
+   tests/model/model_parts.pml goes through all of this.
+   Why no open cell is overlooked. The cell's bit is set before its word says OPEN. Only a worker
+   whose swap has taken that ticket clears the bit, before it does anything else. Then the cell is
+   not open. It cannot be open again before that worker goes on, or recovery after its death. A
+   death, or a cell that the scheduler has closed, may leave a bit set. Such a bit costs a look.
+   Why a death costs no input. Only the word tells who loads. A worker that dies before it says
+   LOADED leaves its number in the word. Recovery is alone with the words of a dead worker, and
+   makes the cell OPEN again. The next worker begins at the first byte, because nobody reads bytes
+   that are not LOADED. In a run it begins with the input that was being loaded. The inputs before it are
+   in `made`, a release store after their bytes and counts. A worker that dies after LOADED has only
+   left out to count the load and to wake others. Recovery counts one (Q2), and wakes everybody. */
 
 #define DLPI_INPUT_OPEN UINT32_C(0x1000000)
 #define DLPI_INPUT_LOADED UINT32_C(0x1000001)

@@ -5,9 +5,9 @@
 #include "api/parts.h"
 #include "inputs/cells.h"
 #include "order/found.h"
-/* Cells and streams of inputs whose items nobody has counted: what the scheduler knows of them, and
-   in which list each cell stands: the list of a stream, of free cells, or of cells that wait to be
-   free. Why these can't stand still is said in >>impl-found. */
+/* Cells and streams of inputs whose items nobody has counted. Here is what the scheduler knows of
+   them, and in which list each cell stands: the list of a stream, of free cells, or of cells that
+   wait to be free. >>impl-found tells why the streams can't stand still. */
 
 #define DLPI_FOUND_NONE UINT32_MAX
 #define DLPI_FOUND_CELLS (1 << 22)  /* cells of a source, at most */

@@ -3,18 +3,18 @@
 /* tests: system/stages/pack */
 #include "inputs/pack_rows.h"
 /* ---- CUT: documents end to end ----
-   Two functions follow the rule: one over the documents that become known, which counts rows, one
-   when a row is given, which writes it. Both go from where a row begins to where the next one does,
-   so a cursor is that place.
+   Two functions follow the rule. One runs over the documents that become known, and counts rows.
+   The other runs when a row is given, and writes the row. Both go from the begin of a row to the
+   begin of the next row, so a cursor is that place.
 
-   Cells, by the argument of >>impl-found: a stream must have so many documents with tokens that are
-   not given that R rows, those that must be known, are. A row ends with its S-th segment, and each
-   of so many documents has a token at least, so S of them from where a row begins on make a row.
-   The next begins after the last, so R rows take R S; or, with overlap, in the last or one before
-   it, so R (S - 1) + 1. One less is too few where documents have one token, or, with overlap,
-   `overlap` tokens. Rows get on: one that S has closed has S tokens, and overlap is less.
-   Documents of an input share its cell. So as many cells are enough, and fewer where an input has
-   min_documents. */
+   Cells, by the argument of >>impl-found: R rows must be known. How many documents with tokens that
+   are not given must a stream have for that? A row ends with its S-th segment, and each document
+   has a token at least. So S documents from the begin of a row on make a row. Without overlap the
+   next row begins after the last document, so R rows take R S documents. With overlap it begins in
+   the last document or one before it, so R rows take R (S - 1) + 1. One document less is too few if
+   documents have one token, or, with overlap, `overlap` tokens. Rows get on: a row that S has
+   closed has S tokens, and overlap is less. Documents of an input share its cell. So as many cells
+   are enough, and fewer if an input has min_documents. */
 
 static void dlpi_pack_cut_begin(dlpi_found *q, uint32_t i) {
     ((dlpi_pack *)(void *)q)->streams[i] = (dlpi_pack_stream){.cell = DLPI_FOUND_NONE};

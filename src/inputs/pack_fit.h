@@ -3,20 +3,20 @@
 /* tests: system/stages/pack, system/inputs/inputs_random */
 #include "inputs/pack_rows.h"
 /* ---- FIT: best fit in windows of N documents ----
-   When N documents of a stream are known, or all that are left of an epoch, their rows are laid out
-   at once, and leave the stream's list; each cell is given back with the last piece out of it. A
-   window is laid out only while fewer than R rows are known, those that must be: so memory for
-   known rows has a bound. A cursor is the first document of a window, how many of its rows are
-   given, and 16 bits of a hash of its documents and their lengths; after the window's last row it
-   is the window's last document, used.
+   A window is N documents of a stream, or all that are left of an epoch. When they are known, their
+   rows are laid out at once, and the documents leave the stream's list. A cell is given back with
+   the last piece out of it. R rows must be known. A window is laid out only while fewer than R rows
+   are known. So memory for known rows has a bound. A cursor has the first document of a window, the
+   number of its rows that are given, and 16 bits of a hash of its documents and their lengths.
+   After the last row of the window the cursor is the window's last document, used.
 
-   Cells: with R - 1 rows known, which have min(S, N) documents each at most, and N - 1 documents
-   after them, there is not yet a window; with one document more there is: (R - 1) min(S, N) + N.
-   Where inputs have several documents each of these may be of another input. But R - 1 rows are of
-   R - 1 windows at most. So R N documents in a row, and the inputs that they lie in, are enough.
+   Cells: let R - 1 rows be known, of at most min(S, N) documents each. With N - 1 documents after
+   them there is not yet a window. With one document more there is one: (R - 1) min(S, N) + N. If
+   inputs have several documents, each of these may be of another input. But R - 1 rows are of at
+   most R - 1 windows. So R N documents in a row, and the inputs that they lie in, are enough.
 
-   Pieces are taken by length: a list for each, and a bit for each list that has any. Rows are found
-   by the room that they have, in the same way; of a list the first row comes first. */
+   Pieces are taken by length. Each length has a list, and a bit that is set if the list has a
+   piece. Rows are found by their room in the same way. The first row of a list comes first. */
 
 /* Lists by a number, of 0..T + 1. */
 typedef struct dlpi_fit_lists {

@@ -115,9 +115,10 @@ static uint64_t dlpi_found_hash(const dlpi_found_plan *q, uint64_t h) {
     return q->weights ? dlpi_absorb(h, q->weights_hash) : h;
 }
 
-/* ---- places of streams in a state: first stream (2 bytes), how many (2), bits of ordinal and of
-   used (1 each), with windows the bits of a place (1; the highest bit of the byte of the ordinal
-   tells), and then cursor after cursor, without gaps.
+/* ---- places of streams in a state ----
+   In front are the first stream (2 bytes), the number of streams (2), and the bits of an ordinal
+   and of a used count (1 each). With windows follow the bits of a place (1), and the highest bit of
+   the byte of the ordinal is set. Then comes cursor after cursor, without gaps.
    Where lists are joined, each stream has a path: a cursor in each list, and the phase of a mix.
    The byte of the ordinal is then DLPI_CURSORS_PATHS. After it: the number of lists (1), the bits
    of a phase (1), and the bits of ordinal and of used in each list (1 each).

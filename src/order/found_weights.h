@@ -3,11 +3,11 @@
 /* tests: system/stages/found, system/stages/found_spread */
 #include "order/found.h"
 /* ---- inputs dealt by their weights ----
-   The inputs are taken heaviest first (inputs of equal weight in a permutation of the seed or,
-   unshuffled, by their number). Each goes to the stream whose weights have the least sum so far,
-   the first of several such streams (Graham, Bounds on Multiprocessing Timing Anomalies, 1969: the
-   longest processing time first). So a stream has the same inputs in each pass and epoch, and a
-   pass permutes each stream by itself. */
+   The inputs are taken heaviest first. Inputs of equal weight come in a permutation of the seed or,
+   unshuffled, by their number. Each goes to the stream whose weights have the least sum so far, or
+   to the first of several such streams. This is the rule of the longest processing time first
+   (Graham, Bounds on Multiprocessing Timing Anomalies, 1969). So a stream has the same inputs in
+   each pass and epoch, and a pass permutes each stream by itself. */
 
 static inline uint64_t dlpi_found_weights_bytes(const dlpi_found_plan *q) {
     return q->n_inputs * 12 + (q->streams + 1) * 8;

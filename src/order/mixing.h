@@ -6,8 +6,8 @@
    >>impl-mixing     DATASETS MIXED BY WEIGHTS
    The schedule of one period is a table. It tells the dataset of each turn, and how many turns of
    this dataset came before. The table is made by "earliest deadline first", as if one processor
-   served the datasets: turn j of a dataset may run from floor(j * period / weight) on, and must
-   have run before ceil((j + 1) * period / weight). The turns fill the period exactly, and for one
+   served the datasets. Turn j of a dataset may run from floor(j * period / weight) on. It must have
+   run before ceil((j + 1) * period / weight). The turns fill the period exactly, and for one
    processor this rule meets all deadlines that can be met. So every turn lies in its window: the
    counts are within one of their shares. */
 
@@ -33,10 +33,11 @@ struct dlp_mix {
 
 /* --- Shuffles ---
 
-   A number's place among n, without a table: a Feistel network from DLP_PERMUTATION_TABLE on;
-   below, where such networks are poor, swap-or-not: each round pairs x with k - x (mod n), and a
-   keyed coin of the pair says whether the two change places (Hoang, Morris, Rogaway, An
-   Enciphering Scheme Based on a Card Shuffle, CRYPTO 2012). A few hundred ns. */
+   The place of a number among n, without a table. From DLP_PERMUTATION_TABLE on it is that of a
+   Feistel network. Below that such networks are poor, and swap-or-not serves. Each round pairs x
+   with k - x (mod n). A keyed coin of the pair says whether the two change places (Hoang, Morris,
+   Rogaway, An Enciphering Scheme Based on a Card Shuffle, CRYPTO 2012). It takes a few hundred
+   ns. */
 #define DLPI_MIX_ROUNDS 64
 
 static uint64_t dlpi_mix_small(uint64_t n, uint64_t key, uint64_t x) {
@@ -119,8 +120,9 @@ static void dlpi_mix_schedule(dlp_mix *m) {
 
 /* --- The length of an epoch --- */
 
-/* Return positions in which the dataset comes at least `items` times, wherever they begin: whole
-   periods or, as counts are within one of their shares at both ends, the share of one more item. */
+/* Return a number of positions in which the dataset comes at least `items` times, wherever they
+   begin. It is whole periods, or the share of one more item, if that is less: at both ends the
+   counts are within one of their shares. */
 static uint64_t dlpi_mix_enough(const dlp_mix *m, const dlpi_mix_part *part) {
     uint64_t w = part->weight, whole = (part->items + w - 1) / w;
     uint64_t periods = (part->items + 1) / w, rest = (part->items + 1) % w, share;

@@ -66,9 +66,9 @@ static inline uint64_t dlpi_multiply(uint64_t a, uint64_t b, uint64_t *low) {
     return (uint64_t)(product >> 64);
 }
 
-/* A range 0..n-1 that numbers are drawn from without bias: the high half of random * n, where a
-   random word whose low half is below `reject` = 2^64 mod n is drawn again, so that equally many
-   words lead to every value (Lemire, ACM TOMACS 29/1, 2019). */
+/* A range 0..n-1 from which numbers are drawn without bias. A number is the high half of random *
+   n. If the low half is below `reject` = 2^64 mod n, the random word is drawn again. So equally
+   many words lead to each value (Lemire, ACM TOMACS 29/1, 2019). */
 typedef struct dlpi_range {
     uint64_t n, reject;
 } dlpi_range;
@@ -89,19 +89,21 @@ static inline uint64_t dlpi_below(dlpi_range range, uint64_t random) {
 
 /* --- Keyed permutation -----------------------------------------------------------------------
 
-   A number below n is written as (left, right): right has a power of two of values, 2^right_bits,
-   about the square root of n, and left has a = ceil(n / 2^right_bits) values. Rounds by turns add a
-   keyed hash of right to left (mod a) and of left to right (mod 2^right_bits). Each is undone by
-   the subtraction, so all together is a bijection of a * 2^right_bits >= n numbers. Results from n
-   up are put through again until they fall below n, which always ends (the cycle comes back to
-   where it began, which is below n) and is a bijection of 0..n-1. Fewer than 2^right_bits numbers
-   lie above n, one in 32 at the most, also just above a power of two; splitting takes no division;
-   and the additions, not exclusive ors, give odd permutations as often as even ones.
+   A number below n is written as (left, right). right has 2^right_bits values, about the square
+   root of n. left has a = ceil(n / 2^right_bits) values. Rounds take turns: one adds a keyed hash of
+   right to left (mod a), the next adds a keyed hash of left to right (mod 2^right_bits). A
+   subtraction undoes each round. So all rounds together are a bijection of a * 2^right_bits >= n
+   numbers. A result of n or more is put through again until it falls below n. This always ends,
+   because the cycle comes back to its begin, which is below n. It is a bijection of 0..n-1. Fewer
+   than 2^right_bits numbers lie above n: one in 32 at most, even if n is just above a power of two.
+   The split takes no division. Additions, in place of exclusive ors, give odd permutations as often
+   as even ones.
 
-   Few rounds on few values can be told from a random permutation by counting pairs of positions
-   (the number needed grows as n^2 at 6 rounds, n^3 at 8; tests/unit/order/order.c counts): hence 10
-   rounds below 2^12 numbers, 8 below 2^15, 6 above, and tables made by an exact shuffle below
-   DLP_PERMUTATION_TABLE, where even that would not do. */
+   A count of pairs of positions can tell few rounds on few values from a random permutation. The
+   number of permutations that it needs grows as n^2 at 6 rounds, and as n^3 at 8
+   (tests/unit/order/order.c counts). Hence there are 10 rounds below 2^12 numbers, 8 below 2^15,
+   and 6 above. Below DLP_PERMUTATION_TABLE even 10 would not do: there an exact shuffle makes a
+   table. */
 
 /* Return a keyed hash of half a number. Its bits 24..47 and 0..31 are well mixed, of the latter the
    high ones more. Each of the two kinds of rounds takes the bits that it needs. */
@@ -625,9 +627,9 @@ static void dlpi_order_block(dlpi_order *o, uint64_t epoch, uint64_t first, uint
             out[i] = out[i] < o->domain ? o->subset[out[i]] : UINT64_MAX;
 }
 
-/* Return the index that replaces the item at a position when it fails for the k-th time, k >= 1:
-   the one at a keyed position of the epoch or, for draws with replacement, one more draw, at a
-   position after any epoch's end. The view is copied, because it may be at another epoch. */
+/* Return the index that replaces the item at a position when it fails for the k-th time, k >= 1. It
+   is the index at a keyed position of the epoch. For draws with replacement it is one more draw, at
+   a position after the end of any epoch. The view is copied, because it may be at another epoch. */
 static uint64_t dlpi_order_replacement(const dlpi_order *o, uint64_t epoch, uint64_t position,
                                        uint32_t k) {
     dlpi_order view = *o;

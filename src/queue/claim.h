@@ -4,16 +4,16 @@
 #include "base/platform.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-claims     CLAIM: ONE WRITER, MANY READERS
-   A record of the link is a batch, cut into units that readers take one by one. Nothing is popped:
-   the swap that puts a reader's number into the unit's owner word IS the claim, and nothing else
-   records it, so a dead reader's units are still there, under its number.
+   A record of the link is a batch, cut into units that readers take one by one. Nothing is popped.
+   The swap that puts a reader's number into the unit's owner word IS the claim, and nothing else
+   records it. So the units of a dead reader are still there, under its number.
 
    head       generation (39) | count (21) | padded (1) | run shift (3): the batch in the record
    owner[u]   generation (39) | who (25): reader + 1; or that and DLPI_REDO: the reader sends the
               unit back; or DLPI_FREED and a number: free again. Other links say what is with their
               record in the lower 25 bits (part cells), or have a key of their own (chunks)
    cursor     generation (39) | unit (25): units below are claimed. A hint
-   rescans    counts the frees: whoever sees it move looks once without cursors
+   rescans    counts the frees: a reader that sees it move looks once without cursors
    frees      counts them for each record: no two frees of a unit have the same word
 
    call                  label  order    by whom                     partner
@@ -37,20 +37,22 @@
    dlpi_claim_those      O2     seq_cst  readers, before O1          dlpi_claim_may: no bit, no unit
 
    Why a claim is right. A reader that claims unit u of batch b has read an owner word older than b,
-   and a head of generation b with u below its count. Records are used again only after every unit
-   of b was claimed and done, and owner words only grow, so if the record went on since, the swap
-   fails. Units of b freed again get generation b - 1, which is older than b and than nothing later,
-   and a number that none of their claims and none of their earlier frees had.
-   The only reader of a link needs no swap: the word of a free unit is written by readers alone, and
-   by those who free what a reader had.
+   and a head of generation b with u below its count. A record is used again only after every unit
+   of b was claimed and done, and owner words only grow. So if the record went on since, the swap
+   fails. A unit of b that is freed again gets generation b - 1. This is older than b, and not older
+   than any other batch that the record had. It also gets a number that no claim of the unit and no
+   earlier free of it had.
+   The only reader of a link needs no swap. Only readers write the word of a free unit, and those
+   that free a unit which a reader had.
    Full: the writer has no record whose credit is back (>>impl-credit); it never waits here.
-   Empty: each owner word has b's generation; the cursor says so early, and may say too little.
-   Wrap: generations are modulo 2^39 and compared within half of that; a link has at most as many
-   batches under way as it has records. That a number of frees comes round (2^23) takes as many
-   frees of one record while one reader stands between its look and its swap.
-   Crashes: a reader that dies has its number in the owner word until recovery, which alone may act
-   for it, frees the unit or sends it back. A hint that it did not write is made up for by a look
-   without hints: rescans moves. A writer publishes a head by one store, whole or not at all. */
+   Empty: each owner word has b's generation. The cursor tells that early, and may be too low.
+   Wrap: generations are modulo 2^39 and compared within half of that. A link has at most as many
+   batches under way as it has records. A number of frees repeats after 2^23 frees of one record.
+   All of these would have to come while one reader stands between its look and its swap.
+   Crashes: the number of a dead reader stays in the owner word until recovery frees the unit or
+   sends it back. Only recovery may act for the reader. If the reader did not write a hint, rescans
+   moves, and a look without hints finds the unit. A writer publishes a head by one store, so the
+   head is there as a whole or not at all. */
 
 #define DLPI_GEN_BITS 39
 #define DLPI_GEN_MASK ((UINT64_C(1) << DLPI_GEN_BITS) - 1)

@@ -4,8 +4,9 @@
 #include "base/platform.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-credit     CREDITS: COUNTERS AND CELLS THAT COME BACK
-   The spsc link whose records are nothing but their number, and the free list of a pool. A counter
-   has one writer; a cell's word is not 0 while it is taken, and is taken and freed by one each.
+   An spsc link whose records have nothing but their number, and the free list of a pool. A counter
+   has one writer. A cell's word is not 0 while the cell is taken. One thread takes a cell, and one
+   gives it back.
 
    call                       label       order    by whom              partner
    dlpi_credit_publish        T1, V1      seq_cst  the counter's writer dlpi_credit_seen; before a
@@ -24,10 +25,11 @@
                                                    for it
    dlpi_credit_held           C1, C2      seq_cst, acquire: who takes   dlpi_credit_done
 
-   Full and empty: the writer compares two counters of which it owns one; what it reads of the other
-   is old at worst, so there is more room than it sees, never less. Wrap: counters have 64 bits.
-   Crashes: each step is one store, made after what it tells of. A cell whose owner died before it
-   gave it back is still taken: whoever recovers knows by its own records whose it was. */
+   Full and empty: the writer compares two counters, and owns one of them. The value that it reads
+   of the other may be old. Then there is more room than the writer sees, never less. Wrap: counters
+   have 64 bits. Crashes: each step is one store, made after the work that it tells of. If the owner
+   of a cell died before it gave the cell back, the cell is still taken. Recovery knows by its own
+   records who had the cell. */
 
 DLPI_INLINE void dlpi_credit_publish(uint64_t *counter, uint64_t n) {
     DLPI_STORE_SEQ(counter, n); /* T1, V1 -> T1, V1, B1 */

@@ -4,9 +4,9 @@
 #include "base/platform.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-first      FIRST: MANY WRITERS, ONE RECORD, THE FIRST ONE STAYS
-   An error's place. A word says who writes it, from before the record is written: so recovery knows
-   of a writer that died half-way, and ends the record for it. Another value, or another word, says
-   that the record is whole.
+   The place of an error. Before a writer writes the record, it puts its number into a word. So
+   recovery knows of a writer that died half-way, and ends the record for it. Another value, or
+   another word, tells that the record is whole.
 
    call                      label       order    by whom             partner
    dlpi_first_take           E1, F1      swap     writers             one of them
@@ -16,8 +16,8 @@
    dlpi_first_seen           E1, F1      seq_cst  readers, recovery   dlpi_first_publish
    dlpi_first_look           F1, K3      acquire  readers             dlpi_first_publish
 
-   Full: whoever comes second writes nothing. Empty: 0. It does not wrap: one record, used once (of
-   a batch: until the record of the batch is used again, when nobody may look). */
+   Full: a second writer writes nothing. Empty: 0. It does not wrap, because the record is used
+   once. The record of a batch is used again with its slot, and then nobody may look at it. */
 
 /* Take the record for one writer. mine: not 0. Returns false if another writer took it first. */
 DLPI_INLINE bool dlpi_first_take(uint32_t *word, uint32_t mine) {

@@ -4,8 +4,8 @@
 #include "base/platform.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-gather     GATHER: MANY WRITERS, ONE READER IN ORDER
-   A record is a batch; its rows are completed by many, each once or again, in any order. It is out
-   when all its bits are set, never by a countdown, which cannot be done twice.
+   A record is a batch. Many writers complete its rows, each row once or again, in any order. The
+   batch is out when all its bits are set. A countdown would not do: a row may be completed twice.
 
    done[i]    which of rows 32 i .. 32 i + 31 are complete: generation (32), a bit for each
    scan       where there is more than one of those: done words below are full. generation (32) |
@@ -33,18 +33,18 @@
    dlpi_gather_look      Y1     acquire  completers, observers          Y1
    dlpi_gather_undo      Y1     seq_cst  who sends a batch back         Y1 of a closer
 
-   Why a batch leaves once. done[i] becomes full by one swap; whoever made a word full then looks at
-   the others. The swaps are totally ordered, so the last of them sees all full; several may, and
-   then the swap on ready lets one through.
-   Full: a writer never finds it so; it has the unit by a claim, so the record is its batch's.
-   Empty: ready is of an older batch: sequences are 48 bits, and do not come round.
-   Wrap: of the generation, done words keep 32 bits. A record is used again only when it is out,
-   and a word that is 2^32 batches old would need as many batches without this word: each batch of
-   a record writes its words, or has no rows there.
-   Crashes: a writer that dies before the swap has completed nothing; its bits are missing, and the
-   claim says whose they were. One that dies between the last bit and ready leaves a batch that is
-   full: whoever recovers closes it, by the same swap. Rows taken back lose their bits first, then
-   ready gets another count, so that a closer that has read it cannot swap it any more. */
+   Why a batch leaves once. done[i] becomes full by one swap. The writer that made a word full then
+   looks at the other words. The swaps are totally ordered, so the last of them sees all words full.
+   If several writers see all words full, the swap on ready lets one of them through.
+   Full: a writer never finds the record full. It has claimed the unit, so the record has its batch.
+   Empty: ready has the number of an older batch. Sequences have 48 bits, and do not wrap.
+   Wrap: done words keep 32 bits of the generation. A record is used again only when it is out. Each
+   batch of a record writes all words in which it has rows. So a word cannot be 2^32 batches old,
+   unless as many batches had no rows there.
+   Crashes: a writer that dies before the swap has completed nothing. Its bits are missing, and the
+   claim tells whose they were. A writer may die between the last bit and ready. Then the batch is
+   full, and recovery closes it by the same swap. If rows are taken back, their bits go first. Then
+   the count in ready changes, so the swap of a closer that has read ready before fails. */
 
 #define DLPI_WORD_ROWS 32u
 #define DLPI_READY_BITS 48

@@ -4,9 +4,11 @@
 #include "base/platform.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-offer      OFFERS: TO BE TAKEN, OR TAKEN BACK
-   A cell that is used again and again, and a reader of it that may be late. A word for each reader
-   and cell says what became of batch b, which is in the cell now: below b + 1, offered; b + 1,
-   over: given back, or withdrawn before it was taken; b + 1 with the top bit, taken.
+   A cell is used again and again, and a reader of it may be late. A word for each reader and cell
+   tells what became of batch b, which is in the cell now:
+     less than b + 1          the batch is offered
+     b + 1 with the top bit   the reader has taken the batch
+     b + 1                    the batch is over: given back, or withdrawn before it was taken
 
    label  access                by whom              order     partner
    H4     dlpi_offer_take       reader               cas       dlpi_offer_withdraw, dlpi_offer_over
@@ -14,14 +16,14 @@
    H4     dlpi_offer_give       reader               seq_cst   dlpi_offer_over; before a wake
    H4     dlpi_offer_over       who uses cells again seq_cst   dlpi_offer_give, dlpi_offer_take
 
-   No cell is written under a reader: the cell is used again only where the word says b + 1, and of
-   the two swaps that leave "offered" one alone succeeds: either the reader has it, and then it is
-   the reader who writes b + 1, after its last read; or it was withdrawn, and the reader's swap
-   fails. The cell may go on to batch b' after the reader looked which batch it has: then b was
-   over, so the word is b + 1 or more, as it never gets smaller, and the swap, which expects less,
-   fails, too. Crashes: whoever recovers knows which readers are gone, and asks for their words no
-   more; the next reader in that place takes the words as they are, older than all that it is
-   offered. */
+   No cell is written under a reader. The cell is used again only if the word says b + 1. Two swaps
+   leave "offered", and only one of them succeeds. If it is the reader's swap, the reader writes
+   b + 1 after its last read. If it is the withdrawal, the reader's swap fails. The cell may go on
+   to batch b' after the reader looked which batch the cell has. Then b was over, so the word is
+   b + 1 or more, because it never gets smaller. The reader's swap expects less, and fails, too.
+   Crashes: the side that uses cells again knows which readers are gone, and no longer looks at
+   their words. The next reader in the same place takes over the words. They are older than all
+   batches that it is offered. */
 
 #define DLPI_OFFER_TAKEN (UINT64_C(1) << 63)
 
