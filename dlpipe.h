@@ -6933,8 +6933,8 @@ static inline uint64_t dlpi_below(dlpi_range range, uint64_t random) {
 /* --- Keyed permutation -----------------------------------------------------------------------
 
    A number below n is written as (left, right). right has 2^right_bits values, about the square
-   root of n. left has a = ceil(n / 2^right_bits) values. Rounds take turns: one adds a keyed hash of
-   right to left (mod a), the next adds a keyed hash of left to right (mod 2^right_bits). A
+   root of n. left has a = ceil(n / 2^right_bits) values. Rounds take turns: one adds a keyed hash
+   of right to left (mod a), the next adds a keyed hash of left to right (mod 2^right_bits). A
    subtraction undoes each round. So all rounds together are a bijection of a * 2^right_bits >= n
    numbers. A result of n or more is put through again until it falls below n. This always ends,
    because the cycle comes back to its begin, which is below n. It is a bijection of 0..n-1. Fewer
@@ -17722,9 +17722,10 @@ DLPI_COLD static int dlpi_epoch_seek(dlp_pipe *p, const dlpi_state *to) {
    Why a death costs no input. Only the word tells who loads. A worker that dies before it says
    LOADED leaves its number in the word. Recovery is alone with the words of a dead worker, and
    makes the cell OPEN again. The next worker begins at the first byte, because nobody reads bytes
-   that are not LOADED. In a run it begins with the input that was being loaded. The inputs before it are
-   in `made`, a release store after their bytes and counts. A worker that dies after LOADED has only
-   left out to count the load and to wake others. Recovery counts one (Q2), and wakes everybody. */
+   that are not LOADED. In a run it begins with the input that was being loaded. The inputs before
+   it are in `made`, a release store after their bytes and counts. A worker that dies after LOADED
+   has only left out to count the load and to wake others. Recovery counts one (Q2), and wakes
+   everybody. */
 
 #define DLPI_INPUT_OPEN UINT32_C(0x1000000)
 #define DLPI_INPUT_LOADED UINT32_C(0x1000001)

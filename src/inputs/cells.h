@@ -56,9 +56,10 @@
    Why a death costs no input. Only the word tells who loads. A worker that dies before it says
    LOADED leaves its number in the word. Recovery is alone with the words of a dead worker, and
    makes the cell OPEN again. The next worker begins at the first byte, because nobody reads bytes
-   that are not LOADED. In a run it begins with the input that was being loaded. The inputs before it are
-   in `made`, a release store after their bytes and counts. A worker that dies after LOADED has only
-   left out to count the load and to wake others. Recovery counts one (Q2), and wakes everybody. */
+   that are not LOADED. In a run it begins with the input that was being loaded. The inputs before
+   it are in `made`, a release store after their bytes and counts. A worker that dies after LOADED
+   has only left out to count the load and to wake others. Recovery counts one (Q2), and wakes
+   everybody. */
 
 #define DLPI_INPUT_OPEN UINT32_C(0x1000000)
 #define DLPI_INPUT_LOADED UINT32_C(0x1000001)

@@ -90,8 +90,8 @@ static inline uint64_t dlpi_below(dlpi_range range, uint64_t random) {
 /* --- Keyed permutation -----------------------------------------------------------------------
 
    A number below n is written as (left, right). right has 2^right_bits values, about the square
-   root of n. left has a = ceil(n / 2^right_bits) values. Rounds take turns: one adds a keyed hash of
-   right to left (mod a), the next adds a keyed hash of left to right (mod 2^right_bits). A
+   root of n. left has a = ceil(n / 2^right_bits) values. Rounds take turns: one adds a keyed hash
+   of right to left (mod a), the next adds a keyed hash of left to right (mod 2^right_bits). A
    subtraction undoes each round. So all rounds together are a bijection of a * 2^right_bits >= n
    numbers. A result of n or more is put through again until it falls below n. This always ends,
    because the cycle comes back to its begin, which is below n. It is a bijection of 0..n-1. Fewer
