@@ -8802,8 +8802,7 @@ DLPI_COLD DLPDEF void dlp_buckets_close(dlp_buckets *b) {
    Per slot and per stage that has workers there is a record of words (dlpi_stage_words):
      owner[u] who works on unit u (a run of up to 32 rows of an item stage, of one row where workers
               have several in flight; the whole batch of a batch stage): see >>impl-claims
-     done[i]  which of rows 32 i .. 32 i + 31 are complete: see >>impl-gather. A batch stage has no
-              rows: done[0] is how often the batch failed there.
+     done[i]  which of rows 32 i .. 32 i + 31 are complete: see >>impl-gather. Not of a batch stage.
      ready    sequence + 1 of the batch that left this stage, and how often batches went back.
    Words are never reset: one of an older generation counts as empty.
 
@@ -12515,8 +12514,9 @@ static uint32_t dlpi_kills_most(const dlpi_worker *w) {
     return many && w->p->max_kills < 2 ? 2 : w->p->max_kills;
 }
 
-/* Return the words, one for each row of slot s, that count failures of the present item in an item
-   stage: replacement (8) | tries (8). So failures of an item that was replaced do not count. */
+/* Return the words, one for each row of slot s, that count failures of the present item in a stage:
+   replacement (8) | tries (8). So failures of an item that was replaced do not count. In a stage of
+   batches the first of them counts those of the batch. */
 static uint16_t *dlpi_slot_tries(const dlp_pipe *p, uint32_t s, const dlpi_stage *st) {
     uint8_t *base = (uint8_t *)dlpi_slot_at(p, s) + p->off_tries;
     return (uint16_t *)(void *)base + (size_t)st->work * p->batch_rows;
@@ -13438,23 +13438,6 @@ static void dlpi_batch_pauses(dlpi_worker *w, uint64_t ns) {
     if (!dlpi_stopped(w->p)) dlpi_sleep(ns);
 }
 
-/* Return how often batch t has failed in this stage. The number stands in the done words, which a
-   stage of batches needs for nothing else: batch + 1 (56) | tries (8). */
-static uint32_t dlpi_batch_tries(const dlpi_worker *w, const dlpi_unit *t) {
-    /* X1: claimed */
-    uint64_t word = DLPI_LOAD_RLX(dlpi_done(dlpi_stage_words_at(w->p, t->slot, w->st)));
-    return word >> 8 == t->b + 1 ? (uint32_t)word & 255u : 0;
-}
-
-/* Store that batch t has failed `tries` times in this stage. */
-static void dlpi_batch_failed(const dlpi_worker *w, const dlpi_unit *t, uint32_t tries) {
-    dlpi_bslot *slot = dlpi_slot_at(w->p, t->slot);
-    uint32_t fate = DLPI_LOAD_RLX(&slot->batch_fate); /* X1: claimed */
-    /* X1 */
-    DLPI_STORE_REL(dlpi_done(dlpi_stage_words_at(w->p, t->slot, w->st)), (t->b + 1) << 8 | tries);
-    DLPI_STORE_REL(&slot->batch_fate, dlpi_fate_tried(fate)); /* X1 */
-}
-
 /* Run the stage's callback on batch t until it succeeds or its tries are used up. Returns 0, the
    code of the last failure, or DLPI_WENT_BACK. DLPI_WENT_BACK is no error: the batch goes once more
    through the stages before. */
@@ -13466,10 +13449,13 @@ static int dlpi_batch_try(dlpi_worker *w, const dlpi_unit *t) {
         dlpi_batch_begins(w, t);
         rc = dlpi_fate_verdict(w, t->slot, fate);
         if (rc == 0) rc = w->st->ops->call(w, t);
-        tries = dlpi_batch_tries(w, t);
+        tries = dlpi_row_tries(w, t, 0, fate);
         if (rc == 0 || !dlpi_tries_left(w, tries, rc)) return rc;
         dlpi_bump(&w->block->retried, 1);
-        dlpi_batch_failed(w, t, ++tries);
+        DLPI_STORE_RLX(&slot->dirty, 1u);                         /* ordered by ready */
+        DLPI_STORE_REL(&slot->batch_fate, dlpi_fate_tried(fate)); /* X1 */
+        DLPI_KEEP_ORDER(); /* X1: a crash in between costs no try */
+        dlpi_slot_tries(w->p, t->slot, w->st)[0] = (uint16_t)++tries;
         dlpi_batch_pauses(w, dlpi_backoff_ns(w->st, tries));
         if (dlpi_stopped(w->p)) return rc;
         dlpi_failure_forget(w);
@@ -28457,9 +28443,8 @@ static void dlpi_layout_slots(dlp_pipe *p) {
     p->slot.source = dlpi_take_bytes(&at, p->source->slot_bytes(p), 1);
     p->slot.fate = dlpi_take_bytes(&at, cells, 1);
     p->tries_bytes = 0;
-    for (int i = 0; i < p->n_item_work; i++)
-        if (p->work[i]->w.retries > 0)
-            p->tries_bytes = dlpi_times(2u * (uint64_t)p->n_item_work, rows);
+    for (int i = 0; i < p->n_work; i++)
+        if (p->work[i]->w.retries > 0) p->tries_bytes = dlpi_times(2u * (uint64_t)p->n_work, rows);
     p->off_tries = dlpi_take_bytes(&at, p->tries_bytes, 1);
     p->slot.valid = dlpi_take_bytes(&at, rows, 1);
     dlpi_area_told(p, DLPI_REC_SLOTS, DLPI_PLAN_SLOTS, "batch slots: row records", dlpi_line_up(at),
