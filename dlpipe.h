@@ -9379,7 +9379,7 @@ typedef struct dlpi_stage_ops {
     uint32_t (*bulk)(struct dlpi_worker *w, const struct dlpi_unit *t); /* the first rows of t, that
                   nobody has had, all at once in a callback's place; how many. NULL: none */
     int (*call)(struct dlpi_worker *w, const struct dlpi_unit *t); /* of batches: the callback */
-    bool (*full)(const struct dlpi_worker *w);           /* no room for a unit, whatever comes */
+    bool (*full)(const struct dlpi_worker *w);           /* it takes no unit, whatever comes */
     bool (*owes)(const struct dlpi_worker *w);           /* something of its own is to come back */
     uint64_t (*due)(struct dlpi_worker *w, uint64_t ns); /* when it must look again: ns at most */
     void (*recover)(struct dlpi_worker *w,
@@ -13154,14 +13154,13 @@ static bool dlpi_unpark(dlpi_worker *w, void (*try_again)(dlpi_worker *, const d
 
 /* ---- its steps ---- */
 
-/* True if the worker has no room to park all rows of one more unit. */
+/* True if the worker takes no unit: it has no room to park all rows of one more, or is retired. */
 static bool dlpi_rows_full(const dlpi_worker *w) {
-    return w->n_parked + (int)DLPI_WORD_ROWS > w->parked_most;
+    return w->n_parked + (int)DLPI_WORD_ROWS > w->parked_most || DLPI_UNLIKELY(dlpi_retired(w));
 }
 
 static inline bool dlpi_rows_find(dlpi_worker *w, dlpi_unit *t) {
-    if (dlpi_rows_full(w) || DLPI_UNLIKELY(dlpi_retired(w))) return false;
-    return dlpi_find(w, t);
+    return !dlpi_rows_full(w) && dlpi_find(w, t);
 }
 
 /* Do the first rows of a unit by one call of the stage's `bulk`, where nothing is asked of a single
@@ -13520,6 +13519,11 @@ static inline bool dlpi_may_park(const dlpi_worker *w) {
     return DLPI_UNLIKELY(dlpi_retired(w)) && !dlpi_owes(w);
 }
 
+/* True if the worker takes no unit, whatever comes: it has no room for one, or is retired. */
+static bool dlpi_worker_full(const dlpi_worker *w) {
+    return w->st->ops->full != NULL && w->st->ops->full(w);
+}
+
 /* ---- a worker waits ---- */
 
 typedef struct dlpi_idle_worker {
@@ -13543,7 +13547,7 @@ static uint64_t dlpi_worker_rest(void *who) {
     dlpi_worker *w = ((dlpi_idle_worker *)who)->w;
     uint64_t ns = dlpi_worker_due(w);
     if (dlpi_stopped(w->p) || dlpi_may_park(w)) return 0;
-    if ((w->st->ops->full != NULL && w->st->ops->full(w)) || dlpi_retired(w)) {
+    if (dlpi_worker_full(w)) {
         dlpi_sleep(ns < DLPI_FULL_NS ? ns : DLPI_FULL_NS);
         return 0;
     }
@@ -13553,14 +13557,14 @@ static uint64_t dlpi_worker_rest(void *who) {
     return ns;
 }
 
-/* Look for work behind the mask. Returns true if there is some, or if the worker is retired. A unit
+/* Look for work behind the mask. Returns true if there is some, or if the worker takes none. A unit
    that is claimed here is run once the worker's bit is cleared (dlpi_worker_left). A stage whose
    units nobody else can take does them at once. */
 static bool dlpi_worker_last(void *who) {
     dlpi_idle_worker *k = who;
     const dlpi_stage_ops *ops = k->w->st->ops;
     k->found = ops->find != NULL ? ops->find(k->w, &k->t) : ops->step(k->w);
-    return k->found || dlpi_retired(k->w);
+    return k->found || dlpi_worker_full(k->w);
 }
 
 /* Run the unit that the last look found, now that the worker's bit is cleared: a set bit says that
@@ -13568,7 +13572,7 @@ static bool dlpi_worker_last(void *who) {
 static void dlpi_worker_left(void *who, bool woken) {
     dlpi_idle_worker *k = who;
     dlpi_worker *w = k->w;
-    if (woken && (k->found || dlpi_retired(w)) && w->st->w.dispatch != DLP_DISPATCH_BATCHES)
+    if (woken && (k->found || dlpi_worker_full(w)) && w->st->w.dispatch != DLP_DISPATCH_BATCHES)
         dlpi_wake_some(w->p, w->st, 1);
     if (k->found && w->st->ops->find != NULL) w->st->ops->run(w, &k->t);
 }
@@ -13586,7 +13590,7 @@ static void dlpi_worker_park(dlpi_worker *w) {
     dlpi_cpu_note(w, &w->cpu, dlpi_now_ns());
     while (!dlpi_stopped(w->p)) {
         uint32_t word = dlpi_event_count(&group->word); /* B1 <- B1: before the look at active */
-        if (!dlpi_retired(w)) break;
+        if (!dlpi_may_park(w)) break;
         dlpi_futex_wait(&group->word, word, 1u << w->id % 32, 10 * DLPI_SLEEP_NS,
                         (int)group->shared);
     }
@@ -13924,7 +13928,7 @@ static void dlpi_slots_recover(dlpi_worker *w, const dlpi_death *why) {
     .full = dlpi_rows_full, .owes = dlpi_rows_owes, .due = dlpi_rows_due
 #define DLPI_OPS_OF_BATCHES \
     .unit = DLPI_UNIT_BATCHES, .step = dlpi_batches_step, .find = dlpi_rows_find, \
-    .run = dlpi_batches_run
+    .run = dlpi_batches_run, .full = dlpi_rows_full
 
 /* Replace each error that the dead worker had not written to its end by one that says so. */
 DLPI_COLD
@@ -15698,16 +15702,17 @@ static void dlpi_in_flight_bound(dlpi_worker *w) {
     w->claim_end = in->oldest == UINT64_MAX ? 0 : in->oldest + open * (uint64_t)st->n_workers;
 }
 
-/* True if one more row would leave no room to park all rows that the worker has. */
+/* True if the worker takes no row: one more would leave no room to park all rows that it has, or it
+   is retired. */
 static bool dlpi_in_flight_no_room(const dlpi_worker *w) {
     const dlpi_in_flight *in = w->self;
     uint32_t n = in->n_out + (uint32_t)w->n_parked;
     for (const dlpi_attempt *a = in->list[DLPI_ATTEMPT_WAITS].first; a != NULL; a = a->next) n++;
-    return n >= (uint32_t)w->parked_most;
+    return n >= (uint32_t)w->parked_most || dlpi_retired(w);
 }
 
 /* True if the worker takes no more rows now. All attempts are out, a row is out alone, an
-   attempt waits for its source, or there is no room to park. */
+   attempt waits for its source, there is no room to park, or it is retired. */
 static bool dlpi_in_flight_full(const dlpi_worker *w) {
     const dlpi_in_flight *in = w->self;
     return in->n_out >= in->n_all || in->exclusive || in->list[DLPI_ATTEMPT_WAITS].first != NULL ||
@@ -15717,7 +15722,7 @@ static bool dlpi_in_flight_full(const dlpi_worker *w) {
 /* Claim a row, if there is room for one. */
 static bool dlpi_in_flight_find(dlpi_worker *w, dlpi_unit *t) {
     const dlpi_in_flight *in = w->self;
-    if (in->broken || dlpi_retired(w) || dlpi_in_flight_full(w)) return false;
+    if (in->broken || dlpi_in_flight_full(w)) return false;
     dlpi_in_flight_bound(w);
     return dlpi_find(w, t);
 }

@@ -370,16 +370,17 @@ static void dlpi_in_flight_bound(dlpi_worker *w) {
     w->claim_end = in->oldest == UINT64_MAX ? 0 : in->oldest + open * (uint64_t)st->n_workers;
 }
 
-/* True if one more row would leave no room to park all rows that the worker has. */
+/* True if the worker takes no row: one more would leave no room to park all rows that it has, or it
+   is retired. */
 static bool dlpi_in_flight_no_room(const dlpi_worker *w) {
     const dlpi_in_flight *in = w->self;
     uint32_t n = in->n_out + (uint32_t)w->n_parked;
     for (const dlpi_attempt *a = in->list[DLPI_ATTEMPT_WAITS].first; a != NULL; a = a->next) n++;
-    return n >= (uint32_t)w->parked_most;
+    return n >= (uint32_t)w->parked_most || dlpi_retired(w);
 }
 
 /* True if the worker takes no more rows now. All attempts are out, a row is out alone, an
-   attempt waits for its source, or there is no room to park. */
+   attempt waits for its source, there is no room to park, or it is retired. */
 static bool dlpi_in_flight_full(const dlpi_worker *w) {
     const dlpi_in_flight *in = w->self;
     return in->n_out >= in->n_all || in->exclusive || in->list[DLPI_ATTEMPT_WAITS].first != NULL ||
@@ -389,7 +390,7 @@ static bool dlpi_in_flight_full(const dlpi_worker *w) {
 /* Claim a row, if there is room for one. */
 static bool dlpi_in_flight_find(dlpi_worker *w, dlpi_unit *t) {
     const dlpi_in_flight *in = w->self;
-    if (in->broken || dlpi_retired(w) || dlpi_in_flight_full(w)) return false;
+    if (in->broken || dlpi_in_flight_full(w)) return false;
     dlpi_in_flight_bound(w);
     return dlpi_find(w, t);
 }

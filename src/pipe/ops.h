@@ -273,7 +273,7 @@ typedef struct dlpi_stage_ops {
     uint32_t (*bulk)(struct dlpi_worker *w, const struct dlpi_unit *t); /* the first rows of t, that
                   nobody has had, all at once in a callback's place; how many. NULL: none */
     int (*call)(struct dlpi_worker *w, const struct dlpi_unit *t); /* of batches: the callback */
-    bool (*full)(const struct dlpi_worker *w);           /* no room for a unit, whatever comes */
+    bool (*full)(const struct dlpi_worker *w);           /* it takes no unit, whatever comes */
     bool (*owes)(const struct dlpi_worker *w);           /* something of its own is to come back */
     uint64_t (*due)(struct dlpi_worker *w, uint64_t ns); /* when it must look again: ns at most */
     void (*recover)(struct dlpi_worker *w,

@@ -96,14 +96,13 @@ static bool dlpi_unpark(dlpi_worker *w, void (*try_again)(dlpi_worker *, const d
 
 /* ---- its steps ---- */
 
-/* True if the worker has no room to park all rows of one more unit. */
+/* True if the worker takes no unit: it has no room to park all rows of one more, or is retired. */
 static bool dlpi_rows_full(const dlpi_worker *w) {
-    return w->n_parked + (int)DLPI_WORD_ROWS > w->parked_most;
+    return w->n_parked + (int)DLPI_WORD_ROWS > w->parked_most || DLPI_UNLIKELY(dlpi_retired(w));
 }
 
 static inline bool dlpi_rows_find(dlpi_worker *w, dlpi_unit *t) {
-    if (dlpi_rows_full(w) || DLPI_UNLIKELY(dlpi_retired(w))) return false;
-    return dlpi_find(w, t);
+    return !dlpi_rows_full(w) && dlpi_find(w, t);
 }
 
 /* Do the first rows of a unit by one call of the stage's `bulk`, where nothing is asked of a single

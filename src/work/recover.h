@@ -177,7 +177,7 @@ static void dlpi_slots_recover(dlpi_worker *w, const dlpi_death *why) {
     .full = dlpi_rows_full, .owes = dlpi_rows_owes, .due = dlpi_rows_due
 #define DLPI_OPS_OF_BATCHES \
     .unit = DLPI_UNIT_BATCHES, .step = dlpi_batches_step, .find = dlpi_rows_find, \
-    .run = dlpi_batches_run
+    .run = dlpi_batches_run, .full = dlpi_rows_full
 
 /* Replace each error that the dead worker had not written to its end by one that says so. */
 static void dlpi_recover_errors(dlpi_worker *w, const dlpi_death *why) {

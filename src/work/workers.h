@@ -20,6 +20,11 @@ static inline bool dlpi_may_park(const dlpi_worker *w) {
     return DLPI_UNLIKELY(dlpi_retired(w)) && !dlpi_owes(w);
 }
 
+/* True if the worker takes no unit, whatever comes: it has no room for one, or is retired. */
+static bool dlpi_worker_full(const dlpi_worker *w) {
+    return w->st->ops->full != NULL && w->st->ops->full(w);
+}
+
 /* ---- a worker waits ---- */
 
 typedef struct dlpi_idle_worker {
@@ -43,7 +48,7 @@ static uint64_t dlpi_worker_rest(void *who) {
     dlpi_worker *w = ((dlpi_idle_worker *)who)->w;
     uint64_t ns = dlpi_worker_due(w);
     if (dlpi_stopped(w->p) || dlpi_may_park(w)) return 0;
-    if ((w->st->ops->full != NULL && w->st->ops->full(w)) || dlpi_retired(w)) {
+    if (dlpi_worker_full(w)) {
         dlpi_sleep(ns < DLPI_FULL_NS ? ns : DLPI_FULL_NS);
         return 0;
     }
@@ -53,14 +58,14 @@ static uint64_t dlpi_worker_rest(void *who) {
     return ns;
 }
 
-/* Look for work behind the mask. Returns true if there is some, or if the worker is retired. A unit
+/* Look for work behind the mask. Returns true if there is some, or if the worker takes none. A unit
    that is claimed here is run once the worker's bit is cleared (dlpi_worker_left). A stage whose
    units nobody else can take does them at once. */
 static bool dlpi_worker_last(void *who) {
     dlpi_idle_worker *k = who;
     const dlpi_stage_ops *ops = k->w->st->ops;
     k->found = ops->find != NULL ? ops->find(k->w, &k->t) : ops->step(k->w);
-    return k->found || dlpi_retired(k->w);
+    return k->found || dlpi_worker_full(k->w);
 }
 
 /* Run the unit that the last look found, now that the worker's bit is cleared: a set bit says that
@@ -68,7 +73,7 @@ static bool dlpi_worker_last(void *who) {
 static void dlpi_worker_left(void *who, bool woken) {
     dlpi_idle_worker *k = who;
     dlpi_worker *w = k->w;
-    if (woken && (k->found || dlpi_retired(w)) && w->st->w.dispatch != DLP_DISPATCH_BATCHES)
+    if (woken && (k->found || dlpi_worker_full(w)) && w->st->w.dispatch != DLP_DISPATCH_BATCHES)
         dlpi_wake_some(w->p, w->st, 1);
     if (k->found && w->st->ops->find != NULL) w->st->ops->run(w, &k->t);
 }
@@ -86,7 +91,7 @@ static void dlpi_worker_park(dlpi_worker *w) {
     dlpi_cpu_note(w, &w->cpu, dlpi_now_ns());
     while (!dlpi_stopped(w->p)) {
         uint32_t word = dlpi_event_count(&group->word); /* B1 <- B1: before the look at active */
-        if (!dlpi_retired(w)) break;
+        if (!dlpi_may_park(w)) break;
         dlpi_futex_wait(&group->word, word, 1u << w->id % 32, 10 * DLPI_SLEEP_NS,
                         (int)group->shared);
     }
