@@ -9196,7 +9196,6 @@ typedef struct dlpi_source_ops {
 } dlpi_source_ops;
 
 typedef struct dlpi_keeper_ops { /* by workers of the first stage, up to that of place p->kept_by */
-    void (*ahead)(const dlp_pipe *p, const struct dlpi_unit *t); /* a run will ask for its rows */
     bool (*get)(struct dlpi_worker *w, const struct dlpi_unit *t,
                 uint32_t row); /* is it kept? The first stage's worker writes it then */
     void (*put)(struct dlpi_worker *w, uint32_t s, uint32_t row,
@@ -12633,11 +12632,9 @@ static inline bool dlpi_lengths_set(const dlpi_worker *w) {
 /* True if a keeper (a cache) may have rows, so that this stage need not work on them. */
 static inline bool dlpi_row_kept(const dlpi_worker *w) { return w->st->work <= w->p->kept_by; }
 
-/* True if the row was kept and is taken from the keeper. If not, the first stage counts a miss. */
+/* True if the row was kept and is taken from the keeper. */
 static inline bool dlpi_row_get(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
-    if (w->p->keeper->get(w, t, row)) return true;
-    dlpi_bump(&w->block->kept_misses, dlpi_writes_first(w));
-    return false;
+    return dlpi_row_kept(w) && w->p->keeper->get(w, t, row);
 }
 
 /* True if items have fields in a cell of their own, which end before the batch. */
@@ -12691,6 +12688,7 @@ static bool dlpi_row_special(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     if (dlpi_row_kept(w)) {
         dlpi_runs(&w->block->running, DLPI_RUNS_NONE); /* no callback is to blame, if we die */
         if (dlpi_row_get(w, t, row)) return true;
+        dlpi_bump(&w->block->kept_misses, dlpi_writes_first(w)); /* the first stage counts it */
         w->note.used_random = 0;
     }
     if (p->items.any_ragged) dlpi_item_lengths(w, t, row);
@@ -12746,6 +12744,7 @@ __attribute__((noinline)) static int dlpi_row_passes(dlpi_worker *w, const dlpi_
         return dlpi_row_raise(w, t, row, DLP_ERR_CALLBACK);
     }
     if (dlpi_row_get(w, t, row)) return DLPI_ROW_DONE;
+    dlpi_bump(&w->block->kept_misses, dlpi_writes_first(w));  /* the first stage counts it */
     if (w->p->items.any_ragged) dlpi_item_lengths(w, t, row); /* else there are none */
     return w->p->keeper->put(w, t->slot, row, false), DLPI_ROW_DONE;
 }
@@ -13027,7 +13026,6 @@ __attribute__((noinline)) static void dlpi_unit_items(dlpi_worker *w, const dlpi
         p->source->indices(w, t);
     else if (dlpi_writes_first(w))
         dlpi_unit_indices_again(w, t, already);
-    if (dlpi_row_kept(w) && dlpi_writes_first(w) && t->end - t->row > 1) p->keeper->ahead(p, t);
     dlpi_unpoison(p, t->slot);
     dlpi_item_at(w, t);
     if (w->has_special && plain && !dlpi_row_has_more(w)) zeroed = dlpi_unit_zeroed(w, t);
@@ -13552,8 +13550,7 @@ static bool dlpi_worker_last(void *who) {
 static void dlpi_worker_left(void *who, bool woken) {
     dlpi_idle_worker *k = who;
     dlpi_worker *w = k->w;
-    if (woken && (k->found || dlpi_worker_full(w)) && w->st->w.dispatch != DLP_DISPATCH_BATCHES)
-        dlpi_wake_some(w->p, w->st, 1);
+    if (woken && (k->found || dlpi_worker_full(w))) dlpi_wake_some(w->p, w->st, 1);
     if (k->found && w->st->ops->find != NULL) w->st->ops->run(w, &k->t);
 }
 
@@ -13815,8 +13812,8 @@ static void dlpi_recover_unit(dlpi_worker *w, dlpi_unit *t, dlpi_stage_words *wo
     dlp_pipe *p = w->p;
     dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
     const bool items = dlpi_is_item_stage(p, w->st);
-    uint32_t row, missing = items ? dlpi_unit_missing(dlpi_done(words), t)
-                                  : !dlpi_ready_past(dlpi_gather_ready(&words->ready), t->b);
+    uint32_t row = 0, missing = items ? dlpi_unit_missing(dlpi_done(words), t)
+                                      : !dlpi_ready_past(dlpi_gather_ready(&words->ready), t->b);
     bool ran;
     if (missing == 0) return; /* Y1 <- Y1 */
     /* O1 <- O1: a later stage that sends rows back has marked the claim before it took the bits */
@@ -15580,7 +15577,7 @@ static bool dlpi_attempt_settled(dlpi_worker *w, dlpi_attempt *a, uint32_t fate)
         w->passed = 0;
         return true;
     }
-    if (dlpi_row_kept(w) && p->keeper->get(w, &t, a->row)) {
+    if (dlpi_row_get(w, &t, a->row)) {
         dlpi_attempt_done(w, a, 1);
         return true;
     }
@@ -22630,6 +22627,7 @@ static bool dlpi_cache_get(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     const dlpi_cache_cell *cell = dlpi_cache_cell_at(p, dlpi_cache_at(p, w->item.index));
     const uint8_t *from = cell->bytes;
     if (!dlpi_writes_first(w)) return dlpi_cache_marked(p, t->slot, row, DLPI_CACHE_FOUND);
+    if (row == t->row && row + 1 < t->end) dlpi_cache_ahead(p, t);
     dlpi_cache_mark(p, t->slot, row, DLPI_CACHE_FETCHED);
     if (dlpi_claim_look(&cell->word) != dlpi_cache_full(w->item.index)) return false; /* Z1 <- Z1 */
     for (uint32_t f = 0; f < p->keeper_stage->scope.n_fields; f++) {
@@ -22787,7 +22785,6 @@ DLPI_COLD static bool dlpi_cache_seen(const dlpi_words *words, dlpi_seen *s, int
 }
 
 static const dlpi_keeper_ops dlpi_cache_keeper = {
-    .ahead = dlpi_cache_ahead,
     .get = dlpi_cache_get,
     .put = dlpi_cache_put,
     .find = dlpi_cache_find,

@@ -268,7 +268,7 @@ static bool dlpi_attempt_settled(dlpi_worker *w, dlpi_attempt *a, uint32_t fate)
         w->passed = 0;
         return true;
     }
-    if (dlpi_row_kept(w) && p->keeper->get(w, &t, a->row)) {
+    if (dlpi_row_get(w, &t, a->row)) {
         dlpi_attempt_done(w, a, 1);
         return true;
     }

@@ -90,7 +90,6 @@ typedef struct dlpi_source_ops {
 } dlpi_source_ops;
 
 typedef struct dlpi_keeper_ops { /* by workers of the first stage, up to that of place p->kept_by */
-    void (*ahead)(const dlp_pipe *p, const struct dlpi_unit *t); /* a run will ask for its rows */
     bool (*get)(struct dlpi_worker *w, const struct dlpi_unit *t,
                 uint32_t row); /* is it kept? The first stage's worker writes it then */
     void (*put)(struct dlpi_worker *w, uint32_t s, uint32_t row,

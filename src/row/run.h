@@ -52,11 +52,9 @@ static inline bool dlpi_lengths_set(const dlpi_worker *w) {
 /* True if a keeper (a cache) may have rows, so that this stage need not work on them. */
 static inline bool dlpi_row_kept(const dlpi_worker *w) { return w->st->work <= w->p->kept_by; }
 
-/* True if the row was kept and is taken from the keeper. If not, the first stage counts a miss. */
+/* True if the row was kept and is taken from the keeper. */
 static inline bool dlpi_row_get(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
-    if (w->p->keeper->get(w, t, row)) return true;
-    dlpi_bump(&w->block->kept_misses, dlpi_writes_first(w));
-    return false;
+    return dlpi_row_kept(w) && w->p->keeper->get(w, t, row);
 }
 
 /* True if items have fields in a cell of their own, which end before the batch. */
@@ -110,6 +108,7 @@ static bool dlpi_row_special(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     if (dlpi_row_kept(w)) {
         dlpi_runs(&w->block->running, DLPI_RUNS_NONE); /* no callback is to blame, if we die */
         if (dlpi_row_get(w, t, row)) return true;
+        dlpi_bump(&w->block->kept_misses, dlpi_writes_first(w)); /* the first stage counts it */
         w->note.used_random = 0;
     }
     if (p->items.any_ragged) dlpi_item_lengths(w, t, row);
@@ -165,6 +164,7 @@ __attribute__((noinline)) static int dlpi_row_passes(dlpi_worker *w, const dlpi_
         return dlpi_row_raise(w, t, row, DLP_ERR_CALLBACK);
     }
     if (dlpi_row_get(w, t, row)) return DLPI_ROW_DONE;
+    dlpi_bump(&w->block->kept_misses, dlpi_writes_first(w));  /* the first stage counts it */
     if (w->p->items.any_ragged) dlpi_item_lengths(w, t, row); /* else there are none */
     return w->p->keeper->put(w, t->slot, row, false), DLPI_ROW_DONE;
 }
@@ -446,7 +446,6 @@ __attribute__((noinline)) static void dlpi_unit_items(dlpi_worker *w, const dlpi
         p->source->indices(w, t);
     else if (dlpi_writes_first(w))
         dlpi_unit_indices_again(w, t, already);
-    if (dlpi_row_kept(w) && dlpi_writes_first(w) && t->end - t->row > 1) p->keeper->ahead(p, t);
     dlpi_unpoison(p, t->slot);
     dlpi_item_at(w, t);
     if (w->has_special && plain && !dlpi_row_has_more(w)) zeroed = dlpi_unit_zeroed(w, t);

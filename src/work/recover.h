@@ -88,8 +88,8 @@ static void dlpi_recover_unit(dlpi_worker *w, dlpi_unit *t, dlpi_stage_words *wo
     dlp_pipe *p = w->p;
     dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
     const bool items = dlpi_is_item_stage(p, w->st);
-    uint32_t row, missing = items ? dlpi_unit_missing(dlpi_done(words), t)
-                                  : !dlpi_ready_past(dlpi_gather_ready(&words->ready), t->b);
+    uint32_t row = 0, missing = items ? dlpi_unit_missing(dlpi_done(words), t)
+                                      : !dlpi_ready_past(dlpi_gather_ready(&words->ready), t->b);
     bool ran;
     if (missing == 0) return; /* Y1 <- Y1 */
     /* O1 <- O1: a later stage that sends rows back has marked the claim before it took the bits */

@@ -73,8 +73,7 @@ static bool dlpi_worker_last(void *who) {
 static void dlpi_worker_left(void *who, bool woken) {
     dlpi_idle_worker *k = who;
     dlpi_worker *w = k->w;
-    if (woken && (k->found || dlpi_worker_full(w)) && w->st->w.dispatch != DLP_DISPATCH_BATCHES)
-        dlpi_wake_some(w->p, w->st, 1);
+    if (woken && (k->found || dlpi_worker_full(w))) dlpi_wake_some(w->p, w->st, 1);
     if (k->found && w->st->ops->find != NULL) w->st->ops->run(w, &k->t);
 }
 
