@@ -454,9 +454,8 @@ static void dlpi_in_flight_came(dlpi_worker *w, const dlpi_attempt *a, uint64_t 
     dlpi_in_flight_show(w);
     if (w->last_ns == 0) return;
     dlpi_item_took(w->block, ns / n, 1);
-    dlpi_bump(&w->block->busy_ns, ns);
-    dlpi_trace_add(w, DLP_TRACE_WORK, w->last_ns, now, a->gen, dlpi_slot_at(w->p, a->slot)->epoch,
-                   n);
+    dlpi_stretch(w, &w->block->busy_ns, ns, DLP_TRACE_WORK, w->last_ns, now, a->gen,
+                 dlpi_slot_at(w->p, a->slot)->epoch, n);
     w->last_ns = now;
 }
 
@@ -464,13 +463,11 @@ static void dlpi_in_flight_came(dlpi_worker *w, const dlpi_attempt *a, uint64_t 
 static void dlpi_attempt_back(dlpi_worker *w, dlpi_attempt *a, uint64_t now) {
     dlpi_in_flight *in = w->self;
     uint64_t since = DLPI_LOAD_RLX(&a->since_ns), ns = now > since ? now - since : 0;
-    uint32_t *bucket = &w->block->hist[dlpi_hist_bucket(ns)];
     dlpi_runs(&w->at_once[a - in->all], DLPI_RUNS_NONE);
     in->n_out--;
     in->exclusive = false;
     dlpi_attempt_move(in, a, DLPI_ATTEMPT_WAITS); /* in no source's hands */
-    DLPI_STORE_RLX(bucket, *bucket + 1);          /* statistics, here and below */
-    if (ns > w->block->max_ns) dlpi_slowest(w->block, ns, a->item.index);
+    dlpi_items_took(w->block, ns, 1, a->item.index);
     dlpi_bump(&w->block->in_flight_ns, ns);
 }
 
