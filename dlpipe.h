@@ -9550,9 +9550,8 @@ typedef struct dlpi_worker {
 } dlpi_worker;
 
 typedef struct dlpi_cell_use { /* the batch that item cells were given to last */
-    uint64_t b;
+    uint64_t end; /* the batch after it; 0: it was given to none */
     uint32_t slot;
-    uint32_t given;
 } dlpi_cell_use;
 
 typedef struct dlpi_lost { /* what a dead worker had, and was not done */
@@ -10776,11 +10775,10 @@ static uint32_t dlpi_schedule_cell(dlp_pipe *p, uint32_t s, uint64_t b) {
     for (uint32_t n = 0; n + 1 < p->prefetch; n++, i = i + 1 == p->prefetch ? 0 : i + 1) {
         dlpi_stage_words *words = dlpi_stage_words_at(p, use[i].slot, p->cell_end);
         /* Y1 <- Y1 */
-        if (!use[i].given || dlpi_ready_past(dlpi_gather_look(&words->ready), use[i].b)) break;
+        if (use[i].end == 0 || dlpi_ready_past(dlpi_gather_look(&words->ready), use[i].end - 1))
+            break;
     }
-    use[i].b = b;
-    use[i].slot = s;
-    use[i].given = 1;
+    use[i] = (dlpi_cell_use){b + 1, s};
     p->schedule.cell_turn = i + 1 == p->prefetch ? 0 : i + 1;
     return i;
 }
@@ -12837,15 +12835,12 @@ DLPI_INLINE int dlpi_row_attempt(dlpi_worker *w, const dlpi_unit *t, uint32_t ro
     return DLPI_ROW_DONE;
 }
 
-__attribute__((noinline)) static int dlpi_row_try(dlpi_worker *w, const dlpi_unit *t, uint32_t row,
-                                                  uint32_t fate) {
-    return dlpi_row_attempt(w, t, row, fate, DLPI_ASK_ALL, false);
-}
-
 /* Make attempts at a row until it is done, parked, or goes back. Returns which: DLPI_ROW_*. */
-static int dlpi_row_run(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
+__attribute__((noinline)) static int dlpi_row_run(dlpi_worker *w, const dlpi_unit *t,
+                                                  uint32_t row) {
+    const uint32_t *fate = &dlpi_slot_fate(w->p, t->slot)[row];
     int what;
-    do what = dlpi_row_try(w, t, row, dlpi_slot_fate(w->p, t->slot)[row]);
+    do what = dlpi_row_attempt(w, t, row, *fate, DLPI_ASK_ALL, false);
     while (what == DLPI_ROW_AGAIN);
     return what;
 }
@@ -13661,23 +13656,18 @@ static void dlpi_worker_end(dlpi_worker *w, int began) {
     DLPI_STORE_RLX(&w->block->state, DLP_WORKER_EXITED);
 }
 
-/* Write the thread's name, as "fetch-12". Not by printf: each page that printf touches would be a
-   page fault in each worker process. */
-static void dlpi_thread_name(const dlpi_worker *w, char name[16]) {
-    char digits[12];
+/* Give the calling thread its name, as "fetch-12", and its cores. Printf does not write the name:
+   each page that printf touches would be a page fault in each worker process. */
+static void dlpi_thread_dress(const dlpi_worker *w) {
+    char name[16], digits[12];
+    const dlpi_stage *st = w->st;
     int n = 0, k = 0, id = w->id;
-    for (; n < 11 && w->st->name[n] != 0; n++) name[n] = w->st->name[n];
+    for (; n < 11 && st->name[n] != 0; n++) name[n] = st->name[n];
     name[n++] = '-';
     do digits[k++] = (char)('0' + id % 10);
     while ((id /= 10) > 0);
     while (k > 0 && n < 15) name[n++] = digits[--k];
     name[n] = 0;
-}
-
-static void dlpi_thread_dress(const dlpi_worker *w) {
-    char name[16];
-    const dlpi_stage *st = w->st;
-    dlpi_thread_name(w, name);
     prctl(PR_SET_NAME, name);
     if (st->w.n_affinity > 0) {
         cpu_set_t set;

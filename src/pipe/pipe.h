@@ -151,9 +151,8 @@ typedef struct dlpi_worker {
 } dlpi_worker;
 
 typedef struct dlpi_cell_use { /* the batch that item cells were given to last */
-    uint64_t b;
+    uint64_t end; /* the batch after it; 0: it was given to none */
     uint32_t slot;
-    uint32_t given;
 } dlpi_cell_use;
 
 typedef struct dlpi_lost { /* what a dead worker had, and was not done */

@@ -255,15 +255,12 @@ DLPI_INLINE int dlpi_row_attempt(dlpi_worker *w, const dlpi_unit *t, uint32_t ro
     return DLPI_ROW_DONE;
 }
 
-__attribute__((noinline)) static int dlpi_row_try(dlpi_worker *w, const dlpi_unit *t, uint32_t row,
-                                                  uint32_t fate) {
-    return dlpi_row_attempt(w, t, row, fate, DLPI_ASK_ALL, false);
-}
-
 /* Make attempts at a row until it is done, parked, or goes back. Returns which: DLPI_ROW_*. */
-static int dlpi_row_run(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
+__attribute__((noinline)) static int dlpi_row_run(dlpi_worker *w, const dlpi_unit *t,
+                                                  uint32_t row) {
+    const uint32_t *fate = &dlpi_slot_fate(w->p, t->slot)[row];
     int what;
-    do what = dlpi_row_try(w, t, row, dlpi_slot_fate(w->p, t->slot)[row]);
+    do what = dlpi_row_attempt(w, t, row, *fate, DLPI_ASK_ALL, false);
     while (what == DLPI_ROW_AGAIN);
     return what;
 }

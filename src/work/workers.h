@@ -182,23 +182,18 @@ static void dlpi_worker_end(dlpi_worker *w, int began) {
     DLPI_STORE_RLX(&w->block->state, DLP_WORKER_EXITED);
 }
 
-/* Write the thread's name, as "fetch-12". Not by printf: each page that printf touches would be a
-   page fault in each worker process. */
-static void dlpi_thread_name(const dlpi_worker *w, char name[16]) {
-    char digits[12];
+/* Give the calling thread its name, as "fetch-12", and its cores. Printf does not write the name:
+   each page that printf touches would be a page fault in each worker process. */
+static void dlpi_thread_dress(const dlpi_worker *w) {
+    char name[16], digits[12];
+    const dlpi_stage *st = w->st;
     int n = 0, k = 0, id = w->id;
-    for (; n < 11 && w->st->name[n] != 0; n++) name[n] = w->st->name[n];
+    for (; n < 11 && st->name[n] != 0; n++) name[n] = st->name[n];
     name[n++] = '-';
     do digits[k++] = (char)('0' + id % 10);
     while ((id /= 10) > 0);
     while (k > 0 && n < 15) name[n++] = digits[--k];
     name[n] = 0;
-}
-
-static void dlpi_thread_dress(const dlpi_worker *w) {
-    char name[16];
-    const dlpi_stage *st = w->st;
-    dlpi_thread_name(w, name);
     prctl(PR_SET_NAME, name);
     if (st->w.n_affinity > 0) {
         cpu_set_t set;
