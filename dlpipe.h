@@ -9143,8 +9143,7 @@ DLPI_COLD DLPDEF void dlp_buckets_close(dlp_buckets *b) {
    Per slot and per stage that has workers there is a record of words (dlpi_stage_words):
      owner[u] who works on unit u (a run of up to 32 rows of an item stage, of one row where workers
               have several in flight; the whole batch of a batch stage): see >>impl-claims
-     done[i]  which of rows 32 i .. 32 i + 31 are complete: see >>impl-gather. A batch stage has no
-              rows: done[0] is how often the batch failed there.
+     done[i]  which of rows 32 i .. 32 i + 31 are complete: see >>impl-gather. Not of a batch stage.
      ready    sequence + 1 of the batch that left this stage, and how often batches went back.
    Words are never reset: one of an older generation counts as empty.
 
@@ -9545,7 +9544,6 @@ typedef struct dlpi_source_ops {
 } dlpi_source_ops;
 
 typedef struct dlpi_keeper_ops { /* by workers of the stages up to place p->kept_by */
-    void (*ahead)(const dlp_pipe *p, const struct dlpi_unit *t); /* prefetch for the rows of t */
     /* True if the row's item is kept. A worker of the first stage then writes it into the row. */
     bool (*get)(struct dlpi_worker *w, const struct dlpi_unit *t, uint32_t row);
     /* Keep the row, whose callback is done. used_random: the callback used random numbers. */
@@ -9731,7 +9729,7 @@ typedef struct dlpi_stage_ops {
        the callback does each row. */
     uint32_t (*bulk)(struct dlpi_worker *w, const struct dlpi_unit *t);
     int (*call)(struct dlpi_worker *w, const struct dlpi_unit *t); /* the callback of a batch */
-    bool (*full)(const struct dlpi_worker *w); /* no room for a unit, whatever comes */
+    bool (*full)(const struct dlpi_worker *w); /* it takes no unit, whatever comes */
     bool (*owes)(
         const struct dlpi_worker *w); /* true if rows, requests or copies are to come back */
     uint64_t (*due)(struct dlpi_worker *w,
@@ -9907,9 +9905,8 @@ typedef struct dlpi_worker {
 } dlpi_worker;
 
 typedef struct dlpi_cell_use { /* the batch that has a set of item cells, or had it last */
-    uint64_t b;
+    uint64_t end;              /* number of the batch after it; 0: no batch was given these cells */
     uint32_t slot;
-    uint32_t given; /* 1: a batch was given these cells */
 } dlpi_cell_use;
 
 typedef struct dlpi_lost { /* what a dead worker had claimed and not done */
@@ -11133,11 +11130,10 @@ static uint32_t dlpi_schedule_cell(dlp_pipe *p, uint32_t s, uint64_t b) {
     for (uint32_t n = 0; n + 1 < p->prefetch; n++, i = i + 1 == p->prefetch ? 0 : i + 1) {
         dlpi_stage_words *words = dlpi_stage_words_at(p, use[i].slot, p->cell_end);
         /* Y1 <- Y1 */
-        if (!use[i].given || dlpi_ready_past(dlpi_gather_look(&words->ready), use[i].b)) break;
+        if (use[i].end == 0 || dlpi_ready_past(dlpi_gather_look(&words->ready), use[i].end - 1))
+            break;
     }
-    use[i].b = b;
-    use[i].slot = s;
-    use[i].given = 1;
+    use[i] = (dlpi_cell_use){b + 1, s};
     p->schedule.cell_turn = i + 1 == p->prefetch ? 0 : i + 1;
     return i;
 }
@@ -12560,12 +12556,15 @@ static void dlpi_trace_flush(dlpi_worker *w) {
     DLPI_STORE_REL(&w->block->trace_head, head + 1); /* G1 -> G1 */
 }
 
-/* Add the stretch [from, to), in ns, of one kind to the worker's trace. A stretch of work that
-   follows the one before without a gap, on the same batch, makes that event longer. */
-static void dlpi_trace_add(dlpi_worker *w, int kind, uint64_t from, uint64_t to, uint64_t b,
-                           uint64_t epoch, uint32_t items) {
+/* Book the stretch [from, to), in ns, of one kind: add ns to *sum, and the stretch to the worker's
+   trace, unless it is empty. A stretch of work that follows the one before without a gap, on the
+   same batch, makes that event longer. */
+static void dlpi_stretch(dlpi_worker *w, uint64_t *sum, uint64_t ns, int kind, uint64_t from,
+                         uint64_t to, uint64_t b, uint64_t epoch, uint32_t items) {
     dlp_trace_event *e = &w->event;
     uint64_t zero = w->p->ctl->started_ns;
+    dlpi_bump(sum, ns);
+    if (to <= from) return;
     if (e->kind == kind && e->sequence == b && e->end_ns + zero == from &&
         e->items + items < 65536u) {
         e->end_ns = to - zero;
@@ -12584,13 +12583,12 @@ static void dlpi_trace_add(dlpi_worker *w, int kind, uint64_t from, uint64_t to,
 /* Book the worker's wait, if it waits, as over at `now`. The wait is booked before the work that
    ended it, so the events of a trace stay in order. */
 static void dlpi_wait_over(dlpi_worker *w, uint64_t now) {
-    uint64_t from = w->wait_ns;
-    const int kind = w->blocked ? DLP_TRACE_BLOCKED : DLP_TRACE_STARVED;
+    uint64_t from = w->wait_ns, shown = now - from > 20000 ? from : now; /* short ones are not */
     w->wait_ns = 0;
     if (from == 0 || now <= from) return;
-    dlpi_bump(w->blocked ? &w->block->blocked_ns : &w->block->starved_ns, now - from);
-    if (now - from > 20000)
-        dlpi_trace_add(w, kind, from, now, w->event.sequence, w->event.epoch, 0);
+    dlpi_stretch(w, w->blocked ? &w->block->blocked_ns : &w->block->starved_ns, now - from,
+                 w->blocked ? DLP_TRACE_BLOCKED : DLP_TRACE_STARVED, shown, now, w->event.sequence,
+                 w->event.epoch, 0);
 }
 
 /* Add what the calling thread, one of the worker's, has used of the cores since it was here last,
@@ -12647,9 +12645,12 @@ static void dlpi_item_took(dlpi_worker_block *block, uint64_t each, uint64_t uni
     DLPI_STORE_RLX(&block->item_ns, average ? average : 1); /* statistics */
 }
 
-/* Store that the item with this index took ns, longer than all items before it. */
-static void dlpi_slowest(dlpi_worker_block *block, uint64_t ns, uint64_t index) {
-    DLPI_STORE_RLX(&block->max_ns, ns); /* statistics */
+/* Count n items that took ns each. index: of the item, if it is one. */
+static void dlpi_items_took(dlpi_worker_block *block, uint64_t ns, uint32_t n, uint64_t index) {
+    uint32_t *bucket = &block->hist[dlpi_hist_bucket(ns)];
+    DLPI_STORE_RLX(bucket, *bucket + n); /* statistics, here and below */
+    if (ns <= block->max_ns) return;
+    DLPI_STORE_RLX(&block->max_ns, ns);
     DLPI_STORE_RLX(&block->max_index, index);
 }
 
@@ -12677,13 +12678,10 @@ __attribute__((noinline)) static void dlpi_clock_read(dlpi_worker *w, uint64_t b
     uint64_t ns = now - w->last_ns, each = w->items_untimed ? ns / w->items_untimed : ns;
     /* what was not run says nothing of what an item costs */
     if (w->items_untimed > 0) dlpi_item_took(block, each, w->units_untimed);
-    DLPI_STORE_RLX(&block->hist[dlpi_hist_bucket(each)],
-                   block->hist[dlpi_hist_bucket(each)] + w->items_untimed);
-    if (each > block->max_ns)
-        dlpi_slowest(block, each,
-                     w->items_untimed == 1 ? DLPI_LOAD_RLX(&block->current) : UINT64_MAX);
-    dlpi_bump(&block->busy_ns, dlpi_clock_stands(w, ns));
-    dlpi_trace_add(w, DLP_TRACE_WORK, w->last_ns, now, b, epoch, w->items_untimed);
+    dlpi_items_took(block, each, w->items_untimed,
+                    w->items_untimed == 1 ? DLPI_LOAD_RLX(&block->current) : UINT64_MAX);
+    dlpi_stretch(w, &block->busy_ns, dlpi_clock_stands(w, ns), DLP_TRACE_WORK, w->last_ns, now, b,
+                 epoch, w->items_untimed);
     ns /= w->units_untimed;
     w->clock_every = ns >= 1000 ? 1 : ns >= 500 ? 2 : ns >= 125 ? 8 : 32;
     w->until_clock = w->clock_every;
@@ -12871,8 +12869,9 @@ static uint32_t dlpi_kills_most(const dlpi_worker *w) {
     return many && w->p->max_kills < 2 ? 2 : w->p->max_kills;
 }
 
-/* Return the words, one for each row of slot s, that count failures of the present item in an item
-   stage: replacement (8) | tries (8). So failures of an item that was replaced do not count. */
+/* Return the words, one for each row of slot s, that count failures of the present item in a stage:
+   replacement (8) | tries (8). So failures of an item that was replaced do not count. In a stage of
+   batches the first of them counts those of the batch. */
 static uint16_t *dlpi_slot_tries(const dlp_pipe *p, uint32_t s, const dlpi_stage *st) {
     uint8_t *base = (uint8_t *)dlpi_slot_at(p, s) + p->off_tries;
     return (uint16_t *)(void *)base + (size_t)st->work * p->batch_rows;
@@ -12986,21 +12985,12 @@ static inline bool dlpi_lengths_set(const dlpi_worker *w) {
     return any != 0;
 }
 
-/* Fail a row for which the sampler's function gave an index that the dataset does not have. */
-static int dlpi_row_no_item(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
-    dlpi_say(w, 0, "sampler.function gave index %" PRIu64 ", the dataset has %" PRIu64 " items",
-             w->item.index, w->p->fetch->dataset->n_items);
-    return dlpi_row_raise(w, t, row, DLP_ERR_CALLBACK);
-}
-
 /* True if a keeper (a cache) may have rows, so that this stage need not work on them. */
 static inline bool dlpi_row_kept(const dlpi_worker *w) { return w->st->work <= w->p->kept_by; }
 
-/* True if the row was kept and is taken from the keeper. If not, the first stage counts a miss. */
+/* True if the row was kept and is taken from the keeper. */
 static inline bool dlpi_row_get(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
-    if (w->p->keeper->get(w, t, row)) return true;
-    dlpi_bump(&w->block->kept_misses, dlpi_writes_first(w));
-    return false;
+    return dlpi_row_kept(w) && w->p->keeper->get(w, t, row);
 }
 
 /* True if items have fields in a cell of their own, which end before the batch. */
@@ -13054,6 +13044,7 @@ static bool dlpi_row_special(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     if (dlpi_row_kept(w)) {
         dlpi_runs(&w->block->running, DLPI_RUNS_NONE); /* no callback is to blame, if we die */
         if (dlpi_row_get(w, t, row)) return true;
+        dlpi_bump(&w->block->kept_misses, dlpi_writes_first(w)); /* the first stage counts it */
         w->note.used_random = 0;
     }
     if (p->items.any_ragged) dlpi_item_lengths(w, t, row);
@@ -13103,8 +13094,13 @@ static inline uint64_t dlpi_item_row(dlpi_worker *w, uint32_t row) {
 __attribute__((noinline)) static int dlpi_row_passes(dlpi_worker *w, const dlpi_unit *t,
                                                      uint32_t row, bool none) {
     dlpi_item_row(w, row);
-    if (none) return dlpi_row_no_item(w, t, row);
+    if (none) {
+        dlpi_say(w, 0, "sampler.function gave index %" PRIu64 ", the dataset has %" PRIu64 " items",
+                 w->item.index, w->p->fetch->dataset->n_items);
+        return dlpi_row_raise(w, t, row, DLP_ERR_CALLBACK);
+    }
     if (dlpi_row_get(w, t, row)) return DLPI_ROW_DONE;
+    dlpi_bump(&w->block->kept_misses, dlpi_writes_first(w));  /* the first stage counts it */
     if (w->p->items.any_ragged) dlpi_item_lengths(w, t, row); /* else there are none */
     return w->p->keeper->put(w, t->slot, row, false), DLPI_ROW_DONE;
 }
@@ -13134,29 +13130,23 @@ DLPI_COLD static int dlpi_row_wrong(dlpi_worker *w, const dlpi_unit *t, uint32_t
     return what;
 }
 
-/* Finish a row whose callback succeeded: its lengths (if it set some), fields in cells of their
-   own, and the keeper's copy. Returns DLPI_ROW_*. */
-static int dlpi_row_finish(dlpi_worker *w, const dlpi_unit *t, uint32_t row, bool lengths) {
-    int rc;
-    if (lengths || dlpi_row_kept(w)) dlpi_item_row(w, row);
-    rc = lengths ? dlpi_row_lengths(w, t, row) : 0;
-    if (rc == 0 && dlpi_row_fills(w)) rc = w->p->holder->written(w, row);
-    if (DLPI_UNLIKELY(rc != 0)) return dlpi_row_wrong(w, t, row, rc);
-    if (dlpi_row_kept(w)) w->p->keeper->put(w, t->slot, row, w->note.used_random != 0);
-    return DLPI_ROW_DONE;
-}
-
 /* Call the callback of a row. Nothing else calls it. Returns what it returned. */
 static inline int dlpi_row_call(const dlpi_stage *st, dlp_item *it) {
     return st->item(st->user, it);
 }
 
-/* Go on with a row whose callback came to code rc: it failed, it set lengths, or the row needs
-   more. Returns DLPI_ROW_*. Out of line, so that rows that are done cost little. */
+/* Go on with a row whose callback came to code rc. If it succeeded, finish the row: its lengths (if
+   it set some), fields in cells of their own, and the keeper's copy. Returns DLPI_ROW_*. Out of
+   line, so that rows that are done cost little. */
 __attribute__((noinline)) static int dlpi_row_more(dlpi_worker *w, const dlpi_unit *t, uint32_t row,
                                                    int rc) {
-    if (rc == 0) return dlpi_row_finish(w, t, row, dlpi_lengths_set(w));
-    return dlpi_row_wrong(w, t, row, rc);
+    const bool lengths = dlpi_lengths_set(w);
+    if (rc == 0 && (lengths || dlpi_row_kept(w))) dlpi_item_row(w, row);
+    if (rc == 0 && lengths) rc = dlpi_row_lengths(w, t, row);
+    if (rc == 0 && dlpi_row_fills(w)) rc = w->p->holder->written(w, row);
+    if (DLPI_UNLIKELY(rc != 0)) return dlpi_row_wrong(w, t, row, rc);
+    if (dlpi_row_kept(w)) w->p->keeper->put(w, t->slot, row, w->note.used_random != 0);
+    return DLPI_ROW_DONE;
 }
 
 /* What may be asked for beside a row's callback. An empty callback takes less time than the
@@ -13201,15 +13191,12 @@ DLPI_INLINE int dlpi_row_attempt(dlpi_worker *w, const dlpi_unit *t, uint32_t ro
     return DLPI_ROW_DONE;
 }
 
-__attribute__((noinline)) static int dlpi_row_try(dlpi_worker *w, const dlpi_unit *t, uint32_t row,
-                                                  uint32_t fate) {
-    return dlpi_row_attempt(w, t, row, fate, DLPI_ASK_ALL, false);
-}
-
 /* Make attempts at a row until it is done, parked, or goes back. Returns which: DLPI_ROW_*. */
-static int dlpi_row_run(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
+__attribute__((noinline)) static int dlpi_row_run(dlpi_worker *w, const dlpi_unit *t,
+                                                  uint32_t row) {
+    const uint32_t *fate = &dlpi_slot_fate(w->p, t->slot)[row];
     int what;
-    do what = dlpi_row_try(w, t, row, dlpi_slot_fate(w->p, t->slot)[row]);
+    do what = dlpi_row_attempt(w, t, row, *fate, DLPI_ASK_ALL, false);
     while (what == DLPI_ROW_AGAIN);
     return what;
 }
@@ -13229,14 +13216,10 @@ static void dlpi_item_at(dlpi_worker *w, const dlpi_unit *t) {
     if (dlpi_row_held(w)) w->p->holder->cells(w, t->slot, t->row);
 }
 
-/* Send rows (bits) of a claimed unit back to the first stage. waits: other rows of the unit are
-   parked; then these are parked, too, for the unit is freed as a whole. */
-static void dlpi_unit_redo(dlpi_worker *w, const dlpi_unit *t, uint32_t rows, bool waits) {
+/* Park rows (bits) of a claimed unit, which go back to the first stage. The unit is freed as a
+   whole, so they may have to wait for other rows of it. */
+static void dlpi_unit_redo(dlpi_worker *w, const dlpi_unit *t, uint32_t rows) {
     uint32_t first = t->row / DLPI_WORD_ROWS * DLPI_WORD_ROWS;
-    if (!waits) {
-        dlpi_rows_redo(w, t, rows);
-        return;
-    }
     for (; rows; rows &= rows - 1)
         dlpi_park(w, t, first + (uint32_t)__builtin_ctz(rows), DLPI_GOES_BACK);
 }
@@ -13396,7 +13379,6 @@ __attribute__((noinline)) static void dlpi_unit_items(dlpi_worker *w, const dlpi
         p->source->indices(w, t);
     else if (dlpi_writes_first(w))
         dlpi_unit_indices_again(w, t, already);
-    if (dlpi_row_kept(w) && dlpi_writes_first(w) && t->end - t->row > 1) p->keeper->ahead(p, t);
     dlpi_unpoison(p, t->slot);
     dlpi_item_at(w, t);
     if (w->has_special && plain && !dlpi_row_has_more(w)) zeroed = dlpi_unit_zeroed(w, t);
@@ -13412,7 +13394,7 @@ __attribute__((noinline)) static void dlpi_unit_items(dlpi_worker *w, const dlpi
     dlpi_bump(&w->block->bytes, done * p->items.cell_bytes);
     dlpi_clock_out(w, t->b, w->given.epoch, done);
     dlpi_complete(w, t, n.mask);
-    if (n.redo != 0) dlpi_unit_redo(w, t, n.redo, n.later != 0);
+    if (n.redo != 0) dlpi_unit_redo(w, t, n.redo);
 }
 
 /* ---- a worker of rows: those that wait for their next attempt, and its steps ---- */
@@ -13422,26 +13404,25 @@ static bool dlpi_parked_stays(const dlpi_worker *w, const dlpi_parked *k) {
     return dlpi_writes_first(w) || (w->st->w.idempotent && k->due_ns != DLPI_GOES_BACK);
 }
 
-/* True if all parked rows of t's unit are due and go back to the first stage. *rows: their bits. */
-static bool dlpi_group_due(const dlpi_worker *w, const dlpi_unit *t, uint64_t now, uint32_t *rows) {
-    uint32_t shift =
-        dlpi_header_shift(DLPI_LOAD_RLX(&dlpi_slot_at(w->p, t->slot)->header)); /* claimed */
+/* True if a parked row may move: it is due, or cancelled. Sets *t to the row and its unit. Sets
+   *rows to 0 if the row is tried again. Else all parked rows of its unit go back to the first stage
+   as one, once none of them waits for anything: *rows are their bits. */
+static bool dlpi_parked_moves(const dlpi_worker *w, const dlpi_parked *k, uint64_t now,
+                              dlpi_unit *t, uint32_t *rows) {
+    const dlpi_bslot *slot = dlpi_slot_at(w->p, k->slot);
+    const uint32_t shift = dlpi_header_shift(DLPI_LOAD_RLX(&slot->header)); /* claimed */
+    const bool cancelled = dlpi_cancelled(w->p->ctl, slot);
+    *t = (dlpi_unit){k->gen, k->slot, k->row >> shift, k->row, k->row + 1, false};
     *rows = 0;
+    if (k->due_ns > now && !cancelled) return false;
+    if (cancelled || dlpi_parked_stays(w, k)) return true;
     for (int i = 0; i < w->n_parked; i++) {
-        const dlpi_parked *k = &w->parked[i];
-        if (k->slot != t->slot || k->row >> shift != t->unit) continue;
-        if (k->due_ns > now || dlpi_parked_stays(w, k)) return false;
-        *rows |= UINT32_C(1) << k->row % DLPI_WORD_ROWS;
+        const dlpi_parked *other = &w->parked[i];
+        if (other->slot != t->slot || other->row >> shift != t->unit) continue;
+        if (other->due_ns > now || dlpi_parked_stays(w, other)) return false;
+        *rows |= UINT32_C(1) << other->row % DLPI_WORD_ROWS;
     }
     return true;
-}
-
-/* True if a parked row, which is due, can be tried again or sent back now. */
-static bool dlpi_parked_moves(const dlpi_worker *w, const dlpi_parked *k, uint64_t now) {
-    /* claimed */
-    uint32_t shift = dlpi_header_shift(DLPI_LOAD_RLX(&dlpi_slot_at(w->p, k->slot)->header)), rows;
-    dlpi_unit t = {k->gen, k->slot, k->row >> shift, k->row, k->row + 1, false};
-    return dlpi_parked_stays(w, k) || dlpi_group_due(w, &t, now, &rows);
 }
 
 static void dlpi_parked_remove(dlpi_worker *w, const dlpi_unit *t, uint32_t rows) {
@@ -13482,24 +13463,16 @@ static void dlpi_row_parked(dlpi_worker *w, const dlpi_unit *t) {
     if (what == DLPI_ROW_REDO) dlpi_park(w, t, t->row, DLPI_GOES_BACK);
 }
 
-/* Find a parked row that is due. Let it be tried again, or send it, and the parked rows of its
+/* Find a parked row that may move. Let it be tried again, or send it, and the parked rows of its
    unit, back to the first stage. Returns true if there was one. */
 static bool dlpi_unpark(dlpi_worker *w, void (*try_again)(dlpi_worker *, const dlpi_unit *)) {
-    const dlp_pipe *p = w->p;
-    uint64_t now = dlpi_now_ns();
+    const uint64_t now = dlpi_now_ns();
     for (int i = 0; i < w->n_parked; i++) {
-        dlpi_parked k = w->parked[i];
-        dlpi_unit t = {k.gen, k.slot, 0, k.row, k.row + 1, false};
-        bool cancelled = dlpi_cancelled(p->ctl, dlpi_slot_at(p, k.slot));
-        bool again = dlpi_parked_stays(w, &k) || cancelled;
-        uint32_t rows, group = 1;
-        if (k.due_ns > now && !cancelled) continue;
-        /* claimed */
-        t.unit = k.row >> dlpi_header_shift(DLPI_LOAD_RLX(&dlpi_slot_at(p, k.slot)->header));
-        if (!again && !dlpi_group_due(w, &t, now, &group)) continue;
-        rows = again ? UINT32_C(1) << k.row % DLPI_WORD_ROWS : group;
-        dlpi_parked_remove(w, &t, rows);
-        if (again)
+        dlpi_unit t;
+        uint32_t rows;
+        if (!dlpi_parked_moves(w, &w->parked[i], now, &t, &rows)) continue;
+        dlpi_parked_remove(w, &t, rows != 0 ? rows : UINT32_C(1) << t.row % DLPI_WORD_ROWS);
+        if (rows == 0)
             try_again(w, &t);
         else
             dlpi_rows_redo(w, &t, rows);
@@ -13510,14 +13483,13 @@ static bool dlpi_unpark(dlpi_worker *w, void (*try_again)(dlpi_worker *, const d
 
 /* ---- its steps ---- */
 
-/* True if the worker has no room to park all rows of one more unit. */
+/* True if the worker takes no unit: it has no room to park all rows of one more, or is retired. */
 static bool dlpi_rows_full(const dlpi_worker *w) {
-    return w->n_parked + (int)DLPI_WORD_ROWS > w->parked_most;
+    return w->n_parked + (int)DLPI_WORD_ROWS > w->parked_most || DLPI_UNLIKELY(dlpi_retired(w));
 }
 
 static inline bool dlpi_rows_find(dlpi_worker *w, dlpi_unit *t) {
-    if (dlpi_rows_full(w) || DLPI_UNLIKELY(dlpi_retired(w))) return false;
-    return dlpi_find(w, t);
+    return !dlpi_rows_full(w) && dlpi_find(w, t);
 }
 
 /* Do the first rows of a unit by one call of the stage's `bulk`, where nothing is asked of a single
@@ -13589,12 +13561,14 @@ static bool dlpi_rows_owes(const dlpi_worker *w) { return w->n_parked > 0; }
    others of its unit. */
 static uint64_t dlpi_rows_due(dlpi_worker *w, uint64_t ns) {
     uint64_t now;
+    dlpi_unit t;
+    uint32_t rows;
     if (w->n_parked == 0) return ns;
     now = dlpi_now_ns();
     for (int i = 0; i < w->n_parked; i++) {
         const dlpi_parked *k = &w->parked[i];
         if (k->due_ns > now && k->due_ns - now < ns) ns = k->due_ns - now;
-        if (k->due_ns <= now && dlpi_parked_moves(w, k, now)) return 0;
+        if (dlpi_parked_moves(w, k, now, &t, &rows)) return 0;
     }
     return ns;
 }
@@ -13794,23 +13768,6 @@ static void dlpi_batch_pauses(dlpi_worker *w, uint64_t ns) {
     if (!dlpi_stopped(w->p)) dlpi_sleep(ns);
 }
 
-/* Return how often batch t has failed in this stage. The number stands in the done words, which a
-   stage of batches needs for nothing else: batch + 1 (56) | tries (8). */
-static uint32_t dlpi_batch_tries(const dlpi_worker *w, const dlpi_unit *t) {
-    /* X1: claimed */
-    uint64_t word = DLPI_LOAD_RLX(dlpi_done(dlpi_stage_words_at(w->p, t->slot, w->st)));
-    return word >> 8 == t->b + 1 ? (uint32_t)word & 255u : 0;
-}
-
-/* Store that batch t has failed `tries` times in this stage. */
-static void dlpi_batch_failed(const dlpi_worker *w, const dlpi_unit *t, uint32_t tries) {
-    dlpi_bslot *slot = dlpi_slot_at(w->p, t->slot);
-    uint32_t fate = DLPI_LOAD_RLX(&slot->batch_fate); /* X1: claimed */
-    /* X1 */
-    DLPI_STORE_REL(dlpi_done(dlpi_stage_words_at(w->p, t->slot, w->st)), (t->b + 1) << 8 | tries);
-    DLPI_STORE_REL(&slot->batch_fate, dlpi_fate_tried(fate)); /* X1 */
-}
-
 /* Run the stage's callback on batch t until it succeeds or its tries are used up. Returns 0, the
    code of the last failure, or DLPI_WENT_BACK. DLPI_WENT_BACK is no error: the batch goes once more
    through the stages before. */
@@ -13822,10 +13779,13 @@ static int dlpi_batch_try(dlpi_worker *w, const dlpi_unit *t) {
         dlpi_batch_begins(w, t);
         rc = dlpi_fate_verdict(w, t->slot, fate);
         if (rc == 0) rc = w->st->ops->call(w, t);
-        tries = dlpi_batch_tries(w, t);
+        tries = dlpi_row_tries(w, t, 0, fate);
         if (rc == 0 || !dlpi_tries_left(w, tries, rc)) return rc;
         dlpi_bump(&w->block->retried, 1);
-        dlpi_batch_failed(w, t, ++tries);
+        DLPI_STORE_RLX(&slot->dirty, 1u);                         /* ordered by ready */
+        DLPI_STORE_REL(&slot->batch_fate, dlpi_fate_tried(fate)); /* X1 */
+        DLPI_KEEP_ORDER(); /* X1: a crash in between costs no try */
+        dlpi_slot_tries(w->p, t->slot, w->st)[0] = (uint16_t)++tries;
         dlpi_batch_pauses(w, dlpi_backoff_ns(w->st, tries));
         if (dlpi_stopped(w->p)) return rc;
         dlpi_failure_forget(w);
@@ -13890,6 +13850,11 @@ static inline bool dlpi_may_park(const dlpi_worker *w) {
     return DLPI_UNLIKELY(dlpi_retired(w)) && !dlpi_owes(w);
 }
 
+/* True if the worker takes no unit, whatever comes: it has no room for one, or is retired. */
+static bool dlpi_worker_full(const dlpi_worker *w) {
+    return w->st->ops->full != NULL && w->st->ops->full(w);
+}
+
 /* ---- a worker waits ---- */
 
 typedef struct dlpi_idle_worker {
@@ -13913,7 +13878,7 @@ static uint64_t dlpi_worker_rest(void *who) {
     dlpi_worker *w = ((dlpi_idle_worker *)who)->w;
     uint64_t ns = dlpi_worker_due(w);
     if (dlpi_stopped(w->p) || dlpi_may_park(w)) return 0;
-    if ((w->st->ops->full != NULL && w->st->ops->full(w)) || dlpi_retired(w)) {
+    if (dlpi_worker_full(w)) {
         dlpi_sleep(ns < DLPI_FULL_NS ? ns : DLPI_FULL_NS);
         return 0;
     }
@@ -13923,14 +13888,14 @@ static uint64_t dlpi_worker_rest(void *who) {
     return ns;
 }
 
-/* Look for work behind the mask. Returns true if there is some, or if the worker is retired. A unit
+/* Look for work behind the mask. Returns true if there is some, or if the worker takes none. A unit
    that is claimed here is run once the worker's bit is cleared (dlpi_worker_left). A stage whose
    units nobody else can take does them at once. */
 static bool dlpi_worker_last(void *who) {
     dlpi_idle_worker *k = who;
     const dlpi_stage_ops *ops = k->w->st->ops;
     k->found = ops->find != NULL ? ops->find(k->w, &k->t) : ops->step(k->w);
-    return k->found || dlpi_retired(k->w);
+    return k->found || dlpi_worker_full(k->w);
 }
 
 /* Run the unit that the last look found, now that the worker's bit is cleared: a set bit says that
@@ -13938,8 +13903,7 @@ static bool dlpi_worker_last(void *who) {
 static void dlpi_worker_left(void *who, bool woken) {
     dlpi_idle_worker *k = who;
     dlpi_worker *w = k->w;
-    if (woken && (k->found || dlpi_retired(w)) && w->st->w.dispatch != DLP_DISPATCH_BATCHES)
-        dlpi_wake_some(w->p, w->st, 1);
+    if (woken && (k->found || dlpi_worker_full(w))) dlpi_wake_some(w->p, w->st, 1);
     if (k->found && w->st->ops->find != NULL) w->st->ops->run(w, &k->t);
 }
 
@@ -13956,7 +13920,7 @@ static void dlpi_worker_park(dlpi_worker *w) {
     dlpi_cpu_note(w, &w->cpu, dlpi_now_ns());
     while (!dlpi_stopped(w->p)) {
         uint32_t word = dlpi_event_count(&group->word); /* B1 <- B1: before the look at active */
-        if (!dlpi_retired(w)) break;
+        if (!dlpi_may_park(w)) break;
         dlpi_futex_wait(&group->word, word, 1u << w->id % 32, 10 * DLPI_SLEEP_NS,
                         (int)group->shared);
     }
@@ -14048,23 +14012,18 @@ static void dlpi_worker_end(dlpi_worker *w, int began) {
     DLPI_STORE_RLX(&w->block->state, DLP_WORKER_EXITED);
 }
 
-/* Write the thread's name, as "fetch-12". Not by printf: each page that printf touches would be a
-   page fault in each worker process. */
-static void dlpi_thread_name(const dlpi_worker *w, char name[16]) {
-    char digits[12];
+/* Give the calling thread its name, as "fetch-12", and its cores. Printf does not write the name:
+   each page that printf touches would be a page fault in each worker process. */
+static void dlpi_thread_dress(const dlpi_worker *w) {
+    char name[16], digits[12];
+    const dlpi_stage *st = w->st;
     int n = 0, k = 0, id = w->id;
-    for (; n < 11 && w->st->name[n] != 0; n++) name[n] = w->st->name[n];
+    for (; n < 11 && st->name[n] != 0; n++) name[n] = st->name[n];
     name[n++] = '-';
     do digits[k++] = (char)('0' + id % 10);
     while ((id /= 10) > 0);
     while (k > 0 && n < 15) name[n++] = digits[--k];
     name[n] = 0;
-}
-
-static void dlpi_thread_dress(const dlpi_worker *w) {
-    char name[16];
-    const dlpi_stage *st = w->st;
-    dlpi_thread_name(w, name);
     prctl(PR_SET_NAME, name);
     if (st->w.n_affinity > 0) {
         cpu_set_t set;
@@ -14183,53 +14142,47 @@ static void dlpi_lost_note(const dlpi_death *why, bool ran, const dlpi_unit *t, 
     lost->missing = missing;
 }
 
+/* True if this stage does once more what is missing of unit t, once its claim is freed. If not, the
+   stages before it do so, too. missing: bits of its rows; of a batch 1. */
+DLPI_COLD
+static bool dlpi_recover_here(const dlpi_worker *w, const dlpi_unit *t, uint32_t missing) {
+    const dlp_pipe *p = w->p;
+    if (!dlpi_is_item_stage(p, w->st)) return !dlpi_batch_in_place(w->st);
+    /* its cells are given up once it has read what an earlier stage wrote for it */
+    return dlpi_writes_first(w) || (w->st->w.idempotent && !dlpi_rows_replaced(p, t, missing) &&
+                                    ((w->st->held & DLPI_HELD_READS) == 0 || p->holder->has(p, t)));
+}
+
+/* Give up unit t, rows or a batch, whose claim is `owner`, unless it is complete. */
 DLPI_COLD
 static void dlpi_recover_unit(dlpi_worker *w, dlpi_unit *t, dlpi_stage_words *words, uint64_t owner,
                               const dlpi_death *why) {
     dlp_pipe *p = w->p;
-    uint32_t missing = dlpi_unit_missing(dlpi_done(words), t), row;
-    bool ran, gone; /* gone: it has given up what an earlier stage wrote for this one to read */
-    if (missing == 0) return;
+    dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
+    const bool items = dlpi_is_item_stage(p, w->st);
+    uint32_t row = 0, missing = items ? dlpi_unit_missing(dlpi_done(words), t)
+                                      : !dlpi_ready_past(dlpi_gather_ready(&words->ready), t->b);
+    bool ran;
+    if (missing == 0) return; /* Y1 <- Y1 */
     /* O1 <- O1: a later stage that sends rows back has marked the claim before it took the bits */
     if (dlpi_claim_owner(&dlpi_owners(p, words)[t->unit]) != owner) return;
-    ran = dlpi_was_running(w, t, why, &row) && row >= t->row && row < t->end &&
-          (missing >> row % DLPI_WORD_ROWS & 1u) != 0;
+    ran = dlpi_was_running(w, t, why, &row) &&
+          (items ? row >= t->row && row < t->end && (missing >> row % DLPI_WORD_ROWS & 1u) != 0
+                 : row == UINT32_MAX);
     dlpi_lost_note(why, ran, t, missing);
     if (ran) {
-        uint32_t fate = dlpi_slot_fate(p, t->slot)[row];
-        DLPI_STORE_RLX(&dlpi_slot_at(p, t->slot)->dirty, 1u); /* ordered by the claim to come */
-        dlpi_slot_at(p, t->slot)->killed_by = why->signal;
-        dlpi_fate_set(p, t->slot, row, dlpi_fate_killed(fate, (uint32_t)w->st->work, why->late));
-    }
-    gone = (w->st->held & DLPI_HELD_READS) != 0 && !p->holder->has(p, t);
-    if (dlpi_writes_first(w) ||
-        (w->st->w.idempotent && !dlpi_rows_replaced(p, t, missing) && !gone))
-        dlpi_claim_take(&dlpi_owners(p, words)[t->unit], owner, dlpi_owner_freed(p, t->slot, t->b));
-    else
-        dlpi_rows_redo(w, t, missing);
-}
-
-DLPI_COLD
-static void dlpi_recover_batch(dlpi_worker *w, uint32_t s, uint64_t b, dlpi_stage_words *words,
-                               uint64_t owner, const dlpi_death *why) {
-    dlp_pipe *p = w->p;
-    dlpi_unit whole = {b, s, 0, 0, 0, false};
-    uint32_t row;
-    bool ran;
-    if (dlpi_ready_past(dlpi_gather_ready(&words->ready), b)) return; /* Y1 <- Y1 */
-    if (dlpi_claim_owner(dlpi_owners(p, words)) != owner) return;     /* O1 <- O1: as above */
-    ran = dlpi_was_running(w, &whole, why, &row) && row == UINT32_MAX;
-    dlpi_lost_note(why, ran, &whole, 1);
-    if (ran) {
-        uint32_t *fate = &dlpi_slot_at(p, s)->batch_fate;
-        dlpi_slot_at(p, s)->killed_by = why->signal;
+        uint32_t *fate = items ? &dlpi_slot_fate(p, t->slot)[row] : &slot->batch_fate;
+        DLPI_STORE_RLX(&slot->dirty, 1u); /* ordered by the claim to come */
+        slot->killed_by = why->signal;
         /* X1 */
         DLPI_STORE_REL(fate, dlpi_fate_killed(*fate, (uint32_t)w->st->work, why->late));
     }
-    if (dlpi_batch_in_place(w->st))
-        dlpi_batch_redo(w, s, b);
+    if (dlpi_recover_here(w, t, missing))
+        dlpi_claim_take(&dlpi_owners(p, words)[t->unit], owner, dlpi_owner_freed(p, t->slot, t->b));
+    else if (items)
+        dlpi_rows_redo(w, t, missing);
     else
-        dlpi_claim_take(dlpi_owners(p, words), owner, dlpi_owner_freed(p, s, b));
+        dlpi_batch_redo(w, t->slot, t->b);
 }
 
 /* Free the claims of batch b in the stages after its own through which worker w was passing units,
@@ -14273,7 +14226,6 @@ static void dlpi_recover_slot(dlpi_worker *w, uint32_t s, const dlpi_death *why)
     uint64_t b = dlpi_gen_batch(p, dlpi_gen(header)),
              mine = dlpi_gen_word(b, (uint64_t)w->global + 1u);
     uint32_t count = dlpi_header_count(header), shift = dlpi_header_shift(header);
-    bool items = dlpi_is_item_stage(p, w->st);
     uint32_t units = dlpi_stage_units(p, w->st->work, header);
     dlpi_stage_words *words = dlpi_stage_words_at(p, s, w->st),
                      *last = dlpi_stage_words_at(p, s, p->work[p->n_item_work - 1]);
@@ -14282,10 +14234,7 @@ static void dlpi_recover_slot(dlpi_worker *w, uint32_t s, const dlpi_death *why)
         dlpi_unit t = {b, s, u, 0, 0, false};
         if (owner != mine) continue;
         dlpi_unit_rows(p, w->st, count, shift, &t);
-        if (items)
-            dlpi_recover_unit(w, &t, words, owner, why);
-        else
-            dlpi_recover_batch(w, s, b, words, owner, why);
+        dlpi_recover_unit(w, &t, words, owner, why);
     }
     dlpi_recover_passed(w, s, b, header);
     dlpi_recover_redo(w, s, b, header);
@@ -14304,7 +14253,7 @@ static void dlpi_slots_recover(dlpi_worker *w, const dlpi_death *why) {
     .full = dlpi_rows_full, .owes = dlpi_rows_owes, .due = dlpi_rows_due
 #define DLPI_OPS_OF_BATCHES \
     .unit = DLPI_UNIT_BATCHES, .step = dlpi_batches_step, .find = dlpi_rows_find, \
-    .run = dlpi_batches_run
+    .run = dlpi_batches_run, .full = dlpi_rows_full
 
 /* Replace each error that the dead worker had not written to its end by one that says so. */
 DLPI_COLD
@@ -14802,10 +14751,10 @@ static void dlpi_consumer_step(dlp_pipe *p, uint64_t now) {
     waited = p->pace.inline_ns * (calls - 1);
     if (waited >= now - from) waited = 0;
     dlpi_bump(&p->ctl->wait_ns, waited);
-    dlpi_bump(&p->ctl->step_ns, now - from - waited);
     DLPI_STORE_RLX(&w->block->hist[dlpi_hist_bucket(each)],
                    w->block->hist[dlpi_hist_bucket(each)] + calls);
-    dlpi_trace_add(w, DLP_TRACE_STEP, from, now, p->base - 1, p->epoch_now, calls);
+    dlpi_stretch(w, &p->ctl->step_ns, now - from - waited, DLP_TRACE_STEP, from, now, p->base - 1,
+                 p->epoch_now, calls);
     if (p->pace.inline_ns > 32000) each = p->pace.inline_ns; /* the clock costs little beside it */
     p->pace.call_clock_every = each >= 2000 ? 1 : each >= 500 ? 4 : 32;
     /* How many credits to gather before they are fed. The tail is read by every worker, so each
@@ -14830,11 +14779,10 @@ static uint64_t dlpi_consumer_began(dlp_pipe *p, uint64_t from) {
     uint64_t set = p->pace.set_ns, began = p->pace.began_ns;
     p->pace.began_ns = 0;
     if (set < from) return from; /* told as a step */
-    dlpi_bump(&p->ctl->wait_ns, began - from);
-    if (set > from) dlpi_trace_add(w, DLP_TRACE_WAIT, from, set, p->base, p->epoch_now, 0);
-    if (began > set)
-        dlpi_trace_add(w, DLP_TRACE_EPOCH, set, began, p->base, p->epoch_begun & DLPI_EPOCH_MASK,
-                       0);
+    dlpi_stretch(w, &p->ctl->wait_ns, set - from, DLP_TRACE_WAIT, from, set, p->base, p->epoch_now,
+                 0);
+    dlpi_stretch(w, &p->ctl->wait_ns, began - set, DLP_TRACE_EPOCH, set, began, p->base,
+                 p->epoch_begun & DLPI_EPOCH_MASK, 0);
     return began;
 }
 
@@ -14860,9 +14808,9 @@ static void dlpi_consumer_waited(dlp_pipe *p, uint64_t from, bool came) {
     }
     if (p->pace.began_ns != 0) from = dlpi_consumer_began(p, from);
     if (to <= from) return;
-    dlpi_bump(&p->ctl->wait_ns, to - from);
     if (for_source) dlpi_bump(&p->ctl->source_wait_ns, to - from);
-    dlpi_trace_add(p->consumer, DLP_TRACE_WAIT, from, to, p->base, p->epoch_now, 0);
+    dlpi_stretch(p->consumer, &p->ctl->wait_ns, to - from, DLP_TRACE_WAIT, from, to, p->base,
+                 p->epoch_now, 0);
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -15978,7 +15926,7 @@ static bool dlpi_attempt_settled(dlpi_worker *w, dlpi_attempt *a, uint32_t fate)
         w->passed = 0;
         return true;
     }
-    if (dlpi_row_kept(w) && p->keeper->get(w, &t, a->row)) {
+    if (dlpi_row_get(w, &t, a->row)) {
         dlpi_attempt_done(w, a, 1);
         return true;
     }
@@ -16080,16 +16028,17 @@ static void dlpi_in_flight_bound(dlpi_worker *w) {
     w->claim_end = in->oldest == UINT64_MAX ? 0 : in->oldest + open * (uint64_t)st->n_workers;
 }
 
-/* True if one more row would leave no room to park all rows that the worker has. */
+/* True if the worker takes no row: one more would leave no room to park all rows that it has, or it
+   is retired. */
 static bool dlpi_in_flight_no_room(const dlpi_worker *w) {
     const dlpi_in_flight *in = w->self;
     uint32_t n = in->n_out + (uint32_t)w->n_parked;
     for (const dlpi_attempt *a = in->list[DLPI_ATTEMPT_WAITS].first; a != NULL; a = a->next) n++;
-    return n >= (uint32_t)w->parked_most;
+    return n >= (uint32_t)w->parked_most || dlpi_retired(w);
 }
 
 /* True if the worker takes no more rows now. All attempts are out, a row is out alone, an
-   attempt waits for its source, or there is no room to park. */
+   attempt waits for its source, there is no room to park, or it is retired. */
 static bool dlpi_in_flight_full(const dlpi_worker *w) {
     const dlpi_in_flight *in = w->self;
     return in->n_out >= in->n_all || in->exclusive || in->list[DLPI_ATTEMPT_WAITS].first != NULL ||
@@ -16099,7 +16048,7 @@ static bool dlpi_in_flight_full(const dlpi_worker *w) {
 /* Claim a row, if there is room for one. */
 static bool dlpi_in_flight_find(dlpi_worker *w, dlpi_unit *t) {
     const dlpi_in_flight *in = w->self;
-    if (in->broken || dlpi_retired(w) || dlpi_in_flight_full(w)) return false;
+    if (in->broken || dlpi_in_flight_full(w)) return false;
     dlpi_in_flight_bound(w);
     return dlpi_find(w, t);
 }
@@ -16163,9 +16112,8 @@ static void dlpi_in_flight_came(dlpi_worker *w, const dlpi_attempt *a, uint64_t 
     dlpi_in_flight_show(w);
     if (w->last_ns == 0) return;
     dlpi_item_took(w->block, ns / n, 1);
-    dlpi_bump(&w->block->busy_ns, ns);
-    dlpi_trace_add(w, DLP_TRACE_WORK, w->last_ns, now, a->gen, dlpi_slot_at(w->p, a->slot)->epoch,
-                   n);
+    dlpi_stretch(w, &w->block->busy_ns, ns, DLP_TRACE_WORK, w->last_ns, now, a->gen,
+                 dlpi_slot_at(w->p, a->slot)->epoch, n);
     w->last_ns = now;
 }
 
@@ -16173,13 +16121,11 @@ static void dlpi_in_flight_came(dlpi_worker *w, const dlpi_attempt *a, uint64_t 
 static void dlpi_attempt_back(dlpi_worker *w, dlpi_attempt *a, uint64_t now) {
     dlpi_in_flight *in = w->self;
     uint64_t since = DLPI_LOAD_RLX(&a->since_ns), ns = now > since ? now - since : 0;
-    uint32_t *bucket = &w->block->hist[dlpi_hist_bucket(ns)];
     dlpi_runs(&w->at_once[a - in->all], DLPI_RUNS_NONE);
     in->n_out--;
     in->exclusive = false;
     dlpi_attempt_move(in, a, DLPI_ATTEMPT_WAITS); /* in no source's hands */
-    DLPI_STORE_RLX(bucket, *bucket + 1);          /* statistics, here and below */
-    if (ns > w->block->max_ns) dlpi_slowest(w->block, ns, a->item.index);
+    dlpi_items_took(w->block, ns, 1, a->item.index);
     dlpi_bump(&w->block->in_flight_ns, ns);
 }
 
@@ -16429,16 +16375,17 @@ typedef struct dlpi_seen_stage {
     void *tell_user;
 } dlpi_seen_stage;
 
+typedef struct dlpi_seen_area { /* of the region, or of a copy of what counts in it */
+    const uint8_t *at;
+    uint64_t stride;
+} dlpi_seen_area;
+
 struct dlpi_seen {
     uint64_t now_ns;
     const dlpi_ctl *ctl;
-    const uint64_t *delivered; /* batches, as the consumer counts them */
-    const uint32_t *order;     /* [ring] slots of the batches */
-    const uint8_t *taken;      /* [ring] */
-    const uint8_t *slots;      /* [n_slots] */
-    const uint8_t *blocks;     /* [n_workers + 1] dlpi_worker_block; the last: the consumer's */
-    const uint8_t *trace;      /* [n_workers + 1] rings of trace_events */
-    uint64_t slot_stride, block_stride, trace_stride;
+    const uint64_t *delivered;          /* batches, as the consumer counts them */
+    dlpi_seen_area rec[DLPI_REC_COUNT]; /* SLOTS, WORKERS, TRACE, ORDER and TAKEN; of the workers'
+                                           blocks and rings the last are the consumer's */
     uint32_t n_stages, n_work, n_item_work, n_workers;
     DLPI_SHAPE_MEMBERS;
     uint32_t cpus;
@@ -16641,14 +16588,8 @@ static void dlpi_seen_pipe(const dlp_pipe *p, bool all, dlpi_seen *s) {
     s->now_ns = dlpi_now_ns();
     s->ctl = p->ctl;
     s->delivered = &p->ctl->delivered;
-    s->order = p->order_ring;
-    s->taken = p->taken;
-    s->slots = dlpi_area_at(p, DLPI_REC_SLOTS, 0);
-    s->blocks = dlpi_area_at(p, DLPI_REC_WORKERS, 0);
-    s->trace = dlpi_area_at(p, DLPI_REC_TRACE, 0);
-    s->slot_stride = p->areas[DLPI_REC_SLOTS].stride;
-    s->block_stride = p->areas[DLPI_REC_WORKERS].stride;
-    s->trace_stride = p->areas[DLPI_REC_TRACE].stride;
+    for (int id = 0; id < DLPI_REC_COUNT; id++)
+        s->rec[id] = (dlpi_seen_area){dlpi_area_at(p, id, 0), p->areas[id].stride};
     for (uint32_t i = 0; i < s->n_stages; i++) /* with what the tuner has changed */
         dlpi_words_copy(&words, DLPI_REC_STAGES, i, 0, &s->stages[i].r, sizeof s->stages[i].r);
     if (!all) return;
@@ -16661,9 +16602,15 @@ static void dlpi_seen_pipe(const dlp_pipe *p, bool all, dlpi_seen *s) {
 
 /* ---- parts of a dlpi_seen ---- */
 
+/* Return element i of what is seen of an area. */
+DLPI_COLD
+static const void *dlpi_seen_at(const dlpi_seen *s, int id, uint64_t i) {
+    return s->rec[id].at + i * s->rec[id].stride;
+}
+
 DLPI_COLD
 static const dlpi_worker_block *dlpi_seen_block(const dlpi_seen *s, uint32_t worker) {
-    return (const dlpi_worker_block *)(const void *)(s->blocks + worker * s->block_stride);
+    return dlpi_seen_at(s, DLPI_REC_WORKERS, worker);
 }
 
 /* Return the stage of a worker; NULL if the number is the consumer's. */
@@ -16679,15 +16626,16 @@ static const dlpi_seen_stage *dlpi_seen_owner(const dlpi_seen *s, uint32_t worke
 
 DLPI_COLD
 static uint32_t dlpi_seen_slot(const dlpi_seen *s, uint64_t b) {
-    return DLPI_LOAD_RLX(&s->order[b & (s->ring - 1)]); /* T1 ordered by the tail that covers b */
+    const uint32_t *slot = dlpi_seen_at(s, DLPI_REC_ORDER, b & (s->ring - 1));
+    return DLPI_LOAD_RLX(slot); /* T1 ordered by the tail that covers b */
 }
 
 /* True if batch b, which has this slot, has left the stage. */
 DLPI_COLD
 static bool dlpi_seen_left(const dlpi_seen *s, uint64_t b, uint32_t slot, int32_t stage) {
-    const uint8_t *word = s->slots + slot * s->slot_stride + s->stages[stage].ready_at;
-    /* Y1 <- Y1 */
-    return dlpi_ready_is(dlpi_gather_look((const uint64_t *)(const void *)word), b);
+    const uint8_t *words = dlpi_seen_at(s, DLPI_REC_SLOTS, slot);
+    const void *ready = words + s->stages[stage].ready_at;
+    return dlpi_ready_is(dlpi_gather_look(ready), b); /* Y1 <- Y1 */
 }
 
 /* ---- errors of a desc, and checks of its numbers ---- */
@@ -22815,6 +22763,7 @@ static bool dlpi_cache_get(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     const dlpi_cache_cell *cell = dlpi_cache_cell_at(p, dlpi_cache_at(p, w->item.index));
     const uint8_t *from = cell->bytes;
     if (!dlpi_writes_first(w)) return dlpi_cache_marked(p, t->slot, row, DLPI_CACHE_FOUND);
+    if (row == t->row && row + 1 < t->end) dlpi_cache_ahead(p, t);
     dlpi_cache_mark(p, t->slot, row, DLPI_CACHE_FETCHED);
     if (dlpi_claim_look(&cell->word) != dlpi_cache_full(w->item.index)) return false; /* Z1 <- Z1 */
     for (uint32_t f = 0; f < p->keeper_stage->scope.n_fields; f++) {
@@ -22972,7 +22921,6 @@ DLPI_COLD static bool dlpi_cache_seen(const dlpi_words *words, dlpi_seen *s, int
 }
 
 static const dlpi_keeper_ops dlpi_cache_keeper = {
-    .ahead = dlpi_cache_ahead,
     .get = dlpi_cache_get,
     .put = dlpi_cache_put,
     .find = dlpi_cache_find,
@@ -28592,9 +28540,8 @@ static void dlpi_layout_slots(dlp_pipe *p) {
     p->slot.source = dlpi_take_bytes(&at, p->source->slot_bytes(p), 1);
     p->slot.fate = dlpi_take_bytes(&at, cells, 1);
     p->tries_bytes = 0;
-    for (int i = 0; i < p->n_item_work; i++)
-        if (p->work[i]->w.retries > 0)
-            p->tries_bytes = dlpi_times(2u * (uint64_t)p->n_item_work, rows);
+    for (int i = 0; i < p->n_work; i++)
+        if (p->work[i]->w.retries > 0) p->tries_bytes = dlpi_times(2u * (uint64_t)p->n_work, rows);
     p->off_tries = dlpi_take_bytes(&at, p->tries_bytes, 1);
     p->slot.valid = dlpi_take_bytes(&at, rows, 1);
     dlpi_area_told(p, DLPI_REC_SLOTS, DLPI_PLAN_SLOTS, "batch slots: row records", dlpi_line_up(at),
@@ -36697,7 +36644,8 @@ static void dlpi_ready_stats(const dlpi_seen *s, dlp_stats *out) {
     /* V1 <- V1: any thread may look */
     for (uint64_t b = dlpi_credit_look(&s->ctl->base); b < tail; b++) {
         uint32_t slot;
-        if (DLPI_LOAD_RLX(&s->taken[b & (s->ring - 1)])) continue; /* statistics */
+        const uint8_t *taken = dlpi_seen_at(s, DLPI_REC_TAKEN, b & (s->ring - 1));
+        if (DLPI_LOAD_RLX(taken)) continue; /* statistics */
         slot = dlpi_seen_slot(s, b);
         here++;
         open += !dlpi_seen_left(s, b, slot, s->work[0]);
@@ -36801,7 +36749,7 @@ static int dlpi_trace_lane(const dlpi_seen *s, uint32_t lane, dlp_trace_event *o
                            char *name) {
     const uint32_t worker = lane == 0 ? s->n_workers : lane - 1;
     const dlpi_worker_block *block = dlpi_seen_block(s, worker);
-    const uint8_t *ring = s->trace + worker * s->trace_stride;
+    const uint8_t *ring = dlpi_seen_at(s, DLPI_REC_TRACE, worker);
     const dlpi_seen_stage *st = dlpi_seen_owner(s, worker);
     uint64_t head = DLPI_LOAD_ACQ(&block->trace_head), from; /* G1 <- G1 */
     /* the oldest is written over next */

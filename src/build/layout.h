@@ -115,9 +115,8 @@ static void dlpi_layout_slots(dlp_pipe *p) {
     p->slot.source = dlpi_take_bytes(&at, p->source->slot_bytes(p), 1);
     p->slot.fate = dlpi_take_bytes(&at, cells, 1);
     p->tries_bytes = 0;
-    for (int i = 0; i < p->n_item_work; i++)
-        if (p->work[i]->w.retries > 0)
-            p->tries_bytes = dlpi_times(2u * (uint64_t)p->n_item_work, rows);
+    for (int i = 0; i < p->n_work; i++)
+        if (p->work[i]->w.retries > 0) p->tries_bytes = dlpi_times(2u * (uint64_t)p->n_work, rows);
     p->off_tries = dlpi_take_bytes(&at, p->tries_bytes, 1);
     p->slot.valid = dlpi_take_bytes(&at, rows, 1);
     dlpi_area_told(p, DLPI_REC_SLOTS, DLPI_PLAN_SLOTS, "batch slots: row records", dlpi_line_up(at),

@@ -47,11 +47,10 @@ static uint32_t dlpi_schedule_cell(dlp_pipe *p, uint32_t s, uint64_t b) {
     for (uint32_t n = 0; n + 1 < p->prefetch; n++, i = i + 1 == p->prefetch ? 0 : i + 1) {
         dlpi_stage_words *words = dlpi_stage_words_at(p, use[i].slot, p->cell_end);
         /* Y1 <- Y1 */
-        if (!use[i].given || dlpi_ready_past(dlpi_gather_look(&words->ready), use[i].b)) break;
+        if (use[i].end == 0 || dlpi_ready_past(dlpi_gather_look(&words->ready), use[i].end - 1))
+            break;
     }
-    use[i].b = b;
-    use[i].slot = s;
-    use[i].given = 1;
+    use[i] = (dlpi_cell_use){b + 1, s};
     p->schedule.cell_turn = i + 1 == p->prefetch ? 0 : i + 1;
     return i;
 }

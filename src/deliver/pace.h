@@ -38,10 +38,10 @@ static void dlpi_consumer_step(dlp_pipe *p, uint64_t now) {
     waited = p->pace.inline_ns * (calls - 1);
     if (waited >= now - from) waited = 0;
     dlpi_bump(&p->ctl->wait_ns, waited);
-    dlpi_bump(&p->ctl->step_ns, now - from - waited);
     DLPI_STORE_RLX(&w->block->hist[dlpi_hist_bucket(each)],
                    w->block->hist[dlpi_hist_bucket(each)] + calls);
-    dlpi_trace_add(w, DLP_TRACE_STEP, from, now, p->base - 1, p->epoch_now, calls);
+    dlpi_stretch(w, &p->ctl->step_ns, now - from - waited, DLP_TRACE_STEP, from, now, p->base - 1,
+                 p->epoch_now, calls);
     if (p->pace.inline_ns > 32000) each = p->pace.inline_ns; /* the clock costs little beside it */
     p->pace.call_clock_every = each >= 2000 ? 1 : each >= 500 ? 4 : 32;
     /* How many credits to gather before they are fed. The tail is read by every worker, so each
@@ -66,11 +66,10 @@ static uint64_t dlpi_consumer_began(dlp_pipe *p, uint64_t from) {
     uint64_t set = p->pace.set_ns, began = p->pace.began_ns;
     p->pace.began_ns = 0;
     if (set < from) return from; /* told as a step */
-    dlpi_bump(&p->ctl->wait_ns, began - from);
-    if (set > from) dlpi_trace_add(w, DLP_TRACE_WAIT, from, set, p->base, p->epoch_now, 0);
-    if (began > set)
-        dlpi_trace_add(w, DLP_TRACE_EPOCH, set, began, p->base, p->epoch_begun & DLPI_EPOCH_MASK,
-                       0);
+    dlpi_stretch(w, &p->ctl->wait_ns, set - from, DLP_TRACE_WAIT, from, set, p->base, p->epoch_now,
+                 0);
+    dlpi_stretch(w, &p->ctl->wait_ns, began - set, DLP_TRACE_EPOCH, set, began, p->base,
+                 p->epoch_begun & DLPI_EPOCH_MASK, 0);
     return began;
 }
 
@@ -96,7 +95,7 @@ static void dlpi_consumer_waited(dlp_pipe *p, uint64_t from, bool came) {
     }
     if (p->pace.began_ns != 0) from = dlpi_consumer_began(p, from);
     if (to <= from) return;
-    dlpi_bump(&p->ctl->wait_ns, to - from);
     if (for_source) dlpi_bump(&p->ctl->source_wait_ns, to - from);
-    dlpi_trace_add(p->consumer, DLP_TRACE_WAIT, from, to, p->base, p->epoch_now, 0);
+    dlpi_stretch(p->consumer, &p->ctl->wait_ns, to - from, DLP_TRACE_WAIT, from, to, p->base,
+                 p->epoch_now, 0);
 }

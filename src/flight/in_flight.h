@@ -268,7 +268,7 @@ static bool dlpi_attempt_settled(dlpi_worker *w, dlpi_attempt *a, uint32_t fate)
         w->passed = 0;
         return true;
     }
-    if (dlpi_row_kept(w) && p->keeper->get(w, &t, a->row)) {
+    if (dlpi_row_get(w, &t, a->row)) {
         dlpi_attempt_done(w, a, 1);
         return true;
     }
@@ -370,16 +370,17 @@ static void dlpi_in_flight_bound(dlpi_worker *w) {
     w->claim_end = in->oldest == UINT64_MAX ? 0 : in->oldest + open * (uint64_t)st->n_workers;
 }
 
-/* True if one more row would leave no room to park all rows that the worker has. */
+/* True if the worker takes no row: one more would leave no room to park all rows that it has, or it
+   is retired. */
 static bool dlpi_in_flight_no_room(const dlpi_worker *w) {
     const dlpi_in_flight *in = w->self;
     uint32_t n = in->n_out + (uint32_t)w->n_parked;
     for (const dlpi_attempt *a = in->list[DLPI_ATTEMPT_WAITS].first; a != NULL; a = a->next) n++;
-    return n >= (uint32_t)w->parked_most;
+    return n >= (uint32_t)w->parked_most || dlpi_retired(w);
 }
 
 /* True if the worker takes no more rows now. All attempts are out, a row is out alone, an
-   attempt waits for its source, or there is no room to park. */
+   attempt waits for its source, there is no room to park, or it is retired. */
 static bool dlpi_in_flight_full(const dlpi_worker *w) {
     const dlpi_in_flight *in = w->self;
     return in->n_out >= in->n_all || in->exclusive || in->list[DLPI_ATTEMPT_WAITS].first != NULL ||
@@ -389,7 +390,7 @@ static bool dlpi_in_flight_full(const dlpi_worker *w) {
 /* Claim a row, if there is room for one. */
 static bool dlpi_in_flight_find(dlpi_worker *w, dlpi_unit *t) {
     const dlpi_in_flight *in = w->self;
-    if (in->broken || dlpi_retired(w) || dlpi_in_flight_full(w)) return false;
+    if (in->broken || dlpi_in_flight_full(w)) return false;
     dlpi_in_flight_bound(w);
     return dlpi_find(w, t);
 }
@@ -453,9 +454,8 @@ static void dlpi_in_flight_came(dlpi_worker *w, const dlpi_attempt *a, uint64_t 
     dlpi_in_flight_show(w);
     if (w->last_ns == 0) return;
     dlpi_item_took(w->block, ns / n, 1);
-    dlpi_bump(&w->block->busy_ns, ns);
-    dlpi_trace_add(w, DLP_TRACE_WORK, w->last_ns, now, a->gen, dlpi_slot_at(w->p, a->slot)->epoch,
-                   n);
+    dlpi_stretch(w, &w->block->busy_ns, ns, DLP_TRACE_WORK, w->last_ns, now, a->gen,
+                 dlpi_slot_at(w->p, a->slot)->epoch, n);
     w->last_ns = now;
 }
 
@@ -463,13 +463,11 @@ static void dlpi_in_flight_came(dlpi_worker *w, const dlpi_attempt *a, uint64_t 
 static void dlpi_attempt_back(dlpi_worker *w, dlpi_attempt *a, uint64_t now) {
     dlpi_in_flight *in = w->self;
     uint64_t since = DLPI_LOAD_RLX(&a->since_ns), ns = now > since ? now - since : 0;
-    uint32_t *bucket = &w->block->hist[dlpi_hist_bucket(ns)];
     dlpi_runs(&w->at_once[a - in->all], DLPI_RUNS_NONE);
     in->n_out--;
     in->exclusive = false;
     dlpi_attempt_move(in, a, DLPI_ATTEMPT_WAITS); /* in no source's hands */
-    DLPI_STORE_RLX(bucket, *bucket + 1);          /* statistics, here and below */
-    if (ns > w->block->max_ns) dlpi_slowest(w->block, ns, a->item.index);
+    dlpi_items_took(w->block, ns, 1, a->item.index);
     dlpi_bump(&w->block->in_flight_ns, ns);
 }
 

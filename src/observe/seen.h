@@ -18,16 +18,17 @@ typedef struct dlpi_seen_stage {
     void *tell_user;
 } dlpi_seen_stage;
 
+typedef struct dlpi_seen_area { /* of the region, or of a copy of what counts in it */
+    const uint8_t *at;
+    uint64_t stride;
+} dlpi_seen_area;
+
 struct dlpi_seen {
     uint64_t now_ns;
     const dlpi_ctl *ctl;
-    const uint64_t *delivered; /* batches, as the consumer counts them */
-    const uint32_t *order;     /* [ring] slots of the batches */
-    const uint8_t *taken;      /* [ring] */
-    const uint8_t *slots;      /* [n_slots] */
-    const uint8_t *blocks;     /* [n_workers + 1] dlpi_worker_block; the last: the consumer's */
-    const uint8_t *trace;      /* [n_workers + 1] rings of trace_events */
-    uint64_t slot_stride, block_stride, trace_stride;
+    const uint64_t *delivered;          /* batches, as the consumer counts them */
+    dlpi_seen_area rec[DLPI_REC_COUNT]; /* SLOTS, WORKERS, TRACE, ORDER and TAKEN; of the workers'
+                                           blocks and rings the last are the consumer's */
     uint32_t n_stages, n_work, n_item_work, n_workers;
     DLPI_SHAPE_MEMBERS;
     uint32_t cpus;
@@ -216,14 +217,8 @@ static void dlpi_seen_pipe(const dlp_pipe *p, bool all, dlpi_seen *s) {
     s->now_ns = dlpi_now_ns();
     s->ctl = p->ctl;
     s->delivered = &p->ctl->delivered;
-    s->order = p->order_ring;
-    s->taken = p->taken;
-    s->slots = dlpi_area_at(p, DLPI_REC_SLOTS, 0);
-    s->blocks = dlpi_area_at(p, DLPI_REC_WORKERS, 0);
-    s->trace = dlpi_area_at(p, DLPI_REC_TRACE, 0);
-    s->slot_stride = p->areas[DLPI_REC_SLOTS].stride;
-    s->block_stride = p->areas[DLPI_REC_WORKERS].stride;
-    s->trace_stride = p->areas[DLPI_REC_TRACE].stride;
+    for (int id = 0; id < DLPI_REC_COUNT; id++)
+        s->rec[id] = (dlpi_seen_area){dlpi_area_at(p, id, 0), p->areas[id].stride};
     for (uint32_t i = 0; i < s->n_stages; i++) /* with what the tuner has changed */
         dlpi_words_copy(&words, DLPI_REC_STAGES, i, 0, &s->stages[i].r, sizeof s->stages[i].r);
     if (!all) return;
@@ -236,8 +231,13 @@ static void dlpi_seen_pipe(const dlp_pipe *p, bool all, dlpi_seen *s) {
 
 /* ---- parts of a dlpi_seen ---- */
 
+/* Return element i of what is seen of an area. */
+static const void *dlpi_seen_at(const dlpi_seen *s, int id, uint64_t i) {
+    return s->rec[id].at + i * s->rec[id].stride;
+}
+
 static const dlpi_worker_block *dlpi_seen_block(const dlpi_seen *s, uint32_t worker) {
-    return (const dlpi_worker_block *)(const void *)(s->blocks + worker * s->block_stride);
+    return dlpi_seen_at(s, DLPI_REC_WORKERS, worker);
 }
 
 /* Return the stage of a worker; NULL if the number is the consumer's. */
@@ -251,12 +251,13 @@ static const dlpi_seen_stage *dlpi_seen_owner(const dlpi_seen *s, uint32_t worke
 }
 
 static uint32_t dlpi_seen_slot(const dlpi_seen *s, uint64_t b) {
-    return DLPI_LOAD_RLX(&s->order[b & (s->ring - 1)]); /* T1 ordered by the tail that covers b */
+    const uint32_t *slot = dlpi_seen_at(s, DLPI_REC_ORDER, b & (s->ring - 1));
+    return DLPI_LOAD_RLX(slot); /* T1 ordered by the tail that covers b */
 }
 
 /* True if batch b, which has this slot, has left the stage. */
 static bool dlpi_seen_left(const dlpi_seen *s, uint64_t b, uint32_t slot, int32_t stage) {
-    const uint8_t *word = s->slots + slot * s->slot_stride + s->stages[stage].ready_at;
-    /* Y1 <- Y1 */
-    return dlpi_ready_is(dlpi_gather_look((const uint64_t *)(const void *)word), b);
+    const uint8_t *words = dlpi_seen_at(s, DLPI_REC_SLOTS, slot);
+    const void *ready = words + s->stages[stage].ready_at;
+    return dlpi_ready_is(dlpi_gather_look(ready), b); /* Y1 <- Y1 */
 }

@@ -95,7 +95,6 @@ typedef struct dlpi_source_ops {
 } dlpi_source_ops;
 
 typedef struct dlpi_keeper_ops { /* by workers of the stages up to place p->kept_by */
-    void (*ahead)(const dlp_pipe *p, const struct dlpi_unit *t); /* prefetch for the rows of t */
     /* True if the row's item is kept. A worker of the first stage then writes it into the row. */
     bool (*get)(struct dlpi_worker *w, const struct dlpi_unit *t, uint32_t row);
     /* Keep the row, whose callback is done. used_random: the callback used random numbers. */
@@ -281,7 +280,7 @@ typedef struct dlpi_stage_ops {
        the callback does each row. */
     uint32_t (*bulk)(struct dlpi_worker *w, const struct dlpi_unit *t);
     int (*call)(struct dlpi_worker *w, const struct dlpi_unit *t); /* the callback of a batch */
-    bool (*full)(const struct dlpi_worker *w); /* no room for a unit, whatever comes */
+    bool (*full)(const struct dlpi_worker *w); /* it takes no unit, whatever comes */
     bool (*owes)(
         const struct dlpi_worker *w); /* true if rows, requests or copies are to come back */
     uint64_t (*due)(struct dlpi_worker *w,

@@ -152,9 +152,8 @@ typedef struct dlpi_worker {
 } dlpi_worker;
 
 typedef struct dlpi_cell_use { /* the batch that has a set of item cells, or had it last */
-    uint64_t b;
+    uint64_t end;              /* number of the batch after it; 0: no batch was given these cells */
     uint32_t slot;
-    uint32_t given; /* 1: a batch was given these cells */
 } dlpi_cell_use;
 
 typedef struct dlpi_lost { /* what a dead worker had claimed and not done */

@@ -24,8 +24,7 @@
    Per slot and per stage that has workers there is a record of words (dlpi_stage_words):
      owner[u] who works on unit u (a run of up to 32 rows of an item stage, of one row where workers
               have several in flight; the whole batch of a batch stage): see >>impl-claims
-     done[i]  which of rows 32 i .. 32 i + 31 are complete: see >>impl-gather. A batch stage has no
-              rows: done[0] is how often the batch failed there.
+     done[i]  which of rows 32 i .. 32 i + 31 are complete: see >>impl-gather. Not of a batch stage.
      ready    sequence + 1 of the batch that left this stage, and how often batches went back.
    Words are never reset: one of an older generation counts as empty.
 

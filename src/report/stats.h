@@ -133,7 +133,8 @@ static void dlpi_ready_stats(const dlpi_seen *s, dlp_stats *out) {
     /* V1 <- V1: any thread may look */
     for (uint64_t b = dlpi_credit_look(&s->ctl->base); b < tail; b++) {
         uint32_t slot;
-        if (DLPI_LOAD_RLX(&s->taken[b & (s->ring - 1)])) continue; /* statistics */
+        const uint8_t *taken = dlpi_seen_at(s, DLPI_REC_TAKEN, b & (s->ring - 1));
+        if (DLPI_LOAD_RLX(taken)) continue; /* statistics */
         slot = dlpi_seen_slot(s, b);
         here++;
         open += !dlpi_seen_left(s, b, slot, s->work[0]);
@@ -232,7 +233,7 @@ static int dlpi_trace_lane(const dlpi_seen *s, uint32_t lane, dlp_trace_event *o
                            char *name) {
     const uint32_t worker = lane == 0 ? s->n_workers : lane - 1;
     const dlpi_worker_block *block = dlpi_seen_block(s, worker);
-    const uint8_t *ring = s->trace + worker * s->trace_stride;
+    const uint8_t *ring = dlpi_seen_at(s, DLPI_REC_TRACE, worker);
     const dlpi_seen_stage *st = dlpi_seen_owner(s, worker);
     uint64_t head = DLPI_LOAD_ACQ(&block->trace_head), from; /* G1 <- G1 */
     /* the oldest is written over next */

@@ -152,8 +152,9 @@ static uint32_t dlpi_kills_most(const dlpi_worker *w) {
     return many && w->p->max_kills < 2 ? 2 : w->p->max_kills;
 }
 
-/* Return the words, one for each row of slot s, that count failures of the present item in an item
-   stage: replacement (8) | tries (8). So failures of an item that was replaced do not count. */
+/* Return the words, one for each row of slot s, that count failures of the present item in a stage:
+   replacement (8) | tries (8). So failures of an item that was replaced do not count. In a stage of
+   batches the first of them counts those of the batch. */
 static uint16_t *dlpi_slot_tries(const dlp_pipe *p, uint32_t s, const dlpi_stage *st) {
     uint8_t *base = (uint8_t *)dlpi_slot_at(p, s) + p->off_tries;
     return (uint16_t *)(void *)base + (size_t)st->work * p->batch_rows;

@@ -8,26 +8,25 @@ static bool dlpi_parked_stays(const dlpi_worker *w, const dlpi_parked *k) {
     return dlpi_writes_first(w) || (w->st->w.idempotent && k->due_ns != DLPI_GOES_BACK);
 }
 
-/* True if all parked rows of t's unit are due and go back to the first stage. *rows: their bits. */
-static bool dlpi_group_due(const dlpi_worker *w, const dlpi_unit *t, uint64_t now, uint32_t *rows) {
-    uint32_t shift =
-        dlpi_header_shift(DLPI_LOAD_RLX(&dlpi_slot_at(w->p, t->slot)->header)); /* claimed */
+/* True if a parked row may move: it is due, or cancelled. Sets *t to the row and its unit. Sets
+   *rows to 0 if the row is tried again. Else all parked rows of its unit go back to the first stage
+   as one, once none of them waits for anything: *rows are their bits. */
+static bool dlpi_parked_moves(const dlpi_worker *w, const dlpi_parked *k, uint64_t now,
+                              dlpi_unit *t, uint32_t *rows) {
+    const dlpi_bslot *slot = dlpi_slot_at(w->p, k->slot);
+    const uint32_t shift = dlpi_header_shift(DLPI_LOAD_RLX(&slot->header)); /* claimed */
+    const bool cancelled = dlpi_cancelled(w->p->ctl, slot);
+    *t = (dlpi_unit){k->gen, k->slot, k->row >> shift, k->row, k->row + 1, false};
     *rows = 0;
+    if (k->due_ns > now && !cancelled) return false;
+    if (cancelled || dlpi_parked_stays(w, k)) return true;
     for (int i = 0; i < w->n_parked; i++) {
-        const dlpi_parked *k = &w->parked[i];
-        if (k->slot != t->slot || k->row >> shift != t->unit) continue;
-        if (k->due_ns > now || dlpi_parked_stays(w, k)) return false;
-        *rows |= UINT32_C(1) << k->row % DLPI_WORD_ROWS;
+        const dlpi_parked *other = &w->parked[i];
+        if (other->slot != t->slot || other->row >> shift != t->unit) continue;
+        if (other->due_ns > now || dlpi_parked_stays(w, other)) return false;
+        *rows |= UINT32_C(1) << other->row % DLPI_WORD_ROWS;
     }
     return true;
-}
-
-/* True if a parked row, which is due, can be tried again or sent back now. */
-static bool dlpi_parked_moves(const dlpi_worker *w, const dlpi_parked *k, uint64_t now) {
-    /* claimed */
-    uint32_t shift = dlpi_header_shift(DLPI_LOAD_RLX(&dlpi_slot_at(w->p, k->slot)->header)), rows;
-    dlpi_unit t = {k->gen, k->slot, k->row >> shift, k->row, k->row + 1, false};
-    return dlpi_parked_stays(w, k) || dlpi_group_due(w, &t, now, &rows);
 }
 
 static void dlpi_parked_remove(dlpi_worker *w, const dlpi_unit *t, uint32_t rows) {
@@ -68,24 +67,16 @@ static void dlpi_row_parked(dlpi_worker *w, const dlpi_unit *t) {
     if (what == DLPI_ROW_REDO) dlpi_park(w, t, t->row, DLPI_GOES_BACK);
 }
 
-/* Find a parked row that is due. Let it be tried again, or send it, and the parked rows of its
+/* Find a parked row that may move. Let it be tried again, or send it, and the parked rows of its
    unit, back to the first stage. Returns true if there was one. */
 static bool dlpi_unpark(dlpi_worker *w, void (*try_again)(dlpi_worker *, const dlpi_unit *)) {
-    const dlp_pipe *p = w->p;
-    uint64_t now = dlpi_now_ns();
+    const uint64_t now = dlpi_now_ns();
     for (int i = 0; i < w->n_parked; i++) {
-        dlpi_parked k = w->parked[i];
-        dlpi_unit t = {k.gen, k.slot, 0, k.row, k.row + 1, false};
-        bool cancelled = dlpi_cancelled(p->ctl, dlpi_slot_at(p, k.slot));
-        bool again = dlpi_parked_stays(w, &k) || cancelled;
-        uint32_t rows, group = 1;
-        if (k.due_ns > now && !cancelled) continue;
-        /* claimed */
-        t.unit = k.row >> dlpi_header_shift(DLPI_LOAD_RLX(&dlpi_slot_at(p, k.slot)->header));
-        if (!again && !dlpi_group_due(w, &t, now, &group)) continue;
-        rows = again ? UINT32_C(1) << k.row % DLPI_WORD_ROWS : group;
-        dlpi_parked_remove(w, &t, rows);
-        if (again)
+        dlpi_unit t;
+        uint32_t rows;
+        if (!dlpi_parked_moves(w, &w->parked[i], now, &t, &rows)) continue;
+        dlpi_parked_remove(w, &t, rows != 0 ? rows : UINT32_C(1) << t.row % DLPI_WORD_ROWS);
+        if (rows == 0)
             try_again(w, &t);
         else
             dlpi_rows_redo(w, &t, rows);
@@ -96,14 +87,13 @@ static bool dlpi_unpark(dlpi_worker *w, void (*try_again)(dlpi_worker *, const d
 
 /* ---- its steps ---- */
 
-/* True if the worker has no room to park all rows of one more unit. */
+/* True if the worker takes no unit: it has no room to park all rows of one more, or is retired. */
 static bool dlpi_rows_full(const dlpi_worker *w) {
-    return w->n_parked + (int)DLPI_WORD_ROWS > w->parked_most;
+    return w->n_parked + (int)DLPI_WORD_ROWS > w->parked_most || DLPI_UNLIKELY(dlpi_retired(w));
 }
 
 static inline bool dlpi_rows_find(dlpi_worker *w, dlpi_unit *t) {
-    if (dlpi_rows_full(w) || DLPI_UNLIKELY(dlpi_retired(w))) return false;
-    return dlpi_find(w, t);
+    return !dlpi_rows_full(w) && dlpi_find(w, t);
 }
 
 /* Do the first rows of a unit by one call of the stage's `bulk`, where nothing is asked of a single
@@ -175,12 +165,14 @@ static bool dlpi_rows_owes(const dlpi_worker *w) { return w->n_parked > 0; }
    others of its unit. */
 static uint64_t dlpi_rows_due(dlpi_worker *w, uint64_t ns) {
     uint64_t now;
+    dlpi_unit t;
+    uint32_t rows;
     if (w->n_parked == 0) return ns;
     now = dlpi_now_ns();
     for (int i = 0; i < w->n_parked; i++) {
         const dlpi_parked *k = &w->parked[i];
         if (k->due_ns > now && k->due_ns - now < ns) ns = k->due_ns - now;
-        if (k->due_ns <= now && dlpi_parked_moves(w, k, now)) return 0;
+        if (dlpi_parked_moves(w, k, now, &t, &rows)) return 0;
     }
     return ns;
 }

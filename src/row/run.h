@@ -49,21 +49,12 @@ static inline bool dlpi_lengths_set(const dlpi_worker *w) {
     return any != 0;
 }
 
-/* Fail a row for which the sampler's function gave an index that the dataset does not have. */
-static int dlpi_row_no_item(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
-    dlpi_say(w, 0, "sampler.function gave index %" PRIu64 ", the dataset has %" PRIu64 " items",
-             w->item.index, w->p->fetch->dataset->n_items);
-    return dlpi_row_raise(w, t, row, DLP_ERR_CALLBACK);
-}
-
 /* True if a keeper (a cache) may have rows, so that this stage need not work on them. */
 static inline bool dlpi_row_kept(const dlpi_worker *w) { return w->st->work <= w->p->kept_by; }
 
-/* True if the row was kept and is taken from the keeper. If not, the first stage counts a miss. */
+/* True if the row was kept and is taken from the keeper. */
 static inline bool dlpi_row_get(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
-    if (w->p->keeper->get(w, t, row)) return true;
-    dlpi_bump(&w->block->kept_misses, dlpi_writes_first(w));
-    return false;
+    return dlpi_row_kept(w) && w->p->keeper->get(w, t, row);
 }
 
 /* True if items have fields in a cell of their own, which end before the batch. */
@@ -117,6 +108,7 @@ static bool dlpi_row_special(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     if (dlpi_row_kept(w)) {
         dlpi_runs(&w->block->running, DLPI_RUNS_NONE); /* no callback is to blame, if we die */
         if (dlpi_row_get(w, t, row)) return true;
+        dlpi_bump(&w->block->kept_misses, dlpi_writes_first(w)); /* the first stage counts it */
         w->note.used_random = 0;
     }
     if (p->items.any_ragged) dlpi_item_lengths(w, t, row);
@@ -166,8 +158,13 @@ static inline uint64_t dlpi_item_row(dlpi_worker *w, uint32_t row) {
 __attribute__((noinline)) static int dlpi_row_passes(dlpi_worker *w, const dlpi_unit *t,
                                                      uint32_t row, bool none) {
     dlpi_item_row(w, row);
-    if (none) return dlpi_row_no_item(w, t, row);
+    if (none) {
+        dlpi_say(w, 0, "sampler.function gave index %" PRIu64 ", the dataset has %" PRIu64 " items",
+                 w->item.index, w->p->fetch->dataset->n_items);
+        return dlpi_row_raise(w, t, row, DLP_ERR_CALLBACK);
+    }
     if (dlpi_row_get(w, t, row)) return DLPI_ROW_DONE;
+    dlpi_bump(&w->block->kept_misses, dlpi_writes_first(w));  /* the first stage counts it */
     if (w->p->items.any_ragged) dlpi_item_lengths(w, t, row); /* else there are none */
     return w->p->keeper->put(w, t->slot, row, false), DLPI_ROW_DONE;
 }
@@ -197,29 +194,23 @@ DLPI_COLD static int dlpi_row_wrong(dlpi_worker *w, const dlpi_unit *t, uint32_t
     return what;
 }
 
-/* Finish a row whose callback succeeded: its lengths (if it set some), fields in cells of their
-   own, and the keeper's copy. Returns DLPI_ROW_*. */
-static int dlpi_row_finish(dlpi_worker *w, const dlpi_unit *t, uint32_t row, bool lengths) {
-    int rc;
-    if (lengths || dlpi_row_kept(w)) dlpi_item_row(w, row);
-    rc = lengths ? dlpi_row_lengths(w, t, row) : 0;
-    if (rc == 0 && dlpi_row_fills(w)) rc = w->p->holder->written(w, row);
-    if (DLPI_UNLIKELY(rc != 0)) return dlpi_row_wrong(w, t, row, rc);
-    if (dlpi_row_kept(w)) w->p->keeper->put(w, t->slot, row, w->note.used_random != 0);
-    return DLPI_ROW_DONE;
-}
-
 /* Call the callback of a row. Nothing else calls it. Returns what it returned. */
 static inline int dlpi_row_call(const dlpi_stage *st, dlp_item *it) {
     return st->item(st->user, it);
 }
 
-/* Go on with a row whose callback came to code rc: it failed, it set lengths, or the row needs
-   more. Returns DLPI_ROW_*. Out of line, so that rows that are done cost little. */
+/* Go on with a row whose callback came to code rc. If it succeeded, finish the row: its lengths (if
+   it set some), fields in cells of their own, and the keeper's copy. Returns DLPI_ROW_*. Out of
+   line, so that rows that are done cost little. */
 __attribute__((noinline)) static int dlpi_row_more(dlpi_worker *w, const dlpi_unit *t, uint32_t row,
                                                    int rc) {
-    if (rc == 0) return dlpi_row_finish(w, t, row, dlpi_lengths_set(w));
-    return dlpi_row_wrong(w, t, row, rc);
+    const bool lengths = dlpi_lengths_set(w);
+    if (rc == 0 && (lengths || dlpi_row_kept(w))) dlpi_item_row(w, row);
+    if (rc == 0 && lengths) rc = dlpi_row_lengths(w, t, row);
+    if (rc == 0 && dlpi_row_fills(w)) rc = w->p->holder->written(w, row);
+    if (DLPI_UNLIKELY(rc != 0)) return dlpi_row_wrong(w, t, row, rc);
+    if (dlpi_row_kept(w)) w->p->keeper->put(w, t->slot, row, w->note.used_random != 0);
+    return DLPI_ROW_DONE;
 }
 
 /* What may be asked for beside a row's callback. An empty callback takes less time than the
@@ -264,15 +255,12 @@ DLPI_INLINE int dlpi_row_attempt(dlpi_worker *w, const dlpi_unit *t, uint32_t ro
     return DLPI_ROW_DONE;
 }
 
-__attribute__((noinline)) static int dlpi_row_try(dlpi_worker *w, const dlpi_unit *t, uint32_t row,
-                                                  uint32_t fate) {
-    return dlpi_row_attempt(w, t, row, fate, DLPI_ASK_ALL, false);
-}
-
 /* Make attempts at a row until it is done, parked, or goes back. Returns which: DLPI_ROW_*. */
-static int dlpi_row_run(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
+__attribute__((noinline)) static int dlpi_row_run(dlpi_worker *w, const dlpi_unit *t,
+                                                  uint32_t row) {
+    const uint32_t *fate = &dlpi_slot_fate(w->p, t->slot)[row];
     int what;
-    do what = dlpi_row_try(w, t, row, dlpi_slot_fate(w->p, t->slot)[row]);
+    do what = dlpi_row_attempt(w, t, row, *fate, DLPI_ASK_ALL, false);
     while (what == DLPI_ROW_AGAIN);
     return what;
 }
@@ -292,14 +280,10 @@ static void dlpi_item_at(dlpi_worker *w, const dlpi_unit *t) {
     if (dlpi_row_held(w)) w->p->holder->cells(w, t->slot, t->row);
 }
 
-/* Send rows (bits) of a claimed unit back to the first stage. waits: other rows of the unit are
-   parked; then these are parked, too, for the unit is freed as a whole. */
-static void dlpi_unit_redo(dlpi_worker *w, const dlpi_unit *t, uint32_t rows, bool waits) {
+/* Park rows (bits) of a claimed unit, which go back to the first stage. The unit is freed as a
+   whole, so they may have to wait for other rows of it. */
+static void dlpi_unit_redo(dlpi_worker *w, const dlpi_unit *t, uint32_t rows) {
     uint32_t first = t->row / DLPI_WORD_ROWS * DLPI_WORD_ROWS;
-    if (!waits) {
-        dlpi_rows_redo(w, t, rows);
-        return;
-    }
     for (; rows; rows &= rows - 1)
         dlpi_park(w, t, first + (uint32_t)__builtin_ctz(rows), DLPI_GOES_BACK);
 }
@@ -459,7 +443,6 @@ __attribute__((noinline)) static void dlpi_unit_items(dlpi_worker *w, const dlpi
         p->source->indices(w, t);
     else if (dlpi_writes_first(w))
         dlpi_unit_indices_again(w, t, already);
-    if (dlpi_row_kept(w) && dlpi_writes_first(w) && t->end - t->row > 1) p->keeper->ahead(p, t);
     dlpi_unpoison(p, t->slot);
     dlpi_item_at(w, t);
     if (w->has_special && plain && !dlpi_row_has_more(w)) zeroed = dlpi_unit_zeroed(w, t);
@@ -475,5 +458,5 @@ __attribute__((noinline)) static void dlpi_unit_items(dlpi_worker *w, const dlpi
     dlpi_bump(&w->block->bytes, done * p->items.cell_bytes);
     dlpi_clock_out(w, t->b, w->given.epoch, done);
     dlpi_complete(w, t, n.mask);
-    if (n.redo != 0) dlpi_unit_redo(w, t, n.redo, n.later != 0);
+    if (n.redo != 0) dlpi_unit_redo(w, t, n.redo);
 }

@@ -28,12 +28,15 @@ static void dlpi_trace_flush(dlpi_worker *w) {
     DLPI_STORE_REL(&w->block->trace_head, head + 1); /* G1 -> G1 */
 }
 
-/* Add the stretch [from, to), in ns, of one kind to the worker's trace. A stretch of work that
-   follows the one before without a gap, on the same batch, makes that event longer. */
-static void dlpi_trace_add(dlpi_worker *w, int kind, uint64_t from, uint64_t to, uint64_t b,
-                           uint64_t epoch, uint32_t items) {
+/* Book the stretch [from, to), in ns, of one kind: add ns to *sum, and the stretch to the worker's
+   trace, unless it is empty. A stretch of work that follows the one before without a gap, on the
+   same batch, makes that event longer. */
+static void dlpi_stretch(dlpi_worker *w, uint64_t *sum, uint64_t ns, int kind, uint64_t from,
+                         uint64_t to, uint64_t b, uint64_t epoch, uint32_t items) {
     dlp_trace_event *e = &w->event;
     uint64_t zero = w->p->ctl->started_ns;
+    dlpi_bump(sum, ns);
+    if (to <= from) return;
     if (e->kind == kind && e->sequence == b && e->end_ns + zero == from &&
         e->items + items < 65536u) {
         e->end_ns = to - zero;
@@ -52,13 +55,12 @@ static void dlpi_trace_add(dlpi_worker *w, int kind, uint64_t from, uint64_t to,
 /* Book the worker's wait, if it waits, as over at `now`. The wait is booked before the work that
    ended it, so the events of a trace stay in order. */
 static void dlpi_wait_over(dlpi_worker *w, uint64_t now) {
-    uint64_t from = w->wait_ns;
-    const int kind = w->blocked ? DLP_TRACE_BLOCKED : DLP_TRACE_STARVED;
+    uint64_t from = w->wait_ns, shown = now - from > 20000 ? from : now; /* short ones are not */
     w->wait_ns = 0;
     if (from == 0 || now <= from) return;
-    dlpi_bump(w->blocked ? &w->block->blocked_ns : &w->block->starved_ns, now - from);
-    if (now - from > 20000)
-        dlpi_trace_add(w, kind, from, now, w->event.sequence, w->event.epoch, 0);
+    dlpi_stretch(w, w->blocked ? &w->block->blocked_ns : &w->block->starved_ns, now - from,
+                 w->blocked ? DLP_TRACE_BLOCKED : DLP_TRACE_STARVED, shown, now, w->event.sequence,
+                 w->event.epoch, 0);
 }
 
 /* Add what the calling thread, one of the worker's, has used of the cores since it was here last,
@@ -115,9 +117,12 @@ static void dlpi_item_took(dlpi_worker_block *block, uint64_t each, uint64_t uni
     DLPI_STORE_RLX(&block->item_ns, average ? average : 1); /* statistics */
 }
 
-/* Store that the item with this index took ns, longer than all items before it. */
-static void dlpi_slowest(dlpi_worker_block *block, uint64_t ns, uint64_t index) {
-    DLPI_STORE_RLX(&block->max_ns, ns); /* statistics */
+/* Count n items that took ns each. index: of the item, if it is one. */
+static void dlpi_items_took(dlpi_worker_block *block, uint64_t ns, uint32_t n, uint64_t index) {
+    uint32_t *bucket = &block->hist[dlpi_hist_bucket(ns)];
+    DLPI_STORE_RLX(bucket, *bucket + n); /* statistics, here and below */
+    if (ns <= block->max_ns) return;
+    DLPI_STORE_RLX(&block->max_ns, ns);
     DLPI_STORE_RLX(&block->max_index, index);
 }
 
@@ -145,13 +150,10 @@ __attribute__((noinline)) static void dlpi_clock_read(dlpi_worker *w, uint64_t b
     uint64_t ns = now - w->last_ns, each = w->items_untimed ? ns / w->items_untimed : ns;
     /* what was not run says nothing of what an item costs */
     if (w->items_untimed > 0) dlpi_item_took(block, each, w->units_untimed);
-    DLPI_STORE_RLX(&block->hist[dlpi_hist_bucket(each)],
-                   block->hist[dlpi_hist_bucket(each)] + w->items_untimed);
-    if (each > block->max_ns)
-        dlpi_slowest(block, each,
-                     w->items_untimed == 1 ? DLPI_LOAD_RLX(&block->current) : UINT64_MAX);
-    dlpi_bump(&block->busy_ns, dlpi_clock_stands(w, ns));
-    dlpi_trace_add(w, DLP_TRACE_WORK, w->last_ns, now, b, epoch, w->items_untimed);
+    dlpi_items_took(block, each, w->items_untimed,
+                    w->items_untimed == 1 ? DLPI_LOAD_RLX(&block->current) : UINT64_MAX);
+    dlpi_stretch(w, &block->busy_ns, dlpi_clock_stands(w, ns), DLP_TRACE_WORK, w->last_ns, now, b,
+                 epoch, w->items_untimed);
     ns /= w->units_untimed;
     w->clock_every = ns >= 1000 ? 1 : ns >= 500 ? 2 : ns >= 125 ? 8 : 32;
     w->until_clock = w->clock_every;

@@ -195,14 +195,13 @@ static void dlpi_view_point(dlp_monitor *m) {
     dlpi_seen *s = &m->seen;
     s->ctl = &m->ctl[0];
     s->delivered = &s->ctl->delivered;
-    s->order = m->order;
-    s->taken = m->taken;
-    s->slots = (const uint8_t *)m->ready;
-    s->blocks = (const uint8_t *)m->blocks;
-    s->trace = (const uint8_t *)m->trace;
-    s->slot_stride = s->n_work * sizeof *m->ready;
-    s->block_stride = sizeof *m->blocks;
-    s->trace_stride = s->trace_events * sizeof *m->trace;
+    s->rec[DLPI_REC_ORDER] = (dlpi_seen_area){(const uint8_t *)m->order, sizeof *m->order};
+    s->rec[DLPI_REC_TAKEN] = (dlpi_seen_area){m->taken, 1};
+    s->rec[DLPI_REC_SLOTS] =
+        (dlpi_seen_area){(const uint8_t *)m->ready, s->n_work * sizeof *m->ready};
+    s->rec[DLPI_REC_WORKERS] = (dlpi_seen_area){(const uint8_t *)m->blocks, sizeof *m->blocks};
+    s->rec[DLPI_REC_TRACE] =
+        (dlpi_seen_area){(const uint8_t *)m->trace, s->trace_events * sizeof *m->trace};
     for (uint32_t i = 0; i < s->n_stages; i++) dlpi_view_stage(m, i);
     s->final = s->work[s->n_work - 1];
     s->areas = m->areas;

@@ -111,6 +111,7 @@ static bool dlpi_cache_get(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     const dlpi_cache_cell *cell = dlpi_cache_cell_at(p, dlpi_cache_at(p, w->item.index));
     const uint8_t *from = cell->bytes;
     if (!dlpi_writes_first(w)) return dlpi_cache_marked(p, t->slot, row, DLPI_CACHE_FOUND);
+    if (row == t->row && row + 1 < t->end) dlpi_cache_ahead(p, t);
     dlpi_cache_mark(p, t->slot, row, DLPI_CACHE_FETCHED);
     if (dlpi_claim_look(&cell->word) != dlpi_cache_full(w->item.index)) return false; /* Z1 <- Z1 */
     for (uint32_t f = 0; f < p->keeper_stage->scope.n_fields; f++) {
@@ -268,7 +269,6 @@ DLPI_COLD static bool dlpi_cache_seen(const dlpi_words *words, dlpi_seen *s, int
 }
 
 static const dlpi_keeper_ops dlpi_cache_keeper = {
-    .ahead = dlpi_cache_ahead,
     .get = dlpi_cache_get,
     .put = dlpi_cache_put,
     .find = dlpi_cache_find,

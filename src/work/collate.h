@@ -196,23 +196,6 @@ static void dlpi_batch_pauses(dlpi_worker *w, uint64_t ns) {
     if (!dlpi_stopped(w->p)) dlpi_sleep(ns);
 }
 
-/* Return how often batch t has failed in this stage. The number stands in the done words, which a
-   stage of batches needs for nothing else: batch + 1 (56) | tries (8). */
-static uint32_t dlpi_batch_tries(const dlpi_worker *w, const dlpi_unit *t) {
-    /* X1: claimed */
-    uint64_t word = DLPI_LOAD_RLX(dlpi_done(dlpi_stage_words_at(w->p, t->slot, w->st)));
-    return word >> 8 == t->b + 1 ? (uint32_t)word & 255u : 0;
-}
-
-/* Store that batch t has failed `tries` times in this stage. */
-static void dlpi_batch_failed(const dlpi_worker *w, const dlpi_unit *t, uint32_t tries) {
-    dlpi_bslot *slot = dlpi_slot_at(w->p, t->slot);
-    uint32_t fate = DLPI_LOAD_RLX(&slot->batch_fate); /* X1: claimed */
-    /* X1 */
-    DLPI_STORE_REL(dlpi_done(dlpi_stage_words_at(w->p, t->slot, w->st)), (t->b + 1) << 8 | tries);
-    DLPI_STORE_REL(&slot->batch_fate, dlpi_fate_tried(fate)); /* X1 */
-}
-
 /* Run the stage's callback on batch t until it succeeds or its tries are used up. Returns 0, the
    code of the last failure, or DLPI_WENT_BACK. DLPI_WENT_BACK is no error: the batch goes once more
    through the stages before. */
@@ -224,10 +207,13 @@ static int dlpi_batch_try(dlpi_worker *w, const dlpi_unit *t) {
         dlpi_batch_begins(w, t);
         rc = dlpi_fate_verdict(w, t->slot, fate);
         if (rc == 0) rc = w->st->ops->call(w, t);
-        tries = dlpi_batch_tries(w, t);
+        tries = dlpi_row_tries(w, t, 0, fate);
         if (rc == 0 || !dlpi_tries_left(w, tries, rc)) return rc;
         dlpi_bump(&w->block->retried, 1);
-        dlpi_batch_failed(w, t, ++tries);
+        DLPI_STORE_RLX(&slot->dirty, 1u);                         /* ordered by ready */
+        DLPI_STORE_REL(&slot->batch_fate, dlpi_fate_tried(fate)); /* X1 */
+        DLPI_KEEP_ORDER(); /* X1: a crash in between costs no try */
+        dlpi_slot_tries(w->p, t->slot, w->st)[0] = (uint16_t)++tries;
         dlpi_batch_pauses(w, dlpi_backoff_ns(w->st, tries));
         if (dlpi_stopped(w->p)) return rc;
         dlpi_failure_forget(w);

@@ -72,51 +72,45 @@ static void dlpi_lost_note(const dlpi_death *why, bool ran, const dlpi_unit *t, 
     lost->missing = missing;
 }
 
+/* True if this stage does once more what is missing of unit t, once its claim is freed. If not, the
+   stages before it do so, too. missing: bits of its rows; of a batch 1. */
+static bool dlpi_recover_here(const dlpi_worker *w, const dlpi_unit *t, uint32_t missing) {
+    const dlp_pipe *p = w->p;
+    if (!dlpi_is_item_stage(p, w->st)) return !dlpi_batch_in_place(w->st);
+    /* its cells are given up once it has read what an earlier stage wrote for it */
+    return dlpi_writes_first(w) || (w->st->w.idempotent && !dlpi_rows_replaced(p, t, missing) &&
+                                    ((w->st->held & DLPI_HELD_READS) == 0 || p->holder->has(p, t)));
+}
+
+/* Give up unit t, rows or a batch, whose claim is `owner`, unless it is complete. */
 static void dlpi_recover_unit(dlpi_worker *w, dlpi_unit *t, dlpi_stage_words *words, uint64_t owner,
                               const dlpi_death *why) {
     dlp_pipe *p = w->p;
-    uint32_t missing = dlpi_unit_missing(dlpi_done(words), t), row;
-    bool ran, gone; /* gone: it has given up what an earlier stage wrote for this one to read */
-    if (missing == 0) return;
+    dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
+    const bool items = dlpi_is_item_stage(p, w->st);
+    uint32_t row = 0, missing = items ? dlpi_unit_missing(dlpi_done(words), t)
+                                      : !dlpi_ready_past(dlpi_gather_ready(&words->ready), t->b);
+    bool ran;
+    if (missing == 0) return; /* Y1 <- Y1 */
     /* O1 <- O1: a later stage that sends rows back has marked the claim before it took the bits */
     if (dlpi_claim_owner(&dlpi_owners(p, words)[t->unit]) != owner) return;
-    ran = dlpi_was_running(w, t, why, &row) && row >= t->row && row < t->end &&
-          (missing >> row % DLPI_WORD_ROWS & 1u) != 0;
+    ran = dlpi_was_running(w, t, why, &row) &&
+          (items ? row >= t->row && row < t->end && (missing >> row % DLPI_WORD_ROWS & 1u) != 0
+                 : row == UINT32_MAX);
     dlpi_lost_note(why, ran, t, missing);
     if (ran) {
-        uint32_t fate = dlpi_slot_fate(p, t->slot)[row];
-        DLPI_STORE_RLX(&dlpi_slot_at(p, t->slot)->dirty, 1u); /* ordered by the claim to come */
-        dlpi_slot_at(p, t->slot)->killed_by = why->signal;
-        dlpi_fate_set(p, t->slot, row, dlpi_fate_killed(fate, (uint32_t)w->st->work, why->late));
-    }
-    gone = (w->st->held & DLPI_HELD_READS) != 0 && !p->holder->has(p, t);
-    if (dlpi_writes_first(w) ||
-        (w->st->w.idempotent && !dlpi_rows_replaced(p, t, missing) && !gone))
-        dlpi_claim_take(&dlpi_owners(p, words)[t->unit], owner, dlpi_owner_freed(p, t->slot, t->b));
-    else
-        dlpi_rows_redo(w, t, missing);
-}
-
-static void dlpi_recover_batch(dlpi_worker *w, uint32_t s, uint64_t b, dlpi_stage_words *words,
-                               uint64_t owner, const dlpi_death *why) {
-    dlp_pipe *p = w->p;
-    dlpi_unit whole = {b, s, 0, 0, 0, false};
-    uint32_t row;
-    bool ran;
-    if (dlpi_ready_past(dlpi_gather_ready(&words->ready), b)) return; /* Y1 <- Y1 */
-    if (dlpi_claim_owner(dlpi_owners(p, words)) != owner) return;     /* O1 <- O1: as above */
-    ran = dlpi_was_running(w, &whole, why, &row) && row == UINT32_MAX;
-    dlpi_lost_note(why, ran, &whole, 1);
-    if (ran) {
-        uint32_t *fate = &dlpi_slot_at(p, s)->batch_fate;
-        dlpi_slot_at(p, s)->killed_by = why->signal;
+        uint32_t *fate = items ? &dlpi_slot_fate(p, t->slot)[row] : &slot->batch_fate;
+        DLPI_STORE_RLX(&slot->dirty, 1u); /* ordered by the claim to come */
+        slot->killed_by = why->signal;
         /* X1 */
         DLPI_STORE_REL(fate, dlpi_fate_killed(*fate, (uint32_t)w->st->work, why->late));
     }
-    if (dlpi_batch_in_place(w->st))
-        dlpi_batch_redo(w, s, b);
+    if (dlpi_recover_here(w, t, missing))
+        dlpi_claim_take(&dlpi_owners(p, words)[t->unit], owner, dlpi_owner_freed(p, t->slot, t->b));
+    else if (items)
+        dlpi_rows_redo(w, t, missing);
     else
-        dlpi_claim_take(dlpi_owners(p, words), owner, dlpi_owner_freed(p, s, b));
+        dlpi_batch_redo(w, t->slot, t->b);
 }
 
 /* Free the claims of batch b in the stages after its own through which worker w was passing units,
@@ -157,7 +151,6 @@ static void dlpi_recover_slot(dlpi_worker *w, uint32_t s, const dlpi_death *why)
     uint64_t b = dlpi_gen_batch(p, dlpi_gen(header)),
              mine = dlpi_gen_word(b, (uint64_t)w->global + 1u);
     uint32_t count = dlpi_header_count(header), shift = dlpi_header_shift(header);
-    bool items = dlpi_is_item_stage(p, w->st);
     uint32_t units = dlpi_stage_units(p, w->st->work, header);
     dlpi_stage_words *words = dlpi_stage_words_at(p, s, w->st),
                      *last = dlpi_stage_words_at(p, s, p->work[p->n_item_work - 1]);
@@ -166,10 +159,7 @@ static void dlpi_recover_slot(dlpi_worker *w, uint32_t s, const dlpi_death *why)
         dlpi_unit t = {b, s, u, 0, 0, false};
         if (owner != mine) continue;
         dlpi_unit_rows(p, w->st, count, shift, &t);
-        if (items)
-            dlpi_recover_unit(w, &t, words, owner, why);
-        else
-            dlpi_recover_batch(w, s, b, words, owner, why);
+        dlpi_recover_unit(w, &t, words, owner, why);
     }
     dlpi_recover_passed(w, s, b, header);
     dlpi_recover_redo(w, s, b, header);
@@ -187,7 +177,7 @@ static void dlpi_slots_recover(dlpi_worker *w, const dlpi_death *why) {
     .full = dlpi_rows_full, .owes = dlpi_rows_owes, .due = dlpi_rows_due
 #define DLPI_OPS_OF_BATCHES \
     .unit = DLPI_UNIT_BATCHES, .step = dlpi_batches_step, .find = dlpi_rows_find, \
-    .run = dlpi_batches_run
+    .run = dlpi_batches_run, .full = dlpi_rows_full
 
 /* Replace each error that the dead worker had not written to its end by one that says so. */
 static void dlpi_recover_errors(dlpi_worker *w, const dlpi_death *why) {

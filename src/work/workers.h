@@ -20,6 +20,11 @@ static inline bool dlpi_may_park(const dlpi_worker *w) {
     return DLPI_UNLIKELY(dlpi_retired(w)) && !dlpi_owes(w);
 }
 
+/* True if the worker takes no unit, whatever comes: it has no room for one, or is retired. */
+static bool dlpi_worker_full(const dlpi_worker *w) {
+    return w->st->ops->full != NULL && w->st->ops->full(w);
+}
+
 /* ---- a worker waits ---- */
 
 typedef struct dlpi_idle_worker {
@@ -43,7 +48,7 @@ static uint64_t dlpi_worker_rest(void *who) {
     dlpi_worker *w = ((dlpi_idle_worker *)who)->w;
     uint64_t ns = dlpi_worker_due(w);
     if (dlpi_stopped(w->p) || dlpi_may_park(w)) return 0;
-    if ((w->st->ops->full != NULL && w->st->ops->full(w)) || dlpi_retired(w)) {
+    if (dlpi_worker_full(w)) {
         dlpi_sleep(ns < DLPI_FULL_NS ? ns : DLPI_FULL_NS);
         return 0;
     }
@@ -53,14 +58,14 @@ static uint64_t dlpi_worker_rest(void *who) {
     return ns;
 }
 
-/* Look for work behind the mask. Returns true if there is some, or if the worker is retired. A unit
+/* Look for work behind the mask. Returns true if there is some, or if the worker takes none. A unit
    that is claimed here is run once the worker's bit is cleared (dlpi_worker_left). A stage whose
    units nobody else can take does them at once. */
 static bool dlpi_worker_last(void *who) {
     dlpi_idle_worker *k = who;
     const dlpi_stage_ops *ops = k->w->st->ops;
     k->found = ops->find != NULL ? ops->find(k->w, &k->t) : ops->step(k->w);
-    return k->found || dlpi_retired(k->w);
+    return k->found || dlpi_worker_full(k->w);
 }
 
 /* Run the unit that the last look found, now that the worker's bit is cleared: a set bit says that
@@ -68,8 +73,7 @@ static bool dlpi_worker_last(void *who) {
 static void dlpi_worker_left(void *who, bool woken) {
     dlpi_idle_worker *k = who;
     dlpi_worker *w = k->w;
-    if (woken && (k->found || dlpi_retired(w)) && w->st->w.dispatch != DLP_DISPATCH_BATCHES)
-        dlpi_wake_some(w->p, w->st, 1);
+    if (woken && (k->found || dlpi_worker_full(w))) dlpi_wake_some(w->p, w->st, 1);
     if (k->found && w->st->ops->find != NULL) w->st->ops->run(w, &k->t);
 }
 
@@ -86,7 +90,7 @@ static void dlpi_worker_park(dlpi_worker *w) {
     dlpi_cpu_note(w, &w->cpu, dlpi_now_ns());
     while (!dlpi_stopped(w->p)) {
         uint32_t word = dlpi_event_count(&group->word); /* B1 <- B1: before the look at active */
-        if (!dlpi_retired(w)) break;
+        if (!dlpi_may_park(w)) break;
         dlpi_futex_wait(&group->word, word, 1u << w->id % 32, 10 * DLPI_SLEEP_NS,
                         (int)group->shared);
     }
@@ -178,23 +182,18 @@ static void dlpi_worker_end(dlpi_worker *w, int began) {
     DLPI_STORE_RLX(&w->block->state, DLP_WORKER_EXITED);
 }
 
-/* Write the thread's name, as "fetch-12". Not by printf: each page that printf touches would be a
-   page fault in each worker process. */
-static void dlpi_thread_name(const dlpi_worker *w, char name[16]) {
-    char digits[12];
+/* Give the calling thread its name, as "fetch-12", and its cores. Printf does not write the name:
+   each page that printf touches would be a page fault in each worker process. */
+static void dlpi_thread_dress(const dlpi_worker *w) {
+    char name[16], digits[12];
+    const dlpi_stage *st = w->st;
     int n = 0, k = 0, id = w->id;
-    for (; n < 11 && w->st->name[n] != 0; n++) name[n] = w->st->name[n];
+    for (; n < 11 && st->name[n] != 0; n++) name[n] = st->name[n];
     name[n++] = '-';
     do digits[k++] = (char)('0' + id % 10);
     while ((id /= 10) > 0);
     while (k > 0 && n < 15) name[n++] = digits[--k];
     name[n] = 0;
-}
-
-static void dlpi_thread_dress(const dlpi_worker *w) {
-    char name[16];
-    const dlpi_stage *st = w->st;
-    dlpi_thread_name(w, name);
     prctl(PR_SET_NAME, name);
     if (st->w.n_affinity > 0) {
         cpu_set_t set;

@@ -50,9 +50,6 @@
     X(func, access, want, how, why) \
     X(func, access, feeder_sleeps, how, why)
 #define NEEDLESS_MUTANTS(X) \
-    X(dlpi_batch_failed, STORE_REL, done, RELAXED, \
-      "of a claimed batch: only a death of its owner tells (crash_steps)") \
-    X(dlpi_batch_failed, STORE_REL, done, LATE, "of a claimed batch: as above") \
     X(dlpi_claim_advance, STORE_RLX, next, LATE, "a hint") \
     X(dlpi_claim_alone, STORE_REL, own 0, RELAXED, \
       "the bit of the row, behind it, releases it; recovery reads it after a death") \
