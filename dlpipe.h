@@ -17087,7 +17087,8 @@ static dlpi_chain *dlpi_chain_of(const dlpi_stage *st) {
 }
 
 /* End a chain at a step whose callback returned rc, which is not 0. If it is a failure, put the
-   name of the step's node in front of the message. Returns rc. */
+   name of the step's node in front of the message. Returns rc for the stage's own callback, a skip
+   or a wrong length; else DLP_ERR_CALLBACK. */
 DLPI_COLD static int dlpi_chain_over(const dlpi_chain *c, const dlpi_chained *k, dlp_call *call,
                                      int rc) {
     char why[256];
