@@ -9595,8 +9595,8 @@ typedef struct dlpi_lender_ops { /* by the consumer; v: number of the batch that
     uint32_t (*slot)(const dlp_pipe *p, uint32_t v); /* the slot that has the bytes of v */
     uint64_t (*batches)(const dlp_pipe *p);          /* batches of an epoch */
     void (*state)(const dlp_pipe *p, uint32_t v, struct dlpi_state *to); /* the state after v */
-    void (*config)(const dlp_pipe *p,
-                   struct dlpi_state *s); /* its numbers in a state; NULL: none */
+    /* Write the lender's numbers into a state. NULL: it has none. */
+    void (*config)(const dlp_pipe *p, struct dlpi_state *s);
     uint64_t (*position)(const dlp_pipe *p, uint64_t epoch, uint64_t k); /* rows before batch k */
     /* Change a state of views into that at which the source goes on. NULL: it is the same. */
     void (*seek)(dlp_pipe *p, struct dlpi_state *s);
@@ -9730,14 +9730,11 @@ typedef struct dlpi_stage_ops {
     uint32_t (*bulk)(struct dlpi_worker *w, const struct dlpi_unit *t);
     int (*call)(struct dlpi_worker *w, const struct dlpi_unit *t); /* the callback of a batch */
     bool (*full)(const struct dlpi_worker *w); /* it takes no unit, whatever comes */
-    bool (*owes)(
-        const struct dlpi_worker *w); /* true if rows, requests or copies are to come back */
-    uint64_t (*due)(struct dlpi_worker *w,
-                    uint64_t ns); /* ns until it must look again, at most ns */
+    bool (*owes)(const struct dlpi_worker *w); /* true if rows or requests are to come back */
+    uint64_t (*due)(struct dlpi_worker *w, uint64_t ns); /* ns until it looks again, at most ns */
     /* By the supervisor: give up what dead worker w had. NULL: it had only units of slots. */
     void (*recover)(struct dlpi_worker *w, const struct dlpi_death *why);
-    void (*lost)(
-        struct dlpi_worker *w); /* before that, in each stage: worker w of some stage died */
+    void (*lost)(struct dlpi_worker *w); /* before that, in each stage: any worker w died */
     /* If the stage has several queues of cells: set from, readers and capacity of the queue that
        begins with cell `at`. Returns true if another queue follows. NULL: there is one queue. */
     bool (*cells)(const struct dlpi_stage *st, uint64_t at, dlp_link *to);
@@ -9864,9 +9861,8 @@ typedef struct dlpi_worker {
     uint64_t claim_end;    /* it claims no batch from this number on; 0: there is no such limit */
     void *self;            /* record of its kind for it, or NULL */
     void *source;          /* record of the source for it, or NULL */
-    uint64_t
-        *at_once; /* X2 [n_at_once] in the region: rows in callbacks, each as block->running has
-                           the only one; NULL: there is but that */
+    uint64_t *at_once;     /* X2 [n_at_once] in the region: the rows in callbacks, in the form of
+                              block->running; NULL: block->running has the only one */
     uint32_t n_at_once;
     uint32_t input_end; /* the end of the cells of inputs that it may take; 0: it may take all */
     dlp_call note;
@@ -17371,8 +17367,9 @@ static dlpi_chain *dlpi_chain_of(const dlpi_stage *st) {
     return st->ops->chain_at == 0 ? NULL : (void *)((uint8_t *)st->self + st->ops->chain_at);
 }
 
-/* What a chain comes to that ends at this step, whose callback returned rc. Say which node failed,
-   in front of why. */
+/* End a chain at a step whose callback returned rc, which is not 0. If it is a failure, put the
+   name of the step's node in front of the message. Returns rc for the stage's own callback, a skip
+   or a wrong length; else DLP_ERR_CALLBACK. */
 DLPI_COLD static int dlpi_chain_over(const dlpi_chain *c, const dlpi_chained *k, dlp_call *call,
                                      int rc) {
     char why[256];
@@ -17383,8 +17380,8 @@ DLPI_COLD static int dlpi_chain_over(const dlpi_chain *c, const dlpi_chained *k,
     return rc == DLP_ERR_LENGTH ? rc : DLP_ERR_CALLBACK;
 }
 
-/* Clear what the callback of a step left free of its ragged fields. False: it set a length that is
-   too large, by which the next callback cannot go. */
+/* Clear the bytes of a step's ragged fields behind the lengths that its callback set. Returns false
+   if a length is too large, so that the next callback must not run. */
 __attribute__((noinline)) static bool dlpi_chain_tails(const dlp_item *it, const dlpi_chained *k) {
     const dlpi_field *d = &it->call->w->p->items.at[k->first];
     for (uint32_t f = k->first; f < k->first + k->n; f++, d++) {
@@ -17415,8 +17412,9 @@ static inline int dlpi_chain_step(const dlpi_chained *k, dlp_item it) {
     return k->call(k->user, &it);
 }
 
-/* The callback of a stage with a chain. The next callback has the item as if a stage were between
-   the two: with zeros behind lengths, and without words of the callback before. */
+/* Call the callbacks of all steps of a chain (user) for an item: this is the callback of its stage.
+   Each step sees the item as if a stage stood between it and the step before: zeros lie behind the
+   lengths, and the message is empty. Returns 0, or the code of the first step that is not 0. */
 static int dlpi_chain_call(void *user, dlp_item *it) {
     const dlpi_chain *c = user;
     const dlpi_chained *k = c->step;
@@ -33857,7 +33855,8 @@ static int dlpi_push_bad(dlp_error *err, const char *field, const char *words) {
     return dlpi_error_set(err, DLP_ERR_ARG, field, "%s must be %s", field, words);
 }
 
-/* Where field i lies: its bytes, of which a record holds 2^20 at most. */
+/* Check the desc of field i, and append the field to the record in *at. Returns 0 or a DLP_ERR
+   code: also if the record becomes longer than DLP_QUEUE_MAX_RECORD. */
 static int dlpi_push_field(dlpi_push_fields *at, uint32_t i, const dlp_field *f, dlp_error *err) {
     uint64_t bytes = dlpi_dtype_bytes(f->dtype);
     if (f->name == NULL || f->name[0] == 0 || strlen(f->name) > 31)
@@ -33907,8 +33906,8 @@ static int dlpi_push_layout(dlpi_push_fields *at, const dlp_field *fields, uint3
     return rc;
 }
 
-/* Bytes of field f of a record, if it has so many rows. What is above its most rows is not there.
- */
+/* Return the bytes of field f of a record with `rows` rows. A number above the field's most rows
+   counts as that most. */
 static uint64_t dlpi_push_bytes(const dlpi_push_fields *at, uint32_t f, uint64_t rows) {
     return rows < at->rows[f] ? rows * (at->bytes[f] / at->rows[f]) : at->bytes[f];
 }
@@ -33925,7 +33924,8 @@ static int dlpi_push_system(dlp_error *err, const char *call, const char *path, 
     return code;
 }
 
-/* Make a sealed file of zeros, and map it. fd: written. */
+/* Make a sealed file of `bytes` zeros in memory, and map it. *fd, *map: its descriptor and address.
+   Returns 0 or a DLP_ERR code. */
 static int dlpi_push_map(uint64_t bytes, int *fd, void **map, dlp_error *err) {
     const char *call = "memfd_create";
     *fd = -1;
@@ -33946,16 +33946,17 @@ static int dlpi_push_map(uint64_t bytes, int *fd, void **map, dlp_error *err) {
     return dlpi_push_system(err, call, NULL, errno);
 }
 
-/* Another open file description of the file: locks belong to a description. -1: errno. */
+/* Open the file of a descriptor again, because locks belong to an open file description. Returns
+   the new descriptor, or -1 with errno. */
 static int dlpi_push_reopen(int fd) {
     char path[40];
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     return dlpi_fd_above(open(path, O_RDWR | O_CLOEXEC));
 }
 
-/* Count the attached producers again at every wait. If there are many lanes, count them now and
-   then: a wait may be shorter than to look at all of them. It is a hint, so a killed producer
-   counts until another one has its place. */
+/* Return how many producers are attached: a hint, in which a killed producer counts until another
+   has its place. They are counted at each call. If there are many lanes they are counted only now
+   and then, because a wait may be shorter than a look at all of them. */
 static uint32_t dlpi_push_attached(dlpi_push_crowd *c, const uint32_t *owners, uint32_t lanes) {
     if (c->looks++ % (1 + lanes / 64) == 0) {
         c->attached = 0;
@@ -33965,9 +33966,10 @@ static uint32_t dlpi_push_attached(dlpi_push_crowd *c, const uint32_t *owners, u
     return c->attached;
 }
 
-/* After a wait: how to wait next time. A lane holds a few microseconds of small items, a wake-up
-   takes tens of them. So where waits are short, and producers, reader and consumer have not a core
-   each, those two make way, but do not sleep. */
+/* Set how long the next wait spins, and how often it yields, before it sleeps. ns: the length of
+   the last wait. A lane holds a few microseconds of small items, and a wake-up takes tens of them.
+   So if waits are short, and producers, reader and consumer have no core each, a waiter yields many
+   times and does not spin. */
 static void dlpi_push_waited(uint64_t ns, uint32_t producers, uint32_t *spin_ns, uint32_t *yields) {
     dlpi_wait_policy(producers + 2, spin_ns, yields);
     if (*yields == 0) return;
@@ -34004,7 +34006,7 @@ typedef struct dlpi_door {
 
 /* ---- the path ---- */
 
-/* The address of a path. False: the path is empty or too long. */
+/* Write the socket address of a path into *to. Returns false if the path is empty or too long. */
 DLPI_COLD
 static bool dlpi_door_address(struct sockaddr_un *to, const char *path) {
     size_t n = strlen(path);
@@ -34020,8 +34022,8 @@ static int dlpi_door_socket(int flags) {
     return dlpi_fd_above(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | flags, 0));
 }
 
-/* Connect to what listens at the address, without waiting. -1: errno, ECONNREFUSED if nobody does,
-   EAGAIN if too many others wait for an answer. */
+/* Connect to the socket at an address, without a wait. Returns the descriptor, or -1 with errno:
+   ECONNREFUSED if no program listens, EAGAIN if too many others wait for an answer. */
 DLPI_COLD
 static int dlpi_door_knock(const struct sockaddr_un *at) {
     int errnum, fd = dlpi_door_socket(SOCK_NONBLOCK);
@@ -34046,7 +34048,8 @@ static bool dlpi_door_deserted(int connected) {
     return gone;
 }
 
-/* Was the socket at the path left by a program that is gone? False: errno says what it is. */
+/* True if the socket at the address was left by a program that is gone, or if nothing is there.
+   Returns false with errno EEXIST if it is no socket or is in use. */
 DLPI_COLD
 static bool dlpi_door_stale(const struct sockaddr_un *at) {
     struct stat st;
@@ -34062,7 +34065,8 @@ static bool dlpi_door_stale(const struct sockaddr_un *at) {
     return stale;
 }
 
-/* Open the directory of the path, and lock it. -1: errno. */
+/* Open the directory of the path, and lock it, within DLPI_DOOR_MS. Returns the descriptor, or -1
+   with errno. */
 DLPI_COLD
 static int dlpi_door_lock(const char *path) {
     const struct timespec pause = {0, 2000000};
@@ -34090,7 +34094,8 @@ static void dlpi_door_unlock(int directory) {
 
 /* ---- the reader's side ---- */
 
-/* Hand out the two descriptors. A guest that does not take them, or is gone, is no matter. */
+/* Send the two descriptors to the producer at `connected`. It is no error if the producer does not
+   take them, or is gone. */
 DLPI_COLD
 static void dlpi_door_give(const dlpi_door *d, int connected) {
     uint64_t hello = DLPI_PUSH_MAGIC;
@@ -34171,8 +34176,8 @@ static int dlpi_door_failed(const char *path, int errnum, dlp_error *err) {
     return DLP_ERR_SYSTEM;
 }
 
-/* Let producers in at the path. d: with the descriptors that it hands out; not moved until
-   close. */
+/* Make a socket at `path`, and start the thread that lets producers in. d: has the descriptors that
+   it hands out, and must stay at its address until close. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_door_open(dlpi_door *d, const char *path, dlp_error *err) {
     struct sockaddr_un at;
@@ -34208,7 +34213,8 @@ static void dlpi_door_close(dlpi_door *d, const char *path) {
 
 /* ---- a producer's side ---- */
 
-/* Read the answer. Returns 0; EPROTO: it is not that of a push; or errno. fds: [2] written. */
+/* Read the answer of a push, and its two descriptors into fds[2]. Returns 0, EPROTO if it is not
+   the answer of a push, or an errno. */
 DLPI_COLD
 static int dlpi_door_hear(int connected, int *fds) {
     uint64_t hello = 0;
@@ -34342,7 +34348,8 @@ static void dlpi_push_free(dlp_push *s) {
     free(s);
 }
 
-/* Sizes, as they will stand in the head. */
+/* Return the head of a push with this desc: all sizes and offsets of its memory, without the magic.
+   */
 static dlpi_push_head dlpi_push_sizes(const dlp_push_desc *d, const dlpi_push_fields *at) {
     dlpi_push_head h;
     memset(&h, 0, sizeof h);
@@ -34405,7 +34412,7 @@ DLPI_COLD DLPDEF int dlp_push_close(dlp_push *s) {
     return DLP_OK;
 }
 
-/* Records in lane i: statistics. */
+/* Return how many records lie in lane i, for statistics. */
 static uint64_t dlpi_push_in_lane(const dlp_push *s, uint32_t i) {
     const dlp_spsc *lane = s->lanes[i].lane;
     const uint64_t head = DLPI_LOAD_RLX(&lane->head), n = DLPI_LOAD_RLX(&lane->tail) - head;
@@ -34414,8 +34421,9 @@ static uint64_t dlpi_push_in_lane(const dlp_push *s, uint32_t i) {
 
 /* ---- the reader ---- */
 
-/* How many records of the lane come before its last `keep` items: ends of streams are none. The
-   reader may look at all of them, as the tail that told of them was read with acquire (LT2). */
+/* Return how many of the `stock` records of the present lane come before its last `keep` items.
+   Ends of streams count as no items. The reader may look at all these records, because it read the
+   tail behind them with acquire (LT2). */
 static uint64_t dlpi_push_older(const dlp_push *s, uint64_t stock) {
     const dlp_spsc_rx *rx = s->rx.at;
     for (uint64_t items = 0; stock > 0 && items < s->keep;) {
@@ -34426,8 +34434,8 @@ static uint64_t dlpi_push_older(const dlp_push *s, uint64_t stock) {
     return stock;
 }
 
-/* Of the lane in turn, if it is full, all but the last `keep` items are left out; the end of a
-   stream is not, nor what lies after it. */
+/* If the present lane is full, drop its items except the last `keep`. The end of a stream, and
+   items behind it, are not dropped. Returns 0, or DLP_ERR_CORRUPT if the lane is damaged. */
 static int dlpi_push_newest(dlp_push *s, uint32_t producer) {
     uint64_t stock = (uint64_t)dlpi_spsc_look_rx(s->rx.at, 0);
     if (stock > s->capacity) return DLP_ERR_CORRUPT;
@@ -34446,8 +34454,8 @@ static int dlpi_push_newest(dlp_push *s, uint32_t producer) {
     return DLP_OK;
 }
 
-/* The end of a stream was read in that lane. A lane may have several streams, one after the other.
-   True if it is the last end of all. */
+/* Count an end of a stream, which was read in the lane of this producer. A lane may have several
+   streams, one after the other. Returns true if it was the last end that the push waits for. */
 static bool dlpi_push_ended(dlp_push *s, uint32_t producer) {
     s->ended[producer] = s->lanes[producer].head;
     DLPI_STORE_RLX(&s->n_ended, s->n_ended + 1); /* statistics */
@@ -34469,8 +34477,8 @@ static bool dlpi_push_lives(const dlp_push *s, uint32_t i, bool *lost, bool *com
     return taken || (begun > 0 && dlpi_spsc_look_rx(&s->lanes[i], 0) != 0);
 }
 
-/* Is the reader alone: did writers come, and none of a stream that did not end lives? *last: the
-   number of one that is gone in the middle of its stream; 0: none. */
+/* True if writers came, and no writer lives whose stream has not ended: the reader is alone. *last:
+   the number of a writer that is gone in the middle of its stream; 0: there is none. */
 static bool dlpi_push_alone(const dlp_push *s, uint32_t *last) {
     bool any = false;
     *last = 0;
@@ -34507,8 +34515,9 @@ static void dlpi_push_tell(const dlp_push *s, const dlpi_worker *w, bool alone, 
     p->d.log(p->d.log_user, text);
 }
 
-/* See whether a writer lives, after a wait in which a record came, or none. Tells the log when the
-   last writer is gone, and when one is back. Returns false if none has lived for lost_ms. */
+/* Look whether a writer lives, after a wait. came: a record came in the wait. Tells the log when
+   the last writer is gone, and when one is back. Returns false if no writer has lived for lost_ms.
+   */
 static bool dlpi_push_look_around(dlp_push *s, const dlpi_worker *w, bool came) {
     const uint64_t now = dlpi_now_ns();
     uint32_t last = 0;
@@ -34520,7 +34529,8 @@ static bool dlpi_push_look_around(dlp_push *s, const dlpi_worker *w, bool came) 
     return true;
 }
 
-/* Wait until a lane may have something. False: nobody is there who would push it. */
+/* Wait until a lane may have a record, for DLPI_PUSH_LOOK_MS at most. Returns false if no writer
+   has lived for lost_ms. */
 static bool dlpi_push_wait(dlp_push *s, dlpi_worker *w) {
     uint64_t began = dlpi_now_ns(), now;
     bool came = dlp_mpsc_wait_rx(&s->rx, DLPI_PUSH_LOOK_MS) != DLP_TIMEOUT;
@@ -34533,7 +34543,8 @@ static bool dlpi_push_wait(dlp_push *s, dlpi_worker *w) {
     return (came && s->alone_ns == 0) || dlpi_push_look_around(s, w, came);
 }
 
-/* Records of one lane, lent until they are released: how many, n at most; 0: all lanes are empty;
+/* Point *records at the next records of one lane, n at most, which the reader may use until it
+   releases them. *producer: the lane. Returns how many there are, 0 if all lanes are empty, or
    DLP_ERR_CORRUPT. */
 static int64_t dlpi_push_peek(dlp_push *s, uint64_t n, const uint8_t **records,
                               uint32_t *producer) {
@@ -34556,7 +34567,8 @@ static int dlpi_push_damaged(const dlp_push *s, const dlp_item *it) {
     return dlp_fail(it->call, 0, "the lane of producer %u is damaged", s->damaged_by + 1);
 }
 
-/* The next item, lent until it is released. */
+/* Wait for the next item, and point *item at its record until it is released. *producer: its lane.
+   Returns 0, DLP_END, DLP_STOPPED or a failure's code. */
 static int dlpi_push_next(dlp_push *s, dlp_item *it, const uint8_t **item, uint32_t *producer) {
     for (;;) {
         /* PU2 <- PU2: before the lanes are empty */
@@ -34586,7 +34598,7 @@ static int dlpi_push_next(dlp_push *s, dlp_item *it, const uint8_t **item, uint3
     }
 }
 
-/* The stream has ended, with all that was taken told to producers that wait. */
+/* End the push: no more items are wanted. Producers that wait are told, and see all the room. */
 static void dlpi_push_over(dlp_push *s) {
     s->over = true;
     dlpi_credit_close(&s->head->over, 1u); /* PU2 -> PU2: nobody waits for room from now on */
@@ -34594,14 +34606,16 @@ static void dlpi_push_over(dlp_push *s) {
         if (s->lanes[i].published != s->lanes[i].head) dlp_spsc_publish(&s->lanes[i]);
 }
 
-/* Is p the pipe that reads, since an item of before? Where two are wired to it, both do not. */
+/* True if p is the pipe that reads the push: it has begun to. A second pipe may not read it. */
 static inline bool dlpi_push_reads(const dlp_push *s, const dlp_pipe *p) {
     return DLPI_LOAD_RLX(&s->begun) != 0 && s->by == p; /* our own store */
 }
 
 static const char dlpi_push_words[] = "pushed items that may be asked for again";
 
-/* The first item of a pipe: are rows asked for again in it? */
+/* Begin to read for the pipe of this item, if it is the pipe's first. Finds the memory for items
+   that a later stage may ask for again. Returns 0 or a failure's code: another pipe reads the push.
+   */
 static int dlpi_push_begin(dlp_push *s, const dlp_item *it) {
     const dlp_pipe *p = it->call->w->p;
     const dlpi_stage *st = it->call->w->st;
@@ -34623,7 +34637,8 @@ static int dlpi_push_begin(dlp_push *s, const dlp_item *it) {
     return 0;
 }
 
-/* What a producer says of a length is checked by those that read it. */
+/* Copy a record into the fields of an item. Lengths are copied as the producer wrote them; the core
+   checks them. */
 static void dlpi_push_copy(const dlp_push *s, const dlp_item *it, const uint8_t *item) {
     for (uint32_t f = 0; f < s->at.n; f++) {
         uint64_t bytes = s->at.bytes[f];
@@ -34635,12 +34650,13 @@ static void dlpi_push_copy(const dlp_push *s, const dlp_item *it, const uint8_t 
     }
 }
 
-/* Where the item of a row is kept. */
+/* Return the address at which the item of a row is kept. */
 static uint8_t *dlpi_push_kept(const dlp_push *s, uint64_t row) {
     return s->kept + row % s->n_kept * s->at.record;
 }
 
-/* A row that had its item is asked for again. */
+/* Copy the kept item of a row that is asked for again. Returns 0, or a failure's code if the item
+   is not kept any more. */
 static int dlpi_push_again(const dlp_push *s, const dlp_item *it) {
     uint64_t row = UINT64_MAX;
     if (s->kept != NULL) memcpy(&row, dlpi_push_kept(s, it->index), 8);
@@ -34678,7 +34694,8 @@ static int dlpi_push_fetch(void *user, dlp_item *it) {
 /* ---- several rows at once. The callback reads a row alone if it is the first of a pipe, is asked
    for again, or is near an end or damage ---- */
 
-/* A field of n items of a lane, into rows one after the other. */
+/* Copy one field of n records into n rows that lie one behind the other. record: bytes from record
+   to record. bytes: of the field. */
 DLPI_INLINE void dlpi_push_copy_field(uint8_t *to, const uint8_t *from, uint64_t record,
                                       uint64_t bytes, uint64_t n) {
     if (bytes == 8)
@@ -34686,7 +34703,8 @@ DLPI_INLINE void dlpi_push_copy_field(uint8_t *to, const uint8_t *from, uint64_t
     for (; n > 0; n--, to += bytes, from += record) memcpy(to, from, (size_t)bytes);
 }
 
-/* Items of a lane, into rows from `row` on; n: how many. */
+/* Copy n items of a lane, which lie at `from`, into the rows of a slot from `row` on, and keep them
+   if a later stage may ask again. */
 static void dlpi_push_copy_rows(dlp_push *s, const dlpi_worker *w, uint32_t slot, uint32_t row,
                                 const uint8_t *from, uint64_t n) {
     const dlp_pipe *p = w->p;
@@ -34702,8 +34720,8 @@ static void dlpi_push_copy_rows(dlp_push *s, const dlpi_worker *w, uint32_t slot
     s->given = index[n - 1] + 1;
 }
 
-/* The items that are there for rows of t from `row` on, as many as one lane has. Returns how many;
-   0: there are none; negative: what comes next is none, or is damaged. */
+/* Copy the items that one lane has now into rows of t, from `row` on. Returns how many, 0 if all
+   lanes are empty, or a negative code if the next record is no item or is damaged. */
 static int64_t dlpi_push_burst(dlp_push *s, dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     const uint8_t *from = NULL;
     uint32_t producer = 0;
@@ -34740,7 +34758,7 @@ static uint32_t dlpi_push_read(void *user, dlpi_worker *w, const dlpi_unit *t) {
     return row - t->row;
 }
 
-/* Is the next record there, and is it an item? Fetch then has it without a wait. */
+/* True if the next record has come and is an item, so that fetch gets it without a wait. */
 static bool dlpi_push_more(void *user) {
     dlp_push *s = user;
     const uint8_t *item = NULL;
@@ -34751,7 +34769,8 @@ static bool dlpi_push_more(void *user) {
     return mark == DLPI_PUSH_ITEM;
 }
 
-/* A worker begins: another pipe's, perhaps. */
+/* worker_init of the push: count the worker as a user. If there is no other user, a new pipe may
+   begin to read. Returns 0 or a code. */
 static int dlpi_push_enter(void *user, int worker, void **state) {
     dlp_push *s = user;
     if (!dlpi_users_any(&s->users)) DLPI_STORE_RLX(&s->begun, 0u);
@@ -34765,14 +34784,14 @@ static void dlpi_push_leave(void *user, int worker, void *state) {
     dlpi_users_leave(&s->users, worker, state);
 }
 
-/* The pipe has an error, so nobody makes room from now on. */
+/* Tell producers, if pipe p reads the push, that it has an error and makes no more room. */
 static void dlpi_push_failed(void *user, const dlp_pipe *p) {
     dlp_push *s = user;
     if (dlpi_credit_closed(&s->begun) && s->by == p) /* PU3 <- PU3 */
         dlpi_credit_close(&s->head->left, 1u);       /* PU2 -> PU2 */
 }
 
-/* The policy, as the queue of a node says it. */
+/* Return the push's policy as the constant DLP_FULL_* of a node's queue. */
 static int32_t dlpi_push_full(const dlp_push *s) {
     static const int32_t full[] = {[DLP_PUSH_WAIT] = DLP_FULL_WAIT,
                                    [DLP_PUSH_REFUSE] = DLP_FULL_REFUSE,
@@ -34888,7 +34907,7 @@ struct dlp_pusher {
     uint32_t number, full, lanes; /* its number, from 1; DLP_PUSH_*; number of lanes */
     dlpi_push_crowd crowd;
     uint64_t length[DLP_MAX_FIELDS]; /* rows of each ragged field in the next item */
-    uint64_t plain_to; /* records below this number are pushed without a check: dlp_pusher_push */
+    uint64_t plain_to; /* records below this number are known to have room: dlp_pusher_push */
     bool ended;        /* the producer has ended its stream */
 };
 
@@ -34907,7 +34926,8 @@ static int dlpi_pusher_refused(const char *path, int errnum, dlp_error *err) {
     return DLP_ERR_SYSTEM;
 }
 
-/* Map a file that another program handed out, if nobody can cut it, and copy its head. */
+/* Map a file that another program handed out, and copy its head to *h. A file that may still be cut
+   is refused. Returns 0 or a DLP_ERR code. */
 static int dlpi_pusher_map(dlp_pusher *u, int fd, const char *path, dlpi_push_head *h,
                            dlp_error *err) {
     struct stat st;
@@ -34930,7 +34950,8 @@ static int dlpi_pusher_map(dlp_pusher *u, int fd, const char *path, dlpi_push_he
     return DLP_OK;
 }
 
-/* Is the head one of this version, and does all lie in the mapping? */
+/* Check that a head has this version, and that all that it describes lies in a mapping of `bytes`
+   bytes. Returns 0 or a DLP_ERR code. */
 static int dlpi_push_head_check(const dlpi_push_head *h, uint64_t bytes, dlp_error *err) {
     bool ok = h->magic == DLPI_PUSH_MAGIC && h->total_bytes == bytes && h->max_producers >= 1 &&
               h->max_producers <= DLP_MPSC_MAX_PRODUCERS && h->full <= DLP_PUSH_NEWEST &&
@@ -34948,7 +34969,9 @@ static int dlpi_push_head_check(const dlpi_push_head *h, uint64_t bytes, dlp_err
     return ok ? DLP_OK : dlpi_error_set(err, DLP_ERR_CORRUPT, "path", "the push is damaged");
 }
 
-/* Get the file and the reader's pidfd by the path. Returns DLP_OK with u->fd set. */
+/* Get the memory's file and the reader's pidfd from the program that made the push at `path`, and
+   map the file. Sets u->fd and u->reader, and copies the head to *h. Returns 0 or a DLP_ERR code.
+   */
 static int dlpi_pusher_enter(dlp_pusher *u, const char *path, dlpi_push_head *h, dlp_error *err) {
     struct sockaddr_un at;
     int fds[2], rc;
@@ -34993,13 +35016,15 @@ static bool dlpi_pusher_said_end(const dlp_pusher *u) {
     return mark == DLPI_PUSH_END;
 }
 
-/* With this one. Its own owner word stands at its number among those of all. */
+/* Return how many producers are attached, this one included; a hint. The owner word of a producer
+   is the one of its number. */
 static uint32_t dlpi_pusher_attached(dlp_pusher *u) {
     return dlpi_push_attached(&u->crowd, u->tx.owner - (u->number - 1), u->lanes);
 }
 
-/* Take the place of that number; 0: the first whose lane nobody left in the middle of its stream by
-   being killed, or else the first that is free. Returns its index, or DLP_ERR_BUSY. */
+/* Take the place with this number. number 0: take the first free place whose lane has no owner
+   word, which a killed producer leaves behind, or else the first free place. Returns the index of
+   the place, or DLP_ERR_BUSY. */
 static int dlpi_pusher_take(const dlp_pusher *u, const uint32_t *owners, uint32_t n,
                             uint32_t number) {
     if (number > 0) return dlpi_place_take(u->fd, number - 1) ? (int)number - 1 : DLP_ERR_BUSY;
@@ -35010,7 +35035,8 @@ static int dlpi_pusher_take(const dlp_pusher *u, const uint32_t *owners, uint32_
     return DLP_ERR_BUSY;
 }
 
-/* Take a place, and then its lane. */
+/* Take a place, and then attach to its lane. number: as in dlpi_pusher_take. Returns 0 or a DLP_ERR
+   code. */
 static int dlpi_pusher_lane(dlp_pusher *u, const dlpi_push_head *h, uint32_t number,
                             dlp_error *err) {
     dlp_mpsc *bundle = dlpi_at(u->head, h->bundle_at), copy;
@@ -35103,18 +35129,20 @@ DLPI_COLD DLPDEF int dlp_pusher_open(dlp_pusher **out, const dlp_pusher_desc *de
 
 DLPDEF uint32_t dlp_pusher_number(const dlp_pusher *u) { return u->number; }
 
-/* Will nobody make room? */
+/* True if no reader makes room any more: the push is over, or its pipe has ended. */
 static bool dlpi_pusher_over(const dlp_pusher *u) {
     return dlpi_credit_closed(&u->head->over) ||
            dlpi_credit_closed(&u->head->left); /* PU2 <- PU2 */
 }
 
-/* Is there a reader? */
+/* True if a reader may still make room: the push is not over, and the reader's process lives. */
 static bool dlpi_pusher_read(const dlp_pusher *u) {
     return !dlpi_pusher_over(u) && !dlpi_process_gone(u->reader);
 }
 
-/* Have a record, waiting for room; what is begun is had again. */
+/* Reserve a record for the next item in u->record, and wait for room if the push waits. A record
+   that is begun already is kept. Returns DLP_OK, DLP_FULL, DLP_TIMEOUT, DLP_STOPPED or a DLP_ERR
+   code. */
 __attribute__((noinline)) static int dlpi_pusher_reserve(dlp_pusher *u, int timeout_ms) {
     uint64_t until = 0;
     bool waited = false; /* in vain: is there still a reader? */
@@ -35152,7 +35180,8 @@ static int dlpi_pusher_commit(dlp_pusher *u, uint64_t mark) {
     return dlp_mpsc_commit(&u->tx, 1);
 }
 
-/* Begin an item: u->record. */
+/* Check the arguments of a push, and reserve a record in u->record. data: only checked for NULL.
+   Returns what dlpi_pusher_reserve returns, or DLP_ERR_ARG, DLP_ERR_STATE or DLP_STOPPED. */
 static int dlpi_pusher_begin(dlp_pusher *u, const void *data, int timeout_ms) {
     if (DLPI_UNLIKELY(u == NULL || data == NULL)) return DLP_ERR_ARG;
     if (DLPI_UNLIKELY(u->ended)) return DLP_ERR_STATE;
@@ -35182,8 +35211,9 @@ DLPDEF int dlp_pusher_commit(dlp_pusher *u) {
     return u->record == NULL ? DLP_ERR_STATE : dlpi_pusher_commit(u, DLPI_PUSH_ITEM);
 }
 
-/* Push a copy. Below plain_to a record needs no more than that: there was room for it when the
-   producer last looked. Nothing is begun then, the stream has not ended, and no field is ragged. */
+/* Push a copy of an item. A record below plain_to has room, as the producer saw when it looked
+   last. Then no record is begun, the stream has not ended, and no field is ragged: so the item is
+   copied and published without further checks. */
 DLPDEF int dlp_pusher_push(dlp_pusher *u, const void *const *data, int timeout_ms) {
     const uint64_t mark = DLPI_PUSH_ITEM;
     if (DLPI_UNLIKELY(u == NULL || data == NULL || u->tx.lane.tail >= u->plain_to ||
@@ -35207,7 +35237,8 @@ DLPDEF int dlp_pusher_push(dlp_pusher *u, const void *const *data, int timeout_m
     return DLP_OK;
 }
 
-/* An end is never refused: it waits, as long as it may. */
+/* End the stream. The end is not refused by DLP_PUSH_REFUSE: the call waits for room, up to
+   timeout_ms. */
 DLPDEF int dlp_pusher_end(dlp_pusher *u, int timeout_ms) {
     uint32_t full;
     int rc;
@@ -43570,8 +43601,8 @@ static int dlpi_loader_short(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader 
     return DLP_OK;
 }
 
-/* The first field of a dataset that somebody has set, or NULL. filter does not count: it may be set
-   beside a source's dataset. */
+/* Return the name of the first field of a dataset that is set, or NULL if none is. filter does not
+   count: it may be set beside a source's dataset. */
 DLPI_COLD
 static const char *dlpi_dataset_given(const dlp_dataset *d) {
     if (d->n_items != 0) return "dataset.n_items";

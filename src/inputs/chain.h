@@ -32,8 +32,9 @@ static dlpi_chain *dlpi_chain_of(const dlpi_stage *st) {
     return st->ops->chain_at == 0 ? NULL : (void *)((uint8_t *)st->self + st->ops->chain_at);
 }
 
-/* What a chain comes to that ends at this step, whose callback returned rc. Say which node failed,
-   in front of why. */
+/* End a chain at a step whose callback returned rc, which is not 0. If it is a failure, put the
+   name of the step's node in front of the message. Returns rc for the stage's own callback, a skip
+   or a wrong length; else DLP_ERR_CALLBACK. */
 DLPI_COLD static int dlpi_chain_over(const dlpi_chain *c, const dlpi_chained *k, dlp_call *call,
                                      int rc) {
     char why[256];
@@ -44,8 +45,8 @@ DLPI_COLD static int dlpi_chain_over(const dlpi_chain *c, const dlpi_chained *k,
     return rc == DLP_ERR_LENGTH ? rc : DLP_ERR_CALLBACK;
 }
 
-/* Clear what the callback of a step left free of its ragged fields. False: it set a length that is
-   too large, by which the next callback cannot go. */
+/* Clear the bytes of a step's ragged fields behind the lengths that its callback set. Returns false
+   if a length is too large, so that the next callback must not run. */
 __attribute__((noinline)) static bool dlpi_chain_tails(const dlp_item *it, const dlpi_chained *k) {
     const dlpi_field *d = &it->call->w->p->items.at[k->first];
     for (uint32_t f = k->first; f < k->first + k->n; f++, d++) {
@@ -76,8 +77,9 @@ static inline int dlpi_chain_step(const dlpi_chained *k, dlp_item it) {
     return k->call(k->user, &it);
 }
 
-/* The callback of a stage with a chain. The next callback has the item as if a stage were between
-   the two: with zeros behind lengths, and without words of the callback before. */
+/* Call the callbacks of all steps of a chain (user) for an item: this is the callback of its stage.
+   Each step sees the item as if a stage stood between it and the step before: zeros lie behind the
+   lengths, and the message is empty. Returns 0, or the code of the first step that is not 0. */
 static int dlpi_chain_call(void *user, dlp_item *it) {
     const dlpi_chain *c = user;
     const dlpi_chained *k = c->step;

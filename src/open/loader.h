@@ -55,8 +55,8 @@ static int dlpi_loader_short(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader 
     return DLP_OK;
 }
 
-/* The first field of a dataset that somebody has set, or NULL. filter does not count: it may be set
-   beside a source's dataset. */
+/* Return the name of the first field of a dataset that is set, or NULL if none is. filter does not
+   count: it may be set beside a source's dataset. */
 static const char *dlpi_dataset_given(const dlp_dataset *d) {
     if (d->n_items != 0) return "dataset.n_items";
     if (d->fields != NULL) return "dataset.fields";

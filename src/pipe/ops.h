@@ -146,8 +146,8 @@ typedef struct dlpi_lender_ops { /* by the consumer; v: number of the batch that
     uint32_t (*slot)(const dlp_pipe *p, uint32_t v); /* the slot that has the bytes of v */
     uint64_t (*batches)(const dlp_pipe *p);          /* batches of an epoch */
     void (*state)(const dlp_pipe *p, uint32_t v, struct dlpi_state *to); /* the state after v */
-    void (*config)(const dlp_pipe *p,
-                   struct dlpi_state *s); /* its numbers in a state; NULL: none */
+    /* Write the lender's numbers into a state. NULL: it has none. */
+    void (*config)(const dlp_pipe *p, struct dlpi_state *s);
     uint64_t (*position)(const dlp_pipe *p, uint64_t epoch, uint64_t k); /* rows before batch k */
     /* Change a state of views into that at which the source goes on. NULL: it is the same. */
     void (*seek)(dlp_pipe *p, struct dlpi_state *s);
@@ -281,14 +281,11 @@ typedef struct dlpi_stage_ops {
     uint32_t (*bulk)(struct dlpi_worker *w, const struct dlpi_unit *t);
     int (*call)(struct dlpi_worker *w, const struct dlpi_unit *t); /* the callback of a batch */
     bool (*full)(const struct dlpi_worker *w); /* it takes no unit, whatever comes */
-    bool (*owes)(
-        const struct dlpi_worker *w); /* true if rows, requests or copies are to come back */
-    uint64_t (*due)(struct dlpi_worker *w,
-                    uint64_t ns); /* ns until it must look again, at most ns */
+    bool (*owes)(const struct dlpi_worker *w); /* true if rows or requests are to come back */
+    uint64_t (*due)(struct dlpi_worker *w, uint64_t ns); /* ns until it looks again, at most ns */
     /* By the supervisor: give up what dead worker w had. NULL: it had only units of slots. */
     void (*recover)(struct dlpi_worker *w, const struct dlpi_death *why);
-    void (*lost)(
-        struct dlpi_worker *w); /* before that, in each stage: worker w of some stage died */
+    void (*lost)(struct dlpi_worker *w); /* before that, in each stage: any worker w died */
     /* If the stage has several queues of cells: set from, readers and capacity of the queue that
        begins with cell `at`. Returns true if another queue follows. NULL: there is one queue. */
     bool (*cells)(const struct dlpi_stage *st, uint64_t at, dlp_link *to);

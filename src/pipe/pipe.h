@@ -111,9 +111,8 @@ typedef struct dlpi_worker {
     uint64_t claim_end;    /* it claims no batch from this number on; 0: there is no such limit */
     void *self;            /* record of its kind for it, or NULL */
     void *source;          /* record of the source for it, or NULL */
-    uint64_t
-        *at_once; /* X2 [n_at_once] in the region: rows in callbacks, each as block->running has
-                           the only one; NULL: there is but that */
+    uint64_t *at_once;     /* X2 [n_at_once] in the region: the rows in callbacks, in the form of
+                              block->running; NULL: block->running has the only one */
     uint32_t n_at_once;
     uint32_t input_end; /* the end of the cells of inputs that it may take; 0: it may take all */
     dlp_call note;

@@ -96,7 +96,8 @@ static void dlpi_push_free(dlp_push *s) {
     free(s);
 }
 
-/* Sizes, as they will stand in the head. */
+/* Return the head of a push with this desc: all sizes and offsets of its memory, without the magic.
+   */
 static dlpi_push_head dlpi_push_sizes(const dlp_push_desc *d, const dlpi_push_fields *at) {
     dlpi_push_head h;
     memset(&h, 0, sizeof h);
@@ -159,7 +160,7 @@ DLPI_COLD DLPDEF int dlp_push_close(dlp_push *s) {
     return DLP_OK;
 }
 
-/* Records in lane i: statistics. */
+/* Return how many records lie in lane i, for statistics. */
 static uint64_t dlpi_push_in_lane(const dlp_push *s, uint32_t i) {
     const dlp_spsc *lane = s->lanes[i].lane;
     const uint64_t head = DLPI_LOAD_RLX(&lane->head), n = DLPI_LOAD_RLX(&lane->tail) - head;
@@ -168,8 +169,9 @@ static uint64_t dlpi_push_in_lane(const dlp_push *s, uint32_t i) {
 
 /* ---- the reader ---- */
 
-/* How many records of the lane come before its last `keep` items: ends of streams are none. The
-   reader may look at all of them, as the tail that told of them was read with acquire (LT2). */
+/* Return how many of the `stock` records of the present lane come before its last `keep` items.
+   Ends of streams count as no items. The reader may look at all these records, because it read the
+   tail behind them with acquire (LT2). */
 static uint64_t dlpi_push_older(const dlp_push *s, uint64_t stock) {
     const dlp_spsc_rx *rx = s->rx.at;
     for (uint64_t items = 0; stock > 0 && items < s->keep;) {
@@ -180,8 +182,8 @@ static uint64_t dlpi_push_older(const dlp_push *s, uint64_t stock) {
     return stock;
 }
 
-/* Of the lane in turn, if it is full, all but the last `keep` items are left out; the end of a
-   stream is not, nor what lies after it. */
+/* If the present lane is full, drop its items except the last `keep`. The end of a stream, and
+   items behind it, are not dropped. Returns 0, or DLP_ERR_CORRUPT if the lane is damaged. */
 static int dlpi_push_newest(dlp_push *s, uint32_t producer) {
     uint64_t stock = (uint64_t)dlpi_spsc_look_rx(s->rx.at, 0);
     if (stock > s->capacity) return DLP_ERR_CORRUPT;
@@ -200,8 +202,8 @@ static int dlpi_push_newest(dlp_push *s, uint32_t producer) {
     return DLP_OK;
 }
 
-/* The end of a stream was read in that lane. A lane may have several streams, one after the other.
-   True if it is the last end of all. */
+/* Count an end of a stream, which was read in the lane of this producer. A lane may have several
+   streams, one after the other. Returns true if it was the last end that the push waits for. */
 static bool dlpi_push_ended(dlp_push *s, uint32_t producer) {
     s->ended[producer] = s->lanes[producer].head;
     DLPI_STORE_RLX(&s->n_ended, s->n_ended + 1); /* statistics */
@@ -223,8 +225,8 @@ static bool dlpi_push_lives(const dlp_push *s, uint32_t i, bool *lost, bool *com
     return taken || (begun > 0 && dlpi_spsc_look_rx(&s->lanes[i], 0) != 0);
 }
 
-/* Is the reader alone: did writers come, and none of a stream that did not end lives? *last: the
-   number of one that is gone in the middle of its stream; 0: none. */
+/* True if writers came, and no writer lives whose stream has not ended: the reader is alone. *last:
+   the number of a writer that is gone in the middle of its stream; 0: there is none. */
 static bool dlpi_push_alone(const dlp_push *s, uint32_t *last) {
     bool any = false;
     *last = 0;
@@ -261,8 +263,9 @@ static void dlpi_push_tell(const dlp_push *s, const dlpi_worker *w, bool alone, 
     p->d.log(p->d.log_user, text);
 }
 
-/* See whether a writer lives, after a wait in which a record came, or none. Tells the log when the
-   last writer is gone, and when one is back. Returns false if none has lived for lost_ms. */
+/* Look whether a writer lives, after a wait. came: a record came in the wait. Tells the log when
+   the last writer is gone, and when one is back. Returns false if no writer has lived for lost_ms.
+   */
 static bool dlpi_push_look_around(dlp_push *s, const dlpi_worker *w, bool came) {
     const uint64_t now = dlpi_now_ns();
     uint32_t last = 0;
@@ -274,7 +277,8 @@ static bool dlpi_push_look_around(dlp_push *s, const dlpi_worker *w, bool came) 
     return true;
 }
 
-/* Wait until a lane may have something. False: nobody is there who would push it. */
+/* Wait until a lane may have a record, for DLPI_PUSH_LOOK_MS at most. Returns false if no writer
+   has lived for lost_ms. */
 static bool dlpi_push_wait(dlp_push *s, dlpi_worker *w) {
     uint64_t began = dlpi_now_ns(), now;
     bool came = dlp_mpsc_wait_rx(&s->rx, DLPI_PUSH_LOOK_MS) != DLP_TIMEOUT;
@@ -287,7 +291,8 @@ static bool dlpi_push_wait(dlp_push *s, dlpi_worker *w) {
     return (came && s->alone_ns == 0) || dlpi_push_look_around(s, w, came);
 }
 
-/* Records of one lane, lent until they are released: how many, n at most; 0: all lanes are empty;
+/* Point *records at the next records of one lane, n at most, which the reader may use until it
+   releases them. *producer: the lane. Returns how many there are, 0 if all lanes are empty, or
    DLP_ERR_CORRUPT. */
 static int64_t dlpi_push_peek(dlp_push *s, uint64_t n, const uint8_t **records,
                               uint32_t *producer) {
@@ -310,7 +315,8 @@ static int dlpi_push_damaged(const dlp_push *s, const dlp_item *it) {
     return dlp_fail(it->call, 0, "the lane of producer %u is damaged", s->damaged_by + 1);
 }
 
-/* The next item, lent until it is released. */
+/* Wait for the next item, and point *item at its record until it is released. *producer: its lane.
+   Returns 0, DLP_END, DLP_STOPPED or a failure's code. */
 static int dlpi_push_next(dlp_push *s, dlp_item *it, const uint8_t **item, uint32_t *producer) {
     for (;;) {
         /* PU2 <- PU2: before the lanes are empty */
@@ -340,7 +346,7 @@ static int dlpi_push_next(dlp_push *s, dlp_item *it, const uint8_t **item, uint3
     }
 }
 
-/* The stream has ended, with all that was taken told to producers that wait. */
+/* End the push: no more items are wanted. Producers that wait are told, and see all the room. */
 static void dlpi_push_over(dlp_push *s) {
     s->over = true;
     dlpi_credit_close(&s->head->over, 1u); /* PU2 -> PU2: nobody waits for room from now on */
@@ -348,14 +354,16 @@ static void dlpi_push_over(dlp_push *s) {
         if (s->lanes[i].published != s->lanes[i].head) dlp_spsc_publish(&s->lanes[i]);
 }
 
-/* Is p the pipe that reads, since an item of before? Where two are wired to it, both do not. */
+/* True if p is the pipe that reads the push: it has begun to. A second pipe may not read it. */
 static inline bool dlpi_push_reads(const dlp_push *s, const dlp_pipe *p) {
     return DLPI_LOAD_RLX(&s->begun) != 0 && s->by == p; /* our own store */
 }
 
 static const char dlpi_push_words[] = "pushed items that may be asked for again";
 
-/* The first item of a pipe: are rows asked for again in it? */
+/* Begin to read for the pipe of this item, if it is the pipe's first. Finds the memory for items
+   that a later stage may ask for again. Returns 0 or a failure's code: another pipe reads the push.
+   */
 static int dlpi_push_begin(dlp_push *s, const dlp_item *it) {
     const dlp_pipe *p = it->call->w->p;
     const dlpi_stage *st = it->call->w->st;
@@ -377,7 +385,8 @@ static int dlpi_push_begin(dlp_push *s, const dlp_item *it) {
     return 0;
 }
 
-/* What a producer says of a length is checked by those that read it. */
+/* Copy a record into the fields of an item. Lengths are copied as the producer wrote them; the core
+   checks them. */
 static void dlpi_push_copy(const dlp_push *s, const dlp_item *it, const uint8_t *item) {
     for (uint32_t f = 0; f < s->at.n; f++) {
         uint64_t bytes = s->at.bytes[f];
@@ -389,12 +398,13 @@ static void dlpi_push_copy(const dlp_push *s, const dlp_item *it, const uint8_t 
     }
 }
 
-/* Where the item of a row is kept. */
+/* Return the address at which the item of a row is kept. */
 static uint8_t *dlpi_push_kept(const dlp_push *s, uint64_t row) {
     return s->kept + row % s->n_kept * s->at.record;
 }
 
-/* A row that had its item is asked for again. */
+/* Copy the kept item of a row that is asked for again. Returns 0, or a failure's code if the item
+   is not kept any more. */
 static int dlpi_push_again(const dlp_push *s, const dlp_item *it) {
     uint64_t row = UINT64_MAX;
     if (s->kept != NULL) memcpy(&row, dlpi_push_kept(s, it->index), 8);
@@ -432,7 +442,8 @@ static int dlpi_push_fetch(void *user, dlp_item *it) {
 /* ---- several rows at once. The callback reads a row alone if it is the first of a pipe, is asked
    for again, or is near an end or damage ---- */
 
-/* A field of n items of a lane, into rows one after the other. */
+/* Copy one field of n records into n rows that lie one behind the other. record: bytes from record
+   to record. bytes: of the field. */
 DLPI_INLINE void dlpi_push_copy_field(uint8_t *to, const uint8_t *from, uint64_t record,
                                       uint64_t bytes, uint64_t n) {
     if (bytes == 8)
@@ -440,7 +451,8 @@ DLPI_INLINE void dlpi_push_copy_field(uint8_t *to, const uint8_t *from, uint64_t
     for (; n > 0; n--, to += bytes, from += record) memcpy(to, from, (size_t)bytes);
 }
 
-/* Items of a lane, into rows from `row` on; n: how many. */
+/* Copy n items of a lane, which lie at `from`, into the rows of a slot from `row` on, and keep them
+   if a later stage may ask again. */
 static void dlpi_push_copy_rows(dlp_push *s, const dlpi_worker *w, uint32_t slot, uint32_t row,
                                 const uint8_t *from, uint64_t n) {
     const dlp_pipe *p = w->p;
@@ -456,8 +468,8 @@ static void dlpi_push_copy_rows(dlp_push *s, const dlpi_worker *w, uint32_t slot
     s->given = index[n - 1] + 1;
 }
 
-/* The items that are there for rows of t from `row` on, as many as one lane has. Returns how many;
-   0: there are none; negative: what comes next is none, or is damaged. */
+/* Copy the items that one lane has now into rows of t, from `row` on. Returns how many, 0 if all
+   lanes are empty, or a negative code if the next record is no item or is damaged. */
 static int64_t dlpi_push_burst(dlp_push *s, dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     const uint8_t *from = NULL;
     uint32_t producer = 0;
@@ -494,7 +506,7 @@ static uint32_t dlpi_push_read(void *user, dlpi_worker *w, const dlpi_unit *t) {
     return row - t->row;
 }
 
-/* Is the next record there, and is it an item? Fetch then has it without a wait. */
+/* True if the next record has come and is an item, so that fetch gets it without a wait. */
 static bool dlpi_push_more(void *user) {
     dlp_push *s = user;
     const uint8_t *item = NULL;
@@ -505,7 +517,8 @@ static bool dlpi_push_more(void *user) {
     return mark == DLPI_PUSH_ITEM;
 }
 
-/* A worker begins: another pipe's, perhaps. */
+/* worker_init of the push: count the worker as a user. If there is no other user, a new pipe may
+   begin to read. Returns 0 or a code. */
 static int dlpi_push_enter(void *user, int worker, void **state) {
     dlp_push *s = user;
     if (!dlpi_users_any(&s->users)) DLPI_STORE_RLX(&s->begun, 0u);
@@ -519,14 +532,14 @@ static void dlpi_push_leave(void *user, int worker, void *state) {
     dlpi_users_leave(&s->users, worker, state);
 }
 
-/* The pipe has an error, so nobody makes room from now on. */
+/* Tell producers, if pipe p reads the push, that it has an error and makes no more room. */
 static void dlpi_push_failed(void *user, const dlp_pipe *p) {
     dlp_push *s = user;
     if (dlpi_credit_closed(&s->begun) && s->by == p) /* PU3 <- PU3 */
         dlpi_credit_close(&s->head->left, 1u);       /* PU2 -> PU2 */
 }
 
-/* The policy, as the queue of a node says it. */
+/* Return the push's policy as the constant DLP_FULL_* of a node's queue. */
 static int32_t dlpi_push_full(const dlp_push *s) {
     static const int32_t full[] = {[DLP_PUSH_WAIT] = DLP_FULL_WAIT,
                                    [DLP_PUSH_REFUSE] = DLP_FULL_REFUSE,

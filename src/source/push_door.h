@@ -32,7 +32,7 @@ typedef struct dlpi_door {
 
 /* ---- the path ---- */
 
-/* The address of a path. False: the path is empty or too long. */
+/* Write the socket address of a path into *to. Returns false if the path is empty or too long. */
 static bool dlpi_door_address(struct sockaddr_un *to, const char *path) {
     size_t n = strlen(path);
     memset(to, 0, sizeof *to);
@@ -46,8 +46,8 @@ static int dlpi_door_socket(int flags) {
     return dlpi_fd_above(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | flags, 0));
 }
 
-/* Connect to what listens at the address, without waiting. -1: errno, ECONNREFUSED if nobody does,
-   EAGAIN if too many others wait for an answer. */
+/* Connect to the socket at an address, without a wait. Returns the descriptor, or -1 with errno:
+   ECONNREFUSED if no program listens, EAGAIN if too many others wait for an answer. */
 static int dlpi_door_knock(const struct sockaddr_un *at) {
     int errnum, fd = dlpi_door_socket(SOCK_NONBLOCK);
     if (fd < 0 || connect(fd, (const struct sockaddr *)(const void *)at, sizeof *at) == 0)
@@ -70,7 +70,8 @@ static bool dlpi_door_deserted(int connected) {
     return gone;
 }
 
-/* Was the socket at the path left by a program that is gone? False: errno says what it is. */
+/* True if the socket at the address was left by a program that is gone, or if nothing is there.
+   Returns false with errno EEXIST if it is no socket or is in use. */
 static bool dlpi_door_stale(const struct sockaddr_un *at) {
     struct stat st;
     bool stale;
@@ -85,7 +86,8 @@ static bool dlpi_door_stale(const struct sockaddr_un *at) {
     return stale;
 }
 
-/* Open the directory of the path, and lock it. -1: errno. */
+/* Open the directory of the path, and lock it, within DLPI_DOOR_MS. Returns the descriptor, or -1
+   with errno. */
 static int dlpi_door_lock(const char *path) {
     const struct timespec pause = {0, 2000000};
     char name[DLPI_PATH_MAX];
@@ -111,7 +113,8 @@ static void dlpi_door_unlock(int directory) {
 
 /* ---- the reader's side ---- */
 
-/* Hand out the two descriptors. A guest that does not take them, or is gone, is no matter. */
+/* Send the two descriptors to the producer at `connected`. It is no error if the producer does not
+   take them, or is gone. */
 static void dlpi_door_give(const dlpi_door *d, int connected) {
     uint64_t hello = DLPI_PUSH_MAGIC;
     const int fds[2] = {d->memory, d->reader};
@@ -187,8 +190,8 @@ static int dlpi_door_failed(const char *path, int errnum, dlp_error *err) {
     return DLP_ERR_SYSTEM;
 }
 
-/* Let producers in at the path. d: with the descriptors that it hands out; not moved until
-   close. */
+/* Make a socket at `path`, and start the thread that lets producers in. d: has the descriptors that
+   it hands out, and must stay at its address until close. Returns 0 or a DLP_ERR code. */
 static int dlpi_door_open(dlpi_door *d, const char *path, dlp_error *err) {
     struct sockaddr_un at;
     int directory, errnum;
@@ -222,7 +225,8 @@ static void dlpi_door_close(dlpi_door *d, const char *path) {
 
 /* ---- a producer's side ---- */
 
-/* Read the answer. Returns 0; EPROTO: it is not that of a push; or errno. fds: [2] written. */
+/* Read the answer of a push, and its two descriptors into fds[2]. Returns 0, EPROTO if it is not
+   the answer of a push, or an errno. */
 static int dlpi_door_hear(int connected, int *fds) {
     uint64_t hello = 0;
     struct iovec part = {&hello, sizeof hello};

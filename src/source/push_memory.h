@@ -69,7 +69,8 @@ static int dlpi_push_bad(dlp_error *err, const char *field, const char *words) {
     return dlpi_error_set(err, DLP_ERR_ARG, field, "%s must be %s", field, words);
 }
 
-/* Where field i lies: its bytes, of which a record holds 2^20 at most. */
+/* Check the desc of field i, and append the field to the record in *at. Returns 0 or a DLP_ERR
+   code: also if the record becomes longer than DLP_QUEUE_MAX_RECORD. */
 static int dlpi_push_field(dlpi_push_fields *at, uint32_t i, const dlp_field *f, dlp_error *err) {
     uint64_t bytes = dlpi_dtype_bytes(f->dtype);
     if (f->name == NULL || f->name[0] == 0 || strlen(f->name) > 31)
@@ -119,8 +120,8 @@ static int dlpi_push_layout(dlpi_push_fields *at, const dlp_field *fields, uint3
     return rc;
 }
 
-/* Bytes of field f of a record, if it has so many rows. What is above its most rows is not there.
- */
+/* Return the bytes of field f of a record with `rows` rows. A number above the field's most rows
+   counts as that most. */
 static uint64_t dlpi_push_bytes(const dlpi_push_fields *at, uint32_t f, uint64_t rows) {
     return rows < at->rows[f] ? rows * (at->bytes[f] / at->rows[f]) : at->bytes[f];
 }
@@ -137,7 +138,8 @@ static int dlpi_push_system(dlp_error *err, const char *call, const char *path, 
     return code;
 }
 
-/* Make a sealed file of zeros, and map it. fd: written. */
+/* Make a sealed file of `bytes` zeros in memory, and map it. *fd, *map: its descriptor and address.
+   Returns 0 or a DLP_ERR code. */
 static int dlpi_push_map(uint64_t bytes, int *fd, void **map, dlp_error *err) {
     const char *call = "memfd_create";
     *fd = -1;
@@ -158,16 +160,17 @@ static int dlpi_push_map(uint64_t bytes, int *fd, void **map, dlp_error *err) {
     return dlpi_push_system(err, call, NULL, errno);
 }
 
-/* Another open file description of the file: locks belong to a description. -1: errno. */
+/* Open the file of a descriptor again, because locks belong to an open file description. Returns
+   the new descriptor, or -1 with errno. */
 static int dlpi_push_reopen(int fd) {
     char path[40];
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     return dlpi_fd_above(open(path, O_RDWR | O_CLOEXEC));
 }
 
-/* Count the attached producers again at every wait. If there are many lanes, count them now and
-   then: a wait may be shorter than to look at all of them. It is a hint, so a killed producer
-   counts until another one has its place. */
+/* Return how many producers are attached: a hint, in which a killed producer counts until another
+   has its place. They are counted at each call. If there are many lanes they are counted only now
+   and then, because a wait may be shorter than a look at all of them. */
 static uint32_t dlpi_push_attached(dlpi_push_crowd *c, const uint32_t *owners, uint32_t lanes) {
     if (c->looks++ % (1 + lanes / 64) == 0) {
         c->attached = 0;
@@ -177,9 +180,10 @@ static uint32_t dlpi_push_attached(dlpi_push_crowd *c, const uint32_t *owners, u
     return c->attached;
 }
 
-/* After a wait: how to wait next time. A lane holds a few microseconds of small items, a wake-up
-   takes tens of them. So where waits are short, and producers, reader and consumer have not a core
-   each, those two make way, but do not sleep. */
+/* Set how long the next wait spins, and how often it yields, before it sleeps. ns: the length of
+   the last wait. A lane holds a few microseconds of small items, and a wake-up takes tens of them.
+   So if waits are short, and producers, reader and consumer have no core each, a waiter yields many
+   times and does not spin. */
 static void dlpi_push_waited(uint64_t ns, uint32_t producers, uint32_t *spin_ns, uint32_t *yields) {
     dlpi_wait_policy(producers + 2, spin_ns, yields);
     if (*yields == 0) return;

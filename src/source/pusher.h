@@ -23,7 +23,7 @@ struct dlp_pusher {
     uint32_t number, full, lanes; /* its number, from 1; DLP_PUSH_*; number of lanes */
     dlpi_push_crowd crowd;
     uint64_t length[DLP_MAX_FIELDS]; /* rows of each ragged field in the next item */
-    uint64_t plain_to; /* records below this number are pushed without a check: dlp_pusher_push */
+    uint64_t plain_to; /* records below this number are known to have room: dlp_pusher_push */
     bool ended;        /* the producer has ended its stream */
 };
 
@@ -42,7 +42,8 @@ static int dlpi_pusher_refused(const char *path, int errnum, dlp_error *err) {
     return DLP_ERR_SYSTEM;
 }
 
-/* Map a file that another program handed out, if nobody can cut it, and copy its head. */
+/* Map a file that another program handed out, and copy its head to *h. A file that may still be cut
+   is refused. Returns 0 or a DLP_ERR code. */
 static int dlpi_pusher_map(dlp_pusher *u, int fd, const char *path, dlpi_push_head *h,
                            dlp_error *err) {
     struct stat st;
@@ -65,7 +66,8 @@ static int dlpi_pusher_map(dlp_pusher *u, int fd, const char *path, dlpi_push_he
     return DLP_OK;
 }
 
-/* Is the head one of this version, and does all lie in the mapping? */
+/* Check that a head has this version, and that all that it describes lies in a mapping of `bytes`
+   bytes. Returns 0 or a DLP_ERR code. */
 static int dlpi_push_head_check(const dlpi_push_head *h, uint64_t bytes, dlp_error *err) {
     bool ok = h->magic == DLPI_PUSH_MAGIC && h->total_bytes == bytes && h->max_producers >= 1 &&
               h->max_producers <= DLP_MPSC_MAX_PRODUCERS && h->full <= DLP_PUSH_NEWEST &&
@@ -83,7 +85,9 @@ static int dlpi_push_head_check(const dlpi_push_head *h, uint64_t bytes, dlp_err
     return ok ? DLP_OK : dlpi_error_set(err, DLP_ERR_CORRUPT, "path", "the push is damaged");
 }
 
-/* Get the file and the reader's pidfd by the path. Returns DLP_OK with u->fd set. */
+/* Get the memory's file and the reader's pidfd from the program that made the push at `path`, and
+   map the file. Sets u->fd and u->reader, and copies the head to *h. Returns 0 or a DLP_ERR code.
+   */
 static int dlpi_pusher_enter(dlp_pusher *u, const char *path, dlpi_push_head *h, dlp_error *err) {
     struct sockaddr_un at;
     int fds[2], rc;
@@ -128,13 +132,15 @@ static bool dlpi_pusher_said_end(const dlp_pusher *u) {
     return mark == DLPI_PUSH_END;
 }
 
-/* With this one. Its own owner word stands at its number among those of all. */
+/* Return how many producers are attached, this one included; a hint. The owner word of a producer
+   is the one of its number. */
 static uint32_t dlpi_pusher_attached(dlp_pusher *u) {
     return dlpi_push_attached(&u->crowd, u->tx.owner - (u->number - 1), u->lanes);
 }
 
-/* Take the place of that number; 0: the first whose lane nobody left in the middle of its stream by
-   being killed, or else the first that is free. Returns its index, or DLP_ERR_BUSY. */
+/* Take the place with this number. number 0: take the first free place whose lane has no owner
+   word, which a killed producer leaves behind, or else the first free place. Returns the index of
+   the place, or DLP_ERR_BUSY. */
 static int dlpi_pusher_take(const dlp_pusher *u, const uint32_t *owners, uint32_t n,
                             uint32_t number) {
     if (number > 0) return dlpi_place_take(u->fd, number - 1) ? (int)number - 1 : DLP_ERR_BUSY;
@@ -145,7 +151,8 @@ static int dlpi_pusher_take(const dlp_pusher *u, const uint32_t *owners, uint32_
     return DLP_ERR_BUSY;
 }
 
-/* Take a place, and then its lane. */
+/* Take a place, and then attach to its lane. number: as in dlpi_pusher_take. Returns 0 or a DLP_ERR
+   code. */
 static int dlpi_pusher_lane(dlp_pusher *u, const dlpi_push_head *h, uint32_t number,
                             dlp_error *err) {
     dlp_mpsc *bundle = dlpi_at(u->head, h->bundle_at), copy;
@@ -238,18 +245,20 @@ DLPI_COLD DLPDEF int dlp_pusher_open(dlp_pusher **out, const dlp_pusher_desc *de
 
 DLPDEF uint32_t dlp_pusher_number(const dlp_pusher *u) { return u->number; }
 
-/* Will nobody make room? */
+/* True if no reader makes room any more: the push is over, or its pipe has ended. */
 static bool dlpi_pusher_over(const dlp_pusher *u) {
     return dlpi_credit_closed(&u->head->over) ||
            dlpi_credit_closed(&u->head->left); /* PU2 <- PU2 */
 }
 
-/* Is there a reader? */
+/* True if a reader may still make room: the push is not over, and the reader's process lives. */
 static bool dlpi_pusher_read(const dlp_pusher *u) {
     return !dlpi_pusher_over(u) && !dlpi_process_gone(u->reader);
 }
 
-/* Have a record, waiting for room; what is begun is had again. */
+/* Reserve a record for the next item in u->record, and wait for room if the push waits. A record
+   that is begun already is kept. Returns DLP_OK, DLP_FULL, DLP_TIMEOUT, DLP_STOPPED or a DLP_ERR
+   code. */
 __attribute__((noinline)) static int dlpi_pusher_reserve(dlp_pusher *u, int timeout_ms) {
     uint64_t until = 0;
     bool waited = false; /* in vain: is there still a reader? */
@@ -287,7 +296,8 @@ static int dlpi_pusher_commit(dlp_pusher *u, uint64_t mark) {
     return dlp_mpsc_commit(&u->tx, 1);
 }
 
-/* Begin an item: u->record. */
+/* Check the arguments of a push, and reserve a record in u->record. data: only checked for NULL.
+   Returns what dlpi_pusher_reserve returns, or DLP_ERR_ARG, DLP_ERR_STATE or DLP_STOPPED. */
 static int dlpi_pusher_begin(dlp_pusher *u, const void *data, int timeout_ms) {
     if (DLPI_UNLIKELY(u == NULL || data == NULL)) return DLP_ERR_ARG;
     if (DLPI_UNLIKELY(u->ended)) return DLP_ERR_STATE;
@@ -317,8 +327,9 @@ DLPDEF int dlp_pusher_commit(dlp_pusher *u) {
     return u->record == NULL ? DLP_ERR_STATE : dlpi_pusher_commit(u, DLPI_PUSH_ITEM);
 }
 
-/* Push a copy. Below plain_to a record needs no more than that: there was room for it when the
-   producer last looked. Nothing is begun then, the stream has not ended, and no field is ragged. */
+/* Push a copy of an item. A record below plain_to has room, as the producer saw when it looked
+   last. Then no record is begun, the stream has not ended, and no field is ragged: so the item is
+   copied and published without further checks. */
 DLPDEF int dlp_pusher_push(dlp_pusher *u, const void *const *data, int timeout_ms) {
     const uint64_t mark = DLPI_PUSH_ITEM;
     if (DLPI_UNLIKELY(u == NULL || data == NULL || u->tx.lane.tail >= u->plain_to ||
@@ -342,7 +353,8 @@ DLPDEF int dlp_pusher_push(dlp_pusher *u, const void *const *data, int timeout_m
     return DLP_OK;
 }
 
-/* An end is never refused: it waits, as long as it may. */
+/* End the stream. The end is not refused by DLP_PUSH_REFUSE: the call waits for room, up to
+   timeout_ms. */
 DLPDEF int dlp_pusher_end(dlp_pusher *u, int timeout_ms) {
     uint32_t full;
     int rc;
