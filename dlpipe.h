@@ -9634,9 +9634,6 @@ typedef struct dlpi_tuner {
     dlpi_tuned at[DLP_MAX_STAGES];
 } dlpi_tuner;
 
-/* What dlpipe_shm.h gives, where it is included; else NULL: pipes have dlpi_alone then. */
-static const dlpi_beside_ops *dlpi_shm; /* defined again, with its value, by dlpipe_shm.h */
-
 /* Classes of the plan, in the order of their lines, but for INPUTS, which come after the workers'
    records. An area of class WORDS is counted as one. */
 enum {
@@ -9768,7 +9765,6 @@ struct dlp_pipe {
     int cpus;
     dlpi_wait_rule wait;
     int all_inline; /* nobody works but the consumer */
-    int any_inline;
     /* layout */
     dlpi_area areas[DLPI_AREAS]; /* by id; dlpi_layout has the order in which they lie */
     const dlpi_area *inputs;     /* the source's own, if it has cells of inputs */
@@ -9834,11 +9830,6 @@ struct dlp_pipe {
 
 static inline const dlp_sampler_desc *dlpi_sampler_of(const dlp_pipe *p) {
     return p->sampler->self; /* each kind of sampler begins with it */
-}
-
-/* Return the bytes of one ring of trace events. Each worker and each counter has one. */
-static inline uint64_t dlpi_ring_bytes(const dlp_pipe *p) {
-    return (uint64_t)p->trace_events * sizeof(dlp_trace_event);
 }
 
 static inline uint64_t dlpi_area_bytes(const dlp_pipe *p, int id) {
@@ -14755,7 +14746,7 @@ static const dlpi_wait_ops dlpi_next_waits = {dlpi_next_look, dlpi_next_rest, NU
    or why there is no batch, such as DLP_TIMEOUT. */
 __attribute__((noinline)) static int dlpi_next_await(dlpi_next_wait k) {
     dlp_pipe *p = k.p;
-    uint64_t want = p->d.unordered || p->any_inline ? UINT64_MAX : p->base + 1;
+    uint64_t want = p->d.unordered ? UINT64_MAX : p->base + 1;
     uint32_t *here = &p->ctl->consumer_cpu;
     bool longer =
         dlpi_keep_awake(p) != 0 && DLPI_LOAD_RLX(&p->ctl->source_waits) == 0; /* our own */
@@ -28061,17 +28052,14 @@ static void dlpi_staff(dlp_pipe *p) {
 }
 
 /* Set how long a thread spins before it sleeps: 14 us if each thread has a core. Else it spins for
-   1 us, or with one core not at all, and then yields. Set all_inline and any_inline, too, and warn
-   if more workers work at first than there are cores. */
+   1 us, or with one core not at all, and then yields. Set all_inline, too, and warn if more workers
+   work at first than there are cores. */
 DLPI_COLD
 static void dlpi_wait_rule_set(dlp_pipe *p) {
     int begin = 1, peers = 1;
     for (int i = 0; i < p->n_staffed; i++) {
         const dlpi_stage *st = p->work[i];
-        if (st->w.num_workers == 0) {
-            p->any_inline = 1;
-            continue;
-        }
+        if (st->w.num_workers == 0) continue;
         peers += st->n_workers;
         if (i < p->n_work && !st->ops->in_order) begin += st->at_first;
     }
@@ -28516,7 +28504,7 @@ static int dlpi_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out)
         {offsetof(dlp_pipe, lent), slots + p->n_slots * (uint64_t)DLPI_DEBUG}, /* poisoned, too */
         {offsetof(dlp_pipe, schedule.cells), dlpi_times(p->prefetch, sizeof *p->schedule.cells)},
         {offsetof(dlp_pipe, own_rows), dlpi_row_extras_bytes(p)},
-        {offsetof(dlp_pipe, counted), dlpi_times(p->d.n_counters, dlpi_ring_bytes(p))},
+        {offsetof(dlp_pipe, counted), dlpi_times(p->d.n_counters, p->areas[DLPI_REC_TRACE].stride)},
     };
     if (st != NULL) return st->ops->blocks != NULL ? st->ops->blocks(p, st, out) : 0;
     memcpy(out, all, sizeof all);
@@ -28589,13 +28577,15 @@ static void dlpi_layout_table(dlp_pipe *p) {
     dlpi_area_told(p, DLPI_REC_TABLE, DLPI_PLAN_RECORDS, "sampler table", bytes, 1, DLPI_LINE);
 }
 
-/* Add the trace rings to the region: one for each worker, and the consumer's. */
+/* Add the trace rings to the region: one for each worker, and the consumer's. What a counter keeps
+   in this process is as long as such a ring. */
 DLPI_COLD
 static void dlpi_layout_trace(dlp_pipe *p) {
-    const uint64_t given = (uint64_t)p->d.trace_bytes, bytes = given > 0 ? given : 4096;
-    p->trace_events =
-        bytes > 4 * sizeof(dlp_trace_event) ? (uint32_t)(bytes / sizeof(dlp_trace_event)) : 4;
-    dlpi_area_told(p, DLPI_REC_TRACE, DLPI_PLAN_RECORDS, "trace rings", dlpi_ring_bytes(p),
+    const uint64_t given = (uint64_t)p->d.trace_bytes, each = sizeof(dlp_trace_event);
+    uint64_t n = (given > 0 ? given : 4096) / each;
+    if (n < 4) n = 4;
+    p->trace_events = (uint32_t)n;
+    dlpi_area_told(p, DLPI_REC_TRACE, DLPI_PLAN_RECORDS, "trace rings", n * each,
                    (uint64_t)p->n_workers + 1, 4096);
 }
 
@@ -29040,7 +29030,8 @@ static int dlpi_private_alloc(dlp_pipe *p) {
     bool ok = dlpi_blocks_have(p, NULL, true);
     for (int i = 0; i < p->n_stages && ok; i++) ok = dlpi_blocks_have(p, &p->stages[i], true);
     for (uint32_t i = 0; i < p->d.n_counters && ok; i++)
-        p->counters[i].words = p->counted + i * (dlpi_ring_bytes(p) / sizeof(uint64_t));
+        p->counters[i].words =
+            p->counted + i * (p->areas[DLPI_REC_TRACE].stride / sizeof(uint64_t));
     if (ok) return DLP_OK;
     errno = ENOMEM;
     return dlpi_system_fail(p, DLP_ERR_MEMORY, "malloc of the pipe's own records");
@@ -39721,6 +39712,9 @@ static const dlpi_beside_ops dlpi_alone = {
     .end = dlpi_role_idle,
 };
 
+/* What dlpipe_shm.h gives, where it is included; else NULL. */
+static const dlpi_beside_ops *dlpi_shm; /* defined again, with its value, by dlpipe_shm.h */
+
 /* Give a new pipe the functions for worker processes and other programs: those of dlpipe_shm.h, or,
    without it, functions that refuse them. */
 static void dlpi_beside_take(dlp_pipe *p) {
@@ -43848,7 +43842,7 @@ DLPDEF int dlp_state_merge(dlp_state *out, const dlp_state *states, uint32_t n, 
    a copy: what the writer may have overwritten meanwhile is left out of it. */
 
 static uint64_t dlpi_counter_room(const dlp_pipe *p) {
-    return dlpi_ring_bytes(p) / (2 * sizeof(uint64_t));
+    return p->areas[DLPI_REC_TRACE].stride / (2 * sizeof(uint64_t));
 }
 
 static void dlpi_counter_add(dlp_pipe *p, dlpi_counter *c, uint64_t at_ns, double value) {

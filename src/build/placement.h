@@ -49,16 +49,13 @@ static void dlpi_staff(dlp_pipe *p) {
 }
 
 /* Set how long a thread spins before it sleeps: 14 us if each thread has a core. Else it spins for
-   1 us, or with one core not at all, and then yields. Set all_inline and any_inline, too, and warn
-   if more workers work at first than there are cores. */
+   1 us, or with one core not at all, and then yields. Set all_inline, too, and warn if more workers
+   work at first than there are cores. */
 static void dlpi_wait_rule_set(dlp_pipe *p) {
     int begin = 1, peers = 1;
     for (int i = 0; i < p->n_staffed; i++) {
         const dlpi_stage *st = p->work[i];
-        if (st->w.num_workers == 0) {
-            p->any_inline = 1;
-            continue;
-        }
+        if (st->w.num_workers == 0) continue;
         peers += st->n_workers;
         if (i < p->n_work && !st->ops->in_order) begin += st->at_first;
     }

@@ -11,7 +11,8 @@ static int dlpi_private_alloc(dlp_pipe *p) {
     bool ok = dlpi_blocks_have(p, NULL, true);
     for (int i = 0; i < p->n_stages && ok; i++) ok = dlpi_blocks_have(p, &p->stages[i], true);
     for (uint32_t i = 0; i < p->d.n_counters && ok; i++)
-        p->counters[i].words = p->counted + i * (dlpi_ring_bytes(p) / sizeof(uint64_t));
+        p->counters[i].words =
+            p->counted + i * (p->areas[DLPI_REC_TRACE].stride / sizeof(uint64_t));
     if (ok) return DLP_OK;
     errno = ENOMEM;
     return dlpi_system_fail(p, DLP_ERR_MEMORY, "malloc of the pipe's own records");

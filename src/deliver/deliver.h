@@ -251,7 +251,7 @@ static const dlpi_wait_ops dlpi_next_waits = {dlpi_next_look, dlpi_next_rest, NU
    or why there is no batch, such as DLP_TIMEOUT. */
 __attribute__((noinline)) static int dlpi_next_await(dlpi_next_wait k) {
     dlp_pipe *p = k.p;
-    uint64_t want = p->d.unordered || p->any_inline ? UINT64_MAX : p->base + 1;
+    uint64_t want = p->d.unordered ? UINT64_MAX : p->base + 1;
     uint32_t *here = &p->ctl->consumer_cpu;
     bool longer =
         dlpi_keep_awake(p) != 0 && DLPI_LOAD_RLX(&p->ctl->source_waits) == 0; /* our own */

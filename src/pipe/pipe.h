@@ -233,9 +233,6 @@ typedef struct dlpi_tuner {
     dlpi_tuned at[DLP_MAX_STAGES];
 } dlpi_tuner;
 
-/* What dlpipe_shm.h gives, where it is included; else NULL: pipes have dlpi_alone then. */
-static const dlpi_beside_ops *dlpi_shm; /* defined again, with its value, by dlpipe_shm.h */
-
 /* Classes of the plan, in the order of their lines, but for INPUTS, which come after the workers'
    records. An area of class WORDS is counted as one. */
 enum {
@@ -367,7 +364,6 @@ struct dlp_pipe {
     int cpus;
     dlpi_wait_rule wait;
     int all_inline; /* nobody works but the consumer */
-    int any_inline;
     /* layout */
     dlpi_area areas[DLPI_AREAS]; /* by id; dlpi_layout has the order in which they lie */
     const dlpi_area *inputs;     /* the source's own, if it has cells of inputs */
@@ -433,11 +429,6 @@ struct dlp_pipe {
 
 static inline const dlp_sampler_desc *dlpi_sampler_of(const dlp_pipe *p) {
     return p->sampler->self; /* each kind of sampler begins with it */
-}
-
-/* Return the bytes of one ring of trace events. Each worker and each counter has one. */
-static inline uint64_t dlpi_ring_bytes(const dlp_pipe *p) {
-    return (uint64_t)p->trace_events * sizeof(dlp_trace_event);
 }
 
 static inline uint64_t dlpi_area_bytes(const dlp_pipe *p, int id) {
