@@ -9278,10 +9278,10 @@ typedef struct dlpi_sink_ops { /* by the consumer */
 
 /* Others than the consumer take batches, too. By whoever schedules; looked at before each batch. */
 typedef struct dlpi_sharing_ops {
-    const char *words;         /* what the user has asked for by it */
-    bool programs;             /* the others are programs */
-    bool (*keep)(dlp_pipe *p); /* who came, who went; did anything change? */
-    bool (*over)(dlp_pipe *p); /* all is scheduled, and nobody has any of it */
+    const char *words;        /* what the user has asked for by it */
+    bool programs;            /* the others are programs */
+    int (*keep)(dlp_pipe *p); /* by the scheduler's thread: who came, who went. 1: something has
+                                  changed; -1: all is scheduled, and nobody has any of it */
     bool (*may_schedule)(dlp_pipe *p);
     bool (*slot_free)(dlp_pipe *p,
                       uint32_t s);        /* the consumer has given it back: the others, too? */
@@ -9991,7 +9991,6 @@ static inline void *dlpi_row_extra_at(const dlp_pipe *p, const dlpi_worker *w, s
 
 static uint64_t dlpi_role_none(const dlp_pipe *p DLPI_UNREAD) { return 0; }
 static bool dlpi_role_yes(dlp_pipe *p DLPI_UNREAD) { return true; }
-static bool dlpi_role_no(dlp_pipe *p DLPI_UNREAD) { return false; }
 static int dlpi_role_well(dlp_pipe *p DLPI_UNREAD) { return DLP_OK; }
 static void dlpi_role_idle(dlp_pipe *p DLPI_UNREAD) {}
 
@@ -10050,8 +10049,7 @@ static bool dlpi_unshared_free(dlp_pipe *p DLPI_UNREAD, uint32_t s DLPI_UNREAD) 
 
 static const dlpi_sharing_ops dlpi_unshared = {
     .words = "",
-    .keep = dlpi_role_no,
-    .over = dlpi_role_no,
+    .keep = dlpi_role_well,
     .may_schedule = dlpi_role_yes,
     .slot_free = dlpi_unshared_free,
     .holds = dlpi_role_none,
@@ -14360,24 +14358,21 @@ static inline void dlpi_scheduler_credit(dlp_pipe *p, uint32_t *used) {
     }
 }
 
-/* Do what the scheduler can do now. Returns false if there was nothing. If there are subscribers,
-   the scheduler also keeps their books, until they have all. */
-static bool dlpi_scheduler_step(dlp_pipe *p) {
-    bool moved = p->sharing->keep(p);
-    return dlpi_schedule(p, 1) > 0 || moved;
-}
-
-/* True if the scheduler is done for good: all is scheduled, and the subscribers have had all.
-   Without subscribers this is never so, for the consumer may seek back. */
-static bool dlpi_scheduler_over(dlp_pipe *p) { return p->schedule.ended && p->sharing->over(p); }
-
 /* ---- its thread ---- */
+
+/* Do what the scheduler can do now. If there are subscribers, it also keeps their books, until they
+   have all. Returns 1 if it did something, 0 if there was nothing, or -1 if it is done for good:
+   all is scheduled, and the subscribers have had all. Without subscribers this is never so, for the
+   consumer may seek back. */
+static int dlpi_scheduler_step(dlp_pipe *p) {
+    int moved = p->sharing->keep(p);
+    return moved >= 0 && dlpi_schedule(p, 1) > 0 ? 1 : moved;
+}
 
 /* Do what the scheduler can do now (who: the pipe). Returns true if it did something, or must
    stop. */
 static bool dlpi_scheduler_look(void *who) {
-    dlp_pipe *p = who;
-    return dlpi_scheduler_step(p) || dlpi_stopped(p) || dlpi_scheduler_over(p);
+    return dlpi_scheduler_step(who) != 0 || dlpi_stopped(who);
 }
 
 static uint64_t dlpi_scheduler_rest(void *who) { return ((dlp_pipe *)who)->scheduler_sleep_ns; }
@@ -14391,9 +14386,10 @@ static const dlpi_wait_ops dlpi_scheduler_waits = {dlpi_scheduler_look, dlpi_sch
 static void *dlpi_thread_scheduler(void *arg) {
     dlpi_worker *w = arg;
     dlp_pipe *p = w->p;
+    int moved;
     dlpi_thread_dress(w);
-    while (!dlpi_stopped(p) && !dlpi_scheduler_over(p))
-        if (!dlpi_scheduler_step(p) &&
+    while (!dlpi_stopped(p) && (moved = dlpi_scheduler_step(p)) >= 0)
+        if (moved == 0 &&
             !dlpi_wait_awake(dlpi_scheduler_look, p, &p->wait, false, false, UINT64_MAX))
             dlpi_wait_asleep(&dlpi_scheduler_waits, p, &p->ctl->scheduler, 1);
     dlpi_thread_over(w);
@@ -24039,8 +24035,7 @@ static bool dlpi_outs_leave(dlp_pipe *p) { return dlpi_outs_users(p, UINT32_MAX)
 
 static const dlpi_sharing_ops dlpi_outs_sharing = {
     .words = "a second out",
-    .keep = dlpi_role_no,
-    .over = dlpi_role_no,
+    .keep = dlpi_role_well,
     .may_schedule = dlpi_role_yes,
     .slot_free = dlpi_outs_slot_free,
     .holds = dlpi_outs_hold,

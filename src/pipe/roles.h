@@ -11,7 +11,6 @@
 
 static uint64_t dlpi_role_none(const dlp_pipe *p DLPI_UNREAD) { return 0; }
 static bool dlpi_role_yes(dlp_pipe *p DLPI_UNREAD) { return true; }
-static bool dlpi_role_no(dlp_pipe *p DLPI_UNREAD) { return false; }
 static int dlpi_role_well(dlp_pipe *p DLPI_UNREAD) { return DLP_OK; }
 static void dlpi_role_idle(dlp_pipe *p DLPI_UNREAD) {}
 
@@ -70,8 +69,7 @@ static bool dlpi_unshared_free(dlp_pipe *p DLPI_UNREAD, uint32_t s DLPI_UNREAD) 
 
 static const dlpi_sharing_ops dlpi_unshared = {
     .words = "",
-    .keep = dlpi_role_no,
-    .over = dlpi_role_no,
+    .keep = dlpi_role_well,
     .may_schedule = dlpi_role_yes,
     .slot_free = dlpi_unshared_free,
     .holds = dlpi_role_none,

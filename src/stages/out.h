@@ -86,8 +86,7 @@ static bool dlpi_outs_leave(dlp_pipe *p) { return dlpi_outs_users(p, UINT32_MAX)
 
 static const dlpi_sharing_ops dlpi_outs_sharing = {
     .words = "a second out",
-    .keep = dlpi_role_no,
-    .over = dlpi_role_no,
+    .keep = dlpi_role_well,
     .may_schedule = dlpi_role_yes,
     .slot_free = dlpi_outs_slot_free,
     .holds = dlpi_outs_hold,
