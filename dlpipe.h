@@ -9880,11 +9880,6 @@ static inline dlpi_stage_words *dlpi_stage_words_at(const dlp_pipe *p, uint32_t 
 static inline bool dlpi_slot_in_line(const dlp_pipe *p) {
     return p->work[0]->stage_words_offset == sizeof(dlpi_bslot);
 }
-/* Prefetch the cache line of batch b's header for writing. Several such lines may be on their way
-   at once. */
-static inline void dlpi_slot_fetch(const dlp_pipe *p, uint64_t b) {
-    dlpi_prefetch_write(&dlpi_slot_at(p, (uint32_t)(b % p->n_slots))->header);
-}
 static inline uint64_t *dlpi_done(dlpi_stage_words *t) { return t->words; }
 static inline uint64_t *dlpi_owners(const dlp_pipe *p, dlpi_stage_words *t) {
     return t->words + p->words_max;
@@ -10001,6 +9996,9 @@ static int dlpi_source_agreed(dlp_pipe *p DLPI_UNREAD, int rc, uint64_t b DLPI_U
                               uint32_t s DLPI_UNREAD) {
     return rc;
 }
+static inline bool dlpi_source_asks(const dlp_pipe *p) { /* before each batch */
+    return p->source->agreed != dlpi_source_agreed;
+}
 static void dlpi_source_filled(struct dlpi_worker *w DLPI_UNREAD,
                                const struct dlpi_unit *t DLPI_UNREAD) {}
 DLPI_COLD static void dlpi_source_config(const dlp_pipe *p DLPI_UNREAD,
@@ -10015,8 +10013,7 @@ static const struct dlpi_source_state *dlpi_source_stateless(const dlp_pipe *p D
 
 /* Its items are at hand: nothing is loaded ahead of a batch. */
 #define DLPI_SOURCE_AT_HAND \
-    .ready = dlpi_source_ready, .ahead = dlpi_role_idle, .quiet = dlpi_role_yes, \
-    .agreed = dlpi_source_agreed
+    .ready = dlpi_source_ready, .ahead = dlpi_role_idle, .quiet = dlpi_role_yes
 
 /* The part of a source whose batches' numbers say all of their places. */
 #define DLPI_SOURCE_BY_NUMBER \
@@ -10562,18 +10559,6 @@ static uint64_t dlpi_skip_count(const dlpi_ctl *ctl, uint64_t *from) {
     uint64_t n = DLPI_LOAD_ACQ(&ctl->skips); /* K1 <- K1 */
     *from = n > DLPI_SKIP_RING ? n - DLPI_SKIP_RING : 0;
     return n;
-}
-
-/* Find the item with e's epoch and position in the list, and set e's errnum and worker by it. */
-DLPI_COLD static void dlpi_skip_find(const dlpi_ctl *ctl, dlp_error *e) {
-    uint64_t from, n = dlpi_skip_count(ctl, &from);
-    for (; from != n; from++) {
-        dlp_skip k;
-        if (!dlpi_skip_read(ctl, from, &k)) continue;
-        if (k.epoch != e->epoch || k.position != e->position) continue;
-        e->errnum = k.errnum;
-        e->worker = k.worker;
-    }
 }
 
 /* Count n more failed items. True if they may be replaced or left out: all failed items of all
@@ -11163,11 +11148,6 @@ DLPDEF uint64_t dlp_item_random(const dlp_item *item, uint64_t salt) {
 /* True if no row says where the epoch ends. */
 static inline bool dlpi_end_known(const dlp_pipe *p) { return p->open_end == 0; }
 
-/* Return the number of items that a state names; UINT64_MAX: the end is open. */
-static uint64_t dlpi_open_end_items(const dlp_pipe *p) {
-    return p->open_end ? UINT64_MAX : p->fetch->dataset->n_items;
-}
-
 /* Return the code for what a fetch, an item map or a load returned. They may return DLP_SKIP, an
    error of a length, and (a fetch of a stream) DLP_END, besides 0 and failure. */
 static int dlpi_item_returned(dlpi_worker *w, int rc) {
@@ -11178,7 +11158,7 @@ static int dlpi_item_returned(dlpi_worker *w, int rc) {
 }
 
 /* Count a failed item. True if it may be replaced or left out, by max_skips. In a stream, what
-   fails behind the end does not count, and only delivery knows that: see dlpi_end_budget. */
+   fails behind the end does not count, and only delivery knows that: see dlpi_end_agreed. */
 static bool dlpi_skip_allowed(const dlpi_worker *w) {
     int64_t max = w->st->w.max_skips;
     if (max == DLP_NONE || w->p->open_end) return max != DLP_NONE;
@@ -11258,35 +11238,6 @@ static void dlpi_slot_error(const dlp_pipe *p, uint32_t s, dlp_error *e) {
 static bool dlpi_slot_idle(const dlp_pipe *p, uint32_t s) {
     return dlpi_cancelled(p->ctl, dlpi_slot_at(p, s)) || dlpi_slot_failed(p, s) ||
            (dlpi_slot_ended(p, s) && dlpi_slot_rows(p, s) == 0);
-}
-
-/* Make a failed item that is one more than max_skips the pipe's error. Its errno comes from the
-   list of skips, if that goes back so far. Returns the code. */
-DLPI_COLD static int dlpi_budget_fail(dlp_pipe *p, uint32_t s, uint32_t row, const dlpi_stage *st) {
-    const dlpi_bslot *slot = dlpi_slot_at(p, s);
-    dlp_error e;
-    dlpi_error_set(&e, DLP_ERR_BUDGET, "max_skips",
-                   "the item failed, and max_skips %" PRId64 " are used up", st->w.max_skips);
-    dlpi_copy_text(e.stage, sizeof e.stage, st->name);
-    dlpi_error_item(&e, dlpi_slot_index(p, s)[row], slot->epoch, slot->position + row);
-    dlpi_skip_find(p->ctl, &e);
-    return dlpi_pipe_fail(p, &e);
-}
-
-/* Count the failed items of the batch in slot s that come before the end. Returns DLP_OK, or the
-   code if they are more than max_skips allows. */
-static inline int dlpi_end_budget(dlp_pipe *p, uint32_t s) {
-    const uint32_t *fate = dlpi_slot_fate(p, s);
-    uint32_t n;
-    /* ordered by done */
-    if (!p->open_end || DLPI_LOAD_RLX(&dlpi_slot_at(p, s)->dirty) == 0) return DLP_OK;
-    n = dlpi_rows_before_end(p, s);
-    for (uint32_t r = 0; r < n; r++) {
-        const dlpi_stage *st = p->work[dlpi_fate_stage(fate[r])];
-        if ((fate[r] & DLPI_FATE_COUNTS) == 0) continue;
-        if (!dlpi_failures_add(p->ctl, 1, st->w.max_skips)) return dlpi_budget_fail(p, s, r, st);
-    }
-    return DLP_OK;
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -11822,6 +11773,12 @@ static uint32_t dlpi_not_ready(const dlpi_worker *w, const dlpi_unit *t, dlpi_st
     if (dlpi_gather_bits(dlpi_done(theirs), i, t->b) != 0) return t->unit;
     if (dlpi_gather_bits(dlpi_done(mine), i, t->b) != 0) return t->unit;
     return ((i + 1) * DLPI_WORD_ROWS >> shift) - 1;
+}
+
+/* Prefetch the cache line of batch b's header for writing. Several such lines may be on their way
+   at once. */
+static inline void dlpi_slot_fetch(const dlp_pipe *p, uint64_t b) {
+    dlpi_prefetch_write(&dlpi_slot_at(p, (uint32_t)(b % p->n_slots))->header);
 }
 
 /* Look for a unit of batch b and claim it. Returns true if *t is claimed. Sets *all_claimed when no
@@ -14205,7 +14162,7 @@ static void dlpi_state_give(dlpi_state *s, dlp_state *out) {
 static void dlpi_state_config(const dlp_pipe *p, dlpi_state *s) {
     memset(s, 0, sizeof *s);
     s->magic = DLPI_STATE_MAGIC;
-    s->n_items = dlpi_open_end_items(p);
+    s->n_items = p->fetch->dataset->n_items;
     s->seed = dlpi_sampler_of(p)->seed;
     s->params = p->params_hash;
     s->global_batch = (uint32_t)p->global_batch;
@@ -14809,26 +14766,6 @@ DLPI_COLD static void dlpi_seek(dlp_pipe *p, const dlpi_state *s) {
     dlpi_schedule_inline(p, 1);
 }
 
-/* Drop batch b, in slot s, which has no row before its epoch's end. Returns DLP_OK if the next
-   epoch follows, DLP_EPOCH_END if the user wants to be told, or an error if an endless pipe had an
-   epoch without items. */
-DLPI_COLD static int dlpi_end_over(dlp_pipe *p, uint64_t b, uint32_t s) {
-    const dlpi_bslot *slot = dlpi_slot_at(p, s);
-    uint64_t epoch = slot->epoch;
-    bool empty = slot->in_epoch == 0 && dlpi_rows_before_end(p, s) == 0;
-    dlp_error e;
-    dlpi_drop(p, b, s, 0);
-    p->epoch_now = epoch;
-    if (empty && p->d.epochs == DLP_FOREVER) {
-        dlpi_error_set(&e, DLP_ERR_CALLBACK, "epochs",
-                       "epochs is DLP_FOREVER, and the last epoch had no item; set epochs");
-        dlpi_copy_text(e.stage, sizeof e.stage, p->fetch->name);
-        e.epoch = epoch;
-        return dlpi_pipe_fail(p, &e);
-    }
-    return p->d.epoch_end ? DLP_EPOCH_END : DLP_OK;
-}
-
 /* Take the next batch that the consumer shall get, or wait for it, and drop cancelled ones. Returns
    DLP_OK with *b and *s set, or why there is no batch. If batch *b has failed, the code of its
    error is returned; dlpi_next_fails must then make the error the pipe's. */
@@ -14850,14 +14787,6 @@ DLPI_INLINE int dlpi_next_slot(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_
             dlp_error e;
             dlpi_slot_error(p, *s, &e);
             return e.code;
-        }
-        if ((rc = dlpi_end_budget(p, *s)) != DLP_OK) return rc;
-        if (dlpi_slot_ended(p, *s)) {
-            dlpi_epoch_leave(p, slot->epoch);
-            if (dlpi_slot_rows(p, *s) == 0) {
-                if ((rc = dlpi_end_over(p, *b, *s)) != DLP_OK) return rc;
-                continue;
-            }
         }
         p->seeks = 0;         /* none from before a seek is left */
         dlpi_unpoison(p, *s); /* it may have been another process */
@@ -14900,7 +14829,7 @@ DLPI_INLINE int dlpi_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
     if (p->lends) return dlpi_next_lender(p, out, timeout_ms);
     do {
         rc = dlpi_next_slot(p, timeout_ms, &b, &s);
-        if (!p->bare) rc = p->source->agreed(p, rc, b, s);
+        if (dlpi_source_asks(p)) rc = p->source->agreed(p, rc, b, s);
     } while (rc == DLPI_NEXT_EPOCH);
     if (rc == DLP_OK)
         dlpi_deliver(p, b, s, out);
@@ -16667,6 +16596,80 @@ static int dlpi_open_end_check(dlp_pipe *p) {
     if (!dlpi_is_shared(p)) return DLP_OK;
     return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, p->fetch->name, p->sharing->words,
                        "with open_end only the consumer sees the end; begin a table with DLP_PUSH");
+}
+
+/* ---- the consumer comes to the end ---- */
+
+/* Find the item with e's epoch and position in the list, and set e's errnum and worker by it. */
+DLPI_COLD static void dlpi_skip_find(const dlpi_ctl *ctl, dlp_error *e) {
+    uint64_t from, n = dlpi_skip_count(ctl, &from);
+    for (; from != n; from++) {
+        dlp_skip k;
+        if (!dlpi_skip_read(ctl, from, &k)) continue;
+        if (k.epoch != e->epoch || k.position != e->position) continue;
+        e->errnum = k.errnum;
+        e->worker = k.worker;
+    }
+}
+
+/* Make a failed item that is one more than max_skips the pipe's error. Its errno comes from the
+   list of skips, if that goes back so far. Returns the code. */
+DLPI_COLD static int dlpi_budget_fail(dlp_pipe *p, uint32_t s, uint32_t row, const dlpi_stage *st) {
+    const dlpi_bslot *slot = dlpi_slot_at(p, s);
+    dlp_error e;
+    dlpi_error_set(&e, DLP_ERR_BUDGET, "max_skips",
+                   "the item failed, and max_skips %" PRId64 " are used up", st->w.max_skips);
+    dlpi_copy_text(e.stage, sizeof e.stage, st->name);
+    dlpi_error_item(&e, dlpi_slot_index(p, s)[row], slot->epoch, slot->position + row);
+    dlpi_skip_find(p->ctl, &e);
+    return dlpi_pipe_fail(p, &e);
+}
+
+/* Count the failed items of the batch in slot s that come before the end. Returns DLP_OK, or the
+   code if they are more than max_skips allows. */
+DLPI_COLD
+static int dlpi_end_budget(dlp_pipe *p, uint32_t s) {
+    const uint32_t *fate = dlpi_slot_fate(p, s);
+    const uint32_t n = dlpi_rows_before_end(p, s);
+    /* ordered by done */
+    if (DLPI_LOAD_RLX(&dlpi_slot_at(p, s)->dirty) == 0) return DLP_OK;
+    for (uint32_t r = 0; r < n; r++) {
+        const dlpi_stage *st = p->work[dlpi_fate_stage(fate[r])];
+        if ((fate[r] & DLPI_FATE_COUNTS) == 0) continue;
+        if (!dlpi_failures_add(p->ctl, 1, st->w.max_skips)) return dlpi_budget_fail(p, s, r, st);
+    }
+    return DLP_OK;
+}
+
+/* Drop batch b, in slot s, which has no row before its epoch's end. Returns DLPI_NEXT_EPOCH if
+   that follows, DLP_EPOCH_END if the user wants to be told, or an error if an endless pipe had an
+   epoch without items. */
+DLPI_COLD static int dlpi_end_over(dlp_pipe *p, uint64_t b, uint32_t s) {
+    const dlpi_bslot *slot = dlpi_slot_at(p, s);
+    uint64_t epoch = slot->epoch;
+    bool empty = slot->in_epoch == 0 && dlpi_rows_before_end(p, s) == 0;
+    dlp_error e;
+    dlpi_drop(p, b, s, 0);
+    p->epoch_now = epoch;
+    if (empty && p->d.epochs == DLP_FOREVER) {
+        dlpi_error_set(&e, DLP_ERR_CALLBACK, "epochs",
+                       "epochs is DLP_FOREVER, and the last epoch had no item; set epochs");
+        dlpi_copy_text(e.stage, sizeof e.stage, p->fetch->name);
+        e.epoch = epoch;
+        return dlpi_pipe_fail(p, &e);
+    }
+    return p->d.epoch_end ? DLP_EPOCH_END : DLPI_NEXT_EPOCH;
+}
+
+/* The source of a stream does this before batch b, of slot s, is delivered (agreed). It counts what
+   failed before the epoch's end. It leaves the epoch if a row of the batch found the end. rc: an
+   error that stands in the batch's place, or DLP_OK. Returns rc, or the code that takes its place.
+   */
+DLPI_COLD
+static int dlpi_end_agreed(dlp_pipe *p, int rc, uint64_t b, uint32_t s) {
+    if (rc != DLP_OK || (rc = dlpi_end_budget(p, s)) != DLP_OK || !dlpi_slot_ended(p, s)) return rc;
+    dlpi_epoch_leave(p, dlpi_slot_at(p, s)->epoch);
+    return dlpi_slot_rows(p, s) > 0 ? DLP_OK : dlpi_end_over(p, b, s);
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -24872,12 +24875,15 @@ DLPDEF const dlp_device *dlp_device_host(void) {
    epoch follows from the seed alone, so the workers compute indices, and a state is a position. Of
    a dataset without a length positions are counted until a row says that the epoch is over. */
 
+static const dlpi_source_ops dlpi_stream_source;
+
 DLPI_COLD static int dlpi_keyed_sizes(dlp_pipe *p) {
     const dlp_sampler_desc *d = dlpi_sampler_of(p);
     int rc;
     if (d->order == DLP_ORDER_PARTS) return dlpi_bad_order(p);
     if ((rc = dlpi_check_items(p)) != DLP_OK) return rc;
     if (p->open_end) {
+        p->source = &dlpi_stream_source;
         p->samples = dlpi_order_samples(d, p->fetch->dataset->n_items);
         p->batches_per_epoch = UINT64_MAX;
         return DLP_OK;
@@ -24970,26 +24976,37 @@ static uint64_t dlpi_keyed_item(dlpi_worker *w, uint32_t s DLPI_UNREAD, uint32_t
 }
 
 /* Return how many of the next batches are alike, so that they can be scheduled at once: all but the
-   last of the epoch. Returns 0 if the epoch's end is open, or a resumed state has gaps. */
+   last of the epoch. Returns 0 if a resumed state has gaps. */
 static uint64_t dlpi_keyed_alike(const dlp_pipe *p) {
     const dlpi_scheduler *f = &p->schedule;
-    if (p->open_end || f->skip_base != UINT64_MAX) return 0;
+    if (f->skip_base != UINT64_MAX) return 0;
     return p->batches_per_epoch - f->in_epoch - 1;
 }
 
+/* What the two sources below have alike. */
+#define DLPI_SOURCE_KEYED \
+    .sizes = dlpi_keyed_sizes, .slot_bytes = dlpi_role_none, .rows = dlpi_schedule_rows, \
+    .fill = dlpi_schedule_padding, DLPI_SOURCE_BY_NUMBER, .params = DLPI_SOURCE_PARAMS, \
+    .seek = dlpi_schedule_seek, .indices = dlpi_keyed_indices, .item = dlpi_keyed_item
+
 static const dlpi_source_ops dlpi_keyed_source = {
-    .sizes = dlpi_keyed_sizes,
-    .slot_bytes = dlpi_role_none,
-    .rows = dlpi_schedule_rows,
-    .fill = dlpi_schedule_padding,
+    DLPI_SOURCE_KEYED,
     DLPI_SOURCE_AT_HAND,
-    DLPI_SOURCE_BY_NUMBER,
     .alike = dlpi_keyed_alike,
     .config = dlpi_source_config,
-    .params = DLPI_SOURCE_PARAMS,
-    .seek = dlpi_schedule_seek,
-    .indices = dlpi_keyed_indices,
-    .item = dlpi_keyed_item,
+    .agreed = dlpi_source_agreed,
+};
+
+/* Write the number of items into a state, in the place of the one that no dataset reaches. */
+DLPI_COLD static void dlpi_stream_config(const dlp_pipe *p DLPI_UNREAD, dlpi_state *s) {
+    s->n_items = UINT64_MAX;
+}
+
+/* The source where the dataset's end is open. Any batch may be the last of its epoch, so none are alike. */
+static const dlpi_source_ops dlpi_stream_source = {
+    DLPI_SOURCE_KEYED,         DLPI_SOURCE_AT_HAND,
+    .alike = dlpi_role_none,   .config = dlpi_stream_config,
+    .agreed = dlpi_end_agreed,
 };
 
 static const dlpi_stage_ops dlpi_sampler_ops = {
@@ -25184,6 +25201,7 @@ static const dlpi_source_ops dlpi_lists_source = {
     .alike = dlpi_role_none,
     .fill = dlpi_lists_fill,
     DLPI_SOURCE_AT_HAND,
+    .agreed = dlpi_source_agreed,
     .indices = dlpi_source_filled,
     .config = dlpi_source_config,
     .params = DLPI_SOURCE_PARAMS,

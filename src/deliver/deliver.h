@@ -318,26 +318,6 @@ DLPI_COLD static void dlpi_seek(dlp_pipe *p, const dlpi_state *s) {
     dlpi_schedule_inline(p, 1);
 }
 
-/* Drop batch b, in slot s, which has no row before its epoch's end. Returns DLP_OK if the next
-   epoch follows, DLP_EPOCH_END if the user wants to be told, or an error if an endless pipe had an
-   epoch without items. */
-DLPI_COLD static int dlpi_end_over(dlp_pipe *p, uint64_t b, uint32_t s) {
-    const dlpi_bslot *slot = dlpi_slot_at(p, s);
-    uint64_t epoch = slot->epoch;
-    bool empty = slot->in_epoch == 0 && dlpi_rows_before_end(p, s) == 0;
-    dlp_error e;
-    dlpi_drop(p, b, s, 0);
-    p->epoch_now = epoch;
-    if (empty && p->d.epochs == DLP_FOREVER) {
-        dlpi_error_set(&e, DLP_ERR_CALLBACK, "epochs",
-                       "epochs is DLP_FOREVER, and the last epoch had no item; set epochs");
-        dlpi_copy_text(e.stage, sizeof e.stage, p->fetch->name);
-        e.epoch = epoch;
-        return dlpi_pipe_fail(p, &e);
-    }
-    return p->d.epoch_end ? DLP_EPOCH_END : DLP_OK;
-}
-
 /* Take the next batch that the consumer shall get, or wait for it, and drop cancelled ones. Returns
    DLP_OK with *b and *s set, or why there is no batch. If batch *b has failed, the code of its
    error is returned; dlpi_next_fails must then make the error the pipe's. */
@@ -359,14 +339,6 @@ DLPI_INLINE int dlpi_next_slot(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_
             dlp_error e;
             dlpi_slot_error(p, *s, &e);
             return e.code;
-        }
-        if ((rc = dlpi_end_budget(p, *s)) != DLP_OK) return rc;
-        if (dlpi_slot_ended(p, *s)) {
-            dlpi_epoch_leave(p, slot->epoch);
-            if (dlpi_slot_rows(p, *s) == 0) {
-                if ((rc = dlpi_end_over(p, *b, *s)) != DLP_OK) return rc;
-                continue;
-            }
         }
         p->seeks = 0;         /* none from before a seek is left */
         dlpi_unpoison(p, *s); /* it may have been another process */
@@ -409,7 +381,7 @@ DLPI_INLINE int dlpi_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
     if (p->lends) return dlpi_next_lender(p, out, timeout_ms);
     do {
         rc = dlpi_next_slot(p, timeout_ms, &b, &s);
-        if (!p->bare) rc = p->source->agreed(p, rc, b, s);
+        if (dlpi_source_asks(p)) rc = p->source->agreed(p, rc, b, s);
     } while (rc == DLPI_NEXT_EPOCH);
     if (rc == DLP_OK)
         dlpi_deliver(p, b, s, out);

@@ -34,7 +34,7 @@ static void dlpi_state_give(dlpi_state *s, dlp_state *out) {
 static void dlpi_state_config(const dlp_pipe *p, dlpi_state *s) {
     memset(s, 0, sizeof *s);
     s->magic = DLPI_STATE_MAGIC;
-    s->n_items = dlpi_open_end_items(p);
+    s->n_items = p->fetch->dataset->n_items;
     s->seed = dlpi_sampler_of(p)->seed;
     s->params = p->params_hash;
     s->global_batch = (uint32_t)p->global_batch;

@@ -479,11 +479,6 @@ static inline dlpi_stage_words *dlpi_stage_words_at(const dlp_pipe *p, uint32_t 
 static inline bool dlpi_slot_in_line(const dlp_pipe *p) {
     return p->work[0]->stage_words_offset == sizeof(dlpi_bslot);
 }
-/* Prefetch the cache line of batch b's header for writing. Several such lines may be on their way
-   at once. */
-static inline void dlpi_slot_fetch(const dlp_pipe *p, uint64_t b) {
-    dlpi_prefetch_write(&dlpi_slot_at(p, (uint32_t)(b % p->n_slots))->header);
-}
 static inline uint64_t *dlpi_done(dlpi_stage_words *t) { return t->words; }
 static inline uint64_t *dlpi_owners(const dlp_pipe *p, dlpi_stage_words *t) {
     return t->words + p->words_max;

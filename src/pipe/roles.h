@@ -21,6 +21,9 @@ static int dlpi_source_agreed(dlp_pipe *p DLPI_UNREAD, int rc, uint64_t b DLPI_U
                               uint32_t s DLPI_UNREAD) {
     return rc;
 }
+static inline bool dlpi_source_asks(const dlp_pipe *p) { /* before each batch */
+    return p->source->agreed != dlpi_source_agreed;
+}
 static void dlpi_source_filled(struct dlpi_worker *w DLPI_UNREAD,
                                const struct dlpi_unit *t DLPI_UNREAD) {}
 DLPI_COLD static void dlpi_source_config(const dlp_pipe *p DLPI_UNREAD,
@@ -35,8 +38,7 @@ static const struct dlpi_source_state *dlpi_source_stateless(const dlp_pipe *p D
 
 /* Its items are at hand: nothing is loaded ahead of a batch. */
 #define DLPI_SOURCE_AT_HAND \
-    .ready = dlpi_source_ready, .ahead = dlpi_role_idle, .quiet = dlpi_role_yes, \
-    .agreed = dlpi_source_agreed
+    .ready = dlpi_source_ready, .ahead = dlpi_role_idle, .quiet = dlpi_role_yes
 
 /* The part of a source whose batches' numbers say all of their places. */
 #define DLPI_SOURCE_BY_NUMBER \

@@ -82,6 +82,12 @@ static uint32_t dlpi_not_ready(const dlpi_worker *w, const dlpi_unit *t, dlpi_st
     return ((i + 1) * DLPI_WORD_ROWS >> shift) - 1;
 }
 
+/* Prefetch the cache line of batch b's header for writing. Several such lines may be on their way
+   at once. */
+static inline void dlpi_slot_fetch(const dlp_pipe *p, uint64_t b) {
+    dlpi_prefetch_write(&dlpi_slot_at(p, (uint32_t)(b % p->n_slots))->header);
+}
+
 /* Look for a unit of batch b and claim it. Returns true if *t is claimed. Sets *all_claimed when no
    other unit of the batch needs a claim. hints: begin at the unit that an earlier look noted. Units
    below `from` are all claimed, which is what the note for the next look may say. */
