@@ -139,7 +139,8 @@ DLPI_COLD static void dlpi_stream_config(const dlp_pipe *p DLPI_UNREAD, dlpi_sta
     s->n_items = UINT64_MAX;
 }
 
-/* The source where the dataset's end is open. Any batch may be the last of its epoch, so none are alike. */
+/* The source where the dataset's end is open. Any batch may be the last of its epoch, so none are
+   alike. */
 static const dlpi_source_ops dlpi_stream_source = {
     DLPI_SOURCE_KEYED,         DLPI_SOURCE_AT_HAND,
     .alike = dlpi_role_none,   .config = dlpi_stream_config,
