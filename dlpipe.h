@@ -14350,15 +14350,6 @@ static inline bool dlpi_pace_skips(dlp_pipe *p) {
     return true;
 }
 
-/* True if a call that has to wait need not read the clock (pace.clock_off). This is so only if the
-   consumer does all the work: the call works instead of waiting. may: false if the call must be
-   timed. */
-static inline bool dlpi_pace_skips_wait(dlp_pipe *p, bool may) {
-    const bool skips = may && p->all_inline && dlpi_pace_skips(p);
-    p->pace.clock_off = skips;
-    return skips;
-}
-
 /* Book the time since the last return as a step of the consumer. now: the clock. Set how often
    calls read the clock from here on: once a call, or more rarely if calls are close together. If
    everything is inline, the calls not timed take the time of the call that is timed after them. A
@@ -14397,23 +14388,38 @@ static void dlpi_pace_call(dlp_pipe *p) {
     dlpi_tune(p, p->pace.last_return_ns);
 }
 
+/* Begin a wait of the consumer: book its step before. may: false if the call must be timed. Returns
+   the clock, or 0 if the call need not read it (pace.clock_off). This is so only if the consumer
+   does all the work: the call works instead of waiting. */
+static inline uint64_t dlpi_consumer_waits(dlp_pipe *p, bool may) {
+    p->pace.clock_off = may && p->all_inline && dlpi_pace_skips(p);
+    if (p->pace.clock_off) return 0;
+    p->pace.wait_from = dlpi_now_ns();
+    dlpi_consumer_step(p, p->pace.wait_from);
+    return p->pace.wait_from;
+}
+
+/* Book that the consumer waited, or called set_epoch meanwhile (kind), in this epoch. */
+static void dlpi_consumer_booked(dlp_pipe *p, int kind, uint64_t from, uint64_t to,
+                                 uint64_t epoch) {
+    if (to <= from) return;
+    dlpi_bump(&p->ctl->wait_ns, to - from);
+    dlpi_trace_add(p->consumer, kind, from, to, p->base, epoch, 0);
+}
+
 /* Book a wait since `from` in which set_epoch was called: the wait before that call, and the call.
    Returns from when on the rest of the wait is still to be booked. */
 static uint64_t dlpi_consumer_began(dlp_pipe *p, uint64_t from) {
-    dlpi_worker *w = p->consumer;
     uint64_t set = p->pace.set_ns, began = p->pace.began_ns;
     p->pace.began_ns = 0;
     if (set < from) return from; /* told as a step */
-    dlpi_bump(&p->ctl->wait_ns, began - from);
-    if (set > from) dlpi_trace_add(w, DLP_TRACE_WAIT, from, set, p->base, p->epoch_now, 0);
-    if (began > set)
-        dlpi_trace_add(w, DLP_TRACE_EPOCH, set, began, p->base, p->epoch_begun & DLPI_EPOCH_MASK,
-                       0);
+    dlpi_consumer_booked(p, DLP_TRACE_WAIT, from, set, p->epoch_now);
+    dlpi_consumer_booked(p, DLP_TRACE_EPOCH, set, began, p->epoch_begun & DLPI_EPOCH_MASK);
     return began;
 }
 
-/* Book the wait of the consumer since `from`, which is over. came: true if it ended with a batch.
-   Inline workers rest from now on. */
+/* Book the wait of the consumer since `from`, which is over, and let the tuner look. came: true if
+   it ended with a batch. Inline workers rest from now on. */
 static void dlpi_consumer_waited(dlp_pipe *p, uint64_t from, bool came) {
     bool for_source = p->pace.source_waited;
     uint64_t to;
@@ -14425,6 +14431,7 @@ static void dlpi_consumer_waited(dlp_pipe *p, uint64_t from, bool came) {
         DLPI_STORE_RLX(&w->block->state, DLP_WORKER_IDLE);
     }
     p->pace.last_return_ns = to = dlpi_now_ns();
+    p->pace.wait_from = 0;
     p->pace.source_waited = false;
     if (p->all_inline) p->pace.inline_ns = to - from;
     if (p->pace.border_ns != 0 && came) { /* the first batch of an epoch that had to begin */
@@ -14433,10 +14440,9 @@ static void dlpi_consumer_waited(dlp_pipe *p, uint64_t from, bool came) {
         p->pace.border_ns = 0;
     }
     if (p->pace.began_ns != 0) from = dlpi_consumer_began(p, from);
-    if (to <= from) return;
-    dlpi_bump(&p->ctl->wait_ns, to - from);
-    if (for_source) dlpi_bump(&p->ctl->source_wait_ns, to - from);
-    dlpi_trace_add(p->consumer, DLP_TRACE_WAIT, from, to, p->base, p->epoch_now, 0);
+    if (for_source && to > from) dlpi_bump(&p->ctl->source_wait_ns, to - from);
+    dlpi_consumer_booked(p, DLP_TRACE_WAIT, from, to, p->epoch_now);
+    dlpi_tune(p, to);
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -14696,31 +14702,16 @@ __attribute__((noinline)) static int dlpi_next_await(dlpi_next_wait k) {
     return k.rc;
 }
 
-/* Take a batch, or wait for one, after dlpi_take has found none. until: as in dlpi_next_wait.
-   Returns DLP_OK with *b and *s set, or why there is no batch. */
-static inline int dlpi_next_have(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s) {
-    int rc = dlpi_next_try(p, until, b, s, DLP_EMPTY);
-    return rc != DLP_EMPTY ? rc : dlpi_next_await((dlpi_next_wait){p, until, b, s, DLP_EMPTY});
-}
-
 /* Take the next batch, or wait for one, and book the time that the consumer waits. rc: what
    dlpi_take returned, not DLP_OK. Returns DLP_OK with *b and *s set, or why there is no batch. */
 __attribute__((noinline)) static int dlpi_next_take(dlp_pipe *p, int timeout_ms, int rc,
                                                     uint64_t *b, uint32_t *s) {
-    uint64_t from, until = UINT64_MAX;
-    if (dlpi_pace_skips_wait(p, timeout_ms < 0 && !p->barrier)) {
-        if (rc == DLP_EMPTY) rc = dlpi_next_have(p, until, b, s);
-        return rc == DLP_END && dlpi_next_error(p, true) != DLP_OK ? p->err.code : rc;
-    }
-    from = dlpi_now_ns();
-    dlpi_consumer_step(p, from);
+    uint64_t from = dlpi_consumer_waits(p, timeout_ms < 0 && !p->barrier), until = UINT64_MAX;
     if (timeout_ms >= 0) until = timeout_ms > 0 ? from + (uint64_t)timeout_ms * 1000000u : 0;
-    p->pace.wait_from = from;
-    if (rc == DLP_EMPTY) rc = dlpi_next_have(p, until, b, s);
-    p->pace.wait_from = 0;
+    if (rc == DLP_EMPTY) rc = dlpi_next_try(p, until, b, s, rc);
+    if (rc == DLP_EMPTY) rc = dlpi_next_await((dlpi_next_wait){p, until, b, s, rc});
     if (rc == DLP_END && dlpi_next_error(p, true) != DLP_OK) rc = p->err.code;
-    dlpi_consumer_waited(p, from, rc == DLP_OK);
-    dlpi_tune(p, p->pace.last_return_ns);
+    if (from != 0) dlpi_consumer_waited(p, from, rc == DLP_OK);
     return rc;
 }
 

@@ -262,31 +262,16 @@ __attribute__((noinline)) static int dlpi_next_await(dlpi_next_wait k) {
     return k.rc;
 }
 
-/* Take a batch, or wait for one, after dlpi_take has found none. until: as in dlpi_next_wait.
-   Returns DLP_OK with *b and *s set, or why there is no batch. */
-static inline int dlpi_next_have(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s) {
-    int rc = dlpi_next_try(p, until, b, s, DLP_EMPTY);
-    return rc != DLP_EMPTY ? rc : dlpi_next_await((dlpi_next_wait){p, until, b, s, DLP_EMPTY});
-}
-
 /* Take the next batch, or wait for one, and book the time that the consumer waits. rc: what
    dlpi_take returned, not DLP_OK. Returns DLP_OK with *b and *s set, or why there is no batch. */
 __attribute__((noinline)) static int dlpi_next_take(dlp_pipe *p, int timeout_ms, int rc,
                                                     uint64_t *b, uint32_t *s) {
-    uint64_t from, until = UINT64_MAX;
-    if (dlpi_pace_skips_wait(p, timeout_ms < 0 && !p->barrier)) {
-        if (rc == DLP_EMPTY) rc = dlpi_next_have(p, until, b, s);
-        return rc == DLP_END && dlpi_next_error(p, true) != DLP_OK ? p->err.code : rc;
-    }
-    from = dlpi_now_ns();
-    dlpi_consumer_step(p, from);
+    uint64_t from = dlpi_consumer_waits(p, timeout_ms < 0 && !p->barrier), until = UINT64_MAX;
     if (timeout_ms >= 0) until = timeout_ms > 0 ? from + (uint64_t)timeout_ms * 1000000u : 0;
-    p->pace.wait_from = from;
-    if (rc == DLP_EMPTY) rc = dlpi_next_have(p, until, b, s);
-    p->pace.wait_from = 0;
+    if (rc == DLP_EMPTY) rc = dlpi_next_try(p, until, b, s, rc);
+    if (rc == DLP_EMPTY) rc = dlpi_next_await((dlpi_next_wait){p, until, b, s, rc});
     if (rc == DLP_END && dlpi_next_error(p, true) != DLP_OK) rc = p->err.code;
-    dlpi_consumer_waited(p, from, rc == DLP_OK);
-    dlpi_tune(p, p->pace.last_return_ns);
+    if (from != 0) dlpi_consumer_waited(p, from, rc == DLP_OK);
     return rc;
 }
 
