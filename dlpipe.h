@@ -10112,7 +10112,7 @@ static const dlpi_stage *dlpi_roles_count(const dlp_pipe *p) {
                                              be woken for, where the consumer does their work
      subscriber             share.sleepers   a batch leaves the last stage (Y1); it is let in (H2);
                                              the end (T1, H1)
-   A stop and a seek wake all of them. So does a recovery. */
+   A stop, a seek and the end wake all of them. So does a recovery. */
 
 #define DLPI_SLEEP_NS UINT64_C(100000000)
 #define DLPI_CPU_NOTE_NS UINT64_C(50000000)
@@ -10215,8 +10215,8 @@ static void dlpi_wake_subscribers_all(dlpi_share *share) {
     if (share != NULL) dlpi_sleepers_ring(&share->sleepers, 0);
 }
 
-/* Wake everybody, whatever the masks say: after a stop or a seek, or if a waker may have died
-   between taking a sleeper's bit and waking it. */
+/* Wake everybody, whatever the masks say: after a stop, a seek or the end, or if a waker may have
+   died between taking a sleeper's bit and waking it. */
 static void dlpi_wake_all(dlp_pipe *p) {
     for (int i = 0; i < p->n_staffed; i++) dlpi_wake_workers(p, p->work[i]);
     dlpi_sleepers_ring(&p->ctl->scheduler, 0);
@@ -11684,8 +11684,7 @@ static uint64_t dlpi_schedule(dlp_pipe *p, uint64_t burst) {
     if (f->ended) {
         /* T1 -> T1: after the tail */
         dlpi_credit_close(&p->ctl->end_of_input, dlpi_scheduled_word(f->seek_no));
-        dlpi_wake_consumer(p->ctl, UINT64_MAX);
-        dlpi_wake_subscribers_all(p->share);
+        dlpi_wake_all(p);
     }
     return f->published - before;
 }
@@ -24084,7 +24083,7 @@ DLPI_COLD static int dlpi_out_blocks(const dlp_pipe *p, const dlpi_stage *st, dl
 
 /* Lay out what all outs share, as the pipe starts. The first stage that one reads wakes them. */
 static void dlpi_outs_live(dlp_pipe *p) {
-    dlpi_share *h = p->share;
+    dlpi_share *h = p->share = dlpi_area_at(p, DLPI_REC_SHARE, 0);
     dlpi_share_layout(h, 0, dlpi_out_place(p, NULL), p->n_slots);
     h->sleepers.shared = p->others != 0;
     h->after = (uint32_t)p->n_work - 1;
@@ -29083,7 +29082,6 @@ static void dlpi_live_point(dlp_pipe *p) {
     p->ctl = dlpi_area_at(p, DLPI_REC_CTL, 0);
     p->waiters = dlpi_area_at(p, DLPI_AREA_WAITERS, 0);
     p->order_ring = dlpi_area_at(p, DLPI_REC_ORDER, 0);
-    p->share = dlpi_area_if(p, DLPI_REC_SHARE);
     p->taken = dlpi_area_at(p, DLPI_REC_TAKEN, 0);
     dlpi_counters_shown(p);
     memset(p->ones, 1, p->batch_rows);

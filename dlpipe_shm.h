@@ -2136,6 +2136,7 @@ DLPI_COLD static void dlpi_shm_areas(dlp_pipe *p) {
 static int dlpi_shm_share_begin(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     if (p->sharing != &dlpi_share_ops) return DLP_OK;
+    p->share = dlpi_area_at(p, DLPI_REC_SHARE, 0);
     dlpi_share_layout(p->share, (uint32_t)s->d.share, (uint32_t)s->d.max_subscribers, p->n_slots);
     p->share->serve_only = (uint32_t)s->d.serve_only;
     p->share->one_each = s->d.share == DLP_SHARE_ONE;

@@ -70,7 +70,6 @@ static void dlpi_live_point(dlp_pipe *p) {
     p->ctl = dlpi_area_at(p, DLPI_REC_CTL, 0);
     p->waiters = dlpi_area_at(p, DLPI_AREA_WAITERS, 0);
     p->order_ring = dlpi_area_at(p, DLPI_REC_ORDER, 0);
-    p->share = dlpi_area_if(p, DLPI_REC_SHARE);
     p->taken = dlpi_area_at(p, DLPI_REC_TAKEN, 0);
     dlpi_counters_shown(p);
     memset(p->ones, 1, p->batch_rows);

@@ -347,8 +347,7 @@ static uint64_t dlpi_schedule(dlp_pipe *p, uint64_t burst) {
     if (f->ended) {
         /* T1 -> T1: after the tail */
         dlpi_credit_close(&p->ctl->end_of_input, dlpi_scheduled_word(f->seek_no));
-        dlpi_wake_consumer(p->ctl, UINT64_MAX);
-        dlpi_wake_subscribers_all(p->share);
+        dlpi_wake_all(p);
     }
     return f->published - before;
 }

@@ -155,7 +155,7 @@ DLPI_COLD static int dlpi_out_blocks(const dlp_pipe *p, const dlpi_stage *st, dl
 
 /* Lay out what all outs share, as the pipe starts. The first stage that one reads wakes them. */
 static void dlpi_outs_live(dlp_pipe *p) {
-    dlpi_share *h = p->share;
+    dlpi_share *h = p->share = dlpi_area_at(p, DLPI_REC_SHARE, 0);
     dlpi_share_layout(h, 0, dlpi_out_place(p, NULL), p->n_slots);
     h->sleepers.shared = p->others != 0;
     h->after = (uint32_t)p->n_work - 1;

@@ -22,7 +22,7 @@
                                              be woken for, where the consumer does their work
      subscriber             share.sleepers   a batch leaves the last stage (Y1); it is let in (H2);
                                              the end (T1, H1)
-   A stop and a seek wake all of them. So does a recovery. */
+   A stop, a seek and the end wake all of them. So does a recovery. */
 
 #define DLPI_SLEEP_NS UINT64_C(100000000)
 #define DLPI_CPU_NOTE_NS UINT64_C(50000000)
@@ -125,8 +125,8 @@ static void dlpi_wake_subscribers_all(dlpi_share *share) {
     if (share != NULL) dlpi_sleepers_ring(&share->sleepers, 0);
 }
 
-/* Wake everybody, whatever the masks say: after a stop or a seek, or if a waker may have died
-   between taking a sleeper's bit and waking it. */
+/* Wake everybody, whatever the masks say: after a stop, a seek or the end, or if a waker may have
+   died between taking a sleeper's bit and waking it. */
 static void dlpi_wake_all(dlp_pipe *p) {
     for (int i = 0; i < p->n_staffed; i++) dlpi_wake_workers(p, p->work[i]);
     dlpi_sleepers_ring(&p->ctl->scheduler, 0);
