@@ -11280,13 +11280,9 @@ static bool dlpi_gaps_bit(const dlpi_state *s, uint64_t k) {
 /* Set the gaps of the consumer to the gaps of a state. */
 static void dlpi_gaps_books(dlp_pipe *p, const dlpi_state *s) {
     dlpi_gaps_clear(p, s->batch);
-    for (uint32_t k = 0; k < DLPI_GAPS_MAX; k++) {
-        if (!dlpi_gaps_bit(s, k)) continue;
-        p->consumed.at[(s->batch + k) % DLPI_GAPS_MAX] = 1;
-        p->epoch_open = 1;
-    }
-    while (p->consumed.at[p->consumed.base % DLPI_GAPS_MAX])
-        p->consumed.at[p->consumed.base++ % DLPI_GAPS_MAX] = 0;
+    if (s->gaps_used > 0) p->epoch_open = 1;
+    for (uint32_t k = 0; k < DLPI_GAPS_MAX; k++)
+        if (dlpi_gaps_bit(s, k)) dlpi_gaps_note(p, s->batch + k, false);
 }
 
 /* True if batch k of the present epoch is delivered, or was consumed before the seek. */
@@ -14167,42 +14163,26 @@ static void dlpi_state_source(dlpi_state *to, const dlpi_source_state *from) {
     if (to->batch > 0) memcpy(to->sampler, from->at, sizeof to->sampler);
 }
 
-/* Write to *to the state after the batch in slot s, as if all batches before it were consumed, too.
-   last: the batch is the last one of its epoch. */
-static void dlpi_state_after(const dlp_pipe *p, uint32_t s, bool last, dlpi_state *to) {
-    const dlpi_bslot *slot = dlpi_slot_at(p, s);
-    to->epoch = last ? slot->epoch + 1 : slot->epoch;
-    to->batch = last ? 0 : slot->in_epoch + 1;
-    to->position = last ? 0 : slot->after;
-    dlpi_state_source(to, p->source->state(p, s, 1));
+/* Note that the consumer's place is behind batch k of an epoch. after: the global position there;
+   last: the batch ends the epoch. */
+static inline void dlpi_state_behind(dlp_pipe *p, uint64_t epoch, uint64_t k, uint64_t after,
+                                     bool last) {
+    p->after.epoch = last ? epoch + 1 : epoch;
+    p->after.batch = last ? 0 : k + 1;
+    p->after.position = last ? 0 : after;
 }
 
 /* Note that the consumer has got batch b, from slot s, for a state that is asked for later. In an
    unordered pipe the batch that ends the epoch need not have the highest number. */
 static inline void dlpi_state_note(dlp_pipe *p, uint64_t b, uint32_t s, const dlpi_bslot *slot,
                                    uint32_t flags) {
-    dlpi_gaps_note(p, slot->in_epoch, (flags & DLP_BATCH_LAST) != 0);
-    if (b + 1 > p->after.high) {
+    const bool last = (flags & DLP_BATCH_LAST) != 0, first = b + 1 > p->after.high;
+    if (first || last) dlpi_state_behind(p, slot->epoch, slot->in_epoch, slot->after, last);
+    if (first) {
         const dlpi_source_state *own = p->bare ? NULL : p->source->state(p, s, 1);
         p->after.high = b + 1;
-        p->after.epoch = slot->epoch;
-        p->after.batch = slot->in_epoch + 1;
-        p->after.position = slot->after;
         if (own) p->after.source = *own;
     }
-    if (flags & DLP_BATCH_LAST) {
-        p->after.epoch = slot->epoch + 1;
-        p->after.batch = p->after.position = 0;
-    }
-}
-
-/* Note that the consumer has got batch b of a lender, for a state that is asked for later. after:
-   the global position where the batch ends. */
-static void dlpi_state_handed(dlp_pipe *p, const dlp_batch *b, uint64_t after) {
-    bool last = (b->flags & DLP_BATCH_LAST) != 0;
-    p->after.epoch = last ? b->epoch + 1 : b->epoch;
-    p->after.batch = last ? 0 : b->in_epoch + 1;
-    p->after.position = last ? 0 : after;
 }
 
 /* Write to *to the state after all that the consumer has got so far. */
@@ -14224,8 +14204,11 @@ static uint64_t dlpi_epoch_most(const dlp_pipe *p) {
                                               : p->samples / p->global_batch;
 }
 
-/* Set what the consumer knows of its place (epoch, batch, position, gaps) to a checked state. */
-static void dlpi_state_books(dlp_pipe *p, const dlpi_state *s) {
+/* Set what the consumer knows of its place (epoch, batch, position, gaps) to a checked state.
+   Returns the state at which the source goes on. If a stage lends, its batches are not the
+   source's. Then the lender finds the source's batch in which its own batch begins. */
+static dlpi_state dlpi_state_books(dlp_pipe *p, const dlpi_state *s) {
+    dlpi_state to = *s;
     p->epoch_now = p->after.epoch = s->epoch;
     p->after.batch = s->batch;
     p->after.position = s->position;
@@ -14234,12 +14217,6 @@ static void dlpi_state_books(dlp_pipe *p, const dlpi_state *s) {
     dlpi_gaps_books(p, s);
     p->after.source.bytes = s->sampler_bytes;
     memcpy(p->after.source.at, s->sampler, sizeof p->after.source.at);
-}
-
-/* Return the state at which the source goes on after a seek to *s. If a stage lends, its batches
-   are not the source's. Then the lender finds the source's batch in which its own batch begins. */
-static dlpi_state dlpi_state_place(dlp_pipe *p, const dlpi_state *s) {
-    dlpi_state to = *s;
     if (p->lender->seek) p->lender->seek(p, &to);
     return to;
 }
@@ -14556,6 +14533,7 @@ DLPI_INLINE void dlpi_deliver(dlp_pipe *p, uint64_t b, uint32_t s, dlp_batch **o
     }
     batch->flags = dlpi_taken(p, b, batch->flags);
     for (uint32_t f = 0; !p->bare && f < p->batches.n; f++) p->sink->data(p, s, f, 0, &fields[f]);
+    dlpi_gaps_note(p, slot->in_epoch, (batch->flags & DLP_BATCH_LAST) != 0);
     dlpi_state_note(p, b, s, slot, batch->flags);
     dlpi_delivered(p, s, bytes);
     dlpi_schedule_inline(p, p->pace.burst);
@@ -14720,8 +14698,7 @@ DLPI_COLD static void dlpi_epoch_leave(dlp_pipe *p, uint64_t epoch) {
     p->epoch_open = 0;
     p->last_sequence = UINT64_MAX;
     dlpi_gaps_clear(p, 0);
-    p->after.epoch = epoch + 1;
-    p->after.batch = p->after.position = 0;
+    dlpi_state_behind(p, epoch, 0, 0, true);
     DLPI_STORE_SEQ(&p->ctl->cancel, dlpi_generation(p->seek_no, epoch + 1)); /* N1 -> N1 */
     dlpi_wake_all(p);
 }
@@ -14729,12 +14706,13 @@ DLPI_COLD static void dlpi_epoch_leave(dlp_pipe *p, uint64_t epoch) {
 /* Go on at the place of a checked state: cancel all batches under way, and let the scheduler
    follow. Called by the consumer. */
 DLPI_COLD static void dlpi_seek(dlp_pipe *p, const dlpi_state *s) {
+    dlpi_state to;
     p->seek_no = (p->seek_no + 1) & 0xffffu;
     p->seeks++;
     p->epoch_end_due = 0;
-    dlpi_state_books(p, s);
+    to = dlpi_state_books(p, s);
     pthread_mutex_lock(&dlpi_place_lock);
-    p->place = dlpi_state_place(p, s);
+    p->place = to;
     p->place_seek_no = p->seek_no;
     pthread_mutex_unlock(&dlpi_place_lock);
     DLPI_STORE_SEQ(&p->ctl->cancel, dlpi_generation(p->seek_no, 0)); /* N1 -> N1 */
@@ -14791,7 +14769,8 @@ __attribute__((noinline)) static int dlpi_next_lender(dlp_pipe *p, dlp_batch **o
     *out = &p->out[handed.v];
     dlpi_bump(&p->ctl->views, 1);
     dlpi_delivered(p, handed.v, handed.bytes);
-    dlpi_state_handed(p, *out, handed.after);
+    dlpi_state_behind(p, (*out)->epoch, (*out)->in_epoch, handed.after,
+                      ((*out)->flags & DLP_BATCH_LAST) != 0);
     return DLP_OK;
 }
 
@@ -14822,9 +14801,14 @@ static uint32_t dlpi_whole_slot(const dlp_pipe *p DLPI_UNREAD, uint32_t v) { ret
 
 static uint64_t dlpi_whole_batches(const dlp_pipe *p) { return p->batches_per_epoch; }
 
-/* Write to *to the state after the batch in slot v. */
+/* Write to *to the state after the batch in slot v, as if all batches before it were consumed. */
 static void dlpi_whole_state(const dlp_pipe *p, uint32_t v, dlpi_state *to) {
-    dlpi_state_after(p, v, p->lent[v] == 2, to);
+    const dlpi_bslot *slot = dlpi_slot_at(p, v);
+    const bool last = p->lent[v] == 2;
+    to->epoch = last ? slot->epoch + 1 : slot->epoch;
+    to->batch = last ? 0 : slot->in_epoch + 1;
+    to->position = last ? 0 : slot->after;
+    dlpi_state_source(to, p->source->state(p, v, 1));
 }
 
 /* Return how many rows of an epoch come before batch k. */
@@ -29169,8 +29153,7 @@ static int dlpi_state_take(dlp_pipe *p) {
     dlp_error e;
     int rc = dlpi_state_check_all(p, &p->resume, &s, "resume", &e);
     if (rc != DLP_OK) return dlpi_pipe_fail(p, &e);
-    dlpi_state_books(p, &s);
-    s = dlpi_state_place(p, &s);
+    s = dlpi_state_books(p, &s);
     return dlpi_schedule_goto(p, &s) == DLP_OK ? DLP_OK : dlpi_pipe_fail(p, &p->ctl->error);
 }
 

@@ -150,8 +150,7 @@ static int dlpi_state_take(dlp_pipe *p) {
     dlp_error e;
     int rc = dlpi_state_check_all(p, &p->resume, &s, "resume", &e);
     if (rc != DLP_OK) return dlpi_pipe_fail(p, &e);
-    dlpi_state_books(p, &s);
-    s = dlpi_state_place(p, &s);
+    s = dlpi_state_books(p, &s);
     return dlpi_schedule_goto(p, &s) == DLP_OK ? DLP_OK : dlpi_pipe_fail(p, &p->ctl->error);
 }
 

@@ -117,6 +117,7 @@ DLPI_INLINE void dlpi_deliver(dlp_pipe *p, uint64_t b, uint32_t s, dlp_batch **o
     }
     batch->flags = dlpi_taken(p, b, batch->flags);
     for (uint32_t f = 0; !p->bare && f < p->batches.n; f++) p->sink->data(p, s, f, 0, &fields[f]);
+    dlpi_gaps_note(p, slot->in_epoch, (batch->flags & DLP_BATCH_LAST) != 0);
     dlpi_state_note(p, b, s, slot, batch->flags);
     dlpi_delivered(p, s, bytes);
     dlpi_schedule_inline(p, p->pace.burst);
@@ -281,8 +282,7 @@ DLPI_COLD static void dlpi_epoch_leave(dlp_pipe *p, uint64_t epoch) {
     p->epoch_open = 0;
     p->last_sequence = UINT64_MAX;
     dlpi_gaps_clear(p, 0);
-    p->after.epoch = epoch + 1;
-    p->after.batch = p->after.position = 0;
+    dlpi_state_behind(p, epoch, 0, 0, true);
     DLPI_STORE_SEQ(&p->ctl->cancel, dlpi_generation(p->seek_no, epoch + 1)); /* N1 -> N1 */
     dlpi_wake_all(p);
 }
@@ -290,12 +290,13 @@ DLPI_COLD static void dlpi_epoch_leave(dlp_pipe *p, uint64_t epoch) {
 /* Go on at the place of a checked state: cancel all batches under way, and let the scheduler
    follow. Called by the consumer. */
 DLPI_COLD static void dlpi_seek(dlp_pipe *p, const dlpi_state *s) {
+    dlpi_state to;
     p->seek_no = (p->seek_no + 1) & 0xffffu;
     p->seeks++;
     p->epoch_end_due = 0;
-    dlpi_state_books(p, s);
+    to = dlpi_state_books(p, s);
     pthread_mutex_lock(&dlpi_place_lock);
-    p->place = dlpi_state_place(p, s);
+    p->place = to;
     p->place_seek_no = p->seek_no;
     pthread_mutex_unlock(&dlpi_place_lock);
     DLPI_STORE_SEQ(&p->ctl->cancel, dlpi_generation(p->seek_no, 0)); /* N1 -> N1 */
@@ -352,7 +353,8 @@ __attribute__((noinline)) static int dlpi_next_lender(dlp_pipe *p, dlp_batch **o
     *out = &p->out[handed.v];
     dlpi_bump(&p->ctl->views, 1);
     dlpi_delivered(p, handed.v, handed.bytes);
-    dlpi_state_handed(p, *out, handed.after);
+    dlpi_state_behind(p, (*out)->epoch, (*out)->in_epoch, handed.after,
+                      ((*out)->flags & DLP_BATCH_LAST) != 0);
     return DLP_OK;
 }
 
