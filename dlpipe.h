@@ -16444,22 +16444,23 @@ static int dlpi_check_batch_workers(dlp_pipe *p, const dlpi_stage *st) {
     return rc != DLP_OK ? rc : dlpi_check_workers(p, st);
 }
 
-/* Check the fields that the tuner goes by: workers_min, workers_max, the number of workers to begin
-   with, and dispatch. Set the default of workers_min. Returns DLP_OK, or the code of the pipe's
-   error. */
+/* Lay the stage out for as many workers as it may have. Check the fields that the tuner goes by:
+   workers_min, workers_max, the number of workers to begin with, and dispatch. Set the default of
+   workers_min. What is wrong is the pipe's error. Cells have no tuner. */
 DLPI_COLD
-static int dlpi_tune_check(dlp_pipe *p, dlpi_stage *st) {
+static void dlpi_tune_check(dlp_pipe *p, dlpi_stage *st) {
     dlp_workers_desc *w = &st->w;
+    dlpi_tune_take(st);
+    if (st->ops->unit == DLPI_UNIT_CELLS) return;
     dlpi_within(p, st->name, "workers_min", w->workers_min, 0, w->workers_max,
                 "0..workers_max, and 0 without workers_max");
-    if (!st->tuned) return p->err.code;
+    if (!st->tuned) return;
     if (w->workers_min == 0) w->workers_min = 1;
     dlpi_within(p, st->name, "dispatch", w->dispatch, DLP_DISPATCH_CLAIM, DLP_DISPATCH_CLAIM,
                 "DLP_DISPATCH_CLAIM with workers_max (a table: DLP_DEAL_RUNS)");
     dlpi_within(p, st->name, "num_workers", st->begin, w->workers_min, w->workers_max,
                 "workers_min..workers_max (and at least 1)");
     p->tune.every_ns = DLPI_TUNE_EVERY_NS;
-    return p->err.code;
 }
 
 /* ---- the stage is added ---- */
@@ -28003,7 +28004,7 @@ static void dlpi_staff_unit(dlp_pipe *p, int unit) {
         if (st->ops->unit != unit) continue;
         if (st->ops->staff != NULL && !st->ops->staff(p, st)) continue;
         st->work = p->n_staffed;
-        dlpi_tune_take(st);
+        dlpi_tune_check(p, st);
         st->n_workers = st->w.num_workers > 0 ? st->w.num_workers : 1;
         st->at_first = st->begin > 0 ? st->begin : 1;
         if (dlpi_in_processes(st)) p->n_procs += st->n_workers;
@@ -28048,6 +28049,19 @@ static void dlpi_wait_rule_set(dlp_pipe *p) {
                   "%d worker threads on %d cores; if items compute rather than wait, lower "
                   "num_workers",
                   begin - 1, p->cpus);
+}
+
+/* Warn if the stage's desc sets a field that has no effect, since the stage is inline or has
+   nothing to do. */
+DLPI_COLD
+static void dlpi_live_idle(dlp_pipe *p, const dlpi_stage *st) {
+    const char *field = st->w.deadline_ms               ? "deadline_ms"
+                        : st->w.stack_bytes             ? "stack_bytes"
+                        : st->w.n_affinity              ? "affinity"
+                        : st->work < 0 && st->w.retries ? "retries"
+                                                        : NULL;
+    if ((st->work < 0 || st->w.num_workers == 0) && field != NULL)
+        dlpi_warn(p, "%s: %s has no effect without workers; set num_workers", st->name, field);
 }
 
 static const uint32_t dlpi_timed = 0;
@@ -28333,10 +28347,8 @@ static int dlpi_resolve_slots(dlp_pipe *p) {
    DLP_OK, or the code of the pipe's error. */
 DLPI_COLD
 static int dlpi_resolve_work(dlp_pipe *p) {
-    int rc = DLP_OK;
     dlpi_staff(p);
-    for (int i = 0; i < p->n_work && rc == DLP_OK; i++) rc = dlpi_tune_check(p, p->work[i]);
-    return rc == DLP_OK ? p->beside->resolve(p) : rc;
+    return p->err.code != 0 ? p->err.code : p->beside->resolve(p);
 }
 
 /* Lay out the fields of a batch: the fields that a collate makes, else the fields of an item.
@@ -29115,8 +29127,6 @@ static void dlpi_live_slots(dlp_pipe *p) {
         dlpi_bslot *slot = dlpi_slot_at(p, s);
         slot->header = dlpi_gen_word(DLPI_GEN_MASK, 0); /* of a batch long gone */
         slot->dbuf = DLPI_NO_SLOT;
-        if (!dlpi_cells_none(p)) /* until it is scheduled */
-            slot->cell = (uint16_t)(s % p->areas[p->item_area].count);
         for (int i = 0; i < p->n_work; i++) dlpi_live_words(p, s, i);
     }
     for (uint32_t v = 0; v < p->n_out; v++)
@@ -29131,19 +29141,6 @@ static uint64_t dlpi_params_hash(const dlp_pipe *p) {
     for (int i = 0; i < p->n_item_work; i++)
         if (p->work[i]->scope.first > 0) h = dlpi_absorb(h, p->work[i]->scope.first);
     return h;
-}
-
-/* Warn if the stage's desc sets a field that has no effect, since the stage is inline or has
-   nothing to do. */
-DLPI_COLD
-static void dlpi_live_idle(dlp_pipe *p, const dlpi_stage *st) {
-    const char *field = st->w.deadline_ms               ? "deadline_ms"
-                        : st->w.stack_bytes             ? "stack_bytes"
-                        : st->w.n_affinity              ? "affinity"
-                        : st->work < 0 && st->w.retries ? "retries"
-                                                        : NULL;
-    if ((st->work < 0 || st->w.num_workers == 0) && field != NULL)
-        dlpi_warn(p, "%s: %s has no effect without workers; set num_workers", st->name, field);
 }
 
 /* Go to the place that desc.resume has saved. Returns DLP_OK, or the code of the pipe's error. */

@@ -24,10 +24,8 @@ static int dlpi_resolve_slots(dlp_pipe *p) {
 /* List the stages that have workers, and check those whose workers the tuner may change. Returns
    DLP_OK, or the code of the pipe's error. */
 static int dlpi_resolve_work(dlp_pipe *p) {
-    int rc = DLP_OK;
     dlpi_staff(p);
-    for (int i = 0; i < p->n_work && rc == DLP_OK; i++) rc = dlpi_tune_check(p, p->work[i]);
-    return rc == DLP_OK ? p->beside->resolve(p) : rc;
+    return p->err.code != 0 ? p->err.code : p->beside->resolve(p);
 }
 
 /* Lay out the fields of a batch: the fields that a collate makes, else the fields of an item.

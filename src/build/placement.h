@@ -1,5 +1,6 @@
 #pragma once
 /* tests: system/core/topologies, system/core/pipe_deadline */
+#include "inputs/add.h"
 #include "inputs/check.h"
 #include "deliver/deliver.h"
 /* ---------------------------------------------------------------------------------------------
@@ -27,7 +28,7 @@ static void dlpi_staff_unit(dlp_pipe *p, int unit) {
         if (st->ops->unit != unit) continue;
         if (st->ops->staff != NULL && !st->ops->staff(p, st)) continue;
         st->work = p->n_staffed;
-        dlpi_tune_take(st);
+        dlpi_tune_check(p, st);
         st->n_workers = st->w.num_workers > 0 ? st->w.num_workers : 1;
         st->at_first = st->begin > 0 ? st->begin : 1;
         if (dlpi_in_processes(st)) p->n_procs += st->n_workers;
@@ -70,6 +71,18 @@ static void dlpi_wait_rule_set(dlp_pipe *p) {
                   "%d worker threads on %d cores; if items compute rather than wait, lower "
                   "num_workers",
                   begin - 1, p->cpus);
+}
+
+/* Warn if the stage's desc sets a field that has no effect, since the stage is inline or has
+   nothing to do. */
+static void dlpi_live_idle(dlp_pipe *p, const dlpi_stage *st) {
+    const char *field = st->w.deadline_ms               ? "deadline_ms"
+                        : st->w.stack_bytes             ? "stack_bytes"
+                        : st->w.n_affinity              ? "affinity"
+                        : st->work < 0 && st->w.retries ? "retries"
+                                                        : NULL;
+    if ((st->work < 0 || st->w.num_workers == 0) && field != NULL)
+        dlpi_warn(p, "%s: %s has no effect without workers; set num_workers", st->name, field);
 }
 
 static const uint32_t dlpi_timed = 0;

@@ -115,8 +115,6 @@ static void dlpi_live_slots(dlp_pipe *p) {
         dlpi_bslot *slot = dlpi_slot_at(p, s);
         slot->header = dlpi_gen_word(DLPI_GEN_MASK, 0); /* of a batch long gone */
         slot->dbuf = DLPI_NO_SLOT;
-        if (!dlpi_cells_none(p)) /* until it is scheduled */
-            slot->cell = (uint16_t)(s % p->areas[p->item_area].count);
         for (int i = 0; i < p->n_work; i++) dlpi_live_words(p, s, i);
     }
     for (uint32_t v = 0; v < p->n_out; v++)
@@ -130,18 +128,6 @@ static uint64_t dlpi_params_hash(const dlp_pipe *p) {
     for (int i = 0; i < p->n_item_work; i++)
         if (p->work[i]->scope.first > 0) h = dlpi_absorb(h, p->work[i]->scope.first);
     return h;
-}
-
-/* Warn if the stage's desc sets a field that has no effect, since the stage is inline or has
-   nothing to do. */
-static void dlpi_live_idle(dlp_pipe *p, const dlpi_stage *st) {
-    const char *field = st->w.deadline_ms               ? "deadline_ms"
-                        : st->w.stack_bytes             ? "stack_bytes"
-                        : st->w.n_affinity              ? "affinity"
-                        : st->work < 0 && st->w.retries ? "retries"
-                                                        : NULL;
-    if ((st->work < 0 || st->w.num_workers == 0) && field != NULL)
-        dlpi_warn(p, "%s: %s has no effect without workers; set num_workers", st->name, field);
 }
 
 /* Go to the place that desc.resume has saved. Returns DLP_OK, or the code of the pipe's error. */
