@@ -9880,9 +9880,6 @@ static inline uint64_t *dlpi_done(dlpi_stage_words *t) { return t->words; }
 static inline uint64_t *dlpi_owners(const dlp_pipe *p, dlpi_stage_words *t) {
     return t->words + p->words_max;
 }
-static inline uint64_t *dlpi_scan(const dlp_pipe *p, dlpi_stage_words *t) {
-    return t->words + p->words_max + p->units_max;
-}
 /* Return the record of source->slot_bytes that the source keeps with the batch in slot s. */
 static inline void *dlpi_slot_source(const dlp_pipe *p, uint32_t s) {
     return (uint8_t *)dlpi_slot_at(p, s) + p->slot.source;
@@ -10053,6 +10050,8 @@ static inline bool dlpi_is_shared(const dlp_pipe *p) { return p->sharing != &dlp
 
 /* ---- a pipe's ---- */
 
+static const dlpi_lender_ops dlpi_whole; /* deliver/whole.h */
+
 /* Give a new pipe the tables of no stage. */
 static void dlpi_roles_begin(dlp_pipe *p) {
     p->source = &dlpi_no_source;
@@ -10060,6 +10059,7 @@ static void dlpi_roles_begin(dlp_pipe *p) {
     p->kept_by = -1;
     p->holder = &dlpi_no_holder;
     p->sink = &dlpi_slot_sink;
+    p->lender = &dlpi_whole;
     p->sharing = &dlpi_unshared;
 }
 
@@ -11417,11 +11417,11 @@ static void dlpi_schedule_epoch(dlpi_scheduler *f, uint64_t epoch) {
     memset(f->skip_bits, 0, sizeof f->skip_bits);
 }
 
-/* Return what an item costs in a stage (ns), on the average of the workers that may claim; 0 if it
-   is not known yet. */
+/* Return what an item costs in a stage (ns), on the average of the workers that have had one; 0 if
+   it is not known yet. */
 static uint64_t dlpi_item_cost(const dlp_pipe *p, const dlpi_stage *st) {
     uint64_t sum = 0, n = 0;
-    for (int i = 0, active = dlpi_active(p, st); i < active; i++) {
+    for (int i = 0; i < st->n_workers; i++) {
         uint64_t ns = DLPI_LOAD_RLX(&p->workers[st->first_worker + i].block->item_ns); /* a hint */
         if (ns != 0) sum += ns, n++;
     }
@@ -11462,10 +11462,10 @@ static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
 }
 
 /* True if an item costs over 4 times more or less than when the run length was set. Only one worker
-   of the first stage is asked. turn: whose turn it is. */
+   of the first stage is asked. turn: whose turn it is. A worker that rests has its last cost. */
 static bool dlpi_cost_moved(const dlp_pipe *p, uint64_t turn) {
     const dlpi_stage *st = p->work[0];
-    uint64_t was = p->schedule.cost_ns, k = turn % (uint64_t)dlpi_active(p, st), ns;
+    uint64_t was = p->schedule.cost_ns, k = turn % (uint64_t)st->n_workers, ns;
     ns = DLPI_LOAD_RLX(&p->workers[(uint64_t)st->first_worker + k].block->item_ns); /* a hint */
     return ns != 0 && (ns / 4 > was || was / 4 > ns);
 }
@@ -11925,11 +11925,10 @@ DLPI_INLINE bool dlpi_find(dlpi_worker *w, dlpi_unit *t) {
    before the done words are. Returns true if this call closed the batch. */
 static bool dlpi_close_batch(const dlp_pipe *p, dlpi_stage_words *words, uint64_t b, uint32_t count,
                              uint64_t seen) {
+    uint64_t *scan = p->words_max > 1 ? dlpi_owners(p, words) + p->units_max : NULL;
     /* closed, and the slot may have gone on to a batch without rows */
     if (dlpi_ready_past(seen, b)) return false;
-    if (!dlpi_gather_full(dlpi_done(words), p->words_max > 1 ? dlpi_scan(p, words) : NULL, b, count,
-                          seen))
-        return false;
+    if (!dlpi_gather_full(dlpi_done(words), scan, b, count, seen)) return false;
     return dlpi_gather_close(&words->ready, seen, b);
 }
 
@@ -14822,9 +14821,6 @@ static const dlpi_lender_ops dlpi_whole = {
     .state = dlpi_whole_state,
     .position = dlpi_whole_position,
 };
-
-/* Give a new pipe the table of whole batches, until a stage lends. */
-static void dlpi_whole_take(dlp_pipe *p) { p->lender = &dlpi_whole; }
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-share      SEVERAL TAKE THE SAME BATCHES
@@ -39759,7 +39755,6 @@ static int dlpi_pipe_make(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *
     p->max_kills = 3;
     dlpi_beside_take(p);
     dlpi_roles_begin(p);
-    dlpi_whole_take(p);
     if ((rc = dlpi_check_pipe(p)) != DLP_OK) {
         if (err) *err = p->err;
         free(p);

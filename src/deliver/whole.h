@@ -30,6 +30,3 @@ static const dlpi_lender_ops dlpi_whole = {
     .state = dlpi_whole_state,
     .position = dlpi_whole_position,
 };
-
-/* Give a new pipe the table of whole batches, until a stage lends. */
-static void dlpi_whole_take(dlp_pipe *p) { p->lender = &dlpi_whole; }

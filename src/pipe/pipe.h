@@ -483,9 +483,6 @@ static inline uint64_t *dlpi_done(dlpi_stage_words *t) { return t->words; }
 static inline uint64_t *dlpi_owners(const dlp_pipe *p, dlpi_stage_words *t) {
     return t->words + p->words_max;
 }
-static inline uint64_t *dlpi_scan(const dlp_pipe *p, dlpi_stage_words *t) {
-    return t->words + p->words_max + p->units_max;
-}
 /* Return the record of source->slot_bytes that the source keeps with the batch in slot s. */
 static inline void *dlpi_slot_source(const dlp_pipe *p, uint32_t s) {
     return (uint8_t *)dlpi_slot_at(p, s) + p->slot.source;

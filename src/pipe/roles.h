@@ -82,6 +82,8 @@ static inline bool dlpi_is_shared(const dlp_pipe *p) { return p->sharing != &dlp
 
 /* ---- a pipe's ---- */
 
+static const dlpi_lender_ops dlpi_whole; /* deliver/whole.h */
+
 /* Give a new pipe the tables of no stage. */
 static void dlpi_roles_begin(dlp_pipe *p) {
     p->source = &dlpi_no_source;
@@ -89,6 +91,7 @@ static void dlpi_roles_begin(dlp_pipe *p) {
     p->kept_by = -1;
     p->holder = &dlpi_no_holder;
     p->sink = &dlpi_slot_sink;
+    p->lender = &dlpi_whole;
     p->sharing = &dlpi_unshared;
 }
 

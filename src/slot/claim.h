@@ -241,11 +241,10 @@ DLPI_INLINE bool dlpi_find(dlpi_worker *w, dlpi_unit *t) {
    before the done words are. Returns true if this call closed the batch. */
 static bool dlpi_close_batch(const dlp_pipe *p, dlpi_stage_words *words, uint64_t b, uint32_t count,
                              uint64_t seen) {
+    uint64_t *scan = p->words_max > 1 ? dlpi_owners(p, words) + p->units_max : NULL;
     /* closed, and the slot may have gone on to a batch without rows */
     if (dlpi_ready_past(seen, b)) return false;
-    if (!dlpi_gather_full(dlpi_done(words), p->words_max > 1 ? dlpi_scan(p, words) : NULL, b, count,
-                          seen))
-        return false;
+    if (!dlpi_gather_full(dlpi_done(words), scan, b, count, seen)) return false;
     return dlpi_gather_close(&words->ready, seen, b);
 }
 

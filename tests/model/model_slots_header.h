@@ -17,7 +17,7 @@
 #define hdr_sst_at dlpi_stage_words_at
 #define hdr_done dlpi_done
 #define hdr_own dlpi_owners
-#define hdr_scan dlpi_scan
+#define hdr_scan(p, words) (dlpi_owners(p, words) + (p)->units_max)
 #define hdr_is_item_stage dlpi_is_item_stage
 #define hdr_item_cell dlpi_item_cell
 #define hdr_slot_rec dlpi_slot_fate
