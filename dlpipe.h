@@ -29123,6 +29123,8 @@ static void dlpi_live_slots(dlp_pipe *p) {
         dlpi_bslot *slot = dlpi_slot_at(p, s);
         slot->header = dlpi_gen_word(DLPI_GEN_MASK, 0); /* of a batch long gone */
         slot->dbuf = DLPI_NO_SLOT;
+        if (!dlpi_cells_none(p)) /* until it is scheduled */
+            slot->cell = (uint16_t)(s % p->areas[p->item_area].count);
         for (int i = 0; i < p->n_work; i++) dlpi_live_words(p, s, i);
     }
     for (uint32_t v = 0; v < p->n_out; v++)
