@@ -5398,7 +5398,7 @@ typedef struct dlpi_wait_rule {
     uint32_t spin_ns, yields; /* before a sleep */
     uint32_t awake_ns;        /* in place of these, by one that waits awake (>>impl-awake) */
     bool only_yields;         /* one that waits awake never spins */
-    int threads;              /* of a pipe: its workers, and the consumer */
+    int threads; /* of a pipe: its workers, and the consumer; 1: nobody works but that */
 } dlpi_wait_rule;
 
 /* Set how patiently to wait if this many threads share so many cores. If there are spare cores,
@@ -9606,6 +9606,7 @@ typedef struct dlpi_scheduler { /* used by whoever runs the sampler: the consume
 
 typedef struct dlpi_awake {     /* what the consumer measures: see >>impl-awake */
     uint32_t calls;             /* timed since the last estimate */
+    uint32_t fits;              /* so many workers of each stage, and the consumer, have a core */
     uint32_t put_off;           /* workers that the scheduler did not wake, for others are awake */
     uint64_t batch_ns, step_ns; /* averages */
     uint64_t busy_ns, steps_ns, delivered; /* as they were at the last estimate */
@@ -9760,7 +9761,6 @@ struct dlp_pipe {
     int32_t last;
     int cpus;
     dlpi_wait_rule wait;
-    int all_inline; /* nobody works but the consumer */
     /* layout */
     dlpi_area areas[DLPI_AREAS]; /* by id; dlpi_layout has the order in which they lie */
     const dlpi_area *inputs;     /* the source's own, if it has cells of inputs */
@@ -10358,17 +10358,6 @@ static uint64_t dlpi_awake_average(uint64_t average, uint64_t sample) {
     return average == 0 ? sample : (7 * average + sample) / 8;
 }
 
-/* True if there is a core for the consumer and for `keep` workers of each stage. If not, one that
-   works wants the core of another that only waits. */
-static bool dlpi_awake_fit(const dlp_pipe *p, uint32_t keep) {
-    uint32_t n = 1;
-    for (int i = 0; i < p->n_work; i++) {
-        uint32_t most = (uint32_t)p->work[i]->w.num_workers;
-        n += most < keep ? most : keep;
-    }
-    return n <= (uint32_t)p->cpus;
-}
-
 /* Decide by what the last batches took how many workers of a stage wait awake from now on (W1). */
 static void dlpi_awake_note(dlp_pipe *p) {
     dlpi_awake *a = &p->awake;
@@ -10384,7 +10373,7 @@ static void dlpi_awake_note(dlp_pipe *p) {
     a->delivered = p->ctl->delivered;
     if (a->batch_ns <= DLPI_SHORT_NS && a->step_ns <= DLPI_SHORT_NS)
         keep = (uint32_t)(p->prefetch * a->batch_ns / DLPI_WAKE_NS) + 1;
-    if (keep > 1 && !dlpi_awake_fit(p, keep)) keep = 0;
+    if (keep > 1 && keep > a->fits) keep = 0;
     if (keep != p->ctl->keep_awake) DLPI_STORE_RLX(&p->ctl->keep_awake, keep); /* W1 */
 }
 
@@ -14334,7 +14323,7 @@ static void dlpi_consumer_step(dlp_pipe *p, uint64_t now) {
     uint64_t from = p->pace.last_return_ns, each, waited;
     uint32_t calls = p->pace.calls_untimed + 1;
     p->pace.calls_untimed = 0;
-    p->pace.calls_timed = p->all_inline ? calls : 1;
+    p->pace.calls_timed = p->wait.threads == 1 ? calls : 1;
     p->pace.untimed_ns = from != 0 && now > from ? now - from : 0;
     p->pace.last_return_ns = now;
     if (from == 0 || now <= from) return;
@@ -14353,7 +14342,7 @@ static void dlpi_consumer_step(dlp_pipe *p, uint64_t now) {
        that feeds several at once. At most a quarter of the credits wait, and none while the
        consumer waits. */
     p->pace.burst = p->pace.call_clock_every >= 32 && p->prefetch >= 8 ? p->prefetch / 4 : 1;
-    if (!p->all_inline) dlpi_awake_call(p);
+    if (p->wait.threads > 1) dlpi_awake_call(p);
 }
 
 /* Book a call of next that found a batch ready, if the call is timed, and let the tuner look. */
@@ -14367,7 +14356,7 @@ static void dlpi_pace_call(dlp_pipe *p) {
    the clock, or 0 if the call need not read it (pace.clock_off). This is so only if the consumer
    does all the work: the call works instead of waiting. */
 static inline uint64_t dlpi_consumer_waits(dlp_pipe *p, bool may) {
-    p->pace.clock_off = may && p->all_inline && dlpi_pace_skips(p);
+    p->pace.clock_off = may && p->wait.threads == 1 && dlpi_pace_skips(p);
     if (p->pace.clock_off) return 0;
     p->pace.wait_from = dlpi_now_ns();
     dlpi_consumer_step(p, p->pace.wait_from);
@@ -14408,7 +14397,7 @@ static void dlpi_consumer_waited(dlp_pipe *p, uint64_t from, bool came) {
     p->pace.last_return_ns = to = dlpi_now_ns();
     p->pace.wait_from = 0;
     p->pace.source_waited = false;
-    if (p->all_inline) p->pace.inline_ns = to - from;
+    if (p->wait.threads == 1) p->pace.inline_ns = to - from;
     if (p->pace.border_ns != 0 && came) { /* the first batch of an epoch that had to begin */
         dlpi_bump(&p->ctl->borders, 1);
         dlpi_bump(&p->ctl->border_ns, to - p->pace.border_ns);
@@ -28022,9 +28011,25 @@ static void dlpi_staff(dlp_pipe *p) {
     dlpi_staff_unit(p, DLPI_UNIT_CELLS);
 }
 
+/* Return for how many workers of each stage, beside the consumer, there is a core. If more waited
+   awake, one that works would want the core of another that only waits. */
+DLPI_COLD
+static uint32_t dlpi_wait_fits(const dlp_pipe *p) {
+    for (uint32_t keep = 1;; keep++) {
+        uint32_t n = 1, most = 0;
+        for (int i = 0; i < p->n_work; i++) {
+            uint32_t workers = (uint32_t)p->work[i]->w.num_workers;
+            n += workers < keep ? workers : keep;
+            if (workers > most) most = workers;
+        }
+        if (n > (uint32_t)p->cpus) return keep - 1;
+        if (keep >= most) return UINT32_MAX;
+    }
+}
+
 /* Set how long a thread spins before it sleeps: 14 us if each thread has a core. Else it spins for
-   1 us, or with one core not at all, and then yields. Set all_inline, too, and warn if more workers
-   work at first than there are cores. */
+   1 us, or with one core not at all, and then yields. Warn if more workers work at first than there
+   are cores. */
 DLPI_COLD
 static void dlpi_wait_rule_set(dlp_pipe *p) {
     int begin = 1, peers = 1;
@@ -28035,10 +28040,10 @@ static void dlpi_wait_rule_set(dlp_pipe *p) {
         if (i < p->n_work && !st->ops->in_order) begin += st->at_first;
     }
     if (p->sampler->w.num_workers) peers++;
-    p->all_inline = peers == 1;
     p->wait.threads = peers;
     p->wait.awake_ns = DLPI_AWAKE_NS;
-    if (!p->all_inline)
+    p->awake.fits = dlpi_wait_fits(p);
+    if (peers > 1)
         dlpi_wait_share((uint32_t)peers, (uint32_t)p->cpus, &p->wait.spin_ns, &p->wait.yields);
     if (begin - 1 > p->cpus)
         dlpi_warn(p,
@@ -28291,14 +28296,15 @@ static void dlpi_links_chain(const dlp_pipe *p, dlp_link *out, uint32_t *n) {
     }
 }
 
-/* Append a link to each stage that gives batches to others than the consumer. buffers: how many the
-   sink has; with a sink, these links begin at the stage before it. */
+/* Append a link to each stage that gives batches to others than the consumer. Such a stage has no
+   workers, and an area for its link. buffers: how many the sink has; with a sink, these links begin
+   at the stage before it. */
 DLPI_COLD
 static void dlpi_links_shared(const dlp_pipe *p, uint64_t buffers, dlp_link *out, uint32_t *n) {
     const dlpi_stage *from = p->work[p->n_work - 1 - (p->n_work > 1 && buffers > 0)];
     for (const dlpi_stage *st = p->stages; st < p->stages + p->n_stages; st++) {
         dlp_link *l;
-        if (st->ops->sharing == NULL) continue;
+        if (st->work >= 0 || dlpi_link_own(p, st) == 0) continue;
         l = dlpi_link_add(out, n, from, st, p->n_slots, sizeof(uint64_t));
         if (!from->ops->in_order) l->kind = DLP_LINK_GATHER;
         l->capacity = dlpi_link_own(p, st);

@@ -102,7 +102,7 @@ typedef struct dlpi_wait_rule {
     uint32_t spin_ns, yields; /* before a sleep */
     uint32_t awake_ns;        /* in place of these, by one that waits awake (>>impl-awake) */
     bool only_yields;         /* one that waits awake never spins */
-    int threads;              /* of a pipe: its workers, and the consumer */
+    int threads; /* of a pipe: its workers, and the consumer; 1: nobody works but that */
 } dlpi_wait_rule;
 
 /* Set how patiently to wait if this many threads share so many cores. If there are spare cores,

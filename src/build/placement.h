@@ -49,9 +49,24 @@ static void dlpi_staff(dlp_pipe *p) {
     dlpi_staff_unit(p, DLPI_UNIT_CELLS);
 }
 
+/* Return for how many workers of each stage, beside the consumer, there is a core. If more waited
+   awake, one that works would want the core of another that only waits. */
+static uint32_t dlpi_wait_fits(const dlp_pipe *p) {
+    for (uint32_t keep = 1;; keep++) {
+        uint32_t n = 1, most = 0;
+        for (int i = 0; i < p->n_work; i++) {
+            uint32_t workers = (uint32_t)p->work[i]->w.num_workers;
+            n += workers < keep ? workers : keep;
+            if (workers > most) most = workers;
+        }
+        if (n > (uint32_t)p->cpus) return keep - 1;
+        if (keep >= most) return UINT32_MAX;
+    }
+}
+
 /* Set how long a thread spins before it sleeps: 14 us if each thread has a core. Else it spins for
-   1 us, or with one core not at all, and then yields. Set all_inline, too, and warn if more workers
-   work at first than there are cores. */
+   1 us, or with one core not at all, and then yields. Warn if more workers work at first than there
+   are cores. */
 static void dlpi_wait_rule_set(dlp_pipe *p) {
     int begin = 1, peers = 1;
     for (int i = 0; i < p->n_staffed; i++) {
@@ -61,10 +76,10 @@ static void dlpi_wait_rule_set(dlp_pipe *p) {
         if (i < p->n_work && !st->ops->in_order) begin += st->at_first;
     }
     if (p->sampler->w.num_workers) peers++;
-    p->all_inline = peers == 1;
     p->wait.threads = peers;
     p->wait.awake_ns = DLPI_AWAKE_NS;
-    if (!p->all_inline)
+    p->awake.fits = dlpi_wait_fits(p);
+    if (peers > 1)
         dlpi_wait_share((uint32_t)peers, (uint32_t)p->cpus, &p->wait.spin_ns, &p->wait.yields);
     if (begin - 1 > p->cpus)
         dlpi_warn(p,

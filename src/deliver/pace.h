@@ -21,7 +21,7 @@ static void dlpi_consumer_step(dlp_pipe *p, uint64_t now) {
     uint64_t from = p->pace.last_return_ns, each, waited;
     uint32_t calls = p->pace.calls_untimed + 1;
     p->pace.calls_untimed = 0;
-    p->pace.calls_timed = p->all_inline ? calls : 1;
+    p->pace.calls_timed = p->wait.threads == 1 ? calls : 1;
     p->pace.untimed_ns = from != 0 && now > from ? now - from : 0;
     p->pace.last_return_ns = now;
     if (from == 0 || now <= from) return;
@@ -40,7 +40,7 @@ static void dlpi_consumer_step(dlp_pipe *p, uint64_t now) {
        that feeds several at once. At most a quarter of the credits wait, and none while the
        consumer waits. */
     p->pace.burst = p->pace.call_clock_every >= 32 && p->prefetch >= 8 ? p->prefetch / 4 : 1;
-    if (!p->all_inline) dlpi_awake_call(p);
+    if (p->wait.threads > 1) dlpi_awake_call(p);
 }
 
 /* Book a call of next that found a batch ready, if the call is timed, and let the tuner look. */
@@ -54,7 +54,7 @@ static void dlpi_pace_call(dlp_pipe *p) {
    the clock, or 0 if the call need not read it (pace.clock_off). This is so only if the consumer
    does all the work: the call works instead of waiting. */
 static inline uint64_t dlpi_consumer_waits(dlp_pipe *p, bool may) {
-    p->pace.clock_off = may && p->all_inline && dlpi_pace_skips(p);
+    p->pace.clock_off = may && p->wait.threads == 1 && dlpi_pace_skips(p);
     if (p->pace.clock_off) return 0;
     p->pace.wait_from = dlpi_now_ns();
     dlpi_consumer_step(p, p->pace.wait_from);
@@ -95,7 +95,7 @@ static void dlpi_consumer_waited(dlp_pipe *p, uint64_t from, bool came) {
     p->pace.last_return_ns = to = dlpi_now_ns();
     p->pace.wait_from = 0;
     p->pace.source_waited = false;
-    if (p->all_inline) p->pace.inline_ns = to - from;
+    if (p->wait.threads == 1) p->pace.inline_ns = to - from;
     if (p->pace.border_ns != 0 && came) { /* the first batch of an epoch that had to begin */
         dlpi_bump(&p->ctl->borders, 1);
         dlpi_bump(&p->ctl->border_ns, to - p->pace.border_ns);

@@ -209,6 +209,7 @@ typedef struct dlpi_scheduler { /* used by whoever runs the sampler: the consume
 
 typedef struct dlpi_awake {     /* what the consumer measures: see >>impl-awake */
     uint32_t calls;             /* timed since the last estimate */
+    uint32_t fits;              /* so many workers of each stage, and the consumer, have a core */
     uint32_t put_off;           /* workers that the scheduler did not wake, for others are awake */
     uint64_t batch_ns, step_ns; /* averages */
     uint64_t busy_ns, steps_ns, delivered; /* as they were at the last estimate */
@@ -363,7 +364,6 @@ struct dlp_pipe {
     int32_t last;
     int cpus;
     dlpi_wait_rule wait;
-    int all_inline; /* nobody works but the consumer */
     /* layout */
     dlpi_area areas[DLPI_AREAS]; /* by id; dlpi_layout has the order in which they lie */
     const dlpi_area *inputs;     /* the source's own, if it has cells of inputs */
