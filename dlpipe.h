@@ -9773,7 +9773,7 @@ struct dlp_pipe {
     int needs_file;         /* 1: the region must be a file in memory, for others are to map it */
     int others;             /* 1: other processes work on the region */
     uint32_t used_at_first; /* of a slot: 1, the consumer gives it back; 0, it gets no batch */
-    uint64_t scheduler_sleep_ns; /* of its thread, at most: nobody may wake it */
+    uint64_t scheduler_sleep_ns; /* of its thread, at most: nobody may wake it; 0: it has none */
     void *shm;                   /* what dlpipe_shm.h keeps */
     dlpi_share *share;           /* or NULL */
     /* live */
@@ -10144,9 +10144,7 @@ static inline bool dlpi_stopped(const dlp_pipe *p) {
 }
 
 /* True if the consumer schedules as it takes and releases; false if the sampler has a thread. */
-static inline bool dlpi_consumer_schedules(const dlp_pipe *p) {
-    return p->sampler->w.num_workers == 0;
-}
+static inline bool dlpi_consumer_schedules(const dlp_pipe *p) { return p->scheduler_sleep_ns == 0; }
 
 /* Return how many workers of a stage wait awake, because a wake-up costs more; 0: none. */
 static inline uint32_t dlpi_keep_awake(const dlp_pipe *p) {
@@ -28039,7 +28037,10 @@ static void dlpi_wait_rule_set(dlp_pipe *p) {
         peers += st->n_workers;
         if (i < p->n_work && !st->ops->in_order) begin += st->at_first;
     }
-    if (p->sampler->w.num_workers) peers++;
+    if (p->sampler->w.num_workers > 0)
+        peers++;
+    else
+        p->scheduler_sleep_ns = 0; /* the consumer schedules */
     p->wait.threads = peers;
     p->wait.awake_ns = DLPI_AWAKE_NS;
     p->awake.fits = dlpi_wait_fits(p);

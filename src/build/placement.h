@@ -75,7 +75,10 @@ static void dlpi_wait_rule_set(dlp_pipe *p) {
         peers += st->n_workers;
         if (i < p->n_work && !st->ops->in_order) begin += st->at_first;
     }
-    if (p->sampler->w.num_workers) peers++;
+    if (p->sampler->w.num_workers > 0)
+        peers++;
+    else
+        p->scheduler_sleep_ns = 0; /* the consumer schedules */
     p->wait.threads = peers;
     p->wait.awake_ns = DLPI_AWAKE_NS;
     p->awake.fits = dlpi_wait_fits(p);

@@ -376,7 +376,7 @@ struct dlp_pipe {
     int needs_file;         /* 1: the region must be a file in memory, for others are to map it */
     int others;             /* 1: other processes work on the region */
     uint32_t used_at_first; /* of a slot: 1, the consumer gives it back; 0, it gets no batch */
-    uint64_t scheduler_sleep_ns; /* of its thread, at most: nobody may wake it */
+    uint64_t scheduler_sleep_ns; /* of its thread, at most: nobody may wake it; 0: it has none */
     void *shm;                   /* what dlpipe_shm.h keeps */
     dlpi_share *share;           /* or NULL */
     /* live */

@@ -54,9 +54,7 @@ static inline bool dlpi_stopped(const dlp_pipe *p) {
 }
 
 /* True if the consumer schedules as it takes and releases; false if the sampler has a thread. */
-static inline bool dlpi_consumer_schedules(const dlp_pipe *p) {
-    return p->sampler->w.num_workers == 0;
-}
+static inline bool dlpi_consumer_schedules(const dlp_pipe *p) { return p->scheduler_sleep_ns == 0; }
 
 /* Return how many workers of a stage wait awake, because a wake-up costs more; 0: none. */
 static inline uint32_t dlpi_keep_awake(const dlp_pipe *p) {
