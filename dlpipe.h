@@ -5724,7 +5724,7 @@ typedef struct dlpi_wait_rule {
     uint32_t spin_ns, yields; /* ns of spinning, then number of yields, before a sleep */
     uint32_t awake_ns;        /* ns without sleep of a thread that waits awake (>>impl-awake) */
     bool only_yields;         /* a thread that waits awake yields, and never spins */
-    int threads;              /* threads of the pipe: its workers and the consumer */
+    int threads;              /* workers of the pipe, and the consumer; 1: no worker */
 } dlpi_wait_rule;
 
 /* Set how patiently to wait if this many threads share so many cores. If there are spare cores,
@@ -6370,8 +6370,7 @@ DLPDEF int64_t dlp_mpsc_pop_burst(dlp_mpsc_rx *rx, void *records, uint64_t max, 
    dlpi_claim_take       O1     swap     readers; recovery           O1: one of them
    dlpi_claim_alone      O1     release  the only reader             O1 of recovery
    dlpi_claim_done       O1     seq_cst  the owner                   O1, after its bytes
-   dlpi_claim_reserve       O1     seq_cst  a later stage's owner       O1 of recovery
-   dlpi_claim_free       O1     seq_cst  the owner, recovery         O1
+   dlpi_claim_free       O1     seq_cst  the owner, recovery; a mark   O1; of recovery
    dlpi_claim_freed      O1     add      the owner, recovery         a number of its own
    dlpi_claim_was_freed  O1     relaxed  the stage before            ordered by its own claim
    dlpi_claim_rescan     R1     add      who freed units             R1
@@ -6487,9 +6486,6 @@ DLPI_INLINE uint64_t dlpi_claim_freed(uint32_t *frees, uint64_t b) {
 /* Return the owner word of a unit of batch b while reader `who` sends the unit back. */
 DLPI_INLINE uint64_t dlpi_claim_reserved(uint64_t b, uint32_t who) {
     return dlpi_gen_word(b, DLPI_REDO | (who + 1u));
-}
-DLPI_INLINE void dlpi_claim_reserve(dlpi_claim_word *owner, uint64_t word) {
-    DLPI_STORE_SEQ(owner, word); /* O1 -> O1 of recovery */
 }
 DLPI_INLINE void dlpi_claim_free(dlpi_claim_word *owner, uint64_t word) {
     DLPI_STORE_SEQ(owner, word); /* O1 -> O1 */
@@ -9628,10 +9624,10 @@ typedef struct dlpi_sink_ops { /* by the consumer */
 
 /* Others than the consumer take batches, too. By whoever schedules; looked at before each batch. */
 typedef struct dlpi_sharing_ops {
-    const char *words;         /* what the user has asked for by it */
-    bool programs;             /* the others are programs */
-    bool (*keep)(dlp_pipe *p); /* who came, who went; did anything change? */
-    bool (*over)(dlp_pipe *p); /* all is scheduled, and nobody has any of it */
+    const char *words;        /* what the user has asked for by it */
+    bool programs;            /* the others are programs */
+    int (*keep)(dlp_pipe *p); /* by the scheduler's thread: who came, who went. 1: something has
+                                  changed; -1: all is scheduled, and nobody has any of it */
     bool (*may_schedule)(dlp_pipe *p);
     bool (*slot_free)(dlp_pipe *p,
                       uint32_t s);        /* the consumer has given it back: the others, too? */
@@ -9958,6 +9954,7 @@ typedef struct dlpi_scheduler { /* private to the thread that schedules: its own
 
 typedef struct dlpi_awake {     /* what the consumer measures: see >>impl-awake */
     uint32_t calls;             /* timed calls since the last estimate */
+    uint32_t fits;              /* this many workers of each stage have a core, and the consumer */
     uint32_t put_off;           /* workers that were not woken, because others are awake */
     uint64_t batch_ns, step_ns; /* averages: workers' busy time of a batch; the consumer's steps */
     uint64_t busy_ns, steps_ns, delivered; /* sums at the last estimate */
@@ -9981,9 +9978,6 @@ typedef struct dlpi_tuner {
     uint64_t waited_ns;              /* time that the consumer had waited, at the last look */
     dlpi_tuned at[DLP_MAX_STAGES];
 } dlpi_tuner;
-
-/* What dlpipe_shm.h gives, where it is included; else NULL: pipes have dlpi_alone then. */
-static const dlpi_beside_ops *dlpi_shm; /* defined again, with its value, by dlpipe_shm.h */
 
 /* Classes of the plan, in the order of their lines, but for INPUTS, which come after the workers'
    records. An area of class WORDS is counted as one. */
@@ -10115,8 +10109,6 @@ struct dlp_pipe {
     int32_t last;
     int cpus;
     dlpi_wait_rule wait;
-    int all_inline; /* nobody works but the consumer */
-    int any_inline;
     /* The layout. */
     dlpi_area areas[DLPI_AREAS]; /* by number; dlpi_layout has the order in which they lie */
     const dlpi_area *inputs;     /* areas of the source's cells of inputs; NULL: it has none */
@@ -10129,7 +10121,7 @@ struct dlp_pipe {
     int needs_file;              /* 1: the region must be a file, because other processes map it */
     int others;                  /* 1: other processes work on the region */
     uint32_t used_at_first;      /* slot.used at publication. 0: the consumer gets no batch */
-    uint64_t scheduler_sleep_ns; /* ns that the scheduler's thread sleeps at once, at most */
+    uint64_t scheduler_sleep_ns; /* longest sleep of the scheduler's thread, ns; 0: there is none */
     void *shm;                   /* record of dlpipe_shm.h; NULL: none */
     dlpi_share *share;           /* in the region, for subscribers; NULL: none */
     /* The live pipe. */
@@ -10184,11 +10176,6 @@ static inline const dlp_sampler_desc *dlpi_sampler_of(const dlp_pipe *p) {
     return p->sampler->self; /* each kind of sampler begins with it */
 }
 
-/* Return the bytes of one ring of trace events. Each worker and each counter has one. */
-static inline uint64_t dlpi_ring_bytes(const dlp_pipe *p) {
-    return (uint64_t)p->trace_events * sizeof(dlp_trace_event);
-}
-
 static inline uint64_t dlpi_area_bytes(const dlp_pipe *p, int id) {
     return dlpi_times(p->areas[id].stride, p->areas[id].count);
 }
@@ -10237,17 +10224,9 @@ static inline dlpi_stage_words *dlpi_stage_words_at(const dlp_pipe *p, uint32_t 
 static inline bool dlpi_slot_in_line(const dlp_pipe *p) {
     return p->work[0]->stage_words_offset == sizeof(dlpi_bslot);
 }
-/* Prefetch the cache line of batch b's header for writing. Several such lines may be on their way
-   at once. */
-static inline void dlpi_slot_fetch(const dlp_pipe *p, uint64_t b) {
-    dlpi_prefetch_write(&dlpi_slot_at(p, (uint32_t)(b % p->n_slots))->header);
-}
 static inline uint64_t *dlpi_done(dlpi_stage_words *t) { return t->words; }
 static inline uint64_t *dlpi_owners(const dlp_pipe *p, dlpi_stage_words *t) {
     return t->words + p->words_max;
-}
-static inline uint64_t *dlpi_scan(const dlp_pipe *p, dlpi_stage_words *t) {
-    return t->words + p->words_max + p->units_max;
 }
 /* Return the record of source->slot_bytes that the source keeps with the batch in slot s. */
 static inline void *dlpi_slot_source(const dlp_pipe *p, uint32_t s) {
@@ -10348,7 +10327,6 @@ static inline void *dlpi_row_extra_at(const dlp_pipe *p, const dlpi_worker *w, s
 
 static uint64_t dlpi_role_none(const dlp_pipe *p DLPI_UNREAD) { return 0; }
 static bool dlpi_role_yes(dlp_pipe *p DLPI_UNREAD) { return true; }
-static bool dlpi_role_no(dlp_pipe *p DLPI_UNREAD) { return false; }
 static int dlpi_role_well(dlp_pipe *p DLPI_UNREAD) { return DLP_OK; }
 static void dlpi_role_idle(dlp_pipe *p DLPI_UNREAD) {}
 
@@ -10358,6 +10336,9 @@ static bool dlpi_source_ready(dlp_pipe *p DLPI_UNREAD, uint64_t rows DLPI_UNREAD
 static int dlpi_source_agreed(dlp_pipe *p DLPI_UNREAD, int rc, uint64_t b DLPI_UNREAD,
                               uint32_t s DLPI_UNREAD) {
     return rc;
+}
+static inline bool dlpi_source_asks(const dlp_pipe *p) { /* before each batch */
+    return p->source->agreed != dlpi_source_agreed;
 }
 static void dlpi_source_filled(struct dlpi_worker *w DLPI_UNREAD,
                                const struct dlpi_unit *t DLPI_UNREAD) {}
@@ -10373,8 +10354,7 @@ static const struct dlpi_source_state *dlpi_source_stateless(const dlp_pipe *p D
 
 /* Its items are at hand: nothing is loaded ahead of a batch. */
 #define DLPI_SOURCE_AT_HAND \
-    .ready = dlpi_source_ready, .ahead = dlpi_role_idle, .quiet = dlpi_role_yes, \
-    .agreed = dlpi_source_agreed
+    .ready = dlpi_source_ready, .ahead = dlpi_role_idle, .quiet = dlpi_role_yes
 
 /* The part of a source whose batches' numbers say all of their places. */
 #define DLPI_SOURCE_BY_NUMBER \
@@ -10407,8 +10387,7 @@ static bool dlpi_unshared_free(dlp_pipe *p DLPI_UNREAD, uint32_t s DLPI_UNREAD) 
 
 static const dlpi_sharing_ops dlpi_unshared = {
     .words = "",
-    .keep = dlpi_role_no,
-    .over = dlpi_role_no,
+    .keep = dlpi_role_well,
     .may_schedule = dlpi_role_yes,
     .slot_free = dlpi_unshared_free,
     .holds = dlpi_role_none,
@@ -10419,6 +10398,8 @@ static inline bool dlpi_is_shared(const dlp_pipe *p) { return p->sharing != &dlp
 
 /* ---- a pipe's ---- */
 
+static const dlpi_lender_ops dlpi_whole; /* deliver/whole.h */
+
 /* Give a new pipe the tables of no stage. */
 static void dlpi_roles_begin(dlp_pipe *p) {
     p->source = &dlpi_no_source;
@@ -10426,6 +10407,7 @@ static void dlpi_roles_begin(dlp_pipe *p) {
     p->kept_by = -1;
     p->holder = &dlpi_no_holder;
     p->sink = &dlpi_slot_sink;
+    p->lender = &dlpi_whole;
     p->sharing = &dlpi_unshared;
 }
 
@@ -10478,7 +10460,7 @@ static const dlpi_stage *dlpi_roles_count(const dlp_pipe *p) {
                                              be woken for, where the consumer does their work
      subscriber             share.sleepers   a batch leaves the last stage (Y1); it is let in (H2);
                                              the end (T1, H1)
-   A stop and a seek wake all of them. So does a recovery. */
+   A stop, a seek and the end wake all of them. So does a recovery. */
 
 #define DLPI_SLEEP_NS UINT64_C(100000000)
 #define DLPI_CPU_NOTE_NS UINT64_C(50000000)
@@ -10510,9 +10492,7 @@ static inline bool dlpi_stopped(const dlp_pipe *p) {
 }
 
 /* True if the consumer schedules as it takes and releases; false if the sampler has a thread. */
-static inline bool dlpi_consumer_schedules(const dlp_pipe *p) {
-    return p->sampler->w.num_workers == 0;
-}
+static inline bool dlpi_consumer_schedules(const dlp_pipe *p) { return p->scheduler_sleep_ns == 0; }
 
 /* Return how many workers of a stage wait awake, because a wake-up costs more; 0: none. */
 static inline uint32_t dlpi_keep_awake(const dlp_pipe *p) {
@@ -10581,8 +10561,8 @@ static void dlpi_wake_subscribers_all(dlpi_share *share) {
     if (share != NULL) dlpi_sleepers_ring(&share->sleepers, 0);
 }
 
-/* Wake everybody, whatever the masks say: after a stop or a seek, or if a waker may have died
-   between taking a sleeper's bit and waking it. */
+/* Wake everybody, whatever the masks say: after a stop, a seek or the end, or if a waker may have
+   died between taking a sleeper's bit and waking it. */
 static void dlpi_wake_all(dlp_pipe *p) {
     for (int i = 0; i < p->n_staffed; i++) dlpi_wake_workers(p, p->work[i]);
     dlpi_sleepers_ring(&p->ctl->scheduler, 0);
@@ -10724,17 +10704,6 @@ static uint64_t dlpi_awake_average(uint64_t average, uint64_t sample) {
     return average == 0 ? sample : (7 * average + sample) / 8;
 }
 
-/* True if there is a core for the consumer and for `keep` workers of each stage. If not, one that
-   works wants the core of another that only waits. */
-static bool dlpi_awake_fit(const dlp_pipe *p, uint32_t keep) {
-    uint32_t n = 1;
-    for (int i = 0; i < p->n_work; i++) {
-        uint32_t most = (uint32_t)p->work[i]->w.num_workers;
-        n += most < keep ? most : keep;
-    }
-    return n <= (uint32_t)p->cpus;
-}
-
 /* Decide by what the last batches took how many workers of a stage wait awake from now on (W1). */
 static void dlpi_awake_note(dlp_pipe *p) {
     dlpi_awake *a = &p->awake;
@@ -10750,7 +10719,7 @@ static void dlpi_awake_note(dlp_pipe *p) {
     a->delivered = p->ctl->delivered;
     if (a->batch_ns <= DLPI_SHORT_NS && a->step_ns <= DLPI_SHORT_NS)
         keep = (uint32_t)(p->prefetch * a->batch_ns / DLPI_WAKE_NS) + 1;
-    if (keep > 1 && !dlpi_awake_fit(p, keep)) keep = 0;
+    if (keep > 1 && keep > a->fits) keep = 0;
     if (keep != p->ctl->keep_awake) DLPI_STORE_RLX(&p->ctl->keep_awake, keep); /* W1 */
 }
 
@@ -10921,18 +10890,6 @@ static uint64_t dlpi_skip_count(const dlpi_ctl *ctl, uint64_t *from) {
     uint64_t n = DLPI_LOAD_ACQ(&ctl->skips); /* K1 <- K1 */
     *from = n > DLPI_SKIP_RING ? n - DLPI_SKIP_RING : 0;
     return n;
-}
-
-/* Find the item with e's epoch and position in the list, and set e's errnum and worker by it. */
-DLPI_COLD static void dlpi_skip_find(const dlpi_ctl *ctl, dlp_error *e) {
-    uint64_t from, n = dlpi_skip_count(ctl, &from);
-    for (; from != n; from++) {
-        dlp_skip k;
-        if (!dlpi_skip_read(ctl, from, &k)) continue;
-        if (k.epoch != e->epoch || k.position != e->position) continue;
-        e->errnum = k.errnum;
-        e->worker = k.worker;
-    }
 }
 
 /* Count n more failed items. True if they may be replaced or left out: all failed items of all
@@ -11521,11 +11478,6 @@ DLPDEF uint64_t dlp_item_random(const dlp_item *item, uint64_t salt) {
 /* True if no row says where the epoch ends. */
 static inline bool dlpi_end_known(const dlp_pipe *p) { return p->open_end == 0; }
 
-/* Return the number of items that a state names; UINT64_MAX: the end is open. */
-static uint64_t dlpi_open_end_items(const dlp_pipe *p) {
-    return p->open_end ? UINT64_MAX : p->fetch->dataset->n_items;
-}
-
 /* Return the code for what a fetch, an item map or a load returned. They may return DLP_SKIP, an
    error of a length, and (a fetch of a stream) DLP_END, besides 0 and failure. */
 static int dlpi_item_returned(dlpi_worker *w, int rc) {
@@ -11536,7 +11488,7 @@ static int dlpi_item_returned(dlpi_worker *w, int rc) {
 }
 
 /* Count a failed item. True if it may be replaced or left out, by max_skips. In a stream, what
-   fails behind the end does not count, and only delivery knows that: see dlpi_end_budget. */
+   fails behind the end does not count, and only delivery knows that: see dlpi_end_agreed. */
 static bool dlpi_skip_allowed(const dlpi_worker *w) {
     int64_t max = w->st->w.max_skips;
     if (max == DLP_NONE || w->p->open_end) return max != DLP_NONE;
@@ -11618,35 +11570,6 @@ static bool dlpi_slot_idle(const dlp_pipe *p, uint32_t s) {
            (dlpi_slot_ended(p, s) && dlpi_slot_rows(p, s) == 0);
 }
 
-/* Make a failed item that is one more than max_skips the pipe's error. Its errno comes from the
-   list of skips, if that goes back so far. Returns the code. */
-DLPI_COLD static int dlpi_budget_fail(dlp_pipe *p, uint32_t s, uint32_t row, const dlpi_stage *st) {
-    const dlpi_bslot *slot = dlpi_slot_at(p, s);
-    dlp_error e;
-    dlpi_error_set(&e, DLP_ERR_BUDGET, "max_skips",
-                   "the item failed, and max_skips %" PRId64 " are used up", st->w.max_skips);
-    dlpi_copy_text(e.stage, sizeof e.stage, st->name);
-    dlpi_error_item(&e, dlpi_slot_index(p, s)[row], slot->epoch, slot->position + row);
-    dlpi_skip_find(p->ctl, &e);
-    return dlpi_pipe_fail(p, &e);
-}
-
-/* Count the failed items of the batch in slot s that come before the end. Returns DLP_OK, or the
-   code if they are more than max_skips allows. */
-static inline int dlpi_end_budget(dlp_pipe *p, uint32_t s) {
-    const uint32_t *fate = dlpi_slot_fate(p, s);
-    uint32_t n;
-    /* ordered by done */
-    if (!p->open_end || DLPI_LOAD_RLX(&dlpi_slot_at(p, s)->dirty) == 0) return DLP_OK;
-    n = dlpi_rows_before_end(p, s);
-    for (uint32_t r = 0; r < n; r++) {
-        const dlpi_stage *st = p->work[dlpi_fate_stage(fate[r])];
-        if ((fate[r] & DLPI_FATE_COUNTS) == 0) continue;
-        if (!dlpi_failures_add(p->ctl, 1, st->w.max_skips)) return dlpi_budget_fail(p, s, r, st);
-    }
-    return DLP_OK;
-}
-
 /* ---------------------------------------------------------------------------------------------
    >>impl-gaps       OUT OF ORDER: GAPS BETWEEN DELIVERED BATCHES
    An unordered pipe delivers each batch when the batch is ready. So the delivered batches of an
@@ -11691,13 +11614,9 @@ static bool dlpi_gaps_bit(const dlpi_state *s, uint64_t k) {
 /* Set the gaps of the consumer to the gaps of a state. */
 static void dlpi_gaps_books(dlp_pipe *p, const dlpi_state *s) {
     dlpi_gaps_clear(p, s->batch);
-    for (uint32_t k = 0; k < DLPI_GAPS_MAX; k++) {
-        if (!dlpi_gaps_bit(s, k)) continue;
-        p->consumed.at[(s->batch + k) % DLPI_GAPS_MAX] = 1;
-        p->epoch_open = 1;
-    }
-    while (p->consumed.at[p->consumed.base % DLPI_GAPS_MAX])
-        p->consumed.at[p->consumed.base++ % DLPI_GAPS_MAX] = 0;
+    if (s->gaps_used > 0) p->epoch_open = 1;
+    for (uint32_t k = 0; k < DLPI_GAPS_MAX; k++)
+        if (dlpi_gaps_bit(s, k)) dlpi_gaps_note(p, s->batch + k, false);
 }
 
 /* True if batch k of the present epoch is delivered, or was consumed before the seek. */
@@ -11832,11 +11751,11 @@ static void dlpi_schedule_epoch(dlpi_scheduler *f, uint64_t epoch) {
     memset(f->skip_bits, 0, sizeof f->skip_bits);
 }
 
-/* Return what an item costs in a stage (ns), on the average of the workers that may claim; 0 if it
-   is not known yet. */
+/* Return what an item costs in a stage (ns), on the average of the workers that have had one; 0 if
+   it is not known yet. */
 static uint64_t dlpi_item_cost(const dlp_pipe *p, const dlpi_stage *st) {
     uint64_t sum = 0, n = 0;
-    for (int i = 0, active = dlpi_active(p, st); i < active; i++) {
+    for (int i = 0; i < st->n_workers; i++) {
         uint64_t ns = DLPI_LOAD_RLX(&p->workers[st->first_worker + i].block->item_ns); /* a hint */
         if (ns != 0) sum += ns, n++;
     }
@@ -11877,10 +11796,10 @@ static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
 }
 
 /* True if an item costs over 4 times more or less than when the run length was set. Only one worker
-   of the first stage is asked. turn: whose turn it is. */
+   of the first stage is asked. turn: whose turn it is. A worker that rests has its last cost. */
 static bool dlpi_cost_moved(const dlp_pipe *p, uint64_t turn) {
     const dlpi_stage *st = p->work[0];
-    uint64_t was = p->schedule.cost_ns, k = turn % (uint64_t)dlpi_active(p, st), ns;
+    uint64_t was = p->schedule.cost_ns, k = turn % (uint64_t)st->n_workers, ns;
     ns = DLPI_LOAD_RLX(&p->workers[(uint64_t)st->first_worker + k].block->item_ns); /* a hint */
     return ns != 0 && (ns / 4 > was || was / 4 > ns);
 }
@@ -12095,8 +12014,7 @@ static uint64_t dlpi_schedule(dlp_pipe *p, uint64_t burst) {
     if (f->ended) {
         /* T1 -> T1: after the tail */
         dlpi_credit_close(&p->ctl->end_of_input, dlpi_scheduled_word(f->seek_no));
-        dlpi_wake_consumer(p->ctl, UINT64_MAX);
-        dlpi_wake_subscribers_all(p->share);
+        dlpi_wake_all(p);
     }
     return f->published - before;
 }
@@ -12139,11 +12057,6 @@ static void dlpi_unit_rows(const dlp_pipe *p, const dlpi_stage *st, uint32_t cou
     t->end = whole || count - t->row <= 1u << shift ? count : t->row + (1u << shift);
 }
 
-/* Return the owner word of unit t in a stage, which says who has claimed the unit. */
-static inline uint64_t *dlpi_owner_of(const dlp_pipe *p, const dlpi_stage *st, const dlpi_unit *t) {
-    return &dlpi_owners(p, dlpi_stage_words_at(p, t->slot, st))[t->unit];
-}
-
 static inline uint64_t dlpi_owner_freed(const dlp_pipe *p, uint32_t s, uint64_t b) {
     return dlpi_claim_freed(&dlpi_slot_at(p, s)->frees, b);
 }
@@ -12181,6 +12094,12 @@ static uint32_t dlpi_not_ready(const dlpi_worker *w, const dlpi_unit *t, dlpi_st
     if (dlpi_gather_bits(dlpi_done(theirs), i, t->b) != 0) return t->unit;
     if (dlpi_gather_bits(dlpi_done(mine), i, t->b) != 0) return t->unit;
     return ((i + 1) * DLPI_WORD_ROWS >> shift) - 1;
+}
+
+/* Prefetch the cache line of batch b's header for writing. Several such lines may be on their way
+   at once. */
+static inline void dlpi_slot_fetch(const dlp_pipe *p, uint64_t b) {
+    dlpi_prefetch_write(&dlpi_slot_at(p, (uint32_t)(b % p->n_slots))->header);
 }
 
 /* Look for a unit of batch b and claim it. Returns true if *t is claimed. Sets *all_claimed when no
@@ -12341,17 +12260,17 @@ DLPI_INLINE bool dlpi_find(dlpi_worker *w, dlpi_unit *t) {
    before the done words are. Returns true if this call closed the batch. */
 static bool dlpi_close_batch(const dlp_pipe *p, dlpi_stage_words *words, uint64_t b, uint32_t count,
                              uint64_t seen) {
+    uint64_t *scan = p->words_max > 1 ? dlpi_owners(p, words) + p->units_max : NULL;
     /* closed, and the slot may have gone on to a batch without rows */
     if (dlpi_ready_past(seen, b)) return false;
-    if (!dlpi_gather_full(dlpi_done(words), p->words_max > 1 ? dlpi_scan(p, words) : NULL, b, count,
-                          seen))
-        return false;
+    if (!dlpi_gather_full(dlpi_done(words), scan, b, count, seen)) return false;
     return dlpi_gather_close(&words->ready, seen, b);
 }
 
 /* True if the claim of unit t in stage st was given up again. */
 static bool dlpi_freed(const dlp_pipe *p, const dlpi_stage *st, const dlpi_unit *t) {
-    return dlpi_claim_was_freed(dlpi_owner_of(p, st, t), t->b);
+    return dlpi_claim_was_freed(&dlpi_owners(p, dlpi_stage_words_at(p, t->slot, st))[t->unit],
+                                t->b);
 }
 
 /* Batch t->b left work[k], and its `ready` is written: wake who goes on with it. If the batch went
@@ -12458,39 +12377,6 @@ static uint64_t dlpi_owner_redo(const dlpi_worker *w, uint64_t b) {
     return dlpi_claim_reserved(b, (uint32_t)w->global);
 }
 
-/* Send rows of a unit (bits of its done word) back to the first stage: they get their indices from
-   the slot and are done all over again. Bits first, then the claims, then the call to look again:
-   whoever reads a freed claim finds the bits of the stages before it gone, so no stage runs before
-   the one after it. The claims of the stages before carry our mark from before the first bit goes:
-   a worker that dies in between is known by its own claim, or, once that is freed, by the reserved
-   word; and whoever recovers their last owner sees that they are no longer its. The first stage's
-   is freed last, so up to that store nobody can begin again. */
-static void dlpi_rows_redo(const dlpi_worker *w, const dlpi_unit *t, uint32_t rows) {
-    dlp_pipe *p = w->p;
-    uint64_t freed = dlpi_owner_freed(p, t->slot, t->b);
-    for (int k = 0; k < w->st->work; k++)
-        dlpi_claim_reserve(dlpi_owner_of(p, p->work[k], t), dlpi_owner_redo(w, t->b));
-    for (int k = 0; k < w->st->work; k++) {
-        uint64_t *done =
-            &dlpi_done(dlpi_stage_words_at(p, t->slot, p->work[k]))[t->row / DLPI_WORD_ROWS];
-        dlpi_gather_take_back(done, rows);
-    }
-    for (int k = 1; k <= w->st->work; k++) /* ours is the last of these */
-        dlpi_claim_free(dlpi_owner_of(p, p->work[k], t), freed);
-    dlpi_claim_free(dlpi_owner_of(p, p->work[0], t), freed);
-    dlpi_rescan(p, 0, w->st->work);
-}
-
-/* Undo that batch b left stage k: no row of it is done, and its ready becomes that of the batch
-   before, with another count, so that a closer that has read it cannot swap it. In this order: a
-   closer finds ready past its batch, or rows missing. */
-static void dlpi_stage_undo(dlp_pipe *p, int k, uint32_t s, uint64_t b) {
-    dlpi_stage_words *words = dlpi_stage_words_at(p, s, p->work[k]);
-    for (uint32_t i = 0; k < p->n_item_work && i < p->words_max; i++)
-        dlpi_gather_take_back(&dlpi_done(words)[i], UINT32_MAX);
-    if (k + 1 >= p->n_item_work) dlpi_gather_undo(&words->ready, b);
-}
-
 /* Return how many units, each with a claim, stage work[k] has of the batch with this header. */
 static uint32_t dlpi_stage_units(const dlp_pipe *p, int k, uint64_t header) {
     return k < p->n_item_work ? dlpi_units(dlpi_header_count(header), dlpi_header_shift(header))
@@ -12504,26 +12390,53 @@ static int dlpi_redo_first(const dlp_pipe *p, const dlpi_stage *st, uint64_t hea
     return dlpi_header_count(header) > 0 ? p->cells_from : p->n_item_work;
 }
 
-static void dlpi_owners_set(dlp_pipe *p, int k, uint32_t s, uint64_t header, uint64_t word) {
-    uint64_t *owner = dlpi_owners(p, dlpi_stage_words_at(p, s, p->work[k]));
-    for (uint32_t u = 0; u < dlpi_stage_units(p, k, header); u++)
+/* Set the claims that stage work[k] has on the rows of t, a unit or a whole batch, to this word. */
+static void dlpi_owners_set(dlp_pipe *p, int k, const dlpi_unit *t, uint64_t header,
+                            uint64_t word) {
+    uint64_t *owner = dlpi_owners(p, dlpi_stage_words_at(p, t->slot, p->work[k]));
+    const uint32_t shift = dlpi_header_shift(header), rows = k < p->n_item_work;
+    const uint32_t end = rows ? dlpi_units(t->end, shift) : 1;
+    for (uint32_t u = rows ? t->row >> shift : 0; u < end; u++)
         dlpi_claim_free(&owner[u], word); /* or a mark */
 }
 
-/* Send batch b, claimed by the stage of w and perhaps half changed by it, back to the nearest stage
-   that writes its cell whole: the collate, or fetch. Marks, then stages are undone, then claims are
-   given up, those of that stage last, as in dlpi_rows_redo. */
-DLPI_COLD static void dlpi_batch_redo(const dlpi_worker *w, uint32_t s, uint64_t b) {
+/* Undo that rows of t (bits of each done word) left stage k. From the last item stage on, undo that
+   the batch did, too: its ready becomes that of the batch before, with another count, so that a
+   closer that has read it cannot swap it. In this order: a closer finds ready past its batch, or
+   rows missing. */
+static void dlpi_stage_undo(dlp_pipe *p, int k, const dlpi_unit *t, uint32_t rows) {
+    dlpi_stage_words *words = dlpi_stage_words_at(p, t->slot, p->work[k]);
+    uint32_t end = k < p->n_item_work ? t->end : 0;
+    for (uint32_t row = t->row / DLPI_WORD_ROWS * DLPI_WORD_ROWS; row < end; row += DLPI_WORD_ROWS)
+        dlpi_gather_take_back(&dlpi_done(words)[row / DLPI_WORD_ROWS], rows);
+    if (k + 1 >= p->n_item_work) dlpi_gather_undo(&words->ready, t->b);
+}
+
+/* Send rows of a unit (bits of its done word) back to the first stage: they get their indices from
+   the slot and are done all over again. A whole batch goes back to the nearest stage that writes
+   its cell whole: the collate, or fetch. Bits first, then the claims, then the call to look again:
+   whoever reads a freed claim finds the bits of the stages before it gone, so no stage runs before
+   the one after it. The claims of the stages before carry our mark from before the first bit goes:
+   a worker that dies in between is known by its own claim, or, once that is freed, by the reserved
+   word; and whoever recovers their last owner sees that they are no longer its. The first stage's
+   is freed last, so up to that store nobody can begin again. */
+static void dlpi_rows_redo(const dlpi_worker *w, const dlpi_unit *t, uint32_t rows) {
     dlp_pipe *p = w->p;
-    uint64_t freed = dlpi_owner_freed(p, s, b);
-    uint64_t header = DLPI_LOAD_RLX(&dlpi_slot_at(p, s)->header); /* claimed */
-    int first = dlpi_redo_first(p, w->st, header);
-    for (int k = first; k < w->st->work; k++)
-        dlpi_owners_set(p, k, s, header, dlpi_owner_redo(w, b));
-    for (int k = first; k < w->st->work; k++) dlpi_stage_undo(p, k, s, b);
-    for (int k = first + 1; k <= w->st->work; k++) dlpi_owners_set(p, k, s, header, freed);
-    dlpi_owners_set(p, first, s, header, freed);
-    dlpi_rescan(p, first, w->st->work);
+    const uint64_t mark = dlpi_owner_redo(w, t->b), freed = dlpi_owner_freed(p, t->slot, t->b);
+    const uint64_t header = DLPI_LOAD_RLX(&dlpi_slot_at(p, t->slot)->header); /* claimed */
+    const int last = w->st->work, first = dlpi_redo_first(p, w->st, header);
+    for (int k = first; k < last; k++) dlpi_owners_set(p, k, t, header, mark);
+    for (int k = first; k < last; k++) dlpi_stage_undo(p, k, t, rows);
+    for (int k = first + 1; k <= last; k++) /* ours is the last of these */
+        dlpi_owners_set(p, k, t, header, freed);
+    dlpi_owners_set(p, first, t, header, freed);
+    dlpi_rescan(p, first, last);
+}
+
+/* Send batch b, claimed by the stage of w and perhaps half changed by it, back. */
+DLPI_COLD static void dlpi_batch_redo(const dlpi_worker *w, uint32_t s, uint64_t b) {
+    const dlpi_unit whole = {b, s, 0, 0, dlpi_slot_at(w->p, s)->count, false};
+    dlpi_rows_redo(w, &whole, UINT32_MAX);
 }
 
 /* ---- clocks, histograms and traces of workers ---- */
@@ -14517,7 +14430,7 @@ static void dlpi_state_give(dlpi_state *s, dlp_state *out) {
 static void dlpi_state_config(const dlp_pipe *p, dlpi_state *s) {
     memset(s, 0, sizeof *s);
     s->magic = DLPI_STATE_MAGIC;
-    s->n_items = dlpi_open_end_items(p);
+    s->n_items = p->fetch->dataset->n_items;
     s->seed = dlpi_sampler_of(p)->seed;
     s->params = p->params_hash;
     s->global_batch = (uint32_t)p->global_batch;
@@ -14537,42 +14450,26 @@ static void dlpi_state_source(dlpi_state *to, const dlpi_source_state *from) {
     if (to->batch > 0) memcpy(to->sampler, from->at, sizeof to->sampler);
 }
 
-/* Write to *to the state after the batch in slot s, as if all batches before it were consumed, too.
-   last: the batch is the last one of its epoch. */
-static void dlpi_state_after(const dlp_pipe *p, uint32_t s, bool last, dlpi_state *to) {
-    const dlpi_bslot *slot = dlpi_slot_at(p, s);
-    to->epoch = last ? slot->epoch + 1 : slot->epoch;
-    to->batch = last ? 0 : slot->in_epoch + 1;
-    to->position = last ? 0 : slot->after;
-    dlpi_state_source(to, p->source->state(p, s, 1));
+/* Note that the consumer's place is behind batch k of an epoch. after: the global position there;
+   last: the batch ends the epoch. */
+static inline void dlpi_state_behind(dlp_pipe *p, uint64_t epoch, uint64_t k, uint64_t after,
+                                     bool last) {
+    p->after.epoch = last ? epoch + 1 : epoch;
+    p->after.batch = last ? 0 : k + 1;
+    p->after.position = last ? 0 : after;
 }
 
 /* Note that the consumer has got batch b, from slot s, for a state that is asked for later. In an
    unordered pipe the batch that ends the epoch need not have the highest number. */
 static inline void dlpi_state_note(dlp_pipe *p, uint64_t b, uint32_t s, const dlpi_bslot *slot,
                                    uint32_t flags) {
-    dlpi_gaps_note(p, slot->in_epoch, (flags & DLP_BATCH_LAST) != 0);
-    if (b + 1 > p->after.high) {
+    const bool last = (flags & DLP_BATCH_LAST) != 0, first = b + 1 > p->after.high;
+    if (first || last) dlpi_state_behind(p, slot->epoch, slot->in_epoch, slot->after, last);
+    if (first) {
         const dlpi_source_state *own = p->bare ? NULL : p->source->state(p, s, 1);
         p->after.high = b + 1;
-        p->after.epoch = slot->epoch;
-        p->after.batch = slot->in_epoch + 1;
-        p->after.position = slot->after;
         if (own) p->after.source = *own;
     }
-    if (flags & DLP_BATCH_LAST) {
-        p->after.epoch = slot->epoch + 1;
-        p->after.batch = p->after.position = 0;
-    }
-}
-
-/* Note that the consumer has got batch b of a lender, for a state that is asked for later. after:
-   the global position where the batch ends. */
-static void dlpi_state_handed(dlp_pipe *p, const dlp_batch *b, uint64_t after) {
-    bool last = (b->flags & DLP_BATCH_LAST) != 0;
-    p->after.epoch = last ? b->epoch + 1 : b->epoch;
-    p->after.batch = last ? 0 : b->in_epoch + 1;
-    p->after.position = last ? 0 : after;
 }
 
 /* Write to *to the state after all that the consumer has got so far. */
@@ -14594,8 +14491,11 @@ static uint64_t dlpi_epoch_most(const dlp_pipe *p) {
                                               : p->samples / p->global_batch;
 }
 
-/* Set what the consumer knows of its place (epoch, batch, position, gaps) to a checked state. */
-static void dlpi_state_books(dlp_pipe *p, const dlpi_state *s) {
+/* Set what the consumer knows of its place (epoch, batch, position, gaps) to a checked state.
+   Returns the state at which the source goes on. If a stage lends, its batches are not the
+   source's. Then the lender finds the source's batch in which its own batch begins. */
+static dlpi_state dlpi_state_books(dlp_pipe *p, const dlpi_state *s) {
+    dlpi_state to = *s;
     p->epoch_now = p->after.epoch = s->epoch;
     p->after.batch = s->batch;
     p->after.position = s->position;
@@ -14604,12 +14504,6 @@ static void dlpi_state_books(dlp_pipe *p, const dlpi_state *s) {
     dlpi_gaps_books(p, s);
     p->after.source.bytes = s->sampler_bytes;
     memcpy(p->after.source.at, s->sampler, sizeof p->after.source.at);
-}
-
-/* Return the state at which the source goes on after a seek to *s. If a stage lends, its batches
-   are not the source's. Then the lender finds the source's batch in which its own batch begins. */
-static dlpi_state dlpi_state_place(dlp_pipe *p, const dlpi_state *s) {
-    dlpi_state to = *s;
     if (p->lender->seek) p->lender->seek(p, &to);
     return to;
 }
@@ -14670,24 +14564,21 @@ static inline void dlpi_scheduler_credit(dlp_pipe *p, uint32_t *used) {
     }
 }
 
-/* Do what the scheduler can do now. Returns false if there was nothing. If there are subscribers,
-   the scheduler also keeps their books, until they have all. */
-static bool dlpi_scheduler_step(dlp_pipe *p) {
-    bool moved = p->sharing->keep(p);
-    return dlpi_schedule(p, 1) > 0 || moved;
-}
-
-/* True if the scheduler is done for good: all is scheduled, and the subscribers have had all.
-   Without subscribers this is never so, for the consumer may seek back. */
-static bool dlpi_scheduler_over(dlp_pipe *p) { return p->schedule.ended && p->sharing->over(p); }
-
 /* ---- its thread ---- */
+
+/* Do what the scheduler can do now. If there are subscribers, it also keeps their books, until they
+   have all. Returns 1 if it did something, 0 if there was nothing, or -1 if it is done for good:
+   all is scheduled, and the subscribers have had all. Without subscribers this is never so, for the
+   consumer may seek back. */
+static int dlpi_scheduler_step(dlp_pipe *p) {
+    int moved = p->sharing->keep(p);
+    return moved >= 0 && dlpi_schedule(p, 1) > 0 ? 1 : moved;
+}
 
 /* Do what the scheduler can do now (who: the pipe). Returns true if it did something, or must
    stop. */
 static bool dlpi_scheduler_look(void *who) {
-    dlp_pipe *p = who;
-    return dlpi_scheduler_step(p) || dlpi_stopped(p) || dlpi_scheduler_over(p);
+    return dlpi_scheduler_step(who) != 0 || dlpi_stopped(who);
 }
 
 static uint64_t dlpi_scheduler_rest(void *who) { return ((dlp_pipe *)who)->scheduler_sleep_ns; }
@@ -14701,9 +14592,10 @@ static const dlpi_wait_ops dlpi_scheduler_waits = {dlpi_scheduler_look, dlpi_sch
 static void *dlpi_thread_scheduler(void *arg) {
     dlpi_worker *w = arg;
     dlp_pipe *p = w->p;
+    int moved;
     dlpi_thread_dress(w);
-    while (!dlpi_stopped(p) && !dlpi_scheduler_over(p))
-        if (!dlpi_scheduler_step(p) &&
+    while (!dlpi_stopped(p) && (moved = dlpi_scheduler_step(p)) >= 0)
+        if (moved == 0 &&
             !dlpi_wait_awake(dlpi_scheduler_look, p, &p->wait, false, false, UINT64_MAX))
             dlpi_wait_asleep(&dlpi_scheduler_waits, p, &p->ctl->scheduler, 1);
     dlpi_thread_over(w);
@@ -14721,15 +14613,6 @@ static inline bool dlpi_pace_skips(dlp_pipe *p) {
     return true;
 }
 
-/* True if a call that has to wait need not read the clock (pace.clock_off). This is so only if the
-   consumer does all the work: the call works instead of waiting. may: false if the call must be
-   timed. */
-static inline bool dlpi_pace_skips_wait(dlp_pipe *p, bool may) {
-    const bool skips = may && p->all_inline && dlpi_pace_skips(p);
-    p->pace.clock_off = skips;
-    return skips;
-}
-
 /* Book the time since the last return as a step of the consumer. now: the clock. Set how often
    calls read the clock from here on: once a call, or more rarely if calls are close together. If
    everything is inline, the calls not timed take the time of the call that is timed after them. A
@@ -14739,7 +14622,7 @@ static void dlpi_consumer_step(dlp_pipe *p, uint64_t now) {
     uint64_t from = p->pace.last_return_ns, each, waited;
     uint32_t calls = p->pace.calls_untimed + 1;
     p->pace.calls_untimed = 0;
-    p->pace.calls_timed = p->all_inline ? calls : 1;
+    p->pace.calls_timed = p->wait.threads == 1 ? calls : 1;
     p->pace.untimed_ns = from != 0 && now > from ? now - from : 0;
     p->pace.last_return_ns = now;
     if (from == 0 || now <= from) return;
@@ -14758,7 +14641,7 @@ static void dlpi_consumer_step(dlp_pipe *p, uint64_t now) {
        that feeds several at once. At most a quarter of the credits wait, and none while the
        consumer waits. */
     p->pace.burst = p->pace.call_clock_every >= 32 && p->prefetch >= 8 ? p->prefetch / 4 : 1;
-    if (!p->all_inline) dlpi_awake_call(p);
+    if (p->wait.threads > 1) dlpi_awake_call(p);
 }
 
 /* Book a call of next that found a batch ready, if the call is timed, and let the tuner look. */
@@ -14768,22 +14651,37 @@ static void dlpi_pace_call(dlp_pipe *p) {
     dlpi_tune(p, p->pace.last_return_ns);
 }
 
+/* Begin a wait of the consumer: book its step before. may: false if the call must be timed. Returns
+   the clock, or 0 if the call need not read it (pace.clock_off). This is so only if the consumer
+   does all the work: the call works instead of waiting. */
+static inline uint64_t dlpi_consumer_waits(dlp_pipe *p, bool may) {
+    p->pace.clock_off = may && p->wait.threads == 1 && dlpi_pace_skips(p);
+    if (p->pace.clock_off) return 0;
+    p->pace.wait_from = dlpi_now_ns();
+    dlpi_consumer_step(p, p->pace.wait_from);
+    return p->pace.wait_from;
+}
+
+/* Book that the consumer waited, or called set_epoch meanwhile (kind), in this epoch. */
+static void dlpi_consumer_booked(dlp_pipe *p, int kind, uint64_t from, uint64_t to,
+                                 uint64_t epoch) {
+    if (to <= from) return;
+    dlpi_stretch(p->consumer, &p->ctl->wait_ns, to - from, kind, from, to, p->base, epoch, 0);
+}
+
 /* Book a wait since `from` in which set_epoch was called: the wait before that call, and the call.
    Returns from when on the rest of the wait is still to be booked. */
 static uint64_t dlpi_consumer_began(dlp_pipe *p, uint64_t from) {
-    dlpi_worker *w = p->consumer;
     uint64_t set = p->pace.set_ns, began = p->pace.began_ns;
     p->pace.began_ns = 0;
     if (set < from) return from; /* told as a step */
-    dlpi_stretch(w, &p->ctl->wait_ns, set - from, DLP_TRACE_WAIT, from, set, p->base, p->epoch_now,
-                 0);
-    dlpi_stretch(w, &p->ctl->wait_ns, began - set, DLP_TRACE_EPOCH, set, began, p->base,
-                 p->epoch_begun & DLPI_EPOCH_MASK, 0);
+    dlpi_consumer_booked(p, DLP_TRACE_WAIT, from, set, p->epoch_now);
+    dlpi_consumer_booked(p, DLP_TRACE_EPOCH, set, began, p->epoch_begun & DLPI_EPOCH_MASK);
     return began;
 }
 
-/* Book the wait of the consumer since `from`, which is over. came: true if it ended with a batch.
-   Inline workers rest from now on. */
+/* Book the wait of the consumer since `from`, which is over, and let the tuner look. came: true if
+   it ended with a batch. Inline workers rest from now on. */
 static void dlpi_consumer_waited(dlp_pipe *p, uint64_t from, bool came) {
     bool for_source = p->pace.source_waited;
     uint64_t to;
@@ -14795,18 +14693,18 @@ static void dlpi_consumer_waited(dlp_pipe *p, uint64_t from, bool came) {
         DLPI_STORE_RLX(&w->block->state, DLP_WORKER_IDLE);
     }
     p->pace.last_return_ns = to = dlpi_now_ns();
+    p->pace.wait_from = 0;
     p->pace.source_waited = false;
-    if (p->all_inline) p->pace.inline_ns = to - from;
+    if (p->wait.threads == 1) p->pace.inline_ns = to - from;
     if (p->pace.border_ns != 0 && came) { /* the first batch of an epoch that had to begin */
         dlpi_bump(&p->ctl->borders, 1);
         dlpi_bump(&p->ctl->border_ns, to - p->pace.border_ns);
         p->pace.border_ns = 0;
     }
     if (p->pace.began_ns != 0) from = dlpi_consumer_began(p, from);
-    if (to <= from) return;
-    if (for_source) dlpi_bump(&p->ctl->source_wait_ns, to - from);
-    dlpi_stretch(p->consumer, &p->ctl->wait_ns, to - from, DLP_TRACE_WAIT, from, to, p->base,
-                 p->epoch_now, 0);
+    if (for_source && to > from) dlpi_bump(&p->ctl->source_wait_ns, to - from);
+    dlpi_consumer_booked(p, DLP_TRACE_WAIT, from, to, p->epoch_now);
+    dlpi_tune(p, to);
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -14921,6 +14819,7 @@ DLPI_INLINE void dlpi_deliver(dlp_pipe *p, uint64_t b, uint32_t s, dlp_batch **o
     }
     batch->flags = dlpi_taken(p, b, batch->flags);
     for (uint32_t f = 0; !p->bare && f < p->batches.n; f++) p->sink->data(p, s, f, 0, &fields[f]);
+    dlpi_gaps_note(p, slot->in_epoch, (batch->flags & DLP_BATCH_LAST) != 0);
     dlpi_state_note(p, b, s, slot, batch->flags);
     dlpi_delivered(p, s, bytes);
     dlpi_schedule_inline(p, p->pace.burst);
@@ -15055,7 +14954,7 @@ static const dlpi_wait_ops dlpi_next_waits = {dlpi_next_look, dlpi_next_rest, NU
    or why there is no batch, such as DLP_TIMEOUT. */
 __attribute__((noinline)) static int dlpi_next_await(dlpi_next_wait k) {
     dlp_pipe *p = k.p;
-    uint64_t want = p->d.unordered || p->any_inline ? UINT64_MAX : p->base + 1;
+    uint64_t want = p->d.unordered ? UINT64_MAX : p->base + 1;
     uint32_t *here = &p->ctl->consumer_cpu;
     bool longer =
         dlpi_keep_awake(p) != 0 && DLPI_LOAD_RLX(&p->ctl->source_waits) == 0; /* our own */
@@ -15066,31 +14965,16 @@ __attribute__((noinline)) static int dlpi_next_await(dlpi_next_wait k) {
     return k.rc;
 }
 
-/* Take a batch, or wait for one, after dlpi_take has found none. until: as in dlpi_next_wait.
-   Returns DLP_OK with *b and *s set, or why there is no batch. */
-static inline int dlpi_next_have(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s) {
-    int rc = dlpi_next_try(p, until, b, s, DLP_EMPTY);
-    return rc != DLP_EMPTY ? rc : dlpi_next_await((dlpi_next_wait){p, until, b, s, DLP_EMPTY});
-}
-
 /* Take the next batch, or wait for one, and book the time that the consumer waits. rc: what
    dlpi_take returned, not DLP_OK. Returns DLP_OK with *b and *s set, or why there is no batch. */
 __attribute__((noinline)) static int dlpi_next_take(dlp_pipe *p, int timeout_ms, int rc,
                                                     uint64_t *b, uint32_t *s) {
-    uint64_t from, until = UINT64_MAX;
-    if (dlpi_pace_skips_wait(p, timeout_ms < 0 && !p->barrier)) {
-        if (rc == DLP_EMPTY) rc = dlpi_next_have(p, until, b, s);
-        return rc == DLP_END && dlpi_next_error(p, true) != DLP_OK ? p->err.code : rc;
-    }
-    from = dlpi_now_ns();
-    dlpi_consumer_step(p, from);
+    uint64_t from = dlpi_consumer_waits(p, timeout_ms < 0 && !p->barrier), until = UINT64_MAX;
     if (timeout_ms >= 0) until = timeout_ms > 0 ? from + (uint64_t)timeout_ms * 1000000u : 0;
-    p->pace.wait_from = from;
-    if (rc == DLP_EMPTY) rc = dlpi_next_have(p, until, b, s);
-    p->pace.wait_from = 0;
+    if (rc == DLP_EMPTY) rc = dlpi_next_try(p, until, b, s, rc);
+    if (rc == DLP_EMPTY) rc = dlpi_next_await((dlpi_next_wait){p, until, b, s, rc});
     if (rc == DLP_END && dlpi_next_error(p, true) != DLP_OK) rc = p->err.code;
-    dlpi_consumer_waited(p, from, rc == DLP_OK);
-    dlpi_tune(p, p->pace.last_return_ns);
+    if (from != 0) dlpi_consumer_waited(p, from, rc == DLP_OK);
     return rc;
 }
 
@@ -15100,8 +14984,7 @@ DLPI_COLD static void dlpi_epoch_leave(dlp_pipe *p, uint64_t epoch) {
     p->epoch_open = 0;
     p->last_sequence = UINT64_MAX;
     dlpi_gaps_clear(p, 0);
-    p->after.epoch = epoch + 1;
-    p->after.batch = p->after.position = 0;
+    dlpi_state_behind(p, epoch, 0, 0, true);
     DLPI_STORE_SEQ(&p->ctl->cancel, dlpi_generation(p->seek_no, epoch + 1)); /* N1 -> N1 */
     dlpi_wake_all(p);
 }
@@ -15109,37 +14992,18 @@ DLPI_COLD static void dlpi_epoch_leave(dlp_pipe *p, uint64_t epoch) {
 /* Go on at the place of a checked state: cancel all batches under way, and let the scheduler
    follow. Called by the consumer. */
 DLPI_COLD static void dlpi_seek(dlp_pipe *p, const dlpi_state *s) {
+    dlpi_state to;
     p->seek_no = (p->seek_no + 1) & 0xffffu;
     p->seeks++;
     p->epoch_end_due = 0;
-    dlpi_state_books(p, s);
+    to = dlpi_state_books(p, s);
     pthread_mutex_lock(&dlpi_place_lock);
-    p->place = dlpi_state_place(p, s);
+    p->place = to;
     p->place_seek_no = p->seek_no;
     pthread_mutex_unlock(&dlpi_place_lock);
     DLPI_STORE_SEQ(&p->ctl->cancel, dlpi_generation(p->seek_no, 0)); /* N1 -> N1 */
     dlpi_wake_all(p);
     dlpi_schedule_inline(p, 1);
-}
-
-/* Drop batch b, in slot s, which has no row before its epoch's end. Returns DLP_OK if the next
-   epoch follows, DLP_EPOCH_END if the user wants to be told, or an error if an endless pipe had an
-   epoch without items. */
-DLPI_COLD static int dlpi_end_over(dlp_pipe *p, uint64_t b, uint32_t s) {
-    const dlpi_bslot *slot = dlpi_slot_at(p, s);
-    uint64_t epoch = slot->epoch;
-    bool empty = slot->in_epoch == 0 && dlpi_rows_before_end(p, s) == 0;
-    dlp_error e;
-    dlpi_drop(p, b, s, 0);
-    p->epoch_now = epoch;
-    if (empty && p->d.epochs == DLP_FOREVER) {
-        dlpi_error_set(&e, DLP_ERR_CALLBACK, "epochs",
-                       "epochs is DLP_FOREVER, and the last epoch had no item; set epochs");
-        dlpi_copy_text(e.stage, sizeof e.stage, p->fetch->name);
-        e.epoch = epoch;
-        return dlpi_pipe_fail(p, &e);
-    }
-    return p->d.epoch_end ? DLP_EPOCH_END : DLP_OK;
 }
 
 /* Take the next batch that the consumer shall get, or wait for it, and drop cancelled ones. Returns
@@ -15163,14 +15027,6 @@ DLPI_INLINE int dlpi_next_slot(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_
             dlp_error e;
             dlpi_slot_error(p, *s, &e);
             return e.code;
-        }
-        if ((rc = dlpi_end_budget(p, *s)) != DLP_OK) return rc;
-        if (dlpi_slot_ended(p, *s)) {
-            dlpi_epoch_leave(p, slot->epoch);
-            if (dlpi_slot_rows(p, *s) == 0) {
-                if ((rc = dlpi_end_over(p, *b, *s)) != DLP_OK) return rc;
-                continue;
-            }
         }
         p->seeks = 0;         /* none from before a seek is left */
         dlpi_unpoison(p, *s); /* it may have been another process */
@@ -15199,7 +15055,8 @@ __attribute__((noinline)) static int dlpi_next_lender(dlp_pipe *p, dlp_batch **o
     *out = &p->out[handed.v];
     dlpi_bump(&p->ctl->views, 1);
     dlpi_delivered(p, handed.v, handed.bytes);
-    dlpi_state_handed(p, *out, handed.after);
+    dlpi_state_behind(p, (*out)->epoch, (*out)->in_epoch, handed.after,
+                      ((*out)->flags & DLP_BATCH_LAST) != 0);
     return DLP_OK;
 }
 
@@ -15213,7 +15070,7 @@ DLPI_INLINE int dlpi_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
     if (p->lends) return dlpi_next_lender(p, out, timeout_ms);
     do {
         rc = dlpi_next_slot(p, timeout_ms, &b, &s);
-        if (!p->bare) rc = p->source->agreed(p, rc, b, s);
+        if (dlpi_source_asks(p)) rc = p->source->agreed(p, rc, b, s);
     } while (rc == DLPI_NEXT_EPOCH);
     if (rc == DLP_OK)
         dlpi_deliver(p, b, s, out);
@@ -15230,9 +15087,14 @@ static uint32_t dlpi_whole_slot(const dlp_pipe *p DLPI_UNREAD, uint32_t v) { ret
 
 static uint64_t dlpi_whole_batches(const dlp_pipe *p) { return p->batches_per_epoch; }
 
-/* Write to *to the state after the batch in slot v. */
+/* Write to *to the state after the batch in slot v, as if all batches before it were consumed. */
 static void dlpi_whole_state(const dlp_pipe *p, uint32_t v, dlpi_state *to) {
-    dlpi_state_after(p, v, p->lent[v] == 2, to);
+    const dlpi_bslot *slot = dlpi_slot_at(p, v);
+    const bool last = p->lent[v] == 2;
+    to->epoch = last ? slot->epoch + 1 : slot->epoch;
+    to->batch = last ? 0 : slot->in_epoch + 1;
+    to->position = last ? 0 : slot->after;
+    dlpi_state_source(to, p->source->state(p, v, 1));
 }
 
 /* Return how many rows of an epoch come before batch k. */
@@ -15246,9 +15108,6 @@ static const dlpi_lender_ops dlpi_whole = {
     .state = dlpi_whole_state,
     .position = dlpi_whole_position,
 };
-
-/* Give a new pipe the table of whole batches, until a stage lends. */
-static void dlpi_whole_take(dlp_pipe *p) { p->lender = &dlpi_whole; }
 
 /* ---------------------------------------------------------------------------------------------
    >>impl-share      SEVERAL TAKE THE SAME BATCHES
@@ -16871,22 +16730,23 @@ static int dlpi_check_batch_workers(dlp_pipe *p, const dlpi_stage *st) {
     return rc != DLP_OK ? rc : dlpi_check_workers(p, st);
 }
 
-/* Check the fields that the tuner goes by: workers_min, workers_max, the number of workers to begin
-   with, and dispatch. Set the default of workers_min. Returns DLP_OK, or the code of the pipe's
-   error. */
+/* Lay the stage out for as many workers as it may have. Check the fields that the tuner goes by:
+   workers_min, workers_max, the number of workers to begin with, and dispatch. Set the default of
+   workers_min. What is wrong is the pipe's error. Cells have no tuner. */
 DLPI_COLD
-static int dlpi_tune_check(dlp_pipe *p, dlpi_stage *st) {
+static void dlpi_tune_check(dlp_pipe *p, dlpi_stage *st) {
     dlp_workers_desc *w = &st->w;
+    dlpi_tune_take(st);
+    if (st->ops->unit == DLPI_UNIT_CELLS) return;
     dlpi_within(p, st->name, "workers_min", w->workers_min, 0, w->workers_max,
                 "0..workers_max, and 0 without workers_max");
-    if (!st->tuned) return p->err.code;
+    if (!st->tuned) return;
     if (w->workers_min == 0) w->workers_min = 1;
     dlpi_within(p, st->name, "dispatch", w->dispatch, DLP_DISPATCH_CLAIM, DLP_DISPATCH_CLAIM,
                 "DLP_DISPATCH_CLAIM with workers_max (a table: DLP_DEAL_RUNS)");
     dlpi_within(p, st->name, "num_workers", st->begin, w->workers_min, w->workers_max,
                 "workers_min..workers_max (and at least 1)");
     p->tune.every_ns = DLPI_TUNE_EVERY_NS;
-    return p->err.code;
 }
 
 /* ---- the stage is added ---- */
@@ -16983,6 +16843,80 @@ static int dlpi_open_end_check(dlp_pipe *p) {
     if (!dlpi_is_shared(p)) return DLP_OK;
     return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, p->fetch->name, p->sharing->words,
                        "with open_end only the consumer sees the end; begin a table with DLP_PUSH");
+}
+
+/* ---- the consumer comes to the end ---- */
+
+/* Find the item with e's epoch and position in the list, and set e's errnum and worker by it. */
+DLPI_COLD static void dlpi_skip_find(const dlpi_ctl *ctl, dlp_error *e) {
+    uint64_t from, n = dlpi_skip_count(ctl, &from);
+    for (; from != n; from++) {
+        dlp_skip k;
+        if (!dlpi_skip_read(ctl, from, &k)) continue;
+        if (k.epoch != e->epoch || k.position != e->position) continue;
+        e->errnum = k.errnum;
+        e->worker = k.worker;
+    }
+}
+
+/* Make a failed item that is one more than max_skips the pipe's error. Its errno comes from the
+   list of skips, if that goes back so far. Returns the code. */
+DLPI_COLD static int dlpi_budget_fail(dlp_pipe *p, uint32_t s, uint32_t row, const dlpi_stage *st) {
+    const dlpi_bslot *slot = dlpi_slot_at(p, s);
+    dlp_error e;
+    dlpi_error_set(&e, DLP_ERR_BUDGET, "max_skips",
+                   "the item failed, and max_skips %" PRId64 " are used up", st->w.max_skips);
+    dlpi_copy_text(e.stage, sizeof e.stage, st->name);
+    dlpi_error_item(&e, dlpi_slot_index(p, s)[row], slot->epoch, slot->position + row);
+    dlpi_skip_find(p->ctl, &e);
+    return dlpi_pipe_fail(p, &e);
+}
+
+/* Count the failed items of the batch in slot s that come before the end. Returns DLP_OK, or the
+   code if they are more than max_skips allows. */
+DLPI_COLD
+static int dlpi_end_budget(dlp_pipe *p, uint32_t s) {
+    const uint32_t *fate = dlpi_slot_fate(p, s);
+    const uint32_t n = dlpi_rows_before_end(p, s);
+    /* ordered by done */
+    if (DLPI_LOAD_RLX(&dlpi_slot_at(p, s)->dirty) == 0) return DLP_OK;
+    for (uint32_t r = 0; r < n; r++) {
+        const dlpi_stage *st = p->work[dlpi_fate_stage(fate[r])];
+        if ((fate[r] & DLPI_FATE_COUNTS) == 0) continue;
+        if (!dlpi_failures_add(p->ctl, 1, st->w.max_skips)) return dlpi_budget_fail(p, s, r, st);
+    }
+    return DLP_OK;
+}
+
+/* Drop batch b, in slot s, which has no row before its epoch's end. Returns DLPI_NEXT_EPOCH if
+   that follows, DLP_EPOCH_END if the user wants to be told, or an error if an endless pipe had an
+   epoch without items. */
+DLPI_COLD static int dlpi_end_over(dlp_pipe *p, uint64_t b, uint32_t s) {
+    const dlpi_bslot *slot = dlpi_slot_at(p, s);
+    uint64_t epoch = slot->epoch;
+    bool empty = slot->in_epoch == 0 && dlpi_rows_before_end(p, s) == 0;
+    dlp_error e;
+    dlpi_drop(p, b, s, 0);
+    p->epoch_now = epoch;
+    if (empty && p->d.epochs == DLP_FOREVER) {
+        dlpi_error_set(&e, DLP_ERR_CALLBACK, "epochs",
+                       "epochs is DLP_FOREVER, and the last epoch had no item; set epochs");
+        dlpi_copy_text(e.stage, sizeof e.stage, p->fetch->name);
+        e.epoch = epoch;
+        return dlpi_pipe_fail(p, &e);
+    }
+    return p->d.epoch_end ? DLP_EPOCH_END : DLPI_NEXT_EPOCH;
+}
+
+/* The source of a stream does this before batch b, of slot s, is delivered (agreed). It counts what
+   failed before the epoch's end. It leaves the epoch if a row of the batch found the end. rc: an
+   error that stands in the batch's place, or DLP_OK. Returns rc, or the code that takes its place.
+   */
+DLPI_COLD
+static int dlpi_end_agreed(dlp_pipe *p, int rc, uint64_t b, uint32_t s) {
+    if (rc != DLP_OK || (rc = dlpi_end_budget(p, s)) != DLP_OK || !dlpi_slot_ended(p, s)) return rc;
+    dlpi_epoch_leave(p, dlpi_slot_at(p, s)->epoch);
+    return dlpi_slot_rows(p, s) > 0 ? DLP_OK : dlpi_end_over(p, b, s);
 }
 
 /* ---- a table of nodes: the record that its rows are added by (>>impl-graph) ---- */
@@ -24134,8 +24068,7 @@ static bool dlpi_outs_leave(dlp_pipe *p) { return dlpi_outs_users(p, UINT32_MAX)
 
 static const dlpi_sharing_ops dlpi_outs_sharing = {
     .words = "a second out",
-    .keep = dlpi_role_no,
-    .over = dlpi_role_no,
+    .keep = dlpi_role_well,
     .may_schedule = dlpi_role_yes,
     .slot_free = dlpi_outs_slot_free,
     .holds = dlpi_outs_hold,
@@ -24204,7 +24137,7 @@ DLPI_COLD static int dlpi_out_blocks(const dlp_pipe *p, const dlpi_stage *st, dl
 
 /* Lay out what all outs share, as the pipe starts. The first stage that one reads wakes them. */
 static void dlpi_outs_live(dlp_pipe *p) {
-    dlpi_share *h = p->share;
+    dlpi_share *h = p->share = dlpi_area_at(p, DLPI_REC_SHARE, 0);
     dlpi_share_layout(h, 0, dlpi_out_place(p, NULL), p->n_slots);
     h->sleepers.shared = p->others != 0;
     h->after = (uint32_t)p->n_work - 1;
@@ -24973,12 +24906,15 @@ DLPDEF const dlp_device *dlp_device_host(void) {
    indices, and a saved state needs only a position. If the dataset has no length, positions are
    counted until a row tells that the epoch is over. */
 
+static const dlpi_source_ops dlpi_stream_source;
+
 DLPI_COLD static int dlpi_keyed_sizes(dlp_pipe *p) {
     const dlp_sampler_desc *d = dlpi_sampler_of(p);
     int rc;
     if (d->order == DLP_ORDER_PARTS) return dlpi_bad_order(p);
     if ((rc = dlpi_check_items(p)) != DLP_OK) return rc;
     if (p->open_end) {
+        p->source = &dlpi_stream_source;
         p->samples = dlpi_order_samples(d, p->fetch->dataset->n_items);
         p->batches_per_epoch = UINT64_MAX;
         return DLP_OK;
@@ -25071,26 +25007,38 @@ static uint64_t dlpi_keyed_item(dlpi_worker *w, uint32_t s DLPI_UNREAD, uint32_t
 }
 
 /* Return how many of the next batches are alike, so that they can be scheduled at once: all but the
-   last of the epoch. Returns 0 if the epoch's end is open, or a resumed state has gaps. */
+   last of the epoch. Returns 0 if a resumed state has gaps. */
 static uint64_t dlpi_keyed_alike(const dlp_pipe *p) {
     const dlpi_scheduler *f = &p->schedule;
-    if (p->open_end || f->skip_base != UINT64_MAX) return 0;
+    if (f->skip_base != UINT64_MAX) return 0;
     return p->batches_per_epoch - f->in_epoch - 1;
 }
 
+/* What the two sources below have alike. */
+#define DLPI_SOURCE_KEYED \
+    .sizes = dlpi_keyed_sizes, .slot_bytes = dlpi_role_none, .rows = dlpi_epoch_rows, \
+    .fill = dlpi_epoch_padding, DLPI_SOURCE_BY_NUMBER, .params = DLPI_SOURCE_PARAMS, \
+    .seek = dlpi_epoch_seek, .indices = dlpi_keyed_indices, .item = dlpi_keyed_item
+
 static const dlpi_source_ops dlpi_keyed_source = {
-    .sizes = dlpi_keyed_sizes,
-    .slot_bytes = dlpi_role_none,
-    .rows = dlpi_epoch_rows,
-    .fill = dlpi_epoch_padding,
+    DLPI_SOURCE_KEYED,
     DLPI_SOURCE_AT_HAND,
-    DLPI_SOURCE_BY_NUMBER,
     .alike = dlpi_keyed_alike,
     .config = dlpi_source_config,
-    .params = DLPI_SOURCE_PARAMS,
-    .seek = dlpi_epoch_seek,
-    .indices = dlpi_keyed_indices,
-    .item = dlpi_keyed_item,
+    .agreed = dlpi_source_agreed,
+};
+
+/* Write the number of items into a state, in the place of the one that no dataset reaches. */
+DLPI_COLD static void dlpi_stream_config(const dlp_pipe *p DLPI_UNREAD, dlpi_state *s) {
+    s->n_items = UINT64_MAX;
+}
+
+/* The source where the dataset's end is open. Any batch may be the last of its epoch, so none are
+   alike. */
+static const dlpi_source_ops dlpi_stream_source = {
+    DLPI_SOURCE_KEYED,         DLPI_SOURCE_AT_HAND,
+    .alike = dlpi_role_none,   .config = dlpi_stream_config,
+    .agreed = dlpi_end_agreed,
 };
 
 static const dlpi_stage_ops dlpi_sampler_ops = {
@@ -25285,6 +25233,7 @@ static const dlpi_source_ops dlpi_lists_source = {
     .alike = dlpi_role_none,
     .fill = dlpi_lists_fill,
     DLPI_SOURCE_AT_HAND,
+    .agreed = dlpi_source_agreed,
     .indices = dlpi_source_filled,
     .config = dlpi_source_config,
     .params = DLPI_SOURCE_PARAMS,
@@ -28109,7 +28058,7 @@ static void dlpi_staff_unit(dlp_pipe *p, int unit) {
         if (st->ops->unit != unit) continue;
         if (st->ops->staff != NULL && !st->ops->staff(p, st)) continue;
         st->work = p->n_staffed;
-        dlpi_tune_take(st);
+        dlpi_tune_check(p, st);
         st->n_workers = st->w.num_workers > 0 ? st->w.num_workers : 1;
         st->at_first = st->begin > 0 ? st->begin : 1;
         if (dlpi_in_processes(st)) p->n_procs += st->n_workers;
@@ -28131,32 +28080,61 @@ static void dlpi_staff(dlp_pipe *p) {
     dlpi_staff_unit(p, DLPI_UNIT_CELLS);
 }
 
+/* Return for how many workers of each stage, beside the consumer, there is a core. If more waited
+   awake, one that works would want the core of another that only waits. */
+DLPI_COLD
+static uint32_t dlpi_wait_fits(const dlp_pipe *p) {
+    for (uint32_t keep = 1;; keep++) {
+        uint32_t n = 1, most = 0;
+        for (int i = 0; i < p->n_work; i++) {
+            uint32_t workers = (uint32_t)p->work[i]->w.num_workers;
+            n += workers < keep ? workers : keep;
+            if (workers > most) most = workers;
+        }
+        if (n > (uint32_t)p->cpus) return keep - 1;
+        if (keep >= most) return UINT32_MAX;
+    }
+}
+
 /* Set how long a thread spins before it sleeps: 14 us if each thread has a core. Else it spins for
-   1 us, or with one core not at all, and then yields. Set all_inline and any_inline, too, and warn
-   if more workers work at first than there are cores. */
+   1 us, or with one core not at all, and then yields. Warn if more workers work at first than there
+   are cores. */
 DLPI_COLD
 static void dlpi_wait_rule_set(dlp_pipe *p) {
     int begin = 1, peers = 1;
     for (int i = 0; i < p->n_staffed; i++) {
         const dlpi_stage *st = p->work[i];
-        if (st->w.num_workers == 0) {
-            p->any_inline = 1;
-            continue;
-        }
+        if (st->w.num_workers == 0) continue;
         peers += st->n_workers;
         if (i < p->n_work && !st->ops->in_order) begin += st->at_first;
     }
-    if (p->sampler->w.num_workers) peers++;
-    p->all_inline = peers == 1;
+    if (p->sampler->w.num_workers > 0)
+        peers++;
+    else
+        p->scheduler_sleep_ns = 0; /* the consumer schedules */
     p->wait.threads = peers;
     p->wait.awake_ns = DLPI_AWAKE_NS;
-    if (!p->all_inline)
+    p->awake.fits = dlpi_wait_fits(p);
+    if (peers > 1)
         dlpi_wait_share((uint32_t)peers, (uint32_t)p->cpus, &p->wait.spin_ns, &p->wait.yields);
     if (begin - 1 > p->cpus)
         dlpi_warn(p,
                   "%d worker threads on %d cores; if items compute rather than wait, lower "
                   "num_workers",
                   begin - 1, p->cpus);
+}
+
+/* Warn if the stage's desc sets a field that has no effect, since the stage is inline or has
+   nothing to do. */
+DLPI_COLD
+static void dlpi_live_idle(dlp_pipe *p, const dlpi_stage *st) {
+    const char *field = st->w.deadline_ms               ? "deadline_ms"
+                        : st->w.stack_bytes             ? "stack_bytes"
+                        : st->w.n_affinity              ? "affinity"
+                        : st->work < 0 && st->w.retries ? "retries"
+                                                        : NULL;
+    if ((st->work < 0 || st->w.num_workers == 0) && field != NULL)
+        dlpi_warn(p, "%s: %s has no effect without workers; set num_workers", st->name, field);
 }
 
 static const uint32_t dlpi_timed = 0;
@@ -28390,14 +28368,15 @@ static void dlpi_links_chain(const dlp_pipe *p, dlp_link *out, uint32_t *n) {
     }
 }
 
-/* Append a link to each stage that gives batches to others than the consumer. buffers: how many the
-   sink has; with a sink, these links begin at the stage before it. */
+/* Append a link to each stage that gives batches to others than the consumer. Such a stage has no
+   workers, and an area for its link. buffers: how many the sink has; with a sink, these links begin
+   at the stage before it. */
 DLPI_COLD
 static void dlpi_links_shared(const dlp_pipe *p, uint64_t buffers, dlp_link *out, uint32_t *n) {
     const dlpi_stage *from = p->work[p->n_work - 1 - (p->n_work > 1 && buffers > 0)];
     for (const dlpi_stage *st = p->stages; st < p->stages + p->n_stages; st++) {
         dlp_link *l;
-        if (st->ops->sharing == NULL) continue;
+        if (st->work >= 0 || dlpi_link_own(p, st) == 0) continue;
         l = dlpi_link_add(out, n, from, st, p->n_slots, sizeof(uint64_t));
         if (!from->ops->in_order) l->kind = DLP_LINK_GATHER;
         l->capacity = dlpi_link_own(p, st);
@@ -28442,10 +28421,8 @@ static int dlpi_resolve_slots(dlp_pipe *p) {
    DLP_OK, or the code of the pipe's error. */
 DLPI_COLD
 static int dlpi_resolve_work(dlp_pipe *p) {
-    int rc = DLP_OK;
     dlpi_staff(p);
-    for (int i = 0; i < p->n_work && rc == DLP_OK; i++) rc = dlpi_tune_check(p, p->work[i]);
-    return rc == DLP_OK ? p->beside->resolve(p) : rc;
+    return p->err.code != 0 ? p->err.code : p->beside->resolve(p);
 }
 
 /* Lay out the fields of a batch: the fields that a collate makes, else the fields of an item.
@@ -28586,7 +28563,7 @@ static int dlpi_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out)
         {offsetof(dlp_pipe, lent), slots + p->n_slots * (uint64_t)DLPI_DEBUG}, /* poisoned, too */
         {offsetof(dlp_pipe, schedule.cells), dlpi_times(p->prefetch, sizeof *p->schedule.cells)},
         {offsetof(dlp_pipe, own_rows), dlpi_row_extras_bytes(p)},
-        {offsetof(dlp_pipe, counted), dlpi_times(p->d.n_counters, dlpi_ring_bytes(p))},
+        {offsetof(dlp_pipe, counted), dlpi_times(p->d.n_counters, p->areas[DLPI_REC_TRACE].stride)},
     };
     if (st != NULL) return st->ops->blocks != NULL ? st->ops->blocks(p, st, out) : 0;
     memcpy(out, all, sizeof all);
@@ -28659,13 +28636,15 @@ static void dlpi_layout_table(dlp_pipe *p) {
     dlpi_area_told(p, DLPI_REC_TABLE, DLPI_PLAN_RECORDS, "sampler table", bytes, 1, DLPI_LINE);
 }
 
-/* Add the trace rings to the region: one for each worker, and the consumer's. */
+/* Add the trace rings to the region: one for each worker, and the consumer's. What a counter keeps
+   in this process is as long as such a ring. */
 DLPI_COLD
 static void dlpi_layout_trace(dlp_pipe *p) {
-    const uint64_t given = (uint64_t)p->d.trace_bytes, bytes = given > 0 ? given : 4096;
-    p->trace_events =
-        bytes > 4 * sizeof(dlp_trace_event) ? (uint32_t)(bytes / sizeof(dlp_trace_event)) : 4;
-    dlpi_area_told(p, DLPI_REC_TRACE, DLPI_PLAN_RECORDS, "trace rings", dlpi_ring_bytes(p),
+    const uint64_t given = (uint64_t)p->d.trace_bytes, each = sizeof(dlp_trace_event);
+    uint64_t n = (given > 0 ? given : 4096) / each;
+    if (n < 4) n = 4;
+    p->trace_events = (uint32_t)n;
+    dlpi_area_told(p, DLPI_REC_TRACE, DLPI_PLAN_RECORDS, "trace rings", n * each,
                    (uint64_t)p->n_workers + 1, 4096);
 }
 
@@ -29110,7 +29089,8 @@ static int dlpi_private_alloc(dlp_pipe *p) {
     bool ok = dlpi_blocks_have(p, NULL, true);
     for (int i = 0; i < p->n_stages && ok; i++) ok = dlpi_blocks_have(p, &p->stages[i], true);
     for (uint32_t i = 0; i < p->d.n_counters && ok; i++)
-        p->counters[i].words = p->counted + i * (dlpi_ring_bytes(p) / sizeof(uint64_t));
+        p->counters[i].words =
+            p->counted + i * (p->areas[DLPI_REC_TRACE].stride / sizeof(uint64_t));
     if (ok) return DLP_OK;
     errno = ENOMEM;
     return dlpi_system_fail(p, DLP_ERR_MEMORY, "malloc of the pipe's own records");
@@ -29171,7 +29151,6 @@ static void dlpi_live_point(dlp_pipe *p) {
     p->ctl = dlpi_area_at(p, DLPI_REC_CTL, 0);
     p->waiters = dlpi_area_at(p, DLPI_AREA_WAITERS, 0);
     p->order_ring = dlpi_area_at(p, DLPI_REC_ORDER, 0);
-    p->share = dlpi_area_if(p, DLPI_REC_SHARE);
     p->taken = dlpi_area_at(p, DLPI_REC_TAKEN, 0);
     dlpi_counters_shown(p);
     memset(p->ones, 1, p->batch_rows);
@@ -29239,19 +29218,6 @@ static uint64_t dlpi_params_hash(const dlp_pipe *p) {
     return h;
 }
 
-/* Warn if the stage's desc sets a field that has no effect, since the stage is inline or has
-   nothing to do. */
-DLPI_COLD
-static void dlpi_live_idle(dlp_pipe *p, const dlpi_stage *st) {
-    const char *field = st->w.deadline_ms               ? "deadline_ms"
-                        : st->w.stack_bytes             ? "stack_bytes"
-                        : st->w.n_affinity              ? "affinity"
-                        : st->work < 0 && st->w.retries ? "retries"
-                                                        : NULL;
-    if ((st->work < 0 || st->w.num_workers == 0) && field != NULL)
-        dlpi_warn(p, "%s: %s has no effect without workers; set num_workers", st->name, field);
-}
-
 /* Go to the place that desc.resume has saved. Returns DLP_OK, or the code of the pipe's error. */
 DLPI_COLD
 static int dlpi_state_take(dlp_pipe *p) {
@@ -29259,8 +29225,7 @@ static int dlpi_state_take(dlp_pipe *p) {
     dlp_error e;
     int rc = dlpi_state_check_all(p, &p->resume, &s, "resume", &e);
     if (rc != DLP_OK) return dlpi_pipe_fail(p, &e);
-    dlpi_state_books(p, &s);
-    s = dlpi_state_place(p, &s);
+    s = dlpi_state_books(p, &s);
     return dlpi_schedule_goto(p, &s) == DLP_OK ? DLP_OK : dlpi_pipe_fail(p, &p->ctl->error);
 }
 
@@ -39838,6 +39803,9 @@ static const dlpi_beside_ops dlpi_alone = {
     .end = dlpi_role_idle,
 };
 
+/* What dlpipe_shm.h gives, where it is included; else NULL. */
+static const dlpi_beside_ops *dlpi_shm; /* defined again, with its value, by dlpipe_shm.h */
+
 /* Give a new pipe the functions for worker processes and other programs: those of dlpipe_shm.h, or,
    without it, functions that refuse them. */
 static void dlpi_beside_take(dlp_pipe *p) {
@@ -39938,7 +39906,6 @@ static int dlpi_pipe_make(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *
     p->max_kills = 3;
     dlpi_beside_take(p);
     dlpi_roles_begin(p);
-    dlpi_whole_take(p);
     if ((rc = dlpi_check_pipe(p)) != DLP_OK) {
         if (err) *err = p->err;
         free(p);
@@ -44249,7 +44216,7 @@ DLPDEF int dlp_state_merge(dlp_state *out, const dlp_state *states, uint32_t n, 
    a copy: what the writer may have overwritten meanwhile is left out of it. */
 
 static uint64_t dlpi_counter_room(const dlp_pipe *p) {
-    return dlpi_ring_bytes(p) / (2 * sizeof(uint64_t));
+    return p->areas[DLPI_REC_TRACE].stride / (2 * sizeof(uint64_t));
 }
 
 static void dlpi_counter_add(dlp_pipe *p, dlpi_counter *c, uint64_t at_ns, double value) {

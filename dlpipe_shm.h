@@ -2071,8 +2071,9 @@ static void dlpi_shm_over(dlp_pipe *p) {
     dlpi_sleepers_ring(&p->ctl->consumer, 0);
 }
 
-/* Serve the subscribers, by the scheduler, before it feeds. Returns true if anything changed. */
-static bool dlpi_shm_keep(dlp_pipe *p) {
+/* Serve the subscribers, by the scheduler, before it feeds. Returns 1 if anything changed, or -1 if
+   all is over. */
+static int dlpi_shm_keep(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     uint64_t now = dlpi_now_ns(), base;
     bool moved = false, locks = now - s->looked_ns >= DLPI_LOOK_NS;
@@ -2084,7 +2085,7 @@ static bool dlpi_shm_keep(dlp_pipe *p) {
         moved = true;
     }
     dlpi_shm_over(p);
-    return moved;
+    return DLPI_LOAD_RLX(&p->share->over) != 0 ? -1 : moved; /* H1: our own */
 }
 
 static bool dlpi_shm_may_schedule(dlp_pipe *p) {
@@ -2093,15 +2094,10 @@ static bool dlpi_shm_may_schedule(dlp_pipe *p) {
     return s->enough && ((s->bound & ~s->unwaited) != 0 || !p->share->serve_only);
 }
 
-static bool dlpi_shm_is_over(dlp_pipe *p) {
-    return DLPI_LOAD_RLX(&p->share->over) != 0; /* H1: our own */
-}
-
 static const dlpi_sharing_ops dlpi_share_ops = {
     .words = "shm.share",
     .programs = true,
     .keep = dlpi_shm_keep,
-    .over = dlpi_shm_is_over,
     .may_schedule = dlpi_shm_may_schedule,
     .slot_free = dlpi_shm_slot_free,
     .holds = dlpi_role_none,
@@ -2156,6 +2152,7 @@ DLPI_COLD static void dlpi_shm_areas(dlp_pipe *p) {
 static int dlpi_shm_share_begin(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     if (p->sharing != &dlpi_share_ops) return DLP_OK;
+    p->share = dlpi_area_at(p, DLPI_REC_SHARE, 0);
     dlpi_share_layout(p->share, (uint32_t)s->d.share, (uint32_t)s->d.max_subscribers, p->n_slots);
     p->share->serve_only = (uint32_t)s->d.serve_only;
     p->share->one_each = s->d.share == DLP_SHARE_ONE;

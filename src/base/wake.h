@@ -102,7 +102,7 @@ typedef struct dlpi_wait_rule {
     uint32_t spin_ns, yields; /* ns of spinning, then number of yields, before a sleep */
     uint32_t awake_ns;        /* ns without sleep of a thread that waits awake (>>impl-awake) */
     bool only_yields;         /* a thread that waits awake yields, and never spins */
-    int threads;              /* threads of the pipe: its workers and the consumer */
+    int threads;              /* workers of the pipe, and the consumer; 1: no worker */
 } dlpi_wait_rule;
 
 /* Set how patiently to wait if this many threads share so many cores. If there are spare cores,

@@ -24,10 +24,8 @@ static int dlpi_resolve_slots(dlp_pipe *p) {
 /* List the stages that have workers, and check those whose workers the tuner may change. Returns
    DLP_OK, or the code of the pipe's error. */
 static int dlpi_resolve_work(dlp_pipe *p) {
-    int rc = DLP_OK;
     dlpi_staff(p);
-    for (int i = 0; i < p->n_work && rc == DLP_OK; i++) rc = dlpi_tune_check(p, p->work[i]);
-    return rc == DLP_OK ? p->beside->resolve(p) : rc;
+    return p->err.code != 0 ? p->err.code : p->beside->resolve(p);
 }
 
 /* Lay out the fields of a batch: the fields that a collate makes, else the fields of an item.
@@ -159,7 +157,7 @@ static int dlpi_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out)
         {offsetof(dlp_pipe, lent), slots + p->n_slots * (uint64_t)DLPI_DEBUG}, /* poisoned, too */
         {offsetof(dlp_pipe, schedule.cells), dlpi_times(p->prefetch, sizeof *p->schedule.cells)},
         {offsetof(dlp_pipe, own_rows), dlpi_row_extras_bytes(p)},
-        {offsetof(dlp_pipe, counted), dlpi_times(p->d.n_counters, dlpi_ring_bytes(p))},
+        {offsetof(dlp_pipe, counted), dlpi_times(p->d.n_counters, p->areas[DLPI_REC_TRACE].stride)},
     };
     if (st != NULL) return st->ops->blocks != NULL ? st->ops->blocks(p, st, out) : 0;
     memcpy(out, all, sizeof all);
@@ -226,12 +224,14 @@ static void dlpi_layout_table(dlp_pipe *p) {
     dlpi_area_told(p, DLPI_REC_TABLE, DLPI_PLAN_RECORDS, "sampler table", bytes, 1, DLPI_LINE);
 }
 
-/* Add the trace rings to the region: one for each worker, and the consumer's. */
+/* Add the trace rings to the region: one for each worker, and the consumer's. What a counter keeps
+   in this process is as long as such a ring. */
 static void dlpi_layout_trace(dlp_pipe *p) {
-    const uint64_t given = (uint64_t)p->d.trace_bytes, bytes = given > 0 ? given : 4096;
-    p->trace_events =
-        bytes > 4 * sizeof(dlp_trace_event) ? (uint32_t)(bytes / sizeof(dlp_trace_event)) : 4;
-    dlpi_area_told(p, DLPI_REC_TRACE, DLPI_PLAN_RECORDS, "trace rings", dlpi_ring_bytes(p),
+    const uint64_t given = (uint64_t)p->d.trace_bytes, each = sizeof(dlp_trace_event);
+    uint64_t n = (given > 0 ? given : 4096) / each;
+    if (n < 4) n = 4;
+    p->trace_events = (uint32_t)n;
+    dlpi_area_told(p, DLPI_REC_TRACE, DLPI_PLAN_RECORDS, "trace rings", n * each,
                    (uint64_t)p->n_workers + 1, 4096);
 }
 

@@ -94,13 +94,14 @@ static void dlpi_links_chain(const dlp_pipe *p, dlp_link *out, uint32_t *n) {
     }
 }
 
-/* Append a link to each stage that gives batches to others than the consumer. buffers: how many the
-   sink has; with a sink, these links begin at the stage before it. */
+/* Append a link to each stage that gives batches to others than the consumer. Such a stage has no
+   workers, and an area for its link. buffers: how many the sink has; with a sink, these links begin
+   at the stage before it. */
 static void dlpi_links_shared(const dlp_pipe *p, uint64_t buffers, dlp_link *out, uint32_t *n) {
     const dlpi_stage *from = p->work[p->n_work - 1 - (p->n_work > 1 && buffers > 0)];
     for (const dlpi_stage *st = p->stages; st < p->stages + p->n_stages; st++) {
         dlp_link *l;
-        if (st->ops->sharing == NULL) continue;
+        if (st->work >= 0 || dlpi_link_own(p, st) == 0) continue;
         l = dlpi_link_add(out, n, from, st, p->n_slots, sizeof(uint64_t));
         if (!from->ops->in_order) l->kind = DLP_LINK_GATHER;
         l->capacity = dlpi_link_own(p, st);

@@ -1,5 +1,6 @@
 #pragma once
 /* tests: system/core/topologies, system/core/pipe_deadline */
+#include "inputs/add.h"
 #include "inputs/check.h"
 #include "deliver/deliver.h"
 /* ---------------------------------------------------------------------------------------------
@@ -27,7 +28,7 @@ static void dlpi_staff_unit(dlp_pipe *p, int unit) {
         if (st->ops->unit != unit) continue;
         if (st->ops->staff != NULL && !st->ops->staff(p, st)) continue;
         st->work = p->n_staffed;
-        dlpi_tune_take(st);
+        dlpi_tune_check(p, st);
         st->n_workers = st->w.num_workers > 0 ? st->w.num_workers : 1;
         st->at_first = st->begin > 0 ? st->begin : 1;
         if (dlpi_in_processes(st)) p->n_procs += st->n_workers;
@@ -48,31 +49,58 @@ static void dlpi_staff(dlp_pipe *p) {
     dlpi_staff_unit(p, DLPI_UNIT_CELLS);
 }
 
+/* Return for how many workers of each stage, beside the consumer, there is a core. If more waited
+   awake, one that works would want the core of another that only waits. */
+static uint32_t dlpi_wait_fits(const dlp_pipe *p) {
+    for (uint32_t keep = 1;; keep++) {
+        uint32_t n = 1, most = 0;
+        for (int i = 0; i < p->n_work; i++) {
+            uint32_t workers = (uint32_t)p->work[i]->w.num_workers;
+            n += workers < keep ? workers : keep;
+            if (workers > most) most = workers;
+        }
+        if (n > (uint32_t)p->cpus) return keep - 1;
+        if (keep >= most) return UINT32_MAX;
+    }
+}
+
 /* Set how long a thread spins before it sleeps: 14 us if each thread has a core. Else it spins for
-   1 us, or with one core not at all, and then yields. Set all_inline and any_inline, too, and warn
-   if more workers work at first than there are cores. */
+   1 us, or with one core not at all, and then yields. Warn if more workers work at first than there
+   are cores. */
 static void dlpi_wait_rule_set(dlp_pipe *p) {
     int begin = 1, peers = 1;
     for (int i = 0; i < p->n_staffed; i++) {
         const dlpi_stage *st = p->work[i];
-        if (st->w.num_workers == 0) {
-            p->any_inline = 1;
-            continue;
-        }
+        if (st->w.num_workers == 0) continue;
         peers += st->n_workers;
         if (i < p->n_work && !st->ops->in_order) begin += st->at_first;
     }
-    if (p->sampler->w.num_workers) peers++;
-    p->all_inline = peers == 1;
+    if (p->sampler->w.num_workers > 0)
+        peers++;
+    else
+        p->scheduler_sleep_ns = 0; /* the consumer schedules */
     p->wait.threads = peers;
     p->wait.awake_ns = DLPI_AWAKE_NS;
-    if (!p->all_inline)
+    p->awake.fits = dlpi_wait_fits(p);
+    if (peers > 1)
         dlpi_wait_share((uint32_t)peers, (uint32_t)p->cpus, &p->wait.spin_ns, &p->wait.yields);
     if (begin - 1 > p->cpus)
         dlpi_warn(p,
                   "%d worker threads on %d cores; if items compute rather than wait, lower "
                   "num_workers",
                   begin - 1, p->cpus);
+}
+
+/* Warn if the stage's desc sets a field that has no effect, since the stage is inline or has
+   nothing to do. */
+static void dlpi_live_idle(dlp_pipe *p, const dlpi_stage *st) {
+    const char *field = st->w.deadline_ms               ? "deadline_ms"
+                        : st->w.stack_bytes             ? "stack_bytes"
+                        : st->w.n_affinity              ? "affinity"
+                        : st->work < 0 && st->w.retries ? "retries"
+                                                        : NULL;
+    if ((st->work < 0 || st->w.num_workers == 0) && field != NULL)
+        dlpi_warn(p, "%s: %s has no effect without workers; set num_workers", st->name, field);
 }
 
 static const uint32_t dlpi_timed = 0;

@@ -11,7 +11,8 @@ static int dlpi_private_alloc(dlp_pipe *p) {
     bool ok = dlpi_blocks_have(p, NULL, true);
     for (int i = 0; i < p->n_stages && ok; i++) ok = dlpi_blocks_have(p, &p->stages[i], true);
     for (uint32_t i = 0; i < p->d.n_counters && ok; i++)
-        p->counters[i].words = p->counted + i * (dlpi_ring_bytes(p) / sizeof(uint64_t));
+        p->counters[i].words =
+            p->counted + i * (p->areas[DLPI_REC_TRACE].stride / sizeof(uint64_t));
     if (ok) return DLP_OK;
     errno = ENOMEM;
     return dlpi_system_fail(p, DLP_ERR_MEMORY, "malloc of the pipe's own records");
@@ -69,7 +70,6 @@ static void dlpi_live_point(dlp_pipe *p) {
     p->ctl = dlpi_area_at(p, DLPI_REC_CTL, 0);
     p->waiters = dlpi_area_at(p, DLPI_AREA_WAITERS, 0);
     p->order_ring = dlpi_area_at(p, DLPI_REC_ORDER, 0);
-    p->share = dlpi_area_if(p, DLPI_REC_SHARE);
     p->taken = dlpi_area_at(p, DLPI_REC_TAKEN, 0);
     dlpi_counters_shown(p);
     memset(p->ones, 1, p->batch_rows);
@@ -132,26 +132,13 @@ static uint64_t dlpi_params_hash(const dlp_pipe *p) {
     return h;
 }
 
-/* Warn if the stage's desc sets a field that has no effect, since the stage is inline or has
-   nothing to do. */
-static void dlpi_live_idle(dlp_pipe *p, const dlpi_stage *st) {
-    const char *field = st->w.deadline_ms               ? "deadline_ms"
-                        : st->w.stack_bytes             ? "stack_bytes"
-                        : st->w.n_affinity              ? "affinity"
-                        : st->work < 0 && st->w.retries ? "retries"
-                                                        : NULL;
-    if ((st->work < 0 || st->w.num_workers == 0) && field != NULL)
-        dlpi_warn(p, "%s: %s has no effect without workers; set num_workers", st->name, field);
-}
-
 /* Go to the place that desc.resume has saved. Returns DLP_OK, or the code of the pipe's error. */
 static int dlpi_state_take(dlp_pipe *p) {
     dlpi_state s;
     dlp_error e;
     int rc = dlpi_state_check_all(p, &p->resume, &s, "resume", &e);
     if (rc != DLP_OK) return dlpi_pipe_fail(p, &e);
-    dlpi_state_books(p, &s);
-    s = dlpi_state_place(p, &s);
+    s = dlpi_state_books(p, &s);
     return dlpi_schedule_goto(p, &s) == DLP_OK ? DLP_OK : dlpi_pipe_fail(p, &p->ctl->error);
 }
 

@@ -117,6 +117,7 @@ DLPI_INLINE void dlpi_deliver(dlp_pipe *p, uint64_t b, uint32_t s, dlp_batch **o
     }
     batch->flags = dlpi_taken(p, b, batch->flags);
     for (uint32_t f = 0; !p->bare && f < p->batches.n; f++) p->sink->data(p, s, f, 0, &fields[f]);
+    dlpi_gaps_note(p, slot->in_epoch, (batch->flags & DLP_BATCH_LAST) != 0);
     dlpi_state_note(p, b, s, slot, batch->flags);
     dlpi_delivered(p, s, bytes);
     dlpi_schedule_inline(p, p->pace.burst);
@@ -251,7 +252,7 @@ static const dlpi_wait_ops dlpi_next_waits = {dlpi_next_look, dlpi_next_rest, NU
    or why there is no batch, such as DLP_TIMEOUT. */
 __attribute__((noinline)) static int dlpi_next_await(dlpi_next_wait k) {
     dlp_pipe *p = k.p;
-    uint64_t want = p->d.unordered || p->any_inline ? UINT64_MAX : p->base + 1;
+    uint64_t want = p->d.unordered ? UINT64_MAX : p->base + 1;
     uint32_t *here = &p->ctl->consumer_cpu;
     bool longer =
         dlpi_keep_awake(p) != 0 && DLPI_LOAD_RLX(&p->ctl->source_waits) == 0; /* our own */
@@ -262,31 +263,16 @@ __attribute__((noinline)) static int dlpi_next_await(dlpi_next_wait k) {
     return k.rc;
 }
 
-/* Take a batch, or wait for one, after dlpi_take has found none. until: as in dlpi_next_wait.
-   Returns DLP_OK with *b and *s set, or why there is no batch. */
-static inline int dlpi_next_have(dlp_pipe *p, uint64_t until, uint64_t *b, uint32_t *s) {
-    int rc = dlpi_next_try(p, until, b, s, DLP_EMPTY);
-    return rc != DLP_EMPTY ? rc : dlpi_next_await((dlpi_next_wait){p, until, b, s, DLP_EMPTY});
-}
-
 /* Take the next batch, or wait for one, and book the time that the consumer waits. rc: what
    dlpi_take returned, not DLP_OK. Returns DLP_OK with *b and *s set, or why there is no batch. */
 __attribute__((noinline)) static int dlpi_next_take(dlp_pipe *p, int timeout_ms, int rc,
                                                     uint64_t *b, uint32_t *s) {
-    uint64_t from, until = UINT64_MAX;
-    if (dlpi_pace_skips_wait(p, timeout_ms < 0 && !p->barrier)) {
-        if (rc == DLP_EMPTY) rc = dlpi_next_have(p, until, b, s);
-        return rc == DLP_END && dlpi_next_error(p, true) != DLP_OK ? p->err.code : rc;
-    }
-    from = dlpi_now_ns();
-    dlpi_consumer_step(p, from);
+    uint64_t from = dlpi_consumer_waits(p, timeout_ms < 0 && !p->barrier), until = UINT64_MAX;
     if (timeout_ms >= 0) until = timeout_ms > 0 ? from + (uint64_t)timeout_ms * 1000000u : 0;
-    p->pace.wait_from = from;
-    if (rc == DLP_EMPTY) rc = dlpi_next_have(p, until, b, s);
-    p->pace.wait_from = 0;
+    if (rc == DLP_EMPTY) rc = dlpi_next_try(p, until, b, s, rc);
+    if (rc == DLP_EMPTY) rc = dlpi_next_await((dlpi_next_wait){p, until, b, s, rc});
     if (rc == DLP_END && dlpi_next_error(p, true) != DLP_OK) rc = p->err.code;
-    dlpi_consumer_waited(p, from, rc == DLP_OK);
-    dlpi_tune(p, p->pace.last_return_ns);
+    if (from != 0) dlpi_consumer_waited(p, from, rc == DLP_OK);
     return rc;
 }
 
@@ -296,8 +282,7 @@ DLPI_COLD static void dlpi_epoch_leave(dlp_pipe *p, uint64_t epoch) {
     p->epoch_open = 0;
     p->last_sequence = UINT64_MAX;
     dlpi_gaps_clear(p, 0);
-    p->after.epoch = epoch + 1;
-    p->after.batch = p->after.position = 0;
+    dlpi_state_behind(p, epoch, 0, 0, true);
     DLPI_STORE_SEQ(&p->ctl->cancel, dlpi_generation(p->seek_no, epoch + 1)); /* N1 -> N1 */
     dlpi_wake_all(p);
 }
@@ -305,37 +290,18 @@ DLPI_COLD static void dlpi_epoch_leave(dlp_pipe *p, uint64_t epoch) {
 /* Go on at the place of a checked state: cancel all batches under way, and let the scheduler
    follow. Called by the consumer. */
 DLPI_COLD static void dlpi_seek(dlp_pipe *p, const dlpi_state *s) {
+    dlpi_state to;
     p->seek_no = (p->seek_no + 1) & 0xffffu;
     p->seeks++;
     p->epoch_end_due = 0;
-    dlpi_state_books(p, s);
+    to = dlpi_state_books(p, s);
     pthread_mutex_lock(&dlpi_place_lock);
-    p->place = dlpi_state_place(p, s);
+    p->place = to;
     p->place_seek_no = p->seek_no;
     pthread_mutex_unlock(&dlpi_place_lock);
     DLPI_STORE_SEQ(&p->ctl->cancel, dlpi_generation(p->seek_no, 0)); /* N1 -> N1 */
     dlpi_wake_all(p);
     dlpi_schedule_inline(p, 1);
-}
-
-/* Drop batch b, in slot s, which has no row before its epoch's end. Returns DLP_OK if the next
-   epoch follows, DLP_EPOCH_END if the user wants to be told, or an error if an endless pipe had an
-   epoch without items. */
-DLPI_COLD static int dlpi_end_over(dlp_pipe *p, uint64_t b, uint32_t s) {
-    const dlpi_bslot *slot = dlpi_slot_at(p, s);
-    uint64_t epoch = slot->epoch;
-    bool empty = slot->in_epoch == 0 && dlpi_rows_before_end(p, s) == 0;
-    dlp_error e;
-    dlpi_drop(p, b, s, 0);
-    p->epoch_now = epoch;
-    if (empty && p->d.epochs == DLP_FOREVER) {
-        dlpi_error_set(&e, DLP_ERR_CALLBACK, "epochs",
-                       "epochs is DLP_FOREVER, and the last epoch had no item; set epochs");
-        dlpi_copy_text(e.stage, sizeof e.stage, p->fetch->name);
-        e.epoch = epoch;
-        return dlpi_pipe_fail(p, &e);
-    }
-    return p->d.epoch_end ? DLP_EPOCH_END : DLP_OK;
 }
 
 /* Take the next batch that the consumer shall get, or wait for it, and drop cancelled ones. Returns
@@ -359,14 +325,6 @@ DLPI_INLINE int dlpi_next_slot(dlp_pipe *p, int timeout_ms, uint64_t *b, uint32_
             dlp_error e;
             dlpi_slot_error(p, *s, &e);
             return e.code;
-        }
-        if ((rc = dlpi_end_budget(p, *s)) != DLP_OK) return rc;
-        if (dlpi_slot_ended(p, *s)) {
-            dlpi_epoch_leave(p, slot->epoch);
-            if (dlpi_slot_rows(p, *s) == 0) {
-                if ((rc = dlpi_end_over(p, *b, *s)) != DLP_OK) return rc;
-                continue;
-            }
         }
         p->seeks = 0;         /* none from before a seek is left */
         dlpi_unpoison(p, *s); /* it may have been another process */
@@ -395,7 +353,8 @@ __attribute__((noinline)) static int dlpi_next_lender(dlp_pipe *p, dlp_batch **o
     *out = &p->out[handed.v];
     dlpi_bump(&p->ctl->views, 1);
     dlpi_delivered(p, handed.v, handed.bytes);
-    dlpi_state_handed(p, *out, handed.after);
+    dlpi_state_behind(p, (*out)->epoch, (*out)->in_epoch, handed.after,
+                      ((*out)->flags & DLP_BATCH_LAST) != 0);
     return DLP_OK;
 }
 
@@ -409,7 +368,7 @@ DLPI_INLINE int dlpi_next(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
     if (p->lends) return dlpi_next_lender(p, out, timeout_ms);
     do {
         rc = dlpi_next_slot(p, timeout_ms, &b, &s);
-        if (!p->bare) rc = p->source->agreed(p, rc, b, s);
+        if (dlpi_source_asks(p)) rc = p->source->agreed(p, rc, b, s);
     } while (rc == DLPI_NEXT_EPOCH);
     if (rc == DLP_OK)
         dlpi_deliver(p, b, s, out);

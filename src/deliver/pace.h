@@ -12,15 +12,6 @@ static inline bool dlpi_pace_skips(dlp_pipe *p) {
     return true;
 }
 
-/* True if a call that has to wait need not read the clock (pace.clock_off). This is so only if the
-   consumer does all the work: the call works instead of waiting. may: false if the call must be
-   timed. */
-static inline bool dlpi_pace_skips_wait(dlp_pipe *p, bool may) {
-    const bool skips = may && p->all_inline && dlpi_pace_skips(p);
-    p->pace.clock_off = skips;
-    return skips;
-}
-
 /* Book the time since the last return as a step of the consumer. now: the clock. Set how often
    calls read the clock from here on: once a call, or more rarely if calls are close together. If
    everything is inline, the calls not timed take the time of the call that is timed after them. A
@@ -30,7 +21,7 @@ static void dlpi_consumer_step(dlp_pipe *p, uint64_t now) {
     uint64_t from = p->pace.last_return_ns, each, waited;
     uint32_t calls = p->pace.calls_untimed + 1;
     p->pace.calls_untimed = 0;
-    p->pace.calls_timed = p->all_inline ? calls : 1;
+    p->pace.calls_timed = p->wait.threads == 1 ? calls : 1;
     p->pace.untimed_ns = from != 0 && now > from ? now - from : 0;
     p->pace.last_return_ns = now;
     if (from == 0 || now <= from) return;
@@ -49,7 +40,7 @@ static void dlpi_consumer_step(dlp_pipe *p, uint64_t now) {
        that feeds several at once. At most a quarter of the credits wait, and none while the
        consumer waits. */
     p->pace.burst = p->pace.call_clock_every >= 32 && p->prefetch >= 8 ? p->prefetch / 4 : 1;
-    if (!p->all_inline) dlpi_awake_call(p);
+    if (p->wait.threads > 1) dlpi_awake_call(p);
 }
 
 /* Book a call of next that found a batch ready, if the call is timed, and let the tuner look. */
@@ -59,22 +50,37 @@ static void dlpi_pace_call(dlp_pipe *p) {
     dlpi_tune(p, p->pace.last_return_ns);
 }
 
+/* Begin a wait of the consumer: book its step before. may: false if the call must be timed. Returns
+   the clock, or 0 if the call need not read it (pace.clock_off). This is so only if the consumer
+   does all the work: the call works instead of waiting. */
+static inline uint64_t dlpi_consumer_waits(dlp_pipe *p, bool may) {
+    p->pace.clock_off = may && p->wait.threads == 1 && dlpi_pace_skips(p);
+    if (p->pace.clock_off) return 0;
+    p->pace.wait_from = dlpi_now_ns();
+    dlpi_consumer_step(p, p->pace.wait_from);
+    return p->pace.wait_from;
+}
+
+/* Book that the consumer waited, or called set_epoch meanwhile (kind), in this epoch. */
+static void dlpi_consumer_booked(dlp_pipe *p, int kind, uint64_t from, uint64_t to,
+                                 uint64_t epoch) {
+    if (to <= from) return;
+    dlpi_stretch(p->consumer, &p->ctl->wait_ns, to - from, kind, from, to, p->base, epoch, 0);
+}
+
 /* Book a wait since `from` in which set_epoch was called: the wait before that call, and the call.
    Returns from when on the rest of the wait is still to be booked. */
 static uint64_t dlpi_consumer_began(dlp_pipe *p, uint64_t from) {
-    dlpi_worker *w = p->consumer;
     uint64_t set = p->pace.set_ns, began = p->pace.began_ns;
     p->pace.began_ns = 0;
     if (set < from) return from; /* told as a step */
-    dlpi_stretch(w, &p->ctl->wait_ns, set - from, DLP_TRACE_WAIT, from, set, p->base, p->epoch_now,
-                 0);
-    dlpi_stretch(w, &p->ctl->wait_ns, began - set, DLP_TRACE_EPOCH, set, began, p->base,
-                 p->epoch_begun & DLPI_EPOCH_MASK, 0);
+    dlpi_consumer_booked(p, DLP_TRACE_WAIT, from, set, p->epoch_now);
+    dlpi_consumer_booked(p, DLP_TRACE_EPOCH, set, began, p->epoch_begun & DLPI_EPOCH_MASK);
     return began;
 }
 
-/* Book the wait of the consumer since `from`, which is over. came: true if it ended with a batch.
-   Inline workers rest from now on. */
+/* Book the wait of the consumer since `from`, which is over, and let the tuner look. came: true if
+   it ended with a batch. Inline workers rest from now on. */
 static void dlpi_consumer_waited(dlp_pipe *p, uint64_t from, bool came) {
     bool for_source = p->pace.source_waited;
     uint64_t to;
@@ -86,16 +92,16 @@ static void dlpi_consumer_waited(dlp_pipe *p, uint64_t from, bool came) {
         DLPI_STORE_RLX(&w->block->state, DLP_WORKER_IDLE);
     }
     p->pace.last_return_ns = to = dlpi_now_ns();
+    p->pace.wait_from = 0;
     p->pace.source_waited = false;
-    if (p->all_inline) p->pace.inline_ns = to - from;
+    if (p->wait.threads == 1) p->pace.inline_ns = to - from;
     if (p->pace.border_ns != 0 && came) { /* the first batch of an epoch that had to begin */
         dlpi_bump(&p->ctl->borders, 1);
         dlpi_bump(&p->ctl->border_ns, to - p->pace.border_ns);
         p->pace.border_ns = 0;
     }
     if (p->pace.began_ns != 0) from = dlpi_consumer_began(p, from);
-    if (to <= from) return;
-    if (for_source) dlpi_bump(&p->ctl->source_wait_ns, to - from);
-    dlpi_stretch(p->consumer, &p->ctl->wait_ns, to - from, DLP_TRACE_WAIT, from, to, p->base,
-                 p->epoch_now, 0);
+    if (for_source && to > from) dlpi_bump(&p->ctl->source_wait_ns, to - from);
+    dlpi_consumer_booked(p, DLP_TRACE_WAIT, from, to, p->epoch_now);
+    dlpi_tune(p, to);
 }

@@ -48,24 +48,21 @@ static inline void dlpi_scheduler_credit(dlp_pipe *p, uint32_t *used) {
     }
 }
 
-/* Do what the scheduler can do now. Returns false if there was nothing. If there are subscribers,
-   the scheduler also keeps their books, until they have all. */
-static bool dlpi_scheduler_step(dlp_pipe *p) {
-    bool moved = p->sharing->keep(p);
-    return dlpi_schedule(p, 1) > 0 || moved;
-}
-
-/* True if the scheduler is done for good: all is scheduled, and the subscribers have had all.
-   Without subscribers this is never so, for the consumer may seek back. */
-static bool dlpi_scheduler_over(dlp_pipe *p) { return p->schedule.ended && p->sharing->over(p); }
-
 /* ---- its thread ---- */
+
+/* Do what the scheduler can do now. If there are subscribers, it also keeps their books, until they
+   have all. Returns 1 if it did something, 0 if there was nothing, or -1 if it is done for good:
+   all is scheduled, and the subscribers have had all. Without subscribers this is never so, for the
+   consumer may seek back. */
+static int dlpi_scheduler_step(dlp_pipe *p) {
+    int moved = p->sharing->keep(p);
+    return moved >= 0 && dlpi_schedule(p, 1) > 0 ? 1 : moved;
+}
 
 /* Do what the scheduler can do now (who: the pipe). Returns true if it did something, or must
    stop. */
 static bool dlpi_scheduler_look(void *who) {
-    dlp_pipe *p = who;
-    return dlpi_scheduler_step(p) || dlpi_stopped(p) || dlpi_scheduler_over(p);
+    return dlpi_scheduler_step(who) != 0 || dlpi_stopped(who);
 }
 
 static uint64_t dlpi_scheduler_rest(void *who) { return ((dlp_pipe *)who)->scheduler_sleep_ns; }
@@ -79,9 +76,10 @@ static const dlpi_wait_ops dlpi_scheduler_waits = {dlpi_scheduler_look, dlpi_sch
 static void *dlpi_thread_scheduler(void *arg) {
     dlpi_worker *w = arg;
     dlp_pipe *p = w->p;
+    int moved;
     dlpi_thread_dress(w);
-    while (!dlpi_stopped(p) && !dlpi_scheduler_over(p))
-        if (!dlpi_scheduler_step(p) &&
+    while (!dlpi_stopped(p) && (moved = dlpi_scheduler_step(p)) >= 0)
+        if (moved == 0 &&
             !dlpi_wait_awake(dlpi_scheduler_look, p, &p->wait, false, false, UINT64_MAX))
             dlpi_wait_asleep(&dlpi_scheduler_waits, p, &p->ctl->scheduler, 1);
     dlpi_thread_over(w);

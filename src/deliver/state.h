@@ -34,7 +34,7 @@ static void dlpi_state_give(dlpi_state *s, dlp_state *out) {
 static void dlpi_state_config(const dlp_pipe *p, dlpi_state *s) {
     memset(s, 0, sizeof *s);
     s->magic = DLPI_STATE_MAGIC;
-    s->n_items = dlpi_open_end_items(p);
+    s->n_items = p->fetch->dataset->n_items;
     s->seed = dlpi_sampler_of(p)->seed;
     s->params = p->params_hash;
     s->global_batch = (uint32_t)p->global_batch;
@@ -54,42 +54,26 @@ static void dlpi_state_source(dlpi_state *to, const dlpi_source_state *from) {
     if (to->batch > 0) memcpy(to->sampler, from->at, sizeof to->sampler);
 }
 
-/* Write to *to the state after the batch in slot s, as if all batches before it were consumed, too.
-   last: the batch is the last one of its epoch. */
-static void dlpi_state_after(const dlp_pipe *p, uint32_t s, bool last, dlpi_state *to) {
-    const dlpi_bslot *slot = dlpi_slot_at(p, s);
-    to->epoch = last ? slot->epoch + 1 : slot->epoch;
-    to->batch = last ? 0 : slot->in_epoch + 1;
-    to->position = last ? 0 : slot->after;
-    dlpi_state_source(to, p->source->state(p, s, 1));
+/* Note that the consumer's place is behind batch k of an epoch. after: the global position there;
+   last: the batch ends the epoch. */
+static inline void dlpi_state_behind(dlp_pipe *p, uint64_t epoch, uint64_t k, uint64_t after,
+                                     bool last) {
+    p->after.epoch = last ? epoch + 1 : epoch;
+    p->after.batch = last ? 0 : k + 1;
+    p->after.position = last ? 0 : after;
 }
 
 /* Note that the consumer has got batch b, from slot s, for a state that is asked for later. In an
    unordered pipe the batch that ends the epoch need not have the highest number. */
 static inline void dlpi_state_note(dlp_pipe *p, uint64_t b, uint32_t s, const dlpi_bslot *slot,
                                    uint32_t flags) {
-    dlpi_gaps_note(p, slot->in_epoch, (flags & DLP_BATCH_LAST) != 0);
-    if (b + 1 > p->after.high) {
+    const bool last = (flags & DLP_BATCH_LAST) != 0, first = b + 1 > p->after.high;
+    if (first || last) dlpi_state_behind(p, slot->epoch, slot->in_epoch, slot->after, last);
+    if (first) {
         const dlpi_source_state *own = p->bare ? NULL : p->source->state(p, s, 1);
         p->after.high = b + 1;
-        p->after.epoch = slot->epoch;
-        p->after.batch = slot->in_epoch + 1;
-        p->after.position = slot->after;
         if (own) p->after.source = *own;
     }
-    if (flags & DLP_BATCH_LAST) {
-        p->after.epoch = slot->epoch + 1;
-        p->after.batch = p->after.position = 0;
-    }
-}
-
-/* Note that the consumer has got batch b of a lender, for a state that is asked for later. after:
-   the global position where the batch ends. */
-static void dlpi_state_handed(dlp_pipe *p, const dlp_batch *b, uint64_t after) {
-    bool last = (b->flags & DLP_BATCH_LAST) != 0;
-    p->after.epoch = last ? b->epoch + 1 : b->epoch;
-    p->after.batch = last ? 0 : b->in_epoch + 1;
-    p->after.position = last ? 0 : after;
 }
 
 /* Write to *to the state after all that the consumer has got so far. */
@@ -111,8 +95,11 @@ static uint64_t dlpi_epoch_most(const dlp_pipe *p) {
                                               : p->samples / p->global_batch;
 }
 
-/* Set what the consumer knows of its place (epoch, batch, position, gaps) to a checked state. */
-static void dlpi_state_books(dlp_pipe *p, const dlpi_state *s) {
+/* Set what the consumer knows of its place (epoch, batch, position, gaps) to a checked state.
+   Returns the state at which the source goes on. If a stage lends, its batches are not the
+   source's. Then the lender finds the source's batch in which its own batch begins. */
+static dlpi_state dlpi_state_books(dlp_pipe *p, const dlpi_state *s) {
+    dlpi_state to = *s;
     p->epoch_now = p->after.epoch = s->epoch;
     p->after.batch = s->batch;
     p->after.position = s->position;
@@ -121,12 +108,6 @@ static void dlpi_state_books(dlp_pipe *p, const dlpi_state *s) {
     dlpi_gaps_books(p, s);
     p->after.source.bytes = s->sampler_bytes;
     memcpy(p->after.source.at, s->sampler, sizeof p->after.source.at);
-}
-
-/* Return the state at which the source goes on after a seek to *s. If a stage lends, its batches
-   are not the source's. Then the lender finds the source's batch in which its own batch begins. */
-static dlpi_state dlpi_state_place(dlp_pipe *p, const dlpi_state *s) {
-    dlpi_state to = *s;
     if (p->lender->seek) p->lender->seek(p, &to);
     return to;
 }

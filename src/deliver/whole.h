@@ -9,9 +9,14 @@ static uint32_t dlpi_whole_slot(const dlp_pipe *p DLPI_UNREAD, uint32_t v) { ret
 
 static uint64_t dlpi_whole_batches(const dlp_pipe *p) { return p->batches_per_epoch; }
 
-/* Write to *to the state after the batch in slot v. */
+/* Write to *to the state after the batch in slot v, as if all batches before it were consumed. */
 static void dlpi_whole_state(const dlp_pipe *p, uint32_t v, dlpi_state *to) {
-    dlpi_state_after(p, v, p->lent[v] == 2, to);
+    const dlpi_bslot *slot = dlpi_slot_at(p, v);
+    const bool last = p->lent[v] == 2;
+    to->epoch = last ? slot->epoch + 1 : slot->epoch;
+    to->batch = last ? 0 : slot->in_epoch + 1;
+    to->position = last ? 0 : slot->after;
+    dlpi_state_source(to, p->source->state(p, v, 1));
 }
 
 /* Return how many rows of an epoch come before batch k. */
@@ -25,6 +30,3 @@ static const dlpi_lender_ops dlpi_whole = {
     .state = dlpi_whole_state,
     .position = dlpi_whole_position,
 };
-
-/* Give a new pipe the table of whole batches, until a stage lends. */
-static void dlpi_whole_take(dlp_pipe *p) { p->lender = &dlpi_whole; }

@@ -110,18 +110,6 @@ static uint64_t dlpi_skip_count(const dlpi_ctl *ctl, uint64_t *from) {
     return n;
 }
 
-/* Find the item with e's epoch and position in the list, and set e's errnum and worker by it. */
-DLPI_COLD static void dlpi_skip_find(const dlpi_ctl *ctl, dlp_error *e) {
-    uint64_t from, n = dlpi_skip_count(ctl, &from);
-    for (; from != n; from++) {
-        dlp_skip k;
-        if (!dlpi_skip_read(ctl, from, &k)) continue;
-        if (k.epoch != e->epoch || k.position != e->position) continue;
-        e->errnum = k.errnum;
-        e->worker = k.worker;
-    }
-}
-
 /* Count n more failed items. True if they may be replaced or left out: all failed items of all
    stages together are at most max, or max is 0, which is no limit. */
 static bool dlpi_failures_add(dlpi_ctl *ctl, uint64_t n, int64_t max) {

@@ -83,21 +83,22 @@ static int dlpi_check_batch_workers(dlp_pipe *p, const dlpi_stage *st) {
     return rc != DLP_OK ? rc : dlpi_check_workers(p, st);
 }
 
-/* Check the fields that the tuner goes by: workers_min, workers_max, the number of workers to begin
-   with, and dispatch. Set the default of workers_min. Returns DLP_OK, or the code of the pipe's
-   error. */
-static int dlpi_tune_check(dlp_pipe *p, dlpi_stage *st) {
+/* Lay the stage out for as many workers as it may have. Check the fields that the tuner goes by:
+   workers_min, workers_max, the number of workers to begin with, and dispatch. Set the default of
+   workers_min. What is wrong is the pipe's error. Cells have no tuner. */
+static void dlpi_tune_check(dlp_pipe *p, dlpi_stage *st) {
     dlp_workers_desc *w = &st->w;
+    dlpi_tune_take(st);
+    if (st->ops->unit == DLPI_UNIT_CELLS) return;
     dlpi_within(p, st->name, "workers_min", w->workers_min, 0, w->workers_max,
                 "0..workers_max, and 0 without workers_max");
-    if (!st->tuned) return p->err.code;
+    if (!st->tuned) return;
     if (w->workers_min == 0) w->workers_min = 1;
     dlpi_within(p, st->name, "dispatch", w->dispatch, DLP_DISPATCH_CLAIM, DLP_DISPATCH_CLAIM,
                 "DLP_DISPATCH_CLAIM with workers_max (a table: DLP_DEAL_RUNS)");
     dlpi_within(p, st->name, "num_workers", st->begin, w->workers_min, w->workers_max,
                 "workers_min..workers_max (and at least 1)");
     p->tune.every_ns = DLPI_TUNE_EVERY_NS;
-    return p->err.code;
 }
 
 /* ---- the stage is added ---- */

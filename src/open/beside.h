@@ -33,6 +33,9 @@ static const dlpi_beside_ops dlpi_alone = {
     .end = dlpi_role_idle,
 };
 
+/* What dlpipe_shm.h gives, where it is included; else NULL. */
+static const dlpi_beside_ops *dlpi_shm; /* defined again, with its value, by dlpipe_shm.h */
+
 /* Give a new pipe the functions for worker processes and other programs: those of dlpipe_shm.h, or,
    without it, functions that refuse them. */
 static void dlpi_beside_take(dlp_pipe *p) {

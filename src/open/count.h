@@ -8,7 +8,7 @@
    a copy: what the writer may have overwritten meanwhile is left out of it. */
 
 static uint64_t dlpi_counter_room(const dlp_pipe *p) {
-    return dlpi_ring_bytes(p) / (2 * sizeof(uint64_t));
+    return p->areas[DLPI_REC_TRACE].stride / (2 * sizeof(uint64_t));
 }
 
 static void dlpi_counter_add(dlp_pipe *p, dlpi_counter *c, uint64_t at_ns, double value) {

@@ -91,7 +91,6 @@ static int dlpi_pipe_make(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *
     p->max_kills = 3;
     dlpi_beside_take(p);
     dlpi_roles_begin(p);
-    dlpi_whole_take(p);
     if ((rc = dlpi_check_pipe(p)) != DLP_OK) {
         if (err) *err = p->err;
         free(p);

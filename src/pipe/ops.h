@@ -179,10 +179,10 @@ typedef struct dlpi_sink_ops { /* by the consumer */
 
 /* Others than the consumer take batches, too. By whoever schedules; looked at before each batch. */
 typedef struct dlpi_sharing_ops {
-    const char *words;         /* what the user has asked for by it */
-    bool programs;             /* the others are programs */
-    bool (*keep)(dlp_pipe *p); /* who came, who went; did anything change? */
-    bool (*over)(dlp_pipe *p); /* all is scheduled, and nobody has any of it */
+    const char *words;        /* what the user has asked for by it */
+    bool programs;            /* the others are programs */
+    int (*keep)(dlp_pipe *p); /* by the scheduler's thread: who came, who went. 1: something has
+                                  changed; -1: all is scheduled, and nobody has any of it */
     bool (*may_schedule)(dlp_pipe *p);
     bool (*slot_free)(dlp_pipe *p,
                       uint32_t s);        /* the consumer has given it back: the others, too? */

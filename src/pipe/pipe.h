@@ -208,6 +208,7 @@ typedef struct dlpi_scheduler { /* private to the thread that schedules: its own
 
 typedef struct dlpi_awake {     /* what the consumer measures: see >>impl-awake */
     uint32_t calls;             /* timed calls since the last estimate */
+    uint32_t fits;              /* this many workers of each stage have a core, and the consumer */
     uint32_t put_off;           /* workers that were not woken, because others are awake */
     uint64_t batch_ns, step_ns; /* averages: workers' busy time of a batch; the consumer's steps */
     uint64_t busy_ns, steps_ns, delivered; /* sums at the last estimate */
@@ -231,9 +232,6 @@ typedef struct dlpi_tuner {
     uint64_t waited_ns;              /* time that the consumer had waited, at the last look */
     dlpi_tuned at[DLP_MAX_STAGES];
 } dlpi_tuner;
-
-/* What dlpipe_shm.h gives, where it is included; else NULL: pipes have dlpi_alone then. */
-static const dlpi_beside_ops *dlpi_shm; /* defined again, with its value, by dlpipe_shm.h */
 
 /* Classes of the plan, in the order of their lines, but for INPUTS, which come after the workers'
    records. An area of class WORDS is counted as one. */
@@ -365,8 +363,6 @@ struct dlp_pipe {
     int32_t last;
     int cpus;
     dlpi_wait_rule wait;
-    int all_inline; /* nobody works but the consumer */
-    int any_inline;
     /* The layout. */
     dlpi_area areas[DLPI_AREAS]; /* by number; dlpi_layout has the order in which they lie */
     const dlpi_area *inputs;     /* areas of the source's cells of inputs; NULL: it has none */
@@ -379,7 +375,7 @@ struct dlp_pipe {
     int needs_file;              /* 1: the region must be a file, because other processes map it */
     int others;                  /* 1: other processes work on the region */
     uint32_t used_at_first;      /* slot.used at publication. 0: the consumer gets no batch */
-    uint64_t scheduler_sleep_ns; /* ns that the scheduler's thread sleeps at once, at most */
+    uint64_t scheduler_sleep_ns; /* longest sleep of the scheduler's thread, ns; 0: there is none */
     void *shm;                   /* record of dlpipe_shm.h; NULL: none */
     dlpi_share *share;           /* in the region, for subscribers; NULL: none */
     /* The live pipe. */
@@ -434,11 +430,6 @@ static inline const dlp_sampler_desc *dlpi_sampler_of(const dlp_pipe *p) {
     return p->sampler->self; /* each kind of sampler begins with it */
 }
 
-/* Return the bytes of one ring of trace events. Each worker and each counter has one. */
-static inline uint64_t dlpi_ring_bytes(const dlp_pipe *p) {
-    return (uint64_t)p->trace_events * sizeof(dlp_trace_event);
-}
-
 static inline uint64_t dlpi_area_bytes(const dlp_pipe *p, int id) {
     return dlpi_times(p->areas[id].stride, p->areas[id].count);
 }
@@ -487,17 +478,9 @@ static inline dlpi_stage_words *dlpi_stage_words_at(const dlp_pipe *p, uint32_t 
 static inline bool dlpi_slot_in_line(const dlp_pipe *p) {
     return p->work[0]->stage_words_offset == sizeof(dlpi_bslot);
 }
-/* Prefetch the cache line of batch b's header for writing. Several such lines may be on their way
-   at once. */
-static inline void dlpi_slot_fetch(const dlp_pipe *p, uint64_t b) {
-    dlpi_prefetch_write(&dlpi_slot_at(p, (uint32_t)(b % p->n_slots))->header);
-}
 static inline uint64_t *dlpi_done(dlpi_stage_words *t) { return t->words; }
 static inline uint64_t *dlpi_owners(const dlp_pipe *p, dlpi_stage_words *t) {
     return t->words + p->words_max;
-}
-static inline uint64_t *dlpi_scan(const dlp_pipe *p, dlpi_stage_words *t) {
-    return t->words + p->words_max + p->units_max;
 }
 /* Return the record of source->slot_bytes that the source keeps with the batch in slot s. */
 static inline void *dlpi_slot_source(const dlp_pipe *p, uint32_t s) {

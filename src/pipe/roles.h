@@ -11,7 +11,6 @@
 
 static uint64_t dlpi_role_none(const dlp_pipe *p DLPI_UNREAD) { return 0; }
 static bool dlpi_role_yes(dlp_pipe *p DLPI_UNREAD) { return true; }
-static bool dlpi_role_no(dlp_pipe *p DLPI_UNREAD) { return false; }
 static int dlpi_role_well(dlp_pipe *p DLPI_UNREAD) { return DLP_OK; }
 static void dlpi_role_idle(dlp_pipe *p DLPI_UNREAD) {}
 
@@ -21,6 +20,9 @@ static bool dlpi_source_ready(dlp_pipe *p DLPI_UNREAD, uint64_t rows DLPI_UNREAD
 static int dlpi_source_agreed(dlp_pipe *p DLPI_UNREAD, int rc, uint64_t b DLPI_UNREAD,
                               uint32_t s DLPI_UNREAD) {
     return rc;
+}
+static inline bool dlpi_source_asks(const dlp_pipe *p) { /* before each batch */
+    return p->source->agreed != dlpi_source_agreed;
 }
 static void dlpi_source_filled(struct dlpi_worker *w DLPI_UNREAD,
                                const struct dlpi_unit *t DLPI_UNREAD) {}
@@ -36,8 +38,7 @@ static const struct dlpi_source_state *dlpi_source_stateless(const dlp_pipe *p D
 
 /* Its items are at hand: nothing is loaded ahead of a batch. */
 #define DLPI_SOURCE_AT_HAND \
-    .ready = dlpi_source_ready, .ahead = dlpi_role_idle, .quiet = dlpi_role_yes, \
-    .agreed = dlpi_source_agreed
+    .ready = dlpi_source_ready, .ahead = dlpi_role_idle, .quiet = dlpi_role_yes
 
 /* The part of a source whose batches' numbers say all of their places. */
 #define DLPI_SOURCE_BY_NUMBER \
@@ -70,8 +71,7 @@ static bool dlpi_unshared_free(dlp_pipe *p DLPI_UNREAD, uint32_t s DLPI_UNREAD) 
 
 static const dlpi_sharing_ops dlpi_unshared = {
     .words = "",
-    .keep = dlpi_role_no,
-    .over = dlpi_role_no,
+    .keep = dlpi_role_well,
     .may_schedule = dlpi_role_yes,
     .slot_free = dlpi_unshared_free,
     .holds = dlpi_role_none,
@@ -82,6 +82,8 @@ static inline bool dlpi_is_shared(const dlp_pipe *p) { return p->sharing != &dlp
 
 /* ---- a pipe's ---- */
 
+static const dlpi_lender_ops dlpi_whole; /* deliver/whole.h */
+
 /* Give a new pipe the tables of no stage. */
 static void dlpi_roles_begin(dlp_pipe *p) {
     p->source = &dlpi_no_source;
@@ -89,6 +91,7 @@ static void dlpi_roles_begin(dlp_pipe *p) {
     p->kept_by = -1;
     p->holder = &dlpi_no_holder;
     p->sink = &dlpi_slot_sink;
+    p->lender = &dlpi_whole;
     p->sharing = &dlpi_unshared;
 }
 

@@ -25,8 +25,7 @@
    dlpi_claim_take       O1     swap     readers; recovery           O1: one of them
    dlpi_claim_alone      O1     release  the only reader             O1 of recovery
    dlpi_claim_done       O1     seq_cst  the owner                   O1, after its bytes
-   dlpi_claim_reserve       O1     seq_cst  a later stage's owner       O1 of recovery
-   dlpi_claim_free       O1     seq_cst  the owner, recovery         O1
+   dlpi_claim_free       O1     seq_cst  the owner, recovery; a mark   O1; of recovery
    dlpi_claim_freed      O1     add      the owner, recovery         a number of its own
    dlpi_claim_was_freed  O1     relaxed  the stage before            ordered by its own claim
    dlpi_claim_rescan     R1     add      who freed units             R1
@@ -142,9 +141,6 @@ DLPI_INLINE uint64_t dlpi_claim_freed(uint32_t *frees, uint64_t b) {
 /* Return the owner word of a unit of batch b while reader `who` sends the unit back. */
 DLPI_INLINE uint64_t dlpi_claim_reserved(uint64_t b, uint32_t who) {
     return dlpi_gen_word(b, DLPI_REDO | (who + 1u));
-}
-DLPI_INLINE void dlpi_claim_reserve(dlpi_claim_word *owner, uint64_t word) {
-    DLPI_STORE_SEQ(owner, word); /* O1 -> O1 of recovery */
 }
 DLPI_INLINE void dlpi_claim_free(dlpi_claim_word *owner, uint64_t word) {
     DLPI_STORE_SEQ(owner, word); /* O1 -> O1 */

@@ -39,11 +39,6 @@ static void dlpi_unit_rows(const dlp_pipe *p, const dlpi_stage *st, uint32_t cou
     t->end = whole || count - t->row <= 1u << shift ? count : t->row + (1u << shift);
 }
 
-/* Return the owner word of unit t in a stage, which says who has claimed the unit. */
-static inline uint64_t *dlpi_owner_of(const dlp_pipe *p, const dlpi_stage *st, const dlpi_unit *t) {
-    return &dlpi_owners(p, dlpi_stage_words_at(p, t->slot, st))[t->unit];
-}
-
 static inline uint64_t dlpi_owner_freed(const dlp_pipe *p, uint32_t s, uint64_t b) {
     return dlpi_claim_freed(&dlpi_slot_at(p, s)->frees, b);
 }
@@ -81,6 +76,12 @@ static uint32_t dlpi_not_ready(const dlpi_worker *w, const dlpi_unit *t, dlpi_st
     if (dlpi_gather_bits(dlpi_done(theirs), i, t->b) != 0) return t->unit;
     if (dlpi_gather_bits(dlpi_done(mine), i, t->b) != 0) return t->unit;
     return ((i + 1) * DLPI_WORD_ROWS >> shift) - 1;
+}
+
+/* Prefetch the cache line of batch b's header for writing. Several such lines may be on their way
+   at once. */
+static inline void dlpi_slot_fetch(const dlp_pipe *p, uint64_t b) {
+    dlpi_prefetch_write(&dlpi_slot_at(p, (uint32_t)(b % p->n_slots))->header);
 }
 
 /* Look for a unit of batch b and claim it. Returns true if *t is claimed. Sets *all_claimed when no
@@ -241,17 +242,17 @@ DLPI_INLINE bool dlpi_find(dlpi_worker *w, dlpi_unit *t) {
    before the done words are. Returns true if this call closed the batch. */
 static bool dlpi_close_batch(const dlp_pipe *p, dlpi_stage_words *words, uint64_t b, uint32_t count,
                              uint64_t seen) {
+    uint64_t *scan = p->words_max > 1 ? dlpi_owners(p, words) + p->units_max : NULL;
     /* closed, and the slot may have gone on to a batch without rows */
     if (dlpi_ready_past(seen, b)) return false;
-    if (!dlpi_gather_full(dlpi_done(words), p->words_max > 1 ? dlpi_scan(p, words) : NULL, b, count,
-                          seen))
-        return false;
+    if (!dlpi_gather_full(dlpi_done(words), scan, b, count, seen)) return false;
     return dlpi_gather_close(&words->ready, seen, b);
 }
 
 /* True if the claim of unit t in stage st was given up again. */
 static bool dlpi_freed(const dlp_pipe *p, const dlpi_stage *st, const dlpi_unit *t) {
-    return dlpi_claim_was_freed(dlpi_owner_of(p, st, t), t->b);
+    return dlpi_claim_was_freed(&dlpi_owners(p, dlpi_stage_words_at(p, t->slot, st))[t->unit],
+                                t->b);
 }
 
 /* Batch t->b left work[k], and its `ready` is written: wake who goes on with it. If the batch went
@@ -358,39 +359,6 @@ static uint64_t dlpi_owner_redo(const dlpi_worker *w, uint64_t b) {
     return dlpi_claim_reserved(b, (uint32_t)w->global);
 }
 
-/* Send rows of a unit (bits of its done word) back to the first stage: they get their indices from
-   the slot and are done all over again. Bits first, then the claims, then the call to look again:
-   whoever reads a freed claim finds the bits of the stages before it gone, so no stage runs before
-   the one after it. The claims of the stages before carry our mark from before the first bit goes:
-   a worker that dies in between is known by its own claim, or, once that is freed, by the reserved
-   word; and whoever recovers their last owner sees that they are no longer its. The first stage's
-   is freed last, so up to that store nobody can begin again. */
-static void dlpi_rows_redo(const dlpi_worker *w, const dlpi_unit *t, uint32_t rows) {
-    dlp_pipe *p = w->p;
-    uint64_t freed = dlpi_owner_freed(p, t->slot, t->b);
-    for (int k = 0; k < w->st->work; k++)
-        dlpi_claim_reserve(dlpi_owner_of(p, p->work[k], t), dlpi_owner_redo(w, t->b));
-    for (int k = 0; k < w->st->work; k++) {
-        uint64_t *done =
-            &dlpi_done(dlpi_stage_words_at(p, t->slot, p->work[k]))[t->row / DLPI_WORD_ROWS];
-        dlpi_gather_take_back(done, rows);
-    }
-    for (int k = 1; k <= w->st->work; k++) /* ours is the last of these */
-        dlpi_claim_free(dlpi_owner_of(p, p->work[k], t), freed);
-    dlpi_claim_free(dlpi_owner_of(p, p->work[0], t), freed);
-    dlpi_rescan(p, 0, w->st->work);
-}
-
-/* Undo that batch b left stage k: no row of it is done, and its ready becomes that of the batch
-   before, with another count, so that a closer that has read it cannot swap it. In this order: a
-   closer finds ready past its batch, or rows missing. */
-static void dlpi_stage_undo(dlp_pipe *p, int k, uint32_t s, uint64_t b) {
-    dlpi_stage_words *words = dlpi_stage_words_at(p, s, p->work[k]);
-    for (uint32_t i = 0; k < p->n_item_work && i < p->words_max; i++)
-        dlpi_gather_take_back(&dlpi_done(words)[i], UINT32_MAX);
-    if (k + 1 >= p->n_item_work) dlpi_gather_undo(&words->ready, b);
-}
-
 /* Return how many units, each with a claim, stage work[k] has of the batch with this header. */
 static uint32_t dlpi_stage_units(const dlp_pipe *p, int k, uint64_t header) {
     return k < p->n_item_work ? dlpi_units(dlpi_header_count(header), dlpi_header_shift(header))
@@ -404,24 +372,51 @@ static int dlpi_redo_first(const dlp_pipe *p, const dlpi_stage *st, uint64_t hea
     return dlpi_header_count(header) > 0 ? p->cells_from : p->n_item_work;
 }
 
-static void dlpi_owners_set(dlp_pipe *p, int k, uint32_t s, uint64_t header, uint64_t word) {
-    uint64_t *owner = dlpi_owners(p, dlpi_stage_words_at(p, s, p->work[k]));
-    for (uint32_t u = 0; u < dlpi_stage_units(p, k, header); u++)
+/* Set the claims that stage work[k] has on the rows of t, a unit or a whole batch, to this word. */
+static void dlpi_owners_set(dlp_pipe *p, int k, const dlpi_unit *t, uint64_t header,
+                            uint64_t word) {
+    uint64_t *owner = dlpi_owners(p, dlpi_stage_words_at(p, t->slot, p->work[k]));
+    const uint32_t shift = dlpi_header_shift(header), rows = k < p->n_item_work;
+    const uint32_t end = rows ? dlpi_units(t->end, shift) : 1;
+    for (uint32_t u = rows ? t->row >> shift : 0; u < end; u++)
         dlpi_claim_free(&owner[u], word); /* or a mark */
 }
 
-/* Send batch b, claimed by the stage of w and perhaps half changed by it, back to the nearest stage
-   that writes its cell whole: the collate, or fetch. Marks, then stages are undone, then claims are
-   given up, those of that stage last, as in dlpi_rows_redo. */
-DLPI_COLD static void dlpi_batch_redo(const dlpi_worker *w, uint32_t s, uint64_t b) {
+/* Undo that rows of t (bits of each done word) left stage k. From the last item stage on, undo that
+   the batch did, too: its ready becomes that of the batch before, with another count, so that a
+   closer that has read it cannot swap it. In this order: a closer finds ready past its batch, or
+   rows missing. */
+static void dlpi_stage_undo(dlp_pipe *p, int k, const dlpi_unit *t, uint32_t rows) {
+    dlpi_stage_words *words = dlpi_stage_words_at(p, t->slot, p->work[k]);
+    uint32_t end = k < p->n_item_work ? t->end : 0;
+    for (uint32_t row = t->row / DLPI_WORD_ROWS * DLPI_WORD_ROWS; row < end; row += DLPI_WORD_ROWS)
+        dlpi_gather_take_back(&dlpi_done(words)[row / DLPI_WORD_ROWS], rows);
+    if (k + 1 >= p->n_item_work) dlpi_gather_undo(&words->ready, t->b);
+}
+
+/* Send rows of a unit (bits of its done word) back to the first stage: they get their indices from
+   the slot and are done all over again. A whole batch goes back to the nearest stage that writes
+   its cell whole: the collate, or fetch. Bits first, then the claims, then the call to look again:
+   whoever reads a freed claim finds the bits of the stages before it gone, so no stage runs before
+   the one after it. The claims of the stages before carry our mark from before the first bit goes:
+   a worker that dies in between is known by its own claim, or, once that is freed, by the reserved
+   word; and whoever recovers their last owner sees that they are no longer its. The first stage's
+   is freed last, so up to that store nobody can begin again. */
+static void dlpi_rows_redo(const dlpi_worker *w, const dlpi_unit *t, uint32_t rows) {
     dlp_pipe *p = w->p;
-    uint64_t freed = dlpi_owner_freed(p, s, b);
-    uint64_t header = DLPI_LOAD_RLX(&dlpi_slot_at(p, s)->header); /* claimed */
-    int first = dlpi_redo_first(p, w->st, header);
-    for (int k = first; k < w->st->work; k++)
-        dlpi_owners_set(p, k, s, header, dlpi_owner_redo(w, b));
-    for (int k = first; k < w->st->work; k++) dlpi_stage_undo(p, k, s, b);
-    for (int k = first + 1; k <= w->st->work; k++) dlpi_owners_set(p, k, s, header, freed);
-    dlpi_owners_set(p, first, s, header, freed);
-    dlpi_rescan(p, first, w->st->work);
+    const uint64_t mark = dlpi_owner_redo(w, t->b), freed = dlpi_owner_freed(p, t->slot, t->b);
+    const uint64_t header = DLPI_LOAD_RLX(&dlpi_slot_at(p, t->slot)->header); /* claimed */
+    const int last = w->st->work, first = dlpi_redo_first(p, w->st, header);
+    for (int k = first; k < last; k++) dlpi_owners_set(p, k, t, header, mark);
+    for (int k = first; k < last; k++) dlpi_stage_undo(p, k, t, rows);
+    for (int k = first + 1; k <= last; k++) /* ours is the last of these */
+        dlpi_owners_set(p, k, t, header, freed);
+    dlpi_owners_set(p, first, t, header, freed);
+    dlpi_rescan(p, first, last);
+}
+
+/* Send batch b, claimed by the stage of w and perhaps half changed by it, back. */
+DLPI_COLD static void dlpi_batch_redo(const dlpi_worker *w, uint32_t s, uint64_t b) {
+    const dlpi_unit whole = {b, s, 0, 0, dlpi_slot_at(w->p, s)->count, false};
+    dlpi_rows_redo(w, &whole, UINT32_MAX);
 }

@@ -84,11 +84,11 @@ static void dlpi_schedule_epoch(dlpi_scheduler *f, uint64_t epoch) {
     memset(f->skip_bits, 0, sizeof f->skip_bits);
 }
 
-/* Return what an item costs in a stage (ns), on the average of the workers that may claim; 0 if it
-   is not known yet. */
+/* Return what an item costs in a stage (ns), on the average of the workers that have had one; 0 if
+   it is not known yet. */
 static uint64_t dlpi_item_cost(const dlp_pipe *p, const dlpi_stage *st) {
     uint64_t sum = 0, n = 0;
-    for (int i = 0, active = dlpi_active(p, st); i < active; i++) {
+    for (int i = 0; i < st->n_workers; i++) {
         uint64_t ns = DLPI_LOAD_RLX(&p->workers[st->first_worker + i].block->item_ns); /* a hint */
         if (ns != 0) sum += ns, n++;
     }
@@ -129,10 +129,10 @@ static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
 }
 
 /* True if an item costs over 4 times more or less than when the run length was set. Only one worker
-   of the first stage is asked. turn: whose turn it is. */
+   of the first stage is asked. turn: whose turn it is. A worker that rests has its last cost. */
 static bool dlpi_cost_moved(const dlp_pipe *p, uint64_t turn) {
     const dlpi_stage *st = p->work[0];
-    uint64_t was = p->schedule.cost_ns, k = turn % (uint64_t)dlpi_active(p, st), ns;
+    uint64_t was = p->schedule.cost_ns, k = turn % (uint64_t)st->n_workers, ns;
     ns = DLPI_LOAD_RLX(&p->workers[(uint64_t)st->first_worker + k].block->item_ns); /* a hint */
     return ns != 0 && (ns / 4 > was || was / 4 > ns);
 }
@@ -347,8 +347,7 @@ static uint64_t dlpi_schedule(dlp_pipe *p, uint64_t burst) {
     if (f->ended) {
         /* T1 -> T1: after the tail */
         dlpi_credit_close(&p->ctl->end_of_input, dlpi_scheduled_word(f->seek_no));
-        dlpi_wake_consumer(p->ctl, UINT64_MAX);
-        dlpi_wake_subscribers_all(p->share);
+        dlpi_wake_all(p);
     }
     return f->published - before;
 }

@@ -45,13 +45,9 @@ static bool dlpi_gaps_bit(const dlpi_state *s, uint64_t k) {
 /* Set the gaps of the consumer to the gaps of a state. */
 static void dlpi_gaps_books(dlp_pipe *p, const dlpi_state *s) {
     dlpi_gaps_clear(p, s->batch);
-    for (uint32_t k = 0; k < DLPI_GAPS_MAX; k++) {
-        if (!dlpi_gaps_bit(s, k)) continue;
-        p->consumed.at[(s->batch + k) % DLPI_GAPS_MAX] = 1;
-        p->epoch_open = 1;
-    }
-    while (p->consumed.at[p->consumed.base % DLPI_GAPS_MAX])
-        p->consumed.at[p->consumed.base++ % DLPI_GAPS_MAX] = 0;
+    if (s->gaps_used > 0) p->epoch_open = 1;
+    for (uint32_t k = 0; k < DLPI_GAPS_MAX; k++)
+        if (dlpi_gaps_bit(s, k)) dlpi_gaps_note(p, s->batch + k, false);
 }
 
 /* True if batch k of the present epoch is delivered, or was consumed before the seek. */

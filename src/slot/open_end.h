@@ -13,11 +13,6 @@
 /* True if no row says where the epoch ends. */
 static inline bool dlpi_end_known(const dlp_pipe *p) { return p->open_end == 0; }
 
-/* Return the number of items that a state names; UINT64_MAX: the end is open. */
-static uint64_t dlpi_open_end_items(const dlp_pipe *p) {
-    return p->open_end ? UINT64_MAX : p->fetch->dataset->n_items;
-}
-
 /* Return the code for what a fetch, an item map or a load returned. They may return DLP_SKIP, an
    error of a length, and (a fetch of a stream) DLP_END, besides 0 and failure. */
 static int dlpi_item_returned(dlpi_worker *w, int rc) {
@@ -28,7 +23,7 @@ static int dlpi_item_returned(dlpi_worker *w, int rc) {
 }
 
 /* Count a failed item. True if it may be replaced or left out, by max_skips. In a stream, what
-   fails behind the end does not count, and only delivery knows that: see dlpi_end_budget. */
+   fails behind the end does not count, and only delivery knows that: see dlpi_end_agreed. */
 static bool dlpi_skip_allowed(const dlpi_worker *w) {
     int64_t max = w->st->w.max_skips;
     if (max == DLP_NONE || w->p->open_end) return max != DLP_NONE;
@@ -108,33 +103,4 @@ static void dlpi_slot_error(const dlp_pipe *p, uint32_t s, dlp_error *e) {
 static bool dlpi_slot_idle(const dlp_pipe *p, uint32_t s) {
     return dlpi_cancelled(p->ctl, dlpi_slot_at(p, s)) || dlpi_slot_failed(p, s) ||
            (dlpi_slot_ended(p, s) && dlpi_slot_rows(p, s) == 0);
-}
-
-/* Make a failed item that is one more than max_skips the pipe's error. Its errno comes from the
-   list of skips, if that goes back so far. Returns the code. */
-DLPI_COLD static int dlpi_budget_fail(dlp_pipe *p, uint32_t s, uint32_t row, const dlpi_stage *st) {
-    const dlpi_bslot *slot = dlpi_slot_at(p, s);
-    dlp_error e;
-    dlpi_error_set(&e, DLP_ERR_BUDGET, "max_skips",
-                   "the item failed, and max_skips %" PRId64 " are used up", st->w.max_skips);
-    dlpi_copy_text(e.stage, sizeof e.stage, st->name);
-    dlpi_error_item(&e, dlpi_slot_index(p, s)[row], slot->epoch, slot->position + row);
-    dlpi_skip_find(p->ctl, &e);
-    return dlpi_pipe_fail(p, &e);
-}
-
-/* Count the failed items of the batch in slot s that come before the end. Returns DLP_OK, or the
-   code if they are more than max_skips allows. */
-static inline int dlpi_end_budget(dlp_pipe *p, uint32_t s) {
-    const uint32_t *fate = dlpi_slot_fate(p, s);
-    uint32_t n;
-    /* ordered by done */
-    if (!p->open_end || DLPI_LOAD_RLX(&dlpi_slot_at(p, s)->dirty) == 0) return DLP_OK;
-    n = dlpi_rows_before_end(p, s);
-    for (uint32_t r = 0; r < n; r++) {
-        const dlpi_stage *st = p->work[dlpi_fate_stage(fate[r])];
-        if ((fate[r] & DLPI_FATE_COUNTS) == 0) continue;
-        if (!dlpi_failures_add(p->ctl, 1, st->w.max_skips)) return dlpi_budget_fail(p, s, r, st);
-    }
-    return DLP_OK;
 }

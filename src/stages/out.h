@@ -86,8 +86,7 @@ static bool dlpi_outs_leave(dlp_pipe *p) { return dlpi_outs_users(p, UINT32_MAX)
 
 static const dlpi_sharing_ops dlpi_outs_sharing = {
     .words = "a second out",
-    .keep = dlpi_role_no,
-    .over = dlpi_role_no,
+    .keep = dlpi_role_well,
     .may_schedule = dlpi_role_yes,
     .slot_free = dlpi_outs_slot_free,
     .holds = dlpi_outs_hold,
@@ -156,7 +155,7 @@ DLPI_COLD static int dlpi_out_blocks(const dlp_pipe *p, const dlpi_stage *st, dl
 
 /* Lay out what all outs share, as the pipe starts. The first stage that one reads wakes them. */
 static void dlpi_outs_live(dlp_pipe *p) {
-    dlpi_share *h = p->share;
+    dlpi_share *h = p->share = dlpi_area_at(p, DLPI_REC_SHARE, 0);
     dlpi_share_layout(h, 0, dlpi_out_place(p, NULL), p->n_slots);
     h->sleepers.shared = p->others != 0;
     h->after = (uint32_t)p->n_work - 1;

@@ -3,6 +3,7 @@
 #include "deliver/state.h"
 #include "inputs/check.h"
 #include "inputs/epoch.h"
+#include "inputs/open_end.h"
 #include "slot/feed.h"
 #include "row/rows.h"
 /* ---------------------------------------------------------------------------------------------
@@ -12,12 +13,15 @@
    indices, and a saved state needs only a position. If the dataset has no length, positions are
    counted until a row tells that the epoch is over. */
 
+static const dlpi_source_ops dlpi_stream_source;
+
 DLPI_COLD static int dlpi_keyed_sizes(dlp_pipe *p) {
     const dlp_sampler_desc *d = dlpi_sampler_of(p);
     int rc;
     if (d->order == DLP_ORDER_PARTS) return dlpi_bad_order(p);
     if ((rc = dlpi_check_items(p)) != DLP_OK) return rc;
     if (p->open_end) {
+        p->source = &dlpi_stream_source;
         p->samples = dlpi_order_samples(d, p->fetch->dataset->n_items);
         p->batches_per_epoch = UINT64_MAX;
         return DLP_OK;
@@ -110,26 +114,38 @@ static uint64_t dlpi_keyed_item(dlpi_worker *w, uint32_t s DLPI_UNREAD, uint32_t
 }
 
 /* Return how many of the next batches are alike, so that they can be scheduled at once: all but the
-   last of the epoch. Returns 0 if the epoch's end is open, or a resumed state has gaps. */
+   last of the epoch. Returns 0 if a resumed state has gaps. */
 static uint64_t dlpi_keyed_alike(const dlp_pipe *p) {
     const dlpi_scheduler *f = &p->schedule;
-    if (p->open_end || f->skip_base != UINT64_MAX) return 0;
+    if (f->skip_base != UINT64_MAX) return 0;
     return p->batches_per_epoch - f->in_epoch - 1;
 }
 
+/* What the two sources below have alike. */
+#define DLPI_SOURCE_KEYED \
+    .sizes = dlpi_keyed_sizes, .slot_bytes = dlpi_role_none, .rows = dlpi_epoch_rows, \
+    .fill = dlpi_epoch_padding, DLPI_SOURCE_BY_NUMBER, .params = DLPI_SOURCE_PARAMS, \
+    .seek = dlpi_epoch_seek, .indices = dlpi_keyed_indices, .item = dlpi_keyed_item
+
 static const dlpi_source_ops dlpi_keyed_source = {
-    .sizes = dlpi_keyed_sizes,
-    .slot_bytes = dlpi_role_none,
-    .rows = dlpi_epoch_rows,
-    .fill = dlpi_epoch_padding,
+    DLPI_SOURCE_KEYED,
     DLPI_SOURCE_AT_HAND,
-    DLPI_SOURCE_BY_NUMBER,
     .alike = dlpi_keyed_alike,
     .config = dlpi_source_config,
-    .params = DLPI_SOURCE_PARAMS,
-    .seek = dlpi_epoch_seek,
-    .indices = dlpi_keyed_indices,
-    .item = dlpi_keyed_item,
+    .agreed = dlpi_source_agreed,
+};
+
+/* Write the number of items into a state, in the place of the one that no dataset reaches. */
+DLPI_COLD static void dlpi_stream_config(const dlp_pipe *p DLPI_UNREAD, dlpi_state *s) {
+    s->n_items = UINT64_MAX;
+}
+
+/* The source where the dataset's end is open. Any batch may be the last of its epoch, so none are
+   alike. */
+static const dlpi_source_ops dlpi_stream_source = {
+    DLPI_SOURCE_KEYED,         DLPI_SOURCE_AT_HAND,
+    .alike = dlpi_role_none,   .config = dlpi_stream_config,
+    .agreed = dlpi_end_agreed,
 };
 
 static const dlpi_stage_ops dlpi_sampler_ops = {

@@ -50,17 +50,6 @@ static uint64_t dlpi_awake_average(uint64_t average, uint64_t sample) {
     return average == 0 ? sample : (7 * average + sample) / 8;
 }
 
-/* True if there is a core for the consumer and for `keep` workers of each stage. If not, one that
-   works wants the core of another that only waits. */
-static bool dlpi_awake_fit(const dlp_pipe *p, uint32_t keep) {
-    uint32_t n = 1;
-    for (int i = 0; i < p->n_work; i++) {
-        uint32_t most = (uint32_t)p->work[i]->w.num_workers;
-        n += most < keep ? most : keep;
-    }
-    return n <= (uint32_t)p->cpus;
-}
-
 /* Decide by what the last batches took how many workers of a stage wait awake from now on (W1). */
 static void dlpi_awake_note(dlp_pipe *p) {
     dlpi_awake *a = &p->awake;
@@ -76,7 +65,7 @@ static void dlpi_awake_note(dlp_pipe *p) {
     a->delivered = p->ctl->delivered;
     if (a->batch_ns <= DLPI_SHORT_NS && a->step_ns <= DLPI_SHORT_NS)
         keep = (uint32_t)(p->prefetch * a->batch_ns / DLPI_WAKE_NS) + 1;
-    if (keep > 1 && !dlpi_awake_fit(p, keep)) keep = 0;
+    if (keep > 1 && keep > a->fits) keep = 0;
     if (keep != p->ctl->keep_awake) DLPI_STORE_RLX(&p->ctl->keep_awake, keep); /* W1 */
 }
 

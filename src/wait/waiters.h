@@ -22,7 +22,7 @@
                                              be woken for, where the consumer does their work
      subscriber             share.sleepers   a batch leaves the last stage (Y1); it is let in (H2);
                                              the end (T1, H1)
-   A stop and a seek wake all of them. So does a recovery. */
+   A stop, a seek and the end wake all of them. So does a recovery. */
 
 #define DLPI_SLEEP_NS UINT64_C(100000000)
 #define DLPI_CPU_NOTE_NS UINT64_C(50000000)
@@ -54,9 +54,7 @@ static inline bool dlpi_stopped(const dlp_pipe *p) {
 }
 
 /* True if the consumer schedules as it takes and releases; false if the sampler has a thread. */
-static inline bool dlpi_consumer_schedules(const dlp_pipe *p) {
-    return p->sampler->w.num_workers == 0;
-}
+static inline bool dlpi_consumer_schedules(const dlp_pipe *p) { return p->scheduler_sleep_ns == 0; }
 
 /* Return how many workers of a stage wait awake, because a wake-up costs more; 0: none. */
 static inline uint32_t dlpi_keep_awake(const dlp_pipe *p) {
@@ -125,8 +123,8 @@ static void dlpi_wake_subscribers_all(dlpi_share *share) {
     if (share != NULL) dlpi_sleepers_ring(&share->sleepers, 0);
 }
 
-/* Wake everybody, whatever the masks say: after a stop or a seek, or if a waker may have died
-   between taking a sleeper's bit and waking it. */
+/* Wake everybody, whatever the masks say: after a stop, a seek or the end, or if a waker may have
+   died between taking a sleeper's bit and waking it. */
 static void dlpi_wake_all(dlp_pipe *p) {
     for (int i = 0; i < p->n_staffed; i++) dlpi_wake_workers(p, p->work[i]);
     dlpi_sleepers_ring(&p->ctl->scheduler, 0);

@@ -17,7 +17,7 @@
 #define hdr_sst_at dlpi_stage_words_at
 #define hdr_done dlpi_done
 #define hdr_own dlpi_owners
-#define hdr_scan dlpi_scan
+#define hdr_scan(p, words) (dlpi_owners(p, words) + (p)->units_max)
 #define hdr_is_item_stage dlpi_is_item_stage
 #define hdr_item_cell dlpi_item_cell
 #define hdr_slot_rec dlpi_slot_fate
@@ -57,8 +57,6 @@
     X(dlpi_claim_freed, ADD_SEQ, frees, RELAXED, "only has to be a number of its own") \
     X(dlpi_claim_head, LOAD_ACQ, header, RELAXED, "ordered by T1 already") \
     X(dlpi_claim_look, LOAD_ACQ, own 0, RELAXED, "the claim, which follows, acquires") \
-    X(dlpi_claim_reserve, STORE_SEQ, own 0, RELAXED, \
-      "released by the bits, behind it; a claim: by the first stage's, behind it") \
     X(dlpi_claim_owner, LOAD_SEQ, own 0, RELAXED, \
       "recovery: the dead one's own words; or a mark, there before the bits or ready, " \
       "which were acquired") \

@@ -184,7 +184,7 @@ INSIDE void inside_place(dlp_pipe *p, uint64_t start) {
             uint64_t units = i < p->n_item_work ? p->units_max : 1u;
             words->ready = before + 1;
             words->next = dlpi_gen_word(before, units);
-            if (p->words_max > 1) *dlpi_scan(p, words) = before << 32 | p->words_max;
+            if (p->words_max > 1) dlpi_owners(p, words)[p->units_max] = before << 32 | p->words_max;
             for (uint32_t k = 0; k < p->words_max; k++)
                 dlpi_done(words)[k] = before << 32 | UINT32_MAX;
             for (uint64_t k = 0; k < units; k++)

@@ -44,6 +44,7 @@ static uint32_t kept(dlp_pipe *p, int cpus, uint64_t batch_ns, uint64_t step_ns)
     a->busy_ns = busy - TAKEN * batch_ns;
     a->steps_ns = p->ctl->step_ns - TAKEN * step_ns;
     p->cpus = cpus;
+    a->fits = dlpi_wait_fits(p);
     dlpi_awake_note(p);
     p->cpus = was;
     return p->ctl->keep_awake;

@@ -109,7 +109,7 @@ static void mark__unit_goes_back__nobody_takes_it(void) {
         uint64_t b = batches[i], mark = dlpi_claim_reserved(b, 1);
         uint32_t frees = 0;
         dlpi_claim_word own = mine(b, 0);
-        dlpi_claim_reserve(&own, mark);
+        dlpi_claim_free(&own, mark);
         CHECK(dlpi_claim_owner(&own) == mark && mark != mine(b, 1) && mark != mine(b, 0));
         CHECK(!dlpi_older(dlpi_gen(mark), b) && !dlpi_claim_was_freed(&own, b));
         CHECK(!dlpi_claim_take(&own, mine(b, 0), dlpi_claim_freed(&frees, b))); /* its recovery */
