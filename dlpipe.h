@@ -9216,7 +9216,7 @@ enum {
     DLPI_HELD_WRITES = 2,  /* of several, each the cells of the rows that are its own items */
     DLPI_HELD_READS = 4,   /* with its last row a unit gives it up */
     DLPI_HELD_SEES = 8,    /* it reads, and leaves it to a stage that reads after it */
-    DLPI_HELD_LENGTHS = 16 /* it writes, and `written` keeps the lengths of each row */
+    DLPI_HELD_LENGTHS = 16 /* `at` and `written` are called for each row */
 };
 
 /* A unit has cells from before its claim in the stage that takes them until just before its last
@@ -9224,9 +9224,10 @@ enum {
 typedef struct dlpi_holder_ops { /* by workers of stages that are something to it */
     bool (*take)(struct dlpi_worker *w, const struct dlpi_unit *t); /* to claim t: is there one? */
     void (*claimed)(struct dlpi_worker *w, const struct dlpi_unit *t); /* t was; NULL: nothing */
-    void (*cells)(struct dlpi_worker *w, uint32_t s, uint32_t row);    /* w->held is of its unit */
+    /* w->held, and w->cell of its fields if `at` is not called, are of the row's unit */
+    void (*cells)(struct dlpi_worker *w, uint32_t s, uint32_t row);
     void (*at)(struct dlpi_worker *w, uint32_t row);     /* its fields are the item's, too */
-    int (*written)(struct dlpi_worker *w, uint32_t row); /* by one that writes; 0 or code */
+    int (*written)(struct dlpi_worker *w, uint32_t row); /* or read; lengths are set. 0 or code */
     void (*leave)(struct dlpi_worker *w, const struct dlpi_unit *t,
                   uint32_t rows); /* about to be done where they are read; bits of their word */
     bool (*has)(const dlp_pipe *p, const struct dlpi_unit *t); /* its cells, still? */
@@ -9431,11 +9432,13 @@ typedef struct dlpi_fields {
 /* What a stage of rows works on: of these fields of the items, and of the items with these numbers.
    A row of another item passes it. */
 typedef struct dlpi_scope {
-    uint32_t field, n_fields; /* from field on */
-    uint32_t own;             /* the first field that the stage itself adds; after the last: none */
-    uint64_t first, n_items;  /* from first on, which is its dataset's item 0 */
-    int zeroes; /* 1: the fields that it adds begin as zeros; 2: those from `own` on do, which other
-                   rows add to those of a fetch */
+    /* from field on; own: the first field that the stage itself adds; after the last: none */
+    uint32_t field, n_fields, own;
+    /* zeroes 1: the fields that it adds begin as zeros; 2: those from `own` on do, which other rows
+       add to those of a fetch. ragged 1: some field of the pipe's items is. n_cells: of w->cell */
+    uint8_t zeroes, ragged, n_cells;
+    const dlpi_field *cells; /* row_bytes: from one row to the next; p->items.at, or the holder's */
+    uint64_t first, n_items; /* from first on, which is its dataset's item 0 */
 } dlpi_scope;
 
 typedef struct dlpi_stage {
@@ -12625,7 +12628,7 @@ static void dlpi_item_lengths(dlpi_worker *w, const dlpi_unit *t, uint32_t row) 
 }
 
 static inline bool dlpi_lengths_set(const dlpi_worker *w) {
-    uint64_t any = w->p->items.any_ragged | w->given.length[0];
+    uint64_t any = w->st->scope.ragged | w->given.length[0];
     for (uint32_t f = 1; f < w->given.n_fields; f++) any |= w->given.length[f];
     return any != 0;
 }
@@ -12649,10 +12652,8 @@ static inline bool dlpi_row_get(dlpi_worker *w, const dlpi_unit *t, uint32_t row
 
 /* True if items have fields in a cell of their own, which end before the batch. */
 static inline bool dlpi_row_held(const dlpi_worker *w) { return w->st->held != 0; }
-/* True if this stage writes such fields. */
-static inline bool dlpi_row_fills(const dlpi_worker *w) {
-    return (w->st->held & DLPI_HELD_WRITES) != 0;
-}
+/* True if the holder has to set such fields for each row. */
+static inline bool dlpi_row_asks(const dlpi_worker *w) { return w->st->held & DLPI_HELD_LENGTHS; }
 
 /* Clear the stage's fields of `rows` rows from `row` on, unless fetch writes all of their bytes. */
 static inline void dlpi_rows_zero(const dlpi_worker *w, uint32_t row, uint64_t rows) {
@@ -12671,7 +12672,7 @@ static bool dlpi_row_has_more(const dlpi_worker *w) {
 }
 
 static bool dlpi_row_has_special(const dlpi_worker *w) {
-    return w->st->scope.zeroes || dlpi_row_held(w) || w->st->scope.first != 0 ||
+    return w->st->scope.zeroes || dlpi_row_asks(w) || w->st->scope.first != 0 ||
            dlpi_row_has_more(w);
 }
 
@@ -12684,7 +12685,7 @@ __attribute__((noinline)) static void dlpi_row_extra(dlpi_worker *w, uint32_t s,
 /* Set the item's fields that end before the batch, its zeros, and the index that its own dataset
    knows it by. zeroed: the row has its zeros already. */
 static inline void dlpi_row_cells(dlpi_worker *w, uint32_t row, bool zeroed) {
-    if (dlpi_row_held(w)) w->p->holder->at(w, row);
+    if (dlpi_row_asks(w)) w->p->holder->at(w, row);
     if (!zeroed) dlpi_rows_zero(w, row, 1);
     w->item.index -= w->st->scope.first;
 }
@@ -12724,22 +12725,22 @@ DLPI_INLINE void dlpi_item_slot(dlpi_worker *w, uint32_t s) {
 
 /* Make the worker's item that of `row`, with this index. A callback may have changed any of its
    members, and a copy of the whole costs less than a look at each. Returns the item's position. */
-static inline uint64_t dlpi_item_of(dlpi_worker *w, uint32_t row, uint64_t index) {
-    const dlp_pipe *p = w->p;
+static inline uint64_t dlpi_item_of(dlpi_worker *w, const dlpi_scope *scope, uint32_t row,
+                                    uint64_t index) {
     uint64_t position = w->position + row;
-    if (DLPI_UNLIKELY(position >= p->samples)) position %= p->samples;
+    if (DLPI_UNLIKELY(position >= w->p->samples)) position %= w->p->samples;
     w->item = w->given;
     w->item.index = index;
     w->item.position = position;
     w->item.row = row;
-    w->data[0] = w->cell[0] + row * p->items.at[0].row_bytes;
-    for (uint32_t f = 1; f < p->items.n; f++)
-        w->data[f] = w->cell[f] + row * p->items.at[f].row_bytes;
+    w->data[0] = w->cell[0] + row * scope->cells[0].row_bytes;
+    for (uint32_t f = 1; f < scope->n_cells; f++)
+        w->data[f] = w->cell[f] + row * scope->cells[f].row_bytes;
     return position;
 }
 
 static inline uint64_t dlpi_item_row(dlpi_worker *w, uint32_t row) {
-    return dlpi_item_of(w, row, w->index[row]);
+    return dlpi_item_of(w, &w->st->scope, row, w->index[row]);
 }
 
 /* Handle a row on which this stage has no work. none: its index is no item, which is an error. Else
@@ -12784,7 +12785,7 @@ static int dlpi_row_finish(dlpi_worker *w, const dlpi_unit *t, uint32_t row, boo
     int rc;
     if (lengths || dlpi_row_kept(w)) dlpi_item_row(w, row);
     rc = lengths ? dlpi_row_lengths(w, t, row) : 0;
-    if (rc == 0 && dlpi_row_fills(w)) rc = w->p->holder->written(w, row);
+    if (rc == 0 && dlpi_row_held(w)) rc = w->p->holder->written(w, row);
     if (DLPI_UNLIKELY(rc != 0)) return dlpi_row_wrong(w, t, row, rc);
     if (dlpi_row_kept(w)) w->p->keeper->put(w, t->slot, row, w->note.used_random != 0);
     return DLPI_ROW_DONE;
@@ -12812,10 +12813,10 @@ enum {
     DLPI_ASK_ALL
 };
 
-/* One attempt at a row: all that happens to it, once. fate: the fate of the row; ask: DLPI_ASK_*,
-   a constant; zeroed: its fields are cleared. Returns DLPI_ROW_*. */
-DLPI_INLINE int dlpi_row_attempt(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint32_t fate,
-                                 int ask, bool zeroed) {
+/* One attempt at a row: all that happens to it, once. runs: DLPI_RUNS_ROW; fate: the fate of the
+   row; ask: DLPI_ASK_*, a constant; zeroed: its fields are cleared. Returns DLPI_ROW_*. */
+DLPI_INLINE int dlpi_row_attempt(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint64_t runs,
+                                 uint32_t fate, int ask, bool zeroed) {
     const dlpi_stage *st = w->st;
     dlpi_worker_block *block = w->block;
     dlp_item *it = &w->item;
@@ -12825,12 +12826,12 @@ DLPI_INLINE int dlpi_row_attempt(dlpi_worker *w, const dlpi_unit *t, uint32_t ro
     DLPI_STORE_RLX(&block->current, index); /* for observers */
     if (DLPI_UNLIKELY(index - st->scope.first >= st->scope.n_items))
         return dlpi_row_other(w, t, row);
-    position = dlpi_item_of(w, row, index);
+    position = dlpi_item_of(w, &st->scope, row, index);
     if (ask == DLPI_ASK_ALL && DLPI_UNLIKELY(fate != 0)) it->attempt = dlpi_fate_tries(fate);
     DLPI_STORE_RLX(&block->current_position, position);
     if (ask == DLPI_ASK_CELLS) dlpi_row_cells(w, row, zeroed);
     if (ask == DLPI_ASK_ALL && w->has_special && dlpi_row_special(w, t, row)) return DLPI_ROW_DONE;
-    dlpi_runs(&block->running, DLPI_RUNS_ROW(t->slot, row));
+    dlpi_runs(&block->running, runs);
     if (ask == DLPI_ASK_ALL && DLPI_UNLIKELY(fate != 0) &&
         (rc = dlpi_fate_verdict(w, t->slot, fate)) != 0)
         return dlpi_row_wrong(w, t, row, rc);
@@ -12847,7 +12848,7 @@ DLPI_INLINE int dlpi_row_attempt(dlpi_worker *w, const dlpi_unit *t, uint32_t ro
 
 __attribute__((noinline)) static int dlpi_row_try(dlpi_worker *w, const dlpi_unit *t, uint32_t row,
                                                   uint32_t fate) {
-    return dlpi_row_attempt(w, t, row, fate, DLPI_ASK_ALL, false);
+    return dlpi_row_attempt(w, t, row, DLPI_RUNS_ROW(t->slot, row), fate, DLPI_ASK_ALL, false);
 }
 
 /* Make attempts at a row until it is done, parked, or goes back. Returns which: DLPI_ROW_*. */
@@ -12955,13 +12956,14 @@ static inline void dlpi_tally_add(dlpi_tally *n, uint32_t row, int what) {
 DLPI_INLINE void dlpi_unit_plain(dlpi_worker *w, const dlpi_unit *t, int ask, bool zeroed,
                                  dlpi_tally *n) {
     const dlpi_ctl *ctl = w->p->ctl;
+    const uint64_t runs = DLPI_RUNS_ROW(t->slot, 0); /* here: a callback may change all memory */
     for (uint32_t row = t->row, end = t->end; row < end; row++) {
         int what;
         if (DLPI_UNLIKELY(dlpi_generation_cancelled(ctl, w->generation))) {
             n->left += end - row;
             break;
         }
-        what = dlpi_row_attempt(w, t, row, 0, ask, zeroed);
+        what = dlpi_row_attempt(w, t, row, runs + row, 0, ask, zeroed);
         if (DLPI_LIKELY(what == DLPI_ROW_DONE)) continue;
         dlpi_tally_add(n, row, what != DLPI_ROW_AGAIN ? what : dlpi_row_run(w, t, row));
     }
@@ -13012,7 +13014,8 @@ DLPI_INLINE void dlpi_unit_single(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_item_begin(w, t->slot);
     dlpi_rows_zero(w, t->row, 1);
     if (DLPI_LIKELY(!dlpi_generation_cancelled(w->p->ctl, w->generation))) {
-        what = dlpi_row_attempt(w, t, t->row, 0, DLPI_ASK_NOTHING, true);
+        what = dlpi_row_attempt(w, t, t->row, DLPI_RUNS_ROW(t->slot, t->row), 0, DLPI_ASK_NOTHING,
+                                true);
         if (DLPI_UNLIKELY(what == DLPI_ROW_AGAIN)) what = dlpi_row_run(w, t, t->row);
         done = (what == DLPI_ROW_DONE) - w->passed;
         w->passed = 0;
@@ -13044,7 +13047,7 @@ __attribute__((noinline)) static void dlpi_unit_items(dlpi_worker *w, const dlpi
     dlpi_unpoison(p, t->slot);
     dlpi_item_at(w, t);
     if (w->has_special && plain && !dlpi_row_has_more(w)) zeroed = dlpi_unit_zeroed(w, t);
-    if (plain && (!w->has_special || (zeroed && !dlpi_row_held(w))))
+    if (plain && (!w->has_special || (zeroed && !dlpi_row_asks(w))))
         dlpi_unit_plain(w, t, DLPI_ASK_NOTHING, true, &n);
     else if (plain && !dlpi_row_has_more(w))
         dlpi_unit_cells(w, t, zeroed, &n);
@@ -15528,8 +15531,8 @@ static void dlpi_attempt_done(dlpi_worker *w, dlpi_attempt *a, uint32_t n) {
 static void dlpi_attempt_load(dlpi_worker *w, const dlpi_attempt *a) {
     const dlp_pipe *p = w->p;
     dlpi_item_slot(w, a->slot);
-    dlpi_item_row(w, a->row);
     if (dlpi_row_held(w)) p->holder->cells(w, a->slot, a->row);
+    dlpi_item_row(w, a->row);
     w->item.attempt = dlpi_fate_tries(dlpi_slot_fate(p, a->slot)[a->row]);
     if (p->items.any_ragged && !dlpi_writes_first(w)) {
         dlpi_unit t = dlpi_attempt_unit(a);
@@ -22501,26 +22504,33 @@ typedef struct dlpi_map { /* what a map of items keeps */
     dlpi_chain chain;
 } dlpi_map;
 
+/* Put lengths that are in the order of the table (back), or of the stage, into the other order. */
+DLPI_COLD static void dlpi_seeing_turn(const dlpi_seeing *k, uint64_t *lengths, bool back) {
+    uint64_t were[DLP_MAX_FIELDS];
+    memcpy(were, lengths, k->n * sizeof *were);
+    for (uint32_t f = 0; f < k->n; f++) lengths[back ? k->at[f] : f] = were[back ? f : k->at[f]];
+}
+
 /* The callback of a map or fetch whose stage has the fields in another order than the table. It
-   runs for each item, so it stands here and not with the code that opens pipes. */
+   runs for each item, so it stands here and not with the code that opens pipes. Lengths that are
+   all 0, as most are, stay where they are. */
 static int dlpi_seeing_call(void *user, dlp_item *it) {
     const dlpi_seeing *k = user;
     void *data[DLP_MAX_FIELDS], **all = it->data;
-    uint64_t length[DLP_MAX_FIELDS], *lengths = it->length;
-    uint32_t f = 0, n_all = it->n_fields;
+    uint64_t *lengths = it->length, any = 0;
+    const uint32_t n = k->n;
+    uint32_t f = 0;
     int rc;
-    do {
-        data[f] = all[k->at[f]];
-        length[f] = lengths[k->at[f]];
-    } while (++f < k->n);
+    do data[f] = all[k->at[f]], any |= lengths[f];
+    while (++f < n);
+    if (DLPI_UNLIKELY(any != 0)) dlpi_seeing_turn(k, lengths, false);
     it->data = data;
-    it->length = length;
-    it->n_fields = f;
     rc = k->callback(k->user, it);
-    while (f-- > 0) lengths[k->at[f]] = length[f];
     it->data = all;
-    it->length = lengths;
-    it->n_fields = n_all;
+    any = f = 0;
+    do any |= lengths[f];
+    while (++f < n);
+    if (DLPI_UNLIKELY(any != 0)) dlpi_seeing_turn(k, lengths, true);
     return rc;
 }
 
@@ -22956,7 +22966,8 @@ typedef struct dlpi_scratch { /* what the stage keeps */
     uint64_t cell_bytes;
     dlpi_field f[DLP_MAX_FIELDS];
     const dlpi_stage *takes, *reads;
-    dlpi_scratch_hand *hands; /* [workers of the stage that takes] */
+    dlpi_scratch_hand *hands;            /* [workers of the stage that takes] */
+    dlpi_field (*steps)[DLP_MAX_FIELDS]; /* [stages of rows] scope.cells of those that see cells */
 } dlpi_scratch;
 
 /* ---- where all lies: cells; lacking, words of cells, numbers of rows ---- */
@@ -22998,16 +23009,29 @@ static bool dlpi_scratch_has(const dlp_pipe *p, const dlpi_unit *t) {
     return dlpi_scratch_group(p, t->b, t->slot, t->unit) != 0;
 }
 
+/* Return the number of the first scratch field among the fields of the worker's item: they follow
+   those that its stage works on. A dataset joined later has a field with the same number; no stage
+   that sees scratch fields sees that one. */
+static inline uint32_t dlpi_scratch_first(const dlpi_worker *w) {
+    return w->st->scope.field + w->st->scope.n_fields;
+}
+
 /* Find the cells of the run that row `row` of slot s belongs to, before the row is run. Sets
-   w->held, to NULL if the run has no group. */
+   w->held, to NULL if the run has no group. If `at` is not called, sets w->cell as if row 0 had a
+   cell of that group. */
 static void dlpi_scratch_cells(dlpi_worker *w, uint32_t s, uint32_t row) {
     const dlp_pipe *p = w->p;
+    const dlpi_scratch *k = dlpi_scratch_of(p);
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
     uint32_t unit = row >> dlpi_header_shift(DLPI_LOAD_RLX(&slot->header)); /* claimed */
     uint32_t group = dlpi_scratch_group(p, slot->sequence, s, unit);
     w->held = group == 0
                   ? NULL
                   : dlpi_area_at(p, DLPI_OWN(p->holder_stage->id, DLPI_SCRATCH_CELLS), group - 1);
+    if (group == 0 || (w->st->held & DLPI_HELD_LENGTHS) != 0) return;
+    row -= row & ((1u << k->shift) - 1);
+    for (uint32_t f = 0; f < k->n; f++)
+        w->cell[dlpi_scratch_first(w) + f] = w->held + k->f[f].offset - row * k->cell_bytes;
 }
 
 static inline uint8_t *dlpi_scratch_cell(const dlpi_worker *w, uint32_t row) {
@@ -23135,11 +23159,9 @@ DLPI_COLD static void dlpi_scratch_recover(dlpi_worker *w) {
 
 /* ---- a row ---- */
 
-/* Return the number of the first scratch field among the fields of the worker's item: they follow
-   those that its stage works on. A dataset joined later has a field with the same number; no stage
-   that sees scratch fields sees that one. */
-static inline uint32_t dlpi_scratch_first(const dlpi_worker *w) {
-    return w->st->scope.field + w->st->scope.n_fields;
+/* True if this stage writes the fields. */
+static inline bool dlpi_scratch_fills(const dlpi_worker *w) {
+    return (w->st->held & DLPI_HELD_WRITES) != 0;
 }
 
 /* Point the scratch fields of the worker's item at the cell of row `row`. */
@@ -23147,7 +23169,7 @@ static void dlpi_scratch_at(dlpi_worker *w, uint32_t row) {
     const dlpi_scratch *k = dlpi_scratch_of(w->p);
     const uint32_t first = dlpi_scratch_first(w);
     uint8_t *at = dlpi_scratch_cell(w, row);
-    const bool reads = k->ragged && !dlpi_row_fills(w);
+    const bool reads = k->ragged && !dlpi_scratch_fills(w);
     const uint32_t n = k->n;
     for (uint32_t f = 0; f < n; f++) {
         w->data[first + f] = at + k->f[f].offset;
@@ -23155,10 +23177,12 @@ static void dlpi_scratch_at(dlpi_worker *w, uint32_t row) {
     }
 }
 
-/* Write the lengths of a row's scratch fields into its cell. Returns 0, or DLP_ERR_LENGTH. */
+/* Write the lengths of a row's scratch fields into its cell. A stage that only reads the fields may
+   have set lengths too; these are forgotten. Returns 0, or DLP_ERR_LENGTH. */
 static int dlpi_scratch_written(dlpi_worker *w, uint32_t row) {
     const dlpi_scratch *k = dlpi_scratch_of(w->p);
     const uint32_t first = dlpi_scratch_first(w);
+    if (!dlpi_scratch_fills(w)) return memset(&w->length[first], 0, k->n * 8u), 0;
     uint64_t *lengths = (uint64_t *)(void *)dlpi_scratch_cell(w, row);
     for (uint32_t f = 0; f < k->n; f++) {
         uint64_t n = w->length[first + f];
@@ -23305,8 +23329,10 @@ DLPI_COLD static int dlpi_scratch_check(dlp_pipe *p, dlpi_stage *st) {
     }
     if (rc != DLP_OK) return rc;
     k->cell_bytes = dlpi_round_up(at, align);
-    for (int i = 0; i < p->n_item_work && k->ragged; i++)
-        if ((p->work[i]->held & DLPI_HELD_WRITES) != 0) p->work[i]->held |= DLPI_HELD_LENGTHS;
+    /* A keeper, too, finds the items' own fields in w->data, before `at` points others there. */
+    if (k->ragged || p->items.any_ragged || p->keeper_stage != NULL)
+        for (int i = 0; i < p->n_item_work; i++)
+            if (p->work[i]->held != 0) p->work[i]->held |= DLPI_HELD_LENGTHS;
     dlpi_scratch_groups(p, k);
     return DLP_OK;
 }
@@ -23320,17 +23346,27 @@ DLPI_COLD static void dlpi_scratch_layout(dlp_pipe *p, dlpi_stage *st) {
                    k->cell_bytes << k->shift, k->n_groups, 64);
 }
 
-DLPI_COLD static int dlpi_scratch_blocks(const dlp_pipe *p DLPI_UNREAD, const dlpi_stage *st,
-                                         dlpi_block *out) {
+DLPI_COLD static int dlpi_scratch_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_scratch *k = st->self;
     uint64_t n = k->takes != NULL ? (uint64_t)k->takes->n_workers : 0;
     out[0] = (dlpi_block){offsetof(dlpi_scratch, hands), n * sizeof(dlpi_scratch_hand)};
-    return 1;
+    out[1] =
+        (dlpi_block){offsetof(dlpi_scratch, steps), (uint64_t)p->n_item_work * sizeof *k->steps};
+    return 2;
 }
 
 /* Show the scratch fields in the items of stages that write or read them, as the pipe starts. */
 DLPI_COLD static void dlpi_scratch_live(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_scratch *k = st->self;
+    for (int i = 0; i < p->n_item_work; i++) {
+        dlpi_scope *scope = &p->work[i]->scope;
+        const uint32_t first = scope->field + scope->n_fields;
+        if (p->work[i]->held == 0 || (p->work[i]->held & DLPI_HELD_LENGTHS) != 0) continue;
+        memcpy(k->steps[i], p->items.at, sizeof k->steps[i]);
+        for (uint32_t f = first; f < first + k->n; f++) k->steps[i][f].row_bytes = k->cell_bytes;
+        if (scope->n_cells < first + k->n) scope->n_cells = (uint8_t)(first + k->n);
+        scope->cells = k->steps[i];
+    }
     dlpi_scratch_head_of(p)->n_groups = k->n_groups;
     dlpi_scratch_head_of(p)->each = UINT64_C(1) << k->shift;
     for (int i = 0; i < p->n_workers; i++) {
@@ -23771,8 +23807,10 @@ static int dlpi_join_mix(dlp_pipe *p, dlpi_stage *st) {
                               "datasets of a mix need the same fields",
                               a->name);
     }
-    st->scope = (dlpi_scope){0,     p->datasets.n_fields, 0,
-                             first, st->dataset->n_items, !st->dataset->writes_all_bytes};
+    st->scope = (dlpi_scope){.n_fields = p->datasets.n_fields,
+                             .zeroes = !st->dataset->writes_all_bytes,
+                             .first = first,
+                             .n_items = st->dataset->n_items};
     return DLP_OK;
 }
 
@@ -23785,8 +23823,8 @@ static int dlpi_join_zip(dlp_pipe *p, dlpi_stage *st) {
                            "n_items is %" PRIu64 ", must be %" PRIu64 ", as in the first fetch",
                            st->dataset->n_items, p->fetch->dataset->n_items);
     if ((rc = dlpi_stage_widens(p, st, "dataset.n_fields")) != DLP_OK) return rc;
-    st->scope =
-        (dlpi_scope){n, st->n_fields, n, 0, st->dataset->n_items, !st->dataset->writes_all_bytes};
+    st->scope = (dlpi_scope){n, st->n_fields, n, !st->dataset->writes_all_bytes,
+                             .n_items = st->dataset->n_items};
     return DLP_OK;
 }
 
@@ -28410,7 +28448,8 @@ static int dlpi_resolve_scopes(dlp_pipe *p) {
     p->datasets.n_fields = 0;
     dlpi_datasets_widen(p, ds->fields, ds->n_fields);
     for (dlpi_stage *st = p->fetch; st < p->stages + p->n_stages && rc == DLP_OK; st++) {
-        st->scope = (dlpi_scope){0, p->datasets.n_fields, p->datasets.n_fields, 0, ds->n_items, 0};
+        st->scope =
+            (dlpi_scope){0, p->datasets.n_fields, p->datasets.n_fields, .n_items = ds->n_items};
         if (st == p->fetch) st->scope.own = 0;
         if (st == p->fetch) st->scope.zeroes = !ds->writes_all_bytes;
         if (st->ops->widens != NULL) rc = st->ops->widens(p, st);
@@ -29112,6 +29151,9 @@ DLPI_COLD
 static void dlpi_live_workers(dlp_pipe *p) {
     for (int i = 0; i < p->n_staffed; i++) {
         dlpi_stage *st = p->work[i];
+        st->scope.cells = p->items.at;
+        st->scope.n_cells = (uint8_t)p->items.n;
+        st->scope.ragged = p->items.any_ragged != 0;
         for (int k = 0; k < st->n_workers; k++) dlpi_worker_init(p, st, k, st->first_worker + k);
     }
     p->consumer = &p->workers[p->n_workers];

@@ -109,7 +109,7 @@ enum {
     DLPI_HELD_WRITES = 2,  /* of several, each the cells of the rows that are its own items */
     DLPI_HELD_READS = 4,   /* with its last row a unit gives it up */
     DLPI_HELD_SEES = 8,    /* it reads, and leaves it to a stage that reads after it */
-    DLPI_HELD_LENGTHS = 16 /* it writes, and `written` keeps the lengths of each row */
+    DLPI_HELD_LENGTHS = 16 /* `at` and `written` are called for each row */
 };
 
 /* A unit has cells from before its claim in the stage that takes them until just before its last
@@ -117,9 +117,10 @@ enum {
 typedef struct dlpi_holder_ops { /* by workers of stages that are something to it */
     bool (*take)(struct dlpi_worker *w, const struct dlpi_unit *t); /* to claim t: is there one? */
     void (*claimed)(struct dlpi_worker *w, const struct dlpi_unit *t); /* t was; NULL: nothing */
-    void (*cells)(struct dlpi_worker *w, uint32_t s, uint32_t row);    /* w->held is of its unit */
+    /* w->held, and w->cell of its fields if `at` is not called, are of the row's unit */
+    void (*cells)(struct dlpi_worker *w, uint32_t s, uint32_t row);
     void (*at)(struct dlpi_worker *w, uint32_t row);     /* its fields are the item's, too */
-    int (*written)(struct dlpi_worker *w, uint32_t row); /* by one that writes; 0 or code */
+    int (*written)(struct dlpi_worker *w, uint32_t row); /* or read; lengths are set. 0 or code */
     void (*leave)(struct dlpi_worker *w, const struct dlpi_unit *t,
                   uint32_t rows); /* about to be done where they are read; bits of their word */
     bool (*has)(const dlp_pipe *p, const struct dlpi_unit *t); /* its cells, still? */

@@ -30,11 +30,13 @@ typedef struct dlpi_fields {
 /* What a stage of rows works on: of these fields of the items, and of the items with these numbers.
    A row of another item passes it. */
 typedef struct dlpi_scope {
-    uint32_t field, n_fields; /* from field on */
-    uint32_t own;             /* the first field that the stage itself adds; after the last: none */
-    uint64_t first, n_items;  /* from first on, which is its dataset's item 0 */
-    int zeroes; /* 1: the fields that it adds begin as zeros; 2: those from `own` on do, which other
-                   rows add to those of a fetch */
+    /* from field on; own: the first field that the stage itself adds; after the last: none */
+    uint32_t field, n_fields, own;
+    /* zeroes 1: the fields that it adds begin as zeros; 2: those from `own` on do, which other rows
+       add to those of a fetch. ragged 1: some field of the pipe's items is. n_cells: of w->cell */
+    uint8_t zeroes, ragged, n_cells;
+    const dlpi_field *cells; /* row_bytes: from one row to the next; p->items.at, or the holder's */
+    uint64_t first, n_items; /* from first on, which is its dataset's item 0 */
 } dlpi_scope;
 
 typedef struct dlpi_stage {
