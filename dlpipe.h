@@ -7588,15 +7588,21 @@ static inline uint32_t dlpi_cursors_at(const dlpi_cursors *c) {
     return c->place_bits ? 7 : 6;
 }
 
-/* Return the bits of the place of a stream: a cursor, or a path if lists are joined. near: the bits
-   that the plan counts for each stream while the streams are near each other. */
-static uint32_t dlpi_cursor_bits(const dlpi_cursors *c, bool near) {
+/* Return the bits of the place of a stream: a cursor, or a path if lists are joined. */
+static inline uint32_t dlpi_cursor_bits(const dlpi_cursors *c) {
+    uint32_t all = c->ordinal_bits + c->phase_bits + c->used_bits + c->place_bits;
+    for (uint32_t k = 0; k < c->lists; k++) all += (uint32_t)c->bits[k][0] + c->bits[k][1];
+    return all + (c->place_bits ? DLPI_CURSORS_CHECK : 0);
+}
+
+/* Return the bits that the plan counts for each stream while the streams are near each other. */
+DLPI_COLD static uint32_t dlpi_cursor_near(const dlpi_cursors *c) {
     uint8_t bits[DLPI_CURSORS_FIELDS];
     uint32_t all = 0, n = dlpi_cursors_fields(c, bits);
     for (uint32_t f = 0; f < n; f++) {
         const uint32_t k = f < 2 * c->lists ? f % 2 * 2 : f - 2 * c->lists; /* 2: used */
-        if (near && k == 0 && bits[f] > c->near_bits) bits[f] = (uint8_t)c->near_bits;
-        if (!near || k != 2 || bits[f] > 1) all += bits[f];
+        if (k == 0 && bits[f] > c->near_bits) bits[f] = (uint8_t)c->near_bits;
+        if (k != 2 || bits[f] > 1) all += bits[f];
     }
     return all;
 }
@@ -7609,7 +7615,7 @@ static inline bool dlpi_cursors_alike(const dlpi_cursors *a, const dlpi_cursors 
 
 /* Return the bytes of the header and of n places, wherever the streams are. */
 static uint32_t dlpi_cursors_bytes(const dlpi_cursors *c) {
-    return dlpi_cursors_at(c) + (c->n * dlpi_cursor_bits(c, false) + 7) / 8;
+    return dlpi_cursors_at(c) + (c->n * dlpi_cursor_bits(c) + 7) / 8;
 }
 
 /* Return how many streams fit into a state: wherever they are or, if that is more, while they are
@@ -7617,8 +7623,8 @@ static uint32_t dlpi_cursors_bytes(const dlpi_cursors *c) {
    all fit into DLPI_CURSORS_WIDE. */
 static uint32_t dlpi_cursors_fit(const dlpi_cursors *c) {
     const uint32_t room = (DLP_SAMPLER_STATE_BYTES - dlpi_cursors_at(c)) * 8;
-    const uint32_t bits = dlpi_cursor_bits(c, false), once = bits + 7 * (2 * c->lists + 5);
-    const uint32_t near = once < room ? (room - once) / dlpi_cursor_bits(c, true) : 0;
+    const uint32_t bits = dlpi_cursor_bits(c), once = bits + 7 * (2 * c->lists + 5);
+    const uint32_t near = once < room ? (room - once) / dlpi_cursor_near(c) : 0;
     return near > room / bits ? near : room / bits;
 }
 
@@ -7662,7 +7668,7 @@ typedef struct dlpi_path {
 
 /* Return the first bit of the place of the i-th stream of a state. */
 static uint32_t dlpi_path_at(const dlpi_cursors *c, uint32_t i) {
-    return dlpi_cursors_at(c) * 8 + i * dlpi_cursor_bits(c, false);
+    return dlpi_cursors_at(c) * 8 + i * dlpi_cursor_bits(c);
 }
 
 /* Write place *x from bit number `bit` on (put; the bits there must be zeros), or read it. Returns
@@ -7688,7 +7694,7 @@ static uint32_t dlpi_path_move(const dlpi_cursors *c, uint8_t *at, uint32_t bit,
    header; 0: what was read is not valid. */
 DLPI_COLD static uint32_t dlpi_cursors_bring(const dlpi_cursors *c, uint8_t *wide, uint8_t *near,
                                              bool put) {
-    const uint32_t each = dlpi_cursor_bits(c, false);
+    const uint32_t each = dlpi_cursor_bits(c);
     uint32_t from = dlpi_cursors_at(c) * 8, bit = from, at;
     uint8_t bits[DLPI_CURSORS_FIELDS];
     for (uint32_t f = 0, n = dlpi_cursors_fields(c, bits); f < n; from += bits[f++]) {
@@ -7741,7 +7747,7 @@ static bool dlpi_cursors_read(dlpi_cursors *c, uint8_t *wide, const uint8_t *at,
     if (!dlpi_cursors_head(c, near, false)) return false;
     const bool all = (c->n & DLPI_CURSORS_NEAR) == 0;
     c->n &= ~DLPI_CURSORS_NEAR;
-    if (c->n == 0 || dlpi_cursor_bits(c, false) < 2) return false;
+    if (c->n == 0 || dlpi_cursor_bits(c) < 2) return false;
     if (dlpi_cursors_bytes(c) > DLPI_CURSORS_WIDE) return false;
     memset(wide, 0, DLPI_CURSORS_WIDE);
     if (all) memcpy(wide, at, bytes);
@@ -17847,8 +17853,7 @@ typedef struct dlpi_input_search {
 /* Find the open cell with the oldest ticket among cells first .. end - 1, and write it into *s if
    it is older than the one there. Cells whose retry is not due yet are left out. */
 static void dlpi_input_look(const dlp_pipe *p, dlpi_input_search *s, uint32_t first, uint32_t end) {
-    for (uint32_t c = dlpi_input_next(p, first); c < end && s->left > 0;
-         c = dlpi_input_next(p, c + 1)) {
+    for (uint32_t c = first; s->left > 0 && (c = dlpi_input_next(p, c)) < end; c++) {
         const dlpi_input *cell = dlpi_input_at(p, c);
         uint64_t state = dlpi_claim_owner(&cell->state), due; /* Q1 <- Q1, B1 */
         if (dlpi_gen_low(state) != DLPI_INPUT_OPEN) continue;
@@ -19179,18 +19184,20 @@ static uint64_t dlpi_found_gather_cell(dlp_pipe *p, uint32_t c, uint64_t n, dlpi
     const dlpi_found *q = dlpi_found_of(p);
     const dlpi_found_cell *u = &q->use[c];
     const uint32_t *items = dlpi_input_counts(p, dlpi_input_at(p, c));
-    const bool shuffled = dlpi_found_shuffled(q);
+    const uint64_t most = q->most_items, ordinal = u->ordinal;
+    dlpi_found_row *first = row;
     uint64_t from = u->from;
     for (uint32_t i = u->input; n > 0; i++, from = 0) {
-        uint64_t k = items[i] - from < n ? items[i] - from : n;
+        const uint64_t k = items[i] - from < n ? items[i] - from : n;
         if (k == 0) continue;
-        h = dlpi_absorb(dlpi_absorb(h, u->ordinal + i), k);
-        for (uint64_t j = from; j < from + k; j++, row++) {
-            uint64_t at = shuffled ? dlp_permutation_at(&q->items[c], j) : j;
-            *row = (dlpi_found_row){c, (uint32_t)(i * q->most_items + at)};
-        }
+        h = dlpi_absorb(dlpi_absorb(h, ordinal + i), k);
         n -= k;
+        for (const dlpi_found_row *end = row + k; row < end; row++, from++)
+            *row = (dlpi_found_row){c, (uint32_t)(i * most + from)};
     }
+    if (dlpi_found_shuffled(q)) /* a cell has one input */
+        for (; first < row; first++)
+            first->number = (uint32_t)dlp_permutation_at(&q->items[c], first->number);
     return h;
 }
 
@@ -19536,10 +19543,14 @@ static uint32_t dlpi_found_give(dlp_pipe *p, dlpi_found *q, dlpi_found_stream *x
     uint32_t input = u->input;
     if (n > u->n - u->taken) n = (uint32_t)(u->n - u->taken);
     if (shuffled) dlp_permutation_block(&q->items[c], u->taken, n, index + r);
-    for (uint32_t end = r + n; r < end; from++, r++) {
+    for (uint32_t end = r + n; r < end;) {
         for (; from == items[input]; from = 0) input++;
-        row[r] = (dlpi_found_row){c, (uint32_t)(input * most + (shuffled ? index[r] : from))};
-        index[r] = of[input];
+        const uint64_t left = items[input] - from, first = input * most, of_all = of[input];
+        const uint32_t stop = left < end - r ? r + (uint32_t)left : end;
+        for (; r < stop; from++, r++) {
+            row[r] = (dlpi_found_row){c, (uint32_t)(first + (shuffled ? index[r] : from))};
+            index[r] = of_all;
+        }
     }
     u->input = input;
     u->from = from;
@@ -19566,6 +19577,7 @@ static uint32_t dlpi_found_give_mixed(dlp_pipe *p, uint32_t i, uint32_t s, uint3
     dlpi_found_stream *x = &q->streams[i];
     const dlpi_found_row *rows = q->window_rows + i * q->plan.window;
     const uint32_t most = (uint32_t)q->most_items;
+    const uint64_t used = dlpi_slot_at(p, s)->sequence + 1;
     dlpi_found_row *to = dlpi_found_rows_of(p, s);
     uint64_t *index = dlpi_slot_index(p, s);
     dlpi_found_open(p, i); /* at its first row: nothing can be wrong with it */
@@ -19573,10 +19585,10 @@ static uint32_t dlpi_found_give_mixed(dlp_pipe *p, uint32_t i, uint32_t s, uint3
     dlp_permutation_block(&q->window_orders[i], x->at.place, n, index + r);
     for (uint32_t k = r; k < r + n; k++) {
         const dlpi_found_row row = to[k] = rows[index[k]];
-        const uint32_t run = q->use[row.cell].run; /* without a division where it can be */
-        const uint32_t of = most == 1 ? row.number : run > 1 ? row.number / most : 0;
+        const dlpi_found_cell *u = &q->use[row.cell]; /* without a division where it can be */
+        const uint32_t of = most == 1 ? row.number : u->run > 1 ? row.number / most : 0;
         index[k] = dlpi_input_indices(dlpi_input_at(p, row.cell))[of];
-        dlpi_found_use(p, s, row.cell);
+        if (u->used != used) dlpi_found_use(p, s, row.cell);
         dlpi_found_window_row(q, x, row.cell);
     }
     dlpi_found_mixed_gone(q, i, n);
@@ -20400,16 +20412,20 @@ DLPI_COLD __attribute__((format(printf, 3, 4))) static int dlpi_say_where(dlpi_w
     return code;
 }
 
+/* Call a filter for an item. Returns as dlpi_step_go does. */
+static inline int dlpi_step_keep(dlpi_worker *w, const dlpi_step *k, const dlp_item *it) {
+    const int rc = k->keep(k->user, it);
+    if (rc == 1 || rc == 0) return rc == 1 ? 0 : DLP_SKIP;
+    if (rc != DLP_SKIP && rc != DLP_END) return rc;
+    return dlpi_say(w, DLP_ERR_CALLBACK, "keep returned %d, must be 1, 0 or a failure", rc);
+}
+
 /* Call one filter or map for an item. A map gets a copy of `it` and may write over it; a filter may
    not write. Returns 0 if the item goes on, DLP_SKIP if it is left out, or a failure's code. */
 static inline int dlpi_step_go(dlpi_worker *w, const dlpi_step *k, const dlp_item *it) {
     dlp_item seen;
-    int rc;
-    if (k->keep == NULL) return seen = *it, k->call(k->user, &seen);
-    rc = k->keep(k->user, it);
-    if (rc == 1 || rc == 0) return rc == 1 ? 0 : DLP_SKIP;
-    if (rc != DLP_SKIP && rc != DLP_END) return rc;
-    return dlpi_say(w, DLP_ERR_CALLBACK, "keep returned %d, must be 1, 0 or a failure", rc);
+    if (k->keep != NULL) return dlpi_step_keep(w, k, it);
+    return seen = *it, k->call(k->user, &seen);
 }
 
 /* Call all filters and maps of a level, which has some, for the item that lies at `to`. it: the
@@ -20418,16 +20434,17 @@ static inline int dlpi_step_go(dlpi_worker *w, const dlpi_step *k, const dlp_ite
 DLPI_INLINE int dlpi_level_step(dlpi_worker *w, const dlpi_level *l, dlp_item *it, uint8_t *to,
                                 dlpi_expand_item *by) {
     const dlpi_step *k = l->steps;
+    uint32_t left = l->n_steps;
     int rc;
-    do {
+    for (;; k++) {
         dlpi_expand_begin(it, by, k->n);
         dlpi_expand_lay(it, to, l, by, false);
-        it->data += k->first;
-        it->length += k->first;
+        if (DLPI_UNLIKELY(k->first != 0)) it->data += k->first, it->length += k->first;
         rc = dlpi_step_go(w, k, it);
         if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP))
             return dlpi_say_where(w, rc, "node \"%s\"", k->name);
-    } while (rc == 0 && ++k < l->steps + l->n_steps);
+        if (rc != 0 || --left == 0) break;
+    }
     /* they may have written over the lengths */
     return rc != 0 ? rc : dlpi_expand_lengths(w, &l->fs, (const uint64_t *)(void *)to);
 }
@@ -20863,6 +20880,7 @@ typedef struct dlpi_line {
     /* of an input that is plain: */
     dlpi_expand_item fields;
     bool zeroes; /* it begins as zeros; else all of its run have, if any */
+    bool filter; /* the only step is a filter, which sees what fetch saw */
 } dlpi_line;
 
 /* One call of an expander. The callback may write over x and item, so the library goes by what lies
@@ -21013,8 +21031,14 @@ DLPI_INLINE int dlpi_line_plain(dlpi_line *b) {
     dlpi_expand_lay(&in, to, l, &b->fields, true);
     rc = x->input.fetch(x->input.user, &in);
     if (rc == 0) rc = dlpi_expand_lengths(b->w, &l->fs, (const uint64_t *)(void *)to);
-    if (rc == 0 && l->n_steps > 0) {
-        rc = dlpi_level_step(b->w, l, &b->given, to, &b->fields);
+    if (rc == 0 && b->filter) {
+        dlpi_expand_lay(&b->given, to, l, &b->fields, false);
+        rc = dlpi_step_keep(b->w, l->steps, &b->given);
+        if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP))
+            return dlpi_say_where(b->w, rc, "node \"%s\"", l->steps->name);
+        if (rc == 0) rc = dlpi_expand_lengths(b->w, &l->fs, (const uint64_t *)(void *)to);
+    } else if (rc == 0 && l->n_steps > 0) {
+        rc = dlpi_level_steps(b->w, l, &b->given, to, &b->fields);
         dlpi_expand_begin(&b->given, &b->fields, x->n_fetched);
     }
     return rc != 0 ? rc : dlpi_line_kept(b, l, &b->given);
@@ -26061,6 +26085,8 @@ static int dlpi_expand_many(dlpi_worker *w, uint32_t c) {
     if (!x->plain || cell->rec != 0) return dlpi_input_each(w, c);
     dlpi_line_begin(&b, w, x, c);
     dlpi_expand_begin(&b.given, &b.fields, x->n_fetched);
+    b.filter = x->level->n_steps == 1 && x->level->steps->keep != NULL &&
+               x->level->steps->first == 0 && x->level->steps->n == x->n_fetched;
     b.zeroes = !x->input.writes_all_bytes && x->n_levels > 1;
     if (!x->input.writes_all_bytes && x->n_levels == 1)
         memset(b.cell + cell->made * x->one_bytes, 0, (cell->run - cell->made) * x->one_bytes);

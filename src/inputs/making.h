@@ -77,6 +77,7 @@ typedef struct dlpi_line {
     /* of an input that is plain: */
     dlpi_expand_item fields;
     bool zeroes; /* it begins as zeros; else all of its run have, if any */
+    bool filter; /* the only step is a filter, which sees what fetch saw */
 } dlpi_line;
 
 /* One call of an expander. The callback may write over x and item, so the library goes by what lies
@@ -227,8 +228,14 @@ DLPI_INLINE int dlpi_line_plain(dlpi_line *b) {
     dlpi_expand_lay(&in, to, l, &b->fields, true);
     rc = x->input.fetch(x->input.user, &in);
     if (rc == 0) rc = dlpi_expand_lengths(b->w, &l->fs, (const uint64_t *)(void *)to);
-    if (rc == 0 && l->n_steps > 0) {
-        rc = dlpi_level_step(b->w, l, &b->given, to, &b->fields);
+    if (rc == 0 && b->filter) {
+        dlpi_expand_lay(&b->given, to, l, &b->fields, false);
+        rc = dlpi_step_keep(b->w, l->steps, &b->given);
+        if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP))
+            return dlpi_say_where(b->w, rc, "node \"%s\"", l->steps->name);
+        if (rc == 0) rc = dlpi_expand_lengths(b->w, &l->fs, (const uint64_t *)(void *)to);
+    } else if (rc == 0 && l->n_steps > 0) {
+        rc = dlpi_level_steps(b->w, l, &b->given, to, &b->fields);
         dlpi_expand_begin(&b->given, &b->fields, x->n_fetched);
     }
     return rc != 0 ? rc : dlpi_line_kept(b, l, &b->given);
