@@ -7921,15 +7921,21 @@ static inline uint32_t dlpi_cursors_at(const dlpi_cursors *c) {
     return c->place_bits ? 7 : 6;
 }
 
-/* Return the bits of the place of a stream: a cursor, or a path if lists are joined. near: the bits
-   that the plan counts for each stream while the streams are near each other. */
-static uint32_t dlpi_cursor_bits(const dlpi_cursors *c, bool near) {
+/* Return the bits of the place of a stream: a cursor, or a path if lists are joined. */
+static inline uint32_t dlpi_cursor_bits(const dlpi_cursors *c) {
+    uint32_t all = c->ordinal_bits + c->phase_bits + c->used_bits + c->place_bits;
+    for (uint32_t k = 0; k < c->lists; k++) all += (uint32_t)c->bits[k][0] + c->bits[k][1];
+    return all + (c->place_bits ? DLPI_CURSORS_CHECK : 0);
+}
+
+/* Return the bits that the plan counts for each stream while the streams are near each other. */
+DLPI_COLD static uint32_t dlpi_cursor_near(const dlpi_cursors *c) {
     uint8_t bits[DLPI_CURSORS_FIELDS];
     uint32_t all = 0, n = dlpi_cursors_fields(c, bits);
     for (uint32_t f = 0; f < n; f++) {
         const uint32_t k = f < 2 * c->lists ? f % 2 * 2 : f - 2 * c->lists; /* 2: used */
-        if (near && k == 0 && bits[f] > c->near_bits) bits[f] = (uint8_t)c->near_bits;
-        if (!near || k != 2 || bits[f] > 1) all += bits[f];
+        if (k == 0 && bits[f] > c->near_bits) bits[f] = (uint8_t)c->near_bits;
+        if (k != 2 || bits[f] > 1) all += bits[f];
     }
     return all;
 }
@@ -7942,7 +7948,7 @@ static inline bool dlpi_cursors_alike(const dlpi_cursors *a, const dlpi_cursors 
 
 /* Return the bytes of the header and of n places, wherever the streams are. */
 static uint32_t dlpi_cursors_bytes(const dlpi_cursors *c) {
-    return dlpi_cursors_at(c) + (c->n * dlpi_cursor_bits(c, false) + 7) / 8;
+    return dlpi_cursors_at(c) + (c->n * dlpi_cursor_bits(c) + 7) / 8;
 }
 
 /* Return how many streams fit into a state: wherever they are or, if that is more, while they are
@@ -7950,8 +7956,8 @@ static uint32_t dlpi_cursors_bytes(const dlpi_cursors *c) {
    all fit into DLPI_CURSORS_WIDE. */
 static uint32_t dlpi_cursors_fit(const dlpi_cursors *c) {
     const uint32_t room = (DLP_SAMPLER_STATE_BYTES - dlpi_cursors_at(c)) * 8;
-    const uint32_t bits = dlpi_cursor_bits(c, false), once = bits + 7 * (2 * c->lists + 5);
-    const uint32_t near = once < room ? (room - once) / dlpi_cursor_bits(c, true) : 0;
+    const uint32_t bits = dlpi_cursor_bits(c), once = bits + 7 * (2 * c->lists + 5);
+    const uint32_t near = once < room ? (room - once) / dlpi_cursor_near(c) : 0;
     return near > room / bits ? near : room / bits;
 }
 
@@ -7995,7 +8001,7 @@ typedef struct dlpi_path {
 
 /* Return the first bit of the place of the i-th stream of a state. */
 static uint32_t dlpi_path_at(const dlpi_cursors *c, uint32_t i) {
-    return dlpi_cursors_at(c) * 8 + i * dlpi_cursor_bits(c, false);
+    return dlpi_cursors_at(c) * 8 + i * dlpi_cursor_bits(c);
 }
 
 /* Write place *x from bit number `bit` on (put; the bits there must be zeros), or read it. Returns
@@ -8021,7 +8027,7 @@ static uint32_t dlpi_path_move(const dlpi_cursors *c, uint8_t *at, uint32_t bit,
    header; 0: what was read is not valid. */
 DLPI_COLD static uint32_t dlpi_cursors_bring(const dlpi_cursors *c, uint8_t *wide, uint8_t *near,
                                              bool put) {
-    const uint32_t each = dlpi_cursor_bits(c, false);
+    const uint32_t each = dlpi_cursor_bits(c);
     uint32_t from = dlpi_cursors_at(c) * 8, bit = from, at;
     uint8_t bits[DLPI_CURSORS_FIELDS];
     for (uint32_t f = 0, n = dlpi_cursors_fields(c, bits); f < n; from += bits[f++]) {
@@ -8074,7 +8080,7 @@ static bool dlpi_cursors_read(dlpi_cursors *c, uint8_t *wide, const uint8_t *at,
     if (!dlpi_cursors_head(c, near, false)) return false;
     const bool all = (c->n & DLPI_CURSORS_NEAR) == 0;
     c->n &= ~DLPI_CURSORS_NEAR;
-    if (c->n == 0 || dlpi_cursor_bits(c, false) < 2) return false;
+    if (c->n == 0 || dlpi_cursor_bits(c) < 2) return false;
     if (dlpi_cursors_bytes(c) > DLPI_CURSORS_WIDE) return false;
     memset(wide, 0, DLPI_CURSORS_WIDE);
     if (all) memcpy(wide, at, bytes);
@@ -9558,7 +9564,7 @@ enum {
     DLPI_HELD_WRITES = 2,  /* writes them; in a mix each stage for the rows of its own items */
     DLPI_HELD_READS = 4,   /* reads them; the memory is freed with the last row of a unit */
     DLPI_HELD_SEES = 8,    /* reads them, before the stage that frees the memory */
-    DLPI_HELD_LENGTHS = 16 /* writes them, and `written` keeps the lengths of each row */
+    DLPI_HELD_LENGTHS = 16 /* `at` and `written` are called for each row */
 };
 
 /* A unit has cells from before its claim in the stage that takes them until just before its last
@@ -9567,7 +9573,8 @@ typedef struct dlpi_holder_ops { /* by workers of the stages that have such a fl
     bool (*take)(struct dlpi_worker *w, const struct dlpi_unit *t); /* get memory for t; or false */
     /* Give the memory to unit t, which was claimed. NULL: nothing was claimed. */
     void (*claimed)(struct dlpi_worker *w, const struct dlpi_unit *t);
-    void (*cells)(struct dlpi_worker *w, uint32_t s, uint32_t row); /* set w->held for the unit */
+    /* Set w->held for the row's unit, and w->cell of its fields if `at` is not called. */
+    void (*cells)(struct dlpi_worker *w, uint32_t s, uint32_t row);
     void (*at)(struct dlpi_worker *w, uint32_t row);     /* add the fields of the row to its item */
     int (*written)(struct dlpi_worker *w, uint32_t row); /* keep the lengths; returns 0 or a code */
     /* Free the memory if these rows (bits of their done word) are the unit's last in this stage. */
@@ -9777,10 +9784,14 @@ typedef struct dlpi_fields {
    A row of another item passes it. */
 typedef struct dlpi_scope {
     uint32_t field, n_fields; /* n_fields of an item's fields, from number `field` on */
-    uint32_t own; /* first field that the stage itself adds; the fields' end: it adds none */
+    uint32_t own;   /* first field that the stage itself adds; the fields' end: it adds none */
+    uint8_t zeroes; /* 1: the fields that it adds begin as zeros; 2: only those from `own` on, which
+                       rows in its attempt add */
+    uint8_t ragged; /* 1: some field of the pipe's items is ragged */
+    uint8_t n_cells;         /* entries of w->cell */
+    const dlpi_field *cells; /* row_bytes of each: bytes from one row to the next; p->items.at, or
+                                of the holder */
     uint64_t first, n_items; /* n_items items, from number `first` on: item 0 of its dataset */
-    int zeroes; /* 1: the fields that it adds begin as zeros; 2: only those from `own` on, which
-                   rows in its attempt add */
 } dlpi_scope;
 
 typedef struct dlpi_stage {
@@ -12889,7 +12900,7 @@ static void dlpi_item_lengths(dlpi_worker *w, const dlpi_unit *t, uint32_t row) 
 }
 
 static inline bool dlpi_lengths_set(const dlpi_worker *w) {
-    uint64_t any = w->p->items.any_ragged | w->given.length[0];
+    uint64_t any = w->st->scope.ragged | w->given.length[0];
     for (uint32_t f = 1; f < w->given.n_fields; f++) any |= w->given.length[f];
     return any != 0;
 }
@@ -12904,10 +12915,8 @@ static inline bool dlpi_row_get(dlpi_worker *w, const dlpi_unit *t, uint32_t row
 
 /* True if items have fields in a cell of their own, which end before the batch. */
 static inline bool dlpi_row_held(const dlpi_worker *w) { return w->st->held != 0; }
-/* True if this stage writes such fields. */
-static inline bool dlpi_row_fills(const dlpi_worker *w) {
-    return (w->st->held & DLPI_HELD_WRITES) != 0;
-}
+/* True if the holder has to set such fields for each row. */
+static inline bool dlpi_row_asks(const dlpi_worker *w) { return w->st->held & DLPI_HELD_LENGTHS; }
 
 /* Clear the stage's fields of `rows` rows from `row` on, unless fetch writes all of their bytes. */
 static inline void dlpi_rows_zero(const dlpi_worker *w, uint32_t row, uint64_t rows) {
@@ -12926,7 +12935,7 @@ static bool dlpi_row_has_more(const dlpi_worker *w) {
 }
 
 static bool dlpi_row_has_special(const dlpi_worker *w) {
-    return w->st->scope.zeroes || dlpi_row_held(w) || w->st->scope.first != 0 ||
+    return w->st->scope.zeroes || dlpi_row_asks(w) || w->st->scope.first != 0 ||
            dlpi_row_has_more(w);
 }
 
@@ -12939,7 +12948,7 @@ __attribute__((noinline)) static void dlpi_row_extra(dlpi_worker *w, uint32_t s,
 /* Set the item's fields that end before the batch, its zeros, and the index that its own dataset
    knows it by. zeroed: the row has its zeros already. */
 static inline void dlpi_row_cells(dlpi_worker *w, uint32_t row, bool zeroed) {
-    if (dlpi_row_held(w)) w->p->holder->at(w, row);
+    if (dlpi_row_asks(w)) w->p->holder->at(w, row);
     if (!zeroed) dlpi_rows_zero(w, row, 1);
     w->item.index -= w->st->scope.first;
 }
@@ -12980,22 +12989,22 @@ DLPI_INLINE void dlpi_item_slot(dlpi_worker *w, uint32_t s) {
 
 /* Make the worker's item that of `row`, with this index. A callback may have changed any of its
    members, and a copy of the whole costs less than a look at each. Returns the item's position. */
-static inline uint64_t dlpi_item_of(dlpi_worker *w, uint32_t row, uint64_t index) {
-    const dlp_pipe *p = w->p;
+static inline uint64_t dlpi_item_of(dlpi_worker *w, const dlpi_scope *scope, uint32_t row,
+                                    uint64_t index) {
     uint64_t position = w->position + row;
-    if (DLPI_UNLIKELY(position >= p->samples)) position %= p->samples;
+    if (DLPI_UNLIKELY(position >= w->p->samples)) position %= w->p->samples;
     w->item = w->given;
     w->item.index = index;
     w->item.position = position;
     w->item.row = row;
-    w->data[0] = w->cell[0] + row * p->items.at[0].row_bytes;
-    for (uint32_t f = 1; f < p->items.n; f++)
-        w->data[f] = w->cell[f] + row * p->items.at[f].row_bytes;
+    w->data[0] = w->cell[0] + row * scope->cells[0].row_bytes;
+    for (uint32_t f = 1; f < scope->n_cells; f++)
+        w->data[f] = w->cell[f] + row * scope->cells[f].row_bytes;
     return position;
 }
 
 static inline uint64_t dlpi_item_row(dlpi_worker *w, uint32_t row) {
-    return dlpi_item_of(w, row, w->index[row]);
+    return dlpi_item_of(w, &w->st->scope, row, w->index[row]);
 }
 
 /* Handle a row on which this stage has no work. none: its index is no item, which is an error. Else
@@ -13052,7 +13061,7 @@ __attribute__((noinline)) static int dlpi_row_more(dlpi_worker *w, const dlpi_un
     const bool lengths = dlpi_lengths_set(w);
     if (rc == 0 && (lengths || dlpi_row_kept(w))) dlpi_item_row(w, row);
     if (rc == 0 && lengths) rc = dlpi_row_lengths(w, t, row);
-    if (rc == 0 && dlpi_row_fills(w)) rc = w->p->holder->written(w, row);
+    if (rc == 0 && dlpi_row_held(w)) rc = w->p->holder->written(w, row);
     if (DLPI_UNLIKELY(rc != 0)) return dlpi_row_wrong(w, t, row, rc);
     if (dlpi_row_kept(w)) w->p->keeper->put(w, t->slot, row, w->note.used_random != 0);
     return DLPI_ROW_DONE;
@@ -13067,10 +13076,10 @@ enum {
     DLPI_ASK_ALL      /* any row */
 };
 
-/* One attempt at a row: all that happens to it, once. fate: the fate of the row; ask: DLPI_ASK_*,
-   a constant; zeroed: its fields are cleared. Returns DLPI_ROW_*. */
-DLPI_INLINE int dlpi_row_attempt(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint32_t fate,
-                                 int ask, bool zeroed) {
+/* One attempt at a row: all that happens to it, once. runs: DLPI_RUNS_ROW; fate: the fate of the
+   row; ask: DLPI_ASK_*, a constant; zeroed: its fields are cleared. Returns DLPI_ROW_*. */
+DLPI_INLINE int dlpi_row_attempt(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint64_t runs,
+                                 uint32_t fate, int ask, bool zeroed) {
     const dlpi_stage *st = w->st;
     dlpi_worker_block *block = w->block;
     dlp_item *it = &w->item;
@@ -13080,12 +13089,12 @@ DLPI_INLINE int dlpi_row_attempt(dlpi_worker *w, const dlpi_unit *t, uint32_t ro
     DLPI_STORE_RLX(&block->current, index); /* for observers */
     if (DLPI_UNLIKELY(index - st->scope.first >= st->scope.n_items))
         return dlpi_row_other(w, t, row);
-    position = dlpi_item_of(w, row, index);
+    position = dlpi_item_of(w, &st->scope, row, index);
     if (ask == DLPI_ASK_ALL && DLPI_UNLIKELY(fate != 0)) it->attempt = dlpi_fate_tries(fate);
     DLPI_STORE_RLX(&block->current_position, position);
     if (ask == DLPI_ASK_CELLS) dlpi_row_cells(w, row, zeroed);
     if (ask == DLPI_ASK_ALL && w->has_special && dlpi_row_special(w, t, row)) return DLPI_ROW_DONE;
-    dlpi_runs(&block->running, DLPI_RUNS_ROW(t->slot, row));
+    dlpi_runs(&block->running, runs);
     if (ask == DLPI_ASK_ALL && DLPI_UNLIKELY(fate != 0) &&
         (rc = dlpi_fate_verdict(w, t->slot, fate)) != 0)
         return dlpi_row_wrong(w, t, row, rc);
@@ -13105,7 +13114,7 @@ __attribute__((noinline)) static int dlpi_row_run(dlpi_worker *w, const dlpi_uni
                                                   uint32_t row) {
     const uint32_t *fate = &dlpi_slot_fate(w->p, t->slot)[row];
     int what;
-    do what = dlpi_row_attempt(w, t, row, *fate, DLPI_ASK_ALL, false);
+    do what = dlpi_row_attempt(w, t, row, DLPI_RUNS_ROW(t->slot, row), *fate, DLPI_ASK_ALL, false);
     while (what == DLPI_ROW_AGAIN);
     return what;
 }
@@ -13203,13 +13212,14 @@ static inline void dlpi_tally_add(dlpi_tally *n, uint32_t row, int what) {
 DLPI_INLINE void dlpi_unit_plain(dlpi_worker *w, const dlpi_unit *t, int ask, bool zeroed,
                                  dlpi_tally *n) {
     const dlpi_ctl *ctl = w->p->ctl;
+    const uint64_t runs = DLPI_RUNS_ROW(t->slot, 0); /* here: a callback may change all memory */
     for (uint32_t row = t->row, end = t->end; row < end; row++) {
         int what;
         if (DLPI_UNLIKELY(dlpi_generation_cancelled(ctl, w->generation))) {
             n->left += end - row;
             break;
         }
-        what = dlpi_row_attempt(w, t, row, 0, ask, zeroed);
+        what = dlpi_row_attempt(w, t, row, runs + row, 0, ask, zeroed);
         if (DLPI_LIKELY(what == DLPI_ROW_DONE)) continue;
         dlpi_tally_add(n, row, what != DLPI_ROW_AGAIN ? what : dlpi_row_run(w, t, row));
     }
@@ -13260,7 +13270,8 @@ DLPI_INLINE void dlpi_unit_single(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_item_begin(w, t->slot);
     dlpi_rows_zero(w, t->row, 1);
     if (DLPI_LIKELY(!dlpi_generation_cancelled(w->p->ctl, w->generation))) {
-        what = dlpi_row_attempt(w, t, t->row, 0, DLPI_ASK_NOTHING, true);
+        what = dlpi_row_attempt(w, t, t->row, DLPI_RUNS_ROW(t->slot, t->row), 0, DLPI_ASK_NOTHING,
+                                true);
         if (DLPI_UNLIKELY(what == DLPI_ROW_AGAIN)) what = dlpi_row_run(w, t, t->row);
         done = (what == DLPI_ROW_DONE) - w->passed;
         w->passed = 0;
@@ -13291,7 +13302,7 @@ __attribute__((noinline)) static void dlpi_unit_items(dlpi_worker *w, const dlpi
     dlpi_unpoison(p, t->slot);
     dlpi_item_at(w, t);
     if (w->has_special && plain && !dlpi_row_has_more(w)) zeroed = dlpi_unit_zeroed(w, t);
-    if (plain && (!w->has_special || (zeroed && !dlpi_row_held(w))))
+    if (plain && (!w->has_special || (zeroed && !dlpi_row_asks(w))))
         dlpi_unit_plain(w, t, DLPI_ASK_NOTHING, true, &n);
     else if (plain && !dlpi_row_has_more(w))
         dlpi_unit_cells(w, t, zeroed, &n);
@@ -15689,8 +15700,8 @@ static void dlpi_attempt_done(dlpi_worker *w, dlpi_attempt *a, uint32_t n) {
 static void dlpi_attempt_load(dlpi_worker *w, const dlpi_attempt *a) {
     const dlp_pipe *p = w->p;
     dlpi_item_slot(w, a->slot);
-    dlpi_item_row(w, a->row);
     if (dlpi_row_held(w)) p->holder->cells(w, a->slot, a->row);
+    dlpi_item_row(w, a->row);
     w->item.attempt = dlpi_fate_tries(dlpi_slot_fate(p, a->slot)[a->row]);
     if (p->items.any_ragged && !dlpi_writes_first(w)) {
         dlpi_unit t = dlpi_attempt_unit(a);
@@ -17880,8 +17891,7 @@ typedef struct dlpi_input_search {
 /* Find the open cell with the oldest ticket among cells first .. end - 1, and write it into *s if
    it is older than the one there. Cells whose retry is not due yet are left out. */
 static void dlpi_input_look(const dlp_pipe *p, dlpi_input_search *s, uint32_t first, uint32_t end) {
-    for (uint32_t c = dlpi_input_next(p, first); c < end && s->left > 0;
-         c = dlpi_input_next(p, c + 1)) {
+    for (uint32_t c = first; s->left > 0 && (c = dlpi_input_next(p, c)) < end; c++) {
         const dlpi_input *cell = dlpi_input_at(p, c);
         uint64_t state = dlpi_claim_owner(&cell->state), due; /* Q1 <- Q1, B1 */
         if (dlpi_gen_low(state) != DLPI_INPUT_OPEN) continue;
@@ -19217,18 +19227,20 @@ static uint64_t dlpi_found_gather_cell(dlp_pipe *p, uint32_t c, uint64_t n, dlpi
     const dlpi_found *q = dlpi_found_of(p);
     const dlpi_found_cell *u = &q->use[c];
     const uint32_t *items = dlpi_input_counts(p, dlpi_input_at(p, c));
-    const bool shuffled = dlpi_found_shuffled(q);
+    const uint64_t most = q->most_items, ordinal = u->ordinal;
+    dlpi_found_row *first = row;
     uint64_t from = u->from;
     for (uint32_t i = u->input; n > 0; i++, from = 0) {
-        uint64_t k = items[i] - from < n ? items[i] - from : n;
+        const uint64_t k = items[i] - from < n ? items[i] - from : n;
         if (k == 0) continue;
-        h = dlpi_absorb(dlpi_absorb(h, u->ordinal + i), k);
-        for (uint64_t j = from; j < from + k; j++, row++) {
-            uint64_t at = shuffled ? dlp_permutation_at(&q->items[c], j) : j;
-            *row = (dlpi_found_row){c, (uint32_t)(i * q->most_items + at)};
-        }
+        h = dlpi_absorb(dlpi_absorb(h, ordinal + i), k);
         n -= k;
+        for (const dlpi_found_row *end = row + k; row < end; row++, from++)
+            *row = (dlpi_found_row){c, (uint32_t)(i * most + from)};
     }
+    if (dlpi_found_shuffled(q)) /* a cell has one input */
+        for (; first < row; first++)
+            first->number = (uint32_t)dlp_permutation_at(&q->items[c], first->number);
     return h;
 }
 
@@ -19574,10 +19586,14 @@ static uint32_t dlpi_found_give(dlp_pipe *p, dlpi_found *q, dlpi_found_stream *x
     uint32_t input = u->input;
     if (n > u->n - u->taken) n = (uint32_t)(u->n - u->taken);
     if (shuffled) dlp_permutation_block(&q->items[c], u->taken, n, index + r);
-    for (uint32_t end = r + n; r < end; from++, r++) {
+    for (uint32_t end = r + n; r < end;) {
         for (; from == items[input]; from = 0) input++;
-        row[r] = (dlpi_found_row){c, (uint32_t)(input * most + (shuffled ? index[r] : from))};
-        index[r] = of[input];
+        const uint64_t left = items[input] - from, first = input * most, of_all = of[input];
+        const uint32_t stop = left < end - r ? r + (uint32_t)left : end;
+        for (; r < stop; from++, r++) {
+            row[r] = (dlpi_found_row){c, (uint32_t)(first + (shuffled ? index[r] : from))};
+            index[r] = of_all;
+        }
     }
     u->input = input;
     u->from = from;
@@ -19604,6 +19620,7 @@ static uint32_t dlpi_found_give_mixed(dlp_pipe *p, uint32_t i, uint32_t s, uint3
     dlpi_found_stream *x = &q->streams[i];
     const dlpi_found_row *rows = q->window_rows + i * q->plan.window;
     const uint32_t most = (uint32_t)q->most_items;
+    const uint64_t used = dlpi_slot_at(p, s)->sequence + 1;
     dlpi_found_row *to = dlpi_found_rows_of(p, s);
     uint64_t *index = dlpi_slot_index(p, s);
     dlpi_found_open(p, i); /* at its first row: nothing can be wrong with it */
@@ -19611,10 +19628,10 @@ static uint32_t dlpi_found_give_mixed(dlp_pipe *p, uint32_t i, uint32_t s, uint3
     dlp_permutation_block(&q->window_orders[i], x->at.place, n, index + r);
     for (uint32_t k = r; k < r + n; k++) {
         const dlpi_found_row row = to[k] = rows[index[k]];
-        const uint32_t run = q->use[row.cell].run; /* without a division where it can be */
-        const uint32_t of = most == 1 ? row.number : run > 1 ? row.number / most : 0;
+        const dlpi_found_cell *u = &q->use[row.cell]; /* without a division where it can be */
+        const uint32_t of = most == 1 ? row.number : u->run > 1 ? row.number / most : 0;
         index[k] = dlpi_input_indices(dlpi_input_at(p, row.cell))[of];
-        dlpi_found_use(p, s, row.cell);
+        if (u->used != used) dlpi_found_use(p, s, row.cell);
         dlpi_found_window_row(q, x, row.cell);
     }
     dlpi_found_mixed_gone(q, i, n);
@@ -20437,16 +20454,20 @@ DLPI_COLD __attribute__((format(printf, 3, 4))) static int dlpi_say_where(dlpi_w
     return code;
 }
 
+/* Call a filter for an item. Returns as dlpi_step_go does. */
+static inline int dlpi_step_keep(dlpi_worker *w, const dlpi_step *k, const dlp_item *it) {
+    const int rc = k->keep(k->user, it);
+    if (rc == 1 || rc == 0) return rc == 1 ? 0 : DLP_SKIP;
+    if (rc != DLP_SKIP && rc != DLP_END) return rc;
+    return dlpi_say(w, DLP_ERR_CALLBACK, "keep returned %d, must be 1, 0 or a failure", rc);
+}
+
 /* Call one filter or map for an item. A map gets a copy of `it` and may write over it; a filter may
    not write. Returns 0 if the item goes on, DLP_SKIP if it is left out, or a failure's code. */
 static inline int dlpi_step_go(dlpi_worker *w, const dlpi_step *k, const dlp_item *it) {
     dlp_item seen;
-    int rc;
-    if (k->keep == NULL) return seen = *it, k->call(k->user, &seen);
-    rc = k->keep(k->user, it);
-    if (rc == 1 || rc == 0) return rc == 1 ? 0 : DLP_SKIP;
-    if (rc != DLP_SKIP && rc != DLP_END) return rc;
-    return dlpi_say(w, DLP_ERR_CALLBACK, "keep returned %d, must be 1, 0 or a failure", rc);
+    if (k->keep != NULL) return dlpi_step_keep(w, k, it);
+    return seen = *it, k->call(k->user, &seen);
 }
 
 /* Call all filters and maps of a level, which has some, for the item that lies at `to`. it: the
@@ -20455,16 +20476,17 @@ static inline int dlpi_step_go(dlpi_worker *w, const dlpi_step *k, const dlp_ite
 DLPI_INLINE int dlpi_level_step(dlpi_worker *w, const dlpi_level *l, dlp_item *it, uint8_t *to,
                                 dlpi_expand_item *by) {
     const dlpi_step *k = l->steps;
+    uint32_t left = l->n_steps;
     int rc;
-    do {
+    for (;; k++) {
         dlpi_input_item(it, by, k->n);
         dlpi_input_lay(it, to, l, by, false);
-        it->data += k->first;
-        it->length += k->first;
+        if (DLPI_UNLIKELY(k->first != 0)) it->data += k->first, it->length += k->first;
         rc = dlpi_step_go(w, k, it);
         if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP))
             return dlpi_say_where(w, rc, "node \"%s\"", k->name);
-    } while (rc == 0 && ++k < l->steps + l->n_steps);
+        if (rc != 0 || --left == 0) break;
+    }
     /* they may have written over the lengths */
     return rc != 0 ? rc : dlpi_input_lengths(w, &l->fs, (const uint64_t *)(void *)to);
 }
@@ -20879,6 +20901,7 @@ typedef struct dlpi_line {
     /* only for plain inputs: */
     dlpi_expand_item fields;
     bool zeroes; /* the item is set to zeros first; false: not needed, or done for the whole run */
+    bool filter; /* the only step is a filter, which sees the fields that fetch saw */
 } dlpi_line;
 
 /* One call of an expander. The callback may write over x and item, so the library goes by what lies
@@ -21029,8 +21052,14 @@ DLPI_INLINE int dlpi_line_plain(dlpi_line *b) {
     dlpi_input_lay(&in, to, l, &b->fields, true);
     rc = x->input.fetch(x->input.user, &in);
     if (rc == 0) rc = dlpi_input_lengths(b->w, &l->fs, (const uint64_t *)(void *)to);
-    if (rc == 0 && l->n_steps > 0) {
-        rc = dlpi_level_step(b->w, l, &b->given, to, &b->fields);
+    if (rc == 0 && b->filter) {
+        dlpi_input_lay(&b->given, to, l, &b->fields, false);
+        rc = dlpi_step_keep(b->w, l->steps, &b->given);
+        if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP))
+            return dlpi_say_where(b->w, rc, "node \"%s\"", l->steps->name);
+        if (rc == 0) rc = dlpi_input_lengths(b->w, &l->fs, (const uint64_t *)(void *)to);
+    } else if (rc == 0 && l->n_steps > 0) {
+        rc = dlpi_level_steps(b->w, l, &b->given, to, &b->fields);
         dlpi_input_item(&b->given, &b->fields, x->n_fetched);
     }
     return rc != 0 ? rc : dlpi_line_kept(b, l, &b->given);
@@ -22521,26 +22550,33 @@ typedef struct dlpi_map { /* the record of a stage that maps items */
     dlpi_chain chain;     /* maps and fetches that run in the attempt of this stage */
 } dlpi_map;
 
+/* Put lengths that are in the order of the table (back), or of the stage, into the other order. */
+DLPI_COLD static void dlpi_seeing_turn(const dlpi_seeing *k, uint64_t *lengths, bool back) {
+    uint64_t were[DLP_MAX_FIELDS];
+    memcpy(were, lengths, k->n * sizeof *were);
+    for (uint32_t f = 0; f < k->n; f++) lengths[back ? k->at[f] : f] = were[back ? f : k->at[f]];
+}
+
 /* The callback of a map or fetch whose stage has the fields in another order than the table. It
-   runs for each item, so it stands here and not with the code that opens pipes. */
+   runs for each item, so it stands here and not with the code that opens pipes. Lengths that are
+   all 0, as most are, stay where they are. */
 static int dlpi_seeing_call(void *user, dlp_item *it) {
     const dlpi_seeing *k = user;
     void *data[DLP_MAX_FIELDS], **all = it->data;
-    uint64_t length[DLP_MAX_FIELDS], *lengths = it->length;
-    uint32_t f = 0, n_all = it->n_fields;
+    uint64_t *lengths = it->length, any = 0;
+    const uint32_t n = k->n;
+    uint32_t f = 0;
     int rc;
-    do {
-        data[f] = all[k->at[f]];
-        length[f] = lengths[k->at[f]];
-    } while (++f < k->n);
+    do data[f] = all[k->at[f]], any |= lengths[f];
+    while (++f < n);
+    if (DLPI_UNLIKELY(any != 0)) dlpi_seeing_turn(k, lengths, false);
     it->data = data;
-    it->length = length;
-    it->n_fields = f;
     rc = k->callback(k->user, it);
-    while (f-- > 0) lengths[k->at[f]] = length[f];
     it->data = all;
-    it->length = lengths;
-    it->n_fields = n_all;
+    any = f = 0;
+    do any |= lengths[f];
+    while (++f < n);
+    if (DLPI_UNLIKELY(any != 0)) dlpi_seeing_turn(k, lengths, true);
     return rc;
 }
 
@@ -22986,8 +23022,9 @@ typedef struct dlpi_scratch { /* the stage's own record */
     bool ragged;              /* at least one of the fields is ragged */
     uint64_t cell_bytes;
     dlpi_field f[DLP_MAX_FIELDS];
-    const dlpi_stage *takes, *reads; /* the stage that takes groups; the one that frees them */
-    dlpi_scratch_hand *hands;        /* [workers of the stage that takes] */
+    const dlpi_stage *takes, *reads;     /* the stage that takes groups; the one that frees them */
+    dlpi_scratch_hand *hands;            /* [workers of the stage that takes] */
+    dlpi_field (*steps)[DLP_MAX_FIELDS]; /* [stages of rows] scope.cells of stages that see cells */
 } dlpi_scratch;
 
 /* ---- addresses: cells, bits of lacking workers, words of groups, numbers of runs ---- */
@@ -23029,16 +23066,29 @@ static bool dlpi_scratch_has(const dlp_pipe *p, const dlpi_unit *t) {
     return dlpi_scratch_group(p, t->b, t->slot, t->unit) != 0;
 }
 
+/* Return the number of the first scratch field among the fields of the worker's item: they follow
+   those that its stage works on. A dataset joined later has a field with the same number; no stage
+   that sees scratch fields sees that one. */
+static inline uint32_t dlpi_scratch_first(const dlpi_worker *w) {
+    return w->st->scope.field + w->st->scope.n_fields;
+}
+
 /* Find the cells of the run that row `row` of slot s belongs to, before the row is run. Sets
-   w->held, to NULL if the run has no group. */
+   w->held, to NULL if the run has no group. If `at` is not called, sets w->cell as if row 0 had a
+   cell of that group. */
 static void dlpi_scratch_cells(dlpi_worker *w, uint32_t s, uint32_t row) {
     const dlp_pipe *p = w->p;
+    const dlpi_scratch *k = dlpi_scratch_of(p);
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
     uint32_t unit = row >> dlpi_header_shift(DLPI_LOAD_RLX(&slot->header)); /* claimed */
     uint32_t group = dlpi_scratch_group(p, slot->sequence, s, unit);
     w->held = group == 0
                   ? NULL
                   : dlpi_area_at(p, DLPI_OWN(p->holder_stage->id, DLPI_SCRATCH_CELLS), group - 1);
+    if (group == 0 || (w->st->held & DLPI_HELD_LENGTHS) != 0) return;
+    row -= row & ((1u << k->shift) - 1);
+    for (uint32_t f = 0; f < k->n; f++)
+        w->cell[dlpi_scratch_first(w) + f] = w->held + k->f[f].offset - row * k->cell_bytes;
 }
 
 static inline uint8_t *dlpi_scratch_cell(const dlpi_worker *w, uint32_t row) {
@@ -23166,11 +23216,9 @@ DLPI_COLD static void dlpi_scratch_recover(dlpi_worker *w) {
 
 /* ---- a row ---- */
 
-/* Return the number of the first scratch field among the fields of the worker's item: they follow
-   those that its stage works on. A dataset joined later has a field with the same number; no stage
-   that sees scratch fields sees that one. */
-static inline uint32_t dlpi_scratch_first(const dlpi_worker *w) {
-    return w->st->scope.field + w->st->scope.n_fields;
+/* True if this stage writes the fields. */
+static inline bool dlpi_scratch_fills(const dlpi_worker *w) {
+    return (w->st->held & DLPI_HELD_WRITES) != 0;
 }
 
 /* Point the scratch fields of the worker's item at the cell of row `row`. */
@@ -23178,7 +23226,7 @@ static void dlpi_scratch_at(dlpi_worker *w, uint32_t row) {
     const dlpi_scratch *k = dlpi_scratch_of(w->p);
     const uint32_t first = dlpi_scratch_first(w);
     uint8_t *at = dlpi_scratch_cell(w, row);
-    const bool reads = k->ragged && !dlpi_row_fills(w);
+    const bool reads = k->ragged && !dlpi_scratch_fills(w);
     const uint32_t n = k->n;
     for (uint32_t f = 0; f < n; f++) {
         w->data[first + f] = at + k->f[f].offset;
@@ -23186,10 +23234,12 @@ static void dlpi_scratch_at(dlpi_worker *w, uint32_t row) {
     }
 }
 
-/* Write the lengths of a row's scratch fields into its cell. Returns 0, or DLP_ERR_LENGTH. */
+/* Write the lengths of a row's scratch fields into its cell. A stage that only reads the fields may
+   have set lengths too; these are forgotten. Returns 0, or DLP_ERR_LENGTH. */
 static int dlpi_scratch_written(dlpi_worker *w, uint32_t row) {
     const dlpi_scratch *k = dlpi_scratch_of(w->p);
     const uint32_t first = dlpi_scratch_first(w);
+    if (!dlpi_scratch_fills(w)) return memset(&w->length[first], 0, k->n * 8u), 0;
     uint64_t *lengths = (uint64_t *)(void *)dlpi_scratch_cell(w, row);
     for (uint32_t f = 0; f < k->n; f++) {
         uint64_t n = w->length[first + f];
@@ -23336,8 +23386,10 @@ DLPI_COLD static int dlpi_scratch_check(dlp_pipe *p, dlpi_stage *st) {
     }
     if (rc != DLP_OK) return rc;
     k->cell_bytes = dlpi_round_up(at, align);
-    for (int i = 0; i < p->n_item_work && k->ragged; i++)
-        if ((p->work[i]->held & DLPI_HELD_WRITES) != 0) p->work[i]->held |= DLPI_HELD_LENGTHS;
+    /* A keeper, too, finds the items' own fields in w->data, before `at` points others there. */
+    if (k->ragged || p->items.any_ragged || p->keeper_stage != NULL)
+        for (int i = 0; i < p->n_item_work; i++)
+            if (p->work[i]->held != 0) p->work[i]->held |= DLPI_HELD_LENGTHS;
     dlpi_scratch_groups(p, k);
     return DLP_OK;
 }
@@ -23351,17 +23403,27 @@ DLPI_COLD static void dlpi_scratch_layout(dlp_pipe *p, dlpi_stage *st) {
                    k->cell_bytes << k->shift, k->n_groups, 64);
 }
 
-DLPI_COLD static int dlpi_scratch_blocks(const dlp_pipe *p DLPI_UNREAD, const dlpi_stage *st,
-                                         dlpi_block *out) {
+DLPI_COLD static int dlpi_scratch_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_scratch *k = st->self;
     uint64_t n = k->takes != NULL ? (uint64_t)k->takes->n_workers : 0;
     out[0] = (dlpi_block){offsetof(dlpi_scratch, hands), n * sizeof(dlpi_scratch_hand)};
-    return 1;
+    out[1] =
+        (dlpi_block){offsetof(dlpi_scratch, steps), (uint64_t)p->n_item_work * sizeof *k->steps};
+    return 2;
 }
 
 /* Show the scratch fields in the items of stages that write or read them, as the pipe starts. */
 DLPI_COLD static void dlpi_scratch_live(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_scratch *k = st->self;
+    for (int i = 0; i < p->n_item_work; i++) {
+        dlpi_scope *scope = &p->work[i]->scope;
+        const uint32_t first = scope->field + scope->n_fields;
+        if (p->work[i]->held == 0 || (p->work[i]->held & DLPI_HELD_LENGTHS) != 0) continue;
+        memcpy(k->steps[i], p->items.at, sizeof k->steps[i]);
+        for (uint32_t f = first; f < first + k->n; f++) k->steps[i][f].row_bytes = k->cell_bytes;
+        if (scope->n_cells < first + k->n) scope->n_cells = (uint8_t)(first + k->n);
+        scope->cells = k->steps[i];
+    }
     dlpi_scratch_head_of(p)->n_groups = k->n_groups;
     dlpi_scratch_head_of(p)->each = UINT64_C(1) << k->shift;
     for (int i = 0; i < p->n_workers; i++) {
@@ -23806,8 +23868,10 @@ static int dlpi_join_mix(dlp_pipe *p, dlpi_stage *st) {
                               "datasets of a mix need the same fields",
                               a->name);
     }
-    st->scope = (dlpi_scope){0,     p->datasets.n_fields, 0,
-                             first, st->dataset->n_items, !st->dataset->writes_all_bytes};
+    st->scope = (dlpi_scope){.n_fields = p->datasets.n_fields,
+                             .zeroes = !st->dataset->writes_all_bytes,
+                             .first = first,
+                             .n_items = st->dataset->n_items};
     return DLP_OK;
 }
 
@@ -23820,8 +23884,8 @@ static int dlpi_join_zip(dlp_pipe *p, dlpi_stage *st) {
                            "n_items is %" PRIu64 ", must be %" PRIu64 ", as in the first fetch",
                            st->dataset->n_items, p->fetch->dataset->n_items);
     if ((rc = dlpi_fields_widen(p, st, "dataset.n_fields")) != DLP_OK) return rc;
-    st->scope =
-        (dlpi_scope){n, st->n_fields, n, 0, st->dataset->n_items, !st->dataset->writes_all_bytes};
+    st->scope = (dlpi_scope){n, st->n_fields, n, !st->dataset->writes_all_bytes,
+                             .n_items = st->dataset->n_items};
     return DLP_OK;
 }
 
@@ -26061,6 +26125,8 @@ static int dlpi_expand_many(dlpi_worker *w, uint32_t c) {
     if (!x->plain || cell->rec != 0) return dlpi_input_each(w, c);
     dlpi_line_begin(&b, w, x, c);
     dlpi_input_item(&b.given, &b.fields, x->n_fetched);
+    b.filter = x->level->n_steps == 1 && x->level->steps->keep != NULL &&
+               x->level->steps->first == 0 && x->level->steps->n == x->n_fetched;
     b.zeroes = !x->input.writes_all_bytes && x->n_levels > 1;
     if (!x->input.writes_all_bytes && x->n_levels == 1)
         memset(b.cell + cell->made * x->one_bytes, 0, (cell->run - cell->made) * x->one_bytes);
@@ -28458,7 +28524,8 @@ static int dlpi_resolve_scopes(dlp_pipe *p) {
     p->datasets.n_fields = 0;
     dlpi_datasets_widen(p, ds->fields, ds->n_fields);
     for (dlpi_stage *st = p->fetch; st < p->stages + p->n_stages && rc == DLP_OK; st++) {
-        st->scope = (dlpi_scope){0, p->datasets.n_fields, p->datasets.n_fields, 0, ds->n_items, 0};
+        st->scope =
+            (dlpi_scope){0, p->datasets.n_fields, p->datasets.n_fields, .n_items = ds->n_items};
         if (st == p->fetch) st->scope.own = 0;
         if (st == p->fetch) st->scope.zeroes = !ds->writes_all_bytes;
         if (st->ops->widens != NULL) rc = st->ops->widens(p, st);
@@ -29161,6 +29228,9 @@ DLPI_COLD
 static void dlpi_live_workers(dlp_pipe *p) {
     for (int i = 0; i < p->n_staffed; i++) {
         dlpi_stage *st = p->work[i];
+        st->scope.cells = p->items.at;
+        st->scope.n_cells = (uint8_t)p->items.n;
+        st->scope.ragged = p->items.any_ragged != 0;
         for (int k = 0; k < st->n_workers; k++) dlpi_worker_init(p, st, k, st->first_worker + k);
     }
     p->consumer = &p->workers[p->n_workers];

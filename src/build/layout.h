@@ -58,7 +58,8 @@ static int dlpi_resolve_scopes(dlp_pipe *p) {
     p->datasets.n_fields = 0;
     dlpi_datasets_widen(p, ds->fields, ds->n_fields);
     for (dlpi_stage *st = p->fetch; st < p->stages + p->n_stages && rc == DLP_OK; st++) {
-        st->scope = (dlpi_scope){0, p->datasets.n_fields, p->datasets.n_fields, 0, ds->n_items, 0};
+        st->scope =
+            (dlpi_scope){0, p->datasets.n_fields, p->datasets.n_fields, .n_items = ds->n_items};
         if (st == p->fetch) st->scope.own = 0;
         if (st == p->fetch) st->scope.zeroes = !ds->writes_all_bytes;
         if (st->ops->widens != NULL) rc = st->ops->widens(p, st);

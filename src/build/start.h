@@ -79,6 +79,9 @@ static void dlpi_live_point(dlp_pipe *p) {
 static void dlpi_live_workers(dlp_pipe *p) {
     for (int i = 0; i < p->n_staffed; i++) {
         dlpi_stage *st = p->work[i];
+        st->scope.cells = p->items.at;
+        st->scope.n_cells = (uint8_t)p->items.n;
+        st->scope.ragged = p->items.any_ragged != 0;
         for (int k = 0; k < st->n_workers; k++) dlpi_worker_init(p, st, k, st->first_worker + k);
     }
     p->consumer = &p->workers[p->n_workers];

@@ -334,8 +334,7 @@ typedef struct dlpi_input_search {
 /* Find the open cell with the oldest ticket among cells first .. end - 1, and write it into *s if
    it is older than the one there. Cells whose retry is not due yet are left out. */
 static void dlpi_input_look(const dlp_pipe *p, dlpi_input_search *s, uint32_t first, uint32_t end) {
-    for (uint32_t c = dlpi_input_next(p, first); c < end && s->left > 0;
-         c = dlpi_input_next(p, c + 1)) {
+    for (uint32_t c = first; s->left > 0 && (c = dlpi_input_next(p, c)) < end; c++) {
         const dlpi_input *cell = dlpi_input_at(p, c);
         uint64_t state = dlpi_claim_owner(&cell->state), due; /* Q1 <- Q1, B1 */
         if (dlpi_gen_low(state) != DLPI_INPUT_OPEN) continue;

@@ -251,18 +251,20 @@ static uint64_t dlpi_found_gather_cell(dlp_pipe *p, uint32_t c, uint64_t n, dlpi
     const dlpi_found *q = dlpi_found_of(p);
     const dlpi_found_cell *u = &q->use[c];
     const uint32_t *items = dlpi_input_counts(p, dlpi_input_at(p, c));
-    const bool shuffled = dlpi_found_shuffled(q);
+    const uint64_t most = q->most_items, ordinal = u->ordinal;
+    dlpi_found_row *first = row;
     uint64_t from = u->from;
     for (uint32_t i = u->input; n > 0; i++, from = 0) {
-        uint64_t k = items[i] - from < n ? items[i] - from : n;
+        const uint64_t k = items[i] - from < n ? items[i] - from : n;
         if (k == 0) continue;
-        h = dlpi_absorb(dlpi_absorb(h, u->ordinal + i), k);
-        for (uint64_t j = from; j < from + k; j++, row++) {
-            uint64_t at = shuffled ? dlp_permutation_at(&q->items[c], j) : j;
-            *row = (dlpi_found_row){c, (uint32_t)(i * q->most_items + at)};
-        }
+        h = dlpi_absorb(dlpi_absorb(h, ordinal + i), k);
         n -= k;
+        for (const dlpi_found_row *end = row + k; row < end; row++, from++)
+            *row = (dlpi_found_row){c, (uint32_t)(i * most + from)};
     }
+    if (dlpi_found_shuffled(q)) /* a cell has one input */
+        for (; first < row; first++)
+            first->number = (uint32_t)dlp_permutation_at(&q->items[c], first->number);
     return h;
 }
 
@@ -608,10 +610,14 @@ static uint32_t dlpi_found_give(dlp_pipe *p, dlpi_found *q, dlpi_found_stream *x
     uint32_t input = u->input;
     if (n > u->n - u->taken) n = (uint32_t)(u->n - u->taken);
     if (shuffled) dlp_permutation_block(&q->items[c], u->taken, n, index + r);
-    for (uint32_t end = r + n; r < end; from++, r++) {
+    for (uint32_t end = r + n; r < end;) {
         for (; from == items[input]; from = 0) input++;
-        row[r] = (dlpi_found_row){c, (uint32_t)(input * most + (shuffled ? index[r] : from))};
-        index[r] = of[input];
+        const uint64_t left = items[input] - from, first = input * most, of_all = of[input];
+        const uint32_t stop = left < end - r ? r + (uint32_t)left : end;
+        for (; r < stop; from++, r++) {
+            row[r] = (dlpi_found_row){c, (uint32_t)(first + (shuffled ? index[r] : from))};
+            index[r] = of_all;
+        }
     }
     u->input = input;
     u->from = from;
@@ -638,6 +644,7 @@ static uint32_t dlpi_found_give_mixed(dlp_pipe *p, uint32_t i, uint32_t s, uint3
     dlpi_found_stream *x = &q->streams[i];
     const dlpi_found_row *rows = q->window_rows + i * q->plan.window;
     const uint32_t most = (uint32_t)q->most_items;
+    const uint64_t used = dlpi_slot_at(p, s)->sequence + 1;
     dlpi_found_row *to = dlpi_found_rows_of(p, s);
     uint64_t *index = dlpi_slot_index(p, s);
     dlpi_found_open(p, i); /* at its first row: nothing can be wrong with it */
@@ -645,10 +652,10 @@ static uint32_t dlpi_found_give_mixed(dlp_pipe *p, uint32_t i, uint32_t s, uint3
     dlp_permutation_block(&q->window_orders[i], x->at.place, n, index + r);
     for (uint32_t k = r; k < r + n; k++) {
         const dlpi_found_row row = to[k] = rows[index[k]];
-        const uint32_t run = q->use[row.cell].run; /* without a division where it can be */
-        const uint32_t of = most == 1 ? row.number : run > 1 ? row.number / most : 0;
+        const dlpi_found_cell *u = &q->use[row.cell]; /* without a division where it can be */
+        const uint32_t of = most == 1 ? row.number : u->run > 1 ? row.number / most : 0;
         index[k] = dlpi_input_indices(dlpi_input_at(p, row.cell))[of];
-        dlpi_found_use(p, s, row.cell);
+        if (u->used != used) dlpi_found_use(p, s, row.cell);
         dlpi_found_window_row(q, x, row.cell);
     }
     dlpi_found_mixed_gone(q, i, n);

@@ -405,16 +405,20 @@ DLPI_COLD __attribute__((format(printf, 3, 4))) static int dlpi_say_where(dlpi_w
     return code;
 }
 
+/* Call a filter for an item. Returns as dlpi_step_go does. */
+static inline int dlpi_step_keep(dlpi_worker *w, const dlpi_step *k, const dlp_item *it) {
+    const int rc = k->keep(k->user, it);
+    if (rc == 1 || rc == 0) return rc == 1 ? 0 : DLP_SKIP;
+    if (rc != DLP_SKIP && rc != DLP_END) return rc;
+    return dlpi_say(w, DLP_ERR_CALLBACK, "keep returned %d, must be 1, 0 or a failure", rc);
+}
+
 /* Call one filter or map for an item. A map gets a copy of `it` and may write over it; a filter may
    not write. Returns 0 if the item goes on, DLP_SKIP if it is left out, or a failure's code. */
 static inline int dlpi_step_go(dlpi_worker *w, const dlpi_step *k, const dlp_item *it) {
     dlp_item seen;
-    int rc;
-    if (k->keep == NULL) return seen = *it, k->call(k->user, &seen);
-    rc = k->keep(k->user, it);
-    if (rc == 1 || rc == 0) return rc == 1 ? 0 : DLP_SKIP;
-    if (rc != DLP_SKIP && rc != DLP_END) return rc;
-    return dlpi_say(w, DLP_ERR_CALLBACK, "keep returned %d, must be 1, 0 or a failure", rc);
+    if (k->keep != NULL) return dlpi_step_keep(w, k, it);
+    return seen = *it, k->call(k->user, &seen);
 }
 
 /* Call all filters and maps of a level, which has some, for the item that lies at `to`. it: the
@@ -423,16 +427,17 @@ static inline int dlpi_step_go(dlpi_worker *w, const dlpi_step *k, const dlp_ite
 DLPI_INLINE int dlpi_level_step(dlpi_worker *w, const dlpi_level *l, dlp_item *it, uint8_t *to,
                                 dlpi_expand_item *by) {
     const dlpi_step *k = l->steps;
+    uint32_t left = l->n_steps;
     int rc;
-    do {
+    for (;; k++) {
         dlpi_input_item(it, by, k->n);
         dlpi_input_lay(it, to, l, by, false);
-        it->data += k->first;
-        it->length += k->first;
+        if (DLPI_UNLIKELY(k->first != 0)) it->data += k->first, it->length += k->first;
         rc = dlpi_step_go(w, k, it);
         if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP))
             return dlpi_say_where(w, rc, "node \"%s\"", k->name);
-    } while (rc == 0 && ++k < l->steps + l->n_steps);
+        if (rc != 0 || --left == 0) break;
+    }
     /* they may have written over the lengths */
     return rc != 0 ? rc : dlpi_input_lengths(w, &l->fs, (const uint64_t *)(void *)to);
 }

@@ -78,6 +78,7 @@ typedef struct dlpi_line {
     /* only for plain inputs: */
     dlpi_expand_item fields;
     bool zeroes; /* the item is set to zeros first; false: not needed, or done for the whole run */
+    bool filter; /* the only step is a filter, which sees the fields that fetch saw */
 } dlpi_line;
 
 /* One call of an expander. The callback may write over x and item, so the library goes by what lies
@@ -228,8 +229,14 @@ DLPI_INLINE int dlpi_line_plain(dlpi_line *b) {
     dlpi_input_lay(&in, to, l, &b->fields, true);
     rc = x->input.fetch(x->input.user, &in);
     if (rc == 0) rc = dlpi_input_lengths(b->w, &l->fs, (const uint64_t *)(void *)to);
-    if (rc == 0 && l->n_steps > 0) {
-        rc = dlpi_level_step(b->w, l, &b->given, to, &b->fields);
+    if (rc == 0 && b->filter) {
+        dlpi_input_lay(&b->given, to, l, &b->fields, false);
+        rc = dlpi_step_keep(b->w, l->steps, &b->given);
+        if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP))
+            return dlpi_say_where(b->w, rc, "node \"%s\"", l->steps->name);
+        if (rc == 0) rc = dlpi_input_lengths(b->w, &l->fs, (const uint64_t *)(void *)to);
+    } else if (rc == 0 && l->n_steps > 0) {
+        rc = dlpi_level_steps(b->w, l, &b->given, to, &b->fields);
         dlpi_input_item(&b->given, &b->fields, x->n_fetched);
     }
     return rc != 0 ? rc : dlpi_line_kept(b, l, &b->given);

@@ -215,15 +215,21 @@ static inline uint32_t dlpi_cursors_at(const dlpi_cursors *c) {
     return c->place_bits ? 7 : 6;
 }
 
-/* Return the bits of the place of a stream: a cursor, or a path if lists are joined. near: the bits
-   that the plan counts for each stream while the streams are near each other. */
-static uint32_t dlpi_cursor_bits(const dlpi_cursors *c, bool near) {
+/* Return the bits of the place of a stream: a cursor, or a path if lists are joined. */
+static inline uint32_t dlpi_cursor_bits(const dlpi_cursors *c) {
+    uint32_t all = c->ordinal_bits + c->phase_bits + c->used_bits + c->place_bits;
+    for (uint32_t k = 0; k < c->lists; k++) all += (uint32_t)c->bits[k][0] + c->bits[k][1];
+    return all + (c->place_bits ? DLPI_CURSORS_CHECK : 0);
+}
+
+/* Return the bits that the plan counts for each stream while the streams are near each other. */
+DLPI_COLD static uint32_t dlpi_cursor_near(const dlpi_cursors *c) {
     uint8_t bits[DLPI_CURSORS_FIELDS];
     uint32_t all = 0, n = dlpi_cursors_fields(c, bits);
     for (uint32_t f = 0; f < n; f++) {
         const uint32_t k = f < 2 * c->lists ? f % 2 * 2 : f - 2 * c->lists; /* 2: used */
-        if (near && k == 0 && bits[f] > c->near_bits) bits[f] = (uint8_t)c->near_bits;
-        if (!near || k != 2 || bits[f] > 1) all += bits[f];
+        if (k == 0 && bits[f] > c->near_bits) bits[f] = (uint8_t)c->near_bits;
+        if (k != 2 || bits[f] > 1) all += bits[f];
     }
     return all;
 }
@@ -236,7 +242,7 @@ static inline bool dlpi_cursors_alike(const dlpi_cursors *a, const dlpi_cursors 
 
 /* Return the bytes of the header and of n places, wherever the streams are. */
 static uint32_t dlpi_cursors_bytes(const dlpi_cursors *c) {
-    return dlpi_cursors_at(c) + (c->n * dlpi_cursor_bits(c, false) + 7) / 8;
+    return dlpi_cursors_at(c) + (c->n * dlpi_cursor_bits(c) + 7) / 8;
 }
 
 /* Return how many streams fit into a state: wherever they are or, if that is more, while they are
@@ -244,8 +250,8 @@ static uint32_t dlpi_cursors_bytes(const dlpi_cursors *c) {
    all fit into DLPI_CURSORS_WIDE. */
 static uint32_t dlpi_cursors_fit(const dlpi_cursors *c) {
     const uint32_t room = (DLP_SAMPLER_STATE_BYTES - dlpi_cursors_at(c)) * 8;
-    const uint32_t bits = dlpi_cursor_bits(c, false), once = bits + 7 * (2 * c->lists + 5);
-    const uint32_t near = once < room ? (room - once) / dlpi_cursor_bits(c, true) : 0;
+    const uint32_t bits = dlpi_cursor_bits(c), once = bits + 7 * (2 * c->lists + 5);
+    const uint32_t near = once < room ? (room - once) / dlpi_cursor_near(c) : 0;
     return near > room / bits ? near : room / bits;
 }
 
@@ -289,7 +295,7 @@ typedef struct dlpi_path {
 
 /* Return the first bit of the place of the i-th stream of a state. */
 static uint32_t dlpi_path_at(const dlpi_cursors *c, uint32_t i) {
-    return dlpi_cursors_at(c) * 8 + i * dlpi_cursor_bits(c, false);
+    return dlpi_cursors_at(c) * 8 + i * dlpi_cursor_bits(c);
 }
 
 /* Write place *x from bit number `bit` on (put; the bits there must be zeros), or read it. Returns
@@ -315,7 +321,7 @@ static uint32_t dlpi_path_move(const dlpi_cursors *c, uint8_t *at, uint32_t bit,
    header; 0: what was read is not valid. */
 DLPI_COLD static uint32_t dlpi_cursors_bring(const dlpi_cursors *c, uint8_t *wide, uint8_t *near,
                                              bool put) {
-    const uint32_t each = dlpi_cursor_bits(c, false);
+    const uint32_t each = dlpi_cursor_bits(c);
     uint32_t from = dlpi_cursors_at(c) * 8, bit = from, at;
     uint8_t bits[DLPI_CURSORS_FIELDS];
     for (uint32_t f = 0, n = dlpi_cursors_fields(c, bits); f < n; from += bits[f++]) {
@@ -368,7 +374,7 @@ static bool dlpi_cursors_read(dlpi_cursors *c, uint8_t *wide, const uint8_t *at,
     if (!dlpi_cursors_head(c, near, false)) return false;
     const bool all = (c->n & DLPI_CURSORS_NEAR) == 0;
     c->n &= ~DLPI_CURSORS_NEAR;
-    if (c->n == 0 || dlpi_cursor_bits(c, false) < 2) return false;
+    if (c->n == 0 || dlpi_cursor_bits(c) < 2) return false;
     if (dlpi_cursors_bytes(c) > DLPI_CURSORS_WIDE) return false;
     memset(wide, 0, DLPI_CURSORS_WIDE);
     if (all) memcpy(wide, at, bytes);

@@ -113,7 +113,7 @@ enum {
     DLPI_HELD_WRITES = 2,  /* writes them; in a mix each stage for the rows of its own items */
     DLPI_HELD_READS = 4,   /* reads them; the memory is freed with the last row of a unit */
     DLPI_HELD_SEES = 8,    /* reads them, before the stage that frees the memory */
-    DLPI_HELD_LENGTHS = 16 /* writes them, and `written` keeps the lengths of each row */
+    DLPI_HELD_LENGTHS = 16 /* `at` and `written` are called for each row */
 };
 
 /* A unit has cells from before its claim in the stage that takes them until just before its last
@@ -122,7 +122,8 @@ typedef struct dlpi_holder_ops { /* by workers of the stages that have such a fl
     bool (*take)(struct dlpi_worker *w, const struct dlpi_unit *t); /* get memory for t; or false */
     /* Give the memory to unit t, which was claimed. NULL: nothing was claimed. */
     void (*claimed)(struct dlpi_worker *w, const struct dlpi_unit *t);
-    void (*cells)(struct dlpi_worker *w, uint32_t s, uint32_t row); /* set w->held for the unit */
+    /* Set w->held for the row's unit, and w->cell of its fields if `at` is not called. */
+    void (*cells)(struct dlpi_worker *w, uint32_t s, uint32_t row);
     void (*at)(struct dlpi_worker *w, uint32_t row);     /* add the fields of the row to its item */
     int (*written)(struct dlpi_worker *w, uint32_t row); /* keep the lengths; returns 0 or a code */
     /* Free the memory if these rows (bits of their done word) are the unit's last in this stage. */

@@ -31,10 +31,14 @@ typedef struct dlpi_fields {
    A row of another item passes it. */
 typedef struct dlpi_scope {
     uint32_t field, n_fields; /* n_fields of an item's fields, from number `field` on */
-    uint32_t own; /* first field that the stage itself adds; the fields' end: it adds none */
+    uint32_t own;   /* first field that the stage itself adds; the fields' end: it adds none */
+    uint8_t zeroes; /* 1: the fields that it adds begin as zeros; 2: only those from `own` on, which
+                       rows in its attempt add */
+    uint8_t ragged; /* 1: some field of the pipe's items is ragged */
+    uint8_t n_cells;         /* entries of w->cell */
+    const dlpi_field *cells; /* row_bytes of each: bytes from one row to the next; p->items.at, or
+                                of the holder */
     uint64_t first, n_items; /* n_items items, from number `first` on: item 0 of its dataset */
-    int zeroes; /* 1: the fields that it adds begin as zeros; 2: only those from `own` on, which
-                   rows in its attempt add */
 } dlpi_scope;
 
 typedef struct dlpi_stage {

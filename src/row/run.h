@@ -44,7 +44,7 @@ static void dlpi_item_lengths(dlpi_worker *w, const dlpi_unit *t, uint32_t row) 
 }
 
 static inline bool dlpi_lengths_set(const dlpi_worker *w) {
-    uint64_t any = w->p->items.any_ragged | w->given.length[0];
+    uint64_t any = w->st->scope.ragged | w->given.length[0];
     for (uint32_t f = 1; f < w->given.n_fields; f++) any |= w->given.length[f];
     return any != 0;
 }
@@ -59,10 +59,8 @@ static inline bool dlpi_row_get(dlpi_worker *w, const dlpi_unit *t, uint32_t row
 
 /* True if items have fields in a cell of their own, which end before the batch. */
 static inline bool dlpi_row_held(const dlpi_worker *w) { return w->st->held != 0; }
-/* True if this stage writes such fields. */
-static inline bool dlpi_row_fills(const dlpi_worker *w) {
-    return (w->st->held & DLPI_HELD_WRITES) != 0;
-}
+/* True if the holder has to set such fields for each row. */
+static inline bool dlpi_row_asks(const dlpi_worker *w) { return w->st->held & DLPI_HELD_LENGTHS; }
 
 /* Clear the stage's fields of `rows` rows from `row` on, unless fetch writes all of their bytes. */
 static inline void dlpi_rows_zero(const dlpi_worker *w, uint32_t row, uint64_t rows) {
@@ -81,7 +79,7 @@ static bool dlpi_row_has_more(const dlpi_worker *w) {
 }
 
 static bool dlpi_row_has_special(const dlpi_worker *w) {
-    return w->st->scope.zeroes || dlpi_row_held(w) || w->st->scope.first != 0 ||
+    return w->st->scope.zeroes || dlpi_row_asks(w) || w->st->scope.first != 0 ||
            dlpi_row_has_more(w);
 }
 
@@ -94,7 +92,7 @@ __attribute__((noinline)) static void dlpi_row_extra(dlpi_worker *w, uint32_t s,
 /* Set the item's fields that end before the batch, its zeros, and the index that its own dataset
    knows it by. zeroed: the row has its zeros already. */
 static inline void dlpi_row_cells(dlpi_worker *w, uint32_t row, bool zeroed) {
-    if (dlpi_row_held(w)) w->p->holder->at(w, row);
+    if (dlpi_row_asks(w)) w->p->holder->at(w, row);
     if (!zeroed) dlpi_rows_zero(w, row, 1);
     w->item.index -= w->st->scope.first;
 }
@@ -135,22 +133,22 @@ DLPI_INLINE void dlpi_item_slot(dlpi_worker *w, uint32_t s) {
 
 /* Make the worker's item that of `row`, with this index. A callback may have changed any of its
    members, and a copy of the whole costs less than a look at each. Returns the item's position. */
-static inline uint64_t dlpi_item_of(dlpi_worker *w, uint32_t row, uint64_t index) {
-    const dlp_pipe *p = w->p;
+static inline uint64_t dlpi_item_of(dlpi_worker *w, const dlpi_scope *scope, uint32_t row,
+                                    uint64_t index) {
     uint64_t position = w->position + row;
-    if (DLPI_UNLIKELY(position >= p->samples)) position %= p->samples;
+    if (DLPI_UNLIKELY(position >= w->p->samples)) position %= w->p->samples;
     w->item = w->given;
     w->item.index = index;
     w->item.position = position;
     w->item.row = row;
-    w->data[0] = w->cell[0] + row * p->items.at[0].row_bytes;
-    for (uint32_t f = 1; f < p->items.n; f++)
-        w->data[f] = w->cell[f] + row * p->items.at[f].row_bytes;
+    w->data[0] = w->cell[0] + row * scope->cells[0].row_bytes;
+    for (uint32_t f = 1; f < scope->n_cells; f++)
+        w->data[f] = w->cell[f] + row * scope->cells[f].row_bytes;
     return position;
 }
 
 static inline uint64_t dlpi_item_row(dlpi_worker *w, uint32_t row) {
-    return dlpi_item_of(w, row, w->index[row]);
+    return dlpi_item_of(w, &w->st->scope, row, w->index[row]);
 }
 
 /* Handle a row on which this stage has no work. none: its index is no item, which is an error. Else
@@ -207,7 +205,7 @@ __attribute__((noinline)) static int dlpi_row_more(dlpi_worker *w, const dlpi_un
     const bool lengths = dlpi_lengths_set(w);
     if (rc == 0 && (lengths || dlpi_row_kept(w))) dlpi_item_row(w, row);
     if (rc == 0 && lengths) rc = dlpi_row_lengths(w, t, row);
-    if (rc == 0 && dlpi_row_fills(w)) rc = w->p->holder->written(w, row);
+    if (rc == 0 && dlpi_row_held(w)) rc = w->p->holder->written(w, row);
     if (DLPI_UNLIKELY(rc != 0)) return dlpi_row_wrong(w, t, row, rc);
     if (dlpi_row_kept(w)) w->p->keeper->put(w, t->slot, row, w->note.used_random != 0);
     return DLPI_ROW_DONE;
@@ -222,10 +220,10 @@ enum {
     DLPI_ASK_ALL      /* any row */
 };
 
-/* One attempt at a row: all that happens to it, once. fate: the fate of the row; ask: DLPI_ASK_*,
-   a constant; zeroed: its fields are cleared. Returns DLPI_ROW_*. */
-DLPI_INLINE int dlpi_row_attempt(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint32_t fate,
-                                 int ask, bool zeroed) {
+/* One attempt at a row: all that happens to it, once. runs: DLPI_RUNS_ROW; fate: the fate of the
+   row; ask: DLPI_ASK_*, a constant; zeroed: its fields are cleared. Returns DLPI_ROW_*. */
+DLPI_INLINE int dlpi_row_attempt(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint64_t runs,
+                                 uint32_t fate, int ask, bool zeroed) {
     const dlpi_stage *st = w->st;
     dlpi_worker_block *block = w->block;
     dlp_item *it = &w->item;
@@ -235,12 +233,12 @@ DLPI_INLINE int dlpi_row_attempt(dlpi_worker *w, const dlpi_unit *t, uint32_t ro
     DLPI_STORE_RLX(&block->current, index); /* for observers */
     if (DLPI_UNLIKELY(index - st->scope.first >= st->scope.n_items))
         return dlpi_row_other(w, t, row);
-    position = dlpi_item_of(w, row, index);
+    position = dlpi_item_of(w, &st->scope, row, index);
     if (ask == DLPI_ASK_ALL && DLPI_UNLIKELY(fate != 0)) it->attempt = dlpi_fate_tries(fate);
     DLPI_STORE_RLX(&block->current_position, position);
     if (ask == DLPI_ASK_CELLS) dlpi_row_cells(w, row, zeroed);
     if (ask == DLPI_ASK_ALL && w->has_special && dlpi_row_special(w, t, row)) return DLPI_ROW_DONE;
-    dlpi_runs(&block->running, DLPI_RUNS_ROW(t->slot, row));
+    dlpi_runs(&block->running, runs);
     if (ask == DLPI_ASK_ALL && DLPI_UNLIKELY(fate != 0) &&
         (rc = dlpi_fate_verdict(w, t->slot, fate)) != 0)
         return dlpi_row_wrong(w, t, row, rc);
@@ -260,7 +258,7 @@ __attribute__((noinline)) static int dlpi_row_run(dlpi_worker *w, const dlpi_uni
                                                   uint32_t row) {
     const uint32_t *fate = &dlpi_slot_fate(w->p, t->slot)[row];
     int what;
-    do what = dlpi_row_attempt(w, t, row, *fate, DLPI_ASK_ALL, false);
+    do what = dlpi_row_attempt(w, t, row, DLPI_RUNS_ROW(t->slot, row), *fate, DLPI_ASK_ALL, false);
     while (what == DLPI_ROW_AGAIN);
     return what;
 }
@@ -358,13 +356,14 @@ static inline void dlpi_tally_add(dlpi_tally *n, uint32_t row, int what) {
 DLPI_INLINE void dlpi_unit_plain(dlpi_worker *w, const dlpi_unit *t, int ask, bool zeroed,
                                  dlpi_tally *n) {
     const dlpi_ctl *ctl = w->p->ctl;
+    const uint64_t runs = DLPI_RUNS_ROW(t->slot, 0); /* here: a callback may change all memory */
     for (uint32_t row = t->row, end = t->end; row < end; row++) {
         int what;
         if (DLPI_UNLIKELY(dlpi_generation_cancelled(ctl, w->generation))) {
             n->left += end - row;
             break;
         }
-        what = dlpi_row_attempt(w, t, row, 0, ask, zeroed);
+        what = dlpi_row_attempt(w, t, row, runs + row, 0, ask, zeroed);
         if (DLPI_LIKELY(what == DLPI_ROW_DONE)) continue;
         dlpi_tally_add(n, row, what != DLPI_ROW_AGAIN ? what : dlpi_row_run(w, t, row));
     }
@@ -415,7 +414,8 @@ DLPI_INLINE void dlpi_unit_single(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_item_begin(w, t->slot);
     dlpi_rows_zero(w, t->row, 1);
     if (DLPI_LIKELY(!dlpi_generation_cancelled(w->p->ctl, w->generation))) {
-        what = dlpi_row_attempt(w, t, t->row, 0, DLPI_ASK_NOTHING, true);
+        what = dlpi_row_attempt(w, t, t->row, DLPI_RUNS_ROW(t->slot, t->row), 0, DLPI_ASK_NOTHING,
+                                true);
         if (DLPI_UNLIKELY(what == DLPI_ROW_AGAIN)) what = dlpi_row_run(w, t, t->row);
         done = (what == DLPI_ROW_DONE) - w->passed;
         w->passed = 0;
@@ -446,7 +446,7 @@ __attribute__((noinline)) static void dlpi_unit_items(dlpi_worker *w, const dlpi
     dlpi_unpoison(p, t->slot);
     dlpi_item_at(w, t);
     if (w->has_special && plain && !dlpi_row_has_more(w)) zeroed = dlpi_unit_zeroed(w, t);
-    if (plain && (!w->has_special || (zeroed && !dlpi_row_held(w))))
+    if (plain && (!w->has_special || (zeroed && !dlpi_row_asks(w))))
         dlpi_unit_plain(w, t, DLPI_ASK_NOTHING, true, &n);
     else if (plain && !dlpi_row_has_more(w))
         dlpi_unit_cells(w, t, zeroed, &n);

@@ -168,6 +168,8 @@ static int dlpi_expand_many(dlpi_worker *w, uint32_t c) {
     if (!x->plain || cell->rec != 0) return dlpi_input_each(w, c);
     dlpi_line_begin(&b, w, x, c);
     dlpi_input_item(&b.given, &b.fields, x->n_fetched);
+    b.filter = x->level->n_steps == 1 && x->level->steps->keep != NULL &&
+               x->level->steps->first == 0 && x->level->steps->n == x->n_fetched;
     b.zeroes = !x->input.writes_all_bytes && x->n_levels > 1;
     if (!x->input.writes_all_bytes && x->n_levels == 1)
         memset(b.cell + cell->made * x->one_bytes, 0, (cell->run - cell->made) * x->one_bytes);

@@ -103,8 +103,10 @@ static int dlpi_join_mix(dlp_pipe *p, dlpi_stage *st) {
                               "datasets of a mix need the same fields",
                               a->name);
     }
-    st->scope = (dlpi_scope){0,     p->datasets.n_fields, 0,
-                             first, st->dataset->n_items, !st->dataset->writes_all_bytes};
+    st->scope = (dlpi_scope){.n_fields = p->datasets.n_fields,
+                             .zeroes = !st->dataset->writes_all_bytes,
+                             .first = first,
+                             .n_items = st->dataset->n_items};
     return DLP_OK;
 }
 
@@ -117,8 +119,8 @@ static int dlpi_join_zip(dlp_pipe *p, dlpi_stage *st) {
                            "n_items is %" PRIu64 ", must be %" PRIu64 ", as in the first fetch",
                            st->dataset->n_items, p->fetch->dataset->n_items);
     if ((rc = dlpi_fields_widen(p, st, "dataset.n_fields")) != DLP_OK) return rc;
-    st->scope =
-        (dlpi_scope){n, st->n_fields, n, 0, st->dataset->n_items, !st->dataset->writes_all_bytes};
+    st->scope = (dlpi_scope){n, st->n_fields, n, !st->dataset->writes_all_bytes,
+                             .n_items = st->dataset->n_items};
     return DLP_OK;
 }
 

@@ -17,26 +17,33 @@ typedef struct dlpi_map { /* the record of a stage that maps items */
     dlpi_chain chain;     /* maps and fetches that run in the attempt of this stage */
 } dlpi_map;
 
+/* Put lengths that are in the order of the table (back), or of the stage, into the other order. */
+DLPI_COLD static void dlpi_seeing_turn(const dlpi_seeing *k, uint64_t *lengths, bool back) {
+    uint64_t were[DLP_MAX_FIELDS];
+    memcpy(were, lengths, k->n * sizeof *were);
+    for (uint32_t f = 0; f < k->n; f++) lengths[back ? k->at[f] : f] = were[back ? f : k->at[f]];
+}
+
 /* The callback of a map or fetch whose stage has the fields in another order than the table. It
-   runs for each item, so it stands here and not with the code that opens pipes. */
+   runs for each item, so it stands here and not with the code that opens pipes. Lengths that are
+   all 0, as most are, stay where they are. */
 static int dlpi_seeing_call(void *user, dlp_item *it) {
     const dlpi_seeing *k = user;
     void *data[DLP_MAX_FIELDS], **all = it->data;
-    uint64_t length[DLP_MAX_FIELDS], *lengths = it->length;
-    uint32_t f = 0, n_all = it->n_fields;
+    uint64_t *lengths = it->length, any = 0;
+    const uint32_t n = k->n;
+    uint32_t f = 0;
     int rc;
-    do {
-        data[f] = all[k->at[f]];
-        length[f] = lengths[k->at[f]];
-    } while (++f < k->n);
+    do data[f] = all[k->at[f]], any |= lengths[f];
+    while (++f < n);
+    if (DLPI_UNLIKELY(any != 0)) dlpi_seeing_turn(k, lengths, false);
     it->data = data;
-    it->length = length;
-    it->n_fields = f;
     rc = k->callback(k->user, it);
-    while (f-- > 0) lengths[k->at[f]] = length[f];
     it->data = all;
-    it->length = lengths;
-    it->n_fields = n_all;
+    any = f = 0;
+    do any |= lengths[f];
+    while (++f < n);
+    if (DLPI_UNLIKELY(any != 0)) dlpi_seeing_turn(k, lengths, true);
     return rc;
 }
 

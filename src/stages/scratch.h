@@ -96,8 +96,9 @@ typedef struct dlpi_scratch { /* the stage's own record */
     bool ragged;              /* at least one of the fields is ragged */
     uint64_t cell_bytes;
     dlpi_field f[DLP_MAX_FIELDS];
-    const dlpi_stage *takes, *reads; /* the stage that takes groups; the one that frees them */
-    dlpi_scratch_hand *hands;        /* [workers of the stage that takes] */
+    const dlpi_stage *takes, *reads;     /* the stage that takes groups; the one that frees them */
+    dlpi_scratch_hand *hands;            /* [workers of the stage that takes] */
+    dlpi_field (*steps)[DLP_MAX_FIELDS]; /* [stages of rows] scope.cells of stages that see cells */
 } dlpi_scratch;
 
 /* ---- addresses: cells, bits of lacking workers, words of groups, numbers of runs ---- */
@@ -139,16 +140,29 @@ static bool dlpi_scratch_has(const dlp_pipe *p, const dlpi_unit *t) {
     return dlpi_scratch_group(p, t->b, t->slot, t->unit) != 0;
 }
 
+/* Return the number of the first scratch field among the fields of the worker's item: they follow
+   those that its stage works on. A dataset joined later has a field with the same number; no stage
+   that sees scratch fields sees that one. */
+static inline uint32_t dlpi_scratch_first(const dlpi_worker *w) {
+    return w->st->scope.field + w->st->scope.n_fields;
+}
+
 /* Find the cells of the run that row `row` of slot s belongs to, before the row is run. Sets
-   w->held, to NULL if the run has no group. */
+   w->held, to NULL if the run has no group. If `at` is not called, sets w->cell as if row 0 had a
+   cell of that group. */
 static void dlpi_scratch_cells(dlpi_worker *w, uint32_t s, uint32_t row) {
     const dlp_pipe *p = w->p;
+    const dlpi_scratch *k = dlpi_scratch_of(p);
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
     uint32_t unit = row >> dlpi_header_shift(DLPI_LOAD_RLX(&slot->header)); /* claimed */
     uint32_t group = dlpi_scratch_group(p, slot->sequence, s, unit);
     w->held = group == 0
                   ? NULL
                   : dlpi_area_at(p, DLPI_OWN(p->holder_stage->id, DLPI_SCRATCH_CELLS), group - 1);
+    if (group == 0 || (w->st->held & DLPI_HELD_LENGTHS) != 0) return;
+    row -= row & ((1u << k->shift) - 1);
+    for (uint32_t f = 0; f < k->n; f++)
+        w->cell[dlpi_scratch_first(w) + f] = w->held + k->f[f].offset - row * k->cell_bytes;
 }
 
 static inline uint8_t *dlpi_scratch_cell(const dlpi_worker *w, uint32_t row) {
@@ -276,11 +290,9 @@ DLPI_COLD static void dlpi_scratch_recover(dlpi_worker *w) {
 
 /* ---- a row ---- */
 
-/* Return the number of the first scratch field among the fields of the worker's item: they follow
-   those that its stage works on. A dataset joined later has a field with the same number; no stage
-   that sees scratch fields sees that one. */
-static inline uint32_t dlpi_scratch_first(const dlpi_worker *w) {
-    return w->st->scope.field + w->st->scope.n_fields;
+/* True if this stage writes the fields. */
+static inline bool dlpi_scratch_fills(const dlpi_worker *w) {
+    return (w->st->held & DLPI_HELD_WRITES) != 0;
 }
 
 /* Point the scratch fields of the worker's item at the cell of row `row`. */
@@ -288,7 +300,7 @@ static void dlpi_scratch_at(dlpi_worker *w, uint32_t row) {
     const dlpi_scratch *k = dlpi_scratch_of(w->p);
     const uint32_t first = dlpi_scratch_first(w);
     uint8_t *at = dlpi_scratch_cell(w, row);
-    const bool reads = k->ragged && !dlpi_row_fills(w);
+    const bool reads = k->ragged && !dlpi_scratch_fills(w);
     const uint32_t n = k->n;
     for (uint32_t f = 0; f < n; f++) {
         w->data[first + f] = at + k->f[f].offset;
@@ -296,10 +308,12 @@ static void dlpi_scratch_at(dlpi_worker *w, uint32_t row) {
     }
 }
 
-/* Write the lengths of a row's scratch fields into its cell. Returns 0, or DLP_ERR_LENGTH. */
+/* Write the lengths of a row's scratch fields into its cell. A stage that only reads the fields may
+   have set lengths too; these are forgotten. Returns 0, or DLP_ERR_LENGTH. */
 static int dlpi_scratch_written(dlpi_worker *w, uint32_t row) {
     const dlpi_scratch *k = dlpi_scratch_of(w->p);
     const uint32_t first = dlpi_scratch_first(w);
+    if (!dlpi_scratch_fills(w)) return memset(&w->length[first], 0, k->n * 8u), 0;
     uint64_t *lengths = (uint64_t *)(void *)dlpi_scratch_cell(w, row);
     for (uint32_t f = 0; f < k->n; f++) {
         uint64_t n = w->length[first + f];
@@ -446,8 +460,10 @@ DLPI_COLD static int dlpi_scratch_check(dlp_pipe *p, dlpi_stage *st) {
     }
     if (rc != DLP_OK) return rc;
     k->cell_bytes = dlpi_round_up(at, align);
-    for (int i = 0; i < p->n_item_work && k->ragged; i++)
-        if ((p->work[i]->held & DLPI_HELD_WRITES) != 0) p->work[i]->held |= DLPI_HELD_LENGTHS;
+    /* A keeper, too, finds the items' own fields in w->data, before `at` points others there. */
+    if (k->ragged || p->items.any_ragged || p->keeper_stage != NULL)
+        for (int i = 0; i < p->n_item_work; i++)
+            if (p->work[i]->held != 0) p->work[i]->held |= DLPI_HELD_LENGTHS;
     dlpi_scratch_groups(p, k);
     return DLP_OK;
 }
@@ -461,17 +477,27 @@ DLPI_COLD static void dlpi_scratch_layout(dlp_pipe *p, dlpi_stage *st) {
                    k->cell_bytes << k->shift, k->n_groups, 64);
 }
 
-DLPI_COLD static int dlpi_scratch_blocks(const dlp_pipe *p DLPI_UNREAD, const dlpi_stage *st,
-                                         dlpi_block *out) {
+DLPI_COLD static int dlpi_scratch_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_scratch *k = st->self;
     uint64_t n = k->takes != NULL ? (uint64_t)k->takes->n_workers : 0;
     out[0] = (dlpi_block){offsetof(dlpi_scratch, hands), n * sizeof(dlpi_scratch_hand)};
-    return 1;
+    out[1] =
+        (dlpi_block){offsetof(dlpi_scratch, steps), (uint64_t)p->n_item_work * sizeof *k->steps};
+    return 2;
 }
 
 /* Show the scratch fields in the items of stages that write or read them, as the pipe starts. */
 DLPI_COLD static void dlpi_scratch_live(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_scratch *k = st->self;
+    for (int i = 0; i < p->n_item_work; i++) {
+        dlpi_scope *scope = &p->work[i]->scope;
+        const uint32_t first = scope->field + scope->n_fields;
+        if (p->work[i]->held == 0 || (p->work[i]->held & DLPI_HELD_LENGTHS) != 0) continue;
+        memcpy(k->steps[i], p->items.at, sizeof k->steps[i]);
+        for (uint32_t f = first; f < first + k->n; f++) k->steps[i][f].row_bytes = k->cell_bytes;
+        if (scope->n_cells < first + k->n) scope->n_cells = (uint8_t)(first + k->n);
+        scope->cells = k->steps[i];
+    }
     dlpi_scratch_head_of(p)->n_groups = k->n_groups;
     dlpi_scratch_head_of(p)->each = UINT64_C(1) << k->shift;
     for (int i = 0; i < p->n_workers; i++) {
