@@ -7468,7 +7468,7 @@ static void dlpi_order_block(dlpi_order *o, uint64_t epoch, uint64_t first, uint
 
 /* Return the index that replaces the item at a position when it fails for the k-th time, k >= 1. It
    is the index at a keyed position of the epoch. For draws with replacement it is one more draw, at
-   a position after the end of any epoch. The view is copied, because it may be at another epoch. */
+   a position after the end of any epoch. *o stays at its epoch, because a copy of it is used. */
 static uint64_t dlpi_order_replacement(const dlpi_order *o, uint64_t epoch, uint64_t position,
                                        uint32_t k) {
     dlpi_order view = *o;
@@ -10910,7 +10910,8 @@ static bool dlpi_failures_add(dlpi_ctl *ctl, uint64_t n, int64_t max) {
     return max == 0 || all <= (uint64_t)max;
 }
 
-/* Add to the words of e, an item that was one too many, which item was the first one left out. */
+/* Add to the message of e which item was the first one left out or replaced. e: the error of the
+   item that was more than max_skips allows. */
 static void dlpi_error_first(const dlpi_ctl *ctl, dlp_error *e) {
     char own[120];
     if (dlpi_first_look(&ctl->first_ready) == 0) return; /* K3 <- K3 */
@@ -19474,13 +19475,13 @@ static bool dlpi_found_quiet(dlp_pipe *p) {
 
 /* ---- a batch is scheduled ---- */
 
-/* True if it is known what the batch after the next `before` ones has: all rows of this rank, or
-   that the batch fails, or that there is none.
-   *rows: rows of the global batch; 0: there is no such batch. If before > 0 another number than 0
-   means nothing, so one known row is enough. A batch that lacks a row of a broken stream is due,
-   full or not: it is the batch that fails. With DLP_LAST_DROP it is not due if another stream is
-   out, since the epoch ends before this batch. So all other streams are waited for, and neither
-   workers nor their times decide whether an epoch ends or fails. */
+/* True if the outcome of the batch after the next `before` batches is known: this rank has all its
+   rows, or the batch fails, or there is no such batch. Sets *rows in any case.
+   *rows: rows of the global batch; 0: there is no such batch. If before > 0, only 0 has a meaning,
+   so one known row of the batch is enough. A batch that lacks a row of a broken stream fails, full
+   or not. But with DLP_LAST_DROP the epoch ends before this batch if another stream is out. So the
+   function waits until all other streams are known: neither workers nor their times decide whether
+   an epoch ends or fails. */
 static bool dlpi_found_batch(const dlp_pipe *p, uint64_t before, uint64_t *rows) {
     const dlpi_found *q = dlpi_found_of(p);
     uint64_t most = 0;
@@ -21503,8 +21504,8 @@ static uint64_t dlpi_branch_place(dlpi_branch *b, uint64_t bytes) {
     return dlpi_sum(x->at, dlpi_times(x->stride, x->found.n_cells));
 }
 
-/* Put all cells of branch list f into its list of free cells, before the pipe starts. q: the
-   source, whose arrays of cells the branch uses. streams: the branch's array of them. */
+/* Prepare branch f before the pipe starts: all of its cells become free. The branch uses the arrays
+   of cells of the source q. streams: memory for the branch's own array of streams. */
 static void dlpi_branch_frees(dlpi_found *q, dlpi_found *f, dlpi_found_stream *streams) {
     f->use = q->use;
     f->items = q->items;
@@ -32609,7 +32610,8 @@ DLPI_COLD static int dlpi_index_put(int fd, const void *bytes, uint64_t n) {
     return 0;
 }
 
-/* Write an index file. Returns 0 or errno. */
+/* Write the index x into the file `path`, which gets its name once it is complete. key: tells which
+   file the index is of. Returns 0 or errno; on failure an older file stays as it is. */
 DLPI_COLD static int dlpi_index_write(const dlpi_index *x, const char *path,
                                       const dlpi_index_key *key) {
     char name[DLPI_PATH_MAX + 16];
@@ -35070,8 +35072,8 @@ static int dlpi_pusher_take(const dlp_pusher *u, const uint32_t *owners, uint32_
     return DLP_ERR_BUSY;
 }
 
-/* Take a place, and then attach to its lane. number: as in dlpi_pusher_take. Returns 0 or a DLP_ERR
-   code. */
+/* Take the place of a producer in the push, and attach to the lane of that place. number: 1..; 0:
+   any free place. On failure dlpi_pusher_free gives the place back. Returns 0 or a DLP_ERR code. */
 static int dlpi_pusher_lane(dlp_pusher *u, const dlpi_push_head *h, uint32_t number,
                             dlp_error *err) {
     dlp_mpsc *bundle = dlpi_at(u->head, h->bundle_at), copy;

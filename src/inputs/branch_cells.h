@@ -88,8 +88,8 @@ static uint64_t dlpi_branch_place(dlpi_branch *b, uint64_t bytes) {
     return dlpi_sum(x->at, dlpi_times(x->stride, x->found.n_cells));
 }
 
-/* Put all cells of branch list f into its list of free cells, before the pipe starts. q: the
-   source, whose arrays of cells the branch uses. streams: the branch's array of them. */
+/* Prepare branch f before the pipe starts: all of its cells become free. The branch uses the arrays
+   of cells of the source q. streams: memory for the branch's own array of streams. */
 static void dlpi_branch_frees(dlpi_found *q, dlpi_found *f, dlpi_found_stream *streams) {
     f->use = q->use;
     f->items = q->items;

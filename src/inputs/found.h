@@ -498,13 +498,13 @@ static bool dlpi_found_quiet(dlp_pipe *p) {
 
 /* ---- a batch is scheduled ---- */
 
-/* True if it is known what the batch after the next `before` ones has: all rows of this rank, or
-   that the batch fails, or that there is none.
-   *rows: rows of the global batch; 0: there is no such batch. If before > 0 another number than 0
-   means nothing, so one known row is enough. A batch that lacks a row of a broken stream is due,
-   full or not: it is the batch that fails. With DLP_LAST_DROP it is not due if another stream is
-   out, since the epoch ends before this batch. So all other streams are waited for, and neither
-   workers nor their times decide whether an epoch ends or fails. */
+/* True if the outcome of the batch after the next `before` batches is known: this rank has all its
+   rows, or the batch fails, or there is no such batch. Sets *rows in any case.
+   *rows: rows of the global batch; 0: there is no such batch. If before > 0, only 0 has a meaning,
+   so one known row of the batch is enough. A batch that lacks a row of a broken stream fails, full
+   or not. But with DLP_LAST_DROP the epoch ends before this batch if another stream is out. So the
+   function waits until all other streams are known: neither workers nor their times decide whether
+   an epoch ends or fails. */
 static bool dlpi_found_batch(const dlp_pipe *p, uint64_t before, uint64_t *rows) {
     const dlpi_found *q = dlpi_found_of(p);
     uint64_t most = 0;

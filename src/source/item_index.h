@@ -146,7 +146,8 @@ DLPI_COLD static int dlpi_index_put(int fd, const void *bytes, uint64_t n) {
     return 0;
 }
 
-/* Write an index file. Returns 0 or errno. */
+/* Write the index x into the file `path`, which gets its name once it is complete. key: tells which
+   file the index is of. Returns 0 or errno; on failure an older file stays as it is. */
 DLPI_COLD static int dlpi_index_write(const dlpi_index *x, const char *path,
                                       const dlpi_index_key *key) {
     char name[DLPI_PATH_MAX + 16];

@@ -151,8 +151,8 @@ static int dlpi_pusher_take(const dlp_pusher *u, const uint32_t *owners, uint32_
     return DLP_ERR_BUSY;
 }
 
-/* Take a place, and then attach to its lane. number: as in dlpi_pusher_take. Returns 0 or a DLP_ERR
-   code. */
+/* Take the place of a producer in the push, and attach to the lane of that place. number: 1..; 0:
+   any free place. On failure dlpi_pusher_free gives the place back. Returns 0 or a DLP_ERR code. */
 static int dlpi_pusher_lane(dlp_pusher *u, const dlpi_push_head *h, uint32_t number,
                             dlp_error *err) {
     dlp_mpsc *bundle = dlpi_at(u->head, h->bundle_at), copy;
