@@ -117,8 +117,8 @@ static bool dlpi_failures_add(dlpi_ctl *ctl, uint64_t n, int64_t max) {
     return max == 0 || all <= (uint64_t)max;
 }
 
-/* Add to the message of e which item was the first one left out or replaced. e: the error of the
-   item that was more than max_skips allows. */
+/* Add to the message of e which item was the first one left out or replaced, if there is one. It
+   may be the cause of e. */
 static void dlpi_error_first(const dlpi_ctl *ctl, dlp_error *e) {
     char own[120];
     if (dlpi_first_look(&ctl->first_ready) == 0) return; /* K3 <- K3 */
