@@ -239,20 +239,22 @@ static uint32_t scheduler_looks_at(void) {
     return bits;
 }
 
-/* As the sampler's thread: what subscribers did, then a batch, if there is a slot for it. */
-static bool schedules(void) {
+/* As the sampler's thread: what subscribers did, then a batch, if there is a slot for it. Returns as
+   dlpi_scheduler_step does. */
+static int schedules(void) {
     uint64_t b = pipe_.schedule.published;
     w.shm.looked_ns = 0; /* at locks, each time */
-    bool moved = dlpi_shm_keep(&pipe_);
+    const int moved = dlpi_shm_keep(&pipe_);
+    if (moved < 0) return moved;
     if (b == is.n && !pipe_.schedule.ended) {
         pipe_.schedule.ended = true;
         dlpi_credit_close(&w.ctl.end_of_input, 1u);
-        return true;
+        return 1;
     }
     if (b == is.n || !dlpi_shm_may_schedule(&pipe_)) return moved;
     if (!dlpi_shm_slot_free(&pipe_, (uint32_t)(b % slots()))) return moved;
     write_batch(b);
-    return true;
+    return 1;
 }
 
 /* For outs: whoever schedules looks at their words, each time. */
@@ -271,9 +273,9 @@ static void scheduler_of_outs(void) {
 
 static void scheduler(void) {
     for (;;) {
-        bool moved = schedules();
-        if (dlpi_shm_is_over(&pipe_)) return;
-        if (moved)
+        const int moved = schedules();
+        if (moved < 0) return;
+        if (moved > 0)
             model_here(scheduler_knows());
         else
             model_poll(scheduler_knows(), scheduler_looks_at());
