@@ -7957,6 +7957,7 @@ static uint32_t dlpi_cursors_bytes(const dlpi_cursors *c) {
 static uint32_t dlpi_cursors_fit(const dlpi_cursors *c) {
     const uint32_t room = (DLP_SAMPLER_STATE_BYTES - dlpi_cursors_at(c)) * 8;
     const uint32_t bits = dlpi_cursor_bits(c), once = bits + 7 * (2 * c->lists + 5);
+    /* NOLINTNEXTLINE: a place has bits, also a near one */
     const uint32_t near = once < room ? (room - once) / dlpi_cursor_near(c) : 0;
     return near > room / bits ? near : room / bits;
 }
@@ -44439,10 +44440,11 @@ static int dlpi_write_counted(dlp_pipe *p, bool right, const char *path,
     int rc = dlpi_seen_now(p, right && path != NULL, true, &s);
     if (rc != DLP_OK) return rc;
     memset(curves, 0, sizeof curves);
-    with.n_curves = (int)p->d.n_counters;
+    const uint32_t n = p->d.n_counters;
+    with.n_curves = (int)n;
     rc = dlpi_curves_take(p, curves);
     if (rc == DLP_OK) rc = dlpi_write_picture(&s, &with, pen, path);
-    dlpi_curves_free(curves, p->d.n_counters);
+    dlpi_curves_free(curves, n);
     return rc;
 }
 

@@ -55,10 +55,11 @@ static int dlpi_write_counted(dlp_pipe *p, bool right, const char *path,
     int rc = dlpi_seen_now(p, right && path != NULL, true, &s);
     if (rc != DLP_OK) return rc;
     memset(curves, 0, sizeof curves);
-    with.n_curves = (int)p->d.n_counters;
+    const uint32_t n = p->d.n_counters;
+    with.n_curves = (int)n;
     rc = dlpi_curves_take(p, curves);
     if (rc == DLP_OK) rc = dlpi_write_picture(&s, &with, pen, path);
-    dlpi_curves_free(curves, p->d.n_counters);
+    dlpi_curves_free(curves, n);
     return rc;
 }
 

@@ -251,6 +251,7 @@ static uint32_t dlpi_cursors_bytes(const dlpi_cursors *c) {
 static uint32_t dlpi_cursors_fit(const dlpi_cursors *c) {
     const uint32_t room = (DLP_SAMPLER_STATE_BYTES - dlpi_cursors_at(c)) * 8;
     const uint32_t bits = dlpi_cursor_bits(c), once = bits + 7 * (2 * c->lists + 5);
+    /* NOLINTNEXTLINE: a place has bits, also a near one */
     const uint32_t near = once < room ? (room - once) / dlpi_cursor_near(c) : 0;
     return near > room / bits ? near : room / bits;
 }
