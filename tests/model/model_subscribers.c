@@ -239,8 +239,8 @@ static uint32_t scheduler_looks_at(void) {
     return bits;
 }
 
-/* As the sampler's thread: what subscribers did, then a batch, if there is a slot for it. Returns as
-   dlpi_scheduler_step does. */
+/* As the sampler's thread: what subscribers did, then a batch, if there is a slot for it. Returns
+   what dlpi_scheduler_step returns. */
 static int schedules(void) {
     uint64_t b = pipe_.schedule.published;
     w.shm.looked_ns = 0; /* at locks, each time */
