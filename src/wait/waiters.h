@@ -25,7 +25,9 @@
    A stop, a seek and the end wake all of them. So does a recovery. */
 
 #define DLPI_SLEEP_NS UINT64_C(100000000)
-#define DLPI_CPU_NOTE_NS UINT64_C(50000000)
+/* A worker that never rests notes its waits for a core so often: 9 us in 10 ms. What was not noted
+   yet is missing where a limit is looked for. */
+#define DLPI_CPU_NOTE_NS UINT64_C(10000000)
 #define DLPI_FULL_NS UINT64_C(20000000) /* ns that a worker without room for work sleeps, at most */
 #define DLPI_ANY UINT64_MAX             /* whatever the batch */
 
