@@ -7784,12 +7784,15 @@ static uint64_t dlpi_found_member(dlpi_found_plan *q, uint64_t epoch, uint64_t s
 static void dlpi_found_indices(dlpi_found_plan *q, uint64_t epoch, uint64_t s, uint64_t ordinal,
                                uint32_t n, uint64_t *out) {
     const uint64_t each = dlpi_found_inputs(q, s), pass = ordinal / each, place = ordinal % each;
+    const uint64_t streams = q->streams;
     const dlp_permutation *order;
-    uint64_t at = place * q->streams + s;
-    for (uint32_t k = 0; k < n && q->weights; k++)
-        out[k] = dlpi_found_member(q, epoch, s, pass, place + k);
-    for (uint32_t k = 0; k < n && !q->weights; k++, at += q->streams) out[k] = at;
-    if (q->weights || !q->shuffle_inputs) return;
+    uint64_t at = place * streams + s;
+    if (q->weights) {
+        for (uint32_t k = 0; k < n; k++) out[k] = dlpi_found_member(q, epoch, s, pass, place + k);
+        return;
+    }
+    for (uint32_t k = 0; k < n; k++, at += streams) out[k] = at;
+    if (!q->shuffle_inputs) return;
     order = dlpi_permutation_of(&q->passes[pass & 1], q->n_inputs,
                                 dlpi_hash_in(DLPI_DOMAIN_PARTS, q->seed, pass), epoch);
     if (q->streams == 1)
@@ -7872,11 +7875,14 @@ static uint32_t dlpi_found_near_bits(const dlpi_found_plan *q) {
 
 /* Write the n low bits of value into zeros, from bit *bit on. Adds n to *bit. */
 static void dlpi_bits_put(uint8_t *at, uint32_t *bit, uint32_t n, uint64_t value) {
-    for (uint32_t k; n > 0; n -= k, *bit += k, value >>= k) { /* k: those of one byte */
-        const uint32_t from = *bit % 8;
-        k = 8 - from < n ? 8 - from : n;
-        at[*bit / 8] = (uint8_t)(at[*bit / 8] | (value & ((1u << k) - 1)) << from);
-    }
+    const uint32_t from = *bit % 8;
+    uint32_t k = 8 - from; /* bits that are written once the byte at `at` is */
+    if (n == 0) return;
+    at += *bit / 8;
+    *bit += n;
+    value = value << (64 - n) >> (64 - n);
+    *at = (uint8_t)(*at | value << from);
+    for (value >>= k; k < n; k += 8, value >>= 8) at++, *at = (uint8_t)(*at | value);
 }
 
 /* Return n bits from bit number *bit on, and add n to *bit. */
@@ -18020,13 +18026,15 @@ DLPI_INLINE int dlpi_inputs_each(dlpi_worker *w, uint32_t c,
                                  int (*one)(dlpi_worker *w, uint32_t c, void *by), void *by) {
     dlpi_input *cell = dlpi_input_at(w->p, c);
     dlpi_worker_block *block = w->block;
-    uint32_t *items = dlpi_input_counts(w->p, cell);
+    const dlp_pipe *p = w->p;
+    const uint64_t *indices = dlpi_input_indices(cell);
+    uint32_t *items = dlpi_input_counts(p, cell);
     const uint32_t first = cell->made, n = cell->run;
     uint64_t bytes = 0;
     int rc = 0;
     dlpi_words_forget(w);
     for (uint32_t i = first; i < n; i++) {
-        cell->index = dlpi_input_indices(cell)[i];
+        cell->index = indices[i];
         DLPI_STORE_RLX(&block->current, cell->index); /* for observers */
         dlpi_runs(&block->running, DLPI_RUNS_ALL(c));
         rc = one(w, c, by);
@@ -18037,7 +18045,7 @@ DLPI_INLINE int dlpi_inputs_each(dlpi_worker *w, uint32_t c,
         cell->rec = 0;                      /* the next one's */
         DLPI_STORE_REL(&cell->made, i + 1); /* Q1: to the worker that loads it after our death */
         if (DLPI_UNLIKELY(w->note.said != 0)) dlpi_words_forget(w);
-        if (DLPI_UNLIKELY(dlpi_stopped(w->p))) break;
+        if (DLPI_UNLIKELY(dlpi_stopped(p))) break;
     }
     dlpi_bump(&block->items, cell->made - first);
     dlpi_bump(&block->bytes, bytes);
@@ -19219,8 +19227,14 @@ static void dlpi_found_advance(dlp_pipe *p, uint32_t c, uint64_t k) {
     dlpi_found_cell *u = &dlpi_found_of(p)->use[c];
     const uint32_t *items = dlpi_input_counts(p, dlpi_input_at(p, c));
     uint32_t input = u->input;
+    const bool all = k > 0 && k == u->n - u->taken; /* that are known: the last of them is near */
     u->taken += k;
-    for (k += u->from; k > items[input]; input++) k -= items[input];
+    if (all) {
+        for (input = u->learned; items[input - 1] == 0;) input--;
+        k = items[--input];
+    } else {
+        for (k += u->from; k > items[input]; input++) k -= items[input];
+    }
     u->input = input;
     u->from = k;
 }
@@ -19234,7 +19248,17 @@ static uint64_t dlpi_found_gather_cell(dlp_pipe *p, uint32_t c, uint64_t n, dlpi
     const uint64_t most = q->most_items, ordinal = u->ordinal;
     dlpi_found_row *first = row;
     uint64_t from = u->from;
-    for (uint32_t i = u->input; n > 0; i++, from = 0) {
+    uint32_t i = u->input;
+    if (most == 1) { /* one item or none, and all of the first input's may be used */
+        for (i += (uint32_t)from; n > 0; i++) {
+            if (items[i] == 0) continue;
+            h = dlpi_absorb(dlpi_absorb(h, ordinal + i), 1);
+            *row++ = (dlpi_found_row){c, i};
+            n--;
+        }
+        return h;
+    }
+    for (; n > 0; i++, from = 0) {
         const uint64_t k = items[i] - from < n ? items[i] - from : n;
         if (k == 0) continue;
         h = dlpi_absorb(dlpi_absorb(h, ordinal + i), k);
@@ -19594,8 +19618,14 @@ static uint32_t dlpi_found_give(dlp_pipe *p, dlpi_found *q, dlpi_found_stream *x
         for (; from == items[input]; from = 0) input++;
         const uint64_t left = items[input] - from, first = input * most, of_all = of[input];
         const uint32_t stop = left < end - r ? r + (uint32_t)left : end;
-        for (; r < stop; from++, r++) {
-            row[r] = (dlpi_found_row){c, (uint32_t)(first + (shuffled ? index[r] : from))};
+        uint32_t number = (uint32_t)(first + from);
+        from += stop - r;
+        for (; shuffled && r < stop; r++) {
+            row[r] = (dlpi_found_row){c, (uint32_t)(first + index[r])};
+            index[r] = of_all;
+        }
+        for (; r < stop; r++) {
+            row[r] = (dlpi_found_row){c, number++};
             index[r] = of_all;
         }
     }
@@ -20903,7 +20933,10 @@ typedef struct dlpi_line {
     const dlpi_level *last; /* the level of the items that are kept */
     dlp_item given;         /* the input, without its fields */
     /* only for plain inputs: */
+    uint8_t *to; /* where fetch writes the next input; bytes from there to the one after it */
+    uint64_t step;
     dlpi_expand_item fields;
+    struct dlpi_making *making; /* the call of the expander; NULL: there is none */
     bool zeroes; /* the item is set to zeros first; false: not needed, or done for the whole run */
     bool filter; /* the only step is a filter, which sees the fields that fetch saw */
 } dlpi_line;
@@ -20916,10 +20949,13 @@ typedef struct dlpi_making {
     const dlpi_level *to;  /* the level of the items that the callback makes */
     uint8_t *at;           /* where the next item is written */
     uint32_t made, passed; /* items added and kept so far; those of them that are completed */
-    uint64_t added;        /* items added so far, with those that are not kept */
-    int wrong;             /* code of the first item that failed; 0: none failed */
-    bool above;            /* the callback asked for more than max_out items */
-    bool steps;            /* an added item has steps, or makers behind it */
+    uint32_t quick; /* items that an input may have, if they are quick to add: their bytes are
+                              zeros before, they have no lengths, and nothing is called for them;
+                              else 0 */
+    uint64_t added; /* items added so far, with those that are not kept; with quick: unused */
+    int wrong;      /* code of the first item that failed; 0: none failed */
+    bool above;     /* the callback asked for more than max_out items */
+    bool steps;     /* an added item has steps, or makers behind it */
     const dlp_item *given; /* the input, without its fields */
     dlp_item shown, item;  /* what each new item is set to; the item added last */
     dlpi_expand_item fields;
@@ -21001,35 +21037,54 @@ static inline void dlpi_making_pass(dlpi_making *m) {
         m->line->made++, m->at += m->to->bytes;
 }
 
-/* Call the expander of level l with the level's item, and go on with each item that it adds. given:
-   the item without its fields. Returns 0, DLP_SKIP or a failure's code. */
-static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *given) {
+/* Prepare *m for calls of the expander of level l. shown: an input, without its fields. */
+static void dlpi_making_begin(dlpi_making *m, dlpi_line *b, const dlpi_level *l,
+                              const dlp_item *shown) {
+    const dlpi_level *to = l + 1;
+    m->line = b;
+    m->to = to;
+    m->steps = to->n_steps > 0 || to->maker.max_out > 0;
+    m->quick = 0;
+    m->shown = *shown;
+    dlpi_input_item(&m->shown, &m->fields, to->n_made > 0 ? to->n_made : to->fs.n);
+}
+
+/* Call the expander of level l with the level's item `in`, and go on with each item that it adds.
+   given: that item without its fields. Returns 0, DLP_SKIP or a failure's code. */
+DLPI_INLINE int dlpi_making_call(dlpi_making *m, dlpi_line *b, const dlpi_level *l,
+                                 const dlp_item *in, const dlp_item *given) {
     const uint64_t before = b->made;
+    int rc;
+    m->x = (dlp_expand){.item = in, .call = &b->w->note};
+    m->at = dlpi_line_place(b, m->to);
+    m->added = m->made = m->passed = 0;
+    m->wrong = 0;
+    m->above = false;
+    m->given = given;
+    rc = l->maker.expand(l->maker.user, &m->x);
+    if (m->quick > 0)
+        b->made += m->made;
+    else if (rc == 0)
+        dlpi_making_pass(m);
+    if (DLPI_LIKELY(rc == 0 && !m->above)) return m->wrong;
+    b->made = before;
+    if (m->wrong != 0) return m->wrong;
+    if (rc == 0)
+        rc = dlpi_say(b->w, DLP_ERR_LENGTH, "expand made more than max_out %" PRIu32 " items",
+                      l->maker.max_out);
+    if (rc == DLP_SKIP || b->by->n_levels + (b->by->part.load != NULL) < 3) return rc;
+    return dlpi_say_where(b->w, rc, "node \"%s\"", l->name);
+}
+
+/* Call the expander of level l with the level's item. given: the item without its fields. Returns
+   as dlpi_making_call does. */
+static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *given) {
     dlpi_expand_item fields;
     dlp_item in = *given;
     dlpi_making m;
-    int rc;
     dlpi_input_point(&in, dlpi_line_place(b, l), l, &fields, false);
-    m.x = (dlp_expand){.item = &in, .call = &b->w->note};
-    m.line = b;
-    m.to = l + 1;
-    m.at = dlpi_line_place(b, m.to);
-    m.added = m.made = m.passed = 0;
-    m.wrong = 0;
-    m.above = false;
-    m.steps = m.to->n_steps > 0 || m.to->maker.max_out > 0;
-    m.given = given;
-    m.shown = *given;
-    dlpi_input_item(&m.shown, &m.fields, m.to->n_made > 0 ? m.to->n_made : m.to->fs.n);
-    rc = l->maker.expand(l->maker.user, &m.x);
-    if (rc == 0) dlpi_making_pass(&m);
-    if (rc != 0 || m.above) b->made = before;
-    if (m.wrong != 0) return m.wrong;
-    if (rc == 0 && m.above)
-        rc = dlpi_say(b->w, DLP_ERR_LENGTH, "expand made more than max_out %" PRIu32 " items",
-                      l->maker.max_out);
-    if (rc == 0 || rc == DLP_SKIP || b->by->n_levels + (b->by->part.load != NULL) < 3) return rc;
-    return dlpi_say_where(b->w, rc, "node \"%s\"", l->name);
+    dlpi_making_begin(&m, b, l, given);
+    return dlpi_making_call(&m, b, l, &in, given);
 }
 
 /* Fetch one item of the first level, and make items of it. given: the item without its fields.
@@ -21042,31 +21097,56 @@ static int dlpi_line_item(dlpi_line *b, const dlp_item *given) {
     return rc != 0 ? rc : dlpi_line_next(b, l, given);
 }
 
+/* Do what dlpi_input_lay does for the input of a plain line. one: see dlpi_line_make. */
+DLPI_INLINE void dlpi_line_lay(dlpi_line *b, dlp_item *it, uint8_t *to, bool one, bool fresh) {
+    if (one)
+        b->fields.data[0] = to, b->fields.none[0] = 0;
+    else
+        dlpi_input_lay(it, to, b->by->level, &b->fields, fresh);
+}
+
+/* Call the expander for the plain input that lies at `to`. one: see dlpi_line_make. Returns as
+   dlpi_making_call does. */
+DLPI_INLINE int dlpi_line_call(dlpi_line *b, const dlpi_level *l, uint8_t *to, bool one) {
+    dlpi_making *m = b->making;
+    dlp_item in = b->given;
+    if (one)
+        dlpi_line_lay(b, &in, to, true, false);
+    else
+        dlpi_input_point(&in, to, l, &b->fields, false);
+    return dlpi_making_call(m, b, l, &in, &b->given);
+}
+
 /* Fetch the cell's next input, and make items of it. Fast variant of dlpi_line_item, for inputs of
-   which dlpi_expand_plain is true. Returns 0, DLP_SKIP or a failure's code. */
-DLPI_INLINE int dlpi_line_plain(dlpi_line *b) {
+   which dlpi_expand_plain is true. one: see dlpi_line_make. Returns 0, DLP_SKIP or a failure's
+   code. */
+DLPI_INLINE int dlpi_line_plain(dlpi_line *b, bool one) {
     const dlpi_expand *x = b->by;
     const dlpi_level *l = x->level;
-    uint8_t *to = dlpi_line_place(b, l);
+    const uint64_t index = b->of->index, position = b->of->first + index;
+    uint8_t *to = b->to;
     dlp_item in = b->given; /* whole, before words of it change: a load that waits for none */
     int rc;
-    b->given.index = in.index = b->of->index;
-    b->given.position = in.position = b->of->first + in.index;
+    b->given.index = in.index = index;
+    b->given.position = in.position = position;
+    if (b->making != NULL) b->making->shown.index = index, b->making->shown.position = position;
+    b->to += b->step;
     if (b->zeroes) dlpi_input_zero(to, l);
-    dlpi_input_lay(&in, to, l, &b->fields, true);
+    dlpi_line_lay(b, &in, to, one, true);
     rc = x->input.fetch(x->input.user, &in);
-    if (rc == 0) rc = dlpi_input_lengths(b->w, &l->fs, (const uint64_t *)(void *)to);
+    if (rc == 0 && !one) rc = dlpi_input_lengths(b->w, &l->fs, (const uint64_t *)(void *)to);
     if (rc == 0 && b->filter) {
-        dlpi_input_lay(&b->given, to, l, &b->fields, false);
+        dlpi_line_lay(b, &b->given, to, one, false);
         rc = dlpi_step_keep(b->w, l->steps, &b->given);
         if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP))
             return dlpi_say_where(b->w, rc, "node \"%s\"", l->steps->name);
-        if (rc == 0) rc = dlpi_input_lengths(b->w, &l->fs, (const uint64_t *)(void *)to);
+        if (rc == 0 && !one) rc = dlpi_input_lengths(b->w, &l->fs, (const uint64_t *)(void *)to);
     } else if (rc == 0 && l->n_steps > 0) {
         rc = dlpi_level_steps(b->w, l, &b->given, to, &b->fields);
         dlpi_input_item(&b->given, &b->fields, x->n_fetched);
     }
-    return rc != 0 ? rc : dlpi_line_kept(b, l, &b->given);
+    if (rc != 0) return rc;
+    return b->making != NULL ? dlpi_line_call(b, l, to, one) : (b->made = 1, 0);
 }
 
 /* Callback of the maker that is a load. Load the part of the item x->item, and fetch the items of
@@ -21168,8 +21248,9 @@ static inline void dlpi_line_begin(dlpi_line *b, dlpi_worker *w, const dlpi_expa
 }
 
 /* Make the items of the cell's next input, or take them from the cache. plain: dlpi_expand_plain is
-   true; a constant. Returns 0 or the failed input's code. */
-DLPI_INLINE int dlpi_line_make(dlpi_line *b, bool plain) {
+   true. one: with plain, the first level has one field, which is not ragged. Both are constants.
+   Returns 0 or the failed input's code. */
+DLPI_INLINE int dlpi_line_make(dlpi_line *b, bool plain, bool one) {
     const dlpi_expand *x = b->by;
     dlpi_worker *w = b->w;
     dlpi_input *cell = b->of;
@@ -21181,7 +21262,7 @@ DLPI_INLINE int dlpi_line_make(dlpi_line *b, bool plain) {
             return cell->bytes = (cell->items = b->made) * b->last->bytes, 0;
         w->note.used_random = 0;
     }
-    rc = plain                  ? dlpi_line_plain(b)
+    rc = plain                  ? dlpi_line_plain(b, one)
          : x->part.load != NULL ? dlpi_line_load(b)
                                 : dlpi_line_item(b, &b->given);
     if (rc == 0 && b->last->fs.any_ragged) rc = dlpi_line_lengths(b);
@@ -21211,7 +21292,7 @@ static int dlpi_input_load_by(dlpi_worker *w, const dlpi_expand *x, uint32_t c) 
     dlpi_line b;
     if (rc != 0) return rc;
     dlpi_line_begin(&b, w, x, c);
-    return dlpi_line_make(&b, false);
+    return dlpi_line_make(&b, false, false);
 }
 
 /* Callback of the fetch stage: copy a row's item out of its cell. user: a dlpi_expand. Returns
@@ -25989,6 +26070,16 @@ static void dlpi_expand_row(dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t r
     it->part = part;
 }
 
+/* Return how many of n rows have items that lie one behind the other, from the first row on. given:
+   the rows were given by dlpi_found_give, and have no holes. Then the rows of a cell follow each
+   other, in the order of their items, and so the last row tells of all. */
+static uint32_t dlpi_expand_neighbours(const dlpi_found_row *row, uint32_t n, bool given) {
+    uint32_t k = 1;
+    if (given && row[n - 1].cell == row->cell && row[n - 1].number - row->number == n - 1) return n;
+    while (k < n && row[k].cell == row->cell && row[k].number == row->number + k) k++;
+    return k;
+}
+
 /* Copy field f of a claimed unit's rows out of their cells; neighbours are copied at once. */
 static void dlpi_expand_copy_field(const dlpi_worker *w, const dlpi_unit *t, uint32_t f) {
     const dlp_pipe *p = w->p;
@@ -26001,6 +26092,7 @@ static void dlpi_expand_copy_field(const dlpi_worker *w, const dlpi_unit *t, uin
     const dlpi_found *q = dlpi_found_of(p);
     const bool dense =
         l->bytes == bytes && q->most_items > 1 && q->plan.window == 0 && !q->plan.shuffle_items;
+    const bool given = q->rule == NULL && DLPI_LOAD_RLX(&dlpi_slot_at(p, t->slot)->dirty) == 0;
     if (!dense && bytes == 8) {
         for (uint32_t r = t->row; r < t->end; r++)
             memcpy(to + r * 8u, cells + row[r].cell * stride + row[r].number * l->bytes, 8);
@@ -26008,10 +26100,7 @@ static void dlpi_expand_copy_field(const dlpi_worker *w, const dlpi_unit *t, uin
     }
     for (uint32_t r = t->row, n; r < t->end; r += n) { /* n: items that lie one behind the other */
         const uint8_t *from = cells + row[r].cell * stride + row[r].number * l->bytes;
-        n = 1;
-        while (dense && r + n < t->end && row[r + n].cell == row[r].cell &&
-               row[r + n].number == row[r].number + n)
-            n++;
+        n = dense ? dlpi_expand_neighbours(row + r, t->end - r, given) : 1;
         memcpy(to + r * bytes, from, n * bytes);
     }
 }
@@ -26117,7 +26206,11 @@ DLPI_COLD static bool dlpi_expand_plain(const dlp_pipe *p, const dlpi_expand *x)
 }
 
 static int dlpi_expand_one(dlpi_worker *w DLPI_UNREAD, uint32_t c DLPI_UNREAD, void *by) {
-    return dlpi_line_make(by, true);
+    return dlpi_line_make(by, true, false);
+}
+
+static int dlpi_expand_one_field(dlpi_worker *w DLPI_UNREAD, uint32_t c DLPI_UNREAD, void *by) {
+    return dlpi_line_make(by, true, true);
 }
 
 /* Try each input of cell c once. If the inputs are plain, what is alike for all of them is done
@@ -26125,15 +26218,24 @@ static int dlpi_expand_one(dlpi_worker *w DLPI_UNREAD, uint32_t c DLPI_UNREAD, v
 static int dlpi_expand_many(dlpi_worker *w, uint32_t c) {
     const dlpi_expand *x = w->p->source_stage->self;
     const dlpi_input *cell = dlpi_input_at(w->p, c);
+    dlpi_making m;
     dlpi_line b;
     if (!x->plain || cell->rec != 0) return dlpi_input_each(w, c);
     dlpi_line_begin(&b, w, x, c);
+    b.making = x->n_levels > 1 ? &m : NULL;
+    b.to = dlpi_level_place(w, x, x->level, b.cell, b.items);
+    b.step = x->n_levels > 1 ? 0 : x->one_bytes;
+    if (x->n_levels > 1) dlpi_making_begin(&m, &b, x->level, &b.given);
+    if (x->n_levels > 1 && x->found.most_run > 1 && !b.last->fs.any_ragged)
+        m.quick = x->level->maker.max_out;
     dlpi_input_item(&b.given, &b.fields, x->n_fetched);
     b.filter = x->level->n_steps == 1 && x->level->steps->keep != NULL &&
                x->level->steps->first == 0 && x->level->steps->n == x->n_fetched;
     b.zeroes = !x->input.writes_all_bytes && x->n_levels > 1;
-    if (!x->input.writes_all_bytes && x->n_levels == 1)
+    if (x->n_levels == 1 ? !x->input.writes_all_bytes : m.quick > 0)
         memset(b.cell + cell->made * x->one_bytes, 0, (cell->run - cell->made) * x->one_bytes);
+    if (x->level->fs.n == 1 && !x->level->fs.any_ragged)
+        return dlpi_inputs_each(w, c, dlpi_expand_one_field, &b);
     return dlpi_inputs_each(w, c, dlpi_expand_one, &b);
 }
 
@@ -40747,16 +40849,29 @@ static dlp_stage dlpi_add_expand(dlp_pipe *p, const dlp_expand_desc *desc,
     return dlpi_added(p, st, dlpi_expand_take(p, st, desc, cells));
 }
 
-DLPDEF dlp_item *dlp_expand_add(dlp_expand *x) {
-    dlpi_making *m = (dlpi_making *)(void *)x;
+/* Do what dlp_expand_add does, for an item that is not quick, and above max_out. */
+__attribute__((noinline)) static dlp_item *dlpi_making_add(dlpi_making *m) {
     const dlpi_level *to = m->to;
-    dlpi_making_pass(m);
-    if (DLPI_UNLIKELY(m->wrong != 0 || m->made >= to[-1].maker.max_out))
-        return m->above |= m->wrong == 0, NULL;
+    if (m->quick == 0) dlpi_making_pass(m);
+    if (m->wrong != 0 || m->made >= to[-1].maker.max_out) return m->above |= m->wrong == 0, NULL;
     m->item = m->shown; /* whole: the callback may have changed any of it */
     dlpi_input_zero(m->at, to);
     dlpi_input_lay(&m->item, m->at, to, &m->fields, false);
     m->added++;
+    m->x.n_made = ++m->made;
+    return &m->item;
+}
+
+DLPDEF dlp_item *dlp_expand_add(dlp_expand *x) {
+    dlpi_making *m = (dlpi_making *)(void *)x;
+    const dlpi_level *to = m->to;
+    uint8_t *at = m->at;
+    if (DLPI_UNLIKELY(m->made >= m->quick)) return dlpi_making_add(m);
+    m->item = m->shown;
+    m->fields.data[0] = at, m->fields.none[0] = 0; /* no lengths stand before it */
+    for (uint32_t f = 1; f < to->fs.n; f++)
+        m->fields.data[f] = at + to->at[f], m->fields.none[f] = 0;
+    m->at = at + to->bytes;
     x->n_made = ++m->made;
     return &m->item;
 }

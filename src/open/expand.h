@@ -13,16 +13,29 @@ static dlp_stage dlpi_add_expand(dlp_pipe *p, const dlp_expand_desc *desc,
     return dlpi_added(p, st, dlpi_expand_take(p, st, desc, cells));
 }
 
-DLPDEF dlp_item *dlp_expand_add(dlp_expand *x) {
-    dlpi_making *m = (dlpi_making *)(void *)x;
+/* Do what dlp_expand_add does, for an item that is not quick, and above max_out. */
+__attribute__((noinline)) static dlp_item *dlpi_making_add(dlpi_making *m) {
     const dlpi_level *to = m->to;
-    dlpi_making_pass(m);
-    if (DLPI_UNLIKELY(m->wrong != 0 || m->made >= to[-1].maker.max_out))
-        return m->above |= m->wrong == 0, NULL;
+    if (m->quick == 0) dlpi_making_pass(m);
+    if (m->wrong != 0 || m->made >= to[-1].maker.max_out) return m->above |= m->wrong == 0, NULL;
     m->item = m->shown; /* whole: the callback may have changed any of it */
     dlpi_input_zero(m->at, to);
     dlpi_input_lay(&m->item, m->at, to, &m->fields, false);
     m->added++;
+    m->x.n_made = ++m->made;
+    return &m->item;
+}
+
+DLPDEF dlp_item *dlp_expand_add(dlp_expand *x) {
+    dlpi_making *m = (dlpi_making *)(void *)x;
+    const dlpi_level *to = m->to;
+    uint8_t *at = m->at;
+    if (DLPI_UNLIKELY(m->made >= m->quick)) return dlpi_making_add(m);
+    m->item = m->shown;
+    m->fields.data[0] = at, m->fields.none[0] = 0; /* no lengths stand before it */
+    for (uint32_t f = 1; f < to->fs.n; f++)
+        m->fields.data[f] = at + to->at[f], m->fields.none[f] = 0;
+    m->at = at + to->bytes;
     x->n_made = ++m->made;
     return &m->item;
 }

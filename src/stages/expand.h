@@ -28,6 +28,16 @@ static void dlpi_expand_row(dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t r
     it->part = part;
 }
 
+/* Return how many of n rows have items that lie one behind the other, from the first row on. given:
+   the rows were given by dlpi_found_give, and have no holes. Then the rows of a cell follow each
+   other, in the order of their items, and so the last row tells of all. */
+static uint32_t dlpi_expand_neighbours(const dlpi_found_row *row, uint32_t n, bool given) {
+    uint32_t k = 1;
+    if (given && row[n - 1].cell == row->cell && row[n - 1].number - row->number == n - 1) return n;
+    while (k < n && row[k].cell == row->cell && row[k].number == row->number + k) k++;
+    return k;
+}
+
 /* Copy field f of a claimed unit's rows out of their cells; neighbours are copied at once. */
 static void dlpi_expand_copy_field(const dlpi_worker *w, const dlpi_unit *t, uint32_t f) {
     const dlp_pipe *p = w->p;
@@ -40,6 +50,7 @@ static void dlpi_expand_copy_field(const dlpi_worker *w, const dlpi_unit *t, uin
     const dlpi_found *q = dlpi_found_of(p);
     const bool dense =
         l->bytes == bytes && q->most_items > 1 && q->plan.window == 0 && !q->plan.shuffle_items;
+    const bool given = q->rule == NULL && DLPI_LOAD_RLX(&dlpi_slot_at(p, t->slot)->dirty) == 0;
     if (!dense && bytes == 8) {
         for (uint32_t r = t->row; r < t->end; r++)
             memcpy(to + r * 8u, cells + row[r].cell * stride + row[r].number * l->bytes, 8);
@@ -47,10 +58,7 @@ static void dlpi_expand_copy_field(const dlpi_worker *w, const dlpi_unit *t, uin
     }
     for (uint32_t r = t->row, n; r < t->end; r += n) { /* n: items that lie one behind the other */
         const uint8_t *from = cells + row[r].cell * stride + row[r].number * l->bytes;
-        n = 1;
-        while (dense && r + n < t->end && row[r + n].cell == row[r].cell &&
-               row[r + n].number == row[r].number + n)
-            n++;
+        n = dense ? dlpi_expand_neighbours(row + r, t->end - r, given) : 1;
         memcpy(to + r * bytes, from, n * bytes);
     }
 }
@@ -156,7 +164,11 @@ DLPI_COLD static bool dlpi_expand_plain(const dlp_pipe *p, const dlpi_expand *x)
 }
 
 static int dlpi_expand_one(dlpi_worker *w DLPI_UNREAD, uint32_t c DLPI_UNREAD, void *by) {
-    return dlpi_line_make(by, true);
+    return dlpi_line_make(by, true, false);
+}
+
+static int dlpi_expand_one_field(dlpi_worker *w DLPI_UNREAD, uint32_t c DLPI_UNREAD, void *by) {
+    return dlpi_line_make(by, true, true);
 }
 
 /* Try each input of cell c once. If the inputs are plain, what is alike for all of them is done
@@ -164,15 +176,24 @@ static int dlpi_expand_one(dlpi_worker *w DLPI_UNREAD, uint32_t c DLPI_UNREAD, v
 static int dlpi_expand_many(dlpi_worker *w, uint32_t c) {
     const dlpi_expand *x = w->p->source_stage->self;
     const dlpi_input *cell = dlpi_input_at(w->p, c);
+    dlpi_making m;
     dlpi_line b;
     if (!x->plain || cell->rec != 0) return dlpi_input_each(w, c);
     dlpi_line_begin(&b, w, x, c);
+    b.making = x->n_levels > 1 ? &m : NULL;
+    b.to = dlpi_level_place(w, x, x->level, b.cell, b.items);
+    b.step = x->n_levels > 1 ? 0 : x->one_bytes;
+    if (x->n_levels > 1) dlpi_making_begin(&m, &b, x->level, &b.given);
+    if (x->n_levels > 1 && x->found.most_run > 1 && !b.last->fs.any_ragged)
+        m.quick = x->level->maker.max_out;
     dlpi_input_item(&b.given, &b.fields, x->n_fetched);
     b.filter = x->level->n_steps == 1 && x->level->steps->keep != NULL &&
                x->level->steps->first == 0 && x->level->steps->n == x->n_fetched;
     b.zeroes = !x->input.writes_all_bytes && x->n_levels > 1;
-    if (!x->input.writes_all_bytes && x->n_levels == 1)
+    if (x->n_levels == 1 ? !x->input.writes_all_bytes : m.quick > 0)
         memset(b.cell + cell->made * x->one_bytes, 0, (cell->run - cell->made) * x->one_bytes);
+    if (x->level->fs.n == 1 && !x->level->fs.any_ragged)
+        return dlpi_inputs_each(w, c, dlpi_expand_one_field, &b);
     return dlpi_inputs_each(w, c, dlpi_expand_one, &b);
 }
 
