@@ -19229,12 +19229,9 @@ static void dlpi_found_advance(dlp_pipe *p, uint32_t c, uint64_t k) {
     uint32_t input = u->input;
     const bool all = k > 0 && k == u->n - u->taken; /* that are known: the last of them is near */
     u->taken += k;
-    if (all) {
-        for (input = u->learned; items[input - 1] == 0;) input--;
-        k = items[--input];
-    } else {
-        for (k += u->from; k > items[input]; input++) k -= items[input];
-    }
+    if (all)
+        for (input = u->learned - 1; items[input] == 0;) input--;
+    for (k = all ? items[input] : k + u->from; k > items[input]; input++) k -= items[input];
     u->input = input;
     u->from = k;
 }
@@ -20436,12 +20433,13 @@ static inline void dlpi_input_item(dlp_item *it, dlpi_expand_item *by, uint32_t 
 }
 
 /* Point the fields of `it` at the item of level l that lies at `to`. The level has a field. fresh:
-   the lengths at `to` are set to 0 first. */
+   the lengths at `to` are set to 0 first. one: the level has one field, which is not ragged; a
+   constant. */
 DLPI_INLINE void dlpi_input_lay(dlp_item *it, uint8_t *to, const dlpi_level *l,
-                                dlpi_expand_item *by, bool fresh) {
-    by->data[0] = to + l->at[0], by->none[0] = 0;
-    for (uint32_t f = 1; f < l->fs.n; f++) by->data[f] = to + l->at[f], by->none[f] = 0;
-    if (!l->fs.any_ragged) return;
+                                dlpi_expand_item *by, bool fresh, bool one) {
+    by->data[0] = one ? to : to + l->at[0], by->none[0] = 0;
+    for (uint32_t f = 1; !one && f < l->fs.n; f++) by->data[f] = to + l->at[f], by->none[f] = 0;
+    if (one || !l->fs.any_ragged) return;
     it->length = (uint64_t *)(void *)to;
     if (fresh) memset(to, 0, l->fs.n * 8u);
 }
@@ -20451,7 +20449,7 @@ DLPI_INLINE void dlpi_input_lay(dlp_item *it, uint8_t *to, const dlpi_level *l,
 DLPI_INLINE void dlpi_input_point(dlp_item *it, uint8_t *to, const dlpi_level *l,
                                   dlpi_expand_item *by, bool fresh) {
     dlpi_input_item(it, by, l->fs.n);
-    dlpi_input_lay(it, to, l, by, fresh);
+    dlpi_input_lay(it, to, l, by, fresh, false);
 }
 
 static inline void dlpi_input_zero(uint8_t *to, const dlpi_level *l) {
@@ -20507,14 +20505,14 @@ static inline int dlpi_step_go(dlpi_worker *w, const dlpi_step *k, const dlp_ite
 /* Call all filters and maps of a level, which has some, for the item that lies at `to`. it: the
    item, whose fields are set here. Returns 0: keep it, DLP_SKIP: leave it out, or a failure's
    code. */
-DLPI_INLINE int dlpi_level_step(dlpi_worker *w, const dlpi_level *l, dlp_item *it, uint8_t *to,
-                                dlpi_expand_item *by) {
+static int dlpi_level_steps(dlpi_worker *w, const dlpi_level *l, dlp_item *it, uint8_t *to,
+                            dlpi_expand_item *by) {
     const dlpi_step *k = l->steps;
     uint32_t left = l->n_steps;
     int rc;
     for (;; k++) {
         dlpi_input_item(it, by, k->n);
-        dlpi_input_lay(it, to, l, by, false);
+        dlpi_input_lay(it, to, l, by, false, false);
         if (DLPI_UNLIKELY(k->first != 0)) it->data += k->first, it->length += k->first;
         rc = dlpi_step_go(w, k, it);
         if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP))
@@ -20523,12 +20521,6 @@ DLPI_INLINE int dlpi_level_step(dlpi_worker *w, const dlpi_level *l, dlp_item *i
     }
     /* they may have written over the lengths */
     return rc != 0 ? rc : dlpi_input_lengths(w, &l->fs, (const uint64_t *)(void *)to);
-}
-
-/* Do what dlpi_level_step does, not inlined, for callers that call it seldom. */
-static int dlpi_level_steps(dlpi_worker *w, const dlpi_level *l, dlp_item *it, uint8_t *to,
-                            dlpi_expand_item *by) {
-    return dlpi_level_step(w, l, it, to, by);
 }
 
 /* Copy the fields of an item that go on to the next level, from `from` to `to`. Fields that the
@@ -20973,17 +20965,10 @@ static inline uint64_t dlpi_line_key(uint64_t position, uint64_t number) {
 
 static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *given);
 
-/* Go on with a kept item of level l whose fields do not end there: make items of it, or count it as
-   an item of the input. Returns 0, DLP_SKIP or a failure's code. */
-DLPI_INLINE int dlpi_line_kept(dlpi_line *b, const dlpi_level *l, const dlp_item *it) {
-    if (l->maker.expand != NULL) return dlpi_line_expand(b, l, it);
-    b->made++;
-    return 0;
-}
-
 /* Go on with a complete and kept item of level l. Fields that end there are dropped as it is copied
-   to the next level, and that level's steps are called. it: the item without its fields. Returns 0,
-   DLP_SKIP or a failure's code. */
+   to the next level, and that level's steps are called. Then items are made of it, or it counts as
+   an item of the input. it: the item without its fields. Returns 0, DLP_SKIP or a failure's
+   code. */
 static int dlpi_line_next(dlpi_line *b, const dlpi_level *l, const dlp_item *it) {
     for (int rc; l->ends != 0; l++) {
         uint8_t *to = dlpi_line_place(b, l + 1);
@@ -20993,7 +20978,7 @@ static int dlpi_line_next(dlpi_line *b, const dlpi_level *l, const dlp_item *it)
         if (l[1].n_steps == 0) continue;
         if ((rc = dlpi_level_steps(b->w, l + 1, &given, to, &fields)) != 0) return rc;
     }
-    return dlpi_line_kept(b, l, it);
+    return l->maker.expand != NULL ? dlpi_line_expand(b, l, it) : (b->made++, 0);
 }
 
 /* True if an item behind a maker, which failed with this code, is left out, while its input goes
@@ -21097,26 +21082,6 @@ static int dlpi_line_item(dlpi_line *b, const dlp_item *given) {
     return rc != 0 ? rc : dlpi_line_next(b, l, given);
 }
 
-/* Do what dlpi_input_lay does for the input of a plain line. one: see dlpi_line_make. */
-DLPI_INLINE void dlpi_line_lay(dlpi_line *b, dlp_item *it, uint8_t *to, bool one, bool fresh) {
-    if (one)
-        b->fields.data[0] = to, b->fields.none[0] = 0;
-    else
-        dlpi_input_lay(it, to, b->by->level, &b->fields, fresh);
-}
-
-/* Call the expander for the plain input that lies at `to`. one: see dlpi_line_make. Returns as
-   dlpi_making_call does. */
-DLPI_INLINE int dlpi_line_call(dlpi_line *b, const dlpi_level *l, uint8_t *to, bool one) {
-    dlpi_making *m = b->making;
-    dlp_item in = b->given;
-    if (one)
-        dlpi_line_lay(b, &in, to, true, false);
-    else
-        dlpi_input_point(&in, to, l, &b->fields, false);
-    return dlpi_making_call(m, b, l, &in, &b->given);
-}
-
 /* Fetch the cell's next input, and make items of it. Fast variant of dlpi_line_item, for inputs of
    which dlpi_expand_plain is true. one: see dlpi_line_make. Returns 0, DLP_SKIP or a failure's
    code. */
@@ -21132,11 +21097,11 @@ DLPI_INLINE int dlpi_line_plain(dlpi_line *b, bool one) {
     if (b->making != NULL) b->making->shown.index = index, b->making->shown.position = position;
     b->to += b->step;
     if (b->zeroes) dlpi_input_zero(to, l);
-    dlpi_line_lay(b, &in, to, one, true);
+    dlpi_input_lay(&in, to, l, &b->fields, true, one);
     rc = x->input.fetch(x->input.user, &in);
     if (rc == 0 && !one) rc = dlpi_input_lengths(b->w, &l->fs, (const uint64_t *)(void *)to);
     if (rc == 0 && b->filter) {
-        dlpi_line_lay(b, &b->given, to, one, false);
+        dlpi_input_lay(&b->given, to, l, &b->fields, false, one);
         rc = dlpi_step_keep(b->w, l->steps, &b->given);
         if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP))
             return dlpi_say_where(b->w, rc, "node \"%s\"", l->steps->name);
@@ -21145,8 +21110,11 @@ DLPI_INLINE int dlpi_line_plain(dlpi_line *b, bool one) {
         rc = dlpi_level_steps(b->w, l, &b->given, to, &b->fields);
         dlpi_input_item(&b->given, &b->fields, x->n_fetched);
     }
-    if (rc != 0) return rc;
-    return b->making != NULL ? dlpi_line_call(b, l, to, one) : (b->made = 1, 0);
+    if (rc != 0 || b->making == NULL) return b->made = 1, rc;
+    in = b->given;
+    dlpi_input_item(&in, &b->fields, l->fs.n);
+    dlpi_input_lay(&in, to, l, &b->fields, false, one);
+    return dlpi_making_call(b->making, b, l, &in, &b->given);
 }
 
 /* Callback of the maker that is a load. Load the part of the item x->item, and fetch the items of
@@ -26218,24 +26186,24 @@ static int dlpi_expand_one_field(dlpi_worker *w DLPI_UNREAD, uint32_t c DLPI_UNR
 static int dlpi_expand_many(dlpi_worker *w, uint32_t c) {
     const dlpi_expand *x = w->p->source_stage->self;
     const dlpi_input *cell = dlpi_input_at(w->p, c);
+    const dlpi_level *l = x->level;
+    const bool makes = x->n_levels > 1, flat = !dlpi_input_last(x)->fs.any_ragged;
     dlpi_making m;
     dlpi_line b;
     if (!x->plain || cell->rec != 0) return dlpi_input_each(w, c);
     dlpi_line_begin(&b, w, x, c);
-    b.making = x->n_levels > 1 ? &m : NULL;
-    b.to = dlpi_level_place(w, x, x->level, b.cell, b.items);
-    b.step = x->n_levels > 1 ? 0 : x->one_bytes;
-    if (x->n_levels > 1) dlpi_making_begin(&m, &b, x->level, &b.given);
-    if (x->n_levels > 1 && x->found.most_run > 1 && !b.last->fs.any_ragged)
-        m.quick = x->level->maker.max_out;
+    if (makes) dlpi_making_begin(&m, &b, l, &b.given);
+    m.quick = makes && flat && x->found.most_run > 1 && l->part.load == NULL ? l->maker.max_out : 0;
+    b.making = makes ? &m : NULL;
+    b.to = dlpi_level_place(w, x, l, b.cell, b.items);
+    b.step = makes ? 0 : x->one_bytes;
     dlpi_input_item(&b.given, &b.fields, x->n_fetched);
-    b.filter = x->level->n_steps == 1 && x->level->steps->keep != NULL &&
-               x->level->steps->first == 0 && x->level->steps->n == x->n_fetched;
-    b.zeroes = !x->input.writes_all_bytes && x->n_levels > 1;
-    if (x->n_levels == 1 ? !x->input.writes_all_bytes : m.quick > 0)
+    b.filter = l->n_steps == 1 && l->steps->keep != NULL && l->steps->first == 0 &&
+               l->steps->n == x->n_fetched;
+    b.zeroes = !x->input.writes_all_bytes && makes;
+    if (makes ? m.quick > 0 : !x->input.writes_all_bytes)
         memset(b.cell + cell->made * x->one_bytes, 0, (cell->run - cell->made) * x->one_bytes);
-    if (x->level->fs.n == 1 && !x->level->fs.any_ragged)
-        return dlpi_inputs_each(w, c, dlpi_expand_one_field, &b);
+    if (l->fs.n == 1 && !l->fs.any_ragged) return dlpi_inputs_each(w, c, dlpi_expand_one_field, &b);
     return dlpi_inputs_each(w, c, dlpi_expand_one, &b);
 }
 
@@ -40856,7 +40824,7 @@ __attribute__((noinline)) static dlp_item *dlpi_making_add(dlpi_making *m) {
     if (m->wrong != 0 || m->made >= to[-1].maker.max_out) return m->above |= m->wrong == 0, NULL;
     m->item = m->shown; /* whole: the callback may have changed any of it */
     dlpi_input_zero(m->at, to);
-    dlpi_input_lay(&m->item, m->at, to, &m->fields, false);
+    dlpi_input_lay(&m->item, m->at, to, &m->fields, false, false);
     m->added++;
     m->x.n_made = ++m->made;
     return &m->item;

@@ -241,12 +241,9 @@ static void dlpi_found_advance(dlp_pipe *p, uint32_t c, uint64_t k) {
     uint32_t input = u->input;
     const bool all = k > 0 && k == u->n - u->taken; /* that are known: the last of them is near */
     u->taken += k;
-    if (all) {
-        for (input = u->learned; items[input - 1] == 0;) input--;
-        k = items[--input];
-    } else {
-        for (k += u->from; k > items[input]; input++) k -= items[input];
-    }
+    if (all)
+        for (input = u->learned - 1; items[input] == 0;) input--;
+    for (k = all ? items[input] : k + u->from; k > items[input]; input++) k -= items[input];
     u->input = input;
     u->from = k;
 }

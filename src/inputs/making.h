@@ -116,17 +116,10 @@ static inline uint64_t dlpi_line_key(uint64_t position, uint64_t number) {
 
 static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *given);
 
-/* Go on with a kept item of level l whose fields do not end there: make items of it, or count it as
-   an item of the input. Returns 0, DLP_SKIP or a failure's code. */
-DLPI_INLINE int dlpi_line_kept(dlpi_line *b, const dlpi_level *l, const dlp_item *it) {
-    if (l->maker.expand != NULL) return dlpi_line_expand(b, l, it);
-    b->made++;
-    return 0;
-}
-
 /* Go on with a complete and kept item of level l. Fields that end there are dropped as it is copied
-   to the next level, and that level's steps are called. it: the item without its fields. Returns 0,
-   DLP_SKIP or a failure's code. */
+   to the next level, and that level's steps are called. Then items are made of it, or it counts as
+   an item of the input. it: the item without its fields. Returns 0, DLP_SKIP or a failure's
+   code. */
 static int dlpi_line_next(dlpi_line *b, const dlpi_level *l, const dlp_item *it) {
     for (int rc; l->ends != 0; l++) {
         uint8_t *to = dlpi_line_place(b, l + 1);
@@ -136,7 +129,7 @@ static int dlpi_line_next(dlpi_line *b, const dlpi_level *l, const dlp_item *it)
         if (l[1].n_steps == 0) continue;
         if ((rc = dlpi_level_steps(b->w, l + 1, &given, to, &fields)) != 0) return rc;
     }
-    return dlpi_line_kept(b, l, it);
+    return l->maker.expand != NULL ? dlpi_line_expand(b, l, it) : (b->made++, 0);
 }
 
 /* True if an item behind a maker, which failed with this code, is left out, while its input goes
@@ -240,26 +233,6 @@ static int dlpi_line_item(dlpi_line *b, const dlp_item *given) {
     return rc != 0 ? rc : dlpi_line_next(b, l, given);
 }
 
-/* Do what dlpi_input_lay does for the input of a plain line. one: see dlpi_line_make. */
-DLPI_INLINE void dlpi_line_lay(dlpi_line *b, dlp_item *it, uint8_t *to, bool one, bool fresh) {
-    if (one)
-        b->fields.data[0] = to, b->fields.none[0] = 0;
-    else
-        dlpi_input_lay(it, to, b->by->level, &b->fields, fresh);
-}
-
-/* Call the expander for the plain input that lies at `to`. one: see dlpi_line_make. Returns as
-   dlpi_making_call does. */
-DLPI_INLINE int dlpi_line_call(dlpi_line *b, const dlpi_level *l, uint8_t *to, bool one) {
-    dlpi_making *m = b->making;
-    dlp_item in = b->given;
-    if (one)
-        dlpi_line_lay(b, &in, to, true, false);
-    else
-        dlpi_input_point(&in, to, l, &b->fields, false);
-    return dlpi_making_call(m, b, l, &in, &b->given);
-}
-
 /* Fetch the cell's next input, and make items of it. Fast variant of dlpi_line_item, for inputs of
    which dlpi_expand_plain is true. one: see dlpi_line_make. Returns 0, DLP_SKIP or a failure's
    code. */
@@ -275,11 +248,11 @@ DLPI_INLINE int dlpi_line_plain(dlpi_line *b, bool one) {
     if (b->making != NULL) b->making->shown.index = index, b->making->shown.position = position;
     b->to += b->step;
     if (b->zeroes) dlpi_input_zero(to, l);
-    dlpi_line_lay(b, &in, to, one, true);
+    dlpi_input_lay(&in, to, l, &b->fields, true, one);
     rc = x->input.fetch(x->input.user, &in);
     if (rc == 0 && !one) rc = dlpi_input_lengths(b->w, &l->fs, (const uint64_t *)(void *)to);
     if (rc == 0 && b->filter) {
-        dlpi_line_lay(b, &b->given, to, one, false);
+        dlpi_input_lay(&b->given, to, l, &b->fields, false, one);
         rc = dlpi_step_keep(b->w, l->steps, &b->given);
         if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP))
             return dlpi_say_where(b->w, rc, "node \"%s\"", l->steps->name);
@@ -288,8 +261,11 @@ DLPI_INLINE int dlpi_line_plain(dlpi_line *b, bool one) {
         rc = dlpi_level_steps(b->w, l, &b->given, to, &b->fields);
         dlpi_input_item(&b->given, &b->fields, x->n_fetched);
     }
-    if (rc != 0) return rc;
-    return b->making != NULL ? dlpi_line_call(b, l, to, one) : (b->made = 1, 0);
+    if (rc != 0 || b->making == NULL) return b->made = 1, rc;
+    in = b->given;
+    dlpi_input_item(&in, &b->fields, l->fs.n);
+    dlpi_input_lay(&in, to, l, &b->fields, false, one);
+    return dlpi_making_call(b->making, b, l, &in, &b->given);
 }
 
 /* Callback of the maker that is a load. Load the part of the item x->item, and fetch the items of

@@ -20,7 +20,7 @@ __attribute__((noinline)) static dlp_item *dlpi_making_add(dlpi_making *m) {
     if (m->wrong != 0 || m->made >= to[-1].maker.max_out) return m->above |= m->wrong == 0, NULL;
     m->item = m->shown; /* whole: the callback may have changed any of it */
     dlpi_input_zero(m->at, to);
-    dlpi_input_lay(&m->item, m->at, to, &m->fields, false);
+    dlpi_input_lay(&m->item, m->at, to, &m->fields, false, false);
     m->added++;
     m->x.n_made = ++m->made;
     return &m->item;

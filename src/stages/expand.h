@@ -176,24 +176,24 @@ static int dlpi_expand_one_field(dlpi_worker *w DLPI_UNREAD, uint32_t c DLPI_UNR
 static int dlpi_expand_many(dlpi_worker *w, uint32_t c) {
     const dlpi_expand *x = w->p->source_stage->self;
     const dlpi_input *cell = dlpi_input_at(w->p, c);
+    const dlpi_level *l = x->level;
+    const bool makes = x->n_levels > 1, flat = !dlpi_input_last(x)->fs.any_ragged;
     dlpi_making m;
     dlpi_line b;
     if (!x->plain || cell->rec != 0) return dlpi_input_each(w, c);
     dlpi_line_begin(&b, w, x, c);
-    b.making = x->n_levels > 1 ? &m : NULL;
-    b.to = dlpi_level_place(w, x, x->level, b.cell, b.items);
-    b.step = x->n_levels > 1 ? 0 : x->one_bytes;
-    if (x->n_levels > 1) dlpi_making_begin(&m, &b, x->level, &b.given);
-    if (x->n_levels > 1 && x->found.most_run > 1 && !b.last->fs.any_ragged)
-        m.quick = x->level->maker.max_out;
+    if (makes) dlpi_making_begin(&m, &b, l, &b.given);
+    m.quick = makes && flat && x->found.most_run > 1 && l->part.load == NULL ? l->maker.max_out : 0;
+    b.making = makes ? &m : NULL;
+    b.to = dlpi_level_place(w, x, l, b.cell, b.items);
+    b.step = makes ? 0 : x->one_bytes;
     dlpi_input_item(&b.given, &b.fields, x->n_fetched);
-    b.filter = x->level->n_steps == 1 && x->level->steps->keep != NULL &&
-               x->level->steps->first == 0 && x->level->steps->n == x->n_fetched;
-    b.zeroes = !x->input.writes_all_bytes && x->n_levels > 1;
-    if (x->n_levels == 1 ? !x->input.writes_all_bytes : m.quick > 0)
+    b.filter = l->n_steps == 1 && l->steps->keep != NULL && l->steps->first == 0 &&
+               l->steps->n == x->n_fetched;
+    b.zeroes = !x->input.writes_all_bytes && makes;
+    if (makes ? m.quick > 0 : !x->input.writes_all_bytes)
         memset(b.cell + cell->made * x->one_bytes, 0, (cell->run - cell->made) * x->one_bytes);
-    if (x->level->fs.n == 1 && !x->level->fs.any_ragged)
-        return dlpi_inputs_each(w, c, dlpi_expand_one_field, &b);
+    if (l->fs.n == 1 && !l->fs.any_ragged) return dlpi_inputs_each(w, c, dlpi_expand_one_field, &b);
     return dlpi_inputs_each(w, c, dlpi_expand_one, &b);
 }
 
