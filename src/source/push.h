@@ -70,10 +70,9 @@ struct dlp_push {
 /* Return how many items a lane has. Without a number of the desc's: 64 KiB of records, so that
    threads that share cores switch seldom, but 256 to 4096 of them. */
 static uint64_t dlpi_push_capacity(const dlp_push_desc *d, uint64_t record) {
-    uint64_t n = 256;
-    if (d->capacity != 0) return d->capacity;
-    while (n < 4096 && 2 * n * record <= 65536) n *= 2;
-    return n;
+    uint64_t n = 4096;
+    while (n > 256 && n * record > 65536) n /= 2;
+    return d->capacity ? d->capacity : n;
 }
 
 static int dlpi_push_check(const dlp_push_desc *d, uint64_t record, dlp_error *err) {
