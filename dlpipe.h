@@ -9687,11 +9687,12 @@ typedef struct dlpi_kind_words {
 } dlpi_kind_words;
 
 typedef struct dlpi_stage_ops {
-    int kind;       /* DLP_STAGE_* */
-    int rank;       /* place in a chain: no stage may follow one of a higher rank */
-    int many;       /* 1: several stages of this rank may follow each other */
-    int begins;     /* 1: a chain begins with it, and a pipe has one */
-    int expands;    /* 1: the dataset of the fetch stage after it may leave items out */
+    int kind; /* DLP_STAGE_* */
+    int rank; /* place in a chain: no stage may follow one of a higher rank */
+    int many; /* 1: several stages of this rank may follow each other */
+    /* 1: a chain begins with it, and a pipe has one; 1: the dataset of the fetch stage after it may
+       leave items out */
+    int begins, expands;
     size_t at;      /* offset in dlp_pipe of a pointer to the chain's stage of this kind; 0: none */
     int unit;       /* DLPI_UNIT_*: what a worker claims; cells are the stage's own, not slots' */
     int in_place;   /* 1: it changes batches in their cells */
@@ -9732,6 +9733,8 @@ typedef struct dlpi_stage_ops {
     /* Do leading rows of t that nobody has had, in place of the callback. Returns how many. NULL:
        the callback does each row. */
     uint32_t (*bulk)(struct dlpi_worker *w, const struct dlpi_unit *t);
+    /* If the stage has a chain: run the rows of t as dlpi_unit_plain does. tally: a dlpi_tally. */
+    void (*chained)(struct dlpi_worker *w, const struct dlpi_unit *t, void *tally);
     int (*call)(struct dlpi_worker *w, const struct dlpi_unit *t); /* the callback of a batch */
     bool (*full)(const struct dlpi_worker *w); /* it takes no unit, whatever comes */
     bool (*owes)(const struct dlpi_worker *w); /* true if rows or requests are to come back */
@@ -9858,8 +9861,8 @@ typedef struct dlpi_worker {
     dlpi_waiters *waiters;
     uint64_t generation;   /* generation of its present batch (>>impl-cancel) */
     const uint64_t *index; /* dataset indices of that batch's rows */
-    bool has_special;      /* see dlpi_row_special */
-    bool singles, alone;   /* see dlpi_worker_singles, dlpi_worker_alone */
+    /* see dlpi_row_special, dlpi_worker_singles, dlpi_worker_alone, dlpi_chain_rows */
+    bool has_special, singles, alone, chained;
     uint32_t input_first;  /* first cell of inputs that it may take */
     uint64_t low;          /* no batch below this number has a unit to claim */
     uint64_t tail_seen;    /* ctl.tail when it was read last */
@@ -13052,9 +13055,10 @@ DLPI_COLD static int dlpi_row_wrong(dlpi_worker *w, const dlpi_unit *t, uint32_t
     return what;
 }
 
-/* Call the callback of a row. Nothing else calls it. Returns what it returned. */
-static inline int dlpi_row_call(const dlpi_stage *st, dlp_item *it) {
-    return st->item(st->user, it);
+/* Call the callback of a row. Nothing else calls it. chain: a function to inline in place of the
+   call, if it is the stage's callback; else NULL. Returns what it returned. */
+DLPI_INLINE int dlpi_row_call(const dlpi_stage *st, dlp_item *it, dlp_item_fn chain) {
+    return chain != NULL ? chain(st->user, it) : st->item(st->user, it);
 }
 
 /* Go on with a row whose callback came to code rc. If it succeeded, finish the row: its lengths (if
@@ -13081,21 +13085,20 @@ enum {
 };
 
 /* One attempt at a row: all that happens to it, once. runs: DLPI_RUNS_ROW; fate: the fate of the
-   row; ask: DLPI_ASK_*, a constant; zeroed: its fields are cleared. Returns DLPI_ROW_*. */
+   row; ask: DLPI_ASK_*, a constant; zeroed: its fields are cleared; chain: as in dlpi_row_call.
+   Returns DLPI_ROW_*. */
 DLPI_INLINE int dlpi_row_attempt(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint64_t runs,
-                                 uint32_t fate, int ask, bool zeroed) {
+                                 uint32_t fate, int ask, bool zeroed, dlp_item_fn chain) {
     const dlpi_stage *st = w->st;
     dlpi_worker_block *block = w->block;
     dlp_item *it = &w->item;
     const uint64_t index = w->index[row];
-    uint64_t position;
     int rc = 0;
     DLPI_STORE_RLX(&block->current, index); /* for observers */
     if (DLPI_UNLIKELY(index - st->scope.first >= st->scope.n_items))
         return dlpi_row_other(w, t, row);
-    position = dlpi_item_of(w, &st->scope, row, index);
+    DLPI_STORE_RLX(&block->current_position, dlpi_item_of(w, &st->scope, row, index));
     if (ask == DLPI_ASK_ALL && DLPI_UNLIKELY(fate != 0)) it->attempt = dlpi_fate_tries(fate);
-    DLPI_STORE_RLX(&block->current_position, position);
     if (ask == DLPI_ASK_CELLS) dlpi_row_cells(w, row, zeroed);
     if (ask == DLPI_ASK_ALL && w->has_special && dlpi_row_special(w, t, row)) return DLPI_ROW_DONE;
     dlpi_runs(&block->running, runs);
@@ -13103,7 +13106,7 @@ DLPI_INLINE int dlpi_row_attempt(dlpi_worker *w, const dlpi_unit *t, uint32_t ro
         (rc = dlpi_fate_verdict(w, t->slot, fate)) != 0)
         return dlpi_row_wrong(w, t, row, rc);
     if (DLPI_DEBUG) dlpi_redzone_in(w, it, dlpi_redzone_cell(w, 0), t->slot, row);
-    rc = dlpi_row_call(st, it);
+    rc = dlpi_row_call(st, it, chain);
     if (DLPI_UNLIKELY(DLPI_DEBUG || rc != 0)) rc = dlpi_row_returned(w, row, rc);
     if (DLPI_DEBUG) rc = dlpi_redzone_out(w, it, dlpi_redzone_cell(w, 0), t->slot, row, rc);
     if (DLPI_UNLIKELY(rc != 0 || dlpi_lengths_set(w)) ||
@@ -13118,7 +13121,7 @@ __attribute__((noinline)) static int dlpi_row_run(dlpi_worker *w, const dlpi_uni
                                                   uint32_t row) {
     const uint32_t *fate = &dlpi_slot_fate(w->p, t->slot)[row];
     int what;
-    do what = dlpi_row_attempt(w, t, row, DLPI_RUNS_ROW(t->slot, row), *fate, DLPI_ASK_ALL, false);
+    do what = dlpi_row_attempt(w, t, row, DLPI_RUNS_ROW(t->slot, row), *fate, DLPI_ASK_ALL, 0, 0);
     while (what == DLPI_ROW_AGAIN);
     return what;
 }
@@ -13204,17 +13207,16 @@ typedef struct dlpi_tally {
     uint32_t mask, redo, later, left;
 } dlpi_tally;
 
+/* Add a row to the bits. what: DLPI_ROW_*, but never AGAIN. */
 static inline void dlpi_tally_add(dlpi_tally *n, uint32_t row, int what) {
-    uint32_t bit = UINT32_C(1) << row % DLPI_WORD_ROWS;
-    if (what == DLPI_ROW_DONE) n->mask |= bit;
-    if (what == DLPI_ROW_REDO) n->redo |= bit;
-    if (what == DLPI_ROW_LATER) n->later |= bit;
+    uint32_t *to = what == DLPI_ROW_DONE ? &n->mask : what == DLPI_ROW_REDO ? &n->redo : &n->later;
+    *to |= UINT32_C(1) << row % DLPI_WORD_ROWS;
 }
 
 /* Run all rows of a unit of which nothing is known but the indices. ask: DLPI_ASK_* of each row;
-   zeroed: the rows are cleared already. *n counts what was done. */
+   zeroed: the rows are cleared already; chain: as in dlpi_row_call. *n counts what was done. */
 DLPI_INLINE void dlpi_unit_plain(dlpi_worker *w, const dlpi_unit *t, int ask, bool zeroed,
-                                 dlpi_tally *n) {
+                                 dlp_item_fn chain, dlpi_tally *n) {
     const dlpi_ctl *ctl = w->p->ctl;
     const uint64_t runs = DLPI_RUNS_ROW(t->slot, 0); /* here: a callback may change all memory */
     for (uint32_t row = t->row, end = t->end; row < end; row++) {
@@ -13223,7 +13225,7 @@ DLPI_INLINE void dlpi_unit_plain(dlpi_worker *w, const dlpi_unit *t, int ask, bo
             n->left += end - row;
             break;
         }
-        what = dlpi_row_attempt(w, t, row, runs + row, 0, ask, zeroed);
+        what = dlpi_row_attempt(w, t, row, runs + row, 0, ask, zeroed, chain);
         if (DLPI_LIKELY(what == DLPI_ROW_DONE)) continue;
         dlpi_tally_add(n, row, what != DLPI_ROW_AGAIN ? what : dlpi_row_run(w, t, row));
     }
@@ -13242,7 +13244,7 @@ __attribute__((noinline)) static bool dlpi_unit_zeroed(dlpi_worker *w, const dlp
 
 __attribute__((noinline)) static void dlpi_unit_cells(dlpi_worker *w, const dlpi_unit *t,
                                                       bool zeroed, dlpi_tally *n) {
-    dlpi_unit_plain(w, t, DLPI_ASK_CELLS, zeroed, n);
+    dlpi_unit_plain(w, t, DLPI_ASK_CELLS, zeroed, NULL, n);
 }
 
 /* True if no row of the unit has a fate: nothing is known of the rows but their indices. */
@@ -13275,7 +13277,7 @@ DLPI_INLINE void dlpi_unit_single(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_rows_zero(w, t->row, 1);
     if (DLPI_LIKELY(!dlpi_generation_cancelled(w->p->ctl, w->generation))) {
         what = dlpi_row_attempt(w, t, t->row, DLPI_RUNS_ROW(t->slot, t->row), 0, DLPI_ASK_NOTHING,
-                                true);
+                                true, NULL);
         if (DLPI_UNLIKELY(what == DLPI_ROW_AGAIN)) what = dlpi_row_run(w, t, t->row);
         done = (what == DLPI_ROW_DONE) - w->passed;
         w->passed = 0;
@@ -13307,7 +13309,10 @@ __attribute__((noinline)) static void dlpi_unit_items(dlpi_worker *w, const dlpi
     dlpi_item_at(w, t);
     if (w->has_special && plain && !dlpi_row_has_more(w)) zeroed = dlpi_unit_zeroed(w, t);
     if (plain && (!w->has_special || (zeroed && !dlpi_row_asks(w))))
-        dlpi_unit_plain(w, t, DLPI_ASK_NOTHING, true, &n);
+        if (DLPI_LIKELY(!w->chained))
+            dlpi_unit_plain(w, t, DLPI_ASK_NOTHING, true, NULL, &n);
+        else
+            w->st->ops->chained(w, t, &n);
     else if (plain && !dlpi_row_has_more(w))
         dlpi_unit_cells(w, t, zeroed, &n);
     else
@@ -16069,7 +16074,7 @@ static void *dlpi_thread_fetch(void *arg) {
     while ((a = dlpi_fetch_thread_next(w)) != NULL) {
         bool wake;
         dlpi_attempt_begin(w, a);
-        a->code = dlpi_row_call(w->st, &a->item);
+        a->code = dlpi_row_call(w->st, &a->item, NULL);
         pthread_mutex_lock(&pool->lock);
         wake = dlpi_fetch_thread_done(w, a, &cpu);
         pthread_mutex_unlock(&pool->lock); /* a woken thread may run at once, in our place */
@@ -17298,15 +17303,17 @@ typedef struct dlpi_chained { /* one step of a chain: the callback of one row of
     dlp_item_fn call;
     void *user;
     uint32_t n, first; /* it sees n fields, from field `first` on; set when the pipe is resolved */
-    uint32_t after;    /* fields that later steps add, which it does not see */
-    uint32_t own;      /* not 0: it sees only this many fields of its own; 0: all fields so far */
-    char name[32];     /* name of the row */
+    /* fields that later steps add, which it does not see; fields of its own, if it sees only these
+       (0: it sees all fields so far) */
+    uint32_t after, own;
+    /* a step follows; a field of the pipe is ragged; it sees fewer fields than its stage has */
+    bool more, ragged, fewer;
+    char name[32]; /* name of the row; "": the stage's own callback */
 } dlpi_chained;
 
 typedef struct dlpi_chain {
     const dlpi_chained *last; /* the last step; NULL: the stage has only its own callback */
     uint32_t fields;          /* fields of the stage itself, without those of the steps */
-    bool ragged;              /* a field that a step sees is ragged */
     dlpi_chained step[DLPI_CHAIN_STEPS];
 } dlpi_chain;
 
@@ -17319,10 +17326,9 @@ static dlpi_chain *dlpi_chain_of(const dlpi_stage *st) {
 /* End a chain at a step whose callback returned rc, which is not 0. If it is a failure, put the
    name of the step's node in front of the message. Returns rc for the stage's own callback, a skip
    or a wrong length; else DLP_ERR_CALLBACK. */
-DLPI_COLD static int dlpi_chain_over(const dlpi_chain *c, const dlpi_chained *k, dlp_call *call,
-                                     int rc) {
+DLPI_COLD static int dlpi_chain_over(const dlpi_chained *k, dlp_call *call, int rc) {
     char why[256];
-    if (k == c->step || rc == DLP_SKIP) return rc;
+    if (k->name[0] == 0 || rc == DLP_SKIP) return rc;
     dlpi_copy_text(why, sizeof why, call->message);
     if (why[0] == 0) dlpi_returned_text(why, sizeof why, rc);
     dlp_fail(call, call->message[0] != 0 ? *call->errnum : 0, "node \"%s\": %.200s", k->name, why);
@@ -17343,41 +17349,46 @@ __attribute__((noinline)) static bool dlpi_chain_tails(const dlp_item *it, const
     return true;
 }
 
-static inline void dlpi_chain_point(dlp_item *it, const dlpi_chained *k) {
+static void dlpi_chain_point(dlp_item *it, const dlpi_chained *k) {
     it->n_fields = k->n;
-    if (DLPI_LIKELY(k->first == 0)) return;
-    it->data += k->first;
-    it->length += k->first;
+    it->data += k->first, it->length += k->first;
 }
 
 /* Call the callback of a step that is not the last. The callback may change any of its item, and
    where it finds the fields. So it sees a copy. */
-static inline int dlpi_chain_step(const dlpi_chained *k, dlp_item it) {
+DLPI_INLINE int dlpi_chain_step(const dlpi_chained *k, dlp_item it) {
     void *data[DLP_MAX_FIELDS];
-    dlpi_chain_point(&it, k);
+    if (k->fewer) dlpi_chain_point(&it, k);
     data[0] = it.data[0];
     for (uint32_t f = 1; f < k->n; f++) data[f] = it.data[f];
     it.data = data;
     return k->call(k->user, &it);
 }
 
-/* Call the callbacks of all steps of a chain (user) for an item: this is the callback of its stage.
+/* Call the callbacks of all steps (user) of a chain for an item: this is the callback of its stage.
    Each step sees the item as if a stage stood between it and the step before: zeros lie behind the
    lengths, and the message is empty. Returns 0, or the code of the first step that is not 0. */
-static int dlpi_chain_call(void *user, dlp_item *it) {
-    const dlpi_chain *c = user;
-    const dlpi_chained *k = c->step;
+DLPI_INLINE int dlpi_chain_run(void *user, dlp_item *it) {
+    const dlpi_chained *k = user;
     dlp_call *call = it->call;
     int rc;
     do {
         rc = dlpi_chain_step(k, *it);
-        if (DLPI_UNLIKELY(rc != 0)) return dlpi_chain_over(c, k, call, rc);
-        if (c->ragged && !dlpi_chain_tails(it, k)) return 0; /* the core refuses the length */
+        if (DLPI_UNLIKELY(rc != 0)) return dlpi_chain_over(k, call, rc);
+        if (k->ragged && !dlpi_chain_tails(it, k)) return 0; /* the core refuses the length */
         call->message[0] = 0;
-    } while (++k != c->last);
-    dlpi_chain_point(it, k);
+    } while (DLPI_UNLIKELY((++k)->more));
+    if (k->fewer) dlpi_chain_point(it, k);
     rc = k->call(k->user, it);
-    return DLPI_LIKELY(rc == 0) ? 0 : dlpi_chain_over(c, k, call, rc);
+    return DLPI_LIKELY(rc == 0) ? 0 : dlpi_chain_over(k, call, rc);
+}
+
+static int dlpi_chain_call(void *user, dlp_item *it) { return dlpi_chain_run(user, it); }
+
+/* Run the rows of a unit whose stage has a chain, as dlpi_unit_plain does for one callback. */
+__attribute__((noinline)) static void dlpi_chain_rows(dlpi_worker *w, const dlpi_unit *t,
+                                                      void *tally) {
+    dlpi_unit_plain(w, t, DLPI_ASK_NOTHING, true, dlpi_chain_run, tally);
 }
 
 /* Append the callback of a row, and the n fields f that the row adds, to a stage. Returns 0 or a
@@ -17400,11 +17411,12 @@ DLPI_COLD static int dlpi_chain_add(dlp_pipe *p, dlpi_stage *st, const dlpi_chai
         c->step[0] = (dlpi_chained){.call = st->item, .user = st->user};
         c->fields = before;
         st->item = dlpi_chain_call;
-        st->user = c;
+        st->user = c->step;
     }
     st->w.idempotent = 0; /* the new callback need not be */
     for (size_t i = 0; i < n_steps; i++) c->step[i].after += n;
     c->step[n_steps] = *row;
+    c->step[n_steps - 1].more = true;
     c->last = &c->step[n_steps];
     if ((rc = dlpi_keep_fields(p, st, f, n)) != DLP_OK) return rc;
     rc = dlpi_fields_apart(p, row->name, st->fields + before, n, st->fields, before);
@@ -17419,13 +17431,12 @@ static void dlpi_chain_resolve(dlp_pipe *p, const dlpi_stage *st) {
     dlpi_chain *c = dlpi_chain_of(st);
     if (c->last == NULL) return;
     for (dlpi_chained *k = c->step; k <= c->last; k++) {
-        k->n = st->scope.n_fields - k->after;
-        k->first = k->own > 0 ? k->n - k->own : 0;
-        if (k->own > 0) k->n = k->own;
+        k->n = k->own > 0 ? k->own : st->scope.n_fields - k->after;
+        k->first = k->own > 0 ? st->scope.n_fields - k->after - k->own : 0;
+        for (uint32_t f = 0; f < p->datasets.n_fields; f++)
+            k->ragged |= p->datasets.fields[f].ragged != 0;
+        k->fewer = k->n != st->scope.n_fields;
     }
-    c->ragged = false;
-    for (uint32_t f = 0; f < p->datasets.n_fields; f++)
-        c->ragged |= p->datasets.fields[f].ragged != 0;
 }
 
 /* Let the fields that steps add to a fetch stage begin as zeros, even if the fetch writes all bytes
@@ -17433,8 +17444,7 @@ static void dlpi_chain_resolve(dlp_pipe *p, const dlpi_stage *st) {
 static int dlpi_chain_widens(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_chain *c = dlpi_chain_of(st);
     dlpi_chain_resolve(p, st);
-    if (c->last == NULL || st->n_fields == c->fields) return DLP_OK;
-    if (st->scope.zeroes) return DLP_OK;
+    if (c->last == NULL || st->n_fields == c->fields || st->scope.zeroes) return DLP_OK;
     st->scope.own = c->fields;
     st->scope.zeroes = 2;
     return DLP_OK;
@@ -22522,7 +22532,7 @@ static int32_t dlpi_fetch_foretold(const dlp_predict_desc *d) { return d->num_wo
 
 #define DLPI_OPS_OF_CHAINS \
     .chain_at = offsetof(dlpi_fetch_rows, chain), .widens = dlpi_chain_widens, \
-    .what = dlpi_chain_what
+    .what = dlpi_chain_what, .chained = dlpi_chain_rows
 
 static const dlpi_stage_ops dlpi_fetch_ops = {DLPI_OPS_OF_FETCH, .check = dlpi_fetch_chain,
                                               .live = dlpi_fetch_live, DLPI_OPS_OF_CHAINS,
@@ -22617,6 +22627,7 @@ static const dlpi_stage_ops dlpi_map_item_ops = {
     .self_bytes = sizeof(dlpi_map),
     .chain_at = offsetof(dlpi_map, chain),
     .what = dlpi_chain_what,
+    .chained = dlpi_chain_rows,
     .widens = dlpi_map_widens,
     .held = DLPI_HELD_READS,
     DLPI_OPS_OF_ROWS,
@@ -29198,6 +29209,7 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     if (st->work >= 0) w->waiters = &p->waiters[st->work];
     w->given = w->item;
     w->has_special = dlpi_row_has_special(w);
+    w->chained = st->ops->chain_at != 0 && dlpi_chain_of(st)->last != NULL;
     w->singles = dlpi_worker_singles(w);
     w->alone = dlpi_worker_alone(w);
     if (st->ops->worker != NULL) st->ops->worker(w);

@@ -104,8 +104,8 @@ typedef struct dlpi_worker {
     dlpi_waiters *waiters;
     uint64_t generation;   /* generation of its present batch (>>impl-cancel) */
     const uint64_t *index; /* dataset indices of that batch's rows */
-    bool has_special;      /* see dlpi_row_special */
-    bool singles, alone;   /* see dlpi_worker_singles, dlpi_worker_alone */
+    /* see dlpi_row_special, dlpi_worker_singles, dlpi_worker_alone, dlpi_chain_rows */
+    bool has_special, singles, alone, chained;
     uint32_t input_first;  /* first cell of inputs that it may take */
     uint64_t low;          /* no batch below this number has a unit to claim */
     uint64_t tail_seen;    /* ctl.tail when it was read last */

@@ -80,6 +80,7 @@ static const dlpi_stage_ops dlpi_map_item_ops = {
     .self_bytes = sizeof(dlpi_map),
     .chain_at = offsetof(dlpi_map, chain),
     .what = dlpi_chain_what,
+    .chained = dlpi_chain_rows,
     .widens = dlpi_map_widens,
     .held = DLPI_HELD_READS,
     DLPI_OPS_OF_ROWS,
