@@ -62,8 +62,7 @@ __attribute__((noinline)) static bool dlpi_chain_tails(const dlp_item *it, const
 }
 
 static void dlpi_chain_point(dlp_item *it, const dlpi_chained *k) {
-    it->n_fields = k->n;
-    it->data += k->first, it->length += k->first;
+    it->n_fields = k->n, it->data += k->first, it->length += k->first;
 }
 
 /* Call the callback of a step that is not the last. The callback may change any of its item, and

@@ -68,7 +68,7 @@ static inline void dlpi_rows_zero(const dlpi_worker *w, uint32_t row, uint64_t r
     if (!scope->zeroes) return;
     for (uint32_t f = scope->own; f < scope->field + scope->n_fields; f++) {
         const uint64_t bytes = w->p->items.at[f].row_bytes;
-        memset(w->cell[f] + row * bytes, 0, rows * bytes);
+        memset(w->cell[f + scope->shift] + row * bytes, 0, rows * bytes);
     }
 }
 
@@ -205,8 +205,8 @@ __attribute__((noinline)) static int dlpi_row_more(dlpi_worker *w, const dlpi_un
                                                    int rc) {
     const bool lengths = dlpi_lengths_set(w);
     if (rc == 0 && (lengths || dlpi_row_kept(w))) dlpi_item_row(w, row);
-    if (rc == 0 && lengths) rc = dlpi_row_lengths(w, t, row);
     if (rc == 0 && dlpi_row_held(w)) rc = w->p->holder->written(w, row);
+    if (rc == 0 && lengths) rc = dlpi_row_lengths(w, t, row);
     if (DLPI_UNLIKELY(rc != 0)) return dlpi_row_wrong(w, t, row, rc);
     if (dlpi_row_kept(w)) w->p->keeper->put(w, t->slot, row, w->note.used_random != 0);
     return DLPI_ROW_DONE;
