@@ -1897,7 +1897,8 @@ DLPDEF int dlp_pipe_guard_stats(dlp_pipe *p, dlp_stage guard, uint32_t field, dl
                     fields of item i of each dataset. The callback of the join sees the fields of
                     its own dataset. Callbacks of later stages see the fields of all stages above,
                     in the order of the stages. A cache keeps the fields of the stages in front of
-                    it.
+                    it. A fetch node without a source has the items of the pipe. Behind a load with
+                    counts it goes by the number of the item in all parts, and it has no part.
      DLP_JOIN_MIX   The dataset has the same fields, and its items have the next numbers. If the
                     datasets before it have n items together, its item i is item n + i of the
                     pipe. It stands directly after fetch or another mix. dlp_mix_sampler gives an
@@ -23904,15 +23905,15 @@ static int dlpi_join_mix(dlp_pipe *p, dlpi_stage *st) {
 /* Set the scope of a later fetch: the same items, its own fields. Returns 0 or a DLP_ERR code. */
 static int dlpi_join_zip(dlp_pipe *p, dlpi_stage *st) {
     const uint32_t n = p->datasets.n_fields;
-    int rc;
+    /* the most there can be: of a table, behind a load */
+    if (st->dataset->n_items == DLPI_MAX_ITEMS) st->dataset->n_items = p->fetch->dataset->n_items;
     if (st->dataset->n_items != p->fetch->dataset->n_items)
         return dlpi_refuse(p, DLP_ERR_ARG, st->name, "dataset.n_items",
                            "n_items is %" PRIu64 ", must be %" PRIu64 ", as in the first fetch",
                            st->dataset->n_items, p->fetch->dataset->n_items);
-    if ((rc = dlpi_fields_widen(p, st, "dataset.n_fields")) != DLP_OK) return rc;
     st->scope = (dlpi_scope){n, st->n_fields, n, !st->dataset->writes_all_bytes,
                              .n_items = st->dataset->n_items};
-    return DLP_OK;
+    return dlpi_fields_widen(p, st, "dataset.n_fields");
 }
 
 DLPI_COLD static int dlpi_join_widens(dlp_pipe *p, dlpi_stage *st) {
@@ -23937,8 +23938,7 @@ static dlp_stage dlpi_add_join(dlp_pipe *p, const dlp_join_desc *desc) {
 /* Add the second fetch of a table, or one after it. mixes: it has items of its own, not fields.
    Returns a stage number or a DLP_ERR code. */
 static int dlpi_node_fetch_later(dlpi_table *t, const dlp_fetch_desc *f, bool mixes) {
-    const int how = mixes ? DLP_JOIN_MIX : DLP_JOIN_ZIP;
-    return dlpi_add_join(t->p, &(dlp_join_desc){.fetch = *f, .how = how});
+    return dlpi_add_join(t->p, &(dlp_join_desc){.fetch = *f, .how = mixes}); /* DLP_JOIN_MIX: 1 */
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -41480,7 +41480,7 @@ static int dlpi_fetch_dataset(dlpi_table *t, const dlp_node *node, dlp_dataset *
     const int rc = dlpi_fetch_items(t, node, &n);
     if (rc != DLP_OK) return rc;
     *ds = d->source != NULL ? *d->source->fetch.dataset
-                            : (dlp_dataset){.n_items = t->load == NULL ? n : 0,
+                            : (dlp_dataset){.n_items = t->load ? t->fetched * DLPI_MAX_ITEMS : n,
                                             .fields = d->fields,
                                             .n_fields = d->n_fields,
                                             .writes_all_bytes = (uint32_t)d->writes_all_bytes,
@@ -43529,8 +43529,9 @@ static int dlpi_table_add(dlp_pipe *p, const dlp_node *nodes, uint32_t n,
    name for it. Returns rc, or the code of dlpi_opened. */
 DLPI_COLD static int dlpi_table_opened(dlp_pipe **out, dlp_pipe *p, int rc, dlp_error *err) {
     static const char *const names[] = {
-        "sampler.", "list.order.", "batches.",       "list.order.batches.",
-        "dataset.", "fetch.",      "device_buffers", "queue.capacity"};
+        "sampler.",         "list.order.",   "batches.",        "list.order.batches.",
+        "dataset.open_end", "list.open_end", "dataset.n_items", "source.dataset.n_items",
+        "dataset.",         "fetch.",        "device_buffers",  "queue.capacity"};
     rc = dlpi_opened(out, p, rc, err);
     for (size_t k = 0; rc != DLP_OK && err != NULL && k < sizeof names / sizeof *names; k += 2) {
         const dlp_error e = *err;
