@@ -1897,7 +1897,8 @@ DLPDEF int dlp_pipe_guard_stats(dlp_pipe *p, dlp_stage guard, uint32_t field, dl
                     fields of item i of each dataset. The callback of the join sees the fields of
                     its own dataset. Callbacks of later stages see the fields of all stages above,
                     in the order of the stages. A cache keeps the fields of the stages in front of
-                    it.
+                    it. A fetch node without a source has the items of the pipe. Behind a load with
+                    counts it goes by the number of the item in all parts, and it has no part.
      DLP_JOIN_MIX   The dataset has the same fields, and its items have the next numbers. If the
                     datasets before it have n items together, its item i is item n + i of the
                     pipe. It stands directly after fetch or another mix. dlp_mix_sampler gives an
@@ -3898,7 +3899,8 @@ typedef struct dlp_push_desc {
                                 for the most rows of a ragged field */
     uint32_t n_fields;       /* 1..DLP_MAX_FIELDS */
     uint32_t max_producers;  /* producers at once, 1..DLP_MPSC_MAX_PRODUCERS; 0: 16 */
-    uint64_t capacity;       /* items of each producer's lane, a power of two; 0: 256 */
+    uint64_t capacity;       /* items of each producer's lane, a power of two; 0: as many as have
+                                64 KiB, but 256 to 4096 */
     uint32_t writers;        /* required: number of producers that must say the end before the
                                 pipe's stream ends; 1 if only dlp_push_stop ends it */
     int32_t full;            /* DLP_PUSH_*: what happens if a lane is full */
@@ -5046,8 +5048,9 @@ DLPI_INLINE int dlp_mpsc_pop(dlp_mpsc_rx *rx, void *record, uint32_t *producer, 
      record of the claim. If an index were popped from a shared queue first and recorded later, a
      worker that dies in between would lose it. A done word has 32 rows and the batch's generation.
      So one swap completes rows, and refuses rows of an older batch. A count-down could not be
-     repeated. A run has rows that cost about 8 us together, at most 32 rows. With shorter runs,
+     repeated. A run has rows that cost about 16 us together, at most 32 rows. With shorter runs,
      short items would be all claim. With longer runs, long items would leave other workers idle.
+     8 us were 3 to 8 % slower for items of 784 bytes that memory delivers in 0.4 us.
    * The claimant of a batch of one row alone writes its done word, so it stores the bit. It still
      swaps ready: recovery of another worker closes each batch whose bits are full, and the slot may
      have gone on before the claimant comes to ready. A store there was tried, and model_slots found
@@ -9693,11 +9696,12 @@ typedef struct dlpi_kind_words {
 } dlpi_kind_words;
 
 typedef struct dlpi_stage_ops {
-    int kind;       /* DLP_STAGE_* */
-    int rank;       /* place in a chain: no stage may follow one of a higher rank */
-    int many;       /* 1: several stages of this rank may follow each other */
-    int begins;     /* 1: a chain begins with it, and a pipe has one */
-    int expands;    /* 1: the dataset of the fetch stage after it may leave items out */
+    int kind; /* DLP_STAGE_* */
+    int rank; /* place in a chain: no stage may follow one of a higher rank */
+    int many; /* 1: several stages of this rank may follow each other */
+    /* 1: a chain begins with it, and a pipe has one; 1: the dataset of the fetch stage after it may
+       leave items out */
+    int begins, expands;
     size_t at;      /* offset in dlp_pipe of a pointer to the chain's stage of this kind; 0: none */
     int unit;       /* DLPI_UNIT_*: what a worker claims; cells are the stage's own, not slots' */
     int in_place;   /* 1: it changes batches in their cells */
@@ -9738,6 +9742,8 @@ typedef struct dlpi_stage_ops {
     /* Do leading rows of t that nobody has had, in place of the callback. Returns how many. NULL:
        the callback does each row. */
     uint32_t (*bulk)(struct dlpi_worker *w, const struct dlpi_unit *t);
+    /* If the stage has a chain: run the rows of t as dlpi_unit_plain does. tally: a dlpi_tally. */
+    void (*chained)(struct dlpi_worker *w, const struct dlpi_unit *t, void *tally);
     int (*call)(struct dlpi_worker *w, const struct dlpi_unit *t); /* the callback of a batch */
     bool (*full)(const struct dlpi_worker *w); /* it takes no unit, whatever comes */
     bool (*owes)(const struct dlpi_worker *w); /* true if rows or requests are to come back */
@@ -9795,7 +9801,8 @@ typedef struct dlpi_scope {
     uint8_t zeroes; /* 1: the fields that it adds begin as zeros; 2: only those from `own` on, which
                        rows in its attempt add */
     uint8_t ragged; /* 1: some field of the pipe's items is ragged */
-    uint8_t n_cells;         /* entries of w->cell */
+    uint8_t n_cells, shift;  /* entries of w->cell; a field that begins as zeros has that of its
+                                number + shift */
     const dlpi_field *cells; /* row_bytes of each: bytes from one row to the next; p->items.at, or
                                 of the holder */
     uint64_t first, n_items; /* n_items items, from number `first` on: item 0 of its dataset */
@@ -9864,8 +9871,8 @@ typedef struct dlpi_worker {
     dlpi_waiters *waiters;
     uint64_t generation;   /* generation of its present batch (>>impl-cancel) */
     const uint64_t *index; /* dataset indices of that batch's rows */
-    bool has_special;      /* see dlpi_row_special */
-    bool singles, alone;   /* see dlpi_worker_singles, dlpi_worker_alone */
+    /* see dlpi_row_special, dlpi_worker_singles, dlpi_worker_alone, dlpi_chain_rows */
+    bool has_special, singles, alone, chained;
     uint32_t input_first;  /* first cell of inputs that it may take */
     uint64_t low;          /* no batch below this number has a unit to claim */
     uint64_t tail_seen;    /* ctl.tail when it was read last */
@@ -11784,7 +11791,7 @@ static uint64_t dlpi_item_cost(const dlp_pipe *p, const dlpi_stage *st) {
 }
 
 #ifndef DLPI_RUN_NS /* a checker may define it before inclusion */
-#define DLPI_RUN_NS 8000u
+#define DLPI_RUN_NS 16000u
 #endif
 
 /* Return the binary logarithm of how many rows a run of a batch takes (count: the batch's rows). A
@@ -12934,7 +12941,7 @@ static inline void dlpi_rows_zero(const dlpi_worker *w, uint32_t row, uint64_t r
     if (!scope->zeroes) return;
     for (uint32_t f = scope->own; f < scope->field + scope->n_fields; f++) {
         const uint64_t bytes = w->p->items.at[f].row_bytes;
-        memset(w->cell[f] + row * bytes, 0, rows * bytes);
+        memset(w->cell[f + scope->shift] + row * bytes, 0, rows * bytes);
     }
 }
 
@@ -13058,9 +13065,10 @@ DLPI_COLD static int dlpi_row_wrong(dlpi_worker *w, const dlpi_unit *t, uint32_t
     return what;
 }
 
-/* Call the callback of a row. Nothing else calls it. Returns what it returned. */
-static inline int dlpi_row_call(const dlpi_stage *st, dlp_item *it) {
-    return st->item(st->user, it);
+/* Call the callback of a row. Nothing else calls it. chain: a function to inline in place of the
+   call, if it is the stage's callback; else NULL. Returns what it returned. */
+DLPI_INLINE int dlpi_row_call(const dlpi_stage *st, dlp_item *it, dlp_item_fn chain) {
+    return chain != NULL ? chain(st->user, it) : st->item(st->user, it);
 }
 
 /* Go on with a row whose callback came to code rc. If it succeeded, finish the row: its lengths (if
@@ -13070,8 +13078,8 @@ __attribute__((noinline)) static int dlpi_row_more(dlpi_worker *w, const dlpi_un
                                                    int rc) {
     const bool lengths = dlpi_lengths_set(w);
     if (rc == 0 && (lengths || dlpi_row_kept(w))) dlpi_item_row(w, row);
-    if (rc == 0 && lengths) rc = dlpi_row_lengths(w, t, row);
     if (rc == 0 && dlpi_row_held(w)) rc = w->p->holder->written(w, row);
+    if (rc == 0 && lengths) rc = dlpi_row_lengths(w, t, row);
     if (DLPI_UNLIKELY(rc != 0)) return dlpi_row_wrong(w, t, row, rc);
     if (dlpi_row_kept(w)) w->p->keeper->put(w, t->slot, row, w->note.used_random != 0);
     return DLPI_ROW_DONE;
@@ -13087,21 +13095,20 @@ enum {
 };
 
 /* One attempt at a row: all that happens to it, once. runs: DLPI_RUNS_ROW; fate: the fate of the
-   row; ask: DLPI_ASK_*, a constant; zeroed: its fields are cleared. Returns DLPI_ROW_*. */
+   row; ask: DLPI_ASK_*, a constant; zeroed: its fields are cleared; chain: as in dlpi_row_call.
+   Returns DLPI_ROW_*. */
 DLPI_INLINE int dlpi_row_attempt(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint64_t runs,
-                                 uint32_t fate, int ask, bool zeroed) {
+                                 uint32_t fate, int ask, bool zeroed, dlp_item_fn chain) {
     const dlpi_stage *st = w->st;
     dlpi_worker_block *block = w->block;
     dlp_item *it = &w->item;
     const uint64_t index = w->index[row];
-    uint64_t position;
     int rc = 0;
     DLPI_STORE_RLX(&block->current, index); /* for observers */
     if (DLPI_UNLIKELY(index - st->scope.first >= st->scope.n_items))
         return dlpi_row_other(w, t, row);
-    position = dlpi_item_of(w, &st->scope, row, index);
+    DLPI_STORE_RLX(&block->current_position, dlpi_item_of(w, &st->scope, row, index));
     if (ask == DLPI_ASK_ALL && DLPI_UNLIKELY(fate != 0)) it->attempt = dlpi_fate_tries(fate);
-    DLPI_STORE_RLX(&block->current_position, position);
     if (ask == DLPI_ASK_CELLS) dlpi_row_cells(w, row, zeroed);
     if (ask == DLPI_ASK_ALL && w->has_special && dlpi_row_special(w, t, row)) return DLPI_ROW_DONE;
     dlpi_runs(&block->running, runs);
@@ -13109,7 +13116,7 @@ DLPI_INLINE int dlpi_row_attempt(dlpi_worker *w, const dlpi_unit *t, uint32_t ro
         (rc = dlpi_fate_verdict(w, t->slot, fate)) != 0)
         return dlpi_row_wrong(w, t, row, rc);
     if (DLPI_DEBUG) dlpi_redzone_in(w, it, dlpi_redzone_cell(w, 0), t->slot, row);
-    rc = dlpi_row_call(st, it);
+    rc = dlpi_row_call(st, it, chain);
     if (DLPI_UNLIKELY(DLPI_DEBUG || rc != 0)) rc = dlpi_row_returned(w, row, rc);
     if (DLPI_DEBUG) rc = dlpi_redzone_out(w, it, dlpi_redzone_cell(w, 0), t->slot, row, rc);
     if (DLPI_UNLIKELY(rc != 0 || dlpi_lengths_set(w)) ||
@@ -13124,7 +13131,7 @@ __attribute__((noinline)) static int dlpi_row_run(dlpi_worker *w, const dlpi_uni
                                                   uint32_t row) {
     const uint32_t *fate = &dlpi_slot_fate(w->p, t->slot)[row];
     int what;
-    do what = dlpi_row_attempt(w, t, row, DLPI_RUNS_ROW(t->slot, row), *fate, DLPI_ASK_ALL, false);
+    do what = dlpi_row_attempt(w, t, row, DLPI_RUNS_ROW(t->slot, row), *fate, DLPI_ASK_ALL, 0, 0);
     while (what == DLPI_ROW_AGAIN);
     return what;
 }
@@ -13210,17 +13217,16 @@ typedef struct dlpi_tally {
     uint32_t mask, redo, later, left;
 } dlpi_tally;
 
+/* Add a row to the bits. what: DLPI_ROW_*, but never AGAIN. */
 static inline void dlpi_tally_add(dlpi_tally *n, uint32_t row, int what) {
-    uint32_t bit = UINT32_C(1) << row % DLPI_WORD_ROWS;
-    if (what == DLPI_ROW_DONE) n->mask |= bit;
-    if (what == DLPI_ROW_REDO) n->redo |= bit;
-    if (what == DLPI_ROW_LATER) n->later |= bit;
+    uint32_t *to = what == DLPI_ROW_DONE ? &n->mask : what == DLPI_ROW_REDO ? &n->redo : &n->later;
+    *to |= UINT32_C(1) << row % DLPI_WORD_ROWS;
 }
 
 /* Run all rows of a unit of which nothing is known but the indices. ask: DLPI_ASK_* of each row;
-   zeroed: the rows are cleared already. *n counts what was done. */
+   zeroed: the rows are cleared already; chain: as in dlpi_row_call. *n counts what was done. */
 DLPI_INLINE void dlpi_unit_plain(dlpi_worker *w, const dlpi_unit *t, int ask, bool zeroed,
-                                 dlpi_tally *n) {
+                                 dlp_item_fn chain, dlpi_tally *n) {
     const dlpi_ctl *ctl = w->p->ctl;
     const uint64_t runs = DLPI_RUNS_ROW(t->slot, 0); /* here: a callback may change all memory */
     for (uint32_t row = t->row, end = t->end; row < end; row++) {
@@ -13229,7 +13235,7 @@ DLPI_INLINE void dlpi_unit_plain(dlpi_worker *w, const dlpi_unit *t, int ask, bo
             n->left += end - row;
             break;
         }
-        what = dlpi_row_attempt(w, t, row, runs + row, 0, ask, zeroed);
+        what = dlpi_row_attempt(w, t, row, runs + row, 0, ask, zeroed, chain);
         if (DLPI_LIKELY(what == DLPI_ROW_DONE)) continue;
         dlpi_tally_add(n, row, what != DLPI_ROW_AGAIN ? what : dlpi_row_run(w, t, row));
     }
@@ -13248,7 +13254,7 @@ __attribute__((noinline)) static bool dlpi_unit_zeroed(dlpi_worker *w, const dlp
 
 __attribute__((noinline)) static void dlpi_unit_cells(dlpi_worker *w, const dlpi_unit *t,
                                                       bool zeroed, dlpi_tally *n) {
-    dlpi_unit_plain(w, t, DLPI_ASK_CELLS, zeroed, n);
+    dlpi_unit_plain(w, t, DLPI_ASK_CELLS, zeroed, NULL, n);
 }
 
 /* True if no row of the unit has a fate: nothing is known of the rows but their indices. */
@@ -13281,7 +13287,7 @@ DLPI_INLINE void dlpi_unit_single(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_rows_zero(w, t->row, 1);
     if (DLPI_LIKELY(!dlpi_generation_cancelled(w->p->ctl, w->generation))) {
         what = dlpi_row_attempt(w, t, t->row, DLPI_RUNS_ROW(t->slot, t->row), 0, DLPI_ASK_NOTHING,
-                                true);
+                                true, NULL);
         if (DLPI_UNLIKELY(what == DLPI_ROW_AGAIN)) what = dlpi_row_run(w, t, t->row);
         done = (what == DLPI_ROW_DONE) - w->passed;
         w->passed = 0;
@@ -13313,7 +13319,10 @@ __attribute__((noinline)) static void dlpi_unit_items(dlpi_worker *w, const dlpi
     dlpi_item_at(w, t);
     if (w->has_special && plain && !dlpi_row_has_more(w)) zeroed = dlpi_unit_zeroed(w, t);
     if (plain && (!w->has_special || (zeroed && !dlpi_row_asks(w))))
-        dlpi_unit_plain(w, t, DLPI_ASK_NOTHING, true, &n);
+        if (DLPI_LIKELY(!w->chained))
+            dlpi_unit_plain(w, t, DLPI_ASK_NOTHING, true, NULL, &n);
+        else
+            w->st->ops->chained(w, t, &n);
     else if (plain && !dlpi_row_has_more(w))
         dlpi_unit_cells(w, t, zeroed, &n);
     else
@@ -16075,7 +16084,7 @@ static void *dlpi_thread_fetch(void *arg) {
     while ((a = dlpi_fetch_thread_next(w)) != NULL) {
         bool wake;
         dlpi_attempt_begin(w, a);
-        a->code = dlpi_row_call(w->st, &a->item);
+        a->code = dlpi_row_call(w->st, &a->item, NULL);
         pthread_mutex_lock(&pool->lock);
         wake = dlpi_fetch_thread_done(w, a, &cpu);
         pthread_mutex_unlock(&pool->lock); /* a woken thread may run at once, in our place */
@@ -17291,6 +17300,13 @@ static int dlpi_fetch_take(dlp_pipe *p, dlpi_stage *st, const dlp_fetch_desc *d)
     return rc;
 }
 
+/* Put lengths that are in the order of the table (back), or of the stage, into the other order. */
+DLPI_COLD static void dlpi_seeing_turn(const dlpi_seeing *k, uint64_t *lengths, bool back) {
+    uint64_t were[DLP_MAX_FIELDS];
+    memcpy(were, lengths, k->n * sizeof *were);
+    for (uint32_t f = 0; f < k->n; f++) lengths[back ? k->at[f] : f] = were[back ? f : k->at[f]];
+}
+
 /* ---------------------------------------------------------------------------------------------
    >>impl-chain      MAPS AND FETCHES IN THE ATTEMPT OF THE STAGE BEFORE
    A stage of rows has one callback. If rows of the table run in the attempt of an earlier stage,
@@ -17304,15 +17320,17 @@ typedef struct dlpi_chained { /* one step of a chain: the callback of one row of
     dlp_item_fn call;
     void *user;
     uint32_t n, first; /* it sees n fields, from field `first` on; set when the pipe is resolved */
-    uint32_t after;    /* fields that later steps add, which it does not see */
-    uint32_t own;      /* not 0: it sees only this many fields of its own; 0: all fields so far */
-    char name[32];     /* name of the row */
+    /* fields that later steps add, which it does not see; fields of its own, if it sees only these
+       (0: it sees all fields so far) */
+    uint32_t after, own;
+    /* a step follows; a field of the pipe is ragged; it sees fewer fields than its stage has */
+    bool more, ragged, fewer;
+    char name[32]; /* name of the row; "": the stage's own callback */
 } dlpi_chained;
 
 typedef struct dlpi_chain {
     const dlpi_chained *last; /* the last step; NULL: the stage has only its own callback */
     uint32_t fields;          /* fields of the stage itself, without those of the steps */
-    bool ragged;              /* a field that a step sees is ragged */
     dlpi_chained step[DLPI_CHAIN_STEPS];
 } dlpi_chain;
 
@@ -17325,10 +17343,9 @@ static dlpi_chain *dlpi_chain_of(const dlpi_stage *st) {
 /* End a chain at a step whose callback returned rc, which is not 0. If it is a failure, put the
    name of the step's node in front of the message. Returns rc for the stage's own callback, a skip
    or a wrong length; else DLP_ERR_CALLBACK. */
-DLPI_COLD static int dlpi_chain_over(const dlpi_chain *c, const dlpi_chained *k, dlp_call *call,
-                                     int rc) {
+DLPI_COLD static int dlpi_chain_over(const dlpi_chained *k, dlp_call *call, int rc) {
     char why[256];
-    if (k == c->step || rc == DLP_SKIP) return rc;
+    if (k->name[0] == 0 || rc == DLP_SKIP) return rc;
     dlpi_copy_text(why, sizeof why, call->message);
     if (why[0] == 0) dlpi_returned_text(why, sizeof why, rc);
     dlp_fail(call, call->message[0] != 0 ? *call->errnum : 0, "node \"%s\": %.200s", k->name, why);
@@ -17349,41 +17366,45 @@ __attribute__((noinline)) static bool dlpi_chain_tails(const dlp_item *it, const
     return true;
 }
 
-static inline void dlpi_chain_point(dlp_item *it, const dlpi_chained *k) {
-    it->n_fields = k->n;
-    if (DLPI_LIKELY(k->first == 0)) return;
-    it->data += k->first;
-    it->length += k->first;
+static void dlpi_chain_point(dlp_item *it, const dlpi_chained *k) {
+    it->n_fields = k->n, it->data += k->first, it->length += k->first;
 }
 
 /* Call the callback of a step that is not the last. The callback may change any of its item, and
    where it finds the fields. So it sees a copy. */
-static inline int dlpi_chain_step(const dlpi_chained *k, dlp_item it) {
+DLPI_INLINE int dlpi_chain_step(const dlpi_chained *k, dlp_item it) {
     void *data[DLP_MAX_FIELDS];
-    dlpi_chain_point(&it, k);
+    if (k->fewer) dlpi_chain_point(&it, k);
     data[0] = it.data[0];
     for (uint32_t f = 1; f < k->n; f++) data[f] = it.data[f];
     it.data = data;
     return k->call(k->user, &it);
 }
 
-/* Call the callbacks of all steps of a chain (user) for an item: this is the callback of its stage.
+/* Call the callbacks of all steps (user) of a chain for an item: this is the callback of its stage.
    Each step sees the item as if a stage stood between it and the step before: zeros lie behind the
    lengths, and the message is empty. Returns 0, or the code of the first step that is not 0. */
-static int dlpi_chain_call(void *user, dlp_item *it) {
-    const dlpi_chain *c = user;
-    const dlpi_chained *k = c->step;
+DLPI_INLINE int dlpi_chain_run(void *user, dlp_item *it) {
+    const dlpi_chained *k = user;
     dlp_call *call = it->call;
     int rc;
     do {
         rc = dlpi_chain_step(k, *it);
-        if (DLPI_UNLIKELY(rc != 0)) return dlpi_chain_over(c, k, call, rc);
-        if (c->ragged && !dlpi_chain_tails(it, k)) return 0; /* the core refuses the length */
+        if (DLPI_UNLIKELY(rc != 0)) return dlpi_chain_over(k, call, rc);
+        if (k->ragged && !dlpi_chain_tails(it, k)) return 0; /* the core refuses the length */
         call->message[0] = 0;
-    } while (++k != c->last);
-    dlpi_chain_point(it, k);
+    } while (DLPI_UNLIKELY((++k)->more));
+    if (k->fewer) dlpi_chain_point(it, k);
     rc = k->call(k->user, it);
-    return DLPI_LIKELY(rc == 0) ? 0 : dlpi_chain_over(c, k, call, rc);
+    return DLPI_LIKELY(rc == 0) ? 0 : dlpi_chain_over(k, call, rc);
+}
+
+static int dlpi_chain_call(void *user, dlp_item *it) { return dlpi_chain_run(user, it); }
+
+/* Run the rows of a unit whose stage has a chain, as dlpi_unit_plain does for one callback. */
+__attribute__((noinline)) static void dlpi_chain_rows(dlpi_worker *w, const dlpi_unit *t,
+                                                      void *tally) {
+    dlpi_unit_plain(w, t, DLPI_ASK_NOTHING, true, dlpi_chain_run, tally);
 }
 
 /* Append the callback of a row, and the n fields f that the row adds, to a stage. Returns 0 or a
@@ -17406,11 +17427,12 @@ DLPI_COLD static int dlpi_chain_add(dlp_pipe *p, dlpi_stage *st, const dlpi_chai
         c->step[0] = (dlpi_chained){.call = st->item, .user = st->user};
         c->fields = before;
         st->item = dlpi_chain_call;
-        st->user = c;
+        st->user = c->step;
     }
     st->w.idempotent = 0; /* the new callback need not be */
     for (size_t i = 0; i < n_steps; i++) c->step[i].after += n;
     c->step[n_steps] = *row;
+    c->step[n_steps - 1].more = true;
     c->last = &c->step[n_steps];
     if ((rc = dlpi_keep_fields(p, st, f, n)) != DLP_OK) return rc;
     rc = dlpi_fields_apart(p, row->name, st->fields + before, n, st->fields, before);
@@ -17425,13 +17447,12 @@ static void dlpi_chain_resolve(dlp_pipe *p, const dlpi_stage *st) {
     dlpi_chain *c = dlpi_chain_of(st);
     if (c->last == NULL) return;
     for (dlpi_chained *k = c->step; k <= c->last; k++) {
-        k->n = st->scope.n_fields - k->after;
-        k->first = k->own > 0 ? k->n - k->own : 0;
-        if (k->own > 0) k->n = k->own;
+        k->n = k->own > 0 ? k->own : st->scope.n_fields - k->after;
+        k->first = k->own > 0 ? st->scope.n_fields - k->after - k->own : 0;
+        for (uint32_t f = 0; f < p->datasets.n_fields; f++)
+            k->ragged |= p->datasets.fields[f].ragged != 0;
+        k->fewer = k->n != st->scope.n_fields;
     }
-    c->ragged = false;
-    for (uint32_t f = 0; f < p->datasets.n_fields; f++)
-        c->ragged |= p->datasets.fields[f].ragged != 0;
 }
 
 /* Let the fields that steps add to a fetch stage begin as zeros, even if the fetch writes all bytes
@@ -17439,8 +17460,7 @@ static void dlpi_chain_resolve(dlp_pipe *p, const dlpi_stage *st) {
 static int dlpi_chain_widens(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_chain *c = dlpi_chain_of(st);
     dlpi_chain_resolve(p, st);
-    if (c->last == NULL || st->n_fields == c->fields) return DLP_OK;
-    if (st->scope.zeroes) return DLP_OK;
+    if (c->last == NULL || st->n_fields == c->fields || st->scope.zeroes) return DLP_OK;
     st->scope.own = c->fields;
     st->scope.zeroes = 2;
     return DLP_OK;
@@ -22571,7 +22591,7 @@ static int32_t dlpi_fetch_foretold(const dlp_predict_desc *d) { return d->num_wo
 
 #define DLPI_OPS_OF_CHAINS \
     .chain_at = offsetof(dlpi_fetch_rows, chain), .widens = dlpi_chain_widens, \
-    .what = dlpi_chain_what
+    .what = dlpi_chain_what, .chained = dlpi_chain_rows
 
 static const dlpi_stage_ops dlpi_fetch_ops = {DLPI_OPS_OF_FETCH, .check = dlpi_fetch_chain,
                                               .live = dlpi_fetch_live, DLPI_OPS_OF_CHAINS,
@@ -22603,13 +22623,6 @@ typedef struct dlpi_map { /* the record of a stage that maps items */
     dlpi_chain chain;     /* maps and fetches that run in the attempt of this stage */
 } dlpi_map;
 
-/* Put lengths that are in the order of the table (back), or of the stage, into the other order. */
-DLPI_COLD static void dlpi_seeing_turn(const dlpi_seeing *k, uint64_t *lengths, bool back) {
-    uint64_t were[DLP_MAX_FIELDS];
-    memcpy(were, lengths, k->n * sizeof *were);
-    for (uint32_t f = 0; f < k->n; f++) lengths[back ? k->at[f] : f] = were[back ? f : k->at[f]];
-}
-
 /* The callback of a map or fetch whose stage has the fields in another order than the table. It
    runs for each item, so it stands here and not with the code that opens pipes. Lengths that are
    all 0, as most are, stay where they are. */
@@ -22617,8 +22630,7 @@ static int dlpi_seeing_call(void *user, dlp_item *it) {
     const dlpi_seeing *k = user;
     void *data[DLP_MAX_FIELDS], **all = it->data;
     uint64_t *lengths = it->length, any = 0;
-    const uint32_t n = k->n;
-    uint32_t f = 0;
+    uint32_t n = k->n, f = 0;
     int rc;
     do data[f] = all[k->at[f]], any |= lengths[f];
     while (++f < n);
@@ -22666,6 +22678,7 @@ static const dlpi_stage_ops dlpi_map_item_ops = {
     .self_bytes = sizeof(dlpi_map),
     .chain_at = offsetof(dlpi_map, chain),
     .what = dlpi_chain_what,
+    .chained = dlpi_chain_rows,
     .widens = dlpi_map_widens,
     .held = DLPI_HELD_READS,
     DLPI_OPS_OF_ROWS,
@@ -23045,8 +23058,7 @@ static int dlpi_node_cache_add(dlpi_table *t, const dlp_node *node) {
 #define DLPI_SCRATCH_SHORTER 4u
 
 typedef struct dlpi_scratch_head { /* in the region */
-    uint64_t n_groups;
-    uint64_t each; /* cells of a group */
+    uint64_t n_groups, each;       /* each: cells of a group */
     uint8_t pad[DLPI_LINE - 16];
     dlpi_group lacking[DLPI_SCRATCH_WORDS]; /* a bit for each worker that lacks a group */
     dlpi_claim_word words[1]; /* [n_groups] owners of groups; behind them the numbers of runs */
@@ -23054,9 +23066,9 @@ typedef struct dlpi_scratch_head { /* in the region */
 
 typedef struct dlpi_scratch_hand { /* private to a worker of the stage that takes groups */
     uint32_t group;                /* 1 + the group that the worker holds; 0: it holds none */
-    bool none;                     /* in this search for a run no group was free */
-    bool lacks;                    /* the worker's bit in `lacking` is set */
-    bool passed; /* in this search a run that had gone back was passed by for lack of a group */
+    /* In this search for a run no group was free. The worker's bit in `lacking` is set. In this
+       search a run that had gone back was passed by for lack of a group. */
+    bool none, lacks, passed;
 } dlpi_scratch_hand;
 
 /* Numbers of the stage's areas in the region. */
@@ -23064,14 +23076,13 @@ enum { DLPI_SCRATCH_HEAD = 1, DLPI_SCRATCH_CELLS = DLPI_OWN_HIDDEN };
 
 typedef struct dlpi_scratch_desc {
     const dlp_field *fields; /* [n_fields]; shape: the most bytes of an item */
-    uint32_t n_fields;       /* with those of all datasets at most DLP_MAX_FIELDS */
-    uint32_t n_cells;        /* 0: as many as >>scratch says */
+    /* n_fields: with those of all datasets at most DLP_MAX_FIELDS; n_cells 0: as >>scratch says */
+    uint32_t n_fields, n_cells;
 } dlpi_scratch_desc;
 
 typedef struct dlpi_scratch { /* the stage's own record */
     uint32_t n, n_groups;     /* number of fields; of groups of cells */
-    uint32_t shift;           /* a group has 1 << shift cells */
-    uint32_t asked;           /* n_cells of the desc; 0: the library chooses */
+    uint32_t shift, asked;    /* a group has 1 << shift cells; n_cells of the desc, 0: not given */
     bool ragged;              /* at least one of the fields is ragged */
     uint64_t cell_bytes;
     dlpi_field f[DLP_MAX_FIELDS];
@@ -23126,6 +23137,14 @@ static inline uint32_t dlpi_scratch_first(const dlpi_worker *w) {
     return w->st->scope.field + w->st->scope.n_fields;
 }
 
+/* Return the order in which the map sees its fields, if the cells are to be in this order, so that
+   its callback is called directly; else NULL. A map's record begins with the order. */
+static const dlpi_seeing *dlpi_scratch_order(const dlpi_stage *st) {
+    const dlpi_seeing *order = st->self;
+    const bool direct = !DLPI_DEBUG && st->held == DLPI_HELD_READS && st->ops->held == st->held;
+    return direct && order->n > 0 ? order : NULL;
+}
+
 /* Find the cells of the run that row `row` of slot s belongs to, before the row is run. Sets
    w->held, to NULL if the run has no group. If `at` is not called, sets w->cell as if row 0 had a
    cell of that group. */
@@ -23133,15 +23152,19 @@ static void dlpi_scratch_cells(dlpi_worker *w, uint32_t s, uint32_t row) {
     const dlp_pipe *p = w->p;
     const dlpi_scratch *k = dlpi_scratch_of(p);
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
+    const dlpi_seeing *order = dlpi_scratch_order(w->st);
+    uint8_t *were[DLP_MAX_FIELDS];
     uint32_t unit = row >> dlpi_header_shift(DLPI_LOAD_RLX(&slot->header)); /* claimed */
     uint32_t group = dlpi_scratch_group(p, slot->sequence, s, unit);
     w->held = group == 0
                   ? NULL
                   : dlpi_area_at(p, DLPI_OWN(p->holder_stage->id, DLPI_SCRATCH_CELLS), group - 1);
-    if (group == 0 || (w->st->held & DLPI_HELD_LENGTHS) != 0) return;
+    if ((w->st->held & DLPI_HELD_LENGTHS) != 0) return;
     row -= row & ((1u << k->shift) - 1);
-    for (uint32_t f = 0; f < k->n; f++)
+    for (uint32_t f = 0; group != 0 && f < k->n; f++)
         w->cell[dlpi_scratch_first(w) + f] = w->held + k->f[f].offset - row * k->cell_bytes;
+    if (order != NULL) memcpy(were, w->cell, sizeof were);
+    for (uint32_t f = 0; order != NULL && f < order->n; f++) w->cell[f] = were[order->at[f]];
 }
 
 static inline uint8_t *dlpi_scratch_cell(const dlpi_worker *w, uint32_t row) {
@@ -23269,19 +23292,13 @@ DLPI_COLD static void dlpi_scratch_recover(dlpi_worker *w) {
 
 /* ---- a row ---- */
 
-/* True if this stage writes the fields. */
-static inline bool dlpi_scratch_fills(const dlpi_worker *w) {
-    return (w->st->held & DLPI_HELD_WRITES) != 0;
-}
-
 /* Point the scratch fields of the worker's item at the cell of row `row`. */
 static void dlpi_scratch_at(dlpi_worker *w, uint32_t row) {
     const dlpi_scratch *k = dlpi_scratch_of(w->p);
     const uint32_t first = dlpi_scratch_first(w);
     uint8_t *at = dlpi_scratch_cell(w, row);
-    const bool reads = k->ragged && !dlpi_scratch_fills(w);
-    const uint32_t n = k->n;
-    for (uint32_t f = 0; f < n; f++) {
+    const bool reads = k->ragged && (w->st->held & DLPI_HELD_WRITES) == 0;
+    for (uint32_t f = 0, n = k->n; f < n; f++) {
         w->data[first + f] = at + k->f[f].offset;
         w->length[first + f] = reads && k->f[f].f.ragged ? ((uint64_t *)(void *)at)[f] : 0;
     }
@@ -23292,7 +23309,9 @@ static void dlpi_scratch_at(dlpi_worker *w, uint32_t row) {
 static int dlpi_scratch_written(dlpi_worker *w, uint32_t row) {
     const dlpi_scratch *k = dlpi_scratch_of(w->p);
     const uint32_t first = dlpi_scratch_first(w);
-    if (!dlpi_scratch_fills(w)) return memset(&w->length[first], 0, k->n * 8u), 0;
+    const dlpi_seeing *order = dlpi_scratch_order(w->st);
+    if (order != NULL) dlpi_seeing_turn(order, w->length, true);
+    if ((w->st->held & DLPI_HELD_WRITES) == 0) return memset(&w->length[first], 0, k->n * 8u), 0;
     uint64_t *lengths = (uint64_t *)(void *)dlpi_scratch_cell(w, row);
     for (uint32_t f = 0; f < k->n; f++) {
         uint64_t n = w->length[first + f];
@@ -23396,8 +23415,7 @@ static uint64_t dlpi_scratch_least(const dlp_pipe *p, const dlpi_scratch *k) {
     uint64_t least = 0;
     for (int i = k->takes->work; i <= k->reads->work; i++) {
         const dlpi_stage *st = p->work[i];
-        const uint64_t more = (st->held & DLPI_HELD_WRITES) == 0;
-        least += (uint64_t)st->n_workers * (dlpi_at_once(st) + more);
+        least += (uint64_t)st->n_workers * (dlpi_at_once(st) + !(st->held & DLPI_HELD_WRITES));
     }
     return least;
 }
@@ -23418,10 +23436,9 @@ static void dlpi_scratch_groups(dlp_pipe *p, dlpi_scratch *k) {
     while (shift < p->run_shift_most && (2u << shift) <= p->batch_rows &&
            cells >> (shift + 1) >= wanted)
         shift++;
-    k->shift = shift;
     k->n_groups = (uint32_t)(shift > 0 ? most >> shift : cells);
     if (k->asked == 0 && k->n_groups < least) k->n_groups = (uint32_t)least;
-    p->run_shift_most = shift;
+    p->run_shift_most = k->shift = shift;
 }
 
 DLPI_COLD static int dlpi_scratch_check(dlp_pipe *p, dlpi_stage *st) {
@@ -23432,12 +23449,11 @@ DLPI_COLD static int dlpi_scratch_check(dlp_pipe *p, dlpi_stage *st) {
         return dlpi_bad(p, st->name, "n_fields", "16 at most, with those of all fetches", k->n);
     for (uint32_t i = 0; i < k->n; i++) k->ragged |= st->fields[i].ragged != 0;
     if (k->ragged) at = k->n * sizeof(uint64_t);
-    for (uint32_t i = 0; i < k->n && rc == DLP_OK; i++) {
+    for (uint32_t i = 0; i < k->n; i++) {
         if ((rc = dlpi_scratch_field(p, st, k, i)) != DLP_OK) return rc;
         if (k->f[i].f.ragged || k->f[i].row_bytes >= 64) align = 64;
         k->f[i].offset = dlpi_take_bytes(&at, k->f[i].row_bytes, align);
     }
-    if (rc != DLP_OK) return rc;
     k->cell_bytes = dlpi_round_up(at, align);
     /* A keeper, too, finds the items' own fields in w->data, before `at` points others there. */
     if (k->ragged || p->items.any_ragged || p->keeper_stage != NULL)
@@ -23468,6 +23484,7 @@ DLPI_COLD static int dlpi_scratch_blocks(const dlp_pipe *p, const dlpi_stage *st
 /* Show the scratch fields in the items of stages that write or read them, as the pipe starts. */
 DLPI_COLD static void dlpi_scratch_live(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_scratch *k = st->self;
+    const dlpi_seeing *order;
     for (int i = 0; i < p->n_item_work; i++) {
         dlpi_scope *scope = &p->work[i]->scope;
         const uint32_t first = scope->field + scope->n_fields;
@@ -23476,6 +23493,12 @@ DLPI_COLD static void dlpi_scratch_live(dlp_pipe *p, dlpi_stage *st) {
         for (uint32_t f = first; f < first + k->n; f++) k->steps[i][f].row_bytes = k->cell_bytes;
         if (scope->n_cells < first + k->n) scope->n_cells = (uint8_t)(first + k->n);
         scope->cells = k->steps[i];
+        if ((order = dlpi_scratch_order(p->work[i])) == NULL) continue;
+        for (uint32_t f = 0; f < order->n; f++)
+            k->steps[i][f].row_bytes =
+                order->at[f] < first ? p->items.at[order->at[f]].row_bytes : k->cell_bytes;
+        scope->shift = (uint8_t)k->n;
+        p->work[i]->item = order->callback, p->work[i]->user = order->user;
     }
     dlpi_scratch_head_of(p)->n_groups = k->n_groups;
     dlpi_scratch_head_of(p)->each = UINT64_C(1) << k->shift;
@@ -23490,9 +23513,9 @@ DLPI_COLD static bool dlpi_scratch_seen(const dlpi_words *words, dlpi_seen *s, i
     const int id = DLPI_OWN(stage, DLPI_SCRATCH_HEAD);
     const uint64_t from = offsetof(dlpi_scratch_head, words);
     uint64_t *own = s->figures.stages[stage].own, n, each, one;
-    if (!dlpi_word_at(words, id, 0, 0, 8, &n) || !dlpi_word_at(words, id, 0, 8, 8, &each))
+    if (!dlpi_word_at(words, id, 0, 0, 8, &n) || !dlpi_word_at(words, id, 0, 8, 8, &each) ||
+        n > DLPI_WORDS_MAX)
         return false;
-    if (n > DLPI_WORDS_MAX) return false;
     own[1] = n * each;
     for (uint64_t g = 0; g < n; g++) {
         if (!dlpi_word_at(words, id, 0, from + 8 * g, 8, &one)) return false;
@@ -23931,15 +23954,15 @@ static int dlpi_join_mix(dlp_pipe *p, dlpi_stage *st) {
 /* Set the scope of a later fetch: the same items, its own fields. Returns 0 or a DLP_ERR code. */
 static int dlpi_join_zip(dlp_pipe *p, dlpi_stage *st) {
     const uint32_t n = p->datasets.n_fields;
-    int rc;
+    /* the most there can be: of a table, behind a load */
+    if (st->dataset->n_items == DLPI_MAX_ITEMS) st->dataset->n_items = p->fetch->dataset->n_items;
     if (st->dataset->n_items != p->fetch->dataset->n_items)
         return dlpi_refuse(p, DLP_ERR_ARG, st->name, "dataset.n_items",
                            "n_items is %" PRIu64 ", must be %" PRIu64 ", as in the first fetch",
                            st->dataset->n_items, p->fetch->dataset->n_items);
-    if ((rc = dlpi_fields_widen(p, st, "dataset.n_fields")) != DLP_OK) return rc;
     st->scope = (dlpi_scope){n, st->n_fields, n, !st->dataset->writes_all_bytes,
                              .n_items = st->dataset->n_items};
-    return DLP_OK;
+    return dlpi_fields_widen(p, st, "dataset.n_fields");
 }
 
 DLPI_COLD static int dlpi_join_widens(dlp_pipe *p, dlpi_stage *st) {
@@ -23964,8 +23987,7 @@ static dlp_stage dlpi_add_join(dlp_pipe *p, const dlp_join_desc *desc) {
 /* Add the second fetch of a table, or one after it. mixes: it has items of its own, not fields.
    Returns a stage number or a DLP_ERR code. */
 static int dlpi_node_fetch_later(dlpi_table *t, const dlp_fetch_desc *f, bool mixes) {
-    const int how = mixes ? DLP_JOIN_MIX : DLP_JOIN_ZIP;
-    return dlpi_add_join(t->p, &(dlp_join_desc){.fetch = *f, .how = how});
+    return dlpi_add_join(t->p, &(dlp_join_desc){.fetch = *f, .how = mixes}); /* DLP_JOIN_MIX: 1 */
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -29268,6 +29290,7 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     if (st->work >= 0) w->waiters = &p->waiters[st->work];
     w->given = w->item;
     w->has_special = dlpi_row_has_special(w);
+    w->chained = st->ops->chain_at != 0 && dlpi_chain_of(st)->last != NULL;
     w->singles = dlpi_worker_singles(w);
     w->alone = dlpi_worker_alone(w);
     if (st->ops->worker != NULL) st->ops->worker(w);
@@ -34429,7 +34452,15 @@ struct dlp_push {
 
 /* ---- the memory ---- */
 
-static int dlpi_push_check(const dlp_push_desc *d, dlp_error *err) {
+/* Return how many items a lane has. Without a number of the desc's: 64 KiB of records, so that
+   threads that share cores switch seldom, but 256 to 4096 of them. */
+static uint64_t dlpi_push_capacity(const dlp_push_desc *d, uint64_t record) {
+    uint64_t n = 4096;
+    while (n > 256 && n * record > 65536) n /= 2;
+    return d->capacity ? d->capacity : n;
+}
+
+static int dlpi_push_check(const dlp_push_desc *d, uint64_t record, dlp_error *err) {
     if (d->max_producers > DLP_MPSC_MAX_PRODUCERS)
         return dlpi_push_bad(err, "max_producers", "0..4096");
     if (d->capacity > DLP_QUEUE_MAX_CAPACITY || (d->capacity & (d->capacity - 1)) != 0)
@@ -34439,7 +34470,7 @@ static int dlpi_push_check(const dlp_push_desc *d, dlp_error *err) {
                              "1 or more: how many producers say that their stream has ended");
     if (d->full < DLP_PUSH_WAIT || d->full > DLP_PUSH_NEWEST)
         return dlpi_push_bad(err, "full", "DLP_PUSH_WAIT, _REFUSE or _NEWEST");
-    if (d->keep > (d->capacity ? d->capacity : 256) || (d->keep != 0 && d->full != DLP_PUSH_NEWEST))
+    if (d->keep > dlpi_push_capacity(d, record) || (d->keep != 0 && d->full != DLP_PUSH_NEWEST))
         return dlpi_push_bad(err, "keep", "0, or with DLP_PUSH_NEWEST 1..capacity");
     return DLP_OK;
 }
@@ -34474,7 +34505,7 @@ static dlpi_push_head dlpi_push_sizes(const dlp_push_desc *d, const dlpi_push_fi
     h.bundle_at =
         dlpi_round_up(h.lines_at + h.max_producers * sizeof(dlpi_push_line), DLP_QUEUE_ALIGN);
     h.bundle_bytes =
-        dlp_mpsc_bytes(h.record_bytes, d->capacity ? d->capacity : 256, h.max_producers);
+        dlp_mpsc_bytes(h.record_bytes, dlpi_push_capacity(d, at->record), h.max_producers);
     h.total_bytes = dlpi_sum(h.bundle_at, h.bundle_bytes);
     return h;
 }
@@ -34951,13 +34982,13 @@ DLPI_COLD DLPDEF int dlp_push_open(dlp_push **out, const dlp_push_desc *desc, dl
     int rc;
     if (out == NULL || desc == NULL) return dlpi_push_bad(err, out ? "desc" : "out", "given");
     if ((rc = dlpi_push_layout(&at, desc->fields, desc->n_fields, err)) != DLP_OK) return rc;
-    if ((rc = dlpi_push_check(desc, err)) != DLP_OK) return rc;
+    if ((rc = dlpi_push_check(desc, at.record, err)) != DLP_OK) return rc;
     if ((s = calloc(1, sizeof *s)) == NULL)
         return dlpi_error_set(err, DLP_ERR_MEMORY, "", "calloc of the reader failed");
     s->fd = s->self = s->door.fd = -1;
     s->at = at;
     s->was = dlpi_push_sizes(desc, &at);
-    s->capacity = desc->capacity ? desc->capacity : 256;
+    s->capacity = dlpi_push_capacity(desc, at.record);
     s->keep = desc->keep ? desc->keep : 1;
     s->writers = desc->writers;
     s->lost_ms = desc->lost_ms ? desc->lost_ms : 60000;
@@ -38625,7 +38656,7 @@ static void dlpi_sim_runs(dlpi_sim *m, uint64_t batches) {
     const dlpi_sim_stage *g = &m->stage[0];
     uint32_t at_once = g->workers < m->cpus ? g->workers : (uint32_t)m->cpus, shift = 0;
     uint64_t most = DLPI_SIM_EVENTS / (batches * m->n_stages) + 1;
-    while (shift < DLPI_RUN_SHIFT_MAX && g->times.mean * (double)(2u << shift) <= 8000 &&
+    while (shift < DLPI_RUN_SHIFT_MAX && g->times.mean * (double)(2u << shift) <= DLPI_RUN_NS &&
            (2u << shift) * at_once <= m->rows)
         shift++;
     m->rows_a_run = 1u << shift;
@@ -41532,7 +41563,7 @@ static int dlpi_fetch_dataset(dlpi_table *t, const dlp_node *node, dlp_dataset *
     const int rc = dlpi_fetch_items(t, node, &n);
     if (rc != DLP_OK) return rc;
     *ds = d->source != NULL ? *d->source->fetch.dataset
-                            : (dlp_dataset){.n_items = t->load == NULL ? n : 0,
+                            : (dlp_dataset){.n_items = t->load ? t->fetched * DLPI_MAX_ITEMS : n,
                                             .fields = d->fields,
                                             .n_fields = d->n_fields,
                                             .writes_all_bytes = (uint32_t)d->writes_all_bytes,
@@ -41781,8 +41812,7 @@ static bool dlpi_names_have(const char *names, const char *name) {
     while (n > 0 && *names != 0) {
         const size_t length = strcspn(names, " ");
         if (length == n && strncmp(names, name, n) == 0) return true;
-        names += length;
-        names += strspn(names, " ");
+        names += length, names += strspn(names, " ");
     }
     return false;
 }
@@ -41790,10 +41820,8 @@ static bool dlpi_names_have(const char *names, const char *name) {
 DLPI_COLD
 static uint32_t dlpi_names_count(const char *names) {
     uint32_t n = 0;
-    for (names += strspn(names, " "); *names != 0; n++) {
-        names += strcspn(names, " ");
-        names += strspn(names, " ");
-    }
+    for (names += strspn(names, " "); *names != 0; n++)
+        names += strcspn(names, " "), names += strspn(names, " ");
     return n;
 }
 
@@ -43584,8 +43612,9 @@ static int dlpi_table_add(dlp_pipe *p, const dlp_node *nodes, uint32_t n,
    name for it. Returns rc, or the code of dlpi_opened. */
 DLPI_COLD static int dlpi_table_opened(dlp_pipe **out, dlp_pipe *p, int rc, dlp_error *err) {
     static const char *const names[] = {
-        "sampler.", "list.order.", "batches.",       "list.order.batches.",
-        "dataset.", "fetch.",      "device_buffers", "queue.capacity"};
+        "sampler.",         "list.order.",   "batches.",        "list.order.batches.",
+        "dataset.open_end", "list.open_end", "dataset.n_items", "source.dataset.n_items",
+        "dataset.",         "fetch.",        "device_buffers",  "queue.capacity"};
     rc = dlpi_opened(out, p, rc, err);
     for (size_t k = 0; rc != DLP_OK && err != NULL && k < sizeof names / sizeof *names; k += 2) {
         const dlp_error e = *err;

@@ -15,7 +15,8 @@
                     fields of item i of each dataset. The callback of the join sees the fields of
                     its own dataset. Callbacks of later stages see the fields of all stages above,
                     in the order of the stages. A cache keeps the fields of the stages in front of
-                    it.
+                    it. A fetch node without a source has the items of the pipe. Behind a load with
+                    counts it goes by the number of the item in all parts, and it has no part.
      DLP_JOIN_MIX   The dataset has the same fields, and its items have the next numbers. If the
                     datasets before it have n items together, its item i is item n + i of the
                     pipe. It stands directly after fetch or another mix. dlp_mix_sampler gives an

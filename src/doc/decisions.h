@@ -22,8 +22,9 @@
      record of the claim. If an index were popped from a shared queue first and recorded later, a
      worker that dies in between would lose it. A done word has 32 rows and the batch's generation.
      So one swap completes rows, and refuses rows of an older batch. A count-down could not be
-     repeated. A run has rows that cost about 8 us together, at most 32 rows. With shorter runs,
+     repeated. A run has rows that cost about 16 us together, at most 32 rows. With shorter runs,
      short items would be all claim. With longer runs, long items would leave other workers idle.
+     8 us were 3 to 8 % slower for items of 784 bytes that memory delivers in 0.4 us.
    * The claimant of a batch of one row alone writes its done word, so it stores the bit. It still
      swaps ready: recovery of another worker closes each batch whose bits are full, and the slot may
      have gone on before the claimant comes to ready. A store there was tried, and model_slots found

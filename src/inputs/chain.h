@@ -1,6 +1,7 @@
 #pragma once
 /* tests: system/stages/fused */
 #include "inputs/dataset.h"
+#include "row/run.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-chain      MAPS AND FETCHES IN THE ATTEMPT OF THE STAGE BEFORE
    A stage of rows has one callback. If rows of the table run in the attempt of an earlier stage,
@@ -14,15 +15,17 @@ typedef struct dlpi_chained { /* one step of a chain: the callback of one row of
     dlp_item_fn call;
     void *user;
     uint32_t n, first; /* it sees n fields, from field `first` on; set when the pipe is resolved */
-    uint32_t after;    /* fields that later steps add, which it does not see */
-    uint32_t own;      /* not 0: it sees only this many fields of its own; 0: all fields so far */
-    char name[32];     /* name of the row */
+    /* fields that later steps add, which it does not see; fields of its own, if it sees only these
+       (0: it sees all fields so far) */
+    uint32_t after, own;
+    /* a step follows; a field of the pipe is ragged; it sees fewer fields than its stage has */
+    bool more, ragged, fewer;
+    char name[32]; /* name of the row; "": the stage's own callback */
 } dlpi_chained;
 
 typedef struct dlpi_chain {
     const dlpi_chained *last; /* the last step; NULL: the stage has only its own callback */
     uint32_t fields;          /* fields of the stage itself, without those of the steps */
-    bool ragged;              /* a field that a step sees is ragged */
     dlpi_chained step[DLPI_CHAIN_STEPS];
 } dlpi_chain;
 
@@ -35,10 +38,9 @@ static dlpi_chain *dlpi_chain_of(const dlpi_stage *st) {
 /* End a chain at a step whose callback returned rc, which is not 0. If it is a failure, put the
    name of the step's node in front of the message. Returns rc for the stage's own callback, a skip
    or a wrong length; else DLP_ERR_CALLBACK. */
-DLPI_COLD static int dlpi_chain_over(const dlpi_chain *c, const dlpi_chained *k, dlp_call *call,
-                                     int rc) {
+DLPI_COLD static int dlpi_chain_over(const dlpi_chained *k, dlp_call *call, int rc) {
     char why[256];
-    if (k == c->step || rc == DLP_SKIP) return rc;
+    if (k->name[0] == 0 || rc == DLP_SKIP) return rc;
     dlpi_copy_text(why, sizeof why, call->message);
     if (why[0] == 0) dlpi_returned_text(why, sizeof why, rc);
     dlp_fail(call, call->message[0] != 0 ? *call->errnum : 0, "node \"%s\": %.200s", k->name, why);
@@ -59,41 +61,45 @@ __attribute__((noinline)) static bool dlpi_chain_tails(const dlp_item *it, const
     return true;
 }
 
-static inline void dlpi_chain_point(dlp_item *it, const dlpi_chained *k) {
-    it->n_fields = k->n;
-    if (DLPI_LIKELY(k->first == 0)) return;
-    it->data += k->first;
-    it->length += k->first;
+static void dlpi_chain_point(dlp_item *it, const dlpi_chained *k) {
+    it->n_fields = k->n, it->data += k->first, it->length += k->first;
 }
 
 /* Call the callback of a step that is not the last. The callback may change any of its item, and
    where it finds the fields. So it sees a copy. */
-static inline int dlpi_chain_step(const dlpi_chained *k, dlp_item it) {
+DLPI_INLINE int dlpi_chain_step(const dlpi_chained *k, dlp_item it) {
     void *data[DLP_MAX_FIELDS];
-    dlpi_chain_point(&it, k);
+    if (k->fewer) dlpi_chain_point(&it, k);
     data[0] = it.data[0];
     for (uint32_t f = 1; f < k->n; f++) data[f] = it.data[f];
     it.data = data;
     return k->call(k->user, &it);
 }
 
-/* Call the callbacks of all steps of a chain (user) for an item: this is the callback of its stage.
+/* Call the callbacks of all steps (user) of a chain for an item: this is the callback of its stage.
    Each step sees the item as if a stage stood between it and the step before: zeros lie behind the
    lengths, and the message is empty. Returns 0, or the code of the first step that is not 0. */
-static int dlpi_chain_call(void *user, dlp_item *it) {
-    const dlpi_chain *c = user;
-    const dlpi_chained *k = c->step;
+DLPI_INLINE int dlpi_chain_run(void *user, dlp_item *it) {
+    const dlpi_chained *k = user;
     dlp_call *call = it->call;
     int rc;
     do {
         rc = dlpi_chain_step(k, *it);
-        if (DLPI_UNLIKELY(rc != 0)) return dlpi_chain_over(c, k, call, rc);
-        if (c->ragged && !dlpi_chain_tails(it, k)) return 0; /* the core refuses the length */
+        if (DLPI_UNLIKELY(rc != 0)) return dlpi_chain_over(k, call, rc);
+        if (k->ragged && !dlpi_chain_tails(it, k)) return 0; /* the core refuses the length */
         call->message[0] = 0;
-    } while (++k != c->last);
-    dlpi_chain_point(it, k);
+    } while (DLPI_UNLIKELY((++k)->more));
+    if (k->fewer) dlpi_chain_point(it, k);
     rc = k->call(k->user, it);
-    return DLPI_LIKELY(rc == 0) ? 0 : dlpi_chain_over(c, k, call, rc);
+    return DLPI_LIKELY(rc == 0) ? 0 : dlpi_chain_over(k, call, rc);
+}
+
+static int dlpi_chain_call(void *user, dlp_item *it) { return dlpi_chain_run(user, it); }
+
+/* Run the rows of a unit whose stage has a chain, as dlpi_unit_plain does for one callback. */
+__attribute__((noinline)) static void dlpi_chain_rows(dlpi_worker *w, const dlpi_unit *t,
+                                                      void *tally) {
+    dlpi_unit_plain(w, t, DLPI_ASK_NOTHING, true, dlpi_chain_run, tally);
 }
 
 /* Append the callback of a row, and the n fields f that the row adds, to a stage. Returns 0 or a
@@ -116,11 +122,12 @@ DLPI_COLD static int dlpi_chain_add(dlp_pipe *p, dlpi_stage *st, const dlpi_chai
         c->step[0] = (dlpi_chained){.call = st->item, .user = st->user};
         c->fields = before;
         st->item = dlpi_chain_call;
-        st->user = c;
+        st->user = c->step;
     }
     st->w.idempotent = 0; /* the new callback need not be */
     for (size_t i = 0; i < n_steps; i++) c->step[i].after += n;
     c->step[n_steps] = *row;
+    c->step[n_steps - 1].more = true;
     c->last = &c->step[n_steps];
     if ((rc = dlpi_keep_fields(p, st, f, n)) != DLP_OK) return rc;
     rc = dlpi_fields_apart(p, row->name, st->fields + before, n, st->fields, before);
@@ -135,13 +142,12 @@ static void dlpi_chain_resolve(dlp_pipe *p, const dlpi_stage *st) {
     dlpi_chain *c = dlpi_chain_of(st);
     if (c->last == NULL) return;
     for (dlpi_chained *k = c->step; k <= c->last; k++) {
-        k->n = st->scope.n_fields - k->after;
-        k->first = k->own > 0 ? k->n - k->own : 0;
-        if (k->own > 0) k->n = k->own;
+        k->n = k->own > 0 ? k->own : st->scope.n_fields - k->after;
+        k->first = k->own > 0 ? st->scope.n_fields - k->after - k->own : 0;
+        for (uint32_t f = 0; f < p->datasets.n_fields; f++)
+            k->ragged |= p->datasets.fields[f].ragged != 0;
+        k->fewer = k->n != st->scope.n_fields;
     }
-    c->ragged = false;
-    for (uint32_t f = 0; f < p->datasets.n_fields; f++)
-        c->ragged |= p->datasets.fields[f].ragged != 0;
 }
 
 /* Let the fields that steps add to a fetch stage begin as zeros, even if the fetch writes all bytes
@@ -149,8 +155,7 @@ static void dlpi_chain_resolve(dlp_pipe *p, const dlpi_stage *st) {
 static int dlpi_chain_widens(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_chain *c = dlpi_chain_of(st);
     dlpi_chain_resolve(p, st);
-    if (c->last == NULL || st->n_fields == c->fields) return DLP_OK;
-    if (st->scope.zeroes) return DLP_OK;
+    if (c->last == NULL || st->n_fields == c->fields || st->scope.zeroes) return DLP_OK;
     st->scope.own = c->fields;
     st->scope.zeroes = 2;
     return DLP_OK;

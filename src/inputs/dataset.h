@@ -240,3 +240,10 @@ static int dlpi_fetch_take(dlp_pipe *p, dlpi_stage *st, const dlp_fetch_desc *d)
     f->dataset.fields = st->fields;
     return rc;
 }
+
+/* Put lengths that are in the order of the table (back), or of the stage, into the other order. */
+DLPI_COLD static void dlpi_seeing_turn(const dlpi_seeing *k, uint64_t *lengths, bool back) {
+    uint64_t were[DLP_MAX_FIELDS];
+    memcpy(were, lengths, k->n * sizeof *were);
+    for (uint32_t f = 0; f < k->n; f++) lengths[back ? k->at[f] : f] = were[back ? f : k->at[f]];
+}

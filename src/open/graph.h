@@ -150,8 +150,9 @@ static int dlpi_table_add(dlp_pipe *p, const dlp_node *nodes, uint32_t n,
    name for it. Returns rc, or the code of dlpi_opened. */
 DLPI_COLD static int dlpi_table_opened(dlp_pipe **out, dlp_pipe *p, int rc, dlp_error *err) {
     static const char *const names[] = {
-        "sampler.", "list.order.", "batches.",       "list.order.batches.",
-        "dataset.", "fetch.",      "device_buffers", "queue.capacity"};
+        "sampler.",         "list.order.",   "batches.",        "list.order.batches.",
+        "dataset.open_end", "list.open_end", "dataset.n_items", "source.dataset.n_items",
+        "dataset.",         "fetch.",        "device_buffers",  "queue.capacity"};
     rc = dlpi_opened(out, p, rc, err);
     for (size_t k = 0; rc != DLP_OK && err != NULL && k < sizeof names / sizeof *names; k += 2) {
         const dlp_error e = *err;

@@ -235,11 +235,12 @@ typedef struct dlpi_kind_words {
 } dlpi_kind_words;
 
 typedef struct dlpi_stage_ops {
-    int kind;       /* DLP_STAGE_* */
-    int rank;       /* place in a chain: no stage may follow one of a higher rank */
-    int many;       /* 1: several stages of this rank may follow each other */
-    int begins;     /* 1: a chain begins with it, and a pipe has one */
-    int expands;    /* 1: the dataset of the fetch stage after it may leave items out */
+    int kind; /* DLP_STAGE_* */
+    int rank; /* place in a chain: no stage may follow one of a higher rank */
+    int many; /* 1: several stages of this rank may follow each other */
+    /* 1: a chain begins with it, and a pipe has one; 1: the dataset of the fetch stage after it may
+       leave items out */
+    int begins, expands;
     size_t at;      /* offset in dlp_pipe of a pointer to the chain's stage of this kind; 0: none */
     int unit;       /* DLPI_UNIT_*: what a worker claims; cells are the stage's own, not slots' */
     int in_place;   /* 1: it changes batches in their cells */
@@ -280,6 +281,8 @@ typedef struct dlpi_stage_ops {
     /* Do leading rows of t that nobody has had, in place of the callback. Returns how many. NULL:
        the callback does each row. */
     uint32_t (*bulk)(struct dlpi_worker *w, const struct dlpi_unit *t);
+    /* If the stage has a chain: run the rows of t as dlpi_unit_plain does. tally: a dlpi_tally. */
+    void (*chained)(struct dlpi_worker *w, const struct dlpi_unit *t, void *tally);
     int (*call)(struct dlpi_worker *w, const struct dlpi_unit *t); /* the callback of a batch */
     bool (*full)(const struct dlpi_worker *w); /* it takes no unit, whatever comes */
     bool (*owes)(const struct dlpi_worker *w); /* true if rows or requests are to come back */

@@ -396,7 +396,7 @@ static void dlpi_sim_runs(dlpi_sim *m, uint64_t batches) {
     const dlpi_sim_stage *g = &m->stage[0];
     uint32_t at_once = g->workers < m->cpus ? g->workers : (uint32_t)m->cpus, shift = 0;
     uint64_t most = DLPI_SIM_EVENTS / (batches * m->n_stages) + 1;
-    while (shift < DLPI_RUN_SHIFT_MAX && g->times.mean * (double)(2u << shift) <= 8000 &&
+    while (shift < DLPI_RUN_SHIFT_MAX && g->times.mean * (double)(2u << shift) <= DLPI_RUN_NS &&
            (2u << shift) * at_once <= m->rows)
         shift++;
     m->rows_a_run = 1u << shift;

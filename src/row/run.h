@@ -68,7 +68,7 @@ static inline void dlpi_rows_zero(const dlpi_worker *w, uint32_t row, uint64_t r
     if (!scope->zeroes) return;
     for (uint32_t f = scope->own; f < scope->field + scope->n_fields; f++) {
         const uint64_t bytes = w->p->items.at[f].row_bytes;
-        memset(w->cell[f] + row * bytes, 0, rows * bytes);
+        memset(w->cell[f + scope->shift] + row * bytes, 0, rows * bytes);
     }
 }
 
@@ -192,9 +192,10 @@ DLPI_COLD static int dlpi_row_wrong(dlpi_worker *w, const dlpi_unit *t, uint32_t
     return what;
 }
 
-/* Call the callback of a row. Nothing else calls it. Returns what it returned. */
-static inline int dlpi_row_call(const dlpi_stage *st, dlp_item *it) {
-    return st->item(st->user, it);
+/* Call the callback of a row. Nothing else calls it. chain: a function to inline in place of the
+   call, if it is the stage's callback; else NULL. Returns what it returned. */
+DLPI_INLINE int dlpi_row_call(const dlpi_stage *st, dlp_item *it, dlp_item_fn chain) {
+    return chain != NULL ? chain(st->user, it) : st->item(st->user, it);
 }
 
 /* Go on with a row whose callback came to code rc. If it succeeded, finish the row: its lengths (if
@@ -204,8 +205,8 @@ __attribute__((noinline)) static int dlpi_row_more(dlpi_worker *w, const dlpi_un
                                                    int rc) {
     const bool lengths = dlpi_lengths_set(w);
     if (rc == 0 && (lengths || dlpi_row_kept(w))) dlpi_item_row(w, row);
-    if (rc == 0 && lengths) rc = dlpi_row_lengths(w, t, row);
     if (rc == 0 && dlpi_row_held(w)) rc = w->p->holder->written(w, row);
+    if (rc == 0 && lengths) rc = dlpi_row_lengths(w, t, row);
     if (DLPI_UNLIKELY(rc != 0)) return dlpi_row_wrong(w, t, row, rc);
     if (dlpi_row_kept(w)) w->p->keeper->put(w, t->slot, row, w->note.used_random != 0);
     return DLPI_ROW_DONE;
@@ -221,21 +222,20 @@ enum {
 };
 
 /* One attempt at a row: all that happens to it, once. runs: DLPI_RUNS_ROW; fate: the fate of the
-   row; ask: DLPI_ASK_*, a constant; zeroed: its fields are cleared. Returns DLPI_ROW_*. */
+   row; ask: DLPI_ASK_*, a constant; zeroed: its fields are cleared; chain: as in dlpi_row_call.
+   Returns DLPI_ROW_*. */
 DLPI_INLINE int dlpi_row_attempt(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint64_t runs,
-                                 uint32_t fate, int ask, bool zeroed) {
+                                 uint32_t fate, int ask, bool zeroed, dlp_item_fn chain) {
     const dlpi_stage *st = w->st;
     dlpi_worker_block *block = w->block;
     dlp_item *it = &w->item;
     const uint64_t index = w->index[row];
-    uint64_t position;
     int rc = 0;
     DLPI_STORE_RLX(&block->current, index); /* for observers */
     if (DLPI_UNLIKELY(index - st->scope.first >= st->scope.n_items))
         return dlpi_row_other(w, t, row);
-    position = dlpi_item_of(w, &st->scope, row, index);
+    DLPI_STORE_RLX(&block->current_position, dlpi_item_of(w, &st->scope, row, index));
     if (ask == DLPI_ASK_ALL && DLPI_UNLIKELY(fate != 0)) it->attempt = dlpi_fate_tries(fate);
-    DLPI_STORE_RLX(&block->current_position, position);
     if (ask == DLPI_ASK_CELLS) dlpi_row_cells(w, row, zeroed);
     if (ask == DLPI_ASK_ALL && w->has_special && dlpi_row_special(w, t, row)) return DLPI_ROW_DONE;
     dlpi_runs(&block->running, runs);
@@ -243,7 +243,7 @@ DLPI_INLINE int dlpi_row_attempt(dlpi_worker *w, const dlpi_unit *t, uint32_t ro
         (rc = dlpi_fate_verdict(w, t->slot, fate)) != 0)
         return dlpi_row_wrong(w, t, row, rc);
     if (DLPI_DEBUG) dlpi_redzone_in(w, it, dlpi_redzone_cell(w, 0), t->slot, row);
-    rc = dlpi_row_call(st, it);
+    rc = dlpi_row_call(st, it, chain);
     if (DLPI_UNLIKELY(DLPI_DEBUG || rc != 0)) rc = dlpi_row_returned(w, row, rc);
     if (DLPI_DEBUG) rc = dlpi_redzone_out(w, it, dlpi_redzone_cell(w, 0), t->slot, row, rc);
     if (DLPI_UNLIKELY(rc != 0 || dlpi_lengths_set(w)) ||
@@ -258,7 +258,7 @@ __attribute__((noinline)) static int dlpi_row_run(dlpi_worker *w, const dlpi_uni
                                                   uint32_t row) {
     const uint32_t *fate = &dlpi_slot_fate(w->p, t->slot)[row];
     int what;
-    do what = dlpi_row_attempt(w, t, row, DLPI_RUNS_ROW(t->slot, row), *fate, DLPI_ASK_ALL, false);
+    do what = dlpi_row_attempt(w, t, row, DLPI_RUNS_ROW(t->slot, row), *fate, DLPI_ASK_ALL, 0, 0);
     while (what == DLPI_ROW_AGAIN);
     return what;
 }
@@ -344,17 +344,16 @@ typedef struct dlpi_tally {
     uint32_t mask, redo, later, left;
 } dlpi_tally;
 
+/* Add a row to the bits. what: DLPI_ROW_*, but never AGAIN. */
 static inline void dlpi_tally_add(dlpi_tally *n, uint32_t row, int what) {
-    uint32_t bit = UINT32_C(1) << row % DLPI_WORD_ROWS;
-    if (what == DLPI_ROW_DONE) n->mask |= bit;
-    if (what == DLPI_ROW_REDO) n->redo |= bit;
-    if (what == DLPI_ROW_LATER) n->later |= bit;
+    uint32_t *to = what == DLPI_ROW_DONE ? &n->mask : what == DLPI_ROW_REDO ? &n->redo : &n->later;
+    *to |= UINT32_C(1) << row % DLPI_WORD_ROWS;
 }
 
 /* Run all rows of a unit of which nothing is known but the indices. ask: DLPI_ASK_* of each row;
-   zeroed: the rows are cleared already. *n counts what was done. */
+   zeroed: the rows are cleared already; chain: as in dlpi_row_call. *n counts what was done. */
 DLPI_INLINE void dlpi_unit_plain(dlpi_worker *w, const dlpi_unit *t, int ask, bool zeroed,
-                                 dlpi_tally *n) {
+                                 dlp_item_fn chain, dlpi_tally *n) {
     const dlpi_ctl *ctl = w->p->ctl;
     const uint64_t runs = DLPI_RUNS_ROW(t->slot, 0); /* here: a callback may change all memory */
     for (uint32_t row = t->row, end = t->end; row < end; row++) {
@@ -363,7 +362,7 @@ DLPI_INLINE void dlpi_unit_plain(dlpi_worker *w, const dlpi_unit *t, int ask, bo
             n->left += end - row;
             break;
         }
-        what = dlpi_row_attempt(w, t, row, runs + row, 0, ask, zeroed);
+        what = dlpi_row_attempt(w, t, row, runs + row, 0, ask, zeroed, chain);
         if (DLPI_LIKELY(what == DLPI_ROW_DONE)) continue;
         dlpi_tally_add(n, row, what != DLPI_ROW_AGAIN ? what : dlpi_row_run(w, t, row));
     }
@@ -382,7 +381,7 @@ __attribute__((noinline)) static bool dlpi_unit_zeroed(dlpi_worker *w, const dlp
 
 __attribute__((noinline)) static void dlpi_unit_cells(dlpi_worker *w, const dlpi_unit *t,
                                                       bool zeroed, dlpi_tally *n) {
-    dlpi_unit_plain(w, t, DLPI_ASK_CELLS, zeroed, n);
+    dlpi_unit_plain(w, t, DLPI_ASK_CELLS, zeroed, NULL, n);
 }
 
 /* True if no row of the unit has a fate: nothing is known of the rows but their indices. */
@@ -415,7 +414,7 @@ DLPI_INLINE void dlpi_unit_single(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_rows_zero(w, t->row, 1);
     if (DLPI_LIKELY(!dlpi_generation_cancelled(w->p->ctl, w->generation))) {
         what = dlpi_row_attempt(w, t, t->row, DLPI_RUNS_ROW(t->slot, t->row), 0, DLPI_ASK_NOTHING,
-                                true);
+                                true, NULL);
         if (DLPI_UNLIKELY(what == DLPI_ROW_AGAIN)) what = dlpi_row_run(w, t, t->row);
         done = (what == DLPI_ROW_DONE) - w->passed;
         w->passed = 0;
@@ -447,7 +446,10 @@ __attribute__((noinline)) static void dlpi_unit_items(dlpi_worker *w, const dlpi
     dlpi_item_at(w, t);
     if (w->has_special && plain && !dlpi_row_has_more(w)) zeroed = dlpi_unit_zeroed(w, t);
     if (plain && (!w->has_special || (zeroed && !dlpi_row_asks(w))))
-        dlpi_unit_plain(w, t, DLPI_ASK_NOTHING, true, &n);
+        if (DLPI_LIKELY(!w->chained))
+            dlpi_unit_plain(w, t, DLPI_ASK_NOTHING, true, NULL, &n);
+        else
+            w->st->ops->chained(w, t, &n);
     else if (plain && !dlpi_row_has_more(w))
         dlpi_unit_cells(w, t, zeroed, &n);
     else

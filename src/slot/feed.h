@@ -96,7 +96,7 @@ static uint64_t dlpi_item_cost(const dlp_pipe *p, const dlpi_stage *st) {
 }
 
 #ifndef DLPI_RUN_NS /* a checker may define it before inclusion */
-#define DLPI_RUN_NS 8000u
+#define DLPI_RUN_NS 16000u
 #endif
 
 /* Return the binary logarithm of how many rows a run of a batch takes (count: the batch's rows). A

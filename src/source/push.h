@@ -67,7 +67,15 @@ struct dlp_push {
 
 /* ---- the memory ---- */
 
-static int dlpi_push_check(const dlp_push_desc *d, dlp_error *err) {
+/* Return how many items a lane has. Without a number of the desc's: 64 KiB of records, so that
+   threads that share cores switch seldom, but 256 to 4096 of them. */
+static uint64_t dlpi_push_capacity(const dlp_push_desc *d, uint64_t record) {
+    uint64_t n = 4096;
+    while (n > 256 && n * record > 65536) n /= 2;
+    return d->capacity ? d->capacity : n;
+}
+
+static int dlpi_push_check(const dlp_push_desc *d, uint64_t record, dlp_error *err) {
     if (d->max_producers > DLP_MPSC_MAX_PRODUCERS)
         return dlpi_push_bad(err, "max_producers", "0..4096");
     if (d->capacity > DLP_QUEUE_MAX_CAPACITY || (d->capacity & (d->capacity - 1)) != 0)
@@ -77,7 +85,7 @@ static int dlpi_push_check(const dlp_push_desc *d, dlp_error *err) {
                              "1 or more: how many producers say that their stream has ended");
     if (d->full < DLP_PUSH_WAIT || d->full > DLP_PUSH_NEWEST)
         return dlpi_push_bad(err, "full", "DLP_PUSH_WAIT, _REFUSE or _NEWEST");
-    if (d->keep > (d->capacity ? d->capacity : 256) || (d->keep != 0 && d->full != DLP_PUSH_NEWEST))
+    if (d->keep > dlpi_push_capacity(d, record) || (d->keep != 0 && d->full != DLP_PUSH_NEWEST))
         return dlpi_push_bad(err, "keep", "0, or with DLP_PUSH_NEWEST 1..capacity");
     return DLP_OK;
 }
@@ -112,7 +120,7 @@ static dlpi_push_head dlpi_push_sizes(const dlp_push_desc *d, const dlpi_push_fi
     h.bundle_at =
         dlpi_round_up(h.lines_at + h.max_producers * sizeof(dlpi_push_line), DLP_QUEUE_ALIGN);
     h.bundle_bytes =
-        dlp_mpsc_bytes(h.record_bytes, d->capacity ? d->capacity : 256, h.max_producers);
+        dlp_mpsc_bytes(h.record_bytes, dlpi_push_capacity(d, at->record), h.max_producers);
     h.total_bytes = dlpi_sum(h.bundle_at, h.bundle_bytes);
     return h;
 }
@@ -589,13 +597,13 @@ DLPI_COLD DLPDEF int dlp_push_open(dlp_push **out, const dlp_push_desc *desc, dl
     int rc;
     if (out == NULL || desc == NULL) return dlpi_push_bad(err, out ? "desc" : "out", "given");
     if ((rc = dlpi_push_layout(&at, desc->fields, desc->n_fields, err)) != DLP_OK) return rc;
-    if ((rc = dlpi_push_check(desc, err)) != DLP_OK) return rc;
+    if ((rc = dlpi_push_check(desc, at.record, err)) != DLP_OK) return rc;
     if ((s = calloc(1, sizeof *s)) == NULL)
         return dlpi_error_set(err, DLP_ERR_MEMORY, "", "calloc of the reader failed");
     s->fd = s->self = s->door.fd = -1;
     s->at = at;
     s->was = dlpi_push_sizes(desc, &at);
-    s->capacity = desc->capacity ? desc->capacity : 256;
+    s->capacity = dlpi_push_capacity(desc, at.record);
     s->keep = desc->keep ? desc->keep : 1;
     s->writers = desc->writers;
     s->lost_ms = desc->lost_ms ? desc->lost_ms : 60000;

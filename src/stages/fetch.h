@@ -81,7 +81,7 @@ static int32_t dlpi_fetch_foretold(const dlp_predict_desc *d) { return d->num_wo
 
 #define DLPI_OPS_OF_CHAINS \
     .chain_at = offsetof(dlpi_fetch_rows, chain), .widens = dlpi_chain_widens, \
-    .what = dlpi_chain_what
+    .what = dlpi_chain_what, .chained = dlpi_chain_rows
 
 static const dlpi_stage_ops dlpi_fetch_ops = {DLPI_OPS_OF_FETCH, .check = dlpi_fetch_chain,
                                               .live = dlpi_fetch_live, DLPI_OPS_OF_CHAINS,

@@ -113,15 +113,15 @@ static int dlpi_join_mix(dlp_pipe *p, dlpi_stage *st) {
 /* Set the scope of a later fetch: the same items, its own fields. Returns 0 or a DLP_ERR code. */
 static int dlpi_join_zip(dlp_pipe *p, dlpi_stage *st) {
     const uint32_t n = p->datasets.n_fields;
-    int rc;
+    /* the most there can be: of a table, behind a load */
+    if (st->dataset->n_items == DLPI_MAX_ITEMS) st->dataset->n_items = p->fetch->dataset->n_items;
     if (st->dataset->n_items != p->fetch->dataset->n_items)
         return dlpi_refuse(p, DLP_ERR_ARG, st->name, "dataset.n_items",
                            "n_items is %" PRIu64 ", must be %" PRIu64 ", as in the first fetch",
                            st->dataset->n_items, p->fetch->dataset->n_items);
-    if ((rc = dlpi_fields_widen(p, st, "dataset.n_fields")) != DLP_OK) return rc;
     st->scope = (dlpi_scope){n, st->n_fields, n, !st->dataset->writes_all_bytes,
                              .n_items = st->dataset->n_items};
-    return DLP_OK;
+    return dlpi_fields_widen(p, st, "dataset.n_fields");
 }
 
 DLPI_COLD static int dlpi_join_widens(dlp_pipe *p, dlpi_stage *st) {
@@ -146,6 +146,5 @@ static dlp_stage dlpi_add_join(dlp_pipe *p, const dlp_join_desc *desc) {
 /* Add the second fetch of a table, or one after it. mixes: it has items of its own, not fields.
    Returns a stage number or a DLP_ERR code. */
 static int dlpi_node_fetch_later(dlpi_table *t, const dlp_fetch_desc *f, bool mixes) {
-    const int how = mixes ? DLP_JOIN_MIX : DLP_JOIN_ZIP;
-    return dlpi_add_join(t->p, &(dlp_join_desc){.fetch = *f, .how = how});
+    return dlpi_add_join(t->p, &(dlp_join_desc){.fetch = *f, .how = mixes}); /* DLP_JOIN_MIX: 1 */
 }

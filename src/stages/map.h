@@ -17,13 +17,6 @@ typedef struct dlpi_map { /* the record of a stage that maps items */
     dlpi_chain chain;     /* maps and fetches that run in the attempt of this stage */
 } dlpi_map;
 
-/* Put lengths that are in the order of the table (back), or of the stage, into the other order. */
-DLPI_COLD static void dlpi_seeing_turn(const dlpi_seeing *k, uint64_t *lengths, bool back) {
-    uint64_t were[DLP_MAX_FIELDS];
-    memcpy(were, lengths, k->n * sizeof *were);
-    for (uint32_t f = 0; f < k->n; f++) lengths[back ? k->at[f] : f] = were[back ? f : k->at[f]];
-}
-
 /* The callback of a map or fetch whose stage has the fields in another order than the table. It
    runs for each item, so it stands here and not with the code that opens pipes. Lengths that are
    all 0, as most are, stay where they are. */
@@ -31,8 +24,7 @@ static int dlpi_seeing_call(void *user, dlp_item *it) {
     const dlpi_seeing *k = user;
     void *data[DLP_MAX_FIELDS], **all = it->data;
     uint64_t *lengths = it->length, any = 0;
-    const uint32_t n = k->n;
-    uint32_t f = 0;
+    uint32_t n = k->n, f = 0;
     int rc;
     do data[f] = all[k->at[f]], any |= lengths[f];
     while (++f < n);
@@ -80,6 +72,7 @@ static const dlpi_stage_ops dlpi_map_item_ops = {
     .self_bytes = sizeof(dlpi_map),
     .chain_at = offsetof(dlpi_map, chain),
     .what = dlpi_chain_what,
+    .chained = dlpi_chain_rows,
     .widens = dlpi_map_widens,
     .held = DLPI_HELD_READS,
     DLPI_OPS_OF_ROWS,

@@ -66,8 +66,7 @@
 #define DLPI_SCRATCH_SHORTER 4u
 
 typedef struct dlpi_scratch_head { /* in the region */
-    uint64_t n_groups;
-    uint64_t each; /* cells of a group */
+    uint64_t n_groups, each;       /* each: cells of a group */
     uint8_t pad[DLPI_LINE - 16];
     dlpi_group lacking[DLPI_SCRATCH_WORDS]; /* a bit for each worker that lacks a group */
     dlpi_claim_word words[1]; /* [n_groups] owners of groups; behind them the numbers of runs */
@@ -75,9 +74,9 @@ typedef struct dlpi_scratch_head { /* in the region */
 
 typedef struct dlpi_scratch_hand { /* private to a worker of the stage that takes groups */
     uint32_t group;                /* 1 + the group that the worker holds; 0: it holds none */
-    bool none;                     /* in this search for a run no group was free */
-    bool lacks;                    /* the worker's bit in `lacking` is set */
-    bool passed; /* in this search a run that had gone back was passed by for lack of a group */
+    /* In this search for a run no group was free. The worker's bit in `lacking` is set. In this
+       search a run that had gone back was passed by for lack of a group. */
+    bool none, lacks, passed;
 } dlpi_scratch_hand;
 
 /* Numbers of the stage's areas in the region. */
@@ -85,14 +84,13 @@ enum { DLPI_SCRATCH_HEAD = 1, DLPI_SCRATCH_CELLS = DLPI_OWN_HIDDEN };
 
 typedef struct dlpi_scratch_desc {
     const dlp_field *fields; /* [n_fields]; shape: the most bytes of an item */
-    uint32_t n_fields;       /* with those of all datasets at most DLP_MAX_FIELDS */
-    uint32_t n_cells;        /* 0: as many as >>scratch says */
+    /* n_fields: with those of all datasets at most DLP_MAX_FIELDS; n_cells 0: as >>scratch says */
+    uint32_t n_fields, n_cells;
 } dlpi_scratch_desc;
 
 typedef struct dlpi_scratch { /* the stage's own record */
     uint32_t n, n_groups;     /* number of fields; of groups of cells */
-    uint32_t shift;           /* a group has 1 << shift cells */
-    uint32_t asked;           /* n_cells of the desc; 0: the library chooses */
+    uint32_t shift, asked;    /* a group has 1 << shift cells; n_cells of the desc, 0: not given */
     bool ragged;              /* at least one of the fields is ragged */
     uint64_t cell_bytes;
     dlpi_field f[DLP_MAX_FIELDS];
@@ -147,6 +145,14 @@ static inline uint32_t dlpi_scratch_first(const dlpi_worker *w) {
     return w->st->scope.field + w->st->scope.n_fields;
 }
 
+/* Return the order in which the map sees its fields, if the cells are to be in this order, so that
+   its callback is called directly; else NULL. A map's record begins with the order. */
+static const dlpi_seeing *dlpi_scratch_order(const dlpi_stage *st) {
+    const dlpi_seeing *order = st->self;
+    const bool direct = !DLPI_DEBUG && st->held == DLPI_HELD_READS && st->ops->held == st->held;
+    return direct && order->n > 0 ? order : NULL;
+}
+
 /* Find the cells of the run that row `row` of slot s belongs to, before the row is run. Sets
    w->held, to NULL if the run has no group. If `at` is not called, sets w->cell as if row 0 had a
    cell of that group. */
@@ -154,15 +160,19 @@ static void dlpi_scratch_cells(dlpi_worker *w, uint32_t s, uint32_t row) {
     const dlp_pipe *p = w->p;
     const dlpi_scratch *k = dlpi_scratch_of(p);
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
+    const dlpi_seeing *order = dlpi_scratch_order(w->st);
+    uint8_t *were[DLP_MAX_FIELDS];
     uint32_t unit = row >> dlpi_header_shift(DLPI_LOAD_RLX(&slot->header)); /* claimed */
     uint32_t group = dlpi_scratch_group(p, slot->sequence, s, unit);
     w->held = group == 0
                   ? NULL
                   : dlpi_area_at(p, DLPI_OWN(p->holder_stage->id, DLPI_SCRATCH_CELLS), group - 1);
-    if (group == 0 || (w->st->held & DLPI_HELD_LENGTHS) != 0) return;
+    if ((w->st->held & DLPI_HELD_LENGTHS) != 0) return;
     row -= row & ((1u << k->shift) - 1);
-    for (uint32_t f = 0; f < k->n; f++)
+    for (uint32_t f = 0; group != 0 && f < k->n; f++)
         w->cell[dlpi_scratch_first(w) + f] = w->held + k->f[f].offset - row * k->cell_bytes;
+    if (order != NULL) memcpy(were, w->cell, sizeof were);
+    for (uint32_t f = 0; order != NULL && f < order->n; f++) w->cell[f] = were[order->at[f]];
 }
 
 static inline uint8_t *dlpi_scratch_cell(const dlpi_worker *w, uint32_t row) {
@@ -290,19 +300,13 @@ DLPI_COLD static void dlpi_scratch_recover(dlpi_worker *w) {
 
 /* ---- a row ---- */
 
-/* True if this stage writes the fields. */
-static inline bool dlpi_scratch_fills(const dlpi_worker *w) {
-    return (w->st->held & DLPI_HELD_WRITES) != 0;
-}
-
 /* Point the scratch fields of the worker's item at the cell of row `row`. */
 static void dlpi_scratch_at(dlpi_worker *w, uint32_t row) {
     const dlpi_scratch *k = dlpi_scratch_of(w->p);
     const uint32_t first = dlpi_scratch_first(w);
     uint8_t *at = dlpi_scratch_cell(w, row);
-    const bool reads = k->ragged && !dlpi_scratch_fills(w);
-    const uint32_t n = k->n;
-    for (uint32_t f = 0; f < n; f++) {
+    const bool reads = k->ragged && (w->st->held & DLPI_HELD_WRITES) == 0;
+    for (uint32_t f = 0, n = k->n; f < n; f++) {
         w->data[first + f] = at + k->f[f].offset;
         w->length[first + f] = reads && k->f[f].f.ragged ? ((uint64_t *)(void *)at)[f] : 0;
     }
@@ -313,7 +317,9 @@ static void dlpi_scratch_at(dlpi_worker *w, uint32_t row) {
 static int dlpi_scratch_written(dlpi_worker *w, uint32_t row) {
     const dlpi_scratch *k = dlpi_scratch_of(w->p);
     const uint32_t first = dlpi_scratch_first(w);
-    if (!dlpi_scratch_fills(w)) return memset(&w->length[first], 0, k->n * 8u), 0;
+    const dlpi_seeing *order = dlpi_scratch_order(w->st);
+    if (order != NULL) dlpi_seeing_turn(order, w->length, true);
+    if ((w->st->held & DLPI_HELD_WRITES) == 0) return memset(&w->length[first], 0, k->n * 8u), 0;
     uint64_t *lengths = (uint64_t *)(void *)dlpi_scratch_cell(w, row);
     for (uint32_t f = 0; f < k->n; f++) {
         uint64_t n = w->length[first + f];
@@ -417,8 +423,7 @@ static uint64_t dlpi_scratch_least(const dlp_pipe *p, const dlpi_scratch *k) {
     uint64_t least = 0;
     for (int i = k->takes->work; i <= k->reads->work; i++) {
         const dlpi_stage *st = p->work[i];
-        const uint64_t more = (st->held & DLPI_HELD_WRITES) == 0;
-        least += (uint64_t)st->n_workers * (dlpi_at_once(st) + more);
+        least += (uint64_t)st->n_workers * (dlpi_at_once(st) + !(st->held & DLPI_HELD_WRITES));
     }
     return least;
 }
@@ -439,10 +444,9 @@ static void dlpi_scratch_groups(dlp_pipe *p, dlpi_scratch *k) {
     while (shift < p->run_shift_most && (2u << shift) <= p->batch_rows &&
            cells >> (shift + 1) >= wanted)
         shift++;
-    k->shift = shift;
     k->n_groups = (uint32_t)(shift > 0 ? most >> shift : cells);
     if (k->asked == 0 && k->n_groups < least) k->n_groups = (uint32_t)least;
-    p->run_shift_most = shift;
+    p->run_shift_most = k->shift = shift;
 }
 
 DLPI_COLD static int dlpi_scratch_check(dlp_pipe *p, dlpi_stage *st) {
@@ -453,12 +457,11 @@ DLPI_COLD static int dlpi_scratch_check(dlp_pipe *p, dlpi_stage *st) {
         return dlpi_bad(p, st->name, "n_fields", "16 at most, with those of all fetches", k->n);
     for (uint32_t i = 0; i < k->n; i++) k->ragged |= st->fields[i].ragged != 0;
     if (k->ragged) at = k->n * sizeof(uint64_t);
-    for (uint32_t i = 0; i < k->n && rc == DLP_OK; i++) {
+    for (uint32_t i = 0; i < k->n; i++) {
         if ((rc = dlpi_scratch_field(p, st, k, i)) != DLP_OK) return rc;
         if (k->f[i].f.ragged || k->f[i].row_bytes >= 64) align = 64;
         k->f[i].offset = dlpi_take_bytes(&at, k->f[i].row_bytes, align);
     }
-    if (rc != DLP_OK) return rc;
     k->cell_bytes = dlpi_round_up(at, align);
     /* A keeper, too, finds the items' own fields in w->data, before `at` points others there. */
     if (k->ragged || p->items.any_ragged || p->keeper_stage != NULL)
@@ -489,6 +492,7 @@ DLPI_COLD static int dlpi_scratch_blocks(const dlp_pipe *p, const dlpi_stage *st
 /* Show the scratch fields in the items of stages that write or read them, as the pipe starts. */
 DLPI_COLD static void dlpi_scratch_live(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_scratch *k = st->self;
+    const dlpi_seeing *order;
     for (int i = 0; i < p->n_item_work; i++) {
         dlpi_scope *scope = &p->work[i]->scope;
         const uint32_t first = scope->field + scope->n_fields;
@@ -497,6 +501,12 @@ DLPI_COLD static void dlpi_scratch_live(dlp_pipe *p, dlpi_stage *st) {
         for (uint32_t f = first; f < first + k->n; f++) k->steps[i][f].row_bytes = k->cell_bytes;
         if (scope->n_cells < first + k->n) scope->n_cells = (uint8_t)(first + k->n);
         scope->cells = k->steps[i];
+        if ((order = dlpi_scratch_order(p->work[i])) == NULL) continue;
+        for (uint32_t f = 0; f < order->n; f++)
+            k->steps[i][f].row_bytes =
+                order->at[f] < first ? p->items.at[order->at[f]].row_bytes : k->cell_bytes;
+        scope->shift = (uint8_t)k->n;
+        p->work[i]->item = order->callback, p->work[i]->user = order->user;
     }
     dlpi_scratch_head_of(p)->n_groups = k->n_groups;
     dlpi_scratch_head_of(p)->each = UINT64_C(1) << k->shift;
@@ -511,9 +521,9 @@ DLPI_COLD static bool dlpi_scratch_seen(const dlpi_words *words, dlpi_seen *s, i
     const int id = DLPI_OWN(stage, DLPI_SCRATCH_HEAD);
     const uint64_t from = offsetof(dlpi_scratch_head, words);
     uint64_t *own = s->figures.stages[stage].own, n, each, one;
-    if (!dlpi_word_at(words, id, 0, 0, 8, &n) || !dlpi_word_at(words, id, 0, 8, 8, &each))
+    if (!dlpi_word_at(words, id, 0, 0, 8, &n) || !dlpi_word_at(words, id, 0, 8, 8, &each) ||
+        n > DLPI_WORDS_MAX)
         return false;
-    if (n > DLPI_WORDS_MAX) return false;
     own[1] = n * each;
     for (uint64_t g = 0; g < n; g++) {
         if (!dlpi_word_at(words, id, 0, from + 8 * g, 8, &one)) return false;

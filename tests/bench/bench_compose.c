@@ -4,7 +4,8 @@
    item of them), a map and a zip that run in the attempt of the fetch (fused), and push, beside a
    plain chain of the same rounds: items of 8 bytes, batches of 64, 16 of them ahead, 1 to 16
    workers (of each stage; what filters and expanders make the consumer copies). A filter's ns are
-   those of an input, an expander's those of an item; push is beside a bare bundle of lanes, too.
+   those of an input, an expander's those of an item; push is beside a bare bundle of lanes, too,
+   and once more without a worker (push_inline): next reads the lanes.
    Ratios are medians of rounds.
 
    The clock starts when a pipe has delivered WARM batches: no start of a thread is in a sample.
@@ -22,7 +23,7 @@ enum {
     PREFETCH = 16,
     MADE = 4,
     WINDOW = 4096,
-    LANE = 256,
+    LANE = 4096, /* what a push of 8 bytes has where its desc says nothing */
     PRODUCERS = 4,
     WARM = 4 * PREFETCH
 };
@@ -248,9 +249,9 @@ static void *produce_bare(void *user) {
     return NULL;
 }
 
-static double pushed(int producers) {
-    push_loader d = {.push = {.fields = &word, .n_fields = 1, .capacity = LANE},
-                     .loader = {.batch_size = BATCH, .num_workers = 1}};
+static double pushed_to(int producers, int workers) {
+    push_loader d = {.push = {.fields = &word, .n_fields = 1},
+                     .loader = {.batch_size = BATCH, .num_workers = workers}};
     producer from[PRODUCERS];
     pthread_t thread[PRODUCERS];
     dlp_pipe *p;
@@ -270,6 +271,9 @@ static double pushed(int producers) {
     dlp_push_close(push);
     return ns;
 }
+
+static double pushed(int producers) { return pushed_to(producers, 1); }
+static double pushed_inline(int producers) { return pushed_to(producers, 0); }
 
 static double bare(int producers) {
     uint64_t bytes = dlp_mpsc_bytes(8, LANE, (uint32_t)producers), begin, value, left, all;
@@ -354,12 +358,14 @@ static void by_workers(int workers, int rounds) {
 static void by_producers(int producers, int rounds) {
     struct chain chains[] = {{"plain", plain, 1, 200000},
                              {"mpsc", bare, producers, 200000},
-                             {"push", pushed, producers, 200000}};
+                             {"push", pushed, producers, 200000},
+                             {"push_inline", pushed_inline, producers, 200000}};
     struct series s = {0};
-    for (int i = 0; i < 3; i++) compete(&s, chains[i].name, "", sample_chain, &chains[i]);
+    for (int i = 0; i < 4; i++) compete(&s, chains[i].name, "", sample_chain, &chains[i]);
     run_rounds(&s, "compose_push", rounds);
     put_beside(&s, "compose_push", "producers", producers, 2, 0);
     put_beside(&s, "compose_push", "producers", producers, 2, 1);
+    put_beside(&s, "compose_push_inline", "producers", producers, 3, 0);
 }
 
 int main(int argc, char **argv) {

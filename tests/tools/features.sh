@@ -50,16 +50,16 @@ found_in() { # SRC FILE...
         owner[name] = "^(" own ")$"
     }
     BEGIN {
-        feature("parts", "parts?|pq|part_[a-z_]+|n_parts|max_part_bytes|need_epoch",
-            "dlpi_parts?_[a-z_]+|dlpi_pcell_at", "DLP_STAGE_PARTS?",
+        feature("parts", "parts?|part_[a-z_]+|n_parts|max_part_bytes|need_epoch",
+            "dlpi_parts?_[a-z_]+", "DLP_STAGE_PARTS?",
             "(stages|open)/(parts|found|expand|pack)[.]h|inputs/.*|source/part_files[.]h|order/.*")
-        feature("monitor", "view|view_ns|view_parts|view_chunks", "", "", "shm/monitor[.]h")
-        feature("subscribers", "serve_only|share_bytes|off_share|max_subscribers",
-            "dlpi_share_[a-z_]+", "p->share|p->shm|d[.]shm|d->shm|dlpi_shm",
+        feature("monitor", "view", "", "", "shm/monitor[.]h")
+        feature("subscribers", "serve_only|max_subscribers",
+            "dlpi_share_[a-z_]+", "p->share|p->shm|d[.]shm|dlpi_shm",
             "(shm|share)/.*|stages/out[.]h")
         feature("placement", "num_workers|threaded|placement|process|joined|clock_off|inline_ns|" \
-            "call_clock_every|in_worker|all_inline|any_inline|untimed",
-            "dlpi_all_inline|dlpi_inline_[a-z_]+|dlpi_in_processes|dlpi_pace_[a-z_]+",
+            "call_clock_every|in_worker|untimed",
+            "dlpi_inline_[a-z_]+|dlpi_in_processes|dlpi_pace_[a-z_]+",
             "DLP_PLACE_[A-Z]+|p->n_procs|p->n_threads",
             "work/workers[.]h|deliver/(scheduler|pace)[.]h|build/placement[.]h|" \
             "shm/(supervisor|start)[.]h")
@@ -67,12 +67,12 @@ found_in() { # SRC FILE...
             "DLP_STAGE_SPLIT", "(stages|open)/(cut|split)[.]h|open/chunk_load[.]h|order/.*")
         feature("transfer",
             "transfer|device_buffers|device",
-            "dlpi_transfer_[a-z_]+|dlpi_dev_slot|dlpi_device_[a-z_]+", "DLP_STAGE_TRANSFER",
+            "dlpi_transfer_[a-z_]+|dlpi_dev_slot", "DLP_STAGE_TRANSFER",
             "stages/transfer[.]h|device/.*")
         feature("tuning", "tune|tuned|tuner|tunes|workers_max|workers_min|active",
             "dlpi_tune_[a-z_]+|dlpi_active|dlpi_retired", "", "work/tune[.]h")
         feature("in_flight", "fetcher|in_flight|batch_pool",
-            "dlpi_fetch_at_once|dlpi_(in_flight|attempt|fetch_threads?)_[a-z_]+",
+            "dlpi_(in_flight|attempt|fetch_threads?)_[a-z_]+",
             "DLP_FETCH_[A-Z]+",
             "flight/in_flight[.]h|inputs/dataset[.]h|(stages|open)/(fetch|join)[.]h|" \
             "source/files[.]h")
@@ -80,8 +80,8 @@ found_in() { # SRC FILE...
             "dlpi_cache_[a-z_]+", "DLP_STAGE_CACHE", "stages/cache[.]h")
         feature("stream", "stream|stream_[a-z_]+|open_end", "dlpi_open_end_[a-z_]+", "",
             "stages/sampler[.]h|(slot|inputs)/open_end[.]h|order/parts[.]h|device/.*")
-        feature("chunks", "chunks?|preload|resident|resident_bytes|off_chunk_rec|cpu_buffers",
-            "dlpi_chunks?_[a-z_]+", "DLP_PRELOAD_[A-Z]+|DLPI_CELLS_CHUNK",
+        feature("chunks", "chunks?|preload|resident|cpu_buffers",
+            "dlpi_chunks?_[a-z_]+", "DLP_PRELOAD_[A-Z]+",
             "(stages|open|order)/chunks[.]h|(stages|open)/(cut|split)[.]h|" \
             "open/chunk_load[.]h|report/words[.]h")
         feature("dispatch", "dispatch|rescan|rescan_seen",
@@ -94,7 +94,7 @@ found_in() { # SRC FILE...
             "DLPI_CELLS_(OWN|TURN)", "work/collate[.]h|cells/cells[.]h|stages/batch[.]h")
         feature("lists", "lists", "dlpi_lists?_[a-z_]+",
             "DLP_ORDER_BATCHES", "stages/lists[.]h|order/.*")
-        feature("tensors", "exported|n_exported|exported_closed",
+        feature("tensors", "exported",
             "dlpi_exported_[a-z_]+", "", "device/dlpack[.]h")
         feature("scratch", "scratch_[a-z_]+", "dlpi_scratch_[a-z_]+", "DLP_STAGE_SCRATCH",
             "(stages|open)/scratch[.]h")

@@ -610,6 +610,54 @@ static void nodes__load__the_batches_of_parts(void) {
     same("found", found, 5, 1, desc, found_stages, 1);
 }
 
+static const dlp_field tag_field = {.name = "tag", .dtype = DLP_U32};
+
+/* The second fetch goes by the number of the item in all parts. It has no part. */
+static int write_tag(void *user, dlp_item *it) {
+    (void)user;
+    *(uint32_t *)it->data[0] = (uint32_t)it->index * 3;
+    return it->part != NULL || it->n_fields != 1;
+}
+
+static void nodes__second_fetch_behind_a_load__each_item_has_both(void) {
+    const dlp_pipe_desc desc = {.seed = 7, .epochs = 2, .streams = 4};
+    dlp_node nodes[] = {
+        {.name = "parts", .verb = DLP_LIST, .list = {.n_items = PARTS, .shuffle = 1}},
+        {.name = "load",
+         .verb = DLP_LOAD,
+         .load =
+             {.load = load_part, .count = count_items, .max_part_bytes = 64, .shuffle_items = 1}},
+        {.name = "read",
+         .verb = DLP_FETCH,
+         .fetch = {.fetch = read_part, .fields = &x_field, .n_fields = 1}},
+        {.name = "tags",
+         .verb = DLP_FETCH,
+         .fetch = {.fetch = write_tag, .fields = &tag_field, .n_fields = 1}},
+        {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 16}},
+    };
+    uint64_t first[PARTS + 1] = {0}, rows = 0;
+    for (uint64_t k = 0; k < PARTS; k++) first[k + 1] = first[k] + items_of(k);
+    for (int workers = 0; workers <= 2; workers++) {
+        dlp_pipe *p;
+        dlp_batch *b;
+        int rc;
+        nodes[3].workers.num_workers = workers;
+        if ((p = opened(nodes, 5, &desc)) == NULL) return;
+        for (rows = 0; (rc = dlp_pipe_next(p, &b)) == DLP_OK; rows += b->count) {
+            const uint32_t *x = b->fields[0].data, *y = b->fields[1].data;
+            for (uint32_t r = 0; r < b->count; r++) {
+                uint64_t k = 0;
+                while (first[k + 1] <= b->index[r]) k++;
+                CHECK(x[3 * r] == (k * 1000 + b->index[r] - first[k]) * 10);
+                CHECK(y[r] == b->index[r] * 3);
+            }
+            dlp_pipe_release(p, b);
+        }
+        CHECK(rc == DLP_END && rows == 2 * first[PARTS]);
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+    }
+}
+
 /* ---- what a plan says ---- */
 
 static uint64_t path_draws[ITEMS], row_draws[ITEMS], row_index[ITEMS];
@@ -1279,6 +1327,14 @@ typedef struct refusal {
             .n_fields = 1 \
         } \
     }
+#define TAGS \
+    { \
+        .name = "tags", .verb = DLP_FETCH, .fetch = { \
+            .fetch = write_tag, \
+            .fields = &tag_field, \
+            .n_fields = 1 \
+        } \
+    }
 #define BATCH \
     { \
         .name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 16 } \
@@ -1599,6 +1655,12 @@ static void nodes__wrong__the_row_and_the_field(void) {
          "with n_items",
          {{.name = "items", .verb = DLP_LIST, .list = {.n_items = 5, .open_end = 1}}, READ, BATCH},
          {.seed = 1}},
+        {"tags",
+         "list.open_end",
+         "0 in a second fetch",
+         {{.name = "items", .verb = DLP_LIST, .list = {.open_end = 1}}, READ, TAGS, BATCH},
+         {.seed = 1}},
+        {"tags", "", "of unknown count", {LIST, LOAD, READ, TAGS, BATCH}, {.seed = 1}},
         {"odd", "", "has no fields", {LIST, LOAD, ODD, READ, BATCH}, {.seed = 1}},
         {"odd",
          "",
@@ -1802,6 +1864,7 @@ int main(void) {
     nodes__fields_end_beside_other_fetches__the_map_sees_each_field_once();
     nodes__map_adds_a_ragged_field__it_begins_empty();
     nodes__load__the_batches_of_parts();
+    nodes__second_fetch_behind_a_load__each_item_has_both();
     plan__order_random_and_state__are_so();
     plan__order_random_and_state__of_other_tables();
     nodes__filter_and_window__the_batches_of_a_fetch_that_skips();

@@ -510,6 +510,31 @@ static void waiting__stop_and_close__end_it(void) {
     }
 }
 
+/* A lane has 64 KiB of records, but 256 to 4096 of them, if the desc gives no number. */
+static void capacity__not_given__64_KiB(void) {
+    static const struct {
+        int64_t bytes; /* of an item; a record has a mark of 8 bytes more */
+        uint64_t items;
+    } lanes[] = {{8, 4096}, {9, 2048}, {120, 512}, {248, 256}, {4096, 256}};
+    for (int k = 0; k < 5; k++) {
+        static const uint8_t item[4096];
+        const dlp_field f = {.name = "x", .dtype = DLP_U8, .ndim = 1, .shape = {lanes[k].bytes}};
+        const dlp_push_desc d = {
+            .fields = &f, .n_fields = 1, .writers = 1, .max_producers = 1, .full = DLP_PUSH_REFUSE};
+        const void *data[1] = {item};
+        dlp_push *push = NULL;
+        dlp_push_stats s;
+        uint64_t n = 0;
+        CHECK(dlp_push_open(&push, &d, NULL) == DLP_OK);
+        dlp_pusher *u = producer(push, 0);
+        while (n <= 4096 && dlp_pusher_push(u, data, DLP_NOWAIT) == DLP_OK) n++;
+        CHECK(dlp_push_look(push, 0, &s) == DLP_OK);
+        CHECK(n == lanes[k].items && s.waiting == n && s.refused == 1);
+        dlp_pusher_close(u);
+        CHECK(dlp_push_close(push) == DLP_OK);
+    }
+}
+
 /* ---- what is refused ---- */
 
 static void refused_desc(dlp_push_desc d, const char *field, const char *word) {
@@ -536,7 +561,7 @@ static void descs__wrong__named(void) {
     refused_desc((dlp_push_desc){.max_producers = 5000}, "max_producers", "4096");
     refused_desc((dlp_push_desc){.full = 3}, "full", "NEWEST");
     refused_desc((dlp_push_desc){.keep = 2}, "keep", "NEWEST");
-    refused_desc((dlp_push_desc){.keep = 257, .full = DLP_PUSH_NEWEST}, "keep", "capacity");
+    refused_desc((dlp_push_desc){.keep = 4097, .full = DLP_PUSH_NEWEST}, "keep", "capacity");
     refused_desc((dlp_push_desc){.fields = &ragged, .n_fields = 1}, "fields", "ragged");
     refused_desc((dlp_push_desc){.fields = &large, .n_fields = 1}, "fields", "bytes");
     refused_desc((dlp_push_desc){.fields = &none, .n_fields = 1}, "fields", "shape");
@@ -823,6 +848,7 @@ int main(void) {
     full__newest__last_ones_stay();
     full__newest_and_its_end__last_ones_stay();
     waiting__stop_and_close__end_it();
+    capacity__not_given__64_KiB();
     descs__wrong__named();
     by_hand__not_one_reader__refused();
     path__no_push_or_another__refused();
