@@ -20961,9 +20961,8 @@ typedef struct dlpi_making {
     const dlpi_level *to;  /* the level of the items that the callback makes */
     uint8_t *at;           /* where the next item is written */
     uint32_t made, passed; /* items added and kept so far; those of them that are completed */
-    uint32_t quick; /* items that an input may have, if they are quick to add: their bytes are
-                              zeros before, they have no lengths, and nothing is called for them;
-                              else 0 */
+    uint32_t quick;        /* items that an input may have, if they are quick to add: they have no
+                       lengths, and nothing is called for them; else 0 */
     uint64_t added; /* items added so far, with those that are not kept; with quick: unused */
     int wrong;      /* code of the first item that failed; 0: none failed */
     bool above;     /* the callback asked for more than max_out items */
@@ -21132,8 +21131,7 @@ DLPI_INLINE int dlpi_line_plain(dlpi_line *b, bool one) {
     }
     if (rc != 0 || b->making == NULL) return b->made = 1, rc;
     in = b->given;
-    dlpi_input_item(&in, &b->fields, l->fs.n);
-    dlpi_input_lay(&in, to, l, &b->fields, false, one);
+    dlpi_input_point(&in, to, l, &b->fields, false);
     return dlpi_making_call(b->making, b, l, &in, &b->given);
 }
 
@@ -26060,16 +26058,6 @@ static void dlpi_expand_row(dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t r
     it->part = part;
 }
 
-/* Return how many of n rows have items that lie one behind the other, from the first row on. given:
-   the rows were given by dlpi_found_give, and have no holes. Then the rows of a cell follow each
-   other, in the order of their items, and so the last row tells of all. */
-static uint32_t dlpi_expand_neighbours(const dlpi_found_row *row, uint32_t n, bool given) {
-    uint32_t k = 1;
-    if (given && row[n - 1].cell == row->cell && row[n - 1].number - row->number == n - 1) return n;
-    while (k < n && row[k].cell == row->cell && row[k].number == row->number + k) k++;
-    return k;
-}
-
 /* Copy field f of a claimed unit's rows out of their cells; neighbours are copied at once. */
 static void dlpi_expand_copy_field(const dlpi_worker *w, const dlpi_unit *t, uint32_t f) {
     const dlp_pipe *p = w->p;
@@ -26082,7 +26070,6 @@ static void dlpi_expand_copy_field(const dlpi_worker *w, const dlpi_unit *t, uin
     const dlpi_found *q = dlpi_found_of(p);
     const bool dense =
         l->bytes == bytes && q->most_items > 1 && q->plan.window == 0 && !q->plan.shuffle_items;
-    const bool given = q->rule == NULL && DLPI_LOAD_RLX(&dlpi_slot_at(p, t->slot)->dirty) == 0;
     if (!dense && bytes == 8) {
         for (uint32_t r = t->row; r < t->end; r++)
             memcpy(to + r * 8u, cells + row[r].cell * stride + row[r].number * l->bytes, 8);
@@ -26090,7 +26077,10 @@ static void dlpi_expand_copy_field(const dlpi_worker *w, const dlpi_unit *t, uin
     }
     for (uint32_t r = t->row, n; r < t->end; r += n) { /* n: items that lie one behind the other */
         const uint8_t *from = cells + row[r].cell * stride + row[r].number * l->bytes;
-        n = dense ? dlpi_expand_neighbours(row + r, t->end - r, given) : 1;
+        n = 1;
+        while (dense && r + n < t->end && row[r + n].cell == row[r].cell &&
+               row[r + n].number == row[r].number + n)
+            n++;
         memcpy(to + r * bytes, from, n * bytes);
     }
 }
@@ -26215,7 +26205,7 @@ static int dlpi_expand_many(dlpi_worker *w, uint32_t c) {
     if (!x->plain || cell->rec != 0) return dlpi_input_each(w, c);
     dlpi_line_begin(&b, w, x, c);
     if (makes) dlpi_making_begin(&m, &b, l, &b.given);
-    m.quick = makes && flat && x->found.most_run > 1 && l->part.load == NULL ? l->maker.max_out : 0;
+    m.quick = makes && flat && l->part.load == NULL ? l->maker.max_out : 0;
     b.making = makes ? &m : NULL;
     b.to = dlpi_level_place(w, x, l, b.cell, b.items);
     b.step = makes ? 0 : x->one_bytes;
@@ -26223,7 +26213,7 @@ static int dlpi_expand_many(dlpi_worker *w, uint32_t c) {
     b.filter = l->n_steps == 1 && l->steps->keep != NULL && l->steps->first == 0 &&
                l->steps->n == x->n_fetched;
     b.zeroes = !x->input.writes_all_bytes && makes;
-    if (makes ? m.quick > 0 : !x->input.writes_all_bytes)
+    if (!makes && !x->input.writes_all_bytes)
         memset(b.cell + cell->made * x->one_bytes, 0, (cell->run - cell->made) * x->one_bytes);
     if (l->fs.n == 1 && !l->fs.any_ragged) return dlpi_inputs_each(w, c, dlpi_expand_one_field, &b);
     return dlpi_inputs_each(w, c, dlpi_expand_one, &b);
@@ -40864,13 +40854,11 @@ __attribute__((noinline)) static dlp_item *dlpi_making_add(dlpi_making *m) {
 DLPDEF dlp_item *dlp_expand_add(dlp_expand *x) {
     dlpi_making *m = (dlpi_making *)(void *)x;
     const dlpi_level *to = m->to;
-    uint8_t *at = m->at;
     if (DLPI_UNLIKELY(m->made >= m->quick)) return dlpi_making_add(m);
     m->item = m->shown;
-    m->fields.data[0] = at, m->fields.none[0] = 0; /* no lengths stand before it */
-    for (uint32_t f = 1; f < to->fs.n; f++)
-        m->fields.data[f] = at + to->at[f], m->fields.none[f] = 0;
-    m->at = at + to->bytes;
+    dlpi_input_zero(m->at, to);
+    dlpi_input_lay(&m->item, m->at, to, &m->fields, false, false);
+    m->at += to->bytes;
     x->n_made = ++m->made;
     return &m->item;
 }

@@ -92,9 +92,8 @@ typedef struct dlpi_making {
     const dlpi_level *to;  /* the level of the items that the callback makes */
     uint8_t *at;           /* where the next item is written */
     uint32_t made, passed; /* items added and kept so far; those of them that are completed */
-    uint32_t quick; /* items that an input may have, if they are quick to add: their bytes are
-                              zeros before, they have no lengths, and nothing is called for them;
-                              else 0 */
+    uint32_t quick;        /* items that an input may have, if they are quick to add: they have no
+                       lengths, and nothing is called for them; else 0 */
     uint64_t added; /* items added so far, with those that are not kept; with quick: unused */
     int wrong;      /* code of the first item that failed; 0: none failed */
     bool above;     /* the callback asked for more than max_out items */
@@ -263,8 +262,7 @@ DLPI_INLINE int dlpi_line_plain(dlpi_line *b, bool one) {
     }
     if (rc != 0 || b->making == NULL) return b->made = 1, rc;
     in = b->given;
-    dlpi_input_item(&in, &b->fields, l->fs.n);
-    dlpi_input_lay(&in, to, l, &b->fields, false, one);
+    dlpi_input_point(&in, to, l, &b->fields, false);
     return dlpi_making_call(b->making, b, l, &in, &b->given);
 }
 

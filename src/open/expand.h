@@ -29,13 +29,11 @@ __attribute__((noinline)) static dlp_item *dlpi_making_add(dlpi_making *m) {
 DLPDEF dlp_item *dlp_expand_add(dlp_expand *x) {
     dlpi_making *m = (dlpi_making *)(void *)x;
     const dlpi_level *to = m->to;
-    uint8_t *at = m->at;
     if (DLPI_UNLIKELY(m->made >= m->quick)) return dlpi_making_add(m);
     m->item = m->shown;
-    m->fields.data[0] = at, m->fields.none[0] = 0; /* no lengths stand before it */
-    for (uint32_t f = 1; f < to->fs.n; f++)
-        m->fields.data[f] = at + to->at[f], m->fields.none[f] = 0;
-    m->at = at + to->bytes;
+    dlpi_input_zero(m->at, to);
+    dlpi_input_lay(&m->item, m->at, to, &m->fields, false, false);
+    m->at += to->bytes;
     x->n_made = ++m->made;
     return &m->item;
 }
