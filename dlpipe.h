@@ -20453,13 +20453,12 @@ static inline void dlpi_input_item(dlp_item *it, dlpi_expand_item *by, uint32_t 
 }
 
 /* Point the fields of `it` at the item of level l that lies at `to`. The level has a field. fresh:
-   the lengths at `to` are set to 0 first. one: the level has one field, which is not ragged; a
-   constant. */
+   the lengths at `to` are set to 0 first. */
 DLPI_INLINE void dlpi_input_lay(dlp_item *it, uint8_t *to, const dlpi_level *l,
-                                dlpi_expand_item *by, bool fresh, bool one) {
-    by->data[0] = one ? to : to + l->at[0], by->none[0] = 0;
-    for (uint32_t f = 1; !one && f < l->fs.n; f++) by->data[f] = to + l->at[f], by->none[f] = 0;
-    if (one || !l->fs.any_ragged) return;
+                                dlpi_expand_item *by, bool fresh) {
+    by->data[0] = to + l->at[0], by->none[0] = 0;
+    for (uint32_t f = 1; f < l->fs.n; f++) by->data[f] = to + l->at[f], by->none[f] = 0;
+    if (!l->fs.any_ragged) return;
     it->length = (uint64_t *)(void *)to;
     if (fresh) memset(to, 0, l->fs.n * 8u);
 }
@@ -20469,7 +20468,7 @@ DLPI_INLINE void dlpi_input_lay(dlp_item *it, uint8_t *to, const dlpi_level *l,
 DLPI_INLINE void dlpi_input_point(dlp_item *it, uint8_t *to, const dlpi_level *l,
                                   dlpi_expand_item *by, bool fresh) {
     dlpi_input_item(it, by, l->fs.n);
-    dlpi_input_lay(it, to, l, by, fresh, false);
+    dlpi_input_lay(it, to, l, by, fresh);
 }
 
 static inline void dlpi_input_zero(uint8_t *to, const dlpi_level *l) {
@@ -20525,14 +20524,14 @@ static inline int dlpi_step_go(dlpi_worker *w, const dlpi_step *k, const dlp_ite
 /* Call all filters and maps of a level, which has some, for the item that lies at `to`. it: the
    item, whose fields are set here. Returns 0: keep it, DLP_SKIP: leave it out, or a failure's
    code. */
-static int dlpi_level_steps(dlpi_worker *w, const dlpi_level *l, dlp_item *it, uint8_t *to,
-                            dlpi_expand_item *by) {
+DLPI_INLINE int dlpi_level_step(dlpi_worker *w, const dlpi_level *l, dlp_item *it, uint8_t *to,
+                                dlpi_expand_item *by) {
     const dlpi_step *k = l->steps;
     uint32_t left = l->n_steps;
     int rc;
     for (;; k++) {
         dlpi_input_item(it, by, k->n);
-        dlpi_input_lay(it, to, l, by, false, false);
+        dlpi_input_lay(it, to, l, by, false);
         if (DLPI_UNLIKELY(k->first != 0)) it->data += k->first, it->length += k->first;
         rc = dlpi_step_go(w, k, it);
         if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP))
@@ -20541,6 +20540,12 @@ static int dlpi_level_steps(dlpi_worker *w, const dlpi_level *l, dlp_item *it, u
     }
     /* they may have written over the lengths */
     return rc != 0 ? rc : dlpi_input_lengths(w, &l->fs, (const uint64_t *)(void *)to);
+}
+
+/* Do what dlpi_level_step does, not inlined, for callers that call it seldom. */
+static int dlpi_level_steps(dlpi_worker *w, const dlpi_level *l, dlp_item *it, uint8_t *to,
+                            dlpi_expand_item *by) {
+    return dlpi_level_step(w, l, it, to, by);
 }
 
 /* Copy the fields of an item that go on to the next level, from `from` to `to`. Fields that the
@@ -20945,10 +20950,7 @@ typedef struct dlpi_line {
     const dlpi_level *last; /* the level of the items that are kept */
     dlp_item given;         /* the input, without its fields */
     /* only for plain inputs: */
-    uint8_t *to; /* where fetch writes the next input; bytes from there to the one after it */
-    uint64_t step;
     dlpi_expand_item fields;
-    struct dlpi_making *making; /* the call of the expander; NULL: there is none */
     bool zeroes; /* the item is set to zeros first; false: not needed, or done for the whole run */
     bool filter; /* the only step is a filter, which sees the fields that fetch saw */
 } dlpi_line;
@@ -20961,12 +20963,10 @@ typedef struct dlpi_making {
     const dlpi_level *to;  /* the level of the items that the callback makes */
     uint8_t *at;           /* where the next item is written */
     uint32_t made, passed; /* items added and kept so far; those of them that are completed */
-    uint32_t quick;        /* items that an input may have, if they are quick to add: they have no
-                       lengths, and nothing is called for them; else 0 */
-    uint64_t added; /* items added so far, with those that are not kept; with quick: unused */
-    int wrong;      /* code of the first item that failed; 0: none failed */
-    bool above;     /* the callback asked for more than max_out items */
-    bool steps;     /* an added item has steps, or makers behind it */
+    uint64_t added;        /* items added so far, with those that are not kept */
+    int wrong;             /* code of the first item that failed; 0: none failed */
+    bool above;            /* the callback asked for more than max_out items */
+    bool steps;            /* an added item has steps, or makers behind it */
     const dlp_item *given; /* the input, without its fields */
     dlp_item shown, item;  /* what each new item is set to; the item added last */
     dlpi_expand_item fields;
@@ -20984,10 +20984,17 @@ static inline uint64_t dlpi_line_key(uint64_t position, uint64_t number) {
 
 static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *given);
 
+/* Go on with a kept item of level l whose fields do not end there: make items of it, or count it as
+   an item of the input. Returns 0, DLP_SKIP or a failure's code. */
+DLPI_INLINE int dlpi_line_kept(dlpi_line *b, const dlpi_level *l, const dlp_item *it) {
+    if (l->maker.expand != NULL) return dlpi_line_expand(b, l, it);
+    b->made++;
+    return 0;
+}
+
 /* Go on with a complete and kept item of level l. Fields that end there are dropped as it is copied
-   to the next level, and that level's steps are called. Then items are made of it, or it counts as
-   an item of the input. it: the item without its fields. Returns 0, DLP_SKIP or a failure's
-   code. */
+   to the next level, and that level's steps are called. it: the item without its fields. Returns 0,
+   DLP_SKIP or a failure's code. */
 static int dlpi_line_next(dlpi_line *b, const dlpi_level *l, const dlp_item *it) {
     for (int rc; l->ends != 0; l++) {
         uint8_t *to = dlpi_line_place(b, l + 1);
@@ -20997,7 +21004,7 @@ static int dlpi_line_next(dlpi_line *b, const dlpi_level *l, const dlp_item *it)
         if (l[1].n_steps == 0) continue;
         if ((rc = dlpi_level_steps(b->w, l + 1, &given, to, &fields)) != 0) return rc;
     }
-    return l->maker.expand != NULL ? dlpi_line_expand(b, l, it) : (b->made++, 0);
+    return dlpi_line_kept(b, l, it);
 }
 
 /* True if an item behind a maker, which failed with this code, is left out, while its input goes
@@ -21041,54 +21048,35 @@ static inline void dlpi_making_pass(dlpi_making *m) {
         m->line->made++, m->at += m->to->bytes;
 }
 
-/* Prepare *m for calls of the expander of level l. shown: an input, without its fields. */
-static void dlpi_making_begin(dlpi_making *m, dlpi_line *b, const dlpi_level *l,
-                              const dlp_item *shown) {
-    const dlpi_level *to = l + 1;
-    m->line = b;
-    m->to = to;
-    m->steps = to->n_steps > 0 || to->maker.max_out > 0;
-    m->quick = 0;
-    m->shown = *shown;
-    dlpi_input_item(&m->shown, &m->fields, to->n_made > 0 ? to->n_made : to->fs.n);
-}
-
-/* Call the expander of level l with the level's item `in`, and go on with each item that it adds.
-   given: that item without its fields. Returns 0, DLP_SKIP or a failure's code. */
-DLPI_INLINE int dlpi_making_call(dlpi_making *m, dlpi_line *b, const dlpi_level *l,
-                                 const dlp_item *in, const dlp_item *given) {
-    const uint64_t before = b->made;
-    int rc;
-    m->x = (dlp_expand){.item = in, .call = &b->w->note};
-    m->at = dlpi_line_place(b, m->to);
-    m->added = m->made = m->passed = 0;
-    m->wrong = 0;
-    m->above = false;
-    m->given = given;
-    rc = l->maker.expand(l->maker.user, &m->x);
-    if (m->quick > 0)
-        b->made += m->made;
-    else if (rc == 0)
-        dlpi_making_pass(m);
-    if (DLPI_LIKELY(rc == 0 && !m->above)) return m->wrong;
-    b->made = before;
-    if (m->wrong != 0) return m->wrong;
-    if (rc == 0)
-        rc = dlpi_say(b->w, DLP_ERR_LENGTH, "expand made more than max_out %" PRIu32 " items",
-                      l->maker.max_out);
-    if (rc == DLP_SKIP || b->by->n_levels + (b->by->part.load != NULL) < 3) return rc;
-    return dlpi_say_where(b->w, rc, "node \"%s\"", l->name);
-}
-
-/* Call the expander of level l with the level's item. given: the item without its fields. Returns
-   as dlpi_making_call does. */
+/* Call the expander of level l with the level's item, and go on with each item that it adds. given:
+   the item without its fields. Returns 0, DLP_SKIP or a failure's code. */
 static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *given) {
+    const uint64_t before = b->made;
     dlpi_expand_item fields;
     dlp_item in = *given;
     dlpi_making m;
+    int rc;
     dlpi_input_point(&in, dlpi_line_place(b, l), l, &fields, false);
-    dlpi_making_begin(&m, b, l, given);
-    return dlpi_making_call(&m, b, l, &in, given);
+    m.x = (dlp_expand){.item = &in, .call = &b->w->note};
+    m.line = b;
+    m.to = l + 1;
+    m.at = dlpi_line_place(b, m.to);
+    m.added = m.made = m.passed = 0;
+    m.wrong = 0;
+    m.above = false;
+    m.steps = m.to->n_steps > 0 || m.to->maker.max_out > 0;
+    m.given = given;
+    m.shown = *given;
+    dlpi_input_item(&m.shown, &m.fields, m.to->n_made > 0 ? m.to->n_made : m.to->fs.n);
+    rc = l->maker.expand(l->maker.user, &m.x);
+    if (rc == 0) dlpi_making_pass(&m);
+    if (rc != 0 || m.above) b->made = before;
+    if (m.wrong != 0) return m.wrong;
+    if (rc == 0 && m.above)
+        rc = dlpi_say(b->w, DLP_ERR_LENGTH, "expand made more than max_out %" PRIu32 " items",
+                      l->maker.max_out);
+    if (rc == 0 || rc == DLP_SKIP || b->by->n_levels + (b->by->part.load != NULL) < 3) return rc;
+    return dlpi_say_where(b->w, rc, "node \"%s\"", l->name);
 }
 
 /* Fetch one item of the first level, and make items of it. given: the item without its fields.
@@ -21102,37 +21090,30 @@ static int dlpi_line_item(dlpi_line *b, const dlp_item *given) {
 }
 
 /* Fetch the cell's next input, and make items of it. Fast variant of dlpi_line_item, for inputs of
-   which dlpi_expand_plain is true. one: see dlpi_line_make. Returns 0, DLP_SKIP or a failure's
-   code. */
-DLPI_INLINE int dlpi_line_plain(dlpi_line *b, bool one) {
+   which dlpi_expand_plain is true. Returns 0, DLP_SKIP or a failure's code. */
+DLPI_INLINE int dlpi_line_plain(dlpi_line *b) {
     const dlpi_expand *x = b->by;
     const dlpi_level *l = x->level;
-    const uint64_t index = b->of->index, position = b->of->first + index;
-    uint8_t *to = b->to;
+    uint8_t *to = dlpi_line_place(b, l);
     dlp_item in = b->given; /* whole, before words of it change: a load that waits for none */
     int rc;
-    b->given.index = in.index = index;
-    b->given.position = in.position = position;
-    if (b->making != NULL) b->making->shown.index = index, b->making->shown.position = position;
-    b->to += b->step;
+    b->given.index = in.index = b->of->index;
+    b->given.position = in.position = b->of->first + in.index;
     if (b->zeroes) dlpi_input_zero(to, l);
-    dlpi_input_lay(&in, to, l, &b->fields, true, one);
+    dlpi_input_lay(&in, to, l, &b->fields, true);
     rc = x->input.fetch(x->input.user, &in);
-    if (rc == 0 && !one) rc = dlpi_input_lengths(b->w, &l->fs, (const uint64_t *)(void *)to);
+    if (rc == 0) rc = dlpi_input_lengths(b->w, &l->fs, (const uint64_t *)(void *)to);
     if (rc == 0 && b->filter) {
-        dlpi_input_lay(&b->given, to, l, &b->fields, false, one);
+        dlpi_input_lay(&b->given, to, l, &b->fields, false);
         rc = dlpi_step_keep(b->w, l->steps, &b->given);
         if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP))
             return dlpi_say_where(b->w, rc, "node \"%s\"", l->steps->name);
-        if (rc == 0 && !one) rc = dlpi_input_lengths(b->w, &l->fs, (const uint64_t *)(void *)to);
+        if (rc == 0) rc = dlpi_input_lengths(b->w, &l->fs, (const uint64_t *)(void *)to);
     } else if (rc == 0 && l->n_steps > 0) {
         rc = dlpi_level_steps(b->w, l, &b->given, to, &b->fields);
         dlpi_input_item(&b->given, &b->fields, x->n_fetched);
     }
-    if (rc != 0 || b->making == NULL) return b->made = 1, rc;
-    in = b->given;
-    dlpi_input_point(&in, to, l, &b->fields, false);
-    return dlpi_making_call(b->making, b, l, &in, &b->given);
+    return rc != 0 ? rc : dlpi_line_kept(b, l, &b->given);
 }
 
 /* Callback of the maker that is a load. Load the part of the item x->item, and fetch the items of
@@ -21234,9 +21215,8 @@ static inline void dlpi_line_begin(dlpi_line *b, dlpi_worker *w, const dlpi_expa
 }
 
 /* Make the items of the cell's next input, or take them from the cache. plain: dlpi_expand_plain is
-   true. one: with plain, the first level has one field, which is not ragged. Both are constants.
-   Returns 0 or the failed input's code. */
-DLPI_INLINE int dlpi_line_make(dlpi_line *b, bool plain, bool one) {
+   true; a constant. Returns 0 or the failed input's code. */
+DLPI_INLINE int dlpi_line_make(dlpi_line *b, bool plain) {
     const dlpi_expand *x = b->by;
     dlpi_worker *w = b->w;
     dlpi_input *cell = b->of;
@@ -21248,7 +21228,7 @@ DLPI_INLINE int dlpi_line_make(dlpi_line *b, bool plain, bool one) {
             return cell->bytes = (cell->items = b->made) * b->last->bytes, 0;
         w->note.used_random = 0;
     }
-    rc = plain                  ? dlpi_line_plain(b, one)
+    rc = plain                  ? dlpi_line_plain(b)
          : x->part.load != NULL ? dlpi_line_load(b)
                                 : dlpi_line_item(b, &b->given);
     if (rc == 0 && b->last->fs.any_ragged) rc = dlpi_line_lengths(b);
@@ -21278,7 +21258,7 @@ static int dlpi_input_load_by(dlpi_worker *w, const dlpi_expand *x, uint32_t c) 
     dlpi_line b;
     if (rc != 0) return rc;
     dlpi_line_begin(&b, w, x, c);
-    return dlpi_line_make(&b, false, false);
+    return dlpi_line_make(&b, false);
 }
 
 /* Callback of the fetch stage: copy a row's item out of its cell. user: a dlpi_expand. Returns
@@ -26186,11 +26166,7 @@ DLPI_COLD static bool dlpi_expand_plain(const dlp_pipe *p, const dlpi_expand *x)
 }
 
 static int dlpi_expand_one(dlpi_worker *w DLPI_UNREAD, uint32_t c DLPI_UNREAD, void *by) {
-    return dlpi_line_make(by, true, false);
-}
-
-static int dlpi_expand_one_field(dlpi_worker *w DLPI_UNREAD, uint32_t c DLPI_UNREAD, void *by) {
-    return dlpi_line_make(by, true, true);
+    return dlpi_line_make(by, true);
 }
 
 /* Try each input of cell c once. If the inputs are plain, what is alike for all of them is done
@@ -26198,24 +26174,15 @@ static int dlpi_expand_one_field(dlpi_worker *w DLPI_UNREAD, uint32_t c DLPI_UNR
 static int dlpi_expand_many(dlpi_worker *w, uint32_t c) {
     const dlpi_expand *x = w->p->source_stage->self;
     const dlpi_input *cell = dlpi_input_at(w->p, c);
-    const dlpi_level *l = x->level;
-    const bool makes = x->n_levels > 1, flat = !dlpi_input_last(x)->fs.any_ragged;
-    dlpi_making m;
     dlpi_line b;
     if (!x->plain || cell->rec != 0) return dlpi_input_each(w, c);
     dlpi_line_begin(&b, w, x, c);
-    if (makes) dlpi_making_begin(&m, &b, l, &b.given);
-    m.quick = makes && flat && l->part.load == NULL ? l->maker.max_out : 0;
-    b.making = makes ? &m : NULL;
-    b.to = dlpi_level_place(w, x, l, b.cell, b.items);
-    b.step = makes ? 0 : x->one_bytes;
     dlpi_input_item(&b.given, &b.fields, x->n_fetched);
-    b.filter = l->n_steps == 1 && l->steps->keep != NULL && l->steps->first == 0 &&
-               l->steps->n == x->n_fetched;
-    b.zeroes = !x->input.writes_all_bytes && makes;
-    if (!makes && !x->input.writes_all_bytes)
+    b.filter = x->level->n_steps == 1 && x->level->steps->keep != NULL &&
+               x->level->steps->first == 0 && x->level->steps->n == x->n_fetched;
+    b.zeroes = !x->input.writes_all_bytes && x->n_levels > 1;
+    if (!x->input.writes_all_bytes && x->n_levels == 1)
         memset(b.cell + cell->made * x->one_bytes, 0, (cell->run - cell->made) * x->one_bytes);
-    if (l->fs.n == 1 && !l->fs.any_ragged) return dlpi_inputs_each(w, c, dlpi_expand_one_field, &b);
     return dlpi_inputs_each(w, c, dlpi_expand_one, &b);
 }
 
@@ -40838,27 +40805,16 @@ static dlp_stage dlpi_add_expand(dlp_pipe *p, const dlp_expand_desc *desc,
     return dlpi_added(p, st, dlpi_expand_take(p, st, desc, cells));
 }
 
-/* Do what dlp_expand_add does, for an item that is not quick, and above max_out. */
-__attribute__((noinline)) static dlp_item *dlpi_making_add(dlpi_making *m) {
-    const dlpi_level *to = m->to;
-    if (m->quick == 0) dlpi_making_pass(m);
-    if (m->wrong != 0 || m->made >= to[-1].maker.max_out) return m->above |= m->wrong == 0, NULL;
-    m->item = m->shown; /* whole: the callback may have changed any of it */
-    dlpi_input_zero(m->at, to);
-    dlpi_input_lay(&m->item, m->at, to, &m->fields, false, false);
-    m->added++;
-    m->x.n_made = ++m->made;
-    return &m->item;
-}
-
 DLPDEF dlp_item *dlp_expand_add(dlp_expand *x) {
     dlpi_making *m = (dlpi_making *)(void *)x;
     const dlpi_level *to = m->to;
-    if (DLPI_UNLIKELY(m->made >= m->quick)) return dlpi_making_add(m);
-    m->item = m->shown;
+    dlpi_making_pass(m);
+    if (DLPI_UNLIKELY(m->wrong != 0 || m->made >= to[-1].maker.max_out))
+        return m->above |= m->wrong == 0, NULL;
+    m->item = m->shown; /* whole: the callback may have changed any of it */
     dlpi_input_zero(m->at, to);
-    dlpi_input_lay(&m->item, m->at, to, &m->fields, false, false);
-    m->at += to->bytes;
+    dlpi_input_lay(&m->item, m->at, to, &m->fields, false);
+    m->added++;
     x->n_made = ++m->made;
     return &m->item;
 }

@@ -353,13 +353,12 @@ static inline void dlpi_input_item(dlp_item *it, dlpi_expand_item *by, uint32_t 
 }
 
 /* Point the fields of `it` at the item of level l that lies at `to`. The level has a field. fresh:
-   the lengths at `to` are set to 0 first. one: the level has one field, which is not ragged; a
-   constant. */
+   the lengths at `to` are set to 0 first. */
 DLPI_INLINE void dlpi_input_lay(dlp_item *it, uint8_t *to, const dlpi_level *l,
-                                dlpi_expand_item *by, bool fresh, bool one) {
-    by->data[0] = one ? to : to + l->at[0], by->none[0] = 0;
-    for (uint32_t f = 1; !one && f < l->fs.n; f++) by->data[f] = to + l->at[f], by->none[f] = 0;
-    if (one || !l->fs.any_ragged) return;
+                                dlpi_expand_item *by, bool fresh) {
+    by->data[0] = to + l->at[0], by->none[0] = 0;
+    for (uint32_t f = 1; f < l->fs.n; f++) by->data[f] = to + l->at[f], by->none[f] = 0;
+    if (!l->fs.any_ragged) return;
     it->length = (uint64_t *)(void *)to;
     if (fresh) memset(to, 0, l->fs.n * 8u);
 }
@@ -369,7 +368,7 @@ DLPI_INLINE void dlpi_input_lay(dlp_item *it, uint8_t *to, const dlpi_level *l,
 DLPI_INLINE void dlpi_input_point(dlp_item *it, uint8_t *to, const dlpi_level *l,
                                   dlpi_expand_item *by, bool fresh) {
     dlpi_input_item(it, by, l->fs.n);
-    dlpi_input_lay(it, to, l, by, fresh, false);
+    dlpi_input_lay(it, to, l, by, fresh);
 }
 
 static inline void dlpi_input_zero(uint8_t *to, const dlpi_level *l) {
@@ -425,14 +424,14 @@ static inline int dlpi_step_go(dlpi_worker *w, const dlpi_step *k, const dlp_ite
 /* Call all filters and maps of a level, which has some, for the item that lies at `to`. it: the
    item, whose fields are set here. Returns 0: keep it, DLP_SKIP: leave it out, or a failure's
    code. */
-static int dlpi_level_steps(dlpi_worker *w, const dlpi_level *l, dlp_item *it, uint8_t *to,
-                            dlpi_expand_item *by) {
+DLPI_INLINE int dlpi_level_step(dlpi_worker *w, const dlpi_level *l, dlp_item *it, uint8_t *to,
+                                dlpi_expand_item *by) {
     const dlpi_step *k = l->steps;
     uint32_t left = l->n_steps;
     int rc;
     for (;; k++) {
         dlpi_input_item(it, by, k->n);
-        dlpi_input_lay(it, to, l, by, false, false);
+        dlpi_input_lay(it, to, l, by, false);
         if (DLPI_UNLIKELY(k->first != 0)) it->data += k->first, it->length += k->first;
         rc = dlpi_step_go(w, k, it);
         if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP))
@@ -441,6 +440,12 @@ static int dlpi_level_steps(dlpi_worker *w, const dlpi_level *l, dlp_item *it, u
     }
     /* they may have written over the lengths */
     return rc != 0 ? rc : dlpi_input_lengths(w, &l->fs, (const uint64_t *)(void *)to);
+}
+
+/* Do what dlpi_level_step does, not inlined, for callers that call it seldom. */
+static int dlpi_level_steps(dlpi_worker *w, const dlpi_level *l, dlp_item *it, uint8_t *to,
+                            dlpi_expand_item *by) {
+    return dlpi_level_step(w, l, it, to, by);
 }
 
 /* Copy the fields of an item that go on to the next level, from `from` to `to`. Fields that the

@@ -76,10 +76,7 @@ typedef struct dlpi_line {
     const dlpi_level *last; /* the level of the items that are kept */
     dlp_item given;         /* the input, without its fields */
     /* only for plain inputs: */
-    uint8_t *to; /* where fetch writes the next input; bytes from there to the one after it */
-    uint64_t step;
     dlpi_expand_item fields;
-    struct dlpi_making *making; /* the call of the expander; NULL: there is none */
     bool zeroes; /* the item is set to zeros first; false: not needed, or done for the whole run */
     bool filter; /* the only step is a filter, which sees the fields that fetch saw */
 } dlpi_line;
@@ -92,12 +89,10 @@ typedef struct dlpi_making {
     const dlpi_level *to;  /* the level of the items that the callback makes */
     uint8_t *at;           /* where the next item is written */
     uint32_t made, passed; /* items added and kept so far; those of them that are completed */
-    uint32_t quick;        /* items that an input may have, if they are quick to add: they have no
-                       lengths, and nothing is called for them; else 0 */
-    uint64_t added; /* items added so far, with those that are not kept; with quick: unused */
-    int wrong;      /* code of the first item that failed; 0: none failed */
-    bool above;     /* the callback asked for more than max_out items */
-    bool steps;     /* an added item has steps, or makers behind it */
+    uint64_t added;        /* items added so far, with those that are not kept */
+    int wrong;             /* code of the first item that failed; 0: none failed */
+    bool above;            /* the callback asked for more than max_out items */
+    bool steps;            /* an added item has steps, or makers behind it */
     const dlp_item *given; /* the input, without its fields */
     dlp_item shown, item;  /* what each new item is set to; the item added last */
     dlpi_expand_item fields;
@@ -115,10 +110,17 @@ static inline uint64_t dlpi_line_key(uint64_t position, uint64_t number) {
 
 static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *given);
 
+/* Go on with a kept item of level l whose fields do not end there: make items of it, or count it as
+   an item of the input. Returns 0, DLP_SKIP or a failure's code. */
+DLPI_INLINE int dlpi_line_kept(dlpi_line *b, const dlpi_level *l, const dlp_item *it) {
+    if (l->maker.expand != NULL) return dlpi_line_expand(b, l, it);
+    b->made++;
+    return 0;
+}
+
 /* Go on with a complete and kept item of level l. Fields that end there are dropped as it is copied
-   to the next level, and that level's steps are called. Then items are made of it, or it counts as
-   an item of the input. it: the item without its fields. Returns 0, DLP_SKIP or a failure's
-   code. */
+   to the next level, and that level's steps are called. it: the item without its fields. Returns 0,
+   DLP_SKIP or a failure's code. */
 static int dlpi_line_next(dlpi_line *b, const dlpi_level *l, const dlp_item *it) {
     for (int rc; l->ends != 0; l++) {
         uint8_t *to = dlpi_line_place(b, l + 1);
@@ -128,7 +130,7 @@ static int dlpi_line_next(dlpi_line *b, const dlpi_level *l, const dlp_item *it)
         if (l[1].n_steps == 0) continue;
         if ((rc = dlpi_level_steps(b->w, l + 1, &given, to, &fields)) != 0) return rc;
     }
-    return l->maker.expand != NULL ? dlpi_line_expand(b, l, it) : (b->made++, 0);
+    return dlpi_line_kept(b, l, it);
 }
 
 /* True if an item behind a maker, which failed with this code, is left out, while its input goes
@@ -172,54 +174,35 @@ static inline void dlpi_making_pass(dlpi_making *m) {
         m->line->made++, m->at += m->to->bytes;
 }
 
-/* Prepare *m for calls of the expander of level l. shown: an input, without its fields. */
-static void dlpi_making_begin(dlpi_making *m, dlpi_line *b, const dlpi_level *l,
-                              const dlp_item *shown) {
-    const dlpi_level *to = l + 1;
-    m->line = b;
-    m->to = to;
-    m->steps = to->n_steps > 0 || to->maker.max_out > 0;
-    m->quick = 0;
-    m->shown = *shown;
-    dlpi_input_item(&m->shown, &m->fields, to->n_made > 0 ? to->n_made : to->fs.n);
-}
-
-/* Call the expander of level l with the level's item `in`, and go on with each item that it adds.
-   given: that item without its fields. Returns 0, DLP_SKIP or a failure's code. */
-DLPI_INLINE int dlpi_making_call(dlpi_making *m, dlpi_line *b, const dlpi_level *l,
-                                 const dlp_item *in, const dlp_item *given) {
-    const uint64_t before = b->made;
-    int rc;
-    m->x = (dlp_expand){.item = in, .call = &b->w->note};
-    m->at = dlpi_line_place(b, m->to);
-    m->added = m->made = m->passed = 0;
-    m->wrong = 0;
-    m->above = false;
-    m->given = given;
-    rc = l->maker.expand(l->maker.user, &m->x);
-    if (m->quick > 0)
-        b->made += m->made;
-    else if (rc == 0)
-        dlpi_making_pass(m);
-    if (DLPI_LIKELY(rc == 0 && !m->above)) return m->wrong;
-    b->made = before;
-    if (m->wrong != 0) return m->wrong;
-    if (rc == 0)
-        rc = dlpi_say(b->w, DLP_ERR_LENGTH, "expand made more than max_out %" PRIu32 " items",
-                      l->maker.max_out);
-    if (rc == DLP_SKIP || b->by->n_levels + (b->by->part.load != NULL) < 3) return rc;
-    return dlpi_say_where(b->w, rc, "node \"%s\"", l->name);
-}
-
-/* Call the expander of level l with the level's item. given: the item without its fields. Returns
-   as dlpi_making_call does. */
+/* Call the expander of level l with the level's item, and go on with each item that it adds. given:
+   the item without its fields. Returns 0, DLP_SKIP or a failure's code. */
 static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *given) {
+    const uint64_t before = b->made;
     dlpi_expand_item fields;
     dlp_item in = *given;
     dlpi_making m;
+    int rc;
     dlpi_input_point(&in, dlpi_line_place(b, l), l, &fields, false);
-    dlpi_making_begin(&m, b, l, given);
-    return dlpi_making_call(&m, b, l, &in, given);
+    m.x = (dlp_expand){.item = &in, .call = &b->w->note};
+    m.line = b;
+    m.to = l + 1;
+    m.at = dlpi_line_place(b, m.to);
+    m.added = m.made = m.passed = 0;
+    m.wrong = 0;
+    m.above = false;
+    m.steps = m.to->n_steps > 0 || m.to->maker.max_out > 0;
+    m.given = given;
+    m.shown = *given;
+    dlpi_input_item(&m.shown, &m.fields, m.to->n_made > 0 ? m.to->n_made : m.to->fs.n);
+    rc = l->maker.expand(l->maker.user, &m.x);
+    if (rc == 0) dlpi_making_pass(&m);
+    if (rc != 0 || m.above) b->made = before;
+    if (m.wrong != 0) return m.wrong;
+    if (rc == 0 && m.above)
+        rc = dlpi_say(b->w, DLP_ERR_LENGTH, "expand made more than max_out %" PRIu32 " items",
+                      l->maker.max_out);
+    if (rc == 0 || rc == DLP_SKIP || b->by->n_levels + (b->by->part.load != NULL) < 3) return rc;
+    return dlpi_say_where(b->w, rc, "node \"%s\"", l->name);
 }
 
 /* Fetch one item of the first level, and make items of it. given: the item without its fields.
@@ -233,37 +216,30 @@ static int dlpi_line_item(dlpi_line *b, const dlp_item *given) {
 }
 
 /* Fetch the cell's next input, and make items of it. Fast variant of dlpi_line_item, for inputs of
-   which dlpi_expand_plain is true. one: see dlpi_line_make. Returns 0, DLP_SKIP or a failure's
-   code. */
-DLPI_INLINE int dlpi_line_plain(dlpi_line *b, bool one) {
+   which dlpi_expand_plain is true. Returns 0, DLP_SKIP or a failure's code. */
+DLPI_INLINE int dlpi_line_plain(dlpi_line *b) {
     const dlpi_expand *x = b->by;
     const dlpi_level *l = x->level;
-    const uint64_t index = b->of->index, position = b->of->first + index;
-    uint8_t *to = b->to;
+    uint8_t *to = dlpi_line_place(b, l);
     dlp_item in = b->given; /* whole, before words of it change: a load that waits for none */
     int rc;
-    b->given.index = in.index = index;
-    b->given.position = in.position = position;
-    if (b->making != NULL) b->making->shown.index = index, b->making->shown.position = position;
-    b->to += b->step;
+    b->given.index = in.index = b->of->index;
+    b->given.position = in.position = b->of->first + in.index;
     if (b->zeroes) dlpi_input_zero(to, l);
-    dlpi_input_lay(&in, to, l, &b->fields, true, one);
+    dlpi_input_lay(&in, to, l, &b->fields, true);
     rc = x->input.fetch(x->input.user, &in);
-    if (rc == 0 && !one) rc = dlpi_input_lengths(b->w, &l->fs, (const uint64_t *)(void *)to);
+    if (rc == 0) rc = dlpi_input_lengths(b->w, &l->fs, (const uint64_t *)(void *)to);
     if (rc == 0 && b->filter) {
-        dlpi_input_lay(&b->given, to, l, &b->fields, false, one);
+        dlpi_input_lay(&b->given, to, l, &b->fields, false);
         rc = dlpi_step_keep(b->w, l->steps, &b->given);
         if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP))
             return dlpi_say_where(b->w, rc, "node \"%s\"", l->steps->name);
-        if (rc == 0 && !one) rc = dlpi_input_lengths(b->w, &l->fs, (const uint64_t *)(void *)to);
+        if (rc == 0) rc = dlpi_input_lengths(b->w, &l->fs, (const uint64_t *)(void *)to);
     } else if (rc == 0 && l->n_steps > 0) {
         rc = dlpi_level_steps(b->w, l, &b->given, to, &b->fields);
         dlpi_input_item(&b->given, &b->fields, x->n_fetched);
     }
-    if (rc != 0 || b->making == NULL) return b->made = 1, rc;
-    in = b->given;
-    dlpi_input_point(&in, to, l, &b->fields, false);
-    return dlpi_making_call(b->making, b, l, &in, &b->given);
+    return rc != 0 ? rc : dlpi_line_kept(b, l, &b->given);
 }
 
 /* Callback of the maker that is a load. Load the part of the item x->item, and fetch the items of
@@ -365,9 +341,8 @@ static inline void dlpi_line_begin(dlpi_line *b, dlpi_worker *w, const dlpi_expa
 }
 
 /* Make the items of the cell's next input, or take them from the cache. plain: dlpi_expand_plain is
-   true. one: with plain, the first level has one field, which is not ragged. Both are constants.
-   Returns 0 or the failed input's code. */
-DLPI_INLINE int dlpi_line_make(dlpi_line *b, bool plain, bool one) {
+   true; a constant. Returns 0 or the failed input's code. */
+DLPI_INLINE int dlpi_line_make(dlpi_line *b, bool plain) {
     const dlpi_expand *x = b->by;
     dlpi_worker *w = b->w;
     dlpi_input *cell = b->of;
@@ -379,7 +354,7 @@ DLPI_INLINE int dlpi_line_make(dlpi_line *b, bool plain, bool one) {
             return cell->bytes = (cell->items = b->made) * b->last->bytes, 0;
         w->note.used_random = 0;
     }
-    rc = plain                  ? dlpi_line_plain(b, one)
+    rc = plain                  ? dlpi_line_plain(b)
          : x->part.load != NULL ? dlpi_line_load(b)
                                 : dlpi_line_item(b, &b->given);
     if (rc == 0 && b->last->fs.any_ragged) rc = dlpi_line_lengths(b);
@@ -409,7 +384,7 @@ static int dlpi_input_load_by(dlpi_worker *w, const dlpi_expand *x, uint32_t c) 
     dlpi_line b;
     if (rc != 0) return rc;
     dlpi_line_begin(&b, w, x, c);
-    return dlpi_line_make(&b, false, false);
+    return dlpi_line_make(&b, false);
 }
 
 /* Callback of the fetch stage: copy a row's item out of its cell. user: a dlpi_expand. Returns

@@ -13,27 +13,16 @@ static dlp_stage dlpi_add_expand(dlp_pipe *p, const dlp_expand_desc *desc,
     return dlpi_added(p, st, dlpi_expand_take(p, st, desc, cells));
 }
 
-/* Do what dlp_expand_add does, for an item that is not quick, and above max_out. */
-__attribute__((noinline)) static dlp_item *dlpi_making_add(dlpi_making *m) {
-    const dlpi_level *to = m->to;
-    if (m->quick == 0) dlpi_making_pass(m);
-    if (m->wrong != 0 || m->made >= to[-1].maker.max_out) return m->above |= m->wrong == 0, NULL;
-    m->item = m->shown; /* whole: the callback may have changed any of it */
-    dlpi_input_zero(m->at, to);
-    dlpi_input_lay(&m->item, m->at, to, &m->fields, false, false);
-    m->added++;
-    m->x.n_made = ++m->made;
-    return &m->item;
-}
-
 DLPDEF dlp_item *dlp_expand_add(dlp_expand *x) {
     dlpi_making *m = (dlpi_making *)(void *)x;
     const dlpi_level *to = m->to;
-    if (DLPI_UNLIKELY(m->made >= m->quick)) return dlpi_making_add(m);
-    m->item = m->shown;
+    dlpi_making_pass(m);
+    if (DLPI_UNLIKELY(m->wrong != 0 || m->made >= to[-1].maker.max_out))
+        return m->above |= m->wrong == 0, NULL;
+    m->item = m->shown; /* whole: the callback may have changed any of it */
     dlpi_input_zero(m->at, to);
-    dlpi_input_lay(&m->item, m->at, to, &m->fields, false, false);
-    m->at += to->bytes;
+    dlpi_input_lay(&m->item, m->at, to, &m->fields, false);
+    m->added++;
     x->n_made = ++m->made;
     return &m->item;
 }

@@ -156,11 +156,7 @@ DLPI_COLD static bool dlpi_expand_plain(const dlp_pipe *p, const dlpi_expand *x)
 }
 
 static int dlpi_expand_one(dlpi_worker *w DLPI_UNREAD, uint32_t c DLPI_UNREAD, void *by) {
-    return dlpi_line_make(by, true, false);
-}
-
-static int dlpi_expand_one_field(dlpi_worker *w DLPI_UNREAD, uint32_t c DLPI_UNREAD, void *by) {
-    return dlpi_line_make(by, true, true);
+    return dlpi_line_make(by, true);
 }
 
 /* Try each input of cell c once. If the inputs are plain, what is alike for all of them is done
@@ -168,24 +164,15 @@ static int dlpi_expand_one_field(dlpi_worker *w DLPI_UNREAD, uint32_t c DLPI_UNR
 static int dlpi_expand_many(dlpi_worker *w, uint32_t c) {
     const dlpi_expand *x = w->p->source_stage->self;
     const dlpi_input *cell = dlpi_input_at(w->p, c);
-    const dlpi_level *l = x->level;
-    const bool makes = x->n_levels > 1, flat = !dlpi_input_last(x)->fs.any_ragged;
-    dlpi_making m;
     dlpi_line b;
     if (!x->plain || cell->rec != 0) return dlpi_input_each(w, c);
     dlpi_line_begin(&b, w, x, c);
-    if (makes) dlpi_making_begin(&m, &b, l, &b.given);
-    m.quick = makes && flat && l->part.load == NULL ? l->maker.max_out : 0;
-    b.making = makes ? &m : NULL;
-    b.to = dlpi_level_place(w, x, l, b.cell, b.items);
-    b.step = makes ? 0 : x->one_bytes;
     dlpi_input_item(&b.given, &b.fields, x->n_fetched);
-    b.filter = l->n_steps == 1 && l->steps->keep != NULL && l->steps->first == 0 &&
-               l->steps->n == x->n_fetched;
-    b.zeroes = !x->input.writes_all_bytes && makes;
-    if (!makes && !x->input.writes_all_bytes)
+    b.filter = x->level->n_steps == 1 && x->level->steps->keep != NULL &&
+               x->level->steps->first == 0 && x->level->steps->n == x->n_fetched;
+    b.zeroes = !x->input.writes_all_bytes && x->n_levels > 1;
+    if (!x->input.writes_all_bytes && x->n_levels == 1)
         memset(b.cell + cell->made * x->one_bytes, 0, (cell->run - cell->made) * x->one_bytes);
-    if (l->fs.n == 1 && !l->fs.any_ragged) return dlpi_inputs_each(w, c, dlpi_expand_one_field, &b);
     return dlpi_inputs_each(w, c, dlpi_expand_one, &b);
 }
 
