@@ -7787,12 +7787,15 @@ static uint64_t dlpi_found_member(dlpi_found_plan *q, uint64_t epoch, uint64_t s
 static void dlpi_found_indices(dlpi_found_plan *q, uint64_t epoch, uint64_t s, uint64_t ordinal,
                                uint32_t n, uint64_t *out) {
     const uint64_t each = dlpi_found_inputs(q, s), pass = ordinal / each, place = ordinal % each;
+    const uint64_t streams = q->streams;
     const dlp_permutation *order;
-    uint64_t at = place * q->streams + s;
-    for (uint32_t k = 0; k < n && q->weights; k++)
-        out[k] = dlpi_found_member(q, epoch, s, pass, place + k);
-    for (uint32_t k = 0; k < n && !q->weights; k++, at += q->streams) out[k] = at;
-    if (q->weights || !q->shuffle_inputs) return;
+    uint64_t at = place * streams + s;
+    if (q->weights) {
+        for (uint32_t k = 0; k < n; k++) out[k] = dlpi_found_member(q, epoch, s, pass, place + k);
+        return;
+    }
+    for (uint32_t k = 0; k < n; k++, at += streams) out[k] = at;
+    if (!q->shuffle_inputs) return;
     order = dlpi_permutation_of(&q->passes[pass & 1], q->n_inputs,
                                 dlpi_hash_in(DLPI_DOMAIN_PARTS, q->seed, pass), epoch);
     if (q->streams == 1)
@@ -7875,11 +7878,14 @@ static uint32_t dlpi_found_near_bits(const dlpi_found_plan *q) {
 
 /* Write the n low bits of value into zeros, from bit *bit on. Adds n to *bit. */
 static void dlpi_bits_put(uint8_t *at, uint32_t *bit, uint32_t n, uint64_t value) {
-    for (uint32_t k; n > 0; n -= k, *bit += k, value >>= k) { /* k: those of one byte */
-        const uint32_t from = *bit % 8;
-        k = 8 - from < n ? 8 - from : n;
-        at[*bit / 8] = (uint8_t)(at[*bit / 8] | (value & ((1u << k) - 1)) << from);
-    }
+    const uint32_t from = *bit % 8;
+    uint32_t k = 8 - from; /* bits that are written once the byte at `at` is */
+    if (n == 0) return;
+    at += *bit / 8;
+    *bit += n;
+    value = value << (64 - n) >> (64 - n);
+    *at = (uint8_t)(*at | value << from);
+    for (value >>= k; k < n; k += 8, value >>= 8) at++, *at = (uint8_t)(*at | value);
 }
 
 /* Return n bits from bit number *bit on, and add n to *bit. */
@@ -18040,13 +18046,15 @@ DLPI_INLINE int dlpi_inputs_each(dlpi_worker *w, uint32_t c,
                                  int (*one)(dlpi_worker *w, uint32_t c, void *by), void *by) {
     dlpi_input *cell = dlpi_input_at(w->p, c);
     dlpi_worker_block *block = w->block;
-    uint32_t *items = dlpi_input_counts(w->p, cell);
+    const dlp_pipe *p = w->p;
+    const uint64_t *indices = dlpi_input_indices(cell);
+    uint32_t *items = dlpi_input_counts(p, cell);
     const uint32_t first = cell->made, n = cell->run;
     uint64_t bytes = 0;
     int rc = 0;
     dlpi_words_forget(w);
     for (uint32_t i = first; i < n; i++) {
-        cell->index = dlpi_input_indices(cell)[i];
+        cell->index = indices[i];
         DLPI_STORE_RLX(&block->current, cell->index); /* for observers */
         dlpi_runs(&block->running, DLPI_RUNS_ALL(c));
         rc = one(w, c, by);
@@ -18057,7 +18065,7 @@ DLPI_INLINE int dlpi_inputs_each(dlpi_worker *w, uint32_t c,
         cell->rec = 0;                      /* the next one's */
         DLPI_STORE_REL(&cell->made, i + 1); /* Q1: to the worker that loads it after our death */
         if (DLPI_UNLIKELY(w->note.said != 0)) dlpi_words_forget(w);
-        if (DLPI_UNLIKELY(dlpi_stopped(w->p))) break;
+        if (DLPI_UNLIKELY(dlpi_stopped(p))) break;
     }
     dlpi_bump(&block->items, cell->made - first);
     dlpi_bump(&block->bytes, bytes);
@@ -19239,8 +19247,11 @@ static void dlpi_found_advance(dlp_pipe *p, uint32_t c, uint64_t k) {
     dlpi_found_cell *u = &dlpi_found_of(p)->use[c];
     const uint32_t *items = dlpi_input_counts(p, dlpi_input_at(p, c));
     uint32_t input = u->input;
+    const bool all = k > 0 && k == u->n - u->taken; /* that are known: the last of them is near */
     u->taken += k;
-    for (k += u->from; k > items[input]; input++) k -= items[input];
+    if (all)
+        for (input = u->learned - 1; items[input] == 0;) input--;
+    for (k = all ? items[input] : k + u->from; k > items[input]; input++) k -= items[input];
     u->input = input;
     u->from = k;
 }
@@ -19254,7 +19265,17 @@ static uint64_t dlpi_found_gather_cell(dlp_pipe *p, uint32_t c, uint64_t n, dlpi
     const uint64_t most = q->most_items, ordinal = u->ordinal;
     dlpi_found_row *first = row;
     uint64_t from = u->from;
-    for (uint32_t i = u->input; n > 0; i++, from = 0) {
+    uint32_t i = u->input;
+    if (most == 1) { /* one item or none, and all of the first input's may be used */
+        for (i += (uint32_t)from; n > 0; i++) {
+            if (items[i] == 0) continue;
+            h = dlpi_absorb(dlpi_absorb(h, ordinal + i), 1);
+            *row++ = (dlpi_found_row){c, i};
+            n--;
+        }
+        return h;
+    }
+    for (; n > 0; i++, from = 0) {
         const uint64_t k = items[i] - from < n ? items[i] - from : n;
         if (k == 0) continue;
         h = dlpi_absorb(dlpi_absorb(h, ordinal + i), k);
@@ -19614,8 +19635,14 @@ static uint32_t dlpi_found_give(dlp_pipe *p, dlpi_found *q, dlpi_found_stream *x
         for (; from == items[input]; from = 0) input++;
         const uint64_t left = items[input] - from, first = input * most, of_all = of[input];
         const uint32_t stop = left < end - r ? r + (uint32_t)left : end;
-        for (; r < stop; from++, r++) {
-            row[r] = (dlpi_found_row){c, (uint32_t)(first + (shuffled ? index[r] : from))};
+        uint32_t number = (uint32_t)(first + from);
+        from += stop - r;
+        for (; shuffled && r < stop; r++) {
+            row[r] = (dlpi_found_row){c, (uint32_t)(first + index[r])};
+            index[r] = of_all;
+        }
+        for (; r < stop; r++) {
+            row[r] = (dlpi_found_row){c, number++};
             index[r] = of_all;
         }
     }

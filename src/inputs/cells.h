@@ -459,13 +459,15 @@ DLPI_INLINE int dlpi_inputs_each(dlpi_worker *w, uint32_t c,
                                  int (*one)(dlpi_worker *w, uint32_t c, void *by), void *by) {
     dlpi_input *cell = dlpi_input_at(w->p, c);
     dlpi_worker_block *block = w->block;
-    uint32_t *items = dlpi_input_counts(w->p, cell);
+    const dlp_pipe *p = w->p;
+    const uint64_t *indices = dlpi_input_indices(cell);
+    uint32_t *items = dlpi_input_counts(p, cell);
     const uint32_t first = cell->made, n = cell->run;
     uint64_t bytes = 0;
     int rc = 0;
     dlpi_words_forget(w);
     for (uint32_t i = first; i < n; i++) {
-        cell->index = dlpi_input_indices(cell)[i];
+        cell->index = indices[i];
         DLPI_STORE_RLX(&block->current, cell->index); /* for observers */
         dlpi_runs(&block->running, DLPI_RUNS_ALL(c));
         rc = one(w, c, by);
@@ -476,7 +478,7 @@ DLPI_INLINE int dlpi_inputs_each(dlpi_worker *w, uint32_t c,
         cell->rec = 0;                      /* the next one's */
         DLPI_STORE_REL(&cell->made, i + 1); /* Q1: to the worker that loads it after our death */
         if (DLPI_UNLIKELY(w->note.said != 0)) dlpi_words_forget(w);
-        if (DLPI_UNLIKELY(dlpi_stopped(w->p))) break;
+        if (DLPI_UNLIKELY(dlpi_stopped(p))) break;
     }
     dlpi_bump(&block->items, cell->made - first);
     dlpi_bump(&block->bytes, bytes);

@@ -239,8 +239,11 @@ static void dlpi_found_advance(dlp_pipe *p, uint32_t c, uint64_t k) {
     dlpi_found_cell *u = &dlpi_found_of(p)->use[c];
     const uint32_t *items = dlpi_input_counts(p, dlpi_input_at(p, c));
     uint32_t input = u->input;
+    const bool all = k > 0 && k == u->n - u->taken; /* that are known: the last of them is near */
     u->taken += k;
-    for (k += u->from; k > items[input]; input++) k -= items[input];
+    if (all)
+        for (input = u->learned - 1; items[input] == 0;) input--;
+    for (k = all ? items[input] : k + u->from; k > items[input]; input++) k -= items[input];
     u->input = input;
     u->from = k;
 }
@@ -254,7 +257,17 @@ static uint64_t dlpi_found_gather_cell(dlp_pipe *p, uint32_t c, uint64_t n, dlpi
     const uint64_t most = q->most_items, ordinal = u->ordinal;
     dlpi_found_row *first = row;
     uint64_t from = u->from;
-    for (uint32_t i = u->input; n > 0; i++, from = 0) {
+    uint32_t i = u->input;
+    if (most == 1) { /* one item or none, and all of the first input's may be used */
+        for (i += (uint32_t)from; n > 0; i++) {
+            if (items[i] == 0) continue;
+            h = dlpi_absorb(dlpi_absorb(h, ordinal + i), 1);
+            *row++ = (dlpi_found_row){c, i};
+            n--;
+        }
+        return h;
+    }
+    for (; n > 0; i++, from = 0) {
         const uint64_t k = items[i] - from < n ? items[i] - from : n;
         if (k == 0) continue;
         h = dlpi_absorb(dlpi_absorb(h, ordinal + i), k);
@@ -614,8 +627,14 @@ static uint32_t dlpi_found_give(dlp_pipe *p, dlpi_found *q, dlpi_found_stream *x
         for (; from == items[input]; from = 0) input++;
         const uint64_t left = items[input] - from, first = input * most, of_all = of[input];
         const uint32_t stop = left < end - r ? r + (uint32_t)left : end;
-        for (; r < stop; from++, r++) {
-            row[r] = (dlpi_found_row){c, (uint32_t)(first + (shuffled ? index[r] : from))};
+        uint32_t number = (uint32_t)(first + from);
+        from += stop - r;
+        for (; shuffled && r < stop; r++) {
+            row[r] = (dlpi_found_row){c, (uint32_t)(first + index[r])};
+            index[r] = of_all;
+        }
+        for (; r < stop; r++) {
+            row[r] = (dlpi_found_row){c, number++};
             index[r] = of_all;
         }
     }

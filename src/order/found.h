@@ -78,12 +78,15 @@ static uint64_t dlpi_found_member(dlpi_found_plan *q, uint64_t epoch, uint64_t s
 static void dlpi_found_indices(dlpi_found_plan *q, uint64_t epoch, uint64_t s, uint64_t ordinal,
                                uint32_t n, uint64_t *out) {
     const uint64_t each = dlpi_found_inputs(q, s), pass = ordinal / each, place = ordinal % each;
+    const uint64_t streams = q->streams;
     const dlp_permutation *order;
-    uint64_t at = place * q->streams + s;
-    for (uint32_t k = 0; k < n && q->weights; k++)
-        out[k] = dlpi_found_member(q, epoch, s, pass, place + k);
-    for (uint32_t k = 0; k < n && !q->weights; k++, at += q->streams) out[k] = at;
-    if (q->weights || !q->shuffle_inputs) return;
+    uint64_t at = place * streams + s;
+    if (q->weights) {
+        for (uint32_t k = 0; k < n; k++) out[k] = dlpi_found_member(q, epoch, s, pass, place + k);
+        return;
+    }
+    for (uint32_t k = 0; k < n; k++, at += streams) out[k] = at;
+    if (!q->shuffle_inputs) return;
     order = dlpi_permutation_of(&q->passes[pass & 1], q->n_inputs,
                                 dlpi_hash_in(DLPI_DOMAIN_PARTS, q->seed, pass), epoch);
     if (q->streams == 1)
@@ -166,11 +169,14 @@ static uint32_t dlpi_found_near_bits(const dlpi_found_plan *q) {
 
 /* Write the n low bits of value into zeros, from bit *bit on. Adds n to *bit. */
 static void dlpi_bits_put(uint8_t *at, uint32_t *bit, uint32_t n, uint64_t value) {
-    for (uint32_t k; n > 0; n -= k, *bit += k, value >>= k) { /* k: those of one byte */
-        const uint32_t from = *bit % 8;
-        k = 8 - from < n ? 8 - from : n;
-        at[*bit / 8] = (uint8_t)(at[*bit / 8] | (value & ((1u << k) - 1)) << from);
-    }
+    const uint32_t from = *bit % 8;
+    uint32_t k = 8 - from; /* bits that are written once the byte at `at` is */
+    if (n == 0) return;
+    at += *bit / 8;
+    *bit += n;
+    value = value << (64 - n) >> (64 - n);
+    *at = (uint8_t)(*at | value << from);
+    for (value >>= k; k < n; k += 8, value >>= 8) at++, *at = (uint8_t)(*at | value);
 }
 
 /* Return n bits from bit number *bit on, and add n to *bit. */

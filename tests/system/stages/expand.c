@@ -557,6 +557,7 @@ static int fetch_stops(void *user, dlp_item *it) {
     memset(it->data[0], 0, 8);
     if (it->index != stops_at) return 0;
     seen->over = 1;
+    while (__atomic_load_n(&stopped_, __ATOMIC_SEQ_CST) == NULL) test_pause(1000);
     dlp_pipe_stop(stopped_);
     return 0;
 }
@@ -583,10 +584,11 @@ static void stop__inside_a_run__no_input_more(void) {
         dlp_error err;
         int rc;
         seen->over = 0;
+        stopped_ = NULL;
         rc = dlp_pipe_open(&p, nodes, 4, NULL, &err);
         CHECK(rc == DLP_OK);
         if (rc != DLP_OK) return;
-        stopped_ = p;
+        __atomic_store_n(&stopped_, p, __ATOMIC_SEQ_CST); /* the worker may be there already */
         while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) dlp_pipe_release(p, b);
         CHECK(rc == DLP_STOPPED && seen->over == 1);
         CHECK(dlp_pipe_close(p) == DLP_OK);
