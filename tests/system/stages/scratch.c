@@ -655,37 +655,49 @@ static void scratch__what_does_not_fit__named(void) {
 
 /* ---- rows of a run ---- */
 
-/* user: the length that item 50 sets for its second field; 0: none is, and the first is ragged. */
+/* What the callbacks of a run do: */
+typedef struct short_rows {
+    bool ragged;    /* the first field is; else it has a fixed size */
+    uint64_t wrong; /* length that the fetch sets for "size" of item 50; 0: none */
+    int marked;     /* the map sets the length of this one of the fields that it sees, of item 50;
+                          -1: of none */
+    const char *field; /* the error names this field; NULL: there is no error */
+} short_rows;
+
 static int read_short(void *user, dlp_item *it) {
-    const uint64_t wrong = *(const uint64_t *)user;
-    if (wrong == 0) it->length[0] = it->index % 3; /* 0, too, in a cell that has had more */
-    if (it->index == 50) it->length[1] = wrong;
+    const short_rows *how = user;
+    memset(it->data[0], 0xee, 24);
+    if (how->ragged) it->length[0] = it->index % 3; /* 0, too, in a cell that has had more */
+    memcpy(it->data[1], &it->index, 8);
+    if (it->index == 50) it->length[1] = how->wrong;
     return 0;
 }
 
 static int mark_odd(void *user, dlp_item *it) { /* it sees words, size, mark */
+    const short_rows *how = user;
     uint64_t *mark = it->data[2];
-    CHECK(it->length[0] == (*(const uint64_t *)user == 0 ? it->index % 3 : 0) && *mark == 0);
+    CHECK(it->length[0] == (how->ragged ? it->index % 3 : 0) && *mark == 0);
+    CHECK(*(const uint64_t *)it->data[1] == it->index);
     if (it->index % 2) *mark = 1 + it->index;
+    if (it->index == 50 && how->marked >= 0) it->length[how->marked] = 1;
     return 0;
 }
 
 /* Each row has its own lengths, though one is 0. The map's field begins as zeros in each slot. A
-   length of a field of a fixed size is an error that names the field. */
-static void rows__lengths_and_zeros__of_each_row(uint64_t wrong) {
-    const bool fixed = wrong > 0;
+   length of a field of a fixed size is an error that names the field, unless the field ends. */
+static void rows__lengths_and_zeros__of_each_row(short_rows how) {
     const dlp_field mark = {"mark", DLP_U64, 0, {0}, 0, 0};
-    const dlp_field fields[2] = {{"words", DLP_U64, 1, {3}, !fixed, 0},
+    const dlp_field fields[2] = {{"words", DLP_U64, 1, {3}, how.ragged, 0},
                                  {"size", DLP_U64, 0, {0}, 0, 0}};
     const dlp_node nodes[] = {
         {.name = "list", .verb = DLP_LIST, .list = {.n_items = 960}},
         {.name = "read",
          .verb = DLP_FETCH,
-         .fetch = {.fetch = read_short, .user = &wrong, .fields = fields, .n_fields = 2}},
+         .fetch = {.fetch = read_short, .user = &how, .fields = fields, .n_fields = 2}},
         {.name = "mark",
          .verb = DLP_MAP,
          .map = {.item = mark_odd,
-                 .user = &wrong,
+                 .user = &how,
                  .fields = &mark,
                  .n_fields = 1,
                  .ends = "words size"}},
@@ -701,8 +713,8 @@ static void rows__lengths_and_zeros__of_each_row(uint64_t wrong) {
                   (b->index[r] % 2 ? 1 + b->index[r] : 0));
         dlp_pipe_release(p, b);
     }
-    CHECK(rc == (fixed ? DLP_ERR_LENGTH : DLP_END));
-    if (fixed) CHECK(strcmp(dlp_pipe_error(p)->field, "size") == 0);
+    CHECK(rc == (how.field != NULL ? DLP_ERR_LENGTH : DLP_END));
+    if (how.field != NULL) CHECK(strcmp(dlp_pipe_error(p)->field, how.field) == 0);
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }
 
@@ -817,8 +829,12 @@ int main(int argc, char **argv) {
     all = mmap(NULL, sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (argc < 2) {
         scratch__what_does_not_fit__named();
-        rows__lengths_and_zeros__of_each_row(0);
-        rows__lengths_and_zeros__of_each_row(2);
+        rows__lengths_and_zeros__of_each_row((short_rows){true, 0, -1, NULL});
+        rows__lengths_and_zeros__of_each_row((short_rows){false, 0, -1, NULL});
+        rows__lengths_and_zeros__of_each_row((short_rows){false, 2, -1, "size"});
+        rows__lengths_and_zeros__of_each_row((short_rows){false, 0, 0, NULL});
+        rows__lengths_and_zeros__of_each_row((short_rows){false, 0, 1, NULL});
+        rows__lengths_and_zeros__of_each_row((short_rows){false, 0, 2, "mark"});
         scratch__fetch_only_copies__refused();
         scratch__any_workers_and_cells__same_order_and_bytes();
         scratch__many_in_flight__same();
