@@ -9696,12 +9696,11 @@ typedef struct dlpi_kind_words {
 } dlpi_kind_words;
 
 typedef struct dlpi_stage_ops {
-    int kind; /* DLP_STAGE_* */
-    int rank; /* place in a chain: no stage may follow one of a higher rank */
-    int many; /* 1: several stages of this rank may follow each other */
-    /* 1: a chain begins with it, and a pipe has one; 1: the dataset of the fetch stage after it may
-       leave items out */
-    int begins, expands;
+    int kind;       /* DLP_STAGE_* */
+    int rank;       /* place in a chain: no stage may follow one of a higher rank */
+    int many;       /* 1: several stages of this rank may follow each other */
+    int begins;     /* 1: a chain begins with it, and a pipe has one */
+    int expands;    /* 1: the dataset of the fetch stage after it may leave items out */
     size_t at;      /* offset in dlp_pipe of a pointer to the chain's stage of this kind; 0: none */
     int unit;       /* DLPI_UNIT_*: what a worker claims; cells are the stage's own, not slots' */
     int in_place;   /* 1: it changes batches in their cells */
@@ -9801,8 +9800,8 @@ typedef struct dlpi_scope {
     uint8_t zeroes; /* 1: the fields that it adds begin as zeros; 2: only those from `own` on, which
                        rows in its attempt add */
     uint8_t ragged; /* 1: some field of the pipe's items is ragged */
-    uint8_t n_cells, shift;  /* entries of w->cell; a field that begins as zeros has that of its
-                                number + shift */
+    uint8_t n_cells;         /* entries of w->cell */
+    uint8_t shift;           /* a field that begins as zeros has the entry of its number + shift */
     const dlpi_field *cells; /* row_bytes of each: bytes from one row to the next; p->items.at, or
                                 of the holder */
     uint64_t first, n_items; /* n_items items, from number `first` on: item 0 of its dataset */
@@ -9871,8 +9870,9 @@ typedef struct dlpi_worker {
     dlpi_waiters *waiters;
     uint64_t generation;   /* generation of its present batch (>>impl-cancel) */
     const uint64_t *index; /* dataset indices of that batch's rows */
-    /* see dlpi_row_special, dlpi_worker_singles, dlpi_worker_alone, dlpi_chain_rows */
-    bool has_special, singles, alone, chained;
+    bool has_special;      /* see dlpi_row_special */
+    bool singles, alone;   /* see dlpi_worker_singles, dlpi_worker_alone */
+    bool chained;          /* see dlpi_chain_rows */
     uint32_t input_first;  /* first cell of inputs that it may take */
     uint64_t low;          /* no batch below this number has a unit to claim */
     uint64_t tail_seen;    /* ctl.tail when it was read last */
@@ -13131,7 +13131,9 @@ __attribute__((noinline)) static int dlpi_row_run(dlpi_worker *w, const dlpi_uni
                                                   uint32_t row) {
     const uint32_t *fate = &dlpi_slot_fate(w->p, t->slot)[row];
     int what;
-    do what = dlpi_row_attempt(w, t, row, DLPI_RUNS_ROW(t->slot, row), *fate, DLPI_ASK_ALL, 0, 0);
+    do
+        what = dlpi_row_attempt(w, t, row, DLPI_RUNS_ROW(t->slot, row), *fate, DLPI_ASK_ALL, false,
+                                NULL);
     while (what == DLPI_ROW_AGAIN);
     return what;
 }
@@ -17320,12 +17322,12 @@ typedef struct dlpi_chained { /* one step of a chain: the callback of one row of
     dlp_item_fn call;
     void *user;
     uint32_t n, first; /* it sees n fields, from field `first` on; set when the pipe is resolved */
-    /* fields that later steps add, which it does not see; fields of its own, if it sees only these
-       (0: it sees all fields so far) */
-    uint32_t after, own;
-    /* a step follows; a field of the pipe is ragged; it sees fewer fields than its stage has */
-    bool more, ragged, fewer;
-    char name[32]; /* name of the row; "": the stage's own callback */
+    uint32_t after;    /* fields that later steps add, which it does not see */
+    uint32_t own;      /* not 0: it sees only this many fields of its own; 0: all fields so far */
+    bool more;         /* a step follows */
+    bool ragged;       /* a field of the pipe is ragged */
+    bool fewer;        /* it sees fewer fields than its stage has */
+    char name[32];     /* name of the row; "": the stage's own callback */
 } dlpi_chained;
 
 typedef struct dlpi_chain {
@@ -23036,7 +23038,8 @@ static int dlpi_node_cache_add(dlpi_table *t, const dlp_node *node) {
 #define DLPI_SCRATCH_SHORTER 4u
 
 typedef struct dlpi_scratch_head { /* in the region */
-    uint64_t n_groups, each;       /* each: cells of a group */
+    uint64_t n_groups;
+    uint64_t each; /* cells of a group */
     uint8_t pad[DLPI_LINE - 16];
     dlpi_group lacking[DLPI_SCRATCH_WORDS]; /* a bit for each worker that lacks a group */
     dlpi_claim_word words[1]; /* [n_groups] owners of groups; behind them the numbers of runs */
@@ -23044,9 +23047,9 @@ typedef struct dlpi_scratch_head { /* in the region */
 
 typedef struct dlpi_scratch_hand { /* private to a worker of the stage that takes groups */
     uint32_t group;                /* 1 + the group that the worker holds; 0: it holds none */
-    /* In this search for a run no group was free. The worker's bit in `lacking` is set. In this
-       search a run that had gone back was passed by for lack of a group. */
-    bool none, lacks, passed;
+    bool none;                     /* in this search for a run no group was free */
+    bool lacks;                    /* the worker's bit in `lacking` is set */
+    bool passed; /* in this search a run that had gone back was passed by for lack of a group */
 } dlpi_scratch_hand;
 
 /* Numbers of the stage's areas in the region. */
@@ -23054,13 +23057,14 @@ enum { DLPI_SCRATCH_HEAD = 1, DLPI_SCRATCH_CELLS = DLPI_OWN_HIDDEN };
 
 typedef struct dlpi_scratch_desc {
     const dlp_field *fields; /* [n_fields]; shape: the most bytes of an item */
-    /* n_fields: with those of all datasets at most DLP_MAX_FIELDS; n_cells 0: as >>scratch says */
-    uint32_t n_fields, n_cells;
+    uint32_t n_fields;       /* with those of all datasets at most DLP_MAX_FIELDS */
+    uint32_t n_cells;        /* 0: as many as >>scratch says */
 } dlpi_scratch_desc;
 
 typedef struct dlpi_scratch { /* the stage's own record */
     uint32_t n, n_groups;     /* number of fields; of groups of cells */
-    uint32_t shift, asked;    /* a group has 1 << shift cells; n_cells of the desc, 0: not given */
+    uint32_t shift;           /* a group has 1 << shift cells */
+    uint32_t asked;           /* n_cells of the desc; 0: the library chooses */
     bool ragged;              /* at least one of the fields is ragged */
     uint64_t cell_bytes;
     dlpi_field f[DLP_MAX_FIELDS];
@@ -23965,7 +23969,8 @@ static dlp_stage dlpi_add_join(dlp_pipe *p, const dlp_join_desc *desc) {
 /* Add the second fetch of a table, or one after it. mixes: it has items of its own, not fields.
    Returns a stage number or a DLP_ERR code. */
 static int dlpi_node_fetch_later(dlpi_table *t, const dlp_fetch_desc *f, bool mixes) {
-    return dlpi_add_join(t->p, &(dlp_join_desc){.fetch = *f, .how = mixes}); /* DLP_JOIN_MIX: 1 */
+    const int how = mixes ? DLP_JOIN_MIX : DLP_JOIN_ZIP;
+    return dlpi_add_join(t->p, &(dlp_join_desc){.fetch = *f, .how = how});
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -41507,7 +41512,9 @@ static int dlpi_fetch_dataset(dlpi_table *t, const dlp_node *node, dlp_dataset *
     const int rc = dlpi_fetch_items(t, node, &n);
     if (rc != DLP_OK) return rc;
     *ds = d->source != NULL ? *d->source->fetch.dataset
-                            : (dlp_dataset){.n_items = t->load ? t->fetched * DLPI_MAX_ITEMS : n,
+                            : (dlp_dataset){.n_items = t->load == NULL ? n
+                                                       : t->fetched    ? DLPI_MAX_ITEMS
+                                                                       : 0,
                                             .fields = d->fields,
                                             .n_fields = d->n_fields,
                                             .writes_all_bytes = (uint32_t)d->writes_all_bytes,
@@ -41756,7 +41763,8 @@ static bool dlpi_names_have(const char *names, const char *name) {
     while (n > 0 && *names != 0) {
         const size_t length = strcspn(names, " ");
         if (length == n && strncmp(names, name, n) == 0) return true;
-        names += length, names += strspn(names, " ");
+        names += length;
+        names += strspn(names, " ");
     }
     return false;
 }
@@ -41764,8 +41772,10 @@ static bool dlpi_names_have(const char *names, const char *name) {
 DLPI_COLD
 static uint32_t dlpi_names_count(const char *names) {
     uint32_t n = 0;
-    for (names += strspn(names, " "); *names != 0; n++)
-        names += strcspn(names, " "), names += strspn(names, " ");
+    for (names += strspn(names, " "); *names != 0; n++) {
+        names += strcspn(names, " ");
+        names += strspn(names, " ");
+    }
     return n;
 }
 

@@ -15,12 +15,12 @@ typedef struct dlpi_chained { /* one step of a chain: the callback of one row of
     dlp_item_fn call;
     void *user;
     uint32_t n, first; /* it sees n fields, from field `first` on; set when the pipe is resolved */
-    /* fields that later steps add, which it does not see; fields of its own, if it sees only these
-       (0: it sees all fields so far) */
-    uint32_t after, own;
-    /* a step follows; a field of the pipe is ragged; it sees fewer fields than its stage has */
-    bool more, ragged, fewer;
-    char name[32]; /* name of the row; "": the stage's own callback */
+    uint32_t after;    /* fields that later steps add, which it does not see */
+    uint32_t own;      /* not 0: it sees only this many fields of its own; 0: all fields so far */
+    bool more;         /* a step follows */
+    bool ragged;       /* a field of the pipe is ragged */
+    bool fewer;        /* it sees fewer fields than its stage has */
+    char name[32];     /* name of the row; "": the stage's own callback */
 } dlpi_chained;
 
 typedef struct dlpi_chain {

@@ -12,15 +12,18 @@ static bool dlpi_names_have(const char *names, const char *name) {
     while (n > 0 && *names != 0) {
         const size_t length = strcspn(names, " ");
         if (length == n && strncmp(names, name, n) == 0) return true;
-        names += length, names += strspn(names, " ");
+        names += length;
+        names += strspn(names, " ");
     }
     return false;
 }
 
 static uint32_t dlpi_names_count(const char *names) {
     uint32_t n = 0;
-    for (names += strspn(names, " "); *names != 0; n++)
-        names += strcspn(names, " "), names += strspn(names, " ");
+    for (names += strspn(names, " "); *names != 0; n++) {
+        names += strcspn(names, " ");
+        names += strspn(names, " ");
+    }
     return n;
 }
 

@@ -86,7 +86,9 @@ static int dlpi_fetch_dataset(dlpi_table *t, const dlp_node *node, dlp_dataset *
     const int rc = dlpi_fetch_items(t, node, &n);
     if (rc != DLP_OK) return rc;
     *ds = d->source != NULL ? *d->source->fetch.dataset
-                            : (dlp_dataset){.n_items = t->load ? t->fetched * DLPI_MAX_ITEMS : n,
+                            : (dlp_dataset){.n_items = t->load == NULL ? n
+                                                       : t->fetched    ? DLPI_MAX_ITEMS
+                                                                       : 0,
                                             .fields = d->fields,
                                             .n_fields = d->n_fields,
                                             .writes_all_bytes = (uint32_t)d->writes_all_bytes,

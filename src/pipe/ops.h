@@ -235,12 +235,11 @@ typedef struct dlpi_kind_words {
 } dlpi_kind_words;
 
 typedef struct dlpi_stage_ops {
-    int kind; /* DLP_STAGE_* */
-    int rank; /* place in a chain: no stage may follow one of a higher rank */
-    int many; /* 1: several stages of this rank may follow each other */
-    /* 1: a chain begins with it, and a pipe has one; 1: the dataset of the fetch stage after it may
-       leave items out */
-    int begins, expands;
+    int kind;       /* DLP_STAGE_* */
+    int rank;       /* place in a chain: no stage may follow one of a higher rank */
+    int many;       /* 1: several stages of this rank may follow each other */
+    int begins;     /* 1: a chain begins with it, and a pipe has one */
+    int expands;    /* 1: the dataset of the fetch stage after it may leave items out */
     size_t at;      /* offset in dlp_pipe of a pointer to the chain's stage of this kind; 0: none */
     int unit;       /* DLPI_UNIT_*: what a worker claims; cells are the stage's own, not slots' */
     int in_place;   /* 1: it changes batches in their cells */

@@ -35,8 +35,8 @@ typedef struct dlpi_scope {
     uint8_t zeroes; /* 1: the fields that it adds begin as zeros; 2: only those from `own` on, which
                        rows in its attempt add */
     uint8_t ragged; /* 1: some field of the pipe's items is ragged */
-    uint8_t n_cells, shift;  /* entries of w->cell; a field that begins as zeros has that of its
-                                number + shift */
+    uint8_t n_cells;         /* entries of w->cell */
+    uint8_t shift;           /* a field that begins as zeros has the entry of its number + shift */
     const dlpi_field *cells; /* row_bytes of each: bytes from one row to the next; p->items.at, or
                                 of the holder */
     uint64_t first, n_items; /* n_items items, from number `first` on: item 0 of its dataset */
@@ -105,8 +105,9 @@ typedef struct dlpi_worker {
     dlpi_waiters *waiters;
     uint64_t generation;   /* generation of its present batch (>>impl-cancel) */
     const uint64_t *index; /* dataset indices of that batch's rows */
-    /* see dlpi_row_special, dlpi_worker_singles, dlpi_worker_alone, dlpi_chain_rows */
-    bool has_special, singles, alone, chained;
+    bool has_special;      /* see dlpi_row_special */
+    bool singles, alone;   /* see dlpi_worker_singles, dlpi_worker_alone */
+    bool chained;          /* see dlpi_chain_rows */
     uint32_t input_first;  /* first cell of inputs that it may take */
     uint64_t low;          /* no batch below this number has a unit to claim */
     uint64_t tail_seen;    /* ctl.tail when it was read last */

@@ -258,7 +258,9 @@ __attribute__((noinline)) static int dlpi_row_run(dlpi_worker *w, const dlpi_uni
                                                   uint32_t row) {
     const uint32_t *fate = &dlpi_slot_fate(w->p, t->slot)[row];
     int what;
-    do what = dlpi_row_attempt(w, t, row, DLPI_RUNS_ROW(t->slot, row), *fate, DLPI_ASK_ALL, 0, 0);
+    do
+        what = dlpi_row_attempt(w, t, row, DLPI_RUNS_ROW(t->slot, row), *fate, DLPI_ASK_ALL, false,
+                                NULL);
     while (what == DLPI_ROW_AGAIN);
     return what;
 }

@@ -146,5 +146,6 @@ static dlp_stage dlpi_add_join(dlp_pipe *p, const dlp_join_desc *desc) {
 /* Add the second fetch of a table, or one after it. mixes: it has items of its own, not fields.
    Returns a stage number or a DLP_ERR code. */
 static int dlpi_node_fetch_later(dlpi_table *t, const dlp_fetch_desc *f, bool mixes) {
-    return dlpi_add_join(t->p, &(dlp_join_desc){.fetch = *f, .how = mixes}); /* DLP_JOIN_MIX: 1 */
+    const int how = mixes ? DLP_JOIN_MIX : DLP_JOIN_ZIP;
+    return dlpi_add_join(t->p, &(dlp_join_desc){.fetch = *f, .how = how});
 }

@@ -66,7 +66,8 @@
 #define DLPI_SCRATCH_SHORTER 4u
 
 typedef struct dlpi_scratch_head { /* in the region */
-    uint64_t n_groups, each;       /* each: cells of a group */
+    uint64_t n_groups;
+    uint64_t each; /* cells of a group */
     uint8_t pad[DLPI_LINE - 16];
     dlpi_group lacking[DLPI_SCRATCH_WORDS]; /* a bit for each worker that lacks a group */
     dlpi_claim_word words[1]; /* [n_groups] owners of groups; behind them the numbers of runs */
@@ -74,9 +75,9 @@ typedef struct dlpi_scratch_head { /* in the region */
 
 typedef struct dlpi_scratch_hand { /* private to a worker of the stage that takes groups */
     uint32_t group;                /* 1 + the group that the worker holds; 0: it holds none */
-    /* In this search for a run no group was free. The worker's bit in `lacking` is set. In this
-       search a run that had gone back was passed by for lack of a group. */
-    bool none, lacks, passed;
+    bool none;                     /* in this search for a run no group was free */
+    bool lacks;                    /* the worker's bit in `lacking` is set */
+    bool passed; /* in this search a run that had gone back was passed by for lack of a group */
 } dlpi_scratch_hand;
 
 /* Numbers of the stage's areas in the region. */
@@ -84,13 +85,14 @@ enum { DLPI_SCRATCH_HEAD = 1, DLPI_SCRATCH_CELLS = DLPI_OWN_HIDDEN };
 
 typedef struct dlpi_scratch_desc {
     const dlp_field *fields; /* [n_fields]; shape: the most bytes of an item */
-    /* n_fields: with those of all datasets at most DLP_MAX_FIELDS; n_cells 0: as >>scratch says */
-    uint32_t n_fields, n_cells;
+    uint32_t n_fields;       /* with those of all datasets at most DLP_MAX_FIELDS */
+    uint32_t n_cells;        /* 0: as many as >>scratch says */
 } dlpi_scratch_desc;
 
 typedef struct dlpi_scratch { /* the stage's own record */
     uint32_t n, n_groups;     /* number of fields; of groups of cells */
-    uint32_t shift, asked;    /* a group has 1 << shift cells; n_cells of the desc, 0: not given */
+    uint32_t shift;           /* a group has 1 << shift cells */
+    uint32_t asked;           /* n_cells of the desc; 0: the library chooses */
     bool ragged;              /* at least one of the fields is ragged */
     uint64_t cell_bytes;
     dlpi_field f[DLP_MAX_FIELDS];
