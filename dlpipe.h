@@ -11634,7 +11634,8 @@ static void dlpi_gaps_clear(dlp_pipe *p, uint64_t base) {
     memset(p->consumed.at, 0, sizeof p->consumed.at);
 }
 
-/* True if the state says that batch k behind its first gap is delivered. */
+/* True if, by the state, batch s->batch + k of the epoch is delivered. s->batch is the first batch
+   that is not: the first gap. */
 static bool dlpi_gaps_bit(const dlpi_state *s, uint64_t k) {
     return (s->gaps[k / 8] >> k % 8 & 1) != 0;
 }
@@ -12945,7 +12946,8 @@ static inline void dlpi_rows_zero(const dlpi_worker *w, uint32_t row, uint64_t r
     }
 }
 
-/* True if a row needs more than its cells set, its zeros and the call. */
+/* True if more is to be done for a row than to find its cells, to clear its fields, and to call the
+   stage's callback. */
 static bool dlpi_row_has_more(const dlpi_worker *w) {
     return dlpi_row_kept(w) || w->extra != NULL || w->p->items.any_ragged ||
            w->st->w.deadline_ms != 0;
@@ -17995,8 +17997,8 @@ static inline int dlpi_redzone_input(dlpi_worker *w, uint32_t cell, uint64_t mos
 }
 
 /* Call the desc's load once for the present input of cell c. load writes at `to`, at most `room`
-   bytes of the cell. Sets the fields of *part but its items, which the caller sets before and
-   checks afterwards. Returns 0, or the code with which the load failed. */
+   bytes of the cell. Sets the fields of *part, but not part->items: the
+   caller sets this number before, load may change it, and the caller checks it afterwards. Returns 0, or the code with which the load failed. */
 static int dlpi_input_part(dlpi_worker *w, uint32_t c, const dlp_part_desc *d, uint8_t *to,
                            uint64_t room, dlp_part *part) {
     dlpi_input *cell = dlpi_input_at(w->p, c);
@@ -26860,9 +26862,9 @@ DLPI_COLD static int dlpi_pack_sizes(dlp_pipe *p) {
 
 /* ---- cells, memory ---- */
 
-/* Return how many inputs of a stream must be in cells, so that all rows that must be known are.
-   With FIT it is the lesser of two bounds: the pieces of rows that are not given, or all documents
-   of their windows. */
+/* Return how many inputs of a stream must be in cells, so that the library knows what lies in all
+   rows that it looks ahead to. With DLP_PACK_FIT there are two bounds, and it is the lesser: the
+   documents that these rows can hold, or all documents of the windows that they are packed from. */
 static uint64_t dlpi_pack_need(const dlp_pipe *p, const dlpi_pack *k) {
     const dlpi_found *q = &k->x.found;
     const uint64_t rows = dlpi_found_look(p, q), n = k->d.window;
@@ -27020,7 +27022,8 @@ static int dlpi_pack_step(void *user, dlp_item *it) {
     return dlpi_pack_length(it->call->w, user, it->length);
 }
 
-/* Make the documents of cell c's next input, and note their ends. Returns 0 or a failure's code. */
+/* Run the makers of a pack on the input that cell c has to load next: each item that they make is a
+   document. Note where each document ends, in tokens. Returns 0 or a failure's code. */
 static int dlpi_pack_load_made(dlpi_worker *w, uint32_t c) {
     const dlpi_pack *k = dlpi_pack_of(w->p);
     const uint64_t stride = k->x.level[k->x.n_levels - 1].bytes;

@@ -9584,7 +9584,8 @@ static void dlpi_s3_connection_queued(dlp_s3_io *io, dlpi_s3_connection *connect
     if (n > 0) dlpi_s3_due(io, &connection->timer, DLPI_S3_BY_LOOK);
 }
 
-/* Wait for the answer: all of the request is written, though not delivered. */
+/* Set the state of a connection to waiting for the answer. All of the request is written, though
+   the server may not have it yet. Does not block. */
 DLPI_COLD
 static void dlpi_s3_connection_sent(dlp_s3_io *io, dlpi_s3_connection *connection) {
     dlpi_s3_range *range = connection->range;
@@ -10486,8 +10487,8 @@ static bool dlpi_s3_connection_slow(dlp_s3_io *io, dlpi_s3_connection *connectio
     return false;
 }
 
-/* True if a connection whose timer is due goes on, or has changed its state. A body may have bytes
-   that are too few to wake anybody, so it is read first. */
+/* True if a connection whose timer is due is not to be given up: its body has moved, or its state
+   has changed. A body may have bytes that are too few to wake anybody, so it is read first. */
 DLPI_COLD
 static bool dlpi_s3_connection_moves(dlp_s3_io *io, dlpi_s3_connection *connection) {
     uint32_t generation = connection->generation;

@@ -72,7 +72,8 @@ static inline void dlpi_rows_zero(const dlpi_worker *w, uint32_t row, uint64_t r
     }
 }
 
-/* True if a row needs more than its cells set, its zeros and the call. */
+/* True if more is to be done for a row than to find its cells, to clear its fields, and to call the
+   stage's callback. */
 static bool dlpi_row_has_more(const dlpi_worker *w) {
     return dlpi_row_kept(w) || w->extra != NULL || w->p->items.any_ragged ||
            w->st->w.deadline_ms != 0;

@@ -423,7 +423,8 @@ static void dlpi_s3_connection_queued(dlp_s3_io *io, dlpi_s3_connection *connect
     if (n > 0) dlpi_s3_due(io, &connection->timer, DLPI_S3_BY_LOOK);
 }
 
-/* Wait for the answer: all of the request is written, though not delivered. */
+/* Set the state of a connection to waiting for the answer. All of the request is written, though
+   the server may not have it yet. Does not block. */
 static void dlpi_s3_connection_sent(dlp_s3_io *io, dlpi_s3_connection *connection) {
     dlpi_s3_range *range = connection->range;
     connection->unsent = connection->deaf;

@@ -421,8 +421,8 @@ static bool dlpi_s3_connection_slow(dlp_s3_io *io, dlpi_s3_connection *connectio
     return false;
 }
 
-/* True if a connection whose timer is due goes on, or has changed its state. A body may have bytes
-   that are too few to wake anybody, so it is read first. */
+/* True if a connection whose timer is due is not to be given up: its body has moved, or its state
+   has changed. A body may have bytes that are too few to wake anybody, so it is read first. */
 static bool dlpi_s3_connection_moves(dlp_s3_io *io, dlpi_s3_connection *connection) {
     uint32_t generation = connection->generation;
     if (dlpi_s3_connection_race(io, connection) || dlpi_s3_connection_delivers(io, connection))

@@ -37,7 +37,8 @@ static void dlpi_gaps_clear(dlp_pipe *p, uint64_t base) {
     memset(p->consumed.at, 0, sizeof p->consumed.at);
 }
 
-/* True if the state says that batch k behind its first gap is delivered. */
+/* True if, by the state, batch s->batch + k of the epoch is delivered. s->batch is the first batch
+   that is not: the first gap. */
 static bool dlpi_gaps_bit(const dlpi_state *s, uint64_t k) {
     return (s->gaps[k / 8] >> k % 8 & 1) != 0;
 }

@@ -128,9 +128,9 @@ DLPI_COLD static int dlpi_pack_sizes(dlp_pipe *p) {
 
 /* ---- cells, memory ---- */
 
-/* Return how many inputs of a stream must be in cells, so that all rows that must be known are.
-   With FIT it is the lesser of two bounds: the pieces of rows that are not given, or all documents
-   of their windows. */
+/* Return how many inputs of a stream must be in cells, so that the library knows what lies in all
+   rows that it looks ahead to. With DLP_PACK_FIT there are two bounds, and it is the lesser: the
+   documents that these rows can hold, or all documents of the windows that they are packed from. */
 static uint64_t dlpi_pack_need(const dlp_pipe *p, const dlpi_pack *k) {
     const dlpi_found *q = &k->x.found;
     const uint64_t rows = dlpi_found_look(p, q), n = k->d.window;
@@ -288,7 +288,8 @@ static int dlpi_pack_step(void *user, dlp_item *it) {
     return dlpi_pack_length(it->call->w, user, it->length);
 }
 
-/* Make the documents of cell c's next input, and note their ends. Returns 0 or a failure's code. */
+/* Run the makers of a pack on the input that cell c has to load next: each item that they make is a
+   document. Note where each document ends, in tokens. Returns 0 or a failure's code. */
 static int dlpi_pack_load_made(dlpi_worker *w, uint32_t c) {
     const dlpi_pack *k = dlpi_pack_of(w->p);
     const uint64_t stride = k->x.level[k->x.n_levels - 1].bytes;
