@@ -406,8 +406,9 @@ static inline int dlpi_redzone_input(dlpi_worker *w, uint32_t cell, uint64_t mos
 }
 
 /* Call the desc's load once for the present input of cell c. load writes at `to`, at most `room`
-   bytes of the cell. Sets the fields of *part, but not part->items: the
-   caller sets this number before, load may change it, and the caller checks it afterwards. Returns 0, or the code with which the load failed. */
+   bytes of the cell. Sets the fields of *part, but not part->items: the caller sets this number
+   before, load may change it, and the caller checks it afterwards. Returns 0, or the code with
+   which the load failed. */
 static int dlpi_input_part(dlpi_worker *w, uint32_t c, const dlp_part_desc *d, uint8_t *to,
                            uint64_t room, dlp_part *part) {
     dlpi_input *cell = dlpi_input_at(w->p, c);
