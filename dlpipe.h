@@ -3900,7 +3900,7 @@ typedef struct dlp_push_desc {
     uint32_t n_fields;       /* 1..DLP_MAX_FIELDS */
     uint32_t max_producers;  /* producers at once, 1..DLP_MPSC_MAX_PRODUCERS; 0: 16 */
     uint64_t capacity;       /* items of each producer's lane, a power of two; 0: as many as have
-                                64 KiB, but 256 to 4096 */
+                                64 KiB, but 256 to 4096; with NEWEST 256 */
     uint32_t writers;        /* required: number of producers that must say the end before the
                                 pipe's stream ends; 1 if only dlp_push_stop ends it */
     int32_t full;            /* DLP_PUSH_*: what happens if a lane is full */
@@ -34419,9 +34419,10 @@ struct dlp_push {
 /* ---- the memory ---- */
 
 /* Return how many items a lane has. Without a number of the desc's: 64 KiB of records, so that
-   threads that share cores switch seldom, but 256 to 4096 of them. */
+   threads that share cores switch seldom, but 256 to 4096 of them. With DLP_PUSH_NEWEST it has 256:
+   a full lane is what makes the reader skip old items. */
 static uint64_t dlpi_push_capacity(const dlp_push_desc *d, uint64_t record) {
-    uint64_t n = 4096;
+    uint64_t n = d->full == DLP_PUSH_NEWEST ? 256 : 4096;
     while (n > 256 && n * record > 65536) n /= 2;
     return d->capacity ? d->capacity : n;
 }

@@ -66,7 +66,7 @@ typedef struct dlp_push_desc {
     uint32_t n_fields;       /* 1..DLP_MAX_FIELDS */
     uint32_t max_producers;  /* producers at once, 1..DLP_MPSC_MAX_PRODUCERS; 0: 16 */
     uint64_t capacity;       /* items of each producer's lane, a power of two; 0: as many as have
-                                64 KiB, but 256 to 4096 */
+                                64 KiB, but 256 to 4096; with NEWEST 256 */
     uint32_t writers;        /* required: number of producers that must say the end before the
                                 pipe's stream ends; 1 if only dlp_push_stop ends it */
     int32_t full;            /* DLP_PUSH_*: what happens if a lane is full */

@@ -68,9 +68,10 @@ struct dlp_push {
 /* ---- the memory ---- */
 
 /* Return how many items a lane has. Without a number of the desc's: 64 KiB of records, so that
-   threads that share cores switch seldom, but 256 to 4096 of them. */
+   threads that share cores switch seldom, but 256 to 4096 of them. With DLP_PUSH_NEWEST it has 256:
+   a full lane is what makes the reader skip old items. */
 static uint64_t dlpi_push_capacity(const dlp_push_desc *d, uint64_t record) {
-    uint64_t n = 4096;
+    uint64_t n = d->full == DLP_PUSH_NEWEST ? 256 : 4096;
     while (n > 256 && n * record > 65536) n /= 2;
     return d->capacity ? d->capacity : n;
 }

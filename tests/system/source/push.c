@@ -561,7 +561,7 @@ static void descs__wrong__named(void) {
     refused_desc((dlp_push_desc){.max_producers = 5000}, "max_producers", "4096");
     refused_desc((dlp_push_desc){.full = 3}, "full", "NEWEST");
     refused_desc((dlp_push_desc){.keep = 2}, "keep", "NEWEST");
-    refused_desc((dlp_push_desc){.keep = 4097, .full = DLP_PUSH_NEWEST}, "keep", "capacity");
+    refused_desc((dlp_push_desc){.keep = 257, .full = DLP_PUSH_NEWEST}, "keep", "capacity");
     refused_desc((dlp_push_desc){.fields = &ragged, .n_fields = 1}, "fields", "ragged");
     refused_desc((dlp_push_desc){.fields = &large, .n_fields = 1}, "fields", "bytes");
     refused_desc((dlp_push_desc){.fields = &none, .n_fields = 1}, "fields", "shape");
