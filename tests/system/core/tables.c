@@ -583,19 +583,20 @@ static void found_stages(dlp_pipe *p, int workers) {
     inside_add_batch(p, &(dlp_batch_desc){.batch_size = 16});
 }
 
+/* A load whose parts have counts. */
+static const dlp_node counted[] = {
+    {.name = "parts", .verb = DLP_LIST, .list = {.n_items = PARTS, .shuffle = 1}},
+    {.name = "load",
+     .verb = DLP_LOAD,
+     .load = {.load = load_part, .count = count_items, .max_part_bytes = 64, .shuffle_items = 1}},
+    {.name = "read",
+     .verb = DLP_FETCH,
+     .fetch = {.fetch = read_part, .fields = &x_field, .n_fields = 1}},
+    {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 16}},
+};
+
 static void nodes__load__the_batches_of_parts(void) {
     const dlp_pipe_desc desc = {.seed = 7, .epochs = 2, .streams = 4};
-    dlp_node counted[] = {
-        {.name = "parts", .verb = DLP_LIST, .list = {.n_items = PARTS, .shuffle = 1}},
-        {.name = "load",
-         .verb = DLP_LOAD,
-         .load =
-             {.load = load_part, .count = count_items, .max_part_bytes = 64, .shuffle_items = 1}},
-        {.name = "read",
-         .verb = DLP_FETCH,
-         .fetch = {.fetch = read_part, .fields = &x_field, .n_fields = 1}},
-        {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 16}},
-    };
     dlp_node found[] = {
         counted[0],
         {.name = "load",
@@ -606,7 +607,8 @@ static void nodes__load__the_batches_of_parts(void) {
         counted[2],
         counted[3],
     };
-    same("parts", counted, 4, 1, desc, counted_stages, 1);
+    dlp_node parts[] = {counted[0], counted[1], counted[2], counted[3]};
+    same("parts", parts, 4, 1, desc, counted_stages, 1);
     same("found", found, 5, 1, desc, found_stages, 1);
 }
 
@@ -622,18 +624,13 @@ static int write_tag(void *user, dlp_item *it) {
 static void nodes__second_fetch_behind_a_load__each_item_has_both(void) {
     const dlp_pipe_desc desc = {.seed = 7, .epochs = 2, .streams = 4};
     dlp_node nodes[] = {
-        {.name = "parts", .verb = DLP_LIST, .list = {.n_items = PARTS, .shuffle = 1}},
-        {.name = "load",
-         .verb = DLP_LOAD,
-         .load =
-             {.load = load_part, .count = count_items, .max_part_bytes = 64, .shuffle_items = 1}},
-        {.name = "read",
-         .verb = DLP_FETCH,
-         .fetch = {.fetch = read_part, .fields = &x_field, .n_fields = 1}},
+        counted[0],
+        counted[1],
+        counted[2],
         {.name = "tags",
          .verb = DLP_FETCH,
          .fetch = {.fetch = write_tag, .fields = &tag_field, .n_fields = 1}},
-        {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 16}},
+        counted[3],
     };
     uint64_t first[PARTS + 1] = {0}, rows = 0;
     for (uint64_t k = 0; k < PARTS; k++) first[k + 1] = first[k] + items_of(k);
