@@ -13490,12 +13490,13 @@ static bool dlpi_worker_singles(const dlpi_worker *w) {
            w->st->scope.first == 0 && !dlpi_row_held(w) && !dlpi_row_has_more(w);
 }
 
-/* True if it is the only worker and a thread of its own, and the row of a slot's batch lies in the
-   cell of the slot's number. Then it fetches lines ahead of batches that nobody else may take. */
+/* True if no other worker of the stage is awake (W1), the worker is a thread of its own, and a row
+   lies in its slot's cell. Then it prefetches lines of batches that it has not claimed. */
 static bool dlpi_worker_alone(const dlpi_worker *w) {
     const dlp_pipe *p = w->p;
-    return w->singles && w->st->n_workers == 1 && w->st->w.num_workers > 0 && dlpi_cells_own(p) &&
-           p->item_area == DLPI_REC_CELLS && p->items.cell_bytes <= DLPI_AHEAD_BYTES;
+    return w->singles && (w->st->n_workers == 1 || dlpi_keep_awake(p) == 1) &&
+           w->st->w.num_workers > 0 && dlpi_cells_own(p) && p->item_area == DLPI_REC_CELLS &&
+           p->items.cell_bytes <= DLPI_AHEAD_BYTES;
 }
 
 static bool dlpi_rows_owes(const dlpi_worker *w) { return w->n_parked > 0; }
@@ -13904,6 +13905,7 @@ static void dlpi_worker_wait(dlpi_worker *w) {
     if (keep == 0 || w->waits++ % 16 == 0) /* the words of who is counted on */
         w->blocked = w->st->ops->unit == DLPI_UNIT_CELLS || dlpi_no_credit(w);
     DLPI_STORE_RLX(&w->block->state, w->blocked ? DLP_WORKER_BLOCKED : DLP_WORKER_STARVED);
+    w->alone = dlpi_worker_alone(w);
     awake = DLPI_LIKELY(keep == 0) || dlpi_awake_workers(p, w->st) <= keep;
     if (awake && (keep != 0 || w->st->n_workers == 1))
         same_core = dlpi_awake_same_core(p, here, dlpi_awake_here(here));
@@ -25079,10 +25081,15 @@ DLPI_COLD static void dlpi_keyed_live(dlp_pipe *p, dlpi_stage *st) {
     }
 }
 
-/* Compute the indices of 64 positions around `at`: a block costs little more than one index. */
-static void dlpi_near_fill(dlpi_near *k, uint64_t epoch, uint64_t at, uint64_t samples) {
-    k->first = at & ~UINT64_C(63);
-    k->n = samples - k->first < 64 ? (uint32_t)(samples - k->first) : 64;
+/* Compute the indices of `want` positions, at most 32, from `at` on, or of more. A block of 64
+   costs as much as 12 single indices. So there are 8 and then 64 if the worker goes on behind the
+   block before. A worker that takes one batch in many does not get to long blocks. */
+static void dlpi_near_fill(dlpi_near *k, uint64_t epoch, uint64_t at, uint32_t want,
+                           uint64_t samples) {
+    const bool goes_on = at - (k->first + k->n) < 4;
+    const uint32_t n = !goes_on ? want : k->n < 8 && want < 8 ? 8 : 64;
+    k->first = at;
+    k->n = samples - at < n ? (uint32_t)(samples - at) : n;
     k->epoch = epoch;
     dlpi_order_block(&k->order, epoch, k->first, k->n, k->index);
 }
@@ -25098,15 +25105,12 @@ __attribute__((noinline)) static void dlpi_keyed_rows(dlpi_worker *w, const dlpi
     uint32_t n = t->end - t->row;
     while (n > 0) { /* padding goes on at the epoch's beginning */
         uint64_t first = at % p->samples;
-        uint32_t take = p->samples - first < n ? (uint32_t)(p->samples - first) : n;
-        if (take >= 8 || w->st->n_workers > 4)
-            dlpi_order_block(&k->order, slot->epoch, first, take, index);
-        else
-            for (uint32_t i = 0; i < take; i++) {
-                if (k->epoch != slot->epoch || first + i - k->first >= k->n)
-                    dlpi_near_fill(k, slot->epoch, first + i, p->samples);
-                index[i] = k->index[first + i - k->first];
-            }
+        uint32_t take;
+        if (k->epoch != slot->epoch || first - k->first >= k->n)
+            dlpi_near_fill(k, slot->epoch, first, n, p->samples);
+        take = (uint32_t)(k->first + k->n - first);
+        if (take > n) take = n;
+        memcpy(index, &k->index[first - k->first], take * sizeof *index);
         index += take;
         at += take;
         n -= take;

@@ -151,12 +151,13 @@ static bool dlpi_worker_singles(const dlpi_worker *w) {
            w->st->scope.first == 0 && !dlpi_row_held(w) && !dlpi_row_has_more(w);
 }
 
-/* True if it is the only worker and a thread of its own, and the row of a slot's batch lies in the
-   cell of the slot's number. Then it fetches lines ahead of batches that nobody else may take. */
+/* True if no other worker of the stage is awake (W1), the worker is a thread of its own, and a row
+   lies in its slot's cell. Then it prefetches lines of batches that it has not claimed. */
 static bool dlpi_worker_alone(const dlpi_worker *w) {
     const dlp_pipe *p = w->p;
-    return w->singles && w->st->n_workers == 1 && w->st->w.num_workers > 0 && dlpi_cells_own(p) &&
-           p->item_area == DLPI_REC_CELLS && p->items.cell_bytes <= DLPI_AHEAD_BYTES;
+    return w->singles && (w->st->n_workers == 1 || dlpi_keep_awake(p) == 1) &&
+           w->st->w.num_workers > 0 && dlpi_cells_own(p) && p->item_area == DLPI_REC_CELLS &&
+           p->items.cell_bytes <= DLPI_AHEAD_BYTES;
 }
 
 static bool dlpi_rows_owes(const dlpi_worker *w) { return w->n_parked > 0; }

@@ -61,10 +61,15 @@ DLPI_COLD static void dlpi_keyed_live(dlp_pipe *p, dlpi_stage *st) {
     }
 }
 
-/* Compute the indices of 64 positions around `at`: a block costs little more than one index. */
-static void dlpi_near_fill(dlpi_near *k, uint64_t epoch, uint64_t at, uint64_t samples) {
-    k->first = at & ~UINT64_C(63);
-    k->n = samples - k->first < 64 ? (uint32_t)(samples - k->first) : 64;
+/* Compute the indices of `want` positions, at most 32, from `at` on, or of more. A block of 64
+   costs as much as 12 single indices. So there are 8 and then 64 if the worker goes on behind the
+   block before. A worker that takes one batch in many does not get to long blocks. */
+static void dlpi_near_fill(dlpi_near *k, uint64_t epoch, uint64_t at, uint32_t want,
+                           uint64_t samples) {
+    const bool goes_on = at - (k->first + k->n) < 4;
+    const uint32_t n = !goes_on ? want : k->n < 8 && want < 8 ? 8 : 64;
+    k->first = at;
+    k->n = samples - at < n ? (uint32_t)(samples - at) : n;
     k->epoch = epoch;
     dlpi_order_block(&k->order, epoch, k->first, k->n, k->index);
 }
@@ -80,15 +85,12 @@ __attribute__((noinline)) static void dlpi_keyed_rows(dlpi_worker *w, const dlpi
     uint32_t n = t->end - t->row;
     while (n > 0) { /* padding goes on at the epoch's beginning */
         uint64_t first = at % p->samples;
-        uint32_t take = p->samples - first < n ? (uint32_t)(p->samples - first) : n;
-        if (take >= 8 || w->st->n_workers > 4)
-            dlpi_order_block(&k->order, slot->epoch, first, take, index);
-        else
-            for (uint32_t i = 0; i < take; i++) {
-                if (k->epoch != slot->epoch || first + i - k->first >= k->n)
-                    dlpi_near_fill(k, slot->epoch, first + i, p->samples);
-                index[i] = k->index[first + i - k->first];
-            }
+        uint32_t take;
+        if (k->epoch != slot->epoch || first - k->first >= k->n)
+            dlpi_near_fill(k, slot->epoch, first, n, p->samples);
+        take = (uint32_t)(k->first + k->n - first);
+        if (take > n) take = n;
+        memcpy(index, &k->index[first - k->first], take * sizeof *index);
         index += take;
         at += take;
         n -= take;

@@ -131,6 +131,7 @@ static void dlpi_worker_wait(dlpi_worker *w) {
     if (keep == 0 || w->waits++ % 16 == 0) /* the words of who is counted on */
         w->blocked = w->st->ops->unit == DLPI_UNIT_CELLS || dlpi_no_credit(w);
     DLPI_STORE_RLX(&w->block->state, w->blocked ? DLP_WORKER_BLOCKED : DLP_WORKER_STARVED);
+    w->alone = dlpi_worker_alone(w);
     awake = DLPI_LIKELY(keep == 0) || dlpi_awake_workers(p, w->st) <= keep;
     if (awake && (keep != 0 || w->st->n_workers == 1))
         same_core = dlpi_awake_same_core(p, here, dlpi_awake_here(here));
