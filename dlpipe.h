@@ -5753,12 +5753,12 @@ static void dlpi_wait_policy(uint32_t peers, uint32_t *spin_ns, uint32_t *yields
 }
 
 /* Call look(who) again and again before a sleep, a moment apart. Returns true once look does; false
-   when its time is over. longer: wait awake (>>impl-awake). same_core: the thread that is waited
-   for is on this core, and a spin would keep it from the core. until: when to stop at the
+   when its time is over. longer: wait awake (>>impl-awake). shares_core: the thread that is waited
+   for may want this core, and a spin would keep it from the core. until: when to stop at the
    latest. */
 DLPI_INLINE bool dlpi_wait_awake(bool (*look)(void *who), void *who, const dlpi_wait_rule *rule,
-                                 bool longer, bool same_core, uint64_t until) {
-    const bool makes_way = same_core || (longer && rule->only_yields);
+                                 bool longer, bool shares_core, uint64_t until) {
+    const bool makes_way = shares_core || (longer && rule->only_yields);
     const uint64_t begin = dlpi_now_ns();
     uint64_t end = begin + (longer ? rule->awake_ns : makes_way ? 0 : rule->spin_ns);
     if (until < end) end = until;
@@ -10697,13 +10697,15 @@ static void dlpi_schedule_empty(dlp_pipe *p, uint64_t first) {
    other one has fallen asleep. So then the consumer waits awake for as long as a wake-up may take.
    So do as many workers as can have something to do, and the other workers sleep at once. A thread
    that waits awake spins. It yields if the thread that it waits for was on this very core. A yield
-   to another program could cost a time slice. But if producers feed the pipe and have not a core
-   each, all yield (p->wait.only_yields). A producer gives the core back when the pipe has no room
-   for more, many batches later, and a spin would only keep it from that.
+   to another program could cost a time slice. All yield if more workers can have something to do
+   than have a core beside the consumer (awake.fits). One more than that waits awake then. All yield
+   as well if producers feed the pipe and have not a core each (p->wait.only_yields). A producer
+   gives the core back when the pipe has no room for more, many batches later, and a spin would only
+   keep it from that.
 
-   If batches or the consumer's steps take longer, or if there are not cores enough, all wait as
-   dlpi_wait_rule_set says. But nobody spins if the other thread was on this core. The waiter yields
-   if threads outnumber the cores. Else it sleeps, so that the kernel may find another core.
+   If batches or the consumer's steps take longer, all wait as dlpi_wait_rule_set says. But nobody
+   spins if the other thread was on this core. The waiter yields if threads outnumber the cores.
+   Else it sleeps, so that the kernel may find another core.
 
    label  atomic          written by   read by
    W1     ctl.keep_awake  consumer     workers, before a wait; scheduler. A hint, whatever it says
@@ -10746,7 +10748,7 @@ static void dlpi_awake_note(dlp_pipe *p) {
     a->delivered = p->ctl->delivered;
     if (a->batch_ns <= DLPI_SHORT_NS && a->step_ns <= DLPI_SHORT_NS)
         keep = (uint32_t)(p->prefetch * a->batch_ns / DLPI_WAKE_NS) + 1;
-    if (keep > 1 && keep > a->fits) keep = 0;
+    if (keep > a->fits) keep = a->fits + 1;
     if (keep != p->ctl->keep_awake) DLPI_STORE_RLX(&p->ctl->keep_awake, keep); /* W1 */
 }
 
@@ -10760,16 +10762,17 @@ static inline void dlpi_awake_call(dlp_pipe *p) {
 
 /* ---- one wait ---- */
 
-/* True if the consumer, or a worker of a stage, said last that it was on core `cpu`. What the
+/* True if a thread that waits on core `cpu` may keep another one from it. Either more workers wait
+   awake than have a core, or the consumer or a worker said last that it was on this core. What the
    caller said of itself at *here does not count. */
-static bool dlpi_awake_same_core(const dlp_pipe *p, const uint32_t *here, uint32_t cpu) {
+static bool dlpi_awake_shares_core(const dlp_pipe *p, const uint32_t *here, uint32_t cpu) {
     uint32_t *consumer = &p->ctl->consumer_cpu;
     if (consumer != here && DLPI_LOAD_RLX(consumer) == cpu) return true; /* W2 */
     for (int i = 0; i < p->n_staffed; i++) {
         uint32_t *stage = &p->waiters[i].cpu;
         if (stage != here && DLPI_LOAD_RLX(stage) == cpu) return true; /* W2 */
     }
-    return p->cpus == 1;
+    return p->cpus == 1 || dlpi_keep_awake(p) > p->awake.fits;
 }
 
 /* Store at *here on which core this thread runs. Returns the number of the core + 1. */
@@ -13894,7 +13897,7 @@ static void dlpi_worker_wait(dlpi_worker *w) {
     const dlp_pipe *p = w->p;
     dlpi_idle_worker k = {.w = w};
     uint32_t keep = w->st->work < p->n_work ? dlpi_keep_awake(p) : 0, *here = &w->waiters->cpu;
-    bool awake, same_core = false;
+    bool awake, shares_core = false;
     if (dlpi_may_park(w)) {
         dlpi_worker_park(w);
         return;
@@ -13908,9 +13911,9 @@ static void dlpi_worker_wait(dlpi_worker *w) {
     w->alone = dlpi_worker_alone(w);
     awake = DLPI_LIKELY(keep == 0) || dlpi_awake_workers(p, w->st) <= keep;
     if (awake && (keep != 0 || w->st->n_workers == 1))
-        same_core = dlpi_awake_same_core(p, here, dlpi_awake_here(here));
+        shares_core = dlpi_awake_shares_core(p, here, dlpi_awake_here(here));
     if (!awake ||
-        !dlpi_wait_awake(dlpi_worker_look, &k, &p->wait, keep != 0, same_core, UINT64_MAX)) {
+        !dlpi_wait_awake(dlpi_worker_look, &k, &p->wait, keep != 0, shares_core, UINT64_MAX)) {
         dlpi_cpu_note(w, &w->cpu, w->wait_ns);
         dlpi_wait_asleep(&dlpi_worker_waits, &k, dlpi_worker_group(w), dlpi_worker_bit(w));
     }
@@ -14996,7 +14999,7 @@ __attribute__((noinline)) static int dlpi_next_await(dlpi_next_wait k) {
         dlpi_keep_awake(p) != 0 && DLPI_LOAD_RLX(&p->ctl->source_waits) == 0; /* our own */
     if (k.until == 0 ||
         !dlpi_wait_awake(dlpi_next_look, &k, &p->wait, longer,
-                         dlpi_awake_same_core(p, here, dlpi_awake_here(here)), k.until))
+                         dlpi_awake_shares_core(p, here, dlpi_awake_here(here)), k.until))
         dlpi_wait_asleep(&dlpi_next_waits, &k, &p->ctl->consumer, want);
     return k.rc;
 }

@@ -128,12 +128,12 @@ static void dlpi_wait_policy(uint32_t peers, uint32_t *spin_ns, uint32_t *yields
 }
 
 /* Call look(who) again and again before a sleep, a moment apart. Returns true once look does; false
-   when its time is over. longer: wait awake (>>impl-awake). same_core: the thread that is waited
-   for is on this core, and a spin would keep it from the core. until: when to stop at the
+   when its time is over. longer: wait awake (>>impl-awake). shares_core: the thread that is waited
+   for may want this core, and a spin would keep it from the core. until: when to stop at the
    latest. */
 DLPI_INLINE bool dlpi_wait_awake(bool (*look)(void *who), void *who, const dlpi_wait_rule *rule,
-                                 bool longer, bool same_core, uint64_t until) {
-    const bool makes_way = same_core || (longer && rule->only_yields);
+                                 bool longer, bool shares_core, uint64_t until) {
+    const bool makes_way = shares_core || (longer && rule->only_yields);
     const uint64_t begin = dlpi_now_ns();
     uint64_t end = begin + (longer ? rule->awake_ns : makes_way ? 0 : rule->spin_ns);
     if (until < end) end = until;

@@ -258,7 +258,7 @@ __attribute__((noinline)) static int dlpi_next_await(dlpi_next_wait k) {
         dlpi_keep_awake(p) != 0 && DLPI_LOAD_RLX(&p->ctl->source_waits) == 0; /* our own */
     if (k.until == 0 ||
         !dlpi_wait_awake(dlpi_next_look, &k, &p->wait, longer,
-                         dlpi_awake_same_core(p, here, dlpi_awake_here(here)), k.until))
+                         dlpi_awake_shares_core(p, here, dlpi_awake_here(here)), k.until))
         dlpi_wait_asleep(&dlpi_next_waits, &k, &p->ctl->consumer, want);
     return k.rc;
 }

@@ -16,13 +16,15 @@
    other one has fallen asleep. So then the consumer waits awake for as long as a wake-up may take.
    So do as many workers as can have something to do, and the other workers sleep at once. A thread
    that waits awake spins. It yields if the thread that it waits for was on this very core. A yield
-   to another program could cost a time slice. But if producers feed the pipe and have not a core
-   each, all yield (p->wait.only_yields). A producer gives the core back when the pipe has no room
-   for more, many batches later, and a spin would only keep it from that.
+   to another program could cost a time slice. All yield if more workers can have something to do
+   than have a core beside the consumer (awake.fits). One more than that waits awake then. All yield
+   as well if producers feed the pipe and have not a core each (p->wait.only_yields). A producer
+   gives the core back when the pipe has no room for more, many batches later, and a spin would only
+   keep it from that.
 
-   If batches or the consumer's steps take longer, or if there are not cores enough, all wait as
-   dlpi_wait_rule_set says. But nobody spins if the other thread was on this core. The waiter yields
-   if threads outnumber the cores. Else it sleeps, so that the kernel may find another core.
+   If batches or the consumer's steps take longer, all wait as dlpi_wait_rule_set says. But nobody
+   spins if the other thread was on this core. The waiter yields if threads outnumber the cores.
+   Else it sleeps, so that the kernel may find another core.
 
    label  atomic          written by   read by
    W1     ctl.keep_awake  consumer     workers, before a wait; scheduler. A hint, whatever it says
@@ -65,7 +67,7 @@ static void dlpi_awake_note(dlp_pipe *p) {
     a->delivered = p->ctl->delivered;
     if (a->batch_ns <= DLPI_SHORT_NS && a->step_ns <= DLPI_SHORT_NS)
         keep = (uint32_t)(p->prefetch * a->batch_ns / DLPI_WAKE_NS) + 1;
-    if (keep > 1 && keep > a->fits) keep = 0;
+    if (keep > a->fits) keep = a->fits + 1;
     if (keep != p->ctl->keep_awake) DLPI_STORE_RLX(&p->ctl->keep_awake, keep); /* W1 */
 }
 
@@ -79,16 +81,17 @@ static inline void dlpi_awake_call(dlp_pipe *p) {
 
 /* ---- one wait ---- */
 
-/* True if the consumer, or a worker of a stage, said last that it was on core `cpu`. What the
+/* True if a thread that waits on core `cpu` may keep another one from it. Either more workers wait
+   awake than have a core, or the consumer or a worker said last that it was on this core. What the
    caller said of itself at *here does not count. */
-static bool dlpi_awake_same_core(const dlp_pipe *p, const uint32_t *here, uint32_t cpu) {
+static bool dlpi_awake_shares_core(const dlp_pipe *p, const uint32_t *here, uint32_t cpu) {
     uint32_t *consumer = &p->ctl->consumer_cpu;
     if (consumer != here && DLPI_LOAD_RLX(consumer) == cpu) return true; /* W2 */
     for (int i = 0; i < p->n_staffed; i++) {
         uint32_t *stage = &p->waiters[i].cpu;
         if (stage != here && DLPI_LOAD_RLX(stage) == cpu) return true; /* W2 */
     }
-    return p->cpus == 1;
+    return p->cpus == 1 || dlpi_keep_awake(p) > p->awake.fits;
 }
 
 /* Store at *here on which core this thread runs. Returns the number of the core + 1. */

@@ -57,10 +57,24 @@ static void awake__cores_for_all__as_many_as_batches_want(void) {
     CHECK(kept(p, 16, 100, 1000) == 1);
     CHECK(kept(p, 16, 5000, 1000) == PREFETCH * 5000 / DLPI_WAKE_NS + 1);
     CHECK(kept(p, WORKERS + 1, 5000, 1000) > 1);
-    CHECK(kept(p, WORKERS, 5000, 1000) == 0); /* one that works wants the core of one that waits */
-    CHECK(kept(p, 1, 100, 1000) == 1);        /* on one core they yield to each other */
+    CHECK(kept(p, WORKERS, 5000, 1000) == WORKERS);
+    CHECK(kept(p, 1, 100, 1000) == 1); /* on one core they yield to each other */
     CHECK(kept(p, 16, 20000, 1000) == 0);
     CHECK(kept(p, 16, 100, 20000) == 0);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
+/* If more workers wait awake than have a core, all that wait yield. */
+static void awake__cores_for_some__all_yield(void) {
+    dlp_pipe *p = open_pipe();
+    uint32_t here = 0;
+    if (p == NULL) return;
+    test_pause(100000000);
+    if (p->cpus == 1) p->cpus = 2;
+    CHECK(kept(p, WORKERS + 1, 5000, 1000) <= p->awake.fits);
+    CHECK(!dlpi_awake_shares_core(p, &here, FAR));
+    CHECK(kept(p, WORKERS, 5000, 1000) > p->awake.fits);
+    CHECK(dlpi_awake_shares_core(p, &here, FAR));
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }
 
@@ -83,10 +97,10 @@ static void awake__core_of_an_input_worker__is_seen(void) {
     if (p->cpus == 1) p->cpus = 2; /* there all are on the same */
     for (int i = 0; i < p->n_staffed; i++) {
         uint32_t was = DLPI_LOAD_RLX(&p->waiters[i].cpu);
-        CHECK(!dlpi_awake_same_core(p, &here, FAR));
+        CHECK(!dlpi_awake_shares_core(p, &here, FAR));
         DLPI_STORE_RLX(&p->waiters[i].cpu, FAR);
-        CHECK(dlpi_awake_same_core(p, &here, FAR));
-        CHECK(!dlpi_awake_same_core(p, &p->waiters[i].cpu, FAR));
+        CHECK(dlpi_awake_shares_core(p, &here, FAR));
+        CHECK(!dlpi_awake_shares_core(p, &p->waiters[i].cpu, FAR));
         DLPI_STORE_RLX(&p->waiters[i].cpu, was);
     }
     CHECK(dlp_pipe_close(p) == DLP_OK);
@@ -223,10 +237,10 @@ static void wait__may_not_sleep__says_nothing(void) {
     CHECK(w.rests == 5 && w.lasts == 0 && w.lefts == 0 && w.looks == 5);
 }
 
-static uint64_t awake_ns(const dlpi_wait_rule *rule, bool longer, bool same_core, uint64_t ns,
+static uint64_t awake_ns(const dlpi_wait_rule *rule, bool longer, bool shares_core, uint64_t ns,
                          waiter *w) {
     const uint64_t from = test_now_ns(), until = ns == 0 ? UINT64_MAX : dlpi_now_ns() + ns;
-    const bool over = dlpi_wait_awake(look, w, rule, longer, same_core, until);
+    const bool over = dlpi_wait_awake(look, w, rule, longer, shares_core, until);
     CHECK(over == (w->looks >= w->come));
     return test_now_ns() - from;
 }
@@ -249,6 +263,7 @@ static void wait__awake__as_long_as_the_rule_says(void) {
 
 int main(void) {
     awake__cores_for_all__as_many_as_batches_want();
+    awake__cores_for_some__all_yield();
     awake__core_of_an_input_worker__is_seen();
     item_cost__samples_of_many_units__weigh_by_them_downwards();
     sleepers__one_that_waits_for_a_batch__is_woken_for_it_alone();
