@@ -12586,6 +12586,12 @@ static void dlpi_item_took(dlpi_worker_block *block, uint64_t each, uint64_t uni
     DLPI_STORE_RLX(&block->item_ns, average ? average : 1); /* statistics */
 }
 
+/* Count n items, or batches, of so many bytes together as done by a worker. */
+static inline void dlpi_items_count(dlpi_worker_block *block, uint64_t n, uint64_t bytes) {
+    dlpi_bump(&block->items, n);
+    dlpi_bump(&block->bytes, bytes);
+}
+
 /* Count n items that took ns each. index: of the item, if it is one. */
 static void dlpi_items_took(dlpi_worker_block *block, uint64_t ns, uint32_t n, uint64_t index) {
     uint32_t *bucket = &block->hist[dlpi_hist_bucket(ns)];
@@ -13299,8 +13305,7 @@ DLPI_INLINE void dlpi_unit_single(dlpi_worker *w, const dlpi_unit *t) {
         done = (what == DLPI_ROW_DONE) - w->passed;
         w->passed = 0;
     }
-    dlpi_bump(&w->block->items, done);
-    dlpi_bump(&w->block->bytes, done * w->p->items.cell_bytes);
+    dlpi_items_count(w->block, done, done * w->p->items.cell_bytes);
     dlpi_clock_out(w, t->b, w->given.epoch, done);
     if (DLPI_LIKELY(what == DLPI_ROW_DONE)) dlpi_complete_single(w, t);
 }
@@ -13336,8 +13341,7 @@ __attribute__((noinline)) static void dlpi_unit_items(dlpi_worker *w, const dlpi
         dlpi_unit_rows_run(w, t, already, &n);
     done = (uint32_t)__builtin_popcount(n.mask) - n.left - w->passed;
     w->passed = 0;
-    dlpi_bump(&w->block->items, done);
-    dlpi_bump(&w->block->bytes, done * p->items.cell_bytes);
+    dlpi_items_count(w->block, done, done * p->items.cell_bytes);
     dlpi_clock_out(w, t->b, w->given.epoch, done);
     dlpi_complete(w, t, n.mask);
     if (n.redo != 0) dlpi_unit_redo(w, t, n.redo);
@@ -13385,8 +13389,7 @@ static void dlpi_parked_remove(dlpi_worker *w, const dlpi_unit *t, uint32_t rows
 
 /* Set the done bit of row t->row, and count n items: 1, or 0 if nobody worked on the row. */
 static void dlpi_row_done(dlpi_worker *w, const dlpi_unit *t, uint32_t n) {
-    dlpi_bump(&w->block->items, n);
-    dlpi_bump(&w->block->bytes, n * w->p->items.cell_bytes);
+    dlpi_items_count(w->block, n, n * w->p->items.cell_bytes);
     dlpi_complete(w, t, UINT32_C(1) << t->row % DLPI_WORD_ROWS);
 }
 
@@ -13456,8 +13459,7 @@ __attribute__((noinline)) static uint32_t dlpi_rows_bulk(dlpi_worker *w, const d
     dlpi_unpoison(p, t->slot);
     n = w->st->ops->bulk(w, t);
     if (n == 0) return 0;
-    dlpi_bump(&w->block->items, n);
-    dlpi_bump(&w->block->bytes, n * p->items.cell_bytes);
+    dlpi_items_count(w->block, n, n * p->items.cell_bytes);
     dlpi_clock_out(w, t->b, slot->epoch, n);
     dlpi_complete(w, t, dlpi_unit_mask(t->row, t->row + n));
     return n;
@@ -13497,9 +13499,8 @@ static bool dlpi_worker_singles(const dlpi_worker *w) {
    lies in its slot's cell. Then it prefetches lines of batches that it has not claimed. */
 static bool dlpi_worker_alone(const dlpi_worker *w) {
     const dlp_pipe *p = w->p;
-    return w->singles && (w->st->n_workers == 1 || dlpi_keep_awake(p) == 1) &&
-           w->st->w.num_workers > 0 && dlpi_cells_own(p) && p->item_area == DLPI_REC_CELLS &&
-           p->items.cell_bytes <= DLPI_AHEAD_BYTES;
+    return w->started && w->singles && (w->st->n_workers == 1 || dlpi_keep_awake(p) == 1) &&
+           dlpi_cells_own(p) && !p->has_item_cells && p->items.cell_bytes <= DLPI_AHEAD_BYTES;
 }
 
 static bool dlpi_rows_owes(const dlpi_worker *w) { return w->n_parked > 0; }
@@ -13763,8 +13764,7 @@ static void dlpi_batches_run(dlpi_worker *w, const dlpi_unit *t) {
         dlpi_slot_fail(slot, (uint32_t)w->global, &e);
         dlpi_failure_forget(w);
     }
-    dlpi_bump(&w->block->items, 1);
-    dlpi_bump(&w->block->bytes, p->batches.cell_bytes * slot->count);
+    dlpi_items_count(w->block, 1, p->batches.cell_bytes * slot->count);
     dlpi_clock_out(w, t->b, slot->epoch, 1);
     dlpi_gather_pass(&dlpi_stage_words_at(p, t->slot, w->st)->ready, t->b); /* Y1 -> Y1 */
     dlpi_ready_wake(p, w->st->work, t);
@@ -18077,8 +18077,7 @@ DLPI_INLINE int dlpi_inputs_each(dlpi_worker *w, uint32_t c,
         if (DLPI_UNLIKELY(w->note.said != 0)) dlpi_words_forget(w);
         if (DLPI_UNLIKELY(dlpi_stopped(p))) break;
     }
-    dlpi_bump(&block->items, cell->made - first);
-    dlpi_bump(&block->bytes, bytes);
+    dlpi_items_count(block, cell->made - first, bytes);
     return rc;
 }
 
@@ -24012,8 +24011,7 @@ static int dlpi_arrive_all(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
     int rc;
     while ((rc = dlpi_arrive_one(w, x, c, n)) == 0) {
         dlpi_input_indices(cell)[n++] = a->records++;
-        dlpi_bump(&w->block->items, 1);
-        dlpi_bump(&w->block->bytes, x->level->bytes);
+        dlpi_items_count(w->block, 1, x->level->bytes);
         if (n == cell->run || !x->input.reader->more(x->input.user)) break;
     }
     if (n == 0) return rc;
@@ -29265,7 +29263,6 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     w->has_special = dlpi_row_has_special(w);
     w->chained = st->ops->chain_at != 0 && dlpi_chain_of(st)->last != NULL;
     w->singles = dlpi_worker_singles(w);
-    w->alone = dlpi_worker_alone(w);
     if (st->ops->worker != NULL) st->ops->worker(w);
 }
 

@@ -50,7 +50,6 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     w->has_special = dlpi_row_has_special(w);
     w->chained = st->ops->chain_at != 0 && dlpi_chain_of(st)->last != NULL;
     w->singles = dlpi_worker_singles(w);
-    w->alone = dlpi_worker_alone(w);
     if (st->ops->worker != NULL) st->ops->worker(w);
 }
 

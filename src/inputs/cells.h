@@ -481,8 +481,7 @@ DLPI_INLINE int dlpi_inputs_each(dlpi_worker *w, uint32_t c,
         if (DLPI_UNLIKELY(w->note.said != 0)) dlpi_words_forget(w);
         if (DLPI_UNLIKELY(dlpi_stopped(p))) break;
     }
-    dlpi_bump(&block->items, cell->made - first);
-    dlpi_bump(&block->bytes, bytes);
+    dlpi_items_count(block, cell->made - first, bytes);
     return rc;
 }
 

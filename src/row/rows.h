@@ -43,8 +43,7 @@ static void dlpi_parked_remove(dlpi_worker *w, const dlpi_unit *t, uint32_t rows
 
 /* Set the done bit of row t->row, and count n items: 1, or 0 if nobody worked on the row. */
 static void dlpi_row_done(dlpi_worker *w, const dlpi_unit *t, uint32_t n) {
-    dlpi_bump(&w->block->items, n);
-    dlpi_bump(&w->block->bytes, n * w->p->items.cell_bytes);
+    dlpi_items_count(w->block, n, n * w->p->items.cell_bytes);
     dlpi_complete(w, t, UINT32_C(1) << t->row % DLPI_WORD_ROWS);
 }
 
@@ -114,8 +113,7 @@ __attribute__((noinline)) static uint32_t dlpi_rows_bulk(dlpi_worker *w, const d
     dlpi_unpoison(p, t->slot);
     n = w->st->ops->bulk(w, t);
     if (n == 0) return 0;
-    dlpi_bump(&w->block->items, n);
-    dlpi_bump(&w->block->bytes, n * p->items.cell_bytes);
+    dlpi_items_count(w->block, n, n * p->items.cell_bytes);
     dlpi_clock_out(w, t->b, slot->epoch, n);
     dlpi_complete(w, t, dlpi_unit_mask(t->row, t->row + n));
     return n;
@@ -155,9 +153,8 @@ static bool dlpi_worker_singles(const dlpi_worker *w) {
    lies in its slot's cell. Then it prefetches lines of batches that it has not claimed. */
 static bool dlpi_worker_alone(const dlpi_worker *w) {
     const dlp_pipe *p = w->p;
-    return w->singles && (w->st->n_workers == 1 || dlpi_keep_awake(p) == 1) &&
-           w->st->w.num_workers > 0 && dlpi_cells_own(p) && p->item_area == DLPI_REC_CELLS &&
-           p->items.cell_bytes <= DLPI_AHEAD_BYTES;
+    return w->started && w->singles && (w->st->n_workers == 1 || dlpi_keep_awake(p) == 1) &&
+           dlpi_cells_own(p) && !p->has_item_cells && p->items.cell_bytes <= DLPI_AHEAD_BYTES;
 }
 
 static bool dlpi_rows_owes(const dlpi_worker *w) { return w->n_parked > 0; }

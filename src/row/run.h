@@ -422,8 +422,7 @@ DLPI_INLINE void dlpi_unit_single(dlpi_worker *w, const dlpi_unit *t) {
         done = (what == DLPI_ROW_DONE) - w->passed;
         w->passed = 0;
     }
-    dlpi_bump(&w->block->items, done);
-    dlpi_bump(&w->block->bytes, done * w->p->items.cell_bytes);
+    dlpi_items_count(w->block, done, done * w->p->items.cell_bytes);
     dlpi_clock_out(w, t->b, w->given.epoch, done);
     if (DLPI_LIKELY(what == DLPI_ROW_DONE)) dlpi_complete_single(w, t);
 }
@@ -459,8 +458,7 @@ __attribute__((noinline)) static void dlpi_unit_items(dlpi_worker *w, const dlpi
         dlpi_unit_rows_run(w, t, already, &n);
     done = (uint32_t)__builtin_popcount(n.mask) - n.left - w->passed;
     w->passed = 0;
-    dlpi_bump(&w->block->items, done);
-    dlpi_bump(&w->block->bytes, done * p->items.cell_bytes);
+    dlpi_items_count(w->block, done, done * p->items.cell_bytes);
     dlpi_clock_out(w, t->b, w->given.epoch, done);
     dlpi_complete(w, t, n.mask);
     if (n.redo != 0) dlpi_unit_redo(w, t, n.redo);

@@ -117,6 +117,12 @@ static void dlpi_item_took(dlpi_worker_block *block, uint64_t each, uint64_t uni
     DLPI_STORE_RLX(&block->item_ns, average ? average : 1); /* statistics */
 }
 
+/* Count n items, or batches, of so many bytes together as done by a worker. */
+static inline void dlpi_items_count(dlpi_worker_block *block, uint64_t n, uint64_t bytes) {
+    dlpi_bump(&block->items, n);
+    dlpi_bump(&block->bytes, bytes);
+}
+
 /* Count n items that took ns each. index: of the item, if it is one. */
 static void dlpi_items_took(dlpi_worker_block *block, uint64_t ns, uint32_t n, uint64_t index) {
     uint32_t *bucket = &block->hist[dlpi_hist_bucket(ns)];

@@ -34,8 +34,7 @@ static int dlpi_arrive_all(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
     int rc;
     while ((rc = dlpi_arrive_one(w, x, c, n)) == 0) {
         dlpi_input_indices(cell)[n++] = a->records++;
-        dlpi_bump(&w->block->items, 1);
-        dlpi_bump(&w->block->bytes, x->level->bytes);
+        dlpi_items_count(w->block, 1, x->level->bytes);
         if (n == cell->run || !x->input.reader->more(x->input.user)) break;
     }
     if (n == 0) return rc;

@@ -244,8 +244,7 @@ static void dlpi_batches_run(dlpi_worker *w, const dlpi_unit *t) {
         dlpi_slot_fail(slot, (uint32_t)w->global, &e);
         dlpi_failure_forget(w);
     }
-    dlpi_bump(&w->block->items, 1);
-    dlpi_bump(&w->block->bytes, p->batches.cell_bytes * slot->count);
+    dlpi_items_count(w->block, 1, p->batches.cell_bytes * slot->count);
     dlpi_clock_out(w, t->b, slot->epoch, 1);
     dlpi_gather_pass(&dlpi_stage_words_at(p, t->slot, w->st)->ready, t->b); /* Y1 -> Y1 */
     dlpi_ready_wake(p, w->st->work, t);
