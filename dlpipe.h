@@ -10697,15 +10697,16 @@ static void dlpi_schedule_empty(dlp_pipe *p, uint64_t first) {
    other one has fallen asleep. So then the consumer waits awake for as long as a wake-up may take.
    So do as many workers as can have something to do, and the other workers sleep at once. A thread
    that waits awake spins. It yields if the thread that it waits for was on this very core. A yield
-   to another program could cost a time slice. All yield if more workers can have something to do
-   than have a core beside the consumer (awake.fits). One more than that waits awake then. All yield
-   as well if producers feed the pipe and have not a core each (p->wait.only_yields). A producer
-   gives the core back when the pipe has no room for more, many batches later, and a spin would only
-   keep it from that.
+   to another program could cost a time slice. All yield if more workers of a pipe's only stage can
+   have something to do than have a core beside the consumer (awake.fits). One more than that waits
+   awake then. All yield as well if producers feed the pipe and have not a core each
+   (p->wait.only_yields). A producer gives the core back when the pipe has no room for more, many
+   batches later, and a spin would only keep it from that.
 
-   If batches or the consumer's steps take longer, all wait as dlpi_wait_rule_set says. But nobody
-   spins if the other thread was on this core. The waiter yields if threads outnumber the cores.
-   Else it sleeps, so that the kernel may find another core.
+   If batches or the consumer's steps take longer, or the workers of several stages have not a core
+   each, all wait as dlpi_wait_rule_set says. But nobody spins if the other thread was on this core.
+   The waiter yields if threads outnumber the cores. Else it sleeps, so that the kernel may find
+   another core.
 
    label  atomic          written by   read by
    W1     ctl.keep_awake  consumer     workers, before a wait; scheduler. A hint, whatever it says
@@ -10748,7 +10749,7 @@ static void dlpi_awake_note(dlp_pipe *p) {
     a->delivered = p->ctl->delivered;
     if (a->batch_ns <= DLPI_SHORT_NS && a->step_ns <= DLPI_SHORT_NS)
         keep = (uint32_t)(p->prefetch * a->batch_ns / DLPI_WAKE_NS) + 1;
-    if (keep > a->fits) keep = a->fits + 1;
+    if (keep > a->fits) keep = p->n_staffed == 1 ? a->fits + 1 : 0;
     if (keep != p->ctl->keep_awake) DLPI_STORE_RLX(&p->ctl->keep_awake, keep); /* W1 */
 }
 
@@ -28213,8 +28214,8 @@ static void dlpi_staff(dlp_pipe *p) {
     dlpi_staff_unit(p, DLPI_UNIT_CELLS);
 }
 
-/* Return for how many workers of each stage, beside the consumer, there is a core. If more waited
-   awake, one that works would want the core of another that only waits. */
+/* Return for how many workers of each stage, beside the consumer, there is a core; at least 1. If
+   more waited awake, one that works would want the core of another that only waits. */
 DLPI_COLD
 static uint32_t dlpi_wait_fits(const dlp_pipe *p) {
     for (uint32_t keep = 1;; keep++) {
@@ -28224,7 +28225,7 @@ static uint32_t dlpi_wait_fits(const dlp_pipe *p) {
             n += workers < keep ? workers : keep;
             if (workers > most) most = workers;
         }
-        if (n > (uint32_t)p->cpus) return keep - 1;
+        if (n > (uint32_t)p->cpus) return keep > 1 ? keep - 1 : 1;
         if (keep >= most) return UINT32_MAX;
     }
 }

@@ -49,8 +49,8 @@ static void dlpi_staff(dlp_pipe *p) {
     dlpi_staff_unit(p, DLPI_UNIT_CELLS);
 }
 
-/* Return for how many workers of each stage, beside the consumer, there is a core. If more waited
-   awake, one that works would want the core of another that only waits. */
+/* Return for how many workers of each stage, beside the consumer, there is a core; at least 1. If
+   more waited awake, one that works would want the core of another that only waits. */
 static uint32_t dlpi_wait_fits(const dlp_pipe *p) {
     for (uint32_t keep = 1;; keep++) {
         uint32_t n = 1, most = 0;
@@ -59,7 +59,7 @@ static uint32_t dlpi_wait_fits(const dlp_pipe *p) {
             n += workers < keep ? workers : keep;
             if (workers > most) most = workers;
         }
-        if (n > (uint32_t)p->cpus) return keep - 1;
+        if (n > (uint32_t)p->cpus) return keep > 1 ? keep - 1 : 1;
         if (keep >= most) return UINT32_MAX;
     }
 }

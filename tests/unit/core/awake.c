@@ -75,6 +75,9 @@ static void awake__cores_for_some__all_yield(void) {
     CHECK(!dlpi_awake_shares_core(p, &here, FAR));
     CHECK(kept(p, WORKERS, 5000, 1000) > p->awake.fits);
     CHECK(dlpi_awake_shares_core(p, &here, FAR));
+    p->n_staffed = 2; /* as if another stage had workers, too */
+    CHECK(kept(p, WORKERS, 5000, 1000) == 0 && !dlpi_awake_shares_core(p, &here, FAR));
+    p->n_staffed = 1;
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }
 
