@@ -354,8 +354,8 @@
    later may include the declarations. Anything else ends with one #error that says what to do.
 
    Compile the implementation with -O2: functions that run seldom are small even at -O2. gcc 12
-   makes 549 KB of code and constants out of dlpipe.h alone. The program examples/vendor/main.c is
-   599 KB with them. It is 400 KB with -ffunction-sections, -fdata-sections and -Wl,--gc-sections,
+   makes 539 KB of code and constants out of dlpipe.h alone. The program examples/vendor/main.c is
+   590 KB with them. It is 392 KB with -ffunction-sections, -fdata-sections and -Wl,--gc-sections,
    which leave out what the program does not call. In dlpipe's own tree, make headers WITH="loader
    tokens" writes headers with these parts alone into build/with. They have less than half of the
    code, and compile in half of the time. make without lists the parts.
@@ -5270,7 +5270,7 @@ DLPDEF const char *dlp_code_hint(int code) { return dlpi_code_find(code)->hint; 
     } while (0)
 
 /* Copy a text, cut to the buffer and always ended. If `from` is NULL, the copy is empty. */
-static void dlpi_copy_text(char *to, size_t size, const char *from) {
+DLPI_COLD static void dlpi_copy_text(char *to, size_t size, const char *from) {
     size_t n = from ? strlen(from) : 0;
     if (n >= size) n = size - 1;
     if (n > 0) memcpy(to, from, n);
@@ -5743,7 +5743,7 @@ static void dlpi_wait_share(uint32_t threads, uint32_t cpus, uint32_t *spin_ns, 
 static uint32_t dlpi_wait_cpus;
 
 /* Set how patiently to wait if `peers` threads share this machine, whose cores are counted once. */
-static void dlpi_wait_policy(uint32_t peers, uint32_t *spin_ns, uint32_t *yields) {
+DLPI_COLD static void dlpi_wait_policy(uint32_t peers, uint32_t *spin_ns, uint32_t *yields) {
     uint32_t n = DLPI_LOAD_RLX(&dlpi_wait_cpus); /* LC1, any value read twice is the same */
     if (n == 0) {
         n = (uint32_t)dlpi_cpu_count();
@@ -5991,8 +5991,8 @@ DLPDEF uint64_t dlp_spsc_bytes(uint32_t record_bytes, uint64_t capacity) {
     return dlpi_line_up(dlpi_sum(sizeof(dlp_spsc), dlpi_times(record_bytes, capacity)));
 }
 
-DLPDEF int dlp_spsc_init(void *mem, uint64_t bytes, uint32_t record_bytes, uint64_t capacity,
-                         int shared) {
+DLPI_COLD DLPDEF int dlp_spsc_init(void *mem, uint64_t bytes, uint32_t record_bytes,
+                                   uint64_t capacity, int shared) {
     uint64_t need = dlp_spsc_bytes(record_bytes, capacity);
     if (!dlpi_queue_mem_ok(mem) || need == 0 || need > bytes || need > SIZE_MAX) return DLP_ERR_ARG;
     dlp_spsc *lane = (dlp_spsc *)mem;
@@ -6009,7 +6009,7 @@ DLPDEF int dlp_spsc_init(void *mem, uint64_t bytes, uint32_t record_bytes, uint6
 }
 
 /* Read a lane's header once, into *copy, and check it. Returns DLP_OK or DLP_ERR_CORRUPT. */
-static int dlpi_spsc_check(const dlp_spsc *lane, uint64_t bytes, dlp_spsc *copy) {
+DLPI_COLD static int dlpi_spsc_check(const dlp_spsc *lane, uint64_t bytes, dlp_spsc *copy) {
     if (bytes < sizeof *lane || DLPI_LOAD_ACQ(&lane->magic) != DLPI_SPSC_MAGIC) /* LM2 <- LM1 */
         return DLP_ERR_CORRUPT;
     copy->version = DLPI_LOAD_RLX(&lane->version); /* LM3, six words that init wrote before LM1 */
@@ -6029,7 +6029,7 @@ static int dlpi_spsc_check(const dlp_spsc *lane, uint64_t bytes, dlp_spsc *copy)
     return DLP_OK;
 }
 
-DLPDEF int dlp_spsc_attach_tx(dlp_spsc_tx *tx, void *mem, uint64_t bytes) {
+DLPI_COLD DLPDEF int dlp_spsc_attach_tx(dlp_spsc_tx *tx, void *mem, uint64_t bytes) {
     dlp_spsc copy;
     if (!tx || !dlpi_queue_mem_ok(mem)) return DLP_ERR_ARG;
     dlp_spsc *lane = (dlp_spsc *)mem;
@@ -6050,7 +6050,7 @@ DLPDEF int dlp_spsc_attach_tx(dlp_spsc_tx *tx, void *mem, uint64_t bytes) {
     return DLP_OK;
 }
 
-DLPDEF int dlp_spsc_attach_rx(dlp_spsc_rx *rx, void *mem, uint64_t bytes) {
+DLPI_COLD DLPDEF int dlp_spsc_attach_rx(dlp_spsc_rx *rx, void *mem, uint64_t bytes) {
     dlp_spsc copy;
     if (!rx || !dlpi_queue_mem_ok(mem)) return DLP_ERR_ARG;
     dlp_spsc *lane = (dlp_spsc *)mem;
@@ -7317,7 +7317,7 @@ static int dlpi_order_check(const dlp_sampler_desc *d, uint64_t n_items, dlp_err
     return DLP_OK;
 }
 
-static uint64_t dlpi_order_hash_array(uint64_t h, const uint64_t *values, uint64_t n) {
+DLPI_COLD static uint64_t dlpi_order_hash_array(uint64_t h, const uint64_t *values, uint64_t n) {
     uint64_t lane[4];
     for (uint64_t k = 0; k < 4; k++) lane[k] = dlpi_absorb(h, k);
     for (uint64_t i = 0; i < n; i++) lane[i & 3] = dlpi_absorb(lane[i & 3], values[i]);
@@ -7820,7 +7820,7 @@ static void dlpi_found_window(const dlpi_found_plan *q, dlp_permutation *items, 
 }
 
 /* Return the hash h with all in it that the order of inputs follows from. */
-static uint64_t dlpi_found_hash(const dlpi_found_plan *q, uint64_t h) {
+DLPI_COLD static uint64_t dlpi_found_hash(const dlpi_found_plan *q, uint64_t h) {
     const uint64_t words[] = {q->n_inputs,       q->streams,       q->steps, q->most,
                               q->shuffle_inputs, q->shuffle_items, q->window};
     h = dlpi_order_hash_array(h, words, sizeof words / sizeof *words - (q->window == 0));
@@ -7963,7 +7963,7 @@ static uint32_t dlpi_cursors_bytes(const dlpi_cursors *c) {
 /* Return how many streams fit into a state: wherever they are or, if that is more, while they are
    near each other. An ordinal has 44 bits at most, and 4 or more if it is near, so the places of
    all fit into DLPI_CURSORS_WIDE. */
-static uint32_t dlpi_cursors_fit(const dlpi_cursors *c) {
+DLPI_COLD static uint32_t dlpi_cursors_fit(const dlpi_cursors *c) {
     const uint32_t room = (DLP_SAMPLER_STATE_BYTES - dlpi_cursors_at(c)) * 8;
     const uint32_t bits = dlpi_cursor_bits(c), once = bits + 7 * (2 * c->lists + 5);
     /* NOLINTNEXTLINE: a place has bits, also a near one */
@@ -8415,9 +8415,9 @@ static void dlpi_chunk_counts_of(const dlp_split_desc *d, uint64_t n, uint64_t *
 
 /* Fill the plan q. n: chunks of the dataset. first: rows before each chunk, or NULL. positions:
    chunks of an epoch. in_order: chunks come in the order of the dataset. */
-static void dlpi_chunk_plan_of(const dlp_split_desc *d, const dlp_pipe_desc *run, uint64_t n,
-                               uint64_t *first, uint64_t positions, bool in_order,
-                               dlpi_chunk_plan *q) {
+DLPI_COLD static void dlpi_chunk_plan_of(const dlp_split_desc *d, const dlp_pipe_desc *run,
+                                         uint64_t n, uint64_t *first, uint64_t positions,
+                                         bool in_order, dlpi_chunk_plan *q) {
     uint64_t rows;
     dlpi_chunk_counts_of(d, n, first, q);
     q->batch = d->batch_size;
@@ -8739,7 +8739,7 @@ static void dlpi_mix_clear(dlp_sampler_desc *to) {
     *to = clear;
 }
 
-DLPDEF int dlp_mix_sampler(const dlp_mix *mix, dlp_sampler_desc *to) {
+DLPI_COLD DLPDEF int dlp_mix_sampler(const dlp_mix *mix, dlp_sampler_desc *to) {
     if (!mix || !to) return DLP_ERR_ARG;
     dlpi_mix_clear(to);
     to->order = DLP_ORDER_FUNCTION;
@@ -8977,7 +8977,7 @@ static int dlpi_buckets_save(void *user, void *bytes) {
     return (int)sizeof words;
 }
 
-static int dlpi_buckets_restore(void *user, const void *bytes, size_t n) {
+DLPI_COLD static int dlpi_buckets_restore(void *user, const void *bytes, size_t n) {
     dlp_buckets *b = (dlp_buckets *)user;
     uint64_t words[3] = {0, UINT64_MAX, 0};
     if (n == sizeof words) memcpy(words, bytes, sizeof words);
@@ -9118,7 +9118,7 @@ DLPI_COLD DLPDEF int dlp_buckets_open(dlp_buckets **out, const dlp_buckets_desc 
     return DLP_OK;
 }
 
-DLPDEF int dlp_buckets_sampler(dlp_buckets *b, dlp_sampler_desc *to) {
+DLPI_COLD DLPDEF int dlp_buckets_sampler(dlp_buckets *b, dlp_sampler_desc *to) {
     if (!b || !to) return DLP_ERR_ARG;
     dlpi_mix_clear(to);
     to->order = DLP_ORDER_BATCHES;
@@ -10205,15 +10205,15 @@ static inline uint64_t dlpi_area_bytes(const dlp_pipe *p, int id) {
     return dlpi_times(p->areas[id].stride, p->areas[id].count);
 }
 /* Add area `id` to the end of the region: count elements of stride bytes, aligned. */
-static inline void dlpi_area_add(dlp_pipe *p, int id, uint64_t stride, uint64_t count,
-                                 uint32_t align) {
+DLPI_COLD static void dlpi_area_add(dlp_pipe *p, int id, uint64_t stride, uint64_t count,
+                                    uint32_t align) {
     p->areas[id] = (dlpi_area){NULL, 0, dlpi_round_up(p->region_bytes, align), stride, count};
     p->region_bytes = dlpi_sum(p->areas[id].offset, dlpi_area_bytes(p, id));
 }
 /* Add an area that has a line in the plan, which is shown with these words, unless a lender has
    named the line before. */
-static inline void dlpi_area_told(dlp_pipe *p, int id, int plan, const char *words, uint64_t stride,
-                                  uint64_t count, uint32_t align) {
+DLPI_COLD static void dlpi_area_told(dlp_pipe *p, int id, int plan, const char *words,
+                                     uint64_t stride, uint64_t count, uint32_t align) {
     const char *named = p->areas[id].words;
     dlpi_area_add(p, id, stride, count, align);
     p->areas[id].plan = plan;
@@ -10590,7 +10590,7 @@ static void dlpi_wake_subscribers_all(dlpi_share *share) {
 
 /* Wake everybody, whatever the masks say: after a stop, a seek or the end, or if a waker may have
    died between taking a sleeper's bit and waking it. */
-static void dlpi_wake_all(dlp_pipe *p) {
+DLPI_COLD static void dlpi_wake_all(dlp_pipe *p) {
     for (int i = 0; i < p->n_staffed; i++) dlpi_wake_workers(p, p->work[i]);
     dlpi_sleepers_ring(&p->ctl->scheduler, 0);
     dlpi_sleepers_ring(&p->ctl->consumer, 0);
@@ -11558,7 +11558,7 @@ static inline uint32_t dlpi_slot_rows(const dlp_pipe *p, uint32_t s) {
 
 /* Return the first row of the batch in slot s whose failure is raised, of those that are delivered.
    If there is none, returns their number. */
-static uint32_t dlpi_row_raised(const dlp_pipe *p, uint32_t s) {
+DLPI_COLD static uint32_t dlpi_row_raised(const dlp_pipe *p, uint32_t s) {
     const uint32_t *fate = dlpi_slot_fate(p, s);
     uint32_t n = dlpi_slot_rows(p, s), r = 0;
     while (r < n && (fate[r] & DLPI_FATE_RAISED) == 0) r++;
@@ -11567,7 +11567,7 @@ static uint32_t dlpi_row_raised(const dlp_pipe *p, uint32_t s) {
 
 /* True if the error of slot s is that of a row behind the epoch's end, or of one that is dropped.
    */
-static bool dlpi_error_behind(const dlp_pipe *p, uint32_t s) {
+DLPI_COLD static bool dlpi_error_behind(const dlp_pipe *p, uint32_t s) {
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
     return dlpi_slot_ended(p, s) && slot->error.has_item &&
            slot->error.position >= slot->position + dlpi_slot_rows(p, s);
@@ -11586,7 +11586,7 @@ static inline bool dlpi_slot_failed(const dlp_pipe *p, uint32_t s) {
 
 /* Copy the error of the failed batch in slot s to e. If several rows failed, the first to fail has
    written it. If that row lies behind the end, the words of the others are lost. */
-static void dlpi_slot_error(const dlp_pipe *p, uint32_t s, dlp_error *e) {
+DLPI_COLD static void dlpi_slot_error(const dlp_pipe *p, uint32_t s, dlp_error *e) {
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
     uint32_t r = dlpi_row_raised(p, s);
     *e = slot->error;
@@ -12872,7 +12872,7 @@ static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int
 /* Return 0 if what has this fate (a row, a batch, or a cell of inputs) may run. If it killed its
    workers too often, or held one past its deadline, it has failed: returns the code, with the
    message. */
-static int dlpi_call_verdict(dlpi_worker *w, uint32_t killed_by, uint32_t fate) {
+DLPI_COLD static int dlpi_call_verdict(dlpi_worker *w, uint32_t killed_by, uint32_t fate) {
     if (fate & DLPI_FATE_LATE)
         return dlpi_say(w, DLP_ERR_DEADLINE,
                         "the %s ran past its deadline_ms %d, its worker was killed",
@@ -13053,7 +13053,7 @@ __attribute__((noinline)) static int dlpi_row_passes(dlpi_worker *w, const dlpi_
 }
 
 /* Pass a row that is an item of another dataset of a mix, or fail one that is no item at all. */
-static int dlpi_row_other(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
+DLPI_COLD static int dlpi_row_other(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     const bool none = w->index[row] >= w->p->fetch->dataset->n_items;
     w->passed += !none;
     return none || dlpi_row_kept(w) ? dlpi_row_passes(w, t, row, none) : DLPI_ROW_DONE;
@@ -13932,7 +13932,7 @@ static bool dlpi_inline_steps(dlp_pipe *p) {
     return moved;
 }
 
-static int dlpi_worker_begin(dlpi_worker *w) {
+DLPI_COLD static int dlpi_worker_begin(dlpi_worker *w) {
     const dlp_workers_desc *d = &w->st->w;
     int rc;
     dlp_error e;
@@ -13952,7 +13952,7 @@ static int dlpi_worker_begin(dlpi_worker *w) {
     return DLP_ERR_CALLBACK;
 }
 
-static void dlpi_worker_end(dlpi_worker *w, int began) {
+DLPI_COLD static void dlpi_worker_end(dlpi_worker *w, int began) {
     const dlp_workers_desc *d = &w->st->w;
     if (w->st->ops->leave != NULL) w->st->ops->leave(w);
     dlpi_clock_stop(w);
@@ -13963,7 +13963,7 @@ static void dlpi_worker_end(dlpi_worker *w, int began) {
 
 /* Give the calling thread its name, as "fetch-12", and its cores. Printf does not write the name:
    each page that printf touches would be a page fault in each worker process. */
-static void dlpi_thread_dress(const dlpi_worker *w) {
+DLPI_COLD static void dlpi_thread_dress(const dlpi_worker *w) {
     char name[16], digits[12];
     const dlpi_stage *st = w->st;
     int n = 0, k = 0, id = w->id;
@@ -14459,7 +14459,7 @@ static uint64_t dlpi_state_hash(const dlpi_state *s) {
 }
 
 /* Complete a state with its hash, and copy it to *out, the user's. */
-static void dlpi_state_give(dlpi_state *s, dlp_state *out) {
+DLPI_COLD static void dlpi_state_give(dlpi_state *s, dlp_state *out) {
     s->check = dlpi_state_hash(s);
     memset(out, 0, sizeof *out);
     memcpy(out->bytes, s, sizeof *s);
@@ -14467,7 +14467,7 @@ static void dlpi_state_give(dlpi_state *s, dlp_state *out) {
 
 /* Begin a state: write what the pipe's order follows from, such as seed, number of items and batch
    size, and clear the rest. */
-static void dlpi_state_config(const dlp_pipe *p, dlpi_state *s) {
+DLPI_COLD static void dlpi_state_config(const dlp_pipe *p, dlpi_state *s) {
     memset(s, 0, sizeof *s);
     s->magic = DLPI_STATE_MAGIC;
     s->n_items = p->fetch->dataset->n_items;
@@ -14550,7 +14550,7 @@ static dlpi_state dlpi_state_books(dlp_pipe *p, const dlpi_state *s) {
 
 /* Check the part of a state that follows from its batch's number, for sources without a state of
    their own. Returns the name of a field that is wrong, or NULL. */
-static const char *dlpi_state_bad_field(const dlp_pipe *p, const dlpi_state *s) {
+DLPI_COLD static const char *dlpi_state_bad_field(const dlp_pipe *p, const dlpi_state *s) {
     const uint64_t most = dlpi_epoch_most(p), words = p->source->n_words;
     if (s->sampler_bytes != 8 * words) return "sampler_bytes";
     if (s->batch >= most) return "batch";
@@ -15128,7 +15128,7 @@ static uint32_t dlpi_whole_slot(const dlp_pipe *p DLPI_UNREAD, uint32_t v) { ret
 static uint64_t dlpi_whole_batches(const dlp_pipe *p) { return p->batches_per_epoch; }
 
 /* Write to *to the state after the batch in slot v, as if all batches before it were consumed. */
-static void dlpi_whole_state(const dlp_pipe *p, uint32_t v, dlpi_state *to) {
+DLPI_COLD static void dlpi_whole_state(const dlp_pipe *p, uint32_t v, dlpi_state *to) {
     const dlpi_bslot *slot = dlpi_slot_at(p, v);
     const bool last = p->lent[v] == 2;
     to->epoch = last ? slot->epoch + 1 : slot->epoch;
@@ -15655,7 +15655,7 @@ static inline const dlpi_fetch *dlpi_fetch_of(const dlpi_worker *w) { return w->
 static inline dlpi_in_flight *dlpi_in_flight_of(const dlpi_worker *w) { return w->self; }
 
 /* Return how many rows a worker can have: in flight, and parked, as many as other workers have. */
-static uint64_t dlpi_in_flight_rows(const dlpi_stage *st) {
+DLPI_COLD static uint64_t dlpi_in_flight_rows(const dlpi_stage *st) {
     return (uint64_t)st->in_flight + DLPI_PARK;
 }
 
@@ -16116,7 +16116,7 @@ static void dlpi_fetch_threads_wait(dlpi_worker *w) {
     dlpi_in_flight_show(w); /* what is out longest may have begun since */
 }
 
-static void dlpi_fetch_threads_end(dlpi_worker *w) {
+DLPI_COLD static void dlpi_fetch_threads_end(dlpi_worker *w) {
     dlpi_fetch_threads *pool = &dlpi_in_flight_of(w)->threads;
     pthread_mutex_lock(&pool->todo_lock);
     pool->over = 1;
@@ -16179,7 +16179,7 @@ static bool dlpi_in_flight_step(dlpi_worker *w) {
 
 /* Wait until the source has given back all items, which must be before worker_exit, for the pipe
    stops. The items are not used any more. close waits for this as for any callback. */
-static void dlpi_in_flight_end(dlpi_worker *w) {
+DLPI_COLD static void dlpi_in_flight_end(dlpi_worker *w) {
     dlpi_in_flight *in = w->self;
     dlpi_attempt *back[DLPI_REAP_MOST];
     int code[DLPI_REAP_MOST];
@@ -16197,7 +16197,7 @@ static bool dlpi_in_flight_owes(const dlpi_worker *w) {
 
 /* ---- the memory of the stage ---- */
 
-static void dlpi_fetch_layout(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static void dlpi_fetch_layout(dlp_pipe *p, dlpi_stage *st) {
     dlpi_area_add(p, DLPI_OWN(st->id, DLPI_OWN_HIDDEN), dlpi_line_up((uint64_t)st->in_flight * 8),
                   (uint64_t)st->n_workers, DLPI_LINE);
 }
@@ -17453,7 +17453,7 @@ DLPI_COLD static int dlpi_chain_add(dlp_pipe *p, dlpi_stage *st, const dlpi_chai
 }
 
 /* Set which fields each step sees, once the fields of the stage are known. */
-static void dlpi_chain_resolve(dlp_pipe *p, const dlpi_stage *st) {
+DLPI_COLD static void dlpi_chain_resolve(dlp_pipe *p, const dlpi_stage *st) {
     dlpi_chain *c = dlpi_chain_of(st);
     if (c->last == NULL) return;
     for (dlpi_chained *k = c->step; k <= c->last; k++) {
@@ -17467,7 +17467,7 @@ static void dlpi_chain_resolve(dlp_pipe *p, const dlpi_stage *st) {
 
 /* Let the fields that steps add to a fetch stage begin as zeros, even if the fetch writes all bytes
    of its own fields. Returns 0. */
-static int dlpi_chain_widens(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static int dlpi_chain_widens(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_chain *c = dlpi_chain_of(st);
     dlpi_chain_resolve(p, st);
     if (c->last == NULL || st->n_fields == c->fields || st->scope.zeroes) return DLP_OK;
@@ -18140,7 +18140,7 @@ static void dlpi_input_run(dlpi_worker *w, const dlpi_unit *t) {
 
 /* Open all cells that the dead worker w had claimed, so that other workers load them. The input
    that was being loaded, if there is one, gets the blame for the death. */
-static void dlpi_input_recover(dlpi_worker *w, const dlpi_death *why) {
+DLPI_COLD static void dlpi_input_recover(dlpi_worker *w, const dlpi_death *why) {
     const dlp_pipe *p = w->p;
     for (uint32_t c = 0; c < dlpi_n_inputs(p); c++) {
         dlpi_input *cell = dlpi_input_at(p, c);
@@ -18610,7 +18610,7 @@ static inline const dlpi_found_row *dlpi_found_window_at(const dlpi_found *q, ui
 }
 
 /* Close the open window of stream i, if there is one. Its rows that are not given are dropped. */
-static void dlpi_found_close_window(dlpi_found *q, uint32_t i) {
+DLPI_COLD static void dlpi_found_close_window(dlpi_found *q, uint32_t i) {
     dlpi_found_stream *x = &q->streams[i];
     for (uint64_t at = x->at.place; at < x->length; at++)
         dlpi_found_window_row(q, x, dlpi_found_window_at(q, i, at)->cell);
@@ -18618,7 +18618,7 @@ static void dlpi_found_close_window(dlpi_found *q, uint32_t i) {
 }
 
 /* Begin an epoch in all streams of a list. Cells with inputs of other epochs are dropped. */
-static void dlpi_found_begin(dlpi_found *q, uint64_t epoch) {
+DLPI_COLD static void dlpi_found_begin(dlpi_found *q, uint64_t epoch) {
     q->epoch = epoch;
     q->begun = true;
     q->rc = DLP_OK;
@@ -18850,7 +18850,7 @@ static int dlpi_found_lengths(dlp_pipe *p) {
 
 /* Return how many rows of a stream must be known at once. They are counted from the last row given
    on; with windows, from the beginning of the window of that row. */
-static uint64_t dlpi_found_rows_needed(const dlp_pipe *p, const dlpi_found *q) {
+DLPI_COLD static uint64_t dlpi_found_rows_needed(const dlp_pipe *p, const dlpi_found *q) {
     uint64_t rows = dlpi_found_look(p, q), n = q->plan.window, epoch = q->plan.steps * q->each;
     if (n == 0) return rows;
     rows = (n - 1 + rows + n - 1) / n * n;
@@ -19100,7 +19100,7 @@ static inline bool dlpi_found_shuffled(const dlpi_found *q) {
    had none in very many. If another stream had items, passes of this one prove less: each pass
    deals the inputs again. Inputs of a stream prove it in their order. So neither workers nor their
    times decide whether an epoch fails, nor at which batch. */
-static void dlpi_found_prove(dlpi_found *q, uint32_t i) {
+DLPI_COLD static void dlpi_found_prove(dlpi_found *q, uint32_t i) {
     dlpi_found_stream *x = &q->streams[i];
     bool each = !q->any;
     for (uint32_t k = 0; each && k < q->cursors.n; k++)
@@ -19518,7 +19518,7 @@ static void dlpi_found_ahead(dlp_pipe *p) {
 }
 
 /* True if no input is being loaded, so that set_epoch may run. Closes cells that were left open. */
-static bool dlpi_found_quiet(dlp_pipe *p) {
+DLPI_COLD static bool dlpi_found_quiet(dlp_pipe *p) {
     dlpi_found *q = dlpi_found_of(p);
     dlpi_found_now(p);
     for (; q != NULL; q = q->next)
@@ -19963,7 +19963,7 @@ static int dlpi_found_agreed(dlp_pipe *p, int rc, uint64_t b, uint32_t s) {
 
 /* ---- states ---- */
 
-static void dlpi_found_config(const dlp_pipe *p, dlpi_state *s) {
+DLPI_COLD static void dlpi_found_config(const dlp_pipe *p, dlpi_state *s) {
     const dlpi_found *q = dlpi_found_of(p);
     s->params = dlpi_found_hash(&q->plan, dlpi_absorb(s->params, q->d.manifest_id));
 }
@@ -20273,7 +20273,7 @@ static uint64_t dlpi_room_bytes(const dlpi_expand *x) {
 }
 
 /* Return the bytes from one worker's room to the next, which share no cache line; 0: no rooms. */
-static uint64_t dlpi_room_stride(const dlpi_expand *x) {
+DLPI_COLD static uint64_t dlpi_room_stride(const dlpi_expand *x) {
     const uint64_t bytes = dlpi_room_bytes(x);
     return bytes > 0 ? dlpi_round_up(dlpi_sum(bytes, 2 * DLPI_REDZONE), DLPI_LINE) : 0;
 }
@@ -20409,7 +20409,7 @@ static int dlpi_inputs_sizes(dlp_pipe *p, dlpi_found *q,
 
 /* Reserve room at the end of each cell: for the records that arrive, or, behind joined branches,
    for where the items of the row lie. */
-static void dlpi_arrived_place(dlpi_expand *x) {
+DLPI_COLD static void dlpi_arrived_place(dlpi_expand *x) {
     dlpi_found *q = &x->found;
     if (q->arrivals == NULL && q->joins == NULL) return;
     x->arrived_at = dlpi_round_up(q->d.max_part_bytes, 64);
@@ -21351,7 +21351,7 @@ static inline const dlpi_branch *dlpi_branch_of_cell(const dlpi_branches *j, uin
     return b;
 }
 
-static void dlpi_branches_begin(dlpi_found *q, uint32_t i) {
+DLPI_COLD static void dlpi_branches_begin(dlpi_found *q, uint32_t i) {
     dlpi_branches *j = dlpi_branches_of(q);
     const uint64_t s = q->cursors.first + (uint64_t)i;
     j->streams[i] = (dlpi_branches_stream){.phase = 0};
@@ -21527,8 +21527,8 @@ static int dlpi_branch_lengths(dlp_pipe *p, dlpi_found *q, dlpi_branch *b, uint3
 
 /* Check the cells of branch k, and compute their bytes and how many of them the branch needs. rows:
    joined rows that must be known at once. Returns 0 or a DLP_ERR code. */
-static int dlpi_branch_check(dlp_pipe *p, const dlpi_stage *st, dlpi_branches *j, uint32_t k,
-                             uint64_t rows) {
+DLPI_COLD static int dlpi_branch_check(dlp_pipe *p, const dlpi_stage *st, dlpi_branches *j,
+                                       uint32_t k, uint64_t rows) {
     dlpi_branch *b = &j->at[k];
     dlpi_expand *x = &b->x;
     dlpi_stage one = *st;
@@ -21595,7 +21595,7 @@ static int dlpi_branch_blocks(const dlpi_branches *j, size_t base, uint32_t k, d
     return 6;
 }
 
-static void dlpi_branches_hash(const dlpi_branches *j, dlpi_state *s) {
+DLPI_COLD static void dlpi_branches_hash(const dlpi_branches *j, dlpi_state *s) {
     s->params = dlpi_absorb(dlpi_absorb(s->params, j->n), j->period);
     s->params = dlpi_absorb(s->params, j->weights_hash);
     for (uint32_t b = 0; b < j->n; b++)
@@ -21657,7 +21657,7 @@ static uint64_t dlpi_joined_key(const dlpi_branches *j, const dlpi_path *x) {
 }
 
 /* Begin an epoch, or a place, in the joined rows of all streams. */
-static void dlpi_joined_begin(dlpi_found *q) {
+DLPI_COLD static void dlpi_joined_begin(dlpi_found *q) {
     dlpi_joined *x = q->joined;
     x->j.found.epoch = q->epoch;
     x->left = true;
@@ -22511,7 +22511,7 @@ static int dlpi_fetch_chain(dlp_pipe *p, dlpi_stage *st) {
 
 /* Warn if the stage has more workers, or items in flight, than the pipe has rows or batches under
    way. Called as the pipe starts. */
-static void dlpi_fetch_live(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static void dlpi_fetch_live(dlp_pipe *p, dlpi_stage *st) {
     uint64_t items = (uint64_t)p->prefetch * p->batch_rows, n = (uint64_t)st->n_workers;
     if (n > items)
         dlpi_warn(p,
@@ -22541,7 +22541,7 @@ static int dlpi_fetch_read_chain(dlp_pipe *p, dlpi_stage *st) {
 
 /* Add the area of the region that keeps the rows of a reader, because a later stage may send them
    back and a push gives them once. It is empty if no stage can. Add the reader's words. */
-static void dlpi_fetch_area(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static void dlpi_fetch_area(dlp_pipe *p, dlpi_stage *st) {
     uint64_t rows = dlpi_times(p->n_slots, p->batch_rows), each = 8;
     for (uint32_t f = 0; f < p->items.n; f++)
         each = dlpi_sum(each, dlpi_round_up(p->items.at[f].row_bytes, 8));
@@ -22559,7 +22559,7 @@ static uint32_t dlpi_fetch_read(dlpi_worker *w, const dlpi_unit *t) {
     return r->read(w->st->user, w, t);
 }
 
-static void dlpi_fetch_read_live(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static void dlpi_fetch_read_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_reader_live(p, st, st->dataset);
     dlpi_fetch_live(p, st);
 }
@@ -23815,8 +23815,8 @@ static int dlpi_node_guard_add(dlpi_table *t, const dlp_node *node) {
     return dlpi_add_guard(t->p, &d);
 }
 
-DLPDEF int dlp_pipe_guard_stats(dlp_pipe *p, dlp_stage guard, uint32_t field,
-                                dlp_guard_stats *out) {
+DLPI_COLD DLPDEF int dlp_pipe_guard_stats(dlp_pipe *p, dlp_stage guard, uint32_t field,
+                                          dlp_guard_stats *out) {
     const dlpi_guard *g;
     if (p == NULL || out == NULL || guard < 0 || guard >= p->n_stages) return DLP_ERR_ARG;
     if (p->stages[guard].ops != &dlpi_guard_ops) return DLP_ERR_ARG;
@@ -25240,7 +25240,7 @@ DLPI_COLD static uint64_t dlpi_lists_slot_bytes(const dlp_pipe *p DLPI_UNREAD) {
 }
 
 /* Fail the pipe: `what` of the batch sampler returned `got`. Returns DLP_ERR_CALLBACK. */
-static int dlpi_lists_fail(dlp_pipe *p, const char *what, int64_t got) {
+DLPI_COLD static int dlpi_lists_fail(dlp_pipe *p, const char *what, int64_t got) {
     const dlp_batch_sampler *b = &dlpi_sampler_of(p)->batches;
     const char *why = b->why && got < 0 ? b->why(b->user) : NULL;
     dlp_error e;
@@ -25276,7 +25276,7 @@ static int dlpi_lists_next(dlp_pipe *p) {
     return DLP_OK;
 }
 
-static int dlpi_lists_begin(dlp_pipe *p) {
+DLPI_COLD static int dlpi_lists_begin(dlp_pipe *p) {
     dlpi_lists *l = dlpi_lists_of(p);
     const dlp_batch_sampler *b = &dlpi_sampler_of(p)->batches;
     int rc = b->begin ? b->begin(b->user, p->schedule.epoch) : 0;
@@ -26622,7 +26622,7 @@ DLPI_COLD static int dlpi_joined_sizes(dlp_pipe *p) {
     return DLP_OK;
 }
 
-static int dlpi_joined_check(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static int dlpi_joined_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_joined *x = dlpi_joined_of(st);
     dlpi_found *q = st->self, **next = &q->next;
     uint64_t cells;
@@ -26648,7 +26648,7 @@ static int dlpi_joined_check(dlp_pipe *p, dlpi_stage *st) {
 
 /* Write into `to` the queue that begins with cell `at`: first that of joined rows, then one of each
    branch. Returns true if there is another queue behind it. */
-static bool dlpi_joined_cells(const dlpi_stage *st, uint64_t at, dlp_link *to) {
+DLPI_COLD static bool dlpi_joined_cells(const dlpi_stage *st, uint64_t at, dlp_link *to) {
     const dlpi_joined *x = dlpi_joined_of(st);
     if (at > 0) return dlpi_branches_queue(&x->j, at, x->all_cells, to);
     dlpi_copy_text(to->from, sizeof to->from, "joined rows");
@@ -26681,7 +26681,7 @@ DLPI_COLD static void dlpi_joined_layout(dlp_pipe *p, dlpi_stage *st) {
                    bytes / each + (bytes % each != 0), 4096);
 }
 
-static int dlpi_joined_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
+DLPI_COLD static int dlpi_joined_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_joined *x = dlpi_joined_of(st);
     const dlpi_found *q = st->self;
     const size_t at = (size_t)((const uint8_t *)x - (const uint8_t *)q);
@@ -26718,7 +26718,7 @@ static void dlpi_joined_live(dlp_pipe *p, dlpi_stage *st) {
         dlpi_branch_frees(q, &x->j.at[k].x.found, q->streams + (size_t)(k + 2) * q->cursors.n);
 }
 
-static void dlpi_joined_config(const dlp_pipe *p, dlpi_state *s) {
+DLPI_COLD static void dlpi_joined_config(const dlp_pipe *p, dlpi_state *s) {
     const dlpi_joined *x = dlpi_found_of(p)->joined;
     x->inner->source->config(p, s);
     dlpi_branches_hash(&x->j, s);
@@ -27239,7 +27239,7 @@ static uint64_t dlpi_chunk_filled(const dlpi_split *c, const dlpi_chunk_spot *x)
 }
 
 /* Return the bytes of field f in a seam buffer, or 0 if there are no seam buffers. */
-static uint64_t dlpi_seam_bytes(const dlp_pipe *p, uint32_t f) {
+DLPI_COLD static uint64_t dlpi_seam_bytes(const dlp_pipe *p, uint32_t f) {
     const dlpi_split *c = dlpi_split_of(p);
     if (!c->plan.spans || f >= p->batches.n) return 0; /* the latter in a pipe that was refused */
     return c->view_rows * dlpi_row_bytes(&p->batches.at[f]);
@@ -27642,7 +27642,7 @@ DLPI_COLD static void dlpi_split_config(const dlp_pipe *p, dlpi_state *s) {
     s->last = (uint16_t)c->d.last;
 }
 
-static uint64_t dlpi_split_position(const dlp_pipe *p, uint64_t epoch, uint64_t k) {
+DLPI_COLD static uint64_t dlpi_split_position(const dlp_pipe *p, uint64_t epoch, uint64_t k) {
     const dlpi_split *c = dlpi_split_of(p);
     dlpi_order order = c->order;
     return dlpi_chunk_rows_before(&c->plan, &order, epoch, k);
@@ -30397,7 +30397,7 @@ DLPDEF const char *dlp_files_backend(const dlp_source *source) {
     return f != NULL ? f->backend : NULL;
 }
 
-DLPDEF uint64_t dlp_files_worker_bytes(const dlp_source *source) {
+DLPI_COLD DLPDEF uint64_t dlp_files_worker_bytes(const dlp_source *source) {
     const dlpi_files *f = dlpi_files_of(source);
     uint64_t each;
     if (f == NULL) return 0;
@@ -30475,7 +30475,7 @@ static int dlpi_file_afresh(const char *path) {
 
 #include <sys/file.h>
 
-static int dlpi_file_fail(const dlp_part *part, const char *path, const char *call) {
+DLPI_COLD static int dlpi_file_fail(const dlp_part *part, const char *path, const char *call) {
     int errnum = errno;
     return dlp_fail(part->call, errnum, "%s: %s: %s%s", dlpi_path_end(path), call, strerror(errnum),
                     dlpi_path_cure(errnum));
@@ -30707,7 +30707,7 @@ static int dlpi_mapped_system(dlp_error *err, const char *path, const char *call
     return code;
 }
 
-static void dlpi_mapped_close(dlpi_mapped *m) {
+DLPI_COLD static void dlpi_mapped_close(dlpi_mapped *m) {
     if (m->bytes) munmap((void *)(uintptr_t)m->bytes, (size_t)m->size);
     if (m->fd >= 0) close(m->fd);
     free(m->path);
@@ -30769,7 +30769,7 @@ static int dlpi_mapped_head(const dlpi_mapped *m, uint64_t at, uint64_t n, void 
 
 /* Check, at most once in a clock tick, that a file is still as long as it was. Returns 0 or a
    failure's code, said in the item's call. */
-static int dlpi_mapped_check(dlpi_mapped *m, const dlp_item *item) {
+DLPI_COLD static int dlpi_mapped_check(dlpi_mapped *m, const dlp_item *item) {
     uint64_t now = dlpi_coarse_ns();
     struct stat st;
     if (DLPI_LIKELY(DLPI_LOAD_RLX(&m->checked_ns) == now)) return 0;
@@ -31183,7 +31183,7 @@ static const char *dlpi_tokens_wrong(const dlp_tokens_desc *d, const char **fiel
     return NULL;
 }
 
-static void dlpi_tokens_free(dlpi_tokens *t) {
+DLPI_COLD static void dlpi_tokens_free(dlpi_tokens *t) {
     for (uint64_t i = 0; t->files && i < t->info.n_shards; i++) dlpi_mapped_close(&t->files[i]);
     free(t->files);
     free(t->shards);
@@ -31248,7 +31248,7 @@ static inline uint64_t dlpi_tokens_at(const dlpi_tokens *t, uint64_t shard, uint
 
 /* Turn n tokens of 16 bits, not aligned, into 32 bits. `from` may be the second half of `to`, since
    a block is read whole before it is written, and writing never overtakes reading. */
-static void dlpi_tokens_widen(const uint8_t *from, uint64_t n, uint8_t *to) {
+DLPI_COLD static void dlpi_tokens_widen(const uint8_t *from, uint64_t n, uint8_t *to) {
     typedef uint16_t narrow __attribute__((vector_size(16)));
     typedef uint32_t wide __attribute__((vector_size(32)));
     uint64_t i = 0;
@@ -32244,7 +32244,7 @@ static int dlpi_arrays_check(const dlp_arrays_desc *d, dlp_error *err) {
     return DLP_OK;
 }
 
-static void dlpi_arrays_free(dlpi_arrays *a) {
+DLPI_COLD static void dlpi_arrays_free(dlpi_arrays *a) {
     for (uint32_t k = 0; k < a->n_columns; k++) {
         for (uint64_t i = 0; i < a->columns[k].n_files; i++)
             dlpi_mapped_close(&a->columns[k].files[i].m);
@@ -35953,7 +35953,7 @@ static void dlpi_cuda_words(const dlpi_cuda *c, int rc, const char *what, char *
 }
 
 /* Return rc. If it is not 0, note in the device's name that the call `what` has failed. */
-static int dlpi_cuda_said(dlpi_cuda *c, int rc, const char *what) {
+DLPI_COLD static int dlpi_cuda_said(dlpi_cuda *c, int rc, const char *what) {
     char words[96];
     if (rc == 0) return 0;
     dlpi_cuda_words(c, rc, what, words, sizeof words);
@@ -35961,8 +35961,8 @@ static int dlpi_cuda_said(dlpi_cuda *c, int rc, const char *what) {
     return rc;
 }
 
-static int dlpi_cuda_fail(const dlpi_cuda *c, int rc, const char *what, int code, const char *field,
-                          dlp_error *err) {
+DLPI_COLD static int dlpi_cuda_fail(const dlpi_cuda *c, int rc, const char *what, int code,
+                                    const char *field, dlp_error *err) {
     char words[96];
     dlpi_cuda_words(c, rc, what, words, sizeof words);
     return dlpi_error_set(err, code, field, "%s", words);
@@ -35980,7 +35980,7 @@ static int dlpi_cuda_leave(dlpi_cuda *c, int rc) {
 }
 
 /* Wait until nothing enqueued can touch the slots or the buffers, before they go. */
-static void dlpi_cuda_drain(dlpi_cuda *c) {
+DLPI_COLD static void dlpi_cuda_drain(dlpi_cuda *c) {
     if (!c->gpu.dirty) return;
     c->gpu.dirty = 0;
     c->call.stream_sync(c->stream);
@@ -35989,7 +35989,7 @@ static void dlpi_cuda_drain(dlpi_cuda *c) {
         if (c->gpu.due[i]) c->call.event_sync(c->readers[i]);
 }
 
-static void dlpi_cuda_unregister(void *user, void *mem, uint64_t bytes DLPI_UNREAD) {
+DLPI_COLD static void dlpi_cuda_unregister(void *user, void *mem, uint64_t bytes DLPI_UNREAD) {
     dlpi_cuda *c = user;
     if (!c->gpu.info.pinned || dlpi_cuda_enter(c) != 0) return;
     dlpi_cuda_drain(c);
@@ -36000,7 +36000,7 @@ static void dlpi_cuda_unregister(void *user, void *mem, uint64_t bytes DLPI_UNRE
 
 /* Pin memory, if it can be: pageable copies are right, too. Returns 0, or if a push fails, its
    error. */
-static int dlpi_cuda_register(void *user, void *mem, uint64_t bytes) {
+DLPI_COLD static int dlpi_cuda_register(void *user, void *mem, uint64_t bytes) {
     dlpi_cuda *c = user;
     int rc = dlpi_cuda_enter(c);
     if (rc != 0) return rc;
@@ -36014,7 +36014,7 @@ static int dlpi_cuda_register(void *user, void *mem, uint64_t bytes) {
     return rc;
 }
 
-static int dlpi_cuda_alloc(void *user, uint64_t bytes, void **dev) {
+DLPI_COLD static int dlpi_cuda_alloc(void *user, uint64_t bytes, void **dev) {
     dlpi_cuda *c = user;
     unsigned long long address = 0;
     int rc = dlpi_cuda_enter(c);
@@ -36024,7 +36024,7 @@ static int dlpi_cuda_alloc(void *user, uint64_t bytes, void **dev) {
     return dlpi_cuda_leave(c, rc);
 }
 
-static int dlpi_cuda_room(void *user, uint64_t *bytes) {
+DLPI_COLD static int dlpi_cuda_room(void *user, uint64_t *bytes) {
     dlpi_cuda *c = user;
     size_t left = 0, all = 0;
     int rc = dlpi_cuda_enter(c);
@@ -36034,7 +36034,7 @@ static int dlpi_cuda_room(void *user, uint64_t *bytes) {
     return dlpi_cuda_leave(c, rc);
 }
 
-static void dlpi_cuda_free(void *user, void *dev) {
+DLPI_COLD static void dlpi_cuda_free(void *user, void *dev) {
     dlpi_cuda *c = user;
     if (dlpi_cuda_enter(c) != 0) return;
     dlpi_cuda_drain(c);
@@ -40595,12 +40595,12 @@ DLPI_COLD DLPDEF int dlp_pipe_plan(dlp_pipe *p, dlp_plan *out) {
     return p == NULL || out == NULL ? DLP_ERR_ARG : dlpi_plan(p, out);
 }
 
-DLPDEF const char *dlp_link_name(int kind) {
+DLPI_COLD DLPDEF const char *dlp_link_name(int kind) {
     static const char *const names[] = {"?", "spsc", "mpsc", "claim", "gather"};
     return names[kind >= DLP_LINK_SPSC && kind <= DLP_LINK_GATHER ? kind : 0];
 }
 
-DLPDEF int dlp_plan_format(const dlp_plan *plan, char *buf, size_t size) {
+DLPI_COLD DLPDEF int dlp_plan_format(const dlp_plan *plan, char *buf, size_t size) {
     dlpi_text t = {buf, size, 0};
     if (plan == NULL) return DLP_ERR_ARG;
     for (uint32_t i = 0; i < plan->n_lines; i++) {
@@ -40637,7 +40637,7 @@ DLPI_COLD DLPDEF int dlp_pipe_start(dlp_pipe *p) {
 
 /* Set the error that the consumer holds all batches that it may, and return DLP_ERR_HELD. It is no
    error of the pipe: it is told until a batch is released. */
-static int dlpi_held_fail(dlp_pipe *p) {
+DLPI_COLD static int dlpi_held_fail(dlp_pipe *p) {
     return dlpi_error_set(&p->held_err, DLP_ERR_HELD, "max_held",
                           "%" PRIu64 " %s held, max_held is %" PRIu32 ": release %s first",
                           p->n_lent, p->n_lent == 1 ? "batch is" : "batches are", p->max_held,
@@ -40679,7 +40679,7 @@ DLPDEF int dlp_pipe_release(dlp_pipe *p, dlp_batch *batch) {
     return s == DLPI_NO_SLOT ? DLP_ERR_ARG : dlpi_exported_return(p, s);
 }
 
-DLPDEF int dlp_pipe_next_epoch(dlp_pipe *p) {
+DLPI_COLD DLPDEF int dlp_pipe_next_epoch(dlp_pipe *p) {
     int rc;
     if (p == NULL) return DLP_ERR_ARG;
     if ((rc = dlpi_may_take(p)) != DLP_OK) return rc;
@@ -40732,7 +40732,7 @@ DLPDEF int dlp_pipe_state_at(const dlp_pipe *p, uint64_t epoch, uint64_t batch, 
     return DLP_OK;
 }
 
-DLPDEF int dlp_pipe_set_workers(dlp_pipe *p, dlp_stage stage, int n) {
+DLPI_COLD DLPDEF int dlp_pipe_set_workers(dlp_pipe *p, dlp_stage stage, int n) {
     dlpi_stage *st;
     if (p == NULL) return DLP_ERR_ARG;
     if (!p->started || p->closing) return DLP_ERR_STATE;
@@ -40742,7 +40742,7 @@ DLPDEF int dlp_pipe_set_workers(dlp_pipe *p, dlp_stage stage, int n) {
     return dlpi_tune_ask(p, st, n);
 }
 
-DLPDEF void dlp_pipe_stop(dlp_pipe *p) {
+DLPI_COLD DLPDEF void dlp_pipe_stop(dlp_pipe *p) {
     int saved = errno;
     if (p == NULL) return;
     DLPI_STORE_SEQ(&p->stop_asked, 1u);     /* S2 -> S2 */
@@ -40763,18 +40763,18 @@ DLPI_COLD DLPDEF int dlp_pipe_close(dlp_pipe *p) {
     return dlpi_exported_close(p);
 }
 
-DLPDEF const dlp_error *dlp_pipe_error(const dlp_pipe *p) {
+DLPI_COLD DLPDEF const dlp_error *dlp_pipe_error(const dlp_pipe *p) {
     static const dlp_error none = {DLP_ERR_ARG, 0, -1, 0, 0, 0, 0, "", "pipe", "the pipe is NULL"};
     if (p == NULL) return &none;
     return p->err.code == 0 && p->held_err.code != 0 && p->n_lent >= p->max_held ? &p->held_err
                                                                                  : &p->err;
 }
 
-DLPDEF const char *dlp_pipe_warning(const dlp_pipe *p, int i) {
+DLPI_COLD DLPDEF const char *dlp_pipe_warning(const dlp_pipe *p, int i) {
     return p != NULL && i >= 0 && (uint64_t)i < p->warnings.n ? p->warnings.text[i] : NULL;
 }
 
-DLPDEF int dlp_pipe_state(dlp_pipe *p, const dlp_batch *batch, dlp_state *out) {
+DLPI_COLD DLPDEF int dlp_pipe_state(dlp_pipe *p, const dlp_batch *batch, dlp_state *out) {
     dlpi_state s;
     uint32_t slot = 0;
     if (p == NULL || out == NULL) return DLP_ERR_ARG;
@@ -40792,7 +40792,7 @@ DLPDEF int dlp_pipe_state(dlp_pipe *p, const dlp_batch *batch, dlp_state *out) {
     return DLP_OK;
 }
 
-DLPDEF int64_t dlp_pipe_batches_per_epoch(const dlp_pipe *p) {
+DLPI_COLD DLPDEF int64_t dlp_pipe_batches_per_epoch(const dlp_pipe *p) {
     if (p == NULL || !p->started || p->batches_per_epoch == UINT64_MAX) return -1;
     return (int64_t)dlpi_epoch_batches(p);
 }
@@ -40813,8 +40813,8 @@ DLPDEF int dlp_stage_resolved(const dlp_pipe *p, dlp_stage stage, dlp_workers_de
 
 #define DLPI_FILTER_INLINE 4096u /* bytes of a batch up to which the consumer copies it */
 
-static dlp_stage dlpi_add_expand(dlp_pipe *p, const dlp_expand_desc *desc,
-                                 const dlpi_cells_desc *cells) {
+DLPI_COLD static dlp_stage dlpi_add_expand(dlp_pipe *p, const dlp_expand_desc *desc,
+                                           const dlpi_cells_desc *cells) {
     dlpi_stage *st = dlpi_add(p, &dlpi_expand_ops, "expand", &cells->workers);
     if (st == NULL) return p->err.code;
     return dlpi_added(p, st, dlpi_expand_take(p, st, desc, cells));
@@ -40836,7 +40836,7 @@ DLPDEF dlp_item *dlp_expand_add(dlp_expand *x) {
 
 /* Return the bytes of so many rows of a dataset. Its fields may not be checked yet; if they are
    wrong the number has no meaning. */
-static uint64_t dlpi_filter_bytes(const dlp_dataset *ds, uint64_t rows) {
+DLPI_COLD static uint64_t dlpi_filter_bytes(const dlp_dataset *ds, uint64_t rows) {
     uint64_t sum = 0;
     for (uint32_t i = 0; ds->fields != NULL && i < ds->n_fields && i < DLP_MAX_FIELDS; i++) {
         const dlp_field *f = &ds->fields[i];
@@ -40848,8 +40848,8 @@ static uint64_t dlpi_filter_bytes(const dlp_dataset *ds, uint64_t rows) {
     return dlpi_times(sum, rows);
 }
 
-static dlp_stage dlpi_add_pack(dlp_pipe *p, const dlp_pack_desc *desc,
-                               const dlpi_cells_desc *cells) {
+DLPI_COLD static dlp_stage dlpi_add_pack(dlp_pipe *p, const dlp_pack_desc *desc,
+                                         const dlpi_cells_desc *cells) {
     dlpi_stage *st = dlpi_add(p, &dlpi_pack_ops, "pack", &cells->workers);
     if (st == NULL) return p->err.code;
     return dlpi_added(p, st, dlpi_pack_take(p, st, desc, cells));
@@ -44388,7 +44388,7 @@ static void dlpi_counter_show(dlpi_counter_rec *r, uint64_t at_ns, double value)
     dlpi_bump(&r->noted, 1);
 }
 
-DLPDEF int dlp_pipe_count(dlp_pipe *p, uint32_t counter, double value) {
+DLPI_COLD DLPDEF int dlp_pipe_count(dlp_pipe *p, uint32_t counter, double value) {
     uint64_t at_ns;
     if (p == NULL || counter >= p->d.n_counters || !(value >= 0) || value > 1e300)
         return DLP_ERR_ARG;

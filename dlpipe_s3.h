@@ -1626,7 +1626,7 @@ __attribute__((target("avx2,vpclmulqdq"))) static uint64_t dlpi_s3_crc_wide(
 #define dlpi_s3_crc_wide dlpi_s3_crc_fast
 #endif
 
-static void dlpi_s3_crc_make(void) {
+DLPI_COLD static void dlpi_s3_crc_make(void) {
     for (int kind = 1; kind < DLPI_S3_CRCS; kind++) {
         dlpi_s3_crc_table *t = &dlpi_s3_crc_tables[kind];
         for (uint64_t b = 0; b < 256; b++) {

@@ -42,7 +42,7 @@ DLPDEF const char *dlp_code_hint(int code) { return dlpi_code_find(code)->hint; 
     } while (0)
 
 /* Copy a text, cut to the buffer and always ended. If `from` is NULL, the copy is empty. */
-static void dlpi_copy_text(char *to, size_t size, const char *from) {
+DLPI_COLD static void dlpi_copy_text(char *to, size_t size, const char *from) {
     size_t n = from ? strlen(from) : 0;
     if (n >= size) n = size - 1;
     if (n > 0) memcpy(to, from, n);

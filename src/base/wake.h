@@ -118,7 +118,7 @@ static void dlpi_wait_share(uint32_t threads, uint32_t cpus, uint32_t *spin_ns, 
 static uint32_t dlpi_wait_cpus;
 
 /* Set how patiently to wait if `peers` threads share this machine, whose cores are counted once. */
-static void dlpi_wait_policy(uint32_t peers, uint32_t *spin_ns, uint32_t *yields) {
+DLPI_COLD static void dlpi_wait_policy(uint32_t peers, uint32_t *spin_ns, uint32_t *yields) {
     uint32_t n = DLPI_LOAD_RLX(&dlpi_wait_cpus); /* LC1, any value read twice is the same */
     if (n == 0) {
         n = (uint32_t)dlpi_cpu_count();

@@ -23,7 +23,7 @@ static uint64_t dlpi_state_hash(const dlpi_state *s) {
 }
 
 /* Complete a state with its hash, and copy it to *out, the user's. */
-static void dlpi_state_give(dlpi_state *s, dlp_state *out) {
+DLPI_COLD static void dlpi_state_give(dlpi_state *s, dlp_state *out) {
     s->check = dlpi_state_hash(s);
     memset(out, 0, sizeof *out);
     memcpy(out->bytes, s, sizeof *s);
@@ -31,7 +31,7 @@ static void dlpi_state_give(dlpi_state *s, dlp_state *out) {
 
 /* Begin a state: write what the pipe's order follows from, such as seed, number of items and batch
    size, and clear the rest. */
-static void dlpi_state_config(const dlp_pipe *p, dlpi_state *s) {
+DLPI_COLD static void dlpi_state_config(const dlp_pipe *p, dlpi_state *s) {
     memset(s, 0, sizeof *s);
     s->magic = DLPI_STATE_MAGIC;
     s->n_items = p->fetch->dataset->n_items;
@@ -114,7 +114,7 @@ static dlpi_state dlpi_state_books(dlp_pipe *p, const dlpi_state *s) {
 
 /* Check the part of a state that follows from its batch's number, for sources without a state of
    their own. Returns the name of a field that is wrong, or NULL. */
-static const char *dlpi_state_bad_field(const dlp_pipe *p, const dlpi_state *s) {
+DLPI_COLD static const char *dlpi_state_bad_field(const dlp_pipe *p, const dlpi_state *s) {
     const uint64_t most = dlpi_epoch_most(p), words = p->source->n_words;
     if (s->sampler_bytes != 8 * words) return "sampler_bytes";
     if (s->batch >= most) return "batch";

@@ -89,7 +89,7 @@ static void dlpi_cuda_words(const dlpi_cuda *c, int rc, const char *what, char *
 }
 
 /* Return rc. If it is not 0, note in the device's name that the call `what` has failed. */
-static int dlpi_cuda_said(dlpi_cuda *c, int rc, const char *what) {
+DLPI_COLD static int dlpi_cuda_said(dlpi_cuda *c, int rc, const char *what) {
     char words[96];
     if (rc == 0) return 0;
     dlpi_cuda_words(c, rc, what, words, sizeof words);
@@ -97,8 +97,8 @@ static int dlpi_cuda_said(dlpi_cuda *c, int rc, const char *what) {
     return rc;
 }
 
-static int dlpi_cuda_fail(const dlpi_cuda *c, int rc, const char *what, int code, const char *field,
-                          dlp_error *err) {
+DLPI_COLD static int dlpi_cuda_fail(const dlpi_cuda *c, int rc, const char *what, int code,
+                                    const char *field, dlp_error *err) {
     char words[96];
     dlpi_cuda_words(c, rc, what, words, sizeof words);
     return dlpi_error_set(err, code, field, "%s", words);
@@ -116,7 +116,7 @@ static int dlpi_cuda_leave(dlpi_cuda *c, int rc) {
 }
 
 /* Wait until nothing enqueued can touch the slots or the buffers, before they go. */
-static void dlpi_cuda_drain(dlpi_cuda *c) {
+DLPI_COLD static void dlpi_cuda_drain(dlpi_cuda *c) {
     if (!c->gpu.dirty) return;
     c->gpu.dirty = 0;
     c->call.stream_sync(c->stream);
@@ -125,7 +125,7 @@ static void dlpi_cuda_drain(dlpi_cuda *c) {
         if (c->gpu.due[i]) c->call.event_sync(c->readers[i]);
 }
 
-static void dlpi_cuda_unregister(void *user, void *mem, uint64_t bytes DLPI_UNREAD) {
+DLPI_COLD static void dlpi_cuda_unregister(void *user, void *mem, uint64_t bytes DLPI_UNREAD) {
     dlpi_cuda *c = user;
     if (!c->gpu.info.pinned || dlpi_cuda_enter(c) != 0) return;
     dlpi_cuda_drain(c);
@@ -136,7 +136,7 @@ static void dlpi_cuda_unregister(void *user, void *mem, uint64_t bytes DLPI_UNRE
 
 /* Pin memory, if it can be: pageable copies are right, too. Returns 0, or if a push fails, its
    error. */
-static int dlpi_cuda_register(void *user, void *mem, uint64_t bytes) {
+DLPI_COLD static int dlpi_cuda_register(void *user, void *mem, uint64_t bytes) {
     dlpi_cuda *c = user;
     int rc = dlpi_cuda_enter(c);
     if (rc != 0) return rc;
@@ -150,7 +150,7 @@ static int dlpi_cuda_register(void *user, void *mem, uint64_t bytes) {
     return rc;
 }
 
-static int dlpi_cuda_alloc(void *user, uint64_t bytes, void **dev) {
+DLPI_COLD static int dlpi_cuda_alloc(void *user, uint64_t bytes, void **dev) {
     dlpi_cuda *c = user;
     unsigned long long address = 0;
     int rc = dlpi_cuda_enter(c);
@@ -160,7 +160,7 @@ static int dlpi_cuda_alloc(void *user, uint64_t bytes, void **dev) {
     return dlpi_cuda_leave(c, rc);
 }
 
-static int dlpi_cuda_room(void *user, uint64_t *bytes) {
+DLPI_COLD static int dlpi_cuda_room(void *user, uint64_t *bytes) {
     dlpi_cuda *c = user;
     size_t left = 0, all = 0;
     int rc = dlpi_cuda_enter(c);
@@ -170,7 +170,7 @@ static int dlpi_cuda_room(void *user, uint64_t *bytes) {
     return dlpi_cuda_leave(c, rc);
 }
 
-static void dlpi_cuda_free(void *user, void *dev) {
+DLPI_COLD static void dlpi_cuda_free(void *user, void *dev) {
     dlpi_cuda *c = user;
     if (dlpi_cuda_enter(c) != 0) return;
     dlpi_cuda_drain(c);

@@ -102,7 +102,7 @@ static inline const dlpi_fetch *dlpi_fetch_of(const dlpi_worker *w) { return w->
 static inline dlpi_in_flight *dlpi_in_flight_of(const dlpi_worker *w) { return w->self; }
 
 /* Return how many rows a worker can have: in flight, and parked, as many as other workers have. */
-static uint64_t dlpi_in_flight_rows(const dlpi_stage *st) {
+DLPI_COLD static uint64_t dlpi_in_flight_rows(const dlpi_stage *st) {
     return (uint64_t)st->in_flight + DLPI_PARK;
 }
 
@@ -563,7 +563,7 @@ static void dlpi_fetch_threads_wait(dlpi_worker *w) {
     dlpi_in_flight_show(w); /* what is out longest may have begun since */
 }
 
-static void dlpi_fetch_threads_end(dlpi_worker *w) {
+DLPI_COLD static void dlpi_fetch_threads_end(dlpi_worker *w) {
     dlpi_fetch_threads *pool = &dlpi_in_flight_of(w)->threads;
     pthread_mutex_lock(&pool->todo_lock);
     pool->over = 1;
@@ -626,7 +626,7 @@ static bool dlpi_in_flight_step(dlpi_worker *w) {
 
 /* Wait until the source has given back all items, which must be before worker_exit, for the pipe
    stops. The items are not used any more. close waits for this as for any callback. */
-static void dlpi_in_flight_end(dlpi_worker *w) {
+DLPI_COLD static void dlpi_in_flight_end(dlpi_worker *w) {
     dlpi_in_flight *in = w->self;
     dlpi_attempt *back[DLPI_REAP_MOST];
     int code[DLPI_REAP_MOST];
@@ -644,7 +644,7 @@ static bool dlpi_in_flight_owes(const dlpi_worker *w) {
 
 /* ---- the memory of the stage ---- */
 
-static void dlpi_fetch_layout(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static void dlpi_fetch_layout(dlp_pipe *p, dlpi_stage *st) {
     dlpi_area_add(p, DLPI_OWN(st->id, DLPI_OWN_HIDDEN), dlpi_line_up((uint64_t)st->in_flight * 8),
                   (uint64_t)st->n_workers, DLPI_LINE);
 }

@@ -51,8 +51,8 @@ static int dlpi_branch_lengths(dlp_pipe *p, dlpi_found *q, dlpi_branch *b, uint3
 
 /* Check the cells of branch k, and compute their bytes and how many of them the branch needs. rows:
    joined rows that must be known at once. Returns 0 or a DLP_ERR code. */
-static int dlpi_branch_check(dlp_pipe *p, const dlpi_stage *st, dlpi_branches *j, uint32_t k,
-                             uint64_t rows) {
+DLPI_COLD static int dlpi_branch_check(dlp_pipe *p, const dlpi_stage *st, dlpi_branches *j,
+                                       uint32_t k, uint64_t rows) {
     dlpi_branch *b = &j->at[k];
     dlpi_expand *x = &b->x;
     dlpi_stage one = *st;
@@ -119,7 +119,7 @@ static int dlpi_branch_blocks(const dlpi_branches *j, size_t base, uint32_t k, d
     return 6;
 }
 
-static void dlpi_branches_hash(const dlpi_branches *j, dlpi_state *s) {
+DLPI_COLD static void dlpi_branches_hash(const dlpi_branches *j, dlpi_state *s) {
     s->params = dlpi_absorb(dlpi_absorb(s->params, j->n), j->period);
     s->params = dlpi_absorb(s->params, j->weights_hash);
     for (uint32_t b = 0; b < j->n; b++)

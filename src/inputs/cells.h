@@ -543,7 +543,7 @@ static void dlpi_input_run(dlpi_worker *w, const dlpi_unit *t) {
 
 /* Open all cells that the dead worker w had claimed, so that other workers load them. The input
    that was being loaded, if there is one, gets the blame for the death. */
-static void dlpi_input_recover(dlpi_worker *w, const dlpi_death *why) {
+DLPI_COLD static void dlpi_input_recover(dlpi_worker *w, const dlpi_death *why) {
     const dlp_pipe *p = w->p;
     for (uint32_t c = 0; c < dlpi_n_inputs(p); c++) {
         dlpi_input *cell = dlpi_input_at(p, c);

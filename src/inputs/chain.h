@@ -138,7 +138,7 @@ DLPI_COLD static int dlpi_chain_add(dlp_pipe *p, dlpi_stage *st, const dlpi_chai
 }
 
 /* Set which fields each step sees, once the fields of the stage are known. */
-static void dlpi_chain_resolve(dlp_pipe *p, const dlpi_stage *st) {
+DLPI_COLD static void dlpi_chain_resolve(dlp_pipe *p, const dlpi_stage *st) {
     dlpi_chain *c = dlpi_chain_of(st);
     if (c->last == NULL) return;
     for (dlpi_chained *k = c->step; k <= c->last; k++) {
@@ -152,7 +152,7 @@ static void dlpi_chain_resolve(dlp_pipe *p, const dlpi_stage *st) {
 
 /* Let the fields that steps add to a fetch stage begin as zeros, even if the fetch writes all bytes
    of its own fields. Returns 0. */
-static int dlpi_chain_widens(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static int dlpi_chain_widens(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_chain *c = dlpi_chain_of(st);
     dlpi_chain_resolve(p, st);
     if (c->last == NULL || st->n_fields == c->fields || st->scope.zeroes) return DLP_OK;

@@ -82,7 +82,7 @@ static inline bool dlpi_found_shuffled(const dlpi_found *q) {
    had none in very many. If another stream had items, passes of this one prove less: each pass
    deals the inputs again. Inputs of a stream prove it in their order. So neither workers nor their
    times decide whether an epoch fails, nor at which batch. */
-static void dlpi_found_prove(dlpi_found *q, uint32_t i) {
+DLPI_COLD static void dlpi_found_prove(dlpi_found *q, uint32_t i) {
     dlpi_found_stream *x = &q->streams[i];
     bool each = !q->any;
     for (uint32_t k = 0; each && k < q->cursors.n; k++)
@@ -500,7 +500,7 @@ static void dlpi_found_ahead(dlp_pipe *p) {
 }
 
 /* True if no input is being loaded, so that set_epoch may run. Closes cells that were left open. */
-static bool dlpi_found_quiet(dlp_pipe *p) {
+DLPI_COLD static bool dlpi_found_quiet(dlp_pipe *p) {
     dlpi_found *q = dlpi_found_of(p);
     dlpi_found_now(p);
     for (; q != NULL; q = q->next)

@@ -56,7 +56,7 @@ static uint64_t dlpi_joined_key(const dlpi_branches *j, const dlpi_path *x) {
 }
 
 /* Begin an epoch, or a place, in the joined rows of all streams. */
-static void dlpi_joined_begin(dlpi_found *q) {
+DLPI_COLD static void dlpi_joined_begin(dlpi_found *q) {
     dlpi_joined *x = q->joined;
     x->j.found.epoch = q->epoch;
     x->left = true;

@@ -360,7 +360,7 @@ static inline const dlpi_found_row *dlpi_found_window_at(const dlpi_found *q, ui
 }
 
 /* Close the open window of stream i, if there is one. Its rows that are not given are dropped. */
-static void dlpi_found_close_window(dlpi_found *q, uint32_t i) {
+DLPI_COLD static void dlpi_found_close_window(dlpi_found *q, uint32_t i) {
     dlpi_found_stream *x = &q->streams[i];
     for (uint64_t at = x->at.place; at < x->length; at++)
         dlpi_found_window_row(q, x, dlpi_found_window_at(q, i, at)->cell);
@@ -368,7 +368,7 @@ static void dlpi_found_close_window(dlpi_found *q, uint32_t i) {
 }
 
 /* Begin an epoch in all streams of a list. Cells with inputs of other epochs are dropped. */
-static void dlpi_found_begin(dlpi_found *q, uint64_t epoch) {
+DLPI_COLD static void dlpi_found_begin(dlpi_found *q, uint64_t epoch) {
     q->epoch = epoch;
     q->begun = true;
     q->rc = DLP_OK;

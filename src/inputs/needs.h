@@ -101,7 +101,7 @@ static int dlpi_found_lengths(dlp_pipe *p) {
 
 /* Return how many rows of a stream must be known at once. They are counted from the last row given
    on; with windows, from the beginning of the window of that row. */
-static uint64_t dlpi_found_rows_needed(const dlp_pipe *p, const dlpi_found *q) {
+DLPI_COLD static uint64_t dlpi_found_rows_needed(const dlp_pipe *p, const dlpi_found *q) {
     uint64_t rows = dlpi_found_look(p, q), n = q->plan.window, epoch = q->plan.steps * q->each;
     if (n == 0) return rows;
     rows = (n - 1 + rows + n - 1) / n * n;

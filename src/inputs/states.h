@@ -6,7 +6,7 @@
 
 /* ---- states ---- */
 
-static void dlpi_found_config(const dlp_pipe *p, dlpi_state *s) {
+DLPI_COLD static void dlpi_found_config(const dlp_pipe *p, dlpi_state *s) {
     const dlpi_found *q = dlpi_found_of(p);
     s->params = dlpi_found_hash(&q->plan, dlpi_absorb(s->params, q->d.manifest_id));
 }

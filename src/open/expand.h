@@ -6,8 +6,8 @@
 #include "build/check.h"
 #define DLPI_FILTER_INLINE 4096u /* bytes of a batch up to which the consumer copies it */
 
-static dlp_stage dlpi_add_expand(dlp_pipe *p, const dlp_expand_desc *desc,
-                                 const dlpi_cells_desc *cells) {
+DLPI_COLD static dlp_stage dlpi_add_expand(dlp_pipe *p, const dlp_expand_desc *desc,
+                                           const dlpi_cells_desc *cells) {
     dlpi_stage *st = dlpi_add(p, &dlpi_expand_ops, "expand", &cells->workers);
     if (st == NULL) return p->err.code;
     return dlpi_added(p, st, dlpi_expand_take(p, st, desc, cells));
@@ -29,7 +29,7 @@ DLPDEF dlp_item *dlp_expand_add(dlp_expand *x) {
 
 /* Return the bytes of so many rows of a dataset. Its fields may not be checked yet; if they are
    wrong the number has no meaning. */
-static uint64_t dlpi_filter_bytes(const dlp_dataset *ds, uint64_t rows) {
+DLPI_COLD static uint64_t dlpi_filter_bytes(const dlp_dataset *ds, uint64_t rows) {
     uint64_t sum = 0;
     for (uint32_t i = 0; ds->fields != NULL && i < ds->n_fields && i < DLP_MAX_FIELDS; i++) {
         const dlp_field *f = &ds->fields[i];

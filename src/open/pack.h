@@ -4,8 +4,8 @@
 #include "api/pack.h"
 #include "stages/pack.h"
 #include "build/check.h"
-static dlp_stage dlpi_add_pack(dlp_pipe *p, const dlp_pack_desc *desc,
-                               const dlpi_cells_desc *cells) {
+DLPI_COLD static dlp_stage dlpi_add_pack(dlp_pipe *p, const dlp_pack_desc *desc,
+                                         const dlpi_cells_desc *cells) {
     dlpi_stage *st = dlpi_add(p, &dlpi_pack_ops, "pack", &cells->workers);
     if (st == NULL) return p->err.code;
     return dlpi_added(p, st, dlpi_pack_take(p, st, desc, cells));

@@ -9,12 +9,12 @@ DLPI_COLD DLPDEF int dlp_pipe_plan(dlp_pipe *p, dlp_plan *out) {
     return p == NULL || out == NULL ? DLP_ERR_ARG : dlpi_plan(p, out);
 }
 
-DLPDEF const char *dlp_link_name(int kind) {
+DLPI_COLD DLPDEF const char *dlp_link_name(int kind) {
     static const char *const names[] = {"?", "spsc", "mpsc", "claim", "gather"};
     return names[kind >= DLP_LINK_SPSC && kind <= DLP_LINK_GATHER ? kind : 0];
 }
 
-DLPDEF int dlp_plan_format(const dlp_plan *plan, char *buf, size_t size) {
+DLPI_COLD DLPDEF int dlp_plan_format(const dlp_plan *plan, char *buf, size_t size) {
     dlpi_text t = {buf, size, 0};
     if (plan == NULL) return DLP_ERR_ARG;
     for (uint32_t i = 0; i < plan->n_lines; i++) {
@@ -51,7 +51,7 @@ DLPI_COLD DLPDEF int dlp_pipe_start(dlp_pipe *p) {
 
 /* Set the error that the consumer holds all batches that it may, and return DLP_ERR_HELD. It is no
    error of the pipe: it is told until a batch is released. */
-static int dlpi_held_fail(dlp_pipe *p) {
+DLPI_COLD static int dlpi_held_fail(dlp_pipe *p) {
     return dlpi_error_set(&p->held_err, DLP_ERR_HELD, "max_held",
                           "%" PRIu64 " %s held, max_held is %" PRIu32 ": release %s first",
                           p->n_lent, p->n_lent == 1 ? "batch is" : "batches are", p->max_held,
@@ -93,7 +93,7 @@ DLPDEF int dlp_pipe_release(dlp_pipe *p, dlp_batch *batch) {
     return s == DLPI_NO_SLOT ? DLP_ERR_ARG : dlpi_exported_return(p, s);
 }
 
-DLPDEF int dlp_pipe_next_epoch(dlp_pipe *p) {
+DLPI_COLD DLPDEF int dlp_pipe_next_epoch(dlp_pipe *p) {
     int rc;
     if (p == NULL) return DLP_ERR_ARG;
     if ((rc = dlpi_may_take(p)) != DLP_OK) return rc;
@@ -146,7 +146,7 @@ DLPDEF int dlp_pipe_state_at(const dlp_pipe *p, uint64_t epoch, uint64_t batch, 
     return DLP_OK;
 }
 
-DLPDEF int dlp_pipe_set_workers(dlp_pipe *p, dlp_stage stage, int n) {
+DLPI_COLD DLPDEF int dlp_pipe_set_workers(dlp_pipe *p, dlp_stage stage, int n) {
     dlpi_stage *st;
     if (p == NULL) return DLP_ERR_ARG;
     if (!p->started || p->closing) return DLP_ERR_STATE;
@@ -156,7 +156,7 @@ DLPDEF int dlp_pipe_set_workers(dlp_pipe *p, dlp_stage stage, int n) {
     return dlpi_tune_ask(p, st, n);
 }
 
-DLPDEF void dlp_pipe_stop(dlp_pipe *p) {
+DLPI_COLD DLPDEF void dlp_pipe_stop(dlp_pipe *p) {
     int saved = errno;
     if (p == NULL) return;
     DLPI_STORE_SEQ(&p->stop_asked, 1u);     /* S2 -> S2 */
@@ -177,18 +177,18 @@ DLPI_COLD DLPDEF int dlp_pipe_close(dlp_pipe *p) {
     return dlpi_exported_close(p);
 }
 
-DLPDEF const dlp_error *dlp_pipe_error(const dlp_pipe *p) {
+DLPI_COLD DLPDEF const dlp_error *dlp_pipe_error(const dlp_pipe *p) {
     static const dlp_error none = {DLP_ERR_ARG, 0, -1, 0, 0, 0, 0, "", "pipe", "the pipe is NULL"};
     if (p == NULL) return &none;
     return p->err.code == 0 && p->held_err.code != 0 && p->n_lent >= p->max_held ? &p->held_err
                                                                                  : &p->err;
 }
 
-DLPDEF const char *dlp_pipe_warning(const dlp_pipe *p, int i) {
+DLPI_COLD DLPDEF const char *dlp_pipe_warning(const dlp_pipe *p, int i) {
     return p != NULL && i >= 0 && (uint64_t)i < p->warnings.n ? p->warnings.text[i] : NULL;
 }
 
-DLPDEF int dlp_pipe_state(dlp_pipe *p, const dlp_batch *batch, dlp_state *out) {
+DLPI_COLD DLPDEF int dlp_pipe_state(dlp_pipe *p, const dlp_batch *batch, dlp_state *out) {
     dlpi_state s;
     uint32_t slot = 0;
     if (p == NULL || out == NULL) return DLP_ERR_ARG;
@@ -206,7 +206,7 @@ DLPDEF int dlp_pipe_state(dlp_pipe *p, const dlp_batch *batch, dlp_state *out) {
     return DLP_OK;
 }
 
-DLPDEF int64_t dlp_pipe_batches_per_epoch(const dlp_pipe *p) {
+DLPI_COLD DLPDEF int64_t dlp_pipe_batches_per_epoch(const dlp_pipe *p) {
     if (p == NULL || !p->started || p->batches_per_epoch == UINT64_MAX) return -1;
     return (int64_t)dlpi_epoch_batches(p);
 }

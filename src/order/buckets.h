@@ -172,7 +172,7 @@ static int dlpi_buckets_save(void *user, void *bytes) {
     return (int)sizeof words;
 }
 
-static int dlpi_buckets_restore(void *user, const void *bytes, size_t n) {
+DLPI_COLD static int dlpi_buckets_restore(void *user, const void *bytes, size_t n) {
     dlp_buckets *b = (dlp_buckets *)user;
     uint64_t words[3] = {0, UINT64_MAX, 0};
     if (n == sizeof words) memcpy(words, bytes, sizeof words);
@@ -313,7 +313,7 @@ DLPI_COLD DLPDEF int dlp_buckets_open(dlp_buckets **out, const dlp_buckets_desc 
     return DLP_OK;
 }
 
-DLPDEF int dlp_buckets_sampler(dlp_buckets *b, dlp_sampler_desc *to) {
+DLPI_COLD DLPDEF int dlp_buckets_sampler(dlp_buckets *b, dlp_sampler_desc *to) {
     if (!b || !to) return DLP_ERR_ARG;
     dlpi_mix_clear(to);
     to->order = DLP_ORDER_BATCHES;

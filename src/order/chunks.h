@@ -234,9 +234,9 @@ static void dlpi_chunk_counts_of(const dlp_split_desc *d, uint64_t n, uint64_t *
 
 /* Fill the plan q. n: chunks of the dataset. first: rows before each chunk, or NULL. positions:
    chunks of an epoch. in_order: chunks come in the order of the dataset. */
-static void dlpi_chunk_plan_of(const dlp_split_desc *d, const dlp_pipe_desc *run, uint64_t n,
-                               uint64_t *first, uint64_t positions, bool in_order,
-                               dlpi_chunk_plan *q) {
+DLPI_COLD static void dlpi_chunk_plan_of(const dlp_split_desc *d, const dlp_pipe_desc *run,
+                                         uint64_t n, uint64_t *first, uint64_t positions,
+                                         bool in_order, dlpi_chunk_plan *q) {
     uint64_t rows;
     dlpi_chunk_counts_of(d, n, first, q);
     q->batch = d->batch_size;

@@ -111,7 +111,7 @@ static void dlpi_found_window(const dlpi_found_plan *q, dlp_permutation *items, 
 }
 
 /* Return the hash h with all in it that the order of inputs follows from. */
-static uint64_t dlpi_found_hash(const dlpi_found_plan *q, uint64_t h) {
+DLPI_COLD static uint64_t dlpi_found_hash(const dlpi_found_plan *q, uint64_t h) {
     const uint64_t words[] = {q->n_inputs,       q->streams,       q->steps, q->most,
                               q->shuffle_inputs, q->shuffle_items, q->window};
     h = dlpi_order_hash_array(h, words, sizeof words / sizeof *words - (q->window == 0));
@@ -254,7 +254,7 @@ static uint32_t dlpi_cursors_bytes(const dlpi_cursors *c) {
 /* Return how many streams fit into a state: wherever they are or, if that is more, while they are
    near each other. An ordinal has 44 bits at most, and 4 or more if it is near, so the places of
    all fit into DLPI_CURSORS_WIDE. */
-static uint32_t dlpi_cursors_fit(const dlpi_cursors *c) {
+DLPI_COLD static uint32_t dlpi_cursors_fit(const dlpi_cursors *c) {
     const uint32_t room = (DLP_SAMPLER_STATE_BYTES - dlpi_cursors_at(c)) * 8;
     const uint32_t bits = dlpi_cursor_bits(c), once = bits + 7 * (2 * c->lists + 5);
     /* NOLINTNEXTLINE: a place has bits, also a near one */

@@ -304,7 +304,7 @@ static void dlpi_mix_clear(dlp_sampler_desc *to) {
     *to = clear;
 }
 
-DLPDEF int dlp_mix_sampler(const dlp_mix *mix, dlp_sampler_desc *to) {
+DLPI_COLD DLPDEF int dlp_mix_sampler(const dlp_mix *mix, dlp_sampler_desc *to) {
     if (!mix || !to) return DLP_ERR_ARG;
     dlpi_mix_clear(to);
     to->order = DLP_ORDER_FUNCTION;

@@ -475,7 +475,7 @@ static int dlpi_order_check(const dlp_sampler_desc *d, uint64_t n_items, dlp_err
     return DLP_OK;
 }
 
-static uint64_t dlpi_order_hash_array(uint64_t h, const uint64_t *values, uint64_t n) {
+DLPI_COLD static uint64_t dlpi_order_hash_array(uint64_t h, const uint64_t *values, uint64_t n) {
     uint64_t lane[4];
     for (uint64_t k = 0; k < 4; k++) lane[k] = dlpi_absorb(h, k);
     for (uint64_t i = 0; i < n; i++) lane[i & 3] = dlpi_absorb(lane[i & 3], values[i]);

@@ -440,15 +440,15 @@ static inline uint64_t dlpi_area_bytes(const dlp_pipe *p, int id) {
     return dlpi_times(p->areas[id].stride, p->areas[id].count);
 }
 /* Add area `id` to the end of the region: count elements of stride bytes, aligned. */
-static inline void dlpi_area_add(dlp_pipe *p, int id, uint64_t stride, uint64_t count,
-                                 uint32_t align) {
+DLPI_COLD static void dlpi_area_add(dlp_pipe *p, int id, uint64_t stride, uint64_t count,
+                                    uint32_t align) {
     p->areas[id] = (dlpi_area){NULL, 0, dlpi_round_up(p->region_bytes, align), stride, count};
     p->region_bytes = dlpi_sum(p->areas[id].offset, dlpi_area_bytes(p, id));
 }
 /* Add an area that has a line in the plan, which is shown with these words, unless a lender has
    named the line before. */
-static inline void dlpi_area_told(dlp_pipe *p, int id, int plan, const char *words, uint64_t stride,
-                                  uint64_t count, uint32_t align) {
+DLPI_COLD static void dlpi_area_told(dlp_pipe *p, int id, int plan, const char *words,
+                                     uint64_t stride, uint64_t count, uint32_t align) {
     const char *named = p->areas[id].words;
     dlpi_area_add(p, id, stride, count, align);
     p->areas[id].plan = plan;

@@ -33,8 +33,8 @@ DLPDEF uint64_t dlp_spsc_bytes(uint32_t record_bytes, uint64_t capacity) {
     return dlpi_line_up(dlpi_sum(sizeof(dlp_spsc), dlpi_times(record_bytes, capacity)));
 }
 
-DLPDEF int dlp_spsc_init(void *mem, uint64_t bytes, uint32_t record_bytes, uint64_t capacity,
-                         int shared) {
+DLPI_COLD DLPDEF int dlp_spsc_init(void *mem, uint64_t bytes, uint32_t record_bytes,
+                                   uint64_t capacity, int shared) {
     uint64_t need = dlp_spsc_bytes(record_bytes, capacity);
     if (!dlpi_queue_mem_ok(mem) || need == 0 || need > bytes || need > SIZE_MAX) return DLP_ERR_ARG;
     dlp_spsc *lane = (dlp_spsc *)mem;
@@ -51,7 +51,7 @@ DLPDEF int dlp_spsc_init(void *mem, uint64_t bytes, uint32_t record_bytes, uint6
 }
 
 /* Read a lane's header once, into *copy, and check it. Returns DLP_OK or DLP_ERR_CORRUPT. */
-static int dlpi_spsc_check(const dlp_spsc *lane, uint64_t bytes, dlp_spsc *copy) {
+DLPI_COLD static int dlpi_spsc_check(const dlp_spsc *lane, uint64_t bytes, dlp_spsc *copy) {
     if (bytes < sizeof *lane || DLPI_LOAD_ACQ(&lane->magic) != DLPI_SPSC_MAGIC) /* LM2 <- LM1 */
         return DLP_ERR_CORRUPT;
     copy->version = DLPI_LOAD_RLX(&lane->version); /* LM3, six words that init wrote before LM1 */
@@ -71,7 +71,7 @@ static int dlpi_spsc_check(const dlp_spsc *lane, uint64_t bytes, dlp_spsc *copy)
     return DLP_OK;
 }
 
-DLPDEF int dlp_spsc_attach_tx(dlp_spsc_tx *tx, void *mem, uint64_t bytes) {
+DLPI_COLD DLPDEF int dlp_spsc_attach_tx(dlp_spsc_tx *tx, void *mem, uint64_t bytes) {
     dlp_spsc copy;
     if (!tx || !dlpi_queue_mem_ok(mem)) return DLP_ERR_ARG;
     dlp_spsc *lane = (dlp_spsc *)mem;
@@ -92,7 +92,7 @@ DLPDEF int dlp_spsc_attach_tx(dlp_spsc_tx *tx, void *mem, uint64_t bytes) {
     return DLP_OK;
 }
 
-DLPDEF int dlp_spsc_attach_rx(dlp_spsc_rx *rx, void *mem, uint64_t bytes) {
+DLPI_COLD DLPDEF int dlp_spsc_attach_rx(dlp_spsc_rx *rx, void *mem, uint64_t bytes) {
     dlp_spsc copy;
     if (!rx || !dlpi_queue_mem_ok(mem)) return DLP_ERR_ARG;
     dlp_spsc *lane = (dlp_spsc *)mem;

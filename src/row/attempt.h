@@ -207,7 +207,7 @@ static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int
 /* Return 0 if what has this fate (a row, a batch, or a cell of inputs) may run. If it killed its
    workers too often, or held one past its deadline, it has failed: returns the code, with the
    message. */
-static int dlpi_call_verdict(dlpi_worker *w, uint32_t killed_by, uint32_t fate) {
+DLPI_COLD static int dlpi_call_verdict(dlpi_worker *w, uint32_t killed_by, uint32_t fate) {
     if (fate & DLPI_FATE_LATE)
         return dlpi_say(w, DLP_ERR_DEADLINE,
                         "the %s ran past its deadline_ms %d, its worker was killed",

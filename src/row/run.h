@@ -169,7 +169,7 @@ __attribute__((noinline)) static int dlpi_row_passes(dlpi_worker *w, const dlpi_
 }
 
 /* Pass a row that is an item of another dataset of a mix, or fail one that is no item at all. */
-static int dlpi_row_other(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
+DLPI_COLD static int dlpi_row_other(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     const bool none = w->index[row] >= w->p->fetch->dataset->n_items;
     w->passed += !none;
     return none || dlpi_row_kept(w) ? dlpi_row_passes(w, t, row, none) : DLPI_ROW_DONE;

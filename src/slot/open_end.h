@@ -61,7 +61,7 @@ static inline uint32_t dlpi_slot_rows(const dlp_pipe *p, uint32_t s) {
 
 /* Return the first row of the batch in slot s whose failure is raised, of those that are delivered.
    If there is none, returns their number. */
-static uint32_t dlpi_row_raised(const dlp_pipe *p, uint32_t s) {
+DLPI_COLD static uint32_t dlpi_row_raised(const dlp_pipe *p, uint32_t s) {
     const uint32_t *fate = dlpi_slot_fate(p, s);
     uint32_t n = dlpi_slot_rows(p, s), r = 0;
     while (r < n && (fate[r] & DLPI_FATE_RAISED) == 0) r++;
@@ -70,7 +70,7 @@ static uint32_t dlpi_row_raised(const dlp_pipe *p, uint32_t s) {
 
 /* True if the error of slot s is that of a row behind the epoch's end, or of one that is dropped.
    */
-static bool dlpi_error_behind(const dlp_pipe *p, uint32_t s) {
+DLPI_COLD static bool dlpi_error_behind(const dlp_pipe *p, uint32_t s) {
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
     return dlpi_slot_ended(p, s) && slot->error.has_item &&
            slot->error.position >= slot->position + dlpi_slot_rows(p, s);
@@ -89,7 +89,7 @@ static inline bool dlpi_slot_failed(const dlp_pipe *p, uint32_t s) {
 
 /* Copy the error of the failed batch in slot s to e. If several rows failed, the first to fail has
    written it. If that row lies behind the end, the words of the others are lost. */
-static void dlpi_slot_error(const dlp_pipe *p, uint32_t s, dlp_error *e) {
+DLPI_COLD static void dlpi_slot_error(const dlp_pipe *p, uint32_t s, dlp_error *e) {
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
     uint32_t r = dlpi_row_raised(p, s);
     *e = slot->error;

@@ -435,7 +435,7 @@ static int dlpi_arrays_check(const dlp_arrays_desc *d, dlp_error *err) {
     return DLP_OK;
 }
 
-static void dlpi_arrays_free(dlpi_arrays *a) {
+DLPI_COLD static void dlpi_arrays_free(dlpi_arrays *a) {
     for (uint32_t k = 0; k < a->n_columns; k++) {
         for (uint64_t i = 0; i < a->columns[k].n_files; i++)
             dlpi_mapped_close(&a->columns[k].files[i].m);

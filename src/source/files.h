@@ -871,7 +871,7 @@ DLPDEF const char *dlp_files_backend(const dlp_source *source) {
     return f != NULL ? f->backend : NULL;
 }
 
-DLPDEF uint64_t dlp_files_worker_bytes(const dlp_source *source) {
+DLPI_COLD DLPDEF uint64_t dlp_files_worker_bytes(const dlp_source *source) {
     const dlpi_files *f = dlpi_files_of(source);
     uint64_t each;
     if (f == NULL) return 0;

@@ -13,7 +13,7 @@
 
 #include <sys/file.h>
 
-static int dlpi_file_fail(const dlp_part *part, const char *path, const char *call) {
+DLPI_COLD static int dlpi_file_fail(const dlp_part *part, const char *path, const char *call) {
     int errnum = errno;
     return dlp_fail(part->call, errnum, "%s: %s: %s%s", dlpi_path_end(path), call, strerror(errnum),
                     dlpi_path_cure(errnum));

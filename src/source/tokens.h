@@ -297,7 +297,7 @@ static const char *dlpi_tokens_wrong(const dlp_tokens_desc *d, const char **fiel
     return NULL;
 }
 
-static void dlpi_tokens_free(dlpi_tokens *t) {
+DLPI_COLD static void dlpi_tokens_free(dlpi_tokens *t) {
     for (uint64_t i = 0; t->files && i < t->info.n_shards; i++) dlpi_mapped_close(&t->files[i]);
     free(t->files);
     free(t->shards);
@@ -362,7 +362,7 @@ static inline uint64_t dlpi_tokens_at(const dlpi_tokens *t, uint64_t shard, uint
 
 /* Turn n tokens of 16 bits, not aligned, into 32 bits. `from` may be the second half of `to`, since
    a block is read whole before it is written, and writing never overtakes reading. */
-static void dlpi_tokens_widen(const uint8_t *from, uint64_t n, uint8_t *to) {
+DLPI_COLD static void dlpi_tokens_widen(const uint8_t *from, uint64_t n, uint8_t *to) {
     typedef uint16_t narrow __attribute__((vector_size(16)));
     typedef uint32_t wide __attribute__((vector_size(32)));
     uint64_t i = 0;

@@ -13,7 +13,7 @@ static int dlpi_fetch_chain(dlp_pipe *p, dlpi_stage *st) {
 
 /* Warn if the stage has more workers, or items in flight, than the pipe has rows or batches under
    way. Called as the pipe starts. */
-static void dlpi_fetch_live(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static void dlpi_fetch_live(dlp_pipe *p, dlpi_stage *st) {
     uint64_t items = (uint64_t)p->prefetch * p->batch_rows, n = (uint64_t)st->n_workers;
     if (n > items)
         dlpi_warn(p,
@@ -43,7 +43,7 @@ static int dlpi_fetch_read_chain(dlp_pipe *p, dlpi_stage *st) {
 
 /* Add the area of the region that keeps the rows of a reader, because a later stage may send them
    back and a push gives them once. It is empty if no stage can. Add the reader's words. */
-static void dlpi_fetch_area(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static void dlpi_fetch_area(dlp_pipe *p, dlpi_stage *st) {
     uint64_t rows = dlpi_times(p->n_slots, p->batch_rows), each = 8;
     for (uint32_t f = 0; f < p->items.n; f++)
         each = dlpi_sum(each, dlpi_round_up(p->items.at[f].row_bytes, 8));
@@ -61,7 +61,7 @@ static uint32_t dlpi_fetch_read(dlpi_worker *w, const dlpi_unit *t) {
     return r->read(w->st->user, w, t);
 }
 
-static void dlpi_fetch_read_live(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static void dlpi_fetch_read_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_reader_live(p, st, st->dataset);
     dlpi_fetch_live(p, st);
 }

@@ -274,8 +274,8 @@ static int dlpi_node_guard_add(dlpi_table *t, const dlp_node *node) {
     return dlpi_add_guard(t->p, &d);
 }
 
-DLPDEF int dlp_pipe_guard_stats(dlp_pipe *p, dlp_stage guard, uint32_t field,
-                                dlp_guard_stats *out) {
+DLPI_COLD DLPDEF int dlp_pipe_guard_stats(dlp_pipe *p, dlp_stage guard, uint32_t field,
+                                          dlp_guard_stats *out) {
     const dlpi_guard *g;
     if (p == NULL || out == NULL || guard < 0 || guard >= p->n_stages) return DLP_ERR_ARG;
     if (p->stages[guard].ops != &dlpi_guard_ops) return DLP_ERR_ARG;

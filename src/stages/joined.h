@@ -98,7 +98,7 @@ DLPI_COLD static int dlpi_joined_sizes(dlp_pipe *p) {
     return DLP_OK;
 }
 
-static int dlpi_joined_check(dlp_pipe *p, dlpi_stage *st) {
+DLPI_COLD static int dlpi_joined_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_joined *x = dlpi_joined_of(st);
     dlpi_found *q = st->self, **next = &q->next;
     uint64_t cells;
@@ -124,7 +124,7 @@ static int dlpi_joined_check(dlp_pipe *p, dlpi_stage *st) {
 
 /* Write into `to` the queue that begins with cell `at`: first that of joined rows, then one of each
    branch. Returns true if there is another queue behind it. */
-static bool dlpi_joined_cells(const dlpi_stage *st, uint64_t at, dlp_link *to) {
+DLPI_COLD static bool dlpi_joined_cells(const dlpi_stage *st, uint64_t at, dlp_link *to) {
     const dlpi_joined *x = dlpi_joined_of(st);
     if (at > 0) return dlpi_branches_queue(&x->j, at, x->all_cells, to);
     dlpi_copy_text(to->from, sizeof to->from, "joined rows");
@@ -157,7 +157,7 @@ DLPI_COLD static void dlpi_joined_layout(dlp_pipe *p, dlpi_stage *st) {
                    bytes / each + (bytes % each != 0), 4096);
 }
 
-static int dlpi_joined_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
+DLPI_COLD static int dlpi_joined_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_joined *x = dlpi_joined_of(st);
     const dlpi_found *q = st->self;
     const size_t at = (size_t)((const uint8_t *)x - (const uint8_t *)q);
@@ -194,7 +194,7 @@ static void dlpi_joined_live(dlp_pipe *p, dlpi_stage *st) {
         dlpi_branch_frees(q, &x->j.at[k].x.found, q->streams + (size_t)(k + 2) * q->cursors.n);
 }
 
-static void dlpi_joined_config(const dlp_pipe *p, dlpi_state *s) {
+DLPI_COLD static void dlpi_joined_config(const dlp_pipe *p, dlpi_state *s) {
     const dlpi_joined *x = dlpi_found_of(p)->joined;
     x->inner->source->config(p, s);
     dlpi_branches_hash(&x->j, s);

@@ -51,7 +51,7 @@ DLPI_COLD static uint64_t dlpi_lists_slot_bytes(const dlp_pipe *p DLPI_UNREAD) {
 }
 
 /* Fail the pipe: `what` of the batch sampler returned `got`. Returns DLP_ERR_CALLBACK. */
-static int dlpi_lists_fail(dlp_pipe *p, const char *what, int64_t got) {
+DLPI_COLD static int dlpi_lists_fail(dlp_pipe *p, const char *what, int64_t got) {
     const dlp_batch_sampler *b = &dlpi_sampler_of(p)->batches;
     const char *why = b->why && got < 0 ? b->why(b->user) : NULL;
     dlp_error e;
@@ -87,7 +87,7 @@ static int dlpi_lists_next(dlp_pipe *p) {
     return DLP_OK;
 }
 
-static int dlpi_lists_begin(dlp_pipe *p) {
+DLPI_COLD static int dlpi_lists_begin(dlp_pipe *p) {
     dlpi_lists *l = dlpi_lists_of(p);
     const dlp_batch_sampler *b = &dlpi_sampler_of(p)->batches;
     int rc = b->begin ? b->begin(b->user, p->schedule.epoch) : 0;

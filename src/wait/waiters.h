@@ -127,7 +127,7 @@ static void dlpi_wake_subscribers_all(dlpi_share *share) {
 
 /* Wake everybody, whatever the masks say: after a stop, a seek or the end, or if a waker may have
    died between taking a sleeper's bit and waking it. */
-static void dlpi_wake_all(dlp_pipe *p) {
+DLPI_COLD static void dlpi_wake_all(dlp_pipe *p) {
     for (int i = 0; i < p->n_staffed; i++) dlpi_wake_workers(p, p->work[i]);
     dlpi_sleepers_ring(&p->ctl->scheduler, 0);
     dlpi_sleepers_ring(&p->ctl->consumer, 0);

@@ -154,7 +154,7 @@ static bool dlpi_inline_steps(dlp_pipe *p) {
     return moved;
 }
 
-static int dlpi_worker_begin(dlpi_worker *w) {
+DLPI_COLD static int dlpi_worker_begin(dlpi_worker *w) {
     const dlp_workers_desc *d = &w->st->w;
     int rc;
     dlp_error e;
@@ -174,7 +174,7 @@ static int dlpi_worker_begin(dlpi_worker *w) {
     return DLP_ERR_CALLBACK;
 }
 
-static void dlpi_worker_end(dlpi_worker *w, int began) {
+DLPI_COLD static void dlpi_worker_end(dlpi_worker *w, int began) {
     const dlp_workers_desc *d = &w->st->w;
     if (w->st->ops->leave != NULL) w->st->ops->leave(w);
     dlpi_clock_stop(w);
@@ -185,7 +185,7 @@ static void dlpi_worker_end(dlpi_worker *w, int began) {
 
 /* Give the calling thread its name, as "fetch-12", and its cores. Printf does not write the name:
    each page that printf touches would be a page fault in each worker process. */
-static void dlpi_thread_dress(const dlpi_worker *w) {
+DLPI_COLD static void dlpi_thread_dress(const dlpi_worker *w) {
     char name[16], digits[12];
     const dlpi_stage *st = w->st;
     int n = 0, k = 0, id = w->id;
