@@ -67,7 +67,7 @@ static void dlpi_chain_point(dlp_item *it, const dlpi_chained *k) {
 
 /* Call the callback of a step that is not the last. The callback may change any of its item, and
    where it finds the fields. So it sees a copy. */
-DLPI_INLINE int dlpi_chain_step(const dlpi_chained *k, dlp_item it) {
+static int dlpi_chain_step(const dlpi_chained *k, dlp_item it) {
     void *data[DLP_MAX_FIELDS];
     if (k->fewer) dlpi_chain_point(&it, k);
     data[0] = it.data[0];
@@ -79,22 +79,37 @@ DLPI_INLINE int dlpi_chain_step(const dlpi_chained *k, dlp_item it) {
 /* Call the callbacks of all steps (user) of a chain for an item: this is the callback of its stage.
    Each step sees the item as if a stage stood between it and the step before: zeros lie behind the
    lengths, and the message is empty. Returns 0, or the code of the first step that is not 0. */
-DLPI_INLINE int dlpi_chain_run(void *user, dlp_item *it) {
+static int dlpi_chain_call(void *user, dlp_item *it) {
     const dlpi_chained *k = user;
     dlp_call *call = it->call;
     int rc;
-    do {
+    for (; k->more; k++) {
         rc = dlpi_chain_step(k, *it);
         if (DLPI_UNLIKELY(rc != 0)) return dlpi_chain_over(k, call, rc);
         if (k->ragged && !dlpi_chain_tails(it, k)) return 0; /* the core refuses the length */
         call->message[0] = 0;
-    } while (DLPI_UNLIKELY((++k)->more));
+    }
     if (k->fewer) dlpi_chain_point(it, k);
     rc = k->call(k->user, it);
     return DLPI_LIKELY(rc == 0) ? 0 : dlpi_chain_over(k, call, rc);
 }
 
-static int dlpi_chain_call(void *user, dlp_item *it) { return dlpi_chain_run(user, it); }
+/* The same for the worker's item, where no field is ragged. The first step, which sees fields from
+   number 0 on, gets the item's twin. */
+DLPI_INLINE int dlpi_chain_run(dlpi_worker *w, void *user, dlpi_twin *first) {
+    const dlpi_chained *k = user;
+    int rc;
+    first->item.n_fields = k->n;
+    rc = k->call(k->user, &first->item);
+    if (DLPI_UNLIKELY(rc != 0)) return dlpi_chain_over(k, &w->note, rc);
+    w->note.message[0] = 0;
+    if (k[1].more || k[1].fewer) {
+        if (k[1].more) return dlpi_chain_call((void *)(uintptr_t)&k[1], &w->item);
+        dlpi_chain_point(&w->item, &k[1]);
+    }
+    rc = k[1].call(k[1].user, &w->item);
+    return DLPI_LIKELY(rc == 0) ? 0 : dlpi_chain_over(&k[1], &w->note, rc);
+}
 
 /* Run the rows of a unit whose stage has a chain, as dlpi_unit_plain does for one callback. */
 __attribute__((noinline)) static void dlpi_chain_rows(dlpi_worker *w, const dlpi_unit *t,

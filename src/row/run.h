@@ -132,24 +132,42 @@ DLPI_INLINE void dlpi_item_slot(dlpi_worker *w, uint32_t s) {
     w->position = slot->position;
 }
 
+typedef struct dlpi_twin { /* a copy of a worker's item */
+    dlp_item item;
+    void *data[DLP_MAX_FIELDS];
+} dlpi_twin;
+
 /* Make the worker's item that of `row`, with this index. A callback may have changed any of its
-   members, and a copy of the whole costs less than a look at each. Returns the item's position. */
-static inline uint64_t dlpi_item_of(dlpi_worker *w, const dlpi_scope *scope, uint32_t row,
-                                    uint64_t index) {
+   members, and a copy of the whole costs less than a look at each. twin: the same for it, with all
+   fields from number 0 on; or NULL. It is made here, since a read of the item would wait for the
+   stores to it. Returns the item's position. */
+DLPI_INLINE uint64_t dlpi_item_of(dlpi_worker *w, const dlpi_scope *scope, uint32_t row,
+                                  uint64_t index, dlpi_twin *twin) {
+    const uint32_t n = scope->n_cells;
     uint64_t position = w->position + row;
     if (DLPI_UNLIKELY(position >= w->p->samples)) position %= w->p->samples;
     w->item = w->given;
+    if (twin != NULL) twin->item = w->given;
     w->item.index = index;
     w->item.position = position;
     w->item.row = row;
     w->data[0] = w->cell[0] + row * scope->cells[0].row_bytes;
-    for (uint32_t f = 1; f < scope->n_cells; f++)
+    if (twin != NULL) {
+        twin->item.index = index;
+        twin->item.position = position;
+        twin->item.row = row;
+        twin->item.data = twin->data;
+        twin->data[0] = w->data[0];
+    }
+    for (uint32_t f = 1; f < n; f++) {
         w->data[f] = w->cell[f] + row * scope->cells[f].row_bytes;
+        if (twin != NULL) twin->data[f] = w->data[f];
+    }
     return position;
 }
 
 static inline uint64_t dlpi_item_row(dlpi_worker *w, uint32_t row) {
-    return dlpi_item_of(w, &w->st->scope, row, w->index[row]);
+    return dlpi_item_of(w, &w->st->scope, row, w->index[row], NULL);
 }
 
 /* Handle a row on which this stage has no work. none: its index is no item, which is an error. Else
@@ -193,11 +211,11 @@ DLPI_COLD static int dlpi_row_wrong(dlpi_worker *w, const dlpi_unit *t, uint32_t
     return what;
 }
 
-/* Call the callback of a row. Nothing else calls it. chain: a function to inline in place of the
-   call, if it is the stage's callback; else NULL. Returns what it returned. */
-DLPI_INLINE int dlpi_row_call(const dlpi_stage *st, dlp_item *it, dlp_item_fn chain) {
-    return chain != NULL ? chain(st->user, it) : st->item(st->user, it);
-}
+/* A function to inline in place of the call of a stage's callback. twin: that of the item. */
+typedef int (*dlpi_inlined)(dlpi_worker *w, void *user, dlpi_twin *twin);
+
+/* Call the callback of a row. Nothing else calls it. Returns what it returned. */
+DLPI_INLINE int dlpi_row_call(const dlpi_stage *st, dlp_item *it) { return st->item(st->user, it); }
 
 /* Go on with a row whose callback came to code rc. If it succeeded, finish the row: its lengths (if
    it set some), fields in cells of their own, and the keeper's copy. Returns DLPI_ROW_*. Out of
@@ -223,19 +241,21 @@ enum {
 };
 
 /* One attempt at a row: all that happens to it, once. runs: DLPI_RUNS_ROW; fate: the fate of the
-   row; ask: DLPI_ASK_*, a constant; zeroed: its fields are cleared; chain: as in dlpi_row_call.
+   row; ask: DLPI_ASK_*, a constant; zeroed: its fields are cleared; chain: see dlpi_inlined; or NULL.
    Returns DLPI_ROW_*. */
 DLPI_INLINE int dlpi_row_attempt(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint64_t runs,
-                                 uint32_t fate, int ask, bool zeroed, dlp_item_fn chain) {
+                                 uint32_t fate, int ask, bool zeroed, dlpi_inlined chain) {
     const dlpi_stage *st = w->st;
     dlpi_worker_block *block = w->block;
     dlp_item *it = &w->item;
+    dlpi_twin twin;
     const uint64_t index = w->index[row];
     int rc = 0;
     DLPI_STORE_RLX(&block->current, index); /* for observers */
     if (DLPI_UNLIKELY(index - st->scope.first >= st->scope.n_items))
         return dlpi_row_other(w, t, row);
-    DLPI_STORE_RLX(&block->current_position, dlpi_item_of(w, &st->scope, row, index));
+    DLPI_STORE_RLX(&block->current_position,
+                   dlpi_item_of(w, &st->scope, row, index, chain != NULL ? &twin : NULL));
     if (ask == DLPI_ASK_ALL && DLPI_UNLIKELY(fate != 0)) it->attempt = dlpi_fate_tries(fate);
     if (ask == DLPI_ASK_CELLS) dlpi_row_cells(w, row, zeroed);
     if (ask == DLPI_ASK_ALL && w->has_special && dlpi_row_special(w, t, row)) return DLPI_ROW_DONE;
@@ -244,7 +264,7 @@ DLPI_INLINE int dlpi_row_attempt(dlpi_worker *w, const dlpi_unit *t, uint32_t ro
         (rc = dlpi_fate_verdict(w, t->slot, fate)) != 0)
         return dlpi_row_wrong(w, t, row, rc);
     if (DLPI_DEBUG) dlpi_redzone_in(w, it, dlpi_redzone_cell(w, 0), t->slot, row);
-    rc = dlpi_row_call(st, it, chain);
+    rc = chain != NULL ? chain(w, st->user, &twin) : dlpi_row_call(st, it);
     if (DLPI_UNLIKELY(DLPI_DEBUG || rc != 0)) rc = dlpi_row_returned(w, row, rc);
     if (DLPI_DEBUG) rc = dlpi_redzone_out(w, it, dlpi_redzone_cell(w, 0), t->slot, row, rc);
     if (DLPI_UNLIKELY(rc != 0 || dlpi_lengths_set(w)) ||
@@ -354,9 +374,9 @@ static inline void dlpi_tally_add(dlpi_tally *n, uint32_t row, int what) {
 }
 
 /* Run all rows of a unit of which nothing is known but the indices. ask: DLPI_ASK_* of each row;
-   zeroed: the rows are cleared already; chain: as in dlpi_row_call. *n counts what was done. */
+   zeroed: the rows are cleared already; chain: see dlpi_inlined; or NULL. *n counts what was done. */
 DLPI_INLINE void dlpi_unit_plain(dlpi_worker *w, const dlpi_unit *t, int ask, bool zeroed,
-                                 dlp_item_fn chain, dlpi_tally *n) {
+                                 dlpi_inlined chain, dlpi_tally *n) {
     const dlpi_ctl *ctl = w->p->ctl;
     const uint64_t runs = DLPI_RUNS_ROW(t->slot, 0); /* here: a callback may change all memory */
     for (uint32_t row = t->row, end = t->end; row < end; row++) {
