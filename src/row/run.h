@@ -45,7 +45,8 @@ static void dlpi_item_lengths(dlpi_worker *w, const dlpi_unit *t, uint32_t row) 
 
 static inline bool dlpi_lengths_set(const dlpi_worker *w) {
     uint64_t any = w->st->scope.ragged | w->given.length[0];
-    for (uint32_t f = 1; f < w->given.n_fields; f++) any |= w->given.length[f];
+    if (w->given.n_fields > 1) any |= w->given.length[1]; /* a loop begins dearly */
+    for (uint32_t f = 2; f < w->given.n_fields; f++) any |= w->given.length[f];
     return any != 0;
 }
 
@@ -143,26 +144,21 @@ typedef struct dlpi_twin { /* a copy of a worker's item */
    stores to it. Returns the item's position. */
 DLPI_INLINE uint64_t dlpi_item_of(dlpi_worker *w, const dlpi_scope *scope, uint32_t row,
                                   uint64_t index, dlpi_twin *twin) {
-    const uint32_t n = scope->n_cells;
+    dlp_item *it = twin != NULL ? &twin->item : &w->item;
+    void **data = twin != NULL ? twin->data : w->data;
     uint64_t position = w->position + row;
+    const uint32_t n = scope->n_cells;
     if (DLPI_UNLIKELY(position >= w->p->samples)) position %= w->p->samples;
-    w->item = w->given;
-    if (twin != NULL) twin->item = w->given;
-    w->item.index = index;
-    w->item.position = position;
-    w->item.row = row;
-    w->data[0] = w->cell[0] + row * scope->cells[0].row_bytes;
-    if (twin != NULL) {
-        twin->item.index = index;
-        twin->item.position = position;
-        twin->item.row = row;
-        twin->item.data = twin->data;
-        twin->data[0] = w->data[0];
-    }
-    for (uint32_t f = 1; f < n; f++) {
-        w->data[f] = w->cell[f] + row * scope->cells[f].row_bytes;
-        if (twin != NULL) twin->data[f] = w->data[f];
-    }
+    w->item = *it = w->given;
+    w->item.index = it->index = index;
+    w->item.position = it->position = position;
+    w->item.row = it->row = row;
+    if (twin != NULL) it->data = data;
+    w->data[0] = data[0] = w->cell[0] + row * scope->cells[0].row_bytes;
+    if (n < 2) return position; /* a loop begins dearly */
+    w->data[1] = data[1] = w->cell[1] + row * scope->cells[1].row_bytes;
+    for (uint32_t f = 2; f < n; f++)
+        w->data[f] = data[f] = w->cell[f] + row * scope->cells[f].row_bytes;
     return position;
 }
 
@@ -204,18 +200,14 @@ static int dlpi_row_returned(dlpi_worker *w, uint32_t row, int rc) {
 /* Decide what becomes of a row whose callback came to the code rc, not 0. Returns DLPI_ROW_*. Not
    inlined, so that rows that are done cost little. */
 DLPI_COLD static int dlpi_row_wrong(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int rc) {
-    int what;
     dlpi_item_row(w, row);
-    what = dlpi_row_failed(w, t, row, rc);
+    rc = dlpi_row_failed(w, t, row, rc);
     dlpi_failure_forget(w);
-    return what;
+    return rc;
 }
 
 /* A function to inline in place of the call of a stage's callback. twin: that of the item. */
 typedef int (*dlpi_inlined)(dlpi_worker *w, void *user, dlpi_twin *twin);
-
-/* Call the callback of a row. Nothing else calls it. Returns what it returned. */
-DLPI_INLINE int dlpi_row_call(const dlpi_stage *st, dlp_item *it) { return st->item(st->user, it); }
 
 /* Go on with a row whose callback came to code rc. If it succeeded, finish the row: its lengths (if
    it set some), fields in cells of their own, and the keeper's copy. Returns DLPI_ROW_*. Out of
@@ -241,8 +233,8 @@ enum {
 };
 
 /* One attempt at a row: all that happens to it, once. runs: DLPI_RUNS_ROW; fate: the fate of the
-   row; ask: DLPI_ASK_*, a constant; zeroed: its fields are cleared; chain: see dlpi_inlined; or NULL.
-   Returns DLPI_ROW_*. */
+   row; ask: DLPI_ASK_*, a constant; zeroed: its fields are cleared; chain: see dlpi_inlined, or
+   NULL. Returns DLPI_ROW_*. */
 DLPI_INLINE int dlpi_row_attempt(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint64_t runs,
                                  uint32_t fate, int ask, bool zeroed, dlpi_inlined chain) {
     const dlpi_stage *st = w->st;
@@ -264,7 +256,7 @@ DLPI_INLINE int dlpi_row_attempt(dlpi_worker *w, const dlpi_unit *t, uint32_t ro
         (rc = dlpi_fate_verdict(w, t->slot, fate)) != 0)
         return dlpi_row_wrong(w, t, row, rc);
     if (DLPI_DEBUG) dlpi_redzone_in(w, it, dlpi_redzone_cell(w, 0), t->slot, row);
-    rc = chain != NULL ? chain(w, st->user, &twin) : dlpi_row_call(st, it);
+    rc = chain != NULL ? chain(w, st->user, &twin) : st->item(st->user, it);
     if (DLPI_UNLIKELY(DLPI_DEBUG || rc != 0)) rc = dlpi_row_returned(w, row, rc);
     if (DLPI_DEBUG) rc = dlpi_redzone_out(w, it, dlpi_redzone_cell(w, 0), t->slot, row, rc);
     if (DLPI_UNLIKELY(rc != 0 || dlpi_lengths_set(w)) ||
@@ -374,18 +366,18 @@ static inline void dlpi_tally_add(dlpi_tally *n, uint32_t row, int what) {
 }
 
 /* Run all rows of a unit of which nothing is known but the indices. ask: DLPI_ASK_* of each row;
-   zeroed: the rows are cleared already; chain: see dlpi_inlined; or NULL. *n counts what was done. */
+   zeroed: the rows are cleared already; chain: see dlpi_inlined, or NULL. *n counts what was
+   done. */
 DLPI_INLINE void dlpi_unit_plain(dlpi_worker *w, const dlpi_unit *t, int ask, bool zeroed,
                                  dlpi_inlined chain, dlpi_tally *n) {
     const dlpi_ctl *ctl = w->p->ctl;
     const uint64_t runs = DLPI_RUNS_ROW(t->slot, 0); /* here: a callback may change all memory */
     for (uint32_t row = t->row, end = t->end; row < end; row++) {
-        int what;
         if (DLPI_UNLIKELY(dlpi_generation_cancelled(ctl, w->generation))) {
             n->left += end - row;
             break;
         }
-        what = dlpi_row_attempt(w, t, row, runs + row, 0, ask, zeroed, chain);
+        const int what = dlpi_row_attempt(w, t, row, runs + row, 0, ask, zeroed, chain);
         if (DLPI_LIKELY(what == DLPI_ROW_DONE)) continue;
         dlpi_tally_add(n, row, what != DLPI_ROW_AGAIN ? what : dlpi_row_run(w, t, row));
     }
