@@ -12471,9 +12471,8 @@ DLPI_COLD static void dlpi_batch_redo(const dlpi_worker *w, uint32_t s, uint64_t
 /* ---- clocks, histograms and traces of workers ---- */
 
 static uint32_t dlpi_hist_bucket(uint64_t ns) { /* four to an octave */
-    uint32_t log;
     if (ns < 4) return (uint32_t)ns;
-    log = 63u - (uint32_t)__builtin_clzll(ns);
+    uint32_t log = 63u - (uint32_t)__builtin_clzll(ns);
     log = (log - 1) * 4u + ((uint32_t)(ns >> (log - 2)) & 3u);
     return log < DLPI_HIST ? log : DLPI_HIST - 1;
 }

@@ -5,9 +5,8 @@
 /* ---- clocks, histograms and traces of workers ---- */
 
 static uint32_t dlpi_hist_bucket(uint64_t ns) { /* four to an octave */
-    uint32_t log;
     if (ns < 4) return (uint32_t)ns;
-    log = 63u - (uint32_t)__builtin_clzll(ns);
+    uint32_t log = 63u - (uint32_t)__builtin_clzll(ns);
     log = (log - 1) * 4u + ((uint32_t)(ns >> (log - 2)) & 3u);
     return log < DLPI_HIST ? log : DLPI_HIST - 1;
 }
