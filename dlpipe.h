@@ -12475,11 +12475,9 @@ DLPI_COLD static void dlpi_batch_redo(const dlpi_worker *w, uint32_t s, uint64_t
 /* ---- clocks, histograms and traces of workers ---- */
 
 static uint32_t dlpi_hist_bucket(uint64_t ns) { /* four to an octave */
-    uint32_t log, sub;
     if (ns < 4) return (uint32_t)ns;
-    log = 63u - (uint32_t)__builtin_clzll(ns);
-    sub = (uint32_t)(ns >> (log - 2)) & 3u;
-    log = (log - 1) * 4u + sub;
+    uint32_t log = 63u - (uint32_t)__builtin_clzll(ns);
+    log = (log - 1) * 4u + ((uint32_t)(ns >> (log - 2)) & 3u);
     return log < DLPI_HIST ? log : DLPI_HIST - 1;
 }
 /* Put the worker's event, if it has one, into its ring. */
@@ -12547,8 +12545,7 @@ static void dlpi_cpu_note(dlpi_worker *w, dlpi_cpu *cpu, uint64_t now) {
 /* Begin to measure what an inline worker uses of the cores, if that is due. The time that this
    takes is not counted as work. */
 static void dlpi_clock_probe(dlpi_worker *w) {
-    if (w->started || !dlpi_cpu_probe_begin(&w->cpu, w->last_ns)) return;
-    w->last_ns = dlpi_now_ns();
+    if (!w->started && dlpi_cpu_probe_begin(&w->cpu, w->last_ns)) w->last_ns = dlpi_now_ns();
 }
 
 /* Begin to time units. The clock is read once for every clock_every units, so that it costs under a
@@ -12631,8 +12628,7 @@ __attribute__((noinline)) static void dlpi_clock_read(dlpi_worker *w, uint64_t b
     dlpi_stretch(w, &block->busy_ns, dlpi_clock_stands(w, ns), DLP_TRACE_WORK, w->last_ns, now, b,
                  epoch, w->items_untimed);
     ns /= w->units_untimed;
-    w->clock_every = ns >= 1000 ? 1 : ns >= 500 ? 2 : ns >= 125 ? 8 : 32;
-    w->until_clock = w->clock_every;
+    w->until_clock = w->clock_every = ns >= 1000 ? 1 : ns >= 500 ? 2 : ns >= 125 ? 8 : 32;
     w->units_untimed = w->items_untimed = 0;
     w->last_ns = now;
     dlpi_clock_probe(w);
@@ -12728,13 +12724,10 @@ static uint64_t dlpi_backoff_ns(const dlpi_stage *st, uint32_t tries) {
 /* Park a row until due_ns, when its next attempt is made. A worker that has several rows at once
    parks rows here, too. */
 static void dlpi_park(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint64_t due_ns) {
-    dlpi_parked *k = &w->parked[w->n_parked++]; /* room is kept: a worker without claims nothing */
     /* It only waits, and is not to blame. With at_once the word is that of a row which is out. */
     if (w->at_once == NULL) dlpi_runs(&w->block->running, DLPI_RUNS_NONE);
-    k->due_ns = due_ns;
-    k->gen = t->b;
-    k->slot = t->slot;
-    k->row = row;
+    /* Room is kept: a worker without claims nothing. */
+    w->parked[w->n_parked++] = (dlpi_parked){due_ns, t->b, t->slot, row};
 }
 
 static int dlpi_row_retry(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint32_t tries) {
@@ -12844,11 +12837,8 @@ static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int
     uint32_t fate = dlpi_slot_fate(p, t->slot)[row], tries;
     dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
     if (DLPI_DEBUG && code == DLPI_OVERRUN) return dlpi_row_raise(w, t, row, code);
-    if (code == DLP_END) { /* of the epoch */
-        dlpi_row_end(w, t, row);
-        return DLPI_ROW_DONE;
-    }
-    DLPI_STORE_RLX(&slot->dirty, 1u); /* ordered by done */
+    if (code == DLP_END) return dlpi_row_end(w, t, row), DLPI_ROW_DONE; /* of the epoch */
+    DLPI_STORE_RLX(&slot->dirty, 1u);                                   /* ordered by done */
     if (dlpi_fate_stage(fate) == (uint32_t)st->work && dlpi_fate_kills(fate) > dlpi_kills_most(w))
         return dlpi_row_raise(w, t, row, dlpi_killed_say(w, slot->killed_by, fate));
     tries = dlpi_row_tries(w, t, row, fate);
@@ -12929,7 +12919,8 @@ static void dlpi_item_lengths(dlpi_worker *w, const dlpi_unit *t, uint32_t row) 
 
 static inline bool dlpi_lengths_set(const dlpi_worker *w) {
     uint64_t any = w->st->scope.ragged | w->given.length[0];
-    for (uint32_t f = 1; f < w->given.n_fields; f++) any |= w->given.length[f];
+    if (w->given.n_fields > 1) any |= w->given.length[1]; /* a loop begins dearly */
+    for (uint32_t f = 2; f < w->given.n_fields; f++) any |= w->given.length[f];
     return any != 0;
 }
 
@@ -13016,24 +13007,37 @@ DLPI_INLINE void dlpi_item_slot(dlpi_worker *w, uint32_t s) {
     w->position = slot->position;
 }
 
+typedef struct dlpi_twin { /* a copy of a worker's item */
+    dlp_item item;
+    void *data[DLP_MAX_FIELDS];
+} dlpi_twin;
+
 /* Make the worker's item that of `row`, with this index. A callback may have changed any of its
-   members, and a copy of the whole costs less than a look at each. Returns the item's position. */
-static inline uint64_t dlpi_item_of(dlpi_worker *w, const dlpi_scope *scope, uint32_t row,
-                                    uint64_t index) {
+   members, and a copy of the whole costs less than a look at each. twin: the same for it, with all
+   fields from number 0 on; or NULL. It is made here, since a read of the item would wait for the
+   stores to it. Returns the item's position. */
+DLPI_INLINE uint64_t dlpi_item_of(dlpi_worker *w, const dlpi_scope *scope, uint32_t row,
+                                  uint64_t index, dlpi_twin *twin) {
+    dlp_item *it = twin != NULL ? &twin->item : &w->item;
+    void **data = twin != NULL ? twin->data : w->data;
     uint64_t position = w->position + row;
+    const uint32_t n = scope->n_cells;
     if (DLPI_UNLIKELY(position >= w->p->samples)) position %= w->p->samples;
-    w->item = w->given;
-    w->item.index = index;
-    w->item.position = position;
-    w->item.row = row;
-    w->data[0] = w->cell[0] + row * scope->cells[0].row_bytes;
-    for (uint32_t f = 1; f < scope->n_cells; f++)
-        w->data[f] = w->cell[f] + row * scope->cells[f].row_bytes;
+    w->item = *it = w->given;
+    w->item.index = it->index = index;
+    w->item.position = it->position = position;
+    w->item.row = it->row = row;
+    if (twin != NULL) it->data = data;
+    w->data[0] = data[0] = w->cell[0] + row * scope->cells[0].row_bytes;
+    if (n < 2) return position; /* a loop begins dearly */
+    w->data[1] = data[1] = w->cell[1] + row * scope->cells[1].row_bytes;
+    for (uint32_t f = 2; f < n; f++)
+        w->data[f] = data[f] = w->cell[f] + row * scope->cells[f].row_bytes;
     return position;
 }
 
 static inline uint64_t dlpi_item_row(dlpi_worker *w, uint32_t row) {
-    return dlpi_item_of(w, &w->st->scope, row, w->index[row]);
+    return dlpi_item_of(w, &w->st->scope, row, w->index[row], NULL);
 }
 
 /* Handle a row on which this stage has no work. none: its index is no item, which is an error. Else
@@ -13070,18 +13074,17 @@ static int dlpi_row_returned(dlpi_worker *w, uint32_t row, int rc) {
 /* Decide what becomes of a row whose callback came to the code rc, not 0. Returns DLPI_ROW_*. Not
    inlined, so that rows that are done cost little. */
 DLPI_COLD static int dlpi_row_wrong(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int rc) {
-    int what;
     dlpi_item_row(w, row);
-    what = dlpi_row_failed(w, t, row, rc);
+    rc = dlpi_row_failed(w, t, row, rc);
     dlpi_failure_forget(w);
-    return what;
+    return rc;
 }
 
-/* Call the callback of a row. Nothing else calls it. chain: a function to inline in place of the
-   call, if it is the stage's callback; else NULL. Returns what it returned. */
-DLPI_INLINE int dlpi_row_call(const dlpi_stage *st, dlp_item *it, dlp_item_fn chain) {
-    return chain != NULL ? chain(st->user, it) : st->item(st->user, it);
-}
+/* A function to inline in place of the call of a stage's callback. twin: that of the item. */
+typedef int (*dlpi_inlined)(dlpi_worker *w, void *user, dlpi_twin *twin);
+
+/* Call the callback of a row. Nothing else calls it. Returns what it returned. */
+DLPI_INLINE int dlpi_row_call(const dlpi_stage *st, dlp_item *a) { return st->item(st->user, a); }
 
 /* Go on with a row whose callback came to code rc. If it succeeded, finish the row: its lengths (if
    it set some), fields in cells of their own, and the keeper's copy. Returns DLPI_ROW_*. Out of
@@ -13107,19 +13110,21 @@ enum {
 };
 
 /* One attempt at a row: all that happens to it, once. runs: DLPI_RUNS_ROW; fate: the fate of the
-   row; ask: DLPI_ASK_*, a constant; zeroed: its fields are cleared; chain: as in dlpi_row_call.
-   Returns DLPI_ROW_*. */
+   row; ask: DLPI_ASK_*, a constant; zeroed: its fields are cleared; chain: see dlpi_inlined, or
+   NULL. Returns DLPI_ROW_*. */
 DLPI_INLINE int dlpi_row_attempt(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint64_t runs,
-                                 uint32_t fate, int ask, bool zeroed, dlp_item_fn chain) {
+                                 uint32_t fate, int ask, bool zeroed, dlpi_inlined chain) {
     const dlpi_stage *st = w->st;
     dlpi_worker_block *block = w->block;
     dlp_item *it = &w->item;
+    dlpi_twin twin;
     const uint64_t index = w->index[row];
     int rc = 0;
     DLPI_STORE_RLX(&block->current, index); /* for observers */
     if (DLPI_UNLIKELY(index - st->scope.first >= st->scope.n_items))
         return dlpi_row_other(w, t, row);
-    DLPI_STORE_RLX(&block->current_position, dlpi_item_of(w, &st->scope, row, index));
+    DLPI_STORE_RLX(&block->current_position,
+                   dlpi_item_of(w, &st->scope, row, index, chain != NULL ? &twin : NULL));
     if (ask == DLPI_ASK_ALL && DLPI_UNLIKELY(fate != 0)) it->attempt = dlpi_fate_tries(fate);
     if (ask == DLPI_ASK_CELLS) dlpi_row_cells(w, row, zeroed);
     if (ask == DLPI_ASK_ALL && w->has_special && dlpi_row_special(w, t, row)) return DLPI_ROW_DONE;
@@ -13128,7 +13133,7 @@ DLPI_INLINE int dlpi_row_attempt(dlpi_worker *w, const dlpi_unit *t, uint32_t ro
         (rc = dlpi_fate_verdict(w, t->slot, fate)) != 0)
         return dlpi_row_wrong(w, t, row, rc);
     if (DLPI_DEBUG) dlpi_redzone_in(w, it, dlpi_redzone_cell(w, 0), t->slot, row);
-    rc = dlpi_row_call(st, it, chain);
+    rc = chain != NULL ? chain(w, st->user, &twin) : dlpi_row_call(st, it);
     if (DLPI_UNLIKELY(DLPI_DEBUG || rc != 0)) rc = dlpi_row_returned(w, row, rc);
     if (DLPI_DEBUG) rc = dlpi_redzone_out(w, it, dlpi_redzone_cell(w, 0), t->slot, row, rc);
     if (DLPI_UNLIKELY(rc != 0 || dlpi_lengths_set(w)) ||
@@ -13238,18 +13243,18 @@ static inline void dlpi_tally_add(dlpi_tally *n, uint32_t row, int what) {
 }
 
 /* Run all rows of a unit of which nothing is known but the indices. ask: DLPI_ASK_* of each row;
-   zeroed: the rows are cleared already; chain: as in dlpi_row_call. *n counts what was done. */
+   zeroed: the rows are cleared already; chain: see dlpi_inlined, or NULL. *n counts what was
+   done. */
 DLPI_INLINE void dlpi_unit_plain(dlpi_worker *w, const dlpi_unit *t, int ask, bool zeroed,
-                                 dlp_item_fn chain, dlpi_tally *n) {
+                                 dlpi_inlined chain, dlpi_tally *n) {
     const dlpi_ctl *ctl = w->p->ctl;
     const uint64_t runs = DLPI_RUNS_ROW(t->slot, 0); /* here: a callback may change all memory */
     for (uint32_t row = t->row, end = t->end; row < end; row++) {
-        int what;
         if (DLPI_UNLIKELY(dlpi_generation_cancelled(ctl, w->generation))) {
             n->left += end - row;
             break;
         }
-        what = dlpi_row_attempt(w, t, row, runs + row, 0, ask, zeroed, chain);
+        const int what = dlpi_row_attempt(w, t, row, runs + row, 0, ask, zeroed, chain);
         if (DLPI_LIKELY(what == DLPI_ROW_DONE)) continue;
         dlpi_tally_add(n, row, what != DLPI_ROW_AGAIN ? what : dlpi_row_run(w, t, row));
     }
@@ -16094,7 +16099,7 @@ static void *dlpi_thread_fetch(void *arg) {
     while ((a = dlpi_fetch_thread_next(w)) != NULL) {
         bool wake;
         dlpi_attempt_begin(w, a);
-        a->code = dlpi_row_call(w->st, &a->item, NULL);
+        a->code = dlpi_row_call(w->st, &a->item);
         pthread_mutex_lock(&pool->lock);
         wake = dlpi_fetch_thread_done(w, a, &cpu);
         pthread_mutex_unlock(&pool->lock); /* a woken thread may run at once, in our place */
@@ -17367,10 +17372,9 @@ DLPI_COLD static int dlpi_chain_over(const dlpi_chained *k, dlp_call *call, int 
 __attribute__((noinline)) static bool dlpi_chain_tails(const dlp_item *it, const dlpi_chained *k) {
     const dlpi_field *d = &it->call->w->p->items.at[k->first];
     for (uint32_t f = k->first; f < k->first + k->n; f++, d++) {
-        uint64_t used;
         if (!d->f.ragged) continue;
         if (it->length[f] > (uint64_t)d->f.shape[0]) return false;
-        used = it->length[f] * dlpi_row_bytes(d);
+        const uint64_t used = it->length[f] * dlpi_row_bytes(d);
         memset((uint8_t *)it->data[f] + used, 0, d->row_bytes - used);
     }
     return true;
@@ -17380,36 +17384,43 @@ static void dlpi_chain_point(dlp_item *it, const dlpi_chained *k) {
     it->n_fields = k->n, it->data += k->first, it->length += k->first;
 }
 
-/* Call the callback of a step that is not the last. The callback may change any of its item, and
-   where it finds the fields. So it sees a copy. */
-DLPI_INLINE int dlpi_chain_step(const dlpi_chained *k, dlp_item it) {
-    void *data[DLP_MAX_FIELDS];
-    if (k->fewer) dlpi_chain_point(&it, k);
-    data[0] = it.data[0];
-    for (uint32_t f = 1; f < k->n; f++) data[f] = it.data[f];
-    it.data = data;
-    return k->call(k->user, &it);
-}
-
 /* Call the callbacks of all steps (user) of a chain for an item: this is the callback of its stage.
    Each step sees the item as if a stage stood between it and the step before: zeros lie behind the
-   lengths, and the message is empty. Returns 0, or the code of the first step that is not 0. */
-DLPI_INLINE int dlpi_chain_run(void *user, dlp_item *it) {
+   lengths, and the message is empty. A callback may change any of its item, and where it finds the
+   fields. So all steps but the last see a copy. Returns 0, or the first code that is not 0. */
+static int dlpi_chain_call(void *user, dlp_item *it) {
     const dlpi_chained *k = user;
     dlp_call *call = it->call;
     int rc;
-    do {
-        rc = dlpi_chain_step(k, *it);
+    for (; k->more; k++) {
+        void *data[DLP_MAX_FIELDS];
+        dlp_item one = *it;
+        if (k->fewer) dlpi_chain_point(&one, k);
+        for (uint32_t f = 0; f < k->n; f++) data[f] = one.data[f];
+        one.data = data;
+        rc = k->call(k->user, &one);
         if (DLPI_UNLIKELY(rc != 0)) return dlpi_chain_over(k, call, rc);
         if (k->ragged && !dlpi_chain_tails(it, k)) return 0; /* the core refuses the length */
         call->message[0] = 0;
-    } while (DLPI_UNLIKELY((++k)->more));
+    }
     if (k->fewer) dlpi_chain_point(it, k);
     rc = k->call(k->user, it);
     return DLPI_LIKELY(rc == 0) ? 0 : dlpi_chain_over(k, call, rc);
 }
 
-static int dlpi_chain_call(void *user, dlp_item *it) { return dlpi_chain_run(user, it); }
+/* Call the callbacks for the worker's item, where no field is ragged. The first step, which sees
+   fields from number 0 on, gets the item's twin. */
+DLPI_INLINE int dlpi_chain_run(dlpi_worker *w, void *user, dlpi_twin *first) {
+    const dlpi_chained *k = user;
+    first->item.n_fields = k->n;
+    int rc = k->call(k->user, &first->item);
+    if (DLPI_UNLIKELY(rc != 0)) return dlpi_chain_over(k, &w->note, rc);
+    w->note.message[0] = 0;
+    if (k[1].more) return dlpi_chain_call((void *)(uintptr_t)&k[1], &w->item);
+    if (k[1].fewer) dlpi_chain_point(&w->item, &k[1]);
+    rc = k[1].call(k[1].user, &w->item);
+    return DLPI_LIKELY(rc == 0) ? 0 : dlpi_chain_over(&k[1], &w->note, rc);
+}
 
 /* Run the rows of a unit whose stage has a chain, as dlpi_unit_plain does for one callback. */
 __attribute__((noinline)) static void dlpi_chain_rows(dlpi_worker *w, const dlpi_unit *t,
@@ -17470,9 +17481,8 @@ DLPI_COLD static void dlpi_chain_resolve(dlp_pipe *p, const dlpi_stage *st) {
 DLPI_COLD static int dlpi_chain_widens(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_chain *c = dlpi_chain_of(st);
     dlpi_chain_resolve(p, st);
-    if (c->last == NULL || st->n_fields == c->fields || st->scope.zeroes) return DLP_OK;
-    st->scope.own = c->fields;
-    st->scope.zeroes = 2;
+    if (c->last != NULL && st->n_fields != c->fields && !st->scope.zeroes)
+        st->scope.own = c->fields, st->scope.zeroes = 2;
     return DLP_OK;
 }
 
@@ -22651,11 +22661,10 @@ DLPI_COLD static int dlpi_map_widens(dlp_pipe *p, dlpi_stage *st) {
 }
 
 static int dlpi_map_call(dlpi_worker *w, const dlpi_unit *t) {
-    int rc;
     dlpi_batch_view_init(w->p, t->slot, &w->rare->batch, w->rare->tensors);
     dlpi_batch_view(w->p, t->slot, &w->rare->batch, w->rare->tensors);
     w->rare->batch.call = &w->note;
-    rc = dlpi_returned(w, w->st->batch(w->st->user, &w->rare->batch, w->state));
+    const int rc = dlpi_returned(w, w->st->batch(w->st->user, &w->rare->batch, w->state));
     return dlpi_redzone_slot(w, t->slot, false, rc);
 }
 
@@ -23211,10 +23220,8 @@ static uint32_t dlpi_scratch_grab(const dlpi_worker *w, const dlpi_unit *t) {
 /* Set or clear the worker's bit that says that it lacks a group. */
 static void dlpi_scratch_lacks(dlpi_worker *w, bool lacks) {
     dlpi_sleepers *group = dlpi_scratch_lacking(w->p, (uint32_t)w->id / 32);
-    if (lacks)
-        dlpi_sleepers_enter(group, dlpi_worker_bit(w)); /* B1 */
-    else
-        dlpi_sleepers_leave(group, dlpi_worker_bit(w)); /* B1 */
+    if (lacks) dlpi_sleepers_enter(group, dlpi_worker_bit(w));  /* B1 */
+    if (!lacks) dlpi_sleepers_leave(group, dlpi_worker_bit(w)); /* B1 */
     dlpi_scratch_hand_of(w)->lacks = lacks;
 }
 
@@ -23248,8 +23255,7 @@ static void dlpi_scratch_claimed(dlpi_worker *w, const dlpi_unit *t) {
         dlpi_scratch_free(p, k->group);
     }
     if (k->lacks && !(k->none && t == NULL)) dlpi_scratch_lacks(w, false);
-    if (t == NULL && k->passed)
-        w->rescan_seen--; /* look without hints again: they pass it by, too */
+    if (t == NULL && k->passed) w->rescan_seen--; /* look without hints: they pass it by, too */
     k->group = 0;
     k->none = k->passed = false;
 }

@@ -541,7 +541,7 @@ static void *dlpi_thread_fetch(void *arg) {
     while ((a = dlpi_fetch_thread_next(w)) != NULL) {
         bool wake;
         dlpi_attempt_begin(w, a);
-        a->code = dlpi_row_call(w->st, &a->item, NULL);
+        a->code = dlpi_row_call(w->st, &a->item);
         pthread_mutex_lock(&pool->lock);
         wake = dlpi_fetch_thread_done(w, a, &cpu);
         pthread_mutex_unlock(&pool->lock); /* a woken thread may run at once, in our place */

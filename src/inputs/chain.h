@@ -52,10 +52,9 @@ DLPI_COLD static int dlpi_chain_over(const dlpi_chained *k, dlp_call *call, int 
 __attribute__((noinline)) static bool dlpi_chain_tails(const dlp_item *it, const dlpi_chained *k) {
     const dlpi_field *d = &it->call->w->p->items.at[k->first];
     for (uint32_t f = k->first; f < k->first + k->n; f++, d++) {
-        uint64_t used;
         if (!d->f.ragged) continue;
         if (it->length[f] > (uint64_t)d->f.shape[0]) return false;
-        used = it->length[f] * dlpi_row_bytes(d);
+        const uint64_t used = it->length[f] * dlpi_row_bytes(d);
         memset((uint8_t *)it->data[f] + used, 0, d->row_bytes - used);
     }
     return true;
@@ -65,36 +64,43 @@ static void dlpi_chain_point(dlp_item *it, const dlpi_chained *k) {
     it->n_fields = k->n, it->data += k->first, it->length += k->first;
 }
 
-/* Call the callback of a step that is not the last. The callback may change any of its item, and
-   where it finds the fields. So it sees a copy. */
-DLPI_INLINE int dlpi_chain_step(const dlpi_chained *k, dlp_item it) {
-    void *data[DLP_MAX_FIELDS];
-    if (k->fewer) dlpi_chain_point(&it, k);
-    data[0] = it.data[0];
-    for (uint32_t f = 1; f < k->n; f++) data[f] = it.data[f];
-    it.data = data;
-    return k->call(k->user, &it);
-}
-
 /* Call the callbacks of all steps (user) of a chain for an item: this is the callback of its stage.
    Each step sees the item as if a stage stood between it and the step before: zeros lie behind the
-   lengths, and the message is empty. Returns 0, or the code of the first step that is not 0. */
-DLPI_INLINE int dlpi_chain_run(void *user, dlp_item *it) {
+   lengths, and the message is empty. A callback may change any of its item, and where it finds the
+   fields. So all steps but the last see a copy. Returns 0, or the first code that is not 0. */
+static int dlpi_chain_call(void *user, dlp_item *it) {
     const dlpi_chained *k = user;
     dlp_call *call = it->call;
     int rc;
-    do {
-        rc = dlpi_chain_step(k, *it);
+    for (; k->more; k++) {
+        void *data[DLP_MAX_FIELDS];
+        dlp_item one = *it;
+        if (k->fewer) dlpi_chain_point(&one, k);
+        for (uint32_t f = 0; f < k->n; f++) data[f] = one.data[f];
+        one.data = data;
+        rc = k->call(k->user, &one);
         if (DLPI_UNLIKELY(rc != 0)) return dlpi_chain_over(k, call, rc);
         if (k->ragged && !dlpi_chain_tails(it, k)) return 0; /* the core refuses the length */
         call->message[0] = 0;
-    } while (DLPI_UNLIKELY((++k)->more));
+    }
     if (k->fewer) dlpi_chain_point(it, k);
     rc = k->call(k->user, it);
     return DLPI_LIKELY(rc == 0) ? 0 : dlpi_chain_over(k, call, rc);
 }
 
-static int dlpi_chain_call(void *user, dlp_item *it) { return dlpi_chain_run(user, it); }
+/* Call the callbacks for the worker's item, where no field is ragged. The first step, which sees
+   fields from number 0 on, gets the item's twin. */
+DLPI_INLINE int dlpi_chain_run(dlpi_worker *w, void *user, dlpi_twin *first) {
+    const dlpi_chained *k = user;
+    first->item.n_fields = k->n;
+    int rc = k->call(k->user, &first->item);
+    if (DLPI_UNLIKELY(rc != 0)) return dlpi_chain_over(k, &w->note, rc);
+    w->note.message[0] = 0;
+    if (k[1].more) return dlpi_chain_call((void *)(uintptr_t)&k[1], &w->item);
+    if (k[1].fewer) dlpi_chain_point(&w->item, &k[1]);
+    rc = k[1].call(k[1].user, &w->item);
+    return DLPI_LIKELY(rc == 0) ? 0 : dlpi_chain_over(&k[1], &w->note, rc);
+}
 
 /* Run the rows of a unit whose stage has a chain, as dlpi_unit_plain does for one callback. */
 __attribute__((noinline)) static void dlpi_chain_rows(dlpi_worker *w, const dlpi_unit *t,
@@ -155,9 +161,8 @@ DLPI_COLD static void dlpi_chain_resolve(dlp_pipe *p, const dlpi_stage *st) {
 DLPI_COLD static int dlpi_chain_widens(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_chain *c = dlpi_chain_of(st);
     dlpi_chain_resolve(p, st);
-    if (c->last == NULL || st->n_fields == c->fields || st->scope.zeroes) return DLP_OK;
-    st->scope.own = c->fields;
-    st->scope.zeroes = 2;
+    if (c->last != NULL && st->n_fields != c->fields && !st->scope.zeroes)
+        st->scope.own = c->fields, st->scope.zeroes = 2;
     return DLP_OK;
 }
 

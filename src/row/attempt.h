@@ -63,13 +63,10 @@ static uint64_t dlpi_backoff_ns(const dlpi_stage *st, uint32_t tries) {
 /* Park a row until due_ns, when its next attempt is made. A worker that has several rows at once
    parks rows here, too. */
 static void dlpi_park(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint64_t due_ns) {
-    dlpi_parked *k = &w->parked[w->n_parked++]; /* room is kept: a worker without claims nothing */
     /* It only waits, and is not to blame. With at_once the word is that of a row which is out. */
     if (w->at_once == NULL) dlpi_runs(&w->block->running, DLPI_RUNS_NONE);
-    k->due_ns = due_ns;
-    k->gen = t->b;
-    k->slot = t->slot;
-    k->row = row;
+    /* Room is kept: a worker without claims nothing. */
+    w->parked[w->n_parked++] = (dlpi_parked){due_ns, t->b, t->slot, row};
 }
 
 static int dlpi_row_retry(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint32_t tries) {
@@ -179,11 +176,8 @@ static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int
     uint32_t fate = dlpi_slot_fate(p, t->slot)[row], tries;
     dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
     if (DLPI_DEBUG && code == DLPI_OVERRUN) return dlpi_row_raise(w, t, row, code);
-    if (code == DLP_END) { /* of the epoch */
-        dlpi_row_end(w, t, row);
-        return DLPI_ROW_DONE;
-    }
-    DLPI_STORE_RLX(&slot->dirty, 1u); /* ordered by done */
+    if (code == DLP_END) return dlpi_row_end(w, t, row), DLPI_ROW_DONE; /* of the epoch */
+    DLPI_STORE_RLX(&slot->dirty, 1u);                                   /* ordered by done */
     if (dlpi_fate_stage(fate) == (uint32_t)st->work && dlpi_fate_kills(fate) > dlpi_kills_most(w))
         return dlpi_row_raise(w, t, row, dlpi_killed_say(w, slot->killed_by, fate));
     tries = dlpi_row_tries(w, t, row, fate);

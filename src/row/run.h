@@ -45,7 +45,8 @@ static void dlpi_item_lengths(dlpi_worker *w, const dlpi_unit *t, uint32_t row) 
 
 static inline bool dlpi_lengths_set(const dlpi_worker *w) {
     uint64_t any = w->st->scope.ragged | w->given.length[0];
-    for (uint32_t f = 1; f < w->given.n_fields; f++) any |= w->given.length[f];
+    if (w->given.n_fields > 1) any |= w->given.length[1]; /* a loop begins dearly */
+    for (uint32_t f = 2; f < w->given.n_fields; f++) any |= w->given.length[f];
     return any != 0;
 }
 
@@ -132,24 +133,37 @@ DLPI_INLINE void dlpi_item_slot(dlpi_worker *w, uint32_t s) {
     w->position = slot->position;
 }
 
+typedef struct dlpi_twin { /* a copy of a worker's item */
+    dlp_item item;
+    void *data[DLP_MAX_FIELDS];
+} dlpi_twin;
+
 /* Make the worker's item that of `row`, with this index. A callback may have changed any of its
-   members, and a copy of the whole costs less than a look at each. Returns the item's position. */
-static inline uint64_t dlpi_item_of(dlpi_worker *w, const dlpi_scope *scope, uint32_t row,
-                                    uint64_t index) {
+   members, and a copy of the whole costs less than a look at each. twin: the same for it, with all
+   fields from number 0 on; or NULL. It is made here, since a read of the item would wait for the
+   stores to it. Returns the item's position. */
+DLPI_INLINE uint64_t dlpi_item_of(dlpi_worker *w, const dlpi_scope *scope, uint32_t row,
+                                  uint64_t index, dlpi_twin *twin) {
+    dlp_item *it = twin != NULL ? &twin->item : &w->item;
+    void **data = twin != NULL ? twin->data : w->data;
     uint64_t position = w->position + row;
+    const uint32_t n = scope->n_cells;
     if (DLPI_UNLIKELY(position >= w->p->samples)) position %= w->p->samples;
-    w->item = w->given;
-    w->item.index = index;
-    w->item.position = position;
-    w->item.row = row;
-    w->data[0] = w->cell[0] + row * scope->cells[0].row_bytes;
-    for (uint32_t f = 1; f < scope->n_cells; f++)
-        w->data[f] = w->cell[f] + row * scope->cells[f].row_bytes;
+    w->item = *it = w->given;
+    w->item.index = it->index = index;
+    w->item.position = it->position = position;
+    w->item.row = it->row = row;
+    if (twin != NULL) it->data = data;
+    w->data[0] = data[0] = w->cell[0] + row * scope->cells[0].row_bytes;
+    if (n < 2) return position; /* a loop begins dearly */
+    w->data[1] = data[1] = w->cell[1] + row * scope->cells[1].row_bytes;
+    for (uint32_t f = 2; f < n; f++)
+        w->data[f] = data[f] = w->cell[f] + row * scope->cells[f].row_bytes;
     return position;
 }
 
 static inline uint64_t dlpi_item_row(dlpi_worker *w, uint32_t row) {
-    return dlpi_item_of(w, &w->st->scope, row, w->index[row]);
+    return dlpi_item_of(w, &w->st->scope, row, w->index[row], NULL);
 }
 
 /* Handle a row on which this stage has no work. none: its index is no item, which is an error. Else
@@ -186,18 +200,17 @@ static int dlpi_row_returned(dlpi_worker *w, uint32_t row, int rc) {
 /* Decide what becomes of a row whose callback came to the code rc, not 0. Returns DLPI_ROW_*. Not
    inlined, so that rows that are done cost little. */
 DLPI_COLD static int dlpi_row_wrong(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int rc) {
-    int what;
     dlpi_item_row(w, row);
-    what = dlpi_row_failed(w, t, row, rc);
+    rc = dlpi_row_failed(w, t, row, rc);
     dlpi_failure_forget(w);
-    return what;
+    return rc;
 }
 
-/* Call the callback of a row. Nothing else calls it. chain: a function to inline in place of the
-   call, if it is the stage's callback; else NULL. Returns what it returned. */
-DLPI_INLINE int dlpi_row_call(const dlpi_stage *st, dlp_item *it, dlp_item_fn chain) {
-    return chain != NULL ? chain(st->user, it) : st->item(st->user, it);
-}
+/* A function to inline in place of the call of a stage's callback. twin: that of the item. */
+typedef int (*dlpi_inlined)(dlpi_worker *w, void *user, dlpi_twin *twin);
+
+/* Call the callback of a row. Nothing else calls it. Returns what it returned. */
+DLPI_INLINE int dlpi_row_call(const dlpi_stage *st, dlp_item *a) { return st->item(st->user, a); }
 
 /* Go on with a row whose callback came to code rc. If it succeeded, finish the row: its lengths (if
    it set some), fields in cells of their own, and the keeper's copy. Returns DLPI_ROW_*. Out of
@@ -223,19 +236,21 @@ enum {
 };
 
 /* One attempt at a row: all that happens to it, once. runs: DLPI_RUNS_ROW; fate: the fate of the
-   row; ask: DLPI_ASK_*, a constant; zeroed: its fields are cleared; chain: as in dlpi_row_call.
-   Returns DLPI_ROW_*. */
+   row; ask: DLPI_ASK_*, a constant; zeroed: its fields are cleared; chain: see dlpi_inlined, or
+   NULL. Returns DLPI_ROW_*. */
 DLPI_INLINE int dlpi_row_attempt(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint64_t runs,
-                                 uint32_t fate, int ask, bool zeroed, dlp_item_fn chain) {
+                                 uint32_t fate, int ask, bool zeroed, dlpi_inlined chain) {
     const dlpi_stage *st = w->st;
     dlpi_worker_block *block = w->block;
     dlp_item *it = &w->item;
+    dlpi_twin twin;
     const uint64_t index = w->index[row];
     int rc = 0;
     DLPI_STORE_RLX(&block->current, index); /* for observers */
     if (DLPI_UNLIKELY(index - st->scope.first >= st->scope.n_items))
         return dlpi_row_other(w, t, row);
-    DLPI_STORE_RLX(&block->current_position, dlpi_item_of(w, &st->scope, row, index));
+    DLPI_STORE_RLX(&block->current_position,
+                   dlpi_item_of(w, &st->scope, row, index, chain != NULL ? &twin : NULL));
     if (ask == DLPI_ASK_ALL && DLPI_UNLIKELY(fate != 0)) it->attempt = dlpi_fate_tries(fate);
     if (ask == DLPI_ASK_CELLS) dlpi_row_cells(w, row, zeroed);
     if (ask == DLPI_ASK_ALL && w->has_special && dlpi_row_special(w, t, row)) return DLPI_ROW_DONE;
@@ -244,7 +259,7 @@ DLPI_INLINE int dlpi_row_attempt(dlpi_worker *w, const dlpi_unit *t, uint32_t ro
         (rc = dlpi_fate_verdict(w, t->slot, fate)) != 0)
         return dlpi_row_wrong(w, t, row, rc);
     if (DLPI_DEBUG) dlpi_redzone_in(w, it, dlpi_redzone_cell(w, 0), t->slot, row);
-    rc = dlpi_row_call(st, it, chain);
+    rc = chain != NULL ? chain(w, st->user, &twin) : dlpi_row_call(st, it);
     if (DLPI_UNLIKELY(DLPI_DEBUG || rc != 0)) rc = dlpi_row_returned(w, row, rc);
     if (DLPI_DEBUG) rc = dlpi_redzone_out(w, it, dlpi_redzone_cell(w, 0), t->slot, row, rc);
     if (DLPI_UNLIKELY(rc != 0 || dlpi_lengths_set(w)) ||
@@ -354,18 +369,18 @@ static inline void dlpi_tally_add(dlpi_tally *n, uint32_t row, int what) {
 }
 
 /* Run all rows of a unit of which nothing is known but the indices. ask: DLPI_ASK_* of each row;
-   zeroed: the rows are cleared already; chain: as in dlpi_row_call. *n counts what was done. */
+   zeroed: the rows are cleared already; chain: see dlpi_inlined, or NULL. *n counts what was
+   done. */
 DLPI_INLINE void dlpi_unit_plain(dlpi_worker *w, const dlpi_unit *t, int ask, bool zeroed,
-                                 dlp_item_fn chain, dlpi_tally *n) {
+                                 dlpi_inlined chain, dlpi_tally *n) {
     const dlpi_ctl *ctl = w->p->ctl;
     const uint64_t runs = DLPI_RUNS_ROW(t->slot, 0); /* here: a callback may change all memory */
     for (uint32_t row = t->row, end = t->end; row < end; row++) {
-        int what;
         if (DLPI_UNLIKELY(dlpi_generation_cancelled(ctl, w->generation))) {
             n->left += end - row;
             break;
         }
-        what = dlpi_row_attempt(w, t, row, runs + row, 0, ask, zeroed, chain);
+        const int what = dlpi_row_attempt(w, t, row, runs + row, 0, ask, zeroed, chain);
         if (DLPI_LIKELY(what == DLPI_ROW_DONE)) continue;
         dlpi_tally_add(n, row, what != DLPI_ROW_AGAIN ? what : dlpi_row_run(w, t, row));
     }

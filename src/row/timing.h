@@ -5,11 +5,9 @@
 /* ---- clocks, histograms and traces of workers ---- */
 
 static uint32_t dlpi_hist_bucket(uint64_t ns) { /* four to an octave */
-    uint32_t log, sub;
     if (ns < 4) return (uint32_t)ns;
-    log = 63u - (uint32_t)__builtin_clzll(ns);
-    sub = (uint32_t)(ns >> (log - 2)) & 3u;
-    log = (log - 1) * 4u + sub;
+    uint32_t log = 63u - (uint32_t)__builtin_clzll(ns);
+    log = (log - 1) * 4u + ((uint32_t)(ns >> (log - 2)) & 3u);
     return log < DLPI_HIST ? log : DLPI_HIST - 1;
 }
 /* Put the worker's event, if it has one, into its ring. */
@@ -77,8 +75,7 @@ static void dlpi_cpu_note(dlpi_worker *w, dlpi_cpu *cpu, uint64_t now) {
 /* Begin to measure what an inline worker uses of the cores, if that is due. The time that this
    takes is not counted as work. */
 static void dlpi_clock_probe(dlpi_worker *w) {
-    if (w->started || !dlpi_cpu_probe_begin(&w->cpu, w->last_ns)) return;
-    w->last_ns = dlpi_now_ns();
+    if (!w->started && dlpi_cpu_probe_begin(&w->cpu, w->last_ns)) w->last_ns = dlpi_now_ns();
 }
 
 /* Begin to time units. The clock is read once for every clock_every units, so that it costs under a
@@ -161,8 +158,7 @@ __attribute__((noinline)) static void dlpi_clock_read(dlpi_worker *w, uint64_t b
     dlpi_stretch(w, &block->busy_ns, dlpi_clock_stands(w, ns), DLP_TRACE_WORK, w->last_ns, now, b,
                  epoch, w->items_untimed);
     ns /= w->units_untimed;
-    w->clock_every = ns >= 1000 ? 1 : ns >= 500 ? 2 : ns >= 125 ? 8 : 32;
-    w->until_clock = w->clock_every;
+    w->until_clock = w->clock_every = ns >= 1000 ? 1 : ns >= 500 ? 2 : ns >= 125 ? 8 : 32;
     w->units_untimed = w->items_untimed = 0;
     w->last_ns = now;
     dlpi_clock_probe(w);

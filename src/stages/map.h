@@ -57,11 +57,10 @@ DLPI_COLD static int dlpi_map_widens(dlp_pipe *p, dlpi_stage *st) {
 }
 
 static int dlpi_map_call(dlpi_worker *w, const dlpi_unit *t) {
-    int rc;
     dlpi_batch_view_init(w->p, t->slot, &w->rare->batch, w->rare->tensors);
     dlpi_batch_view(w->p, t->slot, &w->rare->batch, w->rare->tensors);
     w->rare->batch.call = &w->note;
-    rc = dlpi_returned(w, w->st->batch(w->st->user, &w->rare->batch, w->state));
+    const int rc = dlpi_returned(w, w->st->batch(w->st->user, &w->rare->batch, w->state));
     return dlpi_redzone_slot(w, t->slot, false, rc);
 }
 
