@@ -18430,7 +18430,7 @@ typedef struct dlpi_found {
     bool any;       /* an input of the epoch had items */
     uint64_t round; /* of joined rows with steps: rows in which each branch ends a pass */
     dlpi_inputs_ahead ahead;
-    uint32_t free, free_last;   /* ends of the list of free cells */
+    uint32_t free;              /* first free cell: the one that came free last */
     uint32_t waits, waits_last; /* ends of the list of cells that wait to be free */
     dlpi_found_counts *counts;
     dlpi_found_spread *spread;
@@ -18511,6 +18511,12 @@ static void dlpi_found_append(dlpi_found *q, uint32_t *first, uint32_t *last, ui
     *last = c;
 }
 
+/* Put cell c, which is on no list, in front of the free cells. */
+static inline void dlpi_found_free(dlpi_found *q, uint32_t c) {
+    q->use[c].next = q->free;
+    q->free = c;
+}
+
 /* Append the free cell c to the list of stream x, for a run of `run` inputs from this ordinal on.
    The cell gets a new ticket, and stays closed. */
 DLPI_INLINE void dlpi_found_enlist(dlp_pipe *p, dlpi_found *q, dlpi_found_stream *x, uint32_t c,
@@ -18534,7 +18540,7 @@ static void dlpi_found_unlist(dlpi_found *q, uint32_t c, bool loaded) {
     u->listed = false;
     u->next = DLPI_FOUND_NONE;
     if (loaded && u->used <= q->all->ahead.left)
-        dlpi_found_append(q, &q->free, &q->free_last, c);
+        dlpi_found_free(q, c);
     else
         dlpi_found_append(q, &q->waits, &q->waits_last, c);
 }
@@ -19006,14 +19012,11 @@ static void dlpi_found_spread_begin(const dlp_pipe *p, dlpi_found *q) {
 
 /* Put all cells of a list into its list of free cells, before the pipe starts. */
 DLPI_COLD static void dlpi_found_frees(dlpi_found *q) {
-    const uint32_t end = q->first_cell + q->n_cells;
     for (uint32_t i = 0; i < q->cursors.n; i++)
         q->streams[i].head = q->streams[i].tail = DLPI_FOUND_NONE;
     q->run = 1;
-    q->waits = q->waits_last = DLPI_FOUND_NONE;
-    q->free = q->first_cell;
-    q->free_last = end - 1;
-    for (uint32_t c = q->free; c < end; c++) q->use[c].next = c + 1 < end ? c + 1 : DLPI_FOUND_NONE;
+    q->free = q->waits = q->waits_last = DLPI_FOUND_NONE;
+    for (uint32_t c = q->first_cell + q->n_cells; c > q->first_cell;) dlpi_found_free(q, --c);
 }
 
 DLPI_COLD static void dlpi_found_live(dlp_pipe *p, dlpi_stage *st) {
@@ -19405,27 +19408,22 @@ static int dlpi_found_learn(dlp_pipe *p) {
 
 /* ---- what is loaded next ---- */
 
-/* Take a free cell of a list, which is closed. Returns DLPI_FOUND_NONE if there is none. The
-   waiting cells stand about in the order of the batches that have rows of them. Cells that are
-   being loaded are passed over. */
+/* Take a free cell of a list, which is closed: the one that came free last, whose lines are in a
+   cache. Returns DLPI_FOUND_NONE if there is none. The waiting cells stand about in the order of
+   the batches that have rows of them. Cells that are being loaded are passed over. */
 static uint32_t dlpi_found_free_cell(dlp_pipe *p, dlpi_found *q) {
-    uint32_t before = DLPI_FOUND_NONE, c;
-    if (q->free != DLPI_FOUND_NONE) {
-        c = q->free;
-        q->free = q->use[c].next;
-        return c;
+    uint32_t before = DLPI_FOUND_NONE, c = q->waits, next;
+    for (; c != DLPI_FOUND_NONE && q->use[c].used <= q->all->ahead.left; c = next) {
+        next = q->use[c].next;
+        if (dlpi_input_close(p, c, q->use[c].ticket)) {
+            *(before == DLPI_FOUND_NONE ? &q->waits : &q->use[before].next) = next;
+            if (q->waits_last == c) q->waits_last = before;
+            dlpi_found_free(q, c);
+        } else
+            before = c;
     }
-    for (c = q->waits; c != DLPI_FOUND_NONE; before = c, c = q->use[c].next) {
-        if (q->use[c].used > q->all->ahead.left) break;
-        if (!dlpi_input_close(p, c, q->use[c].ticket)) continue;
-        if (before == DLPI_FOUND_NONE)
-            q->waits = q->use[c].next;
-        else
-            q->use[before].next = q->use[c].next;
-        if (q->waits_last == c) q->waits_last = before;
-        return c;
-    }
-    return DLPI_FOUND_NONE;
+    if ((c = q->free) != DLPI_FOUND_NONE) q->free = q->use[c].next;
+    return c;
 }
 
 /* Set the number of inputs that a new cell gets, from what inputs cost lately. */
@@ -19483,11 +19481,22 @@ static uint32_t dlpi_found_poorest(const dlp_pipe *p, const dlpi_found *q) {
 }
 
 /* True if stream i may take one more cell. Before it is known what inputs cost, and so how many go
-   into a cell, a stream gets only the cells that it needs. */
+   into a cell, a stream gets only the cells that it needs. Later the only stream of a source takes
+   none while it has rows enough: those that it needs, and 4,096 inputs. So few cells of cheap
+   inputs are in use, and their lines stay in a cache. It does not stand still: it lacks a row only
+   if less than window + 2 * each rows behind its place are known. Then it may ask, or has asked for
+   an input whose count is not taken. It goes on asking after half of the inputs, so that workers
+   are seldom woken. */
 static bool dlpi_found_may_ask(const dlp_pipe *p, dlpi_found *q, uint32_t i) {
+    const dlpi_found_stream *x = &q->streams[i];
+    const uint32_t c = x->known; /* asked: cells from c on */
+    const uint64_t asked = c == DLPI_FOUND_NONE ? 0 : q->all->ahead.tickets + 1 - q->use[c].ticket;
     if (q->most_run == 1) return true;
     if (q->all->ahead.tickets >= q->run_until) dlpi_found_fit_run(p, q);
-    return q->run_known || q->streams[i].cells < q->need;
+    if (!q->run_known) return x->cells < q->need;
+    if (q->all != q || q->arrivals != NULL || q->cursors.n > 1) return true;
+    return x->rows + asked * q->run * q->most_items <
+           x->at.place + q->plan.window + 2 * q->each + (asked > 0 ? 4096 : 2048) * q->most_items;
 }
 
 /* Begin the present epoch in all lists, if it has not begun there. */
@@ -19499,10 +19508,9 @@ static void dlpi_found_now(dlp_pipe *p) {
 
 /* Have the next input of a list loaded, if the list has a free cell. Returns 1 if so, else 0. */
 static uint32_t dlpi_found_ask(dlp_pipe *p, dlpi_found *q) {
-    const uint32_t i = q->joins != NULL ? q->cursors.n : dlpi_found_poorest(p, q);
-    uint32_t c;
+    uint32_t i, c;
     if (q->joins != NULL) return q->joins->ask(p, q);
-    if (i == q->cursors.n || !dlpi_found_may_ask(p, q, i)) return 0;
+    if ((i = dlpi_found_poorest(p, q)) == q->cursors.n || !dlpi_found_may_ask(p, q, i)) return 0;
     if ((c = dlpi_found_free_cell(p, q)) == DLPI_FOUND_NONE) return 0;
     dlpi_found_issue(p, q, i, c);
     return 1;
@@ -21872,8 +21880,7 @@ static uint32_t dlpi_joined_ask(dlp_pipe *p, dlpi_found *q) {
     while ((i = dlpi_joined_poorest(q)) < q->cursors.n) {
         if ((c = dlpi_found_free_cell(p, q)) == DLPI_FOUND_NONE) return 0;
         if (dlpi_joined_issue(p, q, i, c)) return 1;
-        q->use[c].next = DLPI_FOUND_NONE;
-        dlpi_found_append(q, &q->free, &q->free_last, c);
+        dlpi_found_free(q, c);
         if (q->rc != DLP_OK) return 0;
         dlpi_joined_out(q, i);
         if (q->plan.window > 0) dlpi_found_open(p, i);
@@ -26491,7 +26498,7 @@ DLPI_COLD static void dlpi_branches_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_found *q = &j->found;
     dlpi_found_live(p, st);
     memset(q->spread, 0, sizeof *q->spread);
-    q->free = q->free_last = DLPI_FOUND_NONE;
+    q->free = DLPI_FOUND_NONE;
     for (uint32_t k = 0; k < j->n; k++) {
         dlpi_found *f = &j->at[k].x.found;
         dlpi_branch_live(j, &j->at[k], &p->workers[st->first_worker]);

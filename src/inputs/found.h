@@ -377,27 +377,22 @@ static int dlpi_found_learn(dlp_pipe *p) {
 
 /* ---- what is loaded next ---- */
 
-/* Take a free cell of a list, which is closed. Returns DLPI_FOUND_NONE if there is none. The
-   waiting cells stand about in the order of the batches that have rows of them. Cells that are
-   being loaded are passed over. */
+/* Take a free cell of a list, which is closed: the one that came free last, whose lines are in a
+   cache. Returns DLPI_FOUND_NONE if there is none. The waiting cells stand about in the order of
+   the batches that have rows of them. Cells that are being loaded are passed over. */
 static uint32_t dlpi_found_free_cell(dlp_pipe *p, dlpi_found *q) {
-    uint32_t before = DLPI_FOUND_NONE, c;
-    if (q->free != DLPI_FOUND_NONE) {
-        c = q->free;
-        q->free = q->use[c].next;
-        return c;
+    uint32_t before = DLPI_FOUND_NONE, c = q->waits, next;
+    for (; c != DLPI_FOUND_NONE && q->use[c].used <= q->all->ahead.left; c = next) {
+        next = q->use[c].next;
+        if (dlpi_input_close(p, c, q->use[c].ticket)) {
+            *(before == DLPI_FOUND_NONE ? &q->waits : &q->use[before].next) = next;
+            if (q->waits_last == c) q->waits_last = before;
+            dlpi_found_free(q, c);
+        } else
+            before = c;
     }
-    for (c = q->waits; c != DLPI_FOUND_NONE; before = c, c = q->use[c].next) {
-        if (q->use[c].used > q->all->ahead.left) break;
-        if (!dlpi_input_close(p, c, q->use[c].ticket)) continue;
-        if (before == DLPI_FOUND_NONE)
-            q->waits = q->use[c].next;
-        else
-            q->use[before].next = q->use[c].next;
-        if (q->waits_last == c) q->waits_last = before;
-        return c;
-    }
-    return DLPI_FOUND_NONE;
+    if ((c = q->free) != DLPI_FOUND_NONE) q->free = q->use[c].next;
+    return c;
 }
 
 /* Set the number of inputs that a new cell gets, from what inputs cost lately. */
@@ -455,11 +450,22 @@ static uint32_t dlpi_found_poorest(const dlp_pipe *p, const dlpi_found *q) {
 }
 
 /* True if stream i may take one more cell. Before it is known what inputs cost, and so how many go
-   into a cell, a stream gets only the cells that it needs. */
+   into a cell, a stream gets only the cells that it needs. Later the only stream of a source takes
+   none while it has rows enough: those that it needs, and 4,096 inputs. So few cells of cheap
+   inputs are in use, and their lines stay in a cache. It does not stand still: it lacks a row only
+   if less than window + 2 * each rows behind its place are known. Then it may ask, or has asked for
+   an input whose count is not taken. It goes on asking after half of the inputs, so that workers
+   are seldom woken. */
 static bool dlpi_found_may_ask(const dlp_pipe *p, dlpi_found *q, uint32_t i) {
+    const dlpi_found_stream *x = &q->streams[i];
+    const uint32_t c = x->known; /* asked: cells from c on */
+    const uint64_t asked = c == DLPI_FOUND_NONE ? 0 : q->all->ahead.tickets + 1 - q->use[c].ticket;
     if (q->most_run == 1) return true;
     if (q->all->ahead.tickets >= q->run_until) dlpi_found_fit_run(p, q);
-    return q->run_known || q->streams[i].cells < q->need;
+    if (!q->run_known) return x->cells < q->need;
+    if (q->all != q || q->arrivals != NULL || q->cursors.n > 1) return true;
+    return x->rows + asked * q->run * q->most_items <
+           x->at.place + q->plan.window + 2 * q->each + (asked > 0 ? 4096 : 2048) * q->most_items;
 }
 
 /* Begin the present epoch in all lists, if it has not begun there. */
@@ -471,10 +477,9 @@ static void dlpi_found_now(dlp_pipe *p) {
 
 /* Have the next input of a list loaded, if the list has a free cell. Returns 1 if so, else 0. */
 static uint32_t dlpi_found_ask(dlp_pipe *p, dlpi_found *q) {
-    const uint32_t i = q->joins != NULL ? q->cursors.n : dlpi_found_poorest(p, q);
-    uint32_t c;
+    uint32_t i, c;
     if (q->joins != NULL) return q->joins->ask(p, q);
-    if (i == q->cursors.n || !dlpi_found_may_ask(p, q, i)) return 0;
+    if ((i = dlpi_found_poorest(p, q)) == q->cursors.n || !dlpi_found_may_ask(p, q, i)) return 0;
     if ((c = dlpi_found_free_cell(p, q)) == DLPI_FOUND_NONE) return 0;
     dlpi_found_issue(p, q, i, c);
     return 1;

@@ -170,7 +170,7 @@ typedef struct dlpi_found {
     bool any;       /* an input of the epoch had items */
     uint64_t round; /* of joined rows with steps: rows in which each branch ends a pass */
     dlpi_inputs_ahead ahead;
-    uint32_t free, free_last;   /* ends of the list of free cells */
+    uint32_t free;              /* first free cell: the one that came free last */
     uint32_t waits, waits_last; /* ends of the list of cells that wait to be free */
     dlpi_found_counts *counts;
     dlpi_found_spread *spread;
@@ -251,6 +251,12 @@ static void dlpi_found_append(dlpi_found *q, uint32_t *first, uint32_t *last, ui
     *last = c;
 }
 
+/* Put cell c, which is on no list, in front of the free cells. */
+static inline void dlpi_found_free(dlpi_found *q, uint32_t c) {
+    q->use[c].next = q->free;
+    q->free = c;
+}
+
 /* Append the free cell c to the list of stream x, for a run of `run` inputs from this ordinal on.
    The cell gets a new ticket, and stays closed. */
 DLPI_INLINE void dlpi_found_enlist(dlp_pipe *p, dlpi_found *q, dlpi_found_stream *x, uint32_t c,
@@ -274,7 +280,7 @@ static void dlpi_found_unlist(dlpi_found *q, uint32_t c, bool loaded) {
     u->listed = false;
     u->next = DLPI_FOUND_NONE;
     if (loaded && u->used <= q->all->ahead.left)
-        dlpi_found_append(q, &q->free, &q->free_last, c);
+        dlpi_found_free(q, c);
     else
         dlpi_found_append(q, &q->waits, &q->waits_last, c);
 }

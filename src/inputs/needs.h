@@ -247,14 +247,11 @@ static void dlpi_found_spread_begin(const dlp_pipe *p, dlpi_found *q) {
 
 /* Put all cells of a list into its list of free cells, before the pipe starts. */
 DLPI_COLD static void dlpi_found_frees(dlpi_found *q) {
-    const uint32_t end = q->first_cell + q->n_cells;
     for (uint32_t i = 0; i < q->cursors.n; i++)
         q->streams[i].head = q->streams[i].tail = DLPI_FOUND_NONE;
     q->run = 1;
-    q->waits = q->waits_last = DLPI_FOUND_NONE;
-    q->free = q->first_cell;
-    q->free_last = end - 1;
-    for (uint32_t c = q->free; c < end; c++) q->use[c].next = c + 1 < end ? c + 1 : DLPI_FOUND_NONE;
+    q->free = q->waits = q->waits_last = DLPI_FOUND_NONE;
+    for (uint32_t c = q->first_cell + q->n_cells; c > q->first_cell;) dlpi_found_free(q, --c);
 }
 
 DLPI_COLD static void dlpi_found_live(dlp_pipe *p, dlpi_stage *st) {

@@ -216,7 +216,7 @@ DLPI_COLD static void dlpi_branches_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_found *q = &j->found;
     dlpi_found_live(p, st);
     memset(q->spread, 0, sizeof *q->spread);
-    q->free = q->free_last = DLPI_FOUND_NONE;
+    q->free = DLPI_FOUND_NONE;
     for (uint32_t k = 0; k < j->n; k++) {
         dlpi_found *f = &j->at[k].x.found;
         dlpi_branch_live(j, &j->at[k], &p->workers[st->first_worker]);
