@@ -13036,20 +13036,20 @@ DLPI_INLINE uint64_t dlpi_item_of(dlpi_worker *w, const dlpi_scope *scope, uint3
     return position;
 }
 
-static inline uint64_t dlpi_item_row(dlpi_worker *w, uint32_t row) {
-    return dlpi_item_of(w, &w->st->scope, row, w->index[row], NULL);
+__attribute__((noinline)) static void dlpi_item_row(dlpi_worker *w, uint32_t row) {
+    dlpi_item_of(w, &w->st->scope, row, w->index[row], NULL);
 }
 
-/* Handle a row on which this stage has no work. none: its index is no item, which is an error. Else
-   it may be kept: taken from the keeper, or given to it as the last stage leaves it. */
-__attribute__((noinline)) static int dlpi_row_passes(dlpi_worker *w, const dlpi_unit *t,
-                                                     uint32_t row, bool none) {
+/* Handle a row on which this stage has no work. If its index is no item, that is an error. Else it
+   is kept: taken from the keeper, or given to it as the last stage leaves it. */
+static int dlpi_row_passes(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     dlpi_item_row(w, row);
-    if (none) {
+    if (w->item.index >= w->p->fetch->dataset->n_items) {
         dlpi_say(w, 0, "sampler.function gave index %" PRIu64 ", the dataset has %" PRIu64 " items",
                  w->item.index, w->p->fetch->dataset->n_items);
         return dlpi_row_raise(w, t, row, DLP_ERR_CALLBACK);
     }
+    w->passed++;
     if (dlpi_row_get(w, t, row)) return DLPI_ROW_DONE;
     dlpi_bump(&w->block->kept_misses, dlpi_writes_first(w));  /* the first stage counts it */
     if (w->p->items.any_ragged) dlpi_item_lengths(w, t, row); /* else there are none */
@@ -13057,10 +13057,10 @@ __attribute__((noinline)) static int dlpi_row_passes(dlpi_worker *w, const dlpi_
 }
 
 /* Pass a row that is an item of another dataset of a mix, or fail one that is no item at all. */
-DLPI_COLD static int dlpi_row_other(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
-    const bool none = w->index[row] >= w->p->fetch->dataset->n_items;
-    w->passed += !none;
-    return none || dlpi_row_kept(w) ? dlpi_row_passes(w, t, row, none) : DLPI_ROW_DONE;
+static inline int dlpi_row_other(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
+    return dlpi_row_kept(w) || w->index[row] >= w->p->fetch->dataset->n_items
+               ? dlpi_row_passes(w, t, row)
+               : (w->passed++, DLPI_ROW_DONE);
 }
 
 /* Return the code for what the callback of a row returned. Words that an earlier item has left are
@@ -13276,12 +13276,13 @@ __attribute__((noinline)) static void dlpi_unit_cells(dlpi_worker *w, const dlpi
     dlpi_unit_plain(w, t, DLPI_ASK_CELLS, zeroed, NULL, n);
 }
 
-/* True if no row of the unit has a fate: nothing is known of the rows but their indices. */
+/* True if no row of the unit has a fate: nothing is known of the rows but their indices. A fate
+   that an earlier worker of the unit has set is not missed. Each store of a fate comes after that
+   of `dirty`, and before the done bits or the freed claim by which this worker has the unit. */
 static bool dlpi_unit_blank(const dlp_pipe *p, const dlpi_unit *t) {
-    const uint32_t *fate = dlpi_slot_fate(p, t->slot);
-    uint32_t any = 0;
-    for (uint32_t r = t->row; r < t->end; r++) any |= fate[r];
-    return any == 0;
+    uint32_t r = DLPI_LOAD_RLX(&dlpi_slot_at(p, t->slot)->dirty) != 0 ? t->row : t->end;
+    while (r < t->end && dlpi_slot_fate(p, t->slot)[r] == 0) r++; /* dirty: ordered by done */
+    return r == t->end;
 }
 
 /* Run the rows of a unit of which some may be done already (bits), or have a fate. */
