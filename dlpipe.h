@@ -14465,7 +14465,7 @@ static uint64_t dlpi_state_hash(const dlpi_state *s) {
 }
 
 /* Complete a state with its hash, and copy it to *out, the user's. */
-DLPI_COLD static void dlpi_state_give(dlpi_state *s, dlp_state *out) {
+static void dlpi_state_give(dlpi_state *s, dlp_state *out) {
     s->check = dlpi_state_hash(s);
     memset(out, 0, sizeof *out);
     memcpy(out->bytes, s, sizeof *s);
@@ -15134,7 +15134,7 @@ static uint32_t dlpi_whole_slot(const dlp_pipe *p DLPI_UNREAD, uint32_t v) { ret
 static uint64_t dlpi_whole_batches(const dlp_pipe *p) { return p->batches_per_epoch; }
 
 /* Write to *to the state after the batch in slot v, as if all batches before it were consumed. */
-DLPI_COLD static void dlpi_whole_state(const dlp_pipe *p, uint32_t v, dlpi_state *to) {
+static void dlpi_whole_state(const dlp_pipe *p, uint32_t v, dlpi_state *to) {
     const dlpi_bslot *slot = dlpi_slot_at(p, v);
     const bool last = p->lent[v] == 2;
     to->epoch = last ? slot->epoch + 1 : slot->epoch;
@@ -19114,7 +19114,7 @@ static inline bool dlpi_found_shuffled(const dlpi_found *q) {
    had none in very many. If another stream had items, passes of this one prove less: each pass
    deals the inputs again. Inputs of a stream prove it in their order. So neither workers nor their
    times decide whether an epoch fails, nor at which batch. */
-DLPI_COLD static void dlpi_found_prove(dlpi_found *q, uint32_t i) {
+static void dlpi_found_prove(dlpi_found *q, uint32_t i) {
     dlpi_found_stream *x = &q->streams[i];
     bool each = !q->any;
     for (uint32_t k = 0; each && k < q->cursors.n; k++)
@@ -20292,7 +20292,7 @@ static uint64_t dlpi_room_bytes(const dlpi_expand *x) {
 }
 
 /* Return the bytes from one worker's room to the next, which share no cache line; 0: no rooms. */
-DLPI_COLD static uint64_t dlpi_room_stride(const dlpi_expand *x) {
+static uint64_t dlpi_room_stride(const dlpi_expand *x) {
     const uint64_t bytes = dlpi_room_bytes(x);
     return bytes > 0 ? dlpi_round_up(dlpi_sum(bytes, 2 * DLPI_REDZONE), DLPI_LINE) : 0;
 }
@@ -20428,7 +20428,7 @@ static int dlpi_inputs_sizes(dlp_pipe *p, dlpi_found *q,
 
 /* Reserve room at the end of each cell: for the records that arrive, or, behind joined branches,
    for where the items of the row lie. */
-DLPI_COLD static void dlpi_arrived_place(dlpi_expand *x) {
+static void dlpi_arrived_place(dlpi_expand *x) {
     dlpi_found *q = &x->found;
     if (q->arrivals == NULL && q->joins == NULL) return;
     x->arrived_at = dlpi_round_up(q->d.max_part_bytes, 64);
@@ -27253,7 +27253,7 @@ static uint64_t dlpi_chunk_filled(const dlpi_split *c, const dlpi_chunk_spot *x)
 }
 
 /* Return the bytes of field f in a seam buffer, or 0 if there are no seam buffers. */
-DLPI_COLD static uint64_t dlpi_seam_bytes(const dlp_pipe *p, uint32_t f) {
+static uint64_t dlpi_seam_bytes(const dlp_pipe *p, uint32_t f) {
     const dlpi_split *c = dlpi_split_of(p);
     if (!c->plan.spans || f >= p->batches.n) return 0; /* the latter in a pipe that was refused */
     return c->view_rows * dlpi_row_bytes(&p->batches.at[f]);
@@ -27656,7 +27656,7 @@ DLPI_COLD static void dlpi_split_config(const dlp_pipe *p, dlpi_state *s) {
     s->last = (uint16_t)c->d.last;
 }
 
-DLPI_COLD static uint64_t dlpi_split_position(const dlp_pipe *p, uint64_t epoch, uint64_t k) {
+static uint64_t dlpi_split_position(const dlp_pipe *p, uint64_t epoch, uint64_t k) {
     const dlpi_split *c = dlpi_split_of(p);
     dlpi_order order = c->order;
     return dlpi_chunk_rows_before(&c->plan, &order, epoch, k);
@@ -30783,7 +30783,7 @@ static int dlpi_mapped_head(const dlpi_mapped *m, uint64_t at, uint64_t n, void 
 
 /* Check, at most once in a clock tick, that a file is still as long as it was. Returns 0 or a
    failure's code, said in the item's call. */
-DLPI_COLD static int dlpi_mapped_check(dlpi_mapped *m, const dlp_item *item) {
+static int dlpi_mapped_check(dlpi_mapped *m, const dlp_item *item) {
     uint64_t now = dlpi_coarse_ns();
     struct stat st;
     if (DLPI_LIKELY(DLPI_LOAD_RLX(&m->checked_ns) == now)) return 0;
@@ -31262,7 +31262,7 @@ static inline uint64_t dlpi_tokens_at(const dlpi_tokens *t, uint64_t shard, uint
 
 /* Turn n tokens of 16 bits, not aligned, into 32 bits. `from` may be the second half of `to`, since
    a block is read whole before it is written, and writing never overtakes reading. */
-DLPI_COLD static void dlpi_tokens_widen(const uint8_t *from, uint64_t n, uint8_t *to) {
+static void dlpi_tokens_widen(const uint8_t *from, uint64_t n, uint8_t *to) {
     typedef uint16_t narrow __attribute__((vector_size(16)));
     typedef uint32_t wide __attribute__((vector_size(32)));
     uint64_t i = 0;
@@ -35967,7 +35967,7 @@ static void dlpi_cuda_words(const dlpi_cuda *c, int rc, const char *what, char *
 }
 
 /* Return rc. If it is not 0, note in the device's name that the call `what` has failed. */
-DLPI_COLD static int dlpi_cuda_said(dlpi_cuda *c, int rc, const char *what) {
+static int dlpi_cuda_said(dlpi_cuda *c, int rc, const char *what) {
     char words[96];
     if (rc == 0) return 0;
     dlpi_cuda_words(c, rc, what, words, sizeof words);
@@ -40788,7 +40788,7 @@ DLPI_COLD DLPDEF const char *dlp_pipe_warning(const dlp_pipe *p, int i) {
     return p != NULL && i >= 0 && (uint64_t)i < p->warnings.n ? p->warnings.text[i] : NULL;
 }
 
-DLPI_COLD DLPDEF int dlp_pipe_state(dlp_pipe *p, const dlp_batch *batch, dlp_state *out) {
+DLPDEF int dlp_pipe_state(dlp_pipe *p, const dlp_batch *batch, dlp_state *out) {
     dlpi_state s;
     uint32_t slot = 0;
     if (p == NULL || out == NULL) return DLP_ERR_ARG;
@@ -44402,7 +44402,7 @@ static void dlpi_counter_show(dlpi_counter_rec *r, uint64_t at_ns, double value)
     dlpi_bump(&r->noted, 1);
 }
 
-DLPI_COLD DLPDEF int dlp_pipe_count(dlp_pipe *p, uint32_t counter, double value) {
+DLPDEF int dlp_pipe_count(dlp_pipe *p, uint32_t counter, double value) {
     uint64_t at_ns;
     if (p == NULL || counter >= p->d.n_counters || !(value >= 0) || value > 1e300)
         return DLP_ERR_ARG;

@@ -23,7 +23,7 @@ static uint64_t dlpi_state_hash(const dlpi_state *s) {
 }
 
 /* Complete a state with its hash, and copy it to *out, the user's. */
-DLPI_COLD static void dlpi_state_give(dlpi_state *s, dlp_state *out) {
+static void dlpi_state_give(dlpi_state *s, dlp_state *out) {
     s->check = dlpi_state_hash(s);
     memset(out, 0, sizeof *out);
     memcpy(out->bytes, s, sizeof *s);

@@ -89,7 +89,7 @@ static void dlpi_cuda_words(const dlpi_cuda *c, int rc, const char *what, char *
 }
 
 /* Return rc. If it is not 0, note in the device's name that the call `what` has failed. */
-DLPI_COLD static int dlpi_cuda_said(dlpi_cuda *c, int rc, const char *what) {
+static int dlpi_cuda_said(dlpi_cuda *c, int rc, const char *what) {
     char words[96];
     if (rc == 0) return 0;
     dlpi_cuda_words(c, rc, what, words, sizeof words);

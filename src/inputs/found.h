@@ -82,7 +82,7 @@ static inline bool dlpi_found_shuffled(const dlpi_found *q) {
    had none in very many. If another stream had items, passes of this one prove less: each pass
    deals the inputs again. Inputs of a stream prove it in their order. So neither workers nor their
    times decide whether an epoch fails, nor at which batch. */
-DLPI_COLD static void dlpi_found_prove(dlpi_found *q, uint32_t i) {
+static void dlpi_found_prove(dlpi_found *q, uint32_t i) {
     dlpi_found_stream *x = &q->streams[i];
     bool each = !q->any;
     for (uint32_t k = 0; each && k < q->cursors.n; k++)

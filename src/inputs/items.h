@@ -163,7 +163,7 @@ static uint64_t dlpi_room_bytes(const dlpi_expand *x) {
 }
 
 /* Return the bytes from one worker's room to the next, which share no cache line; 0: no rooms. */
-DLPI_COLD static uint64_t dlpi_room_stride(const dlpi_expand *x) {
+static uint64_t dlpi_room_stride(const dlpi_expand *x) {
     const uint64_t bytes = dlpi_room_bytes(x);
     return bytes > 0 ? dlpi_round_up(dlpi_sum(bytes, 2 * DLPI_REDZONE), DLPI_LINE) : 0;
 }
@@ -299,7 +299,7 @@ static int dlpi_inputs_sizes(dlp_pipe *p, dlpi_found *q,
 
 /* Reserve room at the end of each cell: for the records that arrive, or, behind joined branches,
    for where the items of the row lie. */
-DLPI_COLD static void dlpi_arrived_place(dlpi_expand *x) {
+static void dlpi_arrived_place(dlpi_expand *x) {
     dlpi_found *q = &x->found;
     if (q->arrivals == NULL && q->joins == NULL) return;
     x->arrived_at = dlpi_round_up(q->d.max_part_bytes, 64);

@@ -29,7 +29,7 @@ static void dlpi_counter_show(dlpi_counter_rec *r, uint64_t at_ns, double value)
     dlpi_bump(&r->noted, 1);
 }
 
-DLPI_COLD DLPDEF int dlp_pipe_count(dlp_pipe *p, uint32_t counter, double value) {
+DLPDEF int dlp_pipe_count(dlp_pipe *p, uint32_t counter, double value) {
     uint64_t at_ns;
     if (p == NULL || counter >= p->d.n_counters || !(value >= 0) || value > 1e300)
         return DLP_ERR_ARG;

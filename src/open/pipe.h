@@ -188,7 +188,7 @@ DLPI_COLD DLPDEF const char *dlp_pipe_warning(const dlp_pipe *p, int i) {
     return p != NULL && i >= 0 && (uint64_t)i < p->warnings.n ? p->warnings.text[i] : NULL;
 }
 
-DLPI_COLD DLPDEF int dlp_pipe_state(dlp_pipe *p, const dlp_batch *batch, dlp_state *out) {
+DLPDEF int dlp_pipe_state(dlp_pipe *p, const dlp_batch *batch, dlp_state *out) {
     dlpi_state s;
     uint32_t slot = 0;
     if (p == NULL || out == NULL) return DLP_ERR_ARG;

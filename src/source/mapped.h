@@ -127,7 +127,7 @@ static int dlpi_mapped_head(const dlpi_mapped *m, uint64_t at, uint64_t n, void 
 
 /* Check, at most once in a clock tick, that a file is still as long as it was. Returns 0 or a
    failure's code, said in the item's call. */
-DLPI_COLD static int dlpi_mapped_check(dlpi_mapped *m, const dlp_item *item) {
+static int dlpi_mapped_check(dlpi_mapped *m, const dlp_item *item) {
     uint64_t now = dlpi_coarse_ns();
     struct stat st;
     if (DLPI_LIKELY(DLPI_LOAD_RLX(&m->checked_ns) == now)) return 0;

@@ -362,7 +362,7 @@ static inline uint64_t dlpi_tokens_at(const dlpi_tokens *t, uint64_t shard, uint
 
 /* Turn n tokens of 16 bits, not aligned, into 32 bits. `from` may be the second half of `to`, since
    a block is read whole before it is written, and writing never overtakes reading. */
-DLPI_COLD static void dlpi_tokens_widen(const uint8_t *from, uint64_t n, uint8_t *to) {
+static void dlpi_tokens_widen(const uint8_t *from, uint64_t n, uint8_t *to) {
     typedef uint16_t narrow __attribute__((vector_size(16)));
     typedef uint32_t wide __attribute__((vector_size(32)));
     uint64_t i = 0;

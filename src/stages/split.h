@@ -98,7 +98,7 @@ static uint64_t dlpi_chunk_filled(const dlpi_split *c, const dlpi_chunk_spot *x)
 }
 
 /* Return the bytes of field f in a seam buffer, or 0 if there are no seam buffers. */
-DLPI_COLD static uint64_t dlpi_seam_bytes(const dlp_pipe *p, uint32_t f) {
+static uint64_t dlpi_seam_bytes(const dlp_pipe *p, uint32_t f) {
     const dlpi_split *c = dlpi_split_of(p);
     if (!c->plan.spans || f >= p->batches.n) return 0; /* the latter in a pipe that was refused */
     return c->view_rows * dlpi_row_bytes(&p->batches.at[f]);
@@ -501,7 +501,7 @@ DLPI_COLD static void dlpi_split_config(const dlp_pipe *p, dlpi_state *s) {
     s->last = (uint16_t)c->d.last;
 }
 
-DLPI_COLD static uint64_t dlpi_split_position(const dlp_pipe *p, uint64_t epoch, uint64_t k) {
+static uint64_t dlpi_split_position(const dlp_pipe *p, uint64_t epoch, uint64_t k) {
     const dlpi_split *c = dlpi_split_of(p);
     dlpi_order order = c->order;
     return dlpi_chunk_rows_before(&c->plan, &order, epoch, k);
