@@ -354,8 +354,8 @@
    later may include the declarations. Anything else ends with one #error that says what to do.
 
    Compile the implementation with -O2: functions that run seldom are small even at -O2. gcc 12
-   makes 539 KB of code and constants out of dlpipe.h alone. The program examples/vendor/main.c is
-   590 KB with them. It is 392 KB with -ffunction-sections, -fdata-sections and -Wl,--gc-sections,
+   makes 541 KB of code and constants out of dlpipe.h alone. The program examples/vendor/main.c is
+   591 KB with them. It is 393 KB with -ffunction-sections, -fdata-sections and -Wl,--gc-sections,
    which leave out what the program does not call. In dlpipe's own tree, make headers WITH="loader
    tokens" writes headers with these parts alone into build/with. They have less than half of the
    code, and compile in half of the time. make without lists the parts.
@@ -23228,8 +23228,10 @@ static uint32_t dlpi_scratch_grab(const dlpi_worker *w, const dlpi_unit *t) {
 /* Set or clear the worker's bit that says that it lacks a group. */
 static void dlpi_scratch_lacks(dlpi_worker *w, bool lacks) {
     dlpi_sleepers *group = dlpi_scratch_lacking(w->p, (uint32_t)w->id / 32);
-    if (lacks) dlpi_sleepers_enter(group, dlpi_worker_bit(w));  /* B1 */
-    if (!lacks) dlpi_sleepers_leave(group, dlpi_worker_bit(w)); /* B1 */
+    if (lacks)
+        dlpi_sleepers_enter(group, dlpi_worker_bit(w)); /* B1 */
+    else
+        dlpi_sleepers_leave(group, dlpi_worker_bit(w)); /* B1 */
     dlpi_scratch_hand_of(w)->lacks = lacks;
 }
 

@@ -355,8 +355,8 @@
    later may include the declarations. Anything else ends with one #error that says what to do.
 
    Compile the implementation with -O2: functions that run seldom are small even at -O2. gcc 12
-   makes 539 KB of code and constants out of dlpipe.h alone. The program examples/vendor/main.c is
-   590 KB with them. It is 392 KB with -ffunction-sections, -fdata-sections and -Wl,--gc-sections,
+   makes 541 KB of code and constants out of dlpipe.h alone. The program examples/vendor/main.c is
+   591 KB with them. It is 393 KB with -ffunction-sections, -fdata-sections and -Wl,--gc-sections,
    which leave out what the program does not call. In dlpipe's own tree, make headers WITH="loader
    tokens" writes headers with these parts alone into build/with. They have less than half of the
    code, and compile in half of the time. make without lists the parts.

@@ -231,8 +231,10 @@ static uint32_t dlpi_scratch_grab(const dlpi_worker *w, const dlpi_unit *t) {
 /* Set or clear the worker's bit that says that it lacks a group. */
 static void dlpi_scratch_lacks(dlpi_worker *w, bool lacks) {
     dlpi_sleepers *group = dlpi_scratch_lacking(w->p, (uint32_t)w->id / 32);
-    if (lacks) dlpi_sleepers_enter(group, dlpi_worker_bit(w));  /* B1 */
-    if (!lacks) dlpi_sleepers_leave(group, dlpi_worker_bit(w)); /* B1 */
+    if (lacks)
+        dlpi_sleepers_enter(group, dlpi_worker_bit(w)); /* B1 */
+    else
+        dlpi_sleepers_leave(group, dlpi_worker_bit(w)); /* B1 */
     dlpi_scratch_hand_of(w)->lacks = lacks;
 }
 
