@@ -959,6 +959,7 @@ static bool window_of_cheap_inputs(void) {
 
 static void window__of_cheap_inputs__uses_few_cells(void) {
     int tries = 1;
+    if (RIG_ASAN) return; /* no input is cheap */
     while (!window_of_cheap_inputs() && tries < 20) tries++;
     CHECK(tries < 20);
 }
