@@ -45,7 +45,7 @@ static void dlpi_item_lengths(dlpi_worker *w, const dlpi_unit *t, uint32_t row) 
 
 static inline bool dlpi_lengths_set(const dlpi_worker *w) {
     uint64_t any = w->st->scope.ragged | w->given.length[0];
-    if (w->given.n_fields > 1) any |= w->given.length[1]; /* a loop begins dearly */
+    if (w->given.n_fields > 1) any |= w->given.length[1]; /* the start of a loop costs more */
     for (uint32_t f = 2; f < w->given.n_fields; f++) any |= w->given.length[f];
     return any != 0;
 }
@@ -155,7 +155,7 @@ DLPI_INLINE uint64_t dlpi_item_of(dlpi_worker *w, const dlpi_scope *scope, uint3
     w->item.row = it->row = row;
     if (twin != NULL) it->data = data;
     w->data[0] = data[0] = w->cell[0] + row * scope->cells[0].row_bytes;
-    if (n < 2) return position; /* a loop begins dearly */
+    if (n < 2) return position; /* the start of a loop costs more */
     w->data[1] = data[1] = w->cell[1] + row * scope->cells[1].row_bytes;
     for (uint32_t f = 2; f < n; f++)
         w->data[f] = data[f] = w->cell[f] + row * scope->cells[f].row_bytes;
@@ -209,7 +209,7 @@ DLPI_COLD static int dlpi_row_wrong(dlpi_worker *w, const dlpi_unit *t, uint32_t
 /* A function to inline in place of the call of a stage's callback. twin: that of the item. */
 typedef int (*dlpi_inlined)(dlpi_worker *w, void *user, dlpi_twin *twin);
 
-/* Call the callback of a row. Nothing else calls it. Returns what it returned. */
+/* Call the callback of a row. Only an inlined chain calls it elsewhere. Returns its result. */
 DLPI_INLINE int dlpi_row_call(const dlpi_stage *st, dlp_item *a) { return st->item(st->user, a); }
 
 /* Go on with a row whose callback came to code rc. If it succeeded, finish the row: its lengths (if
