@@ -12837,8 +12837,11 @@ static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int
     uint32_t fate = dlpi_slot_fate(p, t->slot)[row], tries;
     dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
     if (DLPI_DEBUG && code == DLPI_OVERRUN) return dlpi_row_raise(w, t, row, code);
-    if (code == DLP_END) return dlpi_row_end(w, t, row), DLPI_ROW_DONE; /* of the epoch */
-    DLPI_STORE_RLX(&slot->dirty, 1u);                                   /* ordered by done */
+    if (code == DLP_END) { /* of the epoch */
+        dlpi_row_end(w, t, row);
+        return DLPI_ROW_DONE;
+    }
+    DLPI_STORE_RLX(&slot->dirty, 1u); /* ordered by done */
     if (dlpi_fate_stage(fate) == (uint32_t)st->work && dlpi_fate_kills(fate) > dlpi_kills_most(w))
         return dlpi_row_raise(w, t, row, dlpi_killed_say(w, slot->killed_by, fate));
     tries = dlpi_row_tries(w, t, row, fate);
@@ -13058,9 +13061,10 @@ static int dlpi_row_passes(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
 
 /* Pass a row that is an item of another dataset of a mix, or fail one that is no item at all. */
 static inline int dlpi_row_other(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
-    return dlpi_row_kept(w) || w->index[row] >= w->p->fetch->dataset->n_items
-               ? dlpi_row_passes(w, t, row)
-               : (w->passed++, DLPI_ROW_DONE);
+    if (dlpi_row_kept(w) || w->index[row] >= w->p->fetch->dataset->n_items)
+        return dlpi_row_passes(w, t, row);
+    w->passed++;
+    return DLPI_ROW_DONE;
 }
 
 /* Return the code for what the callback of a row returned. Words that an earlier item has left are
@@ -13084,7 +13088,7 @@ DLPI_COLD static int dlpi_row_wrong(dlpi_worker *w, const dlpi_unit *t, uint32_t
 typedef int (*dlpi_inlined)(dlpi_worker *w, void *user, dlpi_twin *twin);
 
 /* Call the callback of a row. Only an inlined chain calls it elsewhere. Returns its result. */
-DLPI_INLINE int dlpi_row_call(const dlpi_stage *st, dlp_item *a) { return st->item(st->user, a); }
+DLPI_INLINE int dlpi_row_call(const dlpi_stage *st, dlp_item *it) { return st->item(st->user, it); }
 
 /* Go on with a row whose callback came to code rc. If it succeeded, finish the row: its lengths (if
    it set some), fields in cells of their own, and the keeper's copy. Returns DLPI_ROW_*. Out of
@@ -13323,7 +13327,6 @@ __attribute__((noinline)) static void dlpi_unit_items(dlpi_worker *w, const dlpi
     dlpi_stage_words *words = dlpi_stage_words_at(p, t->slot, w->st);
     uint32_t already = dlpi_gather_bits(dlpi_done(words), t->row / DLPI_WORD_ROWS, t->b) &
                        dlpi_unit_mask(t->row, t->end);
-    uint32_t done;
     const bool plain =
         dlpi_end_known(p) && already == 0 && !DLPI_DEBUG && (t->untouched || dlpi_unit_blank(p, t));
     bool zeroed = false;
@@ -13346,7 +13349,7 @@ __attribute__((noinline)) static void dlpi_unit_items(dlpi_worker *w, const dlpi
         dlpi_unit_cells(w, t, zeroed, &n);
     else
         dlpi_unit_rows_run(w, t, already, &n);
-    done = (uint32_t)__builtin_popcount(n.mask) - n.left - w->passed;
+    const uint32_t done = (uint32_t)__builtin_popcount(n.mask) - n.left - w->passed;
     w->passed = 0;
     dlpi_items_count(w->block, done, done * p->items.cell_bytes);
     dlpi_clock_out(w, t->b, w->given.epoch, done);
@@ -13407,11 +13410,10 @@ static bool dlpi_row_counts(const dlpi_worker *w, const dlpi_unit *t) {
 
 /* Try the parked row t->row again, by a worker that runs one row at a time. */
 static void dlpi_row_parked(dlpi_worker *w, const dlpi_unit *t) {
-    bool wanted;
     int what = DLPI_ROW_DONE;
     dlpi_clock_in(w);
     dlpi_item_at(w, t);
-    wanted = !dlpi_generation_cancelled(w->p->ctl, w->generation);
+    const bool wanted = !dlpi_generation_cancelled(w->p->ctl, w->generation);
     if (wanted) what = dlpi_row_run(w, t, t->row);
     dlpi_clock_out(w, t->b, w->given.epoch, wanted);
     w->passed = 0;
@@ -13453,7 +13455,6 @@ static inline bool dlpi_rows_find(dlpi_worker *w, dlpi_unit *t) {
 __attribute__((noinline)) static uint32_t dlpi_rows_bulk(dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
     const dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
-    uint32_t n;
     if (!t->untouched || DLPI_DEBUG || dlpi_row_held(w) || p->items.any_ragged ||
         w->st->w.deadline_ms != 0 || dlpi_generation_cancelled(p->ctl, dlpi_slot_generation(slot)))
         return 0;
@@ -13464,7 +13465,7 @@ __attribute__((noinline)) static uint32_t dlpi_rows_bulk(dlpi_worker *w, const d
     DLPI_STORE_RLX(&w->block->current_epoch, slot->epoch);
     DLPI_STORE_RLX(&w->block->current_position, slot->position + t->row);
     dlpi_unpoison(p, t->slot);
-    n = w->st->ops->bulk(w, t);
+    const uint32_t n = w->st->ops->bulk(w, t);
     if (n == 0) return 0;
     dlpi_items_count(w->block, n, n * p->items.cell_bytes);
     dlpi_clock_out(w, t->b, slot->epoch, n);
@@ -13473,13 +13474,12 @@ __attribute__((noinline)) static uint32_t dlpi_rows_bulk(dlpi_worker *w, const d
 }
 
 DLPI_INLINE void dlpi_rows_run(dlpi_worker *w, const dlpi_unit *t) {
-    dlpi_unit rest;
     dlpi_clock_in(w);
     if (DLPI_LIKELY(w->singles && t->untouched)) {
         dlpi_unit_single(w, t);
         return;
     }
-    rest = *t;
+    dlpi_unit rest = *t;
     if (w->st->ops->bulk != NULL) rest.row += dlpi_rows_bulk(w, t);
     if (rest.row < rest.end) dlpi_unit_items(w, &rest);
 }
@@ -13515,11 +13515,10 @@ static bool dlpi_rows_owes(const dlpi_worker *w) { return w->n_parked > 0; }
 /* Return the ns until a parked row may move, at most `ns`. A row that is due may still wait for
    others of its unit. */
 static uint64_t dlpi_rows_due(dlpi_worker *w, uint64_t ns) {
-    uint64_t now;
     dlpi_unit t;
     uint32_t rows;
     if (w->n_parked == 0) return ns;
-    now = dlpi_now_ns();
+    const uint64_t now = dlpi_now_ns();
     for (int i = 0; i < w->n_parked; i++) {
         const dlpi_parked *k = &w->parked[i];
         if (k->due_ns > now && k->due_ns - now < ns) ns = k->due_ns - now;
@@ -15760,7 +15759,6 @@ static void dlpi_attempt_item(const dlpi_worker *w, dlpi_attempt *a) {
 static void dlpi_attempt_over(dlpi_worker *w, dlpi_attempt *a, int rc) {
     dlpi_in_flight *in = w->self;
     dlpi_unit t = dlpi_attempt_unit(a);
-    int what;
     if (DLPI_DEBUG) { /* the callback may have changed any of its item */
         dlpi_item_slot(w, a->slot);
         dlpi_item_row(w, a->row);
@@ -15770,7 +15768,7 @@ static void dlpi_attempt_over(dlpi_worker *w, dlpi_attempt *a, int rc) {
     }
     if (rc != DLP_ERR_KILLED && rc != DLP_ERR_DEADLINE) dlpi_attempt_load(w, a); /* else it is */
     w->note.used_random = a->note.used_random;
-    what = dlpi_row_more(w, &t, a->row, rc);
+    const int what = dlpi_row_more(w, &t, a->row, rc);
     if (what == DLPI_ROW_DONE) {
         dlpi_attempt_done(w, a, dlpi_row_counts(w, &t));
         return;
@@ -15838,12 +15836,11 @@ static bool dlpi_attempt_settled(dlpi_worker *w, dlpi_attempt *a, uint32_t fate)
 /* Offer a prepared item to its source. Returns false if the source has no room for it. */
 static bool dlpi_attempt_offer(dlpi_worker *w, dlpi_attempt *a, bool exclusive) {
     dlpi_in_flight *in = w->self;
-    int rc;
     DLPI_STORE_RLX(&a->since_ns, UINT64_C(0)); /* its thread begins it */
     if (dlpi_fetch_of(w)->d.fetcher == DLP_FETCH_ASYNC) dlpi_attempt_begin(w, a);
     dlpi_attempt_move(in, a, DLPI_ATTEMPT_OUT);
     if (in->n_out == 0) dlpi_in_flight_show(w);
-    rc = dlpi_attempt_submit(w, a);
+    const int rc = dlpi_attempt_submit(w, a);
     if (rc != DLP_FULL && dlpi_row_kept(w) && dlpi_writes_first(w))
         dlpi_bump(&w->block->kept_misses, 1);
     if (rc == 0) {
@@ -16098,11 +16095,10 @@ static void *dlpi_thread_fetch(void *arg) {
     dlpi_cpu cpu = {0};
     dlpi_attempt *a;
     while ((a = dlpi_fetch_thread_next(w)) != NULL) {
-        bool wake;
         dlpi_attempt_begin(w, a);
         a->code = dlpi_row_call(w->st, &a->item);
         pthread_mutex_lock(&pool->lock);
-        wake = dlpi_fetch_thread_done(w, a, &cpu);
+        const bool wake = dlpi_fetch_thread_done(w, a, &cpu);
         pthread_mutex_unlock(&pool->lock); /* a woken thread may run at once, in our place */
         if (wake) dlpi_futex_wake(&pool->word, 1, UINT32_MAX, 0);
     }
@@ -17409,13 +17405,13 @@ static int dlpi_chain_call(void *user, dlp_item *it) {
     return DLPI_LIKELY(rc == 0) ? 0 : dlpi_chain_over(k, call, rc);
 }
 
-/* Call the callbacks for the worker's item, where no field is ragged. The first step, which sees
-   fields from number 0 on, gets the item's twin. */
+/* Call the callbacks for the worker's item, where no field is ragged. The first step is the stage's
+   own callback, which sees fields from number 0 on. It gets the item's twin. */
 DLPI_INLINE int dlpi_chain_run(dlpi_worker *w, void *user, dlpi_twin *first) {
     const dlpi_chained *k = user;
     first->item.n_fields = k->n;
     int rc = k->call(k->user, &first->item);
-    if (DLPI_UNLIKELY(rc != 0)) return dlpi_chain_over(k, &w->note, rc);
+    if (DLPI_UNLIKELY(rc != 0)) return rc;
     w->note.message[0] = 0;
     if (k[1].more) return dlpi_chain_call((void *)(uintptr_t)&k[1], &w->item);
     if (k[1].fewer) dlpi_chain_point(&w->item, &k[1]);
@@ -17482,8 +17478,10 @@ DLPI_COLD static void dlpi_chain_resolve(dlp_pipe *p, const dlpi_stage *st) {
 DLPI_COLD static int dlpi_chain_widens(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_chain *c = dlpi_chain_of(st);
     dlpi_chain_resolve(p, st);
-    if (c->last != NULL && st->n_fields != c->fields && !st->scope.zeroes)
-        st->scope.own = c->fields, st->scope.zeroes = 2;
+    if (c->last != NULL && st->n_fields != c->fields && !st->scope.zeroes) {
+        st->scope.own = c->fields;
+        st->scope.zeroes = 2;
+    }
     return DLP_OK;
 }
 

@@ -201,7 +201,6 @@ static void dlpi_attempt_item(const dlpi_worker *w, dlpi_attempt *a) {
 static void dlpi_attempt_over(dlpi_worker *w, dlpi_attempt *a, int rc) {
     dlpi_in_flight *in = w->self;
     dlpi_unit t = dlpi_attempt_unit(a);
-    int what;
     if (DLPI_DEBUG) { /* the callback may have changed any of its item */
         dlpi_item_slot(w, a->slot);
         dlpi_item_row(w, a->row);
@@ -211,7 +210,7 @@ static void dlpi_attempt_over(dlpi_worker *w, dlpi_attempt *a, int rc) {
     }
     if (rc != DLP_ERR_KILLED && rc != DLP_ERR_DEADLINE) dlpi_attempt_load(w, a); /* else it is */
     w->note.used_random = a->note.used_random;
-    what = dlpi_row_more(w, &t, a->row, rc);
+    const int what = dlpi_row_more(w, &t, a->row, rc);
     if (what == DLPI_ROW_DONE) {
         dlpi_attempt_done(w, a, dlpi_row_counts(w, &t));
         return;
@@ -279,12 +278,11 @@ static bool dlpi_attempt_settled(dlpi_worker *w, dlpi_attempt *a, uint32_t fate)
 /* Offer a prepared item to its source. Returns false if the source has no room for it. */
 static bool dlpi_attempt_offer(dlpi_worker *w, dlpi_attempt *a, bool exclusive) {
     dlpi_in_flight *in = w->self;
-    int rc;
     DLPI_STORE_RLX(&a->since_ns, UINT64_C(0)); /* its thread begins it */
     if (dlpi_fetch_of(w)->d.fetcher == DLP_FETCH_ASYNC) dlpi_attempt_begin(w, a);
     dlpi_attempt_move(in, a, DLPI_ATTEMPT_OUT);
     if (in->n_out == 0) dlpi_in_flight_show(w);
-    rc = dlpi_attempt_submit(w, a);
+    const int rc = dlpi_attempt_submit(w, a);
     if (rc != DLP_FULL && dlpi_row_kept(w) && dlpi_writes_first(w))
         dlpi_bump(&w->block->kept_misses, 1);
     if (rc == 0) {
@@ -539,11 +537,10 @@ static void *dlpi_thread_fetch(void *arg) {
     dlpi_cpu cpu = {0};
     dlpi_attempt *a;
     while ((a = dlpi_fetch_thread_next(w)) != NULL) {
-        bool wake;
         dlpi_attempt_begin(w, a);
         a->code = dlpi_row_call(w->st, &a->item);
         pthread_mutex_lock(&pool->lock);
-        wake = dlpi_fetch_thread_done(w, a, &cpu);
+        const bool wake = dlpi_fetch_thread_done(w, a, &cpu);
         pthread_mutex_unlock(&pool->lock); /* a woken thread may run at once, in our place */
         if (wake) dlpi_futex_wake(&pool->word, 1, UINT32_MAX, 0);
     }

@@ -88,13 +88,13 @@ static int dlpi_chain_call(void *user, dlp_item *it) {
     return DLPI_LIKELY(rc == 0) ? 0 : dlpi_chain_over(k, call, rc);
 }
 
-/* Call the callbacks for the worker's item, where no field is ragged. The first step, which sees
-   fields from number 0 on, gets the item's twin. */
+/* Call the callbacks for the worker's item, where no field is ragged. The first step is the stage's
+   own callback, which sees fields from number 0 on. It gets the item's twin. */
 DLPI_INLINE int dlpi_chain_run(dlpi_worker *w, void *user, dlpi_twin *first) {
     const dlpi_chained *k = user;
     first->item.n_fields = k->n;
     int rc = k->call(k->user, &first->item);
-    if (DLPI_UNLIKELY(rc != 0)) return dlpi_chain_over(k, &w->note, rc);
+    if (DLPI_UNLIKELY(rc != 0)) return rc;
     w->note.message[0] = 0;
     if (k[1].more) return dlpi_chain_call((void *)(uintptr_t)&k[1], &w->item);
     if (k[1].fewer) dlpi_chain_point(&w->item, &k[1]);
@@ -161,8 +161,10 @@ DLPI_COLD static void dlpi_chain_resolve(dlp_pipe *p, const dlpi_stage *st) {
 DLPI_COLD static int dlpi_chain_widens(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_chain *c = dlpi_chain_of(st);
     dlpi_chain_resolve(p, st);
-    if (c->last != NULL && st->n_fields != c->fields && !st->scope.zeroes)
-        st->scope.own = c->fields, st->scope.zeroes = 2;
+    if (c->last != NULL && st->n_fields != c->fields && !st->scope.zeroes) {
+        st->scope.own = c->fields;
+        st->scope.zeroes = 2;
+    }
     return DLP_OK;
 }
 

@@ -176,8 +176,11 @@ static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int
     uint32_t fate = dlpi_slot_fate(p, t->slot)[row], tries;
     dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
     if (DLPI_DEBUG && code == DLPI_OVERRUN) return dlpi_row_raise(w, t, row, code);
-    if (code == DLP_END) return dlpi_row_end(w, t, row), DLPI_ROW_DONE; /* of the epoch */
-    DLPI_STORE_RLX(&slot->dirty, 1u);                                   /* ordered by done */
+    if (code == DLP_END) { /* of the epoch */
+        dlpi_row_end(w, t, row);
+        return DLPI_ROW_DONE;
+    }
+    DLPI_STORE_RLX(&slot->dirty, 1u); /* ordered by done */
     if (dlpi_fate_stage(fate) == (uint32_t)st->work && dlpi_fate_kills(fate) > dlpi_kills_most(w))
         return dlpi_row_raise(w, t, row, dlpi_killed_say(w, slot->killed_by, fate));
     tries = dlpi_row_tries(w, t, row, fate);

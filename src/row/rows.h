@@ -54,11 +54,10 @@ static bool dlpi_row_counts(const dlpi_worker *w, const dlpi_unit *t) {
 
 /* Try the parked row t->row again, by a worker that runs one row at a time. */
 static void dlpi_row_parked(dlpi_worker *w, const dlpi_unit *t) {
-    bool wanted;
     int what = DLPI_ROW_DONE;
     dlpi_clock_in(w);
     dlpi_item_at(w, t);
-    wanted = !dlpi_generation_cancelled(w->p->ctl, w->generation);
+    const bool wanted = !dlpi_generation_cancelled(w->p->ctl, w->generation);
     if (wanted) what = dlpi_row_run(w, t, t->row);
     dlpi_clock_out(w, t->b, w->given.epoch, wanted);
     w->passed = 0;
@@ -100,7 +99,6 @@ static inline bool dlpi_rows_find(dlpi_worker *w, dlpi_unit *t) {
 __attribute__((noinline)) static uint32_t dlpi_rows_bulk(dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
     const dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
-    uint32_t n;
     if (!t->untouched || DLPI_DEBUG || dlpi_row_held(w) || p->items.any_ragged ||
         w->st->w.deadline_ms != 0 || dlpi_generation_cancelled(p->ctl, dlpi_slot_generation(slot)))
         return 0;
@@ -111,7 +109,7 @@ __attribute__((noinline)) static uint32_t dlpi_rows_bulk(dlpi_worker *w, const d
     DLPI_STORE_RLX(&w->block->current_epoch, slot->epoch);
     DLPI_STORE_RLX(&w->block->current_position, slot->position + t->row);
     dlpi_unpoison(p, t->slot);
-    n = w->st->ops->bulk(w, t);
+    const uint32_t n = w->st->ops->bulk(w, t);
     if (n == 0) return 0;
     dlpi_items_count(w->block, n, n * p->items.cell_bytes);
     dlpi_clock_out(w, t->b, slot->epoch, n);
@@ -120,13 +118,12 @@ __attribute__((noinline)) static uint32_t dlpi_rows_bulk(dlpi_worker *w, const d
 }
 
 DLPI_INLINE void dlpi_rows_run(dlpi_worker *w, const dlpi_unit *t) {
-    dlpi_unit rest;
     dlpi_clock_in(w);
     if (DLPI_LIKELY(w->singles && t->untouched)) {
         dlpi_unit_single(w, t);
         return;
     }
-    rest = *t;
+    dlpi_unit rest = *t;
     if (w->st->ops->bulk != NULL) rest.row += dlpi_rows_bulk(w, t);
     if (rest.row < rest.end) dlpi_unit_items(w, &rest);
 }
@@ -162,11 +159,10 @@ static bool dlpi_rows_owes(const dlpi_worker *w) { return w->n_parked > 0; }
 /* Return the ns until a parked row may move, at most `ns`. A row that is due may still wait for
    others of its unit. */
 static uint64_t dlpi_rows_due(dlpi_worker *w, uint64_t ns) {
-    uint64_t now;
     dlpi_unit t;
     uint32_t rows;
     if (w->n_parked == 0) return ns;
-    now = dlpi_now_ns();
+    const uint64_t now = dlpi_now_ns();
     for (int i = 0; i < w->n_parked; i++) {
         const dlpi_parked *k = &w->parked[i];
         if (k->due_ns > now && k->due_ns - now < ns) ns = k->due_ns - now;

@@ -184,9 +184,10 @@ static int dlpi_row_passes(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
 
 /* Pass a row that is an item of another dataset of a mix, or fail one that is no item at all. */
 static inline int dlpi_row_other(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
-    return dlpi_row_kept(w) || w->index[row] >= w->p->fetch->dataset->n_items
-               ? dlpi_row_passes(w, t, row)
-               : (w->passed++, DLPI_ROW_DONE);
+    if (dlpi_row_kept(w) || w->index[row] >= w->p->fetch->dataset->n_items)
+        return dlpi_row_passes(w, t, row);
+    w->passed++;
+    return DLPI_ROW_DONE;
 }
 
 /* Return the code for what the callback of a row returned. Words that an earlier item has left are
@@ -210,7 +211,7 @@ DLPI_COLD static int dlpi_row_wrong(dlpi_worker *w, const dlpi_unit *t, uint32_t
 typedef int (*dlpi_inlined)(dlpi_worker *w, void *user, dlpi_twin *twin);
 
 /* Call the callback of a row. Only an inlined chain calls it elsewhere. Returns its result. */
-DLPI_INLINE int dlpi_row_call(const dlpi_stage *st, dlp_item *a) { return st->item(st->user, a); }
+DLPI_INLINE int dlpi_row_call(const dlpi_stage *st, dlp_item *it) { return st->item(st->user, it); }
 
 /* Go on with a row whose callback came to code rc. If it succeeded, finish the row: its lengths (if
    it set some), fields in cells of their own, and the keeper's copy. Returns DLPI_ROW_*. Out of
@@ -449,7 +450,6 @@ __attribute__((noinline)) static void dlpi_unit_items(dlpi_worker *w, const dlpi
     dlpi_stage_words *words = dlpi_stage_words_at(p, t->slot, w->st);
     uint32_t already = dlpi_gather_bits(dlpi_done(words), t->row / DLPI_WORD_ROWS, t->b) &
                        dlpi_unit_mask(t->row, t->end);
-    uint32_t done;
     const bool plain =
         dlpi_end_known(p) && already == 0 && !DLPI_DEBUG && (t->untouched || dlpi_unit_blank(p, t));
     bool zeroed = false;
@@ -472,7 +472,7 @@ __attribute__((noinline)) static void dlpi_unit_items(dlpi_worker *w, const dlpi
         dlpi_unit_cells(w, t, zeroed, &n);
     else
         dlpi_unit_rows_run(w, t, already, &n);
-    done = (uint32_t)__builtin_popcount(n.mask) - n.left - w->passed;
+    const uint32_t done = (uint32_t)__builtin_popcount(n.mask) - n.left - w->passed;
     w->passed = 0;
     dlpi_items_count(w->block, done, done * p->items.cell_bytes);
     dlpi_clock_out(w, t->b, w->given.epoch, done);
