@@ -36,6 +36,7 @@ static struct how {
     uint32_t until; /* ... in so many attempts; 0: in all */
     uint32_t kill_every;
     uint64_t cache, too_long;
+    int bad_length; /* 1 + the field of fixed size whose length the last row sets */
 } how;
 
 static int fixed; /* 1: no field is ragged */
@@ -116,6 +117,7 @@ static int turn(void *user, dlp_item *it) { /* sees x, text, sum, label, tail; s
     if (it->length[1] > 0) it->length[1]--;
     *(uint64_t *)it->data[0] += 1;
     const int rc = maybe_fails(4, it);
+    if (how.bad_length > 0 && it->index == 33) it->length[how.bad_length - 1] = 2;
     it->data[0] = it->data[3];
     memset(it, 0x5a, sizeof *it);
     return rc;
@@ -351,6 +353,56 @@ static void fetch__sets_a_length_above_its_maximum__no_row_sees_it(void) {
     CHECK(strstr(two.err.message, "\"text\" has 8 rows") != NULL);
 }
 
+static void last_row__sets_a_length_of_a_field_of_fixed_size__refused(void) {
+    static const char *const fields[] = {"x", "text", "sum", "label", "tail"};
+    fixed = 1;
+    for (int f = 0; f < 5; f++) {
+        how = (struct how){.workers = 1, .bad_length = f + 1};
+        take(&two, -1, NULL);
+        CHECK(two.rc == DLP_ERR_LENGTH && two.err.index == 33);
+        CHECK(strstr(two.err.message, fields[f]) != NULL);
+    }
+    fixed = 0;
+}
+
+static int own_index(void *user, dlp_item *it) {
+    (void)user;
+    *(uint64_t *)it->data[0] = it->index;
+    return 0;
+}
+
+static void mix__of_two_fetches__each_item_counts_once_and_is_kept(void) {
+    static const uint64_t many[] = {30, 50};
+    for (int kept = 0; kept < 2; kept++) {
+        static dlp_stats st;
+        dlp_mix *mix = NULL;
+        dlp_pipe *p = NULL;
+        dlp_batch *b;
+        CHECK(dlp_mix_open(&mix, &(dlp_mix_desc){.n = 2, .n_items = many}, NULL) == DLP_OK);
+        dlp_node nodes[5] = {{.name = "items", .verb = DLP_LIST, .list = {.mix = mix}},
+                             {.name = "first", .verb = DLP_FETCH, .fetch = {.of = 1}},
+                             {.name = "second", .verb = DLP_FETCH, .fetch = {.of = 2}},
+                             {.name = "kept", .verb = DLP_CACHE, .cache = {1 << 16}}};
+        for (int i = 1; i < 3; i++) {
+            nodes[i].fetch.fetch = own_index;
+            nodes[i].fetch.fields = fixed_fields;
+            nodes[i].fetch.n_fields = 1;
+        }
+        nodes[3 + kept] =
+            (dlp_node){.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = ROWS}};
+        CHECK(dlp_pipe_open(&p, nodes, 4 + (uint32_t)kept, &(dlp_pipe_desc){.epochs = 2}, NULL) ==
+              DLP_OK);
+        while (dlp_pipe_next_timeout(p, &b, 60000) == DLP_OK) dlp_pipe_release(p, b);
+        CHECK(dlp_pipe_stats(p, &st) == DLP_OK && st.items > 160);
+        CHECK(st.stages[dlp_node_stage(p, "first")].items +
+                  st.stages[dlp_node_stage(p, "second")].items ==
+              st.items);
+        CHECK(st.cache_misses == (kept ? 80 : 0) && st.cache_hits == (kept ? st.items - 80 : 0));
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+        dlp_mix_close(mix);
+    }
+}
+
 static void cache__behind_the_rows__keeps_what_they_made(void) {
     how = (struct how){.workers = 1, .cache = 1 << 20};
     take(&two, -1, NULL);
@@ -429,6 +481,8 @@ int main(void) {
     }
     fixed = 0;
     fetch__sets_a_length_above_its_maximum__no_row_sees_it();
+    last_row__sets_a_length_of_a_field_of_fixed_size__refused();
+    mix__of_two_fetches__each_item_counts_once_and_is_kept();
     cache__behind_the_rows__keeps_what_they_made();
     table__has_too_many_rows_or_fields__refused_by_the_row();
     return test_end("fused");
