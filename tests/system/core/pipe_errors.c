@@ -1362,6 +1362,79 @@ static int run_plain(bool beyond, uint64_t with_length, uint64_t *rows, dlp_erro
     return rc;
 }
 
+static uint64_t index_beyond_at_first(void *user, uint64_t epoch, uint64_t position) {
+    return epoch == 0 ? index_beyond(user, epoch, position) : position;
+}
+
+static int skip_some(void *user, dlp_item *it) {
+    (void)user;
+    return it->epoch == 1 && it->index % 50 == 0 ? DLP_SKIP : 0;
+}
+
+/* A batch with a row that is no item is dropped. The next batch in its slot has all its rows but
+   one. */
+static void no_item__in_a_dropped_epoch__not_seen_in_the_next(void) {
+    static const dlp_field field = {.name = "words", .dtype = DLP_U64};
+    static dlp_stats st;
+    dlp_sampler_desc order = {.order = DLP_ORDER_FUNCTION, .function = index_beyond_at_first};
+    uint64_t rows = 0;
+    const dlp_node nodes[] = {
+        {.name = "items", .verb = DLP_LIST, .list = {.n_items = 300, .order = &order}},
+        {.name = "fetch",
+         .verb = DLP_FETCH,
+         .fetch = {.fetch = skip_some, .fields = &field, .n_fields = 1},
+         .workers = {.num_workers = 1}},
+        {.name = "batch",
+         .verb = DLP_BATCH,
+         .batch = {.batch_size = 50},
+         .queue = {.capacity = 4}}};
+    dlp_pipe *p;
+    dlp_batch *b;
+    CHECK(dlp_pipe_open(&p, DLP_NODES(nodes), &(dlp_pipe_desc){.epochs = 2}, NULL) == DLP_OK);
+    for (int i = 0; i < 5000 && st.stages[dlp_node_stage(p, "fetch")].items < 150; i++) {
+        poll(NULL, 0, 1);
+        CHECK(dlp_pipe_stats(p, &st) == DLP_OK);
+    }
+    CHECK(dlp_pipe_next(p, &b) == DLP_OK && dlp_pipe_release(p, b) == DLP_OK);
+    CHECK(dlp_pipe_next_epoch(p) == DLP_OK);
+    while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {
+        rows += b->valid_count;
+        dlp_pipe_release(p, b);
+    }
+    CHECK(rows == 6 * 49);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
+static int fails_every_other_time(void *user, dlp_batch *b, void *state) {
+    (void)b;
+    (void)state;
+    return (*(uint64_t *)user)++ % 2 == 0 ? -1 : 0;
+}
+
+/* Each batch fails once. No batch counts the failure of the batch before it in its slot. */
+static void batch_map__fails_once_at_each_batch__each_is_tried_again(void) {
+    static const dlp_field field = {.name = "words", .dtype = DLP_U64};
+    uint64_t calls = 0, rows = 0;
+    const dlp_node nodes[] = {{.name = "items", .verb = DLP_LIST, .list = {.n_items = 300}},
+                              {.name = "fetch",
+                               .verb = DLP_FETCH,
+                               .fetch = {.fetch = skip_some, .fields = &field, .n_fields = 1}},
+                              {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 10}},
+                              {.name = "whole",
+                               .verb = DLP_MAP,
+                               .map = {.batch = fails_every_other_time, .user = &calls},
+                               .workers = {.retries = 1}}};
+    dlp_pipe *p;
+    dlp_batch *b;
+    CHECK(dlp_pipe_open(&p, DLP_NODES(nodes), NULL, NULL) == DLP_OK);
+    while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {
+        rows += b->valid_count;
+        dlp_pipe_release(p, b);
+    }
+    CHECK(rows == 300 && calls == 60);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
 static void errors__plain_row__zeroed_fixed_and_an_item(void) {
     dlp_error e;
     uint64_t rows;
@@ -1383,6 +1456,8 @@ int main(int argc, char **argv) {
     errors__submit_or_stream_returns_errno__a_failure();
     skip__nobody_asked_for_it__a_warning_for_each_stage();
     skip__by_two_stages__warned_of_both();
+    no_item__in_a_dropped_epoch__not_seen_in_the_next();
+    batch_map__fails_once_at_each_batch__each_is_tried_again();
     errors__plain_row__zeroed_fixed_and_an_item();
     errors__words_of_another_item__not_told();
     errors__callback_changes_its_item__nothing_else_is_spoiled();
