@@ -1753,7 +1753,8 @@ DLPDEF void dlp_pipe_stop(dlp_pipe *p);
                    does nothing, and returns DLP_OK.
      DLP_ERR_BUSY  A callback has not returned within close_timeout_ms; dlp_pipe_error names it.
                    Nothing was freed. Call close again.
-   Consumer; no other call may run. Waits up to close_timeout_ms. */
+   Consumer; no other call may run. Waits up to close_timeout_ms. Time in which the process is
+   stopped does not count. */
 DLPDEF int dlp_pipe_close(dlp_pipe *p);
 
 /* Return the first error of the pipe, never NULL. Code 0 and worker -1: no error. After next has
@@ -28352,17 +28353,20 @@ static uint32_t dlpi_running(const dlp_pipe *p) {
     return (uint32_t)p->n_threads - dlpi_event_count(&p->live_word); /* L1 <- L1 */
 }
 
-/* Wait until all threads have ended, and join them. until: when to give up (dlpi_now_ns). Returns
+/* Wait at most `ns` until all threads have ended, and join them. A sleep counts for no longer than
+   it should last: in a process or machine that was stopped, nobody could end meanwhile. Returns
    false if a thread still runs then. */
 DLPI_COLD
-static bool dlpi_await_threads(dlp_pipe *p, uint64_t until) {
+static bool dlpi_await_threads(dlp_pipe *p, uint64_t ns) {
     while (dlpi_running(p) > 0) {
         uint32_t word = dlpi_event_count(&p->live_word); /* L1 <- L1 */
-        uint64_t now = dlpi_now_ns(), ns = DLPI_SLEEP_NS;
+        const uint64_t from = dlpi_now_ns(), most = ns < DLPI_SLEEP_NS ? ns : DLPI_SLEEP_NS;
+        uint64_t took;
         if (dlpi_running(p) == 0) break;
-        if (now >= until) return false;
-        if (until - now < ns) ns = until - now;
-        dlpi_futex_wait(&p->live_word, word, UINT32_MAX, ns, 0);
+        if (ns == 0) return false;
+        dlpi_futex_wait(&p->live_word, word, UINT32_MAX, most, 0);
+        took = dlpi_now_ns() - from;
+        ns -= took < most ? took : most;
         dlpi_wake_all(p);
     }
     for (int i = 0; i <= p->n_workers; i++) {
@@ -29502,15 +29506,14 @@ static void dlpi_free(dlp_pipe *p) {
    DLP_ERR_BUSY if a callback has not returned. Then the caller may try again. */
 DLPI_COLD
 static int dlpi_shut(dlp_pipe *p) {
-    uint64_t ns =
-        p->d.close_timeout_ms ? (uint64_t)p->d.close_timeout_ms * 1000000u : UINT64_C(5000000000);
-    uint64_t until = p->d.close_timeout_ms == DLP_FOREVER ? UINT64_MAX : dlpi_now_ns() + ns;
-    if (p->d.close_timeout_ms == DLP_NOWAIT) until = 0;
+    const int32_t ms = p->d.close_timeout_ms;
+    uint64_t ns = ms ? (uint64_t)ms * 1000000u : UINT64_C(5000000000);
+    if (ms < 0) ns = ms == DLP_FOREVER ? UINT64_MAX : 0; /* DLP_NOWAIT */
     if (p->closing == 0) p->closing = 1;
     if (p->ctl) {
         dlpi_stop_now(p);
         p->beside->await(p);
-        if (!dlpi_await_threads(p, until)) return dlpi_busy(p);
+        if (!dlpi_await_threads(p, ns)) return dlpi_busy(p);
         dlpi_close_rest(p);
     }
     p->closing = 2;
