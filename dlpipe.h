@@ -1753,7 +1753,8 @@ DLPDEF void dlp_pipe_stop(dlp_pipe *p);
                    does nothing, and returns DLP_OK.
      DLP_ERR_BUSY  A callback has not returned within close_timeout_ms; dlp_pipe_error names it.
                    Nothing was freed. Call close again.
-   Consumer; no other call may run. Waits up to close_timeout_ms. */
+   Consumer; no other call may run. Waits up to close_timeout_ms. Time in which the process is
+   stopped does not count. */
 DLPDEF int dlp_pipe_close(dlp_pipe *p);
 
 /* Return the first error of the pipe, never NULL. Code 0 and worker -1: no error. After next has
@@ -9980,7 +9981,7 @@ typedef struct dlpi_scheduler { /* private to the thread that schedules: its own
 typedef struct dlpi_awake {     /* what the consumer measures: see >>impl-awake */
     uint32_t calls;             /* timed calls since the last estimate */
     uint32_t fits;              /* this many workers of each stage have a core, and the consumer */
-    uint32_t put_off;           /* workers that were not woken, because others are awake */
+    uint32_t put_off;           /* wake-ups left out since the consumer slept last */
     uint64_t batch_ns, step_ns; /* averages: workers' busy time of a batch; the consumer's steps */
     uint64_t busy_ns, steps_ns, delivered; /* sums at the last estimate */
 } dlpi_awake;
@@ -10635,14 +10636,15 @@ static void dlpi_rescan(dlp_pipe *p, int first, int last) {
 /* ---- by the scheduler ---- */
 
 /* Return how many of n workers that new work can use are to be woken now. The others are put off
-   while enough workers are awake; see >>impl-awake. */
+   while enough workers are awake; see >>impl-awake. What was put off adds up, until the consumer
+   makes up for it. */
 static uint32_t dlpi_wake_now(dlp_pipe *p, uint32_t n) {
     uint32_t keep = dlpi_keep_awake(p), awake;
     if (DLPI_LIKELY(keep == 0) || !dlpi_consumer_schedules(p)) return n;
     awake = dlpi_awake_workers(p, p->work[0]);
     keep = awake < keep ? keep - awake : 0;
     if (n <= keep) return n;
-    p->awake.put_off = n - keep;
+    if (p->awake.put_off < (uint32_t)p->work[0]->n_workers) p->awake.put_off += n - keep;
     return keep;
 }
 
@@ -28350,17 +28352,20 @@ static uint32_t dlpi_running(const dlp_pipe *p) {
     return (uint32_t)p->n_threads - dlpi_event_count(&p->live_word); /* L1 <- L1 */
 }
 
-/* Wait until all threads have ended, and join them. until: when to give up (dlpi_now_ns). Returns
+/* Wait at most `ns` until all threads have ended, and join them. A sleep counts for no longer than
+   it should last: in a process or machine that was stopped, nobody could end meanwhile. Returns
    false if a thread still runs then. */
 DLPI_COLD
-static bool dlpi_await_threads(dlp_pipe *p, uint64_t until) {
+static bool dlpi_await_threads(dlp_pipe *p, uint64_t ns) {
     while (dlpi_running(p) > 0) {
         uint32_t word = dlpi_event_count(&p->live_word); /* L1 <- L1 */
-        uint64_t now = dlpi_now_ns(), ns = DLPI_SLEEP_NS;
+        const uint64_t from = dlpi_now_ns(), most = ns < DLPI_SLEEP_NS ? ns : DLPI_SLEEP_NS;
+        uint64_t took;
         if (dlpi_running(p) == 0) break;
-        if (now >= until) return false;
-        if (until - now < ns) ns = until - now;
-        dlpi_futex_wait(&p->live_word, word, UINT32_MAX, ns, 0);
+        if (ns == 0) return false;
+        dlpi_futex_wait(&p->live_word, word, UINT32_MAX, most, 0);
+        took = dlpi_now_ns() - from;
+        ns -= took < most ? took : most;
         dlpi_wake_all(p);
     }
     for (int i = 0; i <= p->n_workers; i++) {
@@ -29500,15 +29505,14 @@ static void dlpi_free(dlp_pipe *p) {
    DLP_ERR_BUSY if a callback has not returned. Then the caller may try again. */
 DLPI_COLD
 static int dlpi_shut(dlp_pipe *p) {
-    uint64_t ns =
-        p->d.close_timeout_ms ? (uint64_t)p->d.close_timeout_ms * 1000000u : UINT64_C(5000000000);
-    uint64_t until = p->d.close_timeout_ms == DLP_FOREVER ? UINT64_MAX : dlpi_now_ns() + ns;
-    if (p->d.close_timeout_ms == DLP_NOWAIT) until = 0;
+    const int32_t ms = p->d.close_timeout_ms;
+    uint64_t ns = ms ? (uint64_t)ms * 1000000u : UINT64_C(5000000000);
+    if (ms < 0) ns = ms == DLP_FOREVER ? UINT64_MAX : 0; /* DLP_NOWAIT */
     if (p->closing == 0) p->closing = 1;
     if (p->ctl) {
         dlpi_stop_now(p);
         p->beside->await(p);
-        if (!dlpi_await_threads(p, until)) return dlpi_busy(p);
+        if (!dlpi_await_threads(p, ns)) return dlpi_busy(p);
         dlpi_close_rest(p);
     }
     p->closing = 2;

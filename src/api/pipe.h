@@ -256,7 +256,8 @@ DLPDEF void dlp_pipe_stop(dlp_pipe *p);
                    does nothing, and returns DLP_OK.
      DLP_ERR_BUSY  A callback has not returned within close_timeout_ms; dlp_pipe_error names it.
                    Nothing was freed. Call close again.
-   Consumer; no other call may run. Waits up to close_timeout_ms. */
+   Consumer; no other call may run. Waits up to close_timeout_ms. Time in which the process is
+   stopped does not count. */
 DLPDEF int dlp_pipe_close(dlp_pipe *p);
 
 /* Return the first error of the pipe, never NULL. Code 0 and worker -1: no error. After next has

@@ -49,15 +49,14 @@ static void dlpi_free(dlp_pipe *p) {
 /* Stop the pipe, and wait close_timeout_ms for its threads and processes to end. Returns DLP_OK, or
    DLP_ERR_BUSY if a callback has not returned. Then the caller may try again. */
 static int dlpi_shut(dlp_pipe *p) {
-    uint64_t ns =
-        p->d.close_timeout_ms ? (uint64_t)p->d.close_timeout_ms * 1000000u : UINT64_C(5000000000);
-    uint64_t until = p->d.close_timeout_ms == DLP_FOREVER ? UINT64_MAX : dlpi_now_ns() + ns;
-    if (p->d.close_timeout_ms == DLP_NOWAIT) until = 0;
+    const int32_t ms = p->d.close_timeout_ms;
+    uint64_t ns = ms ? (uint64_t)ms * 1000000u : UINT64_C(5000000000);
+    if (ms < 0) ns = ms == DLP_FOREVER ? UINT64_MAX : 0; /* DLP_NOWAIT */
     if (p->closing == 0) p->closing = 1;
     if (p->ctl) {
         dlpi_stop_now(p);
         p->beside->await(p);
-        if (!dlpi_await_threads(p, until)) return dlpi_busy(p);
+        if (!dlpi_await_threads(p, ns)) return dlpi_busy(p);
         dlpi_close_rest(p);
     }
     p->closing = 2;

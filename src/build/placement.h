@@ -164,16 +164,19 @@ static uint32_t dlpi_running(const dlp_pipe *p) {
     return (uint32_t)p->n_threads - dlpi_event_count(&p->live_word); /* L1 <- L1 */
 }
 
-/* Wait until all threads have ended, and join them. until: when to give up (dlpi_now_ns). Returns
+/* Wait at most `ns` until all threads have ended, and join them. A sleep counts for no longer than
+   it should last: in a process or machine that was stopped, nobody could end meanwhile. Returns
    false if a thread still runs then. */
-static bool dlpi_await_threads(dlp_pipe *p, uint64_t until) {
+static bool dlpi_await_threads(dlp_pipe *p, uint64_t ns) {
     while (dlpi_running(p) > 0) {
         uint32_t word = dlpi_event_count(&p->live_word); /* L1 <- L1 */
-        uint64_t now = dlpi_now_ns(), ns = DLPI_SLEEP_NS;
+        const uint64_t from = dlpi_now_ns(), most = ns < DLPI_SLEEP_NS ? ns : DLPI_SLEEP_NS;
+        uint64_t took;
         if (dlpi_running(p) == 0) break;
-        if (now >= until) return false;
-        if (until - now < ns) ns = until - now;
-        dlpi_futex_wait(&p->live_word, word, UINT32_MAX, ns, 0);
+        if (ns == 0) return false;
+        dlpi_futex_wait(&p->live_word, word, UINT32_MAX, most, 0);
+        took = dlpi_now_ns() - from;
+        ns -= took < most ? took : most;
         dlpi_wake_all(p);
     }
     for (int i = 0; i <= p->n_workers; i++) {

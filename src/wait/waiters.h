@@ -172,14 +172,15 @@ static void dlpi_rescan(dlp_pipe *p, int first, int last) {
 /* ---- by the scheduler ---- */
 
 /* Return how many of n workers that new work can use are to be woken now. The others are put off
-   while enough workers are awake; see >>impl-awake. */
+   while enough workers are awake; see >>impl-awake. What was put off adds up, until the consumer
+   makes up for it. */
 static uint32_t dlpi_wake_now(dlp_pipe *p, uint32_t n) {
     uint32_t keep = dlpi_keep_awake(p), awake;
     if (DLPI_LIKELY(keep == 0) || !dlpi_consumer_schedules(p)) return n;
     awake = dlpi_awake_workers(p, p->work[0]);
     keep = awake < keep ? keep - awake : 0;
     if (n <= keep) return n;
-    p->awake.put_off = n - keep;
+    if (p->awake.put_off < (uint32_t)p->work[0]->n_workers) p->awake.put_off += n - keep;
     return keep;
 }
 

@@ -376,6 +376,53 @@ static int closes_as_they_say(void) {
 
 static void close__forever_and_nowait__as_they_say(void) { CHECK_ONE_OF_5(closes_as_they_say()); }
 
+/* ---- the process is stopped while close waits ---- */
+
+static uint64_t cpu_ms(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+static int working_fetch(void *user, dlp_item *it) {
+    const uint64_t end = cpu_ms() + 60;
+    DLPI_ADD_SEQ(&gate.waiting, 1u); /* G1 */
+    while (cpu_ms() < end) continue;
+    return rig_fetch(user, it);
+}
+
+/* Close in a process that is stopped for longer than close may wait. Returns whether close waited
+   for the callbacks, whose processor time had not passed meanwhile. */
+static int close_goes_on(void) {
+    int ready[2], status = -1;
+    char byte;
+    pid_t child;
+    CHECK(pipe(ready) == 0);
+    if ((child = fork()) == 0) {
+        rig r;
+        dlp_pipe *p;
+        variant(&r, PLAIN, 2);
+        r.dataset.fetch = working_fetch;
+        r.pipe.close_timeout_ms = 1000;
+        gate_set(AT_NONE, 0);
+        if (rig_start(&r, &p) != DLP_OK) _exit(2);
+        gate_await();
+        if (write(ready[1], "", 1) != 1) _exit(3);
+        _exit(dlp_pipe_close(p) == DLP_OK ? 0 : 1);
+    }
+    close(ready[1]);
+    CHECK(read(ready[0], &byte, 1) == 1);
+    sleep_us(20000);
+    kill(child, SIGSTOP);
+    sleep_us(1300000);
+    kill(child, SIGCONT);
+    CHECK(waitpid(child, &status, 0) == child);
+    close(ready[0]);
+    return status == 0;
+}
+
+static void close__process_was_stopped__goes_on_waiting(void) { CHECK_ONE_OF_5(close_goes_on()); }
+
 static int failing_map(void *user, dlp_batch *b, void *state) {
     (void)user;
     (void)b;
@@ -604,6 +651,7 @@ int main(void) {
     close__callback_blocks__busy_names_it_and_again_succeeds();
     close__blocked_and_batch_held__freed_by_the_last();
     close__forever_and_nowait__as_they_say();
+    close__process_was_stopped__goes_on_waiting();
     close__retry_is_far_off__quick();
     stop__from_another_thread__next_returns_within_100_ms();
     stop__in_signal_handler__no_allocation_and_next_returns();

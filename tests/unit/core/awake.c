@@ -81,6 +81,30 @@ static void awake__cores_for_some__all_yield(void) {
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }
 
+/* While one worker is kept awake, each of many feeds puts wake-ups off. If that worker blocks, the
+   consumer makes up for all of them. */
+static void awake__many_feeds__all_that_was_put_off_is_woken(void) {
+    const uint64_t made_up = 0x3ffff0; /* workers 4..21, which sleep; 2 and 3 are awake */
+    dlp_pipe *p = open_pipe();
+    dlpi_sleepers *s;
+    if (p == NULL) return;
+    s = &p->waiters[0].group[0].at;
+    p->work[0]->n_workers = 22;
+    DLPI_STORE_SEQ(&p->waiters[0].active, 22u);
+    dlpi_sleepers_enter(s, made_up);
+    DLPI_STORE_RLX(&p->ctl->keep_awake, 1u);
+    p->awake.put_off = 0;
+    for (int i = 0; i < 3; i++) CHECK(dlpi_wake_now(p, 5) == 0);
+    dlpi_wake_put_off(p); /* 15, of which two may be workers that are not made up */
+    CHECK(__builtin_popcountll(dlpi_sleepers_mask(s) & made_up) <= 18 - 13);
+    for (int i = 0; i < 100; i++) CHECK(dlpi_wake_now(p, 5) == 0);
+    CHECK(p->awake.put_off >= 22 && p->awake.put_off < 44);
+    dlpi_sleepers_leave(s, made_up);
+    DLPI_STORE_SEQ(&p->waiters[0].active, (uint32_t)WORKERS);
+    p->work[0]->n_workers = WORKERS;
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
 static int keep(void *user, dlp_item *item) {
     return item->index & 1 ? DLP_SKIP : fetch(user, item);
 }
@@ -267,6 +291,7 @@ static void wait__awake__as_long_as_the_rule_says(void) {
 int main(void) {
     awake__cores_for_all__as_many_as_batches_want();
     awake__cores_for_some__all_yield();
+    awake__many_feeds__all_that_was_put_off_is_woken();
     awake__core_of_an_input_worker__is_seen();
     item_cost__samples_of_many_units__weigh_by_them_downwards();
     sleepers__one_that_waits_for_a_batch__is_woken_for_it_alone();
