@@ -9871,7 +9871,7 @@ typedef struct dlpi_worker {
     dlpi_waiters *waiters;
     uint64_t generation;   /* generation of its present batch (>>impl-cancel) */
     const uint64_t *index; /* dataset indices of that batch's rows */
-    bool has_special;      /* see dlpi_row_special */
+    uint8_t asks;          /* DLPI_ASK_* */
     bool singles, alone;   /* see dlpi_worker_singles, dlpi_worker_alone */
     bool chained;          /* see dlpi_chain_rows */
     uint32_t input_first;  /* first cell of inputs that it may take */
@@ -12952,16 +12952,20 @@ static inline void dlpi_rows_zero(const dlpi_worker *w, uint32_t row, uint64_t r
     }
 }
 
-/* True if more is to be done for a row than to find its cells, to clear its fields, and to call the
-   stage's callback. */
-static bool dlpi_row_has_more(const dlpi_worker *w) {
-    return dlpi_row_kept(w) || w->extra != NULL || w->p->items.any_ragged ||
-           w->st->w.deadline_ms != 0;
-}
+/* What a worker does for a row beside the call of its stage's callback. Questions take more time
+   than an empty callback, so the code of rows is compiled apart for each of these. */
+enum {
+    DLPI_ASK_NOTHING, /* nothing. Rows are cleared, if at all, several before the first is run */
+    DLPI_ASK_CELLS,   /* the row has fields that end before the batch, or is one of a later dataset,
+                         so that it has another index there and is cleared alone */
+    DLPI_ASK_ALL      /* any of what dlpi_row_special does. Rows with a fate are always run so */
+};
 
-static bool dlpi_row_has_special(const dlpi_worker *w) {
-    return w->st->scope.zeroes || dlpi_row_asks(w) || w->st->scope.first != 0 ||
-           dlpi_row_has_more(w);
+/* Return what a worker does for rows without a fate: DLPI_ASK_*. */
+static uint8_t dlpi_row_asked(const dlpi_worker *w) {
+    if (dlpi_row_kept(w) || w->extra != NULL || w->p->items.any_ragged || w->st->w.deadline_ms != 0)
+        return DLPI_ASK_ALL;
+    return dlpi_row_asks(w) || w->st->scope.first != 0 ? DLPI_ASK_CELLS : DLPI_ASK_NOTHING;
 }
 
 /* Let the source set in the item what it has for the row's callback. Not inlined: the address of
@@ -12971,16 +12975,15 @@ __attribute__((noinline)) static void dlpi_row_extra(dlpi_worker *w, uint32_t s,
 }
 
 /* Set the item's fields that end before the batch, its zeros, and the index that its own dataset
-   knows it by. zeroed: the row has its zeros already. */
-static inline void dlpi_row_cells(dlpi_worker *w, uint32_t row, bool zeroed) {
+   knows it by. clear: the row has no zeros yet. */
+static inline void dlpi_row_cells(dlpi_worker *w, uint32_t row, bool clear) {
     if (dlpi_row_asks(w)) w->p->holder->at(w, row);
-    if (!zeroed) dlpi_rows_zero(w, row, 1);
+    if (clear) dlpi_rows_zero(w, row, 1);
     w->item.index -= w->st->scope.first;
 }
 
-/* Do what some pipes want before a row's callback: take a kept row, set lengths, and so on. Whether
-   there is any is asked once a unit, since an empty callback takes less time than the questions.
-   Returns true if the row was kept, so that it is done. */
+/* Do what some pipes want before a row's callback: take a kept row, set lengths, clear the row, and
+   so on. Returns true if the row was kept, so that it is done. */
 static bool dlpi_row_special(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     const dlp_pipe *p = w->p;
     const dlpi_scope *scope = &w->st->scope;
@@ -12995,7 +12998,7 @@ static bool dlpi_row_special(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
         memset(w->length + scope->own, 0,
                (scope->field + scope->n_fields - scope->own) * sizeof *w->length);
     if (w->extra != NULL) dlpi_row_extra(w, t->slot, row);
-    dlpi_row_cells(w, row, false);
+    dlpi_row_cells(w, row, true);
     if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->block->since_ns, dlpi_now_ns());
     return false;
 }
@@ -13106,20 +13109,10 @@ __attribute__((noinline)) static int dlpi_row_more(dlpi_worker *w, const dlpi_un
     return DLPI_ROW_DONE;
 }
 
-/* What may be asked for beside a row's callback. An empty callback takes less time than the
-   questions, so each of these is compiled apart. */
-enum {
-    DLPI_ASK_NOTHING, /* rows without a fate yet, in a stage that needs nothing but the callback */
-    DLPI_ASK_CELLS,   /* such rows, if a row may be cleared first, has fields that end before the
-                         batch, or has an index of the stage's own */
-    DLPI_ASK_ALL      /* any row */
-};
-
 /* One attempt at a row: all that happens to it, once. runs: DLPI_RUNS_ROW; fate: the fate of the
-   row; ask: DLPI_ASK_*, a constant; zeroed: its fields are cleared; chain: see dlpi_inlined, or
-   NULL. Returns DLPI_ROW_*. */
+   row; ask: DLPI_ASK_*, a constant; chain: see dlpi_inlined, or NULL. Returns DLPI_ROW_*. */
 DLPI_INLINE int dlpi_row_attempt(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint64_t runs,
-                                 uint32_t fate, int ask, bool zeroed, dlpi_inlined chain) {
+                                 uint32_t fate, int ask, dlpi_inlined chain) {
     const dlpi_stage *st = w->st;
     dlpi_worker_block *block = w->block;
     dlp_item *it = &w->item;
@@ -13132,8 +13125,8 @@ DLPI_INLINE int dlpi_row_attempt(dlpi_worker *w, const dlpi_unit *t, uint32_t ro
     DLPI_STORE_RLX(&block->current_position,
                    dlpi_item_of(w, &st->scope, row, index, chain != NULL ? &twin : NULL));
     if (ask == DLPI_ASK_ALL && DLPI_UNLIKELY(fate != 0)) it->attempt = dlpi_fate_tries(fate);
-    if (ask == DLPI_ASK_CELLS) dlpi_row_cells(w, row, zeroed);
-    if (ask == DLPI_ASK_ALL && w->has_special && dlpi_row_special(w, t, row)) return DLPI_ROW_DONE;
+    if (ask == DLPI_ASK_CELLS) dlpi_row_cells(w, row, st->scope.first != 0);
+    if (ask == DLPI_ASK_ALL && dlpi_row_special(w, t, row)) return DLPI_ROW_DONE;
     dlpi_runs(&block->running, runs);
     if (ask == DLPI_ASK_ALL && DLPI_UNLIKELY(fate != 0) &&
         (rc = dlpi_fate_verdict(w, t->slot, fate)) != 0)
@@ -13154,9 +13147,7 @@ __attribute__((noinline)) static int dlpi_row_run(dlpi_worker *w, const dlpi_uni
                                                   uint32_t row) {
     const uint32_t *fate = &dlpi_slot_fate(w->p, t->slot)[row];
     int what;
-    do
-        what = dlpi_row_attempt(w, t, row, DLPI_RUNS_ROW(t->slot, row), *fate, DLPI_ASK_ALL, false,
-                                NULL);
+    do what = dlpi_row_attempt(w, t, row, DLPI_RUNS_ROW(t->slot, row), *fate, DLPI_ASK_ALL, NULL);
     while (what == DLPI_ROW_AGAIN);
     return what;
 }
@@ -13219,7 +13210,21 @@ static int dlpi_unit_row(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint3
     return what;
 }
 
-#define DLPI_ZERO_BYTES (64u << 10) /* bytes of a unit up to which its rows are cleared together */
+#define DLPI_ZERO_BYTES (12u << 10) /* bytes of rows that are cleared together, at most */
+
+/* Clear the rows that a plain unit runs next, up to row `end`, if they are to be cleared. Several
+   are cleared at once: a memset between two copies keeps the second copy's reads from starting
+   early. But these are no more than stay in a first-level cache of 32 KiB, beside what their fetch
+   reads. Returns the row before which they end. */
+static inline uint32_t dlpi_unit_clear(const dlpi_worker *w, uint32_t row, uint32_t end) {
+    const uint64_t bytes = w->p->items.cell_bytes;
+    uint32_t rows = end - row;
+    if (!w->st->scope.zeroes || w->st->scope.first != 0) return end;
+    if (rows * bytes > DLPI_ZERO_BYTES)
+        rows = bytes < DLPI_ZERO_BYTES ? DLPI_ZERO_BYTES / (uint32_t)bytes : 1;
+    dlpi_rows_zero(w, row, rows);
+    return row + rows;
+}
 
 /* Begin to fetch the lines that the rows of a unit are about to be written to: the consumer has
    read them last. On their way all at once they cost little more than one of them does when a store
@@ -13249,37 +13254,30 @@ static inline void dlpi_tally_add(dlpi_tally *n, uint32_t row, int what) {
 }
 
 /* Run all rows of a unit of which nothing is known but the indices. ask: DLPI_ASK_* of each row;
-   zeroed: the rows are cleared already; chain: see dlpi_inlined, or NULL. *n counts what was
-   done. */
-DLPI_INLINE void dlpi_unit_plain(dlpi_worker *w, const dlpi_unit *t, int ask, bool zeroed,
-                                 dlpi_inlined chain, dlpi_tally *n) {
+   chain: see dlpi_inlined, or NULL. *n counts what was done. */
+DLPI_INLINE void dlpi_unit_plain(dlpi_worker *w, const dlpi_unit *t, int ask, dlpi_inlined chain,
+                                 dlpi_tally *n) {
     const dlpi_ctl *ctl = w->p->ctl;
     const uint64_t runs = DLPI_RUNS_ROW(t->slot, 0); /* here: a callback may change all memory */
-    for (uint32_t row = t->row, end = t->end; row < end; row++) {
-        if (DLPI_UNLIKELY(dlpi_generation_cancelled(ctl, w->generation))) {
-            n->left += end - row;
-            break;
+    uint32_t row = t->row, end = t->end;
+    while (row < end) {
+        for (const uint32_t stop = dlpi_unit_clear(w, row, end); row < stop; row++) {
+            if (DLPI_UNLIKELY(dlpi_generation_cancelled(ctl, w->generation))) {
+                n->left += end - row;
+                end = row;
+                break;
+            }
+            const int what = dlpi_row_attempt(w, t, row, runs + row, 0, ask, chain);
+            if (DLPI_LIKELY(what == DLPI_ROW_DONE)) continue;
+            dlpi_tally_add(n, row, what != DLPI_ROW_AGAIN ? what : dlpi_row_run(w, t, row));
         }
-        const int what = dlpi_row_attempt(w, t, row, runs + row, 0, ask, zeroed, chain);
-        if (DLPI_LIKELY(what == DLPI_ROW_DONE)) continue;
-        dlpi_tally_add(n, row, what != DLPI_ROW_AGAIN ? what : dlpi_row_run(w, t, row));
     }
     n->mask = dlpi_unit_mask(t->row, t->end) & ~(n->redo | n->later);
 }
 
-/* Clear all rows of a plain unit before the first of them is fetched, if they are few bytes. A
-   memset between two copies keeps the second copy's reads from starting early. Returns false, and
-   does nothing, if rows are cleared one by one. */
-__attribute__((noinline)) static bool dlpi_unit_zeroed(dlpi_worker *w, const dlpi_unit *t) {
-    const uint64_t rows = t->end - t->row;
-    if (w->st->scope.first != 0 || rows * w->p->items.cell_bytes > DLPI_ZERO_BYTES) return false;
-    dlpi_rows_zero(w, t->row, rows);
-    return true;
-}
-
 __attribute__((noinline)) static void dlpi_unit_cells(dlpi_worker *w, const dlpi_unit *t,
-                                                      bool zeroed, dlpi_tally *n) {
-    dlpi_unit_plain(w, t, DLPI_ASK_CELLS, zeroed, NULL, n);
+                                                      dlpi_tally *n) {
+    dlpi_unit_plain(w, t, DLPI_ASK_CELLS, NULL, n);
 }
 
 /* True if no row of the unit has a fate: nothing is known of the rows but their indices. A fate
@@ -13313,7 +13311,7 @@ DLPI_INLINE void dlpi_unit_single(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_rows_zero(w, t->row, 1);
     if (DLPI_LIKELY(!dlpi_generation_cancelled(w->p->ctl, w->generation))) {
         what = dlpi_row_attempt(w, t, t->row, DLPI_RUNS_ROW(t->slot, t->row), 0, DLPI_ASK_NOTHING,
-                                true, NULL);
+                                NULL);
         if (DLPI_UNLIKELY(what == DLPI_ROW_AGAIN)) what = dlpi_row_run(w, t, t->row);
         done = (what == DLPI_ROW_DONE) - w->passed;
         w->passed = 0;
@@ -13331,7 +13329,6 @@ __attribute__((noinline)) static void dlpi_unit_items(dlpi_worker *w, const dlpi
                        dlpi_unit_mask(t->row, t->end);
     const bool plain =
         dlpi_end_known(p) && already == 0 && !DLPI_DEBUG && (t->untouched || dlpi_unit_blank(p, t));
-    bool zeroed = false;
     dlpi_tally n = {0, 0, 0, 0};
     dlpi_runs(&w->block->running, DLPI_RUNS_NONE); /* it may be a row of this number */
     if (t->untouched && w->started) dlpi_unit_ahead(w, t);
@@ -13341,16 +13338,14 @@ __attribute__((noinline)) static void dlpi_unit_items(dlpi_worker *w, const dlpi
         dlpi_unit_indices_again(w, t, already);
     dlpi_unpoison(p, t->slot);
     dlpi_item_at(w, t);
-    if (w->has_special && plain && !dlpi_row_has_more(w)) zeroed = dlpi_unit_zeroed(w, t);
-    if (plain && (!w->has_special || (zeroed && !dlpi_row_asks(w))))
-        if (DLPI_LIKELY(!w->chained))
-            dlpi_unit_plain(w, t, DLPI_ASK_NOTHING, true, NULL, &n);
-        else
-            w->st->ops->chained(w, t, &n);
-    else if (plain && !dlpi_row_has_more(w))
-        dlpi_unit_cells(w, t, zeroed, &n);
-    else
+    if (!plain || w->asks == DLPI_ASK_ALL)
         dlpi_unit_rows_run(w, t, already, &n);
+    else if (w->asks == DLPI_ASK_CELLS)
+        dlpi_unit_cells(w, t, &n);
+    else if (w->chained)
+        w->st->ops->chained(w, t, &n);
+    else
+        dlpi_unit_plain(w, t, DLPI_ASK_NOTHING, NULL, &n);
     const uint32_t done = (uint32_t)__builtin_popcount(n.mask) - n.left - w->passed;
     w->passed = 0;
     dlpi_items_count(w->block, done, done * p->items.cell_bytes);
@@ -13501,7 +13496,7 @@ static bool dlpi_worker_singles(const dlpi_worker *w) {
     const dlp_pipe *p = w->p;
     return p->batch_rows == 1 && p->n_item_work == 1 && dlpi_end_known(p) && !DLPI_DEBUG &&
            w->st->ops->step == dlpi_rows_step && w->st->ops->bulk == NULL &&
-           w->st->scope.first == 0 && !dlpi_row_held(w) && !dlpi_row_has_more(w);
+           w->asks == DLPI_ASK_NOTHING && !dlpi_row_held(w);
 }
 
 /* True if no other worker of the stage is awake (W1), the worker is a thread of its own, and a row
@@ -15788,7 +15783,7 @@ static void dlpi_attempt_point(dlpi_worker *w, dlpi_attempt *a) {
     a->note.used_random = 0;
     memset(a->length, 0, sizeof a->length);
     dlpi_attempt_load(w, a);
-    dlpi_row_cells(w, a->row, false);
+    dlpi_row_cells(w, a->row, true);
     dlpi_attempt_item(w, a);
     memcpy(a->data, w->data, sizeof a->data);
     if (a->extra != NULL) w->p->source->row(w, &a->item, a->slot, a->row, a->extra);
@@ -17424,7 +17419,7 @@ DLPI_INLINE int dlpi_chain_run(dlpi_worker *w, void *user, dlpi_twin *first) {
 /* Run the rows of a unit whose stage has a chain, as dlpi_unit_plain does for one callback. */
 __attribute__((noinline)) static void dlpi_chain_rows(dlpi_worker *w, const dlpi_unit *t,
                                                       void *tally) {
-    dlpi_unit_plain(w, t, DLPI_ASK_NOTHING, true, dlpi_chain_run, tally);
+    dlpi_unit_plain(w, t, DLPI_ASK_NOTHING, dlpi_chain_run, tally);
 }
 
 /* Append the callback of a row, and the n fields f that the row adds, to a stage. Returns 0 or a
@@ -22573,7 +22568,7 @@ DLPI_COLD static void dlpi_fetch_area(dlp_pipe *p, dlpi_stage *st) {
    written; the callback writes the rest. */
 static uint32_t dlpi_fetch_read(dlpi_worker *w, const dlpi_unit *t) {
     const dlpi_reader *r = w->st->dataset->reader;
-    if (w->st->item != r->fetch || dlpi_row_has_special(w)) return 0;
+    if (w->st->item != r->fetch || w->st->scope.zeroes || w->asks != DLPI_ASK_NOTHING) return 0;
     return r->read(w->st->user, w, t);
 }
 
@@ -29280,7 +29275,7 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     w->extra = dlpi_row_extra_at(p, w, 0);
     if (st->work >= 0) w->waiters = &p->waiters[st->work];
     w->given = w->item;
-    w->has_special = dlpi_row_has_special(w);
+    w->asks = dlpi_row_asked(w);
     w->chained = st->ops->chain_at != 0 && dlpi_chain_of(st)->last != NULL;
     w->singles = dlpi_worker_singles(w);
     if (st->ops->worker != NULL) st->ops->worker(w);

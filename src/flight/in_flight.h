@@ -228,7 +228,7 @@ static void dlpi_attempt_point(dlpi_worker *w, dlpi_attempt *a) {
     a->note.used_random = 0;
     memset(a->length, 0, sizeof a->length);
     dlpi_attempt_load(w, a);
-    dlpi_row_cells(w, a->row, false);
+    dlpi_row_cells(w, a->row, true);
     dlpi_attempt_item(w, a);
     memcpy(a->data, w->data, sizeof a->data);
     if (a->extra != NULL) w->p->source->row(w, &a->item, a->slot, a->row, a->extra);

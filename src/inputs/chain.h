@@ -105,7 +105,7 @@ DLPI_INLINE int dlpi_chain_run(dlpi_worker *w, void *user, dlpi_twin *first) {
 /* Run the rows of a unit whose stage has a chain, as dlpi_unit_plain does for one callback. */
 __attribute__((noinline)) static void dlpi_chain_rows(dlpi_worker *w, const dlpi_unit *t,
                                                       void *tally) {
-    dlpi_unit_plain(w, t, DLPI_ASK_NOTHING, true, dlpi_chain_run, tally);
+    dlpi_unit_plain(w, t, DLPI_ASK_NOTHING, dlpi_chain_run, tally);
 }
 
 /* Append the callback of a row, and the n fields f that the row adds, to a stage. Returns 0 or a

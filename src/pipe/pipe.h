@@ -105,7 +105,7 @@ typedef struct dlpi_worker {
     dlpi_waiters *waiters;
     uint64_t generation;   /* generation of its present batch (>>impl-cancel) */
     const uint64_t *index; /* dataset indices of that batch's rows */
-    bool has_special;      /* see dlpi_row_special */
+    uint8_t asks;          /* DLPI_ASK_* */
     bool singles, alone;   /* see dlpi_worker_singles, dlpi_worker_alone */
     bool chained;          /* see dlpi_chain_rows */
     uint32_t input_first;  /* first cell of inputs that it may take */

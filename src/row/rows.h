@@ -143,7 +143,7 @@ static bool dlpi_worker_singles(const dlpi_worker *w) {
     const dlp_pipe *p = w->p;
     return p->batch_rows == 1 && p->n_item_work == 1 && dlpi_end_known(p) && !DLPI_DEBUG &&
            w->st->ops->step == dlpi_rows_step && w->st->ops->bulk == NULL &&
-           w->st->scope.first == 0 && !dlpi_row_held(w) && !dlpi_row_has_more(w);
+           w->asks == DLPI_ASK_NOTHING && !dlpi_row_held(w);
 }
 
 /* True if no other worker of the stage is awake (W1), the worker is a thread of its own, and a row

@@ -57,7 +57,7 @@ DLPI_COLD static void dlpi_fetch_area(dlp_pipe *p, dlpi_stage *st) {
    written; the callback writes the rest. */
 static uint32_t dlpi_fetch_read(dlpi_worker *w, const dlpi_unit *t) {
     const dlpi_reader *r = w->st->dataset->reader;
-    if (w->st->item != r->fetch || dlpi_row_has_special(w)) return 0;
+    if (w->st->item != r->fetch || w->st->scope.zeroes || w->asks != DLPI_ASK_NOTHING) return 0;
     return r->read(w->st->user, w, t);
 }
 
