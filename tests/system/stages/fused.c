@@ -365,14 +365,15 @@ static void last_row__sets_a_length_of_a_field_of_fixed_size__refused(void) {
     fixed = 0;
 }
 
-static int own_index(void *user, dlp_item *it) {
-    (void)user;
-    *(uint64_t *)it->data[0] = it->index;
+static int own_index(void *user, dlp_item *it) { /* user: NULL if rows are not cleared */
+    if (user != NULL && *(uint64_t *)it->data[0] != 0) count(&all->wrong);
+    *(uint64_t *)it->data[0] = it->index + 1;
     return 0;
 }
 
-static void mix__of_two_fetches__each_item_counts_once_and_is_kept(void) {
+static void mix__of_two_fetches__each_item_is_cleared_counts_once_and_is_kept(void) {
     static const uint64_t many[] = {30, 50};
+    memset(all, 0, sizeof *all);
     for (int kept = 0; kept < 2; kept++) {
         static dlp_stats st;
         dlp_mix *mix = NULL;
@@ -388,6 +389,8 @@ static void mix__of_two_fetches__each_item_counts_once_and_is_kept(void) {
             nodes[i].fetch.fields = fixed_fields;
             nodes[i].fetch.n_fields = 1;
         }
+        nodes[1].fetch.writes_all_bytes = 1;
+        nodes[2].fetch.user = all;
         nodes[3 + kept] =
             (dlp_node){.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = ROWS}};
         CHECK(dlp_pipe_open(&p, nodes, 4 + (uint32_t)kept, &(dlp_pipe_desc){.epochs = 2}, NULL) ==
@@ -399,6 +402,7 @@ static void mix__of_two_fetches__each_item_counts_once_and_is_kept(void) {
               st.items);
         CHECK(st.cache_misses == (kept ? 80 : 0) && st.cache_hits == (kept ? st.items - 80 : 0));
         CHECK(dlp_pipe_close(p) == DLP_OK);
+        CHECK(all->wrong == 0);
         dlp_mix_close(mix);
     }
 }
@@ -482,7 +486,7 @@ int main(void) {
     fixed = 0;
     fetch__sets_a_length_above_its_maximum__no_row_sees_it();
     last_row__sets_a_length_of_a_field_of_fixed_size__refused();
-    mix__of_two_fetches__each_item_counts_once_and_is_kept();
+    mix__of_two_fetches__each_item_is_cleared_counts_once_and_is_kept();
     cache__behind_the_rows__keeps_what_they_made();
     table__has_too_many_rows_or_fields__refused_by_the_row();
     return test_end("fused");
