@@ -1309,7 +1309,8 @@ typedef struct dlp_workers_desc {
                                  a callback left out by DLP_SKIP do not count */
     int32_t deadline_ms;      /* longest time of a callback, in milliseconds; 0: no limit. Threads:
                                  next returns DLP_ERR_DEADLINE; next looks while it waits.
-                                 Processes: the worker is killed, and the item has failed */
+                                 Processes: the worker is killed, and the item has failed. While
+                                 next waits, time in which all was stopped does not count */
     int32_t idempotent;       /* 1: a stage that changes a cell may run on it again */
     int (*worker_init)(void *user, int worker, void **state); /* called in the worker, before its
                                  first item; returns 0, or failure: DLP_ERR_CALLBACK. May be NULL */
@@ -10061,9 +10062,14 @@ typedef struct dlpi_consumed { /* unordered: batches of the epoch that are deliv
     uint8_t at[DLPI_GAPS_MAX];
 } dlpi_consumed;
 
+typedef struct
+    dlpi_spot { /* a place between two batches: the epoch, and in it the next batch and */
+    uint64_t epoch, batch, position; /* the global position of its first row */
+} dlpi_spot;
+
 typedef struct dlpi_after { /* the state after all delivered batches */
     uint64_t high;          /* 1 + the highest number of a delivered batch of the epoch */
-    uint64_t epoch, batch, position;
+    dlpi_spot spot;
     dlpi_source_state source;
 } dlpi_after;
 
@@ -10172,15 +10178,16 @@ struct dlp_pipe {
     uint64_t budget_bytes; /* bytes that the pipe has taken from the desc's budget */
     dlpi_exports exports;
     uint64_t deadline_ns; /* shortest deadline of the stages; 0: none has one */
-    int open_end;     /* 1: a row tells where the epoch ends; the number of items is not known */
-    dlpi_state place; /* state to go on from, after the last seek; under dlpi_place_lock */
-    uint32_t place_seek_no; /* number of that seek; under dlpi_place_lock */
+    int open_end; /* 1: a row tells where the epoch ends; the number of items is not known */
+    uint32_t place_seek_no; /* number of the last seek; under dlpi_place_lock */
+    dlpi_state place;       /* state to go on from, after that seek; under dlpi_place_lock */
     /* Fields that the consumer writes with every batch lie apart from those that workers read. If
        the scheduler has a thread, the thread writes `schedule`. */
     uint8_t pad0[DLPI_LINE];
     uint64_t base;        /* oldest batch that is not delivered; the consumer's copy of ctl.base */
     uint64_t n_lent;      /* batches that the user holds */
     uint64_t looked_ns;   /* time of the last look after worker processes */
+    uint64_t stood_ns;    /* time at which a process went on that was stopped in next; or 0 */
     uint64_t epoch_begun; /* I2 generation of the epoch that set_epoch was called for last */
     dlpi_pace pace;
     uint32_t seek_no;       /* seeks, modulo 2^16 */
@@ -14492,13 +14499,16 @@ static void dlpi_state_source(dlpi_state *to, const dlpi_source_state *from) {
     if (to->batch > 0) memcpy(to->sampler, from->at, sizeof to->sampler);
 }
 
-/* Note that the consumer's place is behind batch k of an epoch. after: the global position there;
-   last: the batch ends the epoch. */
-static inline void dlpi_state_behind(dlp_pipe *p, uint64_t epoch, uint64_t k, uint64_t after,
-                                     bool last) {
-    p->after.epoch = last ? epoch + 1 : epoch;
-    p->after.batch = last ? 0 : k + 1;
-    p->after.position = last ? 0 : after;
+/* Return the spot behind batch k of an epoch. after: the global position there; last: the batch
+   ends the epoch. */
+static inline dlpi_spot dlpi_spot_behind(uint64_t epoch, uint64_t k, uint64_t after, bool last) {
+    return last ? (dlpi_spot){epoch + 1, 0, 0} : (dlpi_spot){epoch, k + 1, after};
+}
+
+static inline void dlpi_state_at(dlpi_state *to, dlpi_spot spot) {
+    to->epoch = spot.epoch;
+    to->batch = spot.batch;
+    to->position = spot.position;
 }
 
 /* Note that the consumer has got batch b, from slot s, for a state that is asked for later. In an
@@ -14506,7 +14516,8 @@ static inline void dlpi_state_behind(dlp_pipe *p, uint64_t epoch, uint64_t k, ui
 static inline void dlpi_state_note(dlp_pipe *p, uint64_t b, uint32_t s, const dlpi_bslot *slot,
                                    uint32_t flags) {
     const bool last = (flags & DLP_BATCH_LAST) != 0, first = b + 1 > p->after.high;
-    if (first || last) dlpi_state_behind(p, slot->epoch, slot->in_epoch, slot->after, last);
+    if (first || last)
+        p->after.spot = dlpi_spot_behind(slot->epoch, slot->in_epoch, slot->after, last);
     if (first) {
         const dlpi_source_state *own = p->bare ? NULL : p->source->state(p, s, 1);
         p->after.high = b + 1;
@@ -14517,9 +14528,7 @@ static inline void dlpi_state_note(dlp_pipe *p, uint64_t b, uint32_t s, const dl
 /* Write to *to the state after all that the consumer has got so far. */
 static void dlpi_state_now(const dlp_pipe *p, dlpi_state *to) {
     uint32_t s;
-    to->epoch = p->after.epoch;
-    to->batch = p->after.batch;
-    to->position = p->after.position;
+    dlpi_state_at(to, p->after.spot);
     s = dlpi_gaps_state(p, to);
     dlpi_state_source(to, p->source->state(p, s, s == DLPI_NO_SLOT));
 }
@@ -14538,9 +14547,8 @@ static uint64_t dlpi_epoch_most(const dlp_pipe *p) {
    source's. Then the lender finds the source's batch in which its own batch begins. */
 static dlpi_state dlpi_state_books(dlp_pipe *p, const dlpi_state *s) {
     dlpi_state to = *s;
-    p->epoch_now = p->after.epoch = s->epoch;
-    p->after.batch = s->batch;
-    p->after.position = s->position;
+    p->after.spot = (dlpi_spot){s->epoch, s->batch, s->position};
+    p->epoch_now = s->epoch;
     p->epoch_open = s->batch > 0;
     p->last_sequence = UINT64_MAX;
     dlpi_gaps_books(p, s);
@@ -14885,7 +14893,8 @@ static void dlpi_describe_current(const dlpi_worker *w, uint64_t index, dlp_erro
 }
 
 /* Look for a callback of a thread that is past its deadline. Returns DLP_OK if there is none, or
-   DLP_ERR_DEADLINE, which is then the pipe's error. The supervisor looks after the callbacks of
+   DLP_ERR_DEADLINE, which is then the pipe's error. A callback that ran when the process was
+   stopped gets its whole time again from then on. The supervisor looks after the callbacks of
    processes (dlpi_procs_deadlines). */
 DLPI_COLD static int dlpi_threads_deadline(dlp_pipe *p, uint64_t now) {
     for (int i = 0; i < p->n_workers; i++) {
@@ -14897,6 +14906,7 @@ DLPI_COLD static int dlpi_threads_deadline(dlp_pipe *p, uint64_t now) {
         /* an inline callback has returned: we are here; of processes the supervisor takes care */
         if (limit == 0) continue;
         if (DLPI_LOAD_RLX(&w->block->state) != DLP_WORKER_BUSY) continue;
+        if (since < p->stood_ns) since = p->stood_ns;
         if (index == UINT64_MAX || now < since + limit) continue;
         dlpi_error_set(&e, DLP_ERR_DEADLINE, "",
                        "the callback runs for %" PRIu64 " ms, its deadline_ms is %d",
@@ -14922,6 +14932,7 @@ typedef struct dlpi_next_wait {
     uint64_t until, *b; /* until: time in ns; UINT64_MAX: no limit; 0: do not wait */
     uint32_t *s;        /* result: batch *b is in slot *s */
     int rc;             /* result of the last look; DLP_EMPTY: wait on */
+    uint64_t due;       /* time at which the last sleep should long have been over; 0: none yet */
 } dlpi_next_wait;
 
 /* Take a batch, or do the work that must come before it. Returns DLP_OK with *b and *s set,
@@ -14957,11 +14968,13 @@ static bool dlpi_next_look(void *who) {
 }
 
 /* Check that the processes live, and that no callback is past its deadline. Returns for how long a
-   sleep may last (ns). Returns 0 if the wait is over, and rc says why, or if there is work. */
+   sleep may last (ns). Returns 0 if the wait is over, and rc says why, or if there is work. If the
+   sleep before lasted much longer, the process or its machine was stopped. */
 static uint64_t dlpi_next_patience(void *who) {
     dlpi_next_wait *k = who;
     dlp_pipe *p = k->p;
     uint64_t now = dlpi_now_ns(), ns = DLPI_SLEEP_NS;
+    if (k->due != 0 && now > k->due) p->stood_ns = now;
     k->rc = dlpi_next_beside(p, now, k->until);
     if (k->rc == DLP_OK && now >= k->until) k->rc = DLP_TIMEOUT;
     if (k->rc == DLP_OK) k->rc = dlpi_threads_deadline(p, now);
@@ -14974,6 +14987,7 @@ static uint64_t dlpi_next_patience(void *who) {
             uint64_t due = dlpi_worker_due(&p->workers[i]);
             if (due < ns) ns = due;
         }
+    k->due = now + 2 * ns + 10000000u;
     return ns;
 }
 
@@ -15014,7 +15028,7 @@ __attribute__((noinline)) static int dlpi_next_take(dlp_pipe *p, int timeout_ms,
     uint64_t from = dlpi_consumer_waits(p, timeout_ms < 0 && !p->barrier), until = UINT64_MAX;
     if (timeout_ms >= 0) until = timeout_ms > 0 ? from + (uint64_t)timeout_ms * 1000000u : 0;
     if (rc == DLP_EMPTY) rc = dlpi_next_try(p, until, b, s, rc);
-    if (rc == DLP_EMPTY) rc = dlpi_next_await((dlpi_next_wait){p, until, b, s, rc});
+    if (rc == DLP_EMPTY) rc = dlpi_next_await((dlpi_next_wait){p, until, b, s, rc, 0});
     if (rc == DLP_END && dlpi_next_error(p, true) != DLP_OK) rc = p->err.code;
     if (from != 0) dlpi_consumer_waited(p, from, rc == DLP_OK);
     return rc;
@@ -15026,7 +15040,7 @@ DLPI_COLD static void dlpi_epoch_leave(dlp_pipe *p, uint64_t epoch) {
     p->epoch_open = 0;
     p->last_sequence = UINT64_MAX;
     dlpi_gaps_clear(p, 0);
-    dlpi_state_behind(p, epoch, 0, 0, true);
+    p->after.spot = dlpi_spot_behind(epoch, 0, 0, true);
     DLPI_STORE_SEQ(&p->ctl->cancel, dlpi_generation(p->seek_no, epoch + 1)); /* N1 -> N1 */
     dlpi_wake_all(p);
 }
@@ -15097,8 +15111,8 @@ __attribute__((noinline)) static int dlpi_next_lender(dlp_pipe *p, dlp_batch **o
     *out = &p->out[handed.v];
     dlpi_bump(&p->ctl->views, 1);
     dlpi_delivered(p, handed.v, handed.bytes);
-    dlpi_state_behind(p, (*out)->epoch, (*out)->in_epoch, handed.after,
-                      ((*out)->flags & DLP_BATCH_LAST) != 0);
+    p->after.spot = dlpi_spot_behind((*out)->epoch, (*out)->in_epoch, handed.after,
+                                     ((*out)->flags & DLP_BATCH_LAST) != 0);
     return DLP_OK;
 }
 
@@ -15133,9 +15147,7 @@ static uint64_t dlpi_whole_batches(const dlp_pipe *p) { return p->batches_per_ep
 static void dlpi_whole_state(const dlp_pipe *p, uint32_t v, dlpi_state *to) {
     const dlpi_bslot *slot = dlpi_slot_at(p, v);
     const bool last = p->lent[v] == 2;
-    to->epoch = last ? slot->epoch + 1 : slot->epoch;
-    to->batch = last ? 0 : slot->in_epoch + 1;
-    to->position = last ? 0 : slot->after;
+    dlpi_state_at(to, dlpi_spot_behind(slot->epoch, slot->in_epoch, slot->after, last));
     dlpi_state_source(to, p->source->state(p, v, 1));
 }
 
@@ -19893,7 +19905,7 @@ static int dlpi_agree_fail(dlp_pipe *p, int64_t mine, int64_t all, const char *w
                        "use an all-reduce",
                        all, mine, what);
     dlpi_copy_text(e.stage, sizeof e.stage, p->source_stage->name);
-    e.epoch = p->after.epoch;
+    e.epoch = p->after.spot.epoch;
     return dlpi_pipe_fail(p, &e);
 }
 
@@ -19919,16 +19931,16 @@ static int dlpi_agree_items(dlp_pipe *p, uint64_t b, int64_t n) {
 /* True if the consumer is in the middle of an epoch in which this rank has no more batch. rc: what
    dlp_pipe_next is about to return. s: the slot of the next batch, if there is one. */
 static bool dlpi_agree_over(const dlp_pipe *p, int rc, uint32_t s) {
-    if (p->after.batch == 0 || rc == DLP_END) return p->after.batch > 0;
-    return rc <= 0 && p->err.code == 0 && dlpi_slot_at(p, s)->epoch != p->after.epoch;
+    if (p->after.spot.batch == 0 || rc == DLP_END) return p->after.spot.batch > 0;
+    return rc <= 0 && p->err.code == 0 && dlpi_slot_at(p, s)->epoch != p->after.spot.epoch;
 }
 
 /* Leave the present epoch, because a rank has no batch in it. rc: what dlp_pipe_next is about to
    return. Returns DLP_EPOCH_END if the pipe has epoch_end; else DLP_END if that is rc; else
    DLPI_NEXT_EPOCH. */
 static int dlpi_agree_leave(dlp_pipe *p, int rc) {
-    p->epoch_now = p->after.epoch;
-    dlpi_epoch_leave(p, p->after.epoch);
+    p->epoch_now = p->after.spot.epoch;
+    dlpi_epoch_leave(p, p->after.spot.epoch);
     if (p->d.epoch_end) return DLP_EPOCH_END;
     return rc == DLP_END ? rc : DLPI_NEXT_EPOCH;
 }
@@ -19945,7 +19957,7 @@ static int dlpi_agree_ask(dlp_pipe *p, int rc, uint64_t b, uint32_t s) {
                                       : DLPI_AGREE_FAILED;
     int64_t all = p->d.agree(p->d.agree_user, mine, 0);
     if (rc < 0 && (p->err.code != 0 || all != DLPI_AGREE_OVER)) return rc;
-    if (all == DLPI_AGREE_OVER && p->after.batch > 0) return dlpi_agree_leave(p, rc);
+    if (all == DLPI_AGREE_OVER && p->after.spot.batch > 0) return dlpi_agree_leave(p, rc);
     if (all < 2 || all > mine) return dlpi_agree_fail(p, mine, all, "least");
     q->agreed.left = (uint64_t)all / 2;
     q->agreed.last = all % 2 == 0;
@@ -19958,7 +19970,7 @@ static int dlpi_agree_ask(dlp_pipe *p, int rc, uint64_t b, uint32_t s) {
    stop), nothing is asked: it is no step. Returns rc, or the code that takes its place. */
 static int dlpi_found_agreed(dlp_pipe *p, int rc, uint64_t b, uint32_t s) {
     dlpi_agreed *a = &dlpi_found_of(p)->agreed;
-    const uint64_t here = dlpi_generation(p->seek_no, p->after.epoch);
+    const uint64_t here = dlpi_generation(p->seek_no, p->after.spot.epoch);
     dlpi_bslot *slot;
     if (!a->asks || (rc > 0 && !dlpi_agree_over(p, rc, s))) return rc;
     if (a->left == 0 || a->generation != here) {
@@ -27175,10 +27187,6 @@ static int dlpi_pack_take_makers(dlp_pipe *p, dlpi_stage *st) {
    view has a seam buffer of its own, and such a view keeps no chunk. If a call of next times out
    before the last of these chunks, the rows stay in the buffer for the next call. */
 
-typedef struct dlpi_view_end { /* the state after a view: the next batch, and its position */
-    uint64_t epoch, batch, position;
-} dlpi_view_end;
-
 /* Numbers of the stage's areas in the region. */
 enum { DLPI_SPLIT_REC = 1, DLPI_SPLIT_RESIDENT, DLPI_SPLIT_SEAM = DLPI_OWN_HIDDEN };
 
@@ -27211,7 +27219,7 @@ typedef struct dlpi_split { /* the stage's own record */
     } seam;
     uint32_t *refs;              /* [n_slots] views that are held, and 1 more during the split */
     uint32_t *slot_of;           /* [n_out] slot of each view; DLPI_NO_SLOT: its seam buffer */
-    dlpi_view_end *after;        /* [n_out] state after each view */
+    dlpi_spot *after;            /* [n_out] the spot behind each view */
     uint64_t *index;             /* [n_out][view_rows] dlp_batch.indices of each view */
     uint8_t *valid;              /* [2][view_rows] of a view with all its rows, and one with none;
                                     then [n_out][view_rows] of the views in seam buffers */
@@ -27482,8 +27490,8 @@ static int dlpi_seam_arrive(dlp_pipe *p, int timeout_ms, uint64_t *until) {
 /* True if the rows in the seam belong to the batch that comes next. */
 static bool dlpi_seam_begun(const dlp_pipe *p) {
     const dlpi_split *c = dlpi_split_of(p);
-    return c->seam.rows > 0 && c->seam.seek_no == p->seek_no && c->seam.epoch == p->after.epoch &&
-           c->seam.batch == p->after.batch;
+    return c->seam.rows > 0 && c->seam.seek_no == p->seek_no &&
+           c->seam.epoch == p->after.spot.epoch && c->seam.batch == p->after.spot.batch;
 }
 
 /* Add rows [g, g + count) of the present chunk's axis to the seam. Returns 0 or a DLP_ERR code. */
@@ -27496,8 +27504,8 @@ static int dlpi_seam_add(dlp_pipe *p, uint64_t g, uint32_t count) {
     if (at == 0) {
         c->seam.v = dlpi_split_free_view(p);
         c->seam.seek_no = p->seek_no;
-        c->seam.epoch = p->after.epoch;
-        c->seam.batch = p->after.batch;
+        c->seam.epoch = p->after.spot.epoch;
+        c->seam.batch = p->after.spot.batch;
     }
     v = c->seam.v;
     rc = dlpi_seam_copy(p, dlpi_split_row_at(p, g), count);
@@ -27557,8 +27565,7 @@ static dlpi_handed dlpi_split_hand(dlp_pipe *p, uint32_t v, uint64_t k, uint64_t
     b->flags = b->in_epoch + 1 == c->plan.batches ? DLP_BATCH_LAST : 0;
     b->index = c->index + (size_t)v * c->view_rows;
     end = base + (end < c->at.axis ? end : c->at.axis);
-    c->after[v] = (dlpi_view_end){b->epoch, b->in_epoch + 1, end};
-    if (b->flags & DLP_BATCH_LAST) c->after[v] = (dlpi_view_end){b->epoch + 1, 0, 0};
+    c->after[v] = dlpi_spot_behind(b->epoch, b->in_epoch, end, (b->flags & DLP_BATCH_LAST) != 0);
     return (dlpi_handed){v, dlpi_split_shape(p, v, count), end};
 }
 
@@ -27575,7 +27582,7 @@ static bool dlpi_split_through(const dlpi_split *c, uint64_t k) {
 static int dlpi_split_cut(dlp_pipe *p, dlpi_handed *to) {
     dlpi_split *c = dlpi_split_of(p);
     const dlpi_chunk_spot *x = &c->at;
-    uint64_t k = p->after.batch - x->batches, first, from, end = dlpi_chunk_end(x);
+    uint64_t k = p->after.spot.batch - x->batches, first, from, end = dlpi_chunk_end(x);
     uint32_t count, have, there = dlpi_seam_begun(p) ? c->seam.rows : 0;
     bool whole;
     int rc;
@@ -27583,7 +27590,7 @@ static int dlpi_split_cut(dlp_pipe *p, dlpi_handed *to) {
     from = first + there;
     c->seam.rows = there;
     whole = there > 0 && there == count;
-    if (x->epoch != p->after.epoch || (end <= from && !whole)) {
+    if (x->epoch != p->after.spot.epoch || (end <= from && !whole)) {
         dlpi_split_leave_chunk(p);
         return DLP_EMPTY;
     }
@@ -27625,10 +27632,7 @@ static int dlpi_split_next(dlp_pipe *p, dlpi_handed *to, int timeout_ms) {
 }
 
 static void dlpi_split_state(const dlp_pipe *p, uint32_t v, dlpi_state *to) {
-    const dlpi_view_end *after = &dlpi_split_of(p)->after[v];
-    to->epoch = after->epoch;
-    to->batch = after->batch;
-    to->position = after->position;
+    dlpi_state_at(to, dlpi_split_of(p)->after[v]);
 }
 
 static void dlpi_split_drop(dlp_pipe *p, uint32_t v) {

@@ -141,7 +141,8 @@ static void dlpi_describe_current(const dlpi_worker *w, uint64_t index, dlp_erro
 }
 
 /* Look for a callback of a thread that is past its deadline. Returns DLP_OK if there is none, or
-   DLP_ERR_DEADLINE, which is then the pipe's error. The supervisor looks after the callbacks of
+   DLP_ERR_DEADLINE, which is then the pipe's error. A callback that ran when the process was
+   stopped gets its whole time again from then on. The supervisor looks after the callbacks of
    processes (dlpi_procs_deadlines). */
 DLPI_COLD static int dlpi_threads_deadline(dlp_pipe *p, uint64_t now) {
     for (int i = 0; i < p->n_workers; i++) {
@@ -153,6 +154,7 @@ DLPI_COLD static int dlpi_threads_deadline(dlp_pipe *p, uint64_t now) {
         /* an inline callback has returned: we are here; of processes the supervisor takes care */
         if (limit == 0) continue;
         if (DLPI_LOAD_RLX(&w->block->state) != DLP_WORKER_BUSY) continue;
+        if (since < p->stood_ns) since = p->stood_ns;
         if (index == UINT64_MAX || now < since + limit) continue;
         dlpi_error_set(&e, DLP_ERR_DEADLINE, "",
                        "the callback runs for %" PRIu64 " ms, its deadline_ms is %d",
@@ -178,6 +180,7 @@ typedef struct dlpi_next_wait {
     uint64_t until, *b; /* until: time in ns; UINT64_MAX: no limit; 0: do not wait */
     uint32_t *s;        /* result: batch *b is in slot *s */
     int rc;             /* result of the last look; DLP_EMPTY: wait on */
+    uint64_t due;       /* time at which the last sleep should long have been over; 0: none yet */
 } dlpi_next_wait;
 
 /* Take a batch, or do the work that must come before it. Returns DLP_OK with *b and *s set,
@@ -213,11 +216,13 @@ static bool dlpi_next_look(void *who) {
 }
 
 /* Check that the processes live, and that no callback is past its deadline. Returns for how long a
-   sleep may last (ns). Returns 0 if the wait is over, and rc says why, or if there is work. */
+   sleep may last (ns). Returns 0 if the wait is over, and rc says why, or if there is work. If the
+   sleep before lasted much longer, the process or its machine was stopped. */
 static uint64_t dlpi_next_patience(void *who) {
     dlpi_next_wait *k = who;
     dlp_pipe *p = k->p;
     uint64_t now = dlpi_now_ns(), ns = DLPI_SLEEP_NS;
+    if (k->due != 0 && now > k->due) p->stood_ns = now;
     k->rc = dlpi_next_beside(p, now, k->until);
     if (k->rc == DLP_OK && now >= k->until) k->rc = DLP_TIMEOUT;
     if (k->rc == DLP_OK) k->rc = dlpi_threads_deadline(p, now);
@@ -230,6 +235,7 @@ static uint64_t dlpi_next_patience(void *who) {
             uint64_t due = dlpi_worker_due(&p->workers[i]);
             if (due < ns) ns = due;
         }
+    k->due = now + 2 * ns + 10000000u;
     return ns;
 }
 
@@ -270,7 +276,7 @@ __attribute__((noinline)) static int dlpi_next_take(dlp_pipe *p, int timeout_ms,
     uint64_t from = dlpi_consumer_waits(p, timeout_ms < 0 && !p->barrier), until = UINT64_MAX;
     if (timeout_ms >= 0) until = timeout_ms > 0 ? from + (uint64_t)timeout_ms * 1000000u : 0;
     if (rc == DLP_EMPTY) rc = dlpi_next_try(p, until, b, s, rc);
-    if (rc == DLP_EMPTY) rc = dlpi_next_await((dlpi_next_wait){p, until, b, s, rc});
+    if (rc == DLP_EMPTY) rc = dlpi_next_await((dlpi_next_wait){p, until, b, s, rc, 0});
     if (rc == DLP_END && dlpi_next_error(p, true) != DLP_OK) rc = p->err.code;
     if (from != 0) dlpi_consumer_waited(p, from, rc == DLP_OK);
     return rc;
@@ -282,7 +288,7 @@ DLPI_COLD static void dlpi_epoch_leave(dlp_pipe *p, uint64_t epoch) {
     p->epoch_open = 0;
     p->last_sequence = UINT64_MAX;
     dlpi_gaps_clear(p, 0);
-    dlpi_state_behind(p, epoch, 0, 0, true);
+    p->after.spot = dlpi_spot_behind(epoch, 0, 0, true);
     DLPI_STORE_SEQ(&p->ctl->cancel, dlpi_generation(p->seek_no, epoch + 1)); /* N1 -> N1 */
     dlpi_wake_all(p);
 }
@@ -353,8 +359,8 @@ __attribute__((noinline)) static int dlpi_next_lender(dlp_pipe *p, dlp_batch **o
     *out = &p->out[handed.v];
     dlpi_bump(&p->ctl->views, 1);
     dlpi_delivered(p, handed.v, handed.bytes);
-    dlpi_state_behind(p, (*out)->epoch, (*out)->in_epoch, handed.after,
-                      ((*out)->flags & DLP_BATCH_LAST) != 0);
+    p->after.spot = dlpi_spot_behind((*out)->epoch, (*out)->in_epoch, handed.after,
+                                     ((*out)->flags & DLP_BATCH_LAST) != 0);
     return DLP_OK;
 }
 

@@ -54,13 +54,16 @@ static void dlpi_state_source(dlpi_state *to, const dlpi_source_state *from) {
     if (to->batch > 0) memcpy(to->sampler, from->at, sizeof to->sampler);
 }
 
-/* Note that the consumer's place is behind batch k of an epoch. after: the global position there;
-   last: the batch ends the epoch. */
-static inline void dlpi_state_behind(dlp_pipe *p, uint64_t epoch, uint64_t k, uint64_t after,
-                                     bool last) {
-    p->after.epoch = last ? epoch + 1 : epoch;
-    p->after.batch = last ? 0 : k + 1;
-    p->after.position = last ? 0 : after;
+/* Return the spot behind batch k of an epoch. after: the global position there; last: the batch
+   ends the epoch. */
+static inline dlpi_spot dlpi_spot_behind(uint64_t epoch, uint64_t k, uint64_t after, bool last) {
+    return last ? (dlpi_spot){epoch + 1, 0, 0} : (dlpi_spot){epoch, k + 1, after};
+}
+
+static inline void dlpi_state_at(dlpi_state *to, dlpi_spot spot) {
+    to->epoch = spot.epoch;
+    to->batch = spot.batch;
+    to->position = spot.position;
 }
 
 /* Note that the consumer has got batch b, from slot s, for a state that is asked for later. In an
@@ -68,7 +71,8 @@ static inline void dlpi_state_behind(dlp_pipe *p, uint64_t epoch, uint64_t k, ui
 static inline void dlpi_state_note(dlp_pipe *p, uint64_t b, uint32_t s, const dlpi_bslot *slot,
                                    uint32_t flags) {
     const bool last = (flags & DLP_BATCH_LAST) != 0, first = b + 1 > p->after.high;
-    if (first || last) dlpi_state_behind(p, slot->epoch, slot->in_epoch, slot->after, last);
+    if (first || last)
+        p->after.spot = dlpi_spot_behind(slot->epoch, slot->in_epoch, slot->after, last);
     if (first) {
         const dlpi_source_state *own = p->bare ? NULL : p->source->state(p, s, 1);
         p->after.high = b + 1;
@@ -79,9 +83,7 @@ static inline void dlpi_state_note(dlp_pipe *p, uint64_t b, uint32_t s, const dl
 /* Write to *to the state after all that the consumer has got so far. */
 static void dlpi_state_now(const dlp_pipe *p, dlpi_state *to) {
     uint32_t s;
-    to->epoch = p->after.epoch;
-    to->batch = p->after.batch;
-    to->position = p->after.position;
+    dlpi_state_at(to, p->after.spot);
     s = dlpi_gaps_state(p, to);
     dlpi_state_source(to, p->source->state(p, s, s == DLPI_NO_SLOT));
 }
@@ -100,9 +102,8 @@ static uint64_t dlpi_epoch_most(const dlp_pipe *p) {
    source's. Then the lender finds the source's batch in which its own batch begins. */
 static dlpi_state dlpi_state_books(dlp_pipe *p, const dlpi_state *s) {
     dlpi_state to = *s;
-    p->epoch_now = p->after.epoch = s->epoch;
-    p->after.batch = s->batch;
-    p->after.position = s->position;
+    p->after.spot = (dlpi_spot){s->epoch, s->batch, s->position};
+    p->epoch_now = s->epoch;
     p->epoch_open = s->batch > 0;
     p->last_sequence = UINT64_MAX;
     dlpi_gaps_books(p, s);

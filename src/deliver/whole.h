@@ -13,9 +13,7 @@ static uint64_t dlpi_whole_batches(const dlp_pipe *p) { return p->batches_per_ep
 static void dlpi_whole_state(const dlp_pipe *p, uint32_t v, dlpi_state *to) {
     const dlpi_bslot *slot = dlpi_slot_at(p, v);
     const bool last = p->lent[v] == 2;
-    to->epoch = last ? slot->epoch + 1 : slot->epoch;
-    to->batch = last ? 0 : slot->in_epoch + 1;
-    to->position = last ? 0 : slot->after;
+    dlpi_state_at(to, dlpi_spot_behind(slot->epoch, slot->in_epoch, slot->after, last));
     dlpi_state_source(to, p->source->state(p, v, 1));
 }
 

@@ -70,7 +70,7 @@ static int dlpi_agree_fail(dlp_pipe *p, int64_t mine, int64_t all, const char *w
                        "use an all-reduce",
                        all, mine, what);
     dlpi_copy_text(e.stage, sizeof e.stage, p->source_stage->name);
-    e.epoch = p->after.epoch;
+    e.epoch = p->after.spot.epoch;
     return dlpi_pipe_fail(p, &e);
 }
 
@@ -96,16 +96,16 @@ static int dlpi_agree_items(dlp_pipe *p, uint64_t b, int64_t n) {
 /* True if the consumer is in the middle of an epoch in which this rank has no more batch. rc: what
    dlp_pipe_next is about to return. s: the slot of the next batch, if there is one. */
 static bool dlpi_agree_over(const dlp_pipe *p, int rc, uint32_t s) {
-    if (p->after.batch == 0 || rc == DLP_END) return p->after.batch > 0;
-    return rc <= 0 && p->err.code == 0 && dlpi_slot_at(p, s)->epoch != p->after.epoch;
+    if (p->after.spot.batch == 0 || rc == DLP_END) return p->after.spot.batch > 0;
+    return rc <= 0 && p->err.code == 0 && dlpi_slot_at(p, s)->epoch != p->after.spot.epoch;
 }
 
 /* Leave the present epoch, because a rank has no batch in it. rc: what dlp_pipe_next is about to
    return. Returns DLP_EPOCH_END if the pipe has epoch_end; else DLP_END if that is rc; else
    DLPI_NEXT_EPOCH. */
 static int dlpi_agree_leave(dlp_pipe *p, int rc) {
-    p->epoch_now = p->after.epoch;
-    dlpi_epoch_leave(p, p->after.epoch);
+    p->epoch_now = p->after.spot.epoch;
+    dlpi_epoch_leave(p, p->after.spot.epoch);
     if (p->d.epoch_end) return DLP_EPOCH_END;
     return rc == DLP_END ? rc : DLPI_NEXT_EPOCH;
 }
@@ -122,7 +122,7 @@ static int dlpi_agree_ask(dlp_pipe *p, int rc, uint64_t b, uint32_t s) {
                                       : DLPI_AGREE_FAILED;
     int64_t all = p->d.agree(p->d.agree_user, mine, 0);
     if (rc < 0 && (p->err.code != 0 || all != DLPI_AGREE_OVER)) return rc;
-    if (all == DLPI_AGREE_OVER && p->after.batch > 0) return dlpi_agree_leave(p, rc);
+    if (all == DLPI_AGREE_OVER && p->after.spot.batch > 0) return dlpi_agree_leave(p, rc);
     if (all < 2 || all > mine) return dlpi_agree_fail(p, mine, all, "least");
     q->agreed.left = (uint64_t)all / 2;
     q->agreed.last = all % 2 == 0;
@@ -135,7 +135,7 @@ static int dlpi_agree_ask(dlp_pipe *p, int rc, uint64_t b, uint32_t s) {
    stop), nothing is asked: it is no step. Returns rc, or the code that takes its place. */
 static int dlpi_found_agreed(dlp_pipe *p, int rc, uint64_t b, uint32_t s) {
     dlpi_agreed *a = &dlpi_found_of(p)->agreed;
-    const uint64_t here = dlpi_generation(p->seek_no, p->after.epoch);
+    const uint64_t here = dlpi_generation(p->seek_no, p->after.spot.epoch);
     dlpi_bslot *slot;
     if (!a->asks || (rc > 0 && !dlpi_agree_over(p, rc, s))) return rc;
     if (a->left == 0 || a->generation != here) {

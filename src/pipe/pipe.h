@@ -295,9 +295,14 @@ typedef struct dlpi_consumed { /* unordered: batches of the epoch that are deliv
     uint8_t at[DLPI_GAPS_MAX];
 } dlpi_consumed;
 
+typedef struct
+    dlpi_spot { /* a place between two batches: the epoch, and in it the next batch and */
+    uint64_t epoch, batch, position; /* the global position of its first row */
+} dlpi_spot;
+
 typedef struct dlpi_after { /* the state after all delivered batches */
     uint64_t high;          /* 1 + the highest number of a delivered batch of the epoch */
-    uint64_t epoch, batch, position;
+    dlpi_spot spot;
     dlpi_source_state source;
 } dlpi_after;
 
@@ -406,15 +411,16 @@ struct dlp_pipe {
     uint64_t budget_bytes; /* bytes that the pipe has taken from the desc's budget */
     dlpi_exports exports;
     uint64_t deadline_ns; /* shortest deadline of the stages; 0: none has one */
-    int open_end;     /* 1: a row tells where the epoch ends; the number of items is not known */
-    dlpi_state place; /* state to go on from, after the last seek; under dlpi_place_lock */
-    uint32_t place_seek_no; /* number of that seek; under dlpi_place_lock */
+    int open_end; /* 1: a row tells where the epoch ends; the number of items is not known */
+    uint32_t place_seek_no; /* number of the last seek; under dlpi_place_lock */
+    dlpi_state place;       /* state to go on from, after that seek; under dlpi_place_lock */
     /* Fields that the consumer writes with every batch lie apart from those that workers read. If
        the scheduler has a thread, the thread writes `schedule`. */
     uint8_t pad0[DLPI_LINE];
     uint64_t base;        /* oldest batch that is not delivered; the consumer's copy of ctl.base */
     uint64_t n_lent;      /* batches that the user holds */
     uint64_t looked_ns;   /* time of the last look after worker processes */
+    uint64_t stood_ns;    /* time at which a process went on that was stopped in next; or 0 */
     uint64_t epoch_begun; /* I2 generation of the epoch that set_epoch was called for last */
     dlpi_pace pace;
     uint32_t seek_no;       /* seeks, modulo 2^16 */

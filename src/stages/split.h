@@ -23,10 +23,6 @@
    view has a seam buffer of its own, and such a view keeps no chunk. If a call of next times out
    before the last of these chunks, the rows stay in the buffer for the next call. */
 
-typedef struct dlpi_view_end { /* the state after a view: the next batch, and its position */
-    uint64_t epoch, batch, position;
-} dlpi_view_end;
-
 /* Numbers of the stage's areas in the region. */
 enum { DLPI_SPLIT_REC = 1, DLPI_SPLIT_RESIDENT, DLPI_SPLIT_SEAM = DLPI_OWN_HIDDEN };
 
@@ -59,7 +55,7 @@ typedef struct dlpi_split { /* the stage's own record */
     } seam;
     uint32_t *refs;              /* [n_slots] views that are held, and 1 more during the split */
     uint32_t *slot_of;           /* [n_out] slot of each view; DLPI_NO_SLOT: its seam buffer */
-    dlpi_view_end *after;        /* [n_out] state after each view */
+    dlpi_spot *after;            /* [n_out] the spot behind each view */
     uint64_t *index;             /* [n_out][view_rows] dlp_batch.indices of each view */
     uint8_t *valid;              /* [2][view_rows] of a view with all its rows, and one with none;
                                     then [n_out][view_rows] of the views in seam buffers */
@@ -330,8 +326,8 @@ static int dlpi_seam_arrive(dlp_pipe *p, int timeout_ms, uint64_t *until) {
 /* True if the rows in the seam belong to the batch that comes next. */
 static bool dlpi_seam_begun(const dlp_pipe *p) {
     const dlpi_split *c = dlpi_split_of(p);
-    return c->seam.rows > 0 && c->seam.seek_no == p->seek_no && c->seam.epoch == p->after.epoch &&
-           c->seam.batch == p->after.batch;
+    return c->seam.rows > 0 && c->seam.seek_no == p->seek_no &&
+           c->seam.epoch == p->after.spot.epoch && c->seam.batch == p->after.spot.batch;
 }
 
 /* Add rows [g, g + count) of the present chunk's axis to the seam. Returns 0 or a DLP_ERR code. */
@@ -344,8 +340,8 @@ static int dlpi_seam_add(dlp_pipe *p, uint64_t g, uint32_t count) {
     if (at == 0) {
         c->seam.v = dlpi_split_free_view(p);
         c->seam.seek_no = p->seek_no;
-        c->seam.epoch = p->after.epoch;
-        c->seam.batch = p->after.batch;
+        c->seam.epoch = p->after.spot.epoch;
+        c->seam.batch = p->after.spot.batch;
     }
     v = c->seam.v;
     rc = dlpi_seam_copy(p, dlpi_split_row_at(p, g), count);
@@ -405,8 +401,7 @@ static dlpi_handed dlpi_split_hand(dlp_pipe *p, uint32_t v, uint64_t k, uint64_t
     b->flags = b->in_epoch + 1 == c->plan.batches ? DLP_BATCH_LAST : 0;
     b->index = c->index + (size_t)v * c->view_rows;
     end = base + (end < c->at.axis ? end : c->at.axis);
-    c->after[v] = (dlpi_view_end){b->epoch, b->in_epoch + 1, end};
-    if (b->flags & DLP_BATCH_LAST) c->after[v] = (dlpi_view_end){b->epoch + 1, 0, 0};
+    c->after[v] = dlpi_spot_behind(b->epoch, b->in_epoch, end, (b->flags & DLP_BATCH_LAST) != 0);
     return (dlpi_handed){v, dlpi_split_shape(p, v, count), end};
 }
 
@@ -423,7 +418,7 @@ static bool dlpi_split_through(const dlpi_split *c, uint64_t k) {
 static int dlpi_split_cut(dlp_pipe *p, dlpi_handed *to) {
     dlpi_split *c = dlpi_split_of(p);
     const dlpi_chunk_spot *x = &c->at;
-    uint64_t k = p->after.batch - x->batches, first, from, end = dlpi_chunk_end(x);
+    uint64_t k = p->after.spot.batch - x->batches, first, from, end = dlpi_chunk_end(x);
     uint32_t count, have, there = dlpi_seam_begun(p) ? c->seam.rows : 0;
     bool whole;
     int rc;
@@ -431,7 +426,7 @@ static int dlpi_split_cut(dlp_pipe *p, dlpi_handed *to) {
     from = first + there;
     c->seam.rows = there;
     whole = there > 0 && there == count;
-    if (x->epoch != p->after.epoch || (end <= from && !whole)) {
+    if (x->epoch != p->after.spot.epoch || (end <= from && !whole)) {
         dlpi_split_leave_chunk(p);
         return DLP_EMPTY;
     }
@@ -473,10 +468,7 @@ static int dlpi_split_next(dlp_pipe *p, dlpi_handed *to, int timeout_ms) {
 }
 
 static void dlpi_split_state(const dlp_pipe *p, uint32_t v, dlpi_state *to) {
-    const dlpi_view_end *after = &dlpi_split_of(p)->after[v];
-    to->epoch = after->epoch;
-    to->batch = after->batch;
-    to->position = after->position;
+    dlpi_state_at(to, dlpi_split_of(p)->after[v]);
 }
 
 static void dlpi_split_drop(dlp_pipe *p, uint32_t v) {

@@ -233,7 +233,7 @@ INSIDE uint64_t inside_below(uint64_t n, uint64_t random) {
 INSIDE uint64_t inside_region_bytes(dlp_pipe *p) { return p->region_bytes; }
 INSIDE uint32_t inside_run_shift(dlp_pipe *p) { return p->schedule.run_shift; }
 INSIDE int inside_epoch_open(dlp_pipe *p) { return p->epoch_open; }
-INSIDE uint64_t inside_epoch_after(dlp_pipe *p) { return p->after.epoch; }
+INSIDE uint64_t inside_epoch_after(dlp_pipe *p) { return p->after.spot.epoch; }
 
 INSIDE dlp_call *inside_call(int n, char *message, int32_t *errnum) {
     static dlp_call calls[16];
