@@ -411,6 +411,7 @@ struct dlp_pipe {
     uint64_t budget_bytes; /* bytes that the pipe has taken from the desc's budget */
     dlpi_exports exports;
     uint64_t deadline_ns; /* shortest deadline of the stages; 0: none has one */
+    uint64_t stood_ns;    /* time at which a process went on that was stopped in next; or 0 */
     int open_end; /* 1: a row tells where the epoch ends; the number of items is not known */
     uint32_t place_seek_no; /* number of the last seek; under dlpi_place_lock */
     dlpi_state place;       /* state to go on from, after that seek; under dlpi_place_lock */
@@ -420,7 +421,6 @@ struct dlp_pipe {
     uint64_t base;        /* oldest batch that is not delivered; the consumer's copy of ctl.base */
     uint64_t n_lent;      /* batches that the user holds */
     uint64_t looked_ns;   /* time of the last look after worker processes */
-    uint64_t stood_ns;    /* time at which a process went on that was stopped in next; or 0 */
     uint64_t epoch_begun; /* I2 generation of the epoch that set_epoch was called for last */
     dlpi_pace pace;
     uint32_t seek_no;       /* seeks, modulo 2^16 */
