@@ -1309,8 +1309,8 @@ typedef struct dlp_workers_desc {
                                  a callback left out by DLP_SKIP do not count */
     int32_t deadline_ms;      /* longest time of a callback, in milliseconds; 0: no limit. Threads:
                                  next returns DLP_ERR_DEADLINE; next looks while it waits.
-                                 Processes: the worker is killed, and the item has failed. While
-                                 next waits, time in which all was stopped does not count */
+                                 Processes: the worker is killed, and the item has failed. Time
+                                 in which the program was stopped while next waited does not count */
     int32_t idempotent;       /* 1: a stage that changes a cell may run on it again */
     int (*worker_init)(void *user, int worker, void **state); /* called in the worker, before its
                                  first item; returns 0, or failure: DLP_ERR_CALLBACK. May be NULL */
@@ -10062,9 +10062,9 @@ typedef struct dlpi_consumed { /* unordered: batches of the epoch that are deliv
     uint8_t at[DLPI_GAPS_MAX];
 } dlpi_consumed;
 
-typedef struct
-    dlpi_spot { /* a place between two batches: the epoch, and in it the next batch and */
-    uint64_t epoch, batch, position; /* the global position of its first row */
+/* A place between two batches. */
+typedef struct dlpi_spot {
+    uint64_t epoch, batch, position; /* the next batch, and the global position of its first row */
 } dlpi_spot;
 
 typedef struct dlpi_after { /* the state after all delivered batches */
@@ -10178,7 +10178,7 @@ struct dlp_pipe {
     uint64_t budget_bytes; /* bytes that the pipe has taken from the desc's budget */
     dlpi_exports exports;
     uint64_t deadline_ns; /* shortest deadline of the stages; 0: none has one */
-    uint64_t stood_ns;    /* time at which a process went on that was stopped in next; or 0 */
+    uint64_t stood_ns;    /* time at which next went on after the process was stopped; or 0 */
     int open_end; /* 1: a row tells where the epoch ends; the number of items is not known */
     uint32_t place_seek_no; /* number of the last seek; under dlpi_place_lock */
     dlpi_state place;       /* state to go on from, after that seek; under dlpi_place_lock */
@@ -14505,6 +14505,7 @@ static inline dlpi_spot dlpi_spot_behind(uint64_t epoch, uint64_t k, uint64_t af
     return last ? (dlpi_spot){epoch + 1, 0, 0} : (dlpi_spot){epoch, k + 1, after};
 }
 
+/* Set the place of a state. Its other fields stay. */
 static inline void dlpi_state_at(dlpi_state *to, dlpi_spot spot) {
     to->epoch = spot.epoch;
     to->batch = spot.batch;

@@ -60,6 +60,7 @@ static inline dlpi_spot dlpi_spot_behind(uint64_t epoch, uint64_t k, uint64_t af
     return last ? (dlpi_spot){epoch + 1, 0, 0} : (dlpi_spot){epoch, k + 1, after};
 }
 
+/* Set the place of a state. Its other fields stay. */
 static inline void dlpi_state_at(dlpi_state *to, dlpi_spot spot) {
     to->epoch = spot.epoch;
     to->batch = spot.batch;

@@ -295,9 +295,9 @@ typedef struct dlpi_consumed { /* unordered: batches of the epoch that are deliv
     uint8_t at[DLPI_GAPS_MAX];
 } dlpi_consumed;
 
-typedef struct
-    dlpi_spot { /* a place between two batches: the epoch, and in it the next batch and */
-    uint64_t epoch, batch, position; /* the global position of its first row */
+/* A place between two batches. */
+typedef struct dlpi_spot {
+    uint64_t epoch, batch, position; /* the next batch, and the global position of its first row */
 } dlpi_spot;
 
 typedef struct dlpi_after { /* the state after all delivered batches */
@@ -411,7 +411,7 @@ struct dlp_pipe {
     uint64_t budget_bytes; /* bytes that the pipe has taken from the desc's budget */
     dlpi_exports exports;
     uint64_t deadline_ns; /* shortest deadline of the stages; 0: none has one */
-    uint64_t stood_ns;    /* time at which a process went on that was stopped in next; or 0 */
+    uint64_t stood_ns;    /* time at which next went on after the process was stopped; or 0 */
     int open_end; /* 1: a row tells where the epoch ends; the number of items is not known */
     uint32_t place_seek_no; /* number of the last seek; under dlpi_place_lock */
     dlpi_state place;       /* state to go on from, after that seek; under dlpi_place_lock */

@@ -384,4 +384,38 @@ RIG_UNUSED static int rig_drain(dlp_pipe *p, uint64_t *batches) {
     return rc;
 }
 
+/* ---- a process that is stopped ---- */
+
+/* Fetch an item in so many milliseconds of the thread's own processor time, which does not pass
+   while the process is stopped. */
+RIG_UNUSED static int rig_compute(void *user, dlp_item *it, uint32_t ms) {
+    struct timespec t;
+    double end = 0, now;
+    do {
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+        now = (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+        if (end == 0) end = now + ms;
+    } while (now < end);
+    return rig_fetch(user, it);
+}
+
+/* Run work(how, ready) in another process. 20 ms after it has written a byte to `ready`, stop the
+   process for so many milliseconds. Returns whether work returned 0. */
+RIG_UNUSED static int rig_stopped(int (*work)(int how, int ready), int how, uint32_t ms) {
+    int ready[2], status = -1;
+    char byte;
+    pid_t child;
+    CHECK(pipe(ready) == 0);
+    if ((child = fork()) == 0) _exit(work(how, ready[1]));
+    close(ready[1]);
+    CHECK(read(ready[0], &byte, 1) == 1);
+    sleep_us(20000);
+    kill(child, SIGSTOP);
+    sleep_us(ms * 1000);
+    kill(child, SIGCONT);
+    CHECK(waitpid(child, &status, 0) == child);
+    close(ready[0]);
+    return status == 0;
+}
+
 #endif
