@@ -40,8 +40,8 @@ typedef struct dlp_workers_desc {
                                  a callback left out by DLP_SKIP do not count */
     int32_t deadline_ms;      /* longest time of a callback, in milliseconds; 0: no limit. Threads:
                                  next returns DLP_ERR_DEADLINE; next looks while it waits.
-                                 Processes: the worker is killed, and the item has failed. Time
-                                 in which the program was stopped while next waited does not count */
+                                 Processes: the worker is killed, and the item has failed. If the
+                                 program is stopped while next waits, that time does not count */
     int32_t idempotent;       /* 1: a stage that changes a cell may run on it again */
     int (*worker_init)(void *user, int worker, void **state); /* called in the worker, before its
                                  first item; returns 0, or failure: DLP_ERR_CALLBACK. May be NULL */
