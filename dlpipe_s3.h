@@ -1,4 +1,4 @@
-/* dlpipe_s3.h - v0.1.0 - S3 objects for C programs - MIT licence - header-only, Linux
+/* dlpipe_s3.h - v0.2.0 - S3 objects for C programs - MIT licence - header-only, Linux
    Made from src/ by "make headers": edit there.
 
    dlpipe_s3.h is a small client that reads objects: GET of a whole object or a part, HEAD, lists.
@@ -124,19 +124,24 @@
                                               to all within 128 * backoff_ms
      a slow first byte                        sent a second time, and a third: the first head wins
      ETag changed, missing or new, 412 to an  from the beginning, 3 times at most
-     If-Match of ours; another version id or
-     Content-Encoding; no ETag, and another
-     Last-Modified
+     If-Match of ours, or 416 in its place;
+     another version id or Content-Encoding;
+     no ETag, and another Last-Modified
      bytes of a whole object that do not      from the beginning over another connection, once;
      have the checksum that the server tells  then an error that names the object
      an ETag that if_match does not name      an error at once, even if the server ignores If-Match
+     a manifest's ETag that a proxy weakens   serves for whole objects; if it is answered by 412,
+     (W/"...")                                requests are sent without If-Match, and the answers'
+                                              ETags are compared
      416, 501 to a range of the client's own  the whole object is requested
      400, 501 that name x-amz-checksum, if    this dlp_s3_io requests no checksums from then on
      checksums is 0
      wrong range, wrong length or none, not   sent again twice at most, since the server is likely
-     HTTP                                     to do it again; then DLP_ERR_LENGTH, _REMOTE
+     HTTP; a page of HTML, or <Error>, with   to do it again; then DLP_ERR_LENGTH, _REMOTE. (An
+     200 and no word of an object             <Error> of InternalError or SlowDown: as with 503)
      another region (301, 400)                sent there, and later requests go there at once
-     301, 302, 307, 308 with Location         followed, 5 times at most; up to 8 KiB long
+     301, 302, 307, 308 with Location         followed, 5 times at most; up to 8 KiB long. What
+                                              comes from there must look like an object (limits)
      RequestTimeTooSkewed; Date 4 minutes off signed by the server's clock from then on
      ExpiredToken and the like                credentials are fetched again, once for all requests;
                                               if given as options or variables: an error
@@ -188,8 +193,9 @@
    dlp_s3_io, and closes the inherited one or leaves it alone.
 
    A list has 20 KB. Each page in flight has 16 KB and memory for its answer: 256 KiB, or more if
-   answers are larger, at most 16 MiB. Each range of keys has 13 KB; there are at most four times as
-   many ranges as requests. Keys that come before their turn are kept, too (>>s3-list).
+   answers are larger, at most 16 MiB. Each range of keys has 13 KB; there are at most five times as
+   many ranges as requests. Keys that come before their turn are kept, too, and folders at which a
+   list may be split: up to 64 pages of them (>>s3-list).
 
    A client is a shared mapping of 70 KB. A dlp_s3_io maps 0.5 MB, and 84 KB for each of
    max_requests. Pages of it that were never used take no memory. Requests allocate nothing. Names,
@@ -214,7 +220,9 @@
      region     auto
      keys       HMAC keys of a service account ("Interoperability"): GOOG1..., and its secret
      differs    The server decompresses an object that is stored with Content-Encoding gzip, unless
-                gzip is accepted; so it is requested twice. It does not understand requester_pays.
+                gzip is accepted; so the client accepts it there. Through another host name the
+                first such object is requested twice. The CRC32C of x-goog-hash is compared. The
+                server does not understand requester_pays.
 
    Cloudflare R2          not run
      endpoint   https://ACCOUNT.r2.cloudflarestorage.com; in the EU ACCOUNT.eu.r2...
@@ -241,7 +249,12 @@
                 client still compares the ETag with if_match. SeaweedFS and rclone keep objects as
                 files, as MinIO does.
 
-   Lists are split (>>s3-list) on all servers that were run.
+   Lists are split by default (>>s3-list) on the stores that are named above, and on rclone, which
+   says that it is AmazonS3. On Swift and SeaweedFS they are split if dlp_s3_list_desc.requests is
+   set. SeaweedFS walks a tree of folders. For it the start-after "a" lies behind all keys of the
+   folder "a". The start-after "a//" makes it name keys that do not exist. Do not set start_after to
+   such a text. Beside a folder "data" it lists "data!x" and "data-old" too late, behind the keys in
+   "data". Such a list ends with an error that names the key; any_order accepts it.
 
    >>s3-options     COMPILE-TIME OPTIONS
    [impl] where DLPIPE_IMPLEMENTATION is defined; [all TUs] in every file that includes this.
@@ -263,12 +276,16 @@
      the parts apart. If none of these differs, the change is not noticed.
    * A 200 whose length only the end of the connection tells is refused for objects: it looks like
      an answer that was cut off. (Lists have an end of their own.)
-   * CRC64NVME and CRC32C are compared if a whole object is read and the server tells one of type
-     FULL_OBJECT. AWS does so for the whole object, and for a range that is a part as it was
-     uploaded. It does not for other ranges, in which larger objects are read (part_bytes). Other
-     checksums are not computed. There, and for PUT, the checksums of TCP and TLS must do.
-   * Bodies come as they are stored: a Content-Encoding is not decoded. Google's server decodes gzip
-     unless it is accepted; such an object is requested twice.
+   * CRC64NVME, CRC32C and CRC32 are compared if a whole object is read and the server tells one of
+     type FULL_OBJECT. AWS does so for the whole object, and for a range that is a part as it was
+     uploaded. It does not for other ranges, in which larger objects are read (part_bytes). Google's
+     server tells a CRC32C (x-goog-hash), for ranges too. Other checksums, such as MD5, are not
+     computed. There, and for PUT, the checksums of TCP and TLS must do.
+   * Bodies come as they are stored: a Content-Encoding is not decoded.
+   * If an answer 200 lacks an ETag, Last-Modified or Content-Length, and its body begins with
+     <Error>, it counts as an error; so does a list's. If it lacks ETag, Last-Modified and request
+     id, a page of HTML counts as an error, too. So such objects cannot be read from servers that
+     tell so little.
    * PUT sends one body from memory, up to the 5 GB that S3 takes at once. There are no multipart
      uploads and no deletes. If an answer is lost, the PUT may happen again, with the same bytes.
    * Each io uses up to 16 hosts at once (buckets by host name; regions). For more, submit returns
@@ -277,7 +294,10 @@
    * getaddrinfo looks up names, in a thread. The thread starts when there is a name to look up (not
      for numeric hosts) or when credentials must be fetched again.
    * Redirects are followed without credentials, unless they lead to the endpoint's host and port,
-     to a host below it at that port, or from AWS' S3 to AWS' S3.
+     to a host below it at that port, or from AWS' S3 to AWS' S3. An answer from elsewhere must have
+     an ETag or a request id. If the endpoint has no TLS and the Location no signature, anybody may
+     have redirected the request. A whole object from there must have both, or the ETag of if_match,
+     and must not be of type text/html.
    * Accelerated endpoints, access points by their ARNs and directory buckets (S3 Express) are
      refused, not ignored (>>s3-client). Proxies must be of http.
 */
@@ -299,6 +319,7 @@
 #error dlpipe_s3.h wants gcc or clang, whose builtins for atomics it uses: compile with one of them
 #elif __SIZEOF_POINTER__ != 8 || !defined(__linux__)
 #error dlpipe_s3.h wants 64-bit Linux, without -m32 or -mx32; elsewhere, a Linux container or VM
+#define DLPIPE_S3_IMPLEMENTATION_DONE
 #endif
 
 #ifndef DLPIPE_H
@@ -312,11 +333,11 @@
 
 #ifndef DLPDEF
 #define DLPIPE_VERSION_MAJOR 0
-#define DLPIPE_VERSION_MINOR 1
+#define DLPIPE_VERSION_MINOR 2
 #define DLPIPE_VERSION_PATCH 0
 #define DLPI_TEXT_(x) #x
 #define DLPI_TEXT(x) DLPI_TEXT_(x)
-#define DLPIPE_VERSION /* "0.1.0"; dlp_version() tells the implementation's */ \
+#define DLPIPE_VERSION /* "0.2.0"; dlp_version() tells the implementation's */ \
     DLPI_TEXT(DLPIPE_VERSION_MAJOR) \
     "." DLPI_TEXT(DLPIPE_VERSION_MINOR) "." DLPI_TEXT(DLPIPE_VERSION_PATCH)
 
@@ -326,13 +347,66 @@
 #error DLPIPE_STATIC: define DLPIPE_IMPLEMENTATION, too, above the first include of this header
 #undef DLPIPE_STATIC
 #endif
+
+/* Structs of the program and of the library must have one layout. */
+struct dlpi_layout {
+    char byte;
+    uint64_t word;
+};
+#ifdef __cplusplus
+static_assert(
+#else
+_Static_assert(
+#endif
+    sizeof(struct dlpi_layout) == 16,
+    "dlpipe.h: compile without -fpack-struct, and include it outside of #pragma pack");
+
+/* What a compiler's dialect adds to C stands here alone. DLPI_UNREAD marks a parameter, or a
+   function, that some programs do not use. DLPI_USED: the object has it, used or not. DLPI_PRINTF:
+   the format is argument `format`, and what it prints begins with argument `first`. */
+#define DLPI_UNREAD __attribute__((unused))
+#define DLPI_USED __attribute__((used))
+#define DLPI_NOINLINE __attribute__((noinline))
+#define DLPI_PRINTF(format, first) __attribute__((__format__(__printf__, format, first)))
+#define DLPI_TARGET(features) __attribute__((target(features)))
+#define DLPI_VECTOR(bytes) __attribute__((vector_size(bytes)))
+#define DLPI_PREFETCH(at) __builtin_prefetch(at)
+#define DLPI_CTZ(x) ((uint32_t)__builtin_ctzll(x)) /* zeros below the lowest one of 64 bits */
+#define DLPI_CLZ(x) ((uint32_t)__builtin_clzll(x)) /* zeros above the highest one */
+#define DLPI_ONES(x) __builtin_popcountll(x)
+#define DLPI_BYTES_AT(at) __builtin_object_size(at, 0) /* SIZE_MAX: not known */
+#define DLPI_LIKELY(x) __builtin_expect(!!(x), 1)
+#define DLPI_UNLIKELY(x) __builtin_expect(!!(x), 0)
+
+/* Marks a function that runs seldom: the compiler makes it small rather than fast. With -Os all
+   functions are small already, and with this mark clang would make them larger. */
+#ifdef __OPTIMIZE_SIZE__
+#define DLPI_COLD
+#else
+#define DLPI_COLD __attribute__((cold))
+#endif
+#ifdef __OPTIMIZE__
+#define DLPI_INLINE static inline __attribute__((always_inline))
+#else /* without optimisation, always_inline makes gcc warn of branches that are dead */
+#define DLPI_INLINE static inline __attribute__((unused))
+#endif
+
 #ifdef DLPIPE_STATIC
-#define DLPDEF static __attribute__((unused))
+#define DLPDEF static DLPI_UNREAD
 #elif defined(__cplusplus)
 #define DLPDEF extern "C"
 #else
 #define DLPDEF extern
 #endif
+#endif
+
+/* Makes the use of a call an error: the call belongs to a part that is left out (>>options). */
+#if defined(__clang__) && __clang_major__ < 14
+#define DLPI_LESS(no, with) __attribute__((unavailable("compile without " no)))
+#else
+#define DLPI_LESS(no, with) \
+    __attribute__((error("it is left out: compile without " no ", or beside " \
+                         "DLPIPE_ONLY_LOADER with " with)))
 #endif
 
 /* ---------------------------------------------------------------------------------------------
@@ -352,11 +426,12 @@
     X(STOPPED, 4101, "the pipe was stopped", "close the pipe") \
     X(SKIP, 4102, "this item is left out", "returned by a callback, see the error policies") \
     X(ERR_ARG, -1, "a parameter or desc field is out of range", "") \
-    X(ERR_MEMORY, -2, "there is not enough memory", "ask for fewer or smaller batches") \
+    X(ERR_MEMORY, -2, "there is not enough memory", \
+      "free memory, or ask for fewer or smaller batches") \
     X(ERR_LIMIT, -3, "the plan is above a byte limit", "lower prefetch_factor or batch_size") \
     X(ERR_GRAPH, -4, "the nodes do not form a pipeline", "write rows in the order of the data") \
     X(ERR_STATE, -5, "a call came at the wrong time, or a name is taken", \
-      "open, start, then next and release; or choose another name") \
+      "open, start, then next and release, in one thread at a time; or choose another name") \
     X(ERR_HELD, -6, "max_held batches are held already", "release one, or raise max_held") \
     X(ERR_CALLBACK, -7, "a callback failed", "") \
     X(ERR_LENGTH, -8, "a callback wrote a wrong length", "") \
@@ -420,22 +495,9 @@ enum {
 
 #define DLPI_LINE 128u /* two cache lines: the adjacent-line prefetcher moves pairs */
 #define DLPI_UNUSED(x) ((void)(x))
-#define DLPI_UNREAD __attribute__((unused)) /* stands behind a parameter that is not used */
-#define DLPI_LIKELY(x) __builtin_expect(!!(x), 1)
-#define DLPI_UNLIKELY(x) __builtin_expect(!!(x), 0)
-/* Marks a function that runs seldom: the compiler makes it small rather than fast. With -Os all
-   functions are small already, and with this mark clang would make them larger. */
-#ifdef __OPTIMIZE_SIZE__
-#define DLPI_COLD
-#else
-#define DLPI_COLD __attribute__((cold))
-#endif
-#ifdef __OPTIMIZE__
-#define DLPI_INLINE static inline __attribute__((always_inline))
-#else /* without optimisation, always_inline makes gcc warn of branches that are dead */
-#define DLPI_INLINE static inline __attribute__((unused))
-#endif
 
+/* Tell the CPU that this thread spins. It saves power, and leaves more of the core to its other
+   thread. */
 DLPI_INLINE void dlpi_pause(void) {
 #if defined(__x86_64__)
     __builtin_ia32_pause();
@@ -523,7 +585,10 @@ extern "C" {
    Credentials that expire are fetched again about 5 minutes before. One process fetches them for
    all processes of the client. If that fails, the old credentials stay in use while they are valid.
    The next attempts come after 1 to 48 seconds. If the server says that keys of a profile have
-   expired, the client reads the profile again.
+   expired, the client reads the profile again. A metadata service, a container's service or STS may
+   answer 429 or 5xx, because many ask it at once. The client asks it again for 15 seconds, with the
+   pauses of requests (backoff_ms). If it is silent, the client asks 2 or 3 times. The variable
+   AWS_METADATA_SERVICE_NUM_ATTEMPTS sets that number for the metadata service.
 
    Sources: AWS SDKs and Tools reference, "standardized credential providers", "file format",
    "service-specific endpoints", "container credential provider", "IMDS credential provider". */
@@ -641,9 +706,10 @@ typedef struct dlp_s3_desc {
                                     new byte; 0: request_timeout_ms if it is set, else 120,000 */
     int32_t requester_pays;      /* 1: the requester pays, as some buckets of others want; not with
                                     anonymous; environment: AWS_REQUEST_PAYER, "requester" */
-    int32_t checksums;           /* 1: compare an object that is read whole with the CRC64NVME or
-                                    CRC32C that the server tells. -1: do not. 0: compare if that is
-                                    cheap (x86-64 with VPCLMULQDQ), unless "when_required" is set.
+    int32_t checksums;           /* 1: compare an object that is read whole with the CRC64NVME,
+                                    CRC32C or CRC32 that the server tells. -1: do not. 0: compare if
+                                    that is cheap (x86-64 with VPCLMULQDQ), unless "when_required"
+                                    is set.
                                     environment: AWS_RESPONSE_CHECKSUM_VALIDATION; profile:
                                     response_checksum_validation */
     const char *proxy;           /* URL of the proxy of all connections: "http://host:port",
@@ -787,8 +853,9 @@ typedef struct dlp_s3_list_desc {
     int32_t page;            /* keys in a page, 1..1000; 0: 1,000 */
     int32_t any_order;       /* 1: accept keys in the server's order, if it does not sort (directory
                                 buckets); some keys that come twice are then not found */
-    int32_t requests; /* pages that may be in flight at once; 0: 32, or half of max_requests if that
-                         is less; 1: one after the other, as always with a delimiter or any_order */
+    int32_t requests; /* pages that may be in flight at once; 1: one after the other, as always with
+                         a delimiter or any_order. 0: 32, or half of max_requests if that is less,
+                         on a store that is known to sort its lists; else 1 */
 } dlp_s3_list_desc;
 
 typedef struct dlp_s3_object {
@@ -803,14 +870,21 @@ typedef struct dlp_s3_object {
 typedef struct dlp_s3_list dlp_s3_list;
 
 /* Begin a list of objects and common prefixes, in the order of their bytes. No request is sent yet.
-   Pages are requested side by side. The first pages suggest where to split the list into ranges of
-   keys. Each range is listed by itself (start-after). Each key is returned once, in order. A key
-   that comes before its turn is kept. It takes about 100 bytes; all such keys take at most 256 MiB,
-   half of which is for the ranges whose turn is next. At worst the list takes twice as many pages,
-   and twice "requests" more, than one page after the other. Between calls its pages stay in flight.
-   They count for max_requests, and dlp_s3_reap does not return them. Some servers refuse a
-   start-after that is no key, or ignore it. Then the log is told, and pages are requested one after
-   the other.
+   Pages are requested side by side if the server sorts its lists. The header Server of the first
+   page tells: AmazonS3, UploadServer (Google), cloudflare, MinIO or Ceph Object Gateway; older
+   releases of Ceph are known by their request ids. On other servers pages are requested one after
+   the other, unless "requests" is set. The list is split into ranges of keys, at folders that exist
+   (one request with a delimiter finds up to a page of them), else where the first pages suggest.
+   Each range is listed by itself (start-after). A range must begin with the key that the range in
+   front of it sees behind its end. If it does not, the range in front goes on in its place, page
+   after page, and the log is told. Each key is returned once, in order. A key that comes before its
+   turn is kept. It takes about 100 bytes; all such keys take at most 256 MiB, half of which is for
+   the ranges whose turn is next. At worst the list takes twice as many pages, and twice "requests"
+   more, than one page after the other. Between calls its pages stay in flight. They count for
+   max_requests, and dlp_s3_reap does not return them. Some servers refuse a start-after that is no
+   key, or ignore it. Then the log is told, and pages are requested one after the other. A list from
+   a key on may even end too early, or go on in another order. Then the whole list is requested once
+   more, page after page; keys that were returned are not returned again.
    S3 sorts its lists, except those of directory buckets. Set any_order for a server that does not
    sort.
    out: to be closed, before io; desc: copied; err: zeroed, or what failed; may be NULL. Returns
@@ -866,7 +940,8 @@ typedef struct dlp_s3_entry {
                                 0: any number, DLP_S3_EMPTY: none */
     uint64_t items;   /* items in a part; else not read; 0: not known */
     const char *etag; /* strong ETag that the object must have, with its quotes; another version
-                               is an error; NULL or "": any version */
+                               is an error; a whole object's may come back weak; NULL or "": any
+                               version */
 } dlp_s3_entry;
 
 typedef struct dlp_s3_manifest dlp_s3_manifest;
@@ -952,7 +1027,10 @@ typedef struct dlp_s3_source_desc {
     /* Make and free decode's worker_state, as in dlp_workers_desc; NULL: none. */
     int (*worker_init)(void *user, int worker, void **state);
     void (*worker_exit)(void *user, int worker, void *state);
-    int32_t any_version; /* 1: the ETags of the manifest are not compared */
+    int32_t any_version; /* 1: the ETags of the manifest are not compared, nor with a state's;
+                                needed if a proxy strips ETags from answers */
+    int32_t moved;       /* 1: the keys may be others than when a state was saved (>>state). Not
+                            for parts: dlp_s3_manifest_id has the keys */
 } dlp_s3_source_desc;
 
 /* Make a source. Its fetcher is DLP_FETCH_ASYNC.
@@ -985,13 +1063,15 @@ DLPDEF uint64_t dlp_s3_source_worker_bytes(const dlp_source *source);
 
 /* Read a part from its entry: the load that the source gives. source: the source itself; part: as
    load gets it. Returns 0, DLP_ERR_CALLBACK or DLP_ERR_LENGTH. Only load may call it. It waits. */
-DLPDEF int dlp_s3_part_load(void *source, dlp_part *part);
+DLPDEF DLPI_LESS_PARTS
+int dlp_s3_part_load(void *source, dlp_part *part);
 
 /* Write entry part->index into a file: for dlp_part_files.download, with the source as its user. If
    the load has this source, or one of its client, each worker has one dlp_s3_io for all its
    downloads. Else each download opens a dlp_s3_io. Returns 0, DLP_ERR_CALLBACK or DLP_ERR_LENGTH.
    It waits. */
-DLPDEF int dlp_s3_part_download(void *source, const dlp_part *part, const char *path, int fd);
+DLPDEF DLPI_LESS_PARTS
+int dlp_s3_part_download(void *source, const dlp_part *part, const char *path, int fd);
 
 /* ---------------------------------------------------------------------------------------------
    >>s3-chunks  OBJECTS AS CHUNKS
@@ -1011,7 +1091,8 @@ DLPDEF int dlp_s3_part_download(void *source, const dlp_part *part, const char *
    several fields has a source. All these sources must have the client of desc.source.
    chunk: as load gets it; field: below chunk->n_fields. Returns 0, or DLP_ERR_CALLBACK with a
    message. Only load may call it. It waits. */
-DLPDEF int dlp_s3_chunk_read(dlp_source *source, dlp_chunk *chunk, uint32_t field);
+DLPDEF DLPI_LESS_SPLIT
+int dlp_s3_chunk_read(dlp_source *source, dlp_chunk *chunk, uint32_t field);
 
 #endif /* DLPIPE_H */
 
@@ -1074,13 +1155,18 @@ DLPDEF int dlp_s3_chunk_read(dlp_source *source, dlp_chunk *chunk, uint32_t fiel
 #include <time.h>
 #include <unistd.h>
 
-#ifndef DLPI_SYSTEM /* both dlpipe.h and dlpipe_s3.h have it */
-#define DLPI_SYSTEM
+#ifndef DLPI_DESCRIPTORS /* both dlpipe.h and dlpipe_s3.h have it */
+#define DLPI_DESCRIPTORS
+#if !defined(_WIN32)
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 /* Return fd or, if it is 0, 1 or 2, a copy of it above 2, and close fd. So no descriptor of ours is
    one of the first three: if a program has closed those (a daemon), what somebody prints would go
    into our file. Returns -1 with errno if fd is -1 or no descriptor is left. */
-__attribute__((unused)) static int dlpi_fd_above(int fd) {
+DLPI_UNREAD static int dlpi_fd_above(int fd) {
     int above, errnum;
     if (fd < 0 || fd > 2) return fd;
     above = fcntl(fd, F_DUPFD_CLOEXEC, 3);
@@ -1092,7 +1178,7 @@ __attribute__((unused)) static int dlpi_fd_above(int fd) {
 
 /* Move two descriptors above 2. rc: what pipe2 or socketpair, which opened them, returned. Returns
    0, or -1 with errno; then both are closed. */
-__attribute__((unused)) static int dlpi_pair_above(int rc, int *fd) {
+DLPI_UNREAD static int dlpi_pair_above(int rc, int *fd) {
     if (rc != 0) return rc;
     fd[0] = dlpi_fd_above(fd[0]);
     fd[1] = dlpi_fd_above(fd[1]);
@@ -1103,9 +1189,16 @@ __attribute__((unused)) static int dlpi_pair_above(int rc, int *fd) {
     return -1;
 }
 
+/* Return the limit on the numbers of descriptors (ulimit -n) of this process. */
+DLPI_UNREAD static uint64_t dlpi_fd_limit(void) {
+    struct rlimit most;
+    if (getrlimit(RLIMIT_NOFILE, &most) != 0 || most.rlim_cur == RLIM_INFINITY) return UINT64_MAX;
+    return most.rlim_cur;
+}
+
 /* True if a file may be as large as that. If not, errno is EFBIG. Growing a file past the limit on
    files (ulimit -f) would end the program, by SIGXFSZ. */
-__attribute__((unused)) static bool dlpi_file_may_be(uint64_t bytes) {
+DLPI_UNREAD static bool dlpi_file_may_be(uint64_t bytes) {
     struct rlimit most;
     if (getrlimit(RLIMIT_FSIZE, &most) != 0 || most.rlim_cur == RLIM_INFINITY ||
         bytes <= most.rlim_cur)
@@ -1115,14 +1208,14 @@ __attribute__((unused)) static bool dlpi_file_may_be(uint64_t bytes) {
 }
 
 /* Open a text file as a stream. flags: for open; mode: for fdopen. Returns NULL with errno. */
-__attribute__((unused)) static FILE *dlpi_stream_open(const char *path, int flags,
-                                                      const char *mode) {
+DLPI_UNREAD static FILE *dlpi_stream_open(const char *path, int flags, const char *mode) {
     int fd = dlpi_fd_above(open(path, flags | O_CLOEXEC, 0666));
     FILE *f = fd >= 0 ? fdopen(fd, mode) : NULL;
     if (f == NULL && fd >= 0) close(fd);
     return f;
 }
 
+#endif
 #endif
 
 #define DLPI_S3_LINE 128u     /* what different threads write lies so far apart */
@@ -1169,9 +1262,8 @@ static bool dlpi_s3_listed(const char *list, const char *word) {
 static inline void dlpi_s3_wipe(void *at, size_t n) { explicit_bzero(at, n); }
 
 /* Set code, errnum and message of *err, if err is not NULL. Returns code. */
-__attribute__((format(printf, 4, 5))) static int dlpi_s3_set_error(dlp_s3_error *err, int code,
-                                                                   int errnum, const char *format,
-                                                                   ...) {
+DLPI_PRINTF(4, 5)
+static int dlpi_s3_set_error(dlp_s3_error *err, int code, int errnum, const char *format, ...) {
     va_list args;
     if (!err) return code;
     err->code = code;
@@ -1243,6 +1335,7 @@ static inline void dlpi_s3_sha_schedule(uint32_t w[16]) {
     }
 }
 
+/* Hash blocks of 64 bytes, without special instructions of the CPU. */
 static void dlpi_s3_sha_plain(uint32_t state[8], const uint8_t *p, size_t blocks) {
     for (; blocks > 0; blocks--, p += 64) {
         uint32_t w[16], s[8];
@@ -1286,9 +1379,9 @@ static void dlpi_s3_sha_plain(uint32_t state[8], const uint8_t *p, size_t blocks
 #define DLPI_S3_SHA_ALL(x) \
     x(0) x(1) x(2) x(3) x(4) x(5) x(6) x(7) x(8) x(9) x(10) x(11) x(12) x(13) x(14) x(15)
 
-__attribute__((target("sha,sse4.1,ssse3"))) static void dlpi_s3_sha_fast(uint32_t state[8],
-                                                                         const uint8_t *p,
-                                                                         size_t blocks) {
+/* Hash blocks of 64 bytes by the SHA instructions of x86-64. The CPU must have them. */
+DLPI_TARGET("sha,sse4.1,ssse3")
+static void dlpi_s3_sha_fast(uint32_t state[8], const uint8_t *p, size_t blocks) {
     const __m128i swap = _mm_set_epi64x(0x0c0d0e0f08090a0b, 0x0405060700010203);
     __m128i dcba = _mm_loadu_si128((const __m128i *)(const void *)state);
     __m128i hgfe = _mm_loadu_si128((const __m128i *)(const void *)(state + 4));
@@ -1321,8 +1414,9 @@ static bool dlpi_s3_sha_has_fast(void) {
 #include <arm_neon.h>
 #include <sys/auxv.h>
 
-__attribute__((target("+crypto"))) static void dlpi_s3_sha_fast(uint32_t state[8], const uint8_t *p,
-                                                                size_t blocks) {
+/* Hash blocks of 64 bytes by the SHA instructions of Arm. The CPU must have them. */
+DLPI_TARGET("+crypto")
+static void dlpi_s3_sha_fast(uint32_t state[8], const uint8_t *p, size_t blocks) {
     uint32x4_t abcd = vld1q_u32(state), efgh = vld1q_u32(state + 4), m[4];
     for (; blocks > 0; blocks--, p += 64) {
         uint32x4_t abcd_before = abcd, efgh_before = efgh;
@@ -1351,6 +1445,7 @@ static bool dlpi_s3_sha_has_fast(void) {
 static bool dlpi_s3_sha_has_fast(void) { return false; }
 #endif
 
+/* Hash blocks of 64 bytes in the fastest way that the CPU has. */
 static void dlpi_s3_sha_blocks(uint32_t state[8], const uint8_t *p, size_t blocks) {
     static int32_t way; /* 0: not looked yet, which several threads may do; each finds the same */
     int32_t w = DLPI_LOAD_RLX(&way);
@@ -1371,6 +1466,7 @@ static void dlpi_s3_sha_begin(dlpi_s3_sha *s) {
     s->bytes = 0;
 }
 
+/* Hash n more bytes of a message. */
 static void dlpi_s3_sha_add(dlpi_s3_sha *s, const void *data, size_t n) {
     const uint8_t *p = data;
     size_t have = (size_t)(s->bytes & 63), take;
@@ -1392,6 +1488,7 @@ static void dlpi_s3_sha_adds(dlpi_s3_sha *s, const char *text) {
     dlpi_s3_sha_add(s, text, strlen(text));
 }
 
+/* Write the hash of a message. The state cannot be used any more then. */
 static void dlpi_s3_sha_end(dlpi_s3_sha *s, uint8_t out[32]) {
     uint64_t bits = s->bytes * 8;
     size_t have = (size_t)(s->bytes & 63);
@@ -1419,6 +1516,7 @@ typedef struct dlpi_s3_hmac_key {
     uint32_t inner[8], outer[8];
 } dlpi_s3_hmac_key;
 
+/* Prepare a key of n bytes for messages. *k is as secret as the key. */
 static void dlpi_s3_hmac_begin(dlpi_s3_hmac_key *k, const void *key, size_t n) {
     dlpi_s3_sha s;
     uint8_t pad[64] = {0};
@@ -1442,6 +1540,7 @@ static void dlpi_s3_hmac_message(dlpi_s3_sha *s, const dlpi_s3_hmac_key *k) {
     s->bytes = 64;
 }
 
+/* Write the HMAC of a message that dlpi_s3_hmac_message began. */
 static void dlpi_s3_hmac_end(dlpi_s3_sha *s, const dlpi_s3_hmac_key *k, uint8_t out[32]) {
     uint8_t inner[32];
     dlpi_s3_sha_end(s, inner);
@@ -1451,6 +1550,7 @@ static void dlpi_s3_hmac_end(dlpi_s3_sha *s, const dlpi_s3_hmac_key *k, uint8_t 
     dlpi_s3_sha_end(s, out);
 }
 
+/* Write the HMAC of one message. `out` may be the key or the data. */
 static void dlpi_s3_hmac(const void *key, size_t key_bytes, const void *data, size_t n,
                          uint8_t out[32]) {
     dlpi_s3_hmac_key k;
@@ -1472,29 +1572,31 @@ static void dlpi_s3_hex(char *to, const uint8_t *bytes, size_t n) {
     to[2 * n] = '\0';
 }
 
-/* ---- CRC-32C and CRC-64/NVME, of bodies ----
-   Both are one computation: reflected, with all ones before and after. A CRC of 32 bits with
+/* ---- CRC-32C, CRC-64/NVME and CRC-32 (ISO-HDLC), of bodies ----
+   All are one computation: reflected, with all ones before and after. A CRC of 32 bits with
    polynomial P is one of 64 bits with P * x^32, whose upper half stays 0. Bit i of a word is the
    coefficient of x^(63 - i). A processor that multiplies polynomials folds bits over those that
    follow (Gopal and others, Fast CRC Computation for Generic Polynomials Using PCLMULQDQ, Intel,
    2009). Others look eight bytes up at once. Tables and constants are made from the polynomial,
    when a client is opened. */
 
-enum { DLPI_S3_CRC_NONE = 0, DLPI_S3_CRC32C, DLPI_S3_CRC64NVME, DLPI_S3_CRCS };
+enum { DLPI_S3_CRC_NONE = 0, DLPI_S3_CRC32C, DLPI_S3_CRC64NVME, DLPI_S3_CRC32, DLPI_S3_CRCS };
 
 typedef struct dlpi_s3_crc_table {
     uint64_t poly, ones;
-    uint64_t far[2], all[2], next[2]; /* x^n for folding over 256 bytes, 128 and 16 */
-    uint64_t byte[8][256];            /* byte[k][b]: b with k zero bytes after it */
+    uint64_t wide[2], all[2], next[2]; /* x^n for folding over 256 bytes, 128 and 16 */
+    uint64_t byte[8][256];             /* byte[k][b]: b with k zero bytes after it */
     int32_t way; /* 0: tables; 1, 2: products of 128 bits, and of twice as many */
 } dlpi_s3_crc_table;
 
 static dlpi_s3_crc_table dlpi_s3_crc_tables[DLPI_S3_CRCS] = {
     [DLPI_S3_CRC32C] = {.poly = 0x82f63b78, .ones = 0xffffffff},
-    [DLPI_S3_CRC64NVME] = {.poly = 0x9a6c9329ac4bc9b5, .ones = UINT64_MAX}};
+    [DLPI_S3_CRC64NVME] = {.poly = 0x9a6c9329ac4bc9b5, .ones = UINT64_MAX},
+    [DLPI_S3_CRC32] = {.poly = 0xedb88320, .ones = 0xffffffff}};
 
 static const char *dlpi_s3_crc_name(int kind) {
-    return kind == DLPI_S3_CRC32C ? "CRC32C" : kind == DLPI_S3_CRC64NVME ? "CRC64NVME" : "none";
+    static const char *const names[] = {"none", "CRC32C", "CRC64NVME", "CRC32"};
+    return names[kind];
 }
 
 /* Multiply two polynomials, modulo the table's. */
@@ -1544,7 +1646,7 @@ static uint64_t dlpi_s3_crc_plain(const dlpi_s3_crc_table *t, uint64_t crc, cons
 
 #if defined(__x86_64__) && !defined(DLPIPE_NO_SIMD)
 typedef __m128i dlpi_s3_lane;
-#define DLPI_S3_CRC_TARGET __attribute__((target("pclmul,sse2")))
+#define DLPI_S3_CRC_TARGET DLPI_TARGET("pclmul,sse2")
 #define DLPI_S3_LANE(p) _mm_loadu_si128((const __m128i *)(const void *)(p))
 #define DLPI_S3_LANE_KEEP(p, lane) _mm_storeu_si128((__m128i *)(void *)(p), lane)
 #define DLPI_S3_LANE_XOR(a, b) _mm_xor_si128(a, b)
@@ -1557,7 +1659,7 @@ static int dlpi_s3_crc_way(void) {
 #elif defined(__aarch64__) && !defined(__AARCH64EB__) && !defined(DLPIPE_NO_SIMD) && \
     (defined(__ARM_FEATURE_AES) || !defined(__clang__))
 typedef uint64x2_t dlpi_s3_lane;
-#define DLPI_S3_CRC_TARGET __attribute__((target("+crypto")))
+#define DLPI_S3_CRC_TARGET DLPI_TARGET("+crypto")
 #define DLPI_S3_LANE(p) vreinterpretq_u64_u8(vld1q_u8((const uint8_t *)(p)))
 #define DLPI_S3_LANE_KEEP(p, lane) vst1q_u8(p, vreinterpretq_u8_u64(lane))
 #define DLPI_S3_LANE_XOR(a, b) veorq_u64(a, b)
@@ -1612,9 +1714,10 @@ static int dlpi_s3_crc_way(void) { return 0; }
 
 /* Return the register after n bytes, a multiple of 256, by products that are twice as wide. What
    they leave stands for all bytes before it. */
-__attribute__((target("avx2,vpclmulqdq"))) static uint64_t dlpi_s3_crc_wide(
-    const dlpi_s3_crc_table *t, uint64_t crc, const uint8_t *p, size_t n) {
-    __m256i by = _mm256_broadcastsi128_si256(DLPI_S3_LANE(t->far));
+DLPI_TARGET("avx2,vpclmulqdq")
+static uint64_t dlpi_s3_crc_wide(const dlpi_s3_crc_table *t, uint64_t crc, const uint8_t *p,
+                                 size_t n) {
+    __m256i by = _mm256_broadcastsi128_si256(DLPI_S3_LANE(t->wide));
     uint8_t left[256];
     DLPI_S3_LANES(DLPI_S3_WIDE_BEGIN)
     lane0 = _mm256_xor_si256(lane0, _mm256_set_epi64x(0, 0, 0, (int64_t)crc));
@@ -1626,6 +1729,8 @@ __attribute__((target("avx2,vpclmulqdq"))) static uint64_t dlpi_s3_crc_wide(
 #define dlpi_s3_crc_wide dlpi_s3_crc_fast
 #endif
 
+/* Compute the tables of all CRCs, and find out the fastest way to use them. It runs once in a
+   process. */
 DLPI_COLD static void dlpi_s3_crc_make(void) {
     for (int kind = 1; kind < DLPI_S3_CRCS; kind++) {
         dlpi_s3_crc_table *t = &dlpi_s3_crc_tables[kind];
@@ -1640,8 +1745,8 @@ DLPI_COLD static void dlpi_s3_crc_make(void) {
         t->all[1] = dlpi_s3_crc_power(t, 1024 - 1);
         t->next[0] = dlpi_s3_crc_power(t, 128 + 63);
         t->next[1] = dlpi_s3_crc_power(t, 127);
-        t->far[0] = dlpi_s3_crc_power(t, 2048 + 63);
-        t->far[1] = dlpi_s3_crc_power(t, 2047);
+        t->wide[0] = dlpi_s3_crc_power(t, 2048 + 63);
+        t->wide[1] = dlpi_s3_crc_power(t, 2047);
         t->way = dlpi_s3_crc_way();
     }
 }
@@ -1852,6 +1957,7 @@ static int64_t dlpi_s3_time_iso(const char *at, size_t n) {
     return t < 0 ? -1 : t;
 }
 
+/* Return the month 1..12 with this English name of three letters, or -1. */
 static int dlpi_s3_month(const char *at, size_t n) {
     static const char names[] = "janfebmaraprmayjunjulaugsepoctnovdec";
     if (n != 3) return -1;
@@ -1901,6 +2007,7 @@ typedef struct dlpi_s3_endpoint {
     char prefix[256]; /* of paths, before the bucket: "" or "/x", as it is sent */
 } dlpi_s3_endpoint;
 
+/* True if a host is a name in lower case, or an IP address. A name may end in a dot. */
 static bool dlpi_s3_host_ok(const char *host) {
     unsigned char address[16];
     size_t label = 0;
@@ -2381,6 +2488,7 @@ static size_t dlpi_s3_json_digits(dlpi_s3_json *j) {
     return (size_t)(j->at - from);
 }
 
+/* Pass over a number. Returns false if the text is no number of JSON. */
 DLPI_COLD
 static bool dlpi_s3_json_number(dlpi_s3_json *j) {
     const char *from;
@@ -2673,6 +2781,8 @@ static void dlpi_s3_sha_names(dlpi_s3_sha *s, const dlpi_s3_signing *g) {
     }
 }
 
+/* Write the hash of the canonical request, as Signature Version 4 has it. The parameters are sorted
+   in place. */
 DLPI_COLD
 static void dlpi_s3_canonical(const dlpi_s3_signing *g, uint8_t out[32]) {
     dlpi_s3_sha s;
@@ -2818,6 +2928,7 @@ static void dlpi_s3_head_param(dlpi_s3_head_parts *p, const char *name, const ch
     q->value = (dlpi_s3_span){value, strlen(value)};
 }
 
+/* Write the hash of the body in hex, or the words that stand for it in the signature. */
 DLPI_COLD
 static void dlpi_s3_head_payload(const dlpi_s3_head *h, char out[65]) {
     uint8_t hash[32];
@@ -2842,6 +2953,7 @@ static bool dlpi_s3_head_credential(const dlpi_s3_head *h, dlpi_s3_head_parts *p
            strlen(service) < sizeof h->keys->service;
 }
 
+/* Write the signature of a request in hex. The parts must be complete. */
 DLPI_COLD
 static void dlpi_s3_head_sign(const dlpi_s3_head *h, dlpi_s3_head_parts *p, char out[65]) {
     dlpi_s3_signing g = {0};
@@ -3160,8 +3272,10 @@ typedef struct dlpi_s3_http {
     bool has_length;
     bool until_close;
     bool has_range;      /* Content-Range: range_first..range_last */
+    bool is_page;        /* Content-Type: text/html */
     bool encoded;        /* Content-Encoding, other than "identity" */
     bool stored_encoded; /* x-goog-stored-content-encoding, other than "identity" */
+    bool sorts;          /* Server, or the request's id, is of a store that sorts its lists */
     bool began;          /* a byte of it came */
     bool no_body;
     int64_t content_length; /* -1: not said */
@@ -3171,9 +3285,10 @@ typedef struct dlpi_s3_http {
     uint64_t encoding_sum;      /* of Content-Encoding, but "identity"; 0: none */
     uint64_t version_sum;       /* of x-amz-version-id */
     uint64_t modified_sum;      /* of Last-Modified */
-    uint64_t crc[DLPI_S3_CRCS]; /* x-amz-checksum-crc32c, -crc64nvme, */
+    uint64_t crc[DLPI_S3_CRCS]; /* x-amz-checksum-crc32c, -crc64nvme, -crc32, */
     bool has_crc[DLPI_S3_CRCS];
     bool crc_whole;        /* which x-amz-checksum-type says are of the whole object */
+    bool crc_google;       /* crc[DLPI_S3_CRC32C] is of the whole object, as x-goog-hash says */
     int64_t date_s;        /* the server's clock, Unix time; -1: not said */
     int64_t retry_after_s; /* from the answer on; -1: not said */
     const char *why;       /* BAD: in words, static or in line; else NULL */
@@ -3305,6 +3420,7 @@ static void dlpi_s3_http_keep_region(dlpi_s3_http *h, const char *s, size_t n) {
     dlpi_s3_http_keep(h->region, sizeof h->region, s, n);
 }
 
+/* Take a Content-Length, which may be a list of equal numbers. Returns 0 or DLPI_S3_HTTP_BAD. */
 static int dlpi_s3_http_on_length(dlpi_s3_http *h, const char *s, size_t n) {
     const char *one;
     size_t length;
@@ -3329,6 +3445,7 @@ static int dlpi_s3_http_on_coding(dlpi_s3_http *h, const char *s, size_t n) {
     return 0;
 }
 
+/* Take a Connection field: note if the server closes the connection, or keeps it. */
 static void dlpi_s3_http_on_connection(dlpi_s3_http *h, const char *s, size_t n) {
     const char *one;
     size_t length;
@@ -3338,6 +3455,7 @@ static void dlpi_s3_http_on_connection(dlpi_s3_http *h, const char *s, size_t n)
     }
 }
 
+/* True if a list of encodings has another one than "identity". */
 static bool dlpi_s3_http_encodes(const char *s, size_t n) {
     const char *one;
     size_t length;
@@ -3376,6 +3494,7 @@ static bool dlpi_s3_http_range(const char *s, size_t n, uint64_t *first, uint64_
            *last < *total;
 }
 
+/* Take a Content-Range. If it is not valid, or differs from an earlier one, range_bad is set. */
 static void dlpi_s3_http_on_range(dlpi_s3_http *h, const char *s, size_t n) {
     uint64_t first, last, total;
     if (!dlpi_s3_http_range(s, n, &first, &last, &total)) {
@@ -3392,12 +3511,71 @@ static void dlpi_s3_http_on_range(dlpi_s3_http *h, const char *s, size_t n) {
     h->range_total = total;
 }
 
+/* True if Server names a store that lists keys in the order of their bytes: Amazon's, Google's,
+   Cloudflare's, MinIO or Ceph. */
+static bool dlpi_s3_http_server_sorts(const char *s, size_t n) {
+    static const struct {
+        const char *name;
+        bool version; /* '/' or a blank may follow, and what release it is */
+    } all[] = {{"AmazonS3", false},
+               {"UploadServer", false},
+               {"cloudflare", false},
+               {"MinIO", true},
+               {"Ceph Object Gateway", true}};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        size_t k = strlen(all[i].name);
+        if (n < k || memcmp(s, all[i].name, k) != 0) continue;
+        if (n == k || (all[i].version && (s[k] == '/' || s[k] == ' '))) return true;
+    }
+    return false;
+}
+
+/* True if a request's id is one of Ceph's, whose older releases name no Server: "tx", 21 digits, 10
+   digits, some digits and the zone's name, with '-' between them. Digits are hexadecimal. */
+static bool dlpi_s3_http_id_sorts(const char *s, size_t n) {
+    static const size_t want[] = {21, 10, 0};
+    size_t at = 2;
+    if (n < 2 || memcmp(s, "tx", 2) != 0) return false;
+    for (int i = 0; i < 3; i++) {
+        size_t from = at;
+        while (at < n && ((s[at] >= '0' && s[at] <= '9') || (s[at] >= 'a' && s[at] <= 'f'))) at++;
+        if (at == from || (want[i] > 0 && at - from != want[i])) return false;
+        if (at == n || s[at++] != '-') return false;
+    }
+    return at < n;
+}
+
+static void dlpi_s3_http_on_id(dlpi_s3_http *h, const char *s, size_t n) {
+    h->sorts = h->sorts || dlpi_s3_http_id_sorts(s, n);
+    dlpi_s3_http_keep_shown(h->request_id, sizeof h->request_id, s, n);
+}
+
+/* Take a Retry-After, which is a number of seconds or a date. */
 static void dlpi_s3_http_on_retry(dlpi_s3_http *h, const char *s, size_t n) {
     uint64_t x;
     if (dlpi_s3_decimal(s, n, &x))
         h->retry_after_s = (int64_t)x;
     else
         h->retry_at_s = dlpi_s3_time_http(s, n);
+}
+
+/* Read the CRC32C out of "crc32c=AAAAAA==,md5=..."; its line may come once for each of them. */
+static void dlpi_s3_http_on_hash(dlpi_s3_http *h, const char *s, size_t n) {
+    const char *one;
+    size_t length;
+    uint64_t crc;
+    while (dlpi_s3_http_element(&s, &n, &one, &length)) {
+        if (length < 7 || !dlpi_s3_http_is(one, "crc32c=", 7)) continue;
+        if (!dlpi_s3_base64_number(one + 7, length - 7, 4, &crc)) continue;
+        h->crc[DLPI_S3_CRC32C] = crc;
+        h->has_crc[DLPI_S3_CRC32C] = h->crc_google = true;
+    }
+}
+
+/* True if the head tells a checksum of this kind that is of the whole object, or of a whole part as
+   it was uploaded. */
+static bool dlpi_s3_http_tells(const dlpi_s3_http *h, int kind) {
+    return h->has_crc[kind] && (h->crc_whole || (kind == DLPI_S3_CRC32C && h->crc_google));
 }
 
 /* Take in one header field, whose name has k bytes. Returns 0 or BAD. */
@@ -3420,9 +3598,17 @@ static int dlpi_s3_http_on_field(dlpi_s3_http *h, const char *name, size_t k, co
         dlpi_s3_http_on_range(h, s, n);
     else if (DLPI_S3_NAMED("last-modified"))
         h->modified_sum = dlpi_s3_http_sum(s, n);
+    else if (DLPI_S3_NAMED("server"))
+        h->sorts = h->sorts || dlpi_s3_http_server_sorts(s, n);
     else if (DLPI_S3_NAMED("content-encoding"))
         dlpi_s3_http_on_encoding(h, s, n);
+    else if (DLPI_S3_NAMED("content-type"))
+        h->is_page = n >= 9 && dlpi_s3_http_is(s, "text/html", 9);
     else if (DLPI_S3_NAMED("x-amz-request-id"))
+        dlpi_s3_http_on_id(h, s, n);
+    else if (!h->request_id[0] &&
+             (DLPI_S3_NAMED("x-guploader-uploadid") || DLPI_S3_NAMED("x-ms-request-id") ||
+              DLPI_S3_NAMED("x-amz-cf-id")))
         dlpi_s3_http_keep_shown(h->request_id, sizeof h->request_id, s, n);
     else if (DLPI_S3_NAMED("x-amz-version-id"))
         h->version_sum = dlpi_s3_http_sum(s, n);
@@ -3430,8 +3616,12 @@ static int dlpi_s3_http_on_field(dlpi_s3_http *h, const char *name, size_t k, co
         dlpi_s3_http_keep_region(h, s, n);
     else if (DLPI_S3_NAMED("x-amz-checksum-type"))
         h->crc_whole = n == 11 && dlpi_s3_http_is(s, "full_object", 11);
-    else if (DLPI_S3_NAMED("x-amz-checksum-crc32c"))
+    else if (DLPI_S3_NAMED("x-amz-checksum-crc32c") && !h->crc_google)
         h->has_crc[DLPI_S3_CRC32C] = dlpi_s3_base64_number(s, n, 4, &h->crc[DLPI_S3_CRC32C]);
+    else if (DLPI_S3_NAMED("x-amz-checksum-crc32"))
+        h->has_crc[DLPI_S3_CRC32] = dlpi_s3_base64_number(s, n, 4, &h->crc[DLPI_S3_CRC32]);
+    else if (DLPI_S3_NAMED("x-goog-hash"))
+        dlpi_s3_http_on_hash(h, s, n);
     else if (DLPI_S3_NAMED("x-amz-checksum-crc64nvme"))
         h->has_crc[DLPI_S3_CRC64NVME] = dlpi_s3_base64_number(s, n, 8, &h->crc[DLPI_S3_CRC64NVME]);
     else if (DLPI_S3_NAMED("x-goog-stored-content-encoding"))
@@ -3461,7 +3651,8 @@ static int dlpi_s3_http_field(dlpi_s3_http *h, const char *s, size_t n) {
 /* Clear what a head tells, for the next head: also after a 1xx. */
 static void dlpi_s3_http_clear(dlpi_s3_http *h) {
     h->chunked = h->has_length = h->has_range = h->encoded = h->stored_encoded = false;
-    h->close = h->stay = h->range_bad = h->range_seen = h->crc_whole = false;
+    h->close = h->stay = h->range_bad = h->range_seen = h->crc_whole = h->is_page = false;
+    h->crc_google = h->sorts = false;
     memset(h->has_crc, 0, sizeof h->has_crc);
     h->content_length = h->date_s = h->retry_after_s = h->retry_at_s = -1;
     h->range_first = h->range_last = h->range_total = UINT64_MAX;
@@ -3470,6 +3661,7 @@ static void dlpi_s3_http_clear(dlpi_s3_http *h) {
     h->at = DLPI_S3_AT_STATUS;
 }
 
+/* Take the status line of n bytes. Header fields follow. Returns 0 or DLPI_S3_HTTP_BAD. */
 static int dlpi_s3_http_status(dlpi_s3_http *h, const char *s, size_t n) {
     h->version_minor = n < 12 ? -1 : (int32_t)dlpi_s3_number(s + 7, 1);
     h->status = n < 12 ? -1 : (int32_t)dlpi_s3_number(s + 9, 3);
@@ -3616,6 +3808,8 @@ static int dlpi_s3_http_took(dlpi_s3_http *h, uint64_t n) {
     return h->done ? DLPI_S3_HTTP_END : DLPI_S3_HTTP_MORE;
 }
 
+/* Take one byte of the line end behind a chunk. The size of the next chunk follows the second byte.
+   Returns 0 or DLPI_S3_HTTP_BAD. */
 static int dlpi_s3_http_chunk_end(dlpi_s3_http *h, char c) {
     if (c != "\r\n"[h->line_n]) return dlpi_s3_http_bad(h, "a chunk does not end where it should");
     h->line_n++;
@@ -3983,6 +4177,8 @@ typedef struct dlpi_s3_session {
     bool demanded; /* the server has asked for a certificate of ours */
 } dlpi_s3_session;
 
+/* Callback of OpenSSL: send n bytes. Returns how many were sent, or -1. If the socket is full,
+   OpenSSL is told to try again. */
 static int dlpi_s3_bio_write(BIO *b, const char *from, int n) {
     dlpi_s3_session *s = (dlpi_s3_session *)BIO_get_data(b);
     ssize_t put;
@@ -3997,6 +4193,8 @@ static int dlpi_s3_bio_write(BIO *b, const char *from, int n) {
     return -1;
 }
 
+/* Callback of OpenSSL: receive at most n bytes. Returns how many, 0 if the server has ended, or -1.
+   If nothing has come, OpenSSL is told to try again. */
 static int dlpi_s3_bio_read(BIO *b, char *to, int n) {
     dlpi_s3_session *s = (dlpi_s3_session *)BIO_get_data(b);
     ssize_t got;
@@ -4013,6 +4211,7 @@ static int dlpi_s3_bio_read(BIO *b, char *to, int n) {
     return got == 0 ? 0 : -1;
 }
 
+/* Callback of OpenSSL: say whether the server has ended, and that a flush is done. */
 static long dlpi_s3_bio_ctrl(BIO *b, int what, long number, void *at) {
     const dlpi_s3_session *s = (const dlpi_s3_session *)BIO_get_data(b);
     (void)number;
@@ -4058,6 +4257,7 @@ static void dlpi_s3_ticket_use(dlpi_s3_session *s) {
     SSL_SESSION_free(copy);
 }
 
+/* Free a process's TLS state with its session tickets; NULL is allowed. No session may use it. */
 static void dlpi_s3_tls_own_free(dlpi_s3_tls_own *own) {
     if (!own) return;
     for (int i = 0; i < DLPI_S3_TICKETS; i++) SSL_SESSION_free(own->tickets[i].session);
@@ -4075,6 +4275,8 @@ static int dlpi_s3_tls_demand(SSL *ssl, X509 **cert, EVP_PKEY **key) {
     return 0;
 }
 
+/* Load the certificates that are trusted: of ca_file, or of the system if ca_file is "". Returns
+   false, with the reason in `why` and errno, if there are none. */
 static bool dlpi_s3_tls_trust(SSL_CTX *ctx, const char *ca_file, char *why, size_t size) {
     if (ca_file[0] ? SSL_CTX_load_verify_locations(ctx, ca_file, NULL) == 1
                    : SSL_CTX_set_default_verify_paths(ctx) == 1)
@@ -4139,6 +4341,8 @@ static bool dlpi_s3_tls_expect(SSL *ssl, const char *host) {
     return SSL_set1_host(ssl, host) == 1 && SSL_set_tlsext_host_name(ssl, host) == 1;
 }
 
+/* Make the TLS object of a session, which expects the session's host. Returns false if OpenSSL
+   cannot; the caller frees s->ssl. */
 static bool dlpi_s3_tls_begin(dlpi_s3_session *s) {
     BIO *b;
     s->ssl = SSL_new(s->own->ctx);
@@ -4154,6 +4358,8 @@ static bool dlpi_s3_tls_begin(dlpi_s3_session *s) {
     return true;
 }
 
+/* Open a TLS session on the connected socket fd. Returns 0, or DLP_S3_BROKEN with the reason in
+   `why` and errno. The handshake comes later. */
 static int dlpi_s3_tls_open(void *user, int fd, const char *host, void **session, char *why,
                             size_t size) {
     dlpi_s3_session *s = (dlpi_s3_session *)calloc(1, sizeof *s);
@@ -4254,6 +4460,8 @@ static int64_t dlpi_s3_tls_read(void *session, void *to, size_t n, char *why, si
     return (int64_t)total;
 }
 
+/* Write at most n bytes. Returns how many were written, or DLP_S3_WANT_* or DLP_S3_BROKEN if none
+   was. */
 static int64_t dlpi_s3_tls_write(void *session, const void *from, size_t n, char *why,
                                  size_t size) {
     dlpi_s3_session *s = (dlpi_s3_session *)session;
@@ -4404,6 +4612,10 @@ static int dlpi_s3_resolve(const char *host, uint16_t port, dlpi_s3_address *out
    share (S9), of which one is read with each answer; they are for people to read, and no order of
    theirs matters.
 
+   label  where                                   what it orders
+   S10    connection_accept stores, op_begin loads  nothing: a request that has not seen the word
+                                                    "decodes" is sent twice
+
    Hedges. A request that waits for its first byte for longer than nearly all others is sent once
    more on another connection, and the first valid head wins (Dean and Barroso, The Tail at Scale,
    2013). "Nearly all": p95 of recent first-byte times of its size class, times a factor of 1.5 at
@@ -4462,6 +4674,7 @@ typedef struct dlpi_s3_shared {
     uint64_t fails;   /* S9, since then */
     uint64_t told_ns; /* S9, when the log was told last; 0: not yet */
     uint64_t back_ns; /* S9, when it came back last, after DLPI_S3_AWAY_NS at least */
+    uint64_t decodes; /* S10, 1: the server decodes gzip unless it is accepted */
 } dlpi_s3_shared;
 
 static inline void dlpi_s3_count(dlpi_s3_shared *s, int what, uint64_t n) {
@@ -4539,6 +4752,7 @@ static uint64_t dlpi_s3_ms(int32_t ms) { return (uint32_t)ms * DLPI_S3_MS; }
 DLPI_COLD
 static uint64_t dlpi_s3_least(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
+/* Fill by[] with the time limits in ns that follow from the desc. */
 DLPI_COLD
 static void dlpi_s3_deadlines(uint64_t by[DLPI_S3_DEADLINES], const dlp_s3_desc *d) {
     by[DLPI_S3_BY_CONNECT] = dlpi_s3_ms(d->connect_timeout_ms);
@@ -4653,6 +4867,7 @@ enum { /* facts about trouble */
        DLPI_S3_IF_CROWD = 1024   /* it is throttled */
 };
 
+/* Return the facts (DLPI_S3_IF_*) that are true of a trouble. The rules ask for them. */
 DLPI_COLD
 static unsigned dlpi_s3_facts(const dlpi_s3_trouble *t) {
     int e = t->errnum;
@@ -4739,7 +4954,11 @@ static const dlpi_s3_rule dlpi_s3_rules[] = {
                  DLPI_S3_ALWAYS),
     DLPI_S3_TOLD(" 409 ", " OperationAborted ConditionalRequestConflict ", ANY, RETRY,
                  DLPI_S3_ALWAYS),
-    DLPI_S3_TOLD(" 412 ", NULL, OURS, RESTART, DLPI_S3_TRIES(restarts, 3)),
+    /* A document in place of the object. */
+    DLPI_S3_TOLD(" 200 ", " InternalError ServiceUnavailable ", ANY, RETRY, DLPI_S3_ALWAYS),
+    DLPI_S3_TOLD(" 200 ", NULL, ANY, RETRY, DLPI_S3_TRIES(wrong, 2)),
+    /* 416: some servers look at the range before they look at If-Match. */
+    DLPI_S3_TOLD(" 412 416 ", NULL, OURS, RESTART, DLPI_S3_TRIES(restarts, 3)),
     DLPI_S3_TOLD(NULL, NULL, ANY, GIVE_UP, DLPI_S3_ALWAYS),
 };
 
@@ -4772,13 +4991,18 @@ static int dlpi_s3_classify(const dlpi_s3_trouble *t, dlpi_s3_tries *tries) {
 
 /* ---- retries ---- */
 
-/* Return a pause of backoff * 2^n (n from 1), or down to half of it. */
+/* Return a pause of first_ns * 2^n (n from 1), at most most_ns, or down to half of that. */
+DLPI_COLD
+static uint64_t dlpi_s3_pause_ns(uint64_t first_ns, uint64_t most_ns, int n, uint64_t *random) {
+    uint64_t pause = first_ns;
+    while (n-- > 0 && pause < most_ns) pause *= 2;
+    pause = dlpi_s3_least(pause, most_ns);
+    return pause - dlpi_s3_random(random) % (pause / 2 + 1);
+}
+
 DLPI_COLD
 static uint64_t dlpi_s3_backoff(dlpi_s3_patience *p, int n) {
-    uint64_t most = p->backoff_ns;
-    while (n-- > 0 && most < p->backoff_max_ns) most *= 2;
-    if (most > p->backoff_max_ns) most = p->backoff_max_ns;
-    return most - dlpi_s3_random(&p->random) % (most / 2 + 1);
+    return dlpi_s3_pause_ns(p->backoff_ns, p->backoff_max_ns, n, &p->random);
 }
 
 /* Take a retry from the bucket. Returns false if it is empty: then the pause is the longest. */
@@ -4948,13 +5172,14 @@ static unsigned dlpi_s3_class(uint64_t bytes) {
     return bytes <= 16u << 10 ? 0 : bytes <= 256u << 10 ? 1 : 2;
 }
 
+/* Return the number of a time's bucket. Each doubling of the time has 8 buckets, from 8 us on. */
 DLPI_COLD
 static unsigned dlpi_s3_bucket(uint64_t ns) {
     uint64_t us = ns / 1000;
     unsigned shift;
     if (us < 8) return (unsigned)us;
     if (us >= 1u << 24) return DLPI_S3_BUCKETS - 1;
-    shift = 60u - (unsigned)__builtin_clzll(us);
+    shift = 60u - DLPI_CLZ(us);
     return 8 * shift + (unsigned)(us >> shift);
 }
 
@@ -5103,7 +5328,12 @@ enum { /* sources, in the order in which they are asked; _FILE to _WEB are of on
        DLPI_S3_MACHINE /* IMDSv2 */
 };
 
-enum { DLPI_S3_ROLES = 3, DLPI_S3_STS_MS = 10000, DLPI_S3_STS_ATTEMPTS = 3 };
+enum {
+    DLPI_S3_ROLES = 3,
+    DLPI_S3_STS_MS = 10000,
+    DLPI_S3_STS_ATTEMPTS = 3,
+    DLPI_S3_PATIENCE_MS = 15000
+};
 
 /* A role that is assumed with the credentials before it, as a profile says. */
 typedef struct dlpi_s3_role {
@@ -5123,8 +5353,10 @@ typedef struct dlpi_s3_proxy {
 typedef struct dlpi_s3_config {
     int32_t source;        /* DLPI_S3_NOBODY .. DLPI_S3_MACHINE: where credentials come from */
     int32_t timeout_ms;    /* of one attempt to fetch credentials */
-    int32_t attempts;      /* attempts to fetch them */
-    int32_t pause_ms;      /* pause between the first two attempts, at most; then doubled */
+    int32_t attempts;      /* attempts to fetch them from a service that is silent */
+    int32_t patience_ms;   /* time for which a service that answers 429 or 5xx is asked again */
+    int32_t pause_ms;      /* first pause between attempts; then doubled */
+    int32_t pause_max_ms;  /* longest pause between attempts */
     int32_t named_by_user; /* 1: the desc names the profile, so the profile must exist */
     int32_t named;         /* 1: the desc or the environment names the profile */
     int32_t style;         /* DLP_S3_STYLE_* that the profile asks for */
@@ -5217,7 +5449,7 @@ static bool dlpi_s3_is_graphic(const char *s) {
 /* Wipe credentials. Not inline: gcc 12 with sanitizers would take the struct for its first member,
    and warn. */
 DLPI_COLD
-__attribute__((noinline)) static void dlpi_s3_who_wipe(dlpi_s3_credentials *who) {
+DLPI_NOINLINE static void dlpi_s3_who_wipe(dlpi_s3_credentials *who) {
     dlpi_s3_wipe(who, sizeof *who);
 }
 
@@ -5334,6 +5566,8 @@ static bool dlpi_s3_word_covers(const char *word, const dlpi_s3_endpoint *e) {
     return e->host[n - m - 1] == '.' && strcmp(e->host + n - m, host) == 0;
 }
 
+/* True if a word of the list covers the endpoint, so that no proxy is used. Commas or blanks
+   separate words. The list may be NULL. */
 DLPI_COLD
 static bool dlpi_s3_no_proxy(const char *list, const dlpi_s3_endpoint *e) {
     char word[300];
@@ -5356,8 +5590,8 @@ static bool dlpi_s3_is_loopback(const char *host) {
 
 /* Return the value of a variable, in small letters or in capitals, or NULL if neither is set. */
 DLPI_COLD
-static const char *dlpi_s3_setting(const char *small, const char *capitals) {
-    const char *value = secure_getenv(small);
+static const char *dlpi_s3_setting(const char *lower, const char *capitals) {
+    const char *value = secure_getenv(lower);
     return value ? value : secure_getenv(capitals);
 }
 
@@ -5384,6 +5618,7 @@ static int dlpi_s3_proxy_beyond(const dlpi_s3_endpoint *e, dlp_s3_error *err) {
                              name, e->host);
 }
 
+/* Append n bytes in base64, with padding. */
 DLPI_COLD
 static void dlpi_s3_base64(dlpi_s3_out *o, const char *from, size_t n) {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -5502,6 +5737,8 @@ static bool dlpi_s3_same(const char *s, size_t n, const char *word) {
     return strlen(word) == n && strncasecmp(s, word, n) == 0;
 }
 
+/* True if a header names the wanted section. The header "default" needs no word "profile" before
+   it, unless strict_default is set. */
 DLPI_COLD
 static bool dlpi_s3_ini_is_section(const dlpi_s3_ini *q, const char *s, size_t n) {
     size_t k = q->kind ? strlen(q->kind) : 0;
@@ -5536,6 +5773,7 @@ static int dlpi_s3_ini_header(dlpi_s3_ini *q, const char *s, size_t n) {
     return 0;
 }
 
+/* Copy a value to the caller's room. If it does not fit, `cut` is set and nothing is copied. */
 DLPI_COLD
 static void dlpi_s3_ini_keep(dlpi_s3_ini *q, const char *s, size_t n) {
     q->found = true;
@@ -5594,6 +5832,8 @@ static int dlpi_s3_ini_more(dlpi_s3_ini *q, const char *s, size_t n) {
     return 0;
 }
 
+/* Parse one line: a comment, a header, a setting, or more of the setting above. Returns 0, or -1 if
+   the line is none of these. */
 DLPI_COLD
 static int dlpi_s3_ini_line(dlpi_s3_ini *q, const char *s, size_t n) {
     bool indented = n && dlpi_s3_is_blank(*s);
@@ -5777,6 +6017,8 @@ static int dlpi_s3_config_files(dlpi_s3_config *c, dlp_s3_error *err) {
     return DLP_OK;
 }
 
+/* Choose the profile: the desc's, the environment's, or "default". Returns 0, or DLP_ERR_ARG with
+   *err filled if two variables name different profiles. */
 DLPI_COLD
 static int dlpi_s3_config_profile(dlpi_s3_config *c, const dlp_s3_desc *d, dlp_s3_error *err) {
     const char *name = d->profile && *d->profile ? d->profile : NULL;
@@ -5873,6 +6115,8 @@ static int dlpi_s3_config_url(const dlpi_s3_profiles *p, const char *variable, c
     return code ? code : dlpi_s3_profiles_get(p, "endpoint_url", out, size, err);
 }
 
+/* Find the endpoint, the region and the CA file: in the desc, the environment or the profile.
+   Returns 0, or a DLP_ERR code with *err filled. */
 DLPI_COLD
 static int dlpi_s3_config_where(dlpi_s3_config *c, const dlp_s3_desc *d, const dlpi_s3_profiles *p,
                                 dlp_s3_error *err) {
@@ -6351,7 +6595,9 @@ static int dlpi_s3_config_load(dlpi_s3_config *c, const dlp_s3_desc *d, dlp_s3_e
     bool given = d->access_key || d->secret_key || d->session_token;
     int code, has;
     c->clock = dlpi_s3_real_s;
-    c->pause_ms = 100;
+    c->patience_ms = DLPI_S3_PATIENCE_MS;
+    c->pause_ms = 50;
+    c->pause_max_ms = 5000;
     c->log = d->log;
     c->log_user = d->log_user;
     c->given.anonymous = d->anonymous != 0;
@@ -6423,11 +6669,14 @@ typedef struct dlpi_s3_ask {
     const char *body;               /* a form; NULL: none */
     const dlpi_s3_credentials *who; /* NULL: not signed; else for STS, in region */
     const char *region;
-    int64_t now_s;  /* by which it is signed */
-    bool near;      /* plain HTTP only to this host, or to where containers are served */
-    int32_t status; /* of the answer; 0: none came */
-    char why[192];  /* then */
-    char host[300]; /* who was asked, once that is known */
+    int64_t now_s;     /* by which it is signed */
+    int64_t skew_s;    /* the server's clock less ours, as far as it is known */
+    bool nearby;       /* plain HTTP only to this host, or to where containers are served */
+    bool went;         /* the whole request was sent, but no answer came in time */
+    uint64_t until_ns; /* until then a service that has asked for patience is asked again */
+    int32_t status;    /* of the answer; 0: none came */
+    char why[192];     /* then */
+    char host[300];    /* who was asked, once that is known */
 } dlpi_s3_ask;
 
 /* True for the addresses that AWS lets credentials travel to without TLS: loopback, and the
@@ -6535,6 +6784,7 @@ static void dlpi_s3_ask_at(dlpi_s3_ask *a, dlpi_s3_scratch *s, const dlpi_s3_add
                                      INT32_MAX);
     }
     dlpi_s3_copy(a->why, sizeof a->why, late ? "no answer in time" : s->conn.why);
+    a->went = late && s->sent == s->out_n + s->body_n;
     if (n == 1) a->status = s->http.status;
     dlpi_s3_conn_close(&s->conn);
 }
@@ -6549,12 +6799,13 @@ static void dlpi_s3_ask_once(const dlpi_s3_config *c, dlpi_s3_ask *a, dlpi_s3_sc
     const char *wrong = dlpi_s3_ask_head(a, s, &where);
     int n, e = 0;
     a->status = 0;
+    a->went = false;
     s->conn.errnum = 0;
     if (!wrong && where.tls && !c->tls) wrong = "https needs DLPIPE_S3_OPENSSL, or desc.tls";
     n = wrong ? 0 : dlpi_s3_resolve(where.host, where.port, at, 4, &e, a->why, sizeof a->why);
     for (int i = 0; i < n && a->status == 0 && !wrong; i++) {
         if (i > 0 && dlpi_s3_wait_over(w)) return;
-        if (a->near && !where.tls && !dlpi_s3_is_near(&at[i]))
+        if (a->nearby && !where.tls && !dlpi_s3_is_near(&at[i]))
             wrong = "without TLS, only this host and container services are asked; use https";
         else
             dlpi_s3_ask_at(a, s, &at[i], where.tls ? c->tls : NULL, where.host, w);
@@ -6564,37 +6815,78 @@ static void dlpi_s3_ask_once(const dlpi_s3_config *c, dlpi_s3_ask *a, dlpi_s3_sc
     s->conn.errnum = EKEYREJECTED; /* no repetition mends it */
 }
 
-/* Send the request, and again after a while if the classifier says so. Returns true if the answer
-   is 200. If not, s->word is an error code out of the answer, or "". */
+/* Send the request once, and let the classifier judge the answer. Returns the verdict; a->status is
+   200 if the answer is good. s->word gets an error code out of the answer, or "". */
+DLPI_COLD
+static int dlpi_s3_ask_try(const dlpi_s3_config *c, dlpi_s3_ask *a, dlpi_s3_scratch *s,
+                           dlpi_s3_tries *tries, const uint32_t *stop) {
+    dlpi_s3_wait w = {dlpi_s3_in_ms(a->who ? DLPI_S3_STS_MS : c->timeout_ms), stop};
+    dlpi_s3_trouble t = {.what = DLPI_S3_T_TIMEOUT, .s3_code = s->word};
+    int verdict;
+    a->now_s = c->clock() + a->skew_s;
+    dlpi_s3_ask_once(c, a, s, &w);
+    s->word[0] = '\0';
+    if (a->status && a->status != 200) {
+        t.what = DLPI_S3_T_ANSWER;
+        if (!dlpi_s3_xml_text(s->answer, s->n, "ErrorResponse/Error/Code", s->word, sizeof s->word))
+            dlpi_s3_json_text(s->answer, s->n, "code", s->word, sizeof s->word);
+    }
+    t.status = a->status;
+    t.errnum = s->conn.errnum;
+    if (a->who && a->status && s->http.date_s > 0) t.skew_s = s->http.date_s - a->now_s;
+    verdict = dlpi_s3_classify(&t, tries);
+    if (verdict == DLPI_S3_SKEW) a->skew_s += t.skew_s;
+    return verdict;
+}
+
+/* Wait before the next attempt, as long as requests do (dlpi_s3_pause_ns), but for a tenth of
+   c->patience_ms at most: the service must not be idle while all sleep. n: attempts so far.
+   Returns false if there is none: n is reached, and no service that is there has patience left. */
+DLPI_COLD
+static bool dlpi_s3_ask_pause(const dlpi_s3_config *c, const dlpi_s3_ask *a,
+                              const dlpi_s3_scratch *s, int n, uint64_t *random,
+                              const uint32_t *stop) {
+    const dlpi_s3_wait w = {UINT64_MAX, stop};
+    uint64_t now = dlpi_s3_now_ns(), most_ns, wait_ns;
+    if (now >= a->until_ns && n >= (a->who ? DLPI_S3_STS_ATTEMPTS : c->attempts)) return false;
+    most_ns = dlpi_s3_least(dlpi_s3_ms(c->pause_max_ms), dlpi_s3_ms(c->patience_ms) / 10);
+    wait_ns = dlpi_s3_pause_ns(dlpi_s3_ms(c->pause_ms), most_ns, n, random);
+    if (a->status && s->http.retry_after_s > 0)
+        wait_ns += dlpi_s3_least((uint64_t)s->http.retry_after_s, 3600) * 1000 * DLPI_S3_MS;
+    if (now < a->until_ns) wait_ns = dlpi_s3_least(wait_ns, a->until_ns - now);
+    dlpi_s3_wait_for(&w, -1, 0, (int64_t)dlpi_s3_least(wait_ns / DLPI_S3_MS, 60000));
+    return true;
+}
+
+/* Begin the time for which a service that is there is asked again, and tell the log. */
+DLPI_COLD
+static void dlpi_s3_ask_patiently(const dlpi_s3_config *c, dlpi_s3_ask *a,
+                                  const dlpi_s3_scratch *s) {
+    char line[200];
+    a->until_ns = dlpi_s3_in_ms(c->patience_ms);
+    snprintf(line, sizeof line, "s3: credentials (%.60s): %.80s answered %d; asked again for %d s",
+             s->from, a->host, (int)a->status, (int)c->patience_ms / 1000);
+    dlpi_s3_config_log(c, line);
+}
+
+/* Send the request, and again after a while if the classifier says so. A service that is silent is
+   asked c->attempts times. An answer that asks for patience (429, 5xx) proves that the service is
+   there. It is then asked again for c->patience_ms, since others may ask it at the same time.
+   Returns true if the answer is 200. If not, s->word is an error code out of the answer, or "". */
 DLPI_COLD
 static bool dlpi_s3_ask_well(const dlpi_s3_config *c, dlpi_s3_ask *a, dlpi_s3_scratch *s,
                              const uint32_t *stop) {
-    uint64_t random = dlpi_s3_now_ns() | 1;
+    uint64_t random = (dlpi_s3_now_ns() ^ (uint64_t)getpid() << 32) | 1;
     dlpi_s3_tries tries = {0};
-    int attempts = a->who ? DLPI_S3_STS_ATTEMPTS : c->attempts, verdict = DLPI_S3_RETRY;
-    int64_t skew_s = 0;
-    for (int i = 0; i < attempts && !(stop && DLPI_LOAD_RLX(stop)); i++) {
-        dlpi_s3_wait w = {UINT64_MAX, stop};
-        uint64_t most_ms = (uint64_t)c->pause_ms << (i < 5 ? i : 5);
-        dlpi_s3_trouble t = {.what = DLPI_S3_T_TIMEOUT, .s3_code = s->word};
-        if (i) dlpi_s3_wait_for(&w, -1, 0, (int64_t)(dlpi_s3_random(&random) % most_ms));
-        w.until_ns = dlpi_s3_in_ms(a->who ? DLPI_S3_STS_MS : c->timeout_ms);
-        a->now_s = c->clock() + skew_s;
-        dlpi_s3_ask_once(c, a, s, &w);
-        s->word[0] = '\0';
+    a->until_ns = 0;
+    a->skew_s = 0;
+    for (int n = 1; !(stop && DLPI_LOAD_RLX(stop)); n++) {
+        int verdict = dlpi_s3_ask_try(c, a, s, &tries, stop);
         if (a->status == 200) return true;
-        if (a->status) {
-            t.what = DLPI_S3_T_ANSWER;
-            if (!dlpi_s3_xml_text(s->answer, s->n, "ErrorResponse/Error/Code", s->word,
-                                  sizeof s->word))
-                dlpi_s3_json_text(s->answer, s->n, "code", s->word, sizeof s->word);
-        }
-        t.status = a->status;
-        t.errnum = s->conn.errnum;
-        if (a->who && a->status && s->http.date_s > 0) t.skew_s = s->http.date_s - a->now_s;
-        verdict = dlpi_s3_classify(&t, &tries);
-        if (verdict == DLPI_S3_SKEW) skew_s += t.skew_s;
-        if (verdict != DLPI_S3_RETRY && verdict != DLPI_S3_SKEW) break;
+        if (verdict != DLPI_S3_RETRY && verdict != DLPI_S3_SKEW) return false;
+        if (verdict == DLPI_S3_RETRY && a->status && a->until_ns == 0)
+            dlpi_s3_ask_patiently(c, a, s);
+        if (!dlpi_s3_ask_pause(c, a, s, n, &random, stop)) break;
     }
     return false;
 }
@@ -6607,14 +6899,17 @@ static int dlpi_s3_fetch_error(const dlpi_s3_scratch *s, const char *what, dlp_s
 
 /* Fill in err for an answer that is no help. s->word: its code or "". Returns DLP_ERR_REMOTE. */
 DLPI_COLD
-static int dlpi_s3_ask_error(const dlpi_s3_ask *a, const dlpi_s3_scratch *s, dlp_s3_error *err) {
+static int dlpi_s3_ask_error(const dlpi_s3_config *c, const dlpi_s3_ask *a,
+                             const dlpi_s3_scratch *s, dlp_s3_error *err) {
     const char *letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.";
     bool plain = s->word[0] && !s->word[strspn(s->word, letters)];
-    char what[240];
+    bool patient = a->until_ns && c->patience_ms >= 1000 && dlpi_s3_now_ns() >= a->until_ns;
+    char what[240], times[24] = "";
+    if (patient) snprintf(times, sizeof times, ", for %d s", (int)c->patience_ms / 1000);
     snprintf(what, sizeof what, "%.80s%s%.120s", a->host, a->host[0] ? ": " : "", a->why);
     if (a->status)
-        snprintf(what, sizeof what, "%.80s answered %d%s%.60s", a->host, (int)a->status,
-                 plain ? " " : "", plain ? s->word : "");
+        snprintf(what, sizeof what, "%.80s answered %d%s%.60s%s", a->host, (int)a->status,
+                 plain ? " " : "", plain ? s->word : "", times);
     if (a->status && err) err->http_status = a->status;
     return dlpi_s3_fetch_error(s, what, err);
 }
@@ -6664,6 +6959,8 @@ static int dlpi_s3_fetched_json(const dlpi_s3_config *c, dlpi_s3_scratch *s, con
     return code ? code : dlpi_s3_fetched_until(c, s, who, clock_s, err);
 }
 
+/* Read the keys of the base profile from its files again. Returns 0, or a DLP_ERR code with *err
+   filled. */
 DLPI_COLD
 static int dlpi_s3_fetch_file(const dlpi_s3_config *c, dlpi_s3_credentials *who,
                               dlp_s3_error *err) {
@@ -6804,6 +7101,8 @@ static int dlpi_s3_process_end(pid_t pid, const dlpi_s3_wait *w, bool *late) {
     }
 }
 
+/* Run the profile's credential_process, and take the keys from its output. A process that does not
+   end in time, or before a stop, is killed. Returns 0, or a DLP_ERR code with *err filled. */
 DLPI_COLD
 static int dlpi_s3_fetch_process(const dlpi_s3_config *c, dlpi_s3_scratch *s,
                                  dlpi_s3_credentials *who, const uint32_t *stop,
@@ -6897,7 +7196,7 @@ static int dlpi_s3_fetch_sts(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_s
     a->method = "POST";
     a->lines = "";
     a->body = s->body;
-    if (!dlpi_s3_ask_well(c, a, s, stop)) return dlpi_s3_ask_error(a, s, err);
+    if (!dlpi_s3_ask_well(c, a, s, stop)) return dlpi_s3_ask_error(c, a, s, err);
     for (int i = 0; i < 4; i++) {
         snprintf(path, sizeof path, "%sResponse/%sResult/Credentials/%s", action, action,
                  part[i].name);
@@ -6951,11 +7250,13 @@ static int dlpi_s3_fetch_role(const dlpi_s3_config *c, dlpi_s3_scratch *s, const
     return code;
 }
 
+/* Ask the container's server for keys, with the token of a file or of the environment. Returns 0,
+   or a DLP_ERR code with *err filled. */
 DLPI_COLD
 static int dlpi_s3_fetch_container(const dlpi_s3_config *c, dlpi_s3_scratch *s,
                                    dlpi_s3_credentials *who, const uint32_t *stop,
                                    dlp_s3_error *err) {
-    dlpi_s3_ask a = {.url = c->url, .method = "GET", .lines = s->lines, .near = true};
+    dlpi_s3_ask a = {.url = c->url, .method = "GET", .lines = s->lines, .nearby = true};
     int code = c->token_file[0] ? dlpi_s3_fetch_token(c, s, err) : DLP_OK;
     if (code) return code;
     if (!c->token_file[0]) dlpi_s3_copy(s->token, sizeof s->token, c->authorization);
@@ -6964,19 +7265,23 @@ static int dlpi_s3_fetch_container(const dlpi_s3_config *c, dlpi_s3_scratch *s,
             err, DLP_ERR_ARG, 0,
             "AWS_CONTAINER_AUTHORIZATION_TOKEN is not a token, which is one printable line");
     snprintf(s->lines, sizeof s->lines, s->token[0] ? "Authorization: %s\r\n" : "%s", s->token);
-    if (!dlpi_s3_ask_well(c, &a, s, stop)) return dlpi_s3_ask_error(&a, s, err);
+    if (!dlpi_s3_ask_well(c, &a, s, stop)) return dlpi_s3_ask_error(c, &a, s, err);
     return dlpi_s3_fetched_json(c, s, "Token", s->http.date_s, who, err);
 }
 
-/* Fill in err, and what to set instead: only AWS' machines have this. Returns DLP_ERR_REMOTE. */
+/* Fill in err, and what to set instead: only AWS' machines have this. If the service has the whole
+   request for a token and is silent, its answer may be lost on the way into a container. Its
+   packets live for as many hops as the machine's hop limit says. Returns DLP_ERR_REMOTE. */
 DLPI_COLD
-static int dlpi_s3_machine_error(const dlpi_s3_ask *a, const dlpi_s3_scratch *s,
-                                 dlp_s3_error *err) {
-    const int code = dlpi_s3_ask_error(a, s, err);
+static int dlpi_s3_machine_error(const dlpi_s3_config *c, const dlpi_s3_ask *a,
+                                 const dlpi_s3_scratch *s, dlp_s3_error *err) {
+    const int code = dlpi_s3_ask_error(c, a, s, err);
     const size_t n = err ? strlen(err->message) : 0;
     if (err)
-        snprintf(err->message + n, sizeof err->message - n,
-                 "; else set AWS_ACCESS_KEY_ID or AWS_PROFILE");
+        snprintf(err->message + n, sizeof err->message - n, "%s",
+                 a->went ? "; in a container raise the hop limit (HttpPutResponseHopLimit) to 2; "
+                           "else set AWS_PROFILE"
+                         : "; else set AWS_ACCESS_KEY_ID or AWS_PROFILE");
     return code;
 }
 
@@ -6994,7 +7299,7 @@ static int dlpi_s3_fetch_machine(const dlpi_s3_config *c, dlpi_s3_scratch *s,
                      .lines = "X-aws-ec2-metadata-token-ttl-seconds: 21600\r\n"
                               "Content-Length: 0\r\n"};
     char path[sizeof roles + sizeof s->word];
-    if (!dlpi_s3_ask_well(c, &a, s, stop)) return dlpi_s3_machine_error(&a, s, err);
+    if (!dlpi_s3_ask_well(c, &a, s, stop)) return dlpi_s3_machine_error(c, &a, s, err);
     if (!dlpi_s3_is_graphic(s->answer) || !dlpi_s3_copy(s->token, sizeof s->token, s->answer))
         return dlpi_s3_fetch_error(s, "the token is too long, or has odd bytes; check the endpoint",
                                    err);
@@ -7006,7 +7311,7 @@ static int dlpi_s3_fetch_machine(const dlpi_s3_config *c, dlpi_s3_scratch *s,
         return a.status == 404
                    ? dlpi_s3_fetch_error(
                          s, "this machine has no role; attach one, or set AWS_ACCESS_KEY_ID", err)
-                   : dlpi_s3_ask_error(&a, s, err);
+                   : dlpi_s3_ask_error(c, &a, s, err);
     s->answer[strcspn(s->answer, "\r\n")] = '\0';
     if (!s->answer[0] || !dlpi_s3_copy(s->word, sizeof s->word, s->answer) ||
         s->word[strspn(s->word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
@@ -7014,10 +7319,10 @@ static int dlpi_s3_fetch_machine(const dlpi_s3_config *c, dlpi_s3_scratch *s,
         return dlpi_s3_fetch_error(s, "the role's name has odd bytes; check the endpoint", err);
     snprintf(path, sizeof path, "%s%s", roles, s->word);
     a.path = path;
-    if (!dlpi_s3_ask_well(c, &a, s, stop)) return dlpi_s3_ask_error(&a, s, err);
+    if (!dlpi_s3_ask_well(c, &a, s, stop)) return dlpi_s3_ask_error(c, &a, s, err);
     if (dlpi_s3_json_text(s->answer, s->n, "Code", s->word, sizeof s->word) &&
         strcmp(s->word, "Success") != 0)
-        return dlpi_s3_ask_error(&a, s, err);
+        return dlpi_s3_ask_error(c, &a, s, err);
     return dlpi_s3_fetched_json(c, s, "Token", s->http.date_s, who, err);
 }
 
@@ -7224,6 +7529,8 @@ static int dlpi_s3_cred_cache_renew(const dlpi_s3_config *c, dlpi_s3_cred_cache 
     return code;
 }
 
+/* Log that credentials were fetched, from where, and until when they are valid. Fixed credentials
+   are not logged. */
 DLPI_COLD
 static void dlpi_s3_cred_cache_tell(const dlpi_s3_config *c, const dlpi_s3_cred_cache *v) {
     const dlpi_s3_credentials *who = &v->slot[DLPI_LOAD_RLX(&v->version) % 2];
@@ -7448,6 +7755,8 @@ static void dlpi_s3_helper_name_run(dlpi_s3_helper *h, dlpi_s3_name *name) {
     dlpi_s3_copy(name->why, sizeof name->why, why);
 }
 
+/* Refresh credentials and look up names for the workers, until the helper is stopped. The lock is
+   held except in these calls. */
 DLPI_COLD
 static void *dlpi_s3_helper_thread(void *arg) {
     dlpi_s3_helper *h = (dlpi_s3_helper *)arg;
@@ -7777,6 +8086,7 @@ static uint64_t dlpi_s3_helper_refreshed(dlpi_s3_helper *h, dlp_s3_error *err) {
 enum {
     DLPI_S3_OUT_BYTES = 32768,   /* a request's head, and a small body after it */
     DLPI_S3_ERROR_BYTES = 16384, /* bytes that are read of an error's document, at most */
+    DLPI_S3_DOUBT_BYTES = 512,   /* bytes that tell whether a body is such a document, at most */
     DLPI_S3_CHECKSUMS_TRIED = 2, /* dlp_s3_desc.checksums, resolved: ask for them if possible */
     DLPI_S3_SCRATCH = 262144,    /* bytes of memory for unwanted bytes and small pieces */
     DLPI_S3_HEAD_READ = 2048,    /* bytes of a read for a head, so that little body is copied */
@@ -7856,6 +8166,7 @@ static void dlpi_s3_heap_rise(dlpi_s3_heap *h, dlpi_s3_timer *t) {
     dlpi_s3_heap_put(h, i, t);
 }
 
+/* Move a timer down from its place in the heap, until no timer below it is due earlier. */
 DLPI_COLD
 static void dlpi_s3_heap_sink(dlpi_s3_heap *h, dlpi_s3_timer *t) {
     uint32_t i = t->place;
@@ -7870,6 +8181,8 @@ static void dlpi_s3_heap_sink(dlpi_s3_heap *h, dlpi_s3_timer *t) {
     dlpi_s3_heap_put(h, i, t);
 }
 
+/* Set when a timer is due; UINT64_MAX means never. A later time than before leaves the timer in its
+   place: dlpi_s3_heap_first moves it. */
 DLPI_COLD
 static void dlpi_s3_timer_set(dlpi_s3_heap *h, dlpi_s3_timer *t, uint64_t due) {
     t->due = due;
@@ -7962,6 +8275,7 @@ enum {
     DLPI_S3_CONNECTION_IDLE,
     DLPI_S3_CONNECTION_SENDING,
     DLPI_S3_CONNECTION_WAITING, /* for the answer's head */
+    DLPI_S3_CONNECTION_DOUBT,   /* its first bytes, to connection->error: they may be an error's */
     DLPI_S3_CONNECTION_BODY,    /* to the caller's memory */
     DLPI_S3_CONNECTION_ERROR,   /* of an error, to connection->error */
     DLPI_S3_CONNECTION_DRAIN    /* to nowhere */
@@ -8055,7 +8369,14 @@ struct dlpi_s3_range {
 typedef struct dlpi_s3_over {
     uint32_t out;
     dlp_s3_request *first, *last;
+    bool sorts; /* an answer came from a store that sorts its lists */
 } dlpi_s3_over;
+
+/* Who says which ETag an object must have. The source of objects tells it before a request begins:
+   r->internal is then the place of the value in dlpi_s3_etags_of. */
+enum { DLPI_S3_BY_USER = 0, DLPI_S3_BY_MANIFEST, DLPI_S3_BY_HEAD };
+
+static const char dlpi_s3_etags_of[] = {DLPI_S3_BY_USER, DLPI_S3_BY_MANIFEST, DLPI_S3_BY_HEAD};
 
 struct dlpi_s3_op {
     dlp_s3_request *r;
@@ -8083,11 +8404,15 @@ struct dlpi_s3_op {
     dlpi_s3_tries tries;
     bool split;      /* it is fetched in several ranges */
     bool as_stored;  /* it accepts gzip, because the server would decode the object otherwise */
+    bool turned;     /* as_stored is not what it was at first */
+    uint8_t by;      /* DLPI_S3_BY_*: who says r->if_match */
+    bool bare;       /* r->if_match is not sent, but compared */
     bool opened;     /* a first head told size and ETag */
     bool strong;     /* r->etag can be used in If-Match */
     bool failed;     /* r->error is written */
     bool moved;      /* an answer sent it to another place: to, to_path */
-    bool checksum;   /* the object's checksum is asked for */
+    bool sums;       /* the object's checksum is compared, if it is told */
+    bool checksum;   /* and asked for */
     bool foreign;    /* that place is not the endpoint's: no secret is sent there */
     char region[64]; /* "": the region of the client */
     dlpi_s3_endpoint to;
@@ -8128,6 +8453,7 @@ struct dlp_s3_io {
     dlpi_s3_credentials who;
     bool refreshing, held; /* credentials are being fetched; nothing is sent before that ends */
     bool no_checksums;     /* the server refuses requests for checksums */
+    bool bare;             /* it refuses an ETag in If-Match that its answers then tell */
     uint64_t refreshes;
     dlpi_s3_origin origins[DLPI_S3_ORIGINS];
     dlpi_s3_origin *last_origin;
@@ -8135,9 +8461,9 @@ struct dlp_s3_io {
     char path[DLPI_S3_HTTP_LINE], host[300], text[512];
 };
 
+/* Give one line of text to the user's log, if there is one. */
 DLPI_COLD
-static void dlpi_s3_say(const dlp_s3_io *io, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
+static void dlpi_s3_say(const dlp_s3_io *io, const char *format, ...) DLPI_PRINTF(2, 3);
 DLPI_COLD
 static void dlpi_s3_say(const dlp_s3_io *io, const char *format, ...) {
     char line[512];
@@ -8545,8 +8871,9 @@ static void dlpi_s3_op_end(dlp_s3_io *io, dlpi_s3_op *op, int code) {
     over->last = r;
 }
 
-__attribute__((format(printf, 3, 4))) static void dlpi_s3_op_message(dlpi_s3_op *op, int errnum,
-                                                                     const char *format, ...) {
+/* Write the error of a request that has failed. errnum: errno, or 0. */
+DLPI_PRINTF(3, 4)
+static void dlpi_s3_op_message(dlpi_s3_op *op, int errnum, const char *format, ...) {
     dlp_s3_error *e = &op->r->error;
     va_list args;
     op->failed = true;
@@ -8580,6 +8907,7 @@ typedef struct dlpi_s3_case {
     uint64_t version;     /* of the credentials that signed */
     int64_t used_skew_s;  /* of the clock by which that was */
     uint32_t turn;        /* of the op, when it was sent */
+    bool opened;          /* an answer has told the object's size */
     const char *region;   /* that the answer names, or "" */
     const char *location; /* or "" */
     const char *used_region;
@@ -8590,7 +8918,8 @@ static int dlpi_s3_case_code(const dlpi_s3_case *c) {
     if (c->t.what == DLPI_S3_T_CONNECT && (c->t.errnum == EMFILE || c->t.errnum == ENFILE ||
                                            c->t.errnum == ENOMEM || c->t.errnum == ENOBUFS))
         return DLP_ERR_SYSTEM;
-    if (c->t.what == DLPI_S3_T_SHORT || c->t.status == 416) return DLP_ERR_LENGTH;
+    if (c->t.what == DLPI_S3_T_SHORT) return DLP_ERR_LENGTH;
+    if (c->t.status == 416 && !c->opened) return DLP_ERR_LENGTH;
     return DLP_ERR_REMOTE;
 }
 
@@ -8814,6 +9143,13 @@ static bool dlpi_s3_op_splits(const dlp_s3_io *io, const dlp_s3_request *r, uint
     return (r->length ? r->length : bound) > io->desc->part_bytes;
 }
 
+/* True if a weak ETag in the answer is enough. The list's ETag of a whole object may come back
+   weak, by a proxy that marks it so. The whole object is then still the version that was listed. */
+DLPI_COLD
+static bool dlpi_s3_op_weakly(const dlpi_s3_op *op) {
+    return op->by == DLPI_S3_BY_MANIFEST && op->r->offset == 0 && op->r->length == 0;
+}
+
 /* Set an op to its beginning: nothing of the object has come. */
 DLPI_COLD
 static void dlpi_s3_op_reset(const dlp_s3_io *io, dlpi_s3_op *op) {
@@ -8893,6 +9229,7 @@ static void dlpi_s3_case_complete(const dlp_s3_io *io, const dlpi_s3_op *op, dlp
     int64_t now_s = dlpi_s3_real_s() + c->used_skew_s;
     c->t.method = op->r->method;
     c->t.resumed = op->opened && !op->r->if_match;
+    c->opened = op->opened;
     c->t.refreshable = !dlpi_s3_config_fixed(&common->config);
     c->t.has_region = c->region[0] && strcmp(c->region, c->used_region) != 0;
     c->t.has_location = c->location[0] != '\0';
@@ -8917,6 +9254,7 @@ static void dlpi_s3_range_again(dlp_s3_io *io, dlpi_s3_range *range) {
     dlpi_s3_op_move(io, range->op);
 }
 
+/* Send a range again, to the region in which its bucket is. The client remembers the region. */
 DLPI_COLD
 static void dlpi_s3_range_region(dlp_s3_io *io, dlpi_s3_range *range, const char *region) {
     dlpi_s3_op *op = range->op;
@@ -8927,6 +9265,8 @@ static void dlpi_s3_range_region(dlp_s3_io *io, dlpi_s3_range *range, const char
     dlpi_s3_range_again(io, range);
 }
 
+/* Send a range again, to the place that the server named. If the place is refused, the request ends
+   with DLP_ERR_REMOTE. */
 DLPI_COLD
 static void dlpi_s3_range_redirect(dlp_s3_io *io, dlpi_s3_range *range, const char *location) {
     dlpi_s3_op *op = range->op;
@@ -9009,6 +9349,7 @@ static void dlpi_s3_range_lost(dlp_s3_io *io, dlpi_s3_range *range, dlpi_s3_case
         dlpi_s3_range_await(io, range);
 }
 
+/* Return a case of which only the kind of trouble (DLPI_S3_T_*) and an errno are known. */
 DLPI_COLD
 static dlpi_s3_case dlpi_s3_case_of(int what, int errnum) {
     dlpi_s3_case c;
@@ -9057,6 +9398,49 @@ static void dlpi_s3_connection_wrong(dlp_s3_io *io, dlpi_s3_connection *connecti
 
 /* ---- errors that the server tells ---- */
 
+enum { DLPI_S3_DOC_NONE, DLPI_S3_DOC_PERHAPS, DLPI_S3_DOC_ERROR, DLPI_S3_DOC_PAGE };
+
+/* True if the text begins with a word, as far as the text goes. */
+DLPI_COLD
+static bool dlpi_s3_document_has(const char *at, const char *end, const char *word) {
+    size_t left = (size_t)(end - at), n = strlen(word);
+    return memcmp(at, word, left < n ? left : n) == 0;
+}
+
+/* Pass over blanks, a byte order mark and "<?xml ...?>". Returns what follows; the end, if one of
+   these is not whole. */
+DLPI_COLD
+static const char *dlpi_s3_document_begin(const char *at, const char *end) {
+    const char *close;
+    if (at < end && dlpi_s3_document_has(at, end, "\xef\xbb\xbf"))
+        at += end - at < 3 ? end - at : 3;
+    while (at < end && dlpi_s3_is_space(*at)) at++;
+    if (end - at < 2 || !dlpi_s3_document_has(at, end, "<?xml")) return at;
+    close = memmem(at, (size_t)(end - at), "?>", 2);
+    at = close ? close + 2 : end;
+    while (at < end && dlpi_s3_is_space(*at)) at++;
+    return at;
+}
+
+/* Return what a body begins with that begins with these n bytes: the document of an error
+   (<Error>), a page of HTML, or neither of the two. PERHAPS: they are too few to tell. */
+DLPI_COLD
+static int dlpi_s3_document(const char *text, size_t n) {
+    static const char *const names[] = {"<Error", "<html", "<!doctype html"};
+    const char *at = dlpi_s3_document_begin(text, text + n);
+    size_t left = n - (size_t)(at - text);
+    bool perhaps = left == 0;
+    for (int i = 0; i < 3; i++) {
+        size_t k = strlen(names[i]), same = left < k ? left : k;
+        if ((i == 0 ? strncmp(at, names[i], same) : strncasecmp(at, names[i], same)) != 0) continue;
+        if (left <= k)
+            perhaps = true;
+        else if (at[k] == '>' || at[k] == '/' || dlpi_s3_is_space(at[k]))
+            return i == 0 ? DLPI_S3_DOC_ERROR : DLPI_S3_DOC_PAGE;
+    }
+    return perhaps ? DLPI_S3_DOC_PERHAPS : DLPI_S3_DOC_NONE;
+}
+
 /* Fill in the request's error from an answer's head and document. region: gets theirs, or "". */
 DLPI_COLD
 static void dlpi_s3_error_read(dlpi_s3_op *op, const dlpi_s3_connection *connection, char *region,
@@ -9085,18 +9469,55 @@ static void dlpi_s3_error_read(dlpi_s3_op *op, const dlpi_s3_connection *connect
     for (char *p = text; *p; p++)
         if ((unsigned char)*p < 32 || *p == 127) *p = ' ';
     if (text[0])
-        dlpi_s3_op_message(op, 0, "the server says: %s", text);
+        dlpi_s3_op_message(op, 0, "the server says%s: %s",
+                           h->status == 200 ? ", though with 200" : "", text);
     else if (by && !connection->origin->tls)
         dlpi_s3_op_message(op, 0, "the server, or the proxy %.150s:%u, answered %d", by->host,
                            (unsigned)by->port, (int)h->status);
     else
-        dlpi_s3_op_message(op, 0, "the server answered %d", (int)h->status);
+        dlpi_s3_op_message(op, 0, "the server answered %d%s", (int)h->status,
+                           h->status == 200 ? ", and an error's document" : "");
 }
 
-/* Add to the message of a 403 that tells nothing more what it may be. */
+static const char dlpi_s3_overwritten[] =
+    "it was overwritten since it was listed; list it again, or set any_version";
+
+/* Say of a 412, or of a 416 in its place, which object is meant. */
 DLPI_COLD
-static void dlpi_s3_error_hint(const dlp_s3_io *io, dlpi_s3_op *op) {
+static void dlpi_s3_error_version(dlpi_s3_op *op) {
+    int32_t status = op->r->error.http_status;
+    if (!op->r->if_match || (status != 412 && status != 416)) return;
+    if (op->by == DLPI_S3_BY_MANIFEST && status == 416)
+        dlpi_s3_op_message(op, 0, "it ends before these bytes: %s", dlpi_s3_overwritten);
+    else if (op->by == DLPI_S3_BY_MANIFEST)
+        dlpi_s3_op_message(op, 0, "%s", dlpi_s3_overwritten);
+    else if (op->by == DLPI_S3_BY_HEAD)
+        dlpi_s3_op_message(op, 0, "it was overwritten while it was downloaded; read it again");
+    else if (status == 412)
+        dlpi_s3_op_add(op, "its ETag is none that if_match names");
+}
+
+/* Add to the message what an answer may be that does not say it: a proxy's, or, if it is a 403,
+   that of a bucket whose readers pay. */
+DLPI_COLD
+static void dlpi_s3_error_hint(const dlp_s3_io *io, dlpi_s3_op *op,
+                               const dlpi_s3_connection *connection) {
     const dlp_s3_error *e = &op->r->error;
+    const dlpi_s3_proxy *by = connection->origin->proxy;
+    dlpi_s3_error_version(op);
+    if (e->http_status == 407) {
+        dlpi_s3_op_add(op, by && by->header[0]
+                               ? "it wants another user and password (http://USER:WORD@HOST:PORT)"
+                               : "a proxy wants a user and password; set proxy to "
+                                 "http://USER:WORD@HOST:PORT");
+        return;
+    }
+    if ((connection->http.is_page && !e->s3_code[0]) ||
+        dlpi_s3_document(connection->error, connection->error_n) == DLPI_S3_DOC_PAGE) {
+        dlpi_s3_op_add(op, "it sent an HTML page, as proxies and logins do; check endpoint and "
+                           "proxy");
+        return;
+    }
     if (e->http_status != 403 || io->desc->requester_pays || io->desc->anonymous) return;
     if (e->s3_code[0] && strcmp(e->s3_code, "AccessDenied") != 0) return;
     dlpi_s3_op_add(op, "if who asks for this bucket's objects pays, set requester_pays");
@@ -9113,7 +9534,7 @@ static void dlpi_s3_connection_refused(dlp_s3_io *io, dlpi_s3_connection *connec
     char region[64], used_region[64], location[sizeof connection->http.location];
     bool throttled;
     dlpi_s3_error_read(op, connection, region, sizeof region);
-    dlpi_s3_error_hint(io, op);
+    dlpi_s3_error_hint(io, op, connection);
     throttled = dlpi_s3_is_throttle(e->http_status, e->s3_code);
     if (throttled)
         dlpi_s3_tally(io, DLPI_S3_N_THROTTLED, 1);
@@ -9258,14 +9679,18 @@ static void dlpi_s3_head_settle(dlpi_s3_range *range, dlpi_s3_connection *connec
 }
 
 /* True if if_match names an ETag, by the strong comparison (RFC 9110, 13.1.1): a weak one, on
-   either side, never matches. S3 takes ETags without quotes, too. */
+   either side, never matches. weakly: the weak comparison (8.8.3.2), in which the ETag may be weak.
+   S3 takes ETags without quotes, too. */
 DLPI_COLD
-static bool dlpi_s3_etag_named(const char *if_match, const char *etag) {
-    const char *bare = etag[0] == '"' ? etag + 1 : etag, *at = if_match;
-    size_t n = strcspn(bare, "\""), k;
+static bool dlpi_s3_etag_named(const char *if_match, const char *etag, bool weakly) {
+    const char *bare, *at = if_match;
+    size_t n, k;
     bool weak, quoted;
     if (strcmp(at + strspn(at, " "), "*") == 0) return true;
+    if (weakly && strncmp(etag, "W/", 2) == 0) etag += 2;
     if (!etag[0] || strncmp(etag, "W/", 2) == 0) return false;
+    bare = etag[0] == '"' ? etag + 1 : etag;
+    n = strcspn(bare, "\"");
     for (at += strspn(at, " ,"); *at; at += strspn(at, " ,")) {
         weak = strncmp(at, "W/", 2) == 0;
         if (weak) at += 2;
@@ -9279,18 +9704,37 @@ static bool dlpi_s3_etag_named(const char *if_match, const char *etag) {
     return false;
 }
 
+/* Refuse an answer whose ETag is not what it must be. Returns DLPI_S3_T_OTHER. */
+DLPI_COLD
+static int dlpi_s3_etag_wrong(dlpi_s3_op *op, const char *etag) {
+    if (op->by == DLPI_S3_BY_USER)
+        dlpi_s3_op_message(op, 0,
+                           etag[0] ? "its ETag is %s, which if_match does not name"
+                                   : "if_match is given, and the server tells no ETag%s",
+                           etag);
+    else if (op->by == DLPI_S3_BY_HEAD)
+        dlpi_s3_op_message(op, 0, "its ETag has changed while it was downloaded; read it again");
+    else if (!etag[0])
+        dlpi_s3_op_message(op, 0,
+                           "the answer has no ETag, and the list has one; if a proxy strips it, do "
+                           "without the proxy, or set any_version");
+    else if (dlpi_s3_etag_named(op->r->if_match, etag, true))
+        dlpi_s3_op_message(
+            op, 0,
+            "its ETag is weak (W/), which is not enough for a range; if a proxy weakens "
+            "it, do without the proxy, or set any_version");
+    else
+        dlpi_s3_op_message(op, 0, "its ETag is not that of the list: %s", dlpi_s3_overwritten);
+    return DLPI_S3_T_OTHER;
+}
+
 /* Compare the ETag with if_match, and with that of the earlier answers, which must be the same, or
    missing in all. The first one is kept. Returns DLPI_S3_FINE or DLPI_S3_T_*. */
 DLPI_COLD
 static int dlpi_s3_head_etag(dlpi_s3_op *op, const dlpi_s3_http *h) {
     dlp_s3_request *r = op->r;
-    if (r->if_match && !dlpi_s3_etag_named(r->if_match, h->etag)) {
-        dlpi_s3_op_message(op, 0,
-                           h->etag[0] ? "its ETag is %s, which if_match does not name"
-                                      : "if_match is given, and the server tells no ETag%s",
-                           h->etag);
-        return DLPI_S3_T_OTHER;
-    }
+    if (r->if_match && !dlpi_s3_etag_named(r->if_match, h->etag, dlpi_s3_op_weakly(op)))
+        return dlpi_s3_etag_wrong(op, h->etag);
     if (op->opened && (strcmp(h->etag, r->etag) != 0 || h->etag_sum != op->etag_sum)) {
         dlpi_s3_op_message(op, 0, "the object has changed while it was read; read it again");
         return DLPI_S3_T_CHANGED;
@@ -9304,15 +9748,35 @@ static int dlpi_s3_head_etag(dlpi_s3_op *op, const dlpi_s3_http *h) {
     return DLPI_S3_FINE;
 }
 
-/* Refuse an answer without ETag and request id after a redirect to another host: it may be a login
-   page of a network. Returns DLPI_S3_FINE or DLPI_S3_T_OTHER. */
+/* True if anybody may have led the op to where it is: its endpoint has no TLS. A Location that is
+   signed, as those of AWS, Google and Azure are, is taken for the server's own. */
 DLPI_COLD
-static int dlpi_s3_head_stranger(dlpi_s3_op *op, const dlpi_s3_http *h) {
-    if (!op->foreign || h->etag_sum || h->request_id[0]) return DLPI_S3_FINE;
+static bool dlpi_s3_op_led_away(const dlp_s3_io *io, const dlpi_s3_op *op) {
+    const char *query = op->to_query ? op->to_query : "";
+    return !io->s3->endpoint.tls && !strstr(query, "Signature=") && !strstr(query, "&sig=");
+}
+
+/* Refuse an answer without ETag and request id after a redirect to another host: it may be a login
+   page of a network. If anybody may have led it there, a whole object must have both, and be no
+   page, unless if_match names its ETag. Returns DLPI_S3_FINE or DLPI_S3_T_OTHER. */
+DLPI_COLD
+static int dlpi_s3_head_stranger(const dlp_s3_io *io, dlpi_s3_op *op, const dlpi_s3_http *h) {
+    const dlp_s3_request *r = op->r;
+    const char *lacks = !h->etag_sum ? "no ETag" : "no request id";
+    if (!op->foreign || r->method == DLP_S3_PUT) return DLPI_S3_FINE;
+    if (r->query || h->status == 206 || !dlpi_s3_op_led_away(io, op)) {
+        if (h->etag_sum || h->request_id[0]) return DLPI_S3_FINE;
+        lacks = "no ETag, no request id";
+    } else if (h->is_page) {
+        lacks = "an HTML page";
+    } else if (h->etag_sum) {
+        if (h->request_id[0]) return DLPI_S3_FINE;
+        if (r->if_match && dlpi_s3_etag_named(r->if_match, h->etag, true)) return DLPI_S3_FINE;
+    }
     dlpi_s3_op_message(op, 0,
-                       "a redirect led to %.60s, which is no server of objects (no ETag, no "
-                       "request id); check the endpoint",
-                       op->to.host);
+                       "a redirect led to %.60s, which is no server of objects (%s); check the "
+                       "endpoint",
+                       op->to.host, lacks);
     return DLPI_S3_T_OTHER;
 }
 
@@ -9347,7 +9811,8 @@ static int dlpi_s3_head_same(dlpi_s3_op *op, const dlpi_s3_http *h) {
 
 /* Refuse a body that is not what is stored. Google's server undoes a Content-Encoding of gzip for
    clients that do not accept gzip, and counts a range in the bytes that it makes. So the request
-   begins again, and accepts gzip. A server that encodes what it has stored plain is refused.
+   begins again, and accepts gzip, as later requests do from their beginning. If a server encodes
+   what it has stored plain, for clients that accept gzip, the request begins again without that.
    Returns DLPI_S3_FINE or DLPI_S3_T_*. */
 DLPI_COLD
 static int dlpi_s3_head_stored(dlpi_s3_op *op, const dlpi_s3_http *h) {
@@ -9358,8 +9823,9 @@ static int dlpi_s3_head_stored(dlpi_s3_op *op, const dlpi_s3_http *h) {
         h->encoded ? "the server encodes the object, which is stored plain; turn compression off"
                    : "the server decodes the object, which is stored with a "
                      "Content-Encoding");
-    if (op->as_stored) return DLPI_S3_T_OTHER;
-    op->as_stored = true;
+    if (op->turned) return DLPI_S3_T_OTHER;
+    op->turned = true;
+    op->as_stored = !op->as_stored;
     return DLPI_S3_T_CHANGED;
 }
 
@@ -9374,8 +9840,8 @@ static void dlpi_s3_head_checksum(dlpi_s3_range *range, const dlpi_s3_http *h,
     bool all = r->offset == 0 && (r->length == 0 || r->length == x->total);
     if (range->done > 0) return; /* it goes on after what an earlier answer has told of */
     for (int kind = 1; kind < DLPI_S3_CRCS && !op->opened; kind++)
-        if (op->checksum && all && h->crc_whole && h->has_crc[kind]) op->crc_kind = kind;
-    range->crc_is_told = op->crc_kind && h->crc_whole && h->has_crc[op->crc_kind];
+        if (op->sums && all && dlpi_s3_http_tells(h, kind)) op->crc_kind = kind;
+    range->crc_is_told = op->crc_kind && dlpi_s3_http_tells(h, op->crc_kind);
     range->crc_told = h->crc[op->crc_kind];
 }
 
@@ -9395,8 +9861,7 @@ static int dlpi_s3_head_classify(dlpi_s3_connection *connection) {
     }
     if (h->status != 200 && h->status != 206)
         return dlpi_s3_op_wrong(op, "an answer without an object");
-    code = dlpi_s3_head_stranger(op, h);
-    if (code == DLPI_S3_FINE) code = dlpi_s3_head_stored(op, h);
+    code = dlpi_s3_head_stored(op, h);
     if (code == DLPI_S3_FINE) code = dlpi_s3_head_same(op, h);
     if (code == DLPI_S3_FINE) code = dlpi_s3_head_etag(op, h);
     if (code == DLPI_S3_FINE) code = dlpi_s3_extent_of(op, h, &x);
@@ -9405,6 +9870,7 @@ static int dlpi_s3_head_classify(dlpi_s3_connection *connection) {
     if (code != DLPI_S3_FINE) return code;
     dlpi_s3_head_checksum(range, h, &x);
     op->opened = true;
+    op->over->sorts = op->over->sorts || h->sorts;
     if (op->r->method == DLP_S3_GET) dlpi_s3_head_settle(range, connection, &x);
     return DLPI_S3_FINE;
 }
@@ -9426,7 +9892,7 @@ static uint64_t dlpi_s3_connection_total(const dlpi_s3_connection *connection) {
 DLPI_COLD
 static bool dlpi_s3_connection_doubtful(const dlpi_s3_connection *connection,
                                         const dlp_s3_request *r) {
-    return r->if_match && !dlpi_s3_etag_named(r->if_match, connection->http.etag) &&
+    return r->if_match && !dlpi_s3_etag_named(r->if_match, connection->http.etag, false) &&
            (connection->http.etag[0] || r->offset == 0);
 }
 
@@ -9519,7 +9985,7 @@ static bool dlpi_s3_connection_compose(dlp_s3_io *io, dlpi_s3_connection *connec
     h.path = io->path;
     h.query = dlpi_s3_op_query(op, io->scratch, DLPI_S3_HTTP_LINE);
     h.range = dlpi_s3_connection_range(io, connection, range, text, sizeof text);
-    h.if_match = r->if_match ? r->if_match : op->opened && op->strong ? r->etag : NULL;
+    h.if_match = r->if_match && !op->bare ? r->if_match : op->opened && op->strong ? r->etag : NULL;
     h.extra = op->as_stored ? DLPI_S3_AGENT "Accept-Encoding: gzip\r\n" : DLPI_S3_AGENT;
     if (op->origin->proxy && !op->origin->tls) h.proxy = op->origin->proxy->header;
     h.has_body = r->method == DLP_S3_PUT;
@@ -9708,18 +10174,12 @@ static void dlpi_s3_connection_final(dlp_s3_io *io, dlpi_s3_connection *connecti
     dlpi_s3_op_end(io, op, DLP_ERR_LENGTH);
 }
 
-/* Judge a whole head. Returns whether the connection still serves its range. */
+/* Compare a head of 2xx with what was asked for, and give the connection the range. Returns whether
+   the connection still serves its range. */
 DLPI_COLD
-static bool dlpi_s3_connection_head(dlp_s3_io *io, dlpi_s3_connection *connection) {
+static bool dlpi_s3_connection_accept(dlp_s3_io *io, dlpi_s3_connection *connection) {
     dlpi_s3_op *op = connection->range->op;
-    const dlpi_s3_http *h = &connection->http;
-    int code;
-    dlpi_s3_due(io, &connection->timer, DLPI_S3_BY_STALL);
-    if (h->status < 200 || h->status > 299) {
-        connection->state = DLPI_S3_CONNECTION_ERROR;
-        return true;
-    }
-    code = dlpi_s3_head_classify(connection);
+    int code = dlpi_s3_head_classify(connection);
     if (code == DLPI_S3_FINAL) {
         dlpi_s3_connection_final(io, connection);
         return false;
@@ -9728,6 +10188,9 @@ static bool dlpi_s3_connection_head(dlp_s3_io *io, dlpi_s3_connection *connectio
         dlpi_s3_connection_wrong(io, connection, code);
         return false;
     }
+    io->bare = io->bare || op->bare; /* what was refused is what the answer tells */
+    if (op->as_stored && op->turned)
+        DLPI_STORE_RLX(&io->s3->common->shared.decodes, 1u); /* S10, any order serves */
     dlpi_s3_connection_wins(io, connection);
     connection->state = DLPI_S3_CONNECTION_BODY;
     connection->moved_ns = connection->body_ns = io->now;
@@ -9735,6 +10198,35 @@ static bool dlpi_s3_connection_head(dlp_s3_io *io, dlpi_s3_connection *connectio
     dlpi_s3_body_due(io, connection);
     if (op->next < op->size && dlpi_s3_ring_empty(&op->node))
         dlpi_s3_ring_last(&io->wanting, &op->node);
+    return true;
+}
+
+/* True if the body that follows may be an error's document, in spite of a 200: a server of objects
+   tells an object's ETag, time and length. Answers to a query, such as lists, lack them anyway. */
+DLPI_COLD
+static bool dlpi_s3_head_doubtful(const dlpi_s3_connection *connection) {
+    const dlpi_s3_http *h = &connection->http;
+    return h->status == 200 && connection->range->op->r->method == DLP_S3_GET &&
+           (!h->etag_sum || !h->modified_sum || !h->has_length);
+}
+
+/* Judge a whole head. Returns whether the connection still serves its range. */
+DLPI_COLD
+static bool dlpi_s3_connection_head(dlp_s3_io *io, dlpi_s3_connection *connection) {
+    const dlpi_s3_http *h = &connection->http;
+    int code;
+    dlpi_s3_due(io, &connection->timer, DLPI_S3_BY_STALL);
+    if (h->status < 200 || h->status > 299) {
+        connection->state = DLPI_S3_CONNECTION_ERROR;
+        return true;
+    }
+    code = dlpi_s3_head_stranger(io, connection->range->op, h);
+    if (code != DLPI_S3_FINE) {
+        dlpi_s3_connection_wrong(io, connection, code);
+        return false;
+    }
+    if (!dlpi_s3_head_doubtful(connection)) return dlpi_s3_connection_accept(io, connection);
+    connection->state = DLPI_S3_CONNECTION_DOUBT;
     return true;
 }
 
@@ -9790,7 +10282,8 @@ static bool dlpi_s3_connection_unsummed(const dlpi_s3_connection *connection) {
 }
 
 /* Ask again without what the client added and the server refuses. This is the checksum, unless the
-   desc insists on it; then no request of the io asks for one. Or it is the range, which gets a
+   desc insists on it; then no request of the io asks for one. Or it is an If-Match with the list's
+   ETag, which a proxy that weakens ETags may find too strong. Or it is the range, which gets a
    large object in parts. Returns true if it is asked again. */
 DLPI_COLD
 static bool dlpi_s3_connection_plainer(dlp_s3_io *io, dlpi_s3_connection *connection) {
@@ -9804,6 +10297,8 @@ static bool dlpi_s3_connection_plainer(dlp_s3_io *io, dlpi_s3_connection *connec
                     (int)status);
         op->checksum = false;
         io->no_checksums = true;
+    } else if (status == 412 && !op->bare && dlpi_s3_op_weakly(op)) {
+        op->bare = true;
     } else if (op->split && connection->first == 0 && !op->r->length &&
                (status == 416 || status == 501 || dlpi_s3_connection_mistook(connection))) {
         op->split = false;
@@ -9827,6 +10322,20 @@ static void dlpi_s3_connection_told(dlp_s3_io *io, dlpi_s3_connection *connectio
         dlpi_s3_connection_refused(io, connection);
 }
 
+DLPI_COLD
+static bool dlpi_s3_connection_body(dlp_s3_io *io, dlpi_s3_connection *connection, const char *at,
+                                    size_t n);
+
+/* Take a body that was in doubt for the object's, with its first bytes, which were kept. Returns
+   whether the connection still serves its range. */
+DLPI_COLD
+static bool dlpi_s3_connection_trust(dlp_s3_io *io, dlpi_s3_connection *connection) {
+    size_t n = connection->error_n;
+    connection->error_n = 0;
+    return dlpi_s3_connection_accept(io, connection) &&
+           (n == 0 || dlpi_s3_connection_body(io, connection, connection->error, n));
+}
+
 /* Judge an answer that has ended: its range is done, or too short, or it tells an error. */
 DLPI_COLD
 static void dlpi_s3_connection_end(dlp_s3_io *io, dlpi_s3_connection *connection) {
@@ -9837,6 +10346,8 @@ static void dlpi_s3_connection_end(dlp_s3_io *io, dlpi_s3_connection *connection
         return;
     }
     op = range->op;
+    if (connection->state == DLPI_S3_CONNECTION_DOUBT && !dlpi_s3_connection_trust(io, connection))
+        return;
     if (connection->state == DLPI_S3_CONNECTION_ERROR) {
         dlpi_s3_connection_told(io, connection);
         return;
@@ -9883,6 +10394,31 @@ static bool dlpi_s3_connection_error(dlp_s3_io *io, dlpi_s3_connection *connecti
     return false;
 }
 
+/* Keep the first bytes of a body in doubt until they tell whether it is the object's. Returns
+   whether the connection still serves its range. */
+DLPI_COLD
+static bool dlpi_s3_connection_doubt(dlp_s3_io *io, dlpi_s3_connection *connection, const char *at,
+                                     size_t n) {
+    const dlpi_s3_http *h = &connection->http;
+    size_t room = DLPI_S3_DOUBT_BYTES - connection->error_n, kept = n < room ? n : room;
+    int what;
+    memcpy(connection->error + connection->error_n, at, kept);
+    connection->error_n += (uint32_t)kept;
+    what = dlpi_s3_document(connection->error, connection->error_n);
+    if (what == DLPI_S3_DOC_PERHAPS && kept == n) return true;
+    if (what != DLPI_S3_DOC_ERROR) /* a page may be an object, too */
+        what = (what == DLPI_S3_DOC_PAGE || h->is_page) && !h->etag_sum && !h->modified_sum &&
+                       !h->request_id[0]
+                   ? DLPI_S3_DOC_PAGE
+                   : DLPI_S3_DOC_NONE;
+    if (what == DLPI_S3_DOC_ERROR || what == DLPI_S3_DOC_PAGE) {
+        connection->state = DLPI_S3_CONNECTION_ERROR;
+        return dlpi_s3_connection_error(io, connection, at + kept, n - kept);
+    }
+    return dlpi_s3_connection_trust(io, connection) &&
+           (kept == n || dlpi_s3_connection_body(io, connection, at + kept, n - kept));
+}
+
 /* Count bytes that nobody wants. Returns false if they were too many: the connection is left. */
 DLPI_COLD
 static bool dlpi_s3_connection_waste(dlp_s3_io *io, dlpi_s3_connection *connection, size_t n) {
@@ -9906,6 +10442,8 @@ static bool dlpi_s3_connection_body(dlp_s3_io *io, dlpi_s3_connection *connectio
     if (!at) return true;
     if (connection->state == DLPI_S3_CONNECTION_ERROR)
         return dlpi_s3_connection_error(io, connection, at, n);
+    if (connection->state == DLPI_S3_CONNECTION_DOUBT)
+        return dlpi_s3_connection_doubt(io, connection, at, n);
     if (connection->state != DLPI_S3_CONNECTION_BODY || range->op->r->method != DLP_S3_GET)
         return dlpi_s3_connection_waste(io, connection, n);
     if (connection->skip) {
@@ -10301,6 +10839,8 @@ static bool dlpi_s3_who_ready(dlp_s3_io *io) {
     return code == 0 || code == 1;
 }
 
+/* Begin what can begin: waiting requests, then waiting ranges of each origin. Ranges wait for
+   credentials. */
 DLPI_COLD
 static void dlpi_s3_pump(dlp_s3_io *io) {
     dlpi_s3_pump_ops(io);
@@ -10503,6 +11043,8 @@ static bool dlpi_s3_connection_moves(dlp_s3_io *io, dlpi_s3_connection *connecti
     return true;
 }
 
+/* Handle each timer that is due: a pause that is over, or a request or connection that is too slow.
+   */
 DLPI_COLD
 static void dlpi_s3_timers_run(dlp_s3_io *io) {
     for (;;) {
@@ -10528,6 +11070,8 @@ static void dlpi_s3_connection_stirs(dlp_s3_io *io, dlpi_s3_connection *connecti
     if (got != DLP_S3_WANT_READ) dlpi_s3_connection_close(io, connection);
 }
 
+/* Handle the events that epoll has for a connection: open it, read an answer, or send more of a
+   request. */
 DLPI_COLD
 static void dlpi_s3_connection_event(dlp_s3_io *io, dlpi_s3_connection *connection,
                                      uint32_t events) {
@@ -10728,9 +11272,15 @@ static void dlpi_s3_op_begin(const dlp_s3_io *io, dlpi_s3_op *op, dlp_s3_request
     op->attempts = 0;
     op->turn = 0;
     memset(&op->tries, 0, sizeof op->tries);
-    op->as_stored = op->failed = op->moved = op->foreign = false;
-    op->checksum =
-        io->desc->checksums > 0 && !io->no_checksums && r->method == DLP_S3_GET && !r->query;
+    op->turned = op->failed = op->moved = op->foreign = false;
+    op->as_stored = r->method != DLP_S3_PUT && !r->query &&
+                    DLPI_LOAD_RLX(&io->s3->common->shared.decodes); /* S10 */
+    op->by = DLPI_S3_BY_USER;
+    for (int by = DLPI_S3_BY_MANIFEST; by <= DLPI_S3_BY_HEAD; by++)
+        if (r->internal == &dlpi_s3_etags_of[by]) op->by = (uint8_t)by;
+    op->bare = io->bare && dlpi_s3_op_weakly(op);
+    op->sums = io->desc->checksums > 0 && r->method == DLP_S3_GET && !r->query;
+    op->checksum = op->sums && !io->no_checksums;
     op->region[0] = '\0';
     if (DLPI_LOAD_RLX(&io->s3->common->n_regions)) /* S4 */
         region = dlpi_s3_region_find(io->s3->common, r->bucket);
@@ -10828,7 +11378,7 @@ static int dlpi_s3_give_up(dlp_s3_io *io, dlp_s3_request *r, int errnum) {
 
 DLPI_COLD
 DLPDEF int dlp_s3_do(dlp_s3_io *io, dlp_s3_request *r) {
-    dlpi_s3_over mine = {0, NULL, NULL};
+    dlpi_s3_over mine = {0, NULL, NULL, false};
     int code;
     if (!io || !r) return DLP_ERR_ARG;
     if (io->pid != getpid()) return DLP_ERR_FORKED;
@@ -11060,6 +11610,14 @@ static int dlpi_s3_resolve_numbers(dlp_s3_desc *d, dlp_s3_error *err) {
     return DLP_OK;
 }
 
+/* True if a host is of Google's: its server decodes objects that are stored as gzip. */
+DLPI_COLD
+static bool dlpi_s3_host_google(const char *host) {
+    static const char domain[] = ".googleapis.com";
+    size_t n = strlen(host), k = sizeof domain - 1;
+    return n > k && strcmp(host + n - k, domain) == 0;
+}
+
 /* Set the client's endpoint (desc->endpoint, or else AWS), load the proxies, and choose the TLS
    transport (desc->tls, or else OpenSSL if it is compiled in). Returns DLP_OK or an error code. */
 DLPI_COLD
@@ -11076,6 +11634,7 @@ static int dlpi_s3_open_endpoint(dlp_s3 *s3, const dlp_s3_desc *desc, dlp_s3_err
         return dlpi_s3_set_error(err, DLP_ERR_ARG, 0,
                                  "endpoint: %s; it must be http(s)://HOST[:PORT][/PATH]", why);
     }
+    s3->common->shared.decodes = dlpi_s3_host_google(s3->endpoint.host);
     code = dlpi_s3_proxies_load(c, desc, &s3->endpoint, err);
     if (code != DLP_OK) return code;
     if (desc->tls) {
@@ -11119,6 +11678,8 @@ static int dlpi_s3_open_parts(dlp_s3 *s3, const dlp_s3_desc *desc, dlp_s3_error 
     if (code != DLP_OK) return code;
     code = dlpi_s3_config_load(&s3->common->config, desc, err);
     if (code != DLP_OK) return code;
+    s3->common->config.pause_ms = s3->desc.backoff_ms;
+    s3->common->config.pause_max_ms = s3->desc.backoff_max_ms;
     code = dlpi_s3_open_payer(s3, err);
     if (code != DLP_OK) return code;
     if (desc->style == DLP_S3_STYLE_AUTO) s3->desc.style = s3->common->config.style;
@@ -11279,7 +11840,8 @@ typedef struct dlpi_s3_run {
 typedef struct dlpi_s3_block {
     struct dlpi_s3_block *next;
     size_t n, at,
-        given; /* bytes of records; where the next one begins, and the last that was given */
+        given;     /* bytes of records; where the next one begins, and the last that was given */
+    uint64_t keys; /* number of records */
     char records[];
 } dlpi_s3_block;
 
@@ -11504,28 +12066,61 @@ static int dlpi_s3_page_next(const dlpi_s3_page *p, const size_t at[2]) {
                               dlpi_s3_record_at(p->run[1].at + at[1], &r)) > 0;
 }
 
-/* Merge a page's records into a new block, in the order of their keys. Keys up to low (if it has
-   bytes) and behind high (if it is not NULL) are left out. Returns NULL if there is no memory. */
+/* Return a new block with room for n bytes of records, or NULL if there is no memory. */
 DLPI_COLD
-static dlpi_s3_block *dlpi_s3_page_merge(const dlpi_s3_page *p, const dlpi_s3_key *low,
-                                         const dlpi_s3_key *high) {
-    dlpi_s3_block *b = malloc(sizeof *b + p->run[0].n + p->run[1].n);
+static dlpi_s3_block *dlpi_s3_block_new(size_t n) {
+    dlpi_s3_block *b = malloc(sizeof *b + n);
+    if (b) memset(b, 0, sizeof *b);
+    return b;
+}
+
+/* Merge a page's records into a new block, in the order of their keys. Keys up to low (if it has
+   bytes) are left out. Returns NULL if there is no memory. */
+DLPI_COLD
+static dlpi_s3_block *dlpi_s3_page_merge(const dlpi_s3_page *p, const dlpi_s3_key *low) {
+    dlpi_s3_block *b = dlpi_s3_block_new(p->run[0].n + p->run[1].n);
     size_t at[2] = {0, 0};
-    if (!b) return NULL;
-    b->next = NULL;
-    b->n = b->at = b->given = 0;
-    for (int which; (which = dlpi_s3_page_next(p, at)) >= 0;) {
+    for (int which; b && (which = dlpi_s3_page_next(p, at)) >= 0;) {
         const char *from = p->run[which].at + at[which];
         dlpi_s3_record r;
         dlpi_s3_span key = dlpi_s3_record_at(from, &r);
         size_t n = dlpi_s3_record_size(&r);
         at[which] += n;
-        if (high && dlpi_s3_span_order(key, dlpi_s3_key_span(high)) > 0) break;
         if (low->bytes > 0 && dlpi_s3_span_order(key, dlpi_s3_key_span(low)) <= 0) continue;
         memcpy(b->records + b->n, from, n);
         b->n += n;
+        b->keys++;
     }
     return b;
+}
+
+/* Move the records behind high out of a block into a new one, *out; NULL if there are none. Returns
+   false if there is no memory; the block is then as it was. */
+DLPI_COLD
+static bool dlpi_s3_block_cut(dlpi_s3_block *b, const dlpi_s3_key *high, dlpi_s3_block **out) {
+    dlpi_s3_record r;
+    uint64_t keys = 0;
+    size_t at = 0;
+    *out = NULL;
+    for (; at < b->n; at += dlpi_s3_record_size(&r), keys++)
+        if (dlpi_s3_span_order(dlpi_s3_record_at(b->records + at, &r), dlpi_s3_key_span(high)) > 0)
+            break;
+    if (at == b->n) return true;
+    *out = dlpi_s3_block_new(b->n - at);
+    if (!*out) return false;
+    memcpy((*out)->records, b->records + at, b->n - at);
+    (*out)->n = b->n - at;
+    (*out)->keys = b->keys - keys;
+    b->n = at;
+    b->keys = keys;
+    return true;
+}
+
+/* Return the block's first key; of no bytes if there is no block, or no key in it. */
+DLPI_COLD
+static dlpi_s3_span dlpi_s3_block_first(const dlpi_s3_block *b) {
+    dlpi_s3_record r;
+    return b && b->n > 0 ? dlpi_s3_record_at(b->records, &r) : (dlpi_s3_span){"", 0};
 }
 
 /* Read the block's next record; its key stays in the block. Returns false if there is none. */
@@ -11569,7 +12164,7 @@ static size_t dlpi_s3_span_common(dlpi_s3_span a, dlpi_s3_span b) {
 }
 
 /* Add three bytes of a key, the one at from and the next ones, to the alphabet. kinds: a letter or
-   digit adds all of its kind. */
+   digit adds all of its kind. A '/' is never added: only keys tell where folders end. */
 DLPI_COLD
 static void dlpi_s3_alphabet_learn(dlpi_s3_alphabet *a, dlpi_s3_span key, size_t from, bool kinds) {
     static const char *const all[] = {"0123456789", "abcdef", "ghijklmnopqrstuvwxyz", "ABCDEF",
@@ -11577,7 +12172,7 @@ static void dlpi_s3_alphabet_learn(dlpi_s3_alphabet *a, dlpi_s3_span key, size_t
     bool more = false;
     for (size_t i = from; i < key.n && i < from + 3; i++) {
         uint8_t c = (uint8_t)key.at[i];
-        if (a->has[c]) continue;
+        if (a->has[c] || c == '/') continue;
         a->has[c] = more = true;
         for (size_t k = 0; kinds && k < sizeof all / sizeof all[0]; k++)
             for (const char *m = strchr(all[k], c) ? all[k] : ""; *m; m++)
@@ -11682,19 +12277,35 @@ static bool dlpi_s3_split_behind(dlpi_s3_span low, const dlpi_s3_key *high, size
 
 /* ---- lists ----
    A list is a chain of segments, in the order of their keys. A segment is a range of keys: those
-   behind a split, up to and with the next split. There is one segment at first. If fewer pages are
+   behind a split, up to and with the next split. There is one segment at first. It stays the only
+   one, unless the store is known to sort its lists or the user has set requests. If fewer pages are
    under way than may be, the segment with most keys left is split. The new segment asks for its
    first page at once. The records of the first segment are given out; those of others are kept as
    blocks.
 
-   If the server does not start behind a split, the segments are dropped. The list is then asked for
-   from its beginning, page after page, and keys that were given out are passed over. */
+   A segment reads on until it sees a key behind its bound, or the end of the list. The key must be
+   the first key that the next segment has seen. This is the seam of the two. If the seam holds, the
+   server goes on behind the split as it would have gone on without it. So all segments together are
+   the list that comes page after page. If it does not hold, the segment in front goes on over the
+   range of the next one, which is dropped. No segment is split after that. A server that walks a
+   tree of folders breaks seams. For it a split "a" lies behind all keys of the folder "a", and a
+   split "a//" makes it name keys that do not exist.
+
+   If the server does not start behind a split, or has keys there in another order, the segments
+   behind the first one are dropped. If the first one itself began at a split and goes wrong, the
+   list begins again, page after page. Keys that were given out are then passed over.
+
+   A segment wastes at most one page: its last, which may have keys of the next segment. As many
+   pages may be wasted as were given out, and twice l->most more. So a list takes at most twice as
+   many pages as it has, and 2 * l->most. */
 
 #define DLPI_S3_PAGE_FIRST (256u << 10) /* bytes for an answer at first; */
 #define DLPI_S3_PAGE_MOST (16u << 20)   /* at most: 1,000 keys of 1,024 escaped bytes are 4 MiB */
 #define DLPI_S3_LIST_QUERY (3 * (3 * DLPI_S3_LIST_TEXT + DLPI_S3_TOKEN) + 256)
 #define DLPI_S3_LIST_REQUESTS 32
 #define DLPI_S3_LEFT_UNKNOWN 1e300 /* keys, or a few times fewer */
+#define DLPI_S3_NO_LEVEL SIZE_MAX
+#define DLPI_S3_LIST_SURVEYS 64 /* of one list */
 
 #ifndef DLPI_S3_LIST_EMPTY
 #define DLPI_S3_LIST_EMPTY 10000 /* so many pages without a key are no list */
@@ -11713,16 +12324,24 @@ enum {
 typedef struct dlpi_s3_segment {
     struct dlpi_s3_segment *next;
     int32_t state;
-    bool bounded;                   /* it ends at high, which is its own */
-    bool split;                     /* it begins behind a split, at low; else behind start_after */
-    bool whole;                     /* no split was found since its last page */
-    double left;                    /* keys that it seems to have left; DLPI_S3_LEFT_UNKNOWN */
-    size_t same;                    /* bytes that all keys of its last page begin with */
-    char token[DLPI_S3_TOKEN];      /* of its next page; "": the first */
-    uint64_t pages, mark;           /* pages that came; the page when marked was taken */
-    uint32_t empty;                 /* pages without a key, one after the other */
+    bool bounded;              /* it ends at high, which is its own */
+    bool split;                /* it begins behind a split, at low; else behind start_after */
+    bool whole;                /* no split was found since its last page */
+    bool ended;                /* the server has told that no key follows its last page */
+    bool sealed;               /* OVER: its seam with the next segment holds */
+    bool surveyed;             /* a survey of its range is under way */
+    double left;               /* keys that it seems to have left; DLPI_S3_LEFT_UNKNOWN */
+    size_t same;               /* bytes that all keys of its last page begin with */
+    size_t level;              /* bytes of the folder to survey; DLPI_S3_NO_LEVEL: none */
+    uint64_t groups;           /* folders of that level in its last page */
+    uint64_t survey;           /* hash of the folder that was surveyed last; 0: none */
+    size_t root;               /* bytes of a folder that all of its keys are in; 0: not known */
+    char token[DLPI_S3_TOKEN]; /* of its next page; "": the first */
+    uint64_t pages, mark;      /* pages that came; the page when marked was taken */
+    uint32_t empty;            /* pages without a key, one after the other */
     uint8_t before[32], marked[32]; /* hashes of two tokens that no page may give again */
     dlpi_s3_block *blocks, *blocks_last;
+    dlpi_s3_block *behind; /* OVER: records of its last page that lie behind high; NULL: none */
     dlpi_s3_key low, high, last; /* last: its last key so far */
     dlp_s3_error error;          /* FAILED */
 } dlpi_s3_segment;
@@ -11731,6 +12350,8 @@ typedef struct dlpi_s3_segment {
 typedef struct dlpi_s3_page_request {
     struct dlpi_s3_page_request *next; /* of the list's */
     dlpi_s3_segment *of;               /* NULL: it is free */
+    bool survey;                       /* it asks for the folders of a level, no page of keys */
+    bool left;                         /* nobody wants what comes; of is gone */
     dlp_s3_request r;
     size_t size;
     char *body;
@@ -11743,15 +12364,21 @@ struct dlp_s3_list {
     char prefix[DLPI_S3_LIST_TEXT + 1], delimiter[DLPI_S3_LIST_TEXT + 1];
     char start_after[DLPI_S3_LIST_TEXT + 1];
     int32_t page;
-    uint32_t most;  /* pages asked for at once */
-    bool any_order; /* of keys */
-    bool ignored;   /* the last page has a key that is not behind where it was to start */
+    uint32_t most;   /* pages asked for at once; */
+    uint32_t wanted; /* so many as soon as the store is known to sort its lists */
+    bool any_order;  /* of keys */
+    bool astray;     /* the last page shows that the server does not list from a split on */
+    bool settled;    /* a seam did not hold: no more splits */
     dlpi_s3_over over;
     dlpi_s3_page_request *asks;
     dlpi_s3_segment *first;
-    uint64_t asked, useful; /* pages; those that had keys */
-    uint64_t held;          /* bytes of blocks */
-    uint32_t segments;
+    uint64_t asked;       /* pages and surveys */
+    uint64_t kept, told;  /* keys of blocks; those that were given out */
+    uint64_t full;        /* keys of the fullest page */
+    uint64_t held;        /* bytes of blocks */
+    dlpi_s3_block *marks; /* folders that surveys have found: where to split. keys: so many of them
+                             are in a page */
+    uint32_t segments, surveys;
     size_t room; /* bytes for an answer, as answers have needed */
     dlpi_s3_alphabet alphabet;
     dlpi_s3_page now;    /* the page that was parsed last */
@@ -11788,7 +12415,7 @@ static const char *dlpi_s3_list_asked(dlp_s3_list *l, const dlpi_s3_segment *s, 
              !(is_prefix && key.n < after.n && memcmp(key.at, after.at, key.n) == 0))
         field = "start_after";
     if (!field) return NULL;
-    l->ignored = s->split;
+    l->astray = s->split;
     snprintf(l->why, sizeof l->why, "key '%.60s' was not asked for, by %s", key.at, field);
     dlpi_s3_one_line(l->why);
     return l->why;
@@ -11808,6 +12435,8 @@ static const char *dlpi_s3_list_check(dlp_s3_list *l, const dlpi_s3_segment *s, 
         if (!dlpi_s3_list_follows(l, key, last)) {
             snprintf(l->why, sizeof l->why,
                      "key '%.60s' comes twice or out of order; set any_order", key.at);
+            dlpi_s3_one_line(l->why);
+            l->astray = s->split;
             return l->why;
         }
         wrong = dlpi_s3_list_asked(l, s, key, r.is_prefix);
@@ -11830,11 +12459,60 @@ static bool dlpi_s3_segment_loops(dlpi_s3_segment *s, const char *token) {
     return false;
 }
 
+/* Count the folders of a level, and the keys in none of them, in a block. n: bytes of the level's
+   name, with which all keys begin. */
+DLPI_COLD
+static uint64_t dlpi_s3_block_groups(const dlpi_s3_block *b, size_t n) {
+    dlpi_s3_span last = {"", 0};
+    dlpi_s3_record r;
+    uint64_t groups = 0;
+    for (size_t at = 0; at < b->n; at += dlpi_s3_record_size(&r)) {
+        dlpi_s3_span key = dlpi_s3_record_at(b->records + at, &r);
+        const char *slash = memchr(key.at + n, '/', key.n - n);
+        if (slash) key.n = (size_t)(slash - key.at) + 1;
+        groups += dlpi_s3_span_order(key, last) != 0;
+        last = key;
+    }
+    return groups;
+}
+
+/* Return the bytes of a key's folder, in its first n bytes: up to the last '/', or least. */
+DLPI_COLD
+static size_t dlpi_s3_folder(dlpi_s3_span key, size_t n, size_t least) {
+    while (n > least && key.at[n - 1] != '/') n--;
+    return n;
+}
+
+/* Choose the folder whose folders may be good splits of the segment. It is the one above the folder
+   that its last page lies in. If the segment has no key outside of the latter, it is the latter.
+   Returns the bytes of its name, or DLPI_S3_NO_LEVEL. */
+DLPI_COLD
+static size_t dlpi_s3_list_level(const dlp_s3_list *l, const dlpi_s3_segment *s) {
+    dlpi_s3_span last = dlpi_s3_key_span(&s->last);
+    size_t base = strlen(l->prefix), all = base, in = dlpi_s3_folder(last, s->same, base);
+    if (s->bounded)
+        all = dlpi_s3_folder(last, dlpi_s3_span_common(last, dlpi_s3_key_span(&s->high)), base);
+    if (in > all) return dlpi_s3_folder(last, in - 1, all);
+    return memchr(last.at + in, '/', last.n - in) ? in : DLPI_S3_NO_LEVEL;
+}
+
+/* Return the key at which the range of the segment ends, or NULL if it ends with all keys that
+   share its first bytes. *from: gets the number of these bytes. low: a key of it, or its split. */
+DLPI_COLD
+static const dlpi_s3_key *dlpi_s3_list_range(const dlp_s3_list *l, const dlpi_s3_segment *s,
+                                             dlpi_s3_span low, size_t *from) {
+    *from = s->bounded ? dlpi_s3_span_common(low, dlpi_s3_key_span(&s->high)) : strlen(l->prefix);
+    if (s->bounded && *from >= s->root) return &s->high;
+    if (s->root > 0) *from = s->root;
+    return s->root > 0 || !s->bounded ? NULL : &s->high;
+}
+
 /* Guess how many keys the segment has left (s->left) by the density of its last page, whose block
    is b. Learn, too, which bytes keys are made of. */
 DLPI_COLD
 static void dlpi_s3_list_measure(dlp_s3_list *l, dlpi_s3_segment *s, const dlpi_s3_block *b) {
-    dlpi_s3_span last = dlpi_s3_key_span(&s->last), first, high = dlpi_s3_key_span(&s->high);
+    dlpi_s3_span last = dlpi_s3_key_span(&s->last), first;
+    const dlpi_s3_key *end;
     dlpi_s3_record r;
     double x, y, z, n = 0;
     size_t from;
@@ -11843,30 +12521,19 @@ static void dlpi_s3_list_measure(dlp_s3_list *l, dlpi_s3_segment *s, const dlpi_
     s->same = dlpi_s3_span_common(first, last);
     for (size_t at = 0; at < b->n; at += dlpi_s3_record_size(&r), n++)
         dlpi_s3_alphabet_learn(&l->alphabet, dlpi_s3_record_at(b->records + at, &r), s->same, true);
-    from = s->bounded ? dlpi_s3_span_common(first, high) : strlen(l->prefix);
+    end = dlpi_s3_list_range(l, s, first, &from);
     x = dlpi_s3_alphabet_place(&l->alphabet, first, from);
     y = dlpi_s3_alphabet_place(&l->alphabet, last, from);
-    z = s->bounded ? dlpi_s3_alphabet_place(&l->alphabet, high, from) : 1;
+    z = end ? dlpi_s3_alphabet_place(&l->alphabet, dlpi_s3_key_span(end), from) : 1;
     s->left = y > x && z > y ? (z - y) / (y - x) * n : DLPI_S3_LEFT_UNKNOWN;
+    s->level = dlpi_s3_list_level(l, s);
+    s->groups = s->level == DLPI_S3_NO_LEVEL ? 1 : dlpi_s3_block_groups(b, s->level);
 }
 
-/* Move the segment on behind the page that was parsed last: its state, token and last key. The
-   page's block b is appended to the segment's blocks, or freed if it is empty. */
+/* Append a block (NULL: none) to the segment's blocks. It is freed if it is empty. */
 DLPI_COLD
-static void dlpi_s3_segment_on(dlp_s3_list *l, dlpi_s3_segment *s, dlpi_s3_block *b) {
-    const dlpi_s3_key *last = &l->last[0];
-    if (dlpi_s3_span_order(dlpi_s3_key_span(last), dlpi_s3_key_span(&l->last[1])) < 0)
-        last = &l->last[1];
-    s->last = *last;
-    s->pages++;
-    s->state = l->now.truncated ? DLPI_S3_SEGMENT_WANTS : DLPI_S3_SEGMENT_OVER;
-    if (s->bounded && dlpi_s3_span_order(dlpi_s3_key_span(last), dlpi_s3_key_span(&s->high)) >= 0)
-        s->state = DLPI_S3_SEGMENT_OVER;
-    memcpy(s->token, l->now.token, sizeof s->token);
-    s->left = 0;
-    l->useful += b->n > 0;
-    if (s->state != DLPI_S3_SEGMENT_OVER && b->n > 0 && l->most > 1) dlpi_s3_list_measure(l, s, b);
-    if (b->n == 0) {
+static void dlpi_s3_segment_add(dlp_s3_list *l, dlpi_s3_segment *s, dlpi_s3_block *b) {
+    if (!b || b->n == 0) {
         free(b);
         return;
     }
@@ -11876,6 +12543,29 @@ static void dlpi_s3_segment_on(dlp_s3_list *l, dlpi_s3_segment *s, dlpi_s3_block
         s->blocks = b;
     s->blocks_last = b;
     l->held += b->n;
+    l->kept += b->keys;
+}
+
+/* Move the segment on behind the page that was parsed last: its state, token and last key. The
+   page's block b is appended to the segment's blocks. behind: the page's records behind its bound,
+   or NULL. */
+DLPI_COLD
+static void dlpi_s3_segment_on(dlp_s3_list *l, dlpi_s3_segment *s, dlpi_s3_block *b,
+                               dlpi_s3_block *behind) {
+    const dlpi_s3_key *last = &l->last[0];
+    uint64_t keys = b->keys + (behind ? behind->keys : 0);
+    if (dlpi_s3_span_order(dlpi_s3_key_span(last), dlpi_s3_key_span(&l->last[1])) < 0)
+        last = &l->last[1];
+    s->last = *last;
+    s->pages++;
+    s->ended = !l->now.truncated;
+    s->behind = behind;
+    s->state = s->ended || behind ? DLPI_S3_SEGMENT_OVER : DLPI_S3_SEGMENT_WANTS;
+    memcpy(s->token, l->now.token, sizeof s->token);
+    s->left = 0;
+    if (keys > l->full) l->full = keys;
+    if (s->state != DLPI_S3_SEGMENT_OVER && b->n > 0 && l->most > 1) dlpi_s3_list_measure(l, s, b);
+    dlpi_s3_segment_add(l, s, b);
 }
 
 /* Parse and check a page of the segment that has come in body, and keep its records. Returns NULL
@@ -11885,20 +12575,23 @@ static const char *dlpi_s3_list_take(dlp_s3_list *l, dlpi_s3_segment *s, const c
                                      size_t n) {
     dlpi_s3_page *p = &l->now;
     const char *wrong = dlpi_s3_page_parse(p, body, n);
-    dlpi_s3_block *b = NULL;
-    l->ignored = false;
+    dlpi_s3_block *b = NULL, *behind = NULL;
+    l->astray = false;
     if (!wrong) wrong = dlpi_s3_list_check(l, s, DLPI_S3_OBJECTS, &l->last[0]);
     if (!wrong) wrong = dlpi_s3_list_check(l, s, DLPI_S3_PREFIXES, &l->last[1]);
-    if (!wrong && !(b = dlpi_s3_page_merge(p, &l->upto, s->bounded ? &s->high : NULL)))
+    if (!wrong && (!(b = dlpi_s3_page_merge(p, &l->upto)) ||
+                   (s->bounded && !dlpi_s3_block_cut(b, &s->high, &behind))))
         wrong = dlpi_s3_page_memory;
     if (!wrong && p->truncated && dlpi_s3_segment_loops(s, p->token))
         wrong = "<NextContinuationToken> comes again";
     if (!wrong) s->empty = p->run[0].n + p->run[1].n > 0 ? 0 : s->empty + 1;
     if (!wrong && s->empty >= DLPI_S3_LIST_EMPTY) wrong = "too many pages without a key";
-    if (wrong)
+    if (!wrong) {
+        dlpi_s3_segment_on(l, s, b, behind);
+    } else {
         free(b);
-    else
-        dlpi_s3_segment_on(l, s, b);
+        free(behind);
+    }
     return wrong;
 }
 
@@ -11926,33 +12619,37 @@ static void dlpi_s3_list_drop_block(dlp_s3_list *l, dlpi_s3_segment *s) {
     free(b);
 }
 
-/* Free the list's first segment. */
+/* Leave the requests of a segment: cancel them, or pass over those that have ended. */
 DLPI_COLD
-static void dlpi_s3_list_drop(dlp_s3_list *l) {
-    dlpi_s3_segment *s = l->first;
-    while (s->blocks) dlpi_s3_list_drop_block(l, s);
-    l->first = s->next;
-    l->segments--;
-    free(s);
+static void dlpi_s3_segment_leave(dlp_s3_list *l, const dlpi_s3_segment *s) {
+    for (dlpi_s3_page_request *a = l->asks; a; a = a->next) {
+        if (a->of != s || a->left) continue;
+        for (const dlp_s3_request *r = l->over.first; r && !a->left;
+             r = (const dlp_s3_request *)r->internal)
+            a->left = r == &a->r;
+        if (a->left) continue;
+        dlpi_s3_op_leave(l->io, (dlpi_s3_op *)a->r.internal);
+        a->of = NULL;
+    }
 }
 
-/* Join each segment that is over with the segments right behind it that are over, too. */
+/* Drop all that the segment has, and leave its requests. */
 DLPI_COLD
-static void dlpi_s3_list_join(dlp_s3_list *l) {
-    for (dlpi_s3_segment *s = l->first, *next; (next = s->next) != NULL;) {
-        if (s->state != DLPI_S3_SEGMENT_OVER || next->state != DLPI_S3_SEGMENT_OVER) {
-            s = next;
-            continue;
-        }
-        if (!s->blocks)
-            s->blocks = next->blocks;
-        else
-            s->blocks_last->next = next->blocks;
-        if (next->blocks) s->blocks_last = next->blocks_last;
-        s->next = next->next;
-        l->segments--;
-        free(next);
-    }
+static void dlpi_s3_segment_clear(dlp_s3_list *l, dlpi_s3_segment *s) {
+    dlpi_s3_segment_leave(l, s);
+    for (; s->blocks; dlpi_s3_list_drop_block(l, s)) l->kept -= s->blocks->keys;
+    free(s->behind);
+    s->behind = NULL;
+}
+
+/* Free the segment to which *at points, which is then the next one. */
+DLPI_COLD
+static void dlpi_s3_list_drop(dlp_s3_list *l, dlpi_s3_segment **at) {
+    dlpi_s3_segment *s = *at;
+    dlpi_s3_segment_clear(l, s);
+    *at = s->next;
+    l->segments--;
+    free(s);
 }
 
 /* Split the segment in two at a key. left: how many keys the second seems to have. Returns the
@@ -11968,6 +12665,8 @@ static dlpi_s3_segment *dlpi_s3_list_cut(dlp_s3_list *l, dlpi_s3_segment *s,
     more->high = s->high;
     more->bounded = s->bounded;
     more->left = left;
+    more->survey = s->survey;
+    more->root = s->root;
     s->next = more;
     s->high = *split;
     s->bounded = true;
@@ -11975,18 +12674,237 @@ static dlpi_s3_segment *dlpi_s3_list_cut(dlp_s3_list *l, dlpi_s3_segment *s,
     return more;
 }
 
+/* ---- Seams. */
+
+enum { DLPI_S3_SEAM_OPEN = 0, DLPI_S3_SEAM_HOLDS, DLPI_S3_SEAM_BROKEN };
+
+/* Compare what a segment that is over saw behind its bound with the first key of the next segment.
+   The seam is open as long as the next segment has seen neither a key nor the end of the list. */
+DLPI_COLD
+static int dlpi_s3_seam(const dlpi_s3_segment *s) {
+    const dlpi_s3_segment *next = s->next;
+    if (s->sealed) return DLPI_S3_SEAM_HOLDS;
+    if (!next->blocks && next->state != DLPI_S3_SEGMENT_OVER) return DLPI_S3_SEAM_OPEN;
+    return dlpi_s3_span_order(dlpi_s3_block_first(s->behind),
+                              dlpi_s3_block_first(next->blocks ? next->blocks : next->behind)) == 0
+               ? DLPI_S3_SEAM_HOLDS
+               : DLPI_S3_SEAM_BROKEN;
+}
+
+/* Join each segment that is over with the next one, if that is over, too, and their seam holds. */
+DLPI_COLD
+static void dlpi_s3_list_join(dlp_s3_list *l) {
+    for (dlpi_s3_segment **at = &l->first, *s, *next; (next = (s = *at)->next) != NULL;) {
+        s->sealed = s->state == DLPI_S3_SEGMENT_OVER && dlpi_s3_seam(s) == DLPI_S3_SEAM_HOLDS;
+        if (!s->sealed || next->state != DLPI_S3_SEGMENT_OVER) {
+            at = &s->next;
+            continue;
+        }
+        if (s->blocks) {
+            s->blocks_last->next = next->blocks;
+            if (!next->blocks) next->blocks_last = s->blocks_last;
+            next->blocks = s->blocks;
+            s->blocks = NULL;
+        }
+        dlpi_s3_list_drop(l, at);
+    }
+}
+
+/* Go on page after page, because the server does not list from a key on, as a segment shows. The
+   segments behind the first one are dropped. If that is the first one and began at a split, the
+   list begins again, and keys that were given out are passed over. */
+DLPI_COLD
+static void dlpi_s3_list_serial(dlp_s3_list *l, const dlpi_s3_segment *at, const char *why) {
+    dlpi_s3_segment *s = l->first;
+    const bool again = at == s && s->split;
+    dlpi_s3_say(l->io, "s3: %s: the server cannot list from a key on (%s): page after page, then",
+                l->bucket, why);
+    while (s->next) dlpi_s3_list_drop(l, &s->next);
+    if (again) {
+        dlpi_s3_list_given(l, s);
+        l->upto = l->given;
+        dlpi_s3_segment_clear(l, s);
+        memset(s, 0, sizeof *s);
+    } else if (s->bounded) {
+        dlpi_s3_segment_add(l, s, s->behind);
+        s->behind = NULL;
+        s->bounded = false;
+        if (s->state == DLPI_S3_SEGMENT_OVER && !s->ended) s->state = DLPI_S3_SEGMENT_WANTS;
+    }
+    l->most = l->wanted = 1;
+}
+
+/* Let the first segment, which is over, go on over the range of the next one, because their seam
+   does not hold. Returns DLP_OK or DLP_ERR_MEMORY. */
+DLPI_COLD
+static int dlpi_s3_list_mend(dlp_s3_list *l) {
+    dlpi_s3_segment *s = l->first, *next = s->next;
+    dlpi_s3_block *behind = NULL;
+    if (!s->behind) { /* the list has ended for it, but not for the next one */
+        dlpi_s3_list_serial(l, s, "a list from a key on ends too early");
+        return DLP_OK;
+    }
+    if (next->bounded && !dlpi_s3_block_cut(s->behind, &next->high, &behind)) return DLP_ERR_MEMORY;
+    if (!l->settled)
+        dlpi_s3_say(l->io,
+                    "s3: %s: behind '%.60s' the server lists other keys than from there on: page "
+                    "after page, then",
+                    l->bucket, s->high.at);
+    l->settled = true;
+    dlpi_s3_segment_add(l, s, s->behind);
+    s->behind = behind;
+    s->bounded = next->bounded;
+    s->high = next->high;
+    s->state = s->ended || behind ? DLPI_S3_SEGMENT_OVER : DLPI_S3_SEGMENT_WANTS;
+    dlpi_s3_list_drop(l, &s->next);
+    return DLP_OK;
+}
+
+/* Pass the seam behind the first segment, which is over and has no records left. Returns DLP_OK;
+   DLP_TIMEOUT: it is open; DLP_ERR_MEMORY. */
+DLPI_COLD
+static int dlpi_s3_list_pass(dlp_s3_list *l) {
+    switch (dlpi_s3_seam(l->first)) {
+    case DLPI_S3_SEAM_OPEN: return DLP_TIMEOUT;
+    case DLPI_S3_SEAM_BROKEN: return dlpi_s3_list_mend(l);
+    default: dlpi_s3_list_drop(l, &l->first); return DLP_OK;
+    }
+}
+
+/* ---- where a segment is split ----
+   A segment is split at folders that exist, if keys have folders. A survey asks for the folders of
+   one level behind the segment's last key (delimiter "/"). If there are none in its range, the
+   split is made up of bytes that keys have. */
+
+/* Return how many pages more may turn out to be wasted. Each segment that is not over may waste
+   one. */
+DLPI_COLD
+static double dlpi_s3_list_spare(const dlp_s3_list *l) {
+    double full = (double)(l->full > 0 ? l->full : (uint64_t)l->page);
+    double wasted = (double)l->asked - (double)l->kept / full;
+    for (const dlpi_s3_segment *s = l->first; s; s = s->next)
+        wasted += (s->state != DLPI_S3_SEGMENT_OVER) - (s->state == DLPI_S3_SEGMENT_ASKED);
+    return 2.0 * l->most + (double)l->told / full - wasted;
+}
+
+/* Count the folders of a survey that lie in the range of the segment. */
+DLPI_COLD
+static uint64_t dlpi_s3_list_marked(const dlpi_s3_block *marks, const dlpi_s3_segment *s) {
+    dlpi_s3_span low = dlpi_s3_key_span(s->pages > 0 ? &s->last : &s->low);
+    dlpi_s3_record r;
+    uint64_t n = 0;
+    for (size_t at = 0; at < marks->n; at += dlpi_s3_record_size(&r))
+        n += dlpi_s3_split_fits(dlpi_s3_record_at(marks->records + at, &r), low,
+                                s->bounded ? &s->high : NULL);
+    return n;
+}
+
+/* Split the segment at folders that surveys have found, into at most n more, a page of keys or more
+   in each. Returns whether it was split. */
+DLPI_COLD
+static bool dlpi_s3_list_at_marks(dlp_s3_list *l, dlpi_s3_segment *s, uint64_t n) {
+    const dlpi_s3_block *best = NULL;
+    dlpi_s3_segment *at = s;
+    dlpi_s3_record r;
+    uint64_t fit = 0, i = 0, cuts = 0;
+    double share;
+    for (const dlpi_s3_block *m = l->marks; m; m = m->next) {
+        uint64_t more = dlpi_s3_list_marked(m, s);
+        if (more < 2 * m->keys - 1 || (best && more / m->keys <= fit / best->keys)) continue;
+        best = m;
+        fit = more;
+    }
+    if (!best) return false;
+    if (n > fit / best->keys) n = fit / best->keys;
+    share = s->left < DLPI_S3_LEFT_UNKNOWN / 4 ? s->left / (double)(n + 1) : DLPI_S3_LEFT_UNKNOWN;
+    s->left = share < DLPI_S3_LEFT_UNKNOWN ? share : 0;
+    for (size_t where = 0; where < best->n && at && cuts < n; where += dlpi_s3_record_size(&r)) {
+        dlpi_s3_span mark = dlpi_s3_record_at(best->records + where, &r);
+        dlpi_s3_span low = dlpi_s3_key_span(at != s || s->pages == 0 ? &at->low : &s->last);
+        if (!dlpi_s3_split_fits(mark, low, at->bounded ? &at->high : NULL)) continue;
+        if (i++ < (cuts + 1) * fit / (n + 1)) continue;
+        dlpi_s3_key_set(&l->last[0], mark);
+        at = dlpi_s3_list_cut(l, at, &l->last[0], share);
+        cuts++;
+    }
+    if (best->given && at) at->survey = 0; /* there may be more folders behind the last mark */
+    return cuts > 0;
+}
+
+DLPI_COLD
+static int dlpi_s3_list_ask(dlp_s3_list *l, dlpi_s3_segment *s, size_t level, dlp_s3_error *err);
+
+/* Ask for folders in the range of the segment, if it may have some that no survey has asked for.
+   Returns whether that was done. If a survey has found no folder there, its keys are in one. */
+DLPI_COLD
+static bool dlpi_s3_list_survey(dlp_s3_list *l, dlpi_s3_segment *s) {
+    uint64_t survey;
+    if (s->pages == 0 || s->level == DLPI_S3_NO_LEVEL || s->last.bytes > DLPI_S3_LIST_TEXT ||
+        l->surveys == DLPI_S3_LIST_SURVEYS)
+        return false;
+    survey = dlpi_s3_http_sum(s->last.at, s->level) | 1;
+    if (survey == s->survey) {
+        size_t root = dlpi_s3_folder(dlpi_s3_key_span(&s->last), s->same, s->level);
+        if (s->groups == 1 && root > s->root) s->root = root;
+        return false;
+    }
+    s->survey = survey;
+    return dlpi_s3_list_ask(l, s, s->level, NULL) == DLP_OK;
+}
+
+/* Take in the folders of a survey of the segment, as marks. They are left out if they are so small
+   that those that came are few pages, and not all. */
+DLPI_COLD
+static void dlpi_s3_list_surveyed(dlp_s3_list *l, dlpi_s3_segment *s, const char *body, size_t n) {
+    dlpi_s3_page *p = &l->now;
+    dlpi_s3_block *b;
+    if (dlpi_s3_page_parse(p, body, n) || dlpi_s3_run_decode(&p->run[DLPI_S3_PREFIXES], p->escaped))
+        return;
+    p->run[DLPI_S3_OBJECTS].n = 0;
+    b = dlpi_s3_page_merge(p, &s->last);
+    if (!b) return;
+    if (b->n == 0 || (p->truncated && s->groups > 1 && b->keys / s->groups < l->most)) {
+        free(b);
+        return;
+    }
+    b->keys = s->groups;
+    b->given = p->truncated;
+    b->next = l->marks;
+    l->marks = b;
+    l->surveys++;
+}
+
+/* Put '/' behind a made-up split, if the range's keys have folders: low has one behind the first
+   bytes that all of the keys share (from: how many). A server that walks a tree goes on right
+   behind the folder's name "a/", which need not exist. But it takes "a" for what follows the
+   folder. Returns whether the split can be used. */
+DLPI_COLD
+static bool dlpi_s3_split_made(dlpi_s3_key *split, size_t from, dlpi_s3_span low,
+                               const dlpi_s3_key *high) {
+    if (low.n > from && memchr(low.at + from, '/', low.n - from) &&
+        split->bytes < DLPI_S3_LIST_TEXT) {
+        split->at[split->bytes] = '/';
+        split->at[split->bytes + 1] = '\0';
+        if (dlpi_s3_split_fits((dlpi_s3_span){split->at, split->bytes + 1}, low, high))
+            split->bytes++;
+        split->at[split->bytes] = '\0';
+    }
+    return dlpi_s3_split_fits(dlpi_s3_key_span(split), low, high);
+}
+
 /* Split the segment behind groups of keys that begin as its last page does, at most n times. from:
    bytes that all of its keys share. Returns whether it was split. */
 DLPI_COLD
 static bool dlpi_s3_list_ladder(dlp_s3_list *l, dlpi_s3_segment *s, size_t from, uint32_t n) {
+    dlpi_s3_span last = dlpi_s3_key_span(&s->last);
     dlpi_s3_segment *at = s;
     dlpi_s3_key *split = &l->last[0];
     for (uint32_t i = 0; i < n && at; i++) {
         size_t steps = s->same - from, bytes;
         if (i >= steps) break;
         bytes = from + 1 + (steps <= n ? steps - 1 - i : (n - 1 - i) * steps / n);
-        if (dlpi_s3_split_behind(dlpi_s3_key_span(&s->last), at->bounded ? &at->high : NULL, bytes,
-                                 split) &&
+        if (dlpi_s3_split_behind(last, at->bounded ? &at->high : NULL, bytes, split) &&
+            dlpi_s3_split_made(split, from, last, at->bounded ? &at->high : NULL) &&
             (at == s ||
              dlpi_s3_span_order(dlpi_s3_key_span(split), dlpi_s3_key_span(&at->low)) > 0))
             at = dlpi_s3_list_cut(l, at, split, DLPI_S3_LEFT_UNKNOWN);
@@ -11995,26 +12913,33 @@ static bool dlpi_s3_list_ladder(dlp_s3_list *l, dlpi_s3_segment *s, size_t from,
     return at != s;
 }
 
-/* Split the segment into at most n more. Returns false if that was not possible. */
+/* Split the segment into at most n more, or ask where it can be split. Returns false if that was
+   not possible. */
 DLPI_COLD
 static bool dlpi_s3_list_split(dlp_s3_list *l, dlpi_s3_segment *s, uint32_t n) {
     dlpi_s3_span low = dlpi_s3_key_span(s->pages > 0 ? &s->last : &s->low);
-    const dlpi_s3_key *high = s->bounded ? &s->high : NULL;
-    size_t from = high ? dlpi_s3_span_common(low, dlpi_s3_key_span(high)) : strlen(l->prefix);
+    const dlpi_s3_key *high;
+    size_t from;
+    if (dlpi_s3_list_at_marks(l, s, n) || dlpi_s3_list_survey(l, s)) return true;
+    high = dlpi_s3_list_range(l, s, low, &from);
     if (s->pages > 0 && s->same >= from + 4) return dlpi_s3_list_ladder(l, s, from, n);
     dlpi_s3_alphabet_learn(&l->alphabet, low, from, false);
     if (high) dlpi_s3_alphabet_learn(&l->alphabet, dlpi_s3_key_span(high), from, false);
-    if (!dlpi_s3_split_middle(&l->alphabet, low, high, from, &l->last[0])) return false;
-    if (!dlpi_s3_list_cut(l, s, &l->last[0], s->left / 2)) return false;
+    if (!dlpi_s3_split_middle(&l->alphabet, low, high, from, &l->last[0]) ||
+        !dlpi_s3_split_made(&l->last[0], from, low, s->bounded ? &s->high : NULL) ||
+        !dlpi_s3_list_cut(l, s, &l->last[0], s->left / 2))
+        return false;
     s->left /= 2;
     return true;
 }
 
 /* True if the segment, the i-th, may have a page under way. Segments behind the first may not while
-   too many bytes are kept before their turn. */
+   too many bytes are kept before their turn. But if the first one is over, its seam needs the
+   second. */
 DLPI_COLD
 static bool dlpi_s3_list_may(const dlp_s3_list *l, const dlpi_s3_segment *s, uint32_t i) {
     if (s->state != DLPI_S3_SEGMENT_WANTS && s->state != DLPI_S3_SEGMENT_ASKED) return false;
+    if (l->first->state == DLPI_S3_SEGMENT_OVER && s == l->first->next) return true;
     return s == l->first || l->held < DLPI_S3_LIST_HOLD / 2 ||
            (i < l->most && l->held < DLPI_S3_LIST_HOLD);
 }
@@ -12025,16 +12950,18 @@ DLPI_COLD
 static dlpi_s3_segment *dlpi_s3_list_longest(const dlp_s3_list *l, uint32_t *out) {
     dlpi_s3_segment *longest = NULL;
     uint32_t i = 0, under_way = 0;
+    double spare = dlpi_s3_list_spare(l);
     for (dlpi_s3_segment *s = l->first; s; s = s->next, i++) {
         if (!dlpi_s3_list_may(l, s, i)) continue;
-        under_way++;
-        if (s->whole || s->left < 3.0 * l->page ||
+        under_way += 1 + s->surveyed;
+        if (s->whole || s->surveyed || s->left < 3.0 * l->page ||
             (s->pages == 0 && s->left >= DLPI_S3_LEFT_UNKNOWN / 4))
             continue;
         if (!longest || s->left > longest->left) longest = s;
     }
     *out = under_way < l->most ? l->most - under_way : 0;
-    if (l->segments >= 4 * l->most || l->asked + under_way >= 2 * (l->useful + l->most)) *out = 0;
+    if (*out > spare) *out = spare > 0 ? (uint32_t)spare : 0;
+    if (l->segments >= 4 * l->most || l->settled) *out = 0;
     return *out > 0 ? longest : NULL;
 }
 
@@ -12050,19 +12977,27 @@ static void dlpi_s3_list_spread(dlp_s3_list *l) {
 
 /* ---- Requests. */
 
-/* Write the query of the segment's next page, its parameters in the order of their names. */
+/* Write the query of the segment's next page, its parameters in the order of their names. level:
+   DLPI_S3_NO_LEVEL, or the bytes of the folder to survey. */
 DLPI_COLD
-static void dlpi_s3_list_query(const dlp_s3_list *l, const dlpi_s3_segment *s, char *to) {
+static void dlpi_s3_list_query(const dlp_s3_list *l, const dlpi_s3_segment *s, size_t level,
+                               char *to) {
     dlpi_s3_out o = {to, DLPI_S3_LIST_QUERY, 0};
-    char page[16];
+    bool survey = level != DLPI_S3_NO_LEVEL, first = !s->token[0];
+    char page[16], folder[DLPI_S3_LIST_TEXT + 1];
     snprintf(page, sizeof page, "%d", (int)l->page);
-    dlpi_s3_out_param(&o, "continuation-token", s->token);
-    dlpi_s3_out_param(&o, "delimiter", l->delimiter);
+    if (survey) snprintf(folder, sizeof folder, "%.*s", (int)level, s->last.at);
+    if (!survey) dlpi_s3_out_param(&o, "continuation-token", s->token);
+    dlpi_s3_out_param(&o, "delimiter", survey ? "/" : l->delimiter);
     dlpi_s3_out_param(&o, "encoding-type", "url");
     dlpi_s3_out_param(&o, "list-type", "2");
     dlpi_s3_out_param(&o, "max-keys", page);
-    dlpi_s3_out_param(&o, "prefix", l->prefix);
-    if (!s->token[0]) dlpi_s3_out_param(&o, "start-after", s->split ? s->low.at : l->start_after);
+    dlpi_s3_out_param(&o, "prefix", survey ? folder : l->prefix);
+    if (survey || first)
+        dlpi_s3_out_param(&o, "start-after",
+                          survey     ? s->last.at
+                          : s->split ? s->low.at
+                                     : l->start_after);
     dlpi_s3_out_end(&o);
 }
 
@@ -12101,10 +13036,10 @@ static dlpi_s3_page_request *dlpi_s3_list_ask_new(dlp_s3_list *l) {
     return a->body ? a : NULL;
 }
 
-/* Send the request for the segment's next page. Returns DLP_OK, DLP_ERR_MEMORY, or a code of
-   dlpi_s3_submit, such as DLP_FULL. */
+/* Send the request for the segment's next page, or for a survey of level (dlpi_s3_list_query).
+   Returns DLP_OK, DLP_ERR_MEMORY, or a code of dlpi_s3_submit, such as DLP_FULL. */
 DLPI_COLD
-static int dlpi_s3_list_ask(dlp_s3_list *l, dlpi_s3_segment *s, dlp_s3_error *err) {
+static int dlpi_s3_list_ask(dlp_s3_list *l, dlpi_s3_segment *s, size_t level, dlp_s3_error *err) {
     dlpi_s3_page_request *a = dlpi_s3_list_ask_new(l);
     int rc;
     if (!a) return dlpi_s3_list_bad(l, s, DLP_ERR_MEMORY, err, "no memory for the answer");
@@ -12112,11 +13047,15 @@ static int dlpi_s3_list_ask(dlp_s3_list *l, dlpi_s3_segment *s, dlp_s3_error *er
     a->r.bucket = l->bucket, a->r.key = "", a->r.query = a->query;
     a->r.body = a->body, a->r.capacity = a->size;
     a->r.user = a;
-    dlpi_s3_list_query(l, s, a->query);
+    dlpi_s3_list_query(l, s, level, a->query);
     rc = dlpi_s3_submit(l->io, &a->r, &l->over);
     if (rc == DLP_OK) {
         a->of = s;
-        s->state = DLPI_S3_SEGMENT_ASKED;
+        a->survey = level != DLPI_S3_NO_LEVEL;
+        if (a->survey)
+            s->surveyed = true;
+        else
+            s->state = DLPI_S3_SEGMENT_ASKED;
         l->asked++;
     } else if (err) {
         *err = a->r.error;
@@ -12133,50 +13072,29 @@ static int dlpi_s3_list_ask_all(dlp_s3_list *l, dlp_s3_error *err) {
     int rc = DLP_OK;
     for (dlpi_s3_segment *s = l->first; s && rc == DLP_OK && l->over.out < l->most; s = s->next)
         if (dlpi_s3_list_may(l, s, i++) && s->state == DLPI_S3_SEGMENT_WANTS)
-            rc = dlpi_s3_list_ask(l, s, err);
+            rc = dlpi_s3_list_ask(l, s, DLPI_S3_NO_LEVEL, err);
     return l->over.out > 0 || l->over.first ? DLP_OK : rc;
 }
 
 /* Cancel all page requests of the list. */
 DLPI_COLD
 static void dlpi_s3_list_cancel(dlp_s3_list *l) {
+    for (const dlpi_s3_segment *s = l->first; s; s = s->next) dlpi_s3_segment_leave(l, s);
     while (dlpi_s3_over_take(&l->over)) continue;
-    for (dlpi_s3_page_request *a = l->asks; a; a = a->next) {
-        if (a->r.internal) dlpi_s3_op_leave(l->io, (dlpi_s3_op *)a->r.internal);
-        a->of = NULL;
-    }
 }
 
-/* Begin the list again in one segment, page after page, because the server does not list from a key
-   on. Keys that were given out are passed over. */
+/* Note that the request r of the segment's page failed. The segment tells it when its turn comes;
+   but if the server refuses to start at a split, the list goes on page after page. */
 DLPI_COLD
-static void dlpi_s3_list_serial(dlp_s3_list *l, const char *why) {
-    dlpi_s3_segment *s = l->first;
-    dlpi_s3_say(l->io, "s3: %s: the server cannot list from a key on (%s): page after page, then",
-                l->bucket, why);
-    dlpi_s3_list_cancel(l);
-    dlpi_s3_list_given(l, s);
-    l->upto = l->given;
-    while (l->first->next) dlpi_s3_list_drop(l);
-    s = l->first;
-    while (s->blocks) dlpi_s3_list_drop_block(l, s);
-    memset(s, 0, sizeof *s);
-    l->most = 1;
-}
-
-/* Note that the request of a page failed. The segment tells it when its turn comes; but if the
-   server refuses to start at a split, the list goes on page after page. */
-DLPI_COLD
-static void dlpi_s3_list_failed(dlp_s3_list *l, dlpi_s3_page_request *a) {
-    dlpi_s3_segment *s = a->of;
-    int status = a->r.error.http_status;
+static void dlpi_s3_list_failed(dlp_s3_list *l, dlpi_s3_segment *s, const dlp_s3_request *r) {
+    int status = r->error.http_status;
     size_t n;
     if (s->split && s->pages == 0 && (status == 400 || status == 501)) {
-        dlpi_s3_list_serial(l, a->r.error.message);
+        dlpi_s3_list_serial(l, s, r->error.message);
         return;
     }
     s->state = DLPI_S3_SEGMENT_FAILED;
-    s->error = a->r.error;
+    s->error = r->error;
     n = strlen(s->error.message);
     if (s->last.bytes > 0 || s->split)
         snprintf(s->error.message + n, sizeof s->error.message - n, "; page behind '%.100s'",
@@ -12191,8 +13109,17 @@ static void dlpi_s3_list_came(dlp_s3_list *l, dlpi_s3_page_request *a) {
     uint64_t want = a->r.object_bytes > 0 ? a->r.object_bytes : 2 * (uint64_t)a->size;
     dlpi_s3_segment *s = a->of;
     const char *wrong;
-    int code = DLP_ERR_REMOTE;
+    bool left = a->left;
+    a->left = false;
+    a->of = NULL;
+    if (left) return;
+    if (a->survey) {
+        s->surveyed = false;
+        if (a->r.code == DLP_OK) dlpi_s3_list_surveyed(l, s, a->body, (size_t)a->r.received);
+        return;
+    }
     s->state = DLPI_S3_SEGMENT_WANTS;
+    if (l->over.sorts) l->most = l->wanted;
     if (a->r.code == DLP_ERR_LENGTH && want > a->size && want <= DLPI_S3_PAGE_MOST) {
         while (l->room < want) l->room *= 2;
     } else if (a->r.code == DLP_ERR_LENGTH && want > DLPI_S3_PAGE_MOST) {
@@ -12200,17 +13127,15 @@ static void dlpi_s3_list_came(dlp_s3_list *l, dlpi_s3_page_request *a) {
         dlpi_s3_list_bad(l, s, DLP_ERR_LIMIT, &s->error,
                          "the answer is larger than 16 MiB; lower page");
     } else if (a->r.code != DLP_OK) {
-        dlpi_s3_list_failed(l, a);
+        dlpi_s3_list_failed(l, s, &a->r);
     } else if ((wrong = dlpi_s3_list_take(l, s, a->body, (size_t)a->r.received)) != NULL) {
-        if (l->ignored) {
-            dlpi_s3_list_serial(l, wrong);
-        } else {
-            if (wrong == dlpi_s3_page_memory) code = DLP_ERR_MEMORY;
-            s->state = DLPI_S3_SEGMENT_FAILED;
+        int code = wrong == dlpi_s3_page_memory ? DLP_ERR_MEMORY : DLP_ERR_REMOTE;
+        s->state = DLPI_S3_SEGMENT_FAILED;
+        if (l->astray)
+            dlpi_s3_list_serial(l, s, wrong);
+        else
             dlpi_s3_list_bad(l, s, code, &s->error, wrong);
-        }
     }
-    a->of = NULL;
 }
 
 /* Ask for pages, and take in those that have come. wait: wait until at least one comes. Returns
@@ -12253,8 +13178,8 @@ static const char *dlpi_s3_list_texts(dlp_s3_list *l, const dlp_s3_list_desc *d)
     return NULL;
 }
 
-/* Return how many pages to ask for at once, of an io's requests. It is 1 with any_order, and with a
-   delimiter, since splits would fall into common prefixes. */
+/* Return how many pages to ask for at once, of an io's requests, if the store sorts its lists. It
+   is 1 with any_order, and with a delimiter, since splits would fall into common prefixes. */
 DLPI_COLD
 static uint32_t dlpi_s3_list_most(const dlp_s3_list_desc *d, uint32_t requests) {
     uint32_t most = requests / 2 < DLPI_S3_LIST_REQUESTS ? requests / 2 : DLPI_S3_LIST_REQUESTS;
@@ -12293,7 +13218,8 @@ DLPDEF int dlp_s3_list_open(dlp_s3_list **out, dlp_s3_io *io, const dlp_s3_list_
     l->segments = 1;
     l->page = desc->page > 0 ? desc->page : 1000;
     l->any_order = desc->any_order != 0;
-    l->most = dlpi_s3_list_most(desc, io->n_ops);
+    l->wanted = dlpi_s3_list_most(desc, io->n_ops);
+    l->most = desc->requests > 0 ? l->wanted : 1;
     l->room = DLPI_S3_PAGE_FIRST;
     wrong = dlpi_s3_list_texts(l, desc);
     if (wrong) {
@@ -12317,12 +13243,17 @@ DLPDEF int dlp_s3_list_next(dlp_s3_list *list, dlp_s3_object *out, dlp_s3_error 
         if (s->blocks && dlpi_s3_block_take(s->blocks, out)) return DLP_OK;
         if (s->blocks) {
             dlpi_s3_list_given(list, s);
+            list->told += s->blocks->keys;
             dlpi_s3_list_drop_block(list, s);
         } else if (s->state == DLPI_S3_SEGMENT_OVER) {
             if (!s->next) return DLP_END;
-            dlpi_s3_list_drop(list);
-            continue;
-        } else if (s->state == DLPI_S3_SEGMENT_FAILED) {
+            rc = dlpi_s3_list_pass(list);
+            if (rc == DLP_ERR_MEMORY)
+                return dlpi_s3_list_bad(list, s, rc, err, "no memory for the page");
+            if (rc == DLP_OK) continue;
+            s = s->next;
+        }
+        if (!s->blocks && s->state == DLPI_S3_SEGMENT_FAILED) {
             s->state = DLPI_S3_SEGMENT_WANTS;
             if (err) *err = s->error;
             return s->error.code;
@@ -12336,13 +13267,19 @@ DLPDEF int dlp_s3_list_next(dlp_s3_list *list, dlp_s3_object *out, dlp_s3_error 
 DLPI_COLD
 DLPDEF void dlp_s3_list_close(dlp_s3_list *list) {
     if (!list) return;
-    if (list->over.out > 0 && list->io->pid == getpid()) dlpi_s3_list_cancel(list);
-    while (list->first) dlpi_s3_list_drop(list);
+    if (list->io->pid == getpid()) dlpi_s3_list_cancel(list);
+    for (dlpi_s3_page_request *a = list->asks; a; a = a->next) a->of = NULL; /* a fork's, too */
+    while (list->first) dlpi_s3_list_drop(list, &list->first);
     while (list->asks) {
         dlpi_s3_page_request *next = list->asks->next;
         free(list->asks->body);
         free(list->asks);
         list->asks = next;
+    }
+    while (list->marks) {
+        dlpi_s3_block *next = list->marks->next;
+        free(list->marks);
+        list->marks = next;
     }
     free(list->now.run[0].at);
     free(list->now.run[1].at);
@@ -12469,6 +13406,8 @@ static bool dlpi_s3_entries_room(dlp_s3_manifest *m, uint64_t room) {
     return true;
 }
 
+/* Make room for `keys` keys and `bytes` bytes of their text. Returns false if there is no memory;
+   the keys stay valid then. */
 DLPI_COLD
 static bool dlpi_s3_keys_room(dlp_s3_manifest *m, uint64_t keys, uint64_t bytes) {
     void *at = dlpi_s3_longer(m->key_at, keys, sizeof *m->key_at), *text;
@@ -12802,7 +13741,7 @@ DLPDEF int dlp_s3_manifest_write(const dlp_s3_manifest *m, const char *path, dlp
         return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s",
                                  m ? "path: must have 1 to 4091 bytes" : "manifest is NULL");
     snprintf(tmp, sizeof tmp, "%s.tmp", path);
-    fd = dlpi_file_afresh(tmp);
+    errno = dlpi_file_afresh(&fd, tmp);
     f = fd >= 0 ? fdopen(fd, "wb") : NULL;
     if (f == NULL) {
         dlpi_s3_set_error(err, DLP_ERR_SYSTEM, errno, "%s: %s", tmp, strerror(errno));
@@ -12903,6 +13842,7 @@ typedef struct dlpi_s3_source {
     dlp_s3_source_desc d;
     char bucket[256];
     dlp_dataset dataset;
+    dlp_identity identity;
     uint32_t users;      /* SU1: workers of this process that use the source */
     uint64_t capacity;   /* bytes of an item, at most; 0: the source gives no items */
     uint64_t unit;       /* bytes of one row of field 0; if it is not ragged, of the whole field */
@@ -12929,6 +13869,7 @@ typedef struct dlpi_s3_worker {
     int stop_looks; /* looks since the pipe was stopped */
 } dlpi_s3_worker;
 
+/* Append q to a list. where: the list's DLPI_S3_SRC_* number. q must be in no list. */
 DLPI_COLD
 static void dlpi_s3_src_put(dlpi_s3_src_list *l, dlpi_s3_get *q, int where) {
     q->where = where;
@@ -12969,6 +13910,7 @@ static dlpi_s3_get *dlpi_s3_lend(dlpi_s3_worker *w, bool waits) {
     return q;
 }
 
+/* Give q back to the worker's free requests, and wake a thread that waits for one. */
 DLPI_COLD
 static void dlpi_s3_src_give(dlpi_s3_worker *w, dlpi_s3_get *q) {
     pthread_mutex_lock(&w->lock);
@@ -13008,6 +13950,13 @@ static bool dlpi_s3_src_fits(const dlpi_s3_source *s, dlpi_s3_get *q, uint64_t b
     return bytes % s->unit == 0 || dlpi_s3_fails(q, DLPI_S3_SRC_RAGGED);
 }
 
+/* Have a request held to an ETag, which comes from by, DLPI_S3_BY_*. */
+DLPI_COLD
+static void dlpi_s3_held_to(dlp_s3_request *r, const char *etag, int by) {
+    r->if_match = etag;
+    r->internal = (void *)(uintptr_t)&dlpi_s3_etags_of[by];
+}
+
 /* Fill in a GET of a manifest's entry. For a whole object of known size, lower the capacity to
    that: one that is not larger than a part then needs no range, which some servers refuse. */
 DLPI_COLD
@@ -13024,7 +13973,8 @@ static void dlpi_s3_src_ask(const dlpi_s3_source *s, dlp_s3_request *r, const dl
     }
     r->body = to;
     r->capacity = capacity;
-    if (at->etag && at->etag[0] && !s->d.any_version) r->if_match = at->etag;
+    if (at->etag && at->etag[0] && !s->d.any_version)
+        dlpi_s3_held_to(r, at->etag, DLPI_S3_BY_MANIFEST);
 }
 
 /* True if the answer to a request for a whole object shows another size than the manifest tells.
@@ -13079,7 +14029,7 @@ static void dlpi_s3_src_place(const char *bucket, const char *key, char *text, s
 /* Append formatted text at text + at. Returns the new length; size or more: it was cut. */
 DLPI_COLD
 static size_t dlpi_s3_add_text(char *text, size_t size, size_t at, const char *format, ...)
-    __attribute__((format(printf, 4, 5)));
+    DLPI_PRINTF(4, 5);
 DLPI_COLD
 static size_t dlpi_s3_add_text(char *text, size_t size, size_t at, const char *format, ...) {
     va_list args;
@@ -13562,6 +14512,7 @@ static int dlpi_s3_reap_items(void *user DLPI_UNREAD, void *worker_state, dlp_it
     return dlpi_s3_hand_back(w, done, code, max);
 }
 
+#ifndef DLPIPE_NO_PARTS
 /* ---- parts ---- */
 
 DLPI_COLD
@@ -13593,15 +14544,15 @@ static int dlpi_s3_part_size(const dlpi_s3_source *s, const dlp_part *part, cons
                     text, (unsigned long long)bytes, (unsigned long long)said);
 }
 
-/* Read a part's bytes to the memory at to. etag: NULL, or the ETag that the object must have in
-   place of the manifest's, if it is a strong one. Returns 0, DLP_ERR_LENGTH or DLP_ERR_CALLBACK. */
+/* Read a part's bytes to the memory at to. etag: NULL, or the ETag that the object must have if it
+   is strong and the manifest has none. Returns 0, DLP_ERR_LENGTH or DLP_ERR_CALLBACK. */
 DLPI_COLD
 static int dlpi_s3_part_get(const dlpi_s3_source *s, dlp_s3_io **io, const dlp_part *part,
                             const dlp_s3_entry *at, void *to, uint64_t capacity, const char *etag,
                             dlp_s3_request *r) {
     uint64_t is;
     dlpi_s3_src_ask(s, r, at, to, capacity);
-    if (etag && etag[0] == '"') r->if_match = etag;
+    if (etag && etag[0] == '"' && !r->if_match) dlpi_s3_held_to(r, etag, DLPI_S3_BY_HEAD);
     dlpi_s3_src_wait(s, io, dlpi_s3_pipe_of(part->call), r);
     if (dlpi_s3_other_size(r, at, &is)) return dlpi_s3_part_size(s, part, at, is);
     return r->code == DLP_OK ? 0 : dlpi_s3_part_complain(part, r);
@@ -13663,6 +14614,8 @@ static int dlpi_s3_download_to(const dlpi_s3_source *s, dlp_s3_io **io, const dl
     return rc;
 }
 
+/* Download a part into the file fd. *io: the client's loop, opened if it is NULL. Returns 0 or a
+   failure's code, said in the part's call. */
 DLPI_COLD
 static int dlpi_s3_download(const dlpi_s3_source *s, dlp_s3_io **io, const dlp_part *part, int fd) {
     dlp_s3_request head;
@@ -13706,7 +14659,9 @@ static void dlpi_s3_parts(const dlp_source *source, dlp_part_desc *parts) {
         parts->user = s;
     }
 }
+#endif /* DLPIPE_NO_PARTS */
 
+#ifndef DLPIPE_NO_SPLIT
 /* ---- chunks ---- */
 
 /* The rows of a chunk that are still to be asked for, in the order of the dataset. */
@@ -13939,6 +14894,7 @@ static void dlpi_s3_chunks(const dlp_source *source, dlp_chunks_desc *chunks) {
         chunks->user = s;
     }
 }
+#endif /* DLPIPE_NO_SPLIT */
 
 /* ---- open, wire, close ---- */
 
@@ -13957,11 +14913,14 @@ static const char *dlpi_s3_source_wrong(const dlp_s3_source_desc *d) {
     if (d->gap_bytes < DLP_NONE) return "gap_bytes: must be DLP_NONE, or 0 and more";
     if ((d->fields == NULL) != (d->n_fields == 0))
         return "fields: must be set if n_fields is above 0, and only then";
+    if (d->moved != 0 && d->moved != 1) return "moved: must be 0 or 1";
     if (d->fields && (d->direct || !d->decode) && dlpi_field_item_bytes(d->fields) == 0)
         return "fields[0]: must have a dtype of 8 to 64 bits, a shape of 1 and more";
     return NULL;
 }
 
+/* Find the longest entry of the manifest, and whether the manifest has the lengths of all entries.
+   */
 DLPI_COLD
 static void dlpi_s3_lengths(dlpi_s3_source *s) {
     const dlp_s3_manifest *m = s->d.manifest;
@@ -13971,6 +14930,29 @@ static void dlpi_s3_lengths(dlpi_s3_source *s) {
         if (bytes > s->longest) s->longest = bytes;
         s->known = s->known && m->length[i] > 0;
     }
+}
+
+DLPI_COLD
+static const char *dlpi_s3_entry_key(const void *of, uint64_t i) { return dlpi_s3_src_key(of, i); }
+
+/* Set what the entries are: keys, ranges and lengths, and ETags if all keys have one. */
+DLPI_COLD
+static void dlpi_s3_identify(dlpi_s3_source *s) {
+    const dlp_s3_manifest *m = s->d.manifest;
+    const dlpi_names keys = {m, m->n, 0, dlpi_s3_entry_key};
+    dlp_identity *id = &s->identity;
+    bool etags = !s->d.any_version;
+    dlpi_identity_names(id, &keys);
+    id->sizes = id->content = m->n;
+    for (uint64_t i = 0; i < m->n; i++) {
+        const char *etag = dlpi_s3_key_etag(dlpi_s3_src_key(m, i));
+        id->sizes = dlpi_absorb(dlpi_absorb(id->sizes, m->offset[i]), m->length[i]);
+        id->content = dlpi_absorb_bytes(id->content, etag, strlen(etag));
+        etags = etags && etag[0] != 0;
+    }
+    id->sizes = dlpi_known(id->sizes);
+    id->content = etags ? dlpi_known(id->content) : 0;
+    id->moved = s->d.moved;
 }
 
 /* Set the room that an item has: capacity, unit, direct, ragged. Returns NULL or an error text. */
@@ -14034,6 +15016,7 @@ static void dlpi_s3_wire_workers(dlpi_s3_source *s, dlp_workers_desc *workers) {
     workers->tell = dlpi_s3_tell;
 }
 
+/* Free the source. Returns DLP_OK, or DLP_ERR_BUSY while a worker uses it. */
 DLPI_COLD
 static int dlpi_s3_src_close(dlp_source *source) {
     dlpi_s3_source *s = (dlpi_s3_source *)(void *)source;
@@ -14043,6 +15026,7 @@ static int dlpi_s3_src_close(dlp_source *source) {
     return DLP_OK;
 }
 
+/* Fill the dataset and the source, from the desc that was checked. */
 DLPI_COLD
 static void dlpi_s3_src_source(dlpi_s3_source *s) {
     s->dataset = (dlp_dataset){.n_items = dlp_s3_manifest_count(s->d.manifest),
@@ -14051,14 +15035,20 @@ static void dlpi_s3_src_source(dlpi_s3_source *s) {
                                .writes_all_bytes =
                                    s->d.writes_all_bytes || (s->d.direct && s->d.n_fields == 1),
                                .fetch = dlpi_s3_src_fetch,
-                               .user = s};
+                               .user = s,
+                               .identity = &s->identity};
     s->source = (dlp_source){.fetch = {.dataset = &s->dataset,
                                        .fetcher = DLP_FETCH_ASYNC,
                                        .async = {dlpi_s3_submit_item, dlpi_s3_reap_items},
                                        .in_flight = s->d.in_flight},
+#ifndef DLPIPE_NO_PARTS
                              .parts = dlpi_s3_parts,
+#endif /* DLPIPE_NO_PARTS */
+#ifndef DLPIPE_NO_SPLIT
                              .chunks = dlpi_s3_chunks,
+#endif /* DLPIPE_NO_SPLIT */
                              .close = dlpi_s3_src_close};
+    s->dataset.worker_bytes = dlp_s3_source_worker_bytes(&s->source);
     dlpi_s3_wire_workers(s, &s->source.fetch.workers);
 }
 
@@ -14084,6 +15074,7 @@ DLPDEF int dlp_s3_source_open(dlp_source **out, const dlp_s3_source_desc *desc, 
     wrong = dlpi_s3_room_wrong(s);
     if (wrong == NULL) wrong = dlpi_s3_rows_wrong(s);
     if (wrong == NULL) {
+        dlpi_s3_identify(s);
         dlpi_s3_src_source(s);
         *out = &s->source;
         return DLP_OK;
@@ -14113,6 +15104,7 @@ DLPDEF uint64_t dlp_s3_source_worker_bytes(const dlp_source *source) {
 /* ---------------------------------------------------------------------------------------------
    >>s3-history           VERSIONS
    0.1.0   The first version. Its number is always that of dlpipe.h.
+   0.2.0   As dlpipe.h.
 
    >>s3-licence           MIT
    The licence is that of dlpipe.h. */

@@ -1,4 +1,4 @@
-/* dlpipe_shm.h - v0.1.0 - worker processes for dlpipe.h - MIT licence - header-only, Linux 5.4+
+/* dlpipe_shm.h - v0.2.0 - worker processes for dlpipe.h - MIT licence - header-only, Linux 5.4+
    Made from src/ by "make headers": edit there.
 
    dlpipe_shm.h runs the workers of a pipeline as processes in shared memory. A killed worker costs
@@ -130,6 +130,11 @@
 #ifndef DLPIPE_SHM_H
 #define DLPIPE_SHM_H
 
+#if !defined(__linux__)
+#error dlpipe_shm.h wants 64-bit Linux; leave it out elsewhere: dlpipe.h alone has worker threads
+#define DLPIPE_SHM_IMPLEMENTATION_DONE
+#endif
+
 #include "dlpipe.h"
 
 #ifdef __cplusplus
@@ -154,7 +159,8 @@ enum {
 typedef struct dlp_shm_desc {
     const char *name; /* name of the pipe, 1..63 of A-Z a-z 0-9 . _ -, no dot first; NULL: none */
     int32_t allow_fork_with_threads; /* 1: fork even if the process has threads. Locks that these
-                               threads hold stay locked in the workers for ever: know what you do */
+                               threads hold stay locked in the workers for ever: know what you do.
+                               The thread of a push with a path holds none, and does not count */
     int32_t max_kills;       /* worker deaths that one item may cause, 1..100; then the item has
                                failed (DLP_ERR_KILLED); 0: 3. It also counts the deaths in
                                worker_init, and outside of callbacks with the same work */
@@ -241,7 +247,8 @@ DLPDEF int dlp_monitor_refresh(dlp_monitor *m, dlp_error *err);
 DLPDEF int dlp_monitor_stats(const dlp_monitor *m, dlp_stats *out);
 DLPDEF int dlp_monitor_worker_stats(const dlp_monitor *m, uint32_t i, dlp_worker_stats *out);
 DLPDEF int dlp_monitor_skips(const dlp_monitor *m, dlp_skip *out, int max, uint64_t *total);
-DLPDEF int dlp_monitor_explain(const dlp_monitor *m, char *buf, size_t size);
+DLPDEF DLPI_LESS_EXPLAIN
+int dlp_monitor_explain(const dlp_monitor *m, char *buf, size_t size);
 DLPDEF int dlp_monitor_trace_lanes(const dlp_monitor *m);
 DLPDEF int dlp_monitor_trace(const dlp_monitor *m, int lane, dlp_trace_event *out, int max,
                              char *name);
@@ -265,10 +272,13 @@ DLPDEF void dlp_monitor_close(dlp_monitor *m);
    dlp_pipe_write_trace, dlp_pipe_write_timeline and dlp_pipe_write_window. Counters of the user
    have no curves. Any thread may call them, but not while refresh runs. They allocate for the
    length of the call. */
-DLPDEF int dlp_monitor_write_trace(const dlp_monitor *m, const char *path);
-DLPDEF int dlp_monitor_write_timeline(const dlp_monitor *m, const char *path);
-DLPDEF int dlp_monitor_write_window(const dlp_monitor *m, const char *path,
-                                    const dlp_trace_window *window);
+DLPDEF DLPI_LESS_PICTURES
+int dlp_monitor_write_trace(const dlp_monitor *m, const char *path);
+DLPDEF DLPI_LESS_PICTURES
+int dlp_monitor_write_timeline(const dlp_monitor *m, const char *path);
+DLPDEF DLPI_LESS_PICTURES
+int dlp_monitor_write_window(const dlp_monitor *m, const char *path,
+                             const dlp_trace_window *window);
 
 /* ---------------------------------------------------------------------------------------------
    >>shm-subscriber   SEVERAL SUBSCRIBERS OF ONE PIPE
@@ -383,6 +393,9 @@ DLPDEF int dlp_shm_serve(dlp_pipe *p, int timeout_ms);
 
 #if defined(DLPIPE_IMPLEMENTATION) && !defined(DLPIPE_SHM_IMPLEMENTATION_DONE)
 #define DLPIPE_SHM_IMPLEMENTATION_DONE
+#ifdef DLPIPE_THREADS_ONLY
+#error "dlpipe_shm.h: processes share memory; compile without DLPIPE_THREADS_ONLY"
+#endif
 
 #ifndef _GNU_SOURCE /* dlpipe.h has taken it back */
 #define _GNU_SOURCE
@@ -444,6 +457,8 @@ typedef struct dlpi_name_rec {
 } dlpi_name_rec;
 _Static_assert(sizeof(dlpi_name_rec) == 128, "record layout");
 
+/* True if a name has 1 to 63 of A-Z a-z 0-9 . _ - and no dot first. It may then be part of a path.
+   */
 DLPI_COLD
 static bool dlpi_name_ok(const char *name) {
     size_t n = name ? strnlen(name, 64) : 0;
@@ -562,6 +577,7 @@ static int dlpi_name_lock(const char *path, int32_t *owner) {
     return -1;
 }
 
+/* Fail the pipe because of its name. errnum: errno, or 0. Returns code. */
 DLPI_COLD
 static int dlpi_name_fail(dlp_pipe *p, int code, int errnum, const char *what) {
     dlp_error e;
@@ -631,7 +647,6 @@ static void dlpi_name_remove(dlp_pipe *p) {
    there. */
 DLPI_COLD
 static int dlpi_name_look(const char *path, dlp_shm_name *out) {
-    struct timespec now;
     struct stat st;
     dlpi_name_rec r;
     int fd;
@@ -643,9 +658,8 @@ static int dlpi_name_look(const char *path, dlp_shm_name *out) {
     fd = dlpi_fd_above(open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
     if (fd < 0) return errno == EACCES ? DLP_OK : DLP_ERR_SYSTEM;
     out->alive = flock(fd, LOCK_SH | LOCK_NB) != 0;
-    clock_gettime(CLOCK_REALTIME, &now);
     if (dlpi_name_read(fd, &r) == DLP_OK) {
-        uint64_t ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+        uint64_t ns = dlpi_real_ns();
         out->pid = r.pid;
         out->age_ms = ns > r.started_real ? (ns - r.started_real) / 1000000u : 0;
     }
@@ -712,6 +726,8 @@ static bool dlpi_view_read(const dlp_monitor *m, int id, uint64_t i, uint64_t of
     return dlpi_shm_read(m->fd, to, n, r->offset + i * r->stride + offset);
 }
 
+/* Check one record of the region's map, and note its area. A record of an unknown area is skipped.
+   Returns 0, or a DLP_ERR code with *err filled. */
 DLPI_COLD
 static int dlpi_view_record(dlp_monitor *m, const dlpi_record *r, uint64_t total, dlp_error *err) {
     const int id = dlpi_record_id(r);
@@ -724,6 +740,8 @@ static int dlpi_view_record(dlp_monitor *m, const dlpi_record *r, uint64_t total
     return DLP_OK;
 }
 
+/* Read the region's header and its map of areas, and check both. Returns 0, or a DLP_ERR code with
+   *err filled: DLP_ERR_STATE while the pipe starts, DLP_ERR_UNSUPPORTED for another layout. */
 DLPI_COLD
 static int dlpi_view_header(dlp_monitor *m, dlp_error *err) {
     dlpi_region h;
@@ -794,6 +812,8 @@ static bool dlpi_view_areas_ok(const dlp_monitor *m, const dlpi_pipe_rec *r) {
            dlpi_view_has(m, DLPI_REC_TRACE, r->trace_events * sizeof(dlp_trace_event), lanes);
 }
 
+/* Read the pipe's record, and check it against the map of areas. Returns 0, or a DLP_ERR code with
+   *err filled. */
 DLPI_COLD
 static int dlpi_view_pipe(dlp_monitor *m, dlp_error *err) {
     dlpi_pipe_rec *r = &m->pipe;
@@ -828,6 +848,8 @@ static bool dlpi_view_stage_ok(const dlp_monitor *m, dlpi_stage_rec *s, int32_t 
            s->stage_words_offset <= m->areas[DLPI_REC_SLOTS].stride - 8;
 }
 
+/* Read the records of all stages, and check them. Each worker and each place must belong to one
+   stage. Returns 0, or a DLP_ERR code with *err filled. */
 DLPI_COLD
 static int dlpi_view_stages(dlp_monitor *m, dlp_error *err) {
     uint8_t *owned = calloc((size_t)m->pipe.n_workers + 1, 1);
@@ -863,6 +885,7 @@ static void dlpi_view_stage(dlp_monitor *m, uint32_t i) {
     s->work[r->work] = (int32_t)i;
 }
 
+/* Point the view of the pipe at the monitor's own copies of the region's areas. */
 DLPI_COLD
 static void dlpi_view_point(dlp_monitor *m) {
     dlpi_seen *s = &m->seen;
@@ -925,6 +948,8 @@ static int dlpi_view_make(dlp_monitor *m, dlp_error *err) {
     return DLP_OK;
 }
 
+/* Copy the words `ready` of all slots that hold batches from..to - 1. The order must be copied and
+   checked. Returns false if a word cannot be read. */
 DLPI_COLD
 static bool dlpi_view_ready(dlp_monitor *m, uint64_t from, uint64_t to) {
     const dlpi_seen *s = &m->seen;
@@ -1000,6 +1025,8 @@ static bool dlpi_view_trace(dlp_monitor *m, uint32_t i) {
     return true;
 }
 
+/* Copy the records and the newest events of all workers and of the consumer. Returns false if they
+   cannot be read. */
 DLPI_COLD
 static bool dlpi_view_workers(dlp_monitor *m) {
     for (uint32_t i = 0; i <= m->seen.n_workers; i++) {
@@ -1012,6 +1039,7 @@ static bool dlpi_view_workers(dlp_monitor *m) {
     return true;
 }
 
+/* Copy how many workers of each stage are active. Returns false if a number cannot be read. */
 DLPI_COLD
 static bool dlpi_view_tuned(dlp_monitor *m) {
     for (uint32_t i = 0; i < m->seen.n_stages; i++) {
@@ -1084,6 +1112,8 @@ static int dlpi_view_open(dlp_monitor *m, dlp_error *err) {
 
 /* ---- find the region of a process or name ---- */
 
+/* True if descriptor `number` of a process is a region's memory. proc: the process's directory of
+   /proc, opened. */
 DLPI_COLD
 static bool dlpi_proc_is_region(int proc, int number) {
     char path[24], link[32];
@@ -1109,6 +1139,7 @@ static int dlpi_proc_open(int proc, int number) {
     return -1;
 }
 
+/* True if a process still runs. proc: its directory of /proc, opened. A zombie does not run. */
 DLPI_COLD
 static bool dlpi_proc_lives(int proc) {
     char stat[512];
@@ -1146,6 +1177,8 @@ static int dlpi_who_system(dlp_error *err, int errnum, const char *what, int pid
     return DLP_ERR_SYSTEM;
 }
 
+/* Open the directory of process pid in /proc as m->proc. Returns 0, or a DLP_ERR code with *err
+   filled. */
 DLPI_COLD
 static int dlpi_proc_enter(dlp_monitor *m, int32_t pid, dlp_error *err) {
     char path[32];
@@ -1251,6 +1284,8 @@ static int dlpi_who_name(const char *name, dlpi_name_rec *r, dlp_error *err) {
     return DLP_OK;
 }
 
+/* Find the region of a pipe by its shm.name, and open it. Returns 0, or a DLP_ERR code with *err
+   filled. The region must have the token of the name's record. */
 DLPI_COLD
 static int dlpi_who_by_name(dlp_monitor *m, const char *name, dlp_error *err) {
     dlpi_name_rec r;
@@ -1273,6 +1308,8 @@ static int dlpi_who_by_name(dlp_monitor *m, const char *name, dlp_error *err) {
                           name, (int)r.pid);
 }
 
+/* Find the region of `who`: a name, a process, or a process and one of its pipes, as "pid:pipe".
+   Returns 0, or a DLP_ERR code with *err filled. */
 DLPI_COLD
 static int dlpi_who_find(dlp_monitor *m, const char *who, dlp_error *err) {
     size_t digits = strspn(who, "0123456789");
@@ -1283,6 +1320,8 @@ static int dlpi_who_find(dlp_monitor *m, const char *who, dlp_error *err) {
     return dlpi_proc_find(m, who[digits] == ':' ? who + digits + 1 : NULL, err);
 }
 
+/* Open a monitor of the pipe `who`. Returns 0, or a DLP_ERR code with *err filled; *out is then
+   untouched. */
 DLPI_COLD
 static int dlpi_monitor_try(const char *who, dlp_monitor **out, dlp_error *err) {
     dlp_monitor *m = calloc(1, sizeof *m);
@@ -1422,6 +1461,8 @@ static void dlpi_slice(uint64_t ns) {
 
 /* ---- a worker process ---- */
 
+/* Be the process of worker w until the pipe stops. The exit status is 2 if the worker cannot begin.
+   */
 _Noreturn static void dlpi_process_worker(dlp_pipe *p, dlpi_worker *w) {
     int began;
     /* threads that are begun here are to run as everybody else: they would inherit the slice */
@@ -1530,6 +1571,8 @@ static pid_t dlpi_spare_take(dlp_pipe *p, int k) {
 /* The first spare waits until the workers are likely to have begun: it would take their cores. */
 #define DLPI_SPARE_NS UINT64_C(20000000)
 
+/* Fork the spare process, if there is none and its time has come. A failure is no error: the next
+   call tries again. */
 DLPI_COLD
 static void dlpi_spare_keep(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
@@ -1560,6 +1603,7 @@ static uint64_t dlpi_restart_turn(dlpi_shm_state *s) {
     return s->restart_ns > now ? s->restart_ns : now;
 }
 
+/* Note that the spare process has ended, and when the next one may be forked. */
 DLPI_COLD
 static void dlpi_spare_ended(dlpi_shm_state *s) {
     waitpid(s->spare, NULL, 0);
@@ -1587,6 +1631,7 @@ static int dlpi_proc_start(dlp_pipe *p, int k) {
     return 0;
 }
 
+/* Fail the pipe because of a worker process. errnum: errno, or 0. */
 DLPI_COLD
 static void dlpi_proc_fail(dlp_pipe *p, const dlpi_worker *w, int code, int errnum,
                            const char *what) {
@@ -1641,6 +1686,7 @@ static uint32_t dlpi_held_deaths(dlpi_shm_state *s, dlpi_proc *proc, const dlpi_
     return most + 1;
 }
 
+/* Write into `text` which work a dead worker had; the text is empty if it had none. */
 DLPI_COLD
 static void dlpi_held_text(dlp_pipe *p, const dlpi_proc *proc, const dlpi_lost *h, char *text,
                            size_t size) {
@@ -1701,6 +1747,8 @@ static bool dlpi_proc_next_item(const dlpi_proc *proc) {
             DLPI_LOAD_RLX(&block->since_ns) != proc->watched_since);
 }
 
+/* Give back what worker k had, whose process has ended, and start a new process if it may be
+   replaced. Only the supervisor may call this. */
 DLPI_COLD
 static void dlpi_proc_ended(dlp_pipe *p, int k) {
     dlpi_shm_state *s = dlpi_shm_of(p);
@@ -1779,6 +1827,7 @@ static void dlpi_procs_kill(dlpi_shm_state *s) {
     if (s->spare != 0) kill(s->spare, SIGKILL);
 }
 
+/* Kill all worker processes, wait for their deaths, and exit with this code. */
 _Noreturn static void dlpi_supervisor_end(dlp_pipe *p, int code) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     dlpi_procs_kill(s);
@@ -2060,6 +2109,8 @@ static bool dlpi_shm_slot_free(dlp_pipe *p, uint32_t k) {
     return dlpi_shm_given_back(p, k) && dlpi_share_withdraw(p, late, k);
 }
 
+/* Tell all subscribers that the pipe is over, once its last batches are given back. The scheduler
+   calls this. */
 static void dlpi_shm_over(dlp_pipe *p) {
     if (!p->schedule.ended || DLPI_LOAD_RLX(&p->share->over) != 0) return; /* H1: our own */
     /* V1 */
@@ -2090,7 +2141,7 @@ static int dlpi_shm_keep(dlp_pipe *p) {
 
 static bool dlpi_shm_may_schedule(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
-    if (__builtin_popcountll(s->bound) >= s->d.wait_subscribers) s->enough = true;
+    if (DLPI_ONES(s->bound) >= s->d.wait_subscribers) s->enough = true;
     return s->enough && ((s->bound & ~s->unwaited) != 0 || !p->share->serve_only);
 }
 
@@ -2104,6 +2155,8 @@ static const dlpi_sharing_ops dlpi_share_ops = {
     .leave = dlpi_role_yes,
 };
 
+/* Check that the pipe can be shared, and set what follows from sharing: a scheduler thread that
+   looks after subscribers. Returns 0 or a DLP_ERR code. */
 static int dlpi_shm_share_resolve(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     const dlpi_stage *of = p->lender_stage;
@@ -2139,6 +2192,7 @@ static int dlpi_shm_share_resolve(dlp_pipe *p) {
     return DLP_OK;
 }
 
+/* Add the area of the subscribers to the region, if the pipe is shared. */
 DLPI_COLD static void dlpi_shm_areas(dlp_pipe *p) {
     const dlpi_shm_state *s = dlpi_shm_of(p);
     dlpi_share h;
@@ -2149,6 +2203,8 @@ DLPI_COLD static void dlpi_shm_areas(dlp_pipe *p) {
         4096);
 }
 
+/* Set up the area of the subscribers, once the region is mapped. No slot has a taker then. Returns
+   0. */
 static int dlpi_shm_share_begin(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     if (p->sharing != &dlpi_share_ops) return DLP_OK;
@@ -2165,6 +2221,7 @@ static int dlpi_shm_share_begin(dlp_pipe *p) {
 
 /* ---- serve_only: this program takes no batch, and waits until the pipe ends ---- */
 
+/* True if the wait of dlpi_serve is over; its code is then in rc. who: a dlpi_next_wait. */
 static bool dlpi_serve_look(void *who) {
     dlpi_next_wait *k = who;
     int rc = dlpi_next_error(k->p, true);
@@ -2176,6 +2233,8 @@ static bool dlpi_serve_look(void *who) {
 
 static const dlpi_wait_ops dlpi_serve_waits = {dlpi_serve_look, dlpi_next_patience, NULL, NULL};
 
+/* Wait until the pipe is over or fails. Returns DLP_END, DLP_STOPPED, DLP_TIMEOUT or the pipe's
+   error. */
 static int dlpi_serve(dlp_pipe *p, int timeout_ms) {
     dlpi_next_wait k = {.p = p, .until = UINT64_MAX, .rc = DLP_EMPTY};
     if (timeout_ms > 0) k.until = dlpi_now_ns() + (uint64_t)timeout_ms * 1000000u;
@@ -2200,7 +2259,7 @@ struct dlp_subscriber {
        swap; the words of all slots. */
     uint64_t back, taker, *takers;
     uint64_t looked_ns; /* time of its last look whether the owner lives */
-    uint8_t *alive;     /* a page that is zero in a process forked from this one */
+    uint8_t *alive;     /* a page that has the mark of this process */
 };
 
 /* True if n words of `each` bytes at offset `at` lie inside a slot, and are aligned. */
@@ -2248,6 +2307,8 @@ static bool dlpi_subscriber_layout_ok(const dlp_subscriber *c) {
     return ok;
 }
 
+/* Read the record of sharing, and check it against the layout that this program computes. Returns
+   false if it is damaged. */
 static bool dlpi_subscriber_share_ok(dlp_subscriber *c) {
     const dlpi_area *r = &c->m->areas[DLPI_REC_SHARE];
     dlpi_share want, *h = &c->layout;
@@ -2268,6 +2329,8 @@ static bool dlpi_subscriber_may(const dlp_subscriber *c) {
            (!dlpi_view_read(c->m, DLPI_REC_SHARE, 0, 0, &h, sizeof h) || h.mode != 0);
 }
 
+/* Read the fields and the record of sharing of a pipe, and check them. Returns 0, or a DLP_ERR code
+   with *err filled: DLP_ERR_STATE if the pipe is not shared. */
 static int dlpi_subscriber_check(dlp_subscriber *c, dlp_error *err) {
     const dlpi_area *fields = c->m->areas + DLPI_REC_FIELDS;
     bool ok = fields->count >= 1 && fields->count <= DLP_MAX_FIELDS;
@@ -2327,6 +2390,8 @@ static int dlpi_subscriber_map(dlp_subscriber *c, dlp_error *err) {
     return DLP_OK;
 }
 
+/* Take a free place among the subscribers, and tell the scheduler. Returns 0, or DLP_ERR_STATE with
+   *err filled if all places are taken. */
 static int dlpi_subscriber_place(dlp_subscriber *c, dlp_error *err) {
     uint64_t present;
     for (uint32_t i = 0; i < c->layout.max_subscribers; i++) {
@@ -2337,12 +2402,12 @@ static int dlpi_subscriber_place(dlp_subscriber *c, dlp_error *err) {
         c->s.released = (uint64_t *)(void *)(c->s.mine + 1);
         present = DLPI_LOAD_RLX(&c->s.mine->present); /* H2: of the one before, which is gone */
         c->s.present = present % 2 == 0 ? present + 1 : present + 2;
-        DLPI_STORE_RLX(&c->s.mine->pid, (int32_t)getpid());   /* for people */
-        DLPI_STORE_RLX(&c->s.mine->held, 0u);                 /* for people */
-        DLPI_STORE_RLX(&c->s.mine->missed, UINT64_C(0));      /* for people */
-        DLPI_STORE_RLX(&c->s.mine->max_held, c->s.max_held);  /* for people */
-        DLPI_STORE_RLX(&c->s.mine->behind, c->s.behind);      /* H2: ordered by present */
-        dlpi_credit_publish(&c->s.mine->cursor, UINT64_C(0)); /* H3 */
+        DLPI_STORE_RLX(&c->s.mine->pid, dlpi_process_number()); /* for people */
+        DLPI_STORE_RLX(&c->s.mine->held, 0u);                   /* for people */
+        DLPI_STORE_RLX(&c->s.mine->missed, UINT64_C(0));        /* for people */
+        DLPI_STORE_RLX(&c->s.mine->max_held, c->s.max_held);    /* for people */
+        DLPI_STORE_RLX(&c->s.mine->behind, c->s.behind);        /* H2: ordered by present */
+        dlpi_credit_publish(&c->s.mine->cursor, UINT64_C(0));   /* H3 */
         dlpi_subscriber_keep(&c->s);
         dlpi_credit_publish(&c->s.mine->present, c->s.present); /* H2 -> H2 */
         dlpi_wake_scheduler(c->s.ctl);
@@ -2352,6 +2417,8 @@ static int dlpi_subscriber_place(dlp_subscriber *c, dlp_error *err) {
                           c->layout.max_subscribers);
 }
 
+/* Check the subscriber's desc, and allocate its loans. Returns 0, or a DLP_ERR code with *err
+   filled. The caller frees the loans, also after a failure. */
 static int dlpi_subscriber_loans(dlp_subscriber *c, const dlp_subscriber_desc *desc,
                                  dlp_error *err) {
     const dlpi_pipe_rec *p = &c->m->pipe;
@@ -2503,6 +2570,8 @@ static int dlpi_subscriber_one(dlp_subscriber *c, dlp_batch **out) {
     }
 }
 
+/* Take the subscriber's next batch, if there is one now. Returns DLP_OK, DLP_EMPTY, DLP_END or an
+   error's code. Until the scheduler admits the subscriber, there is none. */
 static int dlpi_subscriber_try(dlpi_subscriber *of, dlp_batch **out) {
     dlp_subscriber *c = (dlp_subscriber *)(void *)of;
     const dlpi_admit *admit;
@@ -2560,17 +2629,36 @@ static bool dlpi_thread_leaves(const char *tid) {
     return (flags & 4) != 0; /* PF_EXITING */
 }
 
+/* True if a thread is the library's own that answers the producers of a push. It takes no lock, so
+   a fork copies none that it holds. */
+DLPI_COLD
+static bool dlpi_thread_answers(const char *tid) {
+    char path[64], name[20];
+    ssize_t n;
+    int fd;
+    snprintf(path, sizeof path, "/proc/self/task/%.20s/comm", tid);
+    if ((fd = dlpi_fd_above(open(path, O_RDONLY | O_CLOEXEC))) < 0) return false;
+    n = read(fd, name, sizeof name);
+    close(fd);
+    return n == (ssize_t)sizeof DLPI_PUSH_THREAD &&
+           memcmp(name, DLPI_PUSH_THREAD, (size_t)n - 1) == 0;
+}
+
+/* Return how many threads the process has that may hold a lock. Returns 1 if that cannot be found
+   out. */
 DLPI_COLD
 static int dlpi_threads_here(void) {
     DIR *d = dlpi_dir_open(open("/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     int n = 0;
     if (d == NULL) return 1;
     for (struct dirent *e = readdir(d); e; e = readdir(d))
-        n += e->d_name[0] != '.' && !dlpi_thread_leaves(e->d_name);
+        n += e->d_name[0] != '.' && !dlpi_thread_leaves(e->d_name) &&
+             !dlpi_thread_answers(e->d_name);
     closedir(d);
     return n;
 }
 
+/* Check a shm desc by itself. Returns 0 or the code of the first error. */
 DLPI_COLD
 static int dlpi_shm_check(dlp_pipe *p, const dlp_shm_desc *d) {
     static const dlpi_bound bounds[] = {
@@ -2646,19 +2734,22 @@ static int dlpi_shm_may_fork(dlp_pipe *p) {
     return dlpi_shm_fail(p, DLP_ERR_STATE, "placement", text);
 }
 
+/* Make what the supervisor needs before it is forked: its table, sockets, and a descriptor of this
+   process. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_shm_prepare(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     int rc = dlpi_procs_alloc(p);
     if (rc != DLP_OK) return rc;
     s->caller_fd = dlpi_pidfd_open(getpid());
-    if (s->caller_fd < 0) return dlpi_system_fail(p, DLP_ERR_SYSTEM, "pidfd_open (Linux 5.4)");
+    if (s->caller_fd < 0)
+        return dlpi_system_fail(p, DLP_ERR_SYSTEM, errno, "pidfd_open (Linux 5.4)");
     /* a socket: writing to a pipe whose reader has died would raise SIGPIPE in the caller */
     rc = socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, s->nudge);
     if (dlpi_pair_above(rc, s->nudge) != 0)
-        return dlpi_system_fail(p, DLP_ERR_SYSTEM, "socketpair");
+        return dlpi_system_fail(p, DLP_ERR_SYSTEM, errno, "socketpair");
     if (dlpi_pair_above(pipe2(s->alive, O_CLOEXEC), s->alive) != 0)
-        return dlpi_system_fail(p, DLP_ERR_SYSTEM, "pipe2");
+        return dlpi_system_fail(p, DLP_ERR_SYSTEM, errno, "pipe2");
     return DLP_OK;
 }
 
@@ -2668,6 +2759,7 @@ static bool dlpi_supervisor_gone(const dlpi_shm_state *s) {
     return s->supervisor_fd >= 0 && poll(&fd, 1, 0) > 0;
 }
 
+/* Fail the pipe if the supervisor was killed. Returns DLP_OK, or the code of the pipe's error. */
 DLPI_COLD
 static int dlpi_shm_look(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
@@ -2693,6 +2785,8 @@ static int dlpi_shm_started(dlp_pipe *p) {
     }
 }
 
+/* Fork the supervisor, with all signals blocked. Returns 0 or a DLP_ERR code. The child never
+   returns. */
 DLPI_COLD
 static int dlpi_fork_begin(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
@@ -2708,9 +2802,11 @@ static int dlpi_fork_begin(dlp_pipe *p) {
     errno = rc;
     if (s->supervisor > 0) return DLP_OK;
     s->supervisor = 0;
-    return dlpi_system_fail(p, DLP_ERR_SYSTEM, "fork of the supervisor");
+    return dlpi_system_fail(p, DLP_ERR_SYSTEM, errno, "fork of the supervisor");
 }
 
+/* Prepare and fork the supervisor, and close the ends of its sockets that only the supervisor uses.
+   Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_supervisor_begin(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
@@ -2721,7 +2817,7 @@ static int dlpi_supervisor_begin(dlp_pipe *p) {
     s->supervisor_fd = dlpi_pidfd_open(s->supervisor);
     dlpi_fd_close(&s->nudge[0]);
     dlpi_fd_close(&s->alive[1]);
-    return s->supervisor_fd < 0 ? dlpi_system_fail(p, DLP_ERR_SYSTEM, "pidfd_open") : DLP_OK;
+    return s->supervisor_fd < 0 ? dlpi_system_fail(p, DLP_ERR_SYSTEM, errno, "pidfd_open") : DLP_OK;
 }
 
 /* From making its sockets until the caller has closed the ends that are the supervisor's, a pipe
@@ -2740,6 +2836,8 @@ static void dlpi_begins_enter(void) {
         dlpi_sleep(100000);
 }
 
+/* Begin sharing, make the pipe's name, and start the worker processes. One pipe of a process forks
+   at a time. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_shm_begin(dlp_pipe *p) {
     int rc;
@@ -2774,6 +2872,8 @@ static bool dlpi_shm_dead(const dlpi_shm_state *s, int ms) {
     }
 }
 
+/* End the worker processes, and wait for the supervisor's death. If it does not end within the
+   grace period, its process group is killed. */
 DLPI_COLD
 static void dlpi_shm_await(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
@@ -2793,6 +2893,8 @@ static void dlpi_shm_await(dlp_pipe *p) {
     s->supervisor = 0;
 }
 
+/* Remove the pipe's name, and free all that the pipe's processes needed. The supervisor must have
+   ended. */
 DLPI_COLD
 static void dlpi_shm_end(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
@@ -2847,6 +2949,8 @@ typedef struct dlpi_names_list {
     int n, max;
 } dlpi_names_list;
 
+/* Append a name to the list *to, if its record can be read. Names beyond the list's room are only
+   counted. */
 DLPI_COLD
 static void dlpi_shm_names_add(const char *name, const char *path, void *to) {
     dlpi_names_list *l = to;
@@ -2929,13 +3033,6 @@ DLPDEF int dlp_monitor_skips(const dlp_monitor *m, dlp_skip *out, int max, uint6
 }
 
 DLPI_COLD
-DLPDEF int dlp_monitor_explain(const dlp_monitor *m, char *buf, size_t size) {
-    dlpi_text t = {buf, size, 0};
-    int rc = m == NULL ? DLP_ERR_ARG : dlpi_explain(&t, &m->seen);
-    return rc == DLP_OK ? dlpi_text_length(&t) : rc;
-}
-
-DLPI_COLD
 DLPDEF int dlp_monitor_trace_lanes(const dlp_monitor *m) {
     return m == NULL ? DLP_ERR_ARG : (int)m->seen.n_workers + 1;
 }
@@ -2991,7 +3088,7 @@ DLPDEF int dlp_subscriber_open(dlp_subscriber **out, const char *name,
     if (rc == DLP_OK && c->m == NULL) rc = DLP_ERR_STATE; /* an open monitor is one */
     if (rc == DLP_OK) rc = dlpi_subscriber_check(c, err);
     if (rc == DLP_OK) rc = dlpi_subscriber_loans(c, desc, err);
-    if (rc == DLP_OK && (c->alive = dlpi_alive_page()) == NULL)
+    if (rc == DLP_OK && dlpi_alive_page(&c->alive) != 0)
         rc = dlpi_error_set(err, DLP_ERR_MEMORY, "", "no memory");
     if (rc == DLP_OK) rc = dlpi_subscriber_map(c, err);
     if (rc == DLP_OK) rc = dlpi_subscriber_place(c, err);
@@ -3011,14 +3108,14 @@ DLPDEF int dlp_subscriber_next(dlp_subscriber *c, dlp_batch **out) {
 DLPI_COLD
 DLPDEF int dlp_subscriber_next_timeout(dlp_subscriber *c, dlp_batch **out, int timeout_ms) {
     if (c == NULL || out == NULL) return DLP_ERR_ARG;
-    if (*c->alive == 0) return DLP_ERR_FORKED;
+    if (!dlpi_page_marked(c->alive)) return DLP_ERR_FORKED;
     return dlpi_subscriber_next(&c->s, out, timeout_ms);
 }
 
 DLPI_COLD
 DLPDEF int dlp_subscriber_release(dlp_subscriber *c, dlp_batch *batch) {
     if (c == NULL || batch == NULL) return DLP_ERR_ARG;
-    if (*c->alive == 0) return DLP_ERR_FORKED;
+    if (!dlpi_page_marked(c->alive)) return DLP_ERR_FORKED;
     return dlpi_subscriber_release(&c->s, batch);
 }
 
@@ -3033,10 +3130,10 @@ DLPDEF const dlp_error *dlp_subscriber_error(const dlp_subscriber *c) {
 DLPI_COLD
 DLPDEF void dlp_subscriber_close(dlp_subscriber *c) {
     if (c == NULL) return;
-    if (c->s.mine != NULL && *c->alive != 0) dlpi_subscriber_leave(&c->s);
-    if (c->map != NULL) munmap(c->map, (size_t)c->bytes);
+    if (c->s.mine != NULL && dlpi_page_marked(c->alive)) dlpi_subscriber_leave(&c->s);
+    if (c->map != NULL) dlpi_pages_free(c->map, c->bytes);
     if (c->fd >= 0) close(c->fd);
-    if (c->alive != NULL) munmap(c->alive, 4096);
+    if (c->alive != NULL) dlpi_pages_free(c->alive, 4096);
     for (uint32_t i = 0; c->s.loans != NULL && i < c->s.max_held; i++) free(c->s.loans[i].valid);
     free(c->s.loans);
     dlp_monitor_close(c->m);
@@ -3053,6 +3150,19 @@ DLPDEF int dlp_shm_serve(dlp_pipe *p, int timeout_ms) {
     return dlpi_serve(p, timeout_ms);
 }
 
+#ifndef DLPIPE_NO_EXPLAIN
+/* ---- a monitor explains a pipe ---- */
+
+DLPI_COLD
+DLPDEF int dlp_monitor_explain(const dlp_monitor *m, char *buf, size_t size) {
+    dlpi_text t = {buf, size, 0};
+    if (m == NULL || (buf == NULL && size > 0)) return DLP_ERR_ARG;
+    dlpi_explain(&t, &m->seen);
+    return dlpi_text_length(&t);
+}
+#endif /* DLPIPE_NO_EXPLAIN */
+
+#ifndef DLPIPE_NO_PICTURES
 /* ---- pictures of a monitored pipe ---- */
 
 DLPI_COLD
@@ -3072,12 +3182,14 @@ DLPI_COLD
 DLPDEF int dlp_monitor_write_timeline(const dlp_monitor *m, const char *path) {
     return dlp_monitor_write_window(m, path, NULL);
 }
+#endif /* DLPIPE_NO_PICTURES */
 
 #endif /* DLPIPE_IMPLEMENTATION */
 
 /* ---------------------------------------------------------------------------------------------
    >>shm-history          VERSIONS
    0.1.0   The first version. Its number is always that of dlpipe.h.
+   0.2.0   As dlpipe.h.
 
    >>shm-licence          MIT
    The licence is that of dlpipe.h. */

@@ -105,7 +105,9 @@ static int submit(void *user, void *state, dlp_item *item) {
     q->item = item;
     q->due_ms = now_ms() + (uint64_t)s->latency_ms;
     q->fd = s->dir ? open_file(s, item) : -1;
+#ifdef POSIX_FADV_WILLNEED /* macOS has no such call */
     if (q->fd >= 0) posix_fadvise(q->fd, 0, BYTES, POSIX_FADV_WILLNEED);
+#endif
     r->begun++;
     return 0;
 }

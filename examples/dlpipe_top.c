@@ -7,9 +7,10 @@
 
    In a terminal the picture is drawn in place: q or Ctrl-C ends it, j and k scroll the workers.
    WORKERS "6/16": 6 of up to 16 are at work, the others parked; "3 x 8": 8 items at once in each.
-   --once prints it once, of rates over one interval; --json prints that as one JSON object (then
-   --once is meant). Numbers come by dlp_monitor_*, so the pipe notices nothing. Exit codes: 0,
-   1 no such pipe, 2 wrong usage. */
+   "Limit:" is that of the last 5 to 10 seconds, or of as many as the pipe needs for some batches.
+   --once prints it once, of rates and limits over one interval; --json prints that as one JSON
+   object (then --once is meant). Numbers come by dlp_monitor_*, so the pipe notices nothing. Exit
+   codes: 0, 1 no such pipe, 2 wrong usage. */
 #define DLPIPE_IMPLEMENTATION
 #include "../dlpipe_shm.h"
 #include <errno.h>
@@ -37,9 +38,11 @@ typedef struct watch {
     dlp_monitor *monitor;
     dlp_monitor_info about;
     sample now, before; /* before.at_ns 0: there is none, rates are since the start */
+    dlp_stats past[2];  /* limits are told of the time since past[0]; past[1] is next */
+    uint64_t past_ns;   /* when past[1] was read */
     uint64_t moved_ns;  /* when a batch was last seen to be delivered */
     char owner;         /* state of its process: R, S, T, ... */
-    char words[4096];   /* dlp_stats_explain */
+    char words[4096];   /* what dlp_stats_explain says of that time */
 } watch;
 
 static uint64_t now_ns(void) {
@@ -203,6 +206,60 @@ static char process_state(int32_t pid) {
     return end && end[1] == ' ' ? end[2] : '?';
 }
 
+/* ---- what limits the pipe now ---- */
+
+/* Counters that only grow: of a pipe, and of a stage. */
+#define COUNTERS(X) \
+    X(elapsed_ns) \
+    X(batches) \
+    X(items) \
+    X(bytes) \
+    X(wait_ns) \
+    X(step_ns) \
+    X(part_wait_ns) X(cache_hits) X(cache_misses) X(epoch_borders) X(epoch_wait_ns) X(set_epoch_ns)
+#define STAGE_COUNTERS(X) \
+    X(items) \
+    X(bytes) \
+    X(retried) \
+    X(replaced) \
+    X(left_out) \
+    X(restarts) X(busy_ns) X(starved_ns) X(blocked_ns) X(cpu_ns) X(core_wait_ns) X(in_flight_ns)
+#define LESS(member) k->member -= before->member < k->member ? before->member : k->member;
+
+static void stage_since(dlp_stage_stats *k, const dlp_stage_stats *before) { STAGE_COUNTERS(LESS) }
+
+/* Leave in *k what was counted since *before. */
+static void since(dlp_stats *k, const dlp_stats *before) {
+    COUNTERS(LESS)
+    for (uint32_t i = 0; i < k->n_stages; i++) stage_since(&k->stages[i], &before->stages[i]);
+}
+
+/* Go on to a newer begin of the time that limits are told of, if it has enough batches. */
+static void move_past(watch *w) {
+    const bool first = w->past_ns == 0;
+    const uint64_t batches = w->now.s.batches - w->past[1].batches;
+    if (!first && w->now.at_ns - w->past_ns < 5000000000u) return;
+    if (!first && batches <= w->now.s.prefetch_factor) return;
+    w->past[0] = first ? w->now.s : w->past[1];
+    w->past[1] = w->now.s;
+    w->past_ns = w->now.at_ns;
+}
+
+/* Fill w->words. What explain says since the start stays if too few batches came for more, or if it
+   is of this moment. */
+static void explain(watch *w) {
+    dlp_stats s = w->now.s;
+    dlp_monitor_explain(w->monitor, w->words, sizeof w->words);
+    since(&s, &w->past[0]);
+    if (w->before.at_ns != 0 && w->now.s.batches == w->before.s.batches && s.ready > 0)
+        snprintf(w->words, sizeof w->words,
+                 "Limit: the consumer: it has taken no batch for %s, and %u are ready.\n"
+                 "Change: nothing in the pipe.\n",
+                 duration(w->now.at_ns - w->moved_ns).s, (unsigned)s.ready);
+    else if (s.batches > s.prefetch_factor && strncmp(w->words, "Limit: a lock", 13) != 0)
+        dlp_stats_explain(&s, w->words, sizeof w->words);
+}
+
 static int look(watch *w, dlp_error *e) {
     const dlp_monitor *m = w->monitor;
     sample last = w->before;
@@ -215,10 +272,11 @@ static int look(watch *w, dlp_error *e) {
     for (uint32_t i = 0; i < w->now.s.n_workers; i++)
         dlp_monitor_worker_stats(m, i, &w->now.workers[i]);
     dlp_monitor_skips(m, NULL, 0, &w->now.skips);
-    dlp_monitor_explain(m, w->words, sizeof w->words);
     w->now.at_ns = now_ns();
     w->owner = process_state(w->about.pid);
     if (w->before.at_ns == 0 || w->now.s.batches != w->before.s.batches) w->moved_ns = w->now.at_ns;
+    explain(w);
+    move_past(w);
     return DLP_OK;
 }
 

@@ -375,7 +375,7 @@ static dlp_pipe *open_pipe(images *im, const options *opt, bool training) {
         .batch_size = (uint32_t)opt->batch,
         .num_workers = opt->workers,
         .shuffle = training,
-        .batch.last = training ? DLP_LAST_DROP : DLP_LAST_PARTIAL,
+        .drop_last = training ? DLP_LAST_DROP : DLP_LAST_PARTIAL,
         .epochs = training ? opt->epochs : 1,
         .seed = opt->seed,
         .pipe = {.prefetch_factor = 4,
@@ -431,12 +431,13 @@ typedef struct progress {
     float loss; /* smoothed */
 } progress;
 
-/* Say how far we are, when it is time or when forced: in place on a terminal, else in lines. */
+/* Say how far we are, when it is time or when forced: in place on a terminal, else a line every
+   10 s. */
 static void say_progress(progress *pr, dlp_pipe *pipe, const options *opt, const dlp_batch *batch,
                          bool force) {
     uint64_t now = now_ns(), passed = now - pr->said_ns;
     dlp_stats stats;
-    if (!force && passed < (pr->tty ? 100 : 2000) * (uint64_t)1000000) return;
+    if (!force && passed < (pr->tty ? 100 : 10000) * (uint64_t)1000000) return;
     if (passed == 0 || dlp_pipe_stats(pipe, &stats) != DLP_OK) return;
     printf("%sepoch %d of %d  step %4d of %d  %6.0f items/s  consumer waited %2.0f %%  loss %.3f",
            pr->open ? "\r" : "", (int)batch->epoch + 1, opt->epochs, (int)batch->in_epoch + 1,

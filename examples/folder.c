@@ -1,11 +1,12 @@
 /* Batches of pictures and labels out of a folder with a directory for each class. Prints the
    classes and the mean colour that each has.
 
-   folder [-w workers] [-b batch] [-e epochs] [FOLDER]
+   folder [-w workers] [-b batch] [-e epochs] [-t TRAINING] [FOLDER]
    cc -O2 folder.c -lpthread                     PPM alone (P6, 8 bits)
    cc -O2 -DUSE_JPEG folder.c -lpthread -ljpeg   and JPEG, by libjpeg-turbo
    cc -O2 -DUSE_STB folder.c -lpthread -lm       and all that stb_image.h reads, which lies beside
 
+   -t: the classes have the numbers that they have in the folder TRAINING, as a validation needs it.
    Without FOLDER the program makes up one of PPMs, and removes it. Pictures that cannot be decoded
    are replaced by others and counted. Decoding is the program's, listing and reading are dlpipe's:
    dlp_folder_open tells paths and classes, dlp_files reads many files at once. */
@@ -195,23 +196,23 @@ static int run(const dlp_folder *folder, dlp_source *files, dlp_loader_desc *des
     return dlp_pipe_close(pipe) != DLP_OK || bad;
 }
 
-static int open_and_run(const char *path, dlp_loader_desc *desc) {
+static int open_and_run(const dlp_folder_desc *folder_desc, dlp_loader_desc *desc) {
     const dlp_field fields[] = {
         {.name = "picture", .dtype = DLP_U8, .ndim = 3, .shape = {SIDE, SIDE, 3}},
         {.name = "label", .dtype = DLP_U32},
     };
-    const dlp_folder_desc folder_desc = {.path = path};
     dlp_folder *folder = NULL;
     dlp_source *files = NULL;
     dlp_error err;
-    if (dlp_folder_open(&folder, &folder_desc, &err) != DLP_OK) return say(&err);
+    if (dlp_folder_open(&folder, folder_desc, &err) != DLP_OK) return say(&err);
     const dlp_files_desc files_desc = {.n_items = folder->n_files,
                                        .paths = folder->paths,
                                        .fields = fields,
                                        .n_fields = 2,
                                        .decode = decode,
                                        .max_bytes = MAX_BYTES,
-                                       .user = folder};
+                                       .user = folder,
+                                       .warning = folder->warning};
     int bad = dlp_files_open(&files, &files_desc, &err) != DLP_OK && say(&err);
     desc->sampler.function_id = folder->id; /* a saved state knows the folder by it */
     if (!bad) bad = run(folder, files, desc);
@@ -220,21 +221,41 @@ static int open_and_run(const char *path, dlp_loader_desc *desc) {
     return bad;
 }
 
+/* Run over the folder at `path`, with the classes of the folder at `training`, unless it is NULL.
+   */
+static int run_path(const char *path, const char *training, dlp_loader_desc *desc) {
+    dlp_folder_desc folder_desc = {.path = path};
+    dlp_folder *train = NULL;
+    dlp_error err;
+    if (training != NULL) {
+        if (dlp_folder_open(&train, &(dlp_folder_desc){.path = training}, &err) != DLP_OK)
+            return say(&err);
+        folder_desc.classes = train->classes;
+        folder_desc.n_classes = train->n_classes;
+    }
+    int bad = open_and_run(&folder_desc, desc);
+    dlp_folder_close(train);
+    return bad;
+}
+
 int main(int argc, char **argv) {
+    const char *training = NULL;
     dlp_loader_desc desc = {.batch_size = 16,
                             .num_workers = 2,
                             .shuffle = 1,
                             .epochs = 1,
+                            .pipe.log = dlp_log_stderr,
                             .fetch.workers = {.on_error = DLP_ON_ERROR_REPLACE}};
     int option;
-    while ((option = getopt(argc, argv, "w:b:e:")) != -1) {
+    while ((option = getopt(argc, argv, "w:b:e:t:")) != -1) {
         if (option == 'w') desc.num_workers = atoi(optarg);
         if (option == 'b') desc.batch_size = (uint32_t)atoi(optarg);
         if (option == 'e') desc.epochs = atoi(optarg);
+        if (option == 't') training = optarg;
         if (option == '?') return 2;
     }
-    if (optind < argc) return open_and_run(argv[optind], &desc);
+    if (optind < argc) return run_path(argv[optind], training, &desc);
     if (mkdtemp(made) == NULL || make_or_remove(0) != 0) return perror("folder"), 1;
-    int bad = open_and_run(made, &desc);
+    int bad = run_path(made, training, &desc);
     return make_or_remove(1) != 0 || bad;
 }

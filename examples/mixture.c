@@ -120,7 +120,7 @@ int main(int argc, char **argv) {
     dlp_loader_desc desc = {.dataset = {.fields = &field, .n_fields = 1, .fetch = fetch},
                             .batch_size = BATCH,
                             .num_workers = 2,
-                            .batch.collate = dlp_collate_pad};
+                            .collate = dlp_collate_pad};
     corpus c = {0};
     if (argc > 1) return fprintf(stderr, "usage: %s, without arguments\n", argv[0]), 2;
     int wrong = corpus_open(&c);

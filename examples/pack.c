@@ -51,7 +51,7 @@ static double attention(const dlp_batch *batch) {
         double tokens = bounds[i + 1] - bounds[i];
         pairs += tokens * tokens;
     }
-    return pairs / ((double)T * T);
+    return pairs / ((double)T * (double)T);
 }
 
 /* One epoch. Returns 0, or 1 after an error. */

@@ -266,7 +266,7 @@ static bool images_open(images *im, dlp_s3 *s3, const options *opt, int set) {
         .num_workers = opt->workers,
         .fetch.workers = {.placement = opt->processes ? DLP_PLACE_PROCESSES : DLP_PLACE_THREADS},
         .shuffle = set == TRAIN,
-        .batch.last = set == TRAIN ? DLP_LAST_DROP : DLP_LAST_PARTIAL,
+        .drop_last = set == TRAIN ? DLP_LAST_DROP : DLP_LAST_PARTIAL,
         .epochs = set == TRAIN ? opt->epochs : 1,
         .seed = 1,
         .pipe = {.prefetch_factor = 4, .name = set_name[set]},

@@ -37,6 +37,9 @@
 //   exec, which find their callbacks by name.
 #ifndef DLPIPE_HPP
 #define DLPIPE_HPP
+#if __cplusplus < 201703L
+#error dlpipe.hpp is C++17: compile with -std=c++17 or later, or use dlpipe.h
+#else
 
 #include "dlpipe.h"
 
@@ -743,8 +746,8 @@ struct core {
     std::shared_ptr<note> init;
 };
 
-template <class Collate>
-void set_collate(dlp_batch_desc &d, things &kept, Collate &&f, std::vector<field_desc> out) {
+template <class Desc, class Collate>
+void set_collate(Desc &d, things &kept, Collate &&f, std::vector<field_desc> out) {
     using thing = collate_thing<std::decay_t<Collate>>;
     auto t = std::make_shared<thing>(std::forward<Collate>(f), std::move(out));
     d.collate = thing::run;
@@ -927,7 +930,7 @@ class loader {
 
     // collate(dlpipe::collation) makes a batch of items; out: its fields, if not the dataset's.
     template <class F> loader &collate(F &&f, std::vector<field_desc> out = {}) {
-        detail::set_collate(desc.batch, kept_, std::forward<F>(f), std::move(out));
+        detail::set_collate(desc, kept_, std::forward<F>(f), std::move(out));
         return *this;
     }
     // make(int worker) makes what fetch then has as item.state<T>(), in each worker.
@@ -1254,12 +1257,7 @@ class table {
     node batch(std::string_view name, std::uint32_t batch_size, F &&collate,
                std::vector<field_desc> out = {}) {
         node n = batch(name, batch_size);
-        dlp_batch_desc d = dlp_batch_desc();
-        detail::set_collate(d, kept_, std::forward<F>(collate), std::move(out));
-        n->batch.collate = d.collate;
-        n->batch.collate_user = d.collate_user;
-        n->batch.out_fields = d.out_fields;
-        n->batch.n_out_fields = d.n_out_fields;
+        detail::set_collate(n->batch, kept_, std::forward<F>(collate), std::move(out));
         return n;
     }
     // device: copied by open; NULL: the host.
@@ -1378,4 +1376,5 @@ inline node node::from(std::vector<std::string> names) {
 }
 
 } // namespace dlpipe
+#endif // C++17
 #endif // DLPIPE_HPP

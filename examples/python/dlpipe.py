@@ -9,23 +9,35 @@
 Source("tokens") is dlp_tokens_open, and so for files, arrays, lines and tar. Arguments of Source
 and Loader are fields of dlp_tokens_desc and dlp_loader_desc, as dlpipe.h explains them:
 
-    text          bytes that end with 0; a list of texts, or of numbers: an array. The field n_...
-                  that counts it is set, too
-    dict          a struct in the struct: Loader(..., pipe={"max_held": 4}, sampler={"seed": 3})
+    text          bytes that end with 0; a list of texts, of numbers, or of dicts: an array. The
+                  field n_... that counts it is set, too
+    dict          a struct in the struct: Loader(..., pipe={"max_held": 4}, cache={"bytes": 9})
+    bytes         a struct as it lies in memory: a state of Pipe.state for pipe={"resume": state}
+    DLP_...       a number that dlpipe.h names: sampler={"order": dlpipe.DLP_ORDER_WEIGHTED}
     field(...)    a dlp_field; a list of these: fields and n_fields
     a C function  of a library that ctypes has loaded: a callback, such as a fetch
 
     lib = ctypes.CDLL("./mine.so")
-    Loader(dataset={"n_items": 1000, "fields": [field("x", "f32", 3)], "fetch": lib.fetch},
+    loader = Loader(dataset={"n_items": 1000, "fields": [field("x", "f32", 3)], "fetch": lib.fetch},
            batch_size=64, num_workers=4)
+
+Pipe opens a table of nodes; the rest are fields of dlp_pipe_desc. The key that is no other field of
+dlp_node is the verb:
+
+    Pipe([{"name": "items", "list": {"n_items": 1000, "shuffle": True}},
+          {"name": "read", "fetch": {"fetch": lib.fetch, "fields": [field("x", "f32", 3)]}},
+          {"name": "batch", "batch": {"batch_size": 64}}], seed=1, epochs=2)
+
+len(pipe) is the batches of an epoch, pipe.state() the 248 bytes to go on from, pipe.explain() says
+what is slow.
 
 A batch goes back to the pipe when the loop asks for the next one and its last array is gone. An
 array that is kept longer holds its batch: then give pipe={"max_held": N}, which is 2 here by
 default. Callbacks run in threads of C: a callback in Python would wait for the interpreter's lock.
 
 The layout of structs is read out of the headers, so it is that of the library next to them.
-DLPIPE_HOME says where headers and library are; else they are looked for in the repository that
-holds this file, and in /usr/local.
+DLPIPE_HOME says where headers and library are; else they are looked for in the folder of this file,
+in the three folders above it, as "make install" has them, and in /usr/local and /usr.
 """
 import ctypes as c
 import difflib
@@ -51,9 +63,10 @@ def _wrong(name, value, must, kind=TypeError):
 
 
 def _find(*names):
-    here = os.path.dirname(os.path.abspath(__file__))
-    tree = os.path.dirname(os.path.dirname(here))
-    for root in filter(None, (os.environ.get("DLPIPE_HOME"), here, tree, "/usr/local")):
+    roots = [os.environ.get("DLPIPE_HOME"), os.path.dirname(os.path.abspath(__file__))]
+    for _ in range(3):  # of the repository, or of lib/python3.11/site-packages
+        roots.append(os.path.dirname(roots[-1]))
+    for root in filter(None, roots + ["/usr/local", "/usr"]):
         for name in names:
             found = glob.glob(os.path.join(glob.escape(root), name))
             if found:
@@ -81,20 +94,45 @@ class _Structs(dict):
 
     def __init__(self, texts):
         super().__init__()
-        self.most = {}
+        self.numbers = {}  # DLP_...: a number
+        self.points = {}   # (struct, member): what it points to, such as "dlp_field"
         for text in texts:
-            for name, number in re.findall(r"(DLP_[A-Z0-9_]+) (?:= )?\(?(\d+)\)?\b", text):
-                self.most.setdefault(name, int(number))
+            self.count(text)
             for body, name in re.findall(r"typedef struct \w+ \{(.*?)\n\} (dlp_\w+);", _bare(text),
                                          flags=re.S):
                 self.add(name, body)
+            for base, name in re.findall(r"typedef (dlp_\w+_desc) (dlp_\w+);", _bare(text)):
+                self[name] = self[base]
+
+    def count(self, text):
+        """Find the constants: of #define and enum, and the rows of lists."""
+        for name, number in re.findall(r"#define (DLP_\w+) \(?(-?\d+)\b", text):
+            self.numbers[name] = int(number)
+        for name, code, bits in re.findall(r"#define (DLP_\w+) DLP_DTYPE\((\d+), (\d+)", text):
+            self.numbers[name] = int(code) << 16 | int(bits)
+        for name, one, by in re.findall(r"#define (DLP_\w+) \(UINT64_C\((\d+)\) << (\d+)", text):
+            self.numbers[name] = int(one) << int(by)
+        for rows, prefix in (("X", "DLP_"), ("ORDER", "DLP_ORDER_"), ("KIND", "DLP_STAGE_")):
+            for name, value in re.findall(r"\n    %s\((\w+), (-?\d+)" % rows, text):
+                self.numbers[prefix + name] = int(value)
+        for body in re.findall(r"enum \{(.*?)\}", _bare(text), flags=re.S):
+            at = -1
+            for name, value in re.findall(r"(DLP_\w+)(?: = (\d+))?\s*(?:,|$)", body):
+                at = self.numbers[name] = int(value) if value else at + 1
 
     def add(self, name, body):
-        try:
-            members = [m for part in self.split(body) for m in self.members(part)]
+        fields, unions = [], []
+        try:  # a union without a name has no brace in it
+            for i, part in enumerate(re.split(r"union \{(.*?)\};", body, flags=re.S)):
+                members = [m for one in self.split(part) for m in self.members(name, one)]
+                if i % 2 == 1:
+                    union = type(name + "_union", (c.Union,), {"_fields_": members})
+                    unions.append("union%d" % i)
+                    members = [(unions[-1], union)]
+                fields += members
         except KeyError:
             return  # nobody needs it from here
-        self[name] = type(name, (c.Structure,), {"_fields_": members})
+        self[name] = type(name, (c.Structure,), {"_anonymous_": unions, "_fields_": fields})
 
     @staticmethod
     def split(body):
@@ -102,35 +140,48 @@ class _Structs(dict):
             raise KeyError("a struct inside")
         return filter(None, (" ".join(part.split()) for part in body.split(";")))
 
-    def members(self, part):
+    def members(self, struct, part):
         called = re.search(r"\(\*(\w+)\)\(", part)
         if called:
             return [(called.group(1), c.c_void_p)]
         base, rest = re.match(r"(?:const )?(?:struct )?(\w+)\s*(.*)", part).groups()
-        return [self.member(base, one.strip()) for one in rest.split(",")]
+        return [self.member(struct, base, one.strip()) for one in rest.split(",")]
 
-    def member(self, base, text):
+    def member(self, struct, base, text):
         parts = re.fullmatch(r"((?:\* ?(?:const ?)?|const ?)*)(\w+)(?:\[(\w+)\])?", text)
         if parts is None:
             raise KeyError(text)
         stars, name, many = parts.groups()
         if "*" in stars or base.endswith("_fn"):
+            self.points[struct, name] = base
             kind = c.c_char_p if base == "char" and stars.count("*") == 1 else c.c_void_p
         else:
             kind = _NUMBERS[base] if base in _NUMBERS else self[base]
         if many:
-            kind = kind * (int(many) if many.isdigit() else self.most[many])
+            kind = kind * (int(many) if many.isdigit() else self.numbers[many])
         return name, kind
 
 
 def _read(name):
+    """The declarations of a header: a seventh of it, which is read in a hundredth of the time."""
     with open(_find(name, "include/" + name), encoding="utf-8") as f:
-        return f.read()
+        return f.read().partition("\n   IMPLEMENTATION")[0]
 
 
 structs = _Structs([_read("dlpipe.h")])
-lib = c.CDLL(_find("build/so/libdlpipe.so.*", "lib/libdlpipe.so"),
-             mode=c.RTLD_GLOBAL)  # so that a fetch can call dlp_fail
+try:
+    _library = _find("build/so/libdlpipe.so.*", "lib/libdlpipe.so")
+except ImportError:
+    _library = "libdlpipe.so.0"  # where the loader finds it
+lib = c.CDLL(_library, mode=c.RTLD_GLOBAL)  # so that a fetch can call dlp_fail
+
+
+
+def __getattr__(name):
+    if name in structs.numbers:
+        return structs.numbers[name]
+    raise AttributeError("dlpipe.h has no %s" % name)
+
 
 _DTYPES = {"u": 1, "i": 0, "f": 2, "bf": 4, "bool": 6}
 
@@ -156,17 +207,36 @@ def field(name, kind, *shape, ragged=False):
 
 # ---- descs --------------------------------------------------------------------------------------
 
-def _array(values, keep):
-    """A C array, and what keeps it alive."""
+def _array(values, of, keep, name):
+    """A C array, and what keeps it alive. of: the type in dlpipe.h that its elements have."""
     if isinstance(values[0], (str, bytes, os.PathLike)):
         values = [os.fsencode(v) for v in values]
+        if name.endswith("from"):  # the one list that has no n_...
+            values.append(None)
         a = (c.c_char_p * len(values))(*values)
+    elif isinstance(values[0], dict) and of in structs:
+        a = (structs[of] * len(values))()
+        for i, v in enumerate(values):
+            fill(a[i], v, keep, "%s[%d]." % (name, i))
     elif isinstance(values[0], c.Structure):
         a = (type(values[0]) * len(values))(*values)
     else:
-        a = (c.c_uint64 * len(values))(*values)
+        kind = _NUMBERS.get(of, c.c_uint64)
+        values = [_number(kind, v, "%s[%d]" % (name, i)) for i, v in enumerate(values)]
+        a = (kind * len(values))(*values)
     keep.append((a, values))
     return c.cast(a, c.c_void_p).value
+
+
+def _number(kind, value, name):
+    """A number that fits its field: ctypes would cut it."""
+    if isinstance(value, int) and kind not in (c.c_float, c.c_double):
+        value = int(value)
+        if kind(value).value != value:
+            low = 0 if kind(-1).value > 0 else -1 << 8 * c.sizeof(kind) - 1
+            raise _wrong(name, value, "from %d to %d" % (low, low + (1 << 8 * c.sizeof(kind)) - 1),
+                         ValueError)
+    return value
 
 
 def _must(kind):
@@ -181,10 +251,17 @@ def _must(kind):
     return "a number"
 
 
-def _value(kind, value, keep):
-    """What a field of this type is set to."""
+def _value(kind, value, of, keep, name):
+    """What a field of this type is set to. of: what it points to, if it is a pointer."""
     if isinstance(value, (list, tuple)):
-        return _array(value, keep) if value else None
+        return _array(value, of, keep, name) if value else None
+    if isinstance(value, dict) and of in structs:
+        value = fill(structs[of](), value, keep, name + ".")
+    if isinstance(value, (bytes, bytearray)) and of in structs:
+        if len(value) != c.sizeof(structs[of]):
+            raise ValueError("%s has %d bytes, must have %d" % (name, len(value),
+                                                                c.sizeof(structs[of])))
+        value = structs[of].from_buffer_copy(value)
     if isinstance(value, Source):
         keep.append(value)
         return value.at.value
@@ -196,13 +273,22 @@ def _value(kind, value, keep):
     if kind is c.c_void_p and hasattr(value, "argtypes"):  # a function
         keep.append(value)
         return c.cast(value, c.c_void_p).value
-    return int(value) if isinstance(value, bool) else value
+    return value if issubclass(kind, c.Structure) or kind in (c.c_void_p, c.c_char_p) else \
+        _number(kind, value, name)
+
+
+def _kinds(struct):
+    """The types of the members of a struct, and of its unions without a name."""
+    kinds = {}
+    for name, kind in struct._fields_:
+        kinds.update(_kinds(kind) if name in getattr(struct, "_anonymous_", ()) else {name: kind})
+    return kinds
 
 
 def fill(desc, values, keep, above=""):
     """Set fields of a desc. What C borrows is put into keep, which must live as long. above: what
     errors put in front of a field's name, such as "sampler."."""
-    kinds = dict(desc._fields_)
+    kinds = _kinds(type(desc))
     for name, value in values.items():
         if name not in kinds:
             near = difflib.get_close_matches(name, kinds, 1)
@@ -214,9 +300,12 @@ def fill(desc, values, keep, above=""):
             continue
         if isinstance(value, (list, tuple)) and "n_" + name in kinds:
             setattr(desc, "n_" + name, len(value))
+        of = structs.points.get((type(desc).__name__, name))
         try:
-            setattr(desc, name, _value(kinds[name], value, keep))
-        except TypeError:
+            setattr(desc, name, _value(kinds[name], value, of, keep, above + name))
+        except (TypeError, c.ArgumentError) as e:
+            if e.args[0].startswith(("dlp_", above + name)):
+                raise
             raise _wrong(above + name, value, _must(kinds[name])) from None
     return desc
 
@@ -340,20 +429,64 @@ class Batch:
         return numpy.from_dlpack(self.rows(INDEX))
 
 
-class Loader:
-    """A pipe: Loader(source=..., batch_size=..., ...), a dlp_loader_open. Loop over it. It closes
+class Pipe:
+    """A pipe of a table: Pipe([{...}, ...], seed=...), a dlp_pipe_open. Loop over it. It closes
     itself behind the last batch; one that is left before is closed by close, or by "with"."""
 
-    def __init__(self, **values):
-        err = structs["dlp_error"]()
+    def __init__(self, nodes, **values):
+        self._begin()
+        rows = (structs["dlp_node"] * len(nodes))()
+        rest = {"name", "from", "verb", "workers", "queue"}
+        for i, (row, node) in enumerate(zip(rows, nodes)):
+            verbs = [k for k in node if k not in rest]
+            if "verb" not in node and (len(verbs) != 1 or
+                                       "DLP_" + verbs[0].upper() not in structs.numbers):
+                raise TypeError("nodes[%d] has %s, must have one verb, such as fetch" %
+                                (i, ", ".join(verbs) or "no verb"))
+            if "verb" not in node:
+                row.verb = structs.numbers["DLP_" + verbs[0].upper()]
+            known = _kinds(type(row))
+            fill(row, {k: v for k, v in node.items() if k in known or v not in ({}, True)},
+                 self._keep, "nodes[%d]." % i)
+        desc = fill(structs["dlp_pipe_desc"](), {"max_held": 2, **values}, self._keep)
+        self._open(lib.dlp_pipe_open, rows, c.c_uint32(len(rows)), c.byref(desc))
+
+    def _begin(self):
         self._keep, self.at, self._batch = [], None, None
-        pipe = values.get("pipe", {})
-        if isinstance(pipe, dict):
-            values["pipe"] = {"max_held": 2, **pipe}
-        desc = fill(structs["dlp_loader_desc"](), values, self._keep)
-        at = c.c_void_p()
-        _check(lib.dlp_loader_open(c.byref(at), c.byref(desc), c.byref(err)), err)
+
+    def _open(self, call, *desc):
+        at, err = c.c_void_p(), structs["dlp_error"]()
+        _check(call(c.byref(at), *desc, c.byref(err)), err)
         self.at = at
+        lib.dlp_pipe_batches_per_epoch.restype = c.c_int64
+        self._batches = lib.dlp_pipe_batches_per_epoch(at)
+
+    def __len__(self):
+        """Batches of an epoch."""
+        if self._batches < 0:
+            raise TypeError("nobody knows the number of batches in an epoch of this pipe")
+        return self._batches
+
+    def _running(self):
+        if self.at is None:
+            raise Error(-5, "the pipe is closed; behind its last batch it closes itself")
+        return self.at
+
+    def state(self, batch=None):
+        """The bytes from which a pipe goes on behind this batch, or behind all that were given:
+        pipe={"resume": state} of a Loader, resume=state of a Pipe."""
+        state = structs["dlp_state"]()
+        err = structs["dlp_error"](code=lib.dlp_pipe_state(self._running(), batch and batch.at,
+                                                           c.byref(state)))
+        _check(err.code, err)
+        return bytes(state)
+
+    def explain(self):
+        """What dlp_pipe_explain says: the stage that is slow, and what to change."""
+        text = c.create_string_buffer(1 << 16)
+        n = lib.dlp_pipe_explain(self._running(), text, c.c_size_t(len(text)))
+        _check(min(n, 0), structs["dlp_error"](code=min(n, 0)))
+        return text.value.decode(errors="replace")
 
     def __iter__(self):
         return self
@@ -400,3 +533,15 @@ class Loader:
     def __del__(self):
         if hasattr(self, "at"):
             self.close()
+
+
+class Loader(Pipe):
+    """A pipe of a loader: Loader(source=..., batch_size=..., ...), a dlp_loader_open."""
+
+    def __init__(self, **values):
+        self._begin()
+        pipe = values.get("pipe", {})
+        if isinstance(pipe, dict):
+            values["pipe"] = {"max_held": 2, **pipe}
+        desc = fill(structs["dlp_loader_desc"](), values, self._keep)
+        self._open(lib.dlp_loader_open, c.byref(desc))

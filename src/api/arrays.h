@@ -23,10 +23,12 @@
               machine's own
      CIFAR10  records of a label and 32 x 32 pixels, by channels    "label", "image" [3][32][32], U8
      CIFAR100 the same with two labels                              "coarse", "fine", "image"
-     NPY      version 1, 2 or 3; C order; little-endian b1, i1, i2, one
-              i4, i8, u1, u2, u4, u8, f2, f4, f8
+     NPY      version 1, 2 or 3; b1, i1, i2, i4, i8, u1, u2, u4,   one, of the machine's byte order
+              u8, f2, f4, f8 in either byte order and each spelling
+              of numpy; C order, or at most one long dimension
 
-   A file must be exactly as long as its header says. Files are mapped, and a row is copied once,
+   A file must be exactly as long as its header says. A file of another format (gzip, zip, HDF5,
+   Parquet and others) is refused by name. Files are mapped, and a row is copied once,
    into the batch. For this, for files that are cut, and for `reads`, see >>tokens: arrays behave as
    shards do. For batches without this copy, as rows in the files, see >>array-chunks. */
 
@@ -54,6 +56,10 @@ typedef struct dlp_arrays_desc {
     uint32_t n_columns;              /* number of columns, 1..DLP_MAX_FIELDS; the fields are as many
                                   at most */
     int32_t reads;                   /* 1: read by pread, without mappings */
+    int32_t moved;                   /* 1: the files may have other names than when a state was
+                                  saved (>>state) */
+    int32_t insist;                  /* 1: take files of CIFAR that begin like another format, and
+                                        files without rows, which are else a warning of the pipe */
 } dlp_arrays_desc;
 
 typedef struct dlp_arrays_info {
@@ -69,8 +75,8 @@ typedef struct dlp_arrays_info {
    message names file and byte. Returns DLP_OK, or:
      DLP_ERR_ARG           a field is wrong, columns have different lengths, or there are no rows
      DLP_ERR_SYSTEM        a file cannot be opened, read or mapped (errnum)
-     DLP_ERR_CORRUPT       an unknown format, or a header that is cut or contradicts the file's
-                           length
+     DLP_ERR_CORRUPT       another or an unknown format, or a header that is cut or contradicts the
+                           file's length
      DLP_ERR_UNSUPPORTED   a type, an order or a number of dimensions that the table above does not
                            have, or a big-endian machine
      DLP_ERR_MEMORY

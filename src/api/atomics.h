@@ -34,22 +34,9 @@
 
 #define DLPI_LINE 128u /* two cache lines: the adjacent-line prefetcher moves pairs */
 #define DLPI_UNUSED(x) ((void)(x))
-#define DLPI_UNREAD __attribute__((unused)) /* stands behind a parameter that is not used */
-#define DLPI_LIKELY(x) __builtin_expect(!!(x), 1)
-#define DLPI_UNLIKELY(x) __builtin_expect(!!(x), 0)
-/* Marks a function that runs seldom: the compiler makes it small rather than fast. With -Os all
-   functions are small already, and with this mark clang would make them larger. */
-#ifdef __OPTIMIZE_SIZE__
-#define DLPI_COLD
-#else
-#define DLPI_COLD __attribute__((cold))
-#endif
-#ifdef __OPTIMIZE__
-#define DLPI_INLINE static inline __attribute__((always_inline))
-#else /* without optimisation, always_inline makes gcc warn of branches that are dead */
-#define DLPI_INLINE static inline __attribute__((unused))
-#endif
 
+/* Tell the CPU that this thread spins. It saves power, and leaves more of the core to its other
+   thread. */
 DLPI_INLINE void dlpi_pause(void) {
 #if defined(__x86_64__)
     __builtin_ia32_pause();

@@ -23,7 +23,10 @@ typedef struct dlp_tensor {
 enum { DLP_BATCH_LAST = 1 /* last batch of its epoch */ };
 
 /* A batch that is lent to the consumer until its release. The consumer may write to the data of its
-   fields until then. It must not change the members of this struct. */
+   fields until then. Behind the rows of a ragged item it may pad: from the first byte behind them
+   on. If the first 64 bytes of this padding are zeros, all of it must be zeros, since the library
+   looks at these bytes alone before it clears the rest. A batch map may do the same. The consumer
+   must not change the members of this struct. */
 typedef struct dlp_batch {
     uint64_t sequence; /* number in the life of the pipe, from 0, in the order of the sampler */
     uint64_t epoch;
@@ -39,4 +42,33 @@ typedef struct dlp_batch {
                                  (DLP_ON_ERROR_DROP, DLP_SKIP) */
     dlp_call *call;           /* for dlp_fail, in a batch map; else NULL */
     void *internal;
+    dlp_error
+        *error; /* the pipe's record, for dlp_batch_data; NULL in a batch map and in a batch of
+                         a subscriber */
 } dlp_batch;
+
+/* Return the data of a field, if the field has this name and this dtype. Each dtype has a macro
+   that returns a pointer of its type:
+     const float *x = dlp_f32(batch, "x");   // [count][the shape of an item]
+   Half floats, of DLP_F16 and DLP_BF16, are uint16_t, and DLP_BOOL is uint8_t. After a transfer
+   stage the data lie on the device.
+   batch: held by the caller, or of a running batch map.
+   Returns NULL if no field has the name, if its dtype is another, or if the device has handles in
+   place of addresses (byte_offset). Then dlp_pipe_error tells it until the next call of next. In a
+   batch map it is the message of dlp_fail. Consumer, or in a batch map. Does not wait or allocate.
+   */
+DLPDEF void *dlp_batch_data(const dlp_batch *batch, const char *name, dlp_dtype dtype);
+
+#define dlp_u8(batch, name) ((uint8_t *)dlp_batch_data(batch, name, DLP_U8))
+#define dlp_u16(batch, name) ((uint16_t *)dlp_batch_data(batch, name, DLP_U16))
+#define dlp_u32(batch, name) ((uint32_t *)dlp_batch_data(batch, name, DLP_U32))
+#define dlp_u64(batch, name) ((uint64_t *)dlp_batch_data(batch, name, DLP_U64))
+#define dlp_i8(batch, name) ((int8_t *)dlp_batch_data(batch, name, DLP_I8))
+#define dlp_i16(batch, name) ((int16_t *)dlp_batch_data(batch, name, DLP_I16))
+#define dlp_i32(batch, name) ((int32_t *)dlp_batch_data(batch, name, DLP_I32))
+#define dlp_i64(batch, name) ((int64_t *)dlp_batch_data(batch, name, DLP_I64))
+#define dlp_f16(batch, name) ((uint16_t *)dlp_batch_data(batch, name, DLP_F16))
+#define dlp_f32(batch, name) ((float *)dlp_batch_data(batch, name, DLP_F32))
+#define dlp_f64(batch, name) ((double *)dlp_batch_data(batch, name, DLP_F64))
+#define dlp_bf16(batch, name) ((uint16_t *)dlp_batch_data(batch, name, DLP_BF16))
+#define dlp_bool(batch, name) ((uint8_t *)dlp_batch_data(batch, name, DLP_BOOL))

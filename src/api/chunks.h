@@ -127,11 +127,12 @@ typedef struct dlp_chunks_desc {
     const dlp_device *device; /* device of a transfer stage; NULL: no transfer stage */
     int32_t transfer_inline;  /* 0: a thread of its own copies; 1: the consumer copies */
     int32_t preload;          /* DLP_PRELOAD_*; a preload has at most 65535 chunks */
-    int64_t epochs;           /* as pipe.epochs */
+    int64_t epochs;           /* number of epochs; 0: 1; DLP_FOREVER */
     int32_t pass;             /* DLP_PASS_*. EVALUATE and PREDICT have one epoch and ignore
                                     shuffle_*, last and epochs */
-    uint64_t seed;            /* as pipe.seed */
-    dlp_pipe_desc pipe;       /* max_held counts views; prefetch_factor and unordered must be 0 */
+    uint64_t seed;            /* any number */
+    dlp_pipe_desc
+        pipe; /* max_held counts views. prefetch_factor, unordered, seed and epochs must be 0 */
     const struct dlp_source *source; /* source of the rows (objects: >>s3-chunks); borrowed until
                                   close. The source sets n_items (give 0 or its number); worker_*
                                   must be NULL. If load is NULL, it sets load and user. NULL: load
@@ -139,6 +140,8 @@ typedef struct dlp_chunks_desc {
     dlp_chunk_at_fn rows_at; /* address of rows that lie in memory. Batches are then views of it,
                                   and cpu_buffers counts the chunks that load is called for ahead of
                                   the consumer. NULL: load writes rows into buffers */
+    const dlp_identity *identity; /* what the rows are, for states; borrowed until open returns.
+                                  NULL: what the source says, if there is one */
 } dlp_chunks_desc;
 
 /* Open a pipe of chunks: fill the table of chunks (dlp_chunks_nodes) and open it. The stages are
@@ -161,7 +164,9 @@ typedef struct dlp_run_desc {
     int (*on_step)(void *user, dlp_batch *batch); /* called for each batch; required. Not 0: stop
                                   after this step */
     int (*on_epoch)(void *user, uint64_t epoch);  /* called after the last step of an epoch; or
-                                                      NULL. Not 0: stop */
+                                                      NULL. Not 0: stop. With epoch_end also for an
+                                                      epoch whose end a resumed state did not have
+                                                      yet */
     void *user;                                   /* argument of both callbacks; borrowed during the
                                   call */
     uint64_t max_steps;                           /* steps after which the run stops; 0: no limit */

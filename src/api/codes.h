@@ -17,11 +17,12 @@
     X(STOPPED, 4101, "the pipe was stopped", "close the pipe") \
     X(SKIP, 4102, "this item is left out", "returned by a callback, see the error policies") \
     X(ERR_ARG, -1, "a parameter or desc field is out of range", "") \
-    X(ERR_MEMORY, -2, "there is not enough memory", "ask for fewer or smaller batches") \
+    X(ERR_MEMORY, -2, "there is not enough memory", \
+      "free memory, or ask for fewer or smaller batches") \
     X(ERR_LIMIT, -3, "the plan is above a byte limit", "lower prefetch_factor or batch_size") \
     X(ERR_GRAPH, -4, "the nodes do not form a pipeline", "write rows in the order of the data") \
     X(ERR_STATE, -5, "a call came at the wrong time, or a name is taken", \
-      "open, start, then next and release; or choose another name") \
+      "open, start, then next and release, in one thread at a time; or choose another name") \
     X(ERR_HELD, -6, "max_held batches are held already", "release one, or raise max_held") \
     X(ERR_CALLBACK, -7, "a callback failed", "") \
     X(ERR_LENGTH, -8, "a callback wrote a wrong length", "") \

@@ -22,7 +22,10 @@ typedef uint32_t dlp_dtype;
 
 /* One array of an item. In a fixed-size field each item has the shape shape[0..ndim-1]; ndim 0 is a
    scalar. In a ragged field (ragged = 1) an item has 0 to shape[0] rows. Its cell has room for
-   shape[0] rows. The library zeroes the rows that an item does not use. */
+   shape[0] rows. The library zeroes the rows that an item does not use. It clears only what an
+   earlier item has left there, so the time of an item follows its length and not the room. So a
+   callback that succeeds must not have written behind its length, or the length that it found.
+   DLPIPE_DEBUG names a callback that has. */
 typedef struct dlp_field {
     const char *name;            /* required; 1..31 bytes, unique in the pipe; copied */
     dlp_dtype dtype;             /* required: DLP_U8 and so on */
@@ -77,13 +80,26 @@ DLPDEF uint64_t dlp_item_random(const dlp_item *item, uint64_t salt);
    All workers of the stage call it at the same time. It may block. */
 typedef int (*dlp_item_fn)(void *user, dlp_item *item);
 
+/* What data are, as hashes, so that no state goes on with other data (>>state). Sources fill it for
+   their files or objects. A program may fill it for data of its own, with any hashes. 0 says that
+   nothing is known: the value is not compared. */
+typedef struct dlp_identity {
+    uint64_t names;   /* names of the files, in any order */
+    uint64_t order;   /* names of the files, in their order */
+    uint64_t sizes;   /* bytes of each file, in order */
+    uint64_t content; /* bytes, or versions, of the files, in order */
+    int32_t moved;    /* 1: names and order are not compared with those of a state */
+} dlp_identity;
+
 typedef struct dlp_dataset {
     uint64_t n_items;        /* required; 1..2^48 items. 0 with open_end. With a part queue 0 means
                                   the sum of the counts of the parts */
     const dlp_field *fields; /* required; [n_fields]; copied */
     uint32_t n_fields;       /* 1..DLP_MAX_FIELDS */
-    uint32_t writes_all_bytes; /* 1: fetch promises to write every byte of every fixed-size field.
-                                 0: the library zeroes each row before fetch, by a memset */
+    uint32_t writes_all_bytes; /* 1: fetch promises to write every byte of every fixed-size field,
+                                 and of each ragged field all rows of its length. 0: the library
+                                 zeroes each row before fetch, by a memset; of a ragged field what
+                                 an earlier item has left */
     dlp_item_fn fetch;         /* required; NULL with DLP_FETCH_ASYNC */
     void *user;                /* borrowed until close */
     int32_t open_end; /* 1: the number of items is not known (>>streams), and n_items is 0 */
@@ -93,4 +109,8 @@ typedef struct dlp_dataset {
     const struct dlpi_reader *reader; /* set by the source of a push, for the library; else NULL */
     const char *warning; /* text of a warning that the pipe gives when it is opened; set by a
                             source; borrowed until open returns. NULL: none */
+    const dlp_identity *identity; /* what the data are, for states; set by a source; borrowed until
+                                      open returns. NULL: not known */
+    uint64_t worker_bytes; /* bytes that each worker allocates as it begins, for the plan; a source
+                              sets it. 0: none */
 } dlp_dataset;

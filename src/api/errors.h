@@ -13,7 +13,7 @@ typedef struct dlp_error {
     int32_t worker;   /* worker number in its stage; -1: none */
     int32_t has_item; /* 1: index, epoch, position say which item */
     uint64_t index, epoch, position;
-    char stage[32];    /* stage name, or "" */
+    char stage[32];    /* name of the row of the table, or of the stage, that failed; or "" */
     char field[48];    /* name of the wrong field of a desc or dataset, or "" */
     char message[256]; /* what happened, in words; the message of dlp_fail, if there is one */
 } dlp_error;
@@ -34,7 +34,7 @@ DLPDEF const char *dlp_code_name(int code);
 DLPDEF const char *dlp_code_text(int code);
 DLPDEF const char *dlp_code_hint(int code);
 
-/* Write an error record as one line: all that it knows, what errno means, and the hint of the code,
-   if it has one. If the record has no error, the line is about code 0.
+/* Write an error record as one line: all that it knows, what errno means, and what to do about the
+   errno or the code, if that is known. If the record has no error, the line is about code 0.
    err, buf: borrowed. Returns the length of the whole line, as snprintf does. Any thread. */
 DLPDEF int dlp_error_format(const dlp_error *err, char *buf, size_t size);

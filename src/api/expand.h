@@ -48,8 +48,9 @@ typedef struct dlp_expand_desc {
 /* Return the place of the next item, for expand to write: data, and length of ragged fields. The
    place is filled with zeros.
    x: the argument of expand. The place is valid until the next call. Returns NULL if max_out items
-   were added already; the input then fails with DLP_ERR_LENGTH. In expand's thread only. Never
-   waits or allocates. */
+   were added already; the input then fails with DLP_ERR_LENGTH. If a row behind the expand has
+   failed for an item, the input fails, and further items have a place that nobody reads. In
+   expand's thread only. Never waits or allocates. */
 DLPDEF dlp_item *dlp_expand_add(dlp_expand *x);
 
 /* A node (>>graph) that keeps an item or leaves it out. Several filters may follow each other. Each

@@ -60,12 +60,17 @@ typedef struct dlp_files_desc {
     /* Make and free the worker_state of decode, as in dlp_workers_desc. May be NULL. */
     int (*worker_init)(void *user, int worker, void **state);
     void (*worker_exit)(void *user, int worker, void *state);
+    const char *warning; /* text of a warning that each pipe of the source gives, such as
+                            dlp_folder.warning; borrowed until close. NULL: none */
+    int32_t moved;       /* 1: the files of `paths` may have other names than when a state was saved
+                      (>>state) */
 } dlp_files_desc;
 
 /* Make a source whose fetcher is DLP_FETCH_ASYNC.
    out: close it with dlp_source_close. desc: copied. err: written on failure; may be NULL. Returns
    DLP_OK; DLP_ERR_ARG (err->field names the field); DLP_ERR_MEMORY. Any thread. Allocates its own
-   record. Workers open the files. */
+   record. Asks for the sizes of at most 256 of `paths` (>>state), so it waits for the disk. Workers
+   open the files. */
 DLPDEF int dlp_files_open(dlp_source **out, const dlp_files_desc *desc, dlp_error *err);
 
 /* Return how files will be read: "io_uring", or "threads: " and the reason. A worker that gets no

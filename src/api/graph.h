@@ -69,20 +69,25 @@
    Cache     Behind makers, and directly before a pack, a cache keeps the items that the makers make
              from an input. Rows between the last maker and the cache run in the cell, too. Rows
              behind the cache run in each epoch.
-   Workers   A node that names workers has workers of its own. The rows up to the last maker run in
-             the same workers. One row of these names them, and one says the capacity, which counts
-             cells of inputs.
-   Attempts  In rows, a map or a later fetch that says nothing in workers runs in the attempt of the
-             row before: in the same worker, directly after that row's callback. If one callback of
-             an attempt fails, the attempt has failed, and is tried again from the fetch on. So
-             placement, retries, deadline_ms, on_error and worker_state are those of the row that
-             has the workers. The error has the stage of that row, and its message names the node
-             that failed. An error of a length names the field, and no node.
-             Such a row has a stage of its own, which runs inside next of the consumer, if its
-             workers.num_workers is DLP_NONE. It also has one behind makers, a push, a guard, a
-             cache, a fetch with async, or fetches of a mix (of). A second fetch has a stage of its
+   Workers   A node that names workers has workers of its own. A row runs in the workers of the
+             nearest row above that names workers, else in the consumer. workers.num_workers =
+             DLP_NONE asks for the consumer. The rows up to the last maker run in the same workers.
+             One row of these names them, and one says the capacity, which counts cells of inputs.
+   Attempts  In rows, a map or a later fetch that names no workers runs in the attempt of the row
+             before: in the same worker, directly after that row's callback, or after the answer to
+             its request. If one callback of an attempt fails, the attempt has failed, and is tried
+             again from the fetch on. The tries of an item are counted together. retries,
+             retry_backoff_ms, on_error and max_skips are those of the row that failed, if it gives
+             one of them. Else they are those of the row that has the workers, as placement,
+             deadline_ms and worker_state always are. dlp_error.stage is the row that failed.
+             Such a row has a stage of its own if it gives DLP_ON_ERROR_REPLACE or other fields of
+             workers, and in a stream if it gives any. So has a row behind makers, a push, a guard,
+             a cache, or fetches of a mix (of). A second fetch has a stage of its
              own if it has a source or stands behind a load, and so has each such row behind that
-             fetch. A map in which fields end has one, and so has each row behind that map.
+             fetch. A map in which fields end has one, and so has each row behind that map. Such a
+             stage has as many workers as the nearest row above that names workers, placed alike.
+             They have a worker_state of their own. That row's retries and on_error hold if the row
+             gives none. open tells of it by a warning.
    Reads     With async, a fetch has in_flight requests under way in each worker, also in front of
              expand, filter and pack. The record of each request is made into items when it comes.
              If queue.capacity is 0, each worker adds 8 + 2 * in_flight cells to those that the
@@ -106,10 +111,14 @@
              all these fields differ. Mix: item k of a stream is the next item of one branch. All
              branches have the same fields. In each period of the weights each branch comes as often
              as its weight says. A mix never takes the item that is ready first.
-             Ends: a stream of a zip ends when one of its branches ends. A stream of a mix ends when
-             the branch that is drawn has ended. With steps_per_epoch each branch begins its next
-             pass by itself. A row waits for its pushed item, even if a branch below the push has
-             ended. So put a list above a push that may never end.
+             Ends: a stream of a zip ends when one of its branches ends, also if an input of another
+             branch fails at that row: the row does not exist. A stream of a mix ends when the
+             branch that is drawn has ended. With steps_per_epoch each branch begins its next pass
+             by itself. Without it, an epoch in which the branch that ended it had no item is an
+             error that names the branch. A warning tells if the epoch ended before a tenth of all
+             items had come. A rank of several with fewer than 1000 inputs of the branch only warns,
+             since other ranks may have items of it. Epochs that were resumed or sought inside, and
+             those with a push, are not judged.
              Errors: an input that fails is an error, or is left out (DLP_ON_ERROR_DROP). If a
              branch of a zip has only fetches and maps, the row of the zip is left out, also if a
              callback returns DLP_SKIP. DROP is refused if a branch of a zip has a load, a filter or
@@ -133,6 +142,14 @@
    Order     The order and the bytes of the batches depend only on the table, the seed, the epoch
              and the data; behind a push also on the order of arrival. Workers and queues change
              neither the order nor the states.
+   Lists     Before makers, a list may have any order but lists of batches (DLP_ORDER_BATCHES). A
+             pass over the list has n_items, n_subset or samples_per_epoch places. An epoch without
+             steps_per_epoch is one pass. In a later pass of the epoch DLP_ORDER_WEIGHTED,
+             DLP_ORDER_REPLACEMENT and a mix go on with later draws, and a shuffled list has another
+             permutation. The function of DLP_ORDER_FUNCTION gets the same positions again. With
+             these draws and functions, dlp_item_random depends on the position of the input in all
+             passes, and not on its number. Before a load, and in a branch of a zip or mix,
+             list.shuffle alone says the order.
    Fields    A node lists the fields that it adds. The callback of a fetch sees only these fields.
              The callback of a map sees the fields of the rows above it, in the order of the table.
              The fields that the map adds come last. If a field ends in a map, no later row sees it,
@@ -146,12 +163,11 @@
              in the cell, too. A cell has at most 3 expands and maps in which fields end.
    Numbers   dlp_node_stage returns the number that a node has in statistics and errors. A row in
              the attempt of the row before has no number. The rows up to the last maker are one
-             stage, named like the last expand or the pack, or else like the first filter. Errors of
-             these rows name this stage, too. The stage with the name of the first fetch only copies
+             stage, named like the last expand or the pack, or else like the first filter. An error
+             has the name of its row. The stage with the name of the first fetch only copies
              items into rows. Behind a push the stage that copies is "copy", and the push is a stage
              of its own.
-             The makers of all branches are one stage, with the name of the zip or mix. Their errors
-             name the row of the branch.
+             The makers of all branches are one stage, with the name of the zip or mix.
    Picture   dlp_pipe_write_graph draws the plan that dlp_nodes_plan gives.
    Seed      seed, epochs, rank and world_size are fields of dlp_pipe_desc, not of a node. */
 
@@ -163,16 +179,16 @@ enum {
     DLP_BATCH = 5,
     DLP_TRANSFER = 6,
     DLP_OUT = 7,
-    DLP_LOAD = 8,    /* needs: parts */
-    DLP_EXPAND = 9,  /* needs: parts */
-    DLP_FILTER = 10, /* needs: parts */
-    DLP_WINDOW = 11, /* needs: parts */
-    DLP_PACK = 12,   /* needs: parts pack */
-    DLP_CACHE = 13,  /* needs: cache */
-    DLP_SPLIT = 14,  /* needs: split */
-    DLP_GUARD = 15,  /* needs: guard */
-    DLP_ZIP = 16,    /* needs: parts */
-    DLP_MIX = 17,    /* needs: parts */
+    DLP_LOAD = 8,
+    DLP_EXPAND = 9,
+    DLP_FILTER = 10,
+    DLP_WINDOW = 11,
+    DLP_PACK = 12,
+    DLP_CACHE = 13,
+    DLP_SPLIT = 14,
+    DLP_GUARD = 15,
+    DLP_ZIP = 16,
+    DLP_MIX = 17,
     DLP_VERBS
 };
 
@@ -208,8 +224,9 @@ typedef struct dlp_node_fetch {
                                  fetch */
     const dlp_async *async;   /* calls that begin requests and collect them; copied; NULL: none */
     uint32_t batch_pool;      /* with DLP_DEAL_TURNS: batch_pool of dlp_fetch_desc; else 0 */
-    int32_t writes_all_bytes; /* 1: fetch writes every byte of the fixed-size fields; 0: the library
-                                 zeroes each row before fetch */
+    int32_t writes_all_bytes; /* 1: fetch writes every byte of the fixed-size fields, and of ragged
+                                 ones all rows of their length; 0: the library zeroes each row
+                                 before fetch */
     uint32_t of; /* 1 + k: this node fetches the items of dataset k of the list's mix, and sees the
                          item's index in that dataset. The fetch nodes of all datasets of the mix
                          follow each other, and have the same fields. Without a mix, the numbers of
@@ -304,15 +321,15 @@ typedef struct dlp_node {
         dlp_node_transfer transfer;
         /* In load these fields are 0: n_parts and shuffle_parts (the list has them), queue_size and
            workers (the node has them), window (a window node has it). */
-        dlp_part_desc load;     /* needs: parts */
-        dlp_expand_desc expand; /* needs: parts */
-        dlp_pack_desc pack;     /* needs: parts pack */
-        dlp_node_filter filter; /* needs: parts */
-        dlp_node_window window; /* needs: parts */
-        dlp_node_mix mix;       /* needs: parts */
-        dlp_cache_desc cache;   /* needs: cache */
-        dlp_split_desc split;   /* needs: split */
-        dlp_node_guard guard;   /* needs: guard */
+        dlp_part_desc load;
+        dlp_expand_desc expand;
+        dlp_pack_desc pack;
+        dlp_node_filter filter;
+        dlp_node_window window;
+        dlp_node_mix mix;
+        dlp_cache_desc cache;
+        dlp_split_desc split;
+        dlp_node_guard guard;
     };
     dlp_workers_desc workers; /* workers.name is NULL, because the node has a name.
                                  workers.dispatch is DLP_DISPATCH_BATCHES if this node alone deals
@@ -368,8 +385,8 @@ typedef struct dlp_nodes {
     dlp_sampler_desc order;
     dlp_dataset dataset;
     dlp_source sources[DLP_MAX_NODES];
-    dlp_field fields[DLP_MAX_FIELDS]; /* needs: split */
-    dlp_chunks_desc chunks;           /* needs: split */
+    dlp_field fields[DLP_MAX_FIELDS];
+    dlp_chunks_desc chunks;
     char names[DLP_MAX_NODES][32];
 } dlp_nodes;
 
@@ -377,14 +394,14 @@ typedef struct dlp_nodes {
    dlp_pipe_open(&pipe, to->nodes, to->n, &to->pipe, &err).
    to: written, also on failure. desc: required; its pointers are borrowed until the table is
    opened. err: written on failure; may be NULL.
-   Returns DLP_OK, DLP_ERR_ARG or DLP_ERR_MEMORY. Any thread. It allocates a few KiB, and frees
-   them. */
+   Returns DLP_OK or DLP_ERR_ARG. Any thread. It does not wait or allocate. */
 DLPDEF int dlp_loader_nodes(dlp_nodes *to, const dlp_loader_desc *desc, dlp_error *err);
 
 /* Fill *to with the table that dlp_chunks_open opens. Parameters and codes are those of
-   dlp_loader_nodes. This call decides DLP_PRELOAD_AUTO. */
+   dlp_loader_nodes, and DLP_ERR_MEMORY. This call decides DLP_PRELOAD_AUTO. It allocates a few KiB,
+   and frees them. */
 DLPDEF int dlp_chunks_nodes(dlp_nodes *to, const dlp_chunks_desc *desc, /* needs: split */
-                            dlp_error *err);                            /* needs: split */
+                            dlp_error *err);
 
 /* Find the stage of a node by the node's name.
    Returns the number of the stage, or DLP_ERR_ARG if no stage has this name. A row has no stage of

@@ -23,48 +23,62 @@
 
 enum { DLP_TOPOLOGY_ECONOMIC = 0, DLP_TOPOLOGY_CLASSIC, DLP_TOPOLOGY_CONCURRENT };
 
-/* The first fields are short names for the fields that most programs set. The descs of the stages
-   have all other fields. If a value has two places, set one of them and leave the other 0, or set
-   both to the same value. */
+/* A loader's desc says each value once. Some structs in it have fields for values that stand
+   elsewhere in the desc. Leave these fields 0: fetch.dataset, fetch.workers.num_workers,
+   pipe.epochs and pipe.seed. An error names the row of the loader's table (dlp_loader_nodes) and
+   the row's field: list.order.weights for sampler.weights, queue.capacity for device_buffers. */
 typedef struct dlp_loader_desc {
     dlp_dataset dataset; /* required without source. With a source only its filter may be set */
-    uint32_t batch_size; /* required; rows of the global batch, of all ranks; short for
-                          batch.batch_size */
-    int32_t num_workers; /* item workers. 0 or DLP_NONE: items are fetched inline, in next; a
-                          fetcher needs workers. Short for fetch.workers.num_workers */
-    int32_t shuffle;     /* 1: shuffled; short for sampler.order DLP_ORDER_SHUFFLED */
-    int32_t drop_last;   /* 1: drop a short last batch; short for batch.last DLP_LAST_DROP */
-    int64_t epochs;      /* number of epochs; 0: 1; DLP_FOREVER; short for pipe.epochs */
-    uint64_t seed;       /* any number; short for pipe.seed and sampler.seed */
-    int32_t topology;    /* DLP_TOPOLOGY_*. All but the economic one set dispatch of the workers */
-    dlp_sampler_desc sampler;
-    dlp_fetch_desc fetch; /* dataset is NULL. The classic topology takes no fetcher; only the
-                                   concurrent one takes batch_pool */
-    /* The cache of items. bytes 0: there is none. */
-    dlp_cache_desc cache;       /* needs: cache */
-    dlp_batch_desc batch;       /* workers.placement 0: the placement of fetch.workers */
-    dlp_transfer_desc transfer; /* device NULL: no transfer stage */
-    const dlp_source *source;   /* source that has the items; borrowed until close. Then
+    const dlp_source *source; /* source that has the items; borrowed until close. Then
                                    fetch.workers.worker_* and sampler.function_id are 0.
                                    function_id may be set beside an order of the program
                                    (DLP_ORDER_FUNCTION, _BATCHES). fetch.fetcher is 0 if the source
                                    has a fetcher. NULL: dataset has the items */
-    dlp_pipe_desc pipe;         /* prefetch_factor counts all batches in the economic topology, and
+    uint32_t batch_size;      /* required; rows of the global batch, of all ranks */
+    int32_t num_workers;      /* item workers. 0 or DLP_NONE: items are fetched inline, in next; a
+                                   fetcher needs workers */
+    int32_t shuffle;          /* 1: shuffled; sampler.order is then 0 */
+    int32_t drop_last;        /* DLP_LAST_*. 1 (DLP_LAST_DROP): drop a short last batch. 0 with
+                                   DLP_ORDER_BATCHES, whose lists say it */
+    int64_t epochs;           /* number of epochs; 0: 1; DLP_FOREVER */
+    uint64_t seed;            /* any number; sampler.seed is then 0 or the same number */
+    int32_t topology; /* DLP_TOPOLOGY_*. All but the economic one set dispatch of the workers */
+    dlp_sampler_desc sampler; /* another order, or a thread for the sampler */
+    dlp_fetch_desc fetch;     /* policy of the item workers, and items in flight. The classic
+                                   topology takes no fetcher; only the concurrent one takes
+                                   batch_pool */
+    /* The cache of items. bytes 0: there is none. */
+    dlp_cache_desc cache;
+    dlp_collate_fn collate;      /* makes a batch of items. NULL: rows are written in place, and
+                                   nothing is copied */
+    void *collate_user;          /* passed to collate; borrowed until close */
+    const dlp_field *out_fields; /* [n_out_fields] fields of the batch, with a collate; copied.
+                                   NULL: the dataset's */
+    uint32_t n_out_fields;
+    dlp_workers_desc batch_workers; /* workers that collate. num_workers 0: min(prefetch_factor,
+                                   64), or inline if items are inline. Without a collate the last
+                                   item worker closes the batch, num_workers must be 0, and there
+                                   are no callbacks, retries or limits. placement 0: that of
+                                   fetch.workers */
+    const dlp_device *device;       /* copied; NULL: no transfer stage */
+    int32_t device_buffers;         /* buffers on the device, max_held + 1..64; 0: max_held + 1 */
+    int32_t transfer_thread;        /* 1: a thread copies to the device; 0: next of the consumer */
+    dlp_pipe_desc pipe; /* prefetch_factor counts all batches in the economic topology, and
                                    batches of each worker in the others: num_workers *
                                    prefetch_factor is then at most 4096 */
     /* [n_joins] datasets that are joined, in this order. In a mix, sampler is that of
-       dlp_mix_sampler. Each join has workers and dispatch of its own: num_workers above and
-       topology do not change them. */
-    const dlp_join_desc *joins; /* needs: join */
-    uint32_t n_joins;           /* needs: join */
+       dlp_mix_sampler. Each join has workers and dispatch of its own, which topology does not
+       change. A join without workers runs as such a row of a table does (>>graph, Workers). */
+    const dlp_join_desc *joins;
+    uint32_t n_joins;
     /* The part queue (>>parts). sampler.order is then 0, and dataset.n_items is 0 or the sum of the
        counts. shuffle then shuffles the parts and the items of each part. All zeros: the dataset
        has no parts. */
-    dlp_part_desc parts; /* needs: parts */
+    dlp_part_desc parts;
 } dlp_loader_desc;
 
-/* Open a loader: fill its table (dlp_loader_nodes) and open the table. The stages are sampler ->
-   repeat [-> parts] -> fetch [-> joins] [-> cache] -> batch [-> transfer].
+/* Open a loader: fill its table (dlp_loader_nodes) and open the table (dlp_pipe_open). The stages
+   are sampler -> repeat [-> parts] -> fetch [-> joins] [-> cache] -> batch [-> transfer].
    out: set to a running pipe; close it with dlp_pipe_close. desc: required; copied as far as
    dlp_pipe_open copies a table. err: written on failure; may be NULL.
    Returns the codes of dlp_pipe_open. On failure there is nothing to close.

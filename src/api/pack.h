@@ -1,4 +1,4 @@
-/* needs: parts pack */
+/* needs: pack */
 #pragma once
 #include "api/found.h"
 #include "api/batch.h"

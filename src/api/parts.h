@@ -110,7 +110,8 @@ typedef struct dlp_part_files {
        Returns 0, or failure, best by dlp_fail. Part workers call it: for one file once at a time,
        also among processes. The other workers wait. */
     int (*download)(void *user, const dlp_part *part, const char *path, int fd);
-    void *user; /* argument of download */
+    void *user;    /* argument of download */
+    int32_t moved; /* 1: the files may have other names than when a state was saved (>>state) */
 } dlp_part_files;
 
 /* Read a part from its file. Download the file first if it is missing. Errors name the path.

@@ -66,7 +66,8 @@ typedef struct dlp_pipe_desc {
     int64_t epochs;   /* number of epochs; 0: one; DLP_FOREVER */
     int64_t steps_per_epoch;   /* full batches of an epoch, for items of unknown count (DLP_FOREVER,
                                 too) or parts; 0: until the items are out */
-    int32_t epoch_end;         /* 1: next returns DLP_EPOCH_END once after each epoch */
+    int32_t epoch_end;         /* 1: next returns DLP_EPOCH_END once after each epoch. A state that
+                                  was saved before that call knows this, so it is not lost */
     int32_t allow_uneven;      /* 1: batch_size need not be divisible by world_size */
     int32_t uneven;            /* 1: the epoch of each rank ends by itself (>>found) */
     int32_t shared_streams;    /* 1: world_size need not divide streams (>>found) */
@@ -79,6 +80,9 @@ typedef struct dlp_pipe_desc {
     int64_t (*agree)(void *user, int64_t mine, int most); /* all-reduce by which several ranks end
                                   an epoch together (>>found); NULL: ranks do not ask each other */
     void *agree_user;                                     /* borrowed until close */
+    int32_t stall_ms; /* milliseconds in which next waits for a batch before it warns, once, and
+                         names the worker and the item that take the longest; 0: 60000;
+                         DLP_FOREVER, DLP_NONE: never */
 } dlp_pipe_desc;
 
 /* Kinds of links. A link is the lock-free queue between two stages; it lies in the region. The kind
@@ -151,13 +155,14 @@ typedef struct dlp_plan {
    allocate. */
 DLPDEF int dlp_pipe_plan(dlp_pipe *p, dlp_plan *out);
 
-/* Write a plan as text: its lines, the total, the links, and a line for each of order, random and
-   state. The line of a link ends with its rule: "in turns", or what becomes of records for which a
-   full queue has no room. Without a rule such records wait.
+/* Write a plan as text: its lines, the total, the links, and a line for each of order, random,
+   state and system. The line of a link ends with its rule: "in turns", or what becomes of records
+   for which a full queue has no room. Without a rule such records wait. The line of the system
+   tells the CPUs that this process may use, and the limit of its memory, at the time of the call.
    buf: borrowed; NULL with size 0 asks for the length; the text is cut and terminated as snprintf
    does.
-   Returns the length of the whole text, or DLP_ERR_ARG (plan is NULL). Any thread. Does not wait or
-   allocate. */
+   Returns the length of the whole text, or DLP_ERR_ARG (plan is NULL). Any thread. Reads /proc and
+   /sys on Linux. Allocates, and frees. */
 DLPDEF int dlp_plan_format(const dlp_plan *plan, char *buf, size_t size);
 
 /* Read the workers of a stage, with the values that dlpipe has chosen where the desc had zeros. The
@@ -186,11 +191,17 @@ DLPDEF int dlp_pipe_start(dlp_pipe *p);
      DLP_STOPPED     dlp_pipe_stop was called.
      DLP_ERR_HELD    max_held batches are held. Release one; nothing is lost.
      DLP_ERR_ARG     p or out is NULL.
-     DLP_ERR_STATE   The pipe is not started, or closed, or serve_only.
+     DLP_ERR_STATE   The pipe is not started, or closed, or serve_only, or its own callback calls,
+                     or another thread is in a call of the consumer.
      DLP_ERR_CALLBACK, _LENGTH, _BUDGET, _DEADLINE, _DEVICE, _KILLED, or the code of a failed start:
                      the pipe's error, which stays. dlp_pipe_error tells it.
    If an item fails, next returns the error at the batch of that item, after all batches before it.
    It returns errors of worker_init and deadlines at once.
+   An epoch is an error if all its items were left out (DLP_ON_ERROR_DROP, DLP_SKIP). A warning says
+   so with the epoch's last batch. The next call returns the error of the first item. An epoch
+   without items, of which this pipe has seen only a part, or which dlp_pipe_next_epoch has left, is
+   no such error. If there are several ranks, this one may have had bad luck. So it only warns if
+   fewer than 32 items failed, or fewer than 1000 were skipped.
    Consumer. Runs inline stages; else spins for some us, then sleeps. Never allocates. */
 DLPDEF int dlp_pipe_next(dlp_pipe *p, dlp_batch **out);
 
@@ -203,7 +214,8 @@ DLPDEF int dlp_pipe_next_timeout(dlp_pipe *p, dlp_batch **out, int timeout_ms);
 
 /* Give a batch back. Batches may go back in any order. The slot is free for the sampler at once.
    batch: from next; do not use it after this call.
-   Returns DLP_OK, or DLP_ERR_ARG (no held batch). Consumer; also after an error, a stop or a close.
+   Returns DLP_OK; DLP_ERR_ARG (no held batch); DLP_ERR_STATE (a callback that the consumer runs
+   calls it). Consumer; also after an error, a stop or a close.
    The last release after a close frees the pipe. Does not wait or allocate; runs an inline
    sampler. */
 DLPDEF int dlp_pipe_release(dlp_pipe *p, dlp_batch *batch);
@@ -226,7 +238,7 @@ DLPDEF int dlp_pipe_next_epoch(dlp_pipe *p);
      DLP_ERR_CORRUPT      The state is damaged.
      DLP_ERR_UNSUPPORTED  Other processes subscribe, or several outs stand.
      DLP_ERR_STATE        The pipe is not started, or closed, or had 2^14 seeks with no batch
-                          between them.
+                          between them, or a callback that the consumer runs calls.
      the code of the pipe's error
    If the pipe has no error, it goes on where it was after a failed seek. If a batch sampler cannot
    restore its state, or has failed ahead, next returns the pipe's error.
@@ -255,14 +267,16 @@ DLPDEF void dlp_pipe_stop(dlp_pipe *p);
                    of the last tensor. Until then only release and close may be called. close then
                    does nothing, and returns DLP_OK.
      DLP_ERR_BUSY  A callback has not returned within close_timeout_ms; dlp_pipe_error names it.
-                   Nothing was freed. Call close again.
+                   Nothing was freed. Call close again. Or a callback that the consumer runs has
+                   called close, and nothing was done.
    Consumer; no other call may run. Waits up to close_timeout_ms. Time in which the process is
    stopped does not count. */
 DLPDEF int dlp_pipe_close(dlp_pipe *p);
 
 /* Return the first error of the pipe, never NULL. Code 0 and worker -1: no error. After next has
    returned DLP_ERR_HELD, the record tells that until a batch is released, though the pipe has no
-   error then. After close has returned DLP_ERR_BUSY, the record tells that.
+   error then. After dlp_batch_data has returned NULL, the record tells why until the next call of
+   next. After close has returned DLP_ERR_BUSY, the record tells that.
    The record is the pipe's, until close. Consumer. Does not wait. */
 DLPDEF const dlp_error *dlp_pipe_error(const dlp_pipe *p);
 

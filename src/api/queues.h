@@ -18,6 +18,8 @@
                dlp_spsc_push(&tx, &value, DLP_FOREVER);
      consumer: dlp_spsc_rx rx; dlp_spsc_attach_rx(&rx, mem, sizeof mem);
                dlp_spsc_pop(&rx, &value, DLP_FOREVER);
+     of a bundle: dlp_mpsc_pop(&rx, &value, &producer, DLP_FOREVER); NULL: whose it is does not
+               matter
 
    A try_ call never waits. Calls with timeout_ms wait that many milliseconds; 0 or DLP_FOREVER: no
    limit; DLP_NOWAIT: they do not wait. A waiter spins, then yields if there are more peers than
@@ -313,29 +315,33 @@ DLPI_INLINE void dlpi_put_words(void *slot, const void *record, uint64_t words) 
     }
 }
 
+/* Copy a record into its slot. bytes: a multiple of 8. Common sizes are constants here, so that the
+   compiler unrolls the copy. */
 DLPI_INLINE void dlpi_put_record(void *slot, const void *record, uint32_t bytes) {
     if (bytes == 8)
         dlpi_put_words(slot, record, 1);
-    else if (bytes == 64 && __builtin_object_size(record, 0) >= 64)
+    else if (bytes == 64 && DLPI_BYTES_AT(record) >= 64)
         dlpi_put_words(slot, record, 8);
-    else if (bytes == 16 && __builtin_object_size(record, 0) >= 16)
+    else if (bytes == 16 && DLPI_BYTES_AT(record) >= 16)
         dlpi_put_words(slot, record, 2);
-    else if (bytes == 32 && __builtin_object_size(record, 0) >= 32)
+    else if (bytes == 32 && DLPI_BYTES_AT(record) >= 32)
         dlpi_put_words(slot, record, 4);
-    else if (bytes <= 128 || __builtin_object_size(record, 0) <= 128)
+    else if (bytes <= 128 || DLPI_BYTES_AT(record) <= 128)
         dlpi_put_words(slot, record, bytes / 8);
     else
         memcpy(slot, record, bytes);
 }
 
+/* Copy a record out of its slot. Common sizes are constants here, so that the compiler unrolls the
+   copy. */
 DLPI_INLINE void dlpi_get_record(void *record, const void *slot, uint32_t bytes) {
     if (bytes == 8)
         memcpy(record, slot, 8);
-    else if (bytes == 64 && __builtin_object_size(record, 0) >= 64)
+    else if (bytes == 64 && DLPI_BYTES_AT(record) >= 64)
         memcpy(record, slot, 64);
-    else if (bytes == 16 && __builtin_object_size(record, 0) >= 16)
+    else if (bytes == 16 && DLPI_BYTES_AT(record) >= 16)
         memcpy(record, slot, 16);
-    else if (bytes == 32 && __builtin_object_size(record, 0) >= 32)
+    else if (bytes == 32 && DLPI_BYTES_AT(record) >= 32)
         memcpy(record, slot, 32);
     else
         memcpy(record, slot, bytes);
@@ -366,6 +372,8 @@ static inline void dlpi_copy_in(unsigned char *slots, uint64_t capacity, uint64_
                          record_bytes);
 }
 
+/* Copy n records out of a ring, from record `number` on, in two parts if they wrap. n is at most
+   capacity, which is a power of two. */
 static inline void dlpi_copy_out(const unsigned char *slots, uint64_t capacity, uint64_t number,
                                  uint32_t record_bytes, void *records, uint64_t n) {
     uint64_t at = number & (capacity - 1), first = capacity - at;
@@ -480,6 +488,7 @@ DLPI_INLINE int dlp_spsc_push(dlp_spsc_tx *tx, const void *record, int timeout_m
     return r == DLP_OK ? dlp_spsc_try_push(tx, record) : r;
 }
 
+/* Pop one record, after a wait for it. Returns as dlp_spsc_push. */
 DLPI_INLINE int dlp_spsc_pop(dlp_spsc_rx *rx, void *record, int timeout_ms) {
     int r = dlp_spsc_try_pop(rx, record);
     if (DLPI_LIKELY(r != DLP_EMPTY)) return r;
@@ -514,24 +523,29 @@ DLPI_INLINE int dlp_mpsc_try_push(dlp_mpsc_tx *tx, const void *record) {
     return r;
 }
 
+/* Push up to n records, as dlp_spsc_try_push_burst does. */
 static inline int64_t dlp_mpsc_try_push_burst(dlp_mpsc_tx *tx, const void *records, uint64_t n) {
     int64_t done = dlp_spsc_try_push_burst(&tx->lane, records, n);
     dlpi_mpsc_say_ready(tx);
     return done;
 }
 
+/* Lend room for records, as dlp_spsc_reserve does. */
 static inline int64_t dlp_mpsc_reserve(dlp_mpsc_tx *tx, uint64_t n, void **records) {
     return dlp_spsc_reserve(&tx->lane, n, records);
 }
 
+/* Publish records of the reserved room, as dlp_spsc_commit does. */
 static inline int dlp_mpsc_commit(dlp_mpsc_tx *tx, uint64_t n) {
     int r = dlp_spsc_commit(&tx->lane, n);
     dlpi_mpsc_say_ready(tx);
     return r;
 }
 
+/* Give the reserved room back, as dlp_spsc_abort does. */
 static inline void dlp_mpsc_abort(dlp_mpsc_tx *tx) { dlp_spsc_abort(&tx->lane); }
 
+/* Push one record, after a wait for room, as dlp_spsc_push does. */
 DLPI_INLINE int dlp_mpsc_push(dlp_mpsc_tx *tx, const void *record, int timeout_ms) {
     int r = dlp_mpsc_try_push(tx, record);
     if (DLPI_LIKELY(r != DLP_FULL)) return r;
@@ -567,6 +581,7 @@ static inline int64_t dlp_mpsc_peek(dlp_mpsc_rx *rx, uint64_t n, const void **re
     return dlp_spsc_peek(rx->at, n < rx->left ? n : rx->left, records);
 }
 
+/* Give lent records back, as dlp_spsc_release does. */
 static inline int dlp_mpsc_release(dlp_mpsc_rx *rx, uint64_t n) {
     int r = dlp_spsc_release(rx->at, n);
     if (r == DLP_OK) rx->left -= (uint32_t)n;
@@ -593,6 +608,9 @@ static inline int64_t dlp_mpsc_try_pop_burst(dlp_mpsc_rx *rx, void *records, uin
     return (int64_t)done;
 }
 
+/* Pop one record of any producer. Waits for it.
+   producer: gets the number of the record's producer; may be NULL.
+   Returns DLP_OK, DLP_TIMEOUT, or DLP_ERR_CORRUPT. */
 DLPI_INLINE int dlp_mpsc_pop(dlp_mpsc_rx *rx, void *record, uint32_t *producer, int timeout_ms) {
     int r = dlp_mpsc_try_pop(rx, record, producer);
     if (DLPI_LIKELY(r != DLP_EMPTY)) return r;

@@ -59,7 +59,10 @@
    Credentials that expire are fetched again about 5 minutes before. One process fetches them for
    all processes of the client. If that fails, the old credentials stay in use while they are valid.
    The next attempts come after 1 to 48 seconds. If the server says that keys of a profile have
-   expired, the client reads the profile again.
+   expired, the client reads the profile again. A metadata service, a container's service or STS may
+   answer 429 or 5xx, because many ask it at once. The client asks it again for 15 seconds, with the
+   pauses of requests (backoff_ms). If it is silent, the client asks 2 or 3 times. The variable
+   AWS_METADATA_SERVICE_NUM_ATTEMPTS sets that number for the metadata service.
 
    Sources: AWS SDKs and Tools reference, "standardized credential providers", "file format",
    "service-specific endpoints", "container credential provider", "IMDS credential provider". */
@@ -177,9 +180,10 @@ typedef struct dlp_s3_desc {
                                     new byte; 0: request_timeout_ms if it is set, else 120,000 */
     int32_t requester_pays;      /* 1: the requester pays, as some buckets of others want; not with
                                     anonymous; environment: AWS_REQUEST_PAYER, "requester" */
-    int32_t checksums;           /* 1: compare an object that is read whole with the CRC64NVME or
-                                    CRC32C that the server tells. -1: do not. 0: compare if that is
-                                    cheap (x86-64 with VPCLMULQDQ), unless "when_required" is set.
+    int32_t checksums;           /* 1: compare an object that is read whole with the CRC64NVME,
+                                    CRC32C or CRC32 that the server tells. -1: do not. 0: compare if
+                                    that is cheap (x86-64 with VPCLMULQDQ), unless "when_required"
+                                    is set.
                                     environment: AWS_RESPONSE_CHECKSUM_VALIDATION; profile:
                                     response_checksum_validation */
     const char *proxy;           /* URL of the proxy of all connections: "http://host:port",

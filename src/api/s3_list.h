@@ -14,8 +14,9 @@ typedef struct dlp_s3_list_desc {
     int32_t page;            /* keys in a page, 1..1000; 0: 1,000 */
     int32_t any_order;       /* 1: accept keys in the server's order, if it does not sort (directory
                                 buckets); some keys that come twice are then not found */
-    int32_t requests; /* pages that may be in flight at once; 0: 32, or half of max_requests if that
-                         is less; 1: one after the other, as always with a delimiter or any_order */
+    int32_t requests; /* pages that may be in flight at once; 1: one after the other, as always with
+                         a delimiter or any_order. 0: 32, or half of max_requests if that is less,
+                         on a store that is known to sort its lists; else 1 */
 } dlp_s3_list_desc;
 
 typedef struct dlp_s3_object {
@@ -30,14 +31,21 @@ typedef struct dlp_s3_object {
 typedef struct dlp_s3_list dlp_s3_list;
 
 /* Begin a list of objects and common prefixes, in the order of their bytes. No request is sent yet.
-   Pages are requested side by side. The first pages suggest where to split the list into ranges of
-   keys. Each range is listed by itself (start-after). Each key is returned once, in order. A key
-   that comes before its turn is kept. It takes about 100 bytes; all such keys take at most 256 MiB,
-   half of which is for the ranges whose turn is next. At worst the list takes twice as many pages,
-   and twice "requests" more, than one page after the other. Between calls its pages stay in flight.
-   They count for max_requests, and dlp_s3_reap does not return them. Some servers refuse a
-   start-after that is no key, or ignore it. Then the log is told, and pages are requested one after
-   the other.
+   Pages are requested side by side if the server sorts its lists. The header Server of the first
+   page tells: AmazonS3, UploadServer (Google), cloudflare, MinIO or Ceph Object Gateway; older
+   releases of Ceph are known by their request ids. On other servers pages are requested one after
+   the other, unless "requests" is set. The list is split into ranges of keys, at folders that exist
+   (one request with a delimiter finds up to a page of them), else where the first pages suggest.
+   Each range is listed by itself (start-after). A range must begin with the key that the range in
+   front of it sees behind its end. If it does not, the range in front goes on in its place, page
+   after page, and the log is told. Each key is returned once, in order. A key that comes before its
+   turn is kept. It takes about 100 bytes; all such keys take at most 256 MiB, half of which is for
+   the ranges whose turn is next. At worst the list takes twice as many pages, and twice "requests"
+   more, than one page after the other. Between calls its pages stay in flight. They count for
+   max_requests, and dlp_s3_reap does not return them. Some servers refuse a start-after that is no
+   key, or ignore it. Then the log is told, and pages are requested one after the other. A list from
+   a key on may even end too early, or go on in another order. Then the whole list is requested once
+   more, page after page; keys that were returned are not returned again.
    S3 sorts its lists, except those of directory buckets. Set any_order for a server that does not
    sort.
    out: to be closed, before io; desc: copied; err: zeroed, or what failed; may be NULL. Returns

@@ -33,7 +33,8 @@ typedef struct dlp_s3_entry {
                                 0: any number, DLP_S3_EMPTY: none */
     uint64_t items;   /* items in a part; else not read; 0: not known */
     const char *etag; /* strong ETag that the object must have, with its quotes; another version
-                               is an error; NULL or "": any version */
+                               is an error; a whole object's may come back weak; NULL or "": any
+                               version */
 } dlp_s3_entry;
 
 typedef struct dlp_s3_manifest dlp_s3_manifest;
@@ -119,7 +120,10 @@ typedef struct dlp_s3_source_desc {
     /* Make and free decode's worker_state, as in dlp_workers_desc; NULL: none. */
     int (*worker_init)(void *user, int worker, void **state);
     void (*worker_exit)(void *user, int worker, void *state);
-    int32_t any_version; /* 1: the ETags of the manifest are not compared */
+    int32_t any_version; /* 1: the ETags of the manifest are not compared, nor with a state's;
+                                needed if a proxy strips ETags from answers */
+    int32_t moved;       /* 1: the keys may be others than when a state was saved (>>state). Not
+                            for parts: dlp_s3_manifest_id has the keys */
 } dlp_s3_source_desc;
 
 /* Make a source. Its fetcher is DLP_FETCH_ASYNC.

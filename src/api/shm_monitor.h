@@ -43,7 +43,7 @@ DLPDEF int dlp_monitor_refresh(dlp_monitor *m, dlp_error *err);
 DLPDEF int dlp_monitor_stats(const dlp_monitor *m, dlp_stats *out);
 DLPDEF int dlp_monitor_worker_stats(const dlp_monitor *m, uint32_t i, dlp_worker_stats *out);
 DLPDEF int dlp_monitor_skips(const dlp_monitor *m, dlp_skip *out, int max, uint64_t *total);
-DLPDEF int dlp_monitor_explain(const dlp_monitor *m, char *buf, size_t size);
+DLPDEF int dlp_monitor_explain(const dlp_monitor *m, char *buf, size_t size); /* needs: explain */
 DLPDEF int dlp_monitor_trace_lanes(const dlp_monitor *m);
 DLPDEF int dlp_monitor_trace(const dlp_monitor *m, int lane, dlp_trace_event *out, int max,
                              char *name);

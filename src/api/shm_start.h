@@ -18,7 +18,8 @@ enum {
 typedef struct dlp_shm_desc {
     const char *name; /* name of the pipe, 1..63 of A-Z a-z 0-9 . _ -, no dot first; NULL: none */
     int32_t allow_fork_with_threads; /* 1: fork even if the process has threads. Locks that these
-                               threads hold stay locked in the workers for ever: know what you do */
+                               threads hold stay locked in the workers for ever: know what you do.
+                               The thread of a push with a path holds none, and does not count */
     int32_t max_kills;       /* worker deaths that one item may cause, 1..100; then the item has
                                failed (DLP_ERR_KILLED); 0: 3. It also counts the deaths in
                                worker_init, and outside of callbacks with the same work */

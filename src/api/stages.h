@@ -8,7 +8,8 @@ enum {
     DLP_ON_ERROR_REPLACE,   /* another item takes the row, up to 100 times a row; it follows from
                                (seed, epoch, position, k) alone. An item may come twice in an
                                epoch so */
-    DLP_ON_ERROR_DROP       /* the row is left out: zero bytes, valid[] = 0 */
+    DLP_ON_ERROR_DROP       /* the row is left out: zero bytes, valid[] = 0. An epoch of which all
+                               items are left out is an error (dlp_pipe_next) */
 };
 
 enum {
@@ -38,10 +39,11 @@ typedef struct dlp_workers_desc {
                                  out. If an item fails here beyond them, the error is
                                  DLP_ERR_BUDGET. 0: no limit here; DLP_NONE: none may. Items that
                                  a callback left out by DLP_SKIP do not count */
-    int32_t deadline_ms;      /* longest time of a callback, in milliseconds; 0: no limit. Threads:
-                                 next returns DLP_ERR_DEADLINE; next looks while it waits.
-                                 Processes: the worker is killed, and the item has failed. If the
-                                 program is stopped while next waits, that time does not count */
+    int32_t deadline_ms;      /* longest time of a callback, or of a request of dlp_async, in
+                                 milliseconds; 0: no limit. Threads: next returns
+                                 DLP_ERR_DEADLINE; next looks while it waits. Processes: the worker
+                                 is killed, and the item has failed. If the program is stopped
+                                 while next waits, that time does not count */
     int32_t idempotent;       /* 1: a stage that changes a cell may run on it again */
     int (*worker_init)(void *user, int worker, void **state); /* called in the worker, before its
                                  first item; returns 0, or failure: DLP_ERR_CALLBACK. May be NULL */
@@ -114,10 +116,10 @@ struct dlp_chunks_desc;
    have it at once. It is borrowed until these pipes are closed. Its fields are read-only. To fetch
    in another way, copy the struct, and change fetcher and in_flight of the copy.
    DLP_FETCH_SEQUENTIAL with in_flight 0 takes one item at a time, also inline.
-   A program may make a source of its own. It sets fetch.dataset (with fetch and user), id and
-   close; the other fields are 0, or as in dlp_fetch_desc. If its items lie in files, >>files can
-   read them: a copy of a source of >>files, with another close, is a source, too. >>lines and >>tar
-   are made so. */
+   A program may make a source of its own. It sets fetch.dataset (with fetch and user; identity, if
+   states shall know the data), id and close; the other fields are 0, or as in dlp_fetch_desc. If
+   its items lie in files, >>files can read them: a copy of a source of >>files, with another close,
+   is a source, too. >>lines and >>tar are made so. */
 typedef struct dlp_source {
     dlp_fetch_desc fetch; /* dataset, fetcher, async; of its workers: worker_* and tell */
     uint64_t id; /* number by which states know the data: function_id of the order; 0: none */
@@ -156,18 +158,21 @@ typedef struct dlp_collate {
         uint64_t capacity; /* bytes */
         int32_t ndim;      /* set it, with shape; preset to the field's [count, shape...] */
         int64_t shape[DLP_MAX_DIMS];
-        uint64_t *lengths; /* [count], preset to zero */
-        uint64_t *offsets; /* [count + 1]; a collate that packs sets has_offsets */
+        uint64_t *lengths; /* [count], preset to zero; of a ragged field [count, ...] at most the
+                              greatest other dimension of the shape */
+        uint64_t *offsets; /* [count + 1]; a collate that packs sets has_offsets. They rise, up to
+                              the greatest dimension of the shape */
         int32_t has_offsets;
     } * out;
     dlp_call *call; /* for dlp_fail */
 } dlp_collate;
 
 /* Make a batch out of items. Returns 0, or any other value for failure, best by dlp_fail. If a
-   shape does not fit capacity, the error is DLP_ERR_LENGTH. All batch workers call it at once. */
+   shape does not fit capacity, or lengths or offsets do not fit the shape, the error is
+   DLP_ERR_LENGTH. All batch workers call it at once. */
 typedef int (*dlp_collate_fn)(void *user, dlp_collate *c);
 
-/* Make a batch, as batch_desc.collate. Fixed-size fields are copied as they are. pad: a ragged
+/* Make a batch: a ready-made collate. Fixed-size fields are copied as they are. pad: a ragged
    field becomes [count, longest in the batch, ...], with zeros after shorter items. pack: it
    becomes [rows of all items, ...] with offsets.
    user: not used. out_fields must be NULL, or fields as the dataset's.
@@ -175,23 +180,6 @@ typedef int (*dlp_collate_fn)(void *user, dlp_collate *c);
    names the item. */
 DLPDEF int dlp_collate_pad(void *user, dlp_collate *c);
 DLPDEF int dlp_collate_pack(void *user, dlp_collate *c);
-
-typedef struct dlp_batch_desc {
-    uint32_t batch_size;         /* rows of the global batch (of all ranks); required, 1..2^20 */
-    int32_t last;                /* DLP_LAST_*; not with DLP_ORDER_BATCHES, whose lists say it */
-    dlp_collate_fn collate;      /* NULL: rows are written in place, nothing is copied */
-    void *collate_user;          /* borrowed until close */
-    const dlp_field *out_fields; /* [n_out_fields] fields of the batch, with a collate; copied;
-                                   NULL: the dataset's */
-    uint32_t n_out_fields;
-    int32_t batch_workers;    /* number of batch workers, at most DLP_MAX_WORKERS. 0: without a
-                                   collate none; the last item worker closes the batch. With a
-                                   collate min(prefetch_factor, 64), or inline if items are inline.
-                                   DLP_NONE: inline */
-    dlp_workers_desc workers; /* num_workers 0: batch_workers says it. Without a collate and
-                                 batch_workers the stage has no worker: no callbacks, retries or
-                                 limits */
-} dlp_batch_desc;
 
 /* A device, as the transfer stage sees it. Start calls open, register_memory and alloc. Close, or
    the last release, calls free, unregister_memory and close. The transfer thread, or next if the
@@ -223,10 +211,4 @@ typedef struct dlp_device {
 
 /* Return a device whose memory is the host's and whose copies are memcpy. It is static. Any
    thread. */
-DLPDEF const dlp_device *dlp_device_host(void);
-
-typedef struct dlp_transfer_desc {
-    const dlp_device *device; /* copied; NULL: dlp_device_host() */
-    int32_t device_buffers;   /* buffers on the device, max_held + 1..64; 0: max_held + 1 */
-    int32_t threaded;         /* 0: inline; 1: a thread */
-} dlp_transfer_desc;
+DLPDEF const dlp_device *dlp_device_host(void); /* needs: transfer */

@@ -203,17 +203,23 @@ DLPDEF int dlp_pipe_skips(dlp_pipe *p, dlp_skip *out, int max, uint64_t *total);
    second line begins "Change: ". If it can, it tells how many items a second the change should
    give. A line "Better: " names a change that should give more. A line "Slow: " names a worker
    whose items take far longer than those of the other workers. dlp_pipe_explain puts a line
-   "Warning: " for each warning before all these lines.
+   "Warning: " for each warning before all these lines, and then a line "Error: " if an error that
+   belongs to no batch ends the pipe.
    A line "Longest: " tells of an item that has been in work for too long: a second, or 100 ms and
    twice the stage's p99. It names the stage, the worker, its thread, the item, and the time.
-   The limit is an average since the start. Only an out that stops the pipe is told as it is now.
+   If such an item takes a second and 1,000 times the p99, the first line tells of it.
+   If workers wait for a lock that one of them holds, this is the limit. The line tells how many
+   times longer items take for it. Only dlp_pipe_explain and dlp_monitor_explain know it: they ask
+   /proc what the workers sleep for. /proc may refuse to tell another user.
+   The limit is an average since the start. Only a lock, and an out that stops the pipe, are told
+   as they are now.
    buf: borrowed; NULL with size 0 asks for the length; the text is cut and terminated as snprintf
    does.
    Returns the length of the whole text, or DLP_ERR_ARG; dlp_pipe_explain also returns the errors of
    dlp_pipe_stats. Any thread. Does not wait or allocate. Takes up to twelve times as long as
    dlp_stats_predict. */
-DLPDEF int dlp_pipe_explain(dlp_pipe *p, char *buf, size_t size);
-DLPDEF int dlp_stats_explain(const dlp_stats *s, char *buf, size_t size);
+DLPDEF int dlp_pipe_explain(dlp_pipe *p, char *buf, size_t size);         /* needs: explain */
+DLPDEF int dlp_stats_explain(const dlp_stats *s, char *buf, size_t size); /* needs: explain */
 
 enum {
     DLP_TRACE_WORK = 1,

@@ -1,4 +1,4 @@
-/* needs: files lines parts */
+/* needs: tar */
 #pragma once
 #include "api/expand.h"
 #include "api/item_index.h"
@@ -23,11 +23,22 @@
                are not known before.
    Expanded    dlp_tar_expand is the callback of an expander (>>expand) whose input is a shard.
 
-   The formats ustar, pax and GNU are read, with long names and large sizes. Members that are not
-   regular files are left out. So are names without a dot, or with a dot in front. Sparse files are
-   refused. A shard must end with a block of zeros; without it, the shard was cut. It ends with its
-   first archive. The members of a sample must follow each other; else they are several samples. A
-   compressed shard has no random access; it can be loaded whole by a load that unpacks it. */
+   The formats ustar, pax and GNU are read, with long names and large sizes. Directories are left
+   out. So are names without a dot, or with a dot in front, and __NAME__, which WebDataset has for
+   members about the shard. Directories that systems make do not count (__MACOSX, @eaDir,
+   PaxHeaders). Sparse files are refused. A link, a device or a pipe is refused if a field wants it:
+   tar --hard-dereference and --dereference write the bytes instead. A sample of which no member
+   belongs to a field is an error of its item.
+
+   A shard must end with a block of zeros; without it, the shard was cut. Archives may follow each
+   other in a shard, as `tar -i` reads them. Other bytes behind the end are refused. So are more
+   than 4 MiB of zeros between two members, since data are missing there.
+
+   The members of a sample must follow each other. A shard is refused if a key comes again with
+   other members: sort it (tar --sort=name). If a key comes again with the same members, they are
+   two samples, and dlp_index_info.warning says so. `insist` takes such shards as they are.
+
+   A compressed shard has no random access; it can be loaded whole by a load that unpacks it. */
 
 /* A member of a sample. Valid during the call only. */
 typedef struct dlp_tar_member {
@@ -44,49 +55,20 @@ typedef struct dlp_tar_sample {
     uint32_t pad;
 } dlp_tar_sample;
 
-typedef struct dlp_tar_desc {
-    const char *path;         /* path of one shard; NULL: give paths */
-    const char *const *paths; /* [n_paths] shards, whose samples follow each other; copied. For load
-                                 and expand: names of shards in errors, by the index of the part or
-                                 input; may be NULL */
-    uint64_t n_paths;         /* number of paths, 1..2^20. One descriptor is open for each shard:
-                                 ulimit -n */
-    const dlp_field *fields;  /* [n_fields] fields of a sample; required; borrowed until close */
-    uint32_t n_fields;        /* number of fields, 1..DLP_MAX_FIELDS */
-    int32_t optional;         /* 1: a ragged field without a member has length 0. 0: an item without
-                                 the member fails */
-    const char *const *extensions; /* [n_fields] extension of each field, or several with a blank
-                                 between two: "jpg jpeg". Capital letters count as small letters.
-                                 Borrowed until close. NULL: the names of the fields */
-    /* Write the fields of an item out of a sample. Returns as fetch does. All workers call it at
-       once. NULL: a field is the bytes of its member. A ragged field takes whole rows, up to
-       shape[0]; a field of a fixed size takes exactly its bytes. */
-    int (*decode)(void *user, void *worker_state, dlp_item *item, const dlp_tar_sample *sample);
-    void *user; /* argument of all callbacks here; borrowed until close */
-    /* The fields from here on are for dlp_tar_open alone. */
-    uint64_t max_bytes;  /* most bytes of a sample in its shard, with headers, 1..2^40; a longer
-                             sample is DLP_ERR_LENGTH of its item. 0: the bytes of the longest
-                             sample */
-    const char *index;   /* directory of index files; NULL: beside each shard; "": no index files */
-    int32_t threads;     /* threads that find samples, in several shards at once, 1..256; 0: one a
-                             CPU, at most 16 */
-    int32_t in_flight;   /* samples that a worker has in hand at once, as in dlp_files_desc */
-    int32_t use_threads; /* as in dlp_files_desc */
-    /* Make and free the worker_state of decode, as in dlp_workers_desc. May be NULL. */
-    int (*worker_init)(void *user, int worker, void **state);
-    void (*worker_exit)(void *user, int worker, void *state);
-} dlp_tar_desc;
+typedef dlp_indexed_desc dlp_tar_desc; /* >>item-index has its fields */
 
 /* Open all shards and find their samples, or take the samples from index files.
    out: close it with dlp_source_close. desc: copied. err: may be NULL; its message names the shard
    and the byte. Returns DLP_OK, or:
      DLP_ERR_ARG           a field is wrong, or there are no samples
      DLP_ERR_SYSTEM        a shard cannot be opened or read (errnum)
-     DLP_ERR_CORRUPT       a shard is no tar, was cut, or changed while its samples were found
-     DLP_ERR_UNSUPPORTED   a sparse file, an archive of several volumes, an unknown type
+     DLP_ERR_CORRUPT       a shard is no tar, was cut, has other bytes behind its end, has the
+                           members of a sample in two places, or changed while it was read
+     DLP_ERR_UNSUPPORTED   a sparse file, a link or a device that a field wants, an archive of
+                           several volumes, an unknown type
      DLP_ERR_MEMORY
    Any thread. Waits for the disk, and for its own threads. Allocates 8 bytes a sample if no index
-   file can be mapped, and some 150 bytes a shard.
+   file can be mapped, 24 bytes a sample while it finds the samples, and some 150 bytes a shard.
    Source: POSIX.1-2017, pax; the GNU tar manual, "Basic Tar Format"; the WebDataset convention. */
 DLPDEF int dlp_tar_open(dlp_source **out, const dlp_tar_desc *desc, dlp_error *err);
 
@@ -103,8 +85,9 @@ typedef struct dlp_tar_parts {
 /* Load a shard: call load, then find the samples and set items. The places of the samples are put
    behind the bytes of the shard. So max_part_bytes must be 8 * (samples + 3) bytes more than the
    longest shard.
-   parts: a dlp_tar_parts. part: the argument of load. Returns as load; DLP_ERR_CALLBACK (the shard
-   is no tar, or was cut); DLP_ERR_LENGTH (there is no room). In load only. */
+   parts: a dlp_tar_parts. part: the argument of load. Returns as load; DLP_ERR_CALLBACK (what
+   dlp_tar_open refuses as corrupt or unsupported); DLP_ERR_LENGTH (there is no room). Allocates 24
+   bytes a sample during the call. In load only. */
 DLPDEF int dlp_tar_load(void *parts, dlp_part *part);
 
 /* Write a sample of a shard that dlp_tar_load has loaded. parts: the dlp_tar_parts of that load.

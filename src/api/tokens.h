@@ -33,12 +33,19 @@
    the process, as with any mapping. `reads` turns both into errors, and costs a system call a
    window.
 
-   A shard without a header of llm.c may be anything. It is refused if it begins with the magic of
-   another format (npy, zip, gzip, zstd, HDF5, Parquet, an index of Megatron). The first 4 KiB of
-   tokens are checked as well. If every other word there is below 16, the ids have more bytes than
-   `format` says. If most ids are above 2^24, they have fewer. All bytes may be text. Each of these
-   is a warning: dlp_tokens_info.warning, and a warning of each pipe of the source. `insist` turns
-   refusal and warnings off. */
+   A mapped shard has a descriptor only while half of ulimit -n is free, so any number of shards can
+   be open. With `reads` each shard has one. If a server comes back with new handles, a shard is
+   opened again by its path. An item fails if the shard's length or time differs from what it was.
+
+   A file of another format is refused by name. So are a compressed file, another file of llm.c, its
+   shard in the other byte order, an index of Megatron, a pointer of git LFS, and a page of HTML. A
+   shard with header_bytes may begin with anything.
+
+   The first 4 KiB of tokens are checked as well. If every other word there is below 16, the ids
+   have more bytes than `format` says. If most ids are above 2^24, they have fewer. The high bytes
+   may come first, or all bytes may be text. All ids there, or in the last 64 KiB of a shard of more
+   than 128 KiB, may be 0. Each of these is a warning: dlp_tokens_info.warning, and a warning of
+   each pipe of the source. `insist` turns refusal and warnings off. */
 
 enum {
     DLP_TOKENS_AUTO = 0, /* LLMC if the first shard begins with a magic number of LLMC, else
@@ -51,11 +58,11 @@ enum {
 };
 
 typedef struct dlp_tokens_desc {
-    const char *pattern; /* pattern of glob(3), without braces and tildes. Shards come in the order
-                            of the bytes of their paths, in any locale. NULL: give paths */
+    const char *pattern; /* pattern of glob(3), without braces, tildes and [:classes:]. Shards come
+                            in the order of the bytes of their paths. NULL: give paths */
     const char *const *paths; /* [n_paths] shards in this order; copied. NULL: give pattern */
-    uint64_t n_paths;         /* number of paths, 1..2^20. One descriptor is open for each shard:
-                                 ulimit -n */
+    uint64_t n_paths;         /* number of paths, 1..2^20. With `reads` a descriptor is open for
+                                 each: ulimit -n */
     int32_t format;           /* DLP_TOKENS_*, for all shards; little-endian */
     uint32_t windows;         /* windows of an item. 0: an item is one window, [T + 1]. 1..2^20: an
                                  item is that many successive windows of a shard, [windows, T + 1].
@@ -78,6 +85,8 @@ typedef struct dlp_tokens_desc {
                                  a shard is left out; 0: 1. If it is batch_size and items come in
                                  order, no step has items of two shards, for any number of ranks:
                                  the rule of llm.c */
+    int32_t moved;            /* 1: the shards may have other names than when a state was saved
+                                 (>>state) */
 } dlp_tokens_desc;
 
 typedef struct dlp_tokens_shard {

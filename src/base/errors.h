@@ -50,9 +50,8 @@ DLPI_COLD static void dlpi_copy_text(char *to, size_t size, const char *from) {
 }
 
 /* Fill the error record *e, which may be NULL. Returns `code`, for the caller to return. */
-DLPI_COLD __attribute__((format(printf, 4, 5))) static int dlpi_error_set(dlp_error *e, int code,
-                                                                          const char *field,
-                                                                          const char *format, ...) {
+DLPI_COLD DLPI_PRINTF(4, 5) static int dlpi_error_set(dlp_error *e, int code, const char *field,
+                                                      const char *format, ...) {
     if (e == NULL) return code;
     memset(e, 0, sizeof *e);
     e->code = code;
@@ -69,9 +68,34 @@ static void dlpi_errno_text(const dlp_error *e, char *buf, size_t size) {
     snprintf(buf, size, " (errno %d%s%s)", (int)e->errnum, said ? "" : ": ", said ? "" : text);
 }
 
+/* Return what to do about an error: the cure of its errno if there is one, else that of its code.
+   "" if nothing is known, or if the message says it. A callback's errno may be of any call, so only
+   numbers that mean one thing everywhere count. */
+DLPI_COLD static const char *dlpi_error_hint(const dlp_error *e) {
+    static const struct {
+        int errnum, everywhere;
+        const char *said, *hint; /* said: words by which a message shows that it tells the cure */
+    } cures[] = {
+        {EMFILE, 1, "ulimit -n", "raise ulimit -n, or open fewer files"},
+        {ENFILE, 1, "fs.file-max", "the whole system has too many open files: raise fs.file-max"},
+        {EACCES, 0, "permissions", "check the permissions of the path"},
+        {EPERM, 0, "forbid", "the system forbids the call: see seccomp and the container's rules"},
+        {ENOSYS, 0, "forbid", "the kernel lacks the call, or seccomp or the container forbids it"},
+        {EAGAIN, 0, "ulimit -u", "raise ulimit -u, or the cgroup's pids.max"}};
+    const bool ours = e->code == DLP_ERR_SYSTEM || e->code == DLP_ERR_MEMORY;
+    for (size_t i = 0; i < sizeof cures / sizeof *cures; i++)
+        if (e->errnum == cures[i].errnum && (ours || cures[i].everywhere))
+            return strstr(e->message, cures[i].said) == NULL ? cures[i].hint : "";
+    if (e->code == DLP_ERR_SYSTEM && (e->errnum == ENOSPC || e->errnum == EDQUOT))
+        return "make room, or raise the quota";
+    if (e->code == DLP_ERR_SYSTEM && e->errnum == EROFS) return "choose a path that can be written";
+    return dlpi_code_find(e->code)->hint;
+}
+
 DLPI_COLD DLPDEF int dlp_error_format(const dlp_error *e, char *buf, size_t size) {
     char place[64] = "", worker[24] = "", item[128] = "", errnum[128] = "";
     const dlpi_code *c = dlpi_code_find(e->code);
+    const char *hint = dlpi_error_hint(e);
     if (e->code == 0) return snprintf(buf, size, "%s: %s", c->name, c->text);
     if (e->worker >= 0) snprintf(worker, sizeof worker, "worker %d", (int)e->worker);
     if (e->has_item)
@@ -83,7 +107,7 @@ DLPI_COLD DLPDEF int dlp_error_format(const dlp_error *e, char *buf, size_t size
         buf, size, "%s: %s%s%s%s%s%s%s%s%s%s%s", c->name, place, place[0] && worker[0] ? " " : "",
         worker, (place[0] || worker[0]) && item[0] ? ", " : "", item,
         place[0] || worker[0] || item[0] ? ": " : "", e->message[0] ? e->message : c->text, errnum,
-        c->hint[0] ? " [" : "", c->hint, c->hint[0] ? "]" : "");
+        hint[0] ? " [" : "", hint, hint[0] ? "]" : "");
 }
 
 /* End the texts of a record that others wrote, so that they are valid strings. */

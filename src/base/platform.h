@@ -3,27 +3,27 @@
 #include "api/atomics.h"
 #include "api/base.h"
 /* ---------------------------------------------------------------------------------------------
-   >>impl-platform   SYSTEM HEADERS, SWITCHES */
+   >>impl-platform   HEADERS, SWITCHES */
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
-#include <poll.h>
-#include <pthread.h>
-#include <sched.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/stat.h>
-#include <sys/resource.h>
-#include <sys/syscall.h>
-#include <sys/types.h>
 #include <time.h>
-#include <unistd.h>
+#ifdef _WIN32 /* numbers that its C library lacks; no call returns these */
+#ifndef ESTALE
+#define ESTALE 4091
+#endif
+#ifndef ESHUTDOWN
+#define ESHUTDOWN 4092
+#endif
+#ifndef EDQUOT
+#define EDQUOT 4093
+#endif
+#endif
 
 /* DLPIPE_DEBUG, DLPIPE_NO_DEBUG [impl]: see >>impl-debug. What that looks for the address sanitizer
    does not see by itself: rows are neighbours in one mapping. */
@@ -79,8 +79,8 @@ typedef struct dlpi_block {
 
 /* Allocate n blocks of a record, filled with zeros (have), or free all n (!have). Returns false if
    there is no memory. */
-DLPI_COLD __attribute__((unused)) static bool dlpi_blocks_keep(void *record, const dlpi_block *k,
-                                                               size_t n, bool have) {
+DLPI_COLD DLPI_UNREAD static bool dlpi_blocks_keep(void *record, const dlpi_block *k, size_t n,
+                                                   bool have) {
     for (; n > 0; n--, k++) {
         void *at;
         memcpy(&at, (uint8_t *)record + k->at, sizeof at);

@@ -1,65 +1,12 @@
 #pragma once
 /* tests: unit/queue/queue_wait, model/model, model/model_wake */
 #include "api/queues.h"
-#include "base/clock.h"
 #include "base/cpus.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-queues     SPSC LANES, MPSC BUNDLES, BLOCKING WAIT
-   Futexes and the heavy barrier first, then lanes, then bundles. */
+   The wait first, then lanes, then bundles. */
 
 #define DLPI_SLEEP_MAX_NS 100000000u /* every sleep ends by then: a waker can die before it wakes */
-
-/* Futex words are plain uint32_t. The waker changes the word before it wakes, so that a sleeper
-   that has not slept yet sees another value than it expects. */
-/* The kernel's numbers (futex(2)), so that no kernel header is needed. */
-enum { DLPI_FUTEX_WAIT_BITSET = 9, DLPI_FUTEX_WAKE_BITSET = 10, DLPI_FUTEX_PRIVATE = 128 };
-
-/* Sleep while *word is `expect`. Returns 1 if timeout_ns are over, else 0. Keeps errno. */
-static int dlpi_futex_wait(uint32_t *word, uint32_t expect, uint32_t bits, uint64_t timeout_ns,
-                           int shared) {
-    uint64_t until = dlpi_now_ns() + (timeout_ns < UINT64_MAX / 4 ? timeout_ns : UINT64_MAX / 4);
-    struct timespec t;
-    t.tv_sec = (time_t)(until / 1000000000u);
-    t.tv_nsec = (long)(until % 1000000000u);
-    int op = DLPI_FUTEX_WAIT_BITSET | (shared ? 0 : DLPI_FUTEX_PRIVATE);
-    int saved = errno;
-    long r = syscall(SYS_futex, word, op, expect, &t, NULL, bits);
-    int timed_out = r != 0 && errno == ETIMEDOUT;
-    errno = saved;
-    return timed_out;
-}
-
-static void dlpi_futex_wake(uint32_t *word, int n, uint32_t bits, int shared) {
-    int op = DLPI_FUTEX_WAKE_BITSET | (shared ? 0 : DLPI_FUTEX_PRIVATE);
-    int saved = errno;
-    (void)syscall(SYS_futex, word, op, n, NULL, NULL, bits);
-    errno = saved;
-}
-
-/* ---- the heavy barrier: makes every other participant's LT1 or LH1 visible, paid by the one that
-   goes to sleep ---- */
-
-/* The kernel's numbers (membarrier(2)). */
-enum { DLPI_MB_GLOBAL = 2, DLPI_MB_REGISTER_GLOBAL = 4 };
-enum { DLPI_MB_PRIVATE = 8, DLPI_MB_REGISTER_PRIVATE = 16 };
-
-static int dlpi_membarrier(int command) {
-    int saved = errno;
-    long r = syscall(SYS_membarrier, command, 0, 0);
-    errno = saved;
-    return r == 0;
-}
-
-/* Let this process take part in the barrier. Returns 0 if the kernel or a filter refuses, else
-   1. */
-static int dlpi_heavy_register(int shared) {
-    return dlpi_membarrier(shared ? DLPI_MB_REGISTER_GLOBAL : DLPI_MB_REGISTER_PRIVATE);
-}
-
-/* Run the barrier. Returns 0 if the kernel or a filter refuses, else 1. */
-static int dlpi_heavy_barrier(int shared) {
-    return dlpi_membarrier(shared ? DLPI_MB_GLOBAL : DLPI_MB_PRIVATE);
-}
 
 /* ---- waiters: an event count for one sleeper ----
    A wake word is a futex. DLPI_WAKE_SLEEPER: its owner sleeps or is about to. DLPI_WAKE_RMW: some
@@ -139,14 +86,14 @@ DLPI_INLINE bool dlpi_wait_awake(bool (*look)(void *who), void *who, const dlpi_
     if (until < end) end = until;
     for (uint32_t i = 1; end > begin; i++) {
         if (makes_way)
-            sched_yield();
+            dlpi_yield();
         else
             dlpi_pause();
         if (look(who)) return true;
         if ((makes_way || i % 16 == 0) && dlpi_now_ns() >= end) break;
     }
     for (uint32_t i = longer ? 0 : rule->yields; i > 0; i--) {
-        sched_yield();
+        dlpi_yield();
         if (look(who)) return true;
         if (until != UINT64_MAX && dlpi_now_ns() >= until) break;
     }

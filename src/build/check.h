@@ -34,9 +34,7 @@ static int dlpi_check_graph(dlp_pipe *p) {
         if (st->ops->at != 0) memcpy((uint8_t *)p + st->ops->at, &st, sizeof(void *));
         dlpi_roles_take(p, st);
     }
-    if (p->sampler == NULL) return dlpi_bad_graph(p, "", "the table has no list node");
-    if (p->fetch == NULL) return dlpi_bad_graph(p, "", "the table has no fetch node");
-    return p->batcher != NULL ? DLP_OK : dlpi_bad_graph(p, "", "the table has no batch node");
+    return DLP_OK;
 }
 
 /* Check that rank is below world_size, and that world_size divides the rows of a batch, unless
@@ -76,13 +74,62 @@ static int dlpi_state_differs(dlp_error *e, const char *field, uint64_t was, uin
                           was, is);
 }
 
+/* Fill *e: one of the values with these names differs, whose hash the state has. The error's field
+   is as many of the names as fit, each whole. Returns DLP_ERR_RESUME. */
+static int dlpi_state_unlike(dlp_error *e, const char *names) {
+    char field[sizeof((dlp_error *)0)->field];
+    dlpi_copy_text(field, sizeof field, names);
+    if (strlen(names) >= sizeof field) {
+        char *last = strrchr(field, ',');
+        if (last != NULL) *last = 0;
+    }
+    return dlpi_error_set(e, DLP_ERR_RESUME, field,
+                          "the state is of a pipe with other values of %s; give the same, or do "
+                          "not resume",
+                          names);
+}
+
 /* Return the name of a field of the state that no pipe saves in this way, or NULL. The state has
    this pipe's order. A resume from such a state would leave batches out, or give them twice, and
    nobody would be told. */
 static const char *dlpi_state_never_saved(const dlp_pipe *p, const dlpi_state *s) {
     for (uint32_t i = s->sampler_bytes; i < DLP_SAMPLER_STATE_BYTES; i++)
         if (s->sampler[i] != 0) return "sampler";
+    if (s->end_due && (s->epoch == 0 || s->batch != 0)) return "epoch";
     return p->source->never_saved(p, s);
+}
+
+/* Check that the data of a state (was) are those of this pipe (is), as far as both are known.
+   Returns DLP_OK, or DLP_ERR_RESUME with *e filled. */
+static int dlpi_state_data(const dlp_pipe *p, const dlpi_state *was, const dlpi_state *is,
+                           dlp_error *e) {
+    static const char *const field[] = {"source.names", "source.order", "source.sizes",
+                                        "source.content"};
+    static const char *const words[] = {
+        "other names than when the state was saved; if they were renamed, set moved = 1",
+        "another order than when the state was saved; give the list as it was",
+        "other sizes than when the state was saved; give the files of then",
+        "other bytes than when the state was saved; give the files of then"};
+    for (int i = p->datasets.identity.moved ? DLPI_SIZES : 0; i < DLPI_HASHES; i++)
+        if (was->identity[i] != 0 && is->identity[i] != 0 && was->identity[i] != is->identity[i])
+            return dlpi_error_set(e, DLP_ERR_RESUME, field[i], "%s: the files have %s", field[i],
+                                  words[i]);
+    return DLP_OK;
+}
+
+/* Warn once if a state that the pipe goes on from cannot be compared with the pipe's data. */
+static void dlpi_state_unknown(dlp_pipe *p, const dlpi_state *s) {
+    static const uint32_t none[DLPI_HASHES];
+    uint32_t mine[DLPI_HASHES];
+    dlpi_identity_short(&p->datasets.identity, mine);
+    const bool has = memcmp(s->identity, none, sizeof none) != 0;
+    if (p->warnings.data_said || has == (memcmp(mine, none, sizeof none) != 0)) return;
+    p->warnings.data_said = true;
+    dlpi_warn(p,
+              has ? "resume: no source of this pipe says what its files are, and the state does; "
+                    "check that they are the same files"
+                  : "resume: the state does not say from which files it was saved; check that they "
+                    "are the same files, in the same order");
 }
 
 /* Copy a saved state to *s, and check that it is whole and has this pipe's order. field: what
@@ -92,11 +139,10 @@ static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_
                                 const char *field, dlp_error *e) {
     dlpi_state mine;
     const char *wrong;
+    int rc;
     const size_t n_words = p->source->n_words;
-    memcpy(s, state->bytes, sizeof *s);
     dlpi_state_config(p, &mine);
-    if (s->magic != DLPI_STATE_MAGIC || s->check != dlpi_state_hash(s) || !dlpi_gaps_canonical(s) ||
-        s->sampler_bytes > DLP_SAMPLER_STATE_BYTES || s->epoch >= DLPI_MAX_EPOCH)
+    if (!dlpi_state_read(state, s) || !dlpi_gaps_canonical(s) || s->epoch >= DLPI_MAX_EPOCH)
         return dlpi_error_set(e, DLP_ERR_CORRUPT, field,
                               "the state is damaged, or another version of dlpipe saved it");
     if (s->n_items != mine.n_items)
@@ -106,6 +152,7 @@ static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_
     if (s->global_batch != mine.global_batch)
         return dlpi_state_differs(e, "batch_size", s->global_batch, mine.global_batch);
     if (s->last != mine.last) return dlpi_state_differs(e, "last", s->last, mine.last);
+    if ((rc = dlpi_state_data(p, s, &mine, e)) != DLP_OK) return rc;
     for (size_t i = 0; i < n_words; i++) {
         uint64_t was, is;
         memcpy(&was, s->sampler + i * 8, 8);
@@ -113,8 +160,7 @@ static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_
         if (was != is) return dlpi_state_differs(e, p->source->words[i], was, is);
     }
     if (s->params != mine.params)
-        return dlpi_state_differs(e, p->lender->params ? p->lender->params : p->source->params,
-                                  s->params, mine.params);
+        return dlpi_state_unlike(e, p->lender->params ? p->lender->params : p->source->params);
     if (dlpi_gaps_strange(p, s)) return dlpi_state_differs(e, "unordered", 1, 0);
     if ((wrong = dlpi_state_never_saved(p, s)) != NULL)
         return dlpi_error_set(e, DLP_ERR_CORRUPT, field,

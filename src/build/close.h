@@ -30,9 +30,9 @@ static void dlpi_free_all(dlp_pipe *p) {
         if (p->stages[i].ops->end != NULL) p->stages[i].ops->end(p, &p->stages[i]);
     p->beside->end(p);
     dlpi_unpoison_all(p);
-    if (p->region) munmap(p->region, (size_t)p->region_bytes);
-    if (p->alive) munmap(p->alive, 4096);
-    if (p->memfd >= 0) close(p->memfd);
+    if (p->region) dlpi_pages_free(p->region, p->region_bytes);
+    if (p->alive) dlpi_pages_free(p->alive, 4096);
+    dlpi_handle_close(p->memfd);
     if (p->budget_bytes) DLPI_ADD_SEQ(&p->d.budget->used_bytes, 0 - p->budget_bytes); /* M1 */
     free(p->exports.slots);
     dlpi_blocks_have(p, NULL, false); /* the source, which a stage may keep, says how many bytes */
@@ -57,7 +57,9 @@ static int dlpi_shut(dlp_pipe *p) {
         dlpi_stop_now(p);
         p->beside->await(p);
         if (!dlpi_await_threads(p, ns)) return dlpi_busy(p);
+        p->pace.inside = 1; /* worker_exit of inline stages */
         dlpi_close_rest(p);
+        p->pace.inside = 0;
     }
     p->closing = 2;
     return DLP_OK;

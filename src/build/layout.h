@@ -115,7 +115,8 @@ static void dlpi_layout_slots(dlp_pipe *p) {
     p->slot.fate = dlpi_take_bytes(&at, cells, 1);
     p->tries_bytes = 0;
     for (int i = 0; i < p->n_work; i++)
-        if (p->work[i]->w.retries > 0) p->tries_bytes = dlpi_times(2u * (uint64_t)p->n_work, rows);
+        if (p->work[i]->w.retries > 0 || p->work[i]->retries)
+            p->tries_bytes = dlpi_times(2u * (uint64_t)p->n_work, rows);
     p->off_tries = dlpi_take_bytes(&at, p->tries_bytes, 1);
     p->slot.valid = dlpi_take_bytes(&at, rows, 1);
     dlpi_area_told(p, DLPI_REC_SLOTS, DLPI_PLAN_SLOTS, "batch slots: row records", dlpi_line_up(at),
@@ -244,6 +245,24 @@ static void dlpi_layout_pipe(dlp_pipe *p) {
     dlpi_area_add(p, DLPI_REC_PIPE, bytes, 1, DLPI_LINE);
 }
 
+/* Add to the plan what workers of sources allocate as they begin. The inputs of makers are fetched
+   by the workers of the source stage. */
+static void dlpi_layout_reads(dlp_pipe *p) {
+    uint64_t all = 0, workers = 0, most = 0;
+    for (const dlpi_stage *st = p->stages; st < p->stages + p->n_stages; st++) {
+        const bool makes = st == p->fetch && p->source_stage->ops->expands;
+        const uint64_t n = (uint64_t)(makes ? p->source_stage->n_workers : st->n_workers);
+        const uint64_t each = st->dataset != NULL ? st->dataset->worker_bytes : 0;
+        if (each == 0) continue;
+        all = dlpi_sum(all, dlpi_times(n, each));
+        workers += n;
+        if (each > most) most = each;
+    }
+    if (dlpi_times(workers, most) != all) most = all, workers = 1; /* of several sources */
+    dlpi_area_outside(p, DLPI_AREA_READS, DLPI_PLAN_OWN, "workers of the source: what they read",
+                      most, workers);
+}
+
 /* Place all areas in the region, one after the other, and set the bytes of the plan. */
 static void dlpi_layout(dlp_pipe *p) {
     p->region_bytes = sizeof(dlpi_region);
@@ -252,11 +271,13 @@ static void dlpi_layout(dlp_pipe *p) {
     dlpi_layout_slots(p);
     dlpi_layout_table(p);
     dlpi_layout_trace(p);
+    dlpi_layout_reads(p);
     p->beside->layout(p);
     for (int i = 0; i < p->n_stages; i++) /* what each kind has of its own */
         if (p->stages[i].ops->layout != NULL) p->stages[i].ops->layout(p, &p->stages[i]);
     dlpi_layout_pipe(p);
     dlpi_cells_layout(p);
+    dlpi_marks_layout(p);
     dlpi_area_told(p, DLPI_AREA_GUARD, DLPI_PLAN_OWN, "guarded cells", dlpi_redzone_stride(p),
                    dlpi_redzone_cells(p), DLPI_LINE);
     p->region_bytes = dlpi_round_up(p->region_bytes, p->huge_pages > 0 ? 2u << 20 : 4096);

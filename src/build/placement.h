@@ -101,6 +101,8 @@ static void dlpi_live_idle(dlp_pipe *p, const dlpi_stage *st) {
                                                         : NULL;
     if ((st->work < 0 || st->w.num_workers == 0) && field != NULL)
         dlpi_warn(p, "%s: %s has no effect without workers; set num_workers", st->name, field);
+    else if (!DLPI_HAS_AFFINITY && st->w.n_affinity > 0)
+        dlpi_warn(p, "%s: affinity has no effect: " DLPI_SYSTEM " binds no threads here", st->name);
 }
 
 static const uint32_t dlpi_timed = 0;
@@ -116,11 +118,10 @@ static void dlpi_place_worker(dlpi_worker *w) {
 
 /* Start the thread of a worker with the function `run`. Returns DLP_OK, or the code of the pipe's
    error. */
-static int dlpi_thread_start(dlp_pipe *p, dlpi_worker *w, void *(*run)(void *)) {
-    const char *call;
+static int dlpi_worker_start(dlp_pipe *p, dlpi_worker *w, void *(*run)(void *)) {
     int rc;
     w->started = 1;
-    if ((rc = dlpi_thread_create(w, &w->thread, run, &call)) == 0) {
+    if ((rc = dlpi_thread_start(&w->thread, run, w, w->st->w.stack_bytes)) == 0) {
         p->n_threads++;
         return DLP_OK;
     }
@@ -130,8 +131,7 @@ static int dlpi_thread_start(dlp_pipe *p, dlpi_worker *w, void *(*run)(void *)) 
                            "the system refuses stack_bytes %" PRIu64 "; set whole pages, 16384 or "
                            "more, or 0",
                            w->st->w.stack_bytes);
-    errno = rc;
-    return dlpi_system_fail(p, DLP_ERR_SYSTEM, call);
+    return dlpi_system_fail(p, DLP_ERR_SYSTEM, rc, "pthread_create");
 }
 
 /* Start the worker threads and the scheduler's thread, and begin the inline workers. Worker
@@ -145,8 +145,8 @@ static int dlpi_start_threads(dlp_pipe *p) {
             if (dlpi_in_processes(st)) continue; /* they are there */
             if (st->w.num_workers > 0) {
                 w->limit_ns = (uint64_t)st->w.deadline_ms * 1000000u;
-                w->block->pid = (int32_t)getpid();
-                rc = dlpi_thread_start(p, w, dlpi_thread_worker);
+                w->block->pid = dlpi_process_number();
+                rc = dlpi_worker_start(p, w, dlpi_thread_worker);
             } else if (dlpi_worker_begin(w) != DLP_OK) {
                 rc = dlpi_pipe_fail(p, &p->ctl->error);
             } else {
@@ -155,7 +155,7 @@ static int dlpi_start_threads(dlp_pipe *p) {
         }
     }
     if (rc == DLP_OK && p->sampler->w.num_workers)
-        rc = dlpi_thread_start(p, p->consumer, dlpi_thread_scheduler);
+        rc = dlpi_worker_start(p, p->consumer, dlpi_thread_scheduler);
     return rc;
 }
 
@@ -181,7 +181,7 @@ static bool dlpi_await_threads(dlp_pipe *p, uint64_t ns) {
     }
     for (int i = 0; i <= p->n_workers; i++) {
         dlpi_worker *w = &p->workers[i];
-        if (w->started && !w->joined) pthread_join(w->thread, NULL);
+        if (w->started && !w->joined) dlpi_thread_join(&w->thread);
         if (w->started) w->joined = 1;
     }
     return true;

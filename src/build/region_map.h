@@ -4,34 +4,20 @@
 #include "build/layout.h"
 /* ---- the region: mapped, described for observers; and whether this process was forked ---- */
 
-/* Reserve all of the region's memory now. Else a process could be killed in the middle of a batch
-   for want of memory. Returns DLP_OK, or DLP_ERR_MEMORY. */
-static int dlpi_region_reserve(dlp_pipe *p) {
-    const uint64_t piece = 2u << 20; /* any signal interrupts it (before Linux 6.13), and undoes it:
-                                        of a whole region a program with a timer would get none */
-    for (uint64_t at = 0; at < p->region_bytes;) {
-        uint64_t n = p->region_bytes - at < piece ? p->region_bytes - at : piece;
-        int rc = posix_fallocate(p->memfd, (off_t)at, (off_t)n);
-        if (rc == 0) at += n;
-        if (rc == 0 || rc == EINTR) continue;
-        errno = rc;
-        return dlpi_system_fail(p, DLP_ERR_MEMORY, "reserving the region's memory");
-    }
-    return DLP_OK;
-}
-
-/* Map a page whose first byte is 1 here, and 0 in any process that is forked later. So such a
-   process knows that the pipe is not its own. Returns NULL if there is no memory. */
-static uint8_t *dlpi_alive_page(void) {
-    void *at = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (at == MAP_FAILED) return NULL;
-    madvise(at, 4096, 18); /* MADV_WIPEONFORK (Linux 4.14); before that, forks are not noticed */
-    *(uint8_t *)at = 1;
-    return at;
+/* Map a page that has the mark of this process. So a process that is forked later knows that the
+   pipe is not its own. Returns 0 or errno. */
+static int dlpi_alive_page(uint8_t **alive) {
+    void *at;
+    int rc = dlpi_pages(&at, 4096);
+    *alive = at;
+    if (rc == 0) dlpi_page_mark(at, 4096);
+    return rc;
 }
 
 /* True if this process is a fork of the one whose pipe this is. */
-static inline bool dlpi_forked(const dlp_pipe *p) { return p->alive != NULL && *p->alive == 0; }
+static inline bool dlpi_forked(const dlp_pipe *p) {
+    return p->alive != NULL && !dlpi_page_marked(p->alive);
+}
 
 /* Set the pipe's error: the system allows no file of the region's size. Returns DLP_ERR_LIMIT. */
 static int dlpi_region_too_large(dlp_pipe *p) {
@@ -48,36 +34,32 @@ static int dlpi_region_too_large(dlp_pipe *p) {
    and else anonymous memory. If other processes must map it (needs_file), only a memfd will do.
    Returns DLP_OK, or the code of the pipe's error. */
 static int dlpi_region_map(dlp_pipe *p) {
-    size_t bytes = (size_t)p->region_bytes;
-    void *at = MAP_FAILED;
-    bool must = p->needs_file != 0; /* with memory that is there */
+    const bool must = p->needs_file != 0, huge = p->huge_pages > 1;
+    const uint64_t bytes = p->region_bytes;
+    const char *call = "";
+    char text[100];
+    void *at = NULL;
+    int rc = 0;
     p->memfd = -1;
     if (must && !dlpi_file_may_be(bytes)) return dlpi_region_too_large(p);
-    if ((!p->d.no_memfd || must) && dlpi_file_may_be(bytes)) {
-        /* close on exec, may be sealed, huge pages */
-        p->memfd =
-            dlpi_fd_above((int)syscall(SYS_memfd_create, "dlpipe", p->huge_pages > 1 ? 7u : 3u));
-        if (p->memfd >= 0 && ftruncate(p->memfd, (off_t)bytes) == 0) {
-            fcntl(p->memfd, 1033, 6); /* F_ADD_SEALS: no shrink, no growth */
-            at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, p->memfd, 0);
-        }
+    if (!p->d.no_memfd || must) rc = dlpi_memory_file(&p->memfd, &at, "dlpipe", bytes, huge, &call);
+    if (at == NULL && must) {
+        snprintf(text, sizeof text, "%s, for memory that several processes share,%s", call,
+                 huge ? " in huge pages (see vm.nr_hugepages)" : "");
+        return dlpi_system_fail(p, DLP_ERR_MEMORY, rc, text);
     }
-    if (at == MAP_FAILED && must)
-        return dlpi_system_fail(p, DLP_ERR_MEMORY,
-                                p->huge_pages > 1
-                                    ? "mmap of the region in huge pages (see vm.nr_hugepages)"
-                                    : "mmap of the region as a memfd");
-    if (at == MAP_FAILED) {
-        if (p->memfd >= 0) close(p->memfd);
+    if (at == NULL) {
+        dlpi_handle_close(p->memfd);
         p->memfd = -1;
-        at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        rc = dlpi_pages(&at, bytes);
     }
-    if (at == MAP_FAILED) return dlpi_system_fail(p, DLP_ERR_MEMORY, "mmap of the region");
+    if (rc != 0) return dlpi_system_fail(p, DLP_ERR_MEMORY, rc, "mmap of the region");
     p->region = at;
-    if (p->huge_pages == 1 && madvise(at, bytes, 14) != 0) /* MADV_HUGEPAGE */
+    if (p->huge_pages == 1 && (rc = dlpi_pages_huge(at, bytes)) != 0)
         dlpi_warn(p, "huge_pages: the kernel gives none: %s. Set DLP_HUGE_NONE, or enable them",
-                  strerror(errno));
-    return p->n_procs > 0 ? dlpi_region_reserve(p) : DLP_OK;
+                  strerror(rc));
+    if (p->n_procs == 0 || (rc = dlpi_memory_file_fill(p->memfd, bytes)) == 0) return DLP_OK;
+    return dlpi_system_fail(p, DLP_ERR_MEMORY, rc, "reserving the region's memory");
 }
 
 /* Return a hash of the sizes of structs in the region. All processes that map the region to work on
@@ -115,24 +97,20 @@ static uint64_t dlpi_view_hash(void) {
 
 /* Write two random numbers to token[2]. */
 static void dlpi_token(uint64_t *token) {
-    struct timespec t;
-    if (syscall(SYS_getrandom, token, 16, 1) == 16) return; /* GRND_NONBLOCK */
-    clock_gettime(CLOCK_REALTIME, &t);
-    token[0] = dlp_hash((uint64_t)t.tv_sec, (uint64_t)t.tv_nsec, (uint64_t)getpid(), 1);
+    if (dlpi_random(token, 16)) return;
+    token[0] = dlp_hash(dlpi_real_ns(), 0, (uint64_t)dlpi_process_number(), 1);
     token[1] = dlp_hash(token[0], dlpi_now_ns(), (uint64_t)(uintptr_t)token, 2);
 }
 
 /* Write the record that describes the pipe to observers, and the table of links behind the
    record. */
 static void dlpi_pipe_describe(const dlp_pipe *p, dlpi_pipe_rec *r) {
-    struct timespec t;
-    clock_gettime(CLOCK_REALTIME, &t);
     dlpi_copy_text(r->name, sizeof r->name, p->name);
     dlpi_token(r->token);
-    r->started_real = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-    r->pid = (int32_t)getpid();
+    r->started_real = dlpi_real_ns();
+    r->pid = dlpi_process_number();
     r->memfd = p->memfd;
-    r->uid = (uint32_t)geteuid();
+    r->uid = dlpi_user_number();
     r->n_stages = (uint32_t)p->n_stages;
     r->n_workers = (uint32_t)p->n_workers;
     r->n_work = (uint32_t)p->n_work;
@@ -148,6 +126,7 @@ static void dlpi_pipe_describe(const dlp_pipe *p, dlpi_pipe_rec *r) {
     r->n_links = (int32_t)dlpi_links(p, (dlp_link *)(void *)(r + 1));
 }
 
+/* Write the fields of batches into the region's records r, for observers. */
 static void dlpi_fields_describe(const dlp_pipe *p, dlpi_field_rec *r) {
     for (uint32_t f = 0; f < p->batches.n; f++) {
         const dlpi_field *d = &p->batches.at[f];

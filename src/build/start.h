@@ -14,8 +14,7 @@ static int dlpi_private_alloc(dlp_pipe *p) {
         p->counters[i].words =
             p->counted + i * (p->areas[DLPI_REC_TRACE].stride / sizeof(uint64_t));
     if (ok) return DLP_OK;
-    errno = ENOMEM;
-    return dlpi_system_fail(p, DLP_ERR_MEMORY, "malloc of the pipe's own records");
+    return dlpi_system_fail(p, DLP_ERR_MEMORY, ENOMEM, "malloc of the pipe's own records");
 }
 
 /* Set up the record of a worker of stage st. id: its number in the stage; global: its number in the
@@ -122,8 +121,10 @@ static void dlpi_live_slots(dlp_pipe *p) {
             slot->cell = (uint16_t)(s % p->areas[p->item_area].count);
         for (int i = 0; i < p->n_work; i++) dlpi_live_words(p, s, i);
     }
-    for (uint32_t v = 0; v < p->n_out; v++)
+    for (uint32_t v = 0; v < p->n_out; v++) {
         dlpi_batch_view_init(p, v, &p->out[v], &p->out_fields[(size_t)v * p->batches.n]);
+        p->out[v].error = &p->call_err;
+    }
 }
 
 /* Return a hash of the sampler's arrays and numbers, for states. If items come from several
@@ -141,7 +142,9 @@ static int dlpi_state_take(dlp_pipe *p) {
     dlp_error e;
     int rc = dlpi_state_check_all(p, &p->resume, &s, "resume", &e);
     if (rc != DLP_OK) return dlpi_pipe_fail(p, &e);
+    dlpi_state_unknown(p, &s);
     s = dlpi_state_books(p, &s);
+    dlpi_valid_begin(p, p->epoch_open != 0);
     return dlpi_schedule_goto(p, &s) == DLP_OK ? DLP_OK : dlpi_pipe_fail(p, &p->ctl->error);
 }
 
@@ -161,7 +164,7 @@ static int dlpi_live_init(dlp_pipe *p) {
                      dlpi_area_at(p, DLPI_REC_TABLE, 0));
     p->params_hash = dlpi_params_hash(p);
     dlpi_live_workers(p);
-    p->consumer->block->pid = (int32_t)getpid();
+    p->consumer->block->pid = dlpi_process_number();
     dlpi_live_slots(p);
     for (int i = 0; i < p->n_stages; i++) {
         dlpi_live_idle(p, &p->stages[i]);
@@ -184,8 +187,8 @@ static int dlpi_prepare(dlp_pipe *p) {
     if ((rc = dlpi_plan(p, &plan)) != DLP_OK) return rc;
     if ((rc = dlpi_check_limits(p, &plan)) != DLP_OK) return rc;
     if ((rc = dlpi_private_alloc(p)) != DLP_OK) return rc;
-    if ((p->alive = dlpi_alive_page()) == NULL)
-        return dlpi_system_fail(p, DLP_ERR_MEMORY, "mmap of a page");
+    if ((rc = dlpi_alive_page(&p->alive)) != 0)
+        return dlpi_system_fail(p, DLP_ERR_MEMORY, rc, "mmap of a page");
     if ((rc = dlpi_region_map(p)) != DLP_OK) return rc;
     dlpi_wait_rule_set(p);
     p->prepared = 1;

@@ -41,6 +41,8 @@ static const uint8_t dlpi_paint_bytes[64] = {
     0xa3, 0xfe, 0x89, 0xc4, 0xbf, 0xea, 0x95, 0xc0, 0xab, 0xf6, 0x81, 0xcc, 0xb7, 0xe2, 0x8d, 0xd8,
     0xa1, 0xfc, 0x87, 0xc2, 0xbd, 0xe8, 0x93, 0xde, 0xa9, 0xf4, 0x9f, 0xca, 0xb5, 0xe0, 0x8b, 0xd6};
 
+/* Paint the bytes from `at` up to `to`. The value of a painted byte follows from its address alone.
+   */
 static void dlpi_paint(uint8_t *at, const uint8_t *to) {
     while (at < to) {
         size_t k = (uintptr_t)at % 64, n = 64 - k < (size_t)(to - at) ? 64 - k : (size_t)(to - at);
@@ -76,6 +78,12 @@ static void dlpi_redzone_paint(const dlpi_redzone *c) {
     }
 }
 
+/* Write to who[96] the name of the worker's stage, or of all rows that run in its attempts. */
+static void dlpi_redzone_who(const dlpi_worker *w, char *who) {
+    dlpi_copy_text(who, 96, w->st->name);
+    if (w->st->ops->chain_at != 0) w->st->ops->what(w->st, who, 96);
+}
+
 /* Check that a callback of worker w wrote to nothing but the fields of cell c. what, number: whose
    fields they are, for the message ("item", 7). rc: what the callback returned. Returns rc, or
    DLPI_OVERRUN with the message in *note. */
@@ -84,12 +92,11 @@ static int dlpi_redzone_check(dlpi_worker *w, const dlp_call *note, const dlpi_r
     for (uint32_t i = 0; i <= c->n; i++) {
         uint8_t *to, *from = dlpi_gap(c, i, &to), *first = dlpi_paint_first(from, to), *last = to;
         const dlpi_span *s;
-        char who[96]; /* the stage, or all rows that run in its attempts */
+        char who[96];
         bool before;
         uint64_t n;
         if (first == to) continue;
-        dlpi_copy_text(who, sizeof who, w->st->name);
-        if (w->st->ops->chain_at != 0) w->st->ops->what(w->st, who, sizeof who);
+        dlpi_redzone_who(w, who);
         while (last[-1] == dlpi_paint_bytes[(uintptr_t)(last - 1) % 64]) last--;
         before = i == 0 || (i < c->n && first - from > to - last); /* the end that is nearer */
         s = &c->span[before ? i : i - 1];
@@ -215,6 +222,33 @@ static inline void dlpi_redzone_in(const dlpi_worker *w, dlp_item *it, uint64_t 
     }
 }
 
+/* Check that a callback wrote nothing behind the length of a ragged field, in the guarded cell c.
+   rows: the fields of the row as they were before. Where the field had a longer item before, its
+   bytes may have changed, too. Returns rc, or DLPI_OVERRUN with the message in the item's call. */
+static int dlpi_redzone_tails(dlpi_worker *w, const dlp_item *it, const dlpi_redzone *c,
+                              uint8_t *const *rows, uint32_t s, int rc) {
+    for (uint32_t i = 0; i < c->n && rc == 0; i++) {
+        const uint32_t f = w->st->scope.field + i;
+        const dlpi_field *d = &w->p->items.at[f];
+        uint64_t used = it->length[i], n, last = d->row_bytes;
+        char who[96];
+        if (!d->f.ragged || used > (uint64_t)d->f.shape[0]) continue;
+        n = f < w->st->scope.own ? dlpi_slot_lengths(w->p, s, f, 1)[it->row] : 0;
+        used = (used > n ? used : n) * dlpi_row_bytes(d);
+        if (memcmp(c->span[i].at + used, rows[i] + used, (size_t)(last - used)) == 0) continue;
+        while (c->span[i].at[last - 1] == rows[i][last - 1]) last--;
+        dlpi_redzone_who(w, who);
+        snprintf(it->call->message, sizeof w->block->message,
+                 "%s wrote %" PRIu64 " byte%s behind the length %" PRIu64
+                 " of field \"%s\" of item %" PRIu64,
+                 who, last - used, last - used == 1 ? "" : "s", it->length[i], d->name, it->index);
+        *it->call->errnum = 0;
+        w->bad_field = d->name;
+        return DLPI_OVERRUN;
+    }
+    return rc;
+}
+
 /* Check what a callback, which has returned rc, wrote. A row in a guarded cell is copied back, and
    is the item's data again. Returns rc, or DLPI_OVERRUN if the callback wrote past the row. */
 static inline int dlpi_redzone_out(dlpi_worker *w, dlp_item *it, uint64_t cell, uint32_t s,
@@ -230,11 +264,13 @@ static inline int dlpi_redzone_out(dlpi_worker *w, dlp_item *it, uint64_t cell, 
         return dlpi_redzone_check(w, it->call, &c, "chunk", it->index, rc);
     }
     dlpi_redzone_of_row(w, cell, s, row, &c, rows);
+    rc = dlpi_redzone_check(w, it->call, &c, "item", it->index, rc);
+    rc = dlpi_redzone_tails(w, it, &c, rows, s, rc);
     for (uint32_t f = 0; f < c.n; f++) {
         memcpy(rows[f], c.span[f].at, c.span[f].bytes);
         it->data[f] = rows[f];
     }
-    return dlpi_redzone_check(w, it->call, &c, "item", it->index, rc);
+    return rc;
 }
 
 /* ---- released batches: their bytes are filled and poisoned ---- */

@@ -27,7 +27,7 @@ DLPI_INLINE bool dlpi_take_oldest(const dlp_pipe *p, uint64_t *b, uint32_t *s) {
 
 /* Find the batch to deliver now: the next one, or in an unordered pipe any that is ready. *b, *s:
    its number and slot. Returns DLP_OK, DLP_EMPTY if none is ready, or DLP_END if none will come. */
-__attribute__((noinline)) static int dlpi_take(dlp_pipe *p, uint64_t *b, uint32_t *s) {
+DLPI_NOINLINE static int dlpi_take(dlp_pipe *p, uint64_t *b, uint32_t *s) {
     uint32_t over = dlpi_credit_closed(&p->ctl->end_of_input); /* T1 <- T1: before tail */
     uint64_t tail = dlpi_credit_seen(&p->ctl->tail);           /* T1 <- T1 */
     if (p->base == tail) return over == dlpi_scheduled_word(p->seek_no) ? DLP_END : DLP_EMPTY;
@@ -87,7 +87,7 @@ DLPI_INLINE void dlpi_delivered(dlp_pipe *p, uint32_t v, uint64_t bytes) {
     p->epoch_open = (batch->flags & DLP_BATCH_LAST) == 0;
     p->lent[v] = p->epoch_open ? 1 : 2; /* the batch itself may be written over */
     p->n_lent++;
-    if (!p->epoch_open && p->d.epoch_end) p->epoch_end_due = 1;
+    if (!p->epoch_open && p->d.epoch_end) p->epoch_end_due = DLPI_DUE_END;
     DLPI_STORE_RLX(&ctl->held, p->n_lent); /* statistics, here and below */
     DLPI_STORE_RLX(&ctl->epoch, batch->epoch);
     dlpi_bump(&ctl->items, batch->count);
@@ -111,9 +111,8 @@ DLPI_INLINE void dlpi_deliver(dlp_pipe *p, uint64_t b, uint32_t s, dlp_batch **o
     uint64_t bytes = dlpi_batch_view_to(p, s, batch, fields, (uint8_t *)slot + p->slot.valid);
     if (p->prefetch > 1 && dlpi_slot_in_line(p)) { /* to read only: its worker may be at it still */
         const uint8_t *cell = dlpi_area_at(p, DLPI_REC_CELLS, ahead);
-        __builtin_prefetch(&dlpi_slot_at(p, ahead)->header);
-        for (uint32_t f = 0; f < p->batches.n; f++)
-            __builtin_prefetch(cell + p->batches.at[f].offset);
+        DLPI_PREFETCH(&dlpi_slot_at(p, ahead)->header);
+        for (uint32_t f = 0; f < p->batches.n; f++) DLPI_PREFETCH(cell + p->batches.at[f].offset);
     }
     batch->flags = dlpi_taken(p, b, batch->flags);
     for (uint32_t f = 0; !p->bare && f < p->batches.n; f++) p->sink->data(p, s, f, 0, &fields[f]);
@@ -163,6 +162,57 @@ DLPI_COLD static int dlpi_threads_deadline(dlp_pipe *p, uint64_t now) {
         return dlpi_pipe_fail(p, &e);
     }
     return DLP_OK;
+}
+
+/* Return the worker whose present work takes the longest; NULL: none is at work. A reader that
+   waits for others is not at work. */
+static const dlpi_worker *dlpi_oldest_work(const dlp_pipe *p, uint64_t now) {
+    const dlpi_worker *oldest = NULL;
+    for (int i = 0; i < p->n_workers; i++) {
+        const dlpi_worker *w = &p->workers[i];
+        const uint64_t since = DLPI_LOAD_RLX(&w->block->since_ns); /* for people, here and below */
+        if (DLPI_LOAD_RLX(&w->block->state) != DLP_WORKER_BUSY || since >= now) continue;
+        if (DLPI_LOAD_RLX(&w->block->current) == UINT64_MAX) continue;
+        if (w->st->dataset != NULL && w->st->dataset->reader != NULL) continue;
+        oldest = w;
+        now = since;
+    }
+    return oldest;
+}
+
+/* Warn that no batch has come for so long, and which work takes the longest. */
+DLPI_COLD static void dlpi_stall_warn(dlp_pipe *p, uint64_t ns, uint64_t now) {
+    const dlpi_worker *w = dlpi_oldest_work(p, now);
+    const uint64_t ms = ns / 1000000u;
+    p->warnings.stall_said = true;
+    if (w == NULL)
+        dlpi_warn(p,
+                  "no batch for %" PRIu64 " ms, and no worker is at work; dlp_pipe_explain says "
+                  "what is missing",
+                  ms);
+    else
+        dlpi_warn(p,
+                  "no batch for %" PRIu64 " ms: worker %d of \"%s\" (thread %d) is at %s %" PRIu64
+                  " for %" PRIu64 " ms; set deadline_ms, or find out what it waits for",
+                  ms, w->id, w->st->name, DLPI_LOAD_RLX(&w->block->tid),
+                  dlpi_is_item_stage(p, w->st) ? "item" : "batch",
+                  DLPI_LOAD_RLX(&w->block->current),
+                  (now - DLPI_LOAD_RLX(&w->block->since_ns)) / 1000000u);
+}
+
+/* Look whether next has waited stall_ms for the same batch. A time in which the process was stopped
+   does not count. */
+static void dlpi_stall_look(dlp_pipe *p, uint64_t now) {
+    dlpi_warnings *k = &p->warnings;
+    const uint64_t at = p->base + DLPI_LOAD_RLX(&p->ctl->views);
+    const uint64_t ms = p->d.stall_ms != 0 ? (uint64_t)p->d.stall_ms : 60000;
+    if (k->stall_said || p->d.stall_ms < 0) return;
+    if (k->stall_ns == 0 || at != k->stall_at || k->stall_ns < p->stood_ns) {
+        k->stall_at = at;
+        k->stall_ns = now;
+    } else if (now - k->stall_ns >= ms * 1000000u) {
+        dlpi_stall_warn(p, now - k->stall_ns, now);
+    }
 }
 
 /* Check that the worker processes are still there. Returns DLP_OK, or what is wrong. If the call of
@@ -223,6 +273,7 @@ static uint64_t dlpi_next_patience(void *who) {
     dlp_pipe *p = k->p;
     uint64_t now = dlpi_now_ns(), ns = DLPI_SLEEP_NS;
     if (k->due != 0 && now > k->due) p->stood_ns = now;
+    dlpi_stall_look(p, now);
     k->rc = dlpi_next_beside(p, now, k->until);
     if (k->rc == DLP_OK && now >= k->until) k->rc = DLP_TIMEOUT;
     if (k->rc == DLP_OK) k->rc = dlpi_threads_deadline(p, now);
@@ -256,7 +307,7 @@ static const dlpi_wait_ops dlpi_next_waits = {dlpi_next_look, dlpi_next_rest, NU
 
 /* Wait until dlpi_take finds a batch, or the wait is over. Returns DLP_OK with *k.b and *k.s set,
    or why there is no batch, such as DLP_TIMEOUT. */
-__attribute__((noinline)) static int dlpi_next_await(dlpi_next_wait k) {
+DLPI_NOINLINE static int dlpi_next_await(dlpi_next_wait k) {
     dlp_pipe *p = k.p;
     uint64_t want = p->d.unordered ? UINT64_MAX : p->base + 1;
     uint32_t *here = &p->ctl->consumer_cpu;
@@ -271,8 +322,8 @@ __attribute__((noinline)) static int dlpi_next_await(dlpi_next_wait k) {
 
 /* Take the next batch, or wait for one, and book the time that the consumer waits. rc: what
    dlpi_take returned, not DLP_OK. Returns DLP_OK with *b and *s set, or why there is no batch. */
-__attribute__((noinline)) static int dlpi_next_take(dlp_pipe *p, int timeout_ms, int rc,
-                                                    uint64_t *b, uint32_t *s) {
+DLPI_NOINLINE static int dlpi_next_take(dlp_pipe *p, int timeout_ms, int rc, uint64_t *b,
+                                        uint32_t *s) {
     uint64_t from = dlpi_consumer_waits(p, timeout_ms < 0 && !p->barrier), until = UINT64_MAX;
     if (timeout_ms >= 0) until = timeout_ms > 0 ? from + (uint64_t)timeout_ms * 1000000u : 0;
     if (rc == DLP_EMPTY) rc = dlpi_next_try(p, until, b, s, rc);
@@ -299,12 +350,11 @@ DLPI_COLD static void dlpi_seek(dlp_pipe *p, const dlpi_state *s) {
     dlpi_state to;
     p->seek_no = (p->seek_no + 1) & 0xffffu;
     p->seeks++;
-    p->epoch_end_due = 0;
     to = dlpi_state_books(p, s);
-    pthread_mutex_lock(&dlpi_place_lock);
+    dlpi_mutex_lock(&dlpi_place_lock);
     p->place = to;
     p->place_seek_no = p->seek_no;
-    pthread_mutex_unlock(&dlpi_place_lock);
+    dlpi_mutex_unlock(&dlpi_place_lock);
     DLPI_STORE_SEQ(&p->ctl->cancel, dlpi_generation(p->seek_no, 0)); /* N1 -> N1 */
     dlpi_wake_all(p);
     dlpi_schedule_inline(p, 1);
@@ -351,8 +401,7 @@ DLPI_COLD static void dlpi_next_fails(dlp_pipe *p, int rc, uint32_t s) {
 
 /* Get the next batch from the lender, for dlpi_next, and note the batch for states and statistics.
    Returns DLP_OK with *out set, or why there is no batch, as dlpi_next does. */
-__attribute__((noinline)) static int dlpi_next_lender(dlp_pipe *p, dlp_batch **out,
-                                                      int timeout_ms) {
+DLPI_NOINLINE static int dlpi_next_lender(dlp_pipe *p, dlp_batch **out, int timeout_ms) {
     dlpi_handed handed;
     int rc = p->lender->next(p, &handed, timeout_ms);
     if (rc != DLP_OK) return rc;

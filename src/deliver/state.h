@@ -5,16 +5,25 @@
 /* ---------------------------------------------------------------------------------------------
    >>impl-state      RESUME: STATES AND THEIR FINGERPRINT
    Fixed size, little-endian words. What changes the order (the fingerprint: dlpi_state_config, with
-   what source and lender add) is in it field by field, so that a mismatch names the field. */
+   what source and lender add) is in it field by field, so that a mismatch names the field.
+
+   All bytes of a saved state are in use, but some words have more bits than their numbers need.
+   Such bits hold what was added later. They are zeros in a state that an older version has saved.
+   */
 
 #define DLPI_STATE_MAGIC UINT64_C(0x3131657461747364) /* "dstate11" */
+#define DLPI_STATE_END_DUE 0x100u                     /* in `last`, whose numbers take 8 bits */
 
-/* Return the hash of all that follows `check` in a state. `check` is this hash, by which a damaged
-   state is found. */
+_Static_assert(DLP_SAMPLER_STATE_BYTES >> 8 == 0 && DLPI_MAX_EPOCH - 1 <= DLPI_EPOCH_MASK &&
+                   DLPI_MAX_ITEMS - 1 <= DLPI_EPOCH_MASK,
+               "the other bits of these words have hashes");
+
+/* Return the hash of all that follows `check` in a saved state. `check` is this hash, by which a
+   damaged state is found. */
 static uint64_t dlpi_state_hash(const dlpi_state *s) {
     uint64_t h = DLPI_STATE_MAGIC;
     const uint8_t *bytes = (const uint8_t *)s;
-    for (size_t i = offsetof(dlpi_state, n_items); i + 8 <= sizeof *s; i += 8) {
+    for (size_t i = offsetof(dlpi_state, n_items); i + 8 <= DLPI_STATE_BYTES; i += 8) {
         uint64_t word;
         memcpy(&word, bytes + i, 8);
         h = dlp_hash(h, word, i, 0);
@@ -22,11 +31,39 @@ static uint64_t dlpi_state_hash(const dlpi_state *s) {
     return h;
 }
 
-/* Complete a state with its hash, and copy it to *out, the user's. */
-static void dlpi_state_give(dlpi_state *s, dlp_state *out) {
-    s->check = dlpi_state_hash(s);
+/* Write the state s into *out, the user's, with its hash. */
+static void dlpi_state_give(const dlpi_state *s, dlp_state *out) {
+    dlpi_state saved = *s;
+    const uint32_t *id = s->identity;
+    saved.epoch |= (uint64_t)id[DLPI_NAMES] << 48;
+    saved.sampler_bytes |= id[DLPI_ORDER] << 8;
+    saved.global_batch |= id[DLPI_SIZES] >> 7 << 24;
+    saved.last = (uint16_t)(s->last | id[DLPI_SIZES] << 9 | (s->end_due ? DLPI_STATE_END_DUE : 0));
+    saved.batch |= (uint64_t)id[DLPI_CONTENT] << 48;
+    saved.order = (uint16_t)(s->order | id[DLPI_CONTENT] >> 16 << 8);
+    saved.check = dlpi_state_hash(&saved);
     memset(out, 0, sizeof *out);
-    memcpy(out->bytes, s, sizeof *s);
+    memcpy(out->bytes, &saved, DLPI_STATE_BYTES);
+}
+
+/* Read a saved state into *s. Returns false if it is damaged, or another version has saved it. */
+static bool dlpi_state_read(const dlp_state *from, dlpi_state *s) {
+    uint32_t *id;
+    memcpy(s, from->bytes, DLPI_STATE_BYTES);
+    id = s->identity;
+    if (s->magic != DLPI_STATE_MAGIC || s->check != dlpi_state_hash(s)) return false;
+    s->end_due = (s->last & DLPI_STATE_END_DUE) != 0;
+    id[DLPI_NAMES] = (uint32_t)(s->epoch >> 48);
+    id[DLPI_ORDER] = s->sampler_bytes >> 8;
+    id[DLPI_SIZES] = s->global_batch >> 24 << 7 | (uint32_t)s->last >> 9;
+    id[DLPI_CONTENT] = (uint32_t)s->order >> 8 << 16 | (uint32_t)(s->batch >> 48);
+    s->epoch &= DLPI_EPOCH_MASK;
+    s->sampler_bytes &= 0xffu;
+    s->global_batch &= 0xffffffu;
+    s->last &= 0xffu;
+    s->batch &= DLPI_EPOCH_MASK;
+    s->order &= 0xffu;
+    return s->sampler_bytes <= DLP_SAMPLER_STATE_BYTES;
 }
 
 /* Begin a state: write what the pipe's order follows from, such as seed, number of items and batch
@@ -40,6 +77,7 @@ DLPI_COLD static void dlpi_state_config(const dlp_pipe *p, dlpi_state *s) {
     s->global_batch = (uint32_t)p->global_batch;
     s->order = (uint16_t)dlpi_sampler_of(p)->order;
     s->last = (uint16_t)p->last;
+    dlpi_identity_short(&p->datasets.identity, s->identity);
     p->source->config(p, s);
     if (p->lender->config) p->lender->config(p, s);
 }
@@ -106,6 +144,7 @@ static dlpi_state dlpi_state_books(dlp_pipe *p, const dlpi_state *s) {
     p->after.spot = (dlpi_spot){s->epoch, s->batch, s->position};
     p->epoch_now = s->epoch;
     p->epoch_open = s->batch > 0;
+    p->epoch_end_due = s->end_due && p->d.epoch_end;
     p->last_sequence = UINT64_MAX;
     dlpi_gaps_books(p, s);
     p->after.source.bytes = s->sampler_bytes;

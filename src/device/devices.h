@@ -1,3 +1,4 @@
+/* needs: transfer */
 #pragma once
 /* tests: system/device/device_cuda, system/device/device_opencl, gpu/gpu_false */
 #include "device/gpu.h"
@@ -125,6 +126,7 @@ DLPI_COLD static void dlpi_cuda_drain(dlpi_cuda *c) {
         if (c->gpu.due[i]) c->call.event_sync(c->readers[i]);
 }
 
+/* Unpin memory that dlpi_cuda_register pinned, once no copy can read it. */
 DLPI_COLD static void dlpi_cuda_unregister(void *user, void *mem, uint64_t bytes DLPI_UNREAD) {
     dlpi_cuda *c = user;
     if (!c->gpu.info.pinned || dlpi_cuda_enter(c) != 0) return;
@@ -150,6 +152,7 @@ DLPI_COLD static int dlpi_cuda_register(void *user, void *mem, uint64_t bytes) {
     return rc;
 }
 
+/* Allocate device memory, at least one byte. Returns 0 or a CUresult; *dev is then untouched. */
 DLPI_COLD static int dlpi_cuda_alloc(void *user, uint64_t bytes, void **dev) {
     dlpi_cuda *c = user;
     unsigned long long address = 0;
@@ -160,6 +163,7 @@ DLPI_COLD static int dlpi_cuda_alloc(void *user, uint64_t bytes, void **dev) {
     return dlpi_cuda_leave(c, rc);
 }
 
+/* Set *bytes to the free memory of the device. Returns 0 or a CUresult. */
 DLPI_COLD static int dlpi_cuda_room(void *user, uint64_t *bytes) {
     dlpi_cuda *c = user;
     size_t left = 0, all = 0;
@@ -170,6 +174,7 @@ DLPI_COLD static int dlpi_cuda_room(void *user, uint64_t *bytes) {
     return dlpi_cuda_leave(c, rc);
 }
 
+/* Free device memory, once no enqueued copy can touch it. */
 DLPI_COLD static void dlpi_cuda_free(void *user, void *dev) {
     dlpi_cuda *c = user;
     if (dlpi_cuda_enter(c) != 0) return;
@@ -196,6 +201,8 @@ static int dlpi_cuda_order(dlpi_cuda *c, uint32_t buffer) {
     return 0;
 }
 
+/* Begin to copy host memory into device memory, after the readers of the buffer. The host memory
+   must stay as it is until the copy is done. Returns 0 or a CUresult. */
 static int dlpi_cuda_copy(void *user, void *dev, const void *host, uint64_t bytes,
                           uint32_t buffer) {
     dlpi_cuda *c = user;
@@ -211,6 +218,8 @@ static int dlpi_cuda_copy(void *user, void *dev, const void *host, uint64_t byte
     return dlpi_cuda_leave(c, rc);
 }
 
+/* Begin to copy bytes between two places of device memory, after the readers of the buffer. Returns
+   0 or a CUresult. */
 static int dlpi_cuda_copy_within(void *user, void *to, uint64_t to_at, void *from, uint64_t from_at,
                                  uint64_t bytes, uint32_t buffer) {
     dlpi_cuda *c = user;
@@ -226,6 +235,8 @@ static int dlpi_cuda_copy_within(void *user, void *to, uint64_t to_at, void *fro
     return dlpi_cuda_leave(c, rc);
 }
 
+/* Mark the end of the copies into a buffer, for dlpi_cuda_done. The next copy waits for the
+   buffer's readers again. Returns 0 or a CUresult. */
 static int dlpi_cuda_record(void *user, uint32_t buffer) {
     dlpi_cuda *c = user;
     int rc = dlpi_cuda_enter(c);
@@ -323,6 +334,8 @@ static int dlpi_cuda_make(dlpi_cuda *c, const dlp_cuda_desc *d, const char **wha
     return 0;
 }
 
+/* Find the context, make the stream and the events, and describe the device. Returns 0, or a
+   DLP_ERR code with *err filled. If it fails, the caller must call dlpi_cuda_drop. */
 static int dlpi_cuda_begin(dlpi_cuda *c, const dlp_cuda_desc *d, dlp_error *err) {
     const char *what = "cuCtxPushCurrent", *popping = "cuCtxPopCurrent";
     void *was;
@@ -345,6 +358,8 @@ static int dlpi_cuda_begin(dlpi_cuda *c, const dlp_cuda_desc *d, dlp_error *err)
     return DLP_OK;
 }
 
+/* Take the device for a pipe. With `later` the first call also begins the device. Returns 0 or a
+   DLP_ERR code; the device's name then tells why. */
 static int dlpi_cuda_open(void *user) {
     dlpi_cuda *c = user;
     dlp_error e;
@@ -452,38 +467,4 @@ DLPI_COLD DLPDEF int dlp_device_close(dlp_device *device) {
 #endif
     memset(device, 0, sizeof *device);
     return DLP_OK;
-}
-
-/* Return the number of the events of the buffer of batch s; in a split pipe s is a view. */
-__attribute__((unused)) /* without these devices */
-static uint32_t
-dlpi_release_buffer(const dlp_pipe *p, uint32_t s) {
-    uint32_t slot = p->lender->slot(p, s);
-    return slot == DLPI_NO_SLOT ? dlpi_transfer_seam_events(p, s) : dlpi_transfer_events(p, slot);
-}
-
-DLPDEF int dlp_pipe_release_after(dlp_pipe *p, dlp_batch *batch, void *stream DLPI_UNREAD,
-                                  dlp_error *err) {
-    const dlp_device *d;
-    uint32_t s;
-    int rc = DLP_OK, make;
-    if (p == NULL || batch == NULL || !p->started)
-        return dlpi_error_set(err, DLP_ERR_ARG, "batch",
-                              "pipe or batch is NULL, or the pipe was not started");
-    if (dlpi_forked(p)) return dlpi_error_set(err, DLP_ERR_FORKED, "", "forked after start");
-    if ((s = dlpi_lent_slot(p, batch)) == DLPI_NO_SLOT)
-        return dlpi_error_set(err, DLP_ERR_ARG, "batch", "the batch is not held");
-    d = dlpi_transfer_device(p);
-    make = d ? dlpi_gpu_make(d) : 0;
-    if (make == 0)
-        return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "",
-                              "the pipe has no GPU; use dlp_pipe_release");
-#ifdef DLPIPE_CUDA
-    if (make == 1) rc = dlpi_cuda_release_after(d->user, dlpi_release_buffer(p, s), stream, err);
-#endif
-#ifdef DLPIPE_OPENCL
-    if (make == 2) rc = dlpi_cl_release_after(d->user, dlpi_release_buffer(p, s), stream, err);
-#endif
-    if (rc != DLP_OK) return rc;
-    return dlp_pipe_release(p, batch);
 }

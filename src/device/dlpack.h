@@ -1,3 +1,4 @@
+/* needs: dlpack */
 #pragma once
 /* tests: system/device/dlpack, system/device/dlpack_numpy */
 #include "api/dlpack.h"
@@ -37,7 +38,7 @@ _Static_assert(sizeof(dlp_managed_tensor_v1) == 80 &&
                    offsetof(dlp_managed_tensor_v1, dl_tensor) == 32,
                "DLManagedTensorVersioned of dlpack.h");
 
-static pthread_mutex_t dlpi_exported_lock = PTHREAD_MUTEX_INITIALIZER;
+static dlpi_mutex dlpi_exported_lock = DLPI_MUTEX_INIT;
 
 /* Give batch s back to a closed pipe, under the lock. True if it was the last: then free the
    pipe. */
@@ -50,16 +51,16 @@ static bool dlpi_exported_drop(dlp_pipe *p, uint32_t s) {
 /* True if batch s was exported and all its tensors are deleted. It is the consumer's again then. */
 static bool dlpi_exported_back(dlp_pipe *p, uint32_t s) {
     bool back;
-    pthread_mutex_lock(&dlpi_exported_lock);
+    dlpi_mutex_lock(&dlpi_exported_lock);
     back = p->exports.slots[s].exported && p->exports.slots[s].tensors == 0;
     if (back) p->exports.slots[s].exported = 0;
-    pthread_mutex_unlock(&dlpi_exported_lock);
+    dlpi_mutex_unlock(&dlpi_exported_lock);
     if (back) p->exports.n--;
     return back;
 }
 
-/* Give back what has no more tensors. Apart from the question, which each call of next asks. */
-DLPI_COLD __attribute__((noinline)) static void dlpi_exported_sweep_all(dlp_pipe *p) {
+/* Give back what has no more tensors. */
+DLPI_COLD static void dlpi_exported_sweep(dlp_pipe *p) {
     uint32_t left = p->exports.n;
     for (uint32_t s = 0; left > 0; s++) {
         if (p->exports.slots[s].exported == 0)
@@ -67,10 +68,6 @@ DLPI_COLD __attribute__((noinline)) static void dlpi_exported_sweep_all(dlp_pipe
         left--;
         if (dlpi_exported_back(p, s)) dlpi_give_back(p, s);
     }
-}
-
-static inline void dlpi_exported_sweep(dlp_pipe *p) {
-    if (p->exports.n > 0) dlpi_exported_sweep_all(p);
 }
 
 /* Release batch s of a pipe that exports batches. An exported one goes back with its last tensor.
@@ -82,17 +79,10 @@ static int dlpi_exported_release(dlp_pipe *p, uint32_t s) {
         dlpi_exported_sweep(p);
         return DLP_OK;
     }
-    pthread_mutex_lock(&dlpi_exported_lock);
+    dlpi_mutex_lock(&dlpi_exported_lock);
     last = p->exports.slots[s].exported == 0 && dlpi_exported_drop(p, s);
-    pthread_mutex_unlock(&dlpi_exported_lock);
+    dlpi_mutex_unlock(&dlpi_exported_lock);
     if (last) dlpi_free(p);
-    return DLP_OK;
-}
-
-/* Release batch s (dlp_pipe_release). Returns DLP_OK. */
-static inline int dlpi_exported_return(dlp_pipe *p, uint32_t s) {
-    if (p->exports.slots != NULL) return dlpi_exported_release(p, s);
-    dlpi_give_back(p, s);
     return DLP_OK;
 }
 
@@ -100,19 +90,24 @@ static inline int dlpi_exported_return(dlp_pipe *p, uint32_t s) {
 static int dlpi_exported_close(dlp_pipe *p) {
     bool last;
     int rc;
-    if (p->exports.slots == NULL) return dlpi_close(p);
     dlpi_exported_sweep(p);
     if ((rc = dlpi_shut(p)) != DLP_OK) return rc;
-    pthread_mutex_lock(&dlpi_exported_lock);
+    dlpi_mutex_lock(&dlpi_exported_lock);
     p->exports.closed = 1;
     for (uint32_t s = 0; s < p->n_out; s++)
         if (p->exports.slots[s].exported && p->exports.slots[s].tensors == 0)
             dlpi_exported_drop(p, s);
     last = p->n_lent == 0;
-    pthread_mutex_unlock(&dlpi_exported_lock);
+    dlpi_mutex_unlock(&dlpi_exported_lock);
     if (last) dlpi_free(p);
     return DLP_OK;
 }
+
+static const dlpi_exports_ops dlpi_exported_ops = {
+    .sweep = dlpi_exported_sweep,
+    .release = dlpi_exported_release,
+    .close = dlpi_exported_close,
+};
 
 /* Delete a tensor. A child forked from the pipe's process takes no lock: nobody may ever free
    it. */
@@ -120,10 +115,10 @@ static void dlpi_export_free(dlpi_export *x) {
     dlp_pipe *p = x->p; /* lives at least as long as its tensors */
     bool last = false;
     if (!dlpi_forked(p)) {
-        pthread_mutex_lock(&dlpi_exported_lock);
+        dlpi_mutex_lock(&dlpi_exported_lock);
         if (--p->exports.slots[x->slot].tensors == 0 && p->exports.closed)
             last = dlpi_exported_drop(p, x->slot);
-        pthread_mutex_unlock(&dlpi_exported_lock);
+        dlpi_mutex_unlock(&dlpi_exported_lock);
     }
     if (last) dlpi_free(p);
     free(x);
@@ -141,6 +136,8 @@ static int32_t dlpi_dl_device(const dlp_pipe *p, int32_t *id) {
     return d->copy == dlp_device_host()->copy ? 1 : 12;
 }
 
+/* Describe a tensor in DLPack's form. The shape and the strides lie in the record x. host: the data
+   lie in host memory, whatever device the pipe has. */
 static void dlpi_export_fill(dlpi_export *x, const dlp_tensor *t, bool host, dlp_dl_tensor *out) {
     int64_t stride = 1;
     for (int32_t i = t->ndim - 1; i >= 0; i--) {
@@ -184,16 +181,17 @@ static int dlpi_export_new(dlp_pipe *p, const dlp_batch *batch, dlpi_export **ou
     uint32_t s = dlpi_lent_slot(p, batch);
     dlpi_export *x = NULL;
     if (p->exports.slots == NULL) p->exports.slots = calloc(p->n_out, sizeof *p->exports.slots);
+    if (p->exports.slots != NULL) p->exports.ops = &dlpi_exported_ops;
     if (p->exports.slots == NULL || (x = calloc(1, sizeof *x)) == NULL)
-        return dlpi_error_set(err, DLP_ERR_MEMORY, "", "no memory: a tensor of %zu bytes",
-                              sizeof *x);
+        return dlpi_error_set(err, DLP_ERR_MEMORY, "", "no memory: a tensor of %d bytes",
+                              (int)sizeof *x);
     x->p = p;
     x->slot = s;
-    pthread_mutex_lock(&dlpi_exported_lock);
+    dlpi_mutex_lock(&dlpi_exported_lock);
     p->exports.n += p->exports.slots[s].exported == 0;
     p->exports.slots[s].exported = 1;
     p->exports.slots[s].tensors++;
-    pthread_mutex_unlock(&dlpi_exported_lock);
+    dlpi_mutex_unlock(&dlpi_exported_lock);
     *out = x;
     return DLP_OK;
 }
@@ -205,6 +203,8 @@ static dlp_managed_tensor *dlpi_export_v0(dlpi_export *x, const dlp_tensor *t, b
     return &x->tensor.v0;
 }
 
+/* Return the tensor of record x in DLPack's form of version 1. Its deleter frees the record. The
+   tensor is read-only if `host` is set, or if the pipe's batches lie in memory of others. */
 static dlp_managed_tensor_v1 *dlpi_export_v1(dlpi_export *x, const dlp_tensor *t, bool host) {
     dlpi_export_fill(x, t, host, &x->tensor.v1.dl_tensor);
     x->tensor.v1.major = 1;
@@ -256,6 +256,8 @@ static int dlpi_rows_of_field(const dlp_batch *batch, bool offsets, int field, d
     return DLP_OK;
 }
 
+/* Describe what the batch says of its rows as a tensor: a DLP_ROWS_* of the batch, or of a field.
+   Returns 0, or a DLP_ERR code with *err filled. The data stay the batch's. */
 static int dlpi_rows_tensor(const dlp_batch *batch, int what, int field, dlp_tensor *t,
                             dlp_error *err) {
     memset(t, 0, sizeof *t);

@@ -1,3 +1,4 @@
+/* needs: transfer */
 #pragma once
 /* tests: system/device/device_cuda, system/device/device_opencl */
 #include "api/devices.h"
@@ -25,8 +26,6 @@ typedef struct dlpi_gpu {
 } dlpi_gpu;
 
 #if defined(DLPIPE_CUDA) || defined(DLPIPE_OPENCL)
-#include <dlfcn.h>
-
 typedef struct dlpi_symbol {
     const char *name;
     size_t at; /* of the pointer in the table of calls */
@@ -35,14 +34,14 @@ typedef struct dlpi_symbol {
 /* Load a library and fill a table of calls. Returns 0, or DLP_ERR_UNSUPPORTED with *err filled. */
 static int dlpi_gpu_load(void *calls, const dlpi_symbol *symbols, size_t n, const char *library,
                          dlp_error *err) {
-    void *lib = dlopen(library, RTLD_NOW | RTLD_LOCAL);
+    const char *why;
+    void *lib = dlpi_library(library, &why);
     if (lib == NULL) {
-        const char *why = dlerror();
         dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "library", "no driver: %s", why ? why : library);
         return DLP_ERR_UNSUPPORTED;
     }
     for (size_t i = 0; i < n; i++) {
-        void *symbol = dlsym(lib, symbols[i].name);
+        void *symbol = dlpi_library_symbol(lib, symbols[i].name);
         if (symbol == NULL) {
             dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "library",
                            "%s has no %s: the driver is too old", library, symbols[i].name);

@@ -1,3 +1,4 @@
+/* needs: transfer */
 #pragma once
 /* tests: system/device/device_opencl */
 #include "device/gpu.h"
@@ -112,6 +113,8 @@ typedef struct dlpi_cl {
     void *consumed[DLPI_DEVICE_BUFFERS]; /* the same, of the consumer */
 } dlpi_cl;
 
+/* Return rc, the code of the OpenCL call `what`. If rc is not 0, add the call and the code to the
+   device's name. */
 static int dlpi_cl_said(dlpi_cl *c, int32_t rc, const char *what) {
     char words[96];
     if (rc == 0) return 0;
@@ -145,6 +148,8 @@ static void dlpi_cl_drain(dlpi_cl *c) {
     }
 }
 
+/* Allocate a buffer of device memory, of at least one byte. Returns 0 or an OpenCL code; *dev is
+   then untouched. */
 static int dlpi_cl_alloc(void *user, uint64_t bytes, void **dev) {
     dlpi_cl *c = user;
     int32_t rc = 0;
@@ -184,6 +189,8 @@ static int dlpi_cl_waits(dlpi_cl *c, uint32_t buffer, void **wait, uint32_t *n) 
     return 0;
 }
 
+/* Begin to copy bytes between two buffers of device memory, after the readers of the buffer.
+   Returns 0 or an OpenCL code. */
 static int dlpi_cl_copy_within(void *user, void *to, uint64_t to_at, void *from, uint64_t from_at,
                                uint64_t bytes, uint32_t buffer) {
     dlpi_cl *c = user;
@@ -197,6 +204,8 @@ static int dlpi_cl_copy_within(void *user, void *to, uint64_t to_at, void *from,
                         "clEnqueueCopyBuffer");
 }
 
+/* Begin to copy host memory into device memory, after the readers of the buffer. The host memory
+   must stay as it is until the copy is done. Returns 0 or an OpenCL code. */
 static int dlpi_cl_copy(void *user, void *dev, const void *host, uint64_t bytes, uint32_t buffer) {
     dlpi_cl *c = user;
     void *wait[2];
@@ -209,6 +218,8 @@ static int dlpi_cl_copy(void *user, void *dev, const void *host, uint64_t bytes,
         "clEnqueueWriteBuffer");
 }
 
+/* Mark the end of the copies into a buffer, for dlpi_cl_done, and send them to the device. The
+   buffer's readers are then forgotten. Returns 0 or an OpenCL code. */
 static int dlpi_cl_record(void *user, uint32_t buffer) {
     dlpi_cl *c = user;
     int32_t rc = c->call.marker(c->queue, 0, NULL, &c->copied[buffer]);
@@ -231,6 +242,8 @@ static int dlpi_cl_done(void *user, uint32_t buffer) {
     return status == 0 ? 1 : dlpi_cl_said(c, status, "the copy ended with");
 }
 
+/* Put the buffer's next copies after the present work of a queue. Returns 0, or a DLP_ERR code with
+   *err filled. */
 static int dlpi_cl_release_after(void *user, uint32_t buffer, void *queue, dlp_error *err) {
     dlpi_cl *c = user;
     void *event = NULL;
@@ -253,6 +266,8 @@ static int dlpi_cl_release_after(void *user, uint32_t buffer, void *queue, dlp_e
     return DLP_OK;
 }
 
+/* Wait for enqueued work, and free all that dlpi_cl_begin has made, which may have failed half-way.
+   */
 static void dlpi_cl_end(dlpi_cl *c) {
     dlpi_cl_drain(c);
     if (c->consumer) c->call.queue_release(c->consumer);
@@ -332,6 +347,8 @@ static int dlpi_cl_keep(dlpi_cl *c, void *queue, void **to, const char *field, d
     return DLP_OK;
 }
 
+/* Load the library, find the device, make or keep the queues, and describe the device. Returns 0,
+   or a DLP_ERR code with *err filled. If it fails, the caller must call dlpi_cl_end. */
 static int dlpi_cl_begin(dlpi_cl *c, const dlp_opencl_desc *d, dlp_error *err) {
     const char *library = d->library ? d->library : "libOpenCL.so.1";
     size_t n = sizeof dlpi_cl_symbols / sizeof *dlpi_cl_symbols;

@@ -1,9 +1,10 @@
 #pragma once
-/* dlpipe.h - v0.1.0 - data-loading pipelines for C11 - MIT licence - header-only, no dependencies
+/* dlpipe.h - v0.2.0 - data-loading pipelines for C11 - MIT licence - header-only, no dependencies
    Made from src/ by "make headers": edit there.
 
    dlpipe decides which items come when. Many workers fetch them straight into batches. The program
-   gets the batches in order, so a training step does not wait. dlpipe needs 64-bit Linux.
+   gets the batches in order, so a training step does not wait. dlpipe runs on 64-bit Linux.
+   With worker threads it compiles for Windows and macOS, too (>>limits).
 
    >>use        DO THIS, THEN THAT
    1  Copy this file into your tree. In exactly one C file, before any system header:
@@ -29,8 +30,8 @@
           dlp_pipe_open           a table of nodes, which says any of these and more (>>graph);
                                   dlp_loader_nodes gives the table of a loader
    4  Take batches: dlp_pipe_next lends a batch, dlp_pipe_release gives it back. Go on until
-   DLP_END. 5  Close the pipe: dlp_pipe_close. Before that, dlp_pipe_explain repeats the warnings
-   and says
+      DLP_END.
+   5  Close the pipe: dlp_pipe_close. Before that, dlp_pipe_explain repeats the warnings and says
       which stage is the slow one.
    If a call fails, the dlp_error of the open call, or dlp_pipe_error, names the field, the stage,
    the item and the cause. examples/dlpipe_top.c looks into a pipe that hangs.
@@ -46,6 +47,7 @@
    >>limits         LIMITS AND CAVEATS
    >>glossary       WORDS OF THIS HEADER AND OF PYTORCH
    The base:
+   >>version        WHICH HEADER, WHICH LIBRARY
    >>errors         CODES AND ERROR RECORDS
    >>atomics        THE ONE SHIM OVER THE COMPILER'S ATOMICS
    >>order          HASHES, KEYED PERMUTATIONS
@@ -92,22 +94,23 @@
    Queues for programs of your own:
    >>queues         QUEUES BETWEEN THREADS AND PROCESSES
    The implementation:
-   >>impl-decisions >>impl-platform >>impl-clock >>impl-errors >>impl-places >>impl-queues
-   >>impl-sleepers >>impl-claims >>impl-gather >>impl-credit >>impl-first >>impl-offer >>impl-order
-   >>impl-part-order >>impl-found-order >>impl-chunk-rows >>impl-mixing >>impl-branches-order
-   >>impl-buckets >>impl-region >>impl-ops >>impl-pipe >>impl-roles >>impl-waiters >>impl-awake
-   >>impl-fail >>impl-cancel >>impl-cells >>impl-debug >>impl-open-end >>impl-gaps >>impl-feed
-   >>impl-claim >>impl-run >>impl-collate >>impl-workers >>impl-recover >>impl-tune >>impl-state
-   >>impl-scheduler >>impl-pace >>impl-deliver >>impl-share >>impl-subscriber >>impl-in-flight
-   >>impl-seen >>impl-dataset >>impl-chain >>impl-inputs >>impl-arrivals >>impl-found
+   >>impl-decisions >>impl-system >>impl-platform >>impl-errors >>impl-windows >>impl-word-wait
+   >>impl-places >>impl-door >>impl-queues >>impl-sleepers >>impl-claims >>impl-gather >>impl-credit
+   >>impl-first >>impl-offer >>impl-order >>impl-identity >>impl-part-order >>impl-found-order
+   >>impl-chunk-rows >>impl-mixing >>impl-branches-order >>impl-buckets >>impl-region >>impl-ops
+   >>impl-pipe >>impl-roles >>impl-waiters >>impl-awake >>impl-fail >>impl-cancel >>impl-cells
+   >>impl-marks >>impl-debug >>impl-open-end >>impl-gaps >>impl-feed >>impl-claim >>impl-run
+   >>impl-collate >>impl-workers >>impl-recover >>impl-tune >>impl-state >>impl-scheduler
+   >>impl-pace >>impl-deliver >>impl-share >>impl-subscriber >>impl-in-flight >>impl-seen
+   >>impl-valid >>impl-dataset >>impl-chain >>impl-inputs >>impl-arrivals >>impl-found >>impl-over
    >>impl-reads >>impl-branches >>impl-joined >>impl-pack >>impl-fetch >>impl-map >>impl-cache
    >>impl-scratch >>impl-guard >>impl-join >>impl-push-cells >>impl-outs >>impl-batch
    >>impl-transfer >>impl-sampler >>impl-lists >>impl-parts >>impl-expand >>impl-split >>impl-kinds
-   >>impl-build >>impl-placement >>impl-links >>impl-files >>impl-part-files >>impl-mapped
-   >>impl-tokens >>impl-folder >>impl-arrays >>impl-item-index >>impl-indexed >>impl-lines
-   >>impl-tar >>impl-tar-source >>impl-push-memory >>impl-push-door >>impl-push >>impl-pusher
-   >>impl-devices >>impl-dlpack >>impl-stats >>impl-texts >>impl-pictures >>impl-predict
-   >>impl-plan-picture >>impl-beside >>impl-public >>impl-graph
+   >>impl-build >>impl-placement >>impl-links >>impl-mapped >>impl-files >>impl-part-files
+   >>impl-foreign >>impl-tokens >>impl-folder >>impl-arrays >>impl-item-index >>impl-index-turn
+   >>impl-indexed >>impl-lines >>impl-tar >>impl-tar-source >>impl-push-memory >>impl-push
+   >>impl-pusher >>impl-devices >>impl-dlpack >>impl-stats >>impl-texts >>impl-pictures
+   >>impl-predict >>impl-plan-picture >>impl-beside >>impl-public >>impl-graph
    >>history >>licence
 
    >>example    A WHOLE PROGRAM (examples/loader.c)
@@ -296,10 +299,11 @@
                                   transfer thread, or next
      log                          start, next, close; of a push's writers: its fetch worker
 
-   A callback may block. It must not call next, release or close of its own pipe. It must not leave
-   by longjmp or an exception. Any number of pipes may live in a process. A child that was forked
-   after start has no workers: in it every call returns DLP_ERR_FORKED.
-   The library installs no signal handlers and blocks no signals.
+   A callback may block. It must not call next, release or close of its own pipe: if the consumer
+   runs it, these return DLP_ERR_STATE, and close DLP_ERR_BUSY. It must not leave by longjmp or an
+   exception, nor end its thread (pthread_exit): next would wait for ever. Any number of pipes may
+   live in a process. A child that was forked after start has no workers: in it every call returns
+   DLP_ERR_FORKED. The library installs no signal handlers and blocks no signals.
 
    >>memory     ERRORS, LOG, MEMORY
    0 is OK, positive codes are flow control, negative codes are errors. Outputs are untouched after
@@ -318,7 +322,8 @@
                   memory) with slots, cells, counters and trace rings; the process's own records;
                   device buffers; threads (these two by start, with desc.later)
      workers      what worker_init allocates; as they begin: of >>files dlp_files_worker_bytes, of a
-                  source of objects dlp_s3_source_worker_bytes, and its dlp_s3_io
+                  source of objects dlp_s3_source_worker_bytes (the plan has both in a line), and
+                  its dlp_s3_io
      next .. stop nothing
      write_*      memory for the length of the call
      close        nothing; frees all memory; if batches are held, the last release does
@@ -326,6 +331,14 @@
    start compares the plan with limit_bytes, the budget, the rest of the memory cgroup, MemAvailable
    and the address space. If the plan does not fit, start fails before it allocates anything; the
    error tells the sum.
+
+   Security: bytes that come from outside are not trusted. These are data files, index files, saved
+   states, answers of servers, and queues and pipes of other processes that this process looks into.
+   Wrong bytes are an error in words. They do not make the library read or write outside of its
+   memory; make fuzz tries them under the sanitizers. Callbacks of the program are trusted, and so
+   are subscribers, which map the memory of a pipe. Names and sockets have mode 0600. A mapped file
+   that is cut ends the process (>>limits). If you find a hole, tell the authors in private first,
+   and send them the bytes.
 
    >>options    COMPILE-TIME OPTIONS
    [impl] where DLPIPE_IMPLEMENTATION is defined; [all TUs] in every file that includes this.
@@ -342,28 +355,61 @@
                                        an error that names it; released batches are overwritten.
                                        On by itself under the address sanitizer
      DLPIPE_NO_DEBUG        [impl]     not even then
+     DLPIPE_PORTABLE_WAIT   [impl]     threads sleep by mutexes and conditions, and not by futexes;
+                                       with DLPIPE_STATIC both ends of a lane are then in one file.
+                                       Worker processes sleep by futexes all the same. A signal
+                                       handler must not call dlp_pipe_stop then
+     DLPIPE_THREADS_ONLY    [impl]     no memory is shared with other processes: the region and the
+                                       memory of a push are no files, and a push has no path. A
+                                       producer that ends without dlp_pusher_close keeps its number.
+                                       Not with dlpipe_shm.h
+     DLPIPE_NO_X            [impl]     leaves part X out
+     DLPIPE_ONLY_LOADER     [impl]     leaves all parts out; DLPIPE_WITH_X keeps part X, and the
+                                       parts that it needs
+
+   PARTS is load, expand, filter, window, zip, mix and push; SPLIT is chunks; TRANSFER is devices.
+   The other parts are FILES, LINES, TAR, TOKENS, ARRAYS, PACK, JOIN, SCRATCH, GUARD, CACHE, OUT,
+   MIX, BUCKETS, DLPACK, EXPLAIN, PREDICT and PICTURES. These parts need others: LINES needs FILES;
+   TAR needs LINES and PARTS; PACK needs PARTS; PARTS and BUCKETS need MIX; SPLIT and DLPACK need
+   TRANSFER; EXPLAIN needs PREDICT. A part is left out with a part that it needs. A macro cuts
+   functions of the implementation, and no struct or number that a program sees. So a file that does
+   not know the macro may be linked to such an implementation; the linker then misses a call that is
+   left out. Define the macro for all files, and such a call is a compile error that names the
+   macro. dlp_pipe_open refuses a row whose verb is left out, and names the macro.
 
    DLPIPE_DEBUG puts 256 guard bytes around each field while a callback writes it: "fetch wrote 4
    bytes past field "x" of item 7" (DLP_ERR_CORRUPT, which no policy retries). If several rows run
-   in one attempt, the message names all of them. It does not see a write that jumps over the guard
-   bytes, or to other rows of the callback's own chunk or batch. It costs two copies of each row, a
-   memset of each batch, and lines of the plan (>>impl-debug).
+   in one attempt, the message names all of them. It also finds what a callback writes to a ragged
+   field behind the length that it sets. It does not see a write that jumps over the guard bytes, or
+   to other rows of the callback's own chunk or batch. It costs two copies of each row, a memset of
+   each batch, and lines of the plan (>>impl-debug).
 
    The implementation defines _GNU_SOURCE for itself. So include it before the first system header,
    and before any include of this header without the implementation; or compile the file with
-   -D_GNU_SOURCE. It is C11 for gcc and clang (C17 and C23 as well), for 64-bit Linux. C++11 and
-   later may include the declarations. Anything else ends with one #error that says what to do.
+   -D_GNU_SOURCE. It is C11 for gcc and clang (C17 and C23 as well), for 64-bit Linux, Windows
+   10 and macOS 13. C++11 and later may include the declarations. Anything else ends with one #error
+   that says what to do.
 
    Compile the implementation with -O2: functions that run seldom are small even at -O2. gcc 12
-   makes 541 KB of code and constants out of dlpipe.h alone. The program examples/vendor/main.c is
-   591 KB with them. It is 393 KB with -ffunction-sections, -fdata-sections and -Wl,--gc-sections,
-   which leave out what the program does not call. In dlpipe's own tree, make headers WITH="loader
-   tokens" writes headers with these parts alone into build/with. They have less than half of the
-   code, and compile in half of the time. make without lists the parts.
+   makes 598 KB of code and constants out of dlpipe.h alone. The program examples/vendor/main.c is
+   653 KB with them. It is 444 KB with -ffunction-sections, -fdata-sections and -Wl,--gc-sections,
+   which leave out what the program does not call. With DLPIPE_ONLY_LOADER dlpipe.h has 202 KB of
+   code and compiles in 0.37 of the time, and that program has 197 KB. With DLPIPE_WITH_TOKENS, too,
+   dlpipe.h has 223 KB. Tables for unwinding (.eh_frame) are a ninth of the code. Debuggers and
+   exceptions of C++ callbacks use them; -fno-asynchronous-unwind-tables leaves them out.
 
    >>limits     LIMITS AND CAVEATS
+   * Linux is the system on which dlpipe is tested: 64-bit, x86-64, and aarch64 in an emulator.
+     dlpipe_shm.h needs Linux 5.4. For Windows 10 and later (x86-64, mingw-w64) some tests run under
+     Wine; it was not run on Windows. For macOS (13 and later, aarch64 and x86-64) it is compiled
+     and linked, not run.
+   * Windows and macOS have worker threads alone: no dlpipe_shm.h, no dlpipe_s3.h, and no push with
+     a path. Files are read by threads. Huge pages have no effect, nor has `affinity` on macOS; a
+     warning says so. Threads sleep as under DLPIPE_PORTABLE_WAIT. A lane between processes wakes
+     none: its ends look every 100 ms. On Windows paths are UTF-8, and a sleep may take 16 ms more.
    * batch_size is the GLOBAL batch: each of world_size ranks gets batch_size / world_size rows. The
      last batch of an epoch may give ranks different counts, even 0 (DLP_LAST_PARTIAL).
+   * If a callback never returns, next warns after stall_ms, and names the item.
    * A thread cannot be killed. If a callback never returns, close gives up after close_timeout_ms.
      It returns DLP_ERR_BUSY, and the error names the callback. The memory is kept, and close can be
      tried again. deadline_ms reports such a callback while next waits; it does not end it.
@@ -386,5 +432,7 @@
      of these are errors.
    * At most 16 stages, 16 fields, 1024 workers a stage, 2^20 rows a batch, 2^48 items;
      prefetch_factor 4096 (320 if unordered), max_held 256 (63 with a transfer stage).
+   * dlpipe_s3.h needs OpenSSL for https. S3 never ran against AWS. CUDA ran on one H100 and one
+     H200: from 1 MiB on, slots are copied at 44 to 55 GB/s ("make gpu").
    * An order never changes under its name: tests pin its numbers. A better one gets a new name.
 */

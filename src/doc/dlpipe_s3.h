@@ -1,5 +1,5 @@
 #pragma once
-/* dlpipe_s3.h - v0.1.0 - S3 objects for C programs - MIT licence - header-only, Linux
+/* dlpipe_s3.h - v0.2.0 - S3 objects for C programs - MIT licence - header-only, Linux
    Made from src/ by "make headers": edit there.
 
    dlpipe_s3.h is a small client that reads objects: GET of a whole object or a part, HEAD, lists.
@@ -125,19 +125,24 @@
                                               to all within 128 * backoff_ms
      a slow first byte                        sent a second time, and a third: the first head wins
      ETag changed, missing or new, 412 to an  from the beginning, 3 times at most
-     If-Match of ours; another version id or
-     Content-Encoding; no ETag, and another
-     Last-Modified
+     If-Match of ours, or 416 in its place;
+     another version id or Content-Encoding;
+     no ETag, and another Last-Modified
      bytes of a whole object that do not      from the beginning over another connection, once;
      have the checksum that the server tells  then an error that names the object
      an ETag that if_match does not name      an error at once, even if the server ignores If-Match
+     a manifest's ETag that a proxy weakens   serves for whole objects; if it is answered by 412,
+     (W/"...")                                requests are sent without If-Match, and the answers'
+                                              ETags are compared
      416, 501 to a range of the client's own  the whole object is requested
      400, 501 that name x-amz-checksum, if    this dlp_s3_io requests no checksums from then on
      checksums is 0
      wrong range, wrong length or none, not   sent again twice at most, since the server is likely
-     HTTP                                     to do it again; then DLP_ERR_LENGTH, _REMOTE
+     HTTP; a page of HTML, or <Error>, with   to do it again; then DLP_ERR_LENGTH, _REMOTE. (An
+     200 and no word of an object             <Error> of InternalError or SlowDown: as with 503)
      another region (301, 400)                sent there, and later requests go there at once
-     301, 302, 307, 308 with Location         followed, 5 times at most; up to 8 KiB long
+     301, 302, 307, 308 with Location         followed, 5 times at most; up to 8 KiB long. What
+                                              comes from there must look like an object (limits)
      RequestTimeTooSkewed; Date 4 minutes off signed by the server's clock from then on
      ExpiredToken and the like                credentials are fetched again, once for all requests;
                                               if given as options or variables: an error
@@ -189,8 +194,9 @@
    dlp_s3_io, and closes the inherited one or leaves it alone.
 
    A list has 20 KB. Each page in flight has 16 KB and memory for its answer: 256 KiB, or more if
-   answers are larger, at most 16 MiB. Each range of keys has 13 KB; there are at most four times as
-   many ranges as requests. Keys that come before their turn are kept, too (>>s3-list).
+   answers are larger, at most 16 MiB. Each range of keys has 13 KB; there are at most five times as
+   many ranges as requests. Keys that come before their turn are kept, too, and folders at which a
+   list may be split: up to 64 pages of them (>>s3-list).
 
    A client is a shared mapping of 70 KB. A dlp_s3_io maps 0.5 MB, and 84 KB for each of
    max_requests. Pages of it that were never used take no memory. Requests allocate nothing. Names,
@@ -215,7 +221,9 @@
      region     auto
      keys       HMAC keys of a service account ("Interoperability"): GOOG1..., and its secret
      differs    The server decompresses an object that is stored with Content-Encoding gzip, unless
-                gzip is accepted; so it is requested twice. It does not understand requester_pays.
+                gzip is accepted; so the client accepts it there. Through another host name the
+                first such object is requested twice. The CRC32C of x-goog-hash is compared. The
+                server does not understand requester_pays.
 
    Cloudflare R2          not run
      endpoint   https://ACCOUNT.r2.cloudflarestorage.com; in the EU ACCOUNT.eu.r2...
@@ -242,7 +250,12 @@
                 client still compares the ETag with if_match. SeaweedFS and rclone keep objects as
                 files, as MinIO does.
 
-   Lists are split (>>s3-list) on all servers that were run.
+   Lists are split by default (>>s3-list) on the stores that are named above, and on rclone, which
+   says that it is AmazonS3. On Swift and SeaweedFS they are split if dlp_s3_list_desc.requests is
+   set. SeaweedFS walks a tree of folders. For it the start-after "a" lies behind all keys of the
+   folder "a". The start-after "a//" makes it name keys that do not exist. Do not set start_after to
+   such a text. Beside a folder "data" it lists "data!x" and "data-old" too late, behind the keys in
+   "data". Such a list ends with an error that names the key; any_order accepts it.
 
    >>s3-options     COMPILE-TIME OPTIONS
    [impl] where DLPIPE_IMPLEMENTATION is defined; [all TUs] in every file that includes this.
@@ -264,12 +277,16 @@
      the parts apart. If none of these differs, the change is not noticed.
    * A 200 whose length only the end of the connection tells is refused for objects: it looks like
      an answer that was cut off. (Lists have an end of their own.)
-   * CRC64NVME and CRC32C are compared if a whole object is read and the server tells one of type
-     FULL_OBJECT. AWS does so for the whole object, and for a range that is a part as it was
-     uploaded. It does not for other ranges, in which larger objects are read (part_bytes). Other
-     checksums are not computed. There, and for PUT, the checksums of TCP and TLS must do.
-   * Bodies come as they are stored: a Content-Encoding is not decoded. Google's server decodes gzip
-     unless it is accepted; such an object is requested twice.
+   * CRC64NVME, CRC32C and CRC32 are compared if a whole object is read and the server tells one of
+     type FULL_OBJECT. AWS does so for the whole object, and for a range that is a part as it was
+     uploaded. It does not for other ranges, in which larger objects are read (part_bytes). Google's
+     server tells a CRC32C (x-goog-hash), for ranges too. Other checksums, such as MD5, are not
+     computed. There, and for PUT, the checksums of TCP and TLS must do.
+   * Bodies come as they are stored: a Content-Encoding is not decoded.
+   * If an answer 200 lacks an ETag, Last-Modified or Content-Length, and its body begins with
+     <Error>, it counts as an error; so does a list's. If it lacks ETag, Last-Modified and request
+     id, a page of HTML counts as an error, too. So such objects cannot be read from servers that
+     tell so little.
    * PUT sends one body from memory, up to the 5 GB that S3 takes at once. There are no multipart
      uploads and no deletes. If an answer is lost, the PUT may happen again, with the same bytes.
    * Each io uses up to 16 hosts at once (buckets by host name; regions). For more, submit returns
@@ -278,7 +295,10 @@
    * getaddrinfo looks up names, in a thread. The thread starts when there is a name to look up (not
      for numeric hosts) or when credentials must be fetched again.
    * Redirects are followed without credentials, unless they lead to the endpoint's host and port,
-     to a host below it at that port, or from AWS' S3 to AWS' S3.
+     to a host below it at that port, or from AWS' S3 to AWS' S3. An answer from elsewhere must have
+     an ETag or a request id. If the endpoint has no TLS and the Location no signature, anybody may
+     have redirected the request. A whole object from there must have both, or the ETag of if_match,
+     and must not be of type text/html.
    * Accelerated endpoints, access points by their ARNs and directory buckets (S3 Express) are
      refused, not ignored (>>s3-client). Proxies must be of http.
 */

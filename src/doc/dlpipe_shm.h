@@ -1,5 +1,5 @@
 #pragma once
-/* dlpipe_shm.h - v0.1.0 - worker processes for dlpipe.h - MIT licence - header-only, Linux 5.4+
+/* dlpipe_shm.h - v0.2.0 - worker processes for dlpipe.h - MIT licence - header-only, Linux 5.4+
    Made from src/ by "make headers": edit there.
 
    dlpipe_shm.h runs the workers of a pipeline as processes in shared memory. A killed worker costs

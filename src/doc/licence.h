@@ -3,6 +3,14 @@
    >>history    VERSIONS
    0.1.0   The first version. Until 1.0.0 a new second number may change names and fields. Orders
            stay: each item keeps its place in the order of its seed and epoch.
+   0.2.0   A row that names no workers runs in the workers of the nearest row above that names some,
+           or in as many of its own. Before, some of these rows ran in the thread that calls next:
+           behind a second fetch, an asynchronous fetch, makers or a map in which fields end, and if
+           they set other fields of workers. num_workers = DLP_NONE keeps that thread, its
+           worker_state and its random numbers. retries, on_error and max_skips of a row hold in the
+           attempt of the row before. dlp_error.stage is the row that failed. num_workers of a batch
+           row without a collate is refused, and so is next while another thread is in next. C99 is
+           refused. next warns when no batch has come for stall_ms.
 
    >>licence    MIT
    MIT License. Copyright (c) 2026 the dlpipe authors.

@@ -20,10 +20,12 @@ DLPI_COLD static int dlpi_pipe_fail(dlp_pipe *p, const dlp_error *e) {
     return p->err.code;
 }
 
-/* Make the failure of a system call the pipe's error; errno says why. Returns the error's code. */
-DLPI_COLD static int dlpi_system_fail(dlp_pipe *p, int code, const char *call) {
+/* Make the failure of a system call the pipe's error. A call for memory that fails for another
+   reason, such as a rule that forbids it, is DLP_ERR_SYSTEM. Returns the error's code. */
+DLPI_COLD static int dlpi_system_fail(dlp_pipe *p, int code, int errnum, const char *call) {
     dlp_error e;
-    int errnum = errno;
+    if (code == DLP_ERR_MEMORY && errnum != ENOMEM && errnum != ENOSPC && errnum != EAGAIN)
+        code = DLP_ERR_SYSTEM;
     dlpi_error_set(&e, code, "", "%s failed: %s", call, strerror(errnum));
     e.errnum = errnum;
     return dlpi_pipe_fail(p, &e);
@@ -60,26 +62,30 @@ DLPI_COLD static void dlpi_slot_fail(dlpi_bslot *s, uint32_t who, const dlp_erro
 }
 
 /* Put an item that was replaced by the item of new_index, or left out, into the list that
-   dlp_pipe_skips reads. e describes it. The words of the first one are kept apart, too. */
-DLPI_COLD static void dlpi_skip_put(dlpi_ctl *ctl, int stage, const dlp_error *e, int code,
-                                    uint64_t new_index) {
+   dlp_pipe_skips reads. e describes it. The list knows stages alone, so the words name a row that
+   runs in an attempt of the stage st. The words of the first one are kept apart, too. */
+DLPI_COLD static void dlpi_skip_put(dlpi_ctl *ctl, const dlpi_stage *st, const dlp_error *e,
+                                    int code, uint64_t new_index) {
+    const bool other = strcmp(e->stage, st->name) != 0;
     uint64_t words[DLPI_SKIP_WORDS] = {0};
     uint64_t n = DLPI_ADD_SEQ(&ctl->skips, UINT64_C(1)); /* K1: a place in the ring of its own */
     dlpi_skip *k = &ctl->skip_ring[n % DLPI_SKIP_RING];
-    dlpi_copy_text((char *)words, sizeof words, e->message);
+    snprintf((char *)words, sizeof words, other ? "node \"%.31s\": %.80s" : "%.0s%.127s", e->stage,
+             e->message);
     DLPI_STORE_RLX(&k->code, 0);
     DLPI_STORE_RLX(&k->epoch, e->epoch);
     DLPI_STORE_RLX(&k->position, e->position);
     DLPI_STORE_RLX(&k->index, e->index);
     DLPI_STORE_RLX(&k->new_index, new_index);
     DLPI_STORE_RLX(&k->errnum, e->errnum);
-    DLPI_STORE_RLX(&k->stage, stage);
+    DLPI_STORE_RLX(&k->stage, st->id);
     DLPI_STORE_RLX(&k->worker, e->worker);
     for (size_t i = 0; i < DLPI_SKIP_WORDS; i++)
         DLPI_STORE_RLX(&ctl->skip_words[n % DLPI_SKIP_RING][i], words[i]); /* K1: before code */
     DLPI_STORE_REL(&k->code, code); /* K1 -> K1: 0 while it is written */
     if (n != 0) return;
     ctl->first_skip = *e;
+    dlpi_copy_text(ctl->first_skip.message, sizeof e->message, (char *)words);
     dlpi_first_publish_quiet(&ctl->first_ready); /* K3 -> K3 */
 }
 
@@ -128,7 +134,9 @@ static void dlpi_error_first(const dlpi_ctl *ctl, dlp_error *e) {
              ctl->first_skip.index, ctl->first_skip.message);
 }
 
-__attribute__((format(printf, 2, 3))) static void dlpi_warn(dlp_pipe *p, const char *format, ...) {
+/* Warn: print a text of at most 159 characters, keep it for dlp_pipe_explain, and give it to the
+   log. The pipe keeps eight warnings. Only one thread may warn at a time. */
+DLPI_PRINTF(2, 3) static void dlpi_warn(dlp_pipe *p, const char *format, ...) {
     char text[160];
     DLPI_PRINT(text, sizeof text, format);
     if (p->warnings.n < 8) {
@@ -156,6 +164,7 @@ static void dlpi_words_forget(dlpi_worker *w) {
     w->block->message[0] = 0;
     w->block->message_errno = 0;
     w->note.said = 0;
+    w->note.row = NULL;
 }
 
 /* Forget all of a failure: its words, the field that was wrong, and lengths that were set. */
@@ -166,8 +175,7 @@ static void dlpi_failure_forget(dlpi_worker *w) {
 }
 
 /* Say in the library's words why what the worker has in hand fails. Returns code. */
-DLPI_COLD __attribute__((format(printf, 3, 4))) static int dlpi_say(dlpi_worker *w, int code,
-                                                                    const char *format, ...) {
+DLPI_COLD DLPI_PRINTF(3, 4) static int dlpi_say(dlpi_worker *w, int code, const char *format, ...) {
     DLPI_PRINT(w->block->message, sizeof w->block->message, format);
     w->block->message_errno = 0;
     return code;
@@ -189,13 +197,17 @@ DLPI_COLD static void dlpi_returned_text(char *to, size_t size, int rc) {
              known ? " (" : "", known ? name : "", known ? ")" : "");
 }
 
+/* Fill *e with a failure of worker w. code: a DLP_ERR code, or another code that a callback
+   returned. The message is the callback's own; if there is none, it tells what the callback
+   returned. */
 DLPI_COLD static void dlpi_describe(const dlpi_worker *w, int code, dlp_error *e) {
     memset(e, 0, sizeof *e);
     e->code = code < 0 ? code : DLP_ERR_CALLBACK;
     if (DLPI_DEBUG && code == DLPI_OVERRUN) e->code = DLP_ERR_CORRUPT;
     e->worker = w->id;
     e->errnum = w->block->message_errno;
-    dlpi_copy_text(e->stage, sizeof e->stage, w->st->name);
+    dlpi_copy_text(e->stage, sizeof e->stage,
+                   w->note.row != NULL ? w->note.row->name : w->st->name);
     dlpi_copy_text(e->field, sizeof e->field, w->bad_field);
     if (w->block->message[0])
         dlpi_copy_text(e->message, sizeof e->message, w->block->message);

@@ -4,17 +4,18 @@
 #include "work/recover.h"
 #include "work/workers.h"
 /* ---------------------------------------------------------------------------------------------
-   >>impl-in-flight  ITEMS OF A DATASET, SEVERAL AT ONCE
+   >>impl-in-flight  UNITS THAT A WORKER HAS SEVERAL OF AT ONCE
    A worker of a fetching stage may have one row at a time. Its own item is its attempt then, see
-   the section on runs (>>impl-run). Or it has several rows in flight, and the stage has the second
-   of the two tables of its kind. The worker has an attempt for each row in hand: the item, its
-   lengths, its message. As long as there is room it claims units of one row, as any worker does,
-   and gives the rows to its source. It completes each row when the source gives it back. An attempt
-   is in one list at a time:
+   the section on runs (>>impl-run). Or it has several units in flight: rows of slots, and then the
+   stage has the second of the two tables of its kind, or cells of inputs (>>impl-reads). The worker
+   has an attempt for each unit in hand: the item, its lengths, its message. As long as there is
+   room it claims units, as any worker does, and gives their items to its source. It ends each
+   attempt when the source gives the item back. What differs by the unit is in a table:
+   dlpi_unit_ops. An attempt is in one list at a time:
 
-     FREE --claim--> WAITS --submit--> OUT --reap--> FREE: the row is done, or parked (back-off)
-       |               ^                 |
-       +- parked, due -+----- again <----+
+     FREE --claim--> WAITS --submit--> OUT --reap--> BACK --> FREE: the unit is done, parked
+       |               ^                               |            (back-off), or offered again
+       +- parked, due -+----------- again <------------+
 
    What becomes of a row that failed, when it is tried again, where it waits until then (dlpi_park)
    and how it is completed is as everywhere; the worker's own item is that of the attempt which is
@@ -29,29 +30,36 @@
    rows are out: they wake it when it is to look for new batches, when a row was parked, when
    nothing is out, and when the pipe stops. What is to do has a lock of its own, taken after the
    other, so that a row is begun while others are claimed.
-   A row that is out and begun has its place in w->at_once (X2), so that recovery knows which rows
-   may have killed a worker: each of them counts a kill. From then on such a row is out alone, so
-   the next death says whose it was: an innocent row counts one kill at most, the guilty one dies
-   alone until it is poison. A row that waits is in no source's hands, and is never blamed.
-   While something is out and there is room, the worker looks for new batches every ms: nobody wakes
+   A unit that is out and begun has its place in w->at_once (X2), so that recovery knows which
+   units may have killed a worker: each of them counts a kill. From then on such a unit is out
+   alone, until its attempt has ended, so the next death says whose it was: an innocent unit counts
+   one kill at most, the guilty one dies alone until it is poison. A unit that waits is in no
+   source's hands, and is never blamed.
+   While something is out and there is room, the worker looks for new units every ms: nobody wakes
    it for them. With nothing out it sleeps as others do. */
 
 #define DLPI_REAP_MOST 64
 #define DLPI_REAP_ROOM_MS 1 /* ms that reap may wait while the worker has room for more rows */
 #define DLPI_REAP_FULL_MS 50
 
-typedef struct dlpi_attempt { /* an attempt at one row that a worker has claimed */
-    dlp_item item;            /* first: the source gives back this address */
+typedef struct dlpi_item_arrays { /* the arrays that an item shown to a callback points to */
     void *data[DLP_MAX_FIELDS];
     uint64_t length[DLP_MAX_FIELDS];
+} dlpi_item_arrays;
+
+#define DLPI_WHOLE (UINT32_MAX - 1) /* the row of an attempt at a cell: DLPI_RUNS_ROW names all */
+
+typedef struct dlpi_attempt { /* an attempt at a unit that a worker has claimed: a row, or a cell */
+    dlp_item item;            /* first: the source gives back this address */
+    dlpi_item_arrays fields;  /* those of the item */
     dlp_call note;
     char message[256];
     int32_t errnum;
-    int32_t code; /* value that the callback returned in a thread */
-    uint64_t gen; /* number of the row's batch */
-    uint32_t slot, row;
-    uint64_t since_ns; /* time at which its callback or request began; 0: it did not */
-    uint32_t in;       /* the list that it is in: DLPI_ATTEMPT_* */
+    int32_t code;       /* what the item came to in a thread, or as the source says */
+    uint64_t gen;       /* number of the row's batch, or ticket of the cell */
+    uint32_t slot, row; /* of a cell: its number, DLPI_WHOLE */
+    uint64_t since_ns;  /* time at which its callback or request began; 0: it did not */
+    uint32_t in;        /* the list that it is in: DLPI_ATTEMPT_* */
     struct dlpi_attempt *next, *prev;
     void *extra; /* [source->row_bytes] */
 } dlpi_attempt;
@@ -60,30 +68,57 @@ typedef struct dlpi_attempt_list {
     dlpi_attempt *first, *last;
 } dlpi_attempt_list;
 
-enum { DLPI_ATTEMPT_FREE, DLPI_ATTEMPT_WAITS, DLPI_ATTEMPT_OUT, DLPI_ATTEMPT_LISTS };
+enum {
+    DLPI_ATTEMPT_FREE,
+    DLPI_ATTEMPT_WAITS,
+    DLPI_ATTEMPT_OUT,
+    DLPI_ATTEMPT_BACK,
+    DLPI_ATTEMPT_LISTS
+};
+
+/* What differs by the unit of attempts: dlpi_rows_units, dlpi_cells_units. */
+typedef struct dlpi_unit_ops {
+    bool whole; /* units are cells, and others are claimed and read before items are made of one */
+    bool (*find)(dlpi_worker *w, dlpi_unit *t); /* claim a unit, if there is one */
+    /* Let a free attempt take a unit that was claimed just now, unless the unit is done. */
+    void (*take)(dlpi_worker *w, const dlpi_unit *t);
+    bool (*full)(const dlpi_worker *w); /* it has no room for one more unit; NULL: it always has */
+    uint32_t (*fate)(const dlpi_worker *w, const dlpi_attempt *a); /* DLPI_FATE_* of its unit */
+    /* Prepare the item for its source. Or end the attempt without it, and return true. */
+    bool (*ready)(dlpi_worker *w, dlpi_attempt *a, uint32_t fate);
+    void (*refused)(dlpi_worker *w, const dlpi_attempt *a); /* the source has no room: take back */
+    void (*ended)(dlpi_worker *w, dlpi_attempt *a, int code);  /* code: what the source returned */
+    void (*show)(const dlpi_worker *w, const dlpi_attempt *a); /* to observers: which item it is */
+} dlpi_unit_ops;
 
 /* The threads of a worker with DLP_FETCH_THREADS, and what they are to do. */
 typedef struct dlpi_fetch_threads {
-    pthread_mutex_t lock;      /* guards all fields of the worker while rows are out */
-    bool full;                 /* the worker fell asleep without room for rows: it sleeps long */
-    bool parked;               /* a row was parked since it fell asleep */
-    uint32_t word;             /* W2 futex: the worker sleeps on it */
-    pthread_mutex_t todo_lock; /* guards todo, n_todo and n_begun */
-    pthread_cond_t come;       /* signalled if `todo` has an attempt, or the threads must end */
-    dlpi_attempt **todo;       /* [n_all] ring of attempts that no thread has begun */
-    uint64_t n_todo, n_begun;  /* attempts put into the ring, and taken from it, so far */
-    int over;                  /* 1: the threads must end; changed under both locks */
+    dlpi_mutex lock;          /* guards all fields of the worker while rows are out */
+    bool full;                /* the worker fell asleep without room for rows: it sleeps long */
+    bool parked;              /* a row was parked since it fell asleep */
+    uint32_t word;            /* W2 futex: the worker sleeps on it */
+    dlpi_mutex todo_lock;     /* guards todo, n_todo and n_begun */
+    dlpi_cond come;           /* signalled if `todo` has an attempt, or the threads must end */
+    dlpi_attempt **todo;      /* [n_all] ring of attempts that no thread has begun */
+    uint64_t n_todo, n_begun; /* attempts put into the ring, and taken from it, so far */
+    int over;                 /* 1: the threads must end; changed under both locks */
     uint32_t n_threads;
-    pthread_t *threads; /* [n_all] */
+    dlpi_thread *threads; /* [n_all] */
 } dlpi_fetch_threads;
 
-typedef struct dlpi_in_flight { /* the rows of one worker that are under way */
-    dlpi_attempt *all;          /* [n_all] */
-    uint32_t n_all, n_out;      /* attempts; those that the source has */
+typedef struct dlpi_in_flight { /* the units of one worker that are under way */
+    const dlpi_unit_ops *units;
+    const dlp_async *async;   /* the source; NULL: the worker's threads */
+    void *user;               /* of the source */
+    const void *by;           /* the source of the cells, a dlpi_expand, or NULL */
+    const dlpi_attempt *made; /* the attempt at a cell of which items are made, or NULL */
+    dlpi_attempt *all;        /* [n_all] */
+    uint32_t n_all, most;     /* attempts; how many of them the source may have */
+    uint32_t n_out, n_back;   /* those that it has; those that it gave back */
     dlpi_attempt_list list[DLPI_ATTEMPT_LISTS];
     uint64_t oldest;        /* oldest batch that has a row here */
     bool oldest_left;       /* a row of that batch was done, so `oldest` must be computed again */
-    bool exclusive, broken; /* one row is out alone, as it may kill; the source has failed */
+    bool exclusive, broken; /* one unit is out alone, as it may kill; the source has failed */
     dlpi_fetch_threads threads;
 } dlpi_in_flight;
 
@@ -94,8 +129,11 @@ typedef struct dlpi_fetch { /* the record of a stage that fetches */
     dlpi_attempt *attempts;  /* memory of all workers for these lists, and below */
     dlpi_parked *parked;
     dlpi_attempt **todo;
-    pthread_t *threads;
+    dlpi_thread *threads;
     dlpi_seeing seeing;
+    /* Rows that go on with an answer of the asynchronous source, in the same attempt; or NULL. */
+    int (*behind)(const dlpi_stage *st, dlp_item *it);
+    uint32_t sees; /* fields that the source sees then: those of the fetch itself */
 } dlpi_fetch;
 
 static inline const dlpi_fetch *dlpi_fetch_of(const dlpi_worker *w) { return w->st->self; }
@@ -106,13 +144,19 @@ DLPI_COLD static uint64_t dlpi_in_flight_rows(const dlpi_stage *st) {
     return (uint64_t)st->in_flight + DLPI_PARK;
 }
 
-/* Store that the row of an attempt is in a callback from here on: since when, and for recovery. */
-static void dlpi_attempt_begin(dlpi_worker *w, dlpi_attempt *a) {
-    const dlpi_in_flight *in = w->self;
-    DLPI_STORE_RLX(&a->since_ns, dlpi_now_ns()); /* 0 before, for dlpi_in_flight_show */
-    dlpi_runs(&w->at_once[a - in->all], DLPI_RUNS_ROW(a->slot, a->row));
+/* Return the number of an attempt among those of its worker. */
+static inline uint64_t dlpi_attempt_number(const dlpi_worker *w, const dlpi_attempt *a) {
+    return (uint64_t)(a - dlpi_in_flight_of(w)->all);
 }
 
+/* Store that the unit of an attempt is in a callback from here on: since when, and for recovery. */
+static void dlpi_attempt_begin(dlpi_worker *w, dlpi_attempt *a) {
+    DLPI_STORE_RLX(&a->since_ns, dlpi_now_ns()); /* 0 before, for dlpi_in_flight_show */
+    dlpi_runs(&w->at_once[dlpi_attempt_number(w, a)], DLPI_RUNS_ROW(a->slot, a->row));
+}
+
+/* Append an attempt to one of the worker's lists (DLPI_ATTEMPT_*). The attempt must be in no list.
+   */
 static void dlpi_attempt_put(dlpi_in_flight *in, dlpi_attempt *a, uint32_t list) {
     dlpi_attempt_list *l = &in->list[list];
     a->in = list;
@@ -125,6 +169,7 @@ static void dlpi_attempt_put(dlpi_in_flight *in, dlpi_attempt *a, uint32_t list)
     l->last = a;
 }
 
+/* Take an attempt out of its list, and append it to another list of the worker. */
 static void dlpi_attempt_move(dlpi_in_flight *in, dlpi_attempt *a, uint32_t list) {
     dlpi_attempt_list *l = &in->list[a->in];
     if (a->prev)
@@ -144,21 +189,27 @@ static dlpi_unit dlpi_attempt_unit(const dlpi_attempt *a) { /* runs are of one r
 
 /* Show observers and the supervisor the item that is out longest. */
 static void dlpi_in_flight_show(dlpi_worker *w) {
-    const dlpi_attempt *a = dlpi_in_flight_of(w)->list[DLPI_ATTEMPT_OUT].first;
+    const dlpi_in_flight *in = w->self;
+    const dlpi_attempt *a = in->list[DLPI_ATTEMPT_OUT].first;
     uint64_t since = a == NULL ? 0 : DLPI_LOAD_RLX(&a->since_ns); /* of dlpi_attempt_begin */
-    const dlpi_bslot *slot;
     dlpi_worker_block *block = w->block;
     if (since == 0) {
         dlpi_runs(&block->running, DLPI_RUNS_NONE);
         DLPI_STORE_RLX(&block->current, UINT64_MAX); /* for observers, here and below */
         return;
     }
-    slot = dlpi_slot_at(w->p, a->slot);
-    DLPI_STORE_RLX(&block->current_epoch, slot->epoch);
-    DLPI_STORE_RLX(&block->current_position, (slot->position + a->row) % w->p->samples);
-    DLPI_STORE_RLX(&block->current, dlpi_slot_index(w->p, a->slot)[a->row]);
+    in->units->show(w, a);
     DLPI_STORE_RLX(&block->since_ns, since);
     dlpi_runs(&block->running, DLPI_RUNS_ROW(a->slot, a->row));
+}
+
+/* Show observers which item the row of an attempt is. */
+static void dlpi_row_show(const dlpi_worker *w, const dlpi_attempt *a) {
+    const dlpi_bslot *slot = dlpi_slot_at(w->p, a->slot);
+    dlpi_worker_block *block = w->block;
+    DLPI_STORE_RLX(&block->current_epoch, slot->epoch); /* for observers, here and below */
+    DLPI_STORE_RLX(&block->current_position, (slot->position + a->row) % w->p->samples);
+    DLPI_STORE_RLX(&block->current, dlpi_slot_index(w->p, a->slot)[a->row]);
 }
 
 /* Free an attempt whose row is done, and set the row's done bit. n: 1, or 0 if nobody worked on
@@ -183,8 +234,9 @@ static void dlpi_attempt_load(dlpi_worker *w, const dlpi_attempt *a) {
         dlpi_unit t = dlpi_attempt_unit(a);
         dlpi_item_lengths(w, &t, a->row);
     }
-    memcpy(w->given.length, a->length, w->given.n_fields * sizeof *w->length);
+    memcpy(w->given.length, a->fields.length, w->given.n_fields * sizeof *w->length);
     dlpi_words_forget(w);
+    w->note.row = a->note.row;
     w->block->message_errno = a->errnum; /* also without words */
     if (a->message[0] != 0) memcpy(w->block->message, a->message, sizeof a->message);
 }
@@ -192,22 +244,27 @@ static void dlpi_attempt_load(dlpi_worker *w, const dlpi_attempt *a) {
 /* Copy the worker's item to the attempt, with the attempt's own data, lengths and words. */
 static void dlpi_attempt_item(const dlpi_worker *w, dlpi_attempt *a) {
     a->item = w->item;
-    a->item.data = a->data + w->st->scope.field;
-    a->item.length = a->length;
+    a->item.data = a->fields.data + w->st->scope.field;
+    a->item.length = a->fields.length;
     a->item.call = &a->note;
+}
+
+/* DLPIPE_DEBUG: check the guard bytes around an attempt's item, whose callback came to the code rc.
+   Returns rc, or DLPI_OVERRUN. */
+static int dlpi_attempt_redzone(dlpi_worker *w, dlpi_attempt *a, int rc) {
+    if (!DLPI_DEBUG) return rc;
+    dlpi_item_slot(w, a->slot); /* the callback may have changed any of its item */
+    dlpi_item_row(w, a->row);
+    dlpi_attempt_item(w, a);
+    return dlpi_redzone_out(w, &a->item, dlpi_redzone_cell(w, dlpi_attempt_number(w, a)), a->slot,
+                            a->row, rc);
 }
 
 /* End an attempt whose callback came to the code rc: its row is done, or what the policy says. */
 static void dlpi_attempt_over(dlpi_worker *w, dlpi_attempt *a, int rc) {
     dlpi_in_flight *in = w->self;
     dlpi_unit t = dlpi_attempt_unit(a);
-    if (DLPI_DEBUG) { /* the callback may have changed any of its item */
-        dlpi_item_slot(w, a->slot);
-        dlpi_item_row(w, a->row);
-        dlpi_attempt_item(w, a);
-        rc = dlpi_redzone_out(w, &a->item, dlpi_redzone_cell(w, (uint64_t)(a - in->all)), a->slot,
-                              a->row, rc);
-    }
+    rc = dlpi_attempt_redzone(w, a, rc);
     if (rc != DLP_ERR_KILLED && rc != DLP_ERR_DEADLINE) dlpi_attempt_load(w, a); /* else it is */
     w->note.used_random = a->note.used_random;
     const int what = dlpi_row_more(w, &t, a->row, rc);
@@ -221,38 +278,52 @@ static void dlpi_attempt_over(dlpi_worker *w, dlpi_attempt *a, int rc) {
     if (what == DLPI_ROW_REDO) dlpi_rows_redo(w, &t, UINT32_C(1) << t.row % DLPI_WORD_ROWS);
 }
 
-/* Prepare the item of an attempt for its next try. */
-static void dlpi_attempt_point(dlpi_worker *w, dlpi_attempt *a) {
+/* Lay out the item of an attempt for its next callback. first: it is the first one of a try, so the
+   row is cleared and opened. */
+static void dlpi_attempt_lay(dlpi_worker *w, dlpi_attempt *a, bool first) {
+    const bool ragged = w->p->items.any_ragged;
     a->message[0] = 0;
     a->errnum = 0;
-    a->note.used_random = 0;
-    memset(a->length, 0, sizeof a->length);
+    a->note.row = NULL;
     dlpi_attempt_load(w, a);
-    dlpi_row_cells(w, a->row, true);
+    dlpi_row_cells(w, a->row, first && !ragged);
+    if (first && ragged) dlpi_rows_open(w, a->slot, a->row, a->row + 1);
     dlpi_attempt_item(w, a);
-    memcpy(a->data, w->data, sizeof a->data);
+    memcpy(a->fields.data, w->data, sizeof a->fields.data);
+    dlpi_redzone_in(w, &a->item, dlpi_redzone_cell(w, dlpi_attempt_number(w, a)), a->slot, a->row);
+}
+
+/* Prepare the item of an attempt for its next try. */
+static void dlpi_attempt_point(dlpi_worker *w, dlpi_attempt *a) {
+    const dlpi_fetch *f = dlpi_fetch_of(w);
+    a->note.used_random = 0;
+    memset(a->fields.length, 0, sizeof a->fields.length);
+    dlpi_attempt_lay(w, a, true);
+    if (f->behind != NULL) a->item.n_fields = f->sees;
     if (a->extra != NULL) w->p->source->row(w, &a->item, a->slot, a->row, a->extra);
 }
 
 /* Give an item to its source: the user's dlp_async.submit, or the worker's threads. Returns what
    submit returns: 0, DLP_FULL, or a failure. */
 static int dlpi_attempt_submit(dlpi_worker *w, dlpi_attempt *a) {
-    dlpi_fetch_threads *pool = &dlpi_in_flight_of(w)->threads;
-    if (dlpi_fetch_of(w)->d.fetcher == DLP_FETCH_ASYNC)
-        return dlpi_fetch_of(w)->d.async.submit(w->st->user, w->state, &a->item);
-    pthread_mutex_lock(&pool->todo_lock);
-    pool->todo[pool->n_todo++ % dlpi_in_flight_of(w)->n_all] = a;
-    pthread_cond_signal(&pool->come);
-    pthread_mutex_unlock(&pool->todo_lock);
+    dlpi_in_flight *in = w->self;
+    dlpi_fetch_threads *pool = &in->threads;
+    if (in->async != NULL) return in->async->submit(in->user, w->state, &a->item);
+    dlpi_mutex_lock(&pool->todo_lock);
+    pool->todo[pool->n_todo++ % in->n_all] = a;
+    dlpi_cond_signal(&pool->come);
+    dlpi_mutex_unlock(&pool->todo_lock);
     return 0;
 }
 
-/* True if the row is done without its source: it is left out, cancelled, no item of the dataset, or
-   kept. If not, its item is prepared. */
-static bool dlpi_attempt_settled(dlpi_worker *w, dlpi_attempt *a, uint32_t fate) {
+/* Prepare the item of a row for its source. Return true if the row is done without it: it is left
+   out, cancelled, no item of the dataset, kept, or poison. */
+static bool dlpi_row_ready(dlpi_worker *w, dlpi_attempt *a, uint32_t fate) {
     const dlp_pipe *p = w->p;
     dlpi_unit t = dlpi_attempt_unit(a);
     uint32_t state = dlpi_fate_state(fate);
+    int rc;
+    dlpi_unpoison(p, a->slot);
     if (state == DLPI_ROW_LEFT) dlpi_row_clear(p, &t, a->row);
     if (state == DLPI_ROW_LEFT || state == DLPI_ROW_END ||
         dlpi_cancelled(p->ctl, dlpi_slot_at(p, a->slot))) {
@@ -272,51 +343,105 @@ static bool dlpi_attempt_settled(dlpi_worker *w, dlpi_attempt *a, uint32_t fate)
         return true;
     }
     dlpi_attempt_point(w, a);
-    return false;
+    if ((rc = dlpi_fate_verdict(w, a->slot, fate)) == 0) return false;
+    dlpi_attempt_over(w, a, rc);
+    return true;
+}
+
+/* Do not count for requests that are out the time since from_ns, in which the worker was in
+   callbacks of its own and took none back. Only a deadline asks for it. */
+static void dlpi_in_flight_lag(dlpi_worker *w, uint64_t from_ns) {
+    dlpi_attempt *a = dlpi_in_flight_of(w)->list[DLPI_ATTEMPT_OUT].first;
+    const uint64_t ns = w->st->w.deadline_ms != 0 && a != NULL ? dlpi_now_ns() - from_ns : 0;
+    for (; ns > 0 && a != NULL; a = a->next)
+        DLPI_STORE_RLX(&a->since_ns, DLPI_LOAD_RLX(&a->since_ns) + ns);
+}
+
+/* DLPIPE_DEBUG: clear in the row of an attempt what rows behind have cleared in its guarded cell:
+   bytes between the lengths after them and the lengths before. */
+static void dlpi_row_shorter(const dlpi_worker *w, const dlpi_attempt *a, const uint64_t *before) {
+    for (uint32_t f = 0; f < w->p->items.n; f++) {
+        const dlpi_field *d = &w->p->items.at[f];
+        const uint64_t now = a->fields.length[f];
+        if (d->f.ragged && now < before[f] && before[f] <= (uint64_t)d->f.shape[0])
+            memset((uint8_t *)w->data[f] + now * dlpi_row_bytes(d), 0,
+                   (size_t)((before[f] - now) * dlpi_row_bytes(d)));
+    }
+}
+
+/* Go on with a row that its source has answered: call the rows behind. Returns their code. */
+static int dlpi_row_behind(dlpi_worker *w, dlpi_attempt *a) {
+    uint64_t before[DLP_MAX_FIELDS];
+    int rc;
+    if (DLPI_DEBUG) memcpy(before, a->fields.length, sizeof before);
+    dlpi_attempt_lay(w, a, false);
+    dlpi_attempt_begin(w, a);
+    DLPI_STORE_RLX(&w->block->since_ns, DLPI_LOAD_RLX(&a->since_ns)); /* for the deadline */
+    dlpi_runs(&w->block->running, DLPI_RUNS_ROW(a->slot, a->row));
+    rc = dlpi_fetch_of(w)->behind(w->st, &a->item);
+    if (DLPI_DEBUG) dlpi_row_shorter(w, a, before);
+    dlpi_in_flight_lag(w, DLPI_LOAD_RLX(&a->since_ns));
+    dlpi_runs(&w->at_once[dlpi_attempt_number(w, a)], DLPI_RUNS_NONE);
+    dlpi_in_flight_show(w); /* the row was the one that runs */
+    return rc;
+}
+
+/* End an attempt at a row whose source came to this code. */
+static void dlpi_row_ended(dlpi_worker *w, dlpi_attempt *a, int code) {
+    int rc = dlpi_item_returned(w, code);
+    if (rc == 0 && dlpi_fetch_of(w)->behind != NULL &&
+        (!DLPI_DEBUG || (rc = dlpi_attempt_redzone(w, a, 0)) == 0))
+        rc = dlpi_item_returned(w, dlpi_row_behind(w, a));
+    dlpi_attempt_over(w, a, rc);
+}
+
+/* Take back what was prepared for a source that has no room. */
+static void dlpi_row_refused(dlpi_worker *w, const dlpi_attempt *a) {
+    if (w->p->items.any_ragged) dlpi_row_untouched(w, a->slot, a->row);
+}
+
+static uint32_t dlpi_row_fate(const dlpi_worker *w, const dlpi_attempt *a) {
+    return dlpi_slot_fate(w->p, a->slot)[a->row];
 }
 
 /* Offer a prepared item to its source. Returns false if the source has no room for it. */
 static bool dlpi_attempt_offer(dlpi_worker *w, dlpi_attempt *a, bool exclusive) {
     dlpi_in_flight *in = w->self;
     DLPI_STORE_RLX(&a->since_ns, UINT64_C(0)); /* its thread begins it */
-    if (dlpi_fetch_of(w)->d.fetcher == DLP_FETCH_ASYNC) dlpi_attempt_begin(w, a);
+    if (in->async != NULL) dlpi_attempt_begin(w, a);
     dlpi_attempt_move(in, a, DLPI_ATTEMPT_OUT);
     if (in->n_out == 0) dlpi_in_flight_show(w);
     const int rc = dlpi_attempt_submit(w, a);
-    if (rc != DLP_FULL && dlpi_row_kept(w) && dlpi_writes_first(w))
+    if (rc != DLP_FULL && !in->units->whole && dlpi_row_kept(w) && dlpi_writes_first(w))
         dlpi_bump(&w->block->kept_misses, 1);
     if (rc == 0) {
         in->n_out++;
         in->exclusive = exclusive;
         return true;
     }
-    dlpi_runs(&w->at_once[a - in->all], DLPI_RUNS_NONE);
-    if (rc == DLP_FULL)
+    dlpi_runs(&w->at_once[dlpi_attempt_number(w, a)], DLPI_RUNS_NONE);
+    if (rc == DLP_FULL) {
+        in->units->refused(w, a);
         dlpi_attempt_move(in, a, DLPI_ATTEMPT_WAITS);
-    else
-        dlpi_attempt_over(w, a, dlpi_item_returned(w, rc));
+    } else {
+        in->units->ended(w, a, rc);
+    }
     dlpi_in_flight_show(w);
     return rc != DLP_FULL;
 }
 
 /* Send the first attempt that waits. Returns false if it must wait longer: for its source, or for
-   others to come back, since a row that may have killed a worker is out alone. */
+   others to end, since a unit that may have killed a worker is out alone. */
 static bool dlpi_attempt_send(dlpi_worker *w) {
     dlpi_in_flight *in = w->self;
     dlpi_attempt *a = in->list[DLPI_ATTEMPT_WAITS].first;
-    uint32_t fate = dlpi_slot_fate(w->p, a->slot)[a->row];
+    uint32_t fate = in->units->fate(w, a);
     bool exclusive = dlpi_fate_kills(fate) > 0 && dlpi_fate_stage(fate) == (uint32_t)w->st->work;
-    int rc;
-    if (in->n_out > 0 && (exclusive || in->exclusive)) return false;
-    dlpi_unpoison(w->p, a->slot);
-    if (dlpi_attempt_settled(w, a, fate)) return true;
-    dlpi_redzone_in(w, &a->item, dlpi_redzone_cell(w, (uint64_t)(a - in->all)), a->slot, a->row);
-    if ((rc = dlpi_fate_verdict(w, a->slot, fate)) == 0) return dlpi_attempt_offer(w, a, exclusive);
-    dlpi_attempt_over(w, a, rc);
-    return true;
+    if (in->n_out + in->n_back > 0 && (exclusive || in->exclusive)) return false;
+    return in->units->ready(w, a, fate) || dlpi_attempt_offer(w, a, exclusive);
 }
 
-/* Let a free attempt take the row t->row; it waits until it is sent. */
+/* Let a free attempt take row t->row of slot or cell t->slot. It waits until it is sent. */
 static void dlpi_attempt_at(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_in_flight *in = w->self;
     dlpi_attempt *a = in->list[DLPI_ATTEMPT_FREE].first;
@@ -326,12 +451,11 @@ static void dlpi_attempt_at(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_attempt_move(in, a, DLPI_ATTEMPT_WAITS);
 }
 
-/* Let an attempt take the row of unit t, which was claimed just now. */
-static void dlpi_in_flight_run(dlpi_worker *w, const dlpi_unit *t) {
+/* Let an attempt take the row of unit t, which was claimed just now, unless it is done. */
+static void dlpi_row_take(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_in_flight *in = w->self;
     uint32_t already = dlpi_gather_bits(dlpi_done(dlpi_stage_words_at(w->p, t->slot, w->st)),
                                         t->row / DLPI_WORD_ROWS, t->b);
-    dlpi_clock_in(w);
     if (already >> t->row % DLPI_WORD_ROWS & 1u) return;
     if (t->untouched)
         w->p->source->indices(w, t);
@@ -370,35 +494,58 @@ static void dlpi_in_flight_bound(dlpi_worker *w) {
 
 /* True if the worker takes no row: one more would leave no room to park all rows that it has, or it
    is retired. */
-static bool dlpi_in_flight_no_room(const dlpi_worker *w) {
+static bool dlpi_rows_no_room(const dlpi_worker *w) {
     const dlpi_in_flight *in = w->self;
-    uint32_t n = in->n_out + (uint32_t)w->n_parked;
+    uint32_t n = in->n_out + in->n_back + (uint32_t)w->n_parked;
     for (const dlpi_attempt *a = in->list[DLPI_ATTEMPT_WAITS].first; a != NULL; a = a->next) n++;
     return n >= (uint32_t)w->parked_most || dlpi_retired(w);
 }
 
-/* True if the worker takes no more rows now. All attempts are out, a row is out alone, an
-   attempt waits for its source, there is no room to park, or it is retired. */
-static bool dlpi_in_flight_full(const dlpi_worker *w) {
-    const dlpi_in_flight *in = w->self;
-    return in->n_out >= in->n_all || in->exclusive || in->list[DLPI_ATTEMPT_WAITS].first != NULL ||
-           dlpi_in_flight_no_room(w);
-}
-
-/* Claim a row, if there is room for one. */
-static bool dlpi_in_flight_find(dlpi_worker *w, dlpi_unit *t) {
-    const dlpi_in_flight *in = w->self;
-    if (in->broken || dlpi_in_flight_full(w)) return false;
+/* Claim a row, if there is one. */
+static bool dlpi_row_find(dlpi_worker *w, dlpi_unit *t) {
     dlpi_in_flight_bound(w);
     return dlpi_find(w, t);
+}
+
+static const dlpi_unit_ops dlpi_rows_units = {
+    .find = dlpi_row_find,
+    .take = dlpi_row_take,
+    .full = dlpi_rows_no_room,
+    .fate = dlpi_row_fate,
+    .ready = dlpi_row_ready,
+    .refused = dlpi_row_refused,
+    .show = dlpi_row_show,
+    .ended = dlpi_row_ended,
+};
+
+/* ---- claiming and sending ---- */
+
+/* True if the worker takes no more units now. The source has as many as it may have, a unit is out
+   alone, an attempt waits for its source, or there is no room. */
+static bool dlpi_in_flight_full(const dlpi_worker *w) {
+    const dlpi_in_flight *in = w->self;
+    return in->n_out >= in->most || in->exclusive || in->list[DLPI_ATTEMPT_WAITS].first != NULL ||
+           (in->units->full != NULL && in->units->full(w));
+}
+
+/* Claim a unit, if there is room for one. */
+static bool dlpi_in_flight_find(dlpi_worker *w, dlpi_unit *t) {
+    const dlpi_in_flight *in = w->self;
+    return !in->broken && !dlpi_in_flight_full(w) && in->units->find(w, t);
+}
+
+/* Let an attempt take the unit t, which was claimed just now. */
+static void dlpi_in_flight_run(dlpi_worker *w, const dlpi_unit *t) {
+    dlpi_clock_in(w);
+    dlpi_in_flight_of(w)->units->take(w, t);
 }
 
 static inline bool dlpi_attempt_free(const dlpi_in_flight *in) {
     return in->list[DLPI_ATTEMPT_FREE].first != NULL;
 }
 
-/* Send the attempts that wait, parked rows that are due, and rows that can be claimed. Returns true
-   if anything moved. */
+/* Send the attempts that wait, parked rows that are due, and units that can be claimed. Returns
+   true if anything moved. */
 static bool dlpi_in_flight_fill(dlpi_worker *w) {
     dlpi_in_flight *in = w->self;
     bool moved = false;
@@ -409,7 +556,7 @@ static bool dlpi_in_flight_fill(dlpi_worker *w) {
         if (in->list[DLPI_ATTEMPT_WAITS].first == NULL) {
             if (!dlpi_in_flight_find(w, &t)) break;
             dlpi_in_flight_run(w, &t);
-        } else if (in->n_out >= in->n_all) {
+        } else if (in->n_out >= in->most) {
             break;
         } else {
             dlpi_clock_in(w);
@@ -428,12 +575,12 @@ static uint64_t dlpi_in_flight_due(dlpi_worker *w, uint64_t ns) {
 /* ---- attempts that the source gives back ---- */
 
 /* Fail the pipe, since the worker's asynchronous source broke its word. Returns -1. */
-static int dlpi_async_broken(dlpi_worker *w, bool *broken, const char *what, int n) {
+static int dlpi_async_broken(dlpi_worker *w, const char *what, int n) {
     dlp_error e;
     dlpi_words_forget(w);
     dlpi_describe(w, DLP_ERR_CALLBACK, &e);
     snprintf(e.message, sizeof e.message, "async.reap %s %d", what, n);
-    *broken = true;
+    dlpi_in_flight_of(w)->broken = true;
     dlpi_ctl_fail(w->p, (uint32_t)w->global, &e);
     return -1;
 }
@@ -446,11 +593,12 @@ static dlpi_attempt *dlpi_attempt_of(const dlpi_in_flight *in, const dlp_item *i
                                                                 : NULL;
 }
 
-/* Book the time since the last items came back as work. n items came back now, a the first. */
+/* Book the time since the last items came back as work. n items came back now, a the first. The
+   time of a cell is booked once items are made of it. */
 static void dlpi_in_flight_came(dlpi_worker *w, const dlpi_attempt *a, uint64_t now, uint32_t n) {
     uint64_t ns = now - w->last_ns;
     dlpi_in_flight_show(w);
-    if (w->last_ns == 0) return;
+    if (w->last_ns == 0 || dlpi_in_flight_of(w)->units->whole) return;
     dlpi_item_took(w->block, ns / n, 1);
     dlpi_stretch(w, &w->block->busy_ns, ns, DLP_TRACE_WORK, w->last_ns, now, a->gen,
                  dlpi_slot_at(w->p, a->slot)->epoch, n);
@@ -461,37 +609,50 @@ static void dlpi_in_flight_came(dlpi_worker *w, const dlpi_attempt *a, uint64_t 
 static void dlpi_attempt_back(dlpi_worker *w, dlpi_attempt *a, uint64_t now) {
     dlpi_in_flight *in = w->self;
     uint64_t since = DLPI_LOAD_RLX(&a->since_ns), ns = now > since ? now - since : 0;
-    dlpi_runs(&w->at_once[a - in->all], DLPI_RUNS_NONE);
+    dlpi_runs(&w->at_once[dlpi_attempt_number(w, a)], DLPI_RUNS_NONE);
     in->n_out--;
-    in->exclusive = false;
-    dlpi_attempt_move(in, a, DLPI_ATTEMPT_WAITS); /* in no source's hands */
-    dlpi_items_took(w->block, ns, 1, a->item.index);
+    in->n_back++;
+    dlpi_attempt_move(in, a, DLPI_ATTEMPT_BACK); /* in no source's hands */
+    if (!in->units->whole) dlpi_items_took(w->block, ns, 1, a->item.index);
     dlpi_bump(&w->block->in_flight_ns, ns);
 }
 
-/* Wait at most timeout_ms for items that the source gives back: attempts in back, with the codes of
-   their callbacks in code. Returns how many; negative: the source is broken. */
-static int dlpi_in_flight_reap(dlpi_worker *w, dlpi_attempt **back, int *code, int timeout_ms) {
-    const dlp_async *async = &dlpi_fetch_of(w)->d.async;
-    bool *broken = &dlpi_in_flight_of(w)->broken;
+/* End an attempt that its source gave back with a->code. */
+static void dlpi_attempt_end(dlpi_worker *w, dlpi_attempt *a) {
+    dlpi_in_flight *in = w->self;
+    in->units->ended(w, a, a->code);
+    in->n_back--;
+    in->exclusive = false; /* the one that is out alone has ended */
+}
+
+/* Wait at most timeout_ms for items that the source gives back. Their attempts go to the list BACK,
+   with their codes. Returns how many; negative: the source is broken. */
+static int dlpi_in_flight_reap(dlpi_worker *w, int timeout_ms) {
+    dlpi_in_flight *in = w->self;
     dlp_item *done[DLPI_REAP_MOST];
-    int n = async->reap(w->st->user, w->state, done, code, DLPI_REAP_MOST, timeout_ms);
-    if (n < 0 || n > DLPI_REAP_MOST) return dlpi_async_broken(w, broken, "returned", n);
+    int code[DLPI_REAP_MOST];
+    int n = in->async->reap(in->user, w->state, done, code, DLPI_REAP_MOST, timeout_ms);
+    dlpi_attempt *a = NULL;
+    if (n < 0 || n > DLPI_REAP_MOST) return dlpi_async_broken(w, "returned", n);
     if (n == 0) return 0;
     const uint64_t now = dlpi_now_ns();
     for (int i = 0; i < n; i++) {
-        back[i] = dlpi_attempt_of(dlpi_in_flight_of(w), done[i]);
-        if (back[i] == NULL)
-            return dlpi_async_broken(w, broken, "gave back an unknown item, place", i);
-        dlpi_attempt_back(w, back[i], now);
+        a = dlpi_attempt_of(in, done[i]);
+        if (a == NULL) return dlpi_async_broken(w, "gave back an unknown item, place", i);
+        a->code = code[i];
+        dlpi_attempt_back(w, a, now);
     }
-    dlpi_in_flight_came(w, back[0], now, (uint32_t)n);
+    dlpi_in_flight_came(w, a, now, (uint32_t)n);
     if (now - w->cpu.noted_ns > DLPI_CPU_NOTE_NS) dlpi_cpu_note(w, &w->cpu, now);
     return n;
 }
 
+/* Return how many ms to wait for items that are out. The time is long if items are out and no more
+   can be. Else it is short: soon the worker looks for units, or asks the source again whether it
+   has room. */
 static int dlpi_in_flight_patience(dlpi_worker *w) {
-    int ms = dlpi_in_flight_full(w) ? DLPI_REAP_FULL_MS : DLPI_REAP_ROOM_MS;
+    const bool full = dlpi_in_flight_of(w)->n_out > 0 && dlpi_in_flight_full(w);
+    int ms = full ? DLPI_REAP_FULL_MS : DLPI_REAP_ROOM_MS;
     uint64_t due = dlpi_in_flight_due(w, (uint64_t)ms * 1000000u) / 1000000u;
     return due < 1 ? 1 : (int)due;
 }
@@ -511,7 +672,7 @@ static bool dlpi_fetch_thread_done(dlpi_worker *w, dlpi_attempt *a, dlpi_cpu *cp
         dlpi_cpu_note(w, cpu, now);
     if (pool->over) return false;
     if (!dlpi_stopped(w->p)) {
-        dlpi_attempt_over(w, a, dlpi_item_returned(w, a->code));
+        dlpi_attempt_end(w, a);
         dlpi_in_flight_fill(w);
         if (in->n_out > 0 && !pool->parked && (!pool->full || dlpi_in_flight_full(w))) return false;
     }
@@ -523,14 +684,16 @@ static bool dlpi_fetch_thread_done(dlpi_worker *w, dlpi_attempt *a, dlpi_cpu *cp
 static dlpi_attempt *dlpi_fetch_thread_next(dlpi_worker *w) {
     dlpi_fetch_threads *pool = &dlpi_in_flight_of(w)->threads;
     dlpi_attempt *a = NULL;
-    pthread_mutex_lock(&pool->todo_lock);
+    dlpi_mutex_lock(&pool->todo_lock);
     while (!pool->over && (pool->n_begun == pool->n_todo || dlpi_stopped(w->p)))
-        pthread_cond_wait(&pool->come, &pool->todo_lock);
+        dlpi_cond_wait(&pool->come, &pool->todo_lock);
     if (!pool->over) a = pool->todo[pool->n_begun++ % dlpi_in_flight_of(w)->n_all];
-    pthread_mutex_unlock(&pool->todo_lock);
+    dlpi_mutex_unlock(&pool->todo_lock);
     return a;
 }
 
+/* Call fetch for one item after the other, in a thread that belongs to worker arg. The worker's
+   lock is held to complete an item, but not in fetch. The thread ends when its pool is over. */
 static void *dlpi_thread_fetch(void *arg) {
     dlpi_worker *w = arg;
     dlpi_fetch_threads *pool = &dlpi_in_flight_of(w)->threads;
@@ -539,9 +702,9 @@ static void *dlpi_thread_fetch(void *arg) {
     while ((a = dlpi_fetch_thread_next(w)) != NULL) {
         dlpi_attempt_begin(w, a);
         a->code = dlpi_row_call(w->st, &a->item);
-        pthread_mutex_lock(&pool->lock);
+        dlpi_mutex_lock(&pool->lock);
         const bool wake = dlpi_fetch_thread_done(w, a, &cpu);
-        pthread_mutex_unlock(&pool->lock); /* a woken thread may run at once, in our place */
+        dlpi_mutex_unlock(&pool->lock); /* a woken thread may run at once, in our place */
         if (wake) dlpi_futex_wake(&pool->word, 1, UINT32_MAX, 0);
     }
     return NULL;
@@ -554,44 +717,43 @@ static void dlpi_fetch_threads_wait(dlpi_worker *w) {
     uint32_t word = dlpi_event_count(&pool->word); /* W2 <- W2 */
     pool->full = dlpi_in_flight_full(w);
     pool->parked = false;
-    pthread_mutex_unlock(&pool->lock);
+    dlpi_mutex_unlock(&pool->lock);
     dlpi_futex_wait(&pool->word, word, UINT32_MAX, ns, 0);
-    pthread_mutex_lock(&pool->lock);
+    dlpi_mutex_lock(&pool->lock);
     dlpi_in_flight_show(w); /* what is out longest may have begun since */
 }
 
+/* Stop and join the fetch threads of worker w. The caller must hold the worker's lock. The call
+   waits for each callback that still runs. */
 DLPI_COLD static void dlpi_fetch_threads_end(dlpi_worker *w) {
     dlpi_fetch_threads *pool = &dlpi_in_flight_of(w)->threads;
-    pthread_mutex_lock(&pool->todo_lock);
+    dlpi_mutex_lock(&pool->todo_lock);
     pool->over = 1;
-    pthread_cond_broadcast(&pool->come);
-    pthread_mutex_unlock(&pool->todo_lock);
-    pthread_mutex_unlock(&pool->lock);
-    for (uint32_t i = 0; i < pool->n_threads; i++) pthread_join(pool->threads[i], NULL);
+    dlpi_cond_broadcast(&pool->come);
+    dlpi_mutex_unlock(&pool->todo_lock);
+    dlpi_mutex_unlock(&pool->lock);
+    for (uint32_t i = 0; i < pool->n_threads; i++) dlpi_thread_join(&pool->threads[i]);
     pool->n_threads = 0;
-    pthread_cond_destroy(&pool->come);
-    pthread_mutex_destroy(&pool->todo_lock);
-    pthread_mutex_destroy(&pool->lock);
 }
 
 /* Start the threads of a worker with DLP_FETCH_THREADS. The worker holds their lock then. Returns
    DLP_OK or DLP_ERR_SYSTEM, with the region's error. */
 DLPI_COLD static int dlpi_fetch_threads_begin(dlpi_worker *w) {
     dlpi_fetch_threads *pool = &dlpi_in_flight_of(w)->threads;
-    const char *call = "";
     int rc = 0;
     dlp_error e;
-    if (dlpi_fetch_of(w)->d.fetcher != DLP_FETCH_THREADS) return DLP_OK;
-    pthread_mutex_init(&pool->lock, NULL);
-    pthread_mutex_init(&pool->todo_lock, NULL);
-    pthread_cond_init(&pool->come, NULL);
-    pthread_mutex_lock(&pool->lock);
+    if (dlpi_in_flight_of(w)->async != NULL) return DLP_OK;
+    pool->lock = (dlpi_mutex)DLPI_MUTEX_INIT;
+    pool->todo_lock = (dlpi_mutex)DLPI_MUTEX_INIT;
+    pool->come = (dlpi_cond)DLPI_COND_INIT;
+    dlpi_mutex_lock(&pool->lock);
     while (rc == 0 && pool->n_threads < (uint32_t)w->st->in_flight) {
-        rc = dlpi_thread_create(w, &pool->threads[pool->n_threads], dlpi_thread_fetch, &call);
+        rc = dlpi_thread_start(&pool->threads[pool->n_threads], dlpi_thread_fetch, w,
+                               w->st->w.stack_bytes);
         if (rc == 0) pool->n_threads++;
     }
     if (rc == 0) return DLP_OK;
-    dlpi_error_set(&e, DLP_ERR_SYSTEM, "in_flight", "%s of thread %u of %d failed: %s", call,
+    dlpi_error_set(&e, DLP_ERR_SYSTEM, "in_flight", "pthread_create of thread %u of %d failed: %s",
                    pool->n_threads + 1, w->st->in_flight, strerror(rc));
     e.errnum = rc;
     e.worker = w->id;
@@ -603,19 +765,30 @@ DLPI_COLD static int dlpi_fetch_threads_begin(dlpi_worker *w) {
 
 /* ---- what a worker does ---- */
 
+/* End the attempts that are back, unless the pipe stops. With cells others are read meanwhile. */
+static void dlpi_in_flight_ends(dlpi_worker *w) {
+    dlpi_in_flight *in = w->self;
+    dlpi_attempt *a;
+    while ((a = in->list[DLPI_ATTEMPT_BACK].first) != NULL && !dlpi_stopped(w->p)) {
+        if (in->units->whole) dlpi_in_flight_fill(w);
+        dlpi_attempt_end(w, a);
+    }
+}
+
+/* Send items to the source, then wait for items that come back, and complete them. Returns false if
+   nothing moved, and no item is out or the source is broken; then the worker may sleep. */
 static bool dlpi_in_flight_step(dlpi_worker *w) {
     dlpi_in_flight *in = w->self;
-    dlpi_attempt *back[DLPI_REAP_MOST];
-    int code[DLPI_REAP_MOST], n;
     bool moved = dlpi_in_flight_fill(w);
+    int n;
     if (in->broken || (in->n_out == 0 && in->list[DLPI_ATTEMPT_WAITS].first == NULL)) return moved;
     if (dlpi_stopped(w->p)) return true;
-    if (dlpi_fetch_of(w)->d.fetcher == DLP_FETCH_THREADS) {
+    if (in->async == NULL) {
         dlpi_fetch_threads_wait(w);
         return true;
     }
-    n = dlpi_in_flight_reap(w, back, code, dlpi_in_flight_patience(w));
-    for (int i = 0; i < n; i++) dlpi_attempt_over(w, back[i], dlpi_item_returned(w, code[i]));
+    n = dlpi_in_flight_reap(w, dlpi_in_flight_patience(w));
+    dlpi_in_flight_ends(w);
     /* a source without room, and without items */
     if (n == 0 && in->n_out == 0) dlpi_sleep(1000000);
     return true;
@@ -625,10 +798,8 @@ static bool dlpi_in_flight_step(dlpi_worker *w) {
    stops. The items are not used any more. close waits for this as for any callback. */
 DLPI_COLD static void dlpi_in_flight_end(dlpi_worker *w) {
     dlpi_in_flight *in = w->self;
-    dlpi_attempt *back[DLPI_REAP_MOST];
-    int code[DLPI_REAP_MOST];
-    if (dlpi_fetch_of(w)->d.fetcher == DLP_FETCH_ASYNC)
-        while (in->n_out > 0 && !in->broken) dlpi_in_flight_reap(w, back, code, DLPI_REAP_FULL_MS);
+    if (in->async != NULL)
+        while (in->n_out > 0 && !in->broken) dlpi_in_flight_reap(w, DLPI_REAP_FULL_MS);
     else if (in->threads.n_threads > 0)
         dlpi_fetch_threads_end(w);
     dlpi_running_forget(w);
@@ -646,6 +817,8 @@ DLPI_COLD static void dlpi_fetch_layout(dlp_pipe *p, dlpi_stage *st) {
                   (uint64_t)st->n_workers, DLPI_LINE);
 }
 
+/* Describe in `out` the private memory of a fetch with several items in flight. Returns the number
+   of blocks. */
 static int dlpi_fetch_blocks(const dlp_pipe *p DLPI_UNREAD, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_fetch *f = st->self;
     uint64_t n = (uint64_t)st->n_workers, all = dlpi_times(n, (uint64_t)st->in_flight);
@@ -659,36 +832,52 @@ static int dlpi_fetch_blocks(const dlp_pipe *p DLPI_UNREAD, const dlpi_stage *st
     return 5;
 }
 
+/* Set up a worker's record of attempts, all free: n attempts, of which the source may have `most`.
+   async: the source, NULL: threads. at_once: [n] words in the region. */
+DLPI_COLD static void dlpi_in_flight_set(dlpi_in_flight *in, dlpi_worker *w,
+                                         const dlpi_unit_ops *units, dlpi_attempt *all, uint32_t n,
+                                         uint32_t most, const dlp_async *async, void *user,
+                                         uint64_t *at_once) {
+    memset(in, 0, sizeof *in);
+    in->units = units;
+    in->async = async;
+    in->user = user;
+    in->all = all;
+    in->n_all = n;
+    in->most = most;
+    in->oldest = UINT64_MAX;
+    for (uint32_t i = 0; i < n; i++) {
+        dlpi_attempt *a = &all[i];
+        a->item = w->item;
+        a->item.data = a->fields.data;
+        a->item.length = a->fields.length;
+        a->note.message = a->message;
+        a->note.errnum = &a->errnum;
+        a->note.w = w;
+        a->item.call = &a->note;
+        dlpi_attempt_put(in, a, DLPI_ATTEMPT_FREE);
+    }
+    w->at_once = at_once;
+    w->n_at_once = n;
+    w->self = in;
+}
+
 /* Give a worker its attempts, all free, and room for parked rows. */
 DLPI_COLD static void dlpi_in_flight_init(dlpi_worker *w) {
     const dlpi_fetch *f = dlpi_fetch_of(w);
     dlpi_in_flight *in = &f->workers[w->id];
     size_t each = (size_t)w->st->in_flight, from = (size_t)w->id * each;
-    memset(in, 0, sizeof *in);
-    in->n_all = (uint32_t)each;
-    in->oldest = UINT64_MAX;
-    in->all = f->attempts + from;
-    if (f->d.fetcher == DLP_FETCH_THREADS) {
+    const bool async = f->d.fetcher == DLP_FETCH_ASYNC;
+    dlpi_in_flight_set(in, w, &dlpi_rows_units, f->attempts + from, (uint32_t)each, (uint32_t)each,
+                       async ? &f->d.async : NULL, w->st->user,
+                       dlpi_area_at(w->p, DLPI_OWN(w->st->id, DLPI_OWN_HIDDEN), (uint64_t)w->id));
+    if (!async) {
         in->threads.todo = f->todo + from;
         in->threads.threads = f->threads + from;
     }
-    for (size_t i = 0; i < each; i++) {
-        dlpi_attempt *a = &in->all[i];
-        a->item = w->item;
-        a->item.data = a->data;
-        a->item.length = a->length;
-        a->note.message = a->message;
-        a->note.errnum = &a->errnum;
-        a->note.w = w;
-        a->item.call = &a->note;
-        a->extra = dlpi_row_extra_at(w->p, w, i);
-        dlpi_attempt_put(in, a, DLPI_ATTEMPT_FREE);
-    }
+    for (size_t i = 0; i < each; i++) in->all[i].extra = dlpi_row_extra_at(w->p, w, i);
     w->parked_most = (int)dlpi_in_flight_rows(w->st);
     w->parked = f->parked + (size_t)w->id * (size_t)w->parked_most;
-    w->at_once = dlpi_area_at(w->p, DLPI_OWN(w->st->id, DLPI_OWN_HIDDEN), (uint64_t)w->id);
-    w->n_at_once = in->n_all;
-    w->self = in;
 }
 
 /* The functions of all kinds that keep several rows in flight. */
@@ -697,4 +886,4 @@ DLPI_COLD static void dlpi_in_flight_init(dlpi_worker *w) {
     .blocks = dlpi_fetch_blocks, .private_words = "items in flight, and parked", \
     .worker = dlpi_in_flight_init, .enter = dlpi_fetch_threads_begin, .leave = dlpi_in_flight_end, \
     .step = dlpi_in_flight_step, .find = dlpi_in_flight_find, .run = dlpi_in_flight_run, \
-    .full = dlpi_in_flight_no_room, .owes = dlpi_in_flight_owes, .due = dlpi_in_flight_due
+    .full = dlpi_rows_no_room, .owes = dlpi_in_flight_owes, .due = dlpi_in_flight_due

@@ -106,6 +106,7 @@ static bool dlpi_agree_over(const dlp_pipe *p, int rc, uint32_t s) {
 static int dlpi_agree_leave(dlp_pipe *p, int rc) {
     p->epoch_now = p->after.spot.epoch;
     dlpi_epoch_leave(p, p->after.spot.epoch);
+    dlpi_valid_begin(p, false);
     if (p->d.epoch_end) return DLP_EPOCH_END;
     return rc == DLP_END ? rc : DLPI_NEXT_EPOCH;
 }

@@ -119,6 +119,8 @@ static int dlpi_branch_blocks(const dlpi_branches *j, size_t base, uint32_t k, d
     return 6;
 }
 
+/* Add all that the order of the branches follows from to the state's hash of parameters. A state
+   then fits only a pipe with the same branches, weights and manifests. */
 DLPI_COLD static void dlpi_branches_hash(const dlpi_branches *j, dlpi_state *s) {
     s->params = dlpi_absorb(dlpi_absorb(s->params, j->n), j->period);
     s->params = dlpi_absorb(s->params, j->weights_hash);

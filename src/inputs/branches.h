@@ -17,8 +17,11 @@
    (dlpi_mix_most). So the argument of >>impl-found holds for this branch: it lacks an item
    while all its inputs are known, so it holds fewer cells than it needs, and gets one.
 
-   The first branch that lacks the item of a row, in the order of the table, decides whether the
-   stream is out or fails there. Neither workers nor their times change which one that is.
+   A row of a zip may lack the items of several branches. If one of these branches is out, the
+   stream ends before the row: nothing that happens to the other branches makes the row exist. If
+   none is out, the stream fails with the first of them in the order of the table. This is decided
+   once each of them is out or has failed, or has its item. So neither the order of the branches nor
+   workers and their times change whether a stream ends or fails.
 
    Branches whose workers call the same callbacks as they begin and end share workers: they are a
    team. Other branches have teams of their own. If requests read the inputs of a branch, it has a
@@ -81,15 +84,49 @@ static inline uint32_t dlpi_branches_drawn(const dlpi_branches *j, uint32_t i, u
     return dlpi_mix_at(j->schedule, (j->streams[i].phase + rows) % j->period);
 }
 
-/* Return the list of the branch whose item the first unknown row of stream i needs. For a zip this
-   is the first branch that lacks the item. */
+/* Return the list of the branch that decides what follows the known rows of stream i of a zip. It
+   lacks the next row's item. It is the first such branch that is out. If none is out, it is the
+   first one that is not known so far. Else it is the first one that has failed. */
+static const dlpi_found *dlpi_branches_unzipped(const dlpi_branches *j, uint32_t i) {
+    const dlpi_found *best = &j->at[0].x.found;
+    bool broken = true;
+    for (uint32_t b = j->n; b-- > 0;) {
+        const dlpi_found *f = &j->at[b].x.found;
+        const dlpi_found_stream *x = &f->streams[i];
+        if (x->rows > j->found.streams[i].rows) continue;
+        if (dlpi_found_out(f, x)) return f;
+        if (dlpi_found_broken(f, x) && !broken) continue;
+        best = f;
+        broken = dlpi_found_broken(f, x);
+    }
+    return best;
+}
+
+/* Return the list of the branch whose item the first unknown row of stream i needs. */
 static const dlpi_found *dlpi_branches_lacks(const dlpi_found *q, uint32_t i) {
     const dlpi_branches *j = dlpi_branches_of(q);
-    const uint64_t rows = q->streams[i].rows;
-    uint32_t b = 0;
-    if (j->period > 0) return &j->at[dlpi_branches_drawn(j, i, rows)].x.found;
-    while (b + 1 < j->n && j->at[b].x.found.streams[i].rows > rows) b++;
-    return &j->at[b].x.found;
+    if (j->period == 0) return dlpi_branches_unzipped(j, i);
+    return &j->at[dlpi_branches_drawn(j, i, q->streams[i].rows)].x.found;
+}
+
+/* Tell if stream i ends before the last of its next `rows` rows, which are not all known. It does
+   if the items of a branch that is out are too few. Returns 1 if it ends, 0 if it does not, or -1
+   if the items of a branch are not known so far. */
+static int dlpi_branches_ends(const dlpi_found *q, uint32_t i, uint64_t rows) {
+    const dlpi_branches *j = dlpi_branches_of(q);
+    uint64_t needs[DLPI_BRANCHES];
+    int ends = 0;
+    for (uint32_t b = 0; b < j->n; b++) needs[b] = j->period == 0 ? rows : j->streams[i].drawn[b];
+    for (uint64_t r = q->streams[i].rows; j->period > 0 && r < rows; r++)
+        needs[dlpi_branches_drawn(j, i, r)]++;
+    for (uint32_t b = 0; b < j->n; b++) {
+        const dlpi_found *f = &j->at[b].x.found;
+        const dlpi_found_stream *x = &f->streams[i];
+        if (x->rows >= needs[b]) continue;
+        if (dlpi_found_out(f, x)) return 1;
+        if (!dlpi_found_broken(f, x)) ends = -1;
+    }
+    return ends;
 }
 
 /* Count the rows of a zip's stream i that became known since its `rows` was set last. */
@@ -192,6 +229,7 @@ static const dlpi_found_rule dlpi_branches_rule = {
     .give = dlpi_branches_give,
     .pass = dlpi_branches_pass,
     .lacks = dlpi_branches_lacks,
+    .ends = dlpi_branches_ends,
     .put = dlpi_branches_put,
     .take = dlpi_branches_take,
 };

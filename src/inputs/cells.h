@@ -125,11 +125,28 @@ static inline uint32_t dlpi_n_inputs(const dlp_pipe *p) {
 
 /* ---- which cells may be open ---- */
 
+/* Return how many words a worker of the stage has to say which of its cells are in callbacks (X2):
+   two for each request, in lines of their own. 0: the stage has no requests. */
+static inline uint64_t dlpi_input_blames(const dlpi_stage *st) {
+    return dlpi_round_up(2 * (uint64_t)st->in_flight, 8);
+}
+
+/* Return the words of the stage's worker with this number. They lie behind the bits. */
+static uint64_t *dlpi_input_blame(const dlp_pipe *p, const dlpi_stage *st, uint32_t worker) {
+    const uint64_t each = dlpi_input_blames(st);
+    const uint64_t all = each * (uint64_t)st->n_workers;
+    return dlpi_input_area(p, DLPI_INPUTS_BITS,
+                           p->inputs[DLPI_INPUTS_BITS].count - all + worker * each);
+}
+
 /* Add the areas of the region with a record and a bit for each cell. run: most inputs of a cell. */
 static void dlpi_inputs_records(dlp_pipe *p, const dlpi_stage *st, uint32_t cells, uint32_t run) {
     const int own = DLPI_OWN(st->id, 0);
+    const uint64_t blames = dlpi_times((uint64_t)st->n_workers, dlpi_input_blames(st));
+    uint64_t bits = ((uint64_t)cells + 63) / 64;
+    if (blames > 0) bits = dlpi_sum(dlpi_round_up(bits, 8), blames);
     p->inputs = &p->areas[own];
-    dlpi_area_add(p, own + DLPI_INPUTS_BITS, 8, ((uint64_t)cells + 63) / 64, DLPI_LINE);
+    dlpi_area_add(p, own + DLPI_INPUTS_BITS, 8, bits, DLPI_LINE);
     dlpi_area_told(p, own + DLPI_INPUTS_RECORDS, DLPI_PLAN_INPUTS, "part cells: records",
                    dlpi_input_record(run), cells, DLPI_LINE);
 }
@@ -152,7 +169,7 @@ static uint32_t dlpi_input_next(const dlp_pipe *p, uint32_t c) {
     const uint64_t *bits = dlpi_input_bits(p, c); /* the words lie side by side */
     for (uint64_t mask = UINT64_MAX << c % 64; c < n; c = c / 64 * 64 + 64, mask = UINT64_MAX) {
         const uint64_t those = dlpi_claim_those(bits++) & mask; /* Q3 <- Q3, B1 */
-        if (those != 0) return c / 64 * 64 + (uint32_t)__builtin_ctzll(those);
+        if (those != 0) return c / 64 * 64 + DLPI_CTZ(those);
     }
     return n;
 }
@@ -257,7 +274,7 @@ DLPI_COLD static bool dlpi_input_raises(dlp_pipe *p, uint32_t n, dlp_error *e) {
 /* List the input of *e among the skipped ones, and count it: it is left out, without an error. */
 DLPI_COLD static void dlpi_input_left_out(dlp_pipe *p, dlp_error *e) {
     e->has_item = 1;
-    dlpi_skip_put(p->ctl, p->source_stage->id, e, e->code ? e->code : DLP_SKIP, UINT64_MAX);
+    dlpi_skip_put(p->ctl, p->source_stage, e, e->code ? e->code : DLP_SKIP, UINT64_MAX);
     dlpi_bump(&p->workers[p->source_stage->first_worker].block->left_out, 1); /* its one writer */
 }
 
@@ -443,6 +460,8 @@ static int dlpi_part_counted(dlpi_worker *w, const dlp_part_desc *d, uint64_t it
     return 0;
 }
 
+/* Store in an input's cell why its load failed: the input's number, and what the callback said.
+   code: a negative DLP_ERR code, DLP_SKIP, or another code that the callback returned. */
 DLPI_COLD static void dlpi_input_error(const dlpi_worker *w, dlpi_input *cell, int code) {
     dlp_error e;
     dlpi_describe(w, code, &e);
@@ -513,7 +532,7 @@ static uint32_t dlpi_input_all(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
         if (dlpi_stopped(w->p)) break;
         if (w->st->w.retry_backoff_ms == 0 && w->self == NULL) continue; /* self: reads.h, again */
         DLPI_STORE_RLX(&cell->due_ns,                                    /* ordered by state */
-                       dlpi_now_ns() + dlpi_backoff_ns(w->st, tries + 1));
+                       dlpi_now_ns() + dlpi_backoff_ns(w->st->w.retry_backoff_ms, tries + 1));
         break;
     }
     return cell->made == cell->run ? DLPI_INPUT_LOADED : DLPI_INPUT_OPEN;
@@ -551,8 +570,8 @@ DLPI_COLD static void dlpi_input_recover(dlpi_worker *w, const dlpi_death *why) 
         dlpi_unit t = {dlpi_gen(state), c, 0, 0, 0, false};
         bool ran = DLPI_LOAD_RLX(&w->block->running) == DLPI_RUNS_ALL(c); /* X2 */
         if (dlpi_gen_low(state) != (uint32_t)w->global + 1u) continue;
-        /* several reads: any may be what killed it, but for those that wait to be read alone */
-        if (w->self != NULL && dlpi_fate_kills(cell->rec) == 0) ran = true;
+        for (uint32_t i = 0; !why->late && i < w->n_at_once; i++) /* any may be what killed it */
+            ran |= DLPI_LOAD_RLX(&w->at_once[i]) == DLPI_RUNS_ALL(c); /* X2 */
         dlpi_lost_note(why, ran, &t, 1);
         if (ran) {
             cell->killed_by = why->signal;
@@ -619,14 +638,6 @@ static void dlpi_input_tell(const dlp_pipe *p, uint32_t cell, char *text, size_t
 
 /* ---- stages with input cells: checks of their descs, and the common part of their tables ---- */
 
-/* Refuse subset and weights of a sampler: this stage takes all items. Returns a DLP_ERR code. */
-static int dlpi_bad_list(dlp_pipe *p, const dlpi_stage *st) {
-    const char *field = dlpi_sampler_of(p)->subset ? "sampler.subset" : "sampler.weights";
-    return dlpi_refuse(p, DLP_ERR_ARG, p->sampler->name, field,
-                       "%s is given, must be NULL with stage \"%s\", which takes all items", field,
-                       st->name);
-}
-
 /* Check the workers' desc of a stage that loads cells: any worker takes the next cell, the number
    of workers is not tuned, and no input replaces another. Returns 0 or a DLP_ERR code. */
 static int dlpi_check_input_workers(dlp_pipe *p, const dlpi_stage *st) {
@@ -651,9 +662,10 @@ static int dlpi_check_divides(dlp_pipe *p, const char *field, uint64_t n) {
 }
 
 /* One worker, which loads ahead of the consumer, unless the desc says otherwise. */
-#define DLPI_OPS_OF_CELLS \
-    .rank = 3, .workers = 1, .unit = DLPI_UNIT_CELLS, .find = dlpi_input_find, \
-    .due = dlpi_inputs_due, .recover = dlpi_input_recover, .tell = dlpi_input_tell
+#define DLPI_OPS_OF_CELLS(finds) \
+    .rank = 3, .workers = 1, .unit = DLPI_UNIT_CELLS, .find = finds, .due = dlpi_inputs_due, \
+    .recover = dlpi_input_recover, .tell = dlpi_input_tell
 
 /* ... which loads one input after the other. */
-#define DLPI_OPS_OF_INPUTS DLPI_OPS_OF_CELLS, .step = dlpi_input_step, .run = dlpi_input_run
+#define DLPI_OPS_OF_INPUTS \
+    DLPI_OPS_OF_CELLS(dlpi_input_find), .step = dlpi_input_step, .run = dlpi_input_run

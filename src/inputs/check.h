@@ -6,9 +6,9 @@
 /* Refuse what the caller asked for: make this the pipe's error, if the pipe has none yet. stage,
    field: whose desc is wrong, and where; "" for none. Returns the code of the error that the pipe
    has then. */
-__attribute__((format(printf, 5, 6))) static int dlpi_refuse(dlp_pipe *p, int code,
-                                                             const char *stage, const char *field,
-                                                             const char *format, ...) {
+DLPI_PRINTF(5, 6)
+static int dlpi_refuse(dlp_pipe *p, int code, const char *stage, const char *field,
+                       const char *format, ...) {
     dlp_error e;
     dlpi_error_set(&e, code, field, "%s", "");
     DLPI_PRINT(e.message, sizeof e.message, format);
@@ -65,10 +65,9 @@ static int dlpi_bad_graph(dlp_pipe *p, const char *stage, const char *what) {
 /* Refuse field i of a desc's fields, which is called `name` (or NULL). err.field is
    "fields[].what". The message names the field; `format` says what is wrong with it. Returns the
    code of the pipe's error. */
-__attribute__((format(printf, 6, 7))) static int dlpi_bad_field(dlp_pipe *p, const char *stage,
-                                                                uint32_t i, const char *name,
-                                                                const char *what,
-                                                                const char *format, ...) {
+DLPI_PRINTF(6, 7)
+static int dlpi_bad_field(dlp_pipe *p, const char *stage, uint32_t i, const char *name,
+                          const char *what, const char *format, ...) {
     char field[48], text[256];
     DLPI_PRINT(text, sizeof text, format);
     snprintf(field, sizeof field, "fields[].%s", what);

@@ -20,7 +20,7 @@ static int dlpi_keep_fields(dlp_pipe *p, dlpi_stage *st, const dlp_field *f, uin
         const size_t length = f[i].name != NULL ? strlen(f[i].name) : 0;
         if (length == 0 || length >= DLPI_NAME_KEPT)
             return dlpi_bad_field(p, p->node != NULL ? p->node : st->name, i, f[i].name, "name",
-                                  "name has %zu bytes, must have 1 to 31", length);
+                                  "name has %d bytes, must have 1 to 31", (int)length);
     }
     if ((to = malloc(all * DLPI_FIELD_KEPT)) == NULL)
         return dlpi_no_memory(p, "fields", "a stage's fields");
@@ -182,19 +182,20 @@ static int dlpi_fields_widen(dlp_pipe *p, const dlpi_stage *st, const char *coun
     return DLP_OK;
 }
 
+/* Check the dataset of a fetch stage. Returns 0 or a DLP_ERR code. */
 static int dlpi_dataset_check(dlp_pipe *p, const dlpi_stage *st, const dlpi_fetch *f) {
     const dlpi_bound bounds[] = {
-        {DLPI_AT(dlpi_fetch, dataset.open_end), 0, 1, "0 or 1"},
-        {DLPI_AT(dlpi_fetch, dataset.n_items), 0, DLPI_MAX_ITEMS, "1..2^48"},
-        {DLPI_AT(dlpi_fetch, dataset.n_fields), p->node ? 0 : 1, DLP_MAX_FIELDS, "1..16"},
-        {DLPI_AT(dlpi_fetch, dataset.writes_all_bytes), 0, 1, "0 or 1"},
+        {"list.open_end", DLPI_IN(dlp_dataset, open_end), 0, 1, "0 or 1"},
+        {"source.dataset.n_items", DLPI_IN(dlp_dataset, n_items), 0, DLPI_MAX_ITEMS, "1..2^48"},
+        {"fetch.n_fields", DLPI_IN(dlp_dataset, n_fields), !p->node, DLP_MAX_FIELDS, "1..16"},
+        {"fetch.writes_all_bytes", DLPI_IN(dlp_dataset, writes_all_bytes), 0, 1, "0 or 1"},
     };
     int rc;
     if (f->dataset.fetch == NULL && f->d.fetcher != DLP_FETCH_ASYNC)
-        return dlpi_missing(p, st->name, "dataset.fetch", "the function that writes an item");
-    rc = dlpi_check_bounds(p, st->name, f, DLPI_ROWS(bounds));
+        return dlpi_missing(p, st->name, "fetch.fetch", "the function that writes an item");
+    rc = dlpi_check_bounds(p, st->name, &f->dataset, DLPI_ROWS(bounds));
     if (rc != DLP_OK || f->dataset.fields != NULL || f->dataset.n_fields == 0) return rc;
-    return dlpi_missing(p, st->name, "dataset.fields", "an array of n_fields fields");
+    return dlpi_missing(p, st->name, "fetch.fields", "an array of n_fields fields");
 }
 
 /* Check how many items a fetch wants in flight. Returns 0 or the first error's DLP_ERR code. */
@@ -229,7 +230,7 @@ static int dlpi_fetch_take(dlp_pipe *p, dlpi_stage *st, const dlp_fetch_desc *d)
     f->d = *d;
     f->dataset = *d->dataset;
     st->dataset = &f->dataset;
-    st->item = f->dataset.fetch;
+    st->item = d->fetcher != DLP_FETCH_ASYNC ? f->dataset.fetch : NULL;
     st->user = f->dataset.user;
     if (d->fetcher != DLP_FETCH_SEQUENTIAL) st->in_flight = dlpi_fetch_many(d);
     rc = dlpi_dataset_check(p, st, f);
@@ -246,4 +247,8 @@ DLPI_COLD static void dlpi_seeing_turn(const dlpi_seeing *k, uint64_t *lengths, 
     uint64_t were[DLP_MAX_FIELDS];
     memcpy(were, lengths, k->n * sizeof *were);
     for (uint32_t f = 0; f < k->n; f++) lengths[back ? k->at[f] : f] = were[back ? f : k->at[f]];
+}
+
+DLPDEF int dlp_source_close(dlp_source *source) {
+    return source != NULL && source->close != NULL ? source->close(source) : DLP_OK;
 }

@@ -8,22 +8,11 @@
 static int dlpi_check_items(dlp_pipe *p) {
     dlp_error e;
     if (p->fetch->dataset->n_items == 0)
-        return dlpi_bad(p, p->fetch->name, "dataset.n_items", "1..2^48", 0);
+        return dlpi_bad(p, p->fetch->name, "source.dataset.n_items", "1..2^48", 0);
     if (dlpi_order_check(dlpi_sampler_of(p), p->fetch->dataset->n_items, &e) == DLP_OK)
         return DLP_OK;
     dlpi_copy_text(e.stage, sizeof e.stage, p->sampler->name);
     return dlpi_pipe_fail(p, &e);
-}
-
-/* Refuse the sampler's order, because it does not fit the pipe's source. Returns a DLP_ERR code. */
-static int dlpi_bad_order(dlp_pipe *p) {
-    const int32_t order = dlpi_sampler_of(p)->order;
-    if (order == DLP_ORDER_PARTS)
-        return dlpi_bad(p, p->sampler->name, "sampler.order",
-                        "another order than DLP_ORDER_PARTS: no node loads parts", order);
-    return dlpi_refuse(p, DLP_ERR_ARG, p->sampler->name, "sampler.order",
-                       "sampler.order is %d, must be DLP_ORDER_PARTS with stage \"%s\"", (int)order,
-                       p->source_stage->name);
 }
 
 /* Initialize *o, the sampler's order over all items of the dataset, at the start of the pipe. */

@@ -1,7 +1,7 @@
 /* needs: parts */
 #pragma once
 /* tests: system/stages/found, system/inputs/inputs_random */
-#include "inputs/found.h"
+#include "inputs/over.h"
 /* ---- the rows of a batch are filled in ---- */
 
 /* Bits of a batch's note: it has items of this rank; more items, or a failed input, follow it. */

@@ -56,20 +56,24 @@
    It has less than `window` items behind that window. These lie in less than w cells. So a stream
    that has w + min(look - 1, w) cells, all known, lacks nothing (dlpi_found_window_need). */
 
-/* Fail the pipe with an error of the scheduler: no batch can follow. An error of too few items
-   names the first item that was left out, since that may be its cause. Returns `code`. */
-DLPI_COLD __attribute__((format(printf, 3, 4))) static int dlpi_found_fail(dlp_pipe *p, int code,
-                                                                           const char *format,
-                                                                           ...) {
+/* Fail the pipe with an error of the scheduler: no batch can follow. *e has the code and the words.
+   name: of the node that the error names as its stage. An error of too few items names the first
+   item that was left out, since that may be its cause. Returns the code. */
+DLPI_COLD static int dlpi_found_fails(dlp_pipe *p, const char *name, dlp_error *e) {
+    if (e->code == DLP_ERR_CALLBACK) dlpi_error_first(p->ctl, e);
+    dlpi_copy_text(e->stage, sizeof e->stage, name);
+    e->epoch = p->schedule.epoch;
+    dlpi_ctl_fail(p, DLPI_BY_SCHEDULER, e);
+    return dlpi_found_of(p)->rc = e->code;
+}
+
+/* Fail the pipe with this code and these words, as dlpi_found_fails does. Returns the code. */
+DLPI_COLD DLPI_PRINTF(3, 4) static int dlpi_found_fail(dlp_pipe *p, int code, const char *format,
+                                                       ...) {
     dlp_error e;
     dlpi_error_set(&e, code, "parts", "%s", "");
     DLPI_PRINT(e.message, sizeof e.message, format);
-    if (code == DLP_ERR_CALLBACK) dlpi_error_first(p->ctl, &e);
-    dlpi_copy_text(e.stage, sizeof e.stage, p->source_stage->name);
-    e.epoch = p->schedule.epoch;
-    dlpi_ctl_fail(p, DLPI_BY_SCHEDULER, &e);
-    dlpi_found_of(p)->rc = code;
-    return code;
+    return dlpi_found_fails(p, p->source_stage->name, &e);
 }
 
 /* True if the items inside an input are shuffled. */
@@ -435,7 +439,7 @@ static void dlpi_found_issue(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c)
     }
     dlpi_found_indices(&q->plan, u->epoch, s, u->ordinal, run, dlpi_input_indices(cell));
     cell->index = dlpi_input_indices(cell)[0];
-    cell->first = u->ordinal / dlpi_found_inputs(&q->plan, s) * q->plan.n_inputs;
+    cell->first = dlpi_found_key(&q->plan, s, u->ordinal);
     dlpi_input_offer(p, c, u->ticket);
 }
 
@@ -516,6 +520,14 @@ DLPI_COLD static bool dlpi_found_quiet(dlp_pipe *p) {
 
 /* ---- a batch is scheduled ---- */
 
+/* Tell if the epoch ends before a batch that lacks a row of stream i, which fails there. The last
+   row of the stream in the batch is the rows-th from here. DLP_LAST_DROP asks for all of them, so a
+   branch that has too few items ends the epoch first. Returns 1, 0, or -1 if it is not known. */
+static int dlpi_found_ends(const dlp_pipe *p, const dlpi_found *q, uint32_t i, uint64_t rows) {
+    if (p->last != DLP_LAST_DROP || q->rule == NULL || q->rule->ends == NULL) return 0;
+    return q->rule->ends(q, i, rows);
+}
+
 /* True if the outcome of the batch after the next `before` batches is known: this rank has all its
    rows, or the batch fails, or there is no such batch. Sets *rows in any case.
    *rows: rows of the global batch; 0: there is no such batch. If before > 0, only 0 has a meaning,
@@ -526,44 +538,31 @@ DLPI_COLD static bool dlpi_found_quiet(dlp_pipe *p) {
 static bool dlpi_found_batch(const dlp_pipe *p, uint64_t before, uint64_t *rows) {
     const dlpi_found *q = dlpi_found_of(p);
     uint64_t most = 0;
-    bool known = true, fails = false;
+    bool known = true, fails = false, over = false;
+    int ends;
     *rows = p->global_batch;
     for (uint32_t i = 0; i < q->cursors.n; i++) {
         const dlpi_found *b = dlpi_found_lacks(q, i);
         uint64_t gone = before * q->each, n = dlpi_found_rows_left(q, &q->streams[i]);
         n = n > gone ? n - gone : 0;
         if (n >= q->each) n = q->each;
-        if (n < q->each && dlpi_found_broken(b, &b->streams[i]))
-            fails = true;
-        else if (n < q->each && !dlpi_found_out(b, &b->streams[i]))
+        if (n < q->each && dlpi_found_broken(b, &b->streams[i])) {
+            ends = dlpi_found_ends(p, q, i, gone + q->each);
+            over |= ends > 0;
+            fails |= ends == 0;
+            known &= ends >= 0;
+        } else if (n < q->each && !dlpi_found_out(b, &b->streams[i]))
             known = false;
         else if (n < q->each && p->last == DLP_LAST_DROP)
-            return *rows = 0, true; /* whatever the others have */
+            over = true; /* whatever the others have */
         if (n > most) most = n;
     }
+    if (over && (known || q->next == NULL || q->arrives)) return *rows = 0, true;
     if (!known) return before > 0 && (most > 0 || fails) && p->last != DLP_LAST_DROP;
     if (fails) return true;
     if (most == 0 && !q->all_items) *rows = 0;
     if (q->plan.streams == 1 && p->world == 1 && p->last == DLP_LAST_PARTIAL) *rows = most;
     return true;
-}
-
-/* Set *rows to the rows of the next global batch; 0: the epoch ends before it. Returns 0 or a
-   DLP_ERR code, also if an epoch would end without a batch. */
-static int dlpi_found_rows(dlp_pipe *p, uint64_t *rows) {
-    dlpi_found *q = dlpi_found_of(p);
-    const dlpi_scheduler *f = &p->schedule;
-    int rc;
-    dlpi_found_now(p);
-    if ((rc = dlpi_found_learn(p)) != DLP_OK) return rc;
-    *rows = p->global_batch;
-    if (q->plan.steps)
-        *rows = f->in_epoch < q->plan.steps ? p->global_batch : 0;
-    else
-        dlpi_found_batch(p, 0, rows);
-    if (*rows > 0 || f->in_epoch > 0 || q->arrives) return DLP_OK;
-    return dlpi_found_fail(p, DLP_ERR_CALLBACK, "the inputs have no %s in this epoch",
-                           p->last == DLP_LAST_DROP ? "full batch of items" : "item");
 }
 
 /* True if all rows of the present batch are known, and also whether another batch follows. */
@@ -587,16 +586,18 @@ static inline void dlpi_found_use(dlp_pipe *p, uint32_t s, uint32_t c) {
 DLPI_COLD static void dlpi_found_barren(dlp_pipe *p, const dlpi_found *q, uint32_t i,
                                         dlp_error *e) {
     const bool rank = q->streams[i].barren == 1;
+    char branch[64] = "";
     uint64_t inputs = 0;
     for (uint32_t k = rank ? 0 : i; k < (rank ? q->cursors.n : i + 1); k++)
         inputs += q->streams[k].empty;
+    if (q->name != NULL) snprintf(branch, sizeof branch, "branch \"%s\" on ", q->name);
     dlpi_error_set(e, DLP_ERR_CALLBACK, "parts",
-                   "steps_per_epoch: the last %" PRIu64 " inputs of %s%" PRIu64 " gave no item; "
+                   "steps_per_epoch: the last %" PRIu64 " inputs of %s%s%" PRIu64 " gave no item; "
                    "let load, expand or filter keep some",
-                   inputs, rank ? "rank " : "stream ",
+                   inputs, branch, rank ? "rank " : "stream ",
                    rank ? (uint64_t)p->rank : q->cursors.first + i);
     dlpi_error_first(p->ctl, e);
-    dlpi_copy_text(e->stage, sizeof e->stage, p->source_stage->name);
+    dlpi_copy_text(e->stage, sizeof e->stage, q->name != NULL ? q->name : p->source_stage->name);
     e->epoch = q->epoch;
 }
 

@@ -2,6 +2,8 @@
 #pragma once
 /* tests: system/stages/expand, system/stages/pack, system/stages/stacks, system/stages/cell_ends */
 #include "api/expand.h"
+#include "cells/marks.h"
+#include "flight/in_flight.h"
 #include "inputs/states.h"
 /* ---- items that workers make in the cells of inputs: the records that makers share ---- */
 
@@ -14,7 +16,7 @@ typedef struct dlpi_step {
     dlp_item_fn call;                              /* a map's callback */
     void *user;
     uint32_t first, n; /* it sees n fields of its level, from field `first` on */
-    char name[32];     /* name of its row */
+    const dlpi_table_row *row;
 } dlpi_step;
 
 /* Items at one place of the table, between two makers, and what is called for each of them. */
@@ -22,6 +24,7 @@ typedef struct dlpi_level {
     dlpi_fields fs;
     uint64_t at[DLP_MAX_FIELDS]; /* bytes from the beginning of an item to each field */
     uint64_t bytes;              /* bytes of an item */
+    bool marked;                 /* its items have marks behind their lengths */
     uint64_t scratch; /* bytes from the beginning of the cell, or the worker's room, to the level's
                          one item; unused on the last level, which has many items */
     uint32_t n_steps;
@@ -34,22 +37,22 @@ typedef struct dlpi_level {
     uint64_t part_at;      /* bytes from the beginning of the cell to this part */
     dlp_item_fn fetch;     /* fetches the items of the part */
     void *fetch_user;
-    char name[32]; /* name of its row */
+    const dlpi_table_row *row, *fetch_row; /* of the maker; of that fetch */
 } dlpi_level;
 
 typedef struct dlpi_expand { /* the record of a source whose workers make items of inputs */
     dlpi_found found;        /* first: the stage's self is one, too (dlpi_found_of) */
-    dlp_expand_desc d;
-    bool cached;    /* workers ask the cache for the items of an input first */
-    bool plain;     /* one loop makes the items of a run: dlpi_expand_many */
+    bool cached;             /* workers ask the cache for the items of an input first */
+    bool plain;              /* one loop makes the items of a run: dlpi_expand_many */
     bool taken;     /* the fetch stage's callback and fields were moved here: that stage copies */
     bool has_rooms; /* fields end: each worker has a room for the items of all levels but the last,
                        and but the first n_read levels, which requests write into the cell */
     uint8_t n_read;
     dlp_dataset input; /* the dataset of the fetch stage, from which inputs are fetched */
-    uint32_t n_levels; /* 1: an item is an input that is kept */
-    dlpi_level level[DLPI_LEVELS]; /* first the items that fetch writes, last those of rows */
-    uint32_t n_fetched;            /* fields of the first level that fetch sees */
+    const dlpi_table_row *row, *load; /* the rows that fetch it, and load its part; or NULL */
+    uint32_t n_levels;                /* 1: an item is an input that is kept */
+    dlpi_level level[DLPI_LEVELS];    /* first the items that fetch writes, last those of rows */
+    uint32_t n_fetched;               /* fields of the first level that fetch sees */
     dlp_part_desc part;    /* the part that has the items of the first level; load NULL: no part */
     uint64_t part_at;      /* bytes from the beginning of the cell to this part */
     uint64_t *firsts;      /* [n_parts + 1] items before each part; NULL: load counts them */
@@ -57,10 +60,10 @@ typedef struct dlpi_expand { /* the record of a source whose workers make items 
     uint64_t one_bytes;    /* bytes of all items that an input may have */
     dlpi_stage_ops copies; /* ops of the fetch stage: it copies runs of rows at once */
     dlp_async async;       /* reads several inputs at once: reads.h; submit NULL: fetch reads one */
-    uint8_t *reads;        /* [workers] a dlpi_reads each; NULL: there are no requests */
-    uint8_t *rooms;        /* [workers] rooms; NULL: there are none */
-    uint64_t at;           /* of a branch: bytes from the first cell to the branch's first cell */
-    uint64_t stride;       /* of a branch: bytes from cell to cell; 0: the stride of the area */
+    uint8_t *reads;  /* [workers] a dlpi_in_flight each, with its attempts; NULL: no requests */
+    uint8_t *rooms;  /* [workers] rooms; NULL: there are none */
+    uint64_t at;     /* of a branch: bytes from the first cell to the branch's first cell */
+    uint64_t stride; /* of a branch: bytes from cell to cell; 0: the stride of the area */
 } dlpi_expand;
 
 /* Return the bytes of cell c, which is one of x. */
@@ -95,24 +98,29 @@ static uint64_t dlpi_input_align(uint64_t bytes) {
     return align;
 }
 
-/* Write into at[] the offset of each field in an item; lengths come first if a field is ragged.
-   Returns the bytes of an item. */
-static uint64_t dlpi_input_places(const dlpi_fields *fs, uint64_t *at) {
-    uint64_t end = fs->any_ragged ? (uint64_t)fs->n * 8 : 0, most = fs->any_ragged ? 8 : 1;
+/* Write into l->at[] the offset of each field in an item. If a field is ragged, lengths come first,
+   and if one has a large room, then the marks of all fields (>>impl-marks). Set l->bytes. */
+static void dlpi_input_places(dlpi_level *l) {
+    const dlpi_fields *fs = &l->fs;
+    uint64_t end, most = fs->any_ragged ? 8 : 1;
+    l->marked = false;
+    for (uint32_t f = 0; f < fs->n; f++)
+        l->marked |= fs->at[f].f.ragged && fs->at[f].row_bytes > DLPI_MARK_SHORT;
+    end = l->marked ? fs->n * UINT64_C(16) : fs->any_ragged ? fs->n * UINT64_C(8) : 0;
     for (uint32_t f = 0; f < fs->n; f++) {
         uint64_t align = dlpi_input_align(fs->at[f].row_bytes);
         if (align > most) most = align;
-        at[f] = dlpi_round_up(end, align);
-        end = dlpi_sum(at[f], fs->at[f].row_bytes);
+        l->at[f] = dlpi_round_up(end, align);
+        end = dlpi_sum(l->at[f], fs->at[f].row_bytes);
     }
-    return dlpi_round_up(end, most);
+    l->bytes = dlpi_round_up(end, most);
 }
 
 /* Lay out the n fields f as the items of a level. Returns 0 or a DLP_ERR code. */
 static int dlpi_level_places(dlp_pipe *p, const dlpi_stage *st, dlpi_level *l, const dlp_field *f,
                              uint32_t n) {
     const int rc = dlpi_fields_init(p, st->name, &l->fs, f, n, false);
-    l->bytes = dlpi_input_places(&l->fs, l->at);
+    dlpi_input_places(l);
     return rc;
 }
 
@@ -274,14 +282,27 @@ static int dlpi_input_adopt(dlp_pipe *p, dlpi_expand *x, dlp_item_fn copy, void 
 
 /* Check the order of the source's inputs and their number. Returns 0 or a DLP_ERR code. */
 static int dlpi_input_order(dlp_pipe *p) {
-    int32_t order = dlpi_sampler_of(p)->order;
-    int rc;
-    if (order != DLP_ORDER_SEQUENTIAL && order != DLP_ORDER_SHUFFLED)
-        return dlpi_refuse(p, DLP_ERR_ARG, p->sampler->name, "sampler.order",
-                           "sampler.order is %d, must be DLP_ORDER_SEQUENTIAL or "
-                           "DLP_ORDER_SHUFFLED with stage \"%s\"",
-                           (int)order, p->source_stage->name);
-    return (rc = dlpi_found_refuses(p)) == DLP_OK ? dlpi_check_items(p) : rc;
+    const int32_t order = dlpi_sampler_of(p)->order;
+    const int rc = dlpi_found_refuses(p);
+    if (rc == DLP_OK && order == DLP_ORDER_PARTS)
+        return dlpi_bad(p, p->sampler->name, "list.order.order",
+                        "another order than DLP_ORDER_PARTS: no node loads parts", order);
+    if (rc == DLP_OK && order == DLP_ORDER_BATCHES)
+        return dlpi_refuse(p, DLP_ERR_ARG, p->sampler->name, "list.order.order",
+                           "lists of batches name rows by number, and \"%s\" makes items without "
+                           "numbers; set another order",
+                           p->source_stage->name);
+    return rc == DLP_OK ? dlpi_check_items(p) : rc;
+}
+
+/* Let plan q have the order of the pipe's list. */
+static void dlpi_input_rule(const dlp_pipe *p, dlpi_found_plan *q) {
+    const dlp_sampler_desc *d = dlpi_sampler_of(p);
+    const dlpi_order_ops *order = dlpi_order_of(d->order);
+    q->n_inputs = dlpi_order_samples(d, p->fetch->dataset->n_items);
+    q->shuffle_inputs = d->order == DLP_ORDER_SHUFFLED || order->drawn;
+    if (order->drawn) q->rule = DLPI_LIST_DRAWN;
+    if (order->function && q->rule == DLPI_LIST_ONCE) q->rule = DLPI_LIST_FUNCTION;
 }
 
 /* Check and set what a source of inputs has: their number, their order, and the lengths that
@@ -292,8 +313,7 @@ static int dlpi_inputs_sizes(dlp_pipe *p, dlpi_found *q,
     int rc = dlpi_input_order(p);
     if (rc != DLP_OK) return rc;
     if ((rc = fields(p, p->source_stage)) != DLP_OK) return rc;
-    q->plan.n_inputs = p->fetch->dataset->n_items;
-    q->plan.shuffle_inputs = dlpi_sampler_of(p)->order == DLP_ORDER_SHUFFLED;
+    dlpi_input_rule(p, &q->plan);
     return dlpi_found_lengths(p);
 }
 
@@ -313,14 +333,37 @@ static uint8_t *dlpi_arrived_at(const dlp_pipe *p, const dlpi_expand *x, uint32_
     return dlpi_input_cell_at(p, x, c) + x->arrived_at + k * x->level->bytes;
 }
 
+/* Return the place of the mark of field f in the item of level l at `to`. An item without marks has
+   a mark of its whole room in *none. */
+static inline uint64_t *dlpi_item_mark(uint8_t *to, const dlpi_level *l, uint32_t f,
+                                       uint64_t *none) {
+    *none = DLPI_MARK_OPEN;
+    return l->marked ? (uint64_t *)(void *)to + l->fs.n + f : none;
+}
+
+/* Open the marks of the ragged fields of the item of level l at `to`, from field `first` on. clear:
+   all fields from there on begin as zeros. */
+static void dlpi_item_open(uint8_t *to, const dlpi_level *l, uint32_t first, bool clear) {
+    for (uint32_t f = first; f < l->fs.n; f++) {
+        const dlpi_field *d = &l->fs.at[f];
+        uint64_t none, *mark = dlpi_item_mark(to, l, f, &none);
+        if (d->f.ragged)
+            dlpi_mark_begin(mark, to + l->at[f], d->row_bytes, clear);
+        else if (clear)
+            memset(to + l->at[f], 0, (size_t)d->row_bytes);
+    }
+}
+
 /* Copy one field of an item. If it is ragged, `length` rows are copied, at most its maximum, and
-   zeros follow. */
-static void dlpi_field_copy(const dlpi_field *d, uint8_t *to, const uint8_t *from,
+   zeros follow. mark: that of the place `to`. */
+static void dlpi_field_copy(const dlpi_field *d, uint64_t *mark, uint8_t *to, const uint8_t *from,
                             uint64_t length) {
     const uint64_t most = d->f.ragged ? (uint64_t)d->f.shape[0] : 1;
-    const uint64_t rows = d->f.ragged && length < most ? length : most;
-    memcpy(to, from, (size_t)(d->row_bytes / most * rows));
-    memset(to + d->row_bytes / most * rows, 0, (size_t)(d->row_bytes / most * (most - rows)));
+    const uint64_t used = d->row_bytes / most * (length < most ? length : most);
+    if (d->f.ragged)
+        dlpi_mark_copy(mark, to, from, used, d->row_bytes);
+    else
+        memcpy(to, from, (size_t)d->row_bytes);
 }
 
 /* Copy the next record of cell c to `to`. The fields that maps add to it begin as zeros. */
@@ -329,25 +372,23 @@ static void dlpi_arrived_copy(const dlp_pipe *p, const dlpi_expand *x, uint32_t 
     const uint8_t *from = dlpi_arrived_at(p, x, c, dlpi_input_at(p, c)->made);
     const uint64_t *length = (const uint64_t *)(const void *)from;
     const uint64_t own = x->n_fetched < l->fs.n ? l->at[x->n_fetched] : l->bytes;
-    memset(to + own, 0, (size_t)(l->bytes - own));
+    uint64_t none;
     if (!l->fs.any_ragged) {
+        memset(to + own, 0, (size_t)(l->bytes - own));
         memcpy(to, from, (size_t)own);
         return;
     }
     memcpy(to, from, l->fs.n * 8u);
+    dlpi_item_open(to, l, x->n_fetched, true);
     for (uint32_t f = 0; f < x->n_fetched; f++)
-        dlpi_field_copy(&l->fs.at[f], to + l->at[f], from + l->at[f], length[f]);
+        dlpi_field_copy(&l->fs.at[f], dlpi_item_mark(to, l, f, &none), to + l->at[f],
+                        from + l->at[f], length[f]);
 }
 
-typedef struct dlpi_expand_item { /* the arrays that an item shown to a callback points to */
-    void *data[DLP_MAX_FIELDS];
-    uint64_t none[DLP_MAX_FIELDS]; /* its lengths, if no field is ragged */
-} dlpi_expand_item;
-
 /* Let `it` be an item of n fields. dlpi_input_lay writes their addresses and lengths into *by. */
-static inline void dlpi_input_item(dlp_item *it, dlpi_expand_item *by, uint32_t n) {
+static inline void dlpi_input_item(dlp_item *it, dlpi_item_arrays *by, uint32_t n) {
     /* cppcheck-suppress ctuuninitvar; only addresses of it are taken */
-    it->length = by->none;
+    it->length = by->length;
     it->n_fields = n;
     it->data = by->data;
 }
@@ -355,9 +396,9 @@ static inline void dlpi_input_item(dlp_item *it, dlpi_expand_item *by, uint32_t 
 /* Point the fields of `it` at the item of level l that lies at `to`. The level has a field. fresh:
    the lengths at `to` are set to 0 first. */
 DLPI_INLINE void dlpi_input_lay(dlp_item *it, uint8_t *to, const dlpi_level *l,
-                                dlpi_expand_item *by, bool fresh) {
-    by->data[0] = to + l->at[0], by->none[0] = 0;
-    for (uint32_t f = 1; f < l->fs.n; f++) by->data[f] = to + l->at[f], by->none[f] = 0;
+                                dlpi_item_arrays *by, bool fresh) {
+    by->data[0] = to + l->at[0], by->length[0] = 0;
+    for (uint32_t f = 1; f < l->fs.n; f++) by->data[f] = to + l->at[f], by->length[f] = 0;
     if (!l->fs.any_ragged) return;
     it->length = (uint64_t *)(void *)to;
     if (fresh) memset(to, 0, l->fs.n * 8u);
@@ -366,14 +407,17 @@ DLPI_INLINE void dlpi_input_lay(dlp_item *it, uint8_t *to, const dlpi_level *l,
 /* Let `it` be the whole item of level l that lies at `to`. by: holds the addresses. fresh: the
    lengths at `to` are set to 0 first. */
 DLPI_INLINE void dlpi_input_point(dlp_item *it, uint8_t *to, const dlpi_level *l,
-                                  dlpi_expand_item *by, bool fresh) {
+                                  dlpi_item_arrays *by, bool fresh) {
     dlpi_input_item(it, by, l->fs.n);
     dlpi_input_lay(it, to, l, by, fresh);
 }
 
+/* Clear the item of level l at `to`. If a field is ragged, its mark is open from then on. */
 static inline void dlpi_input_zero(uint8_t *to, const dlpi_level *l) {
     if (l->bytes == 8)
         memset(to, 0, 8);
+    else if (DLPI_UNLIKELY(l->fs.any_ragged != 0))
+        memset(to, 0, l->fs.n * 8u), dlpi_item_open(to, l, 0, true);
     else
         memset(to, 0, (size_t)l->bytes);
 }
@@ -391,10 +435,42 @@ static int dlpi_input_lengths(dlpi_worker *w, const dlpi_fields *fs, const uint6
     return 0;
 }
 
+/* Open the marks of the item of level l at `to`, before a callback that may change the item. */
+static inline void dlpi_item_begins(uint8_t *to, const dlpi_level *l) {
+    if (l->fs.any_ragged) dlpi_item_open(to, l, 0, false);
+}
+
+/* Close the marks of the item of level l at `to` as they were: its source has not taken it. */
+static void dlpi_item_untouched(uint8_t *to, const dlpi_level *l) {
+    uint64_t none;
+    for (uint32_t f = 0; f < l->fs.n; f++)
+        if (l->fs.at[f].f.ragged) dlpi_mark_back(dlpi_item_mark(to, l, f, &none));
+}
+
+/* Clear what is behind the lengths of the item of level l at `to`, which a callback has written.
+   Close its marks. The mark of a field whose length is wrong stays open. */
+static void dlpi_item_close(uint8_t *to, const dlpi_level *l) {
+    const uint64_t *lengths = (const uint64_t *)(const void *)to;
+    uint64_t none;
+    for (uint32_t f = 0; f < l->fs.n; f++) {
+        const dlpi_field *d = &l->fs.at[f];
+        if (!d->f.ragged || lengths[f] > (uint64_t)d->f.shape[0]) continue;
+        dlpi_mark_close(dlpi_item_mark(to, l, f, &none), to + l->at[f],
+                        lengths[f] * dlpi_row_bytes(d), d->row_bytes);
+    }
+}
+
+/* Check the lengths of the item of level l at `to`, which a callback has written, and close its
+   marks. Returns 0, or DLP_ERR_LENGTH. */
+static inline int dlpi_item_ends(dlpi_worker *w, uint8_t *to, const dlpi_level *l) {
+    if (l->fs.any_ragged) dlpi_item_close(to, l);
+    return dlpi_input_lengths(w, &l->fs, (const uint64_t *)(const void *)to);
+}
+
 /* Put the place of a failure, the formatted text, in front of the callback's message. rc: what the
    callback returned. Returns the code that this comes to. */
-DLPI_COLD __attribute__((format(printf, 3, 4))) static int dlpi_say_where(dlpi_worker *w, int rc,
-                                                                          const char *format, ...) {
+DLPI_COLD DLPI_PRINTF(3, 4) static int dlpi_say_where(dlpi_worker *w, int rc, const char *format,
+                                                      ...) {
     const int code = dlpi_item_returned(w, rc), errnum = w->block->message_errno;
     char where[64];
     dlp_error e;
@@ -425,7 +501,7 @@ static inline int dlpi_step_go(dlpi_worker *w, const dlpi_step *k, const dlp_ite
    item, whose fields are set here. Returns 0: keep it, DLP_SKIP: leave it out, or a failure's
    code. */
 DLPI_INLINE int dlpi_level_step(dlpi_worker *w, const dlpi_level *l, dlp_item *it, uint8_t *to,
-                                dlpi_expand_item *by) {
+                                dlpi_item_arrays *by) {
     const dlpi_step *k = l->steps;
     uint32_t left = l->n_steps;
     int rc;
@@ -433,18 +509,20 @@ DLPI_INLINE int dlpi_level_step(dlpi_worker *w, const dlpi_level *l, dlp_item *i
         dlpi_input_item(it, by, k->n);
         dlpi_input_lay(it, to, l, by, false);
         if (DLPI_UNLIKELY(k->first != 0)) it->data += k->first, it->length += k->first;
+        if (k->keep == NULL) dlpi_item_begins(to, l);
         rc = dlpi_step_go(w, k, it);
-        if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP))
-            return dlpi_say_where(w, rc, "node \"%s\"", k->name);
+        if (rc == 0 && k->keep == NULL && l->fs.any_ragged) rc = dlpi_item_ends(w, to, l);
         if (rc != 0 || --left == 0) break;
     }
-    /* they may have written over the lengths */
-    return rc != 0 ? rc : dlpi_input_lengths(w, &l->fs, (const uint64_t *)(void *)to);
+    /* a filter may have written over the lengths */
+    if (rc == 0) rc = dlpi_input_lengths(w, &l->fs, (const uint64_t *)(void *)to);
+    if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP)) w->note.row = k->row;
+    return rc;
 }
 
 /* Do what dlpi_level_step does, not inlined, for callers that call it seldom. */
 static int dlpi_level_steps(dlpi_worker *w, const dlpi_level *l, dlp_item *it, uint8_t *to,
-                            dlpi_expand_item *by) {
+                            dlpi_item_arrays *by) {
     return dlpi_level_step(w, l, it, to, by);
 }
 
@@ -453,50 +531,31 @@ static int dlpi_level_steps(dlpi_worker *w, const dlpi_level *l, dlp_item *it, u
 static void dlpi_level_end(const dlpi_level *l, uint8_t *from, uint8_t *to) {
     const dlpi_level *next = l + 1;
     const uint64_t *length = (const uint64_t *)(const void *)from;
-    uint64_t *lengths = (uint64_t *)(void *)to;
+    uint64_t *lengths = (uint64_t *)(void *)to, none;
     uint32_t n = 0;
     if (next->fs.any_ragged) memset(lengths, 0, next->fs.n * 8u);
     for (uint32_t f = 0; f < l->fs.n; f++) {
         if ((l->ends >> f & 1) != 0) continue;
         const uint64_t rows = l->fs.at[f].f.ragged ? length[f] : 0;
-        dlpi_field_copy(&l->fs.at[f], to + next->at[n], from + l->at[f], rows);
+        dlpi_field_copy(&l->fs.at[f], dlpi_item_mark(to, next, n, &none), to + next->at[n],
+                        from + l->at[f], rows);
         if (l->fs.at[f].f.ragged) lengths[n] = rows;
         n++;
     }
-    if (n < next->fs.n) memset(to + next->at[n], 0, (size_t)(next->bytes - next->at[n]));
+    if (n < next->fs.n && next->fs.any_ragged)
+        dlpi_item_open(to, next, n, true);
+    else if (n < next->fs.n)
+        memset(to + next->at[n], 0, (size_t)(next->bytes - next->at[n]));
     if (DLPI_DEBUG) memset(from, DLPI_POISON, (size_t)l->bytes);
 }
 
-/* An input that an asynchronous source reads into its cell. */
-typedef struct dlpi_read {
-    dlp_item item; /* first: the source gives this address back */
-    dlpi_expand_item fields;
-    dlp_call note;        /* the item's call: the source writes its message there */
-    char message[256];    /* text of a failed read; "": none */
-    int32_t errnum, code; /* errno and result of the read */
-    dlpi_unit cell;       /* the cell that it is read for */
-    bool out;             /* the source has the item and has not given it back */
-    bool back;            /* the source gave it back, and no items are made of it yet */
-} dlpi_read;
-
-typedef struct dlpi_reads { /* the requests of a worker */
-    const dlpi_expand *by;
-    uint32_t n, n_out, n_back; /* requests at once, at most; those that are out; that are back */
-    bool alone;                /* the one read that is out is of an input that may kill a worker */
-    bool broken;               /* the source has failed: no read is given to it any more */
-    bool waits;                /* the source has no room for `next` */
-    dlpi_unit next;            /* a claimed cell whose read the source has not taken yet */
-    const dlpi_read *back;     /* the read of which items are being made now, or NULL */
-    dlpi_read all[];           /* [2 * n]: n may be out while others are back */
-} dlpi_reads;
-
 /* Take over the result of a read that came back. Its message and errno become the worker's. Returns
    the read's code, 0 if it succeeded. */
-static int dlpi_read_took(dlpi_worker *w, const dlpi_read *r) {
-    if (r->code == 0) return 0;
-    w->block->message_errno = r->errnum;
-    if (r->message[0] != 0) memcpy(w->block->message, r->message, sizeof r->message);
-    return r->code;
+static int dlpi_read_took(dlpi_worker *w, const dlpi_attempt *a) {
+    if (a->code == 0) return 0;
+    w->block->message_errno = a->errnum;
+    if (a->message[0] != 0) memcpy(w->block->message, a->message, sizeof a->message);
+    return a->code;
 }
 
 /* Get the input of cell c, an item of the first level, to `to`, and call the filters and maps of
@@ -504,19 +563,22 @@ static int dlpi_read_took(dlpi_worker *w, const dlpi_read *r) {
    fields. A record that arrived is copied, so that it can be made again unchanged. Returns 0,
    DLP_SKIP or a failure's code. */
 static int dlpi_input_fetch(dlpi_worker *w, const dlpi_expand *x, uint32_t c, dlp_item *in,
-                            const dlp_item *given, uint8_t *to, dlpi_expand_item *by) {
-    const dlpi_reads *reads = w->self;
+                            const dlp_item *given, uint8_t *to, dlpi_item_arrays *by) {
+    const dlpi_in_flight *reads = w->self;
     const dlpi_level *l = x->level;
     int rc = 0;
     if (reads != NULL) {
-        rc = dlpi_read_took(w, reads->back);
+        rc = dlpi_read_took(w, reads->made);
         dlpi_input_point(in, to, l, by, false);
-        memcpy(by->none, reads->back->fields.none, sizeof by->none);
+        memcpy(by->length, reads->made->fields.length, sizeof by->length);
     } else if (x->found.arrivals != NULL) {
         dlpi_input_point(in, to, l, by, false);
         dlpi_arrived_copy(w->p, x, c, to);
     } else {
-        if (!x->input.writes_all_bytes) dlpi_input_zero(to, l);
+        if (!x->input.writes_all_bytes)
+            dlpi_input_zero(to, l);
+        else
+            dlpi_item_begins(to, l);
         dlpi_input_point(in, to, l, by, true);
         in->n_fields = x->n_fetched;
         if (x->found.joins != NULL)
@@ -524,20 +586,28 @@ static int dlpi_input_fetch(dlpi_worker *w, const dlpi_expand *x, uint32_t c, dl
         else if (x->input.fetch != NULL)
             rc = x->input.fetch(x->input.user, in);
     }
-    if (rc == 0 && l->fs.any_ragged)
-        rc = dlpi_input_lengths(w, &l->fs, (const uint64_t *)(void *)to);
+    if (rc == 0) rc = dlpi_item_ends(w, to, l);
+    if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP)) w->note.row = x->row;
     *in = *given;
     return rc != 0 || l->n_steps == 0 ? rc : dlpi_level_steps(w, l, in, to, by);
 }
 
+/* True if the user's function gave the present input of a cell of x an index past the end. */
+static inline bool dlpi_input_past(const dlpi_expand *x, const dlpi_input *cell) {
+    const dlpi_found_plan *q = &x->found.plan;
+    return q->rule == DLPI_LIST_FUNCTION && cell->index >= q->order.n_items;
+}
+
 /* Return the item that a callback gets for the input in a cell of x, without its fields. */
 static dlp_item dlpi_input_given(dlpi_worker *w, const dlpi_expand *x, const dlpi_input *cell) {
+    const dlpi_found_plan *q = &x->found.plan;
+    const uint64_t place = q->rule == DLPI_LIST_ONCE ? cell->index : cell->made * q->streams;
     return (dlp_item){.index = cell->index,
                       .epoch = cell->epoch,
-                      .position = cell->first + cell->index,
+                      .position = cell->first + place,
                       .attempt = dlpi_fate_tries(cell->rec),
                       .worker = (uint32_t)w->id,
                       .worker_state = w->state,
-                      .seed = x->found.plan.seed,
+                      .seed = q->seed,
                       .call = &w->note};
 }

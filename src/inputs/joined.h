@@ -123,6 +123,10 @@ static const dlpi_found *dlpi_joined_lacks(const dlpi_found *q, uint32_t i) {
     return own ? q : dlpi_branches_lacks(rows, i);
 }
 
+static const dlpi_found *dlpi_joined_branch(const dlpi_found *q, uint32_t i) {
+    return dlpi_branches_lacks(&q->joined->j.found, i);
+}
+
 /* ---- cells of branches that are kept ---- */
 
 /* Return how many items a joined row has. */

@@ -100,19 +100,15 @@ typedef struct dlpi_found_rule {
     void (*pass)(dlp_pipe *p, uint32_t i);
     /* Return the list whose item the first unknown row needs. NULL: there is one list. */
     const struct dlpi_found *(*lacks)(const struct dlpi_found *q, uint32_t i);
+    /* Tell if stream i ends before the last of its next `rows` rows: 1 yes, 0 no, -1 not known so
+       far. NULL: only the first unknown row tells it. */
+    int (*ends)(const struct dlpi_found *q, uint32_t i, uint64_t rows);
     /* Write the path of stream i, for a state. NULL: a stream has a cursor. */
     void (*put)(const struct dlpi_found *q, uint32_t i, dlpi_path *to);
     /* Look at a path of stream s of all. set: go on from there. Returns false if no state has
        such a path. */
     bool (*take)(struct dlpi_found *q, uint64_t s, const dlpi_path *path, bool set);
 } dlpi_found_rule;
-
-/* The workers that make items of inputs, and the cells that they make them in. */
-typedef struct dlpi_cells_desc {
-    dlp_workers_desc workers;
-    uint32_t queue_size; /* number of cells; 0: as many as are needed, and a few more */
-    uint32_t window;     /* items of a stream that are shuffled at a time; 0: none are */
-} dlpi_cells_desc;
 
 /* Calls for a list q whose inputs are joined rows of branches (inputs/joined.h). */
 typedef struct dlpi_found_joins {
@@ -130,6 +126,8 @@ typedef struct dlpi_found_joins {
     void (*stands)(struct dlpi_found *q, uint32_t i, uint32_t c);
     /* Move stream i behind its window, whose rows are all given. */
     void (*moves)(struct dlpi_found *q, uint32_t i);
+    /* Return the branch whose item the first joined row that is not known needs. */
+    const struct dlpi_found *(*branch)(const struct dlpi_found *q, uint32_t i);
     /* As the calls of these names in dlpi_found_rule. */
     const struct dlpi_found *(*lacks)(const struct dlpi_found *q, uint32_t i);
     void (*put)(const struct dlpi_found *q, uint32_t i, dlpi_path *to);
@@ -137,6 +135,15 @@ typedef struct dlpi_found_joins {
     /* Write the fields of the row of cell c into `it`. Returns 0, or a code. */
     int (*fetch)(dlpi_worker *w, uint32_t c, dlp_item *it);
 } dlpi_found_joins;
+
+/* The first epoch that ended early because a branch was out. The scheduler writes it once, and the
+   consumer warns of it. */
+typedef struct dlpi_found_early {
+    uint64_t there; /* V1: 1: the rest is written */
+    uint64_t epoch, came, all;
+    const char *name; /* of the branch */
+    bool told;        /* the consumer's */
+} dlpi_found_early;
 
 typedef struct dlpi_found {
     dlp_part_desc d;
@@ -168,6 +175,8 @@ typedef struct dlpi_found {
     int rc;             /* code of the error that ends this epoch; 0: none */
     uint64_t epoch;
     bool any;       /* an input of the epoch had items */
+    bool whole;     /* the epoch was begun at its first input: no state, no seek led inside */
+    bool judged;    /* dlpi_over_judge has looked at the epoch's end */
     uint64_t round; /* of joined rows with steps: rows in which each branch ends a pass */
     dlpi_inputs_ahead ahead;
     uint32_t free;              /* first free cell: the one that came free last */
@@ -181,6 +190,7 @@ typedef struct dlpi_found {
     dlpi_found_row *window_rows;    /* [cursors.n][window] where the items of each window lie */
     uint8_t pad1[DLPI_LINE];
     dlpi_agreed agreed;
+    dlpi_found_early early;
 } dlpi_found;
 
 /* True if stream s of all can be at that place. set: it is of this rank, and goes on from there. */
@@ -197,20 +207,21 @@ static bool dlpi_found_go(dlpi_found *q, uint64_t s, const dlpi_cursor *at, bool
     return true;
 }
 
-/* Copy into the stage what the run's desc says of streams and of an epoch's end, and what `cells`
-   says of the cells. Returns 0 or a DLP_ERR code. */
-static int dlpi_found_take_run(dlp_pipe *p, dlpi_stage *st, const dlpi_cells_desc *cells) {
+/* Copy into the stage what the run's desc says of streams and of an epoch's end. capacity: number
+   of cells; 0: as many as are needed, and a few more. window: items of a stream that are shuffled
+   at a time; 0: none are. Returns 0 or a DLP_ERR code. */
+static int dlpi_found_take_run(dlp_pipe *p, dlpi_stage *st, uint32_t capacity, uint32_t window) {
     dlpi_found *q = st->self;
     const dlp_pipe_desc *run = &p->d;
     const int64_t steps = run->steps_per_epoch;
     q->all = q;
-    q->d.queue_size = cells->queue_size;
-    q->plan.window = cells->window;
+    q->d.queue_size = capacity;
+    q->plan.window = window;
     q->plan.streams = run->streams ? run->streams : 1;
     q->plan.steps = steps == DLP_FOREVER ? DLPI_FOUND_ENDLESS : (uint64_t)steps;
-    dlpi_within(p, st->name, "queue.capacity", cells->queue_size, 0, DLPI_FOUND_CELLS,
+    dlpi_within(p, st->name, "queue.capacity", capacity, 0, DLPI_FOUND_CELLS,
                 "0..2^22 (a loader: parts.queue_size)");
-    dlpi_within(p, st->name, "window", cells->window, 0, DLPI_FOUND_WINDOW, "0..2^24");
+    dlpi_within(p, st->name, "window", window, 0, DLPI_FOUND_WINDOW, "0..2^24");
     dlpi_within(p, "", "streams", run->streams, 0, 1 << 16, "0..2^16, a divisor of batch_size");
     if (steps != DLP_FOREVER)
         dlpi_within(p, "", "steps_per_epoch", steps, 0, INT64_C(1) << 40,
@@ -379,6 +390,8 @@ DLPI_COLD static void dlpi_found_begin(dlpi_found *q, uint64_t epoch) {
     q->begun = true;
     q->rc = DLP_OK;
     q->any = false;
+    q->whole = true;
+    q->judged = false;
     q->ahead.stuck = false;
     for (uint32_t i = 0; i < q->cursors.n; i++) {
         dlpi_found_stream *x = &q->streams[i];
@@ -431,7 +444,8 @@ DLPI_COLD static bool dlpi_found_leaves_out(dlp_pipe *p, dlpi_found *q, uint32_t
     dlpi_input *cell = dlpi_input_at(p, c);
     dlp_error e = cell->error;
     e.position = 0;
-    if (q->name != NULL) dlpi_copy_text(e.stage, sizeof e.stage, q->name);
+    if (q->name != NULL && strcmp(e.stage, p->source_stage->name) == 0)
+        dlpi_copy_text(e.stage, sizeof e.stage, q->name);
     q->use[c].failed = dlpi_input_raises(p, n, &e);
     cell->error = e;
     if (q->use[c].failed) return false;

@@ -76,7 +76,7 @@ typedef struct dlpi_line {
     const dlpi_level *last; /* the level of the items that are kept */
     dlp_item given;         /* the input, without its fields */
     /* only for plain inputs: */
-    dlpi_expand_item fields;
+    dlpi_item_arrays fields;
     bool zeroes; /* the item is set to zeros first; false: not needed, or done for the whole run */
     bool filter; /* the only step is a filter, which sees the fields that fetch saw */
 } dlpi_line;
@@ -95,7 +95,7 @@ typedef struct dlpi_making {
     bool steps;            /* an added item has steps, or makers behind it */
     const dlp_item *given; /* the input, without its fields */
     dlp_item shown, item;  /* what each new item is set to; the item added last */
-    dlpi_expand_item fields;
+    dlpi_item_arrays fields;
 } dlpi_making;
 
 /* Return where the next item of level l is to be written. */
@@ -124,7 +124,7 @@ DLPI_INLINE int dlpi_line_kept(dlpi_line *b, const dlpi_level *l, const dlp_item
 static int dlpi_line_next(dlpi_line *b, const dlpi_level *l, const dlp_item *it) {
     for (int rc; l->ends != 0; l++) {
         uint8_t *to = dlpi_line_place(b, l + 1);
-        dlpi_expand_item fields;
+        dlpi_item_arrays fields;
         dlp_item given = *it;
         dlpi_level_end(l, dlpi_line_place(b, l), to);
         if (l[1].n_steps == 0) continue;
@@ -147,11 +147,14 @@ DLPI_COLD static bool dlpi_line_leaves(dlpi_line *b, int code) {
 
 /* Complete the item that an expander has added last: call its level's steps, and go on with it. A
    failure is kept in m->wrong. */
-__attribute__((noinline)) static void dlpi_making_steps(dlpi_making *m) {
+DLPI_NOINLINE static void dlpi_making_steps(dlpi_making *m) {
     dlpi_line *b = m->line;
     const dlpi_level *l = m->to;
     dlp_item given = *m->given;
-    int rc = dlpi_input_lengths(b->w, &l->fs, (const uint64_t *)(void *)m->at);
+    int rc;
+    if (m->wrong != 0) return; /* the input fails, and its further items are not kept */
+    rc = dlpi_item_ends(b->w, m->at, l);
+    if (DLPI_UNLIKELY(rc != 0)) b->w->note.row = l[-1].row;
     given.position = dlpi_line_key(given.position, m->added - 1);
     if (rc == 0 && l->n_steps > 0) rc = dlpi_level_steps(b->w, l, &given, m->at, &m->fields);
     if (rc == 0) rc = dlpi_line_next(b, l, &given);
@@ -166,19 +169,36 @@ __attribute__((noinline)) static void dlpi_making_steps(dlpi_making *m) {
 /* Go on with the item that an expander has added last, if there is one: it is complete now. */
 static inline void dlpi_making_pass(dlpi_making *m) {
     /* cppcheck-suppress ctuuninitvar; who begins it sets all of it that is read */
-    if (m->made == m->passed) return; /* nothing is added after one that was wrong */
+    if (m->made == m->passed) return;
     m->passed = m->made;
-    if (m->steps)
+    if (m->steps) {
         dlpi_making_steps(m);
-    else
-        m->line->made++, m->at += m->to->bytes;
+        return;
+    }
+    if (m->to->fs.any_ragged) dlpi_item_close(m->at, m->to); /* its lengths are checked later */
+    m->line->made++, m->at += m->to->bytes;
+}
+
+/* If an added item has failed, its input fails, and no more items are kept. The callback then
+   writes each further item to the place of the failed item. */
+DLPDEF dlp_item *dlp_expand_add(dlp_expand *x) {
+    dlpi_making *m = (dlpi_making *)(void *)x;
+    const dlpi_level *to = m->to;
+    dlpi_making_pass(m);
+    if (DLPI_UNLIKELY(m->made >= to[-1].maker.max_out)) return m->above |= m->wrong == 0, NULL;
+    m->item = m->shown; /* whole: the callback may have changed any of it */
+    dlpi_input_zero(m->at, to);
+    dlpi_input_lay(&m->item, m->at, to, &m->fields, false);
+    m->added++;
+    x->n_made = ++m->made;
+    return &m->item;
 }
 
 /* Call the expander of level l with the level's item, and go on with each item that it adds. given:
    the item without its fields. Returns 0, DLP_SKIP or a failure's code. */
 static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *given) {
     const uint64_t before = b->made;
-    dlpi_expand_item fields;
+    dlpi_item_arrays fields;
     dlp_item in = *given;
     dlpi_making m;
     int rc;
@@ -201,15 +221,15 @@ static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *g
     if (rc == 0 && m.above)
         rc = dlpi_say(b->w, DLP_ERR_LENGTH, "expand made more than max_out %" PRIu32 " items",
                       l->maker.max_out);
-    if (rc == 0 || rc == DLP_SKIP || b->by->n_levels + (b->by->part.load != NULL) < 3) return rc;
-    return dlpi_say_where(b->w, rc, "node \"%s\"", l->name);
+    if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP && b->w->note.row == NULL)) b->w->note.row = l->row;
+    return rc;
 }
 
 /* Fetch one item of the first level, and make items of it. given: the item without its fields.
    Returns 0, DLP_SKIP or a failure's code. */
 static int dlpi_line_item(dlpi_line *b, const dlp_item *given) {
     const dlpi_level *l = b->by->level;
-    dlpi_expand_item fields;
+    dlpi_item_arrays fields;
     dlp_item in = *given;
     const int rc = dlpi_input_fetch(b->w, b->by, b->c, &in, given, dlpi_line_place(b, l), &fields);
     return rc != 0 ? rc : dlpi_line_next(b, l, given);
@@ -225,17 +245,21 @@ DLPI_INLINE int dlpi_line_plain(dlpi_line *b) {
     int rc;
     b->given.index = in.index = b->of->index;
     b->given.position = in.position = b->of->first + in.index;
-    if (b->zeroes) dlpi_input_zero(to, l);
+    if (b->zeroes)
+        dlpi_input_zero(to, l);
+    else
+        dlpi_item_begins(to, l);
     dlpi_input_lay(&in, to, l, &b->fields, true);
     rc = x->input.fetch(x->input.user, &in);
-    if (rc == 0) rc = dlpi_input_lengths(b->w, &l->fs, (const uint64_t *)(void *)to);
-    if (rc == 0 && b->filter) {
+    if (rc == 0) rc = dlpi_item_ends(b->w, to, l);
+    if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP)) b->w->note.row = x->row;
+    if (rc != 0) return rc;
+    if (b->filter) {
         dlpi_input_lay(&b->given, to, l, &b->fields, false);
         rc = dlpi_step_keep(b->w, l->steps, &b->given);
-        if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP))
-            return dlpi_say_where(b->w, rc, "node \"%s\"", l->steps->name);
+        if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP)) b->w->note.row = l->steps->row;
         if (rc == 0) rc = dlpi_input_lengths(b->w, &l->fs, (const uint64_t *)(void *)to);
-    } else if (rc == 0 && l->n_steps > 0) {
+    } else if (l->n_steps > 0) {
         rc = dlpi_level_steps(b->w, l, &b->given, to, &b->fields);
         dlpi_input_item(&b->given, &b->fields, x->n_fetched);
     }
@@ -259,11 +283,12 @@ static int dlpi_making_load(void *user DLPI_UNREAD, dlp_expand *x) {
     m->shown.part = &part;
     for (uint64_t k = 0; k < part.items && rc == 0; k++) {
         dlp_item *to = dlp_expand_add(x);
-        if (to == NULL) break;
+        if (to == NULL || m->wrong != 0) break;
         part.item = k;
         to->position = dlpi_line_key(to->position, k);
         rc = dlpi_stopped(b->w->p) ? DLP_STOPPED : l->fetch(l->fetch_user, to);
         if (rc != 0) m->made = m->passed; /* it is no item */
+        if (rc != 0 && rc != DLP_SKIP) b->w->note.row = l->fetch_row;
         if (rc != 0 && rc != DLP_SKIP) rc = dlpi_say_where(b->w, rc, "item %" PRIu64, k);
         if (rc == DLP_SKIP || (rc != 0 && !dlpi_stopped(b->w->p) && dlpi_line_leaves(b, rc)))
             rc = 0;
@@ -289,6 +314,7 @@ static int dlpi_line_load(dlpi_line *b) {
     rc = dlpi_input_part(b->w, b->c, &x->part, b->cell + x->part_at, x->found.all->d.max_part_bytes,
                          &part);
     if (rc == 0 && x->firsts == NULL) rc = dlpi_part_counted(b->w, &x->part, part.items);
+    if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP)) b->w->note.row = x->load;
     if (rc != 0) return rc;
     if (x->part.shuffle_items != 0 && part.items > 1)
         dlpi_found_items(plan, &order, cell->epoch, cell->index, cell->first / plan->n_inputs,
@@ -322,9 +348,9 @@ static int dlpi_line_lengths(const dlpi_line *b) {
 
 /* True if a callback drew random numbers for the present input. The cache keeps no such input. */
 static bool dlpi_line_random(const dlpi_worker *w) {
-    const dlpi_reads *reads = w->self;
+    const dlpi_in_flight *reads = w->self;
     return w->note.used_random != 0 ||
-           (reads != NULL && reads->back != NULL && reads->back->note.used_random != 0);
+           (reads != NULL && reads->made != NULL && reads->made->note.used_random != 0);
 }
 
 /* Prepare *b for making items of the inputs of cell c, as x says. */
@@ -380,7 +406,12 @@ DLPI_INLINE int dlpi_line_make(dlpi_line *b, bool plain) {
 /* Try once to make the items of cell c's next input, as x says. Returns 0 or a failure's code. */
 static int dlpi_input_load_by(dlpi_worker *w, const dlpi_expand *x, uint32_t c) {
     const dlpi_input *cell = dlpi_input_at(w->p, c);
-    const int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
+    const int rc =
+        dlpi_input_past(x, cell)
+            ? dlpi_say(w, DLP_ERR_CALLBACK,
+                       "list.order.function gave this index, the list has %" PRIu64 " items",
+                       x->found.plan.order.n_items)
+            : dlpi_call_verdict(w, cell->killed_by, cell->rec);
     dlpi_line b;
     if (rc != 0) return rc;
     dlpi_line_begin(&b, w, x, c);
@@ -397,8 +428,11 @@ static int dlpi_input_copy(void *user, dlp_item *it) {
     from += it->part->item * l->bytes;
     lengths += it->part->item * (l->bytes / 8);
     for (uint32_t f = 0; f < l->fs.n; f++) {
-        memcpy(it->data[f], from + l->at[f], (size_t)l->fs.at[f].row_bytes);
-        if (l->fs.at[f].f.ragged) it->length[f] = lengths[f];
+        const dlpi_field *d = &l->fs.at[f];
+        const uint64_t most = d->f.ragged ? (uint64_t)d->f.shape[0] : 1;
+        const uint64_t rows = d->f.ragged && lengths[f] < most ? lengths[f] : most;
+        memcpy(it->data[f], from + l->at[f], (size_t)(d->row_bytes / most * rows));
+        if (d->f.ragged) it->length[f] = lengths[f];
     }
     return 0;
 }

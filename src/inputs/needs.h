@@ -27,7 +27,6 @@ static int dlpi_found_refuses(dlp_pipe *p) {
                            "stage \"%s\" needs the number of items, and stage \"%s\" finds it only "
                            "as it runs. Leave one of them out.",
                            other->name, st->name);
-    if (dlpi_sampler_of(p)->subset || dlpi_sampler_of(p)->weights) return dlpi_bad_list(p, st);
     if (p->d.unordered)
         return dlpi_refuse(p, DLP_ERR_ARG, "", "unordered",
                            "unordered is %d, must be 0 with stage \"%s\", whose rows come in order",
@@ -196,6 +195,8 @@ static void dlpi_found_counts_layout(dlp_pipe *p, const dlpi_stage *st) {
                   1, DLPI_LINE);
 }
 
+/* Plan the areas of the region that a stage with inputs of unknown count needs: counts and cells.
+   */
 DLPI_COLD static void dlpi_found_layout(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_found *q = st->self;
     uint64_t stride =
@@ -254,12 +255,15 @@ DLPI_COLD static void dlpi_found_frees(dlpi_found *q) {
     for (uint32_t c = q->first_cell + q->n_cells; c > q->first_cell;) dlpi_found_free(q, --c);
 }
 
+/* Set up a stage with inputs of unknown count in the mapped region: the words of statistics, and
+   all cells free. Warn if the streams may not fit into a state. */
 DLPI_COLD static void dlpi_found_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_found *q = st->self;
     q->counts = dlpi_area_at(p, DLPI_OWN(st->id, DLPI_INPUTS_COUNTS), 0);
     q->counts->window = q->plan.window;
     q->spread = (dlpi_found_spread *)(void *)((uint8_t *)q->counts + DLPI_FOUND_SPREAD);
     dlpi_found_spread_begin(p, q);
+    dlpi_epoch_order(p, &q->plan.order);
     dlpi_found_frees(q);
     if (dlpi_cursors_bytes(&q->all->cursors) > DLP_SAMPLER_STATE_BYTES)
         dlpi_warn(p,

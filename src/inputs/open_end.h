@@ -1,7 +1,7 @@
 #pragma once
 /* tests: system/core/streams, system/shm/shm_streams */
 #include "inputs/check.h"
-#include "deliver/deliver.h"
+#include "inputs/valid.h"
 #include "slot/open_end.h"
 /* ---- a dataset of an open end: a stream, whose number of items is not known ---- */
 
@@ -17,7 +17,7 @@ static int dlpi_open_end_take(dlp_pipe *p, dlpi_stage *st) {
     p->open_end = st->dataset->open_end;
     if (!p->open_end) return DLP_OK;
     if (st->dataset->n_items != 0)
-        return dlpi_bad(p, st->name, "dataset.n_items",
+        return dlpi_bad(p, st->name, "source.dataset.n_items",
                         "0 with open_end: a source that counts its items has an end",
                         (int64_t)st->dataset->n_items);
     st->dataset->n_items = DLPI_MAX_ITEMS;
@@ -29,7 +29,7 @@ static int dlpi_open_end_take(dlp_pipe *p, dlpi_stage *st) {
 static int dlpi_open_end_bad(dlp_pipe *p, const dlpi_stage *st) {
     const bool read = dlpi_reader_of(p->fetch->dataset) != NULL;
     return dlpi_refuse(
-        p, DLP_ERR_GRAPH, st->name, "dataset.open_end",
+        p, DLP_ERR_GRAPH, st->name, "list.open_end",
         "open_end is 1%s, must be 0 with stage \"%s\", which needs the number of items",
         read ? " (items are pushed)" : "", st->name);
 }
@@ -135,6 +135,8 @@ DLPI_COLD static int dlpi_end_over(dlp_pipe *p, uint64_t b, uint32_t s) {
         e.epoch = epoch;
         return dlpi_pipe_fail(p, &e);
     }
+    dlpi_epoch_over(p);
+    if (p->epoch_end_due != 0) return dlpi_epoch_due_code(p);
     return p->d.epoch_end ? DLP_EPOCH_END : DLPI_NEXT_EPOCH;
 }
 

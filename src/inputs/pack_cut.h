@@ -1,4 +1,4 @@
-/* needs: parts pack */
+/* needs: pack */
 #pragma once
 /* tests: system/stages/pack */
 #include "inputs/pack_rows.h"

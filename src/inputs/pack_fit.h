@@ -1,4 +1,4 @@
-/* needs: parts pack */
+/* needs: pack */
 #pragma once
 /* tests: system/stages/pack, system/inputs/inputs_random */
 #include "inputs/pack_rows.h"
@@ -48,7 +48,7 @@ static uint32_t dlpi_fit_next(const dlpi_fit_lists *l, uint32_t at) {
         if (++i * 64 >= l->n) return l->n;
         word = l->bits[i];
     }
-    return i * 64 + (uint32_t)__builtin_ctzll(word);
+    return i * 64 + DLPI_CTZ(word);
 }
 
 static void dlpi_fit_set(const dlpi_fit_lists *l, uint32_t at, uint32_t head) {
@@ -291,6 +291,8 @@ static uint64_t dlpi_fit_more(dlp_pipe *p, uint32_t i, bool out) {
     return rows;
 }
 
+/* Write the next known row of stream i into row r of slot s, and drop it from the known rows. The
+   stream then stands behind the row. The stream must have a known row. */
 static void dlpi_fit_give(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r) {
     dlpi_pack *k = dlpi_pack_of(p);
     const dlpi_fit_row *from = &dlpi_fit_rows_of(k, i)[k->fit_streams[i].row];
@@ -337,6 +339,8 @@ static uint64_t dlpi_fit_rows_bytes(const dlpi_pack *k) {
     return dlpi_times(dlpi_times(k->x.found.cursors.n, k->fit_most_rows), sizeof *k->fit_rows);
 }
 
+/* Describe in `out` the memory of a pack by DLP_PACK_FIT: streams, rows with their pieces, and
+   words with items. Returns the number of blocks. */
 static int dlpi_fit_blocks(const dlpi_pack *k, dlpi_block *out) {
     uint64_t n = k->x.found.cursors.n, pieces = dlpi_times(n, k->fit_most_pieces);
     out[0] = (dlpi_block){offsetof(dlpi_pack, fit_streams), n * sizeof *k->fit_streams};

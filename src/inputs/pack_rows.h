@@ -1,4 +1,4 @@
-/* needs: parts pack */
+/* needs: pack */
 #pragma once
 /* tests: system/stages/pack, system/inputs/inputs_random */
 #include "api/pack.h"

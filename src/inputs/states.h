@@ -64,6 +64,7 @@ DLPI_COLD static int dlpi_found_seek(dlp_pipe *p, const dlpi_state *to) {
     } while ((b = b->next) != NULL);
     if (to->batch == 0) return DLP_OK;
     q->any = true;
+    q->whole = false;
     if (!dlpi_cursors_read(&c, wide, to->sampler, to->sampler_bytes)) c.n = 0;
     for (uint32_t i = 0; i < q->cursors.n; i++) {
         const uint32_t s = q->cursors.first + i;
@@ -141,8 +142,8 @@ DLPI_COLD static bool dlpi_found_seen(const dlpi_words *words, dlpi_seen *s, int
     .alike = dlpi_role_none, .ready = dlpi_found_ready, .fill = dlpi_found_fill, \
     .ahead = dlpi_found_ahead, .quiet = dlpi_found_quiet, .seek = dlpi_found_seek, \
     .item = dlpi_found_item, .state = dlpi_found_state, .agreed = dlpi_found_agreed, \
-    .no_state_at = true, .never_saved = dlpi_found_never_saved, .order = "stream", \
-    .saves = "a place in each stream of this rank"
+    .over = dlpi_found_tell, .no_state_at = true, .never_saved = dlpi_found_never_saved, \
+    .order = "stream", .saves = "a place in each stream of this rank"
 
 /* ... and those whose rows are items. */
 #define DLPI_FOUND_SOURCE \

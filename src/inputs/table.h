@@ -57,6 +57,13 @@ typedef struct dlpi_table_ops {
     int (*out)(dlp_pipe *p, const dlp_queue_desc *queue, bool host);
     /* Add the stages of the rows up to the last maker. */
     int (*makes)(dlpi_table *t, const dlp_node *node);
+    /* Write the order of a mix into *to (dlp_mix_sampler). */
+    int (*mix)(const dlp_mix *mix, dlp_sampler_desc *to);
+    /* Add the stage of a pack. behind: the stage that packs joined rows; or NULL. */
+    int (*pack)(dlp_pipe *p, dlpi_stage *behind, const dlp_pack_desc *d, const dlp_workers_desc *w,
+                uint32_t capacity);
+    /* Set up a pack of documents that makers make. */
+    int (*pack_makers)(dlp_pipe *p, dlpi_stage *st);
 } dlpi_table_ops;
 
 struct dlpi_table {
@@ -87,6 +94,13 @@ struct dlpi_table {
 /* Refuse a row with the message: node "name" `what`. Returns a DLP_ERR code. */
 static int dlpi_node_bad(const dlpi_table *t, const dlp_node *node, const char *what) {
     return dlpi_refuse(t->p, DLP_ERR_GRAPH, node->name, "", "node \"%s\" %s", node->name, what);
+}
+
+/* Return the row of the table with this name, or NULL. */
+static const dlpi_table_row *dlpi_row_named(const dlp_pipe *p, const char *name) {
+    uint32_t i = 0;
+    while (i < DLP_MAX_NODES && strcmp(p->rows[i].name, name) != 0) i++;
+    return i < DLP_MAX_NODES ? &p->rows[i] : NULL;
 }
 
 static bool dlpi_table_turns(const dlpi_table *t) {

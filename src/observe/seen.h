@@ -1,6 +1,6 @@
 #pragma once
 /* tests: system/report/pipe_stats, system/shm/monitor */
-#include "base/clock.h"
+#include "base/cpus.h"
 #include "pipe/pipe.h"
 #include "fail/fail.h"
 /* ---------------------------------------------------------------------------------------------
@@ -96,6 +96,7 @@ static double dlpi_seen_figure(uint64_t bits) {
     return v >= 0 && v <= 1e300 ? v : 0;
 }
 
+/* Read the user's counters into the figures. Returns false if the words are not valid. */
 static bool dlpi_seen_counters(const dlpi_words *words, dlpi_seen *s) {
     dlpi_counter_rec r;
     uint64_t n = words->areas[DLPI_REC_COUNTERS].count;
@@ -160,6 +161,7 @@ static bool dlpi_seen_kinds(const dlpi_words *words, dlpi_seen *s) {
 
 /* ---- a live pipe ---- */
 
+/* Read a word of a live pipe's region. bytes: 4 or 8. Always returns true. */
 static bool dlpi_word_live(void *region, uint64_t at, uint64_t end DLPI_UNREAD, uint32_t bytes,
                            uint64_t *to) {
     const uint8_t *word = (const uint8_t *)region + at;
@@ -169,6 +171,8 @@ static bool dlpi_word_live(void *region, uint64_t at, uint64_t end DLPI_UNREAD, 
     return true;
 }
 
+/* Write what a stage is into its record, for observers. A stage without work has no workers to tell
+   of. */
 static void dlpi_stage_describe(const dlpi_stage *st, dlpi_stage_rec *r) {
     dlpi_copy_text(r->name, sizeof r->name, st->name);
     r->kind = st->ops->kind;
@@ -186,6 +190,7 @@ static void dlpi_stage_describe(const dlpi_stage *st, dlpi_stage_rec *r) {
     r->workers_min = st->w.workers_min;
 }
 
+/* Set the parts of a stage's row that never change while the pipe lives. */
 static void dlpi_seen_shape_stage(const dlpi_stage *st, dlpi_seen_stage *row) {
     dlpi_stage_describe(st, &row->r);
     row->ops = st->ops;

@@ -8,17 +8,21 @@
    does not include that header, the calls of this file take their place. They refuse a pipe that
    asks for worker processes or other programs. In any other pipe they do nothing. */
 
+#if DLPI_HAS_SHARING
+#define DLPI_SHM_NEEDED "needs dlpipe_shm.h, included in the file that has DLPIPE_IMPLEMENTATION"
+#else
+#define DLPI_SHM_NEEDED \
+    "is for Linux without DLPIPE_THREADS_ONLY. This is " DLPI_SYSTEM ", and has worker threads"
+#endif
+
 DLPI_COLD static int dlpi_alone_open(dlp_pipe *p) {
     if (p->d.shm == NULL) return DLP_OK;
-    return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, "", "shm",
-                       "dlp_pipe_desc.shm needs dlpipe_shm.h, included in the file that has "
-                       "DLPIPE_IMPLEMENTATION");
+    return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, "", "shm", "dlp_pipe_desc.shm " DLPI_SHM_NEEDED);
 }
 
 DLPI_COLD static int dlpi_alone_processes(dlp_pipe *p, const dlpi_stage *st) {
     return dlpi_refuse(p, DLP_ERR_UNSUPPORTED, st->name, "placement",
-                       "DLP_PLACE_PROCESSES needs dlpipe_shm.h, included in the file that has "
-                       "DLPIPE_IMPLEMENTATION");
+                       "DLP_PLACE_PROCESSES " DLPI_SHM_NEEDED);
 }
 
 static const dlpi_beside_ops dlpi_alone = {

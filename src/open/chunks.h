@@ -11,6 +11,7 @@
 #include "build/limits.h"
 /* ---- chunks ---- */
 
+/* Check the fields of a desc of chunks. Returns 0 or a DLP_ERR code. */
 static int dlpi_chunks_check_fields(dlp_pipe *p, const dlp_chunks_desc *d) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_field, ndim), 0, DLP_MAX_DIMS - 2, "0..6"},
@@ -24,36 +25,18 @@ static int dlpi_chunks_check_fields(dlp_pipe *p, const dlp_chunks_desc *d) {
     return DLP_OK;
 }
 
-/* Copy a desc into *d, with what its source says of the rows. A short name and the long one that it
-   stands for get one value. Returns 0, or a DLP_ERR code and *err. */
+/* Copy a desc into *d, with what its source says of the rows. Returns 0, or a DLP_ERR code and
+   *err. */
 static int dlpi_chunks_copy(dlp_chunks_desc *d, const dlp_chunks_desc *desc, dlp_error *err) {
     const dlp_source *source = desc->source;
-    dlp_workers_desc *w = &d->workers;
     *d = *desc;
-    if (d->seed == 0) d->seed = d->pipe.seed;
-    if (d->epochs == 0) d->epochs = d->pipe.epochs;
-    if (d->pipe.seed != 0 && d->pipe.seed != d->seed)
-        return dlpi_error_set(err, DLP_ERR_ARG, "pipe.seed",
-                              "pipe.seed is %" PRIu64 ", must be 0, or as the seed of the chunks",
-                              d->pipe.seed);
-    if (d->pipe.epochs != 0 && d->pipe.epochs != d->epochs)
-        return dlpi_error_set(err, DLP_ERR_ARG, "pipe.epochs",
-                              "pipe.epochs is %" PRId64
-                              ", must be 0, or as the epochs of the chunks",
-                              d->pipe.epochs);
     if (source == NULL) return DLP_OK;
     if (source->chunks == NULL)
         return dlpi_error_set(err, DLP_ERR_ARG, "source",
                               "the source has no rows for chunks; set load, or use a loader");
-    if (w->worker_init != NULL || w->worker_exit != NULL || w->worker_user != NULL)
-        return dlpi_error_set(err, DLP_ERR_ARG, "workers.worker_init",
-                              "the source has a worker_init; leave worker_init, worker_exit and "
-                              "worker_user NULL");
     source->chunks(source, d);
-    w->worker_init = source->fetch.workers.worker_init;
-    w->worker_exit = source->fetch.workers.worker_exit;
-    w->worker_user = source->fetch.workers.worker_user;
-    w->tell = source->fetch.workers.tell;
+    if (d->identity == NULL && source->fetch.dataset != NULL)
+        d->identity = source->fetch.dataset->identity;
     if (desc->n_items == 0 || desc->n_items == d->n_items) return DLP_OK;
     return dlpi_error_set(err, DLP_ERR_ARG, "n_items",
                           "n_items is %" PRIu64 ", and the source has %" PRIu64
@@ -61,44 +44,33 @@ static int dlpi_chunks_copy(dlp_chunks_desc *d, const dlp_chunks_desc *desc, dlp
                           desc->n_items, d->n_items);
 }
 
+/* Check a desc of chunks, its fields included. The split has checks of its own. Returns 0 or a
+   DLP_ERR code. */
 static int dlpi_chunks_check(dlp_pipe *p, const dlp_chunks_desc *d) {
-    static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_chunks_desc, n_items), 0, DLPI_MAX_ITEMS, "1..2^48"},
-        {DLPI_AT(dlp_chunks_desc, chunk_rows), 0, DLPI_CELL_MAX, "1..2^46"},
-        {DLPI_AT(dlp_chunks_desc, batch_size), 1, 1 << 20, "1..1048576"},
-        {DLPI_AT(dlp_chunks_desc, last), 0, 1, "DLP_LAST_PARTIAL or DLP_LAST_DROP"},
-        {DLPI_AT(dlp_chunks_desc, within_chunks), 0, 1, "0 or 1"},
+    const bool device = d->device != NULL;
+    const int64_t cpu = device || d->cpu_buffers == 0 ? 0
+                        : d->pipe.max_held > 0        ? d->pipe.max_held + 1
+                                                      : 2;
+    const dlpi_bound bounds[] = {
+        {DLPI_AT(dlp_chunks_desc, n_items), d->rows == NULL, DLPI_MAX_ITEMS, "1..2^48"},
         {DLPI_AT(dlp_chunks_desc, n_fields), 1, DLP_MAX_FIELDS, "1..16"},
         {DLPI_AT(dlp_chunks_desc, writes_all_bytes), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_chunks_desc, shuffle_chunks), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_chunks_desc, shuffle_rows), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_chunks_desc, preload), 0, DLP_PRELOAD_AUTO, "DLP_PRELOAD_*"},
         {DLPI_AT(dlp_chunks_desc, pass), 0, DLP_PASS_PREDICT, "DLP_PASS_*"},
-        {DLPI_AT(dlp_chunks_desc, cpu_buffers), 0, 4096, "0..4096"},
-        {DLPI_AT(dlp_chunks_desc, transfer_inline), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_chunks_desc, cpu_buffers), cpu, 4096,
+         "0..4096, and at least max_held + 1 without a device"},
+        {DLPI_AT(dlp_chunks_desc, device_buffers), 0, device ? 64 : 0, "0 without a device"},
+        {DLPI_AT(dlp_chunks_desc, transfer_inline), 0, device, "0 or 1, and 0 without a device"},
         {DLPI_AT(dlp_chunks_desc, pipe.prefetch_factor), 0, 0, "0: cpu_buffers says it"},
         {DLPI_AT(dlp_chunks_desc, pipe.unordered), 0, 0, "0: views come in order"},
+        {DLPI_AT(dlp_chunks_desc, pipe.epochs), 0, 0, "0: epochs says it"},
+        {DLPI_AT(dlp_chunks_desc, pipe.seed), 0, 0, "0: seed says it"},
     };
-    static const dlpi_bound of_device[] = {
-        {DLPI_AT(dlp_chunks_desc, device_buffers), 0, 0, "0 without a device"},
-        {DLPI_AT(dlp_chunks_desc, transfer_inline), 0, 0, "0 without a device"},
-    };
-    int64_t held = d->pipe.max_held > 0 ? d->pipe.max_held : 1;
     int rc;
     if (d->load == NULL && d->rows_at == NULL)
         return dlpi_missing(p, "load", "load", "the function that reads rows");
     if ((rc = dlpi_check_bounds(p, "load", d, DLPI_ROWS(bounds))) != DLP_OK) return rc;
-    if (d->rows == NULL) {
-        dlpi_within(p, "load", "n_items", (int64_t)d->n_items, 1, DLPI_MAX_ITEMS, "1..2^48");
-        dlpi_within(p, "load", "chunk_rows", (int64_t)d->chunk_rows, 1, DLPI_CELL_MAX, "1..2^46");
-        if (p->err.code != 0) return p->err.code;
-    }
-    if ((rc = dlpi_chunks_check_fields(p, d)) != DLP_OK) return rc;
-    if (d->device == NULL) rc = dlpi_check_bounds(p, "load", d, DLPI_ROWS(of_device));
-    if (rc != DLP_OK) return rc;
-    if (d->cpu_buffers == 0 || d->device != NULL) return DLP_OK;
-    return dlpi_within(p, "load", "cpu_buffers", d->cpu_buffers, held + 1, 4096,
-                       "at least max_held + 1 without a device");
+    return dlpi_chunks_check_fields(p, d);
 }
 
 /* Set the order, the run and the split for the desc's pass. Only a training pass shuffles, drops a
@@ -159,6 +131,9 @@ static int dlpi_chunks_rows(dlp_pipe *p, const dlp_chunks_desc *d, int preload, 
     to->pipe = d->pipe;
     node = dlpi_nodes_row(to, DLP_LIST, "sampler", NULL);
     dlpi_chunks_pass(d, &node->list, &to->pipe, &split);
+    p->d.seed = to->pipe.seed;
+    p->d.epochs = to->pipe.epochs;
+    if ((rc = dlpi_split_check(p, "split", &split)) != DLP_OK) return rc;
     if ((rc = dlpi_chunks_count(p, &split, node->list.shuffle == 0, &n, &room)) != DLP_OK)
         return rc;
     if (preload == DLP_PRELOAD_DEVICE && d->device == NULL)
@@ -168,16 +143,13 @@ static int dlpi_chunks_rows(dlp_pipe *p, const dlp_chunks_desc *d, int preload, 
                                 .fields = to->fields,
                                 .n_fields = d->n_fields,
                                 .writes_all_bytes = 1,
-                                .fetch = dlpi_chunk_fetch};
-    node = dlpi_nodes_fetch(to, "load", &fetch, NULL);
+                                .fetch = dlpi_chunk_fetch,
+                                .identity = d->identity};
+    node = dlpi_nodes_fetch(to, "load", &fetch, d->source);
+    to->sources[to->n - 1].id = 0; /* states of chunks know no id */
     if (node->workers.num_workers == 0) node->workers.num_workers = 1; /* load ahead of next */
     dlpi_nodes_row(to, DLP_BATCH, "batch", NULL)->batch.batch_size = 1;
-    if (d->device != NULL) {
-        node = dlpi_nodes_row(to, DLP_TRANSFER, "transfer", NULL);
-        node->transfer.device = d->device;
-        node->queue.capacity = (uint32_t)d->device_buffers;
-        node->workers.num_workers = d->transfer_inline == 0;
-    }
+    dlpi_nodes_transfer(to, d->device, d->device_buffers, d->transfer_inline == 0);
     to->chunks = *d;
     to->chunks.preload = preload;
     split.chunks = &to->chunks;
@@ -224,8 +196,7 @@ static bool dlpi_chunks_fit(dlp_pipe *p, const dlp_chunks_desc *d, const dlp_nod
                             dlpi_choice *to) {
     uint64_t limit = d->pipe.limit_bytes, host, spare = dlpi_memory_spare(p);
     dlp_plan plan;
-    if (dlpi_table_add(p, t->nodes, t->n, &t->pipe) != DLP_OK ||
-        dlp_pipe_plan(p, &plan) != DLP_OK) {
+    if (dlpi_table_add(p, t->nodes, t->n) != DLP_OK || dlp_pipe_plan(p, &plan) != DLP_OK) {
         snprintf(to->why, sizeof to->why, "%.119s", p->err.message);
         return false;
     }
@@ -269,38 +240,43 @@ static void dlpi_chunks_chosen(dlp_pipe *p, const dlpi_choice *to) {
                   p->plan_bytes);
 }
 
-DLPDEF int dlp_chunks_nodes(dlp_nodes *to, const dlp_chunks_desc *desc, dlp_error *err) {
+/* Fill the table *to for a pipe of chunks, and *choice with its preload. *p becomes a pipe without
+   stages. Returns 0 or a DLP_ERR code. The error is then in *p, or in *err if *p is NULL. */
+static int dlpi_chunks_fill(dlp_pipe **p, const dlp_chunks_desc *desc, dlp_nodes *to,
+                            dlpi_choice *choice, dlp_error *err) {
     dlp_chunks_desc d;
+    int rc = dlpi_chunks_copy(&d, desc, err);
+    if (rc != DLP_OK || (rc = dlpi_chunks_choose(&d, choice, to, err)) != DLP_OK) return rc;
+    return dlpi_chunks_begin(p, &d, choice->preload, to, err);
+}
+
+DLPDEF int dlp_chunks_nodes(dlp_nodes *to, const dlp_chunks_desc *desc, dlp_error *err) {
     dlp_pipe *p = NULL;
     dlpi_choice choice = {0, ""};
     int rc = dlpi_open_args(to, to, "", desc, err);
-    if (rc != DLP_OK || (rc = dlpi_chunks_copy(&d, desc, err)) != DLP_OK) return rc;
-    if ((rc = dlpi_chunks_choose(&d, &choice, to, err)) != DLP_OK) return rc;
-    rc = dlpi_chunks_begin(&p, &d, choice.preload, to, err);
+    if (rc == DLP_OK) rc = dlpi_chunks_fill(&p, desc, to, &choice, err);
     return dlpi_opened(NULL, p, rc, err);
 }
 
 DLPI_COLD DLPDEF int dlp_chunks_open(dlp_pipe **out, const dlp_chunks_desc *desc, dlp_error *err) {
     dlp_nodes t;
-    dlp_chunks_desc d;
     dlp_pipe *p = NULL;
-    dlpi_choice to = {0, ""};
+    dlpi_choice choice = {0, ""};
     int rc = dlpi_open_args(out, out, "", desc, err);
-    if (rc != DLP_OK || (rc = dlpi_chunks_copy(&d, desc, err)) != DLP_OK) return rc;
-    if ((rc = dlpi_chunks_choose(&d, &to, &t, err)) != DLP_OK) return rc;
-    rc = dlpi_chunks_begin(&p, &d, to.preload, &t, err);
-    if (rc == DLP_OK) rc = dlpi_table_add(p, t.nodes, t.n, &t.pipe);
+    if (rc == DLP_OK) rc = dlpi_chunks_fill(&p, desc, &t, &choice, err);
+    if (rc == DLP_OK) rc = dlpi_table_add(p, t.nodes, t.n);
     if (rc == DLP_OK) {
         ((dlpi_split *)p->stages[p->n_stages - 1].self)->preload_auto =
-            d.preload == DLP_PRELOAD_AUTO;
+            desc->preload == DLP_PRELOAD_AUTO;
         rc = dlpi_table_start(p);
     }
-    if (rc == DLP_OK && d.preload == DLP_PRELOAD_AUTO) dlpi_chunks_chosen(p, &to);
+    if (rc == DLP_OK && desc->preload == DLP_PRELOAD_AUTO) dlpi_chunks_chosen(p, &choice);
     return dlpi_opened(out, p, rc, err);
 }
 
-/* Call on_step for one batch, release the batch, and call on_epoch after the last one. Returns
-   DLP_OK, DLP_END if the run is to stop, or a DLP_ERR code. */
+/* Call on_step for one batch, release the batch, and call on_epoch after the last one. on_epoch
+   then tells the end of the epoch, so next does not. Returns DLP_OK, DLP_END if the run is to
+   stop, or a DLP_ERR code. */
 static int dlpi_run_step(dlp_pipe *p, const dlp_run_desc *d, dlp_run_result *r, dlp_batch *b) {
     const uint64_t epoch = b->epoch, items = b->count; /* on_step may write over the batch */
     bool last = (b->flags & DLP_BATCH_LAST) != 0;
@@ -308,11 +284,21 @@ static int dlpi_run_step(dlp_pipe *p, const dlp_run_desc *d, dlp_run_result *r, 
     r->steps++;
     r->items += items;
     stop = rc != 0 || (d->max_steps != 0 && r->steps == d->max_steps);
+    if (last && d->on_epoch) p->epoch_end_due = 0;
     if (dlp_pipe_state(p, b, &r->state) != DLP_OK) return DLP_ERR_STATE;
     if ((rc = dlp_pipe_release(p, b)) != DLP_OK) return rc;
     r->epochs += last;
     if (last && d->on_epoch && d->on_epoch(d->user, epoch) != 0) stop = 1;
     return stop ? DLP_END : DLP_OK;
+}
+
+/* Do what the end of an epoch asks for whose last batch no step of this run had, as a resumed state
+   says. Returns as dlpi_run_step. */
+static int dlpi_run_end(dlp_pipe *p, const dlp_run_desc *d, dlp_run_result *r) {
+    if (dlp_pipe_state(p, NULL, &r->state) != DLP_OK) return DLP_ERR_STATE;
+    if (d->on_epoch == NULL) return DLP_OK;
+    r->epochs++;
+    return d->on_epoch(d->user, p->after.spot.epoch - 1) != 0 ? DLP_END : DLP_OK;
 }
 
 DLPDEF int dlp_chunks_run(dlp_pipe *p, const dlp_run_desc *desc) {
@@ -327,7 +313,9 @@ DLPDEF int dlp_chunks_run(dlp_pipe *p, const dlp_run_desc *desc) {
         rc = dlp_pipe_next(p, &b);
         if (rc == DLP_OK && b != NULL)
             step = dlpi_run_step(p, desc, &r, b);
-        else if (rc != DLP_EPOCH_END)
+        else if (rc == DLP_EPOCH_END)
+            step = dlpi_run_end(p, desc, &r);
+        else
             break;
     }
     r.elapsed_ns = dlpi_now_ns() - begin;

@@ -11,6 +11,8 @@ static uint64_t dlpi_counter_room(const dlp_pipe *p) {
     return p->areas[DLPI_REC_TRACE].stride / (2 * sizeof(uint64_t));
 }
 
+/* Append a sample to a counter's ring. A sample with the last value is left out. Only the consumer
+   may call this. */
 static void dlpi_counter_add(dlp_pipe *p, dlpi_counter *c, uint64_t at_ns, double value) {
     const uint64_t room = dlpi_counter_room(p), n = c->n;
     uint64_t bits, *to = &c->words[2 * (n % room)];
@@ -21,6 +23,7 @@ static void dlpi_counter_add(dlp_pipe *p, dlpi_counter *c, uint64_t at_ns, doubl
     dlpi_credit_publish_quiet(&c->n, n + 1u); /* W3 -> W3 */
 }
 
+/* Store a counter's last value in the region, for observers of other processes. */
 static void dlpi_counter_show(dlpi_counter_rec *r, uint64_t at_ns, double value) {
     uint64_t bits;
     memcpy(&bits, &value, sizeof bits);

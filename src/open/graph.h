@@ -6,14 +6,17 @@
 #include "open/node_fetch.h"
 #include "open/node_push.h" /* needs: parts */
 #include "open/node_out.h"
+#include "build/placement.h"
+#include "open/node_transfer.h" /* needs: transfer */
 #include "open/open.h"
+#include "open/pack.h" /* needs: pack */
 #include "open/pipe.h"
 #include "open/node_split.h" /* needs: split */
 #include "stages/cache.h"    /* needs: cache */
 #include "stages/guard.h"    /* needs: guard */
 #include "stages/join.h"     /* needs: join */
 #include "stages/out.h"      /* needs: out */
-/* ---- batch, transfer ---- */
+/* ---- batch ---- */
 
 /* Set the pipe's prefetch_factor, the batches ahead of the consumer, from the capacity of the batch
    node or the pipe's desc. With turns each worker of the first fetch has so many. Returns 0 or a
@@ -35,15 +38,13 @@ static int dlpi_batch_ahead(dlpi_table *t, const dlp_node *node) {
     return DLP_OK;
 }
 
+/* Add the stage of a batch row, with a copy of the fields that its collate writes, and set how many
+   batches may be under way. Returns a stage number or a DLP_ERR code. The table must have a fetch
+   above the row. */
 static int dlpi_node_batch_add(dlpi_table *t, const dlp_node *node) {
     const dlp_node_batch *d = &node->batch;
-    dlp_batch_desc to = {.batch_size = d->batch_size,
-                         .last = d->last,
-                         .collate = d->collate,
-                         .collate_user = d->collate_user,
-                         .out_fields = d->out_fields,
-                         .n_out_fields = d->n_out_fields,
-                         .workers = dlpi_node_workers(t, node)};
+    const dlp_workers_desc w = dlpi_node_workers(t, node);
+    dlpi_stage *st;
     int rc = dlpi_batch_ahead(t, node);
     if (rc != DLP_OK) return rc;
     if (!t->fetched) return dlpi_node_bad(t, node, "has no fetch before it; add a fetch node");
@@ -51,17 +52,13 @@ static int dlpi_node_batch_add(dlpi_table *t, const dlp_node *node) {
         return dlpi_bad(t->p, node->name, "batch.copy_workers",
                         "0: no expand, filter or pack makes items for them", d->copy_workers);
     t->batched = true;
-    to.batch_workers = to.workers.num_workers;
-    return dlpi_add_batch(t->p, &to);
-}
-
-static int dlpi_node_transfer_add(dlpi_table *t, const dlp_node *node) {
-    if (node->queue.capacity > 256)
-        return dlpi_bad(t->p, node->name, "queue.capacity", "0..256", node->queue.capacity);
-    return dlpi_add_transfer(t->p,
-                             &(dlp_transfer_desc){.device = node->transfer.device,
-                                                  .device_buffers = (int32_t)node->queue.capacity,
-                                                  .threaded = node->workers.num_workers});
+    if ((st = dlpi_add(t->p, &dlpi_batch_ops, "batch", &w)) == NULL) return t->p->err.code;
+    *(dlpi_batch *)st->self = (dlpi_batch){*d, w.num_workers};
+    st->collate = d->collate;
+    st->user = d->collate_user;
+    rc = dlpi_batch_check(t->p, st);
+    if (rc == DLP_OK) rc = dlpi_keep_fields(t->p, st, d->out_fields, d->n_out_fields);
+    return dlpi_added(t->p, st, rc);
 }
 
 /* ---- the verbs ---- */
@@ -83,13 +80,13 @@ static const dlpi_verb dlpi_verbs[DLP_VERBS] = {
     [DLP_FETCH] = {"fetch", dlpi_node_fetch_add, DLPI_FETCHES, dlpi_node_fetch_fields},
     [DLP_MAP] = {"map", dlpi_node_map_add, DLPI_MAPS, dlpi_node_map_fields},
     [DLP_BATCH] = {"batch", dlpi_node_batch_add, DLPI_BATCHES, NULL},
-    [DLP_TRANSFER] = {"transfer", dlpi_node_transfer_add, DLPI_COPIES, NULL},
+    [DLP_TRANSFER] = {"transfer", dlpi_node_transfer_add, DLPI_COPIES, NULL}, /* needs: transfer */
     [DLP_OUT] = {"out", dlpi_node_out_add, DLPI_OUTS, NULL},
     [DLP_LOAD] = {"load", dlpi_node_load_add, DLPI_LOADS, NULL},      /* needs: parts */
     [DLP_EXPAND] = {"expand", dlpi_node_makes_add, DLPI_FINDS, NULL}, /* needs: parts */
     [DLP_FILTER] = {"filter", dlpi_node_makes_add, DLPI_FINDS, NULL}, /* needs: parts */
     [DLP_WINDOW] = {"window", dlpi_node_window_add, 0, NULL},         /* needs: parts */
-    [DLP_PACK] = {"pack", dlpi_node_makes_add, DLPI_MAKES, NULL},     /* needs: parts pack */
+    [DLP_PACK] = {"pack", dlpi_node_makes_add, DLPI_MAKES, NULL},     /* needs: pack */
     [DLP_CACHE] = {"cache", dlpi_node_cache_add, 0, NULL},            /* needs: cache */
     [DLP_SPLIT] = {"split", dlpi_node_split_add, 0, NULL},            /* needs: split */
     [DLP_GUARD] = {"guard", dlpi_node_guard_add, DLPI_LOOKS, NULL},   /* needs: guard */
@@ -99,14 +96,55 @@ static const dlpi_verb dlpi_verbs[DLP_VERBS] = {
 
 static const dlpi_table_ops dlpi_table_kinds = {
     .verbs = dlpi_verbs,
-    .later = dlpi_node_fetch_later, /* needs: join */
-    .part = dlpi_ends_sort,         /* needs: scratch */
-    .ends = dlpi_ends_add,          /* needs: scratch */
-    .see = dlpi_ends_see,           /* needs: scratch */
-    .which = dlpi_ends_which,       /* needs: scratch */
-    .out = dlpi_out_add,            /* needs: out */
-    .makes = dlpi_node_makes_add,   /* needs: parts */
+    .mix = dlp_mix_sampler,               /* needs: mix */
+    .later = dlpi_node_fetch_later,       /* needs: join */
+    .part = dlpi_ends_sort,               /* needs: scratch */
+    .ends = dlpi_ends_add,                /* needs: scratch */
+    .see = dlpi_ends_see,                 /* needs: scratch */
+    .which = dlpi_ends_which,             /* needs: scratch */
+    .out = dlpi_out_add,                  /* needs: out */
+    .makes = dlpi_node_makes_add,         /* needs: parts */
+    .pack = dlpi_pack_add,                /* needs: pack */
+    .pack_makers = dlpi_pack_take_makers, /* needs: pack */
 };
+
+/* Return the stage that a row has of its own, or NULL. */
+static const dlpi_stage *dlpi_row_stage(const dlpi_table *t, const dlp_node *node) {
+    for (int i = 0; i < t->p->n_stages; i++) {
+        const dlpi_stage *st = &t->p->stages[i];
+        if (strcmp(st->name, node->name) == 0) return st;
+    }
+    return NULL;
+}
+
+/* Warn of each row of items that has workers of its own because a row above it names workers.
+   Before version 0.2.0 it ran in the thread of the consumer. */
+static void dlpi_table_staffed(const dlpi_table *t) {
+    for (const dlp_node *node = t->nodes + t->makes; node->verb != DLP_BATCH; node++) {
+        const dlp_node *above = dlpi_row_above(t, node);
+        const unsigned is = dlpi_verb_of(t, node)->is;
+        if ((is & DLPI_NODE_ITEMS) == 0 || node->workers.num_workers != 0 || above == NULL ||
+            dlpi_row_stage(t, node) == NULL)
+            continue;
+        dlpi_warn(t->p,
+                  "node \"%s\" has %d workers of its own, like those of \"%s\"; set "
+                  "workers.num_workers, or DLP_NONE for the thread that calls next",
+                  node->name, (int)above->workers.num_workers, above->name);
+    }
+}
+
+/* Add to the pipe's error, if it is about a row's member of the union, which member the verb reads:
+   the row may have set another one. A table that the library fills, with the names behind its rows,
+   has the right ones. */
+DLPI_COLD static void dlpi_member_hint(const dlpi_table *t, const dlp_node *node) {
+    dlp_error *e = &t->p->err;
+    const size_t n = strlen(e->message);
+    if ((uintptr_t)node->name - (uintptr_t)t->nodes < sizeof(dlp_nodes)) return;
+    if (e->code != DLP_ERR_ARG || e->field[0] == 0 || strncmp(e->field, "workers", 7) == 0) return;
+    if (strcmp(e->stage, node->name) != 0) return; /* the error is of another row */
+    snprintf(e->message + n, sizeof e->message - n, "; the verb of \"%.31s\" reads .%s", node->name,
+             dlpi_verb_of(t, node)->name);
+}
 
 /* Check a table and add the stages of all its rows. Returns 0 or a DLP_ERR code. */
 static int dlpi_table_rows(dlpi_table *t) {
@@ -119,6 +157,7 @@ static int dlpi_table_rows(dlpi_table *t) {
         t->p->node = node->name;
         if (t->at > 0 && t->at + 1 < t->makes) continue; /* the last of these adds them all */
         rc = (t->at + 1 == t->makes ? t->ops->makes : dlpi_verb_of(t, node)->add)(t, node);
+        if (rc < 0) dlpi_member_hint(t, node);
     }
     t->p->node = NULL;
     if (rc < 0) return t->p->err.code != 0 ? t->p->err.code : rc;
@@ -134,34 +173,26 @@ static int dlpi_table_rows(dlpi_table *t) {
                            field);
     if (!t->batched)
         return dlpi_refuse(t->p, DLP_ERR_GRAPH, "", "", "the table has no batch node; add one");
+    dlpi_table_staffed(t);
     return DLP_OK;
 }
 
-/* Add the stages of a table to a pipe without stages. Returns 0 or a DLP_ERR code. */
-static int dlpi_table_add(dlp_pipe *p, const dlp_node *nodes, uint32_t n,
-                          const dlp_pipe_desc *desc) {
-    dlpi_table t = {.p = p, .ops = &dlpi_table_kinds, .nodes = nodes, .n = n, .d = &p->d};
-    memcpy((uint8_t *)&p->d + DLPI_RUN_FROM, (const uint8_t *)desc + DLPI_RUN_FROM,
-           sizeof p->d - DLPI_RUN_FROM); /* a loader's short names are in desc */
-    return dlpi_table_rows(&t);
+/* Add to *to what the data of a row are, as its source or the files of its parts say. */
+static void dlpi_node_identify(const dlp_node *node, dlp_identity *to) {
+    const dlp_source *source = node->verb == DLP_FETCH ? node->fetch.source : NULL;
+    if (node->verb == DLP_LOAD) source = dlpi_load_identify(&node->load, to); /* needs: parts */
+    if (source != NULL && source->fetch.dataset != NULL)
+        dlpi_identity_add(to, source->fetch.dataset->identity);
 }
 
-/* Do what dlpi_opened does, and let *err name the field as a table has it, if a loader has another
-   name for it. Returns rc, or the code of dlpi_opened. */
-DLPI_COLD static int dlpi_table_opened(dlp_pipe **out, dlp_pipe *p, int rc, dlp_error *err) {
-    static const char *const names[] = {
-        "sampler.",         "list.order.",   "batches.",        "list.order.batches.",
-        "dataset.open_end", "list.open_end", "dataset.n_items", "source.dataset.n_items",
-        "dataset.",         "fetch.",        "device_buffers",  "queue.capacity"};
-    rc = dlpi_opened(out, p, rc, err);
-    for (size_t k = 0; rc != DLP_OK && err != NULL && k < sizeof names / sizeof *names; k += 2) {
-        const dlp_error e = *err;
-        const size_t n = strlen(names[k]);
-        if (strncmp(e.field, names[k], n) != 0) continue;
-        snprintf(err->field, sizeof e.field, "%s%s", names[k + 1], e.field + n);
-        if (strncmp(e.message, names[k], n) == 0)
-            snprintf(err->message, sizeof e.message, "%s%s", names[k + 1], e.message + n);
-    }
+/* Add the stages of a table to a pipe without stages. Returns 0 or a DLP_ERR code. */
+static int dlpi_table_add(dlp_pipe *p, const dlp_node *nodes, uint32_t n) {
+    dlpi_table t = {.p = p, .ops = &dlpi_table_kinds, .nodes = nodes, .n = n, .d = &p->d};
+    int rc;
+    for (uint32_t i = 0; i < n; i++) dlpi_row_note(&nodes[i], &p->rows[i]);
+    rc = dlpi_table_rows(&t);
+    for (uint32_t i = 0; rc == DLP_OK && i < n; i++)
+        dlpi_node_identify(&nodes[i], &p->datasets.identity);
     return rc;
 }
 
@@ -169,16 +200,16 @@ DLPI_COLD static int dlpi_table_opened(dlp_pipe **out, dlp_pipe *p, int rc, dlp_
    code and *err. */
 static int dlpi_table_pipe(dlp_pipe **out, const dlp_node *nodes, uint32_t n,
                            const dlp_pipe_desc *desc, dlp_error *err) {
-    const dlp_pipe_desc *d = desc != NULL ? desc : &(dlp_pipe_desc){.prefetch_factor = 0};
     dlp_pipe *p;
     int rc;
     if (out == NULL || nodes == NULL)
         return dlpi_error_set(err, DLP_ERR_ARG, out == NULL ? "out" : "nodes",
                               "out or nodes is NULL");
     if (n < 1 || n > DLP_MAX_NODES)
-        return dlpi_error_set(err, DLP_ERR_ARG, "n", "n is %" PRIu32 ", must be 1..24 rows", n);
-    if ((rc = dlpi_pipe_make(&p, d, err)) != DLP_OK) return rc;
-    return dlpi_table_opened(out, p, dlpi_table_add(p, nodes, n, d), err);
+        return dlpi_error_set(err, DLP_ERR_ARG, "n", "n is %" PRIu32 ", must be 1..24 rows%s", n,
+                              n == 0 ? "; DLP_NODES wants an array, not a pointer" : "");
+    if ((rc = dlpi_pipe_make(&p, desc, err)) != DLP_OK) return rc;
+    return dlpi_opened(out, p, dlpi_table_add(p, nodes, n), err);
 }
 
 /* Start a table's pipe; with desc.later only prepare its start. Returns 0 or a DLP_ERR code. */
@@ -191,7 +222,7 @@ DLPDEF int dlp_pipe_open(dlp_pipe **out, const dlp_node *nodes, uint32_t n,
     dlp_pipe *p = NULL;
     int rc = dlpi_table_pipe(out != NULL ? &p : NULL, nodes, n, desc, err);
     if (rc != DLP_OK || p == NULL) return rc;
-    return dlpi_table_opened(out, p, dlpi_table_start(p), err);
+    return dlpi_opened(out, p, dlpi_table_start(p), err);
 }
 
 DLPDEF int dlp_nodes_plan(const dlp_node *nodes, uint32_t n, const dlp_pipe_desc *desc,
@@ -199,7 +230,7 @@ DLPDEF int dlp_nodes_plan(const dlp_node *nodes, uint32_t n, const dlp_pipe_desc
     dlp_pipe *p = NULL;
     int rc = dlpi_table_pipe(out != NULL ? &p : NULL, nodes, n, desc, err);
     if (rc != DLP_OK || p == NULL) return rc;
-    return dlpi_table_opened(NULL, p, dlp_pipe_plan(p, out), err);
+    return dlpi_opened(NULL, p, dlp_pipe_plan(p, out), err);
 }
 
 DLPDEF dlp_stage dlp_node_stage(const dlp_pipe *p, const char *name) {
@@ -207,7 +238,7 @@ DLPDEF dlp_stage dlp_node_stage(const dlp_pipe *p, const char *name) {
     for (int i = 0; p != NULL && name != NULL && i < p->n_stages; i++) {
         const int kind = p->stages[i].ops->kind;
         if (kind == DLP_STAGE_REPEAT) continue;
-        if (kind == DLP_STAGE_SCRATCH) continue; /* needs: scratch */
+        if (kind == DLP_STAGE_SCRATCH) continue;
         if (strcmp(p->stages[i].name, name) != 0) continue;
         found = i;
         /* a fetch may be the copy that no row named; a push is its sampler and the stage behind */

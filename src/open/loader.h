@@ -2,58 +2,8 @@
 /* tests: system/open/loader_nodes, system/core/pipe_badinput */
 #include "api/loader.h"
 #include "open/graph.h"
-#include "open/loader_joins.h" /* needs: join */
+#include "open/loader_rows.h"
 /* ---- the loader ---- */
-
-/* The descs of a loader's stages, copied from its own desc. The topology of the loader changes some
-   numbers before the stages are added. */
-typedef struct dlpi_loader {
-    dlp_sampler_desc sampler;
-    dlp_dataset dataset; /* the one that `fetch` points to */
-    dlp_fetch_desc fetch;
-    dlp_batch_desc batch;
-    dlp_pipe_desc run;
-} dlpi_loader;
-
-/* Give the fields of a loader's stages the values of the short names that stand for them. Refuse a
-   short name and a field that differ. Returns 0 or a DLP_ERR code. */
-static int dlpi_loader_short(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader *l) {
-    struct {
-        const char *field, *wants;
-        int64_t brief, full;
-    } both[] = {
-        {"batch.batch_size", "0, or as the loader's batch_size", d->batch_size,
-         l->batch.batch_size},
-        {"fetch.workers.num_workers", "0, or as the loader's num_workers", d->num_workers,
-         l->fetch.workers.num_workers},
-        {"sampler.order", "0 or DLP_ORDER_SHUFFLED with shuffle",
-         d->shuffle ? DLP_ORDER_SHUFFLED : 0, l->sampler.order},
-        {"batch.last", "0 or DLP_LAST_DROP with drop_last", d->drop_last ? DLP_LAST_DROP : 0,
-         l->batch.last},
-        {"pipe.epochs", "0, or as the loader's epochs", d->epochs, l->run.epochs},
-        {"sampler.seed", "0, or as the loader's seed", (int64_t)d->seed, (int64_t)l->sampler.seed},
-        {"pipe.seed", "0, or as the loader's seed", (int64_t)d->seed, (int64_t)l->run.seed},
-        {"batch.workers.num_workers", "0: batch.batch_workers says it", l->batch.batch_workers,
-         l->batch.workers.num_workers},
-    };
-    for (size_t i = 0; i < sizeof both / sizeof *both; i++) {
-        int64_t brief = both[i].brief, full = both[i].full;
-        if (brief != 0 && full != 0 && brief != full)
-            return dlpi_bad(p, "", both[i].field, both[i].wants, full);
-        if (full == 0) both[i].full = brief;
-    }
-    if (l->sampler.seed != 0 && l->run.seed != 0 && l->sampler.seed != l->run.seed)
-        return dlpi_bad(p, "", "pipe.seed", "0, or as sampler.seed", (int64_t)l->run.seed);
-    l->batch.batch_size = (uint32_t)both[0].full;
-    /* inline, whichever way it was said */
-    l->fetch.workers.num_workers = both[1].full == DLP_NONE ? 0 : (int32_t)both[1].full;
-    l->sampler.order = (int32_t)both[2].full;
-    l->batch.last = (int32_t)both[3].full;
-    l->run.epochs = both[4].full;
-    l->run.seed = (uint64_t)(both[5].full != 0 ? both[5].full : both[6].full);
-    l->batch.batch_workers = (int32_t)both[7].full;
-    return DLP_OK;
-}
 
 /* Return the name of the first field of a dataset that is set, or NULL if none is. filter does not
    count: it may be set beside a source's dataset. */
@@ -66,175 +16,154 @@ static const char *dlpi_dataset_given(const dlp_dataset *d) {
     if (d->user != NULL) return "dataset.user";
     if (d->open_end != 0) return "dataset.open_end";
     if (d->warning != NULL) return "dataset.warning";
+    if (d->identity != NULL) return "dataset.identity";
+    if (d->worker_bytes != 0) return "dataset.worker_bytes";
     return d->reader != NULL ? "dataset.reader" : NULL;
 }
 
-/* Take the dataset of a loader, its own or that of its source, into *l. A filter may be set beside
-   the source. A source that has a fetcher says how it fetches, but not how many items are in
-   flight. Returns 0 or a DLP_ERR code. */
-static int dlpi_loader_dataset(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader *l) {
-    const dlp_fetch_desc *from = d->source != NULL ? &d->source->fetch : NULL;
-    const char *given = from != NULL ? dlpi_dataset_given(&d->dataset) : NULL;
-    if (from != NULL && from->fetcher != 0 && d->fetch.fetcher != 0) given = "fetch.fetcher";
-    if (d->fetch.dataset != NULL) given = "fetch.dataset";
+/* Take into *l, a copy of a loader's desc, what its source says: the dataset and, if the source has
+   one, the fetcher. A filter, and the items in flight, may be set beside the source. Returns 0, or
+   DLP_ERR_ARG and *err. */
+static int dlpi_loader_source(dlp_loader_desc *l, dlp_error *err) {
+    const dlp_fetch_desc *from = l->source != NULL ? &l->source->fetch : NULL;
+    const char *given = from != NULL ? dlpi_dataset_given(&l->dataset) : NULL;
+    const int32_t filter = l->dataset.filter;
+    if (from != NULL && from->fetcher != 0 && l->fetch.fetcher != 0) given = "fetch.fetcher";
+    if (l->fetch.dataset != NULL) given = "fetch.dataset";
     if (given != NULL)
-        return dlpi_refuse(p, DLP_ERR_ARG, "", given,
-                           "%s is given, must be 0 or NULL: %s says it; set it there", given,
-                           from != NULL ? "source" : "dataset");
-    if (from != NULL && from->dataset != NULL) l->dataset = *from->dataset;
-    if (d->dataset.filter != 0) l->dataset.filter = d->dataset.filter;
-    if (from == NULL || from->fetcher == DLP_FETCH_SEQUENTIAL) return DLP_OK;
+        return dlpi_error_set(err, DLP_ERR_ARG, given,
+                              "%s is given, must be 0 or NULL: %s says it; set it there", given,
+                              from != NULL ? "source" : "dataset");
+    if (from == NULL) return DLP_OK;
+    if (from->dataset != NULL) l->dataset = *from->dataset;
+    if (filter != 0) l->dataset.filter = filter;
+    if (from->fetcher == DLP_FETCH_SEQUENTIAL) return DLP_OK;
     l->fetch.fetcher = from->fetcher;
     l->fetch.async = from->async;
     if (l->fetch.in_flight == 0) l->fetch.in_flight = from->in_flight;
     return DLP_OK;
 }
 
-static int dlpi_loader_stages(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader *l) {
-    static const dlpi_bound bounds[] = {
+/* Check the numbers of a loader's desc that its rows do not have, or have under another name.
+   Returns 0, or DLP_ERR_ARG and *err. */
+static int dlpi_loader_check(const dlp_loader_desc *l, dlp_error *err) {
+    const bool classic = l->topology == DLP_TOPOLOGY_CLASSIC, filter = l->dataset.filter != 0;
+    const bool joins = l->joins != NULL, device = l->device != NULL;
+    const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_loader_desc, shuffle), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_loader_desc, drop_last), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_loader_desc, drop_last), 0, DLP_LAST_PAD, "DLP_LAST_*"},
         {DLPI_AT(dlp_loader_desc, topology), 0, DLP_TOPOLOGY_CONCURRENT, "DLP_TOPOLOGY_*"},
-        {DLPI_AT(dlp_loader_desc, n_joins), 0, DLP_MAX_STAGES, "0..16"}, /* needs: join */
+        {DLPI_AT(dlp_loader_desc, fetch.workers.num_workers), 0, 0, "0: num_workers says it"},
+        {DLPI_AT(dlp_loader_desc, fetch.fetcher), INT32_MIN, classic || filter ? 0 : INT32_MAX,
+         "DLP_FETCH_SEQUENTIAL in the classic topology, and with dataset.filter"},
+        {DLPI_AT(dlp_loader_desc, dataset.filter), 0, !dlpi_parts_given(&l->parts),
+         "0 or 1, and 0 with parts, whose load may leave items out"},
+        {DLPI_AT(dlp_loader_desc, pipe.epochs), 0, 0, "0: epochs says it"},
+        {DLPI_AT(dlp_loader_desc, pipe.seed), 0, 0, "0: seed says it"},
+        {DLPI_AT(dlp_loader_desc, n_joins), joins, joins ? DLP_MAX_STAGES : 0,
+         "1..16 with joins, 0 without"},
+        {DLPI_AT(dlp_loader_desc, device_buffers), 0, device ? 256 : 0, "0 without a device"},
+        {DLPI_AT(dlp_loader_desc, transfer_thread), 0, device, "0 or 1, and 0 without a device"},
     };
-    int rc = dlpi_check_bounds(p, "", d, DLPI_ROWS(bounds));
-    if (rc != DLP_OK) return rc;
-    rc = dlpi_check_pair(p, "", "joins", d->joins, "n_joins", d->n_joins); /* needs: join */
-    if (rc != DLP_OK) return rc;                                           /* needs: join */
-    if ((rc = dlpi_loader_dataset(p, d, l)) != DLP_OK) return rc;
-    if (l->batch.workers.placement == 0) l->batch.workers.placement = l->fetch.workers.placement;
-    return dlpi_loader_short(p, d, l);
+    const dlpi_bound *b = dlpi_out_of_bounds(l, DLPI_ROWS(bounds));
+    if (b == NULL) return DLP_OK;
+    return dlpi_error_set(err, DLP_ERR_ARG, b->field, "%s is %" PRId64 ", must be %s", b->field,
+                          dlpi_bound_got(b, l), b->words);
 }
 
-/* Set up the classic topology: each worker gets whole batches in turn, and with a collate a batch
-   worker for each collates them. Returns 0 or a DLP_ERR code. */
-static int dlpi_loader_classic(dlp_pipe *p, dlpi_loader *l) {
-    int64_t n = l->fetch.workers.num_workers, each = p->d.prefetch_factor;
-    int rc = dlpi_within(p, "", "num_workers", n, 0, DLP_MAX_WORKERS, "0..1024");
-    if (rc != DLP_OK || n == 0) return rc; /* inline: one worker has all, whatever the topology */
-    if (each == 0) each = 2;
-    rc = dlpi_within(p, "", "prefetch_factor", each, 1, 4096 / n, "at most 4096 / num_workers");
-    if (rc != DLP_OK) return rc;
-    p->d.prefetch_factor = (int32_t)(n * each);
-    l->fetch.workers.dispatch = DLP_DISPATCH_BATCHES;
-    l->batch.workers.dispatch = DLP_DISPATCH_BATCHES;
-    if (l->batch.collate && l->batch.batch_workers == 0) l->batch.batch_workers = (int32_t)n;
-    return DLP_OK;
-}
-
-/* Set up the concurrent topology: the classic one, with several items in flight in each worker, and
-   so many batches for each that these items fit. Returns 0 or a DLP_ERR code. */
-static int dlpi_loader_concurrent(dlp_pipe *p, dlpi_loader *l) {
-    uint64_t world = l->run.world_size ? l->run.world_size : 1;
-    uint64_t rows = (l->batch.batch_size + world - 1) / world, need = 1;
-    const uint64_t many = (uint64_t)dlpi_fetch_many(&l->fetch);
+/* Return how many batches each worker of the concurrent topology has ahead: so many that the items
+   in flight fit. */
+static int32_t dlpi_loader_ahead(const dlp_loader_desc *l) {
+    const uint64_t world = l->pipe.world_size ? l->pipe.world_size : 1;
+    const uint64_t rows = (l->batch_size + world - 1) / world;
+    const int32_t ahead = l->pipe.prefetch_factor;
+    uint64_t need = 1;
     if (rows > 0 && l->fetch.batch_pool > 0)
         need = l->fetch.batch_pool / rows;
-    else if (rows > 0 && p->d.prefetch_factor == 0 && l->fetch.fetcher != DLP_FETCH_SEQUENTIAL)
-        need = 1 + (many + rows - 1) / rows;
-    if (p->d.prefetch_factor == 0) p->d.prefetch_factor = 2;
-    if (need > (uint64_t)p->d.prefetch_factor)
-        p->d.prefetch_factor = need < INT32_MAX ? (int32_t)need : INT32_MAX;
-    return dlpi_loader_classic(p, l);
+    else if (rows > 0 && ahead == 0 && l->fetch.fetcher != DLP_FETCH_SEQUENTIAL)
+        need = 1 + ((uint64_t)dlpi_fetch_many(&l->fetch) + rows - 1) / rows;
+    if (need <= (uint64_t)(ahead > 0 ? ahead : 2)) return ahead != 0 ? ahead : 2;
+    return need < INT32_MAX ? (int32_t)need : INT32_MAX;
 }
 
-static int dlpi_loader_topology(dlp_pipe *p, const dlp_loader_desc *d, dlpi_loader *l) {
-    int rc;
-    if (d->topology == DLP_TOPOLOGY_ECONOMIC) return DLP_OK;
-    if (d->topology == DLP_TOPOLOGY_CONCURRENT) return dlpi_loader_concurrent(p, l);
-    rc = dlpi_within(p, "", "fetch.fetcher", l->fetch.fetcher, 0, 0,
-                     "DLP_FETCH_SEQUENTIAL in the classic topology (the concurrent has others)");
-    return rc == DLP_OK ? dlpi_loader_classic(p, l) : rc;
+/* Set up the topology of a loader. In all but the economic one each worker gets whole batches in
+   turn, and with a collate a batch worker for each collates them. Inline, one worker has all
+   batches. Returns 0, or DLP_ERR_ARG and *err. */
+static int dlpi_loader_topology(dlp_loader_desc *l, dlp_error *err) {
+    const int32_t n = l->num_workers;
+    if (l->topology == DLP_TOPOLOGY_ECONOMIC) return DLP_OK;
+    if (l->topology == DLP_TOPOLOGY_CONCURRENT) l->pipe.prefetch_factor = dlpi_loader_ahead(l);
+    if (n < 1 || n > DLP_MAX_WORKERS) return DLP_OK;
+    if (l->pipe.prefetch_factor == 0) l->pipe.prefetch_factor = 2;
+    if (l->pipe.prefetch_factor < 1 || l->pipe.prefetch_factor > 4096 / n)
+        return dlpi_error_set(err, DLP_ERR_ARG, "prefetch_factor",
+                              "prefetch_factor is %" PRId32 ", must be at most 4096 / num_workers",
+                              l->pipe.prefetch_factor);
+    l->pipe.prefetch_factor *= n;
+    l->fetch.workers.dispatch = l->batch_workers.dispatch = DLP_DISPATCH_BATCHES;
+    if (l->collate && l->batch_workers.num_workers == 0) l->batch_workers.num_workers = n;
+    return DLP_OK;
 }
 
 /* ---- the rows of a loader's table ---- */
 
-/* Add the row of the list, and copy the desc of the run. */
-static void dlpi_loader_list(const dlpi_loader *l, dlp_nodes *to) {
+/* Append the rows behind the fetches: cache, batch, transfer. */
+static void dlpi_loader_batches(const dlp_loader_desc *l, dlp_nodes *to) {
+    dlp_node *node;
+    if (l->cache.bytes > 0) dlpi_nodes_row(to, DLP_CACHE, "cache", NULL)->cache = l->cache;
+    node = dlpi_nodes_row(to, DLP_BATCH, "batch", &l->batch_workers);
+    if (node->workers.placement == 0) node->workers.placement = l->fetch.workers.placement;
+    node->batch = (dlp_node_batch){.batch_size = l->batch_size,
+                                   .last = l->drop_last,
+                                   .collate = l->collate,
+                                   .collate_user = l->collate_user,
+                                   .out_fields = l->out_fields,
+                                   .n_out_fields = l->n_out_fields};
+    dlpi_nodes_transfer(to, l->device, l->device_buffers, l->transfer_thread);
+}
+
+/* Fill the table *to with the rows of a loader. Returns 0, or DLP_ERR_ARG and *err. */
+static int dlpi_loader_rows(const dlp_loader_desc *l, dlp_nodes *to, dlp_error *err) {
     dlp_node *node = dlpi_nodes_row(to, DLP_LIST, "sampler", NULL);
-    node->workers.num_workers = l->sampler.threaded;
-    node->list.order = &to->order;
+    const int32_t none = dlpi_parts_given(&l->parts) ? DLP_NONE : 0; /* not those of the parts */
+    const int32_t workers = l->num_workers;
+    dlp_fetch_desc fetch = l->fetch;
+    int rc;
     to->order = l->sampler;
     to->order.threaded = 0;
-    to->order.seed = 0;
-    to->pipe = l->run;
-}
-
-static void dlpi_loader_batch(const dlp_batch_desc *d, dlp_nodes *to) {
-    dlp_node *node = dlpi_nodes_row(to, DLP_BATCH, "batch", &d->workers);
-    node->workers.num_workers = d->batch_workers;
-    node->batch = (dlp_node_batch){.batch_size = d->batch_size,
-                                   .last = d->last,
-                                   .collate = d->collate,
-                                   .collate_user = d->collate_user,
-                                   .out_fields = d->out_fields,
-                                   .n_out_fields = d->n_out_fields};
-}
-
-/* Add the transfer row, if the loader has a device. Returns 0 or a DLP_ERR code. */
-static int dlpi_loader_device(dlp_pipe *p, const dlp_transfer_desc *d, dlp_nodes *to) {
-    dlp_node *node;
-    if (d->device == NULL && (d->device_buffers != 0 || d->threaded != 0))
-        return dlpi_bad(p, "", d->threaded ? "transfer.threaded" : "transfer.device_buffers",
-                        "0 while transfer.device is NULL. Give a device (dlp_device_host is one).",
-                        d->threaded ? d->threaded : d->device_buffers);
-    if (d->device == NULL) return DLP_OK;
-    node = dlpi_nodes_row(to, DLP_TRANSFER, "transfer", NULL);
-    node->transfer.device = d->device;
-    node->queue.capacity = (uint32_t)d->device_buffers;
-    node->workers.num_workers = d->threaded;
-    return DLP_OK;
-}
-
-/* Fill the table *to with the rows of a loader. Returns 0 or a DLP_ERR code. */
-static int dlpi_loader_rows(dlp_pipe *p, const dlp_loader_desc *d, dlp_nodes *to) {
-    dlpi_loader l = {d->sampler, d->dataset, d->fetch, d->batch, d->pipe};
-    int rc = dlpi_loader_stages(p, d, &l);
-    if (rc != DLP_OK || (rc = dlpi_loader_topology(p, d, &l)) != DLP_OK) return rc;
-    l.run.prefetch_factor = p->d.prefetch_factor;
-    dlpi_loader_list(&l, to);
-    to->dataset = l.dataset;
-    l.fetch.dataset = &to->dataset;
-    if ((rc = dlpi_loader_parts(p, d, to)) != DLP_OK) return rc; /* needs: parts */
-    if (to->dataset.filter == 0)                                 /* needs: parts */
-        dlpi_nodes_fetch(to, "fetch", &l.fetch, d->source);
-    else                                                                /* needs: parts */
-        rc = dlpi_loader_filter(p, &l.fetch, d->source, to);            /* needs: parts */
-    if (rc == DLP_OK) rc = dlpi_loader_joins(p, d, to);                 /* needs: join */
-    if (d->cache.bytes > 0)                                             /* needs: cache */
-        dlpi_nodes_row(to, DLP_CACHE, "cache", NULL)->cache = d->cache; /* needs: cache */
-    dlpi_loader_batch(&l.batch, to);
-    return rc == DLP_OK ? dlpi_loader_device(p, &d->transfer, to) : rc;
-}
-
-/* Fill the table *to as a loader's desc says. *p becomes a pipe without stages; it has the error,
-   if there is one. If no pipe can be made *p stays NULL, and *err has the error. Returns 0 or a
-   DLP_ERR code. */
-static int dlpi_loader_fill(dlp_pipe **p, const dlp_loader_desc *d, dlp_nodes *to, dlp_error *err) {
-    const int rc = dlpi_pipe_make(p, &d->pipe, err);
-    memset(to, 0, sizeof *to);
-    return rc == DLP_OK ? dlpi_loader_rows(*p, d, to) : rc;
-}
-
-DLPDEF int dlp_source_close(dlp_source *source) {
-    return source != NULL && source->close != NULL ? source->close(source) : DLP_OK;
+    to->dataset = l->dataset;
+    to->pipe = l->pipe;
+    to->pipe.epochs = l->epochs;
+    to->pipe.seed = l->seed != 0 ? l->seed : l->sampler.seed;
+    node->list.order = &to->order;
+    node->list.shuffle = l->shuffle;
+    node->workers.num_workers = l->sampler.threaded;
+    fetch.dataset = &to->dataset;
+    fetch.workers.num_workers = workers == DLP_NONE || workers == 0 ? none : workers;
+    if (dlpi_parts_given(&l->parts)) dlpi_loader_parts(l, to);
+    if (l->dataset.filter != 0)
+        dlpi_loader_filter(&fetch, l->source, to);
+    else
+        dlpi_nodes_fetch(to, "fetch", &fetch, l->source);
+    if ((rc = dlpi_loader_joins(l, to, err)) == DLP_OK) dlpi_loader_batches(l, to);
+    return rc;
 }
 
 DLPDEF int dlp_loader_nodes(dlp_nodes *to, const dlp_loader_desc *desc, dlp_error *err) {
-    dlp_pipe *p = NULL;
+    dlp_loader_desc l;
     int rc = dlpi_open_args(to, to, "", desc, err);
     if (rc != DLP_OK) return rc;
-    rc = dlpi_loader_fill(&p, desc, to, err);
-    return dlpi_opened(NULL, p, rc, err);
+    l = *desc;
+    memset(to, 0, sizeof *to);
+    if ((rc = dlpi_loader_source(&l, err)) != DLP_OK) return rc;
+    if ((rc = dlpi_loader_check(&l, err)) != DLP_OK) return rc;
+    rc = dlpi_loader_topology(&l, err);
+    return rc == DLP_OK ? dlpi_loader_rows(&l, to, err) : rc;
 }
 
 DLPDEF int dlp_loader_open(dlp_pipe **out, const dlp_loader_desc *desc, dlp_error *err) {
     dlp_nodes to;
-    dlp_pipe *p = NULL;
     int rc = dlpi_open_args(out, out, "", desc, err);
-    if (rc != DLP_OK) return rc;
-    rc = dlpi_loader_fill(&p, desc, &to, err);
-    if (rc == DLP_OK) rc = dlpi_table_add(p, to.nodes, to.n, &to.pipe);
-    if (rc == DLP_OK) rc = dlpi_table_start(p);
-    return dlpi_opened(out, p, rc, err);
+    if (rc != DLP_OK || (rc = dlp_loader_nodes(&to, desc, err)) != DLP_OK) return rc;
+    return dlp_pipe_open(out, to.nodes, to.n, &to.pipe, err);
 }

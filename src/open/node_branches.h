@@ -14,8 +14,6 @@ static bool dlpi_node_begins(const dlpi_table *t, const dlp_node *node) {
    inputs are shuffled. Returns 0 or a DLP_ERR code. */
 static int dlpi_table_branch(dlpi_table *t, const dlpi_stage *st, dlpi_branch *b, bool shuffle,
                              dlpi_makers *m) {
-    const dlpi_cells_desc c = dlpi_makers_cells(t, m);
-    const dlp_expand_desc d = dlpi_makers_expand_desc(m);
     const uint32_t n = m->input.n_fields;
     dlpi_stage one = *st, inputs = *st;
     dlpi_expand *x = &b->x;
@@ -24,7 +22,8 @@ static int dlpi_table_branch(dlpi_table *t, const dlpi_stage *st, dlpi_branch *b
     one.fields = inputs.fields = NULL;
     one.n_fields = inputs.n_fields = 0;
     dlpi_copy_text(b->name, sizeof b->name, st->name);
-    if ((rc = dlpi_expand_take(t->p, &one, &d, &c)) != DLP_OK) return rc;
+    rc = dlpi_expand_take(t->p, &one, m->capacity, dlpi_window_after(t));
+    if (rc != DLP_OK) return rc;
     x->input = m->input;
     x->found.plan.n_inputs = m->input.n_items;
     x->found.plan.shuffle_inputs = shuffle;
@@ -254,7 +253,10 @@ static int dlpi_table_take(dlpi_table *t, dlpi_stage *st, dlpi_branches *j) {
     dlpi_copy_text(one.name, sizeof one.name, node->name);
     rc = dlpi_table_branch(t, &one, &j->at[j->n], shuffle, &m);
     dlpi_table_counts(t, &one, &m, &j->at[j->n].x.found);
+    if (st->in_flight < (int32_t)j->at[j->n].x.found.in_flight)
+        st->in_flight = (int32_t)j->at[j->n].x.found.in_flight;
     dlpi_table_source(&m, j);
+    if (m.input.warning != NULL) dlpi_warn(t->p, "%s", m.input.warning);
     j->n++;
     t->at += m.n;
     return rc;
@@ -441,10 +443,9 @@ static int dlpi_node_joins_add(dlpi_table *t, const dlp_node *node) {
     j->found.d = j->at[0].x.found.d;
     j->found.rule = &dlpi_branches_rule;
     j->found.least_items = 1;
-    const dlpi_cells_desc cells = {.queue_size = j->found.d.queue_size};
     if (node->verb == DLP_MIX) rc = dlpi_table_schedule(t->p, node->name, j, node->mix.weights);
     if (rc == DLP_OK && behind) return dlpi_table_behind(t, st, x, &w);
-    if (rc == DLP_OK) rc = dlpi_found_take_run(t->p, st, &cells);
+    if (rc == DLP_OK) rc = dlpi_found_take_run(t->p, st, j->found.d.queue_size, 0);
     if (rc != DLP_OK) return rc;
     if ((rc = dlpi_added(t->p, st, DLP_OK)) < 0) return rc;
     t->at++;

@@ -18,6 +18,7 @@ static bool dlpi_names_have(const char *names, const char *name) {
     return false;
 }
 
+/* Return how many names a text has. Spaces separate the names. */
 static uint32_t dlpi_names_count(const char *names) {
     uint32_t n = 0;
     for (names += strspn(names, " "); *names != 0; n++) {
@@ -95,15 +96,14 @@ static int dlpi_ends_sort(dlpi_table *t, const dlp_node *node, const dlp_dataset
    behind the last fetch of the mix. Returns a number from 0 on, or a DLP_ERR code. */
 static int dlpi_ends_add(dlpi_table *t, const dlp_node *node, const dlpi_ends *e) {
     const dlp_node *next = dlpi_node_next(t, 1, DLPI_NODE_PASSES);
-    dlpi_scratch_desc d = {.fields = e->fields + e->stay, .n_fields = e->all - e->stay};
+    uint32_t cells = 0;
     if (node->fetch.of > 0 && next != NULL && next->verb == DLP_FETCH &&
         next->fetch.of == node->fetch.of + 1)
         return DLP_OK;
     for (uint32_t i = 0; i == 0 || i < node->fetch.of; i++)
-        if (d.n_cells < node[-(int32_t)i].queue.capacity)
-            d.n_cells = node[-(int32_t)i].queue.capacity;
+        if (cells < node[-(int32_t)i].queue.capacity) cells = node[-(int32_t)i].queue.capacity;
     t->p->node = "scratch";
-    return dlpi_add_scratch(t->p, &d);
+    return dlpi_add_scratch(t->p, e->fields + e->stay, e->all - e->stay, cells);
 }
 
 /* Find which fields end in a map that runs in a cell: a bit for each in *ends. f: all n fields of

@@ -144,10 +144,18 @@ static int dlpi_fetch_workers(const dlpi_table *t, const dlp_node *node, const d
 
 /* ---- rows that run in the attempts of the stage before ---- */
 
-/* True if a row runs in the attempts of the stage before it. Else it gets a stage of its own. */
+/* True if a row runs in the attempts of the stage before it. Else it gets a stage of its own. What
+   it says of its failures holds there, too, but for replacements; in a stream, whose end decides
+   what has failed, it holds for a whole stage. */
 static bool dlpi_row_chains(const dlpi_table *t, const dlp_node *node) {
+    const bool stream = t->list->verb != DLP_LIST || t->list->list.open_end != 0;
+    dlp_workers_desc rest = node->workers;
+    if (!stream && rest.on_error != DLP_ON_ERROR_REPLACE) {
+        rest.on_error = rest.retries = rest.retry_backoff_ms = 0;
+        rest.max_skips = 0;
+    }
     return t->chained != 0 && t->chained_at == t->at && t->ending == NULL &&
-           !dlpi_workers_given(&node->workers);
+           !dlpi_workers_given(&rest);
 }
 
 /* True if a later fetch runs in the attempts of the stage before it. A wrong desc gets a stage of
@@ -164,9 +172,14 @@ static bool dlpi_fetch_chains(const dlpi_table *t, const dlp_node *node, const d
    code. */
 static int dlpi_row_chain(dlpi_table *t, const dlp_node *node, dlpi_chained row, const dlp_field *f,
                           uint32_t n) {
-    dlpi_copy_text(row.name, sizeof row.name, node->name);
+    dlpi_stage *st = &t->p->stages[t->chained - 1], one = *st;
+    int rc;
+    one.w = node->workers;
+    dlpi_copy_text(one.name, sizeof one.name, node->name);
+    if ((rc = dlpi_check_workers(t->p, &one)) != DLP_OK) return rc;
+    row.row = dlpi_row_named(t->p, node->name);
     t->chained_at = t->at + 1;
-    return dlpi_chain_add(t->p, &t->p->stages[t->chained - 1], &row, f, n);
+    return dlpi_chain_add(t->p, st, &row, f, n);
 }
 
 /* Note if the next row may run in the attempts of stage `id`, which the present row has added.
@@ -189,7 +202,7 @@ static int dlpi_node_fetch_add(dlpi_table *t, const dlp_node *node) {
     int rc;
     if (t->batched) return dlpi_node_bad(t, node, "stands after the batch; write it before");
     if ((rc = dlpi_fetch_descs(t, node, &f, &ds)) != DLP_OK) return rc;
-    f.workers = dlpi_node_workers(t, node);
+    f.workers = dlpi_row_workers(t, node);
     if ((rc = dlpi_fetch_workers(t, node, node->fetch.source, &f.workers)) != DLP_OK) return rc;
     if (t->ops->part != NULL && (rc = t->ops->part(t, node, &ds, &e)) != DLP_OK) return rc;
     if (e.all > e.stay) {
@@ -200,7 +213,7 @@ static int dlpi_node_fetch_add(dlpi_table *t, const dlp_node *node) {
         return dlpi_bad(t->p, node->name, "queue.capacity",
                         "0: no field of this node ends in a map", node->queue.capacity);
     if (t->fetched && t->ops->later == NULL)
-        return dlpi_node_bad(t, node, "is a second fetch, and this header was made without joins");
+        return dlpi_node_bad(t, node, "is a second fetch; compile without DLPIPE_NO_JOIN");
     if (dlpi_fetch_chains(t, node, &f, &ds))
         return dlpi_row_chain(t, node,
                               (dlpi_chained){.call = ds.fetch, .user = ds.user, .own = ds.n_fields},
@@ -209,7 +222,7 @@ static int dlpi_node_fetch_add(dlpi_table *t, const dlp_node *node) {
     if (rc < 0) return rc;
     if (!t->fetched) {
         t->fetchers = f.workers.num_workers;
-        if (node->fetch.of == 0 && f.fetcher != DLP_FETCH_ASYNC) dlpi_row_chainable(t, rc);
+        if (node->fetch.of == 0) dlpi_row_chainable(t, rc);
     }
     t->fetched = true;
     dlpi_seeing_take(&t->p->stages[rc], &((dlpi_fetch *)t->p->stages[rc].self)->seeing, &e.seen);
@@ -233,7 +246,7 @@ static const dlp_field *dlpi_node_map_fields(const dlp_node *node, uint32_t *n) 
     return node->map.fields;
 }
 
-/* Check that a map row has the callback of its place: item before the batch, batch behind it.
+/* Check that a map row has the callback of its place alone: item before the batch, batch behind it.
    Returns 0 or a DLP_ERR code. */
 static int dlpi_map_given(dlpi_table *t, const dlp_node *node) {
     const dlp_node_map *m = &node->map;
@@ -246,6 +259,9 @@ static int dlpi_map_given(dlpi_table *t, const dlp_node *node) {
         rc = dlpi_missing(t->p, node->name, "map.batch", "it to a map after the batch");
     if (rc == DLP_OK && !t->batched && m->item == NULL)
         rc = dlpi_missing(t->p, node->name, "map.item", "it to a map before the batch");
+    if (rc == DLP_OK && m->item != NULL && m->batch != NULL)
+        rc = dlpi_not_null(t->p, node->name, t->batched ? "map.item" : "map.batch",
+                           t->batched ? "after the batch" : "before the batch");
     return rc;
 }
 
@@ -253,23 +269,26 @@ static int dlpi_map_given(dlpi_table *t, const dlp_node *node) {
    stage number, or a DLP_ERR code. */
 static int dlpi_node_map_add(dlpi_table *t, const dlp_node *node) {
     const dlp_node_map *m = &node->map;
+    const dlp_workers_desc w = dlpi_row_workers(t, node);
     dlpi_seeing seen = {.n = 0};
     dlpi_stage *st;
     int rc = dlpi_map_given(t, node);
     if (rc == DLP_OK && m->ends != NULL)
         rc = t->ops->see != NULL ? t->ops->see(t, node, &seen)
                                  : dlpi_not_null(t->p, node->name, "map.ends",
-                                                 "in a header that was made without scratch");
+                                                 "with DLPIPE_NO_SCRATCH; compile without it");
     if (rc != DLP_OK) return rc;
-    if (!t->batched && m->batch == NULL && m->ends == NULL && dlpi_row_chains(t, node))
+    if (!t->batched && m->ends == NULL && dlpi_row_chains(t, node))
         return dlpi_row_chain(t, node, (dlpi_chained){.call = m->item, .user = m->user}, m->fields,
                               m->n_fields);
-    rc = dlpi_add_map(t->p, &(dlpi_map_desc){.item = m->item,
-                                             .batch = m->batch,
-                                             .user = m->user,
-                                             .workers = dlpi_node_workers(t, node)});
-    if (rc < 0 || m->batch != NULL) return rc;
-    st = &t->p->stages[rc];
+    st = dlpi_add(t->p, t->batched ? &dlpi_map_batch_ops : &dlpi_map_item_ops, "map", &w);
+    if (st == NULL) return t->p->err.code;
+    st->item = m->item;
+    st->batch = m->batch;
+    st->user = m->user;
+    rc = (t->batched ? dlpi_check_batch_workers : dlpi_check_workers)(t->p, st);
+    rc = dlpi_added(t->p, st, rc);
+    if (rc < 0 || t->batched) return rc;
     dlpi_seeing_take(st, st->self, &seen);
     if ((rc = dlpi_keep_fields(t->p, st, m->fields, m->n_fields)) != DLP_OK) return rc;
     return m->ends != NULL ? DLP_OK : dlpi_row_chainable(t, st->id);

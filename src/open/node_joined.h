@@ -40,6 +40,8 @@ typedef struct dlpi_behind { /* the rows directly behind a zip or mix that make 
     uint32_t makers; /* number of these rows before the window */
 } dlpi_behind;
 
+/* Return how many rows behind the zip or mix of a table belong to its makers. t->joins must be that
+   zip or mix. */
 static dlpi_behind dlpi_behind_rows(const dlpi_table *t) {
     dlpi_behind b = {0, 0};
     const dlp_node *rows = t->joins + 1;
@@ -77,8 +79,7 @@ static int dlpi_behind_check(const dlpi_table *t, const dlpi_behind *b) {
             return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers",
                                "workers is set, and the node runs in the workers of the branches; "
                                "set it there");
-        if (verb == DLP_PACK && node->pack.rule == DLP_PACK_FIT) /* needs: pack */
-            return dlpi_behind_fit(t, node);                     /* needs: pack */
+        if (verb == DLP_PACK && node->pack.rule == DLP_PACK_FIT) return dlpi_behind_fit(t, node);
     }
     return DLP_OK;
 }
@@ -87,7 +88,6 @@ static int dlpi_behind_check(const dlpi_table *t, const dlpi_behind *b) {
    of joined rows. Returns 0 or a DLP_ERR code. */
 static int dlpi_behind_take(dlpi_table *t, dlpi_stage *st, const dlpi_behind *b, dlpi_makers *m) {
     const dlp_node *node = b->makers > 0 ? NULL : t->joins;
-    dlp_expand_desc d;
     int rc;
     m->rows = t->joins + 1;
     m->n = b->makers;
@@ -100,16 +100,11 @@ static int dlpi_behind_take(dlpi_table *t, dlpi_stage *st, const dlpi_behind *b,
     m->f = (dlp_fetch_desc){.dataset = &m->input};
     if (node == NULL) node = dlpi_makers_name(m);
     t->p->node = node->name;
-    const dlpi_cells_desc cells = dlpi_makers_cells(t, m);
-    if (m->pack != NULL) {                                       /* needs: pack */
-        dlp_pack_desc k = m->pack->pack;                         /* needs: pack */
-        k.id = m->id;                                            /* needs: pack */
-        st->ops = &dlpi_pack_ops;                                /* needs: pack */
-        rc = dlpi_pack_take(t->p, st, &k, &cells);               /* needs: pack */
-        return rc != DLP_OK ? rc : dlpi_makers_levels(t, m, st); /* needs: pack */
-    }                                                            /* needs: pack */
-    d = dlpi_makers_expand_desc(m);
-    st->ops = &dlpi_expand_ops;
-    rc = dlpi_expand_take(t->p, st, &d, &cells);
+    if (m->pack != NULL) {
+        rc = t->ops->pack(t->p, st, &m->pack->pack, &m->workers, m->capacity);
+    } else {
+        st->ops = &dlpi_expand_ops;
+        rc = dlpi_expand_take(t->p, st, m->capacity, dlpi_window_after(t));
+    }
     return rc != DLP_OK ? rc : dlpi_makers_levels(t, m, st);
 }

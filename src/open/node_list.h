@@ -2,7 +2,7 @@
 /* tests: system/core/tables */
 #include "open/table.h"
 #include "open/add.h"
-#include "order/mixing.h"
+#include "order/mixed.h"
 /* ---- list: the sampler and the epochs ---- */
 
 static int dlpi_node_repeat(dlpi_table *t) {
@@ -13,17 +13,11 @@ static int dlpi_node_repeat(dlpi_table *t) {
 /* Refuse fields of the list's order that differ from what the pipe's desc or the row say. Returns 0
    or a DLP_ERR code. */
 static int dlpi_list_twice(const dlpi_table *t, const dlp_node *node, const dlp_sampler_desc *s) {
-    const struct {
-        const char *field;
-        uint64_t got, run;
-    } both[] = {{"list.order.seed", s->seed, t->d->seed != 0 ? t->d->seed : s->seed},
-                {"list.order.threaded", (uint64_t)s->threaded, 0}};
-    for (size_t i = 0; i < sizeof both / sizeof *both; i++)
-        if (both[i].got != 0 && both[i].got != both[i].run)
-            return dlpi_bad(t->p, node->name, both[i].field,
-                            "0; set the pipe's seed, or num_workers of the list",
-                            (int64_t)both[i].got);
-    return DLP_OK;
+    const int rc = dlpi_within(t->p, node->name, "list.order.threaded", s->threaded, 0, 0,
+                               "0; set workers.num_workers of the list");
+    if (rc != DLP_OK || s->seed == 0 || t->d->seed == 0 || s->seed == t->d->seed) return rc;
+    return dlpi_bad(t->p, node->name, "list.order.seed", "0; set the pipe's seed",
+                    (int64_t)s->seed);
 }
 
 /* Set function_id of the order to the id of a fetch's source, so that a saved state knows its data.
@@ -42,13 +36,20 @@ static int dlpi_source_id(const dlpi_table *t, const dlp_node *node, const dlp_s
 /* Write into *s the order of a list row, with the pipe's seed. Returns 0 or a DLP_ERR code. */
 static int dlpi_list_order(const dlpi_table *t, const dlp_node *node, dlp_sampler_desc *s) {
     const dlp_node_list *l = &node->list;
+    bool plain;
     int rc;
     if (l->order != NULL) *s = *l->order;
+    plain =
+        s->subset == NULL && l->mix == NULL &&
+        (s->order == DLP_ORDER_SEQUENTIAL || (t->load == NULL && s->order == DLP_ORDER_SHUFFLED));
     if (l->mix != NULL &&
         ((l->order != NULL && s->order != DLP_ORDER_BATCHES) || l->shuffle != 0 || l->n_items != 0))
         return dlpi_not_null(t->p, node->name, "list.mix",
                              "beside shuffle, n_items and order, unless that is batches of a mix");
-    if (l->mix != NULL && l->order == NULL) dlp_mix_sampler(l->mix, s);
+    if (l->mix != NULL && t->ops->mix == NULL)
+        return dlpi_not_null(t->p, node->name, "list.mix",
+                             "with DLPIPE_NO_MIX; compile without it");
+    if (l->mix != NULL && l->order == NULL) t->ops->mix(l->mix, s);
     if (l->mix != NULL && l->order == NULL && t->d->seed != 0 && s->seed != t->d->seed)
         return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "list.mix",
                            "the mix has seed %" PRIu64 ", and the pipe's desc seed %" PRIu64
@@ -57,9 +58,12 @@ static int dlpi_list_order(const dlpi_table *t, const dlp_node *node, dlp_sample
     if ((rc = dlpi_list_twice(t, node, s)) != DLP_OK) return rc;
     if (l->shuffle != 0 && l->order != NULL && s->order != DLP_ORDER_SEQUENTIAL)
         return dlpi_bad(t->p, node->name, "list.shuffle", "0 beside list.order", l->shuffle);
-    if (t->load != NULL && (s->order != DLP_ORDER_SEQUENTIAL || l->mix != NULL))
-        return dlpi_not_null(t->p, node->name, l->mix != NULL ? "list.mix" : "list.order",
-                             "before a load node: list.shuffle says the order");
+    if ((t->load != NULL || t->joins != NULL) && !plain)
+        return dlpi_not_null(t->p, node->name,
+                             l->mix != NULL      ? "list.mix"
+                             : s->subset != NULL ? "list.order.subset"
+                                                 : "list.order",
+                             "before a load node and in a branch: list.shuffle says the order");
     if (l->shuffle != 0) s->order = DLP_ORDER_SHUFFLED;
     if (t->load != NULL && t->makes == 0 && t->joins == NULL) s->order = DLP_ORDER_PARTS;
     if (t->n > 1 && node[1].verb == DLP_FETCH &&
@@ -70,6 +74,8 @@ static int dlpi_list_order(const dlpi_table *t, const dlp_node *node, dlp_sample
     return DLP_OK;
 }
 
+/* Add the sampler and repeat stages of a table that begins with a list. Sets t->load, t->makes and
+   t->n_items. Returns a stage number or a DLP_ERR code. */
 static int dlpi_node_list_add(dlpi_table *t, const dlp_node *node) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_node, list.n_items), 0, DLPI_MAX_ITEMS, "0..2^48"},
@@ -83,7 +89,7 @@ static int dlpi_node_list_add(dlpi_table *t, const dlp_node *node) {
     t->load = dlpi_node_next(t, 1, DLPI_NODE_LOADS);
     t->makes = dlpi_table_makes(t);
     if (rc != DLP_OK || (rc = dlpi_list_order(t, node, &s)) != DLP_OK) return rc;
-    t->n_items = node->list.mix != NULL ? dlp_mix_items(node->list.mix) : node->list.n_items;
+    t->n_items = node->list.mix != NULL ? node->list.mix->total : node->list.n_items;
     if (open_end && (t->load != NULL || t->n_items != 0 || node->list.shuffle != 0))
         return dlpi_bad(t->p, node->name, "list.open_end",
                         "0 before a load node, and with n_items, shuffle or mix", 1);

@@ -4,7 +4,6 @@
 #include "open/node_fetch.h"
 #include "open/expand.h"
 #include "open/open.h"
-#include "open/pack.h" /* needs: pack */
 #include "open/parts.h"
 #include "stages/push.h"
 /* ---- load, expand, filter, pack, window: items of unknown count ---- */
@@ -15,33 +14,24 @@
    window. A cache may stand between. */
 static uint32_t dlpi_window_after(const dlpi_table *t) {
     const dlp_node *node = t->nodes + t->at + 1, *end = t->nodes + t->n;
-    if (node < end && node->verb == DLP_CACHE) node++; /* needs: cache */
+    if (node < end && node->verb == DLP_CACHE) node++;
     return node < end && node->verb == DLP_WINDOW ? node->window.items : 0;
 }
 
+/* Check a window row. The row adds no stage: the stage above it takes its items. Returns 0 or a
+   DLP_ERR code. */
 static int dlpi_node_window_add(dlpi_table *t, const dlp_node *node) {
     const dlp_node *before = node - 1;
-    if (before->verb == DLP_CACHE) before--; /* needs: cache */
+    if (before->verb == DLP_CACHE) before--;
+    if (before->verb == DLP_PACK)
+        return dlpi_node_bad(t, node,
+                             "stands behind a pack, whose rows no window shuffles; leave it out, "
+                             "and shuffle documents by list.shuffle");
     if ((dlpi_verb_of(t, before)->is & DLPI_NODE_FINDS) == 0 &&
         t->makes != t->at - (before < node - 1))
         return dlpi_node_bad(t, node, "must stand directly after expand, filter, load or push");
     return node->window.items > 0 ? DLP_OK
                                   : dlpi_bad(t->p, node->name, "window.items", "1..2^24", 0);
-}
-
-/* Return the name of the first field of a load's desc that is set though another row says it;
-   *where tells which row. Returns NULL if none is set. A loader, without rows, sets them. */
-static const char *dlpi_load_given(const dlp_part_desc *d, const char **where) {
-    *where = "list.n_items";
-    if (d->n_parts != 0) return "n_parts";
-    *where = "list.shuffle";
-    if (d->shuffle_parts != 0) return "shuffle_parts";
-    *where = "a window node";
-    if (d->window != 0) return "window";
-    *where = "queue.capacity";
-    if (d->queue_size != 0) return "queue_size";
-    *where = "workers of the node";
-    return dlpi_workers_given(&d->workers) ? "workers" : NULL;
 }
 
 /* Take into *d what the source of a load row says of its parts. Returns 0 or a DLP_ERR code. */
@@ -62,12 +52,28 @@ static int dlpi_load_source(dlpi_table *t, const dlp_node *node, dlp_part_desc *
     return DLP_OK;
 }
 
-/* Refuse fields of a load's desc that another row says. Returns 0 or a DLP_ERR code. */
+/* Add to *to what the files are that a load without a source reads. Returns the load's source, or
+   NULL. */
+static const dlp_source *dlpi_load_identify(const dlp_part_desc *d, dlp_identity *to) {
+    const dlp_part_files *f = dlpi_part_files_of(d->load, d->user);
+    if (f == NULL) f = dlpi_tar_files_of(d->load, d->user); /* needs: tar */
+    if (d->source == NULL) dlpi_part_files_identify(to, f);
+    return d->source;
+}
+
+/* Refuse fields of a load's desc that another row says. A loader, without rows, sets them. Returns
+   0 or a DLP_ERR code. */
 static int dlpi_load_own(dlpi_table *t, const dlp_node *node) {
-    const char *where, *given = dlpi_load_given(&node->load, &where);
-    if (given == NULL) return DLP_OK;
-    return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, given,
-                       "%s is set in load, must be 0; set %s instead", given, where);
+    static const dlpi_bound bounds[] = {
+        {DLPI_AT(dlp_part_desc, n_parts), 0, 0, "0; set list.n_items instead"},
+        {DLPI_AT(dlp_part_desc, shuffle_parts), 0, 0, "0; set list.shuffle instead"},
+        {DLPI_AT(dlp_part_desc, window), 0, 0, "0; add a window node instead"},
+        {DLPI_AT(dlp_part_desc, queue_size), 0, 0, "0; set queue.capacity instead"},
+    };
+    if (dlpi_workers_given(&node->load.workers))
+        return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers",
+                           "workers is set in load, must be 0; set workers of the node instead");
+    return dlpi_check_bounds(t->p, node->name, &node->load, DLPI_ROWS(bounds));
 }
 
 /* Write into *d the desc of a load row, with its count of parts. Returns 0 or a DLP_ERR code. */
@@ -81,8 +87,11 @@ static int dlpi_load_desc(dlpi_table *t, const dlp_node *node, dlp_part_desc *d)
     return DLP_OK;
 }
 
+/* Add the stage of a load row, which reads parts. Returns a stage number or a DLP_ERR code. */
 static int dlpi_node_load_add(dlpi_table *t, const dlp_node *node) {
     dlp_part_desc d;
+    dlpi_stage *st;
+    bool found;
     int rc = dlpi_load_desc(t, node, &d);
     if (rc != DLP_OK) return rc;
     d.queue_size = node->queue.capacity;
@@ -91,7 +100,10 @@ static int dlpi_node_load_add(dlpi_table *t, const dlp_node *node) {
     d.shuffle_parts = t->nodes->list.shuffle;
     d.window = dlpi_window_after(t);
     t->unknown = true;
-    return dlpi_add_parts(t->p, &d);
+    found = d.items == NULL && d.count == NULL && d.max_items > 0;
+    st = dlpi_add(t->p, found ? &dlpi_found_ops : &dlpi_parts_ops, "parts", &d.workers);
+    if (st == NULL) return t->p->err.code;
+    return dlpi_added(t->p, st, (found ? dlpi_found_take : dlpi_parts_take)(t->p, st, &d));
 }
 
 /* ---- expand, filter, pack, and the rows before them in the same workers ---- */
@@ -154,7 +166,7 @@ static int dlpi_makers_step(dlpi_table *t, const dlp_node *node, dlpi_makers *m,
     if (l->n_steps == DLPI_STEPS)
         return dlpi_node_bad(t, node, "is the ninth filter or map between makers; join two");
     step.n = m->n_fields[m->n_levels - 1] - step.first;
-    dlpi_copy_text(step.name, sizeof step.name, node->name);
+    step.row = dlpi_row_named(t->p, node->name);
     l->steps[l->n_steps++] = step;
     return DLP_OK;
 }
@@ -197,7 +209,7 @@ static int dlpi_makers_loads(dlpi_table *t, const dlp_node *node, dlpi_makers *m
     dlpi_makers_id(m, d->manifest_id);
     l->maker = (dlp_expand_desc){.expand = dlpi_making_load, .max_out = (uint32_t)d->max_items};
     l->part = *d;
-    dlpi_copy_text(l->name, sizeof l->name, node->name);
+    l->row = dlpi_row_named(t->p, node->name);
     m->n_levels++;
     return DLP_OK;
 }
@@ -227,6 +239,7 @@ static int dlpi_makers_fetch(dlpi_table *t, const dlp_node *node, dlpi_makers *m
                                  "source, async or in_flight");
         m->level[m->n_levels - 2].fetch = ds.fetch;
         m->level[m->n_levels - 2].fetch_user = ds.user;
+        m->level[m->n_levels - 2].fetch_row = dlpi_row_named(t->p, node->name);
         m->level[m->n_levels - 1].n_made = ds.n_fields;
         return dlpi_makers_widen(t, node, m, ds.fields, ds.n_fields);
     }
@@ -255,7 +268,8 @@ static int dlpi_makers_ends(dlpi_table *t, const dlp_node *node, dlpi_makers *m)
     const uint32_t n = m->n_fields[m->n_levels - 1];
     int rc;
     if (t->ops->which == NULL)
-        return dlpi_not_null(t->p, node->name, "map.ends", "in a header without scratch");
+        return dlpi_not_null(t->p, node->name, "map.ends",
+                             "with DLPIPE_NO_SCRATCH; compile without it");
     if ((rc = t->ops->which(t, node, f, n, &l->ends)) != DLP_OK) return rc;
     if (m->n_levels == DLPI_LEVELS) return dlpi_makers_full(t, node);
     l->maker = (dlp_expand_desc){.max_out = 1};
@@ -265,6 +279,8 @@ static int dlpi_makers_ends(dlpi_table *t, const dlp_node *node, dlpi_makers *m)
     return rc;
 }
 
+/* Take a map row into *m: a step of the present level, with the fields that it adds. A map with
+   `ends` also begins a new level. Returns 0 or a DLP_ERR code. */
 static int dlpi_makers_map(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
     int rc = dlpi_map_given(t, node);
     if (rc != DLP_OK) return rc;
@@ -277,6 +293,8 @@ static int dlpi_makers_map(dlpi_table *t, const dlp_node *node, dlpi_makers *m) 
     return rc == DLP_OK && node->map.ends != NULL ? dlpi_makers_ends(t, node, m) : rc;
 }
 
+/* Take a filter row into *m, as a step of the present level. A row without a callback adds no step
+   if the fetch filters. Returns 0 or a DLP_ERR code. */
 static int dlpi_makers_filter(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
     if (node->filter.keep == NULL && dlpi_fetch_filters(m->fetch)) return DLP_OK;
     if (node->filter.keep == NULL)
@@ -311,7 +329,7 @@ static int dlpi_makers_expand(dlpi_table *t, const dlp_node *node, dlpi_makers *
     m->maker = node;
     dlpi_makers_id(m, d.id);
     m->level[l].maker = d;
-    dlpi_copy_text(m->level[l].name, sizeof m->level[l].name, node->name);
+    m->level[l].row = dlpi_row_named(t->p, node->name);
     m->n_levels++;
     m->level[l + 1].n_made = d.n_fields > 0 ? d.n_fields : m->n_fields[l];
     return d.n_fields > 0 ? dlpi_makers_widen(t, node, m, d.fields, d.n_fields)
@@ -331,10 +349,10 @@ static int dlpi_makers_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m)
     if (node->verb == DLP_MAP) return dlpi_makers_map(t, node, m);
     if (node->verb == DLP_FILTER) return dlpi_makers_filter(t, node, m);
     if (node->verb == DLP_EXPAND) return dlpi_makers_expand(t, node, m);
-    m->cache = node->verb == DLP_CACHE ? node : m->cache; /* needs: cache */
-    if (m->cache == node) return DLP_OK;                  /* needs: cache */
+    m->cache = node->verb == DLP_CACHE ? node : m->cache;
+    if (m->cache == node) return DLP_OK;
     m->pack = node;
-    dlpi_makers_id(m, node->pack.id); /* needs: pack */
+    dlpi_makers_id(m, node->pack.id);
     if (m->maker != NULL && m->maker->expand.shuffle_items)
         return dlpi_bad(t->p, m->maker->name, "expand.shuffle_items",
                         "0 before a pack, which takes documents in their order",
@@ -473,24 +491,6 @@ static int dlpi_makers_inputs(dlpi_table *t, dlpi_makers *m) {
     return dlpi_node_bad(t, m->rows + m->n - 1, "has no fields; add a fetch node");
 }
 
-/* Return the desc for the stage: that of the last expand, or one without expand if there are
-   filters alone. */
-static dlp_expand_desc dlpi_makers_expand_desc(const dlpi_makers *m) {
-    dlp_expand_desc d = {.expand = NULL};
-    for (uint32_t i = 0; i + 1 < m->n_levels; i++)
-        if (m->level[i].ends == 0) d = m->level[i].maker;
-    d.fields = NULL; /* the levels have them */
-    d.n_fields = 0;
-    d.id = m->id;
-    return d;
-}
-
-static dlpi_cells_desc dlpi_makers_cells(const dlpi_table *t, const dlpi_makers *m) {
-    dlpi_cells_desc c = {m->workers, m->capacity, dlpi_window_after(t)};
-    c.workers.dispatch = 0; /* it says how the rows that are copied go to workers */
-    return c;
-}
-
 /* Return the row that names the stage: the pack or last expand, else the first filter, else the
    first row. Behind a push there may be no row. */
 static const dlp_node *dlpi_makers_name(const dlpi_makers *m) {
@@ -506,16 +506,13 @@ static const dlp_node *dlpi_makers_name(const dlpi_makers *m) {
 /* Add the stage that makes items. Returns a stage number or a DLP_ERR code. */
 static dlp_stage dlpi_makers_stage(dlpi_table *t, const dlpi_makers *m) {
     const dlp_node *node = dlpi_makers_name(m);
-    const dlpi_cells_desc c = dlpi_makers_cells(t, m);
-    dlp_expand_desc d;
+    dlp_workers_desc w = m->workers;
+    dlpi_stage *st;
+    w.dispatch = 0; /* it says how the rows that are copied go to workers */
     t->p->node = node->name;
-    if (node->verb == DLP_PACK) {           /* needs: pack */
-        dlp_pack_desc k = node->pack;       /* needs: pack */
-        k.id = m->id;                       /* needs: pack */
-        return dlpi_add_pack(t->p, &k, &c); /* needs: pack */
-    }                                       /* needs: pack */
-    d = dlpi_makers_expand_desc(m);
-    return dlpi_add_expand(t->p, &d, &c);
+    if (node->verb == DLP_PACK) return t->ops->pack(t->p, NULL, &node->pack, &w, m->capacity);
+    if ((st = dlpi_add(t->p, &dlpi_expand_ops, "expand", &w)) == NULL) return t->p->err.code;
+    return dlpi_added(t->p, st, dlpi_expand_take(t->p, st, m->capacity, dlpi_window_after(t)));
 }
 
 /* Add the fetch stage that copies made items into rows. w: the workers that make them. made: the
@@ -550,14 +547,17 @@ static int dlpi_makers_most(dlpi_table *t, const dlpi_makers *m, dlpi_expand *x)
     return DLP_OK;
 }
 
-/* Copy the levels to x, and the fields of the levels above the first to all[]. Returns how many
-   fields these are. */
+/* Copy the levels and the id to x, and the fields of the levels above the first to all[]. Returns
+   how many fields these are. */
 static uint32_t dlpi_makers_give(const dlpi_makers *m, dlpi_expand *x, dlp_field *all) {
     uint32_t n = 0;
     x->n_levels = m->n_levels;
     x->n_fetched = m->n_fetched;
+    x->found.d.manifest_id = m->id;
     memcpy(x->level, m->level, sizeof x->level);
     for (uint32_t i = 1; i < m->n_levels; i++) {
+        if (m->level[i - 1].ends == 0)
+            x->found.plan.shuffle_items = m->level[i - 1].maker.shuffle_items != 0;
         x->level[i].first = n;
         x->level[i].n = m->n_fields[i];
         memcpy(all + n, m->fields[i], m->n_fields[i] * sizeof *all);
@@ -572,14 +572,17 @@ static int dlpi_makers_levels(dlpi_table *t, const dlpi_makers *m, dlpi_stage *s
     dlpi_expand *x = st->self;
     const uint32_t n = dlpi_makers_give(m, x, all);
     int rc;
+    x->row = m->fetch != NULL ? dlpi_row_named(t->p, m->fetch->name) : NULL;
+    x->load = m->load != NULL ? dlpi_row_named(t->p, m->load->name) : NULL;
+    if (t->list->verb == DLP_LIST && t->list->list.mix != NULL)
+        x->found.plan.rule = DLPI_LIST_DRAWN; /* a mix goes on behind its epoch */
     for (uint32_t i = 0; i + 1 < m->n_levels; i++) x->has_rooms |= x->level[i].ends != 0;
     if (m->pack != NULL && m->load == NULL && m->n_levels == 1 && m->cache == NULL)
         return DLP_OK; /* an input is a document */
     t->p->node = m->load != NULL ? m->load->name : t->p->node;
     rc = m->load != NULL ? dlpi_expand_take_parts(t->p, st, &m->part) : DLP_OK;
     if (rc == DLP_OK) rc = dlpi_makers_most(t, m, x);
-    if (rc == DLP_OK && m->pack != NULL)      /* needs: pack */
-        rc = dlpi_pack_take_makers(t->p, st); /* needs: pack */
+    if (rc == DLP_OK && m->pack != NULL) rc = t->ops->pack_makers(t->p, st);
     return rc != DLP_OK ? rc : dlpi_keep_fields(t->p, st, all, n);
 }
 
@@ -604,12 +607,9 @@ static int dlpi_async_take(dlp_pipe *p, dlpi_stage *st, const dlp_async *async,
         return dlpi_bad(p, st->name, "workers.num_workers",
                         "0..1024 with async: next can't wait for requests and batches at once",
                         DLP_NONE);
-    if (st->w.deadline_ms != 0)
-        return dlpi_bad(p, st->name, "workers.deadline_ms",
-                        "0 with async: the source's own time-out ends a request",
-                        st->w.deadline_ms);
     x->async = *async;
     x->found.in_flight = in_flight;
+    st->in_flight = (int32_t)in_flight;
     x->n_read = 1;
     return DLP_OK;
 }
@@ -654,57 +654,4 @@ static int dlpi_node_makes_add(dlpi_table *t, const dlp_node *node) {
     if (rc < 0 || m.cache == NULL) return rc;
     t->p->node = m.cache->name;
     return dlpi_verb_of(t, m.cache)->add(t, m.cache);
-}
-
-/* ---- rows that a loader adds for its expand, filter and pack ---- */
-
-static bool dlpi_parts_given(const dlp_part_desc *d) {
-    return d->n_parts != 0 || d->items != NULL || d->count != NULL || d->manifest_id != 0 ||
-           d->max_part_bytes != 0 || d->queue_size != 0 || d->shuffle_parts != 0 ||
-           d->shuffle_items != 0 || d->load != NULL || d->user != NULL ||
-           dlpi_workers_given(&d->workers) || d->max_items != 0 || d->min_items != 0 ||
-           d->window != 0 || d->weights != NULL || d->source != NULL;
-}
-
-/* Add the load row of a loader with parts, and its window row. What list, run and queue say is left
-   out of the load row. Returns 0 or a DLP_ERR code. */
-static int dlpi_loader_parts(dlp_pipe *p, const dlp_loader_desc *d, dlp_nodes *to) {
-    dlp_node_list *list = &to->nodes[0].list;
-    dlp_node *node;
-    if (!dlpi_parts_given(&d->parts)) return DLP_OK;
-    if (d->sampler.order != DLP_ORDER_SEQUENTIAL && d->sampler.order != DLP_ORDER_PARTS)
-        return dlpi_bad(p, "", "sampler.order",
-                        "0 with parts: shuffle, or parts.shuffle_*, says it", d->sampler.order);
-    node = dlpi_nodes_row(to, DLP_LOAD, "parts", &d->parts.workers);
-    node->queue.capacity = d->parts.queue_size;
-    node->load = d->parts;
-    list->n_items = d->parts.n_parts;
-    list->shuffle = d->shuffle == 1 ? 1 : d->parts.shuffle_parts;
-    if (d->shuffle == 1) node->load.shuffle_items = 1;
-    to->order.order = DLP_ORDER_SEQUENTIAL;
-    node->load.n_parts = 0;
-    node->load.queue_size = node->load.window = 0;
-    node->load.shuffle_parts = 0;
-    node->load.workers = (dlp_workers_desc){.num_workers = 0};
-    if (d->parts.window > 0)
-        dlpi_nodes_row(to, DLP_WINDOW, "window", NULL)->window.items = d->parts.window;
-    return DLP_OK;
-}
-
-/* Add the fetch and filter rows of a loader whose dataset is a filter. The filter row has the
-   workers. Returns 0 or a DLP_ERR code. */
-static int dlpi_loader_filter(dlp_pipe *p, const dlp_fetch_desc *d, const dlp_source *of,
-                              dlp_nodes *to) {
-    dlp_fetch_desc f = *d;
-    dlp_node *node;
-    if (to->n > 1)
-        return dlpi_bad(p, "", "dataset.filter", "0 with parts, whose load may leave items out", 1);
-    if (f.fetcher != DLP_FETCH_SEQUENTIAL)
-        return dlpi_bad(p, "", "fetch.fetcher",
-                        "DLP_FETCH_SEQUENTIAL (and in_flight 0) with dataset.filter", f.fetcher);
-    f.workers = (dlp_workers_desc){.num_workers = 0};
-    dlpi_nodes_fetch(to, "fetch", &f, of);
-    node = dlpi_nodes_row(to, DLP_FILTER, "filter", &d->workers);
-    if (node->workers.num_workers == 0) node->workers.num_workers = DLP_NONE;
-    return DLP_OK;
 }

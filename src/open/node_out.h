@@ -59,6 +59,6 @@ static int dlpi_node_out_add(dlpi_table *t, const dlp_node *node) {
                            "from is \"%s\", whose buffers go to the first out; read \"%s\"",
                            last->name, host->name);
     if (t->ops->out == NULL)
-        return dlpi_node_bad(t, node, "is a second out, and this header was made without outs");
+        return dlpi_node_bad(t, node, "is a second out; compile without DLPIPE_NO_OUT");
     return t->ops->out(t->p, &node->queue, reads == host);
 }

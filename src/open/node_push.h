@@ -26,6 +26,8 @@ static int dlpi_node_push_begin(dlpi_table *t, const dlp_node *node) {
     return rc < 0 ? rc : dlpi_node_repeat(t);
 }
 
+/* Add the stages of a push row: sampler, repeat, and the fetch that takes pushed items. If later
+   rows make items, they add the fetch. Returns a stage number or a DLP_ERR code. */
 static int dlpi_node_push_add(dlpi_table *t, const dlp_node *node) {
     dlp_fetch_desc f;
     int rc = dlpi_node_push_begin(t, node);

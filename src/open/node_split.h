@@ -23,6 +23,7 @@ static void dlpi_chunks_ahead(dlp_pipe *p, const dlp_chunks_desc *d, dlpi_split 
     p->d.prefetch_factor = cpu + there - held < 4096 ? (int32_t)(cpu + there - held) : 4096;
 }
 
+/* Copy into a split stage what it needs to load chunks by itself. */
 static void dlpi_chunks_keep(dlpi_split *to, const dlp_chunks_desc *d) {
     to->load = d->load;
     to->rows_at = d->rows_at;
@@ -31,13 +32,24 @@ static void dlpi_chunks_keep(dlpi_split *to, const dlp_chunks_desc *d) {
     to->writes_all_bytes = (int)d->writes_all_bytes;
 }
 
+/* Add the stage of a split row, with the running sums of its chunks' rows. If it has chunks, also
+   set how many chunks may be under way. Returns a stage number or a DLP_ERR code. */
 static int dlpi_node_split_add(dlpi_table *t, const dlp_node *node) {
     const dlp_chunks_desc *d = node->split.chunks;
-    const int rc = dlpi_add_split(t->p, &node->split);
+    dlpi_stage *st = dlpi_add(t->p, &dlpi_split_ops, "split", NULL);
+    dlpi_split *c;
+    int rc;
+    if (st == NULL) return t->p->err.code;
+    c = st->self;
+    c->d = node->split;
+    rc = dlpi_split_check(t->p, st->name, &c->d);
+    if (rc == DLP_OK) rc = dlpi_check_ranks(t->p, c->d.batch_size);
+    if (rc == DLP_OK) rc = dlpi_split_sums(t->p, st->name, &c->d, &c->first);
+    rc = dlpi_added(t->p, st, rc);
     if (rc < 0 || d == NULL) return rc;
-    dlpi_chunks_keep(t->p->stages[rc].self, d);
-    dlpi_chunks_ahead(t->p, d, t->p->stages[rc].self);
+    dlpi_chunks_keep(c, d);
+    dlpi_chunks_ahead(t->p, d, c);
     if (d->preload == DLP_PRELOAD_DEVICE && t->n_items <= INT32_MAX) /* one for each chunk */
-        dlpi_transfer_of(&t->p->stages[rc - 1])->d.device_buffers = (int32_t)t->n_items;
+        dlpi_transfer_of(st - 1)->buffers = (int32_t)t->n_items;
     return rc;
 }

@@ -2,7 +2,8 @@
 /* tests: system/report/pipe_stats, system/core/any_thread */
 #include "build/region_map.h"
 #include "observe/seen.h"
-#include "report/explain.h"
+#include "report/stats.h"
+#include "report/text.h"
 #include "open/count.h"
 /* ---- public calls that read the statistics of a pipe ---- */
 
@@ -35,16 +36,6 @@ DLPDEF int dlp_pipe_skips(dlp_pipe *p, dlp_skip *out, int max, uint64_t *total) 
     dlpi_seen s;
     int rc = dlpi_seen_now(p, max >= 0 && (out != NULL || max == 0), false, &s);
     return rc == DLP_OK ? dlpi_skips(&s, out, max, total) : rc;
-}
-
-DLPDEF int dlp_pipe_explain(dlp_pipe *p, char *buf, size_t size) {
-    dlpi_text t = {buf, size, 0};
-    dlpi_seen s;
-    int rc = dlpi_seen_now(p, buf != NULL || size == 0, true, &s);
-    uint64_t n = rc == DLP_OK ? dlpi_credit_look(&p->warnings.n) : 0; /* V1 <- V1 */
-    for (uint64_t i = 0; i < n; i++) dlpi_text_add(&t, "Warning: %s.\n", p->warnings.text[i]);
-    if (rc == DLP_OK) rc = dlpi_explain(&t, &s);
-    return rc == DLP_OK ? dlpi_text_length(&t) : rc;
 }
 
 DLPDEF int dlp_pipe_trace_lanes(const dlp_pipe *p) {

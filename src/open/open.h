@@ -7,6 +7,8 @@
 /* ---------------------------------------------------------------------------------------------
    >>impl-public     THE PUBLIC CALLS */
 
+/* Copy the names, units and limits of the user's counters from the desc. If the desc has too many
+   counters, copy nothing; a later check refuses it. */
 static void dlpi_counters_copy(dlp_pipe *p) {
     const dlp_counter *c = p->d.counters;
     for (uint32_t i = 0; c && p->d.n_counters <= DLP_MAX_COUNTERS && i < p->d.n_counters; i++) {
@@ -27,9 +29,6 @@ static int dlpi_opened(dlp_pipe **out, dlp_pipe *p, int rc, dlp_error *err) {
     dlp_pipe_close(p);
     return rc;
 }
-
-#define DLPI_RUN_FROM \
-    offsetof(dlp_pipe_desc, streams) /* what holds for the run stands from there */
 
 /* Return the name of the first field of a pipe's desc that is set, and that items of known count do
    not use. Returns NULL if none is set. */
@@ -55,6 +54,8 @@ static int dlpi_check_pipe(dlp_pipe *p) {
         {DLPI_AT(dlp_pipe_desc, no_memfd), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_pipe_desc, n_counters), 0, DLP_MAX_COUNTERS, "0..8"},
         {DLPI_AT(dlp_pipe_desc, later), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_pipe_desc, stall_ms), DLP_FOREVER, INT32_MAX,
+         "DLP_NONE, DLP_FOREVER, or 0 and more"},
     };
     int rc = dlpi_check_bounds(p, "", &p->d, DLPI_ROWS(bounds));
     if (rc == DLP_OK)
@@ -90,7 +91,7 @@ static int dlpi_pipe_make(dlp_pipe **out, const dlp_pipe_desc *desc, dlp_error *
     p->cpus = dlpi_cpu_count();
     p->max_kills = 3;
     dlpi_beside_take(p);
-    dlpi_roles_begin(p);
+    dlpi_roles_begin(p, &dlpi_whole);
     if ((rc = dlpi_check_pipe(p)) != DLP_OK) {
         if (err) *err = p->err;
         free(p);

@@ -1,14 +1,19 @@
-/* needs: parts pack */
+/* needs: pack */
 #pragma once
 /* tests: unit/open/pack_flatten, system/stages/pack */
 #include "api/pack.h"
 #include "stages/pack.h"
 #include "build/check.h"
-DLPI_COLD static dlp_stage dlpi_add_pack(dlp_pipe *p, const dlp_pack_desc *desc,
-                                         const dlpi_cells_desc *cells) {
-    dlpi_stage *st = dlpi_add(p, &dlpi_pack_ops, "pack", &cells->workers);
+/* Add the stage of a pack. behind: a stage that packs joined rows, which becomes the stage of the
+   pack; or NULL. Returns a stage number or 0, or a DLP_ERR code. */
+DLPI_COLD static int dlpi_pack_add(dlp_pipe *p, dlpi_stage *behind, const dlp_pack_desc *d,
+                                   const dlp_workers_desc *w, uint32_t capacity) {
+    dlpi_stage *st = behind != NULL ? behind : dlpi_add(p, &dlpi_pack_ops, "pack", w);
+    int rc;
     if (st == NULL) return p->err.code;
-    return dlpi_added(p, st, dlpi_pack_take(p, st, desc, cells));
+    st->ops = &dlpi_pack_ops;
+    rc = dlpi_pack_take(p, st, d, capacity);
+    return behind != NULL ? rc : dlpi_added(p, st, rc);
 }
 
 /* ---- one cu_seqlens array for all rows of a batch ---- */
@@ -40,6 +45,8 @@ static bool dlpi_flat_row(dlpi_flat *x, const int32_t *bounds, int64_t n, int32_
     return true;
 }
 
+/* Note the segments of all rows of a batch. A padding row is one segment of `tokens` tokens.
+   Returns false if the bounds of a row are not valid. */
 static bool dlpi_flat_rows(dlpi_flat *x, const dlp_batch *b, const dlp_tensor *bounds,
                            int32_t tokens) {
     const int32_t *row = bounds->data;
@@ -49,6 +56,8 @@ static bool dlpi_flat_rows(dlpi_flat *x, const dlp_batch *b, const dlp_tensor *b
     return true;
 }
 
+/* Return the batch's field of this name. It must have int32 values in two dimensions, and the first
+   must be the batch's rows; else return NULL. */
 static const dlp_tensor *dlpi_flat_field(const dlp_batch *b, const char *name) {
     for (uint32_t i = 0; i < b->n_fields; i++) {
         const dlp_tensor *f = &b->fields[i];

@@ -5,44 +5,38 @@
 #include "open/observe.h"
 /* ---- pictures of a pipe ---- */
 
-/* Copy a counter's ring into *out, oldest sample first. The caller frees out->samples. Returns
-   DLP_OK, or DLP_ERR_MEMORY. */
-static int dlpi_counter_take(const dlp_pipe *p, const dlpi_counter *c, dlpi_curve *out) {
-    const uint64_t room = dlpi_counter_room(p);
-    uint64_t end = dlpi_credit_look(&c->n), first = end > room ? end - room : 0; /* W3 <- W3 */
-    uint64_t lost, now;
-    memcpy(out->name, c->name, sizeof out->name);
-    memcpy(out->unit, c->unit, sizeof out->unit);
-    out->most = c->most;
-    out->n = 0;
-    out->samples = malloc((room + 1) * sizeof *out->samples);
-    if (out->samples == NULL) { return DLP_ERR_MEMORY; }
-    for (uint64_t i = first; i < end; i++) {
-        dlpi_sample *s = &out->samples[i - first];
-        uint64_t bits = DLPI_LOAD_RLX(&c->words[2 * (i % room) + 1]); /* W3 */
-        s->at_ns = DLPI_LOAD_RLX(&c->words[2 * (i % room)]);          /* W3 */
-        memcpy(&s->value, &bits, sizeof bits);
-    }
-    now = dlpi_credit_look(&c->n) + 1u; /* W3 <- W3: one more may be half written */
-    lost = now > room + first ? now - room - first : 0;
-    lost = lost < end - first ? lost : end - first;
-    out->n = end - first - lost;
-    memmove(out->samples, out->samples + lost, out->n * sizeof *out->samples);
-    return DLP_OK;
-}
-
 static void dlpi_curves_free(dlpi_curve *curves, uint32_t n) {
     for (uint32_t i = 0; i < n; i++) { free(curves[i].samples); }
 }
 
-/* Copy the rings of all counters. curves: [DLP_MAX_COUNTERS], zeroed; the caller frees them, also
-   after a failure. Returns DLP_OK, or DLP_ERR_MEMORY. */
+/* Copy the rings of all counters, oldest sample first. curves: [DLP_MAX_COUNTERS], zeroed; the
+   caller frees them, also after a failure. Returns DLP_OK, or DLP_ERR_MEMORY. */
 static int dlpi_curves_take(const dlp_pipe *p, dlpi_curve *curves) {
-    int rc = DLP_OK;
-    for (uint32_t i = 0; rc == DLP_OK && i < p->d.n_counters; i++) {
-        rc = dlpi_counter_take(p, &p->counters[i], &curves[i]);
+    const uint64_t room = dlpi_counter_room(p);
+    for (uint32_t k = 0; k < p->d.n_counters; k++) {
+        const dlpi_counter *c = &p->counters[k];
+        dlpi_curve *out = &curves[k];
+        uint64_t end = dlpi_credit_look(&c->n), first = end > room ? end - room : 0; /* W3 <- W3 */
+        uint64_t lost, now;
+        memcpy(out->name, c->name, sizeof out->name);
+        memcpy(out->unit, c->unit, sizeof out->unit);
+        out->most = c->most;
+        out->n = 0;
+        out->samples = malloc((room + 1) * sizeof *out->samples);
+        if (out->samples == NULL) return DLP_ERR_MEMORY;
+        for (uint64_t i = first; i < end; i++) {
+            dlpi_sample *s = &out->samples[i - first];
+            uint64_t bits = DLPI_LOAD_RLX(&c->words[2 * (i % room) + 1]); /* W3 */
+            s->at_ns = DLPI_LOAD_RLX(&c->words[2 * (i % room)]);          /* W3 */
+            memcpy(&s->value, &bits, sizeof bits);
+        }
+        now = dlpi_credit_look(&c->n) + 1u; /* W3 <- W3: one more may be half written */
+        lost = now > room + first ? now - room - first : 0;
+        lost = lost < end - first ? lost : end - first;
+        out->n = end - first - lost;
+        memmove(out->samples, out->samples + lost, out->n * sizeof *out->samples);
     }
-    return rc;
+    return DLP_OK;
 }
 
 /* Write a picture or a trace, with the user's counters, to `path`. right: the call's arguments are
@@ -55,12 +49,11 @@ static int dlpi_write_counted(dlp_pipe *p, bool right, const char *path,
     int rc = dlpi_seen_now(p, right && path != NULL, true, &s);
     if (rc != DLP_OK) return rc;
     memset(curves, 0, sizeof curves);
-    const uint32_t n = p->d.n_counters;
-    with.n_curves = (int)n;
+    with.n_curves = (int)p->d.n_counters;
     rc = dlpi_curves_take(p, curves);
     if (rc == DLP_OK) rc = dlpi_write_picture(&s, &with, pen, path);
-    dlpi_curves_free(curves, n);
-    return rc;
+    dlpi_curves_free(curves, p->d.n_counters);
+    return rc; /* NOLINT: the samples of all counters are freed */
 }
 
 DLPDEF int dlp_pipe_write_trace(dlp_pipe *p, const char *path) {

@@ -177,58 +177,25 @@ static int dlpi_ranks_on_node(dlp_ranks *to, const dlpi_launcher *by, dlp_error 
 
 /* ---- the CPU cores that each rank of a node gets ---- */
 
-/* True if process pid began with this entry in its environment. False also if it is another user's
-   and cannot be read. */
-static bool dlpi_began_with(int64_t pid, const char *entry) {
-    char path[64], *one = NULL;
-    size_t room = 0;
-    bool has = false;
-    snprintf(path, sizeof path, "/proc/%" PRId64 "/environ", pid);
-    FILE *f = dlpi_stream_open(path, O_RDONLY, "r");
-    if (f == NULL) return false;
-    while (!has && getdelim(&one, &room, 0, f) > 0) has = strcmp(one, entry) == 0;
-    free(one);
-    fclose(f);
-    return has;
-}
-
 /* Return the process id of the launcher: the nearest ancestor that does not know our rank, past
    shells and wrappers. Returns 0 if none is seen, as in a container of our own. */
 static int64_t dlpi_launcher_pid(const dlpi_launcher *by) {
-    char entry[64], path[64];
-    int64_t pid = getppid();
+    char entry[64];
+    int64_t pid = dlpi_process_parent(0);
     const char *rank = by ? getenv(by->rank) : NULL;
     if (rank == NULL) return 0;
     snprintf(entry, sizeof entry, "%s=%s", by->rank, rank);
-    for (int i = 0; i < 64 && pid > 0 && dlpi_began_with(pid, entry); i++) {
-        uint64_t up;
-        snprintf(path, sizeof path, "/proc/%" PRId64 "/status", pid);
-        up = dlpi_read_number(path, "PPid:");
-        pid = up < INT32_MAX ? (int64_t)up : 0;
-    }
+    for (int i = 0; i < 64 && pid > 0 && dlpi_process_began_with(pid, entry); i++)
+        pid = dlpi_process_parent(pid);
     return pid;
 }
 
-/* Return a number by which CPUs are sorted: threads of a core, and cores of a socket, together. */
-static uint64_t dlpi_cpu_place(int cpu) {
-    static const char *const files[] = {"physical_package_id", "core_id"};
-    uint64_t place = 0;
-    for (int i = 0; i < 2; i++) {
-        char path[96];
-        uint64_t n;
-        snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/%s", cpu, files[i]);
-        n = dlpi_read_number(path, NULL);
-        place = place << 24 | (n < 1u << 24 ? n : 0);
-    }
-    return place << 12 | (uint64_t)cpu;
-}
-
 /* Write the CPUs of a set into to[], sorted by place. Returns how many there are. */
-static int dlpi_cpu_list(const cpu_set_t *set, int32_t *to) {
+static int dlpi_cpu_list(const dlpi_cpus *set, int32_t *to) {
     uint64_t place[DLP_MAX_CPUS] = {0};
     int n = 0;
     for (size_t cpu = 0; cpu < DLP_MAX_CPUS; cpu++)
-        if (CPU_ISSET(cpu, set)) place[n++] = dlpi_cpu_place((int)cpu);
+        if (set->word[cpu / 64] >> cpu % 64 & 1) place[n++] = dlpi_cpu_place((int)cpu);
     qsort(place, (size_t)n, sizeof *place, dlpi_u64_compare);
     for (int i = 0; i < n; i++) to[i] = (int32_t)(place[i] & 0xfff);
     return n;
@@ -259,17 +226,17 @@ static void dlpi_cpus_own(dlp_ranks *to, const int32_t *all, uint64_t n, uint64_
    node's. A CPU quota lowers `cores`. by: the launcher, or NULL. */
 static void dlpi_ranks_cpus(dlp_ranks *to, const dlpi_launcher *by) {
     int32_t all[DLP_MAX_CPUS];
-    int64_t pid = dlpi_launcher_pid(by), online = (int64_t)sysconf(_SC_NPROCESSORS_ONLN);
-    cpu_set_t own, its;
+    int64_t pid = dlpi_launcher_pid(by), online = dlpi_cpus_online();
+    dlpi_cpus own = {0}, its;
     uint64_t quota = dlpi_cpu_quota() / to->local_world_size, n, node;
-    bool seen = pid > 0 && sched_getaffinity((pid_t)pid, sizeof its, &its) == 0, known;
+    const int its_n = pid > 0 ? dlpi_cpus_of(pid, &its) : 0;
+    const bool seen = its_n > 0, known = dlpi_cpus_of(0, &own) > 0;
     online = online < 1 ? 1 : online < DLP_MAX_CPUS ? online : DLP_MAX_CPUS;
-    CPU_ZERO(&own);
-    known = sched_getaffinity(0, sizeof own, &own) == 0;
-    for (size_t cpu = 0; cpu < (size_t)online && !known; cpu++) CPU_SET(cpu, &own);
+    for (size_t cpu = 0; cpu < (size_t)online && !known; cpu++)
+        own.word[cpu / 64] |= UINT64_C(1) << cpu % 64;
     n = (uint64_t)dlpi_cpu_list(&own, all);
-    node = seen ? (uint64_t)CPU_COUNT(&its) : (uint64_t)online;
-    if (known && (seen ? !CPU_EQUAL(&own, &its) : n < node))
+    node = (uint64_t)(seen ? its_n : online);
+    if (known && (seen ? memcmp(&own, &its, sizeof own) != 0 : n < node))
         dlpi_cpus_own(to, all, n, node);
     else
         dlpi_cpus_share(to, all, n);

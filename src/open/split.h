@@ -5,22 +5,18 @@
 #include "build/check.h"
 /* ---- a split stage ---- */
 
-static int dlpi_split_check(dlp_pipe *p, dlpi_stage *st) {
-    static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_split_desc, chunk_rows), 0, DLPI_MAX_ITEMS, "1..2^48"},
+/* Check the numbers of a desc of a split. Returns 0 or a DLP_ERR code. */
+static int dlpi_split_check(dlp_pipe *p, const char *stage, const dlp_split_desc *d) {
+    const dlpi_bound bounds[] = {
+        {DLPI_AT(dlp_split_desc, chunk_rows), d->rows == NULL, DLPI_MAX_ITEMS,
+         "1..2^48, or 0 with rows"},
         {DLPI_AT(dlp_split_desc, n_rows), 0, DLPI_MAX_ITEMS, "0..2^48"},
         {DLPI_AT(dlp_split_desc, batch_size), 1, 1 << 20, "1..1048576"},
         {DLPI_AT(dlp_split_desc, last), 0, 1, "DLP_LAST_PARTIAL or DLP_LAST_DROP"},
         {DLPI_AT(dlp_split_desc, within_chunks), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_split_desc, shuffle_rows), 0, 1, "0 or 1"},
     };
-    const dlp_split_desc *d = &((const dlpi_split *)st->self)->d;
-    int rc = dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
-    if (rc == DLP_OK)
-        rc = dlpi_within(p, st->name, "chunk_rows", (int64_t)d->chunk_rows, d->rows == NULL,
-                         DLPI_MAX_ITEMS, "1..2^48, or 0 with rows");
-    if (rc != DLP_OK) return rc;
-    return dlpi_check_ranks(p, d->batch_size);
+    return dlpi_check_bounds(p, stage, d, DLPI_ROWS(bounds));
 }
 
 /* Allocate and fill *first, the rows before each chunk, if the desc gives a count for each; else
@@ -50,16 +46,4 @@ static int dlpi_split_sums(dlp_pipe *p, const char *stage, const dlp_split_desc 
     if (sum == 0) return dlpi_bad(p, stage, "rows", "1 or more, of all chunks together", 0);
     if (d->n_rows == 0 || d->n_rows == sum) return DLP_OK;
     return dlpi_bad(p, stage, "n_rows", "0 or the sum of rows", (int64_t)d->n_rows);
-}
-
-static dlp_stage dlpi_add_split(dlp_pipe *p, const dlp_split_desc *desc) {
-    dlpi_stage *st;
-    dlpi_split *c;
-    int rc;
-    if ((st = dlpi_add(p, &dlpi_split_ops, "split", NULL)) == NULL) return p->err.code;
-    c = st->self;
-    c->d = *desc;
-    if ((rc = dlpi_split_check(p, st)) == DLP_OK)
-        rc = dlpi_split_sums(p, st->name, desc, &c->first);
-    return dlpi_added(p, st, rc);
 }

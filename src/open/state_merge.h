@@ -6,14 +6,22 @@
 #include "deliver/state.h"
 /* ---- states of several ranks, joined ---- */
 
+/* True if two states have one order and one place. Whether the end of an epoch is still to be told
+   does not count. */
+static bool dlpi_merge_equal(const dlpi_state *a, const dlpi_state *b) {
+    const size_t from = offsetof(dlpi_state, n_items);
+    const size_t bytes = DLPI_STATE_BYTES - from;
+    return memcmp((const uint8_t *)a + from, (const uint8_t *)b + from, bytes) == 0 &&
+           memcmp(a->identity, b->identity, sizeof a->identity) == 0;
+}
+
 /* True if two states differ in their streams alone. */
 static bool dlpi_merge_alike(const dlpi_state *a, const dlpi_state *b) {
     dlpi_state x = *a, y = *b;
-    x.check = y.check = 0;
     x.sampler_bytes = y.sampler_bytes = 0;
     memset(x.sampler, 0, sizeof x.sampler);
     memset(y.sampler, 0, sizeof y.sampler);
-    return memcmp(&x, &y, sizeof x) == 0;
+    return dlpi_merge_equal(&x, &y);
 }
 
 static int dlpi_merge_bad(dlp_error *err, int code, uint32_t i, const char *what) {
@@ -22,10 +30,7 @@ static int dlpi_merge_bad(dlp_error *err, int code, uint32_t i, const char *what
 
 /* Copy state i to *s. Returns 0, or DLP_ERR_CORRUPT and *err. */
 static int dlpi_merge_read(const dlp_state *states, uint32_t i, dlpi_state *s, dlp_error *err) {
-    memcpy(s, states[i].bytes, sizeof *s);
-    if (s->magic == DLPI_STATE_MAGIC && s->check == dlpi_state_hash(s) &&
-        s->sampler_bytes <= DLP_SAMPLER_STATE_BYTES)
-        return DLP_OK;
+    if (dlpi_state_read(&states[i], s)) return DLP_OK;
     return dlpi_merge_bad(err, DLP_ERR_CORRUPT, i,
                           "is damaged, or another version saved it; leave it out");
 }
@@ -38,8 +43,9 @@ static int dlpi_merge_places(const dlp_state *states, uint32_t n, const dlpi_cur
     for (uint32_t i = 0; i < n; i++) {
         dlpi_state from;
         dlpi_cursors c;
-        memcpy(&from, states[i].bytes, sizeof from);
-        if (!dlpi_cursors_read(&c, own, from.sampler, from.sampler_bytes)) continue;
+        if (!dlpi_state_read(&states[i], &from) ||
+            !dlpi_cursors_read(&c, own, from.sampler, from.sampler_bytes))
+            continue;
         for (uint32_t k = 0, s = c.first - all->first; k < c.n; k++, s++) {
             dlpi_path path = {.phase = 0}, was = {.phase = 0};
             dlpi_path_move(&c, own, dlpi_path_at(&c, k), &path, false);
@@ -76,7 +82,7 @@ static int dlpi_merge_span(const dlp_state *states, uint32_t n, dlpi_state *to, 
         const bool has = dlpi_cursors_read(&c, wide, s.sampler, s.sampler_bytes);
         if (!dlpi_merge_alike(to, &s) || (i > 0 && has && !dlpi_cursors_alike(&c, all)))
             return dlpi_merge_bad(err, DLP_ERR_RESUME, i,
-                                  "has another order or batch than states[0]");
+                                  "has another order, batch or data than states[0]");
         if (!has)
             return dlpi_merge_bad(err, DLP_ERR_RESUME, i, "has no streams; merge states of a job");
         if (c.first + c.n > end) end = c.first + c.n;
@@ -88,7 +94,7 @@ static int dlpi_merge_span(const dlp_state *states, uint32_t n, dlpi_state *to, 
 }
 
 DLPDEF int dlp_state_merge(dlp_state *out, const dlp_state *states, uint32_t n, dlp_error *err) {
-    dlpi_state to;
+    dlpi_state to, s;
     uint8_t wide[DLPI_CURSORS_WIDE] = {0};
     dlpi_cursors all;
     bool same = true, few;
@@ -97,10 +103,13 @@ DLPDEF int dlp_state_merge(dlp_state *out, const dlp_state *states, uint32_t n, 
         return dlpi_error_set(err, DLP_ERR_ARG, out ? "states" : "out",
                               "out or states is NULL, or n is 0");
     if ((rc = dlpi_merge_read(states, 0, &to, err)) != DLP_OK) return rc;
-    for (uint32_t i = 1; i < n; i++)
-        same = same && memcmp(states[0].bytes, states[i].bytes, sizeof states->bytes) == 0;
+    for (uint32_t i = 1; i < n; i++) {
+        if ((rc = dlpi_merge_read(states, i, &s, err)) != DLP_OK) return rc;
+        same = same && dlpi_merge_equal(&to, &s);
+        to.end_due |= s.end_due; /* one rank lacks the end: better told twice than never */
+    }
     if (same) {
-        *out = states[0];
+        dlpi_state_give(&to, out);
         return DLP_OK;
     }
     if ((rc = dlpi_merge_span(states, n, &to, &all, err)) != DLP_OK) return rc;

@@ -37,8 +37,8 @@ static bool dlpi_table_shared(const dlpi_table *t) {
 /* True if a row is a cache of the documents of a pack, which is next. */
 static bool dlpi_table_keeps(const dlpi_table *t DLPI_UNREAD, const dlp_node *node DLPI_UNREAD) {
     bool pack = false, cache = false;
-    pack = node + 1 < t->nodes + t->n && node[1].verb == DLP_PACK; /* needs: parts pack */
-    cache = node->verb == DLP_CACHE;                               /* needs: cache */
+    pack = node + 1 < t->nodes + t->n && node[1].verb == DLP_PACK;
+    cache = node->verb == DLP_CACHE;
     return pack && cache;
 }
 
@@ -60,10 +60,10 @@ static uint32_t dlpi_table_makes(const dlpi_table *t) {
             n = i + 1;
         else if ((dlpi_verb_of(t, &rows[i])->is & DLPI_NODE_LOADS) != 0 &&
                  (i > 1 || rows->verb == DLP_PUSH))
-            n = i + 1 < t->n ? i + 2 : i + 1;       /* with the fetch of its items */
-    cached = i < t->n && rows[i].verb == DLP_CACHE; /* needs: cache */
-    parts = i > 2 && rows[1].verb == DLP_LOAD && rows[1].load.max_items > 0; /* needs: parts */
-    pushed = t->n > 1 && rows[1].verb == DLP_WINDOW;                         /* needs: parts */
+            n = i + 1 < t->n ? i + 2 : i + 1; /* with the fetch of its items */
+    cached = i < t->n && rows[i].verb == DLP_CACHE;
+    parts = i > 2 && rows[1].verb == DLP_LOAD && rows[1].load.max_items > 0;
+    pushed = t->n > 1 && rows[1].verb == DLP_WINDOW;
     if (n == 0 && rows->verb == DLP_PUSH && (pushed || dlpi_table_shared(t))) return 1;
     return cached && (n > 0 || parts) ? i : n;
 }
@@ -78,6 +78,43 @@ static bool dlpi_workers_given(const dlp_workers_desc *w) {
            w->workers_max != 0 || w->tell != NULL;
 }
 
+/* Return the nearest row above `node` that names workers, or NULL. */
+static const dlp_node *dlpi_row_above(const dlpi_table *t, const dlp_node *node) {
+    while (node-- > t->nodes)
+        if (node->workers.num_workers > 0 && (dlpi_verb_of(t, node)->is & DLPI_NODE_WORKERS) != 0)
+            return node;
+    return NULL;
+}
+
+/* True if a desc of workers says what becomes of failures. */
+static bool dlpi_policy_given(const dlp_workers_desc *w) {
+    return w->on_error != 0 || w->retries != 0 || w->retry_backoff_ms != 0 || w->max_skips != 0;
+}
+
+/* Return the workers of a fetch or map row before the batch that has a stage of its own. If it
+   names none, it has as many as the nearest row above that names workers, placed alike. If it does
+   not say what becomes of its failures, that row says it. */
+static dlp_workers_desc dlpi_row_workers(const dlpi_table *t, const dlp_node *node) {
+    dlp_workers_desc w = dlpi_node_workers(t, node);
+    const dlp_node *above = t->batched || w.num_workers != 0 ? NULL : dlpi_row_above(t, node);
+    if (above == NULL) return w;
+    w.num_workers = above->workers.num_workers;
+    if (w.placement == 0) w.placement = above->workers.placement;
+    if (dlpi_policy_given(&w)) return w;
+    w.on_error = above->workers.on_error;
+    w.retries = above->workers.retries;
+    w.retry_backoff_ms = above->workers.retry_backoff_ms;
+    w.max_skips = above->workers.max_skips;
+    return w;
+}
+
+/* Note in *to what a row says of its failures. */
+static void dlpi_row_note(const dlp_node *node, dlpi_table_row *to) {
+    dlpi_copy_text(to->name, sizeof to->name, node->name);
+    to->policy = dlpi_policy_of(&node->workers);
+    to->own = dlpi_policy_given(&node->workers);
+}
+
 /* ---- checks of all rows, before any row is added ---- */
 
 /* Check the name of row i: 1 to 31 bytes, and no other row has it. Returns 0 or a DLP_ERR code. */
@@ -85,8 +122,8 @@ static int dlpi_node_name(const dlpi_table *t, const dlp_node *node, uint32_t i)
     const size_t length = node->name != NULL ? strlen(node->name) : 0;
     if (length < 1 || length > 31)
         return dlpi_refuse(t->p, DLP_ERR_ARG, "", "name",
-                           "row %" PRIu32 " has a name of %zu bytes; give a name of 1 to 31 bytes",
-                           i, length);
+                           "row %" PRIu32 " has a name of %d bytes; give a name of 1 to 31 bytes",
+                           i, (int)length);
     for (uint32_t k = 0; k < i; k++)
         if (strcmp(t->nodes[k].name, node->name) == 0)
             return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "name",
@@ -145,6 +182,22 @@ static int dlpi_node_unused(const dlpi_table *t, const dlp_node *node, const dlp
                        "DLP_DEAL_* in a list or push, else 0");
 }
 
+/* Refuse the verb of a row. There is no such verb, or it belongs to a part that is left out.
+   Returns a DLP_ERR code. */
+static int dlpi_node_verb(const dlpi_table *t, const dlp_node *node) {
+    static const char *const parts[DLP_VERBS] = {
+        [DLP_PUSH] = "PARTS",   [DLP_LOAD] = "PARTS",   [DLP_EXPAND] = "PARTS",
+        [DLP_FILTER] = "PARTS", [DLP_WINDOW] = "PARTS", [DLP_PACK] = "PACK",
+        [DLP_CACHE] = "CACHE",  [DLP_SPLIT] = "SPLIT",  [DLP_GUARD] = "GUARD",
+        [DLP_ZIP] = "PARTS",    [DLP_MIX] = "PARTS",    [DLP_TRANSFER] = "TRANSFER"};
+    const char *part = node->verb > 0 && node->verb < DLP_VERBS ? parts[node->verb] : NULL;
+    if (part == NULL) return dlpi_bad(t->p, node->name, "verb", "DLP_LIST .. DLP_OUT", node->verb);
+    return dlpi_refuse(t->p, DLP_ERR_UNSUPPORTED, node->name, "verb",
+                       "verb is %d, which is left out; compile without DLPIPE_NO_%s, or beside "
+                       "DLPIPE_ONLY_LOADER with DLPIPE_WITH_%s",
+                       (int)node->verb, part, part);
+}
+
 /* Check the names, verbs, order and unused fields of all rows, before any row is added. Returns 0
    or a DLP_ERR code. */
 static int dlpi_table_check(dlpi_table *t) {
@@ -157,8 +210,7 @@ static int dlpi_table_check(dlpi_table *t) {
         const dlp_node *node = &t->nodes[i];
         const dlpi_verb *verb = dlpi_verb_of(t, node);
         if ((rc = dlpi_node_name(t, node, i)) != DLP_OK) return rc;
-        if (verb == NULL)
-            return dlpi_bad(t->p, node->name, "verb", "DLP_LIST .. DLP_OUT", node->verb);
+        if (verb == NULL) return dlpi_node_verb(t, node);
         if (((verb->is & DLPI_NODE_BEGINS) != 0) != (i == 0) && !(i > 0 && node < t->joins))
             return dlpi_node_bad(
                 t, node,
@@ -201,4 +253,15 @@ static dlp_node *dlpi_nodes_fetch(dlp_nodes *to, const char *name, const dlp_fet
     source->id = of != NULL ? of->id : 0;
     node->fetch.source = source;
     return node;
+}
+
+/* Add a row that copies batches to a device; NULL: add none. thread: 1: a thread copies. */
+static void dlpi_nodes_transfer(dlp_nodes *to, const dlp_device *device, int32_t buffers,
+                                int32_t thread) {
+    dlp_node *node;
+    if (device == NULL) return;
+    node = dlpi_nodes_row(to, DLP_TRANSFER, "transfer", NULL);
+    node->transfer.device = device;
+    node->queue.capacity = (uint32_t)buffers;
+    node->workers.num_workers = thread;
 }

@@ -1,6 +1,6 @@
 #pragma once
 /* tests: system/core/pipe_errors, system/core/pipe_ragged */
-#include "deliver/deliver.h"
+#include "inputs/valid.h"
 /* ---- warnings that the consumer gets with a batch ---- */
 
 /* Warn of each ragged field whose rows are all empty in the batch in slot s, the pipe's first. */
@@ -20,6 +20,39 @@ static void dlpi_warn_empty(dlp_pipe *p, uint32_t s) {
                       "set its item->length[] to the number of rows that it wrote",
                       p->items.at[f].name, empty);
     }
+}
+
+#define DLPI_ROOM_ROWS \
+    256u /* rows whose mean length is compared with the room, if there are so many */
+#define DLPI_ROOM_TIMES 32u   /* times the mean: from here on a room is worth a warning */
+#define DLPI_ROOM_LEAST 4096u /* bytes of a room that is worth a warning, at least */
+
+/* Warn of each ragged field whose room is many times the mean length of its items so far. */
+DLPI_COLD static void dlpi_warn_rooms(dlp_pipe *p) {
+    const uint64_t rows = p->warnings.rows > 0 ? p->warnings.rows : 1;
+    p->warnings.rooms_seen = true;
+    for (uint32_t f = 0; f < p->items.n; f++) {
+        const dlpi_field *d = &p->items.at[f];
+        const uint64_t all = d->f.ragged ? p->warnings.lengths[f] * dlpi_row_bytes(d) : 0;
+        const uint64_t mean = (all + rows - 1) / rows, room = d->row_bytes;
+        if (mean == 0 || room < DLPI_ROOM_LEAST || room / DLPI_ROOM_TIMES <= mean) continue;
+        dlpi_warn(p,
+                  "field \"%s\": rooms of %" PRIu64 " bytes, but the first items have %" PRIu64
+                  " on average; memory goes by the room. Cut long items",
+                  d->name, room, mean);
+    }
+}
+
+/* Add the lengths of the rows of the batch in slot s. last: its epoch ends with it. */
+DLPI_COLD static void dlpi_warn_lengths(dlp_pipe *p, uint32_t s, bool last) {
+    const uint32_t n = dlpi_slot_rows(p, s), *rec = dlpi_slot_fate(p, s);
+    for (uint32_t f = 0; f < p->items.n; f++) {
+        const uint64_t *length = dlpi_slot_lengths(p, s, f, 1);
+        for (uint32_t r = 0; p->items.at[f].f.ragged && r < n; r++)
+            if (dlpi_fate_state(rec[r]) == DLPI_ROW_OK) p->warnings.lengths[f] += length[r];
+    }
+    for (uint32_t r = 0; r < n; r++) p->warnings.rows += dlpi_fate_state(rec[r]) == DLPI_ROW_OK;
+    if (last || p->warnings.rows >= DLPI_ROOM_ROWS) dlpi_warn_rooms(p);
 }
 
 /* Warn of DLP_SKIP in a stage whose desc does not say that rows may be left out. Called if a batch
@@ -44,12 +77,19 @@ static void dlpi_warn_left_out(dlp_pipe *p) {
     }
 }
 
-/* Warn of what looks wrong in a batch that dlp_pipe_next returns. Only the rows of the first batch
+/* Look at the rows of one of the first batches. */
+DLPI_COLD static void dlpi_warn_first(dlp_pipe *p, const dlp_batch *batch) {
+    const bool lengths = !p->lends && p->items.any_ragged != 0;
+    if (lengths && p->warnings.rows == 0) dlpi_warn_empty(p, dlpi_lent_slot(p, batch));
+    if (lengths)
+        dlpi_warn_lengths(p, dlpi_lent_slot(p, batch), (batch->flags & DLP_BATCH_LAST) != 0);
+    p->warnings.first_seen = !lengths || p->warnings.rooms_seen;
+}
+
+/* Warn of what looks wrong in a batch that dlp_pipe_next returns. Only rows of the first batches
    are looked at. */
 static inline void dlpi_warn_batch(dlp_pipe *p, const dlp_batch *batch) {
-    if (DLPI_UNLIKELY(!p->warnings.first_seen)) {
-        p->warnings.first_seen = true;
-        if (!p->lends) dlpi_warn_empty(p, dlpi_lent_slot(p, batch));
-    }
+    if (DLPI_UNLIKELY(!p->warnings.first_seen)) dlpi_warn_first(p, batch);
     if (DLPI_UNLIKELY(batch->valid_count < batch->count)) dlpi_warn_left_out(p);
+    dlpi_valid_note(p, batch);
 }

@@ -1,3 +1,4 @@
+/* needs: buckets */
 #pragma once
 /* tests: unit/order/mixing */
 #include "api/buckets.h"
@@ -42,6 +43,8 @@ static int dlpi_buckets_too_long(dlp_buckets *b, uint64_t index, uint32_t length
     return -1;
 }
 
+/* Make *w window `number` of an epoch. No position of the window is read yet. The last window of an
+   epoch may be shorter. */
 static void dlpi_window_set(const dlp_buckets *b, dlpi_window *w, uint64_t epoch, uint64_t number) {
     uint64_t left = b->positions - number * b->d.window;
     w->epoch = epoch;
@@ -104,6 +107,8 @@ static uint32_t dlpi_window_rows(const dlp_buckets *b, const dlpi_window *w, uin
     return rows == left ? rows : rows - rows % b->d.divisible_by;
 }
 
+/* Cut the present window into batches, and draw the order in which they are given. The window must
+   be sorted. Also set how many positions of the next window are read with each batch. */
 static void dlpi_window_cut(dlp_buckets *b) {
     uint64_t key = dlpi_hash_in(DLPI_DOMAIN_BUCKETS, b->d.seed, b->now.epoch);
     uint32_t i = 0;
@@ -172,6 +177,8 @@ static int dlpi_buckets_save(void *user, void *bytes) {
     return (int)sizeof words;
 }
 
+/* Go on behind the batches of a saved state. bytes: the n bytes that dlpi_buckets_save wrote.
+   Returns 0, or -1 with the reason in b->why. */
 DLPI_COLD static int dlpi_buckets_restore(void *user, const void *bytes, size_t n) {
     dlp_buckets *b = (dlp_buckets *)user;
     uint64_t words[3] = {0, UINT64_MAX, 0};
@@ -191,6 +198,8 @@ static const char *dlpi_buckets_why(void *user) { return ((dlp_buckets *)user)->
 
 /* --- Open --- */
 
+/* Check a desc of buckets and the order under them. Returns 0, or a DLP_ERR code with *err filled.
+   */
 static int dlpi_buckets_check(const dlp_buckets_desc *d, dlp_error *err) {
     uint32_t by = d->divisible_by ? d->divisible_by : 1;
     if (d->n_items < 1 || d->n_items > DLPI_MAX_ITEMS)
@@ -225,6 +234,8 @@ static int dlpi_buckets_check(const dlp_buckets_desc *d, dlp_error *err) {
     return d->order ? dlpi_order_check(d->order, d->n_items, err) : DLP_OK;
 }
 
+/* Set the defaults of the desc, and compute the positions and windows of an epoch. Returns 0, or a
+   DLP_ERR code with *err filled if the epoch has no position. */
 static int dlpi_buckets_resolve(dlp_buckets *b, dlp_error *err) {
     dlp_buckets_desc *d = &b->d;
     uint64_t unit, window, samples;
@@ -263,6 +274,8 @@ static int dlpi_buckets_scan(dlp_buckets *b, uint64_t *hash) {
     return 0;
 }
 
+/* Compute the hash of all that the batches follow from. A state fits only buckets with its hash.
+   lengths: hash of the items' lengths. */
 static void dlpi_buckets_id(dlp_buckets *b, uint64_t lengths) {
     const dlp_buckets_desc *d = &b->d;
     const uint64_t words[] = {lengths,           d->batch_size,

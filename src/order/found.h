@@ -1,6 +1,6 @@
 /* needs: parts */
 #pragma once
-/* tests: system/stages/found, system/inputs/inputs_random */
+/* tests: system/stages/found, system/inputs/inputs_random, system/inputs/list_orders */
 #include "order/order.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-found-order THE ORDER OF INPUTS WHOSE ITEMS NOBODY HAS COUNTED
@@ -8,7 +8,13 @@
    is as bits of a state. They use no cells, slots or threads. Place j of pass p over all n inputs
    goes to stream j mod C. There the input has ordinal p * n_s + j div C, n_s being the stream's
    inputs of a pass. With weights a stream has inputs of its own (order/found_weights.h), and place
-   j of its pass p has ordinal p * n_s + j. */
+   j of its pass p has ordinal p * n_s + j. The rule of the list says which index is at a place. */
+
+enum {
+    DLPI_LIST_ONCE,  /* each pass has each place of the list once: a permutation, then the subset */
+    DLPI_LIST_DRAWN, /* the order at position p * n + j: its draws go on behind a pass */
+    DLPI_LIST_FUNCTION /* the user's function at position j: it is asked for no place behind n */
+};
 
 typedef struct dlpi_cursor { /* how far a stream is; with windows: where its window begins */
     uint64_t ordinal,
@@ -25,6 +31,8 @@ typedef struct dlpi_found_plan {
     uint64_t seed;
     uint64_t window; /* items of a stream that are permuted at a time; 0: there are no windows */
     bool shuffle_inputs, shuffle_items;
+    uint8_t rule;              /* DLPI_LIST_*. n_inputs counts the places of a pass */
+    dlpi_order order;          /* the list's order, with its subset; set as the pipe starts */
     dlp_permutation passes[2]; /* the order of inputs in an even and in an odd pass */
     /* With weights, else NULL: */
     uint64_t *weights; /* [n_inputs] */
@@ -55,9 +63,11 @@ static inline uint64_t dlpi_found_most_inputs(const dlpi_found_plan *q) {
    streams that all had no item; 0 means one stream, whatever the others had. Two passes from
    anywhere have a whole one among them. That is enough if a stream has the same inputs in each
    pass, or if these streams are all of them. Otherwise each pass deals own / streams of the inputs
-   again, and an input with items stays unseen with a chance of about 2^-16. */
+   again, and an input with items stays unseen with a chance of about 2^-16. Draws may miss an input
+   in each pass. */
 static inline uint64_t dlpi_found_empty_passes(const dlpi_found_plan *q, uint64_t own) {
     uint64_t passes = own == 0 ? 64 : 2 + 16 * (q->streams - own) / own;
+    if (q->rule == DLPI_LIST_DRAWN) return 64;
     if (!q->shuffle_inputs || q->weights || q->streams == 1) return 2;
     return passes < 64 ? passes : 64;
 }
@@ -85,14 +95,28 @@ static void dlpi_found_indices(dlpi_found_plan *q, uint64_t epoch, uint64_t s, u
         for (uint32_t k = 0; k < n; k++) out[k] = dlpi_found_member(q, epoch, s, pass, place + k);
         return;
     }
+    if (q->rule == DLPI_LIST_DRAWN) at += pass * q->n_inputs;
     for (uint32_t k = 0; k < n; k++, at += streams) out[k] = at;
-    if (!q->shuffle_inputs) return;
-    order = dlpi_permutation_of(&q->passes[pass & 1], q->n_inputs,
-                                dlpi_hash_in(DLPI_DOMAIN_PARTS, q->seed, pass), epoch);
-    if (q->streams == 1)
-        dlp_permutation_block(order, place, n, out);
-    else
-        for (uint32_t k = 0; k < n; k++) out[k] = dlp_permutation_at(order, out[k]);
+    for (uint32_t k = 0; k < n && q->rule != DLPI_LIST_ONCE; k++)
+        dlpi_order_block(&q->order, epoch, out[k], 1, &out[k]);
+    if (q->rule != DLPI_LIST_ONCE) return;
+    if (q->shuffle_inputs) {
+        order = dlpi_permutation_of(&q->passes[pass & 1], q->n_inputs,
+                                    dlpi_hash_in(DLPI_DOMAIN_PARTS, q->seed, pass), epoch);
+        if (q->streams == 1)
+            dlp_permutation_block(order, place, n, out);
+        else
+            for (uint32_t k = 0; k < n; k++) out[k] = dlp_permutation_at(order, out[k]);
+    }
+    for (uint32_t k = 0; k < n && q->order.subset != NULL; k++) out[k] = q->order.subset[out[k]];
+}
+
+/* Return the key of the random numbers of the input of stream s with this ordinal: its position,
+   or, with DLPI_LIST_ONCE, a number to which its index is added. */
+static uint64_t dlpi_found_key(const dlpi_found_plan *q, uint64_t s, uint64_t ordinal) {
+    const uint64_t each = dlpi_found_inputs(q, s), pass = ordinal / each;
+    if (q->rule != DLPI_LIST_ONCE) return pass * q->n_inputs + ordinal % each * q->streams + s;
+    return pass * (q->order.subset != NULL ? q->order.n_items : q->n_inputs);
 }
 
 /* Set *items to the permutation of the n items of an input in this pass. */
@@ -144,9 +168,7 @@ DLPI_COLD static uint64_t dlpi_found_hash(const dlpi_found_plan *q, uint64_t h) 
 #define DLPI_CURSORS_FIELDS (2 * DLPI_BRANCHES + 5)
 
 /* Return the number of bits that a number from 0 to `most` needs, at least 1. */
-static inline uint32_t dlpi_bits_of(uint64_t most) {
-    return most == 0 ? 1u : 64u - (uint32_t)__builtin_clzll(most);
-}
+static inline uint32_t dlpi_bits_of(uint64_t most) { return most == 0 ? 1u : 64u - DLPI_CLZ(most); }
 
 /* Return the bits of an ordinal in a state. If passes repeat, one input in 64 has an item. There is
    room for 10^12 inputs of a stream in an epoch, and for 10^13 in one without an end. */
@@ -258,8 +280,8 @@ DLPI_COLD static uint32_t dlpi_cursors_fit(const dlpi_cursors *c) {
     const uint32_t room = (DLP_SAMPLER_STATE_BYTES - dlpi_cursors_at(c)) * 8;
     const uint32_t bits = dlpi_cursor_bits(c), once = bits + 7 * (2 * c->lists + 5);
     /* NOLINTNEXTLINE: a place has bits, also a near one */
-    const uint32_t near = once < room ? (room - once) / dlpi_cursor_near(c) : 0;
-    return near > room / bits ? near : room / bits;
+    const uint32_t narrow = once < room ? (room - once) / dlpi_cursor_near(c) : 0;
+    return narrow > room / bits ? narrow : room / bits;
 }
 
 /* Write the header before the places into the zeros at `at` (put), or read it. Returns false if the
@@ -323,10 +345,10 @@ static uint32_t dlpi_path_move(const dlpi_cursors *c, uint8_t *at, uint32_t bit,
 
 /* ---- places that are brought near ---- */
 
-/* Write the places in `wide` as least values and differences into the zeros of `near` (put), or
-   read them out of `near` into the zeros of `wide`. Returns the bytes of `near`, which include the
-   header; 0: what was read is not valid. */
-DLPI_COLD static uint32_t dlpi_cursors_bring(const dlpi_cursors *c, uint8_t *wide, uint8_t *near,
+/* Write the places in `wide` as least values and differences into the zeros of `narrow` (put), or
+   read them out of `narrow` into the zeros of `wide`. Returns the bytes of `narrow`, which include
+   the header; 0: what was read is not valid. */
+DLPI_COLD static uint32_t dlpi_cursors_bring(const dlpi_cursors *c, uint8_t *wide, uint8_t *narrow,
                                              bool put) {
     const uint32_t each = dlpi_cursor_bits(c);
     uint32_t from = dlpi_cursors_at(c) * 8, bit = from, at;
@@ -339,13 +361,13 @@ DLPI_COLD static uint32_t dlpi_cursors_bring(const dlpi_cursors *c, uint8_t *wid
             most = x > most ? x : most;
         }
         if (put && most > least) width = dlpi_bits_of(most - least);
-        dlpi_bits_move(near, &bit, bits[f], &least, put);
-        dlpi_bits_move(near, &bit, bits[f] > 0 ? 7 : 0, &width, put);
+        dlpi_bits_move(narrow, &bit, bits[f], &least, put);
+        dlpi_bits_move(narrow, &bit, bits[f] > 0 ? 7 : 0, &width, put);
         if (width > bits[f]) return 0;
         for (uint32_t i = 0; i < c->n; i++) {
             at = from + i * each;
             if (put) x = dlpi_bits_take(wide, &at, bits[f]) - least;
-            dlpi_bits_move(near, &bit, (uint32_t)width, &x, put);
+            dlpi_bits_move(narrow, &bit, (uint32_t)width, &x, put);
             if (!put) dlpi_bits_put(wide, &at, bits[f], x + least);
         }
     }
@@ -356,14 +378,14 @@ DLPI_COLD static uint32_t dlpi_cursors_bring(const dlpi_cursors *c, uint8_t *wid
    The header is written there. Returns the bytes in the state; DLPI_CURSORS_LONG: it has no room.
    */
 static uint32_t dlpi_cursors_save(const dlpi_cursors *c, uint8_t *wide, uint8_t *to) {
-    uint8_t near[DLPI_CURSORS_WIDE + 16 * DLPI_CURSORS_FIELDS];
+    uint8_t narrow[DLPI_CURSORS_WIDE + 16 * DLPI_CURSORS_FIELDS];
     uint32_t bytes = dlpi_cursors_bytes(c);
     dlpi_cursors head = *c;
     if (bytes > DLP_SAMPLER_STATE_BYTES) {
-        memset(near, 0, sizeof near);
-        bytes = dlpi_cursors_bring(c, wide, near, true);
+        memset(narrow, 0, sizeof narrow);
+        bytes = dlpi_cursors_bring(c, wide, narrow, true);
         head.n |= DLPI_CURSORS_NEAR;
-        wide = near;
+        wide = narrow;
     }
     dlpi_cursors_head(&head, wide, true);
     if (bytes > DLP_SAMPLER_STATE_BYTES) return DLPI_CURSORS_LONG;
@@ -374,16 +396,16 @@ static uint32_t dlpi_cursors_save(const dlpi_cursors *c, uint8_t *wide, uint8_t 
 /* Read the header *c and the places, into wide[DLPI_CURSORS_WIDE], of a state, which is not
    trusted. Returns false if they are not valid. */
 static bool dlpi_cursors_read(dlpi_cursors *c, uint8_t *wide, const uint8_t *at, uint32_t bytes) {
-    uint8_t near[DLPI_CURSORS_WIDE + 16 * DLPI_CURSORS_FIELDS] = {0};
+    uint8_t narrow[DLPI_CURSORS_WIDE + 16 * DLPI_CURSORS_FIELDS] = {0};
     memset(c, 0, sizeof *c);
     if (bytes < 7 || bytes > DLP_SAMPLER_STATE_BYTES) return false;
-    memcpy(near, at, bytes);
-    if (!dlpi_cursors_head(c, near, false)) return false;
+    memcpy(narrow, at, bytes);
+    if (!dlpi_cursors_head(c, narrow, false)) return false;
     const bool all = (c->n & DLPI_CURSORS_NEAR) == 0;
     c->n &= ~DLPI_CURSORS_NEAR;
     if (c->n == 0 || dlpi_cursor_bits(c) < 2) return false;
     if (dlpi_cursors_bytes(c) > DLPI_CURSORS_WIDE) return false;
     memset(wide, 0, DLPI_CURSORS_WIDE);
     if (all) memcpy(wide, at, bytes);
-    return (all ? dlpi_cursors_bytes(c) : dlpi_cursors_bring(c, wide, near, false)) == bytes;
+    return (all ? dlpi_cursors_bytes(c) : dlpi_cursors_bring(c, wide, narrow, false)) == bytes;
 }

@@ -1,6 +1,7 @@
+/* needs: mix */
 #pragma once
 /* tests: unit/order/mixing, system/stages/join */
-#include "api/mixing.h"
+#include "order/mixed.h"
 #include "order/order.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-mixing     DATASETS MIXED BY WEIGHTS
@@ -16,21 +17,6 @@
 #define DLPI_MIX_RANK_BITS 20 /* low bits of a schedule's entry: turns before it */
 #define DLPI_MIX_NOBODY UINT32_MAX
 
-typedef struct dlpi_mix_part {
-    uint64_t first; /* index of the dataset's first item among those of all datasets */
-    uint64_t items;
-    uint64_t weight; /* its turns in a period */
-    uint64_t key;    /* key of its shuffles */
-} dlpi_mix_part;
-
-struct dlp_mix {
-    uint64_t period, samples, total, seed, id;
-    uint32_t n;
-    int32_t shuffle;
-    uint32_t *schedule;  /* [period] dataset << DLPI_MIX_RANK_BITS | turns of it before */
-    dlpi_mix_part *part; /* [n] */
-};
-
 /* --- Shuffles ---
 
    The place of a number among n, without a table. From DLP_PERMUTATION_TABLE on it is that of a
@@ -40,6 +26,8 @@ struct dlp_mix {
    ns. */
 #define DLPI_MIX_ROUNDS 64
 
+/* Return the number at place x of a shuffle of the n numbers below n. x must be below n, and n
+   below 2^32. */
 static uint64_t dlpi_mix_small(uint64_t n, uint64_t key, uint64_t x) {
     for (uint64_t r = 0; r < DLPI_MIX_ROUNDS; r++) {
         uint64_t word = dlpi_absorb(key, r);
@@ -76,6 +64,7 @@ static void dlpi_mix_push(dlpi_mix_heap *h, uint32_t key) {
     h->key[i] = key;
 }
 
+/* Take the least key out of the heap, and return the key. The heap must not be empty. */
 static uint32_t dlpi_mix_pop(dlpi_mix_heap *h) {
     uint32_t top = h->key[0], last = h->key[--h->n], i = 0, child;
     for (; (child = 2 * i + 1) < h->n; i = child) {
@@ -163,6 +152,7 @@ static uint64_t dlpi_mix_samples(const dlp_mix *m, int32_t until) {
 
 /* --- Checks --- */
 
+/* Return the greatest common divisor of a and b. If one of them is 0, it is the other. */
 static uint64_t dlpi_gcd(uint64_t a, uint64_t b) {
     while (b != 0) {
         uint64_t rest = a % b;
@@ -179,6 +169,7 @@ static int dlpi_mix_no_memory(dlp_error *err, const char *what) {
     return DLP_ERR_MEMORY;
 }
 
+/* Check the desc of a mix, but not its weights. Returns 0, or a DLP_ERR code with *err filled. */
 static int dlpi_mix_check(const dlp_mix_desc *d, dlp_error *err) {
     uint64_t total = 0;
     if (d->n < 1 || d->n > DLPI_MIX_DATASETS) return dlpi_order_bad(err, "mix.n", d->n, "1..1024");
@@ -225,6 +216,8 @@ static int dlpi_mix_weights(const dlp_mix_desc *d, uint64_t *divisor, uint64_t *
     return DLP_OK;
 }
 
+/* Fill the datasets, the length and the hash of a mix, whose period is set. divisor: number that
+   all weights are divided by. */
 static void dlpi_mix_fill(dlp_mix *m, const dlp_mix_desc *d, uint64_t divisor) {
     m->n = d->n;
     m->shuffle = d->shuffle;

@@ -78,6 +78,8 @@ static inline dlpi_range dlpi_range_of(uint64_t n) {
     return range;
 }
 
+/* Return a number below range.n, with equal probability for each. random: 64 random bits. If they
+   would favour a number, they are hashed to new bits. */
 static inline uint64_t dlpi_below(dlpi_range range, uint64_t random) {
     uint64_t low, high = dlpi_multiply(random, range.n, &low);
     while (DLPI_UNLIKELY(low < range.reject)) {
@@ -129,6 +131,8 @@ static inline uint32_t dlpi_wrap(uint32_t x, uint32_t a) {
     return x < a ? x : less;
 }
 
+/* Put the number x through the network once. The result may be p->n or more; then the caller calls
+   again. */
 static inline uint64_t dlpi_permutation_step(const dlp_permutation *p, uint64_t x) {
     uint32_t a = p->left_values, mask = (1u << p->right_bits) - 1;
     uint32_t left = (uint32_t)(x >> p->right_bits), right = (uint32_t)x & mask;
@@ -139,6 +143,7 @@ static inline uint64_t dlpi_permutation_step(const dlp_permutation *p, uint64_t 
     return (uint64_t)left << p->right_bits | right;
 }
 
+/* Return the number that dlpi_permutation_step takes to x. */
 static inline uint64_t dlpi_permutation_unstep(const dlp_permutation *p, uint64_t x) {
     uint32_t a = p->left_values, mask = (1u << p->right_bits) - 1;
     uint32_t left = (uint32_t)(x >> p->right_bits), right = (uint32_t)x & mask;
@@ -149,6 +154,8 @@ static inline uint64_t dlpi_permutation_unstep(const dlp_permutation *p, uint64_
     return (uint64_t)left << p->right_bits | right;
 }
 
+/* Fill the table of a permutation of few numbers, at most DLP_PERMUTATION_TABLE, by a shuffle. The
+   key decides the shuffle. */
 static void dlpi_permutation_shuffle(dlp_permutation *p, uint64_t key) {
     for (uint32_t i = 0; i < p->n; i++) {
         uint32_t j = (uint32_t)dlpi_below(dlpi_range_of(i + 1u), dlpi_absorb(key, i));
@@ -210,7 +217,7 @@ DLPDEF uint64_t dlp_permutation_find(const dlp_permutation *p, uint64_t value) {
 }
 
 #ifdef DLPI_ORDER_AVX2
-#define DLPI_AVX2 __attribute__((target("avx2")))
+#define DLPI_AVX2 DLPI_TARGET("avx2")
 
 /* Hash four halves, as dlpi_round_hash does one. Each half is in the low word of a lane. */
 DLPI_AVX2 static inline __m256i dlpi_round_hash4(__m256i half, __m256i key0, __m256i key1) {
@@ -369,6 +376,8 @@ static uint64_t dlpi_order_table_bytes(const dlp_sampler_desc *d, uint64_t n_ite
     return dlpi_times(dlpi_sum(dlpi_order_domain(d, n_items), 1), sizeof(dlpi_alias));
 }
 
+/* Fill the table of weights of an order; do nothing if the order has none. table: memory of
+   dlpi_order_table_bytes bytes. The sampler must have been checked. */
 static void dlpi_order_build(const dlp_sampler_desc *d, uint64_t n_items, void *table) {
     uint64_t n = dlpi_order_domain(d, n_items), total = 0;
     dlpi_alias *t = (dlpi_alias *)table;
@@ -392,45 +401,49 @@ static uint64_t dlpi_order_samples(const dlp_sampler_desc *d, uint64_t n_items) 
 
 /* Refuse a number of a desc. field: "desc.name". words: what it must be. Returns DLP_ERR_ARG. */
 static int dlpi_order_bad(dlp_error *err, const char *field, int64_t got, const char *words) {
-    return DLPI_ORDER_FAULT(err, field, "%s is %" PRId64 ", must be %s", strchr(field, '.') + 1,
+    return DLPI_ORDER_FAULT(err, field, "%s is %" PRId64 ", must be %s", strrchr(field, '.') + 1,
                             got, words);
 }
 
+/* Check a sampler's subset: each index must be below n_items. Returns 0, or a DLP_ERR code with
+   *err filled. */
 static int dlpi_order_check_subset(const dlp_sampler_desc *d, uint64_t n_items, dlp_error *err) {
     if (!d->subset && d->n_subset)
-        return dlpi_order_bad(err, "sampler.n_subset", (int64_t)d->n_subset, "0 without subset");
+        return dlpi_order_bad(err, "list.order.n_subset", (int64_t)d->n_subset, "0 without subset");
     if (!d->subset) return DLP_OK;
     if (d->n_subset < 1 || d->n_subset > DLPI_MAX_ITEMS)
-        return dlpi_order_bad(err, "sampler.n_subset", (int64_t)d->n_subset, "1..2^48");
+        return dlpi_order_bad(err, "list.order.n_subset", (int64_t)d->n_subset, "1..2^48");
     for (uint64_t i = 0; i < d->n_subset; i++)
         if (d->subset[i] >= n_items)
-            return DLPI_ORDER_FAULT(err, "sampler.subset",
+            return DLPI_ORDER_FAULT(err, "list.order.subset",
                                     "subset[%" PRIu64 "] is %" PRIu64 ", but n_items is %" PRIu64,
                                     i, d->subset[i], n_items);
     return DLP_OK;
 }
 
+/* Check a sampler's weights: they are given if the order needs them, and their sum is 1..2^63.
+   Returns 0, or a DLP_ERR code with *err filled. */
 static int dlpi_order_check_weights(const dlp_sampler_desc *d, uint64_t n_items, dlp_error *err) {
     const uint64_t most = (uint64_t)1 << 63;
     uint64_t n = dlpi_order_domain(d, n_items), total = 0;
     const dlpi_order_ops *ops = dlpi_order_of(d->order);
     if (!ops->weights) {
         if (!d->weights) return DLP_OK;
-        return DLPI_ORDER_FAULT(err, "sampler.weights",
+        return DLPI_ORDER_FAULT(err, "list.order.weights",
                                 "weights need order DLP_ORDER_WEIGHTED, order is %s", ops->name);
     }
     if (!d->weights)
-        return DLPI_ORDER_FAULT(err, "sampler.weights", "weights is NULL: give them for order %s",
-                                ops->name);
+        return DLPI_ORDER_FAULT(err, "list.order.weights",
+                                "weights is NULL: give them for order %s", ops->name);
     for (uint64_t i = 0; i < n; i++) {
         if (d->weights[i] > most - total)
-            return DLPI_ORDER_FAULT(err, "sampler.weights",
+            return DLPI_ORDER_FAULT(err, "list.order.weights",
                                     "weights[%" PRIu64 "] = %" PRIu64 " takes the sum above 2^63",
                                     i, d->weights[i]);
         total += d->weights[i];
     }
     if (total == 0)
-        return DLPI_ORDER_FAULT(err, "sampler.weights",
+        return DLPI_ORDER_FAULT(err, "list.order.weights",
                                 "all %" PRIu64 " weights are 0, the sum must be 1..2^63", n);
     return DLP_OK;
 }
@@ -447,30 +460,30 @@ static const char *dlpi_order_has_lists(const dlp_batch_sampler *s) {
 /* Check all of a desc but its batch sampler. Returns 0, or DLP_ERR_ARG with *err filled. */
 static int dlpi_order_check(const dlp_sampler_desc *d, uint64_t n_items, dlp_error *err) {
     const dlpi_order_ops *ops;
-    uint64_t draws = d->samples_per_epoch;
+    uint64_t n = d->samples_per_epoch;
     int rc;
     if (n_items < 1 || n_items > DLPI_MAX_ITEMS)
-        return dlpi_order_bad(err, "dataset.n_items", (int64_t)n_items, "1..2^48");
+        return dlpi_order_bad(err, "source.dataset.n_items", (int64_t)n_items, "1..2^48");
     if ((ops = dlpi_order_of(d->order)) == NULL)
-        return dlpi_order_bad(err, "sampler.order", d->order, "one of DLP_ORDER_*");
+        return dlpi_order_bad(err, "list.order.order", d->order, "one of DLP_ORDER_*");
     if (d->threaded < 0 || d->threaded > 1)
-        return dlpi_order_bad(err, "sampler.threaded", d->threaded, "0 or 1");
+        return dlpi_order_bad(err, "list.order.threaded", d->threaded, "0 or 1");
     if ((rc = dlpi_order_check_subset(d, n_items, err)) != DLP_OK) return rc;
     if ((rc = dlpi_order_check_weights(d, n_items, err)) != DLP_OK) return rc;
-    if (draws > DLPI_MAX_ITEMS)
-        return dlpi_order_bad(err, "sampler.samples_per_epoch", (int64_t)draws, "at most 2^48");
-    if (draws && (ops->elsewhere || (ops->once && draws != dlpi_order_domain(d, n_items))))
-        return dlpi_order_bad(err, "sampler.samples_per_epoch", (int64_t)draws, "0 for this order");
+    if (n > DLPI_MAX_ITEMS)
+        return dlpi_order_bad(err, "list.order.samples_per_epoch", (int64_t)n, "at most 2^48");
+    if (n && (ops->elsewhere || (ops->once && n != dlpi_order_domain(d, n_items))))
+        return dlpi_order_bad(err, "list.order.samples_per_epoch", (int64_t)n, "0 for this order");
     if (ops->function != (d->function != NULL))
-        return DLPI_ORDER_FAULT(err, "sampler.function",
+        return DLPI_ORDER_FAULT(err, "list.order.function",
                                 "function is %s but order is %s: DLP_ORDER_FUNCTION needs one",
                                 d->function ? "set" : "NULL", ops->name);
     if (d->order != DLP_ORDER_BATCHES && dlpi_order_has_lists(&d->batches))
-        return DLPI_ORDER_FAULT(err, "sampler.batches",
+        return DLPI_ORDER_FAULT(err, "list.order.batches",
                                 "batches.%s needs order DLP_ORDER_BATCHES, order is %s",
                                 dlpi_order_has_lists(&d->batches), ops->name);
     if (d->replacement && !ops->function)
-        return DLPI_ORDER_FAULT(err, "sampler.replacement",
+        return DLPI_ORDER_FAULT(err, "list.order.replacement",
                                 "replacement needs DLP_ORDER_FUNCTION, order is %s", ops->name);
     return DLP_OK;
 }
@@ -510,6 +523,8 @@ struct dlpi_order {
     dlp_permutation permutation;
 };
 
+/* Set up *o to compute the order of a sampler, which must have been checked. table: what
+   dlpi_order_build filled. The table and the arrays of the sampler are borrowed. */
 static void dlpi_order_init(dlpi_order *o, const dlp_sampler_desc *d, uint64_t n_items,
                             const void *table) {
     const dlpi_alias *t = (const dlpi_alias *)table;
@@ -530,6 +545,8 @@ static void dlpi_order_init(dlpi_order *o, const dlp_sampler_desc *d, uint64_t n
     }
 }
 
+/* Compute the keys of an epoch, and all else that its order needs. Later calls for positions of
+   this epoch use them. */
 static void dlpi_order_begin(dlpi_order *o, uint64_t epoch) {
     for (uint64_t i = 0; i < 3; i++)
         o->key[i] = dlpi_absorb(dlpi_hash_in(o->ops->domain, o->seed, epoch), i);
@@ -544,6 +561,7 @@ static inline uint64_t dlpi_order_random(const dlpi_order *o, uint64_t position)
     return dlpi_absorb(dlpi_absorb(o->key[0], position), o->key[1]);
 }
 
+/* Draw the item of a position by weight: choose a bucket, then one of its two items. */
 static inline uint64_t dlpi_order_weighted(const dlpi_order *o, uint64_t position) {
     uint64_t random = dlpi_order_random(o, position);
     uint64_t bucket = dlpi_below(o->buckets, random);

@@ -61,6 +61,7 @@ typedef struct dlpi_source_ops {
     /* By the consumer: batch b, in slot s, is about to be delivered, or code rc in its place.
        Returns the code that is delivered, or DLPI_NEXT_EPOCH: the epoch is over before batch b. */
     int (*agreed)(dlp_pipe *p, int rc, uint64_t b, uint32_t s);
+    void (*over)(dlp_pipe *p); /* by the consumer: an epoch is over. NULL: nothing is told of it */
     /* By a worker of the first stage. */
     /* Write the indices of a unit's rows, if fill did not write them. */
     void (*indices)(struct dlpi_worker *w, const struct dlpi_unit *t);

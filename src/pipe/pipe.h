@@ -1,7 +1,9 @@
 #pragma once
 /* tests: system/core/pipe_basic, system/core/pipe_wrap */
+#include "api/graph.h"
 #include "api/queues.h"
 #include "base/cpus.h"
+#include "order/identity.h"
 #include "order/order.h"
 #include "pipe/ops.h"
 #include "pipe/region.h"
@@ -65,8 +67,9 @@ typedef struct dlpi_stage {
     int at_first;                /* workers that may claim at the start, of n_workers */
     uint64_t stage_words_offset; /* bytes from the start of a slot's record to the stage's words */
     dlpi_scope scope;
-    int lets_pass; /* 1: units without an item of its own may pass it without a claim */
-    int held;      /* DLPI_HELD_*: what it does with fields that end before the batch; 0: nothing */
+    bool lets_pass; /* units without an item of its own may pass it without a claim */
+    bool retries;   /* a row that runs in its attempts has retries of its own */
+    int held; /* DLPI_HELD_*: what it does with fields that end before the batch; 0: nothing */
 } dlpi_stage;
 
 typedef struct dlpi_parked { /* a row between two attempts: see dlpi_park */
@@ -77,6 +80,17 @@ typedef struct dlpi_parked { /* a row between two attempts: see dlpi_park */
     uint32_t slot, row;
 } dlpi_parked;
 
+typedef struct dlpi_policy { /* what becomes of failures: fields of dlp_workers_desc */
+    int64_t max_skips;
+    int32_t on_error, retries, retry_backoff_ms;
+} dlpi_policy;
+
+typedef struct dlpi_table_row { /* what a row of the table says of its failures */
+    char name[32];
+    dlpi_policy policy;
+    bool own; /* the policy holds; else that of the stage in whose attempts the row runs */
+} dlpi_table_row;
+
 /* Where dlp_fail writes. */
 struct dlp_call {
     char *message; /* [256] */
@@ -84,6 +98,7 @@ struct dlp_call {
     struct dlpi_worker *w;
     uint32_t used_random; /* 1: the callback called dlp_item_random */
     uint32_t said; /* 1 + row of the item that the message is about; 0: there is no message */
+    const dlpi_table_row *row; /* the row of the table that failed; NULL: the stage's own */
 };
 
 /* What most workers never write. It lies behind the records of all: else its pages would be theirs,
@@ -146,7 +161,7 @@ typedef struct dlpi_worker {
     uint64_t position;             /* position of the batch's first row */
     uint8_t *cell[DLP_MAX_FIELDS]; /* address of each field of the batch's first row */
     uint64_t cursor;               /* in a stage that works in order: the next batch */
-    pthread_t thread;
+    dlpi_thread thread;
     int started, joined; /* joined -1: inline, has begun */
     int process;         /* 1: runs in a process of its own */
     uint32_t next_slot;  /* slot of the batch after the one found last, if slots are used in turn */
@@ -191,9 +206,14 @@ typedef struct dlpi_state {
     uint32_t gaps_used, sampler_bytes;
     uint8_t sampler[DLP_SAMPLER_STATE_BYTES];
     uint8_t gaps[DLPI_GAPS_MAX / 8]; /* bit k: batch + k is consumed too */
+    /* What follows is saved in bits of the words above that their numbers do not reach. */
+    uint32_t end_due; /* 1: the epoch before has ended, and DLP_EPOCH_END was not returned yet */
+    uint32_t
+        identity[DLPI_HASHES]; /* what the data are: DLPI_NAMES .. DLPI_CONTENT; 0: not known */
 } dlpi_state;
 
-_Static_assert(sizeof(dlpi_state) <= sizeof(dlp_state), "a state must fit");
+#define DLPI_STATE_BYTES offsetof(dlpi_state, end_due) /* of a saved state */
+_Static_assert(DLPI_STATE_BYTES <= sizeof(dlp_state), "a state must fit");
 
 typedef struct dlpi_scheduler { /* private to the thread that schedules: its own, or the consumer */
     uint64_t epoch, in_epoch, position; /* the next batch: its epoch, number and first position */
@@ -202,8 +222,9 @@ typedef struct dlpi_scheduler { /* private to the thread that schedules: its own
     uint32_t slot_turn;   /* the slot that is looked at first for the next batch */
     uint32_t cell_turn;   /* the set of item cells that is next, likewise */
     dlpi_cell_use *cells; /* [prefetch] the batch of each set of item cells */
-    int ended;            /* not 0: no further batch follows */
-    uint32_t run_shift;   /* new batches are cut into runs of 1 << run_shift rows */
+    uint16_t ended;       /* not 0: no further batch follows */
+    uint16_t run_shift;   /* new batches are cut into runs of 1 << run_shift rows */
+    uint32_t shifted_at;  /* when run_shift was computed, in units of 2^20 ns, modulo 2^32 */
     uint64_t cost_ns;     /* ns of an item in the slowest stage of rows; 0: not known yet */
     /* Resume of an unordered pipe: bitmap of consumed batches after the first gap. */
     uint64_t skip_base; /* batch of the first bit; UINT64_MAX: no bit is set */
@@ -267,10 +288,19 @@ typedef struct dlpi_counter { /* a counter of the user: dlp_pipe_desc.counters *
 typedef struct dlpi_datasets {        /* the datasets of fetch and of all joins together */
     dlp_field fields[DLP_MAX_FIELDS]; /* fields of an item; the stages own their names */
     uint32_t n_fields;
-    uint64_t n_added; /* items that later stages add behind those of fetch */
+    uint64_t n_added;      /* items that later stages add behind those of fetch */
+    dlp_identity identity; /* what the data of all sources are, in the order of the table */
 } dlpi_datasets;
 
+/* What a pipe does that has given batches away as tensors. */
+typedef struct dlpi_exports_ops {
+    void (*sweep)(struct dlp_pipe *p);              /* Give back what has no more tensors */
+    int (*release)(struct dlp_pipe *p, uint32_t s); /* dlp_pipe_release of batch s */
+    int (*close)(struct dlp_pipe *p);               /* dlp_pipe_close */
+} dlpi_exports_ops;
+
 typedef struct dlpi_exports {    /* batches given away as tensors: device/dlpack.h */
+    const dlpi_exports_ops *ops; /* NULL: no batch was given away yet */
     struct dlpi_exported *slots; /* [n_out]; NULL: no batch was given away yet */
     uint32_t n;                  /* batches that are given away now */
     int closed;                  /* 1: the pipe is closed: the last tensor frees it */
@@ -288,6 +318,7 @@ typedef struct dlpi_pace {     /* how the consumer spends its time: deliver/pace
     uint64_t untimed_ns;  /* all inline: ns that passed in the calls not timed, at most */
     uint32_t clock_off;   /* all inline: 1: this call is not timed */
     bool source_waited;   /* the present wait was for the source */
+    uint8_t inside;       /* M2 1: a call of the consumer is under way, and may run callbacks */
 } dlpi_pace;
 
 typedef struct dlpi_consumed { /* unordered: batches of the epoch that are delivered */
@@ -306,12 +337,23 @@ typedef struct dlpi_after { /* the state after all delivered batches */
     dlpi_source_state source;
 } dlpi_after;
 
+/* Bits of epoch_end_due: DLP_EPOCH_END, or the error of an epoch without a valid row. */
+enum { DLPI_DUE_END = 1, DLPI_DUE_NONE = 2 };
+
 typedef struct dlpi_warnings { /* written by the consumer; explain reads them in any thread */
     uint64_t n;                /* V1: warnings whose text is complete */
     char text[8][160];
     uint64_t skips_seen; /* entries of the list of skips that were read so far */
     uint32_t told_of;    /* a bit for each stage that a warning about DLP_SKIP has named */
     bool first_seen;     /* the first batch was checked */
+    bool valid;          /* the present epoch has, or may have had, a valid row (inputs/valid.h) */
+    uint64_t left_out;   /* items that were left out of its batches without a valid row */
+    bool data_said;      /* a warning told that a state cannot be compared with the data */
+    bool stall_said;     /* a warning told that no batch comes */
+    uint64_t stall_at, stall_ns; /* batches delivered when next last looked, and since when */
+    bool rooms_seen;             /* the lengths of ragged rows were compared with their rooms */
+    uint64_t rows;               /* rows whose lengths are in `lengths` so far */
+    uint64_t lengths[DLP_MAX_FIELDS]; /* sum of the lengths of each ragged field */
 } dlpi_warnings;
 
 struct dlp_pipe {
@@ -320,13 +362,14 @@ struct dlp_pipe {
     char name[32];
     dlp_state resume;
     int prepared;               /* 1: the region is mapped, and worker processes are started */
-    int started, epoch_end_due; /* epoch_end_due 1: the next call of next returns DLP_EPOCH_END */
+    int started, epoch_end_due; /* epoch_end_due: what next returns, DLPI_DUE_* bits */
     int closing;                /* 1: close was called; 2: no thread of the pipe is left */
     uint32_t stop_asked;        /* S2 1: stop was called, maybe before the start */
     uint32_t can_wake;          /* S2 1: ctl and waiters are mapped */
     int in_worker; /* 1: this is one of its worker processes: a callback may call stop */
     dlp_error err;
-    dlp_error held_err; /* error of the last call of next that returned DLP_ERR_HELD */
+    dlp_error call_err; /* error of a call that is none of the pipe: next returned DLP_ERR_HELD, or
+                              dlp_batch_data NULL */
     dlpi_warnings warnings;
     int n_stages;
     dlpi_stage stages[DLP_MAX_STAGES];
@@ -355,7 +398,8 @@ struct dlp_pipe {
     int n_staffed;                    /* [n_work, n_staffed) stages with cells of their own */
     dlpi_fields items, batches;       /* the fields laid out in an item cell, and in a batch cell */
     dlpi_datasets datasets;
-    const char *node;        /* name of the table's row that is being added; else NULL */
+    const char *node;                   /* name of the table's row that is being added; else NULL */
+    dlpi_table_row rows[DLP_MAX_NODES]; /* of the table */
     uint32_t run_shift_most; /* a run has 1 << this rows at most; 0: rows are claimed one by one */
     int has_item_cells;      /* 1: items have cells of their own; 0: they lie in the batch cell */
     int item_area;           /* DLPI_REC_CELLS or DLPI_REC_ITEM_CELLS: where items are written */
@@ -554,6 +598,16 @@ static inline uint32_t dlpi_fate_killed(uint32_t fate, uint32_t stage, bool late
     if (kills < 127) kills++;
     return (fate & (0xffffu | DLPI_FATE_RAISED | DLPI_FATE_COUNTS | DLPI_FATE_FAILED)) |
            kills << 16 | stage << 23 | (late ? DLPI_FATE_LATE : 0);
+}
+
+static inline dlpi_policy dlpi_policy_of(const dlp_workers_desc *d) {
+    return (dlpi_policy){d->max_skips, d->on_error, d->retries, d->retry_backoff_ms};
+}
+
+/* Return what the row that failed last says of failures, or else what its stage says. */
+static inline dlpi_policy dlpi_policy_now(const dlpi_worker *w) {
+    const dlpi_table_row *row = w->note.row;
+    return row != NULL && row->own ? row->policy : dlpi_policy_of(&w->st->w);
 }
 
 /* Return how many rows a worker of the stage may have in callbacks at once, 1 at least. */

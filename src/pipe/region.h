@@ -35,6 +35,7 @@
    label  atomic            written by                 read by (partner)
    Z1     word of what is kept  worker that keeps it      workers (Z1)
    X2     running, at_once  worker, around a callback  recovery, of a dead worker (X2)
+   X3     mark of a ragged row  worker, around a callback  the next worker of the row (X3)
 
    Slots are reused only after every unit of their batch was claimed and done.
    DLP_DISPATCH_BATCHES narrows who may try, by sequence and number alone, and a worker process that
@@ -85,6 +86,9 @@ enum {
     DLPI_REC_COUNT,
     DLPI_AREA_WAITERS = DLPI_REC_COUNT,
     DLPI_AREA_GUARD,
+    DLPI_AREA_MARKS,     /* of ragged rows: >>impl-marks */
+    DLPI_AREA_MADE,      /* of fields that a collate makes */
+    DLPI_AREA_READS,     /* outside the region: what workers of sources allocate */
     DLPI_AREA_OWN,       /* of the stages: DLPI_OWN */
     DLPI_OWN_LINK = 0,   /* the number of cells of inputs, and of the sink's buffers, for links */
     DLPI_OWN_HIDDEN = 3, /* the number of the one that no observer reads */

@@ -34,7 +34,7 @@ static const struct dlpi_source_state *dlpi_source_stateless(const dlp_pipe *p D
     return NULL;
 }
 
-#define DLPI_SOURCE_PARAMS "params (subset, weights, samples, function_id, datasets mixed)"
+#define DLPI_SOURCE_PARAMS "params: subset, weights, samples, function_id, datasets mixed"
 
 /* Its items are at hand: nothing is loaded ahead of a batch. */
 #define DLPI_SOURCE_AT_HAND \
@@ -82,16 +82,14 @@ static inline bool dlpi_is_shared(const dlp_pipe *p) { return p->sharing != &dlp
 
 /* ---- a pipe's ---- */
 
-static const dlpi_lender_ops dlpi_whole; /* deliver/whole.h */
-
-/* Give a new pipe the tables of no stage. */
-static void dlpi_roles_begin(dlp_pipe *p) {
+/* Give a new pipe the tables of no stage. whole: the table of a lender that lends whole batches. */
+static void dlpi_roles_begin(dlp_pipe *p, const dlpi_lender_ops *whole) {
     p->source = &dlpi_no_source;
     p->keeper = &dlpi_no_keeper;
     p->kept_by = -1;
     p->holder = &dlpi_no_holder;
     p->sink = &dlpi_slot_sink;
-    p->lender = &dlpi_whole;
+    p->lender = whole;
     p->sharing = &dlpi_unshared;
 }
 

@@ -164,7 +164,7 @@ static uint64_t *dlpi_mpsc_ready_word(dlp_mpsc_rx *rx, uint32_t word) {
 static int dlpi_mpsc_follow(dlp_mpsc_rx *rx) {
     for (uint32_t k = 0; k <= rx->ready_words; k++) {
         while (rx->bits) {
-            uint32_t i = rx->word * 64 + (uint32_t)__builtin_ctzll(rx->bits);
+            uint32_t i = rx->word * 64 + DLPI_CTZ(rx->bits);
             rx->bits &= rx->bits - 1;
             int r = i < rx->producers ? dlpi_mpsc_try_turn(rx, i) : DLP_EMPTY;
             if (r != DLP_EMPTY) return r;
@@ -177,6 +177,9 @@ static int dlpi_mpsc_follow(dlp_mpsc_rx *rx) {
     return DLP_EMPTY;
 }
 
+/* End the present lane's turn, and give the next lane with records its turn. Returns DLP_OK,
+   DLP_EMPTY or DLP_ERR_CORRUPT. Every DLPI_MPSC_SWEEP calls all lanes are looked at, whatever the
+   ready bits say. */
 DLPDEF int dlpi_mpsc_find(dlp_mpsc_rx *rx) {
     if (rx->ready_words == 0) return dlpi_mpsc_sweep(rx);
     if (rx->left == 0 && rx->at->tail_seen != rx->at->head) /* its turn is over, but it has more */

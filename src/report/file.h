@@ -5,103 +5,78 @@
 #include "report/lanes.h"
 /* ---- write a file that is complete, or not there at all ---- */
 
-#include <sys/stat.h>
-
 typedef struct dlpi_out {
-    int fd;
+    dlpi_handle fd;
+    uint64_t at;     /* bytes written */
     int errnum;      /* errno of the first failure, after which nothing is written; 0: none */
-    size_t n;        /* bytes in buf */
+    dlpi_text text;  /* in buf, not written yet */
     char *temporary; /* name that is renamed to path at the end; NULL: path itself is written */
     const char *path;
     char buf[8192];
 } dlpi_out;
 
+/* Write all buffered bytes to the file. The first failure is kept in o->errnum; after it nothing is
+   written. A regular file must stay within the limits on its size. */
 static void dlpi_out_flush(dlpi_out *o) {
-    size_t done = 0;
-    struct stat st;
-    bool file = fstat(o->fd, &st) == 0 && S_ISREG(st.st_mode);
-    off_t at = file ? lseek(o->fd, 0, SEEK_CUR) : 0;
-    if (file && o->errnum == 0 && at >= 0 && !dlpi_file_may_be((uint64_t)at + o->n))
-        o->errnum = errno;
-    while (done < o->n && o->errnum == 0) {
-        ssize_t k = write(o->fd, o->buf + done, o->n - done);
-        if (k > 0) {
-            done += (size_t)k;
-        } else if (k == 0 || errno != EINTR) {
-            o->errnum = k == 0 ? EIO : errno;
-        }
-    }
-    o->n = 0;
+    const size_t n = o->text.len;
+    dlpi_facts st;
+    const bool file = dlpi_handle_facts(o->fd, &st) == 0 && st.kind == DLPI_IS_FILE;
+    if (n >= sizeof o->buf && o->errnum == 0) o->errnum = EOVERFLOW; /* it was cut */
+    if (file && o->errnum == 0 && !dlpi_file_may_be(o->at + n)) o->errnum = EFBIG;
+    if (o->errnum == 0) o->errnum = dlpi_handle_write(o->fd, o->buf, n, UINT64_MAX);
+    o->at += n;
+    o->text.len = 0;
 }
 
-static void dlpi_out_bytes(dlpi_out *o, const char *s, size_t n) {
-    if (n > sizeof o->buf - o->n) { dlpi_out_flush(o); }
-    memcpy(o->buf + o->n, s, n);
-    o->n += n;
+/* Return the text of the file, with room for 1023 bytes more. */
+static dlpi_text *dlpi_out_room(dlpi_out *o) {
+    if (o->text.len + 1024 > sizeof o->buf) dlpi_out_flush(o);
+    return &o->text;
 }
 
 /* Print at most 1023 bytes: strings of unknown length go through dlpi_out_escaped. */
-__attribute__((format(printf, 2, 3))) static void dlpi_out_print(dlpi_out *o, const char *format,
-                                                                 ...) {
-    enum { MOST = 1024 };
-    va_list a;
-    if (sizeof o->buf - o->n < MOST) dlpi_out_flush(o);
-    va_start(a, format);
-    int n = vsnprintf(o->buf + o->n, MOST, format, a);
-    va_end(a);
-    if (n >= 0 && n < MOST)
-        o->n += (size_t)n;
-    else
-        o->errnum = o->errnum ? o->errnum : EOVERFLOW;
-}
+#define dlpi_out_print(o, ...) dlpi_text_add(dlpi_out_room(o), __VA_ARGS__)
 
-/* Open a file to write. Returns 0, DLP_ERR_MEMORY, or DLP_ERR_SYSTEM with errno. A regular or new
-   file is written beside itself and renamed, so that a failure leaves what was there. Anything else
-   (a device, a pipe, a link such as /dev/stdout) is written in place: renaming over it would put a
-   file where the device was. */
+/* Open a file to write. Returns 0, DLP_ERR_MEMORY, or DLP_ERR_SYSTEM with o->errnum. A regular or
+   new file is written beside itself and renamed, so that a failure leaves what was there. Anything
+   else (a device, a pipe, a link such as /dev/stdout) is written in place: renaming over it would
+   put a file where the device was. */
 static int dlpi_out_open(dlpi_out *o, const char *path) {
-    struct stat st;
+    dlpi_facts st;
+    o->at = 0;
     o->errnum = 0;
-    o->n = 0;
+    o->text = (dlpi_text){o->buf, sizeof o->buf, 0};
     o->path = path;
     o->temporary = NULL;
-    bool in_place = lstat(path, &st) == 0 && !S_ISREG(st.st_mode);
-    if (in_place && !dlpi_file_trusted(&st, path)) {
-        errno = EACCES;
-        return DLP_ERR_SYSTEM;
+    bool in_place = dlpi_path_facts(path, false, &st) == 0 && st.kind != DLPI_IS_FILE;
+    if (!in_place) {
+        const size_t size = strlen(path) + 5;
+        if ((o->temporary = malloc(size)) == NULL) return DLP_ERR_MEMORY;
+        snprintf(o->temporary, size, "%s.tmp", path);
     }
-    if (in_place) {
-        o->fd = dlpi_fd_above(open(path, O_WRONLY | O_TRUNC | O_CLOEXEC));
-        return o->fd < 0 ? DLP_ERR_SYSTEM : DLP_OK;
-    }
-    size_t n = strlen(path);
-    if ((o->temporary = malloc(n + 5)) == NULL) { return DLP_ERR_MEMORY; }
-    memcpy(o->temporary, path, n);
-    memcpy(o->temporary + n, ".tmp", 5);
-    o->fd = dlpi_file_afresh(o->temporary);
-    if (o->fd < 0) {
-        int e = errno;
-        free(o->temporary);
-        errno = e;
-        return DLP_ERR_SYSTEM;
-    }
-    return DLP_OK;
+    if (!in_place)
+        o->errnum = dlpi_file_afresh(&o->fd, o->temporary); /* NOLINT: close frees the name */
+    else if (!dlpi_file_trusted(&st, path))
+        o->errnum = EACCES;
+    else
+        o->errnum = dlpi_handle_open(&o->fd, path, DLPI_WRITE | DLPI_CUT);
+    if (o->errnum == 0) return DLP_OK;
+    free(o->temporary);
+    return DLP_ERR_SYSTEM;
 }
 
-/* Write the rest and close; a new file gets its name. Returns 0, or DLP_ERR_SYSTEM with errno. */
+/* Write the rest and close; a new file gets its name. Returns 0, or DLP_ERR_SYSTEM with
+   o->errnum. */
 static int dlpi_out_close(dlpi_out *o) {
+    int closed;
     dlpi_out_flush(o);
-    if (close(o->fd) != 0 && o->errnum == 0) { o->errnum = errno; }
+    if ((closed = dlpi_handle_close(o->fd)) != 0 && o->errnum == 0) o->errnum = closed;
     if (o->temporary != NULL) {
-        if (o->errnum == 0 && rename(o->temporary, o->path) != 0) { o->errnum = errno; }
-        if (o->errnum != 0) { unlink(o->temporary); }
+        if (o->errnum == 0) o->errnum = dlpi_path_rename(o->temporary, o->path);
+        if (o->errnum != 0) dlpi_path_remove(o->temporary);
         free(o->temporary);
     }
-    if (o->errnum != 0) {
-        errno = o->errnum;
-        return DLP_ERR_SYSTEM;
-    }
-    return DLP_OK;
+    return o->errnum != 0 ? DLP_ERR_SYSTEM : DLP_OK;
 }
 
 /* Step over one character of a text and return its code point. Bytes that are not well-formed UTF-8
@@ -131,37 +106,23 @@ static int dlpi_text_units(const char *s, size_t n) {
     return units;
 }
 
-static void dlpi_out_char(dlpi_out *o, uint32_t c, bool json) {
-    char b[8];
-    if (json && (c == '"' || c == '\\')) {
-        dlpi_out_print(o, "\\%c", (int)c);
-    } else if (!json && (c == '<' || c == '>' || c == '&' || c == '"' || c == '\'')) {
-        dlpi_out_print(o, "&#%d;", (int)c);
-    } else if (c < 0x80) {
-        b[0] = (char)c;
-        dlpi_out_bytes(o, b, 1);
-    } else {
-        int more = c < 0x800 ? 1 : c < 0x10000 ? 2 : 3;
-        b[0] = (char)((more == 1 ? 0xc0u : more == 2 ? 0xe0u : 0xf0u) | c >> (6 * more));
-        for (int i = 1; i <= more; i++) { b[i] = (char)(0x80u | (c >> (6 * (more - i)) & 0x3f)); }
-        dlpi_out_bytes(o, b, (size_t)more + 1);
-    }
-}
-
-/* Write a text of at most `max` bytes, cut to a width of `units`, as JSON or as XML. */
+/* Write a text of at most `max` bytes, cut to a width of `units`, escaped for JSON or for XML. */
 static void dlpi_out_escaped(dlpi_out *o, const char *s, size_t max, int units, bool json) {
-    size_t n = strnlen(s, max);
-    const char *end = s + n;
-    bool cut = dlpi_text_units(s, n) > units;
-    int used = 0;
-    while (s != end) {
-        uint32_t c = dlpi_utf8_next(&s, end);
+    const size_t n = dlpi_string_length(s, max);
+    const char *const end = s + n, *at = s;
+    const bool cut = dlpi_text_units(s, n) > units;
+    for (int used = 0; at != end; s = at) {
+        const uint32_t c = dlpi_utf8_next(&at, end);
         used += c < 0x250 ? 1 : 2;
         if (cut && used > units - 2) {
-            dlpi_out_char(o, 0x2026, json);
+            dlpi_out_print(o, "\xe2\x80\xa6");
             return;
         }
-        dlpi_out_char(o, c, json);
+        if (c < 0x80 && strchr(json ? "\"\\" : "<>&\"'", (int)c) != NULL)
+            dlpi_out_print(o, json ? "\\%c" : "&#%d;", (int)c);
+        else
+            dlpi_out_print(o, "%.*s", (int)(c == 0xfffd ? 3 : at - s),
+                           c == 0xfffd ? "\xef\xbf\xbd" : s);
     }
 }
 
@@ -171,10 +132,12 @@ typedef int dlpi_pen(dlpi_out *o, const dlpi_picture *p);
 /* Write a picture into a file, by a pen. Returns 0 or a code (DLP_ERR_*). */
 static int dlpi_picture_write(const dlpi_picture *p, dlpi_pen *pen, const char *path) {
     dlpi_out o;
-    int rc = dlpi_out_open(&o, path);
-    if (rc != DLP_OK) return rc;
-    rc = pen(&o, p);
-    if (rc != DLP_OK) o.errnum = ENOMEM;
-    int closed = dlpi_out_close(&o);
-    return rc != DLP_OK ? rc : closed;
+    int closed, rc = dlpi_out_open(&o, path);
+    if (rc == DLP_OK) {
+        if ((rc = pen(&o, p)) != DLP_OK) o.errnum = ENOMEM;
+        closed = dlpi_out_close(&o);
+        if (rc == DLP_OK) rc = closed;
+    }
+    if (o.errnum != 0) errno = o.errnum; /* as the public calls say */
+    return rc;
 }

@@ -1,10 +1,11 @@
+/* needs: explain */
 #pragma once
 /* tests: system/report/texts, system/report/advice */
 #include "report/predict.h"
 #include "report/words.h"
 /* ---- what limits a pipe, and what a change would give ---- */
 
-/* What limits: a stage, or one of the names below. */
+/* What limits: a stage, or one of the names below. Groups of sentences are numbered as these. */
 enum {
     DLPI_LIMIT_CONSUMER = -1,
     DLPI_LIMIT_CORES = -2,
@@ -24,14 +25,14 @@ typedef struct dlpi_verdict {
 
 /* dlp_stats as shares of the time the consumer spent in next and in its steps. */
 typedef struct dlpi_load {
-    double ns;    /* length of that time */
-    double rows;  /* rows of a batch */
-    double units; /* units of work of a batch: its rows; with views 1, the chunk */
-    double rate;  /* items/s */
-    double wait;  /* part of the time that the consumer waited, or did inline stages' work, 0..1 */
-    double consumer;               /* part of the time of its own steps and inline stages, 0..1 */
-    double cores;                  /* part of the process's cores used or waited for */
-    double used;                   /* part of the process's cores used */
+    double ns;   /* length of that time */
+    double rows; /* rows of a batch */
+    double rate; /* items/s */
+    double wait; /* part of the time that the consumer waited, or did inline stages' work, 0..1 */
+    double consumer; /* part of the time of its own steps and inline stages, 0..1 */
+    double cores;    /* part of the process's cores used or waited for */
+    double used;     /* part of the process's cores used */
+    double work; /* ns that workers work on a batch's items; 0 if workers have other work, too */
     double util[DLP_MAX_STAGES];   /* busy part of the time of useful workers; 0: inline */
     double useful[DLP_MAX_STAGES]; /* workers that can have work at once */
     int busiest;                   /* stage with the largest util, -1: none has workers */
@@ -45,11 +46,22 @@ static dlpi_num dlpi_num_limit(const dlp_stats *s, int limit) {
     static const char *const names[] = {"the consumer", "the cores", "prefetch_factor", "not known",
                                         "the producers"};
     dlpi_num r;
-    if (limit < 0)
-        snprintf(r.s, sizeof r.s, "%s", names[-1 - limit]);
-    else
-        snprintf(r.s, sizeof r.s, "'%.31s'", s->stages[limit].name);
+    snprintf(r.s, sizeof r.s, limit < 0 ? "%.31s" : "'%.31s'",
+             limit < 0 ? names[-1 - limit] : s->stages[limit].name);
     return r;
+}
+
+/* Return how many items were left out in stages of rows, if no item got through all of them. Else
+   returns 0. Stages with cells make the items; what they leave out is no row. */
+static uint64_t dlpi_all_left_out(const dlp_stats *s) {
+    uint64_t rows = 0, left_out = 0;
+    for (uint32_t i = 0; i < s->n_stages && i < DLP_MAX_STAGES; i++) {
+        const dlp_stage_stats *g = &s->stages[i];
+        if (g->cells > 0 || dlpi_stage_takes_batches(g)) continue;
+        if (g->items > rows) rows = g->items;
+        left_out += g->left_out;
+    }
+    return s->batches > 0 && left_out >= rows ? left_out : 0;
 }
 
 /* Return how many units of its work a stage can have at once. rows: of a batch. */
@@ -58,14 +70,17 @@ static double dlpi_stage_at_once(uint32_t prefetch, const dlp_stage_stats *g, do
     return prefetch * (dlpi_stage_takes_batches(g) ? 1.0 : rows);
 }
 
+/* Compute the pipe's load from its statistics. If no batch was delivered, most values of *l stay 0.
+   */
 static void dlpi_load_of(dlpi_load *l, const dlp_stats *s) {
+    bool items = !dlpi_of_chunks(s);
+    double work = 0;
     memset(l, 0, sizeof *l);
     l->n = s->n_stages < DLP_MAX_STAGES ? (int)s->n_stages : DLP_MAX_STAGES;
     l->ns = (double)s->wait_ns + (double)s->step_ns;
     l->busiest = l->heaviest = l->reader = -1;
     if (s->batches == 0 || !(l->ns > 0)) return;
     l->rows = (double)s->items / (double)s->batches;
-    l->units = dlpi_of_chunks(s) ? 1 : l->rows;
     l->rate = (double)s->items * 1e9 / l->ns;
     l->wait = (double)s->wait_ns / l->ns;
     l->consumer = (double)s->step_ns / l->ns;
@@ -80,11 +95,14 @@ static void dlpi_load_of(dlpi_load *l, const dlp_stats *s) {
                 l->heaviest = i;
             continue;
         }
+        work += (double)g->busy_ns;
+        items = items && g->cells == 0 && !dlpi_stage_takes_batches(g);
         double most = dlpi_stage_at_once(s->prefetch_factor, g, l->rows);
         l->useful[i] = most > 0 && most < g->workers ? most : g->workers;
         l->util[i] = (double)g->busy_ns / (l->useful[i] * l->ns);
         if (l->busiest < 0 || l->util[i] > l->util[l->busiest]) l->busiest = i;
     }
+    l->work = items ? work / (double)s->batches : 0;
     l->used = dlpi_measured_cores(s, dlpi_steps_idle(s), &l->cores) / (s->cpus > 0 ? s->cpus : 1);
     l->cores /= s->cpus > 0 ? s->cpus : 1;
     l->consumer = l->consumer > 1 ? 1 : l->consumer;
@@ -98,37 +116,30 @@ static void dlpi_verdict_bound(dlpi_verdict *v, double bound, int whose) {
     }
 }
 
-/* Predict the rate with one more worker in the limiting stage: in proportion, until the next limit
-   is as busy as this stage is now. */
+/* Predict the rate with one more worker in the limiting stage, or with one more producer: in
+   proportion, until the next limit is as busy as this stage is now. */
 static void dlpi_verdict_predict(dlpi_verdict *v, const dlpi_load *l, const dlp_stats *s) {
-    int i = v->limiting_stage;
-    const dlp_stage_stats *g = &s->stages[i];
-    double reach = g->workers > 0 ? (l->util[i] < 1 ? l->util[i] : 1) : 1, consumer = l->consumer;
-    if (g->workers > 0) {
-        double now = g->workers, more = l->useful[i] < now ? now : now + 1;
+    const int i = v->limiting_stage;
+    const bool pushed = i == DLPI_LIMIT_PRODUCERS;
+    const dlp_stage_stats *g = &s->stages[pushed ? l->reader : i];
+    const double now = pushed ? (double)g->producers : (double)g->workers;
+    const double share = (double)g->busy_ns / l->ns;
+    double reach = 1, consumer = l->consumer;
+    if (pushed && now > 0) {
+        v->rate_plus_one = l->rate * (now + 1) / now;
+    } else if (!pushed && now > 0) {
         double most = dlpi_stage_at_once(s->prefetch_factor, g, l->rows);
-        v->rate_plus_one = l->rate * more / now;
+        reach = l->util[i] < 1 ? l->util[i] : 1;
+        v->rate_plus_one = l->rate * (l->useful[i] < now ? now : now + 1) / now;
         dlpi_verdict_bound(v, l->rate * (most > now ? most / now : 1), DLPI_LIMIT_PREFETCH);
-    } else {
-        double share = (double)g->busy_ns / l->ns;
+    } else if (!pushed) {
         consumer -= share < consumer ? share : consumer;
-        v->rate_plus_one = share > 0 ? l->rate / share : l->rate;
+        if (share > 0) v->rate_plus_one = l->rate / share;
     }
-    for (int k = 0; k < l->n; k++) {
-        if (k != i && l->util[k] > 0) dlpi_verdict_bound(v, l->rate * reach / l->util[k], k);
-    }
-    if (consumer > 0) dlpi_verdict_bound(v, l->rate * reach / consumer, DLPI_LIMIT_CONSUMER);
-    if (l->cores > 0) dlpi_verdict_bound(v, l->rate / l->cores, DLPI_LIMIT_CORES);
-    v->rate_plus_one = v->rate_plus_one > v->rate ? v->rate_plus_one : v->rate;
-}
-
-/* Predict the rate with one more producer. It grows in proportion, until the next limit. */
-static void dlpi_verdict_producers(dlpi_verdict *v, const dlpi_load *l, const dlp_stats *s) {
-    const double n = s->stages[l->reader].producers;
-    v->rate_plus_one = n > 0 ? l->rate * (n + 1) / n : l->rate;
     for (int k = 0; k < l->n; k++)
-        if (l->util[k] > 0) dlpi_verdict_bound(v, l->rate / l->util[k], k);
-    if (l->consumer > 0) dlpi_verdict_bound(v, l->rate / l->consumer, DLPI_LIMIT_CONSUMER);
+        if (k != i && l->util[k] > 0) dlpi_verdict_bound(v, l->rate * reach / l->util[k], k);
+    if (consumer > 0) dlpi_verdict_bound(v, l->rate * reach / consumer, DLPI_LIMIT_CONSUMER);
+    if (!pushed && l->cores > 0) dlpi_verdict_bound(v, l->rate / l->cores, DLPI_LIMIT_CORES);
     v->rate_plus_one = v->rate_plus_one > v->rate ? v->rate_plus_one : v->rate;
 }
 
@@ -149,14 +160,16 @@ static int dlpi_limit_of(const dlp_stats *s, const dlpi_load *l) {
     return l->heaviest >= 0 ? l->heaviest : DLPI_LIMIT_UNKNOWN;
 }
 
+/* Return what limits the pipe, and the rate with one worker more in that place. The limit is
+   unknown until more batches than prefetch_factor were delivered. */
 static dlpi_verdict dlpi_verdict_of(const dlp_stats *s) {
     dlpi_load l;
     dlpi_load_of(&l, s);
     dlpi_verdict v = {DLPI_LIMIT_UNKNOWN, DLPI_LIMIT_UNKNOWN, l.rate, l.rate};
     if (s->items == 0 || !(l.ns > 0) || s->batches <= s->prefetch_factor) return v;
     v.limiting_stage = v.next_limit = dlpi_limit_of(s, &l);
-    if (v.limiting_stage >= 0) dlpi_verdict_predict(&v, &l, s);
-    if (v.limiting_stage == DLPI_LIMIT_PRODUCERS) dlpi_verdict_producers(&v, &l, s);
+    if (v.limiting_stage >= 0 || v.limiting_stage == DLPI_LIMIT_PRODUCERS)
+        dlpi_verdict_predict(&v, &l, s);
     return v;
 }
 
@@ -172,51 +185,15 @@ typedef struct dlpi_foretold {
     char words[200]; /* text: items/s with other numbers of workers */
 } dlpi_foretold;
 
-/* True if the pipe as it is, simulated (*now), has about the measured rate. */
-static bool dlpi_foretold_fits(const dlp_stats *s, const dlpi_load *l, dlp_predict *now) {
-    return dlp_stats_predict(s, NULL, now) == DLP_OK && now->items_per_s > 0.85 * l->rate &&
-           now->items_per_s < 1.15 * l->rate;
-}
-
 /* Return the items/s that a simulation gives with this change; 0 if they are no more than now. */
-static double dlpi_explain_given(const dlp_stats *s, const dlpi_load *l,
-                                 const dlp_predict_desc *change) {
+static double dlpi_foretold_rate(const dlp_stats *s, const dlpi_load *l, dlp_predict_desc change) {
     dlp_predict then;
-    if (dlp_stats_predict(s, change, &then) != DLP_OK) return 0;
+    if (dlp_stats_predict(s, &change, &then) != DLP_OK) return 0;
     return then.items_per_s > 1.02 * l->rate ? then.items_per_s : 0;
 }
 
-static double dlpi_explain_deeper(const dlp_stats *s, const dlpi_load *l, uint64_t prefetch) {
-    const dlp_predict_desc d = {.prefetch_factor = (uint32_t)prefetch};
-    return dlpi_explain_given(s, l, &d);
-}
-
-/* Predict the rate with more batches in flight: twice as many, or so many that each worker has an
-   item. It is more if these give less than 0.9 of the most. Predict also the rate with unordered =
-   1. Nothing is predicted if the simulation does not even give the measured rate. */
-static void dlpi_prefetch_foretell(const dlp_stats *s, const dlpi_load *l, dlpi_foretold *f) {
-    const double need = l->units > 0 ? s->stages[l->busiest].workers / l->units : 0;
-    const dlp_predict_desc loose = {.unordered = 1};
-    double most;
-    dlp_predict now;
-    f->more = s->prefetch_factor > 0 ? 2 * (uint64_t)s->prefetch_factor : 1;
-    while (f->more < 4096 && (double)f->more < need + 1) f->more *= 2;
-    f->more = f->more < 4096 ? f->more : 4096;
-    if (!dlpi_foretold_fits(s, l, &now)) return;
-    most = dlpi_explain_deeper(s, l, DLPI_SIM_BATCHES);
-    f->deeper = dlpi_explain_deeper(s, l, f->more);
-    while (f->deeper < 0.9 * most && 2 * f->more <= DLPI_SIM_BATCHES)
-        f->deeper = dlpi_explain_deeper(s, l, f->more *= 2);
-    if (!dlpi_of_chunks(s)) f->loose = dlpi_explain_given(s, l, &loose);
-}
-
-/* Predict the rate with 16 items at once in each worker of stage i, which waits for items. */
-static void dlpi_many_foretell(const dlp_stats *s, const dlpi_load *l, int i, dlpi_foretold *f) {
-    dlp_predict_desc d = {.prefetch_factor = 0};
-    dlp_predict now;
-    if (s->stages[i].workers > DLP_MAX_WORKERS / 16 || !dlpi_foretold_fits(s, l, &now)) return;
-    d.workers[i] = 16 * s->stages[i].workers;
-    f->many = dlpi_explain_given(s, l, &d);
+static double dlpi_foretold_deeper(const dlp_stats *s, const dlpi_load *l, uint64_t prefetch) {
+    return dlpi_foretold_rate(s, l, (dlp_predict_desc){.prefetch_factor = (uint32_t)prefetch});
 }
 
 /* Return what limits the pipe by a prediction for workers of the inline stage i. */
@@ -230,43 +207,63 @@ static int dlpi_inline_limit(const dlp_stats *s, const dlpi_load *l, int i, cons
 }
 
 /* Predict the rates with 1, 2, 4 and so on workers of the inline stage i, until more do not help.
+   The words name the first three numbers and the last. now: items/s of the simulation without them.
    Without workers a pipe of rows has one batch in flight by default, with workers two. n becomes 0
-   if no worker helps; -1 if it can have one worker only, or if the simulation does not fit. */
-static void dlpi_inline_foretell(const dlp_stats *s, const dlpi_load *l, int i, dlpi_foretold *f) {
-    enum { STEPS = 12 }; /* 1, 2, 4 .. 1,024 workers, and the most that have work */
-    const dlp_stage_stats *g = &s->stages[i];
+   if no worker helps. */
+static void dlpi_inline_foretell(const dlp_stats *s, const dlpi_load *l, int i, double now,
+                                 dlpi_foretold *f) {
     dlp_predict_desc d = {.prefetch_factor = s->prefetch_factor < 2 ? 2 : s->prefetch_factor};
-    double gives[STEPS] = {0}, last = 0, most = dlpi_stage_at_once(d.prefetch_factor, g, l->rows);
     dlpi_text t = {f->words, sizeof f->words, 0};
-    int32_t workers[STEPS] = {0};
-    dlp_predict now, p;
-    f->n = -1;
-    if (dlpi_words_ops(g)->sink != NULL || dlpi_stage_slow(g) != NULL) return;
-    if (!dlpi_foretold_fits(s, l, &now)) return;
+    double last = 0, most = dlpi_stage_at_once(d.prefetch_factor, &s->stages[i], l->rows);
+    size_t three = 0;
+    dlp_predict p;
     if (most > DLP_MAX_WORKERS) most = DLP_MAX_WORKERS;
-    f->n = 0;
-    for (int w = 1; w <= most && f->n < STEPS; f->n++) {
-        d.workers[i] = workers[f->n] = w;
+    for (int w = f->n = 0; w < most; f->n++) {
+        d.workers[i] = w = w == 0 ? 1 : 2 * w > most ? (int)most : 2 * w;
         if (dlp_stats_predict(s, &d, &p) != DLP_OK || p.items_per_s < 1.05 * last) break;
-        gives[f->n] = last = p.items_per_s;
+        last = p.items_per_s;
         f->then = dlpi_inline_limit(s, l, i, &p);
-        w = 2 * w > most && w < (int)most ? (int)most : 2 * w;
+        if (f->n <= 3) three = t.len;
+        t.len = three;
+        dlpi_text_add(&t, f->n == 0 ? "%d should give about %s items/s" : ", %d about %s", w,
+                      dlpi_num_of(last).s);
     }
-    if (last <= 1.05 * now.items_per_s) f->n = 0;
-    for (int k = 0; k < f->n; k++)
-        if (k < 3 || k == f->n - 1)
-            dlpi_text_add(&t, k == 0 ? "%d should give about %s items/s" : ", %d about %s",
-                          workers[k], dlpi_num_of(gives[k]).s);
+    if (last <= 1.05 * now) f->n = 0;
 }
 
-/* Return the ns that workers work on a batch's items; 0 if workers have other work, too. */
-static double dlpi_batch_work(const dlp_stats *s, const dlpi_load *l) {
-    double busy = 0;
-    for (int i = 0; i < l->n; i++) {
-        const dlp_stage_stats *g = &s->stages[i];
-        if (g->workers <= 0) continue;
-        if (g->cells > 0 || dlpi_stage_takes_batches(g) || dlpi_of_chunks(s)) return 0;
-        busy += (double)g->busy_ns;
+/* Predict what a change at the limit would give. If the limit is prefetch_factor, the changes are
+   more batches in flight, and unordered = 1. The batches are twice as many, or so many that each
+   worker has an item. They are more if these give less than 0.9 of the most. If the limit is an
+   inline stage, the change is workers; n stays -1 if the stage can have one worker only. If the
+   callbacks of the limiting stage wait for items, the change is 16 items at once in each worker.
+   Nothing is predicted if the simulation does not even give about the measured rate. */
+static void dlpi_foretell(const dlp_stats *s, const dlpi_load *l, int limit, dlpi_foretold *f) {
+    const bool deeper = limit == DLPI_LIMIT_PREFETCH;
+    const dlp_stage_stats *g = &s->stages[limit >= 0 ? limit : deeper ? l->busiest : 0];
+    const double need = l->rows > 0 ? g->workers / (dlpi_of_chunks(s) ? 1 : l->rows) : 0;
+    const bool inlined = limit >= 0 && g->workers <= 0 && dlpi_words_ops(g)->sink == NULL &&
+                         dlpi_stage_slow(g) == NULL;
+    const bool sleeps = limit >= 0 && g->workers <= DLP_MAX_WORKERS / 16 && dlpi_stage_sleeps(s, g);
+    dlp_predict_desc many = {.prefetch_factor = inlined && s->prefetch_factor < 2 ? 2 : 0};
+    dlp_predict now;
+    f->n = -1;
+    f->more = s->prefetch_factor > 0 ? 2 * (uint64_t)s->prefetch_factor : 1;
+    while (f->more < 4096 && (double)f->more < need + 1) f->more *= 2;
+    f->more = f->more < 4096 ? f->more : 4096;
+    if (!(deeper || inlined || sleeps) || dlp_stats_predict(s, NULL, &now) != DLP_OK) return;
+    if (!(now.items_per_s > 0.85 * l->rate && now.items_per_s < 1.15 * l->rate)) return;
+    if (deeper) {
+        const double most = dlpi_foretold_deeper(s, l, DLPI_SIM_BATCHES);
+        f->deeper = dlpi_foretold_deeper(s, l, f->more);
+        while (f->deeper < 0.9 * most && 2 * f->more <= DLPI_SIM_BATCHES)
+            f->deeper = dlpi_foretold_deeper(s, l, f->more *= 2);
+        if (!dlpi_of_chunks(s))
+            f->loose = dlpi_foretold_rate(s, l, (dlp_predict_desc){.unordered = 1});
+    } else if (inlined) {
+        dlpi_inline_foretell(s, l, limit, now.items_per_s, f);
     }
-    return busy / (double)s->batches;
+    if (sleeps) {
+        many.workers[limit] = 16 * (g->workers > 0 ? g->workers : 1);
+        f->many = dlpi_foretold_rate(s, l, many);
+    }
 }

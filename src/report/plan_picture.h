@@ -64,26 +64,16 @@ static void dlpi_plan_kind(int32_t kind, char *text, size_t size) {
     static const char *const kinds[] = {DLPI_STAGE_KINDS(DLPI_KIND_NAME)};
 #undef DLPI_KIND_NAME
     static const char *const verbs[] = {
-        [DLP_STAGE_SAMPLER] = "list",
-        [DLP_STAGE_REPEAT] = "epochs",
-        [DLP_STAGE_MAP_ITEM] = "map",
-        [DLP_STAGE_MAP_BATCH] = "map of batches",
-        [DLP_STAGE_PARTS] = "load",              /* needs: parts */
-        [DLP_STAGE_FOUND] = "load",              /* needs: parts */
-        [DLP_STAGE_JOIN] = "fetch",              /* needs: join */
-        [DLP_STAGE_SCRATCH] = "fields that end", /* needs: scratch */
+        [DLP_STAGE_SAMPLER] = "list", [DLP_STAGE_REPEAT] = "epochs",
+        [DLP_STAGE_MAP_ITEM] = "map", [DLP_STAGE_MAP_BATCH] = "map of batches",
+        [DLP_STAGE_PARTS] = "load",   [DLP_STAGE_FOUND] = "load",
+        [DLP_STAGE_JOIN] = "fetch",   [DLP_STAGE_SCRATCH] = "fields that end",
     };
     const size_t k = (size_t)kind;
     const char *word = k < sizeof verbs / sizeof *verbs ? verbs[k] : NULL;
     if (word == NULL && k < sizeof kinds / sizeof *kinds) word = kinds[k];
     snprintf(text, size, "%s", word != NULL ? word : "?");
     for (char *c = text; *c != 0; c++) *c = *c >= 'A' && *c <= 'Z' ? (char)(*c + 32) : *c;
-}
-
-static bool dlpi_plan_linked(const dlp_plan *plan, int32_t stage) {
-    for (uint32_t i = 0; i < plan->n_links; i++)
-        if (plan->links[i].from_stage == stage || plan->links[i].to_stage == stage) return true;
-    return false;
 }
 
 /* Return the number of the box of a stage. A stage of -1 means the consumer. */
@@ -93,13 +83,18 @@ static int dlpi_box_of(const dlpi_boxes *b, int32_t stage) {
     return i;
 }
 
+/* Set the places and heights of the boxes: one for each stage, and the consumer's last. A stage
+   without links sticks to the box above it. */
 static void dlpi_boxes_lay(dlpi_boxes *b, const dlp_plan *plan) {
+    bool linked[DLP_MAX_STAGES + 1] = {false};
     int y = DLPI_PLAN_TOP - DLPI_PLAN_GAP;
     b->plan = plan;
     b->n = (int)plan->n_stages + 1;
+    for (uint32_t i = 0; i < plan->n_links; i++)
+        linked[dlpi_box_of(b, plan->links[i].from_stage)] =
+            linked[dlpi_box_of(b, plan->links[i].to_stage)] = true;
     for (int i = 0; i < b->n; i++) {
-        const bool last = i == b->n - 1;
-        const bool head = i == 0 || last || dlpi_plan_linked(plan, plan->stages[i].stage);
+        const bool last = i == b->n - 1, head = i == 0 || last || linked[i];
         b->head[i] = head ? i : b->head[i - 1];
         b->height[i] = head && !last ? DLPI_PLAN_BOX_HEIGHT : DLPI_PLAN_STUCK;
         b->y[i] = head ? y + DLPI_PLAN_GAP : y;
@@ -107,14 +102,14 @@ static void dlpi_boxes_lay(dlpi_boxes *b, const dlp_plan *plan) {
     }
 }
 
+/* Draw box i: the stage's name, what it does, and where its workers run. The last box is the
+   consumer's. */
 static void dlpi_box_draw(dlpi_out *o, const dlpi_boxes *b, int i) {
     const int y = b->y[i], x = b->x + 10;
     const dlp_plan_stage *st = i < b->n - 1 ? &b->plan->stages[i] : NULL;
     const bool head = b->head[i] == i, copies = st != NULL && strcmp(st->what, "copy") == 0;
     const char *name = st == NULL ? "consumer" : copies ? "copy into rows" : st->name;
-    static const char *const runs_in[2][2] = {{"thread", "threads"},
-                                              {"worker process", "worker processes"}};
-    const char *const *run;
+    static const char *const runs_in[2][2] = {{"thread", "s"}, {"worker process", "es"}};
     char line[160], kind[48];
     dlpi_text t = {line, sizeof line, 0};
     dlpi_svg_box(o, st != NULL ? "box" : "box user", b->x, y, DLPI_PLAN_BOX, b->height[i]);
@@ -125,23 +120,19 @@ static void dlpi_box_draw(dlpi_out *o, const dlpi_boxes *b, int i) {
     const bool said = !head && strcmp(what, st->name) == 0; /* by the name */
     if (!head) dlpi_text_add(&t, "%.31s%s", st->name, said ? "" : ": ");
     if (!said) dlpi_text_add(&t, "%s%.47s", copies ? "stage " : "", copies ? st->name : what);
-    run = runs_in[st->placement & 1];
-    if (st->workers > 0) dlpi_text_add(&t, "; %d %s", (int)st->workers, run[st->workers > 1]);
+    const char *const *run = runs_in[st->placement & 1];
+    if (st->workers > 0)
+        dlpi_text_add(&t, "; %d %s%s", (int)st->workers, run[0], st->workers > 1 ? run[1] : "");
     if (st->workers == 0) dlpi_text_add(&t, "; in the consumer");
     dlpi_svg_text(o, "sub", x, y + (head ? 32 : 16), line, DLPI_PLAN_BOX_UNITS);
 }
 
-/* Return the branch whose cells a link has; "" if they are those of the stage before it. */
-static const char *dlpi_link_branch(const dlp_plan *plan, const dlp_link *l) {
-    for (uint32_t i = 0; i < plan->n_stages; i++)
-        if (plan->stages[i].stage == l->from_stage && strcmp(plan->stages[i].name, l->from) != 0)
-            return l->from;
-    return "";
-}
-
-/* Write the words of a link in two lines. Returns pixels that no common font exceeds. */
-static int dlpi_link_lines(const dlp_plan *plan, const dlp_link *l, char lines[2][100]) {
-    const char *of = dlpi_link_branch(plan, l);
+/* Write the words of a link in two lines. They name the branch whose cells the link has, if these
+   are not cells of the stage before it. Returns pixels that no common font exceeds. */
+static int dlpi_link_lines(const dlpi_boxes *b, const dlp_link *l, char lines[2][100]) {
+    const int from = dlpi_box_of(b, l->from_stage);
+    const bool own = from == b->n - 1 || strcmp(b->plan->stages[from].name, l->from) == 0;
+    const char *of = own ? "" : l->from;
     const char *writer = l->from_stage < -1 ? "producer" : "writer";
     const int n =
         snprintf(lines[0], 100, "%s: %" PRIu64 " record%s, %" PRIu64 " bytes",
@@ -153,10 +144,10 @@ static int dlpi_link_lines(const dlp_plan *plan, const dlp_link *l, char lines[2
 }
 
 /* Draw the words of a link into a gap between two boxes. gap: the top of the gap, in pixels. */
-static void dlpi_link_words(dlpi_out *o, const dlp_plan *plan, const char *css, int x, int gap,
+static void dlpi_link_words(dlpi_out *o, const dlpi_boxes *b, const char *css, int x, int gap,
                             const dlp_link *l) {
     char lines[2][100];
-    dlpi_link_lines(plan, l, lines);
+    dlpi_link_lines(b, l, lines);
     dlpi_svg_text(o, css, x, gap + 18, lines[0], 100);
     dlpi_svg_text(o, css, x, gap + 18 + DLPI_PLAN_LINE, lines[1], 100);
 }
@@ -207,8 +198,8 @@ static void dlpi_links_lay(dlpi_boxes *b) {
         const int to = dlpi_box_of(b, l->to_stage);
         const int from = l->from_stage < -1 ? to : dlpi_box_of(b, l->from_stage);
         const bool down = to > 0 && b->head[to - 1] == from && b->down[to] == NULL;
-        const int pixels = dlpi_link_lines(b->plan, l, lines) +
-                           (down ? DLPI_PLAN_BOX / 2 + 10 : 3 * DLPI_PLAN_BESIDE);
+        const int pixels =
+            dlpi_link_lines(b, l, lines) + (down ? DLPI_PLAN_BOX / 2 + 10 : 3 * DLPI_PLAN_BESIDE);
         int *const most = down ? &b->right : &b->pitch;
         *most = pixels > *most ? pixels : *most;
         if (down)
@@ -220,52 +211,44 @@ static void dlpi_links_lay(dlpi_boxes *b) {
     b->x = left > DLPI_PLAN_BOX_X ? left : DLPI_PLAN_BOX_X;
 }
 
-/* True if data go to this box from the box above it: all stages but outs pass them on. */
-static bool dlpi_plan_passes(const dlpi_boxes *b, int to) {
-    int32_t kind = b->plan->stages[b->head[to - 1]].kind;
-    if (kind == DLP_STAGE_OUT) kind = -1; /* needs: out */
-    return b->down[to] != NULL || kind >= 0;
-}
-
-/* Draw an arrow down to this box from the one above. l: NULL if data go there without a link. */
-static void dlpi_link_down(dlpi_out *o, const dlpi_boxes *b, int to, const dlp_link *l) {
-    const int x = b->x + DLPI_PLAN_BOX / 2, y = b->y[to] - DLPI_PLAN_GAP;
-    dlpi_out_print(o, "<path class=\"%s\" d=\"M%d %dV%d\"/>\n", l != NULL ? "link" : "link none", x,
-                   y, b->y[to] - 7);
-    dlpi_out_print(o, "<path d=\"M%d %dl-4 -8h8z\"/>\n", x, b->y[to]);
-    if (l != NULL) dlpi_link_words(o, b->plan, "words", x + 10, y, l);
-}
-
+/* Draw all links with their words: the arcs beside the boxes, then the arrows between boxes. Data
+   go to a box from the box above it, with a link or without: all stages but outs pass them on. */
 static void dlpi_links_draw(dlpi_out *o, const dlpi_boxes *b) {
     for (int i = 0; i < b->arcs; i++) {
         const dlpi_arc *a = &b->arc[i];
         const int x = b->x - DLPI_PLAN_FIRST - a->lane * b->pitch;
         const int begin = a->link->from_stage < -1 ? x : b->x;
-        dlpi_out_print(o, "<path class=\"link\" d=\"M%d %dH%dV%dH%d\"/>\n", begin, a->y, x, a->end,
-                       b->x - 7);
-        dlpi_out_print(o, "<path d=\"M%d %dl-8 -4v8z\"/>\n", b->x, a->end);
-        dlpi_link_words(o, b->plan, "arc", x - DLPI_PLAN_BESIDE, a->words, a->link);
+        dlpi_out_print(
+            o, "<path class=\"link\" d=\"M%d %dH%dV%dH%d\"/>\n<path d=\"M%d %dl-8 -4v8z\"/>\n",
+            begin, a->y, x, a->end, b->x - 7, b->x, a->end);
+        dlpi_link_words(o, b, "arc", x - DLPI_PLAN_BESIDE, a->words, a->link);
     }
-    for (int i = 1; i < b->n; i++)
-        if (b->head[i] == i && dlpi_plan_passes(b, i)) dlpi_link_down(o, b, i, b->down[i]);
+    for (int i = 1; i < b->n; i++) {
+        const dlp_link *l = b->down[i];
+        const int x = b->x + DLPI_PLAN_BOX / 2, y = b->y[i];
+        const int32_t above = b->plan->stages[b->head[i - 1]].kind;
+        if (b->head[i] != i || (l == NULL && (above == DLP_STAGE_OUT || above < 0))) continue;
+        dlpi_out_print(o, "<path class=\"%s\" d=\"M%d %dV%d\"/>\n<path d=\"M%d %dl-4 -8h8z\"/>\n",
+                       l != NULL ? "link" : "link none", x, y - DLPI_PLAN_GAP, y - 7, x, y);
+        if (l != NULL) dlpi_link_words(o, b, "words", x + 10, y - DLPI_PLAN_GAP, l);
+    }
 }
 
+/* Draw a plan as SVG. The plan must be drawable (dlpi_plan_drawable). Returns DLP_OK; write
+   failures are kept in *o. */
 static int dlpi_plan_draw(dlpi_out *o, const dlpi_picture *p) {
     const dlp_plan *plan = p->plan;
-    dlpi_view v;
     dlpi_boxes b;
     char line[200];
-    memset(&v, 0, sizeof v);
     memset(&b, 0, sizeof b);
     dlpi_boxes_lay(&b, plan);
     dlpi_links_lay(&b);
-    v.width = b.x + b.right + DLPI_PLAN_EDGE;
-    v.height = b.y[b.n - 1] + b.height[b.n - 1] + DLPI_PLAN_EDGE;
-    v.font = 11;
-    dlpi_svg_style(o, &v);
+    dlpi_svg_style(o, b.x + b.right + DLPI_PLAN_EDGE,
+                   b.y[b.n - 1] + b.height[b.n - 1] + DLPI_PLAN_EDGE, 11);
     dlpi_out_print(o, "<style>.box{fill:#eef3f8;stroke:#0072b2}.user{fill:#fdf3e1;stroke:#e69f00}"
                       ".link{fill:none;stroke:#555}.none{stroke-dasharray:3 3}.arc{"
-                      "text-anchor:end}</style>\n");
+                      "text-anchor:end}\n@media(prefers-color-scheme:dark){.box{fill:#152532}"
+                      ".user{fill:#332a18}path{fill:#9aa4ae}.link{stroke:#9aa4ae}}</style>\n");
     snprintf(line, sizeof line, "%" PRIu32 " stages, %s in all", plan->n_stages,
              dlpi_num_bytes((double)plan->total_bytes).s);
     dlpi_svg_text(o, "title", 16, 27, line, 80);

@@ -1,3 +1,4 @@
+/* needs: predict */
 #pragma once
 /* tests: system/report/predict */
 #include "api/predict.h"
@@ -32,7 +33,6 @@ typedef struct dlpi_sim_stage {
     double clock, rate; /* the stage's clock, ns; its speed against time, 0..1 */
     double busy_ns;     /* busy time of all workers */
     uint32_t n;         /* threads that work for it now, the consumer included */
-    uint32_t rated;     /* n when the rate was computed */
 } dlpi_sim_stage;
 
 typedef struct dlpi_sim_work { /* the present work of a worker, or of the consumer */
@@ -43,15 +43,13 @@ typedef struct dlpi_sim_work { /* the present work of a worker, or of the consum
 /* Workers of a stage are all alike: those that work are a heap of their work, the first to end on
    top. */
 
-#define DLPI_SIM_REST UINT32_MAX
-
-typedef struct dlpi_sim_batch {
-    uint32_t claimed[DLP_MAX_STAGES], done[DLP_MAX_STAGES]; /* runs; in stages of batches 0 or 1 */
-    bool taken;                                             /* the consumer has it */
+typedef struct dlpi_sim_batch { /* by stage: runs; in stages of batches 0 or 1 */
+    uint32_t claimed[DLP_MAX_STAGES + 1], done[DLP_MAX_STAGES];
 } dlpi_sim_batch;
 
 typedef struct dlpi_sim {
-    dlpi_sim_stage stage[DLP_MAX_STAGES + 1]; /* the last of them: the consumer's steps */
+    dlpi_sim_stage stage[DLP_MAX_STAGES + 1]; /* the last: the consumer's steps; its worker is the
+                                                 consumer, which works for inline stages, too */
     uint32_t n_stages, n_workers;
     uint32_t runs, rows_a_run, claims_a_run; /* runs of a batch; a run may stand for several */
     uint32_t prefetch, rows;
@@ -60,8 +58,7 @@ typedef struct dlpi_sim {
     uint64_t base, scheduled, taken, ended; /* batches; all before base are taken */
     double now, wait_ns, cpu_ns;
     double use; /* cores in use */
-    dlpi_sim_work consumer;
-    dlpi_sim_work worker[DLPI_SIM_WORKERS];
+    dlpi_sim_work worker[DLPI_SIM_WORKERS + 1];
     dlpi_sim_batch batch[DLPI_SIM_BATCHES];
 } dlpi_sim;
 
@@ -126,14 +123,8 @@ static double dlpi_sim_use(const dlpi_sim *m, double slow) {
 
 /* Set how fast the clock of each stage runs with the work that is under way now. */
 static void dlpi_sim_rates(dlpi_sim *m) {
-    double use, least = 1, most = 1, slow = 1;
-    bool same = true;
-    for (uint32_t k = 0; k <= m->n_stages; k++) {
-        same = same && m->stage[k].rated == m->stage[k].n;
-        m->stage[k].rated = m->stage[k].n;
-    }
-    if (same) return;
-    use = dlpi_sim_use(m, 1);
+    const double use = dlpi_sim_use(m, 1);
+    double least = 1, most = 1, slow = 1;
     m->use = use < m->cpus ? use : m->cpus;
     if (use > m->cpus) {
         while (dlpi_sim_use(m, most) > m->cpus) most *= 2;
@@ -172,7 +163,8 @@ static bool dlpi_sim_begin(dlpi_sim *m, uint32_t k, dlpi_sim_work *w) {
     if (g->low < m->base) g->low = m->base;
     while (g->low < m->scheduled && dlpi_sim_at(m, g->low)->claimed[k] == dlpi_sim_units(m, k))
         g->low++;
-    for (uint64_t i = g->low; i < m->scheduled; i++) {
+    const uint64_t end = k < m->n_stages || m->unordered ? m->scheduled : g->low + 1;
+    for (uint64_t i = g->low; i < m->scheduled && i < end; i++) {
         dlpi_sim_batch *b = dlpi_sim_at(m, i);
         if (b->claimed[k] >= dlpi_sim_open(m, b, k)) continue;
         b->claimed[k]++;
@@ -185,32 +177,24 @@ static bool dlpi_sim_begin(dlpi_sim *m, uint32_t k, dlpi_sim_work *w) {
     return false;
 }
 
+/* Schedule batches in place of those that the consumer has taken. */
 static void dlpi_sim_schedule(dlpi_sim *m) {
+    while (m->base < m->scheduled && dlpi_sim_at(m, m->base)->claimed[m->n_stages] > 0) m->base++;
     while (m->scheduled - m->taken < m->prefetch && m->scheduled - m->base < DLPI_SIM_BATCHES)
         memset(dlpi_sim_at(m, m->scheduled++), 0, sizeof *m->batch);
 }
 
-/* Let the consumer take a batch or, if none is ready, work for inline stages, the last first. */
-static void dlpi_sim_next(dlpi_sim *m) {
-    dlpi_sim_stage *steps = &m->stage[m->n_stages];
-    const uint32_t last = m->n_stages - 1;
-    for (uint64_t i = m->base; i < m->scheduled; i++) {
-        dlpi_sim_batch *b = dlpi_sim_at(m, i);
-        if (!b->taken && b->done[last] == dlpi_sim_units(m, last)) {
-            b->taken = true;
-            m->taken++;
-            while (m->base < m->scheduled && dlpi_sim_at(m, m->base)->taken) m->base++;
-            dlpi_sim_schedule(m);
-            m->consumer.stage = m->n_stages;
-            m->consumer.end = steps->clock;
-            if (steps->times.mean > 0) m->consumer.end += dlpi_sim_draw(&steps->times, 77);
-            steps->n++;
-            return;
-        }
-        if (!m->unordered) break;
+/* Let the consumer take a batch or, if none is ready, work for inline stages, the last first. *w
+   becomes its work. Returns false if there is none. */
+static bool dlpi_sim_next(dlpi_sim *m, dlpi_sim_work *w) {
+    if (dlpi_sim_begin(m, m->n_stages, w)) {
+        m->taken++;
+        dlpi_sim_schedule(m);
+        return true;
     }
     for (uint32_t k = m->n_stages; k-- > 0;)
-        if (m->stage[k].workers == 0 && dlpi_sim_begin(m, k, &m->consumer)) return;
+        if (m->stage[k].workers == 0 && dlpi_sim_begin(m, k, w)) return true;
+    return false;
 }
 
 static void dlpi_sim_push(dlpi_sim *m, dlpi_sim_stage *g, const dlpi_sim_work *w) {
@@ -232,56 +216,49 @@ static void dlpi_sim_pop(dlpi_sim *m, dlpi_sim_stage *g) {
     heap[i] = last;
 }
 
-/* Give work to all workers that rest, and to the consumer if it rests. */
+/* Give work to all workers that rest, first to the consumer. */
 static void dlpi_sim_dispatch(dlpi_sim *m) {
-    dlpi_sim_work w;
-    if (m->consumer.stage == DLPI_SIM_REST) dlpi_sim_next(m);
-    for (uint32_t k = 0; k < m->n_stages; k++) {
+    dlpi_sim_work w = {0, 0, 0};
+    for (uint32_t k = m->n_stages + 1; k-- > 0;) {
         dlpi_sim_stage *g = &m->stage[k];
-        while (g->working < g->workers && dlpi_sim_begin(m, k, &w)) dlpi_sim_push(m, g, &w);
+        while (g->working < g->workers &&
+               (k == m->n_stages ? dlpi_sim_next(m, &w) : dlpi_sim_begin(m, k, &w)))
+            dlpi_sim_push(m, g, &w);
     }
-}
-
-/* Return the work that ends first, and the time until then; NULL if nobody works. */
-static const dlpi_sim_work *dlpi_sim_first(const dlpi_sim *m, double *after) {
-    const dlpi_sim_work *first = NULL;
-    for (uint32_t k = 0; k <= m->n_stages; k++) {
-        const dlpi_sim_work *w = k == m->n_stages ? &m->consumer : &m->worker[m->stage[k].first];
-        double left;
-        if (k == m->n_stages ? w->stage == DLPI_SIM_REST : m->stage[k].working == 0) continue;
-        left = (w->end - m->stage[w->stage].clock) / m->stage[w->stage].rate;
-        if (first != NULL && left >= *after) continue;
-        first = w;
-        *after = left > 0 ? left : 0;
-    }
-    return first;
 }
 
 /* Simulate until the next work ends. Returns false if nobody works: nothing can happen any more. */
 static bool dlpi_sim_event(dlpi_sim *m) {
+    dlpi_sim_stage *first = NULL, *g;
+    const dlpi_sim_work *w = NULL;
     double after = 0;
-    const dlpi_sim_work *w;
-    dlpi_sim_stage *g;
     dlpi_sim_rates(m);
-    if ((w = dlpi_sim_first(m, &after)) == NULL) return false;
+    for (uint32_t k = 0; k <= m->n_stages; k++) {
+        const dlpi_sim_work *next;
+        double left;
+        if (m->stage[k].working == 0) continue;
+        next = &m->worker[m->stage[k].first];
+        left = (next->end - m->stage[next->stage].clock) / m->stage[next->stage].rate;
+        if (first != NULL && left >= after) continue;
+        first = &m->stage[k];
+        w = next;
+        after = left > 0 ? left : 0;
+    }
+    if (first == NULL) return false;
     m->now += after;
     m->cpu_ns += m->use * after;
-    if (m->consumer.stage != m->n_stages) m->wait_ns += after;
+    if (m->stage[m->n_stages].n == 0) m->wait_ns += after;
     for (uint32_t k = 0; k <= m->n_stages; k++) {
         g = &m->stage[k];
         g->clock += g->rate * after;
         g->busy_ns += g->n * after;
     }
-    g = &m->stage[w->stage];
-    g->n--;
+    m->stage[w->stage].n--;
     if (w->stage == m->n_stages)
         m->ended++;
     else
         m->batch[w->batch].done[w->stage]++;
-    if (w == &m->consumer)
-        m->consumer.stage = DLPI_SIM_REST;
-    else
-        dlpi_sim_pop(m, g);
+    dlpi_sim_pop(m, first);
     dlpi_sim_dispatch(m);
     return true;
 }
@@ -381,6 +358,10 @@ static int dlpi_sim_stages(dlpi_sim *m, const dlp_stats *s, const dlp_predict_de
     }
     if (m->n_stages == 0) return DLP_ERR_STATE;
     steps = &m->stage[m->n_stages];
+    steps->id = 77; /* a salt for its times */
+    steps->batches = true;
+    steps->workers = 1;
+    steps->first = m->n_workers;
     if (d->step_ns == 0)
         dlpi_sim_times_of(&steps->times, (double)s->step_ns / (double)s->batches,
                           (double)s->step_p50_ns, (double)s->step_p95_ns, (double)s->step_p95_ns);
@@ -390,10 +371,13 @@ static int dlpi_sim_stages(dlpi_sim *m, const dlp_stats *s, const dlp_predict_de
     return DLP_OK;
 }
 
-/* Set how many rows a run has, as dlpi_run_shift does. Then make runs fewer and longer, so that
-   `batches` take no more events than a simulation may have. */
-static void dlpi_sim_runs(dlpi_sim *m, uint64_t batches) {
+/* Return how many batches to simulate: for 4,096 items, and to fill the pipe four times. Set how
+   many rows a run has, as dlpi_run_shift does. Then make runs fewer and longer, so that these
+   batches take no more events than a simulation may have. */
+static uint64_t dlpi_sim_runs(dlpi_sim *m) {
     const dlpi_sim_stage *g = &m->stage[0];
+    const uint64_t n = 4096 / m->rows < 64 ? 64 : 4096 / m->rows, fill = UINT64_C(4) * m->prefetch;
+    const uint64_t batches = n > fill ? n : fill;
     uint32_t at_once = g->workers < m->cpus ? g->workers : (uint32_t)m->cpus, shift = 0;
     uint64_t most = DLPI_SIM_EVENTS / (batches * m->n_stages) + 1;
     while (shift < DLPI_RUN_SHIFT_MAX && g->times.mean * (double)(2u << shift) <= DLPI_RUN_NS &&
@@ -407,38 +391,31 @@ static void dlpi_sim_runs(dlpi_sim *m, uint64_t batches) {
         m->claims_a_run *= 2;
     }
     m->runs = (m->rows + m->rows_a_run - 1) / m->rows_a_run;
+    return batches;
 }
 
+static bool dlpi_sim_number(int32_t n) { return n >= DLP_NONE && n <= DLP_MAX_WORKERS; }
+
+/* True if all numbers of the desc are in their ranges. */
 static bool dlpi_sim_range(const dlp_predict_desc *d) {
-    static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_predict_desc, num_workers), DLP_NONE, DLP_MAX_WORKERS, ""},
-        {DLPI_AT(dlp_predict_desc, batch_workers), DLP_NONE, DLP_MAX_WORKERS, ""},
-        {DLPI_AT(dlp_predict_desc, step_ns), DLP_NONE, INT64_MAX, ""},
-    };
-    bool ok = dlpi_out_of_bounds(d, DLPI_ROWS(bounds)) == NULL;
-    for (int i = 0; i < DLP_MAX_STAGES; i++)
-        ok = ok && d->workers[i] >= DLP_NONE && d->workers[i] <= DLP_MAX_WORKERS;
-    return ok;
+    const int32_t n[] = {d->num_workers, d->batch_workers};
+    bool ok = dlpi_sim_number(n[0]) && dlpi_sim_number(n[1]);
+    for (int i = 0; i < DLP_MAX_STAGES; i++) ok = ok && dlpi_sim_number(d->workers[i]);
+    return ok && d->step_ns >= DLP_NONE;
 }
 
 /* Set up a simulation. Returns 0, DLP_ERR_ARG, or DLP_ERR_STATE if too little was measured. */
 static int dlpi_sim_init(dlpi_sim *m, const dlp_stats *s, const dlp_predict_desc *d) {
-    int rc;
     memset(m, 0, sizeof *m);
     if (s->n_stages > DLP_MAX_STAGES || s->cpus > 65536 || d->cpus > 65536) return DLP_ERR_ARG;
     if (s->batches <= s->prefetch_factor || s->items == 0) return DLP_ERR_STATE;
     m->cpus = d->cpus ? d->cpus : s->cpus ? s->cpus : 1;
-    m->prefetch = d->prefetch_factor ? d->prefetch_factor : s->prefetch_factor;
-    if (m->prefetch < 1) m->prefetch = 1;
-    if (m->prefetch > DLPI_SIM_BATCHES) m->prefetch = DLPI_SIM_BATCHES;
-    m->rows = (uint32_t)((s->items + s->batches / 2) / s->batches);
-    if (m->rows < 1) m->rows = 1;
-    if (m->rows > 1u << 20) m->rows = 1u << 20;
+    m->prefetch = (uint32_t)dlpi_sim_clamp(
+        d->prefetch_factor ? d->prefetch_factor : s->prefetch_factor, 1, DLPI_SIM_BATCHES);
+    const uint64_t mean = (s->items + s->batches / 2) / s->batches;
+    m->rows = (uint32_t)dlpi_sim_clamp((double)mean, 1, 1u << 20);
     m->unordered = d->unordered != 0;
-    if ((rc = dlpi_sim_stages(m, s, d)) != DLP_OK) return rc;
-    for (uint32_t k = 0; k <= m->n_stages; k++) m->stage[k].rated = UINT32_MAX;
-    m->consumer.stage = DLPI_SIM_REST;
-    return DLP_OK;
+    return dlpi_sim_stages(m, s, d);
 }
 
 /* Fill *out. The start-up was over at `from`, and `batches` have ended since. */
@@ -456,13 +433,6 @@ static void dlpi_sim_result(const dlpi_sim *m, double from, uint64_t batches, dl
     }
 }
 
-/* Return how many batches to simulate: for 4,096 items, and to fill the pipe four times. A quarter
-   are the start-up. */
-static uint64_t dlpi_sim_batches(const dlpi_sim *m) {
-    uint64_t n = 4096 / m->rows < 64 ? 64 : 4096 / m->rows;
-    return n > UINT64_C(4) * m->prefetch ? n : UINT64_C(4) * m->prefetch;
-}
-
 DLPDEF int dlp_stats_predict(const dlp_stats *measured, const dlp_predict_desc *what_if,
                              dlp_predict *out) {
     static const dlp_predict_desc as_measured;
@@ -473,9 +443,8 @@ DLPDEF int dlp_stats_predict(const dlp_stats *measured, const dlp_predict_desc *
     int rc;
     if (measured == NULL || out == NULL || !dlpi_sim_range(d)) return DLP_ERR_ARG;
     if ((rc = dlpi_sim_init(&m, measured, d)) != DLP_OK) return rc;
-    batches = dlpi_sim_batches(&m);
-    warm = batches / 4;
-    dlpi_sim_runs(&m, batches);
+    batches = dlpi_sim_runs(&m);
+    warm = batches / 4; /* a quarter is the start-up */
     dlpi_sim_schedule(&m);
     dlpi_sim_dispatch(&m);
     while (m.ended < batches) {

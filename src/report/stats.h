@@ -11,6 +11,15 @@
 #define DLPI_STAGE_COUNTS(X) X(retried) X(replaced) X(left_out) X(in_flight_ns)
 #define DLPI_SUM_UP(member) out->member += DLPI_LOAD_RLX(&b->member); /* statistics */
 
+/* What records of the region and the statistics both have: read, or copied. */
+#define DLPI_WORKER_STATE(X) X(state) X(tid) X(pid) X(restarts) X(died_by)
+#define DLPI_CTL_COUNTS(X) X(items) X(bytes) X(wait_ns) X(step_ns) X(set_epoch_ns) X(epoch)
+#define DLPI_NOTE_WORDS(X) X(at_ns) X(stage) X(from) X(to) X(reason)
+#define DLPI_SEEN_FIGURES(X) X(max_held) X(cpus) X(n_stages) X(n_workers) X(plan_bytes)
+#define DLPI_READ_WORD(member) out->member = DLPI_LOAD_RLX(&b->member); /* statistics */
+#define DLPI_COPY_FIGURE(member) out->member = s->member;
+
+/* Fill *out with the statistics of worker i, a number below the workers of all stages. */
 static void dlpi_worker_stats(const dlpi_seen *s, uint32_t i, dlp_worker_stats *out) {
     const dlpi_worker_block *b = dlpi_seen_block(s, i);
     const dlpi_seen_stage *st = dlpi_seen_owner(s, i);
@@ -19,15 +28,11 @@ static void dlpi_worker_stats(const dlpi_seen *s, uint32_t i, dlp_worker_stats *
     memset(out, 0, sizeof *out);
     out->stage = (int32_t)(st - s->stages);
     out->worker = (int32_t)i - st->r.first_worker;
-    out->state = DLPI_LOAD_RLX(&b->state);
-    out->tid = DLPI_LOAD_RLX(&b->tid);
+    DLPI_WORKER_STATE(DLPI_READ_WORD)
     DLPI_WORKER_COUNTS(DLPI_SUM_UP)
     out->current_index = DLPI_LOAD_RLX(&b->current);
     if (out->current_index != UINT64_MAX && now > since) out->current_age_ns = now - since;
     out->process = st->r.placement; /* 1: DLP_PLACE_PROCESSES */
-    out->pid = DLPI_LOAD_RLX(&b->pid);
-    out->restarts = DLPI_LOAD_RLX(&b->restarts);
-    out->died_by = DLPI_LOAD_RLX(&b->died_by);
 }
 
 /* Add a worker's histogram to hist[]. Returns how many times (durations) it has. */
@@ -77,6 +82,7 @@ static void dlpi_stage_times(const dlpi_seen *s, const dlpi_seen_stage *st, dlp_
     }
 }
 
+/* Add the counts of one worker to the statistics of its stage. */
 static void dlpi_stage_add_worker(const dlpi_worker_block *b, dlp_stage_stats *out) {
     uint64_t most = DLPI_LOAD_RLX(&b->max_ns); /* statistics, here and below */
     DLPI_WORKER_COUNTS(DLPI_SUM_UP)
@@ -151,18 +157,15 @@ static void dlpi_ready_stats(const dlpi_seen *s, dlp_stats *out) {
     dlpi_links_depth(s, open, out);
 }
 
-static void dlpi_tune_stats(const dlpi_seen *s, dlp_stats *out) {
+/* Copy the tuner's last notes, oldest first, and set how many notes there were in all. */
+static void dlpi_tune_stats(const dlpi_seen *s, dlp_stats *to) {
     uint64_t n = DLPI_LOAD_ACQ(&s->ctl->tunes); /* A2 <- A2 */
     uint64_t kept = n < DLP_TUNE_NOTES ? n : DLP_TUNE_NOTES;
-    out->tunes = n;
+    to->tunes = n;
     for (uint64_t i = 0; i < kept; i++) {
-        const dlp_tune_note *k = &s->ctl->tune[(n - kept + i) % DLP_TUNE_NOTES];
-        dlp_tune_note *to = &out->tune[i];
-        to->at_ns = DLPI_LOAD_RLX(&k->at_ns); /* statistics, here and below */
-        to->stage = DLPI_LOAD_RLX(&k->stage);
-        to->from = DLPI_LOAD_RLX(&k->from);
-        to->to = DLPI_LOAD_RLX(&k->to);
-        to->reason = DLPI_LOAD_RLX(&k->reason);
+        const dlp_tune_note *b = &s->ctl->tune[(n - kept + i) % DLP_TUNE_NOTES];
+        dlp_tune_note *out = &to->tune[i];
+        DLPI_NOTE_WORDS(DLPI_READ_WORD)
     }
 }
 
@@ -181,35 +184,28 @@ static void dlpi_longest_stats(const dlpi_seen *s, dlp_worker_stats *out) {
     if (longest != UINT32_MAX) dlpi_worker_stats(s, longest, out);
 }
 
+/* Fill *out with all statistics, from words of the region. Values are read one by one, so they may
+   be of slightly different times. */
 static void dlpi_stats(const dlpi_seen *s, dlp_stats *out) {
-    const dlpi_ctl *ctl = s->ctl;
+    const dlpi_ctl *b = s->ctl;
     uint64_t hist[DLPI_HIST] = {0}, n;
     *out = s->figures;
-    out->elapsed_ns = s->now_ns - ctl->started_ns;
+    DLPI_SEEN_FIGURES(DLPI_COPY_FIGURE)
+    out->elapsed_ns = s->now_ns - b->started_ns;
     out->batches = DLPI_LOAD_RLX(s->delivered); /* statistics, here and below */
-    out->items = DLPI_LOAD_RLX(&ctl->items);
-    out->bytes = DLPI_LOAD_RLX(&ctl->bytes);
-    out->wait_ns = DLPI_LOAD_RLX(&ctl->wait_ns);
-    out->part_wait_ns = DLPI_LOAD_RLX(&ctl->source_wait_ns);
-    if (dlpi_first_look(&ctl->first_ready) != 0) out->first_skip = ctl->first_skip; /* K3 <- K3 */
-    out->step_ns = DLPI_LOAD_RLX(&ctl->step_ns);
-    out->first_batch_ns = DLPI_LOAD_RLX(&ctl->first_ns);
-    out->epoch_borders = DLPI_LOAD_RLX(&ctl->borders);
-    out->epoch_wait_ns = DLPI_LOAD_RLX(&ctl->border_ns);
-    out->set_epoch_ns = DLPI_LOAD_RLX(&ctl->set_epoch_ns);
-    out->epoch = DLPI_LOAD_RLX(&ctl->epoch);
+    DLPI_CTL_COUNTS(DLPI_READ_WORD)
+    out->part_wait_ns = DLPI_LOAD_RLX(&b->source_wait_ns);
+    if (dlpi_first_look(&b->first_ready) != 0) out->first_skip = b->first_skip; /* K3 <- K3 */
+    out->first_batch_ns = DLPI_LOAD_RLX(&b->first_ns);
+    out->epoch_borders = DLPI_LOAD_RLX(&b->borders);
+    out->epoch_wait_ns = DLPI_LOAD_RLX(&b->border_ns);
     n = dlpi_hist_add(s, s->n_workers, hist);
     out->step_p50_ns = dlpi_percentile(hist, n, 50);
     out->step_p95_ns = dlpi_percentile(hist, n, 95);
     out->batch_size = s->batch_rows;
     out->prefetch_factor = s->prefetch;
-    out->max_held = s->max_held;
-    out->held = (uint32_t)DLPI_LOAD_RLX(&ctl->held);
+    out->held = (uint32_t)DLPI_LOAD_RLX(&b->held);
     out->slots = s->n_slots;
-    out->cpus = s->cpus;
-    out->n_stages = s->n_stages;
-    out->n_workers = s->n_workers;
-    out->plan_bytes = s->plan_bytes;
     for (uint32_t i = 0; i < s->n_stages; i++) dlpi_stage_stats(s, &s->stages[i], &out->stages[i]);
     dlpi_ready_stats(s, out);
     dlpi_tune_stats(s, out);

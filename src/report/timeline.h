@@ -31,8 +31,8 @@ typedef struct dlpi_view {
     int pitch, font;
     int consumer_pitch;
     int per_group; /* lanes that are drawn of each group, at most */
-    int width, height;
-    int n_borders;
+    int height, n_borders, n_ticks;
+    uint64_t step, ticks[12]; /* of the axis, ns */
     struct {
         int x;
         uint32_t epoch;
@@ -47,30 +47,10 @@ static int dlpi_group_size(const dlpi_lane *lanes, int n_lanes, int i) {
     return k - i;
 }
 
-static int dlpi_timeline_pitch(const dlpi_view *v, const dlpi_lane *lane) {
-    return lane->group < 0 ? v->consumer_pitch : v->pitch;
-}
-
-/* Return the height of the stretches of a lane, in pixels. The rest of its pitch is white. */
-static int dlpi_timeline_bar(const dlpi_view *v, const dlpi_lane *lane) {
-    int pitch = dlpi_timeline_pitch(v, lane);
-    return pitch - (pitch >= 11 ? 3 : 1);
-}
-
-/* Return the index of the event with which the newest part of a lane begins that can be told apart.
-   A worker's part has `limit` events. The consumer's has a number of steps. */
-static int dlpi_lane_first(const dlpi_lane *lane, int limit) {
-    int i = lane->n, left = lane->group < 0 ? DLPI_SVG_STEPS : limit;
-    while (i > 0 && left > 0) {
-        i--;
-        left -= lane->group >= 0 || lane->events[i].kind == DLP_TRACE_STEP;
-    }
-    return i;
-}
-
 /* Choose the newest stretch of time in which every lane has events, and no more of them than can be
-   told apart. If one lane reaches back far less than the others (tiny items), the middle lane
-   decides, and that lane begins late. Returns 0 or DLP_ERR_MEMORY. */
+   told apart. A worker's part has at most `limit` events, the consumer's a number of steps. If one
+   lane reaches back far less than the others (tiny items), the middle lane decides, and that lane
+   begins late. Returns 0 or DLP_ERR_MEMORY. */
 static int dlpi_timeline_window(dlpi_view *v, const dlpi_lane *lanes, int n_lanes) {
     uint64_t *starts = malloc(((size_t)n_lanes + 1) * sizeof *starts), oldest = UINT64_MAX;
     uint64_t steps = 0; /* the consumer's first that is wanted */
@@ -79,11 +59,15 @@ static int dlpi_timeline_window(dlpi_view *v, const dlpi_lane *lanes, int n_lane
     limit = limit > 240 ? 240 : limit < 40 ? 40 : limit;
     v->t0 = v->t1 = 0;
     for (int i = 0; i < n_lanes; i++) {
-        const dlp_trace_event *e = lanes[i].events, *last;
+        const dlp_trace_event *e = lanes[i].events, *last, *first;
+        const bool consumer = lanes[i].group < 0;
+        int left = consumer ? DLPI_SVG_STEPS : limit;
         if (lanes[i].n <= 0) continue;
         last = e + lanes[i].n - 1;
-        starts[m] = e[dlpi_lane_first(&lanes[i], limit)].begin_ns;
-        steps = lanes[i].group < 0 ? starts[m] : steps;
+        for (first = last + 1; first > e && left > 0;)
+            left -= (--first)->kind == DLP_TRACE_STEP || !consumer;
+        starts[m] = first->begin_ns;
+        steps = consumer ? starts[m] : steps;
         m++;
         oldest = e->begin_ns < oldest ? e->begin_ns : oldest;
         v->t1 = last->end_ns > v->t1 ? last->end_ns : v->t1;
@@ -176,47 +160,60 @@ static int dlpi_timeline_x(const dlpi_view *v, uint64_t t) {
     return DLPI_SVG_LEFT * 100 + (int)((double)(t - v->t0) * v->scale);
 }
 
-static void dlpi_timeline_border(dlpi_view *v, uint64_t t, uint32_t epoch) {
-    int x = dlpi_timeline_x(v, t) / 100, n = v->n_borders;
-    if (t > v->t0 && t < v->t1 && n < DLPI_SVG_BORDERS &&
-        (n == 0 || x >= v->borders[n - 1].x + 4)) {
-        v->borders[n].x = x;
-        v->borders[n].epoch = epoch;
-        v->n_borders++;
-    }
-}
-
 /* Note the borders between epochs. A border is where the consumer's steps change epoch: at the
-   event of the border if there is one between the two steps, else where the second step begins. */
+   event of the border if there is one between the two steps, else where the second step begins. A
+   border outside the window or too near the last border is left out. */
 static void dlpi_timeline_borders(dlpi_view *v, const dlpi_lane *consumer) {
-    bool known = false;
-    uint32_t epoch = 0;
+    const dlp_trace_event *before = NULL; /* the last step */
     uint64_t border = UINT64_MAX;
     for (int i = 0; i < consumer->n; i++) {
         const dlp_trace_event *e = &consumer->events[i];
-        if (e->kind == DLP_TRACE_EPOCH) {
-            border = e->begin_ns;
-        } else if (e->kind == DLP_TRACE_STEP) {
-            if (known && e->epoch != epoch)
-                dlpi_timeline_border(v, border != UINT64_MAX ? border : e->begin_ns, e->epoch);
-            known = true;
-            epoch = e->epoch;
-            border = UINT64_MAX;
+        const uint64_t t = border != UINT64_MAX ? border : e->begin_ns;
+        const int x = dlpi_timeline_x(v, t) / 100, n = v->n_borders;
+        if (e->kind == DLP_TRACE_EPOCH) border = e->begin_ns;
+        if (e->kind != DLP_TRACE_STEP) continue;
+        if (before != NULL && e->epoch != before->epoch && t > v->t0 && t < v->t1 &&
+            n < DLPI_SVG_BORDERS && (n == 0 || x >= v->borders[n - 1].x + 4)) {
+            v->borders[n].x = x;
+            v->borders[v->n_borders++].epoch = e->epoch;
         }
+        before = e;
+        border = UINT64_MAX;
     }
 }
 
+/* Return 1, 2 or 5 times a power of ten ns, so that at most `most` of them fit. */
+static uint64_t dlpi_tick_step(uint64_t length, uint64_t most) {
+    uint64_t step = 1;
+    for (int i = 0; length / step > most; i++) { step = i % 3 == 1 ? step / 2 * 5 : step * 2; }
+    return step;
+}
+
+/* Note the ticks of the axis, which is time since the start. Far from it, numbers are long, and
+   fewer fit. */
+static void dlpi_timeline_ticks(dlpi_view *v) {
+    const uint64_t length = v->t1 - v->t0;
+    v->step = dlpi_tick_step(length, 10);
+    if (strlen(dlpi_num_time(v->t1, v->t1, v->step).s) > 9) v->step = dlpi_tick_step(length, 5);
+    uint64_t t = v->t0 + (v->t0 % v->step == 0 ? 0 : v->step - v->t0 % v->step);
+    for (; t >= v->t0 && t <= v->t1; t += v->step) {
+        v->ticks[v->n_ticks++] = t;
+        if (v->t1 - t < v->step) break;
+    }
+}
+
+/* Set the sizes of a timeline: lanes for each group, heights, scale and font. The window is set
+   already. The picture gets smaller lanes if there are more of them. */
 static void dlpi_timeline_layout(dlpi_view *v, const dlpi_lane *lanes, int n_lanes, int n_curves) {
     static const struct {
         int lanes, pitch;
     } sizes[] = {{6, 26}, {12, 20}, {24, 16}, {48, 13}, {100, 11}, {200, 6}, {INT_MAX, 4}};
     int groups = 0, drawn = 0, consumers = 0, s = 0;
-    for (int i = 0; i < n_lanes; i += dlpi_group_size(lanes, n_lanes, i)) { groups++; }
-    v->per_group = groups > 0 ? DLPI_SVG_LANES / groups : 0;
-    v->per_group = v->per_group < 1 ? 1 : v->per_group;
-    for (int i = 0, n; i < n_lanes; i += n) {
+    for (int i = 0; i < n_lanes; i++) groups += i == 0 || lanes[i].group != lanes[i - 1].group;
+    v->per_group = groups > 0 && groups < DLPI_SVG_LANES ? DLPI_SVG_LANES / groups : 1;
+    for (int i = 0, n, shown; i < n_lanes; i += n) {
         n = dlpi_group_size(lanes, n_lanes, i);
-        int shown = n < v->per_group ? n : v->per_group;
+        shown = n < v->per_group ? n : v->per_group;
         drawn += shown;
         consumers += lanes[i].group < 0 ? shown : 0;
     }
@@ -225,19 +222,17 @@ static void dlpi_timeline_layout(dlpi_view *v, const dlpi_lane *lanes, int n_lan
     v->consumer_pitch = v->pitch > 22 ? v->pitch : 22;
     v->font = v->pitch < 12 ? 9 : v->pitch < 15 ? 10 : 12;
     if (v->t1 > v->t0) {
-        v->scale = DLPI_SVG_PLOT * 100.0 / (double)(v->t1 - v->t0);
-        if (n_lanes > 0 && lanes[0].group < 0) { dlpi_timeline_borders(v, &lanes[0]); }
+        /* Two rects may follow for each least_ns of a lane: one merged, one that was wide. */
+        const int most = DLPI_SVG_RECTS / 2 / (drawn + 1);
+        v->least_ns = (v->t1 - v->t0) / (uint64_t)(most > 2000 ? 2000 : most < 20 ? 20 : most) + 1;
+        v->scale = 100.0 * (int)DLPI_SVG_PLOT / (double)(v->t1 - v->t0);
+        if (n_lanes > 0 && lanes[0].group < 0) dlpi_timeline_borders(v, &lanes[0]);
+        dlpi_timeline_ticks(v);
     }
     v->height = DLPI_SVG_TOP + 2 * DLPI_SVG_AXIS + groups * (DLPI_SVG_HEADING + DLPI_SVG_GAP) +
                 (drawn - consumers) * v->pitch + consumers * v->consumer_pitch +
                 (v->n_borders > 0 ? DLPI_SVG_BORDER : 0) +
                 (n_curves > 0 ? DLPI_SVG_HEADING + DLPI_SVG_GAP + n_curves * DLPI_SVG_CURVE : 0);
-    if (v->t1 > v->t0) {
-        uint64_t length = v->t1 - v->t0;
-        /* Two rects may follow for each least_ns of a lane: one merged, one that was wide. */
-        int most = DLPI_SVG_RECTS / 2 / (drawn + 1);
-        v->least_ns = length / (uint64_t)(most > 2000 ? 2000 : most < 20 ? 20 : most) + 1;
-    }
 }
 
 static void dlpi_svg_text(dlpi_out *o, const char *kind, int x, int y, const char *s, int units) {
@@ -259,30 +254,35 @@ static void dlpi_svg_box(dlpi_out *o, const char *kind, int x, int y, int width,
                    x, y, width, height);
 }
 
-static void dlpi_svg_style(dlpi_out *o, const dlpi_view *v) {
-    dlpi_out_print(o,
-                   "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" "
-                   "viewBox=\"0 0 %d %d\" font-family=\"Helvetica,Arial,sans-serif\">\n<style>\n",
-                   v->width, v->height, v->width, v->height);
+/* Write the beginning of an SVG file: its size, styles for light and dark pages, and the ground. */
+static void dlpi_svg_style(dlpi_out *o, int width, int height, int font) {
     /* The palette of Okabe and Ito (https://jfly.uni-koeln.de/color), in an order in which
        neighbours differ in lightness too. */
     dlpi_out_print(
-        o, ".w0{fill:#0072b2}.w1{fill:#e69f00}.w2{fill:#009e73}.w3{fill:#56b4e9}.w4{fill:#d55e00}"
-           ".w5{fill:#cc79a7}\n.q{fill:#333}.s{fill:#c9d3de}.b{fill:#d8d2c6}.e{fill:#888}"
-           ".t{fill:#f4f5f6}.bg{fill:#fff}\n.c{fill:#a9b4c0}.n{fill:url(#n)}\n"
-           ".grid{stroke:#dcdfe3;stroke-width:1}"
-           ".border{stroke:#333;stroke-width:1.2;stroke-dasharray:5 3}\n");
+        o,
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" "
+        "viewBox=\"0 0 %d %d\" font-family=\"Helvetica,Arial,sans-serif\">\n<style>\n"
+        ".w0{fill:#0072b2}.w1{fill:#e69f00}.w2{fill:#009e73}.w3{fill:#56b4e9}.w4{fill:#d55e00}"
+        ".w5{fill:#cc79a7}\n.q{fill:#333}.s{fill:#c9d3de}.b{fill:#d8d2c6}.e{fill:#888}"
+        ".t{fill:#f4f5f6}.bg{fill:#fff}\n.c{fill:#a9b4c0}.n{fill:url(#n)}\n"
+        ".grid{stroke:#dcdfe3;stroke-width:1}"
+        ".border{stroke:#333;stroke-width:1.2;stroke-dasharray:5 3}\n",
+        width, height, width, height);
     dlpi_out_print(
         o,
         "text{fill:#222;font-size:11px}.title{font-size:16px;font-weight:bold}\n"
         ".sub,.tick{fill:#555}.epoch{font-weight:bold}.tick,.epoch,.num0,.num1{text-anchor:middle}"
         ".head{font-size:12px;font-weight:bold}\n.lane{font-size:%dpx;text-anchor:end}"
-        ".num0,.num1{font-size:9px;pointer-events:none}.num0{fill:#fff}\n</style>\n"
+        ".num0,.num1{font-size:9px;pointer-events:none}.num0{fill:#fff}\n"
+        "@media(prefers-color-scheme:dark){text{fill:#e6edf3}.num0{fill:#fff}.num1{fill:#222}"
+        ".sub,.tick,tspan{fill:#9aa4ae}.q{fill:#ccc}.border{stroke:#ccc}.s{fill:#4a5a6c}"
+        ".b{fill:#6b6248}.c{fill:#5b6772}.t{fill:#1c2128}.bg{fill:#0d1117}.grid{stroke:#30363d}"
+        "pattern path{stroke:#4a525b}}\n</style>\n"
         "<defs><pattern id=\"n\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\" "
         "patternTransform=\"rotate(45)\"><path d=\"M0 0v6\" stroke=\"#cfd3d8\" "
         "stroke-width=\"2\"/></pattern></defs>\n",
-        v->font);
-    dlpi_svg_box(o, "bg", 0, 0, v->width, v->height);
+        font);
+    dlpi_svg_box(o, "bg", 0, 0, width, height);
 }
 
 /* Return the next event of a lane, from *i on, and the part of it that lies in the window; NULL if
@@ -315,6 +315,7 @@ static uint64_t dlpi_lane_recorded(const dlpi_lane *lane, const dlpi_view *v) {
     return to > from ? to - from : 0;
 }
 
+/* Write the title of a timeline: the rate and the consumer's waits, then what stretch is shown. */
 static void dlpi_svg_header(dlpi_out *o, const dlpi_view *v, const dlpi_picture *p) {
     char line[400] = "";
     dlpi_text t = {line, sizeof line, 0};
@@ -334,16 +335,23 @@ static void dlpi_svg_header(dlpi_out *o, const dlpi_view *v, const dlpi_picture 
         dlpi_text_add(&t, "%s%s %% of this window", ran ? ", " : "; the consumer waited ",
                       dlpi_num_percent(dlpi_part_of(sum[DLP_TRACE_WAIT], consumer)).s);
     dlpi_svg_text(o, "title", 16, 27, line, 104);
-    if (length == 0) return;
     t.len = 0;
-    dlpi_text_add(&t, "Shown: %s, from %s after the start, %s.", dlpi_num_ns(length).s,
-                  dlpi_num_time(v->t0, v->t1, length / 100).s, v->which);
-    if (s != NULL)
+    if (length == 0 && p->window != NULL)
+        dlpi_text_add(
+            &t, p->window->what == DLP_WINDOW_STALL
+                    ? "No wait of the consumer is recorded but for that for the first batch."
+                    : "Nothing is recorded of the stretch that was asked for: it is overwritten "
+                      "(trace_bytes), or not there yet.");
+    if (length > 0)
+        dlpi_text_add(&t, "Shown: %s, from %s after the start, %s.", dlpi_num_ns(length).s,
+                      dlpi_num_time(v->t0, v->t1, length / 100).s, v->which);
+    if (length > 0 && s != NULL)
         dlpi_text_add(&t, " batch_size %u, prefetch_factor %u, %u worker%s.", s->batch_size,
                       s->prefetch_factor, s->n_workers, s->n_workers == 1 ? "" : "s");
-    dlpi_svg_text(o, "sub", 16, 46, line, 158);
+    if (t.len > 0) dlpi_svg_text(o, "sub", 16, 46, line, 158);
 }
 
+/* Write the legend: what each colour means. */
 static void dlpi_svg_legend(dlpi_out *o) {
     static const struct {
         const char *kind, *text;
@@ -364,42 +372,21 @@ static void dlpi_svg_legend(dlpi_out *o) {
     }
 }
 
-/* Return 1, 2 or 5 times a power of ten ns, so that at most `most` of them fit. */
-static uint64_t dlpi_tick_step(uint64_t length, uint64_t most) {
-    uint64_t step = 1;
-    for (int i = 0; length / step > most; i++) { step = i % 3 == 1 ? step / 2 * 5 : step * 2; }
-    return step;
-}
-
-/* Return the step in ns from tick to tick of the axis, and in *first the time of the first tick.
-   The axis is time since the start. Far from it, numbers are long, and fewer fit. */
-static uint64_t dlpi_timeline_step(const dlpi_view *v, uint64_t *first) {
-    const uint64_t length = v->t1 - v->t0, ten = dlpi_tick_step(length, 10);
-    const bool wide = strlen(dlpi_num_time(v->t1, v->t1, ten).s) > 9;
-    const uint64_t step = wide ? dlpi_tick_step(length, 5) : ten, over = v->t0 % step;
-    *first = over == 0 ? v->t0 : v->t0 + (step - over);
-    return step;
-}
-
+/* Write the times of the axis at height y. */
 static void dlpi_svg_ticks(dlpi_out *o, const dlpi_view *v, int y) {
-    uint64_t t, step = dlpi_timeline_step(v, &t);
-    for (; t >= v->t0 && t <= v->t1; t += step) {
-        dlpi_num words = dlpi_num_time(t, v->t1, step);
-        int x = dlpi_timeline_x(v, t) / 100, half = (int)strlen(words.s) * 4;
-        if (x + half <= DLPI_SVG_WIDTH) { dlpi_svg_text(o, "tick", x, y, words.s, 30); }
-        if (v->t1 - t < step) { break; }
+    for (int i = 0; i < v->n_ticks; i++) {
+        const dlpi_num words = dlpi_num_time(v->ticks[i], v->t1, v->step);
+        const int x = dlpi_timeline_x(v, v->ticks[i]) / 100, half = (int)strlen(words.s) * 4;
+        if (x + half <= DLPI_SVG_WIDTH) dlpi_svg_text(o, "tick", x, y, words.s, 30);
     }
 }
 
+/* Draw the vertical lines of the grid, at the ticks of the axis. */
 static void dlpi_svg_grid(dlpi_out *o, const dlpi_view *v, int y, int height) {
-    uint64_t t, step = dlpi_timeline_step(v, &t);
-    if (t < v->t0 || t > v->t1) { return; }
-    dlpi_out_print(o, "<path class=\"grid\" d=\"");
-    for (;; t += step) {
-        dlpi_out_print(o, "M%d.5 %dv%d", dlpi_timeline_x(v, t) / 100, y, height);
-        if (v->t1 - t < step) { break; }
-    }
-    dlpi_out_print(o, "\"/>\n");
+    for (int i = 0; i < v->n_ticks; i++)
+        dlpi_out_print(o, "%sM%d.5 %dv%d", i == 0 ? "<path class=\"grid\" d=\"" : "",
+                       dlpi_timeline_x(v, v->ticks[i]) / 100, y, height);
+    if (v->n_ticks > 0) dlpi_out_print(o, "\"/>\n");
 }
 
 static void dlpi_svg_borders(dlpi_out *o, const dlpi_view *v, int y, int height) {
@@ -419,13 +406,8 @@ typedef struct dlpi_run {
     int n; /* stretches merged into it; 0: no run is open */
 } dlpi_run;
 
-/* Return the kind of event that takes most of the run's time. */
-static int dlpi_run_kind(const dlpi_run *r) {
-    int best = 1;
-    for (int k = 2; k < DLPI_EVENT_KINDS; k++) { best = r->sum[k] > r->sum[best] ? k : best; }
-    return best;
-}
-
+/* Write the tooltip of a run: its lane, what it was, which batches, how many items, and how long.
+   kind: the kind that takes most of the run. */
 static void dlpi_run_title(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane,
                            const dlpi_run *r, int kind, bool on_batch) {
     const uint64_t length = r->end - r->begin;
@@ -446,20 +428,16 @@ static void dlpi_run_title(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lan
                    dlpi_num_time(r->begin, v->t1, (v->t1 - v->t0) / 10000).s);
 }
 
-/* True if no epoch border crosses the pixels from x to end. */
-static bool dlpi_timeline_clear(const dlpi_view *v, int x, int end) {
-    for (int i = 0; i < v->n_borders; i++) {
-        if (v->borders[i].x + 1 >= x && v->borders[i].x <= end) { return false; }
-    }
-    return true;
-}
-
+/* Draw a run as a bar, with a tooltip, and with the batch's number if there is room and no epoch
+   border crosses the number. The kind that takes most of the run gives the colour. */
 static void dlpi_run_draw(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane, const dlpi_run *r,
-                          int y) {
-    const int kind = dlpi_run_kind(r), colour = (int)(r->sequence % DLPI_SVG_COLOURS);
+                          int y, int h) {
+    const int colour = (int)(r->sequence % DLPI_SVG_COLOURS);
+    int kind = 1;
+    for (int k = 2; k < DLPI_EVENT_KINDS; k++) kind = r->sum[k] > r->sum[kind] ? k : kind;
     const bool on_batch = kind == DLP_TRACE_WORK || kind == DLP_TRACE_STEP;
     int a = dlpi_timeline_x(v, r->begin), w = dlpi_timeline_x(v, r->end) - a;
-    int h = dlpi_timeline_bar(v, lane), thin = h * 3 / 10 < 1 ? 1 : h * 3 / 10;
+    const int thin = h * 3 / 10 < 1 ? 1 : h * 3 / 10;
     const char css[] = {dlpi_event_kinds[kind].colour, on_batch ? (char)('0' + colour) : 0, 0};
     char number[24];
     if (w <= 0) { return; }
@@ -469,13 +447,16 @@ static void dlpi_run_draw(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane
     dlpi_svg_rect(o, css, a, w, y, h, ">");
     dlpi_run_title(o, v, lane, r, kind, on_batch);
     dlpi_out_print(o, "</rect>\n");
-    int digits = snprintf(number, sizeof number, "%" PRIu64, r->sequence);
-    int x = (a + w / 2) / 100, half = digits * 3;
-    if (on_batch && r->n == 1 && h >= 11 && w > digits * 600 + 250 &&
-        dlpi_timeline_clear(v, x - half, x + half))
-        dlpi_svg_text(o, colour % 2 ? "num1" : "num0", x, y + h / 2 + 3, number, 24);
+    const int digits = snprintf(number, sizeof number, "%" PRIu64, r->sequence);
+    const int x = (a + w / 2) / 100, half = digits * 3;
+    if (!on_batch || r->n > 1 || h < 11 || w <= digits * 600 + 250) return;
+    for (int i = 0; i < v->n_borders; i++)
+        if (v->borders[i].x + 1 >= x - half && v->borders[i].x <= x + half) return;
+    dlpi_svg_text(o, colour % 2 ? "num1" : "num0", x, y + h / 2 + 3, number, 24);
 }
 
+/* Add to a run the part of event e from `begin` to `end`. If no run is open, the event begins one.
+   */
 static void dlpi_run_add(dlpi_run *r, const dlp_trace_event *e, uint64_t begin, uint64_t end) {
     if (r->n == 0) {
         memset(r, 0, sizeof *r);
@@ -496,27 +477,30 @@ static void dlpi_run_add(dlpi_run *r, const dlp_trace_event *e, uint64_t begin, 
     }
 }
 
-/* Draw what lies in the window of a lane. Narrow neighbours are drawn as one. */
-static void dlpi_svg_lane(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane, int y) {
+/* Draw what lies in the window of a lane, in stretches of height h. Narrow neighbours are drawn as
+   one. */
+static void dlpi_svg_lane(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane, int y, int h) {
     const dlp_trace_event *e;
     uint64_t begin, end = 0;
     dlpi_run r = {.n = 0};
     for (int i = 0; (e = dlpi_lane_next(lane, v, &i, &begin, &end)) != NULL;) {
         const bool wide = end - begin >= v->least_ns || r.end - r.begin >= v->least_ns;
         if (r.n > 0 && (wide || begin - r.end >= v->least_ns)) {
-            dlpi_run_draw(o, v, lane, &r, y);
+            dlpi_run_draw(o, v, lane, &r, y, h);
             r.n = 0;
         }
         dlpi_run_add(&r, e, begin, end);
     }
-    if (r.n > 0) { dlpi_run_draw(o, v, lane, &r, y); }
+    if (r.n > 0) dlpi_run_draw(o, v, lane, &r, y, h);
 }
 
+/* Write the heading of a group of n lanes: its name, and the shares of its time. The shares are of
+   the recorded time alone. */
 static void dlpi_svg_heading(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lanes, int n,
                              const dlp_stats *s, int y) {
     const int group = lanes[0].group;
     const bool known =
-        s != NULL && group >= 0 && group < DLP_MAX_STAGES && (uint32_t)group < s->n_stages;
+        s != NULL && group >= 0 && group < DLP_MAX_STAGES && group < (int)s->n_stages;
     const dlp_stage_stats *st = known ? &s->stages[group] : NULL;
     uint64_t sum[DLPI_EVENT_KINDS] = {0};
     int silent = 0;
@@ -553,10 +537,6 @@ static void dlpi_svg_heading(dlpi_out *o, const dlpi_view *v, const dlpi_lane *l
     dlpi_out_print(o, "</tspan></text>\n");
 }
 
-static void dlpi_svg_ground(dlpi_out *o, const char *kind, int from, int to, int y, int height) {
-    if (to > from) dlpi_svg_rect(o, kind, from, to - from, y, height, "/>\n");
-}
-
 /* Draw the ground of a lane. It is grey from begin to end, where events are recorded. It is hatched
    where older events were overwritten, and where an event goes on, which is recorded at its end. */
 static void dlpi_svg_track(dlpi_out *o, const dlpi_view *v, uint64_t begin, uint64_t end, int y,
@@ -566,16 +546,18 @@ static void dlpi_svg_track(dlpi_out *o, const dlpi_view *v, uint64_t begin, uint
     a = a - left < 200 ? left : a; /* two pixels are not worth a pattern */
     b = right - b < 200 ? right : b;
     if (begin >= end || end <= v->t0 || begin >= v->t1) { a = b = right; }
-    dlpi_svg_ground(o, "n", left, a, y, height);
-    dlpi_svg_ground(o, "t", a, b, y, height);
-    dlpi_svg_ground(o, "n", b, right, y, height);
+    const int x[] = {left, a, b, right};
+    for (int i = 0; i < 3; i++)
+        if (x[i + 1] > x[i])
+            dlpi_svg_rect(o, i == 1 ? "t" : "n", x[i], x[i + 1] - x[i], y, height, "/>\n");
 }
 
 /* Draw one group: heading, tracks, grid, lanes, epoch borders. Returns the y below it. */
 static int dlpi_svg_group(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lanes, int n,
                           const dlp_stats *s, int y) {
-    const int drawn = n < v->per_group ? n : v->per_group, pitch = dlpi_timeline_pitch(v, lanes);
-    const int bar = dlpi_timeline_bar(v, lanes), font = pitch > v->font ? v->font : 9;
+    const int drawn = n < v->per_group ? n : v->per_group;
+    const int pitch = lanes[0].group < 0 ? v->consumer_pitch : v->pitch;
+    const int bar = pitch - (pitch >= 11 ? 3 : 1), font = pitch > v->font ? v->font : 9;
     const int every = pitch >= 11 ? 1 : (font + 1 + pitch) / pitch;
     dlpi_svg_heading(o, v, lanes, n, s, y);
     y += DLPI_SVG_HEADING;
@@ -591,7 +573,7 @@ static int dlpi_svg_group(dlpi_out *o, const dlpi_view *v, const dlpi_lane *lane
         if (i % every == 0)
             dlpi_svg_text(o, "lane", DLPI_SVG_LEFT - 8, top + bar / 2 + font * 4 / 10,
                           lanes[i].name, (DLPI_SVG_LEFT - 16) * 100 / (66 * font));
-        dlpi_svg_lane(o, v, &lanes[i], top);
+        dlpi_svg_lane(o, v, &lanes[i], top, bar);
     }
     dlpi_svg_borders(o, v, y, drawn * pitch);
     return y + drawn * pitch + DLPI_SVG_GAP;
@@ -617,8 +599,8 @@ static int dlpi_curve_columns(const dlpi_view *v, const dlpi_curve *c, double *m
     uint64_t length = v->t1 - v->t0, i = 0;
     int first = DLPI_SVG_PLOT;
     for (int x = 0; x < DLPI_SVG_PLOT && c->n > 0; x++) {
-        uint64_t from = v->t0 + (uint64_t)((double)length * x / DLPI_SVG_PLOT);
-        uint64_t to = v->t0 + (uint64_t)((double)length * (x + 1) / DLPI_SVG_PLOT);
+        uint64_t from = v->t0 + (uint64_t)((double)length * x / (int)DLPI_SVG_PLOT);
+        uint64_t to = v->t0 + (uint64_t)((double)length * (x + 1) / (int)DLPI_SVG_PLOT);
         if (to <= c->samples[0].at_ns) { continue; }
         from = from < c->samples[0].at_ns ? c->samples[0].at_ns : from;
         first = first < x ? first : x;
@@ -627,44 +609,37 @@ static int dlpi_curve_columns(const dlpi_view *v, const dlpi_curve *c, double *m
     return first;
 }
 
-/* Write a curve's title with its mean and its extremes, end its path, and write its mean. */
-static void dlpi_curve_words(dlpi_out *o, const dlpi_curve *c, const double *mean, int first,
-                             int y) {
-    double low = mean[first], high = low, sum = 0;
+/* Draw a counter as a filled curve, with its name and its mean; the tooltip has the extremes, too.
+   The top is the counter's `most`, or the largest mean if `most` is 0. */
+static void dlpi_svg_curve(dlpi_out *o, const dlpi_view *v, const dlpi_curve *c, int y) {
+    double mean[DLPI_SVG_PLOT], low = 0, high = 0, sum = 0;
+    const int first = dlpi_curve_columns(v, c, mean), height = DLPI_SVG_CURVE - 6;
     char words[80];
+    int last = -1;
     for (int x = first; x < DLPI_SVG_PLOT; x++) {
-        low = mean[x] < low ? mean[x] : low;
-        high = mean[x] > high ? mean[x] : high;
+        low = x == first || mean[x] < low ? mean[x] : low;
+        high = x == first || mean[x] > high ? mean[x] : high;
         sum += mean[x];
     }
+    const double top = c->most == 0 ? high : c->most;
+    dlpi_svg_track(o, v, c->n > 0 ? c->samples[0].at_ns : 0, c->n > 0 ? v->t1 : 0, y, height);
+    dlpi_svg_grid(o, v, y, height);
+    dlpi_svg_text(o, "lane", DLPI_SVG_LEFT - 8, y + 14, c->name, 17);
+    if (first == DLPI_SVG_PLOT) return;
+    dlpi_out_print(o, "<path class=\"c\" d=\"M%d %d", DLPI_SVG_LEFT + first, y + height);
+    for (int x = first; x < DLPI_SVG_PLOT; x++) {
+        const double share = top > 0 ? mean[x] / top : 0;
+        const int h = (int)((share < 1 ? share : 1) * height * 10 + 0.5), up = height * 10 - h;
+        if (h != last) dlpi_out_print(o, "H%dV%d.%d", DLPI_SVG_LEFT + x, y + up / 10, up % 10);
+        last = h;
+    }
     snprintf(words, sizeof words, "%s %s", dlpi_num_of(sum / (DLPI_SVG_PLOT - first)).s, c->unit);
-    dlpi_out_print(o, "<title>");
+    dlpi_out_print(o, "H%dV%dz\"><title>", DLPI_SVG_LEFT + DLPI_SVG_PLOT, y + height);
     dlpi_out_escaped(o, c->name, sizeof c->name, 32, false);
     dlpi_out_print(o, ": mean ");
     dlpi_out_escaped(o, words, sizeof words, 60, false);
     dlpi_out_print(o, ", from %s to %s</title></path>\n", dlpi_num_of(low).s, dlpi_num_of(high).s);
     dlpi_svg_text(o, "lane", DLPI_SVG_LEFT - 8, y + 29, words, 17);
-}
-
-static void dlpi_svg_curve(dlpi_out *o, const dlpi_view *v, const dlpi_curve *c, int y) {
-    double mean[DLPI_SVG_PLOT], top = c->most;
-    int first = dlpi_curve_columns(v, c, mean), height = DLPI_SVG_CURVE - 6, last = -1;
-    for (int x = first; x < DLPI_SVG_PLOT && c->most == 0; x++) top = mean[x] > top ? mean[x] : top;
-    dlpi_svg_track(o, v, c->n > 0 ? c->samples[0].at_ns : 0, c->n > 0 ? v->t1 : 0, y, height);
-    dlpi_svg_grid(o, v, y, height);
-    dlpi_svg_text(o, "lane", DLPI_SVG_LEFT - 8, y + 14, c->name, 17);
-    if (first < DLPI_SVG_PLOT) {
-        dlpi_out_print(o, "<path class=\"c\" d=\"M%d %d", DLPI_SVG_LEFT + first, y + height);
-        for (int x = first; x < DLPI_SVG_PLOT; x++) {
-            double share = top > 0 ? mean[x] / top : 0;
-            int h = (int)((share < 1 ? share : 1) * height * 10 + 0.5);
-            int up = height * 10 - h;
-            if (h != last) dlpi_out_print(o, "H%dV%d.%d", DLPI_SVG_LEFT + x, y + up / 10, up % 10);
-            last = h;
-        }
-        dlpi_out_print(o, "H%dV%dz\">", DLPI_SVG_LEFT + DLPI_SVG_PLOT, y + height);
-        dlpi_curve_words(o, c, mean, first, y);
-    }
 }
 
 /* Draw the user's counters below the stages. Returns the y below them. */
@@ -680,37 +655,29 @@ static int dlpi_svg_curves(dlpi_out *o, const dlpi_view *v, const dlpi_picture *
 
 /* Number the epochs under their borders, as far as there is room. Returns the y below them. */
 static int dlpi_svg_epochs(dlpi_out *o, const dlpi_view *v, int y) {
-    int last = -1000;
-    for (int i = 0; i < v->n_borders; i++) {
+    const int right = DLPI_SVG_WIDTH - 60;
+    for (int i = 0, last = -1000; i < v->n_borders; i++) {
+        const int x = v->borders[i].x;
         char words[40];
-        int x = v->borders[i].x;
-        if (x < last + 140) { continue; }
-        snprintf(words, sizeof words, "epoch %" PRIu32, v->borders[i].epoch);
+        if (x < last + 140) continue;
         last = x;
-        dlpi_svg_text(o, "epoch", x > DLPI_SVG_WIDTH - 60 ? DLPI_SVG_WIDTH - 60 : x, y + 6, words,
-                      16);
+        snprintf(words, sizeof words, "epoch %" PRIu32, v->borders[i].epoch);
+        dlpi_svg_text(o, "epoch", x > right ? right : x, y + 6, words, 16);
     }
     return v->n_borders > 0 ? y + DLPI_SVG_BORDER : y;
 }
 
+/* Write a timeline as SVG. Returns DLP_OK, or the code of the choice of the window. Write failures
+   are kept in *o. */
 static int dlpi_svg_write(dlpi_out *o, const dlpi_picture *p) {
     dlpi_view v;
     memset(&v, 0, sizeof v);
     int rc = dlpi_timeline_choose(&v, p), y = DLPI_SVG_TOP + DLPI_SVG_AXIS;
     if (rc != DLP_OK) { return rc; }
-    v.width = DLPI_SVG_WIDTH;
     dlpi_timeline_layout(&v, p->lanes, p->n_lanes, p->n_curves);
     if (v.t1 == v.t0) { v.height = DLPI_SVG_TOP; }
-    dlpi_svg_style(o, &v);
+    dlpi_svg_style(o, DLPI_SVG_WIDTH, v.height, v.font);
     dlpi_svg_header(o, &v, p);
-    if (v.t1 == v.t0 && p->window != NULL) {
-        const char *words = p->window->what == DLP_WINDOW_STALL
-                                ? "No wait of the consumer is recorded but for that for the first "
-                                  "batch."
-                                : "Nothing is recorded of the stretch that was asked for: it is "
-                                  "overwritten (trace_bytes), or not there yet.";
-        dlpi_svg_text(o, "sub", 16, 46, words, 158);
-    }
     if (v.t1 > v.t0) {
         dlpi_svg_legend(o);
         dlpi_svg_ticks(o, &v, y - 4);

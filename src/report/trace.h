@@ -6,23 +6,20 @@
 /* ---- Chrome trace-event JSON:
    https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU ---- */
 
+/* Write one event of lane tid. Times are in microseconds, with three digits behind the point. */
 static void dlpi_json_event(dlpi_out *o, int tid, const dlp_trace_event *e) {
     const char *kind = dlpi_event_kinds[e->kind < DLPI_EVENT_KINDS ? e->kind : 0].name;
     uint64_t dur = e->end_ns > e->begin_ns ? e->end_ns - e->begin_ns : 0;
     dlpi_out_print(o,
                    ",\n{\"ph\":\"X\",\"pid\":1,\"tid\":%d,\"ts\":%" PRIu64 ".%03u,\"dur\":%" PRIu64
-                   ".%03u,\"cat\":\"%s\",",
+                   ".%03u,\"cat\":\"%s\",\"name\":\"%s",
                    tid, e->begin_ns / 1000, (unsigned)(e->begin_ns % 1000), dur / 1000,
-                   (unsigned)(dur % 1000), kind);
-    if (e->kind == DLP_TRACE_WORK || e->kind == DLP_TRACE_STEP) {
-        dlpi_out_print(o, "\"name\":\"%s %" PRIu64 "\"",
-                       e->kind == DLP_TRACE_WORK ? "batch" : "step", e->sequence);
-    } else if (e->kind == DLP_TRACE_EPOCH) {
-        dlpi_out_print(o, "\"name\":\"epoch %" PRIu32 "\"", e->epoch);
-    } else {
-        dlpi_out_print(o, "\"name\":\"%s\"", kind);
-    }
-    dlpi_out_print(o, ",\"args\":{\"sequence\":%" PRIu64 ",\"epoch\":%" PRIu32 ",\"items\":%u}}",
+                   (unsigned)(dur % 1000), kind, e->kind == DLP_TRACE_WORK ? "batch" : kind);
+    if (e->kind == DLP_TRACE_WORK || e->kind == DLP_TRACE_STEP)
+        dlpi_out_print(o, " %" PRIu64, e->sequence);
+    else if (e->kind == DLP_TRACE_EPOCH)
+        dlpi_out_print(o, " %" PRIu32, e->epoch);
+    dlpi_out_print(o, "\",\"args\":{\"sequence\":%" PRIu64 ",\"epoch\":%" PRIu32 ",\"items\":%u}}",
                    e->sequence, e->epoch, (unsigned)e->items);
 }
 
@@ -40,6 +37,7 @@ static dlpi_num dlpi_num_json(double v) {
     return r;
 }
 
+/* Write all samples of a counter. */
 static void dlpi_json_curve(dlpi_out *o, const dlpi_curve *c) {
     for (uint64_t i = 0; i < c->n; i++) {
         uint64_t at = c->samples[i].at_ns;
@@ -52,6 +50,8 @@ static void dlpi_json_curve(dlpi_out *o, const dlpi_curve *c) {
     }
 }
 
+/* Write all lanes and counters as Chrome trace-event JSON. Returns DLP_OK; write failures are kept
+   in *o. */
 static int dlpi_json_write(dlpi_out *o, const dlpi_picture *p) {
     const dlpi_lane *lanes = p->lanes;
     dlpi_out_print(

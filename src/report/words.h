@@ -24,38 +24,19 @@ static bool dlpi_stage_takes_batches(const dlp_stage_stats *g) {
 /* True if each worker of the stage has several items at once. */
 static bool dlpi_stage_has_many(const dlp_stage_stats *g) { return g->in_flight > 1; }
 
-/* Return the field of the desc that gives a stage more workers. */
-static const char *dlpi_stage_field(const dlp_stage_stats *g) {
-    const char *more = dlpi_words_ops(g)->words.more;
-    return more != NULL ? more : "workers.num_workers";
-}
-
-/* Return the setting ("field = value") that takes a stage out of the consumer. */
-static const char *dlpi_stage_setting(const dlp_stats *s, const dlp_stage_stats *g) {
-    const dlpi_stage_ops *ops = dlpi_words_ops(g);
-    if (ops->sink != NULL)
-        return dlpi_of_chunks(s) ? "transfer_inline = 0" : "transfer.threaded = 1";
-    return ops->words.out != NULL ? ops->words.out : "workers.num_workers = 1";
-}
-
-/* Return the word for a unit of a stage's work: "item", "batch", "chunk", "part" or "input". */
-static const char *dlpi_stage_unit(const dlp_stats *s, const dlp_stage_stats *g) {
-    if (g->cells > 0) return dlpi_words_ops(g)->expands ? "input" : "part";
-    return dlpi_of_chunks(s) ? "chunk" : dlpi_stage_takes_batches(g) ? "batch" : "item";
-}
-
 /* Return what the reader of a push says of its producers; zeros for another stage. */
 static dlpi_reader_words dlpi_stage_reader(const dlp_stage_stats *g) {
     dlpi_reader_words words = {0, 0, 0, 0, g->producers};
-    if (g->kind == DLP_STAGE_FETCH) memcpy(&words, g->own, sizeof g->own);
-    if (g->kind == DLP_STAGE_PUSH) memcpy(&words, g->own, sizeof g->own); /* needs: parts */
+    if (g->kind == DLP_STAGE_FETCH || g->kind == DLP_STAGE_PUSH)
+        memcpy(&words, g->own, sizeof g->own);
     return words;
 }
 
-/* True if workers hardly compute: each waits for one item, and could have many at once. */
+/* True if the callbacks of items hardly compute: each waits for its item, and many could wait at
+   once. */
 static bool dlpi_stage_sleeps(const dlp_stats *s, const dlp_stage_stats *g) {
-    return dlpi_words_ops(g)->words.many != NULL && g->workers > 0 && !dlpi_stage_has_many(g) &&
-           !dlpi_of_chunks(s) && g->cpu_ns < g->busy_ns / 5;
+    return dlpi_words_ops(g)->words.many != NULL && (g->workers > 0 || g->cpu_ns > 0) &&
+           !dlpi_stage_has_many(g) && !dlpi_of_chunks(s) && g->cpu_ns < g->busy_ns / 5;
 }
 
 /* True if one worker of several takes far longer for each item than the others. */
@@ -67,11 +48,6 @@ static bool dlpi_stage_lags(const dlp_stage_stats *g) {
    others. Then batches go to the workers in turn, and the others wait for it. */
 static bool dlpi_stage_turns(const dlp_stage_stats *g) {
     return dlpi_stage_lags(g) && (double)g->slowest_items * g->workers > 0.7 * (double)g->items;
-}
-
-/* True if one item took far longer than the others. */
-static bool dlpi_stage_jumps(const dlp_stage_stats *g) {
-    return g->max_ns >= 1000000 && g->max_ns / 16 >= g->p50_ns;
 }
 
 /* Return the advice for a stage that can have one worker only; NULL if it can have more. */

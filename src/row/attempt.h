@@ -1,5 +1,6 @@
 #pragma once
 /* tests: system/core/pipe_errors, system/shm/shm_deaths */
+#include "cells/marks.h"
 #include "slot/claim.h"
 #include "slot/open_end.h"
 /* ---- an attempt at a row failed: again, later, another item, left out, or an error ---- */
@@ -8,7 +9,7 @@ static void dlpi_skip_note(const dlpi_worker *w, int code, uint64_t new_index) {
     dlp_error e;
     dlpi_describe_item(w, code, &e);
     if (code == DLP_SKIP) e.code = DLP_SKIP;
-    dlpi_skip_put(w->p->ctl, w->st->id, &e, e.code, new_index);
+    dlpi_skip_put(w->p->ctl, w->st, &e, e.code, new_index);
 }
 
 /* Set a row's fate, by the one store that changes it. All that follows from it comes after it. */
@@ -26,11 +27,18 @@ static void dlpi_row_clear(const dlp_pipe *p, const dlpi_unit *t, uint32_t row) 
     }
     for (uint32_t f = 0; f < p->items.n; f++) {
         const dlpi_field *d = &p->items.at[f];
-        memset(cell + d->offset + row * d->row_bytes, 0, d->row_bytes);
-        if (d->f.ragged) dlpi_slot_lengths(p, t->slot, f, 1)[row] = 0;
+        uint8_t *at = cell + d->offset + row * d->row_bytes;
+        if (!d->f.ragged) {
+            memset(at, 0, d->row_bytes);
+            continue;
+        }
+        dlpi_mark_clear(dlpi_mark(p, t->slot, f, row), at, d->row_bytes);
+        dlpi_slot_lengths(p, t->slot, f, 1)[row] = 0;
     }
 }
 
+/* Leave a row out: clear its bytes, and write into its fate that it is left out. bits: DLPI_FATE_*
+   to add to the fate. The worker must have claimed the row. */
 static void dlpi_row_leave(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint32_t bits) {
     const dlp_pipe *p = w->p;
     uint32_t repl = dlpi_fate_repl(dlpi_slot_fate(p, t->slot)[row]); /* its index goes by it */
@@ -51,13 +59,13 @@ enum { DLPI_ROW_DONE, DLPI_ROW_AGAIN, DLPI_ROW_LATER, DLPI_ROW_REDO };
    now once more with this code. */
 static bool dlpi_tries_left(const dlpi_worker *w, uint32_t tries, int code) {
     return code != DLP_SKIP && code != DLP_ERR_KILLED && !(DLPI_DEBUG && code == DLPI_OVERRUN) &&
-           (int)tries < w->st->w.retries;
+           (int)tries < dlpi_policy_now(w).retries;
 }
 
 /* Return the ns to wait before the next attempt, after so many failures (1 or more); 0: none. */
-static uint64_t dlpi_backoff_ns(const dlpi_stage *st, uint32_t tries) {
+static uint64_t dlpi_backoff_ns(int32_t backoff_ms, uint32_t tries) {
     uint32_t doublings = tries > 7 ? 6 : tries - 1;
-    return (uint64_t)st->w.retry_backoff_ms * 1000000u << doublings;
+    return (uint64_t)backoff_ms * 1000000u << doublings;
 }
 
 /* Park a row until due_ns, when its next attempt is made. A worker that has several rows at once
@@ -69,14 +77,19 @@ static void dlpi_park(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint64_t
     w->parked[w->n_parked++] = (dlpi_parked){due_ns, t->b, t->slot, row};
 }
 
+/* Have a row tried again that has failed `tries` times. Returns DLPI_ROW_AGAIN (at once),
+   DLPI_ROW_REDO (from the first stage) or DLPI_ROW_LATER (the row is parked for its back-off). */
 static int dlpi_row_retry(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint32_t tries) {
+    const int32_t backoff_ms = dlpi_policy_now(w).retry_backoff_ms;
     dlpi_bump(&w->block->retried, 1);
-    if (w->st->w.retry_backoff_ms == 0)
+    if (backoff_ms == 0)
         return dlpi_writes_first(w) || w->st->w.idempotent ? DLPI_ROW_AGAIN : DLPI_ROW_REDO;
-    dlpi_park(w, t, row, dlpi_now_ns() + dlpi_backoff_ns(w->st, tries));
+    dlpi_park(w, t, row, dlpi_now_ns() + dlpi_backoff_ns(backoff_ms, tries));
     return DLPI_ROW_LATER;
 }
 
+/* Fail the row's batch with this code, and leave the row out. The message is what the worker said
+   last. Returns DLPI_ROW_DONE. */
 static int dlpi_row_raise(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int code) {
     dlp_error e;
     dlpi_describe_item(w, code, &e);
@@ -121,6 +134,8 @@ static int dlpi_row_replace(dlpi_worker *w, const dlpi_unit *t, uint32_t row, in
     return dlpi_writes_first(w) ? DLPI_ROW_AGAIN : DLPI_ROW_REDO;
 }
 
+/* Return the name of the signal that killed a process. If killed_by is 0, the process called exit.
+   */
 static const char *dlpi_signal_text(uint32_t killed_by) {
     static const struct {
         uint32_t number;
@@ -144,9 +159,7 @@ static int dlpi_killed_say(dlpi_worker *w, uint32_t killed_by, uint32_t fate) {
 /* Return after how many deaths of its workers an item has failed: max_kills. Where a
    worker has several items in flight it is 2 at least: the first death may be due to another. */
 static uint32_t dlpi_kills_most(const dlpi_worker *w) {
-    const bool many =
-        w->at_once != NULL || (w->self != NULL && w->st->ops->unit == DLPI_UNIT_CELLS);
-    return many && w->p->max_kills < 2 ? 2 : w->p->max_kills;
+    return w->at_once != NULL && w->p->max_kills < 2 ? 2 : w->p->max_kills;
 }
 
 /* Return the words, one for each row of slot s, that count failures of the present item in a stage:
@@ -162,7 +175,7 @@ static uint16_t *dlpi_slot_tries(const dlp_pipe *p, uint32_t s, const dlpi_stage
 static uint32_t dlpi_row_tries(const dlpi_worker *w, const dlpi_unit *t, uint32_t row,
                                uint32_t fate) {
     uint32_t word;
-    if (w->st->w.retries == 0) return 0;
+    if (dlpi_policy_now(w).retries == 0) return 0;
     word = dlpi_slot_tries(w->p, t->slot, w->st)[row];
     return word >> 8 == dlpi_fate_repl(fate) ? word & 255u : 0;
 }
@@ -173,6 +186,7 @@ static uint32_t dlpi_row_tries(const dlpi_worker *w, const dlpi_unit *t, uint32_
 static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int code) {
     dlp_pipe *p = w->p;
     const dlpi_stage *st = w->st;
+    const int32_t on_error = dlpi_policy_now(w).on_error;
     uint32_t fate = dlpi_slot_fate(p, t->slot)[row], tries;
     dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
     if (DLPI_DEBUG && code == DLPI_OVERRUN) return dlpi_row_raise(w, t, row, code);
@@ -190,10 +204,9 @@ static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int
         dlpi_slot_tries(p, t->slot, st)[row] = (uint16_t)(dlpi_fate_repl(fate) << 8 | ++tries);
         return dlpi_row_retry(w, t, row, tries);
     }
-    if (code != DLP_SKIP && st->w.on_error == DLP_ON_ERROR_RAISE)
-        return dlpi_row_raise(w, t, row, code);
+    if (code != DLP_SKIP && on_error == DLP_ON_ERROR_RAISE) return dlpi_row_raise(w, t, row, code);
     if (code != DLP_SKIP && !dlpi_skip_allowed(w)) return dlpi_row_raise(w, t, row, DLP_ERR_BUDGET);
-    if (st->w.on_error == DLP_ON_ERROR_REPLACE && !dlpi_cancelled(p->ctl, slot))
+    if (on_error == DLP_ON_ERROR_REPLACE && !dlpi_cancelled(p->ctl, slot))
         return dlpi_row_replace(w, t, row, code);
     dlpi_row_leave(w, t, row, dlpi_end_counts(w, code));
     dlpi_bump(&w->block->left_out, 1);

@@ -29,6 +29,7 @@ static bool dlpi_parked_moves(const dlpi_worker *w, const dlpi_parked *k, uint64
     return true;
 }
 
+/* Forget the parked rows that `rows` names. rows: bits of the done word of t->row. */
 static void dlpi_parked_remove(dlpi_worker *w, const dlpi_unit *t, uint32_t rows) {
     uint32_t word = t->row / DLPI_WORD_ROWS;
     int n = 0;
@@ -96,7 +97,7 @@ static inline bool dlpi_rows_find(dlpi_worker *w, dlpi_unit *t) {
 
 /* Do the first rows of a unit by one call of the stage's `bulk`, where nothing is asked of a single
    row. No callback is to blame if the worker dies. Returns how many rows are done; 0: none. */
-__attribute__((noinline)) static uint32_t dlpi_rows_bulk(dlpi_worker *w, const dlpi_unit *t) {
+DLPI_NOINLINE static uint32_t dlpi_rows_bulk(dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
     const dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
     if (!t->untouched || DLPI_DEBUG || dlpi_row_held(w) || p->items.any_ragged ||
@@ -117,6 +118,7 @@ __attribute__((noinline)) static uint32_t dlpi_rows_bulk(dlpi_worker *w, const d
     return n;
 }
 
+/* Run the rows of a claimed unit. The first rows run in bulk, if the stage can do that. */
 DLPI_INLINE void dlpi_rows_run(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_clock_in(w);
     if (DLPI_LIKELY(w->singles && t->untouched)) {
@@ -128,6 +130,7 @@ DLPI_INLINE void dlpi_rows_run(dlpi_worker *w, const dlpi_unit *t) {
     if (rest.row < rest.end) dlpi_unit_items(w, &rest);
 }
 
+/* Try a parked row again, and run the next unit. Returns false if there was neither. */
 static bool dlpi_rows_step(dlpi_worker *w) {
     dlpi_unit t;
     bool moved = w->n_parked > 0 && dlpi_unpark(w, dlpi_row_parked);

@@ -9,8 +9,8 @@
    timing.h before it has the clocks, attempt.h what becomes of a row whose callback failed; rows.h
    after it has the worker whose units these are. */
 
-/* Check and store the lengths of ragged fields that the callback has set for a row, and clear the
-   fields behind them. Returns 0 or DLP_ERR_LENGTH, with the message. */
+/* Check and store the lengths of ragged fields that the callback has set for a row, and clear what
+   earlier items have left behind them. Returns 0 or DLP_ERR_LENGTH, with the message. */
 static int dlpi_row_lengths(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     const dlp_pipe *p = w->p;
     const dlpi_scope *scope = &w->st->scope;
@@ -31,7 +31,7 @@ static int dlpi_row_lengths(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
                             n, d->f.shape[0]);
         }
         unit = d->row_bytes / (uint64_t)d->f.shape[0];
-        memset((uint8_t *)w->data[f] + n * unit, 0, d->row_bytes - n * unit);
+        dlpi_mark_close(dlpi_mark(p, t->slot, f, row), w->data[f], n * unit, d->row_bytes);
         dlpi_slot_lengths(p, t->slot, f, 1)[row] = n;
     }
     return 0;
@@ -41,6 +41,29 @@ static void dlpi_item_lengths(dlpi_worker *w, const dlpi_unit *t, uint32_t row) 
     const dlp_pipe *p = w->p;
     for (uint32_t f = 0; f < p->items.n; f++)
         w->length[f] = dlpi_writes_first(w) ? 0 : dlpi_slot_lengths(p, t->slot, f, 1)[row];
+}
+
+/* Set the lengths that a row's callback finds: those of the stages before. It is to set those of
+   the fields that its stage adds. The first stage adds all of them, whatever scope.own says. */
+static inline void dlpi_row_lengths_given(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
+    const uint32_t own = dlpi_writes_first(w) ? 0 : w->st->scope.own;
+    for (uint32_t f = 0; f < w->p->items.n; f++)
+        w->length[f] = f < own ? dlpi_slot_lengths(w->p, t->slot, f, 1)[row] : 0;
+}
+
+/* Keep the lengths that a row's callback has set. Returns false if one of them is wrong. A wrong
+   length is not kept, so another attempt does not find it. */
+static inline bool dlpi_row_lengths_kept(const dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
+    const dlpi_scope *scope = &w->st->scope;
+    uint64_t wrong = 0;
+    for (uint32_t f = scope->field; f < scope->field + scope->n_fields; f++) {
+        const dlpi_field *d = &w->p->items.at[f];
+        const uint64_t n = w->length[f];
+        const bool over = n > (d->f.ragged ? (uint64_t)d->f.shape[0] : 0);
+        wrong |= over;
+        if (d->f.ragged && !over) dlpi_slot_lengths(w->p, t->slot, f, 1)[row] = n;
+    }
+    return wrong == 0;
 }
 
 static inline bool dlpi_lengths_set(const dlpi_worker *w) {
@@ -73,25 +96,54 @@ static inline void dlpi_rows_zero(const dlpi_worker *w, uint32_t row, uint64_t r
     }
 }
 
+/* Open the marks of the ragged fields that the stage works on, before the callbacks of rows [row,
+   end). Clear the fields that the stage adds, unless its fetch writes all of their bytes. Rows in
+   its attempt look at a field between two callbacks, so they begin with a clear one, also in a
+   field of the fetch itself. */
+static void dlpi_rows_open(const dlpi_worker *w, uint32_t s, uint32_t row, uint32_t end) {
+    const dlpi_scope *scope = &w->st->scope;
+    for (uint32_t f = scope->field; f < scope->field + scope->n_fields; f++) {
+        const dlpi_field *d = &w->p->items.at[f];
+        const bool own = f >= scope->own, zeroes = own && scope->zeroes != 0;
+        const bool fused = w->chained && (own || dlpi_writes_first(w));
+        const uint64_t room = d->row_bytes;
+        uint64_t *marks = d->f.ragged ? dlpi_mark(w->p, s, f, 0) : NULL;
+        uint8_t *cell = w->cell[f];
+        if (marks == NULL && zeroes) memset(cell + row * room, 0, (end - row) * room);
+        for (uint32_t r = row; marks != NULL && r < end; r++)
+            dlpi_mark_begin(&marks[r], cell + r * room, room, zeroes || fused);
+    }
+}
+
+/* Take back dlpi_rows_open for a row: the source has not taken the row. */
+static void dlpi_row_untouched(const dlpi_worker *w, uint32_t s, uint32_t row) {
+    const dlpi_scope *scope = &w->st->scope;
+    for (uint32_t f = scope->field; f < scope->field + scope->n_fields; f++)
+        if (w->p->items.at[f].f.ragged) dlpi_mark_back(dlpi_mark(w->p, s, f, row));
+}
+
 /* What a worker does for a row beside the call of its stage's callback. Questions take more time
    than an empty callback, so the code of rows is compiled apart for each of these. */
 enum {
     DLPI_ASK_NOTHING, /* nothing. Rows are cleared, if at all, several before the first is run */
     DLPI_ASK_CELLS,   /* the row has fields that end before the batch, or is one of a later dataset,
                          so that it has another index there and is cleared alone */
+    DLPI_ASK_RAGGED,  /* the row has lengths, and its marks are those of dlpi_unit_ragged */
     DLPI_ASK_ALL      /* any of what dlpi_row_special does. Rows with a fate are always run so */
 };
 
 /* Return what a worker does for rows without a fate: DLPI_ASK_*. */
 static uint8_t dlpi_row_asked(const dlpi_worker *w) {
-    if (dlpi_row_kept(w) || w->extra != NULL || w->p->items.any_ragged || w->st->w.deadline_ms != 0)
-        return DLPI_ASK_ALL;
+    const bool cells = dlpi_row_asks(w) || w->st->scope.first != 0;
+    if (dlpi_row_kept(w) || w->extra != NULL || w->st->w.deadline_ms != 0) return DLPI_ASK_ALL;
+    if (w->p->items.any_ragged)
+        return cells || w->p->datasets.n_added > 0 ? DLPI_ASK_ALL : DLPI_ASK_RAGGED;
     return dlpi_row_asks(w) || w->st->scope.first != 0 ? DLPI_ASK_CELLS : DLPI_ASK_NOTHING;
 }
 
 /* Let the source set in the item what it has for the row's callback. Not inlined: the address of
    the item would take a register in the loop over rows. */
-__attribute__((noinline)) static void dlpi_row_extra(dlpi_worker *w, uint32_t s, uint32_t row) {
+DLPI_NOINLINE static void dlpi_row_extra(dlpi_worker *w, uint32_t s, uint32_t row) {
     w->p->source->row(w, &w->item, s, row, w->extra);
 }
 
@@ -119,7 +171,8 @@ static bool dlpi_row_special(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
         memset(w->length + scope->own, 0,
                (scope->field + scope->n_fields - scope->own) * sizeof *w->length);
     if (w->extra != NULL) dlpi_row_extra(w, t->slot, row);
-    dlpi_row_cells(w, row, true);
+    dlpi_row_cells(w, row, !p->items.any_ragged);
+    if (p->items.any_ragged) dlpi_rows_open(w, t->slot, row, row + 1);
     if (w->st->w.deadline_ms) DLPI_STORE_RLX(&w->block->since_ns, dlpi_now_ns());
     return false;
 }
@@ -165,7 +218,7 @@ DLPI_INLINE uint64_t dlpi_item_of(dlpi_worker *w, const dlpi_scope *scope, uint3
     return position;
 }
 
-__attribute__((noinline)) static void dlpi_item_row(dlpi_worker *w, uint32_t row) {
+DLPI_NOINLINE static void dlpi_item_row(dlpi_worker *w, uint32_t row) {
     dlpi_item_of(w, &w->st->scope, row, w->index[row], NULL);
 }
 
@@ -174,7 +227,7 @@ __attribute__((noinline)) static void dlpi_item_row(dlpi_worker *w, uint32_t row
 static int dlpi_row_passes(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     dlpi_item_row(w, row);
     if (w->item.index >= w->p->fetch->dataset->n_items) {
-        dlpi_say(w, 0, "sampler.function gave index %" PRIu64 ", the dataset has %" PRIu64 " items",
+        dlpi_say(w, 0, "the order gave index %" PRIu64 ", the dataset has %" PRIu64 " items",
                  w->item.index, w->p->fetch->dataset->n_items);
         return dlpi_row_raise(w, t, row, DLP_ERR_CALLBACK);
     }
@@ -219,8 +272,7 @@ DLPI_INLINE int dlpi_row_call(const dlpi_stage *st, dlp_item *it) { return st->i
 /* Go on with a row whose callback came to code rc. If it succeeded, finish the row: its lengths (if
    it set some), fields in cells of their own, and the keeper's copy. Returns DLPI_ROW_*. Out of
    line, so that rows that are done cost little. */
-__attribute__((noinline)) static int dlpi_row_more(dlpi_worker *w, const dlpi_unit *t, uint32_t row,
-                                                   int rc) {
+DLPI_NOINLINE static int dlpi_row_more(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int rc) {
     const bool lengths = dlpi_lengths_set(w);
     if (rc == 0 && (lengths || dlpi_row_kept(w))) dlpi_item_row(w, row);
     if (rc == 0 && dlpi_row_held(w)) rc = w->p->holder->written(w, row);
@@ -247,6 +299,7 @@ DLPI_INLINE int dlpi_row_attempt(dlpi_worker *w, const dlpi_unit *t, uint32_t ro
                    dlpi_item_of(w, &st->scope, row, index, chain != NULL ? &twin : NULL));
     if (ask == DLPI_ASK_ALL && DLPI_UNLIKELY(fate != 0)) it->attempt = dlpi_fate_tries(fate);
     if (ask == DLPI_ASK_CELLS) dlpi_row_cells(w, row, st->scope.first != 0);
+    if (ask == DLPI_ASK_RAGGED) dlpi_row_lengths_given(w, t, row);
     if (ask == DLPI_ASK_ALL && dlpi_row_special(w, t, row)) return DLPI_ROW_DONE;
     dlpi_runs(&block->running, runs);
     if (ask == DLPI_ASK_ALL && DLPI_UNLIKELY(fate != 0) &&
@@ -256,6 +309,10 @@ DLPI_INLINE int dlpi_row_attempt(dlpi_worker *w, const dlpi_unit *t, uint32_t ro
     rc = chain != NULL ? chain(w, st->user, &twin) : dlpi_row_call(st, it);
     if (DLPI_UNLIKELY(DLPI_DEBUG || rc != 0)) rc = dlpi_row_returned(w, row, rc);
     if (DLPI_DEBUG) rc = dlpi_redzone_out(w, it, dlpi_redzone_cell(w, 0), t->slot, row, rc);
+    if (ask == DLPI_ASK_RAGGED)
+        return DLPI_UNLIKELY(rc != 0 || !dlpi_row_lengths_kept(w, t, row))
+                   ? dlpi_row_more(w, t, row, rc)
+                   : DLPI_ROW_DONE;
     if (DLPI_UNLIKELY(rc != 0 || dlpi_lengths_set(w)) ||
         (ask != DLPI_ASK_NOTHING && DLPI_UNLIKELY((st->held & DLPI_HELD_LENGTHS) != 0)) ||
         (ask == DLPI_ASK_ALL && DLPI_UNLIKELY(dlpi_row_kept(w))))
@@ -264,8 +321,7 @@ DLPI_INLINE int dlpi_row_attempt(dlpi_worker *w, const dlpi_unit *t, uint32_t ro
 }
 
 /* Make attempts at a row until it is done, parked, or goes back. Returns which: DLPI_ROW_*. */
-__attribute__((noinline)) static int dlpi_row_run(dlpi_worker *w, const dlpi_unit *t,
-                                                  uint32_t row) {
+DLPI_NOINLINE static int dlpi_row_run(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     const uint32_t *fate = &dlpi_slot_fate(w->p, t->slot)[row];
     int what;
     do what = dlpi_row_attempt(w, t, row, DLPI_RUNS_ROW(t->slot, row), *fate, DLPI_ASK_ALL, NULL);
@@ -292,8 +348,7 @@ static void dlpi_item_at(dlpi_worker *w, const dlpi_unit *t) {
    whole, so they may have to wait for other rows of it. */
 static void dlpi_unit_redo(dlpi_worker *w, const dlpi_unit *t, uint32_t rows) {
     uint32_t first = t->row / DLPI_WORD_ROWS * DLPI_WORD_ROWS;
-    for (; rows; rows &= rows - 1)
-        dlpi_park(w, t, first + (uint32_t)__builtin_ctz(rows), DLPI_GOES_BACK);
+    for (; rows; rows &= rows - 1) dlpi_park(w, t, first + DLPI_CTZ(rows), DLPI_GOES_BACK);
 }
 
 /* Compute the indices of a unit's rows again, of which some may have been run, replaced, or left by
@@ -382,7 +437,8 @@ DLPI_INLINE void dlpi_unit_plain(dlpi_worker *w, const dlpi_unit *t, int ask, dl
     const uint64_t runs = DLPI_RUNS_ROW(t->slot, 0); /* here: a callback may change all memory */
     uint32_t row = t->row, end = t->end;
     while (row < end) {
-        for (const uint32_t stop = dlpi_unit_clear(w, row, end); row < stop; row++) {
+        for (const uint32_t stop = ask == DLPI_ASK_RAGGED ? end : dlpi_unit_clear(w, row, end);
+             row < stop; row++) {
             if (DLPI_UNLIKELY(dlpi_generation_cancelled(ctl, w->generation))) {
                 n->left += end - row;
                 end = row;
@@ -396,9 +452,41 @@ DLPI_INLINE void dlpi_unit_plain(dlpi_worker *w, const dlpi_unit *t, int ask, dl
     n->mask = dlpi_unit_mask(t->row, t->end) & ~(n->redo | n->later);
 }
 
-__attribute__((noinline)) static void dlpi_unit_cells(dlpi_worker *w, const dlpi_unit *t,
-                                                      dlpi_tally *n) {
-    dlpi_unit_plain(w, t, DLPI_ASK_CELLS, NULL, n);
+/* Close the marks of ragged field f in the rows of a unit that are done. Rows that failed have
+   closed theirs, or leave them open. left: the last rows, which were not run. */
+static void dlpi_unit_close(const dlpi_worker *w, const dlpi_unit *t, uint32_t f, uint32_t mask,
+                            uint32_t left) {
+    const dlpi_field *d = &w->p->items.at[f];
+    const uint64_t unit = dlpi_row_bytes(d), room = d->row_bytes;
+    const uint64_t *lengths = dlpi_slot_lengths(w->p, t->slot, f, 1);
+    uint64_t *marks = dlpi_mark(w->p, t->slot, f, 0);
+    uint8_t *cell = w->cell[f];
+    for (uint32_t r = t->row; r < t->end; r++) {
+        if ((DLPI_LOAD_RLX(&marks[r]) & DLPI_MARK_OPEN) == 0) continue; /* X3: our own */
+        if (DLPI_UNLIKELY(r >= t->end - left))
+            dlpi_mark_back(&marks[r]);
+        else if (DLPI_LIKELY((mask >> r % DLPI_WORD_ROWS & 1u) != 0))
+            dlpi_mark_close(&marks[r], cell + r * room, lengths[r] * unit, room);
+    }
+}
+
+/* Run all rows of a unit of which nothing is asked but their lengths. Bytes are cleared before the
+   first row and after the last one. A memset between two copies, of a length that the processor
+   cannot foretell, would keep the second copy's reads from starting early. */
+static void dlpi_unit_ragged(dlpi_worker *w, const dlpi_unit *t, dlpi_tally *n) {
+    const dlpi_scope *scope = &w->st->scope;
+    dlpi_rows_open(w, t->slot, t->row, t->end);
+    dlpi_unit_plain(w, t, DLPI_ASK_RAGGED, NULL, n);
+    for (uint32_t f = scope->field; f < scope->field + scope->n_fields; f++)
+        if (w->p->items.at[f].f.ragged) dlpi_unit_close(w, t, f, n->mask, n->left);
+}
+
+/* Run the rows of a unit that are more than a call of their callback. */
+DLPI_NOINLINE static void dlpi_unit_cells(dlpi_worker *w, const dlpi_unit *t, dlpi_tally *n) {
+    if (w->asks == DLPI_ASK_RAGGED)
+        dlpi_unit_ragged(w, t, n);
+    else
+        dlpi_unit_plain(w, t, DLPI_ASK_CELLS, NULL, n);
 }
 
 /* True if no row of the unit has a fate: nothing is known of the rows but their indices. A fate
@@ -443,7 +531,7 @@ DLPI_INLINE void dlpi_unit_single(dlpi_worker *w, const dlpi_unit *t) {
 }
 
 /* Work on a claimed unit of an item stage: run its rows, count them and set their done bits. */
-__attribute__((noinline)) static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
+DLPI_NOINLINE static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
     dlpi_stage_words *words = dlpi_stage_words_at(p, t->slot, w->st);
     uint32_t already = dlpi_gather_bits(dlpi_done(words), t->row / DLPI_WORD_ROWS, t->b) &
@@ -461,13 +549,13 @@ __attribute__((noinline)) static void dlpi_unit_items(dlpi_worker *w, const dlpi
     dlpi_item_at(w, t);
     if (!plain || w->asks == DLPI_ASK_ALL)
         dlpi_unit_rows_run(w, t, already, &n);
-    else if (w->asks == DLPI_ASK_CELLS)
+    else if (w->asks != DLPI_ASK_NOTHING)
         dlpi_unit_cells(w, t, &n);
     else if (w->chained)
         w->st->ops->chained(w, t, &n);
     else
         dlpi_unit_plain(w, t, DLPI_ASK_NOTHING, NULL, &n);
-    const uint32_t done = (uint32_t)__builtin_popcount(n.mask) - n.left - w->passed;
+    const uint32_t done = (uint32_t)DLPI_ONES(n.mask) - n.left - w->passed;
     w->passed = 0;
     dlpi_items_count(w->block, done, done * p->items.cell_bytes);
     dlpi_clock_out(w, t->b, w->given.epoch, done);

@@ -6,7 +6,7 @@
 
 static uint32_t dlpi_hist_bucket(uint64_t ns) { /* four to an octave */
     if (ns < 4) return (uint32_t)ns;
-    uint32_t log = 63u - (uint32_t)__builtin_clzll(ns);
+    uint32_t log = 63u - DLPI_CLZ(ns);
     log = (log - 1) * 4u + ((uint32_t)(ns >> (log - 2)) & 3u);
     return log < DLPI_HIST ? log : DLPI_HIST - 1;
 }
@@ -80,7 +80,7 @@ static void dlpi_clock_probe(dlpi_worker *w) {
 
 /* Begin to time units. The clock is read once for every clock_every units, so that it costs under a
    fortieth of the work. */
-__attribute__((noinline)) static void dlpi_clock_begin(dlpi_worker *w) {
+DLPI_NOINLINE static void dlpi_clock_begin(dlpi_worker *w) {
     w->last_ns = dlpi_now_ns();
     dlpi_wait_over(w, w->last_ns);
     dlpi_cpu_probe_drop(&w->cpu); /* of a call that is over */
@@ -147,7 +147,7 @@ static uint64_t dlpi_clock_stands(dlpi_worker *w, uint64_t ns) {
 }
 
 /* Read the clock, and book its time since the last reading for the units that were done since. */
-__attribute__((noinline)) static void dlpi_clock_read(dlpi_worker *w, uint64_t b, uint64_t epoch) {
+DLPI_NOINLINE static void dlpi_clock_read(dlpi_worker *w, uint64_t b, uint64_t epoch) {
     dlpi_worker_block *block = w->block;
     const uint64_t now = dlpi_now_ns();
     uint64_t ns = now - w->last_ns, each = w->items_untimed ? ns / w->items_untimed : ns;

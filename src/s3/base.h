@@ -46,9 +46,8 @@ static bool dlpi_s3_listed(const char *list, const char *word) {
 static inline void dlpi_s3_wipe(void *at, size_t n) { explicit_bzero(at, n); }
 
 /* Set code, errnum and message of *err, if err is not NULL. Returns code. */
-__attribute__((format(printf, 4, 5))) static int dlpi_s3_set_error(dlp_s3_error *err, int code,
-                                                                   int errnum, const char *format,
-                                                                   ...) {
+DLPI_PRINTF(4, 5)
+static int dlpi_s3_set_error(dlp_s3_error *err, int code, int errnum, const char *format, ...) {
     va_list args;
     if (!err) return code;
     err->code = code;

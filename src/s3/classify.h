@@ -9,6 +9,12 @@ static bool dlpi_s3_op_splits(const dlp_s3_io *io, const dlp_s3_request *r, uint
     return (r->length ? r->length : bound) > io->desc->part_bytes;
 }
 
+/* True if a weak ETag in the answer is enough. The list's ETag of a whole object may come back
+   weak, by a proxy that marks it so. The whole object is then still the version that was listed. */
+static bool dlpi_s3_op_weakly(const dlpi_s3_op *op) {
+    return op->by == DLPI_S3_BY_MANIFEST && op->r->offset == 0 && op->r->length == 0;
+}
+
 /* Set an op to its beginning: nothing of the object has come. */
 static void dlpi_s3_op_reset(const dlp_s3_io *io, dlpi_s3_op *op) {
     dlp_s3_request *r = op->r;
@@ -82,6 +88,7 @@ static void dlpi_s3_case_complete(const dlp_s3_io *io, const dlpi_s3_op *op, dlp
     int64_t now_s = dlpi_s3_real_s() + c->used_skew_s;
     c->t.method = op->r->method;
     c->t.resumed = op->opened && !op->r->if_match;
+    c->opened = op->opened;
     c->t.refreshable = !dlpi_s3_config_fixed(&common->config);
     c->t.has_region = c->region[0] && strcmp(c->region, c->used_region) != 0;
     c->t.has_location = c->location[0] != '\0';
@@ -104,6 +111,7 @@ static void dlpi_s3_range_again(dlp_s3_io *io, dlpi_s3_range *range) {
     dlpi_s3_op_move(io, range->op);
 }
 
+/* Send a range again, to the region in which its bucket is. The client remembers the region. */
 static void dlpi_s3_range_region(dlp_s3_io *io, dlpi_s3_range *range, const char *region) {
     dlpi_s3_op *op = range->op;
     dlpi_s3_say(io, "s3: bucket %s is in %s", op->r->bucket, region);
@@ -113,6 +121,8 @@ static void dlpi_s3_range_region(dlp_s3_io *io, dlpi_s3_range *range, const char
     dlpi_s3_range_again(io, range);
 }
 
+/* Send a range again, to the place that the server named. If the place is refused, the request ends
+   with DLP_ERR_REMOTE. */
 static void dlpi_s3_range_redirect(dlp_s3_io *io, dlpi_s3_range *range, const char *location) {
     dlpi_s3_op *op = range->op;
     const char *why = dlpi_s3_op_redirect(io, op, location);
@@ -190,6 +200,7 @@ static void dlpi_s3_range_lost(dlp_s3_io *io, dlpi_s3_range *range, dlpi_s3_case
         dlpi_s3_range_await(io, range);
 }
 
+/* Return a case of which only the kind of trouble (DLPI_S3_T_*) and an errno are known. */
 static dlpi_s3_case dlpi_s3_case_of(int what, int errnum) {
     dlpi_s3_case c;
     memset(&c, 0, sizeof c);
@@ -235,6 +246,46 @@ static void dlpi_s3_connection_wrong(dlp_s3_io *io, dlpi_s3_connection *connecti
 
 /* ---- errors that the server tells ---- */
 
+enum { DLPI_S3_DOC_NONE, DLPI_S3_DOC_PERHAPS, DLPI_S3_DOC_ERROR, DLPI_S3_DOC_PAGE };
+
+/* True if the text begins with a word, as far as the text goes. */
+static bool dlpi_s3_document_has(const char *at, const char *end, const char *word) {
+    size_t left = (size_t)(end - at), n = strlen(word);
+    return memcmp(at, word, left < n ? left : n) == 0;
+}
+
+/* Pass over blanks, a byte order mark and "<?xml ...?>". Returns what follows; the end, if one of
+   these is not whole. */
+static const char *dlpi_s3_document_begin(const char *at, const char *end) {
+    const char *close;
+    if (at < end && dlpi_s3_document_has(at, end, "\xef\xbb\xbf"))
+        at += end - at < 3 ? end - at : 3;
+    while (at < end && dlpi_s3_is_space(*at)) at++;
+    if (end - at < 2 || !dlpi_s3_document_has(at, end, "<?xml")) return at;
+    close = memmem(at, (size_t)(end - at), "?>", 2);
+    at = close ? close + 2 : end;
+    while (at < end && dlpi_s3_is_space(*at)) at++;
+    return at;
+}
+
+/* Return what a body begins with that begins with these n bytes: the document of an error
+   (<Error>), a page of HTML, or neither of the two. PERHAPS: they are too few to tell. */
+static int dlpi_s3_document(const char *text, size_t n) {
+    static const char *const names[] = {"<Error", "<html", "<!doctype html"};
+    const char *at = dlpi_s3_document_begin(text, text + n);
+    size_t left = n - (size_t)(at - text);
+    bool perhaps = left == 0;
+    for (int i = 0; i < 3; i++) {
+        size_t k = strlen(names[i]), same = left < k ? left : k;
+        if ((i == 0 ? strncmp(at, names[i], same) : strncasecmp(at, names[i], same)) != 0) continue;
+        if (left <= k)
+            perhaps = true;
+        else if (at[k] == '>' || at[k] == '/' || dlpi_s3_is_space(at[k]))
+            return i == 0 ? DLPI_S3_DOC_ERROR : DLPI_S3_DOC_PAGE;
+    }
+    return perhaps ? DLPI_S3_DOC_PERHAPS : DLPI_S3_DOC_NONE;
+}
+
 /* Fill in the request's error from an answer's head and document. region: gets theirs, or "". */
 static void dlpi_s3_error_read(dlpi_s3_op *op, const dlpi_s3_connection *connection, char *region,
                                size_t size) {
@@ -262,17 +313,53 @@ static void dlpi_s3_error_read(dlpi_s3_op *op, const dlpi_s3_connection *connect
     for (char *p = text; *p; p++)
         if ((unsigned char)*p < 32 || *p == 127) *p = ' ';
     if (text[0])
-        dlpi_s3_op_message(op, 0, "the server says: %s", text);
+        dlpi_s3_op_message(op, 0, "the server says%s: %s",
+                           h->status == 200 ? ", though with 200" : "", text);
     else if (by && !connection->origin->tls)
         dlpi_s3_op_message(op, 0, "the server, or the proxy %.150s:%u, answered %d", by->host,
                            (unsigned)by->port, (int)h->status);
     else
-        dlpi_s3_op_message(op, 0, "the server answered %d", (int)h->status);
+        dlpi_s3_op_message(op, 0, "the server answered %d%s", (int)h->status,
+                           h->status == 200 ? ", and an error's document" : "");
 }
 
-/* Add to the message of a 403 that tells nothing more what it may be. */
-static void dlpi_s3_error_hint(const dlp_s3_io *io, dlpi_s3_op *op) {
+static const char dlpi_s3_overwritten[] =
+    "it was overwritten since it was listed; list it again, or set any_version";
+
+/* Say of a 412, or of a 416 in its place, which object is meant. */
+static void dlpi_s3_error_version(dlpi_s3_op *op) {
+    int32_t status = op->r->error.http_status;
+    if (!op->r->if_match || (status != 412 && status != 416)) return;
+    if (op->by == DLPI_S3_BY_MANIFEST && status == 416)
+        dlpi_s3_op_message(op, 0, "it ends before these bytes: %s", dlpi_s3_overwritten);
+    else if (op->by == DLPI_S3_BY_MANIFEST)
+        dlpi_s3_op_message(op, 0, "%s", dlpi_s3_overwritten);
+    else if (op->by == DLPI_S3_BY_HEAD)
+        dlpi_s3_op_message(op, 0, "it was overwritten while it was downloaded; read it again");
+    else if (status == 412)
+        dlpi_s3_op_add(op, "its ETag is none that if_match names");
+}
+
+/* Add to the message what an answer may be that does not say it: a proxy's, or, if it is a 403,
+   that of a bucket whose readers pay. */
+static void dlpi_s3_error_hint(const dlp_s3_io *io, dlpi_s3_op *op,
+                               const dlpi_s3_connection *connection) {
     const dlp_s3_error *e = &op->r->error;
+    const dlpi_s3_proxy *by = connection->origin->proxy;
+    dlpi_s3_error_version(op);
+    if (e->http_status == 407) {
+        dlpi_s3_op_add(op, by && by->header[0]
+                               ? "it wants another user and password (http://USER:WORD@HOST:PORT)"
+                               : "a proxy wants a user and password; set proxy to "
+                                 "http://USER:WORD@HOST:PORT");
+        return;
+    }
+    if ((connection->http.is_page && !e->s3_code[0]) ||
+        dlpi_s3_document(connection->error, connection->error_n) == DLPI_S3_DOC_PAGE) {
+        dlpi_s3_op_add(op, "it sent an HTML page, as proxies and logins do; check endpoint and "
+                           "proxy");
+        return;
+    }
     if (e->http_status != 403 || io->desc->requester_pays || io->desc->anonymous) return;
     if (e->s3_code[0] && strcmp(e->s3_code, "AccessDenied") != 0) return;
     dlpi_s3_op_add(op, "if who asks for this bucket's objects pays, set requester_pays");
@@ -288,7 +375,7 @@ static void dlpi_s3_connection_refused(dlp_s3_io *io, dlpi_s3_connection *connec
     char region[64], used_region[64], location[sizeof connection->http.location];
     bool throttled;
     dlpi_s3_error_read(op, connection, region, sizeof region);
-    dlpi_s3_error_hint(io, op);
+    dlpi_s3_error_hint(io, op, connection);
     throttled = dlpi_s3_is_throttle(e->http_status, e->s3_code);
     if (throttled)
         dlpi_s3_tally(io, DLPI_S3_N_THROTTLED, 1);

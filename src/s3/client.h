@@ -52,6 +52,13 @@ static int dlpi_s3_resolve_numbers(dlp_s3_desc *d, dlp_s3_error *err) {
     return DLP_OK;
 }
 
+/* True if a host is of Google's: its server decodes objects that are stored as gzip. */
+static bool dlpi_s3_host_google(const char *host) {
+    static const char domain[] = ".googleapis.com";
+    size_t n = strlen(host), k = sizeof domain - 1;
+    return n > k && strcmp(host + n - k, domain) == 0;
+}
+
 /* Set the client's endpoint (desc->endpoint, or else AWS), load the proxies, and choose the TLS
    transport (desc->tls, or else OpenSSL if it is compiled in). Returns DLP_OK or an error code. */
 static int dlpi_s3_open_endpoint(dlp_s3 *s3, const dlp_s3_desc *desc, dlp_s3_error *err) {
@@ -67,6 +74,7 @@ static int dlpi_s3_open_endpoint(dlp_s3 *s3, const dlp_s3_desc *desc, dlp_s3_err
         return dlpi_s3_set_error(err, DLP_ERR_ARG, 0,
                                  "endpoint: %s; it must be http(s)://HOST[:PORT][/PATH]", why);
     }
+    s3->common->shared.decodes = dlpi_s3_host_google(s3->endpoint.host);
     code = dlpi_s3_proxies_load(c, desc, &s3->endpoint, err);
     if (code != DLP_OK) return code;
     if (desc->tls) {
@@ -108,6 +116,8 @@ static int dlpi_s3_open_parts(dlp_s3 *s3, const dlp_s3_desc *desc, dlp_s3_error 
     if (code != DLP_OK) return code;
     code = dlpi_s3_config_load(&s3->common->config, desc, err);
     if (code != DLP_OK) return code;
+    s3->common->config.pause_ms = s3->desc.backoff_ms;
+    s3->common->config.pause_max_ms = s3->desc.backoff_max_ms;
     code = dlpi_s3_open_payer(s3, err);
     if (code != DLP_OK) return code;
     if (desc->style == DLP_S3_STYLE_AUTO) s3->desc.style = s3->common->config.style;

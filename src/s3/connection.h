@@ -168,8 +168,9 @@ static void dlpi_s3_op_end(dlp_s3_io *io, dlpi_s3_op *op, int code) {
     over->last = r;
 }
 
-__attribute__((format(printf, 3, 4))) static void dlpi_s3_op_message(dlpi_s3_op *op, int errnum,
-                                                                     const char *format, ...) {
+/* Write the error of a request that has failed. errnum: errno, or 0. */
+DLPI_PRINTF(3, 4)
+static void dlpi_s3_op_message(dlpi_s3_op *op, int errnum, const char *format, ...) {
     dlp_s3_error *e = &op->r->error;
     va_list args;
     op->failed = true;
@@ -203,6 +204,7 @@ typedef struct dlpi_s3_case {
     uint64_t version;     /* of the credentials that signed */
     int64_t used_skew_s;  /* of the clock by which that was */
     uint32_t turn;        /* of the op, when it was sent */
+    bool opened;          /* an answer has told the object's size */
     const char *region;   /* that the answer names, or "" */
     const char *location; /* or "" */
     const char *used_region;
@@ -213,7 +215,8 @@ static int dlpi_s3_case_code(const dlpi_s3_case *c) {
     if (c->t.what == DLPI_S3_T_CONNECT && (c->t.errnum == EMFILE || c->t.errnum == ENFILE ||
                                            c->t.errnum == ENOMEM || c->t.errnum == ENOBUFS))
         return DLP_ERR_SYSTEM;
-    if (c->t.what == DLPI_S3_T_SHORT || c->t.status == 416) return DLP_ERR_LENGTH;
+    if (c->t.what == DLPI_S3_T_SHORT) return DLP_ERR_LENGTH;
+    if (c->t.status == 416 && !c->opened) return DLP_ERR_LENGTH;
     return DLP_ERR_REMOTE;
 }
 

@@ -1,29 +1,31 @@
 #pragma once
 /* tests: unit/s3/s3_crc, system/s3/s3_sums */
 #include "s3/sha256.h"
-/* ---- CRC-32C and CRC-64/NVME, of bodies ----
-   Both are one computation: reflected, with all ones before and after. A CRC of 32 bits with
+/* ---- CRC-32C, CRC-64/NVME and CRC-32 (ISO-HDLC), of bodies ----
+   All are one computation: reflected, with all ones before and after. A CRC of 32 bits with
    polynomial P is one of 64 bits with P * x^32, whose upper half stays 0. Bit i of a word is the
    coefficient of x^(63 - i). A processor that multiplies polynomials folds bits over those that
    follow (Gopal and others, Fast CRC Computation for Generic Polynomials Using PCLMULQDQ, Intel,
    2009). Others look eight bytes up at once. Tables and constants are made from the polynomial,
    when a client is opened. */
 
-enum { DLPI_S3_CRC_NONE = 0, DLPI_S3_CRC32C, DLPI_S3_CRC64NVME, DLPI_S3_CRCS };
+enum { DLPI_S3_CRC_NONE = 0, DLPI_S3_CRC32C, DLPI_S3_CRC64NVME, DLPI_S3_CRC32, DLPI_S3_CRCS };
 
 typedef struct dlpi_s3_crc_table {
     uint64_t poly, ones;
-    uint64_t far[2], all[2], next[2]; /* x^n for folding over 256 bytes, 128 and 16 */
-    uint64_t byte[8][256];            /* byte[k][b]: b with k zero bytes after it */
+    uint64_t wide[2], all[2], next[2]; /* x^n for folding over 256 bytes, 128 and 16 */
+    uint64_t byte[8][256];             /* byte[k][b]: b with k zero bytes after it */
     int32_t way; /* 0: tables; 1, 2: products of 128 bits, and of twice as many */
 } dlpi_s3_crc_table;
 
 static dlpi_s3_crc_table dlpi_s3_crc_tables[DLPI_S3_CRCS] = {
     [DLPI_S3_CRC32C] = {.poly = 0x82f63b78, .ones = 0xffffffff},
-    [DLPI_S3_CRC64NVME] = {.poly = 0x9a6c9329ac4bc9b5, .ones = UINT64_MAX}};
+    [DLPI_S3_CRC64NVME] = {.poly = 0x9a6c9329ac4bc9b5, .ones = UINT64_MAX},
+    [DLPI_S3_CRC32] = {.poly = 0xedb88320, .ones = 0xffffffff}};
 
 static const char *dlpi_s3_crc_name(int kind) {
-    return kind == DLPI_S3_CRC32C ? "CRC32C" : kind == DLPI_S3_CRC64NVME ? "CRC64NVME" : "none";
+    static const char *const names[] = {"none", "CRC32C", "CRC64NVME", "CRC32"};
+    return names[kind];
 }
 
 /* Multiply two polynomials, modulo the table's. */
@@ -73,7 +75,7 @@ static uint64_t dlpi_s3_crc_plain(const dlpi_s3_crc_table *t, uint64_t crc, cons
 
 #if defined(__x86_64__) && !defined(DLPIPE_NO_SIMD)
 typedef __m128i dlpi_s3_lane;
-#define DLPI_S3_CRC_TARGET __attribute__((target("pclmul,sse2")))
+#define DLPI_S3_CRC_TARGET DLPI_TARGET("pclmul,sse2")
 #define DLPI_S3_LANE(p) _mm_loadu_si128((const __m128i *)(const void *)(p))
 #define DLPI_S3_LANE_KEEP(p, lane) _mm_storeu_si128((__m128i *)(void *)(p), lane)
 #define DLPI_S3_LANE_XOR(a, b) _mm_xor_si128(a, b)
@@ -86,7 +88,7 @@ static int dlpi_s3_crc_way(void) {
 #elif defined(__aarch64__) && !defined(__AARCH64EB__) && !defined(DLPIPE_NO_SIMD) && \
     (defined(__ARM_FEATURE_AES) || !defined(__clang__))
 typedef uint64x2_t dlpi_s3_lane;
-#define DLPI_S3_CRC_TARGET __attribute__((target("+crypto")))
+#define DLPI_S3_CRC_TARGET DLPI_TARGET("+crypto")
 #define DLPI_S3_LANE(p) vreinterpretq_u64_u8(vld1q_u8((const uint8_t *)(p)))
 #define DLPI_S3_LANE_KEEP(p, lane) vst1q_u8(p, vreinterpretq_u8_u64(lane))
 #define DLPI_S3_LANE_XOR(a, b) veorq_u64(a, b)
@@ -141,9 +143,10 @@ static int dlpi_s3_crc_way(void) { return 0; }
 
 /* Return the register after n bytes, a multiple of 256, by products that are twice as wide. What
    they leave stands for all bytes before it. */
-__attribute__((target("avx2,vpclmulqdq"))) static uint64_t dlpi_s3_crc_wide(
-    const dlpi_s3_crc_table *t, uint64_t crc, const uint8_t *p, size_t n) {
-    __m256i by = _mm256_broadcastsi128_si256(DLPI_S3_LANE(t->far));
+DLPI_TARGET("avx2,vpclmulqdq")
+static uint64_t dlpi_s3_crc_wide(const dlpi_s3_crc_table *t, uint64_t crc, const uint8_t *p,
+                                 size_t n) {
+    __m256i by = _mm256_broadcastsi128_si256(DLPI_S3_LANE(t->wide));
     uint8_t left[256];
     DLPI_S3_LANES(DLPI_S3_WIDE_BEGIN)
     lane0 = _mm256_xor_si256(lane0, _mm256_set_epi64x(0, 0, 0, (int64_t)crc));
@@ -155,6 +158,8 @@ __attribute__((target("avx2,vpclmulqdq"))) static uint64_t dlpi_s3_crc_wide(
 #define dlpi_s3_crc_wide dlpi_s3_crc_fast
 #endif
 
+/* Compute the tables of all CRCs, and find out the fastest way to use them. It runs once in a
+   process. */
 DLPI_COLD static void dlpi_s3_crc_make(void) {
     for (int kind = 1; kind < DLPI_S3_CRCS; kind++) {
         dlpi_s3_crc_table *t = &dlpi_s3_crc_tables[kind];
@@ -169,8 +174,8 @@ DLPI_COLD static void dlpi_s3_crc_make(void) {
         t->all[1] = dlpi_s3_crc_power(t, 1024 - 1);
         t->next[0] = dlpi_s3_crc_power(t, 128 + 63);
         t->next[1] = dlpi_s3_crc_power(t, 127);
-        t->far[0] = dlpi_s3_crc_power(t, 2048 + 63);
-        t->far[1] = dlpi_s3_crc_power(t, 2047);
+        t->wide[0] = dlpi_s3_crc_power(t, 2048 + 63);
+        t->wide[1] = dlpi_s3_crc_power(t, 2047);
         t->way = dlpi_s3_crc_way();
     }
 }

@@ -55,11 +55,14 @@ typedef struct dlpi_s3_ask {
     const char *body;               /* a form; NULL: none */
     const dlpi_s3_credentials *who; /* NULL: not signed; else for STS, in region */
     const char *region;
-    int64_t now_s;  /* by which it is signed */
-    bool near;      /* plain HTTP only to this host, or to where containers are served */
-    int32_t status; /* of the answer; 0: none came */
-    char why[192];  /* then */
-    char host[300]; /* who was asked, once that is known */
+    int64_t now_s;     /* by which it is signed */
+    int64_t skew_s;    /* the server's clock less ours, as far as it is known */
+    bool nearby;       /* plain HTTP only to this host, or to where containers are served */
+    bool went;         /* the whole request was sent, but no answer came in time */
+    uint64_t until_ns; /* until then a service that has asked for patience is asked again */
+    int32_t status;    /* of the answer; 0: none came */
+    char why[192];     /* then */
+    char host[300];    /* who was asked, once that is known */
 } dlpi_s3_ask;
 
 /* True for the addresses that AWS lets credentials travel to without TLS: loopback, and the
@@ -162,6 +165,7 @@ static void dlpi_s3_ask_at(dlpi_s3_ask *a, dlpi_s3_scratch *s, const dlpi_s3_add
                                      INT32_MAX);
     }
     dlpi_s3_copy(a->why, sizeof a->why, late ? "no answer in time" : s->conn.why);
+    a->went = late && s->sent == s->out_n + s->body_n;
     if (n == 1) a->status = s->http.status;
     dlpi_s3_conn_close(&s->conn);
 }
@@ -175,12 +179,13 @@ static void dlpi_s3_ask_once(const dlpi_s3_config *c, dlpi_s3_ask *a, dlpi_s3_sc
     const char *wrong = dlpi_s3_ask_head(a, s, &where);
     int n, e = 0;
     a->status = 0;
+    a->went = false;
     s->conn.errnum = 0;
     if (!wrong && where.tls && !c->tls) wrong = "https needs DLPIPE_S3_OPENSSL, or desc.tls";
     n = wrong ? 0 : dlpi_s3_resolve(where.host, where.port, at, 4, &e, a->why, sizeof a->why);
     for (int i = 0; i < n && a->status == 0 && !wrong; i++) {
         if (i > 0 && dlpi_s3_wait_over(w)) return;
-        if (a->near && !where.tls && !dlpi_s3_is_near(&at[i]))
+        if (a->nearby && !where.tls && !dlpi_s3_is_near(&at[i]))
             wrong = "without TLS, only this host and container services are asked; use https";
         else
             dlpi_s3_ask_at(a, s, &at[i], where.tls ? c->tls : NULL, where.host, w);
@@ -190,36 +195,74 @@ static void dlpi_s3_ask_once(const dlpi_s3_config *c, dlpi_s3_ask *a, dlpi_s3_sc
     s->conn.errnum = EKEYREJECTED; /* no repetition mends it */
 }
 
-/* Send the request, and again after a while if the classifier says so. Returns true if the answer
-   is 200. If not, s->word is an error code out of the answer, or "". */
+/* Send the request once, and let the classifier judge the answer. Returns the verdict; a->status is
+   200 if the answer is good. s->word gets an error code out of the answer, or "". */
+static int dlpi_s3_ask_try(const dlpi_s3_config *c, dlpi_s3_ask *a, dlpi_s3_scratch *s,
+                           dlpi_s3_tries *tries, const uint32_t *stop) {
+    dlpi_s3_wait w = {dlpi_s3_in_ms(a->who ? DLPI_S3_STS_MS : c->timeout_ms), stop};
+    dlpi_s3_trouble t = {.what = DLPI_S3_T_TIMEOUT, .s3_code = s->word};
+    int verdict;
+    a->now_s = c->clock() + a->skew_s;
+    dlpi_s3_ask_once(c, a, s, &w);
+    s->word[0] = '\0';
+    if (a->status && a->status != 200) {
+        t.what = DLPI_S3_T_ANSWER;
+        if (!dlpi_s3_xml_text(s->answer, s->n, "ErrorResponse/Error/Code", s->word, sizeof s->word))
+            dlpi_s3_json_text(s->answer, s->n, "code", s->word, sizeof s->word);
+    }
+    t.status = a->status;
+    t.errnum = s->conn.errnum;
+    if (a->who && a->status && s->http.date_s > 0) t.skew_s = s->http.date_s - a->now_s;
+    verdict = dlpi_s3_classify(&t, tries);
+    if (verdict == DLPI_S3_SKEW) a->skew_s += t.skew_s;
+    return verdict;
+}
+
+/* Wait before the next attempt, as long as requests do (dlpi_s3_pause_ns), but for a tenth of
+   c->patience_ms at most: the service must not be idle while all sleep. n: attempts so far.
+   Returns false if there is none: n is reached, and no service that is there has patience left. */
+static bool dlpi_s3_ask_pause(const dlpi_s3_config *c, const dlpi_s3_ask *a,
+                              const dlpi_s3_scratch *s, int n, uint64_t *random,
+                              const uint32_t *stop) {
+    const dlpi_s3_wait w = {UINT64_MAX, stop};
+    uint64_t now = dlpi_s3_now_ns(), most_ns, wait_ns;
+    if (now >= a->until_ns && n >= (a->who ? DLPI_S3_STS_ATTEMPTS : c->attempts)) return false;
+    most_ns = dlpi_s3_least(dlpi_s3_ms(c->pause_max_ms), dlpi_s3_ms(c->patience_ms) / 10);
+    wait_ns = dlpi_s3_pause_ns(dlpi_s3_ms(c->pause_ms), most_ns, n, random);
+    if (a->status && s->http.retry_after_s > 0)
+        wait_ns += dlpi_s3_least((uint64_t)s->http.retry_after_s, 3600) * 1000 * DLPI_S3_MS;
+    if (now < a->until_ns) wait_ns = dlpi_s3_least(wait_ns, a->until_ns - now);
+    dlpi_s3_wait_for(&w, -1, 0, (int64_t)dlpi_s3_least(wait_ns / DLPI_S3_MS, 60000));
+    return true;
+}
+
+/* Begin the time for which a service that is there is asked again, and tell the log. */
+static void dlpi_s3_ask_patiently(const dlpi_s3_config *c, dlpi_s3_ask *a,
+                                  const dlpi_s3_scratch *s) {
+    char line[200];
+    a->until_ns = dlpi_s3_in_ms(c->patience_ms);
+    snprintf(line, sizeof line, "s3: credentials (%.60s): %.80s answered %d; asked again for %d s",
+             s->from, a->host, (int)a->status, (int)c->patience_ms / 1000);
+    dlpi_s3_config_log(c, line);
+}
+
+/* Send the request, and again after a while if the classifier says so. A service that is silent is
+   asked c->attempts times. An answer that asks for patience (429, 5xx) proves that the service is
+   there. It is then asked again for c->patience_ms, since others may ask it at the same time.
+   Returns true if the answer is 200. If not, s->word is an error code out of the answer, or "". */
 static bool dlpi_s3_ask_well(const dlpi_s3_config *c, dlpi_s3_ask *a, dlpi_s3_scratch *s,
                              const uint32_t *stop) {
-    uint64_t random = dlpi_s3_now_ns() | 1;
+    uint64_t random = (dlpi_s3_now_ns() ^ (uint64_t)getpid() << 32) | 1;
     dlpi_s3_tries tries = {0};
-    int attempts = a->who ? DLPI_S3_STS_ATTEMPTS : c->attempts, verdict = DLPI_S3_RETRY;
-    int64_t skew_s = 0;
-    for (int i = 0; i < attempts && !(stop && DLPI_LOAD_RLX(stop)); i++) {
-        dlpi_s3_wait w = {UINT64_MAX, stop};
-        uint64_t most_ms = (uint64_t)c->pause_ms << (i < 5 ? i : 5);
-        dlpi_s3_trouble t = {.what = DLPI_S3_T_TIMEOUT, .s3_code = s->word};
-        if (i) dlpi_s3_wait_for(&w, -1, 0, (int64_t)(dlpi_s3_random(&random) % most_ms));
-        w.until_ns = dlpi_s3_in_ms(a->who ? DLPI_S3_STS_MS : c->timeout_ms);
-        a->now_s = c->clock() + skew_s;
-        dlpi_s3_ask_once(c, a, s, &w);
-        s->word[0] = '\0';
+    a->until_ns = 0;
+    a->skew_s = 0;
+    for (int n = 1; !(stop && DLPI_LOAD_RLX(stop)); n++) {
+        int verdict = dlpi_s3_ask_try(c, a, s, &tries, stop);
         if (a->status == 200) return true;
-        if (a->status) {
-            t.what = DLPI_S3_T_ANSWER;
-            if (!dlpi_s3_xml_text(s->answer, s->n, "ErrorResponse/Error/Code", s->word,
-                                  sizeof s->word))
-                dlpi_s3_json_text(s->answer, s->n, "code", s->word, sizeof s->word);
-        }
-        t.status = a->status;
-        t.errnum = s->conn.errnum;
-        if (a->who && a->status && s->http.date_s > 0) t.skew_s = s->http.date_s - a->now_s;
-        verdict = dlpi_s3_classify(&t, &tries);
-        if (verdict == DLPI_S3_SKEW) skew_s += t.skew_s;
-        if (verdict != DLPI_S3_RETRY && verdict != DLPI_S3_SKEW) break;
+        if (verdict != DLPI_S3_RETRY && verdict != DLPI_S3_SKEW) return false;
+        if (verdict == DLPI_S3_RETRY && a->status && a->until_ns == 0)
+            dlpi_s3_ask_patiently(c, a, s);
+        if (!dlpi_s3_ask_pause(c, a, s, n, &random, stop)) break;
     }
     return false;
 }
@@ -230,14 +273,17 @@ static int dlpi_s3_fetch_error(const dlpi_s3_scratch *s, const char *what, dlp_s
 }
 
 /* Fill in err for an answer that is no help. s->word: its code or "". Returns DLP_ERR_REMOTE. */
-static int dlpi_s3_ask_error(const dlpi_s3_ask *a, const dlpi_s3_scratch *s, dlp_s3_error *err) {
+static int dlpi_s3_ask_error(const dlpi_s3_config *c, const dlpi_s3_ask *a,
+                             const dlpi_s3_scratch *s, dlp_s3_error *err) {
     const char *letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.";
     bool plain = s->word[0] && !s->word[strspn(s->word, letters)];
-    char what[240];
+    bool patient = a->until_ns && c->patience_ms >= 1000 && dlpi_s3_now_ns() >= a->until_ns;
+    char what[240], times[24] = "";
+    if (patient) snprintf(times, sizeof times, ", for %d s", (int)c->patience_ms / 1000);
     snprintf(what, sizeof what, "%.80s%s%.120s", a->host, a->host[0] ? ": " : "", a->why);
     if (a->status)
-        snprintf(what, sizeof what, "%.80s answered %d%s%.60s", a->host, (int)a->status,
-                 plain ? " " : "", plain ? s->word : "");
+        snprintf(what, sizeof what, "%.80s answered %d%s%.60s%s", a->host, (int)a->status,
+                 plain ? " " : "", plain ? s->word : "", times);
     if (a->status && err) err->http_status = a->status;
     return dlpi_s3_fetch_error(s, what, err);
 }
@@ -285,6 +331,8 @@ static int dlpi_s3_fetched_json(const dlpi_s3_config *c, dlpi_s3_scratch *s, con
     return code ? code : dlpi_s3_fetched_until(c, s, who, clock_s, err);
 }
 
+/* Read the keys of the base profile from its files again. Returns 0, or a DLP_ERR code with *err
+   filled. */
 static int dlpi_s3_fetch_file(const dlpi_s3_config *c, dlpi_s3_credentials *who,
                               dlp_s3_error *err) {
     dlpi_s3_profiles p;
@@ -418,6 +466,8 @@ static int dlpi_s3_process_end(pid_t pid, const dlpi_s3_wait *w, bool *late) {
     }
 }
 
+/* Run the profile's credential_process, and take the keys from its output. A process that does not
+   end in time, or before a stop, is killed. Returns 0, or a DLP_ERR code with *err filled. */
 static int dlpi_s3_fetch_process(const dlpi_s3_config *c, dlpi_s3_scratch *s,
                                  dlpi_s3_credentials *who, const uint32_t *stop,
                                  dlp_s3_error *err) {
@@ -506,7 +556,7 @@ static int dlpi_s3_fetch_sts(const dlpi_s3_config *c, dlpi_s3_scratch *s, dlpi_s
     a->method = "POST";
     a->lines = "";
     a->body = s->body;
-    if (!dlpi_s3_ask_well(c, a, s, stop)) return dlpi_s3_ask_error(a, s, err);
+    if (!dlpi_s3_ask_well(c, a, s, stop)) return dlpi_s3_ask_error(c, a, s, err);
     for (int i = 0; i < 4; i++) {
         snprintf(path, sizeof path, "%sResponse/%sResult/Credentials/%s", action, action,
                  part[i].name);
@@ -558,10 +608,12 @@ static int dlpi_s3_fetch_role(const dlpi_s3_config *c, dlpi_s3_scratch *s, const
     return code;
 }
 
+/* Ask the container's server for keys, with the token of a file or of the environment. Returns 0,
+   or a DLP_ERR code with *err filled. */
 static int dlpi_s3_fetch_container(const dlpi_s3_config *c, dlpi_s3_scratch *s,
                                    dlpi_s3_credentials *who, const uint32_t *stop,
                                    dlp_s3_error *err) {
-    dlpi_s3_ask a = {.url = c->url, .method = "GET", .lines = s->lines, .near = true};
+    dlpi_s3_ask a = {.url = c->url, .method = "GET", .lines = s->lines, .nearby = true};
     int code = c->token_file[0] ? dlpi_s3_fetch_token(c, s, err) : DLP_OK;
     if (code) return code;
     if (!c->token_file[0]) dlpi_s3_copy(s->token, sizeof s->token, c->authorization);
@@ -570,18 +622,22 @@ static int dlpi_s3_fetch_container(const dlpi_s3_config *c, dlpi_s3_scratch *s,
             err, DLP_ERR_ARG, 0,
             "AWS_CONTAINER_AUTHORIZATION_TOKEN is not a token, which is one printable line");
     snprintf(s->lines, sizeof s->lines, s->token[0] ? "Authorization: %s\r\n" : "%s", s->token);
-    if (!dlpi_s3_ask_well(c, &a, s, stop)) return dlpi_s3_ask_error(&a, s, err);
+    if (!dlpi_s3_ask_well(c, &a, s, stop)) return dlpi_s3_ask_error(c, &a, s, err);
     return dlpi_s3_fetched_json(c, s, "Token", s->http.date_s, who, err);
 }
 
-/* Fill in err, and what to set instead: only AWS' machines have this. Returns DLP_ERR_REMOTE. */
-static int dlpi_s3_machine_error(const dlpi_s3_ask *a, const dlpi_s3_scratch *s,
-                                 dlp_s3_error *err) {
-    const int code = dlpi_s3_ask_error(a, s, err);
+/* Fill in err, and what to set instead: only AWS' machines have this. If the service has the whole
+   request for a token and is silent, its answer may be lost on the way into a container. Its
+   packets live for as many hops as the machine's hop limit says. Returns DLP_ERR_REMOTE. */
+static int dlpi_s3_machine_error(const dlpi_s3_config *c, const dlpi_s3_ask *a,
+                                 const dlpi_s3_scratch *s, dlp_s3_error *err) {
+    const int code = dlpi_s3_ask_error(c, a, s, err);
     const size_t n = err ? strlen(err->message) : 0;
     if (err)
-        snprintf(err->message + n, sizeof err->message - n,
-                 "; else set AWS_ACCESS_KEY_ID or AWS_PROFILE");
+        snprintf(err->message + n, sizeof err->message - n, "%s",
+                 a->went ? "; in a container raise the hop limit (HttpPutResponseHopLimit) to 2; "
+                           "else set AWS_PROFILE"
+                         : "; else set AWS_ACCESS_KEY_ID or AWS_PROFILE");
     return code;
 }
 
@@ -598,7 +654,7 @@ static int dlpi_s3_fetch_machine(const dlpi_s3_config *c, dlpi_s3_scratch *s,
                      .lines = "X-aws-ec2-metadata-token-ttl-seconds: 21600\r\n"
                               "Content-Length: 0\r\n"};
     char path[sizeof roles + sizeof s->word];
-    if (!dlpi_s3_ask_well(c, &a, s, stop)) return dlpi_s3_machine_error(&a, s, err);
+    if (!dlpi_s3_ask_well(c, &a, s, stop)) return dlpi_s3_machine_error(c, &a, s, err);
     if (!dlpi_s3_is_graphic(s->answer) || !dlpi_s3_copy(s->token, sizeof s->token, s->answer))
         return dlpi_s3_fetch_error(s, "the token is too long, or has odd bytes; check the endpoint",
                                    err);
@@ -610,7 +666,7 @@ static int dlpi_s3_fetch_machine(const dlpi_s3_config *c, dlpi_s3_scratch *s,
         return a.status == 404
                    ? dlpi_s3_fetch_error(
                          s, "this machine has no role; attach one, or set AWS_ACCESS_KEY_ID", err)
-                   : dlpi_s3_ask_error(&a, s, err);
+                   : dlpi_s3_ask_error(c, &a, s, err);
     s->answer[strcspn(s->answer, "\r\n")] = '\0';
     if (!s->answer[0] || !dlpi_s3_copy(s->word, sizeof s->word, s->answer) ||
         s->word[strspn(s->word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
@@ -618,10 +674,10 @@ static int dlpi_s3_fetch_machine(const dlpi_s3_config *c, dlpi_s3_scratch *s,
         return dlpi_s3_fetch_error(s, "the role's name has odd bytes; check the endpoint", err);
     snprintf(path, sizeof path, "%s%s", roles, s->word);
     a.path = path;
-    if (!dlpi_s3_ask_well(c, &a, s, stop)) return dlpi_s3_ask_error(&a, s, err);
+    if (!dlpi_s3_ask_well(c, &a, s, stop)) return dlpi_s3_ask_error(c, &a, s, err);
     if (dlpi_s3_json_text(s->answer, s->n, "Code", s->word, sizeof s->word) &&
         strcmp(s->word, "Success") != 0)
-        return dlpi_s3_ask_error(&a, s, err);
+        return dlpi_s3_ask_error(c, &a, s, err);
     return dlpi_s3_fetched_json(c, s, "Token", s->http.date_s, who, err);
 }
 

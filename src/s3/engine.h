@@ -81,9 +81,15 @@ static void dlpi_s3_op_begin(const dlp_s3_io *io, dlpi_s3_op *op, dlp_s3_request
     op->attempts = 0;
     op->turn = 0;
     memset(&op->tries, 0, sizeof op->tries);
-    op->as_stored = op->failed = op->moved = op->foreign = false;
-    op->checksum =
-        io->desc->checksums > 0 && !io->no_checksums && r->method == DLP_S3_GET && !r->query;
+    op->turned = op->failed = op->moved = op->foreign = false;
+    op->as_stored = r->method != DLP_S3_PUT && !r->query &&
+                    DLPI_LOAD_RLX(&io->s3->common->shared.decodes); /* S10 */
+    op->by = DLPI_S3_BY_USER;
+    for (int by = DLPI_S3_BY_MANIFEST; by <= DLPI_S3_BY_HEAD; by++)
+        if (r->internal == &dlpi_s3_etags_of[by]) op->by = (uint8_t)by;
+    op->bare = io->bare && dlpi_s3_op_weakly(op);
+    op->sums = io->desc->checksums > 0 && r->method == DLP_S3_GET && !r->query;
+    op->checksum = op->sums && !io->no_checksums;
     op->region[0] = '\0';
     if (DLPI_LOAD_RLX(&io->s3->common->n_regions)) /* S4 */
         region = dlpi_s3_region_find(io->s3->common, r->bucket);
@@ -174,7 +180,7 @@ static int dlpi_s3_give_up(dlp_s3_io *io, dlp_s3_request *r, int errnum) {
 }
 
 DLPDEF int dlp_s3_do(dlp_s3_io *io, dlp_s3_request *r) {
-    dlpi_s3_over mine = {0, NULL, NULL};
+    dlpi_s3_over mine = {0, NULL, NULL, false};
     int code;
     if (!io || !r) return DLP_ERR_ARG;
     if (io->pid != getpid()) return DLP_ERR_FORKED;

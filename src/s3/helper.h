@@ -171,6 +171,8 @@ static void dlpi_s3_helper_name_run(dlpi_s3_helper *h, dlpi_s3_name *name) {
     dlpi_s3_copy(name->why, sizeof name->why, why);
 }
 
+/* Refresh credentials and look up names for the workers, until the helper is stopped. The lock is
+   held except in these calls. */
 static void *dlpi_s3_helper_thread(void *arg) {
     dlpi_s3_helper *h = (dlpi_s3_helper *)arg;
     pthread_mutex_lock(&h->lock);

@@ -81,8 +81,10 @@ typedef struct dlpi_s3_http {
     bool has_length;
     bool until_close;
     bool has_range;      /* Content-Range: range_first..range_last */
+    bool is_page;        /* Content-Type: text/html */
     bool encoded;        /* Content-Encoding, other than "identity" */
     bool stored_encoded; /* x-goog-stored-content-encoding, other than "identity" */
+    bool sorts;          /* Server, or the request's id, is of a store that sorts its lists */
     bool began;          /* a byte of it came */
     bool no_body;
     int64_t content_length; /* -1: not said */
@@ -92,9 +94,10 @@ typedef struct dlpi_s3_http {
     uint64_t encoding_sum;      /* of Content-Encoding, but "identity"; 0: none */
     uint64_t version_sum;       /* of x-amz-version-id */
     uint64_t modified_sum;      /* of Last-Modified */
-    uint64_t crc[DLPI_S3_CRCS]; /* x-amz-checksum-crc32c, -crc64nvme, */
+    uint64_t crc[DLPI_S3_CRCS]; /* x-amz-checksum-crc32c, -crc64nvme, -crc32, */
     bool has_crc[DLPI_S3_CRCS];
     bool crc_whole;        /* which x-amz-checksum-type says are of the whole object */
+    bool crc_google;       /* crc[DLPI_S3_CRC32C] is of the whole object, as x-goog-hash says */
     int64_t date_s;        /* the server's clock, Unix time; -1: not said */
     int64_t retry_after_s; /* from the answer on; -1: not said */
     const char *why;       /* BAD: in words, static or in line; else NULL */
@@ -226,6 +229,7 @@ static void dlpi_s3_http_keep_region(dlpi_s3_http *h, const char *s, size_t n) {
     dlpi_s3_http_keep(h->region, sizeof h->region, s, n);
 }
 
+/* Take a Content-Length, which may be a list of equal numbers. Returns 0 or DLPI_S3_HTTP_BAD. */
 static int dlpi_s3_http_on_length(dlpi_s3_http *h, const char *s, size_t n) {
     const char *one;
     size_t length;
@@ -250,6 +254,7 @@ static int dlpi_s3_http_on_coding(dlpi_s3_http *h, const char *s, size_t n) {
     return 0;
 }
 
+/* Take a Connection field: note if the server closes the connection, or keeps it. */
 static void dlpi_s3_http_on_connection(dlpi_s3_http *h, const char *s, size_t n) {
     const char *one;
     size_t length;
@@ -259,6 +264,7 @@ static void dlpi_s3_http_on_connection(dlpi_s3_http *h, const char *s, size_t n)
     }
 }
 
+/* True if a list of encodings has another one than "identity". */
 static bool dlpi_s3_http_encodes(const char *s, size_t n) {
     const char *one;
     size_t length;
@@ -297,6 +303,7 @@ static bool dlpi_s3_http_range(const char *s, size_t n, uint64_t *first, uint64_
            *last < *total;
 }
 
+/* Take a Content-Range. If it is not valid, or differs from an earlier one, range_bad is set. */
 static void dlpi_s3_http_on_range(dlpi_s3_http *h, const char *s, size_t n) {
     uint64_t first, last, total;
     if (!dlpi_s3_http_range(s, n, &first, &last, &total)) {
@@ -313,12 +320,71 @@ static void dlpi_s3_http_on_range(dlpi_s3_http *h, const char *s, size_t n) {
     h->range_total = total;
 }
 
+/* True if Server names a store that lists keys in the order of their bytes: Amazon's, Google's,
+   Cloudflare's, MinIO or Ceph. */
+static bool dlpi_s3_http_server_sorts(const char *s, size_t n) {
+    static const struct {
+        const char *name;
+        bool version; /* '/' or a blank may follow, and what release it is */
+    } all[] = {{"AmazonS3", false},
+               {"UploadServer", false},
+               {"cloudflare", false},
+               {"MinIO", true},
+               {"Ceph Object Gateway", true}};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        size_t k = strlen(all[i].name);
+        if (n < k || memcmp(s, all[i].name, k) != 0) continue;
+        if (n == k || (all[i].version && (s[k] == '/' || s[k] == ' '))) return true;
+    }
+    return false;
+}
+
+/* True if a request's id is one of Ceph's, whose older releases name no Server: "tx", 21 digits, 10
+   digits, some digits and the zone's name, with '-' between them. Digits are hexadecimal. */
+static bool dlpi_s3_http_id_sorts(const char *s, size_t n) {
+    static const size_t want[] = {21, 10, 0};
+    size_t at = 2;
+    if (n < 2 || memcmp(s, "tx", 2) != 0) return false;
+    for (int i = 0; i < 3; i++) {
+        size_t from = at;
+        while (at < n && ((s[at] >= '0' && s[at] <= '9') || (s[at] >= 'a' && s[at] <= 'f'))) at++;
+        if (at == from || (want[i] > 0 && at - from != want[i])) return false;
+        if (at == n || s[at++] != '-') return false;
+    }
+    return at < n;
+}
+
+static void dlpi_s3_http_on_id(dlpi_s3_http *h, const char *s, size_t n) {
+    h->sorts = h->sorts || dlpi_s3_http_id_sorts(s, n);
+    dlpi_s3_http_keep_shown(h->request_id, sizeof h->request_id, s, n);
+}
+
+/* Take a Retry-After, which is a number of seconds or a date. */
 static void dlpi_s3_http_on_retry(dlpi_s3_http *h, const char *s, size_t n) {
     uint64_t x;
     if (dlpi_s3_decimal(s, n, &x))
         h->retry_after_s = (int64_t)x;
     else
         h->retry_at_s = dlpi_s3_time_http(s, n);
+}
+
+/* Read the CRC32C out of "crc32c=AAAAAA==,md5=..."; its line may come once for each of them. */
+static void dlpi_s3_http_on_hash(dlpi_s3_http *h, const char *s, size_t n) {
+    const char *one;
+    size_t length;
+    uint64_t crc;
+    while (dlpi_s3_http_element(&s, &n, &one, &length)) {
+        if (length < 7 || !dlpi_s3_http_is(one, "crc32c=", 7)) continue;
+        if (!dlpi_s3_base64_number(one + 7, length - 7, 4, &crc)) continue;
+        h->crc[DLPI_S3_CRC32C] = crc;
+        h->has_crc[DLPI_S3_CRC32C] = h->crc_google = true;
+    }
+}
+
+/* True if the head tells a checksum of this kind that is of the whole object, or of a whole part as
+   it was uploaded. */
+static bool dlpi_s3_http_tells(const dlpi_s3_http *h, int kind) {
+    return h->has_crc[kind] && (h->crc_whole || (kind == DLPI_S3_CRC32C && h->crc_google));
 }
 
 /* Take in one header field, whose name has k bytes. Returns 0 or BAD. */
@@ -341,9 +407,17 @@ static int dlpi_s3_http_on_field(dlpi_s3_http *h, const char *name, size_t k, co
         dlpi_s3_http_on_range(h, s, n);
     else if (DLPI_S3_NAMED("last-modified"))
         h->modified_sum = dlpi_s3_http_sum(s, n);
+    else if (DLPI_S3_NAMED("server"))
+        h->sorts = h->sorts || dlpi_s3_http_server_sorts(s, n);
     else if (DLPI_S3_NAMED("content-encoding"))
         dlpi_s3_http_on_encoding(h, s, n);
+    else if (DLPI_S3_NAMED("content-type"))
+        h->is_page = n >= 9 && dlpi_s3_http_is(s, "text/html", 9);
     else if (DLPI_S3_NAMED("x-amz-request-id"))
+        dlpi_s3_http_on_id(h, s, n);
+    else if (!h->request_id[0] &&
+             (DLPI_S3_NAMED("x-guploader-uploadid") || DLPI_S3_NAMED("x-ms-request-id") ||
+              DLPI_S3_NAMED("x-amz-cf-id")))
         dlpi_s3_http_keep_shown(h->request_id, sizeof h->request_id, s, n);
     else if (DLPI_S3_NAMED("x-amz-version-id"))
         h->version_sum = dlpi_s3_http_sum(s, n);
@@ -351,8 +425,12 @@ static int dlpi_s3_http_on_field(dlpi_s3_http *h, const char *name, size_t k, co
         dlpi_s3_http_keep_region(h, s, n);
     else if (DLPI_S3_NAMED("x-amz-checksum-type"))
         h->crc_whole = n == 11 && dlpi_s3_http_is(s, "full_object", 11);
-    else if (DLPI_S3_NAMED("x-amz-checksum-crc32c"))
+    else if (DLPI_S3_NAMED("x-amz-checksum-crc32c") && !h->crc_google)
         h->has_crc[DLPI_S3_CRC32C] = dlpi_s3_base64_number(s, n, 4, &h->crc[DLPI_S3_CRC32C]);
+    else if (DLPI_S3_NAMED("x-amz-checksum-crc32"))
+        h->has_crc[DLPI_S3_CRC32] = dlpi_s3_base64_number(s, n, 4, &h->crc[DLPI_S3_CRC32]);
+    else if (DLPI_S3_NAMED("x-goog-hash"))
+        dlpi_s3_http_on_hash(h, s, n);
     else if (DLPI_S3_NAMED("x-amz-checksum-crc64nvme"))
         h->has_crc[DLPI_S3_CRC64NVME] = dlpi_s3_base64_number(s, n, 8, &h->crc[DLPI_S3_CRC64NVME]);
     else if (DLPI_S3_NAMED("x-goog-stored-content-encoding"))
@@ -382,7 +460,8 @@ static int dlpi_s3_http_field(dlpi_s3_http *h, const char *s, size_t n) {
 /* Clear what a head tells, for the next head: also after a 1xx. */
 static void dlpi_s3_http_clear(dlpi_s3_http *h) {
     h->chunked = h->has_length = h->has_range = h->encoded = h->stored_encoded = false;
-    h->close = h->stay = h->range_bad = h->range_seen = h->crc_whole = false;
+    h->close = h->stay = h->range_bad = h->range_seen = h->crc_whole = h->is_page = false;
+    h->crc_google = h->sorts = false;
     memset(h->has_crc, 0, sizeof h->has_crc);
     h->content_length = h->date_s = h->retry_after_s = h->retry_at_s = -1;
     h->range_first = h->range_last = h->range_total = UINT64_MAX;
@@ -391,6 +470,7 @@ static void dlpi_s3_http_clear(dlpi_s3_http *h) {
     h->at = DLPI_S3_AT_STATUS;
 }
 
+/* Take the status line of n bytes. Header fields follow. Returns 0 or DLPI_S3_HTTP_BAD. */
 static int dlpi_s3_http_status(dlpi_s3_http *h, const char *s, size_t n) {
     h->version_minor = n < 12 ? -1 : (int32_t)dlpi_s3_number(s + 7, 1);
     h->status = n < 12 ? -1 : (int32_t)dlpi_s3_number(s + 9, 3);
@@ -537,6 +617,8 @@ static int dlpi_s3_http_took(dlpi_s3_http *h, uint64_t n) {
     return h->done ? DLPI_S3_HTTP_END : DLPI_S3_HTTP_MORE;
 }
 
+/* Take one byte of the line end behind a chunk. The size of the next chunk follows the second byte.
+   Returns 0 or DLPI_S3_HTTP_BAD. */
 static int dlpi_s3_http_chunk_end(dlpi_s3_http *h, char c) {
     if (c != "\r\n"[h->line_n]) return dlpi_s3_http_bad(h, "a chunk does not end where it should");
     h->line_n++;

@@ -26,6 +26,8 @@ static bool dlpi_s3_same(const char *s, size_t n, const char *word) {
     return strlen(word) == n && strncasecmp(s, word, n) == 0;
 }
 
+/* True if a header names the wanted section. The header "default" needs no word "profile" before
+   it, unless strict_default is set. */
 static bool dlpi_s3_ini_is_section(const dlpi_s3_ini *q, const char *s, size_t n) {
     size_t k = q->kind ? strlen(q->kind) : 0;
     if (k && n > k && memcmp(s, q->kind, k) == 0 && dlpi_s3_is_blank(s[k])) {
@@ -58,6 +60,7 @@ static int dlpi_s3_ini_header(dlpi_s3_ini *q, const char *s, size_t n) {
     return 0;
 }
 
+/* Copy a value to the caller's room. If it does not fit, `cut` is set and nothing is copied. */
 static void dlpi_s3_ini_keep(dlpi_s3_ini *q, const char *s, size_t n) {
     q->found = true;
     q->cut = n >= q->size;
@@ -112,6 +115,8 @@ static int dlpi_s3_ini_more(dlpi_s3_ini *q, const char *s, size_t n) {
     return 0;
 }
 
+/* Parse one line: a comment, a header, a setting, or more of the setting above. Returns 0, or -1 if
+   the line is none of these. */
 static int dlpi_s3_ini_line(dlpi_s3_ini *q, const char *s, size_t n) {
     bool indented = n && dlpi_s3_is_blank(*s);
     if (n && s[n - 1] == '\r') n--;

@@ -44,6 +44,7 @@ static size_t dlpi_s3_json_digits(dlpi_s3_json *j) {
     return (size_t)(j->at - from);
 }
 
+/* Pass over a number. Returns false if the text is no number of JSON. */
 static bool dlpi_s3_json_number(dlpi_s3_json *j) {
     const char *from;
     if (j->at < j->end && *j->at == '-') j->at++;

@@ -1,300 +1,133 @@
 #pragma once
 /* tests: system/s3/s3_list, system/s3/s3_list_split, fuzz/fuzz_s3 */
-#include "s3/client.h"
+#include "s3/segments.h"
 #include "s3/split.h"
-/* ---- lists ----
-   A list is a chain of segments, in the order of their keys. A segment is a range of keys: those
-   behind a split, up to and with the next split. There is one segment at first. If fewer pages are
-   under way than may be, the segment with most keys left is split. The new segment asks for its
-   first page at once. The records of the first segment are given out; those of others are kept as
-   blocks.
+/* ---- where a segment is split ----
+   A segment is split at folders that exist, if keys have folders. A survey asks for the folders of
+   one level behind the segment's last key (delimiter "/"). If there are none in its range, the
+   split is made up of bytes that keys have. */
 
-   If the server does not start behind a split, the segments are dropped. The list is then asked for
-   from its beginning, page after page, and keys that were given out are passed over. */
-
-#define DLPI_S3_PAGE_FIRST (256u << 10) /* bytes for an answer at first; */
-#define DLPI_S3_PAGE_MOST (16u << 20)   /* at most: 1,000 keys of 1,024 escaped bytes are 4 MiB */
-#define DLPI_S3_LIST_QUERY (3 * (3 * DLPI_S3_LIST_TEXT + DLPI_S3_TOKEN) + 256)
-#define DLPI_S3_LIST_REQUESTS 32
-#define DLPI_S3_LEFT_UNKNOWN 1e300 /* keys, or a few times fewer */
-
-#ifndef DLPI_S3_LIST_EMPTY
-#define DLPI_S3_LIST_EMPTY 10000 /* so many pages without a key are no list */
-#endif
-#ifndef DLPI_S3_LIST_HOLD
-#define DLPI_S3_LIST_HOLD (256u << 20) /* bytes of records kept before their turn */
-#endif
-
-enum {
-    DLPI_S3_SEGMENT_WANTS = 0, /* its next page is to be asked for */
-    DLPI_S3_SEGMENT_ASKED,
-    DLPI_S3_SEGMENT_FAILED, /* which is told when its turn comes; then it wants its page again */
-    DLPI_S3_SEGMENT_OVER
-};
-
-typedef struct dlpi_s3_segment {
-    struct dlpi_s3_segment *next;
-    int32_t state;
-    bool bounded;                   /* it ends at high, which is its own */
-    bool split;                     /* it begins behind a split, at low; else behind start_after */
-    bool whole;                     /* no split was found since its last page */
-    double left;                    /* keys that it seems to have left; DLPI_S3_LEFT_UNKNOWN */
-    size_t same;                    /* bytes that all keys of its last page begin with */
-    char token[DLPI_S3_TOKEN];      /* of its next page; "": the first */
-    uint64_t pages, mark;           /* pages that came; the page when marked was taken */
-    uint32_t empty;                 /* pages without a key, one after the other */
-    uint8_t before[32], marked[32]; /* hashes of two tokens that no page may give again */
-    dlpi_s3_block *blocks, *blocks_last;
-    dlpi_s3_key low, high, last; /* last: its last key so far */
-    dlp_s3_error error;          /* FAILED */
-} dlpi_s3_segment;
-
-/* A page that is asked for. */
-typedef struct dlpi_s3_page_request {
-    struct dlpi_s3_page_request *next; /* of the list's */
-    dlpi_s3_segment *of;               /* NULL: it is free */
-    dlp_s3_request r;
-    size_t size;
-    char *body;
-    char query[DLPI_S3_LIST_QUERY];
-} dlpi_s3_page_request;
-
-struct dlp_s3_list {
-    dlp_s3_io *io;
-    char bucket[256];
-    char prefix[DLPI_S3_LIST_TEXT + 1], delimiter[DLPI_S3_LIST_TEXT + 1];
-    char start_after[DLPI_S3_LIST_TEXT + 1];
-    int32_t page;
-    uint32_t most;  /* pages asked for at once */
-    bool any_order; /* of keys */
-    bool ignored;   /* the last page has a key that is not behind where it was to start */
-    dlpi_s3_over over;
-    dlpi_s3_page_request *asks;
-    dlpi_s3_segment *first;
-    uint64_t asked, useful; /* pages; those that had keys */
-    uint64_t held;          /* bytes of blocks */
-    uint32_t segments;
-    size_t room; /* bytes for an answer, as answers have needed */
-    dlpi_s3_alphabet alphabet;
-    dlpi_s3_page now;    /* the page that was parsed last */
-    dlpi_s3_key last[2]; /* of its objects and prefixes */
-    dlpi_s3_key given;   /* the last key of the blocks that were given out, */
-    dlpi_s3_key upto;    /* and up to which keys are passed over */
-    char why[200];       /* what is wrong with a key of the page */
-};
-
-/* ---- A page. */
-
-/* True if a key may come after *last, the key before it, which it then replaces. It must lie
-   behind, or with any_order only differ. */
-static bool dlpi_s3_list_follows(const dlp_s3_list *l, dlpi_s3_span key, dlpi_s3_key *last) {
-    int order = last->bytes > 0 ? dlpi_s3_span_order(key, dlpi_s3_key_span(last)) : 1;
-    if (order == 0 || (order < 0 && !l->any_order)) return false;
-    dlpi_s3_key_set(last, key);
-    return true;
+/* Return how many pages more may turn out to be wasted. Each segment that is not over may waste
+   one. */
+static double dlpi_s3_list_spare(const dlp_s3_list *l) {
+    double full = (double)(l->full > 0 ? l->full : (uint64_t)l->page);
+    double wasted = (double)l->asked - (double)l->kept / full;
+    for (const dlpi_s3_segment *s = l->first; s; s = s->next)
+        wasted += (s->state != DLPI_S3_SEGMENT_OVER) - (s->state == DLPI_S3_SEGMENT_ASKED);
+    return 2.0 * l->most + (double)l->told / full - wasted;
 }
 
-/* Check that the segment's request asked for a key: it begins with prefix, and lies behind
-   start_after or the segment's split. A common prefix may also be the beginning of start_after,
-   since some of its keys lie behind. Returns NULL or an error text. */
-static const char *dlpi_s3_list_asked(dlp_s3_list *l, const dlpi_s3_segment *s, dlpi_s3_span key,
-                                      bool is_prefix) {
-    dlpi_s3_span after = {l->start_after, strlen(l->start_after)};
-    const char *field = NULL;
-    if (s->split) after = dlpi_s3_key_span(&s->low);
-    if (strncmp(key.at, l->prefix, strlen(l->prefix)) != 0)
-        field = "prefix";
-    else if (after.n > 0 && !l->any_order && dlpi_s3_span_order(key, after) <= 0 &&
-             !(is_prefix && key.n < after.n && memcmp(key.at, after.at, key.n) == 0))
-        field = "start_after";
-    if (!field) return NULL;
-    l->ignored = s->split;
-    snprintf(l->why, sizeof l->why, "key '%.60s' was not asked for, by %s", key.at, field);
-    dlpi_s3_one_line(l->why);
-    return l->why;
-}
-
-/* Decode and check a page's records of one kind. *last gets the last of their keys, or that of the
-   pages before. Returns NULL or an error text. */
-static const char *dlpi_s3_list_check(dlp_s3_list *l, const dlpi_s3_segment *s, int kind,
-                                      dlpi_s3_key *last) {
-    dlpi_s3_run *run = &l->now.run[kind];
-    const char *wrong = dlpi_s3_run_decode(run, l->now.escaped);
+/* Count the folders of a survey that lie in the range of the segment. */
+static uint64_t dlpi_s3_list_marked(const dlpi_s3_block *marks, const dlpi_s3_segment *s) {
+    dlpi_s3_span low = dlpi_s3_key_span(s->pages > 0 ? &s->last : &s->low);
     dlpi_s3_record r;
-    *last = s->last;
-    for (size_t at = 0; !wrong && at < run->n; at += dlpi_s3_record_size(&r)) {
-        dlpi_s3_span key = dlpi_s3_record_at(run->at + at, &r);
-        if (!dlpi_s3_list_follows(l, key, last)) {
-            snprintf(l->why, sizeof l->why,
-                     "key '%.60s' comes twice or out of order; set any_order", key.at);
-            return l->why;
-        }
-        wrong = dlpi_s3_list_asked(l, s, key, r.is_prefix);
+    uint64_t n = 0;
+    for (size_t at = 0; at < marks->n; at += dlpi_s3_record_size(&r))
+        n += dlpi_s3_split_fits(dlpi_s3_record_at(marks->records + at, &r), low,
+                                s->bounded ? &s->high : NULL);
+    return n;
+}
+
+/* Split the segment at folders that surveys have found, into at most n more, a page of keys or more
+   in each. Returns whether it was split. */
+static bool dlpi_s3_list_at_marks(dlp_s3_list *l, dlpi_s3_segment *s, uint64_t n) {
+    const dlpi_s3_block *best = NULL;
+    dlpi_s3_segment *at = s;
+    dlpi_s3_record r;
+    uint64_t fit = 0, i = 0, cuts = 0;
+    double share;
+    for (const dlpi_s3_block *m = l->marks; m; m = m->next) {
+        uint64_t more = dlpi_s3_list_marked(m, s);
+        if (more < 2 * m->keys - 1 || (best && more / m->keys <= fit / best->keys)) continue;
+        best = m;
+        fit = more;
     }
-    return wrong;
+    if (!best) return false;
+    if (n > fit / best->keys) n = fit / best->keys;
+    share = s->left < DLPI_S3_LEFT_UNKNOWN / 4 ? s->left / (double)(n + 1) : DLPI_S3_LEFT_UNKNOWN;
+    s->left = share < DLPI_S3_LEFT_UNKNOWN ? share : 0;
+    for (size_t where = 0; where < best->n && at && cuts < n; where += dlpi_s3_record_size(&r)) {
+        dlpi_s3_span mark = dlpi_s3_record_at(best->records + where, &r);
+        dlpi_s3_span low = dlpi_s3_key_span(at != s || s->pages == 0 ? &at->low : &s->last);
+        if (!dlpi_s3_split_fits(mark, low, at->bounded ? &at->high : NULL)) continue;
+        if (i++ < (cuts + 1) * fit / (n + 1)) continue;
+        dlpi_s3_key_set(&l->last[0], mark);
+        at = dlpi_s3_list_cut(l, at, &l->last[0], share);
+        cuts++;
+    }
+    if (best->given && at) at->survey = 0; /* there may be more folders behind the last mark */
+    return cuts > 0;
 }
 
-/* True if a token leads back to an earlier page: such a list would have no end. Compared are the
-   last token and one kept at pages 1, 2, 4, 8.. (Brent 1980): that finds circles of any length. */
-static bool dlpi_s3_segment_loops(dlpi_s3_segment *s, const char *token) {
-    uint8_t hash[32];
-    dlpi_s3_sha256(token, strlen(token), hash);
-    if (s->pages > 0 && (memcmp(hash, s->before, 32) == 0 || memcmp(hash, s->marked, 32) == 0))
-        return true;
-    memcpy(s->before, hash, sizeof hash);
-    if (s->pages < s->mark) return false;
-    memcpy(s->marked, hash, sizeof hash);
-    s->mark = s->pages == 0 ? 1 : 2 * s->pages;
-    return false;
+static int dlpi_s3_list_ask(dlp_s3_list *l, dlpi_s3_segment *s, size_t level, dlp_s3_error *err);
+
+/* Ask for folders in the range of the segment, if it may have some that no survey has asked for.
+   Returns whether that was done. If a survey has found no folder there, its keys are in one. */
+static bool dlpi_s3_list_survey(dlp_s3_list *l, dlpi_s3_segment *s) {
+    uint64_t survey;
+    if (s->pages == 0 || s->level == DLPI_S3_NO_LEVEL || s->last.bytes > DLPI_S3_LIST_TEXT ||
+        l->surveys == DLPI_S3_LIST_SURVEYS)
+        return false;
+    survey = dlpi_s3_http_sum(s->last.at, s->level) | 1;
+    if (survey == s->survey) {
+        size_t root = dlpi_s3_folder(dlpi_s3_key_span(&s->last), s->same, s->level);
+        if (s->groups == 1 && root > s->root) s->root = root;
+        return false;
+    }
+    s->survey = survey;
+    return dlpi_s3_list_ask(l, s, s->level, NULL) == DLP_OK;
 }
 
-/* Guess how many keys the segment has left (s->left) by the density of its last page, whose block
-   is b. Learn, too, which bytes keys are made of. */
-static void dlpi_s3_list_measure(dlp_s3_list *l, dlpi_s3_segment *s, const dlpi_s3_block *b) {
-    dlpi_s3_span last = dlpi_s3_key_span(&s->last), first, high = dlpi_s3_key_span(&s->high);
-    dlpi_s3_record r;
-    double x, y, z, n = 0;
-    size_t from;
-    s->whole = false;
-    first = dlpi_s3_record_at(b->records, &r);
-    s->same = dlpi_s3_span_common(first, last);
-    for (size_t at = 0; at < b->n; at += dlpi_s3_record_size(&r), n++)
-        dlpi_s3_alphabet_learn(&l->alphabet, dlpi_s3_record_at(b->records + at, &r), s->same, true);
-    from = s->bounded ? dlpi_s3_span_common(first, high) : strlen(l->prefix);
-    x = dlpi_s3_alphabet_place(&l->alphabet, first, from);
-    y = dlpi_s3_alphabet_place(&l->alphabet, last, from);
-    z = s->bounded ? dlpi_s3_alphabet_place(&l->alphabet, high, from) : 1;
-    s->left = y > x && z > y ? (z - y) / (y - x) * n : DLPI_S3_LEFT_UNKNOWN;
-}
-
-/* Move the segment on behind the page that was parsed last: its state, token and last key. The
-   page's block b is appended to the segment's blocks, or freed if it is empty. */
-static void dlpi_s3_segment_on(dlp_s3_list *l, dlpi_s3_segment *s, dlpi_s3_block *b) {
-    const dlpi_s3_key *last = &l->last[0];
-    if (dlpi_s3_span_order(dlpi_s3_key_span(last), dlpi_s3_key_span(&l->last[1])) < 0)
-        last = &l->last[1];
-    s->last = *last;
-    s->pages++;
-    s->state = l->now.truncated ? DLPI_S3_SEGMENT_WANTS : DLPI_S3_SEGMENT_OVER;
-    if (s->bounded && dlpi_s3_span_order(dlpi_s3_key_span(last), dlpi_s3_key_span(&s->high)) >= 0)
-        s->state = DLPI_S3_SEGMENT_OVER;
-    memcpy(s->token, l->now.token, sizeof s->token);
-    s->left = 0;
-    l->useful += b->n > 0;
-    if (s->state != DLPI_S3_SEGMENT_OVER && b->n > 0 && l->most > 1) dlpi_s3_list_measure(l, s, b);
-    if (b->n == 0) {
+/* Take in the folders of a survey of the segment, as marks. They are left out if they are so small
+   that those that came are few pages, and not all. */
+static void dlpi_s3_list_surveyed(dlp_s3_list *l, dlpi_s3_segment *s, const char *body, size_t n) {
+    dlpi_s3_page *p = &l->now;
+    dlpi_s3_block *b;
+    if (dlpi_s3_page_parse(p, body, n) || dlpi_s3_run_decode(&p->run[DLPI_S3_PREFIXES], p->escaped))
+        return;
+    p->run[DLPI_S3_OBJECTS].n = 0;
+    b = dlpi_s3_page_merge(p, &s->last);
+    if (!b) return;
+    if (b->n == 0 || (p->truncated && s->groups > 1 && b->keys / s->groups < l->most)) {
         free(b);
         return;
     }
-    if (s->blocks)
-        s->blocks_last->next = b;
-    else
-        s->blocks = b;
-    s->blocks_last = b;
-    l->held += b->n;
+    b->keys = s->groups;
+    b->given = p->truncated;
+    b->next = l->marks;
+    l->marks = b;
+    l->surveys++;
 }
 
-/* Parse and check a page of the segment that has come in body, and keep its records. Returns NULL
-   or an error text; then the page can be asked for again. */
-static const char *dlpi_s3_list_take(dlp_s3_list *l, dlpi_s3_segment *s, const char *body,
-                                     size_t n) {
-    dlpi_s3_page *p = &l->now;
-    const char *wrong = dlpi_s3_page_parse(p, body, n);
-    dlpi_s3_block *b = NULL;
-    l->ignored = false;
-    if (!wrong) wrong = dlpi_s3_list_check(l, s, DLPI_S3_OBJECTS, &l->last[0]);
-    if (!wrong) wrong = dlpi_s3_list_check(l, s, DLPI_S3_PREFIXES, &l->last[1]);
-    if (!wrong && !(b = dlpi_s3_page_merge(p, &l->upto, s->bounded ? &s->high : NULL)))
-        wrong = dlpi_s3_page_memory;
-    if (!wrong && p->truncated && dlpi_s3_segment_loops(s, p->token))
-        wrong = "<NextContinuationToken> comes again";
-    if (!wrong) s->empty = p->run[0].n + p->run[1].n > 0 ? 0 : s->empty + 1;
-    if (!wrong && s->empty >= DLPI_S3_LIST_EMPTY) wrong = "too many pages without a key";
-    if (wrong)
-        free(b);
-    else
-        dlpi_s3_segment_on(l, s, b);
-    return wrong;
-}
-
-/* ---- Segments. */
-
-static dlpi_s3_segment *dlpi_s3_segment_new(void) {
-    return (dlpi_s3_segment *)calloc(1, sizeof(dlpi_s3_segment));
-}
-
-/* Remember the last key that was given out of the segment's first block, if any was. */
-static void dlpi_s3_list_given(dlp_s3_list *l, const dlpi_s3_segment *s) {
-    dlpi_s3_record r;
-    if (!s->blocks || s->blocks->at == 0) return;
-    dlpi_s3_key_set(&l->given, dlpi_s3_record_at(s->blocks->records + s->blocks->given, &r));
-}
-
-/* Free the segment's first block. Its records were given out, or the segment is being dropped. */
-static void dlpi_s3_list_drop_block(dlp_s3_list *l, dlpi_s3_segment *s) {
-    dlpi_s3_block *b = s->blocks;
-    l->held -= b->n;
-    s->blocks = b->next;
-    free(b);
-}
-
-/* Free the list's first segment. */
-static void dlpi_s3_list_drop(dlp_s3_list *l) {
-    dlpi_s3_segment *s = l->first;
-    while (s->blocks) dlpi_s3_list_drop_block(l, s);
-    l->first = s->next;
-    l->segments--;
-    free(s);
-}
-
-/* Join each segment that is over with the segments right behind it that are over, too. */
-static void dlpi_s3_list_join(dlp_s3_list *l) {
-    for (dlpi_s3_segment *s = l->first, *next; (next = s->next) != NULL;) {
-        if (s->state != DLPI_S3_SEGMENT_OVER || next->state != DLPI_S3_SEGMENT_OVER) {
-            s = next;
-            continue;
-        }
-        if (!s->blocks)
-            s->blocks = next->blocks;
-        else
-            s->blocks_last->next = next->blocks;
-        if (next->blocks) s->blocks_last = next->blocks_last;
-        s->next = next->next;
-        l->segments--;
-        free(next);
+/* Put '/' behind a made-up split, if the range's keys have folders: low has one behind the first
+   bytes that all of the keys share (from: how many). A server that walks a tree goes on right
+   behind the folder's name "a/", which need not exist. But it takes "a" for what follows the
+   folder. Returns whether the split can be used. */
+static bool dlpi_s3_split_made(dlpi_s3_key *split, size_t from, dlpi_s3_span low,
+                               const dlpi_s3_key *high) {
+    if (low.n > from && memchr(low.at + from, '/', low.n - from) &&
+        split->bytes < DLPI_S3_LIST_TEXT) {
+        split->at[split->bytes] = '/';
+        split->at[split->bytes + 1] = '\0';
+        if (dlpi_s3_split_fits((dlpi_s3_span){split->at, split->bytes + 1}, low, high))
+            split->bytes++;
+        split->at[split->bytes] = '\0';
     }
-}
-
-/* Split the segment in two at a key. left: how many keys the second seems to have. Returns the
-   second segment, or NULL if there is no memory. */
-static dlpi_s3_segment *dlpi_s3_list_cut(dlp_s3_list *l, dlpi_s3_segment *s,
-                                         const dlpi_s3_key *split, double left) {
-    dlpi_s3_segment *more = dlpi_s3_segment_new();
-    if (!more) return NULL;
-    more->next = s->next;
-    more->low = *split;
-    more->split = true;
-    more->high = s->high;
-    more->bounded = s->bounded;
-    more->left = left;
-    s->next = more;
-    s->high = *split;
-    s->bounded = true;
-    l->segments++;
-    return more;
+    return dlpi_s3_split_fits(dlpi_s3_key_span(split), low, high);
 }
 
 /* Split the segment behind groups of keys that begin as its last page does, at most n times. from:
    bytes that all of its keys share. Returns whether it was split. */
 static bool dlpi_s3_list_ladder(dlp_s3_list *l, dlpi_s3_segment *s, size_t from, uint32_t n) {
+    dlpi_s3_span last = dlpi_s3_key_span(&s->last);
     dlpi_s3_segment *at = s;
     dlpi_s3_key *split = &l->last[0];
     for (uint32_t i = 0; i < n && at; i++) {
         size_t steps = s->same - from, bytes;
         if (i >= steps) break;
         bytes = from + 1 + (steps <= n ? steps - 1 - i : (n - 1 - i) * steps / n);
-        if (dlpi_s3_split_behind(dlpi_s3_key_span(&s->last), at->bounded ? &at->high : NULL, bytes,
-                                 split) &&
+        if (dlpi_s3_split_behind(last, at->bounded ? &at->high : NULL, bytes, split) &&
+            dlpi_s3_split_made(split, from, last, at->bounded ? &at->high : NULL) &&
             (at == s ||
              dlpi_s3_span_order(dlpi_s3_key_span(split), dlpi_s3_key_span(&at->low)) > 0))
             at = dlpi_s3_list_cut(l, at, split, DLPI_S3_LEFT_UNKNOWN);
@@ -303,24 +136,31 @@ static bool dlpi_s3_list_ladder(dlp_s3_list *l, dlpi_s3_segment *s, size_t from,
     return at != s;
 }
 
-/* Split the segment into at most n more. Returns false if that was not possible. */
+/* Split the segment into at most n more, or ask where it can be split. Returns false if that was
+   not possible. */
 static bool dlpi_s3_list_split(dlp_s3_list *l, dlpi_s3_segment *s, uint32_t n) {
     dlpi_s3_span low = dlpi_s3_key_span(s->pages > 0 ? &s->last : &s->low);
-    const dlpi_s3_key *high = s->bounded ? &s->high : NULL;
-    size_t from = high ? dlpi_s3_span_common(low, dlpi_s3_key_span(high)) : strlen(l->prefix);
+    const dlpi_s3_key *high;
+    size_t from;
+    if (dlpi_s3_list_at_marks(l, s, n) || dlpi_s3_list_survey(l, s)) return true;
+    high = dlpi_s3_list_range(l, s, low, &from);
     if (s->pages > 0 && s->same >= from + 4) return dlpi_s3_list_ladder(l, s, from, n);
     dlpi_s3_alphabet_learn(&l->alphabet, low, from, false);
     if (high) dlpi_s3_alphabet_learn(&l->alphabet, dlpi_s3_key_span(high), from, false);
-    if (!dlpi_s3_split_middle(&l->alphabet, low, high, from, &l->last[0])) return false;
-    if (!dlpi_s3_list_cut(l, s, &l->last[0], s->left / 2)) return false;
+    if (!dlpi_s3_split_middle(&l->alphabet, low, high, from, &l->last[0]) ||
+        !dlpi_s3_split_made(&l->last[0], from, low, s->bounded ? &s->high : NULL) ||
+        !dlpi_s3_list_cut(l, s, &l->last[0], s->left / 2))
+        return false;
     s->left /= 2;
     return true;
 }
 
 /* True if the segment, the i-th, may have a page under way. Segments behind the first may not while
-   too many bytes are kept before their turn. */
+   too many bytes are kept before their turn. But if the first one is over, its seam needs the
+   second. */
 static bool dlpi_s3_list_may(const dlp_s3_list *l, const dlpi_s3_segment *s, uint32_t i) {
     if (s->state != DLPI_S3_SEGMENT_WANTS && s->state != DLPI_S3_SEGMENT_ASKED) return false;
+    if (l->first->state == DLPI_S3_SEGMENT_OVER && s == l->first->next) return true;
     return s == l->first || l->held < DLPI_S3_LIST_HOLD / 2 ||
            (i < l->most && l->held < DLPI_S3_LIST_HOLD);
 }
@@ -330,16 +170,18 @@ static bool dlpi_s3_list_may(const dlp_s3_list *l, const dlpi_s3_segment *s, uin
 static dlpi_s3_segment *dlpi_s3_list_longest(const dlp_s3_list *l, uint32_t *out) {
     dlpi_s3_segment *longest = NULL;
     uint32_t i = 0, under_way = 0;
+    double spare = dlpi_s3_list_spare(l);
     for (dlpi_s3_segment *s = l->first; s; s = s->next, i++) {
         if (!dlpi_s3_list_may(l, s, i)) continue;
-        under_way++;
-        if (s->whole || s->left < 3.0 * l->page ||
+        under_way += 1 + s->surveyed;
+        if (s->whole || s->surveyed || s->left < 3.0 * l->page ||
             (s->pages == 0 && s->left >= DLPI_S3_LEFT_UNKNOWN / 4))
             continue;
         if (!longest || s->left > longest->left) longest = s;
     }
     *out = under_way < l->most ? l->most - under_way : 0;
-    if (l->segments >= 4 * l->most || l->asked + under_way >= 2 * (l->useful + l->most)) *out = 0;
+    if (*out > spare) *out = spare > 0 ? (uint32_t)spare : 0;
+    if (l->segments >= 4 * l->most || l->settled) *out = 0;
     return *out > 0 ? longest : NULL;
 }
 
@@ -354,18 +196,26 @@ static void dlpi_s3_list_spread(dlp_s3_list *l) {
 
 /* ---- Requests. */
 
-/* Write the query of the segment's next page, its parameters in the order of their names. */
-static void dlpi_s3_list_query(const dlp_s3_list *l, const dlpi_s3_segment *s, char *to) {
+/* Write the query of the segment's next page, its parameters in the order of their names. level:
+   DLPI_S3_NO_LEVEL, or the bytes of the folder to survey. */
+static void dlpi_s3_list_query(const dlp_s3_list *l, const dlpi_s3_segment *s, size_t level,
+                               char *to) {
     dlpi_s3_out o = {to, DLPI_S3_LIST_QUERY, 0};
-    char page[16];
+    bool survey = level != DLPI_S3_NO_LEVEL, first = !s->token[0];
+    char page[16], folder[DLPI_S3_LIST_TEXT + 1];
     snprintf(page, sizeof page, "%d", (int)l->page);
-    dlpi_s3_out_param(&o, "continuation-token", s->token);
-    dlpi_s3_out_param(&o, "delimiter", l->delimiter);
+    if (survey) snprintf(folder, sizeof folder, "%.*s", (int)level, s->last.at);
+    if (!survey) dlpi_s3_out_param(&o, "continuation-token", s->token);
+    dlpi_s3_out_param(&o, "delimiter", survey ? "/" : l->delimiter);
     dlpi_s3_out_param(&o, "encoding-type", "url");
     dlpi_s3_out_param(&o, "list-type", "2");
     dlpi_s3_out_param(&o, "max-keys", page);
-    dlpi_s3_out_param(&o, "prefix", l->prefix);
-    if (!s->token[0]) dlpi_s3_out_param(&o, "start-after", s->split ? s->low.at : l->start_after);
+    dlpi_s3_out_param(&o, "prefix", survey ? folder : l->prefix);
+    if (survey || first)
+        dlpi_s3_out_param(&o, "start-after",
+                          survey     ? s->last.at
+                          : s->split ? s->low.at
+                                     : l->start_after);
     dlpi_s3_out_end(&o);
 }
 
@@ -402,9 +252,9 @@ static dlpi_s3_page_request *dlpi_s3_list_ask_new(dlp_s3_list *l) {
     return a->body ? a : NULL;
 }
 
-/* Send the request for the segment's next page. Returns DLP_OK, DLP_ERR_MEMORY, or a code of
-   dlpi_s3_submit, such as DLP_FULL. */
-static int dlpi_s3_list_ask(dlp_s3_list *l, dlpi_s3_segment *s, dlp_s3_error *err) {
+/* Send the request for the segment's next page, or for a survey of level (dlpi_s3_list_query).
+   Returns DLP_OK, DLP_ERR_MEMORY, or a code of dlpi_s3_submit, such as DLP_FULL. */
+static int dlpi_s3_list_ask(dlp_s3_list *l, dlpi_s3_segment *s, size_t level, dlp_s3_error *err) {
     dlpi_s3_page_request *a = dlpi_s3_list_ask_new(l);
     int rc;
     if (!a) return dlpi_s3_list_bad(l, s, DLP_ERR_MEMORY, err, "no memory for the answer");
@@ -412,11 +262,15 @@ static int dlpi_s3_list_ask(dlp_s3_list *l, dlpi_s3_segment *s, dlp_s3_error *er
     a->r.bucket = l->bucket, a->r.key = "", a->r.query = a->query;
     a->r.body = a->body, a->r.capacity = a->size;
     a->r.user = a;
-    dlpi_s3_list_query(l, s, a->query);
+    dlpi_s3_list_query(l, s, level, a->query);
     rc = dlpi_s3_submit(l->io, &a->r, &l->over);
     if (rc == DLP_OK) {
         a->of = s;
-        s->state = DLPI_S3_SEGMENT_ASKED;
+        a->survey = level != DLPI_S3_NO_LEVEL;
+        if (a->survey)
+            s->surveyed = true;
+        else
+            s->state = DLPI_S3_SEGMENT_ASKED;
         l->asked++;
     } else if (err) {
         *err = a->r.error;
@@ -432,47 +286,27 @@ static int dlpi_s3_list_ask_all(dlp_s3_list *l, dlp_s3_error *err) {
     int rc = DLP_OK;
     for (dlpi_s3_segment *s = l->first; s && rc == DLP_OK && l->over.out < l->most; s = s->next)
         if (dlpi_s3_list_may(l, s, i++) && s->state == DLPI_S3_SEGMENT_WANTS)
-            rc = dlpi_s3_list_ask(l, s, err);
+            rc = dlpi_s3_list_ask(l, s, DLPI_S3_NO_LEVEL, err);
     return l->over.out > 0 || l->over.first ? DLP_OK : rc;
 }
 
 /* Cancel all page requests of the list. */
 static void dlpi_s3_list_cancel(dlp_s3_list *l) {
+    for (const dlpi_s3_segment *s = l->first; s; s = s->next) dlpi_s3_segment_leave(l, s);
     while (dlpi_s3_over_take(&l->over)) continue;
-    for (dlpi_s3_page_request *a = l->asks; a; a = a->next) {
-        if (a->r.internal) dlpi_s3_op_leave(l->io, (dlpi_s3_op *)a->r.internal);
-        a->of = NULL;
-    }
 }
 
-/* Begin the list again in one segment, page after page, because the server does not list from a key
-   on. Keys that were given out are passed over. */
-static void dlpi_s3_list_serial(dlp_s3_list *l, const char *why) {
-    dlpi_s3_segment *s = l->first;
-    dlpi_s3_say(l->io, "s3: %s: the server cannot list from a key on (%s): page after page, then",
-                l->bucket, why);
-    dlpi_s3_list_cancel(l);
-    dlpi_s3_list_given(l, s);
-    l->upto = l->given;
-    while (l->first->next) dlpi_s3_list_drop(l);
-    s = l->first;
-    while (s->blocks) dlpi_s3_list_drop_block(l, s);
-    memset(s, 0, sizeof *s);
-    l->most = 1;
-}
-
-/* Note that the request of a page failed. The segment tells it when its turn comes; but if the
-   server refuses to start at a split, the list goes on page after page. */
-static void dlpi_s3_list_failed(dlp_s3_list *l, dlpi_s3_page_request *a) {
-    dlpi_s3_segment *s = a->of;
-    int status = a->r.error.http_status;
+/* Note that the request r of the segment's page failed. The segment tells it when its turn comes;
+   but if the server refuses to start at a split, the list goes on page after page. */
+static void dlpi_s3_list_failed(dlp_s3_list *l, dlpi_s3_segment *s, const dlp_s3_request *r) {
+    int status = r->error.http_status;
     size_t n;
     if (s->split && s->pages == 0 && (status == 400 || status == 501)) {
-        dlpi_s3_list_serial(l, a->r.error.message);
+        dlpi_s3_list_serial(l, s, r->error.message);
         return;
     }
     s->state = DLPI_S3_SEGMENT_FAILED;
-    s->error = a->r.error;
+    s->error = r->error;
     n = strlen(s->error.message);
     if (s->last.bytes > 0 || s->split)
         snprintf(s->error.message + n, sizeof s->error.message - n, "; page behind '%.100s'",
@@ -486,8 +320,17 @@ static void dlpi_s3_list_came(dlp_s3_list *l, dlpi_s3_page_request *a) {
     uint64_t want = a->r.object_bytes > 0 ? a->r.object_bytes : 2 * (uint64_t)a->size;
     dlpi_s3_segment *s = a->of;
     const char *wrong;
-    int code = DLP_ERR_REMOTE;
+    bool left = a->left;
+    a->left = false;
+    a->of = NULL;
+    if (left) return;
+    if (a->survey) {
+        s->surveyed = false;
+        if (a->r.code == DLP_OK) dlpi_s3_list_surveyed(l, s, a->body, (size_t)a->r.received);
+        return;
+    }
     s->state = DLPI_S3_SEGMENT_WANTS;
+    if (l->over.sorts) l->most = l->wanted;
     if (a->r.code == DLP_ERR_LENGTH && want > a->size && want <= DLPI_S3_PAGE_MOST) {
         while (l->room < want) l->room *= 2;
     } else if (a->r.code == DLP_ERR_LENGTH && want > DLPI_S3_PAGE_MOST) {
@@ -495,17 +338,15 @@ static void dlpi_s3_list_came(dlp_s3_list *l, dlpi_s3_page_request *a) {
         dlpi_s3_list_bad(l, s, DLP_ERR_LIMIT, &s->error,
                          "the answer is larger than 16 MiB; lower page");
     } else if (a->r.code != DLP_OK) {
-        dlpi_s3_list_failed(l, a);
+        dlpi_s3_list_failed(l, s, &a->r);
     } else if ((wrong = dlpi_s3_list_take(l, s, a->body, (size_t)a->r.received)) != NULL) {
-        if (l->ignored) {
-            dlpi_s3_list_serial(l, wrong);
-        } else {
-            if (wrong == dlpi_s3_page_memory) code = DLP_ERR_MEMORY;
-            s->state = DLPI_S3_SEGMENT_FAILED;
+        int code = wrong == dlpi_s3_page_memory ? DLP_ERR_MEMORY : DLP_ERR_REMOTE;
+        s->state = DLPI_S3_SEGMENT_FAILED;
+        if (l->astray)
+            dlpi_s3_list_serial(l, s, wrong);
+        else
             dlpi_s3_list_bad(l, s, code, &s->error, wrong);
-        }
     }
-    a->of = NULL;
 }
 
 /* Ask for pages, and take in those that have come. wait: wait until at least one comes. Returns
@@ -546,8 +387,8 @@ static const char *dlpi_s3_list_texts(dlp_s3_list *l, const dlp_s3_list_desc *d)
     return NULL;
 }
 
-/* Return how many pages to ask for at once, of an io's requests. It is 1 with any_order, and with a
-   delimiter, since splits would fall into common prefixes. */
+/* Return how many pages to ask for at once, of an io's requests, if the store sorts its lists. It
+   is 1 with any_order, and with a delimiter, since splits would fall into common prefixes. */
 static uint32_t dlpi_s3_list_most(const dlp_s3_list_desc *d, uint32_t requests) {
     uint32_t most = requests / 2 < DLPI_S3_LIST_REQUESTS ? requests / 2 : DLPI_S3_LIST_REQUESTS;
     if (d->any_order || (d->delimiter && d->delimiter[0])) return 1;
@@ -584,7 +425,8 @@ DLPDEF int dlp_s3_list_open(dlp_s3_list **out, dlp_s3_io *io, const dlp_s3_list_
     l->segments = 1;
     l->page = desc->page > 0 ? desc->page : 1000;
     l->any_order = desc->any_order != 0;
-    l->most = dlpi_s3_list_most(desc, io->n_ops);
+    l->wanted = dlpi_s3_list_most(desc, io->n_ops);
+    l->most = desc->requests > 0 ? l->wanted : 1;
     l->room = DLPI_S3_PAGE_FIRST;
     wrong = dlpi_s3_list_texts(l, desc);
     if (wrong) {
@@ -607,12 +449,17 @@ DLPDEF int dlp_s3_list_next(dlp_s3_list *list, dlp_s3_object *out, dlp_s3_error 
         if (s->blocks && dlpi_s3_block_take(s->blocks, out)) return DLP_OK;
         if (s->blocks) {
             dlpi_s3_list_given(list, s);
+            list->told += s->blocks->keys;
             dlpi_s3_list_drop_block(list, s);
         } else if (s->state == DLPI_S3_SEGMENT_OVER) {
             if (!s->next) return DLP_END;
-            dlpi_s3_list_drop(list);
-            continue;
-        } else if (s->state == DLPI_S3_SEGMENT_FAILED) {
+            rc = dlpi_s3_list_pass(list);
+            if (rc == DLP_ERR_MEMORY)
+                return dlpi_s3_list_bad(list, s, rc, err, "no memory for the page");
+            if (rc == DLP_OK) continue;
+            s = s->next;
+        }
+        if (!s->blocks && s->state == DLPI_S3_SEGMENT_FAILED) {
             s->state = DLPI_S3_SEGMENT_WANTS;
             if (err) *err = s->error;
             return s->error.code;
@@ -625,13 +472,19 @@ DLPDEF int dlp_s3_list_next(dlp_s3_list *list, dlp_s3_object *out, dlp_s3_error 
 
 DLPDEF void dlp_s3_list_close(dlp_s3_list *list) {
     if (!list) return;
-    if (list->over.out > 0 && list->io->pid == getpid()) dlpi_s3_list_cancel(list);
-    while (list->first) dlpi_s3_list_drop(list);
+    if (list->io->pid == getpid()) dlpi_s3_list_cancel(list);
+    for (dlpi_s3_page_request *a = list->asks; a; a = a->next) a->of = NULL; /* a fork's, too */
+    while (list->first) dlpi_s3_list_drop(list, &list->first);
     while (list->asks) {
         dlpi_s3_page_request *next = list->asks->next;
         free(list->asks->body);
         free(list->asks);
         list->asks = next;
+    }
+    while (list->marks) {
+        dlpi_s3_block *next = list->marks->next;
+        free(list->marks);
+        list->marks = next;
     }
     free(list->now.run[0].at);
     free(list->now.run[1].at);

@@ -112,6 +112,8 @@ static bool dlpi_s3_entries_room(dlp_s3_manifest *m, uint64_t room) {
     return true;
 }
 
+/* Make room for `keys` keys and `bytes` bytes of their text. Returns false if there is no memory;
+   the keys stay valid then. */
 static bool dlpi_s3_keys_room(dlp_s3_manifest *m, uint64_t keys, uint64_t bytes) {
     void *at = dlpi_s3_longer(m->key_at, keys, sizeof *m->key_at), *text;
     if (at) m->key_at = at;
@@ -424,7 +426,7 @@ DLPDEF int dlp_s3_manifest_write(const dlp_s3_manifest *m, const char *path, dlp
         return dlpi_s3_set_error(err, DLP_ERR_ARG, 0, "%s",
                                  m ? "path: must have 1 to 4091 bytes" : "manifest is NULL");
     snprintf(tmp, sizeof tmp, "%s.tmp", path);
-    fd = dlpi_file_afresh(tmp);
+    errno = dlpi_file_afresh(&fd, tmp);
     f = fd >= 0 ? fdopen(fd, "wb") : NULL;
     if (f == NULL) {
         dlpi_s3_set_error(err, DLP_ERR_SYSTEM, errno, "%s: %s", tmp, strerror(errno));

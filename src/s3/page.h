@@ -37,7 +37,8 @@ typedef struct dlpi_s3_run {
 typedef struct dlpi_s3_block {
     struct dlpi_s3_block *next;
     size_t n, at,
-        given; /* bytes of records; where the next one begins, and the last that was given */
+        given;     /* bytes of records; where the next one begins, and the last that was given */
+    uint64_t keys; /* number of records */
     char records[];
 } dlpi_s3_block;
 
@@ -249,27 +250,57 @@ static int dlpi_s3_page_next(const dlpi_s3_page *p, const size_t at[2]) {
                               dlpi_s3_record_at(p->run[1].at + at[1], &r)) > 0;
 }
 
+/* Return a new block with room for n bytes of records, or NULL if there is no memory. */
+static dlpi_s3_block *dlpi_s3_block_new(size_t n) {
+    dlpi_s3_block *b = malloc(sizeof *b + n);
+    if (b) memset(b, 0, sizeof *b);
+    return b;
+}
+
 /* Merge a page's records into a new block, in the order of their keys. Keys up to low (if it has
-   bytes) and behind high (if it is not NULL) are left out. Returns NULL if there is no memory. */
-static dlpi_s3_block *dlpi_s3_page_merge(const dlpi_s3_page *p, const dlpi_s3_key *low,
-                                         const dlpi_s3_key *high) {
-    dlpi_s3_block *b = malloc(sizeof *b + p->run[0].n + p->run[1].n);
+   bytes) are left out. Returns NULL if there is no memory. */
+static dlpi_s3_block *dlpi_s3_page_merge(const dlpi_s3_page *p, const dlpi_s3_key *low) {
+    dlpi_s3_block *b = dlpi_s3_block_new(p->run[0].n + p->run[1].n);
     size_t at[2] = {0, 0};
-    if (!b) return NULL;
-    b->next = NULL;
-    b->n = b->at = b->given = 0;
-    for (int which; (which = dlpi_s3_page_next(p, at)) >= 0;) {
+    for (int which; b && (which = dlpi_s3_page_next(p, at)) >= 0;) {
         const char *from = p->run[which].at + at[which];
         dlpi_s3_record r;
         dlpi_s3_span key = dlpi_s3_record_at(from, &r);
         size_t n = dlpi_s3_record_size(&r);
         at[which] += n;
-        if (high && dlpi_s3_span_order(key, dlpi_s3_key_span(high)) > 0) break;
         if (low->bytes > 0 && dlpi_s3_span_order(key, dlpi_s3_key_span(low)) <= 0) continue;
         memcpy(b->records + b->n, from, n);
         b->n += n;
+        b->keys++;
     }
     return b;
+}
+
+/* Move the records behind high out of a block into a new one, *out; NULL if there are none. Returns
+   false if there is no memory; the block is then as it was. */
+static bool dlpi_s3_block_cut(dlpi_s3_block *b, const dlpi_s3_key *high, dlpi_s3_block **out) {
+    dlpi_s3_record r;
+    uint64_t keys = 0;
+    size_t at = 0;
+    *out = NULL;
+    for (; at < b->n; at += dlpi_s3_record_size(&r), keys++)
+        if (dlpi_s3_span_order(dlpi_s3_record_at(b->records + at, &r), dlpi_s3_key_span(high)) > 0)
+            break;
+    if (at == b->n) return true;
+    *out = dlpi_s3_block_new(b->n - at);
+    if (!*out) return false;
+    memcpy((*out)->records, b->records + at, b->n - at);
+    (*out)->n = b->n - at;
+    (*out)->keys = b->keys - keys;
+    b->n = at;
+    b->keys = keys;
+    return true;
+}
+
+/* Return the block's first key; of no bytes if there is no block, or no key in it. */
+static dlpi_s3_span dlpi_s3_block_first(const dlpi_s3_block *b) {
+    dlpi_s3_record r;
+    return b && b->n > 0 ? dlpi_s3_record_at(b->records, &r) : (dlpi_s3_span){"", 0};
 }
 
 /* Read the block's next record; its key stays in the block. Returns false if there is none. */

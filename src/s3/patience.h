@@ -23,6 +23,10 @@
    share (S9), of which one is read with each answer; they are for people to read, and no order of
    theirs matters.
 
+   label  where                                   what it orders
+   S10    connection_accept stores, op_begin loads  nothing: a request that has not seen the word
+                                                    "decodes" is sent twice
+
    Hedges. A request that waits for its first byte for longer than nearly all others is sent once
    more on another connection, and the first valid head wins (Dean and Barroso, The Tail at Scale,
    2013). "Nearly all": p95 of recent first-byte times of its size class, times a factor of 1.5 at
@@ -81,6 +85,7 @@ typedef struct dlpi_s3_shared {
     uint64_t fails;   /* S9, since then */
     uint64_t told_ns; /* S9, when the log was told last; 0: not yet */
     uint64_t back_ns; /* S9, when it came back last, after DLPI_S3_AWAY_NS at least */
+    uint64_t decodes; /* S10, 1: the server decodes gzip unless it is accepted */
 } dlpi_s3_shared;
 
 static inline void dlpi_s3_count(dlpi_s3_shared *s, int what, uint64_t n) {
@@ -156,6 +161,7 @@ static uint64_t dlpi_s3_ms(int32_t ms) { return (uint32_t)ms * DLPI_S3_MS; }
 
 static uint64_t dlpi_s3_least(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
+/* Fill by[] with the time limits in ns that follow from the desc. */
 static void dlpi_s3_deadlines(uint64_t by[DLPI_S3_DEADLINES], const dlp_s3_desc *d) {
     by[DLPI_S3_BY_CONNECT] = dlpi_s3_ms(d->connect_timeout_ms);
     by[DLPI_S3_BY_RACE] = dlpi_s3_least(by[DLPI_S3_BY_CONNECT], 300 * DLPI_S3_MS);
@@ -266,6 +272,7 @@ enum { /* facts about trouble */
        DLPI_S3_IF_CROWD = 1024   /* it is throttled */
 };
 
+/* Return the facts (DLPI_S3_IF_*) that are true of a trouble. The rules ask for them. */
 static unsigned dlpi_s3_facts(const dlpi_s3_trouble *t) {
     int e = t->errnum;
     unsigned facts = e == EAGAIN ? 0u : DLPI_S3_IF_NO_NAME;
@@ -351,7 +358,11 @@ static const dlpi_s3_rule dlpi_s3_rules[] = {
                  DLPI_S3_ALWAYS),
     DLPI_S3_TOLD(" 409 ", " OperationAborted ConditionalRequestConflict ", ANY, RETRY,
                  DLPI_S3_ALWAYS),
-    DLPI_S3_TOLD(" 412 ", NULL, OURS, RESTART, DLPI_S3_TRIES(restarts, 3)),
+    /* A document in place of the object. */
+    DLPI_S3_TOLD(" 200 ", " InternalError ServiceUnavailable ", ANY, RETRY, DLPI_S3_ALWAYS),
+    DLPI_S3_TOLD(" 200 ", NULL, ANY, RETRY, DLPI_S3_TRIES(wrong, 2)),
+    /* 416: some servers look at the range before they look at If-Match. */
+    DLPI_S3_TOLD(" 412 416 ", NULL, OURS, RESTART, DLPI_S3_TRIES(restarts, 3)),
     DLPI_S3_TOLD(NULL, NULL, ANY, GIVE_UP, DLPI_S3_ALWAYS),
 };
 
@@ -382,12 +393,16 @@ static int dlpi_s3_classify(const dlpi_s3_trouble *t, dlpi_s3_tries *tries) {
 
 /* ---- retries ---- */
 
-/* Return a pause of backoff * 2^n (n from 1), or down to half of it. */
+/* Return a pause of first_ns * 2^n (n from 1), at most most_ns, or down to half of that. */
+static uint64_t dlpi_s3_pause_ns(uint64_t first_ns, uint64_t most_ns, int n, uint64_t *random) {
+    uint64_t pause = first_ns;
+    while (n-- > 0 && pause < most_ns) pause *= 2;
+    pause = dlpi_s3_least(pause, most_ns);
+    return pause - dlpi_s3_random(random) % (pause / 2 + 1);
+}
+
 static uint64_t dlpi_s3_backoff(dlpi_s3_patience *p, int n) {
-    uint64_t most = p->backoff_ns;
-    while (n-- > 0 && most < p->backoff_max_ns) most *= 2;
-    if (most > p->backoff_max_ns) most = p->backoff_max_ns;
-    return most - dlpi_s3_random(&p->random) % (most / 2 + 1);
+    return dlpi_s3_pause_ns(p->backoff_ns, p->backoff_max_ns, n, &p->random);
 }
 
 /* Take a retry from the bucket. Returns false if it is empty: then the pause is the longest. */
@@ -542,12 +557,13 @@ static unsigned dlpi_s3_class(uint64_t bytes) {
     return bytes <= 16u << 10 ? 0 : bytes <= 256u << 10 ? 1 : 2;
 }
 
+/* Return the number of a time's bucket. Each doubling of the time has 8 buckets, from 8 us on. */
 static unsigned dlpi_s3_bucket(uint64_t ns) {
     uint64_t us = ns / 1000;
     unsigned shift;
     if (us < 8) return (unsigned)us;
     if (us >= 1u << 24) return DLPI_S3_BUCKETS - 1;
-    shift = 60u - (unsigned)__builtin_clzll(us);
+    shift = 60u - DLPI_CLZ(us);
     return 8 * shift + (unsigned)(us >> shift);
 }
 

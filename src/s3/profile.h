@@ -43,6 +43,8 @@ static int dlpi_s3_config_files(dlpi_s3_config *c, dlp_s3_error *err) {
     return DLP_OK;
 }
 
+/* Choose the profile: the desc's, the environment's, or "default". Returns 0, or DLP_ERR_ARG with
+   *err filled if two variables name different profiles. */
 static int dlpi_s3_config_profile(dlpi_s3_config *c, const dlp_s3_desc *d, dlp_s3_error *err) {
     const char *name = d->profile && *d->profile ? d->profile : NULL;
     const char *one = dlpi_s3_env("AWS_PROFILE"), *other = dlpi_s3_env("AWS_DEFAULT_PROFILE");
@@ -134,6 +136,8 @@ static int dlpi_s3_config_url(const dlpi_s3_profiles *p, const char *variable, c
     return code ? code : dlpi_s3_profiles_get(p, "endpoint_url", out, size, err);
 }
 
+/* Find the endpoint, the region and the CA file: in the desc, the environment or the profile.
+   Returns 0, or a DLP_ERR code with *err filled. */
 static int dlpi_s3_config_where(dlpi_s3_config *c, const dlp_s3_desc *d, const dlpi_s3_profiles *p,
                                 dlp_s3_error *err) {
     int code;
@@ -588,7 +592,9 @@ static int dlpi_s3_config_load(dlpi_s3_config *c, const dlp_s3_desc *d, dlp_s3_e
     bool given = d->access_key || d->secret_key || d->session_token;
     int code, has;
     c->clock = dlpi_s3_real_s;
-    c->pause_ms = 100;
+    c->patience_ms = DLPI_S3_PATIENCE_MS;
+    c->pause_ms = 50;
+    c->pause_max_ms = 5000;
     c->log = d->log;
     c->log_user = d->log_user;
     c->given.anonymous = d->anonymous != 0;

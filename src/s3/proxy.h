@@ -43,6 +43,8 @@ static bool dlpi_s3_word_covers(const char *word, const dlpi_s3_endpoint *e) {
     return e->host[n - m - 1] == '.' && strcmp(e->host + n - m, host) == 0;
 }
 
+/* True if a word of the list covers the endpoint, so that no proxy is used. Commas or blanks
+   separate words. The list may be NULL. */
 static bool dlpi_s3_no_proxy(const char *list, const dlpi_s3_endpoint *e) {
     char word[300];
     while (list && *list) {
@@ -62,8 +64,8 @@ static bool dlpi_s3_is_loopback(const char *host) {
 }
 
 /* Return the value of a variable, in small letters or in capitals, or NULL if neither is set. */
-static const char *dlpi_s3_setting(const char *small, const char *capitals) {
-    const char *value = secure_getenv(small);
+static const char *dlpi_s3_setting(const char *lower, const char *capitals) {
+    const char *value = secure_getenv(lower);
     return value ? value : secure_getenv(capitals);
 }
 
@@ -88,6 +90,7 @@ static int dlpi_s3_proxy_beyond(const dlpi_s3_endpoint *e, dlp_s3_error *err) {
                              name, e->host);
 }
 
+/* Append n bytes in base64, with padding. */
 static void dlpi_s3_base64(dlpi_s3_out *o, const char *from, size_t n) {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     for (size_t i = 0; i < n; i += 3) {

@@ -58,6 +58,7 @@
 enum {
     DLPI_S3_OUT_BYTES = 32768,   /* a request's head, and a small body after it */
     DLPI_S3_ERROR_BYTES = 16384, /* bytes that are read of an error's document, at most */
+    DLPI_S3_DOUBT_BYTES = 512,   /* bytes that tell whether a body is such a document, at most */
     DLPI_S3_CHECKSUMS_TRIED = 2, /* dlp_s3_desc.checksums, resolved: ask for them if possible */
     DLPI_S3_SCRATCH = 262144,    /* bytes of memory for unwanted bytes and small pieces */
     DLPI_S3_HEAD_READ = 2048,    /* bytes of a read for a head, so that little body is copied */
@@ -130,6 +131,7 @@ static void dlpi_s3_heap_rise(dlpi_s3_heap *h, dlpi_s3_timer *t) {
     dlpi_s3_heap_put(h, i, t);
 }
 
+/* Move a timer down from its place in the heap, until no timer below it is due earlier. */
 static void dlpi_s3_heap_sink(dlpi_s3_heap *h, dlpi_s3_timer *t) {
     uint32_t i = t->place;
     for (;;) {
@@ -143,6 +145,8 @@ static void dlpi_s3_heap_sink(dlpi_s3_heap *h, dlpi_s3_timer *t) {
     dlpi_s3_heap_put(h, i, t);
 }
 
+/* Set when a timer is due; UINT64_MAX means never. A later time than before leaves the timer in its
+   place: dlpi_s3_heap_first moves it. */
 static void dlpi_s3_timer_set(dlpi_s3_heap *h, dlpi_s3_timer *t, uint64_t due) {
     t->due = due;
     if (due == UINT64_MAX || (t->place && t->at <= due)) return;
@@ -231,6 +235,7 @@ enum {
     DLPI_S3_CONNECTION_IDLE,
     DLPI_S3_CONNECTION_SENDING,
     DLPI_S3_CONNECTION_WAITING, /* for the answer's head */
+    DLPI_S3_CONNECTION_DOUBT,   /* its first bytes, to connection->error: they may be an error's */
     DLPI_S3_CONNECTION_BODY,    /* to the caller's memory */
     DLPI_S3_CONNECTION_ERROR,   /* of an error, to connection->error */
     DLPI_S3_CONNECTION_DRAIN    /* to nowhere */
@@ -324,7 +329,14 @@ struct dlpi_s3_range {
 typedef struct dlpi_s3_over {
     uint32_t out;
     dlp_s3_request *first, *last;
+    bool sorts; /* an answer came from a store that sorts its lists */
 } dlpi_s3_over;
+
+/* Who says which ETag an object must have. The source of objects tells it before a request begins:
+   r->internal is then the place of the value in dlpi_s3_etags_of. */
+enum { DLPI_S3_BY_USER = 0, DLPI_S3_BY_MANIFEST, DLPI_S3_BY_HEAD };
+
+static const char dlpi_s3_etags_of[] = {DLPI_S3_BY_USER, DLPI_S3_BY_MANIFEST, DLPI_S3_BY_HEAD};
 
 struct dlpi_s3_op {
     dlp_s3_request *r;
@@ -352,11 +364,15 @@ struct dlpi_s3_op {
     dlpi_s3_tries tries;
     bool split;      /* it is fetched in several ranges */
     bool as_stored;  /* it accepts gzip, because the server would decode the object otherwise */
+    bool turned;     /* as_stored is not what it was at first */
+    uint8_t by;      /* DLPI_S3_BY_*: who says r->if_match */
+    bool bare;       /* r->if_match is not sent, but compared */
     bool opened;     /* a first head told size and ETag */
     bool strong;     /* r->etag can be used in If-Match */
     bool failed;     /* r->error is written */
     bool moved;      /* an answer sent it to another place: to, to_path */
-    bool checksum;   /* the object's checksum is asked for */
+    bool sums;       /* the object's checksum is compared, if it is told */
+    bool checksum;   /* and asked for */
     bool foreign;    /* that place is not the endpoint's: no secret is sent there */
     char region[64]; /* "": the region of the client */
     dlpi_s3_endpoint to;
@@ -397,6 +413,7 @@ struct dlp_s3_io {
     dlpi_s3_credentials who;
     bool refreshing, held; /* credentials are being fetched; nothing is sent before that ends */
     bool no_checksums;     /* the server refuses requests for checksums */
+    bool bare;             /* it refuses an ETag in If-Match that its answers then tell */
     uint64_t refreshes;
     dlpi_s3_origin origins[DLPI_S3_ORIGINS];
     dlpi_s3_origin *last_origin;
@@ -404,8 +421,8 @@ struct dlp_s3_io {
     char path[DLPI_S3_HTTP_LINE], host[300], text[512];
 };
 
-static void dlpi_s3_say(const dlp_s3_io *io, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
+/* Give one line of text to the user's log, if there is one. */
+static void dlpi_s3_say(const dlp_s3_io *io, const char *format, ...) DLPI_PRINTF(2, 3);
 static void dlpi_s3_say(const dlp_s3_io *io, const char *format, ...) {
     char line[512];
     va_list args;

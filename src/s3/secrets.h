@@ -1,6 +1,6 @@
 #pragma once
 /* tests: system/s3/s3_credentials */
-#include "base/system.h"
+#include "base/descriptors.h"
 #include "s3/sign.h"
 /* ---------------------------------------------------------------------------------------------
    >>s3-impl-credentials  PROFILES, ROLES, METADATA SERVICES */
@@ -33,7 +33,12 @@ enum { /* sources, in the order in which they are asked; _FILE to _WEB are of on
        DLPI_S3_MACHINE /* IMDSv2 */
 };
 
-enum { DLPI_S3_ROLES = 3, DLPI_S3_STS_MS = 10000, DLPI_S3_STS_ATTEMPTS = 3 };
+enum {
+    DLPI_S3_ROLES = 3,
+    DLPI_S3_STS_MS = 10000,
+    DLPI_S3_STS_ATTEMPTS = 3,
+    DLPI_S3_PATIENCE_MS = 15000
+};
 
 /* A role that is assumed with the credentials before it, as a profile says. */
 typedef struct dlpi_s3_role {
@@ -53,8 +58,10 @@ typedef struct dlpi_s3_proxy {
 typedef struct dlpi_s3_config {
     int32_t source;        /* DLPI_S3_NOBODY .. DLPI_S3_MACHINE: where credentials come from */
     int32_t timeout_ms;    /* of one attempt to fetch credentials */
-    int32_t attempts;      /* attempts to fetch them */
-    int32_t pause_ms;      /* pause between the first two attempts, at most; then doubled */
+    int32_t attempts;      /* attempts to fetch them from a service that is silent */
+    int32_t patience_ms;   /* time for which a service that answers 429 or 5xx is asked again */
+    int32_t pause_ms;      /* first pause between attempts; then doubled */
+    int32_t pause_max_ms;  /* longest pause between attempts */
     int32_t named_by_user; /* 1: the desc names the profile, so the profile must exist */
     int32_t named;         /* 1: the desc or the environment names the profile */
     int32_t style;         /* DLP_S3_STYLE_* that the profile asks for */
@@ -140,7 +147,7 @@ static bool dlpi_s3_is_graphic(const char *s) {
 
 /* Wipe credentials. Not inline: gcc 12 with sanitizers would take the struct for its first member,
    and warn. */
-__attribute__((noinline)) static void dlpi_s3_who_wipe(dlpi_s3_credentials *who) {
+DLPI_NOINLINE static void dlpi_s3_who_wipe(dlpi_s3_credentials *who) {
     dlpi_s3_wipe(who, sizeof *who);
 }
 

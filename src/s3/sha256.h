@@ -53,6 +53,7 @@ static inline void dlpi_s3_sha_schedule(uint32_t w[16]) {
     }
 }
 
+/* Hash blocks of 64 bytes, without special instructions of the CPU. */
 static void dlpi_s3_sha_plain(uint32_t state[8], const uint8_t *p, size_t blocks) {
     for (; blocks > 0; blocks--, p += 64) {
         uint32_t w[16], s[8];
@@ -96,9 +97,9 @@ static void dlpi_s3_sha_plain(uint32_t state[8], const uint8_t *p, size_t blocks
 #define DLPI_S3_SHA_ALL(x) \
     x(0) x(1) x(2) x(3) x(4) x(5) x(6) x(7) x(8) x(9) x(10) x(11) x(12) x(13) x(14) x(15)
 
-__attribute__((target("sha,sse4.1,ssse3"))) static void dlpi_s3_sha_fast(uint32_t state[8],
-                                                                         const uint8_t *p,
-                                                                         size_t blocks) {
+/* Hash blocks of 64 bytes by the SHA instructions of x86-64. The CPU must have them. */
+DLPI_TARGET("sha,sse4.1,ssse3")
+static void dlpi_s3_sha_fast(uint32_t state[8], const uint8_t *p, size_t blocks) {
     const __m128i swap = _mm_set_epi64x(0x0c0d0e0f08090a0b, 0x0405060700010203);
     __m128i dcba = _mm_loadu_si128((const __m128i *)(const void *)state);
     __m128i hgfe = _mm_loadu_si128((const __m128i *)(const void *)(state + 4));
@@ -131,8 +132,9 @@ static bool dlpi_s3_sha_has_fast(void) {
 #include <arm_neon.h>
 #include <sys/auxv.h>
 
-__attribute__((target("+crypto"))) static void dlpi_s3_sha_fast(uint32_t state[8], const uint8_t *p,
-                                                                size_t blocks) {
+/* Hash blocks of 64 bytes by the SHA instructions of Arm. The CPU must have them. */
+DLPI_TARGET("+crypto")
+static void dlpi_s3_sha_fast(uint32_t state[8], const uint8_t *p, size_t blocks) {
     uint32x4_t abcd = vld1q_u32(state), efgh = vld1q_u32(state + 4), m[4];
     for (; blocks > 0; blocks--, p += 64) {
         uint32x4_t abcd_before = abcd, efgh_before = efgh;
@@ -161,6 +163,7 @@ static bool dlpi_s3_sha_has_fast(void) {
 static bool dlpi_s3_sha_has_fast(void) { return false; }
 #endif
 
+/* Hash blocks of 64 bytes in the fastest way that the CPU has. */
 static void dlpi_s3_sha_blocks(uint32_t state[8], const uint8_t *p, size_t blocks) {
     static int32_t way; /* 0: not looked yet, which several threads may do; each finds the same */
     int32_t w = DLPI_LOAD_RLX(&way);
@@ -181,6 +184,7 @@ static void dlpi_s3_sha_begin(dlpi_s3_sha *s) {
     s->bytes = 0;
 }
 
+/* Hash n more bytes of a message. */
 static void dlpi_s3_sha_add(dlpi_s3_sha *s, const void *data, size_t n) {
     const uint8_t *p = data;
     size_t have = (size_t)(s->bytes & 63), take;
@@ -202,6 +206,7 @@ static void dlpi_s3_sha_adds(dlpi_s3_sha *s, const char *text) {
     dlpi_s3_sha_add(s, text, strlen(text));
 }
 
+/* Write the hash of a message. The state cannot be used any more then. */
 static void dlpi_s3_sha_end(dlpi_s3_sha *s, uint8_t out[32]) {
     uint64_t bits = s->bytes * 8;
     size_t have = (size_t)(s->bytes & 63);
@@ -229,6 +234,7 @@ typedef struct dlpi_s3_hmac_key {
     uint32_t inner[8], outer[8];
 } dlpi_s3_hmac_key;
 
+/* Prepare a key of n bytes for messages. *k is as secret as the key. */
 static void dlpi_s3_hmac_begin(dlpi_s3_hmac_key *k, const void *key, size_t n) {
     dlpi_s3_sha s;
     uint8_t pad[64] = {0};
@@ -252,6 +258,7 @@ static void dlpi_s3_hmac_message(dlpi_s3_sha *s, const dlpi_s3_hmac_key *k) {
     s->bytes = 64;
 }
 
+/* Write the HMAC of a message that dlpi_s3_hmac_message began. */
 static void dlpi_s3_hmac_end(dlpi_s3_sha *s, const dlpi_s3_hmac_key *k, uint8_t out[32]) {
     uint8_t inner[32];
     dlpi_s3_sha_end(s, inner);
@@ -261,6 +268,7 @@ static void dlpi_s3_hmac_end(dlpi_s3_sha *s, const dlpi_s3_hmac_key *k, uint8_t 
     dlpi_s3_sha_end(s, out);
 }
 
+/* Write the HMAC of one message. `out` may be the key or the data. */
 static void dlpi_s3_hmac(const void *key, size_t key_bytes, const void *data, size_t n,
                          uint8_t out[32]) {
     dlpi_s3_hmac_key k;

@@ -131,6 +131,8 @@ static void dlpi_s3_sha_names(dlpi_s3_sha *s, const dlpi_s3_signing *g) {
     }
 }
 
+/* Write the hash of the canonical request, as Signature Version 4 has it. The parameters are sorted
+   in place. */
 static void dlpi_s3_canonical(const dlpi_s3_signing *g, uint8_t out[32]) {
     dlpi_s3_sha s;
     dlpi_s3_sha_begin(&s);
@@ -266,6 +268,7 @@ static void dlpi_s3_head_param(dlpi_s3_head_parts *p, const char *name, const ch
     q->value = (dlpi_s3_span){value, strlen(value)};
 }
 
+/* Write the hash of the body in hex, or the words that stand for it in the signature. */
 static void dlpi_s3_head_payload(const dlpi_s3_head *h, char out[65]) {
     uint8_t hash[32];
     if (h->presign || (h->unsigned_payload && h->has_body)) {
@@ -288,6 +291,7 @@ static bool dlpi_s3_head_credential(const dlpi_s3_head *h, dlpi_s3_head_parts *p
            strlen(service) < sizeof h->keys->service;
 }
 
+/* Write the signature of a request in hex. The parts must be complete. */
 static void dlpi_s3_head_sign(const dlpi_s3_head *h, dlpi_s3_head_parts *p, char out[65]) {
     dlpi_s3_signing g = {0};
     g.method = h->method, g.path = h->path, g.payload = p->payload;

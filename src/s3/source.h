@@ -48,6 +48,7 @@ typedef struct dlpi_s3_source {
     dlp_s3_source_desc d;
     char bucket[256];
     dlp_dataset dataset;
+    dlp_identity identity;
     uint32_t users;      /* SU1: workers of this process that use the source */
     uint64_t capacity;   /* bytes of an item, at most; 0: the source gives no items */
     uint64_t unit;       /* bytes of one row of field 0; if it is not ragged, of the whole field */
@@ -74,6 +75,7 @@ typedef struct dlpi_s3_worker {
     int stop_looks; /* looks since the pipe was stopped */
 } dlpi_s3_worker;
 
+/* Append q to a list. where: the list's DLPI_S3_SRC_* number. q must be in no list. */
 static void dlpi_s3_src_put(dlpi_s3_src_list *l, dlpi_s3_get *q, int where) {
     q->where = where;
     q->next = NULL;
@@ -110,6 +112,7 @@ static dlpi_s3_get *dlpi_s3_lend(dlpi_s3_worker *w, bool waits) {
     return q;
 }
 
+/* Give q back to the worker's free requests, and wake a thread that waits for one. */
 static void dlpi_s3_src_give(dlpi_s3_worker *w, dlpi_s3_get *q) {
     pthread_mutex_lock(&w->lock);
     q->where = DLPI_S3_SRC_FREE;
@@ -144,6 +147,12 @@ static bool dlpi_s3_src_fits(const dlpi_s3_source *s, dlpi_s3_get *q, uint64_t b
     return bytes % s->unit == 0 || dlpi_s3_fails(q, DLPI_S3_SRC_RAGGED);
 }
 
+/* Have a request held to an ETag, which comes from by, DLPI_S3_BY_*. */
+static void dlpi_s3_held_to(dlp_s3_request *r, const char *etag, int by) {
+    r->if_match = etag;
+    r->internal = (void *)(uintptr_t)&dlpi_s3_etags_of[by];
+}
+
 /* Fill in a GET of a manifest's entry. For a whole object of known size, lower the capacity to
    that: one that is not larger than a part then needs no range, which some servers refuse. */
 static void dlpi_s3_src_ask(const dlpi_s3_source *s, dlp_s3_request *r, const dlp_s3_entry *at,
@@ -159,7 +168,8 @@ static void dlpi_s3_src_ask(const dlpi_s3_source *s, dlp_s3_request *r, const dl
     }
     r->body = to;
     r->capacity = capacity;
-    if (at->etag && at->etag[0] && !s->d.any_version) r->if_match = at->etag;
+    if (at->etag && at->etag[0] && !s->d.any_version)
+        dlpi_s3_held_to(r, at->etag, DLPI_S3_BY_MANIFEST);
 }
 
 /* True if the answer to a request for a whole object shows another size than the manifest tells.
@@ -209,7 +219,7 @@ static void dlpi_s3_src_place(const char *bucket, const char *key, char *text, s
 
 /* Append formatted text at text + at. Returns the new length; size or more: it was cut. */
 static size_t dlpi_s3_add_text(char *text, size_t size, size_t at, const char *format, ...)
-    __attribute__((format(printf, 4, 5)));
+    DLPI_PRINTF(4, 5);
 static size_t dlpi_s3_add_text(char *text, size_t size, size_t at, const char *format, ...) {
     va_list args;
     int n;

@@ -21,11 +21,14 @@ static const char *dlpi_s3_source_wrong(const dlp_s3_source_desc *d) {
     if (d->gap_bytes < DLP_NONE) return "gap_bytes: must be DLP_NONE, or 0 and more";
     if ((d->fields == NULL) != (d->n_fields == 0))
         return "fields: must be set if n_fields is above 0, and only then";
+    if (d->moved != 0 && d->moved != 1) return "moved: must be 0 or 1";
     if (d->fields && (d->direct || !d->decode) && dlpi_field_item_bytes(d->fields) == 0)
         return "fields[0]: must have a dtype of 8 to 64 bits, a shape of 1 and more";
     return NULL;
 }
 
+/* Find the longest entry of the manifest, and whether the manifest has the lengths of all entries.
+   */
 static void dlpi_s3_lengths(dlpi_s3_source *s) {
     const dlp_s3_manifest *m = s->d.manifest;
     s->known = true;
@@ -34,6 +37,27 @@ static void dlpi_s3_lengths(dlpi_s3_source *s) {
         if (bytes > s->longest) s->longest = bytes;
         s->known = s->known && m->length[i] > 0;
     }
+}
+
+static const char *dlpi_s3_entry_key(const void *of, uint64_t i) { return dlpi_s3_src_key(of, i); }
+
+/* Set what the entries are: keys, ranges and lengths, and ETags if all keys have one. */
+static void dlpi_s3_identify(dlpi_s3_source *s) {
+    const dlp_s3_manifest *m = s->d.manifest;
+    const dlpi_names keys = {m, m->n, 0, dlpi_s3_entry_key};
+    dlp_identity *id = &s->identity;
+    bool etags = !s->d.any_version;
+    dlpi_identity_names(id, &keys);
+    id->sizes = id->content = m->n;
+    for (uint64_t i = 0; i < m->n; i++) {
+        const char *etag = dlpi_s3_key_etag(dlpi_s3_src_key(m, i));
+        id->sizes = dlpi_absorb(dlpi_absorb(id->sizes, m->offset[i]), m->length[i]);
+        id->content = dlpi_absorb_bytes(id->content, etag, strlen(etag));
+        etags = etags && etag[0] != 0;
+    }
+    id->sizes = dlpi_known(id->sizes);
+    id->content = etags ? dlpi_known(id->content) : 0;
+    id->moved = s->d.moved;
 }
 
 /* Set the room that an item has: capacity, unit, direct, ragged. Returns NULL or an error text. */
@@ -93,6 +117,7 @@ static void dlpi_s3_wire_workers(dlpi_s3_source *s, dlp_workers_desc *workers) {
     workers->tell = dlpi_s3_tell;
 }
 
+/* Free the source. Returns DLP_OK, or DLP_ERR_BUSY while a worker uses it. */
 static int dlpi_s3_src_close(dlp_source *source) {
     dlpi_s3_source *s = (dlpi_s3_source *)(void *)source;
     if (DLPI_LOAD_SEQ(&s->users) != 0) return DLP_ERR_BUSY; /* SU1 <- SU1 */
@@ -101,6 +126,7 @@ static int dlpi_s3_src_close(dlp_source *source) {
     return DLP_OK;
 }
 
+/* Fill the dataset and the source, from the desc that was checked. */
 static void dlpi_s3_src_source(dlpi_s3_source *s) {
     s->dataset = (dlp_dataset){.n_items = dlp_s3_manifest_count(s->d.manifest),
                                .fields = s->d.fields,
@@ -108,7 +134,8 @@ static void dlpi_s3_src_source(dlpi_s3_source *s) {
                                .writes_all_bytes =
                                    s->d.writes_all_bytes || (s->d.direct && s->d.n_fields == 1),
                                .fetch = dlpi_s3_src_fetch,
-                               .user = s};
+                               .user = s,
+                               .identity = &s->identity};
     s->source = (dlp_source){.fetch = {.dataset = &s->dataset,
                                        .fetcher = DLP_FETCH_ASYNC,
                                        .async = {dlpi_s3_submit_item, dlpi_s3_reap_items},
@@ -116,6 +143,7 @@ static void dlpi_s3_src_source(dlpi_s3_source *s) {
                              .parts = dlpi_s3_parts,   /* needs: parts */
                              .chunks = dlpi_s3_chunks, /* needs: split */
                              .close = dlpi_s3_src_close};
+    s->dataset.worker_bytes = dlp_s3_source_worker_bytes(&s->source);
     dlpi_s3_wire_workers(s, &s->source.fetch.workers);
 }
 
@@ -140,6 +168,7 @@ DLPDEF int dlp_s3_source_open(dlp_source **out, const dlp_s3_source_desc *desc, 
     wrong = dlpi_s3_room_wrong(s);
     if (wrong == NULL) wrong = dlpi_s3_rows_wrong(s);
     if (wrong == NULL) {
+        dlpi_s3_identify(s);
         dlpi_s3_src_source(s);
         *out = &s->source;
         return DLP_OK;

@@ -32,14 +32,14 @@ static int dlpi_s3_part_size(const dlpi_s3_source *s, const dlp_part *part, cons
                     text, (unsigned long long)bytes, (unsigned long long)said);
 }
 
-/* Read a part's bytes to the memory at to. etag: NULL, or the ETag that the object must have in
-   place of the manifest's, if it is a strong one. Returns 0, DLP_ERR_LENGTH or DLP_ERR_CALLBACK. */
+/* Read a part's bytes to the memory at to. etag: NULL, or the ETag that the object must have if it
+   is strong and the manifest has none. Returns 0, DLP_ERR_LENGTH or DLP_ERR_CALLBACK. */
 static int dlpi_s3_part_get(const dlpi_s3_source *s, dlp_s3_io **io, const dlp_part *part,
                             const dlp_s3_entry *at, void *to, uint64_t capacity, const char *etag,
                             dlp_s3_request *r) {
     uint64_t is;
     dlpi_s3_src_ask(s, r, at, to, capacity);
-    if (etag && etag[0] == '"') r->if_match = etag;
+    if (etag && etag[0] == '"' && !r->if_match) dlpi_s3_held_to(r, etag, DLPI_S3_BY_HEAD);
     dlpi_s3_src_wait(s, io, dlpi_s3_pipe_of(part->call), r);
     if (dlpi_s3_other_size(r, at, &is)) return dlpi_s3_part_size(s, part, at, is);
     return r->code == DLP_OK ? 0 : dlpi_s3_part_complain(part, r);
@@ -98,6 +98,8 @@ static int dlpi_s3_download_to(const dlpi_s3_source *s, dlp_s3_io **io, const dl
     return rc;
 }
 
+/* Download a part into the file fd. *io: the client's loop, opened if it is NULL. Returns 0 or a
+   failure's code, said in the part's call. */
 static int dlpi_s3_download(const dlpi_s3_source *s, dlp_s3_io **io, const dlp_part *part, int fd) {
     dlp_s3_request head;
     dlp_s3_entry at;

@@ -22,14 +22,14 @@ static size_t dlpi_s3_span_common(dlpi_s3_span a, dlpi_s3_span b) {
 }
 
 /* Add three bytes of a key, the one at from and the next ones, to the alphabet. kinds: a letter or
-   digit adds all of its kind. */
+   digit adds all of its kind. A '/' is never added: only keys tell where folders end. */
 static void dlpi_s3_alphabet_learn(dlpi_s3_alphabet *a, dlpi_s3_span key, size_t from, bool kinds) {
     static const char *const all[] = {"0123456789", "abcdef", "ghijklmnopqrstuvwxyz", "ABCDEF",
                                       "GHIJKLMNOPQRSTUVWXYZ"};
     bool more = false;
     for (size_t i = from; i < key.n && i < from + 3; i++) {
         uint8_t c = (uint8_t)key.at[i];
-        if (a->has[c]) continue;
+        if (a->has[c] || c == '/') continue;
         a->has[c] = more = true;
         for (size_t k = 0; kinds && k < sizeof all / sizeof all[0]; k++)
             for (const char *m = strchr(all[k], c) ? all[k] : ""; *m; m++)

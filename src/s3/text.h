@@ -185,6 +185,7 @@ static int64_t dlpi_s3_time_iso(const char *at, size_t n) {
     return t < 0 ? -1 : t;
 }
 
+/* Return the month 1..12 with this English name of three letters, or -1. */
 static int dlpi_s3_month(const char *at, size_t n) {
     static const char names[] = "janfebmaraprmayjunjulaugsepoctnovdec";
     if (n != 3) return -1;
@@ -234,6 +235,7 @@ typedef struct dlpi_s3_endpoint {
     char prefix[256]; /* of paths, before the bucket: "" or "/x", as it is sent */
 } dlpi_s3_endpoint;
 
+/* True if a host is a name in lower case, or an IP address. A name may end in a dot. */
 static bool dlpi_s3_host_ok(const char *host) {
     unsigned char address[16];
     size_t label = 0;

@@ -2,7 +2,7 @@
 /* tests: system/s3/s3_transport, system/s3/s3_tls */
 #include "api/codes.h"
 #include "api/atomics.h"
-#include "base/system.h"
+#include "base/descriptors.h"
 #include "s3/base.h"
 #include "s3/text.h"
 /* ---------------------------------------------------------------------------------------------
@@ -306,6 +306,8 @@ typedef struct dlpi_s3_session {
     bool demanded; /* the server has asked for a certificate of ours */
 } dlpi_s3_session;
 
+/* Callback of OpenSSL: send n bytes. Returns how many were sent, or -1. If the socket is full,
+   OpenSSL is told to try again. */
 static int dlpi_s3_bio_write(BIO *b, const char *from, int n) {
     dlpi_s3_session *s = (dlpi_s3_session *)BIO_get_data(b);
     ssize_t put;
@@ -320,6 +322,8 @@ static int dlpi_s3_bio_write(BIO *b, const char *from, int n) {
     return -1;
 }
 
+/* Callback of OpenSSL: receive at most n bytes. Returns how many, 0 if the server has ended, or -1.
+   If nothing has come, OpenSSL is told to try again. */
 static int dlpi_s3_bio_read(BIO *b, char *to, int n) {
     dlpi_s3_session *s = (dlpi_s3_session *)BIO_get_data(b);
     ssize_t got;
@@ -336,6 +340,7 @@ static int dlpi_s3_bio_read(BIO *b, char *to, int n) {
     return got == 0 ? 0 : -1;
 }
 
+/* Callback of OpenSSL: say whether the server has ended, and that a flush is done. */
 static long dlpi_s3_bio_ctrl(BIO *b, int what, long number, void *at) {
     const dlpi_s3_session *s = (const dlpi_s3_session *)BIO_get_data(b);
     (void)number;
@@ -381,6 +386,7 @@ static void dlpi_s3_ticket_use(dlpi_s3_session *s) {
     SSL_SESSION_free(copy);
 }
 
+/* Free a process's TLS state with its session tickets; NULL is allowed. No session may use it. */
 static void dlpi_s3_tls_own_free(dlpi_s3_tls_own *own) {
     if (!own) return;
     for (int i = 0; i < DLPI_S3_TICKETS; i++) SSL_SESSION_free(own->tickets[i].session);
@@ -398,6 +404,8 @@ static int dlpi_s3_tls_demand(SSL *ssl, X509 **cert, EVP_PKEY **key) {
     return 0;
 }
 
+/* Load the certificates that are trusted: of ca_file, or of the system if ca_file is "". Returns
+   false, with the reason in `why` and errno, if there are none. */
 static bool dlpi_s3_tls_trust(SSL_CTX *ctx, const char *ca_file, char *why, size_t size) {
     if (ca_file[0] ? SSL_CTX_load_verify_locations(ctx, ca_file, NULL) == 1
                    : SSL_CTX_set_default_verify_paths(ctx) == 1)
@@ -462,6 +470,8 @@ static bool dlpi_s3_tls_expect(SSL *ssl, const char *host) {
     return SSL_set1_host(ssl, host) == 1 && SSL_set_tlsext_host_name(ssl, host) == 1;
 }
 
+/* Make the TLS object of a session, which expects the session's host. Returns false if OpenSSL
+   cannot; the caller frees s->ssl. */
 static bool dlpi_s3_tls_begin(dlpi_s3_session *s) {
     BIO *b;
     s->ssl = SSL_new(s->own->ctx);
@@ -477,6 +487,8 @@ static bool dlpi_s3_tls_begin(dlpi_s3_session *s) {
     return true;
 }
 
+/* Open a TLS session on the connected socket fd. Returns 0, or DLP_S3_BROKEN with the reason in
+   `why` and errno. The handshake comes later. */
 static int dlpi_s3_tls_open(void *user, int fd, const char *host, void **session, char *why,
                             size_t size) {
     dlpi_s3_session *s = (dlpi_s3_session *)calloc(1, sizeof *s);
@@ -577,6 +589,8 @@ static int64_t dlpi_s3_tls_read(void *session, void *to, size_t n, char *why, si
     return (int64_t)total;
 }
 
+/* Write at most n bytes. Returns how many were written, or DLP_S3_WANT_* or DLP_S3_BROKEN if none
+   was. */
 static int64_t dlpi_s3_tls_write(void *session, const void *from, size_t n, char *why,
                                  size_t size) {
     dlpi_s3_session *s = (dlpi_s3_session *)session;

@@ -244,6 +244,8 @@ static bool dlpi_s3_who_ready(dlp_s3_io *io) {
     return code == 0 || code == 1;
 }
 
+/* Begin what can begin: waiting requests, then waiting ranges of each origin. Ranges wait for
+   credentials. */
 static void dlpi_s3_pump(dlp_s3_io *io) {
     dlpi_s3_pump_ops(io);
     for (int i = 0; i < DLPI_S3_ORIGINS; i++) {
@@ -436,6 +438,8 @@ static bool dlpi_s3_connection_moves(dlp_s3_io *io, dlpi_s3_connection *connecti
     return true;
 }
 
+/* Handle each timer that is due: a pause that is over, or a request or connection that is too slow.
+   */
 static void dlpi_s3_timers_run(dlp_s3_io *io) {
     for (;;) {
         dlpi_s3_timer *t = dlpi_s3_heap_first(&io->timers);
@@ -459,6 +463,8 @@ static void dlpi_s3_connection_stirs(dlp_s3_io *io, dlpi_s3_connection *connecti
     if (got != DLP_S3_WANT_READ) dlpi_s3_connection_close(io, connection);
 }
 
+/* Handle the events that epoll has for a connection: open it, read an answer, or send more of a
+   request. */
 static void dlpi_s3_connection_event(dlp_s3_io *io, dlpi_s3_connection *connection,
                                      uint32_t events) {
     uint32_t generation = connection->generation;

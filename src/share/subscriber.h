@@ -73,6 +73,8 @@ static int dlpi_subscriber_fail(dlpi_subscriber *c, int code, const char *messag
     return c->err.code;
 }
 
+/* Lend batch b, in slot s, to the subscriber. The subscriber must hold fewer than max_held batches.
+   Returns DLP_OK, or the code of `show`; *out is then untouched. */
 static int dlpi_subscriber_lend(dlpi_subscriber *c, uint64_t b, uint32_t s, dlp_batch **out) {
     dlpi_loan *loan = c->loans;
     int rc;
@@ -267,6 +269,8 @@ static inline int dlpi_subscriber_next(dlpi_subscriber *c, dlp_batch **out, int 
     return rc;
 }
 
+/* Take a lent batch back, and give its slot back. Returns DLP_OK, or DLP_ERR_ARG if the batch is
+   not lent. */
 static inline int dlpi_subscriber_release(dlpi_subscriber *c, const dlp_batch *batch) {
     for (uint32_t i = 0; i < c->max_held; i++) {
         dlpi_loan *loan = &c->loans[i];

@@ -49,6 +49,8 @@ static bool dlpi_view_read(const dlp_monitor *m, int id, uint64_t i, uint64_t of
     return dlpi_shm_read(m->fd, to, n, r->offset + i * r->stride + offset);
 }
 
+/* Check one record of the region's map, and note its area. A record of an unknown area is skipped.
+   Returns 0, or a DLP_ERR code with *err filled. */
 static int dlpi_view_record(dlp_monitor *m, const dlpi_record *r, uint64_t total, dlp_error *err) {
     const int id = dlpi_record_id(r);
     if (id == 0) return DLP_OK; /* of a newer version */
@@ -60,6 +62,8 @@ static int dlpi_view_record(dlp_monitor *m, const dlpi_record *r, uint64_t total
     return DLP_OK;
 }
 
+/* Read the region's header and its map of areas, and check both. Returns 0, or a DLP_ERR code with
+   *err filled: DLP_ERR_STATE while the pipe starts, DLP_ERR_UNSUPPORTED for another layout. */
 static int dlpi_view_header(dlp_monitor *m, dlp_error *err) {
     dlpi_region h;
     struct stat st;
@@ -126,6 +130,8 @@ static bool dlpi_view_areas_ok(const dlp_monitor *m, const dlpi_pipe_rec *r) {
            dlpi_view_has(m, DLPI_REC_TRACE, r->trace_events * sizeof(dlp_trace_event), lanes);
 }
 
+/* Read the pipe's record, and check it against the map of areas. Returns 0, or a DLP_ERR code with
+   *err filled. */
 static int dlpi_view_pipe(dlp_monitor *m, dlp_error *err) {
     dlpi_pipe_rec *r = &m->pipe;
     if (!dlpi_view_has(m, DLPI_REC_PIPE, sizeof *r, 1) ||
@@ -158,6 +164,8 @@ static bool dlpi_view_stage_ok(const dlp_monitor *m, dlpi_stage_rec *s, int32_t 
            s->stage_words_offset <= m->areas[DLPI_REC_SLOTS].stride - 8;
 }
 
+/* Read the records of all stages, and check them. Each worker and each place must belong to one
+   stage. Returns 0, or a DLP_ERR code with *err filled. */
 static int dlpi_view_stages(dlp_monitor *m, dlp_error *err) {
     uint8_t *owned = calloc((size_t)m->pipe.n_workers + 1, 1);
     uint32_t works = 0;
@@ -191,6 +199,7 @@ static void dlpi_view_stage(dlp_monitor *m, uint32_t i) {
     s->work[r->work] = (int32_t)i;
 }
 
+/* Point the view of the pipe at the monitor's own copies of the region's areas. */
 static void dlpi_view_point(dlp_monitor *m) {
     dlpi_seen *s = &m->seen;
     s->ctl = &m->ctl[0];
@@ -250,6 +259,8 @@ static int dlpi_view_make(dlp_monitor *m, dlp_error *err) {
     return DLP_OK;
 }
 
+/* Copy the words `ready` of all slots that hold batches from..to - 1. The order must be copied and
+   checked. Returns false if a word cannot be read. */
 static bool dlpi_view_ready(dlp_monitor *m, uint64_t from, uint64_t to) {
     const dlpi_seen *s = &m->seen;
     memset(m->slot_seen, 0, s->n_slots);
@@ -322,6 +333,8 @@ static bool dlpi_view_trace(dlp_monitor *m, uint32_t i) {
     return true;
 }
 
+/* Copy the records and the newest events of all workers and of the consumer. Returns false if they
+   cannot be read. */
 static bool dlpi_view_workers(dlp_monitor *m) {
     for (uint32_t i = 0; i <= m->seen.n_workers; i++) {
         dlpi_worker_block *b = &m->blocks[i];
@@ -333,6 +346,7 @@ static bool dlpi_view_workers(dlp_monitor *m) {
     return true;
 }
 
+/* Copy how many workers of each stage are active. Returns false if a number cannot be read. */
 static bool dlpi_view_tuned(dlp_monitor *m) {
     for (uint32_t i = 0; i < m->seen.n_stages; i++) {
         dlpi_stage_rec *r = &m->seen.stages[i].r;
@@ -400,6 +414,8 @@ static int dlpi_view_open(dlp_monitor *m, dlp_error *err) {
 
 /* ---- find the region of a process or name ---- */
 
+/* True if descriptor `number` of a process is a region's memory. proc: the process's directory of
+   /proc, opened. */
 static bool dlpi_proc_is_region(int proc, int number) {
     char path[24], link[32];
     ssize_t n;
@@ -423,6 +439,7 @@ static int dlpi_proc_open(int proc, int number) {
     return -1;
 }
 
+/* True if a process still runs. proc: its directory of /proc, opened. A zombie does not run. */
 static bool dlpi_proc_lives(int proc) {
     char stat[512];
     const char *state;
@@ -457,6 +474,8 @@ static int dlpi_who_system(dlp_error *err, int errnum, const char *what, int pid
     return DLP_ERR_SYSTEM;
 }
 
+/* Open the directory of process pid in /proc as m->proc. Returns 0, or a DLP_ERR code with *err
+   filled. */
 static int dlpi_proc_enter(dlp_monitor *m, int32_t pid, dlp_error *err) {
     char path[32];
     snprintf(path, sizeof path, "/proc/%d", (int)pid);
@@ -557,6 +576,8 @@ static int dlpi_who_name(const char *name, dlpi_name_rec *r, dlp_error *err) {
     return DLP_OK;
 }
 
+/* Find the region of a pipe by its shm.name, and open it. Returns 0, or a DLP_ERR code with *err
+   filled. The region must have the token of the name's record. */
 static int dlpi_who_by_name(dlp_monitor *m, const char *name, dlp_error *err) {
     dlpi_name_rec r;
     int rc;
@@ -578,6 +599,8 @@ static int dlpi_who_by_name(dlp_monitor *m, const char *name, dlp_error *err) {
                           name, (int)r.pid);
 }
 
+/* Find the region of `who`: a name, a process, or a process and one of its pipes, as "pid:pipe".
+   Returns 0, or a DLP_ERR code with *err filled. */
 static int dlpi_who_find(dlp_monitor *m, const char *who, dlp_error *err) {
     size_t digits = strspn(who, "0123456789");
     int rc;
@@ -587,6 +610,8 @@ static int dlpi_who_find(dlp_monitor *m, const char *who, dlp_error *err) {
     return dlpi_proc_find(m, who[digits] == ':' ? who + digits + 1 : NULL, err);
 }
 
+/* Open a monitor of the pipe `who`. Returns 0, or a DLP_ERR code with *err filled; *out is then
+   untouched. */
 static int dlpi_monitor_try(const char *who, dlp_monitor **out, dlp_error *err) {
     dlp_monitor *m = calloc(1, sizeof *m);
     int rc;

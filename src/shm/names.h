@@ -1,6 +1,6 @@
 #pragma once
 /* tests: system/shm/names, fuzz/fuzz_region */
-#include "base/system.h"
+#include "base/descriptors.h"
 #include "fail/fail.h"
 #include "api/shm_names.h"
 #include "shm/platform.h"
@@ -45,6 +45,8 @@ typedef struct dlpi_name_rec {
 } dlpi_name_rec;
 _Static_assert(sizeof(dlpi_name_rec) == 128, "record layout");
 
+/* True if a name has 1 to 63 of A-Z a-z 0-9 . _ - and no dot first. It may then be part of a path.
+   */
 static bool dlpi_name_ok(const char *name) {
     size_t n = name ? strnlen(name, 64) : 0;
     if (n < 1 || n > 63 || name[0] == '.') return false;
@@ -154,6 +156,7 @@ static int dlpi_name_lock(const char *path, int32_t *owner) {
     return -1;
 }
 
+/* Fail the pipe because of its name. errnum: errno, or 0. Returns code. */
 static int dlpi_name_fail(dlp_pipe *p, int code, int errnum, const char *what) {
     dlp_error e;
     dlpi_error_set(&e, code, "shm.name", "%s%s%s: " DLPI_SHM_DIR "/" DLPI_NAME_PREFIX "%s", what,
@@ -218,7 +221,6 @@ static void dlpi_name_remove(dlp_pipe *p) {
 /* Describe the record at path. Returns DLP_OK, or DLP_ERR_SYSTEM with errno if none of ours is
    there. */
 static int dlpi_name_look(const char *path, dlp_shm_name *out) {
-    struct timespec now;
     struct stat st;
     dlpi_name_rec r;
     int fd;
@@ -230,9 +232,8 @@ static int dlpi_name_look(const char *path, dlp_shm_name *out) {
     fd = dlpi_fd_above(open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
     if (fd < 0) return errno == EACCES ? DLP_OK : DLP_ERR_SYSTEM;
     out->alive = flock(fd, LOCK_SH | LOCK_NB) != 0;
-    clock_gettime(CLOCK_REALTIME, &now);
     if (dlpi_name_read(fd, &r) == DLP_OK) {
-        uint64_t ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+        uint64_t ns = dlpi_real_ns();
         out->pid = r.pid;
         out->age_ms = ns > r.started_real ? (ns - r.started_real) / 1000000u : 0;
     }

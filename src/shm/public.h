@@ -28,6 +28,8 @@ typedef struct dlpi_names_list {
     int n, max;
 } dlpi_names_list;
 
+/* Append a name to the list *to, if its record can be read. Names beyond the list's room are only
+   counted. */
 static void dlpi_shm_names_add(const char *name, const char *path, void *to) {
     dlpi_names_list *l = to;
     dlp_shm_name one;
@@ -100,12 +102,6 @@ DLPDEF int dlp_monitor_skips(const dlp_monitor *m, dlp_skip *out, int max, uint6
     return dlpi_skips(&m->seen, out, max, total);
 }
 
-DLPDEF int dlp_monitor_explain(const dlp_monitor *m, char *buf, size_t size) {
-    dlpi_text t = {buf, size, 0};
-    int rc = m == NULL ? DLP_ERR_ARG : dlpi_explain(&t, &m->seen);
-    return rc == DLP_OK ? dlpi_text_length(&t) : rc;
-}
-
 DLPDEF int dlp_monitor_trace_lanes(const dlp_monitor *m) {
     return m == NULL ? DLP_ERR_ARG : (int)m->seen.n_workers + 1;
 }
@@ -155,7 +151,7 @@ DLPDEF int dlp_subscriber_open(dlp_subscriber **out, const char *name,
     if (rc == DLP_OK && c->m == NULL) rc = DLP_ERR_STATE; /* an open monitor is one */
     if (rc == DLP_OK) rc = dlpi_subscriber_check(c, err);
     if (rc == DLP_OK) rc = dlpi_subscriber_loans(c, desc, err);
-    if (rc == DLP_OK && (c->alive = dlpi_alive_page()) == NULL)
+    if (rc == DLP_OK && dlpi_alive_page(&c->alive) != 0)
         rc = dlpi_error_set(err, DLP_ERR_MEMORY, "", "no memory");
     if (rc == DLP_OK) rc = dlpi_subscriber_map(c, err);
     if (rc == DLP_OK) rc = dlpi_subscriber_place(c, err);
@@ -173,13 +169,13 @@ DLPDEF int dlp_subscriber_next(dlp_subscriber *c, dlp_batch **out) {
 
 DLPDEF int dlp_subscriber_next_timeout(dlp_subscriber *c, dlp_batch **out, int timeout_ms) {
     if (c == NULL || out == NULL) return DLP_ERR_ARG;
-    if (*c->alive == 0) return DLP_ERR_FORKED;
+    if (!dlpi_page_marked(c->alive)) return DLP_ERR_FORKED;
     return dlpi_subscriber_next(&c->s, out, timeout_ms);
 }
 
 DLPDEF int dlp_subscriber_release(dlp_subscriber *c, dlp_batch *batch) {
     if (c == NULL || batch == NULL) return DLP_ERR_ARG;
-    if (*c->alive == 0) return DLP_ERR_FORKED;
+    if (!dlpi_page_marked(c->alive)) return DLP_ERR_FORKED;
     return dlpi_subscriber_release(&c->s, batch);
 }
 
@@ -191,10 +187,10 @@ DLPDEF const dlp_error *dlp_subscriber_error(const dlp_subscriber *c) {
 
 DLPDEF void dlp_subscriber_close(dlp_subscriber *c) {
     if (c == NULL) return;
-    if (c->s.mine != NULL && *c->alive != 0) dlpi_subscriber_leave(&c->s);
-    if (c->map != NULL) munmap(c->map, (size_t)c->bytes);
+    if (c->s.mine != NULL && dlpi_page_marked(c->alive)) dlpi_subscriber_leave(&c->s);
+    if (c->map != NULL) dlpi_pages_free(c->map, c->bytes);
     if (c->fd >= 0) close(c->fd);
-    if (c->alive != NULL) munmap(c->alive, 4096);
+    if (c->alive != NULL) dlpi_pages_free(c->alive, 4096);
     for (uint32_t i = 0; c->s.loans != NULL && i < c->s.max_held; i++) free(c->s.loans[i].valid);
     free(c->s.loans);
     dlp_monitor_close(c->m);

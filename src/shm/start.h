@@ -26,16 +26,34 @@ static bool dlpi_thread_leaves(const char *tid) {
     return (flags & 4) != 0; /* PF_EXITING */
 }
 
+/* True if a thread is the library's own that answers the producers of a push. It takes no lock, so
+   a fork copies none that it holds. */
+static bool dlpi_thread_answers(const char *tid) {
+    char path[64], name[20];
+    ssize_t n;
+    int fd;
+    snprintf(path, sizeof path, "/proc/self/task/%.20s/comm", tid);
+    if ((fd = dlpi_fd_above(open(path, O_RDONLY | O_CLOEXEC))) < 0) return false;
+    n = read(fd, name, sizeof name);
+    close(fd);
+    return n == (ssize_t)sizeof DLPI_PUSH_THREAD &&
+           memcmp(name, DLPI_PUSH_THREAD, (size_t)n - 1) == 0;
+}
+
+/* Return how many threads the process has that may hold a lock. Returns 1 if that cannot be found
+   out. */
 static int dlpi_threads_here(void) {
     DIR *d = dlpi_dir_open(open("/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     int n = 0;
     if (d == NULL) return 1;
     for (struct dirent *e = readdir(d); e; e = readdir(d))
-        n += e->d_name[0] != '.' && !dlpi_thread_leaves(e->d_name);
+        n += e->d_name[0] != '.' && !dlpi_thread_leaves(e->d_name) &&
+             !dlpi_thread_answers(e->d_name);
     closedir(d);
     return n;
 }
 
+/* Check a shm desc by itself. Returns 0 or the code of the first error. */
 static int dlpi_shm_check(dlp_pipe *p, const dlp_shm_desc *d) {
     static const dlpi_bound bounds[] = {
         {"shm.allow_fork_with_threads", DLPI_IN(dlp_shm_desc, allow_fork_with_threads), 0, 1,
@@ -105,18 +123,21 @@ static int dlpi_shm_may_fork(dlp_pipe *p) {
     return dlpi_shm_fail(p, DLP_ERR_STATE, "placement", text);
 }
 
+/* Make what the supervisor needs before it is forked: its table, sockets, and a descriptor of this
+   process. Returns 0 or a DLP_ERR code. */
 static int dlpi_shm_prepare(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     int rc = dlpi_procs_alloc(p);
     if (rc != DLP_OK) return rc;
     s->caller_fd = dlpi_pidfd_open(getpid());
-    if (s->caller_fd < 0) return dlpi_system_fail(p, DLP_ERR_SYSTEM, "pidfd_open (Linux 5.4)");
+    if (s->caller_fd < 0)
+        return dlpi_system_fail(p, DLP_ERR_SYSTEM, errno, "pidfd_open (Linux 5.4)");
     /* a socket: writing to a pipe whose reader has died would raise SIGPIPE in the caller */
     rc = socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, s->nudge);
     if (dlpi_pair_above(rc, s->nudge) != 0)
-        return dlpi_system_fail(p, DLP_ERR_SYSTEM, "socketpair");
+        return dlpi_system_fail(p, DLP_ERR_SYSTEM, errno, "socketpair");
     if (dlpi_pair_above(pipe2(s->alive, O_CLOEXEC), s->alive) != 0)
-        return dlpi_system_fail(p, DLP_ERR_SYSTEM, "pipe2");
+        return dlpi_system_fail(p, DLP_ERR_SYSTEM, errno, "pipe2");
     return DLP_OK;
 }
 
@@ -125,6 +146,7 @@ static bool dlpi_supervisor_gone(const dlpi_shm_state *s) {
     return s->supervisor_fd >= 0 && poll(&fd, 1, 0) > 0;
 }
 
+/* Fail the pipe if the supervisor was killed. Returns DLP_OK, or the code of the pipe's error. */
 static int dlpi_shm_look(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     int rc;
@@ -148,6 +170,8 @@ static int dlpi_shm_started(dlp_pipe *p) {
     }
 }
 
+/* Fork the supervisor, with all signals blocked. Returns 0 or a DLP_ERR code. The child never
+   returns. */
 static int dlpi_fork_begin(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     sigset_t all, before;
@@ -162,9 +186,11 @@ static int dlpi_fork_begin(dlp_pipe *p) {
     errno = rc;
     if (s->supervisor > 0) return DLP_OK;
     s->supervisor = 0;
-    return dlpi_system_fail(p, DLP_ERR_SYSTEM, "fork of the supervisor");
+    return dlpi_system_fail(p, DLP_ERR_SYSTEM, errno, "fork of the supervisor");
 }
 
+/* Prepare and fork the supervisor, and close the ends of its sockets that only the supervisor uses.
+   Returns 0 or a DLP_ERR code. */
 static int dlpi_supervisor_begin(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     int rc;
@@ -174,7 +200,7 @@ static int dlpi_supervisor_begin(dlp_pipe *p) {
     s->supervisor_fd = dlpi_pidfd_open(s->supervisor);
     dlpi_fd_close(&s->nudge[0]);
     dlpi_fd_close(&s->alive[1]);
-    return s->supervisor_fd < 0 ? dlpi_system_fail(p, DLP_ERR_SYSTEM, "pidfd_open") : DLP_OK;
+    return s->supervisor_fd < 0 ? dlpi_system_fail(p, DLP_ERR_SYSTEM, errno, "pidfd_open") : DLP_OK;
 }
 
 /* From making its sockets until the caller has closed the ends that are the supervisor's, a pipe
@@ -192,6 +218,8 @@ static void dlpi_begins_enter(void) {
         dlpi_sleep(100000);
 }
 
+/* Begin sharing, make the pipe's name, and start the worker processes. One pipe of a process forks
+   at a time. Returns 0 or a DLP_ERR code. */
 static int dlpi_shm_begin(dlp_pipe *p) {
     int rc;
     if (dlpi_shm_of(p) == NULL) return DLP_OK;
@@ -223,6 +251,8 @@ static bool dlpi_shm_dead(const dlpi_shm_state *s, int ms) {
     }
 }
 
+/* End the worker processes, and wait for the supervisor's death. If it does not end within the
+   grace period, its process group is killed. */
 static void dlpi_shm_await(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     siginfo_t info;
@@ -241,6 +271,8 @@ static void dlpi_shm_await(dlp_pipe *p) {
     s->supervisor = 0;
 }
 
+/* Remove the pipe's name, and free all that the pipe's processes needed. The supervisor must have
+   ended. */
 static void dlpi_shm_end(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     if (s == NULL) return;

@@ -158,6 +158,8 @@ static bool dlpi_shm_slot_free(dlp_pipe *p, uint32_t k) {
     return dlpi_shm_given_back(p, k) && dlpi_share_withdraw(p, late, k);
 }
 
+/* Tell all subscribers that the pipe is over, once its last batches are given back. The scheduler
+   calls this. */
 static void dlpi_shm_over(dlp_pipe *p) {
     if (!p->schedule.ended || DLPI_LOAD_RLX(&p->share->over) != 0) return; /* H1: our own */
     /* V1 */
@@ -188,7 +190,7 @@ static int dlpi_shm_keep(dlp_pipe *p) {
 
 static bool dlpi_shm_may_schedule(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
-    if (__builtin_popcountll(s->bound) >= s->d.wait_subscribers) s->enough = true;
+    if (DLPI_ONES(s->bound) >= s->d.wait_subscribers) s->enough = true;
     return s->enough && ((s->bound & ~s->unwaited) != 0 || !p->share->serve_only);
 }
 
@@ -202,6 +204,8 @@ static const dlpi_sharing_ops dlpi_share_ops = {
     .leave = dlpi_role_yes,
 };
 
+/* Check that the pipe can be shared, and set what follows from sharing: a scheduler thread that
+   looks after subscribers. Returns 0 or a DLP_ERR code. */
 static int dlpi_shm_share_resolve(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     const dlpi_stage *of = p->lender_stage;
@@ -237,6 +241,7 @@ static int dlpi_shm_share_resolve(dlp_pipe *p) {
     return DLP_OK;
 }
 
+/* Add the area of the subscribers to the region, if the pipe is shared. */
 DLPI_COLD static void dlpi_shm_areas(dlp_pipe *p) {
     const dlpi_shm_state *s = dlpi_shm_of(p);
     dlpi_share h;
@@ -247,6 +252,8 @@ DLPI_COLD static void dlpi_shm_areas(dlp_pipe *p) {
         4096);
 }
 
+/* Set up the area of the subscribers, once the region is mapped. No slot has a taker then. Returns
+   0. */
 static int dlpi_shm_share_begin(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     if (p->sharing != &dlpi_share_ops) return DLP_OK;
@@ -263,6 +270,7 @@ static int dlpi_shm_share_begin(dlp_pipe *p) {
 
 /* ---- serve_only: this program takes no batch, and waits until the pipe ends ---- */
 
+/* True if the wait of dlpi_serve is over; its code is then in rc. who: a dlpi_next_wait. */
 static bool dlpi_serve_look(void *who) {
     dlpi_next_wait *k = who;
     int rc = dlpi_next_error(k->p, true);
@@ -274,6 +282,8 @@ static bool dlpi_serve_look(void *who) {
 
 static const dlpi_wait_ops dlpi_serve_waits = {dlpi_serve_look, dlpi_next_patience, NULL, NULL};
 
+/* Wait until the pipe is over or fails. Returns DLP_END, DLP_STOPPED, DLP_TIMEOUT or the pipe's
+   error. */
 static int dlpi_serve(dlp_pipe *p, int timeout_ms) {
     dlpi_next_wait k = {.p = p, .until = UINT64_MAX, .rc = DLP_EMPTY};
     if (timeout_ms > 0) k.until = dlpi_now_ns() + (uint64_t)timeout_ms * 1000000u;
@@ -298,7 +308,7 @@ struct dlp_subscriber {
        swap; the words of all slots. */
     uint64_t back, taker, *takers;
     uint64_t looked_ns; /* time of its last look whether the owner lives */
-    uint8_t *alive;     /* a page that is zero in a process forked from this one */
+    uint8_t *alive;     /* a page that has the mark of this process */
 };
 
 /* True if n words of `each` bytes at offset `at` lie inside a slot, and are aligned. */
@@ -346,6 +356,8 @@ static bool dlpi_subscriber_layout_ok(const dlp_subscriber *c) {
     return ok;
 }
 
+/* Read the record of sharing, and check it against the layout that this program computes. Returns
+   false if it is damaged. */
 static bool dlpi_subscriber_share_ok(dlp_subscriber *c) {
     const dlpi_area *r = &c->m->areas[DLPI_REC_SHARE];
     dlpi_share want, *h = &c->layout;
@@ -366,6 +378,8 @@ static bool dlpi_subscriber_may(const dlp_subscriber *c) {
            (!dlpi_view_read(c->m, DLPI_REC_SHARE, 0, 0, &h, sizeof h) || h.mode != 0);
 }
 
+/* Read the fields and the record of sharing of a pipe, and check them. Returns 0, or a DLP_ERR code
+   with *err filled: DLP_ERR_STATE if the pipe is not shared. */
 static int dlpi_subscriber_check(dlp_subscriber *c, dlp_error *err) {
     const dlpi_area *fields = c->m->areas + DLPI_REC_FIELDS;
     bool ok = fields->count >= 1 && fields->count <= DLP_MAX_FIELDS;
@@ -425,6 +439,8 @@ static int dlpi_subscriber_map(dlp_subscriber *c, dlp_error *err) {
     return DLP_OK;
 }
 
+/* Take a free place among the subscribers, and tell the scheduler. Returns 0, or DLP_ERR_STATE with
+   *err filled if all places are taken. */
 static int dlpi_subscriber_place(dlp_subscriber *c, dlp_error *err) {
     uint64_t present;
     for (uint32_t i = 0; i < c->layout.max_subscribers; i++) {
@@ -435,12 +451,12 @@ static int dlpi_subscriber_place(dlp_subscriber *c, dlp_error *err) {
         c->s.released = (uint64_t *)(void *)(c->s.mine + 1);
         present = DLPI_LOAD_RLX(&c->s.mine->present); /* H2: of the one before, which is gone */
         c->s.present = present % 2 == 0 ? present + 1 : present + 2;
-        DLPI_STORE_RLX(&c->s.mine->pid, (int32_t)getpid());   /* for people */
-        DLPI_STORE_RLX(&c->s.mine->held, 0u);                 /* for people */
-        DLPI_STORE_RLX(&c->s.mine->missed, UINT64_C(0));      /* for people */
-        DLPI_STORE_RLX(&c->s.mine->max_held, c->s.max_held);  /* for people */
-        DLPI_STORE_RLX(&c->s.mine->behind, c->s.behind);      /* H2: ordered by present */
-        dlpi_credit_publish(&c->s.mine->cursor, UINT64_C(0)); /* H3 */
+        DLPI_STORE_RLX(&c->s.mine->pid, dlpi_process_number()); /* for people */
+        DLPI_STORE_RLX(&c->s.mine->held, 0u);                   /* for people */
+        DLPI_STORE_RLX(&c->s.mine->missed, UINT64_C(0));        /* for people */
+        DLPI_STORE_RLX(&c->s.mine->max_held, c->s.max_held);    /* for people */
+        DLPI_STORE_RLX(&c->s.mine->behind, c->s.behind);        /* H2: ordered by present */
+        dlpi_credit_publish(&c->s.mine->cursor, UINT64_C(0));   /* H3 */
         dlpi_subscriber_keep(&c->s);
         dlpi_credit_publish(&c->s.mine->present, c->s.present); /* H2 -> H2 */
         dlpi_wake_scheduler(c->s.ctl);
@@ -450,6 +466,8 @@ static int dlpi_subscriber_place(dlp_subscriber *c, dlp_error *err) {
                           c->layout.max_subscribers);
 }
 
+/* Check the subscriber's desc, and allocate its loans. Returns 0, or a DLP_ERR code with *err
+   filled. The caller frees the loans, also after a failure. */
 static int dlpi_subscriber_loans(dlp_subscriber *c, const dlp_subscriber_desc *desc,
                                  dlp_error *err) {
     const dlpi_pipe_rec *p = &c->m->pipe;
@@ -601,6 +619,8 @@ static int dlpi_subscriber_one(dlp_subscriber *c, dlp_batch **out) {
     }
 }
 
+/* Take the subscriber's next batch, if there is one now. Returns DLP_OK, DLP_EMPTY, DLP_END or an
+   error's code. Until the scheduler admits the subscriber, there is none. */
 static int dlpi_subscriber_try(dlpi_subscriber *of, dlp_batch **out) {
     dlp_subscriber *c = (dlp_subscriber *)(void *)of;
     const dlpi_admit *admit;

@@ -123,6 +123,8 @@ static void dlpi_slice(uint64_t ns) {
 
 /* ---- a worker process ---- */
 
+/* Be the process of worker w until the pipe stops. The exit status is 2 if the worker cannot begin.
+   */
 _Noreturn static void dlpi_process_worker(dlp_pipe *p, dlpi_worker *w) {
     int began;
     /* threads that are begun here are to run as everybody else: they would inherit the slice */
@@ -225,6 +227,8 @@ static pid_t dlpi_spare_take(dlp_pipe *p, int k) {
 /* The first spare waits until the workers are likely to have begun: it would take their cores. */
 #define DLPI_SPARE_NS UINT64_C(20000000)
 
+/* Fork the spare process, if there is none and its time has come. A failure is no error: the next
+   call tries again. */
 static void dlpi_spare_keep(dlp_pipe *p) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     int task[2], rc;
@@ -253,6 +257,7 @@ static uint64_t dlpi_restart_turn(dlpi_shm_state *s) {
     return s->restart_ns > now ? s->restart_ns : now;
 }
 
+/* Note that the spare process has ended, and when the next one may be forked. */
 static void dlpi_spare_ended(dlpi_shm_state *s) {
     waitpid(s->spare, NULL, 0);
     s->spare_due_ns = dlpi_restart_turn(s);
@@ -278,6 +283,7 @@ static int dlpi_proc_start(dlp_pipe *p, int k) {
     return 0;
 }
 
+/* Fail the pipe because of a worker process. errnum: errno, or 0. */
 static void dlpi_proc_fail(dlp_pipe *p, const dlpi_worker *w, int code, int errnum,
                            const char *what) {
     dlp_error e;
@@ -328,6 +334,7 @@ static uint32_t dlpi_held_deaths(dlpi_shm_state *s, dlpi_proc *proc, const dlpi_
     return most + 1;
 }
 
+/* Write into `text` which work a dead worker had; the text is empty if it had none. */
 static void dlpi_held_text(dlp_pipe *p, const dlpi_proc *proc, const dlpi_lost *h, char *text,
                            size_t size) {
     const dlpi_bslot *slot;
@@ -385,6 +392,8 @@ static bool dlpi_proc_next_item(const dlpi_proc *proc) {
             DLPI_LOAD_RLX(&block->since_ns) != proc->watched_since);
 }
 
+/* Give back what worker k had, whose process has ended, and start a new process if it may be
+   replaced. Only the supervisor may call this. */
 static void dlpi_proc_ended(dlp_pipe *p, int k) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     dlpi_proc *proc = &s->procs[k];
@@ -458,6 +467,7 @@ static void dlpi_procs_kill(dlpi_shm_state *s) {
     if (s->spare != 0) kill(s->spare, SIGKILL);
 }
 
+/* Kill all worker processes, wait for their deaths, and exit with this code. */
 _Noreturn static void dlpi_supervisor_end(dlp_pipe *p, int code) {
     dlpi_shm_state *s = dlpi_shm_of(p);
     dlpi_procs_kill(s);

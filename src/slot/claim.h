@@ -160,7 +160,9 @@ static inline uint64_t dlpi_tail_moved(const dlpi_worker *w) {
     return tail;
 }
 
-__attribute__((noinline)) static bool dlpi_find_oldest(dlpi_worker *w, dlpi_unit *t) {
+/* Claim a unit of the oldest batch that has one for worker w. The hints of the last look are used
+   unless a rescan is due. Returns false if no unit can be claimed now; *t is then undefined. */
+DLPI_NOINLINE static bool dlpi_find_oldest(dlpi_worker *w, dlpi_unit *t) {
     const dlp_pipe *p = w->p;
     uint64_t rescan = dlpi_claim_rescans(&w->waiters->rescan); /* R1 <- R1 */
     /* T1 <- T1 */
@@ -383,9 +385,9 @@ static void dlpi_owners_set(dlp_pipe *p, int k, const dlpi_unit *t, uint64_t hea
 }
 
 /* Undo that rows of t (bits of each done word) left stage k. From the last item stage on, undo that
-   the batch did, too: its ready becomes that of the batch before, with another count, so that a
-   closer that has read it cannot swap it. In this order: a closer finds ready past its batch, or
-   rows missing. */
+   the batch did, too: its ready becomes that of the batch before. The redo count changes, so a
+   compare-and-swap based on the old value fails. This order lets a closer find ready past its
+   batch, or rows missing. */
 static void dlpi_stage_undo(dlp_pipe *p, int k, const dlpi_unit *t, uint32_t rows) {
     dlpi_stage_words *words = dlpi_stage_words_at(p, t->slot, p->work[k]);
     uint32_t end = k < p->n_item_work ? t->end : 0;

@@ -100,8 +100,8 @@ static uint64_t dlpi_item_cost(const dlp_pipe *p, const dlpi_stage *st) {
 #endif
 
 /* Return the binary logarithm of how many rows a run of a batch takes (count: the batch's rows). A
-   run is at most DLPI_RUN_NS of work of the dearest stage that fetches, or that decodes what
-   another has read, by what items cost lately. A claim, a completion and a clock reading cost a
+   run is at most DLPI_RUN_NS of work of the slowest fetching or decoding stage, by its recent cost
+   per item. A claim, a completion and a clock reading cost a
    quarter of a microsecond together, because each lets the loads and stores under way end. A run
    lies in one done word, and there are runs for all workers that can run at once. */
 static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
@@ -128,6 +128,8 @@ static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
     return shift;
 }
 
+static inline uint32_t dlpi_shift_time(void) { return (uint32_t)(dlpi_now_ns() >> 20); }
+
 /* True if an item costs over 4 times more or less than when the run length was set. Only one worker
    of the first stage is asked. turn: whose turn it is. A worker that rests has its last cost. */
 static bool dlpi_cost_moved(const dlp_pipe *p, uint64_t turn) {
@@ -138,13 +140,15 @@ static bool dlpi_cost_moved(const dlp_pipe *p, uint64_t turn) {
 }
 
 /* True if the run length must be computed again for batch b: for the first 64 batches, and for each
-   64th. Between them a worker is asked whether its items' cost has moved. The question takes the
-   worker's line away from it. This is worth it for each eighth batch, if batches have rows to share
-   the cost, and for each 32nd if they do not. */
+   64th. Between them it is computed if it is older than 4 ms: batches take long, and long runs
+   would keep workers from them. Else a worker is asked whether its items' cost has moved. The
+   question takes the worker's line away from it. This is worth it for each eighth batch, if batches
+   have rows to share the cost, and for each 32nd if they do not. */
 static inline bool dlpi_cost_due(const dlp_pipe *p, uint64_t b) {
     uint64_t every = p->batch_rows < DLPI_WORD_ROWS ? 32 : 8;
     if (b < 64 || (b & 63) == 0) return true;
-    return (b & (every - 1)) == 0 && dlpi_cost_moved(p, b / every);
+    if ((b & (every - 1)) != 0) return false;
+    return dlpi_shift_time() - p->schedule.shifted_at > 4 || dlpi_cost_moved(p, b / every);
 }
 
 /* Write the scheduler's present batch into slot s: its number, its epoch, its rows and its cell. c:
@@ -187,7 +191,10 @@ static void dlpi_schedule_slot(dlp_pipe *p, uint32_t s, uint64_t c, bool alike) 
         uint64_t *ready = &dlpi_stage_words_at(p, s, last)->ready;
         dlpi_gather_skip(ready, b); /* Y1 -> Y1 */
     }
-    if (dlpi_cost_due(p, b)) f->run_shift = dlpi_run_shift(p, slot->count);
+    if (dlpi_cost_due(p, b)) {
+        f->run_shift = (uint16_t)dlpi_run_shift(p, slot->count);
+        f->shifted_at = dlpi_shift_time();
+    }
     /* C1: scheduler only */
     dlpi_credit_take(&slot->used, p->used_at_first);
     dlpi_claim_publish(&slot->header,
@@ -291,7 +298,7 @@ static int dlpi_schedule_goto(dlp_pipe *p, const dlpi_state *to) {
 /* Return what ctl.end_of_input is once the scheduler has ended, with seek_no seeks followed. */
 static inline uint32_t dlpi_scheduled_word(uint32_t seek_no) { return seek_no << 1 | 1u; }
 
-static pthread_mutex_t dlpi_place_lock = PTHREAD_MUTEX_INITIALIZER;
+static dlpi_mutex dlpi_place_lock = DLPI_MUTEX_INIT;
 
 /* Go where the consumer has sought, if it has since the last call. A scheduler that failed stays
    where it is, and tells the consumer of its end again. */
@@ -301,10 +308,10 @@ static void dlpi_schedule_follow(dlp_pipe *p) {
     uint64_t least = DLPI_LOAD_SEQ(&p->ctl->cancel); /* N1, B1 */
     int rc;
     if (DLPI_LIKELY(dlpi_generation_seek(least) == f->seek_no)) return;
-    pthread_mutex_lock(&dlpi_place_lock);
+    dlpi_mutex_lock(&dlpi_place_lock);
     to = p->place;
     f->seek_no = p->place_seek_no;
-    pthread_mutex_unlock(&dlpi_place_lock);
+    dlpi_mutex_unlock(&dlpi_place_lock);
     if (!f->ended || DLPI_LOAD_RLX(&p->ctl->schedule_code) == 0) { /* our own store */
         f->ended = 0;
         dlpi_credit_close(&p->ctl->end_of_input, 0u); /* T1 -> T1 */

@@ -84,12 +84,13 @@ static uint32_t dlpi_gaps_state(const dlp_pipe *p, dlpi_state *to) {
     return s;
 }
 
-/* True if gaps_used is the place of the highest bit that is set. */
+/* True if gaps_used is the place of the highest bit that is set. Behind an epoch there are no
+   gaps. */
 static bool dlpi_gaps_canonical(const dlpi_state *s) {
     uint32_t used = 0;
     for (uint32_t k = 0; k < DLPI_GAPS_MAX; k++)
         if (dlpi_gaps_bit(s, k)) used = k + 1;
-    return s->gaps_used == used;
+    return s->gaps_used == used && (used == 0 || !s->end_due);
 }
 
 /* True if a batch of the epoch is left and no bit is one of the next epoch. A state after a whole

@@ -5,8 +5,8 @@
 /* ---------------------------------------------------------------------------------------------
    >>impl-open-end   A ROW FINDS THE EPOCH'S END: STREAMS
    Where the end is open (a stream), it is the first row of the epoch whose record says so
-   (DLPI_ROW_END). That is one more fate of a row, written before the row is done: so when a batch
-   is closed, its end is known, to whoever looks, as often as it looks, after a death as well.
+   (DLPI_ROW_END). The end is one more fate of a row, and it is written before the row is done. So
+   the end of a closed batch is known to every reader, also after a death.
    Rows of a batch up to its end are counted where they are needed; the batch's words keep the rows
    that it was fed with. What failed after the end has not happened. */
 
@@ -25,7 +25,7 @@ static int dlpi_item_returned(dlpi_worker *w, int rc) {
 /* Count a failed item. True if it may be replaced or left out, by max_skips. In a stream, what
    fails behind the end does not count, and only delivery knows that: see dlpi_end_agreed. */
 static bool dlpi_skip_allowed(const dlpi_worker *w) {
-    int64_t max = w->st->w.max_skips;
+    int64_t max = dlpi_policy_now(w).max_skips;
     if (max == DLP_NONE || w->p->open_end) return max != DLP_NONE;
     return dlpi_failures_add(w->p->ctl, 1, max);
 }

@@ -6,6 +6,8 @@
 #include "cells/cells.h"
 #include "order/order.h"
 #include "build/check.h"
+#include "source/identity.h"
+#include "source/foreign.h"
 #include "source/mapped.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-arrays     ROWS OUT OF ARRAYS
@@ -21,6 +23,7 @@ typedef struct dlpi_array_file {
     uint64_t data;  /* byte of the file at which rows begin */
     uint64_t first; /* rows of the column in the files before this one */
     uint64_t rows;  /* rows of this file */
+    uint64_t swap;  /* bytes of a number, if numbers are big-endian; 1: they are not */
 } dlpi_array_file;
 
 typedef struct dlpi_array {
@@ -28,19 +31,20 @@ typedef struct dlpi_array {
     uint32_t n_fields, field; /* it has n_fields of the source's fields, from number `field` on */
     uint64_t n_files, rows;   /* rows of all its files */
     uint64_t row_bytes;       /* bytes of a row in the file, with all its fields */
-    uint64_t swap;            /* bytes of a number, if numbers are big-endian; 1: they are not */
     dlpi_array_file *files;   /* [n_files] */
 } dlpi_array;
 
 typedef struct dlpi_arrays {
     dlp_source source; /* first */
     dlp_dataset dataset;
+    dlp_identity identity;
     dlp_arrays_info info;
     dlp_field fields[DLP_MAX_FIELDS];
     char names[DLP_MAX_FIELDS][32];
     uint64_t field_bytes[DLP_MAX_FIELDS]; /* bytes of a row in each field */
     uint32_t n_columns, users;            /* users: U4 */
-    bool reads;                           /* rows are read, not mapped */
+    bool reads, insist;                   /* reads: rows are read, not mapped */
+    char warning[200];                    /* "": none */
     uint64_t piece, *chunk_first; /* >>array-chunks: rows of a chunk; rows before each, or NULL */
     dlpi_array columns[DLP_MAX_FIELDS];
 } dlpi_arrays;
@@ -50,14 +54,10 @@ typedef struct dlpi_array_head {
     dlp_dtype dtype;
     uint32_t ndim;
     uint64_t shape[DLP_MAX_DIMS]; /* number of rows, then the shape of a row */
-    uint64_t data, swap;          /* as in dlpi_array_file, dlpi_array */
+    uint64_t data, swap;          /* as in dlpi_array_file */
 } dlpi_array_head;
 
 /* ---- IDX ---- */
-
-static uint32_t dlpi_big32(const uint8_t *b) {
-    return (uint32_t)b[0] << 24 | (uint32_t)b[1] << 16 | (uint32_t)b[2] << 8 | (uint32_t)b[3];
-}
 
 /* Read the header of an IDX file into *h. Returns 0, or a DLP_ERR code and *err. */
 static int dlpi_idx_head(const dlpi_mapped *m, dlpi_array_head *h, dlp_error *err) {
@@ -94,13 +94,20 @@ typedef struct dlpi_npy {
     dlp_error *err;
 } dlpi_npy;
 
+/* Set *n->err to words about the byte that is parsed now, and quote what stands there. Returns
+   code. */
 static int dlpi_npy_bad(const dlpi_npy *n, int code, const char *words) {
+    char here[20];
+    size_t i = 0;
+    for (; i + 1 < sizeof here && n->at + i < n->end && n->at[i] != '\n'; i++)
+        here[i] = n->at[i] >= ' ' && n->at[i] <= '~' ? n->at[i] : '?';
+    here[i] = 0;
     return dlpi_mapped_error(n->err, code, n->m->path, n->begins + (uint64_t)(n->at - n->text),
-                             "npy header: %s", words);
+                             "npy header: %s%s%s", words, i > 0 ? ", at: " : "", here);
 }
 
 static void dlpi_npy_space(dlpi_npy *n) {
-    while (n->at < n->end && (*n->at == ' ' || *n->at == '\n' || *n->at == '\t')) n->at++;
+    while (n->at < n->end && *n->at != 0 && strchr(" \n\t\r\f", *n->at) != NULL) n->at++;
 }
 
 /* Go past the next character that is not white space, if it is c. Returns false, and stays before
@@ -112,6 +119,7 @@ static bool dlpi_npy_is(dlpi_npy *n, char c) {
     return true;
 }
 
+/* True if this word comes next in the header, which then stands behind it. */
 static bool dlpi_npy_word(dlpi_npy *n, const char *word) {
     size_t bytes = strlen(word);
     dlpi_npy_space(n);
@@ -120,11 +128,13 @@ static bool dlpi_npy_word(dlpi_npy *n, const char *word) {
     return true;
 }
 
-/* Read a quoted text without escapes into to[size]. Returns false if there is none that fits. */
+/* Read a quoted text without escapes into to[size]; Python 2 may write u before it. Returns false
+   if there is none that fits. */
 static bool dlpi_npy_string(dlpi_npy *n, char *to, size_t size) {
     char quote;
     size_t i = 0;
     dlpi_npy_space(n);
+    if (n->end - n->at > 1 && *n->at == 'u' && (n->at[1] == '\'' || n->at[1] == '"')) n->at++;
     if (n->at == n->end || (*n->at != '\'' && *n->at != '"')) return false;
     quote = *n->at++;
     for (; n->at < n->end && *n->at != quote; n->at++) {
@@ -135,6 +145,7 @@ static bool dlpi_npy_string(dlpi_npy *n, char *to, size_t size) {
     return dlpi_npy_is(n, quote);
 }
 
+/* Read a number; Python 2 may write L behind it. Returns false if there is none of 64 bits. */
 static bool dlpi_npy_number(dlpi_npy *n, uint64_t *to) {
     uint64_t v = 0;
     const char *begin;
@@ -145,33 +156,54 @@ static bool dlpi_npy_number(dlpi_npy *n, uint64_t *to) {
         v = v * 10 + digit;
     }
     *to = v;
-    return n->at > begin;
+    if (n->at == begin) return false;
+    if (n->at < n->end && *n->at == 'L') n->at++;
+    return true;
 }
 
-static int dlpi_npy_descr(dlpi_npy *n, dlpi_array_head *h) {
+/* Return the type that numpy calls `name`: by kind and bytes, by its letter, or in words. Returns 0
+   if dlpipe has none. */
+static dlp_dtype dlpi_npy_dtype(const char *name) {
     static const struct {
-        const char *name;
+        const char *names; /* between spaces */
         dlp_dtype dtype;
-    } types[] = {{"b1", DLP_BOOL}, {"i1", DLP_I8},  {"u1", DLP_U8},  {"i2", DLP_I16},
-                 {"u2", DLP_U16},  {"i4", DLP_I32}, {"u4", DLP_U32}, {"i8", DLP_I64},
-                 {"u8", DLP_U64},  {"f2", DLP_F16}, {"f4", DLP_F32}, {"f8", DLP_F64}};
+    } types[] = {
+        {" b1 ? bool ", DLP_BOOL},   {" i1 b int8 ", DLP_I8},     {" u1 B uint8 ", DLP_U8},
+        {" i2 h int16 ", DLP_I16},   {" u2 H uint16 ", DLP_U16},  {" i4 i int32 ", DLP_I32},
+        {" u4 I uint32 ", DLP_U32},  {" i8 l q int64 ", DLP_I64}, {" u8 L Q uint64 ", DLP_U64},
+        {" f2 e float16 ", DLP_F16}, {" f4 f float32 ", DLP_F32}, {" f8 d float64 ", DLP_F64}};
+    char word[16];
+    snprintf(word, sizeof word, " %.12s ", name);
+    for (size_t i = 0;
+         name[0] != 0 && strchr(name, ' ') == NULL && i < sizeof types / sizeof *types; i++)
+        if (strlen(name) <= 12 && strstr(types[i].names, word) != NULL) return types[i].dtype;
+    return 0;
+}
+
+/* Read the type and its byte order, of which none means the machine's, into *h. Returns 0 or a
+   DLP_ERR code with the error in n->err. */
+static int dlpi_npy_descr(dlpi_npy *n, dlpi_array_head *h) {
+    const char *begin;
     char descr[16];
     dlpi_npy_space(n);
+    begin = n->at;
     if (n->at < n->end && *n->at == '[')
         return dlpi_npy_bad(n, DLP_ERR_UNSUPPORTED, "a structured type; save plain numbers");
     if (!dlpi_npy_string(n, descr, sizeof descr))
         return dlpi_npy_bad(n, DLP_ERR_CORRUPT, "no type after 'descr'");
-    if (descr[0] == '>') return dlpi_npy_bad(n, DLP_ERR_UNSUPPORTED, "a big-endian type");
-    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
-        if (strchr("<|=", descr[0]) && strcmp(descr + 1, types[i].name) == 0) {
-            h->dtype = types[i].dtype;
-            return DLP_OK;
-        }
+    const bool ordered = descr[0] != 0 && strchr("<>|=", descr[0]) != NULL;
+    h->dtype = dlpi_npy_dtype(descr + ordered);
+    h->swap = descr[0] == '>' ? dlpi_dtype_bytes(h->dtype) : 1;
+    if (h->dtype != 0) return DLP_OK;
+    n->at = begin;
+    if (strcmp(descr + ordered, "V2") == 0)
+        return dlpi_npy_bad(n, DLP_ERR_UNSUPPORTED,
+                            "V2, as bfloat16 is saved; save x.view('u2') instead");
     return dlpi_npy_bad(n, DLP_ERR_UNSUPPORTED,
-                        "a type that is not one of b1, i1 .. i8, u1 .. u8, "
-                        "f2 .. f8");
+                        "a type that is not one of b1, i1 .. i8, u1 .. u8, f2 .. f8");
 }
 
+/* Read the tuple of 'shape' into *h. Returns 0, or a DLP_ERR code with *n->err filled. */
 static int dlpi_npy_shape(dlpi_npy *n, dlpi_array_head *h) {
     if (!dlpi_npy_is(n, '(')) return dlpi_npy_bad(n, DLP_ERR_CORRUPT, "no tuple after 'shape'");
     while (!dlpi_npy_is(n, ')')) {
@@ -210,8 +242,10 @@ static int dlpi_npy_entry(dlpi_npy *n, dlpi_array_head *h, uint32_t *seen, bool 
     return k == 1 ? dlpi_npy_order(n, fortran) : dlpi_npy_shape(n, h);
 }
 
+/* Read the dictionary of a NumPy header into *h. Returns 0, or a DLP_ERR code with *n->err filled.
+   Fortran order is refused, unless both orders have equal bytes. */
 static int dlpi_npy_parse(dlpi_npy *n, dlpi_array_head *h) {
-    uint32_t seen = 0;
+    uint32_t seen = 0, long_ones = 0;
     bool fortran = false;
     int rc;
     if (!dlpi_npy_is(n, '{')) return dlpi_npy_bad(n, DLP_ERR_CORRUPT, "no dictionary");
@@ -224,7 +258,8 @@ static int dlpi_npy_parse(dlpi_npy *n, dlpi_array_head *h) {
     dlpi_npy_space(n);
     if (n->at != n->end) return dlpi_npy_bad(n, DLP_ERR_CORRUPT, "text after the dict");
     if (seen != 7) return dlpi_npy_bad(n, DLP_ERR_CORRUPT, "descr, fortran_order or shape missing");
-    if (fortran && h->ndim > 1)
+    for (uint32_t i = 0; i < h->ndim; i++) long_ones += h->shape[i] > 1;
+    if (fortran && long_ones > 1) /* else both orders have the same bytes */
         return dlpi_npy_bad(n, DLP_ERR_UNSUPPORTED, "Fortran order; save it in C order");
     return DLP_OK;
 }
@@ -257,7 +292,6 @@ static int dlpi_npy_head(const dlpi_mapped *m, dlpi_array_head *h, dlp_error *er
     if (rc == DLP_OK) rc = dlpi_npy_parse(&n, h);
     free(text);
     h->data = prefix + bytes;
-    h->swap = 1;
     return rc;
 }
 
@@ -267,14 +301,16 @@ static int dlpi_npy_head(const dlpi_mapped *m, dlpi_array_head *h, dlp_error *er
 static int dlpi_array_guess(const dlpi_mapped *m, int32_t *format, dlp_error *err) {
     uint8_t b[4] = {1};
     int64_t got = dlpi_mapped_pread(m, 0, 4, b);
-    if (got < 0) return dlpi_mapped_system(err, m->path, "read", errno);
+    if (got < 0) return dlpi_mapped_system(err, m->path, "read", (int)-got);
     if (got == 4 && memcmp(b, "\x93NUM", 4) == 0)
         *format = DLP_ARRAY_NPY;
     else if (got == 4 && b[0] == 0 && b[1] == 0 && b[2] >= 8 && b[2] <= 14)
         *format = DLP_ARRAY_IDX;
     else
         return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, 0,
-                                 "begins neither as npy nor as IDX; for files of CIFAR set format");
+                                 got == 0 ? "is empty; it must be npy or IDX. Copy it again"
+                                          : "begins neither as npy nor as IDX; for files of CIFAR "
+                                            "set format");
     return DLP_OK;
 }
 
@@ -295,6 +331,8 @@ static int dlpi_cifar_head(const dlpi_mapped *m, uint64_t labels, dlpi_array_hea
     return DLP_OK;
 }
 
+/* Read the header of a file of a known format into *h. Returns 0, or a DLP_ERR code with *err
+   filled. */
 static int dlpi_array_head_of(int32_t format, const dlpi_mapped *m, dlpi_array_head *h,
                               dlp_error *err) {
     memset(h, 0, sizeof *h);
@@ -324,6 +362,7 @@ static int dlpi_array_measure(const dlpi_mapped *m, const dlpi_array_head *h, ui
                              bytes, m->size);
 }
 
+/* Add one field to a column and to the source. The caller has checked that there is room for it. */
 static void dlpi_array_field(dlpi_arrays *a, dlpi_array *c, const char *name, dlp_dtype dtype,
                              const uint64_t *shape, uint32_t ndim) {
     uint32_t k = a->info.n_fields++;
@@ -356,7 +395,6 @@ static int dlpi_array_fields(dlpi_arrays *a, dlpi_array *c, const dlp_array_colu
     } else {
         dlpi_array_field(a, c, d->name, h->dtype, h->shape + 1, h->ndim - 1);
     }
-    c->swap = h->swap;
     return DLP_OK;
 }
 
@@ -370,13 +408,24 @@ static bool dlpi_array_like(const dlpi_arrays *a, const dlpi_array *c, const dlp
     return true;
 }
 
+/* Refuse a file of another format by name. Files of CIFAR have no magic, so one may begin like
+   another format: insist takes it. Returns 0, or a DLP_ERR code and *err. */
+static int dlpi_array_foreign(const dlpi_mapped *m, int32_t format, dlp_error *err) {
+    static const char *const wanted[] = {"npy or IDX", "IDX", "npy", "CIFAR-10", "CIFAR-100"};
+    const bool cifar = format >= DLP_ARRAY_CIFAR10;
+    const bool npy = format == DLP_ARRAY_AUTO || format == DLP_ARRAY_NPY;
+    return dlpi_foreign_refuse(m, npy ? DLPI_TAKES_NPY : 0, wanted[format], cifar, NULL, err);
+}
+
 /* Open file i of a column; the first sets its fields. Returns 0, or a DLP_ERR code and *err. */
 static int dlpi_array_file_open(dlpi_arrays *a, dlpi_array *c, const dlp_array_column *d,
                                 uint64_t i, dlp_error *err) {
     dlpi_array_file *f = &c->files[i];
     dlpi_array_head h;
     uint64_t row = 0;
-    int rc = dlpi_mapped_open(&f->m, d->path ? d->path : d->paths[i], a->reads, err);
+    int rc =
+        dlpi_mapped_open(&f->m, d->path ? d->path : d->paths[i], a->reads, c->n_files - i, err);
+    if (rc == DLP_OK && !a->insist) rc = dlpi_array_foreign(&f->m, c->format, err);
     if (rc == DLP_OK && c->format == DLP_ARRAY_AUTO) rc = dlpi_array_guess(&f->m, &c->format, err);
     if (rc == DLP_OK) rc = dlpi_array_head_of(c->format, &f->m, &h, err);
     if (rc == DLP_OK) rc = dlpi_array_measure(&f->m, &h, &row, err);
@@ -385,15 +434,22 @@ static int dlpi_array_file_open(dlpi_arrays *a, dlpi_array *c, const dlp_array_c
     if (!dlpi_array_like(a, c, &h))
         return dlpi_mapped_error(err, DLP_ERR_CORRUPT, f->m.path, 0,
                                  "type or shape of rows differ from the column's first file");
+    dlpi_mapped_spare(&f->m);
     c->row_bytes = row;
     f->data = h.data;
     f->first = c->rows;
     f->rows = h.shape[0];
+    f->swap = h.swap;
     c->rows = dlpi_sum(c->rows, f->rows);
+    if (f->rows == 0 && a->warning[0] == 0 && !a->insist)
+        snprintf(a->warning, sizeof a->warning, "%s: has no rows; leave it out, or set insist = 1",
+                 dlpi_path_end(f->m.path));
     a->info.id = dlp_hash(a->info.id, f->rows, row, (uint64_t)h.dtype << 32 | h.ndim);
     return DLP_OK;
 }
 
+/* Open all files of a column, and add its fields. Returns 0, or a DLP_ERR code with *err filled. If
+   it fails, dlpi_arrays_free closes the files. */
 static int dlpi_array_column_open(dlpi_arrays *a, const dlp_array_column *d, dlp_error *err) {
     dlpi_array *c = &a->columns[a->n_columns++];
     uint64_t n = d->path ? 1 : d->n_paths;
@@ -401,7 +457,7 @@ static int dlpi_array_column_open(dlpi_arrays *a, const dlp_array_column *d, dlp
     c->format = d->format;
     c->files = calloc((size_t)n, sizeof *c->files);
     if (c->files == NULL) return dlpi_error_set(err, DLP_ERR_MEMORY, "", "no memory for the files");
-    for (uint64_t i = 0; i < n; i++) c->files[i].m.fd = -1;
+    for (uint64_t i = 0; i < n; i++) dlpi_mapped_begin(&c->files[i].m);
     c->n_files = n;
     for (uint64_t i = 0; i < n && rc == DLP_OK; i++) rc = dlpi_array_file_open(a, c, d, i, err);
     return rc;
@@ -409,6 +465,7 @@ static int dlpi_array_column_open(dlpi_arrays *a, const dlp_array_column *d, dlp
 
 /* ---- open, close ---- */
 
+/* Check a desc of arrays. Returns 0, or DLP_ERR_ARG with *err filled. */
 static int dlpi_arrays_check(const dlp_arrays_desc *d, dlp_error *err) {
     const char *wrong = NULL;
     if (d->columns == NULL || d->n_columns == 0 || d->n_columns > DLP_MAX_FIELDS)
@@ -416,6 +473,10 @@ static int dlpi_arrays_check(const dlp_arrays_desc *d, dlp_error *err) {
                               "columns is missing: give 1 to 16, and n_columns");
     if (d->reads != 0 && d->reads != 1)
         return dlpi_error_set(err, DLP_ERR_ARG, "reads", "reads must be 0 or 1");
+    if (d->moved != 0 && d->moved != 1)
+        return dlpi_error_set(err, DLP_ERR_ARG, "moved", "moved must be 0 or 1");
+    if (d->insist != 0 && d->insist != 1)
+        return dlpi_error_set(err, DLP_ERR_ARG, "insist", "insist must be 0 or 1");
     for (uint32_t i = 0; i < d->n_columns && wrong == NULL; i++) {
         const dlp_array_column *c = &d->columns[i];
         bool cifar = c->format >= DLP_ARRAY_CIFAR10;
@@ -435,6 +496,7 @@ static int dlpi_arrays_check(const dlp_arrays_desc *d, dlp_error *err) {
     return DLP_OK;
 }
 
+/* Close all files, and free the source. No pipe may use it any more. */
 DLPI_COLD static void dlpi_arrays_free(dlpi_arrays *a) {
     for (uint32_t k = 0; k < a->n_columns; k++) {
         for (uint64_t i = 0; i < a->columns[k].n_files; i++)
@@ -486,15 +548,16 @@ static int dlpi_array_row(const dlpi_arrays *a, const dlpi_array *c, dlp_item *i
     dlpi_array_file *f = dlpi_array_find(c, it->index);
     uint64_t at = f->data + (it->index - f->first) * c->row_bytes;
     int rc = f->m.bytes ? dlpi_mapped_check(&f->m, it) : 0;
-    dlpi_mapped_advise(&f->m, it->position == it->index ? MADV_SEQUENTIAL : MADV_NORMAL);
+    dlpi_mapped_advise(&f->m, it->position == it->index ? DLPI_IN_ORDER : DLPI_AS_USUAL);
     for (uint32_t k = c->field; k < c->field + c->n_fields && rc == 0; k++) {
         rc = dlpi_mapped_copy(&f->m, at, a->field_bytes[k], it->data[k], it);
         at += a->field_bytes[k];
     }
-    if (rc == 0 && c->swap > 1) dlpi_array_swap(it->data[c->field], c->row_bytes, c->swap);
+    if (rc == 0 && f->swap > 1) dlpi_array_swap(it->data[c->field], c->row_bytes, f->swap);
     return rc;
 }
 
+/* The source's fetch callback: copy one row of each column. Returns 0 or a failure's code. */
 static int dlpi_arrays_fetch(void *user, dlp_item *it) {
     const dlpi_arrays *a = user;
     int rc = 0;
@@ -512,10 +575,13 @@ static int dlpi_arrays_close(dlp_source *source) {
     return DLP_OK;
 }
 
+/* Fill the dataset and the source, once all columns are open. */
 static void dlpi_arrays_source(dlpi_arrays *a) {
     a->dataset.n_items = a->info.n_items;
     a->dataset.fields = a->fields;
     a->dataset.n_fields = a->info.n_fields;
+    a->dataset.identity = &a->identity;
+    a->dataset.warning = a->warning[0] ? a->warning : NULL;
     a->source.id = a->info.id;
     a->source.close = dlpi_arrays_close;
     dlpi_mapped_source(&a->source, &a->dataset, dlpi_arrays_fetch, &a->users);
@@ -532,6 +598,7 @@ DLPI_COLD DLPDEF int dlp_arrays_open(dlp_source **out, const dlp_arrays_desc *de
     if ((a = calloc(1, sizeof *a)) == NULL)
         return dlpi_error_set(err, DLP_ERR_MEMORY, "", "calloc of the source failed");
     a->reads = desc->reads != 0;
+    a->insist = desc->insist != 0;
     for (uint32_t i = 0; i < desc->n_columns && rc == DLP_OK; i++)
         rc = dlpi_array_column_open(a, &desc->columns[i], err);
     if (rc == DLP_OK) rc = dlpi_arrays_rows(a, err);
@@ -539,6 +606,9 @@ DLPI_COLD DLPDEF int dlp_arrays_open(dlp_source **out, const dlp_arrays_desc *de
         dlpi_arrays_free(a);
         return rc;
     }
+    for (uint32_t k = 0; k < a->n_columns; k++)
+        dlpi_identity_files(&a->identity, a->columns[k].files, a->columns[k].n_files,
+                            sizeof *a->columns[k].files, desc->moved);
     dlpi_arrays_source(a);
     *out = &a->source;
     return DLP_OK;

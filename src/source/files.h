@@ -4,6 +4,9 @@
 #include "api/files.h"
 #include "work/collate.h"
 #include "build/check.h"
+#include "source/identity.h"
+#include "source/new_file.h"
+#include "source/uring.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-files      ITEMS OUT OF FILES, MANY AT ONCE
    A worker has in_flight records (dlpi_file), one for each file that it reads at once. A record is
@@ -22,8 +25,7 @@
      IO1    driver: tail of submissions       the kernel, in io_uring_enter
      IO2    the kernel: tail of completions   driver; the entries before it are written
      IO3    driver: head of completions       the kernel: room again
-     IO4    fetch_threads: a file is over              driver, before it sleeps: one more is in the
-     list */
+     IO4    fetch_threads: a file is over     driver, before it sleeps: one more in the list */
 
 enum { DLPI_FILES_MOST = 256 }; /* files that a worker reads at once */
 
@@ -59,32 +61,6 @@ typedef struct dlpi_files_list {
     dlpi_file *first, *last;
 } dlpi_files_list;
 
-typedef struct dlpi_sqe { /* io_uring's, include/uapi/linux/io_uring.h */
-    uint8_t opcode, flags;
-    uint16_t ioprio;
-    int32_t fd;
-    uint64_t offset, address;
-    uint32_t bytes, op_flags;
-    uint64_t user_data, rest[3];
-} dlpi_sqe;
-
-typedef struct dlpi_cqe {
-    uint64_t user_data;
-    int32_t result;
-    uint32_t flags;
-} dlpi_cqe;
-
-typedef struct dlpi_uring {
-    int fd; /* -1: none */
-    void *map, *sqe_map;
-    size_t map_bytes, sqe_bytes;
-    uint32_t *sq_tail, *cq_head, *cq_tail;
-    uint32_t sq_mask, cq_mask;
-    uint32_t tail, queued; /* end of the submissions; those that the kernel was not told of yet */
-    dlpi_sqe *sqe;
-    dlpi_cqe *cqe;
-} dlpi_uring;
-
 typedef struct dlpi_files {
     dlp_source source; /* first */
     dlp_files_desc d;
@@ -94,7 +70,11 @@ typedef struct dlpi_files {
     uint64_t unit;       /* bytes of one row of field 0; if it is not ragged, of the whole field */
     bool ragged;         /* field 0 is ragged */
     bool ring;           /* this system has io_uring */
+    /* opens the dead descriptor `used` of locate again; NULL: it is the user's */
+    int (*again)(void *user, const dlp_item *item, int used, int errnum);
+    void *worker_user; /* argument of worker_init and worker_exit */
     char backend[96];
+    dlp_identity identity;
 } dlpi_files;
 
 typedef struct dlpi_files_worker {
@@ -103,17 +83,18 @@ typedef struct dlpi_files_worker {
     dlpi_file *file; /* [in_flight] */
     void *memory;    /* one block for all records and buffers */
     dlpi_uring uring;
-    pthread_mutex_t lock; /* guards the lists and the fields behind them */
-    pthread_cond_t work;  /* signalled if `todo` has a record, or the threads must end */
-    pthread_cond_t room;  /* signalled if a record became free */
+    dlpi_mutex lock; /* guards the lists and the fields behind them */
+    dlpi_cond work;  /* signalled if `todo` has a record, or the threads must end */
+    dlpi_cond room;  /* signalled if a record became free */
     dlpi_files_list free, todo, over;
     int at_work;        /* records in `todo`, in the ring or with a fetch thread */
     int stop, waits;    /* 1: the threads must end; 1: the driver sleeps */
     uint32_t over_word; /* IO4: counts records that are over */
     int n_fetch_threads;
-    pthread_t *fetch_threads; /* [in_flight] */
+    dlpi_thread *fetch_threads; /* [in_flight] */
 } dlpi_files_worker;
 
+/* Append q to a list. q must be in no list. */
 static void dlpi_files_put(dlpi_files_list *l, dlpi_file *q) {
     q->next = NULL;
     if (l->first == NULL)
@@ -138,7 +119,7 @@ static bool dlpi_file_fails(dlpi_file *q, int what, int errnum) {
 }
 
 static void dlpi_file_close(dlpi_file *q) {
-    if (q->fd >= 0 && q->at.fd < 0) close(q->fd);
+    if (q->at.fd < 0) dlpi_handle_close(q->fd);
     q->fd = -1;
 }
 
@@ -154,13 +135,16 @@ static bool dlpi_file_fits(const dlpi_files *f, dlpi_file *q) {
 /* Find how many bytes of an open file the item has. Returns true if there is something to read;
    false if there is nothing, or what is wrong is noted in q. */
 static bool dlpi_file_measure(const dlpi_files *f, dlpi_file *q) {
-    struct stat st;
+    dlpi_facts st;
+    int rc;
     q->want = q->at.length;
     if (q->at.fd < 0 || q->at.length == 0) {
-        if (fstat(q->fd, &st) != 0) return dlpi_file_fails(q, DLPI_FILE_NO_STAT, errno);
-        if (!S_ISREG(st.st_mode))
-            return dlpi_file_fails(q, DLPI_FILE_IRREGULAR, S_ISDIR(st.st_mode) ? EISDIR : 0);
-        q->size = (uint64_t)st.st_size;
+        if ((rc = dlpi_handle_facts(q->fd, &st)) != 0)
+            return dlpi_file_fails(q, DLPI_FILE_NO_STAT, rc);
+        if (st.kind != DLPI_IS_FILE)
+            return dlpi_file_fails(q, DLPI_FILE_IRREGULAR,
+                                   st.kind == DLPI_IS_DIRECTORY ? EISDIR : 0);
+        q->size = st.bytes;
         if (q->at.offset > q->size || q->at.length > q->size - q->at.offset)
             return dlpi_file_fails(q, DLPI_FILE_OUTSIDE, 0);
         if (q->want == 0) q->want = q->size - q->at.offset;
@@ -168,19 +152,13 @@ static bool dlpi_file_measure(const dlpi_files *f, dlpi_file *q) {
     return dlpi_file_fits(f, q) && q->want > 0;
 }
 
-/* O_NONBLOCK: whoever opens a pipe that nobody writes to would wait for ever. On regular files it
-   means nothing to open, but io_uring would take it for a wish not to wait for the disk. */
-#define DLPI_FILE_OPEN_FLAGS (O_RDONLY | O_CLOEXEC | O_NONBLOCK)
-
 /* Go on after an open. fd: as open returned it, or -errno. Returns true if there is something to
    read; false if there is nothing, or what is wrong is noted in q. */
 static bool dlpi_file_opened(const dlpi_files *f, dlpi_file *q, int fd) {
-    if (fd >= 0 && q->at.fd < 0 && (fd = dlpi_fd_above(fd)) < 0) fd = -errno;
+    if (fd >= 0 && q->at.fd < 0) fd = dlpi_ring_handle(fd);
     if (fd < 0) return dlpi_file_fails(q, DLPI_FILE_NO_OPEN, -fd);
     q->fd = fd;
-    if (!dlpi_file_measure(f, q)) return false;
-    if (q->at.fd < 0) (void)fcntl(fd, F_SETFL, 0);
-    return true;
+    return dlpi_file_measure(f, q);
 }
 
 static uint32_t dlpi_file_rest(const dlpi_file *q) {
@@ -197,20 +175,26 @@ static bool dlpi_file_got(dlpi_file *q, int64_t n) {
     return q->got < q->want;
 }
 
+/* Read the rest of an item in this thread. A failure is noted in q. */
 static void dlpi_file_read_all(dlpi_file *q) {
-    int64_t n;
-    do {
-        do n = pread(q->fd, q->to + q->got, dlpi_file_rest(q), (off_t)(q->at.offset + q->got));
-        while (n < 0 && errno == EINTR);
-    } while (dlpi_file_got(q, n < 0 ? -errno : n));
+    uint64_t n;
+    const int rc =
+        dlpi_handle_read(q->fd, q->to + q->got, q->want - q->got, q->at.offset + q->got, &n);
+    q->got += n;
+    if (rc != 0)
+        dlpi_file_fails(q, DLPI_FILE_NO_READ, rc);
+    else if (q->got < q->want)
+        dlpi_file_fails(q, DLPI_FILE_SHRANK, 0);
 }
 
+/* Open the item's file in this thread, unless locate gave a descriptor. Returns the descriptor or
+   -errno. */
 static int dlpi_file_open_now(const dlpi_file *q) {
-    int fd;
-    if (q->at.fd >= 0) return q->at.fd;
-    do fd = open(q->at.path, DLPI_FILE_OPEN_FLAGS);
-    while (fd < 0 && errno == EINTR);
-    return fd < 0 ? -errno : fd;
+    dlpi_handle fd;
+    int rc;
+    if (q->at.fd >= 0) return dlpi_handle_from(q->at.fd);
+    rc = dlpi_handle_open(&fd, q->at.path, DLPI_READ);
+    return rc != 0 ? -rc : fd;
 }
 
 /* Open and read the whole item in this thread, and close its file. A failure is noted in q. */
@@ -266,7 +250,7 @@ static int dlpi_file_complain(const dlpi_files *f, const dlpi_file *q) {
     switch (q->what) {
     case DLPI_FILE_NO_OPEN:
         return dlp_fail(q->item->call, q->errnum, "%s: cannot be opened%s", name,
-                        q->errnum == ENOENT ? "; check the path" : "");
+                        dlpi_path_cure(q->errnum));
     case DLPI_FILE_NO_STAT: return dlp_fail(q->item->call, q->errnum, "%s: fstat failed", name);
     case DLPI_FILE_IRREGULAR:
         return dlp_fail(q->item->call, q->errnum, "%s: %s", name,
@@ -294,135 +278,34 @@ static int dlpi_file_complain(const dlpi_files *f, const dlpi_file *q) {
     }
 }
 
+/* Read an item again whose handle died. A path is opened again. A descriptor is first replaced by
+   its source, unless it is the user's. Returns 0 or a failure's code. */
+DLPI_COLD static int dlpi_file_again(const dlpi_files *f, dlpi_file *q) {
+    int rc = 0;
+    if (q->at.fd >= 0 && f->again == NULL) return 0;
+    if (q->at.fd >= 0) rc = f->again(f->d.user, q->item, q->at.fd, q->errnum);
+    if (rc == 0) rc = dlpi_file_begin(f, q, q->item);
+    if (rc == 0) dlpi_file_run(f, q);
+    return rc;
+}
+
 /* Make the item of the bytes that were read, by decode if given. Returns 0 or a failure's code. */
-static int dlpi_file_settle(const dlpi_files_worker *w, const dlpi_file *q) {
+static int dlpi_file_settle(const dlpi_files_worker *w, dlpi_file *q) {
     const dlpi_files *f = w->files;
+    if (DLPI_UNLIKELY(q->what != DLPI_FILE_FINE) && dlpi_handle_dead(q->errnum)) {
+        const int rc = dlpi_file_again(f, q);
+        if (rc != 0) return rc;
+    }
     if (q->what != DLPI_FILE_FINE) return dlpi_file_complain(f, q);
     if (f->d.direct && f->ragged) q->item->length[0] = q->got / f->unit;
     if (f->d.decode == NULL) return 0;
     return f->d.decode(f->d.user, w->state, q->item, q->to, q->got);
 }
 
-/* ---- io_uring ---- */
+/* ---- files by io_uring ---- */
 
-#ifndef SYS_io_uring_setup /* the same everywhere but on alpha */
-#define SYS_io_uring_setup 425
-#define SYS_io_uring_enter 426
-#define SYS_io_uring_register 427
-#endif
-
-typedef struct dlpi_uring_params { /* struct io_uring_params */
-    uint32_t sq_entries, cq_entries, flags, thread_cpu, thread_idle, features, wq_fd, rest[3];
-    struct {
-        uint32_t head, tail, mask, entries, flags, dropped, array, rest[3];
-    } sq;
-    struct {
-        uint32_t head, tail, mask, entries, overflow, cqes, flags, rest[3];
-    } cq;
-} dlpi_uring_params;
-
-_Static_assert(sizeof(dlpi_sqe) == 64 && sizeof(dlpi_cqe) == 16, "io_uring's layout");
-_Static_assert(sizeof(dlpi_uring_params) == 120, "io_uring's layout");
-
-enum {
-    DLPI_URING_OPENAT = 18,
-    DLPI_URING_READ = 22,
-    DLPI_URING_SINGLE_MMAP = 1, /* of features */
-    DLPI_URING_PROBE = 8,       /* of io_uring_register */
-    DLPI_URING_OPS = 64,
-    DLPI_URING_SQES_AT = 0x10000000 /* offset in the ring's file */
-};
-
-/* True if the kernel has both operations, open and read. */
-static bool dlpi_uring_can(int fd) {
-    struct {
-        uint8_t last, n;
-        uint16_t rest0;
-        uint32_t rest[3];
-        struct {
-            uint8_t op, rest0;
-            uint16_t flags; /* 1: supported */
-            uint32_t rest;
-        } op[DLPI_URING_OPS];
-    } probe;
-    memset(&probe, 0, sizeof probe);
-    return syscall(SYS_io_uring_register, fd, DLPI_URING_PROBE, &probe, DLPI_URING_OPS) == 0 &&
-           (probe.op[DLPI_URING_OPENAT].flags & 1) != 0 &&
-           (probe.op[DLPI_URING_READ].flags & 1) != 0;
-}
-
-static void dlpi_uring_close(dlpi_uring *u) {
-    if (u->map) munmap(u->map, u->map_bytes);
-    if (u->sqe_map) munmap(u->sqe_map, u->sqe_bytes);
-    if (u->fd >= 0) close(u->fd);
-    memset(u, 0, sizeof *u);
-    u->fd = -1;
-}
-
-static void *dlpi_uring_map(int fd, size_t bytes, off_t at) {
-    void *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, at);
-    return map == MAP_FAILED ? NULL : map;
-}
-
-/* Map the queues of a ring. Returns 0 or errno. */
-static int dlpi_uring_maps(dlpi_uring *u, const dlpi_uring_params *p) {
-    size_t sq = p->sq.array + p->sq_entries * sizeof(uint32_t);
-    size_t cq = p->cq.cqes + p->cq_entries * sizeof(dlpi_cqe);
-    uint8_t *base;
-    u->map_bytes = sq > cq ? sq : cq;
-    u->sqe_bytes = p->sq_entries * sizeof(dlpi_sqe);
-    u->map = dlpi_uring_map(u->fd, u->map_bytes, 0);
-    if (u->map == NULL) return errno;
-    u->sqe_map = dlpi_uring_map(u->fd, u->sqe_bytes, DLPI_URING_SQES_AT);
-    if (u->sqe_map == NULL) return errno;
-    base = u->map;
-    u->sq_tail = (uint32_t *)(void *)(base + p->sq.tail);
-    u->cq_head = (uint32_t *)(void *)(base + p->cq.head);
-    u->cq_tail = (uint32_t *)(void *)(base + p->cq.tail);
-    u->sq_mask = p->sq_entries - 1;
-    u->cq_mask = p->cq_entries - 1;
-    u->cqe = (dlpi_cqe *)(void *)(base + p->cq.cqes);
-    u->sqe = u->sqe_map;
-    for (uint32_t i = 0; i < p->sq_entries; i++) /* entry i is always at place i */
-        ((uint32_t *)(void *)(base + p->sq.array))[i] = i;
-    return 0;
-}
-
-/* Make a ring for n requests. Returns 0 or errno. */
-DLPI_COLD static int dlpi_uring_open(dlpi_uring *u, uint32_t n) {
-    dlpi_uring_params p;
-    int rc;
-    memset(u, 0, sizeof *u);
-    memset(&p, 0, sizeof p);
-    u->fd = dlpi_fd_above((int)syscall(SYS_io_uring_setup, n, &p));
-    if (u->fd < 0) return errno;
-    rc = ENOSYS;
-    if ((p.features & DLPI_URING_SINGLE_MMAP) != 0 && dlpi_uring_can(u->fd))
-        rc = dlpi_uring_maps(u, &p);
-    if (rc != 0) dlpi_uring_close(u);
-    return rc;
-}
-
-/* Give the queued requests to the kernel. Returns 0, also if it took only some, or errno. */
-static int dlpi_uring_enter(dlpi_uring *u) {
-    long n;
-    DLPI_STORE_REL(u->sq_tail, u->tail); /* IO1 -> IO1: the entries before it */
-    while (u->queued > 0) {
-        n = syscall(SYS_io_uring_enter, u->fd, u->queued, 0u, 0u, NULL, (size_t)0);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return errno == EAGAIN || errno == EBUSY ? 0 : errno;
-        if (n == 0) break;
-        u->queued -= (uint32_t)n;
-    }
-    return 0;
-}
-
-/* Sleep until there is a completion, or timeout_ms are over. */
-static void dlpi_uring_wait(const dlpi_uring *u, int timeout_ms) {
-    struct pollfd p = {u->fd, POLLIN, 0};
-    (void)poll(&p, 1, timeout_ms);
-}
-
+/* Queue an empty request for q, and return it for the caller to fill. The ring must have room for
+   it. */
 static dlpi_sqe *dlpi_uring_put(dlpi_uring *u, uint8_t opcode, const dlpi_file *q) {
     dlpi_sqe *e = &u->sqe[u->tail++ & u->sq_mask];
     memset(e, 0, sizeof *e);
@@ -441,8 +324,6 @@ static bool dlpi_uring_take(dlpi_uring *u, dlpi_cqe *out) {
     return true;
 }
 
-/* ---- files by io_uring ---- */
-
 /* Close the file of q, and put q into the list of those that are over. With fetch threads the lock
    must be held. */
 static void dlpi_files_over(dlpi_files_worker *w, dlpi_file *q) {
@@ -451,6 +332,7 @@ static void dlpi_files_over(dlpi_files_worker *w, dlpi_file *q) {
     dlpi_files_put(&w->over, q);
 }
 
+/* Queue a read of the rest of an item, by io_uring. */
 static void dlpi_files_ring_read(dlpi_files_worker *w, const dlpi_file *q) {
     dlpi_sqe *e = dlpi_uring_put(&w->uring, DLPI_URING_READ, q);
     e->fd = q->fd;
@@ -471,9 +353,9 @@ static void dlpi_files_ring_begin(dlpi_files_worker *w, dlpi_file *q) {
         return;
     }
     e = dlpi_uring_put(&w->uring, DLPI_URING_OPENAT, q);
-    e->fd = AT_FDCWD;
+    e->fd = DLPI_RING_HERE;
     e->address = (uint64_t)(uintptr_t)q->at.path;
-    e->op_flags = DLPI_FILE_OPEN_FLAGS;
+    e->op_flags = DLPI_RING_OPEN;
 }
 
 /* Go on with q after its request came back with `result`. What the kernel would not do by the ring
@@ -518,51 +400,54 @@ static void dlpi_files_ring_drain(dlpi_files_worker *w) {
 
 /* ---- files by threads ---- */
 
+/* Run items of worker arg in a thread of its own, until the worker stops. */
 static void *dlpi_files_fetch_threads_thread(void *arg) {
     dlpi_files_worker *w = arg;
     dlpi_file *q;
-    pthread_mutex_lock(&w->lock);
+    dlpi_mutex_lock(&w->lock);
     for (;;) {
-        while (w->todo.first == NULL && !w->stop) pthread_cond_wait(&w->work, &w->lock);
+        while (w->todo.first == NULL && !w->stop) dlpi_cond_wait(&w->work, &w->lock);
         if (w->stop) break;
         q = dlpi_files_take(&w->todo);
-        pthread_mutex_unlock(&w->lock);
+        dlpi_mutex_unlock(&w->lock);
         dlpi_file_run(w->files, q);
-        pthread_mutex_lock(&w->lock);
+        dlpi_mutex_lock(&w->lock);
         dlpi_files_over(w, q);
         dlpi_event_add(&w->over_word); /* IO4 -> IO4 */
         if (w->waits) dlpi_futex_wake(&w->over_word, 1, UINT32_MAX, 0);
     }
-    pthread_mutex_unlock(&w->lock);
+    dlpi_mutex_unlock(&w->lock);
     return NULL;
 }
 
+/* Hand an item to the worker's fetch threads. */
 static void dlpi_files_fetch_threads_begin(dlpi_files_worker *w, dlpi_file *q) {
-    pthread_mutex_lock(&w->lock);
+    dlpi_mutex_lock(&w->lock);
     w->at_work++;
     dlpi_files_put(&w->todo, q);
-    pthread_cond_signal(&w->work);
-    pthread_mutex_unlock(&w->lock);
+    dlpi_cond_signal(&w->work);
+    dlpi_mutex_unlock(&w->lock);
 }
 
 /* Sleep until a file is over, or for ns. */
 static void dlpi_files_fetch_threads_wait(dlpi_files_worker *w, uint64_t ns) {
     uint32_t word = dlpi_event_count(&w->over_word); /* IO4 <- IO4: before the list */
-    pthread_mutex_lock(&w->lock);
+    dlpi_mutex_lock(&w->lock);
     w->waits = w->over.first == NULL;
-    pthread_mutex_unlock(&w->lock);
+    dlpi_mutex_unlock(&w->lock);
     if (w->waits) dlpi_futex_wait(&w->over_word, word, UINT32_MAX, ns, 0);
-    pthread_mutex_lock(&w->lock);
+    dlpi_mutex_lock(&w->lock);
     w->waits = 0;
-    pthread_mutex_unlock(&w->lock);
+    dlpi_mutex_unlock(&w->lock);
 }
 
+/* Stop and join the worker's fetch threads. Each ends after its present item. */
 static void dlpi_files_fetch_threads_end(dlpi_files_worker *w) {
-    pthread_mutex_lock(&w->lock);
+    dlpi_mutex_lock(&w->lock);
     w->stop = 1;
-    pthread_cond_broadcast(&w->work);
-    pthread_mutex_unlock(&w->lock);
-    for (int i = 0; i < w->n_fetch_threads; i++) pthread_join(w->fetch_threads[i], NULL);
+    dlpi_cond_broadcast(&w->work);
+    dlpi_mutex_unlock(&w->lock);
+    for (int i = 0; i < w->n_fetch_threads; i++) dlpi_thread_join(&w->fetch_threads[i]);
     w->n_fetch_threads = 0;
 }
 
@@ -570,8 +455,8 @@ static void dlpi_files_fetch_threads_end(dlpi_files_worker *w) {
 static int dlpi_files_fetch_threads_start(dlpi_files_worker *w) {
     int rc = 0;
     while (w->n_fetch_threads < w->files->d.in_flight && rc == 0) {
-        rc = pthread_create(&w->fetch_threads[w->n_fetch_threads], NULL,
-                            dlpi_files_fetch_threads_thread, w);
+        rc = dlpi_thread_start(&w->fetch_threads[w->n_fetch_threads],
+                               dlpi_files_fetch_threads_thread, w, 0);
         if (rc == 0) w->n_fetch_threads++;
     }
     return w->n_fetch_threads > 0 ? 0 : rc;
@@ -582,18 +467,18 @@ static int dlpi_files_fetch_threads_start(dlpi_files_worker *w) {
 /* Take a free record. waits: wait for one. Returns NULL if none is free and `waits` is false. */
 static dlpi_file *dlpi_files_get(dlpi_files_worker *w, bool waits) {
     dlpi_file *q;
-    pthread_mutex_lock(&w->lock);
-    while (waits && w->free.first == NULL) pthread_cond_wait(&w->room, &w->lock);
+    dlpi_mutex_lock(&w->lock);
+    while (waits && w->free.first == NULL) dlpi_cond_wait(&w->room, &w->lock);
     q = dlpi_files_take(&w->free);
-    pthread_mutex_unlock(&w->lock);
+    dlpi_mutex_unlock(&w->lock);
     return q;
 }
 
 static void dlpi_files_give(dlpi_files_worker *w, dlpi_file *q) {
-    pthread_mutex_lock(&w->lock);
+    dlpi_mutex_lock(&w->lock);
     dlpi_files_put(&w->free, q);
-    pthread_cond_signal(&w->room);
-    pthread_mutex_unlock(&w->lock);
+    dlpi_cond_signal(&w->room);
+    dlpi_mutex_unlock(&w->lock);
 }
 
 static int dlpi_files_no_worker(const dlp_item *item) {
@@ -642,9 +527,9 @@ static int dlpi_files_settle(dlpi_files_worker *w, dlp_item **done, int *code, i
     int n = 0, rc = 0;
     while (n < max && rc == 0) {
         dlpi_file *q;
-        pthread_mutex_lock(&w->lock);
+        dlpi_mutex_lock(&w->lock);
         q = dlpi_files_take(&w->over);
-        pthread_mutex_unlock(&w->lock);
+        dlpi_mutex_unlock(&w->lock);
         if (q == NULL) break;
         rc = dlpi_file_settle(w, q);
         done[n] = q->item;
@@ -654,11 +539,12 @@ static int dlpi_files_settle(dlpi_files_worker *w, dlp_item **done, int *code, i
     return n;
 }
 
+/* True if no item of the worker is being read, and none waits to be given back. */
 static bool dlpi_files_idle(dlpi_files_worker *w) {
     bool idle;
-    pthread_mutex_lock(&w->lock);
+    dlpi_mutex_lock(&w->lock);
     idle = w->at_work == 0 && w->over.first == NULL;
-    pthread_mutex_unlock(&w->lock);
+    dlpi_mutex_unlock(&w->lock);
     return idle;
 }
 
@@ -697,21 +583,21 @@ static uint64_t dlpi_files_stride(const dlpi_files *f) { /* of a record's room a
     return dlpi_sum(DLP_FILES_ROOM, f->d.direct ? 0 : dlpi_round_up(f->d.max_bytes, 64));
 }
 
+/* Free a worker's record, which may be made in part only, or NULL. Its threads must have ended. */
 static void dlpi_files_worker_free(dlpi_files_worker *w) {
     if (w == NULL) return;
     if (w->files) {
         dlpi_uring_close(&w->uring);
-        pthread_mutex_destroy(&w->lock);
-        pthread_cond_destroy(&w->work);
-        pthread_cond_destroy(&w->room);
         DLPI_ADD_SEQ(&w->files->users, UINT32_MAX); /* U2 -> U2 */
     }
-    free(w->memory);
+    dlpi_aligned_free(w->memory);
     free(w->file);
     free(w->fetch_threads);
     free(w);
 }
 
+/* Allocate a worker's record with a free request for each item in flight. Returns NULL if there is
+   no memory. */
 static dlpi_files_worker *dlpi_files_worker_new(dlpi_files *f) {
     size_t n = (size_t)f->d.in_flight, stride = (size_t)dlpi_files_stride(f);
     dlpi_files_worker *w = calloc(1, sizeof *w);
@@ -719,16 +605,16 @@ static dlpi_files_worker *dlpi_files_worker_new(dlpi_files *f) {
     w->file = calloc(n, sizeof *w->file);
     w->fetch_threads = calloc(n, sizeof *w->fetch_threads);
     if (w->file == NULL || w->fetch_threads == NULL ||
-        posix_memalign(&w->memory, 64, (size_t)dlpi_times(n, stride)) != 0) {
+        (w->memory = dlpi_aligned(64, dlpi_times(n, stride))) == NULL) {
         dlpi_files_worker_free(w);
         return NULL;
     }
     w->files = f;
     DLPI_ADD_SEQ(&f->users, 1u); /* U2 -> U2 */
     w->uring.fd = -1;
-    pthread_mutex_init(&w->lock, NULL);
-    pthread_cond_init(&w->work, NULL);
-    pthread_cond_init(&w->room, NULL);
+    w->lock = (dlpi_mutex)DLPI_MUTEX_INIT;
+    w->work = (dlpi_cond)DLPI_COND_INIT;
+    w->room = (dlpi_cond)DLPI_COND_INIT;
     for (size_t i = 0; i < n; i++) {
         dlpi_file *q = &w->file[i];
         q->at.room = (char *)w->memory + i * stride;
@@ -746,6 +632,8 @@ DLPI_COLD static void dlpi_files_worker_stop(dlpi_files_worker *w) {
     for (int i = 0; i < w->files->d.in_flight; i++) dlpi_file_close(&w->file[i]);
 }
 
+/* Begin a worker: open its io_uring, or start its threads, then call the user's worker_init.
+   Returns 0 or the code of the failure; nothing is left then. */
 DLPI_COLD static int dlpi_files_worker_init(void *user, int worker, void **state) {
     dlpi_files *f = user;
     dlpi_files_worker *w = dlpi_files_worker_new(f);
@@ -753,7 +641,7 @@ DLPI_COLD static int dlpi_files_worker_init(void *user, int worker, void **state
     if (rc == 0)
         if (!f->ring || dlpi_uring_open(&w->uring, (uint32_t)f->d.in_flight) != 0)
             rc = dlpi_files_fetch_threads_start(w);
-    if (rc == 0 && f->d.worker_init) rc = f->d.worker_init(f->d.user, worker, &w->state);
+    if (rc == 0 && f->d.worker_init) rc = f->d.worker_init(f->worker_user, worker, &w->state);
     if (rc == 0) {
         *state = w;
         return 0;
@@ -763,11 +651,13 @@ DLPI_COLD static int dlpi_files_worker_init(void *user, int worker, void **state
     return rc;
 }
 
+/* End a worker: wait for all that is under way, call the user's worker_exit, and free the worker.
+   */
 static void dlpi_files_worker_exit(void *user, int worker, void *state) {
     dlpi_files *f = user;
     dlpi_files_worker *w = state;
     dlpi_files_worker_stop(w);
-    if (f->d.worker_exit) f->d.worker_exit(f->d.user, worker, w->state);
+    if (f->d.worker_exit) f->d.worker_exit(f->worker_user, worker, w->state);
     dlpi_files_worker_free(w);
 }
 
@@ -782,6 +672,7 @@ static const char *dlpi_files_wrong(const dlp_files_desc *d, const char **field)
         return *field = "fields", "give one at least, and n_fields";
     if ((d->paths == NULL) == (d->locate == NULL))
         return *field = "paths", "give either paths or locate, which say where items are";
+    if (d->moved != 0 && d->moved != 1) return *field = "moved", "must be 0 or 1";
     if (d->in_flight < 0 || d->in_flight > DLPI_FILES_MOST) return *field = "in_flight", "0 to 256";
     if (!direct && (d->max_bytes == 0 || d->max_bytes > UINT64_C(1) << 40))
         return *field = "max_bytes",
@@ -824,6 +715,7 @@ static const dlpi_files *dlpi_files_of(const dlp_source *source) {
                : NULL;
 }
 
+/* Fill the dataset and the source of files, from the desc that was checked. */
 static void dlpi_files_source(dlpi_files *f) {
     f->dataset = (dlp_dataset){.n_items = f->d.n_items,
                                .fields = f->d.fields,
@@ -831,7 +723,12 @@ static void dlpi_files_source(dlpi_files *f) {
                                .writes_all_bytes =
                                    f->d.writes_all_bytes || (f->d.direct && f->d.n_fields == 1),
                                .fetch = dlpi_files_fetch,
-                               .user = f};
+                               .user = f,
+                               .warning = f->d.warning};
+    if (f->d.paths != NULL) {
+        dlpi_identity_paths(&f->identity, f->d.paths, f->d.n_items, f->d.moved);
+        f->dataset.identity = &f->identity;
+    }
     f->source = (dlp_source){.fetch = {.dataset = &f->dataset,
                                        .workers = {.worker_init = dlpi_files_worker_init,
                                                    .worker_exit = dlpi_files_worker_exit,
@@ -854,6 +751,7 @@ DLPI_COLD DLPDEF int dlp_files_open(dlp_source **out, const dlp_files_desc *desc
     f->d = *desc;
     f->d.direct = desc->direct || desc->decode == NULL;
     f->d.in_flight = desc->in_flight ? desc->in_flight : 16;
+    f->worker_user = desc->user;
     f->capacity = f->d.max_bytes;
     if (f->d.direct) {
         f->ragged = desc->fields[0].ragged != 0;
@@ -862,6 +760,7 @@ DLPI_COLD DLPDEF int dlp_files_open(dlp_source **out, const dlp_files_desc *desc
     }
     dlpi_files_choose(f);
     dlpi_files_source(f);
+    f->dataset.worker_bytes = dlp_files_worker_bytes(&f->source);
     *out = &f->source;
     return DLP_OK;
 }
@@ -875,7 +774,7 @@ DLPI_COLD DLPDEF uint64_t dlp_files_worker_bytes(const dlp_source *source) {
     const dlpi_files *f = dlpi_files_of(source);
     uint64_t each;
     if (f == NULL) return 0;
-    each = dlpi_files_stride(f) + sizeof(dlpi_file) + sizeof(pthread_t);
+    each = dlpi_files_stride(f) + sizeof(dlpi_file) + sizeof(dlpi_thread);
     if (f->ring) each += sizeof(dlpi_sqe) + 2 * sizeof(dlpi_cqe) + sizeof(uint32_t);
     return dlpi_sum(sizeof(dlpi_files_worker), dlpi_times((uint64_t)f->d.in_flight, each));
 }

@@ -1,4 +1,4 @@
-/* needs: files lines */
+/* needs: lines */
 #pragma once
 /* tests: system/source/lines, system/source/tar */
 #include "api/order.h"
@@ -12,7 +12,8 @@
    cut, old or made up gives errors, and no read outside a buffer.
 
    A new index is written under a name of its own, and renamed. So several processes may write the
-   same index at once, and a reader maps a whole one. A writer that dies leaves that other name. */
+   same index at once, and a reader maps a whole one. A writer that dies leaves that other
+   name. >>impl-index-turn says which process writes it. */
 
 enum { DLPI_INDEX_WORDS = 8 };
 
@@ -41,11 +42,9 @@ typedef struct dlpi_places {
 /* Append a place. Returns false if there is no memory. */
 static bool dlpi_places_add(dlpi_places *p, uint64_t at) {
     if (p->n == p->room) {
-        const uint64_t room = 2 * p->room + 1024;
-        uint64_t *more = realloc(p->at, (size_t)room * sizeof *more);
+        uint64_t *more = dlpi_room_for(p->at, p->n, &p->room, sizeof *more);
         if (more == NULL) return false;
         p->at = more;
-        p->room = room;
     }
     p->at[p->n++] = at;
     return true;
@@ -59,14 +58,10 @@ DLPI_COLD static dlpi_index dlpi_index_of(uint64_t *at, uint64_t n) {
     return x;
 }
 
-DLPI_COLD static dlpi_index_key dlpi_index_key_of(const struct stat *st, uint64_t kind) {
-    return (dlpi_index_key){kind, (uint64_t)st->st_size,
-                            (uint64_t)st->st_mtim.tv_sec * 1000000000u +
-                                (uint64_t)st->st_mtim.tv_nsec};
-}
-
 /* ---- index files ---- */
 
+/* Compute the header that an index file must have for this file and these counts. Its last word is
+   a hash of the others. */
 DLPI_COLD static void dlpi_index_head(uint64_t head[DLPI_INDEX_WORDS], const dlpi_index_key *key,
                                       const dlpi_index *x) {
     const uint64_t first = UINT64_C(0x0131787069706c64); /* "dlpipx1", and its version */
@@ -107,9 +102,10 @@ DLPI_COLD static bool dlpi_index_fits(dlpi_index *x, const dlpi_index_key *key, 
            bytes == (DLPI_INDEX_WORDS + x->n + 1) * sizeof(uint64_t);
 }
 
+/* Free or unmap an index, and clear its record. */
 DLPI_COLD static void dlpi_index_free(dlpi_index *x) {
     if (x->mapped > 0)
-        munmap(x->memory, x->mapped);
+        dlpi_handle_unmap(x->memory, x->mapped);
     else
         free(x->memory);
     memset(x, 0, sizeof *x);
@@ -120,7 +116,7 @@ DLPI_COLD static void dlpi_index_free(dlpi_index *x) {
 DLPI_COLD static bool dlpi_index_map(dlpi_index *x, const char *path, const dlpi_index_key *key) {
     dlpi_mapped m;
     memset(x, 0, sizeof *x);
-    if (dlpi_mapped_open(&m, path, false, NULL) == DLP_OK &&
+    if (dlpi_mapped_open(&m, path, false, 1, NULL) == DLP_OK &&
         m.size >= (DLPI_INDEX_WORDS + 1) * sizeof(uint64_t)) {
         x->memory = (void *)(uintptr_t)m.bytes;
         x->mapped = (size_t)m.size;
@@ -133,40 +129,40 @@ DLPI_COLD static bool dlpi_index_map(dlpi_index *x, const char *path, const dlpi
     return false;
 }
 
-/* Write n bytes to a file. Returns 0 or errno. */
-DLPI_COLD static int dlpi_index_put(int fd, const void *bytes, uint64_t n) {
-    const uint8_t *from = bytes;
-    while (n > 0) {
-        ssize_t k = write(fd, from, n < (1u << 30) ? (size_t)n : 1u << 30);
-        if (k < 0 && errno == EINTR) continue;
-        if (k < 0) return errno;
-        from += k;
-        n -= (uint64_t)k;
+/* Write n bytes to a file from byte `at` on. scan: is told before each piece. Returns 0 or errno.
+   */
+DLPI_COLD static int dlpi_index_put(dlpi_handle f, uint64_t at, const void *bytes, uint64_t n,
+                                    dlpi_scan *scan, uint64_t size) {
+    const uint64_t most = 1u << 24;
+    int rc = 0;
+    for (uint64_t i = 0; i < n && rc == 0; i += most) {
+        scan->seen(scan, size);
+        rc = dlpi_handle_write(f, (const uint8_t *)bytes + i, n - i < most ? n - i : most, at + i);
     }
-    return 0;
+    return rc;
 }
 
 /* Write the index x into the file `path`, which gets its name once it is complete. key: tells which
-   file the index is of. Returns 0 or errno; on failure an older file stays as it is. */
+   file the index is of. scan: is told that the work goes on. Returns 0 or errno; on failure an
+   older file stays as it is. */
 DLPI_COLD static int dlpi_index_write(const dlpi_index *x, const char *path,
-                                      const dlpi_index_key *key) {
+                                      const dlpi_index_key *key, dlpi_scan *scan) {
     char name[DLPI_PATH_MAX + 16];
     uint64_t head[DLPI_INDEX_WORDS];
-    struct timespec now;
-    int fd, rc;
-    if (!dlpi_file_may_be((DLPI_INDEX_WORDS + x->n + 1) * sizeof(uint64_t))) return errno;
-    clock_gettime(CLOCK_REALTIME, &now);
+    dlpi_handle fd;
+    int rc, closed;
+    if (!dlpi_file_may_be((DLPI_INDEX_WORDS + x->n + 1) * sizeof(uint64_t))) return EFBIG;
     snprintf(name, sizeof name, "%s.%08x.new", path,
-             (unsigned)dlp_hash((uint64_t)getpid(), (uint64_t)(uintptr_t)x, (uint64_t)now.tv_sec,
-                                (uint64_t)now.tv_nsec));
-    fd = dlpi_file_new(name, 0666);
-    if (fd < 0) return errno;
+             (unsigned)dlp_hash((uint64_t)dlpi_process_number(), (uint64_t)(uintptr_t)x,
+                                dlpi_real_ns(), 0));
+    if ((rc = dlpi_file_new(&fd, name, 0)) != 0) return rc;
     dlpi_index_head(head, key, x);
-    rc = dlpi_index_put(fd, head, sizeof head);
-    if (rc == 0) rc = dlpi_index_put(fd, x->at, (x->n + 1) * sizeof *x->at);
-    if (close(fd) != 0 && rc == 0) rc = errno;
-    if (rc == 0 && rename(name, path) != 0) rc = errno;
-    if (rc != 0) unlink(name);
+    rc = dlpi_index_put(fd, 0, head, sizeof head, scan, key->bytes);
+    if (rc == 0)
+        rc = dlpi_index_put(fd, sizeof head, x->at, (x->n + 1) * sizeof *x->at, scan, key->bytes);
+    if ((closed = dlpi_handle_close(fd)) != 0 && rc == 0) rc = closed;
+    if (rc == 0) rc = dlpi_path_rename(name, path);
+    if (rc != 0) dlpi_path_remove(name);
     return rc;
 }
 

@@ -1,7 +1,8 @@
-/* needs: files lines */
+/* needs: lines */
 #pragma once
 /* tests: system/source/lines */
 #include "api/lines.h"
+#include "source/foreign.h"
 #include "source/indexed.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-lines     LINES
@@ -12,16 +13,69 @@
 /* Bytes: of a thread's stretch, at most and at least; read at once. */
 enum { DLPI_LINES_STRETCH = 64 << 20, DLPI_LINES_LEAST = 64 << 10, DLPI_LINES_BLOCK = 1 << 20 };
 
-typedef struct dlpi_lines {
-    dlpi_indexed x; /* first */
-    dlp_lines_desc d;
-    dlp_field field; /* the field of a source whose desc gives no fields: the line's bytes */
-} dlpi_lines;
+enum {
+    DLPI_LINES_ZEROS = 64, /* zeros in a row that are no text: data that were not written */
+    DLPI_LINES_MARK = 3    /* bytes of the UTF-8 byte order mark */
+};
+
+/* ---- text that is none ---- */
+
+/* True if a file with these first n bytes begins with the UTF-8 byte order mark, which belongs to
+   no line. */
+static bool dlpi_lines_marked(const void *bytes, uint64_t n) {
+    return n >= DLPI_LINES_MARK && memcmp(bytes, "\xef\xbb\xbf", DLPI_LINES_MARK) == 0;
+}
+
+/* Return the first of DLPI_LINES_ZEROS zeros in a row, or NULL. */
+static const uint8_t *dlpi_lines_zeros(const uint8_t *at, const uint8_t *end) {
+    while ((at = memchr(at, 0, (size_t)(end - at))) != NULL) {
+        const uint8_t *behind = at;
+        while (behind < end && *behind == 0)
+            if (++behind - at == DLPI_LINES_ZEROS) return at;
+        at = behind;
+    }
+    return NULL;
+}
+
+DLPI_COLD static int dlpi_lines_unwritten(const dlpi_mapped *m, uint64_t at, dlp_error *err) {
+    return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, at,
+                             "zeros; it must be text. Copy the file again, or set insist = 1");
+}
+
+/* Refuse a file that ends in a zero, by the first of its last zeros. Returns 0, or a DLP_ERR code
+   and *err. */
+DLPI_COLD static int dlpi_lines_tail(const dlpi_mapped *m, dlp_error *err) {
+    char b[4096];
+    uint64_t at = m->size, k = 0;
+    while (at > 0 && k == 0) {
+        uint64_t n = at < sizeof b ? at : sizeof b;
+        int64_t got = dlpi_mapped_pread(m, at - n, n, b);
+        if (got < 0) return dlpi_mapped_system(err, m->path, "read", (int)-got);
+        if (got < (int64_t)n) return DLP_OK; /* it was cut: the caller sees that it has changed */
+        for (k = n; k > 0 && b[k - 1] == 0;) k--;
+        at -= n - k;
+    }
+    return at < m->size ? dlpi_lines_unwritten(m, at, err) : DLP_OK;
+}
+
+/* Refuse a file that is no text, and note an empty one. Returns 0, or a DLP_ERR code and *err. */
+DLPI_COLD static int dlpi_lines_look(dlpi_indexed *x, dlpi_indexed_file *f, dlp_error *err) {
+    bool doubt = false;
+    int rc;
+    if (x->d.insist) return DLP_OK;
+    rc = dlpi_foreign_refuse(&f->m, DLPI_TAKES_TEXT, "lines of text", true, &doubt, err);
+    if (rc == DLP_OK) rc = dlpi_lines_tail(&f->m, err);
+    if (rc == DLP_OK && doubt)
+        rc = dlpi_indexed_note(f, "looks binary; it must be text. insist = 1 takes it as it is",
+                               err);
+    if (rc == DLP_OK && f->m.size == 0) rc = dlpi_indexed_note(f, "is empty", err);
+    return rc;
+}
 
 /* ---- line ends ---- */
 
 typedef struct dlpi_lines_find {
-    const dlpi_lines *l;
+    const dlpi_indexed *x;
     const dlpi_indexed_file *f;
     uint64_t stretch;  /* bytes of a stretch */
     dlpi_places *ends; /* line ends of each stretch */
@@ -29,26 +83,20 @@ typedef struct dlpi_lines_find {
 
 /* Find the line ends in n bytes, before which 2 more bytes lie, and add their places to *e. begins:
    byte of the file. Returns false if there is no memory. */
-static bool dlpi_lines_block(const dlpi_lines *l, dlpi_places *e, const uint8_t *bytes, uint64_t n,
+static bool dlpi_lines_block(const dlpi_indexed *x, dlpi_places *e, uint8_t *bytes, uint64_t n,
                              uint64_t begins) {
     const uint8_t *at = bytes, *end = bytes + n;
+    if (begins == 0 && dlpi_lines_marked(bytes, n)) {
+        at += DLPI_LINES_MARK;
+        memset(bytes + DLPI_LINES_MARK - 2, '\n', 2); /* the first line begins here */
+    }
     while ((at = memchr(at, '\n', (size_t)(end - at))) != NULL) {
         bool empty = at[-1] == '\n' || (at[-1] == '\r' && at[-2] == '\n');
         at++;
-        if (empty && l->d.no_empty) continue;
+        if (empty && x->d.no_empty) continue;
         if (!dlpi_places_add(e, begins + (uint64_t)(at - bytes))) return false;
     }
     return true;
-}
-
-/* Return the next byte of a file, from `at` on, that is not in a hole, or `end`. before: the 2
-   bytes before it, which become zeros behind a hole. */
-static uint64_t dlpi_lines_data(const dlpi_indexed_file *f, uint64_t at, uint64_t end,
-                                uint8_t before[2]) {
-    off_t data = at < end ? lseek(f->m.fd, (off_t)at, SEEK_DATA) : (off_t)at;
-    if (data < 0) return errno == ENXIO ? end : at; /* nothing but a hole; or nobody knows */
-    if ((uint64_t)data > at) memset(before, 0, 2);
-    return (uint64_t)data;
 }
 
 /* Find the line ends of stretch i of *user, a dlpi_lines_find. Returns 0, or a code and *err. */
@@ -61,18 +109,32 @@ static int dlpi_lines_stretch(void *user, uint64_t i, dlp_error *err) {
     int rc = DLP_OK;
     if (buffer == NULL) return dlpi_mapped_system(err, f->m.path, "malloc", ENOMEM);
     memset(buffer, '\n', 2); /* as if a line had ended before the first one */
-    if (at > 0 && dlpi_mapped_pread(&f->m, at - 2, 2, buffer) != 2)
-        rc = dlpi_mapped_system(err, f->m.path, "read", errno);
-    while (rc == DLP_OK && (at = dlpi_lines_data(f, at, end, buffer)) < end) {
-        uint64_t n = end - at < DLPI_LINES_BLOCK ? end - at : DLPI_LINES_BLOCK;
-        int64_t got = dlpi_mapped_pread(&f->m, at, n, buffer + 2);
-        if (got < 0) rc = dlpi_mapped_system(err, f->m.path, "read", errno);
+    const int64_t two = at > 0 ? dlpi_mapped_pread(&f->m, at - 2, 2, buffer) : 2;
+    if (two != 2) rc = dlpi_mapped_system(err, f->m.path, "read", two < 0 ? (int)-two : EIO);
+    while (rc == DLP_OK && at < end) {
+        const uint64_t data = dlpi_mapped_data(&f->m, at, end);
+        uint64_t n = end - data < DLPI_LINES_BLOCK ? end - data : DLPI_LINES_BLOCK;
+        const uint8_t *zeros;
+        int64_t got;
+        if (data - at >= DLPI_LINES_ZEROS && !find->x->d.insist)
+            rc = dlpi_lines_unwritten(&f->m, at, err);
+        if (data > at) memset(buffer, 0, 2); /* a hole has zeros */
+        at = data;
+        if (at == end || rc != DLP_OK) break;
+        got = dlpi_mapped_pread(&f->m, at, n, buffer + 2);
+        if (got < 0) rc = dlpi_mapped_system(err, f->m.path, "read", (int)-got);
         if (got < (int64_t)n) break; /* it was cut: the caller sees that it has changed */
-        if (!dlpi_lines_block(find->l, &find->ends[i], buffer + 2, n, at))
+        zeros = find->x->d.insist ? NULL : dlpi_lines_zeros(buffer + 2, buffer + 2 + n);
+        if (zeros != NULL)
+            rc = dlpi_lines_unwritten(&f->m, at + (uint64_t)(zeros - (buffer + 2)), err);
+        if (!dlpi_lines_block(find->x, &find->ends[i], buffer + 2, n, at))
             rc = dlpi_mapped_system(err, f->m.path, "malloc", ENOMEM);
         memmove(buffer, buffer + n, 2);
         at += n;
     }
+    if (rc == DLP_OK && at == f->m.size && buffer[1] != '\n' && /* a last line without an end */
+        !dlpi_places_add(&find->ends[i], at))
+        rc = dlpi_mapped_system(err, f->m.path, "malloc", ENOMEM);
     free(buffer);
     return rc;
 }
@@ -84,11 +146,11 @@ static uint64_t dlpi_lines_stretch_bytes(uint64_t bytes, int threads) {
     return each < DLPI_LINES_LEAST ? DLPI_LINES_LEAST : each;
 }
 
-/* Put the line ends of n stretches together into the file's index. tail: a line without an end
-   follows the last line end. Returns 0, or DLP_ERR_MEMORY and *err. */
+/* Put the line ends of n stretches together into the file's index. Returns 0, or DLP_ERR_MEMORY and
+   *err. */
 DLPI_COLD static int dlpi_lines_join(dlpi_indexed_file *f, const dlpi_places *ends, uint64_t n,
-                                     bool tail, dlp_error *err) {
-    uint64_t lines = tail, *at, k = 0;
+                                     dlp_error *err) {
+    uint64_t lines = 0, *at, k = 0;
     for (uint64_t i = 0; i < n; i++) lines += ends[i].n;
     if ((at = malloc((size_t)(lines + 1) * sizeof *at)) == NULL)
         return dlpi_mapped_system(err, f->m.path, "malloc", ENOMEM);
@@ -97,24 +159,19 @@ DLPI_COLD static int dlpi_lines_join(dlpi_indexed_file *f, const dlpi_places *en
         if (ends[i].n > 0) memcpy(at + k, ends[i].at, (size_t)ends[i].n * sizeof *at);
         k += ends[i].n;
     }
-    if (tail) at[k] = f->m.size;
     f->index = dlpi_index_of(at, lines);
     return DLP_OK;
 }
 
 /* Fill a file's index with its lines, in threads. Returns 0, or a DLP_ERR code and *err. */
 DLPI_COLD static int dlpi_lines_find_all(dlpi_indexed *x, dlpi_indexed_file *f, dlp_error *err) {
-    dlpi_lines *l = (dlpi_lines *)(void *)x;
     const uint64_t stretch = dlpi_lines_stretch_bytes(f->m.size, x->threads);
     const uint64_t n = f->m.size / stretch + (f->m.size % stretch != 0);
-    dlpi_lines_find find = {l, f, stretch, calloc((size_t)n + 1, sizeof *find.ends)};
-    char last = '\n';
+    dlpi_lines_find find = {x, f, stretch, calloc((size_t)n + 1, sizeof *find.ends)};
     int rc;
     if (find.ends == NULL) return dlpi_mapped_system(err, f->m.path, "malloc", ENOMEM);
     rc = dlpi_jobs_run(n, x->threads, dlpi_lines_stretch, &find, err);
-    if (rc == DLP_OK && f->m.size > 0 && dlpi_mapped_pread(&f->m, f->m.size - 1, 1, &last) < 0)
-        rc = dlpi_mapped_system(err, f->m.path, "read", errno);
-    if (rc == DLP_OK) rc = dlpi_lines_join(f, find.ends, n, last != '\n', err);
+    if (rc == DLP_OK) rc = dlpi_lines_join(f, find.ends, n, err);
     for (uint64_t i = 0; i < n; i++) free(find.ends[i].at);
     free(find.ends);
     return rc;
@@ -122,40 +179,67 @@ DLPI_COLD static int dlpi_lines_find_all(dlpi_indexed *x, dlpi_indexed_file *f, 
 
 /* ---- items ---- */
 
-/* Find the line in the *n bytes at *line of an item, and set both to it. at: the item's first byte
-   in the file, before which one more byte was read. Returns false if the bytes are no line. */
-static bool dlpi_lines_cut(const dlpi_lines *l, const dlpi_indexed_file *f, uint64_t at,
-                           const char **line, uint64_t *n) {
-    const char *from = *line, *end = from + *n;
-    uint64_t rest = f->m.size - at;
-    if (at > 0 && *from++ != '\n') return false;
-    while (l->d.no_empty && from < end &&
-           (*from == '\n' || (*from == '\r' && end - from > 1 && from[1] == '\n')))
-        from += *from == '\n' ? 1 : 2;
-    if (from == end) return false;
-    if (end[-1] == '\n') {
-        end--;
-        if (end > from && end[-1] == '\r') end--;
-    } else if ((uint64_t)(end - *line) - (at > 0) != rest) {
-        return false; /* only the last line of a file has no end */
+/* True if bytes [at, end) of a file are empty lines alone. A mark may begin the file. bytes: all of
+   them in memory; NULL: they are read. */
+static bool dlpi_lines_empty(const dlpi_indexed_file *f, uint64_t at, uint64_t end,
+                             const char *bytes) {
+    char b[512];
+    bool cr = false;
+    for (uint64_t n = end - at; at < end; at += n) {
+        const char *c = bytes != NULL ? bytes : b;
+        if (bytes == NULL) {
+            n = end - at < sizeof b ? end - at : sizeof b;
+            if (dlpi_mapped_pread(&f->m, at, n, b) != (int64_t)n) return false;
+        }
+        for (uint64_t i = at == 0 && dlpi_lines_marked(c, n) ? DLPI_LINES_MARK : 0; i < n; i++) {
+            if (c[i] != '\n' && (c[i] != '\r' || cr)) return false;
+            cr = c[i] == '\r';
+        }
     }
-    *line = from;
-    *n = (uint64_t)(end - from);
-    return memchr(from, '\n', (size_t)*n) == NULL;
+    return !cr;
 }
 
-static int dlpi_lines_decode(void *user, void *state, dlp_item *item, const void *bytes,
-                             uint64_t n) {
-    const dlpi_lines *l = user;
-    const dlpi_indexed_file *f = dlpi_indexed_file_of(&l->x, item->index);
-    const char *line = bytes;
-    uint64_t at, to, most = l->d.max_bytes;
-    if (!dlpi_index_item(&f->index, f->m.size, item->index - f->first + l->x.skip, &at, &to) ||
-        n != to - at + (at > 0) || !dlpi_lines_cut(l, f, at, &line, &n))
+/* Find the line in the *n bytes at *line, which were read for bytes [at, to) of a file, and set
+   both to it. The byte before was read, too. If many empty lines lie before the line, only the last
+   x->tail bytes were read. Returns 0 or a failure's code. */
+static int dlpi_lines_cut(const dlpi_indexed *x, const dlpi_indexed_file *f, const dlp_item *item,
+                          uint64_t at, uint64_t to, const char **line, uint64_t *n) {
+    const uint64_t begins = at - (at > 0);
+    const bool whole = x->tail == 0 || to - begins <= x->tail;
+    const char *end = *line + *n, *first = *line + (at > 0), *from;
+    if (*n != (whole ? to - begins : x->tail) || (end[-1] != '\n' && to != f->m.size) ||
+        (whole && at > 0 && **line != '\n')) /* the line before must end here */
         return dlpi_indexed_unlike(f, item, at);
+    if (end[-1] == '\n') {
+        end--;
+        end -= end > *line && end[-1] == '\r';
+    }
+    if (at == 0 && whole && dlpi_lines_marked(*line, *n)) first += DLPI_LINES_MARK;
+    from = dlpi_last_byte(*line, '\n', (size_t)(end - *line));
+    if (from == NULL && !whole)
+        return dlpi_indexed_long(f, item, at, (uint64_t)(end - *line), x->d.max_bytes);
+    from = from != NULL ? from + 1 : first;
+    *n -= (uint64_t)(from - *line); /* of bytes from the line on */
+    if (x->d.no_empty ? from == end || !dlpi_lines_empty(f, begins, to - *n, whole ? *line : NULL)
+                      : from != first)
+        return dlpi_indexed_unlike(f, item, at);
+    *line = from;
+    *n = (uint64_t)(end - from);
+    return 0;
+}
+
+/* Give one line to the user's `parse`, or copy it into the field. Returns 0 or a failure's code:
+   the file has changed, the line is too long, or `parse` failed. */
+static int dlpi_lines_decode(const dlpi_indexed *x, const dlpi_indexed_file *f, void *state,
+                             dlp_item *item, const void *bytes, uint64_t n, uint64_t at,
+                             uint64_t to) {
+    const char *line = bytes;
+    const int rc = dlpi_lines_cut(x, f, item, at, to, &line, &n);
+    uint64_t most = x->d.max_bytes;
+    if (rc != 0) return rc;
     if (most > 0 && n > most) return dlpi_indexed_long(f, item, at, n, most);
-    if (l->d.parse != NULL) return l->d.parse(l->d.user, state, item, line, n);
-    most = (uint64_t)l->x.dataset.fields->shape[0];
+    if (x->d.parse != NULL) return x->d.parse(x->d.user, state, item, line, n);
+    most = (uint64_t)x->source.fetch.dataset->fields->shape[0];
     if (n > most) return dlpi_indexed_long(f, item, at, n, most);
     if (n > 0) memcpy(item->data[0], line, (size_t)n);
     item->length[0] = n;
@@ -164,71 +248,13 @@ static int dlpi_lines_decode(void *user, void *state, dlp_item *item, const void
 
 /* ---- open ---- */
 
-DLPI_COLD static const char *dlpi_lines_wrong(const dlp_lines_desc *d, const char **field) {
-    const char *wrong = dlpi_indexed_wrong(d->path, d->paths, d->n_paths, d->threads, field);
-    if (wrong != NULL) return wrong;
-    if (d->max_bytes > UINT64_C(1) << 40) return *field = "max_bytes", "0 to 2^40";
-    if (d->no_empty < 0 || d->no_empty > 1) return *field = "no_empty", "0 or 1";
-    if ((d->fields == NULL) != (d->n_fields == 0))
-        return *field = "n_fields", "0 without fields, else above 0";
-    if (d->parse != NULL && d->n_fields == 0) return *field = "fields", "given: what parse writes";
-    if (d->parse == NULL && d->n_fields > 0 &&
-        (d->n_fields > 1 || !d->fields->ragged || d->fields->ndim != 1 ||
-         (d->fields->dtype & 0xffff) != 8))
-        return *field = "fields",
-               "one field without a parse: ragged, of one dimension and one byte an element";
-    return NULL;
-}
-
-/* Make the source of the lines that were found. Returns 0, or a DLP_ERR code and *err. */
-DLPI_COLD static int dlpi_lines_source(dlpi_indexed *x, dlp_error *err) {
-    dlpi_lines *l = (dlpi_lines *)(void *)x;
-    const dlp_lines_desc *d = &l->d;
-    const bool alone = d->in_flight == 0;
-    const uint64_t most =
-        d->max_bytes > 0 && d->max_bytes < l->x.most ? d->max_bytes + 2 : l->x.most;
-    dlp_files_desc files = {.fields = d->fields,
-                            .n_fields = d->n_fields,
-                            .use_threads = d->use_threads,
-                            .decode = dlpi_lines_decode,
-                            .max_bytes = most + 1}; /* and the byte before */
-    int rc;
-    files.in_flight = d->in_flight;
-    if (alone) files.in_flight = 1;
-    l->field = (dlp_field){.name = "line", .dtype = DLP_U8, .ndim = 1, .ragged = 1};
-    l->field.shape[0] = (int64_t)(d->max_bytes > 0 ? d->max_bytes : l->x.most);
-    if (d->n_fields == 0) {
-        files.fields = &l->field;
-        files.n_fields = 1;
-    }
-    rc = dlpi_indexed_source(&l->x, &files, err);
-    if (rc != DLP_OK) return rc;
-    if (alone) { /* the worker reads; short lines of a file in memory take less than a ring */
-        l->x.source.fetch.fetcher = DLP_FETCH_SEQUENTIAL;
-        l->x.source.fetch.in_flight = 0;
-    }
-    return DLP_OK;
-}
-
 DLPI_COLD DLPDEF int dlp_lines_open(dlp_source **out, const dlp_lines_desc *desc, dlp_error *err) {
-    const char *field = "", *wrong;
-    dlpi_lines *l;
-    if (out == NULL || desc == NULL)
-        return dlpi_error_set(err, DLP_ERR_ARG, "", "out or desc is NULL");
-    if ((wrong = dlpi_lines_wrong(desc, &field)) != NULL)
-        return dlpi_error_set(err, DLP_ERR_ARG, field, "%s must be %s", field, wrong);
-    l = dlpi_indexed_new(sizeof *l, desc->path, desc->paths, desc->n_paths);
-    if (l == NULL) return dlpi_error_set(err, DLP_ERR_MEMORY, "", "malloc failed");
-    l->d = *desc;
-    l->x.kind = desc->no_empty ? DLPI_INDEX_NO_EMPTY : DLPI_INDEX_LINES;
-    l->x.skip = desc->skip;
-    l->x.before = 1;
-    l->x.directory = desc->index;
-    l->x.worker_init = desc->worker_init;
-    l->x.worker_exit = desc->worker_exit;
-    l->x.user = desc->user;
-    l->x.threads = dlpi_jobs_threads(desc->threads);
-    l->x.find = dlpi_lines_find_all;
-    l->x.make = dlpi_lines_source;
-    return dlpi_indexed_open(out, &l->x, false, err);
+    static const dlpi_splitter how = {.kind = DLPI_INDEX_LINES,
+                                      .before = 1,
+                                      .around = 2 + DLPI_LINES_MARK,
+                                      .alone = true,
+                                      .look = dlpi_lines_look,
+                                      .find = dlpi_lines_find_all,
+                                      .item = dlpi_lines_decode};
+    return dlpi_indexed_open(out, desc, &how, err);
 }

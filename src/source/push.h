@@ -76,6 +76,8 @@ static uint64_t dlpi_push_capacity(const dlp_push_desc *d, uint64_t record) {
     return d->capacity ? d->capacity : n;
 }
 
+/* Check a push desc, but not its fields. record: bytes of a record. Returns 0, or a DLP_ERR code
+   with *err filled. */
 static int dlpi_push_check(const dlp_push_desc *d, uint64_t record, dlp_error *err) {
     if (d->max_producers > DLP_MPSC_MAX_PRODUCERS)
         return dlpi_push_bad(err, "max_producers", "0..4096");
@@ -91,14 +93,15 @@ static int dlpi_push_check(const dlp_push_desc *d, uint64_t record, dlp_error *e
     return DLP_OK;
 }
 
+/* Close the door and the memory, and free the reader. Producers see that the push is over. */
 static void dlpi_push_free(dlp_push *s) {
     if (s->path) dlpi_door_close(&s->door, s->path);
     if (s->head != NULL) {
         dlpi_credit_close(&s->head->over, 1u); /* PU2 -> PU2 */
-        munmap(s->head, (size_t)s->was.total_bytes);
+        dlpi_pages_free(s->head, s->was.total_bytes);
     }
-    if (s->fd >= 0) close(s->fd);
-    if (s->self >= 0) close(s->self);
+    dlpi_handle_close(s->fd);
+    dlpi_handle_close(s->self);
     free(s->path);
     free(s->lanes);
     free(s->items);
@@ -126,23 +129,25 @@ static dlpi_push_head dlpi_push_sizes(const dlp_push_desc *d, const dlpi_push_fi
     return h;
 }
 
+/* Make the memory that producers share, and open the door if the push has a path. Returns 0, or a
+   DLP_ERR code with *err filled. If it fails, dlpi_push_free frees all. */
 static int dlpi_push_memory(dlp_push *s, const dlp_push_desc *d, dlp_error *err) {
     uint32_t n = s->was.max_producers;
+    const char *call = "";
     void *map = NULL;
     int rc;
     s->lanes = calloc(n, sizeof *s->lanes);
     s->items = calloc(n, 3 * sizeof *s->items);
-    if (d->path) s->path = strdup(d->path);
+    if (d->path) s->path = dlpi_string_copy(d->path);
     if (!s->lanes || !s->items || (d->path && !s->path))
         return dlpi_error_set(err, DLP_ERR_MEMORY, "", "calloc of the reader failed");
     s->left = s->items + n;
     s->ended = s->left + n;
-    if ((rc = dlpi_push_map(s->was.total_bytes, &s->fd, &map, err)) != DLP_OK) return rc;
+    rc = dlpi_push_made(&s->fd, &s->self, &map, s->was.total_bytes, &call);
     s->head = map;
-    s->self = dlpi_pidfd_open(getpid());
-    if (s->self < 0) return dlpi_push_system(err, "pidfd_open (Linux 5.3)", NULL, errno);
+    if (rc != 0) return dlpi_push_system(err, call, NULL, rc);
     rc = dlp_mpsc_init(dlpi_at(map, s->was.bundle_at), s->was.bundle_bytes, s->was.record_bytes,
-                       s->capacity, n, 1);
+                       s->capacity, n, DLPI_HAS_SHARING);
     if (rc == DLP_OK)
         rc = dlp_mpsc_attach_rx(&s->rx, s->lanes, n, dlpi_at(map, s->was.bundle_at),
                                 s->was.bundle_bytes);
@@ -225,9 +230,9 @@ static bool dlpi_push_ended(dlp_push *s, uint32_t producer) {
    is looked at before the tail, so that what a dead producer pushed is seen. *lost: set if the lane
    has one whose producer is gone. *come: set if a producer was ever there. */
 static bool dlpi_push_lives(const dlp_push *s, uint32_t i, bool *lost, bool *come) {
-    const dlpi_push_line *line = (dlpi_push_line *)dlpi_at(s->head, s->was.lines_at) + i;
-    bool taken = DLPI_LOAD_RLX(&s->owners[i]) != 0 && dlpi_place_taken(s->fd, i); /* LO1: a hint */
-    uint64_t begun = DLPI_LOAD_RLX(&line->begun); /* the kernel's lock orders it */
+    const dlpi_push_line *lines = dlpi_at(s->head, s->was.lines_at);
+    bool taken = DLPI_LOAD_RLX(&s->owners[i]) != 0 && dlpi_push_taken(s->fd, lines, i); /* LO1 */
+    uint64_t begun = DLPI_LOAD_RLX(&lines[i].begun); /* ordered by the place */
     *come = begun > 0;
     *lost = begun > s->ended[i] && !taken;
     if (begun > 0 && begun <= s->ended[i]) return false;
@@ -315,6 +320,8 @@ static int64_t dlpi_push_peek(dlp_push *s, uint64_t n, const uint8_t **records,
     return got > 0 && at == NULL ? 0 : got;
 }
 
+/* Say in the item's call why no items come: no producer lives, or a lane is damaged. Returns the
+   code of the failure. */
 static int dlpi_push_damaged(const dlp_push *s, const dlp_item *it) {
     if (s->lost)
         return dlp_fail(it->call, 0,
@@ -422,6 +429,8 @@ static int dlpi_push_again(const dlp_push *s, const dlp_item *it) {
     return 0;
 }
 
+/* The dataset's fetch callback: wait for the next pushed item, and copy it. An item that was given
+   before is copied again, if it is kept. Returns 0, DLP_END, DLP_STOPPED or a failure's code. */
 static int dlpi_push_fetch(void *user, dlp_item *it) {
     dlp_push *s = user;
     const uint8_t *item = NULL;
@@ -496,6 +505,8 @@ static int64_t dlpi_push_burst(dlp_push *s, dlpi_worker *w, const dlpi_unit *t, 
     return items;
 }
 
+/* Copy pushed items into the leading rows of t, several at once. Returns how many rows are done;
+   dlpi_push_fetch does the others. */
 static uint32_t dlpi_push_read(void *user, dlpi_worker *w, const dlpi_unit *t) {
     dlp_push *s = user;
     const uint64_t first = dlpi_slot_index(w->p, t->slot)[t->row];
@@ -557,6 +568,8 @@ static int32_t dlpi_push_full(const dlp_push *s) {
 }
 
 static uint32_t dlpi_push_writers(const void *user) { return ((const dlp_push *)user)->writers; }
+
+/* Describe the producers' lanes in *to. Returns how many records lie in the lanes. */
 static uint64_t dlpi_push_lanes(const void *user, dlp_link *to) {
     const dlp_push *s = user;
     uint64_t n = 0;
@@ -576,6 +589,7 @@ static const dlpi_reader dlpi_push_reader = {.words = dlpi_push_words,
                                              .more = dlpi_push_more,
                                              .failed = dlpi_push_failed};
 
+/* Fill the dataset and the source of a push, once its memory is made. */
 static void dlpi_push_source(dlp_push *s) {
     s->dataset = (dlp_dataset){.fields = s->fields,
                                .n_fields = s->at.n,
@@ -626,13 +640,14 @@ DLPI_COLD DLPDEF int dlp_push_open(dlp_push **out, const dlp_push_desc *desc, dl
     return DLP_OK;
 }
 
+/* Add the counts of producer i, numbered from 0, to *to. */
 static void dlpi_push_add(const dlp_push *s, uint32_t i, dlp_push_stats *to) {
     const dlpi_push_line *lines = dlpi_at(s->head, s->was.lines_at);
     to->items += DLPI_LOAD_RLX(&s->items[i]); /* statistics, here and below */
     to->left += DLPI_LOAD_RLX(&s->left[i]);
     to->refused += DLPI_LOAD_RLX(&lines[i].refused);
     to->waiting += dlpi_push_in_lane(s, i);
-    to->attached += DLPI_LOAD_RLX(&s->owners[i]) != 0 && dlpi_place_taken(s->fd, i);
+    to->attached += DLPI_LOAD_RLX(&s->owners[i]) != 0 && dlpi_push_taken(s->fd, lines, i);
 }
 
 DLPDEF int dlp_push_look(const dlp_push *s, uint32_t number, dlp_push_stats *stats) {

@@ -4,6 +4,8 @@
 #include "api/push.h"
 #include "base/places.h"
 #include "cells/cells.h"
+#include "queue/credit.h"
+#include "queue/first.h"
 #include "queue/mpsc.h"
 #include "source/new_file.h"
 /* ---------------------------------------------------------------------------------------------
@@ -12,6 +14,7 @@
    without a name. The file is sealed, so that nobody can cut it while others have it mapped. Place
    i of the file (>>impl-places) belongs to the producer in lane i. The reader lives as long as its
    pidfd says so; a producer of another program gets that pidfd with the file (>>impl-push-door).
+   If no memory is shared with other programs, there is no file, and a place is a word of the line.
 
    A producer copies the head once, checks it, and computes offsets from the copy. A record is a
    mark (an item, or the end of a stream) and the fields, each at a multiple of 8 bytes. If a field
@@ -23,8 +26,9 @@
           left            the pipe's worker,    producers that wait (PU2)
                           and its consumer
    LO1    owners          >>queues              reader, producers: how many there are, a hint
+   PU4    line.place      its producer          reader, producers (PU4); only without a file
    -      line.begun      its producer          reader, after it looked at the place: a lock of the
-                                                kernel orders them
+                                                kernel or PU4 orders them
    -      line.refused    its producer          statistics */
 
 #define DLPI_PUSH_MAGIC UINT64_C(0x0068737570706c64) /* "dlppush" */
@@ -48,7 +52,8 @@ _Static_assert(sizeof(dlpi_push_head) == 80, "layout of a push");
 typedef struct dlpi_push_line { /* in region: of a producer */
     uint64_t refused; /* items that the producer could not push, because its lane was full */
     uint64_t begun; /* 1 + the record at which the newest stream of the lane begins; 0: none did */
-    uint8_t pad[DLPI_LINE - 16];
+    uint32_t place; /* PU4 1: a producer has it; without a file */
+    uint8_t pad[DLPI_LINE - 20];
 } dlpi_push_line;
 _Static_assert(sizeof(dlpi_push_line) == DLPI_LINE, "layout of a push");
 
@@ -106,6 +111,8 @@ static int dlpi_push_field(dlpi_push_fields *at, uint32_t i, const dlp_field *f,
     return DLP_OK;
 }
 
+/* Check the fields of a push, and lay them out in a record. Returns 0, or a DLP_ERR code with *err
+   filled. */
 static int dlpi_push_layout(dlpi_push_fields *at, const dlp_field *fields, uint32_t n,
                             dlp_error *err) {
     int rc = DLP_OK;
@@ -128,6 +135,8 @@ static uint64_t dlpi_push_bytes(const dlpi_push_fields *at, uint32_t f, uint64_t
 
 /* ---- the file ---- */
 
+/* Fill *err with the failure of a system call. path: the push's path, or NULL. Returns
+   DLP_ERR_MEMORY or DLP_ERR_SYSTEM. */
 static int dlpi_push_system(dlp_error *err, const char *call, const char *path, int errnum) {
     int code = errnum == ENOMEM ? DLP_ERR_MEMORY : DLP_ERR_SYSTEM;
     dlpi_error_set(err, code, path ? "path" : "", "%s%s%s: %s", call, path ? " of " : "",
@@ -138,35 +147,52 @@ static int dlpi_push_system(dlp_error *err, const char *call, const char *path, 
     return code;
 }
 
-/* Make a sealed file of `bytes` zeros in memory, and map it. *fd, *map: its descriptor and address.
-   Returns 0 or a DLP_ERR code. */
-static int dlpi_push_map(uint64_t bytes, int *fd, void **map, dlp_error *err) {
-    const char *call = "memfd_create";
-    *fd = -1;
-    if (dlpi_file_may_be(bytes))
-        *fd = dlpi_fd_above((int)syscall(SYS_memfd_create, "dlpipe-push", 3u));
-    if (*fd < 0) return dlpi_push_system(err, call, NULL, errno);
-    call = "ftruncate";
-    *map = MAP_FAILED;
-    if (ftruncate(*fd, (off_t)bytes) == 0) {
-        call = "fcntl (F_ADD_SEALS)";
-        if (fcntl(*fd, 1033, 6) == 0) { /* no shrink, no growth */
-            call = "mmap";
-            *map = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED, *fd, 0);
-        }
-    }
-    if (*map != MAP_FAILED) return DLP_OK;
-    *map = NULL;
-    return dlpi_push_system(err, call, NULL, errno);
+#if DLPI_HAS_SHARING
+/* Make the memory, as a file, and a pidfd of this process. Returns 0 or errno, and *call. */
+static int dlpi_push_made(int *fd, int *self, void **at, uint64_t bytes, const char **call) {
+    const int rc = dlpi_memory_file(fd, at, "dlpipe-push", bytes, false, call);
+    if (rc != 0) return rc;
+    *call = "pidfd_open (Linux 5.3)";
+    return dlpi_process_watch(self, dlpi_process_number());
 }
 
-/* Open the file of a descriptor again, because locks belong to an open file description. Returns
-   the new descriptor, or -1 with errno. */
-static int dlpi_push_reopen(int fd) {
-    char path[40];
-    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    return dlpi_fd_above(open(path, O_RDWR | O_CLOEXEC));
+/* Open the file again: a place belongs to an open file description. Returns 0 or errno. */
+static int dlpi_push_reopen(int *to, int fd) { return dlpi_handle_again(to, fd); }
+
+static bool dlpi_push_take(int fd, dlpi_push_line *lines, uint32_t i) {
+    return (void)lines, dlpi_place_take(fd, i);
 }
+static bool dlpi_push_taken(int fd, const dlpi_push_line *lines, uint32_t i) {
+    return (void)lines, dlpi_place_taken(fd, i);
+}
+static void dlpi_push_give(int fd, dlpi_push_line *lines, uint32_t i) {
+    (void)lines;
+    dlpi_place_free(fd, i);
+}
+static bool dlpi_push_gone(int reader) { return dlpi_process_gone(reader); }
+#else
+static int dlpi_push_made(int *fd, int *self, void **at, uint64_t bytes, const char **call) {
+    *fd = *self = -1;
+    *call = "mmap";
+    return dlpi_pages(at, bytes);
+}
+static int dlpi_push_reopen(int *to, int fd) { return *to = fd, 0; } /* there is none */
+
+/* Take the place of a line. A thread that ends does not give it back by itself. */
+static bool dlpi_push_take(int fd, dlpi_push_line *lines, uint32_t i) {
+    (void)fd;
+    return dlpi_first_take(&lines[i].place, 1u); /* PU4 <- PU4 */
+}
+static bool dlpi_push_taken(int fd, const dlpi_push_line *lines, uint32_t i) {
+    (void)fd;
+    return dlpi_credit_held(&lines[i].place) != 0; /* PU4 <- PU4 */
+}
+static void dlpi_push_give(int fd, dlpi_push_line *lines, uint32_t i) {
+    (void)fd;
+    dlpi_credit_done_quiet(&lines[i].place); /* PU4 -> PU4 */
+}
+static bool dlpi_push_gone(int reader) { return (void)reader, false; }
+#endif
 
 /* Return how many producers are attached: a hint, in which a killed producer counts until another
    has its place. They are counted at each call. If there are many lanes they are counted only now

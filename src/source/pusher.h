@@ -29,11 +29,13 @@ struct dlp_pusher {
 
 /* ---- a producer attaches to the push ---- */
 
+#if DLPI_HAS_SHARING
+/* Fill *err: the door at `path` gave no memory. errnum: why. Returns DLP_ERR_CORRUPT if no push is
+   there, else DLP_ERR_SYSTEM. */
 static int dlpi_pusher_refused(const char *path, int errnum, dlp_error *err) {
-    struct stat st;
     const char *why = strerror(errnum);
-    if (errnum == EPROTO ||
-        (errnum == ECONNREFUSED && lstat(path, &st) == 0 && !S_ISSOCK(st.st_mode)))
+    if (errnum == ENAMETOOLONG) return dlpi_door_wrong_path(err);
+    if (errnum == EPROTO || (errnum == ECONNREFUSED && dlpi_door_none(path)))
         return dlpi_error_set(err, DLP_ERR_CORRUPT, "path", "%s is no push", dlpi_path_end(path));
     if (errnum == ECONNREFUSED) why = "the program that made the push is gone";
     if (errnum == ETIMEDOUT) why = "the program that made the push does not answer: is it stopped?";
@@ -46,20 +48,17 @@ static int dlpi_pusher_refused(const char *path, int errnum, dlp_error *err) {
    is refused. Returns 0 or a DLP_ERR code. */
 static int dlpi_pusher_map(dlp_pusher *u, int fd, const char *path, dlpi_push_head *h,
                            dlp_error *err) {
-    struct stat st;
-    int seals = fcntl(fd, 1034); /* F_GET_SEALS */
-    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size < (off_t)sizeof *h)
+    dlpi_facts st;
+    int rc = dlpi_handle_facts(fd, &st);
+    if (rc != 0 || st.kind != DLPI_IS_FILE || st.bytes < sizeof *h)
         return dlpi_error_set(err, DLP_ERR_CORRUPT, "path", "%s is no push", dlpi_path_end(path));
-    if (seals < 0 || (seals & 2) == 0) /* F_SEAL_SHRINK */
+    if (!dlpi_memory_file_stays(fd))
         return dlpi_error_set(err, DLP_ERR_CORRUPT, "path",
                               "%s: the memory is not sealed, so it may be cut",
                               dlpi_path_end(path));
-    u->map_bytes = (uint64_t)st.st_size;
-    u->map = mmap(NULL, (size_t)u->map_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (u->map == MAP_FAILED) {
-        u->map = NULL;
-        return dlpi_push_system(err, "mmap", path, errno);
-    }
+    u->map_bytes = st.bytes;
+    rc = dlpi_pages_of(&u->map, u->map_bytes, fd, 0);
+    if (rc != 0 || u->map == NULL) return dlpi_push_system(err, "mmap", path, rc);
     u->head = u->map;
     h->magic = DLPI_LOAD_ACQ(&u->head->magic); /* PU1 <- PU1 */
     memcpy((uint8_t *)h + 8, (const uint8_t *)u->head + 8, sizeof *h - 8);
@@ -89,21 +88,26 @@ static int dlpi_push_head_check(const dlpi_push_head *h, uint64_t bytes, dlp_err
    map the file. Sets u->fd and u->reader, and copies the head to *h. Returns 0 or a DLP_ERR code.
    */
 static int dlpi_pusher_enter(dlp_pusher *u, const char *path, dlpi_push_head *h, dlp_error *err) {
-    struct sockaddr_un at;
-    int fds[2], rc;
-    if (!dlpi_door_address(&at, path))
-        return dlpi_error_set(err, DLP_ERR_ARG, "path", "path must have 1..%d bytes",
-                              (int)sizeof at.sun_path - 1);
-    rc = dlpi_door_ask(&at, fds);
+    int fds[2], errnum, rc = dlpi_door_ask(path, DLPI_PUSH_MAGIC, fds);
     u->reader = fds[1];
     rc = rc != 0 ? dlpi_pusher_refused(path, rc, err) : dlpi_pusher_map(u, fds[0], path, h, err);
     if (rc == DLP_OK) rc = dlpi_push_head_check(h, u->map_bytes, err);
-    if (rc == DLP_OK && (u->fd = dlpi_push_reopen(fds[0])) < 0)
-        rc = dlpi_push_system(err, "opening the memory again, by /proc/self/fd", path, errno);
-    if (fds[0] >= 0) close(fds[0]);
+    if (rc == DLP_OK && (errnum = dlpi_handle_again(&u->fd, fds[0])) != 0)
+        rc = dlpi_push_system(err, "opening the memory again, by /proc/self/fd", path, errnum);
+    dlpi_handle_close(fds[0]);
     return rc;
 }
+#else
+static int dlpi_pusher_enter(dlp_pusher *u, const char *path, dlpi_push_head *h, dlp_error *err) {
+    dlpi_door none = {.fd = -1};
+    (void)h;
+    u->reader = -1;
+    return dlpi_door_open(&none, path, err);
+}
+#endif
 
+/* Lay out the producer's fields, and check that they are the pipe's. Returns 0, or a DLP_ERR code
+   with *err filled. */
 static int dlpi_pusher_fields(dlp_pusher *u, const dlp_pusher_desc *d, const dlpi_push_head *h,
                               dlp_error *err) {
     int rc;
@@ -143,10 +147,12 @@ static uint32_t dlpi_pusher_attached(dlp_pusher *u) {
    the place, or DLP_ERR_BUSY. */
 static int dlpi_pusher_take(const dlp_pusher *u, const uint32_t *owners, uint32_t n,
                             uint32_t number) {
-    if (number > 0) return dlpi_place_take(u->fd, number - 1) ? (int)number - 1 : DLP_ERR_BUSY;
+    if (number > 0)
+        return dlpi_push_take(u->fd, u->line, number - 1) ? (int)number - 1 : DLP_ERR_BUSY;
     for (int any = 0; any < 2; any++)
         for (uint32_t i = 0; i < n; i++)
-            if ((any || DLPI_LOAD_RLX(&owners[i]) == 0) && dlpi_place_take(u->fd, i)) /* LO1 */
+            if ((any || DLPI_LOAD_RLX(&owners[i]) == 0) && /* LO1 */
+                dlpi_push_take(u->fd, u->line, i))
                 return (int)i;
     return DLP_ERR_BUSY;
 }
@@ -170,6 +176,7 @@ static int dlpi_pusher_lane(dlp_pusher *u, const dlpi_push_head *h, uint32_t num
     if (i < 0)
         return dlpi_error_set(err, i, "number", "all %" PRIu32 " producers live", copy.producers);
     u->number = (uint32_t)i + 1;
+    u->line += i;
     i = dlp_mpsc_attach_tx(&u->tx, bundle, h->bundle_bytes, i);
     return i >= 0 ? DLP_OK : dlpi_error_set(err, i, "path", "the lanes are damaged");
 }
@@ -184,10 +191,12 @@ static int dlpi_pusher_stream(dlp_pusher *u, uint32_t number, dlp_error *err) {
                               "producer %" PRIu32 " has ended its stream", number);
     }
     if (ended || DLPI_LOAD_RLX(&u->line->begun) == 0)          /* our own */
-        DLPI_STORE_RLX(&u->line->begun, u->tx.lane.tail + 1u); /* the kernel's lock orders it */
+        DLPI_STORE_RLX(&u->line->begun, u->tx.lane.tail + 1u); /* ordered by the place */
     return DLP_OK;
 }
 
+/* Attach a producer to a push of this or another process, and take a lane. Returns 0, or a code
+   with *err filled. If it fails, dlpi_pusher_free gives all back. */
 static int dlpi_pusher_attach(dlp_pusher *u, const dlp_pusher_desc *d, dlp_error *err) {
     dlpi_push_head h;
     int rc = DLP_OK;
@@ -196,8 +205,8 @@ static int dlpi_pusher_attach(dlp_pusher *u, const dlp_pusher_desc *d, dlp_error
         u->head = d->push->head;
         u->reader = d->push->self;
         h = d->push->was;
-        if ((u->fd = dlpi_push_reopen(d->push->fd)) < 0)
-            rc = dlpi_push_system(err, "opening the memory again, by /proc/self/fd", NULL, errno);
+        if ((rc = dlpi_push_reopen(&u->fd, d->push->fd)) != 0)
+            rc = dlpi_push_system(err, "opening the memory again, by /proc/self/fd", NULL, rc);
     } else {
         rc = dlpi_pusher_enter(u, d->path, &h, err);
     }
@@ -206,21 +215,22 @@ static int dlpi_pusher_attach(dlp_pusher *u, const dlp_pusher_desc *d, dlp_error
     if (dlpi_credit_closed(&u->head->over)) /* PU2 <- PU2 */
         return dlpi_error_set(err, DLP_STOPPED, "", "the pipe is closed, or has all items");
     if (d->number > h.max_producers) return dlpi_push_bad(err, "number", "0..max_producers");
+    u->line = dlpi_at(u->head, h.lines_at); /* the first; then its own */
     if ((rc = dlpi_pusher_lane(u, &h, d->number, err)) != DLP_OK) return rc;
     u->full = h.full;
     u->lanes = h.max_producers;
-    u->line = (dlpi_push_line *)dlpi_at(u->head, h.lines_at) + (u->number - 1);
     if ((rc = dlpi_pusher_stream(u, d->number, err)) != DLP_OK) return rc;
     dlpi_wait_policy(dlpi_pusher_attached(u) + 2, &u->tx.lane.spin_ns, &u->tx.lane.yields);
     return DLP_OK;
 }
 
+/* Give the producer's place back, and free the producer. The lane keeps the items that it has. */
 static void dlpi_pusher_free(dlp_pusher *u) {
-    if (u->fd >= 0 && u->number > 0) dlpi_place_free(u->fd, u->number - 1);
-    if (u->fd >= 0) close(u->fd);
-    if (u->map) munmap(u->map, (size_t)u->map_bytes);
-    if (u->reader >= 0 && !u->borrows) close(u->reader);
-    free(u);
+    if (u->number > 0) dlpi_push_give(u->fd, u->line - (u->number - 1), u->number - 1);
+    dlpi_handle_close(u->fd);
+    if (u->map) dlpi_pages_free(u->map, u->map_bytes);
+    if (!u->borrows) dlpi_handle_close(u->reader);
+    dlpi_aligned_free(u);
 }
 
 DLPI_COLD DLPDEF int dlp_pusher_open(dlp_pusher **out, const dlp_pusher_desc *desc,
@@ -230,7 +240,7 @@ DLPI_COLD DLPDEF int dlp_pusher_open(dlp_pusher **out, const dlp_pusher_desc *de
     if (out == NULL || desc == NULL) return dlpi_push_bad(err, out ? "desc" : "out", "given");
     if ((desc->push != NULL) == (desc->path != NULL))
         return dlpi_push_bad(err, "path", "given, or push, not both");
-    if (posix_memalign((void **)&u, 64, sizeof *u) != 0)
+    if ((u = dlpi_aligned(64, sizeof *u)) == NULL)
         return dlpi_error_set(err, DLP_ERR_MEMORY, "", "no memory for the producer");
     memset(u, 0, sizeof *u);
     u->fd = u->reader = -1;
@@ -253,13 +263,13 @@ static bool dlpi_pusher_over(const dlp_pusher *u) {
 
 /* True if a reader may still make room: the push is not over, and the reader's process lives. */
 static bool dlpi_pusher_read(const dlp_pusher *u) {
-    return !dlpi_pusher_over(u) && !dlpi_process_gone(u->reader);
+    return !dlpi_pusher_over(u) && !dlpi_push_gone(u->reader);
 }
 
 /* Reserve a record for the next item in u->record, and wait for room if the push waits. A record
    that is begun already is kept. Returns DLP_OK, DLP_FULL, DLP_TIMEOUT, DLP_STOPPED or a DLP_ERR
    code. */
-__attribute__((noinline)) static int dlpi_pusher_reserve(dlp_pusher *u, int timeout_ms) {
+DLPI_NOINLINE static int dlpi_pusher_reserve(dlp_pusher *u, int timeout_ms) {
     uint64_t until = 0;
     bool waited = false; /* in vain: is there still a reader? */
     while (u->record == NULL) {
@@ -286,6 +296,8 @@ __attribute__((noinline)) static int dlpi_pusher_reserve(dlp_pusher *u, int time
     return DLP_OK;
 }
 
+/* Publish the record that is being written. mark: DLPI_PUSH_ITEM or DLPI_PUSH_END. Returns the code
+   of dlp_mpsc_commit. */
 static int dlpi_pusher_commit(dlp_pusher *u, uint64_t mark) {
     memcpy(u->record, &mark, 8);
     if (DLPI_UNLIKELY(u->at.ragged != 0)) {

@@ -1,7 +1,8 @@
-/* needs: files lines parts */
+/* needs: tar */
 #pragma once
 /* tests: system/source/tar */
 #include "api/tar.h"
+#include "source/foreign.h"
 #include "source/item_index.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-tar       MEMBERS OF A TAR
@@ -11,10 +12,11 @@
 
 enum {
     DLPI_TAR_BLOCK = 512,
-    DLPI_TAR_NAME = 4096,             /* bytes of a name, its end included */
-    DLPI_TAR_PAX = 64 << 10,          /* bytes of a pax header, at most */
-    DLPI_TAR_MEMBERS = 256,           /* members of a sample, at most */
-    DLPI_TAR_TEXT = 2 * DLPI_TAR_NAME /* the key of a sample and its extensions */
+    DLPI_TAR_NAME = 4096,              /* bytes of a name, its end included */
+    DLPI_TAR_PAX = 64 << 10,           /* bytes of a pax header, at most */
+    DLPI_TAR_MEMBERS = 256,            /* members of a sample, at most */
+    DLPI_TAR_TEXT = 2 * DLPI_TAR_NAME, /* the key of a sample and its extensions */
+    DLPI_TAR_GAP = 4 << 20 /* zeros between two archives, at most; more are data that are missing */
 };
 
 typedef struct dlpi_tar {
@@ -22,17 +24,22 @@ typedef struct dlpi_tar {
     uint8_t *room;           /* [DLPI_TAR_PAX] memory for a header that is read */
     uint64_t size;           /* bytes of the shard, or of a part of it */
     const dlpi_mapped *file; /* the file, if `bytes` is NULL */
+    const dlp_tar_desc *d;   /* the fields that members are for */
     bool extent;             /* it is a part of a shard: it ends with its last member */
     /* Byte of the next header; byte at which the shard is wrong, if code is not 0. */
     uint64_t at, wrong_at;
+    uint64_t gap; /* bytes of zeros in front of the header that was read last */
     int code, errnum;
     char why[160];
+    char note[160]; /* what is doubtful, but no error; "": nothing is */
 } dlpi_tar;
 
 /* A member that is a regular file. */
 typedef struct dlpi_tar_entry {
     uint64_t begins;      /* byte of the first header of this member */
+    uint64_t link;        /* byte of the first link in front of it that was left out; else begins */
     uint64_t data, bytes; /* first byte of the member's data; number of its bytes */
+    bool other;           /* another archive than that of the member before */
     size_t key; /* length of the key, the first part of name; behind it a dot and the extension */
     char name[DLPI_TAR_NAME];
 } dlpi_tar_entry;
@@ -45,9 +52,8 @@ typedef struct dlpi_tar_head {
 } dlpi_tar_head;
 
 /* Note in t what is wrong at a byte. Returns -1. */
-DLPI_COLD __attribute__((format(printf, 4, 5))) static int dlpi_tar_wrong(dlpi_tar *t, int code,
-                                                                          uint64_t at,
-                                                                          const char *format, ...) {
+DLPI_COLD DLPI_PRINTF(4, 5) static int dlpi_tar_wrong(dlpi_tar *t, int code, uint64_t at,
+                                                      const char *format, ...) {
     DLPI_PRINT(t->why, sizeof t->why, format);
     t->code = code;
     t->wrong_at = at;
@@ -63,10 +69,10 @@ static const uint8_t *dlpi_tar_bytes(dlpi_tar *t, uint64_t at, uint64_t n, const
                        what);
         return NULL;
     }
-    if (t->bytes != NULL) return t->bytes + at;
+    if (t->bytes != NULL || t->file == NULL) return t->bytes + at;
     got = dlpi_mapped_pread(t->file, at, n, t->room);
     if (got == (int64_t)n) return t->room;
-    t->errnum = got < 0 ? errno : 0;
+    t->errnum = got < 0 ? (int)-got : 0;
     dlpi_tar_wrong(t, got < 0 ? DLP_ERR_SYSTEM : DLP_ERR_CORRUPT, at, "%s",
                    got < 0 ? strerror(t->errnum) : "it was cut while it was read");
     return NULL;
@@ -106,29 +112,98 @@ static bool dlpi_tar_sum(const uint8_t *h) {
     return (int64_t)want == (int64_t)sum - 256 * (int64_t)high;
 }
 
-DLPI_COLD static const char *dlpi_tar_other(const uint8_t *h) {
-    if (h[0] == 0x1f && h[1] == 0x8b) return "is no tar, but compressed by gzip";
-    if (memcmp(h, "\x28\xb5\x2f\xfd", 4) == 0) return "is no tar, but compressed by zstd";
-    if (memcmp(h, "PK\3\4", 4) == 0) return "is no tar, but a zip";
-    return "is no tar: the sum of its first header is wrong; check the path";
+/* Refuse a shard whose first bytes are no header. Returns 0, or -1 with the reason noted in t. */
+DLPI_COLD static int dlpi_tar_foreign(dlpi_tar *t) {
+    static const uint8_t zeros[DLPI_TAR_BLOCK];
+    dlpi_looked l = {.size = t->size, .takes = DLPI_TAKES_TAR};
+    dlpi_foreign f;
+    l.n = t->size < DLPI_TAR_BLOCK ? t->size : DLPI_TAR_BLOCK;
+    if ((l.head = dlpi_tar_bytes(t, 0, l.n, "a header")) == NULL) return -1;
+    if (l.n == DLPI_TAR_BLOCK && (memcmp(l.head, zeros, sizeof zeros) == 0 || dlpi_tar_sum(l.head)))
+        return 0;
+    if (t->size >= DLPI_FOREIGN_END) {
+        l.head = dlpi_tar_bytes(t, t->size - DLPI_FOREIGN_END, DLPI_FOREIGN_END, "its end");
+        if (l.head == NULL) return -1;
+        memcpy(l.end, l.head, sizeof l.end);
+    }
+    l.n = t->size < DLPI_TAR_PAX ? t->size : DLPI_TAR_PAX;
+    if ((l.head = dlpi_tar_bytes(t, 0, l.n, "a header")) == NULL) return -1;
+    f = dlpi_foreign_of(&l);
+    if (f.name != NULL)
+        return dlpi_tar_wrong(t, DLP_ERR_CORRUPT, 0, "is %s; it must be a tar. %s", f.name, f.cure);
+    if (t->size < DLPI_TAR_BLOCK) return 0; /* it was cut, as its first header finds */
+    return dlpi_tar_wrong(t, DLP_ERR_CORRUPT, 0,
+                          "is no tar: the sum of its first header is wrong; check the path");
 }
 
-/* Read the header at t->at. Returns 1; 0 at the end of the shard; -1 with the reason noted in t. */
+/* Move *at, the byte of a block, to the next block that is not all zeros, or to the end of the
+   shard. Returns false with the reason noted in t. */
+static bool dlpi_tar_zeros(dlpi_tar *t, uint64_t *at) {
+    static const uint8_t nothing[DLPI_TAR_BLOCK];
+    uint64_t i = *at;
+    while (i < t->size) {
+        uint64_t n, zeros = 0;
+        const uint8_t *b;
+        if (t->bytes == NULL) i = dlpi_mapped_data(t->file, i, t->size);
+        n = t->size - i < DLPI_TAR_PAX ? t->size - i : DLPI_TAR_PAX;
+        if ((b = dlpi_tar_bytes(t, i, n, "zeros")) == NULL) return false;
+        while (n - zeros >= sizeof nothing && memcmp(b + zeros, nothing, sizeof nothing) == 0)
+            zeros += sizeof nothing;
+        while (zeros < n && b[zeros] == 0) zeros++;
+        i += zeros;
+        if (zeros < n) break;
+    }
+    *at = i < t->size ? i - (i - *at) % DLPI_TAR_BLOCK : t->size;
+    return true;
+}
+
+/* Look for a header behind the zeros at t->at: of another archive, or behind a lone block. Returns
+   the header, with t->gap set and t->at moved to it; NULL at the end of the shard, or with the
+   reason noted in t. */
+static const uint8_t *dlpi_tar_behind(dlpi_tar *t) {
+    const uint64_t zeros = t->at;
+    uint64_t at = zeros;
+    const uint8_t *h = NULL;
+    if (!dlpi_tar_zeros(t, &at) || at == t->size) return NULL;
+    if (t->size - at >= DLPI_TAR_BLOCK) {
+        h = dlpi_tar_bytes(t, at, DLPI_TAR_BLOCK, "a header");
+        if (h == NULL) return NULL;
+        if (!dlpi_tar_sum(h)) h = NULL;
+    }
+    if (h == NULL && !t->d->insist)
+        dlpi_tar_wrong(t, DLP_ERR_CORRUPT, at,
+                       "no header, behind the end of the archive at byte %" PRIu64
+                       "; remove what is behind it, or set insist = 1",
+                       zeros);
+    if (h != NULL && at - zeros > DLPI_TAR_GAP && !t->d->insist) {
+        dlpi_tar_wrong(t, DLP_ERR_CORRUPT, zeros,
+                       "zeros up to byte %" PRIu64 ", where members follow; copy the shard again",
+                       at);
+        h = NULL;
+    }
+    if (h == NULL) return NULL;
+    t->gap = at - zeros;
+    t->at = at;
+    return h;
+}
+
+/* Read the header at t->at, or behind the zeros there. Returns 1; 0 at the end of the shard; -1
+   with the reason noted in t. */
 static int dlpi_tar_header(dlpi_tar *t, dlpi_tar_head *to) {
     static const uint8_t zeros[DLPI_TAR_BLOCK];
     const uint8_t *h;
     size_t n = 0;
+    t->gap = 0;
     if (t->extent && t->at == t->size) return 0;
     h = dlpi_tar_bytes(t, t->at, DLPI_TAR_BLOCK,
                        t->at == t->size ? "no block of zeros" : "a header");
     if (h == NULL) return -1;
-    if (memcmp(h, zeros, sizeof zeros) == 0 && !t->extent) return 0;
+    if (memcmp(h, zeros, sizeof zeros) == 0 && (h = dlpi_tar_behind(t)) == NULL)
+        return t->code != 0 ? -1 : 0;
     if (!dlpi_tar_sum(h))
-        return dlpi_tar_wrong(t, DLP_ERR_CORRUPT, t->at, "%s",
-                              t->at == 0 && !t->extent
-                                  ? dlpi_tar_other(h)
-                                  : "the sum of this header is wrong; copy it again, or remove "
-                                    "its .dlpidx");
+        return dlpi_tar_wrong(t, DLP_ERR_CORRUPT, t->at,
+                              "the sum of this header is wrong; copy it again, or remove its "
+                              ".dlpidx");
     to->type = (char)h[156];
     if (!dlpi_tar_number(h + 124, 12, &to->size))
         return dlpi_tar_wrong(t, DLP_ERR_CORRUPT, t->at, "the size in this header is no number");
@@ -137,7 +212,7 @@ static int dlpi_tar_header(dlpi_tar *t, dlpi_tar_head *to) {
                "00",
                8) == 0 &&
         h[345] != 0) { /* a prefix; not of GNU's */
-        n = strnlen((const char *)h + 345, 155);
+        n = dlpi_string_length((const char *)h + 345, 155);
         memcpy(to->name, h + 345, n);
         to->name[n++] = '/';
     }
@@ -251,13 +326,74 @@ static int dlpi_tar_extended(dlpi_tar *t, const dlpi_tar_head *h, dlpi_tar_next 
 
 /* ---- members ---- */
 
+/* True if a name is not of a sample. It lies in a directory that an operating system or a tar
+   program has made, or is __NAME__, by which WebDataset describes the shard. base: the last part of
+   the name, with its first dot at `dot`. */
+static bool dlpi_tar_meta(const char *name, const char *base, const char *dot) {
+    if (dot - base > 4 && memcmp(base, "__", 2) == 0 && memcmp(dot - 2, "__", 2) == 0) return true;
+    for (const char *end; name < base; name = end + 1) {
+        end = strchr(name, '/');
+        if (dlpi_foreign_directory(name, (size_t)(end - name), true)) return true;
+    }
+    return false;
+}
+
 /* Set e->key, which parts the name into key and extension. Returns false if the name has none. */
 static bool dlpi_tar_key(dlpi_tar_entry *e) {
     const char *slash = strrchr(e->name, '/'), *base = slash != NULL ? slash + 1 : e->name;
     const char *dot = strchr(base, '.');
-    if (dot == NULL || dot == base) return false;
+    if (dot == NULL || dot == base || dlpi_tar_meta(e->name, base, dot)) return false;
     e->key = (size_t)(dot - e->name);
     return true;
+}
+
+/* Return a name without ./ or / in front, by which programs differ. */
+static const char *dlpi_tar_bare(const char *name) {
+    while (name[0] == '/' || (name[0] == '.' && name[1] == '/')) name += name[0] == '/' ? 1 : 2;
+    return name;
+}
+
+/* Return the bytes of a member's key without what is in front of the bare name. */
+static size_t dlpi_tar_key_bytes(const dlpi_tar_entry *e, const char *bare) {
+    return e->key - (size_t)(bare - e->name);
+}
+
+/* Compare the keys of two members, as strcmp compares texts. */
+static int dlpi_tar_compare(const dlpi_tar_entry *a, const dlpi_tar_entry *b) {
+    const char *x = dlpi_tar_bare(a->name), *y = dlpi_tar_bare(b->name);
+    const size_t n = dlpi_tar_key_bytes(a, x), m = dlpi_tar_key_bytes(b, y);
+    const int rc = memcmp(x, y, n < m ? n : m);
+    return rc != 0 ? rc : (n > m) - (n < m);
+}
+
+/* True if a list of extensions, with a blank between two, has this one. */
+static bool dlpi_tar_listed(const char *list, const char *extension) {
+    const size_t n = strlen(extension);
+    for (size_t k; *list != 0; list += k + (list[k] == ' ')) {
+        k = strcspn(list, " ");
+        if (k == n && dlpi_string_alike(list, extension, n)) return true;
+    }
+    return false;
+}
+
+/* True if a member with this extension belongs to a field, or may be read by a decode. */
+static bool dlpi_tar_wanted(const dlp_tar_desc *d, const char *extension) {
+    if (d->decode != NULL) return true;
+    for (uint32_t i = 0; i < d->n_fields; i++)
+        if (dlpi_tar_listed(d->extensions != NULL ? d->extensions[i] : d->fields[i].name,
+                            extension))
+            return true;
+    return false;
+}
+
+/* Note that a member, which a field wants, is no file. Returns -1. */
+DLPI_COLD static int dlpi_tar_no_file(dlpi_tar *t, const dlpi_tar_entry *e, char type) {
+    return dlpi_tar_wrong(t, DLP_ERR_UNSUPPORTED, e->begins, "%.60s is %s", e->name,
+                          type == '1'   ? "a hard link, without bytes; make the shard with "
+                                          "--hard-dereference"
+                          : type == '2' ? "a symbolic link; make the shard with --dereference "
+                                          "--hard-dereference"
+                                        : "a device or a pipe, no file; leave it out");
 }
 
 /* Return 1 if a member of this type is left out; 0 if it is a file; -1 with the reason noted in t.
@@ -278,13 +414,17 @@ static int dlpi_tar_left_out(dlpi_tar *t, char type, bool *has_data) {
 static int dlpi_tar_file(dlpi_tar *t, dlpi_tar_entry *e) {
     dlpi_tar_next next = {false, false, 0};
     dlpi_tar_head h = {.type = 0};
+    uint64_t gap = 0;
     e->begins = t->at;
+    e->link = UINT64_MAX;
     for (;;) {
         bool has_data;
         int rc = dlpi_tar_header(t, &h);
-        if (rc == 0 && (next.name || next.size))
+        if (rc >= 0 && (rc == 0 || t->gap > 0) && (next.name || next.size))
             return dlpi_tar_wrong(t, DLP_ERR_CORRUPT, t->at, "the shard ends behind a pax header");
         if (rc != 1) return rc;
+        if (t->gap > 0) e->begins = t->at;
+        gap += t->gap;
         if ((rc = dlpi_tar_extended(t, &h, &next, e)) < 0) return rc;
         if (rc == 1) continue;
         if ((rc = dlpi_tar_left_out(t, h.type, &has_data)) < 0) return rc;
@@ -292,7 +432,16 @@ static int dlpi_tar_file(dlpi_tar *t, dlpi_tar_entry *e) {
         e->data = t->at + DLPI_TAR_BLOCK;
         e->bytes = rc == 1 && !has_data ? 0 : next.size ? next.bytes : h.size;
         if (!dlpi_tar_skip(t, e->bytes, e->name)) return -1;
-        if (rc == 0 && dlpi_tar_key(e)) return 1;
+        e->other = gap > DLPI_TAR_BLOCK;
+        if (rc == 0 && dlpi_tar_key(e)) {
+            if (e->link > e->begins) e->link = e->begins;
+            return 1;
+        }
+        if (rc == 1 && h.type >= '1' && h.type <= '6' && h.type != '5' && dlpi_tar_key(e)) {
+            if (!t->d->insist && dlpi_tar_wanted(t->d, e->name + e->key + 1))
+                return dlpi_tar_no_file(t, e, h.type);
+            if (e->link > e->begins) e->link = e->begins;
+        }
         next = (dlpi_tar_next){false, false, 0};
         e->begins = t->at;
     }
@@ -300,20 +449,112 @@ static int dlpi_tar_file(dlpi_tar *t, dlpi_tar_entry *e) {
 
 /* ---- samples ---- */
 
+/* A sample that was found, as the search for keys that come again needs it. */
+typedef struct dlpi_tar_seen {
+    uint64_t key, members; /* hash of the key; sum of the hashes of the members' extensions */
+    uint64_t at;           /* byte of the sample */
+} dlpi_tar_seen;
+
+typedef struct dlpi_tar_keys {
+    dlpi_tar_seen *seen; /* [room] owned */
+    uint64_t n, room;
+    bool unsorted; /* a key is not above the key before it, so a key may come again */
+} dlpi_tar_keys;
+
+/* Return a hash of n bytes of text, which need not end in a zero. */
+static uint64_t dlpi_tar_hash(const char *text, size_t n) {
+    uint64_t h = n;
+    for (size_t i = 0; i < n; i += 8) {
+        uint64_t word = 0;
+        memcpy(&word, text + i, n - i < 8 ? n - i : 8);
+        h = dlp_hash(h, word, i, 0);
+    }
+    return h;
+}
+
+/* Append a sample that begins with the member e. Returns 0, or -1 with the reason noted in t. */
+static int dlpi_tar_keys_add(dlpi_tar *t, dlpi_tar_keys *k, const dlpi_tar_entry *e) {
+    const char *bare = dlpi_tar_bare(e->name);
+    dlpi_tar_seen *more = dlpi_room_for(k->seen, k->n, &k->room, sizeof *more);
+    t->errnum = more == NULL ? ENOMEM : 0;
+    if (more == NULL) return dlpi_tar_wrong(t, DLP_ERR_MEMORY, e->begins, "no memory"), -1;
+    k->seen = more;
+    k->seen[k->n++] =
+        (dlpi_tar_seen){dlpi_tar_hash(bare, dlpi_tar_key_bytes(e, bare)), 0, e->begins};
+    return 0;
+}
+
+static int dlpi_tar_by_key(const void *a, const void *b) {
+    const dlpi_tar_seen *x = a, *y = b;
+    if (x->key != y->key) return x->key < y->key ? -1 : 1;
+    return (x->at > y->at) - (x->at < y->at);
+}
+
+/* Judge two samples whose keys have one hash. If their members differ, they are parts of one sample
+   that is not in one place. Returns 0, or -1 with the reason noted in t. */
+static int dlpi_tar_twice(dlpi_tar *t, const dlpi_tar_seen *first, const dlpi_tar_seen *second) {
+    dlpi_tar_entry a, b;
+    t->at = first->at;
+    if (dlpi_tar_file(t, &a) != 1) return -1;
+    t->at = second->at;
+    if (dlpi_tar_file(t, &b) != 1) return -1;
+    if (dlpi_tar_compare(&a, &b) != 0) return 0;
+    if (first->members != second->members)
+        return dlpi_tar_wrong(t, DLP_ERR_CORRUPT, second->at,
+                              "%.50s has members at byte %" PRIu64
+                              " too; they must lie together. Sort the shard by name",
+                              (b.name[b.key] = 0, b.name), first->at);
+    if (t->note[0] == 0)
+        snprintf(t->note, sizeof t->note,
+                 "byte %" PRIu64
+                 ": the key %.50s comes again; it is 2 samples. insist = 1 takes it",
+                 second->at, (b.name[b.key] = 0, b.name));
+    return 0;
+}
+
+/* Look for keys that come again. Returns 0, or -1 with the reason noted in t. */
+static int dlpi_tar_again(dlpi_tar *t, dlpi_tar_keys *k) {
+    const uint64_t at = t->at;
+    qsort(k->seen, (size_t)k->n, sizeof *k->seen, dlpi_tar_by_key);
+    for (uint64_t i = 1; i < k->n; i++)
+        if (k->seen[i].key == k->seen[i - 1].key &&
+            dlpi_tar_twice(t, &k->seen[i - 1], &k->seen[i]) != 0)
+            return -1;
+    t->at = at;
+    return 0;
+}
+
+/* Go through all members; add and to as in dlpi_tar_samples. Returns 0, or -1 with the reason noted
+   in t. */
+static int dlpi_tar_walk(dlpi_tar *t, dlpi_tar_keys *k, bool (*add)(void *to, uint64_t at),
+                         void *to) {
+    dlpi_tar_entry pair[2];
+    int rc, p = 0;
+    while ((rc = dlpi_tar_file(t, &pair[p])) == 1) {
+        const dlpi_tar_entry *e = &pair[p], *before = &pair[1 - p];
+        const int order = k->seen != NULL ? dlpi_tar_compare(e, before) : 1;
+        const char *extension = e->name + e->key + 1;
+        if (order != 0 || e->other) {
+            k->unsorted = k->unsorted || order <= 0;
+            if (dlpi_tar_keys_add(t, k, e) != 0) return -1;
+            /* Another open may want a link that this one leaves out: each lies in some sample. */
+            if (!add(to, k->n == 1 ? e->link : e->begins))
+                return dlpi_tar_wrong(t, DLP_ERR_MEMORY, e->begins, "no room for more samples");
+        }
+        k->seen[k->n - 1].members += dlpi_tar_hash(extension, strlen(extension));
+        p = 1 - p;
+    }
+    return rc;
+}
+
 /* Find where samples begin. add: is given the place of each sample, and of the end; returns false
    to stop. Returns 0, or -1 with the reason noted in t. */
 static int dlpi_tar_samples(dlpi_tar *t, bool (*add)(void *to, uint64_t at), void *to) {
-    dlpi_tar_entry pair[2];
-    int rc, k = 0;
-    bool any = false;
-    while ((rc = dlpi_tar_file(t, &pair[k])) == 1) {
-        const dlpi_tar_entry *e = &pair[k], *before = &pair[1 - k];
-        bool same = any && e->key == before->key && memcmp(e->name, before->name, e->key) == 0;
-        if (!same && !add(to, e->begins))
-            return dlpi_tar_wrong(t, DLP_ERR_MEMORY, e->begins, "no room for more samples");
-        any = true;
-        k = 1 - k;
-    }
+    dlpi_tar_keys k = {NULL, 0, 0, false};
+    int rc = dlpi_tar_foreign(t);
+    if (rc == 0) rc = dlpi_tar_walk(t, &k, add, to);
+    if (rc == 0 && k.unsorted && !t->d->insist) rc = dlpi_tar_again(t, &k);
+    free(k.seen);
     if (rc == 0 && !add(to, t->at))
         return dlpi_tar_wrong(t, DLP_ERR_MEMORY, t->at, "no room for more samples");
     return rc;
@@ -336,13 +577,22 @@ static const char *dlpi_tar_keep(dlpi_tar_sample *s, const char *text, size_t n)
     return to;
 }
 
+/* Return the member of a sample with this extension of n bytes, or NULL. Case does not count. */
 static const dlp_tar_member *dlpi_tar_find(const dlp_tar_sample *s, const char *extension,
                                            size_t n) {
     for (uint32_t i = 0; i < s->n_members; i++)
-        if (strncasecmp(s->members[i].extension, extension, n) == 0 &&
+        if (dlpi_string_alike(s->members[i].extension, extension, n) &&
             s->members[i].extension[n] == 0)
             return &s->members[i];
     return NULL;
+}
+
+/* True if a member has this key. */
+static bool dlpi_tar_same(const char *key, const dlpi_tar_entry *e) {
+    const char *bare = dlpi_tar_bare(e->name);
+    const size_t n = dlpi_tar_key_bytes(e, bare);
+    key = dlpi_tar_bare(key);
+    return strncmp(key, bare, n) == 0 && key[n] == 0;
 }
 
 /* Read the one sample that t has, in memory. Returns 0, or -1 with the reason noted in t. */
@@ -355,7 +605,7 @@ static int dlpi_tar_sample_read(dlpi_tar *t, dlpi_tar_sample *to) {
         const char *extension = e.name + e.key + 1;
         dlp_tar_member *m = &to->members[to->s.n_members];
         if (to->s.key == NULL && (to->s.key = dlpi_tar_keep(to, e.name, e.key)) == NULL) break;
-        if (strncmp(to->s.key, e.name, e.key) != 0 || to->s.key[e.key] != 0)
+        if (!dlpi_tar_same(to->s.key, &e))
             return dlpi_tar_wrong(t, DLP_ERR_CORRUPT, e.begins,
                                   "the index does not fit; remove its .dlpidx");
         if (to->s.n_members == DLPI_TAR_MEMBERS)

@@ -1,4 +1,4 @@
-/* needs: files lines parts */
+/* needs: tar */
 #pragma once
 /* tests: system/source/tar */
 #include "source/indexed.h"
@@ -6,27 +6,24 @@
 /* ---------------------------------------------------------------------------------------------
    >>impl-tar-source  SAMPLES AS ITEMS */
 
-typedef struct dlpi_tar_source {
-    dlpi_indexed x; /* first */
-    dlp_tar_desc d;
-} dlpi_tar_source;
-
 /* ---- fields ---- */
 
-/* Where an error is told. name: of the shard; NULL: the error says by itself which shard it is. */
-typedef struct dlpi_tar_told {
+/* A call in which an item is made, or a failure is told. */
+typedef struct dlpi_tar_call {
     dlp_call *call;
-    const char *name;
-} dlpi_tar_told;
+    const char *name; /* of the shard; NULL: the error says by itself which shard it is */
+    const dlp_tar_desc *d;
+    void *state; /* of the worker */
+} dlpi_tar_call;
 
-DLPI_COLD __attribute__((format(printf, 3, 4))) static int dlpi_tar_fail(const dlpi_tar_told *told,
-                                                                         int errnum,
-                                                                         const char *format, ...) {
+/* Say in the item's call what failed, behind the shard's name if it is known. Returns the code of
+   the failure. */
+DLPI_COLD DLPI_PRINTF(3, 4) static int dlpi_tar_fail(const dlpi_tar_call *c, int errnum,
+                                                     const char *format, ...) {
     char words[200];
     DLPI_PRINT(words, sizeof words, format);
-    return dlp_fail(told->call, errnum, "%s%s%s",
-                    told->name != NULL ? dlpi_path_end(told->name) : "",
-                    told->name != NULL ? ": " : "", words);
+    return dlp_fail(c->call, errnum, "%s%s%s", c->name != NULL ? dlpi_path_end(c->name) : "",
+                    c->name != NULL ? ": " : "", words);
 }
 
 /* Return the member of a sample that belongs to field i, by its extensions or its name, or NULL. */
@@ -43,14 +40,15 @@ static const dlp_tar_member *dlpi_tar_member_of(const dlp_tar_desc *d, uint32_t 
 }
 
 /* Copy the bytes of a member into field i. Returns 0, or DLP_ERR_LENGTH. */
-static int dlpi_tar_field(const dlp_field *f, dlp_item *item, uint32_t i, const dlpi_tar_told *told,
+static int dlpi_tar_field(const dlpi_tar_call *c, dlp_item *item, uint32_t i,
                           const dlp_tar_sample *s, const dlp_tar_member *m) {
+    const dlp_field *f = &c->d->fields[i];
     uint64_t row = ((f->dtype & 0xffff) + 7) / 8, most;
     for (int k = f->ragged ? 1 : 0; k < f->ndim; k++) row *= (uint64_t)f->shape[k];
     most = f->ragged ? row * (uint64_t)f->shape[0] : row;
     if (m->bytes > most || (!f->ragged && m->bytes < most) || m->bytes % row != 0) {
         const char *takes = row > 1 ? "whole rows, up to " : "up to ";
-        dlpi_tar_fail(told, 0,
+        dlpi_tar_fail(c, 0,
                       "%.60s.%.30s has %" PRIu64 " bytes; field %s takes %s%" PRIu64
                       "; change its shape",
                       s->key, m->extension, m->bytes, f->name, f->ragged ? takes : "", most);
@@ -62,37 +60,40 @@ static int dlpi_tar_field(const dlp_field *f, dlp_item *item, uint32_t i, const 
 }
 
 /* Write the fields of an item from its sample. Returns 0 or a failure's code. */
-static int dlpi_tar_write(const dlp_tar_desc *d, void *state, dlp_item *item,
-                          const dlpi_tar_told *told, const dlp_tar_sample *s) {
+static int dlpi_tar_write(const dlpi_tar_call *c, dlp_item *item, const dlp_tar_sample *s) {
+    const dlp_tar_desc *d = c->d;
+    uint32_t found = 0;
     int rc = 0;
-    if (d->decode != NULL) return d->decode(d->user, state, item, s);
+    if (d->decode != NULL) return d->decode(d->user, c->state, item, s);
     for (uint32_t i = 0; i < d->n_fields && rc == 0; i++) {
         const dlp_tar_member *m = dlpi_tar_member_of(d, i, s);
+        found += m != NULL;
         if (m != NULL)
-            rc = dlpi_tar_field(&d->fields[i], item, i, told, s, m);
+            rc = dlpi_tar_field(c, item, i, s, m);
         else if (!d->optional || !d->fields[i].ragged)
-            rc = dlpi_tar_fail(
-                told, 0, "%.60s has no member .%.40s; name the field after an extension", s->key,
-                d->extensions != NULL ? d->extensions[i] : d->fields[i].name);
+            rc =
+                dlpi_tar_fail(c, 0, "%.60s has no member .%.40s; name the field after an extension",
+                              s->key, d->extensions != NULL ? d->extensions[i] : d->fields[i].name);
     }
-    return rc;
+    if (rc != 0 || found > 0) return rc;
+    return dlpi_tar_fail(c, 0, "%.60s.%.30s belongs to no field; leave it out of the shard", s->key,
+                         s->members[0].extension);
 }
 
 /* Say in the call what is noted in t as wrong. begins: byte of the shard that t begins with.
    Returns the failure's code. */
-static int dlpi_tar_say(const dlpi_tar *t, const dlpi_tar_told *told, uint64_t begins) {
-    return dlpi_tar_fail(told, t->errnum, "byte %" PRIu64 ": %s", begins + t->wrong_at, t->why);
+static int dlpi_tar_say(const dlpi_tar *t, const dlpi_tar_call *c, uint64_t begins) {
+    return dlpi_tar_fail(c, t->errnum, "byte %" PRIu64 ": %s", begins + t->wrong_at, t->why);
 }
 
 /* Make an item of n bytes of a shard, which are in memory. begins: the place of the first byte.
    Returns 0 or a failure's code. */
-static int dlpi_tar_item(const dlp_tar_desc *d, void *state, dlp_item *item,
-                         const dlpi_tar_told *told, const uint8_t *bytes, uint64_t n,
+static int dlpi_tar_item(const dlpi_tar_call *c, dlp_item *item, const uint8_t *bytes, uint64_t n,
                          uint64_t begins) {
-    dlpi_tar t = {.bytes = bytes, .size = n, .extent = true};
+    dlpi_tar t = {.bytes = bytes, .size = n, .d = c->d, .extent = true};
     dlpi_tar_sample s;
-    if (dlpi_tar_sample_read(&t, &s) != 0) return dlpi_tar_say(&t, told, begins);
-    return dlpi_tar_write(d, state, item, told, &s.s);
+    if (dlpi_tar_sample_read(&t, &s) != 0) return dlpi_tar_say(&t, c, begins);
+    return dlpi_tar_write(c, item, &s.s);
 }
 
 /* ---- at random ---- */
@@ -101,9 +102,8 @@ static bool dlpi_tar_place(void *to, uint64_t at) { return dlpi_places_add(to, a
 
 /* Find the samples of a shard, and fill its index. Returns 0, or a DLP_ERR code and *err. */
 static int dlpi_tar_find_all(dlpi_indexed *x, dlpi_indexed_file *f, dlp_error *err) {
-    dlpi_tar t = {.size = f->m.size, .file = &f->m, .room = malloc(DLPI_TAR_PAX)};
+    dlpi_tar t = {.size = f->m.size, .file = &f->m, .d = &x->d, .room = malloc(DLPI_TAR_PAX)};
     dlpi_places p = {NULL, 0, 0};
-    (void)x;
     if (t.room == NULL) return dlpi_mapped_system(err, f->m.path, "malloc", ENOMEM);
     if (dlpi_tar_samples(&t, dlpi_tar_place, &p) != 0) {
         free(p.at);
@@ -115,61 +115,24 @@ static int dlpi_tar_find_all(dlpi_indexed *x, dlpi_indexed_file *f, dlp_error *e
     }
     free(t.room);
     f->index = dlpi_index_of(p.at, p.n - 1);
-    return DLP_OK;
+    return dlpi_indexed_note(f, p.n == 1 ? "has no samples" : t.note, err);
 }
 
-static int dlpi_tar_decode(void *user, void *state, dlp_item *item, const void *bytes, uint64_t n) {
-    const dlpi_tar_source *s = user;
-    const dlpi_indexed_file *f = dlpi_indexed_file_of(&s->x, item->index);
-    const dlpi_tar_told told = {item->call, f->m.path};
-    uint64_t from = 0, to;
-    (void)dlpi_index_item(&f->index, f->m.size, item->index - f->first, &from, &to);
-    return dlpi_tar_item(&s->d, state, item, &told, bytes, n, from);
-}
-
-DLPI_COLD static const char *dlpi_tar_desc_wrong(const dlp_tar_desc *d, const char **field) {
-    const char *wrong = dlpi_indexed_wrong(d->path, d->paths, d->n_paths, d->threads, field);
-    if (wrong != NULL) return wrong;
-    if (d->max_bytes > UINT64_C(1) << 40) return *field = "max_bytes", "0 to 2^40";
-    if (d->optional < 0 || d->optional > 1) return *field = "optional", "0 or 1";
-    if (d->fields == NULL) return *field = "fields", "given: the fields of a sample";
-    if (d->n_fields < 1 || d->n_fields > DLP_MAX_FIELDS) return *field = "n_fields", "1 to 16";
-    for (uint32_t i = 0; d->extensions != NULL && i < d->n_fields; i++)
-        if (d->extensions[i] == NULL) return *field = "extensions", "without a NULL";
-    return NULL;
-}
-
-DLPI_COLD static int dlpi_tar_source_make(dlpi_indexed *x, dlp_error *err) {
-    const dlpi_tar_source *s = (const dlpi_tar_source *)(const void *)x;
-    const dlp_tar_desc *d = &s->d;
-    dlp_files_desc files = {.fields = d->fields,
-                            .n_fields = d->n_fields,
-                            .use_threads = d->use_threads,
-                            .decode = dlpi_tar_decode,
-                            .max_bytes = d->max_bytes > 0 ? d->max_bytes : s->x.most};
-    files.in_flight = d->in_flight;
-    return dlpi_indexed_source(x, &files, err);
+/* Take a sample's bytes apart, and fill the item from its members. Returns 0 or a failure's code.
+ */
+static int dlpi_tar_decode(const dlpi_indexed *x, const dlpi_indexed_file *f, void *state,
+                           dlp_item *item, const void *bytes, uint64_t n, uint64_t from,
+                           uint64_t to DLPI_UNREAD) {
+    const dlpi_tar_call c = {item->call, f->m.path, &x->d, state};
+    return dlpi_tar_item(&c, item, bytes, n, from);
 }
 
 DLPI_COLD DLPDEF int dlp_tar_open(dlp_source **out, const dlp_tar_desc *desc, dlp_error *err) {
-    const char *field = "", *wrong;
-    dlpi_tar_source *s;
-    if (out == NULL || desc == NULL)
-        return dlpi_error_set(err, DLP_ERR_ARG, "", "out or desc is NULL");
-    if ((wrong = dlpi_tar_desc_wrong(desc, &field)) != NULL)
-        return dlpi_error_set(err, DLP_ERR_ARG, field, "%s must be %s", field, wrong);
-    s = dlpi_indexed_new(sizeof *s, desc->path, desc->paths, desc->n_paths);
-    if (s == NULL) return dlpi_error_set(err, DLP_ERR_MEMORY, "", "malloc failed");
-    s->d = *desc;
-    s->x.kind = DLPI_INDEX_TAR;
-    s->x.directory = desc->index;
-    s->x.worker_init = desc->worker_init;
-    s->x.worker_exit = desc->worker_exit;
-    s->x.user = desc->user;
-    s->x.threads = dlpi_jobs_threads(desc->threads);
-    s->x.find = dlpi_tar_find_all;
-    s->x.make = dlpi_tar_source_make;
-    return dlpi_indexed_open(out, &s->x, true, err);
+    static const dlpi_splitter how = {.kind = DLPI_INDEX_TAR,
+                                      .together = true,
+                                      .find = dlpi_tar_find_all,
+                                      .item = dlpi_tar_decode};
+    return dlpi_indexed_open(out, desc, &how, err);
 }
 
 /* ---- shards that are whole in memory ---- */
@@ -179,13 +142,16 @@ static const char *dlpi_tar_name(const dlp_tar_desc *d, uint64_t index) {
     return d->paths != NULL && index < d->n_paths ? d->paths[index] : NULL;
 }
 
-/* Places behind the bytes of a part: one of each sample, that of the end, and their number. */
-typedef struct dlpi_tar_table {
-    uint64_t *at, n, room;
-} dlpi_tar_table;
+/* Return the files of a load of shards, or NULL if another function loads their bytes. */
+static const dlp_part_files *dlpi_tar_files_of(dlp_part_fn load, const void *user) {
+    const dlp_tar_parts *p = load == dlp_tar_load ? user : NULL;
+    return p != NULL ? dlpi_part_files_of(p->load, p->user) : NULL;
+}
 
+/* Append a place behind the bytes of a part, where the room is fixed. Returns false if it is full.
+ */
 static bool dlpi_tar_table_add(void *to, uint64_t at) {
-    dlpi_tar_table *p = to;
+    dlpi_places *p = to;
     if (p->n == p->room) return false;
     p->at[p->n++] = at;
     return true;
@@ -193,9 +159,9 @@ static bool dlpi_tar_table_add(void *to, uint64_t at) {
 
 DLPDEF int dlp_tar_load(void *parts, dlp_part *part) {
     const dlp_tar_parts *p = parts;
-    const dlpi_tar_told told = {part->call, dlpi_tar_name(p->desc, part->index)};
-    dlpi_tar t = {.bytes = part->data};
-    dlpi_tar_table to;
+    const dlpi_tar_call c = {part->call, dlpi_tar_name(p->desc, part->index), p->desc, NULL};
+    dlpi_tar t = {.bytes = part->data, .d = p->desc};
+    dlpi_places to; /* one of each sample, and that of the end; behind them their number */
     uint64_t begins;
     int rc = p->load(p->user, part);
     if (rc != 0) return rc;
@@ -206,8 +172,8 @@ DLPDEF int dlp_tar_load(void *parts, dlp_part *part) {
     to.n = 0;
     to.room = begins + 8 < part->capacity ? (part->capacity - begins) / 8 - 1 : 0;
     if (dlpi_tar_samples(&t, dlpi_tar_table_add, &to) != 0) {
-        if (t.code != DLP_ERR_MEMORY) return dlpi_tar_say(&t, &told, 0);
-        dlpi_tar_fail(&told, 0,
+        if (t.code != DLP_ERR_MEMORY || t.errnum != 0) return dlpi_tar_say(&t, &c, 0);
+        dlpi_tar_fail(&c, 0,
                       "max_part_bytes is %" PRIu64 ", too little for %" PRIu64 " samples and "
                       "more; raise it",
                       part->capacity, to.n);
@@ -216,7 +182,7 @@ DLPDEF int dlp_tar_load(void *parts, dlp_part *part) {
     to.at[to.n] = to.n - 1;
     part->bytes = begins + (to.n + 1) * 8;
     if (part->items != 0 && part->items != to.n - 1)
-        return dlpi_tar_fail(&told, 0, "the shard has %" PRIu64 " samples, the part says %" PRIu64,
+        return dlpi_tar_fail(&c, 0, "the shard has %" PRIu64 " samples, the part says %" PRIu64,
                              to.n - 1, part->items);
     part->items = to.n - 1;
     return 0;
@@ -227,7 +193,7 @@ DLPDEF int dlp_tar_fetch(void *parts, dlp_item *item) {
     const dlp_part *part = item->part;
     const uint64_t words = part != NULL && part->bytes % 8 == 0 ? part->bytes / 8 : 0;
     const uint64_t *word, *at;
-    dlpi_tar_told told;
+    dlpi_tar_call c;
     uint64_t n;
     if (words < 2) return dlp_fail(item->call, 0, "the part is none that dlp_tar_load loaded");
     word = part->data;
@@ -236,17 +202,16 @@ DLPDEF int dlp_tar_fetch(void *parts, dlp_item *item) {
     if (n >= words - 1 || part->item >= n || at[part->item] > at[part->item + 1] ||
         at[part->item + 1] > part->bytes)
         return dlp_fail(item->call, 0, "the part is none that dlp_tar_load loaded");
-    told = (dlpi_tar_told){item->call, dlpi_tar_name(p->desc, part->index)};
-    return dlpi_tar_item(p->desc, item->worker_state, item, &told,
-                         (const uint8_t *)part->data + at[part->item],
+    c = (dlpi_tar_call){item->call, dlpi_tar_name(p->desc, part->index), p->desc,
+                        item->worker_state};
+    return dlpi_tar_item(&c, item, (const uint8_t *)part->data + at[part->item],
                          at[part->item + 1] - at[part->item], at[part->item]);
 }
 
 /* Make an item as soon as the next one begins. */
 typedef struct dlpi_tar_expander {
-    const dlp_tar_desc *d;
     dlp_expand *x;
-    dlpi_tar_told told;
+    dlpi_tar_call c;
     uint64_t from;
     bool any;
     int rc;
@@ -260,8 +225,7 @@ static bool dlpi_tar_expand_add(void *to, uint64_t at) {
     if (e->any) {
         dlp_item *item = dlp_expand_add(e->x);
         e->rc = item == NULL ? DLP_ERR_LENGTH
-                             : dlpi_tar_item(e->d, input->worker_state, item, &e->told,
-                                             (const uint8_t *)input->data[0] + e->from,
+                             : dlpi_tar_item(&e->c, item, (const uint8_t *)input->data[0] + e->from,
                                              at - e->from, e->from);
     }
     e->from = at;
@@ -271,8 +235,9 @@ static bool dlpi_tar_expand_add(void *to, uint64_t at) {
 
 DLPDEF int dlp_tar_expand(void *desc, dlp_expand *x) {
     const dlp_tar_desc *d = desc;
-    dlpi_tar t = {.bytes = x->item->data[0], .size = x->item->length[0]};
-    dlpi_tar_expander e = {d, x, {x->call, dlpi_tar_name(d, x->item->index)}, 0, false, 0};
+    dlpi_tar t = {.bytes = x->item->data[0], .size = x->item->length[0], .d = d};
+    const dlpi_tar_call c = {x->call, dlpi_tar_name(d, x->item->index), d, x->item->worker_state};
+    dlpi_tar_expander e = {x, c, 0, false, 0};
     if (dlpi_tar_samples(&t, dlpi_tar_expand_add, &e) == 0) return 0;
-    return e.rc != 0 ? e.rc : dlpi_tar_say(&t, &e.told, 0);
+    return e.rc != 0 ? e.rc : dlpi_tar_say(&t, &c, 0);
 }

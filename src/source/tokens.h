@@ -4,25 +4,23 @@
 #include "api/tokens.h"
 #include "build/check.h"
 #include "order/order.h"
+#include "source/identity.h"
+#include "source/foreign.h"
 #include "source/mapped.h"
-#include <glob.h>
+#include "source/pattern.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-tokens     TOKENS OUT OF SHARDS
    first[i] is the dataset index of the first item of shard i, and first[n_shards] is the number of
    all items. So the shard of an item is found by binary search. The place of the item in the shard
    follows by arithmetic. */
 
-enum {
-    DLPI_LLMC_WORDS = 256,
-    DLPI_LLMC_BYTES = 4 * DLPI_LLMC_WORDS,
-    DLPI_LLMC_U16 = 20240520,
-    DLPI_LLMC_U32 = 20240801
-};
+enum { DLPI_LLMC_WORDS = 256, DLPI_LLMC_BYTES = 4 * DLPI_LLMC_WORDS };
 #define DLPI_TOKENS_SHARDS (UINT64_C(1) << 20)
 
 typedef struct dlpi_tokens {
     dlp_source source; /* first */
     dlp_dataset dataset;
+    dlp_identity identity;
     dlp_tokens_info info;
     dlp_field field;
     int32_t format, read_ahead;
@@ -40,63 +38,115 @@ typedef struct dlpi_tokens {
     dlp_tokens_shard *shards;
 } dlpi_tokens;
 
-/* ---- which shards ---- */
+/* ---- does a shard look like tokens? ---- */
 
-static int dlpi_tokens_by_bytes(const void *a, const void *b) {
-    return strcmp(*(char *const *)a, *(char *const *)b);
+enum {
+    DLPI_TOKENS_SAMPLE = 4096,
+    DLPI_TOKENS_FEW = 64,       /* words, or bytes: no judgement */
+    DLPI_TOKENS_TAIL = 64 << 10 /* bytes at the end of a shard that are looked at for zeros */
+};
+
+/* True if n bytes have no control characters but white space. */
+static bool dlpi_tokens_text(const uint8_t *b, uint64_t n) {
+    for (uint64_t i = 0; i < n; i++)
+        if (b[i] == 127 || (b[i] < 32 && (b[i] < '\t' || b[i] > '\r'))) return false;
+    return n >= DLPI_TOKENS_FEW;
 }
 
-/* Where glob could not look: what it makes of its errors has neither the path nor errno. */
-static _Thread_local struct dlpi_glob_note {
-    int errnum;
-    char path[160];
-} dlpi_glob_note;
-
-/* Error callback of glob: note path and errno, which glob does not return. Returns 0 if the path
-   only does not exist, so that glob goes on. */
-static int dlpi_glob_failed(const char *path, int errnum) {
-    dlpi_glob_note.errnum = errnum;
-    dlpi_copy_text(dlpi_glob_note.path, sizeof dlpi_glob_note.path, dlpi_path_end(path));
-    return errnum != ENOENT && errnum != ENOTDIR; /* else it matches nothing there */
+/* True if n bytes look like 16-bit ids of the other byte order. The first byte of an id then takes
+   few values, as a high byte does. The second one takes all values. */
+static bool dlpi_tokens_swapped(const uint8_t *b, uint64_t n) {
+    uint8_t most[2] = {0, 0};
+    for (uint64_t i = 0; i < n; i++)
+        if (b[i] > most[i & 1]) most[i & 1] = b[i];
+    if (n < 8 * DLPI_TOKENS_FEW) return false;
+    return most[0] == 0 ? most[1] != 0 : most[0] < 0xe0 && most[1] >= 0xf0;
 }
 
-/* Find the paths that match, sorted. found: the caller gives it to globfree, also after a failure.
-   Returns 0, or a DLP_ERR code and *err. */
-static int dlpi_tokens_glob(const char *pattern, glob_t *found, dlp_error *err) {
-    int rc;
-    memset(found, 0, sizeof *found);
-    rc = glob(pattern, GLOB_NOSORT, dlpi_glob_failed, found);
-    if (rc == GLOB_NOSPACE) return dlpi_mapped_system(err, pattern, "glob", ENOMEM);
-    if (rc == GLOB_ABORTED)
-        return dlpi_mapped_system(err, dlpi_glob_note.path, "opendir", dlpi_glob_note.errnum);
-    if (rc != 0 || found->gl_pathc == 0)
-        return dlpi_error_set(err, DLP_ERR_ARG, "pattern",
-                              "%s: no file matches; check the pattern and the working directory",
-                              dlpi_path_end(pattern));
-    qsort(found->gl_pathv, found->gl_pathc, sizeof *found->gl_pathv, dlpi_tokens_by_bytes);
+/* Return why n bytes do not look like tokens of `width` bytes, or NULL if they may be tokens. */
+static const char *dlpi_tokens_doubt(const uint8_t *b, uint64_t n, uint64_t width) {
+    uint64_t words = n / width, low[2] = {0, 0}, large = 0;
+    bool paired;
+    for (uint64_t i = 0; i < words; i++) {
+        const uint8_t *w = b + i * width;
+        uint32_t id = width == 4 ? dlpi_little32(w) : (uint32_t)w[0] | (uint32_t)w[1] << 8;
+        low[i & 1] += id < 16;
+        large += id >> 24 != 0;
+    }
+    if (dlpi_tokens_text(b, n)) return "all bytes are text; they must be token ids";
+    if (words < DLPI_TOKENS_FEW) return NULL;
+    paired = (low[0] == (words + 1) / 2) != (low[1] == words / 2);
+    if (paired && width == 2)
+        return "every other word is below 16, as in 32-bit ids (DLP_TOKENS_U32)";
+    if (paired) return "every other word is below 16, as in 64-bit ids";
+    if (width == 2 && dlpi_tokens_swapped(b, n))
+        return "the high bytes come first, as in the other byte order; swap them";
+    return large > words / 2
+               ? "most ids are above 2^24, as in big-endian or 16-bit ids (DLP_TOKENS_U16)"
+               : NULL;
+}
+
+static bool dlpi_tokens_zeros(const uint8_t *b, uint64_t n) {
+    for (uint64_t i = 0; i < n; i++)
+        if (b[i] != 0) return false;
+    return n >= 2 * DLPI_TOKENS_FEW;
+}
+
+/* Set *zeros if the file's last DLPI_TOKENS_TAIL bytes are zeros, as two samples say. b: room for a
+   sample. Returns 0, or a DLP_ERR code and *err. */
+static int dlpi_tokens_tail(const dlpi_mapped *m, uint64_t begins, uint8_t *b, bool *zeros,
+                            dlp_error *err) {
+    *zeros = m->size - begins > 2 * DLPI_TOKENS_TAIL;
+    for (int i = 0; i < 2 && *zeros; i++) {
+        const uint64_t back = i == 0 ? DLPI_TOKENS_SAMPLE : DLPI_TOKENS_TAIL;
+        int64_t got = dlpi_mapped_pread(m, m->size - back, DLPI_TOKENS_SAMPLE, b);
+        if (got < 0) return dlpi_mapped_system(err, m->path, "read", (int)-got);
+        *zeros = dlpi_tokens_zeros(b, (uint64_t)got);
+    }
+    return DLP_OK;
+}
+
+/* Note a warning for the first shard that looks like something else. begins: the byte of its first
+   token. Returns 0, or a DLP_ERR code and *err. */
+static int dlpi_tokens_look_at(dlpi_tokens *t, const dlpi_mapped *m, uint64_t begins,
+                               uint64_t width, dlp_error *err) {
+    uint8_t b[DLPI_TOKENS_SAMPLE];
+    const char *other = NULL;
+    bool zeros = false;
+    int64_t got = dlpi_mapped_pread(m, begins, sizeof b, b);
+    if (got < 0) return dlpi_mapped_system(err, m->path, "read", (int)-got);
+    if (dlpi_tokens_zeros(b, (uint64_t)got)) {
+        other = "its first ids are all 0; was it written?";
+    } else {
+        if (t->format != DLP_TOKENS_LLMC) other = dlpi_tokens_doubt(b, (uint64_t)got, width);
+        if (other == NULL && dlpi_tokens_tail(m, begins, b, &zeros, err) != DLP_OK)
+            return DLP_ERR_SYSTEM;
+        if (zeros) other = "its last 64 KiB are zeros; was it written in full?";
+    }
+    if (m->size <= begins) other = "it has no tokens";
+    if (other != NULL && t->warning[0] == 0) {
+        uint64_t length = strlen(m->path), from = length > 50 ? length - 50 : 0;
+        snprintf(t->warning, sizeof t->warning, "tokens: %s: %s. insist = 1 takes it as it is",
+                 m->path + from, other);
+        t->info.warning = t->warning;
+    }
     return DLP_OK;
 }
 
 /* ---- the number of items of a shard ---- */
 
-static uint32_t dlpi_little32(const uint8_t *b) {
-    return (uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
-}
-
-static bool dlpi_llmc_magic(uint32_t word) {
-    return word == DLPI_LLMC_U16 || word == DLPI_LLMC_U32;
-}
-
 /* Set the format by what the first shard begins with. Returns 0, or a DLP_ERR code and *err. */
 static int dlpi_tokens_guess(dlpi_tokens *t, const dlpi_mapped *m, dlp_error *err) {
     uint8_t head[4] = {0};
     int64_t got = dlpi_mapped_pread(m, 0, sizeof head, head);
-    if (got < 0) return dlpi_mapped_system(err, m->path, "read", errno);
+    if (got < 0) return dlpi_mapped_system(err, m->path, "read", (int)-got);
     t->format =
         got == 4 && dlpi_llmc_magic(dlpi_little32(head)) ? DLP_TOKENS_LLMC : DLP_TOKENS_NANOGPT;
     return DLP_OK;
 }
 
+/* Check that a shard's tokens are as wide as those of the first shard. The first call sets the
+   width. Returns 0, or DLP_ERR_CORRUPT with *err filled. */
 static int dlpi_tokens_width(dlpi_tokens *t, const dlpi_mapped *m, uint64_t width, dlp_error *err) {
     if (t->width != 0 && t->width != width)
         return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, 0,
@@ -131,78 +181,7 @@ static int dlpi_tokens_llmc(dlpi_tokens *t, const dlpi_mapped *m, dlp_tokens_sha
                                  tokens, DLPI_LLMC_BYTES + tokens * t->width, m->size);
     s->header_bytes = DLPI_LLMC_BYTES;
     s->tokens = tokens;
-    return DLP_OK;
-}
-
-/* ---- does a shard look like tokens? ---- */
-
-enum { DLPI_TOKENS_SAMPLE = 4096, DLPI_TOKENS_FEW = 64 /* words, or bytes: no judgement */ };
-
-/* Return the name of the format, other than plain tokens, that a file with these first n bytes has,
-   or NULL if none is known. */
-static const char *dlpi_tokens_magic(const uint8_t *head, uint64_t n) {
-    static const struct {
-        const char *name, *magic;
-        size_t bytes;
-    } known[] = {{"NumPy (dlp_arrays_open reads it)", "\x93NUMPY", 6},
-                 {"zip", "PK\x03\x04", 4},
-                 {"gzip", "\x1f\x8b\x08", 3},
-                 {"zstd", "\x28\xb5\x2f\xfd", 4},
-                 {"HDF5", "\x89HDF", 4},
-                 {"Parquet", "PAR1", 4},
-                 {"an index of Megatron", "MMIDIDX", 7}};
-    if (n >= 4 && dlpi_llmc_magic(dlpi_little32(head))) return "llm.c (DLP_TOKENS_LLMC)";
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (n >= known[i].bytes && memcmp(head, known[i].magic, known[i].bytes) == 0)
-            return known[i].name;
-    return NULL;
-}
-
-/* True if n bytes have no control characters but white space. */
-static bool dlpi_tokens_text(const uint8_t *b, uint64_t n) {
-    for (uint64_t i = 0; i < n; i++)
-        if (b[i] == 127 || (b[i] < 32 && (b[i] < '\t' || b[i] > '\r'))) return false;
-    return n >= DLPI_TOKENS_FEW;
-}
-
-/* Return why n bytes do not look like tokens of `width` bytes, or NULL if they may be tokens. */
-static const char *dlpi_tokens_doubt(const uint8_t *b, uint64_t n, uint64_t width) {
-    uint64_t words = n / width, low[2] = {0, 0}, large = 0;
-    bool paired;
-    for (uint64_t i = 0; i < words; i++) {
-        const uint8_t *w = b + i * width;
-        uint32_t id = width == 4 ? dlpi_little32(w) : (uint32_t)w[0] | (uint32_t)w[1] << 8;
-        low[i & 1] += id < 16;
-        large += id >> 24 != 0;
-    }
-    if (dlpi_tokens_text(b, n)) return "all bytes are text; they must be token ids";
-    if (words < DLPI_TOKENS_FEW) return NULL;
-    paired = (low[0] == (words + 1) / 2) != (low[1] == words / 2);
-    if (paired && width == 2)
-        return "every other word is below 16, as in 32-bit ids (DLP_TOKENS_U32)";
-    if (paired) return "every other word is below 16, as in 64-bit ids";
-    return large > words / 2 ? "most ids are above 2^24, as in 16-bit ids (DLP_TOKENS_U16)" : NULL;
-}
-
-/* Refuse a shard that begins as another format does, and note a warning for the first shard that
-   looks like something else. Returns 0, or a DLP_ERR code and *err. */
-static int dlpi_tokens_look_at(dlpi_tokens *t, const dlpi_mapped *m, uint64_t width,
-                               dlp_error *err) {
-    uint8_t b[DLPI_TOKENS_SAMPLE];
-    const char *other;
-    int64_t got = dlpi_mapped_pread(m, t->header_bytes, sizeof b, b);
-    if (got < 0) return dlpi_mapped_system(err, m->path, "read", errno);
-    if (t->header_bytes == 0 && (other = dlpi_tokens_magic(b, (uint64_t)got)) != NULL)
-        return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, 0,
-                                 "the magic of %s; it must be token ids. Or set insist = 1", other);
-    other = dlpi_tokens_doubt(b, (uint64_t)got, width);
-    if (other != NULL && t->warning[0] == 0) {
-        uint64_t length = strlen(m->path), from = length > 50 ? length - 50 : 0;
-        snprintf(t->warning, sizeof t->warning, "tokens: %s: %s. insist = 1 takes it as it is",
-                 m->path + from, other);
-        t->info.warning = t->warning;
-    }
-    return DLP_OK;
+    return t->insist ? DLP_OK : dlpi_tokens_look_at(t, m, DLPI_LLMC_BYTES, t->width, err);
 }
 
 /* Measure a shard whose header, if any, says nothing. Returns 0, or a DLP_ERR code and *err. */
@@ -215,7 +194,8 @@ static int dlpi_tokens_raw(dlpi_tokens *t, const dlpi_mapped *m, dlp_tokens_shar
         return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, m->size,
                                  "the file ends in its header of %" PRIu64 " bytes",
                                  t->header_bytes);
-    if (!t->insist && (rc = dlpi_tokens_look_at(t, m, width, err)) != DLP_OK) return rc;
+    if (!t->insist && (rc = dlpi_tokens_look_at(t, m, t->header_bytes, width, err)) != DLP_OK)
+        return rc;
     bytes = m->size - t->header_bytes;
     if (bytes % width != 0)
         return dlpi_mapped_error(err, DLP_ERR_CORRUPT, m->path, m->size - bytes % width,
@@ -240,13 +220,17 @@ static void dlpi_tokens_count(const dlpi_tokens *t, dlp_tokens_shard *s) {
 static int dlpi_tokens_shard_open(dlpi_tokens *t, uint64_t i, const char *path, dlp_error *err) {
     dlpi_mapped *m = &t->files[i];
     dlp_tokens_shard *s = &t->shards[i];
-    int rc = dlpi_mapped_open(m, path, t->reads, err);
+    int rc = dlpi_mapped_open(m, path, t->reads, t->info.n_shards - i, err);
     s->path = m->path;
     if (rc == DLP_OK && t->format == DLP_TOKENS_AUTO) rc = dlpi_tokens_guess(t, m, err);
+    if (rc == DLP_OK && !t->insist && t->header_bytes == 0)
+        rc = dlpi_foreign_refuse(m, t->format == DLP_TOKENS_LLMC ? DLPI_TAKES_LLMC : 0, "token ids",
+                                 true, NULL, err);
     if (rc == DLP_OK)
         rc = t->format == DLP_TOKENS_LLMC ? dlpi_tokens_llmc(t, m, s, err)
                                           : dlpi_tokens_raw(t, m, s, err);
     if (rc != DLP_OK) return rc;
+    dlpi_mapped_spare(m);
     dlpi_tokens_count(t, s);
     if (s->items > DLPI_MAX_ITEMS - t->first[i])
         return dlpi_error_set(err, DLP_ERR_ARG, "paths",
@@ -275,6 +259,7 @@ static const char *dlpi_tokens_wrong(const dlp_tokens_desc *d, const char **fiel
                   {"widen", "must be 0 or 1"},
                   {"reads", "must be 0 or 1"},
                   {"insist", "must be 0 or 1"},
+                  {"moved", "must be 0 or 1"},
                   {"multiple", "must be 0 to 2^20"},
                   {"read_ahead", "must be DLP_NONE, or 0 and more"}};
     bool raw = d->format == DLP_TOKENS_U16 || d->format == DLP_TOKENS_U32;
@@ -289,6 +274,7 @@ static const char *dlpi_tokens_wrong(const dlp_tokens_desc *d, const char **fiel
                        d->widen != 0 && d->widen != 1,
                        d->reads != 0 && d->reads != 1,
                        d->insist != 0 && d->insist != 1,
+                       d->moved != 0 && d->moved != 1,
                        d->multiple > 1u << 20,
                        d->read_ahead < DLP_NONE};
     _Static_assert(sizeof is / sizeof *is == sizeof wrongs / sizeof *wrongs, "one for each");
@@ -297,6 +283,7 @@ static const char *dlpi_tokens_wrong(const dlp_tokens_desc *d, const char **fiel
     return NULL;
 }
 
+/* Close all shards, and free the source. No pipe may use it any more. */
 DLPI_COLD static void dlpi_tokens_free(dlpi_tokens *t) {
     for (uint64_t i = 0; t->files && i < t->info.n_shards; i++) dlpi_mapped_close(&t->files[i]);
     free(t->files);
@@ -325,7 +312,7 @@ static dlpi_tokens *dlpi_tokens_new(const dlp_tokens_desc *d, uint64_t n) {
     t->shards = calloc((size_t)n, sizeof *t->shards);
     t->first = calloc((size_t)n + 1, sizeof *t->first);
     if (t->files && t->shards && t->first) {
-        for (uint64_t i = 0; i < n; i++) t->files[i].fd = -1;
+        for (uint64_t i = 0; i < n; i++) dlpi_mapped_begin(&t->files[i]);
         t->info.n_shards = n;
         t->info.shards = t->shards;
         return t;
@@ -363,8 +350,8 @@ static inline uint64_t dlpi_tokens_at(const dlpi_tokens *t, uint64_t shard, uint
 /* Turn n tokens of 16 bits, not aligned, into 32 bits. `from` may be the second half of `to`, since
    a block is read whole before it is written, and writing never overtakes reading. */
 static void dlpi_tokens_widen(const uint8_t *from, uint64_t n, uint8_t *to) {
-    typedef uint16_t narrow __attribute__((vector_size(16)));
-    typedef uint32_t wide __attribute__((vector_size(32)));
+    typedef uint16_t narrow DLPI_VECTOR(16);
+    typedef uint32_t wide DLPI_VECTOR(32);
     uint64_t i = 0;
     for (; i + 8 <= n; i += 8) {
         narrow v;
@@ -417,7 +404,7 @@ typedef struct dlpi_look {          /* dataset indices computed ahead, for prefe
 static _Thread_local dlpi_look dlpi_tokens_look;
 
 /* Compute the indices around the item's position, for dlpi_tokens_touch. */
-__attribute__((noinline)) static void dlpi_look_fill(dlpi_look *l, uint64_t n, const dlp_item *it) {
+DLPI_NOINLINE static void dlpi_look_fill(dlpi_look *l, uint64_t n, const dlp_item *it) {
     uint64_t first = it->position / DLPI_LOOK_BLOCK * DLPI_LOOK_BLOCK;
     uint64_t count = DLPI_LOOK_BLOCK + DLPI_LOOK_NEXT;
     dlp_permutation order;
@@ -444,13 +431,13 @@ static inline void dlpi_tokens_touch(const dlpi_tokens *t, const dlp_item *it) {
     shard = dlpi_tokens_find(t, l->index[k + DLPI_LOOK_NEXT]);
     if (t->files[shard].bytes == NULL) return;
     at = t->files[shard].bytes + dlpi_tokens_at(t, shard, l->index[k + DLPI_LOOK_NEXT]);
-    for (uint64_t i = 0; i < bytes && i < DLPI_LOOK_BYTES; i += 64) __builtin_prefetch(at + i);
+    for (uint64_t i = 0; i < bytes && i < DLPI_LOOK_BYTES; i += 64) DLPI_PREFETCH(at + i);
 }
 
 /* Ask the system for the item that comes read_ahead items after this one, if it is not in memory,
    or if other items were not a moment ago. probe: find out whether it is in memory. */
-__attribute__((noinline)) static void dlpi_tokens_shuffled_ahead(dlpi_tokens *t, const dlp_item *it,
-                                                                 bool probe) {
+DLPI_NOINLINE static void dlpi_tokens_shuffled_ahead(dlpi_tokens *t, const dlp_item *it,
+                                                     bool probe) {
     uint64_t next = it->position + (uint64_t)t->read_ahead, shard, at;
     uint32_t cold = DLPI_LOAD_RLX(&t->cold);
     dlp_permutation order;
@@ -469,10 +456,11 @@ __attribute__((noinline)) static void dlpi_tokens_shuffled_ahead(dlpi_tokens *t,
     if (cold > 0) dlpi_mapped_will_need(&t->files[shard], at, dlpi_tokens_span(t));
 }
 
+/* Prepare for items out of order: prefetch one that comes soon, and have the system read ahead. */
 static inline void dlpi_tokens_shuffled(dlpi_tokens *t, const dlp_item *it, dlpi_mapped *m) {
     /* one of 64 positions, whichever of them are this rank's */
     bool probe = it->position * UINT64_C(0x9e3779b97f4a7c15) >> 58 == 0;
-    dlpi_mapped_advise(m, MADV_RANDOM);
+    dlpi_mapped_advise(m, DLPI_AT_RANDOM);
     if (t->info.n_items >= DLP_PERMUTATION_TABLE && !t->reads) dlpi_tokens_touch(t, it);
     if (DLPI_LIKELY(!probe && DLPI_LOAD_RLX(&t->cold) == 0) || t->read_ahead == DLP_NONE) return;
     dlpi_tokens_shuffled_ahead(t, it, probe);
@@ -480,12 +468,13 @@ static inline void dlpi_tokens_shuffled(dlpi_tokens *t, const dlp_item *it, dlpi
 
 /* Read ahead for items in the dataset's order: a block's first item asks for the next block. */
 static inline void dlpi_tokens_in_order(const dlpi_tokens *t, dlpi_mapped *m, uint64_t at) {
-    dlpi_mapped_advise(m, MADV_SEQUENTIAL);
+    dlpi_mapped_advise(m, DLPI_IN_ORDER);
     if (at % DLPI_MAPPED_BLOCK >= t->item_step || t->read_ahead == DLP_NONE) return;
     at += dlpi_tokens_span(t);
     if (!dlpi_mapped_is_here(m, at)) dlpi_mapped_will_need(m, at, DLPI_MAPPED_BLOCK);
 }
 
+/* The source's fetch callback: copy the windows of one item. Returns 0 or a failure's code. */
 static int dlpi_tokens_fetch(void *user, dlp_item *it) {
     dlpi_tokens *t = user;
     uint64_t shard = dlpi_tokens_find(t, it->index), at = dlpi_tokens_at(t, shard, it->index);
@@ -511,16 +500,20 @@ static int dlpi_tokens_close(dlp_source *source) {
     return DLP_OK;
 }
 
+/* Fill the dataset and the source, once all shards are open. */
 static void dlpi_tokens_source(dlpi_tokens *t) {
     t->dataset.n_items = t->info.n_items;
     t->dataset.fields = &t->field;
     t->dataset.n_fields = 1;
     t->dataset.warning = t->info.warning;
+    t->dataset.identity = &t->identity;
     t->source.id = t->info.id;
     t->source.close = dlpi_tokens_close;
     dlpi_mapped_source(&t->source, &t->dataset, dlpi_tokens_fetch, &t->users);
 }
 
+/* Open the source of n shards. Returns 0, or a DLP_ERR code with *err filled; *out is then
+   untouched. */
 static int dlpi_tokens_open_paths(dlp_source **out, const dlp_tokens_desc *d,
                                   const char *const *paths, uint64_t n, dlp_error *err) {
     dlpi_tokens *t = dlpi_tokens_new(d, n);
@@ -539,6 +532,7 @@ static int dlpi_tokens_open_paths(dlp_source **out, const dlp_tokens_desc *d,
         return rc;
     }
     dlpi_tokens_rows(t, d->widen != 0);
+    dlpi_identity_files(&t->identity, t->files, n, sizeof *t->files, d->moved);
     dlpi_tokens_source(t);
     *out = &t->source;
     return DLP_OK;
@@ -547,7 +541,7 @@ static int dlpi_tokens_open_paths(dlp_source **out, const dlp_tokens_desc *d,
 DLPI_COLD DLPDEF int dlp_tokens_open(dlp_source **out, const dlp_tokens_desc *desc,
                                      dlp_error *err) {
     const char *field = "", *wrong;
-    glob_t found;
+    dlpi_pattern found = {.err = err};
     int rc;
     if ((rc = dlpi_open_args(out, out, "", desc, err)) != DLP_OK) return rc;
     wrong = dlpi_tokens_wrong(desc, &field);
@@ -555,14 +549,14 @@ DLPI_COLD DLPDEF int dlp_tokens_open(dlp_source **out, const dlp_tokens_desc *de
     if (__BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__)
         return dlpi_error_set(err, DLP_ERR_UNSUPPORTED, "", "tokens need a little-endian CPU");
     if (desc->paths) return dlpi_tokens_open_paths(out, desc, desc->paths, desc->n_paths, err);
-    rc = dlpi_tokens_glob(desc->pattern, &found, err);
-    if (rc == DLP_OK && found.gl_pathc > DLPI_TOKENS_SHARDS)
-        rc = dlpi_error_set(err, DLP_ERR_ARG, "pattern", "%zu files match, must be at most 2^20",
-                            (size_t)found.gl_pathc);
+    rc = dlpi_pattern_paths(&found, desc->pattern);
+    if (rc == DLP_OK && found.n > DLPI_TOKENS_SHARDS)
+        rc = dlpi_error_set(err, DLP_ERR_ARG, "pattern",
+                            "%" PRIu64 " files match, must be at most 2^20", found.n);
     if (rc == DLP_OK)
-        rc = dlpi_tokens_open_paths(out, desc, (const char *const *)found.gl_pathv, found.gl_pathc,
-                                    err);
-    globfree(&found);
+        rc = dlpi_tokens_open_paths(out, desc, (const char *const *)found.paths, found.n, err);
+    for (uint64_t i = 0; i < found.n; i++) free(found.paths[i]);
+    free(found.paths);
     return rc;
 }
 

@@ -1,11 +1,11 @@
 #pragma once
 /* tests: system/core/pipe_ragged, system/core/topologies */
 #include "inputs/check.h"
-#include "inputs/add.h"
+#include "inputs/table.h"
 #include "work/recover.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-batch      THE BATCH STAGE
-   The stage has work for workers only if its desc has a collate, or asks for batch workers. */
+   The stage has work for workers only if its desc has a collate. */
 
 /* ---- collates of the library ---- */
 
@@ -112,47 +112,54 @@ DLPDEF int dlp_collate_pack(void *user DLPI_UNREAD, dlp_collate *c) {
 
 /* ---- the stage ---- */
 
-/* Refuse callbacks of workers, and a range of workers, if the stage has no workers: it has neither
-   a collate nor batch_workers. Returns 0 or a DLP_ERR code. A warning tells of other fields that
-   are not used (dlpi_live_idle). */
-static int dlpi_batch_idle_check(dlp_pipe *p, dlpi_stage *st, const dlp_batch_desc *d) {
+typedef struct dlpi_batch { /* the stage's own record */
+    dlp_node_batch d;       /* first: a split reads the record as this */
+    int32_t workers;        /* num_workers of the row */
+} dlpi_batch;
+
+/* Refuse workers, their callbacks, and a range of workers, if the stage has no collate. Returns 0
+   or a DLP_ERR code. A warning tells of other fields that are not used (dlpi_live_idle). */
+static int dlpi_batch_idle_check(dlp_pipe *p, dlpi_stage *st) {
     static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_workers_desc, workers_min), 0, 0, "0 without a collate or batch workers"},
-        {DLPI_AT(dlp_workers_desc, workers_max), 0, 0, "0 without a collate or batch workers"},
+        {DLPI_AT(dlp_workers_desc, workers_min), 0, 0, "0 without a collate"},
+        {DLPI_AT(dlp_workers_desc, workers_max), 0, 0, "0 without a collate"},
     };
+    const dlpi_batch *b = st->self;
     const dlp_workers_desc *w = &st->w;
     const char *called = w->worker_init   ? "worker_init"
                          : w->worker_exit ? "worker_exit"
                          : w->tell        ? "tell"
                                           : NULL;
-    if (d->collate != NULL || d->batch_workers > 0) return DLP_OK;
-    if (called != NULL)
-        return dlpi_not_null(p, st->name, called, "without a collate or batch workers");
+    if (b->d.collate != NULL) return DLP_OK;
+    if (b->workers > 0)
+        return dlpi_refuse(p, DLP_ERR_ARG, st->name, "workers.num_workers",
+                           "num_workers is %" PRId32 ", but \"%s\" has no collate, so its workers "
+                           "have nothing to do; give them to the row that fetches",
+                           b->workers, st->name);
+    if (called != NULL) return dlpi_not_null(p, st->name, called, "without a collate");
     return dlpi_check_bounds(p, st->name, w, DLPI_ROWS(bounds));
 }
 
-/* Check the desc of a batch stage, and take batch_size and `last` from it. Returns DLP_OK, or the
+/* Check the row of a batch stage, and take batch_size and `last` from it. Returns DLP_OK, or the
    code of the pipe's error. */
 static int dlpi_batch_check(dlp_pipe *p, dlpi_stage *st) {
     static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_batch_desc, batch_size), 1, 1 << 20, "1..1048576"},
-        {DLPI_AT(dlp_batch_desc, last), 0, 2, "DLP_LAST_*"},
-        {"workers.num_workers", DLPI_IN(dlp_batch_desc, batch_workers), DLP_NONE, DLP_MAX_WORKERS,
+        {"batch_size", DLPI_IN(dlpi_batch, d.batch_size), 1, 1 << 20, "1..1048576"},
+        {"last", DLPI_IN(dlpi_batch, d.last), 0, 2, "DLP_LAST_*"},
+        {"workers.num_workers", DLPI_IN(dlpi_batch, workers), DLP_NONE, DLP_MAX_WORKERS,
          "DLP_NONE or 0..1024 (a loader: batch_workers)"},
     };
-    const dlp_batch_desc *d = st->self;
+    const dlpi_batch *b = st->self;
+    const dlp_node_batch *d = &b->d;
     bool own = d->out_fields != NULL;
-    dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
+    dlpi_check_bounds(p, st->name, b, DLPI_ROWS(bounds));
     if (own && d->collate == NULL) dlpi_not_null(p, st->name, "out_fields", "without a collate");
     dlpi_within(p, st->name, "n_out_fields", d->n_out_fields, own, own ? DLP_MAX_FIELDS : 0,
                 own ? "1..16" : "0 without out_fields");
-    if (d->workers.num_workers != 0 && d->workers.num_workers != d->batch_workers)
-        dlpi_bad(p, st->name, "workers.num_workers", "0: batch_workers says it",
-                 d->workers.num_workers);
-    st->w.num_workers = d->batch_workers > 0 ? d->batch_workers : 0;
+    st->w.num_workers = b->workers > 0 ? b->workers : 0;
     p->global_batch = d->batch_size;
     p->last = d->last;
-    if (p->err.code != 0 || dlpi_batch_idle_check(p, st, d) != DLP_OK) return p->err.code;
+    if (p->err.code != 0 || dlpi_batch_idle_check(p, st) != DLP_OK) return p->err.code;
     return dlpi_check_batch_workers(p, st);
 }
 
@@ -162,12 +169,12 @@ static int dlpi_batch_check(dlp_pipe *p, dlpi_stage *st) {
 
 /* Set how many workers the stage begins with. Returns true if it has work for them. */
 DLPI_COLD static bool dlpi_batch_staff(dlp_pipe *p, dlpi_stage *st) {
-    const dlp_batch_desc *b = st->self;
-    st->begin = b->batch_workers > 0 ? b->batch_workers : 0;
-    if (b->batch_workers == 0 && b->collate && p->fetch->w.num_workers > 0)
+    const dlpi_batch *b = st->self;
+    st->begin = b->workers > 0 ? b->workers : 0;
+    if (b->workers == 0 && b->d.collate && p->fetch->w.num_workers > 0)
         st->begin = p->prefetch < DLPI_COLLATORS ? (int)p->prefetch : DLPI_COLLATORS;
     st->w.num_workers = st->begin;
-    return b->collate != NULL || b->batch_workers > 0;
+    return b->d.collate != NULL;
 }
 
 /* Return how many batch workers a prediction is asked for; 0: as measured. */
@@ -177,10 +184,11 @@ static const dlpi_stage_ops dlpi_batch_ops = {
     .kind = DLP_STAGE_BATCH,
     .rank = 7,
     .at = offsetof(dlp_pipe, batcher),
-    .self_bytes = sizeof(dlp_batch_desc),
+    .self_bytes = sizeof(dlpi_batch),
     .foretold = dlpi_batch_foretold,
     DLPI_OPS_OF_BATCHES,
-    .words = {.more = "batch_workers", .out = "batch_workers = 1"},
+    .words = {.more = "workers.num_workers (a loader's batch_workers)",
+              .out = "workers.num_workers = 1 (a loader's batch_workers)"},
     .staff = dlpi_batch_staff,
     .call = dlpi_collate_call,
 };

@@ -93,6 +93,8 @@ static uint32_t dlpi_branches_bulk(dlpi_worker *w, const dlpi_unit *t) {
 
 /* ---- sizes ---- */
 
+/* Set the inputs and the epoch's length of joined branches, and how many bits a place of each
+   branch needs. The fetch stage then copies joined rows. Returns 0 or a DLP_ERR code. */
 DLPI_COLD static int dlpi_branches_sizes(dlp_pipe *p) {
     dlpi_branches *j = dlpi_branches_of(dlpi_found_of(p));
     dlpi_found *q = &j->found;
@@ -131,6 +133,8 @@ static uint32_t dlpi_branches_cells(dlpi_branches *j) {
     return n;
 }
 
+/* Check all branches, and compute the cells that they need together. Returns 0 or a DLP_ERR code.
+   */
 DLPI_COLD static int dlpi_branches_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_branches *j = st->self;
     dlpi_found *q = &j->found;
@@ -185,6 +189,8 @@ DLPI_COLD static uint64_t dlpi_branches_slot_bytes(const dlp_pipe *p) {
     return dlpi_sum(sizeof(dlpi_source_state), dlpi_times(rows, sizeof(dlpi_found_row)));
 }
 
+/* Describe in `out` the heap memory of the stage and of all its branches. Returns the number of
+   blocks. */
 DLPI_COLD static int dlpi_branches_blocks(const dlp_pipe *p, const dlpi_stage *st,
                                           dlpi_block *out) {
     const dlpi_branches *j = st->self;
@@ -200,7 +206,8 @@ DLPI_COLD static int dlpi_branches_blocks(const dlp_pipe *p, const dlpi_stage *s
 
 /* Tell the workers of a branch's team which cells they may take, and give them what they need for
    requests. all: the stage's first worker. */
-static void dlpi_branch_live(const dlpi_branches *j, const dlpi_branch *b, dlpi_worker *all) {
+static void dlpi_branch_live(dlp_pipe *p, const dlpi_branches *j, const dlpi_branch *b,
+                             dlpi_worker *all) {
     const dlpi_branch *of = &j->at[b->team];
     const uint32_t end = b->x.found.first_cell + b->x.found.n_cells;
     for (int32_t i = 0; j->found.teams && i < of->n_workers; i++) {
@@ -208,9 +215,11 @@ static void dlpi_branch_live(const dlpi_branches *j, const dlpi_branch *b, dlpi_
         w->input_first = of->x.found.first_cell;
         if (w->input_end < end) w->input_end = end;
     }
-    dlpi_reads_live(&b->x, &all[of->first_worker], of->n_workers);
+    dlpi_reads_live(p, &b->x, &all[of->first_worker], of->n_workers);
 }
 
+/* Set up the stage and its branches, once the region is mapped. Each branch gets its own cells and
+   streams; the stage itself has no free cell. */
 DLPI_COLD static void dlpi_branches_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_branches *j = st->self;
     dlpi_found *q = &j->found;
@@ -219,7 +228,7 @@ DLPI_COLD static void dlpi_branches_live(dlp_pipe *p, dlpi_stage *st) {
     q->free = DLPI_FOUND_NONE;
     for (uint32_t k = 0; k < j->n; k++) {
         dlpi_found *f = &j->at[k].x.found;
-        dlpi_branch_live(j, &j->at[k], &p->workers[st->first_worker]);
+        dlpi_branch_live(p, j, &j->at[k], &p->workers[st->first_worker]);
         dlpi_branch_frees(q, f, q->streams + (size_t)(k + 1) * q->cursors.n);
     }
 }

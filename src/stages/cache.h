@@ -2,7 +2,7 @@
 #pragma once
 /* tests: system/stages/cache, system/shm/shm_cache, system/stages/stacks */
 #include "api/cache.h"
-#include "cells/cells.h"
+#include "cells/marks.h"
 #include "inputs/check.h"
 #include "slot/claim.h"
 #include "inputs/table.h"
@@ -59,6 +59,7 @@ enum { DLPI_CACHE_FETCHED = 0, DLPI_CACHE_FOUND, DLPI_CACHE_RANDOM };
 
 static inline const dlpi_cache *dlpi_cache_of(const dlp_pipe *p) { return p->keeper_stage->self; }
 
+/* Return n rounded up to a multiple of 8. Each field of a kept row begins at such an offset. */
 static inline uint64_t dlpi_round8(uint64_t n) { return (n + 7) & ~UINT64_C(7); } /* of a row */
 
 static uint64_t dlpi_cache_cell_bytes(const dlp_pipe *p) {
@@ -101,7 +102,7 @@ static bool dlpi_cache_marked(const dlp_pipe *p, uint32_t s, uint32_t row, uint3
 static void dlpi_cache_ahead(const dlp_pipe *p, const dlpi_unit *t) {
     const uint64_t *index = dlpi_slot_index(p, t->slot);
     for (uint32_t r = t->row; r < t->end; r++)
-        __builtin_prefetch(dlpi_cache_cell_at(p, dlpi_cache_at(p, index[r])));
+        DLPI_PREFETCH(dlpi_cache_cell_at(p, dlpi_cache_at(p, index[r])));
 }
 
 /* Write the row of the worker's present item from the cache. Returns false if the cache does not
@@ -116,11 +117,18 @@ static bool dlpi_cache_get(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     if (dlpi_claim_look(&cell->word) != dlpi_cache_full(w->item.index)) return false; /* Z1 <- Z1 */
     for (uint32_t f = 0; f < p->keeper_stage->scope.n_fields; f++) {
         const dlpi_field *d = &p->items.at[f];
-        memcpy(w->data[f], from, d->row_bytes);
+        const uint8_t *bytes = from;
+        uint64_t rows;
         from += dlpi_round8(d->row_bytes);
-        if (!d->f.ragged) continue;
-        memcpy(&dlpi_slot_lengths(p, t->slot, f, 1)[row], from, 8);
+        if (!d->f.ragged) {
+            memcpy(w->data[f], bytes, d->row_bytes);
+            continue;
+        }
+        memcpy(&rows, from, 8);
         from += 8;
+        dlpi_mark_copy(dlpi_mark(p, t->slot, f, row), w->data[f], bytes, rows * dlpi_row_bytes(d),
+                       d->row_bytes);
+        dlpi_slot_lengths(p, t->slot, f, 1)[row] = rows;
     }
     dlpi_cache_mark(p, t->slot, row, DLPI_CACHE_FOUND);
     dlpi_bump(&w->block->kept_hits, 1);
@@ -159,7 +167,8 @@ static void dlpi_cache_put(dlpi_worker *w, uint32_t s, uint32_t row, bool used_r
     to = cell->bytes;
     for (uint32_t f = 0; f < p->keeper_stage->scope.n_fields; f++) {
         const dlpi_field *d = &p->items.at[f];
-        memcpy(to, w->data[f], d->row_bytes);
+        memcpy(to, w->data[f],
+               d->f.ragged ? (size_t)(w->length[f] * dlpi_row_bytes(d)) : (size_t)d->row_bytes);
         to += dlpi_round8(d->row_bytes);
         if (!d->f.ragged) continue;
         memcpy(to, &w->length[f], 8);
@@ -288,27 +297,23 @@ static const dlpi_stage_ops dlpi_cache_ops = {
     .keeper = &dlpi_cache_keeper,
 };
 
-/* ---- a cache is added, by a row or a loader ---- */
-
-static dlp_stage dlpi_add_cache(dlp_pipe *p, const dlp_cache_desc *desc) {
-    dlpi_stage *st = dlpi_add(p, &dlpi_cache_ops, "cache", NULL);
-    if (st == NULL) return p->err.code;
-    ((dlpi_cache *)st->self)->bytes = desc->bytes;
-    return dlpi_added(p, st, dlpi_cache_desc(p, st));
-}
+/* ---- a cache is added, by a row ---- */
 
 /* Add the cache of a table's row. Behind makers it keeps what they make of an input, in the order
    in which they make it. Returns a stage number or a DLP_ERR code. */
 static int dlpi_node_cache_add(dlpi_table *t, const dlp_node *node) {
-    const dlp_part_desc *load = t->load != NULL ? &t->load->load : NULL; /* needs: parts */
+    const dlp_part_desc *load = t->load != NULL ? &t->load->load : NULL;
     const int32_t before = node[-1].verb;
     const char *late = NULL;
-    DLPI_UNUSED(before);                                                        /* without these */
-    if (before == DLP_WINDOW) late = "stands behind a window; write it before"; /* needs: parts */
-    if (before == DLP_PACK) late = "stands behind a pack; write it above"; /* needs: parts pack */
+    dlpi_stage *st;
+    DLPI_UNUSED(before); /* without these */
+    if (before == DLP_WINDOW) late = "stands behind a window; write it before";
+    if (before == DLP_PACK) late = "stands behind a pack; write it above";
     if (late != NULL) return dlpi_node_bad(t, node, late);
-    if (t->makes > 0 && load != NULL && load->shuffle_items != 0)                 /* needs: parts */
-        return dlpi_bad(t->p, t->load->name, "load.shuffle_items",                /* needs: parts */
-                        "0 before a cache: a window node behind it shuffles", 1); /* needs: parts */
-    return dlpi_add_cache(t->p, &node->cache);
+    if (t->makes > 0 && load != NULL && load->shuffle_items != 0)
+        return dlpi_bad(t->p, t->load->name, "load.shuffle_items",
+                        "0 before a cache: a window node behind it shuffles", 1);
+    if ((st = dlpi_add(t->p, &dlpi_cache_ops, "cache", NULL)) == NULL) return t->p->err.code;
+    ((dlpi_cache *)st->self)->bytes = node->cache.bytes;
+    return dlpi_added(t->p, st, dlpi_cache_desc(t->p, st));
 }

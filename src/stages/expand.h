@@ -62,50 +62,24 @@ static uint32_t dlpi_expand_bulk(dlpi_worker *w, const dlpi_unit *t) {
     return t->end - t->row;
 }
 
+/* Check the desc of an expand row, which has a callback. Returns 0 or a DLP_ERR code. */
 static int dlpi_expand_bounds(dlp_pipe *p, const char *name, const dlp_expand_desc *d) {
     static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_expand_desc, max_out), 0, 1 << 30, "1..2^30, or 0 without expand"},
+        {DLPI_AT(dlp_expand_desc, max_out), 1, 1 << 30, "1..2^30"},
         {DLPI_AT(dlp_expand_desc, n_fields), 0, DLP_MAX_FIELDS, "0..16"},
         {DLPI_AT(dlp_expand_desc, shuffle_items), 0, 1, "0 or 1"},
     };
-    int rc = dlpi_check_bounds(p, name, d, DLPI_ROWS(bounds));
+    const int rc = dlpi_check_bounds(p, name, d, DLPI_ROWS(bounds));
     if (rc != DLP_OK) return rc;
-    rc = dlpi_check_pair(p, name, "fields", d->fields, "n_fields", d->n_fields);
-    if (rc != DLP_OK) return rc;
-    if (d->expand != NULL && d->max_out == 0)
-        return dlpi_bad(p, name, "max_out", "1 and more with expand", 0);
-    if (d->expand == NULL && d->max_out > 1)
-        return dlpi_bad(p, name, "max_out", "0 or 1 without expand", d->max_out);
-    if (d->expand == NULL && d->n_fields != 0)
-        return dlpi_bad(p, name, "n_fields", "0 without expand: items are what fetch writes",
-                        (int64_t)d->n_fields);
-    return DLP_OK;
+    return dlpi_check_pair(p, name, "fields", d->fields, "n_fields", d->n_fields);
 }
 
-/* Add a level of items, which this desc makes of the items of the last level. name: the node's. */
-static void dlpi_expand_add(dlpi_expand *x, const char *name, const dlp_expand_desc *d) {
-    dlpi_level *l = &x->level[x->n_levels++ - 1];
-    l->maker = *d;
-    dlpi_copy_text(l->name, sizeof l->name, name);
-}
-
-static int dlpi_expand_take(dlp_pipe *p, dlpi_stage *st, const dlp_expand_desc *d,
-                            const dlpi_cells_desc *cells) {
-    dlpi_expand *x = st->self;
-    int rc = dlpi_expand_bounds(p, st->name, d);
-    if (rc != DLP_OK) return rc;
-    if ((rc = dlpi_check_input_workers(p, st)) != DLP_OK) return rc;
-    x->d = *d;
-    x->n_levels = 1;
-    if (d->expand != NULL) dlpi_expand_add(x, st->name, d);
-    x->level[1].n = d->n_fields;
-    x->found.d = (dlp_part_desc){.manifest_id = d->id, .max_items = d->expand ? d->max_out : 1};
-    x->found.most_items = x->found.d.max_items;
-    x->found.least_items = 1;
-    x->found.plan.most = x->found.most_items;
-    x->found.plan.shuffle_items = d->shuffle_items != 0;
-    if ((rc = dlpi_found_take_run(p, st, cells)) != DLP_OK) return rc;
-    return dlpi_keep_fields(p, st, d->fields, d->n_fields);
+/* Check the workers of a stage of inputs, and take its capacity and window (dlpi_found_take_run).
+   Returns 0 or a DLP_ERR code. */
+static int dlpi_expand_take(dlp_pipe *p, dlpi_stage *st, uint32_t capacity, uint32_t window) {
+    const int rc = dlpi_check_input_workers(p, st);
+    ((dlpi_expand *)st->self)->found.least_items = 1;
+    return rc == DLP_OK ? dlpi_found_take_run(p, st, capacity, window) : rc;
 }
 
 /* Let the fetch stage copy items out of cells, and give it the fields of the last level's items.
@@ -140,7 +114,7 @@ DLPI_COLD static void dlpi_expand_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_expand *x = st->self;
     dlpi_found_live(p, st);
     x->plain = dlpi_expand_plain(p, x);
-    dlpi_reads_live(st->self, &p->workers[st->first_worker], st->n_workers);
+    dlpi_reads_live(p, st->self, &p->workers[st->first_worker], st->n_workers);
 }
 
 static int dlpi_expand_load(dlpi_worker *w, uint32_t c) {
@@ -150,9 +124,9 @@ static int dlpi_expand_load(dlpi_worker *w, uint32_t c) {
 /* True if dlpi_expand_many can make the items of the inputs of x. */
 DLPI_COLD static bool dlpi_expand_plain(const dlp_pipe *p, const dlpi_expand *x) {
     return !DLPI_DEBUG && p->source_stage->w.deadline_ms == 0 && x->input.fetch != NULL &&
-           x->part.load == NULL && x->reads == NULL && x->found.arrivals == NULL &&
-           x->found.joins == NULL && !x->cached && !x->has_rooms && x->n_levels <= 2 &&
-           (x->n_levels == 1 || x->level[1].n_steps == 0);
+           x->found.plan.rule == DLPI_LIST_ONCE && x->part.load == NULL && x->reads == NULL &&
+           x->found.arrivals == NULL && x->found.joins == NULL && !x->cached && !x->has_rooms &&
+           x->n_levels <= 2 && (x->n_levels == 1 || x->level[1].n_steps == 0);
 }
 
 static int dlpi_expand_one(dlpi_worker *w DLPI_UNREAD, uint32_t c DLPI_UNREAD, void *by) {
@@ -170,8 +144,8 @@ static int dlpi_expand_many(dlpi_worker *w, uint32_t c) {
     dlpi_input_item(&b.given, &b.fields, x->n_fetched);
     b.filter = x->level->n_steps == 1 && x->level->steps->keep != NULL &&
                x->level->steps->first == 0 && x->level->steps->n == x->n_fetched;
-    b.zeroes = !x->input.writes_all_bytes && x->n_levels > 1;
-    if (!x->input.writes_all_bytes && x->n_levels == 1)
+    b.zeroes = !x->input.writes_all_bytes && (x->n_levels > 1 || x->level->fs.any_ragged);
+    if (!x->input.writes_all_bytes && !b.zeroes)
         memset(b.cell + cell->made * x->one_bytes, 0, (cell->run - cell->made) * x->one_bytes);
     return dlpi_inputs_each(w, c, dlpi_expand_one, &b);
 }
@@ -197,8 +171,7 @@ static const char *dlpi_step_kind(const dlpi_step *k) {
 }
 
 /* Append formatted words to a text. A comma comes first if the text is not empty. */
-__attribute__((format(printf, 3, 4))) static void dlpi_what_add(char *text, size_t size,
-                                                                const char *format, ...) {
+DLPI_PRINTF(3, 4) static void dlpi_what_add(char *text, size_t size, const char *format, ...) {
     const size_t n = strlen(text);
     char more[48];
     DLPI_PRINT(more, sizeof more, format);
@@ -223,7 +196,7 @@ DLPI_COLD static void dlpi_expand_what(const dlpi_stage *st, char *text, size_t 
         if (l->maker.expand != NULL)
             dlpi_what_add(text, size, l->part.load != NULL ? "load" : "expand");
         if (l->ends != 0)
-            dlpi_what_add(text, size, "%d end%s", __builtin_popcount(l->ends),
+            dlpi_what_add(text, size, "%d end%s", DLPI_ONES(l->ends),
                           (l->ends & (l->ends - 1)) == 0 ? "s" : "");
     }
     if (text[0] == 0) dlpi_what_add(text, size, "filter");

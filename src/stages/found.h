@@ -4,6 +4,7 @@
 #include "inputs/states.h"
 /* ---- parts of unknown count: what their desc may say, and a load ---- */
 
+/* Check the desc of parts whose items `load` counts. Returns 0 or the code of the first error. */
 static int dlpi_found_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_desc *d) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_part_desc, n_parts), 1, INT64_C(1) << 31,
@@ -42,6 +43,8 @@ static int dlpi_found_take_weights(dlp_pipe *p, dlpi_stage *st, const uint64_t *
     return DLP_OK;
 }
 
+/* Check the desc of parts whose items `load` counts, and copy it into the stage. Returns 0 or a
+   DLP_ERR code. */
 static int dlpi_found_take(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) {
     dlpi_found *q = st->self;
     int rc = dlpi_found_bounds(p, st, d);
@@ -53,18 +56,19 @@ static int dlpi_found_take(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) 
     q->plan.most = d->max_items;
     q->plan.shuffle_inputs = d->shuffle_parts != 0;
     q->plan.shuffle_items = d->shuffle_items != 0;
-    rc = dlpi_found_take_run(p, st, &(dlpi_cells_desc){d->workers, d->queue_size, d->window});
+    rc = dlpi_found_take_run(p, st, d->queue_size, d->window);
     return rc == DLP_OK && d->weights != NULL ? dlpi_found_take_weights(p, st, d->weights) : rc;
 }
 
+/* Set the number of parts and the epoch's length. Returns 0 or a DLP_ERR code. It fails if the
+   dataset has another n_items, since items are counted on load. */
 DLPI_COLD static int dlpi_found_sizes(dlp_pipe *p) {
     dlpi_found *q = dlpi_found_of(p);
     dlp_dataset *ds = p->fetch->dataset;
     int rc;
-    if (dlpi_sampler_of(p)->order != DLP_ORDER_PARTS) return dlpi_bad_order(p);
     if ((rc = dlpi_found_refuses(p)) != DLP_OK) return rc;
     if (ds->n_items != 0 && ds->n_items != q->plan.n_inputs)
-        return dlpi_refuse(p, DLP_ERR_ARG, p->fetch->name, "dataset.n_items",
+        return dlpi_refuse(p, DLP_ERR_ARG, p->fetch->name, "source.dataset.n_items",
                            "n_items is %" PRIu64 ", must be 0 where load counts the items of parts",
                            ds->n_items);
     ds->n_items = q->plan.n_inputs;
@@ -74,6 +78,8 @@ DLPI_COLD static int dlpi_found_sizes(dlp_pipe *p) {
 
 /* ---- an input is loaded ---- */
 
+/* Try once to load the next part of cell c, and store how many items it has. Returns 0 or the code
+   of the failure. */
 static int dlpi_found_load(dlpi_worker *w, uint32_t c) {
     const dlpi_found *q = dlpi_found_of(w->p);
     dlp_part part = {0};

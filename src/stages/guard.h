@@ -44,12 +44,6 @@ typedef struct dlpi_guard_block {
 /* Numbers of the stage's areas in the region. */
 enum { DLPI_GUARD_BLOCKS = 1, DLPI_GUARD_WORDS = DLPI_OWN_HIDDEN };
 
-typedef struct dlpi_guard_desc {
-    const dlp_guard_field *fields; /* [n_fields] */
-    uint32_t n_fields;
-    dlp_workers_desc workers;
-} dlpi_guard_desc;
-
 typedef struct dlpi_guard {      /* the stage's own record: n checked fields */
     uint32_t n, id;              /* id: the number of the stage */
     uint32_t at[DLP_MAX_FIELDS]; /* number among the item's fields; scratch fields come last */
@@ -58,7 +52,8 @@ typedef struct dlpi_guard {      /* the stage's own record: n checked fields */
     char names[DLP_MAX_FIELDS][32];
 } dlpi_guard;
 
-static int dlpi_guard_take(dlp_pipe *p, dlpi_stage *st, const dlpi_guard_desc *d) {
+/* Check the row of a guard, and copy its fields into the stage. Returns 0 or a DLP_ERR code. */
+static int dlpi_guard_take(dlp_pipe *p, dlpi_stage *st, const dlp_node_guard *d) {
     dlpi_guard *g = st->self;
     int rc = dlpi_within(p, st->name, "n_fields", d->n_fields, 1, DLP_MAX_FIELDS, "1..16");
     if (rc != DLP_OK) return rc;
@@ -77,6 +72,8 @@ static int dlpi_guard_take(dlp_pipe *p, dlpi_stage *st, const dlpi_guard_desc *d
     return dlpi_check_workers(p, st);
 }
 
+/* Find each guarded field among the items' fields, or else among the scratch fields. Returns 0, or
+   a DLP_ERR code if no row above has the field. */
 DLPI_COLD static int dlpi_guard_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_guard *g = st->self;
     const dlpi_stage *scratch = st->held != 0 ? p->holder_stage : NULL;
@@ -106,6 +103,7 @@ DLPI_COLD static void dlpi_guard_layout(dlp_pipe *p, dlpi_stage *st) {
 
 /* ---- numbers ---- */
 
+/* Return a number of type DLP_F16 as a double. The value is exact. */
 static double dlpi_guard_half(uint16_t h) {
     uint64_t e = h >> 10 & 31u, m = h & 1023u, sign = (uint64_t)(h >> 15) << 63;
     uint64_t bits = sign | (e == 31 ? UINT64_C(2047) : e + 1008) << 52 | m << 42;
@@ -115,6 +113,8 @@ static double dlpi_guard_half(uint16_t h) {
     return v;
 }
 
+/* Return the number at `at` as a double. t: DLP_F64, DLP_F32, DLP_F16 or DLP_BF16. The address need
+   not be aligned. */
 static double dlpi_guard_float(const uint8_t *at, dlp_dtype t) {
     uint32_t word = 0;
     uint16_t half;
@@ -221,6 +221,8 @@ static int dlpi_guard_item(void *user DLPI_UNREAD, dlp_item *it) {
     return 0;
 }
 
+/* Undo the count that the dead worker had begun, unless its row's word was written. Then give up
+   the units of the worker. Only the supervisor may call this. */
 DLPI_COLD static void dlpi_guard_recover(dlpi_worker *w, const dlpi_death *why) {
     dlpi_guard_block *b = dlpi_guard_block_of(w);
     uint64_t pending = DLPI_LOAD_SEQ(&b->pending);                            /* GU1 <- GU1 */
@@ -232,6 +234,8 @@ DLPI_COLD static void dlpi_guard_recover(dlpi_worker *w, const dlpi_death *why) 
     dlpi_slots_recover(w, why);
 }
 
+/* Add up the workers' counts for each kind of fault, over all fields. Returns false if the words
+   are not valid. */
 DLPI_COLD static bool dlpi_guard_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
     const int id = DLPI_OWN(stage, DLPI_GUARD_BLOCKS);
     uint64_t one, n = words->areas[id].count;
@@ -259,19 +263,14 @@ static const dlpi_stage_ops dlpi_guard_ops = {
 
 /* ---- a guard is added by a row; public call ---- */
 
-static dlp_stage dlpi_add_guard(dlp_pipe *p, const dlpi_guard_desc *desc) {
-    dlpi_stage *st = dlpi_add(p, &dlpi_guard_ops, "guard", &desc->workers);
-    if (st == NULL) return p->err.code;
+/* Add the stage of a guard row. Returns a stage number or a DLP_ERR code. */
+static int dlpi_node_guard_add(dlpi_table *t, const dlp_node *node) {
+    const dlp_workers_desc w = dlpi_node_workers(t, node);
+    dlpi_stage *st = dlpi_add(t->p, &dlpi_guard_ops, "guard", &w);
+    if (st == NULL) return t->p->err.code;
     st->item = dlpi_guard_item;
     st->w.idempotent = 1; /* it changes nothing */
-    return dlpi_added(p, st, dlpi_guard_take(p, st, desc));
-}
-
-static int dlpi_node_guard_add(dlpi_table *t, const dlp_node *node) {
-    const dlpi_guard_desc d = {.fields = node->guard.fields,
-                               .n_fields = node->guard.n_fields,
-                               .workers = dlpi_node_workers(t, node)};
-    return dlpi_add_guard(t->p, &d);
+    return dlpi_added(t->p, st, dlpi_guard_take(t->p, st, &node->guard));
 }
 
 DLPI_COLD DLPDEF int dlp_pipe_guard_stats(dlp_pipe *p, dlp_stage guard, uint32_t field,

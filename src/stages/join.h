@@ -16,29 +16,27 @@
 
 typedef struct dlpi_join { /* the stage's own record */
     dlpi_fetch fetch;      /* first: common functions read the record as a dlpi_fetch */
-    int how;               /* DLP_JOIN_* */
+    bool mixes;            /* it has items of its own, not fields */
 } dlpi_join;
 
 static inline bool dlpi_join_mixes(const dlpi_stage *st) {
-    return ((const dlpi_join *)st->self)->how == DLP_JOIN_MIX;
+    return ((const dlpi_join *)st->self)->mixes;
 }
 
-static int dlpi_join_take(dlp_pipe *p, dlpi_stage *st, const dlp_join_desc *d) {
-    int rc;
-    st->w.idempotent = 1;
-    ((dlpi_join *)st->self)->how = d->how;
-    rc = dlpi_within(p, st->name, "how", d->how, 0, DLP_JOIN_MIX, "DLP_JOIN_ZIP or DLP_JOIN_MIX");
+/* Check the desc of a second fetch, and copy it into the stage. Its dataset must have a known
+   number of items, and no filter. Returns 0 or a DLP_ERR code. */
+static int dlpi_join_take(dlp_pipe *p, dlpi_stage *st, const dlp_fetch_desc *d) {
+    const int rc = dlpi_fetch_take(p, st, d);
     if (rc != DLP_OK) return rc;
-    if ((rc = dlpi_fetch_take(p, st, &d->fetch)) != DLP_OK) return rc;
     if (st->dataset->open_end)
-        return dlpi_bad(p, st->name, "dataset.open_end",
+        return dlpi_bad(p, st->name, "list.open_end",
                         "0 in a second fetch, which goes by the numbers of items",
                         st->dataset->open_end);
     if (st->dataset->filter)
-        return dlpi_bad(p, st->name, "dataset.filter",
+        return dlpi_bad(p, st->name, "fetch.filter",
                         "0 in a second fetch: DLP_SKIP leaves the row out", st->dataset->filter);
     return st->dataset->n_items > 0 ? DLP_OK
-                                    : dlpi_bad(p, st->name, "dataset.n_items", "1..2^48", 0);
+                                    : dlpi_bad(p, st->name, "source.dataset.n_items", "1..2^48", 0);
 }
 
 /* Refuse a second fetch in a pipe with an open end, with a split, or with items of unknown count.
@@ -76,7 +74,7 @@ static int dlpi_join_adds(dlp_pipe *p, dlpi_stage *st) {
                            "parts of all datasets there",
                            p->source_stage->name);
     if (n > most)
-        return dlpi_bad(p, st->name, "dataset.n_items",
+        return dlpi_bad(p, st->name, "source.dataset.n_items",
                         "at most 2^48 together with the datasets before", (int64_t)n);
     p->fetch->dataset->n_items += n;
     p->datasets.n_added += n;
@@ -88,7 +86,7 @@ static int dlpi_join_mix(dlp_pipe *p, dlpi_stage *st) {
     uint64_t first = p->fetch->dataset->n_items - p->datasets.n_added;
     for (const dlpi_stage *s = p->fetch + 1; s != st; s++) first += s->dataset->n_items;
     if (st->dataset->n_fields != p->datasets.n_fields)
-        return dlpi_refuse(p, DLP_ERR_ARG, st->name, "dataset.n_fields",
+        return dlpi_refuse(p, DLP_ERR_ARG, st->name, "fetch.n_fields",
                            "n_fields is %" PRIu32 ", must be %" PRIu32 ", as in the first dataset "
                            "of the mix (a loader: how = DLP_JOIN_MIX)",
                            st->dataset->n_fields, p->datasets.n_fields);
@@ -116,12 +114,12 @@ static int dlpi_join_zip(dlp_pipe *p, dlpi_stage *st) {
     /* the most there can be: of a table, behind a load */
     if (st->dataset->n_items == DLPI_MAX_ITEMS) st->dataset->n_items = p->fetch->dataset->n_items;
     if (st->dataset->n_items != p->fetch->dataset->n_items)
-        return dlpi_refuse(p, DLP_ERR_ARG, st->name, "dataset.n_items",
+        return dlpi_refuse(p, DLP_ERR_ARG, st->name, "source.dataset.n_items",
                            "n_items is %" PRIu64 ", must be %" PRIu64 ", as in the first fetch",
                            st->dataset->n_items, p->fetch->dataset->n_items);
     st->scope = (dlpi_scope){n, st->n_fields, n, !st->dataset->writes_all_bytes,
                              .n_items = st->dataset->n_items};
-    return dlpi_fields_widen(p, st, "dataset.n_fields");
+    return dlpi_fields_widen(p, st, "fetch.n_fields");
 }
 
 DLPI_COLD static int dlpi_join_widens(dlp_pipe *p, dlpi_stage *st) {
@@ -135,17 +133,15 @@ DLPI_COLD static int dlpi_join_widens(dlp_pipe *p, dlpi_stage *st) {
 static const dlpi_stage_ops dlpi_join_ops = {DLPI_OPS_OF_JOIN, DLPI_OPS_OF_ROWS};
 static const dlpi_stage_ops dlpi_join_many_ops = {DLPI_OPS_OF_JOIN, DLPI_OPS_OF_IN_FLIGHT};
 
-/* ---- a join is added, by a row or a loader ---- */
-
-static dlp_stage dlpi_add_join(dlp_pipe *p, const dlp_join_desc *desc) {
-    dlpi_stage *st = dlpi_add(p, desc->fetch.fetcher ? &dlpi_join_many_ops : &dlpi_join_ops, "join",
-                              &desc->fetch.workers);
-    return st == NULL ? p->err.code : dlpi_added(p, st, dlpi_join_take(p, st, desc));
-}
+/* ---- a join is added, by a row ---- */
 
 /* Add the second fetch of a table, or one after it. mixes: it has items of its own, not fields.
    Returns a stage number or a DLP_ERR code. */
 static int dlpi_node_fetch_later(dlpi_table *t, const dlp_fetch_desc *f, bool mixes) {
-    const int how = mixes ? DLP_JOIN_MIX : DLP_JOIN_ZIP;
-    return dlpi_add_join(t->p, &(dlp_join_desc){.fetch = *f, .how = how});
+    dlpi_stage *st =
+        dlpi_add(t->p, f->fetcher ? &dlpi_join_many_ops : &dlpi_join_ops, "join", &f->workers);
+    if (st == NULL) return t->p->err.code;
+    st->w.idempotent = 1;
+    ((dlpi_join *)st->self)->mixes = mixes;
+    return dlpi_added(t->p, st, dlpi_join_take(t->p, st, f));
 }

@@ -5,6 +5,7 @@
 #include "inputs/joined.h"
 /* ---- makers behind a zip or mix: the stage of an expand or pack, over branches ---- */
 
+/* Copy the items of the joined row that arrived in cell c into the fields of *it. Returns 0. */
 static int dlpi_joined_fetch(dlpi_worker *w, uint32_t c, dlp_item *it) {
     const dlpi_expand *x = w->p->source_stage->self;
     const uint8_t *from = dlpi_input_bytes(w->p, c) + x->arrived_at;
@@ -21,6 +22,7 @@ static const dlpi_found_joins dlpi_joined_joins = {
     .learned = dlpi_joined_learned,
     .stands = dlpi_joined_stands,
     .moves = dlpi_joined_moves,
+    .branch = dlpi_joined_branch,
     .lacks = dlpi_joined_lacks,
     .put = dlpi_joined_put,
     .take = dlpi_joined_take,
@@ -70,6 +72,8 @@ DLPI_COLD static uint64_t dlpi_joined_round(const dlpi_branches *j) {
     return most;
 }
 
+/* Set the lengths of the stage and of its branches. An input of the stage is one joined row.
+   Returns 0 or a DLP_ERR code. It fails if a branch has fewer inputs than there are streams. */
 DLPI_COLD static int dlpi_joined_sizes(dlp_pipe *p) {
     dlpi_found *q = dlpi_found_of(p);
     dlpi_branches *j = &q->joined->j;
@@ -98,6 +102,8 @@ DLPI_COLD static int dlpi_joined_sizes(dlp_pipe *p) {
     return DLP_OK;
 }
 
+/* Check the inner stage and all branches, and number their cells: the inner stage's first, then
+   each branch's. Returns 0 or a DLP_ERR code. */
 DLPI_COLD static int dlpi_joined_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_joined *x = dlpi_joined_of(st);
     dlpi_found *q = st->self, **next = &q->next;
@@ -157,6 +163,8 @@ DLPI_COLD static void dlpi_joined_layout(dlp_pipe *p, dlpi_stage *st) {
                    bytes / each + (bytes % each != 0), 4096);
 }
 
+/* Describe in `out` the heap memory of the inner stage, of the joined rows and of all branches.
+   Returns the number of blocks. */
 DLPI_COLD static int dlpi_joined_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_joined *x = dlpi_joined_of(st);
     const dlpi_found *q = st->self;
@@ -184,6 +192,8 @@ DLPI_COLD static int dlpi_joined_blocks(const dlp_pipe *p, const dlpi_stage *st,
     return n;
 }
 
+/* Set up the inner stage and its branches, once the region is mapped. Each branch gets its own
+   cells and streams. */
 static void dlpi_joined_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_joined *x = dlpi_joined_of(st);
     dlpi_found *q = st->self;

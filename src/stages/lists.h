@@ -22,15 +22,17 @@ typedef struct dlpi_lists {
 
 static inline dlpi_lists *dlpi_lists_of(const dlp_pipe *p) { return p->source_stage->self; }
 
+/* Check the batch sampler. An epoch gets the greatest length, since only the sampler knows its end.
+   Returns 0 or a DLP_ERR code. */
 DLPI_COLD static int dlpi_lists_sizes(dlp_pipe *p) {
     const dlp_batch_sampler *b = &dlpi_sampler_of(p)->batches;
     const char *name = p->sampler->name;
     int rc = dlpi_check_items(p);
     if (rc != DLP_OK) return rc;
     if (b->next == NULL)
-        return dlpi_missing(p, name, "batches.next", "the function that fills a batch's indices");
+        return dlpi_missing(p, name, "list.order.batches.next", "the function that fills a list");
     if ((b->save == NULL) != (b->restore == NULL))
-        return dlpi_bad(p, name, "batches.restore", "given together with batches.save", 0);
+        return dlpi_bad(p, name, "list.order.batches.restore", "given with batches.save", 0);
     p->samples = DLPI_MAX_ITEMS; /* nobody knows the length */
     p->batches_per_epoch = UINT64_MAX;
     return DLP_OK;
@@ -55,7 +57,7 @@ DLPI_COLD static int dlpi_lists_fail(dlp_pipe *p, const char *what, int64_t got)
     const dlp_batch_sampler *b = &dlpi_sampler_of(p)->batches;
     const char *why = b->why && got < 0 ? b->why(b->user) : NULL;
     dlp_error e;
-    dlpi_error_set(&e, DLP_ERR_CALLBACK, "sampler.batches", "%s returned %" PRId64 "%s%s", what,
+    dlpi_error_set(&e, DLP_ERR_CALLBACK, "list.order.batches", "%s returned %" PRId64 "%s%s", what,
                    got, why ? ": " : "", why ? why : "");
     dlpi_copy_text(e.stage, sizeof e.stage, p->sampler->name);
     e.epoch = p->schedule.epoch;
@@ -87,6 +89,8 @@ static int dlpi_lists_next(dlp_pipe *p) {
     return DLP_OK;
 }
 
+/* Begin the present epoch of the batch sampler, and ask for its first list. Returns DLP_OK or
+   DLP_ERR_CALLBACK; the pipe has then failed. */
 DLPI_COLD static int dlpi_lists_begin(dlp_pipe *p) {
     dlpi_lists *l = dlpi_lists_of(p);
     const dlp_batch_sampler *b = &dlpi_sampler_of(p)->batches;
@@ -98,6 +102,8 @@ DLPI_COLD static int dlpi_lists_begin(dlp_pipe *p) {
     return dlpi_lists_next(p);
 }
 
+/* Set *rows to the length of the next list; 0 if the epoch has no further list. Returns DLP_OK or
+   DLP_ERR_CALLBACK. An epoch without any list fails the pipe. */
 static int dlpi_lists_rows(dlp_pipe *p, uint64_t *rows) {
     const dlpi_lists *l = dlpi_lists_of(p);
     int rc = l->begun && l->epoch == p->schedule.epoch ? DLP_OK : dlpi_lists_begin(p);
@@ -106,6 +112,8 @@ static int dlpi_lists_rows(dlp_pipe *p, uint64_t *rows) {
     return dlpi_lists_fail(p, "the batch sampler's first next of an epoch", 0);
 }
 
+/* Write this rank's part of the next list into slot s, with the sampler's states before and after
+   the list. */
 static void dlpi_lists_fill(dlp_pipe *p, uint32_t s) {
     const dlpi_lists *l = dlpi_lists_of(p);
     const dlpi_bslot *slot = dlpi_slot_at(p, s);

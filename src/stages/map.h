@@ -5,13 +5,6 @@
 /* ---------------------------------------------------------------------------------------------
    >>impl-map        MAPS: OF ITEMS, AND OF WHOLE BATCHES, IN PLACE */
 
-typedef struct dlpi_map_desc { /* item or batch is NULL */
-    dlp_item_fn item;
-    int (*batch)(void *user, dlp_batch *batch, void *worker_state);
-    void *user;
-    dlp_workers_desc workers;
-} dlpi_map_desc;
-
 typedef struct dlpi_map { /* the record of a stage that maps items */
     dlpi_seeing seeing;   /* where the callback finds each field, if fields end in this map */
     dlpi_chain chain;     /* maps and fetches that run in the attempt of this stage */
@@ -39,14 +32,6 @@ static int dlpi_seeing_call(void *user, dlp_item *it) {
     return rc;
 }
 
-static int dlpi_map_check(dlp_pipe *p, dlpi_stage *st) {
-    if ((st->item == NULL) == (st->batch == NULL))
-        return dlpi_refuse(p, DLP_ERR_ARG, st->name, "item",
-                           st->item ? "item and batch are given: a map has one of them"
-                                    : "item and batch are NULL: give one of them");
-    return st->batch ? dlpi_check_batch_workers(p, st) : dlpi_check_workers(p, st);
-}
-
 /* Add the fields of an item map to those of the pipe's items. Returns 0 or a DLP_ERR code. */
 DLPI_COLD static int dlpi_map_widens(dlp_pipe *p, dlpi_stage *st) {
     const int rc = dlpi_fields_widen(p, st, "n_fields");
@@ -56,6 +41,8 @@ DLPI_COLD static int dlpi_map_widens(dlp_pipe *p, dlpi_stage *st) {
     return rc;
 }
 
+/* Call the callback of a map on a whole batch, in the batch's cell. Returns its code, or the code
+   of an overrun that the guard bytes show. */
 static int dlpi_map_call(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_batch_view_init(w->p, t->slot, &w->rare->batch, w->rare->tensors);
     dlpi_batch_view(w->p, t->slot, &w->rare->batch, w->rare->tensors);

@@ -123,6 +123,8 @@ static const dlpi_subscriber_ops dlpi_out_inside = {dlpi_out_try, dlpi_out_show,
 
 /* ---- building ---- */
 
+/* Check that the pipe can have an out: the pipe has no split, and batches come in order. Returns 0
+   or a DLP_ERR code. */
 DLPI_COLD static int dlpi_out_check(dlp_pipe *p, dlpi_stage *st) {
     const dlp_out *o = st->self;
     const char *bad = p->lender_stage  ? "with a split: only one consumer gets its views"
@@ -136,6 +138,8 @@ DLPI_COLD static int dlpi_out_check(dlp_pipe *p, dlpi_stage *st) {
     return dlpi_within(p, st->name, "queue.capacity", o->capacity, 1, 256, "0..256");
 }
 
+/* Add to the region a word for each batch that the out may hold, for observers. The first out also
+   adds the record of who holds which slot, which all outs share. */
 DLPI_COLD static void dlpi_out_layout(dlp_pipe *p, dlpi_stage *st) {
     const uint32_t n = dlpi_out_place(p, NULL);
     dlpi_share h;
@@ -186,7 +190,7 @@ DLPI_COLD static void dlpi_out_live(dlp_pipe *p, dlpi_stage *st) {
     c->index = place;
     c->max_held = c->mine->max_held = o->capacity;
     c->behind = c->mine->behind = (uint32_t)o->full;
-    c->mine->pid = (int32_t)getpid();
+    c->mine->pid = dlpi_process_number();
     c->admitted = true;
     c->wait = p->wait;
     c->present = 1;

@@ -1,13 +1,15 @@
-/* needs: parts pack */
+/* needs: pack */
 #pragma once
 /* tests: system/stages/pack */
 #include "inputs/pack_cut.h"
 #include "inputs/pack_fit.h"
 #include "inputs/making.h"
+#include "inputs/table.h"
 /* ---- the desc ---- */
 
 _Static_assert(offsetof(dlpi_pack, x.found) == 0, "dlpi_found_of");
 
+/* Check a pack desc by itself. Returns 0 or a DLP_ERR code. */
 static int dlpi_pack_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_pack_desc *d) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_pack_desc, tokens), 2, 1 << 24, "2..2^24"},
@@ -32,19 +34,19 @@ static int dlpi_pack_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_pack_de
     return rc == DLP_OK ? dlpi_check_input_workers(p, st) : rc;
 }
 
-static int dlpi_pack_take(dlp_pipe *p, dlpi_stage *st, const dlp_pack_desc *d,
-                          const dlpi_cells_desc *cells) {
+/* Check a pack desc, and copy it into the stage, which has `capacity` cells. Sets the default
+   window of DLP_PACK_FIT. Returns 0 or a DLP_ERR code. */
+static int dlpi_pack_take(dlp_pipe *p, dlpi_stage *st, const dlp_pack_desc *d, uint32_t capacity) {
     dlpi_pack *k = st->self;
     dlpi_found *q = &k->x.found;
     int rc = dlpi_pack_bounds(p, st, d);
     if (rc != DLP_OK) return rc;
     k->d = *d;
     if (d->rule == DLP_PACK_FIT && d->window == 0) k->d.window = 256;
-    q->d = (dlp_part_desc){.manifest_id = d->id};
     q->least_items = d->min_documents ? d->min_documents : 1;
     k->most_documents = 1;
     k->x.n_levels = 1;
-    return dlpi_found_take_run(p, st, cells);
+    return dlpi_found_take_run(p, st, capacity, 0);
 }
 
 /* ---- fields ---- */
@@ -60,12 +62,14 @@ static uint32_t dlpi_pack_input(const dlp_pipe *p, const dlpi_stage *st, const d
     for (uint32_t i = 1; i < x->n_levels; i++)
         if (x->level[i].n > 0) {
             *f = st->fields + x->level[i].first;
-            *node = x->level[i - 1].name;
+            *node = x->level[i - 1].row->name;
             n = x->level[i].n;
         }
     return n;
 }
 
+/* Check that the n fields f can be documents: ragged, all with the same longest length. node: the
+   row that is named in errors. Returns 0 or a DLP_ERR code. */
 static int dlpi_pack_documents(dlp_pipe *p, const char *node, const dlp_field *f, uint32_t n) {
     if (n > DLP_MAX_FIELDS - 2) return dlpi_bad(p, node, "fetch.n_fields", "1..14 for pack", n);
     for (uint32_t i = 0; i < n; i++)
@@ -118,6 +122,8 @@ static int dlpi_pack_fields(dlp_pipe *p, dlpi_stage *st) {
     return DLP_OK;
 }
 
+/* Set the fields of packed rows and the epoch's length, and with DLP_PACK_FIT the sizes of its
+   windows. Returns 0 or a DLP_ERR code. */
 DLPI_COLD static int dlpi_pack_sizes(dlp_pipe *p) {
     dlpi_pack *k = dlpi_pack_of(p);
     int rc = dlpi_inputs_sizes(p, &k->x.found, dlpi_pack_fields);
@@ -166,6 +172,8 @@ static int dlpi_pack_cell(dlp_pipe *p, const dlpi_stage *st, dlpi_pack *k) {
     return rc;
 }
 
+/* Choose the packing rule, and compute the bytes of rows and the cells that the stage needs.
+   Returns 0 or a DLP_ERR code. */
 DLPI_COLD static int dlpi_pack_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_pack *k = st->self;
     dlpi_expand *x = &k->x;
@@ -186,6 +194,8 @@ DLPI_COLD static uint64_t dlpi_pack_slot_bytes(const dlp_pipe *p) {
                     dlpi_round_up(dlpi_times(p->batch_rows, dlpi_pack_of(p)->row_stride), 8));
 }
 
+/* Describe in `out` the heap memory of the stage and of its packing rule. Returns the number of
+   blocks. */
 DLPI_COLD static int dlpi_pack_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_pack *k = st->self;
     int n = dlpi_input_blocks(p, st, out);
@@ -195,10 +205,11 @@ DLPI_COLD static int dlpi_pack_blocks(const dlp_pipe *p, const dlpi_stage *st, d
     return n + 1;
 }
 
+/* Set up the stage, its readers and its packing rule, once the region is mapped. */
 DLPI_COLD static void dlpi_pack_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_pack *k = st->self;
     dlpi_found_live(p, st);
-    dlpi_reads_live(&k->x, &p->workers[st->first_worker], st->n_workers);
+    dlpi_reads_live(p, &k->x, &p->workers[st->first_worker], st->n_workers);
     k->x.found.counts->window = k->d.window;
     k->words = (uint64_t *)(void *)(k->x.found.counts + 1);
     if (k->d.rule == DLP_PACK_FIT) dlpi_fit_live(k);
@@ -320,7 +331,7 @@ static int dlpi_pack_load(dlpi_worker *w, uint32_t c) {
     dlpi_input *cell = dlpi_input_at(w->p, c);
     const dlp_item given = dlpi_input_given(w, &k->x, cell);
     dlp_item in = given;
-    dlpi_expand_item fields;
+    dlpi_item_arrays fields;
     uint64_t *lengths = (uint64_t *)(void *)dlpi_input_bytes(w->p, c); /* all fields are ragged */
     int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
     if (rc != 0) return rc;
@@ -336,6 +347,8 @@ static int dlpi_pack_load(dlpi_worker *w, uint32_t c) {
 
 /* ---- states, statistics ---- */
 
+/* Add all that the packed rows follow from to the state's hash of parameters. A state then fits
+   only a pipe that packs alike. */
 DLPI_COLD static void dlpi_pack_config(const dlp_pipe *p, dlpi_state *s) {
     const dlpi_pack *k = dlpi_pack_of(p);
     const uint64_t words[] = {k->d.tokens,
@@ -350,6 +363,8 @@ DLPI_COLD static void dlpi_pack_config(const dlp_pipe *p, dlpi_state *s) {
     s->params = dlpi_found_hash(&k->x.found.plan, s->params);
 }
 
+/* Read the stage's figures of its streams, and its counts of rows, segments and tokens. Returns
+   false if the words are not valid. */
 DLPI_COLD static bool dlpi_pack_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
     const int id = DLPI_OWN(stage, DLPI_INPUTS_COUNTS);
     const uint64_t at = sizeof(dlpi_found_counts);
@@ -402,7 +417,7 @@ static int dlpi_pack_take_makers(dlp_pipe *p, dlpi_stage *st) {
                            st->name);
     l->n_steps++;
     *step = (dlpi_step){.call = dlpi_pack_step, .user = k};
-    dlpi_copy_text(step->name, sizeof step->name, st->name);
+    step->row = dlpi_row_named(p, st->name);
     st->ops = &dlpi_pack_made_ops;
     k->makes = true;
     k->most_documents = k->x.found.most_items;

@@ -52,6 +52,7 @@ static inline uint32_t *dlpi_slot_pcell(const dlp_pipe *p, uint32_t s) {
 
 #define DLPI_PARTS_CELLS "0, or 2..4096 (a loader: parts.queue_size)"
 
+/* Check the desc of parts whose item counts are given. Returns 0 or the code of the first error. */
 static int dlpi_parts_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_desc *d) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_part_desc, n_parts), 1, INT64_C(1) << 31,
@@ -141,7 +142,7 @@ static int dlpi_parts_items_are(dlp_pipe *p, const dlpi_stage *st, uint64_t item
     dlp_dataset *ds = p->fetch->dataset;
     if (p->open_end) return dlpi_open_end_bad(p, st);
     if (ds->n_items != 0 && ds->n_items != items)
-        return dlpi_refuse(p, DLP_ERR_ARG, p->fetch->name, "dataset.n_items",
+        return dlpi_refuse(p, DLP_ERR_ARG, p->fetch->name, "source.dataset.n_items",
                            "n_items is %" PRIu64 ", but the parts have %" PRIu64 " items; set 0",
                            ds->n_items, items);
     ds->n_items = items;
@@ -153,7 +154,6 @@ static int dlpi_parts_fit(dlp_pipe *p, const dlpi_stage *st, const dlpi_part_pla
     uint64_t items = dlpi_parts_items(q);
     int rc = dlpi_parts_items_are(p, st, items);
     if (rc != DLP_OK) return rc;
-    if (dlpi_sampler_of(p)->subset || dlpi_sampler_of(p)->weights) return dlpi_bad_list(p, st);
     if ((rc = dlpi_check_divides(p, "streams", q->streams)) != DLP_OK) return rc;
     if (q->steps == 0) return DLP_OK;
     dlpi_within(p, st->name, "items", (int64_t)items, (int64_t)q->streams, INT64_MAX,
@@ -163,10 +163,10 @@ static int dlpi_parts_fit(dlp_pipe *p, const dlpi_stage *st, const dlpi_part_pla
     return p->err.code;
 }
 
+/* Set the samples and the length of an epoch of parts. Returns 0 or a DLP_ERR code. */
 DLPI_COLD static int dlpi_parts_sizes(dlp_pipe *p) {
     dlpi_part_plan *q = &dlpi_parts_of(p)->plan;
     int rc;
-    if (dlpi_sampler_of(p)->order != DLP_ORDER_PARTS) return dlpi_bad_order(p);
     if ((rc = dlpi_parts_fit(p, p->source_stage, q)) != DLP_OK) return rc;
     if ((rc = dlpi_check_items(p)) != DLP_OK) return rc;
     q->batch = p->global_batch;
@@ -467,6 +467,8 @@ static void dlpi_parts_fill(dlp_pipe *p, uint32_t s) {
 
 /* ---- a row of it is fetched ---- */
 
+/* Give a row's callback its part, and the number of the row's item in the part. extra: memory for
+   one dlp_part. The part must be loaded. */
 static void dlpi_part_row(dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t row, void *extra) {
     const dlp_pipe *p = w->p;
     dlp_part *part = extra;
@@ -500,6 +502,8 @@ static const char *const dlpi_parts_words[] = {"parts (counts, manifest_id)", "s
                                                "steps_per_epoch", "shuffle_parts", "shuffle_items"};
 #define DLPI_PARTS_WORDS (sizeof dlpi_parts_words / sizeof *dlpi_parts_words)
 
+/* Write the words into a state that the order of parts follows from. Their names are in
+   dlpi_parts_words. */
 DLPI_COLD static void dlpi_parts_config(const dlp_pipe *p, dlpi_state *s) {
     const dlpi_parts *q = dlpi_parts_of(p);
     const uint64_t words[DLPI_PARTS_WORDS] = {dlpi_parts_manifest(&q->plan, q->d.manifest_id),

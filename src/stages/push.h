@@ -12,7 +12,7 @@
 /* Have the push's fetch write record k into cell c. Returns 0, DLP_END, DLP_STOPPED or a code. */
 static int dlpi_arrive_one(dlpi_worker *w, const dlpi_expand *x, uint32_t c, uint32_t k) {
     const dlpi_arrivals *a = w->st->self;
-    dlpi_expand_item by;
+    dlpi_item_arrays by;
     dlp_item in = {.index = a->records,
                    .position = a->records,
                    .worker_state = w->state,

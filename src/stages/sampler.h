@@ -15,10 +15,14 @@
 
 static const dlpi_source_ops dlpi_stream_source;
 
+/* Set the samples and batches of an epoch. If the end is open, the epoch has no known length.
+   Returns 0 or a DLP_ERR code. */
 DLPI_COLD static int dlpi_keyed_sizes(dlp_pipe *p) {
     const dlp_sampler_desc *d = dlpi_sampler_of(p);
     int rc;
-    if (d->order == DLP_ORDER_PARTS) return dlpi_bad_order(p);
+    if (d->order == DLP_ORDER_PARTS)
+        return dlpi_bad(p, p->sampler->name, "list.order.order",
+                        "another order than DLP_ORDER_PARTS: no node loads parts", d->order);
     if ((rc = dlpi_check_items(p)) != DLP_OK) return rc;
     if (p->open_end) {
         p->source = &dlpi_stream_source;
@@ -39,24 +43,26 @@ typedef struct dlpi_near { /* a worker's own copy of the order, and indices comp
 
 typedef struct dlpi_keyed {   /* the record of a sampler stage with a keyed order */
     dlp_sampler_desc sampler; /* first: any sampler's record begins with its desc */
-    dlpi_near *near;          /* [workers of rows] */
+    dlpi_near *own;           /* [workers of rows] */
 } dlpi_keyed;
 
 static inline dlpi_near *dlpi_near_of(const dlpi_worker *w) { return w->source; }
 
+/* Describe in `out` one block: the indices that each worker of an item stage has computed ahead.
+   Returns 1. */
 DLPI_COLD static int dlpi_keyed_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     uint64_t n = 0;
     for (int i = 0; p->source_stage == st && i < p->n_item_work; i++)
         n += (uint64_t)p->work[i]->n_workers;
-    out[0] = (dlpi_block){offsetof(dlpi_keyed, near), dlpi_times(n, sizeof(dlpi_near))};
+    out[0] = (dlpi_block){offsetof(dlpi_keyed, own), dlpi_times(n, sizeof(dlpi_near))};
     return 1;
 }
 
 /* Give each worker of rows, which come first of all, its copy of the order, as the pipe starts. */
 DLPI_COLD static void dlpi_keyed_live(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_keyed *k = st->self;
-    for (dlpi_worker *w = p->workers; k->near != NULL && w->st->ops->unit == DLPI_UNIT_ROWS; w++) {
-        w->source = &k->near[w->global];
+    for (dlpi_worker *w = p->workers; k->own != NULL && w->st->ops->unit == DLPI_UNIT_ROWS; w++) {
+        w->source = &k->own[w->global];
         dlpi_epoch_order(p, &dlpi_near_of(w)->order);
     }
 }
@@ -76,7 +82,7 @@ static void dlpi_near_fill(dlpi_near *k, uint64_t epoch, uint64_t at, uint32_t w
 
 /* Write the indices of a claimed unit's rows into its slot. It is apart from dlpi_keyed_indices, so
    that a unit of one row at hand stays fast. */
-__attribute__((noinline)) static void dlpi_keyed_rows(dlpi_worker *w, const dlpi_unit *t) {
+DLPI_NOINLINE static void dlpi_keyed_rows(dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
     const dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
     dlpi_near *k = dlpi_near_of(w);
@@ -97,6 +103,8 @@ __attribute__((noinline)) static void dlpi_keyed_rows(dlpi_worker *w, const dlpi
     }
 }
 
+/* Write the indices of a claimed unit's rows into its slot. A unit of one row takes its index from
+   the indices computed ahead, if it is there. */
 static void dlpi_keyed_indices(dlpi_worker *w, const dlpi_unit *t) {
     const dlpi_bslot *slot = dlpi_slot_at(w->p, t->slot);
     const dlpi_near *k = dlpi_near_of(w);
@@ -154,6 +162,8 @@ static const dlpi_stage_ops dlpi_sampler_ops = {
     DLPI_OPS_OF_SAMPLER, .self_bytes = sizeof(dlpi_keyed), .blocks = dlpi_keyed_blocks,
     .live = dlpi_keyed_live, .source = &dlpi_keyed_source};
 
+/* Check how often the pipe repeats its epochs. If the desc has set_epoch, each epoch begins behind
+   a barrier. Returns 0 or a DLP_ERR code. */
 static int dlpi_repeat_check(dlp_pipe *p) {
     static const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_pipe_desc, epochs), DLP_FOREVER, INT64_MAX, "DLP_FOREVER, or 0 and more"},

@@ -83,16 +83,10 @@ typedef struct dlpi_scratch_hand { /* private to a worker of the stage that take
 /* Numbers of the stage's areas in the region. */
 enum { DLPI_SCRATCH_HEAD = 1, DLPI_SCRATCH_CELLS = DLPI_OWN_HIDDEN };
 
-typedef struct dlpi_scratch_desc {
-    const dlp_field *fields; /* [n_fields]; shape: the most bytes of an item */
-    uint32_t n_fields;       /* with those of all datasets at most DLP_MAX_FIELDS */
-    uint32_t n_cells;        /* 0: as many as >>scratch says */
-} dlpi_scratch_desc;
-
 typedef struct dlpi_scratch { /* the stage's own record */
     uint32_t n, n_groups;     /* number of fields; of groups of cells */
     uint32_t shift;           /* a group has 1 << shift cells */
-    uint32_t asked;           /* n_cells of the desc; 0: the library chooses */
+    uint32_t asked;           /* cells that a row asks for; 0: the library chooses */
     bool ragged;              /* at least one of the fields is ragged */
     uint64_t cell_bytes;
     dlpi_field f[DLP_MAX_FIELDS];
@@ -191,9 +185,7 @@ static void dlpi_scratch_wake(dlp_pipe *p) {
         uint64_t bits = dlpi_sleepers_mask(dlpi_scratch_lacking(p, g)); /* B1 */
         if (bits != 0) dlpi_wake_stage(p, takes, DLPI_ANY, 0); /* the consumer, if it is inline */
         for (; bits != 0; bits &= bits - 1)
-            if (dlpi_wake_worker(&p->waiters[takes->work],
-                                 g * 32u + (uint32_t)__builtin_ctzll(bits)))
-                return;
+            if (dlpi_wake_worker(&p->waiters[takes->work], g * 32u + DLPI_CTZ(bits))) return;
     }
 }
 
@@ -336,20 +328,7 @@ static int dlpi_scratch_written(dlpi_worker *w, uint32_t row) {
     return 0;
 }
 
-/* ---- check the desc ---- */
-
-static int dlpi_scratch_take_desc(dlp_pipe *p, dlpi_stage *st, const dlpi_scratch_desc *d) {
-    dlpi_scratch *k = st->self;
-    int rc = dlpi_within(p, st->name, "n_fields", d->n_fields, 1, DLP_MAX_FIELDS - 1, "1..15");
-    if (rc == DLP_OK)
-        rc = dlpi_within(p, st->name, "queue.capacity", d->n_cells, 0, 1 << 20, "0..2^20");
-    if (rc != DLP_OK) return rc;
-    if (d->fields == NULL)
-        return dlpi_missing(p, st->name, "fields", "an array of n_fields fields");
-    k->n = d->n_fields;
-    k->asked = d->n_cells;
-    return dlpi_keep_fields(p, st, d->fields, d->n_fields);
-}
+/* ---- check the rows ---- */
 
 /* Refuse fields of made or pushed items: no fetch writes them. Returns 0 or a DLP_ERR code. */
 static int dlpi_scratch_writer(dlp_pipe *p, const dlpi_stage *st) {
@@ -370,29 +349,19 @@ static int dlpi_scratch_writer(dlp_pipe *p, const dlpi_stage *st) {
    them. Returns 0 or a DLP_ERR code. */
 DLPI_COLD static int dlpi_scratch_roles(dlp_pipe *p, dlpi_stage *st) {
     dlpi_scratch *k = st->self;
-    dlpi_stage *writes = st - 1, *reads = NULL;
+    dlpi_stage *writes = st - 1, *reads = st; /* a fetch stands before it, and a map behind */
     int rc;
-    if (p->holder_stage != st)
-        return dlpi_bad_graph(p, st->name,
-                              "fields end in two maps of rows; let all of them end in one");
     if (p->lender_stage != NULL)
         return dlpi_refuse(
             p, DLP_ERR_GRAPH, st->name, "",
             "fields end in a map of items, and \"%s\" splits chunks; leave one of the two out",
             p->lender_stage->name);
-    if (writes->dataset == NULL)
-        return dlpi_bad_graph(p, st->name,
-                              "fields that end must be written by the fetch directly before");
     for (dlpi_stage *s = st + 1; s < p->stages + p->n_stages; s++) {
         if (s->dataset != NULL) continue; /* a zip */
-        if (s->ops->held == 0 || (reads != NULL && reads->held != DLPI_HELD_SEES)) break;
+        if (s->ops->held == 0 || (reads != st && reads->held != DLPI_HELD_SEES)) break;
         s->held = s->ops->held;
         reads = s;
     }
-    if (reads == NULL)
-        return dlpi_bad_graph(p, st->name,
-                              "fields end, and no map follows their fetch; only fetches and "
-                              "guards may stand between the two");
     if ((rc = dlpi_scratch_writer(p, st)) != DLP_OK) return rc;
     for (; writes->scope.field == 0 && writes != p->fetch; writes--)
         writes->held = DLPI_HELD_WRITES; /* one of a mix */
@@ -450,6 +419,8 @@ static void dlpi_scratch_groups(dlp_pipe *p, dlpi_scratch *k) {
     p->run_shift_most = k->shift = shift;
 }
 
+/* Lay the fields out in a cell, and compute how many cells there are. Returns 0 or a DLP_ERR code.
+   */
 DLPI_COLD static int dlpi_scratch_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_scratch *k = st->self;
     uint64_t at = 0, align = 8;
@@ -472,6 +443,8 @@ DLPI_COLD static int dlpi_scratch_check(dlp_pipe *p, dlpi_stage *st) {
     return DLP_OK;
 }
 
+/* Add the areas of the stage to the region: the words of all groups of cells and of all rows, and
+   the cells. */
 DLPI_COLD static void dlpi_scratch_layout(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_scratch *k = st->self;
     uint64_t words = dlpi_sum(k->n_groups, dlpi_times(p->n_slots, p->batch_rows));
@@ -481,6 +454,8 @@ DLPI_COLD static void dlpi_scratch_layout(dlp_pipe *p, dlpi_stage *st) {
                    k->cell_bytes << k->shift, k->n_groups, 64);
 }
 
+/* Describe in `out` the stage's heap memory: the records of the workers that take cells, and the
+   fields that stages of rows see. Returns the number of blocks. */
 DLPI_COLD static int dlpi_scratch_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_scratch *k = st->self;
     uint64_t n = k->takes != NULL ? (uint64_t)k->takes->n_workers : 0;
@@ -518,6 +493,8 @@ DLPI_COLD static void dlpi_scratch_live(dlp_pipe *p, dlpi_stage *st) {
     }
 }
 
+/* Read how many cells there are, and how many of them are in use. Returns false if the words are
+   not valid. */
 DLPI_COLD static bool dlpi_scratch_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
     const int id = DLPI_OWN(stage, DLPI_SCRATCH_HEAD);
     const uint64_t from = offsetof(dlpi_scratch_head, words);
@@ -558,9 +535,17 @@ static const dlpi_stage_ops dlpi_scratch_kind_ops = {
     .holder = &dlpi_scratch_role,
 };
 
-/* ---- public calls ---- */
+/* ---- the stage is added ---- */
 
-static dlp_stage dlpi_add_scratch(dlp_pipe *p, const dlpi_scratch_desc *desc) {
+/* Add the stage that holds n fields f that end. cells: as many as a row asks for; 0: as >>scratch
+   says. Returns a stage number or a DLP_ERR code. */
+static dlp_stage dlpi_add_scratch(dlp_pipe *p, const dlp_field *f, uint32_t n, uint32_t cells) {
     dlpi_stage *st = dlpi_add(p, &dlpi_scratch_kind_ops, "scratch", NULL);
-    return st == NULL ? p->err.code : dlpi_added(p, st, dlpi_scratch_take_desc(p, st, desc));
+    int rc;
+    if (st == NULL) return p->err.code;
+    ((dlpi_scratch *)st->self)->n = n;
+    ((dlpi_scratch *)st->self)->asked = cells;
+    rc = dlpi_within(p, st->name, "n_fields", n, 1, DLP_MAX_FIELDS - 1, "1..15");
+    if (rc == DLP_OK) rc = dlpi_within(p, st->name, "queue.capacity", cells, 0, 1 << 20, "0..2^20");
+    return dlpi_added(p, st, rc == DLP_OK ? dlpi_keep_fields(p, st, f, n) : rc);
 }

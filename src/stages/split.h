@@ -179,6 +179,8 @@ static void dlpi_split_leave_chunk(dlp_pipe *p) {
     dlpi_split_of(p)->slot = DLPI_NO_SLOT;
 }
 
+/* Begin to split the chunk in slot s, which the caller took from the pipe. The chunk has one
+   reference then. */
 static void dlpi_split_take(dlp_pipe *p, uint32_t s) {
     dlpi_split *c = dlpi_split_of(p);
     const dlpi_bslot *slot = dlpi_slot_at(p, s);
@@ -274,6 +276,8 @@ static void dlpi_split_point(dlp_pipe *p, uint32_t v, uint64_t row) {
     }
 }
 
+/* Return the number of a view that the consumer does not hold, in turn. The consumer must hold
+   fewer than max_held views. */
 static uint32_t dlpi_split_free_view(dlp_pipe *p) {
     dlpi_split *c = dlpi_split_of(p);
     uint32_t v = c->turn;
@@ -482,6 +486,8 @@ static uint32_t dlpi_split_slot(const dlp_pipe *p, uint32_t v) {
 
 static uint64_t dlpi_split_batches(const dlp_pipe *p) { return dlpi_split_of(p)->plan.batches; }
 
+/* Write into a state how chunks are cut into batches. The state counts rows and batches then, not
+   chunks. */
 DLPI_COLD static void dlpi_split_config(const dlp_pipe *p, dlpi_state *s) {
     const dlpi_split *c = dlpi_split_of(p);
     const dlpi_chunk_plan *q = &c->plan;
@@ -512,12 +518,11 @@ DLPI_COLD static void dlpi_split_seek(dlp_pipe *p, dlpi_state *s) {
 
 /* Check that the pipe's order and its batches can be split. Returns 0 or a DLP_ERR code. */
 static int dlpi_split_chain(dlp_pipe *p, const dlpi_stage *st) {
-    const dlp_batch_desc *d = p->batcher->self;
     const char *batch = p->batcher->name, *sampler = p->sampler->name;
-    dlpi_within(p, batch, "batch_size", d->batch_size, 1, 1,
+    dlpi_within(p, batch, "batch_size", (int64_t)p->global_batch, 1, 1,
                 "1 before a split stage, whose batch_size counts rows");
-    if (d->collate != NULL) dlpi_not_null(p, batch, "collate", "before a split stage");
-    dlpi_within(p, batch, "last", d->last, 0, 0, "0 before a split stage, whose last is read");
+    if (p->batcher->collate) dlpi_not_null(p, batch, "collate", "before a split stage");
+    dlpi_within(p, batch, "last", p->last, 0, 0, "0 before a split stage, whose last is read");
     if (dlpi_sampler_of(p)->order == DLP_ORDER_BATCHES)
         dlpi_bad(p, sampler, "order", "another order than DLP_ORDER_BATCHES before a split stage",
                  DLP_ORDER_BATCHES);
@@ -542,6 +547,8 @@ static int dlpi_split_items(dlp_pipe *p, const dlpi_stage *st, uint64_t n) {
     return p->err.code;
 }
 
+/* Check the split against the order, the cache and the ranks: whether rows of chunks can be cut so.
+   Returns 0 or the code of the first error. */
 static int dlpi_split_rows(dlp_pipe *p, const dlpi_stage *st) {
     const dlp_sampler_desc *order = dlpi_sampler_of(p);
     const dlpi_split *c = dlpi_split_of(p);
@@ -587,6 +594,8 @@ static int dlpi_split_resolve(dlp_pipe *p, const dlpi_stage *st) {
     return DLP_OK;
 }
 
+/* Check that each field can hold the rows of a chunk that this rank has. Ragged fields are refused.
+   Returns 0 or a DLP_ERR code. */
 static int dlpi_split_check_fields(dlp_pipe *p, const dlpi_stage *st) {
     uint64_t room = dlpi_chunk_room(&dlpi_split_of(p)->plan);
     for (uint32_t f = 0; f < p->items.n; f++) {
@@ -604,6 +613,8 @@ static int dlpi_split_check_fields(dlp_pipe *p, const dlpi_stage *st) {
     return DLP_OK;
 }
 
+/* Check that chunks can stay in memory, if the split preloads them. Returns 0 or the code of the
+   first error. */
 static int dlpi_split_check_preload(dlp_pipe *p, const dlpi_stage *st) {
     const dlpi_split *c = dlpi_split_of(p);
     if (c->preload == DLP_PRELOAD_NONE) return DLP_OK;
@@ -651,6 +662,8 @@ static bool dlpi_loads_step(dlpi_worker *w) {
     return dlpi_rows_step(w);
 }
 
+/* Let workers of the fetch stage claim only batches that have a cell. The stage gets its own copy
+   of its functions. A second call changes nothing. */
 static void dlpi_loads_in_turn(dlp_pipe *p, dlpi_split *c) {
     if (p->fetch->ops == &c->loads) return;
     c->loads = *p->fetch->ops;
@@ -688,6 +701,8 @@ DLPI_COLD static int dlpi_split_check_all(dlp_pipe *p, dlpi_stage *st) {
     return dlpi_split_check_preload(p, st);
 }
 
+/* Add the areas of the split to the region: buffers for batches that span chunks, words of chunks
+   that stay, and a record for observers. */
 DLPI_COLD static void dlpi_split_layout(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_split *c = st->self;
     const int area = DLPI_OWN(st->id, DLPI_SPLIT_SEAM);
@@ -710,6 +725,7 @@ static uint64_t dlpi_split_valid_bytes(const dlp_pipe *p, const dlpi_split *c) {
     return (2 + (c->plan.spans ? (uint64_t)p->n_out : 0)) * c->view_rows;
 }
 
+/* Describe in `out` the heap memory of the split. Returns the number of blocks. */
 DLPI_COLD static int dlpi_split_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_split *c = st->self;
     uint64_t rows = dlpi_times(p->n_out, c->view_rows);

@@ -1,3 +1,4 @@
+/* needs: transfer */
 #pragma once
 /* tests: system/device/device_cuda, system/device/device_opencl */
 #include "inputs/check.h"
@@ -10,14 +11,14 @@
    come. The consumer takes the oldest epoch first, and its batch could find no free buffer. */
 
 typedef struct dlpi_transfer { /* the stage's own record */
-    dlp_transfer_desc d;
+    int32_t buffers;           /* on the device */
     dlp_device device;
     int open, registered; /* 1: the device is open; the region is registered with it */
-    void **data;          /* [device_buffers * fields] device memory of each buffer */
+    void **data;          /* [buffers * fields] device memory of each buffer */
     void **seam;          /* [n_out * fields] device memory for batches that span slots, or NULL */
     bool alone;           /* a thread of this stage copies; false: the consumer does */
     bool shared;          /* both the thread and the consumer call the device, under `lock` */
-    pthread_mutex_t lock; /* held in each call of the device, but not in a wait for it */
+    dlpi_mutex lock;      /* held in each call of the device, but not in a wait for it */
     uint8_t *begun;       /* [ring] 1: this batch's copy is begun, but not all those before it */
     uint64_t took_ns;     /* mean duration of the last copies, from begin to end; 0: none yet */
     uint64_t passed_ns;   /* time at which the last copy was found to have ended */
@@ -33,10 +34,10 @@ static uint32_t *dlpi_dev_slot(const dlp_pipe *p, uint64_t i) {
 
 /* Lock the device, if the consumer calls it too. dlpi_transfer_leave unlocks it. */
 static void dlpi_transfer_enter(dlpi_transfer *x) {
-    if (x->shared) pthread_mutex_lock(&x->lock);
+    if (x->shared) dlpi_mutex_lock(&x->lock);
 }
 static int dlpi_transfer_leave(dlpi_transfer *x, int rc) {
-    if (x->shared) pthread_mutex_unlock(&x->lock);
+    if (x->shared) dlpi_mutex_unlock(&x->lock);
     return rc;
 }
 
@@ -47,6 +48,8 @@ static void dlpi_transfer_error(const dlpi_stage *st, const char *what, int rc, 
     dlpi_copy_text(e->stage, sizeof e->stage, st->name);
 }
 
+/* Fail the batch in `slot`, because the device's function `what` returned rc. Returns
+   DLP_ERR_DEVICE. */
 static int dlpi_transfer_fail(dlp_pipe *p, dlpi_bslot *slot, const char *what, int rc) {
     dlp_error e;
     dlpi_transfer_error(p->sink_stage, what, rc, &e);
@@ -144,7 +147,7 @@ static bool dlpi_transfer_stay(dlpi_worker *w, uint32_t s, uint64_t b) {
 static bool dlpi_transfer_begin(dlpi_worker *w, uint32_t s, uint64_t b) {
     dlp_pipe *p = w->p;
     dlpi_bslot *slot = dlpi_slot_at(p, s);
-    uint32_t buffers = (uint32_t)dlpi_transfer_of(w->st)->d.device_buffers, i = 0;
+    uint32_t buffers = (uint32_t)dlpi_transfer_of(w->st)->buffers, i = 0;
     if (p->stay != NULL) return dlpi_transfer_stay(w, s, b);
     slot->dbuf = DLPI_NO_SLOT;
     if (dlpi_slot_idle(p, s)) {
@@ -248,7 +251,7 @@ static uint64_t dlpi_transfer_due(dlpi_worker *w, uint64_t ns) {
 /* Lower the timer slack of the transfer's own thread to 1 us. By default the kernel lets a thread
    sleep for 50 us longer. Returns DLP_OK. */
 static int dlpi_transfer_enter_thread(dlpi_worker *w) {
-    if (dlpi_transfer_of(w->st)->alone) prctl(PR_SET_TIMERSLACK, 1000ul);
+    if (dlpi_transfer_of(w->st)->alone) dlpi_thread_prompt();
     return DLP_OK;
 }
 
@@ -259,9 +262,9 @@ static const dlp_device *dlpi_transfer_device(const dlp_pipe *p) {
 }
 
 /* Return the number that the device knows the copy of slot s by. */
-__attribute__((unused)) /* without devices that have streams */
-static uint32_t
-dlpi_transfer_events(const dlp_pipe *p, uint32_t s) {
+DLPI_UNREAD /* without devices that have streams */
+    static uint32_t
+    dlpi_transfer_events(const dlp_pipe *p, uint32_t s) {
     return p->stay != NULL ? s : dlpi_slot_at(p, s)->dbuf;
 }
 
@@ -284,7 +287,7 @@ static void dlpi_transfer_freed(dlp_pipe *p, uint32_t s) {
 
 /* Return the number that the device knows seam buffer v by, in record and done. */
 static uint32_t dlpi_transfer_seam_events(const dlp_pipe *p, uint32_t v) {
-    return v + (p->stay ? p->n_slots : (uint32_t)dlpi_transfer_of(p->sink_stage)->d.device_buffers);
+    return v + (p->stay ? p->n_slots : (uint32_t)dlpi_transfer_of(p->sink_stage)->buffers);
 }
 
 static void *dlpi_transfer_seam(const dlp_pipe *p, uint32_t v, uint32_t field) {
@@ -331,30 +334,34 @@ static int dlpi_transfer_arrive(dlp_pipe *p, uint32_t v, uint64_t until) {
         if (dlpi_stopped(p)) return DLP_STOPPED;
         if (until != UINT64_MAX && dlpi_now_ns() >= until) return DLP_TIMEOUT;
         if (rounds < 100)
-            sched_yield();
+            dlpi_yield();
         else
             dlpi_sleep(20000);
     }
 }
 
+/* Check that the device can join batches that span chunks: it copies within its memory, and has
+   enough buffers. Returns 0 or a DLP_ERR code. */
 DLPI_COLD static int dlpi_transfer_joins(dlp_pipe *p) {
     const dlpi_transfer *x = dlpi_transfer_of(p->sink_stage);
     const dlp_device *d = &x->device;
-    uint32_t first = p->stay ? p->n_slots : (uint32_t)x->d.device_buffers;
+    uint32_t first = p->stay ? p->n_slots : (uint32_t)x->buffers;
     if (d->copy_within == NULL)
         return dlpi_refuse(p, DLP_ERR_ARG, p->sink_stage->name, "device",
                            "device \"%s\" has no copy_within, and batches span chunks: set "
                            "within_chunks, or a batch_size that divides the rows of every chunk",
                            d->name ? d->name : "");
-    return dlpi_within(p, p->sink_stage->name, "device_buffers", first + p->n_out, 1,
+    return dlpi_within(p, p->sink_stage->name, "queue.capacity", first + p->n_out, 1,
                        DLPI_DEVICE_BUFFERS,
                        "at most 64 together with max_held, where batches span chunks");
 }
 
 /* ---- building ---- */
 
+/* Plan the device buffers, which lie outside of the region. Add a word for each: the slot that is
+   in it. */
 DLPI_COLD static void dlpi_transfer_layout(dlp_pipe *p, dlpi_stage *st) {
-    uint64_t buffers = (uint64_t)dlpi_transfer_of(st)->d.device_buffers, each = 0;
+    uint64_t buffers = (uint64_t)dlpi_transfer_of(st)->buffers, each = 0;
     for (uint32_t f = 0; f < p->batches.n; f++) each = dlpi_sum(each, p->batches.at[f].capacity);
     dlpi_area_outside(p, DLPI_OWN(st->id, DLPI_OWN_HIDDEN), DLPI_PLAN_SINK,
                       p->lender_stage ? p->lender->results : "device buffers", each, buffers);
@@ -367,9 +374,11 @@ static uint32_t dlpi_transfer_seams(const dlp_pipe *p) {
     return any ? p->n_out * p->batches.n : 0;
 }
 
+/* Describe in `out` the stage's heap memory: marks of begun copies, and addresses of device memory.
+   Returns the number of blocks. */
 DLPI_COLD static int dlpi_transfer_blocks(const dlp_pipe *p, const dlpi_stage *st,
                                           dlpi_block *out) {
-    uint64_t fields = dlpi_times((uint64_t)dlpi_transfer_of(st)->d.device_buffers, p->batches.n);
+    uint64_t fields = dlpi_times((uint64_t)dlpi_transfer_of(st)->buffers, p->batches.n);
     out[0] = (dlpi_block){offsetof(dlpi_transfer, begun), p->ring};
     out[1] = (dlpi_block){offsetof(dlpi_transfer, data), dlpi_times(fields, sizeof(void *))};
     out[2] = (dlpi_block){offsetof(dlpi_transfer, seam),
@@ -377,16 +386,19 @@ DLPI_COLD static int dlpi_transfer_blocks(const dlp_pipe *p, const dlpi_stage *s
     return 3;
 }
 
+/* Open the device, register the cells, and allocate all device buffers. Returns 0 or a DLP_ERR
+   code. If it fails, dlpi_transfer_end frees what there is. */
 DLPI_COLD static int dlpi_transfer_start(dlp_pipe *p, dlpi_stage *st) {
     dlpi_transfer *x = dlpi_transfer_of(st);
     const dlp_device *d = &x->device;
-    uint32_t n = (uint32_t)x->d.device_buffers * p->batches.n;
+    uint32_t n = (uint32_t)x->buffers * p->batches.n;
     int rc = d->open ? d->open(d->user) : 0;
     dlp_error e;
     const char *what = "open";
     if (rc == 0) x->open = 1;
     x->alone = st->w.num_workers > 0;
-    if (rc == 0 && x->seam != NULL && x->alone) x->shared = pthread_mutex_init(&x->lock, NULL) == 0;
+    x->lock = (dlpi_mutex)DLPI_MUTEX_INIT;
+    x->shared = rc == 0 && x->seam != NULL && x->alone;
     if (rc == 0 && d->register_memory) {
         what = "register_memory";
         rc = d->register_memory(d->user, dlpi_area_at(p, DLPI_REC_CELLS, 0), dlpi_cells_bytes(p));
@@ -403,10 +415,12 @@ DLPI_COLD static int dlpi_transfer_start(dlp_pipe *p, dlpi_stage *st) {
     return dlpi_pipe_fail(p, &e);
 }
 
+/* Free the device buffers, and close the device. All workers must have ended. If the device is not
+   open, nothing is done. */
 DLPI_COLD static void dlpi_transfer_end(dlp_pipe *p, dlpi_stage *st) {
     dlpi_transfer *x = dlpi_transfer_of(st);
     const dlp_device *d = &x->device;
-    uint32_t n = (uint32_t)x->d.device_buffers * p->batches.n;
+    uint32_t n = (uint32_t)x->buffers * p->batches.n;
     if (!x->open) return;
     for (uint32_t i = 0; i < n; i++)
         if (x->data[i]) d->free(d->user, x->data[i]);
@@ -415,8 +429,7 @@ DLPI_COLD static void dlpi_transfer_end(dlp_pipe *p, dlpi_stage *st) {
     if (x->registered && d->unregister_memory)
         d->unregister_memory(d->user, dlpi_area_at(p, DLPI_REC_CELLS, 0), dlpi_cells_bytes(p));
     if (d->close) d->close(d->user);
-    if (x->shared) pthread_mutex_destroy(&x->lock);
-    x->shared = false;
+    if (x->shared) x->shared = false;
     x->open = 0;
 }
 
@@ -429,6 +442,8 @@ static const dlpi_sink_ops dlpi_transfer_sink = {
     .seam = dlpi_transfer_seam,
 };
 
+/* Check the device and the buffers of a transfer stage, and set the default of buffers. Returns
+   0 or a DLP_ERR code. */
 static int dlpi_transfer_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_transfer *x = st->self;
     const dlp_device *d = &x->device;
@@ -436,10 +451,9 @@ static int dlpi_transfer_check(dlp_pipe *p, dlpi_stage *st) {
     if (!d->alloc || !d->free || !d->copy || !d->record || !d->done)
         return dlpi_refuse(p, DLP_ERR_ARG, st->name, "device",
                            "device has no alloc, free, copy, record or done; give all of these");
-    if (x->d.device_buffers == 0) x->d.device_buffers = held + 1;
-    dlpi_within(p, st->name, "device_buffers", x->d.device_buffers, held + 1, DLPI_DEVICE_BUFFERS,
+    if (x->buffers == 0) x->buffers = held + 1;
+    dlpi_within(p, st->name, "queue.capacity", x->buffers, held + 1, DLPI_DEVICE_BUFFERS,
                 "max_held + 1..64");
-    dlpi_within(p, st->name, "threaded", x->d.threaded, 0, 1, "0 or 1");
     return p->err.code;
 }
 
@@ -462,10 +476,10 @@ static const dlpi_stage_ops dlpi_transfer_ops = {
 };
 
 static int dlpi_host_alloc(void *user DLPI_UNREAD, uint64_t bytes, void **dev) {
-    *dev = NULL;
-    return posix_memalign(dev, 4096, bytes ? (size_t)bytes : 1);
+    *dev = dlpi_aligned(4096, bytes ? bytes : 1);
+    return *dev != NULL ? 0 : ENOMEM;
 }
-static void dlpi_host_free(void *user DLPI_UNREAD, void *dev) { free(dev); }
+static void dlpi_host_free(void *user DLPI_UNREAD, void *dev) { dlpi_aligned_free(dev); }
 static int dlpi_host_copy(void *user DLPI_UNREAD, void *dev, const void *host, uint64_t bytes,
                           uint32_t buffer DLPI_UNREAD) {
     if (bytes > 0) memcpy(dev, host, (size_t)bytes);

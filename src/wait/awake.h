@@ -97,7 +97,7 @@ static bool dlpi_awake_shares_core(const dlp_pipe *p, const uint32_t *here, uint
 
 /* Store at *here on which core this thread runs. Returns the number of the core + 1. */
 static inline uint32_t dlpi_awake_here(uint32_t *here) {
-    uint32_t cpu = (uint32_t)sched_getcpu() + 1;
+    uint32_t cpu = (uint32_t)dlpi_cpu_here() + 1;
     if (DLPI_LOAD_RLX(here) != cpu) DLPI_STORE_RLX(here, cpu); /* W2 */
     return cpu;
 }

@@ -68,7 +68,7 @@ static uint32_t dlpi_awake_workers(const dlp_pipe *p, const dlpi_stage *st) {
     const dlpi_waiters *waiters = &p->waiters[st->work];
     int asleep = 0, active = dlpi_active(p, st);
     for (int g = 0; g * 32 < st->n_workers; g++)
-        asleep += __builtin_popcountll(dlpi_sleepers_mask(&waiters->group[g].at)); /* B1 */
+        asleep += DLPI_ONES(dlpi_sleepers_mask(&waiters->group[g].at)); /* B1 */
     return asleep < active ? (uint32_t)(active - asleep) : 0;
 }
 

@@ -65,8 +65,45 @@ static void dlpi_collate_begin(dlpi_worker *w, const dlpi_unit *t, dlp_collate *
         out->offsets = dlpi_slot_offsets(p, t->slot, f);
         memset(out->lengths, 0, c->count * sizeof *out->lengths);
         memset(out->offsets, 0, (c->count + 1) * sizeof *out->offsets);
-        memset(out->data, 0, (size_t)d->capacity);
+        dlpi_mark_begin(dlpi_made_mark(p, t->slot, f), out->data, d->capacity, true);
     }
+}
+
+/* Return the greatest dimension of a field of a collate, from dimension `from` on. */
+static uint64_t dlpi_collate_most(const struct dlp_collate_out *out, int from) {
+    uint64_t most = 1;
+    for (int i = from; i < out->ndim; i++)
+        if ((uint64_t)out->shape[i] > most || i == from) most = (uint64_t)out->shape[i];
+    return most;
+}
+
+/* Check the lengths and offsets that a collate has set for field f of batch t, for what reads them
+   goes by them. n: elements of the field. The rows of items are any dimension, since a collate may
+   put channels first. An item of a padded field, [count, ...], is at most as long as the greatest
+   other dimension. Returns 0 or DLP_ERR_LENGTH. */
+static int dlpi_collate_items(dlpi_worker *w, const dlpi_unit *t, uint32_t f, uint64_t n) {
+    const struct dlp_collate_out *out = &w->rare->out[f];
+    const dlpi_field *d = &w->p->batches.at[f];
+    const uint32_t count = dlpi_slot_rows(w->p, t->slot);
+    const uint64_t *length = dlpi_slot_lengths(w->p, t->slot, f, 0);
+    const uint64_t *offset = dlpi_slot_offsets(w->p, t->slot, f);
+    const bool padded = !out->has_offsets && out->ndim > 1 && out->shape[0] == (int64_t)count;
+    const uint64_t most = padded ? dlpi_collate_most(out, 1) : n, rows = dlpi_collate_most(out, 0);
+    w->bad_field = d->name;
+    for (uint32_t r = 0; d->f.ragged && r < count; r++)
+        if (length[r] > most)
+            return dlpi_say(w, DLP_ERR_LENGTH,
+                            "the collate gave row %" PRIu32 " of field \"%s\" a length of %" PRIu64
+                            ", must be at most %" PRIu64 " by the shape",
+                            r, d->name, length[r], most);
+    for (uint32_t r = 0; out->has_offsets && r <= count; r++)
+        if (offset[r] > rows || (r > 0 && offset[r] < offset[r - 1]))
+            return dlpi_say(w, DLP_ERR_LENGTH,
+                            "the collate gave field \"%s\" an offset %" PRIu32 " of %" PRIu64
+                            "; offsets must rise, up to the %" PRIu64 " rows of the shape",
+                            d->name, r, offset[r], rows);
+    w->bad_field = NULL;
+    return 0;
 }
 
 /* Check and keep the shapes that a collate has given to the fields of batch t. Returns 0, or
@@ -87,10 +124,13 @@ static int dlpi_collate_end(dlpi_worker *w, const dlpi_unit *t) {
                             "not fit its %" PRIu64 " bytes",
                             d->name, d->capacity);
         }
+        if (dlpi_collate_items(w, t, f, n) != 0) return DLP_ERR_LENGTH;
         m->bytes = n * d->elem_bytes;
         m->ndim = out->ndim;
         m->has_offsets = out->has_offsets != 0;
         memcpy(m->shape, out->shape, sizeof m->shape);
+        dlpi_mark_close(dlpi_made_mark(p, t->slot, f), dlpi_batch_cell(p, t->slot) + d->offset,
+                        m->bytes, d->capacity);
     }
     return 0;
 }
@@ -170,7 +210,6 @@ static void dlpi_batch_view_init(const dlp_pipe *p, uint32_t s, dlp_batch *b, dl
 static int dlpi_collate_call(dlpi_worker *w, const dlpi_unit *t) {
     dlp_collate c;
     int rc;
-    if (w->st->collate == NULL) return 0; /* batch workers without a collate only close */
     dlpi_collate_begin(w, t, &c);
     rc = dlpi_returned(w, w->st->collate(w->st->user, &c));
     rc = dlpi_redzone_slot(w, t->slot, true, dlpi_redzone_slot(w, t->slot, false, rc));
@@ -214,7 +253,7 @@ static int dlpi_batch_try(dlpi_worker *w, const dlpi_unit *t) {
         DLPI_STORE_REL(&slot->batch_fate, dlpi_fate_tried(fate)); /* X1 */
         DLPI_KEEP_ORDER(); /* X1: a crash in between costs no try */
         dlpi_slot_tries(w->p, t->slot, w->st)[0] = (uint16_t)++tries;
-        dlpi_batch_pauses(w, dlpi_backoff_ns(w->st, tries));
+        dlpi_batch_pauses(w, dlpi_backoff_ns(w->st->w.retry_backoff_ms, tries));
         if (dlpi_stopped(w->p)) return rc;
         dlpi_failure_forget(w);
         if (!dlpi_batch_in_place(w->st)) continue;

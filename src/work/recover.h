@@ -17,9 +17,10 @@
      a batch in another map                             goes back (dlpi_batch_redo)
    A worker may also die between setting the last bit and closing the batch, between closing it and
    waking, between taking a sleeper's bit and waking it, while it sends rows or a batch back, and
-   while it writes an error. So each full batch is closed, every stage looks again without hints,
-   everybody is woken whatever the masks say, claims that carry its reserved are freed, and a
-   half-written error is replaced by one that is whole. All of it may be done twice. */
+   while it writes an error. So recovery closes each full batch. It lets every stage look again
+   without hints, and wakes all threads whatever the masks say. It frees the claims that hold the
+   dead worker's reserve mark. It replaces a half-written error by a whole one. All of this may be
+   done twice. */
 
 /* Return the 64-bit number of the batch with this generation, which is near the tail. */
 static uint64_t dlpi_gen_batch(const dlp_pipe *p, uint64_t gen) {
@@ -131,8 +132,8 @@ static void dlpi_recover_passed(dlpi_worker *w, uint32_t s, uint64_t b, uint64_t
     }
 }
 
-/* w died while it gave up units of batch b: its own claim is free by now, so all is undone, and
-   what is left to do is to free the claims that carry its reserved. */
+/* Free the claims that hold the reserve mark of w, which died while it gave up units of batch b.
+   Its own claim is free already, so all of its work is undone. */
 static void dlpi_recover_redo(dlpi_worker *w, uint32_t s, uint64_t b, uint64_t header) {
     dlp_pipe *p = w->p;
     uint64_t reserved = dlpi_owner_redo(w, b);
@@ -208,9 +209,12 @@ static void dlpi_running_forget(dlpi_worker *w) {
     for (uint32_t i = 0; i < w->n_at_once; i++) dlpi_runs(&w->at_once[i], DLPI_RUNS_NONE);
 }
 
-__attribute__((unused)) /* but by dlpipe_shm.h */
-static void
-dlpi_recover(dlpi_worker *w, const dlpi_death *why) {
+/* Give up all that the dead worker w had, so that other workers do its work. The kernel must have
+   said that the worker is dead. Only one process may call this at a time. A second call for the
+   same worker does no harm. */
+DLPI_UNREAD /* but by dlpipe_shm.h */
+    static void
+    dlpi_recover(dlpi_worker *w, const dlpi_death *why) {
     dlp_pipe *p = w->p;
     dlpi_recover_errors(w, why);
     for (int i = 0; i < p->n_stages; i++)

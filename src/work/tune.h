@@ -32,6 +32,9 @@ static void dlpi_tune_take(dlpi_stage *s) {
     s->w.num_workers = s->tuned ? s->w.workers_max : s->begin;
 }
 
+/* Append a note about a stage to the ring of the last DLP_TUNE_NOTES changes, for statistics and
+   observers. from, to: numbers of workers. reason: a DLP_TUNE_* value. Only the consumer may call
+   this. */
 static void dlpi_tune_note(dlp_pipe *p, const dlpi_stage *st, int from, int to, int reason,
                            uint64_t now) {
     dlpi_ctl *ctl = p->ctl;
@@ -45,6 +48,9 @@ static void dlpi_tune_note(dlp_pipe *p, const dlpi_stage *st, int from, int to, 
     DLPI_STORE_REL(&ctl->tunes, n + 1); /* A2 -> A2: after the note */
 }
 
+/* Make n workers of a stage active, note why, and wake the stage's workers. The stage's counts of
+   busy and idle looks begin again, even if n workers are active already. Only the consumer may call
+   this. */
 static void dlpi_tune_set(dlp_pipe *p, dlpi_stage *st, int n, int reason, uint64_t now) {
     dlpi_stage_rec *rec = dlpi_area_at(p, DLPI_REC_STAGES, (uint64_t)st->id);
     dlpi_tuned *t = &p->tune.at[st->work];
@@ -103,6 +109,9 @@ static bool dlpi_tune_no_core(const dlp_pipe *p, int i) {
     return p->tune.at[i].cpu_share > 0.5 && used > p->cpus + 0.25;
 }
 
+/* Add workers to the busiest stage that has been busy for enough looks. waited: the share of the
+   time for which the consumer waited. Returns true if workers were added. If no core is left for
+   another worker, the tuner only notes that. */
 static bool dlpi_tune_more(dlp_pipe *p, double waited, uint64_t now) {
     dlpi_stage *st;
     dlpi_tuned *t;
@@ -129,6 +138,8 @@ static bool dlpi_tune_more(dlp_pipe *p, double waited, uint64_t now) {
     return true;
 }
 
+/* Retire workers of the first stage that has been idle for `patience` looks. waited: the share of
+   the time for which the consumer waited. Returns true if workers were retired. */
 static bool dlpi_tune_fewer(dlp_pipe *p, double waited, uint64_t now) {
     for (int i = 0; i < p->n_work; i++) {
         dlpi_stage *st = p->work[i];
@@ -145,6 +156,8 @@ static bool dlpi_tune_fewer(dlp_pipe *p, double waited, uint64_t now) {
     return false;
 }
 
+/* Measure all stages since the last look, then add or retire workers of at most one stage. The
+   first look changes nothing, because it measures the start. Only the consumer may call this. */
 static void dlpi_tune_look(dlp_pipe *p, uint64_t now) {
     dlpi_tuner *t = &p->tune;
     uint64_t ns = now - t->last_ns, waited = DLPI_LOAD_RLX(&p->ctl->wait_ns), before = t->waited_ns;

@@ -154,13 +154,16 @@ static bool dlpi_inline_steps(dlp_pipe *p) {
     return moved;
 }
 
+/* Begin worker w in the thread or process that calls: call worker_init, then the stage's own
+   `enter`. Returns DLP_OK, or a DLP_ERR code; the error is then in the region. If `enter` fails,
+   worker_exit has been called. */
 DLPI_COLD static int dlpi_worker_begin(dlpi_worker *w) {
     const dlp_workers_desc *d = &w->st->w;
     int rc;
     dlp_error e;
     DLPI_STORE_RLX(&w->block->state, DLP_WORKER_STARTING);
-    DLPI_STORE_RLX(&w->block->tid, (int32_t)syscall(SYS_gettid)); /* for people */
-    DLPI_STORE_RLX(&w->block->pid, (int32_t)getpid());            /* for people */
+    DLPI_STORE_RLX(&w->block->tid, (int32_t)dlpi_thread_number()); /* for people */
+    DLPI_STORE_RLX(&w->block->pid, dlpi_process_number());         /* for people */
     rc = d->worker_init ? d->worker_init(d->worker_user, w->id, &w->state) : 0;
     if (rc == 0 && w->st->ops->enter != NULL && (rc = w->st->ops->enter(w)) != DLP_OK) {
         if (d->worker_exit) d->worker_exit(d->worker_user, w->id, w->state);
@@ -174,6 +177,8 @@ DLPI_COLD static int dlpi_worker_begin(dlpi_worker *w) {
     return DLP_ERR_CALLBACK;
 }
 
+/* End worker w in the thread or process that began it. began: the code that dlpi_worker_begin
+   returned. worker_exit is called only if that code was DLP_OK. */
 DLPI_COLD static void dlpi_worker_end(dlpi_worker *w, int began) {
     const dlp_workers_desc *d = &w->st->w;
     if (w->st->ops->leave != NULL) w->st->ops->leave(w);
@@ -195,28 +200,8 @@ DLPI_COLD static void dlpi_thread_dress(const dlpi_worker *w) {
     while ((id /= 10) > 0);
     while (k > 0 && n < 15) name[n++] = digits[--k];
     name[n] = 0;
-    prctl(PR_SET_NAME, name);
-    if (st->w.n_affinity > 0) {
-        cpu_set_t set;
-        CPU_ZERO(&set);
-        CPU_SET((size_t)st->affinity[w->id % st->w.n_affinity], &set);
-        pthread_setaffinity_np(pthread_self(), sizeof set, &set);
-    }
-}
-
-/* Create a thread that calls run(w): the worker's own, or one that works for it. Returns 0, or the
-   error number of the call whose name is in *call then. */
-static int dlpi_thread_create(dlpi_worker *w, pthread_t *thread, void *(*run)(void *),
-                              const char **call) {
-    pthread_attr_t attr;
-    int rc = pthread_attr_init(&attr);
-    *call = "pthread_attr_init";
-    if (rc != 0) return rc;
-    *call = "pthread_create";
-    if (w->st->w.stack_bytes) rc = pthread_attr_setstacksize(&attr, (size_t)w->st->w.stack_bytes);
-    if (rc == 0) rc = pthread_create(thread, &attr, run, w);
-    pthread_attr_destroy(&attr);
-    return rc;
+    dlpi_thread_name(name);
+    if (st->w.n_affinity > 0) dlpi_thread_pin((uint32_t)st->affinity[w->id % st->w.n_affinity]);
 }
 
 static void dlpi_thread_over(dlpi_worker *w) {
@@ -225,6 +210,8 @@ static void dlpi_thread_over(dlpi_worker *w) {
     dlpi_event_ring(&p->live_word, UINT32_MAX, 0); /* L1 -> L1: close counts those that ended */
 }
 
+/* Run worker arg in a thread of its own until the pipe stops. If the worker cannot begin, the
+   thread ends at once. */
 static void *dlpi_thread_worker(void *arg) {
     dlpi_worker *w = arg;
     int began;

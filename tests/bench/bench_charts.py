@@ -1,15 +1,34 @@
 """Draw the charts of tests/bench/charts out of the tables of tests/bench/tables.
 
-A bar has the number of one cell of a table, and the text of this cell stands at its end. So a chart
-has no number that its table has not. Without a cell the bar is left out.
+A bar has the number of one cell of a table, and the text of this cell stands at its end. The title
+of a bar names the table, row, peer and column, which tests/tools/charts.py compares. Without a cell
+the bar is left out. A line at the end of a bar is the range over the rounds.
 """
+import collections
 import re
 
-WIDTH, LEFT, RIGHT, BAR, GAP = 800, 16, 16, 16, 6
-INK, FAINT, LINE = "#1f2328", "#59636e", "#d1d9e0"
-OURS, OTHER, FLOOR = "#d9480f", "#9aa7b4", "#d8dee4"
+WIDTH, LEFT, RIGHT, GAP = 800, 16, 16, 6
+# Class of CSS: colour on white, colour on dark. "own" is another form of dlpipe, "floor" a limit.
+COLOURS = {
+    "page": ("#fff", "#0d1117"), "ink": ("#1f2328", "#e6edf3"), "faint": ("#59636e", "#9198a1"),
+    "ours": ("#d9480f", "#f0743e"), "own": ("#f2a97e", "#8f4a2a"), "other": ("#9aa7b4", "#6e7b89"),
+    "floor": ("#d3dae1", "#3d4651"),
+}
+LINES = {"axis": ("#d1d9e0", "#3d444d"), "range": ("#1f2328", "#e6edf3")}
+OURS, OWN, OTHER, FLOOR = "ours", "own", "other", "floor"
 FONT = "font-family='system-ui,-apple-system,Segoe UI,Helvetica,Arial,sans-serif'"
 SIZES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}
+REGIMES = {"near": "cores near each other", "far": "cores far apart", "single": "one core",
+           "any": ""}
+
+# heading: above the bars; label: on the left, once for bars that follow each other; name: in the
+# legend. cells: what each panel shows.
+Bar = collections.namedtuple("Bar", "heading label name kind cells")
+# what: the row's words match it; column: "ours", "theirs" or a heading of the table; peers: names
+# in the table, None: any; table: None: the chart's own; regime: None: the first that has a cell.
+Cell = collections.namedtuple("Cell", "what column peers table regime", defaults=(None,) * 3)
+# What a cell says: its number, its text, the range of its rounds, and where it stands.
+Value = collections.namedtuple("Value", "number text low high where")
 
 
 def number(text):
@@ -20,20 +39,30 @@ def number(text):
     return float(m.group(1).replace(",", "")) * SIZES[m.group(2) or ""], m.group(0).strip()
 
 
+def range_of(text):
+    """The range in brackets behind a number: two numbers, or None."""
+    m = re.search(r"\((\S+(?: [kMG])?) to (\S+(?: [kMG])?)\)", text or "")
+    return (number(m.group(1))[0], number(m.group(2))[0]) if m else None
+
+
+def cells_of(line):
+    """The cells of a table's line, split at its bars as Markdown does."""
+    return [c.strip().strip("`") for c in re.split(r"(?<!\\)\|", line.strip())[1:-1]]
+
+
 def parsed(text):
-    """The rows of a table in Markdown, each a dict; "near: ours" is followed by "near: theirs"."""
+    """The rows of a table in Markdown, each a dict. What follows "near: ours" belongs to near."""
     rows, names = [], None
     for line in text.splitlines():
         if not line.startswith("| "):
             continue
-        cells = [c.strip() for c in line.strip().strip("|").split(" | ")]
         if names is None:
             names, regime = [], ""
-            for c in cells:
+            for c in cells_of(line):
                 regime = c.split(":")[0] + ": " if ": ours" in c else regime
                 names.append(regime + c if c in ("theirs", "ratio") else c)
             continue
-        rows.append(dict(zip(names, [c.strip("`| ") for c in cells])))
+        rows.append(dict(zip(names, cells_of(line))))
     return rows
 
 
@@ -42,138 +71,222 @@ def words_of(row):
     return next(iter(row.values())).replace("`", "")
 
 
-def column_of(row, column):
-    """The cell of a column; of "ours" and "theirs" that of the first regime that has one."""
-    if column in row:
-        return row[column]
-    for regime in ("near", "far", "single", "any"):
-        if number(row.get(f"{regime}: {column}")):
-            return row[f"{regime}: {column}"]
-    return None
+def rounds_of(row, regime, column, base):
+    """The range of a cell over its rounds; None: the table does not say it. A range of ratios is
+    drawn on one side of them, as if the base had been the same in all rounds."""
+    own = range_of(row[regime + column])
+    ratios = range_of(row.get(regime + "ratio"))
+    if own or not ratios or column == base or not row[regime + base]:
+        return own
+    ours, theirs = (number(row[regime + c])[0] for c in ("ours", "theirs"))
+    of = ours if base == "ours" else theirs
+    middle = number(row[regime + "ratio"])[0]
+    # The ratio is ours / theirs where more is better, and theirs / ours where less is.
+    is_more = abs(ours / theirs - middle) <= abs(theirs / ours - middle)
+    if is_more == (base == "theirs"):
+        return of * ratios[0], of * ratios[1]
+    return of / ratios[1], of / ratios[0]
 
 
-def picked(rows, what, column, peers=None):
-    """The best cell of the rows that fit; "best" is the largest, or with "<" in front the least."""
-    least = column.startswith("<")
-    found = []
+def values_of(rows, cell, base, table):
+    """What the rows that fit say in this cell's column."""
     for row in rows:
-        if re.search(what, words_of(row)) and (peers is None or row.get("peer", "") in peers):
-            cell = number(column_of(row, column.lstrip("<")))
-            if cell:
-                found.append(cell)
+        if not re.search(cell.what, words_of(row)):
+            continue
+        if cell.peers is not None and row.get("peer", "") not in cell.peers:
+            continue
+        regimes = [cell.regime] if cell.regime else REGIMES
+        names = [cell.column] if cell.column in row else \
+            [f"{r}: {cell.column}" for r in regimes if number(row.get(f"{r}: {cell.column}"))]
+        if names and number(row[names[0]]):
+            value, text = number(row[names[0]])
+            regime = names[0][:-len(cell.column)]
+            low, high = (regime and rounds_of(row, regime, cell.column, base)) or (None, None)
+            yield Value(value, text, low, high,
+                        f"{table}; {words_of(row)}; {row.get('peer', '')}; {names[0]}")
+
+
+def picked(tables, target, cell, base, less):
+    """The best value of the rows that fit; None: there is none. less: the least one is best."""
+    found = [v for table in (cell.table or target).split()
+             for v in values_of(tables.get(table, []), cell, base, table)]
     if not found:
         return None
-    return min(found) if least else max(found)
+    return (min if less else max)(found, key=lambda v: v.number)
 
 
 def escaped(text):
     return text.replace("&", "&amp;").replace("<", "&lt;").replace("'", "&#39;")
 
 
-def text_at(x, y, words, size=13, fill=INK, more=""):
-    return (f"<text x='{x:.0f}' y='{y:.0f}' font-size='{size}' fill='{fill}'{more}>"
+def text_at(x, y, words, size=13, kind="ink", more=""):
+    return (f"<text class='{kind}' x='{x:.0f}' y='{y:.0f}' font-size='{size}'{more}>"
             f"{escaped(words)}</text>")
+
+
+BOLD = " font-weight='600'"
+
+
+def wide(words, size, is_bold=False):
+    """About the width of words in pixels; rather too much."""
+    return len(words) * size * (0.6 if is_bold else 0.555)
+
+
+def box(kind, x, y, width, height, title=""):
+    inner = f"<title>{escaped(title)}</title></rect>" if title else "</rect>"
+    return (f"<rect class='{kind}' x='{x:.1f}' y='{y:.1f}' width='{width:.1f}' "
+            f"height='{height}' rx='2'>{inner}")
+
+
+def style():
+    """The colours, for a bright page and for a dark one."""
+    def rules(i):
+        return "".join([f".{k}{{fill:{c[i]}}}" for k, c in COLOURS.items()] +
+                       [f".{k}{{stroke:{c[i]}}}" for k, c in LINES.items()])
+    return f"<style>\n{rules(0)}\n@media (prefers-color-scheme:dark){{{rules(1)}}}\n</style>"
+
+
+def bar_drawn(out, x, y, height, scale, bar, value):
+    """A bar, its range and its number."""
+    long = max(1.5, scale * value.number)
+    middle, end = y + height / 2, x + long
+    out.append(box(bar.kind, x, y, long, height, value.where))
+    if value.low is not None and value.high > value.low * 1.005:
+        a, b = x + scale * value.low, x + scale * value.high
+        out.append(f"<path class='range' d='M{a:.1f} {middle - 3}v6M{a:.1f} {middle}H{b:.1f}"
+                   f"M{b:.1f} {middle - 3}v6'/>")
+        end = max(end, b)
+    out.append(text_at(end + 5, middle + 4.5, value.text, 12,
+                       more=BOLD if bar.kind == OURS else ""))
+
+
+def bars_drawn(chart, bars, label, each, y):
+    """The bars below each other; each label and heading once. Gives the parts and the end."""
+    out, before, height = [], None, 12 if chart.get("legend") else 16
+    tops = [max([max(b.cells[i].number, b.cells[i].high or 0) for b in bars if b.cells[i]] or [1])
+            for i in range(len(chart["panels"]))]
+    first = y
+    def axes(end):
+        return [f"<path class='axis' d='M{LEFT + label + i * each:.1f} {first}V{end}'/>"
+                for i in range(len(chart["panels"]))]
+    for at, bar in enumerate(bars):
+        if before is None or bar.heading != before.heading:
+            if before is not None:
+                out += axes(y)
+                y += 4
+            if bar.heading:
+                y += 16
+                out.append(text_at(LEFT, y, bar.heading, 12.5, "faint"))
+                y += 6
+            first = y
+            y += 4
+        elif before.label != bar.label:
+            y += GAP
+        if before is None or (bar.heading, bar.label) != (before.heading, before.label):
+            many = 1
+            while bars[at + many:] and bars[at + many][:2] == bar[:2]:
+                many += 1
+            bold = BOLD if bar.kind == OURS and not chart.get("legend") else ""
+            out.append(text_at(LEFT + label - 10, y + many * (height + 2) / 2 + 3.5, bar.label, 13,
+                               more=f" text-anchor='end'{bold}"))
+        for i, value in enumerate(bar.cells):
+            if value:
+                bar_drawn(out, LEFT + label + i * each, y, height, (each - 74) / tops[i], bar,
+                          value)
+        y += height + 2
+        before = bar
+    return axes(y + 4) + out, y
+
+
+def legend_drawn(out, bars, y):
+    """What the colours are."""
+    x = LEFT
+    for name, kind in dict.fromkeys((b.name, b.kind) for b in bars):
+        out += [box(kind, x, y - 10, 12, 12), text_at(x + 17, y, name, 12.5)]
+        x += 17 + wide(name, 12.5) + 20
 
 
 def drawn(chart, bars):
     """A chart as SVG: the labels on the left, and beside them a panel for each column of bars."""
-    panels = chart["panels"]
-    label = max([len(name) * (8 if kind == OURS else 7.2) + 14 for _, name, kind, _ in bars] +
-                [len(group) * 6.8 + 10 for group, _, _, _ in bars])
-    each = (WIDTH - LEFT - RIGHT - label) / len(panels)
-    out, y = [], 30
-    out.append(text_at(LEFT, y, chart["title"], 17, more=" font-weight='600'"))
+    label = max(wide(b.label, 13, b.kind == OURS and not chart.get("legend")) for b in bars) + 14
+    each = (WIDTH - LEFT - RIGHT - label) / len(chart["panels"])
+    out, y = [text_at(LEFT, 30, chart["title"], 17, more=BOLD)], 30
     for words in chart["under"]:
         y += 19
-        out.append(text_at(LEFT, y, words, 12.5, FAINT))
-    y += 30 if panels[0] else 8
-    first = y + 4
-    for i, words in enumerate(panels):
-        if words:
-            out.append(text_at(LEFT + label + i * each, y, words, 13, more=" font-weight='600'"))
-    y += 10
-    top = [max([v[i][0] for _, _, _, v in bars if v[i]] or [1]) for i in range(len(panels))]
-    before = None
-    for group, name, kind, values in bars:
-        if group != before:
-            if group:
-                y += 20
-                out.append(text_at(LEFT, y, group, 12.5, FAINT))
-            y += 6
-            before = group
-        bold = " font-weight='600'" if kind == OURS else ""
-        out.append(text_at(LEFT + label - 10, y + BAR - 3.5, name, 13,
-                           more=f" text-anchor='end'{bold}"))
-        for i, value in enumerate(values):
-            if value is None:
-                continue
-            x, room = LEFT + label + i * each, each - 74
-            long = max(1.5, room * value[0] / top[i])
-            out.append(f"<rect x='{x:.1f}' y='{y}' width='{long:.1f}' height='{BAR}' rx='2' "
-                       f"fill='{kind}'/>")
-            out.append(text_at(x + long + 5, y + BAR - 3.5, value[1], 12.5, more=bold))
-        y += BAR + GAP
-    y += 10
-    for i in range(len(panels)):
-        x = LEFT + label + i * each
-        out.append(f"<path d='M{x:.1f} {first}V{y - 10}' stroke='{LINE}'/>")
+        out.append(text_at(LEFT, y, words, 12.5, "faint"))
+    if chart.get("legend"):
+        y += 26
+        legend_drawn(out, bars, y)
+    y += 28 if any(chart["panels"]) else 8
+    for i, words in enumerate(chart["panels"] if any(chart["panels"]) else []):
+        out.append(text_at(LEFT + label + i * each, y, words, 13, more=BOLD))
+    parts, y = bars_drawn(chart, bars, label, each, y + 6)
+    y += 12
     return (f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {WIDTH} {y}' width='{WIDTH}' "
             f"height='{y}' role='img' {FONT}>\n<title>{escaped(chart['title'])}</title>\n"
-            f"<rect width='{WIDTH}' height='{y}' rx='6' fill='#ffffff'/>\n" +
-            "\n".join(out) + "\n</svg>\n")
+            f"{style()}\n<rect class='page' width='{WIDTH}' height='{y}' rx='6'/>\n" +
+            "\n".join(out + parts) + "\n</svg>\n")
 
 
-def bars_of(chart, rows):
-    out = []
-    for group, name, kind, cells in chart["bars"]:
-        values = [picked(rows, *c) if c else None for c in cells]
-        if any(values):
-            out.append((group, name, kind, values))
+def bars_of(chart, tables, target):
+    """The bars that have a number. With "regimes", those of each regime by themselves."""
+    out, base = [], chart.get("base", "ours")
+    for regime in chart.get("regimes", (None,)):
+        for bar in chart["bars"]:
+            cells = [c._replace(regime=regime) if c and regime else c for c in bar.cells]
+            values = [picked(tables, target, c, base, chart["unit"] == LESS) if c else None
+                      for c in cells]
+            if any(values):
+                heading = REGIMES[regime] if regime else bar.heading
+                out.append(bar._replace(heading=heading, cells=values))
     return out
 
 
-def plain(rows):
-    """The bars of a table that no chart fits: ours beside theirs, of the rows of the first unit."""
-    out, unit = [], None
-    for row in rows:
-        words = words_of(row)
-        of = words.rsplit(", ", 1)[-1]
-        unit = unit or of
-        ours, theirs = (number(column_of(row, c)) for c in ("ours", "theirs"))
-        if of != unit or ours is None or len(out) > 20:
-            continue
-        group = words[:-len(of) - 2]
-        if not any(b[0] == group for b in out):
-            out.append((group, "dlpipe", OURS, [ours]))
-        if theirs:
-            out.append((group, row.get("peer", ""), OTHER, [theirs]))
-    return out, unit
+def bar(label, kind, *cells, heading="", name=""):
+    return Bar(heading, label, name or label, kind, [c and Cell(*c) for c in cells])
 
 
-def pairs(rows, ours="dlpipe", theirs="best other", column="theirs"):
-    """Two bars for each (words, pattern) of rows."""
+def pairs(*rows):
+    """A bar of ours and one of theirs for each (words, pattern of each panel)."""
     out = []
     for words, *patterns in rows:
-        out.append((words, ours, OURS, [(p, "ours") if p else None for p in patterns]))
-        out.append((words, theirs, OTHER, [(p, column) if p else None for p in patterns]))
+        for name, kind, column in (("dlpipe", OURS, "ours"), ("best other queue", OTHER, "theirs")):
+            out.append(bar(words, kind, *[(p, column) for p in patterns], name=name))
     return out
 
 
-def by_peer(patterns, peers):
-    """A bar for ours, and one for each (words, kind, names in the table) of peers."""
-    out = [("", "dlpipe", OURS, [(p, "ours") for p in patterns])]
-    return out + [("", name, kind, [(p, "theirs", names) for p in patterns])
-                  for name, kind, names in peers]
+def peer(name, kind, *names):
+    return bar(name, kind, ("^peers_small,.*prefetch 2,", "theirs", names),
+               ("^peers_large,", "theirs", names))
+
+
+def wirings():
+    """Bars of threads and of processes for each wiring of bench_topologies."""
+    out = []
+    for words, kinds, form in (
+            ("one read in each worker", (OURS, OWN), "economic_seq"),
+            ("64 workers, one read in each", (OURS, OWN), "economic_seq64"),
+            ("16 fetching threads in each", (OURS, OWN), "economic_threads"),
+            ("16 reads at once in each", (OURS, OWN), "economic_async"),
+            ("classic, one read in each", (OURS, OWN), "classic_seq"),
+            ("concurrent, 16 threads", (OURS, OWN), "concurrent_threads"),
+            ("concurrent, 16 reads at once", (OURS, OWN), "concurrent_async"),
+            ("the same, pool of 16 threads", (OURS, OWN), "concurrent_threadspool"),
+            ("the same, pool of 16 reads", (OURS, OWN), "concurrent_asyncpool"),
+            ("part queue, files of 128", (OURS, OWN), "parts_seq"),
+            ("chunks, files of 128", (OURS, OWN), "chunks_seq"),
+            ("no loader, one read in each", (FLOOR, FLOOR), "bare_seq"),
+            ("no loader, 16 reads in each", (FLOOR, FLOOR), "bare_async"),
+            ("no loader, files of 128", (FLOOR, FLOOR), "bare_groups")):
+        for place, kind in zip(("threads", "processes"), kinds):
+            name = "no loader" if kind == FLOOR else f"dlpipe, {place}"
+            out.append(bar(words, kind, *[(f"^topo_{form}_{place}_{where},", "ours")
+                                          for where in ("local", "30ms")], name=name))
+    return out + [bar("PyTorch", OTHER, *[(f"^topo_economic_seq_threads_{where},", "theirs")
+                                          for where in ("local", "30ms")], name="PyTorch")]
 
 
 MORE, LESS = "longer is better", "shorter is better"
-TOPOLOGIES = (
-    ("dlpipe: economic, one at a time", "economic, one at a time"),
-    ("dlpipe: economic, 16 at once", "economic, asynchronous"),
-    ("dlpipe: classic", "^classic"),
-    ("dlpipe: concurrent", "^concurrent, asynchronous"),
-    ("dlpipe: part queue", "^part queue"), ("dlpipe: chunks", "^chunks"),
-)
 CHARTS = {
     "peers": {
         "title": "Items a second, beside other loaders", "unit": MORE,
@@ -181,63 +294,68 @@ CHARTS = {
         "note": "2 workers, 2 batches ahead; of a loader with several forms, the fastest one",
         "why": "With items of 1 MiB, copy's 2 threads write 96 MiB of slots, dlpipe 48 MiB, so it "
                "misses the cache less.",
-        "bars": by_peer(["peers_small,.*prefetch 2,", "peers_large,"], [
-            ("copy alone, no loader", FLOOR, ["copy"]),
-            ("libtorch (C++)", OTHER, ["libtorch, max_jobs = prefetch",
-                                       "libtorch, max_jobs = prefetch x workers"]),
-            ("tf.data", OTHER, ["tfdata"]), ("SPDL", OTHER, ["spdl"]),
-            ("PyTorch", OTHER, ["torch", "torch_bulk"]), ("Grain", OTHER, ["grain"])]),
+        "bars": [
+            bar("dlpipe, threads", OURS, ("^peers_small,.*prefetch 2,", "ours"),
+                ("^peers_large,", "ours")),
+            bar("dlpipe, processes", OWN, ("^small_items_proc,.*prefetch 2,", "ours", None,
+                                           "loader"),
+                ("^large_items_proc,", "ours", None, "loader")),
+            peer("copy alone, no loader", FLOOR, "copy"),
+            peer("libtorch (C++)", OTHER, "libtorch, max_jobs = prefetch",
+                 "libtorch, max_jobs = prefetch x workers"),
+            peer("tf.data", OTHER, "tfdata"), peer("SPDL", OTHER, "spdl"),
+            bar("PyTorch", OTHER, *[(f"^(peers_)?{size}.*prefetch 2,", "theirs",
+                                     ["torch", "torch_bulk"], "peers loader")
+                                    for size in ("small(_items)?,", "large(_items)?,")]),
+            peer("Grain", OTHER, "grain")],
     },
     "loader": {
-        "title": "Items a second, beside PyTorch's DataLoader", "unit": MORE,
-        "panels": ["items of 784 bytes", "items of 1 MiB"], "note": "2 workers, 2 batches ahead",
-        "why": "memcpy is one thread; the 2 workers of dlpipe copy at once.",
-        "bars": [
-            ("", "dlpipe, threads", OURS, [("^small_items,.*prefetch 2,", "ours"),
-                                           ("^large_items,", "ours")]),
-            ("", "dlpipe, processes", OURS, [("^small_items_proc,.*prefetch 2,", "ours"),
-                                             ("^large_items_proc,", "ours")]),
-            ("", "memcpy, one thread", FLOOR, [("^small_items,.*prefetch 2,", "theirs", ["memcpy"]),
-                                              ("^large_items,", "theirs", ["memcpy"])]),
-            ("", "PyTorch, file_system", OTHER,
-             [("^small_items,.*prefetch 2,.*file_system", "theirs"),
-              ("^large_items,.*file_system", "theirs")]),
-            ("", "PyTorch, file_descriptor", OTHER,
-             [("^small_items,.*prefetch 2,.*file_descriptor", "theirs"),
-              ("^large_items,.*file_descriptor", "theirs")])],
+        "title": "Memory beside PyTorch's DataLoader, bytes at the peak", "unit": LESS,
+        "panels": [""], "base": "theirs", "legend": True,
+        "note": "batches of 16 items of 1 MiB, 2 batches ahead",
+        "bars": [bar(f"{n} worker" + "s" * (n > 1), kind, (f"^peak_bytes_w{n}{form},", column),
+                     name=name)
+                 for n in (1, 2, 4, 8, 16, 64) for name, kind, form, column in
+                 (("dlpipe, threads", OURS, "", "ours"),
+                  ("dlpipe, processes", OWN, "_proc", "ours"),
+                  ("PyTorch, processes", OTHER, "", "theirs"))],
     },
     "queue": {
         "title": "Queues between two cores, operations a second", "unit": MORE,
-        "panels": ["between threads", "between processes"],
-        "note": "the best other queue of each round",
-        "bars": pairs([
-            ("one writer, 8 bytes", "^spsc_8B_single,", "^spsc_8B_single_proc,"),
-            ("one writer, 64 bytes", "^spsc_64B_single,", "^spsc_64B_single_proc,"),
-            ("one writer, 8 bytes, 32 at once", "^spsc_8B_burst32,", "^spsc_8B_burst32_proc,"),
-            ("four writers, 8 bytes", "^mpsc_4p,", "^mpsc_4p_proc,"),
-            ("four writers, blocking", "^block_4p,", "^block_4p_proc,")]),
+        "panels": ["between threads", "between processes"], "legend": True,
+        "note": "the best other queue of each round; no bar: each round was disturbed",
+        "regimes": ("near", "far"),
+        "bars": pairs(*[(words, f"^{form},", f"^{form}_proc,") for words, form in (
+            ("one writer, 8 bytes", "spsc_8B_single"), ("one writer, 64 bytes", "spsc_64B_single"),
+            ("8 bytes, 32 at once", "spsc_8B_burst32"),
+            ("64 bytes, 32 at once", "spsc_64B_burst32"),
+            ("8 bytes, there and back", "spsc_8B_roundtrip"),
+            ("many-writer queue, 1 writer", "mpsc_1p"),
+            ("many-writer queue, 4 writers", "mpsc_4p"), ("blocking, 1 writer", "block_1p"),
+            ("blocking, 4 writers", "block_4p"), ("blocking, 8 writers", "block_8p"))]),
     },
     "crop": {
         "title": "JPEGs decoded, of which the middle is kept; pictures a second", "unit": MORE,
-        "panels": [""], "note": "2 workers, 4 batches ahead",
-        "bars": [("", "dlpipe, decodes the middle", OURS, [("crop_kept", "ours")]),
-                 ("", "dlpipe, decodes all", OURS, [("crop_whole", "ours")]),
-                 ("", "tf.data, decode_and_crop", OTHER, [("crop_kept", "theirs", ["tf.data"])])],
+        "panels": [""], "note": "2 workers, 4 batches ahead", "base": "theirs",
+        "bars": [bar("dlpipe, decodes the middle", OURS, ("crop_kept", "ours", ["tf.data"])),
+                 bar("dlpipe, decodes all", OWN, ("crop_whole", "ours")),
+                 bar("tf.data, decode_and_crop", OTHER, ("crop_kept", "theirs", ["tf.data"]))],
     },
     "files": {
-        "title": "Files of 100 KB, files a second", "unit": MORE,
+        "title": "Files of 100 KB, files a second", "unit": MORE, "base": "theirs", "legend": True,
         "panels": ["cold page cache", "warm page cache"], "note": "4, 16 or 64 reads in flight",
-        "bars": [(f"{k} in flight", name, kind,
-                  [(f"files_100k_{t}_{form}_k{k},", col) for t in ("cold", "warm")])
-                 for k in (4, 16, 64) for name, kind, form, col in
+        "bars": [bar(f"{k} in flight", kind,
+                     *[(f"files_100k_{t}_{form}_k{k},", column, None, None, "near")
+                       for t in ("cold", "warm")], name=name)
+                 for k in (4, 16, 64) for name, kind, form, column in
                  (("dlpipe, io_uring", OURS, "ring", "ours"),
-                  ("dlpipe, threads", OURS, "threads", "ours"),
+                  ("dlpipe, threads", OWN, "threads", "ours"),
                   ("one pread after another", OTHER, "ring", "theirs"))],
     },
     "compose": {
-        "title": "What a stage adds: nanoseconds an item", "unit": LESS,
+        "title": "What a stage adds: nanoseconds an item", "unit": LESS, "base": "theirs",
         "panels": ["2 workers", "16 workers"], "note": "empty callbacks; plain has no such stage",
-        "bars": [("", name, kind, [(f"compose_{row}, workers {w},", "ours") for w in (2, 16)])
+        "bars": [bar(name, kind, *[(f"compose_{row}, workers {w},", "ours") for w in (2, 16)])
                  for name, kind, row in (
                      ("plain", FLOOR, "plain"), ("map", OURS, "map_fused"),
                      ("map, workers of its own", OURS, "map"), ("filter", OURS, "filter"),
@@ -248,92 +366,90 @@ CHARTS = {
     },
     "subscribers": {
         "title": "Batches that other programs take, items a second", "unit": MORE,
-        "panels": ["each gets all batches", "they share the batches"],
-        "note": "the slowest of the programs; or all of them together",
-        "bars": [("", "the pipe's own consumer", FLOOR, [("subscribers_none", "ours")] * 2)] +
-                [("", f"{n} other program" + "s" * (n > 1), OURS,
-                  [(f"subscribers_{how}, subscribers {n},", "ours") for how in ("each", "one")])
+        "panels": ["each gets all batches", "they share the batches"], "base": "theirs",
+        "note": "the slowest of the programs; or all of them together", "regimes": ("near", "far"),
+        "bars": [bar("the pipe's own consumer", FLOOR, *[("subscribers_none", "ours")] * 2)] +
+                [bar(f"{n} other program" + "s" * (n > 1), OURS,
+                     *[(f"subscribers_{how}, subscribers {n},", "ours") for how in ("each", "one")])
                  for n in (1, 2, 3)],
     },
     "tokens": {
-        "title": "Windows of token shards, million tokens a second", "unit": MORE,
+        "title": "Windows of token shards, million tokens a second", "unit": MORE, "base": "theirs",
         "panels": ["64 windows of 1024", "4 windows of 64"], "note": "16-bit tokens",
-        "bars": [("", name, kind, [(f"^tokens_{form}_{size},", "ours")
+        "bars": [bar(name, kind, *[(f"^tokens_{form}_{size},", "ours", ["fread", ""])
                                    for size in ("b64_t1024", "b4_t64")])
                  for name, kind, form in (
                      ("dlpipe, in the consumer", OURS, "inline_u16"),
                      ("dlpipe, one worker", OURS, "worker_u16"),
-                     ("dlpipe, widened to int32", OURS, "worker_i32"),
-                     ("fread of a batch (llm.c's way)", OTHER, "fread"),
+                     ("dlpipe, worker, to int32", OURS, "worker_i32"),
+                     ("fread of a batch (llm.c's)", OTHER, "fread"),
                      ("fread of each row", OTHER, "fread_rows"))],
     },
     "order": {
         "title": "A shuffled order that is computed: nanoseconds an index", "unit": LESS,
         "panels": ["60,000 items", "10^9 items"], "note": "no table, no memory",
-        "bars": [("", name, OURS, [(f"^order_ns_{n}{form},", "ours") for n in ("60000", "1e9")])
+        "bars": [bar(name, OURS, *[(f"^order_ns_{n}{form},", "ours") for n in ("60000", "1e9")])
                  for name, form in (("a run of indices", ""), ("one index", "_single"),
                                     ("a run, without SIMD", "_without_simd"))],
     },
     "s3_pipe": {
         "title": "Training from an S3 store 30 ms away",
-        "unit": "longer is better on the left, shorter on the right",
-        "panels": ["JPEGs a second", "peak MB"], "note": "dlpipe, 4 workers",
-        "bars": [("", name, kind, [(what, col) for what in ("10 epochs", "peak bytes")])
-                 for name, kind, col in (
-                     ("16 requests in each worker", OURS, "economic, 16 in flight in each"),
-                     ("one request in each worker", OTHER, "classic, one at a time"))],
+        "unit": "", "panels": ["JPEGs a second (longer is better)", "peak MB (shorter is better)"],
+        "note": "dlpipe, 4 workers", "base": "theirs",
+        "bars": [bar(name, kind, (f"^topo_{form}_threads_s3{step},", "ours"),
+                     (f"^topo_{form}_threads_s3{step},", "peak, MB"), heading=heading)
+                 for heading, step in (("10 epochs as fast as they come", ""),
+                                       ("2 epochs with a training step of 100 ms", "_step"))
+                 for name, kind, form in (
+                     ("16 requests in each worker", OURS, "economic_async"),
+                     ("one request in each worker", OWN, "classic_seq"))],
     },
     "topologies": {
         "title": "JPEGs of 58 KB read and decoded, pictures a second", "unit": MORE,
-        "panels": ["local files", "30 ms away"], "note": "4 workers, threads",
+        "panels": ["local files", "30 ms away"], "base": "theirs", "legend": True,
+        "note": "4 workers where no number stands",
         "why": "Part queue and chunks read files of 128 pictures, and wait for fewer requests.",
-        "bars": [("", name, OURS, [(what, "files: items/s, threads / processes"),
-                                   (what, "30 ms: items/s, threads / processes")])
-                 for name, what in TOPOLOGIES] +
-                [("", name, kind, [(files, "files: items/s, threads / processes"),
-                                   (far, "30 ms: items/s, threads / processes")])
-                 for name, kind, files, far in (
-                     ("a loop, no loader", FLOOR, "^bare: one at a time",
-                      "^bare: 16 requests in each, asynchronous"),
-                     ("a loop, files of 128", FLOOR, "^bare: files of 128", "^bare: files of 128"),
-                     ("PyTorch", OTHER, "^PyTorch", "^PyTorch"))],
+        "bars": wirings(),
     },
     "s3": {
-        "title": "S3 clients: objects of 100 KB", "unit": "longer is better on the left, shorter "
-        "on the right", "panels": ["objects a second", "processor ms an object"],
-        "note": "loopback, 16 requests in flight; wrk is what the server can do",
-        "bars": [("", name, kind, [("^loopback, 16", col), ("processor time, loopback, 16", col)])
-                 for name, kind, col in (
-                     ("dlpipe, one thread", OURS, "dlpipe, one thread"),
-                     ("wrk", FLOOR, "wrk"), ("curl", OTHER, "curl"), ("rclone", OTHER, "rclone"),
-                     ("boto3", OTHER, "boto3"))],
+        "title": "S3 clients: objects of 100 KB", "unit": "",
+        "panels": ["objects a second (longer is better)", "CPU ms an object (shorter is better)"],
+        "note": "wrk is what the server can do",
+        "bars": [bar(name, kind, (f"^s3_100k_{path}_c{n},", column, peers),
+                     (f"^s3_cpu_ms_per_object, at {path}_c{n},", column, peers),
+                     heading=f"{words}, {n} requests in flight")
+                 for path, words, in_flight in (("loop", "same machine", (16, 64)),
+                                                ("30ms", "30 ms away", (16, 64, 256)))
+                 for n in in_flight for name, kind, column, peers in (
+                     ("dlpipe, one thread", OURS, "ours", None), ("wrk", FLOOR, "theirs", ["wrk"]),
+                     ("curl", OTHER, "theirs", ["curl"]), ("rclone", OTHER, "theirs", ["rclone"]),
+                     ("boto3", OTHER, "theirs", ["boto3"]))],
     },
 }
 
 
-def of_head(text, target):
-    """What the line above a table says: the machine, the day, and the regimes, in few words."""
+def of_head(text, spec):
+    """What the line above a table says: the machine, the day, and the regime, in few words."""
     m = re.search(r"`make bench-\S+` on ([^;]+); ([^;]+); ([0-9-]+(?:, [0-9-]+)*); ", text)
     regime = re.search(r"\| (near|far|single|any): ours", text)
     if m is None:
         return "", ""
     return (f"{m.group(1)}; {m.group(2)}; {m.group(3)}",
-            {"near": "cores near each other", "far": "cores far apart"}.get(
-                regime.group(1) if regime else "", ""))
+            REGIMES[regime.group(1)] if regime and "regimes" not in spec else "")
 
 
-def chart(target, text):
-    """The chart of a table as SVG; None: the table has no number."""
-    rows = parsed(text)
-    spec = dict(CHARTS.get(target, {"title": target, "bars": [], "unit": "", "note": ""}))
-    bars = bars_of(spec, rows)
-    if not bars:
-        bars, unit = plain(rows)
-        spec.update(panels=[unit or ""], unit="", note="")
+def chart(target, texts):
+    """The chart of a table as SVG; texts: all tables by name. None: the table has no number."""
+    spec = dict(CHARTS[target])
+    bars = bars_of(spec, {name: parsed(text) for name, text in texts.items()}, target)
     if not bars:
         return None
-    machine, regime = of_head(text, target)
-    spec["under"] = [", ".join(w for w in (regime, spec["note"]) if w) +
-                     ("; " if spec["note"] and spec["unit"] else "") + spec["unit"]]
-    spec["under"] += [words for words in (machine, spec.get("why")) if words]
+    used = dict.fromkeys([target] + [v.where.split("; ")[0] for b in bars for v in b.cells if v])
+    machine = " and ".join(dict.fromkeys(of_head(texts[name], spec)[0] for name in used))
+    regime = of_head(texts[target], spec)[1]
+    ranges = "lines: the range over the rounds" if any(
+        v and v.low is not None and v.high > v.low * 1.005 for b in bars for v in b.cells) else ""
+    spec["under"] = ["; ".join(w for w in (regime, spec["note"], spec["unit"]) if w)]
+    spec["under"] += [words for words in ("; ".join(w for w in (machine, ranges) if w),
+                                          spec.get("why")) if words]
     return drawn(spec, bars)

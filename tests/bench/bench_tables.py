@@ -140,12 +140,16 @@ def table(target, lines):
                      [""] + skipped(lines)).rstrip()
 
 
+def inner(folder, target):
+    """The table that stands in the folder, with the lines around it."""
+    with open(os.path.join(folder, "tables", target + ".md"), encoding="utf-8") as f:
+        found = re.search(rf"<!-- {target} -->\n(.*?)<!-- end -->", f.read(), re.DOTALL)
+    return found.group(1) if found else ""
+
+
 def redraw(folder, target):
     """Draw the chart of the table that stands in the folder. True if it could be drawn."""
-    with open(os.path.join(folder, "tables", target + ".md"), encoding="utf-8") as f:
-        text = f.read()
-    inner = re.search(rf"<!-- {target} -->\n(.*?)<!-- end -->", text, re.DOTALL)
-    made = bench_charts.chart(target, inner.group(1) if inner else "")
+    made = bench_charts.chart(target, {name: inner(folder, name) for name in TARGETS})
     if made is None:
         print(f"{target}: the table has no number for a chart")
         return False

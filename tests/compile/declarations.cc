@@ -29,9 +29,9 @@ int main() {
         .num_workers = 2,
         .sampler = {.threaded = 1},
         .fetch = {.workers = {.retries = 1}, .fetcher = DLP_FETCH_THREADS, .in_flight = 4},
-        .batch = {.collate = dlp_collate_pad},
+        .collate = dlp_collate_pad,
     };
-    if (nested.fetch.in_flight != 4 || nested.batch.batch_size != 0) return 1;
+    if (nested.fetch.in_flight != 4 || nested.batch_workers.num_workers != 0) return 1;
 #endif
     dlp_shm_desc shm = dlp_shm_desc(); // as a C++ program would fill it
     shm.grace_ms = 100;
@@ -52,7 +52,8 @@ int main() {
     dlp_error err;
     if (dlp_loader_open(&pipe, &desc, &err) != DLP_OK) return 1;
     while (dlp_pipe_next(pipe, &batch) == DLP_OK) {
-        const uint64_t *x = static_cast<const uint64_t *>(batch->fields[0].data);
+        const uint64_t *x = dlp_u64(batch, "x");
+        if (x != batch->fields[0].data || dlp_f32(batch, "x") != nullptr) return 1;
         for (uint32_t i = 0; i < batch->count; i++) sum += x[i];
         dlp_pipe_release(pipe, batch);
     }

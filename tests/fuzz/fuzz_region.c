@@ -115,7 +115,7 @@ static void image_make(int kind) {
     r.pipe.unordered = kind == 1;
     r.n_item_maps = r.n_batch_maps = kind == 1;
     r.n_transfers = kind != 0;
-    r.transfer.threaded = kind == 1;
+    r.transfer.workers.num_workers = kind == 1;
     if (kind == 2) r.batch.collate = fuzz_collate;
     if ((kind == PARTS ? parts_image(&p) : kind == CHUNKS ? chunks_image(&p) : rig_open(&r, &p)))
         exit(1);

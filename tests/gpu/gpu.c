@@ -42,7 +42,7 @@ static void transfer(void) {
         dlp_error err;
         desc.epochs = 2;
         desc.pipe.max_held = held;
-        desc.transfer = (dlp_transfer_desc){.device = &d, .threaded = i & 1};
+        desc.device = &d, desc.transfer_thread = i & 1;
         opened(dlp_loader_open(&p, &desc, &err), &err);
         pinned_is(&d, 1);
         while ((rc = next(p, &have[n_have])) == DLP_OK) {
@@ -69,7 +69,7 @@ static void count(void) {
     dlp_error err;
     gpu_begin();
     d = device_of(NULL);
-    desc.transfer.device = &d;
+    desc.device = &d;
     opened(dlp_loader_open(&p, &desc, &err), &err);
     CHECK(next(p, &b) == DLP_OK);
     check_on_device(b, &k);
@@ -94,7 +94,7 @@ static void large(void) {
     d = device_of(NULL);
     desc.batch_size = 8;
     desc.epochs = 2;
-    desc.transfer = (dlp_transfer_desc){.device = &d, .threaded = 1};
+    desc.device = &d, desc.transfer_thread = 1;
     opened(dlp_loader_open(&p, &desc, &err), &err);
     pinned_is(&d, 1);
     while ((rc = next(p, &b)) == DLP_OK) {
@@ -278,7 +278,7 @@ static void tokens(void) {
     gpu_begin();
     d = device_of(NULL);
     desc.source = source;
-    desc.transfer = (dlp_transfer_desc){.device = &d, .threaded = 1};
+    desc.device = &d, desc.transfer_thread = 1;
     opened(dlp_loader_open(&p, &desc, &err), &err);
     while ((rc = next(p, &b)) == DLP_OK) {
         CHECK(windows_right(b, per_shard, shard_tokens));
@@ -353,7 +353,7 @@ static void killed(void) {
         k[i].pause_ns = i == 0 ? 50000 : 1000000;
         desc.batch_size = i == 0 ? ROWS : 8;
         desc.fetch.workers.placement = DLP_PLACE_PROCESSES;
-        desc.transfer = (dlp_transfer_desc){.device = &d[i], .threaded = 1};
+        desc.device = &d[i], desc.transfer_thread = 1;
         desc.pipe.shm = &shm;
         p[i] = opened_later(&desc);
     }
@@ -379,7 +379,7 @@ static void forked(void) {
     d = device_of(NULL);
     k.pause_ns = 50000;
     desc.fetch.workers.placement = DLP_PLACE_PROCESSES;
-    desc.transfer = (dlp_transfer_desc){.device = &d, .threaded = 1};
+    desc.device = &d, desc.transfer_thread = 1;
     desc.pipe.shm = &shm;
     opened(dlp_loader_open(&p, &desc, &err), &err);
     pinned_is(&d, 1);
@@ -427,7 +427,7 @@ static void resumed(void) {
         dlp_batch *b;
         dlp_pipe *p;
         loader.epochs = 2;
-        loader.transfer = (dlp_transfer_desc){.device = &d, .threaded = 1};
+        loader.device = &d, loader.transfer_thread = 1;
         views.n_items = i == 0 ? 0 : 6000;
         p = resumed_open(&loader, &views, NULL);
         while (next(p, &b) == DLP_OK && n < 256) {

@@ -47,8 +47,7 @@ static double piped_once(const run *r) {
     desc.pipe.prefetch_factor = r->prefetch;
     if (r->pageable) d.register_memory = NULL; /* as a device of the user's that has no such call */
     if (r->transfer > 0)
-        desc.transfer = (dlp_transfer_desc){
-            .device = &d, .threaded = r->transfer == 1, .device_buffers = r->buffers};
+        desc.device = &d, desc.transfer_thread = r->transfer == 1, desc.device_buffers = r->buffers;
     opened(dlp_loader_open(&p, &desc, &err), &err);
     for (int i = 0; i < r->n / 8 + 8; i++) step(p, r->spin_ns);
     CU(gpu.call.stream_sync(gpu.stream));

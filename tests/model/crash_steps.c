@@ -53,7 +53,7 @@ static int no_thread(pthread_t *t, const pthread_attr_t *a, void *(*f)(void *), 
 #define free arena_free
 #define pthread_create no_thread
 #define syscall no_syscall
-#define clock_gettime(clock, t) ((t)->tv_sec = 1, (t)->tv_nsec = 0, 0)
+#define clock_gettime(clock, t) ((void)(clock), (t)->tv_sec = 1, (t)->tv_nsec = 0, 0)
 #define DLPIPE_IMPLEMENTATION
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wunused-value"
@@ -382,16 +382,16 @@ static int build(void) {
     r.dataset.fetch = fetch;
     r.fetch.num_workers = is->fetchers;
     r.n_item_maps = is->item_map > 0;
-    r.item_map[0].item = item_map;
+    r.item_map[0].map.item = item_map;
     r.item_map[0].workers.num_workers = is->item_map;
     r.item_map[0].workers.retries = 3;
     r.n_batch_maps = is->batch_map > 0;
-    r.batch_map[0].batch = batch_map;
+    r.batch_map[0].map.batch = batch_map;
     r.batch_map[0].workers.num_workers = is->batch_map;
     r.batch_map[0].workers.retries = 3;
     if (is->collate > 0) {
         r.batch.collate = collate;
-        r.batch.batch_workers = is->collate;
+        r.batch_by.num_workers = is->collate;
     }
     if (rig_open(&r, &pipe_) != DLP_OK) return 0;
     pipe_->wait.spin_ns = pipe_->wait.yields = 0; /* looks that the bound does not count */

@@ -199,9 +199,9 @@ static void scratch_rig(rig *r, const dlp_field *field) {
     static dlp_field raw;
     raw = *field;
     raw.name = "raw";
-    r->scratch.fields = &raw;
-    r->scratch.n_fields = 1;
-    r->scratch.n_cells = (uint32_t)is.cells;
+    r->scratch = &raw;
+    r->n_scratch = 1;
+    r->n_cells = (uint32_t)is.cells;
     r->item_map[0].workers.idempotent = is.idempotent;
 }
 #else
@@ -508,11 +508,11 @@ static void setup(void) {
     r.dataset.fetch = fetch;
     r.fetch.num_workers = is.fetchers;
     r.n_item_maps = is.item_map > 0;
-    r.item_map[0].item = item_map;
+    r.item_map[0].map.item = item_map;
     r.item_map[0].workers.num_workers = is.item_map;
     r.item_map[0].workers.retries = 3;
     r.n_batch_maps = is.batch_map > 0;
-    r.batch_map[0].batch = batch_map;
+    r.batch_map[0].map.batch = batch_map;
     r.batch_map[0].workers.num_workers = is.batch_map;
     r.batch_map[0].workers.retries = 3;
     scratch_rig(&r, &field);

@@ -24,10 +24,9 @@ typedef struct cache_case {
     /* from cache_descs */
     dlp_field fields[2];
     dlp_dataset dataset;
-    inside_sampler_desc sampler;
+    dlp_sampler_desc sampler;
     dlp_fetch_desc fetch;
-    inside_map_desc map;
-    dlp_batch_desc batch;
+    dlp_node map, batch;
     uint32_t batch_size;
     uint64_t n_items;
 } cache_case;
@@ -115,39 +114,34 @@ static inline void cache_descs(cache_case *c) {
     c->fetch.workers.placement = c->placement;
     c->fetch.workers.on_error = c->on_error;
     c->fetch.workers.retries = c->retries;
-    memset(&c->map, 0, sizeof c->map);
-    c->map.item = cache_map;
-    c->map.user = c;
-    c->map.workers = c->fetch.workers;
+    c->map = (dlp_node){
+        .verb = DLP_MAP, .map = {.item = cache_map, .user = c}, .workers = c->fetch.workers};
     c->map.workers.retries = 0;
-    memset(&c->batch, 0, sizeof c->batch);
-    c->batch.batch_size = c->batch_size;
-    c->batch.collate = c->collate ? dlp_collate_pad : NULL;
-    c->batch.workers.placement = c->placement;
+    c->batch = (dlp_node){
+        .verb = DLP_BATCH,
+        .batch = {.batch_size = c->batch_size, .collate = c->collate ? dlp_collate_pad : NULL},
+        .workers = {.placement = c->placement}};
 }
 
 static inline int cache_try(cache_case *c, dlp_pipe **p, dlp_error *err) {
-    dlp_pipe_desc desc;
-    inside_repeat_desc repeat = {.epochs = c->epochs};
-    dlp_cache_desc cache = {c->bytes};
-    inside_map_desc decode = {.item = cache_decode, .user = c};
+    const dlp_pipe_desc desc = {
+        .prefetch_factor = c->prefetch, .resume = c->resume, .epochs = c->epochs};
+    rig_table t = {.n = 0};
     int rc;
-    memset(&desc, 0, sizeof desc);
-    desc.prefetch_factor = c->prefetch;
-    desc.resume = c->resume;
     cache_descs(c);
-    if ((rc = inside_pipe_open(p, &desc, err)) != DLP_OK) return rc;
-    inside_add_sampler(*p, &c->sampler);
-    inside_add_repeat(*p, &repeat);
-    inside_add_fetch(*p, &c->fetch);
-    decode.workers = c->map.workers;
-    decode.workers.on_error = c->on_error;
-    if (c->decodes) inside_add_map(*p, &decode);
-    if (c->bytes) inside_add_cache(*p, &cache);
-    if (c->maps) inside_add_map(*p, &c->map);
-    inside_add_batch(*p, &c->batch);
-    rc = dlp_pipe_start(*p);
-    if (rc == DLP_OK) return rc;
+    table_list(&t, &c->sampler);
+    table_fetch(&t, &c->fetch, 0);
+    if (c->decodes) {
+        dlp_node decode = c->map;
+        decode.map.item = cache_decode;
+        decode.workers.on_error = c->on_error;
+        table_row(&t, decode);
+    }
+    if (c->bytes) table_row(&t, (dlp_node){.verb = DLP_CACHE, .cache = {.bytes = c->bytes}});
+    if (c->maps) table_row(&t, c->map);
+    table_row(&t, c->batch);
+    if ((rc = table_pipe(&t, p, &desc, err)) != DLP_OK) return rc;
+    if ((rc = dlp_pipe_start(*p)) == DLP_OK) return rc; /* its worker processes know *p */
     if (err) *err = *dlp_pipe_error(*p);
     dlp_pipe_close(*p);
     return rc;

@@ -254,9 +254,9 @@ static uint32_t cut(const rows *x) {
 static const char *compare(int rc) {
     rows *x = &rows_[0][0];
     const uint32_t n = now_.window > 0 ? now_.window : 1;
-    uint32_t whole;
+    uint32_t whole, valid = 0;
     static uint8_t taken[MOST_ROWS];
-    if (rc != DLP_END) return "no end";
+    if (rc != DLP_END && rc != DLP_ERR_CALLBACK) return "no end";
     for (uint32_t k = 0; k < now_.n; k++)
         if (now_.at[k].pushed && !learn_branch(&now_.at[k])) return "the order of records";
     if (shared_->strays > 0) return "a record with two numbers";
@@ -278,7 +278,10 @@ static const char *compare(int rc) {
             found = 1;
         }
         if (!found) return "a row";
+        valid += got_[r].valid;
     }
+    /* an error if there are rows, and all of them were left out */
+    if ((rc == DLP_END) != (valid > 0 || n_got_ == 0)) return "no end";
     if (pushed_.taker != NOBODY && had_ != heard_) return "what another taker has";
     return NULL;
 }

@@ -27,6 +27,7 @@ enum { CRASH_NONE, CRASH_HEALS, CRASH_STAYS };
 #define MOST_EPOCHS 3
 #define RAGGED_MOST 6
 
+static const char mixed_name[] = "f of mix"; /* the fetch of the other items */
 static const char *const stage_names[STAGES_] = {"f", "m0", "m1", "collate", "b0", "b1", "load"};
 
 typedef struct stage_plan {
@@ -51,7 +52,8 @@ typedef struct cfg {
     int ragged, fills, keeps, n_maps, n_bmaps, idem[STAGES_], collate, slow;
     int policy[STAGES_], retries[STAGES_], backoff, max_skips, max_kills;
     int heals, fails, skips, kills, poison, lengths, late; /* kinds of faults that come */
-    uint32_t rate, batch_rate;                             /* one item, batch, in so many */
+    int all_fail;              /* every item fails for ever, or is skipped, and is left out */
+    uint32_t rate, batch_rate; /* one item, batch, in so many */
     int own_replacement, crash, crash_in; /* the sampler's function kills its worker */
     uint64_t crash_epoch, crash_position;
     int lists_save, until, bucket_tokens, bucket_by, bucket_window, bucket_last;
@@ -83,7 +85,7 @@ static inline int any_stage(const cfg *c, int what) { /* 0 inline, 1 threads, 2 
             if (s == S_PARTS && c->kind != K_PARTS) continue;
             if ((s == S_MAP0 || s == S_MAP1) && s - S_MAP0 >= c->n_maps) continue;
             if ((s == S_BMAP0 || s == S_BMAP1) && s - S_BMAP0 >= c->n_bmaps) continue;
-            if (s == S_BATCH && c->collate == C_NONE && p->n == 0) continue;
+            if (s == S_BATCH && c->collate == C_NONE) continue;
             if ((p->n == 0 ? 0 : 1 + p->procs) == what) return 1;
         }
     return 0;
@@ -177,6 +179,7 @@ static inline int life_tuned(const wiring *w) {
     X(TRANSFER, "transfer", any_life(c, life_transfer), LIVES(w->transfer = 0)) \
     X(HEALS, "retries that heal", c->heals, c->heals = 0) \
     X(FAILS, "items that fail", c->fails, c->fails = 0) \
+    X(ALL_FAIL, "all items left out", c->all_fail, c->all_fail = 0) \
     X(SKIPS, "items left by DLP_SKIP", c->skips, c->skips = 0) \
     X(LENGTHS, "wrong lengths", c->lengths, c->lengths = 0) \
     X(BOTH_FAIL, "items that fail in two stages", \
@@ -489,6 +492,7 @@ static inline void legal_wiring(cfg *c, wiring *w) {
     if (c->joined) procs += w->join.procs;
     for (int s = 0; s < STAGES_; s++) {
         stage_plan *p = &w->st[s];
+        if (s == S_BATCH && c->collate == C_NONE) p->n = 0;
         if (p->n == 0) p->procs = p->most = 0;
         if (s == S_PARTS) p->dispatch = p->most = 0;
         if (s == S_BATCH && (c->collate == C_NONE || w->topology != T_HAND)) p->most = 0;
@@ -506,6 +510,17 @@ static inline void legal_wiring(cfg *c, wiring *w) {
     if (w->rank >= w->world) w->rank = w->world - 1;
 }
 
+static inline void legal_all_fail(cfg *c) {
+    if (c->share || c->serves || c->preload) c->all_fail = 0;
+    if (!c->all_fail) return;
+    c->rate = 1;
+    c->fails = 1;
+    c->heals = c->kills = c->poison = c->lengths = c->late = c->crash = c->max_skips = 0;
+    c->batch_rate = 0;
+    for (int s = 0; s <= S_MAP1; s++) c->policy[s] = DLP_ON_ERROR_DROP;
+    LIVES(w->kills_outside = 0)
+}
+
 static inline void legal(cfg *c) {
     uint64_t positions;
     if (c->n_subset > c->n_items) c->n_subset = c->n_items;
@@ -514,6 +529,7 @@ static inline void legal(cfg *c) {
     legal_order(c);
     legal_chunks(c);
     legal_share(c);
+    legal_all_fail(c);
     if (c->n_maps == 0 || c->kind == K_CHUNKS) c->scratch = 0;
     if (c->kind != K_ITEMS || c->collate != C_NONE) c->joined = 0;
     if (!c->joined) c->zip_at = ZIP_LAST;
@@ -554,6 +570,7 @@ static inline void draw(cfg *c, uint64_t seed, const uint64_t *drop, int process
     c->scratch = one_in(&d, 2);
     LIVES(w->cells = one_in(&d, 2) ? 0 : between(&d, 1, 9))
     c->zip_at = between(&d, ZIP_LAST, ZIP_READS);
+    c->all_fail = one_in(&d, 40);
     if (!processes) c->share = 0;
     if (!processes) STAGES(w->st[s].procs = 0)
     legal(c);

@@ -157,7 +157,7 @@ static void scratch_put(dlp_item *it, uint32_t f) {
     for (uint64_t i = 0; i < it->index % 8; i++) tail[i] = (uint8_t)(it->index * 31 + i);
 }
 static void scratch_check(dlp_item *it) {
-    uint32_t f = fields_at(S_MAP0);
+    uint32_t f = fields_at(S_FETCH) + (now_.zip_at == ZIP_READS); /* in the table's order */
     const uint8_t *tail = it->data[f + 1];
     uint64_t raw[2];
     if (!now_.scratch) return;
@@ -561,21 +561,18 @@ static int sampler_mix(const cfg *c, dlp_sampler_desc *d) {
     return dlp_mix_sampler(run_.mix, d) == DLP_OK ? 0 : -1;
 }
 
-/* It begins so. */
-static dlp_sampler_desc *order_of(inside_sampler_desc *d) { return (dlp_sampler_desc *)(void *)d; }
-
-static int sampler_desc(const cfg *c, inside_sampler_desc *d) {
+static int sampler_desc(const cfg *c, dlp_sampler_desc *d, dlp_pipe_desc *pipe) {
     const wiring *w = &c->w[c->life];
     static const int orders[ORDERS] = {
         DLP_ORDER_SEQUENTIAL, DLP_ORDER_SHUFFLED, DLP_ORDER_REPLACEMENT, DLP_ORDER_WEIGHTED,
         DLP_ORDER_FUNCTION,   DLP_ORDER_BATCHES,  DLP_ORDER_FUNCTION,    DLP_ORDER_BATCHES};
     memset(d, 0, sizeof *d);
     d->threaded = w->threaded;
-    d->rank = w->rank;
-    d->world_size = w->world;
-    d->allow_uneven = c->uneven;
-    if (c->order == O_BUCKETS) return sampler_buckets(c, order_of(d));
-    if (c->order == O_MIX) return sampler_mix(c, order_of(d));
+    pipe->rank = w->rank;
+    pipe->world_size = w->world;
+    pipe->allow_uneven = c->uneven;
+    if (c->order == O_BUCKETS) return sampler_buckets(c, d);
+    if (c->order == O_MIX) return sampler_mix(c, d);
     d->order = c->kind == K_PARTS ? DLP_ORDER_PARTS : orders[c->order];
     d->seed = c->order_seed;
     d->samples_per_epoch = c->samples;
@@ -605,17 +602,17 @@ static void dataset_desc(const cfg *c, dlp_dataset *d) {
     d->user = &now_;
 }
 
-static void part_desc(const cfg *c, inside_part_desc *d) {
+static void part_desc(const cfg *c, dlp_part_desc *d, dlp_pipe_desc *pipe) {
     memset(d, 0, sizeof *d);
     d->n_parts = (uint64_t)c->n_parts;
     for (int i = 0; i < c->n_parts; i++) run_.part_items[i] = part_items(c, (uint64_t)i);
     d->items = run_.part_items;
     d->manifest_id = c->seed;
     d->max_part_bytes = 8 * MOST_ITEMS;
-    d->streams = (uint32_t)c->streams;
+    pipe->streams = (uint32_t)c->streams;
     d->shuffle_parts = c->shuffle_parts;
     d->shuffle_items = c->shuffle_items;
-    d->steps_per_epoch = c->steps;
+    pipe->steps_per_epoch = c->steps;
     d->queue_size = (uint32_t)c->queue;
     d->load = call_load;
     d->user = &now_;
@@ -640,31 +637,27 @@ static void pipe_desc(const cfg *c, const dlp_state *resume, dlp_pipe_desc *d) {
     d->shm = any_stage(c, 2) || w->named ? &run_.shm : NULL;
 }
 
-static void batch_desc(const cfg *c, dlp_batch_desc *d) {
-    const stage_plan *p = &c->w[c->life].st[S_BATCH];
-    memset(d, 0, sizeof *d);
-    d->batch_size = c->batch;
-    d->last = c->last;
-    d->collate = c->collate ? call_collate : NULL;
-    d->collate_user = &now_;
-    if (c->collate == C_OWN) d->out_fields = own_fields, d->n_out_fields = 3;
-    d->batch_workers = p->n ? p->n : DLP_NONE;
-    workers_desc(c, S_BATCH, &d->workers);
-    if (c->collate != C_NONE) return;
-    d->workers.worker_init = NULL;
-    d->workers.worker_exit = NULL;
+static void add_batch(const cfg *c, rig_table *t) {
+    dlp_node row = {.verb = DLP_BATCH,
+                    .batch = {.batch_size = c->batch,
+                              .last = c->last,
+                              .collate = c->collate ? call_collate : NULL,
+                              .collate_user = &now_}};
+    if (c->collate == C_OWN) row.batch.out_fields = own_fields, row.batch.n_out_fields = 3;
+    workers_desc(c, S_BATCH, &row.workers);
+    if (c->collate == C_NONE) row.workers.worker_init = NULL;
+    if (c->collate == C_NONE) row.workers.worker_exit = NULL;
+    table_row(t, row);
 }
 
-static dlp_stage add_map(const cfg *c, int s) {
-    inside_map_desc d;
-    memset(&d, 0, sizeof d);
-    if (s == S_MAP0) d.item = call_map0;
-    if (s == S_MAP1) d.item = call_map1;
-    if (s == S_BMAP0) d.batch = call_bmap0;
-    if (s == S_BMAP1) d.batch = call_bmap1;
-    d.user = &now_;
-    workers_desc(c, s, &d.workers);
-    return inside_add_map(run_.pipe, &d);
+static void add_map(const cfg *c, rig_table *t, int s) {
+    dlp_node row = {.verb = DLP_MAP, .map = {.user = &now_}};
+    if (s == S_MAP0) row.map.item = call_map0;
+    if (s == S_MAP1) row.map.item = call_map1;
+    if (s == S_BMAP0) row.map.batch = call_bmap0;
+    if (s == S_BMAP1) row.map.batch = call_bmap1;
+    workers_desc(c, s, &row.workers);
+    table_row(t, row);
 }
 
 static void fetch_desc(const cfg *c, dlp_dataset *dataset, dlp_fetch_desc *d) {
@@ -678,21 +671,28 @@ static void fetch_desc(const cfg *c, dlp_dataset *dataset, dlp_fetch_desc *d) {
     d->async = (dlp_async){call_submit, call_reap};
 }
 
-static dlp_stage add_fetch(const cfg *c) {
-    dlp_dataset dataset;
+static void add_scratch(const wiring *w, rig_table *t) {                /* needs: scratch */
+    static const dlp_field fields[] = {{"raw", DLP_U64, 1, {2}, 0, 0},  /* needs: scratch */
+                                       {"tail", DLP_U8, 1, {7}, 1, 0}}; /* needs: scratch */
+    table_ends(t, fields, 2, (uint32_t)w->cells);                       /* needs: scratch */
+} /* needs: scratch */
+
+static void add_fetch(const cfg *c, rig_table *t, dlp_dataset *dataset) {
     dlp_fetch_desc d;
-    fetch_desc(c, &dataset, &d);
-    return inside_add_fetch(run_.pipe, &d);
+    fetch_desc(c, dataset, &d);
+    table_fetch(t, &d, c->mix_first ? 1 : 0);
+    if (c->scratch && c->zip_at != ZIP_READS) add_scratch(&c->w[c->life], t); /* needs: scratch */
 }
 
 /* The same with the other items, by workers of its own. */
-static dlp_stage add_mixed(const cfg *c) {       /* needs: join */
-    dlp_dataset dataset;                         /* needs: join */
-    dlp_join_desc d = {.how = DLP_JOIN_MIX};     /* needs: join */
-    fetch_desc(c, &dataset, &d.fetch);           /* needs: join */
-    dataset.n_items = c->n_items - c->mix_first; /* needs: join */
-    dataset.user = &mixed_;                      /* needs: join */
-    return inside_add_join(run_.pipe, &d);       /* needs: join */
+static void add_mixed(const cfg *c, rig_table *t, dlp_dataset *dataset) {     /* needs: join */
+    dlp_fetch_desc d;                                                         /* needs: join */
+    fetch_desc(c, dataset, &d);                                               /* needs: join */
+    dataset->n_items = c->n_items - c->mix_first;                             /* needs: join */
+    dataset->user = &mixed_;                                                  /* needs: join */
+    d.workers.name = mixed_name;                                              /* needs: join */
+    table_fetch(t, &d, 2);                                                    /* needs: join */
+    if (c->scratch && c->zip_at != ZIP_READS) add_scratch(&c->w[c->life], t); /* needs: scratch */
 } /* needs: join */
 
 static int call_join(void *user, dlp_item *it) {          /* needs: join */
@@ -706,7 +706,8 @@ static int call_join(void *user, dlp_item *it) {          /* needs: join */
     return 0;                                             /* needs: join */
 } /* needs: join */
 
-/* A second fetch without workers is chained, of every other seed, where a table would chain it. */
+/* A second fetch without workers runs in the attempt of the row before, of every other seed, where
+   a table lets it. */
 static int chains(const cfg *c) {                                           /* needs: join */
     const wiring *w = &c->w[c->life];                                       /* needs: join */
     const int behind = c->zip_at == ZIP_FIRST || c->n_maps == 0;            /* needs: join */
@@ -715,106 +716,104 @@ static int chains(const cfg *c) {                                           /* n
            c->mix_first == 0 && c->seed % 2 == 0;                           /* needs: join */
 } /* needs: join */
 
-static dlp_stage add_join(const cfg *c) {                                 /* needs: join */
-    static const dlp_field field = {"joined", DLP_U64, 0, {0}, 0, 0};     /* needs: join */
-    const wiring *w = &c->w[c->life];                                     /* needs: join */
-    dlp_dataset dataset;                                                  /* needs: join */
-    dlp_join_desc d;                                                      /* needs: join */
-    memset(&d, 0, sizeof d);                                              /* needs: join */
-    dataset_desc(c, &dataset);                                            /* needs: join */
-    dataset.n_items = c->n_items;                                         /* needs: join */
-    dataset.fields = &field;                                              /* needs: join */
-    dataset.n_fields = 1;                                                 /* needs: join */
-    dataset.fetch = call_join;                                            /* needs: join */
-    if (chains(c))                                                        /* needs: join */
-        return inside_chain_fetch(run_.pipe, run_.id[S_FETCH], &dataset); /* needs: join */
-    d.fetch.dataset = &dataset;                                           /* needs: join */
-    d.fetch.fetcher = w->join_fetcher;                                    /* needs: join */
-    d.fetch.workers.num_workers = w->join.n ? w->join.n : DLP_NONE;       /* needs: join */
-    d.fetch.workers.placement = w->join.procs ? DLP_PLACE_PROCESSES : 0;  /* needs: join */
-    return inside_add_join(run_.pipe, &d);                                /* needs: join */
+static void add_join(const cfg *c, rig_table *t, dlp_dataset *dataset) { /* needs: join */
+    static const dlp_field field = {"joined", DLP_U64, 0, {0}, 0, 0};    /* needs: join */
+    const wiring *w = &c->w[c->life];                                    /* needs: join */
+    dlp_fetch_desc d;                                                    /* needs: join */
+    dlp_node *row;                                                       /* needs: join */
+    memset(&d, 0, sizeof d);                                             /* needs: join */
+    dataset_desc(c, dataset);                                            /* needs: join */
+    dataset->n_items = c->n_items;                                       /* needs: join */
+    dataset->fields = &field;                                            /* needs: join */
+    dataset->n_fields = 1;                                               /* needs: join */
+    dataset->fetch = call_join;                                          /* needs: join */
+    d.dataset = dataset;                                                 /* needs: join */
+    d.fetcher = w->join_fetcher;                                         /* needs: join */
+    d.workers.num_workers = w->join.n ? w->join.n : DLP_NONE;            /* needs: join */
+    d.workers.placement = w->join.procs ? DLP_PLACE_PROCESSES : 0;       /* needs: join */
+    row = table_fetch(t, &d, 0);                                         /* needs: join */
+    if (c->zip_at == ZIP_READS) add_scratch(w, t);                       /* needs: scratch */
+    if (!chains(c)) return;                                              /* needs: join */
+    row->workers = (dlp_workers_desc){.num_workers = 0};                 /* needs: join */
+    row->fetch = (dlp_node_fetch){.fetch = call_join,                    /* needs: join */
+                                  .user = dataset->user,                 /* needs: join */
+                                  .fields = &field,                      /* needs: join */
+                                  .n_fields = 1,                         /* needs: join */
+                                  .writes_all_bytes = c->fills};         /* needs: join */
 } /* needs: join */
 
-static dlp_stage add_scratch(const wiring *w) {                         /* needs: scratch */
-    static const dlp_field fields[] = {{"raw", DLP_U64, 1, {2}, 0, 0},  /* needs: scratch */
-                                       {"tail", DLP_U8, 1, {7}, 1, 0}}; /* needs: scratch */
-    inside_scratch_desc d = {fields, 2, (uint32_t)w->cells};            /* needs: scratch */
-    return inside_add_scratch(run_.pipe, &d);                           /* needs: scratch */
-} /* needs: scratch */
+static void add_transfer(const wiring *w, rig_table *t) {
+    dlp_node row = {.verb = DLP_TRANSFER, .workers = {.num_workers = w->transfer == 2}};
+    row.transfer.device = w->late_device ? &slow_ : NULL;
+    row.queue.capacity = (uint32_t)(w->device_buffers ? w->held + w->device_buffers : 0);
+    table_row(t, row);
+}
 
-static dlp_stage add_transfer(const wiring *w) {
-    dlp_transfer_desc d = {.threaded = w->transfer == 2};
-    d.device = w->late_device ? &slow_ : NULL;
-    d.device_buffers = w->device_buffers ? w->held + w->device_buffers : 0;
-    return inside_add_transfer(run_.pipe, &d);
+/* Make the pipe of the table, and start it. */
+static int open_table(const cfg *c, const rig_table *t, dlp_pipe_desc *pipe) {
+    const wiring *w = &c->w[c->life];
+    int rc;
+    if (c->repeats) pipe->epochs = c->forever ? DLP_FOREVER : c->epochs;
+    if (c->repeats) pipe->epoch_end = c->epoch_end;
+    if ((rc = table_pipe(t, &run_.pipe, pipe, &open_err_)) != DLP_OK) return rc;
+    for (int s = 0; s < STAGES_; s++) run_.id[s] = dlp_node_stage(run_.pipe, stage_names[s]);
+    if (w->start == START_EARLY && (rc = inside_pipe_fork(run_.pipe)) != DLP_OK) return rc;
+    return dlp_pipe_start(run_.pipe);
 }
 
 static int open_by_hand(const cfg *c, const dlp_state *resume) {
     const wiring *w = &c->w[c->life];
+    rig_table t = {.n = 0};
     dlp_pipe_desc pipe;
-    inside_sampler_desc sampler;
-    dlp_batch_desc batch;
-    inside_part_desc part;
-    inside_repeat_desc repeat = {.epochs = c->forever ? DLP_FOREVER : c->epochs,
-                                 .epoch_end = c->epoch_end};
-    dlp_cache_desc cache = {(uint64_t)w->cache * 128};
-    int rc;
+    dlp_sampler_desc sampler;
+    dlp_dataset fetched, mixed, joined;
+    dlp_part_desc part;
     pipe_desc(c, resume, &pipe);
-    if (sampler_desc(c, &sampler) != 0) return DLP_ERR_MEMORY;
-    if ((rc = inside_pipe_open(&run_.pipe, &pipe, NULL)) != DLP_OK) return rc;
-    inside_add_sampler(run_.pipe, &sampler);
-    if (c->repeats) inside_add_repeat(run_.pipe, &repeat);
+    if (sampler_desc(c, &sampler, &pipe) != 0) return DLP_ERR_MEMORY;
+    table_list(&t, &sampler);
     if (c->kind == K_PARTS) {
-        part_desc(c, &part);
-        run_.id[S_PARTS] = inside_add_parts(run_.pipe, &part);
+        part_desc(c, &part, &pipe);
+        table_load(&t, &part);
     }
-    run_.id[S_FETCH] = add_fetch(c);
-    if (c->mix_first) add_mixed(c); /* needs: join */
-    if (w->cache) inside_add_cache(run_.pipe, &cache);
-    if (c->zip_at == ZIP_READS) add_join(c); /* needs: join */
-    if (c->scratch) add_scratch(w);          /* needs: scratch */
-    if (c->zip_at == ZIP_FIRST) add_join(c); /* needs: join */
-    for (int i = 0; i < c->n_maps; i++) run_.id[S_MAP0 + i] = add_map(c, S_MAP0 + i);
-    if (c->joined && c->zip_at == ZIP_LAST) add_join(c); /* needs: join */
-    batch_desc(c, &batch);
-    run_.id[S_BATCH] = inside_add_batch(run_.pipe, &batch);
-    for (int i = 0; i < c->n_bmaps; i++) run_.id[S_BMAP0 + i] = add_map(c, S_BMAP0 + i);
-    if (w->transfer) add_transfer(w);
-    if (w->start == START_EARLY && (rc = inside_pipe_fork(run_.pipe)) != DLP_OK) return rc;
-    return dlp_pipe_start(run_.pipe);
+    add_fetch(c, &t, &fetched);
+    if (c->mix_first) add_mixed(c, &t, &mixed); /* needs: join */
+    if (w->cache)
+        table_row(&t, (dlp_node){.verb = DLP_CACHE, .cache = {.bytes = (uint64_t)w->cache * 128}});
+    if (c->zip_at != ZIP_LAST) add_join(c, &t, &joined); /* needs: join */
+    for (int i = 0; i < c->n_maps; i++) add_map(c, &t, S_MAP0 + i);
+    if (c->joined && c->zip_at == ZIP_LAST) add_join(c, &t, &joined); /* needs: join */
+    add_batch(c, &t);
+    for (int i = 0; i < c->n_bmaps; i++) add_map(c, &t, S_BMAP0 + i);
+    if (w->transfer) add_transfer(w, &t);
+    return open_table(c, &t, &pipe);
 }
 
 static int open_loader(const cfg *c, const dlp_state *resume) {
     static const int topologies[] = {0, DLP_TOPOLOGY_ECONOMIC, DLP_TOPOLOGY_CLASSIC,
                                      DLP_TOPOLOGY_CONCURRENT};
     const wiring *w = &c->w[c->life];
-    inside_sampler_desc sampler;
-    inside_part_desc part;
     dlp_loader_desc desc, *d = &desc;
     memset(d, 0, sizeof *d);
+    pipe_desc(c, resume, &d->pipe);
     dataset_desc(c, &d->dataset);
     d->batch_size = c->batch;
     d->num_workers = w->st[S_FETCH].n ? w->st[S_FETCH].n : DLP_NONE;
-    d->batch.last = c->last;
+    d->drop_last = c->last;
     d->epochs = c->forever ? DLP_FOREVER : c->epochs;
-    if (sampler_desc(c, &sampler) != 0) return DLP_ERR_MEMORY;
-    d->sampler = *order_of(&sampler);
+    if (sampler_desc(c, &d->sampler, &d->pipe) != 0) return DLP_ERR_MEMORY;
     workers_desc(c, S_FETCH, &d->fetch.workers);
-    d->batch.collate = c->collate == C_PAD    ? dlp_collate_pad
-                       : c->collate == C_PACK ? dlp_collate_pack
-                       : c->collate           ? call_collate
-                                              : NULL;
-    d->batch.collate_user = &now_;
-    if (c->collate == C_OWN) d->batch.out_fields = own_fields, d->batch.n_out_fields = 3;
-    d->batch.batch_workers = w->st[S_BATCH].n ? w->st[S_BATCH].n : DLP_NONE;
-    d->transfer.device = w->transfer == 0 ? NULL : w->late_device ? &slow_ : dlp_device_host();
-    d->transfer.device_buffers = w->device_buffers && w->transfer ? w->held + w->device_buffers : 0;
-    d->transfer.threaded = w->transfer == 2;
-    pipe_desc(c, resume, &d->pipe);
+    d->fetch.workers.num_workers = 0;
+    d->collate = c->collate == C_PAD    ? dlp_collate_pad
+                 : c->collate == C_PACK ? dlp_collate_pack
+                 : c->collate           ? call_collate
+                                        : NULL;
+    d->collate_user = &now_;
+    if (c->collate == C_OWN) d->out_fields = own_fields, d->n_out_fields = 3;
+    d->batch_workers.num_workers = w->st[S_BATCH].n ? w->st[S_BATCH].n : DLP_NONE;
+    d->device = w->transfer == 0 ? NULL : w->late_device ? &slow_ : dlp_device_host();
+    d->device_buffers = w->device_buffers && w->transfer ? w->held + w->device_buffers : 0;
+    d->transfer_thread = w->transfer == 2;
     d->pipe.epoch_end = c->epoch_end;
-    d->pipe.rank = sampler.rank;
-    d->pipe.world_size = sampler.world_size;
-    d->pipe.allow_uneven = sampler.allow_uneven;
     d->topology = topologies[w->topology];
     d->fetch.fetcher = w->fetcher;
     d->fetch.in_flight = w->fetcher ? w->in_flight : 0;
@@ -822,10 +821,8 @@ static int open_loader(const cfg *c, const dlp_state *resume) {
     d->fetch.async = (dlp_async){call_submit, call_reap};
     d->cache.bytes = (uint64_t)w->cache * 128;
     if (c->kind == K_PARTS) {
-        part_desc(c, &part);
-        memcpy(&d->parts, &part, sizeof d->parts); /* it begins so */
-        d->pipe.streams = part.streams;
-        d->pipe.steps_per_epoch = part.steps_per_epoch;
+        d->sampler.order = DLP_ORDER_SEQUENTIAL; /* of a loader, instead of DLP_ORDER_PARTS */
+        part_desc(c, &d->parts, &d->pipe);
     }
     return dlp_loader_open(&run_.pipe, d, &open_err_);
 }
@@ -843,30 +840,26 @@ static int open_split(const cfg *c, const dlp_state *resume) {
                            .user = &now_,
                            .writes_all_bytes = (uint32_t)c->fills};
     dlp_fetch_desc fetch = {.dataset = &dataset};
-    inside_sampler_desc sampler = {.order = c->order == O_SHUFFLED ? DLP_ORDER_SHUFFLED : 0,
-                                   .seed = c->order_seed};
-    dlp_batch_desc batch = {.batch_size = 1, .batch_workers = DLP_NONE};
-    inside_split_desc split = {.chunk_rows = (uint64_t)c->chunk_rows,
-                               .batch_size = c->batch,
-                               .n_rows = c->n_items < all ? c->n_items : all,
-                               .last = c->last,
-                               .within_chunks = c->within};
-    inside_repeat_desc repeat = {.epochs = c->forever ? DLP_FOREVER : c->epochs,
-                                 .epoch_end = c->epoch_end};
+    const dlp_sampler_desc sampler = {.order = c->order == O_SHUFFLED ? DLP_ORDER_SHUFFLED : 0,
+                                      .seed = c->order_seed};
+    const dlp_split_desc split = {.chunk_rows = (uint64_t)c->chunk_rows,
+                                  .batch_size = c->batch,
+                                  .n_rows = c->n_items < all ? c->n_items : all,
+                                  .last = c->last,
+                                  .within_chunks = c->within};
+    rig_table t = {.n = 0};
     dlp_pipe_desc pipe;
-    int rc;
     pipe_desc(c, resume, &pipe);
     pipe.prefetch_factor = w->prefetch;
-    if ((rc = inside_pipe_open(&run_.pipe, &pipe, NULL)) != DLP_OK) return rc;
     workers_desc(c, S_FETCH, &fetch.workers);
-    inside_add_sampler(run_.pipe, &sampler);
-    if (c->repeats) inside_add_repeat(run_.pipe, &repeat);
-    inside_add_fetch(run_.pipe, &fetch);
-    inside_add_batch(run_.pipe, &batch);
-    if (w->transfer) add_transfer(w);
-    inside_add_split(run_.pipe, &split);
-    if (w->start == START_EARLY && (rc = inside_pipe_fork(run_.pipe)) != DLP_OK) return rc;
-    return dlp_pipe_start(run_.pipe);
+    table_list(&t, &sampler);
+    table_fetch(&t, &fetch, 0);
+    table_row(&t, (dlp_node){.verb = DLP_BATCH,
+                             .batch = {.batch_size = 1},
+                             .workers = {.num_workers = DLP_NONE}});
+    if (w->transfer) add_transfer(w, &t);
+    table_row(&t, (dlp_node){.verb = DLP_SPLIT, .split = split});
+    return open_table(c, &t, &pipe);
 }
 
 static int open_chunks(const cfg *c, const dlp_state *resume) {

@@ -19,9 +19,11 @@ static int wrong(const char *format, ...) {
     return 1;
 }
 
-/* A place in the order: batches of the epoch before k are consumed, and those marked. */
+/* A place in the order: batches of the epoch before k are consumed, and those marked. end_due: the
+   end of the epoch before is still to be told. */
 typedef struct place {
     uint64_t epoch, k, n_done;
+    int end_due;
     uint8_t done[MOST_ROWS];
 } place;
 
@@ -29,6 +31,9 @@ typedef struct held {
     dlp_batch *batch;
     uint64_t sum;
 } held;
+
+/* Of an epoch whose items were all left out: the next call fails; it may, as others know more. */
+enum { NONE_NO, NONE_MUST, NONE_MAY };
 
 typedef struct run {
     cfg *c;
@@ -38,6 +43,8 @@ typedef struct run {
     held held[HELD_MOST];
     int n_held, taken, moved, seeks, leaves, kills, epoch_end_due, last;
     int unseen; /* nothing came behind the last batch */
+    int inside; /* the present epoch was entered behind its first batch, or by a seek */
+    int none;   /* NONE_*: an error in place of what follows, since the epoch had no valid row */
     uint64_t last_epoch, last_k;
     uint64_t sequence; /* the least that the next batch may have */
     dlp_state state[STATES_MOST];
@@ -161,7 +168,9 @@ static int batch_is(run *r, const dlp_batch *b, mbatch *e) {
 
 /* Does a woe tell this error? */
 static int woe_is(const woe *w, uint64_t epoch, const dlp_error *err) {
-    if (w->code != err->code || strcmp(err->stage, stage_names[w->stage]) != 0) return 0;
+    const int mixed = w->stage == S_FETCH && now_.mix_first > 0 && w->index >= now_.mix_first;
+    if (w->code != err->code) return 0;
+    if (strcmp(err->stage, mixed ? mixed_name : stage_names[w->stage]) != 0) return 0;
     if (err->epoch != epoch) return 0;
     if (w->stage == S_PARTS) return 1;
     if (w->has_item != err->has_item) return 0;
@@ -193,6 +202,7 @@ static int error_expected(run *r, int rc) {
     uint64_t skips;
     mbatch e;
     if (rc != err->code) return wrong("next returned %s", dlp_code_name(rc));
+    if (r->none != NONE_NO && strstr(err->message, "has no valid row") != NULL) return 0;
     if (err->code == DLP_ERR_BUDGET && c->max_skips &&
         failures_all(c, &skips) > (uint64_t)c->max_skips)
         return 0;
@@ -215,11 +225,28 @@ static int error_expected(run *r, int rc) {
 
 /* ---- places ---- */
 
+/* True if all items that this rank has in an epoch are left out, and it has some. */
+static int epoch_is_none(uint64_t epoch) {
+    static mbatch e;
+    uint64_t left_out = 0;
+    for (uint64_t k = 0; k < model_.batches[epoch]; k++) {
+        expect(&model_, epoch, k, &e);
+        for (uint32_t r = 0; r < e.count; r++) {
+            if (e.row[r].valid) return 0;
+            left_out += model_.c->kind == K_CHUNKS || e.position + r < model_.samples;
+        }
+    }
+    return left_out > 0;
+}
+
 static void place_settle(run *r) { /* what comes next, epochs that are over gone by */
     place *at = &r->at;
     while (at->epoch < (uint64_t)r->c->epochs && !r->epoch_end_due) {
         while (at->k < model_.batches[at->epoch] && at->done[at->k]) at->k++;
         if (at->k < model_.batches[at->epoch]) return;
+        if (at->n_done > 0 && epoch_is_none(at->epoch))
+            r->none = r->inside || r->c->w[r->c->life].world > 1 ? NONE_MAY : NONE_MUST;
+        r->inside = 0;
         at->epoch++;
         at->k = at->n_done = 0;
         memset(at->done, 0, sizeof at->done);
@@ -258,7 +285,9 @@ static void release_one(run *r) {
    a rank that has more rows may go on there. */
 static place told(const run *r) {
     place to = r->at;
+    to.end_due = r->epoch_end_due;
     if (r->c->kind != K_STREAM || !r->unseen || r->last) return to;
+    to.end_due = 0;
     to.epoch = r->last_epoch;
     to.k = to.n_done = r->last_k + 1;
     memset(to.done, 1, to.k);
@@ -294,7 +323,10 @@ static void do_seek(run *r) {
     rc = dlp_pipe_seek(r->p, to, &err);
     if (rc != DLP_OK) wrong("seek: %s: %s", dlp_code_name(rc), err.message);
     r->moved = 1;
-    r->epoch_end_due = r->last = 0;
+    r->epoch_end_due = r->at.end_due;
+    r->last = 0;
+    r->inside = 1;
+    if (r->none) r->none = NONE_MAY;
     r->unseen = r->at.k > 0 && r->at.epoch < (uint64_t)r->c->epochs &&
                 r->at.k >= model_.batches[r->at.epoch]; /* of a stream */
     r->last_epoch = r->at.epoch;
@@ -306,8 +338,10 @@ static void do_leave(run *r) {
     int rc = dlp_pipe_next_epoch(r->p);
     if (rc != DLP_OK) wrong("next_epoch: %s", dlp_code_name(rc));
     r->epoch_end_due = r->unseen = 0;
+    if (r->none) r->none = NONE_MAY;
     if (r->at.n_done == 0) return;
     memset(&r->at.done, 0, sizeof r->at.done);
+    r->inside = 0;
     r->at.epoch++;
     r->at.k = r->at.n_done = 0;
     r->moved = 1;
@@ -452,6 +486,10 @@ static int live(run *r) {
         if (c->stops_at && r->taken == c->stops_at) dlp_pipe_stop(r->p);
         if (c->forever && r->at.epoch >= (uint64_t)c->epochs) return 0;
         rc = next_once(r, &b);
+        if (rc >= 0 && rc != DLP_STOPPED && r->none == NONE_MUST)
+            return wrong("no error behind epoch %d, all of which was left out", (int)r->last_epoch),
+                   0;
+        if (rc >= 0) r->none = NONE_NO;
         if (rc == DLP_OK)
             took(r, b);
         else if (rc == DLP_EPOCH_END && r->epoch_end_due)
@@ -507,6 +545,7 @@ static int live_driven(run *r) {
     rc = dlp_chunks_run(r->p, &d);
     if (said_) return 0;
     if (rc < 0) return error_expected(r, rc), 0;
+    if (r->none == NONE_MUST) wrong("no error behind an epoch, all of which was left out");
     if (rc != DLP_END || r->at.epoch < (uint64_t)r->c->epochs || result.steps != (uint64_t)r->taken)
         wrong("dlp_chunks_run returned %s at epoch %d batch %d", dlp_code_name(rc),
               (int)r->at.epoch, (int)r->at.k);
@@ -642,7 +681,9 @@ static int run_configuration(cfg *c) {
         r.at = at;
         r.sequence = 0;
         r.moved = r.kills = 0;
-        r.epoch_end_due = r.unseen = 0;
+        r.epoch_end_due = at.end_due;
+        r.unseen = r.none = 0;
+        r.inside = at.n_done > 0;
         r.taken = 0;
         share_begin(&r, pid);
         if (opened(&r, c->life ? &state : NULL) != 0) return 1;

@@ -98,8 +98,8 @@ static inline void job_init(job *j, int policy) {
     d->epochs = 2;
     d->seed = 9;
     d->shuffle = 1;
-    d->batch.last = DLP_LAST_PARTIAL;
-    d->batch.collate = dlp_collate_pad;
+    d->drop_last = DLP_LAST_PARTIAL;
+    d->collate = dlp_collate_pad;
     if (policy == RETRIES || policy == BACKS_OFF) d->fetch.workers.retries = 3;
     if (policy == BACKS_OFF) d->fetch.workers.retry_backoff_ms = 1;
     if (policy == REPLACES || policy == POISON_REPLACED)

@@ -6,7 +6,6 @@
 
 #include "../../dlpipe.h"
 #include "../../dlpipe_shm.h"
-#include "inside_stages.h"
 
 /* What a walk wants of a field. */
 enum {
@@ -31,8 +30,16 @@ typedef struct field_row {
 #define WHOLE(type, field, ...) \
     { FIELD_AT(type, field), &(const __typeof__(((type *)0)->field)){__VA_ARGS__}, IN_ANY_WORDS }
 
-/* Of a desc that the library fills in for a row of a table. */
+/* Of a row of a table. */
 #define INNER VALUE
+#define INNER_WITH WITH
+
+/* Fields that end, and the cells that they lie in. */
+typedef struct walked_ends {
+    const dlp_field *fields;
+    uint32_t n_fields, n_cells;
+} walked_ends;
+typedef dlp_queue_desc transfer_queue;
 
 static int walk_salt_ = 1; /* what user pointers of rows point to */
 #define USER &walk_salt_
@@ -51,6 +58,7 @@ static int other_count(void *user, uint64_t part, uint64_t *items);
 static int other_load(void *user, dlp_part *part);
 static int64_t other_agree(void *user, int64_t mine, int most);
 static int other_expand(void *user, dlp_expand *x);
+static int other_keep(void *user, const dlp_item *it);
 static int other_chunk(void *user, dlp_chunk *c);
 static const void *other_rows_at(void *user, uint64_t chunk, uint32_t field);
 static int64_t other_next(void *user, uint64_t epoch, uint64_t *index, uint64_t max);
@@ -68,6 +76,7 @@ static const uint64_t other_numbers_[64] = {2, 3, 5, 1, 4, 2, 2, 6, 1, 1, 3, 4, 
                                             2, 3, 5, 1, 4, 2, 2, 6, 1, 1, 3, 4, 2, 7, 1, 2};
 static const uint32_t other_lengths_[64] = {9, 1, 8, 2, 7, 3, 6, 4, 5, 9, 9, 9, 1, 1, 2, 2};
 static const int32_t other_cpus_[2] = {0, 0};
+static const dlp_identity other_identity_ = {.names = 5, .order = 6, .sizes = 7, .content = 8};
 static dlp_budget other_budget_;
 static dlp_state other_state_; /* after a batch of the same wiring */
 static dlp_shm_desc other_shm_;
@@ -96,6 +105,7 @@ static const field_row rows_[] = {
     VALUE(dlp_dataset, open_end, 1),
     VALUE(dlp_dataset, filter, 1),
     VALUE(dlp_dataset, warning, "a warning"),
+    VALUE(dlp_dataset, worker_bytes, 4096),
 
     VALUE(dlp_workers_desc, num_workers, 3),
     VALUE(dlp_workers_desc, placement, 7),
@@ -124,26 +134,26 @@ static const field_row rows_[] = {
 
     VALUE(dlp_join_desc, how, DLP_JOIN_MIX),
 
-    VALUE(dlp_batch_desc, batch_size, 6),
-    VALUE(dlp_batch_desc, last, DLP_LAST_DROP),
-    VALUE(dlp_batch_desc, collate, other_collate),
-    WITH(dlp_batch_desc, collate_user, USER),
-    VALUE(dlp_batch_desc, out_fields, other_fields_),
-    VALUE(dlp_batch_desc, n_out_fields, 2),
-    VALUE(dlp_batch_desc, batch_workers, 3),
-
-    INNER(inside_map_desc, item, other_item),
-    INNER(inside_map_desc, batch, other_batch),
-    INNER(inside_map_desc, user, USER),
-    INNER(inside_scratch_desc, fields, other_fields_),
-    INNER(inside_scratch_desc, n_fields, 2),
-    INNER(inside_scratch_desc, n_cells, 1),
-    INNER(inside_guard_desc, fields, other_guards_),
-    INNER(inside_guard_desc, n_fields, 2),
-
-    VALUE(dlp_transfer_desc, device, &other_device_),
-    VALUE(dlp_transfer_desc, device_buffers, 4),
-    VALUE(dlp_transfer_desc, threaded, 1),
+    INNER(dlp_node_map, item, other_item),
+    INNER(dlp_node_map, batch, other_batch),
+    INNER(dlp_node_map, user, USER),
+    INNER(dlp_node_map, ends, "x"),
+    INNER(dlp_node_filter, keep, other_keep),
+    INNER(dlp_node_filter, id, 3),
+    INNER(dlp_node_batch, batch_size, 6),
+    INNER(dlp_node_batch, last, DLP_LAST_DROP),
+    INNER(dlp_node_batch, collate, other_collate),
+    INNER_WITH(dlp_node_batch, collate_user, USER),
+    INNER(dlp_node_batch, out_fields, other_fields_),
+    INNER(dlp_node_batch, n_out_fields, 2),
+    INNER(dlp_node_batch, copy_workers, 1),
+    INNER(dlp_node_transfer, device, &other_device_),
+    INNER(transfer_queue, capacity, 4),
+    INNER(walked_ends, fields, other_fields_),
+    INNER(walked_ends, n_fields, 2),
+    INNER(walked_ends, n_cells, 1),
+    INNER(dlp_node_guard, fields, other_guards_),
+    INNER(dlp_node_guard, n_fields, 2),
 
     VALUE(dlp_sampler_desc, order, DLP_ORDER_REPLACEMENT),
     VALUE(dlp_sampler_desc, threaded, 1),
@@ -251,6 +261,12 @@ static const field_row rows_[] = {
     VALUE(dlp_loader_desc, epochs, 3),
     VALUE(dlp_loader_desc, seed, 99),
     VALUE(dlp_loader_desc, topology, DLP_TOPOLOGY_CLASSIC),
+    VALUE(dlp_loader_desc, collate, other_collate),
+    VALUE(dlp_loader_desc, out_fields, other_fields_),
+    VALUE(dlp_loader_desc, n_out_fields, 2),
+    VALUE(dlp_loader_desc, device, &other_device_),
+    VALUE(dlp_loader_desc, device_buffers, 4),
+    VALUE(dlp_loader_desc, transfer_thread, 1),
     VALUE(dlp_loader_desc, joins, &other_join_),
     VALUE(dlp_loader_desc, n_joins, 1),
 
@@ -277,6 +293,7 @@ static const field_row rows_[] = {
     VALUE(dlp_chunks_desc, pass, DLP_PASS_EVALUATE),
     VALUE(dlp_chunks_desc, seed, 99),
     VALUE(dlp_chunks_desc, rows_at, other_rows_at),
+    VALUE(dlp_chunks_desc, identity, &other_identity_),
 
     VALUE(dlp_files_desc, n_items, 17),
     VALUE(dlp_files_desc, fields, other_fields_),
@@ -292,6 +309,7 @@ static const field_row rows_[] = {
     WITH(dlp_files_desc, writes_all_bytes, 1),
     VALUE(dlp_files_desc, worker_init, other_init),
     VALUE(dlp_files_desc, worker_exit, other_exit),
+    VALUE(dlp_files_desc, warning, "a warning"),
 
     VALUE(dlp_tokens_desc, pattern, "/nowhere/*.bin"),
     WHOLE(dlp_tokens_desc, paths, other_paths_),
@@ -354,14 +372,14 @@ typedef struct field_pair {
 static const field_pair pairs_[] = {
     PAIR(dlp_dataset, fields, n_fields),
     PAIR(dlp_workers_desc, affinity, n_affinity),
-    PAIR(dlp_batch_desc, out_fields, n_out_fields),
     PAIR(dlp_sampler_desc, subset, n_subset),
     PAIR(dlp_pipe_desc, counters, n_counters),
-    PAIR(inside_scratch_desc, fields, n_fields),
-    PAIR(inside_guard_desc, fields, n_fields),
+    PAIR(dlp_node_batch, out_fields, n_out_fields),
+    PAIR(dlp_node_guard, fields, n_fields),
     PAIR(dlp_split_desc, rows, n_chunks),
     PAIR(dlp_part_desc, items, n_parts),
     PAIR(dlp_expand_desc, fields, n_fields),
+    PAIR(dlp_loader_desc, out_fields, n_out_fields),
     PAIR(dlp_loader_desc, joins, n_joins),
     PAIR(dlp_chunks_desc, fields, n_fields),
     PAIR(dlp_chunks_desc, rows, n_chunks),

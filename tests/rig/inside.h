@@ -26,6 +26,10 @@ INSIDE size_t inside_state_bytes(void); /* those of a dlp_state that mean someth
 INSIDE void *inside_order_table(const dlp_sampler_desc *d, uint64_t n_items);
 INSIDE uint64_t inside_order_index(const dlp_sampler_desc *d, uint64_t n_items, const void *table,
                                    uint64_t epoch, uint64_t position);
+/* Make a pipe of a table, and do not start it; its memory is not prepared. */
+INSIDE int inside_pipe_of(dlp_pipe **out, const dlp_node *nodes, uint32_t n,
+                          const dlp_pipe_desc *desc, dlp_error *err);
+INSIDE int inside_pipe_fork(dlp_pipe *p);
 /* As if batches 0 .. start - 1 had been fed, worked on, delivered and released. Called while the
    pipe starts, before any of its threads. */
 INSIDE void inside_place(dlp_pipe *p, uint64_t start);
@@ -123,6 +127,7 @@ INSIDE void inside_name_remove(const char *name, int fd);
 /* Numbers that the shared implementation takes from here, so that a test may set them. */
 extern uint64_t inside_input_run_ns;   /* inputs come in runs that take so long */
 extern uint32_t inside_file_read_most; /* bytes that a read of a file asks for */
+extern uint64_t inside_index_tell_ns, inside_index_stall_ns;
 #ifdef DLPIPE_S3_H
 INSIDE uint32_t inside_s3_limit(dlp_s3_io *io);   /* requests that may be in flight */
 INSIDE void inside_s3_one_at_once(dlp_s3_io *io); /* in flight, for good */
@@ -153,7 +158,7 @@ INSIDE uint64_t inside_hash(inside_domain domain, uint64_t seed, uint64_t number
 
 INSIDE uint64_t inside_absorb(uint64_t hash, uint64_t word) { return dlpi_absorb(hash, word); }
 
-INSIDE size_t inside_state_bytes(void) { return sizeof(dlpi_state); }
+INSIDE size_t inside_state_bytes(void) { return DLPI_STATE_BYTES; }
 
 INSIDE void *inside_order_table(const dlp_sampler_desc *d, uint64_t n_items) {
     uint64_t bytes = dlpi_order_table_bytes(d, n_items);
@@ -195,6 +200,11 @@ INSIDE void inside_place(dlp_pipe *p, uint64_t start) {
 }
 
 INSIDE uint64_t inside_restarts(dlp_pipe *p) { return DLPI_LOAD_SEQ(&p->ctl->restarts); } /* I1 */
+INSIDE int inside_pipe_of(dlp_pipe **out, const dlp_node *nodes, uint32_t n,
+                          const dlp_pipe_desc *desc, dlp_error *err) {
+    return dlpi_table_pipe(out, nodes, n, desc, err);
+}
+INSIDE int inside_pipe_fork(dlp_pipe *p) { return p->prepared ? p->err.code : dlpi_prepare(p); }
 INSIDE int32_t inside_consumer_pid(dlp_pipe *p) { return p->consumer->block->pid; }
 INSIDE uint64_t inside_scheduled(dlp_pipe *p) { return DLPI_LOAD_SEQ(&p->ctl->tail); } /* I1 */
 INSIDE int inside_workers(dlp_pipe *p) { return p->n_workers; }
@@ -244,7 +254,9 @@ INSIDE void inside_worker_says(dlp_pipe *p, int n, int state) {
     DLPI_STORE_SEQ(&p->workers[n].block->state, state); /* I1 */
 }
 INSIDE int inside_debug(void) { return DLPI_DEBUG; }
+#if DLPI_ON_LINUX
 INSIDE uint64_t inside_meminfo(const char *line) { return dlpi_read_number("/proc/meminfo", line); }
+#endif
 
 INSIDE uint64_t inside_mix_period(const dlp_mix *m) { return m->period; }
 INSIDE uint64_t inside_mix_samples(const dlp_mix *m) { return m->samples; }
@@ -264,14 +276,14 @@ INSIDE int inside_order_check(const dlp_sampler_desc *d, uint64_t n_items) {
     return dlpi_order_check(d, n_items, NULL);
 }
 
-_Static_assert(sizeof(inside_state) == sizeof(dlpi_state) && INSIDE_GAPS == DLPI_GAPS_MAX &&
+_Static_assert(sizeof(inside_state) == DLPI_STATE_BYTES && INSIDE_GAPS == DLPI_GAPS_MAX &&
                    offsetof(inside_state, gaps_used) == offsetof(dlpi_state, gaps_used) &&
                    offsetof(inside_state, epoch) == offsetof(dlpi_state, epoch) &&
                    offsetof(inside_state, params) == offsetof(dlpi_state, params),
                "the same");
 INSIDE void inside_state_seal(inside_state *s) {
     dlpi_state own;
-    memcpy(&own, s, sizeof own);
+    memcpy(&own, s, sizeof *s);
     s->check = dlpi_state_hash(&own);
 }
 INSIDE uint64_t inside_epochs_most(void) { return DLPI_MAX_EPOCH; }
@@ -352,7 +364,7 @@ INSIDE void inside_name_remove(const char *name, int fd) {
 #endif
 
 INSIDE int inside_forked(dlp_pipe *p) { return dlpi_forked(p); }
-INSIDE void inside_exported_lock(void) { pthread_mutex_lock(&dlpi_exported_lock); }
+INSIDE void inside_exported_lock(void) { dlpi_mutex_lock(&dlpi_exported_lock); }
 
 INSIDE void inside_wait_cpus(uint32_t cpus) { DLPI_STORE_RLX(&dlpi_wait_cpus, cpus); }
 

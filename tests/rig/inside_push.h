@@ -3,7 +3,9 @@
 #ifndef INSIDE_PUSH_H
 #define INSIDE_PUSH_H
 
+#ifdef __linux__
 #include <sys/un.h>
+#endif
 #include "inside.h"
 
 typedef struct inside_push_head { /* what the memory of a push begins with */
@@ -30,6 +32,7 @@ INSIDE void inside_push_wait(const dlp_push *push, uint32_t *spin_ns, uint32_t *
 /* Hand out a file as the memory of a push; NULL: err says why not. */
 INSIDE void *inside_door_open(const char *path, int memory, dlp_error *err);
 INSIDE void inside_door_close(void *door, const char *path);
+struct sockaddr_un;
 INSIDE int inside_door_address(struct sockaddr_un *to, const char *path);
 
 #ifdef DLPIPE_IMPLEMENTATION_DONE
@@ -69,9 +72,11 @@ INSIDE void inside_push_wait(const dlp_push *push, uint32_t *spin_ns, uint32_t *
 }
 
 INSIDE int inside_push_map(uint64_t bytes, int *fd, void **map) {
-    return dlpi_push_map(bytes, fd, map, NULL);
+    const char *call;
+    return dlpi_memory_file(fd, map, "dlpipe-push", bytes, false, &call);
 }
 
+#ifndef DLPIPE_THREADS_ONLY
 INSIDE void *inside_door_open(const char *path, int memory, dlp_error *err) {
     dlpi_door *door = calloc(1, sizeof *door);
     if (door == NULL) return NULL;
@@ -90,6 +95,7 @@ INSIDE void inside_door_close(void *door, const char *path) {
 INSIDE int inside_door_address(struct sockaddr_un *to, const char *path) {
     return dlpi_door_address(to, path);
 }
+#endif
 
 #endif
 #endif

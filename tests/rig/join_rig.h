@@ -199,11 +199,6 @@ static void fetch_desc(setup *s, int i, dlp_dataset *ds, dlp_fetch_desc *f) {
     f->workers.worker_exit = basket_close;
 }
 
-static void add_cache(dlp_pipe *p, int wanted) { /* needs: cache */
-    dlp_cache_desc c = {1 << 20};                /* needs: cache */
-    if (wanted) inside_add_cache(p, &c);         /* needs: cache */
-} /* needs: cache */
-
 /* Parts whose items have labels elsewhere. */
 static int load_part(void *user, dlp_part *part) { /* needs: parts */
     (void)user;                                    /* needs: parts */
@@ -217,8 +212,8 @@ static int fetch_of_part(void *user, dlp_item *it) { /* needs: parts */
 } /* needs: parts */
 static const uint64_t part_items_[3] = {10, 9, 8}; /* needs: parts */
 
-static inside_part_desc part_desc(void) {  /* needs: parts */
-    inside_part_desc d;                    /* needs: parts */
+static dlp_part_desc part_desc(void) {     /* needs: parts */
+    dlp_part_desc d;                       /* needs: parts */
     memset(&d, 0, sizeof d);               /* needs: parts */
     d.n_parts = 3;                         /* needs: parts */
     d.items = part_items_;                 /* needs: parts */
@@ -228,63 +223,62 @@ static inside_part_desc part_desc(void) {  /* needs: parts */
     return d;                              /* needs: parts */
 } /* needs: parts */
 
-static void add_map(dlp_pipe *p, const setup *s, dlp_item_fn fn, void *user) {
-    inside_map_desc map;
-    memset(&map, 0, sizeof map);
-    map.item = fn;
-    map.user = user;
-    map.workers.num_workers = s->map_workers;
-    inside_add_map(p, &map);
+static void add_cache(rig_table *t) {
+    table_row(t, (dlp_node){.verb = DLP_CACHE, .cache = {.bytes = 1 << 20}});
 }
 
-static dlp_pipe *setup_open(setup *s, int how_second) {
-    dlp_pipe_desc pipe;
-    inside_sampler_desc sampler;
-    inside_repeat_desc repeat;
+static void add_map(rig_table *t, const setup *s, dlp_item_fn fn, void *user) {
+    table_row(t, (dlp_node){.verb = DLP_MAP,
+                            .map = {.item = fn, .user = user},
+                            .workers = {.num_workers = s->map_workers}});
+}
+
+/* Make a pipe that is not started. how: of all datasets behind the first; 0: each as it is. */
+static int setup_try(setup *s, int how, dlp_pipe **p, dlp_error *err) {
+    dlp_pipe_desc pipe = {.resume = s->resume,
+                          .prefetch_factor = (int32_t)s->prefetch,
+                          .shm = s->shm,
+                          .epochs = s->epochs};
+    dlp_sampler_desc sampler = {.seed = 3, .order = DLP_ORDER_SHUFFLED};
     dlp_dataset ds[MOST];
     dlp_fetch_desc fetch;
-    dlp_join_desc join;
-    dlp_batch_desc batch;
-    dlp_pipe *p;
+    rig_table t = {.n = 0};
     int middle = s->middle;
-    memset(&pipe, 0, sizeof pipe);
-    memset(&sampler, 0, sizeof sampler);
-    memset(&repeat, 0, sizeof repeat);
-    memset(&batch, 0, sizeof batch);
-    memset(&join, 0, sizeof join);
-    pipe.resume = s->resume;
-    pipe.prefetch_factor = (int32_t)s->prefetch;
-    pipe.shm = s->shm;
-    sampler.seed = 3;
-    sampler.order = DLP_ORDER_SHUFFLED;
-    if (s->mix && !s->shuffled) dlp_mix_sampler(s->mix, (dlp_sampler_desc *)(void *)&sampler);
+    uint32_t mixes = 0;
+    for (int i = 1; i < s->n; i++) mixes |= s->of[i].mixed || how == DLP_JOIN_MIX;
+    if (s->mix && !s->shuffled) dlp_mix_sampler(s->mix, &sampler);
     if (s->parts) sampler.order = DLP_ORDER_PARTS; /* needs: parts */
-    repeat.epochs = s->epochs;
-    CHECK(inside_pipe_open(&p, &pipe, NULL) == DLP_OK);
-    inside_add_sampler(p, &sampler);
-    inside_add_repeat(p, &repeat);
+    table_list(&t, &sampler);
     fetch_desc(s, 0, &ds[0], &fetch);
-    if (s->parts) {                           /* needs: parts */
-        inside_part_desc parts = part_desc(); /* needs: parts */
-        inside_add_parts(p, &parts);          /* needs: parts */
-        ds[0].fetch = fetch_of_part;          /* needs: parts */
-        ds[0].n_items = 0;                    /* needs: parts */
-    }                                         /* needs: parts */
-    inside_add_fetch(p, &fetch);
-    if (s->cache == 2) add_cache(p, 1); /* needs: cache */
+    if (s->parts) {                        /* needs: parts */
+        dlp_part_desc parts = part_desc(); /* needs: parts */
+        table_load(&t, &parts);            /* needs: parts */
+        ds[0].fetch = fetch_of_part;       /* needs: parts */
+        ds[0].n_items = 0;                 /* needs: parts */
+    }                                      /* needs: parts */
+    table_fetch(&t, &fetch, mixes);
+    if (s->cache == 2) add_cache(&t); /* needs: cache */
     for (int i = 1; i < s->n; i++) {
-        fetch_desc(s, i, &ds[i], &join.fetch);
-        if (middle && !s->of[i].mixed) add_map(p, s, map_middle, NULL), middle = 0;
-        join.how = i == 1 && how_second ? how_second : s->of[i].mixed ? DLP_JOIN_MIX : 0;
-        inside_add_join(p, &join);
+        const int mixed = i == 1 && how ? how == DLP_JOIN_MIX : s->of[i].mixed;
+        fetch_desc(s, i, &ds[i], &fetch);
+        if (middle && !s->of[i].mixed) add_map(&t, s, map_middle, NULL), middle = 0;
+        table_fetch(&t, &fetch, mixed ? ++mixes : 0);
     }
-    if (middle) add_map(p, s, map_middle, NULL);
-    if (s->map) add_map(p, s, map_adds, s);
-    if (s->gate_map) add_map(p, s, s->gate_map, NULL);
-    if (s->cache == 1) add_cache(p, 1); /* needs: cache */
-    batch.batch_size = s->batch;
-    batch.collate = s->collate ? dlp_collate_pad : NULL;
-    inside_add_batch(p, &batch);
+    if (middle) add_map(&t, s, map_middle, NULL);
+    if (s->map) add_map(&t, s, map_adds, s);
+    if (s->gate_map) add_map(&t, s, s->gate_map, NULL);
+    if (s->cache == 1) add_cache(&t); /* needs: cache */
+    table_row(&t, (dlp_node){.verb = DLP_BATCH,
+                             .batch = {.batch_size = s->batch,
+                                       .collate = s->collate ? dlp_collate_pad : NULL}});
+    return table_pipe(&t, p, &pipe, err);
+}
+
+static dlp_pipe *setup_open(setup *s) {
+    dlp_pipe *p = NULL;
+    dlp_error e = {.code = 0};
+    CHECK(setup_try(s, 0, &p, &e) == DLP_OK);
+    if (p == NULL) printf("  %s: %s\n", e.stage, e.message);
     return p;
 }
 
@@ -338,7 +332,7 @@ __attribute__((unused)) static outcome drain(setup *s, uint64_t most) {
     outcome o;
     dlp_batch *b;
     dlp_plan plan;
-    dlp_pipe *p = setup_open(s, 0);
+    dlp_pipe *p = setup_open(s);
     memset(&o, 0, sizeof o);
     pipe_ = p;
     CHECK(dlp_pipe_plan(p, &plan) == DLP_OK && dlp_pipe_plan(p, &plan) == DLP_OK);

@@ -75,22 +75,21 @@ typedef struct wiring {
     char name[40];
     dlp_shm_desc shm;
     dlp_pipe_desc pipe;
-    inside_sampler_desc sampler;
-    inside_repeat_desc repeat;
+    dlp_sampler_desc sampler;
     dlp_field fields[3], raw, label;
     dlp_dataset dataset, mixed, zipped;
     dlp_workers_desc all, few; /* of fetch and what makes its items; of any other stage */
-    inside_part_desc parts, found;
-    inside_expand_desc expand;
-    inside_pack_desc pack;
+    dlp_part_desc parts, found;
+    dlp_expand_desc expand;
+    dlp_pack_desc pack;
     dlp_fetch_desc fetch;
-    inside_scratch_desc scratch;
+    uint32_t window, streams, n_cells; /* n_cells: of fields that end */
     dlp_cache_desc cache;
-    dlp_batch_desc batch;
+    dlp_node_batch batch;
+    dlp_workers_desc batch_by;
 } wiring;
 
-static wiring now_;   /* whom callbacks work for */
-static int by_nodes_; /* 1: a filter is a node of its own, not a fetch that skips */
+static wiring now_; /* whom callbacks work for */
 
 static inline int has(int kind) { return (int)(now_.kinds >> kind & 1); }
 static inline uint32_t width(void) { return has(SPLIT) ? CHUNK : 1; }
@@ -159,9 +158,9 @@ static inline int is_early(uint64_t epoch) {
 static int document_put(dlp_item *it, uint64_t id) {
     uint32_t *to = it->data[0];
     it->length[0] = tokens_of(id);
-    if (has(SCRATCH)) write_raw(it->data[1], id);
+    if (it->n_fields > 1) write_raw(it->data[1], id); /* raw: it is not decoded yet */
     for (uint64_t k = 0; k < it->length[0]; k++)
-        to[k] = (uint32_t)(id * 100 + k + 1) ^ (has(SCRATCH) ? *(uint32_t *)it->data[1] : 0);
+        to[k] = (uint32_t)(id * 100 + k + 1) ^ (it->n_fields > 1 ? *(uint32_t *)it->data[1] : 0);
     return 0;
 }
 
@@ -176,7 +175,6 @@ static int fetch_item(void *user, dlp_item *it) {
         if (word != id) return dlp_fail(it->call, 6, "another item's part");
     }
     if (has(PACK)) return document_put(it, id);
-    if (!by_nodes_ && is_filtered(id)) return DLP_SKIP;
     write_item(it, id);
     return 0;
 }
@@ -226,7 +224,7 @@ static int expand_item(void *user, dlp_expand *x) {
 }
 
 static int decode(void *user, dlp_item *it) {
-    uint32_t at = n_fields() + (has(ZIP) && comes_before(ZIP, DECODE));
+    const uint32_t at = n_fields() + (uint32_t)zip_reads();
     const uint64_t *raw = it->data[at];
     uint64_t *x = it->data[0];
     uint32_t *token = it->data[0];
@@ -346,7 +344,7 @@ static int set_buckets(wiring *w, dlp_error *err) {
     b.shuffle = 1;
     b.seed = 3;
     rc = dlp_buckets_open(&w->buckets, &b, err);
-    if (rc == DLP_OK) rc = dlp_buckets_sampler(w->buckets, (dlp_sampler_desc *)(void *)&w->sampler);
+    if (rc == DLP_OK) rc = dlp_buckets_sampler(w->buckets, &w->sampler);
     return rc;
 }
 
@@ -392,7 +390,7 @@ static int set_in_flight(wiring *w, dlp_error *err) {
 
 static int set_window(wiring *w, dlp_error *err) {
     (void)err;
-    w->found.window = w->expand.window = 11;
+    w->window = 11;
     w->found.queue_size = 60;
     w->pack.rule = DLP_PACK_FIT;
     w->pack.window = 9;
@@ -407,21 +405,21 @@ static int set_ragged(wiring *w, dlp_error *err) {
 
 static int set_epochs(wiring *w, dlp_error *err) {
     (void)err;
-    w->repeat.set_epoch = set_epoch;
+    w->pipe.set_epoch = set_epoch;
     *epoch_ = UINT64_MAX;
     return DLP_OK;
 }
 
 static int set_few_cells(wiring *w, dlp_error *err) {
     (void)err;
-    w->scratch.n_cells = 1;
+    w->n_cells = 1;
     w->cache.bytes = 800;
     return DLP_OK;
 }
 
 static int set_retries(wiring *w, dlp_error *err) {
     (void)err;
-    w->expand.workers.retries = w->pack.workers.retries = 2;
+    w->all.retries = w->found.workers.retries = w->parts.workers.retries = 2;
     if (!has(FILTER) && !has(EXPAND) && !has(PACK)) w->fetch.workers.retries = 2;
     return DLP_OK;
 }
@@ -429,7 +427,7 @@ static int set_retries(wiring *w, dlp_error *err) {
 static int set_streams(wiring *w, dlp_error *err) {
     uint32_t n = has(SPLIT) ? 1 : BATCH;
     (void)err;
-    w->parts.streams = w->found.streams = w->expand.streams = w->pack.streams = n;
+    if (has(PARTS) || has(FOUND) || has(FILTER) || has(EXPAND) || has(PACK)) w->pipe.streams = n;
     w->found.queue_size = 100;
     return DLP_OK;
 }
@@ -442,9 +440,9 @@ static int set_push(wiring *w, dlp_error *err) {
     int rc;
     dlp_field fields[4];
     memcpy(fields, w->fields, sizeof w->fields);
-    if (by_nodes_ && has(SCRATCH)) fields[n_fields()] = w->raw;
+    if (has(SCRATCH)) fields[n_fields()] = w->raw;
     d.fields = fields;
-    d.n_fields = n_fields() + (uint32_t)(by_nodes_ && has(SCRATCH));
+    d.n_fields = n_fields() + (uint32_t)has(SCRATCH);
     d.writers = 1;
     if ((rc = dlp_push_open(&w->push, &d, err)) != DLP_OK) return rc;
     source_items(dlp_push_source(w->push), &w->dataset, &w->fetch.workers);
@@ -460,6 +458,7 @@ static int set_push(wiring *w, dlp_error *err) {
         dlp_item it = {0};
         it.data = to;
         it.length = length;
+        it.n_fields = d.n_fields;
         to[n_fields()] = raw;
         from[n_fields()] = raw;
         it.index = i;
@@ -475,102 +474,43 @@ static int set_push(wiring *w, dlp_error *err) {
     return DLP_OK;
 }
 
-/* ---- what a kind adds ---- */
-
-static void add_parts(wiring *w) { inside_add_parts(w->p, &w->parts); }
-static void add_found(wiring *w) { inside_add_parts(w->p, &w->found); }
-static void add_expand(wiring *w) { inside_add_expand(w->p, &w->expand); }
-static void add_filter(wiring *w) {
-    if (!has(EXPAND)) add_expand(w);
-}
-static void add_pack(wiring *w) { inside_add_pack(w->p, &w->pack); }
-static void add_scratch(wiring *w) { inside_add_scratch(w->p, &w->scratch); }
-static void add_cache(wiring *w) { inside_add_cache(w->p, &w->cache); }
-
-static void add_join(wiring *w, const dlp_dataset *dataset, int how) {
-    dlp_join_desc d = {0};
-    d.fetch.dataset = dataset;
-    d.fetch.workers = w->few;
-    d.how = how;
-    inside_add_join(w->p, &d);
-}
-static void add_mix(wiring *w) { add_join(w, &w->mixed, DLP_JOIN_MIX); }
-static void add_zip(wiring *w) { add_join(w, &w->zipped, DLP_JOIN_ZIP); }
-
-static void add_guard(wiring *w) {
-    dlp_guard_field field = {0};
-    inside_guard_desc d = {0};
-    field.name = has(PACK) ? "tokens" : "g";
-    d.fields = &field;
-    d.n_fields = 1;
-    d.workers = w->few;
-    d.workers.on_error = DLP_ON_ERROR_DROP;
-    inside_add_guard(w->p, &d);
-}
-
-static void add_maps(wiring *w, int (*item)(void *, dlp_item *),
-                     int (*batch)(void *, dlp_batch *, void *)) {
-    inside_map_desc d = {0};
-    d.item = item;
-    d.batch = batch;
-    d.workers = w->few;
-    d.workers.idempotent = item == decode;
-    inside_add_map(w->p, &d);
-}
-static void add_map(wiring *w) { add_maps(w, map_item, NULL); }
-static void add_decode(wiring *w) { add_maps(w, decode, NULL); }
-static void add_batch_map(wiring *w) { add_maps(w, NULL, map_batch); }
-
-static void add_transfer(wiring *w) {
-    dlp_transfer_desc d = {0};
-    d.threaded = w->workers & 1;
-    inside_add_transfer(w->p, &d);
-}
-
-static void add_split(wiring *w) {
-    inside_split_desc d = {0};
-    d.chunk_rows = CHUNK;
-    d.batch_size = 6;
-    inside_add_split(w->p, &d);
-}
-
 typedef struct kind {
     const char *name;
     int (*set)(wiring *w, dlp_error *err); /* NULL: nothing */
-    void (*add)(wiring *w);                /* NULL: it is an option of other stages */
     const char *words;                     /* what errors may call it, and nothing else */
 } kind;
 
 static const kind kinds_[KINDS + 1] = {
-    [PARTS] = {"parts", set_parts, add_parts, "parts part"},
-    [FOUND] = {"found", set_found, add_found, "parts part max_items"},
-    [FILTER] = {"filter", set_filter, add_filter, "expand filter input"},
-    [EXPAND] = {"expand", set_expand, add_expand, "expand input"},
-    [PACK] = {"pack", set_pack, add_pack, "pack document ragged"},
-    [SHUFFLED] = {"shuffled", set_shuffled, NULL, "shuffle sampler.order"},
-    [BUCKETS] = {"buckets", set_buckets, NULL, "sampler.order DLP_ORDER_BATCHES"},
-    [MIX] = {"mix", NULL, add_mix, "mix join"},
-    [ZIP] = {"zip", NULL, add_zip, "zip join"},
-    [SCRATCH] = {"scratch", NULL, add_scratch, "scratch"},
-    [CACHE] = {"cache", NULL, add_cache, "cache"},
-    [GUARD] = {"guard", NULL, add_guard, "guard"},
-    [MAP] = {"map", NULL, add_map, "map"},
-    [COLLATE] = {"collate", set_collate, NULL, "collate"},
-    [BATCH_MAP] = {"batch_map", NULL, add_batch_map, "map"},
-    [TRANSFER] = {"transfer", NULL, add_transfer, "transfer device"},
-    [SPLIT] = {"split", set_split, add_split, "split chunks views"},
-    [UNORDERED] = {"unordered", set_unordered, NULL, "unordered"},
-    [SHARE] = {"share", set_share, NULL, "share subscribers"},
-    [CLASSIC] = {"classic", set_classic, NULL, "dispatch"},
-    [IN_FLIGHT] = {"in_flight", set_in_flight, NULL, "fetcher in_flight"},
-    [WINDOW] = {"window", set_window, NULL, "window windows"},
-    [RAGGED] = {"ragged", set_ragged, NULL, "ragged"},
-    [SET_EPOCH] = {"set_epoch", set_epochs, NULL, "set_epoch"},
-    [FEW_CELLS] = {"few_cells", set_few_cells, NULL, "n_cells"},
-    [RETRIES] = {"retries", set_retries, NULL, "retries"},
-    [STREAMS] = {"streams", set_streams, NULL, "streams"},
-    [PUSH] = {"push", set_push, NULL, "pushed push open_end"},
-    [DECODE] = {"decode", NULL, add_decode, "map"}};
+    [PARTS] = {"parts", set_parts, "parts part"},
+    [FOUND] = {"found", set_found, "parts part max_items"},
+    [FILTER] = {"filter", set_filter, "expand filter input"},
+    [EXPAND] = {"expand", set_expand, "expand input"},
+    [PACK] = {"pack", set_pack, "pack document ragged"},
+    [SHUFFLED] = {"shuffled", set_shuffled, "shuffle sampler.order"},
+    [BUCKETS] = {"buckets", set_buckets,
+                 "sampler.order list.order list.shuffle shuffle DLP_ORDER_BATCHES"},
+    [MIX] = {"mix", NULL, "mix join"},
+    [ZIP] = {"zip", NULL, "zip join"},
+    [SCRATCH] = {"scratch", NULL, "scratch"},
+    [CACHE] = {"cache", NULL, "cache"},
+    [GUARD] = {"guard", NULL, "guard"},
+    [MAP] = {"map", NULL, "map"},
+    [COLLATE] = {"collate", set_collate, "collate"},
+    [BATCH_MAP] = {"batch_map", NULL, "map"},
+    [TRANSFER] = {"transfer", NULL, "transfer device"},
+    [SPLIT] = {"split", set_split, "split chunks views"},
+    [UNORDERED] = {"unordered", set_unordered, "unordered"},
+    [SHARE] = {"share", set_share, "share subscribers"},
+    [CLASSIC] = {"classic", set_classic, "dispatch"},
+    [IN_FLIGHT] = {"in_flight", set_in_flight, "fetcher in_flight"},
+    [WINDOW] = {"window", set_window, "window windows"},
+    [RAGGED] = {"ragged", set_ragged, "ragged"},
+    [SET_EPOCH] = {"set_epoch", set_epochs, "set_epoch"},
+    [FEW_CELLS] = {"few_cells", set_few_cells, "n_cells"},
+    [RETRIES] = {"retries", set_retries, "retries"},
+    [STREAMS] = {"streams", set_streams, "streams"},
+    [PUSH] = {"push", set_push, "pushed push open_end mix zip"},
+    [DECODE] = {"decode", NULL, "map"}};
 
 /* ---- a pipe ---- */
 
@@ -600,33 +540,17 @@ static void set_all(wiring *w) {
     w->pipe.prefetch_factor = 3;
     w->pipe.max_held = 2;
     w->sampler.seed = 9;
-    w->repeat.epochs = has(PUSH) ? 1 : EPOCHS;
+    w->pipe.epochs = has(PUSH) ? 1 : EPOCHS;
     w->all.num_workers = so_many((uint64_t)w->workers);
     w->all.placement = w->processes ? DLP_PLACE_PROCESSES : DLP_PLACE_THREADS;
     w->few = w->all;
     if (w->workers > 2) w->few.num_workers = 2;
-    w->expand.workers = w->pack.workers = w->fetch.workers = w->all;
+    w->fetch.workers = w->all;
     w->fetch.dataset = &w->dataset;
-    w->scratch.fields = &w->raw;
-    w->scratch.n_fields = 1;
     w->cache.bytes = 1 << 16;
     w->batch.batch_size = BATCH;
-    w->batch.workers.placement = w->all.placement;
-    if (w->workers == 0) w->batch.batch_workers = DLP_NONE;
-}
-
-static void add_all(wiring *w) {
-    const int *rows = orders_[w->order];
-    inside_add_sampler(w->p, &w->sampler);
-    inside_add_repeat(w->p, &w->repeat);
-    for (int k = PARTS; k <= PACK; k++)
-        if (has(k)) kinds_[k].add(w);
-    inside_add_fetch(w->p, &w->fetch);
-    for (int i = 0; i < ROW_STAGES; i++)
-        if (has(rows[i] == DECODE ? SCRATCH : rows[i])) kinds_[rows[i]].add(w);
-    inside_add_batch(w->p, &w->batch);
-    for (int k = BATCH_MAP; k <= SPLIT; k++)
-        if (has(k)) kinds_[k].add(w);
+    w->batch_by.placement = w->all.placement;
+    if (w->workers == 0) w->batch_by.num_workers = DLP_NONE;
 }
 
 /* Fill in the descs of now_, of which kinds, order, workers and processes are given. Returns a
@@ -645,18 +569,6 @@ static int prepare(const dlp_state *resume, dlp_error *err) {
     memset(err, 0, sizeof *err);
     for (int k = 0; k < KINDS && rc == DLP_OK; k++)
         if (has(k) && kinds_[k].set) rc = kinds_[k].set(w, err);
-    return rc;
-}
-
-/* The same, and start it: a pipe of stages. */
-static inline int wire(const dlp_state *resume, dlp_error *err) {
-    wiring *w = &now_;
-    int rc = prepare(resume, err);
-    if (rc == DLP_OK) rc = inside_pipe_open(&w->p, &w->pipe, err);
-    if (rc != DLP_OK) return rc;
-    add_all(w);
-    rc = dlp_pipe_start(w->p);
-    if (rc != DLP_OK) *err = *dlp_pipe_error(w->p);
     return rc;
 }
 

@@ -120,7 +120,7 @@ static inline void parts_init(parts_rig *r, parts_seen *seen, uint64_t n, const 
 static inline uint64_t parts_positions(const parts_rig *r) {
     uint64_t size = r->d.batch_size, n = r->total;
     if (r->d.pipe.steps_per_epoch) return (uint64_t)r->d.pipe.steps_per_epoch * size;
-    if (r->d.batch.last == DLP_LAST_DROP) return n / size * size;
+    if (r->d.drop_last == DLP_LAST_DROP) return n / size * size;
     return n;
 }
 

@@ -214,7 +214,7 @@ RIG_UNUSED static int seam_same(seam_alive a) {
 
 #define DLPIPE_IMPLEMENTATION
 #include "../../dlpipe.h"
-#include "inside_stages.h"
+#include "rows.h"
 #include "tries.h"
 
 /* ---- checks ---- */
@@ -295,15 +295,15 @@ RIG_UNUSED static void rig_warm(void) {
 
 typedef struct rig {
     dlp_pipe_desc pipe;
-    inside_sampler_desc sampler;
-    inside_repeat_desc repeat;
+    dlp_sampler_desc sampler;
     dlp_dataset dataset;
     dlp_field fields[DLP_MAX_FIELDS + 1];
     dlp_fetch_desc fetch;
-    inside_map_desc item_map, batch_map;
+    dlp_node item_map, batch_map;
     int has_item_map, has_batch_map, has_transfer;
-    dlp_batch_desc batch;
-    dlp_transfer_desc transfer;
+    dlp_node_batch batch;
+    dlp_workers_desc batch_by;
+    dlp_node transfer;
 } rig;
 
 RIG_UNUSED static int rig_fetch(void *user, dlp_item *it) {
@@ -333,36 +333,38 @@ RIG_UNUSED static void rig_default(rig *r) {
     r->dataset.n_items = 100;
     r->dataset.n_fields = 1;
     r->dataset.fetch = rig_fetch;
-    r->item_map.item = rig_item_map;
-    r->batch_map.batch = rig_batch_map;
+    r->item_map = (dlp_node){.verb = DLP_MAP, .map = {.item = rig_item_map}};
+    r->batch_map = (dlp_node){.verb = DLP_MAP, .map = {.batch = rig_batch_map}};
+    r->transfer.verb = DLP_TRANSFER;
     r->batch.batch_size = 10;
 }
 
-/* Add the stages. Returns DLP_OK or the first refusal. */
-RIG_UNUSED static int rig_wire(rig *r, dlp_pipe *p) {
-    dlp_stage at[7];
-    int n = 0;
+/* Add the rows of the rig's pipe to an empty table. */
+RIG_UNUSED static void rig_rows(rig *r, rig_table *t) {
     r->dataset.fields = r->dataset.fields ? r->dataset.fields : r->fields;
     r->fetch.dataset = &r->dataset;
-    at[n++] = inside_add_sampler(p, &r->sampler);
-    at[n++] = inside_add_repeat(p, &r->repeat);
-    at[n++] = inside_add_fetch(p, &r->fetch);
-    if (r->has_item_map) at[n++] = inside_add_map(p, &r->item_map);
-    at[n++] = inside_add_batch(p, &r->batch);
-    if (r->has_batch_map) at[n++] = inside_add_map(p, &r->batch_map);
-    if (r->has_transfer) at[n++] = inside_add_transfer(p, &r->transfer);
-    for (int i = 0; i < n; i++)
-        if (at[i] < 0) return at[i];
-    return DLP_OK;
+    table_list(t, &r->sampler);
+    table_fetch(t, &r->fetch, 0);
+    if (r->has_item_map) table_row(t, r->item_map);
+    table_row(t, (dlp_node){.verb = DLP_BATCH, .batch = r->batch, .workers = r->batch_by});
+    if (r->has_batch_map) table_row(t, r->batch_map);
+    if (r->has_transfer) table_row(t, r->transfer);
+}
+
+/* Make a pipe that is not started. Returns DLP_OK, or the first refusal and *err. */
+RIG_UNUSED static int rig_wire(rig *r, dlp_pipe **out, dlp_error *err) {
+    rig_table t = {.n = 0};
+    rig_rows(r, &t);
+    return table_pipe(&t, out, &r->pipe, err);
 }
 
 /* Open, wire and start; says why not. */
 RIG_UNUSED static int rig_start(rig *r, dlp_pipe **out) {
     dlp_error e;
     char text[700];
-    int rc = inside_pipe_open(out, &r->pipe, &e);
+    int rc = rig_wire(r, out, &e);
     if (rc == DLP_OK) {
-        if ((rc = rig_wire(r, *out)) == DLP_OK) rc = dlp_pipe_start(*out);
+        rc = dlp_pipe_start(*out);
         if (rc == DLP_OK) return rc;
         e = *dlp_pipe_error(*out);
         dlp_pipe_close(*out);

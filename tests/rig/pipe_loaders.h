@@ -66,7 +66,7 @@ RIG_UNUSED static int life_open(int kind, dlp_pipe **p, dlp_error *e) {
     l->dataset.fields = r.fields;
     l->batch_size = 10;
     l->num_workers = 2;
-    if (kind == LIFE_CLASSIC || kind == LIFE_CONCURRENT) l->batch.collate = dlp_collate_pad;
+    if (kind == LIFE_CLASSIC || kind == LIFE_CONCURRENT) l->collate = dlp_collate_pad;
     if (kind == LIFE_CLASSIC) l->topology = DLP_TOPOLOGY_CLASSIC;
     if (kind == LIFE_CONCURRENT) l->topology = DLP_TOPOLOGY_CONCURRENT;
     if (kind == LIFE_CONCURRENT) l->fetch.fetcher = DLP_FETCH_THREADS, l->fetch.in_flight = 3;
@@ -84,8 +84,8 @@ RIG_UNUSED static int life_open(int kind, dlp_pipe **p, dlp_error *e) {
     d.parts.load = life_part;
     d.parts.workers.num_workers = 2;
     l->shuffle = kind == LIFE_PARTS;
-    l->transfer.device = kind == LIFE_PARTS ? dlp_device_host() : NULL;
-    l->transfer.threaded = kind == LIFE_PARTS;
+    l->device = kind == LIFE_PARTS ? dlp_device_host() : NULL;
+    l->transfer_thread = kind == LIFE_PARTS;
     return dlp_loader_open(p, &d, e);
 }
 

@@ -4,7 +4,7 @@
 #define PIPE_RIG_H
 
 #include "check.h"
-#include "inside_stages.h"
+#include "rows.h"
 
 /* How much of a long list of cases to run: SHORT=1 less, SOAK=1 much more. */
 static inline int test_share(int usual, int soak) {
@@ -47,13 +47,13 @@ static inline void batch_spoil(dlp_batch *b) {
 
 typedef struct rig {
     dlp_pipe_desc pipe;
-    inside_sampler_desc sampler;
-    inside_repeat_desc repeat;
+    dlp_sampler_desc sampler;
     dlp_dataset dataset;
     dlp_workers_desc fetch;
-    inside_map_desc item_map[RIG_MAPS], batch_map[RIG_MAPS];
-    dlp_batch_desc batch;
-    dlp_transfer_desc transfer;
+    dlp_node item_map[RIG_MAPS], batch_map[RIG_MAPS];
+    dlp_node_batch batch;
+    dlp_workers_desc batch_by;
+    dlp_node transfer;
     int n_item_maps, n_batch_maps, n_transfers;
     dlp_permutation permutation; /* of the epoch asked for last */
     int permutation_ready;
@@ -62,9 +62,10 @@ typedef struct rig {
     int fetcher, in_flight;
     dlp_async async;
     /* bytes 0, n_parts 0: none */
-    dlp_cache_desc cache;        /* needs: cache */
-    inside_part_desc parts;      /* needs: parts */
-    inside_scratch_desc scratch; /* needs: scratch */
+    dlp_cache_desc cache;     /* needs: cache */
+    dlp_part_desc parts;      /* needs: parts */
+    const dlp_field *scratch; /* [n_scratch] fields that end in the first map */
+    uint32_t n_scratch, n_cells;
 } rig;
 
 static const dlp_field rig_fields[2] = {{"words", DLP_U64, 1, {3}, 0, 0},
@@ -122,15 +123,11 @@ static inline void rig_init(rig *r, uint64_t n_items, uint32_t batch_size) {
     r->dataset.fetch = rig_fetch;
     r->sampler.seed = 42;
     r->batch.batch_size = batch_size;
+    r->transfer.verb = DLP_TRANSFER;
     for (int i = 0; i < RIG_MAPS; i++) {
-        r->item_map[i].item = rig_item_map;
-        r->batch_map[i].batch = rig_batch_map;
+        r->item_map[i] = (dlp_node){.verb = DLP_MAP, .map = {.item = rig_item_map}};
+        r->batch_map[i] = (dlp_node){.verb = DLP_MAP, .map = {.batch = rig_batch_map}};
     }
-}
-
-/* As the library has it: the rig's begins so. */
-static inline dlp_sampler_desc *rig_sampler(const rig *r) {
-    return (dlp_sampler_desc *)(uintptr_t)&r->sampler;
 }
 
 static inline void rig_order(rig *r, int order) {
@@ -140,7 +137,7 @@ static inline void rig_order(rig *r, int order) {
         r->weights = malloc(r->dataset.n_items * sizeof *r->weights);
         for (uint64_t i = 0; i < r->dataset.n_items; i++) r->weights[i] = i % 5 + (i == 0);
         r->sampler.weights = r->weights;
-        r->table = inside_order_table(rig_sampler(r), r->dataset.n_items);
+        r->table = inside_order_table(&r->sampler, r->dataset.n_items);
     }
     if (order == DLP_ORDER_FUNCTION) {
         r->sampler.function = rig_function;
@@ -151,13 +148,13 @@ static inline void rig_order(rig *r, int order) {
 /* Two epochs of 13 batches, which end on a device. */
 static inline void rig_device(rig *r, const dlp_device *device, int threaded, int held) {
     rig_init(r, 100, 8);
-    r->repeat.epochs = 2;
+    r->pipe.epochs = 2;
     r->fetch.num_workers = threaded ? 2 : 0;
     r->pipe.prefetch_factor = 3;
     r->pipe.max_held = held;
     r->n_transfers = 1;
-    r->transfer.device = device;
-    r->transfer.threaded = threaded;
+    r->transfer.transfer.device = device;
+    r->transfer.workers.num_workers = threaded;
     rig_order(r, DLP_ORDER_SHUFFLED);
 }
 
@@ -178,41 +175,39 @@ static inline void rig_workers(rig *r, int workers, int in_turn) {
         r->batch_map[i].workers.num_workers = workers;
         r->batch_map[i].workers.dispatch = dispatch;
     }
-    r->batch.workers.dispatch = dispatch;
+    r->batch_by.dispatch = dispatch;
 }
 
 /* Wire it; *out is open, not started. */
-static inline int rig_wire(rig *r, dlp_pipe **out) {
-    dlp_fetch_desc fetch;
-    dlp_dataset dataset;
-    int rc = inside_pipe_open(out, &r->pipe, NULL);
-    if (rc != DLP_OK) return rc;
-    memset(&fetch, 0, sizeof fetch);
-    dataset = r->dataset;
+static inline int rig_wire(rig *r, dlp_pipe **out, dlp_error *err) {
+    rig_table t = {.n = 0};
+    dlp_dataset dataset = r->dataset;
+    const dlp_fetch_desc fetch = {.dataset = &dataset,
+                                  .workers = r->fetch,
+                                  .fetcher = r->fetcher,
+                                  .in_flight = r->in_flight,
+                                  .async = r->async};
     if (dataset.open_end != 0) dataset.n_items = 0; /* rigs know it all the same */
-    fetch.dataset = &dataset;
-    fetch.workers = r->fetch;
-    fetch.fetcher = r->fetcher;
-    fetch.in_flight = r->in_flight;
-    fetch.async = r->async;
-    inside_add_sampler(*out, &r->sampler);
-    inside_add_repeat(*out, &r->repeat);
-    if (r->parts.n_parts) inside_add_parts(*out, &r->parts); /* needs: parts */
-    inside_add_fetch(*out, &fetch);
-    if (r->cache.bytes) inside_add_cache(*out, &r->cache);          /* needs: cache */
-    if (r->scratch.n_fields) inside_add_scratch(*out, &r->scratch); /* needs: scratch */
-    for (int i = 0; i < r->n_item_maps; i++) inside_add_map(*out, &r->item_map[i]);
-    inside_add_batch(*out, &r->batch);
-    for (int i = 0; i < r->n_batch_maps; i++) inside_add_map(*out, &r->batch_map[i]);
-    if (r->n_transfers) inside_add_transfer(*out, &r->transfer);
-    return dlp_pipe_error(*out)->code;
+    table_list(&t, &r->sampler);
+    if (r->parts.n_parts) table_load(&t, &r->parts); /* needs: parts */
+    table_fetch(&t, &fetch, 0);
+    if (r->n_scratch) table_ends(&t, r->scratch, r->n_scratch, r->n_cells);
+    if (r->cache.bytes) table_row(&t, (dlp_node){.verb = DLP_CACHE, .cache = r->cache});
+    for (int i = 0; i < r->n_item_maps; i++) table_row(&t, r->item_map[i]);
+    table_row(&t, (dlp_node){.verb = DLP_BATCH, .batch = r->batch, .workers = r->batch_by});
+    for (int i = 0; i < r->n_batch_maps; i++) table_row(&t, r->batch_map[i]);
+    if (r->n_transfers) table_row(&t, r->transfer);
+    return table_pipe(&t, out, &r->pipe, err);
 }
 
 /* Wire and start; on failure the pipe is closed and *err says why. */
 static inline int rig_try(rig *r, dlp_pipe **out, dlp_error *err) {
-    int rc = rig_wire(r, out);
-    if (rc == DLP_OK) rc = dlp_pipe_start(*out);
-    if (rc == DLP_OK) return rc;
+    int rc = rig_wire(r, out, err);
+    if (rc == DLP_OK)
+        rc = dlp_pipe_start(*out);
+    else
+        *out = NULL;
+    if (rc == DLP_OK || *out == NULL) return rc;
     if (err) *err = *dlp_pipe_error(*out);
     dlp_pipe_close(*out);
     *out = NULL;
@@ -257,8 +252,7 @@ static inline uint64_t rig_index(rig *r, uint64_t epoch, uint64_t position) {
             dlp_permutation_init(&r->permutation, r->dataset.n_items, r->sampler.seed, epoch);
         r->permutation_ready = 1;
         return dlp_permutation_at(&r->permutation, position);
-    default:
-        return inside_order_index(rig_sampler(r), r->dataset.n_items, r->table, epoch, position);
+    default: return inside_order_index(&r->sampler, r->dataset.n_items, r->table, epoch, position);
     }
 }
 
@@ -266,12 +260,12 @@ static inline uint64_t rig_index(rig *r, uint64_t epoch, uint64_t position) {
    *count). */
 static inline void rig_share(const rig *r, uint64_t k, uint64_t *first, uint64_t *from,
                              uint64_t *count) {
-    uint64_t rows = r->batch.batch_size, world = r->sampler.world_size ? r->sampler.world_size : 1;
+    uint64_t rows = r->batch.batch_size, world = r->pipe.world_size ? r->pipe.world_size : 1;
     *first = k * rows;
     if (r->batch.last == DLP_LAST_PARTIAL && *first + rows > rig_samples(r))
         rows = rig_samples(r) - *first;
-    *from = rows * r->sampler.rank / world;
-    *count = rows * (r->sampler.rank + UINT64_C(1)) / world - *from;
+    *from = rows * r->pipe.rank / world;
+    *count = rows * (r->pipe.rank + UINT64_C(1)) / world - *from;
 }
 
 static inline int rig_row_same(rig *r, const dlp_batch *b, uint32_t row, uint64_t position) {

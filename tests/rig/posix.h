@@ -1,6 +1,9 @@
 /* The system's headers, and time: what tests want of them without the implementation. */
 #ifndef POSIX_H
 #define POSIX_H
+#ifdef _WIN32
+#include "windows.h"
+#else
 
 #include <arpa/inet.h>
 #include <dirent.h>
@@ -46,4 +49,5 @@ static inline void test_pause(uint64_t ns) {
     nanosleep(&t, NULL);
 }
 
+#endif
 #endif

@@ -127,7 +127,7 @@ static inline dlp_loader_desc world_loader(void) {
     d.batch_size = 12;
     d.num_workers = 2;
     d.shuffle = 1;
-    d.batch.last = DLP_LAST_PARTIAL;
+    d.drop_last = DLP_LAST_PARTIAL;
     d.seed = 5;
     return d;
 }

@@ -75,7 +75,7 @@ SHM_RIG_UNUSED static void *shm_shared(size_t bytes) {
 SHM_RIG_UNUSED static void shm_processes(rig *r, int n, int in_turn) {
     rig_workers(r, n, in_turn);
     r->fetch.placement = DLP_PLACE_PROCESSES;
-    r->batch.workers.placement = DLP_PLACE_PROCESSES;
+    r->batch_by.placement = DLP_PLACE_PROCESSES;
     for (int i = 0; i < RIG_MAPS; i++) {
         r->item_map[i].workers.placement = DLP_PLACE_PROCESSES;
         r->batch_map[i].workers.placement = DLP_PLACE_PROCESSES;

@@ -198,7 +198,7 @@ static int open_collated(const topology *t, work *w, int workers, const dlp_stat
                          dlp_pipe **p) {
     dlp_loader_desc d;
     loader_desc(t, w, workers, resume, &d);
-    d.batch.collate = dlp_collate_pad;
+    d.collate = dlp_collate_pad;
     return loader_go(t, &d, p);
 }
 
@@ -206,8 +206,8 @@ static int open_transferred(const topology *t, work *w, int workers, const dlp_s
                             dlp_pipe **p) {
     dlp_loader_desc d;
     loader_desc(t, w, workers, resume, &d);
-    d.transfer.device = dlp_device_host();
-    d.transfer.threaded = workers > 0;
+    d.device = dlp_device_host();
+    d.transfer_thread = workers > 0;
     return loader_go(t, &d, p);
 }
 
@@ -281,39 +281,24 @@ static void orders_close(void) {
     dlp_buckets_close(buckets_);
 }
 
-/* Wired by hand: an item map behind fetch. */
+/* With an item map behind the fetch. */
 static int open_mapped(const topology *t, work *w, int workers, const dlp_state *resume,
                        dlp_pipe **p) {
+    rig_table to = {.n = 0};
     dlp_loader_desc l;
-    inside_sampler_desc sampler;
-    inside_repeat_desc repeat = {.epochs = 2};
-    dlp_fetch_desc fetch;
-    inside_map_desc map;
-    dlp_batch_desc batch;
-    int rc;
+    dlp_fetch_desc fetch = {.dataset = &l.dataset};
+    dlp_error e;
     loader_desc(t, w, workers, resume, &l);
-    memset(&sampler, 0, sizeof sampler);
-    memset(&fetch, 0, sizeof fetch);
-    memset(&map, 0, sizeof map);
-    memset(&batch, 0, sizeof batch);
-    sampler.order = DLP_ORDER_SHUFFLED;
-    sampler.seed = l.seed;
-    fetch.dataset = &l.dataset;
     fetch.workers = l.fetch.workers;
     fetch.workers.num_workers = workers;
-    map.item = change_item;
-    map.workers = fetch.workers;
-    batch.batch_size = ROWS;
-    if ((rc = inside_pipe_open(p, &l.pipe, NULL)) != DLP_OK) return rc;
-    inside_add_sampler(*p, &sampler);
-    inside_add_repeat(*p, &repeat);
-    inside_add_fetch(*p, &fetch);
-    inside_add_map(*p, &map);
-    inside_add_batch(*p, &batch);
-    if ((rc = dlp_pipe_start(*p)) == DLP_OK) return rc;
-    open_failed(t, dlp_pipe_error(*p));
-    dlp_pipe_close(*p);
-    return rc;
+    l.pipe.epochs = 2;
+    table_list(&to, &(dlp_sampler_desc){.order = DLP_ORDER_SHUFFLED, .seed = l.seed});
+    table_fetch(&to, &fetch, 0);
+    table_row(&to,
+              (dlp_node){.verb = DLP_MAP, .map = {.item = change_item}, .workers = fetch.workers});
+    table_row(&to, (dlp_node){.verb = DLP_BATCH, .batch = {.batch_size = ROWS}});
+    if (dlp_pipe_open(p, to.nodes, to.n, &l.pipe, &e) == DLP_OK) return DLP_OK;
+    return open_failed(t, &e);
 }
 
 /* ---- chunks: what fails is a chunk ---- */

@@ -38,6 +38,7 @@ int main(int argc, char **argv) {
     room.delay_ms = atoi(argv[2]);
     if (!make_keys(room.n)) return 1;
     room.keys = keys;
+    room.server = "AmazonS3";
     mock = s3_mock_start();
     mock->script = s3_listing_serve, mock->user = &room;
     setenv("AWS_ENDPOINT_URL", mock->url, 1);

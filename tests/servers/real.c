@@ -201,8 +201,8 @@ static void odd_keys__put__listed_and_read(void) {
 
 /* ---- lists ----------------------------------------------------------------------------------- */
 
-/* Put empty objects n0000 .., many at once. */
-static void put_many(struct user *u, const char *bucket, int n) {
+/* Put empty objects n0000 .., or so many in each of the folders d0, d1 .., many at once. */
+static void put_many(struct user *u, const char *bucket, int n, int in_folder) {
     enum { AT_ONCE = 64 };
     static dlp_s3_request requests[AT_ONCE];
     static char keys[AT_ONCE][16];
@@ -213,7 +213,11 @@ static void put_many(struct user *u, const char *bucket, int n) {
         for (; idle > 0 && begun < n; begun++) {
             dlp_s3_request *r = done[--idle];
             char *key = keys[r - requests];
-            snprintf(key, sizeof keys[0], "n%04d", begun);
+            if (in_folder > 0) {
+                snprintf(key, sizeof keys[0], "d%d/%04d", begun / in_folder, begun);
+            } else {
+                snprintf(key, sizeof keys[0], "n%04d", begun);
+            }
             *r = (dlp_s3_request){.method = DLP_S3_PUT, .bucket = bucket, .key = key};
             CHECK(dlp_s3_submit(u->io, r) == DLP_OK, "submit %s", key);
         }
@@ -253,7 +257,7 @@ static void lists__pages_prefixes_levels__whole_and_in_order(void) {
     struct user u = user_of(NULL);
     int n = swift || folders ? 30 : 1105;
     CHECK(put(&u, "lists", "", NULL, 0) == DLP_OK, "a bucket");
-    put_many(&u, "lists", n);
+    put_many(&u, "lists", n, 0);
     for (int i = 0, at = 0; i < n; i++) {
         at += snprintf(whole + at, sizeof whole - (size_t)at, "n%04d,", i);
     }
@@ -282,6 +286,25 @@ static void lists__pages_prefixes_levels__whole_and_in_order(void) {
     CHECK(list_into(&u, &none, line, sizeof line) == 0, "%.60s", line);
     dlp_s3_list_desc nowhere = {.bucket = "nowhere"};
     CHECK(refused(list_into(&u, &nowhere, line, sizeof line), 404, "NoSuchBucket"), "%.60s", line);
+    user_end(&u);
+}
+
+/* Folders, and splits of a list that are made up: as page after page. */
+static void lists__folders_side_by_side__as_page_after_page(void) {
+    static char line[32768], whole[32768];
+    struct user u = user_of(NULL);
+    int n = swift ? 60 : 120;
+    CHECK(put(&u, "folders", "", NULL, 0) == DLP_OK, "a bucket");
+    put_many(&u, "folders", n, n / 12);
+    for (int page = 3; page <= 12; page *= 4) {
+        dlp_s3_list_desc d = {.bucket = "folders", .page = page, .requests = 1};
+        CHECK(list_into(&u, &d, whole, sizeof whole) == n, "%.60s", whole);
+        for (d.requests = 0; d.requests <= 32; d.requests += 16) {
+            CHECK(list_into(&u, &d, line, sizeof line) == n && strcmp(line, whole) == 0,
+                  "page %d, %d at once: %.60s", page, d.requests, line);
+        }
+    }
+    CHECK(!one_by_one, "a list that was split");
     user_end(&u);
 }
 
@@ -492,6 +515,7 @@ int main(int argc, char **argv) {
     unsetenv("AWS_CA_BUNDLE"); /* its own authority is no one's else */
     odd_keys__put__listed_and_read();
     lists__pages_prefixes_levels__whole_and_in_order();
+    lists__folders_side_by_side__as_page_after_page();
     parts__whole_and_ranges__as_they_were_sent();
     objects__empty_missing_changed__told_apart();
     signatures__wrong__refused();

@@ -1,16 +1,16 @@
 #!/bin/sh
 # Where does src/ order one thread's memory before another's? Acquire, release and read-modify-write
 # accesses belong into the links (src/queue, and api/queues.h, their inline part) and into sleep and
-# wake (base/wake.h, sleepers.h). What stands elsewhere is listed in atomics.known, with
-# how often and why; the list may only shrink: a line of it that no longer holds fails, too. Relaxed
-# accesses order nothing, and are not counted.
+# wake (base/wake.h, word_wait.h, sleepers.h). What stands elsewhere is listed in atomics.known,
+# with how often and why; the list may only shrink: a line of it that no longer holds fails, too.
+# Relaxed accesses order nothing, and are not counted.
 #
 #   tests/tools/atomics.sh          the comparison
 #   tests/tools/atomics.sh list     each such access, in the form of atomics.known
 #
 # dlpipe_shm.h and dlpipe_s3.h (src/shm, src/s3) are counted as a whole.
 dir=build/atomics
-most=62 # of dlpipe.h
+most=63 # of dlpipe.h
 . tests/rig/shell_rig
 fresh_dir
 
@@ -54,7 +54,8 @@ found_in() { # SRC FILE...
 }
 
 # shellcheck disable=SC2046
-files=$(ls src/*/*.h | grep -Ev '^src/(queue/.*|base/(wake|sleepers)|api/(atomics|queues))' |
+waits='base/(wake|sleepers|word_wait)'
+files=$(ls src/*/*.h | grep -Ev "^src/(queue/.*|$waits|api/(atomics|queues))" |
     LC_ALL=C sort)
 # shellcheck disable=SC2086
 found_in src $files >$dir/found

@@ -132,13 +132,27 @@ broken floors 'wait/awake.h stands above its floor' src/dlpipe.h.in \
     '/wait.awake/d; s|^#include "row/run.h"|&\n#include "wait/awake.h"|'
 broken floors 'fail/fail.h: dlpi_seen is of observe' src/fail/fail.h '2a struct dlpi_seen;'
 broken floors 'take it out of' tests/tools/floors.known '$a pipe/ops.h: dlpi_none is of work'
-broken rooms 'row [0-9]*, known' src/row/rows.h '$a int one_line_more;'
+broken floors 'row/rows.h: names dlpi_whole of deliver/whole.h' src/row/rows.h \
+    '$a static const dlpi_lender_ops dlpi_whole;\nstatic const void *dlpi_probe = \&dlpi_whole;'
+broken floors 'row/rows.h: nothing names dlpi_none' src/row/rows.h \
+    '$a static void dlpi_none(void) {}'
+broken comments 'row/rows.h 1, known: 0' src/row/rows.h \
+    '$a \\nstatic void dlpi_probe(void) {\n\n\n\n\n\n}'
+broken rooms 'row .*MORE' src/row/rows.h '$a int one_line_more;'
 broken labels 'twice X2 2' src/row/run.h '$a /* X2   running   the worker */'
 broken labels 'nowhere X9' src/row/run.h '$a /* X9 <- X9 */'
-broken rows 'calls row/rows.h probe 1, known: 0' src/row/rows.h \
-    '$a static int probe(dlpi_worker *w) {\n    return w->st->item(w->st->user, \&w->item);\n}'
+broken rows 'calls row/rows.h dlpi_probe 1, known: 0' src/row/rows.h \
+    '$a static int dlpi_probe(dlpi_worker *w) {\n    return w->st->item(w->st->user, \&w->item);\n}'
 broken rows 'stores stages/map.h probe 1' src/stages/map.h \
     '$a static void probe(dlpi_worker *w) { DLPI_STORE_RLX(\&w->block->running, 0); }'
+broken systems '  calls [0-9]*, known' src/row/rows.h \
+    '$a static void dlpi_probe(void) {\n    close(0);\n}'
+broken systems 'uses of errno [0-9]*, known' src/row/rows.h \
+    '$a static int dlpi_probe_errno(void) { return errno; }'
+broken systems 'headers [0-9]*, known' src/row/rows.h '2i #include <sched.h>'
+broken systems 'macros 1, known: 0' src/row/rows.h '$a #ifdef __linux__\n#endif'
+broken systems 'names 1, known: 0' src/row/rows.h '$a static int dlpi_probe_near(int near) {}'
+broken systems 'formats 1, known: 0' src/row/rows.h '$a static const char probe[] = "%zu";'
 of='/* Of that and those of it, that of which is to ha''ve twice as many words as one can read in'
 of="$of one go, which are thirty and one more than that, if I have counted well. */"
 for what in begins long twice word; do broken words "row/run.h $what" src/row/run.h "\$a $of"; done
@@ -157,7 +171,6 @@ broken sizes 'bytes of struct dlp_pipe [0-9]*, known' src/pipe/pipe.h \
 broken sizes 'fields of descs [0-9]*, known' src/api/parts.h \
     's/^typedef struct dlp_part_desc {/&\n    int more;/'
 broken sizes 'public functions [0-9]*, known' src/api/parts.h '$a DLPDEF int dlp_probe(void);'
-broken sizes 'lines of code of dlpipe.h [0-9]*, known' dlpipe.h '$a int probe;'
 judged
 
 echo "lint_selftest: $ran snippets, $checks checks broken, $wrong wrong"

@@ -17,7 +17,7 @@ long_in() { # SRC FILE...
     FNR == 1 { head = ""; begun = 0 }
     begun && /^}/ {
         if (FNR - begun + 1 > 50) {
-            sub(/^__attribute__.*\)\)\) /, "", head)
+            sub(/^DLPI_(PRINTF|TARGET)\([^()]*\) ?/, "", head)
             sub(/\(.*/, "", head); sub(/.*[ *]/, "", head)
             print substr(FILENAME, length(src) + 1), head, FNR - begun + 1
         }
@@ -52,7 +52,7 @@ mkdir -p $dir/src/row
     echo '};'
     sized 50 'static int fits(int a)'
     sized 51 'DLPDEF const char *a_line_more(int a)'
-    sized 52 '__attribute__((format(printf, 1, 2))) static int says(const char *format,
+    sized 52 'DLPI_PRINTF(1, 2) static int says(const char *format,
                                                         ...)'
 } >$dir/src/row/probe.h
 said=$(long_in $dir/src $dir/src/row/probe.h | tr '\n' ' ')

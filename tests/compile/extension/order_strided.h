@@ -1,4 +1,3 @@
-/* needs: strided */
 #pragma once
 #include "order/order.h"
 /* ---- an order that visits items in strides: of any epoch, item (from + position * stride) mod n;

@@ -1,4 +1,3 @@
-/* needs: checksum */
 #pragma once
 #include "api/checksum.h"
 #include "inputs/dataset.h"

@@ -26,7 +26,7 @@ static void plan_rig(rig *r, int kind, int workers) {
     rig_default(r);
     r->dataset.n_items = 1000;
     r->dataset.fetch = all_fetch;
-    r->repeat.epochs = 2;
+    r->pipe.epochs = 2;
     r->fetch.workers.num_workers = workers;
     if (kind == HELD || kind == ALL) {
         r->pipe.prefetch_factor = 5;
@@ -35,8 +35,8 @@ static void plan_rig(rig *r, int kind, int workers) {
     if (kind == COLLATE || kind == RAGGED || kind == ALL) r->batch.collate = dlp_collate_pad;
     if (kind == TRANSFER || kind == ALL) {
         r->has_transfer = 1;
-        r->transfer.device = dlp_device_host();
-        r->transfer.threaded = workers > 1;
+        r->transfer.transfer.device = dlp_device_host();
+        r->transfer.workers.num_workers = workers > 1;
     }
     if (kind == IN_TURN || kind == ALL) r->fetch.workers.dispatch = DLP_DISPATCH_BATCHES;
     if (kind == RAGGED || kind == ALL) {
@@ -73,6 +73,22 @@ static uint64_t plan_sum(const dlp_plan *plan) {
 
 /* Same before, after and at the end; the sum of its lines; what is asked of the system, and no
    more. */
+/* The last line tells what this process may use. */
+static void check_system(const char *text) {
+    const char *at = strstr(text, "\nsystem: Linux, CPUs allowed: ");
+    unsigned long long bytes = 0;
+    int cpus = 0;
+    cpu_set_t set;
+    CHECK(sched_getaffinity(0, sizeof set, &set) == 0 && at != NULL);
+    if (at == NULL) return;
+    CHECK(sscanf(at, "\nsystem: Linux, CPUs allowed: %d,", &cpus) == 1);
+    CHECK(cpus >= 1 && cpus <= CPU_COUNT(&set));
+    CHECK(strstr(at, ", no limit of memory known\n") != NULL ||
+          (sscanf(strstr(at, ", "), ", CPUs allowed: %d, limit of memory: %llu bytes", &cpus,
+                  &bytes) == 2 &&
+           bytes > 0));
+}
+
 /* From the consumer round to the consumer, each stage between by its name; in the text, too. */
 static void check_links(const dlp_plan *plan) {
     char text[8192], words[128];
@@ -83,6 +99,7 @@ static void check_links(const dlp_plan *plan) {
     CHECK(plan->n_links >= 3 && plan->n_links <= DLP_MAX_LINKS);
     CHECK(l[0].kind == DLP_LINK_SPSC && l[0].from_stage == -1 && l[0].capacity == plan->slots);
     CHECK(dlp_plan_format(plan, text, sizeof text) == (int)strlen(text));
+    check_system(text);
     for (uint32_t i = 0; i < plan->n_links; i++) {
         snprintf(words, sizeof words, "\nlink %s -> %s ", l[i].from, l[i].to);
         CHECK(strstr(text, words) != NULL && strstr(text, dlp_link_name(l[i].kind)) != NULL);
@@ -111,7 +128,7 @@ static void plan__before_and_after_start__same_and_all_there_is(void) {
             long from = seam_read(&seam.bytes), at_start, asked;
             char text[8192], sum[64];
             plan_rig(&r, kind, workers);
-            CHECK(inside_pipe_open(&p, &r.pipe, NULL) == DLP_OK && rig_wire(&r, p) == DLP_OK);
+            CHECK(rig_wire(&r, &p, NULL) == DLP_OK);
             at_start = seam_read(&seam.bytes);
             CHECK(dlp_pipe_plan(p, &before) == DLP_OK && dlp_pipe_plan(p, &again) == DLP_OK);
             CHECK(seam_read(&seam.bytes) == at_start); /* planning allocates nothing */
@@ -351,7 +368,7 @@ static int fake_start(const char *words) {
     char sum[32];
     int rc;
     plan_rig(&r, PLAIN, 1);
-    CHECK(inside_pipe_open(&p, &r.pipe, NULL) == DLP_OK && rig_wire(&r, p) == DLP_OK);
+    CHECK(rig_wire(&r, &p, NULL) == DLP_OK);
     rc = dlp_pipe_start(p);
     snprintf(sum, sizeof sum, "%" PRIu64, need);
     if (rc != DLP_OK) {
@@ -415,7 +432,7 @@ static void start__memory_of_cgroup_and_machine__limits(void) {
     dlp_pipe *p = NULL;
     dlp_plan plan;
     plan_rig(&r, PLAIN, 1);
-    CHECK(inside_pipe_open(&p, &r.pipe, NULL) == DLP_OK && rig_wire(&r, p) == DLP_OK);
+    CHECK(rig_wire(&r, &p, NULL) == DLP_OK);
     CHECK(dlp_pipe_plan(p, &plan) == DLP_OK && dlp_pipe_close(p) == DLP_OK);
     need = plan.total_bytes;
     snprintf(fake_dir, sizeof fake_dir, "/tmp/pipe_plan.XXXXXX");
@@ -539,8 +556,8 @@ static void collate__workers_nobody_named__few_and_told(void) {
         uint64_t told = 0;
         plan_rig(&r, COLLATE, 1);
         r.pipe.prefetch_factor = cases[i][0];
-        r.batch.batch_workers = cases[i][1];
-        CHECK(inside_pipe_open(&p, &r.pipe, NULL) == DLP_OK && rig_wire(&r, p) == DLP_OK);
+        r.batch_by.num_workers = cases[i][1];
+        CHECK(rig_wire(&r, &p, NULL) == DLP_OK);
         CHECK(dlp_pipe_plan(p, &plan) == DLP_OK);
         for (uint32_t l = 0; l < plan.n_lines; l++)
             if (strcmp(plan.lines[l].what, "worker records: of the batch stage") == 0)
@@ -585,9 +602,9 @@ typedef struct extreme {
     dlp_sampler_desc sampler;
     dlp_fetch_desc fetch;
     dlp_cache_desc cache;
-    inside_part_desc parts;
-    dlp_batch_desc batch;
-    dlp_transfer_desc transfer;
+    dlp_part_desc parts;
+    dlp_node_batch batch;
+    uint32_t device_buffers;
     wide row_bytes;
 } extreme;
 
@@ -625,26 +642,28 @@ static void extreme_any(extreme *x, uint64_t *seed) {
     }
     if (pick(seed, 2)) x->batch.collate = dlp_collate_pad;
     if (pick(seed, 2)) x->cache.bytes = UINT64_C(1) << 46;
-    x->transfer.device_buffers = x->pipe.max_held < 64 && pick(seed, 2) ? 64 : 0;
+    x->device_buffers = x->pipe.max_held < 64 && pick(seed, 2) ? 64 : 0;
     if (pick(seed, 2)) {
-        x->parts = (inside_part_desc){.n_parts = 4,
-                                      .items = part_items,
-                                      .load = no_load,
-                                      .max_part_bytes = UINT64_C(1) << 46,
-                                      .queue_size = 4096};
+        x->parts = (dlp_part_desc){.n_parts = 4,
+                                   .items = part_items,
+                                   .load = no_load,
+                                   .max_part_bytes = UINT64_C(1) << 46,
+                                   .queue_size = 4096};
         x->dataset.n_items = 0;
         x->sampler.order = DLP_ORDER_PARTS;
     }
 }
 
-static int extreme_wire(const extreme *x, dlp_pipe *p) {
-    inside_add_sampler(p, &x->sampler);
-    if (x->parts.n_parts) inside_add_parts(p, &x->parts);
-    inside_add_fetch(p, &x->fetch);
-    if (x->cache.bytes) inside_add_cache(p, &x->cache);
-    inside_add_batch(p, &x->batch);
-    if (x->transfer.device_buffers) inside_add_transfer(p, &x->transfer);
-    return dlp_pipe_error(p)->code;
+static int extreme_wire(const extreme *x, dlp_pipe **p) {
+    rig_table t = {.n = 0};
+    table_list(&t, &x->sampler);
+    if (x->parts.n_parts) table_load(&t, &x->parts);
+    table_fetch(&t, &x->fetch, 0);
+    if (x->cache.bytes) table_row(&t, (dlp_node){.verb = DLP_CACHE, .cache = x->cache});
+    table_row(&t, (dlp_node){.verb = DLP_BATCH, .batch = x->batch});
+    if (x->device_buffers)
+        table_row(&t, (dlp_node){.verb = DLP_TRANSFER, .queue = {.capacity = x->device_buffers}});
+    return table_pipe(&t, p, &x->pipe, NULL);
 }
 
 /* No line and no sum comes round to a small number; what no machine has is never begun. */
@@ -657,8 +676,7 @@ static void plan__anything_at_its_extremes__saturates_and_is_a_limit(void) {
         dlp_plan plan;
         wide sum = 0, least;
         extreme_any(&x, seed);
-        CHECK(inside_pipe_open(&p, &x.pipe, NULL) == DLP_OK);
-        if (extreme_wire(&x, p) == DLP_OK && dlp_pipe_plan(p, &plan) == DLP_OK) {
+        if (CHECK(extreme_wire(&x, &p) == DLP_OK) && dlp_pipe_plan(p, &plan) == DLP_OK) {
             whole++;
             for (uint32_t l = 0; l < plan.n_lines; l++) {
                 const dlp_plan_line *line = &plan.lines[l];
@@ -1118,10 +1136,10 @@ static void resolved__zeros__what_was_taken(void) {
     dlp_plan plan;
     dlp_workers_desc workers;
     plan_rig(&r, COLLATE, 2);
-    r.repeat.epochs = 0;
+    r.pipe.epochs = 0;
     r.pipe.prefetch_factor = r.pipe.max_held = 0;
-    r.batch.batch_workers = 0;
-    CHECK(inside_pipe_open(&p, &r.pipe, NULL) == DLP_OK && rig_wire(&r, p) == DLP_OK);
+    r.batch_by.num_workers = 0;
+    CHECK(rig_wire(&r, &p, NULL) == DLP_OK);
     CHECK(dlp_stage_resolved(p, 0, &workers) == DLP_ERR_STATE);
     for (int started = 0; started < 2; started++) {
         CHECK((started ? dlp_pipe_start(p) : dlp_pipe_plan(p, &plan)) == DLP_OK);
@@ -1152,7 +1170,7 @@ static void resolved__loader__what_was_taken(void) {
         .batch_size = 10,
         .num_workers = 2,
         .fetch = {.workers = {.workers_max = 4}, .fetcher = DLP_FETCH_THREADS},
-        .transfer = {.device = dlp_device_host()},
+        .device = dlp_device_host(),
         .pipe = {.max_held = 3}};
     dlp_pipe *p = NULL;
     dlp_plan plan;

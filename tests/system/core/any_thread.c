@@ -214,11 +214,11 @@ static int any_maps(dlp_pipe **p) {
     r.dataset.n_fields = 1;
     r.dataset.fetch = any_fetch;
     r.fetch.on_error = DLP_ON_ERROR_REPLACE;
-    r.item_map[0].item = any_fetch; /* writes the index again; some fail */
+    r.item_map[0].map.item = any_fetch; /* writes the index again; some fail */
     r.item_map[0].workers.on_error = DLP_ON_ERROR_DROP;
-    r.batch_map[0].batch = any_map;
+    r.batch_map[0].map.batch = any_map;
     r.n_item_maps = r.n_batch_maps = 1;
-    r.repeat.epochs = 4;
+    r.pipe.epochs = 4;
     return rig_try(&r, p, NULL);
 }
 
@@ -227,36 +227,42 @@ static int any_wired(int kind, dlp_pipe **p, dlp_error *e) {
     static const dlp_field document[1] = {{"tokens", DLP_I32, 1, {40}, 1, 0}},
                            other[1] = {{"other", DLP_U64, 0, {0}, 0, 0}};
     const dlp_workers_desc drops = {.num_workers = 2, .on_error = DLP_ON_ERROR_DROP, .retries = 1};
-    const dlp_workers_desc two = {.num_workers = 2}; /* of a stage that only copies */
+    const dlp_pipe_desc desc = {
+        .max_held = 2, .trace_bytes = 512, .epochs = 4, .streams = kind == EXPAND ? 2 : 0};
     const int makes = kind == EXPAND || kind == FILTER || kind == PACK;
     dlp_dataset ds = {.n_items = ITEMS, .fields = one_field, .n_fields = 1, .fetch = any_fetch};
     dlp_dataset more = {.n_items = ITEMS, .fields = other, .n_fields = 1, .fetch = any_fetch};
-    dlp_guard_field of = {.name = "word", .high = 500};
-    int rc = inside_pipe_open(p, &(dlp_pipe_desc){.max_held = 2, .trace_bytes = 512}, e);
-    if (rc != DLP_OK) return rc;
+    const dlp_guard_field of = {.name = "word", .high = 500};
+    dlp_fetch_desc fetch = {.dataset = &ds};
+    rig_table t = {.n = 0};
+    int rc;
     if (kind == PACK) ds.fields = document, ds.fetch = any_document;
     if (kind == FILTER) ds.fetch = any_filter, ds.filter = 1;
-    inside_add_sampler(*p, &(inside_sampler_desc){.order = DLP_ORDER_SHUFFLED, .threaded = 1});
-    inside_add_repeat(*p, &(inside_repeat_desc){.epochs = 4});
+    if (!makes) fetch.workers = drops;
+    table_list(&t, &(dlp_sampler_desc){.order = DLP_ORDER_SHUFFLED, .threaded = 1});
+    table_fetch(&t, &fetch, 0);
     if (kind == EXPAND)
-        inside_add_expand(
-            *p,
-            &(inside_expand_desc){
-                .expand = any_expand, .max_out = 4, .streams = 2, .window = 20, .workers = drops});
-    if (kind == FILTER) inside_add_expand(*p, &(inside_expand_desc){.workers = drops});
+        table_row(&t, (dlp_node){.verb = DLP_EXPAND,
+                                 .expand = {.expand = any_expand, .max_out = 4},
+                                 .workers = drops});
+    if (kind == EXPAND) table_row(&t, (dlp_node){.verb = DLP_WINDOW, .window = {.items = 20}});
+    if (kind == FILTER) table_row(&t, (dlp_node){.verb = DLP_FILTER, .workers = drops});
     if (kind == PACK)
-        inside_add_pack(*p, &(inside_pack_desc){
-                                .tokens = 20, .rule = DLP_PACK_FIT, .window = 8, .workers = drops});
-    inside_add_fetch(*p, &(dlp_fetch_desc){.dataset = &ds, .workers = makes ? two : drops});
+        table_row(&t, (dlp_node){.verb = DLP_PACK,
+                                 .pack = {.tokens = 20, .rule = DLP_PACK_FIT, .window = 8},
+                                 .workers = drops});
     if (kind == GUARD)
-        inside_add_guard(*p, &(inside_guard_desc){.fields = &of, .n_fields = 1, .workers = drops});
-    if (kind == SCRATCH) {
-        inside_add_scratch(*p, &(inside_scratch_desc){.fields = other, .n_fields = 1});
-        inside_add_map(*p, &(inside_map_desc){.item = any_fetch, .workers = drops});
-    }
-    if (kind == JOIN)
-        inside_add_join(*p, &(dlp_join_desc){.fetch = {.dataset = &more, .workers = drops}});
-    inside_add_batch(*p, &(dlp_batch_desc){.batch_size = ROWS});
+        table_row(&t, (dlp_node){.verb = DLP_GUARD,
+                                 .guard = {.fields = &of, .n_fields = 1},
+                                 .workers = drops});
+    if (kind == SCRATCH) table_ends(&t, other, 1, 0);
+    if (kind == SCRATCH)
+        table_row(&t, (dlp_node){.verb = DLP_MAP, .map = {.item = any_fetch}, .workers = drops});
+    if (kind == JOIN) table_fetch(&t, &(dlp_fetch_desc){.dataset = &more, .workers = drops}, 0);
+    table_row(&t, (dlp_node){.verb = DLP_BATCH,
+                             .batch = {.batch_size = ROWS, .copy_workers = makes ? 2 : 0}});
+    rc = table_pipe(&t, p, &desc, e);
+    if (rc != DLP_OK) return rc;
     rc = dlp_pipe_start(*p);
     if (rc != DLP_OK) *e = *dlp_pipe_error(*p);
     return rc;
@@ -303,7 +309,7 @@ static int any_open(int kind, dlp_pipe **p, dlp_error *e) {
     d->pipe.max_held = 2;
     d->pipe.trace_bytes = 512;
     any_topology(kind, d);
-    if (kind == COLLATE || kind == PARTS_COLLATE) d->batch.collate = dlp_collate_pad;
+    if (kind == COLLATE || kind == PARTS_COLLATE) d->collate = dlp_collate_pad;
     if (kind == UNORDERED) d->pipe.unordered = 1;
     if (kind == CACHE) d->cache.bytes = 1 << 20;
     if (kind == STREAM) {
@@ -327,8 +333,8 @@ static int any_open(int kind, dlp_pipe **p, dlp_error *e) {
         d->sampler.batches.user = &list_at;
         d->sampler.threaded = 1;
     }
-    if (kind == TRANSFER || kind == TRANSFER_THREAD) d->transfer.device = dlp_device_host();
-    d->transfer.threaded = kind == TRANSFER_THREAD;
+    if (kind == TRANSFER || kind == TRANSFER_THREAD) d->device = dlp_device_host();
+    d->transfer_thread = kind == TRANSFER_THREAD;
     if (kind >= PARTS) d->dataset.n_items = 0;
     return dlp_loader_open(p, d, e);
 }
@@ -471,16 +477,15 @@ static void *stop_later(void *user) {
     return NULL;
 }
 
-static int wire_and_start(dlp_pipe *p) {
+static int wire(dlp_pipe **p) {
     dlp_dataset ds = {.n_items = ITEMS, .fields = one_field, .n_fields = 1, .fetch = any_fetch};
-    dlp_sampler_desc sampler = {0};
-    dlp_fetch_desc fetch = {.dataset = &ds,
-                            .workers = {.num_workers = 2, .on_error = DLP_ON_ERROR_DROP}};
-    dlp_batch_desc batch = {.batch_size = ROWS};
-    inside_add_sampler(p, &sampler);
-    inside_add_fetch(p, &fetch);
-    inside_add_batch(p, &batch);
-    return dlp_pipe_start(p);
+    const dlp_fetch_desc fetch = {.dataset = &ds,
+                                  .workers = {.num_workers = 2, .on_error = DLP_ON_ERROR_DROP}};
+    rig_table t = {.n = 0};
+    table_list(&t, &(dlp_sampler_desc){.seed = 0});
+    table_fetch(&t, &fetch, 0);
+    table_row(&t, (dlp_node){.verb = DLP_BATCH, .batch = {.batch_size = ROWS}});
+    return table_pipe(&t, p, NULL, NULL);
 }
 
 static void stop__while_it_starts__stopped(void) {
@@ -490,9 +495,9 @@ static void stop__while_it_starts__stopped(void) {
         pthread_t t;
         dlp_batch *b = NULL;
         int rc;
-        CHECK(inside_pipe_open(&s.p, NULL, NULL) == DLP_OK);
+        CHECK(wire(&s.p) == DLP_OK);
         CHECK(pthread_create(&t, NULL, stop_later, &s) == 0);
-        CHECK(wire_and_start(s.p) == DLP_OK);
+        CHECK(dlp_pipe_start(s.p) == DLP_OK);
         while ((rc = dlp_pipe_next_timeout(s.p, &b, 20000)) == DLP_OK) dlp_pipe_release(s.p, b);
         CHECK(rc == DLP_STOPPED || rc == DLP_END);
         pthread_join(t, NULL);
@@ -510,7 +515,7 @@ static void *open_and_close(void *user) {
             .dataset = {.n_items = 50, .fields = one_field, .n_fields = 1, .fetch = any_fetch},
             .batch_size = ROWS,
             .num_workers = 2,
-            .batch.collate = dlp_collate_pad,
+            .collate = dlp_collate_pad,
             .fetch.workers = {.on_error = DLP_ON_ERROR_DROP},
             .pipe = {.budget = &budget}};
         CHECK(dlp_loader_open(&p, &d, NULL) == DLP_OK);
@@ -528,6 +533,78 @@ static void open__in_several_threads__each_its_own(void) {
 }
 
 /* ---- tensors are given back by any thread, also once their pipe is closed ---- */
+
+/* ---- two consumers ---- */
+
+static struct {
+    dlp_pipe *p;
+    pthread_barrier_t begin;
+    uint32_t taken[2], refused[2];
+} two;
+
+/* Take batches until the end. While the other thread is in next or release, calls are refused. */
+static void *take_all(void *user) {
+    const int me = user != NULL;
+    dlp_batch *b = NULL;
+    int rc;
+    pthread_barrier_wait(&two.begin);
+    while ((rc = dlp_pipe_next(two.p, &b)) != DLP_END) {
+        two.refused[me] += rc == DLP_ERR_STATE;
+        if (rc == DLP_ERR_STATE) {
+            sched_yield();
+            continue;
+        }
+        CHECK(rc == DLP_OK);
+        if (rc != DLP_OK) break;
+        two.taken[me]++;
+        while ((rc = dlp_pipe_release(two.p, b)) == DLP_ERR_STATE) sched_yield();
+        CHECK(rc == DLP_OK);
+    }
+    return NULL;
+}
+
+static void next__in_two_threads_at_once__one_is_refused(void) {
+    uint32_t refused = 0;
+    for (int round = 0; round < 40 && refused < 20; round++) {
+        pthread_t other;
+        rig r;
+        rig_init(&r, 4000, 4);
+        rig_workers(&r, round % 3, DLP_DISPATCH_CLAIM);
+        r.pipe.max_held = 2;
+        r.n_transfers = 1; /* so that release is a call of its own, too */
+        memset(two.taken, 0, sizeof two.taken);
+        memset(two.refused, 0, sizeof two.refused);
+        if (rig_open(&r, &two.p) != DLP_OK) return;
+        CHECK(pthread_barrier_init(&two.begin, NULL, 2) == 0);
+        CHECK(pthread_create(&other, NULL, take_all, &two) == 0);
+        take_all(NULL);
+        CHECK(pthread_join(other, NULL) == 0 && pthread_barrier_destroy(&two.begin) == 0);
+        CHECK(two.taken[0] + two.taken[1] == 1000);
+        CHECK(dlp_pipe_close(two.p) == DLP_OK);
+        refused += two.refused[0] + two.refused[1];
+    }
+    CHECK(refused > 0);
+}
+
+static void *take_one(void *pipe) {
+    dlp_batch *b = NULL;
+    CHECK(dlp_pipe_next(pipe, &b) == DLP_OK && dlp_pipe_release(pipe, b) == DLP_OK);
+    return NULL;
+}
+
+static void next__in_another_thread_each_time__goes_on(void) {
+    dlp_batch *b = NULL;
+    dlp_pipe *p;
+    rig r;
+    rig_init(&r, 200, 10);
+    rig_workers(&r, 1, DLP_DISPATCH_CLAIM);
+    if (rig_open(&r, &p) != DLP_OK) return;
+    for (int i = 0; i < 20; i++) {
+        pthread_t other;
+        CHECK(pthread_create(&other, NULL, take_one, p) == 0 && pthread_join(other, NULL) == 0);
+    }
+    CHECK(dlp_pipe_next(p, &b) == DLP_END && dlp_pipe_close(p) == DLP_OK);
+}
 
 static void *give_back(void *user) {
     dlp_managed_tensor *t = user;
@@ -556,6 +633,8 @@ static void deleter__of_any_thread__beside_the_pipe_and_behind_it(void) {
 }
 
 int main(void) {
+    next__in_two_threads_at_once__one_is_refused();
+    next__in_another_thread_each_time__goes_on();
     calls__of_any_thread__beside_every_make_of_pipe();
     stop__of_any_thread__beside_every_make_of_pipe();
     stop__while_it_starts__stopped();

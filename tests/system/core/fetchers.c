@@ -170,17 +170,18 @@ static void bytes__all_stages_in_turn__as_told(uint64_t seed) {
         r.fetch.num_workers = (int)test_pick(&random, 4);
         r.n_item_maps = (int)test_pick(&random, 3);
         r.n_batch_maps = (int)test_pick(&random, 3);
-        r.item_map[1].item = flaky_map;
+        r.item_map[1].map.item = flaky_map;
         r.item_map[1].workers.retries = 2;
         r.item_map[1].workers.retry_backoff_ms = (int32_t)test_pick(&random, 2);
         r.pipe.prefetch_factor = 1 + (int32_t)test_pick(&random, 9);
-        r.repeat.epochs = 2;
+        r.pipe.epochs = 2;
         r.sampler.threaded = (int32_t)test_pick(&random, 2);
-        r.sampler.world_size = 1 + test_pick(&random, 3);
-        r.sampler.rank = test_pick(&random, r.sampler.world_size);
-        r.sampler.allow_uneven = 1;
-        if (test_pick(&random, 2)) r.batch.batch_workers = 1 + (int32_t)test_pick(&random, 3);
+        r.pipe.world_size = 1 + test_pick(&random, 3);
+        r.pipe.rank = test_pick(&random, r.pipe.world_size);
+        r.pipe.allow_uneven = 1;
+        if (test_pick(&random, 2)) r.batch_by.num_workers = 1 + (int32_t)test_pick(&random, 3);
         if (test_pick(&random, 2)) r.batch.collate = dlp_collate_pad;
+        if (r.batch.collate == NULL) r.batch_by.num_workers = 0;
         if (rig_open(&r, &p) != DLP_OK) return;
         while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
             CHECK(rig_batch_same(&r, b, n / rig_batches(&r), n % rig_batches(&r)));
@@ -254,16 +255,12 @@ static void memory__in_flight__on_a_line(void) {
         dlp_stats s;
         uint64_t sum = 0, in_flight = 0;
         const uint64_t workers[] = {0, 3, 3};
-        dlp_fetch_desc fetch = {.fetcher = fetcher,
-                                .in_flight = fetcher ? 9 : 0,
-                                .async = {source_submit, source_reap}};
         rig_init(&r, 100, 8);
-        fetch.dataset = &r.dataset;
-        fetch.workers.num_workers = 3;
-        CHECK(inside_pipe_open(&p, &r.pipe, NULL) == DLP_OK);
-        inside_add_sampler(p, &r.sampler);
-        inside_add_fetch(p, &fetch);
-        inside_add_batch(p, &r.batch);
+        r.fetcher = fetcher;
+        r.in_flight = fetcher ? 9 : 0;
+        r.async = (dlp_async){source_submit, source_reap};
+        r.fetch.num_workers = 3;
+        CHECK(rig_wire(&r, &p, NULL) == DLP_OK);
         CHECK(dlp_pipe_plan(p, &plan) == DLP_OK);
         for (uint32_t i = 0; i < plan.n_lines; i++) {
             sum += plan.lines[i].bytes;
@@ -274,7 +271,7 @@ static void memory__in_flight__on_a_line(void) {
             CHECK(dlp_pipe_start(p) == DLP_OK && dlp_pipe_plan(p, &again) == DLP_OK);
             CHECK(dlp_pipe_stats(p, &s) == DLP_OK && s.plan_bytes == plan.total_bytes);
             CHECK(again.total_bytes == plan.total_bytes);
-            CHECK(s.stages[1].in_flight == (fetcher ? 9 : 0));
+            CHECK(s.stages[2].in_flight == (fetcher ? 9 : 0));
         }
         CHECK(dlp_pipe_close(p) == DLP_OK);
     }
@@ -323,7 +320,7 @@ static double time_of(int kind, uint32_t rows, dlp_stats *s, char *text, int siz
     j.d.batch_size = rows;
     j.d.dataset.n_items = 160;
     j.d.epochs = 1;
-    j.d.batch.collate = NULL;
+    j.d.collate = NULL;
     if (j.d.topology == DLP_TOPOLOGY_ECONOMIC) j.d.pipe.prefetch_factor = 4;
     CHECK(dlp_loader_open(&p, &j.d, NULL) == DLP_OK);
     while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) CHECK(dlp_pipe_release(p, b) == DLP_OK);
@@ -535,11 +532,12 @@ static uint64_t wake_ns(int kind, int leaves, int redo) {
     rig_init(&r, 150, 10);
     rig_workers(&r, 5, DLP_DISPATCH_BATCHES);
     r.pipe.prefetch_factor = 5;
-    r.repeat.epochs = leaves ? 8 : 1;
+    r.pipe.epochs = leaves ? 8 : 1;
     r.n_item_maps = redo;
-    r.item_map[0].item = flaky_map;
+    r.item_map[0].map.item = flaky_map;
     r.item_map[0].workers.retries = 2;
-    r.batch.batch_workers = kind ? 5 : 0;
+    r.batch_by.num_workers = kind ? 5 : 0;
+    r.batch.collate = kind ? dlp_collate_pad : NULL;
     if (rig_open(&r, &p) != DLP_OK) return 0;
     while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {
         test_pause(2000000);

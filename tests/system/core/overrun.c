@@ -107,7 +107,7 @@ enum { INLINE, THREADED, PROCESSES };
 static int places = PROCESSES + 1; /* PROCESSES where there are none */
 enum { PLAIN, BY_THREADS, BY_ASYNC, FETCHERS };
 enum { FETCH, MAP, BATCH_MAP, COLLATE, KINDS };
-static const char *const who[KINDS] = {"fetch", "map", "map", "batch"};
+static const char *const who[KINDS] = {"fetch", "map", "batch map", "batch"};
 
 /* All kinds have all the stages, so that who is named is not the only one. */
 static void one_init(rig *r, int kind, int place, int fetcher) {
@@ -115,6 +115,7 @@ static void one_init(rig *r, int kind, int place, int fetcher) {
     rig_order(r, DLP_ORDER_SHUFFLED);
     r->n_item_maps = 1;
     r->n_batch_maps = 1;
+    r->batch_map[0].name = "batch map";
     if (place == PROCESSES)
         shm_processes(r, 2, DLP_DISPATCH_CLAIM);
     else
@@ -128,11 +129,11 @@ static void one_init(rig *r, int kind, int place, int fetcher) {
         r->fetch.worker_init = room_init;
         r->fetch.worker_exit = room_exit;
     }
-    if (kind == MAP) r->item_map[0].item = bad_map;
-    if (kind == BATCH_MAP) r->batch_map[0].batch = bad_batch;
+    if (kind == MAP) r->item_map[0].map.item = bad_map;
+    if (kind == BATCH_MAP) r->batch_map[0].map.batch = bad_batch;
     if (kind == COLLATE) {
         r->batch.collate = bad_collate;
-        r->batch.batch_workers = place == INLINE ? DLP_NONE : 2;
+        r->batch_by.num_workers = place == INLINE ? DLP_NONE : 2;
     }
 }
 
@@ -226,7 +227,7 @@ static void policy__replaces_or_retries__raised_all_the_same(void) {
             one_init(&r, kind, THREADED, kind == FETCH && rc == 1 ? BY_ASYNC : PLAIN);
             set_now(&r, kind, 0, 5);
             now.rc = codes[rc];
-            r.fetch.retries = r.item_map[0].workers.retries = r.batch.workers.retries = 3;
+            r.fetch.retries = r.item_map[0].workers.retries = r.batch_by.retries = 3;
             r.batch_map[0].workers.retries = 3;
             r.fetch.on_error = rc == 1 ? DLP_ON_ERROR_DROP : DLP_ON_ERROR_REPLACE;
             r.item_map[0].workers.on_error = r.fetch.on_error;
@@ -244,7 +245,7 @@ static void callback__keeps_to_its_row__same_bytes(void) {
                 if (fetcher != PLAIN && place == INLINE) continue;
                 one_init(&r, kind, place, fetcher);
                 memset(&now, 0, sizeof now);
-                r.repeat.epochs = 2;
+                r.pipe.epochs = 2;
                 r.dataset.writes_all_bytes = kind == FETCH;
                 if (rig_open(&r, &p) == DLP_OK) {
                     int rc = drain(&r, p, &n);
@@ -282,7 +283,7 @@ static void ragged__one_past_the_maximum__named(void) {
         d.dataset.fetch = ragged_fetch;
         d.batch_size = 16;
         d.num_workers = 2;
-        d.batch.collate = dlp_collate_pack;
+        d.collate = dlp_collate_pack;
         CHECK(dlp_loader_open(&p, &d, NULL) == DLP_OK);
         while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) dlp_pipe_release(p, b);
         CHECK(rc == (now.by ? DLP_ERR_CORRUPT : DLP_END));
@@ -290,6 +291,125 @@ static void ragged__one_past_the_maximum__named(void) {
             CHECK(strcmp(dlp_pipe_error(p)->message,
                          "fetch wrote 1 byte past field \"tokens\" of item 77") == 0);
         dlp_pipe_close(p);
+    }
+}
+
+/* Writes `by` bytes behind the length that it sets, and within its room. */
+static int behind_fetch(void *user, dlp_item *it) {
+    const uint64_t n = 10 + it->index % 50, by = it->index == WRONG ? (uint64_t)now.by : 0;
+    (void)user;
+    memset(it->data[0], 1 + (int)(it->index % 100), n + by);
+    it->length[0] = n;
+    return 0;
+}
+static int shorter_map(void *user, dlp_item *it) {
+    (void)user;
+    it->length[0] /= 2;
+    return 0;
+}
+
+static void ragged__behind_its_length__named(void) {
+    static const dlp_field field = {"tokens", DLP_U8, 1, {1000}, 1, 0};
+    for (int k = 0; k < 12; k++) {
+        rig r;
+        dlp_pipe *p;
+        dlp_batch *b;
+        int rc;
+        rig_init(&r, 200, 16);
+        rig_workers(&r, k & 1 ? 2 : 0, DLP_DISPATCH_CLAIM);
+        now.by = k / 4 == 2 ? 0 : k / 4 == 1 ? 300 : 1;
+        r.dataset.fields = &field;
+        r.dataset.n_fields = 1;
+        r.dataset.fetch = behind_fetch;
+        r.dataset.writes_all_bytes = k / 2 & 1;
+        r.pipe.epochs = 2;
+        r.n_item_maps = 1;
+        r.item_map[0].map.item = shorter_map;
+        if (k & 1) r.fetcher = DLP_FETCH_THREADS, r.in_flight = 3;
+        if (rig_open(&r, &p) != DLP_OK) return;
+        while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) dlp_pipe_release(p, b);
+        CHECK(rc == (now.by ? DLP_ERR_CORRUPT : DLP_END));
+        if (now.by)
+            CHECK(strcmp(dlp_pipe_error(p)->message,
+                         now.by == 1
+                             ? "fetch wrote 1 byte behind the length 37 of field \"tokens\" of "
+                               "item 77"
+                             : "fetch wrote 300 bytes behind the length 37 of field \"tokens\" of "
+                               "item 77") == 0);
+        if (now.by) CHECK(strcmp(dlp_pipe_error(p)->field, "tokens") == 0);
+        dlp_pipe_close(p);
+    }
+    now.by = 0;
+}
+
+/* ---- several at once, by threads or by requests that are answered at once ---- */
+
+static int not_clear_;
+
+static int clear_fetch(void *user, dlp_item *it) {
+    uint64_t *x = it->data[0];
+    (void)user;
+    if (*x != 0) __atomic_add_fetch(&not_clear_, 1, __ATOMIC_RELAXED);
+    *x = it->index + 1;
+    memset(it->data[1], 7, 5);
+    it->length[1] = 5;
+    return 0;
+}
+static int any_item(void *user, dlp_item *it) { return (void)user, (void)it, 0; }
+static int shorten(void *user, dlp_item *it) {
+    (void)user;
+    it->length[1] = 2;
+    return 0;
+}
+
+static _Thread_local struct {
+    dlp_item *item[4];
+    int n;
+} out_;
+
+static int ask(void *user, void *state, dlp_item *it) {
+    (void)user, (void)state;
+    if (out_.n == 4) return DLP_FULL;
+    out_.item[out_.n++] = it;
+    return 0;
+}
+static int answers(void *user, void *state, dlp_item **done, int *code, int most, int timeout_ms) {
+    int n = 0;
+    (void)state, (void)timeout_ms;
+    for (; out_.n > 0 && n < most; n++) {
+        done[n] = out_.item[--out_.n];
+        code[n] = clear_fetch(user, done[n]);
+    }
+    return n;
+}
+
+/* A fetch finds zeros, and a row behind it may shorten a field: no byte is out of place. */
+static void fetches_at_once__keep_to_their_rows__no_overrun(void) {
+    static const dlp_field fields[] = {{"x", DLP_U64, 0, {0}, 0, 0}, {"t", DLP_U8, 1, {9}, 1, 0}};
+    static const dlp_async async = {ask, answers};
+    for (int k = 0; k < 4; k++) {
+        const dlp_node nodes[] = {
+            {.name = "items", .verb = DLP_LIST, .list = {.n_items = 200, .shuffle = 1}},
+            {.name = "read",
+             .verb = DLP_FETCH,
+             .fetch = {.fetch = k & 1 ? NULL : clear_fetch,
+                       .async = k & 1 ? &async : NULL,
+                       .in_flight = 4,
+                       .fields = fields,
+                       .n_fields = 2},
+             .workers = {.num_workers = 2}},
+            {.name = "cut", .verb = DLP_MAP, .map = {.item = k & 2 ? shorten : any_item}},
+            {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 16}}};
+        dlp_pipe *p = NULL;
+        dlp_batch *b;
+        int rc;
+        not_clear_ = 0;
+        CHECK(dlp_pipe_open(&p, DLP_NODES(nodes), &(dlp_pipe_desc){.epochs = 3}, NULL) == DLP_OK);
+        if (p == NULL) return;
+        while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) dlp_pipe_release(p, b);
+        CHECK(rc == DLP_END && not_clear_ == 0);
+        if (rc != DLP_END) printf("  %d: %s\n", k, dlp_pipe_error(p)->message);
+        CHECK(dlp_pipe_close(p) == DLP_OK);
     }
 }
 
@@ -490,7 +610,7 @@ static void plan__guarded_cells__have_a_line(void) {
         dlp_plan plan;
         uint64_t sum = 0, cells = 0;
         one_init(&r, FETCH, THREADED, fetcher);
-        CHECK(rig_wire(&r, &p) == DLP_OK && dlp_pipe_plan(p, &plan) == DLP_OK);
+        CHECK(rig_wire(&r, &p, NULL) == DLP_OK && dlp_pipe_plan(p, &plan) == DLP_OK);
         for (uint32_t i = 0; i < plan.n_lines; i++) {
             sum += plan.lines[i].bytes;
             if (strcmp(plan.lines[i].what, "guarded cells") == 0) cells = plan.lines[i].count;
@@ -512,6 +632,8 @@ int main(void) {
     policy__replaces_or_retries__raised_all_the_same();
     callback__keeps_to_its_row__same_bytes();
     ragged__one_past_the_maximum__named();
+    ragged__behind_its_length__named();
+    fetches_at_once__keep_to_their_rows__no_overrun();
     row__in_the_attempt_of_another_writes_outside__all_rows_named();
     chunk__load_writes_outside__named();
     part__load_writes_outside__named();

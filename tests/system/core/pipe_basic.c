@@ -19,7 +19,7 @@ typedef struct held {
 static int run_through(rig *r, uint64_t *random) {
     dlp_pipe *p;
     held in_hand[8];
-    uint64_t sequence = 0, epochs = r->repeat.epochs ? (uint64_t)r->repeat.epochs : 1;
+    uint64_t sequence = 0, epochs = r->pipe.epochs ? (uint64_t)r->pipe.epochs : 1;
     int n_held = 0, most = r->pipe.max_held ? r->pipe.max_held : 1, rc = DLP_OK, ok = 1;
     if (rig_open(r, &p) != DLP_OK) return 0;
     for (;;) {
@@ -55,18 +55,19 @@ static void one_case(int order, int last, int workers, int dispatch, uint32_t ba
     rig_order(&r, order);
     rig_workers(&r, workers, dispatch);
     r.batch.last = last == DLP_LAST_DROP && batch > 203 ? DLP_LAST_PAD : last;
-    r.repeat.epochs = 2;
+    r.pipe.epochs = 2;
     r.sampler.threaded = (int32_t)test_pick(random, 2);
     r.pipe.prefetch_factor = prefetch_of[test_pick(random, 4)];
     r.pipe.max_held = held_of[test_pick(random, 3)];
     r.n_item_maps = (int)test_pick(random, 3);
     r.n_batch_maps = (int)test_pick(random, 2);
     r.n_transfers = test_pick(random, 3) > 0;
-    r.transfer.threaded = (int32_t)test_pick(random, 2);
+    r.transfer.workers.num_workers = (int32_t)test_pick(random, 2);
     r.dataset.writes_all_bytes = test_pick(random, 2);
-    if (test_pick(random, 3) == 0) r.batch.batch_workers = workers_of[test_pick(random, 5)];
+    if (test_pick(random, 3) == 0) r.batch_by.num_workers = workers_of[test_pick(random, 5)];
     if (test_pick(random, 3) == 0)
         r.batch.collate = test_pick(random, 2) ? dlp_collate_pad : dlp_collate_pack;
+    if (r.batch.collate == NULL) r.batch_by.num_workers = 0;
     if (test_pick(random, 4) == 0)
         r.item_map[0].workers.num_workers = workers_of[test_pick(random, 3)];
     if (test_pick(random, 4) == 0)
@@ -79,8 +80,8 @@ static void one_case(int order, int last, int workers, int dispatch, uint32_t ba
                "%d maps %d %d "
                "transfer %d %d collate %d batch_workers %d\n",
                order, last, workers, dispatch, batch, r.sampler.threaded, r.pipe.prefetch_factor,
-               r.pipe.max_held, r.n_item_maps, r.n_batch_maps, r.n_transfers, r.transfer.threaded,
-               r.batch.collate != NULL, r.batch.batch_workers);
+               r.pipe.max_held, r.n_item_maps, r.n_batch_maps, r.n_transfers,
+               r.transfer.workers.num_workers, r.batch.collate != NULL, r.batch_by.num_workers);
     rig_free(&r);
 }
 
@@ -188,11 +189,125 @@ static void next__inline_work_past_the_timeout__batch_it_made_is_given(void) {
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }
 
+/* ---- callbacks that the consumer runs ---- */
+
+static struct meddler {
+    dlp_pipe *p;
+    dlp_batch *held;
+    dlp_state state;
+    uint32_t calls;
+} own;
+
+/* Calls of its own pipe, by a callback that a call of the consumer runs. */
+static void meddle(void) {
+    dlp_batch *b = NULL;
+    dlp_error e;
+    if (own.p == NULL) return;
+    own.calls++;
+    CHECK(dlp_pipe_close(own.p) == DLP_ERR_BUSY);
+    CHECK(dlp_pipe_next(own.p, &b) == DLP_ERR_STATE && b == NULL);
+    CHECK(dlp_pipe_next_epoch(own.p) == DLP_ERR_STATE);
+    CHECK(dlp_pipe_start(own.p) == DLP_ERR_STATE);
+    if (own.held == NULL) return;
+    CHECK(dlp_pipe_release(own.p, own.held) == DLP_ERR_STATE);
+    CHECK(dlp_pipe_seek(own.p, &own.state, &e) == DLP_ERR_STATE);
+}
+static int meddle_fetch(void *user, dlp_item *it) {
+    meddle();
+    return rig_fetch(user, it);
+}
+static int meddle_map(void *user, dlp_item *it) {
+    meddle();
+    return rig_item_map(user, it);
+}
+static int meddle_batch(void *user, dlp_batch *b, void *state) {
+    meddle();
+    return rig_batch_map(user, b, state);
+}
+static int meddle_collate(void *user, dlp_collate *c) {
+    meddle();
+    return dlp_collate_pad(user, c);
+}
+static int meddle_init(void *user, int worker, void **state) {
+    (void)user;
+    (void)worker;
+    (void)state;
+    meddle();
+    return 0;
+}
+static void meddle_exit(void *user, int worker, void *state) {
+    (void)user;
+    (void)worker;
+    (void)state;
+    meddle();
+}
+static int meddle_epoch(void *user, uint64_t epoch) {
+    (void)user;
+    (void)epoch;
+    meddle();
+    return 0;
+}
+static void meddle_log(void *user, const char *message) {
+    (void)user;
+    (void)message;
+    meddle();
+}
+static int64_t meddle_sampler(void *user, uint64_t epoch, uint64_t *index, uint64_t max) {
+    uint64_t *at = user;
+    (void)epoch;
+    meddle();
+    if (*at == 24) return *at = 0, 0;
+    for (uint64_t i = 0; i < max; i++) index[i] = (*at)++;
+    return (int64_t)max;
+}
+
+/* What they ask for is refused, and the pipe goes on, and can be closed. */
+static void callback__calls_its_own_pipe__refused(void) {
+    for (int where = 0; where < 9; where++) {
+        uint64_t at = 0;
+        dlp_batch *b;
+        dlp_pipe *p;
+        int rc, n = 0;
+        rig r;
+        memset(&own, 0, sizeof own);
+        rig_init(&r, 24, 8);
+        r.pipe.epochs = 2;
+        r.pipe.max_held = 2;
+        r.n_item_maps = r.n_batch_maps = 1;
+        if (where == 0) r.dataset.fetch = meddle_fetch;
+        if (where == 1) r.item_map[0].map.item = meddle_map;
+        if (where == 2) r.batch_map[0].map.batch = meddle_batch;
+        if (where == 3) r.batch.collate = meddle_collate;
+        if (where == 4) r.fetch.worker_init = meddle_init;
+        if (where == 5) r.fetch.worker_exit = meddle_exit;
+        if (where == 6) r.pipe.set_epoch = meddle_epoch;
+        if (where == 7) r.pipe.log = meddle_log;
+        if (where == 8) rig_order(&r, DLP_ORDER_BATCHES);
+        if (where == 8)
+            r.sampler.batches = (dlp_batch_sampler){.next = meddle_sampler, .user = &at};
+        CHECK(rig_wire(&r, &p, NULL) == DLP_OK);
+        own.p = p;
+        CHECK(dlp_pipe_start(p) == DLP_OK);
+        while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
+            n++;
+            if (own.held != NULL) CHECK(dlp_pipe_release(p, own.held) == DLP_OK);
+            own.held = b;
+            CHECK(dlp_pipe_state(p, b, &own.state) == DLP_OK);
+        }
+        CHECK(rc == DLP_END && n == 6);
+        CHECK(dlp_pipe_close(p) == DLP_OK); /* it warns of the batch that is held */
+        CHECK(own.calls > 0);
+        own.p = NULL;
+        CHECK(dlp_pipe_release(p, own.held) == DLP_OK);
+    }
+}
+
 int main(int argc, char **argv) {
     next__inline_work_past_the_timeout__batch_it_made_is_given();
     pipe__any_wiring__same_bytes(argc > 1 ? strtoull(argv[1], NULL, 0) : 1);
     pipe__every_small_batch__same_bytes();
     row__not_all_bytes_written__begins_as_zeros();
     pipe__inline_fetch_behind_threaded_sampler__does_not_doze();
+    callback__calls_its_own_pipe__refused();
     return test_end("pipe_basic");
 }

@@ -88,7 +88,7 @@ static uint64_t final_index(rig *r, uint64_t epoch, uint64_t position, int *vali
         *valid = !row_bad(index, plan.bad_stage);
         return index;
     }
-    dlpi_order_init(&order, rig_sampler(r), r->dataset.n_items, r->table);
+    dlpi_order_init(&order, &r->sampler, r->dataset.n_items, r->table);
     for (uint32_t k = 1; row_bad(index, plan.bad_stage); k++)
         index = dlpi_order_replacement(&order, epoch, position, k);
     return index;
@@ -130,11 +130,11 @@ static void make_rig(rig *r, uint64_t *random) {
     r->sampler.seed = test_random(random);
     r->sampler.threaded = (int32_t)test_pick(random, 2);
     if (test_pick(random, 3) == 0) {
-        r->sampler.world_size = 1 + test_pick(random, 3);
-        r->sampler.rank = test_pick(random, r->sampler.world_size);
-        r->sampler.allow_uneven = 1;
+        r->pipe.world_size = 1 + test_pick(random, 3);
+        r->pipe.rank = test_pick(random, r->pipe.world_size);
+        r->pipe.allow_uneven = 1;
     }
-    r->repeat.epochs = 2 + test_pick(random, 6);
+    r->pipe.epochs = 2 + test_pick(random, 6);
     r->batch.last = (int32_t)test_pick(random, 3);
     if (r->batch.last == DLP_LAST_DROP && r->dataset.n_items < batch)
         r->batch.last = DLP_LAST_PARTIAL;
@@ -145,10 +145,11 @@ static void make_rig(rig *r, uint64_t *random) {
     r->n_item_maps = (int)test_pick(random, 3);
     r->n_batch_maps = (int)test_pick(random, 2);
     r->n_transfers = (int)test_pick(random, 2);
-    r->transfer.threaded = (int32_t)test_pick(random, 2);
-    if (test_pick(random, 2)) r->transfer.device = &slow_device;
+    r->transfer.workers.num_workers = (int32_t)test_pick(random, 2);
+    if (test_pick(random, 2)) r->transfer.transfer.device = &slow_device;
     if (test_pick(random, 3) == 0) r->batch.collate = dlp_collate_pad;
-    if (test_pick(random, 3) == 0) r->batch.batch_workers = 1 + (int32_t)test_pick(random, 3);
+    if (test_pick(random, 3) == 0) r->batch_by.num_workers = 1 + (int32_t)test_pick(random, 3);
+    if (r->batch.collate == NULL) r->batch_by.num_workers = 0;
     if (test_pick(random, 4) == 0)
         r->item_map[0].workers.num_workers = (int32_t)test_pick(random, 3);
     if (test_pick(random, 4) == 0)
@@ -170,8 +171,8 @@ static void make_failures(rig *r, uint64_t *random) {
     r->dataset.fetch = chaos_fetch;
     for (int i = 0; i < RIG_MAPS; i++) {
         w[i + 1] = &r->item_map[i].workers;
-        r->item_map[i].item = chaos_map;
-        r->item_map[i].user = &stage_numbers[i + 1];
+        r->item_map[i].map.item = chaos_map;
+        r->item_map[i].map.user = &stage_numbers[i + 1];
     }
     for (int i = 0; i <= RIG_MAPS; i++) {
         w[i]->retries = plan.retries;
@@ -189,11 +190,11 @@ static void say_case(const rig *r, uint64_t seed) {
            "backoff %d on_error %d bad_stage %d idempotent %d\n",
            (unsigned long long)seed, r->fetch.num_workers, r->item_map[0].workers.num_workers,
            r->fetch.dispatch, (int)r->dataset.n_items, r->batch.batch_size, r->sampler.threaded,
-           r->sampler.rank, r->sampler.world_size, (int)r->repeat.epochs, r->batch.last,
+           r->pipe.rank, r->pipe.world_size, (int)r->pipe.epochs, r->batch.last,
            r->pipe.prefetch_factor, r->pipe.max_held, r->pipe.unordered, r->n_item_maps,
-           r->n_batch_maps, r->n_transfers, r->transfer.threaded, r->batch.collate != NULL,
-           r->batch.batch_workers, plan.retries, r->fetch.retry_backoff_ms, plan.on_error,
-           plan.bad_stage, plan.idempotent);
+           r->n_batch_maps, r->n_transfers, r->transfer.workers.num_workers,
+           r->batch.collate != NULL, r->batch_by.num_workers, plan.retries,
+           r->fetch.retry_backoff_ms, plan.on_error, plan.bad_stage, plan.idempotent);
 }
 
 typedef struct tally { /* of the epoch now */
@@ -260,7 +261,7 @@ static void one_pipe(uint64_t seed) {
     for (int i = 0; i < 4; i++)
         if (held[i]) CHECK(batch_right(&r, held[i]) && dlp_pipe_release(p, held[i]) == DLP_OK);
     if (stop_after < -1 && test_failures == before)
-        CHECK(t.epoch == (uint64_t)r.repeat.epochs && t.got == 0);
+        CHECK(t.epoch == (uint64_t)r.pipe.epochs && t.got == 0);
     CHECK(dlp_pipe_close(p) == DLP_OK);
     if (test_failures != before) say_case(&r, seed);
     rig_free(&r);

@@ -120,18 +120,18 @@ static void variant(rig *r, int kind, int workers) {
     gate_device = *dlp_device_host();
     gate_device.copy = gate_copy;
     gate_device.done = gate_done;
-    r->transfer.device = &gate_device;
+    r->transfer.transfer.device = &gate_device;
     r->pipe.max_held = 2;
-    r->repeat.epochs = DLP_FOREVER;
+    r->pipe.epochs = DLP_FOREVER;
     r->dataset.fetch = slow_fetch;
     r->fetch.workers.num_workers = workers;
     r->fetch.workers.worker_init = gate_init;
     r->fetch.workers.worker_exit = gate_exit;
-    r->item_map.item = gate_item_map;
-    r->batch_map.batch = gate_batch_map;
+    r->item_map.map.item = gate_item_map;
+    r->batch_map.map.batch = gate_batch_map;
     if (kind == SAMPLER_THREAD) r->sampler.threaded = 1;
     if (kind == TRANSFER || kind == TRANSFER_THREAD) r->has_transfer = 1;
-    if (kind == TRANSFER_THREAD) r->transfer.threaded = 1;
+    if (kind == TRANSFER_THREAD) r->transfer.workers.num_workers = 1;
     if (kind == COLLATE) r->batch.collate = gate_collate;
     if (kind == IN_TURN) r->fetch.workers.dispatch = DLP_DISPATCH_BATCHES;
     if (kind == MAPS) {
@@ -163,8 +163,8 @@ static void close_quickly(dlp_pipe *p) {
 #define QUICK(call) CHECK_ONE_OF_5((n_slow = 0, call, n_slow == 0))
 
 enum {
-    UNWIRED,
     WIRED,
+    PREPARED, /* its memory is there, and no thread */
     PLANNED,
     STARTED,
     ONE_NEXT,
@@ -190,8 +190,8 @@ static void close_at(int kind, int workers, int moment) {
     dlp_batch *b[2];
     int held = moment == TWO_HELD ? 2 : moment == ONE_HELD ? 1 : 0;
     variant(&r, kind, workers);
-    CHECK(inside_pipe_open(&p, &r.pipe, NULL) == DLP_OK);
-    if (moment >= WIRED) CHECK(rig_wire(&r, p) == DLP_OK);
+    CHECK(rig_wire(&r, &p, NULL) == DLP_OK && p != NULL);
+    if (moment >= PREPARED) CHECK(inside_pipe_fork(p) == DLP_OK);
     if (moment == PLANNED) CHECK(dlp_pipe_plan(p, &plan) == DLP_OK);
     if (moment >= STARTED) CHECK(dlp_pipe_start(p) == DLP_OK);
     for (int i = 0; i < held; i++) CHECK(dlp_pipe_next_timeout(p, &b[i], 20000) == DLP_OK);
@@ -421,7 +421,7 @@ static void close_between_tries(int batch) {
     gate_set(AT_NONE, 0);
     variant(&r, PLAIN, 2);
     r.has_batch_map = batch;
-    r.batch_map.batch = failing_map;
+    r.batch_map.map.batch = failing_map;
     r.batch_map.workers.num_workers = 1;
     r.batch_map.workers.idempotent = 1;
     r.dataset.fetch = batch ? slow_fetch : failing_fetch;
@@ -538,8 +538,7 @@ static void stop_by_raise(int moment) {
     dlp_batch *b;
     variant(&r, PLAIN, 2);
     gate_set(AT_NONE, 0);
-    CHECK(inside_pipe_open(&signal_pipe, &r.pipe, NULL) == DLP_OK &&
-          rig_wire(&r, signal_pipe) == DLP_OK);
+    CHECK(rig_wire(&r, &signal_pipe, NULL) == DLP_OK);
     if (moment == 0) raise(SIGINT);
     CHECK(dlp_pipe_start(signal_pipe) == DLP_OK);
     if (moment == 1) raise(SIGINT);
@@ -574,7 +573,7 @@ static void stop_in_start(int workers) {
     gate_set(AT_NONE, 0);
     r.fetch.workers.worker_init = init_that_stops;
     r.fetch.workers.worker_user = &p;
-    CHECK(inside_pipe_open(&p, &r.pipe, NULL) == DLP_OK && rig_wire(&r, p) == DLP_OK);
+    CHECK(rig_wire(&r, &p, NULL) == DLP_OK);
     CHECK(dlp_pipe_start(p) == DLP_OK);
     CHECK(next_until_stopped(p) == DLP_STOPPED); /* a worker may begin late */
     close_quickly(p);

@@ -87,7 +87,7 @@ static int names_slow_batch(void) {
     rig_default(&r);
     work_set(55, 20000, 0);
     r.has_batch_map = 1;
-    r.batch_map.batch = work_map;
+    r.batch_map.map.batch = work_map;
     r.batch_map.workers.num_workers = 2;
     r.batch_map.workers.deadline_ms = 50;
     r.batch_map.workers.name = "scale";
@@ -120,11 +120,11 @@ static int none_is_late(int kind) {
         r.dataset.fetch = slow_later;
         r.fetch.workers.num_workers = 1;
         r.dataset.n_items = 20;
-        r.repeat.epochs = 20;
+        r.pipe.epochs = 20;
     }
     if (kind == 2) { /* inline fetch, and behind it a worker that takes longer than fetch may */
         r.has_batch_map = 1;
-        r.batch_map.batch = work_map;
+        r.batch_map.map.batch = work_map;
         r.batch_map.workers.num_workers = 1;
         work.slow_index = 15;
         work.slow_ms = 350;
@@ -286,14 +286,14 @@ static void worker__init_and_exit__paired_with_state(void) {
             rig_default(&r);
             r.dataset.fetch = stage == 0 ? life_fetch : rig_fetch;
             r.has_batch_map = stage == 1;
-            r.batch_map.batch = life_map;
+            r.batch_map.map.batch = life_map;
             if (stage == 2) {
                 r.batch.collate = life_collate;
-                r.batch.batch_workers = workers ? workers : DLP_NONE;
+                r.batch_by.num_workers = workers ? workers : DLP_NONE;
             }
             life_set(stage == 0   ? &r.fetch.workers
                      : stage == 1 ? &r.batch_map.workers
-                                  : &r.batch.workers,
+                                  : &r.batch_by,
                      workers, -1);
             CHECK(rig_start(&r, &p) == DLP_OK);
             CHECK(rig_drain(p, &batches) == DLP_END && batches == 10);
@@ -314,11 +314,11 @@ static void worker__init_fails__names_stage_and_worker(void) {
             const dlp_error *e;
             int rc;
             rig_default(&r);
-            r.repeat.epochs = DLP_FOREVER;
+            r.pipe.epochs = DLP_FOREVER;
             r.dataset.fetch = life_fetch;
             r.fetch.workers.name = "reader";
             life_set(&r.fetch.workers, workers, fails_at);
-            CHECK(inside_pipe_open(&p, &r.pipe, NULL) == DLP_OK && rig_wire(&r, p) == DLP_OK);
+            CHECK(rig_wire(&r, &p, NULL) == DLP_OK);
             rc = dlp_pipe_start(p);
             if (rc == DLP_OK) rc = rig_drain(p, &batches);
             CHECK(rc == DLP_ERR_CALLBACK);
@@ -365,8 +365,8 @@ static void thread__name__stage_and_worker(void) {
     r.item_map.workers.num_workers = 1;
     r.item_map.workers.name = "augmentation-of-images";
     r.sampler.threaded = 1;
-    r.transfer.threaded = 1;
-    r.repeat.epochs = DLP_FOREVER;
+    r.transfer.workers.num_workers = 1;
+    r.pipe.epochs = DLP_FOREVER;
     CHECK(rig_start(&r, &p) == DLP_OK);
     CHECK(await_named("fetch-0", 1) && await_named("fetch-1", 1));
     CHECK(await_named("augmentatio-0", 1));
@@ -434,7 +434,7 @@ static void start__stack_too_small__names_stage(void) {
     r.fetch.workers.num_workers = 2;
     r.fetch.workers.name = "reader";
     r.fetch.workers.stack_bytes = 1;
-    CHECK(inside_pipe_open(&p, &r.pipe, NULL) == DLP_OK && rig_wire(&r, p) == DLP_OK);
+    CHECK(rig_wire(&r, &p, NULL) == DLP_OK);
     CHECK(dlp_pipe_start(p) == DLP_ERR_ARG);
     CHECK(strcmp(dlp_pipe_error(p)->stage, "reader") == 0);
     CHECK(strcmp(dlp_pipe_error(p)->field, "stack_bytes") == 0);
@@ -503,6 +503,70 @@ static void start__too_many_workers__warns(void) {
     }
 }
 
+static void *open_later(void *user) {
+    sleep_us(350000);
+    DLPI_STORE_SEQ(&work.shut, 0u); /* D1 */
+    return user;
+}
+
+/* An item hangs. The consumer waits for its batch in one call, or in many, until explain has to
+   begin with this item: it is in work for a second, and 1,000 times as long as others. */
+static void next__no_batch_for_stall_ms__warns_once_and_names_item(void) {
+    static const int stalls[] = {100, 100, DLP_FOREVER, 60000};
+    for (int how = 0; how < 4; how++) {
+        char text[8192];
+        rig r;
+        dlp_pipe *p = NULL;
+        dlp_batch *b = NULL;
+        pthread_t opens;
+        uint64_t batches = 0, from = now_ms();
+        int warns = stalls[how] == 100;
+        rig_default(&r);
+        work_set(37, 20000, 0);
+        logged = 0;
+        r.pipe.log = count_log;
+        r.pipe.log_user = &logged;
+        r.pipe.stall_ms = stalls[how];
+        r.dataset.fetch = work_fetch;
+        r.fetch.workers.num_workers = 1;
+        r.fetch.workers.name = "reader";
+        CHECK(rig_start(&r, &p) == DLP_OK);
+        for (int i = 0; i < 3; i++) /* items 0 to 29 */
+            CHECK(dlp_pipe_next(p, &b) == DLP_OK && dlp_pipe_release(p, b) == DLP_OK);
+        if (how == 0) {
+            while (now_ms() < from + 1200) CHECK(dlp_pipe_next_timeout(p, &b, 50) == DLP_TIMEOUT);
+            CHECK(dlp_pipe_explain(p, text, sizeof text) > 0);
+            CHECK(strstr(text, "\nLimit: one item: worker 0 of 'reader' (thread ") != NULL);
+            CHECK(strstr(text, ") has been at item 37 for ") != NULL && !strstr(text, "Longest:"));
+            DLPI_STORE_SEQ(&work.shut, 0u); /* D1 */
+        } else {
+            CHECK(pthread_create(&opens, NULL, open_later, NULL) == 0);
+        }
+        CHECK(rig_drain(p, &batches) == DLP_END && batches == 7);
+        if (how > 0) CHECK(pthread_join(opens, NULL) == 0);
+        CHECK(logged == warns && has_warning(p, "no batch for ") == warns);
+        CHECK(has_warning(p, " ms: worker 0 of \"reader\" (thread ") == warns);
+        CHECK(has_warning(p, ") is at item 37 for ") == warns);
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+    }
+}
+
+/* Nobody pushes, so no worker has an item. */
+static void next__no_work_for_stall_ms__warns_of_no_worker(void) {
+    const dlp_field x = {.name = "x", .dtype = DLP_U64};
+    dlp_push *push = NULL;
+    dlp_pipe *p = NULL;
+    dlp_batch *b = NULL;
+    CHECK(dlp_push_open(&push, &(dlp_push_desc){.fields = &x, .n_fields = 1, .writers = 1}, NULL) ==
+          DLP_OK);
+    dlp_loader_desc d = {.source = dlp_push_source(push), .batch_size = 4, .num_workers = 1};
+    d.pipe.stall_ms = 50;
+    CHECK(dlp_loader_open(&p, &d, NULL) == DLP_OK);
+    CHECK(dlp_pipe_next_timeout(p, &b, 500) == DLP_TIMEOUT);
+    CHECK(has_warning(p, " ms, and no worker is at work; dlp_pipe_explain says what is missing"));
+    CHECK(dlp_pipe_close(p) == DLP_OK && dlp_push_close(push) == DLP_OK);
+}
+
 /* What dlp_log_stderr prints: a line for each warning. */
 static void log__to_stderr__a_line_for_each_warning(void) {
     char path[64], text[400] = "", want[200];
@@ -542,6 +606,8 @@ int main(void) {
     thread__affinity_and_stack__applied();
     start__stack_too_small__names_stage();
     start__too_many_workers__warns();
+    next__no_batch_for_stall_ms__warns_once_and_names_item();
+    next__no_work_for_stall_ms__warns_of_no_worker();
     log__to_stderr__a_line_for_each_warning();
     return test_end("pipe_deadline");
 }

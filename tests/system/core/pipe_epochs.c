@@ -33,7 +33,7 @@ static void vary(rig *r, int kind) {
     rig_workers(r, kind & 1 ? 3 : 0, kind >> 1 & 1);
     r->sampler.threaded = kind >> 2 & 1;
     r->n_transfers = kind >> 3 & 1;
-    r->transfer.threaded = kind >> 4 & 1;
+    r->transfer.workers.num_workers = kind >> 4 & 1;
     r->pipe.prefetch_factor = 3;
     r->fetch.worker_init = count_init;
     r->dataset.fetch = slow_fetch;
@@ -49,8 +49,8 @@ static void epochs__finite__marked_and_ended(void) {
             uint64_t n = 0, all = (uint64_t)(epochs ? epochs : 1), per;
             rig_init(&r, 75, 8);
             vary(&r, kind);
-            r.repeat.epochs = epochs;
-            r.repeat.epoch_end = 1;
+            r.pipe.epochs = epochs;
+            r.pipe.epoch_end = 1;
             per = rig_batches(&r);
             if (rig_open(&r, &p) != DLP_OK) return;
             CHECK(dlp_pipe_batches_per_epoch(p) == (int64_t)per);
@@ -77,7 +77,7 @@ static void epochs__for_ever__goes_on_with_the_same_workers(void) {
     dlp_batch *b;
     rig_init(&r, 30, 8);
     vary(&r, 1);
-    r.repeat.epochs = DLP_FOREVER;
+    r.pipe.epochs = DLP_FOREVER;
     r.dataset.fetch = rig_fetch;
     init_calls = 0;
     if (rig_open(&r, &p) != DLP_OK) return;
@@ -119,8 +119,8 @@ static void epochs__left_at_any_batch__next_one_whole(void) {
         vary(&r, kind);
         r.pipe.unordered = kind >> 5;
         r.pipe.max_held = 2;
-        r.repeat.epochs = 4;
-        r.repeat.epoch_end = kind >> 1 & 1;
+        r.pipe.epochs = 4;
+        r.pipe.epoch_end = kind >> 1 & 1;
         n = rig_batches(&r);
         for (uint64_t stop = 0; stop <= n; stop += kind & 3 ? 3 : 1) {
             dlp_pipe *p;
@@ -143,7 +143,7 @@ static void epochs__left_at_any_batch__next_one_whole(void) {
             if (held) CHECK(dlp_pipe_release(p, held) == DLP_OK);
             for (uint64_t e = first; e < 4; e++) {
                 CHECK(take_epoch(&r, p, e));
-                if (r.repeat.epoch_end) CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_EPOCH_END);
+                if (r.pipe.epoch_end) CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_EPOCH_END);
                 if (e == 2) { /* and leave the last one too */
                     CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK && b->epoch == 3);
                     CHECK(dlp_pipe_release(p, b) == DLP_OK);
@@ -167,7 +167,7 @@ static void epochs__unordered__no_mixing(void) {
         vary(&r, kind);
         r.pipe.unordered = 1;
         r.pipe.prefetch_factor = 1 + kind % 7;
-        r.repeat.epochs = 5;
+        r.pipe.epochs = 5;
         if (kind & 1) r.batch.collate = dlp_collate_pad;
         if (rig_open(&r, &p) != DLP_OK) return;
         for (uint64_t e = 0; e < 5; e++) CHECK(take_epoch(&r, p, e));
@@ -194,10 +194,10 @@ static void epochs__unordered_behind_few_device_buffers__goes_on(void) {
         vary(&r, 1);
         r.dataset.fetch = last_is_slow;
         r.n_transfers = 1;
-        r.transfer.threaded = threaded;
+        r.transfer.workers.num_workers = threaded;
         r.pipe.unordered = 1;
         r.pipe.prefetch_factor = 6;
-        r.repeat.epochs = 3;
+        r.pipe.epochs = 3;
         if (rig_open(&r, &p) != DLP_OK) return;
         for (uint64_t e = 0; e < 3; e++) CHECK(take_epoch(&r, p, e));
         CHECK(dlp_pipe_close(p) == DLP_OK);
@@ -275,7 +275,7 @@ static void epochs__batch_sampler__as_long_as_it_says(void) {
         r.sampler.batches.next = lists_next;
         r.sampler.batches.begin = lists_begin;
         r.sampler.batches.user = &l;
-        r.repeat.epochs = 6;
+        r.pipe.epochs = 6;
         if (rig_open(&r, &p) != DLP_OK) return;
         CHECK(dlp_pipe_batches_per_epoch(p) == -1);
         for (uint64_t e = 0; e < 6; e++) {
@@ -345,9 +345,9 @@ static void turn_rig(rig *r, turn *t, int kind) {
     vary(r, kind);
     r->dataset.fetch = turn_fetch;
     r->dataset.user = t;
-    r->repeat.epochs = 3;
-    r->repeat.set_epoch = turn_set;
-    r->repeat.set_epoch_user = t;
+    r->pipe.epochs = 3;
+    r->pipe.set_epoch = turn_set;
+    r->pipe.set_epoch_user = t;
 }
 
 /* Take n batches of an epoch from `first` on. */
@@ -380,12 +380,12 @@ static void set_epoch__every_wiring__nothing_before(void) {
         turn_rig(&r, &t, kind);
         r.pipe.unordered = kind >> 5 & 1;
         if (kind & 64) r.batch.collate = dlp_collate_pad;
-        r.repeat.epoch_end = kind >> 1 & 1;
+        r.pipe.epoch_end = kind >> 1 & 1;
         if (rig_open(&r, &p) != DLP_OK) return;
         CHECK(t.calls == 0);
         for (uint64_t e = 0; e < 3; e++) {
             turn_take(&r, &t, p, e, 0, 10);
-            if (r.repeat.epoch_end) CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_EPOCH_END);
+            if (r.pipe.epoch_end) CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_EPOCH_END);
             CHECK(t.calls == e + 1 && t.epoch[e] == e && t.taken[e] == e * 10);
         }
         CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_END && t.calls == 3);
@@ -482,7 +482,7 @@ static void set_epoch__slow__told_by_statistics(void) {
         int n, borders = 0;
         turn_rig(&r, &t, 1);
         t.sleep_us = 20000;
-        if (!with) r.repeat.set_epoch = NULL;
+        if (!with) r.pipe.set_epoch = NULL;
         r.dataset.fetch = rig_fetch;
         if (rig_open(&r, &p) != DLP_OK) return;
         for (uint64_t e = 0; e < 3; e++) turn_take(&r, &t, p, e, 0, 10);
@@ -513,9 +513,9 @@ static void set_epoch__ranks__each_told(void) {
         dlp_pipe *p;
         turn_rig(&r, &t, 1);
         r.dataset.n_items = 73; /* the last batch has one row */
-        r.sampler.rank = rank;
-        r.sampler.world_size = 3;
-        r.sampler.allow_uneven = 1;
+        r.pipe.rank = rank;
+        r.pipe.world_size = 3;
+        r.pipe.allow_uneven = 1;
         if (rig_open(&r, &p) != DLP_OK) return;
         for (uint64_t e = 0; e < 3; e++) turn_take(&r, &t, p, e, 0, 10);
         CHECK(t.calls == 3);
@@ -699,6 +699,225 @@ static void set_epoch__subscribers__refused(void) {
     CHECK(rig_try(&r, &p, &err) == DLP_ERR_ARG && strstr(err.message, "set_epoch"));
 }
 
+/* ---- epochs without a valid row ---- */
+
+/* Which items fail, or are skipped (skips): all of this epoch, but for those below `good`. */
+typedef struct bad {
+    uint64_t epoch, good;
+    int skips, stage; /* stage 1: in the map behind the fetch */
+} bad;
+
+static int bad_item(const bad *x, const dlp_item *it) {
+    if (it->epoch != x->epoch || it->index < x->good) return 0;
+    return x->skips ? DLP_SKIP : dlp_fail(it->call, 5, "no such file %d", (int)it->index);
+}
+static int bad_fetch(void *user, dlp_item *it) {
+    const bad *x = user;
+    const int rc = rig_fetch(NULL, it);
+    return x->stage == 0 && rc == 0 ? bad_item(x, it) : rc;
+}
+static int bad_map(void *user, dlp_item *it) {
+    const int rc = rig_item_map(NULL, it);
+    return rc == 0 ? bad_item(user, it) : rc;
+}
+static int bad_stream(void *user, dlp_item *it) {
+    return it->index < 40 ? bad_fetch(user, it) : DLP_END;
+}
+
+static void bad_rig(rig *r, bad *x, uint64_t n, int workers) {
+    rig_init(r, n, 8);
+    rig_workers(r, workers, 0);
+    r->dataset.fetch = bad_fetch;
+    r->dataset.user = x;
+    r->fetch.on_error = DLP_ON_ERROR_DROP;
+    r->item_map[0].map.item = bad_map;
+    r->item_map[0].map.user = x;
+    r->item_map[0].workers.on_error = DLP_ON_ERROR_DROP;
+    r->n_item_maps = x->stage;
+    r->pipe.epochs = 3;
+}
+
+typedef struct seen_run {
+    int rc, ends; /* ends: of epochs */
+    uint64_t batches, valid;
+    dlp_error err;
+    char warning[160];
+} seen_run;
+
+static seen_run bad_run(rig *r) {
+    seen_run x = {.rc = 0};
+    dlp_pipe *p;
+    dlp_batch *b;
+    if (rig_open(r, &p) != DLP_OK) return x;
+    while ((x.rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK || x.rc == DLP_EPOCH_END) {
+        x.ends += x.rc == DLP_EPOCH_END;
+        if (x.rc == DLP_EPOCH_END) continue;
+        x.batches++;
+        x.valid += b->valid_count;
+        CHECK(dlp_pipe_release(p, b) == DLP_OK);
+    }
+    x.err = *dlp_pipe_error(p);
+    CHECK(x.err.code == (x.rc < 0 ? x.rc : 0) && dlp_pipe_next(p, &b) == x.rc);
+    for (int i = 0; dlp_pipe_warning(p, i) != NULL; i++)
+        if (strstr(dlp_pipe_warning(p, i), "no valid row") != NULL)
+            snprintf(x.warning, sizeof x.warning, "%s", dlp_pipe_warning(p, i));
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+    return x;
+}
+
+/* Says the error of an epoch of 40 items, and of the first of them, what it should? */
+static int bad_told(const seen_run *x, const bad *how) {
+    char text[80];
+    snprintf(text, sizeof text, "epoch %d has no valid row: all its 40 items were left out; ",
+             (int)how->epoch);
+    return x->rc == DLP_ERR_CALLBACK && strncmp(x->err.message, text, strlen(text)) == 0 &&
+           strstr(x->err.message, how->skips ? "DLP_SKIP" : "no such file") != NULL &&
+           x->err.errnum == (how->skips ? 0 : 5) && x->err.epoch == how->epoch &&
+           strcmp(x->err.stage, how->stage ? "map" : "fetch") == 0 &&
+           strcmp(x->err.field, "on_error") == 0 && strncmp(x->warning, text, strlen(text)) == 0;
+}
+
+/* All items of an epoch are left out, in any stage, with any workers: the epochs before end as
+   they should, and it is an error. One item that is not left out makes the epoch a good one. */
+static void valid__none_in_an_epoch__an_error_with_the_first_cause(void) {
+    for (int kind = 0; kind < 96; kind++) {
+        bad how = {(uint64_t)kind % 3, 0, kind / 3 & 1, kind / 6 & 1};
+        const int last = kind & 1 ? DLP_LAST_PAD : DLP_LAST_PARTIAL;
+        seen_run x;
+        rig r;
+        bad_rig(&r, &how, 40, kind / 12 & 1 ? 3 : 0);
+        if (kind & 1) r.batch.batch_size = 12;
+        r.batch.last = last;
+        r.pipe.epoch_end = 1;
+        r.pipe.unordered = kind / 24 & 1;
+        r.n_transfers = kind / 48;
+        x = bad_run(&r);
+        CHECK(bad_told(&x, &how));
+        CHECK(x.valid == 40 * how.epoch && x.ends == (int)how.epoch);
+        CHECK(x.batches == (how.epoch + 1) * rig_batches(&r));
+        how.good = 1;
+        x = bad_run(&r);
+        CHECK(x.rc == DLP_END && x.ends == 3 && x.valid == 81);
+        CHECK(x.warning[0] == 0);
+    }
+}
+
+/* As many items as one may fail do, or REPLACE finds no other item: as before. */
+static void valid__max_skips_or_replace__as_they_say(void) {
+    bad how = {0, 0, 0, 0};
+    seen_run x;
+    rig r;
+    bad_rig(&r, &how, 40, 2);
+    r.fetch.max_skips = 39;
+    x = bad_run(&r);
+    CHECK(x.rc == DLP_ERR_BUDGET);
+    r.fetch.max_skips = 40;
+    x = bad_run(&r);
+    CHECK(bad_told(&x, &how));
+    r.fetch.on_error = DLP_ON_ERROR_REPLACE;
+    r.fetch.max_skips = 0;
+    x = bad_run(&r);
+    CHECK(x.rc == DLP_ERR_CALLBACK && strstr(x.err.message, "100 replacements") != NULL);
+}
+
+/* A pipe that goes on inside an epoch, at its end, or leaves it, has not seen that it was none. */
+static void valid__epoch_not_seen_whole__no_error(void) {
+    for (int kind = 0; kind < 8; kind++) {
+        bad how = {1, kind & 1 ? 32 : 0, 0, 0};
+        dlp_state inside, behind;
+        dlp_pipe *p;
+        dlp_batch *b;
+        seen_run x;
+        rig r;
+        bad_rig(&r, &how, 40, kind / 2 & 1 ? 2 : 0);
+        r.pipe.unordered = kind / 4 & 1;
+        if (rig_open(&r, &p) != DLP_OK) return;
+        for (int k = 0; k < 10 && dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK; k++) {
+            dlp_pipe_release(p, b);
+            if (k == 8) CHECK(dlp_pipe_state(p, NULL, &inside) == DLP_OK);
+        }
+        CHECK(dlp_pipe_state(p, NULL, &behind) == DLP_OK);
+        CHECK(dlp_pipe_seek(p, &inside, NULL) == DLP_OK); /* 32 items of the epoch are behind it */
+        CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK && b->valid_count == 0);
+        dlp_pipe_release(p, b);
+        CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK && b->epoch == 2);
+        dlp_pipe_release(p, b);
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+        for (int k = 0; k < 2; k++) {
+            r.pipe.resume = k ? &behind : &inside;
+            x = bad_run(&r);
+            CHECK(x.rc == DLP_END && x.valid == 40 && x.batches == (k ? 5 : 6));
+        }
+        r.pipe.resume = NULL;
+        how.good = 0;
+        if (rig_open(&r, &p) != DLP_OK) return;
+        for (int k = 0; k < 7 && dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK; k++)
+            dlp_pipe_release(p, b);
+        CHECK(dlp_pipe_next_epoch(p) == DLP_OK);
+        for (int k = 0; k < 5; k++) {
+            CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK && b->valid_count == 8);
+            dlp_pipe_release(p, b);
+        }
+        CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_END);
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+    }
+}
+
+/* A rank without an item ends as before. Of a rank whose items were all left out, many are an
+   error, and few a warning: the other ranks may have had valid rows. */
+static void valid__ranks__none_has_an_honest_end(void) {
+    for (uint32_t rank = 0; rank < 4; rank++)
+        for (int n = 1; n <= 400; n += 399) {
+            bad how = {0, 0, 0, 0};
+            seen_run x;
+            rig r;
+            bad_rig(&r, &how, (uint64_t)n, 2);
+            r.pipe.rank = rank;
+            r.pipe.world_size = 4;
+            r.batch.last = n == 1 && rank % 2 ? DLP_LAST_PAD : DLP_LAST_PARTIAL;
+            x = bad_run(&r);
+            if (n == 1) CHECK(x.rc == DLP_END);
+            if (n == 1)
+                CHECK((x.warning[0] != 0) == (r.batch.last == DLP_LAST_PAD ? 0 : rank == 3));
+            if (n == 400) CHECK(x.rc == DLP_ERR_CALLBACK && strstr(x.err.message, "on rank "));
+            how.skips = 1;
+            x = bad_run(&r);
+            CHECK(x.rc == DLP_END); /* under 1000 skips */
+            CHECK(n == 1 || strstr(x.warning, "DLP_SKIP") != NULL);
+        }
+}
+
+/* The end of a stream is found by a row. An empty stream is no error. */
+static void valid__streams__judged_at_their_end(void) {
+    for (int kind = 0; kind < 8; kind++) {
+        bad how = {(uint64_t)kind & 1, 0, 0, kind >> 2};
+        seen_run x;
+        rig r;
+        bad_rig(&r, &how, 100, kind & 2 ? 2 : 0);
+        r.dataset.fetch = bad_stream;
+        r.dataset.open_end = 1;
+        r.batch.batch_size = kind & 2 ? 8 : 16; /* the last batch has no row, or some */
+        r.pipe.epochs = 2;
+        r.pipe.epoch_end = 1;
+        x = bad_run(&r);
+        CHECK(bad_told(&x, &how) && x.valid == 40 * how.epoch && x.ends == (int)how.epoch);
+        how.good = 1;
+        x = bad_run(&r);
+        CHECK(x.rc == DLP_END && x.valid == 41 && x.ends == 2);
+    }
+}
+
+static void valid__processes__an_error_with_the_first_cause(void) {
+    bad how = {1, 0, 0, 0};
+    seen_run x;
+    rig r;
+    if (shm_missing() != NULL) return;
+    bad_rig(&r, &how, 40, 2);
+    shm_processes(&r, 2, 0);
+    x = bad_run(&r);
+    CHECK(bad_told(&x, &how) && x.valid == 40);
+}
+
 int main(void) {
     epochs__finite__marked_and_ended();
     epochs__for_ever__goes_on_with_the_same_workers();
@@ -719,5 +938,11 @@ int main(void) {
     set_epoch__chunks__behind_the_last_view();
     set_epoch__processes_killed__exact();
     set_epoch__subscribers__refused();
+    valid__none_in_an_epoch__an_error_with_the_first_cause();
+    valid__max_skips_or_replace__as_they_say();
+    valid__epoch_not_seen_whole__no_error();
+    valid__ranks__none_has_an_honest_end();
+    valid__streams__judged_at_their_end();
+    valid__processes__an_error_with_the_first_cause();
     return test_end("pipe_epochs");
 }

@@ -179,7 +179,7 @@ static int run_policy(rig *r, fault *f) {
         ok &= dlp_pipe_release(p, b) == DLP_OK;
     }
     if (rc != DLP_END) rig_say(p, rc);
-    ok &= rc == DLP_END && batches == rig_batches(r) * (uint64_t)r->repeat.epochs;
+    ok &= rc == DLP_END && batches == rig_batches(r) * (uint64_t)r->pipe.epochs;
     ok &= dlp_pipe_skips(p, NULL, 0, &total) == 0 && total == skips;
     ok &= dlp_pipe_close(p) == DLP_OK;
     for (uint32_t i = 0; r->n_item_maps == 0 && i < N_ITEMS; i++) ok &= f->seen[0][i] == f->want[i];
@@ -196,8 +196,8 @@ static void wire_faults(rig *r, fault *f, stage_fault *sf, int n_maps, const dlp
     r->dataset.fetch = fault_fetch;
     r->dataset.user = &sf[0];
     for (int s = 1; s < STAGES; s++) {
-        r->item_map[s - 1].item = w->idempotent ? fault_map_again : fault_map;
-        r->item_map[s - 1].user = &sf[s];
+        r->item_map[s - 1].map.item = w->idempotent ? fault_map_again : fault_map;
+        r->item_map[s - 1].map.user = &sf[s];
         r->item_map[s - 1].workers = *w;
     }
 }
@@ -220,7 +220,7 @@ static void one_case(uint64_t *random, int workers, int dispatch, int policy, in
     w.idempotent = idempotent;
     rig_init(&r, N_ITEMS, sizes[test_pick(random, 5)]);
     rig_order(&r, DLP_ORDER_SHUFFLED);
-    r.repeat.epochs = 2;
+    r.pipe.epochs = 2;
     r.pipe.prefetch_factor = (int32_t)(1 + test_pick(random, 4));
     r.pipe.unordered = (int32_t)test_pick(random, 2);
     r.sampler.threaded = (int32_t)test_pick(random, 2);
@@ -277,7 +277,7 @@ static uint64_t cpu_of_waiting(int workers, int backoff_ms) {
     w.retries = 1;
     w.retry_backoff_ms = backoff_ms;
     rig_init(&r, N_ITEMS, 64);
-    r.repeat.epochs = 1;
+    r.pipe.epochs = 1;
     r.pipe.prefetch_factor = 1;
     for (uint32_t i = 128; i < 192; i += 2) {
         f.fails[1][i] = LEAVES;
@@ -315,7 +315,7 @@ static int open_backoff(rig *r, fault *f, stage_fault *sf, dlp_pipe **p, int kin
     w.retries = 3;
     w.retry_backoff_ms = backoff_ms;
     rig_init(r, 32, 32);
-    r->repeat.epochs = 1;
+    r->pipe.epochs = 1;
     for (uint32_t i = 0; i < 32; i += 4) f->fails[stage][i] = 2;
     wire_faults(r, f, sf, stage, &w);
     return rig_open(r, p);
@@ -380,7 +380,7 @@ static void errors__row_waits__nothing_runs(void) {
         w.retries = 1;
         w.retry_backoff_ms = 60000;
         rig_init(&r, 1, 1);
-        r.repeat.epochs = 1;
+        r.pipe.epochs = 1;
         f.fails[stage][0] = 1;
         wire_faults(&r, &f, sf, stage, &w);
         if (rig_open(&r, &p) != DLP_OK) return;
@@ -409,7 +409,7 @@ static void errors__raise__told_at_its_batch(void) {
             d.dispatch = kind & 1 ? DLP_DISPATCH_BATCHES : DLP_DISPATCH_CLAIM;
             d.retries = 2;
             rig_init(&r, N_ITEMS, 10);
-            r.repeat.epochs = 1;
+            r.pipe.epochs = 1;
             r.pipe.unordered = unordered;
             r.pipe.prefetch_factor = 4;
             f.fails[stage][73] = ALWAYS;
@@ -453,7 +453,7 @@ static void errors__max_skips__one_more_is_an_error(void) {
             d.on_error = kind & 2 ? DLP_ON_ERROR_REPLACE : DLP_ON_ERROR_DROP;
             d.max_skips = none ? DLP_NONE : 3;
             rig_init(&r, N_ITEMS, 10);
-            r.repeat.epochs = 1;
+            r.pipe.epochs = 1;
             r.pipe.prefetch_factor = 1;
             for (uint32_t i = 5; i < 200; i += 20) f.fails[0][i] = i < 80 ? ALWAYS : 0;
             for (uint32_t i = 0; i < 200; i += 20) f.fails[0][i] = LEAVES;
@@ -521,7 +521,7 @@ static void errors__skips__listed(void) {
         d.num_workers = workers_of[w];
         d.on_error = DLP_ON_ERROR_DROP;
         rig_init(&r, N_ITEMS, 50);
-        r.repeat.epochs = 2;
+        r.pipe.epochs = 2;
         for (uint32_t i = 3; i < N_ITEMS; i += 4)
             f.fails[i % 8 == 3][i] = i % 8 == 3 ? ALWAYS : LEAVES;
         wire_faults(&r, &f, sf, 1, &d);
@@ -607,17 +607,17 @@ static void errors__batch_callback_fails__retried_or_told(void) {
             dlp_workers_desc *d;
             rig_init(&r, N_ITEMS, 10);
             rig_workers(&r, workers_of[w], kind >> 1 & 1);
-            r.batch.batch_workers = workers_of[w];
             if (map) {
                 r.n_batch_maps = 1;
-                r.batch_map[0].batch = failing_map;
-                r.batch_map[0].user = &f;
+                r.batch_map[0].map.batch = failing_map;
+                r.batch_map[0].map.user = &f;
                 r.batch_map[0].workers.idempotent = 1;
                 d = &r.batch_map[0].workers;
             } else {
                 r.batch.collate = failing_collate;
                 r.batch.collate_user = &f;
-                d = &r.batch.workers;
+                r.batch_by.num_workers = workers_of[w];
+                d = &r.batch_by;
             }
             d->retries = 2;
             d->retry_backoff_ms = backoff;
@@ -706,8 +706,8 @@ static void wire_odd(rig *r, odd *o, int place, int workers) {
     }
     if (place == ODD_MAP) {
         r->n_item_maps = 1;
-        r->item_map[0].item = odd_map;
-        r->item_map[0].user = o;
+        r->item_map[0].map.item = odd_map;
+        r->item_map[0].map.user = o;
     }
     if (place == ODD_COLLATE) {
         r->batch.collate = odd_collate;
@@ -715,8 +715,8 @@ static void wire_odd(rig *r, odd *o, int place, int workers) {
     }
     if (place == ODD_BATCH_MAP) {
         r->n_batch_maps = 1;
-        r->batch_map[0].batch = odd_batch_map;
-        r->batch_map[0].user = o;
+        r->batch_map[0].map.batch = odd_batch_map;
+        r->batch_map[0].map.user = o;
     }
 }
 
@@ -738,7 +738,7 @@ static void errors__callback_returns_any_number__a_failure_that_names_it(void) {
                 char number[32];
                 int left, rc, items = place <= ODD_MAP;
                 wire_odd(&r, &o, place, workers);
-                r.fetch.retries = r.batch.workers.retries = (int32_t)(i & 1);
+                r.fetch.retries = r.batch_by.retries = (int32_t)(i & 1);
                 rc = run_odd(&r, &e, &left);
                 if (items && codes[i] == DLP_SKIP) {
                     CHECK(rc == DLP_END && left == 1);
@@ -829,7 +829,7 @@ static void skip__nobody_asked_for_it__a_warning_for_each_stage(void) {
                 int left, wanted = policy == DLP_ON_ERROR_RAISE;
                 wire_odd(&r, &o, place, workers);
                 r.fetch.on_error = r.item_map[0].workers.on_error = policy;
-                r.repeat.epochs = 3;
+                r.pipe.epochs = 3;
                 r.pipe.log = keep_warning;
                 r.pipe.log_user = &w;
                 CHECK(run_odd(&r, &e, &left) == DLP_END);
@@ -850,9 +850,9 @@ static void skip__by_two_stages__warned_of_both(void) {
     int left;
     wire_odd(&r, &o, ODD_FETCH, 1);
     r.n_item_maps = 1;
-    r.item_map[0].item = odd_map;
-    r.item_map[0].user = &late;
-    r.repeat.epochs = 2;
+    r.item_map[0].map.item = odd_map;
+    r.item_map[0].map.user = &late;
+    r.pipe.epochs = 2;
     r.pipe.log = keep_warning;
     r.pipe.log_user = &w;
     CHECK(run_odd(&r, &e, &left) == DLP_END && left == 4 && w.n == 2);
@@ -914,10 +914,10 @@ static void errors__each_stage_fails_as_often_as_it_may__item_gets_through(void)
             w[i] = i ? &r.item_map[i - 1].workers : &r.fetch;
             w[i]->retries = t.most[i];
         }
-        r.dataset.fetch = r.item_map[0].item = r.item_map[1].item = tired_item;
+        r.dataset.fetch = r.item_map[0].map.item = r.item_map[1].map.item = tired_item;
         r.dataset.user = &ts[0];
-        r.item_map[0].user = &ts[1];
-        r.item_map[1].user = &ts[2];
+        r.item_map[0].map.user = &ts[1];
+        r.item_map[1].map.user = &ts[2];
         t.most[1] += too_often;
         if (rig_open(&r, &p) != DLP_OK) return;
         while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
@@ -968,9 +968,9 @@ static void errors__row_replaced_then_left_out__index_stays(void) {
         r.dataset.fetch = replaced_fetch;
         r.fetch.on_error = DLP_ON_ERROR_REPLACE;
         r.n_item_maps = r.n_batch_maps = 1;
-        r.item_map[0].item = leaving_map;
-        r.batch_map[0].batch = again_map;
-        r.batch_map[0].user = &s;
+        r.item_map[0].map.item = leaving_map;
+        r.batch_map[0].map.batch = again_map;
+        r.batch_map[0].map.user = &s;
         r.batch_map[0].workers.retries = 1;
         if (rig_open(&r, &p) != DLP_OK) return;
         while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {
@@ -1000,7 +1000,7 @@ static void errors__item_of_a_dropped_batch_fails__not_told(void) {
         r.dataset.open_end = 1;
         r.dataset.fetch = short_stream_fetch;
         r.fetch.num_workers = kind % 3;
-        r.repeat.epochs = 2;
+        r.pipe.epochs = 2;
         r.batch.last = drop ? DLP_LAST_DROP : DLP_LAST_PARTIAL;
         if (rig_open(&r, &p) != DLP_OK) return;
         while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
@@ -1037,7 +1037,7 @@ static void errors__callback_changes_its_item__nothing_else_is_spoiled(void) {
         uint64_t n = 0;
         rig_init(&r, 60, 10);
         rig_order(&r, kind & 4 ? DLP_ORDER_SHUFFLED : DLP_ORDER_SEQUENTIAL);
-        r.repeat.epochs = 3;
+        r.pipe.epochs = 3;
         r.dataset.fetch = spoiling_fetch;
         r.fetch.num_workers = kind & 3;
         if ((kind & 3) == 3) {
@@ -1074,7 +1074,7 @@ static void cache__fetch_changes_the_index__right_item_is_kept(void) {
         int n = 0;
         rig_init(&r, 60, 10);
         rig_order(&r, DLP_ORDER_SHUFFLED);
-        r.repeat.epochs = 3;
+        r.pipe.epochs = 3;
         r.cache.bytes = 1 << 20; /* needs: cache */
         r.dataset.fetch = relabelling_fetch;
         r.fetch.num_workers = kind;
@@ -1104,6 +1104,13 @@ static int line_is(const dlp_error *e, const char *want) {
 }
 
 static void error_format__each_part__in_its_place(void) {
+    static const struct {
+        int errnum;
+        const char *word;
+    } cures[] = {{EMFILE, "[raise ulimit -n"}, {ENFILE, "fs.file-max]"},
+                 {EPERM, "seccomp"},           {ENOSYS, "the kernel lacks the call"},
+                 {EACCES, "permissions"},      {ENOSPC, "[make room"},
+                 {EAGAIN, "ulimit -u"},        {EROFS, "can be written]"}};
     dlp_error e = {0};
     CHECK(line_is(&e, "DLP_OK: ok"));
     e = (dlp_error){.code = DLP_ERR_ARG, .worker = -1, .message = "no"};
@@ -1121,6 +1128,22 @@ static void error_format__each_part__in_its_place(void) {
     CHECK(line_is(&e, "DLP_ERR_SYSTEM: open (errno 2: No such file or directory)"));
     strcpy(e.message, "open: No such file or directory"); /* once is enough */
     CHECK(line_is(&e, "DLP_ERR_SYSTEM: open: No such file or directory (errno 2)"));
+    e = (dlp_error){.code = DLP_ERR_MEMORY, .worker = -1, .errnum = ENOMEM, .message = "mmap"};
+    CHECK(line_is(&e, "DLP_ERR_MEMORY: mmap (errno 12: Cannot allocate memory) "
+                      "[free memory, or ask for fewer or smaller batches]"));
+    e = (dlp_error){.code = DLP_ERR_CALLBACK, .worker = -1, .errnum = EMFILE, .message = "open"};
+    CHECK(line_is(&e, "DLP_ERR_CALLBACK: open (errno 24: Too many open files) "
+                      "[raise ulimit -n, or open fewer files]"));
+    strcpy(e.message, "open; raise ulimit -n"); /* the message says it */
+    CHECK(line_is(&e, "DLP_ERR_CALLBACK: open; raise ulimit -n (errno 24: Too many open files)"));
+    e = (dlp_error){.code = DLP_ERR_CALLBACK, .worker = -1, .errnum = EPERM, .message = "ask"};
+    CHECK(line_is(&e, "DLP_ERR_CALLBACK: ask (errno 1: Operation not permitted)"));
+    for (size_t i = 0; i < sizeof cures / sizeof *cures; i++) {
+        char line[1024];
+        e = (dlp_error){.code = DLP_ERR_SYSTEM, .worker = -1, .errnum = cures[i].errnum};
+        dlp_error_format(&e, line, sizeof line);
+        CHECK(strstr(line, cures[i].word) != NULL && strstr(line, "batches") == NULL);
+    }
     for (int code = -30; code < 10; code++) CHECK(strstr(dlp_code_hint(code), "message") == NULL);
 }
 
@@ -1346,7 +1369,7 @@ static int run_plain(bool beyond, uint64_t with_length, uint64_t *rows, dlp_erro
                               .n_fields = 1,
                               .fetch = fetch_plain,
                               .user = &with_length};
-    d.batch.batch_size = 50;
+    d.batch_size = 50;
     if (beyond) {
         d.sampler.order = DLP_ORDER_FUNCTION;
         d.sampler.function = index_beyond;

@@ -32,7 +32,7 @@ static void fault_rig(rig *r, int kind) {
     r->item_map.workers.n_affinity = 1;
     r->batch_map.workers.num_workers = 1;
     r->batch.collate = dlp_collate_pad;
-    r->transfer.threaded = 1;
+    r->transfer.workers.num_workers = 1;
 }
 
 static int is_optional(const char *call) {
@@ -45,6 +45,7 @@ static int is_optional(const char *call) {
 /* The error tells the call and its errno. The C library's name for memory is the same for all. */
 static int tells(const dlp_error *e, const char *call) {
     const char *name = strcmp(call, "calloc") == 0 || strcmp(call, "malloc") == 0 ? "alloc" : call;
+    if (strcmp(call, "pthread_attr_init") == 0) name = "pthread_create"; /* a thread's start */
     int ok = e->code < 0 && e->errnum == seam.failed_errno && strstr(e->message, name) != NULL;
     if (e->code == DLP_ERR_DEVICE)
         ok = strstr(e->message, "alloc returned") != NULL && e->stage[0] != 0;
@@ -66,12 +67,13 @@ static int run_with_fault(int kind, long n, int and_all_after) {
     int rc;
     fault_rig(&r, kind);
     seam_arm(n, and_all_after);
-    rc = inside_pipe_open(&p, &r.pipe, &e);
+    rc = rig_wire(&r, &p, &e);
     if (rc == DLP_OK) {
-        if ((rc = rig_wire(&r, p)) == DLP_OK) rc = dlp_pipe_start(p);
+        rc = dlp_pipe_start(p);
         e = *dlp_pipe_error(p);
     } else {
         CHECK(p == NULL);
+        CHECK(e.code == rc);
     }
     snprintf(call, sizeof call, "%s", seam.failed);
     if (rc != DLP_OK) {
@@ -280,9 +282,9 @@ static int device_run(int what, int at, int threaded, int workers) {
     rig_default(&r);
     r.fetch.workers.num_workers = workers;
     r.has_transfer = 1;
-    r.transfer.device = &device;
-    r.transfer.threaded = threaded;
-    CHECK(inside_pipe_open(&p, &r.pipe, NULL) == DLP_OK && rig_wire(&r, p) == DLP_OK);
+    r.transfer.transfer.device = &device;
+    r.transfer.workers.num_workers = threaded;
+    CHECK(rig_wire(&r, &p, NULL) == DLP_OK);
     rc = dlp_pipe_start(p);
     if (rc == DLP_OK) rc = rig_drain(p, &batches);
     came = DLPI_LOAD_SEQ(&dev.seen) >= at; /* F1 */

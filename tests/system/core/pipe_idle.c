@@ -60,7 +60,7 @@ static void is_idle(dlp_pipe *p, int in_next, const char *what, int sleepers) {
 
 static void idle_rig(rig *r, int workers) {
     rig_default(r);
-    r->repeat.epochs = DLP_FOREVER;
+    r->pipe.epochs = DLP_FOREVER;
     r->dataset.fetch = idle_fetch;
     r->fetch.workers.num_workers = workers;
 }
@@ -76,7 +76,7 @@ static void wait__full_pipe_and_sleeping_caller__no_time(void) {
             if (kind == 1 && i != 1) continue;
             idle_rig(&r, workers[i]);
             if (kind == 1) { /* everything that can have a thread has one */
-                r.sampler.threaded = r.transfer.threaded = r.has_transfer = 1;
+                r.sampler.threaded = r.transfer.workers.num_workers = r.has_transfer = 1;
                 r.has_item_map = r.has_batch_map = 1;
                 r.item_map.workers.num_workers = 2;
                 r.batch_map.workers.num_workers = 2;
@@ -136,7 +136,7 @@ static int wakes_in_time(int kind) {
     r.pipe.unordered = wake_kinds[kind].unordered;
     r.sampler.threaded = wake_kinds[kind].threaded;
     r.fetch.workers.dispatch = wake_kinds[kind].in_turn ? DLP_DISPATCH_BATCHES : DLP_DISPATCH_CLAIM;
-    r.has_transfer = r.transfer.threaded = wake_kinds[kind].transfer;
+    r.has_transfer = r.transfer.workers.num_workers = wake_kinds[kind].transfer;
     r.has_item_map = r.has_batch_map = wake_kinds[kind].maps > 0;
     r.item_map.workers.num_workers = r.batch_map.workers.num_workers = wake_kinds[kind].maps;
     jitter_us = 100;
@@ -181,7 +181,7 @@ static int all_workers_come(void) {
     int rc, n = 0;
     idle_rig(&r, 8);
     dear_from = 80 * 8;
-    r.repeat.epochs = 1;
+    r.pipe.epochs = 1;
     r.batch.batch_size = 8;
     r.dataset.n_items = 140 * 8;
     r.dataset.fetch = turn_fetch;

@@ -26,7 +26,7 @@ static int clock_read(clockid_t id, struct timespec *t) {
 #include "../../rig/parts_rig.h"
 
 #define NOTE(x, v) __atomic_store_n(&(x), (v), __ATOMIC_SEQ_CST)
-enum { MOST_BESIDE = 20 }; /* accesses of a batch beside a stopped out, at most */
+enum { MOST_BESIDE = 22 }; /* accesses of a batch beside a stopped out, at most */
 
 #define LOOK(x) __atomic_load_n(&(x), __ATOMIC_SEQ_CST)
 
@@ -291,7 +291,7 @@ static void wake__by_hand__right_waiters(void) {
     rig_init(&r, 300, 10);
     rig_workers(&r, 5, DLP_DISPATCH_BATCHES);
     r.pipe.prefetch_factor = 9;
-    if (rig_wire(&r, &p) != DLP_OK || dlpi_prepare(p) != DLP_OK) abort();
+    if (rig_wire(&r, &p, NULL) != DLP_OK || dlpi_prepare(p) != DLP_OK) abort();
     mask = &p->waiters[0].group[0].at.mask;
     p->schedule.published = 18;
     for (uint64_t n = 1; n < 8; n++) {

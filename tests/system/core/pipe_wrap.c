@@ -60,27 +60,27 @@ static void run_across(uint64_t start, int kind) {
     r.n_batch_maps = flaky ? 0 : kind >> 4 & 1;
     if (flaky) {
         r.n_item_maps = 1;
-        r.item_map[0].item = flaky_map;
+        r.item_map[0].map.item = flaky_map;
         r.item_map[0].workers.on_error = DLP_ON_ERROR_REPLACE;
         r.item_map[0].workers.retries = 1;
         r.item_map[0].workers.retry_backoff_ms = kind >> 4 & 1;
     }
-    r.repeat.epochs = 4;
+    r.pipe.epochs = 4;
     r.pipe.max_held = 2;
     h.start = start;
     if (kind >> 6) {
         r.n_transfers = 1;
         device.open = hook_open;
         device.user = &h;
-        r.transfer.device = &device;
-        r.transfer.threaded = kind & 1;
+        r.transfer.transfer.device = &device;
+        r.transfer.workers.num_workers = kind & 1;
     } else {
         r.fetch.num_workers = 0;
         r.sampler.threaded = 0;
         r.fetch.worker_init = hook_init;
         r.fetch.worker_user = &h;
     }
-    if (rig_wire(&r, &p) != DLP_OK) {
+    if (rig_wire(&r, &p, NULL) != DLP_OK) {
         CHECK(0);
         return;
     }

@@ -51,7 +51,7 @@ static void stream_init(rig *r, source *s, uint64_t length) {
     r->dataset.open_end = 1;
     r->dataset.fetch = source_fetch;
     r->dataset.user = s;
-    r->repeat.epochs = 2;
+    r->pipe.epochs = 2;
 }
 
 /* What fails behind the end uses up nothing of max_skips; what fails before it does. */
@@ -76,7 +76,7 @@ static void budget__fails_behind_the_end__not_counted(void) {
         r.fetch.on_error = DLP_ON_ERROR_DROP;
         r.fetch.max_skips = 2;
         r.batch.batch_size = 10;
-        r.repeat.epochs = 9;
+        r.pipe.epochs = 9;
         if (rig_open(&r, &p) != DLP_OK) return;
         while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
             for (uint32_t i = 0; i < b->count; i++) rows += b->valid == NULL || b->valid[i];
@@ -104,12 +104,13 @@ enum {
 
 static void stream_kind(rig *r, int workers, int kind) {
     rig_workers(r, workers, kind == IN_TURN);
-    r->batch.collate = kind == COLLATE || kind == IN_TURN ? dlp_collate_pad : NULL;
+    r->batch.collate =
+        kind == COLLATE || kind == IN_TURN || kind == BATCH_WORKERS ? dlp_collate_pad : NULL;
     r->n_item_maps = kind == ITEM_MAP || kind == IN_TURN;
     r->n_batch_maps = kind == BATCH_MAP;
     r->n_transfers = kind == TRANSFER || kind == TRANSFER_THREAD;
-    r->transfer.threaded = kind == TRANSFER_THREAD;
-    r->batch.batch_workers = kind == BATCH_WORKERS && workers > 0 ? 2 : 0;
+    r->transfer.workers.num_workers = kind == TRANSFER_THREAD;
+    r->batch_by.num_workers = kind == BATCH_WORKERS && workers > 0 ? 2 : 0;
     r->pipe.prefetch_factor = 3;
 }
 
@@ -146,7 +147,7 @@ static void streams__every_length__as_with_a_length(void) {
                 stream_init(&r, &s, length);
                 stream_kind(&r, w % 3 == 2 ? 3 : w % 3, kind);
                 r.sampler.threaded = w / 3;
-                r.repeat.epoch_end = 1;
+                r.pipe.epoch_end = 1;
                 if (rig_open(&r, &p) != DLP_OK) return;
                 CHECK(dlp_pipe_batches_per_epoch(p) == -1);
                 ok = take_stream(&r, p, length);
@@ -166,7 +167,7 @@ static void streams__last_dropped__whole_batches_only(void) {
             stream_init(&r, &s, length);
             stream_kind(&r, length % 3 == 2 ? 3 : length % 3 == 1, kind);
             r.batch.last = DLP_LAST_DROP;
-            r.repeat.epoch_end = 1;
+            r.pipe.epoch_end = 1;
             if (rig_open(&r, &p) != DLP_OK) return;
             CHECK(take_stream(&r, p, length));
             CHECK(dlp_pipe_close(p) == DLP_OK);
@@ -185,10 +186,10 @@ static void streams__ranks__each_gives_the_rows_it_has(void) {
                 uint64_t base = 0;
                 int ended = 0;
                 stream_init(&r, &s, length);
-                r.sampler.rank = rank;
-                r.sampler.world_size = world;
-                r.sampler.allow_uneven = 1;
-                r.repeat.epochs = 1;
+                r.pipe.rank = rank;
+                r.pipe.world_size = world;
+                r.pipe.allow_uneven = 1;
+                r.pipe.epochs = 1;
                 rig_workers(&r, (int)(length % 3), 0);
                 if (rig_open(&r, &p) != DLP_OK) return;
                 for (; !ended; base += ROWS) {
@@ -226,7 +227,7 @@ static void streams__one_worker__indices_in_order(void) {
         r.dataset.fetch = forward_fetch;
         stream_kind(&r, length % 3 > 0, PLAIN);
         r.sampler.threaded = length % 3 == 2;
-        r.repeat.epoch_end = 1;
+        r.pipe.epoch_end = 1;
         if (rig_open(&r, &p) != DLP_OK) return;
         CHECK(take_stream(&r, p, length));
         CHECK(dlp_pipe_close(p) == DLP_OK);
@@ -269,7 +270,7 @@ static void streams__failures_behind_the_end__did_not_happen(void) {
             stream_init(&r, &s, length);
             stream_kind(&r, length % 3 == 2 ? 3 : length % 3 == 1, kind);
             s.fails_behind = UINT64_MAX; /* all of them */
-            r.repeat.epoch_end = 1;
+            r.pipe.epoch_end = 1;
             if (rig_open(&r, &p) != DLP_OK) return;
             CHECK(take_stream(&r, p, length));
             CHECK(dlp_pipe_close(p) == DLP_OK);
@@ -311,7 +312,7 @@ static void streams__left_out_and_retried__as_with_a_length(void) {
         s.skips = s.tries = 1;
         r.fetch.retries = 2;
         r.fetch.retry_backoff_ms = kind & 1;
-        r.repeat.epochs = 1;
+        r.pipe.epochs = 1;
         if (rig_open(&r, &p) != DLP_OK) return;
         for (uint64_t k = 0; k < 4; k++) {
             CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK && b->count == (k < 3 ? ROWS : 2));
@@ -353,26 +354,26 @@ static void streams__what_needs_a_length__refused(void) {
     dlp_batch *b;
     stream_init(&fresh, &s, 3);
     r = fresh, r.batch.last = DLP_LAST_PAD, refused(&r, "last", DLP_ERR_ARG);
-    r = fresh, r.batch.last = DLP_LAST_DROP, r.sampler.world_size = 2;
+    r = fresh, r.batch.last = DLP_LAST_DROP, r.pipe.world_size = 2;
     refused(&r, "last", DLP_ERR_ARG);
     r = fresh, r.sampler.order = DLP_ORDER_SHUFFLED, refused(&r, "order", DLP_ERR_ARG);
     r = fresh, r.sampler.subset = subset, r.sampler.n_subset = 1;
     refused(&r, "subset", DLP_ERR_ARG);
     r = fresh, r.pipe.unordered = 1, refused(&r, "unordered", DLP_ERR_ARG);
-    r = fresh, r.sampler.world_size = 5, r.sampler.allow_uneven = 1;
+    r = fresh, r.pipe.world_size = 5, r.pipe.allow_uneven = 1;
     refused(&r, "batch_size", DLP_ERR_ARG);
     r = fresh, r.fetch.on_error = DLP_ON_ERROR_REPLACE, refused(&r, "on_error", DLP_ERR_ARG);
     r = fresh, r.n_item_maps = 1, r.item_map[0].workers.on_error = DLP_ON_ERROR_REPLACE;
     refused(&r, "on_error", DLP_ERR_ARG);
     refuse_cache(&fresh);
-    r = fresh, r.dataset.open_end = 2, refused(&r, "dataset.open_end", DLP_ERR_ARG);
-    r = fresh, r.dataset.open_end = 0, r.repeat.epochs = 1; /* with a length END is a failure */
+    r = fresh, r.dataset.open_end = 2, refused(&r, "list.open_end", DLP_ERR_ARG);
+    r = fresh, r.dataset.open_end = 0, r.pipe.epochs = 1; /* with a length END is a failure */
     r.dataset.n_items = 8;
     if (rig_open(&r, &p) != DLP_OK) return;
     CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_ERR_CALLBACK && dlp_pipe_error(p)->index == 3);
     CHECK(dlp_pipe_close(p) == DLP_OK);
     stream_init(&r, &s, 0);
-    r.repeat.epochs = DLP_FOREVER;
+    r.pipe.epochs = DLP_FOREVER;
     if (rig_open(&r, &p) != DLP_OK) return;
     CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_ERR_CALLBACK);
     CHECK(strstr(dlp_pipe_error(p)->message, "no item") != NULL);
@@ -408,7 +409,7 @@ static void uneven_init(rig *r, source *s) {
     s->length[1] = 8;
     s->length[2] = 0;
     s->length[3] = 5;
-    r->repeat.epochs = EPOCHS;
+    r->pipe.epochs = EPOCHS;
 }
 
 static void streams__resumed_at_any_batch__rest_is_the_same(void) {
@@ -479,7 +480,7 @@ static void order_init(rig *r, source *s, lists *l, int order) {
     uneven_init(r, s);
     if (order == OF_STREAM) return;
     rig_init(r, 22, ROWS);
-    r->repeat.epochs = 2;
+    r->pipe.epochs = 2;
     rig_order(r, order == OF_SHUFFLE ? DLP_ORDER_SHUFFLED : DLP_ORDER_BATCHES);
     if (order == OF_SHUFFLE) return;
     r->sampler.batches.next = lists_next;
@@ -704,7 +705,7 @@ static void seek__what_does_not_fit__refused_and_goes_on(void) {
     CHECK(dlp_pipe_seek(NULL, &state, &e) == DLP_ERR_ARG);
     CHECK(dlp_pipe_state_at(NULL, 0, 0, &state) == DLP_ERR_ARG);
     memset(&state, 0, sizeof state);
-    if (rig_wire(&r, &p) != DLP_OK) return;
+    if (rig_wire(&r, &p, NULL) != DLP_OK) return;
     CHECK(dlp_pipe_seek(p, &state, &e) == DLP_ERR_STATE);
     CHECK(dlp_pipe_state_at(p, 0, 0, &state) == DLP_ERR_STATE);
     CHECK(dlp_pipe_start(p) == DLP_OK);

@@ -1,11 +1,10 @@
 /* needs: parts pack split cache scratch guard join pictures */
-/* Tables of nodes: each gives the batches and the states of the same pipeline made of stages, or of
-   a plain loop; and what a table may not say is refused with the name of the row and the field. */
+/* Tables of nodes: each gives the batches and the states that were written down, or those of a
+   plain loop; and what a table may not say is refused with the name of the row and the field. */
 #define _GNU_SOURCE
 #include "../../../dlpipe.h"
 
 #include "../../rig/check.h"
-#include "../../rig/inside_stages.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -61,10 +60,6 @@ static int keep_odd(void *user, const dlp_item *it) {
 static int keep_thirds(void *user, const dlp_item *it) {
     (void)user;
     return ((const uint32_t *)it->data[0])[0] / 10 % 3 == 0;
-}
-static int skip_even(void *user, dlp_item *it) {
-    write_x(user, it);
-    return it->index % 2 == 0 ? DLP_SKIP : 0;
 }
 
 /* ---- what a pipe gives ---- */
@@ -122,15 +117,6 @@ static dlp_pipe *opened(const dlp_node *nodes, uint32_t n, const dlp_pipe_desc *
     return p;
 }
 
-/* A pipe of stages, which `add` adds. */
-static dlp_pipe *staged(void (*add)(dlp_pipe *p, int workers), int workers) {
-    dlp_pipe *p = NULL;
-    if (!well(inside_pipe_open(&p, &(dlp_pipe_desc){.max_held = 2}, NULL) == DLP_OK)) return NULL;
-    add(p, workers);
-    if (!well(dlp_pipe_start(p) == DLP_OK)) printf("  %s\n", dlp_pipe_error(p)->message);
-    return p;
-}
-
 static void alike(const char *what, const told *a, const told *b, int states) {
     if (!well(a->n == b->n && a->rows == b->rows && a->n > 0))
         printf("  %s: %u batches of %u rows, and %u of %u\n", what, a->n, a->rows, b->n, b->rows);
@@ -139,46 +125,53 @@ static void alike(const char *what, const told *a, const told *b, int states) {
         printf("  %s: other states\n", what);
 }
 
-/* The table and the stages give the same, whatever the workers are; and the table goes on from each
-   state of the stages' pipe. at: the row that has the workers. */
+/* What a table gave when it was written down: batches, rows, and hashes of batches and states. */
+typedef struct gold {
+    uint32_t n, rows;
+    uint64_t batches, states;
+} gold;
+
+static void is_gold(const char *what, const told *t, const gold *g) {
+    const uint64_t batches = mixed(7, t->hash, sizeof t->hash);
+    const uint64_t states = mixed(7, t->state, sizeof t->state);
+    if (!well(t->n == g->n && t->rows == g->rows))
+        printf("  %s: %u batches of %u rows, and %u of %u\n", what, t->n, t->rows, g->n, g->rows);
+    if (!well(batches == g->batches)) printf("  %s: other bytes\n", what);
+    if (!well(states == g->states)) printf("  %s: other states\n", what);
+}
+
+/* The table gives what was written down, whatever the workers are, and goes on from each of its
+   states. at: the row that has the workers. */
 static void same(const char *what, dlp_node *nodes, uint32_t n, int at, dlp_pipe_desc desc,
-                 void (*add)(dlp_pipe *p, int workers), int states) {
-    static told table, stages, rest;
+                 gold g) {
+    static told table, rest;
     desc.max_held = 2;
-    for (int workers = 0; workers <= 3; workers += 3) {
-        dlp_pipe *p = staged(add, workers), *q;
-        if (p == NULL) return;
-        drain(p, states, &stages);
+    for (int workers = 0; workers <= 4; workers++) {
+        dlp_pipe *q;
         nodes[at].workers.num_workers = workers;
         if ((q = opened(nodes, n, &desc)) == NULL) return;
-        drain(q, states, &table);
-        alike(what, &table, &stages, states);
-        for (uint32_t k = 0; states && k < stages.n; k += 3) {
-            desc.resume = &stages.state[k];
+        drain(q, 1, &table);
+        is_gold(what, &table, &g);
+        for (uint32_t k = 0; k < table.n; k += 3) {
+            desc.resume = &table.state[k];
             if ((q = opened(nodes, n, &desc)) == NULL) return;
             drain(q, 0, &rest);
-            CHECK(rest.n == stages.n - k - 1);
-            CHECK(memcmp(rest.hash, &stages.hash[k + 1], rest.n * sizeof *rest.hash) == 0);
+            CHECK(rest.n == table.n - k - 1);
+            CHECK(memcmp(rest.hash, &table.hash[k + 1], rest.n * sizeof *rest.hash) == 0);
             desc.resume = NULL;
         }
     }
 }
 
-static const dlp_sampler_desc shuffled = {.order = DLP_ORDER_SHUFFLED, .seed = 7};
-static const inside_repeat_desc twice = {.epochs = 2};
 static const dlp_dataset xs = {
     .n_items = ITEMS, .fields = &x_field, .n_fields = 1, .fetch = write_x};
 
 /* ---- the tables of known count ---- */
 
-static void economic_stages(dlp_pipe *p, int workers) {
-    inside_add_sampler(p, &shuffled);
-    inside_add_repeat(p, &twice);
-    inside_add_fetch(p, &(dlp_fetch_desc){.dataset = &xs, .workers = {.num_workers = workers}});
-    inside_add_batch(p, &(dlp_batch_desc){.batch_size = 16});
-}
+static const gold economic_gold = {26, 406, UINT64_C(0x372867f13ee508b0),
+                                   UINT64_C(0xca92a84d99980da2)};
 
-static void nodes__economic__the_stages_batches_and_states(void) {
+static void nodes__economic__batches_and_states_as_ever(void) {
     dlp_node nodes[] = {
         {.name = "items", .verb = DLP_LIST, .list = {.n_items = ITEMS, .shuffle = 1}},
         {.name = "read",
@@ -186,35 +179,21 @@ static void nodes__economic__the_stages_batches_and_states(void) {
          .fetch = {.fetch = write_x, .fields = &x_field, .n_fields = 1}},
         {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 16}},
     };
-    same("economic", nodes, 3, 1, (dlp_pipe_desc){.seed = 7, .epochs = 2}, economic_stages, 1);
+    same("economic", nodes, 3, 1, (dlp_pipe_desc){.seed = 7, .epochs = 2}, economic_gold);
     nodes[0].queue.deal = DLP_DEAL_TURNS;
-    same("classic", nodes, 3, 1, (dlp_pipe_desc){.seed = 7, .epochs = 2}, economic_stages, 1);
+    same("classic", nodes, 3, 1, (dlp_pipe_desc){.seed = 7, .epochs = 2}, economic_gold);
     nodes[0].queue.deal = DLP_DEAL_RUNS;
     nodes[1].fetch.in_flight = 8;
     nodes[1].workers.num_workers = 2;
     {
-        static told a, b;
+        static told a;
         dlp_pipe_desc desc = {.seed = 7, .epochs = 2, .max_held = 2};
         drain(opened(nodes, 3, &desc), 1, &a);
-        drain(staged(economic_stages, 1), 1, &b);
-        alike("concurrent", &a, &b, 1);
+        is_gold("concurrent", &a, &economic_gold);
     }
 }
 
-static void joined_stages(dlp_pipe *p, int workers) {
-    static const dlp_dataset ys = {
-        .n_items = ITEMS, .fields = &y_field, .n_fields = 1, .fetch = write_y};
-    inside_add_sampler(p, &shuffled);
-    inside_add_repeat(p, &twice);
-    inside_add_fetch(p, &(dlp_fetch_desc){.dataset = &xs, .workers = {.num_workers = workers}});
-    inside_add_join(p, &(dlp_join_desc){.fetch = {.dataset = &ys}});
-    inside_add_map(p, &(inside_map_desc){.item = add_one});
-    inside_add_cache(p, &(dlp_cache_desc){.bytes = 1 << 20});
-    inside_add_batch(p, &(dlp_batch_desc){.batch_size = 16, .last = DLP_LAST_DROP});
-    inside_add_transfer(p, &(dlp_transfer_desc){.threaded = 1});
-}
-
-static void nodes__second_fetch_map_guard_cache_transfer__the_stages_batches(void) {
+static void nodes__second_fetch_map_guard_cache_transfer__batches_as_ever(void) {
     const dlp_guard_field guard = {.name = "y", .high = 1e9};
     const char *const batch[] = {"batch", NULL};
     dlp_node nodes[] = {
@@ -233,7 +212,8 @@ static void nodes__second_fetch_map_guard_cache_transfer__the_stages_batches(voi
         {.name = "train", .verb = DLP_OUT},
     };
     dlp_pipe *p;
-    same("zipped", nodes, 9, 1, (dlp_pipe_desc){.seed = 7, .epochs = 2}, joined_stages, 1);
+    same("zipped", nodes, 9, 1, (dlp_pipe_desc){.seed = 7, .epochs = 2},
+         (gold){24, 384, UINT64_C(0x478e9e4e1beedd5e), UINT64_C(0x693d0a117b898ce4)});
     p = opened(nodes, 9, NULL);
     CHECK(dlp_node_stage(p, "images") > 0 && dlp_node_stage(p, "labels") == DLP_ERR_ARG);
     CHECK(dlp_node_stage(p, "train") == DLP_ERR_ARG && dlp_node_stage(p, "none") == DLP_ERR_ARG);
@@ -248,19 +228,6 @@ static int write_x_more(void *user, dlp_item *it) {
     write_x(user, it);
     ((uint32_t *)it->data[0])[2] = 7;
     return 0;
-}
-
-static void mixed_stages(dlp_pipe *p, int workers) {
-    const dlp_dataset more = {
-        .n_items = 50, .fields = &x_field, .n_fields = 1, .fetch = write_x_more};
-    inside_sampler_desc order = {.rank = 0};
-    CHECK(dlp_mix_sampler(mix, (dlp_sampler_desc *)(void *)&order) == DLP_OK);
-    inside_add_sampler(p, &order);
-    inside_add_repeat(p, &twice);
-    inside_add_fetch(p, &(dlp_fetch_desc){.dataset = &xs, .workers = {.num_workers = workers}});
-    inside_add_join(p, &(dlp_join_desc){.how = DLP_JOIN_MIX, .fetch = {.dataset = &more}});
-    inside_add_map(p, &(inside_map_desc){.item = add_one});
-    inside_add_batch(p, &(dlp_batch_desc){.batch_size = 16});
 }
 
 static uint32_t length_of(void *user, uint64_t index) {
@@ -309,7 +276,7 @@ static void nodes__buckets_of_a_mix__items_by_weights_and_of_like_length(const d
     dlp_buckets_close(buckets);
 }
 
-static void nodes__mix__the_stages_batches(void) {
+static void nodes__mix__batches_as_ever(void) {
     const uint64_t n_items[] = {ITEMS, 50}, weights[] = {3, 1};
     const dlp_mix_desc desc = {
         .n = 2, .shuffle = 1, .n_items = n_items, .weights = weights, .seed = 9};
@@ -327,7 +294,8 @@ static void nodes__mix__the_stages_batches(void) {
         {.name = "augment", .verb = DLP_MAP, .map = {.item = add_one}},
         {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 16}},
     };
-    same("mix", nodes, 5, 1, (dlp_pipe_desc){.epochs = 2}, mixed_stages, 1);
+    same("mix", nodes, 5, 1, (dlp_pipe_desc){.epochs = 2},
+         (gold){34, 544, UINT64_C(0xbce1bd1dbd7088d7), UINT64_C(0x15dd534bc603bb60)});
     nodes__buckets_of_a_mix__items_by_weights_and_of_like_length(nodes);
     nodes[0].list.order = &(dlp_sampler_desc){.order = DLP_ORDER_SEQUENTIAL};
     CHECK(dlp_pipe_open(&p, nodes, 5, NULL, &err) == DLP_ERR_ARG);
@@ -549,40 +517,6 @@ static int read_part(void *user, dlp_item *it) {
     return 0;
 }
 
-static const dlp_dataset in_parts = {.fields = &x_field, .n_fields = 1, .fetch = read_part};
-static const inside_sampler_desc of_parts = {.order = DLP_ORDER_PARTS, .seed = 7};
-
-static void counted_stages(dlp_pipe *p, int workers) {
-    inside_add_sampler(p, &of_parts);
-    inside_add_repeat(p, &twice);
-    inside_add_parts(p, &(inside_part_desc){.n_parts = PARTS,
-                                            .count = count_items,
-                                            .max_part_bytes = 64,
-                                            .load = load_part,
-                                            .streams = 4,
-                                            .shuffle_parts = 1,
-                                            .shuffle_items = 1,
-                                            .workers = {.num_workers = workers}});
-    inside_add_fetch(p, &(dlp_fetch_desc){.dataset = &in_parts});
-    inside_add_batch(p, &(dlp_batch_desc){.batch_size = 16});
-}
-
-static void found_stages(dlp_pipe *p, int workers) {
-    inside_add_sampler(p, &of_parts);
-    inside_add_repeat(p, &twice);
-    inside_add_parts(p, &(inside_part_desc){.n_parts = PARTS,
-                                            .max_items = 12,
-                                            .max_part_bytes = 64,
-                                            .load = load_part,
-                                            .streams = 4,
-                                            .window = 20,
-                                            .shuffle_parts = 1,
-                                            .queue_size = 100,
-                                            .workers = {.num_workers = workers}});
-    inside_add_fetch(p, &(dlp_fetch_desc){.dataset = &in_parts});
-    inside_add_batch(p, &(dlp_batch_desc){.batch_size = 16});
-}
-
 /* A load whose parts have counts. */
 static const dlp_node counted[] = {
     {.name = "parts", .verb = DLP_LIST, .list = {.n_items = PARTS, .shuffle = 1}},
@@ -608,8 +542,10 @@ static void nodes__load__the_batches_of_parts(void) {
         counted[3],
     };
     dlp_node parts[] = {counted[0], counted[1], counted[2], counted[3]};
-    same("parts", parts, 4, 1, desc, counted_stages, 1);
-    same("found", found, 5, 1, desc, found_stages, 1);
+    same("parts", parts, 4, 1, desc,
+         (gold){24, 366, UINT64_C(0x9751b8ed4334e611), UINT64_C(0x9ce4e152d38c679d)});
+    same("found", found, 5, 1, desc,
+         (gold){32, 512, UINT64_C(0xd129a1fefe854472), UINT64_C(0xb9d6529b730e2729)});
 }
 
 static const dlp_field tag_field = {.name = "tag", .dtype = DLP_U32};
@@ -769,17 +705,8 @@ static void plan__order_random_and_state__of_other_tables(void) {
 
 /* ---- filters and expanders, one after the other ---- */
 
-static const dlp_dataset odd_xs = {
-    .n_items = ITEMS, .fields = &x_field, .n_fields = 1, .fetch = skip_even, .filter = 1};
-
-static void filter_stages(dlp_pipe *p, int workers) {
-    inside_add_sampler(p, &shuffled);
-    inside_add_repeat(p, &twice);
-    inside_add_expand(
-        p, &(inside_expand_desc){.workers = {.num_workers = workers}, .streams = 2, .window = 9});
-    inside_add_fetch(p, &(dlp_fetch_desc){.dataset = &odd_xs});
-    inside_add_batch(p, &(dlp_batch_desc){.batch_size = 8});
-}
+static const gold filter_gold = {26, 208, UINT64_C(0x8bf526aa6ae80fd2),
+                                 UINT64_C(0xd91f5b37ec9799ad)};
 
 static void nodes__filter_and_window__the_batches_of_a_fetch_that_skips(void) {
     dlp_node nodes[] = {
@@ -792,9 +719,9 @@ static void nodes__filter_and_window__the_batches_of_a_fetch_that_skips(void) {
         {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 8}},
     };
     const dlp_pipe_desc desc = {.seed = 7, .epochs = 2, .streams = 2};
-    same("filter", nodes, 5, 1, desc, filter_stages, 1);
+    same("filter", nodes, 5, 1, desc, filter_gold);
     nodes[1].workers.num_workers = 0;
-    same("filter with workers", nodes, 5, 2, desc, filter_stages, 1);
+    same("filter with workers", nodes, 5, 2, desc, filter_gold);
 }
 
 /* The workers that copy take whole batches in turn, and each may have so many. */
@@ -1015,27 +942,12 @@ static void nodes__filter_with_another_id__the_state_is_refused(void) {
 
 /* ---- pack, push ---- */
 
-static const dlp_dataset documents = {
-    .n_items = ITEMS, .fields = &words_field, .n_fields = 1, .fetch = write_words};
-
-static void pack_stages(dlp_pipe *p, int workers) {
-    inside_add_sampler(p, &shuffled);
-    inside_add_repeat(p, &twice);
-    inside_add_pack(p, &(inside_pack_desc){.tokens = 32,
-                                           .rule = DLP_PACK_FIT,
-                                           .window = 16,
-                                           .streams = 2,
-                                           .workers = {.num_workers = workers}});
-    inside_add_fetch(p, &(dlp_fetch_desc){.dataset = &documents});
-    inside_add_batch(p, &(dlp_batch_desc){.batch_size = 4});
-}
-
 static int keep_long(void *user, const dlp_item *it) {
     (void)user;
     return it->length[0] >= 5;
 }
 
-static void nodes__pack__the_stages_batches(void) {
+static void nodes__pack__batches_as_ever(void) {
     static told t;
     const dlp_pipe_desc desc = {.seed = 7, .epochs = 2, .streams = 2};
     dlp_node nodes[] = {
@@ -1056,7 +968,8 @@ static void nodes__pack__the_stages_batches(void) {
     dlp_pipe *p;
     dlp_batch *b;
     uint64_t words = 0, want = 0;
-    same("pack", nodes, 4, 2, desc, pack_stages, 1);
+    same("pack", nodes, 4, 2, desc,
+         (gold){18, 72, UINT64_C(0xbbbb9ec03aa3e8f7), UINT64_C(0xda13e82ef69de05f)});
     nodes[2].workers.num_workers = 0;
     for (uint64_t i = 0; i < ITEMS; i++) want += i % 10 >= 5 ? i % 10 : 0;
     if ((p = opened(filtered, 5, NULL)) == NULL) return;
@@ -1141,28 +1054,8 @@ static void nodes__source_of_threads_and_filter__the_fetchs_batches(void) {
     alike("threads of a source", &a, &b, 1);
 }
 
-static void named_filter_stages(dlp_pipe *p, int workers) {
-    inside_add_sampler(p, &shuffled);
-    inside_add_repeat(p, &twice);
-    inside_add_expand(p, &(inside_expand_desc){.workers = {.num_workers = workers}, .id = 5});
-    inside_add_fetch(p, &(dlp_fetch_desc){.dataset = &odd_xs});
-    inside_add_batch(p, &(dlp_batch_desc){.batch_size = 8});
-}
-static void named_expand_stages(dlp_pipe *p, int workers) {
-    inside_add_sampler(p, &shuffled);
-    inside_add_repeat(p, &twice);
-    inside_add_expand(p, &(inside_expand_desc){.expand = make_items,
-                                               .max_out = 4,
-                                               .fields = &x_field,
-                                               .n_fields = 1,
-                                               .id = 5,
-                                               .workers = {.num_workers = workers}});
-    inside_add_fetch(p, &(dlp_fetch_desc){.dataset = &xs});
-    inside_add_batch(p, &(dlp_batch_desc){.batch_size = 8});
-}
-
-/* The id of a row is that of its stage: each goes on from the other's states. */
-static void nodes__makers_with_an_id__the_stages_states(void) {
+/* The id of a row is in the states. */
+static void nodes__makers_with_an_id__states_as_ever(void) {
     dlp_node nodes[] = {
         {.name = "items", .verb = DLP_LIST, .list = {.n_items = ITEMS, .shuffle = 1}},
         {.name = "read",
@@ -1172,12 +1065,14 @@ static void nodes__makers_with_an_id__the_stages_states(void) {
         {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 8}},
     };
     const dlp_pipe_desc desc = {.seed = 7, .epochs = 2};
-    same("filter with an id", nodes, 4, 1, desc, named_filter_stages, 1);
+    same("filter with an id", nodes, 4, 1, desc,
+         (gold){26, 202, UINT64_C(0x4aa3d3c789d5f508), UINT64_C(0x0262ca78317f807e)});
     nodes[2] = (dlp_node){
         .name = "make",
         .verb = DLP_EXPAND,
         .expand = {.expand = make_items, .max_out = 4, .fields = &x_field, .n_fields = 1, .id = 5}};
-    same("expand with an id", nodes, 4, 1, desc, named_expand_stages, 1);
+    same("expand with an id", nodes, 4, 1, desc,
+         (gold){102, 806, UINT64_C(0xbd9957f21f6fe760), UINT64_C(0xcca56992dd75da23)});
 }
 
 static int write_y_words(void *user, dlp_item *it) {
@@ -1854,9 +1749,9 @@ static void nodes__wrong__the_row_and_the_field(void) {
 }
 
 int main(void) {
-    nodes__economic__the_stages_batches_and_states();
-    nodes__second_fetch_map_guard_cache_transfer__the_stages_batches();
-    nodes__mix__the_stages_batches();
+    nodes__economic__batches_and_states_as_ever();
+    nodes__second_fetch_map_guard_cache_transfer__batches_as_ever();
+    nodes__mix__batches_as_ever();
     nodes__fields_end_in_a_map__the_map_sees_them_in_the_tables_order();
     nodes__fields_end_beside_other_fetches__the_map_sees_each_field_once();
     nodes__map_adds_a_ragged_field__it_begins_empty();
@@ -1870,11 +1765,11 @@ int main(void) {
     nodes__makers_in_a_row__one_stage_and_one_capacity();
     nodes__filter_fails__the_input_fails();
     nodes__filter_with_another_id__the_state_is_refused();
-    nodes__pack__the_stages_batches();
+    nodes__pack__batches_as_ever();
     nodes__push__each_item_once();
     nodes__push_of_a_rank__refused();
     nodes__source_of_threads_and_filter__the_fetchs_batches();
-    nodes__makers_with_an_id__the_stages_states();
+    nodes__makers_with_an_id__states_as_ever();
     nodes__mix_then_a_field_that_ends__the_map_sees_each_once();
     nodes__rows_named_as_stages__their_stages();
     nodes__filter_writes_lengths__its_item_fails();

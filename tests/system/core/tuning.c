@@ -31,7 +31,7 @@ static void tuned(rig *r, int n, int min, int max) {
     r->fetch.num_workers = n;
     r->fetch.workers_min = min;
     r->fetch.workers_max = max;
-    r->repeat.epochs = DLP_FOREVER;
+    r->pipe.epochs = DLP_FOREVER;
     r->dataset.fetch = sleeping_fetch;
     r->pipe.prefetch_factor = 3;
 }
@@ -446,7 +446,7 @@ static void waiting__slow_consumer_or_slow_fetch__blocked_or_starved(void) {
         dlp_pipe *p;
         int ok = 0;
         rig_init(&r, 4096, 8);
-        r.repeat.epochs = DLP_FOREVER;
+        r.pipe.epochs = DLP_FOREVER;
         r.dataset.fetch = sleeping_fetch;
         r.n_item_maps = 1;
         rig_workers(&r, 2, kind & 1);

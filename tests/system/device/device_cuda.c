@@ -475,7 +475,7 @@ typedef struct bed {
 static int bed_open(bed *t, const dlp_cuda_desc *desc, int threaded, int held, int buffers) {
     CHECK(dlp_device_cuda(&t->d, desc, NULL) == DLP_OK);
     rig_device(&t->r, &t->d, threaded, held);
-    t->r.transfer.device_buffers = buffers;
+    t->r.transfer.queue.capacity = (uint32_t)buffers;
     return rig_open(&t->r, &t->p);
 }
 

@@ -250,7 +250,7 @@ static void pipe__all_placements__bytes_right(void) {
               strcmp(info.kind, "opencl") == 0 && info.unpinned[0]);
         if (k == 0) printf("device: %s\n", info.name);
         rig_device(&r, &d, k & 1, held);
-        r.transfer.device_buffers = k & 4 ? 6 : 0;
+        r.transfer.queue.capacity = k & 4 ? 6 : 0;
         if (rig_open(&r, &p) != DLP_OK) return;
         CHECK(watch.buffers == 2 * (k & 4 ? 6 : held + 1));
         while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {
@@ -294,7 +294,7 @@ static void late_reader__its_buffer_waits(int threaded, int consumer) {
     CHECK(dlp_device_opencl(&d, &desc, NULL) == DLP_OK);
     CHECK(dlp_device_close(&first) == DLP_OK); /* the context is retained */
     rig_device(&r, &d, threaded, 1);
-    r.transfer.device_buffers = 3;
+    r.transfer.queue.capacity = 3;
     if (rig_open(&r, &p) != DLP_OK) return;
     gate = cl_user_event(desc.context, &cl);
     CHECK(dlp_pipe_next(p, &b) == DLP_OK);
@@ -556,7 +556,7 @@ static int life(int k, dlp_error *err) {
     desc.queue = k & 2 ? info.queue : NULL;
     if ((rc = dlp_device_opencl(&d, &desc, err)) == DLP_OK) {
         rig_device(&r, &d, k & 1, 1);
-        r.repeat.epochs = 1;
+        r.pipe.epochs = 1;
         if ((rc = rig_try(&r, &p, err)) == DLP_OK) {
             while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
                 dlp_error why;

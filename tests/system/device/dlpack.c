@@ -69,7 +69,7 @@ _Static_assert(sizeof(dlp_managed_tensor_v1) == sizeof(DLManagedTensorVersioned)
 
 static void setup(rig *r, int workers, int held) {
     rig_init(r, 100, 8);
-    r->repeat.epochs = 2;
+    r->pipe.epochs = 2;
     r->fetch.num_workers = workers;
     r->pipe.prefetch_factor = 3;
     r->pipe.max_held = held;
@@ -249,7 +249,7 @@ static void close__tensors_alive__the_last_frees(void) {
         d.close = device_close;
         setup(&r, 1, 4);
         r.n_transfers = 1;
-        r.transfer.device = &d;
+        r.transfer.transfer.device = &d;
         gone = 0;
         if (rig_open(&r, &p) != DLP_OK) return;
         for (int i = 0; i < 3; i++) CHECK(dlp_pipe_next(p, &b[i]) == DLP_OK);
@@ -288,7 +288,7 @@ static void close__tensors_deleted__frees(void) {
     d.close = device_close;
     setup(&r, 1, 1);
     r.n_transfers = 1;
-    r.transfer.device = &d;
+    r.transfer.transfer.device = &d;
     gone = 0;
     if (rig_open(&r, &p) != DLP_OK) return;
     CHECK(dlp_pipe_next(p, &b) == DLP_OK);
@@ -424,9 +424,9 @@ static int ragged_open(dlp_pipe **p, dlp_collate_fn collate, int transfers, int 
     d.batch_size = RAGGED_BATCH;
     d.num_workers = 2;
     d.shuffle = 1;
-    d.batch.collate = collate;
+    d.collate = collate;
     d.pipe.max_held = held;
-    if (transfers) d.transfer.device = dlp_device_host();
+    if (transfers) d.device = dlp_device_host();
     CHECK(dlp_loader_open(p, &d, &err) == DLP_OK);
     return err.code == 0;
 }
@@ -577,7 +577,7 @@ static void device__of_the_user__said(void) {
     d.copy = my_copy;
     setup(&r, 0, 1);
     r.n_transfers = 1;
-    r.transfer.device = &d;
+    r.transfer.transfer.device = &d;
     if (rig_open(&r, &p) != DLP_OK) return;
     CHECK(dlp_pipe_next(p, &b) == DLP_OK);
     t = lend(p, b, 0);

@@ -274,6 +274,68 @@ kill -9 $owner
 wait $owner 2>/dev/null
 owner=''
 
+# The limit is that of the last time: a pipe whose workers were busy has a slow consumer since, and
+# then a batch is held for good.
+cat >$dir/turns.c <<'END'
+#include "../../dlpipe_shm.h"
+#include <stdio.h>
+#include <time.h>
+#include <unistd.h>
+
+static int slow = 1;
+static void sleep_ms(long ms) {
+    struct timespec t = {0, ms * 1000000};
+    nanosleep(&t, NULL);
+}
+static int fetch(void *user, dlp_item *it) {
+    (void)user;
+    if (__atomic_load_n(&slow, __ATOMIC_SEQ_CST)) sleep_ms(4);
+    *(uint32_t *)it->data[0] = 1;
+    return 0;
+}
+
+int main(void) {
+    dlp_field field = {.name = "x", .dtype = DLP_U32};
+    dlp_pipe_desc desc = {.epochs = DLP_FOREVER};
+    const dlp_node nodes[] = {
+        {.name = "list", .verb = DLP_LIST, .list = {.n_items = 1000}},
+        {.name = "augment", .verb = DLP_FETCH,
+         .fetch = {.fetch = fetch, .fields = &field, .n_fields = 1},
+         .workers = {.num_workers = 1}},
+        {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 2}}};
+    dlp_pipe *p = NULL;
+    dlp_batch *b;
+    for (int n = dlp_pipe_open(&p, DLP_NODES(nodes), &desc, NULL); n < 500; n++) {
+        if (dlp_pipe_next(p, &b) != DLP_OK) return 1;
+        if (n == 250) __atomic_store_n(&slow, 0, __ATOMIC_SEQ_CST);
+        if (n > 250) sleep_ms(4);
+        if (n == 100 || n == 300 || n == 499) puts(n == 100 ? "one" : n == 300 ? "two" : "three");
+        fflush(stdout);
+        if (n < 499) dlp_pipe_release(p, b);
+    }
+    pause();
+    return 1;
+}
+END
+linked $dir/turns.c $dir/turns || exit 1
+$dir/turns >$dir/turn &
+owner=$!
+limit() { $top --once --interval 200 $owner | grep '^Limit: '; }
+turn() { grep -q "$1" $dir/turn; }
+for phase in one two three; do
+    await turn $phase
+    said=$(limit)
+    case "$phase $said" in
+    "one Limit: stage 'augment': its 1 worker is "*) ;;
+    "two Limit: the training step."* | 'two Limit: the consumer: it waits'*) ;;
+    'three Limit: the consumer: it has taken no batch for '*' ms, and 2 are ready.'*) ;;
+    *) fail "$phase: $said" ;;
+    esac
+done
+kill -9 $owner
+wait $owner 2>/dev/null
+owner=''
+
 $top >/dev/null 2>&1
 [ $? -eq 2 ] || fail 'no arguments: exit code is not 2'
 $top --once 999999999 >/dev/null 2>$dir/said
@@ -283,6 +345,20 @@ $top --once nosuch$$ >/dev/null 2>$dir/said
 [ $? -eq 1 ] && grep -q 'no pipe of that name' $dir/said && grep -q -- '--list' $dir/said ||
     fail "no such name: $(cat $dir/said)"
 
+# The picture that README shows is of examples/slow.c: the same tables and names.
+linked examples/slow.c $dir/slow || exit 1
+$dir/slow >$dir/slow.said &
+owner=$!
+await eval "$top --once --interval 300 $owner >$dir/text 2>/dev/null" || fail 'no pipe of slow.c'
+kill $owner
+wait $owner 2>/dev/null
+owner=''
+names() { awk '/^$/ { on = 0 } /^[A-Z]+  +[A-Z]/ { on = 1; print; next }
+    on { sub(/  .*/, ""); print }'; }
+names <$dir/text >$dir/names
+awk -v back=1 -f tests/tools/screen.awk examples/pictures/top.svg | names >$dir/names.picture
+[ "$(wc -l <$dir/names)" -ge 12 ] && cmp -s $dir/names $dir/names.picture ||
+    fail "examples/pictures/top.svg is another picture: $(diff $dir/names $dir/names.picture)"
 [ $wrong -eq 0 ] || exit 1
 [ -z "$lack" ] || skip "in part: $lack"
 echo 'dlpipe_top: all is well'

@@ -101,8 +101,12 @@ grep -q '^stopped' $dir/said || fail "after SIGINT: does not say that it stopped
 # The real images, where they are.
 DATA='' OFFLINE=1 sh examples/get_fashion_mnist.sh $dir/real >$dir/said 2>&1 ||
     skip 'dataset-fashion-mnist is not installed (what needs no images passed)'
+begin=$(date +%s)
 timeout 100 $program -e 1 -o $dir/out $dir/real >$dir/said 2>&1 ||
     fail "the real images: exit code $?: $(tail -n 3 $dir/said)"
+said=$(grep -c '^epoch' $dir/said) most=$((($(date +%s) - begin) / 10 + 1))
+[ $said -ge 1 ] && [ $said -le $most ] ||
+    fail "not on a terminal: $said lines of progress, at most $most are one every 10 s"
 right=$(sed -n 's/^test accuracy \([0-9]*\).*/\1/p' $dir/said)
 [ "${right:-0}" -ge 78 ] || fail "test accuracy after one epoch: ${right:-none} %, expected 78"
 rm -rf $dir/real

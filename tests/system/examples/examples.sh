@@ -13,7 +13,7 @@ dir=build/examples_test
 fresh_dir
 
 for e in loader slow queues actors stages share stream mixture parts concurrent decode tokens \
-    folder epochs table tar webdataset jsonl pack join graph evaluate; do
+    folder epochs table tar webdataset jsonl dlpipe_index pack join graph evaluate; do
     linked examples/$e.c $dir/$e || exit 1
 done
 
@@ -37,12 +37,13 @@ sed -n '/^int main/,$p' examples/loader.c | wc -l >$dir/lines
 [ -s $dir/body ] || fail 'loader: no program found'
 cmp -s $dir/body $dir/body.header || fail "the example of the header is not examples/loader.c"
 
-# slow: the README shows what it says about itself, but for the numbers, and its picture.
+# slow: the README shows the first lines that it says about itself, but for the numbers.
 shape() { sed 's/[0-9][0-9.]*/N/g; s/ [num]*s\([;,.]\)/ T\1/g'; }
 sed -n '/^<!-- output of examples\/slow.c -->$/,/^$/p' README.md | grep '^[A-Z][a-z]*: ' |
     shape >$dir/slow.readme
 timeout 60 $dir/slow $dir/slow.svg | shape >$dir/slow.said || fail "slow: exit code $?"
-[ -s $dir/slow.readme ] && cmp -s $dir/slow.readme $dir/slow.said ||
+head -n "$(wc -l <$dir/slow.readme)" $dir/slow.said >$dir/slow.first
+[ -s $dir/slow.readme ] && cmp -s $dir/slow.readme $dir/slow.first ||
     fail "README.md does not show what slow says: $(cat $dir/slow.said)"
 grep -q '>the consumer waits<' $dir/slow.svg || fail 'slow: left no picture'
 
@@ -329,6 +330,15 @@ timeout 60 $dir/folder $dir/pictures >$dir/said || fail "folder: exit code $?: $
 grep -q '^1 could not be decoded' $dir/said || fail "folder, damaged: $(cat $dir/said)"
 timeout 60 $dir/folder $dir/none >$dir/said 2>&1 && fail 'folder: listed nothing'
 grep -q 'No such file' $dir/said || fail "folder, of nothing: $(cat $dir/said)"
+mkdir -p $dir/validation/b
+cp $dir/pictures/b/2.PPM $dir/validation/b
+timeout 60 $dir/folder -t $dir/pictures $dir/validation >$dir/said 2>&1 || fail "folder -t: $?"
+grep -q '^b  *1 files' $dir/said && grep -q 'classes without files: 1 (a)' $dir/said ||
+    fail "folder -t says: $(cat $dir/said)"
+mkdir $dir/validation/other
+timeout 60 $dir/folder -t $dir/pictures $dir/validation >$dir/said 2>&1 &&
+    fail 'folder -t: took all'
+grep -q '"other" is none of the 2 classes' $dir/said || fail "folder -t says: $(cat $dir/said)"
 
 # epochs: one pipe has the same workers for all epochs, and loses less at borders than a pipe each,
 # with set_epoch too.
@@ -368,6 +378,20 @@ for i in 1 2; do
     grep -q '^4 texts, 2.00 bytes each; 0 2 2 0' $dir/said || fail "jsonl says: $(cat $dir/said)"
 done
 [ "$(wc -c <$dir/b.jsonl.dlpidx)" -eq 88 ] || fail 'jsonl: no index file of two lines'
+
+# dlpipe_index: the index of each file is there before a job; one that cannot be written is told.
+cp $dir/b.jsonl $dir/c.jsonl
+timeout 60 $dir/dlpipe_index -e $dir/b.jsonl $dir/c.jsonl >$dir/said || fail "dlpipe_index: $?"
+grep -q '/b.jsonl: 2 items.*its index was there$' $dir/said &&
+    grep -q '/c.jsonl: 2 items, the longest has [0-9]* bytes$' $dir/said ||
+    fail "dlpipe_index says: $(cat $dir/said)"
+cmp -s $dir/b.jsonl.dlpidx $dir/c.jsonl.dlpidx && fail 'dlpipe_index: the index of another file'
+[ "$(wc -c <$dir/c.jsonl.dlpidx)" -eq 88 ] || fail 'dlpipe_index: no index file of two lines'
+timeout 60 $dir/dlpipe_index -d $dir/not/there $dir/c.jsonl >$dir/said 2>&1 &&
+    fail 'dlpipe_index: no index, and no word'
+grep -q 'its index file cannot be written' $dir/said || fail "dlpipe_index: $(cat $dir/said)"
+timeout 60 $dir/dlpipe_index $dir/none.tar >$dir/said 2>&1 && fail 'dlpipe_index: of nothing'
+grep -q 'none.tar: open: No such file' $dir/said || fail "dlpipe_index: $(cat $dir/said)"
 echo '{"text": "a", "label": 11}' >$dir/a.jsonl
 timeout 60 $dir/jsonl $dir/a.jsonl >$dir/said 2>&1 && fail 'jsonl: took a label of 11'
 grep -q 'item 0 .*no label of 0 to 9' $dir/said || fail "jsonl says: $(cat $dir/said)"

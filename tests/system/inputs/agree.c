@@ -150,7 +150,7 @@ static int any_rig(found_rig *r, uint64_t *random) {
         seen->counts[i] = test_pick(random, (uint32_t)r->d.parts.max_items + 1);
     r->d.pipe.streams = world * (1 + test_pick(random, 3));
     r->d.batch_size = m * r->d.pipe.streams;
-    r->d.batch.last = (int32_t)test_pick(random, 3);
+    r->d.drop_last = (int32_t)test_pick(random, 3);
     r->d.epochs = 1 + test_pick(random, EPOCHS);
     r->d.shuffle = (int32_t)test_pick(random, 2);
     if (test_pick(random, 3) == 0) r->d.parts.window = 1 + test_pick(random, 60);
@@ -170,7 +170,7 @@ static void say_rig(const found_rig *r) {
         "%d, threaded %d, window %u, last %d\n",
         world, (int)r->d.parts.n_parts, (int)r->d.parts.max_items, r->d.pipe.streams,
         r->d.batch_size, (int)r->d.epochs, r->d.parts.workers.num_workers, r->d.num_workers,
-        r->d.pipe.prefetch_factor, r->d.sampler.threaded, r->d.parts.window, r->d.batch.last);
+        r->d.pipe.prefetch_factor, r->d.sampler.threaded, r->d.parts.window, r->d.drop_last);
 }
 
 static void end__any_ranks__equal_steps(uint64_t seed, int processes) {
@@ -219,7 +219,7 @@ static void end__batches_ahead__few_all_reduces(void) {
     for (int i = 0; i < 8; i++) seen->counts[i] = 8;
     r.d.pipe.streams = 2;
     r.d.parts.queue_size = 100;
-    r.d.batch.last = DLP_LAST_DROP;
+    r.d.drop_last = DLP_LAST_DROP;
     r.d.epochs = 3;
     r.d.pipe.prefetch_factor = 24;
     r.d.sampler.threaded = 1;
@@ -241,7 +241,7 @@ static void end__rank_without_items__holes_to_the_end(void) {
         for (int i = 0; i < 20; i++) seen->counts[i] = i % 2 ? 0 : 9;
         r.d.shuffle = 0;
         r.d.pipe.streams = 2;
-        r.d.batch.last = last;
+        r.d.drop_last = last;
         r.d.epochs = 2;
         CHECK(write_all_down(&r) == 2 * 23); /* 90 items by 4 */
         ranks_run(&r, NULL, 2 * 23);
@@ -304,7 +304,7 @@ static void resume__at_an_end_beside_a_failure__the_end(void) {
         for (int i = 0; i < 4; i++) seen->counts[i] = 3;
         r.d.pipe.streams = 2;
         r.d.batch_size = 2;
-        r.d.batch.last = DLP_LAST_DROP;
+        r.d.drop_last = DLP_LAST_DROP;
         r.d.epochs = epochs;
         r.d.shuffle = 0;
         seen->fail_part = 3; /* the second of stream 0 */
@@ -332,7 +332,7 @@ static void seek__and_next_epoch__asked_again(void) {
         found_init(&r, seen, 20, 9);
         r.d.pipe.streams = 4;
         r.d.batch_size = 4;
-        r.d.batch.last = DLP_LAST_DROP;
+        r.d.drop_last = DLP_LAST_DROP;
         r.d.epochs = 3;
         r.d.pipe.prefetch_factor = prefetch;
         r.d.parts.queue_size = 100; /* all parts of several epochs */
@@ -418,7 +418,7 @@ static void fail__no_rows_before_it__is_no_end(void) {
             r.d.pipe.shared_streams = 1;
             for (uint32_t i = 0; i < 12; i++) seen->counts[i] = 4;
             seen->fail_part = part;
-            r.d.batch.last = last;
+            r.d.drop_last = last;
             r.d.batch_size = 8;
             any_rows = 1;
             ranks_open(&r, NULL);
@@ -450,7 +450,7 @@ static int alone(dlp_error *err, int64_t says, int32_t last) {
     r.d.pipe.streams = 2;
     r.d.pipe.agree = agree_nonsense;
     r.d.pipe.world_size = 2;
-    r.d.batch.last = last;
+    r.d.drop_last = last;
     answer = says;
     CHECK(found_open(&r, &p) == DLP_OK);
     rc = dlp_pipe_next_timeout(p, &b, 30000);
@@ -484,6 +484,54 @@ static void fail__agree_returns_nonsense__named(void) {
     second = 2;
     CHECK(alone(&err, 2, DLP_LAST_PAD) == DLP_OK);
     CHECK(alone(&err, 3, DLP_LAST_PAD) == DLP_OK);
+}
+
+static int64_t told_last;
+
+static int64_t agree_as_alone(void *user, int64_t mine, int most) {
+    (void)user;
+    (void)most;
+    return told_last = mine;
+}
+static int copy_index(void *user, dlp_expand *x) {
+    dlp_item *it = dlp_expand_add(x);
+    (void)user;
+    memcpy(it->data[0], &x->item->index, 8);
+    return 0;
+}
+static int fail_always(void *user, dlp_item *it) {
+    (void)user;
+    return dlp_fail(it->call, 5, "no such file");
+}
+
+/* All items of a rank are left out in an epoch. The other ranks learn of it where they ask next:
+   not behind the last epoch, where no rank asks. */
+static void fail__epoch_without_a_valid_row__told_where_ranks_ask(void) {
+    static const dlp_field x = {.name = "x", .dtype = DLP_U64};
+    const dlp_node nodes[] = {
+        {.name = "list", .verb = DLP_LIST, .list = {.n_items = 64}},
+        {.name = "make",
+         .verb = DLP_EXPAND,
+         .expand = {.expand = copy_index, .max_out = 1, .fields = &x, .n_fields = 1}},
+        {.name = "map",
+         .verb = DLP_MAP,
+         .map = {.item = fail_always},
+         .workers = {.num_workers = 2, .on_error = DLP_ON_ERROR_DROP}},
+        {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 8}}};
+    for (int epochs = 1; epochs < 3; epochs++) {
+        const dlp_pipe_desc d = {
+            .epochs = epochs, .streams = 2, .world_size = 2, .agree = agree_as_alone};
+        dlp_pipe *p;
+        dlp_batch *b;
+        int rc;
+        CHECK(dlp_pipe_open(&p, DLP_NODES(nodes), &d, NULL) == DLP_OK);
+        while ((rc = dlp_pipe_next_timeout(p, &b, 30000)) == DLP_OK) dlp_pipe_release(p, b);
+        CHECK(rc == DLP_ERR_CALLBACK && strcmp(dlp_pipe_error(p)->stage, "map") == 0);
+        CHECK(strstr(dlp_pipe_error(p)->message, "no valid row on rank 0: all its 32 items") !=
+              NULL);
+        CHECK(epochs == 1 ? told_last > 0 : told_last == -3);
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+    }
 }
 
 /* ---- a callback that takes its time ---- */
@@ -531,7 +579,7 @@ static void stop__while_it_asks__not_asked_again(void) {
         r.d.pipe.agree_user = &k;
         r.d.pipe.world_size = 2;
         r.d.sampler.threaded = threaded;
-        r.d.batch.last = DLP_LAST_DROP;
+        r.d.drop_last = DLP_LAST_DROP;
         CHECK(found_open(&r, &k.p) == DLP_OK);
         pthread_create(&thread, NULL, next_slowly, &k);
         for (int i = 0; i < 20000 && !__atomic_load_n(&k.in, __ATOMIC_SEQ_CST); i++) pause_ms(1);
@@ -555,7 +603,7 @@ static void seek__after_the_end__comes_to_it_again(void) {
         found_init(&r, seen, 30, 9);
         r.d.pipe.streams = 3;
         r.d.batch_size = 6;
-        r.d.batch.last = last;
+        r.d.drop_last = last;
         r.d.epochs = 2;
         want = write_all_down(&r);
         ranks_open(&r, NULL);
@@ -613,26 +661,26 @@ static void *train_other(void *arg) {
 
 static void other_open(other *k, uint32_t rank, int pack) {
     dlp_field word = {"word", DLP_U64, 0, {0}, 0, 0}, tokens = {"tokens", DLP_U8, 1, {9}, 1, 0};
-    inside_sampler_desc sampler = {.rank = rank, .world_size = 2};
-    inside_repeat_desc repeat = {.epochs = 2};
-    inside_expand_desc filter = {.streams = 2, .agree = agree};
-    inside_pack_desc packing = {.tokens = 8, .streams = 2, .agree = agree};
     dlp_dataset data = {.n_items = 300, .fields = pack ? &tokens : &word, .n_fields = 1};
-    dlp_fetch_desc fetch = {.dataset = &data, .workers = {.num_workers = 2}};
-    dlp_batch_desc batch = {.batch_size = 6, .last = DLP_LAST_DROP};
-    dlp_pipe_desc desc = {.prefetch_factor = 3};
-    dlp_error err;
+    const dlp_pipe_desc desc = {.prefetch_factor = 3,
+                                .rank = rank,
+                                .world_size = 2,
+                                .epochs = 2,
+                                .streams = 2,
+                                .agree = agree};
+    rig_table t = {.n = 0};
     memset(k, 0, sizeof *k);
     data.fetch = pack ? fetch_document : fetch_kept;
-    CHECK(inside_pipe_open(&k->p, &desc, &err) == DLP_OK);
-    inside_add_sampler(k->p, &sampler);
-    inside_add_repeat(k->p, &repeat);
+    data.filter = !pack;
+    table_list(&t, &(dlp_sampler_desc){.order = DLP_ORDER_SEQUENTIAL});
+    table_fetch(&t, &(dlp_fetch_desc){.dataset = &data}, 0);
     if (pack)
-        inside_add_pack(k->p, &packing);
+        table_row(&t, (dlp_node){.verb = DLP_PACK, .pack = {.tokens = 8}});
     else
-        inside_add_expand(k->p, &filter);
-    inside_add_fetch(k->p, &fetch);
-    inside_add_batch(k->p, &batch);
+        table_row(&t, (dlp_node){.verb = DLP_FILTER});
+    table_row(&t, (dlp_node){.verb = DLP_BATCH,
+                             .batch = {.batch_size = 6, .last = DLP_LAST_DROP, .copy_workers = 2}});
+    CHECK(table_pipe(&t, &k->p, &desc, NULL) == DLP_OK);
     CHECK(dlp_pipe_start(k->p) == DLP_OK);
 }
 
@@ -682,7 +730,7 @@ static void desc__what_has_no_meaning__refused(void) {
     found_init(&r, seen, 20, 9);
     r.d.pipe.streams = 2;
     r.d.pipe.world_size = 2;
-    r.d.batch.last = DLP_LAST_DROP;
+    r.d.drop_last = DLP_LAST_DROP;
     x = r, refused(&x, "steps_per_epoch", "or agree");
     r.d.pipe.agree = agree;
     x = r, x.d.pipe.steps_per_epoch = 3, refused(&x, "agree", "steps_per_epoch");
@@ -712,6 +760,7 @@ int main(int argc, char **argv) {
     fail__one_rank__all_return_an_error(seed);
     fail__no_rows_before_it__is_no_end();
     fail__agree_returns_nonsense__named();
+    fail__epoch_without_a_valid_row__told_where_ranks_ask();
     stop__while_it_asks__not_asked_again();
     seek__after_the_end__comes_to_it_again();
     end__filters_and_packing__equal_steps();

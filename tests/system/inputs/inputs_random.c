@@ -127,6 +127,7 @@ static void draw(config *c, uint64_t seed, int processes) {
     c->maps = (int)test_pick(&d, 2) * (1 + (int)test_pick(&d, 2));
     c->positions = (int)test_pick(&d, 2);
     c->heals = test_pick(&d, 3) == 0;
+    c->heals_behind = dlp_hash(seed, 3, 3, 7) % 3 == 0;
     c->events = (int)(test_pick(&d, 2) * test_pick(&d, 4));
     c->share = processes && test_pick(&d, 8) == 0 ? 1 + (int)test_pick(&d, 4) : 0;
     if (c->share == SHARE_ONE && c->o.steps == DLP_FOREVER) c->share = SHARE_WAIT;
@@ -168,14 +169,15 @@ static void describe(const config *c) {
     const order_plan *o = &c->o;
     printf(
         "  %s of %u inputs, C %u, B %u, shuffle %d %d, weights %d, window %u, steps %d, last %d, "
-        "%s, epochs %d, made %d, T %u overlap %u S %u longer %d; guard %d %d, maps %d, heals %d, "
-        "raises %d, least %d, set_epoch %d, stacked %d, shared %d, share %d %d %d, events %d, "
+        "%s, epochs %d, made %d, T %u overlap %u S %u longer %d; guard %d %d, maps %d, "
+        "heals %d %d, raises %d, least %d, set_epoch %d, stacked %d, shared %d, share %d %d %d, "
+        "events %d, "
         "kill %u\n",
         kinds[o->kind], o->inputs, o->streams, o->batch, o->shuffle, o->shuffle_items, o->weighed,
         o->window, (int)o->steps, o->last, rules[o->ends], o->epochs, o->made, o->tokens,
-        o->overlap, o->segments, o->longer, c->guard, c->guard_first, c->maps, c->heals, c->raises,
-        c->least, c->set, c->stacked, c->shared, c->share, c->sharers, c->leaves, c->events,
-        c->kill_every);
+        o->overlap, o->segments, o->longer, c->guard, c->guard_first, c->maps, c->heals,
+        c->heals_behind, c->raises, c->least, c->set, c->stacked, c->shared, c->share, c->sharers,
+        c->leaves, c->events, c->kill_every);
     for (int i = 0; i < c->n_lives; i++) {
         const life *l = &c->lives[i];
         printf("  %u ranks, %d batches, workers %d %d%s, prefetch %d, held %d, threaded %d%s\n",

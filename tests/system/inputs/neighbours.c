@@ -1,6 +1,6 @@
 /* needs: parts split join scratch guard cache pack */
-/* Each kind and option of stages beside each other one (tests/rig/neighbours.h): a wiring is either
-   refused, by a stage or a field that the error names, or it gives the rows that a direct program
+/* Each kind and option of nodes beside each other one (tests/rig/neighbours.h): a wiring is either
+   refused, by a node or a field that the error names, or it gives the rows that a direct program
    writes down: inline, then with workers in threads and in processes, resumed and sought after any
    batch with another number of workers, closed while it is full. Which pairs are refused stands
    below.
@@ -14,25 +14,25 @@
 #include <stdarg.h>
 
 #include "../../rig/neighbours_rows.h"
+#include "../../rig/neighbours_table.h"
 
 /* Pairs in the first order that are refused, each once. */
 static const char *const refused_[KINDS] = {
-    [PARTS] = "found filter expand pack shuffled buckets mix push",
-    [FOUND] = "filter expand pack shuffled buckets mix zip cache split unordered push",
-    [FILTER] = "pack buckets mix zip scratch split unordered in_flight push",
-    [EXPAND] = "pack buckets mix zip scratch split unordered in_flight push",
-    [PACK] = "buckets mix zip scratch cache split unordered in_flight push",
+    [PARTS] = "buckets",
+    [FOUND] = "buckets split unordered",
+    [FILTER] = "buckets split unordered",
+    [EXPAND] = "buckets split unordered",
+    [PACK] = "buckets split unordered",
     [SHUFFLED] = "push",
     [BUCKETS] = "split push",
-    [MIX] = "split push",
-    [ZIP] = "split push",
-    [SCRATCH] = "split push",
+    [MIX] = "split",
+    [ZIP] = "split",
+    [SCRATCH] = "split",
     [CACHE] = "push",
     [COLLATE] = "split",
     [SPLIT] = "unordered share ragged push",
     [UNORDERED] = "share push",
-    [SHARE] = "set_epoch push",
-    [IN_FLIGHT] = "push",
+    [SHARE] = "set_epoch",
 };
 
 static int processes_; /* they are to be had */
@@ -45,6 +45,7 @@ static void run(outcome *o, int workers, int processes, const dlp_state *resume)
     o->rc = wire(resume, &o->error);
     o->started = o->rc == DLP_OK;
     if (o->started) take_rest(o);
+    if (joins_branches()) without_index(o, o);
     /* What reads pushed items looks at its worker as that begins. */
     if (has(PUSH) && o->started && o->n_batches == 0) o->started = o->rc != DLP_ERR_CALLBACK;
     unwire(NULL, 0);
@@ -99,10 +100,10 @@ static int is_given(const char *field, long long is) {
         {"in_flight", {w->fetch.in_flight}},
         {"fetcher", {w->fetch.fetcher}},
         {"dispatch", {w->fetch.workers.dispatch}},
-        {"retries", {w->fetch.workers.retries, w->expand.workers.retries}},
+        {"retries", {w->fetch.workers.retries, w->all.retries}},
         {"batch_size", {w->batch.batch_size, 6}},
-        {"streams", {w->parts.streams, w->expand.streams, 1}},
-        {"window", {w->found.window, w->pack.window}},
+        {"streams", {w->pipe.streams, 1}},
+        {"window", {w->window, w->pack.window}},
         {"filter", {w->dataset.filter}},
         {"open_end", {w->dataset.open_end}},
         {"n_items", {(long long)w->dataset.n_items, ITEMS, MIXED, ITEMS + MIXED}},
@@ -187,6 +188,7 @@ static int seeks_wrong(const outcome *want, int workers) {
         if (b) CHECK(dlp_pipe_release(now_.p, b) == DLP_OK);
         if (o.rc == DLP_ERR_UNSUPPORTED) break;
         if (o.rc == DLP_OK) take_rest(&o);
+        if (joins_branches()) without_index(&o, &o);
         snprintf(what, sizeof what, "sought to batch %d with %d workers", k, workers);
         bad = is_wrong(&o, want, want->ends[k], has(UNORDERED), what);
     }
@@ -229,13 +231,16 @@ static int deep_wrong(const outcome *want, int least) {
 static int is_wiring_wrong(int deep, int turn, int *refused) {
     static outcome first, rows;
     const int least = has(SHARE) || has(IN_FLIGHT); /* what has no inline form */
-    const int other_order = has(SHUFFLED) || has(BUCKETS) || has(WINDOW) || has(STREAMS);
+    const int other_order = has(SHUFFLED) || has(BUCKETS) || has(WINDOW) || has(STREAMS) ||
+                            has(MIX) || (has(PARTS) && has(PUSH));
     run(&first, least, 0, NULL);
     *refused = !first.started;
     if (*refused) return is_nameless(&first, "no workers");
     accepted_++;
     write_all(&rows);
-    if (is_wrong(&first, &rows, 0, other_order || has(UNORDERED), "no workers")) return 1;
+    if (joins_branches()) without_index(&rows, &rows);
+    if (is_known() && is_wrong(&first, &rows, 0, other_order || has(UNORDERED), "no workers"))
+        return 1;
     if (deep) return deep_wrong(&first, least);
     for (int n = 1; n <= 4; n *= 2)
         if (workers_wrong(&first, n, 0)) return 1;
@@ -261,12 +266,13 @@ static void hung(int signal_number) {
     _exit(1);
 }
 
-/* Returns 1: refused, 0: not, -1: not to be had here. */
+/* Returns 1: refused, 0: not, -1: it is not run. */
 static int one(uint64_t kinds, int order, int deep, int turn) {
     int refused = 0, bad;
     now_.kinds = kinds;
     now_.order = order;
     if (has(SHARE) && !processes_) return -1;
+    if (joins_branches() && __builtin_popcountll(kinds) > 2) return -1; /* of pairs alone */
     alarm(200);
     bad = is_wiring_wrong(deep, turn, &refused);
     alarm(0);
@@ -336,6 +342,7 @@ static void named(char *text) {
 int main(int argc, char **argv) {
     signal(SIGALRM, hung);
     epoch_ = shm_shared(sizeof *epoch_);
+    mixes_open();
     processes_ = shm_missing() == NULL;
     if (argc > 2 && argv[1][0] == '=') {
         named(argv[2]);
@@ -345,6 +352,7 @@ int main(int argc, char **argv) {
         pairs(getenv("SOAK") != NULL, getenv("SHORT") ? 8 : 1);
         if (getenv("SOAK")) triples();
     }
+    mixes_close();
     printf("  %ld wirings accepted, %ld runs\n", accepted_, runs_);
     CHECK(runs_ > 0);
     return test_end("neighbours");

@@ -28,22 +28,15 @@ enum { FETCH, JOINED, MAP, BATCH_MAP, COLLATE, LOAD, EXPAND, CHUNK, CALLS };
 typedef struct descs {
     dlp_pipe_desc pipe;
     dlp_sampler_desc sampler;
-    inside_repeat_desc repeat;
     dlp_field fields[3], label, raw, raw_next;
     dlp_dataset dataset, joined;
     dlp_fetch_desc fetch;
-    inside_map_desc map, batch_map, decode;
-    dlp_batch_desc batch;
-    dlp_transfer_desc transfer;
+    dlp_node map, batch_map, decode, batch, transfer, guard, expand, filter, pack, split;
     dlp_join_desc join;
-    inside_scratch_desc scratch;
+    walked_ends ends;
     dlp_cache_desc cache;
-    inside_guard_desc guard;
     dlp_guard_field guarded, guarded_next;
-    inside_part_desc parts;
-    inside_expand_desc expand;
-    inside_pack_desc pack;
-    inside_split_desc split;
+    dlp_part_desc parts;
     dlp_loader_desc loader;
     dlp_chunks_desc chunks;
     dlp_files_desc files;
@@ -54,19 +47,20 @@ typedef struct descs {
     dlp_mix_desc mix;
 } descs;
 
-/* Stages of a chain that stand besides sampler, repeat, fetch and batch: bits. */
+/* Rows of a chain that stand besides list, fetch and batch: bits. */
 enum {
     HAS_PARTS = 1,
     HAS_EXPAND = 2,
     HAS_PACK = 4,
     HAS_JOIN = 8,
-    HAS_SCRATCH = 16,
+    HAS_ENDS = 16,
     HAS_GUARD = 32,
     HAS_CACHE = 64,
     HAS_MAP = 128,
     HAS_BATCH_MAP = 256,
     HAS_TRANSFER = 512,
-    HAS_SPLIT = 1024
+    HAS_SPLIT = 1024,
+    HAS_FILTER = 2048
 };
 
 typedef struct place {
@@ -237,7 +231,7 @@ static int fetch(void *user, dlp_item *it) {
     if (it->index >= ITEMS && live_->open_end) return DLP_END;
     if (it->part) add += ((const uint8_t *)it->part->data)[0] + (int)it->part->item;
     if (rc == 0) write_item(it, live_->fields, live_->n_fields, add);
-    if (rc == 0 && wiring_->stages & HAS_SCRATCH) fill(it->data[live_->n_fields], 1, it->index, 7);
+    if (rc == 0 && wiring_->stages & HAS_ENDS) fill(it->data[live_->n_fields], 1, it->index, 7);
     return rc;
 }
 
@@ -296,7 +290,7 @@ static int load(void *user, dlp_part *part) {
 
 static int expand(void *user, dlp_expand *x) {
     int rc = trouble(EXPAND, x->item->index, x->item->attempt, x->call);
-    const inside_expand_desc *d = &now_.expand;
+    const dlp_expand_desc *d = &now_.expand.expand;
     for (uint64_t j = 0; rc == 0 && j < x->item->index % 3; j++) {
         dlp_item *to = dlp_expand_add(x);
         if (to == NULL) return -1;
@@ -305,6 +299,11 @@ static int expand(void *user, dlp_expand *x) {
                    salt(user) + (int)j + ((const uint8_t *)x->item->data[0])[11]);
     }
     return rc;
+}
+
+static int keep(void *user, const dlp_item *it) {
+    (void)user;
+    return it->index % 3 != 1;
 }
 
 static int chunk(void *user, dlp_chunk *c) {
@@ -409,6 +408,11 @@ static int other_expand(void *user, dlp_expand *x) {
     count(&others_[14]);
     return 0;
 }
+static int other_keep(void *user, const dlp_item *it) {
+    (void)user;
+    count(&others_[31]);
+    return it->index % 2 == 0;
+}
 static int other_chunk(void *user, dlp_chunk *c) {
     count(&others_[15]);
     return chunk(user, c);
@@ -491,32 +495,36 @@ static void set_base(void) {
     now_.joined.fetch = fetch_joined;
     now_.fetch.dataset = &now_.dataset;
     now_.join.fetch.dataset = &now_.joined;
-    now_.repeat.epochs = 2;
+    now_.pipe.epochs = 2;
     now_.sampler.seed = 5;
-    now_.batch.batch_size = 4;
-    now_.map.item = map;
-    now_.decode.item = decode;
+    now_.batch = (dlp_node){.verb = DLP_BATCH, .batch = {.batch_size = 4}};
+    now_.map = (dlp_node){.verb = DLP_MAP, .map = {.item = map}};
+    now_.decode = (dlp_node){.verb = DLP_MAP, .map = {.item = decode}};
+    now_.batch_map = (dlp_node){.verb = DLP_MAP, .map = {.batch = map_batch}};
+    now_.transfer.verb = DLP_TRANSFER;
+    now_.filter.verb = DLP_FILTER;
+    now_.expand.verb = DLP_EXPAND;
+    now_.pack.verb = DLP_PACK;
+    now_.split.verb = DLP_SPLIT;
     now_.decode.workers.idempotent = 1;
-    now_.batch_map.batch = map_batch;
-    now_.scratch.fields = &now_.raw;
-    now_.scratch.n_fields = 1;
+    now_.ends = (walked_ends){&now_.raw, 1, 0};
     now_.cache.bytes = 1 << 16;
     now_.guarded = (dlp_guard_field){"g", 0, 0, 0, 0};
     now_.guarded_next = (dlp_guard_field){"x", 0, 3, 0, 0};
-    now_.guard.fields = &now_.guarded;
-    now_.guard.n_fields = 1;
+    now_.guard = (dlp_node){.verb = DLP_GUARD, .guard = {&now_.guarded, 1}};
     set_workers(&now_.fetch.workers);
     set_workers(&now_.map.workers);
     set_workers(&now_.batch_map.workers);
     set_workers(&now_.join.fetch.workers);
     set_workers(&now_.parts.workers);
     set_workers(&now_.expand.workers);
+    set_workers(&now_.filter.workers);
     set_workers(&now_.pack.workers);
     set_workers(&now_.chunks.workers);
     set_workers(&now_.guard.workers);
     now_.decode.workers.num_workers = workers_;
     now_.guard.workers.on_error = DLP_ON_ERROR_DROP;
-    now_.batch.batch_workers = workers_ ? workers_ : DLP_NONE;
+    now_.batch.workers.num_workers = workers_ ? workers_ : DLP_NONE;
     now_.pipe.prefetch_factor = 3;
     now_.pipe.max_held = 2;
     live_ = &now_.dataset;
@@ -525,10 +533,9 @@ static void set_base(void) {
 static void set_rows(void) {
     set_base();
     now_.sampler.order = DLP_ORDER_SHUFFLED;
-    now_.batch.collate = collate;
+    now_.batch.batch.collate = collate;
     now_.batch.workers.worker_init = init;
     now_.batch.workers.worker_exit = leave;
-    now_.transfer.threaded = workers_ > 0 ? 0 : 0;
 }
 static void set_plain(void) { set_base(); }
 static void set_subset(void) {
@@ -569,36 +576,36 @@ static void set_found(void) {
     now_.parts.items = NULL;
     now_.parts.n_parts = 12;
     now_.parts.max_items = 3;
-    now_.parts.streams = 2;
+    now_.pipe.streams = 2;
 }
 static void set_expand(void) {
     set_base();
-    now_.expand.expand = expand;
-    now_.expand.max_out = 3;
-    now_.expand.streams = 2;
+    now_.expand.expand.expand = expand;
+    now_.expand.expand.max_out = 3;
+    now_.pipe.streams = 2;
 }
 static void set_filter(void) {
     set_base();
-    now_.dataset.filter = 1;
-    now_.expand.streams = 2;
+    now_.filter.filter.keep = keep;
+    now_.pipe.streams = 2;
 }
 static void set_pack(void) {
     set_base();
     now_.fields[0] = (dlp_field){"tokens", DLP_U32, 1, {16}, 1, 0};
     now_.dataset.n_fields = 1;
-    now_.pack.tokens = 7;
-    now_.pack.streams = 2;
+    now_.pack.pack.tokens = 7;
+    now_.pipe.streams = 2;
 }
 static void set_fit(void) {
     set_pack();
-    now_.pack.rule = DLP_PACK_FIT;
+    now_.pack.pack.rule = DLP_PACK_FIT;
 }
 static void set_split(void) {
     set_base();
     now_.dataset.n_fields = 1;
-    now_.batch.batch_size = 1;
-    now_.split.chunk_rows = 3;
-    now_.split.batch_size = 4;
+    now_.batch.batch.batch_size = 1;
+    now_.split.split.chunk_rows = 3;
+    now_.split.split.batch_size = 4;
 }
 static void set_mixed(void) {
     set_base();
@@ -626,12 +633,15 @@ static void set_loader(void) {
     l->num_workers = workers_ ? workers_ : DLP_NONE;
     l->batch_size = 4;
     l->pipe = now_.pipe;
+    l->pipe.epochs = 0;
+    l->pipe.seed = 0;
     l->seed = 5;
     l->epochs = 2;
     live_ = &l->dataset;
 }
 static void set_classic(void) {
     set_loader();
+    now_.loader.collate = collate;
     now_.loader.topology = workers_ ? DLP_TOPOLOGY_CLASSIC : DLP_TOPOLOGY_CONCURRENT;
 }
 static void set_chunks(void) {
@@ -717,28 +727,35 @@ static void set_mix(void) {
 /* ---- opening ---- */
 
 static int open_chain(dlp_error *err) {
-    const int has = wiring_->stages;
-    int rc = inside_pipe_open(&pipe_, &now_.pipe, err);
-    dlp_pipe *p = pipe_;
-    if (rc != DLP_OK) return rc;
-    inside_add_sampler(p, &now_.sampler);
-    inside_add_repeat(p, &now_.repeat);
-    if (has & HAS_PARTS) inside_add_parts(p, &now_.parts);
-    if (has & HAS_EXPAND) inside_add_expand(p, &now_.expand);
-    if (has & HAS_PACK) inside_add_pack(p, &now_.pack);
-    inside_add_fetch(p, &now_.fetch);
-    if (has & HAS_JOIN) inside_add_join(p, &now_.join);
-    if (has & HAS_SCRATCH) inside_add_scratch(p, &now_.scratch);
-    if (has & HAS_SCRATCH) inside_add_map(p, &now_.decode);
-    if (has & HAS_GUARD) inside_add_guard(p, &now_.guard);
-    if (has & HAS_CACHE) inside_add_cache(p, &now_.cache);
-    if (has & HAS_MAP) inside_add_map(p, &now_.map);
-    inside_add_batch(p, &now_.batch);
-    if (has & HAS_BATCH_MAP) inside_add_map(p, &now_.batch_map);
-    if (has & HAS_TRANSFER) inside_add_transfer(p, &now_.transfer);
-    if (has & HAS_SPLIT) inside_add_split(p, &now_.split);
-    rc = dlp_pipe_start(p);
-    if (rc != DLP_OK) *err = *dlp_pipe_error(p);
+    const int has = wiring_->stages, made = has & (HAS_EXPAND | HAS_FILTER | HAS_PACK);
+    const uint32_t mixed = (has & HAS_JOIN) && now_.join.how == DLP_JOIN_MIX;
+    rig_table t = {.n = 0};
+    dlp_fetch_desc f = now_.fetch;
+    dlp_node batch = now_.batch;
+    int rc;
+    if (made) f.workers = (dlp_workers_desc){.num_workers = 0}; /* those of the maker */
+    if (made && batch.batch.copy_workers == 0)
+        batch.batch.copy_workers = workers_ ? workers_ : DLP_NONE;
+    table_list(&t, &now_.sampler);
+    if (has & HAS_PARTS) table_load(&t, &now_.parts);
+    table_fetch(&t, &f, mixed);
+    if (has & HAS_ENDS) table_ends(&t, now_.ends.fields, now_.ends.n_fields, now_.ends.n_cells);
+    if (has & HAS_EXPAND) table_row(&t, now_.expand);
+    if (has & HAS_FILTER) table_row(&t, now_.filter);
+    if (has & HAS_PACK) table_row(&t, now_.pack);
+    if (has & HAS_JOIN) table_fetch(&t, &now_.join.fetch, mixed ? 2 : 0);
+    if (has & HAS_ENDS) table_row(&t, now_.decode);
+    if (has & HAS_GUARD) table_row(&t, now_.guard);
+    if (has & HAS_CACHE) table_row(&t, (dlp_node){.verb = DLP_CACHE, .cache = now_.cache});
+    if (has & HAS_MAP) table_row(&t, now_.map);
+    table_row(&t, batch);
+    if (has & HAS_BATCH_MAP) table_row(&t, now_.batch_map);
+    if (has & HAS_TRANSFER) table_row(&t, now_.transfer);
+    if (has & HAS_SPLIT) table_row(&t, now_.split);
+    rc = table_pipe(&t, &pipe_, &now_.pipe, err);
+    if (rc != DLP_OK) pipe_ = NULL;
+    if (rc != DLP_OK || (rc = dlp_pipe_start(pipe_)) == DLP_OK) return rc;
+    *err = *dlp_pipe_error(pipe_);
     return rc;
 }
 
@@ -796,29 +813,29 @@ static void close_all(void) {
 
 #define AT(type, member) \
     { #type, offsetof(descs, member), #member }
-#define CHAIN \
+#define MADE \
     AT(dlp_pipe_desc, pipe), AT(dlp_sampler_desc, sampler), \
         AT(dlp_batch_sampler, sampler.batches), AT(dlp_dataset, dataset), \
-        AT(dlp_fetch_desc, fetch), AT(dlp_workers_desc, fetch.workers), AT(dlp_batch_desc, batch), \
-        AT(dlp_workers_desc, batch.workers)
+        AT(dlp_node_batch, batch.batch), AT(dlp_workers_desc, batch.workers)
+#define CHAIN MADE, AT(dlp_fetch_desc, fetch), AT(dlp_workers_desc, fetch.workers)
 #define LOADER \
     AT(dlp_loader_desc, loader), AT(dlp_pipe_desc, loader.pipe), \
         AT(dlp_sampler_desc, loader.sampler), AT(dlp_batch_sampler, loader.sampler.batches), \
         AT(dlp_dataset, loader.dataset), AT(dlp_fetch_desc, loader.fetch), \
         AT(dlp_workers_desc, loader.fetch.workers), AT(dlp_async, loader.fetch.async), \
-        AT(dlp_cache_desc, loader.cache), AT(dlp_transfer_desc, loader.transfer), \
-        AT(dlp_batch_desc, loader.batch), AT(dlp_workers_desc, loader.batch.workers)
+        AT(dlp_cache_desc, loader.cache), AT(dlp_workers_desc, loader.batch_workers)
 
 static const place at_rows_[] = {CHAIN,
                                  AT(dlp_field, fields[0]),
                                  AT(dlp_field, fields[1]),
                                  AT(dlp_field, fields[2]),
                                  AT(dlp_async, fetch.async),
-                                 AT(inside_map_desc, map),
+                                 AT(dlp_node_map, map.map),
                                  AT(dlp_workers_desc, map.workers),
-                                 AT(inside_map_desc, batch_map),
+                                 AT(dlp_node_map, batch_map.map),
                                  AT(dlp_workers_desc, batch_map.workers),
-                                 AT(dlp_transfer_desc, transfer),
+                                 AT(dlp_node_transfer, transfer.transfer),
+                                 AT(transfer_queue, transfer.queue),
                                  {0}};
 static const place at_chain_[] = {CHAIN, {0}};
 static const place at_order_[] = {
@@ -826,17 +843,19 @@ static const place at_order_[] = {
 static const place at_parts_[] = {
     CHAIN, AT(dlp_part_desc, parts), AT(dlp_workers_desc, parts.workers), {0}};
 static const place at_expand_[] = {
-    CHAIN, AT(dlp_expand_desc, expand), AT(dlp_workers_desc, expand.workers), {0}};
+    MADE, AT(dlp_expand_desc, expand.expand), AT(dlp_workers_desc, expand.workers), {0}};
+static const place at_filter_[] = {
+    MADE, AT(dlp_node_filter, filter.filter), AT(dlp_workers_desc, filter.workers), {0}};
 static const place at_pack_[] = {
-    CHAIN, AT(dlp_pack_desc, pack), AT(dlp_workers_desc, pack.workers), {0}};
-static const place at_split_[] = {CHAIN, AT(dlp_split_desc, split), {0}};
+    MADE, AT(dlp_pack_desc, pack.pack), AT(dlp_workers_desc, pack.workers), {0}};
+static const place at_split_[] = {CHAIN, AT(dlp_split_desc, split.split), {0}};
 static const place at_join_[] = {CHAIN,
                                  AT(dlp_join_desc, join),
                                  AT(dlp_fetch_desc, join.fetch),
                                  AT(dlp_workers_desc, join.fetch.workers),
                                  AT(dlp_dataset, joined),
                                  AT(dlp_field, label),
-                                 AT(inside_guard_desc, guard),
+                                 AT(dlp_node_guard, guard.guard),
                                  AT(dlp_guard_field, guarded),
                                  AT(dlp_workers_desc, guard.workers),
                                  AT(dlp_cache_desc, cache),
@@ -847,8 +866,7 @@ static const place at_mixed_[] = {CHAIN,
                                   AT(dlp_workers_desc, join.fetch.workers),
                                   AT(dlp_dataset, joined),
                                   {0}};
-static const place at_scratch_[] = {
-    CHAIN, AT(dlp_field, raw), AT(inside_scratch_desc, scratch), {0}};
+static const place at_scratch_[] = {CHAIN, AT(dlp_field, raw), AT(walked_ends, ends), {0}};
 static const place at_loader_[] = {LOADER, {0}};
 static const place at_chunks_[] = {AT(dlp_chunks_desc, chunks),
                                    AT(dlp_pipe_desc, chunks.pipe),
@@ -878,12 +896,12 @@ static const wiring wirings_[] = {
     {"parts", set_parts, open_chain, at_parts_, HAS_PARTS, 0},
     {"found", set_found, open_chain, at_parts_, HAS_PARTS, 0},
     {"expand", set_expand, open_chain, at_expand_, HAS_EXPAND, 0},
-    {"filter", set_filter, open_chain, at_expand_, HAS_EXPAND, 0},
+    {"filter", set_filter, open_chain, at_filter_, HAS_FILTER, 0},
     {"pack", set_pack, open_chain, at_pack_, HAS_PACK, 0},
     {"fit", set_fit, open_chain, at_pack_, HAS_PACK, 0},
     {"split", set_split, open_chain, at_split_, HAS_SPLIT, 0},
     {"join", set_plain, open_chain, at_join_, HAS_JOIN | HAS_GUARD | HAS_CACHE, 0},
-    {"scratch", set_plain, open_chain, at_scratch_, HAS_SCRATCH, 0},
+    {"scratch", set_plain, open_chain, at_scratch_, HAS_ENDS, 0},
     {"mixed", set_mixed, open_chain, at_mixed_, HAS_JOIN, 0},
     {"stream", set_stream, open_chain, at_chain_, 0, 0},
     {"in_flight", set_in_flight, open_chain, at_chain_, 0, 0},
@@ -932,6 +950,8 @@ static const mood moods_[] = {
 static void *at_place(const place *p) { return (char *)&now_ + p->offset; }
 
 static void set_mood(void) {
+    const int unknown =
+        now_.parts.max_items > 0 || (wiring_->stages & (HAS_EXPAND | HAS_FILTER | HAS_PACK)) != 0;
     for (const place *p = wiring_->places; p->type; p++) {
         dlp_workers_desc *w = at_place(p);
         if (strcmp(p->type, "dlp_workers_desc") != 0 || strstr(p->name, "guard")) continue;
@@ -942,21 +962,19 @@ static void set_mood(void) {
     }
     if (mood_.kind == REPLACED) now_.fetch.workers.on_error = DLP_ON_ERROR_REPLACE;
     if (mood_.kind == SHARED) {
-        now_.parts.streams = now_.expand.streams = now_.pack.streams = 1;
-        now_.expand.uneven = now_.pack.uneven = 1;
-        now_.parts.uneven = now_.parts.max_items > 0;
+        if (unknown || (wiring_->stages & HAS_PARTS)) now_.pipe.streams = 1;
+        now_.pipe.uneven = unknown;
     }
     if (mood_.kind == AGREED) {
-        now_.parts.agree = now_.parts.max_items > 0 ? other_agree : NULL;
-        now_.expand.agree = now_.pack.agree = other_agree;
+        if (unknown) now_.pipe.agree = other_agree;
     }
     if (mood_.kind >= RANKS && mood_.kind <= AGREED) {
         const uint32_t n = mood_.kind == ODD_RANKS ? 3 : 2;
         now_.pipe.world_size = now_.loader.pipe.world_size = n;
-        now_.chunks.pipe.world_size = now_.split.world_size = n;
+        now_.chunks.pipe.world_size = n;
     }
     if (mood_.kind == EPOCHS) {
-        now_.repeat.set_epoch = now_.loader.pipe.set_epoch = other_set_epoch;
+        now_.pipe.set_epoch = now_.loader.pipe.set_epoch = other_set_epoch;
         now_.chunks.pipe.set_epoch = other_set_epoch;
         now_.pipe.log = now_.loader.pipe.log = other_log;
     }
@@ -1131,11 +1149,12 @@ static const struct {
     const char *what, *why;
 } granted_[] = {
     {"expand.dataset.filter", "expand leaves out what fetch skips, anyway"},
+    {"filter.dataset.filter", "a filter leaves out what fetch skips, anyway"},
     {"pack.dataset.filter", "pack leaves out what fetch skips, anyway"},
     {"fit.dataset.filter", "pack leaves out what fetch skips, anyway"},
     {"pack.dataset.writes_all_bytes", "a document has the bytes that fetch says, and no others"},
     {"fit.dataset.writes_all_bytes", "a document has the bytes that fetch says, and no others"},
-    {"scratch.raw.name", "a scratch field's name stands in errors alone"},
+    {"scratch.raw.name", "an ended field's name stands in errors alone"},
     {"loader.0.loader.topology", "inline one worker has all, whatever the topology"},
     {"classic.0.loader.topology", "inline one worker has all, whatever the topology"},
     {"tokens.0.loader.topology", "inline one worker has all, whatever the topology"},
@@ -1158,6 +1177,7 @@ static const struct {
     {"tokens_wire.loader.dataset.fields", "the source sets it, after this"},
     {"tokens_wire.loader.dataset.n_fields", "the source sets it, after this"},
     {"tokens_wire.loader.dataset.warning", "the source sets it, after this"},
+    {"tokens_wire.loader.dataset.worker_bytes", "the source sets it, after this"},
     {"tokens_wire.loader.dataset.writes_all_bytes", "the source sets it, after this"},
     {"tokens_wire.loader.dataset.fetch", "the source sets it, after this"},
     {"tokens_wire.loader.dataset.user", "the source sets it, after this"},

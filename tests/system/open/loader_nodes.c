@@ -77,14 +77,18 @@ static void loader(int kind, dlp_loader_desc *d) {
     other = d->dataset;
     joins[0] = joins[1] = (dlp_join_desc){.fetch = {.dataset = &other}};
     if (kind == CLASSIC || kind == FILTER_CLASSIC) d->topology = DLP_TOPOLOGY_CLASSIC;
-    if (kind == CLASSIC) d->batch.collate = dlp_collate_pad;
+    if (kind == CLASSIC) d->collate = dlp_collate_pad;
     if (kind == CONCURRENT) {
         d->topology = DLP_TOPOLOGY_CONCURRENT;
         d->fetch.fetcher = DLP_FETCH_THREADS;
         d->fetch.in_flight = 4;
     }
     if (kind == CACHED) d->cache.bytes = 4096;
-    if (kind == DEVICE) d->transfer = (dlp_transfer_desc){dlp_device_host(), 3, 1};
+    if (kind == DEVICE) {
+        d->device = dlp_device_host();
+        d->device_buffers = 3;
+        d->transfer_thread = 1;
+    }
     if (kind == ZIP) other.fields = &y_field;
     if (kind >= ZIP && kind <= BOTH) d->joins = joins;
     if (kind >= ZIP && kind <= BOTH) d->n_joins = kind == BOTH ? 2 : 1;
@@ -256,10 +260,10 @@ static void nodes__of_a_wrong_desc__the_loaders_error(void) {
         dlp_pipe *p = NULL;
         loader(i == 5 ? MIX : PLAIN, &d);
         if (i == 0) d.shuffle = 2;
-        if (i == 1) d.batch.batch_size = 9;
-        if (i == 2) d.transfer.threaded = 1;
+        if (i == 1) d.drop_last = 9;
+        if (i == 2) d.transfer_thread = 1;
         if (i == 3) d.pipe.seed = 4;
-        if (i == 4) d.batch.workers.num_workers = 2, d.batch.batch_workers = 3;
+        if (i == 4) d.fetch.workers.num_workers = 2;
         if (i == 5) joins[0].how = 2;
         CHECK(dlp_loader_nodes(&table_, &d, &a) == DLP_ERR_ARG && a.field[0] != 0);
         CHECK(dlp_loader_open(&p, &d, &b) == DLP_ERR_ARG && p == NULL);

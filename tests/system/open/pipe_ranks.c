@@ -17,8 +17,8 @@ static int world_open(world *w, const rig *like, uint32_t n, const dlp_state *re
     w->n = n;
     for (uint32_t i = 0; i < n; i++) {
         w->r[i] = *like;
-        w->r[i].sampler.rank = i;
-        w->r[i].sampler.world_size = n;
+        w->r[i].pipe.rank = i;
+        w->r[i].pipe.world_size = n;
         w->r[i].pipe.resume = resume;
         if (rig_open(&w->r[i], &w->p[i]) != DLP_OK) return DLP_ERR_ARG;
     }
@@ -36,8 +36,8 @@ static int world_step(world *w, uint64_t epoch, uint64_t k, dlp_state *state) {
     int ok = 1;
     uint64_t rows = 0, first, from, whole;
     rig one = w->r[0];
-    one.sampler.rank = 0;
-    one.sampler.world_size = 1;
+    one.pipe.rank = 0;
+    one.pipe.world_size = 1;
     rig_share(&one, k, &first, &from, &whole);
     for (uint32_t i = 0; i < w->n; i++) {
         dlp_batch *b;
@@ -73,14 +73,14 @@ static void ranks__any_world__union_is_the_global_batch(void) {
                 rig_init(&like, 203, size);
                 rig_order(&like, DLP_ORDER_SHUFFLED);
                 like.batch.last = last;
-                like.repeat.epochs = 2;
-                like.sampler.allow_uneven = size % n != 0;
+                like.pipe.epochs = 2;
+                like.pipe.allow_uneven = size % n != 0;
                 like.sampler.threaded = (int32_t)test_pick(&random, 2);
                 rig_workers(&like, workers[test_pick(&random, 4)], (int)test_pick(&random, 2));
                 like.n_item_maps = (int)test_pick(&random, 2);
                 like.n_batch_maps = (int)test_pick(&random, 2);
                 like.n_transfers = (int)test_pick(&random, 2);
-                like.transfer.threaded = (int32_t)test_pick(&random, 2);
+                like.transfer.workers.num_workers = (int32_t)test_pick(&random, 2);
                 if (test_pick(&random, 2)) like.batch.collate = dlp_collate_pack;
                 if (world_open(&w, &like, n, NULL) != DLP_OK) return;
                 for (uint64_t e = 0; e < 2; e++)
@@ -102,14 +102,14 @@ static int passes_at_once(int kind) {
     int rc = DLP_OK;
     uint64_t n = 0;
     rig_init(&r, 60, 2);
-    r.sampler.rank = 0; /* rows of rank 0 of 8: 2 * 1 / 8 = 0 */
-    r.sampler.world_size = 8;
-    r.sampler.allow_uneven = 1;
+    r.pipe.rank = 0; /* rows of rank 0 of 8: 2 * 1 / 8 = 0 */
+    r.pipe.world_size = 8;
+    r.pipe.allow_uneven = 1;
     rig_workers(&r, kind & 1 ? 2 : 0, kind >> 1 & 1);
     r.sampler.threaded = kind >> 2 & 1;
     r.n_batch_maps = kind >> 3 & 1;
     r.n_transfers = kind >> 4 & 1;
-    r.transfer.threaded = kind >> 5 & 1;
+    r.transfer.workers.num_workers = kind >> 5 & 1;
     r.pipe.prefetch_factor = 1;
     if (kind % 3 == 0) r.batch.collate = dlp_collate_pad;
     if (rig_open(&r, &p) != DLP_OK) return 0;
@@ -137,10 +137,10 @@ static void ranks__batch_not_divisible__named_unless_uneven(void) {
     dlp_pipe *p;
     dlp_error err;
     rig_init(&r, 203, 10);
-    r.sampler.world_size = 4;
+    r.pipe.world_size = 4;
     CHECK(rig_try(&r, &p, &err) == DLP_ERR_ARG);
     CHECK(strstr(err.message, "10") != NULL && strstr(err.message, "4") != NULL);
-    r.sampler.allow_uneven = 1;
+    r.pipe.allow_uneven = 1;
     if (rig_open(&r, &p) == DLP_OK) CHECK(dlp_pipe_close(p) == DLP_OK);
 }
 
@@ -153,7 +153,7 @@ static void ranks__resume_in_another_world__goes_on(void) {
         rig_init(&like, 100, 12);
         rig_order(&like, DLP_ORDER_SHUFFLED);
         like.batch.last = last;
-        like.repeat.epochs = 2;
+        like.pipe.epochs = 2;
         for (uint64_t stop = 1; stop <= rig_batches(&like) + 1; stop++)
             for (int i = 0; i < 3; i++) {
                 world w;

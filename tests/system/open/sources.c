@@ -246,6 +246,37 @@ static void source__of_another_kind__no_answer(void) {
     CHECK(dlp_files_backend(NULL) == NULL && dlp_files_worker_bytes(NULL) == 0);
 }
 
+static int keep_all(void *user, const dlp_item *it) {
+    (void)user;
+    (void)it;
+    return 1;
+}
+
+static void source__warnings__are_told_by_all_branches(void) {
+    dlp_files_desc d = {.n_items = ROWS, .paths = paths, .fields = &line, .n_fields = 1};
+    dlp_source *s[2] = {NULL, NULL};
+    dlp_pipe *p = NULL;
+    dlp_error e = {.code = 0};
+    for (int i = 0; i < 2; i++) {
+        d.warning = i == 0 ? "of the first" : "of the second";
+        CHECK(dlp_files_open(&s[i], &d, &e) == DLP_OK);
+    }
+    const dlp_node nodes[] = {
+        {.name = "l", .verb = DLP_LIST},
+        {.name = "a", .verb = DLP_FETCH, .fetch.source = s[0]},
+        {.name = "k", .verb = DLP_FILTER, .filter.keep = keep_all},
+        {.name = "m", .verb = DLP_LIST},
+        {.name = "b", .verb = DLP_FETCH, .fetch.source = s[1]},
+        {.name = "x", .verb = DLP_MIX, .from = (const char *const[]){"k", "b", NULL}},
+        {.name = "batch", .verb = DLP_BATCH, .batch.batch_size = 4}};
+    CHECK(dlp_pipe_open(&p, DLP_NODES(nodes), NULL, &e) == DLP_OK);
+    CHECK(p != NULL && dlp_pipe_warning(p, 0) != NULL && dlp_pipe_warning(p, 1) != NULL &&
+          strcmp(dlp_pipe_warning(p, 0), "of the first") == 0 &&
+          strcmp(dlp_pipe_warning(p, 1), "of the second") == 0);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+    for (int i = 0; i < 2; i++) CHECK(dlp_source_close(s[i]) == DLP_OK);
+}
+
 int main(void) {
     rig_begin("sources");
     make_files();
@@ -253,6 +284,7 @@ int main(void) {
     source__copy_that_fetches_one_by_one__same_rows();
     source__what_it_says__is_not_said_twice();
     source__of_a_later_branch__its_id_is_part_of_states();
+    source__warnings__are_told_by_all_branches();
     source__of_another_kind__no_answer();
     for (int i = 0; i < ROWS; i++) free((void *)(uintptr_t)paths[i]);
     free((void *)(uintptr_t)shards[0]);

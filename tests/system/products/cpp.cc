@@ -300,7 +300,7 @@ static void ragged__in_place_padded_packed__rows() {
     for (int how = 0; how < 3; how++) {
         dlpipe::loader make = ragged_loader();
         int n = 0;
-        if (how > 0) make.desc.batch.collate = how == 1 ? dlp_collate_pad : dlp_collate_pack;
+        if (how > 0) make.desc.collate = how == 1 ? dlp_collate_pad : dlp_collate_pack;
         dlpipe::pipe p = make.open();
         for (dlpipe::batch &b : p) {
             auto words = b.field<std::uint16_t>("words");

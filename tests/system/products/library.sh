@@ -1,7 +1,7 @@
 #!/bin/sh
 # make lib and make install: a shared library with its soname, which exports what the three headers
 # declare and nothing else; headers and dlpipe.pc, with which strangers' programs in C and C++ are
-# compiled, and run. And DESTDIR, and one version everywhere.
+# compiled, and run. And DESTDIR, and one version everywhere. cmake.sh has what is for CMake.
 dir=build/library
 . tests/rig/shell_rig
 fresh_dir
@@ -35,8 +35,9 @@ libcs='libc\|libm\|libdl\|libpthread\|libgcc_s\|ld-linux[^]]*'
 readelf -d "$so" | grep NEEDED | grep -v "\[\($libcs\)\.so" &&
     fail 'it needs these, too'
 
-# Exported is what is declared: dlp_*, and the dlpi_* behind inline functions.
-nm -D --defined-only "$so" | awk '{ print $3 }' | LC_ALL=C sort >$dir/exported
+# Exported is what is declared: dlp_*, the dlpi_* behind inline functions, and a symbol for linkers.
+nm -D --defined-only "$so" | awk '{ print $3 }' | grep -v '^dlpipe_needs_' |
+    LC_ALL=C sort >$dir/exported
 sed -n 's/^DLPDEF [a-z0-9_ *]*[ *]\(dlpi\{0,1\}_[a-z0-9_]*\)(.*/\1/p' src/api/*.h |
     LC_ALL=C sort -u >$dir/declared
 LC_ALL=C comm -3 $dir/exported $dir/declared >$dir/differ
@@ -82,11 +83,32 @@ if command -v g++ >/dev/null 2>&1; then
     grep -q '^trained, 158 steps' $dir/said || fail "loader_cpp says: $(cat $dir/said)"
 fi
 
+# What else is installed: a static library, with which a program needs no other; dlpipe_top; man
+# pages; and dlpipe.py, which finds the header and the library from where it is.
+(cd $dir && ${CC:-cc} -std=c11 -DUSER_ONLY -DWITH_SHM -I"$root/include" -o static smoke.c \
+    "$root/lib/libdlpipe.a" -lpthread -lm -ldl && timeout 60 ./static) ||
+    fail 'a program with libdlpipe.a'
+"$root/bin/dlpipe_top" -h >$dir/said 2>&1
+grep -q 'dlpipe_top' $dir/said || fail "dlpipe_top says $(cat $dir/said)"
+readelf -d "$root/bin/dlpipe_top" | grep NEEDED | grep dlpipe && fail 'dlpipe_top needs this'
+if [ -x /usr/bin/python3 ]; then
+    [ -s "$root/share/man/man3/dlp_pipe_open.3" ] || fail 'no man page of dlp_pipe_open'
+    py=$(find "$root" -name dlpipe.py)
+    (cd / && env -u DLPIPE_HOME PYTHONDONTWRITEBYTECODE=1 PYTHONPATH="${py%/*}" /usr/bin/python3 \
+        -c 'import dlpipe
+assert dlpipe.lib._name.startswith("'"$root"'"), dlpipe.lib._name') || fail 'dlpipe.py'
+fi
+
 # Packagers: DESTDIR stands in no file.
 quiet install PREFIX=/usr LIBDIR=/usr/lib/here DESTDIR="$PWD/$dir/dest"
 [ -e $dir/dest/usr/lib/here/libdlpipe.so.0 ] && [ -f $dir/dest/usr/include/dlpipe_s3.h ] &&
     [ -f $dir/dest/usr/include/dlpipe.hpp ] || fail "not installed: $(find $dir/dest)"
 grep -q '^libdir=/usr/lib/here$' $dir/dest/usr/lib/here/pkgconfig/dlpipe.pc &&
-    ! grep -q "$dir" $dir/dest/usr/lib/here/pkgconfig/dlpipe.pc || fail 'dlpipe.pc of DESTDIR'
+    grep -q '"/usr/lib/here/libdlpipe.a"' $dir/dest/usr/lib/here/cmake/dlpipe/dlpipe-config.cmake ||
+    fail 'dlpipe.pc, dlpipe-config.cmake: the folder of the library'
+grep -rl "$dir" $dir/dest/usr/lib/here/pkgconfig $dir/dest/usr/lib/here/cmake &&
+    fail 'DESTDIR stands in a file'
+grep -rl '@' $dir/dest/usr/lib/here/pkgconfig $dir/dest/usr/lib/here/cmake &&
+    fail 'a word of the build stands in a file'
 
 [ $wrong -eq 0 ]

@@ -23,6 +23,15 @@ PYTHONPATH=examples/python
 PYTHONDONTWRITEBYTECODE=1
 export DLPIPE_HOME PYTHONPATH PYTHONDONTWRITEBYTECODE
 
+# An import takes a tenth of a second of the processor. The least of five is compared.
+for _ in 1 2 3 4 5; do
+    "$python" -c 'import time
+begin = time.process_time()
+import dlpipe
+print(int(1e3 * (time.process_time() - begin)))' || exit 1
+done | sort -n >$dir/said
+[ "$(head -n 1 $dir/said)" -lt 200 ] || fail "an import takes $(head -n 1 $dir/said) ms"
+
 # Structs: size, and the place of each member.
 "$python" - >$dir/layout.c <<'END' || fail 'dlpipe.py cannot be imported'
 import dlpipe
@@ -32,7 +41,7 @@ assert wanted <= set(dlpipe.structs), wanted - set(dlpipe.structs)
 print('#include "../../dlpipe.h"\n#include <stddef.h>')
 for name, s in sorted(dlpipe.structs.items()):
     print('_Static_assert(sizeof(%s) == %d, "%s");' % (name, dlpipe.c.sizeof(s), name))
-    for member, _ in s._fields_:
+    for member in dlpipe._kinds(s):
         print('_Static_assert(offsetof(%s, %s) == %d, "%s.%s");'
               % (name, member, getattr(s, member).offset, name, member))
 END
@@ -64,9 +73,10 @@ rng = np.random.default_rng(1)
 mine = ctypes.CDLL("./fetch.so")
 scale = (ctypes.c_float * 3)(1, 10, 100)
 fields = [dlpipe.field("x", "f32", 3), dlpipe.field("ragged", "u8", 4, ragged=True)]
-def loader(n, **values):
+def loader(n, dataset_open_end=0, **values):
     return dlpipe.Loader(dataset={"n_items": n, "fields": fields, "fetch": mine.fetch,
-                                  "user": ctypes.addressof(scale)}, num_workers=2, **values)
+                                  "user": ctypes.addressof(scale), "open_end": dataset_open_end},
+                         **{"num_workers": 2, **values})
 seen = []
 with loader(1000, batch_size=64, shuffle=True, epochs=2) as pipe:
     for batch in pipe:
@@ -122,7 +132,8 @@ refused("batch_size is '64', must be a number", dlpipe.Loader, batch_size="64")
 refused("sampler is 3, must be a dict of fields of dlp_sampler_desc", dlpipe.Loader, sampler=3)
 refused("pipe is 3, must be a dict", dlpipe.Loader, pipe=3)
 refused("dataset.fetch is <function|a C function", dlpipe.Loader, dataset={"fetch": refused})
-refused("dataset.fields is [{|dlpipe.structs[", dlpipe.Loader, dataset={"fields": [{"name": "x"}]})
+refused("dlp_field has no field dataset.fields[0].nam; is it name?", dlpipe.Loader,
+        dataset={"fields": [{"nam": "x"}]})
 refused("path is 3, must be a text", dlpipe.Source, "lines", path=3)
 refused("kind is 'token', must be tokens, files", dlpipe.Source, "token")
 refused("dtype is 'q8', must be u, i, f", dlpipe.field, "x", "q8")
@@ -134,11 +145,71 @@ refused("what is 9, must be INDEX", next(pipe).rows, 9)
 refused("name is None, must be one of x, ragged", next(pipe).rows, dlpipe.LENGTHS)
 pipe.close()
 
+refused("batch_size is 4294967296, must be from 0 to 4294967295", loader, 9,
+        batch_size=1 << 32)
+refused("epochs is -9223372036854775809, must be from -9", loader, 9, epochs=-(1 << 63) - 1)
+refused("sampler.weights[1] is -1, must be from 0 to 18446744073709551615", loader, 9,
+        sampler={"weights": [1, -1]})
+refused("pipe.resume has 100 bytes, must have 248", loader, 9, pipe={"resume": bytes(100)})
+refused("nodes[0] has no verb", dlpipe.Pipe, [{"name": "a"}])
+refused("nodes[1] has read, must have one verb", dlpipe.Pipe,
+        [{"name": "a", "list": {}}, {"name": "b", "read": {}}])
+refused("dlp_node_list has no field nodes[0].list.items; is it n_items?", dlpipe.Pipe,
+        [{"name": "a", "list": {"items": 9}}])
+
+# A table of nodes; a state, from which another pipe goes on; len; explain.
+def table(n=1000, **desc):
+    return dlpipe.Pipe([{"name": "items", "list": {"n_items": n, "shuffle": True}},
+                        {"name": "read", "fetch": {"fetch": mine.fetch, "fields": fields,
+                                                   "user": ctypes.addressof(scale)},
+                         "workers": {"num_workers": 2}},
+                        {"name": "batch", "batch": {"batch_size": 64}}], seed=5, **desc)
+pipe = table()
+assert len(pipe) == 16
+all_rows = [b.index.tolist() for b in pipe]
+assert len(all_rows) == 16 and sorted(sum(all_rows, [])) == list(range(1000))
+pipe = table()
+rows = [next(pipe).index.tolist() for _ in range(5)]
+state = pipe.state()
+assert len(state) == 248 and "Limit" in pipe.explain(), pipe.explain()
+batch = next(pipe)
+assert pipe.state(batch) != state
+pipe.close()
+rest = [b.index.tolist() for b in table(resume=state)]
+assert rows + rest == all_rows
+for call in (pipe.state, pipe.explain):
+    try:
+        call()
+        assert False
+    except dlpipe.Error as e:
+        assert e.code == -5 and "closed" in str(e), e
+try:
+    table(999, resume=state)
+    assert False
+except dlpipe.Error as e:
+    assert e.code == -11, e
+assert len(loader(100, batch_size=10)) == 10
+refused("nobody knows", len, loader(0, batch_size=10, num_workers=1, dataset_open_end=1))
+
+# Two branches, from a list of names; weights, an order by name, a struct behind a pointer.
+lists = [{"name": n, "list": {"n_items": 10}} for n in "ab"]
+reads = [{"name": "read " + n, "from": [n], "fetch": {"fetch": mine.fetch, "fields": fields,
+                                                    "user": ctypes.addressof(scale)}} for n in "ab"]
+mix = dlpipe.Pipe([lists[0], reads[0], lists[1], reads[1],
+                   {"name": "mix", "from": ["read a", "read b"], "mix": {"weights": [1, 1]}},
+                   {"name": "batch", "batch": {"batch_size": 4}}])
+assert sorted(sum((b.index.tolist() for b in mix), [])) == sorted(2 * list(range(10)))
+assert dlpipe.DLP_ORDER_WEIGHTED == 3 and dlpipe.DLP_LAST_PAD == 2 and dlpipe.DLP_END == 4099
+one = dlpipe.Pipe([{"name": "items", "list": {"n_items": 3, "order":
+                                            {"order": dlpipe.DLP_ORDER_WEIGHTED,
+                                             "weights": [0, 1, 0]}}},
+                   {**reads[0], "from": ["items"]}, {"name": "batch", "batch": {"batch_size": 3}}])
+assert [b.index.tolist() for b in one] == [[1, 1, 1]]
+
 # Arrays and tokens, beside what numpy reads.
 a = rng.normal(size=(500, 3, 4)).astype(np.float32)
 np.save("a.npy", a)
-column = dlpipe.structs["dlp_array_column"](name=b"a", path=b"a.npy")
-arrays = dlpipe.Source("arrays", columns=[column])
+arrays = dlpipe.Source("arrays", columns=[{"name": "a", "path": "a.npy"}])
 got = {}
 for batch in dlpipe.Loader(source=arrays, batch_size=32, num_workers=2, shuffle=True):
     got.update(zip(batch.index.tolist(), batch["a"].copy()))
@@ -184,6 +255,27 @@ for batch in dlpipe.Loader(source=tar, batch_size=7, num_workers=2, shuffle=True
         assert (image == want[i][0]).all() and label == want[i][1]
         n += 1
 assert n == len(want) == 63
+# The stub for editors: what it names is there, and it has each field of the descs.
+import ast, inspect
+stub = ast.parse(open(os.path.join(os.path.dirname(dlpipe.__file__), "dlpipe.pyi")).read())
+named = {}
+for at in stub.body:
+    if isinstance(at, (ast.ClassDef, ast.FunctionDef)):
+        named[at.name] = {m.name for m in getattr(at, "body", []) if isinstance(m, ast.FunctionDef)}
+    if isinstance(at, ast.AnnAssign):
+        named[at.target.id] = set()
+    if isinstance(at, ast.Assign) and at.targets[0].id != "structs":
+        typed = at.targets[0].id
+        keys = {k.value for k in at.value.args[1].keys}
+        assert keys == set(dlpipe._kinds(dlpipe.structs[typed])), typed
+for name, methods in named.items():
+    assert hasattr(dlpipe, name), name
+    assert all(hasattr(getattr(dlpipe, name), m) for m in methods), (name, methods)
+for name, what in vars(dlpipe).items():
+    if inspect.isclass(what) and what.__module__ == "dlpipe" and not name.startswith("_"):
+        public = {m for m in vars(what) if not m.startswith("_")}
+        assert public <= named[name], (name, public - named[name])
+
 for s in (tar, lines, source, arrays):
     s.close()
     assert not s.at

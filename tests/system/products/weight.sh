@@ -38,4 +38,23 @@ small=$bytes
 weigh -O2
 [ $((bytes * 100)) -le $((small * most)) ] ||
     fail "-O2 takes $((bytes * 100 / small)) % of the bytes that -Os takes, and may take $most %"
+
+# A program that leaves out what it does not need: the text of dlpipe.h, and of the whole program.
+light() { # NAME MOST FLAGS...: build/weight/NAME.o
+    name=$1 limit=$2
+    shift 2
+    "$cc" -std=c11 -w -O2 -ffunction-sections -fdata-sections "$@" -c -o "$dir/$name.o" \
+        tests/compile/implementation.c || fail "$name does not compile"
+    bytes=$(size "$dir/$name.o" | awk 'NR == 2 { print $1 }')
+    echo "$name: $bytes bytes, at most $limit"
+    [ "$bytes" -le "$limit" ] || fail "$name: $bytes bytes, at most $limit"
+}
+light only_loader 205000 -DDLPIPE_ONLY_LOADER
+light with_tokens 227500 -DDLPIPE_ONLY_LOADER -DDLPIPE_WITH_TOKENS
+"$cc" -O2 -w -I. -c -o $dir/main.o examples/vendor/main.c &&
+    "$cc" -Wl,--gc-sections -o $dir/vendor $dir/main.o $dir/only_loader.o -lpthread ||
+    fail 'examples/vendor/main.c is not linked'
+bytes=$(size $dir/vendor | awk 'NR == 2 { print $1 }')
+echo "vendor: $bytes bytes, at most 204800"
+[ "$bytes" -le 204800 ] || fail "examples/vendor/main.c: $bytes bytes, at most 204800"
 [ $wrong -eq 0 ]

@@ -23,6 +23,7 @@ typedef struct run {
     int32_t full;        /* DLP_FULL_* of a second out, which takes 5 ms for each batch; -1: none */
     int32_t requests;    /* 1: a source of requests, which take item_us each */
     uint32_t row_bytes;  /* of an item; fetch writes them all */
+    int32_t locks;       /* 1: an item holds the lock of all workers, 2: of its own */
 } run;
 
 static run now;
@@ -46,15 +47,20 @@ static uint64_t thread_ns(void) {
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
+static pthread_mutex_t locks[8] = {PTHREAD_MUTEX_INITIALIZER}; /* zeros: the others are, too */
+
 static int fetch(void *user, dlp_item *it) {
+    pthread_mutex_t *lock = &locks[now.locks == 2 ? it->worker % 8 : 0];
     const uint64_t until = thread_ns() + now.item_us * UINT64_C(1000);
     (void)user;
     memset(it->data[0], 1, now.row_bytes);
+    if (now.locks) pthread_mutex_lock(lock);
     while (now.burns && thread_ns() < until) continue;
     if (now.slow_item_us && it->index % 100 == 50)
         sleep_us(now.slow_item_us);
     else if (!now.burns)
         sleep_us((int32_t)it->worker == now.slow_worker ? 10 * now.item_us : now.item_us);
+    if (now.locks) pthread_mutex_unlock(lock);
     return 0;
 }
 
@@ -241,6 +247,11 @@ static run no_workers(void) {
     r.d.num_workers = 0;
     return r;
 }
+static run no_workers_wait(void) {
+    run r = begin(480, 8, 0);
+    r.item_us = 1000;
+    return r;
+}
 static run one_request(void) {
     run r = few_workers();
     r.requests = 1;
@@ -270,8 +281,8 @@ static run slow_consumer(void) {
 }
 static run slow_collate(void) {
     run r = begin(120, 8, 2);
-    r.d.batch.collate = collate;
-    r.d.batch.batch_workers = 1;
+    r.d.collate = collate;
+    r.d.batch_workers.num_workers = 1;
     r.collate_us = 15000;
     return r;
 }
@@ -322,6 +333,12 @@ static run zeroed_rows(void) {
     r.row_bytes = 65536;
     return r;
 }
+static run one_lock(void) {
+    run r = begin(240, 8, 8);
+    r.locks = 1;
+    r.item_us = 2000;
+    return r;
+}
 static run slow_producers(void) {
     run r = begin(120, 4, 1);
     r.producers = 2;
@@ -355,6 +372,10 @@ static void threads(run *r) {
     r->d.fetch.fetcher = DLP_FETCH_THREADS;
     r->d.fetch.in_flight = 16;
 }
+static void one_worker_of_threads(run *r) {
+    r->d.num_workers = 1;
+    threads(r);
+}
 static void in_flight_16(run *r) { r->d.fetch.in_flight = 16; }
 static void in_flight_4(run *r) { r->d.fetch.in_flight = 4; }
 static void twice_in_the_pipe(run *r) {
@@ -362,7 +383,7 @@ static void twice_in_the_pipe(run *r) {
     r->d.pipe.prefetch_factor *= 2;
 }
 static void shorter_steps(run *r) { r->step_us /= 3; }
-static void two_batch_workers(run *r) { r->d.batch.batch_workers = 2; }
+static void two_batch_workers(run *r) { r->d.batch_workers.num_workers = 2; }
 static void deeper(run *r) {
     r->d.pipe.prefetch_factor = (int32_t)number_after("raise prefetch_factor, for instance to ");
 }
@@ -374,6 +395,8 @@ static void any_worker(run *r) {
 static void larger_cache(run *r) { r->d.cache.bytes = (uint64_t)number_after("cache.bytes = "); }
 static void free_cores(run *r) { r->burners = 0; }
 static void whole_rows(run *r) { r->d.dataset.writes_all_bytes = 1; }
+static void own_locks(run *r) { r->locks = 2; }
+static void one_worker(run *r) { r->d.num_workers = 1; }
 static void one_more_producer(run *r) { r->producers++; }
 static void never_wait(run *r) { r->full = DLP_FULL_KEEP_NEWEST; }
 
@@ -393,6 +416,9 @@ static const advice all[] = {
      "Change: raise num_workers; 2 ", two_workers, 1.4, 0, "2 should give about "},
     {"inline", no_workers, "Limit: stage 'fetch' runs inline ", "Change: set num_workers; ",
      four_workers, 2, 0, ", 4 about "},
+    {"inline, and items wait", no_workers_wait, "Limit: stage 'fetch' runs inline ",
+     "Better: in_flight = 16 and num_workers = 1 in 'fetch', for a loader with fetcher = ",
+     one_worker_of_threads, 4, 0, "That should give about "},
     {"items that wait", few_workers, "Limit: stage 'fetch'",
      "Better: in_flight = 16 in 'fetch', for a loader with fetcher = DLP_FETCH_THREADS", threads, 4,
      0, "That should give about "},
@@ -410,7 +436,8 @@ static const advice all[] = {
     {"slow consumer, shorter steps", slow_consumer, "Limit: the ", "Change: nothing in the pipe",
      shorter_steps, 1.5, 0, NULL},
     {"slow collate", slow_collate, "Limit: stage 'batch': its 1 worker is ",
-     "Change: raise batch_workers; 2 ", two_batch_workers, 1.4, 0, "2 should give about "},
+     "Change: raise workers.num_workers (a loader's batch_workers); 2 ", two_batch_workers, 1.4, 0,
+     "2 should give about "},
     {"one slow item in a hundred", slow_item, "Limit: prefetch_factor = 2",
      "Skew: times of 'fetch' are uneven", deeper, 1.3, 0, "that should give about "},
     {"one slow item, unordered", slow_item, "Limit: prefetch_factor = 2", "or unordered = 1",
@@ -427,6 +454,10 @@ static const advice all[] = {
      free_cores, 1.5, 0, NULL},
     {"zeroed rows", zeroed_rows, "Limit: stage 'fetch'", "writes_all_bytes = 1 saves that",
      whole_rows, 1.15, 0, NULL},
+    {"one lock", one_lock, "Limit: a lock in 'fetch': items take ", "a handle of its own",
+     own_locks, 4, 0, NULL},
+    {"one lock, one worker", one_lock, ". They wait for each other: ",
+     "num_workers = 1 gives about as many items/s", one_worker, 0.8, 1.3, NULL},
     {"slow producers", slow_producers, "Limit: the producers: 'fetch' waits for them ",
      "; each of the 2 takes about ", one_more_producer, 1.2, 0, "one more should give about "},
     {"slow out", slow_out, "Limit: out 'log' has taken ",

@@ -1703,7 +1703,7 @@ static void explain__simulated_limits__named(void) {
                         .step_ns = 1000000,
                         .cpu = 0.1,
                         .cpus = 8},
-                 1, "stage 'batch'", "raise prefetch_factor above 2, and batch_workers");
+                 1, "stage 'batch'", "raise prefetch_factor above 2, and workers.num_workers");
     expect_limit(&(sim){.workers = 8,
                         .collates = 1,
                         .prefetch = 4,
@@ -1714,7 +1714,7 @@ static void explain__simulated_limits__named(void) {
                         .step_ns = 1000000,
                         .cpu = 0.1,
                         .cpus = 8},
-                 1, "stage 'batch'", "raise batch_workers; 2 should give");
+                 1, "stage 'batch'", "(a loader's batch_workers); 2 should give");
     expect_limit(&(sim){.workers = 8,
                         .collates = 1,
                         .transfer = 1,
@@ -1900,7 +1900,7 @@ static void explain__prefetch_is_the_limit__foretells_more(void) {
         CHECK(strstr(explained(s), "that should give about") != NULL, "%s", explained(s));
         dlpi_load l;
         dlpi_load_of(&l, s);
-        double foretold = dlpi_explain_deeper(s, &l, 4);
+        double foretold = dlpi_foretold_deeper(s, &l, 4);
         d.prefetch = 4;
         dlpi_load_of(&l, simulate(&d));
         CHECK(foretold > 0.85 * l.rate && foretold < 1.15 * l.rate,

@@ -40,7 +40,7 @@ static void stat_rig(rig *r, int workers) {
     block_at = UINT64_MAX;
     DLPI_STORE_SEQ(&shut, 1u); /* S1 */
     r->dataset.fetch = stat_fetch;
-    r->item_map.item = stat_map;
+    r->item_map.map.item = stat_map;
     r->fetch.workers.num_workers = workers;
 }
 
@@ -76,7 +76,7 @@ static void stats__at_the_end__add_up(void) {
         uint64_t batches, items = 0, busy = 0, bytes = 0;
         stat_rig(&r, workers);
         r.dataset.n_items = 1003;
-        r.repeat.epochs = 3;
+        r.pipe.epochs = 3;
         r.has_item_map = 1;
         r.item_map.workers.num_workers = workers / 2;
         r.fetch.workers.dispatch = r.item_map.workers.dispatch =
@@ -113,7 +113,7 @@ static void stats__on_the_way__items_are_delivered_or_in_flight(void) {
     dlp_batch *b = NULL;
     stat_rig(&r, 2);
     r.pipe.prefetch_factor = 4;
-    r.repeat.epochs = DLP_FOREVER;
+    r.pipe.epochs = DLP_FOREVER;
     CHECK(rig_start(&r, &p) == DLP_OK);
     for (int i = 0; i < 300; i++) {
         dlp_stats s;
@@ -147,7 +147,7 @@ static int tells_times(void) {
     stat_rig(&r, 2);
     item_us = 4000;
     r.dataset.n_items = 200;
-    r.has_transfer = r.transfer.threaded = 1;
+    r.has_transfer = r.transfer.workers.num_workers = 1;
     CHECK(rig_start(&r, &p) == DLP_OK);
     CHECK(rig_drain(p, &batches) == DLP_END);
     CHECK(dlp_pipe_stats(p, &s) == DLP_OK);
@@ -217,7 +217,7 @@ static void worker_stats__callback_blocks__seen_from_another_thread(void) {
         int rc = DLP_OK;
         stat_rig(&r, 2);
         block_at = 43;
-        r.repeat.epochs = DLP_FOREVER;
+        r.pipe.epochs = DLP_FOREVER;
         CHECK(rig_start(&r, &l.p) == DLP_OK);
         CHECK(pthread_create(&t, NULL, look_on, &l) == 0);
         until = now_ms() + 20000;
@@ -254,7 +254,7 @@ static int trace_covers(void) {
     stat_rig(&r, 3);
     r.pipe.trace_bytes = 1 << 17;
     r.dataset.n_items = 300;
-    r.repeat.epochs = 2;
+    r.pipe.epochs = 2;
     item_us = 1500;
     CHECK(rig_start(&r, &p) == DLP_OK);
     while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {
@@ -330,7 +330,7 @@ static void trace__ring_runs_over_while_read__no_torn_event(void) {
     stat_rig(&r, 2);
     r.pipe.trace_bytes = 128; /* four events */
     r.batch.batch_size = 1;
-    r.repeat.epochs = DLP_FOREVER;
+    r.pipe.epochs = DLP_FOREVER;
     CHECK(rig_start(&r, &p) == DLP_OK);
     until = now_ms() + 400;
     while (now_ms() < until) {
@@ -511,13 +511,13 @@ static int hang_open(int kind, dlp_pipe **p) {
         r.fetch.async.reap = keep_reap;
     }
     r.has_item_map = kind == IN_MAP;
-    r.item_map.item = hang_item;
+    r.item_map.map.item = hang_item;
     r.item_map.workers.num_workers = 2;
     r.has_batch_map = kind == IN_BATCH_MAP;
-    r.batch_map.batch = hang_batch;
+    r.batch_map.map.batch = hang_batch;
     r.batch_map.workers.num_workers = 1;
     if (kind == IN_COLLATE) r.batch.collate = hang_collate;
-    r.batch.batch_workers = kind == IN_COLLATE ? 2 : 0;
+    r.batch_by.num_workers = kind == IN_COLLATE ? 2 : 0;
     return rig_start(&r, p);
 }
 
@@ -585,7 +585,7 @@ static uint32_t case_rig(int which, rig *r) {
     if (which == SLOW_COLLATE) {
         collate_us = 15000;
         r->batch.collate = stat_collate;
-        r->batch.batch_workers = 1;
+        r->batch_by.num_workers = 1;
     }
     if (which == SLOW_MAP) {
         map_us = 3000;
@@ -657,7 +657,7 @@ static void explain__real_runs__names_the_limit(void) {
                                         "Limit: stage 'batch'", "Limit: stage 'map'",
                                         "Limit: prefetch_factor"};
     static const char *const change[] = {"raise num_workers", "nothing in the pipe",
-                                         "raise batch_workers", "raise workers.num_workers",
+                                         "raise workers.num_workers", "raise workers.num_workers",
                                          "raise prefetch_factor"};
     for (int which = 0; which < CASES; which++) {
         char text[4096];

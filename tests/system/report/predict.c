@@ -51,9 +51,9 @@ static int run(const work *w, dlp_stats *out) {
     dlp_batch *b;
     int ok;
     if (w->collate) {
-        d.batch.collate = work_collate;
-        d.batch.collate_user = (void *)(uintptr_t)w;
-        d.batch.batch_workers = w->batch_workers;
+        d.collate = work_collate;
+        d.collate_user = (void *)(uintptr_t)w;
+        d.batch_workers.num_workers = w->batch_workers;
     }
     d.pipe.prefetch_factor = w->prefetch;
     if (dlp_loader_open(&p, &d, NULL) != DLP_OK) return 0;

@@ -162,6 +162,12 @@ static void workers_zero(dlp_stats *s) {
     g->bytes = 4096 * g->items;
 }
 
+/* Items quicker than zeros: ragged rows of large rooms, of which little is cleared. */
+static void workers_zero_what_was_left(dlp_stats *s) {
+    workers_zero(s);
+    s->stages[0].bytes *= 8;
+}
+
 /* Items that take longer than 2 ns a byte: nothing is said of zeroing. */
 static void workers_zero_a_little(dlp_stats *s) {
     workers_zero(s);
@@ -332,6 +338,19 @@ static void prefetch_and_one_slow_item_in_a_hundred(dlp_stats *s) {
     g->p99_ns = 2000000;
     g->max_ns = 30000000;
     g->max_index = 450;
+}
+
+/* The oldest item has been in work for 1,000 times as long as p99, and a little less. */
+static void one_item_hangs(dlp_stats *s) {
+    prefetch(s);
+    s->stages[0].p99_ns = 3000000;
+    s->longest = (dlp_worker_stats){
+        .worker = 2, .tid = 11, .pid = 7, .current_index = 300, .current_age_ns = 3000000000};
+}
+
+static void one_item_is_slow(dlp_stats *s) {
+    one_item_hangs(s);
+    s->longest.current_age_ns -= 3000000;
 }
 
 static void prefetch_and_skewed_parts(dlp_stats *s) {
@@ -644,6 +663,12 @@ static void errors(dlp_stats *s) {
     snprintf(s->first_skip.message, sizeof s->first_skip.message, "the file is not there");
 }
 
+/* No row is valid: what limits the rate is no question. */
+static void all_left_out(dlp_stats *s) {
+    errors(s);
+    s->stages[0].left_out = s->items;
+}
+
 static void deaths(dlp_stats *s) {
     errors(s);
     s->stages[0].retried = s->stages[0].replaced = 0;
@@ -760,6 +785,7 @@ static const struct {
     CASE(workers_fetch),
     CASE(workers_one),
     CASE(workers_zero),
+    CASE(workers_zero_what_was_left),
     CASE(workers_zero_a_little),
     CASE(workers_then_the_consumer),
     CASE(workers_then_another_stage),
@@ -786,6 +812,8 @@ static const struct {
     CASE(prefetch_and_skew),
     CASE(prefetch_and_a_slow_item),
     CASE(prefetch_and_one_slow_item_in_a_hundred),
+    CASE(one_item_hangs),
+    CASE(one_item_is_slow),
     CASE(prefetch_and_skewed_parts),
     CASE(prefetch_of_chunks),
     CASE(nothing_yet),
@@ -828,6 +856,7 @@ static const struct {
     CASE(idle_items),
     CASE(idle_batches),
     CASE(errors),
+    CASE(all_left_out),
     CASE(deaths),
     CASE(cache_of_all),
     CASE(cache_of_some),
@@ -881,6 +910,16 @@ static void explain__each_shape__the_golden_text(void) {
     }
 }
 
+/* Of rows without a token no part is padding, so a larger window changes nothing. */
+static void explain__packed_rows_without_tokens__no_advice(void) {
+    static char text[8192];
+    static dlp_stats s;
+    inputs_packed(&s);
+    s.stages[1].own[DLP_PACK_TOKENS] = s.stages[1].own[DLP_PACK_PADDING] = 0;
+    CHECK(dlp_stats_explain(&s, text, sizeof text) > 0);
+    CHECK(strstr(text, "Packing: 0 % of the tokens are padding, 7.30 segments a row.\n") != NULL);
+}
+
 static int write_golden(void) {
     FILE *f = fopen(GOLDEN, "w");
     if (f == NULL) return 1;
@@ -891,5 +930,6 @@ static int write_golden(void) {
 int main(int argc, char **argv) {
     if (argc > 1 && strcmp(argv[1], "write") == 0) return write_golden();
     explain__each_shape__the_golden_text();
+    explain__packed_rows_without_tokens__no_advice();
     return test_end("texts");
 }

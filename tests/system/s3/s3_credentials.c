@@ -146,6 +146,7 @@ static int load(const dlp_s3_desc *desc) {
     code = dlpi_s3_config_load(config, &d, &error);
     config->clock = test_clock;
     config->pause_ms = 1;
+    config->patience_ms = 0; /* but where it is what is tested */
     CHECK((code != 0) == (error.message[0] != 0) && code == error.code);
     no_secret_in(error.message);
     return code;
@@ -1289,7 +1290,7 @@ static void process__status_lost__answer_counts(void) {
 
 /* ---- servers: one thread that answers as STS, container or machine do ---- */
 
-enum { NORMAL, SLOW, GARBAGE, HUGE_ONE, CUT, EMPTY, STATUS, NO_KEYS, SAME, LONG_SECRET };
+enum { NORMAL, SLOW, GARBAGE, HUGE_ONE, CUT, EMPTY, STATUS, NO_KEYS, SAME, LONG_SECRET, BUSY };
 
 static struct {
     int fd;
@@ -1298,6 +1299,7 @@ static struct {
     uint32_t stop, requests, issued;
     int mode, status;          /* STATUS: of the next answers, */
     uint32_t times;            /* so many of them; 0: all */
+    uint64_t free_ns;          /* BUSY: since when another request may be served */
     char until[32];            /* when credentials expire; "": never */
     int64_t date_s;            /* by its clock; 0: it does not say */
     const char *authorization; /* what containers must send; NULL: nothing */
@@ -1404,6 +1406,16 @@ static void answer_status(char *out, size_t size) {
     if (server.times && --server.times == 0) server.mode = NORMAL;
 }
 
+/* A service that many ask at once: it serves one request in 4 ms, and refuses the others. */
+static bool is_busy(void) {
+    uint64_t now = test_now_ns();
+    if (server.mode != BUSY || now >= server.free_ns) {
+        server.free_ns = now + 4 * DLPI_S3_MS;
+        return false;
+    }
+    return true;
+}
+
 /* Returns the bytes of the answer. */
 static size_t answer(char *out, size_t size) {
     char line[600] = "";
@@ -1412,6 +1424,8 @@ static size_t answer(char *out, size_t size) {
         snprintf(line, sizeof line, "\r\nAuthorization: %s\r\n", server.authorization);
     if (server.mode == STATUS)
         answer_status(out, size);
+    else if (is_busy())
+        answer_with(out, size, 429, "");
     else if (strncmp(server.last, "POST / ", 7) == 0)
         answer_sts(out, size);
     else if (strstr(server.last, " /latest/"))
@@ -1668,8 +1682,9 @@ static void answer_try(void) {
         CHECK(log_lines && (c->code || strstr(logged, "valid until 20130524T010000Z")));
     } else {
         CHECK(strstr(error.message, c->says) && cred_cache->version == 0);
-        CHECK(source != 2 || (c->mode != SLOW && c->mode != STATUS) ||
+        CHECK(source != 2 || c->mode != STATUS ||
               strstr(error.message, "; else set AWS_ACCESS_KEY_ID or AWS_PROFILE"));
+        CHECK(c->mode != SLOW || (source == 2) == (strstr(error.message, "hop limit") != NULL));
         CHECK(error.http_status == (c->mode == STATUS ? c->status : 0));
     }
     for (int i = 0; i < 2000 && source < 2 && DLPI_LOAD_RLX(&server.requests) < c->requests; i++)
@@ -1690,6 +1705,80 @@ static void answer__table__used_or_refused(void) {
             if (test_failures > before) printf("answer %d, %zu: %s\n", source, i, error.message);
         }
     }
+}
+
+static void as_source(int source) {
+    if (source == 0) as_container();
+    if (source == 1) as_web(TOKEN "\n");
+    if (source == 2) as_machine();
+    if (source == 3) {
+        as_web(TOKEN "\n"); /* for the URL of STS */
+        unsetenv("AWS_WEB_IDENTITY_TOKEN_FILE");
+        put_file(".aws/config", "[default]\nrole_arn = a\nsource_profile = b\n"
+                                "[profile b]\n" KEYS("AKIDB"));
+        CHECK(load(NULL) == DLP_OK && config->n_roles == 1);
+    }
+    config->pause_max_ms = 20;
+}
+
+/* A service that says that it has too much to do is there: it is asked for longer than a silent
+   one. Its time is over in the end. */
+static void patience__service_refuses_for_now__asked_on(void) {
+    static const int statuses[] = {429, 503, 500};
+    for (int source = 0; source < 4; source++) {
+        as_source(source);
+        config->patience_ms = 20000;
+        server.status = statuses[source % 3];
+        server.times = 9; /* more than attempts */
+        DLPI_STORE_RLX(&server.mode, STATUS);
+        log_lines = 0;
+        CHECK(fetch() == DLP_OK && got_keys("AKID1"));
+        CHECK(DLPI_LOAD_RLX(&server.requests) == (source == 2 ? 12 : 10));
+        CHECK(log_lines == 2); /* that it takes longer, and that they are there */
+        if (error.message[0]) printf("source %d: %s\n", source, error.message);
+    }
+    for (int source = 2; source < 4; source++) {
+        uint64_t t0 = test_now_ns();
+        as_source(source);
+        config->patience_ms = source == 2 ? 1000 : 100;
+        server.status = 429;
+        DLPI_STORE_RLX(&server.mode, STATUS);
+        CHECK(fetch() == DLP_ERR_REMOTE && error.http_status == 429);
+        CHECK(test_now_ns() - t0 >= (uint64_t)config->patience_ms * UINT64_C(1000000));
+        CHECK(source != 2 || strstr(error.message, "answered 429 AccessDenied, for 1 s; else set"));
+        CHECK(DLPI_LOAD_RLX(&server.requests) > 4 && strlen(error.message) <= 160);
+    }
+    as_machine(); /* a refusal for good is one */
+    config->patience_ms = 20000;
+    server.status = 403;
+    DLPI_STORE_RLX(&server.mode, STATUS);
+    CHECK(fetch() == DLP_ERR_REMOTE && DLPI_LOAD_RLX(&server.requests) == 1);
+}
+
+/* The ranks of a machine begin at the same time: each of them gets its credentials. */
+static void patience__many_ranks__all_served(void) {
+    static dlpi_s3_cred_cache own; /* each process has one */
+    int served = 0;
+    if (RIG_TSAN) return;
+    as_machine();
+    config->patience_ms = 20000;
+    config->pause_max_ms = 100;
+    DLPI_STORE_RLX(&server.mode, BUSY);
+    for (int rank = 0; rank < 16; rank++) {
+        int code;
+        if (fork() != 0) continue;
+        code = dlpi_s3_cred_cache_begin(&own);
+        if (code == 0) code = dlpi_s3_cred_cache_refresh(config, &own, 0, false, NULL);
+        _exit(code != 0);
+    }
+    for (int rank = 0; rank < 16; rank++) {
+        int status = 1;
+        CHECK(wait(&status) > 0);
+        served += status == 0;
+    }
+    server_rests();
+    CHECK(served == 16 && DLPI_LOAD_RLX(&server.requests) > 16 * 3);
+    if (served < 16) printf("  %d of 16 ranks have credentials\n", served);
 }
 
 static void web__provider_silent__asked_again(void) {
@@ -2458,6 +2547,8 @@ int main(int argc, char **argv) {
     container__far_or_odd__not_asked();
     answer__table__used_or_refused();
     web__provider_silent__asked_again();
+    patience__service_refuses_for_now__asked_on();
+    patience__many_ranks__all_served();
     answer__secret_too_long__said_so();
     web__form__encoded();
     machine__role__checked();

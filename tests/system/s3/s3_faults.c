@@ -904,6 +904,40 @@ static void if_match__now_empty__refused(void) {
     down();
 }
 
+/* The object becomes shorter while it is read. This server looks at the range first: it answers 416
+   where another one answers 412. */
+static void shrinks(void *user, const s3_mock_request *q, s3_mock_reply *r) {
+    r->ignore_match = 1;
+    if (q->nth_of_path == 0) r->version = 1;
+    if (q->nth_of_path == *(int *)user) s3_mock_object(mock, q->path, 1000);
+}
+
+static void changed__shorter_416__from_the_beginning(void) {
+    dlp_s3_request r;
+    dlp_s3_desc d;
+    int later = 1;
+    up();
+    d = usual();
+    d.part_bytes = 65536;
+    mock->user = &later;
+    mock->script = shrinks;
+    connect_to(&d);
+    s3_mock_object(mock, "/bucket/parts", 300000);
+    CHECK(ask(&r, "parts", 0, 0) == DLP_OK && whole("/bucket/parts", &r, 0, 1000));
+    CHECK(r.object_bytes == 1000);
+    s3_mock_object(mock, "/bucket/cut", 50000); /* a body that breaks off */
+    s3_mock_on(mock, "/bucket/cut", 0,
+               (s3_mock_reply){.cut = S3_MOCK_CLOSE, .cut_at = 30000, .cut_in_body = 1});
+    CHECK(ask(&r, "cut", 0, 0) == DLP_OK && whole("/bucket/cut", &r, 0, 1000));
+    s3_mock_object(mock, "/bucket/held", 300000); /* one version, and no other */
+    r = (dlp_s3_request){.bucket = "bucket", .key = "held", .body = room, .capacity = sizeof room};
+    r.if_match = "*";
+    CHECK(dlp_s3_do(io, &r) == DLP_ERR_REMOTE && r.error.http_status == 416);
+    words(&r.error);
+    CHECK(ask(&r, "parts", 5000, 0) == DLP_ERR_LENGTH); /* there was nothing before */
+    down();
+}
+
 /* A server that has no ranges, or has them no more, sends all: what had come is passed over. */
 static void resume__answered_200__goes_on_behind(void) {
     s3_mock_reply cut = {.cut = S3_MOCK_CLOSE, .cut_at = 70000, .cut_in_body = 1};
@@ -1152,6 +1186,49 @@ static void redirects__to_a_page__no_object(void) {
     s3_mock_stop(portal);
 }
 
+/* Anybody may redirect plain HTTP to a page of their own. What comes there is an object only if all
+   is told that a server of objects tells. */
+static void redirects__by_plain_http__to_objects_only(void) {
+    static const struct {
+        const char *id, *etag, *type, *query, *if_match;
+        int good;
+    } cases[] = {{"", "\"page\"", "", "", NULL, 0},
+                 {NULL, "", "", "", NULL, 0},
+                 {NULL, "\"page\"", "Content-Type: text/html; charset=utf-8\r\n", "", NULL, 0},
+                 {NULL, "\"page\"", "", "", NULL, 1},
+                 {"", "\"page\"", "x-ms-request-id: 7\r\n", "", NULL, 1},
+                 {"", "\"page\"", "", "", "\"page\"", 1},
+                 {"", "\"page\"", "", "", "\"other\"", 0},
+                 {"", "\"page\"", "", "?a=b&X-Amz-Signature=c", NULL, 1},
+                 {"", "\"page\"", "", "?a=b&sig=c", NULL, 1},
+                 {"", "", "", "?a=b&sig=c", NULL, 0},
+                 {"", "\"page\"", "", "?to=http%3A%2F%2Fh%2F%3FSignature%3Dc", NULL, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        s3_mock *portal = s3_mock_start();
+        char where[200], page[100];
+        dlp_s3_request r = {
+            .bucket = "bucket", .key = "key", .body = page, .if_match = cases[i].if_match};
+        dlp_s3_desc d;
+        up();
+        d = usual();
+        r.capacity = sizeof page;
+        portal->request_id = cases[i].id;
+        s3_mock_on(
+            portal, NULL, -1,
+            (s3_mock_reply){.body = "hello", .etag = cases[i].etag, .headers = cases[i].type});
+        snprintf(where, sizeof where, "Location: %s/login%s\r\n", portal->url, cases[i].query);
+        s3_mock_on(mock, NULL, -1, (s3_mock_reply){.status = 302, .headers = where, .body = ""});
+        connect_to(&d);
+        CHECK((dlp_s3_do(io, &r) == DLP_OK) == cases[i].good);
+        if ((r.code == DLP_OK) != cases[i].good) printf("  %zu: %s\n", i, r.error.message);
+        CHECK(cases[i].good || strstr(words(&r.error), cases[i].if_match ? "" : "no server of"));
+        CHECK(s3_mock_count(portal, NULL) == 1);
+        gone();
+        s3_mock_stop(mock);
+        s3_mock_stop(portal);
+    }
+}
+
 /* An object of unknown size is asked for in parts, which this server does not like. */
 static void no_ranges(void *user, const s3_mock_request *q, s3_mock_reply *r) {
     if (q->has_range) r->s3_code = user;
@@ -1377,15 +1454,18 @@ static void wrong__bodies__never_delivered(void) {
 }
 
 /* Google's server, with an object that is stored as gzip: "stored" has the bytes, 1,000 bytes of
-   text what that decompresses to. user: what makes it not heed Accept-Encoding. */
+   text what that decompresses to. "eager" is stored plain, and encoded where gzip is accepted.
+   user: what makes it not heed Accept-Encoding. */
 static void like_google(void *user, const s3_mock_request *q, s3_mock_reply *r) {
     static char text[1000];
     char accept[64];
-    int plain = strstr(q->path, "plain") != NULL;
+    int eager = strstr(q->path, "eager") != NULL, plain = eager || strstr(q->path, "plain");
     memset(text, 't', sizeof text);
     r->headers = plain ? "x-goog-stored-content-encoding: identity\r\n"
                        : "x-goog-stored-content-encoding: gzip\r\nContent-Encoding: gzip\r\n";
     s3_mock_header(q, "Accept-Encoding", accept, sizeof accept);
+    if (eager && strstr(accept, "gzip"))
+        r->headers = "x-goog-stored-content-encoding: identity\r\nContent-Encoding: gzip\r\n";
     if (plain || (strstr(accept, "gzip") && !user)) return;
     r->headers = "x-goog-stored-content-encoding: gzip\r\nx-goog-stored-content-length: 400\r\n"
                  "Warning: 214 UploadServer gunzipped\r\n";
@@ -1396,7 +1476,7 @@ static void like_google(void *user, const s3_mock_request *q, s3_mock_reply *r) 
     r->content_range = q->has_range ? "bytes 0-99/1000" : NULL;
 }
 
-static void stored_as_gzip__comes_as_stored(void) {
+static void stored_as_gzip__comes_as_stored_and_is_asked_for_once(void) {
     static char heedless[] = "";
     dlp_s3_request r;
     dlp_s3_desc d;
@@ -1405,11 +1485,19 @@ static void stored_as_gzip__comes_as_stored(void) {
     mock->script = like_google;
     s3_mock_object(mock, "/bucket/key", 400);
     s3_mock_object(mock, "/bucket/plain", 400);
+    s3_mock_object(mock, "/bucket/eager", 400);
     connect_to(&d);
+    CHECK(ask(&r, "plain", 0, 0) == DLP_OK && !strstr(seen(0).head, "Accept-Encoding"));
+    s3_mock_forget(mock);
     CHECK(ask(&r, "key", 0, 0) == DLP_OK && whole("/bucket/key", &r, 0, 400));
     CHECK(ask(&r, "key", 0, 100) == DLP_OK && whole("/bucket/key", &r, 0, 100));
     CHECK(ask(&r, "key", 300, 0) == DLP_OK && whole("/bucket/key", &r, 0, 100));
-    CHECK(s3_mock_count(mock, NULL) == 6);
+    CHECK(s3_mock_count(mock, NULL) == 4); /* the first one told how this server is */
+    dlp_s3_io_close(io);
+    CHECK(dlp_s3_io_open(&io, s3, NULL) == DLP_OK); /* all threads and processes know it */
+    CHECK(ask(&r, "key", 0, 0) == DLP_OK && s3_mock_count(mock, NULL) == 5);
+    CHECK(ask(&r, "eager", 0, 0) == DLP_OK && whole("/bucket/eager", &r, 0, 400));
+    CHECK(s3_mock_count(mock, "/bucket/eager") == 2);
     r = (dlp_s3_request){.method = DLP_S3_HEAD, .bucket = "bucket", .key = "key"};
     CHECK(dlp_s3_do(io, &r) == DLP_OK && r.object_bytes == 400);
     CHECK(ask(&r, "plain", 0, 0) == DLP_OK && s3_mock_count(mock, "/bucket/plain") == 1);
@@ -1957,6 +2045,7 @@ int main(void) {
     version__asked_for__with_ranges_and_held_to_it();
     if_match__not_held__refused();
     if_match__now_empty__refused();
+    changed__shorter_416__from_the_beginning();
     resume__answered_200__goes_on_behind();
     clock__wrong__corrected_once();
     clock__wrong_for_many__corrected_for_all();
@@ -1969,7 +2058,8 @@ int main(void) {
     token__expired__fetched_again_once_for_all();
     parts__refused_together__counted_once();
     wrong__bodies__never_delivered();
-    stored_as_gzip__comes_as_stored();
+    stored_as_gzip__comes_as_stored_and_is_asked_for_once();
+    redirects__by_plain_http__to_objects_only();
     chunks__end_late_or_damaged__nothing_asked_behind_it();
     length__more_than_room__told();
     parts__one_fails__the_rest_stands();

@@ -188,6 +188,75 @@ static void answer__not_the_object__never_given_out(void) {
     end();
 }
 
+/* An error's document, or a page, comes with a 200: by a server that could not take the status
+   back, or by a proxy. It is no object, however its bytes are cut. */
+static void document__with_a_200__is_no_object(void) {
+    static const struct {
+        const char *lines, *body, *says;
+        int asked; /* 0: it is an object */
+    } docs[] = {
+        {"", "<?xml version=\"1.0\"?>\n<Error><Code>NoSuchKey</Code><Message>m</Message></Error>",
+         "though with 200: m", 3},
+        {"", "\xef\xbb\xbf <Error/>", "error's document", 3},
+        {"ETag: \"a\"\r\n", "<Error xmlns='x'><Code>A</Code></Error>", "error's document", 3},
+        {"Last-Modified: Wed, 21 Oct 2015 07:28:00 GMT\r\n", "<Error><Code>A</Code></Error>",
+         "error's document", 3},
+        {"", "<!DOCTYPE html><html>log in</html>", "HTML page", 3},
+        {"", "\n<HTML>", "HTML page", 3},
+        {"Content-Type: text/html\r\n", "<!-- by us --><p>", "HTML page", 3},
+        {"", "<Errors/>", NULL, 0},
+        {"", "<Erro", NULL, 0},
+        {"", "<", NULL, 0},
+        {"", "<error>", NULL, 0},
+        {"", " \n", NULL, 0},
+        {"", "<?xml version=\"1.0\"?><ListBucketResult/>", NULL, 0},
+        {"", "<?xml", NULL, 0},
+        {"ETag: \"a\"\r\n", "<html>", NULL, 0}, /* which people keep, too */
+        {"x-amz-request-id: 1\r\n", "<!doctype html >", NULL, 0}};
+    char raw[600], path[32], key[16];
+    dlp_s3_request r;
+    begin();
+    for (int i = 0; i < (int)(sizeof docs / sizeof *docs) * 4; i++) {
+        size_t n = strlen(docs[i / 4].body), at = 0;
+        s3_mock_reply reply = {.raw = raw, .trickle = i % 2, .trickle_ms = 0};
+        at = (size_t)snprintf(raw, sizeof raw, HEAD_200 "%s", docs[i / 4].lines);
+        if (i % 4 < 2) /* unknown size, then a told one */
+            snprintf(raw + at, sizeof raw - at,
+                     "Transfer-Encoding: chunked\r\n\r\n%zx\r\n%s\r\n0\r\n\r\n", n,
+                     docs[i / 4].body);
+        else
+            snprintf(raw + at, sizeof raw - at, "Content-Length: %zu\r\n\r\n%s", n,
+                     docs[i / 4].body);
+        snprintf(key, sizeof key, "d%d", i);
+        snprintf(path, sizeof path, "/bucket/d%d", i);
+        s3_mock_forget(mock);
+        s3_mock_on(mock, path, -1, reply);
+        ask(&r, key, 0, 0, 600);
+        CHECK((r.code == DLP_OK) == (docs[i / 4].asked == 0));
+        if ((r.code == DLP_OK) != (docs[i / 4].asked == 0))
+            printf("  %d: %s\n", i, r.error.message);
+        if (r.code == DLP_OK) {
+            CHECK(r.received == n && memcmp(memory, docs[i / 4].body, n) == 0);
+            continue;
+        }
+        CHECK(docs[i / 4].says && strstr(r.error.message, docs[i / 4].says));
+        CHECK(r.error.http_status == 200 && s3_mock_count(mock, path) == docs[i / 4].asked);
+    }
+    s3_mock_forget(mock); /* the server had no time: the object comes later */
+    s3_mock_object(mock, "/bucket/k", 150000);
+    for (int i = 0; i < 2; i++)
+        s3_mock_on(mock, "/bucket/k", i,
+                   (s3_mock_reply){.status = 200,
+                                   .s3_code = i ? "SlowDown" : "InternalError",
+                                   .chunk = i ? 0 : 50});
+    CHECK(ask(&r, "k", 0, 0, 200000) == DLP_OK && r.received == 150000);
+    CHECK(s3_mock_check("/bucket/k", 0, memory, 150000));
+    s3_mock_forget(mock); /* to a range, too */
+    s3_mock_on(mock, "/bucket/k", 0, (s3_mock_reply){.status = 200, .s3_code = "InternalError"});
+    CHECK(ask(&r, "k", 0, 20, 200000) == DLP_OK && s3_mock_check("/bucket/k", 0, memory, 20));
+    end();
+}
+
 /* What a bad answer said of the size is forgotten with it. */
 static void range__wrong_once__the_next_one_counts(void) {
     dlp_s3_request r;
@@ -808,6 +877,7 @@ static void tls__takes_all_at_once__is_given_a_share(void) {
 
 int main(void) {
     test_tries(answer__not_the_object__never_given_out);
+    document__with_a_200__is_no_object();
     range__wrong_once__the_next_one_counts();
     answer__followed_by_another__which_nobody_takes();
     head__with_a_body__which_nobody_takes();

@@ -433,7 +433,8 @@ static void list__errors__the_same_page_again(void) {
             CHECK(rc == DLP_ERR_REMOTE && err.code == rc && at == 20 && err.message[0]);
             CHECK(strcmp(err.bucket, "b") == 0);
         }
-        CHECK(at == N_ODD && errors == 1 && room.asked == 6);
+        CHECK(at == N_ODD && room.asked == 6);
+        CHECK(errors == (f != 2)); /* an error of the server's that passes is not told */
         dlp_s3_list_close(l);
     }
     end();

@@ -270,6 +270,22 @@ static void refusals__name_the_proxy(void) {
         proxy_says("HTTP/1.1 407 No\r\nContent-Length: 0\r\n\r\n", 0);
         CHECK(get_by(&d) == DLP_ERR_REMOTE && error.http_status == 407);
         CHECK(strstr(error.message, "the proxy 127.0.0.1:"));
+        CHECK(strstr(error.message, "another user and password (http://USER:WORD@HOST:PORT)"));
+        d.proxy = url;
+        CHECK(get_by(&d) == DLP_ERR_REMOTE && strstr(error.message, "wants a user and password"));
+        d.endpoint = mock->url; /* a proxy that nobody has named */
+        d.proxy = NULL;
+        s3_mock_on(mock, NULL, -1, (s3_mock_reply){.status = 407, .body = ""});
+        CHECK(get_by(&d) == DLP_ERR_REMOTE && strstr(error.message, "set proxy to http://USER"));
+    }
+    { /* a page is no word of S3 about who pays */
+        dlp_s3_desc d = desc_of("http://s3.example.com", url);
+        proxy_says("HTTP/1.1 403 No\r\nContent-Length: 27\r\n\r\n<HTML><body>blocked</body>..", 0);
+        CHECK(get_by(&d) == DLP_ERR_REMOTE && error.http_status == 403);
+        CHECK(strstr(error.message, "HTML page") && !strstr(error.message, "requester_pays"));
+        CHECK(strlen(error.message) <= 160);
+        proxy_says("HTTP/1.1 403 No\r\nContent-Length: 0\r\n\r\n", 0);
+        CHECK(get_by(&d) == DLP_ERR_REMOTE && strstr(error.message, "requester_pays"));
     }
     { /* nobody is there */
         dlp_s3_desc d = desc_of("https://s3.example.com", "http://me:sesame@127.0.0.1:1");

@@ -547,13 +547,133 @@ static void versions__other_than_the_manifest__named(void) {
             s3_mock_change(mock, "/photos/seven", 2);
             CHECK(one_item(&e, &fixed, fetcher, &err) == DLP_ERR_CALLBACK);
             CHECK(strstr(err.message, "s3://photos/seven") != NULL);
-            CHECK(strstr(err.message, "if_match") || strstr(err.message, "PreconditionFailed"));
+            CHECK(strstr(err.message, "overwritten since it was listed") &&
+                  strstr(err.message, "any_version"));
             e.offset = kind ? DLP_S3_WHOLE : 0; /* as a range */
         }
     }
     any_version = 1;
     CHECK(one_item(&e, &fixed, DLP_FETCH_ASYNC, &err) == DLP_END);
     any_version = 0;
+}
+
+/* A proxy marks ETags as weak, or strips them; it may also find the list's ETag, which is strong,
+   too strong for its own. A whole object is still the one that was listed; a range may be another.
+   */
+static void versions__etag_weak_or_stripped__whole_objects_come(void) {
+    static const dlp_field fixed = {"f", DLP_U8, 1, {700}, 0, 0};
+    char etag[32], weak[40];
+    dlp_s3_entry whole = {"eight", DLP_S3_WHOLE, 700, 0, etag}, range = {"eight", 0, 700, 0, etag};
+    dlp_error err;
+    snprintf(etag, sizeof etag, "\"%016" PRIx64 "\"", s3_mock_seed("/photos/eight", 0));
+    snprintf(weak, sizeof weak, "W/%s", etag);
+    s3_mock_object(mock, "/photos/eight", 700);
+    for (int strict = 0; strict < 2; strict++) {
+        for (int fetcher = 0; fetcher <= DLP_FETCH_ASYNC; fetcher += DLP_FETCH_ASYNC) {
+            s3_mock_forget(mock);
+            s3_mock_on(mock, NULL, -1, (s3_mock_reply){.etag = weak, .ignore_match = !strict});
+            CHECK(one_item(&whole, &fixed, fetcher, &err) == DLP_END);
+            CHECK(s3_mock_count(mock, NULL) == 1 + strict);
+            CHECK(one_item(&range, &fixed, fetcher, &err) == DLP_ERR_CALLBACK);
+            CHECK(strstr(err.message, strict ? "it was listed" : "its ETag is weak"));
+            CHECK(strstr(err.message, "s3://photos/eight") && strstr(err.message, "any_version"));
+        }
+        s3_mock_forget(mock); /* it is another one, and still no other */
+        s3_mock_on(mock, NULL, -1, (s3_mock_reply){.etag = "W/\"other\"", .ignore_match = !strict});
+        CHECK(one_item(&whole, &fixed, DLP_FETCH_ASYNC, &err) == DLP_ERR_CALLBACK);
+        CHECK(strstr(err.message, "overwritten since it was listed") &&
+              !strstr(err.message, "if_"));
+        s3_mock_forget(mock);
+        s3_mock_on(mock, NULL, -1, (s3_mock_reply){.etag = "", .ignore_match = 1});
+        CHECK(one_item(strict ? &whole : &range, &fixed, 0, &err) == DLP_ERR_CALLBACK);
+        CHECK(strstr(err.message, "no ETag") && strstr(err.message, "list") &&
+              strstr(err.message, "any_version") && !strstr(err.message, "if_match"));
+    }
+    any_version = 1;
+    CHECK(one_item(&whole, &fixed, 0, &err) == DLP_END);
+    any_version = 0;
+    s3_mock_forget(mock);
+}
+
+/* ---- states know their objects ---- */
+
+/* Open a pipe of two entries, as items or as parts, and write its state to *to, or resume it from
+   *from. Returns the code. */
+static int two_items(const dlp_s3_entry *e, const dlp_s3_source_desc *desc, int parts,
+                     dlp_state *to, const dlp_state *from, dlp_error *err) {
+    dlp_s3_source_desc sd = *desc;
+    dlp_s3_manifest *m = NULL;
+    dlp_source *source = NULL;
+    dlp_pipe *p = NULL;
+    int rc;
+    CHECK(dlp_s3_manifest_open(&m, NULL) == DLP_OK);
+    for (int i = 0; i < 2; i++) CHECK(dlp_s3_manifest_add(m, &e[i], NULL) == DLP_OK);
+    sd.s3 = client;
+    sd.bucket = "photos";
+    sd.manifest = m;
+    sd.fields = &world_field;
+    sd.n_fields = 1;
+    CHECK(dlp_s3_source_open(&source, &sd, NULL) == DLP_OK);
+    const dlp_pipe_desc run = {.resume = from};
+    const dlp_node batch = {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 1}};
+    const dlp_node items[] = {{.name = "list", .verb = DLP_LIST},
+                              {.name = "fetch",
+                               .verb = DLP_FETCH,
+                               .fetch = {.source = source},
+                               .workers = {.num_workers = 1}},
+                              batch};
+    const dlp_node shards[] = {
+        {.name = "list", .verb = DLP_LIST},
+        {.name = "load", .verb = DLP_LOAD, .load = {.source = source}},
+        {.name = "fetch",
+         .verb = DLP_FETCH,
+         .fetch = {.fetch = world_fetch, .fields = &world_field, .n_fields = 1}},
+        batch};
+    rc = parts ? dlp_pipe_open(&p, DLP_NODES(shards), &run, err)
+               : dlp_pipe_open(&p, DLP_NODES(items), &run, err);
+    if (rc == DLP_OK && to != NULL) CHECK(dlp_pipe_state(p, NULL, to) == DLP_OK);
+    CHECK(dlp_pipe_close(p) == DLP_OK && dlp_source_close(source) == DLP_OK);
+    dlp_s3_manifest_close(m);
+    return rc;
+}
+
+/* Keys, their order, lengths and ETags. Another prefix of all keys is no other name. */
+static void versions__in_a_state__only_with_its_objects(void) {
+    const dlp_s3_entry two[2] = {{"x/a/1", DLP_S3_WHOLE, 70, 1, "\"e1\""},
+                                 {"x/b/1", DLP_S3_WHOLE, 80, 1, "\"e2\""}};
+    const dlp_s3_source_desc plain = {.in_flight = 1}, any = {.any_version = 1},
+                             moved = {.moved = 1};
+    for (int parts = 0; parts < 2; parts++) {
+        dlp_state state;
+        dlp_error err;
+        dlp_s3_entry e[2] = {two[0], two[1]};
+        CHECK(two_items(two, &plain, parts, &state, NULL, &err) == DLP_OK);
+        CHECK(two_items(two, &plain, parts, NULL, &state, &err) == DLP_OK);
+        e[0].key = "y/z/a/1";
+        e[1].key = "y/z/b/1";
+        if (!parts) CHECK(two_items(e, &plain, parts, NULL, &state, &err) == DLP_OK);
+        e[1].key = "y/z/c/1";
+        CHECK(two_items(e, &plain, parts, NULL, &state, &err) == DLP_ERR_RESUME &&
+              strcmp(err.field, "source.names") == 0);
+        if (!parts) /* the number of a manifest of parts has whole keys, too */
+            CHECK(two_items(e, &moved, parts, NULL, &state, &err) == DLP_OK);
+        e[0].key = two[1].key;
+        e[1].key = two[0].key;
+        CHECK(two_items(e, &plain, parts, NULL, &state, &err) == DLP_ERR_RESUME &&
+              strcmp(err.field, "source.order") == 0);
+        e[0] = two[0];
+        e[1] = two[1];
+        e[1].length = 81;
+        CHECK(two_items(e, &plain, parts, NULL, &state, &err) == DLP_ERR_RESUME &&
+              strcmp(err.field, "source.sizes") == 0);
+        e[1].length = 80;
+        e[1].etag = "\"e3\"";
+        CHECK(two_items(e, &plain, parts, NULL, &state, &err) == DLP_ERR_RESUME &&
+              strcmp(err.field, "source.content") == 0);
+        CHECK(two_items(e, &any, parts, NULL, &state, &err) == DLP_OK);
+        e[1].etag = "";
+        CHECK(two_items(e, &plain, parts, NULL, &state, &err) == DLP_OK);
+    }
 }
 
 /* ---- decode ---- */
@@ -1102,6 +1222,8 @@ int main(int argc, char **argv) {
     sizes__other_than_promised__named();
     sizes__an_empty_object__known();
     versions__other_than_the_manifest__named();
+    versions__etag_weak_or_stripped__whole_objects_come();
+    versions__in_a_state__only_with_its_objects();
     sizes__known__no_range();
     decode__buffers__sees_all_bytes();
     resume__in_the_middle__goes_on();

@@ -9,7 +9,9 @@
 #include "../../rig/check.h"
 #include "../../rig/inside.h"
 
-enum { CRC32C = 1, CRC64NVME };
+enum { CRC32C = 1, CRC64NVME, CRC32, GOOGLE = 4 };
+
+static const char *const names[] = {"", "CRC32C", "CRC64NVME", "CRC32", "CRC32C"};
 
 static s3_mock *mock;
 static dlp_s3 *s3;
@@ -58,10 +60,18 @@ static uint64_t sum_of(int kind, const char *path, uint64_t bytes) {
 enum { RIGHT = 0, WRONG, COMPOSITE, NO_TYPE, GARBAGE };
 
 static void tell(int kind, const char *path, uint64_t bytes, int how) {
-    uint64_t sum = sum_of(kind, path, bytes) ^ (how != RIGHT);
-    const char *name = kind == CRC32C ? "crc32c" : "crc64nvme";
-    snprintf(headers, sizeof headers, "x-amz-checksum-%s: %s%s\r\n%s", name,
-             base64(sum, kind == CRC32C ? 4 : 8), how == GARBAGE ? "-2" : "",
+    uint64_t sum = sum_of(kind == GOOGLE ? CRC32C : kind, path, bytes) ^ (how != RIGHT);
+    static const char *const headers_of[] = {
+        "", "x-amz-checksum-crc32c: ", "x-amz-checksum-crc64nvme: ", "x-amz-checksum-crc32: ",
+        "x-goog-hash: md5=AAAA,CRC32C="};
+    const char *text = base64(sum, kind == CRC64NVME ? 8 : 4);
+    if (kind == GOOGLE) {
+        snprintf(headers, sizeof headers, "%s%s%s\r\nx-goog-hash: md5=BBBB\r\n", headers_of[kind],
+                 text, how == GARBAGE ? "-2" : "");
+        return;
+    }
+    snprintf(headers, sizeof headers, "%s%s%s\r\n%s", headers_of[kind], text,
+             how == GARBAGE ? "-2" : "",
              how == COMPOSITE ? "x-amz-checksum-type: COMPOSITE\r\n"
              : how == NO_TYPE ? ""
                               : "x-amz-checksum-type: FULL_OBJECT\r\n");
@@ -132,7 +142,7 @@ static uint64_t retries(void) {
 static void sum__right__one_request(void) {
     dlp_s3_request r;
     up(NULL);
-    for (int kind = CRC32C; kind <= CRC64NVME; kind++) {
+    for (int kind = CRC32C; kind <= GOOGLE; kind++) {
         s3_mock_request q;
         tell(kind, "/bucket/small", 5000, RIGHT);
         CHECK(ask(&r, "small") == DLP_OK && right("/bucket/small", 5000));
@@ -152,18 +162,17 @@ static void sum__wrong__asked_twice_then_an_error(void) {
     char line[1024];
     dlp_s3_request r;
     up(NULL);
-    for (int kind = CRC32C; kind <= CRC64NVME; kind++) {
+    for (int kind = CRC32C; kind <= GOOGLE; kind++) {
         int first;
         tell(kind, "/bucket/small", 5000, WRONG);
         CHECK(ask(&r, "small") == DLP_ERR_REMOTE && s3_mock_count(mock, NULL) == 2);
         first = seen(0).connection;
         CHECK(seen(1).connection != first);
         dlp_s3_error_format(&r.error, line, sizeof line);
-        CHECK(strstr(line, "s3://bucket/small") &&
-              strstr(line, kind == CRC32C ? "CRC32C" : "CRC64NVME"));
+        CHECK(strstr(line, "s3://bucket/small") && strstr(line, names[kind]));
         CHECK(r.error.attempts == 2);
     }
-    CHECK(retries() == 2);
+    CHECK(retries() == GOOGLE);
     down();
 }
 
@@ -192,6 +201,14 @@ static void parts__damaged_or_not__sums_put_together(void) {
     CHECK(s3_mock_count(mock, NULL) == 5);
     tell(CRC32C, "/bucket/key", 300000, RIGHT);
     serving.damaged_from = 131072; /* one of the five */
+    serving.damaged = 1;
+    CHECK(ask(&r, "key") == DLP_OK && right("/bucket/key", 300000) && r.received == 300000);
+    CHECK(s3_mock_count(mock, NULL) == 10);
+    serving.damaged = -1;
+    CHECK(ask(&r, "key") == DLP_ERR_REMOTE && strstr(r.error.message, "CRC32C"));
+    tell(GOOGLE, "/bucket/key", 300000, RIGHT); /* of the whole object, with each part */
+    serving.damaged = 0;
+    CHECK(ask(&r, "key") == DLP_OK && s3_mock_count(mock, NULL) == 5);
     serving.damaged = 1;
     CHECK(ask(&r, "key") == DLP_OK && right("/bucket/key", 300000) && r.received == 300000);
     CHECK(s3_mock_count(mock, NULL) == 10);
@@ -258,6 +275,8 @@ static void sum__of_something_else__not_compared(void) {
         tell(CRC64NVME, "/bucket/small", 5000, others[i]);
         CHECK(ask(&r, "small") == DLP_OK && s3_mock_count(mock, NULL) == 1);
     }
+    tell(GOOGLE, "/bucket/small", 5000, GARBAGE);
+    CHECK(ask(&r, "small") == DLP_OK && s3_mock_count(mock, NULL) == 1);
     tell(CRC64NVME, "/bucket/small", 5000, WRONG);
     memset(&r, 0, sizeof r);
     r.bucket = "bucket", r.key = "small", r.body = room, r.capacity = sizeof room;
@@ -309,6 +328,9 @@ static void server__refuses_to_be_asked__asked_without(void) {
             CHECK(ask(&r, "small") == DLP_OK && s3_mock_count(mock, NULL) == 2);
             CHECK(said == 1 && right("/bucket/small", 5000));
             CHECK(ask(&r, "small") == DLP_OK && s3_mock_count(mock, NULL) == 1);
+            tell(GOOGLE, "/bucket/small", 5000, WRONG); /* told without being asked for */
+            mock->script = script;
+            CHECK(ask(&r, "small") == DLP_ERR_REMOTE && s3_mock_count(mock, NULL) == 2);
         }
         down();
     }

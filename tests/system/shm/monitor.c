@@ -37,11 +37,11 @@ static void watch_rig(rig *r, int workers, int kind) {
     r->pipe.prefetch_factor = 4;
     r->pipe.max_held = 2;
     r->pipe.unordered = kind >> 1 & 1;
-    r->repeat.epochs = 3;
+    r->pipe.epochs = 3;
     r->n_item_maps = kind >> 2 & 1;
     r->n_batch_maps = kind >> 3 & 1;
     r->n_transfers = kind >> 4 & 1;
-    r->transfer.threaded = workers > 0 && !processes;
+    r->transfer.workers.num_workers = workers > 0 && !processes;
     r->fetch.placement = processes ? DLP_PLACE_PROCESSES : DLP_PLACE_THREADS;
     for (int i = 0; i < RIG_MAPS; i++)
         r->item_map[i].workers.placement = r->batch_map[i].workers.placement = r->fetch.placement;
@@ -239,7 +239,7 @@ static void monitor__pipe_at_full_speed__is_never_impossible(void) {
     dlp_monitor *m = NULL;
     uint64_t last = 0, looks = 0;
     watch_rig(&r, 2, 2);
-    r.repeat.epochs = DLP_FOREVER;
+    r.pipe.epochs = DLP_FOREVER;
     CHECK(rig_open(&r, &p) == DLP_OK && open_own(&m, "") == DLP_OK);
     for (int i = 0; i < test_share(4000, 100000); i++) {
         dlp_stats s;

@@ -16,7 +16,7 @@ static const uint32_t batch_of[] = {1, 7, 32, 33, 64, 100};
 static int run_through(rig *r) {
     dlp_pipe *p;
     dlp_batch *b;
-    uint64_t n = 0, epochs = r->repeat.epochs ? (uint64_t)r->repeat.epochs : 1;
+    uint64_t n = 0, epochs = r->pipe.epochs ? (uint64_t)r->pipe.epochs : 1;
     int rc, ok = 1;
     if (rig_open(r, &p) != DLP_OK) return 0;
     while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
@@ -49,34 +49,35 @@ static void one_case(int order, int last, int workers, int dispatch, uint64_t *r
     rig_order(&r, order);
     shm_processes(&r, workers, dispatch);
     r.batch.last = last;
-    r.repeat.epochs = 2;
+    r.pipe.epochs = 2;
     r.sampler.threaded = (int32_t)test_pick(random, 2);
     r.pipe.prefetch_factor = 1 + (int32_t)test_pick(random, 5);
     r.n_item_maps = (int)test_pick(random, 3);
     r.n_batch_maps = (int)test_pick(random, 3);
     r.n_transfers = (int)test_pick(random, 2);
-    r.transfer.threaded = (int32_t)test_pick(random, 2);
+    r.transfer.workers.num_workers = (int32_t)test_pick(random, 2);
     r.dataset.writes_all_bytes = test_pick(random, 2);
-    if (test_pick(random, 3) == 0) r.batch.batch_workers = 1 + (int32_t)test_pick(random, 3);
+    if (test_pick(random, 3) == 0) r.batch_by.num_workers = 1 + (int32_t)test_pick(random, 3);
     if (test_pick(random, 3) == 0)
         r.batch.collate = test_pick(random, 2) ? dlp_collate_pad : dlp_collate_pack;
+    if (r.batch.collate == NULL) r.batch_by.num_workers = 0;
     if (test_pick(random, 2) == 0) { /* a mix */
         if (test_pick(random, 3) == 0) place_any(&r.fetch, random);
         for (int i = 0; i < RIG_MAPS; i++) {
             place_any(&r.item_map[i].workers, random);
             place_any(&r.batch_map[i].workers, random);
         }
-        if (test_pick(random, 2)) r.batch.workers.placement = DLP_PLACE_THREADS;
+        if (test_pick(random, 2)) r.batch_by.placement = DLP_PLACE_THREADS;
     }
     CHECK(run_through(&r));
     if (test_failures != before)
         printf("  order %d last %d workers %d dispatch %d batch %u: threaded %d prefetch %d "
                "maps %d %d transfer %d %d collate %d batch_workers %d placements %d %d %d %d %d\n",
                order, last, workers, dispatch, batch, r.sampler.threaded, r.pipe.prefetch_factor,
-               r.n_item_maps, r.n_batch_maps, r.n_transfers, r.transfer.threaded,
-               r.batch.collate != NULL, r.batch.batch_workers, r.fetch.placement,
+               r.n_item_maps, r.n_batch_maps, r.n_transfers, r.transfer.workers.num_workers,
+               r.batch.collate != NULL, r.batch_by.num_workers, r.fetch.placement,
                r.item_map[0].workers.placement, r.item_map[1].workers.placement,
-               r.batch.workers.placement, r.batch_map[0].workers.placement);
+               r.batch_by.placement, r.batch_map[0].workers.placement);
     rig_free(&r);
 }
 
@@ -167,9 +168,9 @@ static void shm__ragged__same_as_inline(void) {
         rig_order(&r, DLP_ORDER_SHUFFLED);
         r.dataset.fields = ragged_fields;
         r.dataset.fetch = ragged_fetch;
-        r.item_map[0].item = ragged_map;
+        r.item_map[0].map.item = ragged_map;
         r.n_item_maps = kind & 1;
-        r.repeat.epochs = 2;
+        r.pipe.epochs = 2;
         r.batch.collate = kind / 2 == 0 ? NULL : kind / 2 == 1 ? dlp_collate_pad : dlp_collate_pack;
         same_everywhere(&r, "ragged");
     }
@@ -199,7 +200,7 @@ static void shm__batch_sampler__same_as_inline(void) {
         r.sampler.batches.next = list_next;
         r.sampler.batches.begin = list_begin;
         r.sampler.batches.user = &state;
-        r.repeat.epochs = 2;
+        r.pipe.epochs = 2;
         r.n_item_maps = 1;
         same_everywhere(&r, "a batch sampler");
     }
@@ -211,7 +212,7 @@ static void shm__unordered__each_batch_once(void) {
     rig_order(&r, DLP_ORDER_SHUFFLED);
     r.pipe.unordered = 1;
     r.pipe.prefetch_factor = 6;
-    r.repeat.epochs = 3;
+    r.pipe.epochs = 3;
     same_everywhere(&r, "unordered");
 }
 
@@ -246,8 +247,8 @@ static void shm__policies__same_as_inline(void) {
         r.n_item_maps = 1;
         r.n_batch_maps = 1;
         r.dataset.fetch = flaky_fetch;
-        r.item_map[0].item = flaky_map;
-        r.repeat.epochs = 2;
+        r.item_map[0].map.item = flaky_map;
+        r.pipe.epochs = 2;
         if (kind & 4) r.batch.collate = dlp_collate_pad;
         for (int i = 0; i < 2; i++) {
             w[i]->retries = 4;
@@ -298,11 +299,11 @@ static void spoil_case(int kind, int place) {
     r.n_item_maps = kind >> 1 & 1;
     r.n_batch_maps = 2;
     if (kind & 4) r.batch.collate = dlp_collate_pad;
-    r.batch_map[0].batch = spoil_map0;
-    r.batch_map[1].batch = spoil_map1;
+    r.batch_map[0].map.batch = spoil_map0;
+    r.batch_map[1].map.batch = spoil_map1;
     s->most = 2;
     for (int i = 0; i < 2; i++) {
-        r.batch_map[i].user = s;
+        r.batch_map[i].map.user = s;
         r.batch_map[i].workers.retries = give_up ? 1 : 4;
         r.batch_map[i].workers.retry_backoff_ms = (kind & 11) == 8;
     }
@@ -343,7 +344,7 @@ static void shm__state__goes_from_processes_to_threads_and_back(void) {
         int n = 0, rc = DLP_OK;
         rig_init(&r, 100, 7);
         rig_order(&r, DLP_ORDER_SHUFFLED);
-        r.repeat.epochs = 3;
+        r.pipe.epochs = 3;
         if (life % 2 == 0)
             shm_processes(&r, 2, life >> 1 & 1);
         else
@@ -372,8 +373,8 @@ static void shm__next_epoch__leaves_the_rest(void) {
     rig_order(&r, DLP_ORDER_SHUFFLED);
     shm_processes(&r, 2, 0);
     r.n_item_maps = r.n_batch_maps = 1;
-    r.repeat.epochs = 20;
-    r.repeat.epoch_end = 1;
+    r.pipe.epochs = 20;
+    r.pipe.epoch_end = 1;
     if (rig_open(&r, &p) != DLP_OK) return;
     while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK || rc == DLP_EPOCH_END) {
         if (rc == DLP_EPOCH_END) {
@@ -472,7 +473,7 @@ static void shm__worker_init_fails__told(void) {
     shm_processes(&r, 2, 0);
     r.fetch.worker_init = failing_init;
     r.fetch.name = "reader";
-    r.repeat.epochs = DLP_FOREVER; /* worker 1 may begin late */
+    r.pipe.epochs = DLP_FOREVER; /* worker 1 may begin late */
     rc = rig_try(&r, &p, &err);
     while (p != NULL && (rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK)
         dlp_pipe_release(p, b);
@@ -510,11 +511,11 @@ static void shm__error__says_who(void) {
         rig_init(&r, 203, 10);
         shm_processes(&r, 2, where & 1);
         r.n_item_maps = r.n_batch_maps = 1;
-        r.item_map[0].user = &r;
+        r.item_map[0].map.user = &r;
         if (where == 0) r.dataset.fetch = item_57;
-        if (where == 1) r.item_map[0].item = item_57;
+        if (where == 1) r.item_map[0].map.item = item_57;
         if (where == 2) r.batch.collate = collate_5;
-        if (where == 3) r.batch_map[0].batch = batch_5;
+        if (where == 3) r.batch_map[0].map.batch = batch_5;
         r.item_map[0].workers.name = "second";
         r.batch_map[0].workers.name = "fourth";
         if (rig_open(&r, &p) != DLP_OK) return;
@@ -625,9 +626,9 @@ static void shm__callback_stops__pipe_stops(void) {
     int rc;
     rig_init(&r, 1000, 8);
     shm_processes(&r, 2, 0);
-    r.repeat.epochs = DLP_FOREVER;
+    r.pipe.epochs = DLP_FOREVER;
     r.dataset.fetch = stopping_fetch;
-    CHECK(rig_wire(&r, &stopped_) == DLP_OK);
+    CHECK(rig_wire(&r, &stopped_, NULL) == DLP_OK);
     CHECK(dlp_pipe_start(stopped_) == DLP_OK);
     from = test_now_ns();
     while ((rc = dlp_pipe_next_timeout(stopped_, &b, 20000)) == DLP_OK &&
@@ -635,6 +636,49 @@ static void shm__callback_stops__pipe_stops(void) {
         CHECK(dlp_pipe_release(stopped_, b) == DLP_OK);
     CHECK(rc == DLP_STOPPED);
     CHECK(dlp_pipe_close(stopped_) == DLP_OK);
+}
+
+/* Let each memfd_create of this process fail, as the rules of a container do. Returns 0 if that can
+   be done here. */
+static int forbid_memfd(uint32_t errnum) {
+    const struct {
+        uint16_t code;
+        uint8_t yes, no;
+        uint32_t k;
+    } filter[] = {{0x20, 0, 0, 0}, /* load the number of the call */
+                  {0x15, 0, 1, SYS_memfd_create},
+                  {0x06, 0, 0, 0x00050000u | errnum}, /* fail with errno */
+                  {0x06, 0, 0, 0x7fff0000u}};
+    const struct {
+        unsigned short n;
+        const void *at;
+    } program = {4, filter};
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, 2, &program, 0, 0);
+}
+
+static void shm__memfd_forbidden__words_that_fit(void) {
+    static const int errnums[] = {EPERM, ENOSYS};
+    for (int i = 0; i < 2; i++) {
+        int status = -1;
+        pid_t pid;
+        fflush(stdout);
+        if ((pid = fork()) == 0) {
+            char line[600] = "";
+            dlp_pipe *p = NULL;
+            rig r;
+            if (forbid_memfd((uint32_t)errnums[i]) != 0) _exit(0);
+            rig_init(&r, 10, 10);
+            shm_processes(&r, 1, 0);
+            CHECK(rig_wire(&r, &p, NULL) == DLP_OK && dlp_pipe_start(p) == DLP_ERR_SYSTEM);
+            dlp_error_format(dlp_pipe_error(p), line, sizeof line);
+            CHECK(dlp_pipe_error(p)->errnum == errnums[i] && strstr(line, "memfd_create") != NULL);
+            CHECK(strstr(line, "seccomp") != NULL && strstr(line, "batches") == NULL);
+            if (test_failures > 0) printf("  %s\n", line);
+            fflush(stdout);
+            _exit(test_failures > 0);
+        }
+        CHECK(pid > 0 && waitpid(pid, &status, 0) == pid && status == 0);
+    }
 }
 
 static void *nothing(void *arg) { return arg; }
@@ -682,6 +726,7 @@ int main(int argc, char **argv) {
     shm__worker_init__in_the_worker();
     shm__worker_init_fails__told();
     shm__error__says_who();
+    shm__memfd_forbidden__words_that_fit();
     t = timed("init, errors", t);
     shm__two_pipes__do_not_meet();
     shm__threads_just_joined__start_succeeds();

@@ -26,7 +26,7 @@ static void shared_rig(rig *r, dlp_shm_desc *d, int serve, int place) {
     r->pipe.prefetch_factor = 4;
     r->pipe.max_held = 3;
     r->pipe.close_timeout_ms = 5000;
-    r->repeat.epochs = getenv("SHORT") ? 1 : 2;
+    r->pipe.epochs = getenv("SHORT") ? 1 : 2;
     d->name = name;
     d->share = DLP_SHARE_EACH;
     d->serve_only = serve;
@@ -37,7 +37,7 @@ static int same(rig *r, const dlp_batch *b) {
     return rig_batch_same(r, b, b->sequence / rig_batches(r), b->sequence % rig_batches(r));
 }
 
-static uint64_t all_batches(const rig *r) { return rig_batches(r) * (uint64_t)r->repeat.epochs; }
+static uint64_t all_batches(const rig *r) { return rig_batches(r) * (uint64_t)r->pipe.epochs; }
 
 /* The consumer takes n batches, with a step between. Returns the time. */
 static uint64_t take(rig *r, dlp_pipe *p, uint64_t n, uint64_t step_ns) {

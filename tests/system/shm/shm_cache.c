@@ -140,7 +140,7 @@ static void tuned(rig *r) {
     rig_init(r, 203, 8);
     rig_order(r, DLP_ORDER_SHUFFLED);
     r->n_item_maps = 1;
-    r->repeat.epochs = DLP_FOREVER;
+    r->pipe.epochs = DLP_FOREVER;
     r->pipe.prefetch_factor = 3;
     r->fetch.workers_max = r->item_map[0].workers.workers_max = 4;
     shm_processes(r, 2, 0);

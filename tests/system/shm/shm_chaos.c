@@ -180,7 +180,7 @@ static void wire(rig *r, const wiring *w) {
     shm_processes(r, w->fetchers, w->in_turn);
     all[0] = &r->fetch;
     all[1] = &r->item_map[0].workers;
-    all[2] = &r->batch.workers;
+    all[2] = &r->batch_by;
     all[3] = &r->batch_map[0].workers;
     for (int i = 0; i < 4; i++) {
         all[i]->worker_init = chaos_init;
@@ -194,17 +194,17 @@ static void wire(rig *r, const wiring *w) {
     all[1]->num_workers = w->mappers;
     all[3]->num_workers = w->batch_mappers;
     r->dataset.fetch = chaos_fetch;
-    r->item_map[0].item = chaos_item_map;
-    r->batch_map[0].batch = chaos_batch_map;
+    r->item_map[0].map.item = chaos_item_map;
+    r->batch_map[0].map.batch = chaos_batch_map;
     r->n_item_maps = w->item_maps;
     r->n_batch_maps = w->batch_maps;
     r->n_transfers = w->transfers;
     r->sampler.threaded = w->threaded;
     if (w->collate) {
         r->batch.collate = chaos_collate;
-        r->batch.batch_workers = 2;
+        r->batch_by.num_workers = 2;
     }
-    r->repeat.epochs = DLP_FOREVER;
+    r->pipe.epochs = DLP_FOREVER;
     r->pipe.prefetch_factor = 8;
     r->pipe.shm = &shm_;
 }

@@ -160,7 +160,7 @@ static void simple_rig(rig *r) {
     rig_order(r, DLP_ORDER_SHUFFLED);
     shm_processes(r, 2, 0);
     r->n_batch_maps = 1;
-    r->repeat.epochs = DLP_FOREVER;
+    r->pipe.epochs = DLP_FOREVER;
     files_ = shm_entries("/proc/self/fd");
 }
 
@@ -240,7 +240,7 @@ static void runs_for_ever(int kind) {
     }
     if (kind == 1) { /* early fork, never started */
         simple_rig(&r);
-        if (rig_wire(&r, &p) != DLP_OK || inside_pipe_fork(p) != DLP_OK) _exit(1);
+        if (rig_wire(&r, &p, NULL) != DLP_OK || inside_pipe_fork(p) != DLP_OK) _exit(1);
         tell_pids(p);
         set(&common->ready, 1);
         for (;;) pause();
@@ -315,7 +315,7 @@ static void opens_and_closes(int kind) {
         uint64_t k = 0;
         simple_rig(&r);
         if (kind == 1) {
-            if (rig_wire(&r, &p) != DLP_OK || inside_pipe_fork(p) != DLP_OK) _exit(1);
+            if (rig_wire(&r, &p, NULL) != DLP_OK || inside_pipe_fork(p) != DLP_OK) _exit(1);
             if (dlp_pipe_start(p) != DLP_OK) _exit(1);
         } else if (rig_open(&r, &p) != DLP_OK) {
             _exit(1);
@@ -611,28 +611,29 @@ static void *thread_waits(void *arg) {
 
 /* The pipe of a rig as a table, which open does not start. */
 static int open_later(const rig *r, dlp_pipe **p) {
-    dlp_node nodes[] = {{.name = "sampler",
-                         .verb = DLP_LIST,
-                         .list = {.n_items = r->dataset.n_items, .order = rig_sampler(r)}},
-                        {.name = "fetch",
-                         .verb = DLP_FETCH,
-                         .fetch = {.fetch = r->dataset.fetch,
-                                   .user = r->dataset.user,
-                                   .fields = r->dataset.fields,
-                                   .n_fields = r->dataset.n_fields},
-                         .workers = r->fetch},
-                        {.name = "batch",
-                         .verb = DLP_BATCH,
-                         .batch = {.batch_size = r->batch.batch_size, .last = r->batch.last},
-                         .workers = r->batch.workers},
-                        {.name = "map",
-                         .verb = DLP_MAP,
-                         .map = {.batch = r->batch_map[0].batch, .user = r->batch_map[0].user},
-                         .workers = r->batch_map[0].workers}};
+    dlp_node nodes[] = {
+        {.name = "sampler",
+         .verb = DLP_LIST,
+         .list = {.n_items = r->dataset.n_items, .order = &r->sampler}},
+        {.name = "fetch",
+         .verb = DLP_FETCH,
+         .fetch = {.fetch = r->dataset.fetch,
+                   .user = r->dataset.user,
+                   .fields = r->dataset.fields,
+                   .n_fields = r->dataset.n_fields},
+         .workers = r->fetch},
+        {.name = "batch",
+         .verb = DLP_BATCH,
+         .batch = {.batch_size = r->batch.batch_size, .last = r->batch.last},
+         .workers = r->batch_by},
+        {.name = "map",
+         .verb = DLP_MAP,
+         .map = {.batch = r->batch_map[0].map.batch, .user = r->batch_map[0].map.user},
+         .workers = r->batch_map[0].workers}};
     dlp_pipe_desc d = r->pipe;
     dlp_error err;
     d.later = 1;
-    d.epochs = r->repeat.epochs;
+    d.epochs = r->pipe.epochs;
     if (dlp_pipe_open(p, DLP_NODES(nodes), &d, &err) == DLP_OK) return DLP_OK;
     return printf("  %s.%s: %s\n", err.stage, err.field, err.message), err.code;
 }
@@ -725,6 +726,7 @@ static bool innocent_late(dlp_pipe *p, int where, int policy) {
 static void poisoned(int arg) {
     static const char *const text[POISONS] = {"SIGKILL",        "SIGABRT",        "SIGSEGV",
                                               "a call of exit", "a call of exit", "deadline_ms"};
+    static const char *const stages[] = {"fetch", "map", "batch map"};
     static const dlp_shm_desc shm = {.max_kills = 2};
     int where = arg / 100, policy = arg / 10 % 10, rc, n = 0, bad = 0, wrong = 0;
     rig r;
@@ -742,12 +744,13 @@ static void poisoned(int arg) {
     shm_processes(&r, 2, where == 1);
     r.pipe.shm = &shm;
     r.n_item_maps = r.n_batch_maps = 1;
+    r.batch_map[0].name = stages[2];
     w = where == 0 ? &r.fetch : where == 1 ? &r.item_map[0].workers : &r.batch_map[0].workers;
     w->on_error = policy;
     if (poison_ == POISON_STUCK) w->deadline_ms = 30;
     if (where == 0) r.dataset.fetch = poison_fetch;
-    if (where == 1) r.item_map[0].item = poison_map;
-    if (where == 2) r.batch_map[0].batch = poison_batch;
+    if (where == 1) r.item_map[0].map.item = poison_map;
+    if (where == 2) r.batch_map[0].map.batch = poison_batch;
     files_ = shm_entries("/proc/self/fd");
     if (rig_open(&r, &p) != DLP_OK) return;
     tell_pids(p);
@@ -776,7 +779,7 @@ static void poisoned(int arg) {
         CHECK(rc == code && n == (where == 2 ? 4 : 1));
         CHECK(strstr(e->message, text[poison_]) != NULL && (e->worker == 0 || e->worker == 1));
         CHECK(where == 2 ? e->position == 80 : e->has_item && e->index == 37 && e->position == 37);
-        CHECK(strcmp(e->stage, where == 0 ? "fetch" : "map") == 0);
+        CHECK(strcmp(e->stage, stages[where]) == 0);
     } else {
         dlp_skip skips[64];
         uint64_t total = 0;
@@ -791,7 +794,7 @@ static void poisoned(int arg) {
     }
     CHECK(dlp_pipe_explain(p, words, sizeof words) > 0);
     if (poison_ == POISON_STUCK) said = "died by SIGKILL";
-    snprintf(want, sizeof want, "Deaths: workers of '%s' were replaced ", where ? "map" : "fetch");
+    snprintf(want, sizeof want, "Deaths: workers of '%s' were replaced ", stages[where]);
     CHECK(strstr(words, want) != NULL && strstr(words, said) != NULL);
     close_in_time(p);
     nothing_left();
@@ -819,7 +822,7 @@ static void late_retried(int kind) {
     uint64_t k = 0;
     int rc;
     simple_rig(&r);
-    r.repeat.epochs = 1;
+    r.pipe.epochs = 1;
     r.fetch.deadline_ms = 40;
     r.fetch.retries = 1;
     r.fetch.retry_backoff_ms = kind;
@@ -912,7 +915,7 @@ static void function_dies(int kind) {
     r.n_item_maps = 1;
     r.pipe.unordered = kind == 2;
     if (kind == 3)
-        r.item_map[0].item = picky_map;
+        r.item_map[0].map.item = picky_map;
     else if (replaces)
         r.dataset.fetch = picky;
     if (kind >= 4) {
@@ -978,9 +981,9 @@ static void words_of_the_dead(int arg) {
     shm_processes(&r, 1, 0);
     set(&common->go, 0);
     r.n_item_maps = map;
-    r.dataset.user = r.item_map[0].user = &kind;
+    r.dataset.user = r.item_map[0].map.user = &kind;
     if (map)
-        r.item_map[0].item = last_words_map;
+        r.item_map[0].map.item = last_words_map;
     else
         r.dataset.fetch = last_words_fetch;
     w->worker_init = last_words_init;
@@ -1029,7 +1032,7 @@ static void dies_holding_nothing(int kind) {
     rig_init(&r, 3000, 16);
     shm_processes(&r, 1, 0);
     r.pipe.shm = &shm;
-    r.repeat.epochs = DLP_FOREVER;
+    r.pipe.epochs = DLP_FOREVER;
     files_ = shm_entries("/proc/self/fd");
     if (rig_open(&r, &p) != DLP_OK) return;
     tell_pids(p);
@@ -1358,8 +1361,8 @@ static void backoff_is_no_delay(int threads) {
     uint64_t k = 0;
     int rc;
     simple_rig(&r);
-    r.repeat.epochs = 1;
-    r.batch_map[0].batch = fails_twice;
+    r.pipe.epochs = 1;
+    r.batch_map[0].map.batch = fails_twice;
     r.batch_map[0].workers.idempotent = 1;
     r.batch_map[0].workers.deadline_ms = 60;
     r.batch_map[0].workers.retries = 2;
@@ -1392,11 +1395,11 @@ static void retries_of_each_stage(int idempotent) {
     dlp_pipe *p;
     uint64_t k = 0;
     simple_rig(&r);
-    r.repeat.epochs = 1;
+    r.pipe.epochs = 1;
     r.batch.collate = collate_fails_once;
-    r.batch.batch_workers = 2;
-    r.batch.workers.retries = 1;
-    r.batch_map[0].batch = map_fails_once;
+    r.batch_by.num_workers = 2;
+    r.batch_by.retries = 1;
+    r.batch_map[0].map.batch = map_fails_once;
     r.batch_map[0].workers.retries = 1;
     r.batch_map[0].workers.idempotent = idempotent;
     if (rig_open(&r, &p) != DLP_OK) return;
@@ -1420,7 +1423,7 @@ static void no_descriptors(int late) {
     uint64_t k = 0;
     int32_t supervisor;
     simple_rig(&r);
-    r.repeat.epochs = 2;
+    r.pipe.epochs = 2;
     r.dataset.fetch = short_fetch;
     if (rig_open(&r, &p) != DLP_OK) return;
     tell_pids(p);
@@ -1550,7 +1553,7 @@ static void stopped_often(int kind) {
     int32_t group;
     int rc;
     simple_rig(&r);
-    r.repeat.epochs = 1;
+    r.pipe.epochs = 1;
     r.fetch.deadline_ms = 400;
     r.dataset.fetch = once_slow;
     if (rig_open(&r, &p) != DLP_OK) return;

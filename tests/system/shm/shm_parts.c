@@ -35,12 +35,12 @@ static void any_case(uint64_t *random) {
     else if (test_pick(random, 3) == 0)
         r.d.fetch.workers.placement = DLP_PLACE_THREADS;
     r.d.pipe.streams = streams[test_pick(random, 4)];
-    r.d.batch.last = r.total >= 8 ? (int32_t)test_pick(random, 3) : 0;
+    r.d.drop_last = r.total >= 8 ? (int32_t)test_pick(random, 3) : 0;
     if (test_pick(random, 4) == 0) r.d.pipe.steps_per_epoch = 1 + test_pick(random, 12);
     r.d.sampler.threaded = (int32_t)test_pick(random, 2);
     r.d.epochs = 1 + test_pick(random, 3);
     r.d.pipe.prefetch_factor = (int32_t)test_pick(random, 5);
-    if (test_pick(random, 4) == 0) r.d.batch.collate = dlp_collate_pad;
+    if (test_pick(random, 4) == 0) r.d.collate = dlp_collate_pad;
     r.d.pipe.shm = &shm;
     if (test_pick(random, 3) == 0) seen->kill_every = 2 + test_pick(random, 9);
     if (r.d.parts.workers.num_workers == DLP_NONE ||
@@ -50,7 +50,7 @@ static void any_case(uint64_t *random) {
     if (test_failures != before)
         printf("  parts %d streams %u last %d steps %d workers %d (%d) %d (%d) threaded %d "
                "prefetch %d kill every %u\n",
-               (int)r.d.parts.n_parts, r.d.pipe.streams, r.d.batch.last,
+               (int)r.d.parts.n_parts, r.d.pipe.streams, r.d.drop_last,
                (int)r.d.pipe.steps_per_epoch, r.d.parts.workers.num_workers,
                r.d.parts.workers.placement, r.d.num_workers, r.d.fetch.workers.placement,
                r.d.sampler.threaded, r.d.pipe.prefetch_factor, seen->kill_every);

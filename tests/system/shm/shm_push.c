@@ -6,6 +6,7 @@
 #include "../../../dlpipe_shm.h"
 
 #include "../../rig/pipe_rig.h"
+#include "../../rig/sanitizers.h"
 #include "../../rig/shm_rig.h"
 #include "../../rig/sources.h"
 
@@ -52,21 +53,20 @@ static int map_batch(void *user, dlp_batch *b, void *state) {
 static dlp_pipe *mapped(dlp_push *push, int *how, int of_batches, int workers) {
     static const dlp_shm_desc shm = {.max_kills = 100};
     dlp_pipe_desc desc = {.shm = *how == MAP_DIES ? &shm : NULL};
-    dlp_dataset data = {0};
-    dlp_fetch_desc fetch = {.dataset = &data, .workers = {.num_workers = workers}};
-    inside_map_desc map = {.item = of_batches ? NULL : map_one,
-                           .batch = of_batches ? map_batch : NULL,
-                           .user = how,
-                           .workers = {.num_workers = 2, .retries = *how == MAP_FAILS ? 9 : 0}};
+    dlp_node map = {.verb = DLP_MAP,
+                    .map = {.item = of_batches ? NULL : map_one,
+                            .batch = of_batches ? map_batch : NULL,
+                            .user = how},
+                    .workers = {.num_workers = 2, .retries = *how == MAP_FAILS ? 9 : 0}};
+    rig_table t = {.n = 0};
     dlp_pipe *p = NULL;
     if (*how == MAP_DIES) map.workers.placement = DLP_PLACE_PROCESSES;
-    source_items(dlp_push_source(push), &data, &fetch.workers);
-    CHECK(inside_pipe_open(&p, &desc, NULL) == DLP_OK);
-    inside_add_sampler(p, &(dlp_sampler_desc){0});
-    inside_add_fetch(p, &fetch);
-    if (!of_batches) inside_add_map(p, &map);
-    inside_add_batch(p, &(dlp_batch_desc){.batch_size = 8});
-    if (of_batches) inside_add_map(p, &map);
+    table_row(&t,
+              (dlp_node){.verb = DLP_PUSH, .push = {push}, .workers = {.num_workers = workers}});
+    if (!of_batches) table_row(&t, map);
+    table_row(&t, (dlp_node){.verb = DLP_BATCH, .batch = {.batch_size = 8}});
+    if (of_batches) table_row(&t, map);
+    CHECK(table_pipe(&t, &p, &desc, NULL) == DLP_OK);
     if (dlp_pipe_start(p) != DLP_OK) printf("%s\n", dlp_pipe_error(p)->message);
     return p;
 }
@@ -113,9 +113,57 @@ static void again__map_fails_or_dies__same_item(void) {
     }
 }
 
+static void *sleeper(void *fd) {
+    char c;
+    return read(*(int *)fd, &c, 1) == 1 ? fd : NULL;
+}
+
+/* A push with a path has a thread that answers producers. It holds no lock, so processes may be
+   forked beside it; not beside another thread. */
+static void path__worker_processes__forked_beside_its_thread(void) {
+    for (int other = 0; other < 2 && !RIG_TSAN; other++) { /* it has a thread of its own */
+        char path[64];
+        int ends[2], how = 0;
+        pthread_t thread;
+        dlp_pusher *u;
+        dlp_pipe *p;
+        dlp_push *s;
+        dlp_error e;
+        snprintf(path, sizeof path, "/tmp/shm_push.%d", (int)getpid());
+        CHECK(dlp_push_open(
+                  &s,
+                  &(dlp_push_desc){
+                      .fields = FIELDS, .n_fields = 2, .writers = 1, .capacity = 512, .path = path},
+                  &e) == DLP_OK);
+        u = push_all(s, 30);
+        CHECK(pipe(ends) == 0);
+        if (other) CHECK(pthread_create(&thread, NULL, sleeper, ends) == 0);
+        {
+            const dlp_node nodes[] = {
+                {.name = "push", .verb = DLP_PUSH, .push = {.source = s}},
+                {.name = "map",
+                 .verb = DLP_MAP,
+                 .map = {.item = map_one, .user = &how},
+                 .workers = {.num_workers = 2, .placement = DLP_PLACE_PROCESSES}},
+                {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 4}}};
+            const int rc = dlp_pipe_open(&p, DLP_NODES(nodes), NULL, &e);
+            CHECK(rc == (other ? DLP_ERR_STATE : DLP_OK));
+            CHECK(!other || strstr(e.message, "the process has 2 threads") != NULL);
+            if (rc == DLP_OK) CHECK(dlp_pipe_close(p) == DLP_OK);
+        }
+        CHECK(write(ends[1], "", 1) == 1);
+        if (other) CHECK(pthread_join(thread, NULL) == 0);
+        close(ends[0]);
+        close(ends[1]);
+        dlp_pusher_close(u);
+        CHECK(dlp_push_close(s) == DLP_OK);
+    }
+}
+
 int main(void) {
     SHM_NEEDS("shm_push");
     again__map_fails_or_dies__same_item();
+    path__worker_processes__forked_beside_its_thread();
     CHECK(shm_mappings() == 0);
     return test_end("shm_push");
 }

@@ -46,7 +46,7 @@ static inline void atomics_hook(int kind, const void *at) {
 enum { MODE_NONE, MODE_RETRY, MODE_REPLACE, MODE_SHORT, MODE_SKIP, MODE_FLAKY, MODE_RAISE, MODES };
 
 typedef struct scene { /* what is wired, who dies, and when */
-    int item_maps, batch_maps, collate, batch_workers, in_turn;
+    int item_maps, batch_maps, collate, in_turn;
     int idempotent;  /* all maps */
     int mode, fails; /* how its stage `fails` (place among those with workers) fails */
     int backoff;
@@ -62,6 +62,7 @@ typedef struct scene { /* what is wired, who dies, and when */
     int cache;      /* 1: of all items, 2: of a few */
     int stream;     /* 1: whose last batch is short */
     int parts;      /* 1: items come out of parts, 2: which fail to load at first */
+    int ragged;     /* 1: with a third field, whose room is larger than its items */
 } scene;
 
 enum { PARTS = 99, PART_ITEMS = 5 };
@@ -82,8 +83,11 @@ static void stop_here(void) { raise(SIGSTOP); }
 
 /* ---- callbacks: two words a row; garbage first ---- */
 
-static const dlp_field step_fields[2] = {{"v", DLP_U64, 0, {0}, 0, 0},
-                                         {"m", DLP_U64, 0, {0}, 0, 0}};
+#define ROOM 70
+
+static const dlp_field step_fields[3] = {{"v", DLP_U64, 0, {0}, 0, 0},
+                                         {"m", DLP_U64, 0, {0}, 0, 0},
+                                         {"ragged", DLP_U64, 1, {ROOM}, 1, 0}};
 
 static uint64_t garbage(void) {
     static uint64_t life;
@@ -127,6 +131,22 @@ static int step_load(void *user, dlp_part *part) {
     return 0;
 }
 
+static uint64_t ragged_rows(uint64_t index) { return 1 + index * 5 % 12; }
+
+/* Garbage in all of the room, which is gone again where the item has no bytes. So only an item that
+   comes to its end keeps to its length. */
+static int ragged_fetch(dlp_item *it) {
+    static const uint64_t far[] = {0, 11, 45, ROOM - 1};
+    uint64_t *to = it->data[2];
+    int rc;
+    for (int i = 0; i < 4; i++) put(&to[far[i]], garbage());
+    if ((rc = now_.mode != MODE_NONE ? stage_fails(0, it) : 0) != 0) return rc;
+    for (int i = 0; i < 4; i++) put(&to[far[i]], 0);
+    for (uint64_t k = 0; k < ragged_rows(it->index); k++) put(&to[k], it->index + k + 1);
+    it->length[2] = ragged_rows(it->index);
+    return 0;
+}
+
 static int step_fetch(void *user, dlp_item *it) {
     uint64_t *v = it->data[0], *m = it->data[1];
     (void)user;
@@ -134,13 +154,13 @@ static int step_fetch(void *user, dlp_item *it) {
     if (now_.stream && it->index >= ROWS * BATCHES - 3) return DLP_END;
     put(v, garbage());
     put(m, garbage());
-    if (now_.mode != MODE_NONE) {
+    if (now_.mode != MODE_NONE && !now_.ragged) {
         int rc = stage_fails(0, it);
         if (rc != 0) return rc;
     }
     put(m, 0);
     put(v, fetched(it->index, it->position));
-    return 0;
+    return now_.ragged ? ragged_fetch(it) : 0;
 }
 
 /* A source of a worker with several in flight: it has room for three, gives the last back first,
@@ -178,7 +198,10 @@ static int step_map(void *user, dlp_item *it) {
     uint64_t *v = it->data[0], *m = it->data[1], was = *v, was_m = *m;
     int rc = stage_fails(*(int *)user, it);
     put(now_.idempotent ? m : v, garbage());
+    if (now_.ragged) put((uint64_t *)it->data[2] + ROOM - 1, garbage());
     if (rc != 0) return rc;
+    if (now_.ragged) put((uint64_t *)it->data[2] + ROOM - 1, 0);
+    if (now_.ragged && !now_.idempotent) it->length[2] /= 2;
     put(m, mapped_m(was, was_m, it->index));
     put(v, mapped_v(was, it->index));
     return 0;
@@ -226,12 +249,20 @@ static int step_batch_map(void *user, dlp_batch *b, void *state) {
 
 static int is_item_stage(int stage) { return stage <= now_.item_maps; }
 
-/* Does the pipe end with an error? A stage of batches that fails for good is always one; batch
-   workers without a collate call nobody. */
+/* Does the pipe end with an error? A stage of batches that fails for good is always one. */
 static bool scene_raises(void) {
-    bool closes_only = !now_.collate && now_.batch_workers && now_.fails == now_.item_maps + 1;
-    if (now_.mode == MODE_NONE || now_.mode == MODE_RETRY || closes_only) return false;
+    if (now_.mode == MODE_NONE || now_.mode == MODE_RETRY) return false;
     return now_.mode == MODE_RAISE || !is_item_stage(now_.fails);
+}
+
+/* Zeros lie behind the length, whatever was there before. */
+static int ragged_right(const dlp_batch *b, uint32_t row, uint64_t index, int left) {
+    const uint64_t *at = (const uint64_t *)b->fields[2].data + (uint64_t)row * ROOM;
+    uint64_t n = left ? 0 : ragged_rows(index);
+    for (int i = 0; i < now_.item_maps && !now_.idempotent; i++) n /= 2;
+    for (uint64_t k = 0; k < ROOM; k++)
+        if (at[k] != (k < n ? index + k + 1 : 0)) return 0;
+    return b->fields[2].lengths[row] == n;
 }
 
 static int row_right(const dlp_batch *b, uint32_t row) {
@@ -253,6 +284,7 @@ static int row_right(const dlp_batch *b, uint32_t row) {
         v = mapped_v(v, index);
     }
     if (left) v = m = 0;
+    if (now_.ragged && !ragged_right(b, row, index, left)) return 0;
     for (int i = 0; i < now_.batch_maps; i++) {
         m = mapped_m(v, m, index);
         v = mapped_v(v, index);
@@ -281,10 +313,11 @@ static dlp_pipe *scene_open(void) {
     rig r;
     dlp_pipe *p = NULL;
     dlp_workers_desc *w[8];
-    int n = 0, collates = now_.collate || now_.batch_workers;
+    int n = 0;
     rig_init(&r, ROWS * BATCHES, ROWS);
     shm_processes(&r, 2, now_.in_turn);
     r.dataset.fields = step_fields;
+    r.dataset.n_fields = now_.ragged ? 3 : 2;
     r.dataset.fetch = step_fetch;
     r.dataset.writes_all_bytes = 1;
     r.pipe.shm = &shm;
@@ -294,8 +327,8 @@ static dlp_pipe *scene_open(void) {
     r.n_batch_maps = now_.batch_maps;
     w[n++] = &r.fetch;
     for (int i = 0; i < now_.item_maps; i++) {
-        r.item_map[i].item = step_map;
-        r.item_map[i].user = &stage_number[n];
+        r.item_map[i].map.item = step_map;
+        r.item_map[i].map.user = &stage_number[n];
         w[n++] = &r.item_map[i].workers;
     }
     if (now_.collate) r.batch.collate = step_collate;
@@ -303,28 +336,30 @@ static dlp_pipe *scene_open(void) {
     r.in_flight = now_.in_flight ? 4 : 0;
     r.async.submit = step_submit;
     r.async.reap = step_reap;
-    if (now_.cache) r.cache.bytes = (now_.cache == 1 ? ROWS * BATCHES : 7) * 24;
+    if (now_.cache)
+        r.cache.bytes =
+            (now_.cache == 1 ? ROWS * BATCHES : 7u) * (now_.ragged ? 32u + ROOM * 8 : 24u);
     r.dataset.open_end = now_.stream;
     if (now_.parts) {
         static const uint64_t items[ROWS * BATCHES / PART_ITEMS] = {5, 5, 5, 5, 5, 5, 5, 5};
         r.sampler.order = DLP_ORDER_PARTS;
-        r.parts = (inside_part_desc){.n_parts = ROWS * BATCHES / PART_ITEMS,
-                                     .items = items,
-                                     .max_part_bytes = PART_ITEMS * 8,
-                                     .load = step_load,
-                                     .workers = r.fetch};
+        r.parts = (dlp_part_desc){.n_parts = ROWS * BATCHES / PART_ITEMS,
+                                  .items = items,
+                                  .max_part_bytes = PART_ITEMS * 8,
+                                  .load = step_load,
+                                  .workers = r.fetch};
         r.parts.workers.dispatch = DLP_DISPATCH_CLAIM;
         r.parts.workers.retries = now_.parts == 2 ? 1 : 0;
         r.parts.workers.retry_backoff_ms = now_.parts == 2 ? now_.backoff : 0;
     }
     r.batch.collate_user = &stage_number[n];
-    if (collates) {
-        r.batch.batch_workers = 2;
-        w[n++] = &r.batch.workers;
+    if (now_.collate) {
+        r.batch_by.num_workers = 2;
+        w[n++] = &r.batch_by;
     }
     for (int i = 0; i < now_.batch_maps; i++) {
-        r.batch_map[i].batch = step_batch_map;
-        r.batch_map[i].user = &stage_number[n];
+        r.batch_map[i].map.batch = step_batch_map;
+        r.batch_map[i].map.user = &stage_number[n];
         w[n++] = &r.batch_map[i].workers;
     }
     for (int i = 0; i < n; i++) {
@@ -792,14 +827,13 @@ static void real_deaths(dlpi_worker *w, int n) {
 /* ---- scenes ---- */
 
 static void say_scene(uint64_t number) {
-    printf(
-        "scene %d: maps %d %d collate %d batch_workers %d in_turn %d idempotent %d mode %d in %d "
-        "backoff %d victim %d %d before %d warm %d sleeps %d asleep %d rewound %d start %llx "
-        "in flight %d cache %d stream %d parts %d\n",
-        (int)number, now_.item_maps, now_.batch_maps, now_.collate, now_.batch_workers,
-        now_.in_turn, now_.idempotent, now_.mode, now_.fails, now_.backoff, now_.victim, now_.who,
-        now_.before, now_.warm, now_.sleeps, now_.asleep, now_.rewound,
-        (unsigned long long)now_.start, now_.in_flight, now_.cache, now_.stream, now_.parts);
+    printf("scene %d: maps %d %d collate %d in_turn %d idempotent %d mode %d in %d "
+           "backoff %d victim %d %d before %d warm %d sleeps %d asleep %d rewound %d start %llx "
+           "in flight %d cache %d stream %d parts %d ragged %d\n",
+           (int)number, now_.item_maps, now_.batch_maps, now_.collate, now_.in_turn,
+           now_.idempotent, now_.mode, now_.fails, now_.backoff, now_.victim, now_.who, now_.before,
+           now_.warm, now_.sleeps, now_.asleep, now_.rewound, (unsigned long long)now_.start,
+           now_.in_flight, now_.cache, now_.stream, now_.parts, now_.ragged);
 }
 
 /* Bring the pipe to where the victim has something to do. */
@@ -876,13 +910,16 @@ static void run_scene(uint64_t number) {
     free(pristine_);
 }
 
-static int scene_stages(void) {
-    return 1 + now_.item_maps + (now_.collate || now_.batch_workers) + now_.batch_maps;
-}
+static int scene_stages(void) { return 1 + now_.item_maps + now_.collate + now_.batch_maps; }
 
 /* The scenes that come first: a stage of each kind, and what can go wrong in it. */
 static bool scene_listed(uint64_t number) {
     static const scene list[] = {
+        {.ragged = 1, .warm = 3},
+        {.ragged = 1, .item_maps = 1, .mode = MODE_RETRY, .fails = 1, .victim = 1, .warm = 3},
+        {.ragged = 1, .in_flight = 1, .mode = MODE_REPLACE, .warm = 3},
+        {.ragged = 1, .mode = MODE_SHORT, .before = 1, .warm = 3},
+        {.ragged = 1, .cache = 2, .item_maps = 1, .warm = 3},
         {.parts = 1, .victim = PARTS},
         {.parts = 2, .victim = PARTS, .before = 1},
         {.parts = 2, .victim = PARTS, .backoff = 1},
@@ -909,7 +946,6 @@ static bool scene_listed(uint64_t number) {
         {.batch_maps = 1, .collate = 1, .victim = 1, .asleep = 2, .in_turn = 1},
         {.batch_maps = 2, .collate = 1, .victim = 3, .warm = 2, .start = (UINT64_C(1) << 32) - 2},
         {.batch_maps = 1, .idempotent = 1, .victim = 1, .warm = 1},
-        {.batch_workers = 1, .victim = 1, .warm = 2},
         {.item_maps = 2, .mode = MODE_RETRY, .fails = 2, .victim = 2, .backoff = 1},
         {.mode = MODE_REPLACE},
         {.mode = MODE_RAISE, .before = 1},
@@ -935,7 +971,6 @@ static void scene_make(uint64_t number, uint64_t seed) {
     now_.item_maps = (int)test_pick(&random, 3);
     now_.batch_maps = (int)test_pick(&random, 3);
     now_.collate = (int)test_pick(&random, 2);
-    now_.batch_workers = test_pick(&random, 4) == 0;
     now_.in_turn = test_pick(&random, 3) == 0;
     now_.idempotent = test_pick(&random, 3) == 0;
     now_.mode = (int)test_pick(&random, MODES);
@@ -952,6 +987,7 @@ static void scene_make(uint64_t number, uint64_t seed) {
     now_.in_flight = now_.mode != MODE_FLAKY && test_pick(&random, 4) == 0;
     now_.stream = now_.mode != MODE_REPLACE && test_pick(&random, 4) == 0;
     now_.cache = now_.stream ? 0 : (int)test_pick(&random, 3);
+    now_.ragged = !now_.collate && test_pick(&random, 3) == 0;
     if (now_.stream || now_.start > 0 || now_.mode == MODE_REPLACE || test_pick(&random, 3)) return;
     now_.parts = 1 + (int)test_pick(&random, 2);
     if (test_pick(&random, 2)) now_.victim = PARTS, now_.warm = 0; /* so it has one to load */

@@ -53,14 +53,14 @@ static void stream_init(rig *r, uint64_t length, int maps, int workers) {
     rig_init(r, length, ROWS); /* the rig reads n_items, the pipe does not */
     r->dataset.open_end = 1;
     r->dataset.fetch = fetch;
-    r->repeat.epochs = 2;
-    r->repeat.epoch_end = 1;
+    r->pipe.epochs = 2;
+    r->pipe.epoch_end = 1;
     r->pipe.prefetch_factor = 3;
     shm_processes(r, workers, maps == 2);
     r->n_item_maps = maps > 0;
     r->n_batch_maps = maps > 0;
-    r->item_map[0].item = item_map;
-    r->batch_map[0].batch = batch_map;
+    r->item_map[0].map.item = item_map;
+    r->batch_map[0].map.batch = batch_map;
     if (maps == 2) r->batch.collate = collate;
 }
 
@@ -151,7 +151,7 @@ static void shm_streams__seek__exact(void) {
     dlp_batch *b;
     dlp_state at;
     stream_init(&r, length, 2, 2);
-    r.repeat.epoch_end = 0;
+    r.pipe.epoch_end = 0;
     r.sampler.threaded = 1;
     if (rig_open(&r, &p) != DLP_OK) return;
     for (uint64_t from = 0; from < 2 * n; from++)

@@ -129,14 +129,14 @@ static void shared_rig(rig *r, dlp_shm_desc *d, int share, int serve, int place)
     r->pipe.prefetch_factor = 4;
     r->pipe.max_held = 2;
     r->pipe.close_timeout_ms = 5000;
-    r->repeat.epochs = getenv("SHORT") ? 2 : 4;
+    r->pipe.epochs = getenv("SHORT") ? 2 : 4;
     d->name = name;
     d->share = share;
     d->serve_only = serve;
     r->pipe.shm = d;
 }
 
-static uint64_t all_batches(rig *r) { return rig_batches(r) * (uint64_t)r->repeat.epochs; }
+static uint64_t all_batches(rig *r) { return rig_batches(r) * (uint64_t)r->pipe.epochs; }
 
 /* The pipe's own caller takes all batches, too, or those after the first n. */
 static void take_all(rig *r, dlp_pipe *p, uint64_t n) {
@@ -200,10 +200,10 @@ static void each__beside_a_transfer__have_it_while_it_is_copied(int threaded) {
     slow.copy = copy_late;
     slow.record = copied;
     copied_ = 0;
-    r.repeat.epochs = 1;
+    r.pipe.epochs = 1;
     r.n_transfers = 1;
-    r.transfer.device = &slow;
-    r.transfer.threaded = threaded;
+    r.transfer.transfer.device = &slow;
+    r.transfer.workers.num_workers = threaded;
     for (int i = 0; i < 2; i++) pid[i] = spawn(&r, i, (way){0, 20 * i, 0, 1, NULL}, 1);
     if (rig_open(&r, &p) != DLP_OK) return;
     for (int i = 0; i < 19; i++) {
@@ -400,7 +400,7 @@ static void one__slots_go_round__items_are_all_counted(void) {
     CHECK(dlp_shm_serve(p, 30000) == DLP_END);
     for (int i = 0; i < 4; i++) CHECK(waited(pid[i]) == 0 && b0->wrong[i] == 0);
     CHECK(dlp_pipe_stats(p, &stats) == DLP_OK);
-    CHECK(stats.items == UINT64_C(3001) * (uint64_t)r.repeat.epochs);
+    CHECK(stats.items == UINT64_C(3001) * (uint64_t)r.pipe.epochs);
     CHECK(stats.bytes > stats.items && stats.bytes % stats.items == 0); /* of one size */
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }
@@ -413,7 +413,7 @@ static void owner__closes_at_the_end__consumers_get_the_end(int share) {
         dlp_pipe *p;
         pid_t pid[2];
         shared_rig(&r, &d, share, 1, DLP_PLACE_THREADS);
-        r.repeat.epochs = 1;
+        r.pipe.epochs = 1;
         d.wait_subscribers = 2;
         for (int i = 0; i < 2; i++) pid[i] = spawn(&r, i, (way){1000 * i, 0, 0, 1, NULL}, 0);
         if (rig_open(&r, &p) != DLP_OK) return;
@@ -507,7 +507,7 @@ static void owner__killed_or_stopped__consumers_are_told(int place) {
         dlp_shm_name left;
         bool late;
         shared_rig(&r, &d, DLP_SHARE_EACH, 1, place);
-        r.repeat.epochs = DLP_FOREVER;
+        r.pipe.epochs = DLP_FOREVER;
         owner = fork();
         if (owner == 0) {
             if (rig_open(&r, &p) != DLP_OK) _exit(1);
@@ -576,7 +576,7 @@ static void desc__does_not_fit__names_the_field(void) {
     d.name = NULL;
     CHECK(refused(&r, "shm.name"));
     d.name = "../x";
-    CHECK(inside_pipe_open(&p, &r.pipe, &err) == DLP_ERR_ARG && strcmp(err.field, "shm.name") == 0);
+    CHECK(rig_wire(&r, &p, &err) == DLP_ERR_ARG && strcmp(err.field, "shm.name") == 0);
     shared_rig(&r, &d, DLP_SHARE_EACH, 0, DLP_PLACE_THREADS);
     r.batch_map[0].workers.num_workers = 0;
     CHECK(refused(&r, "shm.share"));
@@ -668,9 +668,9 @@ static void ragged__packed__as_the_caller_sees_it(void) {
     r.dataset.fetch = ragged_fetch;
     r.n_item_maps = r.n_batch_maps = 0;
     r.batch.collate = dlp_collate_pack;
-    r.batch.workers.placement = DLP_PLACE_PROCESSES;
-    r.batch.batch_workers = 2;
-    r.repeat.epochs = 1;
+    r.batch_by.placement = DLP_PLACE_PROCESSES;
+    r.batch_by.num_workers = 2;
+    r.pipe.epochs = 1;
     d.wait_subscribers = 1;
     if (rig_open(&r, &p) != DLP_OK) return;
     CHECK(dlp_subscriber_open(&c, name, NULL, &err) == DLP_OK);
@@ -737,7 +737,7 @@ static int second_taken_at_once(void) {
     rig_workers(&r, 2, DLP_DISPATCH_CLAIM);
     r.dataset.fetch = slow_first_fetch;
     r.pipe.prefetch_factor = r.pipe.max_held = 2;
-    r.repeat.epochs = 16;
+    r.pipe.epochs = 16;
     r.pipe.shm = &d;
     d.wait_subscribers = 2;
     if (rig_open(&r, &p) != DLP_OK) return 0;

@@ -804,11 +804,45 @@ static void files__bad_descs__name_the_field(void) {
     CHECK(dlp_source_close(f) == DLP_OK);
 }
 
+/* What each worker reads into has a line of the plan, and is in its sum. */
+static void files__plan__has_the_memory_of_workers(void) {
+    dlp_files_desc desc = {.n_items = FILES,
+                           .paths = (const char *const *)paths,
+                           .fields = &ragged,
+                           .n_fields = 1,
+                           .in_flight = 4};
+    for (int direct = 0; direct < 2; direct++) {
+        dlp_loader_desc loader = {.batch_size = 16, .num_workers = 3};
+        uint64_t sum = 0, each;
+        dlp_source *f = NULL;
+        dlp_pipe *p = NULL;
+        dlp_plan plan;
+        int found = 0;
+        desc.decode = direct ? NULL : sums_decode;
+        desc.max_bytes = direct ? 0 : 5 << 20;
+        CHECK(dlp_files_open(&f, &desc, NULL) == DLP_OK);
+        each = dlp_files_worker_bytes(f);
+        loader.source = f;
+        CHECK(dlp_loader_open(&p, &loader, NULL) == DLP_OK);
+        CHECK(dlp_pipe_plan(p, &plan) == DLP_OK);
+        for (uint32_t i = 0; i < plan.n_lines; i++) {
+            const dlp_plan_line *l = &plan.lines[i];
+            sum += l->bytes;
+            if (strcmp(l->what, "workers of the source: what they read") != 0) continue;
+            CHECK(l->count == 3 && l->bytes_each == each && l->bytes == 3 * each);
+            found++;
+        }
+        CHECK(found == 1 && sum == plan.total_bytes && (direct || each > 4 * (5u << 20)));
+        CHECK(dlp_pipe_close(p) == DLP_OK && dlp_source_close(f) == DLP_OK);
+    }
+}
+
 int main(void) {
     inside_file_read_most = 3000; /* so that most files take several reads */
     if (!has_ring()) printf("no io_uring here: what needs it is left out\n");
     make_files();
     files__bad_descs__name_the_field();
+    files__plan__has_the_memory_of_workers();
     files__ring_and_threads__the_same_bytes();
     files__decode__sees_the_bytes_and_its_state();
     files__locate__stretches_of_files();

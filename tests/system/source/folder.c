@@ -80,6 +80,9 @@ static void folder__a_tree__classes_and_files_in_order(void) {
         CHECK(f->class_files[0] == 1 && f->class_files[1] == 1 && f->class_files[2] == 7 &&
               f->class_files[3] == 0);
         CHECK(f->left_out == 6 + 2 + 2);
+        CHECK(f->warning != NULL &&
+              strstr(f->warning, "t: directories left out: 1 (.class); files in no class: 1 "
+                                 "(loose.jpg); classes without files: 1 (empty)"));
         id = f->id;
         dlp_folder_close(f);
     }
@@ -101,6 +104,87 @@ static void folder__a_tree__classes_and_files_in_order(void) {
     CHECK(f->n_files == 2 && strstr(f->paths[0], "a/notes.txt") && strstr(f->paths[1], "a/x.jp"));
     dlp_folder_close(f);
     dlp_folder_close(NULL);
+    CHECK(rig_fds() == before);
+}
+
+static void folder__foreign_directories__are_no_classes(void) {
+    static const char *const foreign[] = {"f/__MACOSX/a.jpg",  "f/@eaDir/a.jpg",
+                                          "f/lost+found/",     "f/b/@eaDir/SYNO.jpg",
+                                          "f/b/.thumbs/x.jpg", "f/.DS_Store"};
+    const dlp_folder_desc d = {.path = in_rig("f")};
+    const dlp_folder_desc named = {
+        .path = in_rig("f"), .classes = (const char *const[]){"b", "__MACOSX"}, .n_classes = 2};
+    dlp_folder *f;
+    uint64_t id;
+    make("f/a/1.jpg");
+    make("f/b/1.jpg");
+    f = must_list(&d);
+    CHECK(f->n_classes == 2 && f->left_out == 0 && f->warning == NULL);
+    id = f->id;
+    dlp_folder_close(f);
+    for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++) make(foreign[i]);
+    chmod(in_rig("f/lost+found"), 0); /* as file systems make it: nobody may look into it */
+    f = must_list(&d);
+    CHECK(f->n_classes == 2 && f->n_files == 2 && f->left_out == 6 && f->id == id);
+    CHECK(f->warning != NULL && strstr(f->warning, ": directories left out: 4 (") &&
+          strstr(f->warning, ", ..)") && strstr(f->warning, "class") == NULL);
+    dlp_folder_close(f);
+    refused(&named, DLP_ERR_ARG, (const char *const[]){"directory \"a\" is none of the 2", ""});
+    CHECK(rename(in_rig("f/a/1.jpg"), in_rig("f/a.jpg")) == 0 && rmdir(in_rig("f/a")) == 0);
+    f = must_list(&named); /* a name that is given is a class, whatever it is */
+    CHECK(f->n_classes == 2 && f->class_files[1] == 1 && f->n_files == 2);
+    dlp_folder_close(f);
+}
+
+static void bad_classes(const char *const *classes, uint32_t n, const char *word) {
+    const dlp_folder_desc d = {.path = in_rig("val"), .classes = classes, .n_classes = n};
+    dlp_folder *f = NULL;
+    dlp_error err = {0};
+    CHECK(dlp_folder_open(&f, &d, &err) == DLP_ERR_ARG && strcmp(err.field, "classes") == 0);
+    CHECK(rig_says(&err, (const char *const[]){word, ""}) && strlen(err.message) <= 160);
+}
+
+static void folder__classes_given__have_their_numbers(void) {
+    static const char *const other[] = {"c", "none", "a", "b"};
+    dlp_folder_desc d = {.path = in_rig("train")}, val = {.path = in_rig("val")};
+    dlp_folder *train, *f;
+    int before = rig_fds();
+    make("train/a/1.jpg");
+    make("train/b/1.jpg");
+    make("train/c/1.jpg");
+    make("val/b/1.jpg");
+    make("val/c/x/1.jpg");
+    make("val/c/2.jpg");
+    train = must_list(&d);
+    CHECK(train->warning == NULL);
+    val.classes = train->classes;
+    val.n_classes = train->n_classes;
+    f = must_list(&val);
+    CHECK(f->n_classes == 3 && f->n_files == 3 && strcmp(f->classes[0], "a") == 0);
+    CHECK(f->labels[0] == 1 && f->labels[1] == 2 && f->labels[2] == 2 && f->class_files[0] == 0);
+    CHECK(f->warning != NULL && strstr(f->warning, "val: classes without files: 1 (a)"));
+    dlp_folder_close(f);
+    d.classes = train->classes; /* the order that it has by itself */
+    d.n_classes = train->n_classes;
+    f = must_list(&d);
+    CHECK(f->id == train->id && f->warning == NULL);
+    dlp_folder_close(f);
+    d.classes = other;
+    d.n_classes = 4;
+    f = must_list(&d);
+    CHECK(f->id != train->id && f->n_classes == 4 && f->labels[0] == 0 && f->labels[1] == 2 &&
+          f->labels[2] == 3 && strstr(f->paths[0], "/c/1.jpg"));
+    CHECK(f->warning != NULL && strstr(f->warning, "classes without files: 1 (none)"));
+    dlp_folder_close(f);
+    dlp_folder_close(train);
+    bad_classes(other, 0, "give both");
+    bad_classes(NULL, 1, "give both");
+    bad_classes(other, 1, "directory \"b\" is none of the 1 classes");
+    bad_classes((const char *const[]){"a", "b", "c", "b"}, 4, "\"b\" twice");
+    bad_classes((const char *const[]){"a", NULL}, 2, "classes[1] is NULL");
+    bad_classes((const char *const[]){""}, 1, "classes[0] is empty");
+    bad_classes((const char *const[]){"a", "b/c"}, 2, "classes[1] is b/c");
+    bad_classes((const char *const[]){".."}, 1, "classes[0] is ..");
     CHECK(rig_fds() == before);
 }
 
@@ -212,6 +296,7 @@ static void folder__loader__bytes_and_labels(void) {
         snprintf(name, sizeof name, "p/%c/%d.jpg", 'a' + i % 3, i);
         make(name);
     }
+    make("p/.hidden/");
     f = must_list(&(dlp_folder_desc){.path = in_rig("p")});
     dlp_files_desc fd = {.n_items = f->n_files,
                          .paths = f->paths,
@@ -219,11 +304,13 @@ static void folder__loader__bytes_and_labels(void) {
                          .n_fields = 2,
                          .decode = decode,
                          .max_bytes = 100,
-                         .user = f};
+                         .user = f,
+                         .warning = f->warning};
     CHECK(dlp_files_open(&files, &fd, NULL) == DLP_OK);
     d.source = files;
     d.sampler.function_id = f->id;
     CHECK(dlp_loader_open(&p, &d, NULL) == DLP_OK);
+    CHECK(dlp_pipe_warning(p, 0) != NULL && strcmp(dlp_pipe_warning(p, 0), f->warning) == 0);
     for (; p && dlp_pipe_next(p, &b) == DLP_OK; dlp_pipe_release(p, b))
         for (uint32_t i = 0; i < b->count; i++, rows++) {
             const char *x = (const char *)b->fields[0].data + 16 * i;
@@ -238,6 +325,8 @@ static void folder__loader__bytes_and_labels(void) {
 int main(void) {
     rig_begin("folder");
     folder__a_tree__classes_and_files_in_order();
+    folder__foreign_directories__are_no_classes();
+    folder__classes_given__have_their_numbers();
     folder__links__are_followed_but_not_round();
     folder__nothing_there__is_refused();
     folder__deep_tree__takes_no_stack();

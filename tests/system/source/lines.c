@@ -219,7 +219,89 @@ static void lines__a_line_above_max_bytes__an_error_of_its_item(void) {
     CHECK(dlp_source_close(s) == DLP_OK);
 }
 
+/* Empty lines that are no items lie before lines of just max_bytes bytes. They do not count. */
+static void lines__empty_lines_before_a_line_of_max_bytes__the_line(void) {
+    dlp_lines_desc d = {.max_bytes = 4, .no_empty = 1, .index = ""};
+    text t = {malloc(3000), 0};
+    for (uint64_t i = 0; i < 40; i++) {
+        const char *ends[] = {"\n", "\r\n"};
+        for (uint64_t k = 0; k < i * i % 37; k++)
+            t.n += (uint64_t)sprintf(t.bytes + t.n, "%s", ends[dlp_hash(i, k, 0, 0) & 1]);
+        t.n += (uint64_t)sprintf(t.bytes + t.n, "%04d%s", (int)i, i == 39 ? "" : ends[i % 2]);
+    }
+    d.path = rig_write("gaps", t.bytes, t.n);
+    for (int run = 0; run < 3; run++) {
+        dlp_source *s;
+        rig_rows *r;
+        d.in_flight = 2 * run;
+        if ((s = opened(&d)) == NULL) continue;
+        r = rows_of(s, &(dlp_loader_desc){.num_workers = 1, .shuffle = run == 1});
+        CHECK(r->err.code == 0 && r->n == 40 && same_lines(r, 0, t, 0, 1) == r->n);
+        if (r->err.code) printf("%s\n", r->err.message);
+        rows_free(r);
+        CHECK(dlp_source_close(s) == DLP_OK);
+        if (run < 1) continue;
+        d.max_bytes = 3; /* each line is too long */
+        if ((s = opened(&d)) == NULL) continue;
+        r = rows_of(s, &(dlp_loader_desc){.num_workers = 1});
+        CHECK(r->err.code == DLP_ERR_LENGTH && r->n == 0 &&
+              strstr(r->err.message, "/gaps") != NULL);
+        rows_free(r);
+        CHECK(dlp_source_close(s) == DLP_OK);
+        d.max_bytes = 4;
+    }
+    free(t.bytes);
+}
+
+/* The last line has no end, so its '\r' is its own. What is read of it fills a worker's memory. */
+static void lines__empty_lines_before_a_last_line_without_an_end__the_line(void) {
+    dlp_lines_desc d = {.max_bytes = 58, .no_empty = 1, .index = "", .in_flight = 1};
+    text t = {malloc(300), 300};
+    dlp_source *s;
+    memset(t.bytes, '\n', 300);
+    memcpy(t.bytes + 290, "the last\r", 10);
+    t.n = 299;
+    d.use_threads = 1;
+    d.path = rig_write("last", t.bytes, t.n);
+    if ((s = opened(&d)) != NULL) {
+        rig_rows *r = rows_of(s, &(dlp_loader_desc){.num_workers = 1});
+        CHECK(r->err.code == 0 && r->n == 1 && r->bytes[0] == 9);
+        CHECK(r->row[0] != NULL && memcmp(r->row[0], "the last\r", 9) == 0);
+        rows_free(r);
+        CHECK(dlp_source_close(s) == DLP_OK);
+    }
+    free(t.bytes);
+}
+
+/* Empty lines that are no items may lie between a mark and the first line. */
+static void lines__a_mark_before_empty_lines__the_line(void) {
+    dlp_lines_desc d = {.max_bytes = 4, .no_empty = 1, .index = ""};
+    text t = {malloc(200), 0};
+    t.n += (uint64_t)sprintf(t.bytes, "\xef\xbb\xbf");
+    for (int k = 0; k < 80; k++)
+        t.n += (uint64_t)sprintf(t.bytes + t.n, "%s", k % 3 ? "\n" : "\r\n");
+    t.n += (uint64_t)sprintf(t.bytes + t.n, "word\nmore");
+    d.path = rig_write("marked", t.bytes, t.n);
+    for (d.in_flight = 0; d.in_flight < 3; d.in_flight += 2) {
+        dlp_source *s = opened(&d);
+        rig_rows *r;
+        if (s == NULL) continue;
+        r = rows_of(s, &(dlp_loader_desc){.num_workers = 1});
+        CHECK(r->err.code == 0 && r->n == 2);
+        if (r->err.code != 0) printf("%s\n", r->err.message);
+        CHECK(r->row[0] != NULL && strcmp(r->row[0], "word") == 0);
+        CHECK(r->row[1] != NULL && strcmp(r->row[1], "more") == 0);
+        rows_free(r);
+        CHECK(dlp_source_close(s) == DLP_OK);
+    }
+    free(t.bytes);
+}
+
 /* ---- descs ---- */
+
+static int decode_nothing(void *user, void *state, dlp_item *item, const dlp_tar_sample *sample) {
+    return user == state && item == NULL && sample == NULL;
+}
 
 static void lines__wrong_descs_and_files__refused_by_name(void) {
     static const dlp_field one = {"x", DLP_U8, 1, {9}, 1, 0}, wide = {"x", DLP_U16, 1, {9}, 1, 0};
@@ -240,6 +322,18 @@ static void lines__wrong_descs_and_files__refused_by_name(void) {
     d.no_empty = 2;
     refused(&d, DLP_ERR_ARG, "no_empty");
     d.no_empty = 0;
+    d.insist = 2;
+    refused(&d, DLP_ERR_ARG, "insist");
+    d.insist = 0;
+    d.optional = 1; /* a field of tar shards */
+    refused(&d, DLP_ERR_ARG, "optional must be 0 or NULL for lines");
+    d.optional = 0;
+    d.extensions = none;
+    refused(&d, DLP_ERR_ARG, "extensions must be 0 or NULL for lines");
+    d.extensions = NULL;
+    d.decode = decode_nothing;
+    refused(&d, DLP_ERR_ARG, "decode must be 0 or NULL for lines");
+    d.decode = NULL;
     d.fields = &one;
     refused(&d, DLP_ERR_ARG, "n_fields");
     d.fields = &wide;
@@ -268,6 +362,206 @@ static void lines__wrong_descs_and_files__refused_by_name(void) {
     refused(&d, DLP_ERR_ARG, "paths");
     CHECK(dlp_lines_open(NULL, &d, &err) == DLP_ERR_ARG);
     CHECK(dlp_index_describe(NULL) == NULL);
+}
+
+/* ---- files that are no text ---- */
+
+#define BYTES(text) text, sizeof(text) - 1
+
+static void lines__a_file_of_another_format__refused_unless_told_to_insist(void) {
+    static const struct {
+        const char *words, *bytes;
+        size_t n;
+    } kinds[] = {
+        {"gzip", BYTES("\x1f\x8b\x08\0\n")},
+        {"zstd", BYTES("\x28\xb5\x2f\xfd\n7\n7")},
+        {"xz", BYTES("\xfd\x37zXZ\0\0\4")},
+        {"bzip2", BYTES("BZh91AY&SY\x01")},
+        {"lz4", BYTES("\x04\x22\x4d\x18")},
+        {"zip", BYTES("PK\x03\x04\n")},
+        {"Parquet", BYTES("PAR1\n7\n7\n7\nPAR1")},
+        {"Parquet", BYTES("PAR1\x15\x04\n")},
+        {"Arrow", BYTES("ARROW1\0\0\n")},
+        {"HDF5", BYTES("\x89HDF\r\n\x1a\n")},
+        {"NumPy (dlp_arrays_open reads it)", BYTES("\x93NUMPY\x01")},
+        {"SQLite", BYTES("SQLite format 3\0")},
+        {"PDF", BYTES("%PDF-1.7\n")},
+        {"PNG", BYTES("\x89PNG\r\n")},
+        {"JPEG", BYTES("\xff\xd8\xff\xe0")},
+        {"RIFF", BYTES("RIFF\x24\0\0\0WEBP")},
+        {"an ELF program", BYTES("\x7f\x45LF\x02")},
+        {"a Python pickle", BYTES("\x80\x04\x95\x0b\0\0\0\0\0\0\0]K\x01\x61.")},
+        {"safetensors", BYTES("\x08\0\0\0\0\0\0\0{\"a\":{} }")},
+        {"TFRecord", BYTES("\x04\0\0\0\0\0\0\0\x42\x45\x52\x04\x61\x61\x61\x61    ")},
+        {"llm.c", BYTES("\x88\xd8\x34\x01\x01\0\0\0")},
+        {"a pointer of git LFS",
+         BYTES("version https://git-lfs.github.com/spec/v1\noid sha256:ab\n")},
+        {"a page of HTML", BYTES("\n<!DOCTYPE html>\n<HTML>\n<body>{}</body></HTML>\n")},
+        {"a page of HTML", BYTES("<html><body>404</body></html>")},
+        {"a page of HTML",
+         BYTES("<?xml version=\"1.0\"?>\n<!DOCTYPE html PUBLIC \"x\">\n<html xmlns>")},
+        {"the error of a server", BYTES("<?xml version=\"1.0\"?>\n<Error><Code>NoSuchKey</Code>")},
+        {"UTF-16", BYTES("\xff\xfe\x61\0\n\0")},
+        {"UTF-16", BYTES("\xfe\xff\0\x61\0\n")},
+        {"UTF-32", BYTES("\xff\xfe\0\0\x61\0\0\0")},
+        {"UTF-16 without a mark", BYTES("\x61\0\x62\0\n\0")},
+    };
+    char words[200];
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        dlp_lines_desc d = {.path = rig_write("foreign", kinds[i].bytes, kinds[i].n)};
+        dlp_source *s;
+        snprintf(words, sizeof words, "/foreign: byte 0: is %s", kinds[i].words);
+        if (strncmp(kinds[i].words, "UTF-16 w", 8) == 0)
+            snprintf(words, sizeof words, "/foreign: byte 0: is binary, or %s", kinds[i].words);
+        refused(&d, DLP_ERR_CORRUPT, words);
+        refused(&d, DLP_ERR_CORRUPT, ", or set insist = 1");
+        d.insist = 1;
+        if ((s = opened(&d)) != NULL) CHECK(dlp_source_close(s) == DLP_OK);
+        d.insist = 0; /* with an index, too */
+        refused(&d, DLP_ERR_CORRUPT, words);
+    }
+}
+
+static void lines__text_that_begins_like_another_format__taken(void) {
+    static const char *const texts[] = {
+        "PAR1 begins Parquet\n",
+        "ORC and elf\n",
+        "GIF89a\n",
+        "RIFF raff\n",
+        "BZh9 is bzip2\n",
+        "version https://git-lfs.github.com/spec/v1\nand more\n",
+        "version 1\n",
+        "%PDF\n",
+        "<html><p>a</html>\n<html><p>b</html>\n",
+        "<!DOCTYPE html> begins a page\n",
+        "<s>a</s>\n",
+        "<!doctype html><html>a</html>\n<!doctype html><html>b</html>\n",
+        "\x1b[1ma\x1b[0m\n",
+        "<?xml version=\"1.0\"?>\n<pages>\n",
+        "Gr\xf6\xdf\x65\n",
+        "{}\n",
+        "Obj\n",
+        "II*\n",
+        "\r\n"};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        dlp_lines_desc d = {.path = rig_write("alike", texts[i], strlen(texts[i])), .index = ""};
+        text t = {(char *)(uintptr_t)texts[i], strlen(texts[i])};
+        dlp_source *s = opened(&d);
+        rig_rows *r;
+        if (s == NULL) continue;
+        CHECK(dlp_index_describe(s)->warning == NULL);
+        r = rows_of(s, &(dlp_loader_desc){.num_workers = 1});
+        CHECK(r->err.code == 0 && same_lines(r, 0, t, 0, 0) == r->n);
+        rows_free(r);
+        CHECK(dlp_source_close(s) == DLP_OK);
+    }
+}
+
+static void lines__bytes_at_random_or_none__a_warning(void) {
+    const char *paths[2];
+    char bytes[4096];
+    dlp_lines_desc d = {.paths = paths, .n_paths = 2, .index = ""};
+    dlp_source *s;
+    for (size_t i = 0; i < sizeof bytes; i++) bytes[i] = (char)(dlp_hash(1, i, 0, 0) % 255 + 1);
+    for (int run = 0; run < 2; run++) {
+        paths[0] = rig_write("random", bytes, run == 0 ? sizeof bytes : 0);
+        paths[1] = rig_write("text", "a\n", 2);
+        for (d.insist = 0; d.insist < 2; d.insist++) {
+            if ((s = opened(&d)) == NULL) continue;
+            if (d.insist)
+                CHECK(dlp_index_describe(s)->warning == NULL);
+            else
+                CHECK(strstr(dlp_index_describe(s)->warning,
+                             run == 0 ? "/random: looks binary" : "/random: is empty") != NULL);
+            CHECK(dlp_source_close(s) == DLP_OK);
+        }
+    }
+}
+
+/* Refuse a file of n bytes by the byte at which zeros are; with insist it is taken. */
+static void zeros_at(const char *bytes, uint64_t n, uint64_t at) {
+    dlp_lines_desc d = {.path = rig_write("zeros", bytes, n), .threads = 3};
+    dlp_source *s;
+    char words[100];
+    snprintf(words, sizeof words, "/zeros: byte %" PRIu64 ": zeros; it must be text. Copy", at);
+    refused(&d, DLP_ERR_CORRUPT, words);
+    d.insist = 1;
+    if ((s = opened(&d)) != NULL) CHECK(dlp_source_close(s) == DLP_OK);
+    d.insist = 0; /* the index of before is of other rules */
+    refused(&d, DLP_ERR_CORRUPT, words);
+}
+
+static void lines__zeros_that_were_not_written__refused_by_their_byte(void) {
+    const uint64_t mib = 1 << 20, n = 3 * mib;
+    char *bytes = malloc(n);
+    int fd;
+    memset(bytes, 'x', n);
+    for (uint64_t i = 99; i < n; i += 100) bytes[i] = '\n';
+    memset(bytes + 5000, 0, 4);
+    zeros_at(bytes, 5004, 5000); /* at the end */
+    zeros_at(bytes, 5001, 5000);
+    bytes[5000] = '\n';
+    zeros_at(bytes, 5002, 5001); /* a line of one zero */
+    memset(bytes + 5000, 0, 63);
+    CHECK(bytes[5063] != 0);
+    {
+        dlp_lines_desc d = {.path = rig_write("few", bytes, 6000), .index = ""};
+        dlp_source *s = opened(&d); /* a few zeros in the middle of text are a line's */
+        if (s != NULL) CHECK(dlp_source_close(s) == DLP_OK);
+    }
+    bytes[5063] = 0;
+    zeros_at(bytes, 6000, 5000);
+    zeros_at(bytes, n, 5000);
+    memset(bytes + 5000, 'x', 64);
+    memset(bytes + mib - 100, 0, 4096); /* over blocks */
+    zeros_at(bytes, n, mib - 100);
+    memset(bytes + mib - 100, 'x', 4096);
+    memset(bytes + n - 10000, 0, 10000);
+    zeros_at(bytes, n, n - 10000);
+    fd = open(rig_write("hole", bytes, 4096), O_WRONLY); /* a hole, that is not read */
+    CHECK(fd >= 0 && pwrite(fd, "\nx\n", 3, (off_t)(256 * mib)) == 3 && close(fd) == 0);
+    refused(&(dlp_lines_desc){.path = in_rig("hole"), .threads = 1}, DLP_ERR_CORRUPT,
+            "/hole: byte ");
+    CHECK(unlink(in_rig("hole")) == 0);
+    free(bytes);
+}
+
+static void lines__a_byte_order_mark__belongs_to_no_line(void) {
+    static const char *const texts[] = {"",  "a\nb\n",         "\nb", "\r\n\nb\n",
+                                        "a", "\xef\xbb\xbf\n", "ab"};
+    static const char mark[] = "\xef\xbb\xbf";
+    const char *paths[7], *plain[7];
+    for (int run = 0; run < 8; run++) {
+        dlp_lines_desc d = {
+            .paths = paths, .n_paths = 7, .no_empty = run & 1, .skip = run >> 1 & 1, .index = ""};
+        dlp_lines_desc p = d;
+        rig_rows *r, *want;
+        dlp_source *s, *o;
+        char name[32], all[32];
+        d.insist = run >> 2;
+        p.paths = plain;
+        if (run == 0) d.max_bytes = 3; /* the mark does not count */
+        for (int i = 0; i < 7; i++) {
+            snprintf(name, sizeof name, "marked%d", i);
+            snprintf(all, sizeof all, "%s%s", mark, texts[i]);
+            paths[i] = rig_write(name, all, strlen(all));
+            snprintf(name, sizeof name, "plain%d", i);
+            plain[i] =
+                rig_write(name, texts[i][0] == mark[0] ? "QQQ\n" : texts[i], strlen(texts[i]));
+        }
+        s = opened(&d);
+        o = opened(&p);
+        if (s == NULL || o == NULL) continue;
+        r = rows_of(s, &(dlp_loader_desc){.num_workers = 1});
+        want = rows_of(o, &(dlp_loader_desc){.num_workers = 1});
+        CHECK(r->err.code == 0 && r->n == want->n && r->n > 0);
+        if (r->err.code != 0 || r->n != want->n) printf("%d: %s\n", run, r->err.message);
+        for (uint64_t i = 0; i < r->n; i++)
+            CHECK(strcmp(r->row[i], strcmp(want->row[i], "QQQ") ? want->row[i] : mark) == 0);
+        rows_free(r);
+        rows_free(want);
+        CHECK(dlp_source_close(s) == DLP_OK && dlp_source_close(o) == DLP_OK);
+    }
 }
 
 /* ---- index files ---- */
@@ -327,6 +621,43 @@ static void lines__no_room_for_an_index__a_warning(void) {
     CHECK(dlp_pipe_close(p) == DLP_OK && dlp_source_close(s) == DLP_OK);
 }
 
+/* One line that sets the memory of all rows is told when the pipe is opened. */
+static void lines__one_is_very_long__a_warning(void) {
+    for (int k = 0; k < 3; k++) {
+        const size_t longest = k == 1 ? 600 : 9000;
+        dlp_lines_desc d = {.index = "", .max_bytes = k == 2 ? 10000 : 0};
+        static char bytes[201 * 21 + 9000];
+        dlp_loader_desc l = {.batch_size = 20, .num_workers = 1};
+        size_t n = 0, first = 0;
+        dlp_source *s;
+        dlp_pipe *p;
+        dlp_batch *b;
+        for (int i = 1; i <= 200; i++) {
+            memset(bytes + n, 'w', i == 101 ? longest : 20);
+            n += i == 101 ? longest : 20;
+            bytes[n++] = '\n';
+        }
+        d.path = rig_write("long", bytes, n);
+        if ((s = opened(&d)) == NULL) return;
+        l.source = s;
+        CHECK(dlp_loader_open(&p, &l, NULL) == DLP_OK);
+        CHECK((dlp_pipe_warning(p, 0) != NULL) == (k == 0));
+        if (k == 0)
+            CHECK(strstr(
+                      dlp_pipe_warning(p, 0),
+                      "/long: line 101 takes 9001 bytes, the mean is 66; each row has room for it. "
+                      "Cut it, or set max_bytes") != NULL);
+        for (; dlp_pipe_next(p, &b) == DLP_OK; dlp_pipe_release(p, b))
+            for (uint32_t r = 0; r < b->count; r++, first++) {
+                const uint64_t wide = b->fields[0].bytes / b->count, got = b->fields[0].lengths[r];
+                const char *row = (const char *)b->fields[0].data + r * wide;
+                CHECK(got == (first == 100 ? longest : 20) && row[0] == 'w');
+                for (uint64_t i = got; i < wide; i++) CHECK(row[i] == 0);
+            }
+        CHECK(first == 200 && dlp_pipe_close(p) == DLP_OK && dlp_source_close(s) == DLP_OK);
+    }
+}
+
 /* The bytes of a file; freed by the caller. */
 static uint64_t *words_of(const char *path, uint64_t *n) {
     uint64_t bytes = rig_bytes(path), *to = calloc(1, (size_t)bytes + 8);
@@ -374,6 +705,33 @@ static void lines__an_index_that_is_cut_or_changed__made_again(void) {
     free(good);
     free(path);
     free(t.bytes);
+}
+
+/* An index that a version without today's rules made, of a text with zeros that were not written.
+ */
+static void lines__an_index_of_older_rules__made_again(void) {
+    char bytes[4000];
+    dlp_lines_desc d = {.path = in_rig("old")};
+    dlp_source *s = NULL;
+    dlp_error e = {0};
+    uint64_t n, *old;
+    memset(bytes, 'x', sizeof bytes);
+    bytes[999] = bytes[2999] = bytes[3999] = '\n';
+    rig_write("old", bytes, sizeof bytes);
+    rig_time(d.path, 1000);
+    CHECK(found_again(&d, (text){bytes, sizeof bytes}) == 1);
+    old = words_of(in_rig("old.dlpidx"), &n);
+    old[1] &= UINT32_MAX; /* the kind alone */
+    seal(old);
+    rig_write("old.dlpidx", old, 8 * n);
+    CHECK(found_again(&d, (text){bytes, sizeof bytes}) == 1);
+    rig_write("old.dlpidx", old, 8 * n);
+    memset(bytes + 1000, 0, 150);
+    rig_write("old", bytes, sizeof bytes);
+    rig_time(d.path, 1000);
+    CHECK(dlp_lines_open(&s, &d, &e) == DLP_ERR_CORRUPT && strstr(e.message, "byte 1000: zeros"));
+    if (s != NULL) CHECK(dlp_source_close(s) == DLP_OK);
+    free(old);
 }
 
 /* Has the text such a line? */
@@ -459,6 +817,20 @@ static void lines__a_file_that_changed_unseen__errors_of_items(void) {
     CHECK(dlp_source_close(s) == DLP_OK);
 }
 
+/* The line before an item loses its end, while the item is an empty line and its text as before. */
+static void lines__a_line_before_that_goes_on__an_error_also_of_the_next_item(void) {
+    dlp_lines_desc d = {.path = rig_write("g", "aaa\n\nbbb\n", 9), .no_empty = 1, .index = ""};
+    dlp_source *s = opened(&d);
+    rig_rows *r;
+    if (s == NULL) return;
+    rig_write("g", "aaa\r\nbbb\n", 9);
+    r = rows_of(s, &(dlp_loader_desc){.num_workers = 1,
+                                      .fetch = {.workers = {.on_error = DLP_ON_ERROR_DROP}}});
+    CHECK(r->n == 0);
+    rows_free(r);
+    CHECK(dlp_source_close(s) == DLP_OK);
+}
+
 /* Processes that open a file at once, again and again, while others remove its index. */
 static void lines__many_processes_at_once__one_index_and_no_leftovers(void) {
     text t = random_text(6, 200000);
@@ -469,7 +841,7 @@ static void lines__many_processes_at_once__one_index_and_no_leftovers(void) {
     for (int k = 0; k < 4; k++) {
         if ((pid[k] = fork()) != 0) continue;
         for (int i = 0; i < 25; i++) {
-            dlp_lines_desc d = {.path = path, .threads = 2};
+            dlp_lines_desc d = {.path = path, .threads = 2, .insist = 1};
             dlp_source *s = opened(&d);
             if (i % 5 == k) unlink(index);
             CHECK(s != NULL && dlp_index_describe(s)->warning == NULL);
@@ -498,7 +870,7 @@ static void lines__many_processes_at_once__one_index_and_no_leftovers(void) {
 static void lines__above_4_GiB__found(void) {
     const uint64_t far = UINT64_C(5) << 30;
     const char *path = rig_write("sparse", "first\n", 6);
-    dlp_lines_desc d = {.path = path, .max_bytes = 100};
+    dlp_lines_desc d = {.path = path, .max_bytes = 100, .insist = 1}; /* zeros for a long line */
     dlp_loader_desc l = {.num_workers = 1, .fetch = {.workers = {.on_error = DLP_ON_ERROR_DROP}}};
     int fd = open(path, O_WRONLY);
     dlp_source *s;
@@ -552,7 +924,7 @@ static void *change(void *path) {
 static void lines__a_file_that_changes_meanwhile__an_error_and_no_index(void) {
     text t = random_text(8, 3000000);
     char *path = strdup(rig_write("busy", t.bytes, t.n));
-    dlp_lines_desc d = {.path = path};
+    dlp_lines_desc d = {.path = path, .insist = 1};
     pthread_t thread;
     dlp_error err;
     int rc = DLP_OK;
@@ -606,12 +978,23 @@ int main(void) {
     lines__a_large_text_and_any_threads__the_same();
     lines__a_parse_of_two_fields__rows_of_both();
     lines__a_line_above_max_bytes__an_error_of_its_item();
+    lines__empty_lines_before_a_line_of_max_bytes__the_line();
+    lines__empty_lines_before_a_last_line_without_an_end__the_line();
+    lines__a_mark_before_empty_lines__the_line();
     lines__wrong_descs_and_files__refused_by_name();
+    lines__a_file_of_another_format__refused_unless_told_to_insist();
+    lines__text_that_begins_like_another_format__taken();
+    lines__bytes_at_random_or_none__a_warning();
+    lines__zeros_that_were_not_written__refused_by_their_byte();
+    lines__a_byte_order_mark__belongs_to_no_line();
     lines__an_index_that_fits__used_again();
     lines__no_room_for_an_index__a_warning();
+    lines__one_is_very_long__a_warning();
     lines__an_index_that_is_cut_or_changed__made_again();
+    lines__an_index_of_older_rules__made_again();
     lines__an_index_that_is_made_up__errors_of_items();
     lines__a_file_that_changed_unseen__errors_of_items();
+    lines__a_line_before_that_goes_on__an_error_also_of_the_next_item();
     if (!RIG_TSAN) lines__many_processes_at_once__one_index_and_no_leftovers();
     lines__above_4_GiB__found();
     lines__ends_at_borders_of_blocks__found();

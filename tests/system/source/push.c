@@ -181,7 +181,7 @@ static void dataset_of_before__own_items__push_not_asked(int is_stream) {
     d.dataset.fetch = fetch_index;
     d.dataset.n_items = is_stream ? 0 : 30;
     d.dataset.open_end = is_stream;
-    d.batch.last = DLP_LAST_PARTIAL;
+    d.drop_last = DLP_LAST_PARTIAL;
     CHECK(dlp_loader_open(&p, &d, NULL) == DLP_OK);
     if (!is_stream) CHECK(!inside_reads_on(p));
     while (dlp_pipe_next(p, &b) == DLP_OK) {
@@ -196,7 +196,7 @@ static void dataset_of_before__own_items__push_not_asked(int is_stream) {
 static void second_pipe__while_one_reads__refused(void) {
     push_loader two = {.push = {.fields = FIELDS, .n_fields = 2, .writers = 1},
                        .loader = {.batch_size = 2, .pipe.world_size = 2}};
-    dlp_loader_desc d = {.batch_size = 1, .batch.last = DLP_LAST_PARTIAL};
+    dlp_loader_desc d = {.batch_size = 1, .drop_last = DLP_LAST_PARTIAL};
     dlp_push *s = NULL;
     dlp_pusher *u;
     dlp_pipe *p[3] = {NULL};

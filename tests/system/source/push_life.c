@@ -4,7 +4,7 @@
    are all gone, a pipe that has an error. */
 #define _GNU_SOURCE
 #include "../../rig/push_rig.h"
-#include "../../rig/inside_stages.h"
+#include "../../rig/inside.h"
 
 static dlp_push_stats look(const dlp_push *push, uint32_t number) {
     dlp_push_stats s = {0};
@@ -437,16 +437,20 @@ static int fails_later(void *user, dlp_item *it) {
 }
 
 static dlp_pipe *failing(dlp_push *push, int workers) {
-    dlp_dataset data = {0};
-    dlp_fetch_desc fetch = {.dataset = &data, .workers = {.num_workers = workers}};
+    const dlp_node nodes[] = {
+        {.name = "push",
+         .verb = DLP_PUSH,
+         .push = {.source = push},
+         .workers = {.num_workers = workers}},
+        {.name = "map",
+         .verb = DLP_MAP,
+         .map = {.item = fails_later},
+         .workers = {.num_workers = DLP_NONE}},
+        {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 4}},
+    };
     dlp_pipe *p = NULL;
-    source_items(dlp_push_source(push), &data, &fetch.workers);
-    CHECK(inside_pipe_open(&p, NULL, NULL) == DLP_OK);
-    inside_add_sampler(p, &(dlp_sampler_desc){0});
-    inside_add_fetch(p, &fetch);
-    inside_add_map(p, &(inside_map_desc){.item = fails_later});
-    inside_add_batch(p, &(dlp_batch_desc){.batch_size = 4});
-    CHECK(dlp_pipe_start(p) == DLP_OK);
+    CHECK(dlp_pipe_open(&p, DLP_NODES(nodes), NULL, NULL) == DLP_OK);
+    CHECK(p != NULL);
     return p;
 }
 

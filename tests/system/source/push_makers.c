@@ -733,6 +733,95 @@ static void zip__two_pushes__each_with_its_like(void) {
     for (int i = 0; i < 2; i++) CHECK(dlp_push_close(push[i]) == DLP_OK);
 }
 
+/* One of two pushes has ended: no row waits for a record of the other, whichever stands first. */
+static void zip__one_of_two_pushes_ends__the_end(void) {
+    const char *from[] = {"a", "b", NULL};
+    const dlp_field fields[] = {{.name = "x", .dtype = DLP_U64}, {.name = "y", .dtype = DLP_U64}};
+    dlp_node nodes[] = {{.name = "a", .verb = DLP_PUSH},
+                        {.name = "b", .verb = DLP_PUSH},
+                        {.name = "both", .from = from, .verb = DLP_ZIP},
+                        {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 4}}};
+    for (int ends = 0; ends < 2; ends++) {
+        dlp_push *push[2];
+        dlp_pusher *u[2];
+        dlp_batch *b;
+        uint64_t n = 0;
+        for (int i = 0; i < 2; i++) {
+            const dlp_push_desc d = {.fields = &fields[i], .n_fields = 1, .writers = 1};
+            CHECK(dlp_push_open(&push[i], &d, NULL) == DLP_OK);
+            CHECK(dlp_pusher_open(&u[i], &(dlp_pusher_desc){.push = push[i]}, NULL) == DLP_OK);
+            nodes[i].push.source = push[i];
+        }
+        CHECK(dlp_pipe_open(&pipe_, nodes, 4, NULL, NULL) == DLP_OK);
+        for (uint64_t k = 0; k < 12; k++)
+            CHECK(dlp_pusher_push(u[k % 2], (const void *[]){&k}, SOON_MS) == DLP_OK);
+        CHECK(dlp_pusher_end(u[ends], SOON_MS) == DLP_OK);
+        while (dlp_pipe_next_timeout(pipe_, &b, SOON_MS) == DLP_OK) {
+            n += b->count;
+            dlp_pipe_release(pipe_, b);
+        }
+        CHECK(n == 6 && dlp_pipe_next_timeout(pipe_, &b, SOON_MS) == DLP_END);
+        CHECK(dlp_pipe_close(pipe_) == DLP_OK);
+        for (int i = 0; i < 2; i++) {
+            dlp_pusher_close(u[i]);
+            CHECK(dlp_push_close(push[i]) == DLP_OK);
+        }
+    }
+}
+
+static int copy_one(void *user, dlp_expand *x) {
+    dlp_item *it = dlp_expand_add(x);
+    (void)user;
+    memcpy(it->data[0], x->item->data[0], 8);
+    return 0;
+}
+static int fail_always(void *user, dlp_item *it) {
+    (void)user;
+    return dlp_fail(it->call, 5, "no such file");
+}
+
+/* All records that were pushed are left out: an error. Nothing was pushed: an end. */
+static void push__no_valid_row__error_if_anything_was_pushed(void) {
+    const dlp_field x = {.name = "x", .dtype = DLP_U64}, y = {.name = "y", .dtype = DLP_U64};
+    for (int k = 0; k < 6; k++) {
+        const dlp_push_desc d = {.fields = &x, .n_fields = 1, .writers = 1};
+        const uint64_t n = k / 2 ? 7 + (uint64_t)k / 4 : 0; /* the last batch is short, or full */
+        dlp_push *push;
+        dlp_pusher *u;
+        dlp_batch *b;
+        int rc;
+        CHECK(dlp_push_open(&push, &d, NULL) == DLP_OK);
+        CHECK(dlp_pusher_open(&u, &(dlp_pusher_desc){.push = push}, NULL) == DLP_OK);
+        {
+            const dlp_node a = {.name = "a", .verb = DLP_PUSH, .push = {.source = push}};
+            dlp_node nodes[4];
+            uint32_t m = 0;
+            nodes[m++] = a;
+            if (k % 2)
+                nodes[m++] = (dlp_node){
+                    .name = "make",
+                    .verb = DLP_EXPAND,
+                    .expand = {.expand = copy_one, .max_out = 1, .fields = &y, .n_fields = 1}};
+            nodes[m++] = (dlp_node){.name = "map",
+                                    .verb = DLP_MAP,
+                                    .map = {.item = fail_always},
+                                    .workers = {.num_workers = 1, .on_error = DLP_ON_ERROR_DROP}};
+            nodes[m++] = (dlp_node){.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 4}};
+            CHECK(dlp_pipe_open(&pipe_, nodes, m, NULL, NULL) == DLP_OK);
+        }
+        for (uint64_t i = 0; i < n; i++)
+            CHECK(dlp_pusher_push(u, (const void *[]){&i}, SOON_MS) == DLP_OK);
+        CHECK(dlp_pusher_end(u, SOON_MS) == DLP_OK);
+        while ((rc = dlp_pipe_next_timeout(pipe_, &b, SOON_MS)) == DLP_OK)
+            dlp_pipe_release(pipe_, b);
+        CHECK(rc == (n ? DLP_ERR_CALLBACK : DLP_END));
+        CHECK(n == 0 || strstr(dlp_pipe_error(pipe_)->message, "has no valid row") != NULL);
+        CHECK(dlp_pipe_close(pipe_) == DLP_OK);
+        dlp_pusher_close(u);
+        CHECK(dlp_push_close(push) == DLP_OK);
+    }
+}
+
 static void makers__last_batch__as_its_rule_says(void) {
     for (int last = DLP_LAST_PARTIAL; last <= DLP_LAST_DROP; last++) {
         uint32_t rows[] = {0, 0};
@@ -1033,6 +1122,8 @@ int main(void) {
     makers__one_of_two_ends__what_came_is_given();
     zip__other_branch_ends__the_end();
     zip__two_pushes__each_with_its_like();
+    zip__one_of_two_pushes_ends__the_end();
+    push__no_valid_row__error_if_anything_was_pushed();
     makers__last_batch__as_its_rule_says();
     makers__nothing_comes_or_is_kept__the_end();
     makers__consumer_is_slow__producers_wait();

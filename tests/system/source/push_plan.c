@@ -25,7 +25,6 @@ static int batch_map_fails(void *user, dlp_batch *b, void *state) {
 }
 
 static int wire(rig *r, int kind, int workers, dlp_push *push, dlp_pipe **p) {
-    int rc;
     rig_default(r);
     source_items(dlp_push_source(push), &r->dataset, &r->fetch.workers);
     r->fetch.workers.num_workers = workers;
@@ -33,12 +32,11 @@ static int wire(rig *r, int kind, int workers, dlp_push *push, dlp_pipe **p) {
     r->batch.batch_size = BATCH;
     r->has_item_map = kind == ITEM_MAP;
     r->has_batch_map = kind == BATCH_MAP || kind == IDEMPOTENT_BATCH_MAP;
-    r->item_map.item = map_fails;
-    r->batch_map.batch = batch_map_fails;
+    r->item_map.map.item = map_fails;
+    r->batch_map.map.batch = batch_map_fails;
     r->item_map.workers.retries = r->batch_map.workers.retries = 9;
     r->batch_map.workers.idempotent = kind == IDEMPOTENT_BATCH_MAP;
-    rc = inside_pipe_open(p, &r->pipe, NULL);
-    return rc == DLP_OK ? rig_wire(r, *p) : rc;
+    return rig_wire(r, p, NULL);
 }
 
 /* The plan's line of kept items: as many as slots have rows, where rows may go back. */
@@ -113,8 +111,8 @@ static void kept__in_the_plan__nothing_allocated_since(void) {
     }
 }
 
-/* A plan of a pipe that gets its map only then: no line, and then one. */
-static void planned_before_the_map__line_comes_with_it(void) {
+/* A plan of a table that gets its map only then: no line, and then one. */
+static void planned_without_the_map__line_comes_with_it(void) {
     dlp_push *push = NULL;
     dlp_pipe *p = NULL;
     rig r;
@@ -122,7 +120,8 @@ static void planned_before_the_map__line_comes_with_it(void) {
                         NULL) == DLP_OK);
     CHECK(wire(&r, NO_MAP, 0, push, &p) == DLP_OK);
     check_plan(p, NO_MAP);
-    CHECK(inside_add_map(p, &r.batch_map) >= 0);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+    CHECK(wire(&r, BATCH_MAP, 0, push, &p) == DLP_OK);
     check_plan(p, BATCH_MAP);
     CHECK(dlp_pipe_close(p) == DLP_OK && dlp_push_close(push) == DLP_OK);
 }
@@ -201,7 +200,7 @@ static void open__each_call_fails__nothing_is_left(void) {
 int main(void) {
     open__each_call_fails__nothing_is_left();
     kept__in_the_plan__nothing_allocated_since();
-    planned_before_the_map__line_comes_with_it();
+    planned_without_the_map__line_comes_with_it();
     by_hand__not_as_wired__told();
     return test_end("push_plan");
 }

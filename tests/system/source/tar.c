@@ -7,6 +7,7 @@
 
 #include "../../../dlpipe_shm.h"
 #include "../../rig/check.h"
+#include "../../rig/inside.h"
 #include "../../rig/source_rig.h"
 #include "../../rig/indexed_rig.h"
 
@@ -381,8 +382,10 @@ static void tar__headers_by_hand__read_or_refused_in_words(void) {
     uint8_t *h;
     add(&s, "a/", '5', NULL, 0); /* a directory, links, a device, names without a key */
     add(&s, "a/b.bin", '0', "first", 5);
-    add(&s, "a/c.bin", '1', NULL, 700);
-    add(&s, "a/c.bin", '2', NULL, 0);
+    add(&s, "a/c.txt", '1', NULL, 700); /* which no field wants */
+    add(&s, "a/c.txt", '2', NULL, 0);
+    add(&s, "a/c", '1', NULL, 0);
+    add(&s, "a/c.bin", '5', NULL, 0);
     add(&s, "a.x/README", '0', "no dot", 6);
     add(&s, "a/.hidden", '0', "a dot in front", 14);
     pax(&s, 'x', "9 size=9\n"); /* of the directory alone */
@@ -472,10 +475,17 @@ static void tar__headers_by_hand__read_or_refused_in_words(void) {
     shard_refused(&s, DLP_ERR_CORRUPT, "is no tar: the sum of its first header is wrong");
     s = (shard){calloc(1, 600), 600};
     memcpy(s.bytes, "\x1f\x8b\x08", 3);
-    shard_refused(&s, DLP_ERR_CORRUPT, "is no tar, but compressed by gzip");
+    shard_refused(&s, DLP_ERR_CORRUPT, "byte 0: is gzip; it must be a tar. Unpack it first");
     s = (shard){calloc(1, 600), 600};
     memcpy(s.bytes, "PK\3\4", 4);
-    shard_refused(&s, DLP_ERR_CORRUPT, "is no tar, but a zip");
+    shard_refused(&s, DLP_ERR_CORRUPT, "byte 0: is zip (or .npz, .pt); it must be a tar.");
+    s = (shard){calloc(1, 20), 20}; /* shorter than a header */
+    memcpy(s.bytes, "\x1f\x8b\x08", 3);
+    shard_refused(&s, DLP_ERR_CORRUPT, "byte 0: is gzip; it must be a tar. Unpack it first");
+    s = (shard){calloc(1, 4000), 4000};
+    strcpy((char *)s.bytes, "<!DOCTYPE html>\n<html>");
+    memset(s.bytes + 22, 'x', 3978);
+    shard_refused(&s, DLP_ERR_CORRUPT, "byte 0: is a page of HTML; it must be a tar.");
     end(&s);
     {
         dlp_tar_desc none = {.fields = fields, .n_fields = 2, .index = ""};
@@ -524,6 +534,9 @@ static void tar__members_that_fit_no_field__errors_of_items(void) {
     rows_free(r);
     add(&s, "a.jpg", '0', "x", 1); /* a field of a fixed size is never optional */
     item_fails(&s, &d, DLP_ERR_CALLBACK, "a has no member .cls");
+    d.n_fields = 1;
+    add(&s, "meta.json", '0', "{}", 2);
+    item_fails(&s, &d, DLP_ERR_CALLBACK, "/hand.tar: meta.json belongs to no field; leave it out");
     d = (dlp_tar_desc){.fields = &pairs, .n_fields = 1};
     add(&s, "a.pairs", '0', "1234567", 7);
     item_fails(&s, &d, DLP_ERR_LENGTH, "field pairs takes whole rows, up to 12");
@@ -541,7 +554,22 @@ static void tar__members_that_fit_no_field__errors_of_items(void) {
     item_fails(&s, &d, DLP_ERR_CALLBACK, "more than 256 members of a");
 }
 
-/* ---- shards that are cut ---- */
+/* ---- every byte of a shard ---- */
+
+/* Add a sample NAME.bin, whose bytes are its name, and NAME.cls. */
+static void add_sample(shard *s, const char *name) {
+    char path[100];
+    snprintf(path, sizeof path, "%s.bin", name);
+    add(s, path, '0', name, strlen(name));
+    snprintf(path, sizeof path, "%s.cls", name);
+    add(s, path, '0', "0000", 4);
+}
+
+static void add_zeros(shard *s, uint64_t n) {
+    s->bytes = realloc(s->bytes, s->n + n);
+    memset(s->bytes + s->n, 0, n);
+    s->n += n;
+}
 
 static int load_bytes(void *user, dlp_part *part) {
     const shard *s = user;
@@ -559,6 +587,273 @@ static int load_shard(const shard *s, dlp_part *part, dlp_tar_parts *t, const dl
     *t = (dlp_tar_parts){.desc = d, .load = load_bytes, .user = (void *)(uintptr_t)s};
     return dlp_tar_load(t, part);
 }
+
+/* Expand a file by a pipe. Returns the rows, in text: of field 0, with a blank behind each; or the
+   error's message. */
+static const char *expanded_text(const char *path, const dlp_tar_desc *d) {
+    static char text[4000];
+    static const dlp_field field = {"shard", DLP_U8, 1, {1 << 23}, 1, 0};
+    const dlp_files_desc f = {.n_items = 1, .paths = &path, .fields = &field, .n_fields = 1};
+    dlp_source *s = NULL;
+    dlp_pipe *p = NULL;
+    dlp_batch *b;
+    CHECK(dlp_files_open(&s, &f, NULL) == DLP_OK);
+    const dlp_node nodes[] = {{.name = "shards", .verb = DLP_LIST},
+                              {.name = "read", .verb = DLP_FETCH, .fetch = {.source = s}},
+                              {.name = "samples",
+                               .verb = DLP_EXPAND,
+                               .expand = {.expand = dlp_tar_expand,
+                                          .user = (void *)(uintptr_t)d,
+                                          .max_out = 64,
+                                          .fields = d->fields,
+                                          .n_fields = d->n_fields}},
+                              {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 1}}};
+    CHECK(dlp_pipe_open(&p, DLP_NODES(nodes), NULL, NULL) == DLP_OK);
+    text[0] = 0;
+    while (p != NULL && dlp_pipe_next(p, &b) == DLP_OK) {
+        sprintf(text + strlen(text), "%.*s ", (int)b->fields[0].lengths[0],
+                (const char *)b->fields[0].data);
+        dlp_pipe_release(p, b);
+    }
+    if (p != NULL && dlp_pipe_error(p)->code != 0) {
+        CHECK(text[0] == 0);
+        snprintf(text, sizeof text, "%s", dlp_pipe_error(p)->message);
+    }
+    CHECK((p == NULL || dlp_pipe_close(p) == DLP_OK) && dlp_source_close(s) == DLP_OK);
+    return text;
+}
+
+/* Read a shard in each way: it gives these samples, and a warning with these words. NULL: no
+   warning. Frees it. */
+static void shard_gives(shard *s, const dlp_tar_desc *desc, const char *want, const char *warning) {
+    dlp_tar_desc d = *desc;
+    const char *path = rig_write("hand.tar", s->bytes, s->n), *told;
+    dlp_tar_parts t;
+    dlp_part part;
+    uint64_t n = 0;
+    char text[4000] = "";
+    d.path = path;
+    d.fields = fields;
+    d.n_fields = 2;
+    for (const char *c = want; *c; c++) n += *c == ' ';
+    CHECK(load_shard(s, &part, &t, &d, 1000) == 0 && part.items == n);
+    free(part.data);
+    CHECK(strcmp(expanded_text(path, &d), want) == 0);
+    for (int open = 0; open < 2; open++) { /* also behind an index */
+        dlp_source *source = opened(&d);
+        rig_rows *r;
+        if (source == NULL) continue;
+        text[0] = 0;
+        told = dlp_index_describe(source)->warning;
+        CHECK(warning == NULL ? told == NULL : told != NULL && strstr(told, warning) != NULL);
+        CHECK(warning != NULL || dlp_index_describe(source)->found == 1u - (unsigned)open);
+        r = rows_of(source, &(dlp_loader_desc){.num_workers = 1});
+        for (uint64_t i = 0; i < r->n; i++) sprintf(text + strlen(text), "%s ", r->row[i]);
+        CHECK(r->err.code == 0 && strcmp(text, want) == 0);
+        if (r->err.code) printf("%s\n", r->err.message);
+        rows_free(r);
+        CHECK(dlp_source_close(source) == DLP_OK);
+    }
+    CHECK(unlink(in_rig("hand.tar.dlpidx")) == (warning == NULL ? 0 : -1));
+    free(s->bytes);
+    *s = (shard){NULL, 0};
+}
+
+/* Read a shard in each way: it is refused with these words. Frees it. */
+static void shard_is_refused(shard *s, const dlp_tar_desc *desc, int code, const char *words) {
+    dlp_tar_desc d = *desc;
+    const char *told;
+    dlp_tar_parts t;
+    dlp_part part;
+    d.path = rig_write("hand.tar", s->bytes, s->n);
+    d.fields = fields;
+    d.n_fields = 2;
+    refused(&d, code, words);
+    refused(&d, code, "/hand.tar: byte ");
+    CHECK(access(in_rig("hand.tar.dlpidx"), F_OK) != 0);
+    CHECK(load_shard(s, &part, &t, &d, 1000) == DLP_ERR_CALLBACK);
+    free(part.data);
+    told = expanded_text(d.path, &d);
+    CHECK(strstr(told, words) != NULL);
+    if (strstr(told, words) == NULL) printf("'%s' is not in '%s'\n", words, told);
+    free(s->bytes);
+    *s = (shard){NULL, 0};
+}
+
+static void tar__archives_behind_each_other__all_samples(void) {
+    const dlp_tar_desc d = {0}, insist = {.insist = 1};
+    shard s = {NULL, 0};
+    add_sample(&s, "a");
+    end(&s);
+    add_zeros(&s, 8192);
+    add_sample(&s, "b");
+    add_sample(&s, "c");
+    end(&s);
+    shard_gives(&s, &d, "a b c ", NULL);
+    add_sample(&s, "a"); /* a lone block, between samples and in one */
+    add_zeros(&s, BLOCK);
+    add(&s, "b.bin", '0', "b", 1);
+    add_zeros(&s, BLOCK);
+    add(&s, "b.cls", '0', "0000", 4);
+    end(&s);
+    shard_gives(&s, &d, "a b ", NULL);
+    add_zeros(&s, BLOCK); /* zeros in front */
+    add_sample(&s, "a");
+    end(&s);
+    add_zeros(&s, 100000); /* and much behind */
+    shard_gives(&s, &d, "a ", NULL);
+    add_sample(&s, "a");
+    end(&s);
+    add_zeros(&s, 4 << 20);
+    add_sample(&s, "b");
+    end(&s);
+    shard_is_refused(&s, &d, DLP_ERR_CORRUPT, "zeros up to byte 4197376, where members follow");
+    for (int run = 0; run < 4; run++) {
+        char words[100];
+        add_sample(&s, "a");
+        end(&s);
+        s.bytes = realloc(s.bytes, s.n + 2000);
+        memset(s.bytes + s.n, 0, 2000);
+        s.n += run == 3 ? 2000 : 1000;
+        s.bytes[run == 0 ? 2 * BLOCK * 3 : run == 1 ? 4000 : s.n - 1] = 7;
+        snprintf(words, sizeof words,
+                 "byte %d: no header, behind the end of the archive at byte %d",
+                 run == 0   ? 6 * BLOCK
+                 : run == 1 ? 7 * BLOCK
+                            : (int)((s.n - 1) / BLOCK * BLOCK),
+                 4 * BLOCK);
+        if (run == 3)
+            shard_gives(&s, &insist, "a ", NULL);
+        else
+            shard_is_refused(&s, &d, DLP_ERR_CORRUPT, words);
+    }
+    pax(&s, 'x', "12 path=b.c\n");
+    add_zeros(&s, BLOCK);
+    add_sample(&s, "a");
+    end(&s);
+    shard_is_refused(&s, &d, DLP_ERR_CORRUPT, "ends behind a pax header");
+}
+
+static void tar__a_key_that_comes_again__told(void) {
+    const dlp_tar_desc d = {.optional = 1}, insist = {.optional = 1, .insist = 1};
+    const dlp_tar_desc *const both[] = {&d, &insist};
+    shard s = {NULL, 0};
+    add(&s, "b.cls", '0', "0000", 4); /* one sample, in two places */
+    add(&s, "b.bin", '0', "b", 1);
+    add(&s, "a.cls", '0', "0000", 4);
+    add(&s, "b.txt", '0', "b", 1);
+    end(&s);
+    shard_is_refused(&s, &d, DLP_ERR_CORRUPT,
+                     "byte 3072: b has members at byte 0 too; they must lie together. Sort");
+    for (int i = 0; i < 2; i++) { /* two archives with the same names */
+        for (int k = 0; k < 2; k++) {
+            add_sample(&s, "a");
+            add_sample(&s, "b");
+            end(&s);
+        }
+        shard_gives(&s, both[i], "a b a b ",
+                    i ? NULL : "/hand.tar: byte 5120: the key a comes again; it is 2 samples");
+    }
+    add_sample(&s, "a"); /* the same key, next to each other, in two archives */
+    end(&s);
+    add_sample(&s, "a");
+    end(&s);
+    shard_gives(&s, &insist, "a a ", NULL);
+    add(&s, "./a.bin", '0', "a", 1); /* names that programs write in other ways */
+    add(&s, "a.cls", '0', "0000", 4);
+    add(&s, "b.bin", '0', "b", 1);
+    add(&s, "/.//b.cls", '0', "0000", 4);
+    end(&s);
+    shard_gives(&s, &d, "a b ", NULL);
+    add_sample(&s, "./a");
+    add_sample(&s, "b");
+    add(&s, "a.txt", '0', "0000", 4);
+    end(&s);
+    shard_is_refused(&s, &d, DLP_ERR_CORRUPT, "a has members at byte 0 too");
+    add_sample(&s, "10"); /* any order, without a key twice */
+    add_sample(&s, "9");
+    add_sample(&s, "9a");
+    add_sample(&s, "1");
+    end(&s);
+    shard_gives(&s, &d, "10 9 9a 1 ", NULL);
+}
+
+static void tar__members_that_are_no_files_of_a_sample__left_out_or_refused(void) {
+    const dlp_tar_desc insist = {.insist = 1};
+    static const struct {
+        char type;
+        const char *words;
+    } kinds[] = {
+        {'1', "byte 2048: b.bin is a hard link, without bytes; make the shard with --hard"},
+        {'2', "byte 2048: b.bin is a symbolic link; make the shard with --dereference"},
+        {'3', "b.bin is a device or a pipe"},
+        {'4', "b.bin is a device or a pipe"},
+        {'6', "b.bin is a device or a pipe"}};
+    const dlp_tar_desc d = {.optional = 1};
+    shard s = {NULL, 0};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        add_sample(&s, "a");
+        add(&s, "b.bin", kinds[i].type, NULL, 0);
+        add(&s, "b.cls", '0', "0000", 4);
+        end(&s);
+        shard_is_refused(&s, &d, DLP_ERR_UNSUPPORTED, kinds[i].words);
+    }
+    add_sample(&s, "a");
+    add(&s, "b.bin", '2', NULL, 0);
+    end(&s);
+    shard_gives(&s, &insist, "a ", NULL);
+    add(&s, "__index__.json", '0', "{}", 2);
+    add(&s, "./__MACOSX/a.bin", '0', "x", 1);
+    add(&s, "__MACOSX/a.bin", '0', "x", 1);
+    add(&s, "x/@eaDir/a.bin", '0', "x", 1);
+    add(&s, "x/PaxHeaders.77/a.bin", '0', "x", 1);
+    add(&s, "._a.bin", '0', "x", 1);
+    add_sample(&s, "__a");
+    add_sample(&s, "a__");
+    add_sample(&s, "__MACOSX2/b");
+    add(&s, "x/__meta__.bin", '0', "x", 1);
+    add(&s, "a.c.d/x", '0', "x", 1);
+    add(&s, "a.c.d/x.bin", '0', "x", 1);
+    add(&s, "a.c.d/x.cls", '0', "0000", 4);
+    end(&s);
+    shard_gives(&s, &d, "__a a__ __MACOSX2/b x ", NULL);
+}
+
+/* An index is made for fields that want no link. It stands for fields that want one, too. */
+static void tar__an_index_of_other_fields__a_link_is_still_refused(void) {
+    const dlp_tar_desc first = {.fields = fields + 1, .n_fields = 1};
+    const dlp_tar_desc both = {.fields = fields, .n_fields = 2, .optional = 1};
+    for (int where = 0; where < 3; where++) { /* in front of all, between two, behind */
+        dlp_tar_desc d = first;
+        shard s = {NULL, 0};
+        dlp_source *source;
+        rig_rows *r;
+        for (int i = 0; i < 3; i++) {
+            if (i == where) add(&s, "a.bin", '1', NULL, 0);
+            if (i < 2) add(&s, i == 0 ? "a.cls" : "b.cls", '0', "0000", 4);
+        }
+        end(&s);
+        CHECK(shell("rm -f '%s'/links.tar.dlpidx", rig_dir) == 0);
+        d.path = rig_write("links.tar", s.bytes, s.n);
+        if ((source = opened(&d)) != NULL) {
+            CHECK(dlp_index_describe(source)->n_items == 2);
+            CHECK(dlp_source_close(source) == DLP_OK);
+        }
+        d = both;
+        d.path = in_rig("links.tar");
+        if ((source = opened(&d)) != NULL) {
+            CHECK(dlp_index_describe(source)->found == 0);
+            r = rows_of(source, &(dlp_loader_desc){.num_workers = 1});
+            CHECK(r->err.code == DLP_ERR_CALLBACK &&
+                  strstr(r->err.message, "a.bin is a hard link"));
+            rows_free(r);
+            CHECK(dlp_source_close(source) == DLP_OK);
+        }
+        free(s.bytes);
+    }
+}
+
+/* ---- shards that are cut ---- */
 
 static void tar__cut_at_each_block__an_error_that_names_it(void) {
     const dlp_tar_desc by_field = {.fields = fields, .n_fields = 2};
@@ -633,20 +928,35 @@ static void tar__sparse_members__refused_in_words(void) {
 
 /* ---- indexes ---- */
 
+static void hear(void *user, const char *line) {
+    CHECK(strstr(line, "shard-") != NULL && strstr(line, "finds its items: ") != NULL);
+    ++*(int *)user;
+}
+
 static void tar__an_index__used_again_and_made_again(void) {
     const char *paths[SHARDS];
-    dlp_tar_desc d = {.paths = paths, .n_paths = SHARDS, .fields = fields, .n_fields = 2};
+    int told = 0;
+    dlp_tar_desc d = {.paths = paths,
+                      .n_paths = SHARDS,
+                      .fields = fields,
+                      .n_fields = 2,
+                      .log = hear,
+                      .log_user = &told};
     static const uint64_t found[] = {SHARDS, 0, 1, 0};
     make_shards(paths, "", 0);
     CHECK(shell("rm -f '%s'/*.dlpidx", rig_dir) == 0);
+    inside_index_tell_ns = 1;
     for (int i = 0; i < 4; i++) {
         dlp_source *s;
+        told = 0;
         if (i == 2) rig_time(paths[1], 1000);
         if ((s = opened(&d)) == NULL) continue;
         CHECK(dlp_index_describe(s)->found == found[i] &&
               dlp_index_describe(s)->longest % BLOCK == 0);
+        CHECK((told > 0) == (found[i] > 0));
         CHECK(dlp_source_close(s) == DLP_OK);
     }
+    inside_index_tell_ns = UINT64_C(2000000000);
     CHECK(rig_bytes(in_rig("shard-1.tar.dlpidx")) == 8 * (8 + 11 + 1));
 }
 
@@ -735,6 +1045,10 @@ static void tar__bytes_that_are_made_up__no_read_outside(void) {
 
 /* ---- descs ---- */
 
+static int parse_nothing(void *user, void *state, dlp_item *item, const char *line, uint64_t n) {
+    return user == state && item == NULL && line == NULL && n == 0;
+}
+
 static void tar__wrong_descs__refused_by_name(void) {
     static const char *const none[] = {NULL};
     dlp_tar_desc d = {.fields = fields, .n_fields = 1};
@@ -750,6 +1064,9 @@ static void tar__wrong_descs__refused_by_name(void) {
     d.optional = 2;
     refused(&d, DLP_ERR_ARG, "optional");
     d.optional = 0;
+    d.insist = -1;
+    refused(&d, DLP_ERR_ARG, "insist");
+    d.insist = 0;
     d.extensions = none;
     refused(&d, DLP_ERR_ARG, "extensions");
     d.extensions = NULL;
@@ -758,6 +1075,15 @@ static void tar__wrong_descs__refused_by_name(void) {
     d.max_bytes = 0;
     d.threads = -1;
     refused(&d, DLP_ERR_ARG, "threads");
+    d.threads = 0;
+    d.parse = parse_nothing; /* a field of lines */
+    refused(&d, DLP_ERR_ARG, "parse must be 0 or NULL for tar shards");
+    d.parse = NULL;
+    d.skip = 1;
+    refused(&d, DLP_ERR_ARG, "skip must be 0 or NULL for tar shards");
+    d.skip = 0;
+    d.no_empty = 1;
+    refused(&d, DLP_ERR_ARG, "no_empty must be 0 or NULL for tar shards");
     CHECK(dlp_tar_open(NULL, &d, NULL) == DLP_ERR_ARG && dlp_index_describe(NULL) == NULL);
 }
 
@@ -778,6 +1104,10 @@ int main(void) {
     }
     tar__headers_by_hand__read_or_refused_in_words();
     tar__members_that_fit_no_field__errors_of_items();
+    tar__archives_behind_each_other__all_samples();
+    tar__a_key_that_comes_again__told();
+    tar__members_that_are_no_files_of_a_sample__left_out_or_refused();
+    tar__an_index_of_other_fields__a_link_is_still_refused();
     tar__bytes_that_are_made_up__no_read_outside();
     tar__wrong_descs__refused_by_name();
     CHECK(rig_fds() == fds);

@@ -9,6 +9,7 @@
 #include "../../rig/check.h"
 #include "../../rig/source_rig.h"
 #include "../../rig/tokens_loader.h"
+#include <glob.h>
 
 enum { SHARDS = 5, MOST = 3000 };
 
@@ -270,6 +271,49 @@ static void tokens__pattern__in_the_order_of_bytes(void) {
                   "none_*", "no file matches; check the pattern and the working directory", ""}));
 }
 
+/* The shards that match are those that glob(3) finds. */
+static void tokens__any_pattern__finds_what_glob_finds(void) {
+    static const char *const files[] = {"g_B.bin", "g_a.bin", ".hidden", "a b[1]",  "x*y",
+                                        "g_-.bin", "g_].bin", "sub/one", "sub/two", "sub/deep/one"};
+    static const char *const patterns[] = {
+        "*",         "g_*",        "*.bin",      "g_?.bin", "g_[a-z].bin", "g_[!a-z].bin",
+        "g_[]].bin", "g_[^]].bin", "g_[a-].bin", "sub/*",   "*/one",       "*/*/one",
+        "s?b//o*",   "sub/one",    "./sub/o*",   ".h*",     "[.]hidden",   "a b\\[1]",
+        "a b[[]1]",  "x\\*y",      "x[*]y",      "*a*",     "g_[",         "**n",
+        "sub/../g*", "none/*",     "g_a.bin/*",  "*/",      "sub/*/",      "g_[Aa-cB].bin"};
+    const uint16_t tokens[16] = {0};
+    char pattern[400];
+    dlp_tokens_desc d = {.pattern = pattern, .length = 4};
+    mkdir(in_rig("pat"), 0700);
+    mkdir(in_rig("pat/sub"), 0700);
+    mkdir(in_rig("pat/sub/deep"), 0700);
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char name[40];
+        snprintf(name, sizeof name, "pat/%s", files[i]);
+        rig_write(name, tokens, sizeof tokens);
+    }
+    for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++) {
+        dlp_source *t = NULL;
+        dlp_error err;
+        glob_t want;
+        snprintf(pattern, sizeof pattern, "%s/pat/%s", rig_dir, patterns[i]);
+        const int none = glob(pattern, GLOB_NOSORT, NULL, &want) != 0;
+        const int rc = dlp_tokens_open(&t, &d, &err);
+        uint64_t same = 0;
+        for (size_t k = 0; !none && rc == DLP_OK && k < want.gl_pathc; k++)
+            for (uint64_t n = 0; n < dlp_tokens_describe(t)->n_shards; n++)
+                same += strcmp(want.gl_pathv[k], dlp_tokens_describe(t)->shards[n].path) == 0;
+        const bool good = none ? rc == DLP_ERR_ARG && strstr(err.message, "no file matches") != NULL
+                          : rc == DLP_OK
+                              ? same == want.gl_pathc && dlp_tokens_describe(t)->n_shards == same
+                              : strstr(err.message, "is a directory") != NULL;
+        if (!good) printf("pattern %s: %s\n", patterns[i], rc == DLP_OK ? "" : err.message);
+        CHECK(good);
+        if (!none) globfree(&want);
+        dlp_source_close(t);
+    }
+}
+
 /* ---- what is refused ---- */
 
 static void refused(const dlp_tokens_desc *d, int code, const char *const *words) {
@@ -328,7 +372,7 @@ static void tokens__files_of_another_kind__are_refused(void) {
     LLMC("fifo", DLP_ERR_ARG, "is no regular file");
 #define RAW(name, format, header, code, ...) \
     refused_file(name, format, header, code, (const char *const[]){name, __VA_ARGS__, ""})
-    RAW("short", DLP_TOKENS_NANOGPT, 0, DLP_ERR_CORRUPT, "byte 0", "magic of llm.c");
+    RAW("short", DLP_TOKENS_NANOGPT, 0, DLP_ERR_CORRUPT, "byte 0", "is llm.c (DLP_TOKENS_LLMC)");
     rig_write("odd", b + 8, 1001);
     RAW("odd", DLP_TOKENS_NANOGPT, 0, DLP_ERR_CORRUPT, "byte 1000", "ends in 1 bytes of a token");
     RAW("odd", DLP_TOKENS_AUTO, 0, DLP_ERR_CORRUPT, "byte 1000", "ends in 1 bytes");
@@ -342,24 +386,40 @@ static void tokens__magic_of_another_format__is_refused(void) {
     static const struct {
         const char *magic, *words;
         size_t bytes;
-    } kinds[] = {{"\x93NUMPY\x01", "NumPy", 7}, {"PK\x03\x04", "zip", 4},
-                 {"\x1f\x8b\x08", "gzip", 3},   {"\x28\xb5\x2f\xfd", "zstd", 4},
-                 {"\x89HDF\r\n", "HDF5", 6},    {"PAR1", "Parquet", 4},
-                 {"MMIDIDX", "Megatron", 7}};
+    } kinds[] = {{"\x93NUMPY\x01", "NumPy", 7},
+                 {"PK\x03\x04", "zip", 4},
+                 {"\x1f\x8b\x08", "gzip", 3},
+                 {"\x28\xb5\x2f\xfd", "zstd", 4},
+                 {"\x89HDF\r\n", "HDF5", 6},
+                 {"PAR1", "Parquet", 4},
+                 {"MMIDIDX", "Megatron", 7},
+                 {"\x8a\xd8\x34\x01\x01\0\0\0", "an evaluation set of llm.c", 8},
+                 {"\xc6\xd7\x34\x01\x03\0\0\0", "a model of llm.c", 8},
+                 {"\xc8\xd7\x34\x01\x01\0\0\0", "a tokenizer of llm.c", 8},
+                 {"\x8f\xd8\x34\x01\x01\0\0\0", "a training state of llm.c", 8},
+                 {"\x01\x34\xd8\x88\0\0\0\x01", "llm.c in the other byte order", 8},
+                 {"\x01\x34\xd9\xa1\0\0\0\x07", "llm.c in the other byte order", 8},
+                 {"BZh91AY&SY", "bzip2", 10},
+                 {"\xfd\x37zXZ\0", "xz", 6},
+                 {"SQLite format 3\0", "SQLite", 16},
+                 {"version https://git-lfs.github.com/spec/v1\noid sha256:", "git LFS", 54},
+                 {"<?xml version='1.0'?><Error><Code>AccessDenied<", "the error of a server", 47}};
     static uint8_t b[128 + 2 * 100];
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
         for (int format = DLP_TOKENS_AUTO; format <= DLP_TOKENS_U32; format++) {
             const char *const path = in_rig("other");
             dlp_tokens_desc d = {.paths = &path, .n_paths = 1, .format = format, .length = 10};
             dlp_source *t;
-            if (format == DLP_TOKENS_LLMC) continue; /* has a magic of its own */
             make_shard(b, all[0], 100, 128, 0);
             memcpy(b, kinds[k].magic, kinds[k].bytes);
             rig_write("other", b, sizeof b);
             refused(&d, DLP_ERR_CORRUPT,
                     (const char *const[]){"other", "byte 0", kinds[k].words, "insist", ""});
             d.insist = 1;
-            CHECK((t = must_open(&d)) != NULL && dlp_source_close(t) == DLP_OK);
+            if (format == DLP_TOKENS_LLMC)
+                refused(&d, DLP_ERR_CORRUPT, (const char *const[]){"other", "byte ", ""});
+            else
+                CHECK((t = must_open(&d)) != NULL && dlp_source_close(t) == DLP_OK);
             d.insist = 0;
             if (format < DLP_TOKENS_U16) continue;
             d.header_bytes = 128;
@@ -367,7 +427,41 @@ static void tokens__magic_of_another_format__is_refused(void) {
         }
 }
 
-enum { TOKENS16, TOKENS32, TOKENS64, LARGE32, BIG32, FEW16, PADDED16, TEXT, CHINESE, CONTENTS };
+/* Ids of 32 bits that begin like a mark of UTF-16 or UTF-32, or like a length and JSON. */
+static void tokens__ids_that_begin_like_another_format__are_taken(void) {
+    static const uint32_t firsts[][3] = {
+        {65279, 7, 7}, {130815, 7, 7}, {65534, 7, 7}, {300, 0, 8827}, {300, 0, 32123}};
+    static const char page[] = "\xff\xfe<\0p\0>\0t\0e\0x\0t\0 \0t\0e\0x\0t\0 \0\n\0";
+    static uint8_t b[4000];
+    const char *const path = in_rig("ids");
+    dlp_tokens_desc d = {.paths = &path, .n_paths = 1, .format = DLP_TOKENS_U32, .length = 10};
+    dlp_source *t;
+    for (size_t k = 0; k < sizeof firsts / sizeof *firsts; k++)
+        for (uint32_t most = 1000; most < 200000; most *= 5) { /* small ids have more zeros */
+            for (uint32_t i = 0; i < sizeof b / 4; i++)
+                put32(b + 4 * i, i < 3 ? firsts[k][i] : (uint32_t)(dlp_hash(k, i, 0, 0) % most));
+            rig_write("ids", b, sizeof b);
+            if ((t = must_open(&d)) != NULL) CHECK(dlp_source_close(t) == DLP_OK);
+        }
+    rig_write("ids", page, sizeof page - 1); /* text, indeed */
+    refused(&d, DLP_ERR_CORRUPT, (const char *const[]){"ids", "is UTF-16", ""});
+}
+
+enum {
+    TOKENS16,
+    TOKENS32,
+    TOKENS64,
+    LARGE32,
+    BIG32,
+    BIG16,
+    BIG_FEW16,
+    FEW16,
+    PADDED16,
+    ZEROS,
+    TEXT,
+    CHINESE,
+    CONTENTS
+};
 
 /* 4,000 bytes of something. */
 static void contents(int what, uint8_t *b) {
@@ -378,10 +472,12 @@ static void contents(int what, uint8_t *b) {
                                                                            : 2;
     memset(b, 0, 4000);
     for (uint64_t i = 0; i < 4000 / each; i++) {
-        uint64_t id = dlp_hash(6, i, 0, 0) % (what == LARGE32 ? 151936 : what == FEW16 ? 4 : 50257);
-        if (what == PADDED16 && i > 20) id = 0;
+        const int few = what == FEW16 || what == BIG_FEW16;
+        const int big = what == BIG32 || what == BIG16 || what == BIG_FEW16;
+        uint64_t id = dlp_hash(6, i, 0, 0) % (what == LARGE32 ? 151936 : few ? 4 : 50257);
+        if ((what == PADDED16 && i > 20) || what == ZEROS) id = 0;
         for (uint64_t k = 0; k < each; k++)
-            b[i * each + (what == BIG32 ? each - 1 - k : k)] = (uint8_t)(id >> 8 * k);
+            b[i * each + (big ? each - 1 - k : k)] = (uint8_t)(id >> 8 * k);
     }
     for (size_t i = 0; what >= TEXT && i < 4000; i++)
         b[i] = (uint8_t)texts[what - TEXT][i % strlen(texts[what - TEXT])];
@@ -424,20 +520,55 @@ static void warned_of(int what, int format, uint64_t header, const char *words) 
 }
 
 static void tokens__contents_of_another_kind__a_warning_unless_told_to_insist(void) {
-    static const char *const as16[CONTENTS] = {
-        [TOKENS32] = "32-bit", [TOKENS64] = "32-bit", [LARGE32] = "32-bit",
-        [BIG32] = "32-bit",    [TEXT] = "text",       [CHINESE] = "text"};
-    static const char *const as32[CONTENTS] = {[TOKENS16] = "16-bit",
-                                               [TOKENS64] = "64-bit",
-                                               [BIG32] = "16-bit",
-                                               [TEXT] = "text",
-                                               [CHINESE] = "text"};
+    static const char *const as16[CONTENTS] = {[TOKENS32] = "32-bit",  [TOKENS64] = "32-bit",
+                                               [LARGE32] = "32-bit",   [BIG32] = "32-bit",
+                                               [TEXT] = "text",        [CHINESE] = "text",
+                                               [BIG16] = "byte order", [BIG_FEW16] = "byte order",
+                                               [ZEROS] = "all 0"};
+    static const char *const as32[CONTENTS] = {
+        [TOKENS16] = "16-bit", [TOKENS64] = "64-bit", [BIG32] = "big-endian or 16-bit",
+        [BIG16] = "16-bit",    [ZEROS] = "all 0",     [TEXT] = "text",
+        [CHINESE] = "text"};
     for (int what = 0; what < CONTENTS; what++) {
         warned_of(what, DLP_TOKENS_AUTO, 0, as16[what]);
         warned_of(what, DLP_TOKENS_NANOGPT, 0, as16[what]);
         warned_of(what, DLP_TOKENS_U16, 10, as16[what]);
-        if (what != FEW16 && what != PADDED16) warned_of(what, DLP_TOKENS_U32, 12, as32[what]);
+        if (what != FEW16 && what != BIG_FEW16 && what != PADDED16)
+            warned_of(what, DLP_TOKENS_U32, 12, as32[what]);
     }
+}
+
+/* A shard whose end was not written, with a header that is well; and one without tokens. */
+static void tokens__zeros_at_the_end__a_warning(void) {
+    static uint8_t b[1024 + 2 * 100000];
+    const char *const path = in_rig("preallocated");
+    dlp_tokens_desc d = {.paths = &path, .n_paths = 1, .length = 10};
+    const char *const both[] = {path, in_rig("none")};
+    dlp_source *t;
+    for (uint64_t begun = 0; begun <= 100000; begun += 50000) {
+        make_shard(b, all[0], 100, 1024, 0);
+        put32(b + 8, 100000);
+        for (size_t i = 1024; i < sizeof b; i++)
+            b[i] = i < 1024 + 2 * begun ? (uint8_t)dlp_hash(3, i, 0, 0) : 0;
+        rig_write("preallocated", b, sizeof b);
+        for (d.insist = 0; d.insist < 2; d.insist++) {
+            const char *told;
+            if ((t = must_open(&d)) == NULL) continue;
+            told = dlp_tokens_describe(t)->warning;
+            if (d.insist || begun == 100000)
+                CHECK(told == NULL);
+            else
+                CHECK(told &&
+                      strstr(told, begun ? "last 64 KiB are zeros" : "first ids are all 0"));
+            CHECK(dlp_source_close(t) == DLP_OK);
+        }
+    }
+    rig_write("preallocated", b + 1024, 4000);
+    rig_write("none", b, 0);
+    d = (dlp_tokens_desc){.paths = both, .n_paths = 2, .length = 10};
+    if ((t = must_open(&d)) == NULL) return;
+    CHECK(strstr(dlp_tokens_describe(t)->warning, "/none: it has no tokens") != NULL);
+    CHECK(dlp_source_close(t) == DLP_OK);
 }
 
 /* What is wired by hand has its warning, too, and so has each stage of a join. */
@@ -514,10 +645,8 @@ static void cannot_be_read(void) {
     dlp_tokens_desc d = {.pattern = pattern, .length = 10};
     snprintf(pattern, sizeof pattern, "%s/shard_*", rig_dir);
     refused(&d, DLP_ERR_SYSTEM, (const char *const[]){"shard_0.bin", "open: Permission", ""});
-#if defined(__GLIBC__) /* the glob of musl says that nothing matches */
     snprintf(pattern, sizeof pattern, "%s/closed/*", rig_dir);
     refused(&d, DLP_ERR_SYSTEM, (const char *const[]){"closed", "opendir: Permission", ""});
-#endif
 }
 
 static void tokens__unreadable__is_refused(void) {
@@ -670,13 +799,13 @@ static void tokens__state_of_other_shards__is_refused(void) {
     d = shuffled;
     d.tokens.n_paths--;
     resume_refused(d, &state, "n_items");
-    /* As many items, in other places: only the fingerprint can tell. */
+    /* As many items, in other places. */
     d = shuffled;
     for (int s = 0; s < SHARDS; s++) other[s] = kept[SHARDS - 1 - s];
     d.tokens.paths = other;
-    resume_refused(d, &state, "params");
+    resume_refused(d, &state, "source.order");
     rig_write("shard_3.bin", bytes, make_shard(bytes, all[3], 18, 1024, 0));
-    resume_refused(shuffled, &state, "params");
+    resume_refused(shuffled, &state, "source.sizes");
 }
 
 /* ---- read-ahead ---- */
@@ -797,9 +926,12 @@ int main(void) {
     tokens__counts__windows_do_not_cross_shards();
     tokens__multiple__the_rest_of_each_shard_is_left_out();
     tokens__pattern__in_the_order_of_bytes();
+    tokens__any_pattern__finds_what_glob_finds();
     tokens__files_of_another_kind__are_refused();
     tokens__magic_of_another_format__is_refused();
+    tokens__ids_that_begin_like_another_format__are_taken();
     tokens__contents_of_another_kind__a_warning_unless_told_to_insist();
+    tokens__zeros_at_the_end__a_warning();
     tokens__wired_by_hand__warns_all_the_same();
     tokens__shards_that_differ__are_refused();
     tokens__descs_out_of_range__name_their_field();

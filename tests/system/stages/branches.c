@@ -794,10 +794,97 @@ static void input__fails_in_a_branch__fails_the_batch_that_lacks_it(void) {
                 }
                 CHECK(whole > 1 && whole == rows_[0][0].n / 4);
                 CHECK(rc == DLP_ERR_CALLBACK);
-                CHECK(strcmp(dlp_pipe_error(p)->stage, which == 0 ? "make0" : "read1") == 0);
+                CHECK(strcmp(dlp_pipe_error(p)->stage, which == 0 ? "read0" : "read1") == 0);
                 CHECK(strstr(dlp_pipe_error(p)->message, "torn") != NULL);
                 dlp_pipe_close(p);
             }
+}
+
+static int keep_whole(void *user, const dlp_item *it) {
+    (void)user;
+    (void)it;
+    return 1;
+}
+
+static int fails_at(void *user, dlp_item *it) {
+    if (it->index == *(const uint64_t *)user) return dlp_fail(it->call, 5, "torn");
+    memset(it->data[0], 1, 8);
+    return 0;
+}
+
+/* How a zip or mix of two lists ends: one has `n` items, item `bad` of the other one can't be
+   read. swapped: which stands first. behind: a filter stands behind the join. *came: rows that
+   came. Returns what next returned last. */
+static int end_of_two(int zip, uint64_t n, uint64_t bad, int swapped, int behind, int workers,
+                      uint32_t batch, int last, uint64_t *came) {
+    static const dlp_field x = {.name = "x", .dtype = DLP_U64}, y = {.name = "y", .dtype = DLP_U64};
+    static const uint64_t none = UINT64_MAX;
+    const uint64_t *user[2] = {swapped ? &none : &bad, swapped ? &bad : &none};
+    const uint64_t items[2] = {swapped ? n : 40, swapped ? 40 : n};
+    dlp_node nodes[7] = {{.name = "list0", .verb = DLP_LIST, .list = {.n_items = items[0]}},
+                         {.name = "read0", .verb = DLP_FETCH},
+                         {.name = "list1", .verb = DLP_LIST, .list = {.n_items = items[1]}},
+                         {.name = "read1", .verb = DLP_FETCH},
+                         {.name = "both",
+                          .verb = zip ? DLP_ZIP : DLP_MIX,
+                          .from = (const char *[]){"read0", "read1", NULL}},
+                         {.name = "keep", .verb = DLP_FILTER, .filter = {.keep = keep_whole}}};
+    const uint32_t at = behind ? 6 : 5;
+    dlp_pipe *p = NULL;
+    dlp_batch *b;
+    int rc;
+    for (int k = 0; k < 2; k++) {
+        nodes[1 + 2 * k].workers.num_workers = workers;
+        nodes[1 + 2 * k].fetch = (dlp_node_fetch){.fetch = fails_at,
+                                                  .user = (void *)(uintptr_t)user[k],
+                                                  .fields = zip && k == 1 ? &y : &x,
+                                                  .n_fields = 1};
+    }
+    nodes[at] = (dlp_node){
+        .name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = batch, .last = last}};
+    *came = 0;
+    if ((rc = dlp_pipe_open(&p, nodes, at + 1, NULL, NULL)) != DLP_OK) return rc;
+    while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
+        *came += b->valid_count;
+        dlp_pipe_release(p, b);
+    }
+    CHECK(rc == DLP_END || strstr(dlp_pipe_error(p)->message, "torn") != NULL);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+    return rc;
+}
+
+/* The row that would need the failed input does not exist, in whatever order the branches stand. */
+static void branch__fails_where_another_ends__the_stream_ends(void) {
+    static const int workers[2] = {DLP_NONE, 2};
+    uint64_t came;
+    for (int k = 0; k < 96; k++) {
+        const uint32_t batch = k % 3 == 2 ? 4 : 1 + (uint32_t)k % 3;
+        const int swapped = k / 3 & 1, behind = k / 6 & 1, w = workers[k / 12 & 1];
+        const int last = k / 24 % 3;
+        const uint64_t all = last == DLP_LAST_DROP ? 6 / batch * batch : 6;
+        CHECK(end_of_two(1, 6, 6, swapped, behind, w, batch, last, &came) == DLP_END);
+        CHECK(came == all);
+        CHECK(end_of_two(1, 6, 5, swapped, behind, w, 1, last, &came) == DLP_ERR_CALLBACK);
+        CHECK(came == 5);
+    }
+}
+
+/* With DLP_LAST_DROP the batch does not exist if a branch has too few items for it. Batches of 4
+   rows need 4 items of each branch of the zip, or 2 of each branch of the mix. */
+static void branch__fails_in_a_batch_that_another_cuts__the_epoch_ends(void) {
+    for (int k = 0; k < 8; k++) {
+        const int swapped = k & 1, w = k & 2 ? 2 : DLP_NONE, zip = (k & 4) != 0;
+        const uint64_t whole = zip ? 4 : 8;
+        uint64_t came;
+        CHECK(end_of_two(zip, zip ? 7 : 5, 5, swapped, 0, w, 4, DLP_LAST_DROP, &came) == DLP_END);
+        CHECK(came == whole);
+        CHECK(end_of_two(zip, zip ? 8 : 6, 5, swapped, 0, w, 4, DLP_LAST_DROP, &came) ==
+              DLP_ERR_CALLBACK);
+        CHECK(came == whole);
+        if (!zip) continue;
+        CHECK(end_of_two(zip, 7, 5, swapped, 0, w, 4, DLP_LAST_PARTIAL, &came) == DLP_ERR_CALLBACK);
+        CHECK(came == whole);
+    }
 }
 
 /* A plan tells what there is; cells can be as few as a batch needs, not one less. */
@@ -855,12 +942,6 @@ static int begin_nothing(void *user, int worker, void **state) {
     (void)worker;
     (void)state;
     return 0;
-}
-
-static int keep_whole(void *user, const dlp_item *it) {
-    (void)user;
-    (void)it;
-    return 1;
 }
 
 static uint32_t seen_;
@@ -1049,6 +1130,8 @@ int main(int argc, char **argv) {
     rows__out_of_place__refused_by_name();
     filter__fails_in_a_branch__is_named();
     input__fails_in_a_branch__fails_the_batch_that_lacks_it();
+    branch__fails_where_another_ends__the_stream_ends();
+    branch__fails_in_a_batch_that_another_cuts__the_epoch_ends();
     cells__one_less_than_needed__refused();
     cells__of_branches__as_large_as_each_needs();
     links__of_branches__have_their_names();

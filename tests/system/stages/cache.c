@@ -208,24 +208,23 @@ static void cache__wrong_descs__refused_by_name(void) {
     dlp_plan plan;
     dlp_error err;
     dlp_loader_desc desc;
+    rig_table t = {.n = 0};
     int found = 0;
-    dlp_cache_desc none = {0}, some = {4096};
     cache_case_init(&c, 90, 8);
     c.bytes = 39;
     CHECK(cache_try(&c, &p, &err) == DLP_ERR_ARG && strcmp(err.field, "cache.bytes") == 0);
     CHECK(strstr(err.message, "40 (one item)") != NULL);
-    if (inside_pipe_open(&p, NULL, NULL) != DLP_OK) return;
-    CHECK(inside_add_cache(p, &none) == DLP_ERR_ARG);
-    CHECK(strcmp(dlp_pipe_error(p)->field, "cache.bytes") == 0 && dlp_pipe_close(p) == DLP_OK);
     cache_descs(&c);
-    if (inside_pipe_open(&p, NULL, NULL) != DLP_OK) return;
-    inside_add_sampler(p, &c.sampler);
-    inside_add_fetch(p, &c.fetch);
-    inside_add_map(p, &c.map);
-    inside_add_cache(p, &some);
-    inside_add_cache(p, &some); /* one is all that a pipe has */
-    inside_add_batch(p, &c.batch);
-    CHECK(dlp_pipe_start(p) == DLP_ERR_GRAPH && dlp_pipe_close(p) == DLP_OK);
+    table_list(&t, &c.sampler);
+    table_fetch(&t, &c.fetch, 0);
+    table_row(&t, c.map);
+    table_row(&t, (dlp_node){.verb = DLP_CACHE});
+    CHECK(table_pipe(&t, &p, NULL, &err) == DLP_ERR_ARG);
+    CHECK(strcmp(err.field, "cache.bytes") == 0);
+    t.nodes[t.n - 1].cache.bytes = 4096;
+    table_row(&t, t.nodes[t.n - 1])->name = "again"; /* one is all that a pipe has */
+    table_row(&t, c.batch);
+    CHECK(dlp_pipe_open(&p, t.nodes, t.n, NULL, &err) == DLP_ERR_GRAPH);
     memset(&desc, 0, sizeof desc);
     desc.dataset = c.dataset;
     desc.batch_size = 8;

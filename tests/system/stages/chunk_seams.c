@@ -378,7 +378,7 @@ static void errors__of_a_copy_within__end_it(void) {
 
 static void descs__bad__are_refused(void) {
     static const uint64_t zeros[2], two[2] = {10, 30}, many[2] = {UINT64_C(1) << 48, 1};
-    static const char *const fields[] = {"device",  "device_buffers", "n_chunks",     "n_chunks",
+    static const char *const fields[] = {"device",  "queue.capacity", "n_chunks",     "n_chunks",
                                          "rows",    "n_rows",         "rows",         "rows",
                                          "preload", "n_chunks",       "within_chunks"};
     for (int what = 0; what < 11; what++) {

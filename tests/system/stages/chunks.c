@@ -233,8 +233,8 @@ static void seek__at_random__goes_on_there(void) {
             CHECK(view_same(&k.d, b, epoch, from));
             if (++from == x.per_epoch) from = 0, epoch++;
             CHECK(dlp_pipe_state(p, b, &made) == DLP_OK);
-            CHECK(dlp_pipe_state_at(p, epoch, from, &at) == DLP_OK);
-            CHECK(memcmp(&at, &made, sizeof at) == 0);
+            CHECK(dlp_pipe_state_at(p, epoch, from, &at) == DLP_OK); /* the end is told there */
+            CHECK((memcmp(&at, &made, sizeof at) == 0) == (from > 0 || !k.d.pipe.epoch_end));
             for (h = 0; kept[h]; h++) continue;
             kept[h] = b;
         }
@@ -349,9 +349,9 @@ static int skips_at_first(void *user, dlp_chunk *c) {
     return c->index == 2 && c->epoch == 0 ? DLP_SKIP : rc;
 }
 
-static int skips_at_first_of_one(void *user, dlp_chunk *c) {
+static int skips_at_first_of_two(void *user, dlp_chunk *c) {
     int rc = load(user, c);
-    return c->epoch == 0 ? DLP_SKIP : rc;
+    return c->index == 0 && c->epoch == 0 ? DLP_SKIP : rc;
 }
 
 /* A chunk that load leaves out is zeros for this epoch, and is loaded in the next. */
@@ -388,11 +388,11 @@ static void preload__chunk_left_out_is_held__stays_zeros(void) {
         kit k;
         dlp_pipe *p;
         dlp_batch *b, *held = NULL;
-        int rc, one = kind >= 6;
-        kit_init(&k, one ? 20 : 97, 20, 6);
-        if (one) k.s->sleep_us = 100;
+        int rc, two = kind >= 6;
+        kit_init(&k, two ? 40 : 97, 20, 6); /* one chunk: its epoch would have no valid row */
+        if (two) k.s->sleep_us = 100;
         k.d.epochs = 20;
-        k.d.load = one ? skips_at_first_of_one : skips_at_first;
+        k.d.load = two ? skips_at_first_of_two : skips_at_first;
         k.d.within_chunks = 1;
         k.d.workers.num_workers = so_many((uint64_t)kind % 3);
         k.d.pipe.max_held = 2;
@@ -400,7 +400,7 @@ static void preload__chunk_left_out_is_held__stays_zeros(void) {
         k.d.preload = DLP_PRELOAD_CPU;
         if ((p = kit_open(&k)) == NULL) return;
         while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
-            bool left = b->index[0] / 20 == (one ? 0 : 2) && b->epoch == 0;
+            bool left = b->index[0] / 20 == (two ? 0 : 2) && b->epoch == 0;
             CHECK(b->valid_count == (left ? 0 : b->count));
             CHECK(left || bytes_same(b));
             if (left && held == NULL)
@@ -412,6 +412,36 @@ static void preload__chunk_left_out_is_held__stays_zeros(void) {
         }
         CHECK(rc == DLP_END && k.s->failures == 0 && held != NULL);
         if (held != NULL) dlp_pipe_release(p, held);
+        kit_close(&k, p);
+    }
+}
+
+static int fails_always(void *user, dlp_chunk *c) {
+    load(user, c);
+    return dlp_fail(c->call, 5, "no such file");
+}
+
+/* All chunks of an epoch are left out: views are zeros, and behind the last one is an error. */
+static void chunks__all_left_out__an_error(void) {
+    for (int workers = 0; workers < 3; workers += 2) {
+        uint64_t rows = 0;
+        kit k;
+        dlp_pipe *p;
+        dlp_batch *b;
+        int rc;
+        kit_init(&k, 97, 20, 6);
+        k.d.epochs = 2;
+        k.d.load = fails_always;
+        k.d.workers.num_workers = so_many((uint64_t)workers);
+        k.d.workers.on_error = DLP_ON_ERROR_DROP;
+        if ((p = kit_open(&k)) == NULL) return;
+        while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
+            CHECK(b->valid_count == 0 && b->epoch == 0);
+            rows += b->count;
+            dlp_pipe_release(p, b);
+        }
+        CHECK(rc == DLP_ERR_CALLBACK && rows == 97);
+        CHECK(strstr(dlp_pipe_error(p)->message, "all its 97 items were left out") != NULL);
         kit_close(&k, p);
     }
 }
@@ -613,7 +643,7 @@ static void descs__bad__are_refused(void) {
     static const char *const fields[] = {
         "load",           "n_items",     "chunk_rows",           "batch_size",
         "last",           "cpu_buffers", "pipe.prefetch_factor", "preload",
-        "device_buffers", "world_size",  "shuffle_rows",         "on_error",
+        "queue.capacity", "world_size",  "shuffle_rows",         "on_error",
         "last",           "rank",        "fields[].ndim",        "batch_size"};
     for (int what = 0; what < 16; what++) {
         kit k;
@@ -769,6 +799,58 @@ static void run__interrupted_anywhere__goes_on(void) {
             CHECK(r.steps == 2 * x.per_epoch - at);
             kit_close(&k, p);
         }
+}
+
+/* A state saved in the last step of an epoch, before on_epoch: the run that goes on calls it first.
+   A state that a run gives back knows that on_epoch was called. */
+static void run__resumed_before_the_end__calls_on_epoch(void) {
+    kit k;
+    dlp_pipe *p;
+    dlp_batch *b;
+    course c;
+    dlp_run_result r;
+    dlp_run_desc run = {on_step, on_epoch, &c, 0, &r};
+    dlp_state due, told;
+    expected x;
+    int rc;
+    kit_init(&k, 97, 20, 6);
+    oracle(&k.d, 0, 0, &x);
+    k.d.pipe.epoch_end = 1;
+    memset(&c, 0, sizeof c);
+    c.d = &k.d;
+    if ((p = kit_open(&k)) == NULL) return;
+    for (uint64_t i = 0; i < x.per_epoch; i++) {
+        CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK && dlp_pipe_release(p, b) == DLP_OK);
+        CHECK(dlp_pipe_state(p, NULL, &due) == DLP_OK);
+    }
+    kit_close(&k, p);
+    k.d.pipe.resume = &due;
+    for (int again = 0; again < 2; again++) {
+        c.epochs = (uint64_t)again;
+        c.steps = 0;
+        c.first = x.per_epoch;
+        if ((p = kit_open(&k)) == NULL) return;
+        CHECK(dlp_chunks_run(p, &run) == DLP_END && c.wrong == 0 && c.epochs == 2);
+        CHECK(c.steps == x.per_epoch && r.epochs == (uint64_t)(2 - again));
+        kit_close(&k, p);
+        if (again) break;
+        k.d.pipe.resume = NULL; /* the same from a run that ended with the epoch */
+        run.max_steps = x.per_epoch;
+        c.epochs = 0;
+        c.steps = c.first = 0;
+        if ((p = kit_open(&k)) == NULL) return;
+        CHECK(dlp_chunks_run(p, &run) == DLP_OK && c.wrong == 0 && c.epochs == 1);
+        told = r.state;
+        kit_close(&k, p);
+        run.max_steps = 0;
+        k.d.pipe.resume = &told;
+    }
+    if ((p = kit_open(&k)) == NULL) return; /* and without a run, next says it or does not */
+    rc = dlp_pipe_next_timeout(p, &b, 20000);
+    CHECK(rc == DLP_OK && dlp_pipe_release(p, b) == DLP_OK);
+    CHECK(dlp_pipe_seek(p, &due, NULL) == DLP_OK);
+    CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_EPOCH_END);
+    kit_close(&k, p);
 }
 
 static void run__epoch_callback__stops_behind_the_epoch(void) {
@@ -990,29 +1072,25 @@ static int double_it(void *user, dlp_item *it) {
 
 static uint64_t own_cache; /* bytes; 0: none */
 
-static int own_wire(dlp_pipe *p, const dlp_sampler_desc *sampler, const inside_split_desc *split,
-                    uint32_t batch_size) {
-    dlp_field field = {"x", DLP_U32, 1, {10}, 0, 0};
-    dlp_dataset set = {
+static int own_wire(dlp_pipe **p, const dlp_pipe_desc *desc, const dlp_sampler_desc *sampler,
+                    const dlp_split_desc *split, uint32_t batch_size) {
+    const dlp_field field = {"x", DLP_U32, 1, {10}, 0, 0};
+    const dlp_dataset set = {
         .n_items = 7, .fields = &field, .n_fields = 1, .writes_all_bytes = 1, .fetch = fetch_table};
-    dlp_fetch_desc fetch = {.dataset = &set};
-    inside_map_desc map = {double_it, NULL, NULL, {0}};
-    dlp_batch_desc batch = {0};
-    dlp_cache_desc cache = {own_cache};
-    fetch.workers.num_workers = 2;
-    batch.batch_size = batch_size;
-    inside_add_sampler(p, sampler);
-    inside_add_fetch(p, &fetch);
-    if (own_cache) inside_add_cache(p, &cache);
-    inside_add_map(p, &map);
-    inside_add_batch(p, &batch);
-    inside_add_split(p, split);
-    return dlp_pipe_start(p);
+    const dlp_fetch_desc fetch = {.dataset = &set, .workers = {.num_workers = 2}};
+    rig_table t = {.n = 0};
+    table_list(&t, sampler);
+    table_fetch(&t, &fetch, 0);
+    if (own_cache) table_row(&t, (dlp_node){.verb = DLP_CACHE, .cache = {.bytes = own_cache}});
+    table_row(&t, (dlp_node){.verb = DLP_MAP, .map = {.item = double_it}});
+    table_row(&t, (dlp_node){.verb = DLP_BATCH, .batch = {.batch_size = batch_size}});
+    table_row(&t, (dlp_node){.verb = DLP_SPLIT, .split = *split});
+    return dlp_pipe_open(p, t.nodes, t.n, desc, NULL);
 }
 
 static void split__own_wiring__cuts_items(uint64_t cache, int within) {
     dlp_sampler_desc sampler = {0};
-    inside_split_desc split = {0};
+    dlp_split_desc split = {0};
     dlp_pipe *p;
     dlp_batch *b;
     uint64_t weights[7] = {1, 0, 2, 0, 1, 0, 3}, n = 0, batches = within ? 21 : 18;
@@ -1022,8 +1100,8 @@ static void split__own_wiring__cuts_items(uint64_t cache, int within) {
     split.chunk_rows = 10;
     split.batch_size = 4;
     split.within_chunks = within;
-    CHECK(inside_pipe_open(&p, NULL, NULL) == DLP_OK);
-    CHECK(own_wire(p, &sampler, &split, 1) == DLP_OK);
+    CHECK(own_wire(&p, NULL, &sampler, &split, 1) == DLP_OK);
+    CHECK(p != NULL);
     CHECK(dlp_pipe_batches_per_epoch(p) == (int64_t)batches);
     while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {
         const uint32_t *x = b->fields[0].data;
@@ -1039,9 +1117,9 @@ static void split__own_wiring__cuts_items(uint64_t cache, int within) {
 static void split__bad_wirings__are_refused(void) {
     for (int what = 0; what < 6; what++) {
         dlp_sampler_desc sampler = {0};
-        inside_split_desc split = {0};
+        dlp_split_desc split = {0};
         dlp_pipe_desc pipe = {0};
-        dlp_pipe *p;
+        dlp_pipe *p = NULL;
         split.chunk_rows = what == 0 ? 11 : 10; /* the field has room for 10 */
         split.batch_size = 4;
         split.n_rows = what == 1 ? 71 : what == 2 ? 69 : 0;
@@ -1049,9 +1127,8 @@ static void split__bad_wirings__are_refused(void) {
         pipe.unordered = what == 4;
         split.shuffle_rows = what == 5;
         own_cache = what == 5 ? 1000 : 0; /* would keep the rows of one epoch for all */
-        CHECK(inside_pipe_open(&p, &pipe, NULL) == DLP_OK);
-        CHECK(own_wire(p, &sampler, &split, what == 3 ? 2 : 1) == DLP_ERR_ARG);
-        dlp_pipe_close(p);
+        CHECK(own_wire(&p, &pipe, &sampler, &split, what == 3 ? 2 : 1) == DLP_ERR_ARG);
+        CHECK(p == NULL);
     }
 }
 
@@ -1067,6 +1144,7 @@ int main(void) {
     preload__epoch_left__copies_what_is_loaded();
     preload__chunk_left_out__zeros_then_loaded();
     preload__chunk_left_out_is_held__stays_zeros();
+    chunks__all_left_out__an_error();
     preload__auto__takes_what_fits();
     preload__auto_of_a_device__asks_it();
     preload__auto_with_shuffled_rows__says_why_not();
@@ -1078,6 +1156,7 @@ int main(void) {
     stop__any_moment__ends();
     handles__views__have_offsets();
     run__interrupted_anywhere__goes_on();
+    run__resumed_before_the_end__calls_on_epoch();
     run__epoch_callback__stops_behind_the_epoch();
     passes__evaluate__in_order();
     overlap__equal_parts__take_the_longest();

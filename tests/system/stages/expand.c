@@ -157,7 +157,7 @@ static void init(rig2 *r, int filter) {
     r->expand.max_out = filter ? 0 : 5;
     r->expand.fields = filter ? NULL : out_fields;
     r->expand.n_fields = filter ? 0 : 2;
-    r->expand.workers.num_workers = 2;
+    r->by.num_workers = 2;
     r->dataset.n_items = INPUTS;
     r->dataset.fields = in_fields;
     r->dataset.n_fields = 1;
@@ -195,10 +195,10 @@ static void mix(uint64_t s, uint64_t window, uint64_t epoch) {
 
 static void write_down(const rig2 *r, uint64_t epoch) {
     static dlp_permutation order, items;
-    uint64_t c = r->expand.streams ? r->expand.streams : 1, m = r->batch.batch_size / c;
+    uint64_t c = r->pipe.streams ? r->pipe.streams : 1, m = r->batch.batch_size / c;
     for (uint64_t s = 0; s < c; s++) {
         n_list[s] = 0;
-        for (uint64_t pass = 0; pass == 0 || n_list[s] < (uint64_t)r->expand.steps_per_epoch * m;
+        for (uint64_t pass = 0; pass == 0 || n_list[s] < (uint64_t)r->pipe.steps_per_epoch * m;
              pass++) {
             dlp_permutation_init(&order, INPUTS, inside_hash(INSIDE_PARTS, 7, pass), epoch);
             for (uint64_t j = s; j < INPUTS; j += c) {
@@ -216,19 +216,19 @@ static void write_down(const rig2 *r, uint64_t epoch) {
                 }
             }
         }
-        if (r->expand.steps_per_epoch && n_list[s] > (uint64_t)r->expand.steps_per_epoch * m)
-            n_list[s] = (uint64_t)r->expand.steps_per_epoch * m;
-        if (r->expand.window) mix(s, r->expand.window, epoch);
+        if (r->pipe.steps_per_epoch && n_list[s] > (uint64_t)r->pipe.steps_per_epoch * m)
+            n_list[s] = (uint64_t)r->pipe.steps_per_epoch * m;
+        if (r->window) mix(s, r->window, epoch);
     }
 }
 
 static int same(const rig2 *r, const dlp_batch *b) {
-    uint64_t c = r->expand.streams ? r->expand.streams : 1, m = r->batch.batch_size / c;
-    uint32_t world = r->sampler.world_size ? r->sampler.world_size : 1;
+    uint64_t c = r->pipe.streams ? r->pipe.streams : 1, m = r->batch.batch_size / c;
+    uint32_t world = r->pipe.world_size ? r->pipe.world_size : 1;
     const uint64_t *words = b->fields[0].data;
     int ok = 1;
     for (uint32_t i = 0; i < b->count && ok; i++) {
-        uint64_t g = (uint64_t)r->sampler.rank * (r->batch.batch_size / world) + i;
+        uint64_t g = (uint64_t)r->pipe.rank * (r->batch.batch_size / world) + i;
         uint64_t at = b->in_epoch * m + g % m;
         const item2 *x = &list[g / m][at];
         if (at >= n_list[g / m]) {
@@ -247,9 +247,9 @@ static int same(const rig2 *r, const dlp_batch *b) {
 }
 
 static int64_t batches(const rig2 *r) {
-    uint64_t c = r->expand.streams ? r->expand.streams : 1, m = r->batch.batch_size / c, n = 0;
-    if (r->expand.steps_per_epoch) return (int64_t)r->expand.steps_per_epoch * r->repeat.epochs;
-    for (int64_t e = 0; e < r->repeat.epochs; e++) {
+    uint64_t c = r->pipe.streams ? r->pipe.streams : 1, m = r->batch.batch_size / c, n = 0;
+    if (r->pipe.steps_per_epoch) return (int64_t)r->pipe.steps_per_epoch * r->pipe.epochs;
+    for (int64_t e = 0; e < r->pipe.epochs; e++) {
         uint64_t most = 0;
         write_down(r, (uint64_t)e);
         for (uint64_t s = 0; s < c; s++)
@@ -292,27 +292,26 @@ static void any_case(uint64_t *random, int processes) {
     memset(&shm, 0, sizeof shm);
     shm.max_kills = 100;
     init(&r, filter);
-    r.repeat.epochs = 1 + test_pick(random, 2);
+    r.pipe.epochs = 1 + test_pick(random, 2);
     r.map = test_pick(random, 2) ? add_one : NULL;
-    if (test_pick(random, 2))
-        r.expand.window = 1 + test_pick(random, test_pick(random, 2) ? 50 : 5000);
+    if (test_pick(random, 2)) r.window = 1 + test_pick(random, test_pick(random, 2) ? 50 : 5000);
     r.sampler.order = (int32_t)test_pick(random, 2);
     r.expand.shuffle_items = (int32_t)test_pick(random, 2);
-    r.expand.streams = streams[test_pick(random, 4)];
+    r.pipe.streams = streams[test_pick(random, 4)];
     r.batch.batch_size = 8 * (1 + test_pick(random, 3));
-    if (test_pick(random, 2)) r.expand.steps_per_epoch = 1 + test_pick(random, 20);
-    r.expand.workers.num_workers = makers[test_pick(random, processes ? 3 : 4)];
+    if (test_pick(random, 2)) r.pipe.steps_per_epoch = 1 + test_pick(random, 20);
+    r.by.num_workers = makers[test_pick(random, processes ? 3 : 4)];
     r.fetch.num_workers = workers[test_pick(random, 3)];
-    if (r.expand.window == 0 && test_pick(random, 4) == 0) r.expand.queue_size = 200;
+    if (r.window == 0 && test_pick(random, 4) == 0) r.cells = 200;
     if (test_pick(random, 3) == 0) {
-        r.expand.workers.on_error = DLP_ON_ERROR_DROP;
+        r.by.on_error = DLP_ON_ERROR_DROP;
         seen->torn = 2 + test_pick(random, 20);
     }
     seen->spoils = (int)(*random >> 63);
     if (processes) {
         r.pipe.shm = &shm;
-        r.expand.workers.placement = r.fetch.placement = DLP_PLACE_PROCESSES;
-        if (r.expand.workers.num_workers > 0) seen->kill_every = 40 + test_pick(random, 90);
+        r.by.placement = r.fetch.placement = DLP_PLACE_PROCESSES;
+        if (r.by.num_workers > 0) seen->kill_every = 40 + test_pick(random, 90);
     }
     CHECK(run(&r, NULL) == batches(&r));
 }
@@ -335,11 +334,11 @@ static void ranks__streams_divided__same_rows(void) {
         for (uint32_t rank = 0; rank < world; rank++) {
             rig2 r;
             init(&r, 0);
-            r.repeat.epochs = 2;
-            r.sampler.rank = rank;
-            r.sampler.world_size = world;
-            r.expand.streams = 4;
-            r.expand.steps_per_epoch = 30;
+            r.pipe.epochs = 2;
+            r.pipe.rank = rank;
+            r.pipe.world_size = world;
+            r.pipe.streams = 4;
+            r.pipe.steps_per_epoch = 30;
             CHECK(run(&r, NULL) == 60);
         }
 }
@@ -350,14 +349,14 @@ static void resume__behind_any_batch__goes_on_exactly(void) {
         rig2 r;
         int64_t all;
         init(&r, i % 2);
-        r.expand.window = i < 2 ? 0 : 21;
-        r.repeat.epochs = 2;
-        r.expand.streams = 2;
+        r.window = i < 2 ? 0 : 21;
+        r.pipe.epochs = 2;
+        r.pipe.streams = 2;
         all = batches(&r);
         CHECK(all < 400 && run(&r, states) == all);
         for (int64_t k = 0; k < all; k += 1 + k / 16) {
             r.pipe.resume = &states[k];
-            r.expand.workers.num_workers = (int32_t)(k % 5) - 1;
+            r.by.num_workers = (int32_t)(k % 5) - 1;
             CHECK(run(&r, NULL) == all - k - 1);
         }
     }
@@ -393,22 +392,21 @@ static void seek__inside_runs__as_written_down(uint64_t seed) {
         rig2 r;
         int64_t all;
         init(&r, i % 2);
-        r.repeat.epochs = 3;
-        r.expand.streams = 1u << test_pick(&seed, 3);
-        r.expand.window = test_pick(&seed, 2) ? 0 : 1 + test_pick(&seed, 40);
-        r.expand.steps_per_epoch = test_pick(&seed, 3) ? 0 : 20;
+        r.pipe.epochs = 3;
+        r.pipe.streams = 1u << test_pick(&seed, 3);
+        r.window = test_pick(&seed, 2) ? 0 : 1 + test_pick(&seed, 40);
+        r.pipe.steps_per_epoch = test_pick(&seed, 3) ? 0 : 20;
         if (test_pick(&seed, 2)) {
-            r.expand.workers.on_error = DLP_ON_ERROR_DROP;
+            r.by.on_error = DLP_ON_ERROR_DROP;
             seen->torn = 4;
         }
         all = batches(&r);
         CHECK(all < 1000 && run(&r, states) == all);
-        r.expand.workers.num_workers = (int32_t)test_pick(&seed, 5) - 1;
+        r.by.num_workers = (int32_t)test_pick(&seed, 5) - 1;
         if (i % 3 == 2) {
             r.pipe.shm = &shm;
-            r.expand.workers.placement = r.fetch.placement = DLP_PLACE_PROCESSES;
-            if (r.expand.workers.num_workers > 0)
-                seen->kill_every = 500; /* restarts take their turns */
+            r.by.placement = r.fetch.placement = DLP_PLACE_PROCESSES;
+            if (r.by.num_workers > 0) seen->kill_every = 500; /* restarts take their turns */
         }
         wander(&r, states, all, &seed);
     }
@@ -424,7 +422,7 @@ static void loader__filter__batches_are_full(void) {
         dlp_error err;
         uint64_t n = 0;
         init(&r, 1);
-        r.repeat.epochs = d.epochs = 3;
+        r.pipe.epochs = d.epochs = 3;
         d.dataset = r.dataset;
         d.dataset.filter = 1;
         CHECK(dlp_loader_open(&p, &d, &err) == DLP_OK);
@@ -612,16 +610,16 @@ static void stats__workers_killed__exact(void) {
         shm.max_kills = 100;
         init(&r, filter);
         r.pipe.shm = &shm;
-        r.expand.workers.placement = r.fetch.placement = DLP_PLACE_PROCESSES;
-        r.expand.window = filter ? 0 : 10;
-        r.repeat.epochs = 2;
+        r.by.placement = r.fetch.placement = DLP_PLACE_PROCESSES;
+        r.window = filter ? 0 : 10;
+        r.pipe.epochs = 2;
         seen->kill_every = 50;
         CHECK(open_pipe(&r, &p, &err) == DLP_OK);
         while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) dlp_pipe_release(p, b);
         write_down(&r, 0);
         CHECK(dlp_pipe_stats(p, &stats) == DLP_OK && g->kind == DLP_STAGE_EXPAND);
         CHECK(g->restarts > 0 && g->inputs == 2 * INPUTS && g->inputs_items == 2 * n_list[0]);
-        CHECK(g->window == r.expand.window && g->cell_bytes > 0);
+        CHECK(g->window == r.window && g->cell_bytes > 0);
         CHECK(dlp_pipe_explain(p, text, sizeof text) > 0);
         CHECK(strstr(text, filter ? "'expand' keeps 9.7 %: 10.3" : "'expand' makes 2.10 items") !=
               NULL);
@@ -662,12 +660,12 @@ static void fail__each_input_of_a_run_once__all_come(int first) {
     rig2 r;
     init(&r, 0);
     seen->first = first;
-    r.repeat.epochs = 1;
-    r.expand.workers.num_workers = 1;
-    r.expand.workers.retries = 1;
+    r.pipe.epochs = 1;
+    r.by.num_workers = 1;
+    r.by.retries = 1;
     if (first == DIES) {
         r.pipe.shm = &shm;
-        r.expand.workers.placement = r.fetch.placement = DLP_PLACE_PROCESSES;
+        r.by.placement = r.fetch.placement = DLP_PLACE_PROCESSES;
     }
     CHECK(run(&r, NULL) == batches(&r));
     CHECK((seen->runs > 1 || inside_debug()) && seen->wrong == 0);
@@ -716,9 +714,9 @@ static void fail__inside_runs__named_in_its_place(uint32_t window) {
         init(&r, 0);
         seen->torn = 20 + i;
         write_down_torn(0, window);
-        r.expand.window = window;
-        r.expand.workers.num_workers = makers[i % 5];
-        r.expand.queue_size = i % 5 == 4 && window == 0 ? 100 : 0;
+        r.window = window;
+        r.by.num_workers = makers[i % 5];
+        r.cells = i % 5 == 4 && window == 0 ? 100 : 0;
         CHECK(open_pipe(&r, &p, &err) == DLP_OK);
         do {
             rc = dlp_pipe_next_timeout(p, &b, 20000);
@@ -741,8 +739,8 @@ static void fail__ahead_of_an_epoch_that_is_left__unseen(uint64_t seed) {
         int ok = 1;
         init(&r, 0);
         seen->torn = 20 + i;
-        r.repeat.epochs = 8;
-        r.expand.workers.num_workers = makers[i % 3];
+        r.pipe.epochs = 8;
+        r.by.num_workers = makers[i % 3];
         CHECK(open_pipe(&r, &p, &err) == DLP_OK);
         for (uint64_t epoch = 0; epoch < 8 && ok; epoch++) {
             uint64_t n = 0;
@@ -772,13 +770,13 @@ static void set_epoch__any_end__no_callback_before_or_beside_it(void) {
         init(&r, i % 2);
         seen->set = 1;
         seen->now = UINT64_MAX;
-        r.repeat.epochs = 3;
-        r.repeat.set_epoch = epoch_set;
-        r.expand.workers.num_workers = makers[i / 2 % 3];
-        r.expand.streams = i % 4 ? 4 : 1;
-        r.expand.window = i / 6 % 2 ? 32 : 0;
+        r.pipe.epochs = 3;
+        r.pipe.set_epoch = epoch_set;
+        r.by.num_workers = makers[i / 2 % 3];
+        r.pipe.streams = i % 4 ? 4 : 1;
+        r.window = i / 6 % 2 ? 32 : 0;
         r.batch.last = i / 12 == 0 ? DLP_LAST_DROP : DLP_LAST_PARTIAL;
-        r.expand.steps_per_epoch = i / 12 == 1 ? 2 : 0;
+        r.pipe.steps_per_epoch = i / 12 == 1 ? 2 : 0;
         CHECK(open_pipe(&r, &p, &err) == DLP_OK);
         while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
             CHECK(b->epoch == seen->now);
@@ -799,14 +797,14 @@ static void desc__what_is_not_possible__refused(void) {
     init(&r, 0), r.expand.max_out = 0;
     CHECK(fails(&r, &err) == DLP_ERR_ARG && strcmp(err.field, "max_out") == 0);
     init(&r, 1), r.expand.n_fields = 2, r.expand.fields = out_fields;
-    CHECK(fails(&r, &err) == DLP_ERR_ARG && strcmp(err.field, "n_fields") == 0);
+    CHECK(fails(&r, &err) == DLP_ERR_ARG && strcmp(err.field, "expand.expand") == 0);
     init(&r, 1), r.pipe.unordered = 1;
     CHECK(fails(&r, &err) == DLP_ERR_ARG && strcmp(err.field, "unordered") == 0);
-    init(&r, 1), r.expand.workers.dispatch = DLP_DISPATCH_BATCHES;
+    init(&r, 1), r.by.dispatch = 3;
     CHECK(fails(&r, &err) == DLP_ERR_ARG && strcmp(err.field, "dispatch") == 0);
-    init(&r, 1), r.sampler.order = DLP_ORDER_REPLACEMENT;
-    CHECK(fails(&r, &err) == DLP_ERR_ARG && strcmp(err.field, "sampler.order") == 0);
-    init(&r, 1), r.fetch.on_error = DLP_ON_ERROR_REPLACE;
+    init(&r, 1), r.sampler.order = DLP_ORDER_PARTS;
+    CHECK(fails(&r, &err) == DLP_ERR_ARG && strcmp(err.field, "list.order.order") == 0);
+    init(&r, 1), r.by.on_error = DLP_ON_ERROR_REPLACE;
     CHECK(fails(&r, &err) == DLP_ERR_ARG && strcmp(err.field, "on_error") == 0);
     init(&r, 0), r.map = add_one, r.map_on_error = DLP_ON_ERROR_REPLACE; /* by itself, always */
     CHECK(fails(&r, &err) == DLP_ERR_ARG && strcmp(err.field, "on_error") == 0);

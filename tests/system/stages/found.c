@@ -82,7 +82,7 @@ static int can_run(const found_rig *r) {
         for (uint64_t s = 0; s < c; s++) {
             found_stream(r, e, s, found_want(r), &order);
             if (order.n[s] < found_want(r)) return 0;
-            if (order.n[s] < m && r->d.batch.last == DLP_LAST_DROP) return 0;
+            if (order.n[s] < m && r->d.drop_last == DLP_LAST_DROP) return 0;
             if (order.n[s] == 0 && r->d.pipe.world_size > 1) return 0;
             any += order.n[s];
         }
@@ -104,7 +104,7 @@ static void any_case(uint64_t *random, int processes) {
     if (how == 4) r.d.parts.min_items = r.d.parts.max_items / 2;
     r.d.pipe.streams = streams[test_pick(random, 4)];
     r.d.batch_size = 8 * (1 + test_pick(random, 5));
-    r.d.batch.last = (int32_t)test_pick(random, 3);
+    r.d.drop_last = (int32_t)test_pick(random, 3);
     if (test_pick(random, 2)) r.d.pipe.steps_per_epoch = 1 + test_pick(random, 60);
     if (test_pick(random, 2)) r.d.parts.window = 1 + test_pick(random, 120);
     if (test_pick(random, 3) == 0) r.d.parts.weights = any_weights(random);
@@ -114,7 +114,7 @@ static void any_case(uint64_t *random, int processes) {
     r.d.sampler.threaded = (int32_t)test_pick(random, 2);
     r.d.epochs = 1 + test_pick(random, 3);
     r.d.pipe.prefetch_factor = (int32_t)test_pick(random, 5);
-    if (test_pick(random, 4) == 0) r.d.batch.collate = dlp_collate_pad;
+    if (test_pick(random, 4) == 0) r.d.collate = dlp_collate_pad;
     if (test_pick(random, 4) == 0) r.d.fetch.workers.dispatch = DLP_DISPATCH_BATCHES;
     while (world > r.d.pipe.streams) world /= 2;
     r.d.pipe.world_size = world;
@@ -134,9 +134,9 @@ static void any_case(uint64_t *random, int processes) {
                "%d %d threaded %d epochs %d world %u prefetch %d collate %d kill %u window %u "
                "weights %d\n",
                (int)r.d.parts.n_parts, (int)r.d.parts.max_items, how, r.d.pipe.streams,
-               r.d.batch_size, r.d.batch.last, (int)r.d.pipe.steps_per_epoch, r.d.shuffle,
+               r.d.batch_size, r.d.drop_last, (int)r.d.pipe.steps_per_epoch, r.d.shuffle,
                r.d.parts.workers.num_workers, r.d.num_workers, r.d.sampler.threaded,
-               (int)r.d.epochs, world, r.d.pipe.prefetch_factor, r.d.batch.collate != NULL,
+               (int)r.d.epochs, world, r.d.pipe.prefetch_factor, r.d.collate != NULL,
                seen->kill_every, r.d.parts.window, r.d.parts.weights != NULL);
 }
 
@@ -195,7 +195,7 @@ static void cells__one_less_than_the_least__refused(void) {
         for (int i = 0; i < 40; i++) seen->counts[i] = 1;
         r.d.pipe.streams = 4;
         r.d.batch_size = 16;
-        r.d.batch.last = last;
+        r.d.drop_last = last;
         r.d.parts.queue_size = least - 1;
         CHECK(dlp_loader_open(&p, &r.d, &err) == DLP_ERR_ARG);
         CHECK(strcmp(err.field, "queue.capacity") == 0);
@@ -255,10 +255,10 @@ static void cells__least__as_written_down(uint64_t seed) {
         }
         r.d.pipe.streams = streams[test_pick(&seed, 4)];
         r.d.batch_size = 8 * (1 + test_pick(&seed, 3));
-        r.d.batch.last = (int32_t)test_pick(&seed, 3);
+        r.d.drop_last = (int32_t)test_pick(&seed, 3);
         steps = test_pick(&seed, 2) ? 1 + test_pick(&seed, 40) : 0;
         look = r.d.batch_size / r.d.pipe.streams;
-        if (steps == 0) look = r.d.batch.last == DLP_LAST_DROP ? 2 * look : look + 1;
+        if (steps == 0) look = r.d.drop_last == DLP_LAST_DROP ? 2 * look : look + 1;
         r.d.pipe.steps_per_epoch = steps;
         r.d.parts.window = window;
         r.d.parts.queue_size = cells_needed(&r, look) * r.d.pipe.streams;
@@ -568,7 +568,7 @@ static void end__streams_of_any_length__rules_hold(void) {
             found_init(&r, seen, 4, 100);
             r.d.shuffle = 0;
             r.d.pipe.streams = streams;
-            r.d.batch.last = last;
+            r.d.drop_last = last;
             r.d.epochs = 2;
             seen->counts[0] = 100; /* far longer, 0, one, some */
             seen->counts[1] = last == DLP_LAST_DROP ? 9 : 0;
@@ -687,7 +687,7 @@ static void end__nothing_at_all__an_error(void) {
     CHECK(fails(&r, &err) == DLP_ERR_CALLBACK && strstr(err.message, "rank 0") != NULL);
     CHECK(seen->begun < 100); /* two passes, and what was asked for ahead */
     r.d.pipe.steps_per_epoch = 0;
-    r.d.batch.last = DLP_LAST_DROP;
+    r.d.drop_last = DLP_LAST_DROP;
     seen->counts[3] = 5;
     CHECK(fails(&r, &err) == DLP_ERR_CALLBACK && strstr(err.message, "no full batch") != NULL);
 }
@@ -749,7 +749,7 @@ static void fail__last_of_its_stream__is_never_lost(void) {
         seen->fail_part = 4;
         r.d.shuffle = 0;
         r.d.epochs = 2;
-        r.d.batch.last = i / 8 == 0 ? DLP_LAST_DROP : i / 8 == 1 ? DLP_LAST_PARTIAL : DLP_LAST_PAD;
+        r.d.drop_last = i / 8 == 0 ? DLP_LAST_DROP : i / 8 == 1 ? DLP_LAST_PARTIAL : DLP_LAST_PAD;
         r.d.parts.window = (uint32_t)window;
         r.d.parts.workers.num_workers = i / 2 % 2 ? DLP_NONE : 2;
         n = batches_before(&r, &err, &rc);
@@ -774,7 +774,7 @@ static void fail__behind_the_end__epoch_ends(void) {
         for (int k = 1; k < 8; k += 2) seen->counts[k] = fails_first ? 10 : 4; /* stream 1 */
         seen->sleep_us = i / 2 % 2 ? 2000 : 0; /* stream 0 is slow */
         r.d.shuffle = 0;
-        r.d.batch.last = DLP_LAST_DROP;
+        r.d.drop_last = DLP_LAST_DROP;
         r.d.pipe.streams = 2;
         r.d.parts.workers.num_workers = i / 4 ? 3 : 1;
         CHECK(batches_before(&r, &err, &rc) == (fails_first ? 5 : 4));
@@ -793,7 +793,7 @@ static void fail__all__returns_the_cause(void) {
     r.d.parts.min_items = 100;
     r.d.batch_size = 64;
     for (int i = 0; i < 4; i++) {
-        r.d.batch.last = i % 2 ? DLP_LAST_DROP : DLP_LAST_PARTIAL;
+        r.d.drop_last = i % 2 ? DLP_LAST_DROP : DLP_LAST_PARTIAL;
         r.d.pipe.steps_per_epoch = i / 2 ? 10 : 0;
         CHECK(batches_before(&r, &err, &rc) == 0 && rc == DLP_ERR_CALLBACK);
         CHECK(strstr(err.message, "no such file") != NULL && err.has_item == 1);
@@ -812,7 +812,7 @@ static void fail__drop__epoch_of_nothing_tells_the_cause(void) {
     found_init(&r, seen, 8, 10);
     for (int k = 0; k < 8; k++) seen->counts[k] = k == 2 ? 7 : 0;
     seen->fail_part = 7;
-    r.d.batch.last = DLP_LAST_DROP;
+    r.d.drop_last = DLP_LAST_DROP;
     r.d.parts.workers.on_error = DLP_ON_ERROR_DROP;
     CHECK(batches_before(&r, &err, &rc) == 0 && rc == DLP_ERR_CALLBACK);
     CHECK(strstr(err.message, "no full batch") && strstr(err.message, "the first left out"));

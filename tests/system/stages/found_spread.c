@@ -20,7 +20,7 @@ static void init(found_rig *r) {
     r->d.pipe.streams = 3;
     r->d.shuffle = 0;
     r->d.batch_size = 3 * EACH;
-    r->d.batch.last = DLP_LAST_DROP;
+    r->d.drop_last = DLP_LAST_DROP;
 }
 
 static uint64_t take(dlp_pipe *p, uint64_t most, dlp_state *state) {
@@ -154,7 +154,7 @@ static void resume__passes_that_are_not_whole__not_counted(void) {
     found_rig r;
     dlp_pipe *p;
     init(&r);
-    r.d.batch.last = DLP_LAST_PARTIAL;
+    r.d.drop_last = DLP_LAST_PARTIAL;
     r.d.epochs = 2;
     CHECK(found_open(&r, &p) == DLP_OK);
     CHECK(take(p, 3, &state) == 3);

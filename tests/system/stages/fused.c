@@ -30,7 +30,8 @@ static struct how {
     int32_t own; /* num_workers of the rows behind the fetch: 0, or DLP_NONE */
     uint32_t in_flight;
     int32_t workers, placement, on_error, retries;
-    int deal;
+    int deal, async;            /* async: the fetch is an asynchronous source */
+    dlp_workers_desc policy[5]; /* what rows 2 to 4 say of their failures */
     int fails, rc;  /* this row fails at each tenth item: 1 fetch, 2 sum, 3 label, 4 turn */
     int words;      /* ... by dlp_fail */
     uint32_t until; /* ... in so many attempts; 0: in all */
@@ -83,6 +84,30 @@ static int base(void *user, dlp_item *it) {
     const int rc = maybe_fails(1, it);
     return rc != 0 ? rc : fetch(user, it);
 }
+
+/* A source that answers later, the last first. */
+static _Thread_local struct {
+    dlp_item *item[7];
+    int n;
+} out_;
+
+static int submit(void *user, void *state, dlp_item *it) {
+    (void)user;
+    if (state != NULL) count(&all->wrong);
+    if (out_.n == 7) return DLP_FULL;
+    out_.item[out_.n++] = it;
+    return 0;
+}
+static int reap(void *user, void *state, dlp_item **done, int *code, int most, int timeout_ms) {
+    int n = 0;
+    (void)state, (void)timeout_ms;
+    for (; out_.n > 0 && n < most; n++) {
+        done[n] = out_.item[--out_.n];
+        code[n] = base(user, done[n]);
+    }
+    return n;
+}
+static const dlp_async async_ = {submit, reap};
 
 static int sum(void *user, dlp_item *it) { /* sees x, text, sum */
     uint64_t *to = it->data[2];
@@ -143,7 +168,14 @@ static int open_table(dlp_pipe **p, const dlp_state *resume, dlp_error *err) {
          .map = {.item = turn, .fields = &tail_fields[fixed], .n_fields = 1}}};
     uint32_t n = 5;
     if (only != 0) nodes[2] = nodes[only], n = 3;
-    for (uint32_t i = 2; i < n; i++) nodes[i].workers = own;
+    for (uint32_t i = 2; i < n; i++) {
+        nodes[i].workers = only == 0 ? how.policy[i] : own;
+        nodes[i].workers.num_workers = how.own;
+    }
+    if (how.async) {
+        nodes[1].fetch.fetch = NULL;
+        nodes[1].fetch.async = &async_;
+    }
     nodes[0].queue.deal = how.deal;
     nodes[1].fetch.in_flight = how.in_flight;
     nodes[1].fetch.writes_all_bytes = how.in_flight == 0;
@@ -230,6 +262,9 @@ static void fused__any_workers__the_bytes_and_states_of_stages(void) {
         {.workers = 2, .in_flight = 5},
         {.workers = 2, .placement = DLP_PLACE_PROCESSES},
         {.workers = 2, .placement = DLP_PLACE_PROCESSES, .in_flight = 4},
+        {.workers = 1, .in_flight = 5, .async = 1},
+        {.workers = 3, .in_flight = 16, .async = 1},
+        {.workers = 2, .placement = DLP_PLACE_PROCESSES, .in_flight = 4, .async = 1},
     };
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         how = ways[i];
@@ -246,8 +281,9 @@ static void fused__any_workers__the_bytes_and_states_of_stages(void) {
 static void process__dies_in_the_last_row__no_byte_differs(void) {
     how = (struct how){.workers = 2, .placement = DLP_PLACE_PROCESSES};
     take(&one, -1, NULL);
-    for (int many = 0; many < 5; many += 4) {
+    for (int many = 0; many < 9; many += 4) {
         how.in_flight = (uint32_t)many;
+        how.async = many == 8;
         how.kill_every = 70;
         take(&two, -1, NULL);
         CHECK(two.rc == DLP_END && two.n == BATCHES && all->kills > ITEMS * EPOCHS);
@@ -258,19 +294,18 @@ static void process__dies_in_the_last_row__no_byte_differs(void) {
 /* ---- callbacks that fail ---- */
 
 static void row__fails__the_policy_of_the_stage_and_the_name_of_the_row(void) {
-    for (int many = 0; many < 5; many += 4)
+    for (int many = 0; many < 9; many += 4)
         for (int row = 1; row <= 4; row++) {
-            char text[32];
             if (only != 0 && row != 1 && row != only) continue;
             how = (struct how){.workers = 2, .fails = row, .rc = -7, .words = row % 2};
             how.in_flight = (uint32_t)many;
+            how.async = many == 8;
             take(&two, -1, NULL);
-            CHECK(two.rc == DLP_ERR_CALLBACK && strcmp(two.err.stage, "read") == 0);
+            CHECK(two.rc == DLP_ERR_CALLBACK && strcmp(two.err.stage, names[row]) == 0);
             CHECK(two.err.has_item && two.err.index % 10 == 7);
-            snprintf(text, sizeof text, "node \"%s\": ", names[row]);
-            CHECK((strncmp(two.err.message, text, strlen(text)) == 0) == (row > 1));
-            CHECK(strstr(two.err.message, row % 2 ? "7 is bad" : "the callback returned -7") !=
-                  NULL);
+            CHECK(strncmp(two.err.message, row % 2 ? "item " : "the callback returned -7",
+                          row % 2 ? 5 : 24) == 0);
+            CHECK(row % 2 == 0 || strstr(two.err.message, "7 is bad") != NULL);
             CHECK(two.err.errnum == (row % 2 ? 5 : 0));
         }
 }
@@ -338,12 +373,100 @@ static void row__is_left_out_or_replaced__as_by_a_stage_of_its_own(void) {
         CHECK(two.valid == (uint64_t)(i == 0 ? ITEMS - ITEMS / 10 : ITEMS) * EPOCHS);
         same_from(0);
     }
+    how = (struct how){.workers = 2, .on_error = DLP_ON_ERROR_REPLACE, .fails = 4, .rc = DLP_SKIP};
+    how.policy[4].on_error = DLP_ON_ERROR_DROP; /* of the row, so nothing takes its item's place */
+    take(&two, -1, NULL);
+    CHECK(two.rc == DLP_END && two.valid == (ITEMS - ITEMS / 10) * EPOCHS);
     how = (struct how){.workers = 2, .fails = 3, .rc = DLP_SKIP};
     both();
     CHECK(two.rc == DLP_END && two.valid == (ITEMS - ITEMS / 10) * EPOCHS);
     how = (struct how){.workers = 2, .fails = 3, .rc = DLP_END};
     take(&two, -1, NULL);
-    CHECK(two.rc == DLP_ERR_CALLBACK && strstr(two.err.message, "node \"labels\": ") != NULL);
+    CHECK(two.rc == DLP_ERR_CALLBACK && strcmp(two.err.stage, "labels") == 0);
+}
+
+/* Each row may have retries and on_error of its own; a row that says nothing has those of the
+   fetch. One row fails so many times at each tenth item. What comes is what a count says. */
+static void rows__policies_of_their_own__as_a_count_says(void) {
+    static const int32_t on_errors[] = {DLP_ON_ERROR_RAISE, DLP_ON_ERROR_DROP};
+    for (uint64_t k = 0; k < 48; k++) {
+        const dlp_workers_desc *policy;
+        uint32_t dropped = 0, failed = 0, left;
+        how = (struct how){.workers = 2, .rc = -7};
+        how.fails = 1 + (int)(k % 4);
+        how.until = 1 + (uint32_t)(dlp_hash(1, k, 0, 0) % 5);
+        how.in_flight = k / 4 % 4 < 2 ? 0 : 4;
+        how.async = k / 4 % 4 == 3;
+        how.placement = k / 4 % 3 == 1 ? DLP_PLACE_PROCESSES : 0;
+        for (uint64_t row = 1; row <= 4; row++)
+            if (dlp_hash(2, k, row, 0) % 3 > 0)
+                how.policy[row] =
+                    (dlp_workers_desc){.retries = (int32_t)(dlp_hash(3, k, row, 0) % 4),
+                                       .retry_backoff_ms = (int32_t)(dlp_hash(4, k, row, 0) % 2),
+                                       .on_error = on_errors[dlp_hash(5, k, row, 0) % 2]};
+        how.on_error = how.policy[1].on_error;
+        how.retries = how.policy[1].retries;
+        policy = &how.policy[how.fails];
+        if (policy->retries == 0 && policy->on_error == 0 && policy->retry_backoff_ms == 0)
+            policy = &how.policy[1];
+        left = how.until;
+        for (int epoch = 0; epoch < EPOCHS; epoch++) {
+            const uint32_t tries = (uint32_t)policy->retries + 1;
+            dropped += left >= tries;
+            failed += left < tries ? left : tries;
+            left -= left < tries ? left : tries;
+        }
+        take(&two, -1, NULL);
+        if (dropped > 0 && policy->on_error == DLP_ON_ERROR_RAISE) {
+            CHECK(two.rc == DLP_ERR_CALLBACK && strcmp(two.err.stage, names[how.fails]) == 0);
+            continue;
+        }
+        CHECK(two.rc == DLP_END && two.n == BATCHES);
+        CHECK(two.valid == (uint64_t)EPOCHS * ITEMS - (uint64_t)dropped * ITEMS / 10);
+        CHECK(how.fails == 1 || all->fetched == EPOCHS * ITEMS + (failed - dropped) * ITEMS / 10);
+    }
+}
+
+/* ---- a deadline, and rows behind that take their time ---- */
+
+static int reap_first(void *user, void *state, dlp_item **done, int *code, int most,
+                      int timeout_ms) {
+    (void)state, (void)most, (void)timeout_ms;
+    if (out_.n == 0) return 0;
+    usleep(40000);
+    done[0] = out_.item[0]; /* the oldest alone */
+    memmove(out_.item, out_.item + 1, (size_t)--out_.n * sizeof *out_.item);
+    *(uint64_t *)done[0]->data[0] = done[0]->index;
+    return code[0] = 0, (void)user, 1;
+}
+static int take_long(void *user, dlp_item *it) {
+    (void)user, (void)it;
+    usleep(40000);
+    return 0;
+}
+
+/* What was answered waits while rows behind other answers run: that is no time of the source. Of 7
+   requests the last comes back after 280 ms in reap, and 560 ms in all. */
+static void rows_behind__take_long__no_request_is_past_its_deadline(void) {
+    static const dlp_async async = {submit, reap_first};
+    static const dlp_field x = {"x", DLP_U64, 0, {0}, 0, 0};
+    const dlp_node nodes[] = {
+        {.name = "items", .verb = DLP_LIST, .list = {.n_items = 28}},
+        {.name = "read",
+         .verb = DLP_FETCH,
+         .fetch = {.async = &async, .in_flight = 7, .fields = &x, .n_fields = 1},
+         .workers = {.num_workers = 1, .deadline_ms = 450}},
+        {.name = "long", .verb = DLP_MAP, .map = {.item = take_long}},
+        {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 7}}};
+    dlp_pipe *p = NULL;
+    dlp_batch *b;
+    int rc;
+    CHECK(dlp_pipe_open(&p, DLP_NODES(nodes), NULL, NULL) == DLP_OK);
+    if (p == NULL) return;
+    while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) dlp_pipe_release(p, b);
+    CHECK(rc == DLP_END);
+    if (rc != DLP_END) printf("  %s\n", dlp_pipe_error(p)->message);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
 }
 
 static void fetch__sets_a_length_above_its_maximum__no_row_sees_it(void) {
@@ -414,6 +537,73 @@ static void cache__behind_the_rows__keeps_what_they_made(void) {
     CHECK(all->turned == all->fetched && all->summed == all->fetched);
 }
 
+/* ---- a fetch that writes all bytes, of rooms that are larger than its items ---- */
+
+enum { ROOM = 5000, ROOM_ITEMS = 400 };
+static uint32_t room_wrong; /* by several workers */
+
+static uint64_t room_length(uint64_t index) {
+    return index % 11 == 2 ? 0 : index % 7 == 1 ? ROOM : dlp_hash(7, index, 0, 0) % 300;
+}
+
+/* Most bytes are zeros. An item without rows does not set its length. */
+static int room_fetch(void *user, dlp_item *it) {
+    const uint64_t n = room_length(it->index);
+    (void)user;
+    if (it->length[0] != 0) count(&room_wrong);
+    for (uint64_t k = 0; k < n; k++) ((uint8_t *)it->data[0])[k] = k % 256 < 200 ? 0 : 7;
+    if (n > 0) it->length[0] = n;
+    return 0;
+}
+
+static int room_same(const uint8_t *row, uint64_t index, uint64_t length) {
+    const uint64_t n = room_length(index);
+    int ok = length == n;
+    for (uint64_t k = 0; k < ROOM; k++) ok &= row[k] == (k < n && k % 256 >= 200 ? 7 : 0);
+    return ok;
+}
+
+static int room_map(void *user, dlp_item *it) {
+    (void)user;
+    if (!room_same(it->data[0], it->index, it->length[0])) count(&room_wrong);
+    return 0;
+}
+
+static void row__adds_a_field_to_a_fetch_that_writes_all__finds_no_earlier_item(void) {
+    static const dlp_field field = {"bytes", DLP_U8, 1, {ROOM}, 1, 0};
+    for (int k = 0; k < 6; k++) {
+        const int32_t n = k / 2 > 0 ? 2 : DLP_NONE;
+        const dlp_node nodes[] = {
+            {.name = "items", .verb = DLP_LIST, .list = {.n_items = ROOM_ITEMS, .shuffle = 1}},
+            {.name = "read",
+             .verb = DLP_FETCH,
+             .fetch = {.fetch = room_fetch,
+                       .fields = &field,
+                       .n_fields = 1,
+                       .in_flight = k / 2 == 2 ? 3 : 0,
+                       .writes_all_bytes = 1},
+             .workers = {.num_workers = n}},
+            {.name = "add",
+             .verb = DLP_MAP,
+             .map = {.item = room_map, .fields = &sum_field, .n_fields = 1},
+             .workers = {.num_workers = k % 2 ? DLP_NONE : 0}},
+            {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = ROWS}}};
+        dlp_pipe *p;
+        dlp_batch *b;
+        int rc, ok = 1;
+        room_wrong = 0;
+        CHECK(dlp_pipe_open(&p, nodes, 4, &(dlp_pipe_desc){.epochs = 2}, NULL) == DLP_OK);
+        while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
+            const uint8_t *row = b->fields[0].data;
+            for (uint32_t r = 0; r < b->count; r++, row += ROOM)
+                ok &= room_same(row, b->index[r], b->fields[0].lengths[r]);
+            CHECK(dlp_pipe_release(p, b) == DLP_OK);
+        }
+        CHECK(rc == DLP_END && ok && room_wrong == 0);
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+    }
+}
+
 /* ---- what a table may not say ---- */
 
 static int same_item(void *user, dlp_item *it) {
@@ -481,13 +671,16 @@ int main(void) {
         process__dies_in_the_last_row__no_byte_differs();
         row__fails_once__fetch_and_all_rows_are_tried_again();
         row__is_left_out_or_replaced__as_by_a_stage_of_its_own();
+        rows__policies_of_their_own__as_a_count_says();
         idempotent_map__a_row_behind_it_is_not__each_item_is_changed_once();
     }
     fixed = 0;
+    rows_behind__take_long__no_request_is_past_its_deadline();
     fetch__sets_a_length_above_its_maximum__no_row_sees_it();
     last_row__sets_a_length_of_a_field_of_fixed_size__refused();
     mix__of_two_fetches__each_item_is_cleared_counts_once_and_is_kept();
     cache__behind_the_rows__keeps_what_they_made();
+    row__adds_a_field_to_a_fetch_that_writes_all__finds_no_earlier_item();
     table__has_too_many_rows_or_fields__refused_by_the_row();
     return test_end("fused");
 }

@@ -34,6 +34,7 @@ static inline void atomics_hook(int kind, const void *at) {
 #endif
 
 #define ITEMS 60
+#define GUARD_STAGE 3 /* behind the two of the list, and the fetch */
 
 static const dlp_field fields_[3] = {
     {"x", DLP_F32, 1, {4}, 0, 0}, {"n", DLP_I16, 0, {0}, 0, 0}, {"h", DLP_F16, 1, {2}, 1, 0}};
@@ -70,8 +71,8 @@ static void death_here(const void *at) {
     static int begun;
     const uint8_t *from, *to;
     if (deaths_ == NULL || deaths_->at == 0 || pipe_ == NULL || getpid() == first_) return;
-    from = dlpi_area_at(pipe_, DLPI_OWN(2, DLPI_GUARD_WORDS), 0);
-    to = from + dlpi_area_bytes(pipe_, DLPI_OWN(2, DLPI_GUARD_WORDS));
+    from = dlpi_area_at(pipe_, DLPI_OWN(GUARD_STAGE, DLPI_GUARD_WORDS), 0);
+    to = from + dlpi_area_bytes(pipe_, DLPI_OWN(GUARD_STAGE, DLPI_GUARD_WORDS));
     if ((const uint8_t *)at >= from && (const uint8_t *)at < to) begun = 1;
     if (begun && __atomic_add_fetch(&deaths_->seen, 1, __ATOMIC_SEQ_CST) == deaths_->at)
         raise(SIGKILL);
@@ -98,43 +99,27 @@ static void monitor_sees(const dlp_stats *s, int guard) {
 
 /* All batches of a pipe with a guard; returns what next returned last. */
 static int run(int policy, int workers, int placement, found *to) {
-    inside_guard_desc g;
-    dlp_pipe_desc pipe;
-    dlp_sampler_desc sampler;
-    dlp_dataset ds;
-    dlp_fetch_desc fetch;
-    dlp_batch_desc batch;
+    const dlp_dataset ds = {.n_items = ITEMS, .fields = fields_, .n_fields = 3, .fetch = fetch_bad};
+    const dlp_fetch_desc fetch = {.dataset = &ds, .workers = {.num_workers = workers}};
+    rig_table t = {.n = 0};
     dlp_stats s;
     dlp_batch *b;
     dlp_pipe *p;
     int rc, guard;
-    memset(&pipe, 0, sizeof pipe);
-    memset(&sampler, 0, sizeof sampler);
-    memset(&g, 0, sizeof g);
-    memset(&ds, 0, sizeof ds);
-    memset(&fetch, 0, sizeof fetch);
-    memset(&batch, 0, sizeof batch);
     memset(to, 0, sizeof *to);
-    ds.n_items = ITEMS;
-    ds.fields = fields_;
-    ds.n_fields = 3;
-    ds.fetch = fetch_bad;
-    fetch.dataset = &ds;
-    fetch.workers.num_workers = workers;
-    g.fields = checks_;
-    g.n_fields = 3;
-    g.workers.num_workers = workers;
-    g.workers.placement = placement;
-    g.workers.on_error = policy;
-    batch.batch_size = 8;
+    table_list(&t, &(dlp_sampler_desc){.order = DLP_ORDER_SEQUENTIAL});
+    table_fetch(&t, &fetch, 0);
+    table_row(&t,
+              (dlp_node){
+                  .verb = DLP_GUARD,
+                  .guard = {.fields = checks_, .n_fields = 3},
+                  .workers = {.num_workers = workers, .placement = placement, .on_error = policy}});
+    table_row(&t, (dlp_node){.verb = DLP_BATCH, .batch = {.batch_size = 8}});
     first_ = getpid();
-    CHECK(inside_pipe_open(&p, &pipe, NULL) == DLP_OK);
     pipe_ = NULL;
-    inside_add_sampler(p, &sampler);
-    inside_add_fetch(p, &fetch);
-    guard = inside_add_guard(p, &g);
-    CHECK(guard == 2);
-    inside_add_batch(p, &batch);
+    CHECK(table_pipe(&t, &p, NULL, NULL) == DLP_OK);
+    guard = dlp_node_stage(p, "guard");
+    CHECK(guard == GUARD_STAGE);
     pipe_ = p;
     if ((rc = dlp_pipe_start(p)) != DLP_OK) rig_say(p, rc);
     CHECK(rc == DLP_OK);
@@ -203,20 +188,20 @@ static void guard__worker_dies_at_any_access__counts_are_exact(int64_t only) {
 }
 
 static void guard__bad_descs__named(void) {
-    dlp_guard_field f = {"x", 1, 0, 0, 0};
-    inside_guard_desc d;
-    dlp_pipe *p;
-    memset(&d, 0, sizeof d);
-    CHECK(inside_pipe_open(&p, NULL, NULL) == DLP_OK);
-    CHECK(inside_add_guard(p, &d) == DLP_ERR_ARG);
-    CHECK(strcmp(dlp_pipe_error(p)->field, "n_fields") == 0);
-    dlp_pipe_close(p);
-    d.fields = &f;
-    d.n_fields = 1;
-    CHECK(inside_pipe_open(&p, NULL, NULL) == DLP_OK);
-    CHECK(inside_add_guard(p, &d) == DLP_ERR_ARG);
-    CHECK(strcmp(dlp_pipe_error(p)->field, "fields[].low") == 0);
-    dlp_pipe_close(p);
+    const dlp_guard_field f = {"x", 1, 0, 0, 0};
+    const dlp_dataset ds = {.n_items = ITEMS, .fields = fields_, .n_fields = 3, .fetch = fetch_bad};
+    for (int given = 0; given < 2; given++) {
+        rig_table t = {.n = 0};
+        dlp_pipe *p;
+        dlp_error e;
+        table_list(&t, &(dlp_sampler_desc){.order = DLP_ORDER_SEQUENTIAL});
+        table_fetch(&t, &(dlp_fetch_desc){.dataset = &ds}, 0);
+        table_row(&t, (dlp_node){.verb = DLP_GUARD});
+        if (given) t.nodes[2].guard = (dlp_node_guard){.fields = &f, .n_fields = 1};
+        CHECK(table_pipe(&t, &p, NULL, &e) == DLP_ERR_ARG);
+        CHECK(strcmp(e.stage, "guard") == 0);
+        CHECK(strcmp(e.field, given ? "fields[].low" : "n_fields") == 0);
+    }
 }
 
 int main(int argc, char **argv) {

@@ -116,7 +116,7 @@ static void join__mix_of_words__each_has_its_own_item(void) {
         setup_mix(&s, 2, items, NULL);
         s.of[0].plain = s.of[1].plain = 1;
         workers_all(&s, 2 * k, 0);
-        p = setup_open(&s, 0);
+        p = setup_open(&s);
         rc = dlp_pipe_start(p);
         while (rc == DLP_OK && (rc = dlp_pipe_next(p, &b)) == DLP_OK) {
             for (uint32_t r = 0; r < b->count; r++) {
@@ -285,7 +285,7 @@ static void gate_try(int fetcher, int middle, int threads) {
         of[d]++;
     }
     want_mapped = middle ? of[0] + of[2] : 0;
-    p = setup_open(&s, 0);
+    p = setup_open(&s);
     CHECK(dlp_pipe_start(p) == DLP_OK);
     CHECK(dlp_pipe_next_timeout(p, &b, 0) == DLP_TIMEOUT);
     for (int ms = 0; ms < 5000; ms++) {
@@ -485,6 +485,8 @@ static int loader_open(setup *s, int topology, dlp_pipe **p, dlp_error *err) {
     memset(joins, 0, sizeof joins);
     fetch_desc(s, 0, &ds[0], &d.fetch);
     d.dataset = ds[0];
+    d.num_workers = d.fetch.workers.num_workers;
+    d.fetch.workers.num_workers = 0;
     d.fetch.dataset = NULL;
     for (int i = 1; i < s->n; i++) {
         fetch_desc(s, i, &ds[i], &joins[i - 1].fetch);
@@ -540,17 +542,19 @@ static void join__of_a_loader__refused_with_names(void) {
     setup_zip(&s, 2, 60);
     s.of[1].n_items = 59;
     CHECK(loader_open(&s, 0, &p, &err) == DLP_ERR_ARG);
-    CHECK(strcmp(err.stage, "labels") == 0 && strcmp(err.field, "dataset.n_items") == 0);
+    CHECK(strcmp(err.stage, "labels") == 0 && strcmp(err.field, "source.dataset.n_items") == 0);
     s.of[1].n_items = 60;
     memset(&d, 0, sizeof d);
     memset(&join, 0, sizeof join);
     fetch_desc(&s, 0, &ds[0], &d.fetch);
     fetch_desc(&s, 1, &ds[1], &join.fetch);
     d.dataset = ds[0];
+    d.num_workers = d.fetch.workers.num_workers;
+    d.fetch.workers.num_workers = 0;
     d.fetch.dataset = NULL;
     d.batch_size = 4;
     d.n_joins = 1;
-    CHECK(dlp_loader_open(&p, &d, &err) == DLP_ERR_ARG && strcmp(err.field, "joins") == 0);
+    CHECK(dlp_loader_open(&p, &d, &err) == DLP_ERR_ARG && strcmp(err.field, "n_joins") == 0);
     d.joins = &join;
     d.n_joins = UINT32_MAX;
     CHECK(dlp_loader_open(&p, &d, &err) == DLP_ERR_ARG && strcmp(err.field, "n_joins") == 0);
@@ -563,13 +567,15 @@ static void join__of_a_loader__refused_with_names(void) {
 /* ---- refusals ---- */
 
 static void refused(setup *s, int how, const char *field, const char *words) {
-    dlp_pipe *p = setup_open(s, how);
+    dlp_pipe *p = NULL;
     dlp_plan plan;
-    int rc = dlp_pipe_plan(p, &plan);
-    const dlp_error *e = dlp_pipe_error(p);
-    CHECK(rc < 0 && strcmp(e->stage, "labels") == 0 && strcmp(e->field, field) == 0);
-    CHECK(strstr(e->message, words) != NULL);
-    if (strstr(e->message, words) == NULL) printf("got: %s: %s\n", e->field, e->message);
+    dlp_error e;
+    int rc = setup_try(s, how, &p, &e);
+    if (rc == DLP_OK && (rc = dlp_pipe_plan(p, &plan)) != DLP_OK) e = *dlp_pipe_error(p);
+    CHECK(rc < 0 && strcmp(e.stage, "labels") == 0 && strcmp(e.field, field) == 0);
+    CHECK(strstr(e.message, words) != NULL);
+    if (strcmp(e.field, field) != 0 || strstr(e.message, words) == NULL)
+        printf("got: %s: %s\n", e.field, e.message);
     dlp_pipe_close(p);
 }
 
@@ -578,16 +584,15 @@ static void join__datasets_do_not_fit__refused_with_names(void) {
     setup s;
     setup_zip(&s, 2, 60);
     s.of[1].n_items = 59;
-    refused(&s, 0, "dataset.n_items", "n_items is 59, must be 60");
+    refused(&s, 0, "source.dataset.n_items", "n_items is 59, must be 60");
     setup_zip(&s, 2, 60);
     strcpy(s.of[1].names[1], "r0");
     refused(&s, 0, "fields[].name", "\"r0\"");
     setup_zip(&s, 2, 60);
     refused(&s, DLP_JOIN_MIX, "fields[].name", "differ from \"w0\"");
-    refused(&s, 2, "how", "DLP_JOIN_ZIP or DLP_JOIN_MIX");
     setup_zip(&s, 2, 60);
     s.of[1].n_items = 0;
-    refused(&s, 0, "dataset.n_items", "1..2^48");
+    refused(&s, 0, "source.dataset.n_items", "1..2^48");
     setup_mix(&s, 2, items, NULL);
     s.of[1].fields[1].shape[0] = 6;
     refused(&s, 0, "fields[].name", "type or shape");
@@ -604,75 +609,62 @@ static int expand_none(void *user, dlp_expand *x) { /* needs: parts */
 } /* needs: parts */
 
 /* A chain with something else in it. */
-static void chain_refused(int what, int how, const char *words) {
-    dlp_sampler_desc sampler;
+static void chain_refused(int what, uint32_t how, const char *stage, const char *words) {
+    static const dlp_field raw = {"raw", DLP_U8, 1, {9}, 1, 0};
+    dlp_sampler_desc sampler = {.order = what == 6 ? DLP_ORDER_PARTS : 0};
     dlp_dataset ds[2];
-    dlp_fetch_desc fetch;
-    dlp_join_desc join;
-    dlp_batch_desc batch;
+    dlp_fetch_desc fetch, join;
+    rig_table t = {.n = 0};
     dlp_plan plan;
-    dlp_pipe *p;
+    dlp_error e;
+    dlp_pipe *p = NULL;
+    int rc;
     setup s;
     setup_zip(&s, 2, 60);
-    memset(&sampler, 0, sizeof sampler);
-    memset(&join, 0, sizeof join);
-    memset(&batch, 0, sizeof batch);
     fetch_desc(&s, 0, &ds[0], &fetch);
-    fetch_desc(&s, 1, &ds[1], &join.fetch);
-    join.how = how;
-    batch.batch_size = 4;
-    CHECK(inside_pipe_open(&p, NULL, NULL) == DLP_OK);
+    fetch_desc(&s, 1, &ds[1], &join);
     ds[0].open_end = what == 1;
     if (what == 1) ds[0].n_items = 0;
     ds[1].open_end = what == 2;
     ds[1].filter = what == 3;
-    if (what == 6) sampler.order = DLP_ORDER_PARTS; /* needs: parts */
-    inside_add_sampler(p, &sampler);
-    if (what == 5) {                          /* needs: parts */
-        inside_expand_desc x;                 /* needs: parts */
-        memset(&x, 0, sizeof x);              /* needs: parts */
-        x.max_out = 2;                        /* needs: parts */
-        x.expand = expand_none;               /* needs: parts */
-        inside_add_expand(p, &x);             /* needs: parts */
-    }                                         /* needs: parts */
-    if (what == 6) {                          /* needs: parts */
-        inside_part_desc parts = part_desc(); /* needs: parts */
-        inside_add_parts(p, &parts);          /* needs: parts */
-    }                                         /* needs: parts */
-    inside_add_fetch(p, &fetch);
-    if (what == 4) {                                                /* needs: scratch */
-        static const dlp_field raw = {"raw", DLP_U8, 1, {9}, 1, 0}; /* needs: scratch */
-        inside_scratch_desc sc = {&raw, 1, 0};                      /* needs: scratch */
-        inside_map_desc m;                                          /* needs: scratch */
-        memset(&m, 0, sizeof m);                                    /* needs: scratch */
-        m.item = map_adds;                                          /* needs: scratch */
-        inside_add_scratch(p, &sc);                                 /* needs: scratch */
-        inside_add_map(p, &m);                                      /* needs: scratch */
-    }                                                               /* needs: scratch */
-    inside_add_join(p, &join);
-    if (what == 7) batch.batch_size = 1; /* needs: split */
-    inside_add_batch(p, &batch);
-    if (what == 7) {                                                  /* needs: split */
-        inside_split_desc split = {.chunk_rows = 5, .batch_size = 5}; /* needs: split */
-        inside_add_split(p, &split);                                  /* needs: split */
-    }                                                                 /* needs: split */
-    CHECK(dlp_pipe_plan(p, &plan) < 0);
-    CHECK(strcmp(dlp_pipe_error(p)->stage, "labels") == 0);
-    CHECK(strstr(dlp_pipe_error(p)->message, words) != NULL);
-    if (strstr(dlp_pipe_error(p)->message, words) == NULL)
-        printf("got: %s\n", dlp_pipe_error(p)->message);
+    table_list(&t, &sampler);
+    if (what == 6) {                       /* needs: parts */
+        dlp_part_desc parts = part_desc(); /* needs: parts */
+        table_load(&t, &parts);            /* needs: parts */
+        ds[0].n_items = 0;                 /* needs: parts */
+    }                                      /* needs: parts */
+    table_fetch(&t, &fetch, how);
+    if (what == 5)                                                             /* needs: parts */
+        table_row(&t, (dlp_node){.verb = DLP_EXPAND,                           /* needs: parts */
+                                 .expand = {.expand = expand_none,             /* needs: parts */
+                                            .max_out = 2}});                   /* needs: parts */
+    if (what == 4) {                                                           /* needs: scratch */
+        table_ends(&t, &raw, 1, 0);                                            /* needs: scratch */
+        table_row(&t, (dlp_node){.verb = DLP_MAP, .map = {.item = map_adds}}); /* needs: scratch */
+    }                                                                          /* needs: scratch */
+    table_fetch(&t, &join, how ? 2 : 0);
+    table_row(&t, (dlp_node){.verb = DLP_BATCH, .batch = {.batch_size = what == 7 ? 1 : 4}});
+    if (what == 7)                                                              /* needs: split */
+        table_row(&t, (dlp_node){.verb = DLP_SPLIT,                             /* needs: split */
+                                 .split = {.chunk_rows = 5, .batch_size = 5}}); /* needs: split */
+    rc = table_pipe(&t, &p, NULL, &e);
+    if (rc == DLP_OK && (rc = dlp_pipe_plan(p, &plan)) != DLP_OK) e = *dlp_pipe_error(p);
+    CHECK(rc < 0);
+    CHECK(strcmp(e.stage, stage) == 0);
+    CHECK(strstr(e.message, words) != NULL);
+    if (strstr(e.message, words) == NULL) printf("%d got: %s: %s\n", what, e.stage, e.message);
     dlp_pipe_close(p);
 }
 
 static void join__chain_does_not_fit__refused_with_words(void) {
-    chain_refused(1, 0, "open_end is 1, must be 0");
-    chain_refused(1, 1, "open_end is 1, must be 0");
-    chain_refused(2, 0, "goes by the numbers of items");
-    chain_refused(3, 0, "DLP_SKIP leaves the row out");
-    chain_refused(4, 1, "must directly follow");              /* needs: scratch */
-    chain_refused(5, 0, "\"expand\" makes items of unknown"); /* needs: parts */
-    chain_refused(6, 1, "\"parts\" loads parts of one");      /* needs: parts */
-    chain_refused(7, 0, "the rows of \"split\"");             /* needs: split */
+    chain_refused(1, 0, "labels", "open_end is 1, must be 0");
+    chain_refused(1, 1, "labels", "open_end is 1, must be 0");
+    chain_refused(2, 0, "labels", "goes by the numbers of items");
+    chain_refused(3, 0, "labels", "DLP_SKIP leaves the row out");
+    chain_refused(4, 1, "labels", "must directly follow");              /* needs: scratch */
+    chain_refused(5, 0, "labels", "\"expand\" makes items of unknown"); /* needs: parts */
+    chain_refused(6, 1, "labels", "\"parts\" loads parts of one");      /* needs: parts */
+    chain_refused(7, 0, "labels", "the rows of \"split\"");             /* needs: split */
 }
 
 int main(int argc, char **argv) {

@@ -76,22 +76,18 @@ static void join_hostile__found_in_cache__joined_bytes_untouched(void) { /* need
     dlp_dataset ds[2] = {{.n_items = 40, .fields = &a, .n_fields = 1, .fetch = fetch_plain},
                          {.n_items = 40, .fields = &b, .n_fields = 1, .fetch = fetch_watched}};
     dlp_sampler_desc sampler = {.order = DLP_ORDER_SHUFFLED};
-    inside_repeat_desc repeat = {.epochs = 3};
-    dlp_fetch_desc fetch = {.dataset = &ds[0]};
-    dlp_join_desc join = {.fetch = {.dataset = &ds[1]}};
-    dlp_cache_desc cache = {1 << 16};
-    dlp_batch_desc batch = {.batch_size = 8};
+    const dlp_pipe_desc desc = {.epochs = 3};
+    rig_table t = {.n = 0};
     dlp_batch *got;
     dlp_stats stats;
     dlp_pipe *p;
     ds[0].writes_all_bytes = ds[1].writes_all_bytes = 1;
-    CHECK(inside_pipe_open(&p, NULL, NULL) == DLP_OK);
-    inside_add_sampler(p, &sampler);
-    inside_add_repeat(p, &repeat);
-    inside_add_fetch(p, &fetch);
-    inside_add_cache(p, &cache);
-    inside_add_join(p, &join);
-    inside_add_batch(p, &batch);
+    table_list(&t, &sampler);
+    table_fetch(&t, &(dlp_fetch_desc){.dataset = &ds[0]}, 0);
+    table_row(&t, (dlp_node){.verb = DLP_CACHE, .cache = {.bytes = 1 << 16}});
+    table_fetch(&t, &(dlp_fetch_desc){.dataset = &ds[1]}, 0);
+    table_row(&t, (dlp_node){.verb = DLP_BATCH, .batch = {.batch_size = 8}});
+    CHECK(table_pipe(&t, &p, &desc, NULL) == DLP_OK);
     CHECK(dlp_pipe_start(p) == DLP_OK);
     while (dlp_pipe_next(p, &got) == DLP_OK) dlp_pipe_release(p, got);
     CHECK(dlp_pipe_stats(p, &stats) == DLP_OK && stats.cache_hits == 80);
@@ -124,7 +120,7 @@ static void join_hostile__mix_of_fixed_fields_kept__rows_whole(void) { /* needs:
         s.epochs = 3;
         workers_all(&s, k, 0);
         if (k == 3) s.fetcher[1] = DLP_FETCH_THREADS;
-        p = setup_open(&s, 0);
+        p = setup_open(&s);
         rc = dlp_pipe_start(p);
         while (rc == DLP_OK && (rc = dlp_pipe_next(p, &b)) == DLP_OK) {
             for (uint32_t r = 0; r < b->count; r++) {
@@ -154,7 +150,7 @@ static int resumed(const uint64_t *items, int n, const dlp_state *state, char *m
         setup_zip(&s, 2, items[0]);
     s.shuffled = 1;
     s.resume = state;
-    p = setup_open(&s, 0);
+    p = setup_open(&s);
     rc = dlp_pipe_start(p);
     snprintf(message, 256, "%.255s", dlp_pipe_error(p)->message);
     dlp_pipe_close(p);
@@ -204,7 +200,7 @@ static void join_hostile__plan__all_that_is_asked_for(void) {
         s.retries = k % 3;
         s.cache = k % 4 == 3 ? 1 : 0;
         from = ever_had;
-        p = setup_open(&s, 0);
+        p = setup_open(&s);
         CHECK(dlp_pipe_plan(p, &plan) == DLP_OK);
         for (uint32_t i = 0; i < plan.n_lines; i++) sum += plan.lines[i].bytes;
         CHECK(sum == plan.total_bytes && dlp_pipe_start(p) == DLP_OK);
@@ -246,26 +242,23 @@ static void join_hostile__odd_codes_and_lengths__by_policy_and_named(void) {
         dlp_pipe *p;
         dlp_batch *b;
         int rc, left = 0;
-        dlp_dataset ds;
+        dlp_dataset ds[2];
         dlp_fetch_desc fetch;
-        dlp_join_desc join;
-        dlp_sampler_desc sampler = {.order = DLP_ORDER_SHUFFLED};
-        dlp_batch_desc batch = {.batch_size = 8};
+        rig_table t = {.n = 0};
         odd_code_ = k < 3 * n ? codes[k / 3] : 0;
         odd_length_ = k < 3 * n ? 0 : 1 + (k - 3 * n) / 3;
         setup_zip(&s, 2, 50);
         s.policy = k % 3;
         s.workers[1] = k % 2;
         s.fetcher[1] = k % 2 ? DLP_FETCH_THREADS : 0;
-        CHECK(inside_pipe_open(&p, NULL, NULL) == DLP_OK);
-        inside_add_sampler(p, &sampler);
-        fetch_desc(&s, 0, &ds, &fetch);
-        inside_add_fetch(p, &fetch);
-        memset(&join, 0, sizeof join);
-        fetch_desc(&s, 1, &ds, &join.fetch);
-        ds.fetch = fetch_odd;
-        inside_add_join(p, &join);
-        inside_add_batch(p, &batch);
+        table_list(&t, &(dlp_sampler_desc){.order = DLP_ORDER_SHUFFLED});
+        fetch_desc(&s, 0, &ds[0], &fetch);
+        table_fetch(&t, &fetch, 0);
+        fetch_desc(&s, 1, &ds[1], &fetch);
+        ds[1].fetch = fetch_odd;
+        table_fetch(&t, &fetch, 0);
+        table_row(&t, (dlp_node){.verb = DLP_BATCH, .batch = {.batch_size = 8}});
+        CHECK(table_pipe(&t, &p, NULL, NULL) == DLP_OK);
         rc = dlp_pipe_start(p);
         while (rc == DLP_OK && (rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
             for (uint32_t r = 0; r < b->count; r++) {
@@ -305,10 +298,8 @@ static void join_hostile__files_joined__bytes_of_each(void) {
     }
     for (int k = 0; k < 4; k++) {
         dlp_files_desc d = {.n_items = 9, .fields = &bytes, .n_fields = 1, .paths = paths};
-        dlp_sampler_desc sampler = {.order = DLP_ORDER_SHUFFLED};
-        dlp_batch_desc batch = {.batch_size = 4};
-        dlp_fetch_desc fetch;
-        dlp_join_desc join;
+        dlp_fetch_desc fetch, join = {.in_flight = 0};
+        rig_table t = {.n = 0};
         dlp_dataset ds;
         dlp_source *files;
         dlp_batch *b;
@@ -317,16 +308,16 @@ static void join_hostile__files_joined__bytes_of_each(void) {
         int rc, rows = 0;
         d.use_threads = k / 2;
         setup_zip(&s, 1, 9);
-        memset(&join, 0, sizeof join);
         CHECK(dlp_files_open(&files, &d, NULL) == DLP_OK);
-        source_into(files, &join.fetch);
-        join.fetch.workers.num_workers = 1 + k % 2;
-        CHECK(inside_pipe_open(&p, NULL, NULL) == DLP_OK);
-        inside_add_sampler(p, &sampler);
+        source_into(files, &join);
+        join.workers.num_workers = 1 + k % 2;
+        table_list(&t, &(dlp_sampler_desc){.order = DLP_ORDER_SHUFFLED});
         fetch_desc(&s, 0, &ds, &fetch);
-        inside_add_fetch(p, &fetch);
-        CHECK(inside_add_join(p, &join) > 0);
-        inside_add_batch(p, &batch);
+        table_fetch(&t, &fetch, 0);
+        table_fetch(&t, &join, 0);
+        table_row(&t, (dlp_node){.verb = DLP_BATCH, .batch = {.batch_size = 4}});
+        CHECK(table_pipe(&t, &p, NULL, NULL) == DLP_OK);
+        CHECK(dlp_node_stage(p, "join") > 0);
         rc = dlp_pipe_start(p);
         if (rc != DLP_OK) rig_say(p, rc);
         while (rc == DLP_OK && (rc = dlp_pipe_next(p, &b)) == DLP_OK) {
@@ -348,7 +339,7 @@ static void join_hostile__files_joined__bytes_of_each(void) {
 
 /* ---- refusals ---- */
 
-static void odd_desc(dlp_join_desc *d, dlp_dataset *ds, int what) {
+static void odd_row(dlp_node *row, dlp_source *d, dlp_dataset *ds, int what) {
     switch (what) {
     case 0: d->fetch.dataset = NULL; break;
     case 1: ds->fetch = NULL; break;
@@ -358,61 +349,61 @@ static void odd_desc(dlp_join_desc *d, dlp_dataset *ds, int what) {
     case 5: ds->open_end = -1; break;
     case 6: ds->filter = 7; break;
     case 7: ds->writes_all_bytes = 2; break;
-    case 8: d->how = -1; break;
-    case 9: d->how = 99; break;
+    case 8: row->fetch.in_flight = 1025; break;
+    case 9: row->fetch.fetch = source_fetch; break;
     case 10: d->fetch.fetcher = 9; break;
     case 11: d->fetch.fetcher = DLP_FETCH_ASYNC; break; /* inline, and without functions */
     case 12: d->fetch.in_flight = 5; break;
-    case 13: d->fetch.workers.num_workers = -7; break;
-    case 14: d->fetch.workers.on_error = 3; break;
-    case 15: d->fetch.workers.retries = 101; break;
+    case 13: row->workers.num_workers = -7; break;
+    case 14: row->workers.on_error = 3; break;
+    case 15: row->workers.retries = 101; break;
     case 16: ds->n_items = UINT64_MAX; break;
     case 17: d->fetch.batch_pool = 3; break;
-    default: d->fetch.workers.stack_bytes = UINT64_MAX; break;
+    default: row->workers.stack_bytes = UINT64_MAX; break;
     }
 }
 
 static void join_hostile__odd_descs__refused_by_the_call(void) {
     static const char *const fields[] = {"dataset",
-                                         "dataset.fetch",
-                                         "dataset.fields",
-                                         "dataset.n_fields",
-                                         "dataset.n_fields",
-                                         "dataset.open_end",
-                                         "dataset.filter",
-                                         "dataset.writes_all_bytes",
-                                         "how",
-                                         "how",
+                                         "fetch.fetch",
+                                         "source.dataset.fields",
+                                         "source.dataset.n_fields",
+                                         "source.dataset.n_fields",
+                                         "list.open_end",
+                                         "fetch.filter",
+                                         "fetch.writes_all_bytes",
+                                         "fetch.in_flight",
+                                         "fetch.source",
                                          "fetcher",
                                          "num_workers",
                                          "in_flight",
                                          "num_workers",
                                          "on_error",
                                          "retries",
-                                         "dataset.n_items",
+                                         "source.dataset.n_items",
                                          "batch_pool",
                                          "stack_bytes"};
     for (int k = 0; k < (int)(sizeof fields / sizeof *fields); k++) {
-        dlp_sampler_desc sampler = {0};
         dlp_fetch_desc fetch;
-        dlp_join_desc join;
         dlp_dataset ds[2];
+        rig_table t = {.n = 0};
+        dlp_error e;
         dlp_pipe *p;
+        dlp_node *row;
         setup s;
         setup_zip(&s, 2, 50);
-        CHECK(inside_pipe_open(&p, NULL, NULL) == DLP_OK);
-        inside_add_sampler(p, &sampler);
+        table_list(&t, &(dlp_sampler_desc){.order = 0});
         fetch_desc(&s, 0, &ds[0], &fetch);
-        inside_add_fetch(p, &fetch);
-        memset(&join, 0, sizeof join);
-        fetch_desc(&s, 1, &ds[1], &join.fetch);
-        odd_desc(&join, &ds[1], k);
-        CHECK(inside_add_join(p, &join) == DLP_ERR_ARG);
-        CHECK(strcmp(dlp_pipe_error(p)->field, fields[k]) == 0);
-        CHECK(strcmp(dlp_pipe_error(p)->stage, "labels") == 0);
-        if (strcmp(dlp_pipe_error(p)->field, fields[k]) != 0)
-            printf("%d: %s: %s\n", k, dlp_pipe_error(p)->field, dlp_pipe_error(p)->message);
-        CHECK(dlp_pipe_close(p) == DLP_OK);
+        table_fetch(&t, &fetch, 0);
+        fetch_desc(&s, 1, &ds[1], &fetch);
+        row = table_fetch(&t, &fetch, 0);
+        odd_row(row, &t.sources[2], &ds[1], k);
+        CHECK(table_pipe(&t, &p, NULL, &e) == DLP_ERR_ARG);
+        CHECK(strcmp(e.field, fields[k]) == 0);
+        CHECK(strcmp(e.stage, "labels") == 0);
+        if (strcmp(e.field, fields[k]) != 0) printf("%d: %s: %s\n", k, e.field, e.message);
+        CHECK(dlp_nodes_plan(t.nodes, t.n, NULL, &(dlp_plan){.n_lines = 0}, NULL) == DLP_ERR_ARG);
+        CHECK(dlp_pipe_open(&p, t.nodes, t.n, NULL, NULL) == DLP_ERR_ARG);
     }
 }
 
@@ -425,7 +416,7 @@ static void join_hostile__too_much_together__refused(void) {
     setup_mix(&s, 2, items, NULL);
     s.of[0].n_items = s.of[1].n_items = (UINT64_C(1) << 47) + 1;
     s.shuffled = 1;
-    p = setup_open(&s, 0);
+    p = setup_open(&s);
     CHECK(dlp_pipe_plan(p, &plan) == DLP_ERR_ARG);
     CHECK(strstr(dlp_pipe_error(p)->message, "at most 2^48 together with the datasets before") !=
           NULL);

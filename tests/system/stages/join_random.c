@@ -47,7 +47,7 @@ static void kill_one(dlp_pipe *p, uint64_t *random) {
 /* Take batches; of want NULL keep what they are, else compare. Returns what next returned. */
 static int walk(setup *s, script *k, places *mine, const places *want, uint64_t *e, uint64_t *at,
                 dlp_state *state) {
-    dlp_pipe *p = setup_open(s, 0);
+    dlp_pipe *p = setup_open(s);
     dlp_batch *b;
     int rc = dlp_pipe_start(p), n = 0;
     if (rc != DLP_OK) rig_say(p, rc);

@@ -96,7 +96,7 @@ static void init(rig2 *r, uint32_t documents, uint32_t t) {
     r->sampler.seed = 7;
     r->packs = 1;
     r->pack.tokens = t;
-    r->pack.workers.num_workers = 2;
+    r->by.num_workers = 2;
     r->dataset.n_items = documents;
     r->dataset.fields = two_fields;
     r->dataset.n_fields = 2;
@@ -142,7 +142,7 @@ static uint64_t n_documents;
 
 static void write_stream(const rig2 *r, uint64_t epoch, uint64_t s, uint64_t want) {
     static dlp_permutation order;
-    uint64_t c = r->pack.streams ? r->pack.streams : 1, n = r->dataset.n_items;
+    uint64_t c = r->pipe.streams ? r->pipe.streams : 1, n = r->dataset.n_items;
     n_all = n_documents = 0;
     for (uint64_t pass = 0; pass == 0 || (n_all < want && pass < 20000); pass++) {
         dlp_permutation_init(&order, n, inside_hash(INSIDE_PARTS, 7, pass), epoch);
@@ -215,8 +215,8 @@ static void write_window(const rig2 *r, uint64_t s, const uint32_t *of, uint64_t
 }
 
 static void write_down(const rig2 *r, uint64_t epoch) {
-    uint64_t c = r->pack.streams ? r->pack.streams : 1, m = r->batch.batch_size / c;
-    uint64_t want = (uint64_t)r->pack.steps_per_epoch * m * r->pack.tokens;
+    uint64_t c = r->pipe.streams ? r->pipe.streams : 1, m = r->batch.batch_size / c;
+    uint64_t want = (uint64_t)r->pipe.steps_per_epoch * m * r->pack.tokens;
     for (uint64_t s = 0; s < c; s++) {
         write_stream(r, epoch, s, want ? want + MOST * LONGEST : 0);
         n_rows[s] = 0;
@@ -256,11 +256,11 @@ static int same_row(const rig2 *r, const dlp_batch *b, uint32_t i, const row2 *r
 }
 
 static int same(const rig2 *r, const dlp_batch *b) {
-    uint64_t c = r->pack.streams ? r->pack.streams : 1, m = r->batch.batch_size / c;
-    uint32_t world = r->sampler.world_size ? r->sampler.world_size : 1;
+    uint64_t c = r->pipe.streams ? r->pipe.streams : 1, m = r->batch.batch_size / c;
+    uint32_t world = r->pipe.world_size ? r->pipe.world_size : 1;
     int ok = 1;
     for (uint32_t i = 0; i < b->count && ok; i++) {
-        uint64_t g = (uint64_t)r->sampler.rank * (r->batch.batch_size / world) + i;
+        uint64_t g = (uint64_t)r->pipe.rank * (r->batch.batch_size / world) + i;
         uint64_t at = b->in_epoch * m + g % m;
         if (at >= n_rows[g / m])
             ok &= b->valid[i] == 0;
@@ -291,11 +291,11 @@ static int same_flat(const rig2 *r, const dlp_batch *b) {
 
 /* Batches of an epoch that is written down, of this rank's streams. */
 static uint64_t batches_of(const rig2 *r) {
-    uint64_t c = r->pack.streams ? r->pack.streams : 1, m = r->batch.batch_size / c;
-    uint64_t least = UINT64_MAX, most = 0, world = r->sampler.world_size;
-    if (r->pack.steps_per_epoch) return (uint64_t)r->pack.steps_per_epoch;
+    uint64_t c = r->pipe.streams ? r->pipe.streams : 1, m = r->batch.batch_size / c;
+    uint64_t least = UINT64_MAX, most = 0, world = r->pipe.world_size;
+    if (r->pipe.steps_per_epoch) return (uint64_t)r->pipe.steps_per_epoch;
     if (world == 0) world = 1;
-    for (uint64_t s = c / world * r->sampler.rank; s < c / world * (r->sampler.rank + 1); s++) {
+    for (uint64_t s = c / world * r->pipe.rank; s < c / world * (r->pipe.rank + 1); s++) {
         if (n_rows[s] / m < least) least = n_rows[s] / m;
         if ((n_rows[s] + m - 1) / m > most) most = (n_rows[s] + m - 1) / m;
     }
@@ -304,7 +304,7 @@ static uint64_t batches_of(const rig2 *r) {
 
 static int64_t batches(const rig2 *r) {
     uint64_t n = 0;
-    for (int64_t e = 0; e < r->repeat.epochs; e++) {
+    for (int64_t e = 0; e < r->pipe.epochs; e++) {
         write_down(r, (uint64_t)e);
         n += batches_of(r);
     }
@@ -390,21 +390,21 @@ static void any_case(uint64_t *random, int rule, int processes) {
     any_rule(&r, random, rule);
     if (test_pick(random, 4) == 0) /* streams that have nothing, or nearly */
         for (uint32_t i = 0; i < MOST; i++) seen->length[i] = i % 11 == 3;
-    r.repeat.epochs = 1 + test_pick(random, 2);
+    r.pipe.epochs = 1 + test_pick(random, 2);
     r.map = test_pick(random, 2) ? add_one : NULL;
     r.sampler.order = (int32_t)test_pick(random, 2);
-    r.pack.streams = streams[test_pick(random, 4)];
+    r.pipe.streams = streams[test_pick(random, 4)];
     r.batch.batch_size = 8 * (1 + test_pick(random, 2));
     r.batch.last = (int32_t)test_pick(random, 2) ? DLP_LAST_PARTIAL : DLP_LAST_PAD;
-    if (test_pick(random, 2) && r.pack.streams <= 2)
-        r.pack.steps_per_epoch = 1 + test_pick(random, 20);
-    r.pack.workers.num_workers = workers[test_pick(random, processes ? 3 : 4)];
+    if (test_pick(random, 2) && r.pipe.streams <= 2)
+        r.pipe.steps_per_epoch = 1 + test_pick(random, 20);
+    r.by.num_workers = workers[test_pick(random, processes ? 3 : 4)];
     r.fetch.num_workers = workers[test_pick(random, processes ? 3 : 4)];
     seen->spoils = (int)(*random >> 63);
     if (processes) {
         r.pipe.shm = &shm;
-        r.pack.workers.placement = r.fetch.placement = DLP_PLACE_PROCESSES;
-        if (r.pack.workers.num_workers > 0) seen->kill_every = 40 + test_pick(random, 90);
+        r.by.placement = r.fetch.placement = DLP_PLACE_PROCESSES;
+        if (r.by.num_workers > 0) seen->kill_every = 40 + test_pick(random, 90);
     }
     want = batches(&r);
     n = run(&r, NULL);
@@ -413,8 +413,8 @@ static void any_case(uint64_t *random, int rule, int processes) {
         printf("  rule %d, T %u, S %u, overlap %u, window %u, longer %d, streams %u, steps %u, "
                "documents %u, workers %d %d: %d batches, wanted %d\n",
                rule, r.pack.tokens, most_segments(&r), r.pack.overlap, r.pack.window, r.pack.longer,
-               r.pack.streams, (unsigned)r.pack.steps_per_epoch, (unsigned)r.dataset.n_items,
-               r.pack.workers.num_workers, r.fetch.num_workers, (int)n, (int)want);
+               r.pipe.streams, (unsigned)r.pipe.steps_per_epoch, (unsigned)r.dataset.n_items,
+               r.by.num_workers, r.fetch.num_workers, (int)n, (int)want);
 }
 
 static void run__any_wiring__as_written_down(uint64_t seed, int rule) {
@@ -439,15 +439,15 @@ static void run__fewest_cells__gets_on(int rule) {
             r.pack.overlap = overlap;
             r.pack.max_segments = 4;
             r.pack.window = rule == DLP_PACK_FIT ? 7 : 0;
-            r.pack.streams = 2;
-            r.repeat.epochs = 2;
-            r.pack.steps_per_epoch = 20; /* R = 4 */
+            r.pipe.streams = 2;
+            r.pipe.epochs = 2;
+            r.pipe.steps_per_epoch = 20; /* R = 4 */
             need = overlap ? 4 * 3 + 1 : 4 * 4;
             if (rule == DLP_PACK_FIT) need = 3 * 4 + 7;
-            r.pack.queue_size = 2 * need - 1;
+            r.cells = 2 * need - 1;
             CHECK(open_pipe(&r, &(dlp_pipe *){NULL}, &err) == DLP_ERR_ARG);
             CHECK(strcmp(err.field, "queue.capacity") == 0);
-            r.pack.queue_size = 2 * need;
+            r.cells = 2 * need;
             CHECK(run(&r, NULL) == 40);
         }
 }
@@ -460,7 +460,7 @@ static void explain__of_packing__says_padding(int rule) {
         dlp_batch *b;
         dlp_error err;
         char text[4096];
-        init(&r, 100, 10), r.batch.batch_size = 1, r.repeat.epochs = 1;
+        init(&r, 100, 10), r.batch.batch_size = 1, r.pipe.epochs = 1;
         for (uint32_t i = 0; i < 100; i++) seen->length[i] = i % 4 ? 6 : 8; /* none with another */
         r.pack.rule = rule, r.pack.window = window;
         CHECK(open_pipe(&r, &p, &err) == DLP_OK);
@@ -495,10 +495,10 @@ static void resume_rig(rig2 *r, int rule, int variant) {
     r->pack.window = rule == DLP_PACK_FIT ? 9 : 0;
     r->pack.overlap = rule == DLP_PACK_FIT || variant == 0 ? 0 : variant == 1 ? 5 : 13;
     r->pack.max_segments = variant == 1 ? 6 : 0;
-    r->repeat.epochs = 2;
-    r->pack.streams = 4;
+    r->pipe.epochs = 2;
+    r->pipe.streams = 4;
     r->batch.last = DLP_LAST_PAD;
-    r->pack.steps_per_epoch = variant == 1 ? 12 : 0;
+    r->pipe.steps_per_epoch = variant == 1 ? 12 : 0;
     if (variant == 2) r->dataset.n_items = 40; /* where rows are many, and streams end with one */
 }
 
@@ -511,7 +511,7 @@ static void resume__behind_any_batch__goes_on_exactly(int rule) {
         CHECK(n > 8 && n <= KEPT && run(&r, states[0]) == n);
         for (int64_t i = 0; i < n; i++) {
             r.pipe.resume = &states[0][i];
-            r.pack.workers.num_workers = (int32_t)(i % 5) - 1;
+            r.by.num_workers = (int32_t)(i % 5) - 1;
             CHECK(run(&r, states[1]) == n - i - 1);
             for (int64_t k = 0; k < n - i - 1; k++) /* no schedule shows in a state */
                 CHECK(memcmp(&states[1][k], &states[0][i + 1 + k], sizeof(dlp_state)) == 0);
@@ -558,17 +558,17 @@ static void seek__anywhere__as_written_down(int rule, uint64_t seed) {
         init(&r, 20 + test_pick(&seed, 80), 4u << test_pick(&seed, 3));
         any_rule(&r, &seed, rule);
         r.sampler.order = (int32_t)test_pick(&seed, 2);
-        r.pack.streams = streams[test_pick(&seed, 3)];
-        r.repeat.epochs = 3;
+        r.pipe.streams = streams[test_pick(&seed, 3)];
+        r.pipe.epochs = 3;
         r.batch.last = DLP_LAST_PAD;
-        if (r.pack.streams <= 2 && test_pick(&seed, 2)) r.pack.steps_per_epoch = 12;
+        if (r.pipe.streams <= 2 && test_pick(&seed, 2)) r.pipe.steps_per_epoch = 12;
         n = batches(&r);
         if (n < 4 || n > KEPT) continue;
         CHECK(run(&r, states[0]) == n);
-        r.pack.workers.num_workers = (int32_t)test_pick(&seed, 5) - 1;
-        if (i % 4 == 3 && !RIG_TSAN && r.pack.workers.num_workers > 0) {
+        r.by.num_workers = (int32_t)test_pick(&seed, 5) - 1;
+        if (i % 4 == 3 && !RIG_TSAN && r.by.num_workers > 0) {
             r.pipe.shm = &shm;
-            r.pack.workers.placement = r.fetch.placement = DLP_PLACE_PROCESSES;
+            r.by.placement = r.fetch.placement = DLP_PLACE_PROCESSES;
             seen->kill_every = 200;
         }
         wander(&r, n, &seed);
@@ -583,16 +583,16 @@ static void resume__other_ranks_each_batch__same_rows(int rule) {
         rig2 r;
         int64_t n = 18; /* of the second epoch, too, where both have equal steps */
         resume_rig(&r, rule, variant);
-        r.pack.uneven = 1;
+        r.pipe.uneven = 1;
         write_down(&r, 0);
         for (uint32_t s = 0; s < 4 && variant != 1; s++)
             if ((int64_t)n_rows[s] / 2 < n) n = (int64_t)n_rows[s] / 2;
         for (int64_t i = 0; i < n; i++) {
             uint32_t world = worlds[i % 3];
             for (uint32_t rank = 0; rank < world; rank++) {
-                r.sampler.rank = rank;
-                r.sampler.world_size = world;
-                r.pack.workers.num_workers = (int32_t)((i + rank) % 4) - 1;
+                r.pipe.rank = rank;
+                r.pipe.world_size = world;
+                r.by.num_workers = (int32_t)((i + rank) % 4) - 1;
                 r.pipe.resume = i > 0 ? &merged : NULL;
                 CHECK(run_some(&r, &last[rank], 1) == 1);
             }
@@ -621,7 +621,7 @@ static void resume__documents_that_changed__refused(int rule) {
         int64_t n;
         uint32_t len;
         resume_rig(&r, rule, 0);
-        r.repeat.epochs = 1;
+        r.pipe.epochs = 1;
         n = batches(&r);
         CHECK(run(&r, states[0]) == n);
         r.pipe.resume = &states[0][n / 2];
@@ -662,7 +662,7 @@ static void fail__by_document__named(int rule) {
     init(&r, 50, 8), seen->length[11] = 5, r.pack.rule = rule, seen->uneven = 12;
     CHECK(fails(&r, &err) == DLP_ERR_LENGTH && strstr(err.message, "document 11: ") != NULL);
     init(&r, 50, 8), seen->length[11] = 5, r.pack.rule = rule, seen->fail = 12;
-    r.pack.workers.on_error = DLP_ON_ERROR_DROP, r.repeat.epochs = 1; /* the others come */
+    r.by.on_error = DLP_ON_ERROR_DROP, r.pipe.epochs = 1; /* the others come */
     CHECK(run(&r, NULL) == batches(&r));
 }
 
@@ -689,7 +689,7 @@ static void fail__of_a_resumed_document__named(int rule) {
         rig2 r;
         dlp_error err;
         init(&r, 1, 16), seen->length[0] = LONGEST;
-        r.batch.batch_size = 1, r.pack.rule = rule, r.repeat.epochs = 1;
+        r.batch.batch_size = 1, r.pack.rule = rule, r.pipe.epochs = 1;
         CHECK(run(&r, states[0]) == LONGEST / 16);
         r.pipe.resume = &states[0][i];
         seen->fail = 1;
@@ -702,12 +702,12 @@ static void longer__as_an_error__named(void) {
     dlp_error err;
     init(&r, 60, 16), r.pack.rule = DLP_PACK_FIT, r.pack.longer = DLP_PACK_LONGER_ERROR;
     CHECK(fails(&r, &err) == DLP_ERR_LENGTH && strstr(err.message, "a row has 16") != NULL);
-    r.pack.workers.on_error = DLP_ON_ERROR_DROP;
+    r.by.on_error = DLP_ON_ERROR_DROP;
     CHECK(fails(&r, &err) == DLP_END);
-    r.repeat.epochs = 1;
+    r.pipe.epochs = 1;
     for (uint32_t i = 0; i < MOST; i++)
         if (seen->length[i] != UINT32_MAX && seen->length[i] > 16) seen->length[i] = 16;
-    r.pack.workers.on_error = DLP_ON_ERROR_RAISE;
+    r.by.on_error = DLP_ON_ERROR_RAISE;
     CHECK(run(&r, NULL) == batches(&r));
 }
 
@@ -734,18 +734,18 @@ static void desc__what_is_not_possible__refused(void) {
     REFUSED((r.pack.rule = DLP_PACK_FIT, r.pack.window = 4096, r.batch.batch_size = 1 << 20),
             "queue.capacity");
     REFUSED(r.pack.positions = 2, "positions");
-    REFUSED(r.pack.uneven = 2, "uneven");
-    REFUSED(r.pack.queue_size = 5000000, "queue.capacity");
-    REFUSED(r.pack.queue_size = 3, "queue.capacity");
+    REFUSED(r.pipe.uneven = 2, "uneven");
+    REFUSED(r.cells = 5000000, "queue.capacity");
+    REFUSED(r.cells = 3, "queue.capacity");
     REFUSED((r.batch.batch_size = 1 << 20, r.pack.tokens = 64), "queue.capacity");
-    REFUSED(r.pack.streams = 3, "streams");
-    REFUSED((r.pack.streams = 32, r.batch.batch_size = 32), "streams");
-    REFUSED((r.sampler.world_size = 2, r.pack.streams = 2), "steps_per_epoch");
+    REFUSED(r.pipe.streams = 3, "streams");
+    REFUSED((r.pipe.streams = 32, r.batch.batch_size = 32), "streams");
+    REFUSED((r.pipe.world_size = 2, r.pipe.streams = 2), "steps_per_epoch");
     REFUSED(r.pipe.unordered = 1, "unordered");
-    REFUSED(r.pack.workers.dispatch = DLP_DISPATCH_BATCHES, "dispatch");
-    REFUSED(r.pack.workers.on_error = DLP_ON_ERROR_REPLACE, "on_error");
-    REFUSED(r.sampler.order = DLP_ORDER_REPLACEMENT, "sampler.order");
-    REFUSED(r.fetch.on_error = DLP_ON_ERROR_REPLACE, "on_error");
+    REFUSED(r.by.dispatch = 3, "dispatch");
+    REFUSED(r.by.on_error = DLP_ON_ERROR_REPLACE, "on_error");
+    REFUSED(r.sampler.order = DLP_ORDER_PARTS, "list.order.order");
+    REFUSED(r.by.on_error = 3, "on_error");
     REFUSED((r.dataset.fields = fixed, r.dataset.n_fields = 1), "fields[].shape");
     REFUSED(r.dataset.fields = unlike, "fields[].shape");
 }

@@ -77,7 +77,7 @@ static void any_case(uint64_t *random) {
     parts_init(&r, &seen, n, items);
     r.d.pipe.streams = streams[test_pick(random, 4)];
     r.d.batch_size = 8 * (1 + test_pick(random, 5));
-    r.d.batch.last = r.total >= r.d.batch_size ? (int32_t)test_pick(random, 3) : 0;
+    r.d.drop_last = r.total >= r.d.batch_size ? (int32_t)test_pick(random, 3) : 0;
     if (test_pick(random, 4) == 0) r.d.pipe.steps_per_epoch = 1 + test_pick(random, 12);
     r.d.shuffle = (int32_t)test_pick(random, 2);
     r.d.parts.shuffle_items = (int32_t)test_pick(random, 2);
@@ -88,7 +88,7 @@ static void any_case(uint64_t *random) {
     r.d.epochs = 1 + test_pick(random, 4);
     r.d.pipe.prefetch_factor = (int32_t)test_pick(random, 5);
     r.d.pipe.unordered = test_pick(random, 4) == 0;
-    if (test_pick(random, 4) == 0) r.d.batch.collate = dlp_collate_pad;
+    if (test_pick(random, 4) == 0) r.d.collate = dlp_collate_pad;
     if (test_pick(random, 4) == 0) r.d.fetch.workers.dispatch = DLP_DISPATCH_BATCHES;
     r.d.pipe.world_size = 1 + test_pick(random, 4);
     r.d.pipe.allow_uneven = 1;
@@ -100,7 +100,7 @@ static void any_case(uint64_t *random) {
     if (test_failures != before)
         printf("  parts %d items %d streams %u batch %u last %d steps %d queue %u workers %d %d "
                "threaded %d world %u prefetch %d\n",
-               (int)n, (int)r.total, r.d.pipe.streams, r.d.batch_size, r.d.batch.last,
+               (int)n, (int)r.total, r.d.pipe.streams, r.d.batch_size, r.d.drop_last,
                (int)r.d.pipe.steps_per_epoch, r.d.parts.queue_size, r.d.parts.workers.num_workers,
                r.d.num_workers, r.d.sampler.threaded, r.d.pipe.world_size,
                r.d.pipe.prefetch_factor);
@@ -716,38 +716,18 @@ static int map_twice(void *user, dlp_batch *b, void *state) {
     return tries[b->sequence % 256]++ == 0 && b->in_epoch % 3 == 1 ? -1 : 0;
 }
 
-/* The part queue of a loader's desc, in a pipe wired by hand. */
-static void own_parts(dlp_pipe *p, const dlp_loader_desc *d) {
-    inside_part_desc own = {.streams = d->pipe.streams};
-    memcpy(&own, &d->parts, sizeof d->parts); /* it begins so */
-    inside_add_parts(p, &own);
-}
-
 static void batch__fetched_again__its_parts_are_there(void) {
     for (int i = 0; i < 8; i++) {
         static uint32_t tries[256];
         parts_rig r;
         dlp_pipe *p;
         dlp_batch *b;
-        dlp_sampler_desc sampler;
-        dlp_fetch_desc fetch;
-        dlp_batch_desc batch;
-        inside_map_desc map;
+        rig_table t = {.n = 0};
+        dlp_node map = {.verb = DLP_MAP, .map = {.batch = map_twice, .user = tries}};
         uint64_t n = 0, items[30];
         for (int k = 0; k < 30; k++) items[k] = 10;
         parts_init(&r, &seen, 30, items);
         memset(tries, 0, sizeof tries);
-        memset(&sampler, 0, sizeof sampler);
-        memset(&fetch, 0, sizeof fetch);
-        memset(&batch, 0, sizeof batch);
-        memset(&map, 0, sizeof map);
-        sampler.order = DLP_ORDER_PARTS;
-        sampler.threaded = i % 2;
-        fetch.dataset = &r.d.dataset;
-        fetch.workers.num_workers = 1 + i / 4;
-        batch.batch_size = 8;
-        map.batch = map_twice;
-        map.user = tries;
         map.workers.num_workers = 1;
         map.workers.retries = 1;
         map.workers.retry_backoff_ms = i / 2 % 2; /* 1: others overtake it meanwhile */
@@ -755,12 +735,14 @@ static void batch__fetched_again__its_parts_are_there(void) {
         r.d.shuffle = 0;
         r.d.seed = 0;
         r.d.pipe.prefetch_factor = 8;
-        CHECK(inside_pipe_open(&p, &r.d.pipe, NULL) == DLP_OK);
-        inside_add_sampler(p, &sampler);
-        own_parts(p, &r.d);
-        inside_add_fetch(p, &fetch);
-        inside_add_batch(p, &batch);
-        inside_add_map(p, &map);
+        table_list(&t, &(dlp_sampler_desc){.threaded = i % 2});
+        table_load(&t, &r.d.parts);
+        table_fetch(
+            &t, &(dlp_fetch_desc){.dataset = &r.d.dataset, .workers = {.num_workers = 1 + i / 4}},
+            0);
+        table_row(&t, (dlp_node){.verb = DLP_BATCH, .batch = {.batch_size = 8}});
+        table_row(&t, map);
+        CHECK(table_pipe(&t, &p, &r.d.pipe, NULL) == DLP_OK);
         CHECK(dlp_pipe_start(p) == DLP_OK);
         parts_order(&r, 0, order);
         while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {
@@ -847,9 +829,9 @@ static void open__desc_out_of_range__names_field(void) {
     REFUSED(r.d.parts.workers.dispatch = DLP_DISPATCH_BATCHES, DLP_ERR_ARG, "parts", "dispatch",
             "");
     REFUSED(r.d.parts.workers.workers_max = 4, DLP_ERR_ARG, "parts", "workers_max", "not tuned");
-    REFUSED(r.d.dataset.open_end = 1, DLP_ERR_GRAPH, "parts", "dataset.open_end",
+    REFUSED(r.d.dataset.open_end = 1, DLP_ERR_GRAPH, "parts", "list.open_end",
             "must be 0 with stage");
-    REFUSED(r.d.dataset.n_items = 5, DLP_ERR_ARG, "fetch", "dataset.n_items", "have 226");
+    REFUSED(r.d.dataset.n_items = 5, DLP_ERR_ARG, "fetch", "source.dataset.n_items", "have 226");
     REFUSED(r.items[7] = UINT64_C(1) << 48, DLP_ERR_ARG, "parts", "items", "2^48");
     r = good;
     r.items[5] = 99;
@@ -859,7 +841,7 @@ static void open__desc_out_of_range__names_field(void) {
     refused(&r, DLP_ERR_CALLBACK, "parts", "count", "part 5: count returned 7");
     r = good;
     r.d.sampler.order = DLP_ORDER_SHUFFLED; /* shuffle, or parts.shuffle_*, says it */
-    refused(&r, DLP_ERR_ARG, "", "sampler.order", "is 1");
+    refused(&r, DLP_ERR_ARG, "sampler", "list.shuffle", "must be 0 beside list.order");
 }
 
 static void open__order_without_queue__refused(void) {
@@ -868,7 +850,7 @@ static void open__order_without_queue__refused(void) {
     dlp_error err;
     rig_init(&r, 100, 10);
     r.sampler.order = DLP_ORDER_PARTS;
-    CHECK(rig_try(&r, &p, &err) == DLP_ERR_ARG && strcmp(err.field, "sampler.order") == 0);
+    CHECK(rig_try(&r, &p, &err) == DLP_ERR_ARG && strcmp(err.field, "list.order.order") == 0);
 }
 
 /* Parts beside other stages that look at items in their own way. */
@@ -892,12 +874,10 @@ static int fetch_chunk(void *user, dlp_item *it) {
 static void wiring__parts_and_split__views_of_items(int within) {
     parts_rig r;
     dlp_field field = {"words", DLP_U64, 1, {6}, 0, 0};
-    dlp_sampler_desc sampler = {.order = DLP_ORDER_PARTS, .seed = 42};
-    inside_repeat_desc repeat = {.epochs = 2};
-    dlp_dataset set = {.fields = &field, .n_fields = 1, .fetch = fetch_chunk};
-    dlp_fetch_desc fetch = {.dataset = &set};
-    dlp_batch_desc batch = {.batch_size = 1};
-    inside_split_desc split = {.chunk_rows = 6, .batch_size = 4, .within_chunks = within};
+    const dlp_pipe_desc desc = {.seed = 42, .epochs = 2};
+    const dlp_dataset set = {.fields = &field, .n_fields = 1, .fetch = fetch_chunk};
+    const dlp_fetch_desc fetch = {.dataset = &set, .workers = {.num_workers = 2}};
+    rig_table t = {.n = 0};
     dlp_pipe *p;
     dlp_batch *b;
     dlp_state state;
@@ -906,14 +886,13 @@ static void wiring__parts_and_split__views_of_items(int within) {
     each = within ? 2 * r.total : (6 * r.total + 3) / 4; /* batches */
     r.d.parts.shuffle_parts = r.d.parts.shuffle_items = 1;
     r.d.batch_size = 1;
-    fetch.workers.num_workers = 2;
-    CHECK(inside_pipe_open(&p, NULL, NULL) == DLP_OK);
-    inside_add_sampler(p, &sampler);
-    inside_add_repeat(p, &repeat);
-    own_parts(p, &r.d);
-    inside_add_fetch(p, &fetch);
-    inside_add_batch(p, &batch);
-    inside_add_split(p, &split);
+    table_list(&t, &(dlp_sampler_desc){.order = DLP_ORDER_PARTS});
+    table_load(&t, &r.d.parts);
+    table_fetch(&t, &fetch, 0);
+    table_row(&t, (dlp_node){.verb = DLP_BATCH, .batch = {.batch_size = 1}});
+    table_row(&t, (dlp_node){.verb = DLP_SPLIT,
+                             .split = {.chunk_rows = 6, .batch_size = 4, .within_chunks = within}});
+    CHECK(table_pipe(&t, &p, &desc, NULL) == DLP_OK);
     CHECK(dlp_pipe_start(p) == DLP_OK);
     CHECK(dlp_pipe_batches_per_epoch(p) == (int64_t)each);
     while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {

@@ -205,13 +205,14 @@ static int join_item(void *user, dlp_item *it) {                       /* needs:
     memcpy(it->data[0], &more, sizeof more);                           /* needs: join */
     return 0;                                                          /* needs: join */
 } /* needs: join */
-static void zip(const one *o, dlp_pipe *p) {                                       /* needs: join */
-    dlp_dataset ds = {.fields = &joined_field, .n_fields = 1, .fetch = join_item}; /* needs: join */
-    dlp_join_desc join = {.fetch = {.dataset = &ds}};                              /* needs: join */
-    ds.n_items = ITEMS;                                                            /* needs: join */
-    join.fetch.workers.num_workers = o->decoders ? 2 : DLP_NONE;                   /* needs: join */
-    inside_add_join(p, &join);                                                     /* needs: join */
-} /* needs: join */
+static const dlp_dataset joined_set = {
+    .n_items = ITEMS, .fields = &joined_field, .n_fields = 1, .fetch = join_item};
+static void zip(const one *o, rig_table *t) {
+    table_fetch(t,
+                &(dlp_fetch_desc){.dataset = &joined_set,
+                                  .workers = {.num_workers = o->decoders ? 2 : DLP_NONE}},
+                0);
+}
 static bool zipped(const dlp_batch *b) {
     const uint64_t *more = b->fields[2].data;
     for (uint32_t r = 0; r < b->count; r++)
@@ -219,17 +220,15 @@ static bool zipped(const dlp_batch *b) {
     return true;
 }
 
-/* Right behind scratch: it looks at what was read. */                      /* needs: guard */
-static void guard(const one *o, dlp_pipe *p, dlp_workers_desc w) {          /* needs: guard */
-    dlp_guard_field f[2] = {{"size", 1, RAW, 0, 0}, {"raw", 0, 255, 0, 0}}; /* needs: guard */
-    inside_guard_desc d = {f, 2, w};                                        /* needs: guard */
-    if (o->guarded == 2) {                                                  /* needs: guard */
-        f[0].high = 40;                                                     /* needs: guard */
-        f[1].high = 254;                                                    /* needs: guard */
-        d.workers.on_error = DLP_ON_ERROR_DROP;                             /* needs: guard */
-    }                                                                       /* needs: guard */
-    inside_add_guard(p, &d);                                                /* needs: guard */
-} /* needs: guard */
+/* Right behind the fetch: it looks at what was read. */
+static void guard(const one *o, rig_table *t, dlp_workers_desc w) {
+    static const dlp_guard_field f[2][2] = {{{"size", 1, RAW, 0, 0}, {"raw", 0, 255, 0, 0}},
+                                            {{"size", 1, 40, 0, 0}, {"raw", 0, 254, 0, 0}}};
+    dlp_node row = {.verb = DLP_GUARD, .workers = w};
+    row.guard = (dlp_node_guard){.fields = f[o->guarded == 2], .n_fields = 2};
+    if (o->guarded == 2) row.workers.on_error = DLP_ON_ERROR_DROP;
+    table_row(t, row);
+}
 /* Does it let the item pass where it drops some? */ /* needs: guard */
 static bool is_few(uint64_t index) {                 /* needs: guard */
     for (uint32_t i = 0; i < raw_length(index); i++) /* needs: guard */
@@ -247,14 +246,13 @@ static void dress(const one *o, dlp_workers_desc *w, int n, int place) {
 }
 
 static int start(one *o, dlp_pipe **to, dlp_error *err) {
-    dlp_pipe_desc pipe = {.resume = o->resume, .prefetch_factor = 3};
-    dlp_sampler_desc sampler = {.order = DLP_ORDER_SHUFFLED, .seed = 4};
-    inside_repeat_desc repeat = {.epochs = 2};
-    dlp_dataset ds = {.n_items = ITEMS, .fields = batch_fields, .n_fields = 2, .fetch = read_item};
+    const dlp_pipe_desc pipe = {.resume = o->resume, .prefetch_factor = 3, .epochs = 2};
+    const dlp_dataset ds = {
+        .n_items = ITEMS, .fields = batch_fields, .n_fields = 2, .fetch = read_item};
     dlp_fetch_desc fetch = {.dataset = &ds, .fetcher = o->fetcher, .in_flight = o->in_flight};
-    inside_scratch_desc scratch = {raw_fields, 2, o->cells};
-    inside_map_desc decode = {.item = decode_item}, later = {.item = later_item};
-    dlp_batch_desc batch = {.batch_size = o->batch, .last = o->last};
+    dlp_node decode = {.verb = DLP_MAP, .map = {.item = decode_item}};
+    dlp_node later = {.verb = DLP_MAP, .map = {.item = later_item}};
+    rig_table t = {.n = 0};
     int rc;
     job = o;
     parent = getpid();
@@ -264,18 +262,19 @@ static int start(one *o, dlp_pipe **to, dlp_error *err) {
     decode.workers.idempotent = o->idempotent;
     dress(o, &later.workers, o->decoders, o->place_decode);
     later.workers.retries = 2;
-    if (o->collate) batch.collate = dlp_collate_pad;
-    if ((rc = inside_pipe_open(to, &pipe, err)) != DLP_OK) return rc;
-    inside_add_sampler(*to, &sampler);
-    inside_add_repeat(*to, &repeat);
-    inside_add_fetch(*to, &fetch);
-    inside_add_scratch(*to, &scratch);
-    if (o->guarded) guard(o, *to, decode.workers); /* needs: guard */
-    inside_add_map(*to, &decode);
-    if (o->cached) inside_add_cache(*to, &(dlp_cache_desc){1 << 20}); /* needs: cache */
-    if (o->maps) inside_add_map(*to, &later);
-    if (o->joined) zip(o, *to); /* needs: join */
-    inside_add_batch(*to, &batch);
+    table_list(&t, &(dlp_sampler_desc){.order = DLP_ORDER_SHUFFLED, .seed = 4});
+    table_fetch(&t, &fetch, 0);
+    table_ends(&t, raw_fields, 2, o->cells);
+    if (o->guarded) guard(o, &t, decode.workers); /* needs: guard */
+    table_row(&t, decode);
+    if (o->cached) table_row(&t, (dlp_node){.verb = DLP_CACHE, .cache = {.bytes = 1 << 20}});
+    if (o->maps) table_row(&t, later);
+    if (o->joined) zip(o, &t); /* needs: join */
+    table_row(&t, (dlp_node){.verb = DLP_BATCH,
+                             .batch = {.batch_size = o->batch,
+                                       .last = o->last,
+                                       .collate = o->collate ? dlp_collate_pad : NULL}});
+    if ((rc = table_pipe(&t, to, &pipe, err)) != DLP_OK) return rc;
     now = *to;
     rc = dlp_pipe_start(*to);
     if (rc == DLP_OK) return rc;
@@ -568,53 +567,53 @@ static void scratch__plan__cells_to_the_byte(void) {
 
 /* ---- refusals ---- */
 
-static dlp_error refused(const inside_scratch_desc *d, int behind) {
-    dlp_dataset ds = {.n_items = ITEMS, .fields = batch_fields, .n_fields = 2, .fetch = read_item};
-    dlp_sampler_desc sampler = {.seed = 4};
-    dlp_fetch_desc fetch = {.dataset = &ds};
-    inside_map_desc map = {.item = decode_item};
-    dlp_batch_desc batch = {.batch_size = 4};
-    dlp_error e;
-    dlp_pipe *p;
-    CHECK(inside_pipe_open(&p, NULL, NULL) == DLP_OK);
-    inside_add_sampler(p, &sampler);
-    inside_add_fetch(p, &fetch);
-    inside_add_scratch(p, d);
-    if (behind) inside_add_map(p, &map);
-    if (behind == 2) inside_add_scratch(p, d);
-    if (behind == 2) inside_add_map(p, &map);
-    inside_add_batch(p, &batch);
-    CHECK(dlp_pipe_start(p) != DLP_OK);
-    e = *dlp_pipe_error(p);
+/* The error of a table in which these fields end. maps: 1 map in which they end, 2 such maps; 0: a
+   cache stands before the map. */
+static dlp_error refused(const dlp_field *f, uint32_t n, uint32_t cells, int maps) {
+    const dlp_dataset ds = {
+        .n_items = ITEMS, .fields = batch_fields, .n_fields = 2, .fetch = read_item};
+    rig_table t = {.n = 0};
+    dlp_error e = {.code = 0};
+    dlp_plan plan;
+    dlp_pipe *p = NULL;
+    table_list(&t, &(dlp_sampler_desc){.seed = 4});
+    table_fetch(&t, &(dlp_fetch_desc){.dataset = &ds}, 0);
+    table_ends(&t, f, n, cells);
+    if (n == 0) strcpy(t.ends, "none");
+    if (maps == 0) table_row(&t, (dlp_node){.verb = DLP_CACHE, .cache = {.bytes = 1 << 20}});
+    table_row(&t, (dlp_node){.verb = DLP_MAP, .map = {.item = decode_item}});
+    if (maps == 2)
+        table_row(&t, (dlp_node){.verb = DLP_MAP, .map = {.item = decode_item}})->map.ends = t.ends;
+    table_row(&t, (dlp_node){.verb = DLP_BATCH, .batch = {.batch_size = 4}});
+    if (table_pipe(&t, &p, NULL, &e) == DLP_OK && dlp_pipe_plan(p, &plan) != DLP_OK)
+        e = *dlp_pipe_error(p);
+    CHECK(e.code < 0);
     dlp_pipe_close(p);
     return e;
 }
 
-/* Where fetch has no callback that could write them: after a stage that makes items (push NULL),
-   and of what is pushed. */
-static dlp_error nobody_writes(dlp_push *push) {
-    dlp_dataset ds = {
-        .n_items = ITEMS, .fields = &batch_fields[1], .n_fields = 1, .fetch = read_item};
-    const inside_scratch_desc d = {raw_fields, 2, 0};
-    dlp_sampler_desc sampler = {.seed = 4};
-    inside_expand_desc expand = {.max_out = 1}; /* needs: parts */
-    dlp_fetch_desc fetch = {.dataset = &ds};
-    inside_map_desc map = {.item = decode_item};
-    dlp_batch_desc batch = {.batch_size = 4};
-    dlp_error e;
+/* Fields of cells must end there: behind a maker (push NULL), and of what is pushed. */
+static dlp_error behind_cells(dlp_push *push) {
+    static const dlp_guard_field f = {"label", 0, 1e9, 0, 0};
+    const dlp_dataset ds = {.n_items = ITEMS,
+                            .fields = &batch_fields[1],
+                            .n_fields = 1,
+                            .filter = 1,
+                            .fetch = read_item};
+    rig_table t = {.n = 0};
+    dlp_error e = {.code = 0};
     dlp_pipe *p;
-    CHECK(inside_pipe_open(&p, NULL, NULL) == DLP_OK);
-    inside_add_sampler(p, &sampler);
-    if (push != NULL) source_items(dlp_push_source(push), &ds, &fetch.workers);
-    if (push == NULL) ds.filter = 1;                 /* needs: parts */
-    if (push == NULL) inside_add_expand(p, &expand); /* needs: parts */
-    inside_add_fetch(p, &fetch);
-    inside_add_scratch(p, &d);
-    inside_add_map(p, &map);
-    inside_add_batch(p, &batch);
-    CHECK(dlp_pipe_start(p) != DLP_OK);
-    e = *dlp_pipe_error(p);
-    dlp_pipe_close(p);
+    if (push == NULL) {
+        table_list(&t, &(dlp_sampler_desc){.seed = 4});
+        table_fetch(&t, &(dlp_fetch_desc){.dataset = &ds}, 0);
+        table_row(&t, (dlp_node){.verb = DLP_FILTER});
+    } else {
+        table_row(&t, (dlp_node){.verb = DLP_PUSH, .push = {push}});
+    }
+    table_row(&t, (dlp_node){.verb = DLP_GUARD, .guard = {.fields = &f, .n_fields = 1}});
+    table_row(&t, (dlp_node){.verb = DLP_MAP, .map = {.item = decode_item, .ends = "label"}});
+    table_row(&t, (dlp_node){.verb = DLP_BATCH, .batch = {.batch_size = 4}});
+    CHECK(table_pipe(&t, &p, NULL, &e) < 0);
     return e;
 }
 
@@ -622,35 +621,34 @@ static void scratch__fetch_only_copies__refused(void) {
     const dlp_push_desc desc = {.fields = &batch_fields[1], .n_fields = 1, .writers = 1};
     dlp_push *push;
     dlp_error e;
-    e = nobody_writes(NULL);                                                /* needs: parts */
-    CHECK(e.code == DLP_ERR_GRAPH && strstr(e.message, "no fetch writes")); /* needs: parts */
+    e = behind_cells(NULL);                                           /* needs: parts */
+    CHECK(e.code == DLP_ERR_ARG && strcmp(e.field, "map.ends") == 0); /* needs: parts */
+    CHECK(strstr(e.message, "must end above") != NULL);               /* needs: parts */
     CHECK(dlp_push_open(&push, &desc, &e) == DLP_OK);
-    e = nobody_writes(push);
-    CHECK(e.code == DLP_ERR_GRAPH && strstr(e.message, "no fetch writes"));
+    e = behind_cells(push);
+    CHECK(e.code == DLP_ERR_ARG && strcmp(e.field, "map.ends") == 0);
+    CHECK(strstr(e.message, "must end above") != NULL);
     CHECK(dlp_push_close(push) == DLP_OK);
 }
 
 static void scratch__what_does_not_fit__named(void) {
-    dlp_field twice[2] = {raw_fields[0], raw_fields[0]}, label = batch_fields[1];
-    inside_scratch_desc d = {raw_fields, 0, 0};
-    dlp_error e = refused(&d, 1);
-    CHECK(e.code == DLP_ERR_ARG && strcmp(e.field, "n_fields") == 0);
-    d.n_fields = 15;
-    d.fields = NULL;
-    e = refused(&d, 1);
-    CHECK(e.code == DLP_ERR_ARG && strcmp(e.field, "fields") == 0);
-    d = (inside_scratch_desc){raw_fields, 1, (1 << 20) + 1};
-    e = refused(&d, 1);
+    const dlp_field twice[2] = {raw_fields[0], raw_fields[0]}, label = batch_fields[1];
+    dlp_field many[15];
+    dlp_error e = refused(raw_fields, 0, 0, 1);
+    CHECK(e.code == DLP_ERR_ARG && strcmp(e.field, "map.ends") == 0);
+    for (int i = 0; i < 15; i++) many[i] = raw_fields[0];
+    e = refused(many, 15, 0, 1);
+    CHECK(e.code == DLP_ERR_ARG && strcmp(e.field, "source.dataset.n_fields") == 0);
+    e = refused(raw_fields, 1, (1 << 20) + 1, 1);
     CHECK(e.code == DLP_ERR_ARG && strcmp(e.field, "queue.capacity") == 0);
-    d = (inside_scratch_desc){twice, 2, 0};
-    e = refused(&d, 1);
+    e = refused(twice, 2, 0, 1);
     CHECK(e.code == DLP_ERR_ARG && strcmp(e.field, "fields[].name") == 0);
-    d = (inside_scratch_desc){&label, 1, 0};
-    e = refused(&d, 1);
-    CHECK(e.code == DLP_ERR_ARG && strcmp(e.field, "fields[].name") == 0);
-    d = (inside_scratch_desc){raw_fields, 2, 0};
-    CHECK(refused(&d, 0).code == DLP_ERR_GRAPH);
-    CHECK(refused(&d, 2).code == DLP_ERR_GRAPH);
+    e = refused(&label, 1, 0, 1);
+    CHECK(e.code == DLP_ERR_ARG && strcmp(e.field, "map.ends") == 0);
+    e = refused(raw_fields, 2, 0, 0);
+    CHECK(e.code == DLP_ERR_ARG && strcmp(e.field, "map.ends") == 0);
+    e = refused(raw_fields, 2, 0, 2);
+    CHECK(e.code == DLP_ERR_ARG && strcmp(e.field, "map.ends") == 0);
 }
 
 /* ---- rows of a run ---- */

@@ -80,6 +80,7 @@ static dlp_pipe *now;
 static pid_t parent;
 static one *job;
 static source sources[5];
+static dlp_dataset sets[5];
 
 /* One process dies: that which takes *left from 1 to 0. */
 static void dies(uint64_t *left) {
@@ -174,9 +175,9 @@ static int early_item(void *user, dlp_item *it) {
 
 static int map_item(void *user, dlp_item *it) {
     const uint32_t zipped = zips(job) ? job->wiring == MAP_ZIP_WRITES ? 2u : 1u : 0u;
-    const uint32_t f = 2 + zipped;
+    const uint32_t f = zip_writes(job) ? 3 : 2, more = zip_writes(job) ? 2 : 4; /* in table order */
     const uint8_t *raw = it->data[f];
-    uint64_t words[3] = {it->index, 0, it->length[f]}, wrong = it->n_fields != f + 2;
+    uint64_t words[3] = {it->index, 0, it->length[f]}, wrong = it->n_fields != 4 + zipped;
     uint32_t n, label = (uint32_t)it->index ^ 0x55;
     (void)user;
     __atomic_add_fetch(&all->calls[AT_MAP][it->index], 1, __ATOMIC_RELAXED);
@@ -187,11 +188,11 @@ static int map_item(void *user, dlp_item *it) {
         words[1] = words[1] * 5 + raw[i];
     }
     if (zipped) {
-        wrong += !more_is(it->data[2], it->index);
-        wrong += job->ragged && it->length[2] != more_length(it->index);
-        label += *(const uint8_t *)it->data[2];
+        wrong += !more_is(it->data[more], it->index);
+        wrong += job->ragged && it->length[more] != more_length(it->index);
+        label += *(const uint8_t *)it->data[more];
     }
-    if (zipped == 2) wrong += *(const uint8_t *)it->data[3] != (uint8_t)it->index;
+    if (zipped == 2) wrong += *(const uint8_t *)it->data[5] != (uint8_t)it->index;
     if (job->slow) test_pause(2000000);
     dies(&all->die[AT_MAP]);
     if (wrong) __atomic_add_fetch(&all->wrong, wrong, __ATOMIC_RELAXED);
@@ -256,79 +257,78 @@ static void dress(const one *o, dlp_workers_desc *w, int at) {
     w->dispatch = o->batches ? DLP_DISPATCH_BATCHES : DLP_DISPATCH_CLAIM;
 }
 
-static dlp_fetch_desc fetch_of(const one *o, dlp_dataset *ds, source *s) {
-    dlp_fetch_desc d = {.dataset = ds, .fetcher = o->fetcher[s->at]};
-    ds->fetch = fetch_item;
-    ds->user = s;
+/* Add the fetch of source i, which has n items and these fields. of: its number in a mix. */
+static void add_fetch(const one *o, rig_table *t, int i, uint64_t n, const dlp_field *fields,
+                      uint32_t of) {
+    source *s = &sources[i];
+    dlp_fetch_desc d = {.dataset = &sets[i], .fetcher = o->fetcher[s->at]};
+    sets[i] = (dlp_dataset){.n_items = n,
+                            .fields = fields,
+                            .n_fields = (uint32_t)s->fields,
+                            .fetch = fetch_item,
+                            .user = s};
     if (d.fetcher) d.in_flight = 6;
     d.async = (dlp_async){submit, reap};
     dress(o, &d.workers, s->at);
-    return d;
+    table_fetch(t, &d, of);
+    if (s->writes) table_ends(t, raw_fields, 2, o->cells);
 }
-
-static void add_mix(const one *o, dlp_pipe *p, int i, uint64_t n) {
-    dlp_dataset ds = {.n_items = n, .fields = batch_fields, .n_fields = 2};
-    dlp_join_desc d = {.how = DLP_JOIN_MIX};
+static void add_mix(const one *o, rig_table *t, int i, uint64_t n) {
     uint64_t first = of_mix[0] + (i == 2 ? of_mix[1] : 0);
     sources[i] = (source){first, AT_MIX, 2, !zip_writes(o)};
-    d.fetch = fetch_of(o, &ds, &sources[i]);
-    inside_add_join(p, &d);
+    add_fetch(o, t, i, n, batch_fields, (uint32_t)i + 1);
 }
-static void add_zip(const one *o, dlp_pipe *p) {
-    dlp_dataset ds = {.n_items = ITEMS, .fields = &more_fields[o->ragged], .n_fields = 1};
-    dlp_join_desc d = {.how = DLP_JOIN_ZIP};
+static void add_zip(const one *o, rig_table *t) {
     sources[3] = (source){0, AT_ZIP, 1, zip_writes(o)};
-    d.fetch = fetch_of(o, &ds, &sources[3]);
-    inside_add_join(p, &d);
+    add_fetch(o, t, 3, ITEMS, &more_fields[o->ragged], 0);
 }
-static void add_other(const one *o, dlp_pipe *p) {
-    dlp_dataset ds = {.n_items = ITEMS, .fields = &other_field, .n_fields = 1, .fetch = other_item};
-    dlp_join_desc d = {.fetch = {.dataset = &ds}};
-    dress(o, &d.fetch.workers, AT_ZIP);
-    inside_add_join(p, &d);
+static void add_other(const one *o, rig_table *t) {
+    dlp_fetch_desc d = {.dataset = &sets[4]};
+    sets[4] =
+        (dlp_dataset){.n_items = ITEMS, .fields = &other_field, .n_fields = 1, .fetch = other_item};
+    dress(o, &d.workers, AT_ZIP);
+    table_fetch(t, &d, 0);
 }
-static void add_map(const one *o, dlp_pipe *p, dlp_item_fn fn, int retries) {
-    inside_map_desc d = {.item = fn};
-    dress(o, &d.workers, AT_MAP);
-    d.workers.idempotent = o->idempotent;
-    if (retries) d.workers.retries = retries, d.workers.idempotent = 0;
-    inside_add_map(p, &d);
+static void add_map(const one *o, rig_table *t, dlp_item_fn fn, int retries) {
+    dlp_node row = {.verb = DLP_MAP, .map = {.item = fn}};
+    dress(o, &row.workers, AT_MAP);
+    row.workers.idempotent = o->idempotent;
+    if (retries) row.workers.retries = retries, row.workers.idempotent = 0;
+    table_row(t, row);
+}
+static void add_first(const one *o, rig_table *t) {
+    sources[0] = (source){0, AT_FETCH, 2, !zip_writes(o)};
+    add_fetch(o, t, 0, mixes(o) ? of_mix[0] : ITEMS, batch_fields, mixes(o));
+}
+static void add_cache(rig_table *t) {
+    table_row(t, (dlp_node){.verb = DLP_CACHE, .cache = {.bytes = 1 << 20}});
 }
 
-static void add_stages(const one *o, dlp_pipe *p) {
-    dlp_dataset ds = {.n_items = ITEMS, .fields = batch_fields, .n_fields = 2};
-    inside_scratch_desc scratch = {raw_fields, 2, o->cells};
-    dlp_fetch_desc fetch;
-    if (mixes(o)) ds.n_items = of_mix[0];
-    sources[0] = (source){0, AT_FETCH, 2, !zip_writes(o)};
-    fetch = fetch_of(o, &ds, &sources[0]);
-    inside_add_fetch(p, &fetch);
-    if (mixes(o)) add_mix(o, p, 1, o->wiring == MIX_ZIP_BETWEEN ? of_mix[1] : ITEMS - of_mix[0]);
-    if (o->wiring == MIX_ZIP_BETWEEN) add_mix(o, p, 2, of_mix[2]);
-    if (o->wiring == MAP_ZIP_WRITES) add_map(o, p, early_item, 0);
-    if (zip_writes(o)) add_zip(o, p);
-    inside_add_scratch(p, &scratch);
-    if (zips(o) && !zip_writes(o)) add_zip(o, p);
-    if (o->wiring == MAP_ZIP_WRITES) add_other(o, p);
-    add_map(o, p, map_item, 0);
-    if (o->cached) inside_add_cache(p, &(dlp_cache_desc){1 << 20}); /* needs: cache */
-    if (o->later) add_map(o, p, later_item, 2);
+static void add_rows(const one *o, rig_table *t) {
+    add_first(o, t);
+    if (mixes(o)) add_mix(o, t, 1, o->wiring == MIX_ZIP_BETWEEN ? of_mix[1] : ITEMS - of_mix[0]);
+    if (o->wiring == MIX_ZIP_BETWEEN) add_mix(o, t, 2, of_mix[2]);
+    if (o->wiring == MAP_ZIP_WRITES) add_map(o, t, early_item, 0);
+    if (zips(o)) add_zip(o, t);
+    if (o->wiring == MAP_ZIP_WRITES) add_other(o, t);
+    add_map(o, t, map_item, 0);
+    if (o->cached) add_cache(t); /* needs: cache */
+    if (o->later) add_map(o, t, later_item, 2);
 }
 
 static int start(one *o, dlp_pipe **to, dlp_error *err) {
-    dlp_pipe_desc pipe = {.resume = o->resume, .prefetch_factor = 3};
-    dlp_sampler_desc sampler = {.order = DLP_ORDER_SHUFFLED, .seed = 4};
-    inside_repeat_desc repeat = {.epochs = 2};
-    dlp_batch_desc batch = {.batch_size = 14, .last = DLP_LAST_PARTIAL};
+    const dlp_pipe_desc pipe = {.resume = o->resume, .prefetch_factor = 3, .epochs = 2};
+    rig_table t = {.n = 0};
     int rc;
     job = o;
     parent = getpid();
-    if (o->collate) batch.collate = dlp_collate_pad;
-    if ((rc = inside_pipe_open(to, &pipe, err)) != DLP_OK) return rc;
-    inside_add_sampler(*to, &sampler);
-    inside_add_repeat(*to, &repeat);
-    add_stages(o, *to);
-    inside_add_batch(*to, &batch);
+    table_list(&t, &(dlp_sampler_desc){.order = DLP_ORDER_SHUFFLED, .seed = 4});
+    add_rows(o, &t);
+    table_row(&t, (dlp_node){.verb = DLP_BATCH,
+                             .batch = {.batch_size = 14,
+                                       .last = DLP_LAST_PARTIAL,
+                                       .collate = o->collate ? dlp_collate_pad : NULL}});
+    if ((rc = table_pipe(&t, to, &pipe, err)) != DLP_OK) return rc;
     now = *to;
     rc = dlp_pipe_start(*to);
     if (rc == DLP_OK) return rc;
@@ -596,54 +596,41 @@ static void scratch_join__plan__cells_to_the_byte(void) {
 
 /* ---- refusals ---- */
 
-static void add_second_scratch(dlp_pipe *p) {
-    static const dlp_field field = {"again", DLP_U8, 0, {0}, 0, 0};
-    inside_scratch_desc d = {&field, 1, 0};
-    inside_add_scratch(p, &d);
-}
-
-/* How a pipe of these stages is refused: f fetch, s scratch, S another, z zip, x mix, m map, c
-   cache. */
-static dlp_error refused(const char *stages) {
-    one o = ordinary(ZIP_BETWEEN, 1);
-    dlp_sampler_desc sampler = {.seed = 4};
-    dlp_dataset ds = {.n_items = ITEMS, .fields = batch_fields, .n_fields = 2};
-    inside_scratch_desc scratch = {raw_fields, 2, 0};
-    dlp_batch_desc batch = {.batch_size = 4};
-    dlp_fetch_desc fetch;
-    dlp_error e;
+/* How a table of these rows is refused: f fetch whose fields end, z zip, Z zip whose fields end, x
+   fetch of a mix, m map in which fields end, M another map, c cache. names: of the fields that
+   end; NULL: those of the fetch. */
+static dlp_error refused(const char *rows, const char *names) {
+    one o = ordinary(ZIP_BETWEEN, 1), writes = ordinary(ZIP_WRITES, 1);
+    rig_table t = {.n = 0};
+    dlp_error e = {.code = 0};
     dlp_pipe *p;
     job = &o;
-    sources[0] = (source){0, AT_FETCH, 2, 1};
-    fetch = fetch_of(&o, &ds, &sources[0]);
-    CHECK(inside_pipe_open(&p, NULL, NULL) == DLP_OK);
-    inside_add_sampler(p, &sampler);
-    for (; *stages; stages++) {
-        if (*stages == 'f') inside_add_fetch(p, &fetch);
-        if (*stages == 's') inside_add_scratch(p, &scratch);
-        if (*stages == 'S') add_second_scratch(p);
-        if (*stages == 'z') add_zip(&o, p);
-        if (*stages == 'x') add_mix(&o, p, 1, ITEMS - of_mix[0]);
-        if (*stages == 'm') add_map(&o, p, map_item, 0);
-        if (*stages == 'c') inside_add_cache(p, &(dlp_cache_desc){1 << 20}); /* needs: cache */
+    table_list(&t, &(dlp_sampler_desc){.seed = 4});
+    for (; *rows; rows++) {
+        if (*rows == 'f') add_first(&o, &t);
+        if (*rows == 'z') add_zip(&o, &t);
+        if (*rows == 'Z') add_zip(&writes, &t);
+        if (*rows == 'x') add_mix(&o, &t, 1, ITEMS - of_mix[0]);
+        if (*rows == 'm' || *rows == 'M') add_map(&o, &t, map_item, 0);
+        if (*rows == 'm') t.nodes[t.n - 1].map.ends = names ? names : "raw size";
+        if (*rows == 'M') t.nodes[t.n - 1].map.ends = NULL;
+        if (*rows == 'c') add_cache(&t); /* needs: cache */
     }
-    inside_add_batch(p, &batch);
-    CHECK(dlp_pipe_start(p) == DLP_ERR_GRAPH);
-    e = *dlp_pipe_error(p);
-    dlp_pipe_close(p);
+    table_row(&t, (dlp_node){.verb = DLP_BATCH, .batch = {.batch_size = 4}});
+    CHECK(table_pipe(&t, &p, NULL, &e) < 0);
     return e;
 }
 
 static void scratch_join__what_does_not_fit__named(void) {
-    CHECK(strstr(refused("fsz").message, "no map follows") != NULL);
-    CHECK(strstr(refused("fmsz").message, "directly before") != NULL);
-    CHECK(strstr(refused("fmsm").message, "directly before") != NULL);
-    CHECK(strstr(refused("fsmSm").message, "two maps") != NULL);
-    CHECK(strstr(refused("fszSm").message, "two maps") != NULL);
-    CHECK(strstr(refused("fszcm").message, "no map follows") != NULL); /* needs: cache */
-    CHECK(strstr(refused("fcsm").message, "directly before") != NULL); /* needs: cache */
-    CHECK(strstr(refused("fsxm").message, "must directly follow") != NULL);
-    CHECK(strstr(refused("sfm").message, "must stand before") != NULL);
+    CHECK(strstr(refused("fzm", "raw size more").message, "second fetch") != NULL);
+    CHECK(strstr(refused("fMzm", NULL).message, "only fetch and guard") != NULL);
+    CHECK(strstr(refused("fMm", NULL).message, "only fetch and guard") != NULL);
+    CHECK(strstr(refused("fmm", NULL).message, "only fetch and guard") != NULL);
+    CHECK(strstr(refused("fZm", NULL).message, "second fetch with fields that end") != NULL);
+    CHECK(strstr(refused("fzcm", NULL).message, "only fetch and guard") != NULL); /* needs: cache */
+    CHECK(strstr(refused("fcm", NULL).message, "only fetch and guard") != NULL);  /* needs: cache */
+    CHECK(strstr(refused("fzxm", NULL).message, "must follow each other") != NULL);
+    CHECK(strstr(refused("fm", "raw nothing").message, "only fetch and guard") != NULL);
 }
 
 /* ---- processes ---- */

@@ -273,7 +273,7 @@ static void start_one(uint32_t world_size) {
     dlp_pipe *p;
     rig_init(&r, 12, 4);
     r.pipe.log = hear;
-    r.sampler.world_size = world_size;
+    r.pipe.world_size = world_size;
     if (rig_open(&r, &p) == DLP_OK) CHECK(dlp_pipe_close(p) == DLP_OK);
 }
 

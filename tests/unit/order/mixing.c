@@ -351,7 +351,7 @@ static void pipe__mix_on_two_ranks__order_of_the_mix(void) {
             int n = 0;
             l.pipe.rank = rank;
             l.pipe.world_size = 2;
-            l.batch.last = rank ? DLP_LAST_PAD : DLP_LAST_PARTIAL;
+            l.drop_last = rank ? DLP_LAST_PAD : DLP_LAST_PARTIAL;
             l.fetch.workers.on_error = DLP_ON_ERROR_REPLACE;
             CHECK(dlp_loader_open(&p, &l, NULL) == DLP_OK);
             while (p != NULL && dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {
@@ -651,7 +651,7 @@ static void buckets_open__one_field_wrong__named(void) {
     order.order = DLP_ORDER_PARTS;
     buckets_refused(&d, "buckets.order", "PARTS");
     order.order = DLP_ORDER_WEIGHTED;
-    buckets_refused(&d, "sampler.weights", "NULL");
+    buckets_refused(&d, "list.order.weights", "NULL");
 }
 
 /* ---- buckets in a pipe ---- */

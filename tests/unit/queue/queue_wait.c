@@ -5,17 +5,29 @@
 /* own: hook: its system calls are counted */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <pthread.h>
 #include <unistd.h>
 
 #include <sys/syscall.h>
 static long counted_syscall(long number, ...);
 #define syscall counted_syscall
+#ifdef DLPIPE_PORTABLE_WAIT /* the calls that are futexes then */
+static int counted_sleep(pthread_cond_t *c, pthread_mutex_t *m, const struct timespec *until);
+static int counted_wake(pthread_cond_t *c);
+#define pthread_cond_timedwait counted_sleep
+#define pthread_cond_signal counted_wake
+#endif
 
 #define DLPIPE_IMPLEMENTATION
 #include "../../../dlpipe.h"
 #include "../../rig/queue_check.h"
+#ifdef DLPIPE_PORTABLE_WAIT
+#include "../../rig/word_wait.h"
+#endif
 
 #undef syscall
+#undef pthread_cond_timedwait
+#undef pthread_cond_signal
 #ifndef MEMBARRIER_REFUSED
 #define MEMBARRIER_REFUSED 0
 #endif
@@ -43,6 +55,18 @@ static long counted_syscall(long number, ...) {
     DLPI_ADD_SEQ((a[1] & 127) == 10 ? &n_wakes : &n_sleeps, 1);
     return syscall(number, a[0], a[1], a[2], a[3], a[4], a[5]);
 }
+
+#ifdef DLPIPE_PORTABLE_WAIT
+static int counted_sleep(pthread_cond_t *c, pthread_mutex_t *m, const struct timespec *until) {
+    DLPI_ADD_SEQ(&n_sleeps, 1);
+    return pthread_cond_timedwait(c, m, until);
+}
+
+static int counted_wake(pthread_cond_t *c) {
+    DLPI_ADD_SEQ(&n_wakes, 1);
+    return pthread_cond_signal(c);
+}
+#endif
 
 static uint64_t work = 1;
 
@@ -430,6 +454,16 @@ static void cpu_count__here__at_least_one_and_no_more_than_online(void) {
 
 int main(void) {
     if (getenv("SOAK")) work = 50;
+#ifdef DLPIPE_PORTABLE_WAIT
+    RUN(fork__threads_woke_alone__child_has_no_lock); /* before any thread has waited */
+    RUN(wait__another_value__returns_at_once);
+    RUN(wait__nobody_wakes__ends_in_time);
+    RUN(wake__some__the_first_that_came);
+    RUN(wake__a_word_of_the_same_bucket__others_sleep_on);
+    RUN(wait__words_of_a_pipe__in_many_buckets);
+    RUN(fork__locked_buckets__child_has_none_of_them);
+    RUN(wake__at_any_moment__none_lost);
+#endif
     RUN(cpu_count__here__at_least_one_and_no_more_than_online);
     RUN(wait__nothing_comes__times_out_in_time);
     RUN(burst__part_fits__rest_times_out);

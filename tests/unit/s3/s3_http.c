@@ -789,6 +789,41 @@ static void head__of_an_object__takes(void) {
     printf("a head of %zu bytes in %.0f ns\n", sizeof s - 1, (double)best / rounds);
 }
 
+/* What a body is, by its first bytes: they may be few, and never tell one thing and then another.
+   */
+static void documents__cut_anywhere__never_judged_too_early(void) {
+    static const struct {
+        const char *text;
+        int is;
+    } docs[] = {{"<Error>", DLPI_S3_DOC_ERROR},
+                {"\xef\xbb\xbf \r\n<?xml version='1.0'?>\n <Error xmlns='x'>", DLPI_S3_DOC_ERROR},
+                {"<?xml version='1.0'?><Error/>", DLPI_S3_DOC_ERROR},
+                {" <!DOCTYPE HTML PUBLIC>", DLPI_S3_DOC_PAGE},
+                {"<Html lang='en'>", DLPI_S3_DOC_PAGE},
+                {"<error>", DLPI_S3_DOC_NONE},
+                {"<Errors>", DLPI_S3_DOC_NONE},
+                {"<?xml version='1.0'?><ListBucketResult>", DLPI_S3_DOC_NONE},
+                {"\xef\xbb text", DLPI_S3_DOC_NONE},
+                {"<?php ?><Error>", DLPI_S3_DOC_NONE},
+                {"<!DOCTYPE svg>", DLPI_S3_DOC_NONE}};
+    for (size_t i = 0; i < sizeof docs / sizeof docs[0]; i++) {
+        size_t all = strlen(docs[i].text);
+        int known = DLPI_S3_DOC_PERHAPS;
+        for (size_t n = 0; n <= all; n++) {
+            char *cut = malloc(n + 1); /* so that sanitizers see where it ends */
+            int is;
+            if (!cut) abort();
+            memcpy(cut, docs[i].text, n);
+            cut = realloc(cut, n ? n : 1);
+            is = dlpi_s3_document(cut, n);
+            free(cut);
+            CHECK(is == known || known == DLPI_S3_DOC_PERHAPS);
+            known = is;
+        }
+        CHECK(known == docs[i].is);
+    }
+}
+
 int main(void) {
     answers__cut_anywhere__say_the_same();
     line__at_its_limit__is_the_longest();
@@ -799,5 +834,6 @@ int main(void) {
     direct__says_what_may_go_past();
     made_up__read_in_any_way__is_as_made();
     head__of_an_object__takes();
+    documents__cut_anywhere__never_judged_too_early();
     return test_end("s3_http");
 }

@@ -2,6 +2,7 @@
 #pragma once
 /* tests: system/shm/shm_array_chunks */
 #include "api/array_chunks.h"
+#include "open/chunks.h"
 #include "source/arrays.h"
 /* ---- rows of mapped arrays as chunks: see >>array-chunks ---- */
 
@@ -22,11 +23,9 @@ static const void *dlpi_arrays_rows_at(void *user, uint64_t chunk, uint32_t fiel
 /* Have bytes [at, at + n) of a mapping read into memory. If the kernel is too old for that (before
    5.14), they are only asked for. Returns 0 or a failure's code. */
 static int dlpi_mapped_populate(const dlpi_mapped *m, uint64_t at, uint64_t n, dlp_call *call) {
-    enum { POPULATE_READ = 22 }; /* MADV_POPULATE_READ */
-    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), from = at - at % page;
-    if (madvise((void *)(uintptr_t)(m->bytes + from), (size_t)(at + n - from), POPULATE_READ) == 0)
-        return 0;
-    if (errno == EFAULT)
+    const int rc = dlpi_mapping_load(m->bytes, at, n);
+    if (rc == 0) return 0;
+    if (rc == EFAULT)
         return dlp_fail(call, EIO, "%s: cannot be read, after byte %" PRIu64,
                         dlpi_path_end(m->path), at);
     dlpi_mapped_will_need(m, at, n);
@@ -57,14 +56,15 @@ static int dlpi_arrays_views_check(const dlpi_arrays *a, dlp_error *err) {
     for (uint32_t k = 0; k < a->n_columns; k++) {
         const dlpi_array *c = &a->columns[k];
         uint64_t bytes = dlpi_dtype_bytes(a->fields[c->field].dtype);
-        if (c->swap > 1)
-            return dlpi_mapped_error(err, DLP_ERR_UNSUPPORTED, c->files[0].m.path, 2,
-                                     "has big-endian numbers; open it by dlp_arrays_open");
-        for (uint64_t i = 0; i < c->n_files; i++)
+        for (uint64_t i = 0; i < c->n_files; i++) {
+            if (c->files[i].swap > 1)
+                return dlpi_mapped_error(err, DLP_ERR_UNSUPPORTED, c->files[i].m.path, 2,
+                                         "has big-endian numbers; open it by dlp_arrays_open");
             if (bytes > 0 && c->files[i].data % bytes != 0)
                 return dlpi_mapped_error(
                     err, DLP_ERR_UNSUPPORTED, c->files[i].m.path, c->files[i].data,
                     "numbers must begin at a multiple of %d bytes", (int)bytes);
+        }
     }
     return DLP_OK;
 }
@@ -122,9 +122,12 @@ static void dlpi_arrays_chunks_fill(dlpi_arrays *a, dlp_chunks_desc *d, dlp_fiel
     d->load = dlpi_arrays_load;
     d->rows_at = dlpi_arrays_rows_at;
     d->user = a;
+    d->identity = &a->identity;
     dlpi_users_wire(&a->users, &d->workers);
 }
 
+/* Open a pipe of chunks over the views of arrays. The arrays must outlive the pipe. Returns 0 or a
+   DLP_ERR code; the error is then in *err. */
 static int dlpi_arrays_chunks_pipe(dlp_pipe **out, dlpi_arrays *a, dlp_chunks_desc *d,
                                    dlp_error *err) {
     dlp_field fields[DLP_MAX_FIELDS];
@@ -150,6 +153,7 @@ static const char *dlpi_arrays_chunks_given(const dlp_chunks_desc *d) {
     if (d->load != NULL) return "chunks.load";
     if (d->rows_at != NULL) return "chunks.rows_at";
     if (d->user != NULL) return "chunks.user";
+    if (d->identity != NULL) return "chunks.identity";
     if (d->workers.worker_init != NULL) return "chunks.workers.worker_init";
     if (d->workers.worker_exit != NULL) return "chunks.workers.worker_exit";
     return d->workers.worker_user != NULL ? "chunks.workers.worker_user" : NULL;

@@ -1,0 +1,49 @@
+/* Validation beside training: a second pipe, whose items come once, in their order, after each
+   epoch. examples/evaluate.c stops early by it.
+
+   cc -O2 -I. examples/snippets/validation.c dlpipe.o -lpthread */
+#include "dlpipe.h"
+#include <stdio.h>
+
+static int fetch(void *user, dlp_item *item) { /* many threads call it at once */
+    float *x = (float *)item->data[0];         /* this item's place in its batch */
+    for (int i = 0; i < 3; i++) x[i] = (float)item->index * ((float *)user)[i];
+    return 0;
+}
+
+int main(void) {
+    float scale[3] = {1, 10, 100};
+    dlp_field x = {.name = "x", .dtype = DLP_F32, .ndim = 1, .shape = {3}};
+    dlp_pipe_desc desc = {
+        .log = dlp_log_stderr /* warnings */, .seed = 1, .epochs = 2, .epoch_end = 1};
+    dlp_pipe *pipe = NULL, *testing = NULL;
+    dlp_batch *batch = NULL;
+    dlp_error err;
+    int code;
+    dlp_node nodes[] = {
+        {.name = "items", .verb = DLP_LIST, .list = {.n_items = 1000, .shuffle = 1}},
+        {.name = "read",
+         .verb = DLP_FETCH,
+         .fetch = {.fetch = fetch, .user = scale, .fields = &x, .n_fields = 1},
+         .workers = {.num_workers = 2}},
+        {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 500}},
+    };
+    dlp_node test[] = {nodes[0], nodes[1], nodes[2]};
+    test[0].list = (dlp_node_list){.n_items = 200};
+    if (dlp_pipe_open(&pipe, DLP_NODES(nodes), &desc, &err)) return puts(err.message), 1;
+    while ((code = dlp_pipe_next(pipe, &batch)) == DLP_OK || code == DLP_EPOCH_END) {
+        if (code == DLP_OK) {
+            printf("epoch %d: %d items\n", (int)batch->epoch, (int)batch->count);
+            dlp_pipe_release(pipe, batch);
+            continue;
+        }
+        if (dlp_pipe_open(&testing, DLP_NODES(test), NULL, &err)) return puts(err.message), 1;
+        while (dlp_pipe_next(testing, &batch) == DLP_OK) {
+            printf("validation: %d items\n", (int)batch->count);
+            dlp_pipe_release(testing, batch);
+        }
+        dlp_pipe_close(testing);
+    }
+    if (code != DLP_END) puts(dlp_pipe_error(pipe)->message);
+    return dlp_pipe_close(pipe) == DLP_OK && code == DLP_END ? 0 : 1;
+}

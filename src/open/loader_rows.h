@@ -1,0 +1,61 @@
+#pragma once
+/* tests: system/stages/join */
+#include "api/loader.h"
+#include "open/table.h"
+/* ---- the parts, filter and joins of a loader become rows ---- */
+
+/* True if a loader has parts. */
+static bool dlpi_parts_given(const dlp_part_desc *d) {
+    return d->n_parts != 0 || d->items != NULL || d->count != NULL || d->manifest_id != 0 ||
+           d->max_part_bytes != 0 || d->queue_size != 0 || d->shuffle_parts != 0 ||
+           d->shuffle_items != 0 || d->load != NULL || d->user != NULL ||
+           dlpi_workers_given(&d->workers) || d->max_items != 0 || d->min_items != 0 ||
+           d->window != 0 || d->weights != NULL || d->source != NULL;
+}
+
+/* Add the load row of a loader with parts, and its window row. What list, run and queue say is left
+   out of the load row. */
+static void dlpi_loader_parts(const dlp_loader_desc *l, dlp_nodes *to) {
+    dlp_node *node = dlpi_nodes_row(to, DLP_LOAD, "parts", &l->parts.workers);
+    node->queue.capacity = l->parts.queue_size;
+    node->load = l->parts;
+    to->nodes[0].list.n_items = l->parts.n_parts;
+    if (l->shuffle == 0) to->nodes[0].list.shuffle = l->parts.shuffle_parts;
+    if (l->shuffle != 0) node->load.shuffle_items = 1;
+    node->load.n_parts = 0;
+    node->load.queue_size = node->load.window = 0;
+    node->load.shuffle_parts = 0;
+    node->load.workers = (dlp_workers_desc){.num_workers = 0};
+    if (l->parts.window > 0)
+        dlpi_nodes_row(to, DLP_WINDOW, "window", NULL)->window.items = l->parts.window;
+}
+
+/* Add the fetch and filter rows of a loader whose dataset is a filter. The filter row has the
+   workers. */
+static void dlpi_loader_filter(const dlp_fetch_desc *d, const dlp_source *of, dlp_nodes *to) {
+    dlp_fetch_desc f = *d;
+    dlp_node *node;
+    f.workers = (dlp_workers_desc){.num_workers = 0};
+    dlpi_nodes_fetch(to, "fetch", &f, of);
+    node = dlpi_nodes_row(to, DLP_FILTER, "filter", &d->workers);
+    if (node->workers.num_workers == 0) node->workers.num_workers = DLP_NONE;
+}
+
+/* Add a row for each join of a loader's desc. Returns 0, or DLP_ERR_ARG and *err. */
+static int dlpi_loader_joins(const dlp_loader_desc *l, dlp_nodes *to, dlp_error *err) {
+    dlp_node *first = &to->nodes[to->n - 1]; /* or a filter, which no join may follow */
+    uint32_t of = 1;
+    for (uint32_t i = 0; i < l->n_joins; i++) {
+        dlp_node *node = dlpi_nodes_fetch(to, "join", &l->joins[i].fetch, NULL);
+        const int32_t how = l->joins[i].how;
+        if (how < DLP_JOIN_ZIP || how > DLP_JOIN_MIX)
+            return dlpi_error_set(err, DLP_ERR_ARG, "joins[].how",
+                                  "how of \"%s\" is %" PRId32
+                                  ", must be DLP_JOIN_ZIP or DLP_JOIN_MIX",
+                                  node->name, how);
+        if (how != DLP_JOIN_MIX) continue;
+        node->fetch.of = ++of;
+        if (first->verb == DLP_FETCH) first->fetch.of = 1;
+    }
+    return DLP_OK;
+}

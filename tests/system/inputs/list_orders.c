@@ -1,0 +1,562 @@
+/* needs: parts pack mix */
+/* Any order of a list before rows that make items: weights, replacement, a function, a mix, subsets
+   of these. Before a filter that keeps all, one stream has the very order of the table without the
+   filter. Several streams, steps over passes and ranks have what a direct program computes, also
+   behind an expand and a pack, with killed workers, and resumed at random batches by any ranks.
+     list_orders [seed] */
+#define _GNU_SOURCE
+#include "../../../dlpipe.h"
+#include "../../../dlpipe_shm.h"
+
+#include "../../rig/pipe_rig.h"
+#include "../../rig/inside_parts.h"
+
+enum { ITEMS = 300, SUBSET = 90, PLACES = 170, EPOCHS = 2, SEED = 7 };
+enum { STREAMS = 4, ROWS = 3, T = 8, DRAWS = 16384, MOST = 24 * 1024 };
+
+/* ---- orders ---- */
+
+enum {
+    PART,        /* a subset, in turn */
+    SHUFFLED,    /* a subset, shuffled */
+    WEIGHTED,    /* by weights */
+    SHORT,       /* by weights, with an epoch of fewer draws than items */
+    WEIGHED,     /* a subset, by weights */
+    REPLACEMENT, /* any item at each draw */
+    FUNCTION,    /* a function of the epoch and the position */
+    OF_SUBSET,   /* a function that gives places of a subset */
+    MIXED,       /* a mix of two datasets */
+    ORDERS
+};
+static const char *const names_[] = {"subset",   "shuffled subset", "weighted",
+                                     "short",    "weighted subset", "replacement",
+                                     "function", "its subset",      "mix"};
+
+static uint64_t subset_[SUBSET], weights_[ITEMS];
+static dlp_mix *mix_;
+static struct seen { uint32_t calls, kills, kill_every, wrong; } * seen_; /* shared */
+
+static uint64_t function(void *user, uint64_t epoch, uint64_t position) {
+    if (position >= ITEMS) __atomic_add_fetch(&seen_->wrong, 1, __ATOMIC_RELAXED);
+    return user != NULL ? dlp_hash(3, epoch, position, 0) % SUBSET
+                        : dlp_hash(2, epoch, position, 0) % ITEMS;
+}
+
+/* Return the order, but that of a mix, which the list names. */
+static dlp_sampler_desc sampler(int order) {
+    dlp_sampler_desc s = {.order = DLP_ORDER_SEQUENTIAL};
+    if (order == SHUFFLED) s.order = DLP_ORDER_SHUFFLED;
+    if (order == WEIGHTED || order == SHORT || order == WEIGHED) s.order = DLP_ORDER_WEIGHTED;
+    if (order == REPLACEMENT) s.order = DLP_ORDER_REPLACEMENT;
+    if (order == FUNCTION || order == OF_SUBSET) {
+        s.order = DLP_ORDER_FUNCTION;
+        s.function = function;
+        s.function_user = order == OF_SUBSET ? subset_ : NULL;
+    }
+    if (s.order == DLP_ORDER_WEIGHTED) s.weights = weights_;
+    if (order == SHORT) s.samples_per_epoch = PLACES;
+    if (order == PART || order == SHUFFLED || order == WEIGHED || order == OF_SUBSET) {
+        s.subset = subset_;
+        s.n_subset = SUBSET;
+    }
+    return s;
+}
+
+static uint64_t places(int order) {
+    return order == MIXED            ? dlp_mix_items(mix_) - 30
+           : order == SHORT          ? PLACES
+           : sampler(order).n_subset ? SUBSET
+                                     : ITEMS;
+}
+
+static bool draws(int order) { return order >= WEIGHTED && order <= REPLACEMENT; }
+
+/* ---- callbacks ---- */
+
+static const dlp_field fields_[2] = {{.name = "index", .dtype = DLP_U64},
+                                     {.name = "position", .dtype = DLP_U64}};
+static const dlp_field made_[2] = {{.name = "index", .dtype = DLP_U64, .ndim = 1, .shape = {2}},
+                                   {.name = "position", .dtype = DLP_U64}};
+static const dlp_field texts_[2] = {
+    {.name = "index", .dtype = DLP_U64, .ndim = 1, .shape = {4}, .ragged = 1},
+    {.name = "position", .dtype = DLP_U64, .ndim = 1, .shape = {4}, .ragged = 1}};
+
+static void die(void) {
+    if (__atomic_add_fetch(&seen_->calls, 1, __ATOMIC_RELAXED) % seen_->kill_every != 0) return;
+    __atomic_add_fetch(&seen_->kills, 1, __ATOMIC_RELAXED);
+    kill(getpid(), SIGKILL);
+}
+
+static int fetch(void *user, dlp_item *it) {
+    const uint64_t n = user != NULL ? it->index % 5 : 1;
+    if (seen_->kill_every != 0) die();
+    for (uint64_t k = 0; k < n; k++) {
+        ((uint64_t *)it->data[0])[k] = it->index;
+        ((uint64_t *)it->data[1])[k] = it->position;
+    }
+    if (user != NULL) it->length[0] = it->length[1] = n;
+    return 0;
+}
+
+static int keep(void *user, const dlp_item *it) {
+    if (it->index != *(const uint64_t *)it->data[0]) __atomic_add_fetch(&seen_->wrong, 1, 0);
+    if (user == weights_) return it->index == 5;
+    return user == NULL || it->index % 3 != 0;
+}
+
+static int expand(void *user, dlp_expand *x) {
+    (void)user;
+    for (uint64_t k = 0; k < x->item->index % 4; k++) {
+        dlp_item *it = dlp_expand_add(x);
+        if (it == NULL) return 0;
+        ((uint64_t *)it->data[0])[0] = x->item->index;
+        ((uint64_t *)it->data[0])[1] = k;
+        memcpy(it->data[1], x->item->data[1], 8);
+    }
+    return 0;
+}
+
+/* A source whose requests are answered by the next reap. */
+typedef struct store {
+    dlp_item *held[4];
+    int n;
+} store;
+
+static int store_open(void *user, int worker, void **state) {
+    return (void)user, (void)worker, (*state = calloc(1, sizeof(store))) == NULL;
+}
+static void store_close(void *user, int worker, void *state) {
+    (void)user, (void)worker, free(state);
+}
+static int submit(void *user, void *state, dlp_item *it) {
+    store *s = state;
+    if (it->index >= ITEMS) seen_->wrong++;
+    return (void)user, s->n == 4 ? DLP_FULL : (s->held[s->n++] = it, 0);
+}
+static int reap(void *user, void *state, dlp_item **done, int *code, int max, int timeout_ms) {
+    store *s = state;
+    int n = 0;
+    for (; n < max && s->n > 0; n++) {
+        done[n] = s->held[--s->n];
+        code[n] = fetch(user, done[n]);
+    }
+    return (void)timeout_ms, n;
+}
+
+/* ---- a table ---- */
+
+enum { PLAIN, FILTER, THIRD, EXPAND, PACK, KINDS, RARE = KINDS };
+
+typedef struct table {
+    int order, kind, async, processes;
+    uint32_t streams, steps, rank, world, each; /* each: rows of a stream in a batch */
+    int32_t workers;
+    dlp_state *resume;
+    const dlp_sampler_desc *own; /* instead of the order */
+} table;
+
+static int open_table(const table *t, dlp_pipe **p, dlp_error *err) {
+    static dlp_shm_desc shm = {.max_kills = 100};
+    static const dlp_async async = {submit, reap};
+    const dlp_sampler_desc s = t->own != NULL ? *t->own : sampler(t->order);
+    const dlp_pipe_desc d = {.seed = SEED,
+                             .epochs = EPOCHS,
+                             .streams = t->kind == PLAIN ? 0 : t->streams,
+                             .steps_per_epoch = t->steps,
+                             .rank = t->rank,
+                             .world_size = t->world,
+                             .shm = t->processes ? &shm : NULL,
+                             .resume = t->resume};
+    dlp_node nodes[4] = {
+        {.name = "list", .verb = DLP_LIST, .list = {.n_items = ITEMS, .order = &s}},
+        {.name = "read",
+         .verb = DLP_FETCH,
+         .fetch = {.fetch = fetch, .fields = fields_, .n_fields = 2},
+         .workers = {.num_workers = t->workers,
+                     .placement = t->processes ? DLP_PLACE_PROCESSES : 0}},
+        {.name = "make", .verb = DLP_FILTER, .filter = {.keep = keep}}};
+    uint32_t n = 3;
+    if (t->order == MIXED && t->own == NULL) nodes[0].list = (dlp_node_list){.mix = mix_};
+    if (t->async) {
+        nodes[1].fetch.fetch = NULL;
+        nodes[1].fetch.async = &async;
+        nodes[1].workers.worker_init = store_open;
+        nodes[1].workers.worker_exit = store_close;
+    }
+    if (t->kind == PLAIN) n = 2;
+    if (t->kind == THIRD) nodes[2].filter.user = &subset_;
+    if (t->kind == RARE) nodes[2].filter.user = weights_;
+    if (t->kind == EXPAND) {
+        nodes[2].verb = DLP_EXPAND;
+        nodes[2].expand =
+            (dlp_expand_desc){.expand = expand, .max_out = 3, .fields = made_, .n_fields = 2};
+    }
+    if (t->kind == PACK) {
+        nodes[1].fetch.user = &subset_;
+        nodes[1].fetch.fields = texts_;
+        nodes[2].verb = DLP_PACK;
+        nodes[2].pack = (dlp_pack_desc){.tokens = T};
+    }
+    nodes[n++] = (dlp_node){.name = "batch",
+                            .verb = DLP_BATCH,
+                            .batch = {.batch_size = t->each * t->streams,
+                                      .copy_workers = t->workers > 1 && t->kind != PLAIN}};
+    return dlp_pipe_open(p, nodes, n, &d, err);
+}
+
+/* ---- the direct program ---- */
+
+static uint64_t drawn_[ORDERS][EPOCHS][DRAWS]; /* indices at positions of long epochs */
+
+/* Read the draws of an order out of a table without makers, whose epoch is long. */
+static void read_draws(int order) {
+    dlp_sampler_desc s = sampler(order);
+    const table t = {
+        .order = order, .kind = PLAIN, .streams = 1, .world = 1, .each = 64, .own = &s};
+    dlp_pipe *p;
+    dlp_batch *b;
+    dlp_error err;
+    uint64_t rows = 0;
+    s.samples_per_epoch = DRAWS;
+    if (open_table(&t, &p, &err) != DLP_OK) {
+        CHECK(err.code == DLP_OK);
+        return;
+    }
+    for (; dlp_pipe_next(p, &b) == DLP_OK; dlp_pipe_release(p, b), rows += b->count)
+        memcpy(&drawn_[order][b->epoch][b->in_epoch * 64], b->index, b->count * sizeof *b->index);
+    CHECK(rows == 2 * DRAWS && dlp_pipe_close(p) == DLP_OK);
+}
+
+/* Return the index at place j of a pass, and the key of its random numbers. */
+static uint64_t index_at(int order, uint64_t epoch, uint64_t pass, uint64_t j, uint64_t *key) {
+    static dlp_permutation shuffle;
+    static uint64_t of_epoch = UINT64_MAX, of_pass;
+    const uint64_t n = places(order);
+    *key = pass * n + j;
+    if (order == FUNCTION) return function(NULL, epoch, j);
+    if (order == OF_SUBSET) return subset_[function(subset_, epoch, j)];
+    if (order == MIXED) return dlp_mix_at(mix_, epoch, pass * n + j);
+    if (draws(order)) {
+        if (pass * n + j >= DRAWS) seen_->wrong++;
+        return drawn_[order][epoch][(pass * n + j) % DRAWS];
+    }
+    if (epoch != of_epoch || pass != of_pass)
+        dlp_permutation_init(&shuffle, SUBSET, inside_hash(INSIDE_PARTS, SEED, pass), epoch);
+    of_epoch = epoch;
+    of_pass = pass;
+    j = subset_[order == SHUFFLED ? dlp_permutation_at(&shuffle, j) : j];
+    *key = pass * ITEMS + j;
+    return j;
+}
+
+typedef struct record {
+    uint64_t index, key, number;
+} record;
+static record list_[STREAMS][MOST];
+static uint64_t n_list_[STREAMS];
+
+/* Write down the records of each stream in an epoch: items, or tokens of a pack. */
+static void write_down(const table *t, uint64_t epoch) {
+    const uint64_t n = places(t->order), c = t->streams;
+    const uint64_t rows = (uint64_t)t->steps * t->each * (t->kind == PACK ? T : 1);
+    for (uint64_t s = 0; s < c; s++) {
+        uint64_t have = 0;
+        for (uint64_t pass = 0; pass == 0 || (have < rows && pass < 200); pass++)
+            for (uint64_t j = s; j < n; j += c) {
+                uint64_t key, i = index_at(t->order, epoch, pass, j, &key);
+                uint64_t items = t->kind == EXPAND  ? i % 4
+                                 : t->kind == PACK  ? i % 5
+                                 : t->kind == THIRD ? i % 3 != 0
+                                 : t->kind == RARE  ? i == 5
+                                                    : 1;
+                for (uint64_t k = 0; k < items && have < MOST; k++)
+                    list_[s][have++] = (record){i, key, k};
+            }
+        CHECK(have < MOST);
+        n_list_[s] = rows > 0 && rows < have ? rows : have;
+    }
+}
+
+/* True if row i of a batch has record r, or, with a pack, T records from r on. */
+static bool row_is(const table *t, const dlp_batch *b, uint32_t i, const record *r, uint64_t n) {
+    const uint64_t *index = b->fields[0].data, *key = b->fields[1].data;
+    bool ok = b->index[i] == r->index;
+    if (t->kind == EXPAND)
+        return ok && index[2 * i] == r->index && index[2 * i + 1] == r->number && key[i] == r->key;
+    if (t->kind != PACK) return ok && index[i] == r->index && key[i] == r->key;
+    n = n < T ? n : T;
+    ok &= b->fields[0].lengths[i] == n;
+    for (uint64_t k = 0; k < n && ok; k++)
+        ok &= index[i * T + k] == r[k].index && key[i * T + k] == r[k].key;
+    return ok;
+}
+
+static bool batch_is(const table *t, const dlp_batch *b) {
+    const uint64_t width = t->kind == PACK ? T : 1, of_rank = t->each * t->streams / t->world;
+    for (uint32_t i = 0; i < b->count; i++) {
+        const uint64_t g = t->rank * of_rank + i, s = g / t->each;
+        const uint64_t at = (b->in_epoch * t->each + g % t->each) * width;
+        if (at >= n_list_[s] || !row_is(t, b, i, &list_[s][at], n_list_[s] - at)) return false;
+    }
+    return true;
+}
+
+/* Return the rows that a rank of the table has in an epoch. */
+static uint64_t rows_of(const table *t) {
+    const uint64_t width = t->kind == PACK ? T : 1;
+    if (t->steps > 0) return (uint64_t)t->steps * t->each * t->streams / t->world;
+    return (n_list_[0] + width - 1) / width;
+}
+
+/* ---- lives ---- */
+
+/* Run a table up to its end, or up to batch `stop`, whose state is taken. Returns the rows that
+   came, or -1 if one was wrong. */
+static int64_t run(const table *t, uint64_t stop, dlp_state *state) {
+    uint64_t epoch = UINT64_MAX, batches = 0;
+    int64_t rows = 0;
+    bool ok = true, stopped = false;
+    dlp_batch *b;
+    dlp_pipe *p;
+    dlp_error err;
+    int rc = open_table(t, &p, &err);
+    if (rc != DLP_OK) return printf("%s %s: %s\n", err.stage, err.field, err.message), -1;
+    while (!stopped && (rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
+        if (b->epoch != epoch) write_down(t, epoch = b->epoch);
+        ok &= batch_is(t, b);
+        rows += b->count;
+        stopped = ++batches == stop;
+        if (stopped) ok &= dlp_pipe_state(p, b, state) == DLP_OK;
+        dlp_pipe_release(p, b);
+    }
+    if (!stopped && rc != DLP_END) printf("%s\n", dlp_pipe_error(p)->message);
+    ok &= stopped || rc == DLP_END;
+    ok &= dlp_pipe_close(p) == DLP_OK;
+    return ok ? rows : -1;
+}
+
+/* Return the rows of all epochs of a rank of the table. */
+static uint64_t all_rows(const table *t) {
+    uint64_t n = 0;
+    for (uint64_t e = 0; e < EPOCHS; e++) {
+        write_down(t, e);
+        n += rows_of(t);
+    }
+    return n;
+}
+
+static void say(const table *t) {
+    printf("  %s, kind %d, streams %u, steps %u, rank %u of %u, workers %d%s%s%s\n",
+           names_[t->order], t->kind, (unsigned)t->streams, (unsigned)t->steps, (unsigned)t->rank,
+           (unsigned)t->world, (int)t->workers, t->async ? ", async" : "",
+           t->processes ? ", processes" : "", t->resume ? ", resumed" : "");
+}
+
+/* Run all ranks of a table, one after the other: whole, and stopped and resumed. */
+static void run_ranks(table t, uint64_t *random) {
+    dlp_state state;
+    uint64_t stop;
+    for (t.rank = 0; t.rank < t.world; t.rank++) {
+        const uint64_t all = all_rows(&t), of_rank = t.each * t.streams / t.world;
+        int64_t before;
+        bool ok = run(&t, 0, NULL) == (int64_t)all;
+        stop = 1 + test_pick(random, (uint32_t)(all / of_rank));
+        before = run(&t, stop, &state);
+        t.resume = &state;
+        ok &= before > 0 && run(&t, 0, NULL) == (int64_t)all - before;
+        CHECK(ok);
+        if (!ok) say(&t);
+        t.resume = NULL;
+    }
+}
+
+/* ---- cases ---- */
+
+/* One stream before a filter that keeps all: index and position of each row are those of the table
+   without the filter, in each epoch. A shuffled subset has another permutation there. */
+static void filter__keeps_all__order_of_the_plain_table(void) {
+    static uint64_t plain[EPOCHS * ITEMS][2];
+    for (int order = 0; order < ORDERS; order++) {
+        table t = {
+            .order = order, .kind = PLAIN, .streams = 1, .world = 1, .each = 7, .workers = 2};
+        uint64_t n[2] = {0, 0}, wrong = 0;
+        if (order == SHUFFLED) continue;
+        for (; t.kind <= FILTER; t.kind++) {
+            dlp_pipe *p;
+            dlp_batch *b;
+            dlp_error err;
+            if (open_table(&t, &p, &err) != DLP_OK) {
+                CHECK(err.code == DLP_OK);
+                printf("%s: %s\n", err.field, err.message);
+                return;
+            }
+            for (; dlp_pipe_next(p, &b) == DLP_OK; dlp_pipe_release(p, b))
+                for (uint32_t i = 0; i < b->count; i++) {
+                    const uint64_t *key = b->fields[1].data;
+                    uint64_t *to = plain[n[t.kind]++];
+                    /* a place of a subset has its index for a key, as before makers today */
+                    const uint64_t k = order == PART ? 0 : key[i];
+                    if (t.kind == FILTER) wrong += to[0] != b->index[i] || to[1] != k;
+                    to[0] = b->index[i];
+                    to[1] = k;
+                }
+            CHECK(dlp_pipe_close(p) == DLP_OK);
+        }
+        CHECK(n[0] == n[1] && n[0] == EPOCHS * places(order) && wrong == 0);
+        if (wrong > 0) printf("  %s: %d rows differ\n", names_[order], (int)wrong);
+    }
+}
+
+/* A third of the runs, each time the same, but in the long form. */
+static bool left_out(int number) { return getenv("SOAK") == NULL && number % 3 != 0; }
+
+/* Each order before each maker, with one stream up to its end, and with more over passes. */
+static void makers__each_order__as_written_down(uint64_t seed) {
+    for (int order = 0; order < ORDERS; order++)
+        for (int kind = FILTER; kind < KINDS; kind++) {
+            table t = {.order = order, .kind = kind, .streams = 1, .world = 1, .each = 5};
+            t.workers = (int32_t)test_pick(&seed, 3);
+            run_ranks(t, &seed);
+            for (uint32_t world = 1; world <= 4; world += world) {
+                if (left_out(order + kind + (int)(world % 4))) continue;
+                t = (table){.order = order, .kind = kind, .world = world, .each = ROWS};
+                t.streams = STREAMS;
+                t.steps = 100 + test_pick(&seed, 60);
+                t.workers = 1 + (int32_t)test_pick(&seed, 3);
+                t.async = test_pick(&seed, 4) == 0;
+                run_ranks(t, &seed);
+            }
+        }
+    CHECK(seen_->wrong == 0);
+}
+
+/* Draws may miss the only item that a filter keeps in several passes, one after the other. */
+static void draws__rare_item__come(void) {
+    const table t = {
+        .order = REPLACEMENT, .kind = RARE, .streams = 1, .world = 1, .each = 1, .steps = 16};
+    CHECK(run(&t, 0, NULL) == EPOCHS * 16);
+    CHECK(seen_->wrong == 0);
+}
+
+/* A state that one rank has saved serves 2 and 4 ranks. */
+static void resume__other_ranks__go_on(uint64_t seed) {
+    for (int order = 0; order < ORDERS; order++) {
+        dlp_state state;
+        table t = {.order = order, .kind = EXPAND, .streams = STREAMS, .steps = 120, .each = ROWS};
+        const uint64_t stop = 1 + test_pick(&seed, 2 * t.steps - 1);
+        t.world = 1;
+        t.workers = 2;
+        CHECK(run(&t, stop, &state) > 0);
+        t.resume = &state;
+        for (t.world = 2; t.world <= 4; t.world += 2)
+            for (t.rank = 0; t.rank < t.world; t.rank++)
+                CHECK(run(&t, 0, NULL) ==
+                      (int64_t)((EPOCHS * t.steps - stop) * t.each * t.streams / t.world));
+    }
+}
+
+/* Worker processes die in fetch. */
+static void kills__of_processes__as_written_down(uint64_t seed) {
+    for (int order = 0; order < ORDERS; order++) {
+        table t = {.order = order, .streams = STREAMS, .world = 1, .each = ROWS, .processes = 1};
+        if (left_out(order)) continue;
+        t.kind = FILTER + (int)test_pick(&seed, KINDS - FILTER);
+        t.steps = 60;
+        t.workers = 2;
+        seen_->kill_every = 150;
+        run_ranks(t, &seed);
+        seen_->kill_every = 0;
+    }
+    CHECK(seen_->kills > 6);
+}
+
+/* ---- what fails, and what is refused ---- */
+
+static uint64_t past(void *user, uint64_t epoch, uint64_t position) {
+    return (void)user, (void)epoch, position == 40 ? ITEMS : position;
+}
+
+static void function__past_the_end__error_of_its_row(void) {
+    for (int async = 0; async < 2; async++) {
+        const dlp_sampler_desc own = {.order = DLP_ORDER_FUNCTION, .function = past};
+        const table t = {.kind = FILTER,
+                         .streams = 1,
+                         .world = 1,
+                         .each = 8,
+                         .workers = 1,
+                         .async = async,
+                         .own = &own};
+        int n = 0, rc;
+        dlp_pipe *p;
+        dlp_batch *b;
+        dlp_error err;
+        CHECK(open_table(&t, &p, &err) == DLP_OK);
+        for (; (rc = dlp_pipe_next(p, &b)) == DLP_OK; n++) dlp_pipe_release(p, b);
+        CHECK(rc == DLP_ERR_CALLBACK && n == 5);
+        CHECK(strstr(dlp_pipe_error(p)->message, "the list has 300 items") != NULL);
+        CHECK(dlp_pipe_error(p)->index == ITEMS);
+        dlp_pipe_close(p);
+    }
+    CHECK(seen_->wrong == 0);
+}
+
+static int64_t next_list(void *user, uint64_t epoch, uint64_t *index, uint64_t most) {
+    return (void)user, (void)epoch, (void)most, index[0] = 0, 0;
+}
+
+static void refused(const dlp_node *nodes, uint32_t n, const char *field, const char *words) {
+    const dlp_pipe_desc d = {.seed = SEED};
+    dlp_plan plan;
+    dlp_error err = {.code = 0};
+    CHECK(dlp_nodes_plan(nodes, n, &d, &plan, &err) == DLP_ERR_ARG);
+    CHECK(strcmp(err.stage, "list") == 0 && strcmp(err.field, field) == 0);
+    CHECK(strstr(err.message, words) != NULL);
+    if (strstr(err.message, words) == NULL) printf("%s: %s\n", err.field, err.message);
+}
+
+static int load(void *user, dlp_part *part) { return (void)user, (void)part, 0; }
+
+static void lists__not_before_makers__refused(void) {
+    const dlp_sampler_desc batches = {.order = DLP_ORDER_BATCHES, .batches = {.next = next_list}};
+    const dlp_sampler_desc part = sampler(PART);
+    dlp_node nodes[5] = {
+        {.name = "list", .verb = DLP_LIST, .list = {.n_items = ITEMS, .order = &batches}},
+        {.name = "read",
+         .verb = DLP_FETCH,
+         .fetch = {.fetch = fetch, .fields = fields_, .n_fields = 2}},
+        {.name = "make", .verb = DLP_FILTER, .filter = {.keep = keep}},
+        {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 4}}};
+    refused(nodes, 4, "list.order.order", "\"make\" makes items without numbers");
+    nodes[0].list.order = &part;
+    memmove(&nodes[2], &nodes[1], 3 * sizeof *nodes);
+    nodes[1] = (dlp_node){.name = "load",
+                          .verb = DLP_LOAD,
+                          .load = {.load = load, .max_items = 4, .max_part_bytes = 64}};
+    refused(nodes, 5, "list.order.subset", "before a load");
+}
+
+int main(int argc, char **argv) {
+    const uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 0) : 1;
+    static const uint64_t sets[] = {200, 100}, shares[] = {3, 1};
+    const dlp_mix_desc mix = {.n = 2,
+                              .shuffle = 1,
+                              .n_items = sets,
+                              .weights = shares,
+                              .seed = SEED,
+                              .samples_per_epoch = 270};
+    seen_ = mmap(NULL, sizeof *seen_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    for (uint64_t i = 0; i < ITEMS; i++) weights_[i] = i % 7 == 0 ? 0 : 1 + i % 5;
+    for (uint64_t i = 0; i < SUBSET; i++) subset_[i] = dlp_hash(9, i, 0, 0) % ITEMS;
+    CHECK(dlp_mix_open(&mix_, &mix, NULL) == DLP_OK);
+    for (int order = 0; order < ORDERS; order++)
+        if (draws(order)) read_draws(order);
+    filter__keeps_all__order_of_the_plain_table();
+    makers__each_order__as_written_down(seed);
+    draws__rare_item__come();
+    resume__other_ranks__go_on(seed);
+    kills__of_processes__as_written_down(seed);
+    function__past_the_end__error_of_its_row();
+    lists__not_before_makers__refused();
+    dlp_mix_close(mix_);
+    return test_end("list_orders");
+}
