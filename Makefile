@@ -5,6 +5,8 @@ CC ?= cc
 CXX ?= c++
 MPICC ?= mpicc
 JOBS ?= 2
+# Tests mostly wait, so there is one more at once than there are compilers.
+TEST_JOBS ?= $(shell echo $$(($(JOBS) + 1)))
 O ?= -O1
 B := build
 
@@ -60,7 +62,13 @@ FOREIGN_UNITS += $(WINDOWS)
 MACOS := $(addprefix macos/,$(shell sh tests/compile/macos list))
 FOREIGN_UNITS += $(MACOS)
 ALL := $(strip $(UNITS) $(SCRIPTS) $(CASES) $(FOREIGN_UNITS))
-# Without TESTS, of those only what another libc or processor may change.
+# Tests of tests: which mutants are found, and what the linters say of code that is wrong. make soak
+# has them, and TESTS="mutants".
+SOAKED := mutants graph_mutants lint_selftest
+# These do an eighth of their random or numbered cases, unless SOAK=1.
+SHORTENED := crash_steps scratch_join chunk_seams shm_steps fuzz_region differential topologies \
+             model_crash model_links found list_orders
+# Without TESTS, of the foreign ones only what another libc or processor may change.
 FOREIGN_FIRST := $(addprefix musl/,queue_spsc queue_wait samplers names monitor pipe_basic \
                      pipe_close pipe_fault shm_basic shm_deaths) \
                  $(addprefix aarch64/,queue_spsc queue_mpsc queue_wait order samplers pipe_basic \
@@ -78,7 +86,7 @@ ifneq ($(UNKNOWN),)
 $(error no such test: $(UNKNOWN); there are: $(UNITS) $(SCRIPTS) compile/*)
 endif
 else
-WANTED := $(UNITS) $(SCRIPTS) $(CASES) $(FOREIGN_FIRST)
+WANTED := $(filter-out $(SOAKED),$(UNITS) $(SCRIPTS) $(CASES) $(FOREIGN_FIRST))
 endif
 
 .PHONY: help headers check-headers docs format run test check programs examples sanitize
@@ -176,7 +184,7 @@ $(B)/lib/%.a: tests/rig/lib.c $(wildcard tests/rig/inside*.h) $(HEADERS) Makefil
 $(B)/lib/tests.a: LIB_CC = $(CC) -std=c11 $(WARN) $(CFLAGS)
 $(B)/lib/musl.a: LIB_CC = musl-gcc -std=c11 -O1
 $(B)/lib/aarch64.a: LIB_CC = aarch64-linux-gnu-gcc -std=c11 -O1
-$(B)/lib/portable.a: LIB_CC = $(CC) -std=c11 -O1 -DDLPIPE_PORTABLE_WAIT -DDLPIPE_THREADS_ONLY \
+$(B)/lib/portable.a: LIB_CC = $(or $(OWN_CC),$(CC)) -std=c11 -O1 -DDLPIPE_PORTABLE_WAIT -DDLPIPE_THREADS_ONLY \
                                  -DDLPI_HAS_RING=0 -DDLPI_HAS_AFFINITY=0
 
 $(B)/lib/windows.a: LIB_CC = x86_64-w64-mingw32-gcc -std=c11 -O1 -DDLPIPE_THREADS_ONLY
@@ -253,10 +261,12 @@ test:
 	    macos/*) echo "$$t sh tests/compile/macos exec $${t#*/}" ;; \
 	    */*) echo "$$t SHORT=1 sh tests/compile/matrix exec $${t%/*} $${t#*/}" ;; \
 	    *) s=$$(ls tests/*/$$t.sh tests/*/*/$$t.sh 2>/dev/null); \
-	       if [ -n "$$s" ]; then echo "$$t sh $$s"; \
-	       else x=$(B)/tests/$$t; echo "$$t [ -x $$x ] || { cat $$x.log; exit 1; }; $$x"; fi ;; \
+	       case ' $(SHORTENED) ' in *" $$t "*) h='SHORT=1 ' ;; *) h= ;; esac; \
+	       if [ -n "$$s" ]; then echo "$$t $${h}sh $$s"; \
+	       else x=$(B)/tests/$$t; echo "$$t [ -x $$x ] || { cat $$x.log; exit 1; }; $$h$$x"; \
+	       fi ;; \
 	    esac; done >$(B)/list
-	@CC="$(CC)" STRICT=$(STRICT) TEST_JOBS=$(JOBS) sh tests/tools/run $(B)/list
+	@CC="$(CC)" STRICT=$(STRICT) TEST_JOBS=$(TEST_JOBS) sh tests/tools/run $(B)/list
 
 # What breaks first, of each part something. While one core compiles the library for the tests, the
 # other compiles it as a stranger does.
@@ -501,7 +511,7 @@ sanitize:
 	    echo "$$t command -v $$cc >/dev/null || { echo skipped: $$cc is not installed; exit 77; };" \
 	        "[ -x $$x ] || { cat $$x.log; exit 1; }; $(FIXED) $$x"; \
 	done >$(B)/list.sanitize
-	@SHORT=1 STRICT=$(STRICT) TEST_JOBS=$(JOBS) KEEP=$(B)/log/sanitize \
+	@SHORT=1 STRICT=$(STRICT) TEST_JOBS=$(TEST_JOBS) KEEP=$(B)/log/sanitize \
 	    TSAN_OPTIONS=halt_on_error=1 UBSAN_OPTIONS=print_stacktrace=1 \
 	    sh tests/tools/run $(B)/list.sanitize
 
@@ -521,7 +531,7 @@ fuzz:
 
 soak:
 	@SOAK=1 TEST_TIMEOUT=4000 $(MAKE) --no-print-directory test \
-	    TESTS="$(or $(TESTS),$(UNITS) mutants model_crash model_parts parts_left_out \
+	    TESTS="$(or $(TESTS),$(UNITS) $(SOAKED) model_crash model_parts parts_left_out \
 	              $(WINDOWS) $(MACOS))"
 
 # What differs is told by its seed, with the command that runs it again. A tenth of them again with

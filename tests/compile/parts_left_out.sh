@@ -9,6 +9,8 @@ dir=build/parts_left_out
 . tests/rig/shell_rig
 fresh_dir
 cc=${CC:-cc}
+quick=$cc # for objects: clang takes a third as long
+! command -v clang >/dev/null 2>&1 || quick=clang
 warn='-std=c11 -Wall -Wextra -Wpedantic -Wshadow -Wundef -Werror -Wno-misleading-indentation'
 parts=$(awk '!/^#/ { print toupper($1) }' src/parts)
 all=tests/compile/implementation.c
@@ -21,7 +23,7 @@ declared() { # FLAGS...
 refused() { # WORDS FILE FLAGS...
     words=$1 file=$2
     shift 2
-    ! $cc -std=c11 -O1 -I. "$@" -c -o $dir/refused.o "$file" 2>$dir/said || fail "$* compiles"
+    ! $quick -std=c11 -O1 -I. "$@" -c -o $dir/refused.o "$file" 2>$dir/said || fail "$* compiles"
     grep -q "error.*$words" $dir/said || fail "$*: not '$words': $(head -n 3 $dir/said)"
 }
 
@@ -54,7 +56,7 @@ for part in $parts; do
     case $part in PARTS | SPLIT) also='-DWITH_S3 -DWITH_DEVICES' ;; *) also= ;; esac
     # shellcheck disable=SC2086
     if [ -n "${SOAK:-}" ] || case $part in PARTS | FILES | TRANSFER) true ;; *) false ;; esac then
-        $cc $warn -O0 -DDLPIPE_NO_$part -DWITH_SHM $also -c -o $dir/no.o $all ||
+        $quick $warn -O0 -DDLPIPE_NO_$part -DWITH_SHM $also -c -o $dir/no.o $all ||
             fail "the headers without $part do not compile"
         linked_to no
     else

@@ -48,8 +48,12 @@ else
     missing="$missing cmake"
 fi
 
+# Meson's by clang where it is, which takes a third as long.
+clang=''
+! command -v clang++ >/dev/null 2>&1 || clang='CC=clang CXX=clang++'
 if command -v meson >/dev/null 2>&1 && command -v ninja >/dev/null 2>&1; then
-    silent meson meson setup -Doptimization=0 -Ddebug=false $dir/meson "$vendor"
+    # shellcheck disable=SC2086
+    silent meson env $clang meson setup -Doptimization=0 -Ddebug=false $dir/meson "$vendor"
     silent meson_build ninja -C $dir/meson
     run $dir/meson
 else
