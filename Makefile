@@ -184,8 +184,8 @@ $(B)/lib/%.a: tests/rig/lib.c $(wildcard tests/rig/inside*.h) $(HEADERS) Makefil
 $(B)/lib/tests.a: LIB_CC = $(CC) -std=c11 $(WARN) $(CFLAGS)
 $(B)/lib/musl.a: LIB_CC = musl-gcc -std=c11 -O1
 $(B)/lib/aarch64.a: LIB_CC = aarch64-linux-gnu-gcc -std=c11 -O1
-$(B)/lib/portable.a: LIB_CC = $(or $(OWN_CC),$(CC)) -std=c11 -O1 -DDLPIPE_PORTABLE_WAIT -DDLPIPE_THREADS_ONLY \
-                                 -DDLPI_HAS_RING=0 -DDLPI_HAS_AFFINITY=0
+$(B)/lib/portable.a: LIB_CC = $(or $(OWN_CC),$(CC)) -std=c11 -O1 -DDLPIPE_PORTABLE_WAIT \
+                                 -DDLPIPE_THREADS_ONLY -DDLPI_HAS_RING=0 -DDLPI_HAS_AFFINITY=0
 
 $(B)/lib/windows.a: LIB_CC = x86_64-w64-mingw32-gcc -std=c11 -O1 -DDLPIPE_THREADS_ONLY
 $(B)/lib/windows.a: LIB_AR = x86_64-w64-mingw32-ar
