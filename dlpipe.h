@@ -343,7 +343,9 @@
    [impl] where DLPIPE_IMPLEMENTATION is defined; [all TUs] in every file that includes this.
 
      DLPIPE_IMPLEMENTATION  [one TU]   compile the functions here ("undefined reference to dlp_...":
-                                       no file has it; "multiple definition": several have)
+                                       no file has it; "multiple definition": several have;
+                                       "undefined ... of_this_header_in_one_C_file": the library was
+                                       made with a header whose structs differ)
      DLPIPE_STATIC          [all TUs]  every function is static; each file that uses the library
                                        has an implementation of its own
      DLPIPE_CUDA            [impl]     dlp_device_cuda, which looks for libcuda.so.1 when called
@@ -5625,9 +5627,11 @@ DLPI_INLINE int dlp_mpsc_pop(dlp_mpsc_rx *rx, void *record, uint32_t *producer, 
 }
 
 #ifndef DLPIPE_STATIC
-/* The linker names this symbol if no file has the implementation, or if two have it. */
-extern const char dlpipe_needs_DLPIPE_IMPLEMENTATION_in_one_C_file;
-static const char *const dlpi_needs DLPI_USED = &dlpipe_needs_DLPIPE_IMPLEMENTATION_in_one_C_file;
+/* The linker names this symbol if no file has the implementation, if two have it, or if the
+   implementation is of a header with other structs. The loader names it for a shared library. */
+#define DLPI_NEEDS dlpipe_needs_DLPIPE_IMPLEMENTATION_of_this_header_in_one_C_file_0909b9ae
+extern const char DLPI_NEEDS;
+static const char *const dlpi_needs DLPI_USED = &DLPI_NEEDS;
 #endif
 
 #ifdef __cplusplus
@@ -5655,7 +5659,7 @@ static const char *const dlpi_needs DLPI_USED = &dlpipe_needs_DLPIPE_IMPLEMENTAT
 #if defined(DLPIPE_IMPLEMENTATION) && !defined(DLPIPE_IMPLEMENTATION_DONE)
 #define DLPIPE_IMPLEMENTATION_DONE
 #ifndef DLPIPE_STATIC
-const char dlpipe_needs_DLPIPE_IMPLEMENTATION_in_one_C_file = 1;
+const char DLPI_NEEDS = 1;
 #endif
 #ifdef DLPI_LESS_ANY /* parts that are left out call some functions alone */
 #pragma GCC diagnostic push

@@ -14,6 +14,9 @@
 # A line of the manifest that ends in /* cold */ names a file whose functions run seldom: when a
 # pipe is opened, closed or observed, or fails. A line DLPI_COLD is put before each of them, but not
 # before an inline function.
+# @FACE@ in a manifest is a number of 32 bits: a hash of the structs, unions and enums of api/ above
+# it, without comments. Two headers with the same one lay out all that a program gives and gets
+# alike.
 #   -v origin=1       instead of each line, the file and line that it comes from
 #   -v files=1        the manifest alone, with a line #include "..." for each file
 function is_source(line) { return line ~ /^#include "[a-z0-9_]+\/[a-z0-9_]+\.h"/ }
@@ -104,12 +107,25 @@ function is_function(line) {
     return line ~ /^(static|DLPDEF|DLPI_(NOINLINE|UNREAD|PRINTF\([^)]*\)) static)[^=;]*\(/ && \
         line !~ /^static inline/
 }
+# Take a line of api/ into the face, if it stands in a struct, union or enum.
+function face_take(line,    i) {
+    gsub(/\/\*([^*]|\*[^\/])*\*\//, "", line)
+    if (noted && !sub(/^.*\*\//, "", line)) return
+    noted = sub(/\/\*.*$/, "", line)
+    if (line ~ /^(typedef )?(struct|union|enum)[^;]*\{/) inside = 1
+    if (!inside) return
+    if (line ~ /}[^;]*;/ && line ~ /^(}|typedef|enum)/) inside = 0
+    gsub(/[ \t]+/, "", line)
+    for (i = 1; i <= length(line); i++)
+        face = (face * 61 + index(letters, substr(line, i, 1)) + 1) % 4294967291
+}
 function put(path, n, line, cold,    names, rest, name, k, i) {
     if (match(line, / *\/\* needs: [a-z ]+ \*\/$/)) {
         names = tagged(substr(line, RSTART))
         line = substr(line, 1, RSTART - 1)
     }
     if (path ~ /(^|\/)api\//) {
+        face_take(line)
         if (names == "") names = whole
         if (names != "" && line ~ /^DLPDEF /) {
             rest = "DLPDEF"
@@ -162,6 +178,7 @@ function join_listed(folder, row, list,    line, name, tag, n, named) {
     close(root list)
 }
 FNR == 1 {
+    letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_*()[]{};,=<>+-"
     root = FILENAME
     sub(/[^\/]*$/, "", root)
     parts_read()
@@ -181,4 +198,7 @@ is_source($0) {
     join_listed(part[2], part[3], $5)
     next
 }
-{ if (!files) put(FILENAME, FNR, $0) }
+{
+    gsub(/@FACE@/, sprintf("%04x%04x", int(face / 65536), face % 65536))
+    if (!files) put(FILENAME, FNR, $0)
+}

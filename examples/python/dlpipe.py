@@ -168,12 +168,17 @@ def _read(name):
         return f.read().partition("\n   IMPLEMENTATION")[0]
 
 
-structs = _Structs([_read("dlpipe.h")])
+_header = _read("dlpipe.h")
+structs = _Structs([_header])
 try:
     _library = _find("build/so/libdlpipe.so.*", "lib/libdlpipe.so")
 except ImportError:
     _library = "libdlpipe.so.0"  # where the loader finds it
 lib = c.CDLL(_library, mode=c.RTLD_GLOBAL)  # so that a fetch can call dlp_fail
+for _needs in re.findall(r"#define DLPI_NEEDS (\w+)", _header):  # a hash of the structs is in it
+    if not hasattr(lib, _needs):
+        raise ImportError("%s was made with another dlpipe.h than %s: make lib again" %
+                          (_library, _find("dlpipe.h", "include/dlpipe.h")))
 
 
 

@@ -344,7 +344,9 @@
    [impl] where DLPIPE_IMPLEMENTATION is defined; [all TUs] in every file that includes this.
 
      DLPIPE_IMPLEMENTATION  [one TU]   compile the functions here ("undefined reference to dlp_...":
-                                       no file has it; "multiple definition": several have)
+                                       no file has it; "multiple definition": several have;
+                                       "undefined ... of_this_header_in_one_C_file": the library was
+                                       made with a header whose structs differ)
      DLPIPE_STATIC          [all TUs]  every function is static; each file that uses the library
                                        has an implementation of its own
      DLPIPE_CUDA            [impl]     dlp_device_cuda, which looks for libcuda.so.1 when called

@@ -77,6 +77,12 @@ cc="${CC:-cc} -std=c11"
     program version $cc version.c
 }
 [ "$(cat $dir/said)" = "$version" ] || fail "dlp_version() is $(cat $dir/said), not $version"
+# A program of a header with other structs does not begin.
+sed 's/_in_one_C_file_[0-9a-f]\{8\}/_in_one_C_file_0123abcd/' $dir/smoke >$dir/other
+chmod +x $dir/other
+LD_LIBRARY_PATH=$root/lib timeout 60 $dir/other >$dir/said 2>&1 && fail 'other structs: it runs'
+grep -q 'dlpipe_needs_.*_of_this_header_in_one_C_file_0123abcd' $dir/said ||
+    fail "other structs: $(cat $dir/said)"
 if command -v g++ >/dev/null 2>&1; then
     cp examples/cpp/loader.cpp $dir
     program loader_cpp g++ -std=c++17 loader.cpp

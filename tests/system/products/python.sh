@@ -32,6 +32,13 @@ print(int(1e3 * (time.process_time() - begin)))' || exit 1
 done | sort -n >$dir/said
 [ "$(head -n 1 $dir/said)" -lt 200 ] || fail "an import takes $(head -n 1 $dir/said) ms"
 
+# A header with other structs than the library's.
+sed 's/^\(#define DLPI_NEEDS .*_\)[0-9a-f]*$/\10123abcd/' dlpipe.h >$dir/dlpipe.h
+"$python" -c 'import dlpipe' 2>$dir/said && fail 'took a header of other structs'
+grep -q 'ImportError: .*was made with another dlpipe.h than .*make lib again' $dir/said ||
+    fail "a header of other structs: $(cat $dir/said)"
+cp dlpipe.h $dir
+
 # Structs: size, and the place of each member.
 "$python" - >$dir/layout.c <<'END' || fail 'dlpipe.py cannot be imported'
 import dlpipe
