@@ -428,9 +428,9 @@
      part is loaded twice. Each epoch loads all parts again, except those still in their cells. A
      part that can't be loaded is tried again in the next epoch. Before the start, queue_size is
      compared with the worst order that the counts allow.
-   * A mapped file (>>tokens, >>arrays) may be cut, or fail to read, while a row is copied out of
-     it. That ends the process by SIGBUS. A file that was cut earlier is an error. With `reads`, all
-     of these are errors.
+   * A mapped file (>>tokens, >>arrays; >>lines and >>tar with `maps`) may be cut, or fail to read,
+     while a row is copied out of it. That ends the process by SIGBUS. A file that was cut earlier
+     is an error. If files are read (`reads`, or no `maps`), all of these are errors.
    * At most 16 stages, 16 fields, 1024 workers a stage, 2^20 rows a batch, 2^48 items;
      prefetch_factor 4096 (320 if unordered), max_held 256 (63 with a transfer stage).
    * dlpipe_s3.h needs OpenSSL for https. S3 never ran against AWS. CUDA ran on one H100 and one
@@ -1279,9 +1279,8 @@ typedef struct dlp_batch {
                                  (DLP_ON_ERROR_DROP, DLP_SKIP) */
     dlp_call *call;           /* for dlp_fail, in a batch map; else NULL */
     void *internal;
-    dlp_error
-        *error; /* the pipe's record, for dlp_batch_data; NULL in a batch map and in a batch of
-                         a subscriber */
+    /* The pipe's record, for dlp_batch_data. NULL in a batch map, and in a batch of a subscriber. */
+    dlp_error *error;
 } dlp_batch;
 
 /* Return the data of a field, if the field has this name and this dtype. Each dtype has a macro
@@ -4252,6 +4251,10 @@ typedef struct dlp_indexed_desc {
     int32_t insist; /* 1: take the files as they are, whatever they look like. tar: a key that comes
                        again begins another sample. Links, and bytes behind the end that are no
                        member, are left out */
+    int32_t maps;   /* 1: files are mapped, and items are made without a system call: for data in
+                       memory, or on a local disk. in_flight is 0 then. If the disk fails, or a file
+                       is cut while it is read, the process ends by SIGBUS, as with any mapping. A
+                       file that was cut before is an error. 0: items are read */
 } dlp_indexed_desc;
 
 typedef struct dlp_index_info {
@@ -4294,8 +4297,8 @@ const dlp_index_info *dlp_index_describe(const dlp_source *source);
    binary, is a warning: dlp_index_info.warning.
 
    A worker reads one line when it needs the line. With in_flight it reads several lines at once,
-   as >>files reads files: this is for a disk or a network that waits. If a file was cut, the item
-   fails. Before a line is parsed, the bytes around it are compared with the index. If the index
+   as >>files reads files: this is for a disk or a network that waits. With maps it takes lines out
+   of a mapping: this is for data in memory. If a file was cut, the item fails. Before a line is parsed, the bytes around it are compared with the index. If the index
    does not fit the file, the item fails. */
 
 typedef dlp_indexed_desc dlp_lines_desc; /* >>item-index has its fields */
@@ -4327,7 +4330,8 @@ int dlp_lines_open(dlp_source **out, const dlp_lines_desc *desc, dlp_error *err)
 
    At random   dlp_tar_open finds the samples of all shards, and keeps their places in an index file
                of each shard (>>item-index). A shuffle is over all samples of all shards.
-               Workers read in_flight samples at once, as >>files reads files.
+               Workers read in_flight samples at once, as >>files reads files; with maps they
+               take samples out of a mapping.
    Whole       dlp_tar_load and dlp_tar_fetch are callbacks of a part queue (>>parts, >>found).
                Shards are loaded whole, from files, S3 or a gzip stream. Their numbers of samples
                are not known before.
@@ -5629,7 +5633,7 @@ DLPI_INLINE int dlp_mpsc_pop(dlp_mpsc_rx *rx, void *record, uint32_t *producer, 
 #ifndef DLPIPE_STATIC
 /* The linker names this symbol if no file has the implementation, if two have it, or if the
    implementation is of a header with other structs. The loader names it for a shared library. */
-#define DLPI_NEEDS dlpipe_needs_DLPIPE_IMPLEMENTATION_of_this_header_in_one_C_file_0909b9ae
+#define DLPI_NEEDS dlpipe_needs_DLPIPE_IMPLEMENTATION_of_this_header_in_one_C_file_6a0b7f7d
 extern const char DLPI_NEEDS;
 static const char *const dlpi_needs DLPI_USED = &DLPI_NEEDS;
 #endif
@@ -37936,7 +37940,7 @@ DLPI_COLD static void dlpi_turn_end(dlpi_turn *t, bool made) {
    item. The source is a copy of the source of >>files, with an id and a close of its own. */
 
 typedef struct dlpi_indexed_file {
-    dlpi_mapped m;  /* the file; it is read, not mapped */
+    dlpi_mapped m;  /* the file; it is mapped if the desc says `maps` */
     uint64_t first; /* items of the files before it */
     dlpi_index index;
     int unwritten; /* errno of the failed write of its index file; 0: nothing failed */
@@ -38102,7 +38106,7 @@ DLPI_COLD static int dlpi_indexed_one(void *user, uint64_t i, dlp_error *err) {
     dlpi_indexed_file *f = &x->file[i];
     int rc = DLP_OK;
     if (f->m.path != NULL) return f->busy ? dlpi_indexed_index(x, f, err) : DLP_OK;
-    rc = dlpi_mapped_open(&f->m, x->d.paths != NULL ? x->d.paths[i] : x->d.path, true,
+    rc = dlpi_mapped_open(&f->m, x->d.paths != NULL ? x->d.paths[i] : x->d.path, !x->d.maps,
                           x->n_files - i, err);
     if (rc == DLP_OK && x->how->look != NULL) rc = x->how->look(x, f, err);
     return rc == DLP_OK ? dlpi_indexed_index(x, f, err) : rc;
@@ -38186,6 +38190,9 @@ DLPI_COLD static const char *dlpi_indexed_wrong(const dlp_indexed_desc *d, const
     if (d->no_empty < 0 || d->no_empty > 1) return *field = "no_empty", "0 or 1";
     if (d->optional < 0 || d->optional > 1) return *field = "optional", "0 or 1";
     if (d->insist < 0 || d->insist > 1) return *field = "insist", "0 or 1";
+    if (d->maps < 0 || d->maps > 1) return *field = "maps", "0 or 1";
+    if (d->maps && d->in_flight != 0)
+        return *field = "in_flight", "0 with maps, which makes no requests";
     if (tar && d->fields == NULL) return *field = "fields", "given: the fields of a sample";
     if (tar && (d->n_fields < 1 || d->n_fields > DLP_MAX_FIELDS))
         return *field = "n_fields", "1 to 16";
@@ -38226,21 +38233,25 @@ DLPI_COLD static int dlpi_indexed_long(const dlpi_indexed_file *f, const dlp_ite
     return DLP_ERR_LENGTH;
 }
 
-/* Say where the bytes of an item are: its file, offset and length. The byte before the item may
-   belong to it. If many empty lines lie before a line, only the end is read. Returns 0 or a
-   failure's code, said in the item's call. */
+/* Return the first byte that is read of an item at bytes [from, to). The byte before the item may
+   belong to it. If many empty lines lie before a line, only the end is read. */
+static inline uint64_t dlpi_indexed_from(const dlpi_indexed *x, uint64_t from, uint64_t to) {
+    if (from >= x->how->before) from -= x->how->before;
+    return x->tail > 0 && to - from > x->tail ? to - x->tail : from;
+}
+
+/* Say where the bytes of an item are: its file, offset and length. Returns 0 or a failure's code,
+   said in the item's call. */
 static int dlpi_indexed_locate(void *user, const dlp_item *item, dlp_extent *out) {
     const dlpi_indexed *x = user;
     const dlpi_indexed_file *f = dlpi_indexed_file_of(x, item->index);
     uint64_t from, to;
     if (!dlpi_index_item(&f->index, f->m.size, item->index - f->first + x->d.skip, &from, &to))
         return dlpi_indexed_unlike(f, item, from);
-    if (from >= x->how->before) from -= x->how->before;
-    if (x->tail > 0 && to - from > x->tail) from = to - x->tail;
     out->fd = dlpi_mapped_fd(&f->m);
     out->path = f->m.path;
-    out->offset = from;
-    out->length = to - from;
+    out->offset = dlpi_indexed_from(x, from, to);
+    out->length = to - out->offset;
     return 0;
 }
 
@@ -38254,6 +38265,22 @@ static int dlpi_indexed_decode(void *user, void *state, dlp_item *item, const vo
     if (!dlpi_index_item(&f->index, f->m.size, item->index - f->first + x->d.skip, &from, &to))
         return dlpi_indexed_unlike(f, item, from);
     return x->how->item(x, f, state, item, bytes, n, from, to);
+}
+
+/* A dlp_dataset.fetch of files that are mapped: make an item of its bytes where they lie. Returns 0
+   or a failure's code, said in the item's call. */
+static int dlpi_indexed_mapped(void *user, dlp_item *item) {
+    const dlpi_indexed *x = user;
+    const dlpi_indexed_file *f = dlpi_indexed_file_of(x, item->index);
+    const dlpi_files_worker *w = item->worker_state;
+    uint64_t from, to, at;
+    int rc;
+    if (w == NULL || &w->files->source != x->files) return dlpi_files_no_worker(item);
+    if ((rc = dlpi_mapped_check((dlpi_mapped *)(uintptr_t)&f->m, item)) != 0) return rc;
+    if (!dlpi_index_item(&f->index, f->m.size, item->index - f->first + x->d.skip, &from, &to))
+        return dlpi_indexed_unlike(f, item, from);
+    at = dlpi_indexed_from(x, from, to);
+    return x->how->item(x, f, w->state, item, f->m.bytes + at, to - at, from, to);
 }
 
 /* A dlpi_files.again: open the item's file again, whose handle is dead. Returns 0 or a failure's
@@ -38306,7 +38333,7 @@ DLPI_COLD static void dlpi_indexed_warn_room(dlpi_indexed *x) {
 /* Make the source of the items that were found. Returns 0, or a DLP_ERR code and *err. */
 DLPI_COLD static int dlpi_indexed_source(dlpi_indexed *x, dlp_error *err) {
     const dlp_indexed_desc *d = &x->d;
-    const bool alone = x->how->alone && d->in_flight == 0;
+    const bool alone = d->maps || (x->how->alone && d->in_flight == 0);
     const uint64_t longest = x->info.longest;
     const uint64_t most =
         d->max_bytes > 0 && d->max_bytes < longest ? d->max_bytes + x->how->around : longest;
@@ -38339,6 +38366,10 @@ DLPI_COLD static int dlpi_indexed_source(dlpi_indexed *x, dlp_error *err) {
     f->worker_user = d->user;
     f->dataset.identity = &x->identity;
     x->source = f->source;
+    if (d->maps) {
+        f->dataset.fetch = dlpi_indexed_mapped;
+        f->dataset.user = x;
+    }
     if (alone) { /* the worker reads; short lines of a file in memory take less than a ring */
         x->source.fetch.fetcher = DLP_FETCH_SEQUENTIAL;
         x->source.fetch.in_flight = 0;

@@ -252,7 +252,7 @@ dlp_lines_desc = TypedDict('dlp_lines_desc', {
     'optional': int, 'extensions': Any, 'parse': Any, 'decode': Any, 'user': Any,
     'max_bytes': int, 'skip': int, 'no_empty': int, 'index': str, 'threads': int,
     'in_flight': int, 'use_threads': int, 'worker_init': Any, 'worker_exit': Any,
-    'log': Any, 'log_user': Any, 'moved': int, 'insist': int}, total=False)
+    'log': Any, 'log_user': Any, 'moved': int, 'insist': int, 'maps': int}, total=False)
 dlp_loader_desc = TypedDict('dlp_loader_desc', {
     'dataset': "dlp_dataset", 'source': Any, 'batch_size': int, 'num_workers': int,
     'shuffle': int, 'drop_last': int, 'epochs': int, 'seed': int, 'topology': int,
@@ -330,7 +330,7 @@ dlp_tar_desc = TypedDict('dlp_tar_desc', {
     'optional': int, 'extensions': Any, 'parse': Any, 'decode': Any, 'user': Any,
     'max_bytes': int, 'skip': int, 'no_empty': int, 'index': str, 'threads': int,
     'in_flight': int, 'use_threads': int, 'worker_init': Any, 'worker_exit': Any,
-    'log': Any, 'log_user': Any, 'moved': int, 'insist': int}, total=False)
+    'log': Any, 'log_user': Any, 'moved': int, 'insist': int, 'maps': int}, total=False)
 dlp_tokens_desc = TypedDict('dlp_tokens_desc', {
     'pattern': str, 'paths': Any, 'n_paths': int, 'format': int, 'windows': int,
     'header_bytes': int, 'length': int, 'stride': int, 'widen': int, 'reads': int,
@@ -363,7 +363,8 @@ class Source:
         worker_init: Any = ..., worker_exit: Any = ..., warning: str = ...,
         columns: Any = ..., n_columns: int = ..., path: str = ..., optional: int = ...,
         extensions: Any = ..., parse: Any = ..., skip: int = ..., no_empty: int = ...,
-        index: str = ..., threads: int = ..., log: Any = ..., log_user: Any = ...) -> None: ...
+        index: str = ..., threads: int = ..., log: Any = ..., log_user: Any = ...,
+        maps: int = ...) -> None: ...
     def close(self) -> None: ...
 
 class Tensor:

@@ -42,9 +42,8 @@ typedef struct dlp_batch {
                                  (DLP_ON_ERROR_DROP, DLP_SKIP) */
     dlp_call *call;           /* for dlp_fail, in a batch map; else NULL */
     void *internal;
-    dlp_error
-        *error; /* the pipe's record, for dlp_batch_data; NULL in a batch map and in a batch of
-                         a subscriber */
+    /* The pipe's record, for dlp_batch_data. NULL in a batch map, and in a batch of a subscriber. */
+    dlp_error *error;
 } dlp_batch;
 
 /* Return the data of a field, if the field has this name and this dtype. Each dtype has a macro

@@ -92,6 +92,10 @@ typedef struct dlp_indexed_desc {
     int32_t insist; /* 1: take the files as they are, whatever they look like. tar: a key that comes
                        again begins another sample. Links, and bytes behind the end that are no
                        member, are left out */
+    int32_t maps;   /* 1: files are mapped, and items are made without a system call: for data in
+                       memory, or on a local disk. in_flight is 0 then. If the disk fails, or a file
+                       is cut while it is read, the process ends by SIGBUS, as with any mapping. A
+                       file that was cut before is an error. 0: items are read */
 } dlp_indexed_desc;
 
 typedef struct dlp_index_info {

@@ -25,8 +25,8 @@
    binary, is a warning: dlp_index_info.warning.
 
    A worker reads one line when it needs the line. With in_flight it reads several lines at once,
-   as >>files reads files: this is for a disk or a network that waits. If a file was cut, the item
-   fails. Before a line is parsed, the bytes around it are compared with the index. If the index
+   as >>files reads files: this is for a disk or a network that waits. With maps it takes lines out
+   of a mapping: this is for data in memory. If a file was cut, the item fails. Before a line is parsed, the bytes around it are compared with the index. If the index
    does not fit the file, the item fails. */
 
 typedef dlp_indexed_desc dlp_lines_desc; /* >>item-index has its fields */

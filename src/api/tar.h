@@ -17,7 +17,8 @@
 
    At random   dlp_tar_open finds the samples of all shards, and keeps their places in an index file
                of each shard (>>item-index). A shuffle is over all samples of all shards.
-               Workers read in_flight samples at once, as >>files reads files.
+               Workers read in_flight samples at once, as >>files reads files; with maps they
+               take samples out of a mapping.
    Whole       dlp_tar_load and dlp_tar_fetch are callbacks of a part queue (>>parts, >>found).
                Shards are loaded whole, from files, S3 or a gzip stream. Their numbers of samples
                are not known before.

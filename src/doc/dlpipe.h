@@ -429,9 +429,9 @@
      part is loaded twice. Each epoch loads all parts again, except those still in their cells. A
      part that can't be loaded is tried again in the next epoch. Before the start, queue_size is
      compared with the worst order that the counts allow.
-   * A mapped file (>>tokens, >>arrays) may be cut, or fail to read, while a row is copied out of
-     it. That ends the process by SIGBUS. A file that was cut earlier is an error. With `reads`, all
-     of these are errors.
+   * A mapped file (>>tokens, >>arrays; >>lines and >>tar with `maps`) may be cut, or fail to read,
+     while a row is copied out of it. That ends the process by SIGBUS. A file that was cut earlier
+     is an error. If files are read (`reads`, or no `maps`), all of these are errors.
    * At most 16 stages, 16 fields, 1024 workers a stage, 2^20 rows a batch, 2^48 items;
      prefetch_factor 4096 (320 if unordered), max_held 256 (63 with a transfer stage).
    * dlpipe_s3.h needs OpenSSL for https. S3 never ran against AWS. CUDA ran on one H100 and one

@@ -14,7 +14,7 @@
    item. The source is a copy of the source of >>files, with an id and a close of its own. */
 
 typedef struct dlpi_indexed_file {
-    dlpi_mapped m;  /* the file; it is read, not mapped */
+    dlpi_mapped m;  /* the file; it is mapped if the desc says `maps` */
     uint64_t first; /* items of the files before it */
     dlpi_index index;
     int unwritten; /* errno of the failed write of its index file; 0: nothing failed */
@@ -180,7 +180,7 @@ DLPI_COLD static int dlpi_indexed_one(void *user, uint64_t i, dlp_error *err) {
     dlpi_indexed_file *f = &x->file[i];
     int rc = DLP_OK;
     if (f->m.path != NULL) return f->busy ? dlpi_indexed_index(x, f, err) : DLP_OK;
-    rc = dlpi_mapped_open(&f->m, x->d.paths != NULL ? x->d.paths[i] : x->d.path, true,
+    rc = dlpi_mapped_open(&f->m, x->d.paths != NULL ? x->d.paths[i] : x->d.path, !x->d.maps,
                           x->n_files - i, err);
     if (rc == DLP_OK && x->how->look != NULL) rc = x->how->look(x, f, err);
     return rc == DLP_OK ? dlpi_indexed_index(x, f, err) : rc;
@@ -264,6 +264,9 @@ DLPI_COLD static const char *dlpi_indexed_wrong(const dlp_indexed_desc *d, const
     if (d->no_empty < 0 || d->no_empty > 1) return *field = "no_empty", "0 or 1";
     if (d->optional < 0 || d->optional > 1) return *field = "optional", "0 or 1";
     if (d->insist < 0 || d->insist > 1) return *field = "insist", "0 or 1";
+    if (d->maps < 0 || d->maps > 1) return *field = "maps", "0 or 1";
+    if (d->maps && d->in_flight != 0)
+        return *field = "in_flight", "0 with maps, which makes no requests";
     if (tar && d->fields == NULL) return *field = "fields", "given: the fields of a sample";
     if (tar && (d->n_fields < 1 || d->n_fields > DLP_MAX_FIELDS))
         return *field = "n_fields", "1 to 16";
@@ -304,21 +307,25 @@ DLPI_COLD static int dlpi_indexed_long(const dlpi_indexed_file *f, const dlp_ite
     return DLP_ERR_LENGTH;
 }
 
-/* Say where the bytes of an item are: its file, offset and length. The byte before the item may
-   belong to it. If many empty lines lie before a line, only the end is read. Returns 0 or a
-   failure's code, said in the item's call. */
+/* Return the first byte that is read of an item at bytes [from, to). The byte before the item may
+   belong to it. If many empty lines lie before a line, only the end is read. */
+static inline uint64_t dlpi_indexed_from(const dlpi_indexed *x, uint64_t from, uint64_t to) {
+    if (from >= x->how->before) from -= x->how->before;
+    return x->tail > 0 && to - from > x->tail ? to - x->tail : from;
+}
+
+/* Say where the bytes of an item are: its file, offset and length. Returns 0 or a failure's code,
+   said in the item's call. */
 static int dlpi_indexed_locate(void *user, const dlp_item *item, dlp_extent *out) {
     const dlpi_indexed *x = user;
     const dlpi_indexed_file *f = dlpi_indexed_file_of(x, item->index);
     uint64_t from, to;
     if (!dlpi_index_item(&f->index, f->m.size, item->index - f->first + x->d.skip, &from, &to))
         return dlpi_indexed_unlike(f, item, from);
-    if (from >= x->how->before) from -= x->how->before;
-    if (x->tail > 0 && to - from > x->tail) from = to - x->tail;
     out->fd = dlpi_mapped_fd(&f->m);
     out->path = f->m.path;
-    out->offset = from;
-    out->length = to - from;
+    out->offset = dlpi_indexed_from(x, from, to);
+    out->length = to - out->offset;
     return 0;
 }
 
@@ -332,6 +339,22 @@ static int dlpi_indexed_decode(void *user, void *state, dlp_item *item, const vo
     if (!dlpi_index_item(&f->index, f->m.size, item->index - f->first + x->d.skip, &from, &to))
         return dlpi_indexed_unlike(f, item, from);
     return x->how->item(x, f, state, item, bytes, n, from, to);
+}
+
+/* A dlp_dataset.fetch of files that are mapped: make an item of its bytes where they lie. Returns 0
+   or a failure's code, said in the item's call. */
+static int dlpi_indexed_mapped(void *user, dlp_item *item) {
+    const dlpi_indexed *x = user;
+    const dlpi_indexed_file *f = dlpi_indexed_file_of(x, item->index);
+    const dlpi_files_worker *w = item->worker_state;
+    uint64_t from, to, at;
+    int rc;
+    if (w == NULL || &w->files->source != x->files) return dlpi_files_no_worker(item);
+    if ((rc = dlpi_mapped_check((dlpi_mapped *)(uintptr_t)&f->m, item)) != 0) return rc;
+    if (!dlpi_index_item(&f->index, f->m.size, item->index - f->first + x->d.skip, &from, &to))
+        return dlpi_indexed_unlike(f, item, from);
+    at = dlpi_indexed_from(x, from, to);
+    return x->how->item(x, f, w->state, item, f->m.bytes + at, to - at, from, to);
 }
 
 /* A dlpi_files.again: open the item's file again, whose handle is dead. Returns 0 or a failure's
@@ -384,7 +407,7 @@ DLPI_COLD static void dlpi_indexed_warn_room(dlpi_indexed *x) {
 /* Make the source of the items that were found. Returns 0, or a DLP_ERR code and *err. */
 DLPI_COLD static int dlpi_indexed_source(dlpi_indexed *x, dlp_error *err) {
     const dlp_indexed_desc *d = &x->d;
-    const bool alone = x->how->alone && d->in_flight == 0;
+    const bool alone = d->maps || (x->how->alone && d->in_flight == 0);
     const uint64_t longest = x->info.longest;
     const uint64_t most =
         d->max_bytes > 0 && d->max_bytes < longest ? d->max_bytes + x->how->around : longest;
@@ -417,6 +440,10 @@ DLPI_COLD static int dlpi_indexed_source(dlpi_indexed *x, dlp_error *err) {
     f->worker_user = d->user;
     f->dataset.identity = &x->identity;
     x->source = f->source;
+    if (d->maps) {
+        f->dataset.fetch = dlpi_indexed_mapped;
+        f->dataset.user = x;
+    }
     if (alone) { /* the worker reads; short lines of a file in memory take less than a ring */
         x->source.fetch.fetcher = DLP_FETCH_SEQUENTIAL;
         x->source.fetch.in_flight = 0;
