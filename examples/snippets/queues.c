@@ -1,6 +1,6 @@
 /* Lock-free queues alone: four threads push to one. Each has a lane of its own, so none waits for
-   another. dlp_spsc_* is one lane. With memory that processes share, and 1 instead of 0, processes
-   push (examples/queues.c).
+   another. When all have closed, pop returns DLP_END. dlp_spsc_* is one lane. With memory that
+   processes share, and 1 instead of 0, processes push (examples/queues.c).
 
    cc -O2 -I. examples/snippets/queues.c dlpipe.o -lpthread */
 #include "dlpipe.h"
@@ -15,7 +15,7 @@ static void *produce(void *user) {
     (void)user;
     if (dlp_mpsc_attach_tx(&tx, mem, sizeof mem, DLP_NONE) < 0) return NULL;
     for (uint64_t i = 0; i < EACH; i++) dlp_mpsc_push(&tx, &i, DLP_FOREVER);
-    dlp_mpsc_close(&tx); /* no more of this producer */
+    dlp_mpsc_close(&tx); /* done */
     return NULL;
 }
 
@@ -29,7 +29,7 @@ int main(void) {
     if (dlp_mpsc_attach_rx(&rx, lanes, PRODUCERS, mem, sizeof mem)) return 1;
     for (int i = 0; i < PRODUCERS; i++)
         if (pthread_create(&threads[i], NULL, produce, NULL)) return 1;
-    while (dlp_mpsc_pop(&rx, &record, &producer, DLP_FOREVER) == DLP_OK) { /* until all closed */
+    while (dlp_mpsc_pop(&rx, &record, &producer, DLP_FOREVER) == DLP_OK) {
         if (record != from[producer]++) return 1; /* the order of each producer */
         sum += record;
         n++;

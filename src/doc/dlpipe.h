@@ -108,8 +108,8 @@
    >>impl-transfer >>impl-sampler >>impl-lists >>impl-parts >>impl-expand >>impl-split >>impl-kinds
    >>impl-build >>impl-placement >>impl-links >>impl-mapped >>impl-files >>impl-part-files
    >>impl-foreign >>impl-tokens >>impl-folder >>impl-arrays >>impl-item-index >>impl-index-turn
-   >>impl-indexed >>impl-lines >>impl-tar >>impl-tar-source >>impl-push-memory >>impl-push
-   >>impl-pusher >>impl-devices >>impl-dlpack >>impl-stats >>impl-texts >>impl-pictures
+   >>impl-indexed >>impl-lines >>impl-csv >>impl-tar >>impl-tar-source >>impl-push-memory
+   >>impl-push >>impl-pusher >>impl-devices >>impl-dlpack >>impl-stats >>impl-texts >>impl-pictures
    >>impl-predict >>impl-plan-picture >>impl-beside >>impl-public >>impl-graph
    >>history >>licence
 
