@@ -3423,14 +3423,15 @@ DLPDEF int dlp_pipe_count(dlp_pipe *p, uint32_t counter, double value);
    the newest stretch (timeline).
    path: borrowed. A new or regular file is written as path.tmp and renamed. Anything else (device,
    pipe, link) is written in place, unless another user put it into a directory where all may write.
-   Returns DLP_OK, DLP_ERR_ARG, DLP_ERR_MEMORY, DLP_ERR_SYSTEM with errno, or an error of
+   err: written on failure, may be NULL; its message names the path.
+   Returns DLP_OK, DLP_ERR_ARG, DLP_ERR_MEMORY, DLP_ERR_SYSTEM (errnum, and errno), or an error of
    dlp_pipe_trace. After a failure the old file is there as it was.
    Any thread. Allocates for the length of the call, and writes a file, so call it outside of
    training steps. Source: Trace Event Format (the Chromium project's document of that name). */
 DLPDEF DLPI_LESS_PICTURES
-int dlp_pipe_write_trace(dlp_pipe *p, const char *path);
+int dlp_pipe_write_trace(dlp_pipe *p, const char *path, dlp_error *err);
 DLPDEF DLPI_LESS_PICTURES
-int dlp_pipe_write_timeline(dlp_pipe *p, const char *path);
+int dlp_pipe_write_timeline(dlp_pipe *p, const char *path, dlp_error *err);
 
 /* Which stretch of time a picture shows. */
 enum {
@@ -3452,22 +3453,24 @@ typedef struct dlp_trace_window {
 /* Write the timeline of a chosen stretch, as an SVG. Events that the rings have overwritten are
    drawn as not recorded. For a picture of the first epoch call this when that epoch is over, or
    make trace_bytes large enough. If nothing of the stretch is recorded, the picture says so.
-   path: as in dlp_pipe_write_timeline; window: NULL: the newest stretch.
+   path, err: as in dlp_pipe_write_timeline; window: NULL: the newest stretch.
    Returns as dlp_pipe_write_timeline. DLP_ERR_ARG, too, if there is no such window, or to is below
    from; with DLP_WINDOW_TIME also if they are equal. */
 DLPDEF DLPI_LESS_PICTURES
-int dlp_pipe_write_window(dlp_pipe *p, const char *path, const dlp_trace_window *window);
+int dlp_pipe_write_window(dlp_pipe *p, const char *path, const dlp_trace_window *window,
+                          dlp_error *err);
 
 /* Draw a plan as one self-contained SVG. Boxes are the stages, and the consumer: name, what the
    stage does, workers. Arrows are the links: kind, records, bytes, writers and readers. A dashed
    arrow is the way of data that lie in cells. A stage without a link sticks to the box above it.
    The box "copy into rows" is the stage that copies the items of makers; its name stands below.
-   plan: of dlp_pipe_plan, or of dlp_nodes_plan, so nothing must run; path: as in
+   plan: of dlp_pipe_plan, or of dlp_nodes_plan, so nothing must run; path, err: as in
    dlp_pipe_write_timeline.
-   Returns DLP_OK, DLP_ERR_ARG (plan or path is NULL), DLP_ERR_MEMORY, DLP_ERR_SYSTEM with errno.
+   Returns DLP_OK, DLP_ERR_ARG (plan or path is NULL, or it is no plan), DLP_ERR_MEMORY,
+   DLP_ERR_SYSTEM.
    Any thread. Allocates for the length of the call, and writes a file. */
 DLPDEF DLPI_LESS_PICTURES
-int dlp_pipe_write_graph(const dlp_plan *plan, const char *path);
+int dlp_pipe_write_graph(const dlp_plan *plan, const char *path, dlp_error *err);
 
 /* ---------------------------------------------------------------------------------------------
    >>predict    WHAT OTHER NUMBERS OF WORKERS WOULD GIVE
@@ -42914,9 +42917,21 @@ static void dlpi_out_escaped(dlpi_out *o, const char *s, size_t max, int units, 
 /* Write a picture: as a trace, or as a timeline. Returns 0 or a code (DLP_ERR_*). */
 typedef int dlpi_pen(dlpi_out *o, const dlpi_picture *p);
 
-/* Write a picture into a file, by a pen. Returns 0 or a code (DLP_ERR_*). */
+/* Say in *err why a picture was not written, and set errno to errnum if this is not 0. Returns rc,
+   a DLP_ERR code. */
+DLPI_COLD static int dlpi_picture_error(dlp_error *err, int rc, const char *path, int errnum) {
+    dlpi_error_set(err, rc, "path", "%s: %s%s", dlpi_path_end(path),
+                   rc == DLP_ERR_SYSTEM ? strerror(errnum) : dlp_code_text(rc),
+                   rc == DLP_ERR_SYSTEM ? dlpi_path_cure(errnum) : "");
+    if (err != NULL) err->errnum = errnum;
+    if (errnum != 0) errno = errnum; /* as the public calls say */
+    return rc;
+}
+
+/* Write a picture into a file, by a pen. Returns 0, or a DLP_ERR code and *err. */
 DLPI_COLD
-static int dlpi_picture_write(const dlpi_picture *p, dlpi_pen *pen, const char *path) {
+static int dlpi_picture_write(const dlpi_picture *p, dlpi_pen *pen, const char *path,
+                              dlp_error *err) {
     dlpi_out o;
     int closed, rc = dlpi_out_open(&o, path);
     if (rc == DLP_OK) {
@@ -42924,8 +42939,7 @@ static int dlpi_picture_write(const dlpi_picture *p, dlpi_pen *pen, const char *
         closed = dlpi_out_close(&o);
         if (rc == DLP_OK) rc = closed;
     }
-    if (o.errnum != 0) errno = o.errnum; /* as the public calls say */
-    return rc;
+    return rc == DLP_OK ? rc : dlpi_picture_error(err, rc, path, o.errnum);
 }
 #endif /* DLPIPE_NO_PICTURES */
 
@@ -45421,22 +45435,39 @@ static void dlpi_lanes_sort(dlpi_lane *lanes, int n) {
     }
 }
 
-/* Write a trace or a timeline. with: its curves and its window. Returns 0 or a code (DLP_ERR_*). */
+/* Check the arguments of a call that writes a picture. name: of its first argument, `of`. Returns
+   0, or DLP_ERR_ARG and *err. */
+DLPI_COLD
+static int dlpi_picture_args(const char *name, const void *of, const char *path,
+                             const dlp_trace_window *window, dlp_error *err) {
+    if (of == NULL || path == NULL) {
+        name = of == NULL ? name : "path";
+        return dlpi_error_set(err, DLP_ERR_ARG, name, "%s is NULL", name);
+    }
+    if (dlpi_stretch_good(window)) return DLP_OK;
+    return dlpi_error_set(err, DLP_ERR_ARG, "window",
+                          "window: no stretch; it needs a DLP_WINDOW_*, and `to` behind `from`");
+}
+
+/* Write a trace or a timeline. with: its curves and its window. Returns 0, or a DLP_ERR code and
+   *err. */
 DLPI_COLD
 static int dlpi_write_picture(const dlpi_seen *s, const dlpi_picture *with, dlpi_pen *pen,
-                              const char *path) {
+                              const char *path, dlp_error *err) {
     dlpi_picture p = *with;
     dlp_stats stats;
     dlpi_lane *lanes;
     dlp_trace_event *events;
     int rc = dlpi_lanes_take(s, &lanes, &events);
-    if (rc == DLP_OK) {
+    if (rc != DLP_OK) {
+        dlpi_picture_error(err, rc, path, 0);
+    } else {
         dlpi_stats(s, &stats);
         p.n_lanes = (int)s->n_workers + 1;
         if (pen == dlpi_svg_write) dlpi_lanes_sort(lanes, p.n_lanes);
         p.lanes = lanes;
         p.stats = &stats;
-        rc = dlpi_picture_write(&p, pen, path);
+        rc = dlpi_picture_write(&p, pen, path, err);
     }
     free(events);
     free(lanes);
@@ -50415,43 +50446,56 @@ static int dlpi_curves_take(const dlp_pipe *p, dlpi_curve *curves) {
     return DLP_OK;
 }
 
-/* Write a picture or a trace, with the user's counters, to `path`. right: the call's arguments are
-   valid. pen: what writes it. Returns 0 or a DLP_ERR code. */
+/* Write a picture or a trace, with the user's counters, to `path`. pen: what writes it. Returns 0,
+   or a DLP_ERR code and *err. */
 DLPI_COLD
-static int dlpi_write_counted(dlp_pipe *p, bool right, const char *path,
-                              const dlp_trace_window *window, dlpi_pen *pen) {
+static int dlpi_write_counted(dlp_pipe *p, const char *path, const dlp_trace_window *window,
+                              dlpi_pen *pen, dlp_error *err) {
     dlpi_curve curves[DLP_MAX_COUNTERS];
     dlpi_picture with = {.curves = curves, .n_curves = 0, .stats = NULL, .window = window};
     dlpi_seen s;
-    int rc = dlpi_seen_now(p, right && path != NULL, true, &s);
+    int rc = dlpi_picture_args("p", p, path, window, err);
     if (rc != DLP_OK) return rc;
+    if ((rc = dlpi_seen_now(p, true, true, &s)) != DLP_OK)
+        return dlpi_error_set(err, rc, "p", "%s",
+                              rc == DLP_ERR_STATE ? "the pipe has not started" : dlp_code_text(rc));
     memset(curves, 0, sizeof curves);
     with.n_curves = (int)p->d.n_counters;
     rc = dlpi_curves_take(p, curves);
-    if (rc == DLP_OK) rc = dlpi_write_picture(&s, &with, pen, path);
+    if (rc == DLP_OK)
+        rc = dlpi_write_picture(&s, &with, pen, path, err);
+    else
+        dlpi_picture_error(err, rc, path, 0);
     dlpi_curves_free(curves, p->d.n_counters);
     return rc; /* NOLINT: the samples of all counters are freed */
 }
 
 DLPI_COLD
-DLPDEF int dlp_pipe_write_trace(dlp_pipe *p, const char *path) {
-    return dlpi_write_counted(p, true, path, NULL, dlpi_json_write);
+DLPDEF int dlp_pipe_write_trace(dlp_pipe *p, const char *path, dlp_error *err) {
+    return dlpi_write_counted(p, path, NULL, dlpi_json_write, err);
 }
 
 DLPI_COLD
-DLPDEF int dlp_pipe_write_window(dlp_pipe *p, const char *path, const dlp_trace_window *window) {
-    return dlpi_write_counted(p, dlpi_stretch_good(window), path, window, dlpi_svg_write);
+DLPDEF int dlp_pipe_write_window(dlp_pipe *p, const char *path, const dlp_trace_window *window,
+                                 dlp_error *err) {
+    return dlpi_write_counted(p, path, window, dlpi_svg_write, err);
 }
 
 DLPI_COLD
-DLPDEF int dlp_pipe_write_timeline(dlp_pipe *p, const char *path) {
-    return dlp_pipe_write_window(p, path, NULL);
+DLPDEF int dlp_pipe_write_timeline(dlp_pipe *p, const char *path, dlp_error *err) {
+    return dlp_pipe_write_window(p, path, NULL, err);
 }
 
 DLPI_COLD
-DLPDEF int dlp_pipe_write_graph(const dlp_plan *plan, const char *path) {
-    if (plan == NULL || path == NULL || !dlpi_plan_drawable(plan)) return DLP_ERR_ARG;
-    return dlpi_picture_write(&(dlpi_picture){.plan = plan}, dlpi_plan_draw, path);
+DLPDEF int dlp_pipe_write_graph(const dlp_plan *plan, const char *path, dlp_error *err) {
+    const int rc = dlpi_picture_args("plan", plan, path, NULL, err);
+    if (rc != DLP_OK) return rc;
+    if (!dlpi_plan_drawable(plan))
+        return dlpi_error_set(err, DLP_ERR_ARG, "plan",
+                              "plan: %u stages and %u links; give a plan that dlp_pipe_plan or "
+                              "dlp_nodes_plan has filled",
+                              (unsigned)plan->n_stages, (unsigned)plan->n_links);
+    return dlpi_picture_write(&(dlpi_picture){.plan = plan}, dlpi_plan_draw, path, err);
 }
 #endif /* DLPIPE_NO_PICTURES */
 
@@ -50475,7 +50519,9 @@ DLPDEF int dlp_pipe_write_graph(const dlp_plan *plan, const char *path) {
            worker_state and its random numbers. retries, on_error and max_skips of a row hold in the
            attempt of the row before. dlp_error.stage is the row that failed. num_workers of a batch
            row without a collate is refused, and so is next while another thread is in next. C99 is
-           refused. next warns when no batch has come for stall_ms.
+           refused. next warns when no batch has come for stall_ms. Calls that write pictures take a
+           dlp_error at the end, which may be NULL. Queues in memory can be closed, and have the
+           version 2: programs that share one are compiled with the same header.
 
    >>licence    MIT
    MIT License. Copyright (c) 2026 the dlpipe authors.
