@@ -270,6 +270,7 @@
      dlp_device_cuda, _opencl, _describe, _close       any               yes; not under start, close
      dlp_hash, dlp_permutation_*, dlp_code_*,          any               yes
      dlp_tokens_documents, dlp_pack_flatten,
+     dlp_csv_floats,
      dlp_error_format, dlp_plan_format, dlp_link_name,
      dlp_pipe_write_graph,
      dlp_stats_explain, dlp_stats_predict,
