@@ -107,8 +107,8 @@
    >>impl-transfer >>impl-sampler >>impl-lists >>impl-parts >>impl-expand >>impl-split >>impl-kinds
    >>impl-build >>impl-placement >>impl-links >>impl-mapped >>impl-files >>impl-part-files
    >>impl-foreign >>impl-tokens >>impl-folder >>impl-arrays >>impl-item-index >>impl-index-turn
-   >>impl-indexed >>impl-lines >>impl-tar >>impl-tar-source >>impl-push-memory >>impl-push
-   >>impl-pusher >>impl-devices >>impl-dlpack >>impl-stats >>impl-texts >>impl-pictures
+   >>impl-indexed >>impl-lines >>impl-csv >>impl-tar >>impl-tar-source >>impl-push-memory
+   >>impl-push >>impl-pusher >>impl-devices >>impl-dlpack >>impl-stats >>impl-texts >>impl-pictures
    >>impl-predict >>impl-plan-picture >>impl-beside >>impl-public >>impl-graph
    >>history >>licence
 
@@ -270,6 +270,7 @@
      dlp_device_cuda, _opencl, _describe, _close       any               yes; not under start, close
      dlp_hash, dlp_permutation_*, dlp_code_*,          any               yes
      dlp_tokens_documents, dlp_pack_flatten,
+     dlp_csv_floats,
      dlp_error_format, dlp_plan_format, dlp_link_name,
      dlp_pipe_write_graph,
      dlp_stats_explain, dlp_stats_predict,
@@ -1279,7 +1280,7 @@ typedef struct dlp_batch {
                                  (DLP_ON_ERROR_DROP, DLP_SKIP) */
     dlp_call *call;           /* for dlp_fail, in a batch map; else NULL */
     void *internal;
-    /* The pipe's record, for dlp_batch_data. NULL in a batch map, and in a batch of a subscriber. */
+    /* The pipe's record, for dlp_batch_data. NULL in a batch map and in a subscriber's batch. */
     dlp_error *error;
 } dlp_batch;
 
@@ -3424,14 +3425,15 @@ DLPDEF int dlp_pipe_count(dlp_pipe *p, uint32_t counter, double value);
    the newest stretch (timeline).
    path: borrowed. A new or regular file is written as path.tmp and renamed. Anything else (device,
    pipe, link) is written in place, unless another user put it into a directory where all may write.
-   Returns DLP_OK, DLP_ERR_ARG, DLP_ERR_MEMORY, DLP_ERR_SYSTEM with errno, or an error of
+   err: written on failure, may be NULL; its message names the path.
+   Returns DLP_OK, DLP_ERR_ARG, DLP_ERR_MEMORY, DLP_ERR_SYSTEM (errnum, and errno), or an error of
    dlp_pipe_trace. After a failure the old file is there as it was.
    Any thread. Allocates for the length of the call, and writes a file, so call it outside of
    training steps. Source: Trace Event Format (the Chromium project's document of that name). */
 DLPDEF DLPI_LESS_PICTURES
-int dlp_pipe_write_trace(dlp_pipe *p, const char *path);
+int dlp_pipe_write_trace(dlp_pipe *p, const char *path, dlp_error *err);
 DLPDEF DLPI_LESS_PICTURES
-int dlp_pipe_write_timeline(dlp_pipe *p, const char *path);
+int dlp_pipe_write_timeline(dlp_pipe *p, const char *path, dlp_error *err);
 
 /* Which stretch of time a picture shows. */
 enum {
@@ -3453,22 +3455,24 @@ typedef struct dlp_trace_window {
 /* Write the timeline of a chosen stretch, as an SVG. Events that the rings have overwritten are
    drawn as not recorded. For a picture of the first epoch call this when that epoch is over, or
    make trace_bytes large enough. If nothing of the stretch is recorded, the picture says so.
-   path: as in dlp_pipe_write_timeline; window: NULL: the newest stretch.
+   path, err: as in dlp_pipe_write_timeline; window: NULL: the newest stretch.
    Returns as dlp_pipe_write_timeline. DLP_ERR_ARG, too, if there is no such window, or to is below
    from; with DLP_WINDOW_TIME also if they are equal. */
 DLPDEF DLPI_LESS_PICTURES
-int dlp_pipe_write_window(dlp_pipe *p, const char *path, const dlp_trace_window *window);
+int dlp_pipe_write_window(dlp_pipe *p, const char *path, const dlp_trace_window *window,
+                          dlp_error *err);
 
 /* Draw a plan as one self-contained SVG. Boxes are the stages, and the consumer: name, what the
    stage does, workers. Arrows are the links: kind, records, bytes, writers and readers. A dashed
    arrow is the way of data that lie in cells. A stage without a link sticks to the box above it.
    The box "copy into rows" is the stage that copies the items of makers; its name stands below.
-   plan: of dlp_pipe_plan, or of dlp_nodes_plan, so nothing must run; path: as in
+   plan: of dlp_pipe_plan, or of dlp_nodes_plan, so nothing must run; path, err: as in
    dlp_pipe_write_timeline.
-   Returns DLP_OK, DLP_ERR_ARG (plan or path is NULL), DLP_ERR_MEMORY, DLP_ERR_SYSTEM with errno.
+   Returns DLP_OK, DLP_ERR_ARG (plan or path is NULL, or it is no plan), DLP_ERR_MEMORY,
+   DLP_ERR_SYSTEM.
    Any thread. Allocates for the length of the call, and writes a file. */
 DLPDEF DLPI_LESS_PICTURES
-int dlp_pipe_write_graph(const dlp_plan *plan, const char *path);
+int dlp_pipe_write_graph(const dlp_plan *plan, const char *path, dlp_error *err);
 
 /* ---------------------------------------------------------------------------------------------
    >>predict    WHAT OTHER NUMBERS OF WORKERS WOULD GIVE
@@ -4298,8 +4302,9 @@ const dlp_index_info *dlp_index_describe(const dlp_source *source);
 
    A worker reads one line when it needs the line. With in_flight it reads several lines at once,
    as >>files reads files: this is for a disk or a network that waits. With maps it takes lines out
-   of a mapping: this is for data in memory. If a file was cut, the item fails. Before a line is parsed, the bytes around it are compared with the index. If the index
-   does not fit the file, the item fails. */
+   of a mapping: this is for data in memory. If a file was cut, the item fails. Before a line is
+   parsed, the bytes around it are compared with the index. If the index does not fit the file, the
+   item fails. */
 
 typedef dlp_indexed_desc dlp_lines_desc; /* >>item-index has its fields */
 
@@ -4315,6 +4320,19 @@ typedef dlp_indexed_desc dlp_lines_desc; /* >>item-index has its fields */
    file can be mapped, and some 150 bytes a file. */
 DLPDEF DLPI_LESS_LINES
 int dlp_lines_open(dlp_source **out, const dlp_lines_desc *desc, dlp_error *err);
+
+/* Read the numbers of a line of a CSV into floats. A `parse` ends with it:
+     return dlp_csv_floats(line, n, item->data[0], 3, item->call);
+   line, n: one line without its end. It has count numbers with commas between them. Blanks and tabs
+   may stand around them. A number is digits with or without a sign, a point and an exponent: 1,
+   -.5, 2.5e-3. The point is a point in every locale.
+   x: [count] gets the nearest floats, until a column fails. Numbers nearer to 0 than any float are
+   0. call: of the running callback, or NULL.
+   Returns DLP_OK, or as dlp_fail, whose message names the column, from 1. A column fails if it is
+   empty, missing, surplus, no number (as nan and inf), or above all floats. Any thread. Does not
+   wait or allocate. */
+DLPDEF DLPI_LESS_LINES
+int dlp_csv_floats(const char *line, size_t n, float *x, uint32_t count, dlp_call *call);
 
 /* ---------------------------------------------------------------------------------------------
    >>tar        TAR SHARDS, WEBDATASET (examples/webdataset.c)
@@ -5023,6 +5041,8 @@ DLPDEF dlp_stage dlp_node_stage(const dlp_pipe *p, const char *name);
    If a thread or its process dies, a successor attaches again, and goes on at the published
    counters. Records that the producer had not published are lost with it. Records that the consumer
    had taken since it last published its counter come again.
+   A producer that has pushed its last record closes. The consumer gets what is left, and then
+   DLP_END. A bundle ends when all of its producers have closed, as many as it was made with.
 
      static unsigned char mem[...] aligned to DLP_QUEUE_ALIGN, dlp_spsc_bytes(8, 1024) long
      dlp_spsc_init(mem, sizeof mem, 8, 1024, 0);
@@ -5030,6 +5050,7 @@ DLPDEF dlp_stage dlp_node_stage(const dlp_pipe *p, const char *name);
                dlp_spsc_push(&tx, &value, DLP_FOREVER);
      consumer: dlp_spsc_rx rx; dlp_spsc_attach_rx(&rx, mem, sizeof mem);
                dlp_spsc_pop(&rx, &value, DLP_FOREVER);
+               dlp_spsc_close(&tx); the last pop then returns DLP_END
      of a bundle: dlp_mpsc_pop(&rx, &value, &producer, DLP_FOREVER); NULL: whose it is does not
                matter
 
@@ -5057,8 +5078,9 @@ typedef struct dlp_spsc {
     uint64_t slots_offset; /* bytes from the lane's beginning */
     uint64_t total_bytes;
     unsigned char pad0[80];
-    uint64_t tail; /* records pushed; the producer writes it */
-    unsigned char pad1[120];
+    uint64_t tail;   /* records pushed; the producer writes it */
+    uint32_t closed; /* 1: the producer pushes no more, and has written its last tail */
+    unsigned char pad1[116];
     uint64_t head; /* records taken; the consumer writes it from time to time */
     unsigned char pad2[120];
     uint32_t producer_wake; /* futex word of a producer that sleeps */
@@ -5078,7 +5100,8 @@ typedef struct dlp_spsc_tx {
     uint64_t reserved;
     uint32_t record_bytes, shared;
     uint32_t spin_ns, yields; /* how long to spin and yield before a sleep */
-    unsigned char pad[184];   /* so that two handles side by side share no line */
+    uint32_t closed;          /* 1: this producer has closed */
+    unsigned char pad[180];   /* so that two handles side by side share no line */
 } dlp_spsc_tx;
 
 /* Handle of a consumer. One thread at a time uses it. */
@@ -5094,7 +5117,8 @@ typedef struct dlp_spsc_rx {
     uint32_t record_bytes, shared;
     uint32_t spin_ns, yields;
     uint32_t slip, slip_most; /* pauses before a look: dlpi_spsc_look_rx */
-    unsigned char pad[168];
+    uint32_t ended;           /* 1: the last look found the lane closed, and no record */
+    unsigned char pad[164];
 } dlp_spsc_rx;
 
 /* A bundle as it lies in memory, followed by ready words, owner words and lanes. */
@@ -5148,23 +5172,36 @@ DLPDEF int dlp_spsc_init(void *mem, uint64_t bytes, uint32_t record_bytes, uint6
 
 /* Become the producer (tx) or the consumer (rx) of the lane in mem. A lane has one of each at a
    time. bytes: number of bytes mapped at mem.
-   Returns DLP_OK, DLP_ERR_ARG, or DLP_ERR_CORRUPT: mem has no lane of this version and layout that
-   fits in bytes. Makes system calls; does not allocate. */
+   Returns DLP_OK, DLP_ERR_ARG, DLP_ERR_CORRUPT: mem has no lane of this version and layout that
+   fits in bytes; or, to a producer, DLP_ERR_STATE: the producer before it has closed the lane.
+   Makes system calls; does not allocate. */
 DLPDEF int dlp_spsc_attach_tx(dlp_spsc_tx *tx, void *mem, uint64_t bytes);
 DLPDEF int dlp_spsc_attach_rx(dlp_spsc_rx *rx, void *mem, uint64_t bytes);
 
 /* Wait until a record can be pushed (tx) or popped (rx). Sleeps if it must.
-   Returns DLP_OK, DLP_TIMEOUT, or DLP_ERR_CORRUPT. Source: event counts (Reed, Kanodia 1979). */
+   Returns DLP_OK, DLP_TIMEOUT, or DLP_ERR_CORRUPT; to a producer that has closed, DLP_ERR_STATE; to
+   a consumer that has taken the last record of a closed lane, DLP_END. Source: event counts (Reed,
+   Kanodia 1979). */
 DLPDEF int dlp_spsc_wait_tx(dlp_spsc_tx *tx, int timeout_ms);
 DLPDEF int dlp_spsc_wait_rx(dlp_spsc_rx *rx, int timeout_ms);
 
+/* Close the lane: its producer pushes no more. Reserved records are given up. A consumer that waits
+   is woken. It gets the records that are left, and then DLP_END, each time that it asks.
+   Each later push of this handle returns DLP_ERR_STATE, and so does each later dlp_spsc_attach_tx.
+   dlp_spsc_init opens the lane again. Closing is one store. So a producer that is killed in this
+   call leaves the lane open or closed, and a successor that attaches is told which. Calling it
+   again changes nothing. Does not wait or allocate. */
+DLPDEF void dlp_spsc_close(dlp_spsc_tx *tx);
+
 /* Push n records, in pieces as room comes. Waits for room.
-   Returns how many were pushed: n, or fewer if the time was up; or DLP_ERR_CORRUPT. */
+   Returns how many were pushed: n, or fewer if the time was up; DLP_ERR_CORRUPT; or DLP_ERR_STATE:
+   this producer has closed. */
 DLPDEF int64_t dlp_spsc_push_burst(dlp_spsc_tx *tx, const void *records, uint64_t n,
                                    int timeout_ms);
 
 /* Pop 1 to max records. Waits for the first.
-   Returns how many were popped; 0 if the time was up; or DLP_ERR_CORRUPT. */
+   Returns how many were popped; 0 if the time was up, or if the lane is closed and has no record
+   left; or DLP_ERR_CORRUPT. With DLP_FOREVER, 0 means closed; else dlp_spsc_wait_rx tells. */
 DLPDEF int64_t dlp_spsc_pop_burst(dlp_spsc_rx *rx, void *records, uint64_t max, int timeout_ms);
 
 /* Return the bytes of a bundle, and make an empty bundle, as dlp_spsc_bytes and dlp_spsc_init do
@@ -5176,11 +5213,15 @@ DLPDEF int dlp_mpsc_init(void *mem, uint64_t bytes, uint32_t record_bytes, uint6
 /* Become a producer of the bundle in mem.
    producer: its number; the place is taken from its owner, who must be gone; DLP_NONE: any number
    that nobody has claimed.
-   Returns the number, DLP_ERR_ARG, DLP_ERR_CORRUPT, or DLP_ERR_BUSY: all numbers are claimed. Any
-   thread. */
+   Returns the number, DLP_ERR_ARG, DLP_ERR_CORRUPT, DLP_ERR_BUSY: all numbers are claimed or
+   closed; or DLP_ERR_STATE: this number was closed. Any thread. */
 DLPDEF int dlp_mpsc_attach_tx(dlp_mpsc_tx *tx, void *mem, uint64_t bytes, int producer);
 /* Give a producer's number back, for others to claim. Records that were pushed stay. */
 DLPDEF void dlp_mpsc_detach_tx(dlp_mpsc_tx *tx);
+/* Close the lane of this producer, as dlp_spsc_close does. Nobody can claim its number again.
+   The consumer gets DLP_END when all numbers of the bundle are closed and all records taken. If a
+   bundle was made for more producers than come, attach to the other numbers and close them. */
+DLPDEF void dlp_mpsc_close(dlp_mpsc_tx *tx);
 
 /* Become the consumer of the bundle in mem.
    lanes: [n_lanes] borrowed as long as rx is used; n_lanes: the number of producers, or more.
@@ -5188,7 +5229,7 @@ DLPDEF void dlp_mpsc_detach_tx(dlp_mpsc_tx *tx);
 DLPDEF int dlp_mpsc_attach_rx(dlp_mpsc_rx *rx, dlp_spsc_rx *lanes, uint32_t n_lanes, void *mem,
                               uint64_t bytes);
 /* Wait, push or pop, as the dlp_spsc_ calls of these names do. A pop takes records of several
-   producers, in turns. */
+   producers, in turns. DLP_END: all producers have closed, and no record is left. */
 DLPDEF int dlp_mpsc_wait_tx(dlp_mpsc_tx *tx, int timeout_ms);
 DLPDEF int dlp_mpsc_wait_rx(dlp_mpsc_rx *rx, int timeout_ms);
 DLPDEF int64_t dlp_mpsc_push_burst(dlp_mpsc_tx *tx, const void *records, uint64_t n,
@@ -5209,9 +5250,11 @@ DLPDEF int dlpi_mpsc_find(dlp_mpsc_rx *rx);
      LT2    lane->tail, consumer    load acquire    LT1
      LH1    lane->head, consumer    store release   LH2: the slots below it may be written again
      LH2    lane->head, producer    load acquire    LH1
-     LB1    a wake word, waker      load relaxed    LB3: ordered after LT1 or LH1, see dlpi_await
+     LE1    lane->closed, producer  store release   LE2: the last tail is written
+     LE2    lane->closed, consumer  load acquire    LE1: before LT2, which reads the last tail
+     LB1    a wake word, waker      load relaxed    LB3: ordered after LT1, LH1 or LE1, dlpi_await
      LB2    a wake word, waker      rmw seq_cst     LB3: takes the sleeper bit, then wakes
-     LB3    a wake word, sleeper    rmw seq_cst     LB1, LB2: before it looks again by LT2 or LH2
+     LB3    a wake word, sleeper    rmw seq_cst     LB1, LB2: before it looks by LT2, LH2 or LE2
      LM1    magic, init             store release   LM2: the header is written
      LM2    magic, attach           load acquire    LM1
      LM3    the header, attach      load relaxed    ordered by LM2: init wrote it before LM1
@@ -5233,6 +5276,9 @@ DLPDEF int dlpi_mpsc_find(dlp_mpsc_rx *rx);
      Then the producer misses less than an eighth of the ring.
    8 A counter read from memory is used only if tail - head <= capacity. The private counter alone
      gives the addresses of slots.
+   9 LE1 -> LE2: closed is set once, after the last LT1, and never cleared. A look reads closed
+     before tail. If closed is set, tail is the last one. If there is no record by it, there will
+     never be one. So DLP_END is final, and no record comes after it.
    Progress: the try_ calls, reserve, commit, peek and release are wait-free, except for the one
    system call that wakes a sleeper. A crash between any two instructions leaves the lane as it was
    before the call or after it. */
@@ -5242,8 +5288,10 @@ DLPI_INLINE unsigned char *dlpi_slot(unsigned char *slots, uint64_t capacity, ui
     return slots + (number & (capacity - 1)) * record_bytes;
 }
 
-/* Read the consumer's counter again. Returns how many records fit, or DLP_ERR_CORRUPT. */
+/* Read the consumer's counter again. Returns how many records fit, DLP_ERR_CORRUPT, or
+   DLP_ERR_STATE. A producer that has closed always comes here: its handle knows of no room. */
 DLPI_INLINE int64_t dlpi_spsc_look_tx(dlp_spsc_tx *tx) {
+    if (DLPI_UNLIKELY(tx->closed)) return DLP_ERR_STATE;
     uint64_t head = DLPI_LOAD_ACQ(&tx->lane->head); /* LH2 <- LH1 */
     uint64_t used = tx->tail - head;
     if (DLPI_UNLIKELY(used > tx->capacity)) return DLP_ERR_CORRUPT;
@@ -5251,8 +5299,8 @@ DLPI_INLINE int64_t dlpi_spsc_look_tx(dlp_spsc_tx *tx) {
     return (int64_t)(tx->capacity - used);
 }
 
-/* Return how many records fit, or DLP_ERR_CORRUPT. Reads the consumer's counter again only if fewer
-   than `want` are known to fit. */
+/* Return how many records fit, or the error of dlpi_spsc_look_tx. Reads the consumer's counter
+   again only if fewer than `want` are known to fit. */
 DLPI_INLINE int64_t dlpi_spsc_room(dlp_spsc_tx *tx, uint64_t want) {
     uint64_t room = tx->capacity - (tx->tail - tx->head_seen);
     return DLPI_LIKELY(room >= want) ? (int64_t)room : dlpi_spsc_look_tx(tx);
@@ -5288,10 +5336,12 @@ DLPI_INLINE void dlp_spsc_publish(dlp_spsc_rx *rx) {
    look. A consumer of one record at a time, as in a ping-pong, never waits so. */
 DLPI_INLINE int64_t dlpi_spsc_look_rx(dlp_spsc_rx *rx, uint32_t pauses) {
     for (; DLPI_UNLIKELY(pauses > 0); pauses--) dlpi_pause();
-    uint64_t tail = DLPI_LOAD_ACQ(&rx->lane->tail); /* LT2 <- LT1 */
+    uint32_t closed = DLPI_LOAD_ACQ(&rx->lane->closed); /* LE2 <- LE1, before LT2 */
+    uint64_t tail = DLPI_LOAD_ACQ(&rx->lane->tail);     /* LT2 <- LT1 */
     uint64_t stock = tail - rx->head;
     if (DLPI_UNLIKELY(stock > rx->capacity)) return DLP_ERR_CORRUPT;
     rx->tail_seen = tail;
+    rx->ended = stock == 0 && closed != 0;
     if (stock < 2)
         rx->slip = stock == 0 ? rx->slip / 2 : 0;
     else if (stock < rx->publish_every && rx->slip < rx->slip_most)
@@ -5306,6 +5356,13 @@ DLPI_INLINE int64_t dlpi_spsc_stock(dlp_spsc_rx *rx, uint64_t want) {
     uint64_t stock = rx->tail_seen - rx->head;
     if (DLPI_LIKELY(stock >= want)) return (int64_t)stock;
     return dlpi_spsc_look_rx(rx, want == 1 ? rx->slip : 0);
+}
+
+/* Return DLP_OK if a record can be popped, DLP_EMPTY, DLP_END or DLP_ERR_CORRUPT. */
+DLPI_INLINE int dlpi_spsc_has(dlp_spsc_rx *rx) {
+    int64_t stock = dlpi_spsc_stock(rx, 1);
+    if (DLPI_LIKELY(stock > 0)) return DLP_OK;
+    return stock < 0 ? DLP_ERR_CORRUPT : rx->ended ? DLP_END : DLP_EMPTY;
 }
 
 /* Give n slots back to the producer. */
@@ -5397,8 +5454,8 @@ static inline void dlpi_copy_out(const unsigned char *slots, uint64_t capacity, 
 
 /* Lend room for up to n records, which lie one after the other in memory.
    records: gets the place where to write them, valid until commit or abort.
-   Returns how many (at the ring's end, too, fewer than n); 0 if the lane is full; or
-   DLP_ERR_CORRUPT. Wait-free. */
+   Returns how many (at the ring's end, too, fewer than n); 0 if the lane is full; DLP_ERR_CORRUPT;
+   or DLP_ERR_STATE: this producer has closed. Wait-free. */
 static inline int64_t dlp_spsc_reserve(dlp_spsc_tx *tx, uint64_t n, void **records) {
     int64_t room = dlpi_spsc_room(tx, n);
     uint64_t at = tx->tail & (tx->capacity - 1);
@@ -5422,11 +5479,11 @@ static inline int dlp_spsc_commit(dlp_spsc_tx *tx, uint64_t n) {
 /* Give up all reserved records. */
 static inline void dlp_spsc_abort(dlp_spsc_tx *tx) { tx->reserved = 0; }
 
-/* Push a copy of one record. Returns DLP_OK, DLP_FULL, or DLP_ERR_CORRUPT. Wait-free, except for a
-   wake-up. */
+/* Push a copy of one record. Returns DLP_OK, DLP_FULL, DLP_ERR_CORRUPT, or DLP_ERR_STATE: this
+   producer has closed. Wait-free, except for a wake-up. */
 DLPI_INLINE int dlp_spsc_try_push(dlp_spsc_tx *tx, const void *record) {
     int64_t room = dlpi_spsc_room(tx, 1);
-    if (DLPI_UNLIKELY(room <= 0)) return room == 0 ? DLP_FULL : DLP_ERR_CORRUPT;
+    if (DLPI_UNLIKELY(room <= 0)) return room == 0 ? DLP_FULL : (int)room;
     dlpi_put_record(dlpi_slot(tx->slots, tx->capacity, tx->tail, tx->record_bytes), record,
                     tx->record_bytes);
     dlpi_spsc_publish_tx(tx, 1);
@@ -5434,7 +5491,7 @@ DLPI_INLINE int dlp_spsc_try_push(dlp_spsc_tx *tx, const void *record) {
 }
 
 /* Push copies of up to n records. One store publishes them all. Returns how many, 0 if the lane is
-   full, or DLP_ERR_CORRUPT. Wait-free, except for a wake-up. */
+   full, or an error as dlp_spsc_try_push does. Wait-free, except for a wake-up. */
 static inline int64_t dlp_spsc_try_push_burst(dlp_spsc_tx *tx, const void *records, uint64_t n) {
     int64_t room = dlpi_spsc_room(tx, n);
     if (DLPI_UNLIKELY(room <= 0 || n == 0)) return n == 0 ? 0 : room;
@@ -5447,8 +5504,8 @@ static inline int64_t dlp_spsc_try_push_burst(dlp_spsc_tx *tx, const void *recor
 /* Lend up to n records, which lie one after the other in memory, until dlp_spsc_release.
    records: gets their place. The producer can still write there. If processes do not trust each
    other, copy the records, check the copy, and use the copy.
-   Returns how many (at the ring's end, too, fewer than n); 0 if the lane is empty; or
-   DLP_ERR_CORRUPT. Wait-free. */
+   Returns how many (at the ring's end, too, fewer than n); 0 if the lane is empty or has ended
+   (dlp_spsc_wait_rx tells which); or DLP_ERR_CORRUPT. Wait-free. */
 static inline int64_t dlp_spsc_peek(dlp_spsc_rx *rx, uint64_t n, const void **records) {
     int64_t stock = dlpi_spsc_stock(rx, n);
     uint64_t at = rx->head & (rx->capacity - 1);
@@ -5469,19 +5526,19 @@ static inline int dlp_spsc_release(dlp_spsc_rx *rx, uint64_t n) {
     return DLP_OK;
 }
 
-/* Pop one record into *record. Returns DLP_OK, DLP_EMPTY, or DLP_ERR_CORRUPT. Wait-free, except for
-   a wake-up. */
+/* Pop one record into *record. Returns DLP_OK, DLP_EMPTY, DLP_ERR_CORRUPT, or DLP_END: the lane is
+   closed and has no record left. Wait-free, except for a wake-up. */
 DLPI_INLINE int dlp_spsc_try_pop(dlp_spsc_rx *rx, void *record) {
-    int64_t stock = dlpi_spsc_stock(rx, 1);
-    if (DLPI_UNLIKELY(stock <= 0)) return stock == 0 ? DLP_EMPTY : DLP_ERR_CORRUPT;
+    int r = dlpi_spsc_has(rx);
+    if (DLPI_UNLIKELY(r != DLP_OK)) return r;
     dlpi_get_record(record, dlpi_slot(rx->slots, rx->capacity, rx->head, rx->record_bytes),
                     rx->record_bytes);
     dlpi_spsc_take(rx, 1);
     return DLP_OK;
 }
 
-/* Pop up to max records. Returns how many, 0 if the lane is empty, or DLP_ERR_CORRUPT. Wait-free,
-   except for a wake-up. */
+/* Pop up to max records. Returns how many, 0 if the lane is empty or has ended (dlp_spsc_wait_rx
+   tells which), or DLP_ERR_CORRUPT. Wait-free, except for a wake-up. */
 static inline int64_t dlp_spsc_try_pop_burst(dlp_spsc_rx *rx, void *records, uint64_t max) {
     int64_t stock = dlpi_spsc_stock(rx, max);
     if (DLPI_UNLIKELY(stock <= 0 || max == 0)) return max == 0 ? 0 : stock;
@@ -5491,8 +5548,8 @@ static inline int64_t dlp_spsc_try_pop_burst(dlp_spsc_rx *rx, void *records, uin
     return (int64_t)max;
 }
 
-/* Push one record after a wait for room, or pop one record after a wait for it. Returns DLP_OK,
-   DLP_TIMEOUT, or DLP_ERR_CORRUPT. */
+/* Push one record, after a wait for room. Returns DLP_OK, DLP_TIMEOUT, DLP_ERR_CORRUPT, or
+   DLP_ERR_STATE: this producer has closed. */
 DLPI_INLINE int dlp_spsc_push(dlp_spsc_tx *tx, const void *record, int timeout_ms) {
     int r = dlp_spsc_try_push(tx, record);
     if (DLPI_LIKELY(r != DLP_FULL)) return r;
@@ -5500,7 +5557,8 @@ DLPI_INLINE int dlp_spsc_push(dlp_spsc_tx *tx, const void *record, int timeout_m
     return r == DLP_OK ? dlp_spsc_try_push(tx, record) : r;
 }
 
-/* Pop one record, after a wait for it. Returns as dlp_spsc_push. */
+/* Pop one record, after a wait for it. Returns DLP_OK, DLP_TIMEOUT, DLP_ERR_CORRUPT, or DLP_END:
+   the lane is closed and has no record left. */
 DLPI_INLINE int dlp_spsc_pop(dlp_spsc_rx *rx, void *record, int timeout_ms) {
     int r = dlp_spsc_try_pop(rx, record);
     if (DLPI_LIKELY(r != DLP_EMPTY)) return r;
@@ -5518,6 +5576,8 @@ DLPI_INLINE int dlp_spsc_pop(dlp_spsc_rx *rx, void *record, int timeout_ms) {
    LR3 is just clearing while LT1 is on its way. The hint is then lost. Therefore every 64th search
    looks at all lanes, and so does every search that would else report empty. Hence empty is
    reported only after LT2 found each lane empty, and a lane waits at most 64 turns.
+   DLP_END is reported only by such a search, which found that each lane has ended (9 above). A lane
+   that has ended stays so. So it does not matter that the lanes are looked at one by one.
    Records of one producer keep their order; records of several have none. No producer waits for
    another. Progress is as for lanes. A search takes as many steps as there are producers, at
    most. */
@@ -5565,8 +5625,8 @@ DLPI_INLINE int dlp_mpsc_push(dlp_mpsc_tx *tx, const void *record, int timeout_m
     return r == DLP_OK ? dlp_mpsc_try_push(tx, record) : r;
 }
 
-/* Give a lane that has records its turn. Returns DLP_OK, DLP_EMPTY (no lane has any), or
-   DLP_ERR_CORRUPT. */
+/* Give a lane that has records its turn. Returns DLP_OK, DLP_EMPTY (no lane has any), DLP_END (all
+   lanes have ended), or DLP_ERR_CORRUPT. */
 DLPI_INLINE int dlpi_mpsc_turn(dlp_mpsc_rx *rx) {
     if (DLPI_LIKELY(rx->left > 0 && rx->at->tail_seen != rx->at->head)) return DLP_OK;
     return dlpi_mpsc_find(rx);
@@ -5574,7 +5634,8 @@ DLPI_INLINE int dlpi_mpsc_turn(dlp_mpsc_rx *rx) {
 
 /* Pop one record of any producer. Producers have turns of `quantum` records.
    producer: gets the number of the record's producer; may be NULL.
-   Returns DLP_OK, DLP_EMPTY, or DLP_ERR_CORRUPT. Wait-free, except for a wake-up. */
+   Returns DLP_OK, DLP_EMPTY, DLP_ERR_CORRUPT, or DLP_END: all producers have closed, and no record
+   is left. Wait-free, except for a wake-up. */
 DLPI_INLINE int dlp_mpsc_try_pop(dlp_mpsc_rx *rx, void *record, uint32_t *producer) {
     int r = dlpi_mpsc_turn(rx);
     if (DLPI_UNLIKELY(r != DLP_OK)) return r;
@@ -5589,7 +5650,7 @@ static inline int64_t dlp_mpsc_peek(dlp_mpsc_rx *rx, uint64_t n, const void **re
                                     uint32_t *producer) {
     int r = dlpi_mpsc_turn(rx);
     if (producer) *producer = rx->turn;
-    if (DLPI_UNLIKELY(r != DLP_OK)) return r == DLP_EMPTY ? 0 : r;
+    if (DLPI_UNLIKELY(r != DLP_OK)) return r < 0 ? r : 0;
     return dlp_spsc_peek(rx->at, n < rx->left ? n : rx->left, records);
 }
 
@@ -5601,13 +5662,13 @@ static inline int dlp_mpsc_release(dlp_mpsc_rx *rx, uint64_t n) {
 }
 
 /* Pop up to max records, of several producers if need be. Returns how many, 0 if all lanes are
-   empty, or DLP_ERR_CORRUPT. */
+   empty or have ended (dlp_mpsc_wait_rx tells which), or DLP_ERR_CORRUPT. */
 static inline int64_t dlp_mpsc_try_pop_burst(dlp_mpsc_rx *rx, void *records, uint64_t max) {
     unsigned char *to = (unsigned char *)records;
     uint64_t done = 0;
     while (done < max) {
         int r = dlpi_mpsc_turn(rx);
-        if (r != DLP_OK) return done > 0 || r == DLP_EMPTY ? (int64_t)done : r;
+        if (r != DLP_OK) return done > 0 || r > 0 ? (int64_t)done : r;
         uint64_t n = max - done < rx->left ? max - done : rx->left;
         uint64_t stock = rx->at->tail_seen - rx->at->head;
         n = n < stock ? n : stock;
@@ -5622,7 +5683,7 @@ static inline int64_t dlp_mpsc_try_pop_burst(dlp_mpsc_rx *rx, void *records, uin
 
 /* Pop one record of any producer. Waits for it.
    producer: gets the number of the record's producer; may be NULL.
-   Returns DLP_OK, DLP_TIMEOUT, or DLP_ERR_CORRUPT. */
+   Returns DLP_OK, DLP_TIMEOUT, DLP_ERR_CORRUPT, or DLP_END as dlp_mpsc_try_pop. */
 DLPI_INLINE int dlp_mpsc_pop(dlp_mpsc_rx *rx, void *record, uint32_t *producer, int timeout_ms) {
     int r = dlp_mpsc_try_pop(rx, record, producer);
     if (DLPI_LIKELY(r != DLP_EMPTY)) return r;
@@ -5633,7 +5694,7 @@ DLPI_INLINE int dlp_mpsc_pop(dlp_mpsc_rx *rx, void *record, uint32_t *producer, 
 #ifndef DLPIPE_STATIC
 /* The linker names this symbol if no file has the implementation, if two have it, or if the
    implementation is of a header with other structs. The loader names it for a shared library. */
-#define DLPI_NEEDS dlpipe_needs_DLPIPE_IMPLEMENTATION_of_this_header_in_one_C_file_6a0b7f7d
+#define DLPI_NEEDS dlpipe_needs_DLPIPE_IMPLEMENTATION_of_this_header_in_one_C_file_0e46931b
 extern const char DLPI_NEEDS;
 static const char *const dlpi_needs DLPI_USED = &DLPI_NEEDS;
 #endif
@@ -8442,9 +8503,9 @@ static void dlpi_cpu_probe_end(dlpi_cpu *cpu, uint64_t ns) {
    A wake word is a futex. DLPI_WAKE_SLEEPER: its owner sleeps or is about to. DLPI_WAKE_RMW: some
    participant has no heavy barrier; it is set once and stays, and makes every waker come to
    dlpi_wake_sleeper, whose read-modify-write (LB2) then is the order.
-   Sleeper: LB3 sets the bit; heavy barrier; looks again (LT2 or LH2); sleeps while the word is
-   unchanged.
-   Waker:   LT1 or LH1; LB1.
+   Sleeper: LB3 sets the bit; heavy barrier; looks again (LE2 and LT2, or LH2); sleeps while the
+   word is unchanged.
+   Waker:   LT1, LH1 or LE1, below called LT1; LB1.
    With the barrier: either LB1 comes before it in the waker's program, and then so does LT1, which
    the barrier makes visible to the sleeper's second look; or LB1 comes after it and sees the bit.
    Without: LB2 and LB3 are one order. If LB2 is later it sees the bit. If LB3 is later it reads
@@ -8716,7 +8777,7 @@ DLPI_INLINE void dlpi_sleepers_activate(uint32_t *active, uint32_t n) {
 
 #define DLPI_SPSC_MAGIC UINT64_C(0x31656e616c706c64) /* "dlplane1" */
 #define DLPI_MPSC_MAGIC UINT64_C(0x316c646e62706c64) /* "dlpbndl1" */
-#define DLPI_QUEUE_VERSION 1u
+#define DLPI_QUEUE_VERSION 2u
 /* Sizes and places that sharers must agree on, in one number. */
 #define DLPI_QUEUE_LAYOUT \
     ((uint32_t)(sizeof(dlp_spsc) << 16 ^ sizeof(dlp_mpsc) << 4 ^ DLPI_LINE ^ sizeof(size_t) << 28))
@@ -8787,6 +8848,7 @@ DLPI_COLD DLPDEF int dlp_spsc_attach_tx(dlp_spsc_tx *tx, void *mem, uint64_t byt
     dlp_spsc *lane = (dlp_spsc *)mem;
     if (dlpi_spsc_check(lane, bytes, &copy) != DLP_OK || copy.tail - copy.head > copy.capacity)
         return DLP_ERR_CORRUPT;
+    if (DLPI_LOAD_RLX(&lane->closed) != 0) return DLP_ERR_STATE; /* LE1: its producer is gone */
     memset(tx, 0, sizeof *tx);
     tx->tail = copy.tail;
     tx->head_seen = copy.head;
@@ -8829,21 +8891,32 @@ static bool dlpi_spsc_has_room(void *handle) {
 }
 
 static bool dlpi_spsc_has_stock(void *handle) {
-    return dlpi_spsc_stock((dlp_spsc_rx *)handle, 1) != 0;
+    return dlpi_spsc_has((dlp_spsc_rx *)handle) != DLP_EMPTY;
 }
 
 DLPDEF int dlp_spsc_wait_tx(dlp_spsc_tx *tx, int timeout_ms) {
     dlpi_waiter w = {&tx->lane->producer_wake, tx->shared, tx->spin_ns, tx->yields,
                      dlpi_spsc_has_room,       tx};
     int r = dlpi_await(&w, timeout_ms);
-    return r == DLP_OK && dlpi_spsc_room(tx, 1) < 0 ? DLP_ERR_CORRUPT : r;
+    int64_t room = r == DLP_OK ? dlpi_spsc_room(tx, 1) : 0;
+    return room < 0 ? (int)room : r;
 }
 
 DLPDEF int dlp_spsc_wait_rx(dlp_spsc_rx *rx, int timeout_ms) {
     dlpi_waiter w = {&rx->lane->consumer_wake, rx->shared, rx->spin_ns, rx->yields,
                      dlpi_spsc_has_stock,      rx};
     int r = dlpi_await(&w, timeout_ms);
-    return r == DLP_OK && dlpi_spsc_stock(rx, 1) < 0 ? DLP_ERR_CORRUPT : r;
+    return r == DLP_OK ? dlpi_spsc_has(rx) : r;
+}
+
+DLPI_COLD DLPDEF void dlp_spsc_close(dlp_spsc_tx *tx) {
+    tx->closed = 1;
+    tx->reserved = 0;
+    tx->head_seen = tx->tail - tx->capacity;       /* no room, so that each push looks */
+    DLPI_STORE_REL(&tx->lane->closed, tx->closed); /* LE1 -> LE2, after the last LT1 */
+    DLPI_KEEP_ORDER();
+    if (DLPI_LOAD_RLX(tx->wake_word) != 0) /* LB1 <- LB3 */
+        dlpi_wake_sleeper(tx->wake_word, tx->shared);
 }
 
 /* Return what is left of timeout_ms since *begin. The first call sets *begin, which must be 0. A
@@ -8913,6 +8986,10 @@ DLPDEF uint64_t dlp_mpsc_bytes(uint32_t record_bytes, uint64_t capacity, uint32_
 
 static void *dlpi_at(void *mem, uint64_t offset) { return (unsigned char *)mem + offset; }
 
+static dlp_spsc *dlpi_mpsc_lane(void *mem, const dlp_mpsc *plan, uint32_t i) {
+    return (dlp_spsc *)dlpi_at(mem, plan->lanes_offset + i * plan->lane_bytes);
+}
+
 DLPI_COLD DLPDEF int dlp_mpsc_init(void *mem, uint64_t bytes, uint32_t record_bytes,
                                    uint64_t capacity, uint32_t producers, int shared) {
     dlp_mpsc plan = dlpi_mpsc_plan(record_bytes, capacity, producers);
@@ -8923,7 +9000,7 @@ DLPI_COLD DLPDEF int dlp_mpsc_init(void *mem, uint64_t bytes, uint32_t record_by
     memset(mem, 0, (size_t)plan.lanes_offset);
     memcpy(mem, &plan, sizeof plan);
     for (uint32_t i = 0; i < producers; i++) {
-        void *lane = dlpi_at(mem, plan.lanes_offset + i * plan.lane_bytes);
+        dlp_spsc *lane = dlpi_mpsc_lane(mem, &plan, i);
         int r = dlp_spsc_init(lane, plan.lane_bytes, record_bytes, capacity, shared);
         if (r != DLP_OK) return r;
     }
@@ -8945,11 +9022,13 @@ static int dlpi_mpsc_check(const dlp_mpsc *bundle, uint64_t bytes, dlp_mpsc *cop
     return memcmp(copy, &found, offsetof(dlp_mpsc, pad0)) == 0 ? DLP_OK : DLP_ERR_CORRUPT;
 }
 
-/* Take the first lane without a producer. Returns its number, or DLP_ERR_BUSY if there is none. */
-static int dlpi_mpsc_claim(uint32_t *owners, uint32_t producers) {
-    for (uint32_t i = 0; i < producers; i++) {
+/* Take the first lane without a producer. A lane that is closed is never given back. Returns its
+   number, or DLP_ERR_BUSY if there is none. */
+static int dlpi_mpsc_claim(void *mem, const dlp_mpsc *plan, uint32_t *owners) {
+    for (uint32_t i = 0; i < plan->producers; i++) {
         uint32_t free_owner = 0;
-        if (DLPI_CAS_SEQ(&owners[i], &free_owner, 1u)) /* LO1 */
+        if (DLPI_CAS_SEQ(&owners[i], &free_owner, 1u) &&               /* LO1 */
+            DLPI_LOAD_RLX(&dlpi_mpsc_lane(mem, plan, i)->closed) == 0) /* LE1, before its LO1 */
             return (int)i;
     }
     return DLP_ERR_BUSY;
@@ -8962,13 +9041,14 @@ DLPI_COLD DLPDEF int dlp_mpsc_attach_tx(dlp_mpsc_tx *tx, void *mem, uint64_t byt
     if (dlpi_mpsc_check(bundle, bytes, &copy) != DLP_OK) return DLP_ERR_CORRUPT;
     uint32_t *owners = (uint32_t *)dlpi_at(mem, copy.owners_offset);
     if (producer >= (int)copy.producers) return DLP_ERR_ARG;
-    int mine = producer == DLP_NONE ? dlpi_mpsc_claim(owners, copy.producers) : producer;
+    int mine = producer == DLP_NONE ? dlpi_mpsc_claim(mem, &copy, owners) : producer;
     if (mine < 0) return mine;
     if (mine == producer) /* LO1 <- LO1: what the producer before it did; else the claim had it */
         (void)DLPI_XCHG_SEQ(&owners[mine], 1u);
     memset(tx, 0, sizeof *tx);
-    uint64_t at = copy.lanes_offset + (uint64_t)mine * copy.lane_bytes;
-    int r = dlp_spsc_attach_tx(&tx->lane, dlpi_at(mem, at), copy.lane_bytes);
+    int r =
+        dlp_spsc_attach_tx(&tx->lane, dlpi_mpsc_lane(mem, &copy, (uint32_t)mine), copy.lane_bytes);
+    if (r == DLP_ERR_STATE) return r;
     if (r != DLP_OK || tx->lane.record_bytes != copy.record_bytes) return DLP_ERR_CORRUPT;
     tx->lane.wake_word = &bundle->consumer_wake;
     tx->lane.shared = copy.shared;
@@ -8985,6 +9065,8 @@ DLPI_COLD DLPDEF int dlp_mpsc_attach_tx(dlp_mpsc_tx *tx, void *mem, uint64_t byt
 
 DLPDEF void dlp_mpsc_detach_tx(dlp_mpsc_tx *tx) { DLPI_STORE_SEQ(tx->owner, 0u); /* LO1 */ }
 
+DLPDEF void dlp_mpsc_close(dlp_mpsc_tx *tx) { dlp_spsc_close(&tx->lane); }
+
 DLPI_COLD DLPDEF int dlp_mpsc_attach_rx(dlp_mpsc_rx *rx, dlp_spsc_rx *lanes, uint32_t n_lanes,
                                         void *mem, uint64_t bytes) {
     dlp_mpsc copy;
@@ -8992,8 +9074,7 @@ DLPI_COLD DLPDEF int dlp_mpsc_attach_rx(dlp_mpsc_rx *rx, dlp_spsc_rx *lanes, uin
     if (dlpi_mpsc_check((dlp_mpsc *)mem, bytes, &copy) != DLP_OK) return DLP_ERR_CORRUPT;
     if (n_lanes < copy.producers) return DLP_ERR_ARG;
     for (uint32_t i = 0; i < copy.producers; i++) {
-        void *lane = dlpi_at(mem, copy.lanes_offset + i * copy.lane_bytes);
-        int r = dlp_spsc_attach_rx(&lanes[i], lane, copy.lane_bytes);
+        int r = dlp_spsc_attach_rx(&lanes[i], dlpi_mpsc_lane(mem, &copy, i), copy.lane_bytes);
         if (r != DLP_OK || lanes[i].record_bytes != copy.record_bytes) return DLP_ERR_CORRUPT;
         lanes[i].slip_most = 0; /* other lanes may have records */
     }
@@ -9009,27 +9090,29 @@ DLPI_COLD DLPDEF int dlp_mpsc_attach_rx(dlp_mpsc_rx *rx, dlp_spsc_rx *lanes, uin
     return DLP_OK;
 }
 
-/* Give lane i the next turn if it has records. Returns DLP_OK, DLP_EMPTY or DLP_ERR_CORRUPT. */
+/* Give lane i the next turn if it has records. Returns DLP_OK, DLP_EMPTY, DLP_END or
+   DLP_ERR_CORRUPT. */
 static int dlpi_mpsc_try_turn(dlp_mpsc_rx *rx, uint32_t i) {
-    int64_t stock = dlpi_spsc_stock(&rx->lanes[i], 1);
-    if (stock == 0) return DLP_EMPTY;
+    int r = dlpi_spsc_has(&rx->lanes[i]);
+    if (r > 0) return r;
     rx->at = &rx->lanes[i];
     rx->turn = i;
-    if (stock < 0) return DLP_ERR_CORRUPT;
+    if (r < 0) return r;
     rx->left = rx->quantum > 0 ? rx->quantum : 1;
     return DLP_OK;
 }
 
-/* Look at all lanes, from the next one on, and give the first with records its turn. Returns as
-   dlpi_mpsc_try_turn: DLP_OK, DLP_EMPTY or DLP_ERR_CORRUPT. */
+/* Look at all lanes, from the next one on, and give the first with records its turn. Returns
+   DLP_OK, DLP_EMPTY, DLP_END if all lanes have ended, or DLP_ERR_CORRUPT. */
 static int dlpi_mpsc_sweep(dlp_mpsc_rx *rx) {
-    uint32_t i = rx->turn;
+    uint32_t i = rx->turn, ended = 0;
     for (uint32_t k = 0; k < rx->producers; k++) {
         i = i + 1 < rx->producers ? i + 1 : 0;
         int r = dlpi_mpsc_try_turn(rx, i);
-        if (r != DLP_EMPTY) return r;
+        if (r <= 0) return r;
+        ended += r == DLP_END;
     }
-    return DLP_EMPTY;
+    return ended == rx->producers ? DLP_END : DLP_EMPTY;
 }
 
 static uint64_t *dlpi_mpsc_ready_word(dlp_mpsc_rx *rx, uint32_t word) {
@@ -9044,7 +9127,7 @@ static int dlpi_mpsc_follow(dlp_mpsc_rx *rx) {
             uint32_t i = rx->word * 64 + DLPI_CTZ(rx->bits);
             rx->bits &= rx->bits - 1;
             int r = i < rx->producers ? dlpi_mpsc_try_turn(rx, i) : DLP_EMPTY;
-            if (r != DLP_EMPTY) return r;
+            if (r <= 0) return r;
         }
         rx->word = rx->word + 1 < rx->ready_words ? rx->word + 1 : 0;
         uint64_t *ready = dlpi_mpsc_ready_word(rx, rx->word);
@@ -9054,8 +9137,8 @@ static int dlpi_mpsc_follow(dlp_mpsc_rx *rx) {
     return DLP_EMPTY;
 }
 
-/* End the present lane's turn, and give the next lane with records its turn. Returns DLP_OK,
-   DLP_EMPTY or DLP_ERR_CORRUPT. Every DLPI_MPSC_SWEEP calls all lanes are looked at, whatever the
+/* End the present lane's turn, and give the next lane with records its turn. Returns as
+   dlpi_mpsc_sweep. Every DLPI_MPSC_SWEEP calls all lanes are looked at, whatever the
    ready bits say. */
 DLPDEF int dlpi_mpsc_find(dlp_mpsc_rx *rx) {
     if (rx->ready_words == 0) return dlpi_mpsc_sweep(rx);
@@ -37963,6 +38046,7 @@ typedef struct dlpi_indexed {
     dlp_field line;     /* the field of a source whose desc gives no fields: the item's bytes */
     dlpi_progress tell; /* log of the desc; valid only during open */
     int threads;
+    bool alone; /* a worker has one item at a time in hand */
     char warning[256];
     dlp_index_info info;
     uint64_t n_files;
@@ -38191,8 +38275,6 @@ DLPI_COLD static const char *dlpi_indexed_wrong(const dlp_indexed_desc *d, const
     if (d->optional < 0 || d->optional > 1) return *field = "optional", "0 or 1";
     if (d->insist < 0 || d->insist > 1) return *field = "insist", "0 or 1";
     if (d->maps < 0 || d->maps > 1) return *field = "maps", "0 or 1";
-    if (d->maps && d->in_flight != 0)
-        return *field = "in_flight", "0 with maps, which makes no requests";
     if (tar && d->fields == NULL) return *field = "fields", "given: the fields of a sample";
     if (tar && (d->n_fields < 1 || d->n_fields > DLP_MAX_FIELDS))
         return *field = "n_fields", "1 to 16";
@@ -38333,7 +38415,6 @@ DLPI_COLD static void dlpi_indexed_warn_room(dlpi_indexed *x) {
 /* Make the source of the items that were found. Returns 0, or a DLP_ERR code and *err. */
 DLPI_COLD static int dlpi_indexed_source(dlpi_indexed *x, dlp_error *err) {
     const dlp_indexed_desc *d = &x->d;
-    const bool alone = d->maps || (x->how->alone && d->in_flight == 0);
     const uint64_t longest = x->info.longest;
     const uint64_t most =
         d->max_bytes > 0 && d->max_bytes < longest ? d->max_bytes + x->how->around : longest;
@@ -38350,7 +38431,7 @@ DLPI_COLD static int dlpi_indexed_source(dlpi_indexed *x, dlp_error *err) {
                             .worker_exit = d->worker_exit};
     dlpi_files *f;
     int rc;
-    files.in_flight = alone ? 1 : d->in_flight;
+    files.in_flight = x->alone ? 1 : d->in_flight;
     x->tail = d->no_empty ? files.max_bytes : 0;
     if (d->n_fields == 0) {
         x->line = (dlp_field){.name = "line", .dtype = DLP_U8, .ndim = 1, .ragged = 1};
@@ -38370,7 +38451,7 @@ DLPI_COLD static int dlpi_indexed_source(dlpi_indexed *x, dlp_error *err) {
         f->dataset.fetch = dlpi_indexed_mapped;
         f->dataset.user = x;
     }
-    if (alone) { /* the worker reads; short lines of a file in memory take less than a ring */
+    if (x->alone) { /* the worker reads; short lines of a file in memory take less than a ring */
         x->source.fetch.fetcher = DLP_FETCH_SEQUENTIAL;
         x->source.fetch.in_flight = 0;
     }
@@ -38404,16 +38485,22 @@ DLPI_COLD static int dlpi_indexed_open(dlp_source **out, const dlp_indexed_desc 
     const char *field = "", *wrong;
     dlpi_indexed *x;
     uint64_t n;
+    bool alone;
     int rc;
     if (out == NULL || desc == NULL)
         return dlpi_error_set(err, DLP_ERR_ARG, "", "out or desc is NULL");
-    if ((wrong = dlpi_indexed_wrong(desc, how, &field)) != NULL)
+    wrong = dlpi_indexed_wrong(desc, how, &field);
+    alone = desc->in_flight == 0 && (how->alone || desc->maps);
+    if (wrong == NULL && desc->maps && !alone)
+        field = "in_flight", wrong = "0 with maps, which makes no requests";
+    if (wrong != NULL)
         return dlpi_error_set(err, DLP_ERR_ARG, field, "%s must be %s", field, wrong);
     n = desc->path != NULL ? 1 : desc->n_paths;
     if ((x = calloc(1, sizeof *x + (size_t)n * sizeof *x->file)) == NULL)
         return dlpi_error_set(err, DLP_ERR_MEMORY, "", "malloc failed");
     x->d = *desc;
     x->how = how;
+    x->alone = alone;
     x->n_files = n;
     x->kind = (desc->no_empty ? (uint64_t)DLPI_INDEX_NO_EMPTY : how->kind) |
               (uint64_t)(1 + desc->insist) << 32; /* 0: without the rules about zeros and marks */
@@ -38692,6 +38779,174 @@ DLPI_COLD DLPDEF int dlp_lines_open(dlp_source **out, const dlp_lines_desc *desc
                                       .find = dlpi_lines_find_all,
                                       .item = dlpi_lines_decode};
     return dlpi_indexed_open(out, desc, &how, err);
+}
+#endif /* DLPIPE_NO_LINES */
+
+#ifndef DLPIPE_NO_LINES
+/* ---------------------------------------------------------------------------------------------
+   >>impl-csv     NUMBERS OF A CSV
+   The first 19 digits give a double that is near the number: one rounding of the digits, and one
+   for each power of ten, four at most. The digits that are left out add less than 2^-59. So the
+   number lies within d * (1 - 2^-49) and d * (1 + 2^-49). If all of this interval rounds to one
+   float, that is the float nearest to the number.
+   Else the interval has one midpoint between two floats, which is a double. The digits are compared
+   with it as whole numbers, without rounding. A midpoint has at most 113 significant digits. So
+   behind the first DLPI_CSV_DIGITS digits only matters whether any digit is not 0. No locale and no
+   function of the C library takes part. */
+
+enum {
+    DLPI_CSV_DIGITS = 120, /* that are kept, without leading zeros, and one for the rest */
+    DLPI_CSV_WORDS = 32    /* of a whole number; the largest has 655 bits */
+};
+#define DLPI_CSV_ABOVE 0x1p128 /* a number that is above all floats */
+
+/* The number 0.DDD * 10^point, whose first digit is not 0. n 0: the number is 0. */
+typedef struct dlpi_csv_number {
+    int64_t point;
+    uint32_t n;
+    bool minus;
+    uint8_t digits[DLPI_CSV_DIGITS + 1];
+} dlpi_csv_number;
+
+static bool dlpi_csv_digit(const char *at, const char *end) {
+    return at < end && *at >= '0' && *at <= '9';
+}
+
+/* Read the digits of a number, with a point or not. Returns the byte behind them, or NULL if there
+   is no digit. */
+static const char *dlpi_csv_digits(dlpi_csv_number *v, const char *at, const char *end) {
+    const char *from = at;
+    bool dot = false;
+    for (; dlpi_csv_digit(at, end) || (at < end && *at == '.' && !dot); at++) {
+        const bool leads = *at == '0' && v->n == 0;
+        if (*at == '.') {
+            dot = true;
+            continue;
+        }
+        v->point += leads ? -(int)dot : !dot;
+        if (v->n < DLPI_CSV_DIGITS && !leads)
+            v->digits[v->n++] = (uint8_t)(*at - '0');
+        else if (*at != '0')
+            v->digits[DLPI_CSV_DIGITS] = 1, v->n = DLPI_CSV_DIGITS + 1;
+    }
+    return at - from > dot ? at : NULL;
+}
+
+/* Read a number: a sign or none, digits, and an exponent or none. Returns the byte behind it, or
+   NULL if it is no number. */
+static const char *dlpi_csv_read(dlpi_csv_number *v, const char *at, const char *end) {
+    v->n = 0, v->point = 0;
+    v->minus = at < end && *at == '-';
+    at = dlpi_csv_digits(v, at + (at < end && (*at == '-' || *at == '+')), end);
+    if (at == NULL || at == end || (*at != 'e' && *at != 'E')) return at;
+    const bool below = ++at < end && *at == '-';
+    int64_t e = 0;
+    at += at < end && (*at == '-' || *at == '+');
+    if (!dlpi_csv_digit(at, end)) return NULL;
+    for (; dlpi_csv_digit(at, end); at++)
+        if (e < INT64_C(1) << 50) e = e * 10 + (*at - '0');
+    v->point += below ? -e : e;
+    return at;
+}
+
+/* Return a double near the number, as the head of this section tells. */
+static double dlpi_csv_near(const dlpi_csv_number *v) {
+    static const double tens[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
+                                  1e8,  1e9,  1e10, 1e11, 1e12, 1e13, 1e14, 1e15,
+                                  1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
+    uint64_t w = 0;
+    uint32_t i = 0;
+    for (; i < v->n && i < 19; i++) w = w * 10 + v->digits[i];
+    double d = (double)w;
+    int e = (int)v->point - (int)i;
+    for (; e > 22; e -= 22) d *= 1e22;
+    for (; e < -22; e += 22) d /= 1e22;
+    return e < 0 ? d / tens[-e] : d * tens[e];
+}
+
+/* Multiply a whole number, and add to it. */
+static void dlpi_csv_times(uint32_t *whole, uint32_t by, uint32_t add) {
+    uint64_t carry = add;
+    for (int i = 0; i < DLPI_CSV_WORDS; i++, carry >>= 32) {
+        carry += (uint64_t)whole[i] * by;
+        whole[i] = (uint32_t)carry;
+    }
+}
+
+/* Compare the number with a midpoint, exactly. Returns -1, 0 or 1. */
+static int dlpi_csv_compare(const dlpi_csv_number *v, double middle) {
+    uint32_t number[DLPI_CSV_WORDS] = {0}, other[DLPI_CSV_WORDS] = {0};
+    int64_t ten = v->point - v->n, two; /* digits * 10^ten, mantissa * 2^two */
+    uint64_t bits;
+    memcpy(&bits, &middle, sizeof bits); /* a positive double, and no denormal */
+    two = (int64_t)(bits >> 52) - 1075;
+    bits = (bits & ((UINT64_C(1) << 52) - 1)) | UINT64_C(1) << 52;
+    other[0] = (uint32_t)bits, other[1] = (uint32_t)(bits >> 32);
+    for (uint32_t i = 0; i < v->n; i++) dlpi_csv_times(number, 10, v->digits[i]);
+    for (; ten > 0; ten--) dlpi_csv_times(number, 10, 0);
+    for (; ten < 0; ten++) dlpi_csv_times(other, 10, 0);
+    for (; two > 0; two--) dlpi_csv_times(other, 2, 0);
+    for (; two < 0; two++) dlpi_csv_times(number, 2, 0);
+    for (int i = DLPI_CSV_WORDS; i-- > 0;)
+        if (number[i] != other[i]) return number[i] > other[i] ? 1 : -1;
+    return 0;
+}
+
+/* Round to a float, or to DLPI_CSV_ABOVE. */
+static double dlpi_csv_round(double d) {
+    return d < 0x1.ffffffp127 ? (double)(float)d : DLPI_CSV_ABOVE;
+}
+
+/* Return the float nearest to the number without its sign; of two at the same distance, the even
+   one; or DLPI_CSV_ABOVE. */
+static double dlpi_csv_nearest(const dlpi_csv_number *v) {
+    if (v->n == 0 || v->point < -60) return 0;
+    if (v->point > 40) return DLPI_CSV_ABOVE;
+    const double d = dlpi_csv_near(v), slack = d * 0x1p-49;
+    const double low = dlpi_csv_round(d - slack), high = dlpi_csv_round(d + slack);
+    if (low >= high) return low;
+    const int side = dlpi_csv_compare(v, low + (high - low) / 2);
+    const float even = (float)low;
+    uint32_t bits;
+    memcpy(&bits, &even, sizeof bits);
+    return side > 0 || (side == 0 && bits % 2 != 0) ? high : low;
+}
+
+static bool dlpi_csv_blank(char c) { return c == ' ' || c == '\t'; }
+
+/* Read the text of one column. i: from 1; of count. Returns 0, or a failure's code. */
+static int dlpi_csv_column(const char *at, const char *end, float *x, uint32_t i, uint32_t count,
+                           dlp_call *call) {
+    const char *odd = NULL;
+    double value = 0;
+    dlpi_csv_number v;
+    while (at < end && dlpi_csv_blank(*at)) at++;
+    while (at < end && dlpi_csv_blank(end[-1])) end--;
+    if (at == end)
+        odd = "is empty; it must be a number";
+    else if (dlpi_csv_read(&v, at, end) != end)
+        odd = "is no number";
+    else if ((value = dlpi_csv_nearest(&v)) >= DLPI_CSV_ABOVE)
+        odd = "is above all floats";
+    if (odd != NULL)
+        return dlp_fail(call, 0, "column %" PRIu32 " of %" PRIu32 ": \"%.*s\" %s", i, count,
+                        (int)(end - at < 40 ? end - at : 40), at, odd);
+    *x = v.minus ? -(float)value : (float)value;
+    return DLP_OK;
+}
+
+DLPDEF int dlp_csv_floats(const char *line, size_t n, float *x, uint32_t count, dlp_call *call) {
+    const char *at = line, *end = line + n, *comma = line;
+    uint32_t i = 0;
+    for (; i < count && comma != NULL; i++) {
+        comma = at < end ? memchr(at, ',', (size_t)(end - at)) : NULL;
+        const int rc = dlpi_csv_column(at, comma != NULL ? comma : end, &x[i], i + 1, count, call);
+        if (rc != DLP_OK) return rc;
+        if (comma != NULL) at = comma + 1;
+    }
+    if (i == count && comma == NULL) return DLP_OK;
+    return dlp_fail(call, 0, "column %" PRIu32 ": %s; the line must have %" PRIu32 " columns",
+                    i + 1, i < count ? "missing" : "surplus", count);
 }
 #endif /* DLPIPE_NO_LINES */
 
@@ -42703,9 +42958,21 @@ static void dlpi_out_escaped(dlpi_out *o, const char *s, size_t max, int units, 
 /* Write a picture: as a trace, or as a timeline. Returns 0 or a code (DLP_ERR_*). */
 typedef int dlpi_pen(dlpi_out *o, const dlpi_picture *p);
 
-/* Write a picture into a file, by a pen. Returns 0 or a code (DLP_ERR_*). */
+/* Say in *err why a picture was not written, and set errno to errnum if this is not 0. Returns rc,
+   a DLP_ERR code. */
+DLPI_COLD static int dlpi_picture_error(dlp_error *err, int rc, const char *path, int errnum) {
+    dlpi_error_set(err, rc, "path", "%s: %s%s", dlpi_path_end(path),
+                   rc == DLP_ERR_SYSTEM ? strerror(errnum) : dlp_code_text(rc),
+                   rc == DLP_ERR_SYSTEM ? dlpi_path_cure(errnum) : "");
+    if (err != NULL) err->errnum = errnum;
+    if (errnum != 0) errno = errnum; /* as the public calls say */
+    return rc;
+}
+
+/* Write a picture into a file, by a pen. Returns 0, or a DLP_ERR code and *err. */
 DLPI_COLD
-static int dlpi_picture_write(const dlpi_picture *p, dlpi_pen *pen, const char *path) {
+static int dlpi_picture_write(const dlpi_picture *p, dlpi_pen *pen, const char *path,
+                              dlp_error *err) {
     dlpi_out o;
     int closed, rc = dlpi_out_open(&o, path);
     if (rc == DLP_OK) {
@@ -42713,8 +42980,7 @@ static int dlpi_picture_write(const dlpi_picture *p, dlpi_pen *pen, const char *
         closed = dlpi_out_close(&o);
         if (rc == DLP_OK) rc = closed;
     }
-    if (o.errnum != 0) errno = o.errnum; /* as the public calls say */
-    return rc;
+    return rc == DLP_OK ? rc : dlpi_picture_error(err, rc, path, o.errnum);
 }
 #endif /* DLPIPE_NO_PICTURES */
 
@@ -45210,22 +45476,39 @@ static void dlpi_lanes_sort(dlpi_lane *lanes, int n) {
     }
 }
 
-/* Write a trace or a timeline. with: its curves and its window. Returns 0 or a code (DLP_ERR_*). */
+/* Check the arguments of a call that writes a picture. name: of its first argument, `of`. Returns
+   0, or DLP_ERR_ARG and *err. */
+DLPI_COLD
+static int dlpi_picture_args(const char *name, const void *of, const char *path,
+                             const dlp_trace_window *window, dlp_error *err) {
+    if (of == NULL || path == NULL) {
+        name = of == NULL ? name : "path";
+        return dlpi_error_set(err, DLP_ERR_ARG, name, "%s is NULL", name);
+    }
+    if (dlpi_stretch_good(window)) return DLP_OK;
+    return dlpi_error_set(err, DLP_ERR_ARG, "window",
+                          "window: no stretch; it needs a DLP_WINDOW_*, and `to` behind `from`");
+}
+
+/* Write a trace or a timeline. with: its curves and its window. Returns 0, or a DLP_ERR code and
+   *err. */
 DLPI_COLD
 static int dlpi_write_picture(const dlpi_seen *s, const dlpi_picture *with, dlpi_pen *pen,
-                              const char *path) {
+                              const char *path, dlp_error *err) {
     dlpi_picture p = *with;
     dlp_stats stats;
     dlpi_lane *lanes;
     dlp_trace_event *events;
     int rc = dlpi_lanes_take(s, &lanes, &events);
-    if (rc == DLP_OK) {
+    if (rc != DLP_OK) {
+        dlpi_picture_error(err, rc, path, 0);
+    } else {
         dlpi_stats(s, &stats);
         p.n_lanes = (int)s->n_workers + 1;
         if (pen == dlpi_svg_write) dlpi_lanes_sort(lanes, p.n_lanes);
         p.lanes = lanes;
         p.stats = &stats;
-        rc = dlpi_picture_write(&p, pen, path);
+        rc = dlpi_picture_write(&p, pen, path, err);
     }
     free(events);
     free(lanes);
@@ -50204,43 +50487,56 @@ static int dlpi_curves_take(const dlp_pipe *p, dlpi_curve *curves) {
     return DLP_OK;
 }
 
-/* Write a picture or a trace, with the user's counters, to `path`. right: the call's arguments are
-   valid. pen: what writes it. Returns 0 or a DLP_ERR code. */
+/* Write a picture or a trace, with the user's counters, to `path`. pen: what writes it. Returns 0,
+   or a DLP_ERR code and *err. */
 DLPI_COLD
-static int dlpi_write_counted(dlp_pipe *p, bool right, const char *path,
-                              const dlp_trace_window *window, dlpi_pen *pen) {
+static int dlpi_write_counted(dlp_pipe *p, const char *path, const dlp_trace_window *window,
+                              dlpi_pen *pen, dlp_error *err) {
     dlpi_curve curves[DLP_MAX_COUNTERS];
     dlpi_picture with = {.curves = curves, .n_curves = 0, .stats = NULL, .window = window};
     dlpi_seen s;
-    int rc = dlpi_seen_now(p, right && path != NULL, true, &s);
+    int rc = dlpi_picture_args("p", p, path, window, err);
     if (rc != DLP_OK) return rc;
+    if ((rc = dlpi_seen_now(p, true, true, &s)) != DLP_OK)
+        return dlpi_error_set(err, rc, "p", "%s",
+                              rc == DLP_ERR_STATE ? "the pipe has not started" : dlp_code_text(rc));
     memset(curves, 0, sizeof curves);
     with.n_curves = (int)p->d.n_counters;
     rc = dlpi_curves_take(p, curves);
-    if (rc == DLP_OK) rc = dlpi_write_picture(&s, &with, pen, path);
+    if (rc == DLP_OK)
+        rc = dlpi_write_picture(&s, &with, pen, path, err);
+    else
+        dlpi_picture_error(err, rc, path, 0);
     dlpi_curves_free(curves, p->d.n_counters);
     return rc; /* NOLINT: the samples of all counters are freed */
 }
 
 DLPI_COLD
-DLPDEF int dlp_pipe_write_trace(dlp_pipe *p, const char *path) {
-    return dlpi_write_counted(p, true, path, NULL, dlpi_json_write);
+DLPDEF int dlp_pipe_write_trace(dlp_pipe *p, const char *path, dlp_error *err) {
+    return dlpi_write_counted(p, path, NULL, dlpi_json_write, err);
 }
 
 DLPI_COLD
-DLPDEF int dlp_pipe_write_window(dlp_pipe *p, const char *path, const dlp_trace_window *window) {
-    return dlpi_write_counted(p, dlpi_stretch_good(window), path, window, dlpi_svg_write);
+DLPDEF int dlp_pipe_write_window(dlp_pipe *p, const char *path, const dlp_trace_window *window,
+                                 dlp_error *err) {
+    return dlpi_write_counted(p, path, window, dlpi_svg_write, err);
 }
 
 DLPI_COLD
-DLPDEF int dlp_pipe_write_timeline(dlp_pipe *p, const char *path) {
-    return dlp_pipe_write_window(p, path, NULL);
+DLPDEF int dlp_pipe_write_timeline(dlp_pipe *p, const char *path, dlp_error *err) {
+    return dlp_pipe_write_window(p, path, NULL, err);
 }
 
 DLPI_COLD
-DLPDEF int dlp_pipe_write_graph(const dlp_plan *plan, const char *path) {
-    if (plan == NULL || path == NULL || !dlpi_plan_drawable(plan)) return DLP_ERR_ARG;
-    return dlpi_picture_write(&(dlpi_picture){.plan = plan}, dlpi_plan_draw, path);
+DLPDEF int dlp_pipe_write_graph(const dlp_plan *plan, const char *path, dlp_error *err) {
+    const int rc = dlpi_picture_args("plan", plan, path, NULL, err);
+    if (rc != DLP_OK) return rc;
+    if (!dlpi_plan_drawable(plan))
+        return dlpi_error_set(err, DLP_ERR_ARG, "plan",
+                              "plan: %u stages and %u links; give a plan that dlp_pipe_plan or "
+                              "dlp_nodes_plan has filled",
+                              (unsigned)plan->n_stages, (unsigned)plan->n_links);
+    return dlpi_picture_write(&(dlpi_picture){.plan = plan}, dlpi_plan_draw, path, err);
 }
 #endif /* DLPIPE_NO_PICTURES */
 
@@ -50264,7 +50560,9 @@ DLPDEF int dlp_pipe_write_graph(const dlp_plan *plan, const char *path) {
            worker_state and its random numbers. retries, on_error and max_skips of a row hold in the
            attempt of the row before. dlp_error.stage is the row that failed. num_workers of a batch
            row without a collate is refused, and so is next while another thread is in next. C99 is
-           refused. next warns when no batch has come for stall_ms.
+           refused. next warns when no batch has come for stall_ms. Calls that write pictures take a
+           dlp_error at the end, which may be NULL. Queues in memory can be closed, and have the
+           version 2: programs that share one are compiled with the same header.
 
    >>licence    MIT
    MIT License. Copyright (c) 2026 the dlpipe authors.

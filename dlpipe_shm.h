@@ -273,12 +273,12 @@ DLPDEF void dlp_monitor_close(dlp_monitor *m);
    have no curves. Any thread may call them, but not while refresh runs. They allocate for the
    length of the call. */
 DLPDEF DLPI_LESS_PICTURES
-int dlp_monitor_write_trace(const dlp_monitor *m, const char *path);
+int dlp_monitor_write_trace(const dlp_monitor *m, const char *path, dlp_error *err);
 DLPDEF DLPI_LESS_PICTURES
-int dlp_monitor_write_timeline(const dlp_monitor *m, const char *path);
+int dlp_monitor_write_timeline(const dlp_monitor *m, const char *path, dlp_error *err);
 DLPDEF DLPI_LESS_PICTURES
 int dlp_monitor_write_window(const dlp_monitor *m, const char *path,
-                             const dlp_trace_window *window);
+                             const dlp_trace_window *window, dlp_error *err);
 
 /* ---------------------------------------------------------------------------------------------
    >>shm-subscriber   SEVERAL SUBSCRIBERS OF ONE PIPE
@@ -3166,21 +3166,24 @@ DLPDEF int dlp_monitor_explain(const dlp_monitor *m, char *buf, size_t size) {
 /* ---- pictures of a monitored pipe ---- */
 
 DLPI_COLD
-DLPDEF int dlp_monitor_write_trace(const dlp_monitor *m, const char *path) {
-    if (m == NULL || path == NULL) return DLP_ERR_ARG;
-    return dlpi_write_picture(&m->seen, &(dlpi_picture){0}, dlpi_json_write, path);
+DLPDEF int dlp_monitor_write_trace(const dlp_monitor *m, const char *path, dlp_error *err) {
+    const int rc = dlpi_picture_args("m", m, path, NULL, err);
+    if (rc != DLP_OK) return rc;
+    return dlpi_write_picture(&m->seen, &(dlpi_picture){0}, dlpi_json_write, path, err);
 }
 
 DLPI_COLD
 DLPDEF int dlp_monitor_write_window(const dlp_monitor *m, const char *path,
-                                    const dlp_trace_window *window) {
-    if (m == NULL || path == NULL || !dlpi_stretch_good(window)) return DLP_ERR_ARG;
-    return dlpi_write_picture(&m->seen, &(dlpi_picture){.window = window}, dlpi_svg_write, path);
+                                    const dlp_trace_window *window, dlp_error *err) {
+    const int rc = dlpi_picture_args("m", m, path, window, err);
+    if (rc != DLP_OK) return rc;
+    return dlpi_write_picture(&m->seen, &(dlpi_picture){.window = window}, dlpi_svg_write, path,
+                              err);
 }
 
 DLPI_COLD
-DLPDEF int dlp_monitor_write_timeline(const dlp_monitor *m, const char *path) {
-    return dlp_monitor_write_window(m, path, NULL);
+DLPDEF int dlp_monitor_write_timeline(const dlp_monitor *m, const char *path, dlp_error *err) {
+    return dlp_monitor_write_window(m, path, NULL, err);
 }
 #endif /* DLPIPE_NO_PICTURES */
 

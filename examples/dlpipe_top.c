@@ -1023,11 +1023,10 @@ static bool window_of(const char *words, dlp_trace_window *to) {
 /* Write what was traced: for Perfetto, or as a picture. */
 static int traces(const dlp_monitor *m, const char *trace, const char *timeline,
                   const dlp_trace_window *window) {
-    int rc = trace ? dlp_monitor_write_trace(m, trace) : DLP_OK;
-    if (rc == DLP_OK && timeline) rc = dlp_monitor_write_window(m, timeline, window);
-    if (rc != DLP_OK)
-        fprintf(stderr, "dlpipe_top: %s: %s\n", trace ? trace : timeline,
-                rc == DLP_ERR_SYSTEM ? strerror(errno) : dlp_code_text(rc));
+    dlp_error err;
+    int rc = trace ? dlp_monitor_write_trace(m, trace, &err) : DLP_OK;
+    if (rc == DLP_OK && timeline) rc = dlp_monitor_write_window(m, timeline, window, &err);
+    if (rc != DLP_OK) fprintf(stderr, "dlpipe_top: %s\n", err.message);
     return rc != DLP_OK;
 }
 

@@ -483,16 +483,20 @@ static bool stalled(dlp_pipe *pipe) {
 static void say_time(dlp_pipe *pipe, const options *opt) {
     const dlp_trace_window stall = {.what = DLP_WINDOW_STALL};
     char text[4096], path[512];
+    dlp_error err;
     if (dlp_pipe_explain(pipe, text, sizeof text) > 0) printf("\n%s\n", text);
     snprintf(path, sizeof path, "%s/timeline.svg", opt->out);
-    if (dlp_pipe_write_timeline(pipe, path) == DLP_OK) printf("the end as a picture: %s\n", path);
+    if (dlp_pipe_write_timeline(pipe, path, &err) == DLP_OK)
+        printf("the end as a picture: %s\n", path);
+    else
+        puts(err.message);
     snprintf(path, sizeof path, "%s/stall.svg", opt->out);
     if (!stalled(pipe))
         remove(path); /* that of an earlier run */
-    else if (dlp_pipe_write_window(pipe, path, &stall) == DLP_OK)
+    else if (dlp_pipe_write_window(pipe, path, &stall, NULL) == DLP_OK)
         printf("its longest wait as a picture: %s\n", path);
     snprintf(path, sizeof path, "%s/trace.json", opt->out);
-    if (dlp_pipe_write_trace(pipe, path) == DLP_OK)
+    if (dlp_pipe_write_trace(pipe, path, NULL) == DLP_OK)
         printf("all of it, for ui.perfetto.dev: %s\n", path);
 }
 

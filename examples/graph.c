@@ -177,8 +177,8 @@ static int run(const char *what, const dlp_node *nodes, uint32_t n) {
     if (dlp_nodes_plan(nodes, n, &desc, &plan, &err) != DLP_OK) return said(what, &err);
     dlp_plan_format(&plan, text, sizeof text);
     if (!quiet) printf("---- %s\n%s", what, text);
-    if (picture_file != NULL && dlp_pipe_write_graph(&plan, picture_file) != DLP_OK)
-        return perror(picture_file), 1;
+    if (picture_file != NULL && dlp_pipe_write_graph(&plan, picture_file, &err) != DLP_OK)
+        return said(what, &err);
     if (picture_file != NULL) return 0;
     if (dlp_pipe_open(&p, nodes, n, &desc, &err) != DLP_OK) return said(what, &err);
     logged = log_begins(&log, p);

@@ -3,9 +3,9 @@
    Each writer has a lane of its own: no writer waits for another, and its records come in its
    order. One of the four is killed (SIGKILL) half way, with a record begun and not pushed. What it
    had pushed is there; the reader sees how far that is, and a successor goes on from there in the
-   same lane. A record that is marked so is the end of a writer's stream. Writers and reader go
-   through all the ways that there are to write and to read; a lane alone, of one writer and one
-   reader, has the same ones (one_to_one).
+   same lane. A writer closes its lane behind its last record, and when all have, the reader is told
+   the end. Writers and reader go through all the ways that there are to write and to read; a lane
+   alone, of one writer and one reader, has the same ones (one_to_one).
 
    cc -O2 queues.c -lpthread */
 #define DLPIPE_IMPLEMENTATION
@@ -23,7 +23,6 @@ enum { WRITERS = 4, CAPACITY = 256, RECORDS = 20000, VICTIM = 2, WAIT_MS = 30000
 typedef struct record { /* a multiple of 8 bytes */
     uint64_t number;    /* in its writer's stream, 0.. */
     uint64_t writer;
-    uint64_t last; /* 1: the end of the stream */
 } record;
 
 /* Push n records, in one of four ways. Returns 0. */
@@ -48,7 +47,7 @@ static int write_burst(dlp_mpsc_tx *tx, const record *burst, uint64_t n, uint64_
     return 0;
 }
 
-/* A writer's process: push records from this number on, in bursts, then the end. */
+/* A writer's process: push records from this number on, in bursts, and close. */
 static int write_stream(void *mem, uint64_t bytes, int writer, uint64_t from, int is_killed) {
     dlp_mpsc_tx tx;
     record burst[10];
@@ -56,19 +55,18 @@ static int write_stream(void *mem, uint64_t bytes, int writer, uint64_t from, in
     if (dlp_mpsc_attach_tx(&tx, mem, bytes, writer) != writer) return 1;
     for (uint64_t n = from; n < RECORDS;) {
         uint64_t k = 0;
-        for (; k < 10 && n + k < RECORDS; k++) burst[k] = (record){n + k, (uint64_t)writer, 0};
+        for (; k < 10 && n + k < RECORDS; k++) burst[k] = (record){n + k, (uint64_t)writer};
         if (write_burst(&tx, burst, k, n / 10) != 0) return 1;
         n += k;
         if (is_killed && n >= RECORDS / 2) {
             while (dlp_mpsc_reserve(&tx, 1, &at) != 1) usleep(100);
-            *(record *)at = (record){n, (uint64_t)writer, 0}; /* without a commit nobody sees it */
+            *(record *)at = (record){n, (uint64_t)writer}; /* without a commit nobody sees it */
             raise(SIGKILL);
         }
     }
     if (dlp_mpsc_reserve(&tx, 1, &at) == 1) dlp_mpsc_abort(&tx); /* thought better of it */
-    if (dlp_mpsc_push(&tx, &(record){RECORDS, (uint64_t)writer, 1}, WAIT_MS) != DLP_OK) return 1;
-    dlp_mpsc_detach_tx(&tx);
-    return 0;
+    dlp_mpsc_close(&tx);
+    return dlp_mpsc_reserve(&tx, 1, &at) != DLP_ERR_STATE; /* a push behind its own close */
 }
 
 static pid_t start_writer(void *mem, uint64_t bytes, int writer, uint64_t from, int is_killed) {
@@ -81,10 +79,10 @@ static pid_t start_writer(void *mem, uint64_t bytes, int writer, uint64_t from, 
 typedef struct stream {
     pid_t pid;
     uint64_t next; /* number that comes next: all before it have come */
-    int ended;
 } stream;
 
-/* Read up to 8 records, in one of five ways. Returns how many, 0: none came within the time. */
+/* Read up to 8 records, in one of five ways. Returns how many, 0: none came within the time, or all
+   writers have closed, and wait_rx tells which. */
 static int64_t read_burst(dlp_mpsc_rx *rx, record *to, int timeout_ms) {
     static unsigned turn;
     const void *at = NULL;
@@ -93,7 +91,7 @@ static int64_t read_burst(dlp_mpsc_rx *rx, record *to, int timeout_ms) {
     switch (turn++ % 5) {
     case 0: /* one, whose writer is told */
         rc = dlp_mpsc_pop(rx, to, NULL, timeout_ms);
-        return rc == DLP_TIMEOUT || rc == DLP_EMPTY ? 0 : rc == DLP_OK ? 1 : rc;
+        return rc == DLP_OK ? 1 : rc < 0 ? rc : 0;
     case 1: return dlp_mpsc_pop_burst(rx, to, 8, timeout_ms);
     case 2: /* in place: they stay where they are until they are released */
         if ((n = dlp_mpsc_peek(rx, 8, &at, NULL)) <= 0 || at == NULL) break;
@@ -101,7 +99,7 @@ static int64_t read_burst(dlp_mpsc_rx *rx, record *to, int timeout_ms) {
         return dlp_mpsc_release(rx, (uint64_t)n) == DLP_OK ? n : -1;
     case 3:
         rc = dlp_mpsc_try_pop(rx, to, NULL);
-        if (rc == DLP_EMPTY) break;
+        if (rc == DLP_EMPTY || rc == DLP_END) break;
         return rc == DLP_OK ? 1 : rc;
     default:
         if ((n = dlp_mpsc_try_pop_burst(rx, to, 8)) == 0) break;
@@ -111,17 +109,13 @@ static int64_t read_burst(dlp_mpsc_rx *rx, record *to, int timeout_ms) {
     return rc == DLP_OK ? read_burst(rx, to, DLP_NOWAIT) : rc < 0 ? rc : 0;
 }
 
-/* Take records. Returns 0: none came within the time; negative: failure. */
+/* Take records. Returns 1 if some came, 0 if none came within the time, or -1. */
 static int take(dlp_mpsc_rx *rx, stream *of, int timeout_ms) {
     record r[8] = {{0}};
     int64_t n = read_burst(rx, r, timeout_ms);
     for (int64_t i = 0; i < n; i++) {
         stream *from = &of[r[i].writer % WRITERS];
-        if (r[i].number != from->next) return -1; /* lost, or twice */
-        if (r[i].last)
-            from->ended = 1;
-        else
-            from->next++;
+        if (r[i].number != from->next++) return -1; /* lost, or twice */
     }
     return n < 0 ? -1 : n > 0;
 }
@@ -154,18 +148,21 @@ static int one_to_one(void) {
     bad |= dlp_spsc_peek(&rx, 1, &seen) != 1 || *(const uint64_t *)seen != next + 4;
     bad |= dlp_spsc_release(&rx, 1) != DLP_OK;
     dlp_spsc_publish(&rx); /* its room is the writer's now, not when a few more were read */
-    return bad || dlp_spsc_try_pop(&rx, got) != DLP_EMPTY;
+    bad |= dlp_spsc_try_pop(&rx, got) != DLP_EMPTY;
+    dlp_spsc_close(&tx);
+    return bad || dlp_spsc_try_pop(&rx, got) != DLP_END;
 }
 
-/* Start a successor for each writer that is dead before its stream has ended. The queue was empty
-   after the death: all that the dead one had pushed has come. */
+/* Start a successor for each writer that was killed before it closed. The queue was empty after the
+   death: all that the dead one had pushed has come. */
 static int replace_dead(void *mem, uint64_t bytes, dlp_mpsc_rx *rx, stream *of) {
     for (int w = 0; w < WRITERS; w++) {
         int status, rc;
-        if (of[w].ended || waitpid(of[w].pid, &status, WNOHANG) != of[w].pid) continue;
+        if (of[w].pid < 0 || waitpid(of[w].pid, &status, WNOHANG) != of[w].pid) continue;
+        of[w].pid = -1;
         while ((rc = take(rx, of, DLP_NOWAIT)) > 0) continue;
         if (rc < 0) return 1;
-        if (of[w].ended) continue;
+        if (WIFEXITED(status) && WEXITSTATUS(status) == 0) continue; /* it has closed */
         if (!WIFSIGNALED(status)) return 1;
         printf("writer %d: killed by signal %d after %llu records, which have all come\n", w,
                WTERMSIG(status), (unsigned long long)of[w].next);
@@ -181,25 +178,23 @@ int main(void) {
     void *mem = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     dlp_spsc_rx lanes[WRITERS];
     dlp_mpsc_rx rx;
-    stream of[WRITERS] = {{0, 0, 0}};
-    int left = WRITERS, bad = 0;
+    stream of[WRITERS] = {{0, 0}};
+    int bad = 0, status;
     if (mem == MAP_FAILED || dlp_mpsc_init(mem, bytes, sizeof(record), CAPACITY, WRITERS, 1))
         return 1;
     if (dlp_mpsc_attach_rx(&rx, lanes, WRITERS, mem, bytes) != DLP_OK) return 1;
     for (int w = 0; w < WRITERS && !bad; w++)
         bad = (of[w].pid = start_writer(mem, bytes, w, 0, w == VICTIM)) < 0;
-    while (left > 0 && !bad) {
+    while (!bad && dlp_mpsc_wait_rx(&rx, DLP_NOWAIT) != DLP_END) {
         int got = take(&rx, of, 10);
         bad = got < 0 || (got == 0 && replace_dead(mem, bytes, &rx, of));
-        left = 0;
-        for (int w = 0; w < WRITERS; w++) left += !of[w].ended;
     }
     for (int w = 0; w < WRITERS; w++) {
         if (bad && of[w].pid > 0) kill(of[w].pid, SIGKILL);
         total += of[w].next;
         printf("writer %d: %llu records\n", w, (unsigned long long)of[w].next);
     }
-    while (wait(NULL) > 0) continue;
+    while (wait(&status) > 0) bad |= status != 0;
     printf("%llu records of %d writers, each once and in order\n", (unsigned long long)total,
            WRITERS);
     return bad || total != (uint64_t)WRITERS * RECORDS || one_to_one();

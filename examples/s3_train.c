@@ -429,7 +429,8 @@ static void say_time(dlp_s3 *s3, dlp_pipe *p, const options *opt) {
     if (dlp_pipe_explain(p, text, sizeof text) > 0) printf("%s\n", text);
     if (!opt->out) return;
     snprintf(path, sizeof path, "%s/timeline.svg", opt->out);
-    if (dlp_pipe_write_timeline(p, path) == DLP_OK) printf("a picture of the end: %s\n", path);
+    if (dlp_pipe_write_timeline(p, path, NULL) == DLP_OK)
+        printf("a picture of the end: %s\n", path);
 }
 
 static bool run(dlp_s3 *s3, const options *opt) {

@@ -49,6 +49,7 @@ int main(int argc, char **argv) {
         dlp_pipe_release(pipe, batch);
     }
     if (dlp_pipe_explain(pipe, text, sizeof text) > 0) printf("%s", text);
-    if (argc > 1 && dlp_pipe_write_window(pipe, argv[1], &end) != DLP_OK) code = DLP_ERR_SYSTEM;
+    if (argc > 1 && dlp_pipe_write_window(pipe, argv[1], &end, &err) != DLP_OK)
+        return puts(err.message), 1;
     return dlp_pipe_close(pipe) == DLP_OK && code == DLP_END ? 0 : 1;
 }

@@ -69,21 +69,11 @@ static int locate(void *user, const dlp_item *item, dlp_extent *out) {
 /* Its numbers, out of its bytes. */
 static int decode(void *user, void *state, dlp_item *item, const void *bytes, uint64_t n) {
     const csv *c = user;
-    float *x = item->data[0];
-    char line[MAX_LINE + 1], *end = line;
+    const char *line = bytes;
     (void)state;
-    memcpy(line, bytes, n); /* at most max_bytes */
-    line[n] = '\0';
-    for (int i = 0; i < c->columns; i++) {
-        const char *number = end;
-        x[i] = strtof(number, &end);
-        bool ends = i + 1 < c->columns ? *end == ',' : *end == '\0' || *end == '\r' || *end == '\n';
-        if (end == number || !ends)
-            return dlp_fail(item->call, 0, "column %d of row %llu is no number", i + 1,
-                            (unsigned long long)item->index + 1);
-        end++;
-    }
-    return 0;
+    if (n > 0 && line[n - 1] == '\n') n--;
+    if (n > 0 && line[n - 1] == '\r') n--;
+    return dlp_csv_floats(line, n, item->data[0], (uint32_t)c->columns, item->call);
 }
 
 /* ---- the program ---- */

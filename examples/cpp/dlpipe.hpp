@@ -32,7 +32,10 @@
 // * pipe, batch and pusher move and do not copy. A table copies: the copies share their callables.
 //   A batch goes back when its object ends, also when that is after the pipe, or by an exception.
 //   A pipe is one thread's at a time, with its batches; stop() may be called by any.
-// * Who wants codes: next(b, std::nothrow), open(err).
+// * Who wants codes: open(err), next(b, std::nothrow), close(std::nothrow).
+// * With -fno-exceptions these calls are the same. A callable fails by what it returns, best
+//   dlp_fail(item.get()->call, ...). What would throw writes the error to stderr and calls
+//   std::abort; a loop over a pipe does so too. For other codes there is get() and the calls of C.
 // * Worker processes (dlpipe_shm.h) work as in C, since they are forks; not those that begin by
 //   exec, which find their callbacks by name.
 #ifndef DLPIPE_HPP
@@ -47,6 +50,8 @@
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <initializer_list>
 #include <iterator>
@@ -102,6 +107,21 @@ class error : public std::runtime_error {
   private:
     dlp_error record_;
 };
+
+namespace detail {
+
+// Throw an error, made of these arguments; without exceptions, say it and abort.
+template <class... Args> [[noreturn]] void raise(Args &&...args) {
+    error e(std::forward<Args>(args)...);
+#ifdef __cpp_exceptions
+    throw e;
+#else
+    std::fprintf(stderr, "dlpipe: %s\n", e.what());
+    std::abort();
+#endif
+}
+
+} // namespace detail
 
 // ---- types of elements ----
 
@@ -191,7 +211,7 @@ class schema {
     std::size_t find(std::string_view name) const {
         for (std::size_t f = 0; f < descs_.size(); f++)
             if (descs_[f].name == name) return f;
-        throw error(DLP_ERR_ARG, "there is no field \"" + std::string(name) + "\"", name);
+        detail::raise(DLP_ERR_ARG, "there is no field \"" + std::string(name) + "\"", name);
     }
 
   private:
@@ -199,7 +219,7 @@ class schema {
         dlp_field f = dlp_field();
         std::size_t n = 1;
         if (d.shape.size() >= DLP_MAX_DIMS)
-            throw error(DLP_ERR_ARG, "field \"" + d.name + "\" has too many dimensions", d.name);
+            detail::raise(DLP_ERR_ARG, "field \"" + d.name + "\" has too many dimensions", d.name);
         f.name = d.name.c_str();
         f.dtype = d.type;
         f.ragged = d.is_ragged;
@@ -219,15 +239,15 @@ class schema {
 
 template <class T> void check_type(dlp_dtype has, const char *name) {
     if (has == dtype<std::remove_cv_t<T>>::value) return;
-    throw error(DLP_ERR_ARG,
-                std::string("field \"") + name + "\" is " + dtype_name(has) + ", not " +
-                    dtype_name(dtype<std::remove_cv_t<T>>::value),
-                name);
+    detail::raise(DLP_ERR_ARG,
+                  std::string("field \"") + name + "\" is " + dtype_name(has) + ", not " +
+                      dtype_name(dtype<std::remove_cv_t<T>>::value),
+                  name);
 }
 
 inline void check_number(std::size_t f, std::size_t n) {
     if (f < n) return;
-    throw error(DLP_ERR_ARG, "field " + std::to_string(f) + " of " + std::to_string(n), "field");
+    detail::raise(DLP_ERR_ARG, "field " + std::to_string(f) + " of " + std::to_string(n), "field");
 }
 
 inline std::size_t product(const std::int64_t *shape, int from, int to) {
@@ -253,6 +273,7 @@ inline int errnum_of(const std::error_code &code) noexcept {
     return of_errno ? code.value() : 0;
 }
 
+#ifdef __cpp_exceptions
 template <class Body> int guarded(dlp_call *call, Body &&body) noexcept {
     try {
         return body();
@@ -265,6 +286,9 @@ template <class Body> int guarded(dlp_call *call, Body &&body) noexcept {
         return dlp_fail(call, 0, "an exception that is no std::exception");
     }
 }
+#else
+template <class Body> int guarded(dlp_call *, Body &&body) noexcept { return body(); }
+#endif
 
 // ---- the state of a worker: an object of any type, made in the worker, ended there ----
 
@@ -282,7 +306,7 @@ template <class S> struct state_of : any_state {
 template <class S> S &state_in(void *state) {
     any_state *s = static_cast<any_state *>(state);
     if (s == nullptr || s->type != &type_tag<S>::at)
-        throw error(DLP_ERR_STATE, "the worker has no state of this type");
+        detail::raise(DLP_ERR_STATE, "the worker has no state of this type");
     return static_cast<state_of<S> *>(s)->value;
 }
 
@@ -315,6 +339,7 @@ template <class F> struct worker_thing {
 
     static int begin(void *user, int worker, void **out) noexcept {
         worker_thing *t = static_cast<worker_thing *>(user);
+#ifdef __cpp_exceptions
         try {
             *out = static_cast<any_state *>(new state(t->make(worker)));
             return 0;
@@ -322,6 +347,10 @@ template <class F> struct worker_thing {
             t->why->say("an exception that is no std::exception");
         }
         return DLP_ERR_CALLBACK;
+#else
+        *out = static_cast<any_state *>(new state(t->make(worker)));
+        return 0;
+#endif
     }
 
     static void end(void *, int, void *s) noexcept {
@@ -403,7 +432,7 @@ class expansion {
     // The next item, zeros, to be written before the next call. Throws after max_out items.
     item add() const {
         dlp_item *i = dlp_expand_add(x_);
-        if (i == nullptr) throw error(DLP_ERR_LENGTH, "an input makes more than max_out items");
+        if (i == nullptr) detail::raise(DLP_ERR_LENGTH, "an input makes more than max_out items");
         return {i, made_};
     }
     dlp_expand *get() const noexcept { return x_; }
@@ -440,7 +469,7 @@ class part_view {
 
   private:
     dlp_part &own() const {
-        if (p_ == nullptr) throw error(DLP_ERR_STATE, "a part is written in load alone");
+        if (p_ == nullptr) detail::raise(DLP_ERR_STATE, "a part is written in load alone");
         return *p_;
     }
     dlp_part *p_ = nullptr;
@@ -448,7 +477,7 @@ class part_view {
 };
 
 inline part_view item_view::part() const {
-    if (i_->part == nullptr) throw error(DLP_ERR_STATE, "the item is of no part");
+    if (i_->part == nullptr) detail::raise(DLP_ERR_STATE, "the item is of no part");
     return part_view(i_->part);
 }
 
@@ -469,7 +498,7 @@ template <class T> class tensor {
     // Row r: of a ragged or packed field what the item has, without padding.
     span<T> row(std::size_t r) const {
         if (r >= count_ || (t_->offsets == nullptr && !has_rows()))
-            throw error(DLP_ERR_ARG, "there is no row " + std::to_string(r), t_->name);
+            detail::raise(DLP_ERR_ARG, "there is no row " + std::to_string(r), t_->name);
         const std::size_t inner = detail::product(t_->shape, 1, t_->ndim);
         if (t_->offsets != nullptr) {
             const std::size_t from = static_cast<std::size_t>(t_->offsets[r]);
@@ -514,7 +543,7 @@ class batch_view {
     template <class T> tensor<T> field(std::string_view name) const {
         for (std::size_t f = 0; f < b_->n_fields; f++)
             if (name == b_->fields[f].name) return field<T>(f);
-        throw error(DLP_ERR_ARG, "there is no field \"" + std::string(name) + "\"", name);
+        detail::raise(DLP_ERR_ARG, "there is no field \"" + std::string(name) + "\"", name);
     }
     // In a batch map: what its worker_state made.
     template <class S> S &state() const { return detail::state_in<S>(state_); }
@@ -561,14 +590,14 @@ class batch : public batch_view {
     tensor_ptr dlpack(int f) {
         dlp_managed_tensor *t = nullptr;
         const int rc = dlp_batch_dlpack(owner(), b_, f, &t);
-        if (rc != DLP_OK) throw error(rc, dlp_code_text(rc));
+        if (rc != DLP_OK) detail::raise(rc, dlp_code_text(rc));
         return lent(t);
     }
     // Likewise what it says of its rows: DLP_ROWS_INDEX, VALID, LENGTHS and OFFSETS of field f.
     tensor_ptr dlpack_rows(int what, int f = 0) {
         dlp_managed_tensor *t = nullptr;
         dlp_error e;
-        if (dlp_batch_dlpack_rows(owner(), b_, what, f, &t, &e) != DLP_OK) throw error(e);
+        if (dlp_batch_dlpack_rows(owner(), b_, what, f, &t, &e) != DLP_OK) detail::raise(e);
         return lent(t);
     }
 
@@ -604,7 +633,7 @@ class collation {
         detail::check_number(f, c_->n_in);
         const dlp_collate::dlp_collate_in &in = c_->in[f];
         detail::check_type<T>(in.field->dtype, in.field->name);
-        if (r >= c_->count) throw error(DLP_ERR_ARG, "there is no row " + std::to_string(r));
+        if (r >= c_->count) detail::raise(DLP_ERR_ARG, "there is no row " + std::to_string(r));
         const char *at = static_cast<const char *>(in.data) + r * in.stride;
         const int ndim = in.field->ndim;
         const std::size_t n = in.lengths == nullptr ? detail::product(in.field->shape, 0, ndim)
@@ -621,7 +650,7 @@ class collation {
     // The shape that field f has in this batch; [count, shape...] unless set.
     void shape(std::size_t f, std::initializer_list<std::int64_t> shape) const {
         dlp_collate::dlp_collate_out &out = output(f);
-        if (shape.size() > DLP_MAX_DIMS) throw error(DLP_ERR_ARG, "too many dimensions");
+        if (shape.size() > DLP_MAX_DIMS) detail::raise(DLP_ERR_ARG, "too many dimensions");
         out.ndim = 0;
         for (std::int64_t extent : shape) out.shape[out.ndim++] = extent;
     }
@@ -737,7 +766,7 @@ struct core {
     }
     // For a call that must not fail.
     void must(int rc) const {
-        if (rc < 0) throw error(why(rc));
+        if (rc < 0) detail::raise(why(rc));
     }
 
     dlp_pipe *p = nullptr;
@@ -835,7 +864,7 @@ class pipe {
     dlp_state state(const batch &upto) const { return state_of(upto.get()); }
     void seek(const dlp_state &s) {
         dlp_error e;
-        if (dlp_pipe_seek(core().p, &s, &e) != DLP_OK) throw error(e);
+        if (dlp_pipe_seek(core().p, &s, &e) != DLP_OK) detail::raise(e);
     }
     void next_epoch() { core().must(dlp_pipe_next_epoch(core().p)); }
     // Any thread; in a signal handler dlp_pipe_stop(pipe.get()), with a pointer taken before.
@@ -855,24 +884,28 @@ class pipe {
     // Close now. Throws DLP_ERR_BUSY where a callback has not returned within close_timeout_ms:
     // nothing is freed then, and it can be called again.
     void close() {
-        if (!*this) return;
-        const int rc = dlp_pipe_close(c_->p);
-        if (rc == DLP_ERR_BUSY) throw error(c_->why(rc));
-        c_->p = nullptr;
-        if (rc != DLP_OK) throw error(rc, dlp_code_text(rc));
+        const int rc = close(std::nothrow);
+        if (rc == DLP_ERR_BUSY) detail::raise(c_->why(rc));
+        if (rc != DLP_OK) detail::raise(rc, dlp_code_text(rc));
+    }
+    // The same by codes.
+    int close(std::nothrow_t) noexcept {
+        const int rc = *this ? dlp_pipe_close(c_->p) : DLP_OK;
+        if (*this && rc != DLP_ERR_BUSY) c_->p = nullptr;
+        return rc;
     }
     // For the calls that are not here.
     dlp_pipe *get() const noexcept { return c_ ? c_->p : nullptr; }
 
   private:
     detail::core &core() const {
-        if (!*this) throw error(DLP_ERR_STATE, "the pipe is closed, or was moved away");
+        if (!*this) detail::raise(DLP_ERR_STATE, "the pipe is closed, or was moved away");
         return *c_;
     }
     dlp_state state_of(const dlp_batch *upto) const {
         dlp_state s;
         const int rc = dlp_pipe_state(core().p, upto, &s);
-        if (rc != DLP_OK) throw error(rc, dlp_code_text(rc));
+        if (rc != DLP_OK) detail::raise(rc, dlp_code_text(rc));
         return s;
     }
 
@@ -946,7 +979,7 @@ class loader {
     pipe open() const {
         dlp_error e = dlp_error();
         pipe p = open(e);
-        if (!p) throw error(e);
+        if (!p) detail::raise(e);
         return p;
     }
     // A pipe that is none (false) where that fails, and err says why.
@@ -990,7 +1023,7 @@ class pusher {
         dlp_pusher_desc d = dlp_pusher_desc();
         dlp_error e;
         d.push = to_->p;
-        if (dlp_pusher_open(&p_, &d, &e) != DLP_OK) throw error(e);
+        if (dlp_pusher_open(&p_, &d, &e) != DLP_OK) detail::raise(e);
     }
     pusher(pusher &&other) noexcept
         : to_(std::move(other.to_)), p_(std::exchange(other.p_, nullptr)) {}
@@ -1006,8 +1039,8 @@ class pusher {
     // Push an item: the bytes of each field. Returns DLP_OK, DLP_TIMEOUT, DLP_FULL, DLP_STOPPED.
     int push(std::initializer_list<const void *> fields, int timeout_ms = -1) {
         if (fields.size() != to_->fields.size())
-            throw error(DLP_ERR_ARG, std::to_string(fields.size()) + " fields of " +
-                                         std::to_string(to_->fields.size()));
+            detail::raise(DLP_ERR_ARG, std::to_string(fields.size()) + " fields of " +
+                                           std::to_string(to_->fields.size()));
         return must(dlp_pusher_push(p_, fields.begin(), timeout_ms < 0 ? DLP_FOREVER : timeout_ms));
     }
     // The stream of this producer is over.
@@ -1018,7 +1051,7 @@ class pusher {
 
   private:
     static int must(int rc) {
-        if (rc < 0) throw error(rc, dlp_code_text(rc));
+        if (rc < 0) detail::raise(rc, dlp_code_text(rc));
         return rc;
     }
     std::shared_ptr<detail::push_thing> to_;
@@ -1036,7 +1069,7 @@ class lanes {
         desc.fields = t_->fields.data();
         desc.n_fields = t_->fields.size();
         if (desc.writers == 0) desc.writers = 1;
-        if (dlp_push_open(&t_->p, &desc, &e) != DLP_OK) throw error(e);
+        if (dlp_push_open(&t_->p, &desc, &e) != DLP_OK) detail::raise(e);
     }
     pusher producer() const { return pusher(t_); }
     void stop() const noexcept { dlp_push_stop(t_->p); }
@@ -1197,7 +1230,7 @@ class table {
     node mix(std::string_view name, std::vector<std::string> branches,
              std::vector<std::uint64_t> weights = {}) {
         if (!weights.empty() && weights.size() != branches.size())
-            throw error(DLP_ERR_ARG, "as many weights as branches", "mix.weights");
+            detail::raise(DLP_ERR_ARG, "as many weights as branches", "mix.weights");
         node n = add(name, DLP_MIX);
         if (!weights.empty()) n->mix.weights = keep(std::move(weights))->data();
         return n.from(std::move(branches));
@@ -1281,7 +1314,7 @@ class table {
     pipe open() const {
         dlp_error e = dlp_error();
         pipe p = open(e);
-        if (!p) throw error(e);
+        if (!p) detail::raise(e);
         return p;
     }
     // A pipe that is none (false) where that fails, and err says why.
@@ -1296,7 +1329,7 @@ class table {
         const dlp_pipe_desc d = run();
         dlp_plan out;
         dlp_error e = dlp_error();
-        if (dlp_nodes_plan(nodes_.data(), size(), &d, &out, &e) != DLP_OK) throw error(e);
+        if (dlp_nodes_plan(nodes_.data(), size(), &d, &out, &e) != DLP_OK) detail::raise(e);
         return out;
     }
     const dlp_node *nodes() const noexcept { return nodes_.data(); }

@@ -4,20 +4,10 @@
    cc -O2 -I. examples/snippets/csv.c dlpipe.o -lpthread */
 #include "dlpipe.h"
 #include <stdio.h>
-#include <stdlib.h>
 
 static int parse(void *user, void *state, dlp_item *item, const char *line, uint64_t n) {
-    float *x = item->data[0];
-    char row[256], *at = row;
     (void)user, (void)state;
-    if (n >= sizeof row) return dlp_fail(item->call, 0, "a line of %d bytes", (int)n);
-    snprintf(row, sizeof row, "%.*s", (int)n, line);
-    for (int i = 0; i < 3; i++, at += *at == ',') {
-        char *from = at;
-        x[i] = strtof(from, &at);
-        if (at == from) return dlp_fail(item->call, 0, "column %d of: %s", i + 1, row);
-    }
-    return 0;
+    return dlp_csv_floats(line, n, item->data[0], 3, item->call);
 }
 
 int main(void) {

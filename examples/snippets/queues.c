@@ -1,6 +1,6 @@
 /* Lock-free queues alone: four threads push to one. Each has a lane of its own, so none waits for
-   another. dlp_spsc_* is one lane. With memory that processes share, and 1 instead of 0, processes
-   push (examples/queues.c).
+   another. When all have closed, pop returns DLP_END. dlp_spsc_* is one lane. With memory that
+   processes share, and 1 instead of 0, processes push (examples/queues.c).
 
    cc -O2 -I. examples/snippets/queues.c dlpipe.o -lpthread */
 #include "dlpipe.h"
@@ -15,11 +15,12 @@ static void *produce(void *user) {
     (void)user;
     if (dlp_mpsc_attach_tx(&tx, mem, sizeof mem, DLP_NONE) < 0) return NULL;
     for (uint64_t i = 0; i < EACH; i++) dlp_mpsc_push(&tx, &i, DLP_FOREVER);
+    dlp_mpsc_close(&tx); /* done */
     return NULL;
 }
 
 int main(void) {
-    uint64_t record, sum = 0, from[PRODUCERS] = {0};
+    uint64_t record, sum = 0, n = 0, from[PRODUCERS] = {0};
     uint32_t producer;
     pthread_t threads[PRODUCERS];
     dlp_spsc_rx lanes[PRODUCERS];
@@ -28,12 +29,12 @@ int main(void) {
     if (dlp_mpsc_attach_rx(&rx, lanes, PRODUCERS, mem, sizeof mem)) return 1;
     for (int i = 0; i < PRODUCERS; i++)
         if (pthread_create(&threads[i], NULL, produce, NULL)) return 1;
-    for (int i = 0; i < PRODUCERS * EACH; i++) {
-        if (dlp_mpsc_pop(&rx, &record, &producer, DLP_FOREVER)) return 1;
+    while (dlp_mpsc_pop(&rx, &record, &producer, DLP_FOREVER) == DLP_OK) {
         if (record != from[producer]++) return 1; /* the order of each producer */
         sum += record;
+        n++;
     }
     for (int i = 0; i < PRODUCERS; i++) pthread_join(threads[i], NULL);
-    printf("%d records, the sum %d\n", PRODUCERS * EACH, (int)sum);
-    return 0;
+    printf("%d records, the sum %d\n", (int)n, (int)sum);
+    return n != PRODUCERS * EACH;
 }

@@ -42,7 +42,7 @@ typedef struct dlp_batch {
                                  (DLP_ON_ERROR_DROP, DLP_SKIP) */
     dlp_call *call;           /* for dlp_fail, in a batch map; else NULL */
     void *internal;
-    /* The pipe's record, for dlp_batch_data. NULL in a batch map, and in a batch of a subscriber. */
+    /* The pipe's record, for dlp_batch_data. NULL in a batch map and in a subscriber's batch. */
     dlp_error *error;
 } dlp_batch;
 

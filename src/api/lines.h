@@ -26,8 +26,9 @@
 
    A worker reads one line when it needs the line. With in_flight it reads several lines at once,
    as >>files reads files: this is for a disk or a network that waits. With maps it takes lines out
-   of a mapping: this is for data in memory. If a file was cut, the item fails. Before a line is parsed, the bytes around it are compared with the index. If the index
-   does not fit the file, the item fails. */
+   of a mapping: this is for data in memory. If a file was cut, the item fails. Before a line is
+   parsed, the bytes around it are compared with the index. If the index does not fit the file, the
+   item fails. */
 
 typedef dlp_indexed_desc dlp_lines_desc; /* >>item-index has its fields */
 
@@ -42,3 +43,15 @@ typedef dlp_indexed_desc dlp_lines_desc; /* >>item-index has its fields */
    Any thread. Waits for the disk, and for its own threads. Allocates 8 bytes a line if no index
    file can be mapped, and some 150 bytes a file. */
 DLPDEF int dlp_lines_open(dlp_source **out, const dlp_lines_desc *desc, dlp_error *err);
+
+/* Read the numbers of a line of a CSV into floats. A `parse` ends with it:
+     return dlp_csv_floats(line, n, item->data[0], 3, item->call);
+   line, n: one line without its end. It has count numbers with commas between them. Blanks and tabs
+   may stand around them. A number is digits with or without a sign, a point and an exponent: 1,
+   -.5, 2.5e-3. The point is a point in every locale.
+   x: [count] gets the nearest floats, until a column fails. Numbers nearer to 0 than any float are
+   0. call: of the running callback, or NULL.
+   Returns DLP_OK, or as dlp_fail, whose message names the column, from 1. A column fails if it is
+   empty, missing, surplus, no number (as nan and inf), or above all floats. Any thread. Does not
+   wait or allocate. */
+DLPDEF int dlp_csv_floats(const char *line, size_t n, float *x, uint32_t count, dlp_call *call);

@@ -11,6 +11,8 @@
    If a thread or its process dies, a successor attaches again, and goes on at the published
    counters. Records that the producer had not published are lost with it. Records that the consumer
    had taken since it last published its counter come again.
+   A producer that has pushed its last record closes. The consumer gets what is left, and then
+   DLP_END. A bundle ends when all of its producers have closed, as many as it was made with.
 
      static unsigned char mem[...] aligned to DLP_QUEUE_ALIGN, dlp_spsc_bytes(8, 1024) long
      dlp_spsc_init(mem, sizeof mem, 8, 1024, 0);
@@ -18,6 +20,7 @@
                dlp_spsc_push(&tx, &value, DLP_FOREVER);
      consumer: dlp_spsc_rx rx; dlp_spsc_attach_rx(&rx, mem, sizeof mem);
                dlp_spsc_pop(&rx, &value, DLP_FOREVER);
+               dlp_spsc_close(&tx); the last pop then returns DLP_END
      of a bundle: dlp_mpsc_pop(&rx, &value, &producer, DLP_FOREVER); NULL: whose it is does not
                matter
 
@@ -45,8 +48,9 @@ typedef struct dlp_spsc {
     uint64_t slots_offset; /* bytes from the lane's beginning */
     uint64_t total_bytes;
     unsigned char pad0[80];
-    uint64_t tail; /* records pushed; the producer writes it */
-    unsigned char pad1[120];
+    uint64_t tail;   /* records pushed; the producer writes it */
+    uint32_t closed; /* 1: the producer pushes no more, and has written its last tail */
+    unsigned char pad1[116];
     uint64_t head; /* records taken; the consumer writes it from time to time */
     unsigned char pad2[120];
     uint32_t producer_wake; /* futex word of a producer that sleeps */
@@ -66,7 +70,8 @@ typedef struct dlp_spsc_tx {
     uint64_t reserved;
     uint32_t record_bytes, shared;
     uint32_t spin_ns, yields; /* how long to spin and yield before a sleep */
-    unsigned char pad[184];   /* so that two handles side by side share no line */
+    uint32_t closed;          /* 1: this producer has closed */
+    unsigned char pad[180];   /* so that two handles side by side share no line */
 } dlp_spsc_tx;
 
 /* Handle of a consumer. One thread at a time uses it. */
@@ -82,7 +87,8 @@ typedef struct dlp_spsc_rx {
     uint32_t record_bytes, shared;
     uint32_t spin_ns, yields;
     uint32_t slip, slip_most; /* pauses before a look: dlpi_spsc_look_rx */
-    unsigned char pad[168];
+    uint32_t ended;           /* 1: the last look found the lane closed, and no record */
+    unsigned char pad[164];
 } dlp_spsc_rx;
 
 /* A bundle as it lies in memory, followed by ready words, owner words and lanes. */
@@ -136,23 +142,36 @@ DLPDEF int dlp_spsc_init(void *mem, uint64_t bytes, uint32_t record_bytes, uint6
 
 /* Become the producer (tx) or the consumer (rx) of the lane in mem. A lane has one of each at a
    time. bytes: number of bytes mapped at mem.
-   Returns DLP_OK, DLP_ERR_ARG, or DLP_ERR_CORRUPT: mem has no lane of this version and layout that
-   fits in bytes. Makes system calls; does not allocate. */
+   Returns DLP_OK, DLP_ERR_ARG, DLP_ERR_CORRUPT: mem has no lane of this version and layout that
+   fits in bytes; or, to a producer, DLP_ERR_STATE: the producer before it has closed the lane.
+   Makes system calls; does not allocate. */
 DLPDEF int dlp_spsc_attach_tx(dlp_spsc_tx *tx, void *mem, uint64_t bytes);
 DLPDEF int dlp_spsc_attach_rx(dlp_spsc_rx *rx, void *mem, uint64_t bytes);
 
 /* Wait until a record can be pushed (tx) or popped (rx). Sleeps if it must.
-   Returns DLP_OK, DLP_TIMEOUT, or DLP_ERR_CORRUPT. Source: event counts (Reed, Kanodia 1979). */
+   Returns DLP_OK, DLP_TIMEOUT, or DLP_ERR_CORRUPT; to a producer that has closed, DLP_ERR_STATE; to
+   a consumer that has taken the last record of a closed lane, DLP_END. Source: event counts (Reed,
+   Kanodia 1979). */
 DLPDEF int dlp_spsc_wait_tx(dlp_spsc_tx *tx, int timeout_ms);
 DLPDEF int dlp_spsc_wait_rx(dlp_spsc_rx *rx, int timeout_ms);
 
+/* Close the lane: its producer pushes no more. Reserved records are given up. A consumer that waits
+   is woken. It gets the records that are left, and then DLP_END, each time that it asks.
+   Each later push of this handle returns DLP_ERR_STATE, and so does each later dlp_spsc_attach_tx.
+   dlp_spsc_init opens the lane again. Closing is one store. So a producer that is killed in this
+   call leaves the lane open or closed, and a successor that attaches is told which. Calling it
+   again changes nothing. Does not wait or allocate. */
+DLPDEF void dlp_spsc_close(dlp_spsc_tx *tx);
+
 /* Push n records, in pieces as room comes. Waits for room.
-   Returns how many were pushed: n, or fewer if the time was up; or DLP_ERR_CORRUPT. */
+   Returns how many were pushed: n, or fewer if the time was up; DLP_ERR_CORRUPT; or DLP_ERR_STATE:
+   this producer has closed. */
 DLPDEF int64_t dlp_spsc_push_burst(dlp_spsc_tx *tx, const void *records, uint64_t n,
                                    int timeout_ms);
 
 /* Pop 1 to max records. Waits for the first.
-   Returns how many were popped; 0 if the time was up; or DLP_ERR_CORRUPT. */
+   Returns how many were popped; 0 if the time was up, or if the lane is closed and has no record
+   left; or DLP_ERR_CORRUPT. With DLP_FOREVER, 0 means closed; else dlp_spsc_wait_rx tells. */
 DLPDEF int64_t dlp_spsc_pop_burst(dlp_spsc_rx *rx, void *records, uint64_t max, int timeout_ms);
 
 /* Return the bytes of a bundle, and make an empty bundle, as dlp_spsc_bytes and dlp_spsc_init do
@@ -164,11 +183,15 @@ DLPDEF int dlp_mpsc_init(void *mem, uint64_t bytes, uint32_t record_bytes, uint6
 /* Become a producer of the bundle in mem.
    producer: its number; the place is taken from its owner, who must be gone; DLP_NONE: any number
    that nobody has claimed.
-   Returns the number, DLP_ERR_ARG, DLP_ERR_CORRUPT, or DLP_ERR_BUSY: all numbers are claimed. Any
-   thread. */
+   Returns the number, DLP_ERR_ARG, DLP_ERR_CORRUPT, DLP_ERR_BUSY: all numbers are claimed or
+   closed; or DLP_ERR_STATE: this number was closed. Any thread. */
 DLPDEF int dlp_mpsc_attach_tx(dlp_mpsc_tx *tx, void *mem, uint64_t bytes, int producer);
 /* Give a producer's number back, for others to claim. Records that were pushed stay. */
 DLPDEF void dlp_mpsc_detach_tx(dlp_mpsc_tx *tx);
+/* Close the lane of this producer, as dlp_spsc_close does. Nobody can claim its number again.
+   The consumer gets DLP_END when all numbers of the bundle are closed and all records taken. If a
+   bundle was made for more producers than come, attach to the other numbers and close them. */
+DLPDEF void dlp_mpsc_close(dlp_mpsc_tx *tx);
 
 /* Become the consumer of the bundle in mem.
    lanes: [n_lanes] borrowed as long as rx is used; n_lanes: the number of producers, or more.
@@ -176,7 +199,7 @@ DLPDEF void dlp_mpsc_detach_tx(dlp_mpsc_tx *tx);
 DLPDEF int dlp_mpsc_attach_rx(dlp_mpsc_rx *rx, dlp_spsc_rx *lanes, uint32_t n_lanes, void *mem,
                               uint64_t bytes);
 /* Wait, push or pop, as the dlp_spsc_ calls of these names do. A pop takes records of several
-   producers, in turns. */
+   producers, in turns. DLP_END: all producers have closed, and no record is left. */
 DLPDEF int dlp_mpsc_wait_tx(dlp_mpsc_tx *tx, int timeout_ms);
 DLPDEF int dlp_mpsc_wait_rx(dlp_mpsc_rx *rx, int timeout_ms);
 DLPDEF int64_t dlp_mpsc_push_burst(dlp_mpsc_tx *tx, const void *records, uint64_t n,
@@ -197,9 +220,11 @@ DLPDEF int dlpi_mpsc_find(dlp_mpsc_rx *rx);
      LT2    lane->tail, consumer    load acquire    LT1
      LH1    lane->head, consumer    store release   LH2: the slots below it may be written again
      LH2    lane->head, producer    load acquire    LH1
-     LB1    a wake word, waker      load relaxed    LB3: ordered after LT1 or LH1, see dlpi_await
+     LE1    lane->closed, producer  store release   LE2: the last tail is written
+     LE2    lane->closed, consumer  load acquire    LE1: before LT2, which reads the last tail
+     LB1    a wake word, waker      load relaxed    LB3: ordered after LT1, LH1 or LE1, dlpi_await
      LB2    a wake word, waker      rmw seq_cst     LB3: takes the sleeper bit, then wakes
-     LB3    a wake word, sleeper    rmw seq_cst     LB1, LB2: before it looks again by LT2 or LH2
+     LB3    a wake word, sleeper    rmw seq_cst     LB1, LB2: before it looks by LT2, LH2 or LE2
      LM1    magic, init             store release   LM2: the header is written
      LM2    magic, attach           load acquire    LM1
      LM3    the header, attach      load relaxed    ordered by LM2: init wrote it before LM1
@@ -221,6 +246,9 @@ DLPDEF int dlpi_mpsc_find(dlp_mpsc_rx *rx);
      Then the producer misses less than an eighth of the ring.
    8 A counter read from memory is used only if tail - head <= capacity. The private counter alone
      gives the addresses of slots.
+   9 LE1 -> LE2: closed is set once, after the last LT1, and never cleared. A look reads closed
+     before tail. If closed is set, tail is the last one. If there is no record by it, there will
+     never be one. So DLP_END is final, and no record comes after it.
    Progress: the try_ calls, reserve, commit, peek and release are wait-free, except for the one
    system call that wakes a sleeper. A crash between any two instructions leaves the lane as it was
    before the call or after it. */
@@ -230,8 +258,10 @@ DLPI_INLINE unsigned char *dlpi_slot(unsigned char *slots, uint64_t capacity, ui
     return slots + (number & (capacity - 1)) * record_bytes;
 }
 
-/* Read the consumer's counter again. Returns how many records fit, or DLP_ERR_CORRUPT. */
+/* Read the consumer's counter again. Returns how many records fit, DLP_ERR_CORRUPT, or
+   DLP_ERR_STATE. A producer that has closed always comes here: its handle knows of no room. */
 DLPI_INLINE int64_t dlpi_spsc_look_tx(dlp_spsc_tx *tx) {
+    if (DLPI_UNLIKELY(tx->closed)) return DLP_ERR_STATE;
     uint64_t head = DLPI_LOAD_ACQ(&tx->lane->head); /* LH2 <- LH1 */
     uint64_t used = tx->tail - head;
     if (DLPI_UNLIKELY(used > tx->capacity)) return DLP_ERR_CORRUPT;
@@ -239,8 +269,8 @@ DLPI_INLINE int64_t dlpi_spsc_look_tx(dlp_spsc_tx *tx) {
     return (int64_t)(tx->capacity - used);
 }
 
-/* Return how many records fit, or DLP_ERR_CORRUPT. Reads the consumer's counter again only if fewer
-   than `want` are known to fit. */
+/* Return how many records fit, or the error of dlpi_spsc_look_tx. Reads the consumer's counter
+   again only if fewer than `want` are known to fit. */
 DLPI_INLINE int64_t dlpi_spsc_room(dlp_spsc_tx *tx, uint64_t want) {
     uint64_t room = tx->capacity - (tx->tail - tx->head_seen);
     return DLPI_LIKELY(room >= want) ? (int64_t)room : dlpi_spsc_look_tx(tx);
@@ -276,10 +306,12 @@ DLPI_INLINE void dlp_spsc_publish(dlp_spsc_rx *rx) {
    look. A consumer of one record at a time, as in a ping-pong, never waits so. */
 DLPI_INLINE int64_t dlpi_spsc_look_rx(dlp_spsc_rx *rx, uint32_t pauses) {
     for (; DLPI_UNLIKELY(pauses > 0); pauses--) dlpi_pause();
-    uint64_t tail = DLPI_LOAD_ACQ(&rx->lane->tail); /* LT2 <- LT1 */
+    uint32_t closed = DLPI_LOAD_ACQ(&rx->lane->closed); /* LE2 <- LE1, before LT2 */
+    uint64_t tail = DLPI_LOAD_ACQ(&rx->lane->tail);     /* LT2 <- LT1 */
     uint64_t stock = tail - rx->head;
     if (DLPI_UNLIKELY(stock > rx->capacity)) return DLP_ERR_CORRUPT;
     rx->tail_seen = tail;
+    rx->ended = stock == 0 && closed != 0;
     if (stock < 2)
         rx->slip = stock == 0 ? rx->slip / 2 : 0;
     else if (stock < rx->publish_every && rx->slip < rx->slip_most)
@@ -294,6 +326,13 @@ DLPI_INLINE int64_t dlpi_spsc_stock(dlp_spsc_rx *rx, uint64_t want) {
     uint64_t stock = rx->tail_seen - rx->head;
     if (DLPI_LIKELY(stock >= want)) return (int64_t)stock;
     return dlpi_spsc_look_rx(rx, want == 1 ? rx->slip : 0);
+}
+
+/* Return DLP_OK if a record can be popped, DLP_EMPTY, DLP_END or DLP_ERR_CORRUPT. */
+DLPI_INLINE int dlpi_spsc_has(dlp_spsc_rx *rx) {
+    int64_t stock = dlpi_spsc_stock(rx, 1);
+    if (DLPI_LIKELY(stock > 0)) return DLP_OK;
+    return stock < 0 ? DLP_ERR_CORRUPT : rx->ended ? DLP_END : DLP_EMPTY;
 }
 
 /* Give n slots back to the producer. */
@@ -385,8 +424,8 @@ static inline void dlpi_copy_out(const unsigned char *slots, uint64_t capacity, 
 
 /* Lend room for up to n records, which lie one after the other in memory.
    records: gets the place where to write them, valid until commit or abort.
-   Returns how many (at the ring's end, too, fewer than n); 0 if the lane is full; or
-   DLP_ERR_CORRUPT. Wait-free. */
+   Returns how many (at the ring's end, too, fewer than n); 0 if the lane is full; DLP_ERR_CORRUPT;
+   or DLP_ERR_STATE: this producer has closed. Wait-free. */
 static inline int64_t dlp_spsc_reserve(dlp_spsc_tx *tx, uint64_t n, void **records) {
     int64_t room = dlpi_spsc_room(tx, n);
     uint64_t at = tx->tail & (tx->capacity - 1);
@@ -410,11 +449,11 @@ static inline int dlp_spsc_commit(dlp_spsc_tx *tx, uint64_t n) {
 /* Give up all reserved records. */
 static inline void dlp_spsc_abort(dlp_spsc_tx *tx) { tx->reserved = 0; }
 
-/* Push a copy of one record. Returns DLP_OK, DLP_FULL, or DLP_ERR_CORRUPT. Wait-free, except for a
-   wake-up. */
+/* Push a copy of one record. Returns DLP_OK, DLP_FULL, DLP_ERR_CORRUPT, or DLP_ERR_STATE: this
+   producer has closed. Wait-free, except for a wake-up. */
 DLPI_INLINE int dlp_spsc_try_push(dlp_spsc_tx *tx, const void *record) {
     int64_t room = dlpi_spsc_room(tx, 1);
-    if (DLPI_UNLIKELY(room <= 0)) return room == 0 ? DLP_FULL : DLP_ERR_CORRUPT;
+    if (DLPI_UNLIKELY(room <= 0)) return room == 0 ? DLP_FULL : (int)room;
     dlpi_put_record(dlpi_slot(tx->slots, tx->capacity, tx->tail, tx->record_bytes), record,
                     tx->record_bytes);
     dlpi_spsc_publish_tx(tx, 1);
@@ -422,7 +461,7 @@ DLPI_INLINE int dlp_spsc_try_push(dlp_spsc_tx *tx, const void *record) {
 }
 
 /* Push copies of up to n records. One store publishes them all. Returns how many, 0 if the lane is
-   full, or DLP_ERR_CORRUPT. Wait-free, except for a wake-up. */
+   full, or an error as dlp_spsc_try_push does. Wait-free, except for a wake-up. */
 static inline int64_t dlp_spsc_try_push_burst(dlp_spsc_tx *tx, const void *records, uint64_t n) {
     int64_t room = dlpi_spsc_room(tx, n);
     if (DLPI_UNLIKELY(room <= 0 || n == 0)) return n == 0 ? 0 : room;
@@ -435,8 +474,8 @@ static inline int64_t dlp_spsc_try_push_burst(dlp_spsc_tx *tx, const void *recor
 /* Lend up to n records, which lie one after the other in memory, until dlp_spsc_release.
    records: gets their place. The producer can still write there. If processes do not trust each
    other, copy the records, check the copy, and use the copy.
-   Returns how many (at the ring's end, too, fewer than n); 0 if the lane is empty; or
-   DLP_ERR_CORRUPT. Wait-free. */
+   Returns how many (at the ring's end, too, fewer than n); 0 if the lane is empty or has ended
+   (dlp_spsc_wait_rx tells which); or DLP_ERR_CORRUPT. Wait-free. */
 static inline int64_t dlp_spsc_peek(dlp_spsc_rx *rx, uint64_t n, const void **records) {
     int64_t stock = dlpi_spsc_stock(rx, n);
     uint64_t at = rx->head & (rx->capacity - 1);
@@ -457,19 +496,19 @@ static inline int dlp_spsc_release(dlp_spsc_rx *rx, uint64_t n) {
     return DLP_OK;
 }
 
-/* Pop one record into *record. Returns DLP_OK, DLP_EMPTY, or DLP_ERR_CORRUPT. Wait-free, except for
-   a wake-up. */
+/* Pop one record into *record. Returns DLP_OK, DLP_EMPTY, DLP_ERR_CORRUPT, or DLP_END: the lane is
+   closed and has no record left. Wait-free, except for a wake-up. */
 DLPI_INLINE int dlp_spsc_try_pop(dlp_spsc_rx *rx, void *record) {
-    int64_t stock = dlpi_spsc_stock(rx, 1);
-    if (DLPI_UNLIKELY(stock <= 0)) return stock == 0 ? DLP_EMPTY : DLP_ERR_CORRUPT;
+    int r = dlpi_spsc_has(rx);
+    if (DLPI_UNLIKELY(r != DLP_OK)) return r;
     dlpi_get_record(record, dlpi_slot(rx->slots, rx->capacity, rx->head, rx->record_bytes),
                     rx->record_bytes);
     dlpi_spsc_take(rx, 1);
     return DLP_OK;
 }
 
-/* Pop up to max records. Returns how many, 0 if the lane is empty, or DLP_ERR_CORRUPT. Wait-free,
-   except for a wake-up. */
+/* Pop up to max records. Returns how many, 0 if the lane is empty or has ended (dlp_spsc_wait_rx
+   tells which), or DLP_ERR_CORRUPT. Wait-free, except for a wake-up. */
 static inline int64_t dlp_spsc_try_pop_burst(dlp_spsc_rx *rx, void *records, uint64_t max) {
     int64_t stock = dlpi_spsc_stock(rx, max);
     if (DLPI_UNLIKELY(stock <= 0 || max == 0)) return max == 0 ? 0 : stock;
@@ -479,8 +518,8 @@ static inline int64_t dlp_spsc_try_pop_burst(dlp_spsc_rx *rx, void *records, uin
     return (int64_t)max;
 }
 
-/* Push one record after a wait for room, or pop one record after a wait for it. Returns DLP_OK,
-   DLP_TIMEOUT, or DLP_ERR_CORRUPT. */
+/* Push one record, after a wait for room. Returns DLP_OK, DLP_TIMEOUT, DLP_ERR_CORRUPT, or
+   DLP_ERR_STATE: this producer has closed. */
 DLPI_INLINE int dlp_spsc_push(dlp_spsc_tx *tx, const void *record, int timeout_ms) {
     int r = dlp_spsc_try_push(tx, record);
     if (DLPI_LIKELY(r != DLP_FULL)) return r;
@@ -488,7 +527,8 @@ DLPI_INLINE int dlp_spsc_push(dlp_spsc_tx *tx, const void *record, int timeout_m
     return r == DLP_OK ? dlp_spsc_try_push(tx, record) : r;
 }
 
-/* Pop one record, after a wait for it. Returns as dlp_spsc_push. */
+/* Pop one record, after a wait for it. Returns DLP_OK, DLP_TIMEOUT, DLP_ERR_CORRUPT, or DLP_END:
+   the lane is closed and has no record left. */
 DLPI_INLINE int dlp_spsc_pop(dlp_spsc_rx *rx, void *record, int timeout_ms) {
     int r = dlp_spsc_try_pop(rx, record);
     if (DLPI_LIKELY(r != DLP_EMPTY)) return r;
@@ -506,6 +546,8 @@ DLPI_INLINE int dlp_spsc_pop(dlp_spsc_rx *rx, void *record, int timeout_ms) {
    LR3 is just clearing while LT1 is on its way. The hint is then lost. Therefore every 64th search
    looks at all lanes, and so does every search that would else report empty. Hence empty is
    reported only after LT2 found each lane empty, and a lane waits at most 64 turns.
+   DLP_END is reported only by such a search, which found that each lane has ended (9 above). A lane
+   that has ended stays so. So it does not matter that the lanes are looked at one by one.
    Records of one producer keep their order; records of several have none. No producer waits for
    another. Progress is as for lanes. A search takes as many steps as there are producers, at
    most. */
@@ -553,8 +595,8 @@ DLPI_INLINE int dlp_mpsc_push(dlp_mpsc_tx *tx, const void *record, int timeout_m
     return r == DLP_OK ? dlp_mpsc_try_push(tx, record) : r;
 }
 
-/* Give a lane that has records its turn. Returns DLP_OK, DLP_EMPTY (no lane has any), or
-   DLP_ERR_CORRUPT. */
+/* Give a lane that has records its turn. Returns DLP_OK, DLP_EMPTY (no lane has any), DLP_END (all
+   lanes have ended), or DLP_ERR_CORRUPT. */
 DLPI_INLINE int dlpi_mpsc_turn(dlp_mpsc_rx *rx) {
     if (DLPI_LIKELY(rx->left > 0 && rx->at->tail_seen != rx->at->head)) return DLP_OK;
     return dlpi_mpsc_find(rx);
@@ -562,7 +604,8 @@ DLPI_INLINE int dlpi_mpsc_turn(dlp_mpsc_rx *rx) {
 
 /* Pop one record of any producer. Producers have turns of `quantum` records.
    producer: gets the number of the record's producer; may be NULL.
-   Returns DLP_OK, DLP_EMPTY, or DLP_ERR_CORRUPT. Wait-free, except for a wake-up. */
+   Returns DLP_OK, DLP_EMPTY, DLP_ERR_CORRUPT, or DLP_END: all producers have closed, and no record
+   is left. Wait-free, except for a wake-up. */
 DLPI_INLINE int dlp_mpsc_try_pop(dlp_mpsc_rx *rx, void *record, uint32_t *producer) {
     int r = dlpi_mpsc_turn(rx);
     if (DLPI_UNLIKELY(r != DLP_OK)) return r;
@@ -577,7 +620,7 @@ static inline int64_t dlp_mpsc_peek(dlp_mpsc_rx *rx, uint64_t n, const void **re
                                     uint32_t *producer) {
     int r = dlpi_mpsc_turn(rx);
     if (producer) *producer = rx->turn;
-    if (DLPI_UNLIKELY(r != DLP_OK)) return r == DLP_EMPTY ? 0 : r;
+    if (DLPI_UNLIKELY(r != DLP_OK)) return r < 0 ? r : 0;
     return dlp_spsc_peek(rx->at, n < rx->left ? n : rx->left, records);
 }
 
@@ -589,13 +632,13 @@ static inline int dlp_mpsc_release(dlp_mpsc_rx *rx, uint64_t n) {
 }
 
 /* Pop up to max records, of several producers if need be. Returns how many, 0 if all lanes are
-   empty, or DLP_ERR_CORRUPT. */
+   empty or have ended (dlp_mpsc_wait_rx tells which), or DLP_ERR_CORRUPT. */
 static inline int64_t dlp_mpsc_try_pop_burst(dlp_mpsc_rx *rx, void *records, uint64_t max) {
     unsigned char *to = (unsigned char *)records;
     uint64_t done = 0;
     while (done < max) {
         int r = dlpi_mpsc_turn(rx);
-        if (r != DLP_OK) return done > 0 || r == DLP_EMPTY ? (int64_t)done : r;
+        if (r != DLP_OK) return done > 0 || r > 0 ? (int64_t)done : r;
         uint64_t n = max - done < rx->left ? max - done : rx->left;
         uint64_t stock = rx->at->tail_seen - rx->at->head;
         n = n < stock ? n : stock;
@@ -610,7 +653,7 @@ static inline int64_t dlp_mpsc_try_pop_burst(dlp_mpsc_rx *rx, void *records, uin
 
 /* Pop one record of any producer. Waits for it.
    producer: gets the number of the record's producer; may be NULL.
-   Returns DLP_OK, DLP_TIMEOUT, or DLP_ERR_CORRUPT. */
+   Returns DLP_OK, DLP_TIMEOUT, DLP_ERR_CORRUPT, or DLP_END as dlp_mpsc_try_pop. */
 DLPI_INLINE int dlp_mpsc_pop(dlp_mpsc_rx *rx, void *record, uint32_t *producer, int timeout_ms) {
     int r = dlp_mpsc_try_pop(rx, record, producer);
     if (DLPI_LIKELY(r != DLP_EMPTY)) return r;

@@ -12,9 +12,9 @@
    A wake word is a futex. DLPI_WAKE_SLEEPER: its owner sleeps or is about to. DLPI_WAKE_RMW: some
    participant has no heavy barrier; it is set once and stays, and makes every waker come to
    dlpi_wake_sleeper, whose read-modify-write (LB2) then is the order.
-   Sleeper: LB3 sets the bit; heavy barrier; looks again (LT2 or LH2); sleeps while the word is
-   unchanged.
-   Waker:   LT1 or LH1; LB1.
+   Sleeper: LB3 sets the bit; heavy barrier; looks again (LE2 and LT2, or LH2); sleeps while the
+   word is unchanged.
+   Waker:   LT1, LH1 or LE1, below called LT1; LB1.
    With the barrier: either LB1 comes before it in the waker's program, and then so does LT1, which
    the barrier makes visible to the sleeper's second look; or LB1 comes after it and sees the bit.
    Without: LB2 and LB3 are one order. If LB2 is later it sees the bit. If LB3 is later it reads

@@ -108,8 +108,8 @@
    >>impl-transfer >>impl-sampler >>impl-lists >>impl-parts >>impl-expand >>impl-split >>impl-kinds
    >>impl-build >>impl-placement >>impl-links >>impl-mapped >>impl-files >>impl-part-files
    >>impl-foreign >>impl-tokens >>impl-folder >>impl-arrays >>impl-item-index >>impl-index-turn
-   >>impl-indexed >>impl-lines >>impl-tar >>impl-tar-source >>impl-push-memory >>impl-push
-   >>impl-pusher >>impl-devices >>impl-dlpack >>impl-stats >>impl-texts >>impl-pictures
+   >>impl-indexed >>impl-lines >>impl-csv >>impl-tar >>impl-tar-source >>impl-push-memory
+   >>impl-push >>impl-pusher >>impl-devices >>impl-dlpack >>impl-stats >>impl-texts >>impl-pictures
    >>impl-predict >>impl-plan-picture >>impl-beside >>impl-public >>impl-graph
    >>history >>licence
 
@@ -271,6 +271,7 @@
      dlp_device_cuda, _opencl, _describe, _close       any               yes; not under start, close
      dlp_hash, dlp_permutation_*, dlp_code_*,          any               yes
      dlp_tokens_documents, dlp_pack_flatten,
+     dlp_csv_floats,
      dlp_error_format, dlp_plan_format, dlp_link_name,
      dlp_pipe_write_graph,
      dlp_stats_explain, dlp_stats_predict,

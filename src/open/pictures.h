@@ -39,36 +39,49 @@ static int dlpi_curves_take(const dlp_pipe *p, dlpi_curve *curves) {
     return DLP_OK;
 }
 
-/* Write a picture or a trace, with the user's counters, to `path`. right: the call's arguments are
-   valid. pen: what writes it. Returns 0 or a DLP_ERR code. */
-static int dlpi_write_counted(dlp_pipe *p, bool right, const char *path,
-                              const dlp_trace_window *window, dlpi_pen *pen) {
+/* Write a picture or a trace, with the user's counters, to `path`. pen: what writes it. Returns 0,
+   or a DLP_ERR code and *err. */
+static int dlpi_write_counted(dlp_pipe *p, const char *path, const dlp_trace_window *window,
+                              dlpi_pen *pen, dlp_error *err) {
     dlpi_curve curves[DLP_MAX_COUNTERS];
     dlpi_picture with = {.curves = curves, .n_curves = 0, .stats = NULL, .window = window};
     dlpi_seen s;
-    int rc = dlpi_seen_now(p, right && path != NULL, true, &s);
+    int rc = dlpi_picture_args("p", p, path, window, err);
     if (rc != DLP_OK) return rc;
+    if ((rc = dlpi_seen_now(p, true, true, &s)) != DLP_OK)
+        return dlpi_error_set(err, rc, "p", "%s",
+                              rc == DLP_ERR_STATE ? "the pipe has not started" : dlp_code_text(rc));
     memset(curves, 0, sizeof curves);
     with.n_curves = (int)p->d.n_counters;
     rc = dlpi_curves_take(p, curves);
-    if (rc == DLP_OK) rc = dlpi_write_picture(&s, &with, pen, path);
+    if (rc == DLP_OK)
+        rc = dlpi_write_picture(&s, &with, pen, path, err);
+    else
+        dlpi_picture_error(err, rc, path, 0);
     dlpi_curves_free(curves, p->d.n_counters);
     return rc; /* NOLINT: the samples of all counters are freed */
 }
 
-DLPDEF int dlp_pipe_write_trace(dlp_pipe *p, const char *path) {
-    return dlpi_write_counted(p, true, path, NULL, dlpi_json_write);
+DLPDEF int dlp_pipe_write_trace(dlp_pipe *p, const char *path, dlp_error *err) {
+    return dlpi_write_counted(p, path, NULL, dlpi_json_write, err);
 }
 
-DLPDEF int dlp_pipe_write_window(dlp_pipe *p, const char *path, const dlp_trace_window *window) {
-    return dlpi_write_counted(p, dlpi_stretch_good(window), path, window, dlpi_svg_write);
+DLPDEF int dlp_pipe_write_window(dlp_pipe *p, const char *path, const dlp_trace_window *window,
+                                 dlp_error *err) {
+    return dlpi_write_counted(p, path, window, dlpi_svg_write, err);
 }
 
-DLPDEF int dlp_pipe_write_timeline(dlp_pipe *p, const char *path) {
-    return dlp_pipe_write_window(p, path, NULL);
+DLPDEF int dlp_pipe_write_timeline(dlp_pipe *p, const char *path, dlp_error *err) {
+    return dlp_pipe_write_window(p, path, NULL, err);
 }
 
-DLPDEF int dlp_pipe_write_graph(const dlp_plan *plan, const char *path) {
-    if (plan == NULL || path == NULL || !dlpi_plan_drawable(plan)) return DLP_ERR_ARG;
-    return dlpi_picture_write(&(dlpi_picture){.plan = plan}, dlpi_plan_draw, path);
+DLPDEF int dlp_pipe_write_graph(const dlp_plan *plan, const char *path, dlp_error *err) {
+    const int rc = dlpi_picture_args("plan", plan, path, NULL, err);
+    if (rc != DLP_OK) return rc;
+    if (!dlpi_plan_drawable(plan))
+        return dlpi_error_set(err, DLP_ERR_ARG, "plan",
+                              "plan: %u stages and %u links; give a plan that dlp_pipe_plan or "
+                              "dlp_nodes_plan has filled",
+                              (unsigned)plan->n_stages, (unsigned)plan->n_links);
+    return dlpi_picture_write(&(dlpi_picture){.plan = plan}, dlpi_plan_draw, path, err);
 }

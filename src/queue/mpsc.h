@@ -36,6 +36,10 @@ DLPDEF uint64_t dlp_mpsc_bytes(uint32_t record_bytes, uint64_t capacity, uint32_
 
 static void *dlpi_at(void *mem, uint64_t offset) { return (unsigned char *)mem + offset; }
 
+static dlp_spsc *dlpi_mpsc_lane(void *mem, const dlp_mpsc *plan, uint32_t i) {
+    return (dlp_spsc *)dlpi_at(mem, plan->lanes_offset + i * plan->lane_bytes);
+}
+
 DLPI_COLD DLPDEF int dlp_mpsc_init(void *mem, uint64_t bytes, uint32_t record_bytes,
                                    uint64_t capacity, uint32_t producers, int shared) {
     dlp_mpsc plan = dlpi_mpsc_plan(record_bytes, capacity, producers);
@@ -46,7 +50,7 @@ DLPI_COLD DLPDEF int dlp_mpsc_init(void *mem, uint64_t bytes, uint32_t record_by
     memset(mem, 0, (size_t)plan.lanes_offset);
     memcpy(mem, &plan, sizeof plan);
     for (uint32_t i = 0; i < producers; i++) {
-        void *lane = dlpi_at(mem, plan.lanes_offset + i * plan.lane_bytes);
+        dlp_spsc *lane = dlpi_mpsc_lane(mem, &plan, i);
         int r = dlp_spsc_init(lane, plan.lane_bytes, record_bytes, capacity, shared);
         if (r != DLP_OK) return r;
     }
@@ -68,11 +72,13 @@ static int dlpi_mpsc_check(const dlp_mpsc *bundle, uint64_t bytes, dlp_mpsc *cop
     return memcmp(copy, &found, offsetof(dlp_mpsc, pad0)) == 0 ? DLP_OK : DLP_ERR_CORRUPT;
 }
 
-/* Take the first lane without a producer. Returns its number, or DLP_ERR_BUSY if there is none. */
-static int dlpi_mpsc_claim(uint32_t *owners, uint32_t producers) {
-    for (uint32_t i = 0; i < producers; i++) {
+/* Take the first lane without a producer. A lane that is closed is never given back. Returns its
+   number, or DLP_ERR_BUSY if there is none. */
+static int dlpi_mpsc_claim(void *mem, const dlp_mpsc *plan, uint32_t *owners) {
+    for (uint32_t i = 0; i < plan->producers; i++) {
         uint32_t free_owner = 0;
-        if (DLPI_CAS_SEQ(&owners[i], &free_owner, 1u)) /* LO1 */
+        if (DLPI_CAS_SEQ(&owners[i], &free_owner, 1u) &&               /* LO1 */
+            DLPI_LOAD_RLX(&dlpi_mpsc_lane(mem, plan, i)->closed) == 0) /* LE1, before its LO1 */
             return (int)i;
     }
     return DLP_ERR_BUSY;
@@ -85,13 +91,14 @@ DLPI_COLD DLPDEF int dlp_mpsc_attach_tx(dlp_mpsc_tx *tx, void *mem, uint64_t byt
     if (dlpi_mpsc_check(bundle, bytes, &copy) != DLP_OK) return DLP_ERR_CORRUPT;
     uint32_t *owners = (uint32_t *)dlpi_at(mem, copy.owners_offset);
     if (producer >= (int)copy.producers) return DLP_ERR_ARG;
-    int mine = producer == DLP_NONE ? dlpi_mpsc_claim(owners, copy.producers) : producer;
+    int mine = producer == DLP_NONE ? dlpi_mpsc_claim(mem, &copy, owners) : producer;
     if (mine < 0) return mine;
     if (mine == producer) /* LO1 <- LO1: what the producer before it did; else the claim had it */
         (void)DLPI_XCHG_SEQ(&owners[mine], 1u);
     memset(tx, 0, sizeof *tx);
-    uint64_t at = copy.lanes_offset + (uint64_t)mine * copy.lane_bytes;
-    int r = dlp_spsc_attach_tx(&tx->lane, dlpi_at(mem, at), copy.lane_bytes);
+    int r =
+        dlp_spsc_attach_tx(&tx->lane, dlpi_mpsc_lane(mem, &copy, (uint32_t)mine), copy.lane_bytes);
+    if (r == DLP_ERR_STATE) return r;
     if (r != DLP_OK || tx->lane.record_bytes != copy.record_bytes) return DLP_ERR_CORRUPT;
     tx->lane.wake_word = &bundle->consumer_wake;
     tx->lane.shared = copy.shared;
@@ -108,6 +115,8 @@ DLPI_COLD DLPDEF int dlp_mpsc_attach_tx(dlp_mpsc_tx *tx, void *mem, uint64_t byt
 
 DLPDEF void dlp_mpsc_detach_tx(dlp_mpsc_tx *tx) { DLPI_STORE_SEQ(tx->owner, 0u); /* LO1 */ }
 
+DLPDEF void dlp_mpsc_close(dlp_mpsc_tx *tx) { dlp_spsc_close(&tx->lane); }
+
 DLPI_COLD DLPDEF int dlp_mpsc_attach_rx(dlp_mpsc_rx *rx, dlp_spsc_rx *lanes, uint32_t n_lanes,
                                         void *mem, uint64_t bytes) {
     dlp_mpsc copy;
@@ -115,8 +124,7 @@ DLPI_COLD DLPDEF int dlp_mpsc_attach_rx(dlp_mpsc_rx *rx, dlp_spsc_rx *lanes, uin
     if (dlpi_mpsc_check((dlp_mpsc *)mem, bytes, &copy) != DLP_OK) return DLP_ERR_CORRUPT;
     if (n_lanes < copy.producers) return DLP_ERR_ARG;
     for (uint32_t i = 0; i < copy.producers; i++) {
-        void *lane = dlpi_at(mem, copy.lanes_offset + i * copy.lane_bytes);
-        int r = dlp_spsc_attach_rx(&lanes[i], lane, copy.lane_bytes);
+        int r = dlp_spsc_attach_rx(&lanes[i], dlpi_mpsc_lane(mem, &copy, i), copy.lane_bytes);
         if (r != DLP_OK || lanes[i].record_bytes != copy.record_bytes) return DLP_ERR_CORRUPT;
         lanes[i].slip_most = 0; /* other lanes may have records */
     }
@@ -132,27 +140,29 @@ DLPI_COLD DLPDEF int dlp_mpsc_attach_rx(dlp_mpsc_rx *rx, dlp_spsc_rx *lanes, uin
     return DLP_OK;
 }
 
-/* Give lane i the next turn if it has records. Returns DLP_OK, DLP_EMPTY or DLP_ERR_CORRUPT. */
+/* Give lane i the next turn if it has records. Returns DLP_OK, DLP_EMPTY, DLP_END or
+   DLP_ERR_CORRUPT. */
 static int dlpi_mpsc_try_turn(dlp_mpsc_rx *rx, uint32_t i) {
-    int64_t stock = dlpi_spsc_stock(&rx->lanes[i], 1);
-    if (stock == 0) return DLP_EMPTY;
+    int r = dlpi_spsc_has(&rx->lanes[i]);
+    if (r > 0) return r;
     rx->at = &rx->lanes[i];
     rx->turn = i;
-    if (stock < 0) return DLP_ERR_CORRUPT;
+    if (r < 0) return r;
     rx->left = rx->quantum > 0 ? rx->quantum : 1;
     return DLP_OK;
 }
 
-/* Look at all lanes, from the next one on, and give the first with records its turn. Returns as
-   dlpi_mpsc_try_turn: DLP_OK, DLP_EMPTY or DLP_ERR_CORRUPT. */
+/* Look at all lanes, from the next one on, and give the first with records its turn. Returns
+   DLP_OK, DLP_EMPTY, DLP_END if all lanes have ended, or DLP_ERR_CORRUPT. */
 static int dlpi_mpsc_sweep(dlp_mpsc_rx *rx) {
-    uint32_t i = rx->turn;
+    uint32_t i = rx->turn, ended = 0;
     for (uint32_t k = 0; k < rx->producers; k++) {
         i = i + 1 < rx->producers ? i + 1 : 0;
         int r = dlpi_mpsc_try_turn(rx, i);
-        if (r != DLP_EMPTY) return r;
+        if (r <= 0) return r;
+        ended += r == DLP_END;
     }
-    return DLP_EMPTY;
+    return ended == rx->producers ? DLP_END : DLP_EMPTY;
 }
 
 static uint64_t *dlpi_mpsc_ready_word(dlp_mpsc_rx *rx, uint32_t word) {
@@ -167,7 +177,7 @@ static int dlpi_mpsc_follow(dlp_mpsc_rx *rx) {
             uint32_t i = rx->word * 64 + DLPI_CTZ(rx->bits);
             rx->bits &= rx->bits - 1;
             int r = i < rx->producers ? dlpi_mpsc_try_turn(rx, i) : DLP_EMPTY;
-            if (r != DLP_EMPTY) return r;
+            if (r <= 0) return r;
         }
         rx->word = rx->word + 1 < rx->ready_words ? rx->word + 1 : 0;
         uint64_t *ready = dlpi_mpsc_ready_word(rx, rx->word);
@@ -177,8 +187,8 @@ static int dlpi_mpsc_follow(dlp_mpsc_rx *rx) {
     return DLP_EMPTY;
 }
 
-/* End the present lane's turn, and give the next lane with records its turn. Returns DLP_OK,
-   DLP_EMPTY or DLP_ERR_CORRUPT. Every DLPI_MPSC_SWEEP calls all lanes are looked at, whatever the
+/* End the present lane's turn, and give the next lane with records its turn. Returns as
+   dlpi_mpsc_sweep. Every DLPI_MPSC_SWEEP calls all lanes are looked at, whatever the
    ready bits say. */
 DLPDEF int dlpi_mpsc_find(dlp_mpsc_rx *rx) {
     if (rx->ready_words == 0) return dlpi_mpsc_sweep(rx);

@@ -6,7 +6,7 @@
 
 #define DLPI_SPSC_MAGIC UINT64_C(0x31656e616c706c64) /* "dlplane1" */
 #define DLPI_MPSC_MAGIC UINT64_C(0x316c646e62706c64) /* "dlpbndl1" */
-#define DLPI_QUEUE_VERSION 1u
+#define DLPI_QUEUE_VERSION 2u
 /* Sizes and places that sharers must agree on, in one number. */
 #define DLPI_QUEUE_LAYOUT \
     ((uint32_t)(sizeof(dlp_spsc) << 16 ^ sizeof(dlp_mpsc) << 4 ^ DLPI_LINE ^ sizeof(size_t) << 28))
@@ -77,6 +77,7 @@ DLPI_COLD DLPDEF int dlp_spsc_attach_tx(dlp_spsc_tx *tx, void *mem, uint64_t byt
     dlp_spsc *lane = (dlp_spsc *)mem;
     if (dlpi_spsc_check(lane, bytes, &copy) != DLP_OK || copy.tail - copy.head > copy.capacity)
         return DLP_ERR_CORRUPT;
+    if (DLPI_LOAD_RLX(&lane->closed) != 0) return DLP_ERR_STATE; /* LE1: its producer is gone */
     memset(tx, 0, sizeof *tx);
     tx->tail = copy.tail;
     tx->head_seen = copy.head;
@@ -119,21 +120,32 @@ static bool dlpi_spsc_has_room(void *handle) {
 }
 
 static bool dlpi_spsc_has_stock(void *handle) {
-    return dlpi_spsc_stock((dlp_spsc_rx *)handle, 1) != 0;
+    return dlpi_spsc_has((dlp_spsc_rx *)handle) != DLP_EMPTY;
 }
 
 DLPDEF int dlp_spsc_wait_tx(dlp_spsc_tx *tx, int timeout_ms) {
     dlpi_waiter w = {&tx->lane->producer_wake, tx->shared, tx->spin_ns, tx->yields,
                      dlpi_spsc_has_room,       tx};
     int r = dlpi_await(&w, timeout_ms);
-    return r == DLP_OK && dlpi_spsc_room(tx, 1) < 0 ? DLP_ERR_CORRUPT : r;
+    int64_t room = r == DLP_OK ? dlpi_spsc_room(tx, 1) : 0;
+    return room < 0 ? (int)room : r;
 }
 
 DLPDEF int dlp_spsc_wait_rx(dlp_spsc_rx *rx, int timeout_ms) {
     dlpi_waiter w = {&rx->lane->consumer_wake, rx->shared, rx->spin_ns, rx->yields,
                      dlpi_spsc_has_stock,      rx};
     int r = dlpi_await(&w, timeout_ms);
-    return r == DLP_OK && dlpi_spsc_stock(rx, 1) < 0 ? DLP_ERR_CORRUPT : r;
+    return r == DLP_OK ? dlpi_spsc_has(rx) : r;
+}
+
+DLPI_COLD DLPDEF void dlp_spsc_close(dlp_spsc_tx *tx) {
+    tx->closed = 1;
+    tx->reserved = 0;
+    tx->head_seen = tx->tail - tx->capacity;       /* no room, so that each push looks */
+    DLPI_STORE_REL(&tx->lane->closed, tx->closed); /* LE1 -> LE2, after the last LT1 */
+    DLPI_KEEP_ORDER();
+    if (DLPI_LOAD_RLX(tx->wake_word) != 0) /* LB1 <- LB3 */
+        dlpi_wake_sleeper(tx->wake_word, tx->shared);
 }
 
 /* Return what is left of timeout_ms since *begin. The first call sets *begin, which must be 0. A

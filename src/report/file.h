@@ -129,8 +129,20 @@ static void dlpi_out_escaped(dlpi_out *o, const char *s, size_t max, int units, 
 /* Write a picture: as a trace, or as a timeline. Returns 0 or a code (DLP_ERR_*). */
 typedef int dlpi_pen(dlpi_out *o, const dlpi_picture *p);
 
-/* Write a picture into a file, by a pen. Returns 0 or a code (DLP_ERR_*). */
-static int dlpi_picture_write(const dlpi_picture *p, dlpi_pen *pen, const char *path) {
+/* Say in *err why a picture was not written, and set errno to errnum if this is not 0. Returns rc,
+   a DLP_ERR code. */
+DLPI_COLD static int dlpi_picture_error(dlp_error *err, int rc, const char *path, int errnum) {
+    dlpi_error_set(err, rc, "path", "%s: %s%s", dlpi_path_end(path),
+                   rc == DLP_ERR_SYSTEM ? strerror(errnum) : dlp_code_text(rc),
+                   rc == DLP_ERR_SYSTEM ? dlpi_path_cure(errnum) : "");
+    if (err != NULL) err->errnum = errnum;
+    if (errnum != 0) errno = errnum; /* as the public calls say */
+    return rc;
+}
+
+/* Write a picture into a file, by a pen. Returns 0, or a DLP_ERR code and *err. */
+static int dlpi_picture_write(const dlpi_picture *p, dlpi_pen *pen, const char *path,
+                              dlp_error *err) {
     dlpi_out o;
     int closed, rc = dlpi_out_open(&o, path);
     if (rc == DLP_OK) {
@@ -138,6 +150,5 @@ static int dlpi_picture_write(const dlpi_picture *p, dlpi_pen *pen, const char *
         closed = dlpi_out_close(&o);
         if (rc == DLP_OK) rc = closed;
     }
-    if (o.errnum != 0) errno = o.errnum; /* as the public calls say */
-    return rc;
+    return rc == DLP_OK ? rc : dlpi_picture_error(err, rc, path, o.errnum);
 }

@@ -36,21 +36,37 @@ static void dlpi_lanes_sort(dlpi_lane *lanes, int n) {
     }
 }
 
-/* Write a trace or a timeline. with: its curves and its window. Returns 0 or a code (DLP_ERR_*). */
+/* Check the arguments of a call that writes a picture. name: of its first argument, `of`. Returns
+   0, or DLP_ERR_ARG and *err. */
+static int dlpi_picture_args(const char *name, const void *of, const char *path,
+                             const dlp_trace_window *window, dlp_error *err) {
+    if (of == NULL || path == NULL) {
+        name = of == NULL ? name : "path";
+        return dlpi_error_set(err, DLP_ERR_ARG, name, "%s is NULL", name);
+    }
+    if (dlpi_stretch_good(window)) return DLP_OK;
+    return dlpi_error_set(err, DLP_ERR_ARG, "window",
+                          "window: no stretch; it needs a DLP_WINDOW_*, and `to` behind `from`");
+}
+
+/* Write a trace or a timeline. with: its curves and its window. Returns 0, or a DLP_ERR code and
+   *err. */
 static int dlpi_write_picture(const dlpi_seen *s, const dlpi_picture *with, dlpi_pen *pen,
-                              const char *path) {
+                              const char *path, dlp_error *err) {
     dlpi_picture p = *with;
     dlp_stats stats;
     dlpi_lane *lanes;
     dlp_trace_event *events;
     int rc = dlpi_lanes_take(s, &lanes, &events);
-    if (rc == DLP_OK) {
+    if (rc != DLP_OK) {
+        dlpi_picture_error(err, rc, path, 0);
+    } else {
         dlpi_stats(s, &stats);
         p.n_lanes = (int)s->n_workers + 1;
         if (pen == dlpi_svg_write) dlpi_lanes_sort(lanes, p.n_lanes);
         p.lanes = lanes;
         p.stats = &stats;
-        rc = dlpi_picture_write(&p, pen, path);
+        rc = dlpi_picture_write(&p, pen, path, err);
     }
     free(events);
     free(lanes);

@@ -37,6 +37,7 @@ typedef struct dlpi_indexed {
     dlp_field line;     /* the field of a source whose desc gives no fields: the item's bytes */
     dlpi_progress tell; /* log of the desc; valid only during open */
     int threads;
+    bool alone; /* a worker has one item at a time in hand */
     char warning[256];
     dlp_index_info info;
     uint64_t n_files;
@@ -265,8 +266,6 @@ DLPI_COLD static const char *dlpi_indexed_wrong(const dlp_indexed_desc *d, const
     if (d->optional < 0 || d->optional > 1) return *field = "optional", "0 or 1";
     if (d->insist < 0 || d->insist > 1) return *field = "insist", "0 or 1";
     if (d->maps < 0 || d->maps > 1) return *field = "maps", "0 or 1";
-    if (d->maps && d->in_flight != 0)
-        return *field = "in_flight", "0 with maps, which makes no requests";
     if (tar && d->fields == NULL) return *field = "fields", "given: the fields of a sample";
     if (tar && (d->n_fields < 1 || d->n_fields > DLP_MAX_FIELDS))
         return *field = "n_fields", "1 to 16";
@@ -407,7 +406,6 @@ DLPI_COLD static void dlpi_indexed_warn_room(dlpi_indexed *x) {
 /* Make the source of the items that were found. Returns 0, or a DLP_ERR code and *err. */
 DLPI_COLD static int dlpi_indexed_source(dlpi_indexed *x, dlp_error *err) {
     const dlp_indexed_desc *d = &x->d;
-    const bool alone = d->maps || (x->how->alone && d->in_flight == 0);
     const uint64_t longest = x->info.longest;
     const uint64_t most =
         d->max_bytes > 0 && d->max_bytes < longest ? d->max_bytes + x->how->around : longest;
@@ -424,7 +422,7 @@ DLPI_COLD static int dlpi_indexed_source(dlpi_indexed *x, dlp_error *err) {
                             .worker_exit = d->worker_exit};
     dlpi_files *f;
     int rc;
-    files.in_flight = alone ? 1 : d->in_flight;
+    files.in_flight = x->alone ? 1 : d->in_flight;
     x->tail = d->no_empty ? files.max_bytes : 0;
     if (d->n_fields == 0) {
         x->line = (dlp_field){.name = "line", .dtype = DLP_U8, .ndim = 1, .ragged = 1};
@@ -444,7 +442,7 @@ DLPI_COLD static int dlpi_indexed_source(dlpi_indexed *x, dlp_error *err) {
         f->dataset.fetch = dlpi_indexed_mapped;
         f->dataset.user = x;
     }
-    if (alone) { /* the worker reads; short lines of a file in memory take less than a ring */
+    if (x->alone) { /* the worker reads; short lines of a file in memory take less than a ring */
         x->source.fetch.fetcher = DLP_FETCH_SEQUENTIAL;
         x->source.fetch.in_flight = 0;
     }
@@ -478,16 +476,22 @@ DLPI_COLD static int dlpi_indexed_open(dlp_source **out, const dlp_indexed_desc 
     const char *field = "", *wrong;
     dlpi_indexed *x;
     uint64_t n;
+    bool alone;
     int rc;
     if (out == NULL || desc == NULL)
         return dlpi_error_set(err, DLP_ERR_ARG, "", "out or desc is NULL");
-    if ((wrong = dlpi_indexed_wrong(desc, how, &field)) != NULL)
+    wrong = dlpi_indexed_wrong(desc, how, &field);
+    alone = desc->in_flight == 0 && (how->alone || desc->maps);
+    if (wrong == NULL && desc->maps && !alone)
+        field = "in_flight", wrong = "0 with maps, which makes no requests";
+    if (wrong != NULL)
         return dlpi_error_set(err, DLP_ERR_ARG, field, "%s must be %s", field, wrong);
     n = desc->path != NULL ? 1 : desc->n_paths;
     if ((x = calloc(1, sizeof *x + (size_t)n * sizeof *x->file)) == NULL)
         return dlpi_error_set(err, DLP_ERR_MEMORY, "", "malloc failed");
     x->d = *desc;
     x->how = how;
+    x->alone = alone;
     x->n_files = n;
     x->kind = (desc->no_empty ? (uint64_t)DLPI_INDEX_NO_EMPTY : how->kind) |
               (uint64_t)(1 + desc->insist) << 32; /* 0: without the rules about zeros and marks */

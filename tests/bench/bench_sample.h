@@ -66,8 +66,9 @@ static bool sample_print(const struct sample *s) {
 static int sample_tell(dlp_pipe *p, struct sample *s, const char *timeline) {
     dlp_stats stats;
     s->plan_bytes = dlp_pipe_stats(p, &stats) == DLP_OK ? (double)stats.plan_bytes : 0;
-    if (timeline != NULL && dlp_pipe_write_timeline(p, timeline) != DLP_OK) {
-        say(" [%s: %s]", timeline, strerror(errno));
+    dlp_error err;
+    if (timeline != NULL && dlp_pipe_write_timeline(p, timeline, &err) != DLP_OK) {
+        say(" [%s]", err.message);
     }
     return sample_print(s) && dlp_pipe_close(p) == DLP_OK ? 0 : 1;
 }

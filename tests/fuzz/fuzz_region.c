@@ -247,8 +247,8 @@ static void look(dlp_monitor *m) {
           strnlen(dlp_monitor_error(m)->stage, 32) < 32);
     CHECK(dlp_error_format(dlp_monitor_error(m), line, sizeof line) > 0);
     if (looks++ % 16 == 0 && s.n_workers < 64) {
-        CHECK(dlp_monitor_write_trace(m, "/dev/null") == DLP_OK);
-        CHECK(dlp_monitor_write_timeline(m, "/dev/null") == DLP_OK);
+        CHECK(dlp_monitor_write_trace(m, "/dev/null", NULL) == DLP_OK);
+        CHECK(dlp_monitor_write_timeline(m, "/dev/null", NULL) == DLP_OK);
     }
 }
 

@@ -29,6 +29,7 @@ typedef struct shape {
     int ready;                /* the bundle has ready words */
     uint32_t sweep;           /* 0: 64 */
     int claim;                /* producers claim a lane, and give it back */
+    int close;                /* producers close, and the consumer reads to the end */
 } shape;
 
 /* All that the threads of a scenario use lies here. */
@@ -41,6 +42,7 @@ static struct {
     dlp_spsc_rx lanes[2];
     uint64_t popped[2]; /* per lane */
     uint64_t total;
+    int ended; /* the consumer was told DLP_END */
 } w;
 static shape is;
 
@@ -52,20 +54,23 @@ static uint64_t record_of(int lane, uint64_t number, int life) {
 }
 
 static void list_lane(int i, dlp_spsc *lane) {
-    static const char *const names[2][4] = {
-        {"tail", "head", "producer wake word", "consumer wake word"},
-        {"tail 1", "head 1", "producer wake word 1", "own wake word 1"}};
+    static const char *const names[2][5] = {
+        {"tail", "head", "producer wake word", "consumer wake word", "closed"},
+        {"tail 1", "head 1", "producer wake word 1", "own wake word 1", "closed 1"}};
     model_list_atom(names[i][0], &lane->tail, 8, is.capacity);
     model_list_atom(names[i][1], &lane->head, 8, is.capacity);
     model_list_atom(names[i][2], &lane->producer_wake, 4, 0);
     model_list_atom(names[i][3], &lane->consumer_wake, 4, 0);
+    if (is.close) model_list_atom(names[i][4], &lane->closed, 4, 0);
     for (uint64_t k = 0; k < is.capacity; k++)
         model_list_slot((unsigned char *)lane + lane->slots_offset + k * 8, 8);
 }
 
-static void attach_lane_tx(int i) {
-    MODEL_CHECK(dlp_spsc_attach_tx(&w.tx[i], w.queue, queue_bytes()) == DLP_OK);
+static int attach_lane_tx(int i) {
+    int r = dlp_spsc_attach_tx(&w.tx[i], w.queue, queue_bytes());
+    MODEL_CHECK(r == DLP_OK || (r == DLP_ERR_STATE && is.close));
     w.tx[i].spin_ns = w.tx[i].yields = 0;
+    return r;
 }
 
 static void attach_lane_rx(void) {
@@ -82,6 +87,10 @@ static void lane_setup(void) {
     attach_lane_rx();
     list_lane(0, lane);
 }
+
+static int all_producers(void) { return is.producers ? is.producers : 1; }
+
+static uint32_t closed_bit(const dlp_spsc *lane) { return is.close ? model_bit(&lane->closed) : 0; }
 
 static dlp_spsc *bundle_lane(int i) {
     const dlp_mpsc *b = (const dlp_mpsc *)(void *)w.queue;
@@ -150,12 +159,15 @@ static void lane_produce(int i, int life) {
         else
             model_poll(tx_digest(i), model_bit(&w.tx[i].lane->head));
     }
+    if (!is.close) return;
+    dlp_spsc_close(&w.tx[i]);
+    MODEL_CHECK(lane_push(&w.tx[i], life, n, 1) <= 0);
 }
 
 static void lane_producer(void) { lane_produce(0, 0); }
 
 static void lane_successor(void) {
-    attach_lane_tx(1);
+    if (attach_lane_tx(1) != DLP_OK) return; /* the producer before it died behind its close */
     model_here(tx_digest(1));
     lane_produce(1, 1);
 }
@@ -177,6 +189,7 @@ static void bundle_produce(int i, int life) {
         else
             model_poll(tx_digest(i) + done, model_bit(&tx->lane.lane->head));
     }
+    if (is.close) dlp_mpsc_close(tx);
 }
 
 static void bundle_claimer(int i) {
@@ -230,12 +243,24 @@ static void took(uint64_t record) {
     w.total++;
 }
 
+/* One record, or none. The end comes behind all that was pushed. */
+static int64_t came(int r) {
+    MODEL_CHECK(r != DLP_END || (is.close && w.total == (uint64_t)(is.records * all_producers())));
+    w.ended |= r == DLP_END;
+    return r == DLP_OK;
+}
+
+/* Is the consumer to go on? Without closing, it counts the records. */
+static int goes_on(void) {
+    return is.close ? !w.ended : w.total < (uint64_t)(is.records * all_producers());
+}
+
 static int64_t lane_pop(uint64_t *records) {
     const void *stock;
     switch (is.pop) {
-    case SINGLE: return dlp_spsc_try_pop(&w.rx, records) == DLP_OK;
+    case SINGLE: return came(dlp_spsc_try_pop(&w.rx, records));
     case BURST: return dlp_spsc_try_pop_burst(&w.rx, records, MAX_RECORDS);
-    case BLOCKING: return dlp_spsc_pop(&w.rx, records, DLP_FOREVER) == DLP_OK;
+    case BLOCKING: return came(dlp_spsc_pop(&w.rx, records, DLP_FOREVER));
     case BLOCKING_BURST: return dlp_spsc_pop_burst(&w.rx, records, MAX_RECORDS, DLP_FOREVER);
     default: break;
     }
@@ -250,15 +275,18 @@ static int64_t lane_pop(uint64_t *records) {
 
 static void lane_consume(void) {
     uint64_t records[MAX_RECORDS];
-    while (w.total < (uint64_t)is.records) {
+    while (goes_on()) {
         int64_t n = lane_pop(records);
         MODEL_CHECK(n >= 0);
         for (int64_t k = 0; k < n && is.pop != IN_PLACE; k++) took(records[k]);
+        if (n == 0 && is.close && is.pop != SINGLE) /* which of the two was it? */
+            n = came(dlp_spsc_wait_rx(&w.rx, DLP_NOWAIT));
         if (n > 0)
             model_here(rx_digest());
-        else
-            model_poll(rx_digest(), model_bit(&w.rx.lane->tail));
+        else if (goes_on())
+            model_poll(rx_digest(), model_bit(&w.rx.lane->tail) | closed_bit(w.rx.lane));
     }
+    if (is.close) MODEL_CHECK(dlp_spsc_pop(&w.rx, records, DLP_FOREVER) == DLP_END);
 }
 
 /* Takes the place of a consumer that died: what was taken but not published comes again. What a pop
@@ -292,23 +320,25 @@ static int64_t bundle_pop(uint64_t *records) {
     if (is.pop == BURST) return dlp_mpsc_try_pop_burst(&w.mrx, records, MAX_RECORDS);
     int r = is.pop == BLOCKING ? dlp_mpsc_pop(&w.mrx, records, &producer, DLP_FOREVER)
                                : dlp_mpsc_try_pop(&w.mrx, records, &producer);
-    MODEL_CHECK(r == DLP_OK || (r == DLP_EMPTY && is.pop != BLOCKING));
-    MODEL_CHECK(r == DLP_EMPTY || (records[0] >> 48 & 0xff) == producer);
-    return r == DLP_OK;
+    MODEL_CHECK(r == DLP_OK || r == DLP_END || (r == DLP_EMPTY && is.pop != BLOCKING));
+    MODEL_CHECK(r != DLP_OK || (records[0] >> 48 & 0xff) == producer);
+    return came(r);
 }
 
 static void bundle_consume(void) {
     uint64_t records[MAX_RECORDS];
     if (is.pop == FOLLOW) bundle_follow();
-    while (w.total < (uint64_t)(is.records * is.producers)) {
+    while (goes_on()) {
         int64_t n = bundle_pop(records);
         MODEL_CHECK(n >= 0);
         for (int64_t k = 0; k < n; k++) took(records[k]);
+        if (n == 0 && is.close && is.pop == BURST) n = came(dlp_mpsc_wait_rx(&w.mrx, DLP_NOWAIT));
         if (n > 0) {
             model_here(rx_digest());
-        } else {
-            uint32_t tails = model_bit(&bundle_lane(0)->tail);
-            if (w.mrx.producers > 1) tails |= model_bit(&bundle_lane(1)->tail);
+        } else if (goes_on()) {
+            uint32_t tails = 0;
+            for (uint32_t i = 0; i < w.mrx.producers; i++)
+                tails |= model_bit(&bundle_lane((int)i)->tail) | closed_bit(bundle_lane((int)i));
             model_poll(rx_digest(), tails);
         }
     }
@@ -390,6 +420,18 @@ static const trial trials[] = {
          .records = 4),
     LANE("lane__blocking_push_polling_pop__all_wake", 0, 1, BLOCKING, SINGLE, 2, WRAP,
          .records = 4),
+    LANE("lane__closed__end_behind_the_last_record", 0, 1, SINGLE, SINGLE, 2, WRAP, .records = 3,
+         .close = 1),
+    LANE("lane__closed_burst__end_behind_the_last_record", 0, 1, BURST, BURST, 2, WRAP,
+         .records = 3, .close = 1),
+    LANE("lane__closed_in_place__end_behind_the_last_record", 0, 1, IN_PLACE, IN_PLACE, 2, WRAP,
+         .records = 3, .close = 1),
+    LANE("lane__closed_blocking_membarrier__all_wake", 0, 1, BLOCKING, BLOCKING, 1, WRAP,
+         .records = 2, .close = 1),
+    LANE("lane__closed_blocking_rmw__all_wake", 0, 0, BLOCKING, BLOCKING, 1, WRAP, .records = 2,
+         .close = 1),
+    LANE("lane__closed_blocking_burst_membarrier__all_wake", 0, 1, BLOCKING_BURST, BLOCKING_BURST,
+         2, WRAP, .records = 2, .close = 1),
     LANE("lane__blocking_capacity_4_membarrier__all_wake", 2, 1, BLOCKING, BLOCKING, 4, WRAP,
          .publish_every = 2, .records = 6),
     LANE("lane__blocking_capacity_4_rmw__all_wake", 2, 0, BLOCKING, BLOCKING, 4, WRAP,
@@ -397,6 +439,12 @@ static const trial trials[] = {
     AFTER_DEATH("lane__producer_dies__successor_goes_on", 0, 0, lane_setup, lane_end, 1,
                 lane_producer, lane_successor, lane_consume, NULL, SINGLE, SINGLE, 2, WRAP,
                 .records = 4),
+    AFTER_DEATH("lane__closer_dies__open_or_closed", 0, 0, lane_setup, lane_end, 1, lane_producer,
+                lane_successor, lane_consume, NULL, SINGLE, SINGLE, 2, WRAP, .records = 3,
+                .close = 1),
+    AFTER_DEATH("lane__closer_dies_blocking__open_or_closed", 0, 0, lane_setup, lane_end, 1,
+                lane_producer, lane_successor, lane_consume, NULL, BLOCKING, BLOCKING, 1, WRAP,
+                .records = 2, .close = 1),
     AFTER_DEATH("lane__producer_dies_in_burst__successor_goes_on", 0, 0, lane_setup, lane_end, 1,
                 lane_producer, lane_successor, lane_consume, NULL, BURST, SINGLE, 2, WRAP,
                 .records = 4),
@@ -454,6 +502,20 @@ static const trial trials[] = {
            .records = 1, .producers = 2, .ready = 1, .sweep = 64),
     BUNDLE("bundle__blocking_2_records_membarrier__all_wake", 2, 1, BLOCKING, BLOCKING, 1, WRAP,
            .records = 2, .producers = 2),
+    BUNDLE("bundle__closed__end_behind_the_last_of_both", 0, 1, SINGLE, SINGLE, 1, WRAP,
+           .records = 1, .producers = 2, .close = 1),
+    BUNDLE("bundle__closed_burst__end_behind_the_last_of_both", 0, 1, SINGLE, BURST, 1, WRAP,
+           .records = 1, .producers = 2, .close = 1),
+    BUNDLE("bundle__closed_ready_bits__end_behind_the_last_of_both", 1, 1, SINGLE, SINGLE, 1, WRAP,
+           .records = 1, .producers = 2, .ready = 1, .close = 1),
+    BUNDLE("bundle__closed_blocking_membarrier__all_wake", 0, 1, BLOCKING, BLOCKING, 1, WRAP,
+           .records = 0, .producers = 2, .close = 1),
+    BUNDLE("bundle__closed_blocking_rmw__all_wake", 0, 0, BLOCKING, BLOCKING, 1, WRAP, .records = 0,
+           .producers = 2, .close = 1),
+    BUNDLE("bundle__closed_blocking_1_record_membarrier__all_wake", 2, 1, BLOCKING, BLOCKING, 1,
+           WRAP, .records = 1, .producers = 2, .close = 1),
+    BUNDLE("bundle__two_claim_and_close__one_lane_each", 0, 1, SINGLE, SINGLE, 1, WRAP,
+           .records = 1, .producers = 2, .claim = 1, .close = 1),
     BUNDLE("bundle__two_claim_two_lanes__one_each", 0, 1, SINGLE, SINGLE, 1, WRAP, .records = 1,
            .producers = 2, .claim = 1),
     BUNDLE("bundle__two_claim_one_lane__one_after_the_other", 0, 1, SINGLE, SINGLE, 1, WRAP,

@@ -367,10 +367,10 @@ static void look_at_pictures(dlp_pipe *p, const char *path) {
                                                {.what = DLP_WINDOW_BATCHES, .from = 3, .to = 9},
                                                {.what = DLP_WINDOW_EPOCH},
                                                {.what = DLP_WINDOW_STALL}};
-    CHECK(dlp_pipe_write_trace(p, path) == DLP_OK);
-    CHECK(dlp_pipe_write_timeline(p, path) == DLP_OK);
+    CHECK(dlp_pipe_write_trace(p, path, NULL) == DLP_OK);
+    CHECK(dlp_pipe_write_timeline(p, path, NULL) == DLP_OK);
     for (size_t i = 0; i < sizeof windows / sizeof *windows; i++)
-        CHECK(dlp_pipe_write_window(p, path, &windows[i]) == DLP_OK);
+        CHECK(dlp_pipe_write_window(p, path, &windows[i], NULL) == DLP_OK);
     CHECK(unlink(path) == 0);
 }
 

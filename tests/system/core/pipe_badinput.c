@@ -703,8 +703,8 @@ static void call__null__refused(void) {
     CHECK(dlp_stats_explain(NULL, NULL, 0) == DLP_ERR_ARG);
     CHECK(dlp_pipe_trace_lanes(NULL) == DLP_ERR_ARG);
     CHECK(dlp_pipe_trace(NULL, 0, NULL, 0, NULL) == DLP_ERR_ARG);
-    CHECK(dlp_pipe_write_trace(NULL, "/dev/null") == DLP_ERR_ARG);
-    CHECK(dlp_pipe_write_timeline(NULL, "/dev/null") == DLP_ERR_ARG);
+    CHECK(dlp_pipe_write_trace(NULL, "/dev/null", NULL) == DLP_ERR_ARG);
+    CHECK(dlp_pipe_write_timeline(NULL, "/dev/null", NULL) == DLP_ERR_ARG);
 }
 
 static void call__before_start__state(void) {
@@ -727,7 +727,9 @@ static void call__before_start__state(void) {
     CHECK(dlp_pipe_explain(p, NULL, 0) == DLP_ERR_STATE);
     CHECK(dlp_pipe_trace_lanes(p) == DLP_ERR_STATE);
     CHECK(dlp_pipe_batches_per_epoch(p) == -1);
-    CHECK(dlp_pipe_write_trace(p, "/dev/null") == DLP_ERR_STATE);
+    dlp_error err = {0};
+    CHECK(dlp_pipe_write_trace(p, "/dev/null", &err) == DLP_ERR_STATE);
+    CHECK(err.code == DLP_ERR_STATE && strcmp(err.message, "the pipe has not started") == 0);
     CHECK(dlp_pipe_start(p) == DLP_OK); /* none of that did harm */
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }

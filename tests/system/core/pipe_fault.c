@@ -182,7 +182,7 @@ static void write__nth_call_fails__error_and_nothing_left(void) {
             seam_alive alive = seam_now();
             int rc, failed;
             seam_arm(n, 0);
-            rc = svg ? dlp_pipe_write_timeline(p, path) : dlp_pipe_write_trace(p, path);
+            rc = svg ? dlp_pipe_write_timeline(p, path, NULL) : dlp_pipe_write_trace(p, path, NULL);
             failed = seam.failed[0] != 0;
             seam_arm(0, 0);
             CHECK(seam_same(alive));

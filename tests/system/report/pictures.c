@@ -259,12 +259,12 @@ static void sim_ring(int n) {
 
 static int lanes_timeline(const dlpi_lane *lanes, int n, const dlp_stats *s, const char *path) {
     dlpi_picture p = {.lanes = lanes, .n_lanes = n, .stats = s};
-    return dlpi_picture_write(&p, dlpi_svg_write, path);
+    return dlpi_picture_write(&p, dlpi_svg_write, path, NULL);
 }
 
 static int lanes_trace(const dlpi_lane *lanes, int n, const char *path) {
     dlpi_picture p = {.lanes = lanes, .n_lanes = n};
-    return dlpi_picture_write(&p, dlpi_json_write, path);
+    return dlpi_picture_write(&p, dlpi_json_write, path, NULL);
 }
 
 /* ---- a JSON reader: valid or not, and the values of the events ---- */
@@ -1194,7 +1194,8 @@ static void window__each_kind__its_stretch(void) {
         memset(&v, 0, sizeof v);
         CHECK(dlpi_timeline_choose(&v, &p) == DLP_OK && v.t0 == cases[i].t0 && v.t1 == cases[i].t1,
               "case %zu: %" PRIu64 " to %" PRIu64, i, v.t0, v.t1);
-        CHECK(dlpi_picture_write(&p, dlpi_svg_write, in_dir("t.svg")) == DLP_OK, "case %zu", i);
+        CHECK(dlpi_picture_write(&p, dlpi_svg_write, in_dir("t.svg"), NULL) == DLP_OK, "case %zu",
+              i);
         svg g = svg_read(in_dir("t.svg"));
         svg_check_boxes(&g);
         CHECK((svg_find_text(&g, "of the stretch that was asked for") != NULL) ==
@@ -1210,7 +1211,8 @@ static void window__stall_without_waits__says_so(void) {
     dlpi_lane lane = {"consumer", -1, e, 2};
     dlp_trace_window w = {DLP_WINDOW_STALL, 0, 0, 0};
     dlpi_picture p = {.lanes = &lane, .n_lanes = 1, .window = &w};
-    CHECK(dlpi_picture_write(&p, dlpi_svg_write, in_dir("t.svg")) == DLP_OK, "%s", strerror(errno));
+    CHECK(dlpi_picture_write(&p, dlpi_svg_write, in_dir("t.svg"), NULL) == DLP_OK, "%s",
+          strerror(errno));
     svg g = svg_read(in_dir("t.svg"));
     svg_check_boxes(&g);
     CHECK(svg_find_text(&g, "No wait of the consumer is recorded") != NULL, "no words");
@@ -1244,7 +1246,8 @@ static void window__tails_and_axis__told(void) {
     dlp_trace_window w = {DLP_WINDOW_TIME, 0, 200000000, 1200000000};
     dlpi_picture p = {.lanes = lanes, .n_lanes = 2, .window = &w};
     window_world(lanes);
-    CHECK(dlpi_picture_write(&p, dlpi_svg_write, in_dir("t.svg")) == DLP_OK, "%s", strerror(errno));
+    CHECK(dlpi_picture_write(&p, dlpi_svg_write, in_dir("t.svg"), NULL) == DLP_OK, "%s",
+          strerror(errno));
     svg g = svg_read(in_dir("t.svg"));
     svg_check_boxes(&g);
     CHECK(svg_find_rect(&g, "n", 160, 200) != NULL, "nothing hatched before");
@@ -1259,7 +1262,8 @@ static void window__tails_and_axis__told(void) {
     svg_free(&g);
     w.from = 250000000; /* ticks stay where they are round */
     w.to = 1250000000;
-    CHECK(dlpi_picture_write(&p, dlpi_svg_write, in_dir("t.svg")) == DLP_OK, "%s", strerror(errno));
+    CHECK(dlpi_picture_write(&p, dlpi_svg_write, in_dir("t.svg"), NULL) == DLP_OK, "%s",
+          strerror(errno));
     g = svg_read(in_dir("t.svg"));
     first = svg_find_text(&g, "0.3 s");
     CHECK(first && first->x + first->w / 2 > 209 && first->x + first->w / 2 < 211, "0.3 s");
@@ -1268,7 +1272,8 @@ static void window__tails_and_axis__told(void) {
     w.to = 100; /* before all of the worker's */
     lanes[0].events = &(dlp_trace_event){0, 200, 0, 0, DLP_TRACE_STEP, 1};
     lanes[0].n = 1;
-    CHECK(dlpi_picture_write(&p, dlpi_svg_write, in_dir("t.svg")) == DLP_OK, "%s", strerror(errno));
+    CHECK(dlpi_picture_write(&p, dlpi_svg_write, in_dir("t.svg"), NULL) == DLP_OK, "%s",
+          strerror(errno));
     g = svg_read(in_dir("t.svg"));
     CHECK(svg_find_rect(&g, "n", 160, 1000) != NULL, "a lane without records is not hatched");
     svg_free(&g);
@@ -1301,7 +1306,8 @@ static void counters__step_line__at_its_place(void) {
     dlpi_picture p = {.lanes = lanes, .n_lanes = 2, .curves = curves, .n_curves = 3, .window = &w};
     size_t n;
     window_world(lanes);
-    CHECK(dlpi_picture_write(&p, dlpi_svg_write, in_dir("t.svg")) == DLP_OK, "%s", strerror(errno));
+    CHECK(dlpi_picture_write(&p, dlpi_svg_write, in_dir("t.svg"), NULL) == DLP_OK, "%s",
+          strerror(errno));
     svg g = svg_read(in_dir("t.svg"));
     svg_check_boxes(&g);
     CHECK(svg_find_rect(&g, "n", 160, 100) != NULL, "before the first value");
@@ -1334,7 +1340,7 @@ static void counters__trace__one_event_for_each_value(void) {
         "\"args\":{\"%\":100000000000000000.000000}}", "\"args\":{\"%\":0.000000}}",
         "\"args\":{\"%\":3.000000}}", "\"name\":\"b\",\"args\":{\"value\":0.500000}}"};
     size_t n;
-    CHECK(dlpi_picture_write(&p, dlpi_json_write, in_dir("t.json")) == DLP_OK, "%s",
+    CHECK(dlpi_picture_write(&p, dlpi_json_write, in_dir("t.json"), NULL) == DLP_OK, "%s",
           strerror(errno));
     json j = json_check(in_dir("t.json"), NULL);
     CHECK(!j.bad, "no JSON");
@@ -1357,7 +1363,7 @@ static void counters__any_values__bounded(void) {
             many[i].at_ns = kind == 1 ? 600000000 : i * 7000;
             many[i].value = kind == 2 ? 1e300 : kind == 3 ? 0 : (double)(rnd() % 1000);
         }
-        CHECK(dlpi_picture_write(&p, dlpi_svg_write, in_dir("t.svg")) == DLP_OK, "%s",
+        CHECK(dlpi_picture_write(&p, dlpi_svg_write, in_dir("t.svg"), NULL) == DLP_OK, "%s",
               strerror(errno));
         svg g = svg_read(in_dir("t.svg"));
         svg_check_boxes(&g);
@@ -2011,18 +2017,18 @@ static void pipe__real_run__whole_files(void) {
     CHECK(p != NULL, "open");
     int before = events_held(p);
     CHECK(before > 1000, "%d", before);
-    CHECK(dlp_pipe_write_trace(p, in_dir("t.json")) == DLP_OK, "%s", strerror(errno));
+    CHECK(dlp_pipe_write_trace(p, in_dir("t.json"), NULL) == DLP_OK, "%s", strerror(errno));
     int after = events_held(p); /* workers that have just gone to sleep may have added some */
     json j = json_check(in_dir("t.json"), NULL);
     CHECK(!j.bad && j.events >= before && j.events <= after, "%d of %d to %d events", j.events,
           before, after);
-    CHECK(dlp_pipe_write_timeline(p, in_dir("t.svg")) == DLP_OK, "%s", strerror(errno));
+    CHECK(dlp_pipe_write_timeline(p, in_dir("t.svg"), NULL) == DLP_OK, "%s", strerror(errno));
     svg g = svg_read(in_dir("t.svg"));
     svg_check_boxes(&g);
     svg_free(&g);
     CHECK(dlp_pipe_explain(p, words, sizeof words) > 40 && strstr(words, "Limit: "), "%s", words);
-    CHECK(dlp_pipe_write_trace(NULL, "x") == DLP_ERR_ARG &&
-              dlp_pipe_write_timeline(p, NULL) == DLP_ERR_ARG,
+    CHECK(dlp_pipe_write_trace(NULL, "x", NULL) == DLP_ERR_ARG &&
+              dlp_pipe_write_timeline(p, NULL, NULL) == DLP_ERR_ARG,
           "NULL");
     CHECK(dlp_pipe_close(p) == DLP_OK, "close");
 }
@@ -2052,10 +2058,13 @@ static void pipe__counters__kept_and_refused(void) {
               dlp_pipe_count(p, 0, -1) == DLP_ERR_ARG &&
               dlp_pipe_count(p, 0, 1e308 * 10) == DLP_ERR_ARG,
           "bad values");
-    CHECK(dlp_pipe_write_window(p, in_dir("t.svg"), &(dlp_trace_window){9, 0, 0, 0}) == DLP_ERR_ARG,
+    dlp_error err;
+    CHECK(dlp_pipe_write_window(p, in_dir("t.svg"), &(dlp_trace_window){9, 0, 0, 0}, &err) ==
+                  DLP_ERR_ARG &&
+              strcmp(err.field, "window") == 0,
           "bad window");
-    CHECK(dlp_pipe_write_window(p, in_dir("t.svg"),
-                                &(dlp_trace_window){DLP_WINDOW_STALL, 0, 0, 0}) == DLP_OK,
+    CHECK(dlp_pipe_write_window(p, in_dir("t.svg"), &(dlp_trace_window){DLP_WINDOW_STALL, 0, 0, 0},
+                                NULL) == DLP_OK,
           "%s", strerror(errno));
     svg g = svg_read(in_dir("t.svg"));
     svg_check_boxes(&g);
@@ -2079,8 +2088,9 @@ static void pipe__each_allocation_fails__memory_error_and_nothing_left(void) {
         for (int k = 0;; k++) {
             alloc_calls = 0;
             alloc_fail_at = k;
-            int rc = i ? dlp_pipe_write_timeline(p, in_dir("m"))
-                       : dlp_pipe_write_trace(p, in_dir("m")),
+            dlp_error err = {0};
+            int rc = i ? dlp_pipe_write_timeline(p, in_dir("m"), &err)
+                       : dlp_pipe_write_trace(p, in_dir("m"), &err),
                 calls = alloc_calls;
             alloc_fail_at = -1;
             CHECK(alloc_live == live, "%d live", alloc_live);
@@ -2088,6 +2098,7 @@ static void pipe__each_allocation_fails__memory_error_and_nothing_left(void) {
                 CHECK(rc == DLP_OK && k >= 3, "%d after %d", rc, k);
                 break;
             }
+            CHECK(err.code == rc && strstr(err.message, "memory") != NULL, "%s", err.message);
             CHECK(rc == DLP_ERR_MEMORY && !exists(in_dir("m")) && !exists(in_dir("m.tmp")), "%d",
                   rc);
         }

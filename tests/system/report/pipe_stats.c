@@ -395,17 +395,17 @@ static void write__real_run__valid_files(void) {
     item_us = 300;
     snprintf(path, sizeof path, "/tmp/pipe_stats.%ld", (long)getpid());
     CHECK(rig_start(&r, &p) == DLP_OK && rig_drain(p, &batches) == DLP_END);
-    CHECK(dlp_pipe_write_trace(p, path) == DLP_OK);
+    CHECK(dlp_pipe_write_trace(p, path, NULL) == DLP_OK);
     text = whole_file(path);
     end = json_value(text, 0);
     CHECK(end != NULL && end[strspn(end, " \n")] == 0);
     CHECK(strstr(text, "consumer") != NULL && strstr(text, "fetch-1") != NULL);
-    CHECK(dlp_pipe_write_timeline(p, path) == DLP_OK);
+    CHECK(dlp_pipe_write_timeline(p, path, NULL) == DLP_OK);
     text = whole_file(path);
     CHECK(strstr(text, "<svg") != NULL && strstr(text, "</svg>") != NULL &&
           strstr(text, "fetch") != NULL);
     unlink(path);
-    CHECK(dlp_pipe_write_trace(p, "/nowhere/at/all") < 0);
+    CHECK(dlp_pipe_write_trace(p, "/nowhere/at/all", NULL) < 0);
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }
 

@@ -133,7 +133,7 @@ static int overlaps(const char *svg, bool aloud) {
 
 /* The picture of a plan. */
 static const char *drawn(const dlp_plan *plan) {
-    CHECK(dlp_pipe_write_graph(plan, FILE_NAME) == DLP_OK);
+    CHECK(dlp_pipe_write_graph(plan, FILE_NAME, NULL) == DLP_OK);
     return read_file(FILE_NAME);
 }
 
@@ -363,24 +363,33 @@ static void write_graph__random_plans__no_text_on_anything(void) {
 
 static void write_graph__wrong__refused(void) {
     dlp_plan plan = made_up();
-    CHECK(dlp_pipe_write_graph(NULL, FILE_NAME) == DLP_ERR_ARG);
-    CHECK(dlp_pipe_write_graph(&plan, NULL) == DLP_ERR_ARG);
+    dlp_error err = {0};
+    CHECK(dlp_pipe_write_graph(NULL, FILE_NAME, NULL) == DLP_ERR_ARG);
+    CHECK(dlp_pipe_write_graph(&plan, NULL, &err) == DLP_ERR_ARG && err.code == DLP_ERR_ARG);
+    CHECK(strcmp(err.field, "path") == 0 && strcmp(err.message, "path is NULL") == 0);
     errno = 0;
-    CHECK(dlp_pipe_write_graph(&plan, "build/none/x.svg") == DLP_ERR_SYSTEM && errno == ENOENT);
+    CHECK(dlp_pipe_write_graph(&plan, "build/none/x.svg", &err) == DLP_ERR_SYSTEM &&
+          errno == ENOENT && err.errnum == ENOENT);
+    CHECK(strcmp(err.message, "build/none/x.svg: No such file or directory; check the path") == 0);
+    errno = 0;
+    CHECK(dlp_pipe_write_graph(&plan, "build/none/x.svg", NULL) == DLP_ERR_SYSTEM &&
+          errno == ENOENT);
     plan.n_links = DLP_MAX_LINKS + 1;
-    CHECK(dlp_pipe_write_graph(&plan, FILE_NAME) == DLP_ERR_ARG);
+    CHECK(dlp_pipe_write_graph(&plan, FILE_NAME, &err) == DLP_ERR_ARG);
+    CHECK(strcmp(err.field, "plan") == 0 && strstr(err.message, "dlp_nodes_plan") != NULL);
     plan.n_links = DLP_MAX_LINKS;
     plan.n_stages = DLP_MAX_STAGES;
-    CHECK(dlp_pipe_write_graph(&plan, FILE_NAME) == DLP_OK);
+    CHECK(dlp_pipe_write_graph(&plan, FILE_NAME, NULL) == DLP_OK);
     plan.n_stages = DLP_MAX_STAGES + 1;
-    CHECK(dlp_pipe_write_graph(&plan, FILE_NAME) == DLP_ERR_ARG);
+    CHECK(dlp_pipe_write_graph(&plan, FILE_NAME, NULL) == DLP_ERR_ARG);
     plan = (dlp_plan){.n_stages = 0};
-    CHECK(dlp_pipe_write_graph(&plan, FILE_NAME) == DLP_OK);
+    CHECK(dlp_pipe_write_graph(&plan, FILE_NAME, NULL) == DLP_OK);
 }
 
 int main(int argc, char **argv) {
     const dlp_plan plan = made_up();
-    if (argc > 1 && strcmp(argv[1], "write") == 0) return dlp_pipe_write_graph(&plan, GOLDEN) != 0;
+    if (argc > 1 && strcmp(argv[1], "write") == 0)
+        return dlp_pipe_write_graph(&plan, GOLDEN, NULL) != 0;
     if (argc > 2 && strcmp(argv[1], "look") == 0) return overlaps(read_file(argv[2]), true) != 0;
     write_graph__made_up_plan__the_golden_picture();
     write_graph__tables__all_of_the_plan();

@@ -561,10 +561,13 @@ static void calls__wrong_arguments__are_refused(dlp_monitor *m) {
     CHECK(dlp_monitor_trace(m, -1, &event, 1, name) == DLP_ERR_ARG);
     CHECK(dlp_monitor_trace(m, (int)s.n_workers + 1, &event, 1, name) == DLP_ERR_ARG);
     CHECK(dlp_monitor_trace(m, (int)s.n_workers, NULL, 0, NULL) == 0);
-    CHECK(dlp_monitor_write_trace(NULL, "/dev/null") == DLP_ERR_ARG);
-    CHECK(dlp_monitor_write_trace(m, NULL) == DLP_ERR_ARG);
-    CHECK(dlp_monitor_write_timeline(NULL, "/dev/null") == DLP_ERR_ARG);
-    CHECK(dlp_monitor_write_timeline(m, NULL) == DLP_ERR_ARG);
+    CHECK(dlp_monitor_write_trace(NULL, "/dev/null", NULL) == DLP_ERR_ARG);
+    CHECK(dlp_monitor_write_trace(m, NULL, NULL) == DLP_ERR_ARG);
+    CHECK(dlp_monitor_write_timeline(NULL, "/dev/null", NULL) == DLP_ERR_ARG);
+    CHECK(dlp_monitor_write_timeline(m, NULL, NULL) == DLP_ERR_ARG);
+    dlp_error err = {0};
+    CHECK(dlp_monitor_write_trace(m, "/nowhere/at/all", &err) == DLP_ERR_SYSTEM);
+    CHECK(err.errnum == ENOENT && strstr(err.message, "/nowhere/at/all: ") == err.message);
     CHECK(dlp_monitor_batches_per_epoch(NULL) == -1);
     CHECK(dlp_monitor_error(NULL)->code == DLP_ERR_ARG && dlp_monitor_error(m)->code == DLP_OK);
 }
@@ -625,10 +628,11 @@ static void monitor__pictures__are_the_pipe_s(void) {
     for (int i = 0; i < 30; i++)
         if (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) dlp_pipe_release(p, b);
     CHECK(open_own(&m, "") == DLP_OK);
-    CHECK(dlp_pipe_write_trace(p, own) == DLP_OK && dlp_monitor_write_trace(m, seen) == DLP_OK);
+    CHECK(dlp_pipe_write_trace(p, own, NULL) == DLP_OK &&
+          dlp_monitor_write_trace(m, seen, NULL) == DLP_OK);
     CHECK(files_same(own, seen));
-    CHECK(dlp_pipe_write_timeline(p, own) == DLP_OK);
-    CHECK(dlp_monitor_write_timeline(m, seen) == DLP_OK);
+    CHECK(dlp_pipe_write_timeline(p, own, NULL) == DLP_OK);
+    CHECK(dlp_monitor_write_timeline(m, seen, NULL) == DLP_OK);
     CHECK(files_same(own, seen));
     dlp_monitor_close(m);
     CHECK(dlp_pipe_close(p) == DLP_OK);

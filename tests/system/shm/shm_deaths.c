@@ -588,7 +588,7 @@ static void stdio_closed(int kind) {
     failures += dlp_monitor_open(&m, name, NULL) != DLP_OK;
     if (kind == 0) failures += low_descriptors(getpid()) != 0;
     dlp_monitor_close(m);
-    failures += dlp_pipe_write_trace(p, trace) != DLP_OK || unlink(trace) != 0;
+    failures += dlp_pipe_write_trace(p, trace, NULL) != DLP_OK || unlink(trace) != 0;
     signal_to(get(&common->worker[0]), SIGKILL);
     await_restarts(p, 1);
     failures += take(&r, p, &k, 50) != DLP_OK || dlp_pipe_close(p) != DLP_OK;
@@ -1236,9 +1236,9 @@ static void files_limited(int kind) {
     } else if (rig_open(&r, &p) == DLP_OK) {
         CHECK(take(&r, p, &k, 300) == DLP_OK);
         snprintf(path, sizeof path, "/tmp/shm_deaths-%d.json", (int)getpid());
-        CHECK(dlp_pipe_write_trace(p, path) == DLP_ERR_SYSTEM && errno == EFBIG);
+        CHECK(dlp_pipe_write_trace(p, path, NULL) == DLP_ERR_SYSTEM && errno == EFBIG);
         CHECK(access(path, F_OK) != 0);
-        CHECK(dlp_pipe_write_trace(p, "/dev/null") == DLP_OK);
+        CHECK(dlp_pipe_write_trace(p, "/dev/null", NULL) == DLP_OK);
         CHECK(dlp_pipe_close(p) == DLP_OK);
     }
     nothing_left();

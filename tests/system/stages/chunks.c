@@ -1015,7 +1015,7 @@ static void stats__of_chunks__tell_the_queues(void) {
                   plan.lines[i].bytes == 2 * 20 * 28;
     }
     CHECK(cpu == 1 && device == 1);
-    CHECK(dlp_pipe_write_timeline(p, "/dev/null") == DLP_OK);
+    CHECK(dlp_pipe_write_timeline(p, "/dev/null", NULL) == DLP_OK);
     dlp_pipe_release(p, b);
     kit_close(&k, p);
 }

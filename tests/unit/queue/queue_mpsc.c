@@ -201,6 +201,62 @@ static void burst__several_lanes__gathered(void) {
     bundle_close(b);
 }
 
+/* With and without ready words. */
+static void close__all_producers__records_then_the_end(uint32_t producers) {
+    bundle *b = bundle_open(16, producers);
+    uint64_t value = 5, out[4] = {0};
+    const void *stock = NULL;
+    void *room = NULL;
+    uint32_t p = 99;
+    for (uint32_t i = 0; i + 1 < producers; i++) dlp_mpsc_close(&b->tx[i]);
+    CHECK(dlp_mpsc_try_pop(&b->rx, out, &p) == DLP_EMPTY);
+    CHECK(dlp_mpsc_wait_rx(&b->rx, DLP_NOWAIT) == DLP_TIMEOUT);
+    dlp_mpsc_tx *last = &b->tx[producers - 1];
+    for (int i = 0; i < 3; i++) CHECK(dlp_mpsc_try_push(last, &value) == DLP_OK);
+    dlp_mpsc_close(last);
+    CHECK(dlp_mpsc_wait_rx(&b->rx, DLP_FOREVER) == DLP_OK);
+    CHECK(dlp_mpsc_pop(&b->rx, out, &p, DLP_FOREVER) == DLP_OK && p == producers - 1);
+    CHECK(dlp_mpsc_pop_burst(&b->rx, out, 4, DLP_FOREVER) == 2);
+    for (int i = 0; i < 2; i++) {
+        CHECK(dlp_mpsc_try_pop(&b->rx, out, &p) == DLP_END);
+        CHECK(dlp_mpsc_pop(&b->rx, out, &p, DLP_FOREVER) == DLP_END);
+        CHECK(dlp_mpsc_wait_rx(&b->rx, DLP_FOREVER) == DLP_END);
+        CHECK(dlp_mpsc_pop_burst(&b->rx, out, 4, DLP_FOREVER) == 0);
+        CHECK(dlp_mpsc_try_pop_burst(&b->rx, out, 4) == 0);
+        CHECK(dlp_mpsc_peek(&b->rx, 4, &stock, NULL) == 0);
+    }
+    CHECK(dlp_mpsc_try_push(last, &value) == DLP_ERR_STATE);
+    CHECK(dlp_mpsc_push(last, &value, DLP_FOREVER) == DLP_ERR_STATE);
+    CHECK(dlp_mpsc_try_push_burst(last, out, 4) == DLP_ERR_STATE);
+    CHECK(dlp_mpsc_push_burst(last, out, 4, DLP_FOREVER) == DLP_ERR_STATE);
+    CHECK(dlp_mpsc_reserve(last, 4, &room) == DLP_ERR_STATE);
+    CHECK(dlp_mpsc_wait_tx(last, DLP_FOREVER) == DLP_ERR_STATE);
+    bundle_close(b);
+}
+
+static void close__3_or_70_producers__records_then_the_end(void) {
+    close__all_producers__records_then_the_end(3);
+    close__all_producers__records_then_the_end(70);
+}
+
+static void close__numbers__are_not_claimed_again(void) {
+    bundle *b = bundle_open(16, 3);
+    dlp_mpsc_tx tx;
+    uint64_t value = 1;
+    dlp_mpsc_close(&b->tx[1]);
+    dlp_mpsc_detach_tx(&b->tx[1]);
+    CHECK(dlp_mpsc_attach_tx(&tx, b->map.mem, b->bytes, DLP_NONE) == DLP_ERR_BUSY);
+    CHECK(dlp_mpsc_attach_tx(&tx, b->map.mem, b->bytes, 1) == DLP_ERR_STATE);
+    dlp_mpsc_detach_tx(&b->tx[2]);
+    CHECK(dlp_mpsc_attach_tx(&tx, b->map.mem, b->bytes, DLP_NONE) == 2);
+    dlp_mpsc_close(&tx);
+    CHECK(dlp_mpsc_try_pop(&b->rx, &value, NULL) == DLP_EMPTY);   /* producer 0 is open */
+    CHECK(dlp_mpsc_attach_tx(&tx, b->map.mem, b->bytes, 0) == 0); /* its successor */
+    dlp_mpsc_close(&tx);
+    CHECK(dlp_mpsc_try_pop(&b->rx, &value, NULL) == DLP_END);
+    bundle_close(b);
+}
+
 /* ---- stress ---- */
 
 typedef struct stress {
@@ -232,6 +288,7 @@ static void *stress_producer(void *arg) {
         if (k == 0) sched_yield();
         n += (uint64_t)k;
     }
+    dlp_mpsc_close(&tx);
     return NULL;
 }
 
@@ -242,12 +299,12 @@ static uint64_t stress_consume(const stress *s) {
     static dlp_spsc_rx lanes[MOST];
     if (dlp_mpsc_attach_rx(&rx, lanes, MOST, s->mem, s->bytes) != DLP_OK) exit(1);
     rx.quantum = 1 + (uint32_t)(draw(&state) % 80);
-    while (got < s->records * s->producers) {
+    for (int r = DLP_OK; r != DLP_END;) {
         uint64_t want = 1 + draw(&state) % 20, kind = draw(&state) % 3;
         int64_t k;
         const void *stock = out;
         if (kind == 0)
-            k = dlp_mpsc_pop(&rx, out, NULL, 0) == DLP_OK;
+            k = (r = dlp_mpsc_pop(&rx, out, NULL, 0)) == DLP_OK;
         else if (kind == 1)
             k = dlp_mpsc_pop_burst(&rx, out, want, 20);
         else
@@ -261,9 +318,11 @@ static uint64_t stress_consume(const stress *s) {
             bad += p >= s->producers || !record_ok(record, s->record_bytes, p, next[p]++);
         }
         if (k < 0 || (kind == 2 && k > 0 && dlp_mpsc_release(&rx, (uint64_t)k) != DLP_OK)) exit(1);
+        if (k == 0 && kind > 0) r = dlp_mpsc_wait_rx(&rx, DLP_NOWAIT);
         got += (uint64_t)k;
     }
-    return bad + (dlp_mpsc_try_pop(&rx, out, NULL) != DLP_EMPTY);
+    bad += got != s->records * s->producers;
+    return bad + (dlp_mpsc_try_pop(&rx, out, NULL) != DLP_END);
 }
 
 static void stress_one(uint32_t producers, uint32_t record_bytes, uint64_t capacity,
@@ -323,6 +382,8 @@ int main(int argc, char **argv) {
     RUN(ready_bit__lost__record_is_found);
     RUN(ready_bit__pushed__set_once_and_cleared_before_draining);
     RUN(burst__several_lanes__gathered);
+    RUN(close__3_or_70_producers__records_then_the_end);
+    RUN(close__numbers__are_not_claimed_again);
     RUN(stress__threads__each_producers_records_once_in_order);
     RUN(stress__processes__each_producers_records_once_in_order);
     return done("queue_mpsc");

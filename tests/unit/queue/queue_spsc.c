@@ -118,13 +118,14 @@ static void calls__peer_scribbles__stay_in_range(void) {
             uint64_t n = 1 + draw(&state) % 64;
             void *room;
             const void *stock;
-            switch (draw(&state) % 10) {
+            switch (draw(&state) % 11) {
             case 0: q.spsc->head = junk; break;
             case 1: q.spsc->tail = junk; break;
             case 2: q.spsc->capacity = junk; break;
             case 3: q.spsc->slots_offset = junk; break;
             case 4: q.spsc->producer_wake = (uint32_t)junk; break;
             case 5: q.spsc->consumer_wake = (uint32_t)junk; break;
+            case 9: q.spsc->closed = (uint32_t)junk & 1; break;
             case 6: (void)dlp_spsc_try_push_burst(&q.tx, buf, n); break;
             case 7: (void)dlp_spsc_try_pop_burst(&q.rx, buf, n); break;
             case 8:
@@ -282,6 +283,76 @@ static void attach__successor__goes_on_from_published_counters(void) {
     lane_close(&q);
 }
 
+static void close__records_left__they_come_then_the_end(void) {
+    const void *stock = NULL;
+    void *room = NULL;
+    uint64_t value = 1, out[4] = {0};
+    lane q;
+    lane_open_at(&q, 8, 4, UINT64_MAX - 1);
+    CHECK(dlp_spsc_wait_rx(&q.rx, DLP_NOWAIT) == DLP_TIMEOUT);
+    for (value = 1; value <= 3; value++) CHECK(dlp_spsc_try_push(&q.tx, &value) == DLP_OK);
+    CHECK(dlp_spsc_reserve(&q.tx, 1, &room) == 1); /* never published */
+    dlp_spsc_close(&q.tx);
+    dlp_spsc_close(&q.tx);
+    CHECK(dlp_spsc_wait_rx(&q.rx, DLP_FOREVER) == DLP_OK);
+    CHECK(dlp_spsc_pop(&q.rx, out, DLP_FOREVER) == DLP_OK && out[0] == 1);
+    CHECK(dlp_spsc_peek(&q.rx, 1, &stock) == 1 && dlp_spsc_release(&q.rx, 1) == DLP_OK);
+    CHECK(dlp_spsc_pop_burst(&q.rx, out, 4, DLP_FOREVER) == 1 && out[0] == 3);
+    for (int i = 0; i < 2; i++) { /* the end stays */
+        CHECK(dlp_spsc_try_pop(&q.rx, out) == DLP_END);
+        CHECK(dlp_spsc_pop(&q.rx, out, DLP_FOREVER) == DLP_END);
+        CHECK(dlp_spsc_wait_rx(&q.rx, DLP_FOREVER) == DLP_END);
+        CHECK(dlp_spsc_wait_rx(&q.rx, DLP_NOWAIT) == DLP_END);
+        CHECK(dlp_spsc_pop_burst(&q.rx, out, 4, DLP_FOREVER) == 0);
+        CHECK(dlp_spsc_try_pop_burst(&q.rx, out, 4) == 0);
+        CHECK(dlp_spsc_peek(&q.rx, 1, &stock) == 0);
+    }
+    CHECK(out[0] == 3); /* outputs are untouched */
+    q.spsc->tail += 5;
+    CHECK(dlp_spsc_try_pop(&q.rx, out) == DLP_ERR_CORRUPT);
+    lane_close(&q);
+}
+
+/* Also where the ring has room that the handle knows of. */
+static void close__then_push__err_state(void) {
+    uint64_t value = 7, in[9] = {0};
+    void *room = NULL;
+    lane q;
+    lane_open_at(&q, 8, 8, 3);
+    CHECK(dlp_spsc_reserve(&q.tx, 2, &room) == 2);
+    dlp_spsc_close(&q.tx);
+    CHECK(dlp_spsc_commit(&q.tx, 1) == DLP_ERR_ARG); /* closing gave it up */
+    CHECK(dlp_spsc_try_push(&q.tx, &value) == DLP_ERR_STATE);
+    CHECK(dlp_spsc_push(&q.tx, &value, DLP_FOREVER) == DLP_ERR_STATE);
+    CHECK(dlp_spsc_try_push_burst(&q.tx, in, 9) == DLP_ERR_STATE);
+    CHECK(dlp_spsc_push_burst(&q.tx, in, 9, DLP_FOREVER) == DLP_ERR_STATE);
+    CHECK(dlp_spsc_reserve(&q.tx, 1, &room) == DLP_ERR_STATE);
+    CHECK(dlp_spsc_wait_tx(&q.tx, DLP_FOREVER) == DLP_ERR_STATE);
+    CHECK(q.spsc->tail == 3);
+    CHECK(dlp_spsc_try_pop(&q.rx, &value) == DLP_END && value == 7);
+    lane_close(&q);
+}
+
+static void close__successors__producer_told_consumer_goes_on(void) {
+    uint64_t value = 1;
+    dlp_spsc_tx tx;
+    dlp_spsc_rx rx;
+    lane q;
+    lane_open_at(&q, 8, 16, 0);
+    CHECK(dlp_spsc_try_push(&q.tx, &value) == DLP_OK);
+    dlp_spsc_close(&q.tx);
+    CHECK(dlp_spsc_attach_tx(&tx, q.map.mem, q.bytes) == DLP_ERR_STATE);
+    CHECK(dlp_spsc_attach_rx(&rx, q.map.mem, q.bytes) == DLP_OK);
+    CHECK(dlp_spsc_try_pop(&rx, &value) == DLP_OK && value == 1);
+    CHECK(dlp_spsc_try_pop(&rx, &value) == DLP_END);
+    CHECK(dlp_spsc_init(q.map.mem, q.bytes, 8, 16, 0) == DLP_OK); /* open again */
+    CHECK(dlp_spsc_attach_tx(&tx, q.map.mem, q.bytes) == DLP_OK);
+    CHECK(dlp_spsc_attach_rx(&rx, q.map.mem, q.bytes) == DLP_OK);
+    CHECK(dlp_spsc_try_push(&tx, &value) == DLP_OK);
+    CHECK(dlp_spsc_try_pop(&rx, &value) == DLP_OK && dlp_spsc_try_pop(&rx, &value) == DLP_EMPTY);
+    lane_close(&q);
+}
+
 /* ---- stress: every call of both sides, in random order and length ---- */
 
 typedef struct stress {
@@ -327,6 +398,7 @@ static void *stress_producer(void *arg) {
         if (k < 0) exit(1);
         n += (uint64_t)k;
     }
+    dlp_spsc_close(&tx);
     return NULL;
 }
 
@@ -336,14 +408,14 @@ static void *stress_consumer(void *arg) {
     unsigned char out[40 * 64];
     dlp_spsc_rx rx;
     if (dlp_spsc_attach_rx(&rx, s->mem, s->bytes) != DLP_OK) exit(1);
-    while (n < s->records) {
+    for (int r = DLP_OK; r != DLP_END;) {
         uint64_t want = 1 + draw(&state) % 40, kind = draw(&state) % 5;
         int64_t k;
         const void *stock = out;
         if (kind == 0)
-            k = dlp_spsc_try_pop(&rx, out) == DLP_OK;
+            k = (r = dlp_spsc_try_pop(&rx, out)) == DLP_OK;
         else if (kind == 1)
-            k = dlp_spsc_pop(&rx, out, 0) == DLP_OK;
+            k = (r = dlp_spsc_pop(&rx, out, 0)) == DLP_OK;
         else if (kind == 2)
             k = dlp_spsc_try_pop_burst(&rx, out, want);
         else if (kind == 3)
@@ -354,9 +426,11 @@ static void *stress_consumer(void *arg) {
             s->bad += !record_ok((const unsigned char *)stock + (uint64_t)i * s->record_bytes,
                                  s->record_bytes, 3, n + (uint64_t)i);
         if (k < 0 || (kind == 4 && dlp_spsc_release(&rx, (uint64_t)k) != DLP_OK)) exit(1);
+        if (k == 0 && kind > 1 && draw(&state) % 2) r = dlp_spsc_wait_rx(&rx, DLP_NOWAIT);
+        if (k == 0 && kind == 3) r = DLP_END; /* a burst that waits for ever says so */
         n += (uint64_t)k;
     }
-    s->bad += dlp_spsc_try_pop(&rx, out) != DLP_EMPTY;
+    s->bad += n != s->records || dlp_spsc_try_pop(&rx, out) != DLP_END;
     return NULL;
 }
 
@@ -400,6 +474,42 @@ static void stress__threads__every_record_once_in_order(void) {
             stress_one(sizes[i], capacity * 2 - (capacity == 1), 0);
 }
 
+/* A producer's process is killed at any moment, also while it closes. Its successor is told whether
+   it has closed, and if not, goes on. */
+static void stress__closers_killed__every_record_once_then_the_end(void) {
+    uint64_t state = seed, bytes = dlp_spsc_bytes(8, 64);
+    for (int round = 0; round < 40; round++) {
+        guarded map = guarded_map(bytes, 1);
+        dlp_spsc_tx tx;
+        dlp_spsc_rx rx;
+        uint64_t got, next = 0;
+        CHECK(dlp_spsc_init(map.mem, bytes, 8, 64, 1) == DLP_OK);
+        fflush(NULL);
+        pid_t pid = fork();
+        if (pid == 0) {
+            if (dlp_spsc_attach_tx(&tx, map.mem, bytes) != DLP_OK) _exit(1);
+            for (uint64_t i = 0; i < 50; i++) dlp_spsc_try_push(&tx, &i);
+            dlp_spsc_close(&tx);
+            for (;;) pause();
+        }
+        const dlp_spsc *spsc = (const dlp_spsc *)(void *)map.mem;
+        while (round % 4 && DLPI_LOAD_SEQ(&spsc->tail) == 0) sched_yield();
+        for (uint64_t wait = draw(&state) % 400; wait > 0; wait--) dlpi_pause();
+        kill(pid, SIGKILL);
+        CHECK(child_status(pid) == 1000);
+        int r = dlp_spsc_attach_tx(&tx, map.mem, bytes);
+        if (r == DLP_OK) {
+            for (uint64_t i = tx.tail; i < 50; i++) CHECK(dlp_spsc_try_push(&tx, &i) == DLP_OK);
+            dlp_spsc_close(&tx);
+        }
+        CHECK(r == DLP_OK || r == DLP_ERR_STATE);
+        CHECK(dlp_spsc_attach_rx(&rx, map.mem, bytes) == DLP_OK);
+        while ((r = dlp_spsc_pop(&rx, &got, DLP_FOREVER)) == DLP_OK) CHECK(got == next++);
+        CHECK(r == DLP_END && next == 50);
+        guarded_unmap(&map);
+    }
+}
+
 static void stress__processes__every_record_once_in_order(void) {
     stress_one(8, 1024, 1);
     stress_one(8, 1, 1);
@@ -420,7 +530,11 @@ int main(int argc, char **argv) {
     RUN(reserve__wrap_full_abort__contiguous_and_exact);
     RUN(head__lazy__published_after_an_eighth_or_when_empty);
     RUN(attach__successor__goes_on_from_published_counters);
+    RUN(close__records_left__they_come_then_the_end);
+    RUN(close__then_push__err_state);
+    RUN(close__successors__producer_told_consumer_goes_on);
     RUN(stress__threads__every_record_once_in_order);
+    RUN(stress__closers_killed__every_record_once_then_the_end);
     RUN(stress__processes__every_record_once_in_order);
     return done("queue_spsc");
 }

@@ -185,6 +185,32 @@ static void sleeper__record_comes__woken_at_once(void) {
     lane_close(&q);
 }
 
+static void *pop_end(void *arg) {
+    uint64_t value = 0;
+    return dlp_spsc_pop(&((lane *)arg)->rx, &value, 20000) == DLP_END ? arg : NULL;
+}
+
+static int closed_wakes_at_once(void) {
+    lane q;
+    pthread_t thread;
+    void *ok;
+    lane_open(&q, 64, 0);
+    CHECK(pthread_create(&thread, NULL, pop_end, &q) == 0);
+    until_asleep(&q.spsc->consumer_wake);
+    uint64_t begin = dlpi_now_ns();
+    dlp_spsc_close(&q.tx);
+    int woken = !(DLPI_LOAD_SEQ(&q.spsc->consumer_wake) & DLPI_WAKE_SLEEPER);
+    pthread_join(thread, &ok);
+    CHECK(ok);
+    double took = seconds_since(begin);
+    lane_close(&q);
+    return woken && took < 0.08;
+}
+
+static void sleeper__lane_closed__woken_at_once(void) {
+    for (int i = 0; i < 3; i++) CHECK_ONE_OF_5(closed_wakes_at_once());
+}
+
 static void sleeper__other_process_pushes__woken(void) {
     lane q;
     uint64_t value = 77;
@@ -468,6 +494,7 @@ int main(void) {
     RUN(wait__nothing_comes__times_out_in_time);
     RUN(burst__part_fits__rest_times_out);
     RUN(sleeper__record_comes__woken_at_once);
+    RUN(sleeper__lane_closed__woken_at_once);
     RUN(sleeper__other_process_pushes__woken);
     RUN(producer_asleep__half_is_free__woken_then);
     RUN(producer_asleep__tiny_ring__woken);
