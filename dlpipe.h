@@ -38362,6 +38362,7 @@ static int dlpi_indexed_mapped(void *user, dlp_item *item) {
     if (!dlpi_index_item(&f->index, f->m.size, item->index - f->first + x->d.skip, &from, &to))
         return dlpi_indexed_unlike(f, item, from);
     at = dlpi_indexed_from(x, from, to);
+    DLPI_PREFETCH(f->m.bytes + at); /* the splitter begins at the end */
     return x->how->item(x, f, w->state, item, f->m.bytes + at, to - at, from, to);
 }
 
