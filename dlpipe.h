@@ -50563,7 +50563,10 @@ DLPDEF int dlp_pipe_write_graph(const dlp_plan *plan, const char *path, dlp_erro
            row without a collate is refused, and so is next while another thread is in next. C99 is
            refused. next warns when no batch has come for stall_ms. Calls that write pictures take a
            dlp_error at the end, which may be NULL. Queues in memory can be closed, and have the
-           version 2: programs that share one are compiled with the same header.
+           version 2: programs that share one are compiled with the same header. A program whose
+           header has other structs than the library does not link, or does not begin. Ready sources
+           with states or requests of their own can be branches in front of makers, and later
+           fetches there: each worker has a state of each source, and takes the inputs of any.
 
    >>licence    MIT
    MIT License. Copyright (c) 2026 the dlpipe authors.
