@@ -1166,6 +1166,14 @@ typedef struct dlp_item {
    dlp_hash. */
 DLPDEF uint64_t dlp_item_random(const dlp_item *item, uint64_t salt);
 
+/* Return the index of an item that this worker fetches soon, or UINT64_MAX: none is known. Each
+   item is told once. So call it until it returns UINT64_MAX, and ask for the memory of each item, by a
+   prefetch or by madvise. Then its data come while others are copied. Nobody else knows the next
+   items of a shuffled order.
+   item: of the running call of a fetch, in the thread of the call. Nothing is told in an async
+   fetch, before makers, and in batches of one row. Does not wait. */
+DLPDEF uint64_t dlp_item_ahead(const dlp_item *item);
+
 /* Write the item (a fetch), or change it in place (an item map).
    user: dataset.user, or the user of the map. item: the callback writes the memory of its fields
    and sets length. The library ignores other changes of the struct.
@@ -12932,9 +12940,10 @@ typedef struct dlpi_worker {
     dlp_item item;
     void *data[DLP_MAX_FIELDS];
     uint64_t length[DLP_MAX_FIELDS];
-    const char *bad_field; /* name of the field whose length is wrong, or NULL */
-    int returned;          /* value that the failed callback returned */
-    uint32_t passed;       /* rows of this run that have no item of its stage */
+    const char *bad_field;         /* name of the field whose length is wrong, or NULL */
+    int returned;                  /* value that the failed callback returned */
+    uint32_t passed;               /* rows of this run that have no item of its stage */
+    uint32_t ahead_row, ahead_end; /* rows of its unit that dlp_item_ahead tells next; 0: none */
     /* Callbacks see item and data, and may write over them. The library reads `index` and these: */
     dlp_item given;                /* what all items of the batch have in common */
     uint64_t position;             /* position of the batch's first row */
@@ -14739,6 +14748,23 @@ static bool dlpi_epochs_over(const dlp_pipe *p, uint64_t epoch) {
     if (n == DLP_FOREVER) return false;
     return epoch >= (uint64_t)(n == 0 ? 1 : n);
 }
+
+#define DLPI_AHEAD_ROWS 4u /* rows between the one that is fetched and one that is told, at most */
+
+/* The body of dlp_item_ahead. */
+static inline uint64_t dlpi_item_ahead(const dlp_item *item) {
+    dlpi_worker *w = item->call != NULL ? item->call->w : NULL;
+    uint64_t index;
+    uint32_t row;
+    if (w == NULL) return UINT64_MAX; /* a program fetches by itself */
+    row = w->ahead_row > item->row ? w->ahead_row : item->row + 1;
+    if (row >= w->ahead_end || row > item->row + DLPI_AHEAD_ROWS) return UINT64_MAX;
+    w->ahead_row = row + 1;
+    index = w->index[row] - w->st->scope.first;
+    return index < w->st->scope.n_items ? index : UINT64_MAX; /* of another dataset */
+}
+
+DLPDEF uint64_t dlp_item_ahead(const dlp_item *item) { return dlpi_item_ahead(item); }
 
 DLPDEF uint64_t dlp_item_random(const dlp_item *item, uint64_t salt) {
     uint64_t h = dlpi_hash_in(DLPI_DOMAIN_ITEM, item->seed, item->epoch);
@@ -16583,6 +16609,8 @@ DLPI_INLINE void dlpi_unit_plain(dlpi_worker *w, const dlpi_unit *t, int ask, dl
     const dlpi_ctl *ctl = w->p->ctl;
     const uint64_t runs = DLPI_RUNS_ROW(t->slot, 0); /* here: a callback may change all memory */
     uint32_t row = t->row, end = t->end;
+    w->ahead_row = row + 1;
+    w->ahead_end = end;
     while (row < end) {
         for (const uint32_t stop = ask == DLPI_ASK_RAGGED ? end : dlpi_unit_clear(w, row, end);
              row < stop; row++) {
@@ -16596,6 +16624,7 @@ DLPI_INLINE void dlpi_unit_plain(dlpi_worker *w, const dlpi_unit *t, int ask, dl
             dlpi_tally_add(n, row, what != DLPI_ROW_AGAIN ? what : dlpi_row_run(w, t, row));
         }
     }
+    w->ahead_end = 0;
     n->mask = dlpi_unit_mask(t->row, t->end) & ~(n->redo | n->later);
 }
 
@@ -34215,6 +34244,12 @@ static inline int dlpi_mapped_copy(const dlpi_mapped *m, uint64_t at, uint64_t n
 
 /* ---- read-ahead ---- */
 
+/* Ask the processor for n bytes of a mapping, which are copied soon. It finds what lies behind a
+   page by itself. */
+static inline void dlpi_mapped_touch(const uint8_t *at, uint64_t n) {
+    for (uint64_t i = 0; i < n && i < 4096; i += 64) DLPI_PREFETCH(at + i);
+}
+
 /* Tell the system once how the file will be read. advice: DLPI_IN_ORDER, and so on. */
 static inline void dlpi_mapped_advise(dlpi_mapped *m, int advice) {
     const uint32_t word = 1u + (uint32_t)advice;
@@ -36330,50 +36365,15 @@ static inline uint64_t dlpi_tokens_span(const dlpi_tokens *t) {
     return t->item_step + (t->info.length + 1) * t->width - t->info.stride * t->width;
 }
 
-/* The next indices of a shuffled order, as this thread has computed them last. Nothing in it is of
-   one source: it follows from n, seed and epoch. */
-enum {
-    DLPI_LOOK_BLOCK = 64,
-    DLPI_LOOK_NEXT = 3,    /* the row that is prefetched is so many rows ahead of the copied one */
-    DLPI_LOOK_BYTES = 4096 /* bytes of it that are prefetched; the CPU goes on by itself */
-};
-
-typedef struct dlpi_look {          /* dataset indices computed ahead, for prefetches */
-    uint64_t n, seed, epoch, first; /* index[] has n positions, from `first` on; n 0: none */
-    uint64_t index[DLPI_LOOK_BLOCK + DLPI_LOOK_NEXT];
-} dlpi_look;
-
-static _Thread_local dlpi_look dlpi_tokens_look;
-
-/* Compute the indices around the item's position, for dlpi_tokens_touch. */
-DLPI_NOINLINE static void dlpi_look_fill(dlpi_look *l, uint64_t n, const dlp_item *it) {
-    uint64_t first = it->position / DLPI_LOOK_BLOCK * DLPI_LOOK_BLOCK;
-    uint64_t count = DLPI_LOOK_BLOCK + DLPI_LOOK_NEXT;
-    dlp_permutation order;
-    l->n = n;
-    l->seed = it->seed;
-    l->epoch = it->epoch;
-    l->first = first;
-    if (first >= n || dlp_permutation_init(&order, n, it->seed, it->epoch) != DLP_OK) return;
-    if (count > n - first) count = n - first;
-    dlp_permutation_block(&order, first, (uint32_t)count, l->index);
-    for (; count < DLPI_LOOK_BLOCK + DLPI_LOOK_NEXT; count++) l->index[count] = 0;
-}
-
-/* Prefetch a row that comes soon into the CPU's cache. Windows out of order lie where nobody
-   guesses them. Without this each waits for page tables and memory, a quarter of a row's cost. */
+/* Ask the processor for the rows that come soon. Windows out of order lie where nobody guesses
+   them. Without this each waits for page tables and memory, a quarter of a row's cost. */
 static inline void dlpi_tokens_touch(const dlpi_tokens *t, const dlp_item *it) {
-    dlpi_look *l = &dlpi_tokens_look;
-    uint64_t k = it->position % DLPI_LOOK_BLOCK, shard, bytes = dlpi_tokens_span(t);
-    const uint8_t *at;
-    if (DLPI_UNLIKELY(l->n != t->info.n_items || l->first != it->position - k ||
-                      l->epoch != it->epoch || l->seed != it->seed))
-        dlpi_look_fill(l, t->info.n_items, it);
-    if (DLPI_UNLIKELY(l->index[k] != it->index)) return; /* another order */
-    shard = dlpi_tokens_find(t, l->index[k + DLPI_LOOK_NEXT]);
-    if (t->files[shard].bytes == NULL) return;
-    at = t->files[shard].bytes + dlpi_tokens_at(t, shard, l->index[k + DLPI_LOOK_NEXT]);
-    for (uint64_t i = 0; i < bytes && i < DLPI_LOOK_BYTES; i += 64) DLPI_PREFETCH(at + i);
+    for (uint64_t next; (next = dlpi_item_ahead(it)) != UINT64_MAX;) {
+        const uint64_t shard = dlpi_tokens_find(t, next);
+        if (t->files[shard].bytes != NULL)
+            dlpi_mapped_touch(t->files[shard].bytes + dlpi_tokens_at(t, shard, next),
+                              dlpi_tokens_span(t));
+    }
 }
 
 /* Ask the system for the item that comes read_ahead items after this one, if it is not in memory,
@@ -36398,7 +36398,7 @@ DLPI_NOINLINE static void dlpi_tokens_shuffled_ahead(dlpi_tokens *t, const dlp_i
     if (cold > 0) dlpi_mapped_will_need(&t->files[shard], at, dlpi_tokens_span(t));
 }
 
-/* Prepare for items out of order: prefetch one that comes soon, and have the system read ahead. */
+/* Prepare for items out of order: prefetch those that come soon, and have the system read ahead. */
 static inline void dlpi_tokens_shuffled(dlpi_tokens *t, const dlp_item *it, dlpi_mapped *m) {
     /* one of 64 positions, whichever of them are this rank's */
     bool probe = it->position * UINT64_C(0x9e3779b97f4a7c15) >> 58 == 0;
@@ -37545,10 +37545,23 @@ static int dlpi_array_row(const dlpi_arrays *a, const dlpi_array *c, dlp_item *i
     return rc;
 }
 
+/* Ask the processor for the rows that come soon, which are out of order. */
+static inline void dlpi_arrays_touch(const dlpi_arrays *a, const dlp_item *it) {
+    for (uint64_t next; (next = dlpi_item_ahead(it)) != UINT64_MAX;)
+        for (uint32_t k = 0; k < a->n_columns; k++) {
+            const dlpi_array *c = &a->columns[k];
+            const dlpi_array_file *f = dlpi_array_find(c, next);
+            if (f->m.bytes != NULL)
+                dlpi_mapped_touch(f->m.bytes + f->data + (next - f->first) * c->row_bytes,
+                                  c->row_bytes);
+        }
+}
+
 /* The source's fetch callback: copy one row of each column. Returns 0 or a failure's code. */
 static int dlpi_arrays_fetch(void *user, dlp_item *it) {
     const dlpi_arrays *a = user;
     int rc = 0;
+    if (it->position != it->index) dlpi_arrays_touch(a, it);
     for (uint32_t k = 0; k < a->n_columns && rc == 0; k++)
         rc = dlpi_array_row(a, &a->columns[k], it);
     return rc;
@@ -38349,6 +38362,15 @@ static int dlpi_indexed_decode(void *user, void *state, dlp_item *item, const vo
     return x->how->item(x, f, state, item, bytes, n, from, to);
 }
 
+/* Ask the processor for the items that come soon. */
+static inline void dlpi_indexed_touch(const dlpi_indexed *x, const dlp_item *item) {
+    for (uint64_t next, from, to; (next = dlpi_item_ahead(item)) != UINT64_MAX;) {
+        const dlpi_indexed_file *f = dlpi_indexed_file_of(x, next);
+        if (dlpi_index_item(&f->index, f->m.size, next - f->first + x->d.skip, &from, &to))
+            dlpi_mapped_touch(f->m.bytes + from, to - from);
+    }
+}
+
 /* A dlp_dataset.fetch of files that are mapped: make an item of its bytes where they lie. Returns 0
    or a failure's code, said in the item's call. */
 static int dlpi_indexed_mapped(void *user, dlp_item *item) {
@@ -38361,8 +38383,8 @@ static int dlpi_indexed_mapped(void *user, dlp_item *item) {
     if ((rc = dlpi_mapped_check((dlpi_mapped *)(uintptr_t)&f->m, item)) != 0) return rc;
     if (!dlpi_index_item(&f->index, f->m.size, item->index - f->first + x->d.skip, &from, &to))
         return dlpi_indexed_unlike(f, item, from);
+    dlpi_indexed_touch(x, item);
     at = dlpi_indexed_from(x, from, to);
-    DLPI_PREFETCH(f->m.bytes + at); /* the splitter begins at the end */
     return x->how->item(x, f, w->state, item, f->m.bytes + at, to - at, from, to);
 }
 

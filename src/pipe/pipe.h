@@ -153,9 +153,10 @@ typedef struct dlpi_worker {
     dlp_item item;
     void *data[DLP_MAX_FIELDS];
     uint64_t length[DLP_MAX_FIELDS];
-    const char *bad_field; /* name of the field whose length is wrong, or NULL */
-    int returned;          /* value that the failed callback returned */
-    uint32_t passed;       /* rows of this run that have no item of its stage */
+    const char *bad_field;         /* name of the field whose length is wrong, or NULL */
+    int returned;                  /* value that the failed callback returned */
+    uint32_t passed;               /* rows of this run that have no item of its stage */
+    uint32_t ahead_row, ahead_end; /* rows of its unit that dlp_item_ahead tells next; 0: none */
     /* Callbacks see item and data, and may write over them. The library reads `index` and these: */
     dlp_item given;                /* what all items of the batch have in common */
     uint64_t position;             /* position of the batch's first row */

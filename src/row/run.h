@@ -436,6 +436,8 @@ DLPI_INLINE void dlpi_unit_plain(dlpi_worker *w, const dlpi_unit *t, int ask, dl
     const dlpi_ctl *ctl = w->p->ctl;
     const uint64_t runs = DLPI_RUNS_ROW(t->slot, 0); /* here: a callback may change all memory */
     uint32_t row = t->row, end = t->end;
+    w->ahead_row = row + 1;
+    w->ahead_end = end;
     while (row < end) {
         for (const uint32_t stop = ask == DLPI_ASK_RAGGED ? end : dlpi_unit_clear(w, row, end);
              row < stop; row++) {
@@ -449,6 +451,7 @@ DLPI_INLINE void dlpi_unit_plain(dlpi_worker *w, const dlpi_unit *t, int ask, dl
             dlpi_tally_add(n, row, what != DLPI_ROW_AGAIN ? what : dlpi_row_run(w, t, row));
         }
     }
+    w->ahead_end = 0;
     n->mask = dlpi_unit_mask(t->row, t->end) & ~(n->redo | n->later);
 }
 

@@ -15,6 +15,23 @@ static bool dlpi_epochs_over(const dlp_pipe *p, uint64_t epoch) {
     return epoch >= (uint64_t)(n == 0 ? 1 : n);
 }
 
+#define DLPI_AHEAD_ROWS 4u /* rows between the one that is fetched and one that is told, at most */
+
+/* The body of dlp_item_ahead. */
+static inline uint64_t dlpi_item_ahead(const dlp_item *item) {
+    dlpi_worker *w = item->call != NULL ? item->call->w : NULL;
+    uint64_t index;
+    uint32_t row;
+    if (w == NULL) return UINT64_MAX; /* a program fetches by itself */
+    row = w->ahead_row > item->row ? w->ahead_row : item->row + 1;
+    if (row >= w->ahead_end || row > item->row + DLPI_AHEAD_ROWS) return UINT64_MAX;
+    w->ahead_row = row + 1;
+    index = w->index[row] - w->st->scope.first;
+    return index < w->st->scope.n_items ? index : UINT64_MAX; /* of another dataset */
+}
+
+DLPDEF uint64_t dlp_item_ahead(const dlp_item *item) { return dlpi_item_ahead(item); }
+
 DLPDEF uint64_t dlp_item_random(const dlp_item *item, uint64_t salt) {
     uint64_t h = dlpi_hash_in(DLPI_DOMAIN_ITEM, item->seed, item->epoch);
     if (item->call != NULL) /* also by threads of the callback's own */

@@ -557,10 +557,23 @@ static int dlpi_array_row(const dlpi_arrays *a, const dlpi_array *c, dlp_item *i
     return rc;
 }
 
+/* Ask the processor for the rows that come soon, which are out of order. */
+static inline void dlpi_arrays_touch(const dlpi_arrays *a, const dlp_item *it) {
+    for (uint64_t next; (next = dlpi_item_ahead(it)) != UINT64_MAX;)
+        for (uint32_t k = 0; k < a->n_columns; k++) {
+            const dlpi_array *c = &a->columns[k];
+            const dlpi_array_file *f = dlpi_array_find(c, next);
+            if (f->m.bytes != NULL)
+                dlpi_mapped_touch(f->m.bytes + f->data + (next - f->first) * c->row_bytes,
+                                  c->row_bytes);
+        }
+}
+
 /* The source's fetch callback: copy one row of each column. Returns 0 or a failure's code. */
 static int dlpi_arrays_fetch(void *user, dlp_item *it) {
     const dlpi_arrays *a = user;
     int rc = 0;
+    if (it->position != it->index) dlpi_arrays_touch(a, it);
     for (uint32_t k = 0; k < a->n_columns && rc == 0; k++)
         rc = dlpi_array_row(a, &a->columns[k], it);
     return rc;

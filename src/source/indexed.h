@@ -340,6 +340,15 @@ static int dlpi_indexed_decode(void *user, void *state, dlp_item *item, const vo
     return x->how->item(x, f, state, item, bytes, n, from, to);
 }
 
+/* Ask the processor for the items that come soon. */
+static inline void dlpi_indexed_touch(const dlpi_indexed *x, const dlp_item *item) {
+    for (uint64_t next, from, to; (next = dlpi_item_ahead(item)) != UINT64_MAX;) {
+        const dlpi_indexed_file *f = dlpi_indexed_file_of(x, next);
+        if (dlpi_index_item(&f->index, f->m.size, next - f->first + x->d.skip, &from, &to))
+            dlpi_mapped_touch(f->m.bytes + from, to - from);
+    }
+}
+
 /* A dlp_dataset.fetch of files that are mapped: make an item of its bytes where they lie. Returns 0
    or a failure's code, said in the item's call. */
 static int dlpi_indexed_mapped(void *user, dlp_item *item) {
@@ -352,8 +361,8 @@ static int dlpi_indexed_mapped(void *user, dlp_item *item) {
     if ((rc = dlpi_mapped_check((dlpi_mapped *)(uintptr_t)&f->m, item)) != 0) return rc;
     if (!dlpi_index_item(&f->index, f->m.size, item->index - f->first + x->d.skip, &from, &to))
         return dlpi_indexed_unlike(f, item, from);
+    dlpi_indexed_touch(x, item);
     at = dlpi_indexed_from(x, from, to);
-    DLPI_PREFETCH(f->m.bytes + at); /* the splitter begins at the end */
     return x->how->item(x, f, w->state, item, f->m.bytes + at, to - at, from, to);
 }
 

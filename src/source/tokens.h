@@ -388,50 +388,15 @@ static inline uint64_t dlpi_tokens_span(const dlpi_tokens *t) {
     return t->item_step + (t->info.length + 1) * t->width - t->info.stride * t->width;
 }
 
-/* The next indices of a shuffled order, as this thread has computed them last. Nothing in it is of
-   one source: it follows from n, seed and epoch. */
-enum {
-    DLPI_LOOK_BLOCK = 64,
-    DLPI_LOOK_NEXT = 3,    /* the row that is prefetched is so many rows ahead of the copied one */
-    DLPI_LOOK_BYTES = 4096 /* bytes of it that are prefetched; the CPU goes on by itself */
-};
-
-typedef struct dlpi_look {          /* dataset indices computed ahead, for prefetches */
-    uint64_t n, seed, epoch, first; /* index[] has n positions, from `first` on; n 0: none */
-    uint64_t index[DLPI_LOOK_BLOCK + DLPI_LOOK_NEXT];
-} dlpi_look;
-
-static _Thread_local dlpi_look dlpi_tokens_look;
-
-/* Compute the indices around the item's position, for dlpi_tokens_touch. */
-DLPI_NOINLINE static void dlpi_look_fill(dlpi_look *l, uint64_t n, const dlp_item *it) {
-    uint64_t first = it->position / DLPI_LOOK_BLOCK * DLPI_LOOK_BLOCK;
-    uint64_t count = DLPI_LOOK_BLOCK + DLPI_LOOK_NEXT;
-    dlp_permutation order;
-    l->n = n;
-    l->seed = it->seed;
-    l->epoch = it->epoch;
-    l->first = first;
-    if (first >= n || dlp_permutation_init(&order, n, it->seed, it->epoch) != DLP_OK) return;
-    if (count > n - first) count = n - first;
-    dlp_permutation_block(&order, first, (uint32_t)count, l->index);
-    for (; count < DLPI_LOOK_BLOCK + DLPI_LOOK_NEXT; count++) l->index[count] = 0;
-}
-
-/* Prefetch a row that comes soon into the CPU's cache. Windows out of order lie where nobody
-   guesses them. Without this each waits for page tables and memory, a quarter of a row's cost. */
+/* Ask the processor for the rows that come soon. Windows out of order lie where nobody guesses
+   them. Without this each waits for page tables and memory, a quarter of a row's cost. */
 static inline void dlpi_tokens_touch(const dlpi_tokens *t, const dlp_item *it) {
-    dlpi_look *l = &dlpi_tokens_look;
-    uint64_t k = it->position % DLPI_LOOK_BLOCK, shard, bytes = dlpi_tokens_span(t);
-    const uint8_t *at;
-    if (DLPI_UNLIKELY(l->n != t->info.n_items || l->first != it->position - k ||
-                      l->epoch != it->epoch || l->seed != it->seed))
-        dlpi_look_fill(l, t->info.n_items, it);
-    if (DLPI_UNLIKELY(l->index[k] != it->index)) return; /* another order */
-    shard = dlpi_tokens_find(t, l->index[k + DLPI_LOOK_NEXT]);
-    if (t->files[shard].bytes == NULL) return;
-    at = t->files[shard].bytes + dlpi_tokens_at(t, shard, l->index[k + DLPI_LOOK_NEXT]);
-    for (uint64_t i = 0; i < bytes && i < DLPI_LOOK_BYTES; i += 64) DLPI_PREFETCH(at + i);
+    for (uint64_t next; (next = dlpi_item_ahead(it)) != UINT64_MAX;) {
+        const uint64_t shard = dlpi_tokens_find(t, next);
+        if (t->files[shard].bytes != NULL)
+            dlpi_mapped_touch(t->files[shard].bytes + dlpi_tokens_at(t, shard, next),
+                              dlpi_tokens_span(t));
+    }
 }
 
 /* Ask the system for the item that comes read_ahead items after this one, if it is not in memory,
@@ -456,7 +421,7 @@ DLPI_NOINLINE static void dlpi_tokens_shuffled_ahead(dlpi_tokens *t, const dlp_i
     if (cold > 0) dlpi_mapped_will_need(&t->files[shard], at, dlpi_tokens_span(t));
 }
 
-/* Prepare for items out of order: prefetch one that comes soon, and have the system read ahead. */
+/* Prepare for items out of order: prefetch those that come soon, and have the system read ahead. */
 static inline void dlpi_tokens_shuffled(dlpi_tokens *t, const dlp_item *it, dlpi_mapped *m) {
     /* one of 64 positions, whichever of them are this rank's */
     bool probe = it->position * UINT64_C(0x9e3779b97f4a7c15) >> 58 == 0;
