@@ -50589,6 +50589,7 @@ DLPDEF int dlp_pipe_write_graph(const dlp_plan *plan, const char *path, dlp_erro
            header has other structs than the library does not link, or does not begin. Ready sources
            with states or requests of their own can be branches in front of makers, and later
            fetches there: each worker has a state of each source, and takes the inputs of any.
+           dlp_item_ahead tells a fetch which items its worker fetches soon.
 
    >>licence    MIT
    MIT License. Copyright (c) 2026 the dlpipe authors.
