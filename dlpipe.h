@@ -1167,11 +1167,13 @@ typedef struct dlp_item {
 DLPDEF uint64_t dlp_item_random(const dlp_item *item, uint64_t salt);
 
 /* Return the index of an item that this worker fetches soon, or UINT64_MAX: none is known. Each
-   item is told once. So call it until it returns UINT64_MAX, and ask for the memory of each item,
-   by a prefetch or by madvise. Then its data come while others are copied. Nobody else knows the
-   next items of a shuffled order.
+   item is told once. Call it until it returns UINT64_MAX. Ask for the memory of each item, by a
+   prefetch or by madvise. Then its data come while others are copied. Nobody else knows the next
+   items of a shuffled order.
+
      for (uint64_t next; (next = dlp_item_ahead(item)) != UINT64_MAX;)
          __builtin_prefetch(&rows[next]); // and each 64 bytes from there on
+
    item: of the running call of a fetch, in the thread of the call. Nothing is told in an async
    fetch, before makers, and in batches of one row. Does not wait. */
 DLPDEF uint64_t dlp_item_ahead(const dlp_item *item);
