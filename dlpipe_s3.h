@@ -14245,12 +14245,16 @@ static void dlpi_s3_worker_exit(void *user, int worker, void *state) {
     dlpi_s3_worker_free(w);
 }
 
-/* True if state was made by dlpi_s3_worker_init, as the stage of the call tells. If no pipe calls,
-   any state but NULL is believed. */
+/* True if state was made by dlpi_s3_worker_init, as the worker's seat or its stage tells. If no pipe
+   calls, any state but NULL is believed. */
 DLPI_COLD
 static bool dlpi_s3_is_worker(const dlp_call *call, const void *state) {
     const dlpi_worker *dw = call != NULL ? call->w : NULL; /* NULL: no pipe calls */
-    return state != NULL && (dw == NULL || dw->st->w.worker_init == dlpi_s3_worker_init);
+    const dlp_workers_desc *calls = dw != NULL && dw->seat != NULL ? dw->seat->calls
+                                    : dw != NULL                   ? &dw->st->w
+                                                                   : NULL;
+    return state != NULL &&
+           (dw == NULL || (calls != NULL && calls->worker_init == dlpi_s3_worker_init));
 }
 
 /* Return the worker state of an item, or NULL if it is none of this source. */

@@ -1,7 +1,7 @@
 #pragma once
 /* tests: system/core/pipe_badinput, system/stages/join_hostile */
 #include "cells/cells.h"
-#include "flight/in_flight.h"
+#include "flight/records.h"
 #include "inputs/add.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-dataset    WHAT STAGES TAKE OF DATASETS: FIELDS, AND THE DESC OF WHAT FETCHES */

@@ -3,7 +3,7 @@
 /* tests: system/stages/expand, system/stages/pack, system/stages/stacks, system/stages/cell_ends */
 #include "api/expand.h"
 #include "cells/marks.h"
-#include "flight/in_flight.h"
+#include "flight/records.h"
 #include "inputs/states.h"
 /* ---- items that workers make in the cells of inputs: the records that makers share ---- */
 
@@ -564,13 +564,13 @@ static int dlpi_read_took(dlpi_worker *w, const dlpi_attempt *a) {
    DLP_SKIP or a failure's code. */
 static int dlpi_input_fetch(dlpi_worker *w, const dlpi_expand *x, uint32_t c, dlp_item *in,
                             const dlp_item *given, uint8_t *to, dlpi_item_arrays *by) {
-    const dlpi_in_flight *reads = w->self;
+    const dlpi_attempt *made = dlpi_input_answer(w);
     const dlpi_level *l = x->level;
     int rc = 0;
-    if (reads != NULL) {
-        rc = dlpi_read_took(w, reads->made);
+    if (made != NULL) {
+        rc = dlpi_read_took(w, made);
         dlpi_input_point(in, to, l, by, false);
-        memcpy(by->length, reads->made->fields.length, sizeof by->length);
+        memcpy(by->length, made->fields.length, sizeof by->length);
     } else if (x->found.arrivals != NULL) {
         dlpi_input_point(in, to, l, by, false);
         dlpi_arrived_copy(w->p, x, c, to);

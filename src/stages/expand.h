@@ -114,7 +114,7 @@ DLPI_COLD static void dlpi_expand_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_expand *x = st->self;
     dlpi_found_live(p, st);
     x->plain = dlpi_expand_plain(p, x);
-    dlpi_reads_live(p, st->self, &p->workers[st->first_worker], st->n_workers);
+    dlpi_reads_live(p, st, st->self);
 }
 
 static int dlpi_expand_load(dlpi_worker *w, uint32_t c) {
