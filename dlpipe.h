@@ -24201,6 +24201,7 @@ typedef struct dlpi_step {
     dlp_item_fn call;                              /* a map's callback */
     void *user;
     uint32_t first, n; /* it sees n fields of its level, from field `first` on */
+    uint32_t seat;     /* 1 + number of the seat whose state it sees; 0: that of the first fetch */
     const dlpi_table_row *row;
 } dlpi_step;
 
@@ -24225,6 +24226,32 @@ typedef struct dlpi_level {
     const dlpi_table_row *row, *fetch_row; /* of the maker; of that fetch */
 } dlpi_level;
 
+/* A seat that each worker of a stage has: of one source, or of several that are called alike. */
+typedef struct dlpi_seating {
+    const dlp_workers_desc *calls; /* its worker_init and worker_exit; NULL: those of joined rows */
+    const dlpi_found *by;          /* the first of its sources */
+    const dlpi_table_row *row;     /* the row of the table that is named if worker_init fails */
+    uint32_t n_workers;            /* workers that the rows of its sources ask for, together */
+    uint32_t in_flight;            /* requests of each worker; 0: the sources make none */
+    uint32_t first, end;           /* cells of its sources; none: it is of a later fetch */
+} dlpi_seating;
+
+#define DLPI_LATER 2u /* later fetches of a list by sources with a worker_state, at most */
+#define DLPI_SEATS (DLPI_BRANCHES * (1 + DLPI_LATER) + 1) /* of a worker, at most */
+
+typedef struct dlpi_seatings { /* all seats of a worker */
+    uint8_t *memory; /* [workers][dlpi_seats_bytes]; NULL: there is one seat, without requests */
+    uint32_t n;
+    dlpi_seating at[DLPI_SEATS];
+} dlpi_seatings;
+
+/* A later fetch by a source with a worker_state: a step of a level, with a seat of its own. */
+typedef struct dlpi_later {
+    dlp_workers_desc calls; /* worker_init, worker_exit and tell of the source */
+    uint32_t level, step;
+    const dlpi_table_row *row;
+} dlpi_later;
+
 typedef struct dlpi_expand { /* the record of a source whose workers make items of inputs */
     dlpi_found found;        /* first: the stage's self is one, too (dlpi_found_of) */
     bool cached;             /* workers ask the cache for the items of an input first */
@@ -24245,7 +24272,10 @@ typedef struct dlpi_expand { /* the record of a source whose workers make items 
     uint64_t one_bytes;    /* bytes of all items that an input may have */
     dlpi_stage_ops copies; /* ops of the fetch stage: it copies runs of rows at once */
     dlp_async async;       /* reads several inputs at once: reads.h; submit NULL: fetch reads one */
-    uint8_t *reads;  /* [workers] a dlpi_in_flight each, with its attempts; NULL: no requests */
+    dlpi_seatings seats;   /* not in a branch */
+    dlp_workers_desc calls; /* callbacks of the first seat, if there are several */
+    dlpi_later later[DLPI_LATER];
+    uint32_t n_later;
     uint8_t *rooms;  /* [workers] rooms; NULL: there are none */
     uint64_t at;     /* of a branch: bytes from the first cell to the branch's first cell */
     uint64_t stride; /* of a branch: bytes from cell to cell; 0: the stride of the area */
@@ -24679,7 +24709,10 @@ static inline int dlpi_step_keep(dlpi_worker *w, const dlpi_step *k, const dlp_i
 static inline int dlpi_step_go(dlpi_worker *w, const dlpi_step *k, const dlp_item *it) {
     dlp_item seen;
     if (k->keep != NULL) return dlpi_step_keep(w, k, it);
-    return seen = *it, k->call(k->user, &seen);
+    seen = *it;
+    if (DLPI_UNLIKELY(k->seat != 0) && w->seat != NULL)
+        seen.worker_state = dlpi_seats(w)[k->seat - 1].state;
+    return k->call(k->user, &seen);
 }
 
 /* Call all filters and maps of a level, which has some, for the item that lies at `to`. it: the
@@ -24821,16 +24854,6 @@ static dlp_item dlpi_input_given(dlpi_worker *w, const dlpi_expand *x, const dlp
    attempt in each worker. It waits if another attempt must be out alone, and loads its cell when it
    is sent. */
 
-/* A seat that each worker of a stage has: of one source, or of several that are called alike. */
-typedef struct dlpi_seating {
-    const dlp_workers_desc *calls; /* its worker_init and worker_exit; NULL: those of joined rows */
-    const dlpi_found *by;          /* the first of its sources */
-    const dlpi_table_row *row;     /* the row of the table that is named if worker_init fails */
-    uint32_t n_workers;            /* workers that the rows of its sources ask for, together */
-    uint32_t in_flight;            /* requests of each worker; 0: the sources make none */
-    uint32_t first, end;           /* cells of its sources */
-} dlpi_seating;
-
 /* Return the source of the input in cell c, which is a cell of the seat. */
 static const dlpi_expand *dlpi_reads_by(const dlpi_worker *w, uint32_t c) {
     const dlpi_found *f = dlpi_in_flight_of(w)->by;
@@ -24844,11 +24867,12 @@ static inline uint32_t dlpi_reads_most(uint32_t in_flight) {
     return in_flight > 0 ? 2 * in_flight : 1;
 }
 
-/* Return the bytes of the n seats of a worker, with their attempts. */
-static uint64_t dlpi_seats_bytes(const dlpi_seating *of, uint32_t n) {
-    uint64_t bytes = n > 1 ? n * sizeof(dlpi_seat) : 0;
-    for (uint32_t k = 0; k < n; k++)
-        if (n > 1 || of[k].in_flight > 0)
+/* Return the bytes of the seats of a worker, with their attempts. */
+static uint64_t dlpi_seats_bytes(const dlpi_seatings *s) {
+    const dlpi_seating *of = s->at;
+    uint64_t bytes = s->n > 1 ? s->n * sizeof(dlpi_seat) : 0;
+    for (uint32_t k = 0; k < s->n; k++)
+        if (s->n > 1 || of[k].in_flight > 0)
             bytes +=
                 sizeof(dlpi_in_flight) + dlpi_reads_most(of[k].in_flight) * sizeof(dlpi_attempt);
     return bytes;
@@ -24951,10 +24975,13 @@ static const dlpi_unit_ops dlpi_cells_units = {
    turn it is. Returns false if the worker may sleep. */
 static bool dlpi_seats_step(dlpi_worker *w) {
     dlpi_seat *seats = dlpi_seats(w);
+    uint32_t read = 0; /* seats with cells */
     bool moved = false;
     for (uint32_t k = 0; k < seats->n; k++) {
+        if (seats[k].first == seats[k].end) continue;
         dlpi_seat_take(w, k);
         moved |= dlpi_in_flight_poll(w);
+        read++;
     }
     if (moved) return true;
     if (w->input_untold > 0) dlpi_input_wake(w);
@@ -24964,7 +24991,8 @@ static bool dlpi_seats_step(dlpi_worker *w) {
         dlpi_seat_take(w, seats->turn);
         in = w->self;
         if (in->async == NULL || in->broken || !dlpi_in_flight_waits(in)) continue;
-        if (dlpi_in_flight_reap(w, DLPI_REAP_ROOM_MS) == 0 && in->n_out == 0) dlpi_sleep(1000000);
+        const int ms = read == 1 ? dlpi_in_flight_patience(w) : DLPI_REAP_ROOM_MS;
+        if (dlpi_in_flight_reap(w, ms) == 0 && in->n_out == 0) dlpi_sleep(1000000);
         dlpi_in_flight_ends(w);
         return true;
     }
@@ -25035,52 +25063,93 @@ static dlpi_in_flight *dlpi_seat_set(dlpi_worker *w, const dlpi_seating *of, uin
     return first->next = in;
 }
 
-/* Give each worker of the stage its n seats. If there is one, the worker is the seat. memory:
-   [workers][dlpi_seats_bytes]; NULL: one seat without requests. */
-static void dlpi_seats_live(dlp_pipe *p, const dlpi_stage *st, uint8_t *memory,
-                            const dlpi_seating *of, uint32_t n) {
-    for (int i = 0; i < st->n_workers && memory != NULL; i++) {
+/* Give each worker of the stage its seats. If there is one, the worker is the seat. */
+static void dlpi_seats_live(dlp_pipe *p, const dlpi_stage *st, const dlpi_seatings *s) {
+    for (int i = 0; i < st->n_workers && s->memory != NULL; i++) {
         dlpi_worker *w = &p->workers[st->first_worker + i];
-        uint8_t *at = memory + (uint64_t)i * dlpi_seats_bytes(of, n);
+        uint8_t *at = s->memory + (uint64_t)i * dlpi_seats_bytes(s);
         dlpi_seat *seats = (dlpi_seat *)(void *)at;
         w->at_once = st->in_flight > 0 ? dlpi_input_blame(p, st, (uint32_t)i) : NULL;
-        if (n > 1) at += n * sizeof *seats;
-        for (uint32_t k = 0; k < n; k++) {
-            void *self = dlpi_seat_set(w, &of[k], &at, k > 0 ? w->self : NULL);
+        if (s->n > 1) at += s->n * sizeof *seats;
+        for (uint32_t k = 0; k < s->n; k++) {
+            const dlpi_seating *of = &s->at[k];
+            void *self = dlpi_seat_set(w, of, &at, k > 0 ? w->self : NULL);
             if (k == 0) w->self = self;
-            if (n == 1) break;
+            if (s->n == 1) break;
             seats[k] = (dlpi_seat){.self = self,
-                                   .calls = of[k].calls,
-                                   .row = of[k].row,
+                                   .calls = of->calls,
+                                   .row = of->row,
                                    .number = k,
-                                   .n = n,
-                                   .first = of[k].first,
-                                   .end = of[k].end,
-                                   .at = of[k].first};
+                                   .n = s->n,
+                                   .first = of->first,
+                                   .end = of->end,
+                                   .at = of->first};
         }
-        if (n > 1) w->seat = seats;
+        if (s->n > 1) w->seat = seats;
     }
 }
 
-/* Return the seat of a stage with one source, x. */
-static dlpi_seating dlpi_seat_alone(const dlpi_expand *x) {
-    return (dlpi_seating){.by = &x->found, .in_flight = x->found.in_flight};
+/* Give each worker of the stage its seats, if its source x reads inputs by requests, or if x has
+   later fetches with seats. */
+static void dlpi_reads_live(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x) {
+    x->seats.at[0].end = x->found.n_cells;
+    dlpi_seats_live(p, st, &x->seats);
 }
 
-/* Give each worker of the stage its attempts, if its source x reads inputs by requests. */
-static void dlpi_reads_live(dlp_pipe *p, const dlpi_stage *st, const dlpi_expand *x) {
-    const dlpi_seating of = dlpi_seat_alone(x);
-    dlpi_seats_live(p, st, x->reads, &of, 1);
+/* Describe the heap memory of the workers' seats. at: offset of `s` in the self of the stage. */
+static dlpi_block dlpi_seats_block(const dlpi_seatings *s, const dlpi_stage *st, size_t at) {
+    return (dlpi_block){at + offsetof(dlpi_seatings, memory),
+                        dlpi_times((uint64_t)st->n_workers, dlpi_seats_bytes(s))};
+}
+
+/* tell of a stage with several seats: call that of each seat until one writes text into buf.
+   Returns the bytes of text, 0 if none, or negative. */
+static int dlpi_seats_tell(void *user, char *buf, size_t size) {
+    const dlpi_seatings *s = user;
+    int n = 0;
+    for (uint32_t k = 0; k < s->n && n <= 0; k++) {
+        const dlp_workers_desc *d = s->at[k].calls;
+        if (d != NULL && d->tell != NULL) n = d->tell(d->worker_user, buf, size);
+    }
+    return n;
+}
+
+/* If there are several seats, let each call its own callbacks, and not those of the stage. */
+static void dlpi_seats_call(dlpi_seatings *s, dlp_workers_desc *w) {
+    if (s->n < 2) return;
+    w->worker_init = NULL;
+    w->worker_exit = NULL;
+    w->tell = dlpi_seats_tell;
+    w->worker_user = s;
+}
+
+/* True if workers of the two descs call the same callbacks as they begin and end. */
+static bool dlpi_called_alike(const dlp_workers_desc *a, const dlp_workers_desc *b) {
+    return a->worker_init == b->worker_init && a->worker_exit == b->worker_exit &&
+           a->worker_user == b->worker_user && a->tell == b->tell;
+}
+
+/* Give the later fetches of x seats among those of its stage: one that is called alike and makes no
+   requests, or a new one. */
+static void dlpi_seats_later(dlpi_seatings *s, dlpi_expand *x) {
+    for (uint32_t i = 0; i < x->n_later; i++) {
+        const dlpi_later *l = &x->later[i];
+        uint32_t k = 0;
+        while (k < s->n &&
+               (s->at[k].in_flight > 0 || !dlpi_called_alike(s->at[k].calls, &l->calls)))
+            k++;
+        if (k == s->n) s->at[s->n++] = (dlpi_seating){.calls = &l->calls, .row = l->row};
+        s->at[k].by = s->at[k].by != NULL ? s->at[k].by : &x->found;
+        x->level[l->level].steps[l->step].seat = k + 1;
+    }
 }
 
 /* Describe in `out` the heap memory of a stage that makes items in cells, for allocating and
    freeing it. Returns the number of blocks. */
 DLPI_COLD static int dlpi_input_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_expand *x = st->self;
-    const dlpi_seating of = dlpi_seat_alone(x);
     int n = dlpi_found_blocks(p, st, out);
-    out[n++] = (dlpi_block){offsetof(dlpi_expand, reads),
-                            dlpi_times((uint64_t)st->n_workers, dlpi_seats_bytes(&of, 1))};
+    out[n++] = dlpi_seats_block(&x->seats, st, offsetof(dlpi_expand, seats));
     out[n++] = dlpi_rooms_block(st);
     out[n] = (dlpi_block){offsetof(dlpi_expand, firsts), dlpi_input_firsts_bytes(x)};
     return n + 1;
@@ -25577,9 +25646,7 @@ typedef struct dlpi_branches {
     uint64_t weights_hash; /* hash of a mix's weights, for states; 0: a zip */
     dlpi_branches_stream *streams; /* [cursors.n] */
     dlpi_stage_ops copies;         /* ops of the fetch stage: it copies runs of rows at once */
-    uint8_t *reads; /* [workers] their seats: dlpi_seats_live; NULL: one, no requests */
-    uint32_t n_seats;
-    dlpi_seating seats[DLPI_BRANCHES + 1]; /* of branches, then of rows behind them */
+    dlpi_seatings seats;           /* those of rows behind the branches come last */
     dlpi_branch at[DLPI_BRANCHES];
 } dlpi_branches;
 
@@ -25817,7 +25884,7 @@ DLPI_COLD static int dlpi_branch_check(dlp_pipe *p, const dlpi_stage *st, dlpi_b
     dlpi_stage one = *st;
     int rc;
     one.self = x;
-    one.w.num_workers = (int32_t)j->seats[b->seat].n_workers;
+    one.w.num_workers = (int32_t)j->seats.at[b->seat].n_workers;
     dlpi_copy_text(one.name, sizeof one.name, b->name);
     if ((rc = dlpi_input_sizes(p, &one, x, b->made)) != DLP_OK) return rc;
     if (j->period > 0) rows = dlpi_mix_most(j->schedule, j->period, k, rows);
@@ -25879,7 +25946,7 @@ static int dlpi_branch_blocks(const dlpi_branches *j, size_t base, uint32_t k, d
 /* Number the cells of all branches from cell n on, those of a seat side by side. Returns one more
    than the last. */
 static uint64_t dlpi_branches_number(dlpi_branches *j, uint64_t n) {
-    for (uint32_t seat = 0; seat < j->n_seats; seat++) {
+    for (uint32_t seat = 0; seat < j->seats.n; seat++) {
         const uint64_t first = n;
         for (uint32_t k = 0; k < j->n; k++) {
             dlpi_found *f = &j->at[k].x.found;
@@ -25888,17 +25955,10 @@ static uint64_t dlpi_branches_number(dlpi_branches *j, uint64_t n) {
             n += f->n_cells;
         }
         if (n == first) continue; /* that of joined rows */
-        j->seats[seat].first = (uint32_t)first;
-        j->seats[seat].end = (uint32_t)n;
+        j->seats.at[seat].first = (uint32_t)first;
+        j->seats.at[seat].end = (uint32_t)n;
     }
     return n;
-}
-
-/* Describe the heap memory of the workers' seats. base: offset of j in the self of its stage. */
-static dlpi_block dlpi_branches_seats(const dlpi_branches *j, const dlpi_stage *st, size_t base) {
-    return (dlpi_block){
-        base + offsetof(dlpi_branches, reads),
-        dlpi_times((uint64_t)st->n_workers, dlpi_seats_bytes(j->seats, j->n_seats))};
 }
 
 /* Add all that the order of the branches follows from to the state's hash of parameters. A state
@@ -30514,9 +30574,10 @@ static int dlpi_expand_load(dlpi_worker *w, uint32_t c) {
 /* True if dlpi_expand_many can make the items of the inputs of x. */
 DLPI_COLD static bool dlpi_expand_plain(const dlp_pipe *p, const dlpi_expand *x) {
     return !DLPI_DEBUG && p->source_stage->w.deadline_ms == 0 && x->input.fetch != NULL &&
-           x->found.plan.rule == DLPI_LIST_ONCE && x->part.load == NULL && x->reads == NULL &&
-           x->found.arrivals == NULL && x->found.joins == NULL && !x->cached && !x->has_rooms &&
-           x->n_levels <= 2 && (x->n_levels == 1 || x->level[1].n_steps == 0);
+           x->found.plan.rule == DLPI_LIST_ONCE && x->part.load == NULL &&
+           x->found.in_flight == 0 && x->found.arrivals == NULL && x->found.joins == NULL &&
+           !x->cached && !x->has_rooms && x->n_levels <= 2 &&
+           (x->n_levels == 1 || x->level[1].n_steps == 0);
 }
 
 static int dlpi_expand_one(dlpi_worker *w DLPI_UNREAD, uint32_t c DLPI_UNREAD, void *by) {
@@ -30618,16 +30679,6 @@ static const dlpi_stage_ops dlpi_expand_ops = {
 
 static int dlpi_branches_load(dlpi_worker *w, uint32_t c) {
     return dlpi_branch_load(w, w->p->source_stage->self, c);
-}
-
-/* tell of a stage with several seats: call that of each branch until one writes text into buf.
-   Returns the bytes of text, 0 if none, or negative. */
-static int dlpi_branches_tell(void *user, char *buf, size_t size) {
-    const dlpi_branches *j = user;
-    int n = 0;
-    for (uint32_t k = 0; k < j->n && n <= 0; k++)
-        if (j->at[k].w.tell != NULL) n = j->at[k].w.tell(j->at[k].w.worker_user, buf, size);
-    return n;
 }
 
 /* What the copy of a joined row finds behind the address in its item's `part`. */
@@ -30780,7 +30831,7 @@ DLPI_COLD static int dlpi_branches_blocks(const dlp_pipe *p, const dlpi_stage *s
     out[n++] = (dlpi_block){offsetof(dlpi_branches, schedule), j->period * sizeof *j->schedule};
     out[n++] =
         (dlpi_block){offsetof(dlpi_branches, streams), dlpi_times(streams, sizeof *j->streams)};
-    out[n++] = dlpi_branches_seats(j, st, 0);
+    out[n++] = dlpi_seats_block(&j->seats, st, offsetof(dlpi_branches, seats));
     for (uint32_t k = 0; k < DLPI_BRANCHES; k++) n += dlpi_branch_blocks(j, 0, k, out + n);
     return n;
 }
@@ -30793,7 +30844,7 @@ DLPI_COLD static void dlpi_branches_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_found_live(p, st);
     memset(q->spread, 0, sizeof *q->spread);
     q->free = DLPI_FOUND_NONE;
-    dlpi_seats_live(p, st, j->reads, j->seats, j->n_seats);
+    dlpi_seats_live(p, st, &j->seats);
     for (uint32_t k = 0; k < j->n; k++) {
         dlpi_found *f = &j->at[k].x.found;
         dlpi_branch_frees(q, f, q->streams + (size_t)(k + 1) * q->cursors.n);
@@ -30955,7 +31006,7 @@ DLPI_COLD static int dlpi_joined_check(dlp_pipe *p, dlpi_stage *st) {
     }
     cells = dlpi_branches_number(&x->j, q->n_cells);
     x->all_cells = (uint32_t)cells;
-    x->j.seats[x->j.n_seats - 1].end = (uint32_t)(x->j.n_seats > 1 ? q->n_cells : cells);
+    x->j.seats.at[x->j.seats.n - 1].end = (uint32_t)(x->j.seats.n > 1 ? q->n_cells : cells);
     return dlpi_within(p, st->name, "queue.capacity", (int64_t)cells, 0, DLPI_FOUND_CELLS,
                        "2^22 cells at most in all branches and the rows behind them");
 }
@@ -31019,7 +31070,7 @@ DLPI_COLD static int dlpi_joined_blocks(const dlp_pipe *p, const dlpi_stage *st,
         (dlpi_block){at + offsetof(dlpi_joined, after), dlpi_times(streams, sizeof *x->after)};
     out[n++] =
         (dlpi_block){at + offsetof(dlpi_joined, kept), dlpi_times(x->all_cells, sizeof *x->kept)};
-    out[n++] = dlpi_branches_seats(&x->j, st, at + offsetof(dlpi_joined, j));
+    out[n++] = dlpi_seats_block(&x->j.seats, st, at + offsetof(dlpi_joined, j.seats));
     for (uint32_t k = 0; k < DLPI_BRANCHES; k++)
         n += dlpi_branch_blocks(&x->j, at + offsetof(dlpi_joined, j), k, out + n);
     return n;
@@ -31031,7 +31082,7 @@ static void dlpi_joined_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_joined *x = dlpi_joined_of(st);
     dlpi_found *q = st->self;
     x->inner->live(p, st);
-    dlpi_seats_live(p, st, x->j.reads, x->j.seats, x->j.n_seats);
+    dlpi_seats_live(p, st, &x->j.seats);
     memset(q->spread, 0, sizeof *q->spread);
     x->j.found.streams = q->streams + q->cursors.n;
     for (uint32_t k = 0; k < x->j.n; k++)
@@ -47715,6 +47766,8 @@ typedef struct dlpi_makers {
     dlp_dataset input;  /* dataset of the inputs, with all fields of the first level */
     uint32_t n_fetched; /* fields of the first level that fetch writes; maps write the others */
     bool reads;         /* an asynchronous source reads the inputs */
+    dlpi_later later[DLPI_LATER];
+    uint32_t n_later; /* later fetches by sources with a worker_state */
 } dlpi_makers;
 
 /* Add the id of a row to the fingerprint. One id alone is the id of the stage. */
@@ -47812,6 +47865,59 @@ static int dlpi_makers_load(dlpi_table *t, const dlp_node *node, dlpi_makers *m)
     return dlpi_load_desc(t, node, &m->part);
 }
 
+/* Check a later fetch row, whose items are ds: what it needs to be a step, which reads one item
+   after the other. Returns 0 or a DLP_ERR code. */
+DLPI_COLD
+static int dlpi_later_check(dlpi_table *t, const dlp_node *node, const dlpi_makers *m,
+                            const dlp_dataset *ds) {
+    if (node->fetch.async != NULL || node->fetch.in_flight > 0)
+        return dlpi_node_bad(t, node,
+                             "is a second fetch before makers; give it a fetch callback or a "
+                             "source, no async or in_flight, and more num_workers");
+    if (node->fetch.source == NULL) return DLP_OK;
+    if (m->load != NULL)
+        return dlpi_node_bad(t, node,
+                             "fetches out of parts, whose items have no numbers; give it a fetch "
+                             "callback, and no source");
+    if (ds->fetch == NULL || ds->open_end || dlpi_reader_of(ds) != NULL)
+        return dlpi_node_bad(
+            t, node,
+            "is a second fetch before makers, whose source only makes requests, or "
+            "is a stream; write this row above the others");
+    if (t->n_items != 0 && ds->n_items != t->n_items)
+        return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "fetch.source",
+                           "the source has %" PRIu64 " items, must have %" PRIu64
+                           ", as the list \"%s\"",
+                           ds->n_items, t->n_items, t->list->name);
+    if (m->n_later == DLPI_LATER)
+        return dlpi_node_bad(t, node, "is the fourth fetch by a source; a list has three at most");
+    return DLP_OK;
+}
+
+/* Note in *m the seat of a later fetch row, which is the last step, if the row's source has a
+   worker_init. Returns 0 or a DLP_ERR code. */
+DLPI_COLD
+static int dlpi_later_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
+    const dlp_source *source = node->fetch.source;
+    dlpi_later *l = &m->later[m->n_later];
+    if (source == NULL) return DLP_OK;
+    dlpi_makers_id(m, source->id);
+    if (source->fetch.dataset->warning != NULL)
+        dlpi_warn(t->p, "%s", source->fetch.dataset->warning);
+    if (source->fetch.fetcher != DLP_FETCH_SEQUENTIAL)
+        dlpi_warn(t->p,
+                  "\"%s\" is a second fetch before makers, and reads one item after the other in "
+                  "each worker; set num_workers to the reads that are to be under way",
+                  node->name);
+    if (source->fetch.workers.worker_init == NULL) return DLP_OK;
+    l->calls = node->workers;
+    l->level = m->n_levels - 1;
+    l->step = m->level[l->level].n_steps - 1;
+    l->row = dlpi_row_named(t->p, node->name);
+    m->n_later++;
+    return dlpi_fetch_workers(t, node, source, &l->calls);
+}
+
 /* Take a fetch row into *m: the first fetch, one of the items of parts, or one of more fields,
    which is a step. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
@@ -47841,16 +47947,15 @@ static int dlpi_makers_fetch(dlpi_table *t, const dlp_node *node, dlpi_makers *m
         m->f = f;
         m->input = ds;
         m->n_fetched = ds.n_fields;
-    } else if (node->fetch.source != NULL || f.fetcher != DLP_FETCH_SEQUENTIAL) {
-        return dlpi_node_bad(t, node,
-                             "is a second fetch before makers; give it a fetch callback, and no "
-                             "source, async or in_flight");
+    } else if ((rc = dlpi_later_check(t, node, m, &ds)) != DLP_OK) {
+        return rc;
     }
     rc = dlpi_makers_widen(t, node, m, ds.fields, ds.n_fields);
     if (rc != DLP_OK || m->fetch == node) return rc;
     m->input.writes_all_bytes = 0;
-    return dlpi_makers_step(t, node, m,
-                            (dlpi_step){.call = ds.fetch, .user = ds.user, .first = first});
+    rc = dlpi_makers_step(t, node, m,
+                          (dlpi_step){.call = ds.fetch, .user = ds.user, .first = first});
+    return rc != DLP_OK ? rc : dlpi_later_take(t, node, m);
 }
 
 /* Take a map in which fields end: it is the last step of its level, and the next level has the
@@ -48166,6 +48271,8 @@ static uint32_t dlpi_makers_give(const dlpi_makers *m, dlpi_expand *x, dlp_field
     x->n_fetched = m->n_fetched;
     x->found.d.manifest_id = m->id;
     memcpy(x->level, m->level, sizeof x->level);
+    memcpy(x->later, m->later, sizeof x->later);
+    x->n_later = m->n_later;
     for (uint32_t i = 1; i < m->n_levels; i++) {
         if (m->level[i - 1].ends == 0)
             x->found.plan.shuffle_items = m->level[i - 1].maker.shuffle_items != 0;
@@ -48225,6 +48332,8 @@ static int dlpi_async_take(dlp_pipe *p, dlpi_stage *st, const dlp_async *async,
     x->found.in_flight = in_flight;
     st->in_flight = (int32_t)in_flight;
     x->n_read = 1;
+    x->seats.n = 1;
+    x->seats.at[0] = (dlpi_seating){.by = &x->found, .in_flight = in_flight};
     return DLP_OK;
 }
 
@@ -48237,6 +48346,21 @@ static int dlpi_makers_reads(dlpi_table *t, dlpi_makers *m, dlpi_stage *st) {
     f->in_flight = 0;
     if (m->input.fetch == NULL) m->input.fetch = dlpi_no_input; /* nobody calls it */
     return rc;
+}
+
+/* Give the later fetches of a stage seats beside that of its first fetch. */
+DLPI_COLD
+static void dlpi_makers_sit(dlpi_stage *st) {
+    dlpi_expand *x = st->self;
+    if (x->n_later == 0) return;
+    x->calls = st->w;
+    x->seats.n = 1;
+    x->seats.at[0] = (dlpi_seating){.calls = &x->calls,
+                                    .by = &x->found,
+                                    .row = x->row != NULL ? x->row : x->load,
+                                    .in_flight = x->found.in_flight};
+    dlpi_seats_later(&x->seats, x);
+    dlpi_seats_call(&x->seats, &st->w);
 }
 
 /* Check that a row that makes items stands behind the first fetch, a load, a push, or (an expand)
@@ -48266,6 +48390,7 @@ static int dlpi_node_makes_add(dlpi_table *t, const dlp_node *node) {
     dlpi_makers_arrive(t, &m, st->self);
     if ((rc = dlpi_makers_levels(t, &m, st)) != DLP_OK) return rc;
     if (m.reads && (rc = dlpi_makers_reads(t, &m, st)) != DLP_OK) return rc;
+    dlpi_makers_sit(st);
     t->unknown = true;
     rc = dlpi_makers_copies(t, &m);
     if (rc < 0 || m.cache == NULL) return rc;
@@ -48297,7 +48422,7 @@ static int dlpi_joined_taken(const dlp_pipe *p DLPI_UNREAD, const dlpi_stage *st
     int n = 0;
     out[n++] =
         (dlpi_block){base + offsetof(dlpi_branches, schedule), j->period * sizeof *j->schedule};
-    out[n++] = (dlpi_block){base + offsetof(dlpi_branches, reads), 0};
+    out[n++] = (dlpi_block){base + offsetof(dlpi_branches, seats.memory), 0};
     for (uint32_t k = 0; k < DLPI_BRANCHES; k++) n += dlpi_branch_blocks(j, base, k, out + n);
     return n;
 }
@@ -48582,8 +48707,7 @@ static int dlpi_table_workers(const dlpi_table *t, const dlp_node *node,
    If both make requests, their source is the same, too. */
 DLPI_COLD
 static bool dlpi_table_sits(const dlpi_branch *b, const dlpi_makers *m, const dlp_workers_desc *w) {
-    const bool alike = b->w.worker_init == w->worker_init && b->w.worker_exit == w->worker_exit &&
-                       b->w.worker_user == w->worker_user && b->w.tell == w->tell;
+    const bool alike = dlpi_called_alike(&b->w, w);
     if (m->reads != (b->x.found.in_flight > 0)) return false;
     if (!m->reads) return alike || !dlpi_workers_given(w);
     return alike && b->x.async.submit == m->f.async.submit && b->x.async.reap == m->f.async.reap &&
@@ -48598,8 +48722,8 @@ static void dlpi_table_seat(dlpi_branches *j, const dlpi_makers *m, int32_t work
     uint32_t k = 0;
     dlpi_seating *seat;
     while (k < j->n && !dlpi_table_sits(&j->at[k], m, &b->w)) k++;
-    b->seat = k < j->n ? j->at[k].seat : j->n_seats++;
-    seat = &j->seats[b->seat];
+    b->seat = k < j->n ? j->at[k].seat : j->seats.n++;
+    seat = &j->seats.at[b->seat];
     if (k == j->n) *seat = (dlpi_seating){.calls = &b->w, .by = &b->x.found};
     if (workers == DLP_NONE) return;
     seat->n_workers += (uint32_t)workers;
@@ -48665,27 +48789,23 @@ static int dlpi_table_hires(const dlpi_table *t, const dlp_node *node, dlpi_bran
                        DLP_MAX_WORKERS, "1024 at most, in all branches");
 }
 
-/* Divide the requests of each seat among all workers, and let a stage with several seats tell what
-   each of them tells. joined: the seat of rows behind the zip or mix, which have cells of their
-   own; NULL: there are none. */
+/* Divide the requests of each seat among all workers, and let each seat call its own callbacks.
+   joined: the seat of rows behind the zip or mix, which have cells of their own; NULL: there are
+   none. */
 DLPI_COLD
 static void dlpi_table_seats(dlpi_stage *st, dlpi_branches *j, const dlpi_found *joined) {
     const uint32_t n = st->w.num_workers > 0 ? (uint32_t)st->w.num_workers : 1;
+    dlpi_seatings *s = &j->seats;
     st->in_flight = 0;
-    for (uint32_t k = 0; k < j->n_seats; k++) {
-        dlpi_seating *seat = &j->seats[k];
-        const dlpi_expand *x = (const dlpi_expand *)(const void *)seat->by;
-        seat->row = x->row != NULL ? x->row : x->load;
-        seat->in_flight = (seat->in_flight + n - 1) / n;
-        st->in_flight += (int32_t)seat->in_flight;
+    for (uint32_t k = 0; k < s->n; k++) {
+        const dlpi_expand *x = (const dlpi_expand *)(const void *)s->at[k].by;
+        if (s->at[k].row == NULL) s->at[k].row = x->row != NULL ? x->row : x->load;
+        s->at[k].in_flight = (s->at[k].in_flight + n - 1) / n;
+        st->in_flight += (int32_t)s->at[k].in_flight;
     }
-    if (joined != NULL && (j->n_seats > 1 || st->in_flight > 0))
-        j->seats[j->n_seats++] = (dlpi_seating){.by = joined};
-    if (j->n_seats == 1) return;
-    st->w.worker_init = NULL;
-    st->w.worker_exit = NULL;
-    st->w.tell = dlpi_branches_tell;
-    st->w.worker_user = j;
+    if (joined != NULL && (s->n > 1 || st->in_flight > 0))
+        s->at[s->n++] = (dlpi_seating){.by = joined};
+    dlpi_seats_call(s, &st->w);
 }
 
 /* Add the id of the branch's source to the id of its data, by which a state knows them. The first
@@ -48721,6 +48841,7 @@ static int dlpi_table_take(dlpi_table *t, dlpi_stage *st, dlpi_branches *j) {
     dlpi_workers_begin(&one);
     dlpi_copy_text(one.name, sizeof one.name, node->name);
     rc = dlpi_table_branch(t, &one, &j->at[j->n], shuffle, &m);
+    dlpi_seats_later(&j->seats, &j->at[j->n].x);
     dlpi_table_counts(t, &one, &m, &j->at[j->n].x.found);
     dlpi_table_source(&m, j);
     if (m.input.warning != NULL) dlpi_warn(t->p, "%s", m.input.warning);

@@ -58,7 +58,7 @@ DLPI_COLD static int dlpi_branch_check(dlp_pipe *p, const dlpi_stage *st, dlpi_b
     dlpi_stage one = *st;
     int rc;
     one.self = x;
-    one.w.num_workers = (int32_t)j->seats[b->seat].n_workers;
+    one.w.num_workers = (int32_t)j->seats.at[b->seat].n_workers;
     dlpi_copy_text(one.name, sizeof one.name, b->name);
     if ((rc = dlpi_input_sizes(p, &one, x, b->made)) != DLP_OK) return rc;
     if (j->period > 0) rows = dlpi_mix_most(j->schedule, j->period, k, rows);
@@ -120,7 +120,7 @@ static int dlpi_branch_blocks(const dlpi_branches *j, size_t base, uint32_t k, d
 /* Number the cells of all branches from cell n on, those of a seat side by side. Returns one more
    than the last. */
 static uint64_t dlpi_branches_number(dlpi_branches *j, uint64_t n) {
-    for (uint32_t seat = 0; seat < j->n_seats; seat++) {
+    for (uint32_t seat = 0; seat < j->seats.n; seat++) {
         const uint64_t first = n;
         for (uint32_t k = 0; k < j->n; k++) {
             dlpi_found *f = &j->at[k].x.found;
@@ -129,17 +129,10 @@ static uint64_t dlpi_branches_number(dlpi_branches *j, uint64_t n) {
             n += f->n_cells;
         }
         if (n == first) continue; /* that of joined rows */
-        j->seats[seat].first = (uint32_t)first;
-        j->seats[seat].end = (uint32_t)n;
+        j->seats.at[seat].first = (uint32_t)first;
+        j->seats.at[seat].end = (uint32_t)n;
     }
     return n;
-}
-
-/* Describe the heap memory of the workers' seats. base: offset of j in the self of its stage. */
-static dlpi_block dlpi_branches_seats(const dlpi_branches *j, const dlpi_stage *st, size_t base) {
-    return (dlpi_block){
-        base + offsetof(dlpi_branches, reads),
-        dlpi_times((uint64_t)st->n_workers, dlpi_seats_bytes(j->seats, j->n_seats))};
 }
 
 /* Add all that the order of the branches follows from to the state's hash of parameters. A state

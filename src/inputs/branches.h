@@ -53,9 +53,7 @@ typedef struct dlpi_branches {
     uint64_t weights_hash; /* hash of a mix's weights, for states; 0: a zip */
     dlpi_branches_stream *streams; /* [cursors.n] */
     dlpi_stage_ops copies;         /* ops of the fetch stage: it copies runs of rows at once */
-    uint8_t *reads; /* [workers] their seats: dlpi_seats_live; NULL: one, no requests */
-    uint32_t n_seats;
-    dlpi_seating seats[DLPI_BRANCHES + 1]; /* of branches, then of rows behind them */
+    dlpi_seatings seats;           /* those of rows behind the branches come last */
     dlpi_branch at[DLPI_BRANCHES];
 } dlpi_branches;
 

@@ -24,16 +24,6 @@
    attempt in each worker. It waits if another attempt must be out alone, and loads its cell when it
    is sent. */
 
-/* A seat that each worker of a stage has: of one source, or of several that are called alike. */
-typedef struct dlpi_seating {
-    const dlp_workers_desc *calls; /* its worker_init and worker_exit; NULL: those of joined rows */
-    const dlpi_found *by;          /* the first of its sources */
-    const dlpi_table_row *row;     /* the row of the table that is named if worker_init fails */
-    uint32_t n_workers;            /* workers that the rows of its sources ask for, together */
-    uint32_t in_flight;            /* requests of each worker; 0: the sources make none */
-    uint32_t first, end;           /* cells of its sources */
-} dlpi_seating;
-
 /* Return the source of the input in cell c, which is a cell of the seat. */
 static const dlpi_expand *dlpi_reads_by(const dlpi_worker *w, uint32_t c) {
     const dlpi_found *f = dlpi_in_flight_of(w)->by;
@@ -47,11 +37,12 @@ static inline uint32_t dlpi_reads_most(uint32_t in_flight) {
     return in_flight > 0 ? 2 * in_flight : 1;
 }
 
-/* Return the bytes of the n seats of a worker, with their attempts. */
-static uint64_t dlpi_seats_bytes(const dlpi_seating *of, uint32_t n) {
-    uint64_t bytes = n > 1 ? n * sizeof(dlpi_seat) : 0;
-    for (uint32_t k = 0; k < n; k++)
-        if (n > 1 || of[k].in_flight > 0)
+/* Return the bytes of the seats of a worker, with their attempts. */
+static uint64_t dlpi_seats_bytes(const dlpi_seatings *s) {
+    const dlpi_seating *of = s->at;
+    uint64_t bytes = s->n > 1 ? s->n * sizeof(dlpi_seat) : 0;
+    for (uint32_t k = 0; k < s->n; k++)
+        if (s->n > 1 || of[k].in_flight > 0)
             bytes +=
                 sizeof(dlpi_in_flight) + dlpi_reads_most(of[k].in_flight) * sizeof(dlpi_attempt);
     return bytes;
@@ -154,10 +145,13 @@ static const dlpi_unit_ops dlpi_cells_units = {
    turn it is. Returns false if the worker may sleep. */
 static bool dlpi_seats_step(dlpi_worker *w) {
     dlpi_seat *seats = dlpi_seats(w);
+    uint32_t read = 0; /* seats with cells */
     bool moved = false;
     for (uint32_t k = 0; k < seats->n; k++) {
+        if (seats[k].first == seats[k].end) continue;
         dlpi_seat_take(w, k);
         moved |= dlpi_in_flight_poll(w);
+        read++;
     }
     if (moved) return true;
     if (w->input_untold > 0) dlpi_input_wake(w);
@@ -167,7 +161,8 @@ static bool dlpi_seats_step(dlpi_worker *w) {
         dlpi_seat_take(w, seats->turn);
         in = w->self;
         if (in->async == NULL || in->broken || !dlpi_in_flight_waits(in)) continue;
-        if (dlpi_in_flight_reap(w, DLPI_REAP_ROOM_MS) == 0 && in->n_out == 0) dlpi_sleep(1000000);
+        const int ms = read == 1 ? dlpi_in_flight_patience(w) : DLPI_REAP_ROOM_MS;
+        if (dlpi_in_flight_reap(w, ms) == 0 && in->n_out == 0) dlpi_sleep(1000000);
         dlpi_in_flight_ends(w);
         return true;
     }
@@ -238,52 +233,93 @@ static dlpi_in_flight *dlpi_seat_set(dlpi_worker *w, const dlpi_seating *of, uin
     return first->next = in;
 }
 
-/* Give each worker of the stage its n seats. If there is one, the worker is the seat. memory:
-   [workers][dlpi_seats_bytes]; NULL: one seat without requests. */
-static void dlpi_seats_live(dlp_pipe *p, const dlpi_stage *st, uint8_t *memory,
-                            const dlpi_seating *of, uint32_t n) {
-    for (int i = 0; i < st->n_workers && memory != NULL; i++) {
+/* Give each worker of the stage its seats. If there is one, the worker is the seat. */
+static void dlpi_seats_live(dlp_pipe *p, const dlpi_stage *st, const dlpi_seatings *s) {
+    for (int i = 0; i < st->n_workers && s->memory != NULL; i++) {
         dlpi_worker *w = &p->workers[st->first_worker + i];
-        uint8_t *at = memory + (uint64_t)i * dlpi_seats_bytes(of, n);
+        uint8_t *at = s->memory + (uint64_t)i * dlpi_seats_bytes(s);
         dlpi_seat *seats = (dlpi_seat *)(void *)at;
         w->at_once = st->in_flight > 0 ? dlpi_input_blame(p, st, (uint32_t)i) : NULL;
-        if (n > 1) at += n * sizeof *seats;
-        for (uint32_t k = 0; k < n; k++) {
-            void *self = dlpi_seat_set(w, &of[k], &at, k > 0 ? w->self : NULL);
+        if (s->n > 1) at += s->n * sizeof *seats;
+        for (uint32_t k = 0; k < s->n; k++) {
+            const dlpi_seating *of = &s->at[k];
+            void *self = dlpi_seat_set(w, of, &at, k > 0 ? w->self : NULL);
             if (k == 0) w->self = self;
-            if (n == 1) break;
+            if (s->n == 1) break;
             seats[k] = (dlpi_seat){.self = self,
-                                   .calls = of[k].calls,
-                                   .row = of[k].row,
+                                   .calls = of->calls,
+                                   .row = of->row,
                                    .number = k,
-                                   .n = n,
-                                   .first = of[k].first,
-                                   .end = of[k].end,
-                                   .at = of[k].first};
+                                   .n = s->n,
+                                   .first = of->first,
+                                   .end = of->end,
+                                   .at = of->first};
         }
-        if (n > 1) w->seat = seats;
+        if (s->n > 1) w->seat = seats;
     }
 }
 
-/* Return the seat of a stage with one source, x. */
-static dlpi_seating dlpi_seat_alone(const dlpi_expand *x) {
-    return (dlpi_seating){.by = &x->found, .in_flight = x->found.in_flight};
+/* Give each worker of the stage its seats, if its source x reads inputs by requests, or if x has
+   later fetches with seats. */
+static void dlpi_reads_live(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x) {
+    x->seats.at[0].end = x->found.n_cells;
+    dlpi_seats_live(p, st, &x->seats);
 }
 
-/* Give each worker of the stage its attempts, if its source x reads inputs by requests. */
-static void dlpi_reads_live(dlp_pipe *p, const dlpi_stage *st, const dlpi_expand *x) {
-    const dlpi_seating of = dlpi_seat_alone(x);
-    dlpi_seats_live(p, st, x->reads, &of, 1);
+/* Describe the heap memory of the workers' seats. at: offset of `s` in the self of the stage. */
+static dlpi_block dlpi_seats_block(const dlpi_seatings *s, const dlpi_stage *st, size_t at) {
+    return (dlpi_block){at + offsetof(dlpi_seatings, memory),
+                        dlpi_times((uint64_t)st->n_workers, dlpi_seats_bytes(s))};
+}
+
+/* tell of a stage with several seats: call that of each seat until one writes text into buf.
+   Returns the bytes of text, 0 if none, or negative. */
+static int dlpi_seats_tell(void *user, char *buf, size_t size) {
+    const dlpi_seatings *s = user;
+    int n = 0;
+    for (uint32_t k = 0; k < s->n && n <= 0; k++) {
+        const dlp_workers_desc *d = s->at[k].calls;
+        if (d != NULL && d->tell != NULL) n = d->tell(d->worker_user, buf, size);
+    }
+    return n;
+}
+
+/* If there are several seats, let each call its own callbacks, and not those of the stage. */
+static void dlpi_seats_call(dlpi_seatings *s, dlp_workers_desc *w) {
+    if (s->n < 2) return;
+    w->worker_init = NULL;
+    w->worker_exit = NULL;
+    w->tell = dlpi_seats_tell;
+    w->worker_user = s;
+}
+
+/* True if workers of the two descs call the same callbacks as they begin and end. */
+static bool dlpi_called_alike(const dlp_workers_desc *a, const dlp_workers_desc *b) {
+    return a->worker_init == b->worker_init && a->worker_exit == b->worker_exit &&
+           a->worker_user == b->worker_user && a->tell == b->tell;
+}
+
+/* Give the later fetches of x seats among those of its stage: one that is called alike and makes no
+   requests, or a new one. */
+static void dlpi_seats_later(dlpi_seatings *s, dlpi_expand *x) {
+    for (uint32_t i = 0; i < x->n_later; i++) {
+        const dlpi_later *l = &x->later[i];
+        uint32_t k = 0;
+        while (k < s->n &&
+               (s->at[k].in_flight > 0 || !dlpi_called_alike(s->at[k].calls, &l->calls)))
+            k++;
+        if (k == s->n) s->at[s->n++] = (dlpi_seating){.calls = &l->calls, .row = l->row};
+        s->at[k].by = s->at[k].by != NULL ? s->at[k].by : &x->found;
+        x->level[l->level].steps[l->step].seat = k + 1;
+    }
 }
 
 /* Describe in `out` the heap memory of a stage that makes items in cells, for allocating and
    freeing it. Returns the number of blocks. */
 DLPI_COLD static int dlpi_input_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_expand *x = st->self;
-    const dlpi_seating of = dlpi_seat_alone(x);
     int n = dlpi_found_blocks(p, st, out);
-    out[n++] = (dlpi_block){offsetof(dlpi_expand, reads),
-                            dlpi_times((uint64_t)st->n_workers, dlpi_seats_bytes(&of, 1))};
+    out[n++] = dlpi_seats_block(&x->seats, st, offsetof(dlpi_expand, seats));
     out[n++] = dlpi_rooms_block(st);
     out[n] = (dlpi_block){offsetof(dlpi_expand, firsts), dlpi_input_firsts_bytes(x)};
     return n + 1;

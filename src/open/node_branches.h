@@ -134,8 +134,7 @@ static int dlpi_table_workers(const dlpi_table *t, const dlp_node *node,
    branch's workers; m: its rows. Their workers then call the same callbacks as they begin and end.
    If both make requests, their source is the same, too. */
 static bool dlpi_table_sits(const dlpi_branch *b, const dlpi_makers *m, const dlp_workers_desc *w) {
-    const bool alike = b->w.worker_init == w->worker_init && b->w.worker_exit == w->worker_exit &&
-                       b->w.worker_user == w->worker_user && b->w.tell == w->tell;
+    const bool alike = dlpi_called_alike(&b->w, w);
     if (m->reads != (b->x.found.in_flight > 0)) return false;
     if (!m->reads) return alike || !dlpi_workers_given(w);
     return alike && b->x.async.submit == m->f.async.submit && b->x.async.reap == m->f.async.reap &&
@@ -149,8 +148,8 @@ static void dlpi_table_seat(dlpi_branches *j, const dlpi_makers *m, int32_t work
     uint32_t k = 0;
     dlpi_seating *seat;
     while (k < j->n && !dlpi_table_sits(&j->at[k], m, &b->w)) k++;
-    b->seat = k < j->n ? j->at[k].seat : j->n_seats++;
-    seat = &j->seats[b->seat];
+    b->seat = k < j->n ? j->at[k].seat : j->seats.n++;
+    seat = &j->seats.at[b->seat];
     if (k == j->n) *seat = (dlpi_seating){.calls = &b->w, .by = &b->x.found};
     if (workers == DLP_NONE) return;
     seat->n_workers += (uint32_t)workers;
@@ -213,26 +212,22 @@ static int dlpi_table_hires(const dlpi_table *t, const dlp_node *node, dlpi_bran
                        DLP_MAX_WORKERS, "1024 at most, in all branches");
 }
 
-/* Divide the requests of each seat among all workers, and let a stage with several seats tell what
-   each of them tells. joined: the seat of rows behind the zip or mix, which have cells of their
-   own; NULL: there are none. */
+/* Divide the requests of each seat among all workers, and let each seat call its own callbacks.
+   joined: the seat of rows behind the zip or mix, which have cells of their own; NULL: there are
+   none. */
 static void dlpi_table_seats(dlpi_stage *st, dlpi_branches *j, const dlpi_found *joined) {
     const uint32_t n = st->w.num_workers > 0 ? (uint32_t)st->w.num_workers : 1;
+    dlpi_seatings *s = &j->seats;
     st->in_flight = 0;
-    for (uint32_t k = 0; k < j->n_seats; k++) {
-        dlpi_seating *seat = &j->seats[k];
-        const dlpi_expand *x = (const dlpi_expand *)(const void *)seat->by;
-        seat->row = x->row != NULL ? x->row : x->load;
-        seat->in_flight = (seat->in_flight + n - 1) / n;
-        st->in_flight += (int32_t)seat->in_flight;
+    for (uint32_t k = 0; k < s->n; k++) {
+        const dlpi_expand *x = (const dlpi_expand *)(const void *)s->at[k].by;
+        if (s->at[k].row == NULL) s->at[k].row = x->row != NULL ? x->row : x->load;
+        s->at[k].in_flight = (s->at[k].in_flight + n - 1) / n;
+        st->in_flight += (int32_t)s->at[k].in_flight;
     }
-    if (joined != NULL && (j->n_seats > 1 || st->in_flight > 0))
-        j->seats[j->n_seats++] = (dlpi_seating){.by = joined};
-    if (j->n_seats == 1) return;
-    st->w.worker_init = NULL;
-    st->w.worker_exit = NULL;
-    st->w.tell = dlpi_branches_tell;
-    st->w.worker_user = j;
+    if (joined != NULL && (s->n > 1 || st->in_flight > 0))
+        s->at[s->n++] = (dlpi_seating){.by = joined};
+    dlpi_seats_call(s, &st->w);
 }
 
 /* Add the id of the branch's source to the id of its data, by which a state knows them. The first
@@ -266,6 +261,7 @@ static int dlpi_table_take(dlpi_table *t, dlpi_stage *st, dlpi_branches *j) {
     dlpi_workers_begin(&one);
     dlpi_copy_text(one.name, sizeof one.name, node->name);
     rc = dlpi_table_branch(t, &one, &j->at[j->n], shuffle, &m);
+    dlpi_seats_later(&j->seats, &j->at[j->n].x);
     dlpi_table_counts(t, &one, &m, &j->at[j->n].x.found);
     dlpi_table_source(&m, j);
     if (m.input.warning != NULL) dlpi_warn(t->p, "%s", m.input.warning);

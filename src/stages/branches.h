@@ -10,16 +10,6 @@ static int dlpi_branches_load(dlpi_worker *w, uint32_t c) {
     return dlpi_branch_load(w, w->p->source_stage->self, c);
 }
 
-/* tell of a stage with several seats: call that of each branch until one writes text into buf.
-   Returns the bytes of text, 0 if none, or negative. */
-static int dlpi_branches_tell(void *user, char *buf, size_t size) {
-    const dlpi_branches *j = user;
-    int n = 0;
-    for (uint32_t k = 0; k < j->n && n <= 0; k++)
-        if (j->at[k].w.tell != NULL) n = j->at[k].w.tell(j->at[k].w.worker_user, buf, size);
-    return n;
-}
-
 /* What the copy of a joined row finds behind the address in its item's `part`. */
 typedef struct dlpi_branches_row {
     dlp_part part; /* first: dlp_item.part points to it */
@@ -170,7 +160,7 @@ DLPI_COLD static int dlpi_branches_blocks(const dlp_pipe *p, const dlpi_stage *s
     out[n++] = (dlpi_block){offsetof(dlpi_branches, schedule), j->period * sizeof *j->schedule};
     out[n++] =
         (dlpi_block){offsetof(dlpi_branches, streams), dlpi_times(streams, sizeof *j->streams)};
-    out[n++] = dlpi_branches_seats(j, st, 0);
+    out[n++] = dlpi_seats_block(&j->seats, st, offsetof(dlpi_branches, seats));
     for (uint32_t k = 0; k < DLPI_BRANCHES; k++) n += dlpi_branch_blocks(j, 0, k, out + n);
     return n;
 }
@@ -183,7 +173,7 @@ DLPI_COLD static void dlpi_branches_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_found_live(p, st);
     memset(q->spread, 0, sizeof *q->spread);
     q->free = DLPI_FOUND_NONE;
-    dlpi_seats_live(p, st, j->reads, j->seats, j->n_seats);
+    dlpi_seats_live(p, st, &j->seats);
     for (uint32_t k = 0; k < j->n; k++) {
         dlpi_found *f = &j->at[k].x.found;
         dlpi_branch_frees(q, f, q->streams + (size_t)(k + 1) * q->cursors.n);

@@ -24,6 +24,8 @@ enum { MOST = 8, ROOM = 64, BATCHES = 512, ROWS = 2048, TOKENS = 16, EPOCHS = 2,
 static const dlp_field words_ = {
     .name = "words", .dtype = DLP_U16, .ndim = 1, .shape = {9}, .ragged = 1};
 
+static const dlp_field number_ = {.name = "number", .dtype = DLP_U64};
+
 static int well(int ok) {
     CHECK(ok);
     return ok;
@@ -139,6 +141,16 @@ static int fetch(void *user, dlp_item *it) {
     return answer(b, it);
 }
 
+/* The second fetch of a branch: a number. */
+static int fetch_more(void *user, dlp_item *it) {
+    const branch *b = user;
+    if (b->states) CHECK(own(b, it->worker_state, it));
+    CHECK(it->n_fields == 1);
+    die_now_and_then(b, it->index);
+    *(uint64_t *)it->data[0] = b->id * 1000 + it->index;
+    return 0;
+}
+
 static int submit(void *user, void *state, dlp_item *it) {
     const branch *b = user;
     store *s = state;
@@ -211,7 +223,7 @@ typedef struct table {
     dlp_workers_desc w;
     int32_t workers[MOST];
     uint32_t in_flight;
-    int zip;
+    int later; /* each branch has a second fetch: 1: by a callback, 2: by a source with a state */
 } table;
 
 static dlp_node *row(table *t, const char *name, uint32_t k, int32_t verb) {
@@ -221,6 +233,26 @@ static dlp_node *row(table *t, const char *name, uint32_t k, int32_t verb) {
         snprintf(t->names[t->n], sizeof t->names[0], "%s", name);
     t->row[t->n] = (dlp_node){.name = t->names[t->n], .verb = verb};
     return &t->row[t->n++];
+}
+
+/* A second fetch of branch k, by a callback or by a source. Its state is that of branch 4 + k. */
+static void later_row(table *t, uint32_t k) {
+    static dlp_dataset items[MOST];
+    static dlp_source sources[MOST];
+    branch *b = &branches_[4 + k];
+    dlp_node *to = row(t, "more", k, DLP_FETCH);
+    *b = (branch){.id = 4 + k, .states = t->later == 2};
+    items[k] = (dlp_dataset){
+        .n_items = t->items[k], .fields = &number_, .n_fields = 1, .fetch = fetch_more, .user = b};
+    sources[k] = (dlp_source){
+        .fetch = {
+            .dataset = &items[k],
+            .workers = {.worker_init = store_open, .worker_exit = store_close, .worker_user = b}}};
+    if (t->later == 2)
+        to->fetch.source = &sources[k];
+    else
+        to->fetch =
+            (dlp_node_fetch){.fetch = fetch_more, .user = b, .fields = &number_, .n_fields = 1};
 }
 
 /* Write the rows of a table: its branches, a mix, and what stands behind. */
@@ -238,16 +270,20 @@ static void rows(table *t, int kind) {
             to->fetch.fetch = fetch;
         to->workers = t->w;
         to->workers.num_workers = t->workers[k];
-        t->from[k] = to->name;
-        if (!b->states) continue;
-        to->workers.worker_init = store_open;
-        to->workers.worker_exit = store_close;
-        to->workers.worker_user = b;
+        if (b->states) {
+            to->workers.worker_init = store_open;
+            to->workers.worker_exit = store_close;
+            to->workers.worker_user = b;
+        }
+        if (t->later) later_row(t, k);
+        t->from[k] = t->names[t->n - 1];
     }
     t->from[t->n_branches] = NULL;
-    to = row(t, "both", MOST, DLP_MIX);
-    to->from = t->from;
-    to->mix.weights = t->weights;
+    if (t->n_branches > 1) {
+        to = row(t, "both", MOST, DLP_MIX);
+        to->from = t->from;
+        to->mix.weights = t->weights;
+    }
     if (kind == FILTER || kind == FILTER_WINDOW || kind == FILTER_PACK)
         row(t, "keep", MOST, DLP_FILTER)->filter.keep = keep;
     if (kind == EXPAND)
@@ -295,6 +331,7 @@ static void tell(told *t, const dlp_batch *b) {
         const uint16_t *w = (const uint16_t *)f->data + r * (uint64_t)f->shape[1];
         h = dlp_hash(h, b->index[r], b->valid[r], f->lengths[r]);
         for (uint64_t k = 0; k < f->lengths[r]; k++) h = dlp_hash(h, w[k], k, 0);
+        if (b->n_fields == 2) h = dlp_hash(h, ((const uint64_t *)b->fields[1].data)[r], 0, 0);
         if (!b->valid[r] || t->n_rows == ROWS || b->epoch >= EPOCHS) continue;
         t->first[t->n_rows++] = w[0];
         t->epoch_rows[b->epoch]++;
@@ -324,7 +361,7 @@ static void run(const table *t, const dlp_state *resume, told *to) {
     }
     to->err = *dlp_pipe_error(p);
     CHECK(dlp_pipe_stats(p, &s) == DLP_OK);
-    const int both = dlp_node_stage(p, "both");
+    const int both = dlp_node_stage(p, t->n_branches > 1 ? "both" : "keep");
     if (both >= 0) to->in_flight = (uint32_t)s.stages[both].in_flight;
     CHECK(dlp_pipe_close(p) == DLP_OK);
     if (all_->kills + all_->random_kills + how.silent > 0) return;
@@ -562,6 +599,88 @@ static void init__same_source_twice__one_seat(void) {
     }
 }
 
+/* A second fetch by a source has a seat of its own: in a list, and in branches of a mix. */
+static void later_fetch__by_a_source__has_its_own_state(void) {
+    static told want, got;
+    static table t;
+    uint32_t deaths = 0;
+    for (int i = 0; i < 24; i++) {
+        const uint32_t n = 1 + (i & 1);
+        const int kind = i / 12 ? FILTER_WINDOW : FILTER;
+        uint32_t dead;
+        begin(&t, n, 0, 0);
+        t.later = 1;
+        rows(&t, kind);
+        run(&t, NULL, &want);
+        CHECK(want.rc == DLP_END && want.n_rows > 100);
+        begin(&t, n, i & 2, i & 4);
+        if (!branches_[0].states) branches_[0].async = branches_[1].async = 0;
+        t.later = 2;
+        t.workers[0] = 1 + i % 3;
+        if (i % 4 == 3 && shm_missing() == NULL) {
+            t.w.placement = DLP_PLACE_PROCESSES;
+            how.kill_every = i & 8 ? 29 : 0;
+            how.max_kills = 100;
+        }
+        rows(&t, kind);
+        run(&t, NULL, &got);
+        if (!well(alike(&got, &want, 0))) printf("  case %d\n", i);
+        dead = all_->random_kills;
+        deaths += dead;
+        for (uint32_t k = 0; k < n; k++) CHECK(all_->enters[4 + k] == all_->enters[4]);
+        CHECK(all_->enters[4] >= (uint32_t)t.workers[0]);
+        if (dead == 0 && branches_[0].states)
+            logs(t.workers[0], n == 1 ? "aeEA" : "aebfFBEA", n == 1 ? "aeEA" : "aebfFBEA");
+        for (uint32_t k = 0; k + 1 < want.n; k += 13) {
+            begin(&t, n, i & 2, 0);
+            t.later = 2;
+            t.workers[0] = 1 + (int32_t)(k % 3);
+            rows(&t, kind);
+            run(&t, &want.state[k], &got);
+            CHECK(alike(&got, &want, k + 1));
+        }
+    }
+    CHECK(deaths > 10 || shm_missing() != NULL);
+}
+
+static void later_fetch__that_cannot_be__refused_by_name(void) {
+    static table t;
+    for (int i = 0; i < 5; i++) {
+        const char *words[] = {"no async or in_flight", "has 139 items, must have 140",
+                               "leave worker_init", "fourth fetch by a source",
+                               "write this row above"};
+        dlp_dataset items, first;
+        dlp_source source, other;
+        dlp_plan plan;
+        dlp_error e;
+        begin(&t, 1, 1, 0);
+        t.later = 2;
+        rows(&t, NOTHING);
+        source = *t.row[2].fetch.source;
+        items = *source.fetch.dataset;
+        source.fetch.dataset = &items;
+        t.row[2].fetch.source = &source;
+        if (i == 0) t.row[2].fetch.in_flight = 3;
+        if (i == 1) {
+            first = (dlp_dataset){.n_items = 140, .fields = &words_, .n_fields = 1, .fetch = fetch};
+            other = (dlp_source){.fetch = {.dataset = &first}};
+            items.n_items = 139;
+            t.row[0].list.n_items = 0;
+            t.row[1].fetch = (dlp_node_fetch){.source = &other};
+        }
+        if (i == 2) t.row[2].workers.worker_init = store_open;
+        if (i == 4) items.fetch = NULL, source.fetch.async = source_;
+        t.n--;
+        for (uint32_t k = 1; k < 3 && i == 3; k++)
+            row(&t, "more", k, DLP_FETCH)->fetch.source = &source;
+        row(&t, "keep", MOST, DLP_FILTER)->filter.keep = keep;
+        row(&t, "batch", MOST, DLP_BATCH)->batch.batch_size = 5;
+        CHECK(dlp_nodes_plan(t.row, t.n, &(dlp_pipe_desc){.seed = 1}, &plan, &e) != DLP_OK);
+        if (!well(strstr(e.message, words[i]) != NULL)) printf("  %s\n", e.message);
+        CHECK(strstr(e.message, "more") != NULL || strstr(e.stage, "more") != NULL);
+    }
+}
+
 /* Requests of a branch with 2 workers and one with 1 are divided among 3 workers. */
 static void requests__of_each_branch__divided_among_all_workers(void) {
     static told got;
@@ -750,6 +869,8 @@ int main(void) {
     init__fails_in_a_later_seat__the_others_are_left();
     init__in_the_consumer__one_seat_each();
     init__same_source_twice__one_seat();
+    later_fetch__by_a_source__has_its_own_state();
+    later_fetch__that_cannot_be__refused_by_name();
     requests__of_each_branch__divided_among_all_workers();
     input__kills__is_alone_in_all_seats();
     request__past_its_deadline__its_input_alone_is_left_out();
