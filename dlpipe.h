@@ -4687,7 +4687,12 @@ void dlp_pusher_close(dlp_pusher *pusher);
    Reads     With async, a fetch has in_flight requests under way in each worker, also in front of
              expand, filter and pack. The record of each request is made into items when it comes.
              If queue.capacity is 0, each worker adds 8 + 2 * in_flight cells to those that the
-             batches need.
+             batches need. Without async, in_flight threads are as many workers in front of these
+             rows: each calls worker_init, and has a worker_state of its own.
+             A later fetch in front of these rows may have a source, too, but no async and no
+             in_flight. It reads one item after the other in each worker. worker_state is then what
+             the worker_init of that source left. The source has as many items as the list. A list
+             has three such fetches at most.
    Push      Records are one stream, in the order in which they arrive. Each has a number, its
              index. With makers or a window behind the push, several outs, or subscribers of
              other programs, one thread reads the records into cells of inputs. The workers of the
@@ -48130,11 +48135,6 @@ static int dlpi_makers_threads(dlpi_table *t, dlpi_makers *m) {
                     DLP_MAX_WORKERS, "0..1024 with in_flight: next makes one item after the other");
     const int32_t each = dlpi_fetch_many(f);
     if (rc != DLP_OK) return rc;
-    if (m->workers.worker_init != NULL)
-        return dlpi_refuse(t->p, DLP_ERR_ARG, m->fetch->name, "fetch.in_flight",
-                           "in_flight is %d, must be 0 with a worker_init before \"%s\"; set more "
-                           "num_workers, or async",
-                           (int)each, m->fetch[1].name);
     if (n > DLP_MAX_WORKERS / each)
         return dlpi_bad(t->p, m->fetch->name, "fetch.in_flight", "at most 1024 / num_workers",
                         each);

@@ -474,11 +474,6 @@ static int dlpi_makers_threads(dlpi_table *t, dlpi_makers *m) {
                     DLP_MAX_WORKERS, "0..1024 with in_flight: next makes one item after the other");
     const int32_t each = dlpi_fetch_many(f);
     if (rc != DLP_OK) return rc;
-    if (m->workers.worker_init != NULL)
-        return dlpi_refuse(t->p, DLP_ERR_ARG, m->fetch->name, "fetch.in_flight",
-                           "in_flight is %d, must be 0 with a worker_init before \"%s\"; set more "
-                           "num_workers, or async",
-                           (int)each, m->fetch[1].name);
     if (n > DLP_MAX_WORKERS / each)
         return dlpi_bad(t->p, m->fetch->name, "fetch.in_flight", "at most 1024 / num_workers",
                         each);

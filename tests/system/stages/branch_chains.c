@@ -183,7 +183,7 @@ static int read_item(void *user, dlp_item *it) {
     }
     CHECK(it->n_fields == 1u + (uint32_t)now_.ragged);
     x = of(b->id, it->index, number);
-    if (b->states && b->reads != THREADS) CHECK(((const store *)it->worker_state)->of == b);
+    if (b->states) CHECK(((const store *)it->worker_state)->of == b);
     die_now_and_then(b, it->index);
     if (wrong(x, AT_FETCH, b, it->index, it->attempt)) return dlp_fail(it->call, 5, "no read");
     if (skips(x, AT_FETCH, b)) return DLP_SKIP;
@@ -678,7 +678,7 @@ static uint32_t branch_of(branch *b, dlp_node *to, const life *l) {
     for (uint32_t i = 0; i < b->n_verbs; i++) n += verb_of(b, &b->verbs[i], to + n);
     if (n == first) return n;
     to[first + b->wraps % (n - first)].workers = w;
-    if (b->states && (b->reads != THREADS || l->workers < 0)) {
+    if (b->states) {
         dlp_workers_desc *own = &to[first + b->wraps % (n - first)].workers;
         own->worker_init = store_open;
         own->worker_exit = store_close;
