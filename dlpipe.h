@@ -19069,7 +19069,8 @@ static inline int dlpi_subscriber_release(dlpi_subscriber *c, const dlp_batch *b
    A worker of cells may have several sources: a record of requests in each seat (dlpi_seat). It
    works in one seat after the other, without waiting. If nothing moved, it waits for a ms in one of
    them. What must be out alone is out alone in all seats of the worker: the first record, the head,
-   counts for all. */
+   counts for all. It need not hurry: until it is sent, other seats come to the end of their cells.
+   */
 
 #define DLPI_REAP_MOST 64
 #define DLPI_REAP_ROOM_MS 1 /* ms that reap may wait while the worker has room for more rows */
@@ -19156,9 +19157,8 @@ typedef struct dlpi_in_flight { /* the units of one worker that are under way */
     struct dlpi_in_flight *head,
         *next; /* the record of the worker's first seat; of the next seat */
     /* in the head, of all seats: */
-    uint32_t n_busy;           /* attempts that sources have, or gave back */
-    bool exclusive;            /* one unit is out alone, as it may kill */
-    const dlpi_attempt *wants; /* the attempt that waits to be out alone; NULL: there is none */
+    uint32_t n_busy; /* attempts that sources have, or gave back */
+    bool exclusive;  /* one unit is out alone, as it may kill */
     dlpi_fetch_threads threads;
 } dlpi_in_flight;
 
@@ -19485,14 +19485,12 @@ static bool dlpi_attempt_offer(dlpi_worker *w, dlpi_attempt *a, bool exclusive) 
 /* Send the first attempt that waits. Returns false if it must wait longer: for its source, or for
    others to end, since a unit that may have killed a worker is out alone. */
 static bool dlpi_attempt_send(dlpi_worker *w) {
-    dlpi_in_flight *in = w->self, *all = in->head;
+    dlpi_in_flight *in = w->self;
+    const dlpi_in_flight *all = in->head;
     dlpi_attempt *a = in->list[DLPI_ATTEMPT_WAITS].first;
     uint32_t fate = in->units->fate(w, a);
     bool exclusive = dlpi_fate_kills(fate) > 0 && dlpi_fate_stage(fate) == (uint32_t)w->st->work;
-    if (all->wants != NULL && all->wants != a) return false;
-    if (exclusive) all->wants = a;
     if (all->n_busy > 0 && (exclusive || all->exclusive)) return false;
-    all->wants = NULL;
     return in->units->ready(w, a, fate) || dlpi_attempt_offer(w, a, exclusive);
 }
 
@@ -19576,10 +19574,10 @@ static const dlpi_unit_ops dlpi_rows_units = {
 /* ---- claiming and sending ---- */
 
 /* True if the worker takes no more units now. The source has as many as it may have, a unit is out
-   alone or is to be, an attempt waits for its source, or there is no room. */
+   alone, an attempt waits for its source, or there is no room. */
 static bool dlpi_in_flight_full(const dlpi_worker *w) {
-    const dlpi_in_flight *in = w->self, *all = in->head;
-    return in->n_out >= in->most || all->exclusive || all->wants != NULL ||
+    const dlpi_in_flight *in = w->self;
+    return in->n_out >= in->most || in->head->exclusive ||
            in->list[DLPI_ATTEMPT_WAITS].first != NULL ||
            (in->units->full != NULL && in->units->full(w));
 }
@@ -24239,6 +24237,7 @@ typedef struct dlpi_seating {
     uint32_t n_workers;            /* workers that the rows of its sources ask for, together */
     uint32_t in_flight;            /* requests of each worker; 0: the sources make none */
     uint32_t first, end;           /* cells of its sources; none: it is of a later fetch */
+    uint64_t bytes;                /* what its worker_init allocates, if the source says it */
 } dlpi_seating;
 
 #define DLPI_LATER 2u /* later fetches of a list by sources with a worker_state, at most */
@@ -24255,6 +24254,7 @@ typedef struct dlpi_later {
     dlp_workers_desc calls; /* worker_init, worker_exit and tell of the source */
     uint32_t level, step;
     const dlpi_table_row *row;
+    uint64_t bytes; /* what worker_init allocates */
 } dlpi_later;
 
 typedef struct dlpi_expand { /* the record of a source whose workers make items of inputs */
@@ -25119,6 +25119,13 @@ static int dlpi_seats_tell(void *user, char *buf, size_t size) {
     return n;
 }
 
+/* Return what the calls of worker_init allocate in one worker. */
+static uint64_t dlpi_seats_private(const dlpi_seatings *s) {
+    uint64_t bytes = 0;
+    for (uint32_t k = 0; k < s->n; k++) bytes = dlpi_sum(bytes, s->at[k].bytes);
+    return bytes;
+}
+
 /* If there are several seats, let each call its own callbacks, and not those of the stage. */
 static void dlpi_seats_call(dlpi_seatings *s, dlp_workers_desc *w) {
     if (s->n < 2) return;
@@ -25143,7 +25150,8 @@ static void dlpi_seats_later(dlpi_seatings *s, dlpi_expand *x) {
         while (k < s->n &&
                (s->at[k].in_flight > 0 || !dlpi_called_alike(s->at[k].calls, &l->calls)))
             k++;
-        if (k == s->n) s->at[s->n++] = (dlpi_seating){.calls = &l->calls, .row = l->row};
+        if (k == s->n)
+            s->at[s->n++] = (dlpi_seating){.calls = &l->calls, .row = l->row, .bytes = l->bytes};
         s->at[k].by = s->at[k].by != NULL ? s->at[k].by : &x->found;
         x->level[l->level].steps[l->step].seat = k + 1;
     }
@@ -47916,6 +47924,7 @@ static int dlpi_later_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m) 
                   node->name);
     if (source->fetch.workers.worker_init == NULL) return DLP_OK;
     l->calls = node->workers;
+    l->bytes = source->fetch.dataset->worker_bytes;
     l->level = m->n_levels - 1;
     l->step = m->level[l->level].n_steps - 1;
     l->row = dlpi_row_named(t->p, node->name);
@@ -48350,7 +48359,7 @@ static int dlpi_makers_reads(dlpi_table *t, dlpi_makers *m, dlpi_stage *st) {
 
 /* Give the later fetches of a stage seats beside that of its first fetch. */
 DLPI_COLD
-static void dlpi_makers_sit(dlpi_stage *st) {
+static void dlpi_makers_sit(dlpi_makers *m, dlpi_stage *st) {
     dlpi_expand *x = st->self;
     if (x->n_later == 0) return;
     x->calls = st->w;
@@ -48358,9 +48367,11 @@ static void dlpi_makers_sit(dlpi_stage *st) {
     x->seats.at[0] = (dlpi_seating){.calls = &x->calls,
                                     .by = &x->found,
                                     .row = x->row != NULL ? x->row : x->load,
-                                    .in_flight = x->found.in_flight};
+                                    .in_flight = x->found.in_flight,
+                                    .bytes = m->input.worker_bytes};
     dlpi_seats_later(&x->seats, x);
     dlpi_seats_call(&x->seats, &st->w);
+    m->input.worker_bytes = dlpi_seats_private(&x->seats);
 }
 
 /* Check that a row that makes items stands behind the first fetch, a load, a push, or (an expand)
@@ -48390,7 +48401,7 @@ static int dlpi_node_makes_add(dlpi_table *t, const dlp_node *node) {
     dlpi_makers_arrive(t, &m, st->self);
     if ((rc = dlpi_makers_levels(t, &m, st)) != DLP_OK) return rc;
     if (m.reads && (rc = dlpi_makers_reads(t, &m, st)) != DLP_OK) return rc;
-    dlpi_makers_sit(st);
+    dlpi_makers_sit(&m, st);
     t->unknown = true;
     rc = dlpi_makers_copies(t, &m);
     if (rc < 0 || m.cache == NULL) return rc;
@@ -48724,7 +48735,8 @@ static void dlpi_table_seat(dlpi_branches *j, const dlpi_makers *m, int32_t work
     while (k < j->n && !dlpi_table_sits(&j->at[k], m, &b->w)) k++;
     b->seat = k < j->n ? j->at[k].seat : j->seats.n++;
     seat = &j->seats.at[b->seat];
-    if (k == j->n) *seat = (dlpi_seating){.calls = &b->w, .by = &b->x.found};
+    if (k == j->n)
+        *seat = (dlpi_seating){.calls = &b->w, .by = &b->x.found, .bytes = m->input.worker_bytes};
     if (workers == DLP_NONE) return;
     seat->n_workers += (uint32_t)workers;
     if (m->reads) seat->in_flight += (uint32_t)workers * (uint32_t)dlpi_fetch_many(&m->f);
@@ -48959,6 +48971,7 @@ static int dlpi_table_copies(dlpi_table *t, dlpi_branches *j, const dlp_workers_
     dlp_dataset ds = {.n_items = j->at[0].x.input.n_items,
                       .fields = fields,
                       .writes_all_bytes = 1,
+                      .worker_bytes = dlpi_seats_private(&j->seats),
                       .fetch = dlpi_branches_copy,
                       .user = j};
     dlp_fetch_desc f = {.dataset = &ds};
@@ -48992,6 +49005,7 @@ static int dlpi_table_behind(dlpi_table *t, dlpi_stage *st, dlpi_joined *x,
     t->at = (uint32_t)(t->joins - t->nodes) + b.n + 1;
     t->unknown = true;
     m.workers = *w;
+    m.input.worker_bytes = dlpi_seats_private(&j->seats);
     return dlpi_makers_copies(t, &m);
 }
 

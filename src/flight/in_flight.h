@@ -41,7 +41,8 @@
    A worker of cells may have several sources: a record of requests in each seat (dlpi_seat). It
    works in one seat after the other, without waiting. If nothing moved, it waits for a ms in one of
    them. What must be out alone is out alone in all seats of the worker: the first record, the head,
-   counts for all. */
+   counts for all. It need not hurry: until it is sent, other seats come to the end of their cells.
+   */
 
 #define DLPI_REAP_MOST 64
 #define DLPI_REAP_ROOM_MS 1 /* ms that reap may wait while the worker has room for more rows */
@@ -128,9 +129,8 @@ typedef struct dlpi_in_flight { /* the units of one worker that are under way */
     struct dlpi_in_flight *head,
         *next; /* the record of the worker's first seat; of the next seat */
     /* in the head, of all seats: */
-    uint32_t n_busy;           /* attempts that sources have, or gave back */
-    bool exclusive;            /* one unit is out alone, as it may kill */
-    const dlpi_attempt *wants; /* the attempt that waits to be out alone; NULL: there is none */
+    uint32_t n_busy; /* attempts that sources have, or gave back */
+    bool exclusive;  /* one unit is out alone, as it may kill */
     dlpi_fetch_threads threads;
 } dlpi_in_flight;
 
@@ -457,14 +457,12 @@ static bool dlpi_attempt_offer(dlpi_worker *w, dlpi_attempt *a, bool exclusive) 
 /* Send the first attempt that waits. Returns false if it must wait longer: for its source, or for
    others to end, since a unit that may have killed a worker is out alone. */
 static bool dlpi_attempt_send(dlpi_worker *w) {
-    dlpi_in_flight *in = w->self, *all = in->head;
+    dlpi_in_flight *in = w->self;
+    const dlpi_in_flight *all = in->head;
     dlpi_attempt *a = in->list[DLPI_ATTEMPT_WAITS].first;
     uint32_t fate = in->units->fate(w, a);
     bool exclusive = dlpi_fate_kills(fate) > 0 && dlpi_fate_stage(fate) == (uint32_t)w->st->work;
-    if (all->wants != NULL && all->wants != a) return false;
-    if (exclusive) all->wants = a;
     if (all->n_busy > 0 && (exclusive || all->exclusive)) return false;
-    all->wants = NULL;
     return in->units->ready(w, a, fate) || dlpi_attempt_offer(w, a, exclusive);
 }
 
@@ -548,10 +546,10 @@ static const dlpi_unit_ops dlpi_rows_units = {
 /* ---- claiming and sending ---- */
 
 /* True if the worker takes no more units now. The source has as many as it may have, a unit is out
-   alone or is to be, an attempt waits for its source, or there is no room. */
+   alone, an attempt waits for its source, or there is no room. */
 static bool dlpi_in_flight_full(const dlpi_worker *w) {
-    const dlpi_in_flight *in = w->self, *all = in->head;
-    return in->n_out >= in->most || all->exclusive || all->wants != NULL ||
+    const dlpi_in_flight *in = w->self;
+    return in->n_out >= in->most || in->head->exclusive ||
            in->list[DLPI_ATTEMPT_WAITS].first != NULL ||
            (in->units->full != NULL && in->units->full(w));
 }

@@ -49,6 +49,7 @@ typedef struct dlpi_seating {
     uint32_t n_workers;            /* workers that the rows of its sources ask for, together */
     uint32_t in_flight;            /* requests of each worker; 0: the sources make none */
     uint32_t first, end;           /* cells of its sources; none: it is of a later fetch */
+    uint64_t bytes;                /* what its worker_init allocates, if the source says it */
 } dlpi_seating;
 
 #define DLPI_LATER 2u /* later fetches of a list by sources with a worker_state, at most */
@@ -65,6 +66,7 @@ typedef struct dlpi_later {
     dlp_workers_desc calls; /* worker_init, worker_exit and tell of the source */
     uint32_t level, step;
     const dlpi_table_row *row;
+    uint64_t bytes; /* what worker_init allocates */
 } dlpi_later;
 
 typedef struct dlpi_expand { /* the record of a source whose workers make items of inputs */

@@ -284,6 +284,13 @@ static int dlpi_seats_tell(void *user, char *buf, size_t size) {
     return n;
 }
 
+/* Return what the calls of worker_init allocate in one worker. */
+static uint64_t dlpi_seats_private(const dlpi_seatings *s) {
+    uint64_t bytes = 0;
+    for (uint32_t k = 0; k < s->n; k++) bytes = dlpi_sum(bytes, s->at[k].bytes);
+    return bytes;
+}
+
 /* If there are several seats, let each call its own callbacks, and not those of the stage. */
 static void dlpi_seats_call(dlpi_seatings *s, dlp_workers_desc *w) {
     if (s->n < 2) return;
@@ -308,7 +315,8 @@ static void dlpi_seats_later(dlpi_seatings *s, dlpi_expand *x) {
         while (k < s->n &&
                (s->at[k].in_flight > 0 || !dlpi_called_alike(s->at[k].calls, &l->calls)))
             k++;
-        if (k == s->n) s->at[s->n++] = (dlpi_seating){.calls = &l->calls, .row = l->row};
+        if (k == s->n)
+            s->at[s->n++] = (dlpi_seating){.calls = &l->calls, .row = l->row, .bytes = l->bytes};
         s->at[k].by = s->at[k].by != NULL ? s->at[k].by : &x->found;
         x->level[l->level].steps[l->step].seat = k + 1;
     }

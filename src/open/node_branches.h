@@ -150,7 +150,8 @@ static void dlpi_table_seat(dlpi_branches *j, const dlpi_makers *m, int32_t work
     while (k < j->n && !dlpi_table_sits(&j->at[k], m, &b->w)) k++;
     b->seat = k < j->n ? j->at[k].seat : j->seats.n++;
     seat = &j->seats.at[b->seat];
-    if (k == j->n) *seat = (dlpi_seating){.calls = &b->w, .by = &b->x.found};
+    if (k == j->n)
+        *seat = (dlpi_seating){.calls = &b->w, .by = &b->x.found, .bytes = m->input.worker_bytes};
     if (workers == DLP_NONE) return;
     seat->n_workers += (uint32_t)workers;
     if (m->reads) seat->in_flight += (uint32_t)workers * (uint32_t)dlpi_fetch_many(&m->f);
@@ -374,6 +375,7 @@ static int dlpi_table_copies(dlpi_table *t, dlpi_branches *j, const dlp_workers_
     dlp_dataset ds = {.n_items = j->at[0].x.input.n_items,
                       .fields = fields,
                       .writes_all_bytes = 1,
+                      .worker_bytes = dlpi_seats_private(&j->seats),
                       .fetch = dlpi_branches_copy,
                       .user = j};
     dlp_fetch_desc f = {.dataset = &ds};
@@ -406,6 +408,7 @@ static int dlpi_table_behind(dlpi_table *t, dlpi_stage *st, dlpi_joined *x,
     t->at = (uint32_t)(t->joins - t->nodes) + b.n + 1;
     t->unknown = true;
     m.workers = *w;
+    m.input.worker_bytes = dlpi_seats_private(&j->seats);
     return dlpi_makers_copies(t, &m);
 }
 

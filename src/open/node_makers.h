@@ -266,6 +266,7 @@ static int dlpi_later_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m) 
                   node->name);
     if (source->fetch.workers.worker_init == NULL) return DLP_OK;
     l->calls = node->workers;
+    l->bytes = source->fetch.dataset->worker_bytes;
     l->level = m->n_levels - 1;
     l->step = m->level[l->level].n_steps - 1;
     l->row = dlpi_row_named(t->p, node->name);
@@ -676,7 +677,7 @@ static int dlpi_makers_reads(dlpi_table *t, dlpi_makers *m, dlpi_stage *st) {
 }
 
 /* Give the later fetches of a stage seats beside that of its first fetch. */
-static void dlpi_makers_sit(dlpi_stage *st) {
+static void dlpi_makers_sit(dlpi_makers *m, dlpi_stage *st) {
     dlpi_expand *x = st->self;
     if (x->n_later == 0) return;
     x->calls = st->w;
@@ -684,9 +685,11 @@ static void dlpi_makers_sit(dlpi_stage *st) {
     x->seats.at[0] = (dlpi_seating){.calls = &x->calls,
                                     .by = &x->found,
                                     .row = x->row != NULL ? x->row : x->load,
-                                    .in_flight = x->found.in_flight};
+                                    .in_flight = x->found.in_flight,
+                                    .bytes = m->input.worker_bytes};
     dlpi_seats_later(&x->seats, x);
     dlpi_seats_call(&x->seats, &st->w);
+    m->input.worker_bytes = dlpi_seats_private(&x->seats);
 }
 
 /* Check that a row that makes items stands behind the first fetch, a load, a push, or (an expand)
@@ -714,7 +717,7 @@ static int dlpi_node_makes_add(dlpi_table *t, const dlp_node *node) {
     dlpi_makers_arrive(t, &m, st->self);
     if ((rc = dlpi_makers_levels(t, &m, st)) != DLP_OK) return rc;
     if (m.reads && (rc = dlpi_makers_reads(t, &m, st)) != DLP_OK) return rc;
-    dlpi_makers_sit(st);
+    dlpi_makers_sit(&m, st);
     t->unknown = true;
     rc = dlpi_makers_copies(t, &m);
     if (rc < 0 || m.cache == NULL) return rc;

@@ -25,6 +25,8 @@ static const dlp_field words_ = {
     .name = "words", .dtype = DLP_U16, .ndim = 1, .shape = {9}, .ragged = 1};
 
 static const dlp_field number_ = {.name = "number", .dtype = DLP_U64};
+static const dlp_field numbers_ = {
+    .name = "numbers", .dtype = DLP_U16, .ndim = 1, .shape = {9}, .ragged = 1};
 
 static int well(int ok) {
     CHECK(ok);
@@ -66,6 +68,8 @@ static struct {
     int32_t fails;           /* worker_init of this branch fails in worker 0 */
     uint32_t kills, item;    /* the item of that branch that kills its worker */
     uint32_t deaths, silent; /* so often; it is never answered */
+    int ragged;              /* a second fetch writes as many numbers as the first writes words */
+    uint32_t slow_us;        /* of a fetch without requests */
     uint32_t kill_every;     /* one of so many calls kills, but no item twice */
     int max_kills;
 } how;
@@ -126,7 +130,6 @@ static int answer(const branch *b, dlp_item *it) {
     uint16_t *to = it->data[0];
     if (b->states) CHECK(own(b, it->worker_state, it));
     die_now_and_then(b, it->index);
-    if (how.fails >= 0) usleep(1000); /* the worker that fails comes in time */
     it->length[0] = words_of(b->id, it->index);
     for (uint32_t k = 0; k < it->length[0]; k++) to[k] = word_of(b->id, it->index, k);
     return 0;
@@ -134,6 +137,8 @@ static int answer(const branch *b, dlp_item *it) {
 
 static int fetch(void *user, dlp_item *it) {
     const branch *b = user;
+    if (how.slow_us > 0) usleep(how.slow_us);
+    if (how.fails >= 0) usleep(1000); /* the worker that fails comes in time */
     if (bad(b, it->index) && it->epoch == 0 && how.deaths > 0) {
         if (all_->kills > 0 && held_ > 0) all_->alone_wrong++;
         if (all_->kills < how.deaths) die(&all_->kills);
@@ -147,7 +152,13 @@ static int fetch_more(void *user, dlp_item *it) {
     if (b->states) CHECK(own(b, it->worker_state, it));
     CHECK(it->n_fields == 1);
     die_now_and_then(b, it->index);
-    *(uint64_t *)it->data[0] = b->id * 1000 + it->index;
+    if (how.ragged) { /* a number for each word */
+        it->length[0] = words_of(b->id - 4, it->index);
+        for (uint32_t k = 0; k < it->length[0]; k++)
+            ((uint16_t *)it->data[0])[k] = (uint16_t)(b->id * 1000 + it->index + k);
+    } else {
+        *(uint64_t *)it->data[0] = b->id * 1000 + it->index;
+    }
     return 0;
 }
 
@@ -239,11 +250,12 @@ static dlp_node *row(table *t, const char *name, uint32_t k, int32_t verb) {
 static void later_row(table *t, uint32_t k) {
     static dlp_dataset items[MOST];
     static dlp_source sources[MOST];
+    const dlp_field *field = how.ragged ? &numbers_ : &number_;
     branch *b = &branches_[4 + k];
     dlp_node *to = row(t, "more", k, DLP_FETCH);
     *b = (branch){.id = 4 + k, .states = t->later == 2};
     items[k] = (dlp_dataset){
-        .n_items = t->items[k], .fields = &number_, .n_fields = 1, .fetch = fetch_more, .user = b};
+        .n_items = t->items[k], .fields = field, .n_fields = 1, .fetch = fetch_more, .user = b};
     sources[k] = (dlp_source){
         .fetch = {
             .dataset = &items[k],
@@ -252,7 +264,7 @@ static void later_row(table *t, uint32_t k) {
         to->fetch.source = &sources[k];
     else
         to->fetch =
-            (dlp_node_fetch){.fetch = fetch_more, .user = b, .fields = &number_, .n_fields = 1};
+            (dlp_node_fetch){.fetch = fetch_more, .user = b, .fields = field, .n_fields = 1};
 }
 
 /* Write the rows of a table: its branches, a mix, and what stands behind. */
@@ -331,6 +343,8 @@ static void tell(told *t, const dlp_batch *b) {
         const uint16_t *w = (const uint16_t *)f->data + r * (uint64_t)f->shape[1];
         h = dlp_hash(h, b->index[r], b->valid[r], f->lengths[r]);
         for (uint64_t k = 0; k < f->lengths[r]; k++) h = dlp_hash(h, w[k], k, 0);
+        for (uint64_t k = 0; k < f->lengths[r] && b->n_fields > 2; k++) /* packed */
+            h = dlp_hash(h, ((const uint16_t *)b->fields[1].data)[r * TOKENS + k], k, 1);
         if (b->n_fields == 2) h = dlp_hash(h, ((const uint64_t *)b->fields[1].data)[r], 0, 0);
         if (!b->valid[r] || t->n_rows == ROWS || b->epoch >= EPOCHS) continue;
         t->first[t->n_rows++] = w[0];
@@ -558,6 +572,7 @@ static void init__fails_in_a_later_seat__the_others_are_left(void) {
         if (i & 2) t.w.placement = DLP_PLACE_PROCESSES;
         if (i & 2 && shm_missing() != NULL) continue;
         how.fails = i / 4;
+        how.delay_ns = 5000000;
         snprintf(name, sizeof name, "read%d", i / 4);
         rows(&t, i % 3 == 0 ? NOTHING : FILTER);
         run(&t, NULL, &got);
@@ -606,16 +621,18 @@ static void later_fetch__by_a_source__has_its_own_state(void) {
     uint32_t deaths = 0;
     for (int i = 0; i < 24; i++) {
         const uint32_t n = 1 + (i & 1);
-        const int kind = i / 12 ? FILTER_WINDOW : FILTER;
+        const int kind = i / 12 ? FILTER_WINDOW : i % 5 == 4 ? FILTER_PACK : FILTER;
         uint32_t dead;
         begin(&t, n, 0, 0);
         t.later = 1;
+        how.ragged = kind == FILTER_PACK;
         rows(&t, kind);
         run(&t, NULL, &want);
-        CHECK(want.rc == DLP_END && want.n_rows > 100);
+        CHECK(want.rc == DLP_END && want.n_rows > 20);
         begin(&t, n, i & 2, i & 4);
         if (!branches_[0].states) branches_[0].async = branches_[1].async = 0;
         t.later = 2;
+        how.ragged = kind == FILTER_PACK;
         t.workers[0] = 1 + i % 3;
         if (i % 4 == 3 && shm_missing() == NULL) {
             t.w.placement = DLP_PLACE_PROCESSES;
@@ -634,6 +651,7 @@ static void later_fetch__by_a_source__has_its_own_state(void) {
         for (uint32_t k = 0; k + 1 < want.n; k += 13) {
             begin(&t, n, i & 2, 0);
             t.later = 2;
+            how.ragged = kind == FILTER_PACK;
             t.workers[0] = 1 + (int32_t)(k % 3);
             rows(&t, kind);
             run(&t, &want.state[k], &got);
@@ -753,6 +771,25 @@ static void request__past_its_deadline__its_input_alone_is_left_out(void) {
     }
 }
 
+/* Time in which a worker is in callbacks of other seats does not count for a request. */
+static void request__while_other_seats_load__not_late(void) {
+    static told got;
+    static table t;
+    for (int processes = 0; processes < 2; processes++) {
+        if (processes && shm_missing() != NULL) continue;
+        begin(&t, 3, 1, 0);
+        branches_[2].async = 1;
+        for (uint32_t k = 0; k < 3; k++) t.items[k] = 12, t.weights[k] = 1;
+        t.w.placement = processes ? DLP_PLACE_PROCESSES : DLP_PLACE_THREADS;
+        t.w.deadline_ms = 100;
+        how.slow_us = 60000;
+        rows(&t, FILTER);
+        run(&t, NULL, &got);
+        CHECK_SOON(got.rc == DLP_END);
+        if (got.rc != DLP_END) printf("  %s\n", got.err.message);
+    }
+}
+
 /* Workers with 8 seats wait for all of them at once: 32 requests of 20 ms each. */
 static void sources__eight_in_a_worker__all_requests_are_out(void) {
     static told got;
@@ -785,11 +822,19 @@ static int keep_number(void *user, const dlp_item *it) {
     return kept(*(const uint64_t *)it->data[0] % 1000);
 }
 
+/* Bytes of the sources' workers in a plan. */
+static uint64_t planned_bytes(const dlp_plan *plan) {
+    for (uint32_t i = 0; i < plan->n_lines; i++)
+        if (strstr(plan->lines[i].what, "what they read") != NULL) return plan->lines[i].bytes;
+    return 0;
+}
+
 /* Two corpora of lines, then two folders of files, are mixed 7 : 3 and filtered. */
 static void ready_sources__mixed_and_filtered__each_item_once(void) {
     static const dlp_field number = {.name = "x", .dtype = DLP_U64};
     static char name[2][100][64];
     static const char *paths[2][100];
+    static dlp_plan plan;
     for (int files = 0; files < 2; files++) {
         dlp_source *source[2] = {NULL, NULL};
         uint64_t next[2] = {0, 0}, n = 0;
@@ -837,6 +882,9 @@ static void ready_sources__mixed_and_filtered__each_item_once(void) {
                  .mix = {.weights = weights}},
                 {.name = "keep", .verb = DLP_FILTER, .filter = {.keep = keep_number}},
                 {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 5}}};
+            CHECK(dlp_nodes_plan(DLP_NODES(nodes), NULL, &plan, &e) == DLP_OK);
+            CHECK(planned_bytes(&plan) == 2 * (source[0]->fetch.dataset->worker_bytes +
+                                               source[1]->fetch.dataset->worker_bytes));
             rc = dlp_pipe_open(&p, DLP_NODES(nodes), &(dlp_pipe_desc){.epochs = 1}, &e);
             if (!well(rc == DLP_OK)) printf("open: %s, %s: %s\n", e.stage, e.field, e.message);
         }
@@ -874,6 +922,7 @@ int main(void) {
     requests__of_each_branch__divided_among_all_workers();
     input__kills__is_alone_in_all_seats();
     request__past_its_deadline__its_input_alone_is_left_out();
+    test_tries(request__while_other_seats_load__not_late);
     test_tries(sources__eight_in_a_worker__all_requests_are_out);
     ready_sources__mixed_and_filtered__each_item_once();
     rig_end();
