@@ -478,8 +478,9 @@ static void mix__each_kind_behind_it__rows_of_the_plain_program(void) {
             run(&t, NULL, &got);
             if (!well(alike(&got, &want, 0))) printf("  kind %d, case %d\n", kind, i);
             CHECK(planned(&mix, &got, kind));
-            for (uint32_t b = 0; b < 2; b++)
-                CHECK(all_->enters[b] == (uint32_t)(t.workers[0] + t.workers[1]));
+            CHECK(all_->enters[0] == all_->enters[1] && all_->enters[0] > 0);
+            CHECK(all_->enters[0] == (uint32_t)(t.workers[0] + t.workers[1]) ||
+                  t.w.placement == DLP_PLACE_PROCESSES);
         }
         for (uint32_t k = 0; k + 1 < want.n; k += 3) { /* resumed, by other workers */
             begin(&t, 2, 1, k % 2 == 0);
@@ -519,7 +520,6 @@ static void workers__die__same_rows(void) {
             deaths += dead;
             /* a worker that replaces a dead one enters all seats again */
             CHECK(all_->enters[0] == all_->enters[1] && all_->enters[0] <= 3 + dead);
-            CHECK(all_->enters[0] > 3 || dead == 0);
             CHECK(all_->exits[0] == all_->exits[1]);
         }
         for (uint32_t k = 4; k + 1 < want.n; k += 17) {
@@ -538,14 +538,18 @@ static void workers__die__same_rows(void) {
     CHECK(deaths > 50);
 }
 
-/* The logs of all workers must be `others`, and that of worker 0 `first`. */
-static void logs(int32_t workers, const char *first, const char *others) {
+/* The log of worker 0 must be `first`, and those of the others `others`. A process may come too late
+   to begin. */
+static void logs(const table *t, int32_t workers, const char *first, const char *others) {
+    uint32_t begun = 0;
     for (int32_t i = 0; i < workers; i++) {
-        const char *want = i == 0 ? first : others;
-        if (!well(strcmp(all_->log[i], want) == 0))
-            printf("  worker %d of %d: \"%s\", not \"%s\"\n", (int)i, (int)workers, all_->log[i],
-                   want);
+        const char *want = i == 0 ? first : others, *log = all_->log[i];
+        begun += log[0] != 0;
+        if (t->w.placement == DLP_PLACE_PROCESSES && log[0] == 0) continue;
+        if (!well(strcmp(log, want) == 0))
+            printf("  worker %d of %d: \"%s\", not \"%s\"\n", (int)i, (int)workers, log, want);
     }
+    CHECK(begun > 0 || first[0] == 0);
 }
 
 static void init__each_branch__in_order_and_left_in_reverse(void) {
@@ -558,7 +562,7 @@ static void init__each_branch__in_order_and_left_in_reverse(void) {
         rows(&t, FILTER);
         run(&t, NULL, &got);
         CHECK(got.rc == DLP_END);
-        logs(3, "abcCBA", "abcCBA");
+        logs(&t, 3, "abcCBA", "abcCBA");
     }
 }
 
@@ -579,7 +583,7 @@ static void init__fails_in_a_later_seat__the_others_are_left(void) {
         if (!well(got.rc == DLP_ERR_CALLBACK && strcmp(got.err.stage, name) == 0))
             printf("  case %d: code %d: %s: %s\n", i, got.rc, got.err.stage, got.err.message);
         CHECK(strstr(got.err.message, "worker_init returned 7") != NULL);
-        logs(1, first[i / 4], "");
+        logs(&t, 1, first[i / 4], "");
     }
 }
 
@@ -595,7 +599,7 @@ static void init__in_the_consumer__one_seat_each(void) {
     rows(&t, FILTER);
     run(&t, NULL, &got);
     CHECK(alike(&got, &want, 0));
-    logs(1, "abBA", "");
+    logs(&t, 1, "abBA", "");
 }
 
 /* Branches that are called alike have one seat. */
@@ -609,7 +613,7 @@ static void init__same_source_twice__one_seat(void) {
         t.row[3].fetch.user = t.row[5].fetch.user = &branches_[0];
         run(&t, NULL, &got);
         CHECK(got.rc == DLP_END);
-        logs(3, "aA", "aA");
+        logs(&t, 3, "aA", "aA");
         if (async) CHECK(got.in_flight == 16 && all_->most[0] > 1 && all_->most[0] <= 32);
     }
 }
@@ -645,9 +649,9 @@ static void later_fetch__by_a_source__has_its_own_state(void) {
         dead = all_->random_kills;
         deaths += dead;
         for (uint32_t k = 0; k < n; k++) CHECK(all_->enters[4 + k] == all_->enters[4]);
-        CHECK(all_->enters[4] >= (uint32_t)t.workers[0]);
+        CHECK(all_->enters[4] >= (uint32_t)t.workers[0] || t.w.placement == DLP_PLACE_PROCESSES);
         if (dead == 0 && branches_[0].states)
-            logs(t.workers[0], n == 1 ? "aeEA" : "aebfFBEA", n == 1 ? "aeEA" : "aebfFBEA");
+            logs(&t, t.workers[0], n == 1 ? "aeEA" : "aebfFBEA", n == 1 ? "aeEA" : "aebfFBEA");
         for (uint32_t k = 0; k + 1 < want.n; k += 13) {
             begin(&t, n, i & 2, 0);
             t.later = 2;
