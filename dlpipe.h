@@ -21140,6 +21140,16 @@ static int dlpi_fetcher_check(dlp_pipe *p, const dlpi_stage *st, const dlp_fetch
     return p->err.code; /* the first of them */
 }
 
+/* True if the workers of a fetch have several items under way at once. */
+static inline bool dlpi_fetch_is_many(const dlp_fetch_desc *d) {
+    return d->fetcher != DLP_FETCH_SEQUENTIAL;
+}
+
+/* True if a fetch row of a table asks for several items at once, whatever its source says. */
+static inline bool dlpi_fetch_row_many(const dlp_node *node) {
+    return node->fetch.async != NULL || node->fetch.in_flight > 1;
+}
+
 /* Return how many items a worker of a fetch has in flight, as the desc says, or 16. */
 DLPI_COLD
 static int32_t dlpi_fetch_many(const dlp_fetch_desc *d) {
@@ -30587,10 +30597,9 @@ static int dlpi_expand_load(dlpi_worker *w, uint32_t c) {
 /* True if dlpi_expand_many can make the items of the inputs of x. */
 DLPI_COLD static bool dlpi_expand_plain(const dlp_pipe *p, const dlpi_expand *x) {
     return !DLPI_DEBUG && p->source_stage->w.deadline_ms == 0 && x->input.fetch != NULL &&
-           x->found.plan.rule == DLPI_LIST_ONCE && x->part.load == NULL &&
-           x->found.in_flight == 0 && x->found.arrivals == NULL && x->found.joins == NULL &&
-           !x->cached && !x->has_rooms && x->n_levels <= 2 &&
-           (x->n_levels == 1 || x->level[1].n_steps == 0);
+           x->found.plan.rule == DLPI_LIST_ONCE && x->part.load == NULL && x->n_read == 0 &&
+           x->found.arrivals == NULL && x->found.joins == NULL && !x->cached && !x->has_rooms &&
+           x->n_levels <= 2 && (x->n_levels == 1 || x->level[1].n_steps == 0);
 }
 
 static int dlpi_expand_one(dlpi_worker *w DLPI_UNREAD, uint32_t c DLPI_UNREAD, void *by) {
@@ -47883,7 +47892,7 @@ static int dlpi_makers_load(dlpi_table *t, const dlp_node *node, dlpi_makers *m)
 DLPI_COLD
 static int dlpi_later_check(dlpi_table *t, const dlp_node *node, const dlpi_makers *m,
                             const dlp_dataset *ds) {
-    if (node->fetch.async != NULL || node->fetch.in_flight > 0)
+    if (dlpi_fetch_row_many(node))
         return dlpi_node_bad(t, node,
                              "is a second fetch before makers; give it a fetch callback or a "
                              "source, no async or in_flight, and more num_workers");
@@ -47917,7 +47926,7 @@ static int dlpi_later_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m) 
     dlpi_makers_id(m, source->id);
     if (source->fetch.dataset->warning != NULL)
         dlpi_warn(t->p, "%s", source->fetch.dataset->warning);
-    if (source->fetch.fetcher != DLP_FETCH_SEQUENTIAL)
+    if (dlpi_fetch_is_many(&source->fetch))
         dlpi_warn(t->p,
                   "\"%s\" is a second fetch before makers, and reads one item after the other in "
                   "each worker; set num_workers to the reads that are to be under way",

@@ -217,6 +217,16 @@ static int dlpi_fetcher_check(dlp_pipe *p, const dlpi_stage *st, const dlp_fetch
     return p->err.code; /* the first of them */
 }
 
+/* True if the workers of a fetch have several items under way at once. */
+static inline bool dlpi_fetch_is_many(const dlp_fetch_desc *d) {
+    return d->fetcher != DLP_FETCH_SEQUENTIAL;
+}
+
+/* True if a fetch row of a table asks for several items at once, whatever its source says. */
+static inline bool dlpi_fetch_row_many(const dlp_node *node) {
+    return node->fetch.async != NULL || node->fetch.in_flight > 1;
+}
+
 /* Return how many items a worker of a fetch has in flight, as the desc says, or 16. */
 static int32_t dlpi_fetch_many(const dlp_fetch_desc *d) {
     return d->in_flight > 0 ? d->in_flight : 16;

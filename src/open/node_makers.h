@@ -226,7 +226,7 @@ static int dlpi_makers_load(dlpi_table *t, const dlp_node *node, dlpi_makers *m)
    after the other. Returns 0 or a DLP_ERR code. */
 static int dlpi_later_check(dlpi_table *t, const dlp_node *node, const dlpi_makers *m,
                             const dlp_dataset *ds) {
-    if (node->fetch.async != NULL || node->fetch.in_flight > 0)
+    if (dlpi_fetch_row_many(node))
         return dlpi_node_bad(t, node,
                              "is a second fetch before makers; give it a fetch callback or a "
                              "source, no async or in_flight, and more num_workers");
@@ -259,7 +259,7 @@ static int dlpi_later_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m) 
     dlpi_makers_id(m, source->id);
     if (source->fetch.dataset->warning != NULL)
         dlpi_warn(t->p, "%s", source->fetch.dataset->warning);
-    if (source->fetch.fetcher != DLP_FETCH_SEQUENTIAL)
+    if (dlpi_fetch_is_many(&source->fetch))
         dlpi_warn(t->p,
                   "\"%s\" is a second fetch before makers, and reads one item after the other in "
                   "each worker; set num_workers to the reads that are to be under way",

@@ -124,10 +124,9 @@ static int dlpi_expand_load(dlpi_worker *w, uint32_t c) {
 /* True if dlpi_expand_many can make the items of the inputs of x. */
 DLPI_COLD static bool dlpi_expand_plain(const dlp_pipe *p, const dlpi_expand *x) {
     return !DLPI_DEBUG && p->source_stage->w.deadline_ms == 0 && x->input.fetch != NULL &&
-           x->found.plan.rule == DLPI_LIST_ONCE && x->part.load == NULL &&
-           x->found.in_flight == 0 && x->found.arrivals == NULL && x->found.joins == NULL &&
-           !x->cached && !x->has_rooms && x->n_levels <= 2 &&
-           (x->n_levels == 1 || x->level[1].n_steps == 0);
+           x->found.plan.rule == DLPI_LIST_ONCE && x->part.load == NULL && x->n_read == 0 &&
+           x->found.arrivals == NULL && x->found.joins == NULL && !x->cached && !x->has_rooms &&
+           x->n_levels <= 2 && (x->n_levels == 1 || x->level[1].n_steps == 0);
 }
 
 static int dlpi_expand_one(dlpi_worker *w DLPI_UNREAD, uint32_t c DLPI_UNREAD, void *by) {
