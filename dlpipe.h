@@ -4723,7 +4723,12 @@ void dlp_pusher_close(dlp_pusher *pusher);
    Reads     With async, a fetch has in_flight requests under way in each worker, also in front of
              expand, filter and pack. The record of each request is made into items when it comes.
              If queue.capacity is 0, each worker adds 8 + 2 * in_flight cells to those that the
-             batches need.
+             batches need. Without async, in_flight threads are as many workers in front of these
+             rows: each calls worker_init, and has a worker_state of its own.
+             A later fetch in front of these rows may have a source, too, but no async and no
+             in_flight. It reads one item after the other in each worker. worker_state is then what
+             the worker_init of that source left. The source has as many items as the list. A list
+             has three such fetches at most.
    Push      Records are one stream, in the order in which they arrive. Each has a number, its
              index. With makers or a window behind the push, several outs, or subscribers of
              other programs, one thread reads the records into cells of inputs. The workers of the
@@ -4755,10 +4760,14 @@ void dlp_pusher_close(dlp_pusher *pusher);
              branch of a zip has only fetches and maps, the row of the zip is left out, also if a
              callback returns DLP_SKIP. DROP is refused if a branch of a zip has a load, a filter or
              an expand: then nobody knows how many items a failed input has.
-             Workers: branches share workers, as many as their rows say together. A branch has
-             workers of its own if its fetch has async. So has a branch whose worker_init,
-             worker_exit, worker_user or tell differ from those of the others, as with two sources
-             of files. The other fields of workers are the same in all branches.
+             Workers: branches share workers, as many as their rows say together. Any worker takes
+             any input. A branch has a worker_state of its own in each worker if its fetch has async.
+             So has a branch whose worker_init, worker_exit, worker_user or tell differ from those of
+             the others, as with two sources of files. A worker calls worker_init for one branch
+             after the other, in the order of the table. If a call fails, it calls worker_exit for
+             the branches before, the last one first. The error names the row that fetches. The
+             requests that a branch would have in its workers (num_workers * in_flight) are divided
+             among all workers. The other fields of workers are the same in all branches.
              Memory: each branch has cells of its own. queue.capacity of its rows counts them. A
              branch needs fewer cells if its load has min_items, and only fetches and maps stand
              behind the load. These callbacks must then leave out all items of a part, or none.
@@ -4768,9 +4777,9 @@ void dlp_pusher_close(dlp_pusher *pusher);
              branch write them.
              Behind a zip or mix stand map, guard, batch, transfer and out. Before these may stand
              filter, expand and pack, with maps between, and a window last. They work on joined rows
-             in the workers of the branches, which copy each row into a cell of its own. A window
-             or pack behind a mix takes the items of all branches, in the order of the mix.
-             DLP_PACK_FIT, and branches with workers of their own, are refused there.
+             in the workers of the branches, which copy each row into a cell of its own. Their
+             worker_state is that of the first branch. A window or pack behind a mix takes the items
+             of all branches, in the order of the mix. DLP_PACK_FIT is refused there.
    Order     The order and the bytes of the batches depend only on the table, the seed, the epoch
              and the data; behind a push also on the order of arrival. Workers and queues change
              neither the order nor the states.
@@ -12902,6 +12911,19 @@ typedef struct dlpi_worker_rare {
     struct dlp_collate_out out[DLP_MAX_FIELDS];
 } dlpi_worker_rare;
 
+/* What a source of a stage with several sources has in a worker: a worker_state, and requests. The
+   seats of a worker lie side by side. */
+typedef struct dlpi_seat {
+    void *state;                   /* what worker_init left */
+    void *self;                    /* its dlpi_in_flight */
+    const dlp_workers_desc *calls; /* worker_init, worker_exit; NULL: the state of the first seat */
+    const dlpi_table_row *row; /* the row of the table, for errors; NULL: the stage's own name */
+    uint32_t number, n;        /* it is number `number` of n seats */
+    uint32_t first, end;       /* cells of inputs that are worked on in this seat */
+    uint32_t at;               /* the cell after the one that was taken last */
+    uint32_t turn;             /* in the first seat: the seat in which the worker waited last */
+} dlpi_seat;
+
 typedef struct dlpi_worker {
     dlp_pipe *p;
     dlpi_stage *st;
@@ -12914,7 +12936,7 @@ typedef struct dlpi_worker {
     uint8_t asks;          /* DLPI_ASK_* */
     bool singles, alone;   /* see dlpi_worker_singles, dlpi_worker_alone */
     bool chained;          /* see dlpi_chain_rows */
-    uint32_t input_first;  /* first cell of inputs that it may take */
+    uint32_t n_at_once;
     uint64_t low;          /* no batch below this number has a unit to claim */
     uint64_t tail_seen;    /* ctl.tail when it was read last */
     uint64_t rescan_seen;  /* waiters->rescan when it was read last */
@@ -12925,8 +12947,7 @@ typedef struct dlpi_worker {
     void *source;          /* record of the source for it, or NULL */
     uint64_t *at_once;     /* X2 [n_at_once] in the region: the rows in callbacks, in the form of
                               block->running; NULL: block->running has the only one */
-    uint32_t n_at_once;
-    uint32_t input_end; /* the end of the cells of inputs that it may take; 0: it may take all */
+    dlpi_seat *seat;       /* the seat in which it works; NULL: its stage has one, the worker */
     dlp_call note;
     uint32_t until_clock, clock_every;
     uint32_t units_untimed, items_untimed;
@@ -17365,23 +17386,68 @@ static bool dlpi_inline_steps(dlp_pipe *p) {
     return moved;
 }
 
+/* ---- seats: each source of a stage has a worker_state of its own in each worker ---- */
+
+/* Return the first seat of a worker that has seats. */
+static inline dlpi_seat *dlpi_seats(const dlpi_worker *w) { return w->seat - w->seat->number; }
+
+/* Return how many seats a worker has. A worker without seats is one itself. */
+static inline uint32_t dlpi_n_seats(const dlpi_worker *w) {
+    return w->seat != NULL ? w->seat->n : 1;
+}
+
+/* Let the worker work in seat k: with its state, its requests and its cells. */
+static inline void dlpi_seat_take(dlpi_worker *w, uint32_t k) {
+    w->seat->at = w->input_at;
+    w->seat = dlpi_seats(w) + k;
+    w->input_at = w->seat->at;
+    w->state = w->seat->state;
+    w->self = w->seat->self;
+}
+
+/* Call worker_exit in the first n seats of the worker, the last of them first. */
+DLPI_COLD static void dlpi_seats_leave(dlpi_worker *w, uint32_t n) {
+    while (n-- > 0) {
+        const dlp_workers_desc *d = w->seat != NULL ? dlpi_seats(w)[n].calls : &w->st->w;
+        if (w->seat != NULL) dlpi_seat_take(w, n);
+        if (d != NULL && d->worker_exit) d->worker_exit(d->worker_user, w->id, w->state);
+    }
+}
+
+/* Call worker_init in each seat of the worker, in their order. Returns 0, or the code of the call
+   that failed: worker_exit was called then in the seats before it, and *row is the seat's row. */
+DLPI_COLD static int dlpi_seats_enter(dlpi_worker *w, const dlpi_table_row **row) {
+    int rc = 0;
+    for (uint32_t k = 0; k < dlpi_n_seats(w) && rc == 0; k++) {
+        dlpi_seat *seat = w->seat != NULL ? dlpi_seats(w) + k : NULL;
+        const dlp_workers_desc *d = seat != NULL ? seat->calls : &w->st->w;
+        void **state = seat != NULL ? &seat->state : &w->state;
+        if (d == NULL) *state = dlpi_seats(w)->state;
+        rc = d != NULL && d->worker_init ? d->worker_init(d->worker_user, w->id, state) : 0;
+        *row = seat != NULL ? seat->row : NULL;
+        if (rc != 0) dlpi_seats_leave(w, k);
+    }
+    return rc;
+}
+
 /* Begin worker w in the thread or process that calls: call worker_init, then the stage's own
    `enter`. Returns DLP_OK, or a DLP_ERR code; the error is then in the region. If `enter` fails,
    worker_exit has been called. */
 DLPI_COLD static int dlpi_worker_begin(dlpi_worker *w) {
-    const dlp_workers_desc *d = &w->st->w;
+    const dlpi_table_row *row = NULL;
     int rc;
     dlp_error e;
     DLPI_STORE_RLX(&w->block->state, DLP_WORKER_STARTING);
     DLPI_STORE_RLX(&w->block->tid, (int32_t)dlpi_thread_number()); /* for people */
     DLPI_STORE_RLX(&w->block->pid, dlpi_process_number());         /* for people */
-    rc = d->worker_init ? d->worker_init(d->worker_user, w->id, &w->state) : 0;
+    rc = dlpi_seats_enter(w, &row);
     if (rc == 0 && w->st->ops->enter != NULL && (rc = w->st->ops->enter(w)) != DLP_OK) {
-        if (d->worker_exit) d->worker_exit(d->worker_user, w->id, w->state);
+        dlpi_seats_leave(w, dlpi_n_seats(w));
         return rc;
     }
     if (rc == 0) return DLP_OK;
     dlpi_words_forget(w); /* of the one that died in this place */
+    w->note.row = row;
     dlpi_describe(w, dlpi_returned(w, rc), &e);
     snprintf(e.message, sizeof e.message, "worker_init returned %d", rc);
     dlpi_ctl_fail(w->p, (uint32_t)w->global, &e);
@@ -17391,11 +17457,10 @@ DLPI_COLD static int dlpi_worker_begin(dlpi_worker *w) {
 /* End worker w in the thread or process that began it. began: the code that dlpi_worker_begin
    returned. worker_exit is called only if that code was DLP_OK. */
 DLPI_COLD static void dlpi_worker_end(dlpi_worker *w, int began) {
-    const dlp_workers_desc *d = &w->st->w;
     if (w->st->ops->leave != NULL) w->st->ops->leave(w);
     dlpi_clock_stop(w);
     DLPI_STORE_RLX(&w->block->current, UINT64_MAX);
-    if (began == DLP_OK && d->worker_exit) d->worker_exit(d->worker_user, w->id, w->state);
+    if (began == DLP_OK) dlpi_seats_leave(w, dlpi_n_seats(w));
     DLPI_STORE_RLX(&w->block->state, DLP_WORKER_EXITED);
 }
 
@@ -19123,7 +19188,13 @@ static inline int dlpi_subscriber_release(dlpi_subscriber *c, const dlp_batch *b
    one kill at most, the guilty one dies alone until it is poison. A unit that waits is in no
    source's hands, and is never blamed.
    While something is out and there is room, the worker looks for new units every ms: nobody wakes
-   it for them. With nothing out it sleeps as others do. */
+   it for them. With nothing out it sleeps as others do.
+
+   A worker of cells may have several sources: a record of requests in each seat (dlpi_seat). It
+   works in one seat after the other, without waiting. If nothing moved, it waits for a ms in one of
+   them. What must be out alone is out alone in all seats of the worker: the first record, the head,
+   counts for all. It need not hurry: until it is sent, other seats come to the end of their cells.
+   */
 
 #define DLPI_REAP_MOST 64
 #define DLPI_REAP_ROOM_MS 1 /* ms that reap may wait while the worker has room for more rows */
@@ -19200,12 +19271,18 @@ typedef struct dlpi_in_flight { /* the units of one worker that are under way */
     const void *by;           /* the source of the cells, a dlpi_expand, or NULL */
     const dlpi_attempt *made; /* the attempt at a cell of which items are made, or NULL */
     dlpi_attempt *all;        /* [n_all] */
+    uint64_t *at_once;        /* X2 [n_all] the part of the worker's at_once for these attempts */
     uint32_t n_all, most;     /* attempts; how many of them the source may have */
     uint32_t n_out, n_back;   /* those that it has; those that it gave back */
     dlpi_attempt_list list[DLPI_ATTEMPT_LISTS];
-    uint64_t oldest;        /* oldest batch that has a row here */
-    bool oldest_left;       /* a row of that batch was done, so `oldest` must be computed again */
-    bool exclusive, broken; /* one unit is out alone, as it may kill; the source has failed */
+    uint64_t oldest;  /* oldest batch that has a row here */
+    bool oldest_left; /* a row of that batch was done, so `oldest` must be computed again */
+    bool broken;      /* the source has failed */
+    struct dlpi_in_flight *head,
+        *next; /* the record of the worker's first seat; of the next seat */
+    /* in the head, of all seats: */
+    uint32_t n_busy; /* attempts that sources have, or gave back */
+    bool exclusive;  /* one unit is out alone, as it may kill */
     dlpi_fetch_threads threads;
 } dlpi_in_flight;
 
@@ -19236,10 +19313,15 @@ static inline uint64_t dlpi_attempt_number(const dlpi_worker *w, const dlpi_atte
     return (uint64_t)(a - dlpi_in_flight_of(w)->all);
 }
 
+/* Return the word that says whether the unit of an attempt is in a callback. */
+static inline uint64_t *dlpi_attempt_runs(const dlpi_worker *w, const dlpi_attempt *a) {
+    return &dlpi_in_flight_of(w)->at_once[dlpi_attempt_number(w, a)];
+}
+
 /* Store that the unit of an attempt is in a callback from here on: since when, and for recovery. */
 static void dlpi_attempt_begin(dlpi_worker *w, dlpi_attempt *a) {
     DLPI_STORE_RLX(&a->since_ns, dlpi_now_ns()); /* 0 before, for dlpi_in_flight_show */
-    dlpi_runs(&w->at_once[dlpi_attempt_number(w, a)], DLPI_RUNS_ROW(a->slot, a->row));
+    dlpi_runs(dlpi_attempt_runs(w, a), DLPI_RUNS_ROW(a->slot, a->row));
 }
 
 /* Append an attempt to one of the worker's lists (DLPI_ATTEMPT_*). The attempt must be in no list.
@@ -19277,10 +19359,15 @@ static dlpi_unit dlpi_attempt_unit(const dlpi_attempt *a) { /* runs are of one r
 /* Show observers and the supervisor the item that is out longest. */
 static void dlpi_in_flight_show(dlpi_worker *w) {
     const dlpi_in_flight *in = w->self;
-    const dlpi_attempt *a = in->list[DLPI_ATTEMPT_OUT].first;
-    uint64_t since = a == NULL ? 0 : DLPI_LOAD_RLX(&a->since_ns); /* of dlpi_attempt_begin */
+    const dlpi_attempt *a = NULL;
+    uint64_t since = 0;
     dlpi_worker_block *block = w->block;
-    if (since == 0) {
+    for (const dlpi_in_flight *k = in->head; k != NULL; k = k->next) {
+        const dlpi_attempt *first = k->list[DLPI_ATTEMPT_OUT].first;
+        uint64_t ns = first == NULL ? 0 : DLPI_LOAD_RLX(&first->since_ns); /* dlpi_attempt_begin */
+        if (ns != 0 && (since == 0 || ns < since)) a = first, since = ns;
+    }
+    if (a == NULL) {
         dlpi_runs(&block->running, DLPI_RUNS_NONE);
         DLPI_STORE_RLX(&block->current, UINT64_MAX); /* for observers, here and below */
         return;
@@ -19438,10 +19525,11 @@ static bool dlpi_row_ready(dlpi_worker *w, dlpi_attempt *a, uint32_t fate) {
 /* Do not count for requests that are out the time since from_ns, in which the worker was in
    callbacks of its own and took none back. Only a deadline asks for it. */
 static void dlpi_in_flight_lag(dlpi_worker *w, uint64_t from_ns) {
-    dlpi_attempt *a = dlpi_in_flight_of(w)->list[DLPI_ATTEMPT_OUT].first;
-    const uint64_t ns = w->st->w.deadline_ms != 0 && a != NULL ? dlpi_now_ns() - from_ns : 0;
-    for (; ns > 0 && a != NULL; a = a->next)
-        DLPI_STORE_RLX(&a->since_ns, DLPI_LOAD_RLX(&a->since_ns) + ns);
+    const uint64_t ns = w->st->w.deadline_ms != 0 ? dlpi_now_ns() - from_ns : 0;
+    if (ns == 0) return;
+    for (dlpi_in_flight *k = dlpi_in_flight_of(w)->head; k != NULL; k = k->next)
+        for (dlpi_attempt *a = k->list[DLPI_ATTEMPT_OUT].first; a != NULL; a = a->next)
+            DLPI_STORE_RLX(&a->since_ns, DLPI_LOAD_RLX(&a->since_ns) + ns);
 }
 
 /* DLPIPE_DEBUG: clear in the row of an attempt what rows behind have cleared in its guarded cell:
@@ -19468,7 +19556,7 @@ static int dlpi_row_behind(dlpi_worker *w, dlpi_attempt *a) {
     rc = dlpi_fetch_of(w)->behind(w->st, &a->item);
     if (DLPI_DEBUG) dlpi_row_shorter(w, a, before);
     dlpi_in_flight_lag(w, DLPI_LOAD_RLX(&a->since_ns));
-    dlpi_runs(&w->at_once[dlpi_attempt_number(w, a)], DLPI_RUNS_NONE);
+    dlpi_runs(dlpi_attempt_runs(w, a), DLPI_RUNS_NONE);
     dlpi_in_flight_show(w); /* the row was the one that runs */
     return rc;
 }
@@ -19503,10 +19591,11 @@ static bool dlpi_attempt_offer(dlpi_worker *w, dlpi_attempt *a, bool exclusive) 
         dlpi_bump(&w->block->kept_misses, 1);
     if (rc == 0) {
         in->n_out++;
-        in->exclusive = exclusive;
+        in->head->n_busy++;
+        in->head->exclusive = exclusive;
         return true;
     }
-    dlpi_runs(&w->at_once[dlpi_attempt_number(w, a)], DLPI_RUNS_NONE);
+    dlpi_runs(dlpi_attempt_runs(w, a), DLPI_RUNS_NONE);
     if (rc == DLP_FULL) {
         in->units->refused(w, a);
         dlpi_attempt_move(in, a, DLPI_ATTEMPT_WAITS);
@@ -19521,10 +19610,11 @@ static bool dlpi_attempt_offer(dlpi_worker *w, dlpi_attempt *a, bool exclusive) 
    others to end, since a unit that may have killed a worker is out alone. */
 static bool dlpi_attempt_send(dlpi_worker *w) {
     dlpi_in_flight *in = w->self;
+    const dlpi_in_flight *all = in->head;
     dlpi_attempt *a = in->list[DLPI_ATTEMPT_WAITS].first;
     uint32_t fate = in->units->fate(w, a);
     bool exclusive = dlpi_fate_kills(fate) > 0 && dlpi_fate_stage(fate) == (uint32_t)w->st->work;
-    if (in->n_out + in->n_back > 0 && (exclusive || in->exclusive)) return false;
+    if (all->n_busy > 0 && (exclusive || all->exclusive)) return false;
     return in->units->ready(w, a, fate) || dlpi_attempt_offer(w, a, exclusive);
 }
 
@@ -19611,7 +19701,8 @@ static const dlpi_unit_ops dlpi_rows_units = {
    alone, an attempt waits for its source, or there is no room. */
 static bool dlpi_in_flight_full(const dlpi_worker *w) {
     const dlpi_in_flight *in = w->self;
-    return in->n_out >= in->most || in->exclusive || in->list[DLPI_ATTEMPT_WAITS].first != NULL ||
+    return in->n_out >= in->most || in->head->exclusive ||
+           in->list[DLPI_ATTEMPT_WAITS].first != NULL ||
            (in->units->full != NULL && in->units->full(w));
 }
 
@@ -19631,8 +19722,8 @@ static inline bool dlpi_attempt_free(const dlpi_in_flight *in) {
     return in->list[DLPI_ATTEMPT_FREE].first != NULL;
 }
 
-/* Send the attempts that wait, parked rows that are due, and units that can be claimed. Returns
-   true if anything moved. */
+/* Send the attempts that wait, parked rows that are due, and units that can be claimed. A seat
+   without a source sends one unit alone, which is done then. Returns true if anything moved. */
 static bool dlpi_in_flight_fill(dlpi_worker *w) {
     dlpi_in_flight *in = w->self;
     bool moved = false;
@@ -19648,6 +19739,7 @@ static bool dlpi_in_flight_fill(dlpi_worker *w) {
         } else {
             dlpi_clock_in(w);
             if (!dlpi_attempt_send(w)) break;
+            if (in->units->whole && in->async == NULL) return true;
         }
     }
     return moved;
@@ -19696,7 +19788,7 @@ static void dlpi_in_flight_came(dlpi_worker *w, const dlpi_attempt *a, uint64_t 
 static void dlpi_attempt_back(dlpi_worker *w, dlpi_attempt *a, uint64_t now) {
     dlpi_in_flight *in = w->self;
     uint64_t since = DLPI_LOAD_RLX(&a->since_ns), ns = now > since ? now - since : 0;
-    dlpi_runs(&w->at_once[dlpi_attempt_number(w, a)], DLPI_RUNS_NONE);
+    dlpi_runs(dlpi_attempt_runs(w, a), DLPI_RUNS_NONE);
     in->n_out--;
     in->n_back++;
     dlpi_attempt_move(in, a, DLPI_ATTEMPT_BACK); /* in no source's hands */
@@ -19709,7 +19801,8 @@ static void dlpi_attempt_end(dlpi_worker *w, dlpi_attempt *a) {
     dlpi_in_flight *in = w->self;
     in->units->ended(w, a, a->code);
     in->n_back--;
-    in->exclusive = false; /* the one that is out alone has ended */
+    in->head->n_busy--;
+    in->head->exclusive = false; /* the one that is out alone has ended */
 }
 
 /* Wait at most timeout_ms for items that the source gives back. Their attempts go to the list BACK,
@@ -19862,13 +19955,18 @@ static void dlpi_in_flight_ends(dlpi_worker *w) {
     }
 }
 
+/* True if the worker waits for the source: an item is out, or waits for room there. */
+static inline bool dlpi_in_flight_waits(const dlpi_in_flight *in) {
+    return in->n_out > 0 || in->list[DLPI_ATTEMPT_WAITS].first != NULL;
+}
+
 /* Send items to the source, then wait for items that come back, and complete them. Returns false if
    nothing moved, and no item is out or the source is broken; then the worker may sleep. */
 static bool dlpi_in_flight_step(dlpi_worker *w) {
     dlpi_in_flight *in = w->self;
     bool moved = dlpi_in_flight_fill(w);
     int n;
-    if (in->broken || (in->n_out == 0 && in->list[DLPI_ATTEMPT_WAITS].first == NULL)) return moved;
+    if (in->broken || !dlpi_in_flight_waits(in)) return moved;
     if (dlpi_stopped(w->p)) return true;
     if (in->async == NULL) {
         dlpi_fetch_threads_wait(w);
@@ -19879,6 +19977,19 @@ static bool dlpi_in_flight_step(dlpi_worker *w) {
     /* a source without room, and without items */
     if (n == 0 && in->n_out == 0) dlpi_sleep(1000000);
     return true;
+}
+
+/* Send items to the source, and complete those that are there. Variant of dlpi_in_flight_step that
+   does not wait. Returns true if anything moved. */
+static bool dlpi_in_flight_poll(dlpi_worker *w) {
+    dlpi_in_flight *in = w->self;
+    const bool moved = dlpi_in_flight_fill(w);
+    int n;
+    if (in->async == NULL || in->broken || !dlpi_in_flight_waits(in) || dlpi_stopped(w->p))
+        return moved;
+    n = dlpi_in_flight_reap(w, DLP_NOWAIT);
+    dlpi_in_flight_ends(w);
+    return moved || n > 0;
 }
 
 /* Wait until the source has given back all items, which must be before worker_exit, for the pipe
@@ -19894,7 +20005,7 @@ DLPI_COLD static void dlpi_in_flight_end(dlpi_worker *w) {
 
 static bool dlpi_in_flight_owes(const dlpi_worker *w) {
     const dlpi_in_flight *in = w->self;
-    return in->n_out > 0 || in->list[DLPI_ATTEMPT_WAITS].first != NULL || w->n_parked > 0;
+    return dlpi_in_flight_waits(in) || w->n_parked > 0;
 }
 
 /* ---- the memory of the stage ---- */
@@ -19920,7 +20031,7 @@ static int dlpi_fetch_blocks(const dlp_pipe *p DLPI_UNREAD, const dlpi_stage *st
 }
 
 /* Set up a worker's record of attempts, all free: n attempts, of which the source may have `most`.
-   async: the source, NULL: threads. at_once: [n] words in the region. */
+   async: the source, NULL: threads, or none at all. at_once: [n] words in the region. */
 DLPI_COLD static void dlpi_in_flight_set(dlpi_in_flight *in, dlpi_worker *w,
                                          const dlpi_unit_ops *units, dlpi_attempt *all, uint32_t n,
                                          uint32_t most, const dlp_async *async, void *user,
@@ -19929,6 +20040,8 @@ DLPI_COLD static void dlpi_in_flight_set(dlpi_in_flight *in, dlpi_worker *w,
     in->units = units;
     in->async = async;
     in->user = user;
+    in->at_once = at_once;
+    in->head = in;
     in->all = all;
     in->n_all = n;
     in->most = most;
@@ -19944,9 +20057,6 @@ DLPI_COLD static void dlpi_in_flight_set(dlpi_in_flight *in, dlpi_worker *w,
         a->item.call = &a->note;
         dlpi_attempt_put(in, a, DLPI_ATTEMPT_FREE);
     }
-    w->at_once = at_once;
-    w->n_at_once = n;
-    w->self = in;
 }
 
 /* Give a worker its attempts, all free, and room for parked rows. */
@@ -19955,9 +20065,11 @@ DLPI_COLD static void dlpi_in_flight_init(dlpi_worker *w) {
     dlpi_in_flight *in = &f->workers[w->id];
     size_t each = (size_t)w->st->in_flight, from = (size_t)w->id * each;
     const bool async = f->d.fetcher == DLP_FETCH_ASYNC;
+    w->at_once = dlpi_area_at(w->p, DLPI_OWN(w->st->id, DLPI_OWN_HIDDEN), (uint64_t)w->id);
+    w->n_at_once = (uint32_t)each;
+    w->self = in;
     dlpi_in_flight_set(in, w, &dlpi_rows_units, f->attempts + from, (uint32_t)each, (uint32_t)each,
-                       async ? &f->d.async : NULL, w->st->user,
-                       dlpi_area_at(w->p, DLPI_OWN(w->st->id, DLPI_OWN_HIDDEN), (uint64_t)w->id));
+                       async ? &f->d.async : NULL, w->st->user, w->at_once);
     if (!async) {
         in->threads.todo = f->todo + from;
         in->threads.threads = f->threads + from;
@@ -21152,6 +21264,16 @@ static int dlpi_fetcher_check(dlp_pipe *p, const dlpi_stage *st, const dlp_fetch
     return p->err.code; /* the first of them */
 }
 
+/* True if the workers of a fetch have several items under way at once. */
+static inline bool dlpi_fetch_is_many(const dlp_fetch_desc *d) {
+    return d->fetcher != DLP_FETCH_SEQUENTIAL;
+}
+
+/* True if a fetch row of a table asks for several items at once, whatever its source says. */
+static inline bool dlpi_fetch_row_many(const dlp_node *node) {
+    return node->fetch.async != NULL || node->fetch.in_flight > 1;
+}
+
 /* Return how many items a worker of a fetch has in flight, as the desc says, or 16. */
 DLPI_COLD
 static int32_t dlpi_fetch_many(const dlp_fetch_desc *d) {
@@ -21873,16 +21995,13 @@ static void dlpi_input_look(const dlp_pipe *p, dlpi_input_search *s, uint32_t fi
     }
 }
 
-/* Return one behind the last cell that this worker may take. */
-static inline uint32_t dlpi_inputs_end(const dlpi_worker *w) {
-    return w->input_end != 0 ? w->input_end : dlpi_n_inputs(w->p);
-}
-
-/* Claim an open cell for this worker: about the oldest. Returns true and describes the cell in *t,
-   or false if no cell is open and due. Then the scheduler is woken for loaded inputs. */
+/* Claim an open cell for this worker, or for the seat in which it works: about the oldest. Returns
+   true and describes the cell in *t, or false if no cell is open and due. Then the scheduler is
+   woken for loaded inputs, unless there are other seats to look for. */
 static bool dlpi_input_find(dlpi_worker *w, dlpi_unit *t) {
     const dlp_pipe *p = w->p;
-    const uint32_t first = w->input_first, end = dlpi_inputs_end(w);
+    const uint32_t first = w->seat != NULL ? w->seat->first : 0;
+    const uint32_t end = w->seat != NULL ? w->seat->end : dlpi_n_inputs(p);
     const uint32_t from = w->input_at > first && w->input_at < end ? w->input_at : first;
     for (;;) {
         dlpi_input_search s = {0, 0, 0, dlpi_input_cheap(w) ? 1 : DLPI_INPUT_LOOK};
@@ -21890,7 +22009,7 @@ static bool dlpi_input_find(dlpi_worker *w, dlpi_unit *t) {
         dlpi_input_look(p, &s, from, end);
         dlpi_input_look(p, &s, first, from);
         if (s.oldest == 0) {
-            if (w->input_untold > 0) dlpi_input_wake(w);
+            if (w->input_untold > 0 && w->seat == NULL) dlpi_input_wake(w);
             return false;
         }
         *t = (dlpi_unit){dlpi_gen(s.oldest), s.cell, 0, 0, 0, false};
@@ -21903,11 +22022,10 @@ static bool dlpi_input_find(dlpi_worker *w, dlpi_unit *t) {
     }
 }
 
-/* Return the ns until an open cell of this worker may be tried again, at most `ns`. 0: now. */
+/* Return the ns until an open cell may be tried again, at most `ns`. 0: now. */
 static uint64_t dlpi_inputs_due(dlpi_worker *w, uint64_t ns) {
     const dlp_pipe *p = w->p;
-    uint32_t c = dlpi_input_next(p, w->input_first);
-    for (; c < dlpi_inputs_end(w); c = dlpi_input_next(p, c + 1)) {
+    for (uint32_t c = dlpi_input_next(p, 0); c < dlpi_n_inputs(p); c = dlpi_input_next(p, c + 1)) {
         const dlpi_input *cell = dlpi_input_at(p, c);
         uint64_t due, now;
         if (dlpi_gen_low(dlpi_claim_look(&cell->state)) != DLPI_INPUT_OPEN) continue; /* Q1 <- Q1 */
@@ -22021,6 +22139,12 @@ static int dlpi_input_each(dlpi_worker *w, uint32_t c) {
     return dlpi_inputs_each(w, c, dlpi_input_one, NULL);
 }
 
+/* Return the attempt that came back, and of which items are made now. NULL: the input was not read
+   by a request. */
+static inline const dlpi_attempt *dlpi_input_answer(const dlpi_worker *w) {
+    return w->self != NULL ? dlpi_in_flight_of(w)->made : NULL;
+}
+
 /* Load the inputs of a cell, with retries, until all are loaded, one has failed for good, or a
    retry must wait. Returns the cell's next state: DLPI_INPUT_LOADED, _FAILED or _OPEN. */
 static uint32_t dlpi_input_all(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
@@ -22037,8 +22161,8 @@ static uint32_t dlpi_input_all(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
         dlpi_bump(&w->block->retried, 1);
         cell->rec = dlpi_fate_tried(cell->rec);
         if (dlpi_stopped(w->p)) break;
-        if (w->st->w.retry_backoff_ms == 0 && w->self == NULL) continue; /* self: reads.h, again */
-        DLPI_STORE_RLX(&cell->due_ns,                                    /* ordered by state */
+        if (w->st->w.retry_backoff_ms == 0 && dlpi_input_answer(w) == NULL) continue;
+        DLPI_STORE_RLX(&cell->due_ns, /* ordered by state */
                        dlpi_now_ns() + dlpi_backoff_ns(w->st->w.retry_backoff_ms, tries + 1));
         break;
     }
@@ -22334,7 +22458,6 @@ typedef struct dlpi_found {
     uint32_t n_cells, most_run;       /* cells; inputs of a cell, at most */
     uint32_t first_cell;              /* number of its first cell; not 0 only in branches */
     uint32_t in_flight;               /* requests of a worker for inputs; 0: it has no requests */
-    bool teams;                       /* in a source: not every worker takes every cell */
     bool arrives;                   /* in a source: inputs of one of its lists are pushed records */
     struct dlpi_arrivals *arrivals; /* inputs are pushed records; NULL: they have numbers */
     uint8_t pad[DLPI_LINE - 16];    /* part workers read what is above; below is the scheduler's */
@@ -22596,9 +22719,9 @@ static void dlpi_found_shed(dlpi_found *q, dlpi_found_stream *x, uint32_t c) {
     if (q->use[c].open == 0) dlpi_found_lose(q, x, c, true);
 }
 
-/* Wake workers for n cells that became open: n, or all if not every worker takes every cell. */
-static void dlpi_found_wake(dlp_pipe *p, const dlpi_found *q, uint32_t n) {
-    dlpi_wake_stage(p, p->source_stage, DLPI_ANY, q->all->teams ? UINT32_MAX : n);
+/* Wake workers for n cells that became open. */
+static void dlpi_found_wake(dlp_pipe *p, uint32_t n) {
+    dlpi_wake_stage(p, p->source_stage, DLPI_ANY, n);
 }
 
 /* Open the failed cell c again, for the inputs behind the failed one, which is left out. */
@@ -22609,7 +22732,7 @@ DLPI_COLD static void dlpi_found_reopen(dlp_pipe *p, const dlpi_found *q, uint32
     cell->made++;
     DLPI_STORE_RLX(&cell->due_ns, UINT64_C(0)); /* ordered by state */
     dlpi_input_offer(p, c, q->use[c].ticket);
-    dlpi_found_wake(p, q, 1);
+    dlpi_found_wake(p, 1);
 }
 
 /* Leave out n failed items of the input in cell c, or count the input as n rows if it could not be
@@ -23474,7 +23597,7 @@ static void dlpi_found_ahead(dlp_pipe *p) {
     q->ahead.stuck = !held; /* a search is not told that set_epoch has returned */
     for (dlpi_found *b = q; b != NULL && fresh > 0; b = b->next)
         if (b->arrivals != NULL) dlpi_wake_stage(p, b->arrivals->st, DLPI_ANY, fresh);
-    if (fresh > 0 && q->arrivals == NULL) dlpi_found_wake(p, q, fresh);
+    if (fresh > 0 && q->arrivals == NULL) dlpi_found_wake(p, fresh);
 }
 
 /* True if no input is being loaded, so that set_epoch may run. Closes cells that were left open. */
@@ -24215,6 +24338,7 @@ typedef struct dlpi_step {
     dlp_item_fn call;                              /* a map's callback */
     void *user;
     uint32_t first, n; /* it sees n fields of its level, from field `first` on */
+    uint32_t seat;     /* 1 + number of the seat whose state it sees; 0: that of the first fetch */
     const dlpi_table_row *row;
 } dlpi_step;
 
@@ -24239,6 +24363,34 @@ typedef struct dlpi_level {
     const dlpi_table_row *row, *fetch_row; /* of the maker; of that fetch */
 } dlpi_level;
 
+/* A seat that each worker of a stage has: of one source, or of several that are called alike. */
+typedef struct dlpi_seating {
+    const dlp_workers_desc *calls; /* its worker_init and worker_exit; NULL: those of joined rows */
+    const dlpi_found *by;          /* the first of its sources */
+    const dlpi_table_row *row;     /* the row of the table that is named if worker_init fails */
+    uint32_t n_workers;            /* workers that the rows of its sources ask for, together */
+    uint32_t in_flight;            /* requests of each worker; 0: the sources make none */
+    uint32_t first, end;           /* cells of its sources; none: it is of a later fetch */
+    uint64_t bytes;                /* what its worker_init allocates, if the source says it */
+} dlpi_seating;
+
+#define DLPI_LATER 2u /* later fetches of a list by sources with a worker_state, at most */
+#define DLPI_SEATS (DLPI_BRANCHES * (1 + DLPI_LATER) + 1) /* of a worker, at most */
+
+typedef struct dlpi_seatings { /* all seats of a worker */
+    uint8_t *memory; /* [workers][dlpi_seats_bytes]; NULL: there is one seat, without requests */
+    uint32_t n;
+    dlpi_seating at[DLPI_SEATS];
+} dlpi_seatings;
+
+/* A later fetch by a source with a worker_state: a step of a level, with a seat of its own. */
+typedef struct dlpi_later {
+    dlp_workers_desc calls; /* worker_init, worker_exit and tell of the source */
+    uint32_t level, step;
+    const dlpi_table_row *row;
+    uint64_t bytes; /* what worker_init allocates */
+} dlpi_later;
+
 typedef struct dlpi_expand { /* the record of a source whose workers make items of inputs */
     dlpi_found found;        /* first: the stage's self is one, too (dlpi_found_of) */
     bool cached;             /* workers ask the cache for the items of an input first */
@@ -24259,7 +24411,10 @@ typedef struct dlpi_expand { /* the record of a source whose workers make items 
     uint64_t one_bytes;    /* bytes of all items that an input may have */
     dlpi_stage_ops copies; /* ops of the fetch stage: it copies runs of rows at once */
     dlp_async async;       /* reads several inputs at once: reads.h; submit NULL: fetch reads one */
-    uint8_t *reads;  /* [workers] a dlpi_in_flight each, with its attempts; NULL: no requests */
+    dlpi_seatings seats;   /* not in a branch */
+    dlp_workers_desc calls; /* callbacks of the first seat, if there are several */
+    dlpi_later later[DLPI_LATER];
+    uint32_t n_later;
     uint8_t *rooms;  /* [workers] rooms; NULL: there are none */
     uint64_t at;     /* of a branch: bytes from the first cell to the branch's first cell */
     uint64_t stride; /* of a branch: bytes from cell to cell; 0: the stride of the area */
@@ -24693,7 +24848,10 @@ static inline int dlpi_step_keep(dlpi_worker *w, const dlpi_step *k, const dlp_i
 static inline int dlpi_step_go(dlpi_worker *w, const dlpi_step *k, const dlp_item *it) {
     dlp_item seen;
     if (k->keep != NULL) return dlpi_step_keep(w, k, it);
-    return seen = *it, k->call(k->user, &seen);
+    seen = *it;
+    if (DLPI_UNLIKELY(k->seat != 0) && w->seat != NULL)
+        seen.worker_state = dlpi_seats(w)[k->seat - 1].state;
+    return k->call(k->user, &seen);
 }
 
 /* Call all filters and maps of a level, which has some, for the item that lies at `to`. it: the
@@ -24763,13 +24921,13 @@ static int dlpi_read_took(dlpi_worker *w, const dlpi_attempt *a) {
    DLP_SKIP or a failure's code. */
 static int dlpi_input_fetch(dlpi_worker *w, const dlpi_expand *x, uint32_t c, dlp_item *in,
                             const dlp_item *given, uint8_t *to, dlpi_item_arrays *by) {
-    const dlpi_in_flight *reads = w->self;
+    const dlpi_attempt *made = dlpi_input_answer(w);
     const dlpi_level *l = x->level;
     int rc = 0;
-    if (reads != NULL) {
-        rc = dlpi_read_took(w, reads->made);
+    if (made != NULL) {
+        rc = dlpi_read_took(w, made);
         dlpi_input_point(in, to, l, by, false);
-        memcpy(by->length, reads->made->fields.length, sizeof by->length);
+        memcpy(by->length, made->fields.length, sizeof by->length);
     } else if (x->found.arrivals != NULL) {
         dlpi_input_point(in, to, l, by, false);
         dlpi_arrived_copy(w->p, x, c, to);
@@ -24827,24 +24985,41 @@ static dlp_item dlpi_input_given(dlpi_worker *w, const dlpi_expand *x, const dlp
    back: recovery goes by the number in their words. An input that failed, and may be tried again,
    is offered again.
 
-   A worker without requests has no attempts, and loads one input after the other. */
+   A worker without requests has no attempts, and loads one input after the other.
 
-static inline const dlpi_expand *dlpi_reads_by(const dlpi_worker *w) {
-    return dlpi_in_flight_of(w)->by;
+   A stage of several sources may have a seat for each of them in each worker (dlpi_seat). A seat has
+   a worker_state, attempts, and the cells of its source. The worker takes each seat in turn, and
+   works on the cells of that seat. So any worker takes any cell. A source without requests has one
+   attempt in each worker. It waits if another attempt must be out alone, and loads its cell when it
+   is sent. */
+
+/* Return the source of the input in cell c, which is a cell of the seat. */
+static const dlpi_expand *dlpi_reads_by(const dlpi_worker *w, uint32_t c) {
+    const dlpi_found *f = dlpi_in_flight_of(w)->by;
+    while (c - f->first_cell >= f->n_cells) f = f->next;
+    return (const dlpi_expand *)(const void *)f;
 }
 
-/* Return the attempts of a worker: `in_flight` may be out while as many are back. So one is free as
+/* Return the attempts of a seat: `in_flight` may be out while as many are back. So one is free as
    long as fewer are out. */
-static inline uint32_t dlpi_reads_most(uint32_t in_flight) { return 2 * in_flight; }
+static inline uint32_t dlpi_reads_most(uint32_t in_flight) {
+    return in_flight > 0 ? 2 * in_flight : 1;
+}
 
-static uint64_t dlpi_reads_bytes(const dlpi_expand *x) {
-    const uint64_t n = dlpi_reads_most(x->found.in_flight);
-    return n > 0 ? sizeof(dlpi_in_flight) + n * sizeof(dlpi_attempt) : 0;
+/* Return the bytes of the seats of a worker, with their attempts. */
+static uint64_t dlpi_seats_bytes(const dlpi_seatings *s) {
+    const dlpi_seating *of = s->at;
+    uint64_t bytes = s->n > 1 ? s->n * sizeof(dlpi_seat) : 0;
+    for (uint32_t k = 0; k < s->n; k++)
+        if (s->n > 1 || of[k].in_flight > 0)
+            bytes +=
+                sizeof(dlpi_in_flight) + dlpi_reads_most(of[k].in_flight) * sizeof(dlpi_attempt);
+    return bytes;
 }
 
 /* Return where the source is to write the input of cell c. */
 static uint8_t *dlpi_read_place(const dlpi_worker *w, uint32_t c) {
-    const dlpi_expand *x = dlpi_reads_by(w);
+    const dlpi_expand *x = dlpi_reads_by(w, c);
     return dlpi_input_cell_at(w->p, x, c) + (x->n_levels > 1 ? x->level->scratch : 0);
 }
 
@@ -24869,13 +25044,13 @@ static void dlpi_read_ended(dlpi_worker *w, dlpi_attempt *a, int code) {
 }
 
 /* Prepare the item of a cell for the source. Return true if the source need not be asked. Either
-   all is made, and a worker died before it said so. Or the input is poison, past the end or kept,
-   and the load says so. */
+   there is no source of requests. Or all is made, and a worker died before it said so. Or the input
+   is poison, past the end or kept, and the load says so. */
 static bool dlpi_read_ready(dlpi_worker *w, dlpi_attempt *a, uint32_t fate) {
-    const dlpi_expand *x = dlpi_reads_by(w);
+    const dlpi_expand *x = dlpi_reads_by(w, a->slot);
     dlpi_input *cell = dlpi_input_at(w->p, a->slot);
     uint8_t *to = dlpi_read_place(w, a->slot);
-    bool over = cell->made == cell->run;
+    bool over = dlpi_in_flight_of(w)->async == NULL || cell->made == cell->run;
     if (!over) {
         cell->index = dlpi_input_indices(cell)[cell->made];
         dlpi_words_forget(w);
@@ -24912,7 +25087,7 @@ static uint32_t dlpi_read_fate(const dlpi_worker *w, const dlpi_attempt *a) {
 }
 
 static void dlpi_read_refused(dlpi_worker *w, const dlpi_attempt *a) {
-    dlpi_item_untouched(dlpi_read_place(w, a->slot), dlpi_reads_by(w)->level);
+    dlpi_item_untouched(dlpi_read_place(w, a->slot), dlpi_reads_by(w, a->slot)->level);
 }
 
 /* Show observers the input of a cell that is out. */
@@ -24933,13 +25108,54 @@ static const dlpi_unit_ops dlpi_cells_units = {
     .show = dlpi_read_show,
 };
 
+/* ---- a worker with several seats ---- */
+
+/* Do in each seat what is at hand. If nothing moved, wait a while for the answers of the seat whose
+   turn it is. Returns false if the worker may sleep. */
+static bool dlpi_seats_step(dlpi_worker *w) {
+    dlpi_seat *seats = dlpi_seats(w);
+    uint32_t read = 0; /* seats with cells */
+    bool moved = false;
+    for (uint32_t k = 0; k < seats->n; k++) {
+        if (seats[k].first == seats[k].end) continue;
+        dlpi_seat_take(w, k);
+        moved |= dlpi_in_flight_poll(w);
+        read++;
+    }
+    if (moved) return true;
+    if (w->input_untold > 0) dlpi_input_wake(w);
+    for (uint32_t k = 0; k < seats->n && !dlpi_stopped(w->p); k++) {
+        const dlpi_in_flight *in;
+        seats->turn = (seats->turn + 1) % seats->n;
+        dlpi_seat_take(w, seats->turn);
+        in = w->self;
+        if (in->async == NULL || in->broken || !dlpi_in_flight_waits(in)) continue;
+        const int ms = read == 1 ? dlpi_in_flight_patience(w) : DLPI_REAP_ROOM_MS;
+        if (dlpi_in_flight_reap(w, ms) == 0 && in->n_out == 0) dlpi_sleep(1000000);
+        dlpi_in_flight_ends(w);
+        return true;
+    }
+    return false;
+}
+
+/* Claim a cell in one of the seats. Returns true, and the worker takes that seat, or false. */
+static bool dlpi_seats_find(dlpi_worker *w, dlpi_unit *t) {
+    for (uint32_t k = 0; k < dlpi_n_seats(w); k++) {
+        dlpi_seat_take(w, k);
+        if (dlpi_in_flight_find(w, t)) return true;
+    }
+    return false;
+}
+
 /* ---- a worker of cells, with requests or without ---- */
 
 static bool dlpi_reads_step(dlpi_worker *w) {
+    if (w->seat != NULL) return dlpi_seats_step(w);
     return w->self != NULL ? dlpi_in_flight_step(w) : dlpi_input_step(w);
 }
 
 static bool dlpi_reads_find(dlpi_worker *w, dlpi_unit *t) {
+    if (w->seat != NULL) return dlpi_seats_find(w, t);
     return w->self != NULL ? dlpi_in_flight_find(w, t) : dlpi_input_find(w, t);
 }
 
@@ -24952,32 +25168,127 @@ static void dlpi_reads_run(dlpi_worker *w, const dlpi_unit *t) {
         dlpi_input_run(w, t);
 }
 
+/* Wait in each seat until its source has given back all items. */
 static void dlpi_reads_leave(dlpi_worker *w) {
-    if (w->self != NULL) dlpi_in_flight_end(w);
+    for (uint32_t k = 0; k < dlpi_n_seats(w) && w->self != NULL; k++) {
+        if (w->seat != NULL) dlpi_seat_take(w, k);
+        dlpi_in_flight_end(w);
+    }
 }
 
 /* True if the worker may not leave: it has items out, or a claimed cell that waits. */
 static bool dlpi_reads_owes(const dlpi_worker *w) {
-    return w->self != NULL && dlpi_in_flight_owes(w);
+    const dlpi_in_flight *in = w->self != NULL ? dlpi_in_flight_of(w)->head : NULL;
+    while (in != NULL && !dlpi_in_flight_waits(in)) in = in->next;
+    return in != NULL;
 }
 
-/* Give each of the n workers from w on its attempts, if x reads inputs by requests. */
-static void dlpi_reads_live(dlp_pipe *p, const dlpi_expand *x, dlpi_worker *w, int n) {
-    const uint32_t many = x->found.in_flight;
-    for (int i = 0; i < n && x->reads != NULL; i++) {
-        uint8_t *at = x->reads + (uint64_t)i * dlpi_reads_bytes(x);
-        dlpi_in_flight *in = (dlpi_in_flight *)(void *)at;
-        dlpi_in_flight_set(in, &w[i], &dlpi_cells_units, (dlpi_attempt *)(void *)(in + 1),
-                           dlpi_reads_most(many), many, &x->async, x->input.user,
-                           dlpi_input_blame(p, w[i].st, (uint32_t)w[i].id));
-        in->by = x;
+/* Give a worker attempts for a seat. *at: memory, which is counted on; in: the first seat's record,
+   or NULL. Returns the seat's record. */
+static dlpi_in_flight *dlpi_seat_set(dlpi_worker *w, const dlpi_seating *of, uint8_t **at,
+                                     dlpi_in_flight *first) {
+    const dlpi_expand *x = (const dlpi_expand *)(const void *)of->by;
+    const uint32_t n = dlpi_reads_most(of->in_flight);
+    dlpi_in_flight *in = (dlpi_in_flight *)(void *)*at;
+    dlpi_in_flight_set(in, w, &dlpi_cells_units, (dlpi_attempt *)(void *)(in + 1), n,
+                       of->in_flight > 0 ? of->in_flight : 1, of->in_flight > 0 ? &x->async : NULL,
+                       x->input.user, w->at_once != NULL ? w->at_once + w->n_at_once : NULL);
+    *at += sizeof *in + n * sizeof(dlpi_attempt);
+    if (of->in_flight > 0) w->n_at_once += n;
+    in->by = of->by;
+    if (first == NULL) return in;
+    in->head = first;
+    while (first->next != NULL) first = first->next;
+    return first->next = in;
+}
+
+/* Give each worker of the stage its seats. If there is one, the worker is the seat. */
+static void dlpi_seats_live(dlp_pipe *p, const dlpi_stage *st, const dlpi_seatings *s) {
+    for (int i = 0; i < st->n_workers && s->memory != NULL; i++) {
+        dlpi_worker *w = &p->workers[st->first_worker + i];
+        uint8_t *at = s->memory + (uint64_t)i * dlpi_seats_bytes(s);
+        dlpi_seat *seats = (dlpi_seat *)(void *)at;
+        w->at_once = st->in_flight > 0 ? dlpi_input_blame(p, st, (uint32_t)i) : NULL;
+        if (s->n > 1) at += s->n * sizeof *seats;
+        for (uint32_t k = 0; k < s->n; k++) {
+            const dlpi_seating *of = &s->at[k];
+            void *self = dlpi_seat_set(w, of, &at, k > 0 ? w->self : NULL);
+            if (k == 0) w->self = self;
+            if (s->n == 1) break;
+            seats[k] = (dlpi_seat){.self = self,
+                                   .calls = of->calls,
+                                   .row = of->row,
+                                   .number = k,
+                                   .n = s->n,
+                                   .first = of->first,
+                                   .end = of->end,
+                                   .at = of->first};
+        }
+        if (s->n > 1) w->seat = seats;
     }
 }
 
-/* Describe the heap memory of n workers' attempts. at: offset of x in the self of its stage. */
-static dlpi_block dlpi_reads_block(const dlpi_expand *x, size_t at, int n) {
-    return (dlpi_block){at + offsetof(dlpi_expand, reads),
-                        dlpi_times((uint64_t)n, dlpi_reads_bytes(x))};
+/* Give each worker of the stage its seats, if its source x reads inputs by requests, or if x has
+   later fetches with seats. */
+static void dlpi_reads_live(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x) {
+    x->seats.at[0].end = x->found.n_cells;
+    dlpi_seats_live(p, st, &x->seats);
+}
+
+/* Describe the heap memory of the workers' seats. at: offset of `s` in the self of the stage. */
+static dlpi_block dlpi_seats_block(const dlpi_seatings *s, const dlpi_stage *st, size_t at) {
+    return (dlpi_block){at + offsetof(dlpi_seatings, memory),
+                        dlpi_times((uint64_t)st->n_workers, dlpi_seats_bytes(s))};
+}
+
+/* tell of a stage with several seats: call that of each seat until one writes text into buf.
+   Returns the bytes of text, 0 if none, or negative. */
+static int dlpi_seats_tell(void *user, char *buf, size_t size) {
+    const dlpi_seatings *s = user;
+    int n = 0;
+    for (uint32_t k = 0; k < s->n && n <= 0; k++) {
+        const dlp_workers_desc *d = s->at[k].calls;
+        if (d != NULL && d->tell != NULL) n = d->tell(d->worker_user, buf, size);
+    }
+    return n;
+}
+
+/* Return what the calls of worker_init allocate in one worker. */
+static uint64_t dlpi_seats_private(const dlpi_seatings *s) {
+    uint64_t bytes = 0;
+    for (uint32_t k = 0; k < s->n; k++) bytes = dlpi_sum(bytes, s->at[k].bytes);
+    return bytes;
+}
+
+/* If there are several seats, let each call its own callbacks, and not those of the stage. */
+static void dlpi_seats_call(dlpi_seatings *s, dlp_workers_desc *w) {
+    if (s->n < 2) return;
+    w->worker_init = NULL;
+    w->worker_exit = NULL;
+    w->tell = dlpi_seats_tell;
+    w->worker_user = s;
+}
+
+/* True if workers of the two descs call the same callbacks as they begin and end. */
+static bool dlpi_called_alike(const dlp_workers_desc *a, const dlp_workers_desc *b) {
+    return a->worker_init == b->worker_init && a->worker_exit == b->worker_exit &&
+           a->worker_user == b->worker_user && a->tell == b->tell;
+}
+
+/* Give the later fetches of x seats among those of its stage: one that is called alike and makes no
+   requests, or a new one. */
+static void dlpi_seats_later(dlpi_seatings *s, dlpi_expand *x) {
+    for (uint32_t i = 0; i < x->n_later; i++) {
+        const dlpi_later *l = &x->later[i];
+        uint32_t k = 0;
+        while (k < s->n &&
+               (s->at[k].in_flight > 0 || !dlpi_called_alike(s->at[k].calls, &l->calls)))
+            k++;
+        if (k == s->n)
+            s->at[s->n++] = (dlpi_seating){.calls = &l->calls, .row = l->row, .bytes = l->bytes};
+        s->at[k].by = s->at[k].by != NULL ? s->at[k].by : &x->found;
+        x->level[l->level].steps[l->step].seat = k + 1;
+    }
 }
 
 /* Describe in `out` the heap memory of a stage that makes items in cells, for allocating and
@@ -24985,7 +25296,7 @@ static dlpi_block dlpi_reads_block(const dlpi_expand *x, size_t at, int n) {
 DLPI_COLD static int dlpi_input_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_expand *x = st->self;
     int n = dlpi_found_blocks(p, st, out);
-    out[n++] = dlpi_reads_block(x, 0, st->n_workers);
+    out[n++] = dlpi_seats_block(&x->seats, st, offsetof(dlpi_expand, seats));
     out[n++] = dlpi_rooms_block(st);
     out[n] = (dlpi_block){offsetof(dlpi_expand, firsts), dlpi_input_firsts_bytes(x)};
     return n + 1;
@@ -25343,9 +25654,8 @@ static int dlpi_line_lengths(const dlpi_line *b) {
 
 /* True if a callback drew random numbers for the present input. The cache keeps no such input. */
 static bool dlpi_line_random(const dlpi_worker *w) {
-    const dlpi_in_flight *reads = w->self;
-    return w->note.used_random != 0 ||
-           (reads != NULL && reads->made != NULL && reads->made->note.used_random != 0);
+    const dlpi_attempt *made = dlpi_input_answer(w);
+    return w->note.used_random != 0 || (made != NULL && made->note.used_random != 0);
 }
 
 /* Prepare *b for making items of the inputs of cell c, as x says. */
@@ -25453,11 +25763,11 @@ static int dlpi_input_copy(void *user, dlp_item *it) {
    once each of them is out or has failed, or has its item. So neither the order of the branches nor
    workers and their times change whether a stream ends or fails.
 
-   Branches whose workers call the same callbacks as they begin and end share workers: they are a
-   team. Other branches have teams of their own. If requests read the inputs of a branch, it has a
-   team of its own, since a worker has one source. A team takes the cells of its branches alone,
-   which lie side by side. If there are several teams, all workers are woken for a cell that became
-   open, since only the workers of one team take it. */
+   Any worker takes the cells of any branch. Branches whose workers call the same callbacks as they
+   begin and end have one seat in each worker (>>impl-reads). Others have seats of their own. So has
+   a branch whose inputs are read by requests, unless another one makes the same requests. The
+   requests that the workers of a branch would have under way are divided among all workers. The
+   cells of a seat lie side by side. */
 
 typedef struct dlpi_branch {
     dlpi_expand x; /* the branch's lists, cells and makers; it is not the self of a stage */
@@ -25465,10 +25775,9 @@ typedef struct dlpi_branch {
     dlp_field *in, *made; /* [x.input.n_fields] fields of inputs; [n_made] of items made of them */
     const dlp_field *out; /* [n_out] fields of the branch's last items: in `made`, or `in` itself */
     uint32_t n_made, n_out;
-    uint32_t first_field;            /* number of the first of these among the fields of a row */
-    dlp_workers_desc w;              /* callbacks that its workers call as they begin and end */
-    uint32_t team;                   /* number of the first branch that has the same workers */
-    int32_t first_worker, n_workers; /* the team's workers; set in the team's first branch */
+    uint32_t first_field; /* number of the first of these among the fields of a row */
+    dlp_workers_desc w;   /* callbacks that workers call as they begin and end */
+    uint32_t seat;        /* number of its seat */
 } dlpi_branch;
 
 typedef struct dlpi_branches_stream {
@@ -25484,6 +25793,7 @@ typedef struct dlpi_branches {
     uint64_t weights_hash; /* hash of a mix's weights, for states; 0: a zip */
     dlpi_branches_stream *streams; /* [cursors.n] */
     dlpi_stage_ops copies;         /* ops of the fetch stage: it copies runs of rows at once */
+    dlpi_seatings seats;           /* those of rows behind the branches come last */
     dlpi_branch at[DLPI_BRANCHES];
 } dlpi_branches;
 
@@ -25721,7 +26031,7 @@ DLPI_COLD static int dlpi_branch_check(dlp_pipe *p, const dlpi_stage *st, dlpi_b
     dlpi_stage one = *st;
     int rc;
     one.self = x;
-    one.w.num_workers = j->at[b->team].n_workers;
+    one.w.num_workers = (int32_t)j->seats.at[b->seat].n_workers;
     dlpi_copy_text(one.name, sizeof one.name, b->name);
     if ((rc = dlpi_input_sizes(p, &one, x, b->made)) != DLP_OK) return rc;
     if (j->period > 0) rows = dlpi_mix_most(j->schedule, j->period, k, rows);
@@ -25737,7 +26047,6 @@ static bool dlpi_branches_queue(const dlpi_branches *j, uint64_t at, uint64_t al
     const dlpi_found *f = &j->at[k].x.found;
     dlpi_copy_text(to->from, sizeof to->from, j->at[k].name);
     if (f->arrivals != NULL) to->from_stage = f->arrivals->st->id;
-    if (j->found.teams) to->readers = j->at[j->at[k].team].n_workers;
     to->capacity = f->n_cells;
     return at + to->capacity < all;
 }
@@ -25761,8 +26070,8 @@ static void dlpi_branch_frees(dlpi_found *q, dlpi_found *f, dlpi_found_stream *s
     dlpi_found_frees(f);
 }
 
-/* Describe in out[0..5] the heap memory of branch k, for allocating and freeing it. A block that
-   this branch does not need has 0 bytes. base: offset of j in the self of its stage. Returns 6. */
+/* Describe in out[0..4] the heap memory of branch k, for allocating and freeing it. A block that
+   this branch does not need has 0 bytes. base: offset of j in the self of its stage. Returns 5. */
 static int dlpi_branch_blocks(const dlpi_branches *j, size_t base, uint32_t k, dlpi_block *out) {
     const dlpi_branch *b = &j->at[k];
     const dlpi_found_plan *plan = &b->x.found.plan;
@@ -25778,8 +26087,25 @@ static int dlpi_branch_blocks(const dlpi_branches *j, size_t base, uint32_t k, d
                           plan->weights ? dlpi_found_weights_bytes(plan) : 0};
     out[4] = (dlpi_block){of_plan + offsetof(dlpi_found_plan, own_passes),
                           dlpi_times(orders, sizeof *plan->own_passes)};
-    out[5] = dlpi_reads_block(&b->x, at + offsetof(dlpi_branch, x), b->n_workers);
-    return 6;
+    return 5;
+}
+
+/* Number the cells of all branches from cell n on, those of a seat side by side. Returns one more
+   than the last. */
+static uint64_t dlpi_branches_number(dlpi_branches *j, uint64_t n) {
+    for (uint32_t seat = 0; seat < j->seats.n; seat++) {
+        const uint64_t first = n;
+        for (uint32_t k = 0; k < j->n; k++) {
+            dlpi_found *f = &j->at[k].x.found;
+            if (j->at[k].seat != seat) continue;
+            f->first_cell = (uint32_t)n;
+            n += f->n_cells;
+        }
+        if (n == first) continue; /* that of joined rows */
+        j->seats.at[seat].first = (uint32_t)first;
+        j->seats.at[seat].end = (uint32_t)n;
+    }
+    return n;
 }
 
 /* Add all that the order of the branches follows from to the state's hash of parameters. A state
@@ -28243,7 +28569,7 @@ static bool dlpi_arrive_step(dlpi_worker *w) {
         return true;
     }
     dlpi_input_offer(p, c, ticket);
-    dlpi_found_wake(p, &a->x->found, 1);
+    dlpi_found_wake(p, 1);
     return true;
 }
 
@@ -30385,7 +30711,7 @@ DLPI_COLD static void dlpi_expand_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_expand *x = st->self;
     dlpi_found_live(p, st);
     x->plain = dlpi_expand_plain(p, x);
-    dlpi_reads_live(p, st->self, &p->workers[st->first_worker], st->n_workers);
+    dlpi_reads_live(p, st, st->self);
 }
 
 static int dlpi_expand_load(dlpi_worker *w, uint32_t c) {
@@ -30395,7 +30721,7 @@ static int dlpi_expand_load(dlpi_worker *w, uint32_t c) {
 /* True if dlpi_expand_many can make the items of the inputs of x. */
 DLPI_COLD static bool dlpi_expand_plain(const dlp_pipe *p, const dlpi_expand *x) {
     return !DLPI_DEBUG && p->source_stage->w.deadline_ms == 0 && x->input.fetch != NULL &&
-           x->found.plan.rule == DLPI_LIST_ONCE && x->part.load == NULL && x->reads == NULL &&
+           x->found.plan.rule == DLPI_LIST_ONCE && x->part.load == NULL && x->n_read == 0 &&
            x->found.arrivals == NULL && x->found.joins == NULL && !x->cached && !x->has_rooms &&
            x->n_levels <= 2 && (x->n_levels == 1 || x->level[1].n_steps == 0);
 }
@@ -30501,34 +30827,6 @@ static int dlpi_branches_load(dlpi_worker *w, uint32_t c) {
     return dlpi_branch_load(w, w->p->source_stage->self, c);
 }
 
-/* Return the first branch of the team that this worker belongs to. */
-static const dlpi_branch *dlpi_branches_of_worker(const dlpi_branches *j, int worker) {
-    const dlpi_branch *b = j->at;
-    while (worker >= b->first_worker + b->n_workers) b++;
-    return b;
-}
-
-/* worker_init of a stage with teams: call that of the worker's team. Returns its code or 0. */
-static int dlpi_branches_enter(void *user, int worker, void **state) {
-    const dlp_workers_desc *w = &dlpi_branches_of_worker(user, worker)->w;
-    return w->worker_init != NULL ? w->worker_init(w->worker_user, worker, state) : 0;
-}
-
-static void dlpi_branches_leave(void *user, int worker, void *state) {
-    const dlp_workers_desc *w = &dlpi_branches_of_worker(user, worker)->w;
-    if (w->worker_exit != NULL) w->worker_exit(w->worker_user, worker, state);
-}
-
-/* tell of a stage with teams: call that of each branch until one writes text into buf. Returns the
-   bytes of text, 0 if none, or negative. */
-static int dlpi_branches_tell(void *user, char *buf, size_t size) {
-    const dlpi_branches *j = user;
-    int n = 0;
-    for (uint32_t k = 0; k < j->n && n <= 0; k++)
-        if (j->at[k].w.tell != NULL) n = j->at[k].w.tell(j->at[k].w.worker_user, buf, size);
-    return n;
-}
-
 /* What the copy of a joined row finds behind the address in its item's `part`. */
 typedef struct dlpi_branches_row {
     dlp_part part; /* first: dlp_item.part points to it */
@@ -30612,18 +30910,6 @@ DLPI_COLD static int dlpi_branches_sizes(dlp_pipe *p) {
 
 /* ---- cells ---- */
 
-/* Number the cells of all branches, those of a team side by side. Returns how many there are. */
-static uint32_t dlpi_branches_cells(dlpi_branches *j) {
-    uint32_t n = 0;
-    for (uint32_t team = 0; team < j->n; team++)
-        for (uint32_t k = team; k < j->n; k++) {
-            if (j->at[k].team != team) continue;
-            j->at[k].x.found.first_cell = n;
-            n += j->at[k].x.found.n_cells;
-        }
-    return n;
-}
-
 /* Check all branches, and compute the cells that they need together. Returns 0 or a DLP_ERR code.
    */
 DLPI_COLD static int dlpi_branches_check(dlp_pipe *p, dlpi_stage *st) {
@@ -30646,7 +30932,7 @@ DLPI_COLD static int dlpi_branches_check(dlp_pipe *p, dlpi_stage *st) {
         *next = f;
         next = &f->next;
     }
-    q->n_cells = dlpi_branches_cells(j);
+    q->n_cells = (uint32_t)dlpi_branches_number(j, 0);
     return dlpi_within(p, st->name, "queue.capacity", q->n_cells, 0, DLPI_FOUND_CELLS,
                        "2^22 cells at most in all branches");
 }
@@ -30691,22 +30977,9 @@ DLPI_COLD static int dlpi_branches_blocks(const dlp_pipe *p, const dlpi_stage *s
     out[n++] = (dlpi_block){offsetof(dlpi_branches, schedule), j->period * sizeof *j->schedule};
     out[n++] =
         (dlpi_block){offsetof(dlpi_branches, streams), dlpi_times(streams, sizeof *j->streams)};
+    out[n++] = dlpi_seats_block(&j->seats, st, offsetof(dlpi_branches, seats));
     for (uint32_t k = 0; k < DLPI_BRANCHES; k++) n += dlpi_branch_blocks(j, 0, k, out + n);
     return n;
-}
-
-/* Tell the workers of a branch's team which cells they may take, and give them what they need for
-   requests. all: the stage's first worker. */
-static void dlpi_branch_live(dlp_pipe *p, const dlpi_branches *j, const dlpi_branch *b,
-                             dlpi_worker *all) {
-    const dlpi_branch *of = &j->at[b->team];
-    const uint32_t end = b->x.found.first_cell + b->x.found.n_cells;
-    for (int32_t i = 0; j->found.teams && i < of->n_workers; i++) {
-        dlpi_worker *w = &all[of->first_worker + i];
-        w->input_first = of->x.found.first_cell;
-        if (w->input_end < end) w->input_end = end;
-    }
-    dlpi_reads_live(p, &b->x, &all[of->first_worker], of->n_workers);
 }
 
 /* Set up the stage and its branches, once the region is mapped. Each branch gets its own cells and
@@ -30717,9 +30990,9 @@ DLPI_COLD static void dlpi_branches_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_found_live(p, st);
     memset(q->spread, 0, sizeof *q->spread);
     q->free = DLPI_FOUND_NONE;
+    dlpi_seats_live(p, st, &j->seats);
     for (uint32_t k = 0; k < j->n; k++) {
         dlpi_found *f = &j->at[k].x.found;
-        dlpi_branch_live(p, j, &j->at[k], &p->workers[st->first_worker]);
         dlpi_branch_frees(q, f, q->streams + (size_t)(k + 1) * q->cursors.n);
     }
 }
@@ -30867,20 +31140,19 @@ DLPI_COLD static int dlpi_joined_check(dlp_pipe *p, dlpi_stage *st) {
     uint64_t cells;
     int rc = x->inner->check(p, st);
     if (rc != DLP_OK) return rc;
-    cells = q->n_cells;
     for (uint32_t k = 0; k < x->j.n; k++) {
         dlpi_found *f = &x->j.at[k].x.found;
         if ((rc = dlpi_branch_check(p, st, &x->j, k, 1)) != DLP_OK) return rc;
         f->all = q;
         f->name = x->j.at[k].name;
-        f->first_cell = (uint32_t)cells;
-        cells += f->n_cells;
         if (DLPI_DEBUG && f->d.max_part_bytes > q->d.max_part_bytes)
             q->d.max_part_bytes = f->d.max_part_bytes;
         *next = f;
         next = &f->next;
     }
+    cells = dlpi_branches_number(&x->j, q->n_cells);
     x->all_cells = (uint32_t)cells;
+    x->j.seats.at[x->j.seats.n - 1].end = (uint32_t)(x->j.seats.n > 1 ? q->n_cells : cells);
     return dlpi_within(p, st->name, "queue.capacity", (int64_t)cells, 0, DLPI_FOUND_CELLS,
                        "2^22 cells at most in all branches and the rows behind them");
 }
@@ -30944,6 +31216,7 @@ DLPI_COLD static int dlpi_joined_blocks(const dlp_pipe *p, const dlpi_stage *st,
         (dlpi_block){at + offsetof(dlpi_joined, after), dlpi_times(streams, sizeof *x->after)};
     out[n++] =
         (dlpi_block){at + offsetof(dlpi_joined, kept), dlpi_times(x->all_cells, sizeof *x->kept)};
+    out[n++] = dlpi_seats_block(&x->j.seats, st, at + offsetof(dlpi_joined, j.seats));
     for (uint32_t k = 0; k < DLPI_BRANCHES; k++)
         n += dlpi_branch_blocks(&x->j, at + offsetof(dlpi_joined, j), k, out + n);
     return n;
@@ -30955,6 +31228,7 @@ static void dlpi_joined_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_joined *x = dlpi_joined_of(st);
     dlpi_found *q = st->self;
     x->inner->live(p, st);
+    dlpi_seats_live(p, st, &x->j.seats);
     memset(q->spread, 0, sizeof *q->spread);
     x->j.found.streams = q->streams + q->cursors.n;
     for (uint32_t k = 0; k < x->j.n; k++)
@@ -31194,7 +31468,7 @@ DLPI_COLD static int dlpi_pack_blocks(const dlp_pipe *p, const dlpi_stage *st, d
 DLPI_COLD static void dlpi_pack_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_pack *k = st->self;
     dlpi_found_live(p, st);
-    dlpi_reads_live(p, &k->x, &p->workers[st->first_worker], st->n_workers);
+    dlpi_reads_live(p, st, &k->x);
     k->x.found.counts->window = k->d.window;
     k->words = (uint64_t *)(void *)(k->x.found.counts + 1);
     if (k->d.rule == DLP_PACK_FIT) dlpi_fit_live(k);
@@ -47859,6 +48133,8 @@ typedef struct dlpi_makers {
     dlp_dataset input;  /* dataset of the inputs, with all fields of the first level */
     uint32_t n_fetched; /* fields of the first level that fetch writes; maps write the others */
     bool reads;         /* an asynchronous source reads the inputs */
+    dlpi_later later[DLPI_LATER];
+    uint32_t n_later; /* later fetches by sources with a worker_state */
 } dlpi_makers;
 
 /* Add the id of a row to the fingerprint. One id alone is the id of the stage. */
@@ -47956,6 +48232,60 @@ static int dlpi_makers_load(dlpi_table *t, const dlp_node *node, dlpi_makers *m)
     return dlpi_load_desc(t, node, &m->part);
 }
 
+/* Check a later fetch row, whose items are ds: what it needs to be a step, which reads one item
+   after the other. Returns 0 or a DLP_ERR code. */
+DLPI_COLD
+static int dlpi_later_check(dlpi_table *t, const dlp_node *node, const dlpi_makers *m,
+                            const dlp_dataset *ds) {
+    if (dlpi_fetch_row_many(node))
+        return dlpi_node_bad(t, node,
+                             "is a second fetch before makers; give it a fetch callback or a "
+                             "source, no async or in_flight, and more num_workers");
+    if (node->fetch.source == NULL) return DLP_OK;
+    if (m->load != NULL)
+        return dlpi_node_bad(t, node,
+                             "fetches out of parts, whose items have no numbers; give it a fetch "
+                             "callback, and no source");
+    if (ds->fetch == NULL || ds->open_end || dlpi_reader_of(ds) != NULL)
+        return dlpi_node_bad(
+            t, node,
+            "is a second fetch before makers, whose source only makes requests, or "
+            "is a stream; write this row above the others");
+    if (t->n_items != 0 && ds->n_items != t->n_items)
+        return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "fetch.source",
+                           "the source has %" PRIu64 " items, must have %" PRIu64
+                           ", as the list \"%s\"",
+                           ds->n_items, t->n_items, t->list->name);
+    if (m->n_later == DLPI_LATER)
+        return dlpi_node_bad(t, node, "is the fourth fetch by a source; a list has three at most");
+    return DLP_OK;
+}
+
+/* Note in *m the seat of a later fetch row, which is the last step, if the row's source has a
+   worker_init. Returns 0 or a DLP_ERR code. */
+DLPI_COLD
+static int dlpi_later_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
+    const dlp_source *source = node->fetch.source;
+    dlpi_later *l = &m->later[m->n_later];
+    if (source == NULL) return DLP_OK;
+    dlpi_makers_id(m, source->id);
+    if (source->fetch.dataset->warning != NULL)
+        dlpi_warn(t->p, "%s", source->fetch.dataset->warning);
+    if (dlpi_fetch_is_many(&source->fetch))
+        dlpi_warn(t->p,
+                  "\"%s\" is a second fetch before makers, and reads one item after the other in "
+                  "each worker; set num_workers to the reads that are to be under way",
+                  node->name);
+    if (source->fetch.workers.worker_init == NULL) return DLP_OK;
+    l->calls = node->workers;
+    l->bytes = source->fetch.dataset->worker_bytes;
+    l->level = m->n_levels - 1;
+    l->step = m->level[l->level].n_steps - 1;
+    l->row = dlpi_row_named(t->p, node->name);
+    m->n_later++;
+    return dlpi_fetch_workers(t, node, source, &l->calls);
+}
+
 /* Take a fetch row into *m: the first fetch, one of the items of parts, or one of more fields,
    which is a step. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
@@ -47985,16 +48315,15 @@ static int dlpi_makers_fetch(dlpi_table *t, const dlp_node *node, dlpi_makers *m
         m->f = f;
         m->input = ds;
         m->n_fetched = ds.n_fields;
-    } else if (node->fetch.source != NULL || f.fetcher != DLP_FETCH_SEQUENTIAL) {
-        return dlpi_node_bad(t, node,
-                             "is a second fetch before makers; give it a fetch callback, and no "
-                             "source, async or in_flight");
+    } else if ((rc = dlpi_later_check(t, node, m, &ds)) != DLP_OK) {
+        return rc;
     }
     rc = dlpi_makers_widen(t, node, m, ds.fields, ds.n_fields);
     if (rc != DLP_OK || m->fetch == node) return rc;
     m->input.writes_all_bytes = 0;
-    return dlpi_makers_step(t, node, m,
-                            (dlpi_step){.call = ds.fetch, .user = ds.user, .first = first});
+    rc = dlpi_makers_step(t, node, m,
+                          (dlpi_step){.call = ds.fetch, .user = ds.user, .first = first});
+    return rc != DLP_OK ? rc : dlpi_later_take(t, node, m);
 }
 
 /* Take a map in which fields end: it is the last step of its level, and the next level has the
@@ -48169,11 +48498,6 @@ static int dlpi_makers_threads(dlpi_table *t, dlpi_makers *m) {
                     DLP_MAX_WORKERS, "0..1024 with in_flight: next makes one item after the other");
     const int32_t each = dlpi_fetch_many(f);
     if (rc != DLP_OK) return rc;
-    if (m->workers.worker_init != NULL)
-        return dlpi_refuse(t->p, DLP_ERR_ARG, m->fetch->name, "fetch.in_flight",
-                           "in_flight is %d, must be 0 with a worker_init before \"%s\"; set more "
-                           "num_workers, or async",
-                           (int)each, m->fetch[1].name);
     if (n > DLP_MAX_WORKERS / each)
         return dlpi_bad(t->p, m->fetch->name, "fetch.in_flight", "at most 1024 / num_workers",
                         each);
@@ -48310,6 +48634,8 @@ static uint32_t dlpi_makers_give(const dlpi_makers *m, dlpi_expand *x, dlp_field
     x->n_fetched = m->n_fetched;
     x->found.d.manifest_id = m->id;
     memcpy(x->level, m->level, sizeof x->level);
+    memcpy(x->later, m->later, sizeof x->later);
+    x->n_later = m->n_later;
     for (uint32_t i = 1; i < m->n_levels; i++) {
         if (m->level[i - 1].ends == 0)
             x->found.plan.shuffle_items = m->level[i - 1].maker.shuffle_items != 0;
@@ -48369,6 +48695,8 @@ static int dlpi_async_take(dlp_pipe *p, dlpi_stage *st, const dlp_async *async,
     x->found.in_flight = in_flight;
     st->in_flight = (int32_t)in_flight;
     x->n_read = 1;
+    x->seats.n = 1;
+    x->seats.at[0] = (dlpi_seating){.by = &x->found, .in_flight = in_flight};
     return DLP_OK;
 }
 
@@ -48381,6 +48709,23 @@ static int dlpi_makers_reads(dlpi_table *t, dlpi_makers *m, dlpi_stage *st) {
     f->in_flight = 0;
     if (m->input.fetch == NULL) m->input.fetch = dlpi_no_input; /* nobody calls it */
     return rc;
+}
+
+/* Give the later fetches of a stage seats beside that of its first fetch. */
+DLPI_COLD
+static void dlpi_makers_sit(dlpi_makers *m, dlpi_stage *st) {
+    dlpi_expand *x = st->self;
+    if (x->n_later == 0) return;
+    x->calls = st->w;
+    x->seats.n = 1;
+    x->seats.at[0] = (dlpi_seating){.calls = &x->calls,
+                                    .by = &x->found,
+                                    .row = x->row != NULL ? x->row : x->load,
+                                    .in_flight = x->found.in_flight,
+                                    .bytes = m->input.worker_bytes};
+    dlpi_seats_later(&x->seats, x);
+    dlpi_seats_call(&x->seats, &st->w);
+    m->input.worker_bytes = dlpi_seats_private(&x->seats);
 }
 
 /* Check that a row that makes items stands behind the first fetch, a load, a push, or (an expand)
@@ -48410,6 +48755,7 @@ static int dlpi_node_makes_add(dlpi_table *t, const dlp_node *node) {
     dlpi_makers_arrive(t, &m, st->self);
     if ((rc = dlpi_makers_levels(t, &m, st)) != DLP_OK) return rc;
     if (m.reads && (rc = dlpi_makers_reads(t, &m, st)) != DLP_OK) return rc;
+    dlpi_makers_sit(&m, st);
     t->unknown = true;
     rc = dlpi_makers_copies(t, &m);
     if (rc < 0 || m.cache == NULL) return rc;
@@ -48441,6 +48787,7 @@ static int dlpi_joined_taken(const dlp_pipe *p DLPI_UNREAD, const dlpi_stage *st
     int n = 0;
     out[n++] =
         (dlpi_block){base + offsetof(dlpi_branches, schedule), j->period * sizeof *j->schedule};
+    out[n++] = (dlpi_block){base + offsetof(dlpi_branches, seats.memory), 0};
     for (uint32_t k = 0; k < DLPI_BRANCHES; k++) n += dlpi_branch_blocks(j, base, k, out + n);
     return n;
 }
@@ -48720,19 +49067,33 @@ static int dlpi_table_workers(const dlpi_table *t, const dlp_node *node,
     return DLP_OK;
 }
 
-/* Return the first branch whose workers branch k may share, or k if there is none. w: the workers'
-   desc of branch k. */
+/* True if the workers of branch b can serve another branch in the same seat. w: the desc of that
+   branch's workers; m: its rows. Their workers then call the same callbacks as they begin and end.
+   If both make requests, their source is the same, too. */
 DLPI_COLD
-static uint32_t dlpi_table_team(const dlpi_branches *j, uint32_t k, const dlp_workers_desc *w) {
-    for (uint32_t b = 0; b < k; b++) {
-        const dlp_workers_desc *of = &j->at[b].w;
-        if (j->at[b].x.found.in_flight > 0 || j->at[b].team != b) continue;
-        if (!dlpi_workers_given(w) ||
-            (of->worker_init == w->worker_init && of->worker_exit == w->worker_exit &&
-             of->worker_user == w->worker_user && of->tell == w->tell))
-            return b;
-    }
-    return k;
+static bool dlpi_table_sits(const dlpi_branch *b, const dlpi_makers *m, const dlp_workers_desc *w) {
+    const bool alike = dlpi_called_alike(&b->w, w);
+    if (m->reads != (b->x.found.in_flight > 0)) return false;
+    if (!m->reads) return alike || !dlpi_workers_given(w);
+    return alike && b->x.async.submit == m->f.async.submit && b->x.async.reap == m->f.async.reap &&
+           b->x.input.user == m->input.user;
+}
+
+/* Give the next branch, which has the rows m, a seat: that of a branch before it, or a new one.
+   workers: how many workers it asks for. */
+DLPI_COLD
+static void dlpi_table_seat(dlpi_branches *j, const dlpi_makers *m, int32_t workers) {
+    dlpi_branch *b = &j->at[j->n];
+    uint32_t k = 0;
+    dlpi_seating *seat;
+    while (k < j->n && !dlpi_table_sits(&j->at[k], m, &b->w)) k++;
+    b->seat = k < j->n ? j->at[k].seat : j->seats.n++;
+    seat = &j->seats.at[b->seat];
+    if (k == j->n)
+        *seat = (dlpi_seating){.calls = &b->w, .by = &b->x.found, .bytes = m->input.worker_bytes};
+    if (workers == DLP_NONE) return;
+    seat->n_workers += (uint32_t)workers;
+    if (m->reads) seat->in_flight += (uint32_t)workers * (uint32_t)dlpi_fetch_many(&m->f);
 }
 
 /* Note in *f what is known of an input's items: without a row that makes items, an input has as
@@ -48777,7 +49138,7 @@ static int dlpi_table_hires(const dlpi_table *t, const dlp_node *node, dlpi_bran
     int rc = DLP_OK;
     while (said < j->n && !dlpi_workers_given(&j->at[said].w)) said++;
     b->w = m->workers;
-    b->team = m->reads ? j->n : dlpi_table_team(j, j->n, &b->w);
+    dlpi_table_seat(j, m, more);
     if (said == j->n) {
         *all = b->w;
         all->num_workers = before;
@@ -48785,35 +49146,32 @@ static int dlpi_table_hires(const dlpi_table *t, const dlp_node *node, dlpi_bran
         rc = dlpi_table_workers(t, node, all, &b->w, j->at[said].name);
     }
     if (rc != DLP_OK) return rc;
-    if (all->num_workers == DLP_NONE && b->team > 0)
-        return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers.num_workers",
-                           "num_workers is DLP_NONE, and \"%s\" has workers of its own; set 1 or "
-                           "more, or worker_init and worker_user as in \"%s\"",
-                           node->name, t->nodes[1].name);
     if (more == DLP_NONE || all->num_workers == DLP_NONE) {
         all->num_workers = DLP_NONE;
         return DLP_OK;
     }
     all->num_workers += more;
-    j->at[b->team].n_workers += more;
     return dlpi_within(t->p, node->name, "workers.num_workers", all->num_workers, 1,
                        DLP_MAX_WORKERS, "1024 at most, in all branches");
 }
 
-/* Number the workers of each team. If there are several teams, let each call its own callbacks. */
+/* Divide the requests of each seat among all workers, and let each seat call its own callbacks.
+   joined: the seat of rows behind the zip or mix, which have cells of their own; NULL: there are
+   none. */
 DLPI_COLD
-static void dlpi_table_teams(dlpi_branches *j, dlp_workers_desc *all) {
-    int32_t first = 0;
-    for (uint32_t k = 0; k < j->n; k++) {
-        j->found.teams |= j->at[k].team > 0;
-        j->at[k].first_worker = first;
-        first += j->at[k].n_workers;
+static void dlpi_table_seats(dlpi_stage *st, dlpi_branches *j, const dlpi_found *joined) {
+    const uint32_t n = st->w.num_workers > 0 ? (uint32_t)st->w.num_workers : 1;
+    dlpi_seatings *s = &j->seats;
+    st->in_flight = 0;
+    for (uint32_t k = 0; k < s->n; k++) {
+        const dlpi_expand *x = (const dlpi_expand *)(const void *)s->at[k].by;
+        if (s->at[k].row == NULL) s->at[k].row = x->row != NULL ? x->row : x->load;
+        s->at[k].in_flight = (s->at[k].in_flight + n - 1) / n;
+        st->in_flight += (int32_t)s->at[k].in_flight;
     }
-    if (!j->found.teams) return;
-    all->worker_init = dlpi_branches_enter;
-    all->worker_exit = dlpi_branches_leave;
-    all->tell = dlpi_branches_tell;
-    all->worker_user = j;
+    if (joined != NULL && (s->n > 1 || st->in_flight > 0))
+        s->at[s->n++] = (dlpi_seating){.by = joined};
+    dlpi_seats_call(s, &st->w);
 }
 
 /* Add the id of the branch's source to the id of its data, by which a state knows them. The first
@@ -48849,9 +49207,8 @@ static int dlpi_table_take(dlpi_table *t, dlpi_stage *st, dlpi_branches *j) {
     dlpi_workers_begin(&one);
     dlpi_copy_text(one.name, sizeof one.name, node->name);
     rc = dlpi_table_branch(t, &one, &j->at[j->n], shuffle, &m);
+    dlpi_seats_later(&j->seats, &j->at[j->n].x);
     dlpi_table_counts(t, &one, &m, &j->at[j->n].x.found);
-    if (st->in_flight < (int32_t)j->at[j->n].x.found.in_flight)
-        st->in_flight = (int32_t)j->at[j->n].x.found.in_flight;
     dlpi_table_source(&m, j);
     if (m.input.warning != NULL) dlpi_warn(t->p, "%s", m.input.warning);
     j->n++;
@@ -48968,6 +49325,7 @@ static int dlpi_table_copies(dlpi_table *t, dlpi_branches *j, const dlp_workers_
     dlp_dataset ds = {.n_items = j->at[0].x.input.n_items,
                       .fields = fields,
                       .writes_all_bytes = 1,
+                      .worker_bytes = dlpi_seats_private(&j->seats),
                       .fetch = dlpi_branches_copy,
                       .user = j};
     dlp_fetch_desc f = {.dataset = &ds};
@@ -48989,10 +49347,6 @@ static int dlpi_table_behind(dlpi_table *t, dlpi_stage *st, dlpi_joined *x,
     dlpi_makers m = {.joins = t->joins, .joined = fields};
     dlpi_branches *j = &x->j;
     int rc;
-    if (j->found.teams)
-        return dlpi_node_bad(t, t->joins + 1,
-                             "stands behind branches with workers of their own; use no async, and "
-                             "the same worker_init, worker_exit, worker_user and tell in all");
     if ((rc = dlpi_table_fields(t, j, fields, &m.n_joined)) != DLP_OK) return rc;
     for (uint32_t k = 0; k < j->n; k++) /* of an index of any branch */
         if (j->at[k].x.input.n_items > t->n_items) t->n_items = j->at[k].x.input.n_items;
@@ -49005,6 +49359,7 @@ static int dlpi_table_behind(dlpi_table *t, dlpi_stage *st, dlpi_joined *x,
     t->at = (uint32_t)(t->joins - t->nodes) + b.n + 1;
     t->unknown = true;
     m.workers = *w;
+    m.input.worker_bytes = dlpi_seats_private(&j->seats);
     return dlpi_makers_copies(t, &m);
 }
 
@@ -49041,7 +49396,7 @@ static int dlpi_node_joins_add(dlpi_table *t, const dlp_node *node) {
     if ((rc = dlpi_table_pairs(t, st, j)) != DLP_OK) return rc;
     w = st->w;
     st->w.dispatch = 0;
-    dlpi_table_teams(j, &st->w);
+    dlpi_table_seats(st, j, behind ? st->self : NULL);
     dlpi_workers_begin(st);
     st->w.name = st->name;
     j->found.d = j->at[0].x.found.d;

@@ -14245,12 +14245,19 @@ static void dlpi_s3_worker_exit(void *user, int worker, void *state) {
     dlpi_s3_worker_free(w);
 }
 
-/* True if state was made by dlpi_s3_worker_init, as the stage of the call tells. If no pipe calls,
-   any state but NULL is believed. */
+/* True if state was made by dlpi_s3_worker_init, as one of the worker's seats or its stage tells. If
+   no pipe calls, any state but NULL is believed. */
 DLPI_COLD
 static bool dlpi_s3_is_worker(const dlp_call *call, const void *state) {
     const dlpi_worker *dw = call != NULL ? call->w : NULL; /* NULL: no pipe calls */
-    return state != NULL && (dw == NULL || dw->st->w.worker_init == dlpi_s3_worker_init);
+    if (state == NULL || dw == NULL || dw->seat == NULL)
+        return state != NULL && (dw == NULL || dw->st->w.worker_init == dlpi_s3_worker_init);
+    for (uint32_t k = 0; k < dlpi_n_seats(dw); k++) {
+        const dlpi_seat *seat = dlpi_seats(dw) + k;
+        if (seat->state == state && seat->calls != NULL)
+            return seat->calls->worker_init == dlpi_s3_worker_init;
+    }
+    return false;
 }
 
 /* Return the worker state of an item, or NULL if it is none of this source. */

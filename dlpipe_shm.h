@@ -1466,7 +1466,7 @@ static void dlpi_slice(uint64_t ns) {
 _Noreturn static void dlpi_process_worker(dlp_pipe *p, dlpi_worker *w) {
     int began;
     /* threads that are begun here are to run as everybody else: they would inherit the slice */
-    if (w->st->w.worker_init || w->st->in_flight > 0) dlpi_slice(0);
+    if (w->st->w.worker_init || w->st->in_flight > 0 || w->seat != NULL) dlpi_slice(0);
     DLPI_STORE_RLX(&w->block->pid, (int32_t)getpid()); /* for people */
     dlpi_thread_dress(w);
     began = dlpi_worker_begin(w);

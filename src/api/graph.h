@@ -91,7 +91,12 @@
    Reads     With async, a fetch has in_flight requests under way in each worker, also in front of
              expand, filter and pack. The record of each request is made into items when it comes.
              If queue.capacity is 0, each worker adds 8 + 2 * in_flight cells to those that the
-             batches need.
+             batches need. Without async, in_flight threads are as many workers in front of these
+             rows: each calls worker_init, and has a worker_state of its own.
+             A later fetch in front of these rows may have a source, too, but no async and no
+             in_flight. It reads one item after the other in each worker. worker_state is then what
+             the worker_init of that source left. The source has as many items as the list. A list
+             has three such fetches at most.
    Push      Records are one stream, in the order in which they arrive. Each has a number, its
              index. With makers or a window behind the push, several outs, or subscribers of
              other programs, one thread reads the records into cells of inputs. The workers of the
@@ -123,10 +128,14 @@
              branch of a zip has only fetches and maps, the row of the zip is left out, also if a
              callback returns DLP_SKIP. DROP is refused if a branch of a zip has a load, a filter or
              an expand: then nobody knows how many items a failed input has.
-             Workers: branches share workers, as many as their rows say together. A branch has
-             workers of its own if its fetch has async. So has a branch whose worker_init,
-             worker_exit, worker_user or tell differ from those of the others, as with two sources
-             of files. The other fields of workers are the same in all branches.
+             Workers: branches share workers, as many as their rows say together. Any worker takes
+             any input. A branch has a worker_state of its own in each worker if its fetch has async.
+             So has a branch whose worker_init, worker_exit, worker_user or tell differ from those of
+             the others, as with two sources of files. A worker calls worker_init for one branch
+             after the other, in the order of the table. If a call fails, it calls worker_exit for
+             the branches before, the last one first. The error names the row that fetches. The
+             requests that a branch would have in its workers (num_workers * in_flight) are divided
+             among all workers. The other fields of workers are the same in all branches.
              Memory: each branch has cells of its own. queue.capacity of its rows counts them. A
              branch needs fewer cells if its load has min_items, and only fetches and maps stand
              behind the load. These callbacks must then leave out all items of a part, or none.
@@ -136,9 +145,9 @@
              branch write them.
              Behind a zip or mix stand map, guard, batch, transfer and out. Before these may stand
              filter, expand and pack, with maps between, and a window last. They work on joined rows
-             in the workers of the branches, which copy each row into a cell of its own. A window
-             or pack behind a mix takes the items of all branches, in the order of the mix.
-             DLP_PACK_FIT, and branches with workers of their own, are refused there.
+             in the workers of the branches, which copy each row into a cell of its own. Their
+             worker_state is that of the first branch. A window or pack behind a mix takes the items
+             of all branches, in the order of the mix. DLP_PACK_FIT is refused there.
    Order     The order and the bytes of the batches depend only on the table, the seed, the epoch
              and the data; behind a push also on the order of arrival. Workers and queues change
              neither the order nor the states.

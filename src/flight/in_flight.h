@@ -36,7 +36,13 @@
    one kill at most, the guilty one dies alone until it is poison. A unit that waits is in no
    source's hands, and is never blamed.
    While something is out and there is room, the worker looks for new units every ms: nobody wakes
-   it for them. With nothing out it sleeps as others do. */
+   it for them. With nothing out it sleeps as others do.
+
+   A worker of cells may have several sources: a record of requests in each seat (dlpi_seat). It
+   works in one seat after the other, without waiting. If nothing moved, it waits for a ms in one of
+   them. What must be out alone is out alone in all seats of the worker: the first record, the head,
+   counts for all. It need not hurry: until it is sent, other seats come to the end of their cells.
+   */
 
 #define DLPI_REAP_MOST 64
 #define DLPI_REAP_ROOM_MS 1 /* ms that reap may wait while the worker has room for more rows */
@@ -113,12 +119,18 @@ typedef struct dlpi_in_flight { /* the units of one worker that are under way */
     const void *by;           /* the source of the cells, a dlpi_expand, or NULL */
     const dlpi_attempt *made; /* the attempt at a cell of which items are made, or NULL */
     dlpi_attempt *all;        /* [n_all] */
+    uint64_t *at_once;        /* X2 [n_all] the part of the worker's at_once for these attempts */
     uint32_t n_all, most;     /* attempts; how many of them the source may have */
     uint32_t n_out, n_back;   /* those that it has; those that it gave back */
     dlpi_attempt_list list[DLPI_ATTEMPT_LISTS];
-    uint64_t oldest;        /* oldest batch that has a row here */
-    bool oldest_left;       /* a row of that batch was done, so `oldest` must be computed again */
-    bool exclusive, broken; /* one unit is out alone, as it may kill; the source has failed */
+    uint64_t oldest;  /* oldest batch that has a row here */
+    bool oldest_left; /* a row of that batch was done, so `oldest` must be computed again */
+    bool broken;      /* the source has failed */
+    struct dlpi_in_flight *head,
+        *next; /* the record of the worker's first seat; of the next seat */
+    /* in the head, of all seats: */
+    uint32_t n_busy; /* attempts that sources have, or gave back */
+    bool exclusive;  /* one unit is out alone, as it may kill */
     dlpi_fetch_threads threads;
 } dlpi_in_flight;
 
@@ -149,10 +161,15 @@ static inline uint64_t dlpi_attempt_number(const dlpi_worker *w, const dlpi_atte
     return (uint64_t)(a - dlpi_in_flight_of(w)->all);
 }
 
+/* Return the word that says whether the unit of an attempt is in a callback. */
+static inline uint64_t *dlpi_attempt_runs(const dlpi_worker *w, const dlpi_attempt *a) {
+    return &dlpi_in_flight_of(w)->at_once[dlpi_attempt_number(w, a)];
+}
+
 /* Store that the unit of an attempt is in a callback from here on: since when, and for recovery. */
 static void dlpi_attempt_begin(dlpi_worker *w, dlpi_attempt *a) {
     DLPI_STORE_RLX(&a->since_ns, dlpi_now_ns()); /* 0 before, for dlpi_in_flight_show */
-    dlpi_runs(&w->at_once[dlpi_attempt_number(w, a)], DLPI_RUNS_ROW(a->slot, a->row));
+    dlpi_runs(dlpi_attempt_runs(w, a), DLPI_RUNS_ROW(a->slot, a->row));
 }
 
 /* Append an attempt to one of the worker's lists (DLPI_ATTEMPT_*). The attempt must be in no list.
@@ -190,10 +207,15 @@ static dlpi_unit dlpi_attempt_unit(const dlpi_attempt *a) { /* runs are of one r
 /* Show observers and the supervisor the item that is out longest. */
 static void dlpi_in_flight_show(dlpi_worker *w) {
     const dlpi_in_flight *in = w->self;
-    const dlpi_attempt *a = in->list[DLPI_ATTEMPT_OUT].first;
-    uint64_t since = a == NULL ? 0 : DLPI_LOAD_RLX(&a->since_ns); /* of dlpi_attempt_begin */
+    const dlpi_attempt *a = NULL;
+    uint64_t since = 0;
     dlpi_worker_block *block = w->block;
-    if (since == 0) {
+    for (const dlpi_in_flight *k = in->head; k != NULL; k = k->next) {
+        const dlpi_attempt *first = k->list[DLPI_ATTEMPT_OUT].first;
+        uint64_t ns = first == NULL ? 0 : DLPI_LOAD_RLX(&first->since_ns); /* dlpi_attempt_begin */
+        if (ns != 0 && (since == 0 || ns < since)) a = first, since = ns;
+    }
+    if (a == NULL) {
         dlpi_runs(&block->running, DLPI_RUNS_NONE);
         DLPI_STORE_RLX(&block->current, UINT64_MAX); /* for observers, here and below */
         return;
@@ -351,10 +373,11 @@ static bool dlpi_row_ready(dlpi_worker *w, dlpi_attempt *a, uint32_t fate) {
 /* Do not count for requests that are out the time since from_ns, in which the worker was in
    callbacks of its own and took none back. Only a deadline asks for it. */
 static void dlpi_in_flight_lag(dlpi_worker *w, uint64_t from_ns) {
-    dlpi_attempt *a = dlpi_in_flight_of(w)->list[DLPI_ATTEMPT_OUT].first;
-    const uint64_t ns = w->st->w.deadline_ms != 0 && a != NULL ? dlpi_now_ns() - from_ns : 0;
-    for (; ns > 0 && a != NULL; a = a->next)
-        DLPI_STORE_RLX(&a->since_ns, DLPI_LOAD_RLX(&a->since_ns) + ns);
+    const uint64_t ns = w->st->w.deadline_ms != 0 ? dlpi_now_ns() - from_ns : 0;
+    if (ns == 0) return;
+    for (dlpi_in_flight *k = dlpi_in_flight_of(w)->head; k != NULL; k = k->next)
+        for (dlpi_attempt *a = k->list[DLPI_ATTEMPT_OUT].first; a != NULL; a = a->next)
+            DLPI_STORE_RLX(&a->since_ns, DLPI_LOAD_RLX(&a->since_ns) + ns);
 }
 
 /* DLPIPE_DEBUG: clear in the row of an attempt what rows behind have cleared in its guarded cell:
@@ -381,7 +404,7 @@ static int dlpi_row_behind(dlpi_worker *w, dlpi_attempt *a) {
     rc = dlpi_fetch_of(w)->behind(w->st, &a->item);
     if (DLPI_DEBUG) dlpi_row_shorter(w, a, before);
     dlpi_in_flight_lag(w, DLPI_LOAD_RLX(&a->since_ns));
-    dlpi_runs(&w->at_once[dlpi_attempt_number(w, a)], DLPI_RUNS_NONE);
+    dlpi_runs(dlpi_attempt_runs(w, a), DLPI_RUNS_NONE);
     dlpi_in_flight_show(w); /* the row was the one that runs */
     return rc;
 }
@@ -416,10 +439,11 @@ static bool dlpi_attempt_offer(dlpi_worker *w, dlpi_attempt *a, bool exclusive) 
         dlpi_bump(&w->block->kept_misses, 1);
     if (rc == 0) {
         in->n_out++;
-        in->exclusive = exclusive;
+        in->head->n_busy++;
+        in->head->exclusive = exclusive;
         return true;
     }
-    dlpi_runs(&w->at_once[dlpi_attempt_number(w, a)], DLPI_RUNS_NONE);
+    dlpi_runs(dlpi_attempt_runs(w, a), DLPI_RUNS_NONE);
     if (rc == DLP_FULL) {
         in->units->refused(w, a);
         dlpi_attempt_move(in, a, DLPI_ATTEMPT_WAITS);
@@ -434,10 +458,11 @@ static bool dlpi_attempt_offer(dlpi_worker *w, dlpi_attempt *a, bool exclusive) 
    others to end, since a unit that may have killed a worker is out alone. */
 static bool dlpi_attempt_send(dlpi_worker *w) {
     dlpi_in_flight *in = w->self;
+    const dlpi_in_flight *all = in->head;
     dlpi_attempt *a = in->list[DLPI_ATTEMPT_WAITS].first;
     uint32_t fate = in->units->fate(w, a);
     bool exclusive = dlpi_fate_kills(fate) > 0 && dlpi_fate_stage(fate) == (uint32_t)w->st->work;
-    if (in->n_out + in->n_back > 0 && (exclusive || in->exclusive)) return false;
+    if (all->n_busy > 0 && (exclusive || all->exclusive)) return false;
     return in->units->ready(w, a, fate) || dlpi_attempt_offer(w, a, exclusive);
 }
 
@@ -524,7 +549,8 @@ static const dlpi_unit_ops dlpi_rows_units = {
    alone, an attempt waits for its source, or there is no room. */
 static bool dlpi_in_flight_full(const dlpi_worker *w) {
     const dlpi_in_flight *in = w->self;
-    return in->n_out >= in->most || in->exclusive || in->list[DLPI_ATTEMPT_WAITS].first != NULL ||
+    return in->n_out >= in->most || in->head->exclusive ||
+           in->list[DLPI_ATTEMPT_WAITS].first != NULL ||
            (in->units->full != NULL && in->units->full(w));
 }
 
@@ -544,8 +570,8 @@ static inline bool dlpi_attempt_free(const dlpi_in_flight *in) {
     return in->list[DLPI_ATTEMPT_FREE].first != NULL;
 }
 
-/* Send the attempts that wait, parked rows that are due, and units that can be claimed. Returns
-   true if anything moved. */
+/* Send the attempts that wait, parked rows that are due, and units that can be claimed. A seat
+   without a source sends one unit alone, which is done then. Returns true if anything moved. */
 static bool dlpi_in_flight_fill(dlpi_worker *w) {
     dlpi_in_flight *in = w->self;
     bool moved = false;
@@ -561,6 +587,7 @@ static bool dlpi_in_flight_fill(dlpi_worker *w) {
         } else {
             dlpi_clock_in(w);
             if (!dlpi_attempt_send(w)) break;
+            if (in->units->whole && in->async == NULL) return true;
         }
     }
     return moved;
@@ -609,7 +636,7 @@ static void dlpi_in_flight_came(dlpi_worker *w, const dlpi_attempt *a, uint64_t 
 static void dlpi_attempt_back(dlpi_worker *w, dlpi_attempt *a, uint64_t now) {
     dlpi_in_flight *in = w->self;
     uint64_t since = DLPI_LOAD_RLX(&a->since_ns), ns = now > since ? now - since : 0;
-    dlpi_runs(&w->at_once[dlpi_attempt_number(w, a)], DLPI_RUNS_NONE);
+    dlpi_runs(dlpi_attempt_runs(w, a), DLPI_RUNS_NONE);
     in->n_out--;
     in->n_back++;
     dlpi_attempt_move(in, a, DLPI_ATTEMPT_BACK); /* in no source's hands */
@@ -622,7 +649,8 @@ static void dlpi_attempt_end(dlpi_worker *w, dlpi_attempt *a) {
     dlpi_in_flight *in = w->self;
     in->units->ended(w, a, a->code);
     in->n_back--;
-    in->exclusive = false; /* the one that is out alone has ended */
+    in->head->n_busy--;
+    in->head->exclusive = false; /* the one that is out alone has ended */
 }
 
 /* Wait at most timeout_ms for items that the source gives back. Their attempts go to the list BACK,
@@ -775,13 +803,18 @@ static void dlpi_in_flight_ends(dlpi_worker *w) {
     }
 }
 
+/* True if the worker waits for the source: an item is out, or waits for room there. */
+static inline bool dlpi_in_flight_waits(const dlpi_in_flight *in) {
+    return in->n_out > 0 || in->list[DLPI_ATTEMPT_WAITS].first != NULL;
+}
+
 /* Send items to the source, then wait for items that come back, and complete them. Returns false if
    nothing moved, and no item is out or the source is broken; then the worker may sleep. */
 static bool dlpi_in_flight_step(dlpi_worker *w) {
     dlpi_in_flight *in = w->self;
     bool moved = dlpi_in_flight_fill(w);
     int n;
-    if (in->broken || (in->n_out == 0 && in->list[DLPI_ATTEMPT_WAITS].first == NULL)) return moved;
+    if (in->broken || !dlpi_in_flight_waits(in)) return moved;
     if (dlpi_stopped(w->p)) return true;
     if (in->async == NULL) {
         dlpi_fetch_threads_wait(w);
@@ -792,6 +825,19 @@ static bool dlpi_in_flight_step(dlpi_worker *w) {
     /* a source without room, and without items */
     if (n == 0 && in->n_out == 0) dlpi_sleep(1000000);
     return true;
+}
+
+/* Send items to the source, and complete those that are there. Variant of dlpi_in_flight_step that
+   does not wait. Returns true if anything moved. */
+static bool dlpi_in_flight_poll(dlpi_worker *w) {
+    dlpi_in_flight *in = w->self;
+    const bool moved = dlpi_in_flight_fill(w);
+    int n;
+    if (in->async == NULL || in->broken || !dlpi_in_flight_waits(in) || dlpi_stopped(w->p))
+        return moved;
+    n = dlpi_in_flight_reap(w, DLP_NOWAIT);
+    dlpi_in_flight_ends(w);
+    return moved || n > 0;
 }
 
 /* Wait until the source has given back all items, which must be before worker_exit, for the pipe
@@ -807,83 +853,5 @@ DLPI_COLD static void dlpi_in_flight_end(dlpi_worker *w) {
 
 static bool dlpi_in_flight_owes(const dlpi_worker *w) {
     const dlpi_in_flight *in = w->self;
-    return in->n_out > 0 || in->list[DLPI_ATTEMPT_WAITS].first != NULL || w->n_parked > 0;
+    return dlpi_in_flight_waits(in) || w->n_parked > 0;
 }
-
-/* ---- the memory of the stage ---- */
-
-DLPI_COLD static void dlpi_fetch_layout(dlp_pipe *p, dlpi_stage *st) {
-    dlpi_area_add(p, DLPI_OWN(st->id, DLPI_OWN_HIDDEN), dlpi_line_up((uint64_t)st->in_flight * 8),
-                  (uint64_t)st->n_workers, DLPI_LINE);
-}
-
-/* Describe in `out` the private memory of a fetch with several items in flight. Returns the number
-   of blocks. */
-static int dlpi_fetch_blocks(const dlp_pipe *p DLPI_UNREAD, const dlpi_stage *st, dlpi_block *out) {
-    const dlpi_fetch *f = st->self;
-    uint64_t n = (uint64_t)st->n_workers, all = dlpi_times(n, (uint64_t)st->in_flight);
-    uint64_t rows = dlpi_times(n, dlpi_in_flight_rows(st));
-    out[0] = (dlpi_block){offsetof(dlpi_fetch, workers), dlpi_times(n, sizeof *f->workers)};
-    out[1] = (dlpi_block){offsetof(dlpi_fetch, attempts), dlpi_times(all, sizeof *f->attempts)};
-    out[2] = (dlpi_block){offsetof(dlpi_fetch, parked), dlpi_times(rows, sizeof *f->parked)};
-    if (f->d.fetcher != DLP_FETCH_THREADS) return 3;
-    out[3] = (dlpi_block){offsetof(dlpi_fetch, todo), dlpi_times(all, sizeof(void *))};
-    out[4] = (dlpi_block){offsetof(dlpi_fetch, threads), dlpi_times(all, sizeof *f->threads)};
-    return 5;
-}
-
-/* Set up a worker's record of attempts, all free: n attempts, of which the source may have `most`.
-   async: the source, NULL: threads. at_once: [n] words in the region. */
-DLPI_COLD static void dlpi_in_flight_set(dlpi_in_flight *in, dlpi_worker *w,
-                                         const dlpi_unit_ops *units, dlpi_attempt *all, uint32_t n,
-                                         uint32_t most, const dlp_async *async, void *user,
-                                         uint64_t *at_once) {
-    memset(in, 0, sizeof *in);
-    in->units = units;
-    in->async = async;
-    in->user = user;
-    in->all = all;
-    in->n_all = n;
-    in->most = most;
-    in->oldest = UINT64_MAX;
-    for (uint32_t i = 0; i < n; i++) {
-        dlpi_attempt *a = &all[i];
-        a->item = w->item;
-        a->item.data = a->fields.data;
-        a->item.length = a->fields.length;
-        a->note.message = a->message;
-        a->note.errnum = &a->errnum;
-        a->note.w = w;
-        a->item.call = &a->note;
-        dlpi_attempt_put(in, a, DLPI_ATTEMPT_FREE);
-    }
-    w->at_once = at_once;
-    w->n_at_once = n;
-    w->self = in;
-}
-
-/* Give a worker its attempts, all free, and room for parked rows. */
-DLPI_COLD static void dlpi_in_flight_init(dlpi_worker *w) {
-    const dlpi_fetch *f = dlpi_fetch_of(w);
-    dlpi_in_flight *in = &f->workers[w->id];
-    size_t each = (size_t)w->st->in_flight, from = (size_t)w->id * each;
-    const bool async = f->d.fetcher == DLP_FETCH_ASYNC;
-    dlpi_in_flight_set(in, w, &dlpi_rows_units, f->attempts + from, (uint32_t)each, (uint32_t)each,
-                       async ? &f->d.async : NULL, w->st->user,
-                       dlpi_area_at(w->p, DLPI_OWN(w->st->id, DLPI_OWN_HIDDEN), (uint64_t)w->id));
-    if (!async) {
-        in->threads.todo = f->todo + from;
-        in->threads.threads = f->threads + from;
-    }
-    for (size_t i = 0; i < each; i++) in->all[i].extra = dlpi_row_extra_at(w->p, w, i);
-    w->parked_most = (int)dlpi_in_flight_rows(w->st);
-    w->parked = f->parked + (size_t)w->id * (size_t)w->parked_most;
-}
-
-/* The functions of all kinds that keep several rows in flight. */
-#define DLPI_OPS_OF_IN_FLIGHT \
-    .row_by_row = 1, .unit = DLPI_UNIT_ROWS, .layout = dlpi_fetch_layout, \
-    .blocks = dlpi_fetch_blocks, .private_words = "items in flight, and parked", \
-    .worker = dlpi_in_flight_init, .enter = dlpi_fetch_threads_begin, .leave = dlpi_in_flight_end, \
-    .step = dlpi_in_flight_step, .find = dlpi_in_flight_find, .run = dlpi_in_flight_run, \
-    .full = dlpi_rows_no_room, .owes = dlpi_in_flight_owes, .due = dlpi_in_flight_due

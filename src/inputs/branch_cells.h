@@ -58,7 +58,7 @@ DLPI_COLD static int dlpi_branch_check(dlp_pipe *p, const dlpi_stage *st, dlpi_b
     dlpi_stage one = *st;
     int rc;
     one.self = x;
-    one.w.num_workers = j->at[b->team].n_workers;
+    one.w.num_workers = (int32_t)j->seats.at[b->seat].n_workers;
     dlpi_copy_text(one.name, sizeof one.name, b->name);
     if ((rc = dlpi_input_sizes(p, &one, x, b->made)) != DLP_OK) return rc;
     if (j->period > 0) rows = dlpi_mix_most(j->schedule, j->period, k, rows);
@@ -74,7 +74,6 @@ static bool dlpi_branches_queue(const dlpi_branches *j, uint64_t at, uint64_t al
     const dlpi_found *f = &j->at[k].x.found;
     dlpi_copy_text(to->from, sizeof to->from, j->at[k].name);
     if (f->arrivals != NULL) to->from_stage = f->arrivals->st->id;
-    if (j->found.teams) to->readers = j->at[j->at[k].team].n_workers;
     to->capacity = f->n_cells;
     return at + to->capacity < all;
 }
@@ -98,8 +97,8 @@ static void dlpi_branch_frees(dlpi_found *q, dlpi_found *f, dlpi_found_stream *s
     dlpi_found_frees(f);
 }
 
-/* Describe in out[0..5] the heap memory of branch k, for allocating and freeing it. A block that
-   this branch does not need has 0 bytes. base: offset of j in the self of its stage. Returns 6. */
+/* Describe in out[0..4] the heap memory of branch k, for allocating and freeing it. A block that
+   this branch does not need has 0 bytes. base: offset of j in the self of its stage. Returns 5. */
 static int dlpi_branch_blocks(const dlpi_branches *j, size_t base, uint32_t k, dlpi_block *out) {
     const dlpi_branch *b = &j->at[k];
     const dlpi_found_plan *plan = &b->x.found.plan;
@@ -115,8 +114,25 @@ static int dlpi_branch_blocks(const dlpi_branches *j, size_t base, uint32_t k, d
                           plan->weights ? dlpi_found_weights_bytes(plan) : 0};
     out[4] = (dlpi_block){of_plan + offsetof(dlpi_found_plan, own_passes),
                           dlpi_times(orders, sizeof *plan->own_passes)};
-    out[5] = dlpi_reads_block(&b->x, at + offsetof(dlpi_branch, x), b->n_workers);
-    return 6;
+    return 5;
+}
+
+/* Number the cells of all branches from cell n on, those of a seat side by side. Returns one more
+   than the last. */
+static uint64_t dlpi_branches_number(dlpi_branches *j, uint64_t n) {
+    for (uint32_t seat = 0; seat < j->seats.n; seat++) {
+        const uint64_t first = n;
+        for (uint32_t k = 0; k < j->n; k++) {
+            dlpi_found *f = &j->at[k].x.found;
+            if (j->at[k].seat != seat) continue;
+            f->first_cell = (uint32_t)n;
+            n += f->n_cells;
+        }
+        if (n == first) continue; /* that of joined rows */
+        j->seats.at[seat].first = (uint32_t)first;
+        j->seats.at[seat].end = (uint32_t)n;
+    }
+    return n;
 }
 
 /* Add all that the order of the branches follows from to the state's hash of parameters. A state

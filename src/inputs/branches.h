@@ -23,11 +23,11 @@
    once each of them is out or has failed, or has its item. So neither the order of the branches nor
    workers and their times change whether a stream ends or fails.
 
-   Branches whose workers call the same callbacks as they begin and end share workers: they are a
-   team. Other branches have teams of their own. If requests read the inputs of a branch, it has a
-   team of its own, since a worker has one source. A team takes the cells of its branches alone,
-   which lie side by side. If there are several teams, all workers are woken for a cell that became
-   open, since only the workers of one team take it. */
+   Any worker takes the cells of any branch. Branches whose workers call the same callbacks as they
+   begin and end have one seat in each worker (>>impl-reads). Others have seats of their own. So has
+   a branch whose inputs are read by requests, unless another one makes the same requests. The
+   requests that the workers of a branch would have under way are divided among all workers. The
+   cells of a seat lie side by side. */
 
 typedef struct dlpi_branch {
     dlpi_expand x; /* the branch's lists, cells and makers; it is not the self of a stage */
@@ -35,10 +35,9 @@ typedef struct dlpi_branch {
     dlp_field *in, *made; /* [x.input.n_fields] fields of inputs; [n_made] of items made of them */
     const dlp_field *out; /* [n_out] fields of the branch's last items: in `made`, or `in` itself */
     uint32_t n_made, n_out;
-    uint32_t first_field;            /* number of the first of these among the fields of a row */
-    dlp_workers_desc w;              /* callbacks that its workers call as they begin and end */
-    uint32_t team;                   /* number of the first branch that has the same workers */
-    int32_t first_worker, n_workers; /* the team's workers; set in the team's first branch */
+    uint32_t first_field; /* number of the first of these among the fields of a row */
+    dlp_workers_desc w;   /* callbacks that workers call as they begin and end */
+    uint32_t seat;        /* number of its seat */
 } dlpi_branch;
 
 typedef struct dlpi_branches_stream {
@@ -54,6 +53,7 @@ typedef struct dlpi_branches {
     uint64_t weights_hash; /* hash of a mix's weights, for states; 0: a zip */
     dlpi_branches_stream *streams; /* [cursors.n] */
     dlpi_stage_ops copies;         /* ops of the fetch stage: it copies runs of rows at once */
+    dlpi_seatings seats;           /* those of rows behind the branches come last */
     dlpi_branch at[DLPI_BRANCHES];
 } dlpi_branches;
 

@@ -2,6 +2,7 @@
 #pragma once
 /* tests: system/stages/parts, system/shm/shm_runs, model/model_links, model/model_parts */
 #include "api/parts.h"
+#include "flight/in_flight.h"
 #include "inputs/add.h"
 #include "inputs/epoch.h"
 #include "cells/cells.h"
@@ -366,16 +367,13 @@ static void dlpi_input_look(const dlp_pipe *p, dlpi_input_search *s, uint32_t fi
     }
 }
 
-/* Return one behind the last cell that this worker may take. */
-static inline uint32_t dlpi_inputs_end(const dlpi_worker *w) {
-    return w->input_end != 0 ? w->input_end : dlpi_n_inputs(w->p);
-}
-
-/* Claim an open cell for this worker: about the oldest. Returns true and describes the cell in *t,
-   or false if no cell is open and due. Then the scheduler is woken for loaded inputs. */
+/* Claim an open cell for this worker, or for the seat in which it works: about the oldest. Returns
+   true and describes the cell in *t, or false if no cell is open and due. Then the scheduler is
+   woken for loaded inputs, unless there are other seats to look for. */
 static bool dlpi_input_find(dlpi_worker *w, dlpi_unit *t) {
     const dlp_pipe *p = w->p;
-    const uint32_t first = w->input_first, end = dlpi_inputs_end(w);
+    const uint32_t first = w->seat != NULL ? w->seat->first : 0;
+    const uint32_t end = w->seat != NULL ? w->seat->end : dlpi_n_inputs(p);
     const uint32_t from = w->input_at > first && w->input_at < end ? w->input_at : first;
     for (;;) {
         dlpi_input_search s = {0, 0, 0, dlpi_input_cheap(w) ? 1 : DLPI_INPUT_LOOK};
@@ -383,7 +381,7 @@ static bool dlpi_input_find(dlpi_worker *w, dlpi_unit *t) {
         dlpi_input_look(p, &s, from, end);
         dlpi_input_look(p, &s, first, from);
         if (s.oldest == 0) {
-            if (w->input_untold > 0) dlpi_input_wake(w);
+            if (w->input_untold > 0 && w->seat == NULL) dlpi_input_wake(w);
             return false;
         }
         *t = (dlpi_unit){dlpi_gen(s.oldest), s.cell, 0, 0, 0, false};
@@ -396,11 +394,10 @@ static bool dlpi_input_find(dlpi_worker *w, dlpi_unit *t) {
     }
 }
 
-/* Return the ns until an open cell of this worker may be tried again, at most `ns`. 0: now. */
+/* Return the ns until an open cell may be tried again, at most `ns`. 0: now. */
 static uint64_t dlpi_inputs_due(dlpi_worker *w, uint64_t ns) {
     const dlp_pipe *p = w->p;
-    uint32_t c = dlpi_input_next(p, w->input_first);
-    for (; c < dlpi_inputs_end(w); c = dlpi_input_next(p, c + 1)) {
+    for (uint32_t c = dlpi_input_next(p, 0); c < dlpi_n_inputs(p); c = dlpi_input_next(p, c + 1)) {
         const dlpi_input *cell = dlpi_input_at(p, c);
         uint64_t due, now;
         if (dlpi_gen_low(dlpi_claim_look(&cell->state)) != DLPI_INPUT_OPEN) continue; /* Q1 <- Q1 */
@@ -514,6 +511,12 @@ static int dlpi_input_each(dlpi_worker *w, uint32_t c) {
     return dlpi_inputs_each(w, c, dlpi_input_one, NULL);
 }
 
+/* Return the attempt that came back, and of which items are made now. NULL: the input was not read
+   by a request. */
+static inline const dlpi_attempt *dlpi_input_answer(const dlpi_worker *w) {
+    return w->self != NULL ? dlpi_in_flight_of(w)->made : NULL;
+}
+
 /* Load the inputs of a cell, with retries, until all are loaded, one has failed for good, or a
    retry must wait. Returns the cell's next state: DLPI_INPUT_LOADED, _FAILED or _OPEN. */
 static uint32_t dlpi_input_all(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
@@ -530,8 +533,8 @@ static uint32_t dlpi_input_all(dlpi_worker *w, uint32_t c, dlpi_input *cell) {
         dlpi_bump(&w->block->retried, 1);
         cell->rec = dlpi_fate_tried(cell->rec);
         if (dlpi_stopped(w->p)) break;
-        if (w->st->w.retry_backoff_ms == 0 && w->self == NULL) continue; /* self: reads.h, again */
-        DLPI_STORE_RLX(&cell->due_ns,                                    /* ordered by state */
+        if (w->st->w.retry_backoff_ms == 0 && dlpi_input_answer(w) == NULL) continue;
+        DLPI_STORE_RLX(&cell->due_ns, /* ordered by state */
                        dlpi_now_ns() + dlpi_backoff_ns(w->st->w.retry_backoff_ms, tries + 1));
         break;
     }

@@ -1,7 +1,7 @@
 #pragma once
 /* tests: system/core/pipe_badinput, system/stages/join_hostile */
 #include "cells/cells.h"
-#include "flight/in_flight.h"
+#include "flight/records.h"
 #include "inputs/add.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-dataset    WHAT STAGES TAKE OF DATASETS: FIELDS, AND THE DESC OF WHAT FETCHES */
@@ -215,6 +215,16 @@ static int dlpi_fetcher_check(dlp_pipe *p, const dlpi_stage *st, const dlp_fetch
         dlpi_missing(p, st->name, d->async.submit ? "async.reap" : "async.submit",
                      "submit and reap with async");
     return p->err.code; /* the first of them */
+}
+
+/* True if the workers of a fetch have several items under way at once. */
+static inline bool dlpi_fetch_is_many(const dlp_fetch_desc *d) {
+    return d->fetcher != DLP_FETCH_SEQUENTIAL;
+}
+
+/* True if a fetch row of a table asks for several items at once, whatever its source says. */
+static inline bool dlpi_fetch_row_many(const dlp_node *node) {
+    return node->fetch.async != NULL || node->fetch.in_flight > 1;
 }
 
 /* Return how many items a worker of a fetch has in flight, as the desc says, or 16. */

@@ -505,7 +505,7 @@ static void dlpi_found_ahead(dlp_pipe *p) {
     q->ahead.stuck = !held; /* a search is not told that set_epoch has returned */
     for (dlpi_found *b = q; b != NULL && fresh > 0; b = b->next)
         if (b->arrivals != NULL) dlpi_wake_stage(p, b->arrivals->st, DLPI_ANY, fresh);
-    if (fresh > 0 && q->arrivals == NULL) dlpi_found_wake(p, q, fresh);
+    if (fresh > 0 && q->arrivals == NULL) dlpi_found_wake(p, fresh);
 }
 
 /* True if no input is being loaded, so that set_epoch may run. Closes cells that were left open. */

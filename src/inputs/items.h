@@ -3,7 +3,7 @@
 /* tests: system/stages/expand, system/stages/pack, system/stages/stacks, system/stages/cell_ends */
 #include "api/expand.h"
 #include "cells/marks.h"
-#include "flight/in_flight.h"
+#include "flight/records.h"
 #include "inputs/states.h"
 /* ---- items that workers make in the cells of inputs: the records that makers share ---- */
 
@@ -16,6 +16,7 @@ typedef struct dlpi_step {
     dlp_item_fn call;                              /* a map's callback */
     void *user;
     uint32_t first, n; /* it sees n fields of its level, from field `first` on */
+    uint32_t seat;     /* 1 + number of the seat whose state it sees; 0: that of the first fetch */
     const dlpi_table_row *row;
 } dlpi_step;
 
@@ -40,6 +41,34 @@ typedef struct dlpi_level {
     const dlpi_table_row *row, *fetch_row; /* of the maker; of that fetch */
 } dlpi_level;
 
+/* A seat that each worker of a stage has: of one source, or of several that are called alike. */
+typedef struct dlpi_seating {
+    const dlp_workers_desc *calls; /* its worker_init and worker_exit; NULL: those of joined rows */
+    const dlpi_found *by;          /* the first of its sources */
+    const dlpi_table_row *row;     /* the row of the table that is named if worker_init fails */
+    uint32_t n_workers;            /* workers that the rows of its sources ask for, together */
+    uint32_t in_flight;            /* requests of each worker; 0: the sources make none */
+    uint32_t first, end;           /* cells of its sources; none: it is of a later fetch */
+    uint64_t bytes;                /* what its worker_init allocates, if the source says it */
+} dlpi_seating;
+
+#define DLPI_LATER 2u /* later fetches of a list by sources with a worker_state, at most */
+#define DLPI_SEATS (DLPI_BRANCHES * (1 + DLPI_LATER) + 1) /* of a worker, at most */
+
+typedef struct dlpi_seatings { /* all seats of a worker */
+    uint8_t *memory; /* [workers][dlpi_seats_bytes]; NULL: there is one seat, without requests */
+    uint32_t n;
+    dlpi_seating at[DLPI_SEATS];
+} dlpi_seatings;
+
+/* A later fetch by a source with a worker_state: a step of a level, with a seat of its own. */
+typedef struct dlpi_later {
+    dlp_workers_desc calls; /* worker_init, worker_exit and tell of the source */
+    uint32_t level, step;
+    const dlpi_table_row *row;
+    uint64_t bytes; /* what worker_init allocates */
+} dlpi_later;
+
 typedef struct dlpi_expand { /* the record of a source whose workers make items of inputs */
     dlpi_found found;        /* first: the stage's self is one, too (dlpi_found_of) */
     bool cached;             /* workers ask the cache for the items of an input first */
@@ -60,7 +89,10 @@ typedef struct dlpi_expand { /* the record of a source whose workers make items 
     uint64_t one_bytes;    /* bytes of all items that an input may have */
     dlpi_stage_ops copies; /* ops of the fetch stage: it copies runs of rows at once */
     dlp_async async;       /* reads several inputs at once: reads.h; submit NULL: fetch reads one */
-    uint8_t *reads;  /* [workers] a dlpi_in_flight each, with its attempts; NULL: no requests */
+    dlpi_seatings seats;   /* not in a branch */
+    dlp_workers_desc calls; /* callbacks of the first seat, if there are several */
+    dlpi_later later[DLPI_LATER];
+    uint32_t n_later;
     uint8_t *rooms;  /* [workers] rooms; NULL: there are none */
     uint64_t at;     /* of a branch: bytes from the first cell to the branch's first cell */
     uint64_t stride; /* of a branch: bytes from cell to cell; 0: the stride of the area */
@@ -494,7 +526,10 @@ static inline int dlpi_step_keep(dlpi_worker *w, const dlpi_step *k, const dlp_i
 static inline int dlpi_step_go(dlpi_worker *w, const dlpi_step *k, const dlp_item *it) {
     dlp_item seen;
     if (k->keep != NULL) return dlpi_step_keep(w, k, it);
-    return seen = *it, k->call(k->user, &seen);
+    seen = *it;
+    if (DLPI_UNLIKELY(k->seat != 0) && w->seat != NULL)
+        seen.worker_state = dlpi_seats(w)[k->seat - 1].state;
+    return k->call(k->user, &seen);
 }
 
 /* Call all filters and maps of a level, which has some, for the item that lies at `to`. it: the
@@ -564,13 +599,13 @@ static int dlpi_read_took(dlpi_worker *w, const dlpi_attempt *a) {
    DLP_SKIP or a failure's code. */
 static int dlpi_input_fetch(dlpi_worker *w, const dlpi_expand *x, uint32_t c, dlp_item *in,
                             const dlp_item *given, uint8_t *to, dlpi_item_arrays *by) {
-    const dlpi_in_flight *reads = w->self;
+    const dlpi_attempt *made = dlpi_input_answer(w);
     const dlpi_level *l = x->level;
     int rc = 0;
-    if (reads != NULL) {
-        rc = dlpi_read_took(w, reads->made);
+    if (made != NULL) {
+        rc = dlpi_read_took(w, made);
         dlpi_input_point(in, to, l, by, false);
-        memcpy(by->length, reads->made->fields.length, sizeof by->length);
+        memcpy(by->length, made->fields.length, sizeof by->length);
     } else if (x->found.arrivals != NULL) {
         dlpi_input_point(in, to, l, by, false);
         dlpi_arrived_copy(w->p, x, c, to);

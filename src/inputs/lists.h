@@ -160,7 +160,6 @@ typedef struct dlpi_found {
     uint32_t n_cells, most_run;       /* cells; inputs of a cell, at most */
     uint32_t first_cell;              /* number of its first cell; not 0 only in branches */
     uint32_t in_flight;               /* requests of a worker for inputs; 0: it has no requests */
-    bool teams;                       /* in a source: not every worker takes every cell */
     bool arrives;                   /* in a source: inputs of one of its lists are pushed records */
     struct dlpi_arrivals *arrivals; /* inputs are pushed records; NULL: they have numbers */
     uint8_t pad[DLPI_LINE - 16];    /* part workers read what is above; below is the scheduler's */
@@ -422,9 +421,9 @@ static void dlpi_found_shed(dlpi_found *q, dlpi_found_stream *x, uint32_t c) {
     if (q->use[c].open == 0) dlpi_found_lose(q, x, c, true);
 }
 
-/* Wake workers for n cells that became open: n, or all if not every worker takes every cell. */
-static void dlpi_found_wake(dlp_pipe *p, const dlpi_found *q, uint32_t n) {
-    dlpi_wake_stage(p, p->source_stage, DLPI_ANY, q->all->teams ? UINT32_MAX : n);
+/* Wake workers for n cells that became open. */
+static void dlpi_found_wake(dlp_pipe *p, uint32_t n) {
+    dlpi_wake_stage(p, p->source_stage, DLPI_ANY, n);
 }
 
 /* Open the failed cell c again, for the inputs behind the failed one, which is left out. */
@@ -435,7 +434,7 @@ DLPI_COLD static void dlpi_found_reopen(dlp_pipe *p, const dlpi_found *q, uint32
     cell->made++;
     DLPI_STORE_RLX(&cell->due_ns, UINT64_C(0)); /* ordered by state */
     dlpi_input_offer(p, c, q->use[c].ticket);
-    dlpi_found_wake(p, q, 1);
+    dlpi_found_wake(p, 1);
 }
 
 /* Leave out n failed items of the input in cell c, or count the input as n rows if it could not be

@@ -348,9 +348,8 @@ static int dlpi_line_lengths(const dlpi_line *b) {
 
 /* True if a callback drew random numbers for the present input. The cache keeps no such input. */
 static bool dlpi_line_random(const dlpi_worker *w) {
-    const dlpi_in_flight *reads = w->self;
-    return w->note.used_random != 0 ||
-           (reads != NULL && reads->made != NULL && reads->made->note.used_random != 0);
+    const dlpi_attempt *made = dlpi_input_answer(w);
+    return w->note.used_random != 0 || (made != NULL && made->note.used_random != 0);
 }
 
 /* Prepare *b for making items of the inputs of cell c, as x says. */

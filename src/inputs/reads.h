@@ -16,24 +16,41 @@
    back: recovery goes by the number in their words. An input that failed, and may be tried again,
    is offered again.
 
-   A worker without requests has no attempts, and loads one input after the other. */
+   A worker without requests has no attempts, and loads one input after the other.
 
-static inline const dlpi_expand *dlpi_reads_by(const dlpi_worker *w) {
-    return dlpi_in_flight_of(w)->by;
+   A stage of several sources may have a seat for each of them in each worker (dlpi_seat). A seat has
+   a worker_state, attempts, and the cells of its source. The worker takes each seat in turn, and
+   works on the cells of that seat. So any worker takes any cell. A source without requests has one
+   attempt in each worker. It waits if another attempt must be out alone, and loads its cell when it
+   is sent. */
+
+/* Return the source of the input in cell c, which is a cell of the seat. */
+static const dlpi_expand *dlpi_reads_by(const dlpi_worker *w, uint32_t c) {
+    const dlpi_found *f = dlpi_in_flight_of(w)->by;
+    while (c - f->first_cell >= f->n_cells) f = f->next;
+    return (const dlpi_expand *)(const void *)f;
 }
 
-/* Return the attempts of a worker: `in_flight` may be out while as many are back. So one is free as
+/* Return the attempts of a seat: `in_flight` may be out while as many are back. So one is free as
    long as fewer are out. */
-static inline uint32_t dlpi_reads_most(uint32_t in_flight) { return 2 * in_flight; }
+static inline uint32_t dlpi_reads_most(uint32_t in_flight) {
+    return in_flight > 0 ? 2 * in_flight : 1;
+}
 
-static uint64_t dlpi_reads_bytes(const dlpi_expand *x) {
-    const uint64_t n = dlpi_reads_most(x->found.in_flight);
-    return n > 0 ? sizeof(dlpi_in_flight) + n * sizeof(dlpi_attempt) : 0;
+/* Return the bytes of the seats of a worker, with their attempts. */
+static uint64_t dlpi_seats_bytes(const dlpi_seatings *s) {
+    const dlpi_seating *of = s->at;
+    uint64_t bytes = s->n > 1 ? s->n * sizeof(dlpi_seat) : 0;
+    for (uint32_t k = 0; k < s->n; k++)
+        if (s->n > 1 || of[k].in_flight > 0)
+            bytes +=
+                sizeof(dlpi_in_flight) + dlpi_reads_most(of[k].in_flight) * sizeof(dlpi_attempt);
+    return bytes;
 }
 
 /* Return where the source is to write the input of cell c. */
 static uint8_t *dlpi_read_place(const dlpi_worker *w, uint32_t c) {
-    const dlpi_expand *x = dlpi_reads_by(w);
+    const dlpi_expand *x = dlpi_reads_by(w, c);
     return dlpi_input_cell_at(w->p, x, c) + (x->n_levels > 1 ? x->level->scratch : 0);
 }
 
@@ -58,13 +75,13 @@ static void dlpi_read_ended(dlpi_worker *w, dlpi_attempt *a, int code) {
 }
 
 /* Prepare the item of a cell for the source. Return true if the source need not be asked. Either
-   all is made, and a worker died before it said so. Or the input is poison, past the end or kept,
-   and the load says so. */
+   there is no source of requests. Or all is made, and a worker died before it said so. Or the input
+   is poison, past the end or kept, and the load says so. */
 static bool dlpi_read_ready(dlpi_worker *w, dlpi_attempt *a, uint32_t fate) {
-    const dlpi_expand *x = dlpi_reads_by(w);
+    const dlpi_expand *x = dlpi_reads_by(w, a->slot);
     dlpi_input *cell = dlpi_input_at(w->p, a->slot);
     uint8_t *to = dlpi_read_place(w, a->slot);
-    bool over = cell->made == cell->run;
+    bool over = dlpi_in_flight_of(w)->async == NULL || cell->made == cell->run;
     if (!over) {
         cell->index = dlpi_input_indices(cell)[cell->made];
         dlpi_words_forget(w);
@@ -101,7 +118,7 @@ static uint32_t dlpi_read_fate(const dlpi_worker *w, const dlpi_attempt *a) {
 }
 
 static void dlpi_read_refused(dlpi_worker *w, const dlpi_attempt *a) {
-    dlpi_item_untouched(dlpi_read_place(w, a->slot), dlpi_reads_by(w)->level);
+    dlpi_item_untouched(dlpi_read_place(w, a->slot), dlpi_reads_by(w, a->slot)->level);
 }
 
 /* Show observers the input of a cell that is out. */
@@ -122,13 +139,54 @@ static const dlpi_unit_ops dlpi_cells_units = {
     .show = dlpi_read_show,
 };
 
+/* ---- a worker with several seats ---- */
+
+/* Do in each seat what is at hand. If nothing moved, wait a while for the answers of the seat whose
+   turn it is. Returns false if the worker may sleep. */
+static bool dlpi_seats_step(dlpi_worker *w) {
+    dlpi_seat *seats = dlpi_seats(w);
+    uint32_t read = 0; /* seats with cells */
+    bool moved = false;
+    for (uint32_t k = 0; k < seats->n; k++) {
+        if (seats[k].first == seats[k].end) continue;
+        dlpi_seat_take(w, k);
+        moved |= dlpi_in_flight_poll(w);
+        read++;
+    }
+    if (moved) return true;
+    if (w->input_untold > 0) dlpi_input_wake(w);
+    for (uint32_t k = 0; k < seats->n && !dlpi_stopped(w->p); k++) {
+        const dlpi_in_flight *in;
+        seats->turn = (seats->turn + 1) % seats->n;
+        dlpi_seat_take(w, seats->turn);
+        in = w->self;
+        if (in->async == NULL || in->broken || !dlpi_in_flight_waits(in)) continue;
+        const int ms = read == 1 ? dlpi_in_flight_patience(w) : DLPI_REAP_ROOM_MS;
+        if (dlpi_in_flight_reap(w, ms) == 0 && in->n_out == 0) dlpi_sleep(1000000);
+        dlpi_in_flight_ends(w);
+        return true;
+    }
+    return false;
+}
+
+/* Claim a cell in one of the seats. Returns true, and the worker takes that seat, or false. */
+static bool dlpi_seats_find(dlpi_worker *w, dlpi_unit *t) {
+    for (uint32_t k = 0; k < dlpi_n_seats(w); k++) {
+        dlpi_seat_take(w, k);
+        if (dlpi_in_flight_find(w, t)) return true;
+    }
+    return false;
+}
+
 /* ---- a worker of cells, with requests or without ---- */
 
 static bool dlpi_reads_step(dlpi_worker *w) {
+    if (w->seat != NULL) return dlpi_seats_step(w);
     return w->self != NULL ? dlpi_in_flight_step(w) : dlpi_input_step(w);
 }
 
 static bool dlpi_reads_find(dlpi_worker *w, dlpi_unit *t) {
+    if (w->seat != NULL) return dlpi_seats_find(w, t);
     return w->self != NULL ? dlpi_in_flight_find(w, t) : dlpi_input_find(w, t);
 }
 
@@ -141,32 +199,127 @@ static void dlpi_reads_run(dlpi_worker *w, const dlpi_unit *t) {
         dlpi_input_run(w, t);
 }
 
+/* Wait in each seat until its source has given back all items. */
 static void dlpi_reads_leave(dlpi_worker *w) {
-    if (w->self != NULL) dlpi_in_flight_end(w);
+    for (uint32_t k = 0; k < dlpi_n_seats(w) && w->self != NULL; k++) {
+        if (w->seat != NULL) dlpi_seat_take(w, k);
+        dlpi_in_flight_end(w);
+    }
 }
 
 /* True if the worker may not leave: it has items out, or a claimed cell that waits. */
 static bool dlpi_reads_owes(const dlpi_worker *w) {
-    return w->self != NULL && dlpi_in_flight_owes(w);
+    const dlpi_in_flight *in = w->self != NULL ? dlpi_in_flight_of(w)->head : NULL;
+    while (in != NULL && !dlpi_in_flight_waits(in)) in = in->next;
+    return in != NULL;
 }
 
-/* Give each of the n workers from w on its attempts, if x reads inputs by requests. */
-static void dlpi_reads_live(dlp_pipe *p, const dlpi_expand *x, dlpi_worker *w, int n) {
-    const uint32_t many = x->found.in_flight;
-    for (int i = 0; i < n && x->reads != NULL; i++) {
-        uint8_t *at = x->reads + (uint64_t)i * dlpi_reads_bytes(x);
-        dlpi_in_flight *in = (dlpi_in_flight *)(void *)at;
-        dlpi_in_flight_set(in, &w[i], &dlpi_cells_units, (dlpi_attempt *)(void *)(in + 1),
-                           dlpi_reads_most(many), many, &x->async, x->input.user,
-                           dlpi_input_blame(p, w[i].st, (uint32_t)w[i].id));
-        in->by = x;
+/* Give a worker attempts for a seat. *at: memory, which is counted on; in: the first seat's record,
+   or NULL. Returns the seat's record. */
+static dlpi_in_flight *dlpi_seat_set(dlpi_worker *w, const dlpi_seating *of, uint8_t **at,
+                                     dlpi_in_flight *first) {
+    const dlpi_expand *x = (const dlpi_expand *)(const void *)of->by;
+    const uint32_t n = dlpi_reads_most(of->in_flight);
+    dlpi_in_flight *in = (dlpi_in_flight *)(void *)*at;
+    dlpi_in_flight_set(in, w, &dlpi_cells_units, (dlpi_attempt *)(void *)(in + 1), n,
+                       of->in_flight > 0 ? of->in_flight : 1, of->in_flight > 0 ? &x->async : NULL,
+                       x->input.user, w->at_once != NULL ? w->at_once + w->n_at_once : NULL);
+    *at += sizeof *in + n * sizeof(dlpi_attempt);
+    if (of->in_flight > 0) w->n_at_once += n;
+    in->by = of->by;
+    if (first == NULL) return in;
+    in->head = first;
+    while (first->next != NULL) first = first->next;
+    return first->next = in;
+}
+
+/* Give each worker of the stage its seats. If there is one, the worker is the seat. */
+static void dlpi_seats_live(dlp_pipe *p, const dlpi_stage *st, const dlpi_seatings *s) {
+    for (int i = 0; i < st->n_workers && s->memory != NULL; i++) {
+        dlpi_worker *w = &p->workers[st->first_worker + i];
+        uint8_t *at = s->memory + (uint64_t)i * dlpi_seats_bytes(s);
+        dlpi_seat *seats = (dlpi_seat *)(void *)at;
+        w->at_once = st->in_flight > 0 ? dlpi_input_blame(p, st, (uint32_t)i) : NULL;
+        if (s->n > 1) at += s->n * sizeof *seats;
+        for (uint32_t k = 0; k < s->n; k++) {
+            const dlpi_seating *of = &s->at[k];
+            void *self = dlpi_seat_set(w, of, &at, k > 0 ? w->self : NULL);
+            if (k == 0) w->self = self;
+            if (s->n == 1) break;
+            seats[k] = (dlpi_seat){.self = self,
+                                   .calls = of->calls,
+                                   .row = of->row,
+                                   .number = k,
+                                   .n = s->n,
+                                   .first = of->first,
+                                   .end = of->end,
+                                   .at = of->first};
+        }
+        if (s->n > 1) w->seat = seats;
     }
 }
 
-/* Describe the heap memory of n workers' attempts. at: offset of x in the self of its stage. */
-static dlpi_block dlpi_reads_block(const dlpi_expand *x, size_t at, int n) {
-    return (dlpi_block){at + offsetof(dlpi_expand, reads),
-                        dlpi_times((uint64_t)n, dlpi_reads_bytes(x))};
+/* Give each worker of the stage its seats, if its source x reads inputs by requests, or if x has
+   later fetches with seats. */
+static void dlpi_reads_live(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x) {
+    x->seats.at[0].end = x->found.n_cells;
+    dlpi_seats_live(p, st, &x->seats);
+}
+
+/* Describe the heap memory of the workers' seats. at: offset of `s` in the self of the stage. */
+static dlpi_block dlpi_seats_block(const dlpi_seatings *s, const dlpi_stage *st, size_t at) {
+    return (dlpi_block){at + offsetof(dlpi_seatings, memory),
+                        dlpi_times((uint64_t)st->n_workers, dlpi_seats_bytes(s))};
+}
+
+/* tell of a stage with several seats: call that of each seat until one writes text into buf.
+   Returns the bytes of text, 0 if none, or negative. */
+static int dlpi_seats_tell(void *user, char *buf, size_t size) {
+    const dlpi_seatings *s = user;
+    int n = 0;
+    for (uint32_t k = 0; k < s->n && n <= 0; k++) {
+        const dlp_workers_desc *d = s->at[k].calls;
+        if (d != NULL && d->tell != NULL) n = d->tell(d->worker_user, buf, size);
+    }
+    return n;
+}
+
+/* Return what the calls of worker_init allocate in one worker. */
+static uint64_t dlpi_seats_private(const dlpi_seatings *s) {
+    uint64_t bytes = 0;
+    for (uint32_t k = 0; k < s->n; k++) bytes = dlpi_sum(bytes, s->at[k].bytes);
+    return bytes;
+}
+
+/* If there are several seats, let each call its own callbacks, and not those of the stage. */
+static void dlpi_seats_call(dlpi_seatings *s, dlp_workers_desc *w) {
+    if (s->n < 2) return;
+    w->worker_init = NULL;
+    w->worker_exit = NULL;
+    w->tell = dlpi_seats_tell;
+    w->worker_user = s;
+}
+
+/* True if workers of the two descs call the same callbacks as they begin and end. */
+static bool dlpi_called_alike(const dlp_workers_desc *a, const dlp_workers_desc *b) {
+    return a->worker_init == b->worker_init && a->worker_exit == b->worker_exit &&
+           a->worker_user == b->worker_user && a->tell == b->tell;
+}
+
+/* Give the later fetches of x seats among those of its stage: one that is called alike and makes no
+   requests, or a new one. */
+static void dlpi_seats_later(dlpi_seatings *s, dlpi_expand *x) {
+    for (uint32_t i = 0; i < x->n_later; i++) {
+        const dlpi_later *l = &x->later[i];
+        uint32_t k = 0;
+        while (k < s->n &&
+               (s->at[k].in_flight > 0 || !dlpi_called_alike(s->at[k].calls, &l->calls)))
+            k++;
+        if (k == s->n)
+            s->at[s->n++] = (dlpi_seating){.calls = &l->calls, .row = l->row, .bytes = l->bytes};
+        s->at[k].by = s->at[k].by != NULL ? s->at[k].by : &x->found;
+        x->level[l->level].steps[l->step].seat = k + 1;
+    }
 }
 
 /* Describe in `out` the heap memory of a stage that makes items in cells, for allocating and
@@ -174,7 +327,7 @@ static dlpi_block dlpi_reads_block(const dlpi_expand *x, size_t at, int n) {
 DLPI_COLD static int dlpi_input_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_expand *x = st->self;
     int n = dlpi_found_blocks(p, st, out);
-    out[n++] = dlpi_reads_block(x, 0, st->n_workers);
+    out[n++] = dlpi_seats_block(&x->seats, st, offsetof(dlpi_expand, seats));
     out[n++] = dlpi_rooms_block(st);
     out[n] = (dlpi_block){offsetof(dlpi_expand, firsts), dlpi_input_firsts_bytes(x)};
     return n + 1;

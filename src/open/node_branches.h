@@ -130,18 +130,31 @@ static int dlpi_table_workers(const dlpi_table *t, const dlp_node *node,
     return DLP_OK;
 }
 
-/* Return the first branch whose workers branch k may share, or k if there is none. w: the workers'
-   desc of branch k. */
-static uint32_t dlpi_table_team(const dlpi_branches *j, uint32_t k, const dlp_workers_desc *w) {
-    for (uint32_t b = 0; b < k; b++) {
-        const dlp_workers_desc *of = &j->at[b].w;
-        if (j->at[b].x.found.in_flight > 0 || j->at[b].team != b) continue;
-        if (!dlpi_workers_given(w) ||
-            (of->worker_init == w->worker_init && of->worker_exit == w->worker_exit &&
-             of->worker_user == w->worker_user && of->tell == w->tell))
-            return b;
-    }
-    return k;
+/* True if the workers of branch b can serve another branch in the same seat. w: the desc of that
+   branch's workers; m: its rows. Their workers then call the same callbacks as they begin and end.
+   If both make requests, their source is the same, too. */
+static bool dlpi_table_sits(const dlpi_branch *b, const dlpi_makers *m, const dlp_workers_desc *w) {
+    const bool alike = dlpi_called_alike(&b->w, w);
+    if (m->reads != (b->x.found.in_flight > 0)) return false;
+    if (!m->reads) return alike || !dlpi_workers_given(w);
+    return alike && b->x.async.submit == m->f.async.submit && b->x.async.reap == m->f.async.reap &&
+           b->x.input.user == m->input.user;
+}
+
+/* Give the next branch, which has the rows m, a seat: that of a branch before it, or a new one.
+   workers: how many workers it asks for. */
+static void dlpi_table_seat(dlpi_branches *j, const dlpi_makers *m, int32_t workers) {
+    dlpi_branch *b = &j->at[j->n];
+    uint32_t k = 0;
+    dlpi_seating *seat;
+    while (k < j->n && !dlpi_table_sits(&j->at[k], m, &b->w)) k++;
+    b->seat = k < j->n ? j->at[k].seat : j->seats.n++;
+    seat = &j->seats.at[b->seat];
+    if (k == j->n)
+        *seat = (dlpi_seating){.calls = &b->w, .by = &b->x.found, .bytes = m->input.worker_bytes};
+    if (workers == DLP_NONE) return;
+    seat->n_workers += (uint32_t)workers;
+    if (m->reads) seat->in_flight += (uint32_t)workers * (uint32_t)dlpi_fetch_many(&m->f);
 }
 
 /* Note in *f what is known of an input's items: without a row that makes items, an input has as
@@ -183,7 +196,7 @@ static int dlpi_table_hires(const dlpi_table *t, const dlp_node *node, dlpi_bran
     int rc = DLP_OK;
     while (said < j->n && !dlpi_workers_given(&j->at[said].w)) said++;
     b->w = m->workers;
-    b->team = m->reads ? j->n : dlpi_table_team(j, j->n, &b->w);
+    dlpi_table_seat(j, m, more);
     if (said == j->n) {
         *all = b->w;
         all->num_workers = before;
@@ -191,34 +204,31 @@ static int dlpi_table_hires(const dlpi_table *t, const dlp_node *node, dlpi_bran
         rc = dlpi_table_workers(t, node, all, &b->w, j->at[said].name);
     }
     if (rc != DLP_OK) return rc;
-    if (all->num_workers == DLP_NONE && b->team > 0)
-        return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers.num_workers",
-                           "num_workers is DLP_NONE, and \"%s\" has workers of its own; set 1 or "
-                           "more, or worker_init and worker_user as in \"%s\"",
-                           node->name, t->nodes[1].name);
     if (more == DLP_NONE || all->num_workers == DLP_NONE) {
         all->num_workers = DLP_NONE;
         return DLP_OK;
     }
     all->num_workers += more;
-    j->at[b->team].n_workers += more;
     return dlpi_within(t->p, node->name, "workers.num_workers", all->num_workers, 1,
                        DLP_MAX_WORKERS, "1024 at most, in all branches");
 }
 
-/* Number the workers of each team. If there are several teams, let each call its own callbacks. */
-static void dlpi_table_teams(dlpi_branches *j, dlp_workers_desc *all) {
-    int32_t first = 0;
-    for (uint32_t k = 0; k < j->n; k++) {
-        j->found.teams |= j->at[k].team > 0;
-        j->at[k].first_worker = first;
-        first += j->at[k].n_workers;
+/* Divide the requests of each seat among all workers, and let each seat call its own callbacks.
+   joined: the seat of rows behind the zip or mix, which have cells of their own; NULL: there are
+   none. */
+static void dlpi_table_seats(dlpi_stage *st, dlpi_branches *j, const dlpi_found *joined) {
+    const uint32_t n = st->w.num_workers > 0 ? (uint32_t)st->w.num_workers : 1;
+    dlpi_seatings *s = &j->seats;
+    st->in_flight = 0;
+    for (uint32_t k = 0; k < s->n; k++) {
+        const dlpi_expand *x = (const dlpi_expand *)(const void *)s->at[k].by;
+        if (s->at[k].row == NULL) s->at[k].row = x->row != NULL ? x->row : x->load;
+        s->at[k].in_flight = (s->at[k].in_flight + n - 1) / n;
+        st->in_flight += (int32_t)s->at[k].in_flight;
     }
-    if (!j->found.teams) return;
-    all->worker_init = dlpi_branches_enter;
-    all->worker_exit = dlpi_branches_leave;
-    all->tell = dlpi_branches_tell;
-    all->worker_user = j;
+    if (joined != NULL && (s->n > 1 || st->in_flight > 0))
+        s->at[s->n++] = (dlpi_seating){.by = joined};
+    dlpi_seats_call(s, &st->w);
 }
 
 /* Add the id of the branch's source to the id of its data, by which a state knows them. The first
@@ -252,9 +262,8 @@ static int dlpi_table_take(dlpi_table *t, dlpi_stage *st, dlpi_branches *j) {
     dlpi_workers_begin(&one);
     dlpi_copy_text(one.name, sizeof one.name, node->name);
     rc = dlpi_table_branch(t, &one, &j->at[j->n], shuffle, &m);
+    dlpi_seats_later(&j->seats, &j->at[j->n].x);
     dlpi_table_counts(t, &one, &m, &j->at[j->n].x.found);
-    if (st->in_flight < (int32_t)j->at[j->n].x.found.in_flight)
-        st->in_flight = (int32_t)j->at[j->n].x.found.in_flight;
     dlpi_table_source(&m, j);
     if (m.input.warning != NULL) dlpi_warn(t->p, "%s", m.input.warning);
     j->n++;
@@ -366,6 +375,7 @@ static int dlpi_table_copies(dlpi_table *t, dlpi_branches *j, const dlp_workers_
     dlp_dataset ds = {.n_items = j->at[0].x.input.n_items,
                       .fields = fields,
                       .writes_all_bytes = 1,
+                      .worker_bytes = dlpi_seats_private(&j->seats),
                       .fetch = dlpi_branches_copy,
                       .user = j};
     dlp_fetch_desc f = {.dataset = &ds};
@@ -386,10 +396,6 @@ static int dlpi_table_behind(dlpi_table *t, dlpi_stage *st, dlpi_joined *x,
     dlpi_makers m = {.joins = t->joins, .joined = fields};
     dlpi_branches *j = &x->j;
     int rc;
-    if (j->found.teams)
-        return dlpi_node_bad(t, t->joins + 1,
-                             "stands behind branches with workers of their own; use no async, and "
-                             "the same worker_init, worker_exit, worker_user and tell in all");
     if ((rc = dlpi_table_fields(t, j, fields, &m.n_joined)) != DLP_OK) return rc;
     for (uint32_t k = 0; k < j->n; k++) /* of an index of any branch */
         if (j->at[k].x.input.n_items > t->n_items) t->n_items = j->at[k].x.input.n_items;
@@ -402,6 +408,7 @@ static int dlpi_table_behind(dlpi_table *t, dlpi_stage *st, dlpi_joined *x,
     t->at = (uint32_t)(t->joins - t->nodes) + b.n + 1;
     t->unknown = true;
     m.workers = *w;
+    m.input.worker_bytes = dlpi_seats_private(&j->seats);
     return dlpi_makers_copies(t, &m);
 }
 
@@ -437,7 +444,7 @@ static int dlpi_node_joins_add(dlpi_table *t, const dlp_node *node) {
     if ((rc = dlpi_table_pairs(t, st, j)) != DLP_OK) return rc;
     w = st->w;
     st->w.dispatch = 0;
-    dlpi_table_teams(j, &st->w);
+    dlpi_table_seats(st, j, behind ? st->self : NULL);
     dlpi_workers_begin(st);
     st->w.name = st->name;
     j->found.d = j->at[0].x.found.d;

@@ -22,6 +22,7 @@ static int dlpi_joined_taken(const dlp_pipe *p DLPI_UNREAD, const dlpi_stage *st
     int n = 0;
     out[n++] =
         (dlpi_block){base + offsetof(dlpi_branches, schedule), j->period * sizeof *j->schedule};
+    out[n++] = (dlpi_block){base + offsetof(dlpi_branches, seats.memory), 0};
     for (uint32_t k = 0; k < DLPI_BRANCHES; k++) n += dlpi_branch_blocks(j, base, k, out + n);
     return n;
 }

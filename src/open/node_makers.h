@@ -131,6 +131,8 @@ typedef struct dlpi_makers {
     dlp_dataset input;  /* dataset of the inputs, with all fields of the first level */
     uint32_t n_fetched; /* fields of the first level that fetch writes; maps write the others */
     bool reads;         /* an asynchronous source reads the inputs */
+    dlpi_later later[DLPI_LATER];
+    uint32_t n_later; /* later fetches by sources with a worker_state */
 } dlpi_makers;
 
 /* Add the id of a row to the fingerprint. One id alone is the id of the stage. */
@@ -220,6 +222,58 @@ static int dlpi_makers_load(dlpi_table *t, const dlp_node *node, dlpi_makers *m)
     return dlpi_load_desc(t, node, &m->part);
 }
 
+/* Check a later fetch row, whose items are ds: what it needs to be a step, which reads one item
+   after the other. Returns 0 or a DLP_ERR code. */
+static int dlpi_later_check(dlpi_table *t, const dlp_node *node, const dlpi_makers *m,
+                            const dlp_dataset *ds) {
+    if (dlpi_fetch_row_many(node))
+        return dlpi_node_bad(t, node,
+                             "is a second fetch before makers; give it a fetch callback or a "
+                             "source, no async or in_flight, and more num_workers");
+    if (node->fetch.source == NULL) return DLP_OK;
+    if (m->load != NULL)
+        return dlpi_node_bad(t, node,
+                             "fetches out of parts, whose items have no numbers; give it a fetch "
+                             "callback, and no source");
+    if (ds->fetch == NULL || ds->open_end || dlpi_reader_of(ds) != NULL)
+        return dlpi_node_bad(
+            t, node,
+            "is a second fetch before makers, whose source only makes requests, or "
+            "is a stream; write this row above the others");
+    if (t->n_items != 0 && ds->n_items != t->n_items)
+        return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "fetch.source",
+                           "the source has %" PRIu64 " items, must have %" PRIu64
+                           ", as the list \"%s\"",
+                           ds->n_items, t->n_items, t->list->name);
+    if (m->n_later == DLPI_LATER)
+        return dlpi_node_bad(t, node, "is the fourth fetch by a source; a list has three at most");
+    return DLP_OK;
+}
+
+/* Note in *m the seat of a later fetch row, which is the last step, if the row's source has a
+   worker_init. Returns 0 or a DLP_ERR code. */
+static int dlpi_later_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
+    const dlp_source *source = node->fetch.source;
+    dlpi_later *l = &m->later[m->n_later];
+    if (source == NULL) return DLP_OK;
+    dlpi_makers_id(m, source->id);
+    if (source->fetch.dataset->warning != NULL)
+        dlpi_warn(t->p, "%s", source->fetch.dataset->warning);
+    if (dlpi_fetch_is_many(&source->fetch))
+        dlpi_warn(t->p,
+                  "\"%s\" is a second fetch before makers, and reads one item after the other in "
+                  "each worker; set num_workers to the reads that are to be under way",
+                  node->name);
+    if (source->fetch.workers.worker_init == NULL) return DLP_OK;
+    l->calls = node->workers;
+    l->bytes = source->fetch.dataset->worker_bytes;
+    l->level = m->n_levels - 1;
+    l->step = m->level[l->level].n_steps - 1;
+    l->row = dlpi_row_named(t->p, node->name);
+    m->n_later++;
+    return dlpi_fetch_workers(t, node, source, &l->calls);
+}
+
 /* Take a fetch row into *m: the first fetch, one of the items of parts, or one of more fields,
    which is a step. Returns 0 or a DLP_ERR code. */
 static int dlpi_makers_fetch(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
@@ -248,16 +302,15 @@ static int dlpi_makers_fetch(dlpi_table *t, const dlp_node *node, dlpi_makers *m
         m->f = f;
         m->input = ds;
         m->n_fetched = ds.n_fields;
-    } else if (node->fetch.source != NULL || f.fetcher != DLP_FETCH_SEQUENTIAL) {
-        return dlpi_node_bad(t, node,
-                             "is a second fetch before makers; give it a fetch callback, and no "
-                             "source, async or in_flight");
+    } else if ((rc = dlpi_later_check(t, node, m, &ds)) != DLP_OK) {
+        return rc;
     }
     rc = dlpi_makers_widen(t, node, m, ds.fields, ds.n_fields);
     if (rc != DLP_OK || m->fetch == node) return rc;
     m->input.writes_all_bytes = 0;
-    return dlpi_makers_step(t, node, m,
-                            (dlpi_step){.call = ds.fetch, .user = ds.user, .first = first});
+    rc = dlpi_makers_step(t, node, m,
+                          (dlpi_step){.call = ds.fetch, .user = ds.user, .first = first});
+    return rc != DLP_OK ? rc : dlpi_later_take(t, node, m);
 }
 
 /* Take a map in which fields end: it is the last step of its level, and the next level has the
@@ -422,11 +475,6 @@ static int dlpi_makers_threads(dlpi_table *t, dlpi_makers *m) {
                     DLP_MAX_WORKERS, "0..1024 with in_flight: next makes one item after the other");
     const int32_t each = dlpi_fetch_many(f);
     if (rc != DLP_OK) return rc;
-    if (m->workers.worker_init != NULL)
-        return dlpi_refuse(t->p, DLP_ERR_ARG, m->fetch->name, "fetch.in_flight",
-                           "in_flight is %d, must be 0 with a worker_init before \"%s\"; set more "
-                           "num_workers, or async",
-                           (int)each, m->fetch[1].name);
     if (n > DLP_MAX_WORKERS / each)
         return dlpi_bad(t->p, m->fetch->name, "fetch.in_flight", "at most 1024 / num_workers",
                         each);
@@ -555,6 +603,8 @@ static uint32_t dlpi_makers_give(const dlpi_makers *m, dlpi_expand *x, dlp_field
     x->n_fetched = m->n_fetched;
     x->found.d.manifest_id = m->id;
     memcpy(x->level, m->level, sizeof x->level);
+    memcpy(x->later, m->later, sizeof x->later);
+    x->n_later = m->n_later;
     for (uint32_t i = 1; i < m->n_levels; i++) {
         if (m->level[i - 1].ends == 0)
             x->found.plan.shuffle_items = m->level[i - 1].maker.shuffle_items != 0;
@@ -611,6 +661,8 @@ static int dlpi_async_take(dlp_pipe *p, dlpi_stage *st, const dlp_async *async,
     x->found.in_flight = in_flight;
     st->in_flight = (int32_t)in_flight;
     x->n_read = 1;
+    x->seats.n = 1;
+    x->seats.at[0] = (dlpi_seating){.by = &x->found, .in_flight = in_flight};
     return DLP_OK;
 }
 
@@ -622,6 +674,22 @@ static int dlpi_makers_reads(dlpi_table *t, dlpi_makers *m, dlpi_stage *st) {
     f->in_flight = 0;
     if (m->input.fetch == NULL) m->input.fetch = dlpi_no_input; /* nobody calls it */
     return rc;
+}
+
+/* Give the later fetches of a stage seats beside that of its first fetch. */
+static void dlpi_makers_sit(dlpi_makers *m, dlpi_stage *st) {
+    dlpi_expand *x = st->self;
+    if (x->n_later == 0) return;
+    x->calls = st->w;
+    x->seats.n = 1;
+    x->seats.at[0] = (dlpi_seating){.calls = &x->calls,
+                                    .by = &x->found,
+                                    .row = x->row != NULL ? x->row : x->load,
+                                    .in_flight = x->found.in_flight,
+                                    .bytes = m->input.worker_bytes};
+    dlpi_seats_later(&x->seats, x);
+    dlpi_seats_call(&x->seats, &st->w);
+    m->input.worker_bytes = dlpi_seats_private(&x->seats);
 }
 
 /* Check that a row that makes items stands behind the first fetch, a load, a push, or (an expand)
@@ -649,6 +717,7 @@ static int dlpi_node_makes_add(dlpi_table *t, const dlp_node *node) {
     dlpi_makers_arrive(t, &m, st->self);
     if ((rc = dlpi_makers_levels(t, &m, st)) != DLP_OK) return rc;
     if (m.reads && (rc = dlpi_makers_reads(t, &m, st)) != DLP_OK) return rc;
+    dlpi_makers_sit(&m, st);
     t->unknown = true;
     rc = dlpi_makers_copies(t, &m);
     if (rc < 0 || m.cache == NULL) return rc;

@@ -111,6 +111,19 @@ typedef struct dlpi_worker_rare {
     struct dlp_collate_out out[DLP_MAX_FIELDS];
 } dlpi_worker_rare;
 
+/* What a source of a stage with several sources has in a worker: a worker_state, and requests. The
+   seats of a worker lie side by side. */
+typedef struct dlpi_seat {
+    void *state;                   /* what worker_init left */
+    void *self;                    /* its dlpi_in_flight */
+    const dlp_workers_desc *calls; /* worker_init, worker_exit; NULL: the state of the first seat */
+    const dlpi_table_row *row; /* the row of the table, for errors; NULL: the stage's own name */
+    uint32_t number, n;        /* it is number `number` of n seats */
+    uint32_t first, end;       /* cells of inputs that are worked on in this seat */
+    uint32_t at;               /* the cell after the one that was taken last */
+    uint32_t turn;             /* in the first seat: the seat in which the worker waited last */
+} dlpi_seat;
+
 typedef struct dlpi_worker {
     dlp_pipe *p;
     dlpi_stage *st;
@@ -123,7 +136,7 @@ typedef struct dlpi_worker {
     uint8_t asks;          /* DLPI_ASK_* */
     bool singles, alone;   /* see dlpi_worker_singles, dlpi_worker_alone */
     bool chained;          /* see dlpi_chain_rows */
-    uint32_t input_first;  /* first cell of inputs that it may take */
+    uint32_t n_at_once;
     uint64_t low;          /* no batch below this number has a unit to claim */
     uint64_t tail_seen;    /* ctl.tail when it was read last */
     uint64_t rescan_seen;  /* waiters->rescan when it was read last */
@@ -134,8 +147,7 @@ typedef struct dlpi_worker {
     void *source;          /* record of the source for it, or NULL */
     uint64_t *at_once;     /* X2 [n_at_once] in the region: the rows in callbacks, in the form of
                               block->running; NULL: block->running has the only one */
-    uint32_t n_at_once;
-    uint32_t input_end; /* the end of the cells of inputs that it may take; 0: it may take all */
+    dlpi_seat *seat;       /* the seat in which it works; NULL: its stage has one, the worker */
     dlp_call note;
     uint32_t until_clock, clock_every;
     uint32_t units_untimed, items_untimed;

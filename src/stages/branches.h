@@ -10,34 +10,6 @@ static int dlpi_branches_load(dlpi_worker *w, uint32_t c) {
     return dlpi_branch_load(w, w->p->source_stage->self, c);
 }
 
-/* Return the first branch of the team that this worker belongs to. */
-static const dlpi_branch *dlpi_branches_of_worker(const dlpi_branches *j, int worker) {
-    const dlpi_branch *b = j->at;
-    while (worker >= b->first_worker + b->n_workers) b++;
-    return b;
-}
-
-/* worker_init of a stage with teams: call that of the worker's team. Returns its code or 0. */
-static int dlpi_branches_enter(void *user, int worker, void **state) {
-    const dlp_workers_desc *w = &dlpi_branches_of_worker(user, worker)->w;
-    return w->worker_init != NULL ? w->worker_init(w->worker_user, worker, state) : 0;
-}
-
-static void dlpi_branches_leave(void *user, int worker, void *state) {
-    const dlp_workers_desc *w = &dlpi_branches_of_worker(user, worker)->w;
-    if (w->worker_exit != NULL) w->worker_exit(w->worker_user, worker, state);
-}
-
-/* tell of a stage with teams: call that of each branch until one writes text into buf. Returns the
-   bytes of text, 0 if none, or negative. */
-static int dlpi_branches_tell(void *user, char *buf, size_t size) {
-    const dlpi_branches *j = user;
-    int n = 0;
-    for (uint32_t k = 0; k < j->n && n <= 0; k++)
-        if (j->at[k].w.tell != NULL) n = j->at[k].w.tell(j->at[k].w.worker_user, buf, size);
-    return n;
-}
-
 /* What the copy of a joined row finds behind the address in its item's `part`. */
 typedef struct dlpi_branches_row {
     dlp_part part; /* first: dlp_item.part points to it */
@@ -121,18 +93,6 @@ DLPI_COLD static int dlpi_branches_sizes(dlp_pipe *p) {
 
 /* ---- cells ---- */
 
-/* Number the cells of all branches, those of a team side by side. Returns how many there are. */
-static uint32_t dlpi_branches_cells(dlpi_branches *j) {
-    uint32_t n = 0;
-    for (uint32_t team = 0; team < j->n; team++)
-        for (uint32_t k = team; k < j->n; k++) {
-            if (j->at[k].team != team) continue;
-            j->at[k].x.found.first_cell = n;
-            n += j->at[k].x.found.n_cells;
-        }
-    return n;
-}
-
 /* Check all branches, and compute the cells that they need together. Returns 0 or a DLP_ERR code.
    */
 DLPI_COLD static int dlpi_branches_check(dlp_pipe *p, dlpi_stage *st) {
@@ -155,7 +115,7 @@ DLPI_COLD static int dlpi_branches_check(dlp_pipe *p, dlpi_stage *st) {
         *next = f;
         next = &f->next;
     }
-    q->n_cells = dlpi_branches_cells(j);
+    q->n_cells = (uint32_t)dlpi_branches_number(j, 0);
     return dlpi_within(p, st->name, "queue.capacity", q->n_cells, 0, DLPI_FOUND_CELLS,
                        "2^22 cells at most in all branches");
 }
@@ -200,22 +160,9 @@ DLPI_COLD static int dlpi_branches_blocks(const dlp_pipe *p, const dlpi_stage *s
     out[n++] = (dlpi_block){offsetof(dlpi_branches, schedule), j->period * sizeof *j->schedule};
     out[n++] =
         (dlpi_block){offsetof(dlpi_branches, streams), dlpi_times(streams, sizeof *j->streams)};
+    out[n++] = dlpi_seats_block(&j->seats, st, offsetof(dlpi_branches, seats));
     for (uint32_t k = 0; k < DLPI_BRANCHES; k++) n += dlpi_branch_blocks(j, 0, k, out + n);
     return n;
-}
-
-/* Tell the workers of a branch's team which cells they may take, and give them what they need for
-   requests. all: the stage's first worker. */
-static void dlpi_branch_live(dlp_pipe *p, const dlpi_branches *j, const dlpi_branch *b,
-                             dlpi_worker *all) {
-    const dlpi_branch *of = &j->at[b->team];
-    const uint32_t end = b->x.found.first_cell + b->x.found.n_cells;
-    for (int32_t i = 0; j->found.teams && i < of->n_workers; i++) {
-        dlpi_worker *w = &all[of->first_worker + i];
-        w->input_first = of->x.found.first_cell;
-        if (w->input_end < end) w->input_end = end;
-    }
-    dlpi_reads_live(p, &b->x, &all[of->first_worker], of->n_workers);
 }
 
 /* Set up the stage and its branches, once the region is mapped. Each branch gets its own cells and
@@ -226,9 +173,9 @@ DLPI_COLD static void dlpi_branches_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_found_live(p, st);
     memset(q->spread, 0, sizeof *q->spread);
     q->free = DLPI_FOUND_NONE;
+    dlpi_seats_live(p, st, &j->seats);
     for (uint32_t k = 0; k < j->n; k++) {
         dlpi_found *f = &j->at[k].x.found;
-        dlpi_branch_live(p, j, &j->at[k], &p->workers[st->first_worker]);
         dlpi_branch_frees(q, f, q->streams + (size_t)(k + 1) * q->cursors.n);
     }
 }

@@ -114,7 +114,7 @@ DLPI_COLD static void dlpi_expand_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_expand *x = st->self;
     dlpi_found_live(p, st);
     x->plain = dlpi_expand_plain(p, x);
-    dlpi_reads_live(p, st->self, &p->workers[st->first_worker], st->n_workers);
+    dlpi_reads_live(p, st, st->self);
 }
 
 static int dlpi_expand_load(dlpi_worker *w, uint32_t c) {
@@ -124,7 +124,7 @@ static int dlpi_expand_load(dlpi_worker *w, uint32_t c) {
 /* True if dlpi_expand_many can make the items of the inputs of x. */
 DLPI_COLD static bool dlpi_expand_plain(const dlp_pipe *p, const dlpi_expand *x) {
     return !DLPI_DEBUG && p->source_stage->w.deadline_ms == 0 && x->input.fetch != NULL &&
-           x->found.plan.rule == DLPI_LIST_ONCE && x->part.load == NULL && x->reads == NULL &&
+           x->found.plan.rule == DLPI_LIST_ONCE && x->part.load == NULL && x->n_read == 0 &&
            x->found.arrivals == NULL && x->found.joins == NULL && !x->cached && !x->has_rooms &&
            x->n_levels <= 2 && (x->n_levels == 1 || x->level[1].n_steps == 0);
 }

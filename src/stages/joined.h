@@ -110,20 +110,19 @@ DLPI_COLD static int dlpi_joined_check(dlp_pipe *p, dlpi_stage *st) {
     uint64_t cells;
     int rc = x->inner->check(p, st);
     if (rc != DLP_OK) return rc;
-    cells = q->n_cells;
     for (uint32_t k = 0; k < x->j.n; k++) {
         dlpi_found *f = &x->j.at[k].x.found;
         if ((rc = dlpi_branch_check(p, st, &x->j, k, 1)) != DLP_OK) return rc;
         f->all = q;
         f->name = x->j.at[k].name;
-        f->first_cell = (uint32_t)cells;
-        cells += f->n_cells;
         if (DLPI_DEBUG && f->d.max_part_bytes > q->d.max_part_bytes)
             q->d.max_part_bytes = f->d.max_part_bytes;
         *next = f;
         next = &f->next;
     }
+    cells = dlpi_branches_number(&x->j, q->n_cells);
     x->all_cells = (uint32_t)cells;
+    x->j.seats.at[x->j.seats.n - 1].end = (uint32_t)(x->j.seats.n > 1 ? q->n_cells : cells);
     return dlpi_within(p, st->name, "queue.capacity", (int64_t)cells, 0, DLPI_FOUND_CELLS,
                        "2^22 cells at most in all branches and the rows behind them");
 }
@@ -187,6 +186,7 @@ DLPI_COLD static int dlpi_joined_blocks(const dlp_pipe *p, const dlpi_stage *st,
         (dlpi_block){at + offsetof(dlpi_joined, after), dlpi_times(streams, sizeof *x->after)};
     out[n++] =
         (dlpi_block){at + offsetof(dlpi_joined, kept), dlpi_times(x->all_cells, sizeof *x->kept)};
+    out[n++] = dlpi_seats_block(&x->j.seats, st, at + offsetof(dlpi_joined, j.seats));
     for (uint32_t k = 0; k < DLPI_BRANCHES; k++)
         n += dlpi_branch_blocks(&x->j, at + offsetof(dlpi_joined, j), k, out + n);
     return n;
@@ -198,6 +198,7 @@ static void dlpi_joined_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_joined *x = dlpi_joined_of(st);
     dlpi_found *q = st->self;
     x->inner->live(p, st);
+    dlpi_seats_live(p, st, &x->j.seats);
     memset(q->spread, 0, sizeof *q->spread);
     x->j.found.streams = q->streams + q->cursors.n;
     for (uint32_t k = 0; k < x->j.n; k++)

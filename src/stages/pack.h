@@ -209,7 +209,7 @@ DLPI_COLD static int dlpi_pack_blocks(const dlp_pipe *p, const dlpi_stage *st, d
 DLPI_COLD static void dlpi_pack_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_pack *k = st->self;
     dlpi_found_live(p, st);
-    dlpi_reads_live(p, &k->x, &p->workers[st->first_worker], st->n_workers);
+    dlpi_reads_live(p, st, &k->x);
     k->x.found.counts->window = k->d.window;
     k->words = (uint64_t *)(void *)(k->x.found.counts + 1);
     if (k->d.rule == DLP_PACK_FIT) dlpi_fit_live(k);

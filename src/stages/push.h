@@ -81,7 +81,7 @@ static bool dlpi_arrive_step(dlpi_worker *w) {
         return true;
     }
     dlpi_input_offer(p, c, ticket);
-    dlpi_found_wake(p, &a->x->found, 1);
+    dlpi_found_wake(p, 1);
     return true;
 }
 

@@ -154,23 +154,68 @@ static bool dlpi_inline_steps(dlp_pipe *p) {
     return moved;
 }
 
+/* ---- seats: each source of a stage has a worker_state of its own in each worker ---- */
+
+/* Return the first seat of a worker that has seats. */
+static inline dlpi_seat *dlpi_seats(const dlpi_worker *w) { return w->seat - w->seat->number; }
+
+/* Return how many seats a worker has. A worker without seats is one itself. */
+static inline uint32_t dlpi_n_seats(const dlpi_worker *w) {
+    return w->seat != NULL ? w->seat->n : 1;
+}
+
+/* Let the worker work in seat k: with its state, its requests and its cells. */
+static inline void dlpi_seat_take(dlpi_worker *w, uint32_t k) {
+    w->seat->at = w->input_at;
+    w->seat = dlpi_seats(w) + k;
+    w->input_at = w->seat->at;
+    w->state = w->seat->state;
+    w->self = w->seat->self;
+}
+
+/* Call worker_exit in the first n seats of the worker, the last of them first. */
+DLPI_COLD static void dlpi_seats_leave(dlpi_worker *w, uint32_t n) {
+    while (n-- > 0) {
+        const dlp_workers_desc *d = w->seat != NULL ? dlpi_seats(w)[n].calls : &w->st->w;
+        if (w->seat != NULL) dlpi_seat_take(w, n);
+        if (d != NULL && d->worker_exit) d->worker_exit(d->worker_user, w->id, w->state);
+    }
+}
+
+/* Call worker_init in each seat of the worker, in their order. Returns 0, or the code of the call
+   that failed: worker_exit was called then in the seats before it, and *row is the seat's row. */
+DLPI_COLD static int dlpi_seats_enter(dlpi_worker *w, const dlpi_table_row **row) {
+    int rc = 0;
+    for (uint32_t k = 0; k < dlpi_n_seats(w) && rc == 0; k++) {
+        dlpi_seat *seat = w->seat != NULL ? dlpi_seats(w) + k : NULL;
+        const dlp_workers_desc *d = seat != NULL ? seat->calls : &w->st->w;
+        void **state = seat != NULL ? &seat->state : &w->state;
+        if (d == NULL) *state = dlpi_seats(w)->state;
+        rc = d != NULL && d->worker_init ? d->worker_init(d->worker_user, w->id, state) : 0;
+        *row = seat != NULL ? seat->row : NULL;
+        if (rc != 0) dlpi_seats_leave(w, k);
+    }
+    return rc;
+}
+
 /* Begin worker w in the thread or process that calls: call worker_init, then the stage's own
    `enter`. Returns DLP_OK, or a DLP_ERR code; the error is then in the region. If `enter` fails,
    worker_exit has been called. */
 DLPI_COLD static int dlpi_worker_begin(dlpi_worker *w) {
-    const dlp_workers_desc *d = &w->st->w;
+    const dlpi_table_row *row = NULL;
     int rc;
     dlp_error e;
     DLPI_STORE_RLX(&w->block->state, DLP_WORKER_STARTING);
     DLPI_STORE_RLX(&w->block->tid, (int32_t)dlpi_thread_number()); /* for people */
     DLPI_STORE_RLX(&w->block->pid, dlpi_process_number());         /* for people */
-    rc = d->worker_init ? d->worker_init(d->worker_user, w->id, &w->state) : 0;
+    rc = dlpi_seats_enter(w, &row);
     if (rc == 0 && w->st->ops->enter != NULL && (rc = w->st->ops->enter(w)) != DLP_OK) {
-        if (d->worker_exit) d->worker_exit(d->worker_user, w->id, w->state);
+        dlpi_seats_leave(w, dlpi_n_seats(w));
         return rc;
     }
     if (rc == 0) return DLP_OK;
     dlpi_words_forget(w); /* of the one that died in this place */
+    w->note.row = row;
     dlpi_describe(w, dlpi_returned(w, rc), &e);
     snprintf(e.message, sizeof e.message, "worker_init returned %d", rc);
     dlpi_ctl_fail(w->p, (uint32_t)w->global, &e);
@@ -180,11 +225,10 @@ DLPI_COLD static int dlpi_worker_begin(dlpi_worker *w) {
 /* End worker w in the thread or process that began it. began: the code that dlpi_worker_begin
    returned. worker_exit is called only if that code was DLP_OK. */
 DLPI_COLD static void dlpi_worker_end(dlpi_worker *w, int began) {
-    const dlp_workers_desc *d = &w->st->w;
     if (w->st->ops->leave != NULL) w->st->ops->leave(w);
     dlpi_clock_stop(w);
     DLPI_STORE_RLX(&w->block->current, UINT64_MAX);
-    if (began == DLP_OK && d->worker_exit) d->worker_exit(d->worker_user, w->id, w->state);
+    if (began == DLP_OK) dlpi_seats_leave(w, dlpi_n_seats(w));
     DLPI_STORE_RLX(&w->block->state, DLP_WORKER_EXITED);
 }
 

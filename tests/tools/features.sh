@@ -74,7 +74,7 @@ found_in() { # SRC FILE...
         feature("in_flight", "fetcher|in_flight|batch_pool",
             "dlpi_(in_flight|attempt|fetch_threads?)_[a-z_]+",
             "DLP_FETCH_[A-Z]+",
-            "flight/in_flight[.]h|inputs/(dataset|reads)[.]h|(stages|open)/(fetch|join)[.]h|" \
+            "flight/[a-z_]+[.]h|inputs/(dataset|reads)[.]h|(stages|open)/(fetch|join)[.]h|" \
             "source/files[.]h")
         feature("cache", "cache|cache_[a-z_]+",
             "dlpi_cache_[a-z_]+", "DLP_STAGE_CACHE", "stages/cache[.]h")

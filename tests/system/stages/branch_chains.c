@@ -69,6 +69,12 @@ static struct {
     life life[LIVES];
 } now_;
 
+typedef struct store { /* what worker_init leaves */
+    dlp_item *held[8];
+    uint32_t n, calls;
+    const branch *of;
+} store;
+
 static struct {                  /* one row that fails, for one input; row NOWHERE: none */
     uint32_t branch, row, tries; /* it fails so often */
     uint64_t input;
@@ -177,6 +183,7 @@ static int read_item(void *user, dlp_item *it) {
     }
     CHECK(it->n_fields == 1u + (uint32_t)now_.ragged);
     x = of(b->id, it->index, number);
+    if (b->states) CHECK(((const store *)it->worker_state)->of == b);
     die_now_and_then(b, it->index);
     if (wrong(x, AT_FETCH, b, it->index, it->attempt)) return dlp_fail(it->call, 5, "no read");
     if (skips(x, AT_FETCH, b)) return DLP_SKIP;
@@ -556,12 +563,6 @@ static const char *batch_wrong(const dlp_batch *b, uint64_t epoch, uint32_t k, u
 
 /* ---- a source that gives back later, in another order ---- */
 
-typedef struct store {
-    dlp_item *held[8];
-    uint32_t n, calls;
-    const branch *of;
-} store;
-
 static __thread store own_[MOST_BRANCHES]; /* of branches whose workers have no state */
 
 static int store_open(void *user, int worker, void **state) {
@@ -677,7 +678,7 @@ static uint32_t branch_of(branch *b, dlp_node *to, const life *l) {
     for (uint32_t i = 0; i < b->n_verbs; i++) n += verb_of(b, &b->verbs[i], to + n);
     if (n == first) return n;
     to[first + b->wraps % (n - first)].workers = w;
-    if (b->states && b->reads != THREADS && l->workers > 0) {
+    if (b->states) {
         dlp_workers_desc *own = &to[first + b->wraps % (n - first)].workers;
         own->worker_init = store_open;
         own->worker_exit = store_close;
@@ -898,7 +899,7 @@ static void draw_branch(uint64_t *s, uint32_t k, int pushed) {
 static int is_maker(int kind) { return kind == KEEPS || kind >= EXPANDS; }
 
 /* What stands behind the branches. Behind one branch alone that is a window: other rows are its
-   own, up to the last maker. Behind a zip or mix workers have no state. */
+   own, up to the last maker. */
 static void draw_after(uint64_t *s) {
     const int kinds[] = {CHANGES, KEEPS, EXPANDS};
     branch *b = &now_.after;
@@ -909,10 +910,6 @@ static void draw_after(uint64_t *s) {
     for (uint32_t i = 0; i < b->n_verbs; i++) b->verbs[i].kind = kinds[pick(s, 3)];
     now_.window = pick(s, 2) ? 1 + pick(s, 9) : 0;
     while (*n > 0 && !is_maker((now_.n == 1 ? &now_.at[0] : b)->verbs[*n - 1].kind)) --*n;
-    for (uint32_t k = 0; k < now_.n && (b->n_verbs > 0 || now_.window > 0) && now_.n > 1; k++) {
-        now_.at[k].states = 0;
-        if (now_.at[k].reads == LATER) now_.at[k].reads = THREADS;
-    }
 }
 
 static void draw_life(uint64_t *s, life *l, int last) {
@@ -1218,7 +1215,6 @@ static void rows__out_of_place__refused_by_name(void) {
         REFUSED(1, "list1", "0 in a branch", t.row[4].list.open_end = 1);
         REFUSED(DLP_NONE, "read1", "num_workers",
                 (t.row[5].fetch.async = &source_, t.row[5].fetch.fetch = NULL));
-        REFUSED(DLP_NONE, "read1", "workers of its own", t.row[5].workers.worker_init = store_open);
         REFUSED(1, "r00", "max_part_bytes", t.row[1].load.max_part_bytes = 0);
         REFUSED(1, "r00", "min_items", t.row[1].load.min_items = PART + 1);
         REFUSED(1, "load0", "queue_size", t.row[1].load.queue_size = 9);
@@ -1316,9 +1312,9 @@ static void parts__dealt_by_weights__as_without_branches(void) {
     }
 }
 
-/* Two teams of workers sleep while the consumer is busy: a cell that becomes open wakes a worker
+/* Workers with two seats sleep while the consumer is busy: a cell that becomes open wakes a worker
    that takes it. A lost wake-up costs 100 ms. */
-static void teams__asleep__woken_for_their_own_cells(void) {
+static void seats__asleep__woken_for_cells_of_each(void) {
     const life l = {.world = 1, .workers = 1};
     uint64_t ns = 0, n = 0;
     dlp_batch *b;
@@ -1338,7 +1334,7 @@ static void teams__asleep__woken_for_their_own_cells(void) {
         usleep(3000);
         n++;
     }
-    printf("  a batch of two teams is waited for %.3f ms\n", (double)ns / 1e6 / (double)(n + 1));
+    printf("  a batch of two seats is waited for %.3f ms\n", (double)ns / 1e6 / (double)(n + 1));
     CHECK(n == EPOCHS * INPUTS / 2);
     CHECK_SOON(ns < n * 40000000);
     if (p != NULL) CHECK(dlp_pipe_close(p) == DLP_OK);
@@ -1502,7 +1498,7 @@ int main(int argc, char **argv) {
     cells__one_less_than_needed__refused();
     parts__of_3_items_and_more__need_fewer_cells();
     parts__dealt_by_weights__as_without_branches();
-    test_tries(teams__asleep__woken_for_their_own_cells);
+    test_tries(seats__asleep__woken_for_cells_of_each);
     two_sources_of_files__joined__each_has_its_own();
     fields__end_in_a_branch__others_go_on();
     random_tables__beside_a_plain_program__same_rows(first, n);
