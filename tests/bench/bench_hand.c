@@ -11,8 +11,8 @@
 
    Two forms: "default" is the loader as it comes, which clears each row before fetch, prefetch 2;
    "fast" does not clear, prefetch 16. Peers never clear. Their order is made before the clock
-   starts and repeats in each epoch; dlpipe shuffles each epoch while it runs. The lines hand_cpu_* say
-   what all threads used of the processor while the clock ran: other programs hardly change that. */
+   starts and repeats in each epoch; dlpipe shuffles each epoch while it runs. The lines hand_cpu_*
+   say what all threads used of the processor while the clock ran. */
 #define DLPIPE_IMPLEMENTATION
 #include "../../dlpipe.h"
 
@@ -66,7 +66,7 @@ bool hand_take(void *consumer, const uint8_t *rows) {
     }
     if (c->batches <= c->warm || (c->batches - c->warm) % c->stride != 0) { return true; }
     double took = seconds_now() - c->begin;
-    if (took < sample_s) { return true; }
+    if (took < sample_s || c->batches < 3 * c->warm) { return true; }
     double items = (double)((c->batches - c->warm) * c->w->batch);
     c->rate = items / took;
     c->cpu_ns = (own_cpu_seconds() - c->cpu_begin) * 1e9 / items;
@@ -190,7 +190,7 @@ static void put_all(struct measure m, const struct hand_work *w, bool is_fast,
     for (int i = 0; i < hand_n_peers; i++) {
         snprintf(m.extra, sizeof m.extra,
                  ",\"variant\":\"%s\",\"item_bytes\":%" PRIu64
-                 ",\"batch\":%u,\"prefetch\":%u,\"workers\":%u",
+                 ",\"batch\":%u,\"prefetch\":%u,\"threads\":%u",
                  is_fast ? "fast" : "default", w->row_bytes, w->batch, w->slots - 1, w->workers);
         if (at[i] > 0) {
             put(&m, s, 0, at[i]);
