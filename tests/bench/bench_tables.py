@@ -15,8 +15,8 @@ import sys
 
 import bench_charts
 
-TARGETS = ("queue", "loader", "peers", "crop", "files", "compose", "subscribers", "tokens", "order",
-           "s3_pipe", "topologies", "s3")
+TARGETS = ("queue", "loader", "peers", "hand", "crop", "files", "compose", "subscribers", "tokens",
+           "order", "s3_pipe", "topologies", "s3")
 # What tells rows of one name apart.
 KEYS = ("workers", "producers", "subscribers", "prefetch", "item_bytes", "sharing", "until",
         "heap_mib", "persistent", "variant", "at")
@@ -27,7 +27,7 @@ BESIDES = {
     "s3_pipe": (("peak_bytes", "peak, MB", 1e-6), ("wait_share", "waited, %", 100),
                 ("first_batch_ms", "first batch, ms", 1)),
 }
-STEADY = ("near", "far", "single", "any")
+STEADY = ("near", "far", "single", "any", "busy")
 # Of the queues each peer would be too much for a page: the best of each round is shown.
 QUEUES = ("spsc", "mpsc", "block")
 
