@@ -62,7 +62,7 @@ static uint32_t dlpi_pack_input(const dlp_pipe *p, const dlpi_stage *st, const d
     for (uint32_t i = 1; i < x->n_levels; i++)
         if (x->level[i].n > 0) {
             *f = st->fields + x->level[i].first;
-            *node = x->level[i - 1].row->name;
+            if (x->level[i - 1].row != NULL) *node = x->level[i - 1].row->name;
             n = x->level[i].n;
         }
     return n;

@@ -7,6 +7,7 @@
    alone give the cost of an item, without start and close. As in ab_items the program has a clock
    of its own, here one that goes on by as much with each reading. So items seem short to the pipe,
    as they are on a real machine. */
+int compose_main(int argc, char **argv);
 #define main compose_main
 #include "bench_compose.c"
 #undef main

@@ -446,6 +446,8 @@ static void write_row(rows *r, const item *row, uint32_t b, uint64_t most) {
     }
 }
 
+static uint32_t read_[EPOCHS][MOST_BRANCHES]; /* items of each branch in the rows */
+
 static void write_stream(uint64_t epoch, uint64_t s) {
     static reader x[MOST_BRANCHES];
     rows *r = &rows_[epoch][s];
@@ -467,6 +469,7 @@ static void write_stream(uint64_t epoch, uint64_t s) {
         }
         if (!there) hit_ = failed && !out_; /* a branch that is out ends the stream before */
         if (!there) return;
+        for (uint32_t k = 0; k < now_.n; k++) read_[epoch][k] += now_.zip || k == b;
         write_row(r, row, b, most);
     }
 }
@@ -500,6 +503,7 @@ static uint32_t whole_rows(uint64_t epoch) {
 /* Write all rows. Returns 0: this table can't be run. */
 static int write_down(void) {
     const uint32_t m = now_.batch / now_.streams;
+    memset(read_, 0, sizeof read_);
     for (uint64_t epoch = 0; epoch < EPOCHS; epoch++) {
         for (uint64_t s = 0; s < now_.streams; s++) {
             write_stream(epoch, s);
@@ -507,6 +511,8 @@ static int write_down(void) {
             if (now_.steps > 0 && rows_[epoch][s].n < (uint32_t)now_.steps * m) return 0;
         }
         if (batches_of(epoch) == 0 || whole_rows(epoch) == 0) return 0;
+        for (uint32_t k = 0; k < now_.n; k++) /* such a branch is an error */
+            if (read_[epoch][k] == 0 && now_.steps == 0) return 0;
     }
     return 1;
 }
