@@ -96,7 +96,7 @@
              A later fetch in front of these rows may have a source, too, but no async and no
              in_flight. It reads one item after the other in each worker. worker_state is then what
              the worker_init of that source left. The source has as many items as the list. A list
-             has three such fetches at most.
+             has at most two later fetches by sources with a worker_init.
    Push      Records are one stream, in the order in which they arrive. Each has a number, its
              index. With makers or a window behind the push, several outs, or subscribers of
              other programs, one thread reads the records into cells of inputs. The workers of the
@@ -135,7 +135,8 @@
              after the other, in the order of the table. If a call fails, it calls worker_exit for
              the branches before, the last one first. The error names the row that fetches. The
              requests that a branch would have in its workers (num_workers * in_flight) are divided
-             among all workers. The other fields of workers are the same in all branches.
+             among all workers, and rounded up: each worker has one at least. The other fields of
+             workers are the same in all branches.
              Memory: each branch has cells of its own. queue.capacity of its rows counts them. A
              branch needs fewer cells if its load has min_items, and only fetches and maps stand
              behind the load. These callbacks must then leave out all items of a part, or none.

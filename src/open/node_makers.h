@@ -245,8 +245,10 @@ static int dlpi_later_check(dlpi_table *t, const dlp_node *node, const dlpi_make
                            "the source has %" PRIu64 " items, must have %" PRIu64
                            ", as the list \"%s\"",
                            ds->n_items, t->n_items, t->list->name);
-    if (m->n_later == DLPI_LATER)
-        return dlpi_node_bad(t, node, "is the fourth fetch by a source; a list has three at most");
+    if (node->fetch.source->fetch.workers.worker_init != NULL && m->n_later == DLPI_LATER)
+        return dlpi_node_bad(t, node,
+                             "is the third later fetch by a source with a worker_init; a list has "
+                             "two at most");
     return DLP_OK;
 }
 

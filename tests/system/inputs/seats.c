@@ -669,7 +669,7 @@ static void later_fetch__that_cannot_be__refused_by_name(void) {
     static table t;
     for (int i = 0; i < 5; i++) {
         const char *words[] = {"no async or in_flight", "has 139 items, must have 140",
-                               "leave worker_init", "fourth fetch by a source",
+                               "leave worker_init", "third later fetch by a source",
                                "write this row above"};
         dlp_dataset items, first;
         dlp_source source, other;
@@ -700,6 +700,39 @@ static void later_fetch__that_cannot_be__refused_by_name(void) {
         CHECK(dlp_nodes_plan(t.row, t.n, &(dlp_pipe_desc){.seed = 1}, &plan, &e) != DLP_OK);
         if (!well(strstr(e.message, words[i]) != NULL)) printf("  %s\n", e.message);
         CHECK(strstr(e.message, "more") != NULL || strstr(e.stage, "more") != NULL);
+    }
+}
+
+/* Sources without a worker_init need no seat: only two later fetches may have one. */
+static void later_fetch__many_by_sources__two_with_a_state(void) {
+    for (int states = 1; states < 4; states++) {
+        dlp_field fields[4];
+        dlp_dataset items[4];
+        dlp_source sources[4];
+        static table t;
+        dlp_plan plan;
+        dlp_error e;
+        int rc;
+        begin(&t, 1, 0, 0);
+        rows(&t, NOTHING);
+        t.n--;
+        for (uint32_t k = 0; k < 4; k++) {
+            static const char *const names[] = {"a", "b", "c", "d"};
+            fields[k] = (dlp_field){.name = names[k], .dtype = DLP_U64};
+            items[k] = (dlp_dataset){.n_items = 140,
+                                     .fields = &fields[k],
+                                     .n_fields = 1,
+                                     .fetch = fetch_more,
+                                     .user = &branches_[4]};
+            sources[k] = (dlp_source){.fetch = {.dataset = &items[k]}};
+            if ((int)k < states) sources[k].fetch.workers.worker_init = store_open;
+            row(&t, "more", k, DLP_FETCH)->fetch.source = &sources[3 - k]; /* these last */
+        }
+        row(&t, "keep", MOST, DLP_FILTER)->filter.keep = keep;
+        row(&t, "batch", MOST, DLP_BATCH)->batch.batch_size = 5;
+        rc = dlp_nodes_plan(t.row, t.n, &(dlp_pipe_desc){.seed = 1}, &plan, &e);
+        if (!well(states < 3 ? rc == DLP_OK : rc == DLP_ERR_GRAPH && strcmp(e.stage, "more3") == 0))
+            printf("  %d: %s: %s\n", states, e.stage, e.message);
     }
 }
 
@@ -923,6 +956,7 @@ int main(void) {
     init__same_source_twice__one_seat();
     later_fetch__by_a_source__has_its_own_state();
     later_fetch__that_cannot_be__refused_by_name();
+    later_fetch__many_by_sources__two_with_a_state();
     requests__of_each_branch__divided_among_all_workers();
     input__kills__is_alone_in_all_seats();
     request__past_its_deadline__its_input_alone_is_left_out();
