@@ -4761,8 +4761,8 @@ void dlp_pusher_close(dlp_pusher *pusher);
              callback returns DLP_SKIP. DROP is refused if a branch of a zip has a load, a filter or
              an expand: then nobody knows how many items a failed input has.
              Workers: branches share workers, as many as their rows say together. Any worker takes
-             any input. A branch has a worker_state of its own in each worker if its fetch has async.
-             So has a branch whose worker_init, worker_exit, worker_user or tell differ from those of
+             any input. A branch has a worker_state of its own in each worker if its fetch has
+             async. So has a branch whose worker_init, worker_exit, worker_user or tell differ from those of
              the others, as with two sources of files. A worker calls worker_init for one branch
              after the other, in the order of the table. If a call fails, it calls worker_exit for
              the branches before, the last one first. The error names the row that fetches. The
@@ -24991,8 +24991,8 @@ static dlp_item dlpi_input_given(dlpi_worker *w, const dlpi_expand *x, const dlp
    A stage of several sources may have a seat for each of them in each worker (dlpi_seat). A seat
    has a worker_state, attempts, and the cells of its source. The worker takes each seat in turn,
    and works on the cells of that seat. So any worker takes any cell. A source without requests has
-   one attempt in each worker. It waits if another attempt must be out alone, and loads its cell when
-   it is sent. */
+   one attempt in each worker. It waits if another attempt must be out alone, and loads its cell
+   when it is sent. */
 
 /* Return the source of the input in cell c, which is a cell of the seat. */
 static const dlpi_expand *dlpi_reads_by(const dlpi_worker *w, uint32_t c) {

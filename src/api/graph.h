@@ -129,8 +129,8 @@
              callback returns DLP_SKIP. DROP is refused if a branch of a zip has a load, a filter or
              an expand: then nobody knows how many items a failed input has.
              Workers: branches share workers, as many as their rows say together. Any worker takes
-             any input. A branch has a worker_state of its own in each worker if its fetch has async.
-             So has a branch whose worker_init, worker_exit, worker_user or tell differ from those of
+             any input. A branch has a worker_state of its own in each worker if its fetch has
+             async. So has a branch whose worker_init, worker_exit, worker_user or tell differ from those of
              the others, as with two sources of files. A worker calls worker_init for one branch
              after the other, in the order of the table. If a call fails, it calls worker_exit for
              the branches before, the last one first. The error names the row that fetches. The
