@@ -14245,8 +14245,8 @@ static void dlpi_s3_worker_exit(void *user, int worker, void *state) {
     dlpi_s3_worker_free(w);
 }
 
-/* True if state was made by dlpi_s3_worker_init, as one of the worker's seats or its stage tells. If no pipe
-   calls, any state but NULL is believed. */
+/* True if state was made by dlpi_s3_worker_init, as one of the worker's seats or its stage tells.
+   If no pipe calls, any state but NULL is believed. */
 DLPI_COLD
 static bool dlpi_s3_is_worker(const dlp_call *call, const void *state) {
     const dlpi_worker *dw = call != NULL ? call->w : NULL; /* NULL: no pipe calls */

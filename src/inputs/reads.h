@@ -18,11 +18,11 @@
 
    A worker without requests has no attempts, and loads one input after the other.
 
-   A stage of several sources may have a seat for each of them in each worker (dlpi_seat). A seat has
-   a worker_state, attempts, and the cells of its source. The worker takes each seat in turn, and
-   works on the cells of that seat. So any worker takes any cell. A source without requests has one
-   attempt in each worker. It waits if another attempt must be out alone, and loads its cell when it
-   is sent. */
+   A stage of several sources may have a seat for each of them in each worker (dlpi_seat). A seat
+   has a worker_state, attempts, and the cells of its source. The worker takes each seat in turn,
+   and works on the cells of that seat. So any worker takes any cell. A source without requests has
+   one attempt in each worker. It waits if another attempt must be out alone, and loads its cell
+   when it is sent. */
 
 /* Return the source of the input in cell c, which is a cell of the seat. */
 static const dlpi_expand *dlpi_reads_by(const dlpi_worker *w, uint32_t c) {
