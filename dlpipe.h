@@ -4765,10 +4765,10 @@ void dlp_pusher_close(dlp_pusher *pusher);
              async. So has a branch whose worker_init, worker_exit, worker_user or tell differ from
              those of the others, as with two sources of files. A worker calls worker_init for one
              branch after the other, in the order of the table. If a call fails, it calls
-             worker_exit for the branches before, the last one first. The error names the row that fetches. The
-             requests that a branch would have in its workers (num_workers * in_flight) are divided
-             among all workers, and rounded up: each worker has one at least. The other fields of
-             workers are the same in all branches.
+             worker_exit for the branches before, the last one first. The error names the row that
+             fetches. The requests that a branch would have in its workers (num_workers * in_flight)
+             are divided among all workers, and rounded up: each worker has one at least. The other
+             fields of workers are the same in all branches.
              Memory: each branch has cells of its own. queue.capacity of its rows counts them. A
              branch needs fewer cells if its load has min_items, and only fetches and maps stand
              behind the load. These callbacks must then leave out all items of a part, or none.
@@ -19357,18 +19357,14 @@ static dlpi_unit dlpi_attempt_unit(const dlpi_attempt *a) { /* runs are of one r
     return (dlpi_unit){a->gen, a->slot, a->row, a->row, a->row + 1, false};
 }
 
-/* Show observers and the supervisor the item that is out longest. */
+/* Show observers and the supervisor the item that is out longest: of the seat, if there are seats.
+   Then a callback that hangs is not taken for a request of another seat. */
 static void dlpi_in_flight_show(dlpi_worker *w) {
     const dlpi_in_flight *in = w->self;
-    const dlpi_attempt *a = NULL;
-    uint64_t since = 0;
+    const dlpi_attempt *a = in->list[DLPI_ATTEMPT_OUT].first;
+    uint64_t since = a == NULL ? 0 : DLPI_LOAD_RLX(&a->since_ns); /* of dlpi_attempt_begin */
     dlpi_worker_block *block = w->block;
-    for (const dlpi_in_flight *k = in->head; k != NULL; k = k->next) {
-        const dlpi_attempt *first = k->list[DLPI_ATTEMPT_OUT].first;
-        uint64_t ns = first == NULL ? 0 : DLPI_LOAD_RLX(&first->since_ns); /* dlpi_attempt_begin */
-        if (ns != 0 && (since == 0 || ns < since)) a = first, since = ns;
-    }
-    if (a == NULL) {
+    if (since == 0) {
         dlpi_runs(&block->running, DLPI_RUNS_NONE);
         DLPI_STORE_RLX(&block->current, UINT64_MAX); /* for observers, here and below */
         return;
@@ -19523,14 +19519,17 @@ static bool dlpi_row_ready(dlpi_worker *w, dlpi_attempt *a, uint32_t fate) {
     return true;
 }
 
+/* Do not count `ns` for the requests of this record that are out. */
+static void dlpi_in_flight_later(const dlpi_in_flight *in, uint64_t ns) {
+    for (dlpi_attempt *a = in->list[DLPI_ATTEMPT_OUT].first; a != NULL; a = a->next)
+        DLPI_STORE_RLX(&a->since_ns, DLPI_LOAD_RLX(&a->since_ns) + ns);
+}
+
 /* Do not count for requests that are out the time since from_ns, in which the worker was in
    callbacks of its own and took none back. Only a deadline asks for it. */
 static void dlpi_in_flight_lag(dlpi_worker *w, uint64_t from_ns) {
     const uint64_t ns = w->st->w.deadline_ms != 0 ? dlpi_now_ns() - from_ns : 0;
-    if (ns == 0) return;
-    for (dlpi_in_flight *k = dlpi_in_flight_of(w)->head; k != NULL; k = k->next)
-        for (dlpi_attempt *a = k->list[DLPI_ATTEMPT_OUT].first; a != NULL; a = a->next)
-            DLPI_STORE_RLX(&a->since_ns, DLPI_LOAD_RLX(&a->since_ns) + ns);
+    if (ns > 0) dlpi_in_flight_later(w->self, ns);
 }
 
 /* DLPIPE_DEBUG: clear in the row of an attempt what rows behind have cleared in its guarded cell:
@@ -25111,32 +25110,65 @@ static const dlpi_unit_ops dlpi_cells_units = {
 
 /* ---- a worker with several seats ---- */
 
-/* Do in each seat what is at hand. If nothing moved, wait a while for the answers of the seat whose
-   turn it is. Returns false if the worker may sleep. */
+/* Work in seat k from now on. Returns the time, if the stage has a deadline, or 0. */
+static uint64_t dlpi_seat_begin(dlpi_worker *w, uint32_t k) {
+    dlpi_seat_take(w, k);
+    dlpi_in_flight_show(w);
+    return w->st->w.deadline_ms != 0 ? dlpi_now_ns() : 0;
+}
+
+/* Leave the seat in which the worker was since from_ns, at the return of dlpi_seat_begin. If its
+   callbacks took long, that time does not count for requests of other seats: nobody took them
+   back. Short times count, since the supervisor waits for a request whose time does not change. */
+static void dlpi_seat_end(const dlpi_worker *w, uint64_t from_ns) {
+    const uint64_t ns = from_ns != 0 ? dlpi_now_ns() - from_ns : 0;
+    if (ns < (uint64_t)w->st->w.deadline_ms * 1000000u / 64) return;
+    for (const dlpi_in_flight *in = dlpi_in_flight_of(w)->head; in != NULL; in = in->next)
+        if (in != w->self) dlpi_in_flight_later(in, ns);
+}
+
+/* Return the number of the seat in which the worker is to wait for answers, or the number of seats
+   if there is none. With a deadline it is the seat of the oldest request, which is shown. Else each
+   seat has its turn. */
+static uint32_t dlpi_seats_wait(dlpi_seat *seats, bool deadline) {
+    uint32_t best = seats->n;
+    uint64_t oldest = UINT64_MAX;
+    for (uint32_t i = 1; i <= seats->n; i++) {
+        const uint32_t k = (seats->turn + i) % seats->n;
+        const dlpi_in_flight *in = seats[k].self;
+        const dlpi_attempt *a = in->list[DLPI_ATTEMPT_OUT].first;
+        const uint64_t since = a != NULL ? DLPI_LOAD_RLX(&a->since_ns) : UINT64_MAX;
+        if (in->async == NULL || in->broken || !dlpi_in_flight_waits(in)) continue;
+        if (best == seats->n || since < oldest) best = k, oldest = since;
+        if (!deadline) break;
+    }
+    return seats->turn = best % seats->n, best;
+}
+
+/* Do in each seat what is at hand. If nothing moved, wait a while for the answers of one of them.
+   Returns false if the worker may sleep. */
 static bool dlpi_seats_step(dlpi_worker *w) {
     dlpi_seat *seats = dlpi_seats(w);
     uint32_t read = 0; /* seats with cells */
     bool moved = false;
+    uint64_t from;
     for (uint32_t k = 0; k < seats->n; k++) {
         if (seats[k].first == seats[k].end) continue;
-        dlpi_seat_take(w, k);
+        from = dlpi_seat_begin(w, k);
         moved |= dlpi_in_flight_poll(w);
+        dlpi_seat_end(w, from);
         read++;
     }
     if (moved) return true;
     if (w->input_untold > 0) dlpi_input_wake(w);
-    for (uint32_t k = 0; k < seats->n && !dlpi_stopped(w->p); k++) {
-        const dlpi_in_flight *in;
-        seats->turn = (seats->turn + 1) % seats->n;
-        dlpi_seat_take(w, seats->turn);
-        in = w->self;
-        if (in->async == NULL || in->broken || !dlpi_in_flight_waits(in)) continue;
-        const int ms = read == 1 ? dlpi_in_flight_patience(w) : DLPI_REAP_ROOM_MS;
-        if (dlpi_in_flight_reap(w, ms) == 0 && in->n_out == 0) dlpi_sleep(1000000);
-        dlpi_in_flight_ends(w);
-        return true;
-    }
-    return false;
+    const uint32_t k = dlpi_seats_wait(seats, w->st->w.deadline_ms != 0);
+    if (k == seats->n || dlpi_stopped(w->p)) return false;
+    from = dlpi_seat_begin(w, k);
+    const int ms = read == 1 ? dlpi_in_flight_patience(w) : DLPI_REAP_ROOM_MS;
+    if (dlpi_in_flight_reap(w, ms) == 0 && dlpi_in_flight_of(w)->n_out == 0) dlpi_sleep(1000000);
+    dlpi_in_flight_ends(w);
+    dlpi_seat_end(w, from);
+    return true;
 }
 
 /* Claim a cell in one of the seats. Returns true, and the worker takes that seat, or false. */

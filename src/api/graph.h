@@ -133,10 +133,10 @@
              async. So has a branch whose worker_init, worker_exit, worker_user or tell differ from
              those of the others, as with two sources of files. A worker calls worker_init for one
              branch after the other, in the order of the table. If a call fails, it calls
-             worker_exit for the branches before, the last one first. The error names the row that fetches. The
-             requests that a branch would have in its workers (num_workers * in_flight) are divided
-             among all workers, and rounded up: each worker has one at least. The other fields of
-             workers are the same in all branches.
+             worker_exit for the branches before, the last one first. The error names the row that
+             fetches. The requests that a branch would have in its workers (num_workers * in_flight)
+             are divided among all workers, and rounded up: each worker has one at least. The other
+             fields of workers are the same in all branches.
              Memory: each branch has cells of its own. queue.capacity of its rows counts them. A
              branch needs fewer cells if its load has min_items, and only fetches and maps stand
              behind the load. These callbacks must then leave out all items of a part, or none.

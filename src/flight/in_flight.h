@@ -204,18 +204,14 @@ static dlpi_unit dlpi_attempt_unit(const dlpi_attempt *a) { /* runs are of one r
     return (dlpi_unit){a->gen, a->slot, a->row, a->row, a->row + 1, false};
 }
 
-/* Show observers and the supervisor the item that is out longest. */
+/* Show observers and the supervisor the item that is out longest: of the seat, if there are seats.
+   Then a callback that hangs is not taken for a request of another seat. */
 static void dlpi_in_flight_show(dlpi_worker *w) {
     const dlpi_in_flight *in = w->self;
-    const dlpi_attempt *a = NULL;
-    uint64_t since = 0;
+    const dlpi_attempt *a = in->list[DLPI_ATTEMPT_OUT].first;
+    uint64_t since = a == NULL ? 0 : DLPI_LOAD_RLX(&a->since_ns); /* of dlpi_attempt_begin */
     dlpi_worker_block *block = w->block;
-    for (const dlpi_in_flight *k = in->head; k != NULL; k = k->next) {
-        const dlpi_attempt *first = k->list[DLPI_ATTEMPT_OUT].first;
-        uint64_t ns = first == NULL ? 0 : DLPI_LOAD_RLX(&first->since_ns); /* dlpi_attempt_begin */
-        if (ns != 0 && (since == 0 || ns < since)) a = first, since = ns;
-    }
-    if (a == NULL) {
+    if (since == 0) {
         dlpi_runs(&block->running, DLPI_RUNS_NONE);
         DLPI_STORE_RLX(&block->current, UINT64_MAX); /* for observers, here and below */
         return;
@@ -370,14 +366,17 @@ static bool dlpi_row_ready(dlpi_worker *w, dlpi_attempt *a, uint32_t fate) {
     return true;
 }
 
+/* Do not count `ns` for the requests of this record that are out. */
+static void dlpi_in_flight_later(const dlpi_in_flight *in, uint64_t ns) {
+    for (dlpi_attempt *a = in->list[DLPI_ATTEMPT_OUT].first; a != NULL; a = a->next)
+        DLPI_STORE_RLX(&a->since_ns, DLPI_LOAD_RLX(&a->since_ns) + ns);
+}
+
 /* Do not count for requests that are out the time since from_ns, in which the worker was in
    callbacks of its own and took none back. Only a deadline asks for it. */
 static void dlpi_in_flight_lag(dlpi_worker *w, uint64_t from_ns) {
     const uint64_t ns = w->st->w.deadline_ms != 0 ? dlpi_now_ns() - from_ns : 0;
-    if (ns == 0) return;
-    for (dlpi_in_flight *k = dlpi_in_flight_of(w)->head; k != NULL; k = k->next)
-        for (dlpi_attempt *a = k->list[DLPI_ATTEMPT_OUT].first; a != NULL; a = a->next)
-            DLPI_STORE_RLX(&a->since_ns, DLPI_LOAD_RLX(&a->since_ns) + ns);
+    if (ns > 0) dlpi_in_flight_later(w->self, ns);
 }
 
 /* DLPIPE_DEBUG: clear in the row of an attempt what rows behind have cleared in its guarded cell:

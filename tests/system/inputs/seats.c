@@ -70,6 +70,7 @@ static struct {
     uint32_t deaths, silent; /* so often; it is never answered */
     int ragged;              /* a second fetch writes as many numbers as the first writes words */
     uint32_t slow_us;        /* of a fetch without requests */
+    uint32_t decode_us;      /* of each answer, in reap */
     uint32_t kill_every;     /* one of so many calls kills, but no item twice */
     int max_kills;
 } how;
@@ -191,6 +192,7 @@ static int reap(void *user, void *state, dlp_item **done, int *code, int max, in
             if (s->due[i - 1] > test_now_ns()) continue;
             if (how.silent != 0 && bad(b, s->held[i - 1]->index)) continue;
             done[n] = s->held[i - 1];
+            if (how.decode_us > 0) usleep(how.decode_us);
             code[n] = answer(b, done[n]);
             n++;
             held_--;
@@ -827,6 +829,25 @@ static void request__while_other_seats_load__not_late(void) {
     }
 }
 
+/* Nor does time in which a worker is in reap of other seats, which decode what they have read. */
+static void request__while_other_seats_decode__not_late(void) {
+    static told got;
+    static table t;
+    for (int processes = 0; processes < 2; processes++) {
+        if (processes && shm_missing() != NULL) continue;
+        begin(&t, 4, 1, 1);
+        for (uint32_t k = 0; k < 4; k++) t.items[k] = 64, t.weights[k] = 1;
+        t.in_flight = 32;
+        t.w.placement = processes ? DLP_PLACE_PROCESSES : DLP_PLACE_THREADS;
+        t.w.deadline_ms = 200;
+        how.decode_us = 10000; /* 8 answers of each seat */
+        rows(&t, NOTHING);
+        run(&t, NULL, &got);
+        CHECK_SOON(got.rc == DLP_END);
+        if (got.rc != DLP_END) printf("  %s\n", got.err.message);
+    }
+}
+
 /* Workers with 8 seats wait for all of them at once: 32 requests of 20 ms each. */
 static void sources__eight_in_a_worker__all_requests_are_out(void) {
     static told got;
@@ -961,6 +982,7 @@ int main(void) {
     input__kills__is_alone_in_all_seats();
     request__past_its_deadline__its_input_alone_is_left_out();
     test_tries(request__while_other_seats_load__not_late);
+    test_tries(request__while_other_seats_decode__not_late);
     test_tries(sources__eight_in_a_worker__all_requests_are_out);
     ready_sources__mixed_and_filtered__each_item_once();
     rig_end();
