@@ -250,8 +250,8 @@ programs: $(PROGRAMS) $(FOREIGN) $(RESULTS)
 # Results of compile tests that are not "passed" are made again.
 test:
 	@mkdir -p $(B)/compile $(B)/log
-	@[ -n "$(TESTS)" ] || echo '$(words $(WANTED)) tests. With 2 cores, compiling them takes about' \
-	    '6 minutes, running them another 10 (make check: one minute).'
+	@[ -n "$(TESTS)" ] || echo '$(words $(WANTED)) tests. With 2 cores, compiling them takes 3 to' \
+	    '6 minutes, running them another 7 to 14 (make check: one minute).'
 	@for f in $(RESULTS); do [ ! -f $$f ] || [ "$$(cat $$f)" = 0 ] || rm -f $$f; done
 	@$(call compile_told,programs)
 	@: >$(B)/list
