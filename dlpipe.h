@@ -25142,7 +25142,8 @@ static uint32_t dlpi_seats_wait(dlpi_seat *seats, bool deadline) {
         if (best == seats->n || since < oldest) best = k, oldest = since;
         if (!deadline) break;
     }
-    return seats->turn = best % seats->n, best;
+    if (best < seats->n) seats->turn = best;
+    return best;
 }
 
 /* Do in each seat what is at hand. If nothing moved, wait a while for the answers of one of them.
