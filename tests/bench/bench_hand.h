@@ -17,6 +17,7 @@ struct hand_work {
     uint32_t batch, slots, workers; /* slots: batches in memory, the consumer's one included */
     uint32_t turns;                 /* of computing an item; 0: it is only copied */
     bool skewed;                    /* 1 item of 100 takes 100 times as many turns */
+    bool ahead;                     /* whoever copies an item prefetches those that come soon */
     const uint8_t *source;
     const uint32_t *order; /* the shuffled order of the peers, made before the clock starts */
 };
@@ -38,6 +39,13 @@ static inline void hand_item(const struct hand_work *w, uint64_t index, uint8_t 
         uint64_t turns = w->skewed && hand_is_slow(index) ? 100u * w->turns : w->turns;
         if (hand_compute(index + 1, turns) == 0) { to[0] ^= 1; } /* never: 0 comes of 0 alone */
     }
+}
+
+enum { HAND_AHEAD = 4 }; /* rows from the one that is copied to the one that is prefetched */
+
+static inline void hand_prefetch(const struct hand_work *w, uint64_t index) {
+    for (uint64_t at = 0; at < w->row_bytes; at += 64)
+        __builtin_prefetch(w->source + index * w->row_bytes + at);
 }
 
 /* Consume one full batch. Returns false if it was the last one. */

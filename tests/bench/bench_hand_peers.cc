@@ -45,7 +45,10 @@ struct Slots {
     void fill(uint64_t at, uint32_t n, uint8_t *slot) const {
         const uint32_t *order = w.order + at % w.n_items;
         uint8_t *to = slot + at % w.batch * w.row_bytes;
-        for (uint32_t i = 0; i < n; i++) hand_item(&w, order[i], to + i * w.row_bytes);
+        for (uint32_t i = 0; i < n; i++) {
+            if (w.ahead && i + HAND_AHEAD < n) hand_prefetch(&w, order[i + HAND_AHEAD]);
+            hand_item(&w, order[i], to + i * w.row_bytes);
+        }
     }
     void fill(uint64_t at, uint32_t n) const { fill(at, n, rows(at / w.batch)); }
 };
