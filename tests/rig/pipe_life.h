@@ -183,6 +183,14 @@ RIG_UNUSED static seam_alive seam_now(void) {
                     seam_read(&seam.threads)};
     return a;
 }
+/* The same once it is steady: a worker that falls asleep may just have a file open. */
+RIG_UNUSED static seam_alive seam_steady(void) {
+    for (seam_alive a = seam_now(), b;; a = b) {
+        usleep(2000);
+        b = seam_now();
+        if (memcmp(&a, &b, sizeof a) == 0) return a;
+    }
+}
 RIG_UNUSED static int seam_same(seam_alive a) {
     seam_alive b = seam_now();
     if (a.blocks == b.blocks && a.maps == b.maps && a.files == b.files && a.threads == b.threads)

@@ -179,7 +179,7 @@ static void write__nth_call_fails__error_and_nothing_left(void) {
         CHECK(rig_start(&r, &p) == DLP_OK);
         rig_drain(p, &batches);
         for (n = 1; n < 1000; n++) {
-            seam_alive alive = seam_now();
+            seam_alive alive = seam_steady();
             int rc, failed;
             seam_arm(n, 0);
             rc = svg ? dlp_pipe_write_timeline(p, path, NULL) : dlp_pipe_write_trace(p, path, NULL);
