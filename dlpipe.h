@@ -5716,7 +5716,7 @@ DLPI_INLINE int dlp_mpsc_pop(dlp_mpsc_rx *rx, void *record, uint32_t *producer, 
 #ifndef DLPIPE_STATIC
 /* The linker names this symbol if no file has the implementation, if two have it, or if the
    implementation is of a header with other structs. The loader names it for a shared library. */
-#define DLPI_NEEDS dlpipe_needs_DLPIPE_IMPLEMENTATION_of_this_header_in_one_C_file_0e46931b
+#define DLPI_NEEDS dlpipe_needs_DLPIPE_IMPLEMENTATION_of_this_header_in_one_C_file_01da5130
 extern const char DLPI_NEEDS;
 static const char *const dlpi_needs DLPI_USED = &DLPI_NEEDS;
 #endif
@@ -38768,6 +38768,7 @@ DLPI_COLD static int dlpi_indexed_source(dlpi_indexed *x, dlp_error *err) {
     int rc;
     files.in_flight = x->alone ? 1 : d->in_flight;
     x->tail = d->no_empty ? files.max_bytes : 0;
+    if (d->maps) files.max_bytes = 1; /* a worker has no buffer to read into */
     if (d->n_fields == 0) {
         x->line = (dlp_field){.name = "line", .dtype = DLP_U8, .ndim = 1, .ragged = 1};
         x->line.shape[0] = (int64_t)(d->max_bytes > 0 ? d->max_bytes : longest);

@@ -14,9 +14,9 @@
 # A line of the manifest that ends in /* cold */ names a file whose functions run seldom: when a
 # pipe is opened, closed or observed, or fails. A line DLPI_COLD is put before each of them, but not
 # before an inline function.
-# @FACE@ in a manifest is a number of 32 bits: a hash of the structs, unions and enums of api/ above
-# it, without comments. Two headers with the same one lay out all that a program gives and gets
-# alike.
+# @FACE@ in a manifest is a number of 32 bits: a hash of the structs, unions, enums and numbers of
+# api/ above it, without comments. Two headers with the same one lay out all that a program gives
+# and gets alike.
 #   -v origin=1       instead of each line, the file and line that it comes from
 #   -v files=1        the manifest alone, with a line #include "..." for each file
 function is_source(line) { return line ~ /^#include "[a-z0-9_]+\/[a-z0-9_]+\.h"/ }
@@ -107,14 +107,15 @@ function is_function(line) {
     return line ~ /^(static|DLPDEF|DLPI_(NOINLINE|UNREAD|PRINTF\([^)]*\)) static)[^=;]*\(/ && \
         line !~ /^static inline/
 }
-# Take a line of api/ into the face, if it stands in a struct, union or enum.
+# Take a line of api/ into the face, if it stands in a struct, union or enum, or if it defines a
+# number: by #define, or in a list such as KIND(NAME, 7).
 function face_take(line,    i) {
     gsub(/\/\*([^*]|\*[^\/])*\*\//, "", line)
     if (noted && !sub(/^.*\*\//, "", line)) return
     noted = sub(/\/\*.*$/, "", line)
     if (line ~ /^(typedef )?(struct|union|enum)[^;]*\{/) inside = 1
-    if (!inside) return
-    if (line ~ /}[^;]*;/ && line ~ /^(}|typedef|enum)/) inside = 0
+    if (!inside && line !~ /^#define DLP_|^    [A-Z]+\([A-Z0-9_]+,/) return
+    if (inside && line ~ /}[^;]*;/ && line ~ /^(}|typedef|enum)/) inside = 0
     gsub(/[ \t]+/, "", line)
     for (i = 1; i <= length(line); i++)
         face = (face * 61 + index(letters, substr(line, i, 1)) + 1) % 4294967291

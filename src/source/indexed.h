@@ -434,6 +434,7 @@ DLPI_COLD static int dlpi_indexed_source(dlpi_indexed *x, dlp_error *err) {
     int rc;
     files.in_flight = x->alone ? 1 : d->in_flight;
     x->tail = d->no_empty ? files.max_bytes : 0;
+    if (d->maps) files.max_bytes = 1; /* a worker has no buffer to read into */
     if (d->n_fields == 0) {
         x->line = (dlp_field){.name = "line", .dtype = DLP_U8, .ndim = 1, .ragged = 1};
         x->line.shape[0] = (int64_t)(d->max_bytes > 0 ? d->max_bytes : longest);

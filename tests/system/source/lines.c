@@ -880,6 +880,25 @@ static void lines__many_processes_at_once__one_index_and_no_leftovers(void) {
 
 /* ---- large files ---- */
 
+/* A worker has a buffer for the longest line only if it reads. */
+static void lines__mapped__no_buffer_in_a_worker(void) {
+    const uint64_t long_one = 1 << 20;
+    char *text_ = malloc(long_one + 2);
+    memset(text_, 'x', long_one);
+    memcpy(text_ + long_one, "\na", 2);
+    dlp_lines_desc d = {.path = rig_write("buffer", text_, long_one + 2), .index = ""};
+    for (maps = 0; maps < 2; maps++) {
+        dlp_source *s = opened(&d);
+        rig_rows *r = rows_of(s, &(dlp_loader_desc){.num_workers = 1});
+        CHECK((dlp_index_describe(s)->worker_bytes > long_one) == !maps);
+        CHECK(r->n == 2 && r->bytes[0] == long_one && memcmp(r->row[0], text_, long_one) == 0);
+        rows_free(r);
+        CHECK(dlp_source_close(s) == DLP_OK);
+    }
+    maps = 0;
+    free(text_);
+}
+
 static void lines__above_4_GiB__found(void) {
     const uint64_t far = UINT64_C(5) << 30;
     const char *path = rig_write("sparse", "first\n", 6);
@@ -1015,6 +1034,7 @@ int main(void) {
     lines__one_is_very_long__a_warning();
     lines__an_index_of_older_rules__made_again();
     if (!RIG_TSAN) lines__many_processes_at_once__one_index_and_no_leftovers();
+    lines__mapped__no_buffer_in_a_worker();
     lines__above_4_GiB__found();
     lines__ends_at_borders_of_blocks__found();
     lines__a_file_that_changes_meanwhile__an_error_and_no_index();
