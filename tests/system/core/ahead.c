@@ -22,6 +22,7 @@ typedef struct ahead_rig {
     told worker[WORKERS];
     uint64_t items, n_fetched, wrong, lost; /* items of the dataset */
     uint32_t fails;                         /* n: each n-th item fails at its first attempt */
+    uint32_t seldom;                        /* n: only each n-th item asks */
 } ahead_rig;
 
 static int fetch(void *user, dlp_item *item) {
@@ -34,7 +35,8 @@ static int fetch(void *user, dlp_item *item) {
         t->n--;
         memmove(t->index, t->index + 1, t->n * sizeof *t->index);
     }
-    while ((next = dlp_item_ahead(item)) != UINT64_MAX) {
+    while ((!r->seldom || item->index % r->seldom == 0) &&
+           (next = dlp_item_ahead(item)) != UINT64_MAX) {
         if (next >= r->items || t->n == 64) {
             __atomic_add_fetch(&r->wrong, 1, __ATOMIC_SEQ_CST);
             break;
@@ -116,7 +118,22 @@ static void ahead__attempts_fail__told_once(void) {
     d.fetch.workers.retries = 1;
     CHECK(run(&d, ITEMS) > ITEMS / 8);
     CHECK(rigs->n_fetched == ITEMS + (ITEMS + 6) / 7);
-    rigs->fails = 0;
+    d.fetch.workers.retry_backoff_ms = 2; /* such a row waits, and is run alone */
+    for (rigs->seldom = 0; rigs->seldom < 8; rigs->seldom += 7) {
+        CHECK(run(&d, ITEMS) > ITEMS / 8);
+        CHECK(rigs->n_fetched == ITEMS + (ITEMS + 6) / 7);
+    }
+    rigs->fails = rigs->seldom = 0;
+}
+
+/* Each told item is still to come, so none is told behind its fetch. */
+static void ahead__few_items_ask__told_before_they_are_fetched(void) {
+    for (uint32_t seldom = 2; seldom < 9; seldom++) {
+        dlp_loader_desc d = {.batch_size = 32, .num_workers = 2};
+        rigs->seldom = seldom;
+        CHECK(run(&d, ITEMS) > ITEMS / 8);
+    }
+    rigs->seldom = 0;
 }
 
 int main(void) {
@@ -125,5 +142,6 @@ int main(void) {
     ahead__any_workers__told_is_fetched_in_turn();
     ahead__nothing_is_known__nothing_is_told();
     ahead__attempts_fail__told_once();
+    ahead__few_items_ask__told_before_they_are_fetched();
     return test_end("ahead");
 }
