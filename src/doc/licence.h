@@ -16,7 +16,8 @@
            header has other structs than the library does not link, or does not begin. Ready sources
            with states or requests of their own can be branches in front of makers, and later
            fetches there: each worker has a state of each source, and takes the inputs of any.
-           dlp_item_ahead tells a fetch which items its worker fetches soon.
+           dlp_item_ahead tells a fetch which items its worker fetches soon. DLP_LAST_PARTIAL is -1;
+           0 is DLP_LAST_DEFAULT, which does the same and warns if the last batch is short.
 
    >>licence    MIT
    MIT License. Copyright (c) 2026 the dlpipe authors.

@@ -12,7 +12,8 @@ static int dlpi_split_check(dlp_pipe *p, const char *stage, const dlp_split_desc
          "1..2^48, or 0 with rows"},
         {DLPI_AT(dlp_split_desc, n_rows), 0, DLPI_MAX_ITEMS, "0..2^48"},
         {DLPI_AT(dlp_split_desc, batch_size), 1, 1 << 20, "1..1048576"},
-        {DLPI_AT(dlp_split_desc, last), 0, 1, "DLP_LAST_PARTIAL or DLP_LAST_DROP"},
+        {DLPI_AT(dlp_split_desc, last), DLP_LAST_PARTIAL, DLP_LAST_DROP,
+         "DLP_LAST_DEFAULT, _PARTIAL or _DROP"},
         {DLPI_AT(dlp_split_desc, within_chunks), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_split_desc, shuffle_rows), 0, 1, "0 or 1"},
     };
