@@ -4144,9 +4144,9 @@ const dlp_arrays_info *dlp_arrays_describe(const dlp_source *arrays);
    and no byte is copied. Workers read the rows of a chunk into memory before the consumer needs
    them.
 
-     dlp_arrays_chunks_desc desc = {.arrays = {.columns = columns, .n_columns = 2},
-                                    .chunks = {.batch_size = 64, .shuffle_chunks = 1}};
-     if (dlp_arrays_chunks_open(&pipe, &arrays, &desc, &err) != DLP_OK) ...
+     dlp_arrays_desc files = {.columns = columns, .n_columns = 2};
+     dlp_chunks_desc desc = {.batch_size = 64, .shuffle_chunks = 1};
+     if (dlp_arrays_chunks_open(&pipe, &arrays, &files, &desc, &err) != DLP_OK) ...
      ... the pipe; close it, release what is held, then dlp_source_close(arrays)
 
    The consumer must only read batches: a write ends the process, since files are mapped read-only.
@@ -4158,23 +4158,18 @@ const dlp_arrays_info *dlp_arrays_describe(const dlp_source *arrays);
    since its labels and pixels do not lie apart. IDX files with numbers of more than a byte are
    big-endian, and need a fetch of >>arrays. For files that are cut see >>tokens. */
 
-typedef struct dlp_arrays_chunks_desc {
-    dlp_arrays_desc arrays; /* the files; reads must be 0 */
-    dlp_chunks_desc chunks; /* the chunks. chunk_rows 0: a multiple of batch_size with 4 MiB or
-                               more. The files give n_items, fields, n_fields, writes_all_bytes,
-                               rows, n_chunks, load, rows_at, user and workers.worker_*: leave them
-                               0 or NULL */
-} dlp_arrays_chunks_desc;
-
 /* Open the files, and a running pipe of views into them.
-   out, arrays: close both, the pipe first, and arrays after the last release. desc: copied. err:
-   may be NULL. Returns as dlp_arrays_open and dlp_chunks_open. DLP_ERR_ARG also for reads, or a
+   out, arrays: close both, the pipe first, and arrays after the last release. files: reads is 0.
+   desc: copied. chunk_rows 0: a multiple of batch_size with 4 MiB or more. The files give n_items,
+   fields, n_fields, writes_all_bytes, rows, n_chunks, load, rows_at, user, identity and
+   workers.worker_*: leave them 0 or NULL. err: may be NULL. Returns as dlp_arrays_open and dlp_chunks_open. DLP_ERR_ARG also for reads, or a
    field that the files give. DLP_ERR_UNSUPPORTED also if numbers are big-endian, or not aligned to
    their type. After a failure nothing is left to close. Any thread; it becomes the pipe's consumer.
    Waits and allocates as dlp_arrays_open and dlp_chunks_open do. */
 DLPDEF DLPI_LESS_ARRAYS DLPI_LESS_SPLIT
 int dlp_arrays_chunks_open(dlp_pipe **out, dlp_source **arrays,
-                           const dlp_arrays_chunks_desc *desc, dlp_error *err);
+                           const dlp_arrays_desc *files, const dlp_chunks_desc *desc,
+                           dlp_error *err);
 
 /* ---------------------------------------------------------------------------------------------
    >>item-index INDEX FILES OF LINES AND TAR SHARDS
@@ -5716,7 +5711,7 @@ DLPI_INLINE int dlp_mpsc_pop(dlp_mpsc_rx *rx, void *record, uint32_t *producer, 
 #ifndef DLPIPE_STATIC
 /* The linker names this symbol if no file has the implementation, if two have it, or if the
    implementation is of a header with other structs. The loader names it for a shared library. */
-#define DLPI_NEEDS dlpipe_needs_DLPIPE_IMPLEMENTATION_of_this_header_in_one_C_file_01da5130
+#define DLPI_NEEDS dlpipe_needs_DLPIPE_IMPLEMENTATION_of_this_header_in_one_C_file_011e9333
 extern const char DLPI_NEEDS;
 static const char *const dlpi_needs DLPI_USED = &DLPI_NEEDS;
 #endif
@@ -20454,52 +20449,74 @@ static int dlpi_bad_field(dlp_pipe *p, const char *stage, uint32_t i, const char
 
 #define DLPI_CELL_MAX (UINT64_C(1) << 46) /* bytes or elements of one field, at most */
 
-/* The bounds of one number of a desc. A desc's check has a table of them. */
+/* The bounds of one value of a desc. A desc's check has a table of them. A pointer counts as 1, NULL
+   as 0. A row may hold only if a pointer of the desc, its partner, is set, or only if it is NULL. */
 typedef struct dlpi_bound {
-    const char *field; /* the number's name in errors */
-    size_t offset;     /* bytes from the begin of the desc to the number */
-    int type;          /* DLPI_I32 .. DLPI_I64 */
-    int64_t low, high; /* least and greatest value that is allowed */
-    const char *words; /* the bounds in words, for the error */
+    const char *field;              /* the value's name in errors */
+    unsigned verb : 5;              /* verb of the nodes that the row is about, or 0 */
+    unsigned partner : 13;          /* offset of the partner; 0: none */
+    unsigned without : 1;           /* 1: the row holds if the partner is NULL */
+    unsigned offset : 13, type : 2; /* bytes from the begin of the desc; DLPI_I32 .. DLPI_PTR */
+    int16_t low;                    /* least value that is allowed */
+    int64_t high;                   /* greatest value that is allowed */
+    const char *words; /* the bounds in words, for the error. Of a pointer: what to give, if low is
+                          1; else where it must be NULL */
 } dlpi_bound;
 
-/* DLPI_IN gives the offset and the type of a member of a desc; DLPI_AT its name before them. */
-enum { DLPI_I32 = 0, DLPI_U32, DLPI_I64 };
-#define DLPI_TYPE(at) _Generic(at, int32_t * : DLPI_I32, uint32_t * : DLPI_U32, default : DLPI_I64)
-#define DLPI_IN(desc, member) offsetof(desc, member), DLPI_TYPE(&((desc *)0)->member)
+/* DLPI_IN gives the offset and the type of a member of a desc, DLPI_AT its name before them.
+   DLPI_NODE begins a row about nodes of one verb. DLPI_WITH and DLPI_WITHOUT, behind the words,
+   give the partner. DLPI_ZERO is a member that must not be set, DLPI_EITHER any pointer. */
+enum { DLPI_I32 = 0, DLPI_U32, DLPI_I64, DLPI_PTR };
+#define DLPI_WIDE(at) _Generic(at, int64_t * : DLPI_I64, uint64_t * : DLPI_I64, default : DLPI_PTR)
+#define DLPI_NARROW(at) _Generic(at, int32_t * : DLPI_I32, default : DLPI_U32)
+#define DLPI_TYPE(at) (sizeof *(at) == 4 ? DLPI_NARROW(at) : DLPI_WIDE(at))
+#define DLPI_IN(desc, at) .offset = offsetof(desc, at), .type = DLPI_TYPE(&((desc *)0)->at)
 #define DLPI_AT(desc, member) #member, DLPI_IN(desc, member)
+#define DLPI_NODE(name, member) #member, .verb = DLP_##name, DLPI_IN(dlp_node, member)
+#define DLPI_WITH(desc, member) .partner = offsetof(desc, member)
+#define DLPI_WITHOUT(desc, member) DLPI_WITH(desc, member), .without = 1
+#define DLPI_ZERO(desc, member) DLPI_AT(desc, member), 0, 0, NULL
+#define DLPI_EITHER(desc, member) DLPI_AT(desc, member), 0, 1, NULL
 #define DLPI_ROWS(table) table, sizeof table / sizeof *table
 
-/* Return the number of a desc that a row of a table of bounds is about. */
+/* Return the value of a desc that a row of a table of bounds is about. */
 DLPI_COLD
 static int64_t dlpi_bound_got(const dlpi_bound *b, const void *desc) {
     const uint8_t *at = (const uint8_t *)desc + b->offset;
     int64_t wide; /* of a uint64_t, too: from 2^63 on it is below every bound */
     int32_t narrow;
+    const void *pointer;
     memcpy(&narrow, at, sizeof narrow);
     if (b->type == DLPI_I32) return narrow;
     if (b->type == DLPI_U32) return (uint32_t)narrow;
+    memcpy(&pointer, at, sizeof pointer);
+    if (b->type == DLPI_PTR) return pointer != NULL;
     memcpy(&wide, at, sizeof wide);
     return wide;
 }
 
-/* Return the first of n rows whose number is out of its bounds in this desc, or NULL. */
+/* Return the first of n rows whose value is out of its bounds in this desc, or NULL. */
 DLPI_COLD
 static const dlpi_bound *dlpi_out_of_bounds(const void *desc, const dlpi_bound *b, size_t n) {
     for (; n > 0; n--, b++) {
-        int64_t got = dlpi_bound_got(b, desc);
+        const int64_t got = dlpi_bound_got(b, desc);
+        const void *partner = NULL;
+        memcpy(&partner, (const uint8_t *)desc + b->partner, sizeof partner);
+        if (b->partner != 0 && (partner == NULL) != b->without) continue;
         if (got < b->low || got > b->high) return b;
     }
     return NULL;
 }
 
-/* Check the numbers of a desc by a table of n bounds, and refuse the first that is out of its
+/* Check the values of a desc by a table of n bounds, and refuse the first that is out of its
    bounds. Returns DLP_OK, or the code of the pipe's error. */
 DLPI_COLD
 static int dlpi_check_bounds(dlp_pipe *p, const char *stage, const void *desc,
                              const dlpi_bound *bounds, size_t n) {
     const dlpi_bound *b = dlpi_out_of_bounds(desc, bounds, n);
-    return b ? dlpi_bad(p, stage, b->field, b->words, dlpi_bound_got(b, desc)) : DLP_OK;
+    if (b == NULL) return DLP_OK;
+    if (b->type != DLPI_PTR) return dlpi_bad(p, stage, b->field, b->words, dlpi_bound_got(b, desc));
+    return (b->low > 0 ? dlpi_missing : dlpi_not_null)(p, stage, b->field, b->words);
 }
 
 /* Check the numbers of field i of a desc's fields by a table of n bounds. Returns DLP_OK, or the
@@ -20572,29 +20589,39 @@ static int dlpi_check_affinity(dlp_pipe *p, const dlpi_stage *st) {
     return rc;
 }
 
-/* Check the numbers of the desc of a stage's workers. Returns DLP_OK, or the code of the pipe's
-   error. */
+/* Each member of the desc of workers. Branches that share workers have the first ones alike. */
+enum { DLPI_WORKERS_ALIKE = 10 };
+static const dlpi_bound dlpi_workers_bounds[] = {
+    {DLPI_AT(dlp_workers_desc, placement), 0, DLP_PLACE_PROCESSES,
+     "DLP_PLACE_THREADS or DLP_PLACE_PROCESSES"},
+    {DLPI_AT(dlp_workers_desc, dispatch), 0, DLP_DISPATCH_BATCHES,
+     "DLP_DISPATCH_CLAIM or DLP_DISPATCH_BATCHES"},
+    {DLPI_AT(dlp_workers_desc, on_error), 0, DLP_ON_ERROR_DROP, "DLP_ON_ERROR_*"},
+    {DLPI_AT(dlp_workers_desc, retries), 0, 100, "0..100"},
+    {DLPI_AT(dlp_workers_desc, retry_backoff_ms), 0, 3600000, "0..3600000"},
+    {DLPI_AT(dlp_workers_desc, max_skips), DLP_NONE, INT64_MAX, "DLP_NONE, or 0 and more"},
+    {DLPI_AT(dlp_workers_desc, deadline_ms), 0, INT32_MAX, "0 and more"},
+    {DLPI_AT(dlp_workers_desc, n_affinity), 0, 4096, "0..4096"},
+    {DLPI_AT(dlp_workers_desc, idempotent), 0, 1, "0 or 1"},
+    {DLPI_AT(dlp_workers_desc, stack_bytes), 0, UINT32_MAX, "under 4 GiB"},
+    {DLPI_AT(dlp_workers_desc, num_workers), 0, DLP_MAX_WORKERS, "DLP_NONE or 0..1024"},
+    {DLPI_AT(dlp_workers_desc, workers_max), 0, DLP_MAX_WORKERS, "0..1024"},
+    {DLPI_AT(dlp_workers_desc, workers_min), INT16_MIN, INT32_MAX, NULL}, /* dlpi_tune_check */
+    {DLPI_EITHER(dlp_workers_desc, worker_init)},
+    {DLPI_EITHER(dlp_workers_desc, worker_exit)},
+    {DLPI_EITHER(dlp_workers_desc, worker_user)},
+    {DLPI_EITHER(dlp_workers_desc, affinity)},
+    {DLPI_EITHER(dlp_workers_desc, name)},
+    {DLPI_EITHER(dlp_workers_desc, tell)},
+};
+
+/* Check the desc of a stage's workers. Returns DLP_OK, or the code of the pipe's error. */
 DLPI_COLD
 static int dlpi_check_workers(dlp_pipe *p, const dlpi_stage *st) {
-    static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_workers_desc, num_workers), 0, DLP_MAX_WORKERS, "DLP_NONE or 0..1024"},
-        {DLPI_AT(dlp_workers_desc, placement), 0, DLP_PLACE_PROCESSES,
-         "DLP_PLACE_THREADS or DLP_PLACE_PROCESSES"},
-        {DLPI_AT(dlp_workers_desc, workers_max), 0, DLP_MAX_WORKERS, "0..1024"},
-        {DLPI_AT(dlp_workers_desc, on_error), 0, DLP_ON_ERROR_DROP, "DLP_ON_ERROR_*"},
-        {DLPI_AT(dlp_workers_desc, retries), 0, 100, "0..100"},
-        {DLPI_AT(dlp_workers_desc, retry_backoff_ms), 0, 3600000, "0..3600000"},
-        {DLPI_AT(dlp_workers_desc, max_skips), DLP_NONE, INT64_MAX, "DLP_NONE, or 0 and more"},
-        {DLPI_AT(dlp_workers_desc, deadline_ms), 0, INT32_MAX, "0 and more"},
-        {DLPI_AT(dlp_workers_desc, n_affinity), 0, 4096, "0..4096"},
-        {DLPI_AT(dlp_workers_desc, idempotent), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_workers_desc, stack_bytes), 0, UINT32_MAX, "under 4 GiB"},
-    };
-    int rc = dlpi_check_bounds(p, st->name, &st->w, DLPI_ROWS(bounds));
+    int rc = dlpi_check_bounds(p, st->name, &st->w, DLPI_ROWS(dlpi_workers_bounds));
     if (rc != DLP_OK || (rc = dlpi_check_affinity(p, st)) != DLP_OK) return rc;
-    if (st->w.dispatch != DLP_DISPATCH_CLAIM && st->w.dispatch != DLP_DISPATCH_BATCHES)
-        return dlpi_bad(p, st->name, "dispatch", "DLP_DISPATCH_CLAIM or DLP_DISPATCH_BATCHES",
-                        st->w.dispatch);
+    if (st->w.dispatch == 1)
+        return dlpi_bad(p, st->name, "dispatch", dlpi_workers_bounds[1].words, 1);
     return st->w.placement == DLP_PLACE_PROCESSES ? p->beside->processes(p, st) : DLP_OK;
 }
 
@@ -30032,23 +30059,20 @@ static int dlpi_parts_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_d
         {"queue.capacity", DLPI_IN(dlp_part_desc, queue_size), 0, 4096, DLPI_PARTS_CELLS},
         {DLPI_AT(dlp_part_desc, shuffle_parts), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_part_desc, shuffle_items), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_part_desc, load), 1, 1, "the function that reads a part"},
+        {DLPI_AT(dlp_part_desc, items), 1, 1,
+         "n_parts counts, or the function count, or max_items for load to count",
+         DLPI_WITHOUT(dlp_part_desc, count)},
+        {DLPI_AT(dlp_part_desc, count), 0, 0, "beside items: one of the two gives the counts",
+         DLPI_WITH(dlp_part_desc, items)},
+        {DLPI_AT(dlp_part_desc, window), 0, 0,
+         "0 (no window node) with items or count; set shuffle_items"},
+        {DLPI_AT(dlp_part_desc, max_items), 0, 0, "0, and so must min_items, with items or count"},
+        {DLPI_AT(dlp_part_desc, min_items), 0, 0, "0, and so must max_items, with items or count"},
+        {DLPI_AT(dlp_part_desc, weights), 0, 0, "with items or count: streams are as long"},
     };
     dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
     if (d->queue_size == 1) dlpi_bad(p, st->name, "queue.capacity", DLPI_PARTS_CELLS, 1);
-    if (d->load == NULL) dlpi_missing(p, st->name, "load", "the function that reads a part");
-    if (d->items == NULL && d->count == NULL)
-        dlpi_missing(p, st->name, "items",
-                     "n_parts counts, or the function count, or max_items for load to count");
-    if (d->items != NULL && d->count != NULL)
-        dlpi_not_null(p, st->name, "count", "beside items: one of the two gives the counts");
-    if (d->window != 0)
-        dlpi_bad(p, st->name, "window", "0 (no window node) with items or count; set shuffle_items",
-                 d->window);
-    if (d->max_items != 0 || d->min_items != 0)
-        dlpi_bad(p, st->name, "max_items", "0, and so must min_items, with items or count",
-                 (int64_t)d->max_items);
-    if (d->weights != NULL)
-        dlpi_not_null(p, st->name, "weights", "with items or count: streams are as long");
     return p->err.code != 0 ? p->err.code : dlpi_check_input_workers(p, st);
 }
 
@@ -45930,12 +45954,13 @@ static int dlpi_opened(dlp_pipe **out, dlp_pipe *p, int rc, dlp_error *err) {
    not use. Returns NULL if none is set. */
 DLPI_COLD
 static const char *dlpi_run_given(const dlp_pipe_desc *d) {
-    if (d->streams != 0) return "streams";
-    if (d->steps_per_epoch != 0) return "steps_per_epoch";
-    if (d->uneven != 0) return "uneven";
-    if (d->shared_streams != 0) return "shared_streams";
-    if (d->agree != NULL) return "agree";
-    return d->agree_user != NULL ? "agree_user" : NULL;
+    static const dlpi_bound none[] = {
+        {DLPI_ZERO(dlp_pipe_desc, streams)}, {DLPI_ZERO(dlp_pipe_desc, steps_per_epoch)},
+        {DLPI_ZERO(dlp_pipe_desc, uneven)},  {DLPI_ZERO(dlp_pipe_desc, shared_streams)},
+        {DLPI_ZERO(dlp_pipe_desc, agree)},   {DLPI_ZERO(dlp_pipe_desc, agree_user)},
+    };
+    const dlpi_bound *b = dlpi_out_of_bounds(d, DLPI_ROWS(none));
+    return b != NULL ? b->field : NULL;
 }
 
 /* Check the numbers of the pipe's desc, and set the default of trace_bytes. Returns DLP_OK, or the
@@ -47178,12 +47203,9 @@ static uint32_t dlpi_table_makes(const dlpi_table *t) {
 /* True if a desc of workers says anything. Its padding does not count. */
 DLPI_COLD
 static bool dlpi_workers_given(const dlp_workers_desc *w) {
-    return w->num_workers != 0 || w->placement != 0 || w->dispatch != 0 || w->on_error != 0 ||
-           w->retries != 0 || w->retry_backoff_ms != 0 || w->max_skips != 0 ||
-           w->deadline_ms != 0 || w->idempotent != 0 || w->worker_init != NULL ||
-           w->worker_exit != NULL || w->worker_user != NULL || w->affinity != NULL ||
-           w->n_affinity != 0 || w->stack_bytes != 0 || w->name != NULL || w->workers_min != 0 ||
-           w->workers_max != 0 || w->tell != NULL;
+    for (size_t i = 0; i < sizeof dlpi_workers_bounds / sizeof *dlpi_workers_bounds; i++)
+        if (dlpi_bound_got(&dlpi_workers_bounds[i], w) != 0) return true;
+    return false;
 }
 
 /* Return the nearest row above `node` that names workers, or NULL. */
@@ -47465,18 +47487,13 @@ static int dlpi_list_order(const dlpi_table *t, const dlp_node *node, dlp_sample
    t->n_items. Returns a stage number or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_node_list_add(dlpi_table *t, const dlp_node *node) {
-    static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_node, list.n_items), 0, DLPI_MAX_ITEMS, "0..2^48"},
-        {DLPI_AT(dlp_node, list.shuffle), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_node, list.open_end), 0, 1, "0 or 1"},
-    };
     dlp_sampler_desc s = {.order = DLP_ORDER_SEQUENTIAL};
     const int32_t open_end = node->list.open_end;
     const bool counts = t->n > 1 && node[1].verb == DLP_FETCH && node[1].fetch.source != NULL;
-    int rc = dlpi_check_bounds(t->p, node->name, node, DLPI_ROWS(bounds));
+    int rc;
     t->load = dlpi_node_next(t, 1, DLPI_NODE_LOADS);
     t->makes = dlpi_table_makes(t);
-    if (rc != DLP_OK || (rc = dlpi_list_order(t, node, &s)) != DLP_OK) return rc;
+    if ((rc = dlpi_list_order(t, node, &s)) != DLP_OK) return rc;
     t->n_items = node->list.mix != NULL ? node->list.mix->total : node->list.n_items;
     if (open_end && (t->load != NULL || t->n_items != 0 || node->list.shuffle != 0))
         return dlpi_bad(t->p, node->name, "list.open_end",
@@ -47509,13 +47526,8 @@ DLPI_COLD
 static int dlpi_fetch_source(dlpi_table *t, const dlp_node *node, dlp_fetch_desc *f) {
     const dlp_fetch_desc *source = &node->fetch.source->fetch;
     int rc;
-    const dlp_node_fetch *d = &node->fetch;
     if (source->dataset == NULL)
         return dlpi_missing(t->p, node->name, "dataset", "the items of the source");
-    if (d->fetch != NULL || d->user != NULL || d->fields != NULL || d->n_fields != 0 ||
-        d->async != NULL || d->batch_pool != 0 || d->writes_all_bytes != 0)
-        return dlpi_not_null(t->p, node->name, "fetch.source",
-                             "beside other fields of fetch than in_flight and of");
     if (source->dataset->fields == NULL)
         return dlpi_missing(t->p, node->name, "source.dataset.fields",
                             "an array of n_fields fields");
@@ -47604,10 +47616,8 @@ static int dlpi_fetch_descs(dlpi_table *t, const dlp_node *node, dlp_fetch_desc 
         return dlpi_node_bad(t, node,
                              "fetches by the number of an item, and pushed items have none; push "
                              "its fields, or add them in a map");
-    rc =
-        dlpi_within(t->p, node->name, "fetch.in_flight", node->fetch.in_flight, 0, 1024, "0..1024");
     *f = (dlp_fetch_desc){.fetcher = DLP_FETCH_SEQUENTIAL};
-    if (rc == DLP_OK) rc = (node->fetch.source ? dlpi_fetch_source : dlpi_fetch_own)(t, node, f);
+    rc = (node->fetch.source ? dlpi_fetch_source : dlpi_fetch_own)(t, node, f);
     if (rc == DLP_OK) rc = dlpi_fetch_dataset(t, node, ds);
     if (rc != DLP_OK) return rc;
     if (node->fetch.in_flight > 0) f->in_flight = (int32_t)node->fetch.in_flight;
@@ -47804,10 +47814,7 @@ static int dlpi_node_map_add(dlpi_table *t, const dlp_node *node) {
 DLPI_COLD
 static int dlpi_node_push_check(dlpi_table *t, const dlp_node *node) {
     const int32_t asked = node->queue.full;
-    int32_t full;
-    if (node->push.source == NULL)
-        return dlpi_missing(t->p, node->name, "push.source", "what dlp_push_open has made");
-    full = dlpi_push_full(node->push.source);
+    const int32_t full = dlpi_push_full(node->push.source);
     if (asked == 0 || asked == full) return DLP_OK;
     return dlpi_bad(t->p, node->name, "queue.full", "0, or as dlp_push_desc.full", asked);
 }
@@ -48060,8 +48067,7 @@ static int dlpi_node_window_add(dlpi_table *t, const dlp_node *node) {
     if ((dlpi_verb_of(t, before)->is & DLPI_NODE_FINDS) == 0 &&
         t->makes != t->at - (before < node - 1))
         return dlpi_node_bad(t, node, "must stand directly after expand, filter, load or push");
-    return node->window.items > 0 ? DLP_OK
-                                  : dlpi_bad(t->p, node->name, "window.items", "1..2^24", 0);
+    return DLP_OK;
 }
 
 /* Take into *d what the source of a load row says of its parts. Returns 0 or a DLP_ERR code. */
@@ -48099,16 +48105,10 @@ static const dlp_source *dlpi_load_identify(const dlp_part_desc *d, dlp_identity
    0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_load_own(dlpi_table *t, const dlp_node *node) {
-    static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_part_desc, n_parts), 0, 0, "0; set list.n_items instead"},
-        {DLPI_AT(dlp_part_desc, shuffle_parts), 0, 0, "0; set list.shuffle instead"},
-        {DLPI_AT(dlp_part_desc, window), 0, 0, "0; add a window node instead"},
-        {DLPI_AT(dlp_part_desc, queue_size), 0, 0, "0; set queue.capacity instead"},
-    };
     if (dlpi_workers_given(&node->load.workers))
         return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers",
                            "workers is set in load, must be 0; set workers of the node instead");
-    return dlpi_check_bounds(t->p, node->name, &node->load, DLPI_ROWS(bounds));
+    return DLP_OK;
 }
 
 /* Write into *d the desc of a load row, with its count of parts. Returns 0 or a DLP_ERR code. */
@@ -48223,34 +48223,30 @@ static int dlpi_makers_full(dlpi_table *t, const dlp_node *node) {
                          "three at most");
 }
 
+#define DLPI_NO_PARTS "here: there is no list of parts; set max_items, and let load count"
+
 /* Take a load behind a push or other rows: each item is a part, whose items the next row fetches.
    Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_makers_loads(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
     static const dlpi_bound bounds[] = {
+        {DLPI_AT(dlp_node, load.items), 0, 0, DLPI_NO_PARTS},
+        {DLPI_AT(dlp_node, load.count), 0, 0, DLPI_NO_PARTS},
+        {DLPI_AT(dlp_node, load.weights), 0, 0, DLPI_NO_PARTS},
+        {DLPI_AT(dlp_node, load.source), 0, 0, DLPI_NO_PARTS},
         {DLPI_AT(dlp_node, load.max_part_bytes), 1, DLPI_CELL_MAX, "1..2^46"},
         {DLPI_AT(dlp_node, load.max_items), 1, INT64_C(1) << 31, "1..2^31: load says how many"},
         {DLPI_AT(dlp_node, load.shuffle_items), 0, 0, "0; shuffle by a window node"},
+        {DLPI_AT(dlp_node, load.load), 1, 1, "what reads a part"},
     };
     dlpi_level *l = &m->level[m->n_levels - 1];
     const dlp_part_desc *d = &node->load;
-    const char *given = d->items != NULL     ? "items"
-                        : d->count != NULL   ? "count"
-                        : d->weights != NULL ? "weights"
-                        : d->source != NULL  ? "source"
-                                             : NULL;
     int rc;
     if (node + 1 == m->rows + m->n || node[1].verb != DLP_FETCH)
         return dlpi_node_bad(t, node, "must stand directly after the list, or before a fetch");
     if ((rc = dlpi_load_own(t, node)) != DLP_OK) return rc;
-    if (given != NULL)
-        return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, given,
-                           "%s is set in load, and \"%s\" has no list of parts; set max_items, "
-                           "and let load count",
-                           given, node->name);
     rc = dlpi_check_bounds(t->p, node->name, node, DLPI_ROWS(bounds));
     if (rc != DLP_OK) return rc;
-    if (d->load == NULL) return dlpi_missing(t->p, node->name, "load.load", "what reads a part");
     if (m->n_levels == DLPI_LEVELS) return dlpi_makers_full(t, node);
     dlpi_makers_id(m, d->manifest_id);
     l->maker = (dlp_expand_desc){.expand = dlpi_making_load, .max_out = (uint32_t)d->max_items};
@@ -48423,8 +48419,6 @@ static int dlpi_makers_expand(dlpi_table *t, const dlp_node *node, dlpi_makers *
     const uint32_t l = m->n_levels - 1;
     const dlp_expand_desc d = node->expand;
     int rc;
-    if (d.expand == NULL)
-        return dlpi_missing(t->p, node->name, "expand.expand", "the function that makes items");
     if (m->n_levels == DLPI_LEVELS) return dlpi_makers_full(t, node);
     if (d.n_fields == 0 && m->n_fields[l] == 0)
         return dlpi_bad(t->p, node->name, "expand.n_fields", "1..16 without a fetch before it", 0);
@@ -48877,8 +48871,6 @@ static int dlpi_behind_check(const dlpi_table *t, const dlpi_behind *b) {
                                  "it behind the last of these");
         if (verb == DLP_WINDOW && (node != t->joins + b->n || after_pack))
             return dlpi_node_bad(t, node, "must stand behind the last filter or expand");
-        if (verb == DLP_WINDOW && node->window.items == 0)
-            return dlpi_bad(t->p, node->name, "window.items", "1..2^24", 0);
         after_pack = makes && (dlpi_verb_of(t, node)->is & DLPI_NODE_FINDS) == 0;
         if (dlpi_workers_given(&node->workers))
             return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers",
@@ -49079,29 +49071,16 @@ DLPI_COLD
 static int dlpi_table_workers(const dlpi_table *t, const dlp_node *node,
                               const dlp_workers_desc *all, const dlp_workers_desc *w,
                               const char *said) {
-    const struct {
-        const char *field;
-        bool same;
-    } all_fields[] = {
-        {"placement", all->placement == w->placement},
-        {"dispatch", all->dispatch == w->dispatch},
-        {"on_error", all->on_error == w->on_error},
-        {"retries", all->retries == w->retries},
-        {"retry_backoff_ms", all->retry_backoff_ms == w->retry_backoff_ms},
-        {"max_skips", all->max_skips == w->max_skips},
-        {"deadline_ms", all->deadline_ms == w->deadline_ms},
-        {"idempotent", all->idempotent == w->idempotent},
-        {"affinity", all->affinity == w->affinity && all->n_affinity == w->n_affinity},
-        {"stack_bytes", all->stack_bytes == w->stack_bytes},
-        {"num_workers", (all->num_workers == DLP_NONE) == (w->num_workers == DLP_NONE)},
-    };
-    for (size_t i = 0; i < sizeof all_fields / sizeof *all_fields; i++)
-        if (!all_fields[i].same)
-            return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers",
-                               "workers.%s differs from that of \"%s\", and branches share "
-                               "workers; set it alike in both",
-                               all_fields[i].field, said);
-    return DLP_OK;
+    const char *field = NULL;
+    if ((all->num_workers == DLP_NONE) != (w->num_workers == DLP_NONE)) field = "num_workers";
+    if (all->affinity != w->affinity) field = "affinity";
+    for (const dlpi_bound *b = dlpi_workers_bounds + DLPI_WORKERS_ALIKE; b-- > dlpi_workers_bounds;)
+        if (dlpi_bound_got(b, all) != dlpi_bound_got(b, w)) field = b->field;
+    if (field == NULL) return DLP_OK;
+    return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers",
+                       "workers.%s differs from that of \"%s\", and branches share workers; set it "
+                       "alike in both",
+                       field, said);
 }
 
 /* True if the workers of branch b can serve another branch in the same seat. w: the desc of that
@@ -49570,8 +49549,6 @@ DLPI_COLD DLPDEF void dlp_out_close(dlp_out *out) {
 static int dlpi_node_transfer_add(dlpi_table *t, const dlp_node *node) {
     const dlp_device *device = node->transfer.device;
     dlpi_stage *st;
-    if (node->queue.capacity > 256)
-        return dlpi_bad(t->p, node->name, "queue.capacity", "0..256", node->queue.capacity);
     if ((st = dlpi_add(t->p, &dlpi_transfer_ops, "transfer", NULL)) == NULL) return t->p->err.code;
     dlpi_transfer_of(st)->buffers = (int32_t)node->queue.capacity;
     dlpi_transfer_of(st)->device = device != NULL ? *device : *dlp_device_host();
@@ -49736,6 +49713,64 @@ static const dlpi_table_ops dlpi_table_kinds = {
 #endif /* DLPIPE_NO_PACK */
 };
 
+/* Add to the pipe's error, if it is about a row's member of the union, which member the verb reads:
+   the row may have set another one. A table that the library fills, with the names behind its rows,
+   has the right ones. */
+DLPI_COLD static void dlpi_member_hint(const dlpi_table *t, const dlp_node *node) {
+    dlp_error *e = &t->p->err;
+    const size_t n = strlen(e->message);
+    if ((uintptr_t)node->name - (uintptr_t)t->nodes < sizeof(dlp_nodes)) return;
+    if (e->code != DLP_ERR_ARG || e->field[0] == 0 || strncmp(e->field, "workers", 7) == 0) return;
+    if (strcmp(e->stage, node->name) != 0) return; /* the error is of another row */
+    snprintf(e->message + n, sizeof e->message - n, "; the verb of \"%.31s\" reads .%s", node->name,
+             dlpi_verb_of(t, node)->name);
+}
+
+#define DLPI_BESIDE "beside fetch.source", DLPI_WITH(dlp_node, fetch.source)
+
+/* What nodes may say, apart from each other. */
+static const dlpi_bound dlpi_node_bounds[] = {
+    {DLPI_NODE(LIST, list.n_items), 0, DLPI_MAX_ITEMS, "0..2^48"},
+    {DLPI_NODE(LIST, list.shuffle), 0, 1, "0 or 1"},
+    {DLPI_NODE(LIST, list.open_end), 0, 1, "0 or 1"},
+#ifndef DLPIPE_NO_PARTS
+    {DLPI_NODE(PUSH, push.source), 1, 1, "what dlp_push_open has made"},
+#endif /* DLPIPE_NO_PARTS */
+    {DLPI_NODE(FETCH, fetch.fetch), 0, 0, DLPI_BESIDE},
+    {DLPI_NODE(FETCH, fetch.user), 0, 0, DLPI_BESIDE},
+    {DLPI_NODE(FETCH, fetch.fields), 0, 0, DLPI_BESIDE},
+    {DLPI_NODE(FETCH, fetch.async), 0, 0, DLPI_BESIDE},
+    {DLPI_NODE(FETCH, fetch.batch_pool), 0, 0, "0 " DLPI_BESIDE},
+    {DLPI_NODE(FETCH, fetch.writes_all_bytes), 0, 0, "0 " DLPI_BESIDE},
+    {DLPI_NODE(FETCH, fetch.n_fields), 0, 0, "0 " DLPI_BESIDE},
+    {DLPI_NODE(FETCH, fetch.in_flight), 0, 1024, "0..1024"},
+#ifndef DLPIPE_NO_TRANSFER
+    {DLPI_NODE(TRANSFER, queue.capacity), 0, 256, "0..256"},
+#endif /* DLPIPE_NO_TRANSFER */
+#ifndef DLPIPE_NO_PARTS
+    {DLPI_NODE(LOAD, load.n_parts), 0, 0, "0; set list.n_items instead"},
+    {DLPI_NODE(LOAD, load.shuffle_parts), 0, 0, "0; set list.shuffle instead"},
+    {DLPI_NODE(LOAD, load.window), 0, 0, "0; add a window node instead"},
+    {DLPI_NODE(LOAD, load.queue_size), 0, 0, "0; set queue.capacity instead"},
+    {DLPI_NODE(EXPAND, expand.expand), 1, 1, "the function that makes items"},
+    {DLPI_NODE(WINDOW, window.items), 1, UINT32_MAX, "1..2^24"},
+#endif /* DLPIPE_NO_PARTS */
+};
+
+/* Check what each node says, apart from the others. Returns 0 or a DLP_ERR code. */
+DLPI_COLD
+static int dlpi_nodes_bounds(const dlpi_table *t) {
+    int rc = DLP_OK;
+    for (const dlp_node *node = t->nodes; rc == DLP_OK && node < t->nodes + t->n; node++) {
+        for (size_t i = 0; rc == DLP_OK && i < sizeof dlpi_node_bounds / sizeof *dlpi_node_bounds;
+             i++)
+            if (dlpi_node_bounds[i].verb == (unsigned)node->verb)
+                rc = dlpi_check_bounds(t->p, node->name, node, &dlpi_node_bounds[i], 1);
+        if (rc != DLP_OK) dlpi_member_hint(t, node);
+    }
+    return rc;
+}
+
 /* Return the stage that a row has of its own, or NULL. */
 DLPI_COLD
 static const dlpi_stage *dlpi_row_stage(const dlpi_table *t, const dlp_node *node) {
@@ -49763,24 +49798,12 @@ static void dlpi_table_staffed(const dlpi_table *t) {
     }
 }
 
-/* Add to the pipe's error, if it is about a row's member of the union, which member the verb reads:
-   the row may have set another one. A table that the library fills, with the names behind its rows,
-   has the right ones. */
-DLPI_COLD static void dlpi_member_hint(const dlpi_table *t, const dlp_node *node) {
-    dlp_error *e = &t->p->err;
-    const size_t n = strlen(e->message);
-    if ((uintptr_t)node->name - (uintptr_t)t->nodes < sizeof(dlp_nodes)) return;
-    if (e->code != DLP_ERR_ARG || e->field[0] == 0 || strncmp(e->field, "workers", 7) == 0) return;
-    if (strcmp(e->stage, node->name) != 0) return; /* the error is of another row */
-    snprintf(e->message + n, sizeof e->message - n, "; the verb of \"%.31s\" reads .%s", node->name,
-             dlpi_verb_of(t, node)->name);
-}
-
 /* Check a table and add the stages of all its rows. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_table_rows(dlpi_table *t) {
     const char *field;
     int rc = dlpi_table_check(t);
+    if (rc == DLP_OK) rc = dlpi_nodes_bounds(t);
     t->list = t->nodes;
     if (rc == DLP_OK && t->joins != NULL) rc = dlpi_verb_of(t, t->joins)->add(t, t->joins);
     for (; t->at < t->n && rc >= 0; t->at++) {
@@ -49951,22 +49974,20 @@ static int dlpi_loader_joins(const dlp_loader_desc *l, dlp_nodes *to, dlp_error 
 
 /* ---- the loader ---- */
 
-/* Return the name of the first field of a dataset that is set, or NULL if none is. filter does not
-   count: it may be set beside a source's dataset. */
-DLPI_COLD
-static const char *dlpi_dataset_given(const dlp_dataset *d) {
-    if (d->n_items != 0) return "dataset.n_items";
-    if (d->fields != NULL) return "dataset.fields";
-    if (d->n_fields != 0) return "dataset.n_fields";
-    if (d->writes_all_bytes != 0) return "dataset.writes_all_bytes";
-    if (d->fetch != NULL) return "dataset.fetch";
-    if (d->user != NULL) return "dataset.user";
-    if (d->open_end != 0) return "dataset.open_end";
-    if (d->warning != NULL) return "dataset.warning";
-    if (d->identity != NULL) return "dataset.identity";
-    if (d->worker_bytes != 0) return "dataset.worker_bytes";
-    return d->reader != NULL ? "dataset.reader" : NULL;
-}
+/* What a dataset beside a source must not say. It may say that it filters. */
+static const dlpi_bound dlpi_source_says[] = {
+    {DLPI_ZERO(dlp_loader_desc, dataset.n_items)},
+    {DLPI_ZERO(dlp_loader_desc, dataset.fields)},
+    {DLPI_ZERO(dlp_loader_desc, dataset.n_fields)},
+    {DLPI_ZERO(dlp_loader_desc, dataset.writes_all_bytes)},
+    {DLPI_ZERO(dlp_loader_desc, dataset.fetch)},
+    {DLPI_ZERO(dlp_loader_desc, dataset.user)},
+    {DLPI_ZERO(dlp_loader_desc, dataset.open_end)},
+    {DLPI_ZERO(dlp_loader_desc, dataset.warning)},
+    {DLPI_ZERO(dlp_loader_desc, dataset.identity)},
+    {DLPI_ZERO(dlp_loader_desc, dataset.worker_bytes)},
+    {DLPI_ZERO(dlp_loader_desc, dataset.reader)},
+};
 
 /* Take into *l, a copy of a loader's desc, what its source says: the dataset and, if the source has
    one, the fetcher. A filter, and the items in flight, may be set beside the source. Returns 0, or
@@ -49974,7 +49995,8 @@ static const char *dlpi_dataset_given(const dlp_dataset *d) {
 DLPI_COLD
 static int dlpi_loader_source(dlp_loader_desc *l, dlp_error *err) {
     const dlp_fetch_desc *from = l->source != NULL ? &l->source->fetch : NULL;
-    const char *given = from != NULL ? dlpi_dataset_given(&l->dataset) : NULL;
+    const dlpi_bound *b = from != NULL ? dlpi_out_of_bounds(l, DLPI_ROWS(dlpi_source_says)) : NULL;
+    const char *given = b != NULL ? b->field : NULL;
     const int32_t filter = l->dataset.filter;
     if (from != NULL && from->fetcher != 0 && l->fetch.fetcher != 0) given = "fetch.fetcher";
     if (l->fetch.dataset != NULL) given = "fetch.dataset";
@@ -49996,23 +50018,23 @@ static int dlpi_loader_source(dlp_loader_desc *l, dlp_error *err) {
    Returns 0, or DLP_ERR_ARG and *err. */
 DLPI_COLD
 static int dlpi_loader_check(const dlp_loader_desc *l, dlp_error *err) {
-    const bool classic = l->topology == DLP_TOPOLOGY_CLASSIC, filter = l->dataset.filter != 0;
-    const bool joins = l->joins != NULL, device = l->device != NULL;
+    const bool sequential = l->topology == DLP_TOPOLOGY_CLASSIC || l->dataset.filter != 0;
     const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_loader_desc, shuffle), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_loader_desc, drop_last), 0, DLP_LAST_PAD, "DLP_LAST_*"},
         {DLPI_AT(dlp_loader_desc, topology), 0, DLP_TOPOLOGY_CONCURRENT, "DLP_TOPOLOGY_*"},
         {DLPI_AT(dlp_loader_desc, fetch.workers.num_workers), 0, 0, "0: num_workers says it"},
-        {DLPI_AT(dlp_loader_desc, fetch.fetcher), INT32_MIN, classic || filter ? 0 : INT32_MAX,
+        {DLPI_AT(dlp_loader_desc, fetch.fetcher), INT16_MIN, sequential ? 0 : INT32_MAX,
          "DLP_FETCH_SEQUENTIAL in the classic topology, and with dataset.filter"},
         {DLPI_AT(dlp_loader_desc, dataset.filter), 0, !dlpi_parts_given(&l->parts),
          "0 or 1, and 0 with parts, whose load may leave items out"},
         {DLPI_AT(dlp_loader_desc, pipe.epochs), 0, 0, "0: epochs says it"},
         {DLPI_AT(dlp_loader_desc, pipe.seed), 0, 0, "0: seed says it"},
-        {DLPI_AT(dlp_loader_desc, n_joins), joins, joins ? DLP_MAX_STAGES : 0,
+        {DLPI_AT(dlp_loader_desc, n_joins), l->joins != NULL, l->joins ? DLP_MAX_STAGES : 0,
          "1..16 with joins, 0 without"},
-        {DLPI_AT(dlp_loader_desc, device_buffers), 0, device ? 256 : 0, "0 without a device"},
-        {DLPI_AT(dlp_loader_desc, transfer_thread), 0, device, "0 or 1, and 0 without a device"},
+        {DLPI_AT(dlp_loader_desc, device_buffers), 0, l->device ? 256 : 0, "0 without a device"},
+        {DLPI_AT(dlp_loader_desc, transfer_thread), 0, l->device != NULL,
+         "0 or 1, and 0 without a device"},
     };
     const dlpi_bound *b = dlpi_out_of_bounds(l, DLPI_ROWS(bounds));
     if (b == NULL) return DLP_OK;
@@ -50163,9 +50185,9 @@ static int dlpi_chunks_copy(dlp_chunks_desc *d, const dlp_chunks_desc *desc, dlp
    DLP_ERR code. */
 static int dlpi_chunks_check(dlp_pipe *p, const dlp_chunks_desc *d) {
     const bool device = d->device != NULL;
-    const int64_t cpu = device || d->cpu_buffers == 0 ? 0
-                        : d->pipe.max_held > 0        ? d->pipe.max_held + 1
-                                                      : 2;
+    const int16_t cpu = (int16_t)(device || d->cpu_buffers == 0 ? 0
+                                  : d->pipe.max_held > 0        ? d->pipe.max_held + 1
+                                                                : 2);
     const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_chunks_desc, n_items), d->rows == NULL, DLPI_MAX_ITEMS, "1..2^48"},
         {DLPI_AT(dlp_chunks_desc, n_fields), 1, DLP_MAX_FIELDS, "1..16"},
@@ -50579,38 +50601,39 @@ static int dlpi_arrays_chunks_pipe(dlp_pipe **out, dlpi_arrays *a, dlp_chunks_de
     return rc;
 }
 
-/* Return the name of the first field that the program has set though the files say it, or NULL. */
-static const char *dlpi_arrays_chunks_given(const dlp_chunks_desc *d) {
-    if (d->n_items != 0) return "chunks.n_items";
-    if (d->fields != NULL) return "chunks.fields";
-    if (d->n_fields != 0) return "chunks.n_fields";
-    if (d->writes_all_bytes != 0) return "chunks.writes_all_bytes";
-    if (d->rows != NULL) return "chunks.rows";
-    if (d->n_chunks != 0) return "chunks.n_chunks";
-    if (d->load != NULL) return "chunks.load";
-    if (d->rows_at != NULL) return "chunks.rows_at";
-    if (d->user != NULL) return "chunks.user";
-    if (d->identity != NULL) return "chunks.identity";
-    if (d->workers.worker_init != NULL) return "chunks.workers.worker_init";
-    if (d->workers.worker_exit != NULL) return "chunks.workers.worker_exit";
-    return d->workers.worker_user != NULL ? "chunks.workers.worker_user" : NULL;
-}
+/* What the files say, and the desc does not. */
+static const dlpi_bound dlpi_files_say[] = {
+    {DLPI_ZERO(dlp_chunks_desc, n_items)},
+    {DLPI_ZERO(dlp_chunks_desc, fields)},
+    {DLPI_ZERO(dlp_chunks_desc, n_fields)},
+    {DLPI_ZERO(dlp_chunks_desc, writes_all_bytes)},
+    {DLPI_ZERO(dlp_chunks_desc, rows)},
+    {DLPI_ZERO(dlp_chunks_desc, n_chunks)},
+    {DLPI_ZERO(dlp_chunks_desc, load)},
+    {DLPI_ZERO(dlp_chunks_desc, rows_at)},
+    {DLPI_ZERO(dlp_chunks_desc, user)},
+    {DLPI_ZERO(dlp_chunks_desc, identity)},
+    {DLPI_ZERO(dlp_chunks_desc, workers.worker_init)},
+    {DLPI_ZERO(dlp_chunks_desc, workers.worker_exit)},
+    {DLPI_ZERO(dlp_chunks_desc, workers.worker_user)},
+};
 
 DLPI_COLD DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_source **arrays,
-                                            const dlp_arrays_chunks_desc *desc, dlp_error *err) {
+                                            const dlp_arrays_desc *files,
+                                            const dlp_chunks_desc *desc, dlp_error *err) {
     dlp_chunks_desc d;
     dlp_source *a = NULL;
-    const char *given;
-    int rc;
-    if ((rc = dlpi_open_args(out, arrays, "arrays", desc, err)) != DLP_OK) return rc;
-    if (desc->arrays.reads != 0)
+    const dlpi_bound *given;
+    int rc = dlpi_open_args(out, arrays, "arrays", desc, err);
+    if (rc != DLP_OK || (rc = dlpi_open_args(out, files, "files", desc, err)) != DLP_OK) return rc;
+    if (files->reads != 0)
         return dlpi_error_set(err, DLP_ERR_ARG, "reads",
                               "reads must be 0: batches are views of mapped files");
-    if ((given = dlpi_arrays_chunks_given(&desc->chunks)) != NULL)
-        return dlpi_error_set(err, DLP_ERR_ARG, given,
-                              "%s is given, must be 0 or NULL: the files say it", given);
-    d = desc->chunks;
-    if ((rc = dlp_arrays_open(&a, &desc->arrays, err)) != DLP_OK || a == NULL) return rc;
+    if ((given = dlpi_out_of_bounds(desc, DLPI_ROWS(dlpi_files_say))) != NULL)
+        return dlpi_error_set(err, DLP_ERR_ARG, given->field,
+                              "%s is given, must be 0 or NULL: the files say it", given->field);
+    d = *desc;
+    if ((rc = dlp_arrays_open(&a, files, err)) != DLP_OK || a == NULL) return rc;
     if ((rc = dlpi_arrays_chunks_pipe(out, (dlpi_arrays *)(void *)a, &d, err)) != DLP_OK) {
         dlp_source_close(a);
         return rc;

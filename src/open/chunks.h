@@ -48,9 +48,9 @@ static int dlpi_chunks_copy(dlp_chunks_desc *d, const dlp_chunks_desc *desc, dlp
    DLP_ERR code. */
 static int dlpi_chunks_check(dlp_pipe *p, const dlp_chunks_desc *d) {
     const bool device = d->device != NULL;
-    const int64_t cpu = device || d->cpu_buffers == 0 ? 0
-                        : d->pipe.max_held > 0        ? d->pipe.max_held + 1
-                                                      : 2;
+    const int16_t cpu = (int16_t)(device || d->cpu_buffers == 0 ? 0
+                                  : d->pipe.max_held > 0        ? d->pipe.max_held + 1
+                                                                : 2);
     const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_chunks_desc, n_items), d->rows == NULL, DLPI_MAX_ITEMS, "1..2^48"},
         {DLPI_AT(dlp_chunks_desc, n_fields), 1, DLP_MAX_FIELDS, "1..16"},

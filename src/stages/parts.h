@@ -61,23 +61,20 @@ static int dlpi_parts_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_d
         {"queue.capacity", DLPI_IN(dlp_part_desc, queue_size), 0, 4096, DLPI_PARTS_CELLS},
         {DLPI_AT(dlp_part_desc, shuffle_parts), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_part_desc, shuffle_items), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_part_desc, load), 1, 1, "the function that reads a part"},
+        {DLPI_AT(dlp_part_desc, items), 1, 1,
+         "n_parts counts, or the function count, or max_items for load to count",
+         DLPI_WITHOUT(dlp_part_desc, count)},
+        {DLPI_AT(dlp_part_desc, count), 0, 0, "beside items: one of the two gives the counts",
+         DLPI_WITH(dlp_part_desc, items)},
+        {DLPI_AT(dlp_part_desc, window), 0, 0,
+         "0 (no window node) with items or count; set shuffle_items"},
+        {DLPI_AT(dlp_part_desc, max_items), 0, 0, "0, and so must min_items, with items or count"},
+        {DLPI_AT(dlp_part_desc, min_items), 0, 0, "0, and so must max_items, with items or count"},
+        {DLPI_AT(dlp_part_desc, weights), 0, 0, "with items or count: streams are as long"},
     };
     dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
     if (d->queue_size == 1) dlpi_bad(p, st->name, "queue.capacity", DLPI_PARTS_CELLS, 1);
-    if (d->load == NULL) dlpi_missing(p, st->name, "load", "the function that reads a part");
-    if (d->items == NULL && d->count == NULL)
-        dlpi_missing(p, st->name, "items",
-                     "n_parts counts, or the function count, or max_items for load to count");
-    if (d->items != NULL && d->count != NULL)
-        dlpi_not_null(p, st->name, "count", "beside items: one of the two gives the counts");
-    if (d->window != 0)
-        dlpi_bad(p, st->name, "window", "0 (no window node) with items or count; set shuffle_items",
-                 d->window);
-    if (d->max_items != 0 || d->min_items != 0)
-        dlpi_bad(p, st->name, "max_items", "0, and so must min_items, with items or count",
-                 (int64_t)d->max_items);
-    if (d->weights != NULL)
-        dlpi_not_null(p, st->name, "weights", "with items or count: streams are as long");
     return p->err.code != 0 ? p->err.code : dlpi_check_input_workers(p, st);
 }
 

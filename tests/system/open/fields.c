@@ -14,6 +14,7 @@
 
 #include "../../rig/pipe_rig.h"
 #include "../../rig/shm_rig.h"
+#include "../../rig/array_views.h"
 #include "../../rig/arrays_loader.h"
 #include "../../rig/tokens_loader.h"
 
@@ -783,8 +784,8 @@ static int open_arrays(dlp_error *err) {
     return arrays_loader_open(&pipe_, &arrays_, &d, err);
 }
 static int open_array_chunks(dlp_error *err) {
-    dlp_arrays_chunks_desc d = {now_.arrays, now_.chunks};
-    return dlp_arrays_chunks_open(&pipe_, &arrays_, &d, err);
+    array_views d = {now_.arrays, now_.chunks};
+    return array_views_open(&pipe_, &arrays_, &d, err);
 }
 static int open_buckets(dlp_error *err) {
     int rc = dlp_buckets_open(&buckets_, &now_.buckets, err);
