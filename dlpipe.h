@@ -2331,25 +2331,24 @@ int dlp_pipe_guard_stats(dlp_pipe *p, dlp_stage guard, uint32_t field, dlp_guard
 
 /* ---------------------------------------------------------------------------------------------
    >>join       SEVERAL DATASETS IN ONE PIPE
-   A second fetch node (>>graph), or an entry of a loader's joins, fetches from a dataset of its
+   A second fetch node (>>graph), also one of the rows of a loader, fetches from a dataset of its
    own. It has its own workers, placement, fetcher (many items in flight, asynchronous), retries and
    error policy. So images may come from an object store by hundreds of requests, and their labels
-   from a file by one worker. A pipe may have several joins. A fetch node with `of` is a
-   DLP_JOIN_MIX, without `of` a DLP_JOIN_ZIP. The fetch of a desc may be the fetch of a dlp_source.
-   A DLP_JOIN_ZIP runs in the attempt of the first fetch (>>graph, Attempts) if it says nothing in
-   workers, fetches one item at a time, and has no source.
+   from a file by one worker. A pipe may have several joins. A fetch node with `of` is a mix,
+   without `of` a zip. A zip runs in the attempt of the first fetch (>>graph, Attempts) if it says
+   nothing in workers, fetches one item at a time, and has no source.
 
-     DLP_JOIN_ZIP   The dataset has as many items as the pipe, and other fields. A row has the
-                    fields of item i of each dataset. The callback of the join sees the fields of
-                    its own dataset. Callbacks of later stages see the fields of all stages above,
-                    in the order of the stages. A cache keeps the fields of the stages in front of
-                    it. A fetch node without a source has the items of the pipe. Behind a load with
-                    counts it goes by the number of the item in all parts, and it has no part.
-     DLP_JOIN_MIX   The dataset has the same fields, and its items have the next numbers. If the
-                    datasets before it have n items together, its item i is item n + i of the
-                    pipe. It stands directly after fetch or another mix. dlp_mix_sampler gives an
-                    order, by weights. Each stage fetches the rows of its own dataset and lets the
-                    others pass. Its statistics count its own rows.
+     zip   The dataset has as many items as the pipe, and other fields. A row has the fields of item
+           i of each dataset. The callback of the join sees the fields of its own dataset. Callbacks
+           of later stages see the fields of all stages above, in the order of the stages. A cache
+           keeps the fields of the stages in front of it. A fetch node without a source has the
+           items of the pipe. Behind a load with counts it goes by the number of the item in all
+           parts, and it has no part.
+     mix   The dataset has the same fields, and its items have the next numbers. If the datasets
+           before it have n items together, its item i is item n + i of the pipe. It stands directly
+           after fetch or another mix. dlp_mix_sampler gives an order, by weights. Each stage
+           fetches the rows of its own dataset and lets the others pass. Its statistics count its
+           own rows.
 
    A slow source keeps only its own workers busy. Give it enough workers, or items in flight, for
    its share of the rows. Give prefetch_factor enough batches, so that the other sources go on
@@ -2362,23 +2361,16 @@ int dlp_pipe_guard_stats(dlp_pipe *p, dlp_stage guard, uint32_t field, dlp_guard
    fails, the error policy of the join holds: it is tried again, left out, or replaced.
    DLP_ON_ERROR_REPLACE replaces the whole row: fetch and all joins in front of this one fetch the
    new item. An error names the stage. Its index is the number in the pipe. In a mix the message
-   also has the number in the dataset. */
+   also has the number in the dataset.
 
-enum { DLP_JOIN_ZIP = 0, DLP_JOIN_MIX };
-
-/* open compares the datasets, and refuses those that do not go together (DLP_ERR_ARG,
-   DLP_ERR_GRAPH). A join cannot be combined with:
+   open compares the datasets, and refuses those that do not go together (DLP_ERR_ARG,
+   DLP_ERR_GRAPH). The datasets have no open_end and no filter. A join cannot be combined with:
      streams, pushed items   no item of another dataset belongs to a pushed item: push both together
      views of chunks         rows are not written one by one: put the fields into the chunks
      scratch amid a mix      all datasets of the mix write the fields: end them after the last one
      expand, pack, filters,  inputs are made from the fields of one dataset before there are rows:
      parts without counts    read the other data in the callback that reads the input
      parts (a mix alone)     one manifest gives the order of the parts: put all parts into it */
-typedef struct dlp_join_desc {
-    dlp_fetch_desc fetch; /* desc of the fetch stage. A NULL name means "join". idempotent is not
-                             read. dataset.open_end and dataset.filter are 0 */
-    int32_t how;          /* DLP_JOIN_* */
-} dlp_join_desc;
 
 /* ---------------------------------------------------------------------------------------------
    >>outs       SEVERAL OUTS OF ONE PIPE
@@ -2610,6 +2602,7 @@ int dlp_part_files_load(void *files, dlp_part *part);
                 raised to batch_pool / rows. If neither is given, it is 1 + in_flight / rows,
                 rounded up, and at least 2. */
 
+struct dlp_node;
 enum { DLP_TOPOLOGY_ECONOMIC = 0, DLP_TOPOLOGY_CLASSIC, DLP_TOPOLOGY_CONCURRENT };
 
 /* A loader's desc says each value once. Some structs in it have fields for values that stand
@@ -2655,11 +2648,11 @@ typedef struct dlp_loader_desc {
     dlp_pipe_desc pipe; /* prefetch_factor counts all batches in the economic topology, and
                                    batches of each worker in the others: num_workers *
                                    prefetch_factor is then at most 4096 */
-    /* [n_joins] datasets that are joined, in this order. In a mix, sampler is that of
-       dlp_mix_sampler. Each join has workers and dispatch of its own, which topology does not
-       change. A join without workers runs as such a row of a table does (>>graph, Workers). */
-    const dlp_join_desc *joins;
-    uint32_t n_joins;
+    /* [n_rows] rows of the table behind the fetch, in this order: second fetches (>>join), maps,
+       guards. topology does not change their workers. Copied. In a mix of several fetches (of),
+       sampler is that of dlp_mix_sampler, and dataset is the first of the mix. */
+    const struct dlp_node *rows;
+    uint32_t n_rows;
     /* The part queue (>>parts). sampler.order is then 0, and dataset.n_items is 0 or the sum of the
        counts. shuffle then shuffles the parts and the items of each part. All zeros: the dataset
        has no parts. */
@@ -2667,7 +2660,7 @@ typedef struct dlp_loader_desc {
 } dlp_loader_desc;
 
 /* Open a loader: fill its table (dlp_loader_nodes) and open the table (dlp_pipe_open). The stages
-   are sampler -> repeat [-> parts] -> fetch [-> joins] [-> cache] -> batch [-> transfer].
+   are sampler -> repeat [-> parts] -> fetch [-> rows] [-> cache] -> batch [-> transfer].
    out: set to a running pipe; close it with dlp_pipe_close. desc: required; copied as far as
    dlp_pipe_open copies a table. err: written on failure; may be NULL.
    Returns the codes of dlp_pipe_open. On failure there is nothing to close.
@@ -5711,7 +5704,7 @@ DLPI_INLINE int dlp_mpsc_pop(dlp_mpsc_rx *rx, void *record, uint32_t *producer, 
 #ifndef DLPIPE_STATIC
 /* The linker names this symbol if no file has the implementation, if two have it, or if the
    implementation is of a header with other structs. The loader names it for a shared library. */
-#define DLPI_NEEDS dlpipe_needs_DLPIPE_IMPLEMENTATION_of_this_header_in_one_C_file_011e9333
+#define DLPI_NEEDS dlpipe_needs_DLPIPE_IMPLEMENTATION_of_this_header_in_one_C_file_f7e094e9
 extern const char DLPI_NEEDS;
 static const char *const dlpi_needs DLPI_USED = &DLPI_NEEDS;
 #endif
@@ -28492,7 +28485,7 @@ static int dlpi_join_mix(dlp_pipe *p, dlpi_stage *st) {
     if (st->dataset->n_fields != p->datasets.n_fields)
         return dlpi_refuse(p, DLP_ERR_ARG, st->name, "fetch.n_fields",
                            "n_fields is %" PRIu32 ", must be %" PRIu32 ", as in the first dataset "
-                           "of the mix (a loader: how = DLP_JOIN_MIX)",
+                           "of the mix",
                            st->dataset->n_fields, p->datasets.n_fields);
     for (uint32_t i = 0; i < p->datasets.n_fields; i++) {
         const dlp_field *a = &p->datasets.fields[i], *b = &st->dataset->fields[i];
@@ -49910,7 +49903,7 @@ DLPDEF dlp_stage dlp_node_stage(const dlp_pipe *p, const char *name) {
     return found;
 }
 
-/* ---- the parts, filter and joins of a loader become rows ---- */
+/* ---- the parts, filter and rows of a loader become rows of its table ---- */
 
 /* True if a loader has parts. */
 DLPI_COLD
@@ -49952,24 +49945,19 @@ static void dlpi_loader_filter(const dlp_fetch_desc *d, const dlp_source *of, dl
     if (node->workers.num_workers == 0) node->workers.num_workers = DLP_NONE;
 }
 
-/* Add a row for each join of a loader's desc. Returns 0, or DLP_ERR_ARG and *err. */
+/* Add the rows that a loader's desc has behind its fetch. If one of them fetches a dataset of a mix,
+   the first fetch has the first dataset. */
 DLPI_COLD
-static int dlpi_loader_joins(const dlp_loader_desc *l, dlp_nodes *to, dlp_error *err) {
-    dlp_node *first = &to->nodes[to->n - 1]; /* or a filter, which no join may follow */
-    uint32_t of = 1;
-    for (uint32_t i = 0; i < l->n_joins; i++) {
-        dlp_node *node = dlpi_nodes_fetch(to, "join", &l->joins[i].fetch, NULL);
-        const int32_t how = l->joins[i].how;
-        if (how < DLP_JOIN_ZIP || how > DLP_JOIN_MIX)
-            return dlpi_error_set(err, DLP_ERR_ARG, "joins[].how",
-                                  "how of \"%s\" is %" PRId32
-                                  ", must be DLP_JOIN_ZIP or DLP_JOIN_MIX",
-                                  node->name, how);
-        if (how != DLP_JOIN_MIX) continue;
-        node->fetch.of = ++of;
-        if (first->verb == DLP_FETCH) first->fetch.of = 1;
+static void dlpi_loader_more(const dlp_loader_desc *l, dlp_nodes *to) {
+    dlp_node *first = &to->nodes[to->n - 1]; /* or a filter, which no fetch may follow */
+    for (const dlp_node *row = l->rows; row < l->rows + l->n_rows; row++) {
+        dlp_node *node = dlpi_nodes_row(to, row->verb, row->name != NULL ? row->name : "row", NULL);
+        const char *name = node->name;
+        *node = *row;
+        node->name = name;
+        if (row->verb == DLP_FETCH && row->fetch.of > 0 && first->verb == DLP_FETCH)
+            first->fetch.of = 1;
     }
-    return DLP_OK;
 }
 
 /* ---- the loader ---- */
@@ -50030,8 +50018,8 @@ static int dlpi_loader_check(const dlp_loader_desc *l, dlp_error *err) {
          "0 or 1, and 0 with parts, whose load may leave items out"},
         {DLPI_AT(dlp_loader_desc, pipe.epochs), 0, 0, "0: epochs says it"},
         {DLPI_AT(dlp_loader_desc, pipe.seed), 0, 0, "0: seed says it"},
-        {DLPI_AT(dlp_loader_desc, n_joins), l->joins != NULL, l->joins ? DLP_MAX_STAGES : 0,
-         "1..16 with joins, 0 without"},
+        {DLPI_AT(dlp_loader_desc, n_rows), l->rows != NULL, l->rows ? DLP_MAX_STAGES : 0,
+         "1..16 with rows, 0 without"},
         {DLPI_AT(dlp_loader_desc, device_buffers), 0, l->device ? 256 : 0, "0 without a device"},
         {DLPI_AT(dlp_loader_desc, transfer_thread), 0, l->device != NULL,
          "0 or 1, and 0 without a device"},
@@ -50096,14 +50084,13 @@ static void dlpi_loader_batches(const dlp_loader_desc *l, dlp_nodes *to) {
     dlpi_nodes_transfer(to, l->device, l->device_buffers, l->transfer_thread);
 }
 
-/* Fill the table *to with the rows of a loader. Returns 0, or DLP_ERR_ARG and *err. */
+/* Fill the table *to with the rows of a loader. */
 DLPI_COLD
-static int dlpi_loader_rows(const dlp_loader_desc *l, dlp_nodes *to, dlp_error *err) {
+static void dlpi_loader_rows(const dlp_loader_desc *l, dlp_nodes *to) {
     dlp_node *node = dlpi_nodes_row(to, DLP_LIST, "sampler", NULL);
     const int32_t none = dlpi_parts_given(&l->parts) ? DLP_NONE : 0; /* not those of the parts */
     const int32_t workers = l->num_workers;
     dlp_fetch_desc fetch = l->fetch;
-    int rc;
     to->order = l->sampler;
     to->order.threaded = 0;
     to->dataset = l->dataset;
@@ -50120,8 +50107,8 @@ static int dlpi_loader_rows(const dlp_loader_desc *l, dlp_nodes *to, dlp_error *
         dlpi_loader_filter(&fetch, l->source, to);
     else
         dlpi_nodes_fetch(to, "fetch", &fetch, l->source);
-    if ((rc = dlpi_loader_joins(l, to, err)) == DLP_OK) dlpi_loader_batches(l, to);
-    return rc;
+    dlpi_loader_more(l, to);
+    dlpi_loader_batches(l, to);
 }
 
 DLPI_COLD
@@ -50133,8 +50120,8 @@ DLPDEF int dlp_loader_nodes(dlp_nodes *to, const dlp_loader_desc *desc, dlp_erro
     memset(to, 0, sizeof *to);
     if ((rc = dlpi_loader_source(&l, err)) != DLP_OK) return rc;
     if ((rc = dlpi_loader_check(&l, err)) != DLP_OK) return rc;
-    rc = dlpi_loader_topology(&l, err);
-    return rc == DLP_OK ? dlpi_loader_rows(&l, to, err) : rc;
+    if ((rc = dlpi_loader_topology(&l, err)) == DLP_OK) dlpi_loader_rows(&l, to);
+    return rc;
 }
 
 DLPI_COLD

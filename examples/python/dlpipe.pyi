@@ -60,8 +60,6 @@ DLP_I16: int
 DLP_I32: int
 DLP_I64: int
 DLP_I8: int
-DLP_JOIN_MIX: int
-DLP_JOIN_ZIP: int
 DLP_LAST_DROP: int
 DLP_LAST_PAD: int
 DLP_LAST_PARTIAL: int
@@ -245,8 +243,6 @@ dlp_guard_field = TypedDict('dlp_guard_field', {
     'name': str, 'low': float, 'high': float, 'allow_nan': int, 'allow_inf': int}, total=False)
 dlp_identity = TypedDict('dlp_identity', {
     'names': int, 'order': int, 'sizes': int, 'content': int, 'moved': int}, total=False)
-dlp_join_desc = TypedDict('dlp_join_desc', {
-    'fetch': "dlp_fetch_desc", 'how': int}, total=False)
 dlp_lines_desc = TypedDict('dlp_lines_desc', {
     'path': str, 'paths': Any, 'n_paths': int, 'fields': Any, 'n_fields': int,
     'optional': int, 'extensions': Any, 'parse': Any, 'decode': Any, 'user': Any,
@@ -260,7 +256,7 @@ dlp_loader_desc = TypedDict('dlp_loader_desc', {
     'cache': "dlp_cache_desc", 'collate': Any, 'collate_user': Any,
     'out_fields': Any, 'n_out_fields': int, 'batch_workers': "dlp_workers_desc",
     'device': Any, 'device_buffers': int, 'transfer_thread': int,
-    'pipe': "dlp_pipe_desc", 'joins': Any, 'n_joins': int, 'parts': "dlp_part_desc"}, total=False)
+    'pipe': "dlp_pipe_desc", 'rows': Any, 'n_rows': int, 'parts': "dlp_part_desc"}, total=False)
 dlp_node = TypedDict('dlp_node', {
     'name': str, 'from': Any, 'verb': int, 'list': "dlp_node_list",
     'push': "dlp_node_push", 'fetch': "dlp_node_fetch", 'map': "dlp_node_map",
@@ -414,5 +410,5 @@ class Loader(Pipe):
         out_fields: Any = ..., n_out_fields: int = ...,
         batch_workers: dlp_workers_desc = ..., device: Any = ...,
         device_buffers: int = ..., transfer_thread: int = ...,
-        pipe: dlp_pipe_desc = ..., joins: Any = ..., n_joins: int = ...,
+        pipe: dlp_pipe_desc = ..., rows: Any = ..., n_rows: int = ...,
         parts: dlp_part_desc = ...) -> None: ...

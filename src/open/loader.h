@@ -59,8 +59,8 @@ static int dlpi_loader_check(const dlp_loader_desc *l, dlp_error *err) {
          "0 or 1, and 0 with parts, whose load may leave items out"},
         {DLPI_AT(dlp_loader_desc, pipe.epochs), 0, 0, "0: epochs says it"},
         {DLPI_AT(dlp_loader_desc, pipe.seed), 0, 0, "0: seed says it"},
-        {DLPI_AT(dlp_loader_desc, n_joins), l->joins != NULL, l->joins ? DLP_MAX_STAGES : 0,
-         "1..16 with joins, 0 without"},
+        {DLPI_AT(dlp_loader_desc, n_rows), l->rows != NULL, l->rows ? DLP_MAX_STAGES : 0,
+         "1..16 with rows, 0 without"},
         {DLPI_AT(dlp_loader_desc, device_buffers), 0, l->device ? 256 : 0, "0 without a device"},
         {DLPI_AT(dlp_loader_desc, transfer_thread), 0, l->device != NULL,
          "0 or 1, and 0 without a device"},
@@ -122,13 +122,12 @@ static void dlpi_loader_batches(const dlp_loader_desc *l, dlp_nodes *to) {
     dlpi_nodes_transfer(to, l->device, l->device_buffers, l->transfer_thread);
 }
 
-/* Fill the table *to with the rows of a loader. Returns 0, or DLP_ERR_ARG and *err. */
-static int dlpi_loader_rows(const dlp_loader_desc *l, dlp_nodes *to, dlp_error *err) {
+/* Fill the table *to with the rows of a loader. */
+static void dlpi_loader_rows(const dlp_loader_desc *l, dlp_nodes *to) {
     dlp_node *node = dlpi_nodes_row(to, DLP_LIST, "sampler", NULL);
     const int32_t none = dlpi_parts_given(&l->parts) ? DLP_NONE : 0; /* not those of the parts */
     const int32_t workers = l->num_workers;
     dlp_fetch_desc fetch = l->fetch;
-    int rc;
     to->order = l->sampler;
     to->order.threaded = 0;
     to->dataset = l->dataset;
@@ -145,8 +144,8 @@ static int dlpi_loader_rows(const dlp_loader_desc *l, dlp_nodes *to, dlp_error *
         dlpi_loader_filter(&fetch, l->source, to);
     else
         dlpi_nodes_fetch(to, "fetch", &fetch, l->source);
-    if ((rc = dlpi_loader_joins(l, to, err)) == DLP_OK) dlpi_loader_batches(l, to);
-    return rc;
+    dlpi_loader_more(l, to);
+    dlpi_loader_batches(l, to);
 }
 
 DLPDEF int dlp_loader_nodes(dlp_nodes *to, const dlp_loader_desc *desc, dlp_error *err) {
@@ -157,8 +156,8 @@ DLPDEF int dlp_loader_nodes(dlp_nodes *to, const dlp_loader_desc *desc, dlp_erro
     memset(to, 0, sizeof *to);
     if ((rc = dlpi_loader_source(&l, err)) != DLP_OK) return rc;
     if ((rc = dlpi_loader_check(&l, err)) != DLP_OK) return rc;
-    rc = dlpi_loader_topology(&l, err);
-    return rc == DLP_OK ? dlpi_loader_rows(&l, to, err) : rc;
+    if ((rc = dlpi_loader_topology(&l, err)) == DLP_OK) dlpi_loader_rows(&l, to);
+    return rc;
 }
 
 DLPDEF int dlp_loader_open(dlp_pipe **out, const dlp_loader_desc *desc, dlp_error *err) {

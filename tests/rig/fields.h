@@ -33,6 +33,7 @@ typedef struct field_row {
 /* Of a row of a table. */
 #define INNER VALUE
 #define INNER_WITH WITH
+#define INNER_WHOLE WHOLE
 
 /* Fields that end, and the cells that they lie in. */
 typedef struct walked_ends {
@@ -40,6 +41,12 @@ typedef struct walked_ends {
     uint32_t n_fields, n_cells;
 } walked_ends;
 typedef dlp_queue_desc transfer_queue;
+
+/* A second fetch. how: 1: its items are those of a mix. */
+typedef struct walked_join {
+    dlp_fetch_desc fetch;
+    int32_t how;
+} walked_join;
 
 static int walk_salt_ = 1; /* what user pointers of rows point to */
 #define USER &walk_salt_
@@ -85,7 +92,7 @@ static const dlp_guard_field other_guards_[2] = {{"g", 0, 3, 0, 0}, {"g", 0, 0, 
 static const dlp_sampler_desc other_order_ = {.order = DLP_ORDER_REPLACEMENT, .seed = 77};
 static dlp_dataset other_dataset_;
 static dlp_device other_device_;
-static dlp_join_desc other_join_;
+static dlp_node other_row_;
 static const char *other_paths_[64];
 
 static const field_row rows_[] = {
@@ -132,7 +139,7 @@ static const field_row rows_[] = {
     VALUE(dlp_fetch_desc, in_flight, 5),
     VALUE(dlp_fetch_desc, batch_pool, 9),
 
-    VALUE(dlp_join_desc, how, DLP_JOIN_MIX),
+    INNER_WHOLE(walked_join, how, 1),
 
     INNER(dlp_node_map, item, other_item),
     INNER(dlp_node_map, batch, other_batch),
@@ -267,8 +274,8 @@ static const field_row rows_[] = {
     VALUE(dlp_loader_desc, device, &other_device_),
     VALUE(dlp_loader_desc, device_buffers, 4),
     VALUE(dlp_loader_desc, transfer_thread, 1),
-    VALUE(dlp_loader_desc, joins, &other_join_),
-    VALUE(dlp_loader_desc, n_joins, 1),
+    VALUE(dlp_loader_desc, rows, &other_row_),
+    VALUE(dlp_loader_desc, n_rows, 1),
 
     VALUE(dlp_chunks_desc, n_items, 37),
     VALUE(dlp_chunks_desc, fields, other_fields_),
@@ -380,7 +387,7 @@ static const field_pair pairs_[] = {
     PAIR(dlp_part_desc, items, n_parts),
     PAIR(dlp_expand_desc, fields, n_fields),
     PAIR(dlp_loader_desc, out_fields, n_out_fields),
-    PAIR(dlp_loader_desc, joins, n_joins),
+    PAIR(dlp_loader_desc, rows, n_rows),
     PAIR(dlp_chunks_desc, fields, n_fields),
     PAIR(dlp_chunks_desc, rows, n_chunks),
     PAIR(dlp_files_desc, fields, n_fields),

@@ -33,7 +33,7 @@ typedef struct descs {
     dlp_dataset dataset, joined;
     dlp_fetch_desc fetch;
     dlp_node map, batch_map, decode, batch, transfer, guard, expand, filter, pack, split;
-    dlp_join_desc join;
+    walked_join join;
     walked_ends ends;
     dlp_cache_desc cache;
     dlp_guard_field guarded, guarded_next;
@@ -612,7 +612,7 @@ static void set_mixed(void) {
     set_base();
     now_.joined.fields = now_.fields;
     now_.joined.n_fields = 3;
-    now_.join.how = DLP_JOIN_MIX;
+    now_.join.how = 1;
 }
 static void set_stream(void) {
     set_base();
@@ -729,7 +729,7 @@ static void set_mix(void) {
 
 static int open_chain(dlp_error *err) {
     const int has = wiring_->stages, made = has & (HAS_EXPAND | HAS_FILTER | HAS_PACK);
-    const uint32_t mixed = (has & HAS_JOIN) && now_.join.how == DLP_JOIN_MIX;
+    const uint32_t mixed = (has & HAS_JOIN) && now_.join.how == 1;
     rig_table t = {.n = 0};
     dlp_fetch_desc f = now_.fetch;
     dlp_node batch = now_.batch;
@@ -851,7 +851,7 @@ static const place at_pack_[] = {
     MADE, AT(dlp_pack_desc, pack.pack), AT(dlp_workers_desc, pack.workers), {0}};
 static const place at_split_[] = {CHAIN, AT(dlp_split_desc, split.split), {0}};
 static const place at_join_[] = {CHAIN,
-                                 AT(dlp_join_desc, join),
+                                 AT(walked_join, join),
                                  AT(dlp_fetch_desc, join.fetch),
                                  AT(dlp_workers_desc, join.fetch.workers),
                                  AT(dlp_dataset, joined),
@@ -862,7 +862,7 @@ static const place at_join_[] = {CHAIN,
                                  AT(dlp_cache_desc, cache),
                                  {0}};
 static const place at_mixed_[] = {CHAIN,
-                                  AT(dlp_join_desc, join),
+                                  AT(walked_join, join),
                                   AT(dlp_fetch_desc, join.fetch),
                                   AT(dlp_workers_desc, join.fetch.workers),
                                   AT(dlp_dataset, joined),
@@ -1307,6 +1307,7 @@ static void remove_files(void) {
 }
 
 int main(int argc, char **argv) {
+    static const dlp_source other_source = {.fetch = {.dataset = &other_dataset_}};
     make_files();
     signal(SIGSEGV, crashed);
     signal(SIGABRT, crashed);
@@ -1314,7 +1315,7 @@ int main(int argc, char **argv) {
         (dlp_dataset){.n_items = 11, .fields = other_fields_, .n_fields = 2, .fetch = other_item};
     other_device_ = *dlp_device_host();
     other_device_.copy = other_copy;
-    other_join_.fetch.dataset = &other_dataset_;
+    other_row_ = (dlp_node){.name = "other", .verb = DLP_FETCH, .fetch = {.source = &other_source}};
     snprintf(name_, sizeof name_, "fields.%d", (int)getpid());
     snprintf(name_path_, sizeof name_path_, "/dev/shm/dlpipe.%s", name_);
     other_shm_.name = name_;
