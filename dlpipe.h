@@ -1823,7 +1823,7 @@ typedef struct dlp_fetch_desc {
     dlp_async async;     /* ASYNC; the struct is copied; dataset.fetch may be NULL then */
 } dlp_fetch_desc;
 
-struct dlp_part_desc;
+struct dlp_node_load;
 struct dlp_chunks_desc;
 
 /* A source of items: a folder of files (>>files), token shards (>>tokens), arrays (>>arrays),
@@ -1841,7 +1841,7 @@ typedef struct dlp_source {
     int (*close)(struct dlp_source *source); /* called by dlp_source_close */
     /* Fill what the source says of its parts (.load = {.source}) and of its chunks
        (dlp_chunks_desc.source). NULL: the source has none. */
-    void (*parts)(const struct dlp_source *source, struct dlp_part_desc *parts);
+    void (*parts)(const struct dlp_source *source, struct dlp_node_load *parts);
     void (*chunks)(const struct dlp_source *source, struct dlp_chunks_desc *chunks);
 } dlp_source;
 
@@ -2253,11 +2253,11 @@ DLPDEF int64_t dlp_pipe_batches_per_epoch(const dlp_pipe *p);
    is an input. An input that gave no item is kept, too. Directly before a pack a cache keeps the
    documents of an input; they are packed in the order of each epoch. A cache is refused with
    shuffle_items of a load node, and behind a pack. */
-typedef struct dlp_cache_desc {
+typedef struct dlp_node_cache {
     uint64_t bytes; /* bytes of the budget; required, at most 2^46. The cell of one item takes its
                                  rows and lengths, each rounded up to 8 bytes, and 8 bytes more.
                                  Bytes above the cells for all items are not taken */
-} dlp_cache_desc;
+} dlp_node_cache;
 
 /* ---------------------------------------------------------------------------------------------
    >>scratch    READ, THEN DECODE: FIELDS THAT END BEFORE THE BATCH
@@ -2502,12 +2502,12 @@ typedef struct dlp_part {
 } dlp_part;
 
 /* Load a part: write part->data and set part->bytes.
-   user: dlp_part_desc.user. Returns 0; DLP_SKIP to leave the rows of the part out; any other value
+   user: dlp_node_load.user. Returns 0; DLP_SKIP to leave the rows of the part out; any other value
    for failure, best by dlp_fail. All part workers call it at once. It may block. If the worker
    dies, another worker begins the load again. */
 typedef int (*dlp_part_fn)(void *user, dlp_part *part);
 
-typedef struct dlp_part_desc {
+typedef struct dlp_node_load {
     uint64_t n_parts;      /* number of parts; required, 1..2^31 */
     const uint64_t *items; /* [n_parts] items in each part, 0 or more; copied. NULL: see count */
     int (*count)(void *user, uint64_t part, uint64_t *items); /* Write the number of items of a
@@ -2546,7 +2546,7 @@ typedef struct dlp_part_desc {
                                 sets load and user. If max_part_bytes is 0, it sets that. It sets
                                 items, if items and count are NULL and max_items is 0. NULL: load
                                 reads the parts */
-} dlp_part_desc;
+} dlp_node_load;
 
 /* A part that is a file, or a range of a file. */
 typedef struct dlp_part_file {
@@ -2630,7 +2630,7 @@ typedef struct dlp_loader_desc {
                                    topology takes no fetcher; only the concurrent one takes
                                    batch_pool */
     /* The cache of items. bytes 0: there is none. */
-    dlp_cache_desc cache;
+    dlp_node_cache cache;
     dlp_collate_fn collate;      /* makes a batch of items. NULL: rows are written in place, and
                                    nothing is copied */
     void *collate_user;          /* passed to collate; borrowed until close */
@@ -2656,7 +2656,7 @@ typedef struct dlp_loader_desc {
     /* The part queue (>>parts). sampler.order is then 0, and dataset.n_items is 0 or the sum of the
        counts. shuffle then shuffles the parts and the items of each part. All zeros: the dataset
        has no parts. */
-    dlp_part_desc parts;
+    dlp_node_load parts;
 } dlp_loader_desc;
 
 /* Open a loader: fill its table (dlp_loader_nodes) and open the table (dlp_pipe_open). The stages
@@ -2684,7 +2684,7 @@ DLPDEF int dlp_loader_open(dlp_pipe **out, const dlp_loader_desc *desc, dlp_erro
      {.name = "chunk", .verb = DLP_BATCH, .batch = {.batch_size = 1}},
      {.name = "views", .verb = DLP_SPLIT, .split = {.chunk_rows = 4096, .n_rows = n,
                                                     .batch_size = 64}} */
-typedef struct dlp_split_desc {
+typedef struct dlp_node_split {
     uint64_t chunk_rows;   /* rows of an item, on all ranks together; required, 1..2^48 */
     uint64_t n_rows;       /* rows of all items together. Item i has chunk_rows rows from i *
                                   chunk_rows on; the last item has the rest. 0: all items are full.
@@ -2704,7 +2704,7 @@ typedef struct dlp_split_desc {
                                   cache */
     const struct dlp_chunks_desc *chunks; /* desc of the load, for a table of dlp_chunks_nodes,
                                   which sets it; borrowed until open. Else NULL */
-} dlp_split_desc;
+} dlp_node_split;
 
 /* ---------------------------------------------------------------------------------------------
    >>chunks     BATCHES THAT ARE VIEWS INTO CHUNKS
@@ -2979,7 +2979,7 @@ int dlp_chunks_run(dlp_pipe *p, const dlp_run_desc *desc);
    A state fits another world size after dlp_state_merge has joined the states of all ranks, saved
    after the same batch. If a part has fewer items at a resume than were given already, that is an
    error. dlp_pipe_state_at finds no batch by its number here, but it finds the beginning of an
-   epoch. These parts are refused with unordered and split. For a cache see dlp_cache_desc.
+   epoch. These parts are refused with unordered and split. For a cache see dlp_node_cache.
 
    If a part cannot be loaded, nobody knows its rows, so its stream ends before the part. The batch
    that needs the next row of this stream fails, full or not, and next returns the error of the
@@ -3029,7 +3029,7 @@ typedef struct dlp_expand {
     dlp_call *call; /* for dlp_fail */
 } dlp_expand;
 
-typedef struct dlp_expand_desc {
+typedef struct dlp_node_expand {
     int (*expand)(void *user, dlp_expand *x); /* Make the items of an input: call dlp_expand_add for
                                   each. Returns 0; DLP_SKIP for no item at all; any other value for
                                   failure. All workers call it at once. NULL: a filter */
@@ -3042,7 +3042,7 @@ typedef struct dlp_expand_desc {
     int32_t shuffle_items; /* 1: the items of an input come in a keyed permutation */
     uint64_t id;           /* your number for what expand does. It is part of the fingerprint of a
                                   state */
-} dlp_expand_desc;
+} dlp_node_expand;
 
 /* Return the place of the next item, for expand to write: data, and length of ragged fields. The
    place is filled with zeros.
@@ -3132,7 +3132,7 @@ enum {
    are scheduled so far. tokens + padding is rows * T. */
 enum { DLP_PACK_ROWS = 0, DLP_PACK_TOKENS, DLP_PACK_PADDING, DLP_PACK_SEGMENTS };
 
-typedef struct dlp_pack_desc {
+typedef struct dlp_node_pack {
     uint32_t tokens;        /* tokens of a row (T); required, 2..2^24 */
     int32_t rule;           /* DLP_PACK_* */
     uint32_t overlap;       /* CUT: tokens that a row repeats from the row before; below S and T */
@@ -3148,7 +3148,7 @@ typedef struct dlp_pack_desc {
     uint32_t min_documents; /* behind load or expand: fewest documents with tokens in an input that
                                has any; 0: 1. A higher number needs fewer cells. An input that has
                                fewer documents fails with DLP_ERR_LENGTH */
-} dlp_pack_desc;
+} dlp_node_pack;
 
 /* Make one cu_seqlens of a whole batch out of the cu_seqlens of its rows. Attention over sequences
    of any length takes it (flash attention's varlen interface: cu_seqlens_q and _k, max_seqlen). It
@@ -4927,7 +4927,7 @@ enum {
 
 /* The queue after a node. A 0 means the number that the plan shows. A value is refused if the node
    has no queue that it sizes. */
-typedef struct dlp_queue_desc {
+typedef struct dlp_node_queue {
     uint32_t capacity; /* batch: batches ahead of the consumer (prefetch_factor). transfer: device
                           buffers. load, and the rows up to the last maker: cells of inputs; one of
                           these rows sets it. A fetch node whose fields end: cells of these fields.
@@ -4935,7 +4935,7 @@ typedef struct dlp_queue_desc {
     int32_t deal;      /* list, push: DLP_DEAL_*; else 0 */
     int32_t full;      /* out: DLP_FULL_WAIT, _DROP_NEW or _KEEP_NEWEST (>>outs). push: 0, or the
                           value of dlp_push_desc.full: _WAIT, _REFUSE or _KEEP_NEWEST */
-} dlp_queue_desc;
+} dlp_node_queue;
 
 typedef struct dlp_node {
     const char *name;        /* required; 1..31 bytes, unique in the table; copied */
@@ -4951,21 +4951,21 @@ typedef struct dlp_node {
         dlp_node_transfer transfer;
         /* In load these fields are 0: n_parts and shuffle_parts (the list has them), queue_size and
            workers (the node has them), window (a window node has it). */
-        dlp_part_desc load;
-        dlp_expand_desc expand;
-        dlp_pack_desc pack;
+        dlp_node_load load;
+        dlp_node_expand expand;
+        dlp_node_pack pack;
         dlp_node_filter filter;
         dlp_node_window window;
         dlp_node_mix mix;
-        dlp_cache_desc cache;
-        dlp_split_desc split;
+        dlp_node_cache cache;
+        dlp_node_split split;
         dlp_node_guard guard;
     };
     dlp_workers_desc workers; /* workers.name is NULL, because the node has a name.
                                  workers.dispatch is DLP_DISPATCH_BATCHES if this node alone deals
                                  whole batches; it is 0 if queue.deal of the first row says so. In
                                  rows up to the last maker it deals the copies of their items */
-    dlp_queue_desc queue;
+    dlp_node_queue queue;
 } dlp_node;
 
 #define DLP_MAX_NODES 24 /* rows of a table */
@@ -5704,7 +5704,7 @@ DLPI_INLINE int dlp_mpsc_pop(dlp_mpsc_rx *rx, void *record, uint32_t *producer, 
 #ifndef DLPIPE_STATIC
 /* The linker names this symbol if no file has the implementation, if two have it, or if the
    implementation is of a header with other structs. The loader names it for a shared library. */
-#define DLPI_NEEDS dlpipe_needs_DLPIPE_IMPLEMENTATION_of_this_header_in_one_C_file_f7e094e9
+#define DLPI_NEEDS dlpipe_needs_DLPIPE_IMPLEMENTATION_of_this_header_in_one_C_file_8dd749c6
 extern const char DLPI_NEEDS;
 static const char *const dlpi_needs DLPI_USED = &DLPI_NEEDS;
 #endif
@@ -11388,7 +11388,7 @@ static uint64_t dlpi_chunk_room(const dlpi_chunk_plan *q) {
 
 /* Set the sizes of the n chunks in q. `first` has the rows before each chunk, or is NULL. q->first
    becomes NULL if all chunks but a smaller last one have as many rows. */
-static void dlpi_chunk_counts_of(const dlp_split_desc *d, uint64_t n, uint64_t *first,
+static void dlpi_chunk_counts_of(const dlp_node_split *d, uint64_t n, uint64_t *first,
                                  dlpi_chunk_plan *q) {
     uint64_t most = 0, alike = 1;
     q->n = n;
@@ -11408,7 +11408,7 @@ static void dlpi_chunk_counts_of(const dlp_split_desc *d, uint64_t n, uint64_t *
 
 /* Fill the plan q. n: chunks of the dataset. first: rows before each chunk, or NULL. positions:
    chunks of an epoch. in_order: chunks come in the order of the dataset. */
-DLPI_COLD static void dlpi_chunk_plan_of(const dlp_split_desc *d, const dlp_pipe_desc *run,
+DLPI_COLD static void dlpi_chunk_plan_of(const dlp_node_split *d, const dlp_pipe_desc *run,
                                          uint64_t n, uint64_t *first, uint64_t positions,
                                          bool in_order, dlpi_chunk_plan *q) {
     uint64_t rows;
@@ -20996,13 +20996,13 @@ typedef struct dlpi_table_ops {
     int (*which)(dlpi_table *t, const dlp_node *map, const dlp_field *f, uint32_t n,
                  uint32_t *ends);
     /* Add an out after the first. host: it reads the node before the transfer. */
-    int (*out)(dlp_pipe *p, const dlp_queue_desc *queue, bool host);
+    int (*out)(dlp_pipe *p, const dlp_node_queue *queue, bool host);
     /* Add the stages of the rows up to the last maker. */
     int (*makes)(dlpi_table *t, const dlp_node *node);
     /* Write the order of a mix into *to (dlp_mix_sampler). */
     int (*mix)(const dlp_mix *mix, dlp_sampler_desc *to);
     /* Add the stage of a pack. behind: the stage that packs joined rows; or NULL. */
-    int (*pack)(dlp_pipe *p, dlpi_stage *behind, const dlp_pack_desc *d, const dlp_workers_desc *w,
+    int (*pack)(dlp_pipe *p, dlpi_stage *behind, const dlp_node_pack *d, const dlp_workers_desc *w,
                 uint32_t capacity);
     /* Set up a pack of documents that makers make. */
     int (*pack_makers)(dlp_pipe *p, dlpi_stage *st);
@@ -22071,7 +22071,7 @@ static inline int dlpi_redzone_input(dlpi_worker *w, uint32_t cell, uint64_t mos
    bytes of the cell. Sets the fields of *part, but not part->items: the caller sets this number
    before, load may change it, and the caller checks it afterwards. Returns 0, or the code with
    which the load failed. */
-static int dlpi_input_part(dlpi_worker *w, uint32_t c, const dlp_part_desc *d, uint8_t *to,
+static int dlpi_input_part(dlpi_worker *w, uint32_t c, const dlp_node_load *d, uint8_t *to,
                            uint64_t room, dlp_part *part) {
     dlpi_input *cell = dlpi_input_at(w->p, c);
     const uint64_t most = d->max_part_bytes;
@@ -22095,7 +22095,7 @@ static int dlpi_input_part(dlpi_worker *w, uint32_t c, const dlp_part_desc *d, u
 }
 
 /* Check the count that a load has set against the desc's limits. Returns 0 or DLP_ERR_LENGTH. */
-static int dlpi_part_counted(dlpi_worker *w, const dlp_part_desc *d, uint64_t items) {
+static int dlpi_part_counted(dlpi_worker *w, const dlp_node_load *d, uint64_t items) {
     if (items > d->max_items)
         return dlpi_say(w, DLP_ERR_LENGTH, "load set items to %" PRIu64 ", max_items is %" PRIu64,
                         items, d->max_items);
@@ -22464,7 +22464,7 @@ typedef struct dlpi_found_early {
 } dlpi_found_early;
 
 typedef struct dlpi_found {
-    dlp_part_desc d;
+    dlp_node_load d;
     const dlpi_found_rule *rule;   /* NULL: a row is an item */
     const dlpi_found_joins *joins; /* NULL: inputs are no rows of branches */
     struct dlpi_joined *joined;
@@ -24375,8 +24375,8 @@ typedef struct dlpi_level {
     dlpi_step steps[DLPI_STEPS];
     uint32_t first, n;     /* its fields are n of the stage's, from `first` on; n 0: the input's */
     uint32_t n_made;       /* fields that an expand sees of an item that it makes; 0: all */
-    dlp_expand_desc maker; /* makes the items of the next level; max_out 0: there is none */
-    dlp_part_desc part;    /* the part that the maker loads; load NULL: the maker is no load */
+    dlp_node_expand maker; /* makes the items of the next level; max_out 0: there is none */
+    dlp_node_load part;    /* the part that the maker loads; load NULL: the maker is no load */
     uint64_t part_at;      /* bytes from the beginning of the cell to this part */
     dlp_item_fn fetch;     /* fetches the items of the part */
     void *fetch_user;
@@ -24424,7 +24424,7 @@ typedef struct dlpi_expand { /* the record of a source whose workers make items 
     uint32_t n_levels;                /* 1: an item is an input that is kept */
     dlpi_level level[DLPI_LEVELS];    /* first the items that fetch writes, last those of rows */
     uint32_t n_fetched;               /* fields of the first level that fetch sees */
-    dlp_part_desc part;    /* the part that has the items of the first level; load NULL: no part */
+    dlp_node_load part;    /* the part that has the items of the first level; load NULL: no part */
     uint64_t part_at;      /* bytes from the beginning of the cell to this part */
     uint64_t *firsts;      /* [n_parts + 1] items before each part; NULL: load counts them */
     uint64_t arrived_at;   /* bytes from the beginning of the cell to its pushed records */
@@ -26500,7 +26500,7 @@ typedef struct
 
 typedef struct dlpi_pack {
     dlpi_expand x; /* first: the stage's self is one, too */
-    dlp_pack_desc d;
+    dlp_node_pack d;
     uint32_t most;           /* S: segments of a row, at most */
     uint32_t n;              /* fields of a document */
     uint64_t longest;        /* tokens of a document, at most */
@@ -27548,7 +27548,7 @@ static const dlpi_stage_ops dlpi_cache_ops = {
 /* Add the cache of a table's row. Behind makers it keeps what they make of an input, in the order
    in which they make it. Returns a stage number or a DLP_ERR code. */
 static int dlpi_node_cache_add(dlpi_table *t, const dlp_node *node) {
-    const dlp_part_desc *load = t->load != NULL ? &t->load->load : NULL;
+    const dlp_node_load *load = t->load != NULL ? &t->load->load : NULL;
     const int32_t before = node[-1].verb;
     const char *late = NULL;
     dlpi_stage *st;
@@ -28916,7 +28916,7 @@ static const dlpi_stage_ops dlpi_out_ops = {
 
 /* Add a stage for an out beside the first one. host: the out reads the node before the transfer.
    Returns a stage number or a DLP_ERR code. */
-static dlp_stage dlpi_out_add(dlp_pipe *p, const dlp_queue_desc *queue, bool host) {
+static dlp_stage dlpi_out_add(dlp_pipe *p, const dlp_node_queue *queue, bool host) {
     dlpi_stage *st = dlpi_add(p, &dlpi_out_ops, "out", NULL);
     dlp_out *o;
     if (st == NULL) return p->err.code;
@@ -30022,7 +30022,7 @@ typedef struct dlpi_part_use { /* the scheduler's record of a cell and the part 
 } dlpi_part_use;
 
 typedef struct dlpi_parts {
-    dlp_part_desc d;
+    dlp_node_load d;
     uint32_t n_cells;
     uint8_t pad[DLPI_LINE]; /* part workers read what is above; below is the scheduler's */
     dlpi_part_plan plan;
@@ -30044,25 +30044,25 @@ static inline uint32_t *dlpi_slot_pcell(const dlp_pipe *p, uint32_t s) {
 #define DLPI_PARTS_CELLS "0, or 2..4096 (a loader: parts.queue_size)"
 
 /* Check the desc of parts whose item counts are given. Returns 0 or the code of the first error. */
-static int dlpi_parts_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_desc *d) {
+static int dlpi_parts_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_node_load *d) {
     static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_part_desc, n_parts), 1, INT64_C(1) << 31,
+        {DLPI_AT(dlp_node_load, n_parts), 1, INT64_C(1) << 31,
          "1..2^31 (in a table: list.n_items)"},
-        {DLPI_AT(dlp_part_desc, max_part_bytes), 1, DLPI_CELL_MAX, "1..2^46"},
-        {"queue.capacity", DLPI_IN(dlp_part_desc, queue_size), 0, 4096, DLPI_PARTS_CELLS},
-        {DLPI_AT(dlp_part_desc, shuffle_parts), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_part_desc, shuffle_items), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_part_desc, load), 1, 1, "the function that reads a part"},
-        {DLPI_AT(dlp_part_desc, items), 1, 1,
+        {DLPI_AT(dlp_node_load, max_part_bytes), 1, DLPI_CELL_MAX, "1..2^46"},
+        {"queue.capacity", DLPI_IN(dlp_node_load, queue_size), 0, 4096, DLPI_PARTS_CELLS},
+        {DLPI_AT(dlp_node_load, shuffle_parts), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_node_load, shuffle_items), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_node_load, load), 1, 1, "the function that reads a part"},
+        {DLPI_AT(dlp_node_load, items), 1, 1,
          "n_parts counts, or the function count, or max_items for load to count",
-         DLPI_WITHOUT(dlp_part_desc, count)},
-        {DLPI_AT(dlp_part_desc, count), 0, 0, "beside items: one of the two gives the counts",
-         DLPI_WITH(dlp_part_desc, items)},
-        {DLPI_AT(dlp_part_desc, window), 0, 0,
+         DLPI_WITHOUT(dlp_node_load, count)},
+        {DLPI_AT(dlp_node_load, count), 0, 0, "beside items: one of the two gives the counts",
+         DLPI_WITH(dlp_node_load, items)},
+        {DLPI_AT(dlp_node_load, window), 0, 0,
          "0 (no window node) with items or count; set shuffle_items"},
-        {DLPI_AT(dlp_part_desc, max_items), 0, 0, "0, and so must min_items, with items or count"},
-        {DLPI_AT(dlp_part_desc, min_items), 0, 0, "0, and so must max_items, with items or count"},
-        {DLPI_AT(dlp_part_desc, weights), 0, 0, "with items or count: streams are as long"},
+        {DLPI_AT(dlp_node_load, max_items), 0, 0, "0, and so must min_items, with items or count"},
+        {DLPI_AT(dlp_node_load, min_items), 0, 0, "0, and so must max_items, with items or count"},
+        {DLPI_AT(dlp_node_load, weights), 0, 0, "with items or count: streams are as long"},
     };
     dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
     if (d->queue_size == 1) dlpi_bad(p, st->name, "queue.capacity", DLPI_PARTS_CELLS, 1);
@@ -30086,7 +30086,7 @@ static int dlpi_parts_run(dlp_pipe *p) {
 
 /* Get the count of part i into *items, from the desc's array or its callback. room: items that the
    part may have. Returns 0 or a DLP_ERR code. */
-static int dlpi_parts_count_one(dlp_pipe *p, const dlpi_stage *st, const dlp_part_desc *d,
+static int dlpi_parts_count_one(dlp_pipe *p, const dlpi_stage *st, const dlp_node_load *d,
                                 uint64_t i, uint64_t room, uint64_t *items) {
     int rc = 0;
     if (d->items)
@@ -30103,7 +30103,7 @@ static int dlpi_parts_count_one(dlp_pipe *p, const dlpi_stage *st, const dlp_par
 }
 
 /* Check and copy the desc, and sum the items before each part. Returns 0 or a DLP_ERR code. */
-static int dlpi_parts_take(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) {
+static int dlpi_parts_take(dlp_pipe *p, dlpi_stage *st, const dlp_node_load *d) {
     dlpi_parts *q = st->self;
     uint64_t items = 0;
     int rc = dlpi_parts_bounds(p, st, d);
@@ -30479,7 +30479,7 @@ static uint64_t dlpi_part_item(dlpi_worker *w, uint32_t s, uint32_t row, uint64_
 static int dlpi_part_load(dlpi_worker *w, uint32_t c) {
     const dlpi_input *cell = dlpi_input_at(w->p, c);
     dlp_part part = {.items = cell->items, .first = cell->first};
-    const dlp_part_desc *d = &dlpi_parts_of(w->p)->d;
+    const dlp_node_load *d = &dlpi_parts_of(w->p)->d;
     return dlpi_input_part(w, c, d, dlpi_input_bytes(w->p, c), d->max_part_bytes, &part);
 }
 
@@ -30543,15 +30543,15 @@ static const dlpi_stage_ops dlpi_parts_ops = {
 /* ---- parts of unknown count: what their desc may say, and a load ---- */
 
 /* Check the desc of parts whose items `load` counts. Returns 0 or the code of the first error. */
-static int dlpi_found_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_desc *d) {
+static int dlpi_found_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_node_load *d) {
     static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_part_desc, n_parts), 1, INT64_C(1) << 31,
+        {DLPI_AT(dlp_node_load, n_parts), 1, INT64_C(1) << 31,
          "1..2^31 (in a table: list.n_items)"},
-        {DLPI_AT(dlp_part_desc, max_part_bytes), 1, DLPI_CELL_MAX, "1..2^46"},
-        {DLPI_AT(dlp_part_desc, shuffle_parts), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_part_desc, shuffle_items), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_part_desc, max_items), 1, INT64_C(1) << 31, "1..2^31"},
-        {DLPI_AT(dlp_part_desc, min_items), 0, INT64_C(1) << 31, "0..max_items"},
+        {DLPI_AT(dlp_node_load, max_part_bytes), 1, DLPI_CELL_MAX, "1..2^46"},
+        {DLPI_AT(dlp_node_load, shuffle_parts), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_node_load, shuffle_items), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_node_load, max_items), 1, INT64_C(1) << 31, "1..2^31"},
+        {DLPI_AT(dlp_node_load, min_items), 0, INT64_C(1) << 31, "0..max_items"},
     };
     dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
     if (d->min_items > d->max_items)
@@ -30583,7 +30583,7 @@ static int dlpi_found_take_weights(dlp_pipe *p, dlpi_stage *st, const uint64_t *
 
 /* Check the desc of parts whose items `load` counts, and copy it into the stage. Returns 0 or a
    DLP_ERR code. */
-static int dlpi_found_take(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) {
+static int dlpi_found_take(dlp_pipe *p, dlpi_stage *st, const dlp_node_load *d) {
     dlpi_found *q = st->self;
     int rc = dlpi_found_bounds(p, st, d);
     if (rc != DLP_OK) return rc;
@@ -30711,11 +30711,11 @@ static uint32_t dlpi_expand_bulk(dlpi_worker *w, const dlpi_unit *t) {
 }
 
 /* Check the desc of an expand row, which has a callback. Returns 0 or a DLP_ERR code. */
-static int dlpi_expand_bounds(dlp_pipe *p, const char *name, const dlp_expand_desc *d) {
+static int dlpi_expand_bounds(dlp_pipe *p, const char *name, const dlp_node_expand *d) {
     static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_expand_desc, max_out), 1, 1 << 30, "1..2^30"},
-        {DLPI_AT(dlp_expand_desc, n_fields), 0, DLP_MAX_FIELDS, "0..16"},
-        {DLPI_AT(dlp_expand_desc, shuffle_items), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_node_expand, max_out), 1, 1 << 30, "1..2^30"},
+        {DLPI_AT(dlp_node_expand, n_fields), 0, DLP_MAX_FIELDS, "0..16"},
+        {DLPI_AT(dlp_node_expand, shuffle_items), 0, 1, "0 or 1"},
     };
     const int rc = dlpi_check_bounds(p, name, d, DLPI_ROWS(bounds));
     if (rc != DLP_OK) return rc;
@@ -31320,15 +31320,15 @@ static void dlpi_joined_wrap(dlpi_stage *st, dlpi_joined *x) {
 _Static_assert(offsetof(dlpi_pack, x.found) == 0, "dlpi_found_of");
 
 /* Check a pack desc by itself. Returns 0 or a DLP_ERR code. */
-static int dlpi_pack_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_pack_desc *d) {
+static int dlpi_pack_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_node_pack *d) {
     static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_pack_desc, tokens), 2, 1 << 24, "2..2^24"},
-        {DLPI_AT(dlp_pack_desc, rule), 0, DLP_PACK_FIT, "DLP_PACK_*"},
-        {DLPI_AT(dlp_pack_desc, window), 0, 4096, "0..4096"},
-        {DLPI_AT(dlp_pack_desc, longer), 0, DLP_PACK_LONGER_ERROR, "DLP_PACK_LONGER_*"},
-        {DLPI_AT(dlp_pack_desc, max_segments), 0, 4096, "0..4096"},
-        {DLPI_AT(dlp_pack_desc, positions), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_pack_desc, min_documents), 0, INT64_C(1) << 31, "0..2^31"},
+        {DLPI_AT(dlp_node_pack, tokens), 2, 1 << 24, "2..2^24"},
+        {DLPI_AT(dlp_node_pack, rule), 0, DLP_PACK_FIT, "DLP_PACK_*"},
+        {DLPI_AT(dlp_node_pack, window), 0, 4096, "0..4096"},
+        {DLPI_AT(dlp_node_pack, longer), 0, DLP_PACK_LONGER_ERROR, "DLP_PACK_LONGER_*"},
+        {DLPI_AT(dlp_node_pack, max_segments), 0, 4096, "0..4096"},
+        {DLPI_AT(dlp_node_pack, positions), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_node_pack, min_documents), 0, INT64_C(1) << 31, "0..2^31"},
     };
     int rc = dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
     if (rc == DLP_OK && d->overlap >= d->tokens)
@@ -31346,7 +31346,7 @@ static int dlpi_pack_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_pack_de
 
 /* Check a pack desc, and copy it into the stage, which has `capacity` cells. Sets the default
    window of DLP_PACK_FIT. Returns 0 or a DLP_ERR code. */
-static int dlpi_pack_take(dlp_pipe *p, dlpi_stage *st, const dlp_pack_desc *d, uint32_t capacity) {
+static int dlpi_pack_take(dlp_pipe *p, dlpi_stage *st, const dlp_node_pack *d, uint32_t capacity) {
     dlpi_pack *k = st->self;
     dlpi_found *q = &k->x.found;
     int rc = dlpi_pack_bounds(p, st, d);
@@ -31754,7 +31754,7 @@ static int dlpi_pack_take_makers(dlp_pipe *p, dlpi_stage *st) {
 enum { DLPI_SPLIT_REC = 1, DLPI_SPLIT_RESIDENT, DLPI_SPLIT_SEAM = DLPI_OWN_HIDDEN };
 
 typedef struct dlpi_split { /* the stage's own record */
-    dlp_split_desc d;
+    dlp_node_split d;
     dlpi_chunk_plan plan;
     dlp_chunk_fn load;       /* load to writes_all_bytes: from the desc of dlp_chunks_open */
     dlp_chunk_at_fn rows_at; /* the user's memory that has a chunk's rows, or NULL */
@@ -32259,7 +32259,7 @@ static int dlpi_split_chain(dlp_pipe *p, const dlpi_stage *st) {
 
 /* Check the desc's counts of rows against the n chunks. Returns 0 or a DLP_ERR code. */
 static int dlpi_split_items(dlp_pipe *p, const dlpi_stage *st, uint64_t n) {
-    const dlp_split_desc *d = &dlpi_split_of(p)->d;
+    const dlp_node_split *d = &dlpi_split_of(p)->d;
     int64_t most = (int64_t)(DLPI_MAX_ITEMS / n);
     if (d->rows != NULL)
         return dlpi_within(p, st->name, "n_chunks", (int64_t)d->n_chunks, (int64_t)n, (int64_t)n,
@@ -32305,7 +32305,7 @@ static int dlpi_split_rows(dlp_pipe *p, const dlpi_stage *st) {
 /* Check the split's desc, and compute how chunks are cut. Returns 0 or a DLP_ERR code. */
 static int dlpi_split_resolve(dlp_pipe *p, const dlpi_stage *st) {
     dlpi_split *c = dlpi_split_of(p);
-    const dlp_split_desc *d = &c->d;
+    const dlp_node_split *d = &c->d;
     const dlp_sampler_desc *order = dlpi_sampler_of(p);
     uint64_t n = dlpi_chunk_count(p), most;
     int rc = dlpi_split_chain(p, st);
@@ -46362,15 +46362,15 @@ static dlp_stage dlpi_add_fetch(dlp_pipe *p, const dlp_fetch_desc *desc) {
 
 /* Check the numbers of a desc of a split. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
-static int dlpi_split_check(dlp_pipe *p, const char *stage, const dlp_split_desc *d) {
+static int dlpi_split_check(dlp_pipe *p, const char *stage, const dlp_node_split *d) {
     const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_split_desc, chunk_rows), d->rows == NULL, DLPI_MAX_ITEMS,
+        {DLPI_AT(dlp_node_split, chunk_rows), d->rows == NULL, DLPI_MAX_ITEMS,
          "1..2^48, or 0 with rows"},
-        {DLPI_AT(dlp_split_desc, n_rows), 0, DLPI_MAX_ITEMS, "0..2^48"},
-        {DLPI_AT(dlp_split_desc, batch_size), 1, 1 << 20, "1..1048576"},
-        {DLPI_AT(dlp_split_desc, last), 0, 1, "DLP_LAST_PARTIAL or DLP_LAST_DROP"},
-        {DLPI_AT(dlp_split_desc, within_chunks), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_split_desc, shuffle_rows), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_node_split, n_rows), 0, DLPI_MAX_ITEMS, "0..2^48"},
+        {DLPI_AT(dlp_node_split, batch_size), 1, 1 << 20, "1..1048576"},
+        {DLPI_AT(dlp_node_split, last), 0, 1, "DLP_LAST_PARTIAL or DLP_LAST_DROP"},
+        {DLPI_AT(dlp_node_split, within_chunks), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_node_split, shuffle_rows), 0, 1, "0 or 1"},
     };
     return dlpi_check_bounds(p, stage, d, DLPI_ROWS(bounds));
 }
@@ -46378,7 +46378,7 @@ static int dlpi_split_check(dlp_pipe *p, const char *stage, const dlp_split_desc
 /* Allocate and fill *first, the rows before each chunk, if the desc gives a count for each; else
    *first is NULL. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
-static int dlpi_split_sums(dlp_pipe *p, const char *stage, const dlp_split_desc *d,
+static int dlpi_split_sums(dlp_pipe *p, const char *stage, const dlp_node_split *d,
                            uint64_t **first) {
     uint64_t sum = 0;
     int rc;
@@ -46843,7 +46843,7 @@ DLPI_COLD static uint64_t dlpi_filter_bytes(const dlp_dataset *ds, uint64_t rows
 #ifndef DLPIPE_NO_PACK
 /* Add the stage of a pack. behind: a stage that packs joined rows, which becomes the stage of the
    pack; or NULL. Returns a stage number or 0, or a DLP_ERR code. */
-DLPI_COLD static int dlpi_pack_add(dlp_pipe *p, dlpi_stage *behind, const dlp_pack_desc *d,
+DLPI_COLD static int dlpi_pack_add(dlp_pipe *p, dlpi_stage *behind, const dlp_node_pack *d,
                                    const dlp_workers_desc *w, uint32_t capacity) {
     dlpi_stage *st = behind != NULL ? behind : dlpi_add(p, &dlpi_pack_ops, "pack", w);
     int rc;
@@ -47086,7 +47086,7 @@ static int dlpi_chunk_fetch(void *user DLPI_UNREAD, dlp_item *it) {
 /* Get the counts of all parts from the desc, as sums in x->firsts. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_expand_take_counts(dlp_pipe *p, dlpi_expand *x, const dlpi_stage *st) {
-    const dlp_part_desc d = x->part;
+    const dlp_node_load d = x->part;
     uint64_t items = 0;
     int rc = dlpi_parts_bounds(p, st, &d);
     if (rc != DLP_OK) return rc;
@@ -47102,7 +47102,7 @@ static int dlpi_expand_take_counts(dlp_pipe *p, dlpi_expand *x, const dlpi_stage
 
 /* Let the stage make its items out of the items of parts. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
-static int dlpi_expand_take_parts(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) {
+static int dlpi_expand_take_parts(dlp_pipe *p, dlpi_stage *st, const dlp_node_load *d) {
     dlpi_expand *x = st->self;
     uint64_t *id = &x->found.d.manifest_id;
     const bool counts = d->items == NULL && d->count == NULL && d->max_items > 0;
@@ -48065,7 +48065,7 @@ static int dlpi_node_window_add(dlpi_table *t, const dlp_node *node) {
 
 /* Take into *d what the source of a load row says of its parts. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
-static int dlpi_load_source(dlpi_table *t, const dlp_node *node, dlp_part_desc *d) {
+static int dlpi_load_source(dlpi_table *t, const dlp_node *node, dlp_node_load *d) {
     const dlp_source *source = d->source;
     if (source->parts == NULL)
         return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "load.source",
@@ -48085,7 +48085,7 @@ static int dlpi_load_source(dlpi_table *t, const dlp_node *node, dlp_part_desc *
 /* Add to *to what the files are that a load without a source reads. Returns the load's source, or
    NULL. */
 DLPI_COLD
-static const dlp_source *dlpi_load_identify(const dlp_part_desc *d, dlp_identity *to) {
+static const dlp_source *dlpi_load_identify(const dlp_node_load *d, dlp_identity *to) {
     const dlp_part_files *f = dlpi_part_files_of(d->load, d->user);
 #ifndef DLPIPE_NO_TAR
     if (f == NULL) f = dlpi_tar_files_of(d->load, d->user);
@@ -48106,7 +48106,7 @@ static int dlpi_load_own(dlpi_table *t, const dlp_node *node) {
 
 /* Write into *d the desc of a load row, with its count of parts. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
-static int dlpi_load_desc(dlpi_table *t, const dlp_node *node, dlp_part_desc *d) {
+static int dlpi_load_desc(dlpi_table *t, const dlp_node *node, dlp_node_load *d) {
     const int rc = dlpi_load_own(t, node);
     *d = node->load;
     if (rc != DLP_OK) return rc;
@@ -48119,7 +48119,7 @@ static int dlpi_load_desc(dlpi_table *t, const dlp_node *node, dlp_part_desc *d)
 /* Add the stage of a load row, which reads parts. Returns a stage number or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_node_load_add(dlpi_table *t, const dlp_node *node) {
-    dlp_part_desc d;
+    dlp_node_load d;
     dlpi_stage *st;
     bool found;
     int rc = dlpi_load_desc(t, node, &d);
@@ -48153,7 +48153,7 @@ typedef struct dlpi_makers {
     dlpi_level level[DLPI_LEVELS];
     dlp_field fields[DLPI_LEVELS][DLP_MAX_FIELDS]; /* fields of the items of each level */
     uint32_t n_fields[DLPI_LEVELS];
-    dlp_part_desc part;
+    dlp_node_load part;
     uint64_t id;       /* hash of the ids of all rows, for the fingerprint of a state */
     uint32_t capacity; /* cells of inputs; 0: no row says it */
     dlp_workers_desc workers;
@@ -48233,7 +48233,7 @@ static int dlpi_makers_loads(dlpi_table *t, const dlp_node *node, dlpi_makers *m
         {DLPI_AT(dlp_node, load.load), 1, 1, "what reads a part"},
     };
     dlpi_level *l = &m->level[m->n_levels - 1];
-    const dlp_part_desc *d = &node->load;
+    const dlp_node_load *d = &node->load;
     int rc;
     if (node + 1 == m->rows + m->n || node[1].verb != DLP_FETCH)
         return dlpi_node_bad(t, node, "must stand directly after the list, or before a fetch");
@@ -48242,7 +48242,7 @@ static int dlpi_makers_loads(dlpi_table *t, const dlp_node *node, dlpi_makers *m
     if (rc != DLP_OK) return rc;
     if (m->n_levels == DLPI_LEVELS) return dlpi_makers_full(t, node);
     dlpi_makers_id(m, d->manifest_id);
-    l->maker = (dlp_expand_desc){.expand = dlpi_making_load, .max_out = (uint32_t)d->max_items};
+    l->maker = (dlp_node_expand){.expand = dlpi_making_load, .max_out = (uint32_t)d->max_items};
     l->part = *d;
     l->row = dlpi_row_named(t->p, node->name);
     m->n_levels++;
@@ -48365,7 +48365,7 @@ static int dlpi_makers_ends(dlpi_table *t, const dlp_node *node, dlpi_makers *m)
                              "with DLPIPE_NO_SCRATCH; compile without it");
     if ((rc = t->ops->which(t, node, f, n, &l->ends)) != DLP_OK) return rc;
     if (m->n_levels == DLPI_LEVELS) return dlpi_makers_full(t, node);
-    l->maker = (dlp_expand_desc){.max_out = 1};
+    l->maker = (dlp_node_expand){.max_out = 1};
     m->n_levels++;
     for (uint32_t i = 0; i < n && rc == DLP_OK; i++)
         if ((l->ends >> i & 1) == 0) rc = dlpi_makers_widen(t, node, m, &f[i], 1);
@@ -48410,7 +48410,7 @@ static int dlpi_makers_shuffled(dlpi_table *t, const dlp_node *node) {
 DLPI_COLD
 static int dlpi_makers_expand(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
     const uint32_t l = m->n_levels - 1;
-    const dlp_expand_desc d = node->expand;
+    const dlp_node_expand d = node->expand;
     int rc;
     if (m->n_levels == DLPI_LEVELS) return dlpi_makers_full(t, node);
     if (d.n_fields == 0 && m->n_fields[l] == 0)
@@ -49907,7 +49907,7 @@ DLPDEF dlp_stage dlp_node_stage(const dlp_pipe *p, const char *name) {
 
 /* True if a loader has parts. */
 DLPI_COLD
-static bool dlpi_parts_given(const dlp_part_desc *d) {
+static bool dlpi_parts_given(const dlp_node_load *d) {
     return d->n_parts != 0 || d->items != NULL || d->count != NULL || d->manifest_id != 0 ||
            d->max_part_bytes != 0 || d->queue_size != 0 || d->shuffle_parts != 0 ||
            d->shuffle_items != 0 || d->load != NULL || d->user != NULL ||
@@ -50200,9 +50200,9 @@ static int dlpi_chunks_check(dlp_pipe *p, const dlp_chunks_desc *d) {
 /* Set the order, the run and the split for the desc's pass. Only a training pass shuffles, drops a
    last batch, or has several epochs. */
 static void dlpi_chunks_pass(const dlp_chunks_desc *d, dlp_node_list *list, dlp_pipe_desc *run,
-                             dlp_split_desc *split) {
+                             dlp_node_split *split) {
     const bool train = d->pass == DLP_PASS_TRAIN;
-    *split = (dlp_split_desc){.chunk_rows = d->chunk_rows,
+    *split = (dlp_node_split){.chunk_rows = d->chunk_rows,
                               .n_rows = d->n_items,
                               .rows = d->rows,
                               .n_chunks = d->n_chunks,
@@ -50227,7 +50227,7 @@ static void dlpi_chunks_fields(const dlp_chunks_desc *d, uint64_t room, dlp_fiel
 
 /* Compute *n, the chunks of an epoch, and *room, the most rows that this rank has of one. in_order:
    chunks are not shuffled. Returns 0 or a DLP_ERR code. */
-static int dlpi_chunks_count(dlp_pipe *p, dlp_split_desc *split, bool in_order, uint64_t *n,
+static int dlpi_chunks_count(dlp_pipe *p, dlp_node_split *split, bool in_order, uint64_t *n,
                              uint64_t *room) {
     uint64_t *first;
     dlpi_chunk_plan q;
@@ -50246,7 +50246,7 @@ static int dlpi_chunks_count(dlp_pipe *p, dlp_split_desc *split, bool in_order, 
 /* Fill *to with the table of nodes for a pipe of chunks. preload: DLP_PRELOAD_NONE, _CPU or
    _DEVICE. Returns 0 or a DLP_ERR code. */
 static int dlpi_chunks_rows(dlp_pipe *p, const dlp_chunks_desc *d, int preload, dlp_nodes *to) {
-    dlp_split_desc split = {.chunk_rows = d->chunk_rows};
+    dlp_node_split split = {.chunk_rows = d->chunk_rows};
     dlp_fetch_desc fetch = {.dataset = &to->dataset, .workers = d->workers};
     dlp_node *node;
     uint64_t n = 0, room = 0;
@@ -50995,7 +50995,10 @@ DLPDEF int dlp_pipe_write_graph(const dlp_plan *plan, const char *path, dlp_erro
            header has other structs than the library does not link, or does not begin. Ready sources
            with states or requests of their own can be branches in front of makers, and later
            fetches there: each worker has a state of each source, and takes the inputs of any.
-           dlp_item_ahead tells a fetch which items its worker fetches soon.
+           dlp_item_ahead tells a fetch which items its worker fetches soon. The struct of a node
+           has the name of its verb: dlp_node_load was dlp_part_desc; dlp_node_cache, _expand,
+           _pack, _split and _queue were descs. A loader takes rows behind its fetch, where it took
+           joins. dlp_arrays_chunks_open takes the two descs of arrays and chunks.
 
    >>licence    MIT
    MIT License. Copyright (c) 2026 the dlpipe authors.

@@ -49,7 +49,7 @@ typedef struct dlp_loader_desc {
                                    topology takes no fetcher; only the concurrent one takes
                                    batch_pool */
     /* The cache of items. bytes 0: there is none. */
-    dlp_cache_desc cache;
+    dlp_node_cache cache;
     dlp_collate_fn collate;      /* makes a batch of items. NULL: rows are written in place, and
                                    nothing is copied */
     void *collate_user;          /* passed to collate; borrowed until close */
@@ -75,7 +75,7 @@ typedef struct dlp_loader_desc {
     /* The part queue (>>parts). sampler.order is then 0, and dataset.n_items is 0 or the sum of the
        counts. shuffle then shuffles the parts and the items of each part. All zeros: the dataset
        has no parts. */
-    dlp_part_desc parts;
+    dlp_node_load parts;
 } dlp_loader_desc;
 
 /* Open a loader: fill its table (dlp_loader_nodes) and open the table (dlp_pipe_open). The stages

@@ -76,9 +76,9 @@ static int dlpi_chunks_check(dlp_pipe *p, const dlp_chunks_desc *d) {
 /* Set the order, the run and the split for the desc's pass. Only a training pass shuffles, drops a
    last batch, or has several epochs. */
 static void dlpi_chunks_pass(const dlp_chunks_desc *d, dlp_node_list *list, dlp_pipe_desc *run,
-                             dlp_split_desc *split) {
+                             dlp_node_split *split) {
     const bool train = d->pass == DLP_PASS_TRAIN;
-    *split = (dlp_split_desc){.chunk_rows = d->chunk_rows,
+    *split = (dlp_node_split){.chunk_rows = d->chunk_rows,
                               .n_rows = d->n_items,
                               .rows = d->rows,
                               .n_chunks = d->n_chunks,
@@ -103,7 +103,7 @@ static void dlpi_chunks_fields(const dlp_chunks_desc *d, uint64_t room, dlp_fiel
 
 /* Compute *n, the chunks of an epoch, and *room, the most rows that this rank has of one. in_order:
    chunks are not shuffled. Returns 0 or a DLP_ERR code. */
-static int dlpi_chunks_count(dlp_pipe *p, dlp_split_desc *split, bool in_order, uint64_t *n,
+static int dlpi_chunks_count(dlp_pipe *p, dlp_node_split *split, bool in_order, uint64_t *n,
                              uint64_t *room) {
     uint64_t *first;
     dlpi_chunk_plan q;
@@ -122,7 +122,7 @@ static int dlpi_chunks_count(dlp_pipe *p, dlp_split_desc *split, bool in_order, 
 /* Fill *to with the table of nodes for a pipe of chunks. preload: DLP_PRELOAD_NONE, _CPU or
    _DEVICE. Returns 0 or a DLP_ERR code. */
 static int dlpi_chunks_rows(dlp_pipe *p, const dlp_chunks_desc *d, int preload, dlp_nodes *to) {
-    dlp_split_desc split = {.chunk_rows = d->chunk_rows};
+    dlp_node_split split = {.chunk_rows = d->chunk_rows};
     dlp_fetch_desc fetch = {.dataset = &to->dataset, .workers = d->workers};
     dlp_node *node;
     uint64_t n = 0, room = 0;

@@ -5,7 +5,7 @@
 /* ---- the parts, filter and rows of a loader become rows of its table ---- */
 
 /* True if a loader has parts. */
-static bool dlpi_parts_given(const dlp_part_desc *d) {
+static bool dlpi_parts_given(const dlp_node_load *d) {
     return d->n_parts != 0 || d->items != NULL || d->count != NULL || d->manifest_id != 0 ||
            d->max_part_bytes != 0 || d->queue_size != 0 || d->shuffle_parts != 0 ||
            d->shuffle_items != 0 || d->load != NULL || d->user != NULL ||

@@ -27,7 +27,7 @@
 enum { DLPI_SPLIT_REC = 1, DLPI_SPLIT_RESIDENT, DLPI_SPLIT_SEAM = DLPI_OWN_HIDDEN };
 
 typedef struct dlpi_split { /* the stage's own record */
-    dlp_split_desc d;
+    dlp_node_split d;
     dlpi_chunk_plan plan;
     dlp_chunk_fn load;       /* load to writes_all_bytes: from the desc of dlp_chunks_open */
     dlp_chunk_at_fn rows_at; /* the user's memory that has a chunk's rows, or NULL */
@@ -532,7 +532,7 @@ static int dlpi_split_chain(dlp_pipe *p, const dlpi_stage *st) {
 
 /* Check the desc's counts of rows against the n chunks. Returns 0 or a DLP_ERR code. */
 static int dlpi_split_items(dlp_pipe *p, const dlpi_stage *st, uint64_t n) {
-    const dlp_split_desc *d = &dlpi_split_of(p)->d;
+    const dlp_node_split *d = &dlpi_split_of(p)->d;
     int64_t most = (int64_t)(DLPI_MAX_ITEMS / n);
     if (d->rows != NULL)
         return dlpi_within(p, st->name, "n_chunks", (int64_t)d->n_chunks, (int64_t)n, (int64_t)n,
@@ -578,7 +578,7 @@ static int dlpi_split_rows(dlp_pipe *p, const dlpi_stage *st) {
 /* Check the split's desc, and compute how chunks are cut. Returns 0 or a DLP_ERR code. */
 static int dlpi_split_resolve(dlp_pipe *p, const dlpi_stage *st) {
     dlpi_split *c = dlpi_split_of(p);
-    const dlp_split_desc *d = &c->d;
+    const dlp_node_split *d = &c->d;
     const dlp_sampler_desc *order = dlpi_sampler_of(p);
     uint64_t n = dlpi_chunk_count(p), most;
     int rc = dlpi_split_chain(p, st);

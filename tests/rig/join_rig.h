@@ -212,8 +212,8 @@ static int fetch_of_part(void *user, dlp_item *it) { /* needs: parts */
 } /* needs: parts */
 static const uint64_t part_items_[3] = {10, 9, 8}; /* needs: parts */
 
-static dlp_part_desc part_desc(void) {     /* needs: parts */
-    dlp_part_desc d;                       /* needs: parts */
+static dlp_node_load part_desc(void) {     /* needs: parts */
+    dlp_node_load d;                       /* needs: parts */
     memset(&d, 0, sizeof d);               /* needs: parts */
     d.n_parts = 3;                         /* needs: parts */
     d.items = part_items_;                 /* needs: parts */
@@ -253,7 +253,7 @@ static int setup_try(setup *s, int how, dlp_pipe **p, dlp_error *err) {
     table_list(&t, &sampler);
     fetch_desc(s, 0, &ds[0], &fetch);
     if (s->parts) {                        /* needs: parts */
-        dlp_part_desc parts = part_desc(); /* needs: parts */
+        dlp_node_load parts = part_desc(); /* needs: parts */
         table_load(&t, &parts);            /* needs: parts */
         ds[0].fetch = fetch_of_part;       /* needs: parts */
         ds[0].n_items = 0;                 /* needs: parts */

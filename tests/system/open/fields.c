@@ -35,9 +35,9 @@ typedef struct descs {
     dlp_node map, batch_map, decode, batch, transfer, guard, expand, filter, pack, split;
     walked_join join;
     walked_ends ends;
-    dlp_cache_desc cache;
+    dlp_node_cache cache;
     dlp_guard_field guarded, guarded_next;
-    dlp_part_desc parts;
+    dlp_node_load parts;
     dlp_loader_desc loader;
     dlp_chunks_desc chunks;
     dlp_files_desc files;
@@ -291,7 +291,7 @@ static int load(void *user, dlp_part *part) {
 
 static int expand(void *user, dlp_expand *x) {
     int rc = trouble(EXPAND, x->item->index, x->item->attempt, x->call);
-    const dlp_expand_desc *d = &now_.expand.expand;
+    const dlp_node_expand *d = &now_.expand.expand;
     for (uint64_t j = 0; rc == 0 && j < x->item->index % 3; j++) {
         dlp_item *to = dlp_expand_add(x);
         if (to == NULL) return -1;
@@ -824,7 +824,7 @@ static void close_all(void) {
         AT(dlp_sampler_desc, loader.sampler), AT(dlp_batch_sampler, loader.sampler.batches), \
         AT(dlp_dataset, loader.dataset), AT(dlp_fetch_desc, loader.fetch), \
         AT(dlp_workers_desc, loader.fetch.workers), AT(dlp_async, loader.fetch.async), \
-        AT(dlp_cache_desc, loader.cache), AT(dlp_workers_desc, loader.batch_workers)
+        AT(dlp_node_cache, loader.cache), AT(dlp_workers_desc, loader.batch_workers)
 
 static const place at_rows_[] = {CHAIN,
                                  AT(dlp_field, fields[0]),
@@ -842,14 +842,14 @@ static const place at_chain_[] = {CHAIN, {0}};
 static const place at_order_[] = {
     AT(dlp_sampler_desc, sampler), AT(dlp_batch_sampler, sampler.batches), {0}};
 static const place at_parts_[] = {
-    CHAIN, AT(dlp_part_desc, parts), AT(dlp_workers_desc, parts.workers), {0}};
+    CHAIN, AT(dlp_node_load, parts), AT(dlp_workers_desc, parts.workers), {0}};
 static const place at_expand_[] = {
-    MADE, AT(dlp_expand_desc, expand.expand), AT(dlp_workers_desc, expand.workers), {0}};
+    MADE, AT(dlp_node_expand, expand.expand), AT(dlp_workers_desc, expand.workers), {0}};
 static const place at_filter_[] = {
     MADE, AT(dlp_node_filter, filter.filter), AT(dlp_workers_desc, filter.workers), {0}};
 static const place at_pack_[] = {
-    MADE, AT(dlp_pack_desc, pack.pack), AT(dlp_workers_desc, pack.workers), {0}};
-static const place at_split_[] = {CHAIN, AT(dlp_split_desc, split.split), {0}};
+    MADE, AT(dlp_node_pack, pack.pack), AT(dlp_workers_desc, pack.workers), {0}};
+static const place at_split_[] = {CHAIN, AT(dlp_node_split, split.split), {0}};
 static const place at_join_[] = {CHAIN,
                                  AT(walked_join, join),
                                  AT(dlp_fetch_desc, join.fetch),
@@ -859,7 +859,7 @@ static const place at_join_[] = {CHAIN,
                                  AT(dlp_node_guard, guard.guard),
                                  AT(dlp_guard_field, guarded),
                                  AT(dlp_workers_desc, guard.workers),
-                                 AT(dlp_cache_desc, cache),
+                                 AT(dlp_node_cache, cache),
                                  {0}};
 static const place at_mixed_[] = {CHAIN,
                                   AT(walked_join, join),

@@ -103,7 +103,7 @@ static void loader(int kind, dlp_loader_desc *d) {
     if (kind < PARTS) return;
     d->dataset.n_items = 0;
     d->dataset.fetch = write_part;
-    d->parts = (dlp_part_desc){.n_parts = 7, .max_part_bytes = 8, .load = load, .items = counts};
+    d->parts = (dlp_node_load){.n_parts = 7, .max_part_bytes = 8, .load = load, .items = counts};
     d->pipe.streams = 2;
     d->parts.queue_size = 40;
     if (kind != FOUND) return;

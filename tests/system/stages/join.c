@@ -633,7 +633,7 @@ static void chain_refused(int what, uint32_t how, const char *stage, const char 
     ds[1].filter = what == 3;
     table_list(&t, &sampler);
     if (what == 6) {                       /* needs: parts */
-        dlp_part_desc parts = part_desc(); /* needs: parts */
+        dlp_node_load parts = part_desc(); /* needs: parts */
         table_load(&t, &parts);            /* needs: parts */
         ds[0].n_items = 0;                 /* needs: parts */
     }                                      /* needs: parts */
