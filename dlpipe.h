@@ -20452,8 +20452,8 @@ typedef struct dlpi_bound {
     unsigned offset : 13, type : 2; /* bytes from the begin of the desc; DLPI_I32 .. DLPI_PTR */
     int16_t low;                    /* least value that is allowed */
     int64_t high;                   /* greatest value that is allowed */
-    const char *words; /* the bounds in words, for the error. Of a pointer: what to give, if low is
-                          1; else where it must be NULL */
+    const char *words; /* the bounds in words, for the error; for a pointer, what to give if low is
+                          1, else where it must be NULL */
 } dlpi_bound;
 
 /* DLPI_IN gives the offset and the type of a member of a desc, DLPI_AT its name before them.
@@ -29048,23 +29048,20 @@ typedef struct dlpi_batch { /* the stage's own record */
    or a DLP_ERR code. A warning tells of other fields that are not used (dlpi_live_idle). */
 static int dlpi_batch_idle_check(dlp_pipe *p, dlpi_stage *st) {
     static const dlpi_bound bounds[] = {
+        {DLPI_AT(dlp_workers_desc, worker_init), 0, 0, "without a collate"},
+        {DLPI_AT(dlp_workers_desc, worker_exit), 0, 0, "without a collate"},
+        {DLPI_AT(dlp_workers_desc, tell), 0, 0, "without a collate"},
         {DLPI_AT(dlp_workers_desc, workers_min), 0, 0, "0 without a collate"},
         {DLPI_AT(dlp_workers_desc, workers_max), 0, 0, "0 without a collate"},
     };
     const dlpi_batch *b = st->self;
-    const dlp_workers_desc *w = &st->w;
-    const char *called = w->worker_init   ? "worker_init"
-                         : w->worker_exit ? "worker_exit"
-                         : w->tell        ? "tell"
-                                          : NULL;
     if (b->d.collate != NULL) return DLP_OK;
     if (b->workers > 0)
         return dlpi_refuse(p, DLP_ERR_ARG, st->name, "workers.num_workers",
                            "num_workers is %" PRId32 ", but \"%s\" has no collate, so its workers "
                            "have nothing to do; give them to the row that fetches",
                            b->workers, st->name);
-    if (called != NULL) return dlpi_not_null(p, st->name, called, "without a collate");
-    return dlpi_check_bounds(p, st->name, w, DLPI_ROWS(bounds));
+    return dlpi_check_bounds(p, st->name, &st->w, DLPI_ROWS(bounds));
 }
 
 /* Check the row of a batch stage, and take batch_size and `last` from it. Returns DLP_OK, or the
@@ -29075,14 +29072,16 @@ static int dlpi_batch_check(dlp_pipe *p, dlpi_stage *st) {
         {"last", DLPI_IN(dlpi_batch, d.last), 0, 2, "DLP_LAST_*"},
         {"workers.num_workers", DLPI_IN(dlpi_batch, workers), DLP_NONE, DLP_MAX_WORKERS,
          "DLP_NONE or 0..1024 (a loader: batch_workers)"},
+        {"out_fields", DLPI_IN(dlpi_batch, d.out_fields), 0, 0, "without a collate",
+         DLPI_WITHOUT(dlpi_batch, d.collate)},
+        {"n_out_fields", DLPI_IN(dlpi_batch, d.n_out_fields), 1, DLP_MAX_FIELDS, "1..16",
+         DLPI_WITH(dlpi_batch, d.out_fields)},
+        {"n_out_fields", DLPI_IN(dlpi_batch, d.n_out_fields), 0, 0, "0 without out_fields",
+         DLPI_WITHOUT(dlpi_batch, d.out_fields)},
     };
     const dlpi_batch *b = st->self;
     const dlp_node_batch *d = &b->d;
-    bool own = d->out_fields != NULL;
     dlpi_check_bounds(p, st->name, b, DLPI_ROWS(bounds));
-    if (own && d->collate == NULL) dlpi_not_null(p, st->name, "out_fields", "without a collate");
-    dlpi_within(p, st->name, "n_out_fields", d->n_out_fields, own, own ? DLP_MAX_FIELDS : 0,
-                own ? "1..16" : "0 without out_fields");
     st->w.num_workers = b->workers > 0 ? b->workers : 0;
     p->global_batch = d->batch_size;
     p->last = d->last;
@@ -30552,11 +30551,11 @@ static int dlpi_found_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_node_l
         {DLPI_AT(dlp_node_load, shuffle_items), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_node_load, max_items), 1, INT64_C(1) << 31, "1..2^31"},
         {DLPI_AT(dlp_node_load, min_items), 0, INT64_C(1) << 31, "0..max_items"},
+        {DLPI_AT(dlp_node_load, load), 1, 1, "the function that reads a part"},
     };
     dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
     if (d->min_items > d->max_items)
         dlpi_bad(p, st->name, "min_items", "0..max_items", (int64_t)d->min_items);
-    if (d->load == NULL) dlpi_missing(p, st->name, "load", "the function that reads a part");
     return p->err.code != 0 ? p->err.code : dlpi_check_input_workers(p, st);
 }
 
@@ -31756,28 +31755,24 @@ enum { DLPI_SPLIT_REC = 1, DLPI_SPLIT_RESIDENT, DLPI_SPLIT_SEAM = DLPI_OWN_HIDDE
 typedef struct dlpi_split { /* the stage's own record */
     dlp_node_split d;
     dlpi_chunk_plan plan;
-    dlp_chunk_fn load;       /* load to writes_all_bytes: from the desc of dlp_chunks_open */
-    dlp_chunk_at_fn rows_at; /* the user's memory that has a chunk's rows, or NULL */
-    bool in_place;           /* views point into the memory of rows_at; nothing is copied */
-    void *user;
-    uint32_t cpu_buffers; /* with a device: host buffers of chunks; 0: prefetch_factor */
-    dlpi_stage_ops loads; /* ops of the fetch stage if loaders wait for free host buffers */
-    int preload;          /* DLP_PRELOAD_NONE, _CPU, _DEVICE */
-    int preload_auto;     /* 1: preload was chosen by DLP_PRELOAD_AUTO */
-    int writes_all_bytes;
-    uint64_t *first;      /* [n_chunks + 1] rows before each chunk; NULL: desc.rows is NULL */
-    uint32_t view_rows;   /* rows of this rank's full batch */
-    uint32_t slot;        /* slot of the chunk that is being split; DLPI_NO_SLOT: none is */
-    dlpi_order order;     /* the order of chunks, as the consumer's thread computes it */
-    dlpi_chunk_spot at;   /* where that chunk stands in the epoch */
-    uint64_t chunk;       /* that chunk's number in the dataset */
-    uint64_t sequence;    /* views handed out so far */
-    uint32_t turn;        /* the view that is looked at first for the next batch, 0..n_out - 1 */
-    struct {              /* the batch that is being copied together from several chunks */
-        uint32_t v;       /* the view that it gets */
-        uint32_t rows;    /* rows that are there; 0: there is no such batch now */
-        bool waits;       /* the device's copy of rows from the present chunk is not over yet */
-        uint32_t seek_no; /* of the pipe when it was begun: after a seek it is dropped */
+    dlp_chunks_desc chunks; /* desc of dlp_chunks_open, if it has made the table; else zeros */
+    bool in_place;          /* views point into the memory of rows_at; nothing is copied */
+    uint32_t cpu_buffers;   /* with a device: host buffers of chunks; 0: prefetch_factor */
+    dlpi_stage_ops loads;   /* ops of the fetch stage if loaders wait for free host buffers */
+    int preload_auto;       /* 1: preload was chosen by DLP_PRELOAD_AUTO */
+    uint64_t *first;        /* [n_chunks + 1] rows before each chunk; NULL: desc.rows is NULL */
+    uint32_t view_rows;     /* rows of this rank's full batch */
+    uint32_t slot;          /* slot of the chunk that is being split; DLPI_NO_SLOT: none is */
+    dlpi_order order;       /* the order of chunks, as the consumer's thread computes it */
+    dlpi_chunk_spot at;     /* where that chunk stands in the epoch */
+    uint64_t chunk;         /* that chunk's number in the dataset */
+    uint64_t sequence;      /* views handed out so far */
+    uint32_t turn;          /* the view that is looked at first for the next batch, 0..n_out - 1 */
+    struct {                /* the batch that is being copied together from several chunks */
+        uint32_t v;         /* the view that it gets */
+        uint32_t rows;      /* rows that are there; 0: there is no such batch now */
+        bool waits;         /* the device's copy of rows from the present chunk is not over yet */
+        uint32_t seek_no;   /* of the pipe when it was begun: after a seek it is dropped */
         uint64_t epoch, batch; /* its number */
     } seam;
     uint32_t *refs;              /* [n_slots] views that are held, and 1 more during the split */
@@ -31816,7 +31811,7 @@ static uint64_t dlpi_chunk_count(const dlp_pipe *p) { return p->fetch->dataset->
 /* Return the end of the rows that a chunk's buffer holds of its axis. A chunk that stays is whole,
    because in another epoch the axis may end elsewhere. */
 static uint64_t dlpi_chunk_filled(const dlpi_split *c, const dlpi_chunk_spot *x) {
-    bool whole = c->plan.spans && c->plan.world == 1 && c->preload != DLP_PRELOAD_NONE;
+    bool whole = c->plan.spans && c->plan.world == 1 && c->chunks.preload != DLP_PRELOAD_NONE;
     return whole ? x->from + x->size : dlpi_chunk_end(x);
 }
 
@@ -31988,7 +31983,8 @@ static uint8_t *dlpi_split_row(const dlp_pipe *p, uint32_t f, uint64_t row) {
     const dlpi_split *c = dlpi_split_of(p);
     const dlpi_field *d = &p->batches.at[f];
     if (dlpi_split_elsewhere(p))
-        return (uint8_t *)(uintptr_t)c->rows_at(c->user, c->chunk, f) + row * dlpi_row_bytes(d);
+        return (uint8_t *)(uintptr_t)c->chunks.rows_at(c->chunks.user, c->chunk, f) +
+               row * dlpi_row_bytes(d);
     return dlpi_batch_cell(p, dlpi_split_of(p)->slot) + d->offset + row * dlpi_row_bytes(d);
 }
 
@@ -32294,7 +32290,7 @@ static int dlpi_split_rows(dlp_pipe *p, const dlpi_stage *st) {
     if (q->batches == 0 ||
         (!q->spans && q->first == NULL && dlpi_chunk_batches(q, q->last_rows) == 0))
         dlpi_bad(p, st->name, "last", "DLP_LAST_PARTIAL, as the last item has no full batch", 1);
-    if (q->spans && q->world > 1 && c->load == NULL && c->rows_at == NULL)
+    if (q->spans && q->world > 1 && c->chunks.load == NULL && c->chunks.rows_at == NULL)
         dlpi_bad(
             p, st->name, "within_chunks",
             "1 if world_size is not 1 and batches span items; or open the pipe by dlp_chunks_open",
@@ -32344,7 +32340,7 @@ static int dlpi_split_check_fields(dlp_pipe *p, const dlpi_stage *st) {
    first error. */
 static int dlpi_split_check_preload(dlp_pipe *p, const dlpi_stage *st) {
     const dlpi_split *c = dlpi_split_of(p);
-    if (c->preload == DLP_PRELOAD_NONE) return DLP_OK;
+    if (c->chunks.preload == DLP_PRELOAD_NONE) return DLP_OK;
     dlpi_within(p, st->name, "preload", (int64_t)dlpi_chunk_count(p), 1, UINT16_MAX,
                 "of at most 65535 chunks");
     dlpi_within(p, st->name, "cpu_buffers", p->n_slots, 1, DLPI_DEVICE_BUFFERS,
@@ -32356,7 +32352,7 @@ static int dlpi_split_check_preload(dlp_pipe *p, const dlpi_stage *st) {
     if (c->plan.spans && c->plan.world > 1 && dlpi_sampler_of(p)->order != DLP_ORDER_SEQUENTIAL)
         dlpi_bad(p, st->name, "preload",
                  "0 if ranks share batches that span shuffled chunks; or set within_chunks = 1",
-                 c->preload);
+                 c->chunks.preload);
     return p->err.code;
 }
 
@@ -32409,12 +32405,12 @@ DLPI_COLD static int dlpi_split_check_all(dlp_pipe *p, dlpi_stage *st) {
     p->areas[DLPI_REC_SLOTS].words = "chunk records";
     p->areas[DLPI_REC_CELLS].words = "CPU chunk buffers";
     p->areas[DLPI_REC_ZEROS].words = "CPU chunk buffer of zeros";
-    c->in_place = c->rows_at != NULL && p->sink_stage == NULL && c->preload == DLP_PRELOAD_NONE &&
-                  !c->d.shuffle_rows;
+    c->in_place = c->chunks.rows_at != NULL && p->sink_stage == NULL &&
+                  c->chunks.preload == DLP_PRELOAD_NONE && !c->d.shuffle_rows;
     if (c->in_place) {
         p->cells = DLPI_CELLS_STAY;
         p->n_cells = 0;
-    } else if (c->preload == DLP_PRELOAD_CPU) {
+    } else if (c->chunks.preload == DLP_PRELOAD_CPU) {
         p->cells = DLPI_CELLS_STAY;
         p->n_cells = (uint32_t)dlpi_chunk_count(p);
     } else if (p->sink_stage) { /* what the sink has leaves its cell */
@@ -32423,7 +32419,7 @@ DLPI_COLD static int dlpi_split_check_all(dlp_pipe *p, dlpi_stage *st) {
         p->n_cells = c->cpu_buffers ? c->cpu_buffers : p->prefetch;
         if (p->n_cells < p->prefetch) dlpi_loads_in_turn(p, c);
     }
-    p->stay = c->preload == DLP_PRELOAD_DEVICE ? &dlpi_chunk_stay : NULL;
+    p->stay = c->chunks.preload == DLP_PRELOAD_DEVICE ? &dlpi_chunk_stay : NULL;
     if (c->plan.spans && p->sink_stage && (rc = p->sink->joins(p)) != DLP_OK) return rc;
     return dlpi_split_check_preload(p, st);
 }
@@ -32433,7 +32429,8 @@ DLPI_COLD static int dlpi_split_check_all(dlp_pipe *p, dlpi_stage *st) {
 DLPI_COLD static void dlpi_split_layout(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_split *c = st->self;
     const int area = DLPI_OWN(st->id, DLPI_SPLIT_SEAM);
-    const uint64_t words = c->preload ? dlpi_chunk_count(p) : 0, n = c->plan.spans ? p->n_out : 0;
+    const uint64_t words = c->chunks.preload ? dlpi_chunk_count(p) : 0,
+                   n = c->plan.spans ? p->n_out : 0;
     uint64_t bytes = 0, lines = 0;
     for (uint32_t f = 0; f < p->batches.n; f++) {
         bytes = dlpi_sum(bytes, dlpi_seam_bytes(p, f));
@@ -32488,7 +32485,7 @@ DLPI_COLD static void dlpi_split_live(dlp_pipe *p, dlpi_stage *st) {
     c->slot = DLPI_NO_SLOT;
     r->per_epoch = p->batches_per_epoch;
     r->cpu_buffers = c->in_place ? p->n_slots : p->n_cells;
-    r->preload = c->preload;
+    r->preload = c->chunks.preload;
     r->in_epoch_at = (uint32_t)offsetof(dlpi_bslot, in_epoch);
     r->used_at = (uint32_t)offsetof(dlpi_bslot, used);
     r->view_rows = c->view_rows;
@@ -46966,7 +46963,7 @@ static int dlpi_load_there(dlpi_load_call *l, const dlp_item *it) {
     dlp_chunk shown; /* theirs to spoil, and so is l->data */
     int rc = 0;
     for (uint32_t f = 0; f < p->items.n; f++) {
-        there[f] = d->rows_at(d->user, l->c.index, f);
+        there[f] = d->chunks.rows_at(d->chunks.user, l->c.index, f);
         l->data[f] = (void *)(uintptr_t)there[f];
         if (there[f] == NULL)
             return dlp_fail(it->call, 0, "rows_at gave NULL for field %d of chunk %" PRIu64, (int)f,
@@ -46974,7 +46971,7 @@ static int dlpi_load_there(dlpi_load_call *l, const dlp_item *it) {
     }
     l->c.first = dlp_chunk_row(&l->c, 0);
     shown = l->c;
-    if (d->load) rc = d->load(d->user, &shown);
+    if (d->chunks.load) rc = d->chunks.load(d->chunks.user, &shown);
     if (rc == 0 && !d->in_place) dlpi_load_copy(l, it, there);
     return rc;
 }
@@ -46985,15 +46982,15 @@ static int dlpi_load_run(dlpi_load_call *l, const dlp_item *it) {
     const dlpi_split *d = dlpi_split_of(p);
     dlp_chunk shown; /* theirs to spoil */
     if (l->c.count == 0) return 0;
-    if (d->rows_at != NULL) return dlpi_load_there(l, it);
+    if (d->chunks.rows_at != NULL) return dlpi_load_there(l, it);
     for (uint32_t f = 0; f < p->items.n; f++) {
         uint64_t bytes = dlpi_row_bytes(&p->items.at[f]);
         l->data[f] = (uint8_t *)it->data[f] + l->at * bytes;
-        if (!d->writes_all_bytes) memset(l->data[f], 0, l->c.count * bytes);
+        if (!d->chunks.writes_all_bytes) memset(l->data[f], 0, l->c.count * bytes);
     }
     l->c.first = dlp_chunk_row(&l->c, 0);
     shown = l->c;
-    return d->load(d->user, &shown);
+    return d->chunks.load(d->chunks.user, &shown);
 }
 
 /* Load this rank's rows of the chunk at x: one run for each batch, or one for batches whose rows
@@ -47056,7 +47053,7 @@ static int dlpi_chunk_fetch(void *user DLPI_UNREAD, dlp_item *it) {
     uint32_t s = (uint32_t)(DLPI_LOAD_RLX(&w->block->running) >> 32); /* X2, own */
     uint64_t *word, key;
     int rc;
-    if (dlpi_split_of(p)->preload == DLP_PRELOAD_NONE) return dlpi_chunk_load(w, it);
+    if (dlpi_split_of(p)->chunks.preload == DLP_PRELOAD_NONE) return dlpi_chunk_load(w, it);
     word = dlpi_chunk_word(p, it->index);
     key = dlpi_chunk_key(p, s);
     while (!dlpi_stopped(p)) {
@@ -48922,16 +48919,6 @@ static void dlpi_chunks_ahead(dlp_pipe *p, const dlp_chunks_desc *d, dlpi_split 
     p->d.prefetch_factor = cpu + there - held < 4096 ? (int32_t)(cpu + there - held) : 4096;
 }
 
-/* Copy into a split stage what it needs to load chunks by itself. */
-DLPI_COLD
-static void dlpi_chunks_keep(dlpi_split *to, const dlp_chunks_desc *d) {
-    to->load = d->load;
-    to->rows_at = d->rows_at;
-    to->user = d->user;
-    to->preload = d->preload;
-    to->writes_all_bytes = (int)d->writes_all_bytes;
-}
-
 /* Add the stage of a split row, with the running sums of its chunks' rows. If it has chunks, also
    set how many chunks may be under way. Returns a stage number or a DLP_ERR code. */
 DLPI_COLD
@@ -48948,7 +48935,7 @@ static int dlpi_node_split_add(dlpi_table *t, const dlp_node *node) {
     if (rc == DLP_OK) rc = dlpi_split_sums(t->p, st->name, &c->d, &c->first);
     rc = dlpi_added(t->p, st, rc);
     if (rc < 0 || d == NULL) return rc;
-    dlpi_chunks_keep(c, d);
+    c->chunks = *d;
     dlpi_chunks_ahead(t->p, d, c);
     if (d->preload == DLP_PRELOAD_DEVICE && t->n_items <= INT32_MAX) /* one for each chunk */
         dlpi_transfer_of(st - 1)->buffers = (int32_t)t->n_items;
@@ -49033,7 +49020,6 @@ static int dlpi_table_list(dlpi_table *t, const dlp_node *node) {
                         (node[1].verb == DLP_LOAD && node[1].load.source != NULL);
     const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_node, list.n_items), !counts, DLPI_MAX_ITEMS, "1..2^48, or 0 with a source"},
-        {DLPI_AT(dlp_node, list.shuffle), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_node, list.open_end), 0, 0, "0 in a branch"},
         {DLPI_AT(dlp_node, workers.num_workers), 0, 0, "0: the first list of the table says it"},
     };
@@ -49446,9 +49432,6 @@ static const dlp_node *dlpi_out_reads(const dlpi_table *t, const dlp_node *node)
 DLPI_COLD
 static int dlpi_out_first(const dlpi_table *t, const dlp_node *node) {
     const int32_t asked = t->d->max_held, each = (int32_t)node->queue.capacity;
-    int rc =
-        dlpi_within(t->p, node->name, "queue.capacity", node->queue.capacity, 0, 256, "0..256");
-    if (rc != DLP_OK) return rc;
     if (node->queue.full != DLP_FULL_WAIT)
         return dlpi_bad(t->p, node->name, "queue.full",
                         "DLP_FULL_WAIT in the first out, which has each batch", node->queue.full);
@@ -49737,6 +49720,7 @@ static const dlpi_bound dlpi_node_bounds[] = {
     {DLPI_NODE(FETCH, fetch.writes_all_bytes), 0, 0, "0 " DLPI_BESIDE},
     {DLPI_NODE(FETCH, fetch.n_fields), 0, 0, "0 " DLPI_BESIDE},
     {DLPI_NODE(FETCH, fetch.in_flight), 0, 1024, "0..1024"},
+    {DLPI_NODE(OUT, queue.capacity), 0, 256, "0..256"},
 #ifndef DLPIPE_NO_TRANSFER
     {DLPI_NODE(TRANSFER, queue.capacity), 0, 256, "0..256"},
 #endif /* DLPIPE_NO_TRANSFER */
@@ -50141,7 +50125,6 @@ static int dlpi_chunks_check_fields(dlp_pipe *p, const dlp_chunks_desc *d) {
         {DLPI_AT(dlp_field, ndim), 0, DLP_MAX_DIMS - 2, "0..6"},
         {DLPI_AT(dlp_field, ragged), 0, 0, "0"},
     };
-    if (d->fields == NULL) return dlpi_missing(p, "load", "fields", "an array of n_fields fields");
     for (uint32_t i = 0; i < d->n_fields; i++) {
         int rc = dlpi_check_field(p, "load", i, &d->fields[i], DLPI_ROWS(bounds));
         if (rc != DLP_OK) return rc;
@@ -50176,6 +50159,8 @@ static int dlpi_chunks_check(dlp_pipe *p, const dlp_chunks_desc *d) {
                                   : d->pipe.max_held > 0        ? d->pipe.max_held + 1
                                                                 : 2);
     const dlpi_bound bounds[] = {
+        {DLPI_AT(dlp_chunks_desc, load), 1, 1, "the function that reads rows",
+         DLPI_WITHOUT(dlp_chunks_desc, rows_at)},
         {DLPI_AT(dlp_chunks_desc, n_items), d->rows == NULL, DLPI_MAX_ITEMS, "1..2^48"},
         {DLPI_AT(dlp_chunks_desc, n_fields), 1, DLP_MAX_FIELDS, "1..16"},
         {DLPI_AT(dlp_chunks_desc, writes_all_bytes), 0, 1, "0 or 1"},
@@ -50189,12 +50174,10 @@ static int dlpi_chunks_check(dlp_pipe *p, const dlp_chunks_desc *d) {
         {DLPI_AT(dlp_chunks_desc, pipe.unordered), 0, 0, "0: views come in order"},
         {DLPI_AT(dlp_chunks_desc, pipe.epochs), 0, 0, "0: epochs says it"},
         {DLPI_AT(dlp_chunks_desc, pipe.seed), 0, 0, "0: seed says it"},
+        {DLPI_AT(dlp_chunks_desc, fields), 1, 1, "an array of n_fields fields"},
     };
-    int rc;
-    if (d->load == NULL && d->rows_at == NULL)
-        return dlpi_missing(p, "load", "load", "the function that reads rows");
-    if ((rc = dlpi_check_bounds(p, "load", d, DLPI_ROWS(bounds))) != DLP_OK) return rc;
-    return dlpi_chunks_check_fields(p, d);
+    const int rc = dlpi_check_bounds(p, "load", d, DLPI_ROWS(bounds));
+    return rc == DLP_OK ? dlpi_chunks_check_fields(p, d) : rc;
 }
 
 /* Set the order, the run and the split for the desc's pass. Only a training pass shuffles, drops a

@@ -87,8 +87,8 @@ typedef struct dlpi_bound {
     unsigned offset : 13, type : 2; /* bytes from the begin of the desc; DLPI_I32 .. DLPI_PTR */
     int16_t low;                    /* least value that is allowed */
     int64_t high;                   /* greatest value that is allowed */
-    const char *words; /* the bounds in words, for the error. Of a pointer: what to give, if low is
-                          1; else where it must be NULL */
+    const char *words; /* the bounds in words, for the error; for a pointer, what to give if low is
+                          1, else where it must be NULL */
 } dlpi_bound;
 
 /* DLPI_IN gives the offset and the type of a member of a desc, DLPI_AT its name before them.

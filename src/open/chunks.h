@@ -17,7 +17,6 @@ static int dlpi_chunks_check_fields(dlp_pipe *p, const dlp_chunks_desc *d) {
         {DLPI_AT(dlp_field, ndim), 0, DLP_MAX_DIMS - 2, "0..6"},
         {DLPI_AT(dlp_field, ragged), 0, 0, "0"},
     };
-    if (d->fields == NULL) return dlpi_missing(p, "load", "fields", "an array of n_fields fields");
     for (uint32_t i = 0; i < d->n_fields; i++) {
         int rc = dlpi_check_field(p, "load", i, &d->fields[i], DLPI_ROWS(bounds));
         if (rc != DLP_OK) return rc;
@@ -52,6 +51,8 @@ static int dlpi_chunks_check(dlp_pipe *p, const dlp_chunks_desc *d) {
                                   : d->pipe.max_held > 0        ? d->pipe.max_held + 1
                                                                 : 2);
     const dlpi_bound bounds[] = {
+        {DLPI_AT(dlp_chunks_desc, load), 1, 1, "the function that reads rows",
+         DLPI_WITHOUT(dlp_chunks_desc, rows_at)},
         {DLPI_AT(dlp_chunks_desc, n_items), d->rows == NULL, DLPI_MAX_ITEMS, "1..2^48"},
         {DLPI_AT(dlp_chunks_desc, n_fields), 1, DLP_MAX_FIELDS, "1..16"},
         {DLPI_AT(dlp_chunks_desc, writes_all_bytes), 0, 1, "0 or 1"},
@@ -65,12 +66,10 @@ static int dlpi_chunks_check(dlp_pipe *p, const dlp_chunks_desc *d) {
         {DLPI_AT(dlp_chunks_desc, pipe.unordered), 0, 0, "0: views come in order"},
         {DLPI_AT(dlp_chunks_desc, pipe.epochs), 0, 0, "0: epochs says it"},
         {DLPI_AT(dlp_chunks_desc, pipe.seed), 0, 0, "0: seed says it"},
+        {DLPI_AT(dlp_chunks_desc, fields), 1, 1, "an array of n_fields fields"},
     };
-    int rc;
-    if (d->load == NULL && d->rows_at == NULL)
-        return dlpi_missing(p, "load", "load", "the function that reads rows");
-    if ((rc = dlpi_check_bounds(p, "load", d, DLPI_ROWS(bounds))) != DLP_OK) return rc;
-    return dlpi_chunks_check_fields(p, d);
+    const int rc = dlpi_check_bounds(p, "load", d, DLPI_ROWS(bounds));
+    return rc == DLP_OK ? dlpi_chunks_check_fields(p, d) : rc;
 }
 
 /* Set the order, the run and the split for the desc's pass. Only a training pass shuffles, drops a

@@ -137,6 +137,7 @@ static const dlpi_bound dlpi_node_bounds[] = {
     {DLPI_NODE(FETCH, fetch.writes_all_bytes), 0, 0, "0 " DLPI_BESIDE},
     {DLPI_NODE(FETCH, fetch.n_fields), 0, 0, "0 " DLPI_BESIDE},
     {DLPI_NODE(FETCH, fetch.in_flight), 0, 1024, "0..1024"},
+    {DLPI_NODE(OUT, queue.capacity), 0, 256, "0..256"},
     {DLPI_NODE(TRANSFER, queue.capacity), 0, 256, "0..256"},              /* needs: transfer */
     {DLPI_NODE(LOAD, load.n_parts), 0, 0, "0; set list.n_items instead"}, /* needs: parts */
     {DLPI_NODE(LOAD, load.shuffle_parts), 0, 0, "0; set list.shuffle instead"}, /* needs: parts */

@@ -76,7 +76,6 @@ static int dlpi_table_list(dlpi_table *t, const dlp_node *node) {
                         (node[1].verb == DLP_LOAD && node[1].load.source != NULL);
     const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_node, list.n_items), !counts, DLPI_MAX_ITEMS, "1..2^48, or 0 with a source"},
-        {DLPI_AT(dlp_node, list.shuffle), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_node, list.open_end), 0, 0, "0 in a branch"},
         {DLPI_AT(dlp_node, workers.num_workers), 0, 0, "0: the first list of the table says it"},
     };

@@ -14,11 +14,11 @@ static int dlpi_found_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_node_l
         {DLPI_AT(dlp_node_load, shuffle_items), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_node_load, max_items), 1, INT64_C(1) << 31, "1..2^31"},
         {DLPI_AT(dlp_node_load, min_items), 0, INT64_C(1) << 31, "0..max_items"},
+        {DLPI_AT(dlp_node_load, load), 1, 1, "the function that reads a part"},
     };
     dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
     if (d->min_items > d->max_items)
         dlpi_bad(p, st->name, "min_items", "0..max_items", (int64_t)d->min_items);
-    if (d->load == NULL) dlpi_missing(p, st->name, "load", "the function that reads a part");
     return p->err.code != 0 ? p->err.code : dlpi_check_input_workers(p, st);
 }
 
