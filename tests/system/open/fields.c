@@ -1269,6 +1269,20 @@ static void pairs(void) {
             }
 }
 
+/* The library's list of members of a desc of workers has each of them. By this list it knows which
+   rows say something, and which workers are alike. */
+static void workers(void) {
+    for (size_t r = 0; r < N_ROWS; r++) {
+        const char *name;
+        size_t at = 0;
+        if (strcmp(rows_[r].type, "dlp_workers_desc") != 0) continue;
+        for (size_t i = 0; (name = inside_workers_member(i, &at)) != NULL; i++)
+            if (strcmp(name, rows_[r].name) == 0 && at == rows_[r].offset) break;
+        CHECK(name != NULL);
+        if (name == NULL) printf("not in the list of workers: %s\n", rows_[r].name);
+    }
+}
+
 /* ---- files ---- */
 
 static void write_file(const char *path, const void *bytes, size_t n) {
@@ -1323,6 +1337,7 @@ int main(int argc, char **argv) {
     verbose_ = argc > 1;
     walk(argc > 1 ? argv[1] : NULL);
     if (argc == 1) pairs();
+    if (argc == 1) workers();
     remove_files();
     return test_end("fields");
 }
