@@ -4155,14 +4155,14 @@ const dlp_arrays_info *dlp_arrays_describe(const dlp_source *arrays);
    out, arrays: close both, the pipe first, and arrays after the last release. files: reads is 0.
    desc: copied. chunk_rows 0: a multiple of batch_size with 4 MiB or more. The files give n_items,
    fields, n_fields, writes_all_bytes, rows, n_chunks, load, rows_at, user, identity and
-   workers.worker_*: leave them 0 or NULL. err: may be NULL. Returns as dlp_arrays_open and dlp_chunks_open. DLP_ERR_ARG also for reads, or a
-   field that the files give. DLP_ERR_UNSUPPORTED also if numbers are big-endian, or not aligned to
-   their type. After a failure nothing is left to close. Any thread; it becomes the pipe's consumer.
-   Waits and allocates as dlp_arrays_open and dlp_chunks_open do. */
+   workers.worker_*: leave them 0 or NULL. err: may be NULL.
+   Returns as dlp_arrays_open and dlp_chunks_open. DLP_ERR_ARG also for reads, or a field that the
+   files give. DLP_ERR_UNSUPPORTED also if numbers are big-endian, or not aligned to their type.
+   After a failure nothing is left to close. Any thread; it becomes the pipe's consumer. Waits and
+   allocates as dlp_arrays_open and dlp_chunks_open do. */
 DLPDEF DLPI_LESS_ARRAYS DLPI_LESS_SPLIT
-int dlp_arrays_chunks_open(dlp_pipe **out, dlp_source **arrays,
-                           const dlp_arrays_desc *files, const dlp_chunks_desc *desc,
-                           dlp_error *err);
+int dlp_arrays_chunks_open(dlp_pipe **out, dlp_source **arrays, const dlp_arrays_desc *files,
+                           const dlp_chunks_desc *desc, dlp_error *err);
 
 /* ---------------------------------------------------------------------------------------------
    >>item-index INDEX FILES OF LINES AND TAR SHARDS
@@ -20442,8 +20442,9 @@ static int dlpi_bad_field(dlp_pipe *p, const char *stage, uint32_t i, const char
 
 #define DLPI_CELL_MAX (UINT64_C(1) << 46) /* bytes or elements of one field, at most */
 
-/* The bounds of one value of a desc. A desc's check has a table of them. A pointer counts as 1, NULL
-   as 0. A row may hold only if a pointer of the desc, its partner, is set, or only if it is NULL. */
+/* The bounds of one value of a desc. A desc's check has a table of them. A pointer counts as 1, and
+   NULL as 0. If a row has a partner, the row holds only if that pointer of the desc is set, or only
+   if it is NULL. */
 typedef struct dlpi_bound {
     const char *field;              /* the value's name in errors */
     unsigned verb : 5;              /* verb of the nodes that the row is about, or 0 */
@@ -49929,8 +49930,8 @@ static void dlpi_loader_filter(const dlp_fetch_desc *d, const dlp_source *of, dl
     if (node->workers.num_workers == 0) node->workers.num_workers = DLP_NONE;
 }
 
-/* Add the rows that a loader's desc has behind its fetch. If one of them fetches a dataset of a mix,
-   the first fetch has the first dataset. */
+/* Add the rows that a loader's desc has behind its fetch. If one of them fetches a dataset of a
+   mix, the first fetch has the first dataset. */
 DLPI_COLD
 static void dlpi_loader_more(const dlp_loader_desc *l, dlp_nodes *to) {
     dlp_node *first = &to->nodes[to->n - 1]; /* or a filter, which no fetch may follow */

@@ -26,10 +26,10 @@
    out, arrays: close both, the pipe first, and arrays after the last release. files: reads is 0.
    desc: copied. chunk_rows 0: a multiple of batch_size with 4 MiB or more. The files give n_items,
    fields, n_fields, writes_all_bytes, rows, n_chunks, load, rows_at, user, identity and
-   workers.worker_*: leave them 0 or NULL. err: may be NULL. Returns as dlp_arrays_open and dlp_chunks_open. DLP_ERR_ARG also for reads, or a
-   field that the files give. DLP_ERR_UNSUPPORTED also if numbers are big-endian, or not aligned to
-   their type. After a failure nothing is left to close. Any thread; it becomes the pipe's consumer.
-   Waits and allocates as dlp_arrays_open and dlp_chunks_open do. */
-DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_source **arrays,
-                                  const dlp_arrays_desc *files, const dlp_chunks_desc *desc,
-                                  dlp_error *err);
+   workers.worker_*: leave them 0 or NULL. err: may be NULL.
+   Returns as dlp_arrays_open and dlp_chunks_open. DLP_ERR_ARG also for reads, or a field that the
+   files give. DLP_ERR_UNSUPPORTED also if numbers are big-endian, or not aligned to their type.
+   After a failure nothing is left to close. Any thread; it becomes the pipe's consumer. Waits and
+   allocates as dlp_arrays_open and dlp_chunks_open do. */
+DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_source **arrays, const dlp_arrays_desc *files,
+                                  const dlp_chunks_desc *desc, dlp_error *err);

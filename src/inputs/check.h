@@ -77,8 +77,9 @@ static int dlpi_bad_field(dlp_pipe *p, const char *stage, uint32_t i, const char
 
 #define DLPI_CELL_MAX (UINT64_C(1) << 46) /* bytes or elements of one field, at most */
 
-/* The bounds of one value of a desc. A desc's check has a table of them. A pointer counts as 1, NULL
-   as 0. A row may hold only if a pointer of the desc, its partner, is set, or only if it is NULL. */
+/* The bounds of one value of a desc. A desc's check has a table of them. A pointer counts as 1, and
+   NULL as 0. If a row has a partner, the row holds only if that pointer of the desc is set, or only
+   if it is NULL. */
 typedef struct dlpi_bound {
     const char *field;              /* the value's name in errors */
     unsigned verb : 5;              /* verb of the nodes that the row is about, or 0 */

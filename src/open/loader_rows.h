@@ -41,8 +41,8 @@ static void dlpi_loader_filter(const dlp_fetch_desc *d, const dlp_source *of, dl
     if (node->workers.num_workers == 0) node->workers.num_workers = DLP_NONE;
 }
 
-/* Add the rows that a loader's desc has behind its fetch. If one of them fetches a dataset of a mix,
-   the first fetch has the first dataset. */
+/* Add the rows that a loader's desc has behind its fetch. If one of them fetches a dataset of a
+   mix, the first fetch has the first dataset. */
 static void dlpi_loader_more(const dlp_loader_desc *l, dlp_nodes *to) {
     dlp_node *first = &to->nodes[to->n - 1]; /* or a filter, which no fetch may follow */
     for (const dlp_node *row = l->rows; row < l->rows + l->n_rows; row++) {
