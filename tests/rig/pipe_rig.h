@@ -62,8 +62,8 @@ typedef struct rig {
     int fetcher, in_flight;
     dlp_async async;
     /* bytes 0, n_parts 0: none */
-    dlp_cache_desc cache;     /* needs: cache */
-    dlp_part_desc parts;      /* needs: parts */
+    dlp_node_cache cache;     /* needs: cache */
+    dlp_node_load parts;      /* needs: parts */
     const dlp_field *scratch; /* [n_scratch] fields that end in the first map */
     uint32_t n_scratch, n_cells;
 } rig;

@@ -1073,7 +1073,7 @@ static int double_it(void *user, dlp_item *it) {
 static uint64_t own_cache; /* bytes; 0: none */
 
 static int own_wire(dlp_pipe **p, const dlp_pipe_desc *desc, const dlp_sampler_desc *sampler,
-                    const dlp_split_desc *split, uint32_t batch_size) {
+                    const dlp_node_split *split, uint32_t batch_size) {
     const dlp_field field = {"x", DLP_U32, 1, {10}, 0, 0};
     const dlp_dataset set = {
         .n_items = 7, .fields = &field, .n_fields = 1, .writes_all_bytes = 1, .fetch = fetch_table};
@@ -1090,7 +1090,7 @@ static int own_wire(dlp_pipe **p, const dlp_pipe_desc *desc, const dlp_sampler_d
 
 static void split__own_wiring__cuts_items(uint64_t cache, int within) {
     dlp_sampler_desc sampler = {0};
-    dlp_split_desc split = {0};
+    dlp_node_split split = {0};
     dlp_pipe *p;
     dlp_batch *b;
     uint64_t weights[7] = {1, 0, 2, 0, 1, 0, 3}, n = 0, batches = within ? 21 : 18;
@@ -1117,7 +1117,7 @@ static void split__own_wiring__cuts_items(uint64_t cache, int within) {
 static void split__bad_wirings__are_refused(void) {
     for (int what = 0; what < 6; what++) {
         dlp_sampler_desc sampler = {0};
-        dlp_split_desc split = {0};
+        dlp_node_split split = {0};
         dlp_pipe_desc pipe = {0};
         dlp_pipe *p = NULL;
         split.chunk_rows = what == 0 ? 11 : 10; /* the field has room for 10 */
