@@ -4779,8 +4779,9 @@ void dlp_pusher_close(dlp_pusher *pusher);
              DLP_ORDER_REPLACEMENT and a mix go on with later draws, and a shuffled list has another
              permutation. The function of DLP_ORDER_FUNCTION gets the same positions again. With
              these draws and functions, dlp_item_random depends on the position of the input in all
-             passes, and not on its number. Before a load, and in a branch of a zip or mix,
-             list.shuffle alone says the order.
+             passes, and not on its number. This holds for the list of each branch, whose seed follows
+             from the pipe's seed and the number of the list. Before a load list.shuffle alone says
+             the order.
    Fields    A node lists the fields that it adds. The callback of a fetch sees only these fields.
              The callback of a map sees the fields of the rows above it, in the order of the table.
              The fields that the map adds come last. If a field ends in a map, no later row sees it,
@@ -10108,6 +10109,12 @@ static void dlpi_order_build(const dlp_sampler_desc *d, uint64_t n_items, void *
 static uint64_t dlpi_order_samples(const dlp_sampler_desc *d, uint64_t n_items) {
     if (d->order == DLP_ORDER_BATCHES) return 0; /* only the user's sampler knows */
     return d->samples_per_epoch ? d->samples_per_epoch : dlpi_order_domain(d, n_items);
+}
+
+/* True if the order has each item once, and no parameters but the seed. */
+static inline bool dlpi_order_plain(const dlp_sampler_desc *d) {
+    return (d->order == DLP_ORDER_SEQUENTIAL || d->order == DLP_ORDER_SHUFFLED) &&
+           d->subset == NULL;
 }
 
 /* Fill *err with what is wrong with a desc. Returns DLP_ERR_ARG. */
@@ -21047,6 +21054,7 @@ struct dlpi_table {
     const dlp_node *list;   /* the list or push of the branch whose rows are being added */
     const dlp_node *load;   /* the row that loads this branch's parts; NULL: there is none */
     const dlp_node *ending; /* the map in which fields end; NULL: none so far */
+    dlp_sampler_desc order; /* of that list */
     uint64_t n_items;       /* items, or parts, that the list names; 0: the source says it */
     uint32_t makes;         /* rows up to the last one that makes items; 0: no row does */
     uint32_t n_ending;      /* fields that end in `ending` */
@@ -24710,11 +24718,10 @@ static int dlpi_input_order(dlp_pipe *p) {
     return rc == DLP_OK ? dlpi_check_items(p) : rc;
 }
 
-/* Let plan q have the order of the pipe's list. */
-static void dlpi_input_rule(const dlp_pipe *p, dlpi_found_plan *q) {
-    const dlp_sampler_desc *d = dlpi_sampler_of(p);
+/* Let plan q have the order of a list of n items. */
+static void dlpi_input_rule(const dlp_sampler_desc *d, uint64_t n, dlpi_found_plan *q) {
     const dlpi_order_ops *order = dlpi_order_of(d->order);
-    q->n_inputs = dlpi_order_samples(d, p->fetch->dataset->n_items);
+    q->n_inputs = dlpi_order_samples(d, n);
     q->shuffle_inputs = d->order == DLP_ORDER_SHUFFLED || order->drawn;
     if (order->drawn) q->rule = DLPI_LIST_DRAWN;
     if (order->function && q->rule == DLPI_LIST_ONCE) q->rule = DLPI_LIST_FUNCTION;
@@ -24728,7 +24735,7 @@ static int dlpi_inputs_sizes(dlp_pipe *p, dlpi_found *q,
     int rc = dlpi_input_order(p);
     if (rc != DLP_OK) return rc;
     if ((rc = fields(p, p->source_stage)) != DLP_OK) return rc;
-    dlpi_input_rule(p, &q->plan);
+    dlpi_input_rule(dlpi_sampler_of(p), p->fetch->dataset->n_items, &q->plan);
     return dlpi_found_lengths(p);
 }
 
@@ -25870,9 +25877,11 @@ typedef struct dlpi_branch {
     dlp_field *in, *made; /* [x.input.n_fields] fields of inputs; [n_made] of items made of them */
     const dlp_field *out; /* [n_out] fields of the branch's last items: in `made`, or `in` itself */
     uint32_t n_made, n_out;
-    uint32_t first_field; /* number of the first of these among the fields of a row */
-    dlp_workers_desc w;   /* callbacks that workers call as they begin and end */
-    uint32_t seat;        /* number of its seat */
+    uint32_t first_field;   /* number of the first of these among the fields of a row */
+    dlp_sampler_desc order; /* of its list */
+    void *table;            /* of the order's weights; NULL: it has none */
+    dlp_workers_desc w;     /* callbacks that workers call as they begin and end */
+    uint32_t seat;          /* number of its seat */
 } dlpi_branch;
 
 typedef struct dlpi_branches_stream {
@@ -26102,7 +26111,7 @@ static int dlpi_branch_lengths(dlp_pipe *p, dlpi_found *q, dlpi_branch *b, uint3
                                uint8_t *bits) {
     dlpi_found *f = &b->x.found;
     f->plan.batch = q->plan.batch;
-    f->plan.seed = dlpi_order_seed(q->plan.seed, l);
+    f->plan.seed = b->order.seed = dlpi_order_seed(q->plan.seed, l);
     f->plan.own_first = q->plan.own_first;
     f->each = q->each;
     if (f->plan.weights && !dlpi_found_deal(&f->plan))
@@ -26155,9 +26164,15 @@ static uint64_t dlpi_branch_place(dlpi_branch *b, uint64_t bytes) {
     return dlpi_sum(x->at, dlpi_times(x->stride, x->found.n_cells));
 }
 
-/* Prepare branch f before the pipe starts: all of its cells become free. The branch uses the arrays
-   of cells of the source q. streams: memory for the branch's own array of streams. */
-static void dlpi_branch_frees(dlpi_found *q, dlpi_found *f, dlpi_found_stream *streams) {
+/* Prepare branch b before the pipe starts: its order is computed, and all of its cells become free.
+   The branch uses the arrays of cells of the source q. streams: memory for the branch's own array
+   of streams. */
+static void dlpi_branch_frees(dlpi_found *q, dlpi_branch *b, dlpi_found_stream *streams) {
+    dlpi_found *f = &b->x.found;
+    if (!dlpi_order_plain(&b->order)) {
+        dlpi_order_build(&b->order, b->x.input.n_items, b->table);
+        dlpi_order_init(&f->plan.order, &b->order, b->x.input.n_items, b->table);
+    }
     f->use = q->use;
     f->items = q->items;
     f->counts = q->counts;
@@ -26165,8 +26180,8 @@ static void dlpi_branch_frees(dlpi_found *q, dlpi_found *f, dlpi_found_stream *s
     dlpi_found_frees(f);
 }
 
-/* Describe in out[0..4] the heap memory of branch k, for allocating and freeing it. A block that
-   this branch does not need has 0 bytes. base: offset of j in the self of its stage. Returns 5. */
+/* Describe in out[0..5] the heap memory of branch k, for allocating and freeing it. A block that
+   this branch does not need has 0 bytes. base: offset of j in the self of its stage. Returns 6. */
 static int dlpi_branch_blocks(const dlpi_branches *j, size_t base, uint32_t k, dlpi_block *out) {
     const dlpi_branch *b = &j->at[k];
     const dlpi_found_plan *plan = &b->x.found.plan;
@@ -26182,7 +26197,9 @@ static int dlpi_branch_blocks(const dlpi_branches *j, size_t base, uint32_t k, d
                           plan->weights ? dlpi_found_weights_bytes(plan) : 0};
     out[4] = (dlpi_block){of_plan + offsetof(dlpi_found_plan, own_passes),
                           dlpi_times(orders, sizeof *plan->own_passes)};
-    return 5;
+    out[5] = (dlpi_block){at + offsetof(dlpi_branch, table),
+                          dlpi_order_table_bytes(&b->order, b->x.input.n_items)};
+    return 6;
 }
 
 /* Number the cells of all branches from cell n on, those of a seat side by side. Returns one more
@@ -26208,9 +26225,14 @@ static uint64_t dlpi_branches_number(dlpi_branches *j, uint64_t n) {
 DLPI_COLD static void dlpi_branches_hash(const dlpi_branches *j, dlpi_state *s) {
     s->params = dlpi_absorb(dlpi_absorb(s->params, j->n), j->period);
     s->params = dlpi_absorb(s->params, j->weights_hash);
-    for (uint32_t b = 0; b < j->n; b++)
-        s->params = dlpi_found_hash(&j->at[b].x.found.plan,
-                                    dlpi_absorb(s->params, j->at[b].x.found.d.manifest_id));
+    for (uint32_t k = 0; k < j->n; k++) {
+        const dlpi_branch *b = &j->at[k];
+        const dlpi_found *f = &b->x.found;
+        s->params = dlpi_found_hash(&f->plan, dlpi_absorb(s->params, f->d.manifest_id));
+        if (!dlpi_order_plain(&b->order))
+            s->params = dlpi_absorb(dlpi_absorb(s->params, (uint64_t)b->order.order),
+                                    dlpi_order_params_hash(&b->order, b->x.input.n_items));
+    }
 }
 #endif /* DLPIPE_NO_PARTS */
 
@@ -31082,10 +31104,8 @@ DLPI_COLD static void dlpi_branches_live(dlp_pipe *p, dlpi_stage *st) {
     memset(q->spread, 0, sizeof *q->spread);
     q->free = DLPI_FOUND_NONE;
     dlpi_seats_live(p, st, &j->seats);
-    for (uint32_t k = 0; k < j->n; k++) {
-        dlpi_found *f = &j->at[k].x.found;
-        dlpi_branch_frees(q, f, q->streams + (size_t)(k + 1) * q->cursors.n);
-    }
+    for (uint32_t k = 0; k < j->n; k++)
+        dlpi_branch_frees(q, &j->at[k], q->streams + (size_t)(k + 1) * q->cursors.n);
 }
 
 /* ---- states ---- */
@@ -31101,7 +31121,7 @@ static const dlpi_source_ops dlpi_branches_source = {
     .row_bytes = sizeof(dlpi_branches_row),
     .row = dlpi_branches_row_extra,
     .config = dlpi_branches_config,
-    .params = "streams, steps_per_epoch, weights, and n_items, shuffle, max_out and id of branches",
+    .params = "streams, steps_per_epoch, weights, and n_items, order, max_out and id of branches",
     .path = "path up to the zip or mix, position behind it",
     .input = "input",
     .load = dlpi_branches_load,
@@ -31323,7 +31343,7 @@ static void dlpi_joined_live(dlp_pipe *p, dlpi_stage *st) {
     memset(q->spread, 0, sizeof *q->spread);
     x->j.found.streams = q->streams + q->cursors.n;
     for (uint32_t k = 0; k < x->j.n; k++)
-        dlpi_branch_frees(q, &x->j.at[k].x.found, q->streams + (size_t)(k + 2) * q->cursors.n);
+        dlpi_branch_frees(q, &x->j.at[k], q->streams + (size_t)(k + 2) * q->cursors.n);
 }
 
 DLPI_COLD static void dlpi_joined_config(const dlp_pipe *p, dlpi_state *s) {
@@ -47492,9 +47512,7 @@ static int dlpi_list_order(const dlpi_table *t, const dlp_node *node, dlp_sample
     bool plain;
     int rc;
     if (l->order != NULL) *s = *l->order;
-    plain =
-        s->subset == NULL && l->mix == NULL &&
-        (s->order == DLP_ORDER_SEQUENTIAL || (t->load == NULL && s->order == DLP_ORDER_SHUFFLED));
+    plain = s->subset == NULL && l->mix == NULL && s->order == DLP_ORDER_SEQUENTIAL;
     if (l->mix != NULL &&
         ((l->order != NULL && s->order != DLP_ORDER_BATCHES) || l->shuffle != 0 || l->n_items != 0))
         return dlpi_not_null(t->p, node->name, "list.mix",
@@ -47511,12 +47529,12 @@ static int dlpi_list_order(const dlpi_table *t, const dlp_node *node, dlp_sample
     if ((rc = dlpi_list_twice(t, node, s)) != DLP_OK) return rc;
     if (l->shuffle != 0 && l->order != NULL && s->order != DLP_ORDER_SEQUENTIAL)
         return dlpi_bad(t->p, node->name, "list.shuffle", "0 beside list.order", l->shuffle);
-    if ((t->load != NULL || t->joins != NULL) && !plain)
+    if (t->load != NULL && !plain)
         return dlpi_not_null(t->p, node->name,
                              l->mix != NULL      ? "list.mix"
                              : s->subset != NULL ? "list.order.subset"
                                                  : "list.order",
-                             "before a load node and in a branch: list.shuffle says the order");
+                             "before a load node: list.shuffle says the order");
     if (l->shuffle != 0) s->order = DLP_ORDER_SHUFFLED;
     if (t->load != NULL && t->makes == 0 && t->joins == NULL) s->order = DLP_ORDER_PARTS;
     if (t->n > 1 && node[1].verb == DLP_FETCH &&
@@ -47538,6 +47556,10 @@ static int dlpi_node_list_add(dlpi_table *t, const dlp_node *node) {
     t->load = dlpi_node_next(t, 1, DLPI_NODE_LOADS);
     t->makes = dlpi_table_makes(t);
     if ((rc = dlpi_list_order(t, node, &s)) != DLP_OK) return rc;
+    t->order = s;
+    if (t->joins != NULL && !dlpi_order_plain(&s)) /* the branch has it */
+        s = (dlp_sampler_desc){
+            .seed = s.seed, .function_id = s.function_id, .threaded = s.threaded};
     t->n_items = node->list.mix != NULL ? node->list.mix->total : node->list.n_items;
     if (open_end && (t->load != NULL || t->n_items != 0 || node->list.shuffle != 0))
         return dlpi_bad(t->p, node->name, "list.open_end",
@@ -49005,11 +49027,33 @@ static bool dlpi_node_begins(const dlpi_table *t, const dlp_node *node) {
     return (dlpi_verb_of(t, node)->is & DLPI_NODE_BEGINS) != 0;
 }
 
-/* Take a branch into *b. m: its rows. st: a stage with the branch's name and workers. shuffle: its
-   inputs are shuffled. Returns 0 or a DLP_ERR code. */
+/* Let a branch have the order of its list, if inputs can have it. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
-static int dlpi_table_branch(dlpi_table *t, const dlpi_stage *st, dlpi_branch *b, bool shuffle,
-                             dlpi_makers *m) {
+static int dlpi_table_order(const dlpi_table *t, dlpi_branch *b) {
+    const char *list = t->list->name;
+    dlp_error e;
+    if (t->list->verb == DLP_LIST) b->order = t->order;
+    if (b->order.order == DLP_ORDER_BATCHES)
+        return dlpi_refuse(t->p, DLP_ERR_ARG, list, "list.order.order",
+                           "lists of batches name rows by number, and \"%s\" joins items without "
+                           "numbers; set another order",
+                           t->joins->name);
+    if (b->order.order == DLP_ORDER_PARTS)
+        return dlpi_bad(t->p, list, "list.order.order",
+                        "another order than DLP_ORDER_PARTS: no node loads parts", b->order.order);
+    if (!dlpi_order_plain(&b->order) &&
+        dlpi_order_check(&b->order, b->x.input.n_items, &e) != DLP_OK) {
+        dlpi_copy_text(e.stage, sizeof e.stage, list);
+        return dlpi_pipe_fail(t->p, &e);
+    }
+    dlpi_input_rule(&b->order, b->x.input.n_items, &b->x.found.plan);
+    return DLP_OK;
+}
+
+/* Take a branch into *b. m: its rows. st: a stage with the branch's name and workers. Returns 0 or
+   a DLP_ERR code. */
+DLPI_COLD
+static int dlpi_table_branch(dlpi_table *t, const dlpi_stage *st, dlpi_branch *b, dlpi_makers *m) {
     const uint32_t n = m->input.n_fields;
     dlpi_stage one = *st, inputs = *st;
     dlpi_expand *x = &b->x;
@@ -49021,8 +49065,7 @@ static int dlpi_table_branch(dlpi_table *t, const dlpi_stage *st, dlpi_branch *b
     rc = dlpi_expand_take(t->p, &one, m->capacity, dlpi_window_after(t));
     if (rc != DLP_OK) return rc;
     x->input = m->input;
-    x->found.plan.n_inputs = m->input.n_items;
-    x->found.plan.shuffle_inputs = shuffle;
+    if ((rc = dlpi_table_order(t, b)) != DLP_OK) return rc;
     rc = dlpi_makers_levels(t, m, &one);
     x->has_rooms = false; /* fields that end lie in cells: workers serve several branches */
     b->made = one.fields;
@@ -49073,16 +49116,18 @@ static int dlpi_table_list(dlpi_table *t, const dlp_node *node) {
     const bool counts = (node[1].verb == DLP_FETCH && node[1].fetch.source != NULL) ||
                         (node[1].verb == DLP_LOAD && node[1].load.source != NULL);
     const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_node, list.n_items), !counts, DLPI_MAX_ITEMS, "1..2^48, or 0 with a source"},
+        {DLPI_AT(dlp_node, list.n_items), !counts && l->mix == NULL, DLPI_MAX_ITEMS,
+         "1..2^48, or 0 with a source"},
         {DLPI_AT(dlp_node, list.open_end), 0, 0, "0 in a branch"},
         {DLPI_AT(dlp_node, workers.num_workers), 0, 0, "0: the first list of the table says it"},
     };
     int rc = dlpi_check_bounds(t->p, node->name, node, DLPI_ROWS(bounds));
-    if (rc == DLP_OK && (l->order != NULL || l->mix != NULL))
-        rc = dlpi_not_null(t->p, node->name, l->mix != NULL ? "list.mix" : "list.order",
-                           "in a branch: list.shuffle says the order");
-    t->n_items = l->n_items;
-    return rc;
+    if (rc == DLP_OK && l->order != NULL && l->order->seed != 0)
+        rc = dlpi_bad(t->p, node->name, "list.order.seed",
+                      "0 in a later branch: its seed follows from the pipe's",
+                      (int64_t)l->order->seed);
+    t->n_items = l->mix != NULL ? l->mix->total : l->n_items;
+    return rc == DLP_OK ? dlpi_list_order(t, node, &t->order) : rc;
 }
 
 /* Begin a branch at its list or push row. Returns 0 or a DLP_ERR code. */
@@ -49091,6 +49136,7 @@ static int dlpi_table_begin(dlpi_table *t, const dlp_node *node) {
     t->list = node;
     t->load = node->verb == DLP_LIST && node[1].verb == DLP_LOAD ? &node[1] : NULL;
     if (node == t->nodes) return DLP_OK;
+    t->order = (dlp_sampler_desc){.order = DLP_ORDER_SEQUENTIAL};
     t->n_items = 0;
     if (node->queue.deal != 0)
         return dlpi_bad(t->p, node->name, "queue.deal", "0: the first row of the table says it",
@@ -49239,23 +49285,20 @@ static int dlpi_table_take(dlpi_table *t, dlpi_stage *st, dlpi_branches *j) {
     const dlp_node *node = &t->nodes[t->at];
     dlpi_makers m = {.rows = node, .n_levels = 1};
     dlpi_stage one = *st;
-    const bool pushed = t->list->verb == DLP_PUSH;
-    bool shuffle = !pushed && t->list->list.shuffle != 0;
     int rc;
-    if (!pushed && node->verb != DLP_LOAD && node->verb != DLP_FETCH && node->verb != DLP_EXPAND)
+    if (t->list->verb != DLP_PUSH && node->verb != DLP_LOAD && node->verb != DLP_FETCH &&
+        node->verb != DLP_EXPAND)
         return dlpi_node_bad(t, t->list, "has no load, fetch or expand behind it; add one");
     while (!dlpi_node_begins(t, &node[m.n]) && &node[m.n] != t->joins) m.n++;
     if ((rc = dlpi_makers_rows(t, &m)) != DLP_OK) return rc;
     if ((rc = dlpi_makers_inputs(t, &m)) != DLP_OK) return rc;
     node = m.n > 0 ? dlpi_makers_name(&m) : t->list;
     if ((rc = dlpi_table_hires(t, node, j, &st->w, &m)) != DLP_OK) return rc;
-    if (j->n == 0)
-        shuffle = ((dlp_sampler_desc *)t->p->stages[0].self)->order == DLP_ORDER_SHUFFLED;
     if (m.input.n_items == 0) m.input.n_items = t->n_items;
     one.w = st->w;
     dlpi_workers_begin(&one);
     dlpi_copy_text(one.name, sizeof one.name, node->name);
-    rc = dlpi_table_branch(t, &one, &j->at[j->n], shuffle, &m);
+    rc = dlpi_table_branch(t, &one, &j->at[j->n], &m);
     dlpi_seats_later(&j->seats, &j->at[j->n].x);
     dlpi_table_counts(t, &one, &m, &j->at[j->n].x.found);
     dlpi_table_source(&m, j);

@@ -34,7 +34,7 @@ static int dlpi_branch_lengths(dlp_pipe *p, dlpi_found *q, dlpi_branch *b, uint3
                                uint8_t *bits) {
     dlpi_found *f = &b->x.found;
     f->plan.batch = q->plan.batch;
-    f->plan.seed = dlpi_order_seed(q->plan.seed, l);
+    f->plan.seed = b->order.seed = dlpi_order_seed(q->plan.seed, l);
     f->plan.own_first = q->plan.own_first;
     f->each = q->each;
     if (f->plan.weights && !dlpi_found_deal(&f->plan))
@@ -87,9 +87,15 @@ static uint64_t dlpi_branch_place(dlpi_branch *b, uint64_t bytes) {
     return dlpi_sum(x->at, dlpi_times(x->stride, x->found.n_cells));
 }
 
-/* Prepare branch f before the pipe starts: all of its cells become free. The branch uses the arrays
-   of cells of the source q. streams: memory for the branch's own array of streams. */
-static void dlpi_branch_frees(dlpi_found *q, dlpi_found *f, dlpi_found_stream *streams) {
+/* Prepare branch b before the pipe starts: its order is computed, and all of its cells become free.
+   The branch uses the arrays of cells of the source q. streams: memory for the branch's own array
+   of streams. */
+static void dlpi_branch_frees(dlpi_found *q, dlpi_branch *b, dlpi_found_stream *streams) {
+    dlpi_found *f = &b->x.found;
+    if (!dlpi_order_plain(&b->order)) {
+        dlpi_order_build(&b->order, b->x.input.n_items, b->table);
+        dlpi_order_init(&f->plan.order, &b->order, b->x.input.n_items, b->table);
+    }
     f->use = q->use;
     f->items = q->items;
     f->counts = q->counts;
@@ -97,8 +103,8 @@ static void dlpi_branch_frees(dlpi_found *q, dlpi_found *f, dlpi_found_stream *s
     dlpi_found_frees(f);
 }
 
-/* Describe in out[0..4] the heap memory of branch k, for allocating and freeing it. A block that
-   this branch does not need has 0 bytes. base: offset of j in the self of its stage. Returns 5. */
+/* Describe in out[0..5] the heap memory of branch k, for allocating and freeing it. A block that
+   this branch does not need has 0 bytes. base: offset of j in the self of its stage. Returns 6. */
 static int dlpi_branch_blocks(const dlpi_branches *j, size_t base, uint32_t k, dlpi_block *out) {
     const dlpi_branch *b = &j->at[k];
     const dlpi_found_plan *plan = &b->x.found.plan;
@@ -114,7 +120,9 @@ static int dlpi_branch_blocks(const dlpi_branches *j, size_t base, uint32_t k, d
                           plan->weights ? dlpi_found_weights_bytes(plan) : 0};
     out[4] = (dlpi_block){of_plan + offsetof(dlpi_found_plan, own_passes),
                           dlpi_times(orders, sizeof *plan->own_passes)};
-    return 5;
+    out[5] = (dlpi_block){at + offsetof(dlpi_branch, table),
+                          dlpi_order_table_bytes(&b->order, b->x.input.n_items)};
+    return 6;
 }
 
 /* Number the cells of all branches from cell n on, those of a seat side by side. Returns one more
@@ -140,7 +148,12 @@ static uint64_t dlpi_branches_number(dlpi_branches *j, uint64_t n) {
 DLPI_COLD static void dlpi_branches_hash(const dlpi_branches *j, dlpi_state *s) {
     s->params = dlpi_absorb(dlpi_absorb(s->params, j->n), j->period);
     s->params = dlpi_absorb(s->params, j->weights_hash);
-    for (uint32_t b = 0; b < j->n; b++)
-        s->params = dlpi_found_hash(&j->at[b].x.found.plan,
-                                    dlpi_absorb(s->params, j->at[b].x.found.d.manifest_id));
+    for (uint32_t k = 0; k < j->n; k++) {
+        const dlpi_branch *b = &j->at[k];
+        const dlpi_found *f = &b->x.found;
+        s->params = dlpi_found_hash(&f->plan, dlpi_absorb(s->params, f->d.manifest_id));
+        if (!dlpi_order_plain(&b->order))
+            s->params = dlpi_absorb(dlpi_absorb(s->params, (uint64_t)b->order.order),
+                                    dlpi_order_params_hash(&b->order, b->x.input.n_items));
+    }
 }

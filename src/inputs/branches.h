@@ -35,9 +35,11 @@ typedef struct dlpi_branch {
     dlp_field *in, *made; /* [x.input.n_fields] fields of inputs; [n_made] of items made of them */
     const dlp_field *out; /* [n_out] fields of the branch's last items: in `made`, or `in` itself */
     uint32_t n_made, n_out;
-    uint32_t first_field; /* number of the first of these among the fields of a row */
-    dlp_workers_desc w;   /* callbacks that workers call as they begin and end */
-    uint32_t seat;        /* number of its seat */
+    uint32_t first_field;   /* number of the first of these among the fields of a row */
+    dlp_sampler_desc order; /* of its list */
+    void *table;            /* of the order's weights; NULL: it has none */
+    dlp_workers_desc w;     /* callbacks that workers call as they begin and end */
+    uint32_t seat;          /* number of its seat */
 } dlpi_branch;
 
 typedef struct dlpi_branches_stream {

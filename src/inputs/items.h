@@ -327,11 +327,10 @@ static int dlpi_input_order(dlp_pipe *p) {
     return rc == DLP_OK ? dlpi_check_items(p) : rc;
 }
 
-/* Let plan q have the order of the pipe's list. */
-static void dlpi_input_rule(const dlp_pipe *p, dlpi_found_plan *q) {
-    const dlp_sampler_desc *d = dlpi_sampler_of(p);
+/* Let plan q have the order of a list of n items. */
+static void dlpi_input_rule(const dlp_sampler_desc *d, uint64_t n, dlpi_found_plan *q) {
     const dlpi_order_ops *order = dlpi_order_of(d->order);
-    q->n_inputs = dlpi_order_samples(d, p->fetch->dataset->n_items);
+    q->n_inputs = dlpi_order_samples(d, n);
     q->shuffle_inputs = d->order == DLP_ORDER_SHUFFLED || order->drawn;
     if (order->drawn) q->rule = DLPI_LIST_DRAWN;
     if (order->function && q->rule == DLPI_LIST_ONCE) q->rule = DLPI_LIST_FUNCTION;
@@ -345,7 +344,7 @@ static int dlpi_inputs_sizes(dlp_pipe *p, dlpi_found *q,
     int rc = dlpi_input_order(p);
     if (rc != DLP_OK) return rc;
     if ((rc = fields(p, p->source_stage)) != DLP_OK) return rc;
-    dlpi_input_rule(p, &q->plan);
+    dlpi_input_rule(dlpi_sampler_of(p), p->fetch->dataset->n_items, &q->plan);
     return dlpi_found_lengths(p);
 }
 

@@ -76,6 +76,7 @@ struct dlpi_table {
     const dlp_node *list;   /* the list or push of the branch whose rows are being added */
     const dlp_node *load;   /* the row that loads this branch's parts; NULL: there is none */
     const dlp_node *ending; /* the map in which fields end; NULL: none so far */
+    dlp_sampler_desc order; /* of that list */
     uint64_t n_items;       /* items, or parts, that the list names; 0: the source says it */
     uint32_t makes;         /* rows up to the last one that makes items; 0: no row does */
     uint32_t n_ending;      /* fields that end in `ending` */

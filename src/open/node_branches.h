@@ -10,10 +10,31 @@ static bool dlpi_node_begins(const dlpi_table *t, const dlp_node *node) {
     return (dlpi_verb_of(t, node)->is & DLPI_NODE_BEGINS) != 0;
 }
 
-/* Take a branch into *b. m: its rows. st: a stage with the branch's name and workers. shuffle: its
-   inputs are shuffled. Returns 0 or a DLP_ERR code. */
-static int dlpi_table_branch(dlpi_table *t, const dlpi_stage *st, dlpi_branch *b, bool shuffle,
-                             dlpi_makers *m) {
+/* Let a branch have the order of its list, if inputs can have it. Returns 0 or a DLP_ERR code. */
+static int dlpi_table_order(const dlpi_table *t, dlpi_branch *b) {
+    const char *list = t->list->name;
+    dlp_error e;
+    if (t->list->verb == DLP_LIST) b->order = t->order;
+    if (b->order.order == DLP_ORDER_BATCHES)
+        return dlpi_refuse(t->p, DLP_ERR_ARG, list, "list.order.order",
+                           "lists of batches name rows by number, and \"%s\" joins items without "
+                           "numbers; set another order",
+                           t->joins->name);
+    if (b->order.order == DLP_ORDER_PARTS)
+        return dlpi_bad(t->p, list, "list.order.order",
+                        "another order than DLP_ORDER_PARTS: no node loads parts", b->order.order);
+    if (!dlpi_order_plain(&b->order) &&
+        dlpi_order_check(&b->order, b->x.input.n_items, &e) != DLP_OK) {
+        dlpi_copy_text(e.stage, sizeof e.stage, list);
+        return dlpi_pipe_fail(t->p, &e);
+    }
+    dlpi_input_rule(&b->order, b->x.input.n_items, &b->x.found.plan);
+    return DLP_OK;
+}
+
+/* Take a branch into *b. m: its rows. st: a stage with the branch's name and workers. Returns 0 or
+   a DLP_ERR code. */
+static int dlpi_table_branch(dlpi_table *t, const dlpi_stage *st, dlpi_branch *b, dlpi_makers *m) {
     const uint32_t n = m->input.n_fields;
     dlpi_stage one = *st, inputs = *st;
     dlpi_expand *x = &b->x;
@@ -25,8 +46,7 @@ static int dlpi_table_branch(dlpi_table *t, const dlpi_stage *st, dlpi_branch *b
     rc = dlpi_expand_take(t->p, &one, m->capacity, dlpi_window_after(t));
     if (rc != DLP_OK) return rc;
     x->input = m->input;
-    x->found.plan.n_inputs = m->input.n_items;
-    x->found.plan.shuffle_inputs = shuffle;
+    if ((rc = dlpi_table_order(t, b)) != DLP_OK) return rc;
     rc = dlpi_makers_levels(t, m, &one);
     x->has_rooms = false; /* fields that end lie in cells: workers serve several branches */
     b->made = one.fields;
@@ -75,16 +95,18 @@ static int dlpi_table_list(dlpi_table *t, const dlp_node *node) {
     const bool counts = (node[1].verb == DLP_FETCH && node[1].fetch.source != NULL) ||
                         (node[1].verb == DLP_LOAD && node[1].load.source != NULL);
     const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_node, list.n_items), !counts, DLPI_MAX_ITEMS, "1..2^48, or 0 with a source"},
+        {DLPI_AT(dlp_node, list.n_items), !counts && l->mix == NULL, DLPI_MAX_ITEMS,
+         "1..2^48, or 0 with a source"},
         {DLPI_AT(dlp_node, list.open_end), 0, 0, "0 in a branch"},
         {DLPI_AT(dlp_node, workers.num_workers), 0, 0, "0: the first list of the table says it"},
     };
     int rc = dlpi_check_bounds(t->p, node->name, node, DLPI_ROWS(bounds));
-    if (rc == DLP_OK && (l->order != NULL || l->mix != NULL))
-        rc = dlpi_not_null(t->p, node->name, l->mix != NULL ? "list.mix" : "list.order",
-                           "in a branch: list.shuffle says the order");
-    t->n_items = l->n_items;
-    return rc;
+    if (rc == DLP_OK && l->order != NULL && l->order->seed != 0)
+        rc = dlpi_bad(t->p, node->name, "list.order.seed",
+                      "0 in a later branch: its seed follows from the pipe's",
+                      (int64_t)l->order->seed);
+    t->n_items = l->mix != NULL ? l->mix->total : l->n_items;
+    return rc == DLP_OK ? dlpi_list_order(t, node, &t->order) : rc;
 }
 
 /* Begin a branch at its list or push row. Returns 0 or a DLP_ERR code. */
@@ -92,6 +114,7 @@ static int dlpi_table_begin(dlpi_table *t, const dlp_node *node) {
     t->list = node;
     t->load = node->verb == DLP_LIST && node[1].verb == DLP_LOAD ? &node[1] : NULL;
     if (node == t->nodes) return DLP_OK;
+    t->order = (dlp_sampler_desc){.order = DLP_ORDER_SEQUENTIAL};
     t->n_items = 0;
     if (node->queue.deal != 0)
         return dlpi_bad(t->p, node->name, "queue.deal", "0: the first row of the table says it",
@@ -231,23 +254,20 @@ static int dlpi_table_take(dlpi_table *t, dlpi_stage *st, dlpi_branches *j) {
     const dlp_node *node = &t->nodes[t->at];
     dlpi_makers m = {.rows = node, .n_levels = 1};
     dlpi_stage one = *st;
-    const bool pushed = t->list->verb == DLP_PUSH;
-    bool shuffle = !pushed && t->list->list.shuffle != 0;
     int rc;
-    if (!pushed && node->verb != DLP_LOAD && node->verb != DLP_FETCH && node->verb != DLP_EXPAND)
+    if (t->list->verb != DLP_PUSH && node->verb != DLP_LOAD && node->verb != DLP_FETCH &&
+        node->verb != DLP_EXPAND)
         return dlpi_node_bad(t, t->list, "has no load, fetch or expand behind it; add one");
     while (!dlpi_node_begins(t, &node[m.n]) && &node[m.n] != t->joins) m.n++;
     if ((rc = dlpi_makers_rows(t, &m)) != DLP_OK) return rc;
     if ((rc = dlpi_makers_inputs(t, &m)) != DLP_OK) return rc;
     node = m.n > 0 ? dlpi_makers_name(&m) : t->list;
     if ((rc = dlpi_table_hires(t, node, j, &st->w, &m)) != DLP_OK) return rc;
-    if (j->n == 0)
-        shuffle = ((dlp_sampler_desc *)t->p->stages[0].self)->order == DLP_ORDER_SHUFFLED;
     if (m.input.n_items == 0) m.input.n_items = t->n_items;
     one.w = st->w;
     dlpi_workers_begin(&one);
     dlpi_copy_text(one.name, sizeof one.name, node->name);
-    rc = dlpi_table_branch(t, &one, &j->at[j->n], shuffle, &m);
+    rc = dlpi_table_branch(t, &one, &j->at[j->n], &m);
     dlpi_seats_later(&j->seats, &j->at[j->n].x);
     dlpi_table_counts(t, &one, &m, &j->at[j->n].x.found);
     dlpi_table_source(&m, j);

@@ -39,9 +39,7 @@ static int dlpi_list_order(const dlpi_table *t, const dlp_node *node, dlp_sample
     bool plain;
     int rc;
     if (l->order != NULL) *s = *l->order;
-    plain =
-        s->subset == NULL && l->mix == NULL &&
-        (s->order == DLP_ORDER_SEQUENTIAL || (t->load == NULL && s->order == DLP_ORDER_SHUFFLED));
+    plain = s->subset == NULL && l->mix == NULL && s->order == DLP_ORDER_SEQUENTIAL;
     if (l->mix != NULL &&
         ((l->order != NULL && s->order != DLP_ORDER_BATCHES) || l->shuffle != 0 || l->n_items != 0))
         return dlpi_not_null(t->p, node->name, "list.mix",
@@ -58,12 +56,12 @@ static int dlpi_list_order(const dlpi_table *t, const dlp_node *node, dlp_sample
     if ((rc = dlpi_list_twice(t, node, s)) != DLP_OK) return rc;
     if (l->shuffle != 0 && l->order != NULL && s->order != DLP_ORDER_SEQUENTIAL)
         return dlpi_bad(t->p, node->name, "list.shuffle", "0 beside list.order", l->shuffle);
-    if ((t->load != NULL || t->joins != NULL) && !plain)
+    if (t->load != NULL && !plain)
         return dlpi_not_null(t->p, node->name,
                              l->mix != NULL      ? "list.mix"
                              : s->subset != NULL ? "list.order.subset"
                                                  : "list.order",
-                             "before a load node and in a branch: list.shuffle says the order");
+                             "before a load node: list.shuffle says the order");
     if (l->shuffle != 0) s->order = DLP_ORDER_SHUFFLED;
     if (t->load != NULL && t->makes == 0 && t->joins == NULL) s->order = DLP_ORDER_PARTS;
     if (t->n > 1 && node[1].verb == DLP_FETCH &&
@@ -84,6 +82,10 @@ static int dlpi_node_list_add(dlpi_table *t, const dlp_node *node) {
     t->load = dlpi_node_next(t, 1, DLPI_NODE_LOADS);
     t->makes = dlpi_table_makes(t);
     if ((rc = dlpi_list_order(t, node, &s)) != DLP_OK) return rc;
+    t->order = s;
+    if (t->joins != NULL && !dlpi_order_plain(&s)) /* the branch has it */
+        s = (dlp_sampler_desc){
+            .seed = s.seed, .function_id = s.function_id, .threaded = s.threaded};
     t->n_items = node->list.mix != NULL ? node->list.mix->total : node->list.n_items;
     if (open_end && (t->load != NULL || t->n_items != 0 || node->list.shuffle != 0))
         return dlpi_bad(t->p, node->name, "list.open_end",

@@ -396,6 +396,12 @@ static uint64_t dlpi_order_samples(const dlp_sampler_desc *d, uint64_t n_items) 
     return d->samples_per_epoch ? d->samples_per_epoch : dlpi_order_domain(d, n_items);
 }
 
+/* True if the order has each item once, and no parameters but the seed. */
+static inline bool dlpi_order_plain(const dlp_sampler_desc *d) {
+    return (d->order == DLP_ORDER_SEQUENTIAL || d->order == DLP_ORDER_SHUFFLED) &&
+           d->subset == NULL;
+}
+
 /* Fill *err with what is wrong with a desc. Returns DLP_ERR_ARG. */
 #define DLPI_ORDER_FAULT(err, ...) dlpi_error_set(err, DLP_ERR_ARG, __VA_ARGS__)
 

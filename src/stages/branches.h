@@ -174,10 +174,8 @@ DLPI_COLD static void dlpi_branches_live(dlp_pipe *p, dlpi_stage *st) {
     memset(q->spread, 0, sizeof *q->spread);
     q->free = DLPI_FOUND_NONE;
     dlpi_seats_live(p, st, &j->seats);
-    for (uint32_t k = 0; k < j->n; k++) {
-        dlpi_found *f = &j->at[k].x.found;
-        dlpi_branch_frees(q, f, q->streams + (size_t)(k + 1) * q->cursors.n);
-    }
+    for (uint32_t k = 0; k < j->n; k++)
+        dlpi_branch_frees(q, &j->at[k], q->streams + (size_t)(k + 1) * q->cursors.n);
 }
 
 /* ---- states ---- */
@@ -193,7 +191,7 @@ static const dlpi_source_ops dlpi_branches_source = {
     .row_bytes = sizeof(dlpi_branches_row),
     .row = dlpi_branches_row_extra,
     .config = dlpi_branches_config,
-    .params = "streams, steps_per_epoch, weights, and n_items, shuffle, max_out and id of branches",
+    .params = "streams, steps_per_epoch, weights, and n_items, order, max_out and id of branches",
     .path = "path up to the zip or mix, position behind it",
     .input = "input",
     .load = dlpi_branches_load,

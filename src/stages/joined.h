@@ -202,7 +202,7 @@ static void dlpi_joined_live(dlp_pipe *p, dlpi_stage *st) {
     memset(q->spread, 0, sizeof *q->spread);
     x->j.found.streams = q->streams + q->cursors.n;
     for (uint32_t k = 0; k < x->j.n; k++)
-        dlpi_branch_frees(q, &x->j.at[k].x.found, q->streams + (size_t)(k + 2) * q->cursors.n);
+        dlpi_branch_frees(q, &x->j.at[k], q->streams + (size_t)(k + 2) * q->cursors.n);
 }
 
 DLPI_COLD static void dlpi_joined_config(const dlp_pipe *p, dlpi_state *s) {

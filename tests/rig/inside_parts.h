@@ -7,6 +7,7 @@
 
 INSIDE uint32_t inside_input_run(dlp_pipe *p); /* inputs of the longest run that a cell has now */
 INSIDE uint64_t inside_input_guard(void);      /* bytes behind those of an input in its cell */
+INSIDE uint64_t inside_list_seed(uint64_t seed, uint32_t l); /* of list l of a table */
 /* To which of the streams each of n inputs belongs in the first pass. weights: [n], or NULL: they
    are dealt by number. Returns 0 if there is no memory. */
 INSIDE int inside_found_streams(const uint64_t *weights, uint32_t n, uint32_t streams,
@@ -22,6 +23,8 @@ INSIDE uint32_t inside_input_run(dlp_pipe *p) {
 }
 
 INSIDE uint64_t inside_input_guard(void) { return DLPI_INPUT_GUARD; }
+
+INSIDE uint64_t inside_list_seed(uint64_t seed, uint32_t l) { return dlpi_order_seed(seed, l); }
 
 INSIDE int inside_found_streams(const uint64_t *weights, uint32_t n, uint32_t streams,
                                 uint64_t seed, uint32_t *stream) {

@@ -3,6 +3,7 @@
    of these. Before a filter that keeps all, one stream has the very order of the table without the
    filter. Several streams, steps over passes and ranks have what a direct program computes, also
    behind an expand and a pack, with killed workers, and resumed at random batches by any ranks.
+   In branches of a zip or mix each list has the order that a table of it alone has.
      list_orders [seed] */
 #define _GNU_SOURCE
 #include "../../../dlpipe.h"
@@ -148,6 +149,7 @@ static int reap(void *user, void *state, dlp_item **done, int *code, int max, in
 enum { PLAIN, FILTER, THIRD, EXPAND, PACK, KINDS, RARE = KINDS };
 
 typedef struct table {
+    uint64_t seed, items; /* 0: SEED, ITEMS */
     int order, kind, async, processes;
     uint32_t streams, steps, rank, world, each; /* each: rows of a stream in a batch */
     int32_t workers;
@@ -159,7 +161,7 @@ static int open_table(const table *t, dlp_pipe **p, dlp_error *err) {
     static dlp_shm_desc shm = {.max_kills = 100};
     static const dlp_async async = {submit, reap};
     const dlp_sampler_desc s = t->own != NULL ? *t->own : sampler(t->order);
-    const dlp_pipe_desc d = {.seed = SEED,
+    const dlp_pipe_desc d = {.seed = t->seed != 0 ? t->seed : SEED,
                              .epochs = EPOCHS,
                              .streams = t->kind == PLAIN ? 0 : t->streams,
                              .steps_per_epoch = t->steps,
@@ -167,14 +169,15 @@ static int open_table(const table *t, dlp_pipe **p, dlp_error *err) {
                              .world_size = t->world,
                              .shm = t->processes ? &shm : NULL,
                              .resume = t->resume};
-    dlp_node nodes[4] = {
-        {.name = "list", .verb = DLP_LIST, .list = {.n_items = ITEMS, .order = &s}},
-        {.name = "read",
-         .verb = DLP_FETCH,
-         .fetch = {.fetch = fetch, .fields = fields_, .n_fields = 2},
-         .workers = {.num_workers = t->workers,
-                     .placement = t->processes ? DLP_PLACE_PROCESSES : 0}},
-        {.name = "make", .verb = DLP_FILTER, .filter = {.keep = keep}}};
+    dlp_node nodes[4] = {{.name = "list",
+                          .verb = DLP_LIST,
+                          .list = {.n_items = t->items != 0 ? t->items : ITEMS, .order = &s}},
+                         {.name = "read",
+                          .verb = DLP_FETCH,
+                          .fetch = {.fetch = fetch, .fields = fields_, .n_fields = 2},
+                          .workers = {.num_workers = t->workers,
+                                      .placement = t->processes ? DLP_PLACE_PROCESSES : 0}},
+                         {.name = "make", .verb = DLP_FILTER, .filter = {.keep = keep}}};
     uint32_t n = 3;
     if (t->order == MIXED && t->own == NULL) nodes[0].list = (dlp_node_list){.mix = mix_};
     if (t->async) {
@@ -470,6 +473,215 @@ static void kills__of_processes__as_written_down(uint64_t seed) {
     CHECK(seen_->kills > 6);
 }
 
+/* ---- branches ---- */
+
+/* Two lists with an order each, joined, with or without an expand behind. */
+typedef struct joint {
+    int order[2], mix, behind, processes;
+    uint32_t streams, steps, world, rank;
+    int32_t workers;
+    dlp_state *resume;
+} joint;
+
+static record alone_[2][STREAMS][MOST]; /* what a table of each list alone has, in an epoch */
+static uint64_t n_alone_[2][STREAMS];
+
+/* Return the items of list l: the second list is shorter, where its order lets it. */
+static uint64_t joint_items(const joint *j, uint32_t l) {
+    return l == 1 && (j->order[1] == WEIGHTED || j->order[1] == REPLACEMENT) ? ITEMS - 90 : ITEMS;
+}
+
+/* Read epoch `epoch` of list l of j, out of a table of that list alone. */
+static void read_alone(const joint *j, uint32_t l, uint64_t epoch) {
+    const int order = j->order[l];
+    const table t = {.seed = order == MIXED ? SEED : inside_list_seed(SEED, l),
+                     .items = joint_items(j, l),
+                     .order = order,
+                     .kind = FILTER,
+                     .streams = j->streams,
+                     .steps = j->steps,
+                     .world = 1,
+                     .each = ROWS};
+    dlp_pipe *p;
+    dlp_batch *b;
+    dlp_error err;
+    const uint32_t kills = seen_->kill_every;
+    seen_->kill_every = 0; /* this process fetches */
+    memset(n_alone_[l], 0, sizeof n_alone_[l]);
+    if (open_table(&t, &p, &err) != DLP_OK) {
+        CHECK(err.code == DLP_OK);
+        return;
+    }
+    for (; dlp_pipe_next(p, &b) == DLP_OK; dlp_pipe_release(p, b))
+        for (uint32_t i = 0; i < b->count && b->epoch == epoch; i++) {
+            const uint32_t s = i / ROWS;
+            alone_[l][s][n_alone_[l][s]++] =
+                (record){b->index[i], ((const uint64_t *)b->fields[1].data)[i], 0};
+        }
+    seen_->kill_every = kills;
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
+static int fetch_of(void *user, dlp_item *it) {
+    if (seen_->kill_every != 0) die();
+    if (it->index >= ITEMS) __atomic_add_fetch(&seen_->wrong, 1, __ATOMIC_RELAXED);
+    *(uint64_t *)it->data[0] = it->index;
+    *(uint64_t *)it->data[1] = it->position;
+    *(uint64_t *)it->data[2] = user == &alone_[1];
+    return 0;
+}
+
+static int keep_all(void *user, const dlp_item *it) { return (void)user, (void)it, 1; }
+
+static int open_joint(const joint *j, dlp_pipe **p, dlp_error *err) {
+    static dlp_shm_desc shm = {.max_kills = 100};
+    static const dlp_field fields[2][3] = {{{.name = "i", .dtype = DLP_U64},
+                                            {.name = "p", .dtype = DLP_U64},
+                                            {.name = "l", .dtype = DLP_U64}},
+                                           {{.name = "i1", .dtype = DLP_U64},
+                                            {.name = "p1", .dtype = DLP_U64},
+                                            {.name = "l1", .dtype = DLP_U64}}};
+    static const uint64_t weights[] = {2, 1};
+    const dlp_sampler_desc s[2] = {sampler(j->order[0]), sampler(j->order[1])};
+    const dlp_pipe_desc d = {.seed = SEED,
+                             .epochs = EPOCHS,
+                             .streams = j->streams,
+                             .steps_per_epoch = j->steps,
+                             .rank = j->rank,
+                             .world_size = j->world,
+                             .shm = j->processes ? &shm : NULL,
+                             .resume = j->resume};
+    static const char *const from[] = {"read", "read1", NULL};
+    dlp_node nodes[8];
+    uint32_t n = 0;
+    for (int l = 0; l < 2; l++) {
+        nodes[n] = (dlp_node){.name = l ? "list1" : "list", .verb = DLP_LIST};
+        if (j->order[l] == MIXED)
+            nodes[n++].list.mix = mix_;
+        else
+            nodes[n++].list =
+                (dlp_node_list){.n_items = joint_items(j, (uint32_t)l), .order = &s[l]};
+        nodes[n++] = (dlp_node){.name = from[l],
+                                .verb = DLP_FETCH,
+                                .fetch = {.fetch = fetch_of,
+                                          .user = &alone_[l],
+                                          .fields = fields[j->mix ? 0 : l],
+                                          .n_fields = 3},
+                                .workers = {.num_workers = j->workers,
+                                            .placement = j->processes ? DLP_PLACE_PROCESSES : 0}};
+    }
+    nodes[n] = (dlp_node){.name = "join", .verb = j->mix ? DLP_MIX : DLP_ZIP, .from = from};
+    if (j->mix) nodes[n].mix.weights = weights;
+    n++;
+    if (j->behind)
+        nodes[n++] = (dlp_node){.name = "all", .verb = DLP_FILTER, .filter = {.keep = keep_all}};
+    nodes[n++] = (dlp_node){.name = "batch",
+                            .verb = DLP_BATCH,
+                            .batch = {.batch_size = ROWS * j->streams, .copy_workers = 1}};
+    return dlp_pipe_open(p, nodes, n, &d, err);
+}
+
+/* Count the rows of a batch that are not the next ones of their lists. next: [lists][streams] the
+   place of the next item. */
+static uint64_t joint_wrong(const joint *j, const dlp_batch *b, uint64_t next[2][STREAMS]) {
+    const uint64_t of_rank = ROWS * j->streams / j->world;
+    uint64_t wrong = 0;
+    for (uint32_t i = 0; i < b->count; i++) {
+        const uint64_t s = (j->rank * of_rank + i) / ROWS;
+        for (uint32_t f = 0; f < b->n_fields; f += 3) {
+            const uint64_t l = ((const uint64_t *)b->fields[f + 2].data)[i];
+            const uint64_t at = next[l][s]++;
+            const record *r = &alone_[l][s][at];
+            wrong += at >= n_alone_[l][s] || ((const uint64_t *)b->fields[f].data)[i] != r->index ||
+                     ((const uint64_t *)b->fields[f + 1].data)[i] != r->key;
+        }
+    }
+    return wrong;
+}
+
+/* Run a rank whole, or from the state of batch `stop` on, of which a run before has seen those up
+   to it. Returns the batches; UINT64_MAX: a row was wrong. */
+static uint64_t run_joint(const joint *j, uint64_t stop, dlp_state *state,
+                          uint64_t next[2][STREAMS], uint64_t *epoch) {
+    uint64_t batches = 0, wrong = 0;
+    bool stopped = false;
+    dlp_batch *b;
+    dlp_pipe *p;
+    dlp_error err;
+    int rc = open_joint(j, &p, &err);
+    if (rc != DLP_OK) return printf("%s %s: %s\n", err.stage, err.field, err.message), UINT64_MAX;
+    while (!stopped && (rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
+        if (b->epoch != *epoch) {
+            *epoch = b->epoch;
+            memset(next, 0, 2 * sizeof *next);
+            for (uint32_t l = 0; l < 2; l++) read_alone(j, l, b->epoch);
+        }
+        wrong += joint_wrong(j, b, next);
+        stopped = ++batches == stop;
+        if (stopped) wrong += dlp_pipe_state(p, b, state) != DLP_OK;
+        dlp_pipe_release(p, b);
+    }
+    if (!stopped && rc != DLP_END) printf("%s\n", dlp_pipe_error(p)->message);
+    wrong += !stopped && rc != DLP_END;
+    wrong += dlp_pipe_close(p) != DLP_OK;
+    return wrong > 0 ? UINT64_MAX : batches;
+}
+
+static void branches__each_order__that_of_the_list_alone(uint64_t seed) {
+    for (int k = 0; k < 4 * ORDERS; k++) {
+        if (left_out(k)) continue;
+        joint j = {.order = {k % ORDERS, (int)test_pick(&seed, ORDERS)},
+                   .mix = k % 2,
+                   .behind = (int)test_pick(&seed, 2),
+                   .workers = 1 + (int32_t)test_pick(&seed, 2),
+                   .streams = 1,
+                   .world = 1};
+        uint64_t next[2][STREAMS], epoch = UINT64_MAX, all, before, kept = seen_->kill_every;
+        dlp_state state;
+        if (k >= 2 * ORDERS) {
+            j.streams = STREAMS;
+            j.steps = 60 + test_pick(&seed, 60);
+            j.world = 1 + test_pick(&seed, 2);
+            j.rank = test_pick(&seed, j.world);
+            j.processes = test_pick(&seed, 3) == 0;
+        }
+        seen_->kill_every = j.processes ? 150 : 0;
+        all = run_joint(&j, 0, NULL, next, &epoch);
+        epoch = UINT64_MAX;
+        CHECK(all != UINT64_MAX && all > 2);
+        before = run_joint(&j, 1 + test_pick(&seed, (uint32_t)all - 1), &state, next, &epoch);
+        j.resume = &state;
+        j.workers = 3 - j.workers;
+        const uint64_t rest = run_joint(&j, 0, NULL, next, &epoch);
+        CHECK(before + rest == all);
+        if (before + rest != all)
+            printf("  %s and %s, mix %d, behind %d, streams %u, rank %u of %u, processes %d\n",
+                   names_[j.order[0]], names_[j.order[1]], j.mix, j.behind, (unsigned)j.streams,
+                   (unsigned)j.rank, (unsigned)j.world, j.processes);
+        seen_->kill_every = (uint32_t)kept;
+    }
+    CHECK(seen_->wrong == 0);
+}
+
+/* A state of a branch's order is refused by another one, which has as many places. */
+static void branches__state_of_another_order__refused(void) {
+    static const int other[][2] = {{WEIGHTED, REPLACEMENT}, {PART, WEIGHED}};
+    for (uint32_t l = 0; l < 2; l++)
+        for (int k = 0; k < 2; k++) {
+            joint j = {.order = {PART, PART}, .mix = 1, .workers = 1, .streams = 1, .world = 1};
+            uint64_t next[2][STREAMS], epoch = UINT64_MAX;
+            dlp_state state;
+            dlp_pipe *p = NULL;
+            dlp_error err;
+            j.order[l] = other[k][0];
+            CHECK(run_joint(&j, 2, &state, next, &epoch) == 2);
+            j.resume = &state;
+            CHECK(open_joint(&j, &p, &err) == DLP_OK && dlp_pipe_close(p) == DLP_OK);
+            j.order[l] = other[k][1];
+            CHECK(open_joint(&j, &p, &err) == DLP_ERR_RESUME);
+        }
+}
+
 /* ---- what fails, and what is refused ---- */
 
 static uint64_t past(void *user, uint64_t epoch, uint64_t position) {
@@ -555,6 +767,8 @@ int main(int argc, char **argv) {
     draws__rare_item__come();
     resume__other_ranks__go_on(seed);
     kills__of_processes__as_written_down(seed);
+    branches__each_order__that_of_the_list_alone(seed);
+    branches__state_of_another_order__refused();
     function__past_the_end__error_of_its_row();
     lists__not_before_makers__refused();
     dlp_mix_close(mix_);

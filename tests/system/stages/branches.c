@@ -705,8 +705,12 @@ static void rows__out_of_place__refused_by_name(void) {
         REFUSED(DLP_ERR_ARG, "list1", "list.shuffle", t.row[3].list.shuffle = 2);
         REFUSED(DLP_ERR_ARG, "list1", "open_end", t.row[3].list.open_end = 1);
         REFUSED(DLP_ERR_ARG, "list1", "num_workers", t.row[3].workers.num_workers = 1);
-        REFUSED(DLP_ERR_ARG, "list1", "list.order",
-                t.row[3].list.order = &(dlp_sampler_desc){.order = DLP_ORDER_SEQUENTIAL});
+        REFUSED(DLP_ERR_ARG, "list1", "list.order.seed",
+                t.row[3].list.order = &(dlp_sampler_desc){.seed = 3});
+        REFUSED(DLP_ERR_ARG, "list1", "joins items without numbers",
+                t.row[3].list.order = &(dlp_sampler_desc){.order = DLP_ORDER_BATCHES});
+        REFUSED(DLP_ERR_ARG, "list1", "list.order.subset",
+                t.row[3].list.order = &(dlp_sampler_desc){.n_subset = 3});
         REFUSED(DLP_ERR_ARG, "read1", "dispatch differs",
                 t.row[4].workers.dispatch = DLP_DISPATCH_BATCHES);
         REFUSED(DLP_ERR_ARG, "read1", "placement differs",
