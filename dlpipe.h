@@ -1376,10 +1376,11 @@ enum { DLPI_ORDERS(DLPI_ORDER_NUMBER) };
 #undef DLPI_ORDER_NUMBER
 
 enum {
-    DLP_LAST_PARTIAL = 0, /* the last batch of an epoch may be short */
-    DLP_LAST_DROP,        /* the last batch is dropped if it is short */
-    DLP_LAST_PAD          /* the last batch is filled from the beginning of the epoch; valid[] is 0
-                             in these rows */
+    DLP_LAST_PARTIAL = -1, /* the last batch of an epoch may be short */
+    DLP_LAST_DEFAULT,      /* 0: as DLP_LAST_PARTIAL. Open warns if the last batch will be short */
+    DLP_LAST_DROP,         /* the last batch is dropped if it is short */
+    DLP_LAST_PAD           /* the last batch is filled from the beginning of the epoch; valid[] is 0
+                              in these rows */
 };
 
 #define DLP_SAMPLER_STATE_BYTES 128
@@ -1653,8 +1654,8 @@ typedef struct dlp_buckets_desc {
     int32_t shuffle;       /* 1: the batches of a window are shuffled and, if order is NULL, the
                                  items too; 0: short items first */
     uint64_t seed;         /* any value. With order give 0: the seed of order counts */
-    int32_t last;          /* DLP_LAST_PARTIAL: all items come; the last rows of an epoch may be no
-                                 full batch, and no multiple of divisible_by. DLP_LAST_DROP:
+    int32_t last;          /* DLP_LAST_PARTIAL or 0: all items come. The last rows of an epoch may
+                                 be no full batch, and no multiple of divisible_by. DLP_LAST_DROP:
                                  positions that would be left over are left out */
     const dlp_sampler_desc *order; /* order whose windows are sorted, such as a mix or a subset; not
                                  BATCHES or PARTS. Copied; its pointers are borrowed. NULL: all
@@ -2695,8 +2696,8 @@ typedef struct dlp_node_split {
                                   the sum. Orders as for n_rows. NULL: chunk_rows each */
     uint64_t n_chunks;     /* number of items; 0 without rows */
     uint32_t batch_size;   /* rows of the global batch; required, 1..2^20 */
-    int32_t last;          /* DLP_LAST_PARTIAL or _DROP, for the rest of the epoch or, with
-                                  within_chunks, of each item */
+    int32_t last;          /* DLP_LAST_DEFAULT, _PARTIAL or _DROP, for the rest of the epoch or,
+                                  with within_chunks, of each item */
     int32_t within_chunks; /* 0: batches may span items, and such a batch is copied. With several
                                   ranks this needs dlp_chunks_open. 1: the rest of an item is a
                                   shorter batch, or no batch; batch_size is at most chunk_rows */
@@ -2814,8 +2815,8 @@ typedef struct dlp_chunks_desc {
                                     NULL: chunk_rows each, and the rest in the last chunk */
     uint64_t n_chunks;      /* number of chunks, 1..2^31 - 1; 0 without rows */
     uint32_t batch_size;    /* rows of the global batch; required, 1..2^20 */
-    int32_t last;           /* DLP_LAST_PARTIAL or _DROP, for the rest of the epoch or, with
-                                    within_chunks, of each chunk */
+    int32_t last;           /* DLP_LAST_DEFAULT, _PARTIAL or _DROP, for the rest of the epoch or,
+                                    with within_chunks, of each chunk */
     int32_t within_chunks;  /* 1: batches span no chunks, and batch_size is at most the rows of a
                                     chunk */
     int32_t shuffle_chunks; /* 1: each epoch has the chunks in a permutation of its own */
@@ -5704,7 +5705,7 @@ DLPI_INLINE int dlp_mpsc_pop(dlp_mpsc_rx *rx, void *record, uint32_t *producer, 
 #ifndef DLPIPE_STATIC
 /* The linker names this symbol if no file has the implementation, if two have it, or if the
    implementation is of a header with other structs. The loader names it for a shared library. */
-#define DLPI_NEEDS dlpipe_needs_DLPIPE_IMPLEMENTATION_of_this_header_in_one_C_file_8dd749c6
+#define DLPI_NEEDS dlpipe_needs_DLPIPE_IMPLEMENTATION_of_this_header_in_one_C_file_ab98531f
 extern const char DLPI_NEEDS;
 static const char *const dlpi_needs DLPI_USED = &DLPI_NEEDS;
 #endif
@@ -8575,6 +8576,27 @@ DLPI_COLD static void dlpi_wait_policy(uint32_t peers, uint32_t *spin_ns, uint32
     dlpi_wait_share(peers, n, spin_ns, yields);
 }
 
+/* A thread that waits awake, or yields, may lose its core to another program for a time slice of
+   milliseconds. A thread that sleeps gets a core back as soon as it is woken, before programs that
+   compute. So if a moment of a wait took DLPI_LOST_NS, all waits of this process sleep at once for
+   DLPI_LOST_TIMES as long. Then one more wait tries. So at most one part in DLPI_LOST_TIMES of the
+   time is lost.
+   LC2    dlpi_wait_sleeps   any waiter, relaxed   any waiter, relaxed: a hint, whatever it says */
+static uint64_t dlpi_wait_sleeps; /* the clock: until then a wait sleeps at once */
+#define DLPI_LOST_NS UINT64_C(200000)
+#define DLPI_LOST_TIMES 32u
+
+/* Look after a moment of a wait that began at `from`. Returns true once look does. *now: the clock;
+   0: it was not read. */
+DLPI_INLINE bool dlpi_wait_look(bool (*look)(void *who), void *who, bool reads, uint64_t from,
+                                uint64_t *now) {
+    const bool over = look(who);
+    *now = reads || over ? dlpi_now_ns() : 0;
+    if (DLPI_UNLIKELY(*now > from + DLPI_LOST_NS))
+        DLPI_STORE_RLX(&dlpi_wait_sleeps, *now + DLPI_LOST_TIMES * (*now - from)); /* LC2 */
+    return over;
+}
+
 /* Call look(who) again and again before a sleep, a moment apart. Returns true once look does; false
    when its time is over. longer: wait awake (>>impl-awake). shares_core: the thread that is waited
    for may want this core, and a spin would keep it from the core. until: when to stop at the
@@ -8582,21 +8604,23 @@ DLPI_COLD static void dlpi_wait_policy(uint32_t peers, uint32_t *spin_ns, uint32
 DLPI_INLINE bool dlpi_wait_awake(bool (*look)(void *who), void *who, const dlpi_wait_rule *rule,
                                  bool longer, bool shares_core, uint64_t until) {
     const bool makes_way = shares_core || (longer && rule->only_yields);
-    const uint64_t begin = dlpi_now_ns();
-    uint64_t end = begin + (longer ? rule->awake_ns : makes_way ? 0 : rule->spin_ns);
+    uint64_t from = dlpi_now_ns(), now = from;
+    uint64_t end = from + (longer ? rule->awake_ns : makes_way ? 0 : rule->spin_ns);
+    if (from < DLPI_LOAD_RLX(&dlpi_wait_sleeps)) return false; /* LC2 */
     if (until < end) end = until;
-    for (uint32_t i = 1; end > begin; i++) {
+    for (uint32_t i = 1; now < end; i++) {
         if (makes_way)
             dlpi_yield();
         else
             dlpi_pause();
-        if (look(who)) return true;
-        if ((makes_way || i % 16 == 0) && dlpi_now_ns() >= end) break;
+        if (dlpi_wait_look(look, who, makes_way || i % 16 == 0, from, &now)) return true;
+        if (now != 0) from = now;
     }
     for (uint32_t i = longer ? 0 : rule->yields; i > 0; i--) {
         dlpi_yield();
-        if (look(who)) return true;
-        if (until != UINT64_MAX && dlpi_now_ns() >= until) break;
+        if (dlpi_wait_look(look, who, true, from, &now)) return true;
+        if (now >= until || now > from + DLPI_LOST_NS) break;
+        from = now;
     }
     return false;
 }
@@ -12033,7 +12057,7 @@ static int dlpi_buckets_check(const dlp_buckets_desc *d, dlp_error *err) {
                                 d->max_tokens, by);
     if (d->shuffle < 0 || d->shuffle > 1)
         return dlpi_order_bad(err, "buckets.shuffle", d->shuffle, "0 or 1");
-    if (d->last != DLP_LAST_PARTIAL && d->last != DLP_LAST_DROP)
+    if (d->last < DLP_LAST_PARTIAL || d->last > DLP_LAST_DROP)
         return dlpi_order_bad(err, "buckets.last", d->last, "DLP_LAST_PARTIAL or DLP_LAST_DROP");
     if (d->order && (d->order->order == DLP_ORDER_BATCHES || d->order->order == DLP_ORDER_PARTS))
         return DLPI_ORDER_FAULT(err, "buckets.order", "order is %s",
@@ -13793,11 +13817,12 @@ static void dlpi_schedule_empty(dlp_pipe *p, uint64_t first) {
    other one has fallen asleep. So then the consumer waits awake for as long as a wake-up may take.
    So do as many workers as can have something to do, and the other workers sleep at once. A thread
    that waits awake spins. It yields if the thread that it waits for was on this very core. A yield
-   to another program could cost a time slice. All yield if more workers of a pipe's only stage can
-   have something to do than have a core beside the consumer (awake.fits). One more than that waits
-   awake then. All yield as well if producers feed the pipe and have not a core each
-   (p->wait.only_yields). A producer gives the core back when the pipe has no room for more, many
-   batches later, and a spin would only keep it from that.
+   to another program costs a time slice. Once a thread has lost one, all waits sleep at once for a
+   while (LC2). All yield if more workers of a pipe's only stage can have something to do than have
+   a core beside the consumer (awake.fits). One more than that waits awake then. All yield as well
+   if producers feed the pipe and have not a core each (p->wait.only_yields). A producer gives the
+   core back when the pipe has no room for more, many batches later, and a spin would only keep it
+   from that.
 
    If batches or the consumer's steps take longer, or the workers of several stages have not a core
    each, all wait as dlpi_wait_rule_set says. But nobody spins if the other thread was on this core.
@@ -17992,6 +18017,9 @@ static bool dlpi_state_read(const dlp_state *from, dlpi_state *s) {
     return s->sampler_bytes <= DLP_SAMPLER_STATE_BYTES;
 }
 
+/* Return `last` as a state has it: 0 for a last batch that may be short, as before version 0.2. */
+static inline uint16_t dlpi_state_last(int32_t last) { return (uint16_t)(last > 0 ? last : 0); }
+
 /* Begin a state: write what the pipe's order follows from, such as seed, number of items and batch
    size, and clear the rest. */
 DLPI_COLD static void dlpi_state_config(const dlp_pipe *p, dlpi_state *s) {
@@ -18002,7 +18030,7 @@ DLPI_COLD static void dlpi_state_config(const dlp_pipe *p, dlpi_state *s) {
     s->params = p->params_hash;
     s->global_batch = (uint32_t)p->global_batch;
     s->order = (uint16_t)dlpi_sampler_of(p)->order;
-    s->last = (uint16_t)p->last;
+    s->last = dlpi_state_last(p->last);
     dlpi_identity_short(&p->datasets.identity, s->identity);
     p->source->config(p, s);
     if (p->lender->config) p->lender->config(p, s);
@@ -21623,6 +21651,18 @@ static int dlpi_epoch_of(dlp_pipe *p, uint64_t n) {
                        "last is DLP_LAST_DROP, and %" PRIu64 " samples of an epoch make no batch "
                        "of %" PRIu64 "; lower batch_size",
                        n, p->global_batch);
+}
+
+/* Warn that an epoch of n rows ends with a short batch, if the field `last` of the stage is its
+   default. batch: rows of a batch. n: DLPI_MAX_ITEMS if nobody knows the number. */
+DLPI_COLD static void dlpi_epoch_short(dlp_pipe *p, const char *stage, int32_t last, uint64_t n,
+                                       uint64_t batch) {
+    if (last != DLP_LAST_DEFAULT || n == DLPI_MAX_ITEMS || n % batch == 0) return;
+    dlpi_warn(p,
+              "%s: %" PRIu64 " items by %" PRIu64 ": the last batch has %" PRIu64
+              " rows; read batch->count, or set last to DLP_LAST_DROP or "
+              "DLP_LAST_PARTIAL",
+              stage, n, batch, n % batch);
 }
 
 /* ---- sources whose batches all have the same number of rows, except the epoch's last ---- */
@@ -29069,7 +29109,7 @@ static int dlpi_batch_idle_check(dlp_pipe *p, dlpi_stage *st) {
 static int dlpi_batch_check(dlp_pipe *p, dlpi_stage *st) {
     static const dlpi_bound bounds[] = {
         {"batch_size", DLPI_IN(dlpi_batch, d.batch_size), 1, 1 << 20, "1..1048576"},
-        {"last", DLPI_IN(dlpi_batch, d.last), 0, 2, "DLP_LAST_*"},
+        {"last", DLPI_IN(dlpi_batch, d.last), DLP_LAST_PARTIAL, DLP_LAST_PAD, "DLP_LAST_*"},
         {"workers.num_workers", DLPI_IN(dlpi_batch, workers), DLP_NONE, DLP_MAX_WORKERS,
          "DLP_NONE or 0..1024 (a loader: batch_workers)"},
         {"out_fields", DLPI_IN(dlpi_batch, d.out_fields), 0, 0, "without a collate",
@@ -29084,7 +29124,7 @@ static int dlpi_batch_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_check_bounds(p, st->name, b, DLPI_ROWS(bounds));
     st->w.num_workers = b->workers > 0 ? b->workers : 0;
     p->global_batch = d->batch_size;
-    p->last = d->last;
+    p->last = d->last == DLP_LAST_DEFAULT ? DLP_LAST_PARTIAL : d->last;
     if (p->err.code != 0 || dlpi_batch_idle_check(p, st) != DLP_OK) return p->err.code;
     return dlpi_check_batch_workers(p, st);
 }
@@ -32219,7 +32259,7 @@ DLPI_COLD static void dlpi_split_config(const dlp_pipe *p, dlpi_state *s) {
     if (q->first) s->params = dlpi_order_hash_array(s->params, q->first, q->n + 1);
     if (q->spans) s->params = dlp_hash(s->params, 1, 0, DLPI_STATE_MAGIC);
     s->global_batch = c->d.batch_size;
-    s->last = (uint16_t)c->d.last;
+    s->last = dlpi_state_last(c->d.last);
 }
 
 static uint64_t dlpi_split_position(const dlp_pipe *p, uint64_t epoch, uint64_t k) {
@@ -32245,7 +32285,8 @@ static int dlpi_split_chain(dlp_pipe *p, const dlpi_stage *st) {
     dlpi_within(p, batch, "batch_size", (int64_t)p->global_batch, 1, 1,
                 "1 before a split stage, whose batch_size counts rows");
     if (p->batcher->collate) dlpi_not_null(p, batch, "collate", "before a split stage");
-    dlpi_within(p, batch, "last", p->last, 0, 0, "0 before a split stage, whose last is read");
+    dlpi_within(p, batch, "last", p->last, DLP_LAST_PARTIAL, 0,
+                "0 before a split stage, whose last is read");
     if (dlpi_sampler_of(p)->order == DLP_ORDER_BATCHES)
         dlpi_bad(p, sampler, "order", "another order than DLP_ORDER_BATCHES before a split stage",
                  DLP_ORDER_BATCHES);
@@ -32311,6 +32352,7 @@ static int dlpi_split_resolve(dlp_pipe *p, const dlpi_stage *st) {
                            p->batches_per_epoch == n,
                        &c->plan);
     if ((rc = dlpi_split_rows(p, st)) != DLP_OK) return rc;
+    if (d->within_chunks == 0) dlpi_epoch_short(p, st->name, d->last, c->plan.axis, c->plan.batch);
     most = c->plan.spans ? c->plan.axis : c->plan.chunk_rows;
     c->view_rows = (uint32_t)((d->batch_size + c->plan.world - 1) / c->plan.world);
     if (c->view_rows > most) c->view_rows = (uint32_t)most;
@@ -46365,7 +46407,8 @@ static int dlpi_split_check(dlp_pipe *p, const char *stage, const dlp_node_split
          "1..2^48, or 0 with rows"},
         {DLPI_AT(dlp_node_split, n_rows), 0, DLPI_MAX_ITEMS, "0..2^48"},
         {DLPI_AT(dlp_node_split, batch_size), 1, 1 << 20, "1..1048576"},
-        {DLPI_AT(dlp_node_split, last), 0, 1, "DLP_LAST_PARTIAL or DLP_LAST_DROP"},
+        {DLPI_AT(dlp_node_split, last), DLP_LAST_PARTIAL, DLP_LAST_DROP,
+         "DLP_LAST_DEFAULT, _PARTIAL or _DROP"},
         {DLPI_AT(dlp_node_split, within_chunks), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_node_split, shuffle_rows), 0, 1, "0 or 1"},
     };
@@ -46479,6 +46522,13 @@ static void dlpi_warn_left_out(dlp_pipe *p) {
                   " out: its row is zeros, its valid[] is 0. Skip such rows%s",
                   st->name, k.index, st == p->fetch ? ", or set dataset.filter = 1" : "");
     }
+}
+
+/* Warn that the last batch of each epoch will be short, and that the table does not say what to do
+   with it. */
+DLPI_COLD static void dlpi_warn_short(dlp_pipe *p) {
+    const dlpi_batch *b = p->batcher->self;
+    dlpi_epoch_short(p, p->batcher->name, b->d.last, p->samples, p->global_batch);
 }
 
 /* Look at the rows of one of the first batches. */
@@ -46605,7 +46655,10 @@ DLPI_COLD DLPDEF int dlp_pipe_start(dlp_pipe *p) {
     if (p == NULL) return DLP_ERR_ARG;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
     if (p->started || !dlpi_enter(p)) return DLP_ERR_STATE;
-    if ((rc = dlpi_start(p)) == DLP_OK) dlpi_ranks_warn(p);
+    if ((rc = dlpi_start(p)) == DLP_OK) {
+        dlpi_ranks_warn(p);
+        dlpi_warn_short(p);
+    }
     dlpi_leave(p);
     return rc;
 }
@@ -50012,7 +50065,7 @@ static int dlpi_loader_check(const dlp_loader_desc *l, dlp_error *err) {
     const bool sequential = l->topology == DLP_TOPOLOGY_CLASSIC || l->dataset.filter != 0;
     const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_loader_desc, shuffle), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_loader_desc, drop_last), 0, DLP_LAST_PAD, "DLP_LAST_*"},
+        {DLPI_AT(dlp_loader_desc, drop_last), DLP_LAST_PARTIAL, DLP_LAST_PAD, "DLP_LAST_*"},
         {DLPI_AT(dlp_loader_desc, topology), 0, DLP_TOPOLOGY_CONCURRENT, "DLP_TOPOLOGY_*"},
         {DLPI_AT(dlp_loader_desc, fetch.workers.num_workers), 0, 0, "0: num_workers says it"},
         {DLPI_AT(dlp_loader_desc, fetch.fetcher), INT16_MIN, sequential ? 0 : INT32_MAX,
@@ -50997,10 +51050,12 @@ DLPDEF int dlp_pipe_write_graph(const dlp_plan *plan, const char *path, dlp_erro
            header has other structs than the library does not link, or does not begin. Ready sources
            with states or requests of their own can be branches in front of makers, and later
            fetches there: each worker has a state of each source, and takes the inputs of any.
-           dlp_item_ahead tells a fetch which items its worker fetches soon. The struct of a node
-           has the name of its verb: dlp_node_load was dlp_part_desc; dlp_node_cache, _expand,
-           _pack, _split and _queue were descs. A loader takes rows behind its fetch, where it took
-           joins. dlp_arrays_chunks_open takes the two descs of arrays and chunks.
+           dlp_item_ahead tells a fetch which items its worker fetches soon. DLP_LAST_PARTIAL is -1;
+           0 is DLP_LAST_DEFAULT, which does the same and warns if the last batch is short. The
+           struct of a node has the name of its verb: dlp_node_load was dlp_part_desc;
+           dlp_node_cache, _expand, _pack, _split and _queue were descs. A loader takes rows behind
+           its fetch, where it took joins. dlp_arrays_chunks_open takes the two descs of arrays and
+           chunks.
 
    >>licence    MIT
    MIT License. Copyright (c) 2026 the dlpipe authors.

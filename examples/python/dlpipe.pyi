@@ -60,6 +60,7 @@ DLP_I16: int
 DLP_I32: int
 DLP_I64: int
 DLP_I8: int
+DLP_LAST_DEFAULT: int
 DLP_LAST_DROP: int
 DLP_LAST_PAD: int
 DLP_LAST_PARTIAL: int

@@ -23,8 +23,8 @@ typedef struct dlp_node_split {
                                   the sum. Orders as for n_rows. NULL: chunk_rows each */
     uint64_t n_chunks;     /* number of items; 0 without rows */
     uint32_t batch_size;   /* rows of the global batch; required, 1..2^20 */
-    int32_t last;          /* DLP_LAST_PARTIAL or _DROP, for the rest of the epoch or, with
-                                  within_chunks, of each item */
+    int32_t last;          /* DLP_LAST_DEFAULT, _PARTIAL or _DROP, for the rest of the epoch or,
+                                  with within_chunks, of each item */
     int32_t within_chunks; /* 0: batches may span items, and such a batch is copied. With several
                                   ranks this needs dlp_chunks_open. 1: the rest of an item is a
                                   shorter batch, or no batch; batch_size is at most chunk_rows */

@@ -50,7 +50,7 @@ static int dlpi_loader_check(const dlp_loader_desc *l, dlp_error *err) {
     const bool sequential = l->topology == DLP_TOPOLOGY_CLASSIC || l->dataset.filter != 0;
     const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_loader_desc, shuffle), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_loader_desc, drop_last), 0, DLP_LAST_PAD, "DLP_LAST_*"},
+        {DLPI_AT(dlp_loader_desc, drop_last), DLP_LAST_PARTIAL, DLP_LAST_PAD, "DLP_LAST_*"},
         {DLPI_AT(dlp_loader_desc, topology), 0, DLP_TOPOLOGY_CONCURRENT, "DLP_TOPOLOGY_*"},
         {DLPI_AT(dlp_loader_desc, fetch.workers.num_workers), 0, 0, "0: num_workers says it"},
         {DLPI_AT(dlp_loader_desc, fetch.fetcher), INT16_MIN, sequential ? 0 : INT32_MAX,

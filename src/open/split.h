@@ -12,7 +12,8 @@ static int dlpi_split_check(dlp_pipe *p, const char *stage, const dlp_node_split
          "1..2^48, or 0 with rows"},
         {DLPI_AT(dlp_node_split, n_rows), 0, DLPI_MAX_ITEMS, "0..2^48"},
         {DLPI_AT(dlp_node_split, batch_size), 1, 1 << 20, "1..1048576"},
-        {DLPI_AT(dlp_node_split, last), 0, 1, "DLP_LAST_PARTIAL or DLP_LAST_DROP"},
+        {DLPI_AT(dlp_node_split, last), DLP_LAST_PARTIAL, DLP_LAST_DROP,
+         "DLP_LAST_DEFAULT, _PARTIAL or _DROP"},
         {DLPI_AT(dlp_node_split, within_chunks), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_node_split, shuffle_rows), 0, 1, "0 or 1"},
     };

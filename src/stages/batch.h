@@ -142,7 +142,7 @@ static int dlpi_batch_idle_check(dlp_pipe *p, dlpi_stage *st) {
 static int dlpi_batch_check(dlp_pipe *p, dlpi_stage *st) {
     static const dlpi_bound bounds[] = {
         {"batch_size", DLPI_IN(dlpi_batch, d.batch_size), 1, 1 << 20, "1..1048576"},
-        {"last", DLPI_IN(dlpi_batch, d.last), 0, 2, "DLP_LAST_*"},
+        {"last", DLPI_IN(dlpi_batch, d.last), DLP_LAST_PARTIAL, DLP_LAST_PAD, "DLP_LAST_*"},
         {"workers.num_workers", DLPI_IN(dlpi_batch, workers), DLP_NONE, DLP_MAX_WORKERS,
          "DLP_NONE or 0..1024 (a loader: batch_workers)"},
         {"out_fields", DLPI_IN(dlpi_batch, d.out_fields), 0, 0, "without a collate",
@@ -157,7 +157,7 @@ static int dlpi_batch_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_check_bounds(p, st->name, b, DLPI_ROWS(bounds));
     st->w.num_workers = b->workers > 0 ? b->workers : 0;
     p->global_batch = d->batch_size;
-    p->last = d->last;
+    p->last = d->last == DLP_LAST_DEFAULT ? DLP_LAST_PARTIAL : d->last;
     if (p->err.code != 0 || dlpi_batch_idle_check(p, st) != DLP_OK) return p->err.code;
     return dlpi_check_batch_workers(p, st);
 }

@@ -493,7 +493,7 @@ DLPI_COLD static void dlpi_split_config(const dlp_pipe *p, dlpi_state *s) {
     if (q->first) s->params = dlpi_order_hash_array(s->params, q->first, q->n + 1);
     if (q->spans) s->params = dlp_hash(s->params, 1, 0, DLPI_STATE_MAGIC);
     s->global_batch = c->d.batch_size;
-    s->last = (uint16_t)c->d.last;
+    s->last = dlpi_state_last(c->d.last);
 }
 
 static uint64_t dlpi_split_position(const dlp_pipe *p, uint64_t epoch, uint64_t k) {
@@ -519,7 +519,8 @@ static int dlpi_split_chain(dlp_pipe *p, const dlpi_stage *st) {
     dlpi_within(p, batch, "batch_size", (int64_t)p->global_batch, 1, 1,
                 "1 before a split stage, whose batch_size counts rows");
     if (p->batcher->collate) dlpi_not_null(p, batch, "collate", "before a split stage");
-    dlpi_within(p, batch, "last", p->last, 0, 0, "0 before a split stage, whose last is read");
+    dlpi_within(p, batch, "last", p->last, DLP_LAST_PARTIAL, 0,
+                "0 before a split stage, whose last is read");
     if (dlpi_sampler_of(p)->order == DLP_ORDER_BATCHES)
         dlpi_bad(p, sampler, "order", "another order than DLP_ORDER_BATCHES before a split stage",
                  DLP_ORDER_BATCHES);
@@ -585,6 +586,7 @@ static int dlpi_split_resolve(dlp_pipe *p, const dlpi_stage *st) {
                            p->batches_per_epoch == n,
                        &c->plan);
     if ((rc = dlpi_split_rows(p, st)) != DLP_OK) return rc;
+    if (d->within_chunks == 0) dlpi_epoch_short(p, st->name, d->last, c->plan.axis, c->plan.batch);
     most = c->plan.spans ? c->plan.axis : c->plan.chunk_rows;
     c->view_rows = (uint32_t)((d->batch_size + c->plan.world - 1) / c->plan.world);
     if (c->view_rows > most) c->view_rows = (uint32_t)most;

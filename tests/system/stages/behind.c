@@ -388,7 +388,7 @@ static int alike(const told *a, uint32_t from) {
     for (uint32_t i = 0; i < a->n; i++)
         if (memcmp(a->rows[i], first.rows[from + i],
                    how.streams * how.rows * sizeof(row) *
-                       (how.last != DLP_LAST_PARTIAL || how.streams > 1)) != 0 ||
+                       (how.last > DLP_LAST_DEFAULT || how.streams > 1)) != 0 ||
             memcmp(&a->state[i], &first.state[from + i], sizeof(dlp_state)) != 0)
             return 0;
     return 1;
