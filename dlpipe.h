@@ -4779,9 +4779,9 @@ void dlp_pusher_close(dlp_pusher *pusher);
              DLP_ORDER_REPLACEMENT and a mix go on with later draws, and a shuffled list has another
              permutation. The function of DLP_ORDER_FUNCTION gets the same positions again. With
              these draws and functions, dlp_item_random depends on the position of the input in all
-             passes, and not on its number. This holds for the list of each branch, whose seed follows
-             from the pipe's seed and the number of the list. Before a load list.shuffle alone says
-             the order.
+             passes, and not on its number. This holds for the list of each branch, too. Its seed
+             follows from the pipe's seed and the number of the list. Before a load list.shuffle
+             alone says the order.
    Fields    A node lists the fields that it adds. The callback of a fetch sees only these fields.
              The callback of a map sees the fields of the rows above it, in the order of the table.
              The fields that the map adds come last. If a field ends in a map, no later row sees it,
@@ -20988,7 +20988,6 @@ typedef struct dlpi_table dlpi_table;
 enum {
     DLPI_NODE_WORKERS = 1,   /* it may set `workers` */
     DLPI_NODE_THREAD = 2,    /* it may set workers.num_workers to 1: a thread */
-    DLPI_NODE_CAPACITY = 4,  /* it may set queue.capacity */
     DLPI_NODE_BEGINS = 8,    /* it is the first row of a table or branch */
     DLPI_NODE_LOADS = 16,    /* it loads parts */
     DLPI_NODE_MAKES = 32,    /* it makes an unknown number of items of one item */
@@ -47369,18 +47368,7 @@ static int dlpi_node_unused(const dlpi_table *t, const dlp_node *node, const dlp
         return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers",
                            "workers is set, and this %s node has no workers%s; set 0", verb->name,
                            verb->is & DLPI_NODE_THREAD ? " but num_workers 1, a thread" : "");
-    if ((verb->is & DLPI_NODE_CAPACITY) == 0 && node->queue.capacity != 0)
-        return dlpi_bad(t->p, node->name, "queue.capacity", "0: this node has no queue to size",
-                        node->queue.capacity);
-    rc = dlpi_within(t->p, node->name, "queue.full", node->queue.full, 0,
-                     (verb->is & DLPI_NODE_OUT) != 0 ? DLP_FULL_KEEP_NEWEST
-                     : node->verb == DLP_PUSH        ? DLP_FULL_REFUSE
-                                                     : 0,
-                     "DLP_FULL_* of an out or a push, else 0");
-    if (rc != DLP_OK) return rc;
-    return dlpi_within(t->p, node->name, "queue.deal", node->queue.deal, 0,
-                       (verb->is & DLPI_NODE_BEGINS) != 0 ? DLP_DEAL_TURNS : 0,
-                       "DLP_DEAL_* in a list or push, else 0");
+    return DLP_OK;
 }
 
 /* Refuse the verb of a row. There is no such verb, or it belongs to a part that is left out.
@@ -49713,16 +49701,16 @@ static int dlpi_node_batch_add(dlpi_table *t, const dlp_node *node) {
 
 /* ---- the verbs ---- */
 
-#define DLPI_FETCHES (DLPI_NODE_WORKERS | DLPI_NODE_CAPACITY | DLPI_NODE_PASSES | DLPI_NODE_ITEMS)
+#define DLPI_FETCHES (DLPI_NODE_WORKERS | DLPI_NODE_PASSES | DLPI_NODE_ITEMS)
 #define DLPI_LOOKS (DLPI_NODE_WORKERS | DLPI_NODE_PASSES | DLPI_NODE_BEHIND)
 #define DLPI_MAPS (DLPI_NODE_WORKERS | DLPI_NODE_BEHIND | DLPI_NODE_ITEMS)
-#define DLPI_BATCHES (DLPI_NODE_WORKERS | DLPI_NODE_CAPACITY | DLPI_NODE_BEHIND)
-#define DLPI_COPIES (DLPI_NODE_THREAD | DLPI_NODE_CAPACITY | DLPI_NODE_BEHIND)
-#define DLPI_OUTS (DLPI_NODE_CAPACITY | DLPI_NODE_OUT | DLPI_NODE_BEHIND)
-#define DLPI_MAKES (DLPI_NODE_WORKERS | DLPI_NODE_CAPACITY | DLPI_NODE_MAKES)
+#define DLPI_BATCHES (DLPI_NODE_WORKERS | DLPI_NODE_BEHIND)
+#define DLPI_COPIES (DLPI_NODE_THREAD | DLPI_NODE_BEHIND)
+#define DLPI_OUTS (DLPI_NODE_OUT | DLPI_NODE_BEHIND)
+#define DLPI_MAKES (DLPI_NODE_WORKERS | DLPI_NODE_MAKES)
 #define DLPI_FINDS (DLPI_MAKES | DLPI_NODE_FINDS)
 #define DLPI_PUSHES (DLPI_NODE_BEGINS | DLPI_NODE_WORKERS)
-#define DLPI_LOADS (DLPI_NODE_WORKERS | DLPI_NODE_CAPACITY | DLPI_NODE_LOADS | DLPI_NODE_FINDS)
+#define DLPI_LOADS (DLPI_NODE_WORKERS | DLPI_NODE_LOADS | DLPI_NODE_FINDS)
 
 static const dlpi_verb dlpi_verbs[DLP_VERBS] = {
     [DLP_LIST] = {"list", dlpi_node_list_add, DLPI_NODE_BEGINS | DLPI_NODE_THREAD, NULL},
@@ -49793,16 +49781,39 @@ DLPI_COLD static void dlpi_member_hint(const dlpi_table *t, const dlp_node *node
     dlp_error *e = &t->p->err;
     const size_t n = strlen(e->message);
     if ((uintptr_t)node->name - (uintptr_t)t->nodes < sizeof(dlp_nodes)) return;
-    if (e->code != DLP_ERR_ARG || e->field[0] == 0 || strncmp(e->field, "workers", 7) == 0) return;
+    if (e->code != DLP_ERR_ARG || e->field[0] == 0) return;
+    if (strncmp(e->field, "workers", 7) == 0 || strncmp(e->field, "queue", 5) == 0) return;
     if (strcmp(e->stage, node->name) != 0) return; /* the error is of another row */
     snprintf(e->message + n, sizeof e->message - n, "; the verb of \"%.31s\" reads .%s", node->name,
              dlpi_verb_of(t, node)->name);
 }
 
+#define DLPI_DEALS "DLP_DEAL_* in a list or push, else 0"
+#define DLPI_FULLS "DLP_FULL_* of an out or a push, else 0"
 #define DLPI_BESIDE "beside fetch.source", DLPI_WITH(dlp_node, fetch.source)
 
-/* What nodes may say, apart from each other. */
+/* What nodes may say of their queues, and in the member of their verb, apart from each other. */
 static const dlpi_bound dlpi_node_bounds[] = {
+    {DLPI_NODE(LIST, queue.deal), 0, DLP_DEAL_TURNS, DLPI_DEALS},
+#ifndef DLPIPE_NO_PARTS
+    {DLPI_NODE(PUSH, queue.deal), 0, DLP_DEAL_TURNS, DLPI_DEALS},
+    {DLPI_NODE(PUSH, queue.full), 0, DLP_FULL_REFUSE, DLPI_FULLS},
+#endif /* DLPIPE_NO_PARTS */
+    {DLPI_NODE(OUT, queue.full), 0, DLP_FULL_KEEP_NEWEST, DLPI_FULLS},
+    {DLPI_NODE(OUT, queue.capacity), 0, 256, "0..256"},
+#ifndef DLPIPE_NO_TRANSFER
+    {DLPI_NODE(TRANSFER, queue.capacity), 0, 256, "0..256"},
+#endif /* DLPIPE_NO_TRANSFER */
+    {DLPI_NODE(BATCH, queue.capacity), 0, UINT32_MAX, NULL},
+    {DLPI_NODE(FETCH, queue.capacity), 0, UINT32_MAX, NULL},
+#ifndef DLPIPE_NO_PARTS
+    {DLPI_NODE(LOAD, queue.capacity), 0, UINT32_MAX, NULL},
+    {DLPI_NODE(EXPAND, queue.capacity), 0, UINT32_MAX, NULL},
+    {DLPI_NODE(FILTER, queue.capacity), 0, UINT32_MAX, NULL},
+#endif /* DLPIPE_NO_PARTS */
+#ifndef DLPIPE_NO_PACK
+    {DLPI_NODE(PACK, queue.capacity), 0, UINT32_MAX, NULL},
+#endif /* DLPIPE_NO_PACK */
     {DLPI_NODE(LIST, list.n_items), 0, DLPI_MAX_ITEMS, "0..2^48"},
     {DLPI_NODE(LIST, list.shuffle), 0, 1, "0 or 1"},
     {DLPI_NODE(LIST, list.open_end), 0, 1, "0 or 1"},
@@ -49817,10 +49828,6 @@ static const dlpi_bound dlpi_node_bounds[] = {
     {DLPI_NODE(FETCH, fetch.writes_all_bytes), 0, 0, "0 " DLPI_BESIDE},
     {DLPI_NODE(FETCH, fetch.n_fields), 0, 0, "0 " DLPI_BESIDE},
     {DLPI_NODE(FETCH, fetch.in_flight), 0, 1024, "0..1024"},
-    {DLPI_NODE(OUT, queue.capacity), 0, 256, "0..256"},
-#ifndef DLPIPE_NO_TRANSFER
-    {DLPI_NODE(TRANSFER, queue.capacity), 0, 256, "0..256"},
-#endif /* DLPIPE_NO_TRANSFER */
 #ifndef DLPIPE_NO_PARTS
     {DLPI_NODE(LOAD, load.n_parts), 0, 0, "0; set list.n_items instead"},
     {DLPI_NODE(LOAD, load.shuffle_parts), 0, 0, "0; set list.shuffle instead"},
@@ -49831,17 +49838,27 @@ static const dlpi_bound dlpi_node_bounds[] = {
 #endif /* DLPIPE_NO_PARTS */
 };
 
-/* Check what each node says, apart from the others. Returns 0 or a DLP_ERR code. */
+/* What a node may not say if the list above has no such row for its verb. */
+static const dlpi_bound dlpi_node_unsaid[] = {
+    {DLPI_AT(dlp_node, queue.capacity), 0, 0, "0: this node has no queue to size"},
+    {DLPI_AT(dlp_node, queue.full), 0, 0, DLPI_FULLS},
+    {DLPI_AT(dlp_node, queue.deal), 0, 0, DLPI_DEALS},
+};
+
+/* Check what a node says, apart from the others. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
-static int dlpi_nodes_bounds(const dlpi_table *t) {
+static int dlpi_node_bounds_hold(const dlpi_table *t, const dlp_node *node) {
+    const dlpi_bound *end = dlpi_node_bounds + sizeof dlpi_node_bounds / sizeof *dlpi_node_bounds;
     int rc = DLP_OK;
-    for (const dlp_node *node = t->nodes; rc == DLP_OK && node < t->nodes + t->n; node++) {
-        for (size_t i = 0; rc == DLP_OK && i < sizeof dlpi_node_bounds / sizeof *dlpi_node_bounds;
-             i++)
-            if (dlpi_node_bounds[i].verb == (unsigned)node->verb)
-                rc = dlpi_check_bounds(t->p, node->name, node, &dlpi_node_bounds[i], 1);
-        if (rc != DLP_OK) dlpi_member_hint(t, node);
+    for (const dlpi_bound *b = dlpi_node_bounds; rc == DLP_OK && b < end; b++)
+        if (b->verb == (unsigned)node->verb) rc = dlpi_check_bounds(t->p, node->name, node, b, 1);
+    for (size_t i = 0; rc == DLP_OK && i < sizeof dlpi_node_unsaid / sizeof *dlpi_node_unsaid;
+         i++) {
+        const dlpi_bound *b = dlpi_node_bounds, *none = &dlpi_node_unsaid[i];
+        while (b < end && (b->verb != (unsigned)node->verb || b->offset != none->offset)) b++;
+        if (b == end) rc = dlpi_check_bounds(t->p, node->name, node, none, 1);
     }
+    if (rc != DLP_OK) dlpi_member_hint(t, node);
     return rc;
 }
 
@@ -49877,7 +49894,7 @@ DLPI_COLD
 static int dlpi_table_rows(dlpi_table *t) {
     const char *field;
     int rc = dlpi_table_check(t);
-    if (rc == DLP_OK) rc = dlpi_nodes_bounds(t);
+    for (uint32_t i = 0; rc == DLP_OK && i < t->n; i++) rc = dlpi_node_bounds_hold(t, &t->nodes[i]);
     t->list = t->nodes;
     if (rc == DLP_OK && t->joins != NULL) rc = dlpi_verb_of(t, t->joins)->add(t, t->joins);
     for (; t->at < t->n && rc >= 0; t->at++) {
@@ -50031,7 +50048,8 @@ static void dlpi_loader_filter(const dlp_fetch_desc *d, const dlp_source *of, dl
 DLPI_COLD
 static void dlpi_loader_more(const dlp_loader_desc *l, dlp_nodes *to) {
     dlp_node *first = &to->nodes[to->n - 1]; /* or a filter, which no fetch may follow */
-    for (const dlp_node *row = l->rows; row < l->rows + l->n_rows; row++) {
+    for (uint32_t i = 0; i < l->n_rows; i++) {
+        const dlp_node *row = &l->rows[i];
         dlp_node *node = dlpi_nodes_row(to, row->verb, row->name != NULL ? row->name : "row", NULL);
         const char *name = node->name;
         *node = *row;

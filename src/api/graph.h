@@ -158,9 +158,9 @@
              DLP_ORDER_REPLACEMENT and a mix go on with later draws, and a shuffled list has another
              permutation. The function of DLP_ORDER_FUNCTION gets the same positions again. With
              these draws and functions, dlp_item_random depends on the position of the input in all
-             passes, and not on its number. This holds for the list of each branch, whose seed follows
-             from the pipe's seed and the number of the list. Before a load list.shuffle alone says
-             the order.
+             passes, and not on its number. This holds for the list of each branch, too. Its seed
+             follows from the pipe's seed and the number of the list. Before a load list.shuffle
+             alone says the order.
    Fields    A node lists the fields that it adds. The callback of a fetch sees only these fields.
              The callback of a map sees the fields of the rows above it, in the order of the table.
              The fields that the map adds come last. If a field ends in a map, no later row sees it,

@@ -10,7 +10,6 @@ typedef struct dlpi_table dlpi_table;
 enum {
     DLPI_NODE_WORKERS = 1,   /* it may set `workers` */
     DLPI_NODE_THREAD = 2,    /* it may set workers.num_workers to 1: a thread */
-    DLPI_NODE_CAPACITY = 4,  /* it may set queue.capacity */
     DLPI_NODE_BEGINS = 8,    /* it is the first row of a table or branch */
     DLPI_NODE_LOADS = 16,    /* it loads parts */
     DLPI_NODE_MAKES = 32,    /* it makes an unknown number of items of one item */

@@ -63,16 +63,16 @@ static int dlpi_node_batch_add(dlpi_table *t, const dlp_node *node) {
 
 /* ---- the verbs ---- */
 
-#define DLPI_FETCHES (DLPI_NODE_WORKERS | DLPI_NODE_CAPACITY | DLPI_NODE_PASSES | DLPI_NODE_ITEMS)
+#define DLPI_FETCHES (DLPI_NODE_WORKERS | DLPI_NODE_PASSES | DLPI_NODE_ITEMS)
 #define DLPI_LOOKS (DLPI_NODE_WORKERS | DLPI_NODE_PASSES | DLPI_NODE_BEHIND)
 #define DLPI_MAPS (DLPI_NODE_WORKERS | DLPI_NODE_BEHIND | DLPI_NODE_ITEMS)
-#define DLPI_BATCHES (DLPI_NODE_WORKERS | DLPI_NODE_CAPACITY | DLPI_NODE_BEHIND)
-#define DLPI_COPIES (DLPI_NODE_THREAD | DLPI_NODE_CAPACITY | DLPI_NODE_BEHIND)
-#define DLPI_OUTS (DLPI_NODE_CAPACITY | DLPI_NODE_OUT | DLPI_NODE_BEHIND)
-#define DLPI_MAKES (DLPI_NODE_WORKERS | DLPI_NODE_CAPACITY | DLPI_NODE_MAKES)
+#define DLPI_BATCHES (DLPI_NODE_WORKERS | DLPI_NODE_BEHIND)
+#define DLPI_COPIES (DLPI_NODE_THREAD | DLPI_NODE_BEHIND)
+#define DLPI_OUTS (DLPI_NODE_OUT | DLPI_NODE_BEHIND)
+#define DLPI_MAKES (DLPI_NODE_WORKERS | DLPI_NODE_MAKES)
 #define DLPI_FINDS (DLPI_MAKES | DLPI_NODE_FINDS)
 #define DLPI_PUSHES (DLPI_NODE_BEGINS | DLPI_NODE_WORKERS)
-#define DLPI_LOADS (DLPI_NODE_WORKERS | DLPI_NODE_CAPACITY | DLPI_NODE_LOADS | DLPI_NODE_FINDS)
+#define DLPI_LOADS (DLPI_NODE_WORKERS | DLPI_NODE_LOADS | DLPI_NODE_FINDS)
 
 static const dlpi_verb dlpi_verbs[DLP_VERBS] = {
     [DLP_LIST] = {"list", dlpi_node_list_add, DLPI_NODE_BEGINS | DLPI_NODE_THREAD, NULL},
@@ -115,16 +115,31 @@ DLPI_COLD static void dlpi_member_hint(const dlpi_table *t, const dlp_node *node
     dlp_error *e = &t->p->err;
     const size_t n = strlen(e->message);
     if ((uintptr_t)node->name - (uintptr_t)t->nodes < sizeof(dlp_nodes)) return;
-    if (e->code != DLP_ERR_ARG || e->field[0] == 0 || strncmp(e->field, "workers", 7) == 0) return;
+    if (e->code != DLP_ERR_ARG || e->field[0] == 0) return;
+    if (strncmp(e->field, "workers", 7) == 0 || strncmp(e->field, "queue", 5) == 0) return;
     if (strcmp(e->stage, node->name) != 0) return; /* the error is of another row */
     snprintf(e->message + n, sizeof e->message - n, "; the verb of \"%.31s\" reads .%s", node->name,
              dlpi_verb_of(t, node)->name);
 }
 
+#define DLPI_DEALS "DLP_DEAL_* in a list or push, else 0"
+#define DLPI_FULLS "DLP_FULL_* of an out or a push, else 0"
 #define DLPI_BESIDE "beside fetch.source", DLPI_WITH(dlp_node, fetch.source)
 
-/* What nodes may say, apart from each other. */
+/* What nodes may say of their queues, and in the member of their verb, apart from each other. */
 static const dlpi_bound dlpi_node_bounds[] = {
+    {DLPI_NODE(LIST, queue.deal), 0, DLP_DEAL_TURNS, DLPI_DEALS},
+    {DLPI_NODE(PUSH, queue.deal), 0, DLP_DEAL_TURNS, DLPI_DEALS},  /* needs: parts */
+    {DLPI_NODE(PUSH, queue.full), 0, DLP_FULL_REFUSE, DLPI_FULLS}, /* needs: parts */
+    {DLPI_NODE(OUT, queue.full), 0, DLP_FULL_KEEP_NEWEST, DLPI_FULLS},
+    {DLPI_NODE(OUT, queue.capacity), 0, 256, "0..256"},
+    {DLPI_NODE(TRANSFER, queue.capacity), 0, 256, "0..256"}, /* needs: transfer */
+    {DLPI_NODE(BATCH, queue.capacity), 0, UINT32_MAX, NULL},
+    {DLPI_NODE(FETCH, queue.capacity), 0, UINT32_MAX, NULL},
+    {DLPI_NODE(LOAD, queue.capacity), 0, UINT32_MAX, NULL},   /* needs: parts */
+    {DLPI_NODE(EXPAND, queue.capacity), 0, UINT32_MAX, NULL}, /* needs: parts */
+    {DLPI_NODE(FILTER, queue.capacity), 0, UINT32_MAX, NULL}, /* needs: parts */
+    {DLPI_NODE(PACK, queue.capacity), 0, UINT32_MAX, NULL},   /* needs: pack */
     {DLPI_NODE(LIST, list.n_items), 0, DLPI_MAX_ITEMS, "0..2^48"},
     {DLPI_NODE(LIST, list.shuffle), 0, 1, "0 or 1"},
     {DLPI_NODE(LIST, list.open_end), 0, 1, "0 or 1"},
@@ -137,9 +152,7 @@ static const dlpi_bound dlpi_node_bounds[] = {
     {DLPI_NODE(FETCH, fetch.writes_all_bytes), 0, 0, "0 " DLPI_BESIDE},
     {DLPI_NODE(FETCH, fetch.n_fields), 0, 0, "0 " DLPI_BESIDE},
     {DLPI_NODE(FETCH, fetch.in_flight), 0, 1024, "0..1024"},
-    {DLPI_NODE(OUT, queue.capacity), 0, 256, "0..256"},
-    {DLPI_NODE(TRANSFER, queue.capacity), 0, 256, "0..256"},              /* needs: transfer */
-    {DLPI_NODE(LOAD, load.n_parts), 0, 0, "0; set list.n_items instead"}, /* needs: parts */
+    {DLPI_NODE(LOAD, load.n_parts), 0, 0, "0; set list.n_items instead"},       /* needs: parts */
     {DLPI_NODE(LOAD, load.shuffle_parts), 0, 0, "0; set list.shuffle instead"}, /* needs: parts */
     {DLPI_NODE(LOAD, load.window), 0, 0, "0; add a window node instead"},       /* needs: parts */
     {DLPI_NODE(LOAD, load.queue_size), 0, 0, "0; set queue.capacity instead"},  /* needs: parts */
@@ -147,16 +160,26 @@ static const dlpi_bound dlpi_node_bounds[] = {
     {DLPI_NODE(WINDOW, window.items), 1, UINT32_MAX, "1..2^24"},                /* needs: parts */
 };
 
-/* Check what each node says, apart from the others. Returns 0 or a DLP_ERR code. */
-static int dlpi_nodes_bounds(const dlpi_table *t) {
+/* What a node may not say if the list above has no such row for its verb. */
+static const dlpi_bound dlpi_node_unsaid[] = {
+    {DLPI_AT(dlp_node, queue.capacity), 0, 0, "0: this node has no queue to size"},
+    {DLPI_AT(dlp_node, queue.full), 0, 0, DLPI_FULLS},
+    {DLPI_AT(dlp_node, queue.deal), 0, 0, DLPI_DEALS},
+};
+
+/* Check what a node says, apart from the others. Returns 0 or a DLP_ERR code. */
+static int dlpi_node_bounds_hold(const dlpi_table *t, const dlp_node *node) {
+    const dlpi_bound *end = dlpi_node_bounds + sizeof dlpi_node_bounds / sizeof *dlpi_node_bounds;
     int rc = DLP_OK;
-    for (const dlp_node *node = t->nodes; rc == DLP_OK && node < t->nodes + t->n; node++) {
-        for (size_t i = 0; rc == DLP_OK && i < sizeof dlpi_node_bounds / sizeof *dlpi_node_bounds;
-             i++)
-            if (dlpi_node_bounds[i].verb == (unsigned)node->verb)
-                rc = dlpi_check_bounds(t->p, node->name, node, &dlpi_node_bounds[i], 1);
-        if (rc != DLP_OK) dlpi_member_hint(t, node);
+    for (const dlpi_bound *b = dlpi_node_bounds; rc == DLP_OK && b < end; b++)
+        if (b->verb == (unsigned)node->verb) rc = dlpi_check_bounds(t->p, node->name, node, b, 1);
+    for (size_t i = 0; rc == DLP_OK && i < sizeof dlpi_node_unsaid / sizeof *dlpi_node_unsaid;
+         i++) {
+        const dlpi_bound *b = dlpi_node_bounds, *none = &dlpi_node_unsaid[i];
+        while (b < end && (b->verb != (unsigned)node->verb || b->offset != none->offset)) b++;
+        if (b == end) rc = dlpi_check_bounds(t->p, node->name, node, none, 1);
     }
+    if (rc != DLP_OK) dlpi_member_hint(t, node);
     return rc;
 }
 
@@ -189,7 +212,7 @@ static void dlpi_table_staffed(const dlpi_table *t) {
 static int dlpi_table_rows(dlpi_table *t) {
     const char *field;
     int rc = dlpi_table_check(t);
-    if (rc == DLP_OK) rc = dlpi_nodes_bounds(t);
+    for (uint32_t i = 0; rc == DLP_OK && i < t->n; i++) rc = dlpi_node_bounds_hold(t, &t->nodes[i]);
     t->list = t->nodes;
     if (rc == DLP_OK && t->joins != NULL) rc = dlpi_verb_of(t, t->joins)->add(t, t->joins);
     for (; t->at < t->n && rc >= 0; t->at++) {

@@ -45,7 +45,8 @@ static void dlpi_loader_filter(const dlp_fetch_desc *d, const dlp_source *of, dl
    mix, the first fetch has the first dataset. */
 static void dlpi_loader_more(const dlp_loader_desc *l, dlp_nodes *to) {
     dlp_node *first = &to->nodes[to->n - 1]; /* or a filter, which no fetch may follow */
-    for (const dlp_node *row = l->rows; row < l->rows + l->n_rows; row++) {
+    for (uint32_t i = 0; i < l->n_rows; i++) {
+        const dlp_node *row = &l->rows[i];
         dlp_node *node = dlpi_nodes_row(to, row->verb, row->name != NULL ? row->name : "row", NULL);
         const char *name = node->name;
         *node = *row;

@@ -165,18 +165,7 @@ static int dlpi_node_unused(const dlpi_table *t, const dlp_node *node, const dlp
         return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers",
                            "workers is set, and this %s node has no workers%s; set 0", verb->name,
                            verb->is & DLPI_NODE_THREAD ? " but num_workers 1, a thread" : "");
-    if ((verb->is & DLPI_NODE_CAPACITY) == 0 && node->queue.capacity != 0)
-        return dlpi_bad(t->p, node->name, "queue.capacity", "0: this node has no queue to size",
-                        node->queue.capacity);
-    rc = dlpi_within(t->p, node->name, "queue.full", node->queue.full, 0,
-                     (verb->is & DLPI_NODE_OUT) != 0 ? DLP_FULL_KEEP_NEWEST
-                     : node->verb == DLP_PUSH        ? DLP_FULL_REFUSE
-                                                     : 0,
-                     "DLP_FULL_* of an out or a push, else 0");
-    if (rc != DLP_OK) return rc;
-    return dlpi_within(t->p, node->name, "queue.deal", node->queue.deal, 0,
-                       (verb->is & DLPI_NODE_BEGINS) != 0 ? DLP_DEAL_TURNS : 0,
-                       "DLP_DEAL_* in a list or push, else 0");
+    return DLP_OK;
 }
 
 /* Refuse the verb of a row. There is no such verb, or it belongs to a part that is left out.

@@ -242,6 +242,34 @@ static void nodes__that_are_changed__count(void) {
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }
 
+static int add_one(void *user, dlp_item *it) {
+    (void)user;
+    *(uint64_t *)it->data[0] += 1;
+    return 0;
+}
+
+/* A row of a loader may be of another verb than a second fetch; without a name it is called row. */
+static void loader__with_a_map_among_its_rows__maps_the_items(void) {
+    const dlp_node map = {.verb = DLP_MAP, .map = {.item = add_one}};
+    dlp_loader_desc d;
+    dlp_pipe *p = NULL;
+    dlp_batch *b = NULL;
+    uint64_t items = 0;
+    loader(PLAIN, &d);
+    d.rows = &map;
+    d.n_rows = 1;
+    CHECK(dlp_loader_nodes(&table_, &d, NULL) == DLP_OK && table_.n == 4);
+    CHECK(table_.nodes[2].verb == DLP_MAP && strcmp(table_.nodes[2].name, "row") == 0);
+    CHECK(dlp_loader_open(&p, &d, NULL) == DLP_OK);
+    while (p != NULL && dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {
+        for (uint32_t r = 0; r < b->count; r++)
+            items += ((const uint64_t *)b->fields[0].data)[r] == b->index[r] + 1;
+        CHECK(dlp_pipe_release(p, b) == DLP_OK);
+    }
+    CHECK(items == 2 * ITEMS);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
 /* Names that are long, or twice there. */
 static void nodes__names__are_cut_and_made_unique(void) {
     dlp_loader_desc d;
@@ -337,6 +365,7 @@ int main(void) {
     nodes__of_each_loader__has_its_rows();
     nodes__that_are_changed__count();
     nodes__names__are_cut_and_made_unique();
+    loader__with_a_map_among_its_rows__maps_the_items();
     nodes__of_a_wrong_desc__the_loaders_error();
     return test_end("loader_nodes");
 }
