@@ -56,7 +56,7 @@ FOREIGN_UNITS += $(addprefix portable/,$(filter-out model% crash_steps s3_% push
 WINDOWS := $(addprefix windows/,order samplers mixing pipe_basic pipe_resume pipe_errors \
              arrays push_threads outs paths_utf8 fetchers streams cache tables sources seams texts \
              own_source pipe_wrap any_thread attempts pipe_ranks queue_claim queue_gather \
-             most_stages)
+             most_stages states)
 FOREIGN_UNITS += $(WINDOWS)
 # For macOS, where nothing is run.
 MACOS := $(addprefix macos/,$(shell sh tests/compile/macos list))
@@ -232,6 +232,9 @@ $(B)/windows/%: %.c $(HEADERS) $(COMMON) $(WINDOWS_LIB) | $(B)/wine/system.reg
 	@sh tests/compile/matrix build windows $< $(OWN) || true
 $(B)/wine/system.reg:
 	@sh tests/compile/matrix prepare || true
+
+# Each exchanges states with the program of this system.
+$(addsuffix /states,$(addprefix $(B)/,musl aarch64 portable windows)): $(B)/tests/states
 
 $(B)/macos/%: $(HEADERS) tests/compile/macos examples/*.c $(if $(SOAK),FORCE)
 	@$(call told,$@)
