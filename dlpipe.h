@@ -6043,6 +6043,10 @@ enum { DLPI_AS_USUAL, DLPI_AT_RANDOM, DLPI_IN_ORDER, DLPI_WILL_NEED }; /* how it
 /* Open above descriptor 2, not inherited. Only DLPI_CUT may wait for the other end of a pipe. */
 static int dlpi_handle_open(dlpi_handle *to, const char *path, unsigned how);
 static dlpi_handle dlpi_handle_from(int fd); /* of a descriptor of the C library; borrowed */
+
+/* Give the user's code a descriptor of the C library for a file, until to_end. */
+static int dlpi_handle_to(int *fd, dlpi_handle f);
+static void dlpi_handle_to_end(int fd);
 static int dlpi_handle_close(dlpi_handle f); /* -1: nothing is done */
 static int dlpi_handle_facts(dlpi_handle f, dlpi_facts *to);
 static int dlpi_path_facts(const char *path, bool follow, dlpi_facts *to);
@@ -6557,6 +6561,8 @@ static int dlpi_handle_open(dlpi_handle *to, const char *path, unsigned how) {
 }
 
 static int dlpi_handle_from(int fd) { return fd; }
+static int dlpi_handle_to(int *fd, dlpi_handle f) { return *fd = f, 0; }
+static void dlpi_handle_to_end(int fd) { (void)fd; }
 static int dlpi_handle_close(dlpi_handle f) { return f < 0 || close(f) == 0 ? 0 : errno; }
 
 /* Read piece by piece: a call reads at most 2 GiB. */
@@ -6678,6 +6684,7 @@ static int dlpi_directory_list(const char *path, int (*each)(void *user, const c
 #undef DLPI_ASKED_NOMINMAX
 #undef NOMINMAX
 #endif
+#include <fcntl.h>
 #include <io.h>
 #include <malloc.h>
 /* ---------------------------------------------------------------------------------------------
@@ -6952,6 +6959,19 @@ static HANDLE dlpi_windows_handle(dlpi_handle f) { return (HANDLE)(intptr_t)f; }
 static uint64_t dlpi_fd_limit(void) { return UINT64_MAX; }
 static bool dlpi_file_may_be(uint64_t bytes) { return (void)bytes, true; }
 static dlpi_handle dlpi_handle_from(int fd) { return (dlpi_handle)_get_osfhandle(fd); }
+
+/* The descriptor has a handle of its own, so that it can be closed. */
+static int dlpi_handle_to(int *fd, dlpi_handle f) {
+    HANDLE own, process = GetCurrentProcess();
+    if (!DuplicateHandle(process, dlpi_windows_handle(f), process, &own, 0, FALSE,
+                         DUPLICATE_SAME_ACCESS))
+        return dlpi_windows_failed();
+    *fd = _open_osfhandle((intptr_t)own, _O_BINARY);
+    if (*fd >= 0) return 0;
+    CloseHandle(own);
+    return EMFILE;
+}
+static void dlpi_handle_to_end(int fd) { _close(fd); }
 
 typedef struct dlpi_windows_path {
     wchar_t at[DLPI_PATH_MAX + 8];
@@ -34909,7 +34929,8 @@ typedef struct dlpi_files {
     uint64_t unit;       /* bytes of one row of field 0; if it is not ragged, of the whole field */
     bool ragged;         /* field 0 is ragged */
     bool ring;           /* this system has io_uring */
-    /* opens the dead descriptor `used` of locate again; NULL: it is the user's */
+    /* opens the dead handle `used` of locate again; NULL: locate is the user's, and gives descriptors
+       of the C library */
     int (*again)(void *user, const dlp_item *item, int used, int errnum);
     void *worker_user; /* argument of worker_init and worker_exit */
     char backend[96];
@@ -35026,19 +35047,19 @@ static void dlpi_file_read_all(dlpi_file *q) {
         dlpi_file_fails(q, DLPI_FILE_SHRANK, 0);
 }
 
-/* Open the item's file in this thread, unless locate gave a descriptor. Returns the descriptor or
+/* Open the item's file in this thread, unless locate gave an open one. Returns the handle or
    -errno. */
-static int dlpi_file_open_now(const dlpi_file *q) {
+static int dlpi_file_open_now(const dlpi_files *f, const dlpi_file *q) {
     dlpi_handle fd;
     int rc;
-    if (q->at.fd >= 0) return dlpi_handle_from(q->at.fd);
+    if (q->at.fd >= 0) return f->again != NULL ? q->at.fd : dlpi_handle_from(q->at.fd);
     rc = dlpi_handle_open(&fd, q->at.path, DLPI_READ);
     return rc != 0 ? -rc : fd;
 }
 
 /* Open and read the whole item in this thread, and close its file. A failure is noted in q. */
 static void dlpi_file_run(const dlpi_files *f, dlpi_file *q) {
-    if (dlpi_file_opened(f, q, dlpi_file_open_now(q))) dlpi_file_read_all(q);
+    if (dlpi_file_opened(f, q, dlpi_file_open_now(f, q))) dlpi_file_read_all(q);
     dlpi_file_close(q);
 }
 
@@ -35203,7 +35224,7 @@ static void dlpi_files_ring_step(dlpi_files_worker *w, dlpi_file *q, int result)
     bool refused = result == -EAGAIN || result == -EINTR || result == -EOPNOTSUPP;
     bool more;
     if (q->fd < 0)
-        more = dlpi_file_opened(w->files, q, refused ? dlpi_file_open_now(q) : result);
+        more = dlpi_file_opened(w->files, q, refused ? dlpi_file_open_now(w->files, q) : result);
     else if (refused)
         more = (dlpi_file_read_all(q), false);
     else
@@ -35665,6 +35686,16 @@ static int dlpi_download_begin(const dlp_part *part, const char *path, const cha
     }
 }
 
+/* Let the user write the file, by a descriptor of the C library. Returns 0 or a failure's code. */
+static int dlpi_download_write(const dlp_part_files *f, const dlp_part *part, const char *path,
+                               dlpi_handle file) {
+    int fd, errnum = dlpi_handle_to(&fd, file), rc;
+    if (errnum != 0) return dlpi_file_fail(part, path, "open", errnum);
+    rc = f->download(f->user, part, path, fd);
+    dlpi_handle_to_end(fd);
+    return rc == 0 ? 0 : dlpi_download_fail(part, path, rc);
+}
+
 /* Download a part's file to `path`, unless another process has. Returns 0 or a failure's code. */
 static int dlpi_download(const dlp_part_files *f, const dlp_part *part, const char *path) {
     char tmp[DLPI_PATH_MAX], dir[DLPI_PATH_MAX];
@@ -35673,14 +35704,12 @@ static int dlpi_download(const dlp_part_files *f, const dlp_part *part, const ch
         return dlpi_file_fail(part, path, "open", ENAMETOOLONG);
     if ((fd = dlpi_download_begin(part, path, tmp)) < 0) return fd == -2 ? 0 : DLP_ERR_CALLBACK;
     dlpi_directory_of(dir, path);
-    rc = f->download(f->user, part, path, fd);
-    if (rc != 0)
-        rc = dlpi_download_fail(part, path, rc);
-    else if ((errnum = dlpi_handle_sync(fd)) != 0)
+    rc = dlpi_download_write(f, part, path, fd);
+    if (rc == 0 && (errnum = dlpi_handle_sync(fd)) != 0)
         rc = dlpi_file_fail(part, tmp, "fsync", errnum);
-    else if ((errnum = dlpi_path_rename(tmp, path)) != 0)
+    if (rc == 0 && (errnum = dlpi_path_rename(tmp, path)) != 0)
         rc = dlpi_file_fail(part, path, "rename", errnum);
-    else if ((errnum = dlpi_directory_sync(dir)) != 0)
+    if (rc == 0 && (errnum = dlpi_directory_sync(dir)) != 0)
         rc = dlpi_file_fail(part, path, "fsync of its directory", errnum);
     if (rc != 0) dlpi_path_remove(tmp); /* while the lock is ours */
     dlpi_handle_close(fd);

@@ -49,6 +49,16 @@ static int dlpi_download_begin(const dlp_part *part, const char *path, const cha
     }
 }
 
+/* Let the user write the file, by a descriptor of the C library. Returns 0 or a failure's code. */
+static int dlpi_download_write(const dlp_part_files *f, const dlp_part *part, const char *path,
+                               dlpi_handle file) {
+    int fd, errnum = dlpi_handle_to(&fd, file), rc;
+    if (errnum != 0) return dlpi_file_fail(part, path, "open", errnum);
+    rc = f->download(f->user, part, path, fd);
+    dlpi_handle_to_end(fd);
+    return rc == 0 ? 0 : dlpi_download_fail(part, path, rc);
+}
+
 /* Download a part's file to `path`, unless another process has. Returns 0 or a failure's code. */
 static int dlpi_download(const dlp_part_files *f, const dlp_part *part, const char *path) {
     char tmp[DLPI_PATH_MAX], dir[DLPI_PATH_MAX];
@@ -57,14 +67,12 @@ static int dlpi_download(const dlp_part_files *f, const dlp_part *part, const ch
         return dlpi_file_fail(part, path, "open", ENAMETOOLONG);
     if ((fd = dlpi_download_begin(part, path, tmp)) < 0) return fd == -2 ? 0 : DLP_ERR_CALLBACK;
     dlpi_directory_of(dir, path);
-    rc = f->download(f->user, part, path, fd);
-    if (rc != 0)
-        rc = dlpi_download_fail(part, path, rc);
-    else if ((errnum = dlpi_handle_sync(fd)) != 0)
+    rc = dlpi_download_write(f, part, path, fd);
+    if (rc == 0 && (errnum = dlpi_handle_sync(fd)) != 0)
         rc = dlpi_file_fail(part, tmp, "fsync", errnum);
-    else if ((errnum = dlpi_path_rename(tmp, path)) != 0)
+    if (rc == 0 && (errnum = dlpi_path_rename(tmp, path)) != 0)
         rc = dlpi_file_fail(part, path, "rename", errnum);
-    else if ((errnum = dlpi_directory_sync(dir)) != 0)
+    if (rc == 0 && (errnum = dlpi_directory_sync(dir)) != 0)
         rc = dlpi_file_fail(part, path, "fsync of its directory", errnum);
     if (rc != 0) dlpi_path_remove(tmp); /* while the lock is ours */
     dlpi_handle_close(fd);
