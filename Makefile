@@ -57,6 +57,7 @@ WINDOWS := $(addprefix windows/,order samplers mixing pipe_basic pipe_resume pip
              arrays push_threads outs paths_utf8 fetchers streams cache tables sources seams texts \
              own_source pipe_wrap any_thread attempts pipe_ranks queue_claim queue_gather \
              most_stages states)
+WINDOWS += $(addprefix windows-clang/,order queue_claim pipe_basic pipe_resume fetchers tables states)
 FOREIGN_UNITS += $(WINDOWS)
 # For macOS, where nothing is run.
 MACOS := $(addprefix macos/,$(shell sh tests/compile/macos list))
@@ -153,7 +154,7 @@ format:
 # ---- tests ---------------------------------------------------------------------------------------
 
 PROGRAMS := $(addprefix $(B)/tests/,$(filter $(UNITS),$(WANTED)))
-FOREIGN := $(addprefix $(B)/,$(filter musl/% aarch64/% portable/% windows/% macos/%,$(WANTED)))
+FOREIGN := $(addprefix $(B)/,$(filter musl/% aarch64/% portable/% windows/% windows-clang/% macos/%,$(WANTED)))
 RESULTS := $(patsubst compile/%,$(B)/compile/%,$(filter compile/%,$(WANTED)))
 
 # Progress while programs are compiled: "compiling, 7 %: build/tests/order". told counts in a file;
@@ -165,6 +166,7 @@ compile_told = mkdir -p $(B); : >$(B)/told; \
     $(MAKE) --no-print-directory -k -j$(JOBS) $(1) TOLD_ALL=$$all
 MUSL_LIB := $(if $(shell command -v musl-gcc),$(B)/lib/musl.a)
 WINDOWS_LIB := $(if $(shell command -v x86_64-w64-mingw32-gcc),$(B)/lib/windows.a)
+WINDOWS_CLANG_LIB := $(if $(and $(WINDOWS_LIB),$(shell command -v clang)),$(B)/lib/windows-clang.a)
 AARCH64_LIB := $(if $(shell command -v aarch64-linux-gnu-gcc),$(B)/lib/aarch64.a)
 
 # TLS wants OpenSSL; where its headers are not installed, these tests say so.
@@ -188,7 +190,9 @@ $(B)/lib/portable.a: LIB_CC = $(or $(OWN_CC),$(CC)) -std=c11 -O1 -DDLPIPE_PORTAB
                                  -DDLPIPE_THREADS_ONLY -DDLPI_HAS_RING=0 -DDLPI_HAS_AFFINITY=0
 
 $(B)/lib/windows.a: LIB_CC = x86_64-w64-mingw32-gcc -std=c11 -O1 -DDLPIPE_THREADS_ONLY
-$(B)/lib/windows.a: LIB_AR = x86_64-w64-mingw32-ar
+$(B)/lib/windows-clang.a: LIB_CC = sh tests/compile/matrix windows-clang -std=c11 -O1 \
+                                       -DDLPIPE_THREADS_ONLY
+$(B)/lib/windows.a $(B)/lib/windows-clang.a: LIB_AR = x86_64-w64-mingw32-ar
 
 # Those that compile an implementation of their own have all its functions static, so that the
 # compiler leaves out what the test does not call: clang always, and a third as long as gcc without
@@ -200,7 +204,7 @@ FAST_UNITS := $(TIMED) $(filter queue_% order_plain samplers model% crash_steps,
 OWN_CC := $(if $(filter default,$(origin CC)),$(shell command -v clang))
 $(addprefix $(B)/tests/,$(filter-out $(FAST_UNITS),$(OWN_UNITS))): O0 := -O0
 $(addprefix $(B)/tests/,$(filter-out $(FAST_UNITS) scratch_join,$(OWN_UNITS))): BY := $(OWN_CC)
-$(foreach d,tests musl aarch64 portable windows san/%,$(addprefix $(B)/$(d)/,$(OWN_UNITS))): \
+$(foreach d,tests musl aarch64 portable windows windows-clang san/%,$(addprefix $(B)/$(d)/,$(OWN_UNITS))): \
     OWN := -DDLPIPE_STATIC
 # gcc's builds are not optimised with FEW=1; of these less is compiled where it optimises.
 $(addprefix $(B)/san/gcc-%/,$(filter $(OWN_UNITS),$(FAST_UNITS))): OWN := -O1 -DDLPIPE_STATIC
@@ -230,11 +234,15 @@ $(B)/portable/%: %.c $(HEADERS) $(COMMON) $(B)/lib/portable.a
 $(B)/windows/%: %.c $(HEADERS) $(COMMON) $(WINDOWS_LIB) | $(B)/wine/system.reg
 	@$(call told,$@)
 	@sh tests/compile/matrix build windows $< $(OWN) || true
+$(B)/windows-clang/%: %.c $(HEADERS) $(COMMON) $(WINDOWS_CLANG_LIB) | $(B)/wine/system.reg
+	@$(call told,$@)
+	@sh tests/compile/matrix build windows-clang $< $(OWN) || true
 $(B)/wine/system.reg:
 	@sh tests/compile/matrix prepare || true
 
 # Each exchanges states with the program of this system.
-$(addsuffix /states,$(addprefix $(B)/,musl aarch64 portable windows)): $(B)/tests/states
+$(addsuffix /states,$(addprefix $(B)/,musl aarch64 portable windows windows-clang)): \
+    $(B)/tests/states
 
 $(B)/macos/%: $(HEADERS) tests/compile/macos examples/*.c $(if $(SOAK),FORCE)
 	@$(call told,$@)

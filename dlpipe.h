@@ -537,7 +537,7 @@
 #ifdef DLPIPE_S3_ALONE
 #error "include dlpipe.h before dlpipe_s3.h"
 #endif
-#if !defined(__GNUC__)
+#if !defined(__GNUC__) && !defined(__clang__) /* clang-cl is no __GNUC__ */
 #error dlpipe.h wants gcc or clang, for their builtins of atomics: compile with one of them
 #elif __SIZEOF_POINTER__ != 8 || !(defined(__linux__) || defined(__APPLE__) || defined(_WIN64))
 #error dlpipe.h wants 64-bit Linux, macOS or Windows, without -m32; elsewhere, a container or VM
@@ -9734,8 +9734,9 @@ DLPI_INLINE bool dlpi_offer_withdraw(uint64_t *word, uint64_t b) {
    absorbed right after the seed. And nothing here may ever change a number, or every saved state
    and published run changes with it; tests/unit/order/order.c pins them. */
 
-/* DLPIPE_NO_SIMD [impl]: plain C only. Slower, same numbers. */
-#if defined(__x86_64__) && !defined(DLPIPE_NO_SIMD)
+/* DLPIPE_NO_SIMD [impl]: plain C only. Slower, same numbers. clang-cl hides AVX2 from a program that
+   need not have it. */
+#if defined(__x86_64__) && !defined(DLPIPE_NO_SIMD) && !defined(_MSC_VER)
 #define DLPI_ORDER_AVX2
 #include <immintrin.h>
 #endif
