@@ -52,7 +52,7 @@ static int dlpi_download_begin(const dlp_part *part, const char *path, const cha
 /* Let the user write the file, by a descriptor of the C library. Returns 0 or a failure's code. */
 static int dlpi_download_write(const dlp_part_files *f, const dlp_part *part, const char *path,
                                dlpi_handle file) {
-    int fd, errnum = dlpi_handle_to(&fd, file), rc;
+    int fd = -1, rc, errnum = dlpi_handle_to(&fd, file);
     if (errnum != 0) return dlpi_file_fail(part, path, "open", errnum);
     rc = f->download(f->user, part, path, fd);
     dlpi_handle_to_end(fd);
