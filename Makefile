@@ -542,7 +542,7 @@ fuzz:
 
 soak:
 	@SOAK=1 TEST_TIMEOUT=4000 $(MAKE) --no-print-directory test \
-	    TESTS="$(or $(TESTS),$(UNITS) $(SOAKED) model_crash model_parts parts_left_out \
+	    TESTS="$(or $(TESTS),$(UNITS) $(SOAKED) model_crash model_parts model_word_wait parts_left_out \
 	              $(WINDOWS) $(MACOS))"
 
 # What differs is told by its seed, with the command that runs it again. A tenth of them again with
