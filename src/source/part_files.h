@@ -1,6 +1,6 @@
 /* needs: parts */
 #pragma once
-/* tests: system/stages/parts, system/shm/shm_parts */
+/* tests: system/stages/parts, system/shm/shm_parts, system/source/descriptors */
 #include "api/parts.h"
 #include "order/identity.h"
 #include "source/new_file.h"

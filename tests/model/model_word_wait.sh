@@ -1,7 +1,8 @@
 #!/bin/sh
 # Check model_word_wait.pml with spin: no wake-up is lost, and each mutant is found.
 #
-#   model_word_wait.sh        all of them, in seconds; SHORT=1: less
+#   model_word_wait.sh        small ones of what must hold, and every fifth mutant; SHORT=1: less;
+#                             SOAK=1: all, in seconds
 #   model_word_wait.sh NAME   one of them, with the way to the failure if there is one
 model=model_word_wait
 
