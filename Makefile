@@ -62,7 +62,8 @@ WINDOWS := $(addprefix windows/,order samplers mixing pipe_basic pipe_resume pip
              own_source pipe_wrap any_thread attempts pipe_ranks queue_claim queue_gather \
              most_stages states descriptors topologies where loader_nodes read identity push_waits \
              chunk_seams chunks version pack_flatten order_plain)
-WINDOWS += $(addprefix windows-clang/,order queue_claim pipe_basic pipe_resume fetchers tables states)
+WINDOWS += $(addprefix windows-clang/,order queue_claim pipe_basic pipe_resume fetchers tables \
+             states)
 FOREIGN_UNITS += $(WINDOWS)
 # For macOS, where nothing is run.
 MACOS := $(addprefix macos/,$(shell sh tests/compile/macos list))
@@ -160,7 +161,8 @@ format:
 # ---- tests ---------------------------------------------------------------------------------------
 
 PROGRAMS := $(addprefix $(B)/tests/,$(filter $(UNITS),$(WANTED)))
-FOREIGN := $(addprefix $(B)/,$(filter musl/% aarch64/% portable/% windows/% windows-clang/% macos/%,$(WANTED)))
+FOREIGN := $(addprefix $(B)/,$(filter musl/% aarch64/% portable/% windows/% windows-clang/% \
+                              macos/%,$(WANTED)))
 RESULTS := $(patsubst compile/%,$(B)/compile/%,$(filter compile/%,$(WANTED)))
 
 # Progress while programs are compiled: "compiling, 7 %: build/tests/order". told counts in a file;
@@ -211,8 +213,8 @@ FAST_UNITS := $(TIMED) $(filter queue_% order_plain samplers model% crash_steps,
 OWN_CC := $(if $(filter default,$(origin CC)),$(shell command -v clang))
 $(addprefix $(B)/tests/,$(filter-out $(FAST_UNITS),$(OWN_UNITS))): O0 := -O0
 $(addprefix $(B)/tests/,$(filter-out $(FAST_UNITS) scratch_join,$(OWN_UNITS))): BY := $(OWN_CC)
-$(foreach d,tests musl aarch64 portable windows windows-clang san/%,$(addprefix $(B)/$(d)/,$(OWN_UNITS))): \
-    OWN := -DDLPIPE_STATIC
+$(foreach d,tests musl aarch64 portable windows windows-clang san/%, \
+    $(addprefix $(B)/$(d)/,$(OWN_UNITS))): OWN := -DDLPIPE_STATIC
 # gcc's builds are not optimised with FEW=1; of these less is compiled where it optimises.
 $(addprefix $(B)/san/gcc-%/,$(filter $(OWN_UNITS),$(FAST_UNITS))): OWN := -O1 -DDLPIPE_STATIC
 

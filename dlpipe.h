@@ -389,8 +389,8 @@
    The implementation defines _GNU_SOURCE for itself. So include it before the first system header,
    and before any include of this header without the implementation; or compile the file with
    -D_GNU_SOURCE. It is C11 for gcc and clang (C17 and C23 as well), for 64-bit Linux, Windows
-   10 and macOS 13 (>>limits). C++11 and later may include the declarations. Anything else ends with one #error
-   that says what to do.
+   10 and macOS 13 (>>limits). C++11 and later may include the declarations. Anything else ends
+   with one #error that says what to do.
 
    Compile the implementation with -O2: functions that run seldom are small even at -O2. gcc 12
    makes 598 KB of code and constants out of dlpipe.h alone. The program examples/vendor/main.c is
@@ -9755,8 +9755,8 @@ DLPI_INLINE bool dlpi_offer_withdraw(uint64_t *word, uint64_t b) {
    absorbed right after the seed. And nothing here may ever change a number, or every saved state
    and published run changes with it; tests/unit/order/order.c pins them. */
 
-/* DLPIPE_NO_SIMD [impl]: plain C only. Slower, same numbers. clang-cl hides AVX2 from a program that
-   need not have it. */
+/* DLPIPE_NO_SIMD [impl]: plain C only. Slower, same numbers. clang-cl hides AVX2 from a program
+   that need not have it. */
 #if defined(__x86_64__) && !defined(DLPIPE_NO_SIMD) && !defined(_MSC_VER)
 #define DLPI_ORDER_AVX2
 #include <immintrin.h>
@@ -34951,8 +34951,8 @@ typedef struct dlpi_files {
     uint64_t unit;       /* bytes of one row of field 0; if it is not ragged, of the whole field */
     bool ragged;         /* field 0 is ragged */
     bool ring;           /* this system has io_uring */
-    /* opens the dead handle `used` of locate again; NULL: locate is the user's, and gives descriptors
-       of the C library */
+    /* opens the dead handle `used` of locate again; NULL: locate is the user's, and gives
+       descriptors of the C library */
     int (*again)(void *user, const dlp_item *item, int used, int errnum);
     void *worker_user; /* argument of worker_init and worker_exit */
     char backend[96];
@@ -35709,8 +35709,8 @@ static int dlpi_download_begin(const dlp_part *part, const char *path, const cha
 }
 
 /* Let the user write the file, by a descriptor of the C library. Returns 0 or a failure's code. */
-static int dlpi_download_write(const dlp_part_files *f, const dlp_part *part, const char *path,
-                               dlpi_handle file) {
+static int dlpi_download(const dlp_part_files *f, const dlp_part *part, const char *path,
+                         dlpi_handle file) {
     int fd = -1, rc, errnum = dlpi_handle_to(&fd, file);
     if (errnum != 0) return dlpi_file_fail(part, path, "open", errnum);
     rc = f->download(f->user, part, path, fd);
@@ -35719,14 +35719,14 @@ static int dlpi_download_write(const dlp_part_files *f, const dlp_part *part, co
 }
 
 /* Download a part's file to `path`, unless another process has. Returns 0 or a failure's code. */
-static int dlpi_download(const dlp_part_files *f, const dlp_part *part, const char *path) {
+static int dlpi_download_file(const dlp_part_files *f, const dlp_part *part, const char *path) {
     char tmp[DLPI_PATH_MAX], dir[DLPI_PATH_MAX];
     int fd, rc, errnum;
     if (snprintf(tmp, sizeof tmp, "%s.tmp", path) >= (int)sizeof tmp)
         return dlpi_file_fail(part, path, "open", ENAMETOOLONG);
     if ((fd = dlpi_download_begin(part, path, tmp)) < 0) return fd == -2 ? 0 : DLP_ERR_CALLBACK;
     dlpi_directory_of(dir, path);
-    rc = dlpi_download_write(f, part, path, fd);
+    rc = dlpi_download(f, part, path, fd);
     if (rc == 0 && (errnum = dlpi_handle_sync(fd)) != 0)
         rc = dlpi_file_fail(part, tmp, "fsync", errnum);
     if (rc == 0 && (errnum = dlpi_path_rename(tmp, path)) != 0)
@@ -35794,7 +35794,7 @@ DLPDEF int dlp_part_files_load(void *files, dlp_part *part) {
         return dlpi_file_fail(part, name, "open", ENAMETOOLONG);
     errnum = dlpi_part_open(&fd, f, path);
     if (errnum == ENOENT && f->download) {
-        if ((rc = dlpi_download(f, part, path)) != 0) return rc;
+        if ((rc = dlpi_download_file(f, part, path)) != 0) return rc;
         errnum = dlpi_part_open(&fd, f, path);
     }
     if (errnum != 0) return dlpi_file_fail(part, path, "open", errnum);

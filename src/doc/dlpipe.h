@@ -390,8 +390,8 @@
    The implementation defines _GNU_SOURCE for itself. So include it before the first system header,
    and before any include of this header without the implementation; or compile the file with
    -D_GNU_SOURCE. It is C11 for gcc and clang (C17 and C23 as well), for 64-bit Linux, Windows
-   10 and macOS 13 (>>limits). C++11 and later may include the declarations. Anything else ends with one #error
-   that says what to do.
+   10 and macOS 13 (>>limits). C++11 and later may include the declarations. Anything else ends
+   with one #error that says what to do.
 
    Compile the implementation with -O2: functions that run seldom are small even at -O2. gcc 12
    makes 598 KB of code and constants out of dlpipe.h alone. The program examples/vendor/main.c is

@@ -70,8 +70,8 @@ typedef struct dlpi_files {
     uint64_t unit;       /* bytes of one row of field 0; if it is not ragged, of the whole field */
     bool ragged;         /* field 0 is ragged */
     bool ring;           /* this system has io_uring */
-    /* opens the dead handle `used` of locate again; NULL: locate is the user's, and gives descriptors
-       of the C library */
+    /* opens the dead handle `used` of locate again; NULL: locate is the user's, and gives
+       descriptors of the C library */
     int (*again)(void *user, const dlp_item *item, int used, int errnum);
     void *worker_user; /* argument of worker_init and worker_exit */
     char backend[96];
