@@ -61,7 +61,7 @@ WINDOWS := $(addprefix windows/,order samplers mixing pipe_basic pipe_resume pip
              arrays push_threads outs paths_utf8 fetchers streams cache tables sources seams texts \
              own_source pipe_wrap any_thread attempts pipe_ranks queue_claim queue_gather \
              most_stages states descriptors topologies where loader_nodes read identity push_waits \
-             chunk_seams chunks version pack_flatten order_plain)
+             chunk_seams chunks version pack_flatten order_plain plan_picture)
 WINDOWS += $(addprefix windows-clang/,order queue_claim pipe_basic pipe_resume fetchers tables \
              states)
 FOREIGN_UNITS += $(WINDOWS)

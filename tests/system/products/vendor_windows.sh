@@ -46,6 +46,13 @@ if command -v cmake >/dev/null 2>&1; then
     run $dir/cmake/main.exe
 fi
 
+# The other headers stay on Linux, and say so in one error.
+for h in dlpipe_shm dlpipe_s3; do
+    $cross -std=c11 -DWANTED="\"../../$h.h\"" -fsyntax-only tests/compile/refused.c 2>$dir/said
+    [ "$(grep -c 'error:' $dir/said)" -eq 1 ] && grep -q "error: .*$h.h wants 64-bit Linux" \
+        $dir/said || fail "$h.h: $(cat $dir/said)"
+done
+
 # With the implementation that the Makefile has made.
 for example in loader mixture pack; do
     linked examples/$example.c $dir/$example && $dir/$example >$dir/here ||
