@@ -47,34 +47,42 @@ FOREIGN_UNITS := $(filter-out musl/device_% musl/model musl/model_slots musl/mod
                      aarch64/s3_credentials, \
                      $(addprefix musl/,$(UNITS)) $(addprefix aarch64/,$(UNITS)))
 # Those of threads, as on a system without futexes, io_uring, CPUs of a thread, and memory that
-# processes share.
+# processes share. Some in every make test, all in make soak.
 SHARING := $(basename $(notdir $(shell grep -lE 'include .*(dlpipe_shm|shm_rig)|memfd' \
              $(addsuffix /*.c,$(TESTED)) tests/rig/*.h 2>/dev/null)))
-FOREIGN_UNITS += $(addprefix portable/,$(filter-out model% crash_steps s3_% push \
-                     push_life ranks_env $(SHARING),$(UNITS)))
+PORTABLE := $(addprefix portable/,$(filter-out model% crash_steps s3_% push push_life push_plan \
+                pipe_deadline ranks_env $(SHARING),$(UNITS)))
+FOREIGN_UNITS += $(PORTABLE)
+# ... and these with the thread sanitizer, in make soak.
+PORTABLE_SANITIZED := queue_wait queue_claim queue_mpsc fetchers outs streams cache tables \
+                      push_threads push_waits pipe_wake pipe_close
 # For Windows, by Wine (make deps-more): those that use no other process and no call of POSIX.
 WINDOWS := $(addprefix windows/,order samplers mixing pipe_basic pipe_resume pipe_errors \
              arrays push_threads outs paths_utf8 fetchers streams cache tables sources seams texts \
              own_source pipe_wrap any_thread attempts pipe_ranks queue_claim queue_gather \
-             most_stages)
+             most_stages states descriptors topologies where loader_nodes read identity push_waits \
+             chunk_seams chunks version pack_flatten order_plain plan_picture)
+WINDOWS += $(addprefix windows-clang/,order queue_claim pipe_basic pipe_resume fetchers tables \
+             states)
 FOREIGN_UNITS += $(WINDOWS)
 # For macOS, where nothing is run.
 MACOS := $(addprefix macos/,$(shell sh tests/compile/macos list))
 FOREIGN_UNITS += $(MACOS)
 ALL := $(strip $(UNITS) $(SCRIPTS) $(CASES) $(FOREIGN_UNITS))
-# Tests of tests: which mutants are found, and what the linters say of code that is wrong. make soak
-# has them, and TESTS="mutants".
-SOAKED := mutants graph_mutants lint_selftest
+# Tests of tests: which mutants are found, and what the linters say of code that is wrong; and what
+# is built for Windows by others. make soak has them, and TESTS="mutants".
+SOAKED := mutants graph_mutants lint_selftest vendor_windows
 # These do an eighth of their random or numbered cases, unless SOAK=1.
 SHORTENED := crash_steps scratch_join chunk_seams shm_steps fuzz_region differential topologies \
-             model_crash model_links found list_orders
+             model_crash model_links model_word_wait found list_orders
 # Without TESTS, of the foreign ones only what another libc or processor may change.
 FOREIGN_FIRST := $(addprefix musl/,queue_spsc queue_wait samplers names monitor pipe_basic \
                      pipe_close pipe_fault shm_basic shm_deaths) \
                  $(addprefix aarch64/,queue_spsc queue_mpsc queue_wait order samplers pipe_basic \
                      pipe_wake pipe_chaos) \
                  $(addprefix portable/,queue_wait queue_wait_nomembarrier fetchers outs \
-                     awake pipe_wake pipe_close pipe_idle push_threads) \
+                     pipe_wake pipe_close pipe_idle push_threads queue_claim \
+                     queue_gather queue_credit awake push_waits attempts tables states) \
                  $(MACOS)
 
 # TESTS="queue_spsc order" or "compile/*" selects.
@@ -153,7 +161,8 @@ format:
 # ---- tests ---------------------------------------------------------------------------------------
 
 PROGRAMS := $(addprefix $(B)/tests/,$(filter $(UNITS),$(WANTED)))
-FOREIGN := $(addprefix $(B)/,$(filter musl/% aarch64/% portable/% windows/% macos/%,$(WANTED)))
+FOREIGN := $(addprefix $(B)/,$(filter musl/% aarch64/% portable/% windows/% windows-clang/% \
+                              macos/%,$(WANTED)))
 RESULTS := $(patsubst compile/%,$(B)/compile/%,$(filter compile/%,$(WANTED)))
 
 # Progress while programs are compiled: "compiling, 7 %: build/tests/order". told counts in a file;
@@ -165,6 +174,7 @@ compile_told = mkdir -p $(B); : >$(B)/told; \
     $(MAKE) --no-print-directory -k -j$(JOBS) $(1) TOLD_ALL=$$all
 MUSL_LIB := $(if $(shell command -v musl-gcc),$(B)/lib/musl.a)
 WINDOWS_LIB := $(if $(shell command -v x86_64-w64-mingw32-gcc),$(B)/lib/windows.a)
+WINDOWS_CLANG_LIB := $(if $(and $(WINDOWS_LIB),$(shell command -v clang)),$(B)/lib/windows-clang.a)
 AARCH64_LIB := $(if $(shell command -v aarch64-linux-gnu-gcc),$(B)/lib/aarch64.a)
 
 # TLS wants OpenSSL; where its headers are not installed, these tests say so.
@@ -187,8 +197,11 @@ $(B)/lib/aarch64.a: LIB_CC = aarch64-linux-gnu-gcc -std=c11 -O1
 $(B)/lib/portable.a: LIB_CC = $(or $(OWN_CC),$(CC)) -std=c11 -O1 -DDLPIPE_PORTABLE_WAIT \
                                  -DDLPIPE_THREADS_ONLY -DDLPI_HAS_RING=0 -DDLPI_HAS_AFFINITY=0
 
-$(B)/lib/windows.a: LIB_CC = x86_64-w64-mingw32-gcc -std=c11 -O1 -DDLPIPE_THREADS_ONLY
-$(B)/lib/windows.a: LIB_AR = x86_64-w64-mingw32-ar
+$(B)/lib/windows.a: LIB_CC = x86_64-w64-mingw32-gcc -std=c11 $(WARN) -Werror -O1 \
+                             -DDLPIPE_THREADS_ONLY
+$(B)/lib/windows-clang.a: LIB_CC = sh tests/compile/matrix windows-clang -std=c11 $(WARN) -Werror \
+                                       -O1 -DDLPIPE_THREADS_ONLY
+$(B)/lib/windows.a $(B)/lib/windows-clang.a: LIB_AR = x86_64-w64-mingw32-ar
 
 # Those that compile an implementation of their own have all its functions static, so that the
 # compiler leaves out what the test does not call: clang always, and a third as long as gcc without
@@ -200,8 +213,8 @@ FAST_UNITS := $(TIMED) $(filter queue_% order_plain samplers model% crash_steps,
 OWN_CC := $(if $(filter default,$(origin CC)),$(shell command -v clang))
 $(addprefix $(B)/tests/,$(filter-out $(FAST_UNITS),$(OWN_UNITS))): O0 := -O0
 $(addprefix $(B)/tests/,$(filter-out $(FAST_UNITS) scratch_join,$(OWN_UNITS))): BY := $(OWN_CC)
-$(foreach d,tests musl aarch64 portable windows san/%,$(addprefix $(B)/$(d)/,$(OWN_UNITS))): \
-    OWN := -DDLPIPE_STATIC
+$(foreach d,tests musl aarch64 portable windows windows-clang san/%, \
+    $(addprefix $(B)/$(d)/,$(OWN_UNITS))): OWN := -DDLPIPE_STATIC
 # gcc's builds are not optimised with FEW=1; of these less is compiled where it optimises.
 $(addprefix $(B)/san/gcc-%/,$(filter $(OWN_UNITS),$(FAST_UNITS))): OWN := -O1 -DDLPIPE_STATIC
 
@@ -230,8 +243,15 @@ $(B)/portable/%: %.c $(HEADERS) $(COMMON) $(B)/lib/portable.a
 $(B)/windows/%: %.c $(HEADERS) $(COMMON) $(WINDOWS_LIB) | $(B)/wine/system.reg
 	@$(call told,$@)
 	@sh tests/compile/matrix build windows $< $(OWN) || true
+$(B)/windows-clang/%: %.c $(HEADERS) $(COMMON) $(WINDOWS_CLANG_LIB) | $(B)/wine/system.reg
+	@$(call told,$@)
+	@sh tests/compile/matrix build windows-clang $< $(OWN) || true
 $(B)/wine/system.reg:
 	@sh tests/compile/matrix prepare || true
+
+# Each exchanges states with the program of this system.
+$(addsuffix /states,$(addprefix $(B)/,musl aarch64 portable windows windows-clang)): \
+    $(B)/tests/states
 
 $(B)/macos/%: $(HEADERS) tests/compile/macos examples/*.c $(if $(SOAK),FORCE)
 	@$(call told,$@)
@@ -530,8 +550,10 @@ fuzz:
 
 soak:
 	@SOAK=1 TEST_TIMEOUT=4000 $(MAKE) --no-print-directory test \
-	    TESTS="$(or $(TESTS),$(UNITS) $(SOAKED) model_crash model_parts parts_left_out \
-	              $(WINDOWS) $(MACOS))"
+	    TESTS="$(or $(TESTS),$(UNITS) $(SOAKED) model_crash model_parts model_word_wait \
+	              parts_left_out $(WINDOWS) $(PORTABLE) $(MACOS))"
+	@[ -n "$(TESTS)" ] || $(MAKE) --no-print-directory sanitize SANITIZED=gcc-thread \
+	    B=$(B)/portable-san SAN_WITH=-DDLPIPE_PORTABLE_WAIT TESTS="$(PORTABLE_SANITIZED)"
 
 # What differs is told by its seed, with the command that runs it again. A tenth of them again with
 # accesses of atomics that are late (tests/rig/late_hook.h).

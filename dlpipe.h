@@ -389,8 +389,8 @@
    The implementation defines _GNU_SOURCE for itself. So include it before the first system header,
    and before any include of this header without the implementation; or compile the file with
    -D_GNU_SOURCE. It is C11 for gcc and clang (C17 and C23 as well), for 64-bit Linux, Windows
-   10 and macOS 13. C++11 and later may include the declarations. Anything else ends with one #error
-   that says what to do.
+   10 and macOS 13 (>>limits). C++11 and later may include the declarations. Anything else ends
+   with one #error that says what to do.
 
    Compile the implementation with -O2: functions that run seldom are small even at -O2. gcc 12
    makes 598 KB of code and constants out of dlpipe.h alone. The program examples/vendor/main.c is
@@ -401,14 +401,33 @@
    exceptions of C++ callbacks use them; -fno-asynchronous-unwind-tables leaves them out.
 
    >>limits     LIMITS AND CAVEATS
-   * Linux is the system on which dlpipe is tested: 64-bit, x86-64, and aarch64 in an emulator.
-     dlpipe_shm.h needs Linux 5.4. For Windows 10 and later (x86-64, mingw-w64) some tests run under
-     Wine; it was not run on Windows. For macOS (13 and later, aarch64 and x86-64) it is compiled
-     and linked, not run.
-   * Windows and macOS have worker threads alone: no dlpipe_shm.h, no dlpipe_s3.h, and no push with
-     a path. Files are read by threads. Huge pages have no effect, nor has `affinity` on macOS; a
-     warning says so. Threads sleep as under DLPIPE_PORTABLE_WAIT. A lane between processes wakes
-     none: its ends look every 100 ms. On Windows paths are UTF-8, and a sleep may take 16 ms more.
+   * What runs on which system, of 64 bits. Orders, bytes and states are the same on all. Tests
+     compare Linux with Wine, and each resumes the states of the other.
+
+                            Linux                Windows 10           macOS 13
+       processors           x86-64, aarch64      x86-64               aarch64, x86-64
+       compilers            gcc, clang           gcc and clang with   clang
+                                                 mingw-w64; clang-cl
+       tests                all; aarch64 in an   some, under Wine;    none; compiled and
+                            emulator             none on Windows      linked, not run
+       worker threads       yes                  yes                  yes
+       dlpipe_shm.h         Linux 5.4            #error               #error
+       dlpipe_s3.h          yes                  #error               #error
+       push with a path     yes                  refused              refused
+       reads in flight      io_uring, threads    threads              threads
+       threads sleep by     futexes              conditions, as under DLPIPE_PORTABLE_WAIT
+       lane of processes    yes                  wakes none: its ends look every 100 ms
+       affinity             yes                  the first 64 CPUs    a warning
+       huge pages           yes                  a warning            a warning
+       limits that it sees  cgroups              CPUs of the process  none
+       time without a core  measured             not known            not known
+       mapped file is cut   SIGBUS               the system refuses   SIGBUS
+       paths                bytes                UTF-8                bytes
+       a short sleep        on time              up to 16 ms more     on time
+
+     clang-cl compiles all, without AVX2; nothing of it was linked or run. Microsoft's cl is no
+     target. It would want forms of its own of the macros DLPI_UNREAD to DLPI_LESS and of >>atomics,
+     of a product of 128 bits, and of __builtin_convertvector, __builtin_isnan and __builtin_isinf.
    * batch_size is the GLOBAL batch: each of world_size ranks gets batch_size / world_size rows. The
      last batch of an epoch may give ranks different counts, even 0 (DLP_LAST_PARTIAL).
    * If a callback never returns, next warns after stall_ms, and names the item.
@@ -537,7 +556,7 @@
 #ifdef DLPIPE_S3_ALONE
 #error "include dlpipe.h before dlpipe_s3.h"
 #endif
-#if !defined(__GNUC__)
+#if !defined(__GNUC__) && !defined(__clang__) /* clang-cl is no __GNUC__ */
 #error dlpipe.h wants gcc or clang, for their builtins of atomics: compile with one of them
 #elif __SIZEOF_POINTER__ != 8 || !(defined(__linux__) || defined(__APPLE__) || defined(_WIN64))
 #error dlpipe.h wants 64-bit Linux, macOS or Windows, without -m32; elsewhere, a container or VM
@@ -6033,6 +6052,10 @@ enum { DLPI_AS_USUAL, DLPI_AT_RANDOM, DLPI_IN_ORDER, DLPI_WILL_NEED }; /* how it
 /* Open above descriptor 2, not inherited. Only DLPI_CUT may wait for the other end of a pipe. */
 static int dlpi_handle_open(dlpi_handle *to, const char *path, unsigned how);
 static dlpi_handle dlpi_handle_from(int fd); /* of a descriptor of the C library; borrowed */
+
+/* Give the user's code a descriptor of the C library for a file, until to_end. */
+static int dlpi_handle_to(int *fd, dlpi_handle f);
+static void dlpi_handle_to_end(int fd);
 static int dlpi_handle_close(dlpi_handle f); /* -1: nothing is done */
 static int dlpi_handle_facts(dlpi_handle f, dlpi_facts *to);
 static int dlpi_path_facts(const char *path, bool follow, dlpi_facts *to);
@@ -6547,6 +6570,8 @@ static int dlpi_handle_open(dlpi_handle *to, const char *path, unsigned how) {
 }
 
 static int dlpi_handle_from(int fd) { return fd; }
+static int dlpi_handle_to(int *fd, dlpi_handle f) { return *fd = f, 0; }
+static void dlpi_handle_to_end(int fd) { (void)fd; }
 static int dlpi_handle_close(dlpi_handle f) { return f < 0 || close(f) == 0 ? 0 : errno; }
 
 /* Read piece by piece: a call reads at most 2 GiB. */
@@ -6668,6 +6693,7 @@ static int dlpi_directory_list(const char *path, int (*each)(void *user, const c
 #undef DLPI_ASKED_NOMINMAX
 #undef NOMINMAX
 #endif
+#include <fcntl.h>
 #include <io.h>
 #include <malloc.h>
 /* ---------------------------------------------------------------------------------------------
@@ -6942,6 +6968,19 @@ static HANDLE dlpi_windows_handle(dlpi_handle f) { return (HANDLE)(intptr_t)f; }
 static uint64_t dlpi_fd_limit(void) { return UINT64_MAX; }
 static bool dlpi_file_may_be(uint64_t bytes) { return (void)bytes, true; }
 static dlpi_handle dlpi_handle_from(int fd) { return (dlpi_handle)_get_osfhandle(fd); }
+
+/* The descriptor has a handle of its own, so that it can be closed. */
+static int dlpi_handle_to(int *fd, dlpi_handle f) {
+    HANDLE own, process = GetCurrentProcess();
+    if (!DuplicateHandle(process, dlpi_windows_handle(f), process, &own, 0, FALSE,
+                         DUPLICATE_SAME_ACCESS))
+        return dlpi_windows_failed();
+    *fd = _open_osfhandle((intptr_t)own, _O_BINARY);
+    if (*fd >= 0) return 0;
+    CloseHandle(own);
+    return EMFILE;
+}
+static void dlpi_handle_to_end(int fd) { _close(fd); }
 
 typedef struct dlpi_windows_path {
     wchar_t at[DLPI_PATH_MAX + 8];
@@ -7969,6 +8008,8 @@ static const void *dlpi_last_byte(const void *at, int byte, size_t n) {
    Why no wake-up is lost: the waker changes the word (WW1) before it locks the bucket. If the waker
    has the lock first, the sleeper locks behind it and sees the changed word. If the sleeper has the
    lock first, it is in the list when the waker looks.
+   The compare is a relaxed load. It needs no order of its own: the unlock of an earlier waker and
+   the lock of the sleeper order it behind that waker's change.
    Why a sleeper's record lives long enough: it leaves only under the lock, and the waker signals it
    under the lock.
    A fork: the child has one thread, which does not sleep, and locks that other threads of the
@@ -9727,8 +9768,9 @@ DLPI_INLINE bool dlpi_offer_withdraw(uint64_t *word, uint64_t b) {
    absorbed right after the seed. And nothing here may ever change a number, or every saved state
    and published run changes with it; tests/unit/order/order.c pins them. */
 
-/* DLPIPE_NO_SIMD [impl]: plain C only. Slower, same numbers. */
-#if defined(__x86_64__) && !defined(DLPIPE_NO_SIMD)
+/* DLPIPE_NO_SIMD [impl]: plain C only. Slower, same numbers. clang-cl hides AVX2 from a program
+   that need not have it. */
+#if defined(__x86_64__) && !defined(DLPIPE_NO_SIMD) && !defined(_MSC_VER)
 #define DLPI_ORDER_AVX2
 #include <immintrin.h>
 #endif
@@ -34985,7 +35027,8 @@ typedef struct dlpi_files {
     uint64_t unit;       /* bytes of one row of field 0; if it is not ragged, of the whole field */
     bool ragged;         /* field 0 is ragged */
     bool ring;           /* this system has io_uring */
-    /* opens the dead descriptor `used` of locate again; NULL: it is the user's */
+    /* opens the dead handle `used` of locate again; NULL: locate is the user's, and gives
+       descriptors of the C library */
     int (*again)(void *user, const dlp_item *item, int used, int errnum);
     void *worker_user; /* argument of worker_init and worker_exit */
     char backend[96];
@@ -35102,19 +35145,19 @@ static void dlpi_file_read_all(dlpi_file *q) {
         dlpi_file_fails(q, DLPI_FILE_SHRANK, 0);
 }
 
-/* Open the item's file in this thread, unless locate gave a descriptor. Returns the descriptor or
+/* Open the item's file in this thread, unless locate gave an open one. Returns the handle or
    -errno. */
-static int dlpi_file_open_now(const dlpi_file *q) {
+static int dlpi_file_open_now(const dlpi_files *f, const dlpi_file *q) {
     dlpi_handle fd;
     int rc;
-    if (q->at.fd >= 0) return dlpi_handle_from(q->at.fd);
+    if (q->at.fd >= 0) return f->again != NULL ? q->at.fd : dlpi_handle_from(q->at.fd);
     rc = dlpi_handle_open(&fd, q->at.path, DLPI_READ);
     return rc != 0 ? -rc : fd;
 }
 
 /* Open and read the whole item in this thread, and close its file. A failure is noted in q. */
 static void dlpi_file_run(const dlpi_files *f, dlpi_file *q) {
-    if (dlpi_file_opened(f, q, dlpi_file_open_now(q))) dlpi_file_read_all(q);
+    if (dlpi_file_opened(f, q, dlpi_file_open_now(f, q))) dlpi_file_read_all(q);
     dlpi_file_close(q);
 }
 
@@ -35279,7 +35322,7 @@ static void dlpi_files_ring_step(dlpi_files_worker *w, dlpi_file *q, int result)
     bool refused = result == -EAGAIN || result == -EINTR || result == -EOPNOTSUPP;
     bool more;
     if (q->fd < 0)
-        more = dlpi_file_opened(w->files, q, refused ? dlpi_file_open_now(q) : result);
+        more = dlpi_file_opened(w->files, q, refused ? dlpi_file_open_now(w->files, q) : result);
     else if (refused)
         more = (dlpi_file_read_all(q), false);
     else
@@ -35741,22 +35784,30 @@ static int dlpi_download_begin(const dlp_part *part, const char *path, const cha
     }
 }
 
+/* Let the user write the file, by a descriptor of the C library. Returns 0 or a failure's code. */
+static int dlpi_download(const dlp_part_files *f, const dlp_part *part, const char *path,
+                         dlpi_handle file) {
+    int fd = -1, rc, errnum = dlpi_handle_to(&fd, file);
+    if (errnum != 0) return dlpi_file_fail(part, path, "open", errnum);
+    rc = f->download(f->user, part, path, fd);
+    dlpi_handle_to_end(fd);
+    return rc == 0 ? 0 : dlpi_download_fail(part, path, rc);
+}
+
 /* Download a part's file to `path`, unless another process has. Returns 0 or a failure's code. */
-static int dlpi_download(const dlp_part_files *f, const dlp_part *part, const char *path) {
+static int dlpi_download_file(const dlp_part_files *f, const dlp_part *part, const char *path) {
     char tmp[DLPI_PATH_MAX], dir[DLPI_PATH_MAX];
     int fd, rc, errnum;
     if (snprintf(tmp, sizeof tmp, "%s.tmp", path) >= (int)sizeof tmp)
         return dlpi_file_fail(part, path, "open", ENAMETOOLONG);
     if ((fd = dlpi_download_begin(part, path, tmp)) < 0) return fd == -2 ? 0 : DLP_ERR_CALLBACK;
     dlpi_directory_of(dir, path);
-    rc = f->download(f->user, part, path, fd);
-    if (rc != 0)
-        rc = dlpi_download_fail(part, path, rc);
-    else if ((errnum = dlpi_handle_sync(fd)) != 0)
+    rc = dlpi_download(f, part, path, fd);
+    if (rc == 0 && (errnum = dlpi_handle_sync(fd)) != 0)
         rc = dlpi_file_fail(part, tmp, "fsync", errnum);
-    else if ((errnum = dlpi_path_rename(tmp, path)) != 0)
+    if (rc == 0 && (errnum = dlpi_path_rename(tmp, path)) != 0)
         rc = dlpi_file_fail(part, path, "rename", errnum);
-    else if ((errnum = dlpi_directory_sync(dir)) != 0)
+    if (rc == 0 && (errnum = dlpi_directory_sync(dir)) != 0)
         rc = dlpi_file_fail(part, path, "fsync of its directory", errnum);
     if (rc != 0) dlpi_path_remove(tmp); /* while the lock is ours */
     dlpi_handle_close(fd);
@@ -35819,7 +35870,7 @@ DLPDEF int dlp_part_files_load(void *files, dlp_part *part) {
         return dlpi_file_fail(part, name, "open", ENAMETOOLONG);
     errnum = dlpi_part_open(&fd, f, path);
     if (errnum == ENOENT && f->download) {
-        if ((rc = dlpi_download(f, part, path)) != 0) return rc;
+        if ((rc = dlpi_download_file(f, part, path)) != 0) return rc;
         errnum = dlpi_part_open(&fd, f, path);
     }
     if (errnum != 0) return dlpi_file_fail(part, path, "open", errnum);

@@ -315,7 +315,7 @@
 #ifndef DLPIPE_S3_H
 #define DLPIPE_S3_H
 
-#if !defined(__GNUC__)
+#if !defined(__GNUC__) && !defined(__clang__) /* clang-cl is no __GNUC__ */
 #error dlpipe_s3.h wants gcc or clang, whose builtins for atomics it uses: compile with one of them
 #elif __SIZEOF_POINTER__ != 8 || !defined(__linux__)
 #error dlpipe_s3.h wants 64-bit Linux, without -m32 or -mx32; elsewhere, a Linux container or VM

@@ -194,6 +194,10 @@ enum { DLPI_AS_USUAL, DLPI_AT_RANDOM, DLPI_IN_ORDER, DLPI_WILL_NEED }; /* how it
 /* Open above descriptor 2, not inherited. Only DLPI_CUT may wait for the other end of a pipe. */
 static int dlpi_handle_open(dlpi_handle *to, const char *path, unsigned how);
 static dlpi_handle dlpi_handle_from(int fd); /* of a descriptor of the C library; borrowed */
+
+/* Give the user's code a descriptor of the C library for a file, until to_end. */
+static int dlpi_handle_to(int *fd, dlpi_handle f);
+static void dlpi_handle_to_end(int fd);
 static int dlpi_handle_close(dlpi_handle f); /* -1: nothing is done */
 static int dlpi_handle_facts(dlpi_handle f, dlpi_facts *to);
 static int dlpi_path_facts(const char *path, bool follow, dlpi_facts *to);

@@ -189,6 +189,8 @@ static int dlpi_handle_open(dlpi_handle *to, const char *path, unsigned how) {
 }
 
 static int dlpi_handle_from(int fd) { return fd; }
+static int dlpi_handle_to(int *fd, dlpi_handle f) { return *fd = f, 0; }
+static void dlpi_handle_to_end(int fd) { (void)fd; }
 static int dlpi_handle_close(dlpi_handle f) { return f < 0 || close(f) == 0 ? 0 : errno; }
 
 /* Read piece by piece: a call reads at most 2 GiB. */

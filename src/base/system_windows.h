@@ -20,6 +20,7 @@
 #undef DLPI_ASKED_NOMINMAX
 #undef NOMINMAX
 #endif
+#include <fcntl.h>
 #include <io.h>
 #include <malloc.h>
 /* ---------------------------------------------------------------------------------------------
@@ -294,6 +295,19 @@ static HANDLE dlpi_windows_handle(dlpi_handle f) { return (HANDLE)(intptr_t)f; }
 static uint64_t dlpi_fd_limit(void) { return UINT64_MAX; }
 static bool dlpi_file_may_be(uint64_t bytes) { return (void)bytes, true; }
 static dlpi_handle dlpi_handle_from(int fd) { return (dlpi_handle)_get_osfhandle(fd); }
+
+/* The descriptor has a handle of its own, so that it can be closed. */
+static int dlpi_handle_to(int *fd, dlpi_handle f) {
+    HANDLE own, process = GetCurrentProcess();
+    if (!DuplicateHandle(process, dlpi_windows_handle(f), process, &own, 0, FALSE,
+                         DUPLICATE_SAME_ACCESS))
+        return dlpi_windows_failed();
+    *fd = _open_osfhandle((intptr_t)own, _O_BINARY);
+    if (*fd >= 0) return 0;
+    CloseHandle(own);
+    return EMFILE;
+}
+static void dlpi_handle_to_end(int fd) { _close(fd); }
 
 typedef struct dlpi_windows_path {
     wchar_t at[DLPI_PATH_MAX + 8];

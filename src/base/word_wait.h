@@ -1,5 +1,5 @@
 #pragma once
-/* tests: unit/queue/queue_wait */
+/* tests: unit/queue/queue_wait, model/model_word_wait */
 #include "api/atomics.h"
 #include "base/darwin.h"
 #include "base/lacking.h"
@@ -23,6 +23,8 @@
    Why no wake-up is lost: the waker changes the word (WW1) before it locks the bucket. If the waker
    has the lock first, the sleeper locks behind it and sees the changed word. If the sleeper has the
    lock first, it is in the list when the waker looks.
+   The compare is a relaxed load. It needs no order of its own: the unlock of an earlier waker and
+   the lock of the sleeper order it behind that waker's change.
    Why a sleeper's record lives long enough: it leaves only under the lock, and the waker signals it
    under the lock.
    A fork: the child has one thread, which does not sleep, and locks that other threads of the

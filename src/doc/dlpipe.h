@@ -390,8 +390,8 @@
    The implementation defines _GNU_SOURCE for itself. So include it before the first system header,
    and before any include of this header without the implementation; or compile the file with
    -D_GNU_SOURCE. It is C11 for gcc and clang (C17 and C23 as well), for 64-bit Linux, Windows
-   10 and macOS 13. C++11 and later may include the declarations. Anything else ends with one #error
-   that says what to do.
+   10 and macOS 13 (>>limits). C++11 and later may include the declarations. Anything else ends
+   with one #error that says what to do.
 
    Compile the implementation with -O2: functions that run seldom are small even at -O2. gcc 12
    makes 598 KB of code and constants out of dlpipe.h alone. The program examples/vendor/main.c is
@@ -402,14 +402,33 @@
    exceptions of C++ callbacks use them; -fno-asynchronous-unwind-tables leaves them out.
 
    >>limits     LIMITS AND CAVEATS
-   * Linux is the system on which dlpipe is tested: 64-bit, x86-64, and aarch64 in an emulator.
-     dlpipe_shm.h needs Linux 5.4. For Windows 10 and later (x86-64, mingw-w64) some tests run under
-     Wine; it was not run on Windows. For macOS (13 and later, aarch64 and x86-64) it is compiled
-     and linked, not run.
-   * Windows and macOS have worker threads alone: no dlpipe_shm.h, no dlpipe_s3.h, and no push with
-     a path. Files are read by threads. Huge pages have no effect, nor has `affinity` on macOS; a
-     warning says so. Threads sleep as under DLPIPE_PORTABLE_WAIT. A lane between processes wakes
-     none: its ends look every 100 ms. On Windows paths are UTF-8, and a sleep may take 16 ms more.
+   * What runs on which system, of 64 bits. Orders, bytes and states are the same on all. Tests
+     compare Linux with Wine, and each resumes the states of the other.
+
+                            Linux                Windows 10           macOS 13
+       processors           x86-64, aarch64      x86-64               aarch64, x86-64
+       compilers            gcc, clang           gcc and clang with   clang
+                                                 mingw-w64; clang-cl
+       tests                all; aarch64 in an   some, under Wine;    none; compiled and
+                            emulator             none on Windows      linked, not run
+       worker threads       yes                  yes                  yes
+       dlpipe_shm.h         Linux 5.4            #error               #error
+       dlpipe_s3.h          yes                  #error               #error
+       push with a path     yes                  refused              refused
+       reads in flight      io_uring, threads    threads              threads
+       threads sleep by     futexes              conditions, as under DLPIPE_PORTABLE_WAIT
+       lane of processes    yes                  wakes none: its ends look every 100 ms
+       affinity             yes                  the first 64 CPUs    a warning
+       huge pages           yes                  a warning            a warning
+       limits that it sees  cgroups              CPUs of the process  none
+       time without a core  measured             not known            not known
+       mapped file is cut   SIGBUS               the system refuses   SIGBUS
+       paths                bytes                UTF-8                bytes
+       a short sleep        on time              up to 16 ms more     on time
+
+     clang-cl compiles all, without AVX2; nothing of it was linked or run. Microsoft's cl is no
+     target. It would want forms of its own of the macros DLPI_UNREAD to DLPI_LESS and of >>atomics,
+     of a product of 128 bits, and of __builtin_convertvector, __builtin_isnan and __builtin_isinf.
    * batch_size is the GLOBAL batch: each of world_size ranks gets batch_size / world_size rows. The
      last batch of an epoch may give ranks different counts, even 0 (DLP_LAST_PARTIAL).
    * If a callback never returns, next warns after stall_ms, and names the item.

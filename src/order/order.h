@@ -12,8 +12,9 @@
    absorbed right after the seed. And nothing here may ever change a number, or every saved state
    and published run changes with it; tests/unit/order/order.c pins them. */
 
-/* DLPIPE_NO_SIMD [impl]: plain C only. Slower, same numbers. */
-#if defined(__x86_64__) && !defined(DLPIPE_NO_SIMD)
+/* DLPIPE_NO_SIMD [impl]: plain C only. Slower, same numbers. clang-cl hides AVX2 from a program
+   that need not have it. */
+#if defined(__x86_64__) && !defined(DLPIPE_NO_SIMD) && !defined(_MSC_VER)
 #define DLPI_ORDER_AVX2
 #include <immintrin.h>
 #endif

@@ -70,7 +70,8 @@ typedef struct dlpi_files {
     uint64_t unit;       /* bytes of one row of field 0; if it is not ragged, of the whole field */
     bool ragged;         /* field 0 is ragged */
     bool ring;           /* this system has io_uring */
-    /* opens the dead descriptor `used` of locate again; NULL: it is the user's */
+    /* opens the dead handle `used` of locate again; NULL: locate is the user's, and gives
+       descriptors of the C library */
     int (*again)(void *user, const dlp_item *item, int used, int errnum);
     void *worker_user; /* argument of worker_init and worker_exit */
     char backend[96];
@@ -187,19 +188,19 @@ static void dlpi_file_read_all(dlpi_file *q) {
         dlpi_file_fails(q, DLPI_FILE_SHRANK, 0);
 }
 
-/* Open the item's file in this thread, unless locate gave a descriptor. Returns the descriptor or
+/* Open the item's file in this thread, unless locate gave an open one. Returns the handle or
    -errno. */
-static int dlpi_file_open_now(const dlpi_file *q) {
+static int dlpi_file_open_now(const dlpi_files *f, const dlpi_file *q) {
     dlpi_handle fd;
     int rc;
-    if (q->at.fd >= 0) return dlpi_handle_from(q->at.fd);
+    if (q->at.fd >= 0) return f->again != NULL ? q->at.fd : dlpi_handle_from(q->at.fd);
     rc = dlpi_handle_open(&fd, q->at.path, DLPI_READ);
     return rc != 0 ? -rc : fd;
 }
 
 /* Open and read the whole item in this thread, and close its file. A failure is noted in q. */
 static void dlpi_file_run(const dlpi_files *f, dlpi_file *q) {
-    if (dlpi_file_opened(f, q, dlpi_file_open_now(q))) dlpi_file_read_all(q);
+    if (dlpi_file_opened(f, q, dlpi_file_open_now(f, q))) dlpi_file_read_all(q);
     dlpi_file_close(q);
 }
 
@@ -364,7 +365,7 @@ static void dlpi_files_ring_step(dlpi_files_worker *w, dlpi_file *q, int result)
     bool refused = result == -EAGAIN || result == -EINTR || result == -EOPNOTSUPP;
     bool more;
     if (q->fd < 0)
-        more = dlpi_file_opened(w->files, q, refused ? dlpi_file_open_now(q) : result);
+        more = dlpi_file_opened(w->files, q, refused ? dlpi_file_open_now(w->files, q) : result);
     else if (refused)
         more = (dlpi_file_read_all(q), false);
     else

@@ -1,6 +1,6 @@
 /* needs: parts */
 #pragma once
-/* tests: system/stages/parts, system/shm/shm_parts */
+/* tests: system/stages/parts, system/shm/shm_parts, system/source/descriptors */
 #include "api/parts.h"
 #include "order/identity.h"
 #include "source/new_file.h"
@@ -49,22 +49,30 @@ static int dlpi_download_begin(const dlp_part *part, const char *path, const cha
     }
 }
 
+/* Let the user write the file, by a descriptor of the C library. Returns 0 or a failure's code. */
+static int dlpi_download(const dlp_part_files *f, const dlp_part *part, const char *path,
+                         dlpi_handle file) {
+    int fd = -1, rc, errnum = dlpi_handle_to(&fd, file);
+    if (errnum != 0) return dlpi_file_fail(part, path, "open", errnum);
+    rc = f->download(f->user, part, path, fd);
+    dlpi_handle_to_end(fd);
+    return rc == 0 ? 0 : dlpi_download_fail(part, path, rc);
+}
+
 /* Download a part's file to `path`, unless another process has. Returns 0 or a failure's code. */
-static int dlpi_download(const dlp_part_files *f, const dlp_part *part, const char *path) {
+static int dlpi_download_file(const dlp_part_files *f, const dlp_part *part, const char *path) {
     char tmp[DLPI_PATH_MAX], dir[DLPI_PATH_MAX];
     int fd, rc, errnum;
     if (snprintf(tmp, sizeof tmp, "%s.tmp", path) >= (int)sizeof tmp)
         return dlpi_file_fail(part, path, "open", ENAMETOOLONG);
     if ((fd = dlpi_download_begin(part, path, tmp)) < 0) return fd == -2 ? 0 : DLP_ERR_CALLBACK;
     dlpi_directory_of(dir, path);
-    rc = f->download(f->user, part, path, fd);
-    if (rc != 0)
-        rc = dlpi_download_fail(part, path, rc);
-    else if ((errnum = dlpi_handle_sync(fd)) != 0)
+    rc = dlpi_download(f, part, path, fd);
+    if (rc == 0 && (errnum = dlpi_handle_sync(fd)) != 0)
         rc = dlpi_file_fail(part, tmp, "fsync", errnum);
-    else if ((errnum = dlpi_path_rename(tmp, path)) != 0)
+    if (rc == 0 && (errnum = dlpi_path_rename(tmp, path)) != 0)
         rc = dlpi_file_fail(part, path, "rename", errnum);
-    else if ((errnum = dlpi_directory_sync(dir)) != 0)
+    if (rc == 0 && (errnum = dlpi_directory_sync(dir)) != 0)
         rc = dlpi_file_fail(part, path, "fsync of its directory", errnum);
     if (rc != 0) dlpi_path_remove(tmp); /* while the lock is ours */
     dlpi_handle_close(fd);
@@ -127,7 +135,7 @@ DLPDEF int dlp_part_files_load(void *files, dlp_part *part) {
         return dlpi_file_fail(part, name, "open", ENAMETOOLONG);
     errnum = dlpi_part_open(&fd, f, path);
     if (errnum == ENOENT && f->download) {
-        if ((rc = dlpi_download(f, part, path)) != 0) return rc;
+        if ((rc = dlpi_download_file(f, part, path)) != 0) return rc;
         errnum = dlpi_part_open(&fd, f, path);
     }
     if (errnum != 0) return dlpi_file_fail(part, path, "open", errnum);

@@ -16,7 +16,13 @@ int graph_main(int argc, char **argv); /* not called */
 #include <string.h>
 
 #define GOLDEN "tests/system/report/plan_picture.svg"
+#if defined(_WIN32) /* programs for several systems run at once */
+#define FILE_NAME "build/windows/plan_picture.svg"
+#elif defined(DLPIPE_PORTABLE_WAIT)
+#define FILE_NAME "build/portable/plan_picture.svg"
+#else
 #define FILE_NAME "build/plan_picture.svg"
+#endif
 
 static char file[1 << 16];
 

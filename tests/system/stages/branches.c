@@ -708,9 +708,11 @@ static void rows__out_of_place__refused_by_name(void) {
         REFUSED(DLP_ERR_ARG, "list1", "list.order.seed",
                 t.row[3].list.order = &(dlp_sampler_desc){.seed = 3});
         REFUSED(DLP_ERR_ARG, "list1", "joins items without numbers",
-                t.row[3].list.order = &(dlp_sampler_desc){.order = DLP_ORDER_BATCHES});
+                (t.row[3].list.shuffle = 0,
+                 t.row[3].list.order = &(dlp_sampler_desc){.order = DLP_ORDER_BATCHES}));
         REFUSED(DLP_ERR_ARG, "list1", "weights is NULL",
-                t.row[3].list.order = &(dlp_sampler_desc){.order = DLP_ORDER_WEIGHTED});
+                (t.row[3].list.shuffle = 0,
+                 t.row[3].list.order = &(dlp_sampler_desc){.order = DLP_ORDER_WEIGHTED}));
         REFUSED(DLP_ERR_ARG, "read1", "dispatch differs",
                 t.row[4].workers.dispatch = DLP_DISPATCH_BATCHES);
         REFUSED(DLP_ERR_ARG, "read1", "placement differs",

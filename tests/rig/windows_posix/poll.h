@@ -1,0 +1,2 @@
+/* What examples want of POSIX, on Windows. */
+#include "../windows.h"
