@@ -20725,7 +20725,8 @@ DLPI_COLD static void dlpi_valid_error(const dlp_pipe *p, dlp_error *e) {
    next fail, if the items prove it. */
 DLPI_COLD static void dlpi_valid_tell(dlp_pipe *p) {
     dlp_error first = {.code = 0}, e;
-    const bool skip = dlpi_valid_cause(p, p->epoch_now, &first) && first.code == DLP_SKIP;
+    /* Inputs do not note an item that a callback leaves out. They note each failure. */
+    const bool skip = !dlpi_valid_cause(p, p->epoch_now, &first) || first.code == DLP_SKIP;
     dlpi_valid_error(p, &e);
     dlpi_warn(p, "%s", e.message);
     if (p->world == 1 || p->warnings.left_out >= (skip ? DLPI_VALID_SKIPPED : DLPI_VALID_FAILED))
@@ -46779,7 +46780,7 @@ DLPDEF int dlp_pipe_state(dlp_pipe *p, const dlp_batch *batch, dlp_state *out) {
         dlpi_state_now(p, &s);
     else
         p->lender->state(p, slot, &s);
-    s.end_due = p->epoch_end_due && s.epoch == p->after.spot.epoch && s.batch == 0;
+    s.end_due = (p->epoch_end_due & DLPI_DUE_END) && s.epoch == p->after.spot.epoch && s.batch == 0;
     if (s.sampler_bytes > DLP_SAMPLER_STATE_BYTES) return DLP_ERR_UNSUPPORTED;
     dlpi_state_give(&s, out);
     return DLP_OK;

@@ -247,7 +247,7 @@ DLPDEF int dlp_pipe_state(dlp_pipe *p, const dlp_batch *batch, dlp_state *out) {
         dlpi_state_now(p, &s);
     else
         p->lender->state(p, slot, &s);
-    s.end_due = p->epoch_end_due && s.epoch == p->after.spot.epoch && s.batch == 0;
+    s.end_due = (p->epoch_end_due & DLPI_DUE_END) && s.epoch == p->after.spot.epoch && s.batch == 0;
     if (s.sampler_bytes > DLP_SAMPLER_STATE_BYTES) return DLP_ERR_UNSUPPORTED;
     dlpi_state_give(&s, out);
     return DLP_OK;
