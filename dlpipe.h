@@ -3995,10 +3995,11 @@ uint64_t dlp_tokens_documents(const void *tokens, dlp_dtype dtype, uint64_t leng
    Only regular files with one of the extensions count. Names that begin with a dot are left out,
    and directories that systems leave beside data, such as __MACOSX, @eaDir and lost+found, unless
    `classes` has the name. A directory without files is a class. `warning` tells which directories
-   and files directly below path are left out, and which classes have no files. Symbolic links are
-   followed. A link is refused if it leads back to a directory that it lies in. A link that leads
-   nowhere is refused if its extension counts. Only directories are opened here: fetch reads and
-   decodes the files. */
+   and files directly below path are left out, which links lead nowhere, and which classes have no
+   files. Symbolic links are followed. A link is refused if it leads back to a directory that it
+   lies in. A link that leads nowhere is refused directly below path, where it is a class that is
+   missing, and below a class if its extension counts. Only directories are opened here: fetch reads
+   and decodes the files. */
 
 typedef struct dlp_folder_desc {
     const char *path;              /* directory to list; required */
@@ -35822,13 +35823,13 @@ typedef struct dlpi_magic {
 static const dlpi_magic dlpi_magics[] = {
     DLPI_FOREIGN("gzip", DLPI_CURE_UNPACK, "\x1f\x8b\x08", 0, 0, 0),
     DLPI_FOREIGN("zstd", DLPI_CURE_UNPACK, "\x28\xb5\x2f\xfd", 0, 0, 0),
-    DLPI_FOREIGN("zstd", DLPI_CURE_UNPACK, "\x50\x2a\x4d\x18", 0, 0, 0),
     DLPI_FOREIGN("xz", DLPI_CURE_UNPACK, "\xfd\x37zXZ\0", 0, 0, 0),
     DLPI_FOREIGN("bzip2", DLPI_CURE_UNPACK, "1AY&SY", 4, 0, 0),
     DLPI_FOREIGN("bzip2", DLPI_CURE_UNPACK, "\x17rE8P\x90", 4, 0, 0),
     DLPI_FOREIGN("lz4", DLPI_CURE_UNPACK, "\x04\x22\x4d\x18", 0, 0, 0),
     DLPI_FOREIGN("lz4", DLPI_CURE_UNPACK, "\x02\x21\x4c\x18", 0, 0, 0),
     DLPI_FOREIGN("lzip", DLPI_CURE_UNPACK, "LZIP\x01", 0, 0, 0),
+    DLPI_FOREIGN("lzop", DLPI_CURE_UNPACK, "\x89LZO\0\r\n\x1a\n", 0, 0, 0),
     DLPI_FOREIGN("compress (.Z)", DLPI_CURE_UNPACK, "\x1f\x9d\x90", 0, 0, 0),
     DLPI_FOREIGN("snappy", DLPI_CURE_UNPACK, "\xff\x06\0\0sNaPpY", 0, 0, 0),
     DLPI_FOREIGN("7-Zip", DLPI_CURE_UNPACK, "7z\xbc\xaf\x27\x1c", 0, 0, 0),
@@ -35844,6 +35845,7 @@ static const dlpi_magic dlpi_magics[] = {
     DLPI_FOREIGN("HDF5", DLPI_CURE_CONVERT, "\x89HDF", 0, 0, 0),
     DLPI_FOREIGN("Parquet", DLPI_CURE_CONVERT, "PAR1", 0, 1, 0),
     DLPI_FOREIGN("Arrow", DLPI_CURE_CONVERT, "ARROW1\0\0", 0, 0, 0),
+    DLPI_FOREIGN("Arrow", DLPI_CURE_CONVERT, "\x10\0\0\0\0\0\x0a\0", 8, 0, 0), /* a stream */
     DLPI_FOREIGN("Feather", DLPI_CURE_CONVERT, "FEA1", 0, 1, 0),
     DLPI_FOREIGN("ORC", DLPI_CURE_CONVERT, "ORC", 0, 1, 0),
     DLPI_FOREIGN("Avro", DLPI_CURE_CONVERT, "Obj\x01", 0, 0, 0),
@@ -35981,6 +35983,8 @@ static dlpi_foreign dlpi_foreign_number(const dlpi_looked *l) {
         (b[1] >= 4 ? b[2] == 0x95 : b[2] != 0 && strchr("}](cX\x8aq", b[2]) != NULL))
         return (dlpi_foreign){"a Python pickle", DLPI_CURE_CONVERT};
     if (l->n < 12) return (dlpi_foreign){NULL, NULL};
+    if ((dlpi_little32(b) & ~15u) == 0x184d2a50) /* bytes that these formats skip */
+        return (dlpi_foreign){"zstd or lz4", DLPI_CURE_UNPACK};
     length = dlpi_little64(b);
     if (length >= 2 && length <= l->size - 8 && b[7] == 0 && b[6] == 0 && b[8] == '{' &&
         (b[9] == '"' || b[9] == '}') &&
@@ -36051,7 +36055,8 @@ static dlpi_foreign dlpi_foreign_words(const dlpi_looked *l) {
     if (dlpi_foreign_word_at(l, at, "<?xml"))
         at = dlpi_foreign_text(l, dlpi_foreign_find(l, at, "?>") + 2);
     if (dlpi_foreign_page(l, at)) return (dlpi_foreign){"a page of HTML", DLPI_CURE_PATH};
-    if (dlpi_foreign_word_at(l, at, "<Error><Code>"))
+    if (dlpi_foreign_word_at(l, at, "<Error>") &&
+        dlpi_foreign_word_at(l, dlpi_foreign_text(l, at + 7), "<Code>"))
         return (dlpi_foreign){"the error of a server", DLPI_CURE_PATH};
     return (dlpi_foreign){NULL, NULL};
 }
@@ -36139,22 +36144,27 @@ static int dlpi_foreign_read(const dlpi_mapped *m, dlpi_looked *l, uint8_t *head
     return DLP_OK;
 }
 
-/* True if more than a sixteenth of the first bytes are control characters, as in bytes at random.
-   */
+/* Return why a file is hardly text, or NULL: more than a sixteenth of its first bytes are control
+   characters, as in bytes at random; or they have CR alone where lines end. */
 DLPI_COLD
-static bool dlpi_foreign_doubt(const dlpi_looked *l) {
+static const char *dlpi_foreign_doubt(const dlpi_looked *l) {
     const uint64_t n = l->n < DLPI_FOREIGN_HEAD ? l->n : DLPI_FOREIGN_HEAD;
-    uint64_t controls = 0;
-    for (uint64_t i = 0; i < n; i++) controls += dlpi_foreign_binary(l->head + i, 1);
-    return controls >= 4 && controls > n / 16;
+    uint64_t controls = 0, returns = 0, ends = 0;
+    for (uint64_t i = 0; i < n; i++) {
+        controls += dlpi_foreign_binary(l->head + i, 1);
+        returns += l->head[i] == '\r' && i + 1 < n;
+        ends += l->head[i] == '\n';
+    }
+    if (controls >= 4 && controls > n / 16) return "looks binary; it must be text";
+    return returns > 0 && ends == 0 ? "has CR alone, which ends no line; write LF" : NULL;
 }
 
 /* Refuse a file that is foreign to its source. takes: DLPI_TAKES_*. wanted: what the file must be.
-   insist: the source has a field of this name. doubt: set if the bytes of a file that is taken look
-   like no text; may be NULL. Returns 0, or a DLP_ERR code and *err. */
+   insist: the source has a field of this name. doubt: set to why the bytes of a file that is taken look
+   like no text, or NULL; may be NULL. Returns 0, or a DLP_ERR code and *err. */
 DLPI_COLD
 static int dlpi_foreign_refuse(const dlpi_mapped *m, unsigned takes, const char *wanted,
-                               bool insist, bool *doubt, dlp_error *err) {
+                               bool insist, const char **doubt, dlp_error *err) {
     uint8_t head[DLPI_FOREIGN_HEAD], *page = NULL;
     dlpi_looked l = {.takes = takes};
     int rc = dlpi_foreign_read(m, &l, head, &page, err);
@@ -36883,7 +36893,13 @@ typedef struct dlpi_folder_class {
 } dlpi_folder_class;
 
 /* What the warning counts. */
-enum { DLPI_FOLDER_LEFT, DLPI_FOLDER_LOOSE, DLPI_FOLDER_EMPTY, DLPI_FOLDER_KINDS };
+enum {
+    DLPI_FOLDER_LEFT,
+    DLPI_FOLDER_LOOSE,
+    DLPI_FOLDER_NOWHERE,
+    DLPI_FOLDER_EMPTY,
+    DLPI_FOLDER_KINDS
+};
 
 typedef struct dlpi_folder_note {
     uint64_t n;
@@ -37108,10 +37124,13 @@ static int dlpi_folder_entry(void *user, const char *name) {
     if ((path = dlpi_folder_join(f->dirs[k].path, name)) == NULL) return dlpi_folder_memory(err);
     if ((errnum = dlpi_path_facts(path, true, &st)) != 0) {
         int rc = DLP_OK;
-        if (counts || (errnum != ENOENT && errnum != ELOOP))
+        const bool link = dlpi_path_facts(path, false, &st) == 0; /* else it is gone by now */
+        if (counts || (k == 0 && link) || (errnum != ENOENT && errnum != ELOOP)) {
             rc = dlpi_folder_system(err, path, "stat", errnum);
-        else
-            f->shown.left_out++; /* a link that leads nowhere, of a name that does not count */
+        } else { /* below a class: a directory of files is missing, or a file that does not count */
+            if (link) dlpi_folder_note_add(f, DLPI_FOLDER_NOWHERE, name);
+            f->shown.left_out++;
+        }
         free(path);
         return rc;
     }
@@ -37184,7 +37203,7 @@ static uint64_t dlpi_folder_hash(uint64_t h, const char *text) {
 DLPI_COLD
 static void dlpi_folder_warn(dlpi_folder *f) {
     static const char *const words[DLPI_FOLDER_KINDS] = {
-        "directories left out", "files in no class", "classes without files"};
+        "directories left out", "files in no class", "dead links", "classes without files"};
     size_t at, n = sizeof f->warning;
     for (uint32_t i = 0; i < f->shown.n_classes; i++)
         if (f->class_files[i] == 0) dlpi_folder_note_add(f, DLPI_FOLDER_EMPTY, f->classes[i]);
@@ -38919,14 +38938,16 @@ DLPI_COLD static int dlpi_lines_tail(const dlpi_mapped *m, dlp_error *err) {
 
 /* Refuse a file that is no text, and note an empty one. Returns 0, or a DLP_ERR code and *err. */
 DLPI_COLD static int dlpi_lines_look(dlpi_indexed *x, dlpi_indexed_file *f, dlp_error *err) {
-    bool doubt = false;
+    const char *doubt = NULL;
+    char words[80];
     int rc;
     if (x->d.insist) return DLP_OK;
     rc = dlpi_foreign_refuse(&f->m, DLPI_TAKES_TEXT, "lines of text", true, &doubt, err);
     if (rc == DLP_OK) rc = dlpi_lines_tail(&f->m, err);
-    if (rc == DLP_OK && doubt)
-        rc = dlpi_indexed_note(f, "looks binary; it must be text. insist = 1 takes it as it is",
-                               err);
+    if (rc == DLP_OK && doubt != NULL) {
+        snprintf(words, sizeof words, "%s. insist = 1 takes it as it is", doubt);
+        rc = dlpi_indexed_note(f, words, err);
+    }
     if (rc == DLP_OK && f->m.size == 0) rc = dlpi_indexed_note(f, "is empty", err);
     return rc;
 }
