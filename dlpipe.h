@@ -2072,6 +2072,8 @@ typedef struct dlp_plan {
                         the item (>>graph, Makers) */
     char state[80];  /* what dlp_pipe_state saves. Begins "none" if a push comes: no pipe resumes it
                         */
+    char rooms[128]; /* the first ragged field whose room is over 32 times the mean length of the
+                        first items, with both; "": there is none, or no item has come yet */
 } dlp_plan;
 
 /* Tell, line by line, the bytes that the pipe has allocated. Stacks of threads are not among them.
@@ -2083,7 +2085,7 @@ typedef struct dlp_plan {
 DLPDEF int dlp_pipe_plan(dlp_pipe *p, dlp_plan *out);
 
 /* Write a plan as text: its lines, the total, the links, and a line for each of order, random,
-   state and system. The line of a link ends with its rule: "in turns", or what becomes of records
+   state, rooms if there are any, and system. The line of a link ends with its rule: "in turns", or what becomes of records
    for which a full queue has no room. Without a rule such records wait. The line of the system
    tells the CPUs that this process may use, and the limit of its memory, at the time of the call.
    buf: borrowed; NULL with size 0 asks for the length; the text is cut and terminated as snprintf
@@ -5717,7 +5719,7 @@ DLPI_INLINE int dlp_mpsc_pop(dlp_mpsc_rx *rx, void *record, uint32_t *producer, 
 #ifndef DLPIPE_STATIC
 /* The linker names this symbol if no file has the implementation, if two have it, or if the
    implementation is of a header with other structs. The loader names it for a shared library. */
-#define DLPI_NEEDS dlpipe_needs_DLPIPE_IMPLEMENTATION_of_this_header_in_one_C_file_01da5130
+#define DLPI_NEEDS dlpipe_needs_DLPIPE_IMPLEMENTATION_of_this_header_in_one_C_file_a476039a
 extern const char DLPI_NEEDS;
 static const char *const dlpi_needs DLPI_USED = &DLPI_NEEDS;
 #endif
@@ -46437,19 +46439,39 @@ static void dlpi_warn_empty(dlp_pipe *p, uint32_t s) {
 #define DLPI_ROOM_TIMES 32u   /* times the mean: from here on a room is worth a warning */
 #define DLPI_ROOM_LEAST 4096u /* bytes of a room that is worth a warning, at least */
 
+/* True if the room of field f is many times the mean length of its items so far. *room and *mean
+   get both, in bytes. */
+DLPI_COLD static bool dlpi_room_is_wide(const dlp_pipe *p, uint32_t f, uint64_t *room,
+                                        uint64_t *mean) {
+    const uint64_t rows = p->warnings.rows > 0 ? p->warnings.rows : 1;
+    const dlpi_field *d = &p->items.at[f];
+    const uint64_t all = d->f.ragged ? p->warnings.lengths[f] * dlpi_row_bytes(d) : 0;
+    *mean = (all + rows - 1) / rows;
+    *room = d->row_bytes;
+    return *mean > 0 && *room >= DLPI_ROOM_LEAST && *room / DLPI_ROOM_TIMES > *mean;
+}
+
 /* Warn of each ragged field whose room is many times the mean length of its items so far. */
 DLPI_COLD static void dlpi_warn_rooms(dlp_pipe *p) {
-    const uint64_t rows = p->warnings.rows > 0 ? p->warnings.rows : 1;
+    uint64_t room, mean;
     p->warnings.rooms_seen = true;
-    for (uint32_t f = 0; f < p->items.n; f++) {
-        const dlpi_field *d = &p->items.at[f];
-        const uint64_t all = d->f.ragged ? p->warnings.lengths[f] * dlpi_row_bytes(d) : 0;
-        const uint64_t mean = (all + rows - 1) / rows, room = d->row_bytes;
-        if (mean == 0 || room < DLPI_ROOM_LEAST || room / DLPI_ROOM_TIMES <= mean) continue;
-        dlpi_warn(p,
-                  "field \"%s\": rooms of %" PRIu64 " bytes, but the first items have %" PRIu64
-                  " on average; memory goes by the room. Cut long items",
-                  d->name, room, mean);
+    for (uint32_t f = 0; f < p->items.n; f++)
+        if (dlpi_room_is_wide(p, f, &room, &mean))
+            dlpi_warn(p,
+                      "field \"%s\": rooms of %" PRIu64 " bytes, but the first items have %" PRIu64
+                      " on average; memory goes by the room. Cut long items",
+                      p->items.at[f].name, room, mean);
+}
+
+/* Write the first field that has such a room into a plan. */
+DLPI_COLD static void dlpi_plan_rooms(const dlp_pipe *p, dlp_plan *plan) {
+    uint64_t room, mean;
+    for (uint32_t f = 0; p->warnings.rooms_seen && f < p->items.n; f++) {
+        if (!dlpi_room_is_wide(p, f, &room, &mean)) continue;
+        snprintf(plan->rooms, sizeof plan->rooms,
+                 "field \"%s\": %" PRIu64 " bytes, the first items have %" PRIu64 " on average",
+                 p->items.at[f].name, room, mean);
+        return;
     }
 }
 
@@ -46560,7 +46582,9 @@ DLPDEF void *dlp_batch_data(const dlp_batch *batch, const char *name, dlp_dtype 
     return t->data;
 }
 DLPI_COLD DLPDEF int dlp_pipe_plan(dlp_pipe *p, dlp_plan *out) {
-    return p == NULL || out == NULL ? DLP_ERR_ARG : dlpi_plan(p, out);
+    const int rc = p == NULL || out == NULL ? DLP_ERR_ARG : dlpi_plan(p, out);
+    if (rc == DLP_OK) dlpi_plan_rooms(p, out);
+    return rc;
 }
 
 DLPI_COLD DLPDEF int dlp_plan_format(const dlp_plan *plan, char *buf, size_t size) {
@@ -46587,6 +46611,7 @@ DLPI_COLD DLPDEF int dlp_plan_format(const dlp_plan *plan, char *buf, size_t siz
             dlp_link_name(l->kind), (int)l->writers, (int)l->readers, l->capacity, l->bytes, rule);
     }
     dlpi_text_add(&t, "order: %s\nrandom: %s\nstate: %s\n", plan->order, plan->random, plan->state);
+    if (plan->rooms[0] != 0) dlpi_text_add(&t, "rooms: %s\n", plan->rooms);
     dlpi_text_add(&t, "system: " DLPI_SYSTEM ", CPUs allowed: %d, ", dlpi_cpu_count());
     if (most == UINT64_MAX)
         dlpi_text_add(&t, "no limit of memory known\n");

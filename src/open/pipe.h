@@ -6,7 +6,9 @@
 #include "open/ranks.h"
 #include "open/warn.h"
 DLPI_COLD DLPDEF int dlp_pipe_plan(dlp_pipe *p, dlp_plan *out) {
-    return p == NULL || out == NULL ? DLP_ERR_ARG : dlpi_plan(p, out);
+    const int rc = p == NULL || out == NULL ? DLP_ERR_ARG : dlpi_plan(p, out);
+    if (rc == DLP_OK) dlpi_plan_rooms(p, out);
+    return rc;
 }
 
 DLPI_COLD DLPDEF int dlp_plan_format(const dlp_plan *plan, char *buf, size_t size) {
@@ -33,6 +35,7 @@ DLPI_COLD DLPDEF int dlp_plan_format(const dlp_plan *plan, char *buf, size_t siz
             dlp_link_name(l->kind), (int)l->writers, (int)l->readers, l->capacity, l->bytes, rule);
     }
     dlpi_text_add(&t, "order: %s\nrandom: %s\nstate: %s\n", plan->order, plan->random, plan->state);
+    if (plan->rooms[0] != 0) dlpi_text_add(&t, "rooms: %s\n", plan->rooms);
     dlpi_text_add(&t, "system: " DLPI_SYSTEM ", CPUs allowed: %d, ", dlpi_cpu_count());
     if (most == UINT64_MAX)
         dlpi_text_add(&t, "no limit of memory known\n");
