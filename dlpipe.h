@@ -4722,7 +4722,8 @@ void dlp_pusher_close(dlp_pusher *pusher);
              fetch. A map in which fields end has one, and so has each row behind that map. Such a
              stage has as many workers as the nearest row above that names workers, placed alike.
              They have a worker_state of their own. That row's retries and on_error hold if the row
-             gives none. open tells of it by a warning.
+             gives none. If the rows run in the consumer, those of the nearest row above that gives
+             them hold. open tells of it by a warning.
    Reads     With async, a fetch has in_flight requests under way in each worker, also in front of
              expand, filter and pack. The record of each request is made into items when it comes.
              If queue.capacity is 0, each worker adds 8 + 2 * in_flight cells to those that the
@@ -47248,17 +47249,31 @@ static bool dlpi_policy_given(const dlp_workers_desc *w) {
     return w->on_error != 0 || w->retries != 0 || w->retry_backoff_ms != 0 || w->max_skips != 0;
 }
 
+/* Return the nearest row above `node` that says what becomes of failures, or NULL. */
+DLPI_COLD
+static const dlp_node *dlpi_row_policy(const dlpi_table *t, const dlp_node *node) {
+    while (node-- > t->nodes)
+        if (dlpi_policy_given(&node->workers) &&
+            (dlpi_verb_of(t, node)->is & DLPI_NODE_WORKERS) != 0)
+            return node;
+    return NULL;
+}
+
 /* Return the workers of a fetch or map row before the batch that has a stage of its own. If it
    names none, it has as many as the nearest row above that names workers, placed alike. If it does
-   not say what becomes of its failures, that row says it. */
+   not say what becomes of its failures, that row says it. If all these rows run in the consumer,
+   the nearest row above that says it does. */
 DLPI_COLD
 static dlp_workers_desc dlpi_row_workers(const dlpi_table *t, const dlp_node *node) {
     dlp_workers_desc w = dlpi_node_workers(t, node);
-    const dlp_node *above = t->batched || w.num_workers != 0 ? NULL : dlpi_row_above(t, node);
-    if (above == NULL) return w;
-    w.num_workers = above->workers.num_workers;
-    if (w.placement == 0) w.placement = above->workers.placement;
+    const dlp_node *above;
+    if (t->batched || w.num_workers != 0) return w;
+    if ((above = dlpi_row_above(t, node)) != NULL) {
+        w.num_workers = above->workers.num_workers;
+        if (w.placement == 0) w.placement = above->workers.placement;
+    }
     if (dlpi_policy_given(&w)) return w;
+    if (above == NULL && (above = dlpi_row_policy(t, node)) == NULL) return w;
     w.on_error = above->workers.on_error;
     w.retries = above->workers.retries;
     w.retry_backoff_ms = above->workers.retry_backoff_ms;

@@ -91,16 +91,29 @@ static bool dlpi_policy_given(const dlp_workers_desc *w) {
     return w->on_error != 0 || w->retries != 0 || w->retry_backoff_ms != 0 || w->max_skips != 0;
 }
 
+/* Return the nearest row above `node` that says what becomes of failures, or NULL. */
+static const dlp_node *dlpi_row_policy(const dlpi_table *t, const dlp_node *node) {
+    while (node-- > t->nodes)
+        if (dlpi_policy_given(&node->workers) &&
+            (dlpi_verb_of(t, node)->is & DLPI_NODE_WORKERS) != 0)
+            return node;
+    return NULL;
+}
+
 /* Return the workers of a fetch or map row before the batch that has a stage of its own. If it
    names none, it has as many as the nearest row above that names workers, placed alike. If it does
-   not say what becomes of its failures, that row says it. */
+   not say what becomes of its failures, that row says it. If all these rows run in the consumer,
+   the nearest row above that says it does. */
 static dlp_workers_desc dlpi_row_workers(const dlpi_table *t, const dlp_node *node) {
     dlp_workers_desc w = dlpi_node_workers(t, node);
-    const dlp_node *above = t->batched || w.num_workers != 0 ? NULL : dlpi_row_above(t, node);
-    if (above == NULL) return w;
-    w.num_workers = above->workers.num_workers;
-    if (w.placement == 0) w.placement = above->workers.placement;
+    const dlp_node *above;
+    if (t->batched || w.num_workers != 0) return w;
+    if ((above = dlpi_row_above(t, node)) != NULL) {
+        w.num_workers = above->workers.num_workers;
+        if (w.placement == 0) w.placement = above->workers.placement;
+    }
     if (dlpi_policy_given(&w)) return w;
+    if (above == NULL && (above = dlpi_row_policy(t, node)) == NULL) return w;
     w.on_error = above->workers.on_error;
     w.retries = above->workers.retries;
     w.retry_backoff_ms = above->workers.retry_backoff_ms;
