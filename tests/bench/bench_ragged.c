@@ -1,7 +1,8 @@
 /* Ragged items of 8 to 1,000 bytes (mean 504) in rooms of 1,000 bytes to 1 MiB, and each source of
    items of any length with one item of 1 MiB among 6,000, beside a thread that packs the same bytes
-   by hand (peer "memcpy"). An item should cost what its bytes cost, whatever the room. Arguments: rounds (5, at most 16), workers
-   (1). One JSON object per line on standard output and in build/bench/ragged.jsonl. */
+   by hand (peer "memcpy"). An item should cost what its bytes cost, whatever the room. Arguments:
+   rounds (5, at most 16), workers (1). One JSON object per line on standard output and in
+   build/bench/ragged.jsonl. */
 #define DLPIPE_IMPLEMENTATION
 #include "../../dlpipe.h"
 
