@@ -2085,9 +2085,10 @@ typedef struct dlp_plan {
 DLPDEF int dlp_pipe_plan(dlp_pipe *p, dlp_plan *out);
 
 /* Write a plan as text: its lines, the total, the links, and a line for each of order, random,
-   state, rooms if there are any, and system. The line of a link ends with its rule: "in turns", or what becomes of records
-   for which a full queue has no room. Without a rule such records wait. The line of the system
-   tells the CPUs that this process may use, and the limit of its memory, at the time of the call.
+   state, rooms if there are any, and system. The line of a link ends with its rule: "in turns", or
+   what becomes of records for which a full queue has no room. Without a rule such records wait. The
+   line of the system tells the CPUs that this process may use, and the limit of its memory, at the
+   time of the call.
    buf: borrowed; NULL with size 0 asks for the length; the text is cut and terminated as snprintf
    does.
    Returns the length of the whole text, or DLP_ERR_ARG (plan is NULL). Any thread. Reads /proc and
@@ -36147,8 +36148,8 @@ static int dlpi_foreign_read(const dlpi_mapped *m, dlpi_looked *l, uint8_t *head
     return DLP_OK;
 }
 
-/* Return why a file is hardly text, or NULL: more than a sixteenth of its first bytes are control
-   characters, as in bytes at random; or they have CR alone where lines end. */
+/* Return why a file is hardly text, or NULL. More than a sixteenth of its first bytes may be
+   control characters, as in bytes at random. Or they have CR alone where lines end. */
 DLPI_COLD
 static const char *dlpi_foreign_doubt(const dlpi_looked *l) {
     const uint64_t n = l->n < DLPI_FOREIGN_HEAD ? l->n : DLPI_FOREIGN_HEAD;
@@ -36163,8 +36164,8 @@ static const char *dlpi_foreign_doubt(const dlpi_looked *l) {
 }
 
 /* Refuse a file that is foreign to its source. takes: DLPI_TAKES_*. wanted: what the file must be.
-   insist: the source has a field of this name. doubt: set to why the bytes of a file that is taken look
-   like no text, or NULL; may be NULL. Returns 0, or a DLP_ERR code and *err. */
+   insist: the source has a field of this name. doubt: set to why the file is hardly text, or to
+   NULL; may be NULL. Returns 0, or a DLP_ERR code and *err. */
 DLPI_COLD
 static int dlpi_foreign_refuse(const dlpi_mapped *m, unsigned takes, const char *wanted,
                                bool insist, const char **doubt, dlp_error *err) {

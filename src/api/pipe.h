@@ -158,9 +158,10 @@ typedef struct dlp_plan {
 DLPDEF int dlp_pipe_plan(dlp_pipe *p, dlp_plan *out);
 
 /* Write a plan as text: its lines, the total, the links, and a line for each of order, random,
-   state, rooms if there are any, and system. The line of a link ends with its rule: "in turns", or what becomes of records
-   for which a full queue has no room. Without a rule such records wait. The line of the system
-   tells the CPUs that this process may use, and the limit of its memory, at the time of the call.
+   state, rooms if there are any, and system. The line of a link ends with its rule: "in turns", or
+   what becomes of records for which a full queue has no room. Without a rule such records wait. The
+   line of the system tells the CPUs that this process may use, and the limit of its memory, at the
+   time of the call.
    buf: borrowed; NULL with size 0 asks for the length; the text is cut and terminated as snprintf
    does.
    Returns the length of the whole text, or DLP_ERR_ARG (plan is NULL). Any thread. Reads /proc and

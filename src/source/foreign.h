@@ -348,8 +348,8 @@ static int dlpi_foreign_read(const dlpi_mapped *m, dlpi_looked *l, uint8_t *head
     return DLP_OK;
 }
 
-/* Return why a file is hardly text, or NULL: more than a sixteenth of its first bytes are control
-   characters, as in bytes at random; or they have CR alone where lines end. */
+/* Return why a file is hardly text, or NULL. More than a sixteenth of its first bytes may be
+   control characters, as in bytes at random. Or they have CR alone where lines end. */
 static const char *dlpi_foreign_doubt(const dlpi_looked *l) {
     const uint64_t n = l->n < DLPI_FOREIGN_HEAD ? l->n : DLPI_FOREIGN_HEAD;
     uint64_t controls = 0, returns = 0, ends = 0;
@@ -363,8 +363,8 @@ static const char *dlpi_foreign_doubt(const dlpi_looked *l) {
 }
 
 /* Refuse a file that is foreign to its source. takes: DLPI_TAKES_*. wanted: what the file must be.
-   insist: the source has a field of this name. doubt: set to why the bytes of a file that is taken look
-   like no text, or NULL; may be NULL. Returns 0, or a DLP_ERR code and *err. */
+   insist: the source has a field of this name. doubt: set to why the file is hardly text, or to
+   NULL; may be NULL. Returns 0, or a DLP_ERR code and *err. */
 static int dlpi_foreign_refuse(const dlpi_mapped *m, unsigned takes, const char *wanted,
                                bool insist, const char **doubt, dlp_error *err) {
     uint8_t head[DLPI_FOREIGN_HEAD], *page = NULL;
