@@ -2072,8 +2072,8 @@ typedef struct dlp_plan {
                         the item (>>graph, Makers) */
     char state[80];  /* what dlp_pipe_state saves. Begins "none" if a push comes: no pipe resumes it
                         */
-    char rooms[128]; /* the first ragged field whose room is over 32 times the mean length of the
-                        first items, with both; "": there is none, or no item has come yet */
+    char rooms[160]; /* the warning of the first ragged field whose room is over 32 times the mean
+                        length of the first items; "": there is none, or no item has come yet */
 } dlp_plan;
 
 /* Tell, line by line, the bytes that the pipe has allocated. Stacks of threads are not among them.
@@ -5721,7 +5721,7 @@ DLPI_INLINE int dlp_mpsc_pop(dlp_mpsc_rx *rx, void *record, uint32_t *producer, 
 #ifndef DLPIPE_STATIC
 /* The linker names this symbol if no file has the implementation, if two have it, or if the
    implementation is of a header with other structs. The loader names it for a shared library. */
-#define DLPI_NEEDS dlpipe_needs_DLPIPE_IMPLEMENTATION_of_this_header_in_one_C_file_a476039a
+#define DLPI_NEEDS dlpipe_needs_DLPIPE_IMPLEMENTATION_of_this_header_in_one_C_file_88f84cbf
 extern const char DLPI_NEEDS;
 static const char *const dlpi_needs DLPI_USED = &DLPI_NEEDS;
 #endif
@@ -13171,7 +13171,8 @@ typedef struct dlpi_warnings { /* written by the consumer; explain reads them in
     bool stall_said;     /* a warning told that no batch comes */
     uint64_t stall_at, stall_ns; /* batches delivered when next last looked, and since when */
     bool rooms_seen;             /* the lengths of ragged rows were compared with their rooms */
-    uint64_t rows;               /* rows whose lengths are in `lengths` so far */
+    uint8_t rooms; /* number, from 1, of the first warning about a room; 0: there is none */
+    uint64_t rows; /* rows whose lengths are in `lengths` so far */
     uint64_t lengths[DLP_MAX_FIELDS]; /* sum of the lengths of each ragged field */
 } dlpi_warnings;
 
@@ -46441,40 +46442,22 @@ static void dlpi_warn_empty(dlp_pipe *p, uint32_t s) {
 #define DLPI_ROOM_TIMES 32u   /* times the mean: from here on a room is worth a warning */
 #define DLPI_ROOM_LEAST 4096u /* bytes of a room that is worth a warning, at least */
 
-/* True if the room of field f is many times the mean length of its items so far. *room and *mean
-   get both, in bytes. */
-DLPI_COLD static bool dlpi_room_is_wide(const dlp_pipe *p, uint32_t f, uint64_t *room,
-                                        uint64_t *mean) {
-    const uint64_t rows = p->warnings.rows > 0 ? p->warnings.rows : 1;
-    const dlpi_field *d = &p->items.at[f];
-    const uint64_t all = d->f.ragged ? p->warnings.lengths[f] * dlpi_row_bytes(d) : 0;
-    *mean = (all + rows - 1) / rows;
-    *room = d->row_bytes;
-    return *mean > 0 && *room >= DLPI_ROOM_LEAST && *room / DLPI_ROOM_TIMES > *mean;
-}
-
-/* Warn of each ragged field whose room is many times the mean length of its items so far. */
+/* Warn of each ragged field whose room is many times the mean length of its items so far. The first
+   of these warnings is the plan's, too. */
 DLPI_COLD static void dlpi_warn_rooms(dlp_pipe *p) {
-    uint64_t room, mean;
+    const uint64_t rows = p->warnings.rows > 0 ? p->warnings.rows : 1, told = p->warnings.n;
     p->warnings.rooms_seen = true;
-    for (uint32_t f = 0; f < p->items.n; f++)
-        if (dlpi_room_is_wide(p, f, &room, &mean))
-            dlpi_warn(p,
-                      "field \"%s\": rooms of %" PRIu64 " bytes, but the first items have %" PRIu64
-                      " on average; memory goes by the room. Cut long items",
-                      p->items.at[f].name, room, mean);
-}
-
-/* Write the first field that has such a room into a plan. */
-DLPI_COLD static void dlpi_plan_rooms(const dlp_pipe *p, dlp_plan *plan) {
-    uint64_t room, mean;
-    for (uint32_t f = 0; p->warnings.rooms_seen && f < p->items.n; f++) {
-        if (!dlpi_room_is_wide(p, f, &room, &mean)) continue;
-        snprintf(plan->rooms, sizeof plan->rooms,
-                 "field \"%s\": %" PRIu64 " bytes, the first items have %" PRIu64 " on average",
-                 p->items.at[f].name, room, mean);
-        return;
+    for (uint32_t f = 0; f < p->items.n; f++) {
+        const dlpi_field *d = &p->items.at[f];
+        const uint64_t all = d->f.ragged ? p->warnings.lengths[f] * dlpi_row_bytes(d) : 0;
+        const uint64_t mean = (all + rows - 1) / rows, room = d->row_bytes;
+        if (mean == 0 || room < DLPI_ROOM_LEAST || room / DLPI_ROOM_TIMES <= mean) continue;
+        dlpi_warn(p,
+                  "field \"%s\": rooms of %" PRIu64 " bytes, but the first items have %" PRIu64
+                  " on average; memory goes by the room. Cut long items",
+                  d->name, room, mean);
     }
+    if (p->warnings.n > told) p->warnings.rooms = (uint8_t)(told + 1);
 }
 
 /* Add the lengths of the rows of the batch in slot s. last: its epoch ends with it. */
@@ -46585,7 +46568,8 @@ DLPDEF void *dlp_batch_data(const dlp_batch *batch, const char *name, dlp_dtype 
 }
 DLPI_COLD DLPDEF int dlp_pipe_plan(dlp_pipe *p, dlp_plan *out) {
     const int rc = p == NULL || out == NULL ? DLP_ERR_ARG : dlpi_plan(p, out);
-    if (rc == DLP_OK) dlpi_plan_rooms(p, out);
+    if (rc == DLP_OK && p->warnings.rooms > 0)
+        dlpi_copy_text(out->rooms, sizeof out->rooms, p->warnings.text[p->warnings.rooms - 1]);
     return rc;
 }
 
@@ -47235,26 +47219,17 @@ static bool dlpi_workers_given(const dlp_workers_desc *w) {
            w->workers_max != 0 || w->tell != NULL;
 }
 
-/* Return the nearest row above `node` that names workers, or NULL. */
-DLPI_COLD
-static const dlp_node *dlpi_row_above(const dlpi_table *t, const dlp_node *node) {
-    while (node-- > t->nodes)
-        if (node->workers.num_workers > 0 && (dlpi_verb_of(t, node)->is & DLPI_NODE_WORKERS) != 0)
-            return node;
-    return NULL;
-}
-
 /* True if a desc of workers says what becomes of failures. */
-DLPI_COLD
-static bool dlpi_policy_given(const dlp_workers_desc *w) {
+static inline bool dlpi_policy_given(const dlp_workers_desc *w) {
     return w->on_error != 0 || w->retries != 0 || w->retry_backoff_ms != 0 || w->max_skips != 0;
 }
 
-/* Return the nearest row above `node` that says what becomes of failures, or NULL. */
-DLPI_COLD
-static const dlp_node *dlpi_row_policy(const dlpi_table *t, const dlp_node *node) {
+/* Return the nearest row above `node` that names workers, or, if policy is set, that says what
+   becomes of failures; or NULL. */
+DLPI_COLD static const dlp_node *dlpi_row_above(const dlpi_table *t, const dlp_node *node,
+                                                bool policy) {
     while (node-- > t->nodes)
-        if (dlpi_policy_given(&node->workers) &&
+        if ((policy ? dlpi_policy_given(&node->workers) : node->workers.num_workers > 0) &&
             (dlpi_verb_of(t, node)->is & DLPI_NODE_WORKERS) != 0)
             return node;
     return NULL;
@@ -47264,21 +47239,22 @@ static const dlp_node *dlpi_row_policy(const dlpi_table *t, const dlp_node *node
    names none, it has as many as the nearest row above that names workers, placed alike. If it does
    not say what becomes of its failures, that row says it. If all these rows run in the consumer,
    the nearest row above that says it does. */
-DLPI_COLD
-static dlp_workers_desc dlpi_row_workers(const dlpi_table *t, const dlp_node *node) {
+DLPI_COLD static dlp_workers_desc dlpi_row_workers(const dlpi_table *t, const dlp_node *node) {
     dlp_workers_desc w = dlpi_node_workers(t, node);
-    const dlp_node *above;
-    if (t->batched || w.num_workers != 0) return w;
-    if ((above = dlpi_row_above(t, node)) != NULL) {
-        w.num_workers = above->workers.num_workers;
-        if (w.placement == 0) w.placement = above->workers.placement;
+    const dlp_workers_desc *say = NULL;
+    if (!t->batched && w.num_workers == 0) {
+        const dlp_node *above = dlpi_row_above(t, node, false);
+        if (above != NULL) w.num_workers = above->workers.num_workers;
+        if (above != NULL && w.placement == 0) w.placement = above->workers.placement;
+        if (above == NULL) above = dlpi_row_above(t, node, true);
+        if (above != NULL && !dlpi_policy_given(&w)) say = &above->workers;
     }
-    if (dlpi_policy_given(&w)) return w;
-    if (above == NULL && (above = dlpi_row_policy(t, node)) == NULL) return w;
-    w.on_error = above->workers.on_error;
-    w.retries = above->workers.retries;
-    w.retry_backoff_ms = above->workers.retry_backoff_ms;
-    w.max_skips = above->workers.max_skips;
+    if (say != NULL) {
+        w.on_error = say->on_error;
+        w.retries = say->retries;
+        w.retry_backoff_ms = say->retry_backoff_ms;
+        w.max_skips = say->max_skips;
+    }
     return w;
 }
 
@@ -49814,7 +49790,7 @@ static const dlpi_stage *dlpi_row_stage(const dlpi_table *t, const dlp_node *nod
 DLPI_COLD
 static void dlpi_table_staffed(const dlpi_table *t) {
     for (const dlp_node *node = t->nodes + t->makes; node->verb != DLP_BATCH; node++) {
-        const dlp_node *above = dlpi_row_above(t, node);
+        const dlp_node *above = dlpi_row_above(t, node, false);
         const unsigned is = dlpi_verb_of(t, node)->is;
         if ((is & DLPI_NODE_ITEMS) == 0 || node->workers.num_workers != 0 || above == NULL ||
             dlpi_row_stage(t, node) == NULL)

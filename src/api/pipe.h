@@ -145,8 +145,8 @@ typedef struct dlp_plan {
                         the item (>>graph, Makers) */
     char state[80];  /* what dlp_pipe_state saves. Begins "none" if a push comes: no pipe resumes it
                         */
-    char rooms[128]; /* the first ragged field whose room is over 32 times the mean length of the
-                        first items, with both; "": there is none, or no item has come yet */
+    char rooms[160]; /* the warning of the first ragged field whose room is over 32 times the mean
+                        length of the first items; "": there is none, or no item has come yet */
 } dlp_plan;
 
 /* Tell, line by line, the bytes that the pipe has allocated. Stacks of threads are not among them.

@@ -7,7 +7,8 @@
 #include "open/warn.h"
 DLPI_COLD DLPDEF int dlp_pipe_plan(dlp_pipe *p, dlp_plan *out) {
     const int rc = p == NULL || out == NULL ? DLP_ERR_ARG : dlpi_plan(p, out);
-    if (rc == DLP_OK) dlpi_plan_rooms(p, out);
+    if (rc == DLP_OK && p->warnings.rooms > 0)
+        dlpi_copy_text(out->rooms, sizeof out->rooms, p->warnings.text[p->warnings.rooms - 1]);
     return rc;
 }
 

@@ -27,40 +27,22 @@ static void dlpi_warn_empty(dlp_pipe *p, uint32_t s) {
 #define DLPI_ROOM_TIMES 32u   /* times the mean: from here on a room is worth a warning */
 #define DLPI_ROOM_LEAST 4096u /* bytes of a room that is worth a warning, at least */
 
-/* True if the room of field f is many times the mean length of its items so far. *room and *mean
-   get both, in bytes. */
-DLPI_COLD static bool dlpi_room_is_wide(const dlp_pipe *p, uint32_t f, uint64_t *room,
-                                        uint64_t *mean) {
-    const uint64_t rows = p->warnings.rows > 0 ? p->warnings.rows : 1;
-    const dlpi_field *d = &p->items.at[f];
-    const uint64_t all = d->f.ragged ? p->warnings.lengths[f] * dlpi_row_bytes(d) : 0;
-    *mean = (all + rows - 1) / rows;
-    *room = d->row_bytes;
-    return *mean > 0 && *room >= DLPI_ROOM_LEAST && *room / DLPI_ROOM_TIMES > *mean;
-}
-
-/* Warn of each ragged field whose room is many times the mean length of its items so far. */
+/* Warn of each ragged field whose room is many times the mean length of its items so far. The first
+   of these warnings is the plan's, too. */
 DLPI_COLD static void dlpi_warn_rooms(dlp_pipe *p) {
-    uint64_t room, mean;
+    const uint64_t rows = p->warnings.rows > 0 ? p->warnings.rows : 1, told = p->warnings.n;
     p->warnings.rooms_seen = true;
-    for (uint32_t f = 0; f < p->items.n; f++)
-        if (dlpi_room_is_wide(p, f, &room, &mean))
-            dlpi_warn(p,
-                      "field \"%s\": rooms of %" PRIu64 " bytes, but the first items have %" PRIu64
-                      " on average; memory goes by the room. Cut long items",
-                      p->items.at[f].name, room, mean);
-}
-
-/* Write the first field that has such a room into a plan. */
-DLPI_COLD static void dlpi_plan_rooms(const dlp_pipe *p, dlp_plan *plan) {
-    uint64_t room, mean;
-    for (uint32_t f = 0; p->warnings.rooms_seen && f < p->items.n; f++) {
-        if (!dlpi_room_is_wide(p, f, &room, &mean)) continue;
-        snprintf(plan->rooms, sizeof plan->rooms,
-                 "field \"%s\": %" PRIu64 " bytes, the first items have %" PRIu64 " on average",
-                 p->items.at[f].name, room, mean);
-        return;
+    for (uint32_t f = 0; f < p->items.n; f++) {
+        const dlpi_field *d = &p->items.at[f];
+        const uint64_t all = d->f.ragged ? p->warnings.lengths[f] * dlpi_row_bytes(d) : 0;
+        const uint64_t mean = (all + rows - 1) / rows, room = d->row_bytes;
+        if (mean == 0 || room < DLPI_ROOM_LEAST || room / DLPI_ROOM_TIMES <= mean) continue;
+        dlpi_warn(p,
+                  "field \"%s\": rooms of %" PRIu64 " bytes, but the first items have %" PRIu64
+                  " on average; memory goes by the room. Cut long items",
+                  d->name, room, mean);
     }
+    if (p->warnings.n > told) p->warnings.rooms = (uint8_t)(told + 1);
 }
 
 /* Add the lengths of the rows of the batch in slot s. last: its epoch ends with it. */
