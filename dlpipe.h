@@ -2092,6 +2092,8 @@ typedef struct dlp_plan {
                         the item (>>graph, Makers) */
     char state[80];  /* what dlp_pipe_state saves. Begins "none" if a push comes: no pipe resumes it
                         */
+    char rooms[160]; /* the warning of the first ragged field whose room is over 32 times the mean
+                        length of the first items; "": there is none, or no item has come yet */
 } dlp_plan;
 
 /* Tell, line by line, the bytes that the pipe has allocated. Stacks of threads are not among them.
@@ -2103,9 +2105,10 @@ typedef struct dlp_plan {
 DLPDEF int dlp_pipe_plan(dlp_pipe *p, dlp_plan *out);
 
 /* Write a plan as text: its lines, the total, the links, and a line for each of order, random,
-   state and system. The line of a link ends with its rule: "in turns", or what becomes of records
-   for which a full queue has no room. Without a rule such records wait. The line of the system
-   tells the CPUs that this process may use, and the limit of its memory, at the time of the call.
+   state, rooms if there are any, and system. The line of a link ends with its rule: "in turns", or
+   what becomes of records for which a full queue has no room. Without a rule such records wait. The
+   line of the system tells the CPUs that this process may use, and the limit of its memory, at the
+   time of the call.
    buf: borrowed; NULL with size 0 asks for the length; the text is cut and terminated as snprintf
    does.
    Returns the length of the whole text, or DLP_ERR_ARG (plan is NULL). Any thread. Reads /proc and
@@ -4008,10 +4011,11 @@ uint64_t dlp_tokens_documents(const void *tokens, dlp_dtype dtype, uint64_t leng
    Only regular files with one of the extensions count. Names that begin with a dot are left out,
    and directories that systems leave beside data, such as __MACOSX, @eaDir and lost+found, unless
    `classes` has the name. A directory without files is a class. `warning` tells which directories
-   and files directly below path are left out, and which classes have no files. Symbolic links are
-   followed. A link is refused if it leads back to a directory that it lies in. A link that leads
-   nowhere is refused if its extension counts. Only directories are opened here: fetch reads and
-   decodes the files. */
+   and files directly below path are left out, which links lead nowhere, and which classes have no
+   files. Symbolic links are followed. A link is refused if it leads back to a directory that it
+   lies in. A link that leads nowhere is refused directly below path, where it is a class that is
+   missing, and below a class if its extension counts. Only directories are opened here: fetch reads
+   and decodes the files. */
 
 typedef struct dlp_folder_desc {
     const char *path;              /* directory to list; required */
@@ -4727,7 +4731,8 @@ void dlp_pusher_close(dlp_pusher *pusher);
              fetch. A map in which fields end has one, and so has each row behind that map. Such a
              stage has as many workers as the nearest row above that names workers, placed alike.
              They have a worker_state of their own. That row's retries and on_error hold if the row
-             gives none. open tells of it by a warning.
+             gives none. If the rows run in the consumer, those of the nearest row above that gives
+             them hold. open tells of it by a warning.
    Reads     With async, a fetch has in_flight requests under way in each worker, also in front of
              expand, filter and pack. The record of each request is made into items when it comes.
              If queue.capacity is 0, each worker adds 8 + 2 * in_flight cells to those that the
@@ -5725,7 +5730,7 @@ DLPI_INLINE int dlp_mpsc_pop(dlp_mpsc_rx *rx, void *record, uint32_t *producer, 
 #ifndef DLPIPE_STATIC
 /* The linker names this symbol if no file has the implementation, if two have it, or if the
    implementation is of a header with other structs. The loader names it for a shared library. */
-#define DLPI_NEEDS dlpipe_needs_DLPIPE_IMPLEMENTATION_of_this_header_in_one_C_file_ab98531f
+#define DLPI_NEEDS dlpipe_needs_DLPIPE_IMPLEMENTATION_of_this_header_in_one_C_file_778ae42c
 extern const char DLPI_NEEDS;
 static const char *const dlpi_needs DLPI_USED = &DLPI_NEEDS;
 #endif
@@ -13227,7 +13232,8 @@ typedef struct dlpi_warnings { /* written by the consumer; explain reads them in
     bool stall_said;     /* a warning told that no batch comes */
     uint64_t stall_at, stall_ns; /* batches delivered when next last looked, and since when */
     bool rooms_seen;             /* the lengths of ragged rows were compared with their rooms */
-    uint64_t rows;               /* rows whose lengths are in `lengths` so far */
+    uint8_t rooms; /* number, from 1, of the first warning about a room; 0: there is none */
+    uint64_t rows; /* rows whose lengths are in `lengths` so far */
     uint64_t lengths[DLP_MAX_FIELDS]; /* sum of the lengths of each ragged field */
 } dlpi_warnings;
 
@@ -20823,7 +20829,8 @@ DLPI_COLD static void dlpi_valid_error(const dlp_pipe *p, dlp_error *e) {
    next fail, if the items prove it. */
 DLPI_COLD static void dlpi_valid_tell(dlp_pipe *p) {
     dlp_error first = {.code = 0}, e;
-    const bool skip = dlpi_valid_cause(p, p->epoch_now, &first) && first.code == DLP_SKIP;
+    /* Inputs do not note an item that a callback leaves out. They note each failure. */
+    const bool skip = !dlpi_valid_cause(p, p->epoch_now, &first) || first.code == DLP_SKIP;
     dlpi_valid_error(p, &e);
     dlpi_warn(p, "%s", e.message);
     if (p->world == 1 || p->warnings.left_out >= (skip ? DLPI_VALID_SKIPPED : DLPI_VALID_FAILED))
@@ -35948,13 +35955,13 @@ typedef struct dlpi_magic {
 static const dlpi_magic dlpi_magics[] = {
     DLPI_FOREIGN("gzip", DLPI_CURE_UNPACK, "\x1f\x8b\x08", 0, 0, 0),
     DLPI_FOREIGN("zstd", DLPI_CURE_UNPACK, "\x28\xb5\x2f\xfd", 0, 0, 0),
-    DLPI_FOREIGN("zstd", DLPI_CURE_UNPACK, "\x50\x2a\x4d\x18", 0, 0, 0),
     DLPI_FOREIGN("xz", DLPI_CURE_UNPACK, "\xfd\x37zXZ\0", 0, 0, 0),
     DLPI_FOREIGN("bzip2", DLPI_CURE_UNPACK, "1AY&SY", 4, 0, 0),
     DLPI_FOREIGN("bzip2", DLPI_CURE_UNPACK, "\x17rE8P\x90", 4, 0, 0),
     DLPI_FOREIGN("lz4", DLPI_CURE_UNPACK, "\x04\x22\x4d\x18", 0, 0, 0),
     DLPI_FOREIGN("lz4", DLPI_CURE_UNPACK, "\x02\x21\x4c\x18", 0, 0, 0),
     DLPI_FOREIGN("lzip", DLPI_CURE_UNPACK, "LZIP\x01", 0, 0, 0),
+    DLPI_FOREIGN("lzop", DLPI_CURE_UNPACK, "\x89LZO\0\r\n\x1a\n", 0, 0, 0),
     DLPI_FOREIGN("compress (.Z)", DLPI_CURE_UNPACK, "\x1f\x9d\x90", 0, 0, 0),
     DLPI_FOREIGN("snappy", DLPI_CURE_UNPACK, "\xff\x06\0\0sNaPpY", 0, 0, 0),
     DLPI_FOREIGN("7-Zip", DLPI_CURE_UNPACK, "7z\xbc\xaf\x27\x1c", 0, 0, 0),
@@ -35970,6 +35977,7 @@ static const dlpi_magic dlpi_magics[] = {
     DLPI_FOREIGN("HDF5", DLPI_CURE_CONVERT, "\x89HDF", 0, 0, 0),
     DLPI_FOREIGN("Parquet", DLPI_CURE_CONVERT, "PAR1", 0, 1, 0),
     DLPI_FOREIGN("Arrow", DLPI_CURE_CONVERT, "ARROW1\0\0", 0, 0, 0),
+    DLPI_FOREIGN("Arrow", DLPI_CURE_CONVERT, "\x10\0\0\0\0\0\x0a\0", 8, 0, 0), /* a stream */
     DLPI_FOREIGN("Feather", DLPI_CURE_CONVERT, "FEA1", 0, 1, 0),
     DLPI_FOREIGN("ORC", DLPI_CURE_CONVERT, "ORC", 0, 1, 0),
     DLPI_FOREIGN("Avro", DLPI_CURE_CONVERT, "Obj\x01", 0, 0, 0),
@@ -36107,6 +36115,8 @@ static dlpi_foreign dlpi_foreign_number(const dlpi_looked *l) {
         (b[1] >= 4 ? b[2] == 0x95 : b[2] != 0 && strchr("}](cX\x8aq", b[2]) != NULL))
         return (dlpi_foreign){"a Python pickle", DLPI_CURE_CONVERT};
     if (l->n < 12) return (dlpi_foreign){NULL, NULL};
+    if ((dlpi_little32(b) & ~15u) == 0x184d2a50) /* bytes that these formats skip */
+        return (dlpi_foreign){"zstd or lz4", DLPI_CURE_UNPACK};
     length = dlpi_little64(b);
     if (length >= 2 && length <= l->size - 8 && b[7] == 0 && b[6] == 0 && b[8] == '{' &&
         (b[9] == '"' || b[9] == '}') &&
@@ -36177,7 +36187,8 @@ static dlpi_foreign dlpi_foreign_words(const dlpi_looked *l) {
     if (dlpi_foreign_word_at(l, at, "<?xml"))
         at = dlpi_foreign_text(l, dlpi_foreign_find(l, at, "?>") + 2);
     if (dlpi_foreign_page(l, at)) return (dlpi_foreign){"a page of HTML", DLPI_CURE_PATH};
-    if (dlpi_foreign_word_at(l, at, "<Error><Code>"))
+    if (dlpi_foreign_word_at(l, at, "<Error>") &&
+        dlpi_foreign_word_at(l, dlpi_foreign_text(l, at + 7), "<Code>"))
         return (dlpi_foreign){"the error of a server", DLPI_CURE_PATH};
     return (dlpi_foreign){NULL, NULL};
 }
@@ -36265,22 +36276,27 @@ static int dlpi_foreign_read(const dlpi_mapped *m, dlpi_looked *l, uint8_t *head
     return DLP_OK;
 }
 
-/* True if more than a sixteenth of the first bytes are control characters, as in bytes at random.
-   */
+/* Return why a file is hardly text, or NULL. More than a sixteenth of its first bytes may be
+   control characters, as in bytes at random. Or they have CR alone where lines end. */
 DLPI_COLD
-static bool dlpi_foreign_doubt(const dlpi_looked *l) {
+static const char *dlpi_foreign_doubt(const dlpi_looked *l) {
     const uint64_t n = l->n < DLPI_FOREIGN_HEAD ? l->n : DLPI_FOREIGN_HEAD;
-    uint64_t controls = 0;
-    for (uint64_t i = 0; i < n; i++) controls += dlpi_foreign_binary(l->head + i, 1);
-    return controls >= 4 && controls > n / 16;
+    uint64_t controls = 0, returns = 0, ends = 0;
+    for (uint64_t i = 0; i < n; i++) {
+        controls += dlpi_foreign_binary(l->head + i, 1);
+        returns += l->head[i] == '\r' && i + 1 < n;
+        ends += l->head[i] == '\n';
+    }
+    if (controls >= 4 && controls > n / 16) return "looks binary; it must be text";
+    return returns > 0 && ends == 0 ? "has CR alone, which ends no line; write LF" : NULL;
 }
 
 /* Refuse a file that is foreign to its source. takes: DLPI_TAKES_*. wanted: what the file must be.
-   insist: the source has a field of this name. doubt: set if the bytes of a file that is taken look
-   like no text; may be NULL. Returns 0, or a DLP_ERR code and *err. */
+   insist: the source has a field of this name. doubt: set to why the file is hardly text, or to
+   NULL; may be NULL. Returns 0, or a DLP_ERR code and *err. */
 DLPI_COLD
 static int dlpi_foreign_refuse(const dlpi_mapped *m, unsigned takes, const char *wanted,
-                               bool insist, bool *doubt, dlp_error *err) {
+                               bool insist, const char **doubt, dlp_error *err) {
     uint8_t head[DLPI_FOREIGN_HEAD], *page = NULL;
     dlpi_looked l = {.takes = takes};
     int rc = dlpi_foreign_read(m, &l, head, &page, err);
@@ -37009,7 +37025,13 @@ typedef struct dlpi_folder_class {
 } dlpi_folder_class;
 
 /* What the warning counts. */
-enum { DLPI_FOLDER_LEFT, DLPI_FOLDER_LOOSE, DLPI_FOLDER_EMPTY, DLPI_FOLDER_KINDS };
+enum {
+    DLPI_FOLDER_LEFT,
+    DLPI_FOLDER_LOOSE,
+    DLPI_FOLDER_NOWHERE,
+    DLPI_FOLDER_EMPTY,
+    DLPI_FOLDER_KINDS
+};
 
 typedef struct dlpi_folder_note {
     uint64_t n;
@@ -37234,10 +37256,13 @@ static int dlpi_folder_entry(void *user, const char *name) {
     if ((path = dlpi_folder_join(f->dirs[k].path, name)) == NULL) return dlpi_folder_memory(err);
     if ((errnum = dlpi_path_facts(path, true, &st)) != 0) {
         int rc = DLP_OK;
-        if (counts || (errnum != ENOENT && errnum != ELOOP))
+        const bool link = dlpi_path_facts(path, false, &st) == 0; /* else it is gone by now */
+        if (counts || (k == 0 && link) || (errnum != ENOENT && errnum != ELOOP)) {
             rc = dlpi_folder_system(err, path, "stat", errnum);
-        else
-            f->shown.left_out++; /* a link that leads nowhere, of a name that does not count */
+        } else { /* below a class: a directory of files is missing, or a file that does not count */
+            if (link) dlpi_folder_note_add(f, DLPI_FOLDER_NOWHERE, name);
+            f->shown.left_out++;
+        }
         free(path);
         return rc;
     }
@@ -37310,7 +37335,7 @@ static uint64_t dlpi_folder_hash(uint64_t h, const char *text) {
 DLPI_COLD
 static void dlpi_folder_warn(dlpi_folder *f) {
     static const char *const words[DLPI_FOLDER_KINDS] = {
-        "directories left out", "files in no class", "classes without files"};
+        "directories left out", "files in no class", "dead links", "classes without files"};
     size_t at, n = sizeof f->warning;
     for (uint32_t i = 0; i < f->shown.n_classes; i++)
         if (f->class_files[i] == 0) dlpi_folder_note_add(f, DLPI_FOLDER_EMPTY, f->classes[i]);
@@ -39045,14 +39070,16 @@ DLPI_COLD static int dlpi_lines_tail(const dlpi_mapped *m, dlp_error *err) {
 
 /* Refuse a file that is no text, and note an empty one. Returns 0, or a DLP_ERR code and *err. */
 DLPI_COLD static int dlpi_lines_look(dlpi_indexed *x, dlpi_indexed_file *f, dlp_error *err) {
-    bool doubt = false;
+    const char *doubt = NULL;
+    char words[80];
     int rc;
     if (x->d.insist) return DLP_OK;
     rc = dlpi_foreign_refuse(&f->m, DLPI_TAKES_TEXT, "lines of text", true, &doubt, err);
     if (rc == DLP_OK) rc = dlpi_lines_tail(&f->m, err);
-    if (rc == DLP_OK && doubt)
-        rc = dlpi_indexed_note(f, "looks binary; it must be text. insist = 1 takes it as it is",
-                               err);
+    if (rc == DLP_OK && doubt != NULL) {
+        snprintf(words, sizeof words, "%s. insist = 1 takes it as it is", doubt);
+        rc = dlpi_indexed_note(f, words, err);
+    }
     if (rc == DLP_OK && f->m.size == 0) rc = dlpi_indexed_note(f, "is empty", err);
     return rc;
 }
@@ -46544,9 +46571,10 @@ static void dlpi_warn_empty(dlp_pipe *p, uint32_t s) {
 #define DLPI_ROOM_TIMES 32u   /* times the mean: from here on a room is worth a warning */
 #define DLPI_ROOM_LEAST 4096u /* bytes of a room that is worth a warning, at least */
 
-/* Warn of each ragged field whose room is many times the mean length of its items so far. */
+/* Warn of each ragged field whose room is many times the mean length of its items so far. The first
+   of these warnings is the plan's, too. */
 DLPI_COLD static void dlpi_warn_rooms(dlp_pipe *p) {
-    const uint64_t rows = p->warnings.rows > 0 ? p->warnings.rows : 1;
+    const uint64_t rows = p->warnings.rows > 0 ? p->warnings.rows : 1, told = p->warnings.n;
     p->warnings.rooms_seen = true;
     for (uint32_t f = 0; f < p->items.n; f++) {
         const dlpi_field *d = &p->items.at[f];
@@ -46558,6 +46586,7 @@ DLPI_COLD static void dlpi_warn_rooms(dlp_pipe *p) {
                   " on average; memory goes by the room. Cut long items",
                   d->name, room, mean);
     }
+    if (p->warnings.n > told) p->warnings.rooms = (uint8_t)(told + 1);
 }
 
 /* Add the lengths of the rows of the batch in slot s. last: its epoch ends with it. */
@@ -46674,7 +46703,10 @@ DLPDEF void *dlp_batch_data(const dlp_batch *batch, const char *name, dlp_dtype 
     return t->data;
 }
 DLPI_COLD DLPDEF int dlp_pipe_plan(dlp_pipe *p, dlp_plan *out) {
-    return p == NULL || out == NULL ? DLP_ERR_ARG : dlpi_plan(p, out);
+    const int rc = p == NULL || out == NULL ? DLP_ERR_ARG : dlpi_plan(p, out);
+    if (rc == DLP_OK && p->warnings.rooms > 0)
+        dlpi_copy_text(out->rooms, sizeof out->rooms, p->warnings.text[p->warnings.rooms - 1]);
+    return rc;
 }
 
 DLPI_COLD DLPDEF int dlp_plan_format(const dlp_plan *plan, char *buf, size_t size) {
@@ -46701,6 +46733,7 @@ DLPI_COLD DLPDEF int dlp_plan_format(const dlp_plan *plan, char *buf, size_t siz
             dlp_link_name(l->kind), (int)l->writers, (int)l->readers, l->capacity, l->bytes, rule);
     }
     dlpi_text_add(&t, "order: %s\nrandom: %s\nstate: %s\n", plan->order, plan->random, plan->state);
+    if (plan->rooms[0] != 0) dlpi_text_add(&t, "rooms: %s\n", plan->rooms);
     dlpi_text_add(&t, "system: " DLPI_SYSTEM ", CPUs allowed: %d, ", dlpi_cpu_count());
     if (most == UINT64_MAX)
         dlpi_text_add(&t, "no limit of memory known\n");
@@ -46918,7 +46951,7 @@ DLPDEF int dlp_pipe_state(dlp_pipe *p, const dlp_batch *batch, dlp_state *out) {
         dlpi_state_now(p, &s);
     else
         p->lender->state(p, slot, &s);
-    s.end_due = p->epoch_end_due && s.epoch == p->after.spot.epoch && s.batch == 0;
+    s.end_due = (p->epoch_end_due & DLPI_DUE_END) && s.epoch == p->after.spot.epoch && s.batch == 0;
     if (s.sampler_bytes > DLP_SAMPLER_STATE_BYTES) return DLP_ERR_UNSUPPORTED;
     dlpi_state_give(&s, out);
     return DLP_OK;
@@ -47322,36 +47355,42 @@ static bool dlpi_workers_given(const dlp_workers_desc *w) {
     return false;
 }
 
-/* Return the nearest row above `node` that names workers, or NULL. */
-DLPI_COLD
-static const dlp_node *dlpi_row_above(const dlpi_table *t, const dlp_node *node) {
+/* True if a desc of workers says what becomes of failures. */
+static inline bool dlpi_policy_given(const dlp_workers_desc *w) {
+    return w->on_error != 0 || w->retries != 0 || w->retry_backoff_ms != 0 || w->max_skips != 0;
+}
+
+/* Return the nearest row above `node` that names workers, or, if policy is set, that says what
+   becomes of failures; or NULL. */
+DLPI_COLD static const dlp_node *dlpi_row_above(const dlpi_table *t, const dlp_node *node,
+                                                bool policy) {
     while (node-- > t->nodes)
-        if (node->workers.num_workers > 0 && (dlpi_verb_of(t, node)->is & DLPI_NODE_WORKERS) != 0)
+        if ((policy ? dlpi_policy_given(&node->workers) : node->workers.num_workers > 0) &&
+            (dlpi_verb_of(t, node)->is & DLPI_NODE_WORKERS) != 0)
             return node;
     return NULL;
 }
 
-/* True if a desc of workers says what becomes of failures. */
-DLPI_COLD
-static bool dlpi_policy_given(const dlp_workers_desc *w) {
-    return w->on_error != 0 || w->retries != 0 || w->retry_backoff_ms != 0 || w->max_skips != 0;
-}
-
 /* Return the workers of a fetch or map row before the batch that has a stage of its own. If it
    names none, it has as many as the nearest row above that names workers, placed alike. If it does
-   not say what becomes of its failures, that row says it. */
-DLPI_COLD
-static dlp_workers_desc dlpi_row_workers(const dlpi_table *t, const dlp_node *node) {
+   not say what becomes of its failures, that row says it. If all these rows run in the consumer,
+   the nearest row above that says it does. */
+DLPI_COLD static dlp_workers_desc dlpi_row_workers(const dlpi_table *t, const dlp_node *node) {
     dlp_workers_desc w = dlpi_node_workers(t, node);
-    const dlp_node *above = t->batched || w.num_workers != 0 ? NULL : dlpi_row_above(t, node);
-    if (above == NULL) return w;
-    w.num_workers = above->workers.num_workers;
-    if (w.placement == 0) w.placement = above->workers.placement;
-    if (dlpi_policy_given(&w)) return w;
-    w.on_error = above->workers.on_error;
-    w.retries = above->workers.retries;
-    w.retry_backoff_ms = above->workers.retry_backoff_ms;
-    w.max_skips = above->workers.max_skips;
+    const dlp_workers_desc *say = NULL;
+    if (!t->batched && w.num_workers == 0) {
+        const dlp_node *above = dlpi_row_above(t, node, false);
+        if (above != NULL) w.num_workers = above->workers.num_workers;
+        if (above != NULL && w.placement == 0) w.placement = above->workers.placement;
+        if (above == NULL) above = dlpi_row_above(t, node, true);
+        if (above != NULL && !dlpi_policy_given(&w)) say = &above->workers;
+    }
+    if (say != NULL) {
+        w.on_error = say->on_error;
+        w.retries = say->retries;
+        w.retry_backoff_ms = say->retry_backoff_ms;
+        w.max_skips = say->max_skips;
+    }
     return w;
 }
 
@@ -49928,7 +49967,7 @@ static const dlpi_stage *dlpi_row_stage(const dlpi_table *t, const dlp_node *nod
 DLPI_COLD
 static void dlpi_table_staffed(const dlpi_table *t) {
     for (const dlp_node *node = t->nodes + t->makes; node->verb != DLP_BATCH; node++) {
-        const dlp_node *above = dlpi_row_above(t, node);
+        const dlp_node *above = dlpi_row_above(t, node, false);
         const unsigned is = dlpi_verb_of(t, node)->is;
         if ((is & DLPI_NODE_ITEMS) == 0 || node->workers.num_workers != 0 || above == NULL ||
             dlpi_row_stage(t, node) == NULL)

@@ -28,10 +28,11 @@
    Only regular files with one of the extensions count. Names that begin with a dot are left out,
    and directories that systems leave beside data, such as __MACOSX, @eaDir and lost+found, unless
    `classes` has the name. A directory without files is a class. `warning` tells which directories
-   and files directly below path are left out, and which classes have no files. Symbolic links are
-   followed. A link is refused if it leads back to a directory that it lies in. A link that leads
-   nowhere is refused if its extension counts. Only directories are opened here: fetch reads and
-   decodes the files. */
+   and files directly below path are left out, which links lead nowhere, and which classes have no
+   files. Symbolic links are followed. A link is refused if it leads back to a directory that it
+   lies in. A link that leads nowhere is refused directly below path, where it is a class that is
+   missing, and below a class if its extension counts. Only directories are opened here: fetch reads
+   and decodes the files. */
 
 typedef struct dlp_folder_desc {
     const char *path;              /* directory to list; required */

@@ -87,7 +87,8 @@
              fetch. A map in which fields end has one, and so has each row behind that map. Such a
              stage has as many workers as the nearest row above that names workers, placed alike.
              They have a worker_state of their own. That row's retries and on_error hold if the row
-             gives none. open tells of it by a warning.
+             gives none. If the rows run in the consumer, those of the nearest row above that gives
+             them hold. open tells of it by a warning.
    Reads     With async, a fetch has in_flight requests under way in each worker, also in front of
              expand, filter and pack. The record of each request is made into items when it comes.
              If queue.capacity is 0, each worker adds 8 + 2 * in_flight cells to those that the

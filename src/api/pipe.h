@@ -145,6 +145,8 @@ typedef struct dlp_plan {
                         the item (>>graph, Makers) */
     char state[80];  /* what dlp_pipe_state saves. Begins "none" if a push comes: no pipe resumes it
                         */
+    char rooms[160]; /* the warning of the first ragged field whose room is over 32 times the mean
+                        length of the first items; "": there is none, or no item has come yet */
 } dlp_plan;
 
 /* Tell, line by line, the bytes that the pipe has allocated. Stacks of threads are not among them.
@@ -156,9 +158,10 @@ typedef struct dlp_plan {
 DLPDEF int dlp_pipe_plan(dlp_pipe *p, dlp_plan *out);
 
 /* Write a plan as text: its lines, the total, the links, and a line for each of order, random,
-   state and system. The line of a link ends with its rule: "in turns", or what becomes of records
-   for which a full queue has no room. Without a rule such records wait. The line of the system
-   tells the CPUs that this process may use, and the limit of its memory, at the time of the call.
+   state, rooms if there are any, and system. The line of a link ends with its rule: "in turns", or
+   what becomes of records for which a full queue has no room. Without a rule such records wait. The
+   line of the system tells the CPUs that this process may use, and the limit of its memory, at the
+   time of the call.
    buf: borrowed; NULL with size 0 asks for the length; the text is cut and terminated as snprintf
    does.
    Returns the length of the whole text, or DLP_ERR_ARG (plan is NULL). Any thread. Reads /proc and

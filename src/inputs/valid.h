@@ -82,7 +82,8 @@ DLPI_COLD static void dlpi_valid_error(const dlp_pipe *p, dlp_error *e) {
    next fail, if the items prove it. */
 DLPI_COLD static void dlpi_valid_tell(dlp_pipe *p) {
     dlp_error first = {.code = 0}, e;
-    const bool skip = dlpi_valid_cause(p, p->epoch_now, &first) && first.code == DLP_SKIP;
+    /* Inputs do not note an item that a callback leaves out. They note each failure. */
+    const bool skip = !dlpi_valid_cause(p, p->epoch_now, &first) || first.code == DLP_SKIP;
     dlpi_valid_error(p, &e);
     dlpi_warn(p, "%s", e.message);
     if (p->world == 1 || p->warnings.left_out >= (skip ? DLPI_VALID_SKIPPED : DLPI_VALID_FAILED))

@@ -196,7 +196,7 @@ static const dlpi_stage *dlpi_row_stage(const dlpi_table *t, const dlp_node *nod
    Before version 0.2.0 it ran in the thread of the consumer. */
 static void dlpi_table_staffed(const dlpi_table *t) {
     for (const dlp_node *node = t->nodes + t->makes; node->verb != DLP_BATCH; node++) {
-        const dlp_node *above = dlpi_row_above(t, node);
+        const dlp_node *above = dlpi_row_above(t, node, false);
         const unsigned is = dlpi_verb_of(t, node)->is;
         if ((is & DLPI_NODE_ITEMS) == 0 || node->workers.num_workers != 0 || above == NULL ||
             dlpi_row_stage(t, node) == NULL)

@@ -6,7 +6,10 @@
 #include "open/ranks.h"
 #include "open/warn.h"
 DLPI_COLD DLPDEF int dlp_pipe_plan(dlp_pipe *p, dlp_plan *out) {
-    return p == NULL || out == NULL ? DLP_ERR_ARG : dlpi_plan(p, out);
+    const int rc = p == NULL || out == NULL ? DLP_ERR_ARG : dlpi_plan(p, out);
+    if (rc == DLP_OK && p->warnings.rooms > 0)
+        dlpi_copy_text(out->rooms, sizeof out->rooms, p->warnings.text[p->warnings.rooms - 1]);
+    return rc;
 }
 
 DLPI_COLD DLPDEF int dlp_plan_format(const dlp_plan *plan, char *buf, size_t size) {
@@ -33,6 +36,7 @@ DLPI_COLD DLPDEF int dlp_plan_format(const dlp_plan *plan, char *buf, size_t siz
             dlp_link_name(l->kind), (int)l->writers, (int)l->readers, l->capacity, l->bytes, rule);
     }
     dlpi_text_add(&t, "order: %s\nrandom: %s\nstate: %s\n", plan->order, plan->random, plan->state);
+    if (plan->rooms[0] != 0) dlpi_text_add(&t, "rooms: %s\n", plan->rooms);
     dlpi_text_add(&t, "system: " DLPI_SYSTEM ", CPUs allowed: %d, ", dlpi_cpu_count());
     if (most == UINT64_MAX)
         dlpi_text_add(&t, "no limit of memory known\n");
@@ -250,7 +254,7 @@ DLPDEF int dlp_pipe_state(dlp_pipe *p, const dlp_batch *batch, dlp_state *out) {
         dlpi_state_now(p, &s);
     else
         p->lender->state(p, slot, &s);
-    s.end_due = p->epoch_end_due && s.epoch == p->after.spot.epoch && s.batch == 0;
+    s.end_due = (p->epoch_end_due & DLPI_DUE_END) && s.epoch == p->after.spot.epoch && s.batch == 0;
     if (s.sampler_bytes > DLP_SAMPLER_STATE_BYTES) return DLP_ERR_UNSUPPORTED;
     dlpi_state_give(&s, out);
     return DLP_OK;

@@ -75,33 +75,42 @@ static bool dlpi_workers_given(const dlp_workers_desc *w) {
     return false;
 }
 
-/* Return the nearest row above `node` that names workers, or NULL. */
-static const dlp_node *dlpi_row_above(const dlpi_table *t, const dlp_node *node) {
+/* True if a desc of workers says what becomes of failures. */
+static inline bool dlpi_policy_given(const dlp_workers_desc *w) {
+    return w->on_error != 0 || w->retries != 0 || w->retry_backoff_ms != 0 || w->max_skips != 0;
+}
+
+/* Return the nearest row above `node` that names workers, or, if policy is set, that says what
+   becomes of failures; or NULL. */
+DLPI_COLD static const dlp_node *dlpi_row_above(const dlpi_table *t, const dlp_node *node,
+                                                bool policy) {
     while (node-- > t->nodes)
-        if (node->workers.num_workers > 0 && (dlpi_verb_of(t, node)->is & DLPI_NODE_WORKERS) != 0)
+        if ((policy ? dlpi_policy_given(&node->workers) : node->workers.num_workers > 0) &&
+            (dlpi_verb_of(t, node)->is & DLPI_NODE_WORKERS) != 0)
             return node;
     return NULL;
 }
 
-/* True if a desc of workers says what becomes of failures. */
-static bool dlpi_policy_given(const dlp_workers_desc *w) {
-    return w->on_error != 0 || w->retries != 0 || w->retry_backoff_ms != 0 || w->max_skips != 0;
-}
-
 /* Return the workers of a fetch or map row before the batch that has a stage of its own. If it
    names none, it has as many as the nearest row above that names workers, placed alike. If it does
-   not say what becomes of its failures, that row says it. */
-static dlp_workers_desc dlpi_row_workers(const dlpi_table *t, const dlp_node *node) {
+   not say what becomes of its failures, that row says it. If all these rows run in the consumer,
+   the nearest row above that says it does. */
+DLPI_COLD static dlp_workers_desc dlpi_row_workers(const dlpi_table *t, const dlp_node *node) {
     dlp_workers_desc w = dlpi_node_workers(t, node);
-    const dlp_node *above = t->batched || w.num_workers != 0 ? NULL : dlpi_row_above(t, node);
-    if (above == NULL) return w;
-    w.num_workers = above->workers.num_workers;
-    if (w.placement == 0) w.placement = above->workers.placement;
-    if (dlpi_policy_given(&w)) return w;
-    w.on_error = above->workers.on_error;
-    w.retries = above->workers.retries;
-    w.retry_backoff_ms = above->workers.retry_backoff_ms;
-    w.max_skips = above->workers.max_skips;
+    const dlp_workers_desc *say = NULL;
+    if (!t->batched && w.num_workers == 0) {
+        const dlp_node *above = dlpi_row_above(t, node, false);
+        if (above != NULL) w.num_workers = above->workers.num_workers;
+        if (above != NULL && w.placement == 0) w.placement = above->workers.placement;
+        if (above == NULL) above = dlpi_row_above(t, node, true);
+        if (above != NULL && !dlpi_policy_given(&w)) say = &above->workers;
+    }
+    if (say != NULL) {
+        w.on_error = say->on_error;
+        w.retries = say->retries;
+        w.retry_backoff_ms = say->retry_backoff_ms;
+        w.max_skips = say->max_skips;
+    }
     return w;
 }
 

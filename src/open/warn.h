@@ -27,9 +27,10 @@ static void dlpi_warn_empty(dlp_pipe *p, uint32_t s) {
 #define DLPI_ROOM_TIMES 32u   /* times the mean: from here on a room is worth a warning */
 #define DLPI_ROOM_LEAST 4096u /* bytes of a room that is worth a warning, at least */
 
-/* Warn of each ragged field whose room is many times the mean length of its items so far. */
+/* Warn of each ragged field whose room is many times the mean length of its items so far. The first
+   of these warnings is the plan's, too. */
 DLPI_COLD static void dlpi_warn_rooms(dlp_pipe *p) {
-    const uint64_t rows = p->warnings.rows > 0 ? p->warnings.rows : 1;
+    const uint64_t rows = p->warnings.rows > 0 ? p->warnings.rows : 1, told = p->warnings.n;
     p->warnings.rooms_seen = true;
     for (uint32_t f = 0; f < p->items.n; f++) {
         const dlpi_field *d = &p->items.at[f];
@@ -41,6 +42,7 @@ DLPI_COLD static void dlpi_warn_rooms(dlp_pipe *p) {
                   " on average; memory goes by the room. Cut long items",
                   d->name, room, mean);
     }
+    if (p->warnings.n > told) p->warnings.rooms = (uint8_t)(told + 1);
 }
 
 /* Add the lengths of the rows of the batch in slot s. last: its epoch ends with it. */

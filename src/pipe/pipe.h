@@ -365,7 +365,8 @@ typedef struct dlpi_warnings { /* written by the consumer; explain reads them in
     bool stall_said;     /* a warning told that no batch comes */
     uint64_t stall_at, stall_ns; /* batches delivered when next last looked, and since when */
     bool rooms_seen;             /* the lengths of ragged rows were compared with their rooms */
-    uint64_t rows;               /* rows whose lengths are in `lengths` so far */
+    uint8_t rooms; /* number, from 1, of the first warning about a room; 0: there is none */
+    uint64_t rows; /* rows whose lengths are in `lengths` so far */
     uint64_t lengths[DLP_MAX_FIELDS]; /* sum of the lengths of each ragged field */
 } dlpi_warnings;
 

@@ -34,7 +34,13 @@ typedef struct dlpi_folder_class {
 } dlpi_folder_class;
 
 /* What the warning counts. */
-enum { DLPI_FOLDER_LEFT, DLPI_FOLDER_LOOSE, DLPI_FOLDER_EMPTY, DLPI_FOLDER_KINDS };
+enum {
+    DLPI_FOLDER_LEFT,
+    DLPI_FOLDER_LOOSE,
+    DLPI_FOLDER_NOWHERE,
+    DLPI_FOLDER_EMPTY,
+    DLPI_FOLDER_KINDS
+};
 
 typedef struct dlpi_folder_note {
     uint64_t n;
@@ -244,10 +250,13 @@ static int dlpi_folder_entry(void *user, const char *name) {
     if ((path = dlpi_folder_join(f->dirs[k].path, name)) == NULL) return dlpi_folder_memory(err);
     if ((errnum = dlpi_path_facts(path, true, &st)) != 0) {
         int rc = DLP_OK;
-        if (counts || (errnum != ENOENT && errnum != ELOOP))
+        const bool link = dlpi_path_facts(path, false, &st) == 0; /* else it is gone by now */
+        if (counts || (k == 0 && link) || (errnum != ENOENT && errnum != ELOOP)) {
             rc = dlpi_folder_system(err, path, "stat", errnum);
-        else
-            f->shown.left_out++; /* a link that leads nowhere, of a name that does not count */
+        } else { /* below a class: a directory of files is missing, or a file that does not count */
+            if (link) dlpi_folder_note_add(f, DLPI_FOLDER_NOWHERE, name);
+            f->shown.left_out++;
+        }
         free(path);
         return rc;
     }
@@ -314,7 +323,7 @@ static uint64_t dlpi_folder_hash(uint64_t h, const char *text) {
    first name of each kind stands for all. */
 static void dlpi_folder_warn(dlpi_folder *f) {
     static const char *const words[DLPI_FOLDER_KINDS] = {
-        "directories left out", "files in no class", "classes without files"};
+        "directories left out", "files in no class", "dead links", "classes without files"};
     size_t at, n = sizeof f->warning;
     for (uint32_t i = 0; i < f->shown.n_classes; i++)
         if (f->class_files[i] == 0) dlpi_folder_note_add(f, DLPI_FOLDER_EMPTY, f->classes[i]);

@@ -48,13 +48,13 @@ typedef struct dlpi_magic {
 static const dlpi_magic dlpi_magics[] = {
     DLPI_FOREIGN("gzip", DLPI_CURE_UNPACK, "\x1f\x8b\x08", 0, 0, 0),
     DLPI_FOREIGN("zstd", DLPI_CURE_UNPACK, "\x28\xb5\x2f\xfd", 0, 0, 0),
-    DLPI_FOREIGN("zstd", DLPI_CURE_UNPACK, "\x50\x2a\x4d\x18", 0, 0, 0),
     DLPI_FOREIGN("xz", DLPI_CURE_UNPACK, "\xfd\x37zXZ\0", 0, 0, 0),
     DLPI_FOREIGN("bzip2", DLPI_CURE_UNPACK, "1AY&SY", 4, 0, 0),
     DLPI_FOREIGN("bzip2", DLPI_CURE_UNPACK, "\x17rE8P\x90", 4, 0, 0),
     DLPI_FOREIGN("lz4", DLPI_CURE_UNPACK, "\x04\x22\x4d\x18", 0, 0, 0),
     DLPI_FOREIGN("lz4", DLPI_CURE_UNPACK, "\x02\x21\x4c\x18", 0, 0, 0),
     DLPI_FOREIGN("lzip", DLPI_CURE_UNPACK, "LZIP\x01", 0, 0, 0),
+    DLPI_FOREIGN("lzop", DLPI_CURE_UNPACK, "\x89LZO\0\r\n\x1a\n", 0, 0, 0),
     DLPI_FOREIGN("compress (.Z)", DLPI_CURE_UNPACK, "\x1f\x9d\x90", 0, 0, 0),
     DLPI_FOREIGN("snappy", DLPI_CURE_UNPACK, "\xff\x06\0\0sNaPpY", 0, 0, 0),
     DLPI_FOREIGN("7-Zip", DLPI_CURE_UNPACK, "7z\xbc\xaf\x27\x1c", 0, 0, 0),
@@ -70,6 +70,7 @@ static const dlpi_magic dlpi_magics[] = {
     DLPI_FOREIGN("HDF5", DLPI_CURE_CONVERT, "\x89HDF", 0, 0, 0),
     DLPI_FOREIGN("Parquet", DLPI_CURE_CONVERT, "PAR1", 0, 1, 0),
     DLPI_FOREIGN("Arrow", DLPI_CURE_CONVERT, "ARROW1\0\0", 0, 0, 0),
+    DLPI_FOREIGN("Arrow", DLPI_CURE_CONVERT, "\x10\0\0\0\0\0\x0a\0", 8, 0, 0), /* a stream */
     DLPI_FOREIGN("Feather", DLPI_CURE_CONVERT, "FEA1", 0, 1, 0),
     DLPI_FOREIGN("ORC", DLPI_CURE_CONVERT, "ORC", 0, 1, 0),
     DLPI_FOREIGN("Avro", DLPI_CURE_CONVERT, "Obj\x01", 0, 0, 0),
@@ -195,6 +196,8 @@ static dlpi_foreign dlpi_foreign_number(const dlpi_looked *l) {
         (b[1] >= 4 ? b[2] == 0x95 : b[2] != 0 && strchr("}](cX\x8aq", b[2]) != NULL))
         return (dlpi_foreign){"a Python pickle", DLPI_CURE_CONVERT};
     if (l->n < 12) return (dlpi_foreign){NULL, NULL};
+    if ((dlpi_little32(b) & ~15u) == 0x184d2a50) /* bytes that these formats skip */
+        return (dlpi_foreign){"zstd or lz4", DLPI_CURE_UNPACK};
     length = dlpi_little64(b);
     if (length >= 2 && length <= l->size - 8 && b[7] == 0 && b[6] == 0 && b[8] == '{' &&
         (b[9] == '"' || b[9] == '}') &&
@@ -259,7 +262,8 @@ static dlpi_foreign dlpi_foreign_words(const dlpi_looked *l) {
     if (dlpi_foreign_word_at(l, at, "<?xml"))
         at = dlpi_foreign_text(l, dlpi_foreign_find(l, at, "?>") + 2);
     if (dlpi_foreign_page(l, at)) return (dlpi_foreign){"a page of HTML", DLPI_CURE_PATH};
-    if (dlpi_foreign_word_at(l, at, "<Error><Code>"))
+    if (dlpi_foreign_word_at(l, at, "<Error>") &&
+        dlpi_foreign_word_at(l, dlpi_foreign_text(l, at + 7), "<Code>"))
         return (dlpi_foreign){"the error of a server", DLPI_CURE_PATH};
     return (dlpi_foreign){NULL, NULL};
 }
@@ -344,20 +348,25 @@ static int dlpi_foreign_read(const dlpi_mapped *m, dlpi_looked *l, uint8_t *head
     return DLP_OK;
 }
 
-/* True if more than a sixteenth of the first bytes are control characters, as in bytes at random.
-   */
-static bool dlpi_foreign_doubt(const dlpi_looked *l) {
+/* Return why a file is hardly text, or NULL. More than a sixteenth of its first bytes may be
+   control characters, as in bytes at random. Or they have CR alone where lines end. */
+static const char *dlpi_foreign_doubt(const dlpi_looked *l) {
     const uint64_t n = l->n < DLPI_FOREIGN_HEAD ? l->n : DLPI_FOREIGN_HEAD;
-    uint64_t controls = 0;
-    for (uint64_t i = 0; i < n; i++) controls += dlpi_foreign_binary(l->head + i, 1);
-    return controls >= 4 && controls > n / 16;
+    uint64_t controls = 0, returns = 0, ends = 0;
+    for (uint64_t i = 0; i < n; i++) {
+        controls += dlpi_foreign_binary(l->head + i, 1);
+        returns += l->head[i] == '\r' && i + 1 < n;
+        ends += l->head[i] == '\n';
+    }
+    if (controls >= 4 && controls > n / 16) return "looks binary; it must be text";
+    return returns > 0 && ends == 0 ? "has CR alone, which ends no line; write LF" : NULL;
 }
 
 /* Refuse a file that is foreign to its source. takes: DLPI_TAKES_*. wanted: what the file must be.
-   insist: the source has a field of this name. doubt: set if the bytes of a file that is taken look
-   like no text; may be NULL. Returns 0, or a DLP_ERR code and *err. */
+   insist: the source has a field of this name. doubt: set to why the file is hardly text, or to
+   NULL; may be NULL. Returns 0, or a DLP_ERR code and *err. */
 static int dlpi_foreign_refuse(const dlpi_mapped *m, unsigned takes, const char *wanted,
-                               bool insist, bool *doubt, dlp_error *err) {
+                               bool insist, const char **doubt, dlp_error *err) {
     uint8_t head[DLPI_FOREIGN_HEAD], *page = NULL;
     dlpi_looked l = {.takes = takes};
     int rc = dlpi_foreign_read(m, &l, head, &page, err);

@@ -60,14 +60,16 @@ DLPI_COLD static int dlpi_lines_tail(const dlpi_mapped *m, dlp_error *err) {
 
 /* Refuse a file that is no text, and note an empty one. Returns 0, or a DLP_ERR code and *err. */
 DLPI_COLD static int dlpi_lines_look(dlpi_indexed *x, dlpi_indexed_file *f, dlp_error *err) {
-    bool doubt = false;
+    const char *doubt = NULL;
+    char words[80];
     int rc;
     if (x->d.insist) return DLP_OK;
     rc = dlpi_foreign_refuse(&f->m, DLPI_TAKES_TEXT, "lines of text", true, &doubt, err);
     if (rc == DLP_OK) rc = dlpi_lines_tail(&f->m, err);
-    if (rc == DLP_OK && doubt)
-        rc = dlpi_indexed_note(f, "looks binary; it must be text. insist = 1 takes it as it is",
-                               err);
+    if (rc == DLP_OK && doubt != NULL) {
+        snprintf(words, sizeof words, "%s. insist = 1 takes it as it is", doubt);
+        rc = dlpi_indexed_note(f, words, err);
+    }
     if (rc == DLP_OK && f->m.size == 0) rc = dlpi_indexed_note(f, "is empty", err);
     return rc;
 }

@@ -1,7 +1,8 @@
-/* Ragged items of 8 to 1,000 bytes (mean 504) in rooms of 1,000 bytes to 1 MiB, and lines of text
-   of which one is long, beside a thread that packs the same bytes by hand (peer "memcpy"). An item
-   should cost what its bytes cost, whatever the room. Arguments: rounds (5, at most 16), workers
-   (0). One JSON object per line on standard output and in build/bench/ragged.jsonl. */
+/* Ragged items of 8 to 1,000 bytes (mean 504) in rooms of 1,000 bytes to 1 MiB, and each source of
+   items of any length with one item of 1 MiB among 6,000, beside a thread that packs the same bytes
+   by hand (peer "memcpy"). An item should cost what its bytes cost, whatever the room. Arguments:
+   rounds (5, at most 16), workers (1). One JSON object per line on standard output and in
+   build/bench/ragged.jsonl. */
 #define DLPIPE_IMPLEMENTATION
 #include "../../dlpipe.h"
 
@@ -9,23 +10,31 @@
 
 enum { ITEMS = 60000, LINES = 6001, BATCH = 64, SAMPLE_NS = 120000000 };
 
-static const char lines_path[] = "build/bench/ragged_lines.tmp";
+enum source { CALLBACK, LINES_OF, SAMPLES_OF, EXTENTS_OF };
+
+static const char file_path[] = "build/bench/ragged.tmp";
 static uint8_t *bytes;
-static uint64_t begins[ITEMS + 1], sink;
+static uint64_t begins[ITEMS + 1], sink, longest_; /* longest_: of the items of this way */
 static int workers;
 
-/* A way to have the items. room 0: packed by hand; lines: of a file, one of them so long. */
+/* A way to have the items. longest: bytes of one item; 0: it is like the others. */
 struct way {
     const char *name;
     int64_t room;
-    bool zeroed, lines;
+    bool zeroed;
+    enum source of;
     uint64_t longest;
 };
 
+/* Return the bytes of an item. */
+static uint64_t item_bytes(uint64_t i) {
+    return longest_ > 0 && i == LINES / 2 ? longest_ : begins[i + 1] - begins[i];
+}
+
 static int ragged_fetch(void *user, dlp_item *it) {
-    const uint64_t n = begins[it->index + 1] - begins[it->index];
+    const uint64_t n = item_bytes(it->index);
     (void)user;
-    memcpy(it->data[0], bytes + begins[it->index], n);
+    memcpy(it->data[0], bytes + (n == longest_ ? 0 : begins[it->index]), n);
     it->length[0] = n;
     return 0;
 }
@@ -69,14 +78,66 @@ static double drain(dlp_pipe *p) {
     return (double)(now - begin) / (double)n;
 }
 
-static void write_lines(uint64_t longest) {
-    FILE *f = fopen(lines_path, "w");
+/* Write the header of a member of a tar. */
+static void write_header(FILE *f, uint64_t i, uint64_t n) {
+    char h[512];
+    unsigned sum = 0;
+    memset(h, 0, sizeof h);
+    snprintf(h, 100, "%06d.x", (int)i);
+    snprintf(h + 100, 8, "%07o", 0644);
+    snprintf(h + 124, 12, "%011o", (unsigned)n);
+    memset(h + 148, ' ', 8);
+    h[156] = '0';
+    memcpy(h + 257,
+           "ustar\0"
+           "00",
+           8);
+    for (size_t k = 0; k < sizeof h; k++) sum += (unsigned char)h[k];
+    snprintf(h + 148, 8, "%06o", sum);
+    fwrite(h, 1, sizeof h, f);
+}
+
+/* Write the items into a file: lines, or members of a tar. */
+static void write_items(bool tar) {
+    static const char zeros[1024];
+    FILE *f = fopen(file_path, "w");
     for (uint64_t i = 0; f != NULL && i < LINES; i++) {
-        uint64_t n = longest > 0 && i == LINES / 2 ? longest : begins[i + 1] - begins[i];
-        while (n-- > 0) putc('w', f);
-        putc('\n', f);
+        const uint64_t bytes_of = item_bytes(i);
+        if (tar) write_header(f, i, bytes_of);
+        for (uint64_t k = 0; k < bytes_of; k++) putc('w', f);
+        if (!tar) putc('\n', f);
+        if (tar) fwrite(zeros, 1, (512 - bytes_of % 512) % 512, f);
     }
-    if (f == NULL || fclose(f) != 0) say("%s: %s\n", lines_path, strerror(errno));
+    if (f != NULL && tar) fwrite(zeros, 1, sizeof zeros, f);
+    if (f == NULL || fclose(f) != 0) say("%s: %s\n", file_path, strerror(errno));
+}
+
+static int file_fd = -1;
+
+/* The items lie in the file of lines, one behind the other, as they lie in memory. */
+static int extent_of(void *user, const dlp_item *it, dlp_extent *out) {
+    (void)user;
+    *out =
+        (dlp_extent){.fd = file_fd, .offset = begins[it->index], .length = item_bytes(it->index)};
+    return 0;
+}
+
+static int open_source(const struct way *w, const dlp_field *field, dlp_source **out) {
+    dlp_lines_desc lines = {.path = file_path, .index = ""};
+    dlp_tar_desc tar = {
+        .path = file_path, .index = "", .fields = field, .n_fields = 1, .in_flight = 1};
+    dlp_files_desc files = {
+        .n_items = LINES, .fields = field, .n_fields = 1, .locate = extent_of, .in_flight = 1};
+    dlp_error e = {.code = 0};
+    int rc;
+    write_items(w->of == SAMPLES_OF);
+    if (file_fd >= 0) close(file_fd);
+    file_fd = open(file_path, O_RDONLY | O_CLOEXEC);
+    rc = w->of == LINES_OF     ? dlp_lines_open(out, &lines, &e)
+         : w->of == SAMPLES_OF ? dlp_tar_open(out, &tar, &e)
+                               : dlp_files_open(out, &files, &e);
+    if (rc != DLP_OK) say("%s: %s\n", w->name, e.message);
+    return rc;
 }
 
 static double ours(void *arg) {
@@ -88,14 +149,14 @@ static double ours(void *arg) {
                          .shuffle = 1,
                          .epochs = DLP_FOREVER,
                          .pipe.prefetch_factor = 8};
-    dlp_lines_desc lines = {.path = lines_path, .index = ""};
+    dlp_source *source = NULL;
     dlp_pipe *p;
     dlp_error e;
     double ns = NAN;
-    if (w->lines) write_lines(w->longest);
-    if (w->lines && dlp_lines_open((dlp_source **)(void *)&d.source, &lines, &e) != DLP_OK)
-        return NAN;
-    if (!w->lines)
+    longest_ = w->longest;
+    if (w->of != CALLBACK && open_source(w, &field, &source) != DLP_OK) return NAN;
+    d.source = source;
+    if (w->of == CALLBACK)
         d.dataset = (dlp_dataset){.n_items = ITEMS,
                                   .fields = &field,
                                   .n_fields = 1,
@@ -107,22 +168,28 @@ static double ours(void *arg) {
     } else {
         say("%s: %s\n", w->name, e.message);
     }
-    if (w->lines) dlp_source_close((dlp_source *)(uintptr_t)d.source);
+    if (source != NULL) dlp_source_close(source);
     return ns;
 }
 
 int main(int argc, char **argv) {
-    static struct way ways[] = {{.name = "ragged_1000", .room = 1000},
-                                {.name = "ragged_4k", .room = 4 << 10},
-                                {.name = "ragged_64k", .room = 64 << 10},
-                                {.name = "ragged_64k_zeroed", .room = 64 << 10, .zeroed = true},
-                                {.name = "ragged_1m", .room = 1 << 20},
-                                {.name = "lines_short", .lines = true},
-                                {.name = "lines_one_long", .lines = true, .longest = 1 << 20}};
+    static struct way ways[] = {
+        {.name = "ragged_1000", .room = 1000},
+        {.name = "ragged_4k", .room = 4 << 10},
+        {.name = "ragged_64k", .room = 64 << 10},
+        {.name = "ragged_64k_zeroed", .room = 64 << 10, .zeroed = true},
+        {.name = "ragged_1m", .room = 1 << 20},
+        {.name = "ragged_one_long", .room = 1 << 20, .longest = 1 << 20},
+        {.name = "lines_short", .of = LINES_OF},
+        {.name = "lines_one_long", .of = LINES_OF, .longest = 1 << 20},
+        {.name = "tar_short", .room = 1000, .of = SAMPLES_OF},
+        {.name = "tar_one_long", .room = 1 << 20, .of = SAMPLES_OF, .longest = 1 << 20},
+        {.name = "files_short", .room = 1000, .of = EXTENTS_OF},
+        {.name = "files_one_long", .room = 1 << 20, .of = EXTENTS_OF, .longest = 1 << 20}};
     enum { WAYS = sizeof ways / sizeof *ways };
     static struct series s;
     int rounds = argc > 1 ? atoi(argv[1]) : 5;
-    workers = argc > 2 ? atoi(argv[2]) : 0;
+    workers = argc > 2 ? atoi(argv[2]) : 1;
     quick = asked_for("QUICK");
     if (quick) rounds = 1;
     if (rounds < 1 || rounds > MAX_ROUNDS) rounds = 5;
@@ -140,7 +207,7 @@ int main(int argc, char **argv) {
         snprintf(m.extra, sizeof m.extra, ",\"workers\":%d", workers);
         put(&m, &s, i, WAYS);
     }
-    unlink(lines_path);
+    unlink(file_path);
     free(bytes);
     fprintf(stderr, "checksum %llx\n", (unsigned long long)sink);
     return fclose(lines_file) != 0;

@@ -1,4 +1,4 @@
-# make bench-ragged: ragged items and lines in rooms of any size, beside packing by hand.
+# make bench-ragged: items of any length, in rooms of any size, beside packing by hand.
 B ?= build
 
 .PHONY: bench-ragged

@@ -101,7 +101,7 @@ typedef struct folder_reader {
     uint64_t n;
     const char *classes[64];
     uint64_t n_classes;
-    int told;        /* 1: a warning is due: a directory left out, or a class without files */
+    int told;        /* 1: a warning is due: a directory left out, a link, a class without files */
     const char *bad; /* what is wrong in the tree; NULL: nothing */
 } folder_reader;
 
@@ -143,7 +143,8 @@ static void read_tree(const folder_case *c, folder_reader *r, const char *dir, i
             continue;
         }
         if (stat(path, &st) != 0) {
-            if (depth > 0 && is_picture(c, e->d_name)) r->bad = "a link that leads nowhere";
+            if (depth == 0 || is_picture(c, e->d_name)) r->bad = "a link that leads nowhere";
+            r->told = 1;
             continue;
         }
         if (S_ISREG(st.st_mode) && depth > 0 && is_picture(c, e->d_name) && r->n < 4096)

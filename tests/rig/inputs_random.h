@@ -24,6 +24,7 @@ typedef struct config {
     int guard, guard_first, maps, positions, heals, share, n_lives;
     int heals_behind;    /* rows behind makers fail for some items, and heal */
     int shared;          /* shared_streams */
+    int tells;           /* DLP_EPOCH_END is told */
     int raises;          /* inputs that can't be read are errors, and can be in the next life */
     int least;           /* min_items is given */
     int set;             /* each epoch begins by set_epoch */
@@ -654,6 +655,7 @@ static int table_make(config *c, const life *l, uint32_t rank, dlp_pipe_desc des
                              .copy_workers = o->kind == OF_PARTS && !c->stacked ? 0 : l->fetchers}};
     desc.seed = o->seed;
     desc.epochs = o->epochs;
+    desc.epoch_end = c->tells;
     desc.set_epoch = c->set ? epoch_set : NULL;
     desc.rank = rank;
     desc.world_size = l->world;

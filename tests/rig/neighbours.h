@@ -482,10 +482,10 @@ typedef struct kind {
 
 static const kind kinds_[KINDS + 1] = {
     [PARTS] = {"parts", set_parts, "parts part"},
-    [FOUND] = {"found", set_found, "parts part max_items"},
+    [FOUND] = {"found", set_found, "parts part max_items \"found\""},
     [FILTER] = {"filter", set_filter, "expand filter input"},
     [EXPAND] = {"expand", set_expand, "expand input"},
-    [PACK] = {"pack", set_pack, "pack document ragged"},
+    [PACK] = {"pack", set_pack, "pack document ragged input"},
     [SHUFFLED] = {"shuffled", set_shuffled, "shuffle sampler.order"},
     [BUCKETS] = {"buckets", set_buckets,
                  "sampler.order list.order list.shuffle shuffle DLP_ORDER_BATCHES"},

@@ -1,7 +1,7 @@
 /* needs: join scratch */
 /* A row that says nothing in workers has the workers and the retries of the row before, in whose
    attempt it runs or not. Its callback fails once for item 3: all batches come, and no call is in
-   the consumer's thread. */
+   the consumer's thread, unless the row before runs there. */
 #define _GNU_SOURCE
 #include "../../../dlpipe.h"
 
@@ -20,6 +20,12 @@ static int first(void *user, dlp_item *it) {
     *(uint64_t *)it->data[0] = it->index;
     return 0;
 }
+static int make_one(void *user, dlp_expand *x) {
+    dlp_item *it = dlp_expand_add(x);
+    (void)user;
+    *(uint64_t *)it->data[0] = *(const uint64_t *)x->item->data[0];
+    return 0;
+}
 static int change_nothing(void *user, dlp_item *it) { return (void)user, (void)it, 0; }
 
 /* The row in question. */
@@ -31,8 +37,8 @@ static int fail_once(void *user, dlp_item *it) {
     return 5;
 }
 
-/* Run a table. own: the row has a stage of its own. */
-static void run(const char *what, const dlp_node *nodes, uint32_t n, int own) {
+/* Run a table. own: the row has a stage of its own. here: it runs in the consumer. */
+static void run(const char *what, const dlp_node *nodes, uint32_t n, int own, int here) {
     dlp_error e = {.code = 0};
     dlp_pipe *p = NULL;
     dlp_batch *b = NULL;
@@ -53,7 +59,7 @@ static void run(const char *what, const dlp_node *nodes, uint32_t n, int own) {
         dlp_pipe_release(p, b);
     }
     CHECK(failed_ == 1);
-    CHECK(rc == DLP_END && batches == ITEMS / ROWS && inline_ == 0);
+    CHECK(rc == DLP_END && batches == ITEMS / ROWS && (inline_ != 0) == here);
     if (rc != DLP_END) printf("  %s: %s\n", what, dlp_pipe_error(p)->message);
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }
@@ -91,16 +97,32 @@ static void attempts__rows_that_say_nothing__are_tried_as_the_row_before(void) {
     behind[1].workers = behind[2].workers = maps[1].workers = maps[2].workers = some_;
     second[3].map.fields = &c_;
     second[3].map.n_fields = 1;
-    run("a second fetch", second, 5, 0);
-    run("a map behind a fetch", map, 4, 0);
-    run("a map behind a map with workers", maps, 5, 0);
+    run("a second fetch", second, 5, 0, 0);
+    run("a map behind a fetch", map, 4, 0, 0);
+    run("a map behind a map with workers", maps, 5, 0, 0);
     second[3].map.ends = "a";
     second[0].list.n_items = ITEMS;
-    run("a second fetch, whose first field ends", second, 5, 1);
-    run("a map behind a second fetch with workers", behind, 5, 1);
+    run("a second fetch, whose first field ends", second, 5, 1, 0);
+    run("a map behind a second fetch with workers", behind, 5, 1, 0);
+}
+
+/* Behind a maker the row has a stage of its own. */
+static void attempts__rows_behind_makers__are_tried_as_the_row_before(void) {
+    for (int here = 0; here < 2; here++) {
+        dlp_node rows[] = {
+            LIST,
+            FETCH("f", &a_, first),
+            {.name = "one", .verb = DLP_EXPAND, .expand = {.expand = make_one, .max_out = 1}},
+            MAP("row", fail_once),
+            BATCH};
+        rows[1].workers = some_;
+        if (here) rows[1].workers.num_workers = DLP_NONE;
+        run("a map behind an expand", rows, 5, 1, here);
+    }
 }
 
 int main(void) {
+    attempts__rows_behind_makers__are_tried_as_the_row_before();
     attempts__rows_that_say_nothing__are_tried_as_the_row_before();
     return test_end("attempts");
 }

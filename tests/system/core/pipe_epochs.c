@@ -863,6 +863,41 @@ static void valid__epoch_not_seen_whole__no_error(void) {
     }
 }
 
+/* A state behind an epoch without a valid row, which is an error, is that of another pipe which has
+   not seen the whole epoch. With epoch_end, and only then, the end is still to be told. */
+static void valid__state_behind_an_epoch_that_was_none__as_of_any_pipe(void) {
+    for (int ends = 0; ends < 2; ends++) {
+        bad how = {0, 0, 0, 0};
+        dlp_state behind[3]; /* before the last batch; behind it, by either pipe */
+        dlp_pipe *p;
+        dlp_batch *b;
+        int rc;
+        rig r;
+        memset(behind, 0, sizeof behind);
+        bad_rig(&r, &how, 40, 2);
+        r.pipe.epoch_end = ends;
+        for (int k = 0; k < 2; k++) { /* the second pipe begins at the last batch */
+            if (rig_open(&r, &p) != DLP_OK) return;
+            for (int i = k ? 4 : 0; i < 5; i++) {
+                if (i == 4) CHECK(dlp_pipe_state(p, NULL, &behind[0]) == DLP_OK);
+                CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK && b->valid_count == 0);
+                CHECK(dlp_pipe_release(p, b) == DLP_OK);
+            }
+            CHECK(dlp_pipe_state(p, NULL, &behind[1 + k]) == DLP_OK);
+            rc = dlp_pipe_next_timeout(p, &b, 20000);
+            CHECK(rc == (k == 0 ? DLP_ERR_CALLBACK : ends ? DLP_EPOCH_END : DLP_OK));
+            CHECK(dlp_pipe_close(p) == DLP_OK);
+            r.pipe.resume = &behind[0];
+        }
+        CHECK(memcmp(&behind[1], &behind[2], sizeof behind[1]) == 0);
+        r.pipe.epoch_end = 1;
+        r.pipe.resume = &behind[1];
+        if (rig_open(&r, &p) != DLP_OK) return;
+        CHECK(dlp_pipe_next_timeout(p, &b, 20000) == (ends ? DLP_EPOCH_END : DLP_OK));
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+    }
+}
+
 /* A rank without an item ends as before. Of a rank whose items were all left out, many are an
    error, and few a warning: the other ranks may have had valid rows. */
 static void valid__ranks__none_has_an_honest_end(void) {
@@ -1024,6 +1059,7 @@ int main(void) {
     valid__none_in_an_epoch__an_error_with_the_first_cause();
     valid__max_skips_or_replace__as_they_say();
     valid__epoch_not_seen_whole__no_error();
+    valid__state_behind_an_epoch_that_was_none__as_of_any_pipe();
     valid__ranks__none_has_an_honest_end();
     valid__streams__judged_at_their_end();
     valid__processes__an_error_with_the_first_cause();

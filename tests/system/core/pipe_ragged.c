@@ -751,7 +751,17 @@ static int mean_fetch(void *user, dlp_item *it) {
     return 0;
 }
 
-/* A room of over 32 times the mean is told once, with both numbers, and one of less is not. */
+/* The plan tells the room of a field, in words and in its text, or has none to tell. */
+static void plan_rooms(dlp_pipe *p, const char *words) {
+    static char text[8000];
+    dlp_plan plan;
+    CHECK(dlp_pipe_plan(p, &plan) == DLP_OK && strcmp(plan.rooms, words) == 0);
+    CHECK(dlp_plan_format(&plan, text, sizeof text) < (int)sizeof text);
+    CHECK((strstr(text, "\nrooms: ") != NULL) == (words[0] != 0) && strstr(text, words) != NULL);
+}
+
+/* A room of over 32 times the mean is told once, with both numbers, and one of less is not. The
+   plan tells it, too. */
 static void rooms__many_times_the_mean__warned_once(void) {
     static const uint64_t rooms[] = {1 << 16, 4000, 1 << 16};
     for (int k = 0; k < 6; k++) {
@@ -761,7 +771,7 @@ static void rooms__many_times_the_mean__warned_once(void) {
         rig r;
         dlp_pipe *p;
         dlp_batch *b;
-        char all[1000] = "";
+        char all[1000] = "", first[200];
         rig_init(&r, k & 1 ? 60 : 900, 20); /* one epoch has fewer than are looked at */
         r.dataset.fields = &field;
         r.dataset.n_fields = 1;
@@ -771,7 +781,13 @@ static void rooms__many_times_the_mean__warned_once(void) {
         r.pipe.log = keep_rooms;
         r.pipe.log_user = all;
         if (rig_open(&r, &p) != DLP_OK) return;
+        plan_rooms(p, "");
         while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) dlp_pipe_release(p, b);
+        if (!told) plan_rooms(p, "");
+        if (told) {
+            snprintf(first, sizeof first, "%.*s", (int)strcspn(all, "\n"), all);
+            plan_rooms(p, first);
+        }
         if (told && longest == 100)
             CHECK(strcmp(all,
                          k & 1

@@ -149,6 +149,7 @@ static void draw(config *c, uint64_t seed, int processes) {
     c->set = !ranks && !c->share && test_pick(&d, 3) == 0;
     c->o.ends = c->o.steps || !ranks ? ENDS_ALONE : test_pick(&d, 4) ? ENDS_AGREE : ENDS_UNEVEN;
     if (c->o.ends == ENDS_UNEVEN) c->n_lives = 1, c->raises = 0;
+    c->tells = dlp_hash(seed, 11, 0, 0) % 2 && !c->share && !c->raises && c->o.ends != ENDS_UNEVEN;
     c->lives[c->n_lives - 1].stop = c->o.steps == DLP_FOREVER ? 9 : UINT32_MAX;
     if (c->o.steps == DLP_FOREVER && c->events > 2) c->events = 2;
 }
@@ -191,6 +192,7 @@ static void describe(const config *c) {
 typedef struct place {
     uint64_t epoch;
     uint32_t k;
+    int due; /* the end of the epoch before is still to be told */
 } place;
 
 typedef struct rank2 {
@@ -247,6 +249,7 @@ static void settle(place *at, uint32_t all) {
     if (at->k < all) return;
     at->epoch++;
     at->k = 0;
+    at->due = now_.tells;
 }
 
 /* What all ranks do after the same batch. */
@@ -256,7 +259,7 @@ static void event(rank2 *k) {
     k->events++;
     if (what == 0 && now_.o.steps != DLP_FOREVER) {
         if (dlp_pipe_next_epoch(k->p) != DLP_OK) wrong(k, "next_epoch");
-        if (k->at.k > 0) k->at = (place){k->at.epoch + 1, 0};
+        k->at = (place){k->at.epoch + (k->at.k > 0), 0, 0};
     } else if (what == 1 && k->n_states > 0) {
         i = (int)test_pick(&k->script, (uint32_t)k->n_states);
         if (dlp_pipe_seek(k->p, &k->states[i], &err) != DLP_OK) wrong(k, "seek: %s", err.message);
@@ -304,6 +307,8 @@ static void took(rank2 *k, dlp_batch *b) {
     int i = k->n_states;
     if (k->at.epoch >= (uint64_t)now_.o.epochs)
         what = "a batch after the end";
+    else if (k->at.due)
+        what = "a batch, and the end before it was not told";
     else
         what = batch_wrong(b, k->at.epoch, k->at.k, k->rank, k->l->world, epoch_batches(k));
     if (what)
@@ -384,7 +389,11 @@ static void *rank_live(void *arg) {
             took(k, b);
             continue;
         }
-        if (rc != DLP_END || k->at.epoch < (uint64_t)now_.o.epochs)
+        if (rc == DLP_EPOCH_END && k->at.due) {
+            k->at.due = 0;
+            continue;
+        }
+        if (rc != DLP_END || k->at.due || k->at.epoch < (uint64_t)now_.o.epochs)
             wrong(k, "next returned %s at epoch %d batch %d of rank %u: %s", dlp_code_name(rc),
                   (int)k->at.epoch, (int)k->at.k, k->rank, dlp_pipe_error(k->p)->message);
         k->over = 1;
@@ -578,7 +587,7 @@ static const char *run_one(uint64_t seed, int processes, config *c) {
     static dlp_state states[MOST_RANKS], merged;
     const dlp_state *from = NULL;
     static char text[700];
-    place at = {0, 0};
+    place at = {0, 0, 0};
     draw(c, seed, processes);
     errors_ = 0;
     if (!can_run(c)) return "";

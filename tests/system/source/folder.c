@@ -82,7 +82,8 @@ static void folder__a_tree__classes_and_files_in_order(void) {
         CHECK(f->left_out == 6 + 2 + 2);
         CHECK(f->warning != NULL &&
               strstr(f->warning, "t: directories left out: 1 (.class); files in no class: 1 "
-                                 "(loose.jpg); classes without files: 1 (empty)"));
+                                 "(loose.jpg); dead links: 1 (nowhere.txt); "
+                                 "classes without files: 1 (empty)"));
         id = f->id;
         dlp_folder_close(f);
     }
@@ -213,6 +214,9 @@ static void folder__links__are_followed_but_not_round(void) {
     unlink(in_rig("l/a/a.jpg"));
     CHECK(symlink("gone", in_rig("l/a/gone.jpg")) == 0);
     refused_tree("l", DLP_ERR_SYSTEM, "gone.jpg: stat: No such file", "");
+    unlink(in_rig("l/a/gone.jpg"));
+    CHECK(symlink("/gone/class", in_rig("l/bb")) == 0); /* it would move the numbers of others */
+    refused_tree("l", DLP_ERR_SYSTEM, "l/bb: stat: No such file", "");
 }
 
 static void folder__nothing_there__is_refused(void) {

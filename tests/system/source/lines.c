@@ -386,6 +386,8 @@ static void lines__a_file_of_another_format__refused_unless_told_to_insist(void)
     } kinds[] = {
         {"gzip", BYTES("\x1f\x8b\x08\0\n")},
         {"zstd", BYTES("\x28\xb5\x2f\xfd\n7\n7")},
+        {"zstd or lz4", BYTES("\x51\x2a\x4d\x18\4\0\0\0abcd")},
+        {"lzop", BYTES("\x89LZO\0\r\n\x1a\n7\n")},
         {"xz", BYTES("\xfd\x37zXZ\0\0\4")},
         {"bzip2", BYTES("BZh91AY&SY\x01")},
         {"lz4", BYTES("\x04\x22\x4d\x18")},
@@ -393,6 +395,7 @@ static void lines__a_file_of_another_format__refused_unless_told_to_insist(void)
         {"Parquet", BYTES("PAR1\n7\n7\n7\nPAR1")},
         {"Parquet", BYTES("PAR1\x15\x04\n")},
         {"Arrow", BYTES("ARROW1\0\0\n")},
+        {"Arrow", BYTES("\xff\xff\xff\xff\x78\0\0\0\x10\0\0\0\0\0\n\0\x0c\0")},
         {"HDF5", BYTES("\x89HDF\r\n\x1a\n")},
         {"NumPy (dlp_arrays_open reads it)", BYTES("\x93NUMPY\x01")},
         {"SQLite", BYTES("SQLite format 3\0")},
@@ -412,6 +415,7 @@ static void lines__a_file_of_another_format__refused_unless_told_to_insist(void)
         {"a page of HTML",
          BYTES("<?xml version=\"1.0\"?>\n<!DOCTYPE html PUBLIC \"x\">\n<html xmlns>")},
         {"the error of a server", BYTES("<?xml version=\"1.0\"?>\n<Error><Code>NoSuchKey</Code>")},
+        {"the error of a server", BYTES("<?xml version=\"1.0\"?>\n<Error>\n  <Code>AccessDenied")},
         {"UTF-16", BYTES("\xff\xfe\x61\0\n\0")},
         {"UTF-16", BYTES("\xfe\xff\0\x61\0\n")},
         {"UTF-32", BYTES("\xff\xfe\0\0\x61\0\0\0")},
@@ -453,6 +457,8 @@ static void lines__text_that_begins_like_another_format__taken(void) {
         "{}\n",
         "Obj\n",
         "II*\n",
+        "<Error>\n<Codes>\n",
+        "a\rb\nc\n",
         "\r\n"};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         dlp_lines_desc d = {.path = rig_write("alike", texts[i], strlen(texts[i])), .index = ""};
@@ -486,6 +492,28 @@ static void lines__bytes_at_random_or_none__a_warning(void) {
                              run == 0 ? "/random: looks binary" : "/random: is empty") != NULL);
             CHECK(dlp_source_close(s) == DLP_OK);
         }
+    }
+}
+
+/* The first line is longer than what is looked at: its CR is the last byte of that. */
+static void lines__carriage_returns_alone__a_warning(void) {
+    static const char old[] = "one\rtwo\rthree\r";
+    char text[600];
+    dlp_lines_desc d = {.path = rig_write("old", old, sizeof old - 1), .index = ""};
+    dlp_source *s = opened(&d);
+    if (s == NULL) return;
+    CHECK(dlp_index_describe(s)->n_items == 1);
+    CHECK(strstr(dlp_index_describe(s)->warning, "/old: has CR alone, which ends no line") != NULL);
+    CHECK(dlp_source_close(s) == DLP_OK);
+    for (int more = 0; more < 2; more++) { /* CR LF, then CR alone */
+        memset(text, 'x', sizeof text);
+        memcpy(text + 511 - more, "\r\n", 2);
+        if (more) text[100] = '\r';
+        if (more) text[511] = 'x';
+        d.path = rig_write("long", text, sizeof text);
+        if ((s = opened(&d)) == NULL) return;
+        CHECK((dlp_index_describe(s)->warning != NULL) == (more == 1));
+        CHECK(dlp_source_close(s) == DLP_OK);
     }
 }
 
@@ -1029,6 +1057,7 @@ int main(void) {
     lines__a_file_of_another_format__refused_unless_told_to_insist();
     lines__text_that_begins_like_another_format__taken();
     lines__bytes_at_random_or_none__a_warning();
+    lines__carriage_returns_alone__a_warning();
     lines__zeros_that_were_not_written__refused_by_their_byte();
     lines__no_room_for_an_index__a_warning();
     lines__one_is_very_long__a_warning();

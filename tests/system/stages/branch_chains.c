@@ -23,6 +23,7 @@
 
 enum { MOST_BRANCHES = 3, MOST_STREAMS = 4, MOST_ROWS = 1500, EPOCHS = 2, LIVES = 4 };
 enum { TOKENS = 8, SEGMENTS = 3 }; /* of a row of a pack */
+enum { NEVER = 1000 };             /* an epoch that does not come */
 enum { MOST_VERBS = 4, PART = 5, OUT = 3, ITEMS = 160, LISTED = 96, INPUTS = 240 };
 enum { CHANGES, ADDS, KEEPS, FETCHES, EXPANDS, LOADS, VERBS };    /* rows behind the first fetch */
 enum { NO_LOAD, COUNTED, BY_FUNCTION, NOT_COUNTED };              /* how many items a part has */
@@ -58,6 +59,9 @@ static struct {
     int pushes; /* branches that begin with a push */
     int zip, drops, extra, ragged, steps, last, lives;
     int lies; /* 1: callbacks leave out items, though a branch has `least` */
+    int ends; /* DLP_EPOCH_END is told */
+    int bars; /* 1: filters of the first branch keep nothing */
+    int none; /* 1: all reads of the first branch fail, so that no row of the zip is valid */
     uint32_t n, streams, batch, kill_every;
     uint64_t weights[MOST_BRANCHES], period;
     uint32_t cells[MOST_BRANCHES]; /* of a branch; 0: as many as the plan takes */
@@ -109,11 +113,14 @@ static uint64_t part_items(const branch *b, uint64_t input) {
 static int skips(uint64_t x, uint32_t row, const branch *b) {
     return (b->least == 0 || now_.lies) && of(x, row, 3) % 12 == 0;
 }
-static int kept(uint64_t x, uint32_t row) { return of(x, row, 4) % 4 != 0; }
+static int kept(uint64_t x, uint32_t row, const branch *b) {
+    return of(x, row, 4) % 4 != 0 && !(now_.bars && b->id == 0);
+}
 static uint64_t makes(uint64_t x, uint32_t row) { return of(x, row, 5) % (OUT + 1); }
 static int wrong(uint64_t x, uint32_t row, const branch *b, uint64_t input, uint32_t attempt) {
     if (bad_.row == row && bad_.branch == b->id && bad_.input == input && attempt < bad_.tries)
         return 1;
+    if (now_.none && row == AT_FETCH && b->id == 0) return 1;
     return now_.drops && of(x, row, 6) % 14 == 0;
 }
 /* Of the plain program: does it fail for ever? */
@@ -211,7 +218,7 @@ static int keep(void *user, const dlp_item *it) {
     const uint64_t x = *(const uint64_t *)it->data[0];
     note_record(r, it, x);
     if (wrong(x, r->row, r->of, it->index, it->attempt)) return dlp_fail(it->call, 5, "no taste");
-    return kept(x, r->row);
+    return kept(x, r->row, r->of);
 }
 static int fetch_later(void *user, dlp_item *it) {
     const verb *r = user;
@@ -311,7 +318,7 @@ static void plain(const branch *b, uint32_t at, item it, items *to) {
         if (r->kind == CHANGES || r->kind == ADDS) it.x = of(it.x, r->row, 7);
         if (r->kind == ADDS) it.e = of(it.x, r->row, 8) ^ random_of(b, &it);
         if (r->kind == FETCHES) it.e = of(it.input, r->row, 9);
-        if (r->kind == KEEPS && !kept(it.x, r->row)) return;
+        if (r->kind == KEEPS && !kept(it.x, r->row, b)) return;
         if (r->kind < EXPANDS) continue;
         for (uint64_t i = 0; i < makes(it.x, r->row); i++) {
             item next = it;
@@ -447,6 +454,8 @@ static void write_row(rows *r, const item *row, uint32_t b, uint64_t most) {
 }
 
 static uint32_t read_[EPOCHS][MOST_BRANCHES]; /* items of each branch in the rows */
+static uint32_t by_[MOST_STREAMS];            /* the branch that ended each stream */
+static uint64_t barren_; /* the epoch that ends with a branch which had no item; NEVER: none */
 
 static void write_stream(uint64_t epoch, uint64_t s) {
     static reader x[MOST_BRANCHES];
@@ -462,14 +471,19 @@ static void write_stream(uint64_t epoch, uint64_t s) {
         const uint32_t b = now_.zip ? 0 : turn_of(phase % now_.period);
         int there = now_.zip || read_on(&now_.at[b], epoch, s, &x[b], row);
         int failed = !there && hit_;
+        if (!there) by_[s] = b;
         for (uint32_t k = 0; now_.zip && k < now_.n; k++) {
             const int one = read_on(&now_.at[k], epoch, s, &x[k], &row[k]);
             failed |= !one && hit_;
+            if (there && !one) by_[s] = k;
             there &= one;
         }
         if (!there) hit_ = failed && !out_; /* a branch that is out ends the stream before */
         if (!there) return;
-        for (uint32_t k = 0; k < now_.n; k++) read_[epoch][k] += now_.zip || k == b;
+        for (uint32_t k = 0; k < now_.n; k++) {
+            const item *it = now_.zip ? &row[k] : &row[0];
+            read_[epoch][k] += (now_.zip || k == b) && !it->place;
+        }
         write_row(r, row, b, most);
     }
 }
@@ -486,33 +500,58 @@ static uint32_t batches_of(uint64_t epoch) {
     return now_.last == DLP_LAST_DROP ? least : most;
 }
 
-/* Rows of the epoch's batches that are not left out. */
-static uint32_t whole_rows(uint64_t epoch) {
+/* Rows of the epoch's batches that a rank has: those that are whole, and those that lack an item
+   which was left out. */
+static void rows_of_rank(uint64_t epoch, uint32_t rank, uint32_t world, uint32_t *whole,
+                         uint32_t *left) {
+    const uint32_t each = now_.streams / world;
     const uint32_t most = batches_of(epoch) * (now_.batch / now_.streams);
-    uint32_t n = 0;
-    for (uint32_t s = 0; s < now_.streams; s++)
+    *whole = *left = 0;
+    for (uint32_t s = rank * each; s < (rank + 1) * each; s++)
         for (uint32_t i = 0; i < rows_[epoch][s].n && i < most; i++) {
-            int whole = 1;
+            int all = 1;
             for (uint32_t k = 0; now_.zip && k < now_.n; k++)
-                whole &= !rows_[epoch][s].at[i][k].place;
-            n += (uint32_t)whole;
+                all &= !rows_[epoch][s].at[i][k].place;
+            *whole += (uint32_t)all;
+            *left += (uint32_t)!all;
         }
-    return n;
 }
 
-/* Write all rows. Returns 0: this table can't be run. */
+enum { NOT_NONE, PERHAPS, SURELY };
+
+/* Is the end of an epoch the error that it has no valid row? A rank of several needs 32 items that
+   have failed, or 1,000 if the first was left out by DLP_SKIP. */
+static int none_is_due(uint64_t epoch, uint32_t rank, uint32_t world) {
+    uint32_t whole, left;
+    rows_of_rank(epoch, rank, world, &whole, &left);
+    if (whole > 0 || left == 0) return NOT_NONE;
+    if (world == 1 || left >= 1000 || (now_.none && left >= 32)) return SURELY;
+    return now_.drops && left >= 32 ? PERHAPS : NOT_NONE;
+}
+
+/* True if an epoch is over since one branch is out in all streams, and that branch had no item. */
+static int ends_barren(uint64_t epoch) {
+    for (uint32_t s = 1; s < now_.streams; s++)
+        if (by_[s] != by_[0]) return 0;
+    return now_.n > 1 && now_.steps == 0 && read_[epoch][by_[0]] == 0;
+}
+
+/* Write all rows, up to an epoch that ends with a branch which had no item. Returns 0: this table
+   can't be run. */
 static int write_down(void) {
     const uint32_t m = now_.batch / now_.streams;
     memset(read_, 0, sizeof read_);
-    for (uint64_t epoch = 0; epoch < EPOCHS; epoch++) {
+    barren_ = NEVER;
+    for (uint64_t epoch = 0; epoch < EPOCHS && barren_ == NEVER; epoch++) {
         for (uint64_t s = 0; s < now_.streams; s++) {
             write_stream(epoch, s);
             if (rows_[epoch][s].n == MOST_ROWS) return 0;
             if (now_.steps > 0 && rows_[epoch][s].n < (uint32_t)now_.steps * m) return 0;
         }
-        if (batches_of(epoch) == 0 || whole_rows(epoch) == 0) return 0;
-        for (uint32_t k = 0; k < now_.n; k++) /* such a branch is an error */
-            if (read_[epoch][k] == 0 && now_.steps == 0) return 0;
+        if (ends_barren(epoch))
+            barren_ = epoch;
+        else if (batches_of(epoch) == 0)
+            return 0;
     }
     return 1;
 }
@@ -554,7 +593,8 @@ static const char *batch_wrong(const dlp_batch *b, uint64_t epoch, uint32_t k, u
     const uint32_t m = now_.batch / now_.streams;
     uint32_t own = now_.batch / world;
     if (b->epoch != epoch || b->in_epoch != k) return "another batch";
-    if (((b->flags & DLP_BATCH_LAST) != 0) != (k + 1 == batches_of(epoch))) return "flags";
+    if (epoch != barren_ && ((b->flags & DLP_BATCH_LAST) != 0) != (k + 1 == batches_of(epoch)))
+        return "flags";
     if (now_.streams == 1 && world == 1 && now_.steps == 0 && now_.last <= DLP_LAST_DEFAULT &&
         rows_[epoch][0].n - k * m < m)
         own = rows_[epoch][0].n - k * m;
@@ -736,6 +776,7 @@ static dlp_pipe *open_rank(const life *l, uint32_t rank, const dlp_state *resume
                              .epochs = EPOCHS,
                              .streams = now_.streams,
                              .steps_per_epoch = now_.steps,
+                             .epoch_end = now_.ends,
                              .rank = rank,
                              .world_size = l->world,
                              .resume = resume};
@@ -750,22 +791,47 @@ static dlp_pipe *open_rank(const life *l, uint32_t rank, const dlp_state *resume
 typedef struct place {
     uint64_t epoch;
     uint32_t k;
+    int due; /* the end of the epoch before is still to be told */
 } place;
 
 static struct {
     int there;
     dlp_state state;
-} states_[EPOCHS][MOST_ROWS + 1]; /* after batch k, of all ranks */
+} states_[2][EPOCHS][MOST_ROWS + 1]; /* [due]: after batch k, of all ranks */
 
 /* Note the state at a place, or compare it with the noted one. */
 static int state_is(const place *at, const dlp_state *state) {
     const uint64_t epoch = at->epoch < EPOCHS ? at->epoch : 0;
     const uint32_t k = at->epoch < EPOCHS ? at->k : MOST_ROWS;
-    if (states_[epoch][k].there)
-        return memcmp(state->bytes, states_[epoch][k].state.bytes, sizeof state->bytes) == 0;
-    states_[epoch][k].there = 1;
-    states_[epoch][k].state = *state;
+    if (states_[at->due][epoch][k].there)
+        return memcmp(state->bytes, states_[at->due][epoch][k].state.bytes, sizeof *state) == 0;
+    states_[at->due][epoch][k].there = 1;
+    states_[at->due][epoch][k].state = *state;
     return 1;
+}
+
+static int ended_;                /* a rank has ended with an error that was to come */
+static uint32_t nones_, barrens_; /* such errors; and those of a branch without an item */
+
+/* Is it an error that was to come? due: of none_is_due; SURELY also if the epoch ends with a branch
+   that had no item. */
+static int is_wanted_error(dlp_pipe *p, const place *at, int due, int from_start) {
+    const char *message = dlp_pipe_error(p)->message;
+    if (at->epoch == barren_ && from_start && !at->due)
+        return strstr(message, "has no item: its") != NULL ||
+               (none_is_due(at->epoch, 0, 1) != NOT_NONE &&
+                strstr(message, "no valid row") != NULL) ||
+               (batches_of(at->epoch) == 0 && strstr(message, "the inputs have no ") != NULL);
+    return due != NOT_NONE && strstr(message, "has no valid row") != NULL;
+}
+
+/* Go behind a batch, or behind the end of an epoch. */
+static void go_on(place *at) {
+    at->due = 0;
+    if (++at->k < batches_of(at->epoch) || at->epoch == barren_) return;
+    at->epoch++;
+    at->k = 0;
+    at->due = now_.ends;
 }
 
 /* Take batches of one rank from a place on. Returns 0: something was wrong. */
@@ -773,24 +839,43 @@ static int run_rank(const life *l, uint32_t rank, place *at, const dlp_state *re
                     dlp_state *state) {
     dlp_pipe *p = open_rank(l, rank, resume);
     const char *what = NULL;
-    int rc = p == NULL;
-    for (uint32_t i = 0; rc == 0 && i < l->stop; i++) {
-        dlp_batch *b;
-        if ((rc = dlp_pipe_next(p, &b)) != DLP_OK) break;
+    int rc = p == NULL, from_start = at->k == 0, due = NOT_NONE;
+    ended_ = 0;
+    for (uint32_t i = 0; rc == 0 && i < l->stop && what == NULL; i++) {
+        dlp_batch *b = NULL;
+        rc = dlp_pipe_next(p, &b);
+        ended_ = rc == DLP_ERR_CALLBACK && is_wanted_error(p, at, due, from_start);
+        if (due == SURELY && !ended_) what = "an epoch without a valid row is no error";
+        due = NOT_NONE;
+        if (rc == DLP_EPOCH_END && at->due) {
+            rc = DLP_OK;
+            at->due = 0;
+            dlp_pipe_state(p, NULL, state);
+            if (l->world == 1 && !state_is(at, state)) what = "the state behind an end";
+            continue;
+        }
+        if (rc != DLP_OK || what != NULL) break;
+        if (at->due) what = "no end of an epoch";
+        if (at->epoch == barren_ && at->k == batches_of(at->epoch)) what = "no barren branch";
+        if (what != NULL) break;
         if ((what = batch_wrong(b, at->epoch, at->k, rank, l->world)) != NULL) break;
-        at->k++;
-        if (at->k == batches_of(at->epoch)) at->epoch++, at->k = 0;
+        go_on(at);
+        if (at->k == 0) {
+            if (from_start) due = none_is_due(at->epoch - 1, rank, l->world);
+            from_start = 1;
+        }
         dlp_pipe_state(p, b, state);
         if (l->world == 1 && !state_is(at, state)) what = "the state";
         dlp_pipe_release(p, b);
-        if (what != NULL) break;
     }
-    if (rc < 0 && p != NULL)
+    nones_ += (uint32_t)(ended_ && at->epoch != barren_);
+    barrens_ += (uint32_t)(ended_ && at->epoch == barren_);
+    if (rc < 0 && p != NULL && !ended_)
         what = dlp_pipe_error(p)->message, printf("%s %d: ", dlp_pipe_error(p)->stage, rc);
-    if (rc == DLP_END && (at->epoch != EPOCHS || at->k != 0)) what = "an early end";
+    if (rc == DLP_END && (at->epoch != EPOCHS || at->k != 0 || at->due)) what = "an early end";
     if (what != NULL)
-        printf("rank %u of %u, epoch %u, batch %u: %s\n", rank, l->world, (unsigned)at->epoch,
-               at->k, what);
+        printf("rank %u of %u, epoch %u, batch %u, due %d: %s\n", rank, l->world,
+               (unsigned)at->epoch, at->k, at->due, what);
     if (p != NULL) dlp_pipe_close(p);
     CHECK(what == NULL && p != NULL);
     return what == NULL && p != NULL;
@@ -799,7 +884,7 @@ static int run_rank(const life *l, uint32_t rank, place *at, const dlp_state *re
 /* Go on from life to life, each with other workers and, with steps, other ranks. */
 static int run_lives(void) {
     dlp_state state, all[4];
-    place at = {0, 0};
+    place at = {0, 0, 0};
     memset(states_, 0, sizeof states_);
     memset(shared_, 0, sizeof *shared_);
     for (int i = 0; i < now_.lives && at.epoch < EPOCHS; i++) {
@@ -809,6 +894,7 @@ static int run_lives(void) {
         for (uint32_t rank = 0; rank < l->world; rank++) {
             end = at;
             if (!run_rank(l, rank, &end, i > 0 ? &state : NULL, &all[rank])) return 0;
+            if (ended_) return 1;
         }
         at = end;
         if (dlp_state_merge(&state, all, l->world, &e) != DLP_OK) {
@@ -974,7 +1060,14 @@ static void draw_table(uint64_t seed, int pushes) {
         name_branch(&now_.after);
         now_.lives = 1 + (int)pick(&s, LIVES);
         for (int i = 0; i < now_.lives; i++) draw_life(&s, &now_.life[i], i + 1 == now_.lives);
+        now_.ends = !pushes && mixed(s, 78) % 2;
+        now_.bars = now_.steps == 0 && now_.n > 1 && !pushes && mixed(s, 79) % 6 == 0;
+        now_.none = now_.zip && now_.drops && !pushes && mixed(s, 77) % 4 == 0;
     } while (table_rows() > DLP_MAX_NODES || lacks() || (!pushes && !write_down()));
+    if (!pushes && barren_ < NEVER) { /* a pipe that goes on inside does not judge its epoch */
+        now_.lives = 1;
+        now_.life[0].stop = UINT32_MAX;
+    }
 }
 
 static void draw(uint64_t seed) { draw_table(seed, 0); }
@@ -982,9 +1075,11 @@ static void draw(uint64_t seed) { draw_table(seed, 0); }
 static void print_table(uint64_t seed) {
     static const char *const kinds[] = {"map", "map+", "filter", "fetch", "expand", "load"};
     printf("failed: build/tests/branch_chains 1 %llu\n", (unsigned long long)seed);
-    printf("  %s, %u streams, batch %u, steps %d, last %d, drops %d, kill_every %u\n",
-           now_.zip ? "zip" : "mix", now_.streams, now_.batch, now_.steps, now_.last, now_.drops,
-           now_.kill_every);
+    printf(
+        "  %s, %u streams, batch %u, steps %d, last %d, drops %d, kill_every %u, ends %d, bars %d, "
+        "none %d\n",
+        now_.zip ? "zip" : "mix", now_.streams, now_.batch, now_.steps, now_.last, now_.drops,
+        now_.kill_every, now_.ends, now_.bars, now_.none);
     for (uint32_t k = 0; k < now_.n; k++) {
         const branch *b = &now_.at[k];
         printf("  %u of %u%s: loads %d, reads %d:", b->id, b->n, b->pushed ? " records" : "",
@@ -1041,7 +1136,7 @@ static void every_batch__resumed__goes_on_alike(uint64_t first, uint64_t n) {
     for (uint64_t seed = first; seed < first + n && test_failures == 0; seed++) {
         const life whole = {.world = 1, .stop = UINT32_MAX, .workers = 1};
         dlp_state state;
-        place at = {0, 0};
+        place at = {0, 0, 0};
         draw_next(seed, draw);
         now_.kill_every = 0;
         memset(states_, 0, sizeof states_);
@@ -1050,13 +1145,14 @@ static void every_batch__resumed__goes_on_alike(uint64_t first, uint64_t n) {
             print_table(seed);
             return;
         }
-        for (uint32_t i = 0; i < EPOCHS * MOST_ROWS; i++) {
-            const uint64_t epoch = i / MOST_ROWS;
+        for (uint32_t i = 0; i < 2 * EPOCHS * MOST_ROWS && barren_ == NEVER; i++) {
+            const int due = i >= EPOCHS * MOST_ROWS;
+            const uint64_t epoch = i / MOST_ROWS % EPOCHS;
             const uint32_t k = i % MOST_ROWS;
             const life l = {.world = 1, .stop = 3, .workers = i % 3 == 0 ? DLP_NONE : (int)(i % 5)};
-            if (!states_[epoch][k].there) continue;
-            at = (place){epoch, k};
-            if (!run_rank(&l, 0, &at, &states_[epoch][k].state, &state)) {
+            if (!states_[due][epoch][k].there) continue;
+            at = (place){epoch, k, due};
+            if (!run_rank(&l, 0, &at, &states_[due][epoch][k].state, &state)) {
                 print_table(seed);
                 return;
             }
@@ -1099,7 +1195,7 @@ static void fails_for_ever(int workers) {
 /* It fails twice, and is tried again: nothing is lost. */
 static void fails_twice(int workers) {
     const life l = {.world = 1, .stop = UINT32_MAX, .workers = workers};
-    place at = {0, 0};
+    place at = {0, 0, 0};
     dlp_state state;
     memset(states_, 0, sizeof states_);
     if (write_down()) run_rank(&l, 0, &at, NULL, &state);
@@ -1142,14 +1238,15 @@ static void rows__fail__batch_fails_or_is_tried_again(uint64_t first, uint64_t n
         if (now_.drops) continue;
         now_.streams = 1;
         now_.steps = 0;
-        now_.kill_every = 0;
+        now_.kill_every = now_.ends = now_.bars = 0;
         now_.last = DLP_LAST_PARTIAL;
         now_.window = now_.after.n_verbs = 0;
         failed += each_row_fails();
         if (test_failures > 0) print_table(seed);
         n--;
     }
-    printf("  %u rows failed\n", failed);
+    printf("  %u rows failed, %u epochs had no valid row, %u a branch without an item\n", failed,
+           nones_, barrens_);
     CHECK(few || failed > 0);
 }
 
@@ -1236,7 +1333,7 @@ static void cells__one_less_than_needed__refused(void) {
         /* R = 2 m = 8 rows of a stream: 8 of each branch of a zip, 6 and 2 of a mix of 3 and 1 */
         const uint32_t need[2] = {zip ? 16 : 12, zip ? 16 : 4};
         const life l = {.world = 1, .stop = UINT32_MAX, .workers = 1};
-        place at = {0, 0};
+        place at = {0, 0, 0};
         dlp_state state;
         table t;
         two(zip, NOT_COUNTED, LATER);
@@ -1256,7 +1353,7 @@ static void parts__of_3_items_and_more__need_fewer_cells(void) {
     const life l = {.world = 1, .stop = UINT32_MAX, .workers = 1};
     for (int zip = 0; zip < 2; zip++) {
         const uint32_t need = zip ? 2 * (1 + 3) : 2 * (1 + 2); /* 8, or 6, of a stream */
-        place at = {0, 0};
+        place at = {0, 0, 0};
         dlp_state state;
         dlp_batch *b;
         dlp_error e;
