@@ -47,7 +47,7 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     if (st->work >= 0) w->waiters = &p->waiters[st->work];
     w->given = w->item;
     w->asks = dlpi_row_asked(w);
-    w->chained = st->ops->chain_at != 0 && dlpi_chain_of(st)->last != NULL;
+    w->chained = dlpi_program_of(st) != NULL && dlpi_program_of(st)->n > 0;
     w->singles = dlpi_worker_singles(w);
     if (st->ops->worker != NULL) st->ops->worker(w);
 }

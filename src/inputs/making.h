@@ -19,7 +19,7 @@ static uint32_t dlpi_input_most_run(const dlp_pipe *p, const dlpi_expand *x) {
     if (x->has_rooms && q->arrivals != NULL) one = dlpi_sum(one, x->level->bytes);
     all = dlpi_times(needed, one);
     if (p->source_stage->w.on_error == DLP_ON_ERROR_DROP && x->n_levels > 1 &&
-        x->level[1].n_steps + (x->n_levels > 2) > 0)
+        x->level[1].program.n + (x->n_levels > 2) > 0)
         return 1; /* its items may be left out, of which a cell has one number */
     if (DLPI_DEBUG || x->found.in_flight > 0 || q->d.load != NULL || q->d.queue_size > 0 ||
         q->rule != NULL || q->joins != NULL || dlpi_found_shuffled(q) || all == 0)
@@ -127,8 +127,8 @@ static int dlpi_line_next(dlpi_line *b, const dlpi_level *l, const dlp_item *it)
         dlpi_item_arrays fields;
         dlp_item given = *it;
         dlpi_level_end(l, dlpi_line_place(b, l), to);
-        if (l[1].n_steps == 0) continue;
-        if ((rc = dlpi_level_steps(b->w, l + 1, &given, to, &fields)) != 0) return rc;
+        if (l[1].program.n == 0) continue;
+        if ((rc = dlpi_level_ops(b->w, l + 1, &given, to, &fields)) != 0) return rc;
     }
     return dlpi_line_kept(b, l, it);
 }
@@ -156,7 +156,7 @@ DLPI_NOINLINE static void dlpi_making_steps(dlpi_making *m) {
     rc = dlpi_item_ends(b->w, m->at, l);
     if (DLPI_UNLIKELY(rc != 0)) b->w->note.row = l[-1].row;
     given.position = dlpi_line_key(given.position, m->added - 1);
-    if (rc == 0 && l->n_steps > 0) rc = dlpi_level_steps(b->w, l, &given, m->at, &m->fields);
+    if (rc == 0 && l->program.n > 0) rc = dlpi_level_ops(b->w, l, &given, m->at, &m->fields);
     if (rc == 0) rc = dlpi_line_next(b, l, &given);
     m->at = dlpi_line_place(b, l);
     if (rc != 0 && rc != DLP_SKIP) {
@@ -210,7 +210,7 @@ static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *g
     m.added = m.made = m.passed = 0;
     m.wrong = 0;
     m.above = false;
-    m.steps = m.to->n_steps > 0 || m.to->maker.max_out > 0;
+    m.steps = m.to->program.n > 0 || m.to->maker.max_out > 0;
     m.given = given;
     m.shown = *given;
     dlpi_input_item(&m.shown, &m.fields, m.to->n_made > 0 ? m.to->n_made : m.to->fs.n);
@@ -256,11 +256,11 @@ DLPI_INLINE int dlpi_line_plain(dlpi_line *b) {
     if (rc != 0) return rc;
     if (b->filter) {
         dlpi_input_lay(&b->given, to, l, &b->fields, false);
-        rc = dlpi_step_keep(b->w, l->steps, &b->given);
-        if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP)) b->w->note.row = l->steps->row;
+        rc = dlpi_op_keep(b->w, l->program.op, &b->given);
+        if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP)) b->w->note.row = l->program.op->row;
         if (rc == 0) rc = dlpi_input_lengths(b->w, &l->fs, (const uint64_t *)(void *)to);
-    } else if (l->n_steps > 0) {
-        rc = dlpi_level_steps(b->w, l, &b->given, to, &b->fields);
+    } else if (l->program.n > 0) {
+        rc = dlpi_level_ops(b->w, l, &b->given, to, &b->fields);
         dlpi_input_item(&b->given, &b->fields, x->n_fetched);
     }
     return rc != 0 ? rc : dlpi_line_kept(b, l, &b->given);

@@ -352,7 +352,8 @@ static void dlpi_seats_later(dlpi_seatings *s, dlpi_expand *x) {
         if (k == s->n)
             s->at[s->n++] = (dlpi_seating){.calls = &l->calls, .row = l->row, .bytes = l->bytes};
         s->at[k].by = s->at[k].by != NULL ? s->at[k].by : &x->found;
-        x->level[l->level].steps[l->step].seat = k + 1;
+        x->level[l->level].program.op[l->op].seat = (uint8_t)(k + 1);
+        x->level[l->level].program.op[l->op].how |= DLPI_OP_SEAT;
     }
 }
 

@@ -135,7 +135,7 @@ typedef struct dlpi_worker {
     const uint64_t *index; /* dataset indices of that batch's rows */
     uint8_t asks;          /* DLPI_ASK_* */
     bool singles, alone;   /* see dlpi_worker_singles, dlpi_worker_alone */
-    bool chained;          /* see dlpi_chain_rows */
+    bool chained;          /* its stage has a program (dlpi_program) */
     uint32_t n_at_once;
     uint64_t low;          /* no batch below this number has a unit to claim */
     uint64_t tail_seen;    /* ctl.tail when it was read last */
@@ -183,6 +183,9 @@ typedef struct dlpi_worker {
     dlpi_worker_rare *rare;
     uint8_t pad[DLPI_LINE]; /* records of two workers share no cache line */
 } dlpi_worker;
+
+/* Return the first seat of a worker that has seats. */
+static inline dlpi_seat *dlpi_seats(const dlpi_worker *w) { return w->seat - w->seat->number; }
 
 typedef struct dlpi_cell_use { /* the batch that has a set of item cells, or had it last */
     uint64_t end;              /* number of the batch after it; 0: no batch was given these cells */

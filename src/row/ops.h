@@ -1,0 +1,207 @@
+#pragma once
+/* tests: system/stages/fused, system/stages/stacks, system/core/attempts */
+#include "cells/marks.h"
+#include "fail/fail.h"
+/* ---------------------------------------------------------------------------------------------
+   >>impl-ops        OPS: THE CALLBACKS OF ROWS OF THE TABLE, ONE AFTER THE OTHER
+   Rows of the table that run in the same attempt are a program: a list of ops, one for each row. A
+   stage of rows may have a program, and each level of the items in a cell has one. One loop runs
+   the ops: dlpi_ops_go. It calls no op after one that failed. An op has no policy. It has its row
+   of the table, and the policy of a failure is that of this row. So the core sees one attempt,
+   whose deadline and blame are those of the stage. A try begins with the first op, and the tries of
+   an item are counted together.
+   Two ops of a row whose fields all have a fixed size do without the loop: dlpi_pair_call. */
+
+#define DLPI_OPS 8u /* ops of a program, at most */
+
+typedef struct dlpi_item_arrays { /* the arrays that an item shown to a callback points to */
+    void *data[DLP_MAX_FIELDS];
+    uint64_t length[DLP_MAX_FIELDS];
+} dlpi_item_arrays;
+
+enum { /* dlpi_op.how: bits. 0: a fetch or map on a copy of the item, with all fields; not set */
+       DLPI_OP_LAST = 1,
+       DLPI_OP_SELF = 2,   /* it works on the item itself, which nobody uses once more */
+       DLPI_OP_PART = 4,   /* it sees a part of the fields */
+       DLPI_OP_SEAT = 8,   /* it sees the state of a seat */
+       DLPI_OP_TAILS = 16, /* bytes behind its lengths are cleared */
+       DLPI_OP_KEEP = 32,  /* a filter, which gets the item without a copy, and may not write */
+};
+
+typedef struct dlpi_op { /* the callback of one row of the table */
+    union {
+        dlp_item_fn call;                              /* NULL: the answer of an async source */
+        int (*keep)(void *user, const dlp_item *item); /* of a filter */
+    } fn;
+    void *user;
+    const dlpi_table_row *row; /* NULL: the stage's own callback */
+    uint8_t how;               /* DLPI_OP_* */
+    uint8_t first, n;          /* it sees n fields, from field `first` on */
+    uint8_t seat;  /* 1 + number of the seat whose state it sees; 0: the first fetch's */
+    uint8_t after; /* of a row: fields that later ops add, which it does not see */
+    uint8_t own;   /* of a row: it sees only so many fields of its own; 0: all fields so far */
+} dlpi_op;
+
+typedef struct dlpi_program {
+    uint32_t n; /* ops; 0: of a stage of rows, only its own callback */
+    dlpi_op op[DLPI_OPS];
+} dlpi_program;
+
+/* Set how each op runs, once it is known which fields the items have: n_fields. ragged: one of them
+   is. cell: they are items in a cell, which are used once more behind the last op. */
+DLPI_COLD static void dlpi_program_set(dlpi_program *g, uint32_t n_fields, bool ragged, bool cell) {
+    for (dlpi_op *k = g->op; k < g->op + g->n; k++) {
+        const bool last = k + 1 == g->op + g->n;
+        k->how &= DLPI_OP_KEEP | DLPI_OP_SEAT;
+        if (k->n != n_fields) k->how |= DLPI_OP_PART;
+        if (ragged && (k->how & DLPI_OP_KEEP) == 0) k->how |= DLPI_OP_TAILS;
+        if (last) k->how |= cell || ragged ? DLPI_OP_LAST : DLPI_OP_LAST | DLPI_OP_SELF;
+    }
+}
+
+/* Return the program of a stage of rows, or NULL if its kind allows none. A kind allows a program
+   if the stage works on all fields of an item from the first one on. */
+static dlpi_program *dlpi_program_of(const dlpi_stage *st) {
+    return st->ops->program_at == 0 ? NULL : (void *)((uint8_t *)st->self + st->ops->program_at);
+}
+
+/* Call a filter. Returns 0 if the item goes on, DLP_SKIP if it is left out, or a failure's code. */
+static inline int dlpi_op_keep(dlpi_worker *w, const dlpi_op *k, const dlp_item *it) {
+    const int rc = k->fn.keep(k->user, it);
+    if (rc == 1 || rc == 0) return rc == 1 ? 0 : DLP_SKIP;
+    if (rc != DLP_SKIP && rc != DLP_END) return rc;
+    return dlpi_say(w, DLP_ERR_CALLBACK, "keep returned %d, must be 1, 0 or a failure", rc);
+}
+
+/* Call a fetch or map. Returns its result. */
+DLPI_INLINE int dlpi_op_call(const dlpi_op *k, dlp_item *it) { return k->fn.call(k->user, it); }
+
+/* Open the marks of the ragged fields that op k sees. f: all fields; marks: of these. */
+static void dlpi_tails_open(const dlpi_op *k, const dlpi_field *f, uint64_t *marks) {
+    for (uint32_t i = k->first; marks != NULL && i < k->first + (uint32_t)k->n; i++)
+        if (f[i].f.ragged) dlpi_mark_open(&marks[i], f[i].row_bytes);
+}
+
+/* Clear the bytes of the item's ragged fields behind the lengths that op k has set. Close their
+   marks. f: all fields; marks: of these, NULL: earlier items may have left anything there. Returns
+   false if a length is wrong, so that the next op must not run. Its mark stays open. */
+static bool dlpi_tails_close(const dlpi_op *k, const dlp_item *it, const dlpi_field *f,
+                             uint64_t *marks) {
+    bool right = true;
+    for (uint32_t i = k->first; i < k->first + (uint32_t)k->n; i++) {
+        const uint64_t length = it->length[i];
+        uint64_t none = DLPI_MARK_OPEN;
+        if (length > (f[i].f.ragged ? (uint64_t)f[i].f.shape[0] : 0))
+            right = false;
+        else if (f[i].f.ragged)
+            dlpi_mark_close(marks != NULL ? &marks[i] : &none, it->data[i],
+                            length * dlpi_row_bytes(&f[i]), f[i].row_bytes);
+    }
+    return right;
+}
+
+/* Let an item show the fields that op k sees. */
+static inline void dlpi_op_point(dlp_item *it, const dlpi_op *k) {
+    it->n_fields = k->n, it->data += k->first, it->length += k->first;
+}
+
+/* Note that op k has set a wrong length. The lengths are refused where all are checked. */
+DLPI_COLD static void dlpi_op_long(const dlpi_op *k, dlp_call *call) {
+    dlp_fail(call, 0, "%s", "");
+    call->row = k->row;
+}
+
+/* Run one op, of any kind, for an item of which it->n_fields fields are seen. Returns its code. */
+DLPI_INLINE int dlpi_op_go(dlpi_worker *w, const dlpi_op *k, dlp_item *it, uint8_t how) {
+    void *data[DLP_MAX_FIELDS];
+    dlp_item one;
+    if (how & DLPI_OP_KEEP) {
+        it->n_fields = k->n;
+        return dlpi_op_keep(w, k, it);
+    }
+    if (how & DLPI_OP_SELF) {
+        if (how & DLPI_OP_PART) dlpi_op_point(it, k);
+        return dlpi_op_call(k, it);
+    }
+    one = *it;
+    if (how & DLPI_OP_PART) dlpi_op_point(&one, k);
+    for (uint32_t f = 0; f < k->n; f++) data[f] = one.data[f];
+    one.n_fields = k->n;
+    one.data = data;
+    if ((how & DLPI_OP_SEAT) && w->seat != NULL)
+        one.worker_state = dlpi_seats(w)[k->seat - 1].state;
+    return dlpi_op_call(k, &one);
+}
+
+/* Run ops for an item, from op *at on. Each op sees the item as if a stage stood between it and the
+   op before: zeros lie behind the lengths, and the message is empty. A callback may change any of
+   its item, and where it finds the fields. So it gets a copy if the item is used once more. it: the
+   item, with all fields f. marks: those of the fields (dlpi_tails_close). Returns 0, with the last
+   op in *at; or the first code that is not 0, with the op that returned it. If an op has set a
+   wrong length, it returns 0, with that op. */
+DLPI_INLINE int dlpi_ops_go(dlpi_worker *w, const dlpi_op **at, dlp_item *it, const dlpi_field *f,
+                            uint64_t *marks) {
+    const dlpi_op *k = *at;
+    dlp_call *call = it->call;
+    int rc;
+    for (;; k++) {
+        const uint8_t how = k->how;
+        if (how == 0) {
+            rc = dlpi_op_go(w, k, it, 0);
+            if (DLPI_UNLIKELY(rc != 0)) break;
+        } else {
+            if (how & DLPI_OP_TAILS) dlpi_tails_open(k, f, marks);
+            rc = dlpi_op_go(w, k, it, how);
+            if (rc == 0 && (how & DLPI_OP_TAILS) && !dlpi_tails_close(k, it, f, marks)) {
+                dlpi_op_long(k, call);
+                break;
+            }
+            if (rc != 0 || (how & DLPI_OP_LAST)) break;
+        }
+        call->message[0] = 0;
+    }
+    *at = k;
+    return rc;
+}
+
+/* End the program of a row at an op that returned rc, which is not 0. Note whose failure it is, or
+   whose skip, if that row has a policy of its own. Returns rc for the stage's own callback, a skip
+   or a wrong length; else DLP_ERR_CALLBACK. */
+DLPI_COLD static int dlpi_op_over(const dlpi_op *k, dlp_call *call, int rc) {
+    char why[256];
+    if (k->row == NULL || (rc == DLP_SKIP && !k->row->own)) return rc;
+    if (call->message[0] == 0) {
+        dlpi_returned_text(why, sizeof why, rc);
+        dlp_fail(call, 0, "%s", rc == DLP_SKIP ? "" : why);
+    }
+    call->row = k->row;
+    return rc == DLP_ERR_LENGTH || rc == DLP_SKIP ? rc : DLP_ERR_CALLBACK;
+}
+
+/* Run the ops of a row's program from op k on. marks: bytes of the ragged fields; zeros lie behind
+   them. Returns 0 or the code of dlpi_op_over. */
+static int dlpi_ops_row(const dlpi_op *k, dlp_item *it, uint64_t *marks) {
+    dlp_call *call = it->call;
+    const int rc = dlpi_ops_go(call->w, &k, it, call->w->p->items.at, marks);
+    return DLPI_LIKELY(rc == 0) ? 0 : dlpi_op_over(k, call, rc);
+}
+
+/* Callback of a stage that has a program: run its ops (user) for an item. */
+static int dlpi_ops_call(void *user, dlp_item *it) {
+    const dlpi_op *k = user;
+    const dlpi_field *f = it->call->w->p->items.at;
+    uint64_t marks[DLP_MAX_FIELDS];
+    for (uint32_t i = 0; (k->how & DLPI_OP_TAILS) && i < it->n_fields; i++)
+        marks[i] = f[i].f.ragged ? it->length[i] * dlpi_row_bytes(&f[i]) : 0;
+    return dlpi_ops_row(k, it, marks);
+}
+
+/* Go on with an item that the asynchronous source of the stage has answered: run the ops behind.
+   Returns as dlpi_ops_row does. */
+static int dlpi_ops_behind(const dlpi_stage *st, dlp_item *it) {
+    const dlpi_op *k = dlpi_program_of(st)->op;
+    uint64_t marks[DLP_MAX_FIELDS] = {0};
+    if ((k->how & DLPI_OP_TAILS) && !dlpi_tails_close(k, it, it->call->w->p->items.at, marks))
+        return 0; /* the core refuses it */
+    return dlpi_ops_row(k + 1, it, marks);
+}
