@@ -16224,12 +16224,12 @@ typedef struct dlpi_item_arrays { /* the arrays that an item shown to a callback
 } dlpi_item_arrays;
 
 enum { /* dlpi_op.how: bits. 0: a fetch or map on a copy of the item, with all fields; not set */
-    DLPI_OP_LAST = 1,
-    DLPI_OP_SELF = 2,  /* it works on the item itself, which nobody uses once more */
-    DLPI_OP_PART = 4,  /* it sees a part of the fields */
-    DLPI_OP_SEAT = 8,  /* it sees the state of a seat */
-    DLPI_OP_TAILS = 16, /* bytes behind its lengths are cleared */
-    DLPI_OP_KEEP = 32,  /* a filter, which gets the item without a copy, and may not write */
+       DLPI_OP_LAST = 1,
+       DLPI_OP_SELF = 2,   /* it works on the item itself, which nobody uses once more */
+       DLPI_OP_FEWER = 4,  /* it sees a part of the fields */
+       DLPI_OP_SEAT = 8,   /* it sees the state of a seat */
+       DLPI_OP_TAILS = 16, /* bytes behind its lengths are cleared */
+       DLPI_OP_KEEP = 32,  /* a filter, which gets the item without a copy, and may not write */
 };
 
 typedef struct dlpi_op { /* the callback of one row of the table */
@@ -16241,9 +16241,9 @@ typedef struct dlpi_op { /* the callback of one row of the table */
     const dlpi_table_row *row; /* NULL: the stage's own callback */
     uint8_t how;               /* DLPI_OP_* */
     uint8_t first, n;          /* it sees n fields, from field `first` on */
-    uint8_t seat;              /* 1 + number of the seat whose state it sees; 0: the first fetch's */
-    uint8_t after;             /* of a row: fields that later ops add, which it does not see */
-    uint8_t own; /* of a row: it sees only so many fields of its own; 0: all fields so far */
+    uint8_t seat;  /* 1 + number of the seat whose state it sees; 0: the first fetch's */
+    uint8_t after; /* of a row: fields that later ops add, which it does not see */
+    uint8_t own;   /* of a row: it sees only so many fields of its own; 0: all fields so far */
 } dlpi_op;
 
 typedef struct dlpi_program {
@@ -16257,10 +16257,17 @@ DLPI_COLD static void dlpi_program_set(dlpi_program *g, uint32_t n_fields, bool 
     for (dlpi_op *k = g->op; k < g->op + g->n; k++) {
         const bool last = k + 1 == g->op + g->n;
         k->how &= DLPI_OP_KEEP | DLPI_OP_SEAT;
-        if (k->n != n_fields) k->how |= DLPI_OP_PART;
+        if (k->n != n_fields) k->how |= DLPI_OP_FEWER;
         if (ragged && (k->how & DLPI_OP_KEEP) == 0) k->how |= DLPI_OP_TAILS;
         if (last) k->how |= cell || ragged ? DLPI_OP_LAST : DLPI_OP_LAST | DLPI_OP_SELF;
     }
+}
+
+/* True if the loop over the program's ops ends at its last op: dlpi_program_set has seen it. */
+static bool dlpi_program_ends(const dlpi_program *g) {
+    uint32_t n = 0;
+    while (n < g->n && (g->op[n].how & DLPI_OP_LAST) == 0) n++;
+    return g->n == 0 || n + 1 == g->n;
 }
 
 /* Return the program of a stage of rows, or NULL if its kind allows none. A kind allows a program
@@ -16324,11 +16331,11 @@ DLPI_INLINE int dlpi_op_go(dlpi_worker *w, const dlpi_op *k, dlp_item *it, uint8
         return dlpi_op_keep(w, k, it);
     }
     if (how & DLPI_OP_SELF) {
-        if (how & DLPI_OP_PART) dlpi_op_point(it, k);
+        if (how & DLPI_OP_FEWER) dlpi_op_point(it, k);
         return dlpi_op_call(k, it);
     }
     one = *it;
-    if (how & DLPI_OP_PART) dlpi_op_point(&one, k);
+    if (how & DLPI_OP_FEWER) dlpi_op_point(&one, k);
     for (uint32_t f = 0; f < k->n; f++) data[f] = one.data[f];
     one.n_fields = k->n;
     one.data = data;
@@ -16871,7 +16878,7 @@ DLPI_INLINE int dlpi_pair_call(dlpi_worker *w, void *user, dlpi_twin *first) {
     if (DLPI_UNLIKELY(rc != 0)) return rc;
     w->note.message[0] = 0;
     if (k[1].how != (DLPI_OP_LAST | DLPI_OP_SELF)) {
-        if (k[1].how != (DLPI_OP_LAST | DLPI_OP_SELF | DLPI_OP_PART))
+        if (k[1].how != (DLPI_OP_LAST | DLPI_OP_SELF | DLPI_OP_FEWER))
             return dlpi_ops_row(&k[1], &w->item, NULL);
         dlpi_op_point(&w->item, &k[1]);
     }
@@ -24423,8 +24430,8 @@ typedef struct dlpi_level {
     bool marked;                 /* its items have marks behind their lengths */
     uint64_t scratch; /* bytes from the beginning of the cell, or the worker's room, to the level's
                          one item; unused on the last level, which has many items */
-    uint32_t ends; /* a bit for each field that ends behind the ops: the next level lacks it */
-    dlpi_program program; /* filters and maps, in the order of the table */
+    uint32_t ends;    /* a bit for each field that ends behind the ops: the next level lacks it */
+    dlpi_program program;  /* filters and maps, in the order of the table */
     uint32_t first, n;     /* its fields are n of the stage's, from `first` on; n 0: the input's */
     uint32_t n_made;       /* fields that an expand sees of an item that it makes; 0: all */
     dlp_expand_desc maker; /* makes the items of the next level; max_out 0: there is none */
@@ -25277,8 +25284,22 @@ static dlpi_in_flight *dlpi_seat_set(dlpi_worker *w, const dlpi_seating *of, uin
     return first->next = in;
 }
 
+/* Refuse source f, or one behind it, if it has a program that dlpi_program_set has not seen since
+   its last op was added. A kind that lays out its cells by itself might forget it. */
+static void dlpi_seat_check(dlp_pipe *p, const dlpi_stage *st, const dlpi_found *f) {
+    for (; f != NULL; f = f->next) {
+        const dlpi_expand *x = (const dlpi_expand *)(const void *)f;
+        for (const dlpi_level *l = x->level; l < x->level + x->n_levels; l++)
+            if (!dlpi_program_ends(&l->program))
+                dlpi_refuse(p, DLP_ERR_UNSUPPORTED, st->name, "",
+                            "the rows before \"%s\" are not laid out; this is a fault of dlpipe",
+                            st->name);
+    }
+}
+
 /* Give each worker of the stage its seats. If there is one, the worker is the seat. */
 static void dlpi_seats_live(dlp_pipe *p, const dlpi_stage *st, const dlpi_seatings *s) {
+    for (uint32_t k = 0; k < s->n; k++) dlpi_seat_check(p, st, s->at[k].by);
     for (int i = 0; i < st->n_workers && s->memory != NULL; i++) {
         dlpi_worker *w = &p->workers[st->first_worker + i];
         uint8_t *at = s->memory + (uint64_t)i * dlpi_seats_bytes(s);
@@ -34030,6 +34051,7 @@ static int dlpi_live_init(dlp_pipe *p) {
     for (int i = 0; i < p->n_stages; i++) {
         dlpi_live_idle(p, &p->stages[i]);
         if (p->stages[i].ops->live != NULL) p->stages[i].ops->live(p, &p->stages[i]);
+        if (p->err.code != 0) return p->err.code;
     }
     p->schedule.reach = p->reach;
     p->bare = dlpi_roles_bare(p);
@@ -47755,10 +47777,9 @@ static int dlpi_node_fetch_add(dlpi_table *t, const dlp_node *node) {
     if (t->fetched && t->ops->later == NULL)
         return dlpi_node_bad(t, node, "is a second fetch; compile without DLPIPE_NO_JOIN");
     if (dlpi_fetch_chains(t, node, &f, &ds))
-        return dlpi_row_chain(t, node,
-                              (dlpi_op){
-                                  .fn.call = ds.fetch, .user = ds.user, .own = (uint8_t)ds.n_fields},
-                              ds.fields, ds.n_fields);
+        return dlpi_row_chain(
+            t, node, (dlpi_op){.fn.call = ds.fetch, .user = ds.user, .own = (uint8_t)ds.n_fields},
+            ds.fields, ds.n_fields);
     rc = t->fetched ? t->ops->later(t, &f, node->fetch.of > 0) : dlpi_add_fetch(t->p, &f);
     if (rc < 0) return rc;
     if (!t->fetched) {
@@ -48401,8 +48422,8 @@ static int dlpi_makers_fetch(dlpi_table *t, const dlp_node *node, dlpi_makers *m
     rc = dlpi_makers_widen(t, node, m, ds.fields, ds.n_fields);
     if (rc != DLP_OK || m->fetch == node) return rc;
     m->input.writes_all_bytes = 0;
-    rc = dlpi_makers_op(
-        t, node, m, (dlpi_op){.fn.call = ds.fetch, .user = ds.user, .first = (uint8_t)first});
+    rc = dlpi_makers_op(t, node, m,
+                        (dlpi_op){.fn.call = ds.fetch, .user = ds.user, .first = (uint8_t)first});
     return rc != DLP_OK ? rc : dlpi_later_take(t, node, m);
 }
 
@@ -48437,8 +48458,7 @@ static int dlpi_makers_map(dlpi_table *t, const dlp_node *node, dlpi_makers *m) 
     rc = dlpi_makers_widen(t, node, m, node->map.fields, node->map.n_fields);
     if (rc != DLP_OK) return rc;
     if (node->map.n_fields > 0) m->input.writes_all_bytes = 0;
-    rc = dlpi_makers_op(t, node, m,
-                        (dlpi_op){.fn.call = node->map.item, .user = node->map.user});
+    rc = dlpi_makers_op(t, node, m, (dlpi_op){.fn.call = node->map.item, .user = node->map.user});
     return rc == DLP_OK && node->map.ends != NULL ? dlpi_makers_ends(t, node, m) : rc;
 }
 

@@ -169,6 +169,7 @@ static int dlpi_live_init(dlp_pipe *p) {
     for (int i = 0; i < p->n_stages; i++) {
         dlpi_live_idle(p, &p->stages[i]);
         if (p->stages[i].ops->live != NULL) p->stages[i].ops->live(p, &p->stages[i]);
+        if (p->err.code != 0) return p->err.code;
     }
     p->schedule.reach = p->reach;
     p->bare = dlpi_roles_bare(p);

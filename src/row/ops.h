@@ -22,7 +22,7 @@ typedef struct dlpi_item_arrays { /* the arrays that an item shown to a callback
 enum { /* dlpi_op.how: bits. 0: a fetch or map on a copy of the item, with all fields; not set */
        DLPI_OP_LAST = 1,
        DLPI_OP_SELF = 2,   /* it works on the item itself, which nobody uses once more */
-       DLPI_OP_PART = 4,   /* it sees a part of the fields */
+       DLPI_OP_FEWER = 4,  /* it sees a part of the fields */
        DLPI_OP_SEAT = 8,   /* it sees the state of a seat */
        DLPI_OP_TAILS = 16, /* bytes behind its lengths are cleared */
        DLPI_OP_KEEP = 32,  /* a filter, which gets the item without a copy, and may not write */
@@ -53,10 +53,17 @@ DLPI_COLD static void dlpi_program_set(dlpi_program *g, uint32_t n_fields, bool 
     for (dlpi_op *k = g->op; k < g->op + g->n; k++) {
         const bool last = k + 1 == g->op + g->n;
         k->how &= DLPI_OP_KEEP | DLPI_OP_SEAT;
-        if (k->n != n_fields) k->how |= DLPI_OP_PART;
+        if (k->n != n_fields) k->how |= DLPI_OP_FEWER;
         if (ragged && (k->how & DLPI_OP_KEEP) == 0) k->how |= DLPI_OP_TAILS;
         if (last) k->how |= cell || ragged ? DLPI_OP_LAST : DLPI_OP_LAST | DLPI_OP_SELF;
     }
+}
+
+/* True if the loop over the program's ops ends at its last op: dlpi_program_set has seen it. */
+static bool dlpi_program_ends(const dlpi_program *g) {
+    uint32_t n = 0;
+    while (n < g->n && (g->op[n].how & DLPI_OP_LAST) == 0) n++;
+    return g->n == 0 || n + 1 == g->n;
 }
 
 /* Return the program of a stage of rows, or NULL if its kind allows none. A kind allows a program
@@ -120,11 +127,11 @@ DLPI_INLINE int dlpi_op_go(dlpi_worker *w, const dlpi_op *k, dlp_item *it, uint8
         return dlpi_op_keep(w, k, it);
     }
     if (how & DLPI_OP_SELF) {
-        if (how & DLPI_OP_PART) dlpi_op_point(it, k);
+        if (how & DLPI_OP_FEWER) dlpi_op_point(it, k);
         return dlpi_op_call(k, it);
     }
     one = *it;
-    if (how & DLPI_OP_PART) dlpi_op_point(&one, k);
+    if (how & DLPI_OP_FEWER) dlpi_op_point(&one, k);
     for (uint32_t f = 0; f < k->n; f++) data[f] = one.data[f];
     one.n_fields = k->n;
     one.data = data;

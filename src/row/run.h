@@ -466,7 +466,7 @@ DLPI_INLINE int dlpi_pair_call(dlpi_worker *w, void *user, dlpi_twin *first) {
     if (DLPI_UNLIKELY(rc != 0)) return rc;
     w->note.message[0] = 0;
     if (k[1].how != (DLPI_OP_LAST | DLPI_OP_SELF)) {
-        if (k[1].how != (DLPI_OP_LAST | DLPI_OP_SELF | DLPI_OP_PART))
+        if (k[1].how != (DLPI_OP_LAST | DLPI_OP_SELF | DLPI_OP_FEWER))
             return dlpi_ops_row(&k[1], &w->item, NULL);
         dlpi_op_point(&w->item, &k[1]);
     }
