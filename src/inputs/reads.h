@@ -311,6 +311,7 @@ static void dlpi_seats_live(dlp_pipe *p, const dlpi_stage *st, const dlpi_seatin
    later fetches with seats. */
 static void dlpi_reads_live(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x) {
     x->seats.at[0].end = x->found.n_cells;
+    dlpi_seat_check(p, st, &x->found);
     dlpi_seats_live(p, st, &x->seats);
 }
 
