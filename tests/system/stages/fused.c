@@ -54,6 +54,13 @@ static void see(const dlp_item *it, uint32_t n) {
     if (n > 1 && (how.own == 0) == (here != 0) && how.workers > 0) count(&all->wrong);
 }
 
+/* Write over all of an item that a callback may write over: nobody else sees it. */
+static int spoiled(dlp_item *it, int rc) {
+    for (uint32_t f = 0; f < it->n_fields; f++) it->data[f] = NULL;
+    memset(it, 0xff, sizeof *it);
+    return rc;
+}
+
 static int maybe_fails(int row, const dlp_item *it) {
     if (how.kill_every > 0 && row == 4 && count(&all->kills) % how.kill_every == 0) {
         if (getpid() != caller) kill(getpid(), SIGKILL);
@@ -75,9 +82,7 @@ static int fetch(void *user, dlp_item *it) {
     memset(it->data[1], (int)it->index, MOST); /* also behind the length */
     if (how.fails > 0) dlp_fail(it->call, 9, "it went well after all");
     if (how.too_long && it->index == 33) it->length[1] = MOST + 1;
-    it->data[0] = it->data[1];
-    memset(it, 0x5a, sizeof *it); /* this copy of the item */
-    return 0;
+    return spoiled(it, 0);
 }
 
 static int base(void *user, dlp_item *it) {
@@ -119,7 +124,7 @@ static int sum(void *user, dlp_item *it) { /* sees x, text, sum */
     *to = *(uint64_t *)it->data[0] + dlp_item_random(it, 2) % 5;
     for (uint64_t i = 0; i < MOST; i++) *to += text[i] * (i + 1); /* zeros behind the length */
     if (it->index % 4 == 1 && !fixed) it->length[1] = MOST;
-    return maybe_fails(2, it);
+    return spoiled(it, maybe_fails(2, it));
 }
 
 static int label(void *user, dlp_item *it) { /* sees label alone */
@@ -128,7 +133,7 @@ static int label(void *user, dlp_item *it) { /* sees label alone */
     count(&all->labelled);
     if (*(uint32_t *)it->data[0] != 0) count(&all->wrong);
     *(uint32_t *)it->data[0] = (uint32_t)it->index + 3;
-    return maybe_fails(3, it);
+    return spoiled(it, maybe_fails(3, it));
 }
 
 static int turn(void *user, dlp_item *it) { /* sees x, text, sum, label, tail; shortens text */
@@ -143,9 +148,7 @@ static int turn(void *user, dlp_item *it) { /* sees x, text, sum, label, tail; s
     *(uint64_t *)it->data[0] += 1;
     const int rc = maybe_fails(4, it);
     if (how.bad_length > 0 && it->index == 33) it->length[how.bad_length - 1] = 2;
-    it->data[0] = it->data[3];
-    memset(it, 0x5a, sizeof *it);
-    return rc;
+    return spoiled(it, rc);
 }
 
 static int open_table(dlp_pipe **p, const dlp_state *resume, dlp_error *err) {
