@@ -816,6 +816,7 @@ static struct {
 } fault;
 
 static int at_fault(int row, const dlp_item *it) {
+    if (it->index >= ITEMS || it->epoch != 0 || it->attempt > 9) return 1;
     if (fault.row != row || it->index % 10 != 7) return 0;
     if (row > MAKE && *(const uint64_t *)it->data[0] % 2 == 1) return 0; /* of the second item */
     return __atomic_add_fetch(&all->tried[it->index], 1, __ATOMIC_RELAXED) <= fault.until;
@@ -896,6 +897,42 @@ static void stacks__row_fails_so_often__as_a_count_says(void) {
             CHECK(rc == DLP_END && rows == want);
             CHECK(all->reads == ITEMS + bad_inputs * (for_good ? tries - 1 : fault.until));
         }
+        CHECK(p == NULL || dlp_pipe_close(p) == DLP_OK);
+    }
+}
+
+/* Maps are the last rows of their places, between makers, in runs of inputs and alone. What they
+   write into their item is not seen by the next maker, nor by the next input. */
+static void stacks__maps_spoil_their_items__nobody_sees_it(void) {
+    static const dlp_field x = {.name = "x", .dtype = DLP_U64};
+    const dlp_node rows[] = {
+        {.name = "set", .verb = DLP_MAP, .map = {.item = set_or_fail}},
+        {.name = "make", .verb = DLP_EXPAND, .expand = {.expand = make_or_fail, .max_out = 2}},
+        {.name = "turn", .verb = DLP_MAP, .map = {.item = turn_or_fail}},
+        {.name = "more", .verb = DLP_EXPAND, .expand = {.expand = make_or_fail, .max_out = 2}},
+        {.name = "end", .verb = DLP_MAP, .map = {.item = turn_or_fail}}};
+    fault.row = N_FAILS;
+    for (uint32_t n = 2; n <= 5; n++) {
+        dlp_node nodes[8] = {{.name = "list", .verb = DLP_LIST, .list = {.n_items = ITEMS}},
+                             {.name = "read",
+                              .verb = DLP_FETCH,
+                              .fetch = {.fetch = read_or_fail, .fields = &x, .n_fields = 1}}};
+        const uint64_t each = n < 4 ? 2 : 4;
+        uint64_t k = 0;
+        dlp_pipe *p = NULL;
+        dlp_batch *b;
+        memcpy(nodes + 2, rows, n * sizeof *nodes);
+        nodes[2 + n] = (dlp_node){.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 4}};
+        CHECK(dlp_pipe_open(&p, nodes, n + 3, NULL, NULL) == DLP_OK);
+        while (p != NULL && dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {
+            for (uint32_t r = 0; r < b->count; r++, k++) {
+                const uint64_t made_ = k % each / (each / 2) + k % each % (each / 2);
+                CHECK(b->index[r] == k / each);
+                CHECK(((const uint64_t *)b->fields[0].data)[r] == 2 * (k / each) + made_);
+            }
+            dlp_pipe_release(p, b);
+        }
+        CHECK(k == each * ITEMS);
         CHECK(p == NULL || dlp_pipe_close(p) == DLP_OK);
     }
 }
@@ -1089,6 +1126,7 @@ int main(int argc, char **argv) {
     stacks__map_behind_the_cache__runs_in_each_epoch();
     stacks__load_in_a_load__a_plain_loop();
     stacks__row_fails_so_often__as_a_count_says();
+    stacks__maps_spoil_their_items__nobody_sees_it();
     stacks__too_much__refused_in_words();
     stacks__more_than_the_limit__the_plan_says_how_much();
     printf("  %u of %u tables have batches, %u workers died\n", with_batches, (unsigned)n,
