@@ -16265,9 +16265,7 @@ DLPI_COLD static void dlpi_program_set(dlpi_program *g, uint32_t n_fields, bool 
 
 /* True if the loop over the program's ops ends at its last op: dlpi_program_set has seen it. */
 static bool dlpi_program_ends(const dlpi_program *g) {
-    uint32_t n = 0;
-    while (n < g->n && (g->op[n].how & DLPI_OP_LAST) == 0) n++;
-    return g->n == 0 || n + 1 == g->n;
+    return g->n == 0 || (g->op[g->n - 1].how & DLPI_OP_LAST) != 0;
 }
 
 /* Return the program of a stage of rows, or NULL if its kind allows none. A kind allows a program
@@ -16295,7 +16293,8 @@ static void dlpi_tails_open(const dlpi_op *k, const dlpi_field *f, uint64_t *mar
 
 /* Clear the bytes of the item's ragged fields behind the lengths that op k has set. Close their
    marks. f: all fields; marks: of these, NULL: earlier items may have left anything there. Returns
-   false if a length is wrong, so that the next op must not run. Its mark stays open. */
+   false if a length is wrong, so that the next op must not run. Its mark stays open. The lengths
+   are refused where all are checked, by the name of this op. */
 static bool dlpi_tails_close(const dlpi_op *k, const dlp_item *it, const dlpi_field *f,
                              uint64_t *marks) {
     bool right = true;
@@ -16308,18 +16307,16 @@ static bool dlpi_tails_close(const dlpi_op *k, const dlp_item *it, const dlpi_fi
             dlpi_mark_close(marks != NULL ? &marks[i] : &none, it->data[i],
                             length * dlpi_row_bytes(&f[i]), f[i].row_bytes);
     }
+    if (DLPI_UNLIKELY(!right)) {
+        dlp_fail(it->call, 0, "%s", "");
+        it->call->row = k->row;
+    }
     return right;
 }
 
 /* Let an item show the fields that op k sees. */
 static inline void dlpi_op_point(dlp_item *it, const dlpi_op *k) {
     it->n_fields = k->n, it->data += k->first, it->length += k->first;
-}
-
-/* Note that op k has set a wrong length. The lengths are refused where all are checked. */
-DLPI_COLD static void dlpi_op_long(const dlpi_op *k, dlp_call *call) {
-    dlp_fail(call, 0, "%s", "");
-    call->row = k->row;
 }
 
 /* Run one op, of any kind, for an item of which it->n_fields fields are seen. Returns its code. */
@@ -16363,11 +16360,8 @@ DLPI_INLINE int dlpi_ops_go(dlpi_worker *w, const dlpi_op **at, dlp_item *it, co
         } else {
             if (how & DLPI_OP_TAILS) dlpi_tails_open(k, f, marks);
             rc = dlpi_op_go(w, k, it, how);
-            if (rc == 0 && (how & DLPI_OP_TAILS) && !dlpi_tails_close(k, it, f, marks)) {
-                dlpi_op_long(k, call);
-                break;
-            }
-            if (rc != 0 || (how & DLPI_OP_LAST)) break;
+            if (rc != 0 || ((how & DLPI_OP_TAILS) && !dlpi_tails_close(k, it, f, marks))) break;
+            if (how & DLPI_OP_LAST) break;
         }
         call->message[0] = 0;
     }
