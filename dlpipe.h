@@ -98,8 +98,8 @@
    >>impl-first >>impl-offer >>impl-order >>impl-identity >>impl-part-order >>impl-found-order
    >>impl-chunk-rows >>impl-mixing >>impl-branches-order >>impl-buckets >>impl-region >>impl-ops
    >>impl-pipe >>impl-roles >>impl-waiters >>impl-awake >>impl-fail >>impl-cancel >>impl-cells
-   >>impl-marks >>impl-debug >>impl-open-end >>impl-gaps >>impl-feed >>impl-claim >>impl-run
-   >>impl-collate >>impl-workers >>impl-recover >>impl-tune >>impl-state >>impl-scheduler
+   >>impl-marks >>impl-debug >>impl-open-end >>impl-gaps >>impl-feed >>impl-claim >>impl-programs
+   >>impl-run >>impl-collate >>impl-workers >>impl-recover >>impl-tune >>impl-state >>impl-scheduler
    >>impl-pace >>impl-deliver >>impl-share >>impl-subscriber >>impl-in-flight >>impl-seen
    >>impl-valid >>impl-dataset >>impl-chain >>impl-inputs >>impl-arrivals >>impl-found >>impl-over
    >>impl-reads >>impl-branches >>impl-joined >>impl-pack >>impl-fetch >>impl-map >>impl-cache
@@ -4710,16 +4710,22 @@ void dlp_pusher_close(dlp_pusher *pusher);
              its request. If one callback of an attempt fails, the attempt has failed, and is tried
              again from the fetch on. The tries of an item are counted together. retries,
              retry_backoff_ms, on_error and max_skips are those of the row that failed, if it gives
-             one of them. Else they are those of the row that has the workers, as placement,
-             deadline_ms and worker_state always are. dlp_error.stage is the row that failed.
-             Such a row has a stage of its own if it gives DLP_ON_ERROR_REPLACE or other fields of
-             workers, and in a stream if it gives any. So has a row behind makers, a push, a guard,
-             a cache, or fetches of a mix (of). A second fetch has a stage of its
-             own if it has a source or stands behind a load, and so has each such row behind that
-             fetch. A map in which fields end has one, and so has each row behind that map. Such a
-             stage has as many workers as the nearest row above that names workers, placed alike.
-             They have a worker_state of their own. That row's retries and on_error hold if the row
-             gives none. open tells of it by a warning.
+             one of them. Else they are those of the row that has the workers, as placement and
+             worker_state always are. A deadline_ms of such a row holds for its callback alone. If
+             one row of an attempt gives deadline_ms, that of the row that has the workers holds
+             for each other callback, too. dlp_error.stage is the row that failed. If a process
+             dies, that is the row whose callback ran; of an attempt of at most two rows it may be
+             the first one if max_kills is 1.
+             Such a row has a stage of its own if it gives other fields of workers, and in a stream
+             if it gives any. So has a row that gives DLP_ON_ERROR_REPLACE, if the row with the
+             workers is a map. So has a row that gives deadline_ms, if the workers have threads in
+             flight (DLP_FETCH_THREADS). So has a row behind makers, a push,
+             a guard, a cache, or fetches of a mix (of). A second fetch has a stage of its own if
+             it has a source or stands behind a load, and so has each such row behind that fetch. A
+             map in which fields end has one, and so has each row behind that map. Such a stage has
+             as many workers as the nearest row above that names workers, placed alike. They have a
+             worker_state of their own. That row's retries and on_error hold if the row gives none.
+             open tells of it by a warning.
    Reads     With async, a fetch has in_flight requests under way in each worker, also in front of
              expand, filter and pack. The record of each request is made into items when it comes.
              If queue.capacity is 0, each worker adds 8 + 2 * in_flight cells to those that the
@@ -12199,6 +12205,7 @@ DLPI_COLD DLPDEF void dlp_buckets_close(dlp_buckets *b) {
    label  atomic            written by                 read by (partner)
    Z1     word of what is kept  worker that keeps it      workers (Z1)
    X2     running, at_once  worker, around a callback  recovery, of a dead worker (X2)
+   X4     op                worker, around a callback  recovery, of a dead worker (X4)
    X3     mark of a ragged row  worker, around a callback  the next worker of the row (X3)
 
    Slots are reused only after every unit of their batch was claimed and done.
@@ -12434,7 +12441,7 @@ typedef struct dlpi_worker_block {
     uint32_t hist[DLPI_HIST];
     int32_t pid;
     int32_t restarts, died_by; /* starts after a death; signal of the last death; supervisor */
-    int32_t pad0;
+    uint32_t op; /* X4 1 + row of the table whose callback runs; 0: the stage's own, or not told */
     uint64_t kept_hits, kept_misses, kept_items;
     uint64_t kept_cell;    /* Z2 number + 1 of the cell that it writes, 0: none */
     uint64_t in_flight_ns; /* sum of the ns that each item was under way */
@@ -12491,7 +12498,7 @@ _Static_assert(sizeof(dlpi_stage_rec) == 88, "region layout");
 _Static_assert(sizeof(dlp_tune_note) == 24, "region layout");
 _Static_assert(sizeof(dlpi_field_rec) == 144, "region layout");
 _Static_assert(sizeof(dlpi_share) == DLPI_LINE, "region layout");
-_Static_assert(offsetof(dlpi_worker_block, kept_hits) == offsetof(dlpi_worker_block, pad0) + 4,
+_Static_assert(offsetof(dlpi_worker_block, kept_hits) == offsetof(dlpi_worker_block, op) + 4,
                "no padding");
 _Static_assert(sizeof(dlpi_worker_block) == offsetof(dlpi_worker_block, core_wait_ns) + 8,
                "no hidden padding");
@@ -12779,7 +12786,7 @@ typedef struct dlpi_stage_ops {
     /* Do leading rows of t that nobody has had, in place of the callback. Returns how many. NULL:
        the callback does each row. */
     uint32_t (*bulk)(struct dlpi_worker *w, const struct dlpi_unit *t);
-    /* If the stage has a program: run the rows of t as dlpi_unit_plain does. tally: a dlpi_tally. */
+    /* If the stage has a program: run rows of t as dlpi_unit_plain does. tally: a dlpi_tally. */
     void (*chained)(struct dlpi_worker *w, const struct dlpi_unit *t, void *tally);
     int (*call)(struct dlpi_worker *w, const struct dlpi_unit *t); /* the callback of a batch */
     bool (*full)(const struct dlpi_worker *w); /* it takes no unit, whatever comes */
@@ -12859,7 +12866,8 @@ typedef struct dlpi_stage {
     void *user;
     dlp_dataset *dataset; /* in self; NULL: the stage fetches nothing */
     int32_t in_flight;    /* items that a worker has at once; 0: one after the other */
-    dlp_field *fields;    /* [n_fields] copies of the fields of its desc, with their names */
+    int32_t timed; /* shortest deadline_ms that a row in its attempts gives; 0: none gives one */
+    dlp_field *fields; /* [n_fields] copies of the fields of its desc, with their names */
     uint32_t n_fields;
     /* laid out at start */
     int work;                    /* place among the stages with workers, -1: none */
@@ -12883,13 +12891,14 @@ typedef struct dlpi_parked { /* a row between two attempts: see dlpi_park */
 
 typedef struct dlpi_policy { /* what becomes of failures: fields of dlp_workers_desc */
     int64_t max_skips;
-    int32_t on_error, retries, retry_backoff_ms;
+    int32_t on_error, retries, retry_backoff_ms, deadline_ms;
 } dlpi_policy;
 
 typedef struct dlpi_table_row { /* what a row of the table says of its failures */
     char name[32];
     dlpi_policy policy;
-    bool own; /* the policy holds; else that of the stage in whose attempts the row runs */
+    bool own; /* the policy holds; else that of the stage in whose attempts the row runs. Its
+                 deadline_ms always holds, if it is not 0 */
 } dlpi_table_row;
 
 /* Where dlp_fail writes. */
@@ -12954,9 +12963,11 @@ typedef struct dlpi_worker {
     uint32_t units_untimed, items_untimed;
     uint64_t last_ns;        /* last clock reading; 0: none since it waited */
     uint64_t wait_ns;        /* time at which its present wait began; 0: it does not wait */
+    bool shows;              /* it tells in block->op whose callback runs */
+    bool watched;            /* next watches how long its callbacks take */
     bool blocked;            /* it waits for free cells; false: for input */
     const uint32_t *untimed; /* *untimed not 0: the consumer runs it, and this call is not timed */
-    uint64_t limit_ns;       /* ns that an item may take, watched by next; 0: not for this worker */
+    uint64_t late_ns;        /* since_ns of a callback that one look of next found too late */
     uint32_t waits;          /* counts its waits while workers wait awake */
     dlpi_cpu cpu;            /* CPU time of its own thread */
     dlp_trace_event event;
@@ -13418,7 +13429,18 @@ static inline uint32_t dlpi_fate_killed(uint32_t fate, uint32_t stage, bool late
 }
 
 static inline dlpi_policy dlpi_policy_of(const dlp_workers_desc *d) {
-    return (dlpi_policy){d->max_skips, d->on_error, d->retries, d->retry_backoff_ms};
+    return (dlpi_policy){d->max_skips, d->on_error, d->retries, d->retry_backoff_ms,
+                         d->deadline_ms};
+}
+
+/* Return the row of the table with this number + 1, as dlpi_worker_block.op has it; or NULL. */
+static inline const dlpi_table_row *dlpi_row_numbered(const dlp_pipe *p, uint32_t op) {
+    return op > 0 && op <= DLP_MAX_NODES ? &p->rows[op - 1] : NULL;
+}
+
+/* Return the deadline_ms of the callback of this row in a stage, 0: none. NULL: the stage's own. */
+static inline int32_t dlpi_limit_ms(const dlpi_stage *st, const dlpi_table_row *row) {
+    return row != NULL && row->policy.deadline_ms > 0 ? row->policy.deadline_ms : st->w.deadline_ms;
 }
 
 /* Return what the row that failed last says of failures, or else what its stage says. */
@@ -16124,9 +16146,26 @@ static const char *dlpi_call_text(const dlpi_worker *w) {
     return w->st->ops->unit == DLPI_UNIT_CELLS ? "load" : "callback";
 }
 
+/* Return the word of a slot or cell that says what killed dead worker w there. Its bits are the
+   signal (8), then block.op if the worker ran a callback there (8), then the row of the slot (16).
+   */
+static uint32_t dlpi_killed_word(const dlpi_worker *w, uint32_t signal, bool ran, uint32_t row) {
+    const uint32_t op = ran ? DLPI_LOAD_RLX(&w->block->op) : 0; /* X4 of a dead worker */
+    return (signal & 255u) | (op & 255u) << 8 | row << 16;
+}
+
+/* Return the word for this row of slot s. If the last death there was over another row, the word
+   only has the signal. */
+static uint32_t dlpi_slot_killed(const dlp_pipe *p, uint32_t s, uint32_t row) {
+    const uint32_t word = dlpi_slot_at(p, s)->killed_by;
+    return word >> 16 == (row & 0xffffu) ? word : word & 255u;
+}
+
+/* Say that the worker's process died too often, by the name of the row whose callback ran. */
 static int dlpi_killed_say(dlpi_worker *w, uint32_t killed_by, uint32_t fate) {
+    w->note.row = dlpi_row_numbered(w->p, killed_by >> 8 & 255u);
     return dlpi_say(w, DLP_ERR_KILLED, "the %s's process died %u times here, the last time by %s",
-                    dlpi_call_text(w), dlpi_fate_kills(fate), dlpi_signal_text(killed_by));
+                    dlpi_call_text(w), dlpi_fate_kills(fate), dlpi_signal_text(killed_by & 255u));
 }
 
 /* Return after how many deaths of its workers an item has failed: max_kills. Where a
@@ -16169,7 +16208,8 @@ static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int
     }
     DLPI_STORE_RLX(&slot->dirty, 1u); /* ordered by done */
     if (dlpi_fate_stage(fate) == (uint32_t)st->work && dlpi_fate_kills(fate) > dlpi_kills_most(w))
-        return dlpi_row_raise(w, t, row, dlpi_killed_say(w, slot->killed_by, fate));
+        return dlpi_row_raise(w, t, row,
+                              dlpi_killed_say(w, dlpi_slot_killed(p, t->slot, row), fate));
     tries = dlpi_row_tries(w, t, row, fate);
     if (dlpi_tries_left(w, tries, code)) {
         dlpi_fate_set(p, t->slot, row, dlpi_fate_tried(fate));
@@ -16191,30 +16231,38 @@ static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int
    workers too often, or held one past its deadline, it has failed: returns the code, with the
    message. */
 DLPI_COLD static int dlpi_call_verdict(dlpi_worker *w, uint32_t killed_by, uint32_t fate) {
-    if (fate & DLPI_FATE_LATE)
+    if (fate & DLPI_FATE_LATE) {
+        w->note.row = dlpi_row_numbered(w->p, killed_by >> 8 & 255u);
         return dlpi_say(w, DLP_ERR_DEADLINE,
                         "the %s ran past its deadline_ms %d, its worker was killed",
-                        dlpi_call_text(w), w->st->w.deadline_ms);
+                        dlpi_call_text(w), dlpi_limit_ms(w->st, w->note.row));
+    }
     return dlpi_fate_kills(fate) < dlpi_kills_most(w) ? 0 : dlpi_killed_say(w, killed_by, fate);
 }
 
-/* Return the verdict (dlpi_call_verdict) on a row or batch of slot s with this fate, whose deaths
-   count in the stage in which they happened. */
-static int dlpi_fate_verdict(dlpi_worker *w, uint32_t s, uint32_t fate) {
+/* Return the verdict (dlpi_call_verdict) on a row of slot s with this fate, or on the batch, whose
+   deaths count in the stage in which they happened. row: UINT32_MAX: the batch. */
+static int dlpi_fate_verdict(dlpi_worker *w, uint32_t s, uint32_t row, uint32_t fate) {
     if (DLPI_LIKELY(dlpi_fate_kills(fate) == 0) || dlpi_fate_stage(fate) != (uint32_t)w->st->work)
         return 0;
-    return dlpi_call_verdict(w, dlpi_slot_at(w->p, s)->killed_by, fate);
+    return dlpi_call_verdict(w, dlpi_slot_killed(w->p, s, row), fate);
 }
 
 /* ---------------------------------------------------------------------------------------------
-   >>impl-ops        OPS: THE CALLBACKS OF ROWS OF THE TABLE, ONE AFTER THE OTHER
+   >>impl-programs   OPS: THE CALLBACKS OF ROWS OF THE TABLE, ONE AFTER THE OTHER
    Rows of the table that run in the same attempt are a program: a list of ops, one for each row. A
    stage of rows may have a program, and each level of the items in a cell has one. One loop runs
    the ops: dlpi_ops_go. It calls no op after one that failed. An op has no policy. It has its row
    of the table, and the policy of a failure is that of this row. So the core sees one attempt,
    whose deadline and blame are those of the stage. A try begins with the first op, and the tries of
    an item are counted together.
-   Two ops of a row whose fields all have a fixed size do without the loop: dlpi_pair_call. */
+   Two ops of a row whose fields all have a fixed size do without the loop: dlpi_pair_call.
+
+   block->op (X4) tells which row's callback runs. A worker process tells it, so that an error after
+   its death names that row. So does a worker of a stage in which a row has a deadline. Its limit is
+   that of the row, from since_ns on. Nothing orders the two words. A reader may find the row of an
+   op beside the time of the op before. So a callback is late only if a second look finds both words
+   unchanged. Recovery reads the word of a dead worker. */
 
 #define DLPI_OPS 8u /* ops of a program, at most */
 
@@ -16319,6 +16367,23 @@ static inline void dlpi_op_point(dlp_item *it, const dlpi_op *k) {
     it->n_fields = k->n, it->data += k->first, it->length += k->first;
 }
 
+/* Tell whose callback runs from here on. op: the word. */
+static void dlpi_op_told(const dlpi_worker *w, uint32_t op) {
+    if (w->st->timed != 0) DLPI_STORE_RLX(&w->block->since_ns, dlpi_now_ns()); /* for the limit */
+    DLPI_STORE_RLX(&w->block->op, op);                                         /* X4 to recovery */
+}
+
+/* Tell that the callback of this row runs from here on, if the worker tells it. Returns the word
+   that dlpi_op_back takes when the callback has returned. */
+static inline uint32_t dlpi_op_tells(const dlpi_worker *w, const dlpi_table_row *row) {
+    const uint32_t before = w->shows ? DLPI_LOAD_RLX(&w->block->op) : 0; /* X4: our own */
+    if (w->shows) dlpi_op_told(w, row != NULL ? 1 + (uint32_t)(row - w->p->rows) : 0);
+    return before;
+}
+static inline void dlpi_op_back(const dlpi_worker *w, uint32_t before) {
+    if (w->shows) dlpi_op_told(w, before);
+}
+
 /* Run one op, of any kind, for an item of which it->n_fields fields are seen. Returns its code. */
 DLPI_INLINE int dlpi_op_go(dlpi_worker *w, const dlpi_op *k, dlp_item *it, uint8_t how) {
     void *data[DLP_MAX_FIELDS];
@@ -16341,19 +16406,15 @@ DLPI_INLINE int dlpi_op_go(dlpi_worker *w, const dlpi_op *k, dlp_item *it, uint8
     return dlpi_op_call(k, &one);
 }
 
-/* Run ops for an item, from op *at on. Each op sees the item as if a stage stood between it and the
-   op before: zeros lie behind the lengths, and the message is empty. A callback may change any of
-   its item, and where it finds the fields. So it gets a copy if the item is used once more. it: the
-   item, with all fields f. marks: those of the fields (dlpi_tails_close). Returns 0, with the last
-   op in *at; or the first code that is not 0, with the op that returned it. If an op has set a
-   wrong length, it returns 0, with that op. */
-DLPI_INLINE int dlpi_ops_go(dlpi_worker *w, const dlpi_op **at, dlp_item *it, const dlpi_field *f,
-                            uint64_t *marks) {
+/* Do what dlpi_ops_go does. shows: the worker tells which op runs; a constant. */
+DLPI_INLINE int dlpi_ops_loop(dlpi_worker *w, const dlpi_op **at, dlp_item *it, const dlpi_field *f,
+                              uint64_t *marks, bool shows) {
     const dlpi_op *k = *at;
     dlp_call *call = it->call;
     int rc;
     for (;; k++) {
         const uint8_t how = k->how;
+        if (shows) dlpi_op_tells(w, k->row);
         if (how == 0) {
             rc = dlpi_op_go(w, k, it, 0);
             if (DLPI_UNLIKELY(rc != 0)) break;
@@ -16367,6 +16428,26 @@ DLPI_INLINE int dlpi_ops_go(dlpi_worker *w, const dlpi_op **at, dlp_item *it, co
     }
     *at = k;
     return rc;
+}
+
+DLPI_NOINLINE static int dlpi_ops_told(dlpi_worker *w, const dlpi_op **at, dlp_item *it,
+                                       const dlpi_field *f, uint64_t *marks) {
+    const uint32_t before = DLPI_LOAD_RLX(&w->block->op); /* X4: our own */
+    const int rc = dlpi_ops_loop(w, at, it, f, marks, true);
+    dlpi_op_told(w, before);
+    return rc;
+}
+
+/* Run ops for an item, from op *at on. Each op sees the item as if a stage stood between it and the
+   op before: zeros lie behind the lengths, and the message is empty. A callback may change any of
+   its item, and where it finds the fields. So it gets a copy if the item is used once more. it: the
+   item, with all fields f. marks: those of the fields (dlpi_tails_close). Returns 0, with the last
+   op in *at; or the first code that is not 0, with the op that returned it. If an op has set a
+   wrong length, it returns 0, with that op. */
+DLPI_INLINE int dlpi_ops_go(dlpi_worker *w, const dlpi_op **at, dlp_item *it, const dlpi_field *f,
+                            uint64_t *marks) {
+    return DLPI_UNLIKELY(w->shows) ? dlpi_ops_told(w, at, it, f, marks)
+                                   : dlpi_ops_loop(w, at, it, f, marks, false);
 }
 
 /* End the program of a row at an op that returned rc, which is not 0. Note whose failure it is, or
@@ -16542,7 +16623,8 @@ enum {
 /* Return what a worker does for rows without a fate: DLPI_ASK_*. */
 static uint8_t dlpi_row_asked(const dlpi_worker *w) {
     const bool cells = dlpi_row_asks(w) || w->st->scope.first != 0;
-    if (dlpi_row_kept(w) || w->extra != NULL || w->st->w.deadline_ms != 0) return DLPI_ASK_ALL;
+    if (dlpi_row_kept(w) || w->extra != NULL || w->st->w.deadline_ms != 0 || w->st->timed != 0)
+        return DLPI_ASK_ALL;
     if (w->p->items.any_ragged)
         return cells || w->p->datasets.n_added > 0 ? DLPI_ASK_ALL : DLPI_ASK_RAGGED;
     return dlpi_row_asks(w) || w->st->scope.first != 0 ? DLPI_ASK_CELLS : DLPI_ASK_NOTHING;
@@ -16710,7 +16792,7 @@ DLPI_INLINE int dlpi_row_attempt(dlpi_worker *w, const dlpi_unit *t, uint32_t ro
     if (ask == DLPI_ASK_ALL && dlpi_row_special(w, t, row)) return DLPI_ROW_DONE;
     dlpi_runs(&block->running, runs);
     if (ask == DLPI_ASK_ALL && DLPI_UNLIKELY(fate != 0) &&
-        (rc = dlpi_fate_verdict(w, t->slot, fate)) != 0)
+        (rc = dlpi_fate_verdict(w, t->slot, row, fate)) != 0)
         return dlpi_row_wrong(w, t, row, rc);
     if (DLPI_DEBUG) dlpi_redzone_in(w, it, dlpi_redzone_cell(w, 0), t->slot, row);
     rc = pair != NULL ? pair(w, st->user, &twin) : dlpi_row_call(st, it);
@@ -17412,7 +17494,7 @@ static int dlpi_batch_try(dlpi_worker *w, const dlpi_unit *t) {
         uint32_t fate = DLPI_LOAD_RLX(&slot->batch_fate), tries; /* X1: ours, claimed */
         int rc;
         dlpi_batch_begins(w, t);
-        rc = dlpi_fate_verdict(w, t->slot, fate);
+        rc = dlpi_fate_verdict(w, t->slot, UINT32_MAX, fate);
         if (rc == 0) rc = w->st->ops->call(w, t);
         tries = dlpi_row_tries(w, t, 0, fate);
         if (rc == 0 || !dlpi_tries_left(w, tries, rc)) return rc;
@@ -17837,7 +17919,8 @@ static void dlpi_recover_unit(dlpi_worker *w, dlpi_unit *t, dlpi_stage_words *wo
     if (ran) {
         uint32_t *fate = items ? &dlpi_slot_fate(p, t->slot)[row] : &slot->batch_fate;
         DLPI_STORE_RLX(&slot->dirty, 1u); /* ordered by the claim to come */
-        slot->killed_by = why->signal;
+        slot->killed_by = dlpi_killed_word(
+            w, why->signal, DLPI_LOAD_RLX(&w->block->running) == DLPI_RUNS_ROW(t->slot, row), row);
         /* X1 */
         DLPI_STORE_REL(fate, dlpi_fate_killed(*fate, (uint32_t)w->st->work, why->late));
     }
@@ -17946,6 +18029,7 @@ static void dlpi_recover_errors(dlpi_worker *w, const dlpi_death *why) {
 /* Say that no row of the worker is in a callback. */
 DLPI_COLD
 static void dlpi_running_forget(dlpi_worker *w) {
+    DLPI_STORE_RLX(&w->block->op, 0u); /* X4: of a dead worker */
     dlpi_runs(&w->block->running, DLPI_RUNS_NONE);
     for (uint32_t i = 0; i < w->n_at_once; i++) dlpi_runs(&w->at_once[i], DLPI_RUNS_NONE);
 }
@@ -18659,7 +18743,9 @@ static void dlpi_describe_current(const dlpi_worker *w, uint64_t index, dlp_erro
 DLPI_COLD static int dlpi_threads_deadline(dlp_pipe *p, uint64_t now) {
     for (int i = 0; i < p->n_workers; i++) {
         dlpi_worker *w = &p->workers[i];
-        uint64_t limit = w->limit_ns;
+        const dlpi_table_row *row = dlpi_row_numbered(p, DLPI_LOAD_RLX(&w->block->op)); /* X4 */
+        const int32_t limit_ms = w->watched ? dlpi_limit_ms(w->st, row) : 0;
+        const uint64_t limit = (uint64_t)limit_ms * 1000000u;
         uint64_t since = DLPI_LOAD_RLX(&w->block->since_ns),
                  index = DLPI_LOAD_RLX(&w->block->current);
         dlp_error e;
@@ -18668,10 +18754,15 @@ DLPI_COLD static int dlpi_threads_deadline(dlp_pipe *p, uint64_t now) {
         if (DLPI_LOAD_RLX(&w->block->state) != DLP_WORKER_BUSY) continue;
         if (since < p->stood_ns) since = p->stood_ns;
         if (index == UINT64_MAX || now < since + limit) continue;
+        if (w->st->timed != 0 && w->late_ns != since) { /* X4: it may be that of another row */
+            w->late_ns = since;
+            continue;
+        }
         dlpi_error_set(&e, DLP_ERR_DEADLINE, "",
                        "the callback runs for %" PRIu64 " ms, its deadline_ms is %d",
-                       (now - since) / 1000000u, w->st->w.deadline_ms);
+                       (now - since) / 1000000u, limit_ms);
         dlpi_describe_current(w, index, &e);
+        if (row != NULL) dlpi_copy_text(e.stage, sizeof e.stage, row->name);
         return dlpi_pipe_fail(p, &e);
     }
     return DLP_OK;
@@ -19521,6 +19612,11 @@ typedef struct dlpi_fetch { /* the record of a stage that fetches */
     dlpi_seeing seeing;
 } dlpi_fetch;
 
+/* True if a worker of the stage has one callback at a time: it has no threads in flight. */
+static bool dlpi_one_at_once(const dlpi_stage *st) {
+    return st->in_flight == 0 || st->item == NULL;
+}
+
 static inline const dlpi_fetch *dlpi_fetch_of(const dlpi_worker *w) { return w->st->self; }
 static inline dlpi_in_flight *dlpi_in_flight_of(const dlpi_worker *w) { return w->self; }
 
@@ -19738,7 +19834,7 @@ static bool dlpi_row_ready(dlpi_worker *w, dlpi_attempt *a, uint32_t fate) {
         return true;
     }
     dlpi_attempt_point(w, a);
-    if ((rc = dlpi_fate_verdict(w, a->slot, fate)) == 0) return false;
+    if ((rc = dlpi_fate_verdict(w, a->slot, a->row, fate)) == 0) return false;
     dlpi_attempt_over(w, a, rc);
     return true;
 }
@@ -19775,6 +19871,7 @@ static int dlpi_row_behind(dlpi_worker *w, dlpi_attempt *a) {
     if (DLPI_DEBUG) memcpy(before, a->fields.length, sizeof before);
     dlpi_attempt_lay(w, a, false);
     dlpi_attempt_begin(w, a);
+    dlpi_row_show(w, a);
     DLPI_STORE_RLX(&w->block->since_ns, DLPI_LOAD_RLX(&a->since_ns)); /* for the deadline */
     dlpi_runs(&w->block->running, DLPI_RUNS_ROW(a->slot, a->row));
     rc = dlpi_ops_behind(w->st, &a->item);
@@ -21003,6 +21100,12 @@ static inline const dlpi_reader *dlpi_reader_of(const dlp_dataset *d) {
     return d != NULL && d->open_end ? d->reader : NULL;
 }
 
+/* True if the attempts of stage st may replace an item: it writes rows first, and no stream. */
+DLPI_COLD
+static bool dlpi_end_replaces(const dlpi_stage *st) {
+    return st->ops->kind == DLP_STAGE_FETCH && !st->dataset->open_end;
+}
+
 /* Note whether the end of the fetch stage's dataset is open. If it is, the dataset must have no
    count, and is taken to be as long as can be. Returns DLP_OK, or the code of the pipe's error. */
 DLPI_COLD
@@ -21540,10 +21643,11 @@ DLPDEF int dlp_source_close(dlp_source *source) {
 /* ---------------------------------------------------------------------------------------------
    >>impl-chain      MAPS AND FETCHES IN THE ATTEMPT OF THE STAGE BEFORE
    A stage of rows has one callback. If rows of the table run in the attempt of an earlier stage,
-   they are ops of its program (>>impl-ops), and its callback is dlpi_ops_call. Op 0 is the stage's
-   own callback. The limit of tries, the back-off and on_error are those of the row that failed, or
-   of the stage if that row says nothing of them. Fields that the rows add are fields of the stage.
-   If the stage has an asynchronous source, op 0 is its answer, and the rows go on with it. */
+   they are ops of its program (>>impl-programs), and its callback is dlpi_ops_call. Op 0 is the
+   stage's own callback. The limit of tries, the back-off and on_error are those of the row that
+   failed, or of the stage if that row says nothing of them. Fields that the rows add are fields of
+   the stage. If the stage has an asynchronous source, op 0 is its answer, and the rows go on with
+   it. */
 
 /* Append the op of a row, and the n fields f that the row adds, to a stage. Returns 0 or a
    DLP_ERR code. */
@@ -21552,6 +21656,7 @@ DLPI_COLD static int dlpi_chain_add(dlp_pipe *p, dlpi_stage *st, const dlpi_op *
     dlpi_program *g = dlpi_program_of(st);
     const uint32_t before = st->n_fields;
     const char *name = row->row->name;
+    int32_t ms;
     int rc;
     if (g->n == DLPI_OPS)
         return dlpi_refuse(p, DLP_ERR_GRAPH, name, "",
@@ -21568,6 +21673,8 @@ DLPI_COLD static int dlpi_chain_add(dlp_pipe *p, dlpi_stage *st, const dlpi_op *
     }
     st->w.idempotent = 0; /* the new callback need not be */
     st->retries |= row->row->own && row->row->policy.retries > 0;
+    ms = row->row->policy.deadline_ms;
+    if (ms > 0 && (st->timed == 0 || ms < st->timed)) st->timed = ms;
     for (uint32_t i = 0; i < g->n; i++) g->op[i].after = (uint8_t)(g->op[i].after + n);
     g->op[g->n++] = *row;
     if ((rc = dlpi_keep_fields(p, st, f, n)) != DLP_OK) return rc;
@@ -22284,13 +22391,14 @@ DLPI_COLD static void dlpi_input_recover(dlpi_worker *w, const dlpi_death *why) 
         dlpi_input *cell = dlpi_input_at(p, c);
         uint64_t state = dlpi_claim_owner(&cell->state); /* Q1 <- Q1 */
         dlpi_unit t = {dlpi_gen(state), c, 0, 0, 0, false};
-        bool ran = DLPI_LOAD_RLX(&w->block->running) == DLPI_RUNS_ALL(c); /* X2 */
+        const bool own = DLPI_LOAD_RLX(&w->block->running) == DLPI_RUNS_ALL(c); /* X2 */
+        bool ran = own;
         if (dlpi_gen_low(state) != (uint32_t)w->global + 1u) continue;
         for (uint32_t i = 0; !why->late && i < w->n_at_once; i++) /* any may be what killed it */
             ran |= DLPI_LOAD_RLX(&w->at_once[i]) == DLPI_RUNS_ALL(c); /* X2 */
         dlpi_lost_note(why, ran, &t, 1);
         if (ran) {
-            cell->killed_by = why->signal;
+            cell->killed_by = dlpi_killed_word(w, why->signal, own, 0);
             cell->rec = dlpi_fate_killed(cell->rec, (uint32_t)w->st->work, why->late);
         }
         dlpi_input_offer(w->p, c, dlpi_gen(state));
@@ -24980,10 +25088,12 @@ static int dlpi_input_fetch(dlpi_worker *w, const dlpi_expand *x, uint32_t c, dl
             dlpi_item_begins(to, l);
         dlpi_input_point(in, to, l, by, true);
         in->n_fields = x->n_fetched;
+        const uint32_t before = dlpi_op_tells(w, x->row);
         if (x->found.joins != NULL)
             rc = x->found.joins->fetch(w, c, in);
         else if (x->input.fetch != NULL)
             rc = x->input.fetch(x->input.user, in);
+        dlpi_op_back(w, before);
     }
     if (rc == 0) rc = dlpi_item_ends(w, to, l);
     if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP)) w->note.row = x->row;
@@ -25528,7 +25638,11 @@ static int dlpi_line_next(dlpi_line *b, const dlpi_level *l, const dlp_item *it)
         if (l[1].program.n == 0) continue;
         if ((rc = dlpi_level_ops(b->w, l + 1, &given, to, &fields)) != 0) return rc;
     }
-    return dlpi_line_kept(b, l, it);
+    if (DLPI_LIKELY(!b->w->shows)) return dlpi_line_kept(b, l, it);
+    const uint32_t before = dlpi_op_tells(b->w, l->row);
+    const int rc = dlpi_line_kept(b, l, it);
+    dlpi_op_back(b->w, before);
+    return rc;
 }
 
 /* True if an item behind a maker, which failed with this code, is left out, while its input goes
@@ -25684,7 +25798,9 @@ static int dlpi_making_load(void *user DLPI_UNREAD, dlp_expand *x) {
         if (to == NULL || m->wrong != 0) break;
         part.item = k;
         to->position = dlpi_line_key(to->position, k);
+        const uint32_t told = dlpi_op_tells(b->w, l->fetch_row);
         rc = dlpi_stopped(b->w->p) ? DLP_STOPPED : l->fetch(l->fetch_user, to);
+        dlpi_op_back(b->w, told);
         if (rc != 0) m->made = m->passed; /* it is no item */
         if (rc != 0 && rc != DLP_SKIP) b->w->note.row = l->fetch_row;
         if (rc != 0 && rc != DLP_SKIP) rc = dlpi_say_where(b->w, rc, "item %" PRIu64, k);
@@ -25709,8 +25825,10 @@ static int dlpi_line_load(dlpi_line *b) {
         part.first = x->firsts[cell->index];
         part.items = x->firsts[cell->index + 1] - part.first;
     }
+    const uint32_t before = dlpi_op_tells(b->w, x->load);
     rc = dlpi_input_part(b->w, b->c, &x->part, b->cell + x->part_at, x->found.all->d.max_part_bytes,
                          &part);
+    dlpi_op_back(b->w, before);
     if (rc == 0 && x->firsts == NULL) rc = dlpi_part_counted(b->w, &x->part, part.items);
     if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP)) b->w->note.row = x->load;
     if (rc != 0) return rc;
@@ -32947,7 +33065,7 @@ static void dlpi_wait_rule_set(dlp_pipe *p) {
    nothing to do. */
 DLPI_COLD
 static void dlpi_live_idle(dlp_pipe *p, const dlpi_stage *st) {
-    const char *field = st->w.deadline_ms               ? "deadline_ms"
+    const char *field = st->w.deadline_ms || st->timed  ? "deadline_ms"
                         : st->w.stack_bytes             ? "stack_bytes"
                         : st->w.n_affinity              ? "affinity"
                         : st->work < 0 && st->w.retries ? "retries"
@@ -32965,6 +33083,7 @@ static const uint32_t dlpi_timed = 0;
 DLPI_COLD
 static void dlpi_place_worker(dlpi_worker *w) {
     w->started = w->joined = w->process = dlpi_in_processes(w->st);
+    w->shows = dlpi_one_at_once(w->st) && (w->process || w->st->timed != 0);
     w->untimed = w->st->w.num_workers > 0 ? &dlpi_timed : &w->p->pace.clock_off;
 }
 
@@ -33000,7 +33119,7 @@ static int dlpi_start_threads(dlp_pipe *p) {
             dlpi_worker *w = &p->workers[st->first_worker + k];
             if (dlpi_in_processes(st)) continue; /* they are there */
             if (st->w.num_workers > 0) {
-                w->limit_ns = (uint64_t)st->w.deadline_ms * 1000000u;
+                w->watched = st->w.deadline_ms != 0 || st->timed != 0;
                 w->block->pid = dlpi_process_number();
                 rc = dlpi_worker_start(p, w, dlpi_thread_worker);
             } else if (dlpi_worker_begin(w) != DLP_OK) {
@@ -33965,7 +34084,9 @@ static void dlpi_live_waiters(dlp_pipe *p) {
     const uint32_t shared = p->others != 0;
     p->ctl->consumer.shared = p->ctl->scheduler.shared = shared;
     for (int i = 0; i < p->n_staffed; i++) {
+        const uint64_t timed = (uint64_t)p->work[i]->timed * 1000000u;
         uint64_t deadline = (uint64_t)p->work[i]->w.deadline_ms * 1000000u;
+        if (timed != 0 && (deadline == 0 || timed < deadline)) deadline = timed;
         for (int g = 0; g * 32 < p->work[i]->n_workers; g++)
             p->waiters[i].group[g].at.shared = shared;
         p->waiters[i].active = (uint32_t)p->work[i]->at_first;
@@ -47697,18 +47818,20 @@ static int dlpi_fetch_workers(const dlpi_table *t, const dlp_node *node, const d
 /* ---- rows that run in the attempts of the stage before ---- */
 
 /* True if a row runs in the attempts of the stage before it. Else it gets a stage of its own. What
-   it says of its failures holds there, too, but for replacements; in a stream, whose end decides
-   what has failed, it holds for a whole stage. */
+   it says of its failures holds there, too. In a stream, whose end decides what has failed, that
+   holds for a whole stage. A deadline holds where one callback runs at a time. */
 DLPI_COLD
 static bool dlpi_row_chains(const dlpi_table *t, const dlp_node *node) {
     const bool stream = t->list->verb != DLP_LIST || t->list->list.open_end != 0;
+    const dlpi_stage *st = t->chained != 0 ? &t->p->stages[t->chained - 1] : NULL;
     dlp_workers_desc rest = node->workers;
-    if (!stream && rest.on_error != DLP_ON_ERROR_REPLACE) {
+    if (st == NULL || t->chained_at != t->at || t->ending != NULL) return false;
+    if (!stream && (rest.on_error != DLP_ON_ERROR_REPLACE || dlpi_end_replaces(st))) {
         rest.on_error = rest.retries = rest.retry_backoff_ms = 0;
         rest.max_skips = 0;
+        if (dlpi_one_at_once(st)) rest.deadline_ms = 0;
     }
-    return t->chained != 0 && t->chained_at == t->at && t->ending == NULL &&
-           !dlpi_workers_given(&rest);
+    return !dlpi_workers_given(&rest);
 }
 
 /* True if a later fetch runs in the attempts of the stage before it. A wrong desc gets a stage of

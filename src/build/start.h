@@ -93,7 +93,9 @@ static void dlpi_live_waiters(dlp_pipe *p) {
     const uint32_t shared = p->others != 0;
     p->ctl->consumer.shared = p->ctl->scheduler.shared = shared;
     for (int i = 0; i < p->n_staffed; i++) {
+        const uint64_t timed = (uint64_t)p->work[i]->timed * 1000000u;
         uint64_t deadline = (uint64_t)p->work[i]->w.deadline_ms * 1000000u;
+        if (timed != 0 && (deadline == 0 || timed < deadline)) deadline = timed;
         for (int g = 0; g * 32 < p->work[i]->n_workers; g++)
             p->waiters[i].group[g].at.shared = shared;
         p->waiters[i].active = (uint32_t)p->work[i]->at_first;

@@ -140,6 +140,11 @@ typedef struct dlpi_fetch { /* the record of a stage that fetches */
     dlpi_seeing seeing;
 } dlpi_fetch;
 
+/* True if a worker of the stage has one callback at a time: it has no threads in flight. */
+static bool dlpi_one_at_once(const dlpi_stage *st) {
+    return st->in_flight == 0 || st->item == NULL;
+}
+
 static inline const dlpi_fetch *dlpi_fetch_of(const dlpi_worker *w) { return w->st->self; }
 static inline dlpi_in_flight *dlpi_in_flight_of(const dlpi_worker *w) { return w->self; }
 
@@ -357,7 +362,7 @@ static bool dlpi_row_ready(dlpi_worker *w, dlpi_attempt *a, uint32_t fate) {
         return true;
     }
     dlpi_attempt_point(w, a);
-    if ((rc = dlpi_fate_verdict(w, a->slot, fate)) == 0) return false;
+    if ((rc = dlpi_fate_verdict(w, a->slot, a->row, fate)) == 0) return false;
     dlpi_attempt_over(w, a, rc);
     return true;
 }
@@ -394,6 +399,7 @@ static int dlpi_row_behind(dlpi_worker *w, dlpi_attempt *a) {
     if (DLPI_DEBUG) memcpy(before, a->fields.length, sizeof before);
     dlpi_attempt_lay(w, a, false);
     dlpi_attempt_begin(w, a);
+    dlpi_row_show(w, a);
     DLPI_STORE_RLX(&w->block->since_ns, DLPI_LOAD_RLX(&a->since_ns)); /* for the deadline */
     dlpi_runs(&w->block->running, DLPI_RUNS_ROW(a->slot, a->row));
     rc = dlpi_ops_behind(w->st, &a->item);

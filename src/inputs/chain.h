@@ -5,10 +5,11 @@
 /* ---------------------------------------------------------------------------------------------
    >>impl-chain      MAPS AND FETCHES IN THE ATTEMPT OF THE STAGE BEFORE
    A stage of rows has one callback. If rows of the table run in the attempt of an earlier stage,
-   they are ops of its program (>>impl-ops), and its callback is dlpi_ops_call. Op 0 is the stage's
-   own callback. The limit of tries, the back-off and on_error are those of the row that failed, or
-   of the stage if that row says nothing of them. Fields that the rows add are fields of the stage.
-   If the stage has an asynchronous source, op 0 is its answer, and the rows go on with it. */
+   they are ops of its program (>>impl-programs), and its callback is dlpi_ops_call. Op 0 is the
+   stage's own callback. The limit of tries, the back-off and on_error are those of the row that
+   failed, or of the stage if that row says nothing of them. Fields that the rows add are fields of
+   the stage. If the stage has an asynchronous source, op 0 is its answer, and the rows go on with
+   it. */
 
 /* Append the op of a row, and the n fields f that the row adds, to a stage. Returns 0 or a
    DLP_ERR code. */
@@ -17,6 +18,7 @@ DLPI_COLD static int dlpi_chain_add(dlp_pipe *p, dlpi_stage *st, const dlpi_op *
     dlpi_program *g = dlpi_program_of(st);
     const uint32_t before = st->n_fields;
     const char *name = row->row->name;
+    int32_t ms;
     int rc;
     if (g->n == DLPI_OPS)
         return dlpi_refuse(p, DLP_ERR_GRAPH, name, "",
@@ -33,6 +35,8 @@ DLPI_COLD static int dlpi_chain_add(dlp_pipe *p, dlpi_stage *st, const dlpi_op *
     }
     st->w.idempotent = 0; /* the new callback need not be */
     st->retries |= row->row->own && row->row->policy.retries > 0;
+    ms = row->row->policy.deadline_ms;
+    if (ms > 0 && (st->timed == 0 || ms < st->timed)) st->timed = ms;
     for (uint32_t i = 0; i < g->n; i++) g->op[i].after = (uint8_t)(g->op[i].after + n);
     g->op[g->n++] = *row;
     if ((rc = dlpi_keep_fields(p, st, f, n)) != DLP_OK) return rc;

@@ -573,10 +573,12 @@ static int dlpi_input_fetch(dlpi_worker *w, const dlpi_expand *x, uint32_t c, dl
             dlpi_item_begins(to, l);
         dlpi_input_point(in, to, l, by, true);
         in->n_fields = x->n_fetched;
+        const uint32_t before = dlpi_op_tells(w, x->row);
         if (x->found.joins != NULL)
             rc = x->found.joins->fetch(w, c, in);
         else if (x->input.fetch != NULL)
             rc = x->input.fetch(x->input.user, in);
+        dlpi_op_back(w, before);
     }
     if (rc == 0) rc = dlpi_item_ends(w, to, l);
     if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP)) w->note.row = x->row;

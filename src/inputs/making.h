@@ -130,7 +130,11 @@ static int dlpi_line_next(dlpi_line *b, const dlpi_level *l, const dlp_item *it)
         if (l[1].program.n == 0) continue;
         if ((rc = dlpi_level_ops(b->w, l + 1, &given, to, &fields)) != 0) return rc;
     }
-    return dlpi_line_kept(b, l, it);
+    if (DLPI_LIKELY(!b->w->shows)) return dlpi_line_kept(b, l, it);
+    const uint32_t before = dlpi_op_tells(b->w, l->row);
+    const int rc = dlpi_line_kept(b, l, it);
+    dlpi_op_back(b->w, before);
+    return rc;
 }
 
 /* True if an item behind a maker, which failed with this code, is left out, while its input goes
@@ -286,7 +290,9 @@ static int dlpi_making_load(void *user DLPI_UNREAD, dlp_expand *x) {
         if (to == NULL || m->wrong != 0) break;
         part.item = k;
         to->position = dlpi_line_key(to->position, k);
+        const uint32_t told = dlpi_op_tells(b->w, l->fetch_row);
         rc = dlpi_stopped(b->w->p) ? DLP_STOPPED : l->fetch(l->fetch_user, to);
+        dlpi_op_back(b->w, told);
         if (rc != 0) m->made = m->passed; /* it is no item */
         if (rc != 0 && rc != DLP_SKIP) b->w->note.row = l->fetch_row;
         if (rc != 0 && rc != DLP_SKIP) rc = dlpi_say_where(b->w, rc, "item %" PRIu64, k);
@@ -311,8 +317,10 @@ static int dlpi_line_load(dlpi_line *b) {
         part.first = x->firsts[cell->index];
         part.items = x->firsts[cell->index + 1] - part.first;
     }
+    const uint32_t before = dlpi_op_tells(b->w, x->load);
     rc = dlpi_input_part(b->w, b->c, &x->part, b->cell + x->part_at, x->found.all->d.max_part_bytes,
                          &part);
+    dlpi_op_back(b->w, before);
     if (rc == 0 && x->firsts == NULL) rc = dlpi_part_counted(b->w, &x->part, part.items);
     if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP)) b->w->note.row = x->load;
     if (rc != 0) return rc;

@@ -145,17 +145,19 @@ static int dlpi_fetch_workers(const dlpi_table *t, const dlp_node *node, const d
 /* ---- rows that run in the attempts of the stage before ---- */
 
 /* True if a row runs in the attempts of the stage before it. Else it gets a stage of its own. What
-   it says of its failures holds there, too, but for replacements; in a stream, whose end decides
-   what has failed, it holds for a whole stage. */
+   it says of its failures holds there, too. In a stream, whose end decides what has failed, that
+   holds for a whole stage. A deadline holds where one callback runs at a time. */
 static bool dlpi_row_chains(const dlpi_table *t, const dlp_node *node) {
     const bool stream = t->list->verb != DLP_LIST || t->list->list.open_end != 0;
+    const dlpi_stage *st = t->chained != 0 ? &t->p->stages[t->chained - 1] : NULL;
     dlp_workers_desc rest = node->workers;
-    if (!stream && rest.on_error != DLP_ON_ERROR_REPLACE) {
+    if (st == NULL || t->chained_at != t->at || t->ending != NULL) return false;
+    if (!stream && (rest.on_error != DLP_ON_ERROR_REPLACE || dlpi_end_replaces(st))) {
         rest.on_error = rest.retries = rest.retry_backoff_ms = 0;
         rest.max_skips = 0;
+        if (dlpi_one_at_once(st)) rest.deadline_ms = 0;
     }
-    return t->chained != 0 && t->chained_at == t->at && t->ending == NULL &&
-           !dlpi_workers_given(&rest);
+    return !dlpi_workers_given(&rest);
 }
 
 /* True if a later fetch runs in the attempts of the stage before it. A wrong desc gets a stage of

@@ -3,14 +3,20 @@
 #include "cells/marks.h"
 #include "fail/fail.h"
 /* ---------------------------------------------------------------------------------------------
-   >>impl-ops        OPS: THE CALLBACKS OF ROWS OF THE TABLE, ONE AFTER THE OTHER
+   >>impl-programs   OPS: THE CALLBACKS OF ROWS OF THE TABLE, ONE AFTER THE OTHER
    Rows of the table that run in the same attempt are a program: a list of ops, one for each row. A
    stage of rows may have a program, and each level of the items in a cell has one. One loop runs
    the ops: dlpi_ops_go. It calls no op after one that failed. An op has no policy. It has its row
    of the table, and the policy of a failure is that of this row. So the core sees one attempt,
    whose deadline and blame are those of the stage. A try begins with the first op, and the tries of
    an item are counted together.
-   Two ops of a row whose fields all have a fixed size do without the loop: dlpi_pair_call. */
+   Two ops of a row whose fields all have a fixed size do without the loop: dlpi_pair_call.
+
+   block->op (X4) tells which row's callback runs. A worker process tells it, so that an error after
+   its death names that row. So does a worker of a stage in which a row has a deadline. Its limit is
+   that of the row, from since_ns on. Nothing orders the two words. A reader may find the row of an
+   op beside the time of the op before. So a callback is late only if a second look finds both words
+   unchanged. Recovery reads the word of a dead worker. */
 
 #define DLPI_OPS 8u /* ops of a program, at most */
 
@@ -115,6 +121,23 @@ static inline void dlpi_op_point(dlp_item *it, const dlpi_op *k) {
     it->n_fields = k->n, it->data += k->first, it->length += k->first;
 }
 
+/* Tell whose callback runs from here on. op: the word. */
+static void dlpi_op_told(const dlpi_worker *w, uint32_t op) {
+    if (w->st->timed != 0) DLPI_STORE_RLX(&w->block->since_ns, dlpi_now_ns()); /* for the limit */
+    DLPI_STORE_RLX(&w->block->op, op);                                         /* X4 to recovery */
+}
+
+/* Tell that the callback of this row runs from here on, if the worker tells it. Returns the word
+   that dlpi_op_back takes when the callback has returned. */
+static inline uint32_t dlpi_op_tells(const dlpi_worker *w, const dlpi_table_row *row) {
+    const uint32_t before = w->shows ? DLPI_LOAD_RLX(&w->block->op) : 0; /* X4: our own */
+    if (w->shows) dlpi_op_told(w, row != NULL ? 1 + (uint32_t)(row - w->p->rows) : 0);
+    return before;
+}
+static inline void dlpi_op_back(const dlpi_worker *w, uint32_t before) {
+    if (w->shows) dlpi_op_told(w, before);
+}
+
 /* Run one op, of any kind, for an item of which it->n_fields fields are seen. Returns its code. */
 DLPI_INLINE int dlpi_op_go(dlpi_worker *w, const dlpi_op *k, dlp_item *it, uint8_t how) {
     void *data[DLP_MAX_FIELDS];
@@ -137,19 +160,15 @@ DLPI_INLINE int dlpi_op_go(dlpi_worker *w, const dlpi_op *k, dlp_item *it, uint8
     return dlpi_op_call(k, &one);
 }
 
-/* Run ops for an item, from op *at on. Each op sees the item as if a stage stood between it and the
-   op before: zeros lie behind the lengths, and the message is empty. A callback may change any of
-   its item, and where it finds the fields. So it gets a copy if the item is used once more. it: the
-   item, with all fields f. marks: those of the fields (dlpi_tails_close). Returns 0, with the last
-   op in *at; or the first code that is not 0, with the op that returned it. If an op has set a
-   wrong length, it returns 0, with that op. */
-DLPI_INLINE int dlpi_ops_go(dlpi_worker *w, const dlpi_op **at, dlp_item *it, const dlpi_field *f,
-                            uint64_t *marks) {
+/* Do what dlpi_ops_go does. shows: the worker tells which op runs; a constant. */
+DLPI_INLINE int dlpi_ops_loop(dlpi_worker *w, const dlpi_op **at, dlp_item *it, const dlpi_field *f,
+                              uint64_t *marks, bool shows) {
     const dlpi_op *k = *at;
     dlp_call *call = it->call;
     int rc;
     for (;; k++) {
         const uint8_t how = k->how;
+        if (shows) dlpi_op_tells(w, k->row);
         if (how == 0) {
             rc = dlpi_op_go(w, k, it, 0);
             if (DLPI_UNLIKELY(rc != 0)) break;
@@ -163,6 +182,26 @@ DLPI_INLINE int dlpi_ops_go(dlpi_worker *w, const dlpi_op **at, dlp_item *it, co
     }
     *at = k;
     return rc;
+}
+
+DLPI_NOINLINE static int dlpi_ops_told(dlpi_worker *w, const dlpi_op **at, dlp_item *it,
+                                       const dlpi_field *f, uint64_t *marks) {
+    const uint32_t before = DLPI_LOAD_RLX(&w->block->op); /* X4: our own */
+    const int rc = dlpi_ops_loop(w, at, it, f, marks, true);
+    dlpi_op_told(w, before);
+    return rc;
+}
+
+/* Run ops for an item, from op *at on. Each op sees the item as if a stage stood between it and the
+   op before: zeros lie behind the lengths, and the message is empty. A callback may change any of
+   its item, and where it finds the fields. So it gets a copy if the item is used once more. it: the
+   item, with all fields f. marks: those of the fields (dlpi_tails_close). Returns 0, with the last
+   op in *at; or the first code that is not 0, with the op that returned it. If an op has set a
+   wrong length, it returns 0, with that op. */
+DLPI_INLINE int dlpi_ops_go(dlpi_worker *w, const dlpi_op **at, dlp_item *it, const dlpi_field *f,
+                            uint64_t *marks) {
+    return DLPI_UNLIKELY(w->shows) ? dlpi_ops_told(w, at, it, f, marks)
+                                   : dlpi_ops_loop(w, at, it, f, marks, false);
 }
 
 /* End the program of a row at an op that returned rc, which is not 0. Note whose failure it is, or

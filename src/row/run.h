@@ -136,7 +136,8 @@ enum {
 /* Return what a worker does for rows without a fate: DLPI_ASK_*. */
 static uint8_t dlpi_row_asked(const dlpi_worker *w) {
     const bool cells = dlpi_row_asks(w) || w->st->scope.first != 0;
-    if (dlpi_row_kept(w) || w->extra != NULL || w->st->w.deadline_ms != 0) return DLPI_ASK_ALL;
+    if (dlpi_row_kept(w) || w->extra != NULL || w->st->w.deadline_ms != 0 || w->st->timed != 0)
+        return DLPI_ASK_ALL;
     if (w->p->items.any_ragged)
         return cells || w->p->datasets.n_added > 0 ? DLPI_ASK_ALL : DLPI_ASK_RAGGED;
     return dlpi_row_asks(w) || w->st->scope.first != 0 ? DLPI_ASK_CELLS : DLPI_ASK_NOTHING;
@@ -304,7 +305,7 @@ DLPI_INLINE int dlpi_row_attempt(dlpi_worker *w, const dlpi_unit *t, uint32_t ro
     if (ask == DLPI_ASK_ALL && dlpi_row_special(w, t, row)) return DLPI_ROW_DONE;
     dlpi_runs(&block->running, runs);
     if (ask == DLPI_ASK_ALL && DLPI_UNLIKELY(fate != 0) &&
-        (rc = dlpi_fate_verdict(w, t->slot, fate)) != 0)
+        (rc = dlpi_fate_verdict(w, t->slot, row, fate)) != 0)
         return dlpi_row_wrong(w, t, row, rc);
     if (DLPI_DEBUG) dlpi_redzone_in(w, it, dlpi_redzone_cell(w, 0), t->slot, row);
     rc = pair != NULL ? pair(w, st->user, &twin) : dlpi_row_call(st, it);

@@ -813,12 +813,14 @@ enum { READ, SET, SOME, MAKE, TURN, LAST, N_FAILS };
 static struct {
     int row;
     uint32_t until; /* it fails in so many attempts */
+    int kills;      /* ... by the death of its process */
 } fault;
 
 static int at_fault(int row, const dlp_item *it) {
     if (it->index >= ITEMS || it->epoch != 0 || it->attempt > 9) return 1;
     if (fault.row != row || it->index % 10 != 7) return 0;
     if (row > MAKE && *(const uint64_t *)it->data[0] % 2 == 1) return 0; /* of the second item */
+    if (fault.kills && getpid() != caller) kill(getpid(), SIGKILL);
     return __atomic_add_fetch(&all->tried[it->index], 1, __ATOMIC_RELAXED) <= fault.until;
 }
 static int read_or_fail(void *user, dlp_item *it) {
@@ -848,7 +850,7 @@ static int make_or_fail(void *user, dlp_expand *x) {
 
 /* The tries of an input are counted together, whichever row fails. Before the maker an input that
    failed is an error or is left out; behind it, one of its items is. What comes is what a count
-   says. */
+   says. If a process dies too often, the error names the row in whose callback it died. */
 static void stacks__row_fails_so_often__as_a_count_says(void) {
     static const int some = SOME, last = LAST;
     static const dlp_field x = {.name = "x", .dtype = DLP_U64};
@@ -864,10 +866,10 @@ static void stacks__row_fails_so_often__as_a_count_says(void) {
         {.name = "turn", .verb = DLP_MAP, .map = {.item = turn_or_fail}},
         {.name = "last", .verb = DLP_FILTER, .filter = {keep_or_fail, (void *)(uintptr_t)&last, 0}},
         {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 4}}};
-    for (int k = 0; k < N_FAILS * 4 * 2 * 2; k++) {
+    for (int k = 0; k < N_FAILS * 4 * 2 * 2 + N_FAILS; k++) {
         dlp_workers_desc *w = &nodes[6].workers;
         const uint64_t bad_inputs = (ITEMS + 2) / 10;
-        uint64_t rows = 0, want = 2 * ITEMS, tries;
+        uint64_t rows = 0, expected = 2 * ITEMS, tries;
         dlp_pipe *p = NULL;
         dlp_batch *b;
         int rc = DLP_OK;
@@ -878,11 +880,14 @@ static void stacks__row_fails_so_often__as_a_count_says(void) {
                                 .retry_backoff_ms = k % 7 == 0,
                                 .retries = k / N_FAILS % 4};
         w->on_error = k / N_FAILS / 4 % 2 ? DLP_ON_ERROR_DROP : DLP_ON_ERROR_RAISE;
+        fault.kills = k >= N_FAILS * 4 * 2 * 2;
+        if (fault.kills)
+            *w = (dlp_workers_desc){.num_workers = 2, .placement = DLP_PLACE_PROCESSES};
         memset(all->tried, 0, sizeof all->tried);
         all->reads = 0;
         tries = (uint64_t)w->retries + 1;
         const int for_good = fault.until >= tries;
-        if (for_good) want -= bad_inputs * (fault.row > MAKE ? 1 : 2);
+        if (for_good) expected -= bad_inputs * (fault.row > MAKE ? 1 : 2);
         CHECK(dlp_pipe_open(&p, DLP_NODES(nodes), NULL, NULL) == DLP_OK);
         while (p != NULL && (rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
             for (uint32_t r = 0; r < b->count; r++)
@@ -890,11 +895,13 @@ static void stacks__row_fails_so_often__as_a_count_says(void) {
             rows += b->count;
             dlp_pipe_release(p, b);
         }
-        if (for_good && w->on_error == DLP_ON_ERROR_RAISE) {
+        if (fault.kills) {
+            CHECK(rc == DLP_ERR_KILLED && strcmp(dlp_pipe_error(p)->stage, names[fault.row]) == 0);
+        } else if (for_good && w->on_error == DLP_ON_ERROR_RAISE) {
             CHECK(rc == DLP_ERR_CALLBACK &&
                   strcmp(dlp_pipe_error(p)->stage, names[fault.row]) == 0);
         } else {
-            CHECK(rc == DLP_END && rows == want);
+            CHECK(rc == DLP_END && rows == expected);
             CHECK(all->reads == ITEMS + bad_inputs * (for_good ? tries - 1 : fault.until));
         }
         CHECK(p == NULL || dlp_pipe_close(p) == DLP_OK);
@@ -912,6 +919,7 @@ static void stacks__maps_spoil_their_items__nobody_sees_it(void) {
         {.name = "more", .verb = DLP_EXPAND, .expand = {.expand = make_or_fail, .max_out = 2}},
         {.name = "end", .verb = DLP_MAP, .map = {.item = turn_or_fail}}};
     fault.row = N_FAILS;
+    fault.kills = 0;
     for (uint32_t n = 2; n <= 5; n++) {
         dlp_node nodes[8] = {{.name = "list", .verb = DLP_LIST, .list = {.n_items = ITEMS}},
                              {.name = "read",
