@@ -16334,7 +16334,7 @@ static inline int dlpi_op_keep(dlpi_worker *w, const dlpi_op *k, const dlp_item 
 DLPI_INLINE int dlpi_op_call(const dlpi_op *k, dlp_item *it) { return k->fn.call(k->user, it); }
 
 /* Open the marks of the ragged fields that op k sees. f: all fields; marks: of these. */
-static void dlpi_tails_open(const dlpi_op *k, const dlpi_field *f, uint64_t *marks) {
+DLPI_NOINLINE static void dlpi_tails_open(const dlpi_op *k, const dlpi_field *f, uint64_t *marks) {
     for (uint32_t i = k->first; marks != NULL && i < k->first + (uint32_t)k->n; i++)
         if (f[i].f.ragged) dlpi_mark_open(&marks[i], f[i].row_bytes);
 }
@@ -16343,8 +16343,8 @@ static void dlpi_tails_open(const dlpi_op *k, const dlpi_field *f, uint64_t *mar
    marks. f: all fields; marks: of these, NULL: earlier items may have left anything there. Returns
    false if a length is wrong, so that the next op must not run. Its mark stays open. The lengths
    are refused where all are checked, by the name of this op. */
-static bool dlpi_tails_close(const dlpi_op *k, const dlp_item *it, const dlpi_field *f,
-                             uint64_t *marks) {
+DLPI_NOINLINE static bool dlpi_tails_close(const dlpi_op *k, const dlp_item *it,
+                                           const dlpi_field *f, uint64_t *marks) {
     bool right = true;
     for (uint32_t i = k->first; i < k->first + (uint32_t)k->n; i++) {
         const uint64_t length = it->length[i];
@@ -16368,7 +16368,7 @@ static inline void dlpi_op_point(dlp_item *it, const dlpi_op *k) {
 }
 
 /* Tell whose callback runs from here on. op: the word. */
-static void dlpi_op_told(const dlpi_worker *w, uint32_t op) {
+DLPI_NOINLINE static void dlpi_op_told(const dlpi_worker *w, uint32_t op) {
     if (w->st->timed != 0) DLPI_STORE_RLX(&w->block->since_ns, dlpi_now_ns()); /* for the limit */
     DLPI_STORE_RLX(&w->block->op, op);                                         /* X4 to recovery */
 }
@@ -16384,11 +16384,12 @@ static inline void dlpi_op_back(const dlpi_worker *w, uint32_t before) {
     if (w->shows) dlpi_op_told(w, before);
 }
 
-/* Run one op, of any kind, for an item of which it->n_fields fields are seen. Returns its code. */
-DLPI_INLINE int dlpi_op_go(dlpi_worker *w, const dlpi_op *k, dlp_item *it, uint8_t how) {
+/* Run one op for an item of which it->n_fields fields are seen. cell: it may be a filter, or have a
+   seat; a constant. Returns its code. */
+DLPI_INLINE int dlpi_op_go(dlpi_worker *w, const dlpi_op *k, dlp_item *it, uint8_t how, bool cell) {
     void *data[DLP_MAX_FIELDS];
     dlp_item one;
-    if (how & DLPI_OP_KEEP) {
+    if (cell && (how & DLPI_OP_KEEP)) {
         it->n_fields = k->n;
         return dlpi_op_keep(w, k, it);
     }
@@ -16401,26 +16402,26 @@ DLPI_INLINE int dlpi_op_go(dlpi_worker *w, const dlpi_op *k, dlp_item *it, uint8
     for (uint32_t f = 0; f < k->n; f++) data[f] = one.data[f];
     one.n_fields = k->n;
     one.data = data;
-    if ((how & DLPI_OP_SEAT) && w->seat != NULL)
+    if (cell && (how & DLPI_OP_SEAT) && w->seat != NULL)
         one.worker_state = dlpi_seats(w)[k->seat - 1].state;
     return dlpi_op_call(k, &one);
 }
 
-/* Do what dlpi_ops_go does. shows: the worker tells which op runs; a constant. */
+/* Do what dlpi_ops_go does. shows: the worker tells which op runs. cell and shows are constants. */
 DLPI_INLINE int dlpi_ops_loop(dlpi_worker *w, const dlpi_op **at, dlp_item *it, const dlpi_field *f,
-                              uint64_t *marks, bool shows) {
+                              uint64_t *marks, bool cell, bool shows) {
     const dlpi_op *k = *at;
     dlp_call *call = it->call;
     int rc;
     for (;; k++) {
         const uint8_t how = k->how;
         if (shows) dlpi_op_tells(w, k->row);
-        if (how == 0) {
-            rc = dlpi_op_go(w, k, it, 0);
+        if (!shows && how == 0) {
+            rc = dlpi_op_go(w, k, it, 0, cell);
             if (DLPI_UNLIKELY(rc != 0)) break;
         } else {
             if (how & DLPI_OP_TAILS) dlpi_tails_open(k, f, marks);
-            rc = dlpi_op_go(w, k, it, how);
+            rc = dlpi_op_go(w, k, it, how, cell);
             if (rc != 0 || ((how & DLPI_OP_TAILS) && !dlpi_tails_close(k, it, f, marks))) break;
             if (how & DLPI_OP_LAST) break;
         }
@@ -16430,10 +16431,10 @@ DLPI_INLINE int dlpi_ops_loop(dlpi_worker *w, const dlpi_op **at, dlp_item *it, 
     return rc;
 }
 
-DLPI_NOINLINE static int dlpi_ops_told(dlpi_worker *w, const dlpi_op **at, dlp_item *it,
-                                       const dlpi_field *f, uint64_t *marks) {
+DLPI_COLD static int dlpi_ops_told(dlpi_worker *w, const dlpi_op **at, dlp_item *it,
+                                   const dlpi_field *f, uint64_t *marks) {
     const uint32_t before = DLPI_LOAD_RLX(&w->block->op); /* X4: our own */
-    const int rc = dlpi_ops_loop(w, at, it, f, marks, true);
+    const int rc = dlpi_ops_loop(w, at, it, f, marks, true, true);
     dlpi_op_told(w, before);
     return rc;
 }
@@ -16441,13 +16442,13 @@ DLPI_NOINLINE static int dlpi_ops_told(dlpi_worker *w, const dlpi_op **at, dlp_i
 /* Run ops for an item, from op *at on. Each op sees the item as if a stage stood between it and the
    op before: zeros lie behind the lengths, and the message is empty. A callback may change any of
    its item, and where it finds the fields. So it gets a copy if the item is used once more. it: the
-   item, with all fields f. marks: those of the fields (dlpi_tails_close). Returns 0, with the last
-   op in *at; or the first code that is not 0, with the op that returned it. If an op has set a
-   wrong length, it returns 0, with that op. */
+   item, with all fields f. marks: those of the fields (dlpi_tails_close). cell: see dlpi_op_go.
+   Returns 0, with the last op in *at; or the first code that is not 0, with the op that returned
+   it. If an op has set a wrong length, it returns 0, with that op. */
 DLPI_INLINE int dlpi_ops_go(dlpi_worker *w, const dlpi_op **at, dlp_item *it, const dlpi_field *f,
-                            uint64_t *marks) {
+                            uint64_t *marks, bool cell) {
     return DLPI_UNLIKELY(w->shows) ? dlpi_ops_told(w, at, it, f, marks)
-                                   : dlpi_ops_loop(w, at, it, f, marks, false);
+                                   : dlpi_ops_loop(w, at, it, f, marks, cell, false);
 }
 
 /* End the program of a row at an op that returned rc, which is not 0. Note whose failure it is, or
@@ -16468,7 +16469,7 @@ DLPI_COLD static int dlpi_op_over(const dlpi_op *k, dlp_call *call, int rc) {
    them. Returns 0 or the code of dlpi_op_over. */
 static int dlpi_ops_row(const dlpi_op *k, dlp_item *it, uint64_t *marks) {
     dlp_call *call = it->call;
-    const int rc = dlpi_ops_go(call->w, &k, it, call->w->p->items.at, marks);
+    const int rc = dlpi_ops_go(call->w, &k, it, call->w->p->items.at, marks, false);
     return DLPI_LIKELY(rc == 0) ? 0 : dlpi_op_over(k, call, rc);
 }
 
@@ -25026,7 +25027,7 @@ static int dlpi_level_ops(dlpi_worker *w, const dlpi_level *l, dlp_item *it, uin
     uint64_t *lengths = (uint64_t *)(void *)to;
     int rc;
     dlpi_input_point(it, to, l, by, false);
-    rc = dlpi_ops_go(w, &k, it, l->fs.at, l->marked ? lengths + l->fs.n : NULL);
+    rc = dlpi_ops_go(w, &k, it, l->fs.at, l->marked ? lengths + l->fs.n : NULL, true);
     /* a filter may have written over the lengths */
     if (rc == 0) rc = dlpi_input_lengths(w, &l->fs, lengths);
     if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP)) w->note.row = k->row;
@@ -51169,6 +51170,9 @@ DLPDEF int dlp_pipe_write_graph(const dlp_plan *plan, const char *path, dlp_erro
            with states or requests of their own can be branches in front of makers, and later
            fetches there: each worker has a state of each source, and takes the inputs of any.
            dlp_item_ahead tells a fetch which items its worker fetches soon.
+           A row in the attempt of the row before may have a deadline_ms of its own, and may replace
+           items behind a fetch. If a process dies there too often, the error names the row whose
+           callback ran, and what that row says of failures holds.
 
    >>licence    MIT
    MIT License. Copyright (c) 2026 the dlpipe authors.

@@ -17,6 +17,9 @@
            with states or requests of their own can be branches in front of makers, and later
            fetches there: each worker has a state of each source, and takes the inputs of any.
            dlp_item_ahead tells a fetch which items its worker fetches soon.
+           A row in the attempt of the row before may have a deadline_ms of its own, and may replace
+           items behind a fetch. If a process dies there too often, the error names the row whose
+           callback ran, and what that row says of failures holds.
 
    >>licence    MIT
    MIT License. Copyright (c) 2026 the dlpipe authors.

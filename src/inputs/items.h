@@ -511,7 +511,7 @@ static int dlpi_level_ops(dlpi_worker *w, const dlpi_level *l, dlp_item *it, uin
     uint64_t *lengths = (uint64_t *)(void *)to;
     int rc;
     dlpi_input_point(it, to, l, by, false);
-    rc = dlpi_ops_go(w, &k, it, l->fs.at, l->marked ? lengths + l->fs.n : NULL);
+    rc = dlpi_ops_go(w, &k, it, l->fs.at, l->marked ? lengths + l->fs.n : NULL, true);
     /* a filter may have written over the lengths */
     if (rc == 0) rc = dlpi_input_lengths(w, &l->fs, lengths);
     if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP)) w->note.row = k->row;
