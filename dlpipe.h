@@ -98,8 +98,8 @@
    >>impl-first >>impl-offer >>impl-order >>impl-identity >>impl-part-order >>impl-found-order
    >>impl-chunk-rows >>impl-mixing >>impl-branches-order >>impl-buckets >>impl-region >>impl-ops
    >>impl-pipe >>impl-roles >>impl-waiters >>impl-awake >>impl-fail >>impl-cancel >>impl-cells
-   >>impl-marks >>impl-debug >>impl-open-end >>impl-gaps >>impl-feed >>impl-claim >>impl-run
-   >>impl-collate >>impl-workers >>impl-recover >>impl-tune >>impl-state >>impl-scheduler
+   >>impl-marks >>impl-debug >>impl-open-end >>impl-gaps >>impl-feed >>impl-claim >>impl-programs
+   >>impl-run >>impl-collate >>impl-workers >>impl-recover >>impl-tune >>impl-state >>impl-scheduler
    >>impl-pace >>impl-deliver >>impl-share >>impl-subscriber >>impl-in-flight >>impl-seen
    >>impl-valid >>impl-dataset >>impl-chain >>impl-inputs >>impl-arrivals >>impl-found >>impl-over
    >>impl-reads >>impl-branches >>impl-joined >>impl-pack >>impl-fetch >>impl-map >>impl-cache
@@ -4722,17 +4722,23 @@ void dlp_pusher_close(dlp_pusher *pusher);
              its request. If one callback of an attempt fails, the attempt has failed, and is tried
              again from the fetch on. The tries of an item are counted together. retries,
              retry_backoff_ms, on_error and max_skips are those of the row that failed, if it gives
-             one of them. Else they are those of the row that has the workers, as placement,
-             deadline_ms and worker_state always are. dlp_error.stage is the row that failed.
-             Such a row has a stage of its own if it gives DLP_ON_ERROR_REPLACE or other fields of
-             workers, and in a stream if it gives any. So has a row behind makers, a push, a guard,
-             a cache, or fetches of a mix (of). A second fetch has a stage of its
-             own if it has a source or stands behind a load, and so has each such row behind that
-             fetch. A map in which fields end has one, and so has each row behind that map. Such a
-             stage has as many workers as the nearest row above that names workers, placed alike.
-             They have a worker_state of their own. That row's retries and on_error hold if the row
-             gives none. If the rows run in the consumer, those of the nearest row above that gives
-             them hold. open tells of it by a warning.
+             one of them. Else they are those of the row that has the workers, as placement and
+             worker_state always are. A deadline_ms of such a row holds for its callback alone. If
+             one row of an attempt gives deadline_ms, that of the row that has the workers holds
+             for each other callback, too. dlp_error.stage is the row that failed. If a process
+             dies, that is the row whose callback ran; of an attempt of at most two rows it may be
+             the first one if max_kills is 1.
+             Such a row has a stage of its own if it gives other fields of workers, and in a stream
+             if it gives any. So has a row that gives DLP_ON_ERROR_REPLACE, if the row with the
+             workers is a map. So has a row that gives deadline_ms, if the workers have threads in
+             flight (DLP_FETCH_THREADS). So has a row behind makers, a push,
+             a guard, a cache, or fetches of a mix (of). A second fetch has a stage of its own if
+             it has a source or stands behind a load, and so has each such row behind that fetch. A
+             map in which fields end has one, and so has each row behind that map. Such a stage has
+             as many workers as the nearest row above that names workers, placed alike. They have a
+             worker_state of their own. That row's retries and on_error hold if the row gives none.
+             If the rows run in the consumer, those of the nearest row above that gives them hold.
+             open tells of it by a warning.
    Reads     With async, a fetch has in_flight requests under way in each worker, also in front of
              expand, filter and pack. The record of each request is made into items when it comes.
              If queue.capacity is 0, each worker adds 8 + 2 * in_flight cells to those that the
@@ -12265,6 +12271,7 @@ DLPI_COLD DLPDEF void dlp_buckets_close(dlp_buckets *b) {
    label  atomic            written by                 read by (partner)
    Z1     word of what is kept  worker that keeps it      workers (Z1)
    X2     running, at_once  worker, around a callback  recovery, of a dead worker (X2)
+   X4     op                worker, around a callback  recovery, of a dead worker (X4)
    X3     mark of a ragged row  worker, around a callback  the next worker of the row (X3)
 
    Slots are reused only after every unit of their batch was claimed and done.
@@ -12500,7 +12507,7 @@ typedef struct dlpi_worker_block {
     uint32_t hist[DLPI_HIST];
     int32_t pid;
     int32_t restarts, died_by; /* starts after a death; signal of the last death; supervisor */
-    int32_t pad0;
+    uint32_t op; /* X4 1 + row of the table whose callback runs; 0: the stage's own, or not told */
     uint64_t kept_hits, kept_misses, kept_items;
     uint64_t kept_cell;    /* Z2 number + 1 of the cell that it writes, 0: none */
     uint64_t in_flight_ns; /* sum of the ns that each item was under way */
@@ -12557,7 +12564,7 @@ _Static_assert(sizeof(dlpi_stage_rec) == 88, "region layout");
 _Static_assert(sizeof(dlp_tune_note) == 24, "region layout");
 _Static_assert(sizeof(dlpi_field_rec) == 144, "region layout");
 _Static_assert(sizeof(dlpi_share) == DLPI_LINE, "region layout");
-_Static_assert(offsetof(dlpi_worker_block, kept_hits) == offsetof(dlpi_worker_block, pad0) + 4,
+_Static_assert(offsetof(dlpi_worker_block, kept_hits) == offsetof(dlpi_worker_block, op) + 4,
                "no padding");
 _Static_assert(sizeof(dlpi_worker_block) == offsetof(dlpi_worker_block, core_wait_ns) + 8,
                "no hidden padding");
@@ -12813,7 +12820,7 @@ typedef struct dlpi_stage_ops {
     int held;       /* it may read the holder's fields: DLPI_HELD_READS, or _SEES; 0: it may not */
     int workers;    /* number of workers if num_workers is 0; 0: the consumer does the work */
     size_t self_bytes;
-    size_t chain_at; /* offset in self of the chain of callbacks that later rows add; 0: none may */
+    size_t program_at; /* offset in self of the program to which later rows add ops; 0: none may */
     /* Building, by the calling thread. The call that adds the stage has checked its desc. These
        calls check it against other stages, once the whole chain is there: plan and start fail. */
     int (*adds)(dlp_pipe *p, struct dlpi_stage *st);   /* count items that the stage adds */
@@ -12845,7 +12852,7 @@ typedef struct dlpi_stage_ops {
     /* Do leading rows of t that nobody has had, in place of the callback. Returns how many. NULL:
        the callback does each row. */
     uint32_t (*bulk)(struct dlpi_worker *w, const struct dlpi_unit *t);
-    /* If the stage has a chain: run the rows of t as dlpi_unit_plain does. tally: a dlpi_tally. */
+    /* If the stage has a program: run rows of t as dlpi_unit_plain does. tally: a dlpi_tally. */
     void (*chained)(struct dlpi_worker *w, const struct dlpi_unit *t, void *tally);
     int (*call)(struct dlpi_worker *w, const struct dlpi_unit *t); /* the callback of a batch */
     bool (*full)(const struct dlpi_worker *w); /* it takes no unit, whatever comes */
@@ -12925,7 +12932,8 @@ typedef struct dlpi_stage {
     void *user;
     dlp_dataset *dataset; /* in self; NULL: the stage fetches nothing */
     int32_t in_flight;    /* items that a worker has at once; 0: one after the other */
-    dlp_field *fields;    /* [n_fields] copies of the fields of its desc, with their names */
+    int32_t timed; /* shortest deadline_ms that a row in its attempts gives; 0: none gives one */
+    dlp_field *fields; /* [n_fields] copies of the fields of its desc, with their names */
     uint32_t n_fields;
     /* laid out at start */
     int work;                    /* place among the stages with workers, -1: none */
@@ -12949,13 +12957,14 @@ typedef struct dlpi_parked { /* a row between two attempts: see dlpi_park */
 
 typedef struct dlpi_policy { /* what becomes of failures: fields of dlp_workers_desc */
     int64_t max_skips;
-    int32_t on_error, retries, retry_backoff_ms;
+    int32_t on_error, retries, retry_backoff_ms, deadline_ms;
 } dlpi_policy;
 
 typedef struct dlpi_table_row { /* what a row of the table says of its failures */
     char name[32];
     dlpi_policy policy;
-    bool own; /* the policy holds; else that of the stage in whose attempts the row runs */
+    bool own; /* the policy holds; else that of the stage in whose attempts the row runs. Its
+                 deadline_ms always holds, if it is not 0 */
 } dlpi_table_row;
 
 /* Where dlp_fail writes. */
@@ -13002,7 +13011,7 @@ typedef struct dlpi_worker {
     const uint64_t *index; /* dataset indices of that batch's rows */
     uint8_t asks;          /* DLPI_ASK_* */
     bool singles, alone;   /* see dlpi_worker_singles, dlpi_worker_alone */
-    bool chained;          /* see dlpi_chain_rows */
+    bool chained;          /* its stage has a program (dlpi_program) */
     uint32_t n_at_once;
     uint64_t low;          /* no batch below this number has a unit to claim */
     uint64_t tail_seen;    /* ctl.tail when it was read last */
@@ -13020,9 +13029,11 @@ typedef struct dlpi_worker {
     uint32_t units_untimed, items_untimed;
     uint64_t last_ns;        /* last clock reading; 0: none since it waited */
     uint64_t wait_ns;        /* time at which its present wait began; 0: it does not wait */
+    bool shows;              /* it tells in block->op whose callback runs */
+    bool watched;            /* next watches how long its callbacks take */
     bool blocked;            /* it waits for free cells; false: for input */
     const uint32_t *untimed; /* *untimed not 0: the consumer runs it, and this call is not timed */
-    uint64_t limit_ns;       /* ns that an item may take, watched by next; 0: not for this worker */
+    uint64_t late_ns;        /* since_ns of a callback that one look of next found too late */
     uint32_t waits;          /* counts its waits while workers wait awake */
     dlpi_cpu cpu;            /* CPU time of its own thread */
     dlp_trace_event event;
@@ -13050,6 +13061,9 @@ typedef struct dlpi_worker {
     dlpi_worker_rare *rare;
     uint8_t pad[DLPI_LINE]; /* records of two workers share no cache line */
 } dlpi_worker;
+
+/* Return the first seat of a worker that has seats. */
+static inline dlpi_seat *dlpi_seats(const dlpi_worker *w) { return w->seat - w->seat->number; }
 
 typedef struct dlpi_cell_use { /* the batch that has a set of item cells, or had it last */
     uint64_t end;              /* number of the batch after it; 0: no batch was given these cells */
@@ -13482,7 +13496,18 @@ static inline uint32_t dlpi_fate_killed(uint32_t fate, uint32_t stage, bool late
 }
 
 static inline dlpi_policy dlpi_policy_of(const dlp_workers_desc *d) {
-    return (dlpi_policy){d->max_skips, d->on_error, d->retries, d->retry_backoff_ms};
+    return (dlpi_policy){d->max_skips, d->on_error, d->retries, d->retry_backoff_ms,
+                         d->deadline_ms};
+}
+
+/* Return the row of the table with this number + 1, as dlpi_worker_block.op has it; or NULL. */
+static inline const dlpi_table_row *dlpi_row_numbered(const dlp_pipe *p, uint32_t op) {
+    return op > 0 && op <= DLP_MAX_NODES ? &p->rows[op - 1] : NULL;
+}
+
+/* Return the deadline_ms of the callback of this row in a stage, 0: none. NULL: the stage's own. */
+static inline int32_t dlpi_limit_ms(const dlpi_stage *st, const dlpi_table_row *row) {
+    return row != NULL && row->policy.deadline_ms > 0 ? row->policy.deadline_ms : st->w.deadline_ms;
 }
 
 /* Return what the row that failed last says of failures, or else what its stage says. */
@@ -14585,7 +14610,7 @@ static void dlpi_redzone_paint(const dlpi_redzone *c) {
 /* Write to who[96] the name of the worker's stage, or of all rows that run in its attempts. */
 static void dlpi_redzone_who(const dlpi_worker *w, char *who) {
     dlpi_copy_text(who, 96, w->st->name);
-    if (w->st->ops->chain_at != 0) w->st->ops->what(w->st, who, 96);
+    if (w->st->ops->program_at != 0) w->st->ops->what(w->st, who, 96);
 }
 
 /* Check that a callback of worker w wrote to nothing but the fields of cell c. what, number: whose
@@ -16189,9 +16214,26 @@ static const char *dlpi_call_text(const dlpi_worker *w) {
     return w->st->ops->unit == DLPI_UNIT_CELLS ? "load" : "callback";
 }
 
+/* Return the word of a slot or cell that says what killed dead worker w there. Its bits are the
+   signal (8), then block.op if the worker ran a callback there (8), then the row of the slot (16).
+   */
+static uint32_t dlpi_killed_word(const dlpi_worker *w, uint32_t signal, bool ran, uint32_t row) {
+    const uint32_t op = ran ? DLPI_LOAD_RLX(&w->block->op) : 0; /* X4 of a dead worker */
+    return (signal & 255u) | (op & 255u) << 8 | row << 16;
+}
+
+/* Return the word for this row of slot s. If the last death there was over another row, the word
+   only has the signal. */
+static uint32_t dlpi_slot_killed(const dlp_pipe *p, uint32_t s, uint32_t row) {
+    const uint32_t word = dlpi_slot_at(p, s)->killed_by;
+    return word >> 16 == (row & 0xffffu) ? word : word & 255u;
+}
+
+/* Say that the worker's process died too often, by the name of the row whose callback ran. */
 static int dlpi_killed_say(dlpi_worker *w, uint32_t killed_by, uint32_t fate) {
+    w->note.row = dlpi_row_numbered(w->p, killed_by >> 8 & 255u);
     return dlpi_say(w, DLP_ERR_KILLED, "the %s's process died %u times here, the last time by %s",
-                    dlpi_call_text(w), dlpi_fate_kills(fate), dlpi_signal_text(killed_by));
+                    dlpi_call_text(w), dlpi_fate_kills(fate), dlpi_signal_text(killed_by & 255u));
 }
 
 /* Return after how many deaths of its workers an item has failed: max_kills. Where a
@@ -16234,7 +16276,8 @@ static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int
     }
     DLPI_STORE_RLX(&slot->dirty, 1u); /* ordered by done */
     if (dlpi_fate_stage(fate) == (uint32_t)st->work && dlpi_fate_kills(fate) > dlpi_kills_most(w))
-        return dlpi_row_raise(w, t, row, dlpi_killed_say(w, slot->killed_by, fate));
+        return dlpi_row_raise(w, t, row,
+                              dlpi_killed_say(w, dlpi_slot_killed(p, t->slot, row), fate));
     tries = dlpi_row_tries(w, t, row, fate);
     if (dlpi_tries_left(w, tries, code)) {
         dlpi_fate_set(p, t->slot, row, dlpi_fate_tried(fate));
@@ -16256,19 +16299,266 @@ static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int
    workers too often, or held one past its deadline, it has failed: returns the code, with the
    message. */
 DLPI_COLD static int dlpi_call_verdict(dlpi_worker *w, uint32_t killed_by, uint32_t fate) {
-    if (fate & DLPI_FATE_LATE)
+    if (fate & DLPI_FATE_LATE) {
+        w->note.row = dlpi_row_numbered(w->p, killed_by >> 8 & 255u);
         return dlpi_say(w, DLP_ERR_DEADLINE,
                         "the %s ran past its deadline_ms %d, its worker was killed",
-                        dlpi_call_text(w), w->st->w.deadline_ms);
+                        dlpi_call_text(w), dlpi_limit_ms(w->st, w->note.row));
+    }
     return dlpi_fate_kills(fate) < dlpi_kills_most(w) ? 0 : dlpi_killed_say(w, killed_by, fate);
 }
 
-/* Return the verdict (dlpi_call_verdict) on a row or batch of slot s with this fate, whose deaths
-   count in the stage in which they happened. */
-static int dlpi_fate_verdict(dlpi_worker *w, uint32_t s, uint32_t fate) {
+/* Return the verdict (dlpi_call_verdict) on a row of slot s with this fate, or on the batch, whose
+   deaths count in the stage in which they happened. row: UINT32_MAX: the batch. */
+static int dlpi_fate_verdict(dlpi_worker *w, uint32_t s, uint32_t row, uint32_t fate) {
     if (DLPI_LIKELY(dlpi_fate_kills(fate) == 0) || dlpi_fate_stage(fate) != (uint32_t)w->st->work)
         return 0;
-    return dlpi_call_verdict(w, dlpi_slot_at(w->p, s)->killed_by, fate);
+    return dlpi_call_verdict(w, dlpi_slot_killed(w->p, s, row), fate);
+}
+
+/* ---------------------------------------------------------------------------------------------
+   >>impl-programs   OPS: THE CALLBACKS OF ROWS OF THE TABLE, ONE AFTER THE OTHER
+   Rows of the table that run in the same attempt are a program: a list of ops, one for each row. A
+   stage of rows may have a program, and each level of the items in a cell has one. One loop runs
+   the ops: dlpi_ops_go. It calls no op after one that failed. An op has no policy. It has its row
+   of the table, and the policy of a failure is that of this row. So the core sees one attempt,
+   whose deadline and blame are those of the stage. A try begins with the first op, and the tries of
+   an item are counted together.
+   Two ops of a row whose fields all have a fixed size do without the loop: dlpi_pair_call.
+
+   block->op (X4) tells which row's callback runs. A worker process tells it, so that an error after
+   its death names that row. So does a worker of a stage in which a row has a deadline. Its limit is
+   that of the row, from since_ns on. Nothing orders the two words. A reader may find the row of an
+   op beside the time of the op before. So a callback is late only if a second look finds both words
+   unchanged. Recovery reads the word of a dead worker. */
+
+#define DLPI_OPS 8u /* ops of a program, at most */
+
+typedef struct dlpi_item_arrays { /* the arrays that an item shown to a callback points to */
+    void *data[DLP_MAX_FIELDS];
+    uint64_t length[DLP_MAX_FIELDS];
+} dlpi_item_arrays;
+
+enum { /* dlpi_op.how: bits. 0: a fetch or map on a copy of the item, with all fields; not set */
+       DLPI_OP_LAST = 1,
+       DLPI_OP_SELF = 2,   /* it works on the item itself, which nobody uses once more */
+       DLPI_OP_FEWER = 4,  /* it sees a part of the fields */
+       DLPI_OP_SEAT = 8,   /* it sees the state of a seat */
+       DLPI_OP_TAILS = 16, /* bytes behind its lengths are cleared */
+       DLPI_OP_KEEP = 32,  /* a filter, which gets the item without a copy, and may not write */
+};
+
+typedef struct dlpi_op { /* the callback of one row of the table */
+    union {
+        dlp_item_fn call;                              /* NULL: the answer of an async source */
+        int (*keep)(void *user, const dlp_item *item); /* of a filter */
+    } fn;
+    void *user;
+    const dlpi_table_row *row; /* NULL: the stage's own callback */
+    uint8_t how;               /* DLPI_OP_* */
+    uint8_t first, n;          /* it sees n fields, from field `first` on */
+    uint8_t seat;  /* 1 + number of the seat whose state it sees; 0: the first fetch's */
+    uint8_t after; /* of a row: fields that later ops add, which it does not see */
+    uint8_t own;   /* of a row: it sees only so many fields of its own; 0: all fields so far */
+} dlpi_op;
+
+typedef struct dlpi_program {
+    uint32_t n; /* ops; 0: of a stage of rows, only its own callback */
+    dlpi_op op[DLPI_OPS];
+} dlpi_program;
+
+/* Set how each op runs, once it is known which fields the items have: n_fields. ragged: one of them
+   is. cell: they are items in a cell, which are used once more behind the last op. */
+DLPI_COLD static void dlpi_program_set(dlpi_program *g, uint32_t n_fields, bool ragged, bool cell) {
+    for (dlpi_op *k = g->op; k < g->op + g->n; k++) {
+        const bool last = k + 1 == g->op + g->n;
+        k->how &= DLPI_OP_KEEP | DLPI_OP_SEAT;
+        if (k->n != n_fields) k->how |= DLPI_OP_FEWER;
+        if (ragged && (k->how & DLPI_OP_KEEP) == 0) k->how |= DLPI_OP_TAILS;
+        if (last) k->how |= cell || ragged ? DLPI_OP_LAST : DLPI_OP_LAST | DLPI_OP_SELF;
+    }
+}
+
+/* True if the loop over the program's ops ends at its last op: dlpi_program_set has seen it. */
+static bool dlpi_program_ends(const dlpi_program *g) {
+    return g->n == 0 || (g->op[g->n - 1].how & DLPI_OP_LAST) != 0;
+}
+
+/* Return the program of a stage of rows, or NULL if its kind allows none. A kind allows a program
+   if the stage works on all fields of an item from the first one on. */
+static dlpi_program *dlpi_program_of(const dlpi_stage *st) {
+    return st->ops->program_at == 0 ? NULL : (void *)((uint8_t *)st->self + st->ops->program_at);
+}
+
+/* Call a filter. Returns 0 if the item goes on, DLP_SKIP if it is left out, or a failure's code. */
+static inline int dlpi_op_keep(dlpi_worker *w, const dlpi_op *k, const dlp_item *it) {
+    const int rc = k->fn.keep(k->user, it);
+    if (rc == 1 || rc == 0) return rc == 1 ? 0 : DLP_SKIP;
+    if (rc != DLP_SKIP && rc != DLP_END) return rc;
+    return dlpi_say(w, DLP_ERR_CALLBACK, "keep returned %d, must be 1, 0 or a failure", rc);
+}
+
+/* Call a fetch or map. Returns its result. */
+DLPI_INLINE int dlpi_op_call(const dlpi_op *k, dlp_item *it) { return k->fn.call(k->user, it); }
+
+/* Open the marks of the ragged fields that op k sees. f: all fields; marks: of these. */
+DLPI_NOINLINE static void dlpi_tails_open(const dlpi_op *k, const dlpi_field *f, uint64_t *marks) {
+    for (uint32_t i = k->first; marks != NULL && i < k->first + (uint32_t)k->n; i++)
+        if (f[i].f.ragged) dlpi_mark_open(&marks[i], f[i].row_bytes);
+}
+
+/* Clear the bytes of the item's ragged fields behind the lengths that op k has set. Close their
+   marks. f: all fields; marks: of these, NULL: earlier items may have left anything there. Returns
+   false if a length is wrong, so that the next op must not run. Its mark stays open. The lengths
+   are refused where all are checked, by the name of this op. */
+DLPI_NOINLINE static bool dlpi_tails_close(const dlpi_op *k, const dlp_item *it,
+                                           const dlpi_field *f, uint64_t *marks) {
+    bool right = true;
+    for (uint32_t i = k->first; i < k->first + (uint32_t)k->n; i++) {
+        const uint64_t length = it->length[i];
+        uint64_t none = DLPI_MARK_OPEN;
+        if (length > (f[i].f.ragged ? (uint64_t)f[i].f.shape[0] : 0))
+            right = false;
+        else if (f[i].f.ragged)
+            dlpi_mark_close(marks != NULL ? &marks[i] : &none, it->data[i],
+                            length * dlpi_row_bytes(&f[i]), f[i].row_bytes);
+    }
+    if (DLPI_UNLIKELY(!right)) {
+        dlp_fail(it->call, 0, "%s", "");
+        it->call->row = k->row;
+    }
+    return right;
+}
+
+/* Let an item show the fields that op k sees. */
+static inline void dlpi_op_point(dlp_item *it, const dlpi_op *k) {
+    it->n_fields = k->n, it->data += k->first, it->length += k->first;
+}
+
+/* Tell whose callback runs from here on. op: the word. */
+DLPI_NOINLINE static void dlpi_op_told(const dlpi_worker *w, uint32_t op) {
+    if (w->st->timed != 0) DLPI_STORE_RLX(&w->block->since_ns, dlpi_now_ns()); /* for the limit */
+    DLPI_STORE_RLX(&w->block->op, op);                                         /* X4 to recovery */
+}
+
+/* Tell that the callback of this row runs from here on, if the worker tells it. Returns the word
+   that dlpi_op_back takes when the callback has returned. */
+static inline uint32_t dlpi_op_tells(const dlpi_worker *w, const dlpi_table_row *row) {
+    const uint32_t before = w->shows ? DLPI_LOAD_RLX(&w->block->op) : 0; /* X4: our own */
+    if (w->shows) dlpi_op_told(w, row != NULL ? 1 + (uint32_t)(row - w->p->rows) : 0);
+    return before;
+}
+static inline void dlpi_op_back(const dlpi_worker *w, uint32_t before) {
+    if (w->shows) dlpi_op_told(w, before);
+}
+
+/* Run one op for an item of which it->n_fields fields are seen. cell: it may be a filter, or have a
+   seat; a constant. Returns its code. */
+DLPI_INLINE int dlpi_op_go(dlpi_worker *w, const dlpi_op *k, dlp_item *it, uint8_t how, bool cell) {
+    void *data[DLP_MAX_FIELDS];
+    dlp_item one;
+    if (cell && (how & DLPI_OP_KEEP)) {
+        it->n_fields = k->n;
+        return dlpi_op_keep(w, k, it);
+    }
+    if (how & DLPI_OP_SELF) {
+        if (how & DLPI_OP_FEWER) dlpi_op_point(it, k);
+        return dlpi_op_call(k, it);
+    }
+    one = *it;
+    if (how & DLPI_OP_FEWER) dlpi_op_point(&one, k);
+    for (uint32_t f = 0; f < k->n; f++) data[f] = one.data[f];
+    one.n_fields = k->n;
+    one.data = data;
+    if (cell && (how & DLPI_OP_SEAT) && w->seat != NULL)
+        one.worker_state = dlpi_seats(w)[k->seat - 1].state;
+    return dlpi_op_call(k, &one);
+}
+
+/* Do what dlpi_ops_go does. shows: the worker tells which op runs. cell and shows are constants. */
+DLPI_INLINE int dlpi_ops_loop(dlpi_worker *w, const dlpi_op **at, dlp_item *it, const dlpi_field *f,
+                              uint64_t *marks, bool cell, bool shows) {
+    const dlpi_op *k = *at;
+    dlp_call *call = it->call;
+    int rc;
+    for (;; k++) {
+        const uint8_t how = k->how;
+        if (shows) dlpi_op_tells(w, k->row);
+        if (!shows && how == 0) {
+            rc = dlpi_op_go(w, k, it, 0, cell);
+            if (DLPI_UNLIKELY(rc != 0)) break;
+        } else {
+            if (how & DLPI_OP_TAILS) dlpi_tails_open(k, f, marks);
+            rc = dlpi_op_go(w, k, it, how, cell);
+            if (rc != 0 || ((how & DLPI_OP_TAILS) && !dlpi_tails_close(k, it, f, marks))) break;
+            if (how & DLPI_OP_LAST) break;
+        }
+        call->message[0] = 0;
+    }
+    *at = k;
+    return rc;
+}
+
+DLPI_COLD static int dlpi_ops_told(dlpi_worker *w, const dlpi_op **at, dlp_item *it,
+                                   const dlpi_field *f, uint64_t *marks) {
+    const uint32_t before = DLPI_LOAD_RLX(&w->block->op); /* X4: our own */
+    const int rc = dlpi_ops_loop(w, at, it, f, marks, true, true);
+    dlpi_op_told(w, before);
+    return rc;
+}
+
+/* Run ops for an item, from op *at on. Each op sees the item as if a stage stood between it and the
+   op before: zeros lie behind the lengths, and the message is empty. A callback may change any of
+   its item, and where it finds the fields. So it gets a copy if the item is used once more. it: the
+   item, with all fields f. marks: those of the fields (dlpi_tails_close). cell: see dlpi_op_go.
+   Returns 0, with the last op in *at; or the first code that is not 0, with the op that returned
+   it. If an op has set a wrong length, it returns 0, with that op. */
+DLPI_INLINE int dlpi_ops_go(dlpi_worker *w, const dlpi_op **at, dlp_item *it, const dlpi_field *f,
+                            uint64_t *marks, bool cell) {
+    return DLPI_UNLIKELY(w->shows) ? dlpi_ops_told(w, at, it, f, marks)
+                                   : dlpi_ops_loop(w, at, it, f, marks, cell, false);
+}
+
+/* End the program of a row at an op that returned rc, which is not 0. Note whose failure it is, or
+   whose skip, if that row has a policy of its own. Returns rc for the stage's own callback, a skip
+   or a wrong length; else DLP_ERR_CALLBACK. */
+DLPI_COLD static int dlpi_op_over(const dlpi_op *k, dlp_call *call, int rc) {
+    char why[256];
+    if (k->row == NULL || (rc == DLP_SKIP && !k->row->own)) return rc;
+    if (call->message[0] == 0) {
+        dlpi_returned_text(why, sizeof why, rc);
+        dlp_fail(call, 0, "%s", rc == DLP_SKIP ? "" : why);
+    }
+    call->row = k->row;
+    return rc == DLP_ERR_LENGTH || rc == DLP_SKIP ? rc : DLP_ERR_CALLBACK;
+}
+
+/* Run the ops of a row's program from op k on. marks: bytes of the ragged fields; zeros lie behind
+   them. Returns 0 or the code of dlpi_op_over. */
+static int dlpi_ops_row(const dlpi_op *k, dlp_item *it, uint64_t *marks) {
+    dlp_call *call = it->call;
+    const int rc = dlpi_ops_go(call->w, &k, it, call->w->p->items.at, marks, false);
+    return DLPI_LIKELY(rc == 0) ? 0 : dlpi_op_over(k, call, rc);
+}
+
+/* Callback of a stage that has a program: run its ops (user) for an item. */
+static int dlpi_ops_call(void *user, dlp_item *it) {
+    const dlpi_op *k = user;
+    const dlpi_field *f = it->call->w->p->items.at;
+    uint64_t marks[DLP_MAX_FIELDS];
+    for (uint32_t i = 0; (k->how & DLPI_OP_TAILS) && i < it->n_fields; i++)
+        marks[i] = f[i].f.ragged ? it->length[i] * dlpi_row_bytes(&f[i]) : 0;
+    return dlpi_ops_row(k, it, marks);
+}
+
+/* Go on with an item that the asynchronous source of the stage has answered: run the ops behind.
+   Returns as dlpi_ops_row does. */
+static int dlpi_ops_behind(const dlpi_stage *st, dlp_item *it) {
+    const dlpi_op *k = dlpi_program_of(st)->op;
+    uint64_t marks[DLP_MAX_FIELDS] = {0};
+    if ((k->how & DLPI_OP_TAILS) && !dlpi_tails_close(k, it, it->call->w->p->items.at, marks))
+        return 0; /* the core refuses it */
+    return dlpi_ops_row(k + 1, it, marks);
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -16402,7 +16692,8 @@ enum {
 /* Return what a worker does for rows without a fate: DLPI_ASK_*. */
 static uint8_t dlpi_row_asked(const dlpi_worker *w) {
     const bool cells = dlpi_row_asks(w) || w->st->scope.first != 0;
-    if (dlpi_row_kept(w) || w->extra != NULL || w->st->w.deadline_ms != 0) return DLPI_ASK_ALL;
+    if (dlpi_row_kept(w) || w->extra != NULL || w->st->w.deadline_ms != 0 || w->st->timed != 0)
+        return DLPI_ASK_ALL;
     if (w->p->items.any_ragged)
         return cells || w->p->datasets.n_added > 0 ? DLPI_ASK_ALL : DLPI_ASK_RAGGED;
     return dlpi_row_asks(w) || w->st->scope.first != 0 ? DLPI_ASK_CELLS : DLPI_ASK_NOTHING;
@@ -16533,7 +16824,7 @@ DLPI_COLD static int dlpi_row_wrong(dlpi_worker *w, const dlpi_unit *t, uint32_t
 /* A function to inline in place of the call of a stage's callback. twin: that of the item. */
 typedef int (*dlpi_inlined)(dlpi_worker *w, void *user, dlpi_twin *twin);
 
-/* Call the callback of a row. Only an inlined chain calls it elsewhere. Returns its result. */
+/* Call the callback of a row. Only an inlined pair calls it elsewhere. Returns its result. */
 DLPI_INLINE int dlpi_row_call(const dlpi_stage *st, dlp_item *it) { return st->item(st->user, it); }
 
 /* Go on with a row whose callback came to code rc. If it succeeded, finish the row: its lengths (if
@@ -16550,9 +16841,9 @@ DLPI_NOINLINE static int dlpi_row_more(dlpi_worker *w, const dlpi_unit *t, uint3
 }
 
 /* One attempt at a row: all that happens to it, once. runs: DLPI_RUNS_ROW; fate: the fate of the
-   row; ask: DLPI_ASK_*, a constant; chain: see dlpi_inlined, or NULL. Returns DLPI_ROW_*. */
+   row; ask: DLPI_ASK_*, a constant; pair: see dlpi_inlined, or NULL. Returns DLPI_ROW_*. */
 DLPI_INLINE int dlpi_row_attempt(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint64_t runs,
-                                 uint32_t fate, int ask, dlpi_inlined chain) {
+                                 uint32_t fate, int ask, dlpi_inlined pair) {
     const dlpi_stage *st = w->st;
     dlpi_worker_block *block = w->block;
     dlp_item *it = &w->item;
@@ -16563,17 +16854,17 @@ DLPI_INLINE int dlpi_row_attempt(dlpi_worker *w, const dlpi_unit *t, uint32_t ro
     if (DLPI_UNLIKELY(index - st->scope.first >= st->scope.n_items))
         return dlpi_row_other(w, t, row);
     DLPI_STORE_RLX(&block->current_position,
-                   dlpi_item_of(w, &st->scope, row, index, chain != NULL ? &twin : NULL));
+                   dlpi_item_of(w, &st->scope, row, index, pair != NULL ? &twin : NULL));
     if (ask == DLPI_ASK_ALL && DLPI_UNLIKELY(fate != 0)) it->attempt = dlpi_fate_tries(fate);
     if (ask == DLPI_ASK_CELLS) dlpi_row_cells(w, row, st->scope.first != 0);
     if (ask == DLPI_ASK_RAGGED) dlpi_row_lengths_given(w, t, row);
     if (ask == DLPI_ASK_ALL && dlpi_row_special(w, t, row)) return DLPI_ROW_DONE;
     dlpi_runs(&block->running, runs);
     if (ask == DLPI_ASK_ALL && DLPI_UNLIKELY(fate != 0) &&
-        (rc = dlpi_fate_verdict(w, t->slot, fate)) != 0)
+        (rc = dlpi_fate_verdict(w, t->slot, row, fate)) != 0)
         return dlpi_row_wrong(w, t, row, rc);
     if (DLPI_DEBUG) dlpi_redzone_in(w, it, dlpi_redzone_cell(w, 0), t->slot, row);
-    rc = chain != NULL ? chain(w, st->user, &twin) : dlpi_row_call(st, it);
+    rc = pair != NULL ? pair(w, st->user, &twin) : dlpi_row_call(st, it);
     if (DLPI_UNLIKELY(DLPI_DEBUG || rc != 0)) rc = dlpi_row_returned(w, row, rc);
     if (DLPI_DEBUG) rc = dlpi_redzone_out(w, it, dlpi_redzone_cell(w, 0), t->slot, row, rc);
     if (ask == DLPI_ASK_RAGGED)
@@ -16697,8 +16988,8 @@ static inline void dlpi_tally_add(dlpi_tally *n, uint32_t row, int what) {
 }
 
 /* Run all rows of a unit of which nothing is known but the indices. ask: DLPI_ASK_* of each row;
-   chain: see dlpi_inlined, or NULL. *n counts what was done. */
-DLPI_INLINE void dlpi_unit_plain(dlpi_worker *w, const dlpi_unit *t, int ask, dlpi_inlined chain,
+   pair: see dlpi_inlined, or NULL. *n counts what was done. */
+DLPI_INLINE void dlpi_unit_plain(dlpi_worker *w, const dlpi_unit *t, int ask, dlpi_inlined pair,
                                  dlpi_tally *n) {
     const dlpi_ctl *ctl = w->p->ctl;
     const uint64_t runs = DLPI_RUNS_ROW(t->slot, 0); /* here: a callback may change all memory */
@@ -16713,13 +17004,36 @@ DLPI_INLINE void dlpi_unit_plain(dlpi_worker *w, const dlpi_unit *t, int ask, dl
                 end = row;
                 break;
             }
-            const int what = dlpi_row_attempt(w, t, row, runs + row, 0, ask, chain);
+            const int what = dlpi_row_attempt(w, t, row, runs + row, 0, ask, pair);
             if (DLPI_LIKELY(what == DLPI_ROW_DONE)) continue;
             dlpi_tally_add(n, row, what != DLPI_ROW_AGAIN ? what : dlpi_row_run(w, t, row));
         }
     }
     w->ahead_end = 0;
     n->mask = dlpi_unit_mask(t->row, t->end) & ~(n->redo | n->later);
+}
+
+/* Run the first two ops for the worker's item, where no field is ragged. The first op is the
+   stage's own callback, which sees fields from number 0 on. It gets the item's twin. More ops run
+   in the loop. */
+DLPI_INLINE int dlpi_pair_call(dlpi_worker *w, void *user, dlpi_twin *first) {
+    const dlpi_op *k = user;
+    first->item.n_fields = k->n;
+    int rc = dlpi_op_call(k, &first->item);
+    if (DLPI_UNLIKELY(rc != 0)) return rc;
+    w->note.message[0] = 0;
+    if (k[1].how != (DLPI_OP_LAST | DLPI_OP_SELF)) {
+        if (k[1].how != (DLPI_OP_LAST | DLPI_OP_SELF | DLPI_OP_FEWER))
+            return dlpi_ops_row(&k[1], &w->item, NULL);
+        dlpi_op_point(&w->item, &k[1]);
+    }
+    rc = dlpi_op_call(&k[1], &w->item);
+    return DLPI_LIKELY(rc == 0) ? 0 : dlpi_op_over(&k[1], &w->note, rc);
+}
+
+/* Run the rows of a unit whose stage has a program, as dlpi_unit_plain does for one callback. */
+DLPI_NOINLINE static void dlpi_unit_pairs(dlpi_worker *w, const dlpi_unit *t, void *tally) {
+    dlpi_unit_plain(w, t, DLPI_ASK_NOTHING, dlpi_pair_call, tally);
 }
 
 /* Close the marks of ragged field f in the rows of a unit that are done. Rows that failed have
@@ -17249,7 +17563,7 @@ static int dlpi_batch_try(dlpi_worker *w, const dlpi_unit *t) {
         uint32_t fate = DLPI_LOAD_RLX(&slot->batch_fate), tries; /* X1: ours, claimed */
         int rc;
         dlpi_batch_begins(w, t);
-        rc = dlpi_fate_verdict(w, t->slot, fate);
+        rc = dlpi_fate_verdict(w, t->slot, UINT32_MAX, fate);
         if (rc == 0) rc = w->st->ops->call(w, t);
         tries = dlpi_row_tries(w, t, 0, fate);
         if (rc == 0 || !dlpi_tries_left(w, tries, rc)) return rc;
@@ -17456,9 +17770,6 @@ static bool dlpi_inline_steps(dlp_pipe *p) {
 }
 
 /* ---- seats: each source of a stage has a worker_state of its own in each worker ---- */
-
-/* Return the first seat of a worker that has seats. */
-static inline dlpi_seat *dlpi_seats(const dlpi_worker *w) { return w->seat - w->seat->number; }
 
 /* Return how many seats a worker has. A worker without seats is one itself. */
 static inline uint32_t dlpi_n_seats(const dlpi_worker *w) {
@@ -17677,7 +17988,8 @@ static void dlpi_recover_unit(dlpi_worker *w, dlpi_unit *t, dlpi_stage_words *wo
     if (ran) {
         uint32_t *fate = items ? &dlpi_slot_fate(p, t->slot)[row] : &slot->batch_fate;
         DLPI_STORE_RLX(&slot->dirty, 1u); /* ordered by the claim to come */
-        slot->killed_by = why->signal;
+        slot->killed_by = dlpi_killed_word(
+            w, why->signal, DLPI_LOAD_RLX(&w->block->running) == DLPI_RUNS_ROW(t->slot, row), row);
         /* X1 */
         DLPI_STORE_REL(fate, dlpi_fate_killed(*fate, (uint32_t)w->st->work, why->late));
     }
@@ -17786,6 +18098,7 @@ static void dlpi_recover_errors(dlpi_worker *w, const dlpi_death *why) {
 /* Say that no row of the worker is in a callback. */
 DLPI_COLD
 static void dlpi_running_forget(dlpi_worker *w) {
+    DLPI_STORE_RLX(&w->block->op, 0u); /* X4: of a dead worker */
     dlpi_runs(&w->block->running, DLPI_RUNS_NONE);
     for (uint32_t i = 0; i < w->n_at_once; i++) dlpi_runs(&w->at_once[i], DLPI_RUNS_NONE);
 }
@@ -18502,7 +18815,9 @@ static void dlpi_describe_current(const dlpi_worker *w, uint64_t index, dlp_erro
 DLPI_COLD static int dlpi_threads_deadline(dlp_pipe *p, uint64_t now) {
     for (int i = 0; i < p->n_workers; i++) {
         dlpi_worker *w = &p->workers[i];
-        uint64_t limit = w->limit_ns;
+        const dlpi_table_row *row = dlpi_row_numbered(p, DLPI_LOAD_RLX(&w->block->op)); /* X4 */
+        const int32_t limit_ms = w->watched ? dlpi_limit_ms(w->st, row) : 0;
+        const uint64_t limit = (uint64_t)limit_ms * 1000000u;
         uint64_t since = DLPI_LOAD_RLX(&w->block->since_ns),
                  index = DLPI_LOAD_RLX(&w->block->current);
         dlp_error e;
@@ -18511,10 +18826,15 @@ DLPI_COLD static int dlpi_threads_deadline(dlp_pipe *p, uint64_t now) {
         if (DLPI_LOAD_RLX(&w->block->state) != DLP_WORKER_BUSY) continue;
         if (since < p->stood_ns) since = p->stood_ns;
         if (index == UINT64_MAX || now < since + limit) continue;
+        if (w->st->timed != 0 && w->late_ns != since) { /* X4: it may be that of another row */
+            w->late_ns = since;
+            continue;
+        }
         dlpi_error_set(&e, DLP_ERR_DEADLINE, "",
                        "the callback runs for %" PRIu64 " ms, its deadline_ms is %d",
-                       (now - since) / 1000000u, w->st->w.deadline_ms);
+                       (now - since) / 1000000u, limit_ms);
         dlpi_describe_current(w, index, &e);
+        if (row != NULL) dlpi_copy_text(e.stage, sizeof e.stage, row->name);
         return dlpi_pipe_fail(p, &e);
     }
     return DLP_OK;
@@ -19272,11 +19592,6 @@ static inline int dlpi_subscriber_release(dlpi_subscriber *c, const dlp_batch *b
 #define DLPI_REAP_ROOM_MS 1 /* ms that reap may wait while the worker has room for more rows */
 #define DLPI_REAP_FULL_MS 50
 
-typedef struct dlpi_item_arrays { /* the arrays that an item shown to a callback points to */
-    void *data[DLP_MAX_FIELDS];
-    uint64_t length[DLP_MAX_FIELDS];
-} dlpi_item_arrays;
-
 #define DLPI_WHOLE (UINT32_MAX - 1) /* the row of an attempt at a cell: DLPI_RUNS_ROW names all */
 
 typedef struct dlpi_attempt { /* an attempt at a unit that a worker has claimed: a row, or a cell */
@@ -19367,10 +19682,12 @@ typedef struct dlpi_fetch { /* the record of a stage that fetches */
     dlpi_attempt **todo;
     dlpi_thread *threads;
     dlpi_seeing seeing;
-    /* Rows that go on with an answer of the asynchronous source, in the same attempt; or NULL. */
-    int (*behind)(const dlpi_stage *st, dlp_item *it);
-    uint32_t sees; /* fields that the source sees then: those of the fetch itself */
 } dlpi_fetch;
+
+/* True if a worker of the stage has one callback at a time: it has no threads in flight. */
+static bool dlpi_one_at_once(const dlpi_stage *st) {
+    return st->in_flight == 0 || st->item == NULL;
+}
 
 static inline const dlpi_fetch *dlpi_fetch_of(const dlpi_worker *w) { return w->st->self; }
 static inline dlpi_in_flight *dlpi_in_flight_of(const dlpi_worker *w) { return w->self; }
@@ -19535,13 +19852,17 @@ static void dlpi_attempt_lay(dlpi_worker *w, dlpi_attempt *a, bool first) {
     dlpi_redzone_in(w, &a->item, dlpi_redzone_cell(w, dlpi_attempt_number(w, a)), a->slot, a->row);
 }
 
+/* True if the answer of the asynchronous source is the first op of a row, and others follow. */
+static bool dlpi_row_goes_on(const dlpi_worker *w) {
+    return w->chained && dlpi_in_flight_of(w)->async != NULL;
+}
+
 /* Prepare the item of an attempt for its next try. */
 static void dlpi_attempt_point(dlpi_worker *w, dlpi_attempt *a) {
-    const dlpi_fetch *f = dlpi_fetch_of(w);
     a->note.used_random = 0;
     memset(a->fields.length, 0, sizeof a->fields.length);
     dlpi_attempt_lay(w, a, true);
-    if (f->behind != NULL) a->item.n_fields = f->sees;
+    if (dlpi_row_goes_on(w)) a->item.n_fields = dlpi_program_of(w->st)->op->n;
     if (a->extra != NULL) w->p->source->row(w, &a->item, a->slot, a->row, a->extra);
 }
 
@@ -19585,7 +19906,7 @@ static bool dlpi_row_ready(dlpi_worker *w, dlpi_attempt *a, uint32_t fate) {
         return true;
     }
     dlpi_attempt_point(w, a);
-    if ((rc = dlpi_fate_verdict(w, a->slot, fate)) == 0) return false;
+    if ((rc = dlpi_fate_verdict(w, a->slot, a->row, fate)) == 0) return false;
     dlpi_attempt_over(w, a, rc);
     return true;
 }
@@ -19622,9 +19943,10 @@ static int dlpi_row_behind(dlpi_worker *w, dlpi_attempt *a) {
     if (DLPI_DEBUG) memcpy(before, a->fields.length, sizeof before);
     dlpi_attempt_lay(w, a, false);
     dlpi_attempt_begin(w, a);
+    dlpi_row_show(w, a);
     DLPI_STORE_RLX(&w->block->since_ns, DLPI_LOAD_RLX(&a->since_ns)); /* for the deadline */
     dlpi_runs(&w->block->running, DLPI_RUNS_ROW(a->slot, a->row));
-    rc = dlpi_fetch_of(w)->behind(w->st, &a->item);
+    rc = dlpi_ops_behind(w->st, &a->item);
     if (DLPI_DEBUG) dlpi_row_shorter(w, a, before);
     dlpi_in_flight_lag(w, DLPI_LOAD_RLX(&a->since_ns));
     dlpi_runs(dlpi_attempt_runs(w, a), DLPI_RUNS_NONE);
@@ -19635,7 +19957,7 @@ static int dlpi_row_behind(dlpi_worker *w, dlpi_attempt *a) {
 /* End an attempt at a row whose source came to this code. */
 static void dlpi_row_ended(dlpi_worker *w, dlpi_attempt *a, int code) {
     int rc = dlpi_item_returned(w, code);
-    if (rc == 0 && dlpi_fetch_of(w)->behind != NULL &&
+    if (rc == 0 && dlpi_row_goes_on(w) &&
         (!DLPI_DEBUG || (rc = dlpi_attempt_redzone(w, a, 0)) == 0))
         rc = dlpi_item_returned(w, dlpi_row_behind(w, a));
     dlpi_attempt_over(w, a, rc);
@@ -20884,6 +21206,12 @@ static inline const dlpi_reader *dlpi_reader_of(const dlp_dataset *d) {
     return d != NULL && d->open_end ? d->reader : NULL;
 }
 
+/* True if the attempts of stage st may replace an item: it writes rows first, and no stream. */
+DLPI_COLD
+static bool dlpi_end_replaces(const dlpi_stage *st) {
+    return st->ops->kind == DLP_STAGE_FETCH && !st->dataset->open_end;
+}
+
 /* Note whether the end of the fetch stage's dataset is open. If it is, the dataset must have no
    count, and is taken to be as long as can be. Returns DLP_OK, or the code of the pipe's error. */
 DLPI_COLD
@@ -21421,150 +21749,22 @@ DLPDEF int dlp_source_close(dlp_source *source) {
 /* ---------------------------------------------------------------------------------------------
    >>impl-chain      MAPS AND FETCHES IN THE ATTEMPT OF THE STAGE BEFORE
    A stage of rows has one callback. If rows of the table run in the attempt of an earlier stage,
-   the callback of that stage is dlpi_chain_call. It calls the callbacks of these rows one after
-   the other. The core sees one attempt: deadline and blame are those of the stage. A try begins
-   with the first of these callbacks, and the tries of an item are counted together. The limit, the
-   back-off and on_error are those of the row that failed, or of the stage if that row says nothing
-   of them. Fields that the rows add are fields of the stage. If the stage has an asynchronous
-   source, the rows go on with its answer. */
+   they are ops of its program (>>impl-programs), and its callback is dlpi_ops_call. Op 0 is the
+   stage's own callback. The limit of tries, the back-off and on_error are those of the row that
+   failed, or of the stage if that row says nothing of them. Fields that the rows add are fields of
+   the stage. If the stage has an asynchronous source, op 0 is its answer, and the rows go on with
+   it. */
 
-#define DLPI_CHAIN_STEPS 8u /* callbacks of a stage, with its own, at most */
-
-typedef struct dlpi_chained { /* one step of a chain: the callback of one row of the table */
-    dlp_item_fn call;
-    void *user;
-    uint32_t n, first; /* it sees n fields, from field `first` on; set when the pipe is resolved */
-    uint32_t after;    /* fields that later steps add, which it does not see */
-    uint32_t own;      /* not 0: it sees only this many fields of its own; 0: all fields so far */
-    bool more;         /* a step follows */
-    bool ragged;       /* a field of the pipe is ragged */
-    bool fewer;        /* it sees fewer fields than its stage has */
-    const dlpi_table_row *row; /* NULL: the stage's own callback */
-} dlpi_chained;
-
-typedef struct dlpi_chain {
-    const dlpi_chained *last; /* the last step; NULL: the stage has only its own callback */
-    bool waits;               /* the first step is an answer of the stage's asynchronous source */
-    uint32_t fields;          /* fields of the stage itself, without those of the steps */
-    dlpi_chained step[DLPI_CHAIN_STEPS];
-} dlpi_chain;
-
-/* Return the chain of a stage, or NULL if its kind allows none. A kind allows a chain if the stage
-   works on all fields of an item from the first one on. */
-static dlpi_chain *dlpi_chain_of(const dlpi_stage *st) {
-    return st->ops->chain_at == 0 ? NULL : (void *)((uint8_t *)st->self + st->ops->chain_at);
-}
-
-/* End a chain at a step whose callback returned rc, which is not 0. Note whose failure it is, or
-   whose skip, if that row has a policy of its own. Returns rc for the stage's own callback, a skip
-   or a wrong length; else DLP_ERR_CALLBACK. */
-DLPI_COLD static int dlpi_chain_over(const dlpi_chained *k, dlp_call *call, int rc) {
-    char why[256];
-    if (k->row == NULL || (rc == DLP_SKIP && !k->row->own)) return rc;
-    if (call->message[0] == 0) {
-        dlpi_returned_text(why, sizeof why, rc);
-        dlp_fail(call, 0, "%s", rc == DLP_SKIP ? "" : why);
-    }
-    call->row = k->row;
-    return rc == DLP_ERR_LENGTH || rc == DLP_SKIP ? rc : DLP_ERR_CALLBACK;
-}
-
-/* Clear the bytes of a step's ragged fields behind the lengths that its callback set. were: the
-   lengths before; all bytes behind these were zeros. Returns false if a length is too large, so
-   that the next callback must not run. */
-DLPI_NOINLINE static bool dlpi_chain_tails(const dlp_item *it, const dlpi_chained *k,
-                                           uint64_t *were) {
-    const dlpi_field *d = &it->call->w->p->items.at[k->first];
-    for (uint32_t f = k->first; f < k->first + k->n; f++, d++) {
-        const uint64_t unit = d->f.ragged ? dlpi_row_bytes(d) : 0;
-        if (!d->f.ragged) continue;
-        if (it->length[f] > (uint64_t)d->f.shape[0]) return false;
-        dlpi_tail_clear(it->data[f], it->length[f] * unit, were[f] * unit, d->row_bytes);
-        were[f] = it->length[f];
-    }
-    return true;
-}
-
-static void dlpi_chain_point(dlp_item *it, const dlpi_chained *k) {
-    it->n_fields = k->n, it->data += k->first, it->length += k->first;
-}
-
-/* Call the callbacks of a chain for an item, from step k on. were: the item's lengths. Each step
-   sees the item as if a stage stood between it and the step before: zeros lie behind the lengths,
-   and the message is empty. A callback may change any of its item, and where it finds the fields.
-   So all steps but the last see a copy. If a field is ragged, the last one does, too. Returns 0,
-   or the first code that is not 0. */
-static int dlpi_chain_go(const dlpi_chained *k, dlp_item *it, uint64_t *were) {
-    dlp_call *call = it->call;
-    int rc;
-    for (; k->more || k->ragged; k++) {
-        void *data[DLP_MAX_FIELDS];
-        dlp_item one = *it;
-        if (k->fewer) dlpi_chain_point(&one, k);
-        for (uint32_t f = 0; f < one.n_fields; f++) data[f] = one.data[f];
-        one.data = data;
-        rc = k->call(k->user, &one);
-        if (DLPI_UNLIKELY(rc != 0)) return dlpi_chain_over(k, call, rc);
-        if (k->ragged && !dlpi_chain_tails(it, k, were)) { /* the core refuses it */
-            dlp_fail(call, 0, "%s", "");
-            return call->row = k->row, 0;
-        }
-        if (!k->more) return 0;
-        call->message[0] = 0;
-    }
-    if (k->fewer) dlpi_chain_point(it, k);
-    rc = k->call(k->user, it);
-    return DLPI_LIKELY(rc == 0) ? 0 : dlpi_chain_over(k, call, rc);
-}
-
-/* Callback of a stage: call the callbacks of all steps (user) of its chain for an item. */
-static int dlpi_chain_call(void *user, dlp_item *it) {
-    const dlpi_chained *k = user;
-    uint64_t were[DLP_MAX_FIELDS];
-    if (k->ragged) memcpy(were, it->length, it->n_fields * sizeof *were);
-    return dlpi_chain_go(k, it, were);
-}
-
-/* Go on with an item that the asynchronous source of the stage has answered. Returns as
-   dlpi_chain_go does. */
-static int dlpi_chain_behind(const dlpi_stage *st, dlp_item *it) {
-    const dlpi_chain *c = dlpi_chain_of(st);
-    const dlpi_chained *k = c != NULL ? c->step : NULL;
-    uint64_t were[DLP_MAX_FIELDS] = {0};
-    if (k == NULL) return 0;
-    if (k->ragged && !dlpi_chain_tails(it, k, were)) return 0; /* the core refuses it */
-    return dlpi_chain_go(k + 1, it, were);
-}
-
-/* Call the callbacks for the worker's item, where no field is ragged. The first step is the stage's
-   own callback, which sees fields from number 0 on. It gets the item's twin. */
-DLPI_INLINE int dlpi_chain_run(dlpi_worker *w, void *user, dlpi_twin *first) {
-    const dlpi_chained *k = user;
-    first->item.n_fields = k->n;
-    int rc = k->call(k->user, &first->item);
-    if (DLPI_UNLIKELY(rc != 0)) return rc;
-    w->note.message[0] = 0;
-    if (k[1].more) return dlpi_chain_call((void *)(uintptr_t)&k[1], &w->item);
-    if (k[1].fewer) dlpi_chain_point(&w->item, &k[1]);
-    rc = k[1].call(k[1].user, &w->item);
-    return DLPI_LIKELY(rc == 0) ? 0 : dlpi_chain_over(&k[1], &w->note, rc);
-}
-
-/* Run the rows of a unit whose stage has a chain, as dlpi_unit_plain does for one callback. */
-DLPI_NOINLINE static void dlpi_chain_rows(dlpi_worker *w, const dlpi_unit *t, void *tally) {
-    dlpi_unit_plain(w, t, DLPI_ASK_NOTHING, dlpi_chain_run, tally);
-}
-
-/* Append the callback of a row, and the n fields f that the row adds, to a stage. Returns 0 or a
+/* Append the op of a row, and the n fields f that the row adds, to a stage. Returns 0 or a
    DLP_ERR code. */
-DLPI_COLD static int dlpi_chain_add(dlp_pipe *p, dlpi_stage *st, const dlpi_chained *row,
+DLPI_COLD static int dlpi_chain_add(dlp_pipe *p, dlpi_stage *st, const dlpi_op *row,
                                     const dlp_field *f, uint32_t n) {
-    dlpi_chain *c = dlpi_chain_of(st);
+    dlpi_program *g = dlpi_program_of(st);
     const uint32_t before = st->n_fields;
     const char *name = row->row->name;
-    const size_t n_steps = c->last != NULL ? (size_t)(c->last - c->step) + 1 : 1;
+    int32_t ms;
     int rc;
-    if (n_steps == DLPI_CHAIN_STEPS)
+    if (g->n == DLPI_OPS)
         return dlpi_refuse(p, DLP_ERR_GRAPH, name, "",
                            "node \"%s\" is the eighth row in the worker of \"%s\"; join two of "
                            "these rows, or give this one workers",
@@ -21572,23 +21772,17 @@ DLPI_COLD static int dlpi_chain_add(dlp_pipe *p, dlpi_stage *st, const dlpi_chai
     if (n > DLP_MAX_FIELDS - before)
         return dlpi_bad(p, name, "n_fields", "16 at most, with those of the rows above",
                         before + n);
-    if (n_steps == 1) {
-        c->step[0] = (dlpi_chained){.call = st->item, .user = st->user};
-        c->fields = before;
-        c->waits = st->item == NULL;
-        if (c->waits) {
-            ((dlpi_fetch *)st->self)->behind = dlpi_chain_behind;
-        } else {
-            st->item = dlpi_chain_call;
-            st->user = c->step;
-        }
+    if (g->n == 0) {
+        g->op[g->n++] = (dlpi_op){.fn.call = st->item, .user = st->user};
+        if (st->item != NULL) st->user = g->op;
+        if (st->item != NULL) st->item = dlpi_ops_call;
     }
     st->w.idempotent = 0; /* the new callback need not be */
     st->retries |= row->row->own && row->row->policy.retries > 0;
-    for (size_t i = 0; i < n_steps; i++) c->step[i].after += n;
-    c->step[n_steps] = *row;
-    c->step[n_steps - 1].more = true;
-    c->last = &c->step[n_steps];
+    ms = row->row->policy.deadline_ms;
+    if (ms > 0 && (st->timed == 0 || ms < st->timed)) st->timed = ms;
+    for (uint32_t i = 0; i < g->n; i++) g->op[i].after = (uint8_t)(g->op[i].after + n);
+    g->op[g->n++] = *row;
     if ((rc = dlpi_keep_fields(p, st, f, n)) != DLP_OK) return rc;
     rc = dlpi_fields_apart(p, name, st->fields + before, n, st->fields, before);
     if (rc != DLP_OK || st->dataset == NULL) return rc;
@@ -21597,27 +21791,26 @@ DLPI_COLD static int dlpi_chain_add(dlp_pipe *p, dlpi_stage *st, const dlpi_chai
     return DLP_OK;
 }
 
-/* Set which fields each step sees, once the fields of the stage are known. */
+/* Set which fields each op sees, once the fields of the stage are known. */
 DLPI_COLD static void dlpi_chain_resolve(dlp_pipe *p, const dlpi_stage *st) {
-    dlpi_chain *c = dlpi_chain_of(st);
-    if (c->last == NULL) return;
-    for (dlpi_chained *k = c->step; k <= c->last; k++) {
-        k->n = k->own > 0 ? k->own : st->scope.n_fields - k->after;
-        k->first = k->own > 0 ? st->scope.n_fields - k->after - k->own : 0;
-        for (uint32_t f = 0; f < p->datasets.n_fields; f++)
-            k->ragged |= p->datasets.fields[f].ragged != 0;
-        k->fewer = k->n != st->scope.n_fields;
+    dlpi_program *g = dlpi_program_of(st);
+    const uint32_t all = st->scope.n_fields;
+    bool ragged = false;
+    for (uint32_t f = 0; f < p->datasets.n_fields; f++) ragged |= p->datasets.fields[f].ragged != 0;
+    for (dlpi_op *k = g->op; k < g->op + g->n; k++) {
+        k->n = (uint8_t)(k->own > 0 ? k->own : all - k->after);
+        k->first = (uint8_t)(k->own > 0 ? all - k->after - k->own : 0);
     }
-    if (c->waits) ((dlpi_fetch *)st->self)->sees = c->step->n;
+    dlpi_program_set(g, all, ragged, false);
 }
 
-/* Let the fields that steps add to a fetch stage begin as zeros, even if the fetch writes all bytes
+/* Let the fields that ops add to a fetch stage begin as zeros, even if the fetch writes all bytes
    of its own fields. Returns 0. */
 DLPI_COLD static int dlpi_chain_widens(dlp_pipe *p, dlpi_stage *st) {
-    const dlpi_chain *c = dlpi_chain_of(st);
+    const dlpi_op *k = dlpi_program_of(st)->op;
     dlpi_chain_resolve(p, st);
-    if (c->last != NULL && st->n_fields != c->fields && !st->scope.zeroes) {
-        st->scope.own = c->fields;
+    if (k->after > 0 && !st->scope.zeroes) {
+        st->scope.own = k->n;
         st->scope.zeroes = 2;
     }
     return DLP_OK;
@@ -21625,11 +21818,11 @@ DLPI_COLD static int dlpi_chain_widens(dlp_pipe *p, dlpi_stage *st) {
 
 /* Write into `text`, for the plan, the names of the stage's rows, in the order of the table. */
 DLPI_COLD static void dlpi_chain_what(const dlpi_stage *st, char *text, size_t size) {
-    const dlpi_chain *c = dlpi_chain_of(st);
+    const dlpi_program *g = dlpi_program_of(st);
     size_t n = 0;
-    for (const dlpi_chained *k = c->step; c->last != NULL && k <= c->last && n < size; k++)
-        n += (size_t)snprintf(text + n, size - n, "%s%s", k != c->step ? ", " : "",
-                              k != c->step ? k->row->name : st->name);
+    for (uint32_t i = 0; i < g->n && n < size; i++)
+        n += (size_t)snprintf(text + n, size - n, "%s%s", i > 0 ? ", " : "",
+                              i > 0 ? g->op[i].row->name : st->name);
 }
 /* ---- the reader of a stream, as of a push: the one worker of a stage ---- */
 
@@ -22316,13 +22509,14 @@ DLPI_COLD static void dlpi_input_recover(dlpi_worker *w, const dlpi_death *why) 
         dlpi_input *cell = dlpi_input_at(p, c);
         uint64_t state = dlpi_claim_owner(&cell->state); /* Q1 <- Q1 */
         dlpi_unit t = {dlpi_gen(state), c, 0, 0, 0, false};
-        bool ran = DLPI_LOAD_RLX(&w->block->running) == DLPI_RUNS_ALL(c); /* X2 */
+        const bool own = DLPI_LOAD_RLX(&w->block->running) == DLPI_RUNS_ALL(c); /* X2 */
+        bool ran = own;
         if (dlpi_gen_low(state) != (uint32_t)w->global + 1u) continue;
         for (uint32_t i = 0; !why->late && i < w->n_at_once; i++) /* any may be what killed it */
             ran |= DLPI_LOAD_RLX(&w->at_once[i]) == DLPI_RUNS_ALL(c); /* X2 */
         dlpi_lost_note(why, ran, &t, 1);
         if (ran) {
-            cell->killed_by = why->signal;
+            cell->killed_by = dlpi_killed_word(w, why->signal, own, 0);
             cell->rec = dlpi_fate_killed(cell->rec, (uint32_t)w->st->work, why->late);
         }
         dlpi_input_offer(w->p, c, dlpi_gen(state));
@@ -24446,18 +24640,7 @@ DLPI_COLD static bool dlpi_found_seen(const dlpi_words *words, dlpi_seen *s, int
 #ifndef DLPIPE_NO_PARTS
 /* ---- items that workers make in the cells of inputs: the records that makers share ---- */
 
-#define DLPI_STEPS 8u  /* filters and maps of one level, at most */
 #define DLPI_LEVELS 4u /* 1 + expanders and maps in which fields end, of one source, at most */
-
-/* A filter or map that the worker of a cell calls for each item, in the order of the table. */
-typedef struct dlpi_step {
-    int (*keep)(void *user, const dlp_item *item); /* a filter's callback; NULL: it is a map */
-    dlp_item_fn call;                              /* a map's callback */
-    void *user;
-    uint32_t first, n; /* it sees n fields of its level, from field `first` on */
-    uint32_t seat;     /* 1 + number of the seat whose state it sees; 0: that of the first fetch */
-    const dlpi_table_row *row;
-} dlpi_step;
 
 /* Items at one place of the table, between two makers, and what is called for each of them. */
 typedef struct dlpi_level {
@@ -24467,9 +24650,8 @@ typedef struct dlpi_level {
     bool marked;                 /* its items have marks behind their lengths */
     uint64_t scratch; /* bytes from the beginning of the cell, or the worker's room, to the level's
                          one item; unused on the last level, which has many items */
-    uint32_t n_steps;
-    uint32_t ends; /* a bit for each field that ends behind the steps: the next level lacks it */
-    dlpi_step steps[DLPI_STEPS];
+    uint32_t ends;    /* a bit for each field that ends behind the ops: the next level lacks it */
+    dlpi_program program;  /* filters and maps, in the order of the table */
     uint32_t first, n;     /* its fields are n of the stage's, from `first` on; n 0: the input's */
     uint32_t n_made;       /* fields that an expand sees of an item that it makes; 0: all */
     dlp_node_expand maker; /* makes the items of the next level; max_out 0: there is none */
@@ -24500,10 +24682,10 @@ typedef struct dlpi_seatings { /* all seats of a worker */
     dlpi_seating at[DLPI_SEATS];
 } dlpi_seatings;
 
-/* A later fetch by a source with a worker_state: a step of a level, with a seat of its own. */
+/* A later fetch by a source with a worker_state: an op of a level, with a seat of its own. */
 typedef struct dlpi_later {
     dlp_workers_desc calls; /* worker_init, worker_exit and tell of the source */
-    uint32_t level, step;
+    uint32_t level, op;
     const dlpi_table_row *row;
     uint64_t bytes; /* what worker_init allocates */
 } dlpi_later;
@@ -24592,6 +24774,7 @@ static int dlpi_level_places(dlp_pipe *p, const dlpi_stage *st, dlpi_level *l, c
                              uint32_t n) {
     const int rc = dlpi_fields_init(p, st->name, &l->fs, f, n, false);
     dlpi_input_places(l);
+    dlpi_program_set(&l->program, l->fs.n, l->fs.any_ragged, true);
     return rc;
 }
 
@@ -24951,52 +25134,20 @@ DLPI_COLD DLPI_PRINTF(3, 4) static int dlpi_say_where(dlpi_worker *w, int rc, co
     return code;
 }
 
-/* Call a filter for an item. Returns as dlpi_step_go does. */
-static inline int dlpi_step_keep(dlpi_worker *w, const dlpi_step *k, const dlp_item *it) {
-    const int rc = k->keep(k->user, it);
-    if (rc == 1 || rc == 0) return rc == 1 ? 0 : DLP_SKIP;
-    if (rc != DLP_SKIP && rc != DLP_END) return rc;
-    return dlpi_say(w, DLP_ERR_CALLBACK, "keep returned %d, must be 1, 0 or a failure", rc);
-}
-
-/* Call one filter or map for an item. A map gets a copy of `it` and may write over it; a filter may
-   not write. Returns 0 if the item goes on, DLP_SKIP if it is left out, or a failure's code. */
-static inline int dlpi_step_go(dlpi_worker *w, const dlpi_step *k, const dlp_item *it) {
-    dlp_item seen;
-    if (k->keep != NULL) return dlpi_step_keep(w, k, it);
-    seen = *it;
-    if (DLPI_UNLIKELY(k->seat != 0) && w->seat != NULL)
-        seen.worker_state = dlpi_seats(w)[k->seat - 1].state;
-    return k->call(k->user, &seen);
-}
-
-/* Call all filters and maps of a level, which has some, for the item that lies at `to`. it: the
+/* Run all filters and maps of a level, which has some, for the item that lies at `to`. it: the
    item, whose fields are set here. Returns 0: keep it, DLP_SKIP: leave it out, or a failure's
    code. */
-DLPI_INLINE int dlpi_level_step(dlpi_worker *w, const dlpi_level *l, dlp_item *it, uint8_t *to,
-                                dlpi_item_arrays *by) {
-    const dlpi_step *k = l->steps;
-    uint32_t left = l->n_steps;
+static int dlpi_level_ops(dlpi_worker *w, const dlpi_level *l, dlp_item *it, uint8_t *to,
+                          dlpi_item_arrays *by) {
+    const dlpi_op *k = l->program.op;
+    uint64_t *lengths = (uint64_t *)(void *)to;
     int rc;
-    for (;; k++) {
-        dlpi_input_item(it, by, k->n);
-        dlpi_input_lay(it, to, l, by, false);
-        if (DLPI_UNLIKELY(k->first != 0)) it->data += k->first, it->length += k->first;
-        if (k->keep == NULL) dlpi_item_begins(to, l);
-        rc = dlpi_step_go(w, k, it);
-        if (rc == 0 && k->keep == NULL && l->fs.any_ragged) rc = dlpi_item_ends(w, to, l);
-        if (rc != 0 || --left == 0) break;
-    }
+    dlpi_input_point(it, to, l, by, false);
+    rc = dlpi_ops_go(w, &k, it, l->fs.at, l->marked ? lengths + l->fs.n : NULL, true);
     /* a filter may have written over the lengths */
-    if (rc == 0) rc = dlpi_input_lengths(w, &l->fs, (const uint64_t *)(void *)to);
+    if (rc == 0) rc = dlpi_input_lengths(w, &l->fs, lengths);
     if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP)) w->note.row = k->row;
     return rc;
-}
-
-/* Do what dlpi_level_step does, not inlined, for callers that call it seldom. */
-static int dlpi_level_steps(dlpi_worker *w, const dlpi_level *l, dlp_item *it, uint8_t *to,
-                            dlpi_item_arrays *by) {
-    return dlpi_level_step(w, l, it, to, by);
 }
 
 /* Copy the fields of an item that go on to the next level, from `from` to `to`. Fields that the
@@ -25054,15 +25205,17 @@ static int dlpi_input_fetch(dlpi_worker *w, const dlpi_expand *x, uint32_t c, dl
             dlpi_item_begins(to, l);
         dlpi_input_point(in, to, l, by, true);
         in->n_fields = x->n_fetched;
+        const uint32_t before = dlpi_op_tells(w, x->row);
         if (x->found.joins != NULL)
             rc = x->found.joins->fetch(w, c, in);
         else if (x->input.fetch != NULL)
             rc = x->input.fetch(x->input.user, in);
+        dlpi_op_back(w, before);
     }
     if (rc == 0) rc = dlpi_item_ends(w, to, l);
     if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP)) w->note.row = x->row;
     *in = *given;
-    return rc != 0 || l->n_steps == 0 ? rc : dlpi_level_steps(w, l, in, to, by);
+    return rc != 0 || l->program.n == 0 ? rc : dlpi_level_ops(w, l, in, to, by);
 }
 
 /* True if the user's function gave the present input of a cell of x an index past the end. */
@@ -25352,8 +25505,22 @@ static dlpi_in_flight *dlpi_seat_set(dlpi_worker *w, const dlpi_seating *of, uin
     return first->next = in;
 }
 
+/* Refuse source f, or one behind it, if it has a program that dlpi_program_set has not seen since
+   its last op was added. A kind that lays out its cells by itself might forget it. */
+static void dlpi_seat_check(dlp_pipe *p, const dlpi_stage *st, const dlpi_found *f) {
+    for (; f != NULL; f = f->next) {
+        const dlpi_expand *x = (const dlpi_expand *)(const void *)f;
+        for (const dlpi_level *l = x->level; l < x->level + x->n_levels; l++)
+            if (!dlpi_program_ends(&l->program))
+                dlpi_refuse(p, DLP_ERR_UNSUPPORTED, st->name, "",
+                            "the rows before \"%s\" are not laid out; this is a fault of dlpipe",
+                            st->name);
+    }
+}
+
 /* Give each worker of the stage its seats. If there is one, the worker is the seat. */
 static void dlpi_seats_live(dlp_pipe *p, const dlpi_stage *st, const dlpi_seatings *s) {
+    for (uint32_t k = 0; k < s->n; k++) dlpi_seat_check(p, st, s->at[k].by);
     for (int i = 0; i < st->n_workers && s->memory != NULL; i++) {
         dlpi_worker *w = &p->workers[st->first_worker + i];
         uint8_t *at = s->memory + (uint64_t)i * dlpi_seats_bytes(s);
@@ -25382,6 +25549,7 @@ static void dlpi_seats_live(dlp_pipe *p, const dlpi_stage *st, const dlpi_seatin
    later fetches with seats. */
 static void dlpi_reads_live(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x) {
     x->seats.at[0].end = x->found.n_cells;
+    dlpi_seat_check(p, st, &x->found);
     dlpi_seats_live(p, st, &x->seats);
 }
 
@@ -25437,7 +25605,8 @@ static void dlpi_seats_later(dlpi_seatings *s, dlpi_expand *x) {
         if (k == s->n)
             s->at[s->n++] = (dlpi_seating){.calls = &l->calls, .row = l->row, .bytes = l->bytes};
         s->at[k].by = s->at[k].by != NULL ? s->at[k].by : &x->found;
-        x->level[l->level].steps[l->step].seat = k + 1;
+        x->level[l->level].program.op[l->op].seat = (uint8_t)(k + 1);
+        x->level[l->level].program.op[l->op].how |= DLPI_OP_SEAT;
     }
 }
 
@@ -25475,7 +25644,7 @@ static uint32_t dlpi_input_most_run(const dlp_pipe *p, const dlpi_expand *x) {
     if (x->has_rooms && q->arrivals != NULL) one = dlpi_sum(one, x->level->bytes);
     all = dlpi_times(needed, one);
     if (p->source_stage->w.on_error == DLP_ON_ERROR_DROP && x->n_levels > 1 &&
-        x->level[1].n_steps + (x->n_levels > 2) > 0)
+        x->level[1].program.n + (x->n_levels > 2) > 0)
         return 1; /* its items may be left out, of which a cell has one number */
     if (DLPI_DEBUG || x->found.in_flight > 0 || q->d.load != NULL || q->d.queue_size > 0 ||
         q->rule != NULL || q->joins != NULL || dlpi_found_shuffled(q) || all == 0)
@@ -25583,10 +25752,14 @@ static int dlpi_line_next(dlpi_line *b, const dlpi_level *l, const dlp_item *it)
         dlpi_item_arrays fields;
         dlp_item given = *it;
         dlpi_level_end(l, dlpi_line_place(b, l), to);
-        if (l[1].n_steps == 0) continue;
-        if ((rc = dlpi_level_steps(b->w, l + 1, &given, to, &fields)) != 0) return rc;
+        if (l[1].program.n == 0) continue;
+        if ((rc = dlpi_level_ops(b->w, l + 1, &given, to, &fields)) != 0) return rc;
     }
-    return dlpi_line_kept(b, l, it);
+    if (DLPI_LIKELY(!b->w->shows)) return dlpi_line_kept(b, l, it);
+    const uint32_t before = dlpi_op_tells(b->w, l->row);
+    const int rc = dlpi_line_kept(b, l, it);
+    dlpi_op_back(b->w, before);
+    return rc;
 }
 
 /* True if an item behind a maker, which failed with this code, is left out, while its input goes
@@ -25612,7 +25785,7 @@ DLPI_NOINLINE static void dlpi_making_steps(dlpi_making *m) {
     rc = dlpi_item_ends(b->w, m->at, l);
     if (DLPI_UNLIKELY(rc != 0)) b->w->note.row = l[-1].row;
     given.position = dlpi_line_key(given.position, m->added - 1);
-    if (rc == 0 && l->n_steps > 0) rc = dlpi_level_steps(b->w, l, &given, m->at, &m->fields);
+    if (rc == 0 && l->program.n > 0) rc = dlpi_level_ops(b->w, l, &given, m->at, &m->fields);
     if (rc == 0) rc = dlpi_line_next(b, l, &given);
     m->at = dlpi_line_place(b, l);
     if (rc != 0 && rc != DLP_SKIP) {
@@ -25666,7 +25839,7 @@ static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *g
     m.added = m.made = m.passed = 0;
     m.wrong = 0;
     m.above = false;
-    m.steps = m.to->n_steps > 0 || m.to->maker.max_out > 0;
+    m.steps = m.to->program.n > 0 || m.to->maker.max_out > 0;
     m.given = given;
     m.shown = *given;
     dlpi_input_item(&m.shown, &m.fields, m.to->n_made > 0 ? m.to->n_made : m.to->fs.n);
@@ -25712,11 +25885,11 @@ DLPI_INLINE int dlpi_line_plain(dlpi_line *b) {
     if (rc != 0) return rc;
     if (b->filter) {
         dlpi_input_lay(&b->given, to, l, &b->fields, false);
-        rc = dlpi_step_keep(b->w, l->steps, &b->given);
-        if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP)) b->w->note.row = l->steps->row;
+        rc = dlpi_op_keep(b->w, l->program.op, &b->given);
+        if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP)) b->w->note.row = l->program.op->row;
         if (rc == 0) rc = dlpi_input_lengths(b->w, &l->fs, (const uint64_t *)(void *)to);
-    } else if (l->n_steps > 0) {
-        rc = dlpi_level_steps(b->w, l, &b->given, to, &b->fields);
+    } else if (l->program.n > 0) {
+        rc = dlpi_level_ops(b->w, l, &b->given, to, &b->fields);
         dlpi_input_item(&b->given, &b->fields, x->n_fetched);
     }
     return rc != 0 ? rc : dlpi_line_kept(b, l, &b->given);
@@ -25742,7 +25915,9 @@ static int dlpi_making_load(void *user DLPI_UNREAD, dlp_expand *x) {
         if (to == NULL || m->wrong != 0) break;
         part.item = k;
         to->position = dlpi_line_key(to->position, k);
+        const uint32_t told = dlpi_op_tells(b->w, l->fetch_row);
         rc = dlpi_stopped(b->w->p) ? DLP_STOPPED : l->fetch(l->fetch_user, to);
+        dlpi_op_back(b->w, told);
         if (rc != 0) m->made = m->passed; /* it is no item */
         if (rc != 0 && rc != DLP_SKIP) b->w->note.row = l->fetch_row;
         if (rc != 0 && rc != DLP_SKIP) rc = dlpi_say_where(b->w, rc, "item %" PRIu64, k);
@@ -25767,8 +25942,10 @@ static int dlpi_line_load(dlpi_line *b) {
         part.first = x->firsts[cell->index];
         part.items = x->firsts[cell->index + 1] - part.first;
     }
+    const uint32_t before = dlpi_op_tells(b->w, x->load);
     rc = dlpi_input_part(b->w, b->c, &x->part, b->cell + x->part_at, x->found.all->d.max_part_bytes,
                          &part);
+    dlpi_op_back(b->w, before);
     if (rc == 0 && x->firsts == NULL) rc = dlpi_part_counted(b->w, &x->part, part.items);
     if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP)) b->w->note.row = x->load;
     if (rc != 0) return rc;
@@ -27262,7 +27439,7 @@ DLPI_COLD static void dlpi_fetch_read_live(dlp_pipe *p, dlpi_stage *st) {
 
 typedef struct dlpi_fetch_rows { /* the record of a fetch stage */
     dlpi_fetch fetch;            /* first: common functions read the record as a dlpi_fetch */
-    dlpi_chain chain;            /* maps and fetches that run in the attempt of this stage */
+    dlpi_program program;        /* maps and fetches that run in the attempt of this stage */
 } dlpi_fetch_rows;
 
 static int32_t dlpi_fetch_foretold(const dlp_predict_desc *d) { return d->num_workers; }
@@ -27274,8 +27451,8 @@ static int32_t dlpi_fetch_foretold(const dlp_predict_desc *d) { return d->num_wo
     .words = {.more = "num_workers", .out = "num_workers = 1", .many = "in_flight = 16"}
 
 #define DLPI_OPS_OF_CHAINS \
-    .chain_at = offsetof(dlpi_fetch_rows, chain), .widens = dlpi_chain_widens, \
-    .what = dlpi_chain_what, .chained = dlpi_chain_rows
+    .program_at = offsetof(dlpi_fetch_rows, program), .widens = dlpi_chain_widens, \
+    .what = dlpi_chain_what, .chained = dlpi_unit_pairs
 
 static const dlpi_stage_ops dlpi_fetch_ops = {DLPI_OPS_OF_FETCH, .check = dlpi_fetch_chain,
                                               .live = dlpi_fetch_live, DLPI_OPS_OF_CHAINS,
@@ -27297,7 +27474,7 @@ static const dlpi_stage_ops *dlpi_fetch_ops_of(const dlp_fetch_desc *d) {
 
 typedef struct dlpi_map { /* the record of a stage that maps items */
     dlpi_seeing seeing;   /* where the callback finds each field, if fields end in this map */
-    dlpi_chain chain;     /* maps and fetches that run in the attempt of this stage */
+    dlpi_program program; /* maps and fetches that run in the attempt of this stage */
 } dlpi_map;
 
 /* The callback of a map or fetch whose stage has the fields in another order than the table. It
@@ -27346,9 +27523,9 @@ static const dlpi_stage_ops dlpi_map_item_ops = {
     .rank = 6,
     .many = 1,
     .self_bytes = sizeof(dlpi_map),
-    .chain_at = offsetof(dlpi_map, chain),
+    .program_at = offsetof(dlpi_map, program),
     .what = dlpi_chain_what,
-    .chained = dlpi_chain_rows,
+    .chained = dlpi_unit_pairs,
     .widens = dlpi_map_widens,
     .held = DLPI_HELD_READS,
     DLPI_OPS_OF_ROWS,
@@ -30884,7 +31061,7 @@ DLPI_COLD static bool dlpi_expand_plain(const dlp_pipe *p, const dlpi_expand *x)
     return !DLPI_DEBUG && p->source_stage->w.deadline_ms == 0 && x->input.fetch != NULL &&
            x->found.plan.rule == DLPI_LIST_ONCE && x->part.load == NULL && x->n_read == 0 &&
            x->found.arrivals == NULL && x->found.joins == NULL && !x->cached && !x->has_rooms &&
-           x->n_levels <= 2 && (x->n_levels == 1 || x->level[1].n_steps == 0);
+           x->n_levels <= 2 && (x->n_levels == 1 || x->level[1].program.n == 0);
 }
 
 static int dlpi_expand_one(dlpi_worker *w DLPI_UNREAD, uint32_t c DLPI_UNREAD, void *by) {
@@ -30896,12 +31073,13 @@ static int dlpi_expand_one(dlpi_worker *w DLPI_UNREAD, uint32_t c DLPI_UNREAD, v
 static int dlpi_expand_many(dlpi_worker *w, uint32_t c) {
     const dlpi_expand *x = w->p->source_stage->self;
     const dlpi_input *cell = dlpi_input_at(w->p, c);
+    const dlpi_op *op = x->level->program.op;
     dlpi_line b;
     if (!x->plain || cell->rec != 0) return dlpi_input_each(w, c);
     dlpi_line_begin(&b, w, x, c);
     dlpi_input_item(&b.given, &b.fields, x->n_fetched);
-    b.filter = x->level->n_steps == 1 && x->level->steps->keep != NULL &&
-               x->level->steps->first == 0 && x->level->steps->n == x->n_fetched;
+    b.filter = x->level->program.n == 1 && (op->how & DLPI_OP_KEEP) != 0 && op->first == 0 &&
+               op->n == x->n_fetched;
     b.zeroes = !x->input.writes_all_bytes && (x->n_levels > 1 || x->level->fs.any_ragged);
     if (!x->input.writes_all_bytes && !b.zeroes)
         memset(b.cell + cell->made * x->one_bytes, 0, (cell->run - cell->made) * x->one_bytes);
@@ -30924,8 +31102,8 @@ static const dlpi_source_ops dlpi_expand_source = {
     .keeps = dlpi_expand_keeps,
 };
 
-static const char *dlpi_step_kind(const dlpi_step *k) {
-    return k->keep != NULL ? "filter" : k->first > 0 ? "fetch" : "map";
+static const char *dlpi_op_kind(const dlpi_op *k) {
+    return k->how & DLPI_OP_KEEP ? "filter" : k->first > 0 ? "fetch" : "map";
 }
 
 /* Append formatted words to a text. A comma comes first if the text is not empty. */
@@ -30943,9 +31121,10 @@ DLPI_COLD static void dlpi_expand_what(const dlpi_stage *st, char *text, size_t 
     if (x->part.load != NULL) dlpi_what_add(text, size, "load");
     for (uint32_t i = 0; i < x->n_levels; i++) {
         const dlpi_level *l = &x->level[i];
-        for (uint32_t k = 0, n; k < l->n_steps; k += n) {
-            const char *kind = dlpi_step_kind(&l->steps[k]);
-            for (n = 1; k + n < l->n_steps && dlpi_step_kind(&l->steps[k + n]) == kind;) n++;
+        const dlpi_program *g = &l->program;
+        for (uint32_t k = 0, n; k < g->n; k += n) {
+            const char *kind = dlpi_op_kind(&g->op[k]);
+            for (n = 1; k + n < g->n && dlpi_op_kind(&g->op[k + n]) == kind;) n++;
             if (n > 1)
                 dlpi_what_add(text, size, "%" PRIu32 " %s%s", n, kind, kind[1] == 'e' ? "es" : "s");
             else
@@ -31827,15 +32006,13 @@ static const dlpi_stage_ops dlpi_pack_made_ops = {DLPI_PACK_OPS, .source = &dlpi
 /* Let the levels of the stage make several documents of an input. Returns 0 or a DLP_ERR code. */
 static int dlpi_pack_take_makers(dlp_pipe *p, dlpi_stage *st) {
     dlpi_pack *k = st->self;
-    dlpi_level *l = &k->x.level[k->x.n_levels - 1];
-    dlpi_step *step = &l->steps[l->n_steps];
-    if (l->n_steps == DLPI_STEPS)
+    dlpi_program *g = &k->x.level[k->x.n_levels - 1].program;
+    if (g->n == DLPI_OPS)
         return dlpi_refuse(p, DLP_ERR_GRAPH, st->name, "",
                            "node \"%s\" stands behind eight filters and maps; leave one out",
                            st->name);
-    l->n_steps++;
-    *step = (dlpi_step){.call = dlpi_pack_step, .user = k};
-    step->row = dlpi_row_named(p, st->name);
+    g->op[g->n++] =
+        (dlpi_op){.fn.call = dlpi_pack_step, .user = k, .row = dlpi_row_named(p, st->name)};
     st->ops = &dlpi_pack_made_ops;
     k->makes = true;
     k->most_documents = k->x.found.most_items;
@@ -33014,7 +33191,7 @@ static void dlpi_wait_rule_set(dlp_pipe *p) {
    nothing to do. */
 DLPI_COLD
 static void dlpi_live_idle(dlp_pipe *p, const dlpi_stage *st) {
-    const char *field = st->w.deadline_ms               ? "deadline_ms"
+    const char *field = st->w.deadline_ms || st->timed  ? "deadline_ms"
                         : st->w.stack_bytes             ? "stack_bytes"
                         : st->w.n_affinity              ? "affinity"
                         : st->work < 0 && st->w.retries ? "retries"
@@ -33032,6 +33209,7 @@ static const uint32_t dlpi_timed = 0;
 DLPI_COLD
 static void dlpi_place_worker(dlpi_worker *w) {
     w->started = w->joined = w->process = dlpi_in_processes(w->st);
+    w->shows = dlpi_one_at_once(w->st) && (w->process || w->st->timed != 0);
     w->untimed = w->st->w.num_workers > 0 ? &dlpi_timed : &w->p->pace.clock_off;
 }
 
@@ -33067,7 +33245,7 @@ static int dlpi_start_threads(dlp_pipe *p) {
             dlpi_worker *w = &p->workers[st->first_worker + k];
             if (dlpi_in_processes(st)) continue; /* they are there */
             if (st->w.num_workers > 0) {
-                w->limit_ns = (uint64_t)st->w.deadline_ms * 1000000u;
+                w->watched = st->w.deadline_ms != 0 || st->timed != 0;
                 w->block->pid = dlpi_process_number();
                 rc = dlpi_worker_start(p, w, dlpi_thread_worker);
             } else if (dlpi_worker_begin(w) != DLP_OK) {
@@ -33982,7 +34160,7 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     if (st->work >= 0) w->waiters = &p->waiters[st->work];
     w->given = w->item;
     w->asks = dlpi_row_asked(w);
-    w->chained = st->ops->chain_at != 0 && dlpi_chain_of(st)->last != NULL;
+    w->chained = dlpi_program_of(st) != NULL && dlpi_program_of(st)->n > 0;
     w->singles = dlpi_worker_singles(w);
     if (st->ops->worker != NULL) st->ops->worker(w);
 }
@@ -34032,7 +34210,9 @@ static void dlpi_live_waiters(dlp_pipe *p) {
     const uint32_t shared = p->others != 0;
     p->ctl->consumer.shared = p->ctl->scheduler.shared = shared;
     for (int i = 0; i < p->n_staffed; i++) {
+        const uint64_t timed = (uint64_t)p->work[i]->timed * 1000000u;
         uint64_t deadline = (uint64_t)p->work[i]->w.deadline_ms * 1000000u;
+        if (timed != 0 && (deadline == 0 || timed < deadline)) deadline = timed;
         for (int g = 0; g * 32 < p->work[i]->n_workers; g++)
             p->waiters[i].group[g].at.shared = shared;
         p->waiters[i].active = (uint32_t)p->work[i]->at_first;
@@ -34113,6 +34293,7 @@ static int dlpi_live_init(dlp_pipe *p) {
     for (int i = 0; i < p->n_stages; i++) {
         dlpi_live_idle(p, &p->stages[i]);
         if (p->stages[i].ops->live != NULL) p->stages[i].ops->live(p, &p->stages[i]);
+        if (p->err.code != 0) return p->err.code;
     }
     p->schedule.reach = p->reach;
     p->bare = dlpi_roles_bare(p);
@@ -47792,18 +47973,20 @@ static int dlpi_fetch_workers(const dlpi_table *t, const dlp_node *node, const d
 /* ---- rows that run in the attempts of the stage before ---- */
 
 /* True if a row runs in the attempts of the stage before it. Else it gets a stage of its own. What
-   it says of its failures holds there, too, but for replacements; in a stream, whose end decides
-   what has failed, it holds for a whole stage. */
+   it says of its failures holds there, too. In a stream, whose end decides what has failed, that
+   holds for a whole stage. A deadline holds where one callback runs at a time. */
 DLPI_COLD
 static bool dlpi_row_chains(const dlpi_table *t, const dlp_node *node) {
     const bool stream = t->list->verb != DLP_LIST || t->list->list.open_end != 0;
+    const dlpi_stage *st = t->chained != 0 ? &t->p->stages[t->chained - 1] : NULL;
     dlp_workers_desc rest = node->workers;
-    if (!stream && rest.on_error != DLP_ON_ERROR_REPLACE) {
+    if (st == NULL || t->chained_at != t->at || t->ending != NULL) return false;
+    if (!stream && (rest.on_error != DLP_ON_ERROR_REPLACE || dlpi_end_replaces(st))) {
         rest.on_error = rest.retries = rest.retry_backoff_ms = 0;
         rest.max_skips = 0;
+        if (dlpi_one_at_once(st)) rest.deadline_ms = 0;
     }
-    return t->chained != 0 && t->chained_at == t->at && t->ending == NULL &&
-           !dlpi_workers_given(&rest);
+    return !dlpi_workers_given(&rest);
 }
 
 /* True if a later fetch runs in the attempts of the stage before it. A wrong desc gets a stage of
@@ -47820,7 +48003,7 @@ static bool dlpi_fetch_chains(const dlpi_table *t, const dlp_node *node, const d
 /* Add callback `row` of a node, and n fields f, to the stage before. Returns 0 or a DLP_ERR
    code. */
 DLPI_COLD
-static int dlpi_row_chain(dlpi_table *t, const dlp_node *node, dlpi_chained row, const dlp_field *f,
+static int dlpi_row_chain(dlpi_table *t, const dlp_node *node, dlpi_op row, const dlp_field *f,
                           uint32_t n) {
     dlpi_stage *st = &t->p->stages[t->chained - 1], one = *st;
     int rc;
@@ -47838,7 +48021,7 @@ DLPI_COLD
 static int dlpi_row_chainable(dlpi_table *t, int id) {
     const dlpi_stage *st = id >= 0 ? &t->p->stages[id] : NULL;
     const bool reads = st != NULL && st->dataset != NULL && dlpi_reader_of(st->dataset) != NULL;
-    const bool may = st != NULL && st->ops->chain_at != 0 && !reads && t->ending == NULL;
+    const bool may = st != NULL && st->ops->program_at != 0 && !reads && t->ending == NULL;
     t->chained = may ? id + 1 : 0;
     t->chained_at = t->at + 1;
     return id;
@@ -47867,9 +48050,9 @@ static int dlpi_node_fetch_add(dlpi_table *t, const dlp_node *node) {
     if (t->fetched && t->ops->later == NULL)
         return dlpi_node_bad(t, node, "is a second fetch; compile without DLPIPE_NO_JOIN");
     if (dlpi_fetch_chains(t, node, &f, &ds))
-        return dlpi_row_chain(t, node,
-                              (dlpi_chained){.call = ds.fetch, .user = ds.user, .own = ds.n_fields},
-                              ds.fields, ds.n_fields);
+        return dlpi_row_chain(
+            t, node, (dlpi_op){.fn.call = ds.fetch, .user = ds.user, .own = (uint8_t)ds.n_fields},
+            ds.fields, ds.n_fields);
     rc = t->fetched ? t->ops->later(t, &f, node->fetch.of > 0) : dlpi_add_fetch(t->p, &f);
     if (rc < 0) return rc;
     if (!t->fetched) {
@@ -47936,7 +48119,7 @@ static int dlpi_node_map_add(dlpi_table *t, const dlp_node *node) {
                                                  "with DLPIPE_NO_SCRATCH; compile without it");
     if (rc != DLP_OK) return rc;
     if (!t->batched && m->ends == NULL && dlpi_row_chains(t, node))
-        return dlpi_row_chain(t, node, (dlpi_chained){.call = m->item, .user = m->user}, m->fields,
+        return dlpi_row_chain(t, node, (dlpi_op){.fn.call = m->item, .user = m->user}, m->fields,
                               m->n_fields);
     st = dlpi_add(t->p, t->batched ? &dlpi_map_batch_ops : &dlpi_map_item_ops, "map", &w);
     if (st == NULL) return t->p->err.code;
@@ -48346,16 +48529,16 @@ static int dlpi_makers_widen(dlpi_table *t, const dlp_node *node, dlpi_makers *m
     return DLP_OK;
 }
 
-/* Add a filter or map, as the last step, to the present level. The step sees the fields of the
-   level from step.first on. Returns 0 or a DLP_ERR code. */
+/* Add a filter or map, as the last op, to the present level. The op sees the fields of the level
+   from op.first on. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
-static int dlpi_makers_step(dlpi_table *t, const dlp_node *node, dlpi_makers *m, dlpi_step step) {
-    dlpi_level *l = &m->level[m->n_levels - 1];
-    if (l->n_steps == DLPI_STEPS)
+static int dlpi_makers_op(dlpi_table *t, const dlp_node *node, dlpi_makers *m, dlpi_op op) {
+    dlpi_program *g = &m->level[m->n_levels - 1].program;
+    if (g->n == DLPI_OPS)
         return dlpi_node_bad(t, node, "is the ninth filter or map between makers; join two");
-    step.n = m->n_fields[m->n_levels - 1] - step.first;
-    step.row = dlpi_row_named(t->p, node->name);
-    l->steps[l->n_steps++] = step;
+    op.n = (uint8_t)(m->n_fields[m->n_levels - 1] - op.first);
+    op.row = dlpi_row_named(t->p, node->name);
+    g->op[g->n++] = op;
     return DLP_OK;
 }
 
@@ -48407,7 +48590,7 @@ static int dlpi_makers_load(dlpi_table *t, const dlp_node *node, dlpi_makers *m)
     return dlpi_load_desc(t, node, &m->part);
 }
 
-/* Check a later fetch row, whose items are ds: what it needs to be a step, which reads one item
+/* Check a later fetch row, whose items are ds: what it needs to be an op, which reads one item
    after the other. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_later_check(dlpi_table *t, const dlp_node *node, const dlpi_makers *m,
@@ -48438,7 +48621,7 @@ static int dlpi_later_check(dlpi_table *t, const dlp_node *node, const dlpi_make
     return DLP_OK;
 }
 
-/* Note in *m the seat of a later fetch row, which is the last step, if the row's source has a
+/* Note in *m the seat of a later fetch row, which is the last op, if the row's source has a
    worker_init. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_later_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
@@ -48457,14 +48640,14 @@ static int dlpi_later_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m) 
     l->calls = node->workers;
     l->bytes = source->fetch.dataset->worker_bytes;
     l->level = m->n_levels - 1;
-    l->step = m->level[l->level].n_steps - 1;
+    l->op = m->level[l->level].program.n - 1;
     l->row = dlpi_row_named(t->p, node->name);
     m->n_later++;
     return dlpi_fetch_workers(t, node, source, &l->calls);
 }
 
 /* Take a fetch row into *m: the first fetch, one of the items of parts, or one of more fields,
-   which is a step. Returns 0 or a DLP_ERR code. */
+   which is an op. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_makers_fetch(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
     const uint32_t first = m->n_fields[m->n_levels - 1];
@@ -48498,12 +48681,12 @@ static int dlpi_makers_fetch(dlpi_table *t, const dlp_node *node, dlpi_makers *m
     rc = dlpi_makers_widen(t, node, m, ds.fields, ds.n_fields);
     if (rc != DLP_OK || m->fetch == node) return rc;
     m->input.writes_all_bytes = 0;
-    rc = dlpi_makers_step(t, node, m,
-                          (dlpi_step){.call = ds.fetch, .user = ds.user, .first = first});
+    rc = dlpi_makers_op(t, node, m,
+                        (dlpi_op){.fn.call = ds.fetch, .user = ds.user, .first = (uint8_t)first});
     return rc != DLP_OK ? rc : dlpi_later_take(t, node, m);
 }
 
-/* Take a map in which fields end: it is the last step of its level, and the next level has the
+/* Take a map in which fields end: it is the last op of its level, and the next level has the
    other fields. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_makers_ends(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
@@ -48523,7 +48706,7 @@ static int dlpi_makers_ends(dlpi_table *t, const dlp_node *node, dlpi_makers *m)
     return rc;
 }
 
-/* Take a map row into *m: a step of the present level, with the fields that it adds. A map with
+/* Take a map row into *m: an op of the present level, with the fields that it adds. A map with
    `ends` also begins a new level. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_makers_map(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
@@ -48534,11 +48717,11 @@ static int dlpi_makers_map(dlpi_table *t, const dlp_node *node, dlpi_makers *m) 
     rc = dlpi_makers_widen(t, node, m, node->map.fields, node->map.n_fields);
     if (rc != DLP_OK) return rc;
     if (node->map.n_fields > 0) m->input.writes_all_bytes = 0;
-    rc = dlpi_makers_step(t, node, m, (dlpi_step){.call = node->map.item, .user = node->map.user});
+    rc = dlpi_makers_op(t, node, m, (dlpi_op){.fn.call = node->map.item, .user = node->map.user});
     return rc == DLP_OK && node->map.ends != NULL ? dlpi_makers_ends(t, node, m) : rc;
 }
 
-/* Take a filter row into *m, as a step of the present level. A row without a callback adds no step
+/* Take a filter row into *m, as an op of the present level. A row without a callback adds no op
    if the fetch filters. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_makers_filter(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
@@ -48546,8 +48729,9 @@ static int dlpi_makers_filter(dlpi_table *t, const dlp_node *node, dlpi_makers *
     if (node->filter.keep == NULL)
         return dlpi_missing(t->p, node->name, "filter.keep", "the function that keeps items");
     dlpi_makers_id(m, node->filter.id);
-    return dlpi_makers_step(t, node, m,
-                            (dlpi_step){.keep = node->filter.keep, .user = node->filter.user});
+    return dlpi_makers_op(
+        t, node, m,
+        (dlpi_op){.fn.keep = node->filter.keep, .user = node->filter.user, .how = DLPI_OP_KEEP});
 }
 
 /* Refuse expand.shuffle_items beside other rows that make items. Returns a DLP_ERR code. */
@@ -51189,6 +51373,9 @@ DLPDEF int dlp_pipe_write_graph(const dlp_plan *plan, const char *path, dlp_erro
            dlp_node_cache, _expand, _pack, _split and _queue were descs. A loader takes rows behind
            its fetch, where it took joins. dlp_arrays_chunks_open takes the two descs of arrays and
            chunks.
+           A row in the attempt of the row before may have a deadline_ms of its own, and may replace
+           items behind a fetch. If a process dies there too often, the error names the row whose
+           callback ran, and what that row says of failures holds.
 
    >>licence    MIT
    MIT License. Copyright (c) 2026 the dlpipe authors.

@@ -1370,6 +1370,7 @@ typedef struct dlpi_proc { /* the supervisor's record of a worker process */
     uint32_t held_deaths;   /* deaths in a row of workers that had this unit */
     uint64_t due_ns;        /* time at which it may be replaced; 0: it lives, or will not be */
     uint64_t watched_item;  /* for the deadline: the item that runs */
+    uint32_t watched_op;    /* the row whose callback runs */
     uint64_t watched_since; /* time at which the worker says that this item began */
     uint64_t ran_ns;        /* ns for which the supervisor itself saw the item run */
     bool late;              /* the process was killed because the item was past its deadline */
@@ -1804,15 +1805,19 @@ static void dlpi_procs_deadlines(dlp_pipe *p, uint64_t passed) {
     for (int k = 0; k < s->n_procs; k++) {
         dlpi_proc *proc = &s->procs[k];
         const dlpi_worker_block *block = proc->w->block;
-        uint64_t limit = (uint64_t)proc->w->st->w.deadline_ms * 1000000u;
+        const uint32_t op = DLPI_LOAD_RLX(&block->op); /* X4 */
+        const int32_t ms = dlpi_limit_ms(proc->w->st, dlpi_row_numbered(p, op));
+        const uint64_t limit = (uint64_t)ms * 1000000u;
         uint64_t item = DLPI_LOAD_RLX(&block->running),
                  since = DLPI_LOAD_RLX(&block->since_ns); /* X2 */
         if (limit == 0 || proc->pid == 0 || proc->late) continue;
-        if (item == 0 || item != proc->watched_item || since != proc->watched_since)
+        if (item == 0 || item != proc->watched_item || since != proc->watched_since ||
+            op != proc->watched_op)
             proc->ran_ns = 0;
         else
             proc->ran_ns += passed;
         proc->watched_item = item;
+        proc->watched_op = op;
         proc->watched_since = since;
         if (proc->ran_ns < limit || DLPI_LOAD_RLX(&block->state) != DLP_WORKER_BUSY) continue;
         proc->late = true;

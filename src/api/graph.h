@@ -78,17 +78,23 @@
              its request. If one callback of an attempt fails, the attempt has failed, and is tried
              again from the fetch on. The tries of an item are counted together. retries,
              retry_backoff_ms, on_error and max_skips are those of the row that failed, if it gives
-             one of them. Else they are those of the row that has the workers, as placement,
-             deadline_ms and worker_state always are. dlp_error.stage is the row that failed.
-             Such a row has a stage of its own if it gives DLP_ON_ERROR_REPLACE or other fields of
-             workers, and in a stream if it gives any. So has a row behind makers, a push, a guard,
-             a cache, or fetches of a mix (of). A second fetch has a stage of its
-             own if it has a source or stands behind a load, and so has each such row behind that
-             fetch. A map in which fields end has one, and so has each row behind that map. Such a
-             stage has as many workers as the nearest row above that names workers, placed alike.
-             They have a worker_state of their own. That row's retries and on_error hold if the row
-             gives none. If the rows run in the consumer, those of the nearest row above that gives
-             them hold. open tells of it by a warning.
+             one of them. Else they are those of the row that has the workers, as placement and
+             worker_state always are. A deadline_ms of such a row holds for its callback alone. If
+             one row of an attempt gives deadline_ms, that of the row that has the workers holds
+             for each other callback, too. dlp_error.stage is the row that failed. If a process
+             dies, that is the row whose callback ran; of an attempt of at most two rows it may be
+             the first one if max_kills is 1.
+             Such a row has a stage of its own if it gives other fields of workers, and in a stream
+             if it gives any. So has a row that gives DLP_ON_ERROR_REPLACE, if the row with the
+             workers is a map. So has a row that gives deadline_ms, if the workers have threads in
+             flight (DLP_FETCH_THREADS). So has a row behind makers, a push,
+             a guard, a cache, or fetches of a mix (of). A second fetch has a stage of its own if
+             it has a source or stands behind a load, and so has each such row behind that fetch. A
+             map in which fields end has one, and so has each row behind that map. Such a stage has
+             as many workers as the nearest row above that names workers, placed alike. They have a
+             worker_state of their own. That row's retries and on_error hold if the row gives none.
+             If the rows run in the consumer, those of the nearest row above that gives them hold.
+             open tells of it by a warning.
    Reads     With async, a fetch has in_flight requests under way in each worker, also in front of
              expand, filter and pack. The record of each request is made into items when it comes.
              If queue.capacity is 0, each worker adds 8 + 2 * in_flight cells to those that the

@@ -94,7 +94,7 @@ static void dlpi_wait_rule_set(dlp_pipe *p) {
 /* Warn if the stage's desc sets a field that has no effect, since the stage is inline or has
    nothing to do. */
 static void dlpi_live_idle(dlp_pipe *p, const dlpi_stage *st) {
-    const char *field = st->w.deadline_ms               ? "deadline_ms"
+    const char *field = st->w.deadline_ms || st->timed  ? "deadline_ms"
                         : st->w.stack_bytes             ? "stack_bytes"
                         : st->w.n_affinity              ? "affinity"
                         : st->work < 0 && st->w.retries ? "retries"
@@ -111,6 +111,7 @@ static const uint32_t dlpi_timed = 0;
    write would give the calling process, too, a copy of the record's page. */
 static void dlpi_place_worker(dlpi_worker *w) {
     w->started = w->joined = w->process = dlpi_in_processes(w->st);
+    w->shows = dlpi_one_at_once(w->st) && (w->process || w->st->timed != 0);
     w->untimed = w->st->w.num_workers > 0 ? &dlpi_timed : &w->p->pace.clock_off;
 }
 
@@ -144,7 +145,7 @@ static int dlpi_start_threads(dlp_pipe *p) {
             dlpi_worker *w = &p->workers[st->first_worker + k];
             if (dlpi_in_processes(st)) continue; /* they are there */
             if (st->w.num_workers > 0) {
-                w->limit_ns = (uint64_t)st->w.deadline_ms * 1000000u;
+                w->watched = st->w.deadline_ms != 0 || st->timed != 0;
                 w->block->pid = dlpi_process_number();
                 rc = dlpi_worker_start(p, w, dlpi_thread_worker);
             } else if (dlpi_worker_begin(w) != DLP_OK) {

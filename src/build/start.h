@@ -47,7 +47,7 @@ static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     if (st->work >= 0) w->waiters = &p->waiters[st->work];
     w->given = w->item;
     w->asks = dlpi_row_asked(w);
-    w->chained = st->ops->chain_at != 0 && dlpi_chain_of(st)->last != NULL;
+    w->chained = dlpi_program_of(st) != NULL && dlpi_program_of(st)->n > 0;
     w->singles = dlpi_worker_singles(w);
     if (st->ops->worker != NULL) st->ops->worker(w);
 }
@@ -93,7 +93,9 @@ static void dlpi_live_waiters(dlp_pipe *p) {
     const uint32_t shared = p->others != 0;
     p->ctl->consumer.shared = p->ctl->scheduler.shared = shared;
     for (int i = 0; i < p->n_staffed; i++) {
+        const uint64_t timed = (uint64_t)p->work[i]->timed * 1000000u;
         uint64_t deadline = (uint64_t)p->work[i]->w.deadline_ms * 1000000u;
+        if (timed != 0 && (deadline == 0 || timed < deadline)) deadline = timed;
         for (int g = 0; g * 32 < p->work[i]->n_workers; g++)
             p->waiters[i].group[g].at.shared = shared;
         p->waiters[i].active = (uint32_t)p->work[i]->at_first;
@@ -169,6 +171,7 @@ static int dlpi_live_init(dlp_pipe *p) {
     for (int i = 0; i < p->n_stages; i++) {
         dlpi_live_idle(p, &p->stages[i]);
         if (p->stages[i].ops->live != NULL) p->stages[i].ops->live(p, &p->stages[i]);
+        if (p->err.code != 0) return p->err.code;
     }
     p->schedule.reach = p->reach;
     p->bare = dlpi_roles_bare(p);

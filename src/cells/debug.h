@@ -81,7 +81,7 @@ static void dlpi_redzone_paint(const dlpi_redzone *c) {
 /* Write to who[96] the name of the worker's stage, or of all rows that run in its attempts. */
 static void dlpi_redzone_who(const dlpi_worker *w, char *who) {
     dlpi_copy_text(who, 96, w->st->name);
-    if (w->st->ops->chain_at != 0) w->st->ops->what(w->st, who, 96);
+    if (w->st->ops->program_at != 0) w->st->ops->what(w->st, who, 96);
 }
 
 /* Check that a callback of worker w wrote to nothing but the fields of cell c. what, number: whose

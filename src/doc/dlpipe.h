@@ -99,8 +99,8 @@
    >>impl-first >>impl-offer >>impl-order >>impl-identity >>impl-part-order >>impl-found-order
    >>impl-chunk-rows >>impl-mixing >>impl-branches-order >>impl-buckets >>impl-region >>impl-ops
    >>impl-pipe >>impl-roles >>impl-waiters >>impl-awake >>impl-fail >>impl-cancel >>impl-cells
-   >>impl-marks >>impl-debug >>impl-open-end >>impl-gaps >>impl-feed >>impl-claim >>impl-run
-   >>impl-collate >>impl-workers >>impl-recover >>impl-tune >>impl-state >>impl-scheduler
+   >>impl-marks >>impl-debug >>impl-open-end >>impl-gaps >>impl-feed >>impl-claim >>impl-programs
+   >>impl-run >>impl-collate >>impl-workers >>impl-recover >>impl-tune >>impl-state >>impl-scheduler
    >>impl-pace >>impl-deliver >>impl-share >>impl-subscriber >>impl-in-flight >>impl-seen
    >>impl-valid >>impl-dataset >>impl-chain >>impl-inputs >>impl-arrivals >>impl-found >>impl-over
    >>impl-reads >>impl-branches >>impl-joined >>impl-pack >>impl-fetch >>impl-map >>impl-cache

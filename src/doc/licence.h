@@ -22,6 +22,9 @@
            dlp_node_cache, _expand, _pack, _split and _queue were descs. A loader takes rows behind
            its fetch, where it took joins. dlp_arrays_chunks_open takes the two descs of arrays and
            chunks.
+           A row in the attempt of the row before may have a deadline_ms of its own, and may replace
+           items behind a fetch. If a process dies there too often, the error names the row whose
+           callback ran, and what that row says of failures holds.
 
    >>licence    MIT
    MIT License. Copyright (c) 2026 the dlpipe authors.

@@ -48,11 +48,6 @@
 #define DLPI_REAP_ROOM_MS 1 /* ms that reap may wait while the worker has room for more rows */
 #define DLPI_REAP_FULL_MS 50
 
-typedef struct dlpi_item_arrays { /* the arrays that an item shown to a callback points to */
-    void *data[DLP_MAX_FIELDS];
-    uint64_t length[DLP_MAX_FIELDS];
-} dlpi_item_arrays;
-
 #define DLPI_WHOLE (UINT32_MAX - 1) /* the row of an attempt at a cell: DLPI_RUNS_ROW names all */
 
 typedef struct dlpi_attempt { /* an attempt at a unit that a worker has claimed: a row, or a cell */
@@ -143,10 +138,12 @@ typedef struct dlpi_fetch { /* the record of a stage that fetches */
     dlpi_attempt **todo;
     dlpi_thread *threads;
     dlpi_seeing seeing;
-    /* Rows that go on with an answer of the asynchronous source, in the same attempt; or NULL. */
-    int (*behind)(const dlpi_stage *st, dlp_item *it);
-    uint32_t sees; /* fields that the source sees then: those of the fetch itself */
 } dlpi_fetch;
+
+/* True if a worker of the stage has one callback at a time: it has no threads in flight. */
+static bool dlpi_one_at_once(const dlpi_stage *st) {
+    return st->in_flight == 0 || st->item == NULL;
+}
 
 static inline const dlpi_fetch *dlpi_fetch_of(const dlpi_worker *w) { return w->st->self; }
 static inline dlpi_in_flight *dlpi_in_flight_of(const dlpi_worker *w) { return w->self; }
@@ -311,13 +308,17 @@ static void dlpi_attempt_lay(dlpi_worker *w, dlpi_attempt *a, bool first) {
     dlpi_redzone_in(w, &a->item, dlpi_redzone_cell(w, dlpi_attempt_number(w, a)), a->slot, a->row);
 }
 
+/* True if the answer of the asynchronous source is the first op of a row, and others follow. */
+static bool dlpi_row_goes_on(const dlpi_worker *w) {
+    return w->chained && dlpi_in_flight_of(w)->async != NULL;
+}
+
 /* Prepare the item of an attempt for its next try. */
 static void dlpi_attempt_point(dlpi_worker *w, dlpi_attempt *a) {
-    const dlpi_fetch *f = dlpi_fetch_of(w);
     a->note.used_random = 0;
     memset(a->fields.length, 0, sizeof a->fields.length);
     dlpi_attempt_lay(w, a, true);
-    if (f->behind != NULL) a->item.n_fields = f->sees;
+    if (dlpi_row_goes_on(w)) a->item.n_fields = dlpi_program_of(w->st)->op->n;
     if (a->extra != NULL) w->p->source->row(w, &a->item, a->slot, a->row, a->extra);
 }
 
@@ -361,7 +362,7 @@ static bool dlpi_row_ready(dlpi_worker *w, dlpi_attempt *a, uint32_t fate) {
         return true;
     }
     dlpi_attempt_point(w, a);
-    if ((rc = dlpi_fate_verdict(w, a->slot, fate)) == 0) return false;
+    if ((rc = dlpi_fate_verdict(w, a->slot, a->row, fate)) == 0) return false;
     dlpi_attempt_over(w, a, rc);
     return true;
 }
@@ -398,9 +399,10 @@ static int dlpi_row_behind(dlpi_worker *w, dlpi_attempt *a) {
     if (DLPI_DEBUG) memcpy(before, a->fields.length, sizeof before);
     dlpi_attempt_lay(w, a, false);
     dlpi_attempt_begin(w, a);
+    dlpi_row_show(w, a);
     DLPI_STORE_RLX(&w->block->since_ns, DLPI_LOAD_RLX(&a->since_ns)); /* for the deadline */
     dlpi_runs(&w->block->running, DLPI_RUNS_ROW(a->slot, a->row));
-    rc = dlpi_fetch_of(w)->behind(w->st, &a->item);
+    rc = dlpi_ops_behind(w->st, &a->item);
     if (DLPI_DEBUG) dlpi_row_shorter(w, a, before);
     dlpi_in_flight_lag(w, DLPI_LOAD_RLX(&a->since_ns));
     dlpi_runs(dlpi_attempt_runs(w, a), DLPI_RUNS_NONE);
@@ -411,7 +413,7 @@ static int dlpi_row_behind(dlpi_worker *w, dlpi_attempt *a) {
 /* End an attempt at a row whose source came to this code. */
 static void dlpi_row_ended(dlpi_worker *w, dlpi_attempt *a, int code) {
     int rc = dlpi_item_returned(w, code);
-    if (rc == 0 && dlpi_fetch_of(w)->behind != NULL &&
+    if (rc == 0 && dlpi_row_goes_on(w) &&
         (!DLPI_DEBUG || (rc = dlpi_attempt_redzone(w, a, 0)) == 0))
         rc = dlpi_item_returned(w, dlpi_row_behind(w, a));
     dlpi_attempt_over(w, a, rc);

@@ -571,13 +571,14 @@ DLPI_COLD static void dlpi_input_recover(dlpi_worker *w, const dlpi_death *why) 
         dlpi_input *cell = dlpi_input_at(p, c);
         uint64_t state = dlpi_claim_owner(&cell->state); /* Q1 <- Q1 */
         dlpi_unit t = {dlpi_gen(state), c, 0, 0, 0, false};
-        bool ran = DLPI_LOAD_RLX(&w->block->running) == DLPI_RUNS_ALL(c); /* X2 */
+        const bool own = DLPI_LOAD_RLX(&w->block->running) == DLPI_RUNS_ALL(c); /* X2 */
+        bool ran = own;
         if (dlpi_gen_low(state) != (uint32_t)w->global + 1u) continue;
         for (uint32_t i = 0; !why->late && i < w->n_at_once; i++) /* any may be what killed it */
             ran |= DLPI_LOAD_RLX(&w->at_once[i]) == DLPI_RUNS_ALL(c); /* X2 */
         dlpi_lost_note(why, ran, &t, 1);
         if (ran) {
-            cell->killed_by = why->signal;
+            cell->killed_by = dlpi_killed_word(w, why->signal, own, 0);
             cell->rec = dlpi_fate_killed(cell->rec, (uint32_t)w->st->work, why->late);
         }
         dlpi_input_offer(w->p, c, dlpi_gen(state));

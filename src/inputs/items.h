@@ -7,18 +7,7 @@
 #include "inputs/states.h"
 /* ---- items that workers make in the cells of inputs: the records that makers share ---- */
 
-#define DLPI_STEPS 8u  /* filters and maps of one level, at most */
 #define DLPI_LEVELS 4u /* 1 + expanders and maps in which fields end, of one source, at most */
-
-/* A filter or map that the worker of a cell calls for each item, in the order of the table. */
-typedef struct dlpi_step {
-    int (*keep)(void *user, const dlp_item *item); /* a filter's callback; NULL: it is a map */
-    dlp_item_fn call;                              /* a map's callback */
-    void *user;
-    uint32_t first, n; /* it sees n fields of its level, from field `first` on */
-    uint32_t seat;     /* 1 + number of the seat whose state it sees; 0: that of the first fetch */
-    const dlpi_table_row *row;
-} dlpi_step;
 
 /* Items at one place of the table, between two makers, and what is called for each of them. */
 typedef struct dlpi_level {
@@ -28,9 +17,8 @@ typedef struct dlpi_level {
     bool marked;                 /* its items have marks behind their lengths */
     uint64_t scratch; /* bytes from the beginning of the cell, or the worker's room, to the level's
                          one item; unused on the last level, which has many items */
-    uint32_t n_steps;
-    uint32_t ends; /* a bit for each field that ends behind the steps: the next level lacks it */
-    dlpi_step steps[DLPI_STEPS];
+    uint32_t ends;    /* a bit for each field that ends behind the ops: the next level lacks it */
+    dlpi_program program;  /* filters and maps, in the order of the table */
     uint32_t first, n;     /* its fields are n of the stage's, from `first` on; n 0: the input's */
     uint32_t n_made;       /* fields that an expand sees of an item that it makes; 0: all */
     dlp_node_expand maker; /* makes the items of the next level; max_out 0: there is none */
@@ -61,10 +49,10 @@ typedef struct dlpi_seatings { /* all seats of a worker */
     dlpi_seating at[DLPI_SEATS];
 } dlpi_seatings;
 
-/* A later fetch by a source with a worker_state: a step of a level, with a seat of its own. */
+/* A later fetch by a source with a worker_state: an op of a level, with a seat of its own. */
 typedef struct dlpi_later {
     dlp_workers_desc calls; /* worker_init, worker_exit and tell of the source */
-    uint32_t level, step;
+    uint32_t level, op;
     const dlpi_table_row *row;
     uint64_t bytes; /* what worker_init allocates */
 } dlpi_later;
@@ -153,6 +141,7 @@ static int dlpi_level_places(dlp_pipe *p, const dlpi_stage *st, dlpi_level *l, c
                              uint32_t n) {
     const int rc = dlpi_fields_init(p, st->name, &l->fs, f, n, false);
     dlpi_input_places(l);
+    dlpi_program_set(&l->program, l->fs.n, l->fs.any_ragged, true);
     return rc;
 }
 
@@ -512,52 +501,20 @@ DLPI_COLD DLPI_PRINTF(3, 4) static int dlpi_say_where(dlpi_worker *w, int rc, co
     return code;
 }
 
-/* Call a filter for an item. Returns as dlpi_step_go does. */
-static inline int dlpi_step_keep(dlpi_worker *w, const dlpi_step *k, const dlp_item *it) {
-    const int rc = k->keep(k->user, it);
-    if (rc == 1 || rc == 0) return rc == 1 ? 0 : DLP_SKIP;
-    if (rc != DLP_SKIP && rc != DLP_END) return rc;
-    return dlpi_say(w, DLP_ERR_CALLBACK, "keep returned %d, must be 1, 0 or a failure", rc);
-}
-
-/* Call one filter or map for an item. A map gets a copy of `it` and may write over it; a filter may
-   not write. Returns 0 if the item goes on, DLP_SKIP if it is left out, or a failure's code. */
-static inline int dlpi_step_go(dlpi_worker *w, const dlpi_step *k, const dlp_item *it) {
-    dlp_item seen;
-    if (k->keep != NULL) return dlpi_step_keep(w, k, it);
-    seen = *it;
-    if (DLPI_UNLIKELY(k->seat != 0) && w->seat != NULL)
-        seen.worker_state = dlpi_seats(w)[k->seat - 1].state;
-    return k->call(k->user, &seen);
-}
-
-/* Call all filters and maps of a level, which has some, for the item that lies at `to`. it: the
+/* Run all filters and maps of a level, which has some, for the item that lies at `to`. it: the
    item, whose fields are set here. Returns 0: keep it, DLP_SKIP: leave it out, or a failure's
    code. */
-DLPI_INLINE int dlpi_level_step(dlpi_worker *w, const dlpi_level *l, dlp_item *it, uint8_t *to,
-                                dlpi_item_arrays *by) {
-    const dlpi_step *k = l->steps;
-    uint32_t left = l->n_steps;
+static int dlpi_level_ops(dlpi_worker *w, const dlpi_level *l, dlp_item *it, uint8_t *to,
+                          dlpi_item_arrays *by) {
+    const dlpi_op *k = l->program.op;
+    uint64_t *lengths = (uint64_t *)(void *)to;
     int rc;
-    for (;; k++) {
-        dlpi_input_item(it, by, k->n);
-        dlpi_input_lay(it, to, l, by, false);
-        if (DLPI_UNLIKELY(k->first != 0)) it->data += k->first, it->length += k->first;
-        if (k->keep == NULL) dlpi_item_begins(to, l);
-        rc = dlpi_step_go(w, k, it);
-        if (rc == 0 && k->keep == NULL && l->fs.any_ragged) rc = dlpi_item_ends(w, to, l);
-        if (rc != 0 || --left == 0) break;
-    }
+    dlpi_input_point(it, to, l, by, false);
+    rc = dlpi_ops_go(w, &k, it, l->fs.at, l->marked ? lengths + l->fs.n : NULL, true);
     /* a filter may have written over the lengths */
-    if (rc == 0) rc = dlpi_input_lengths(w, &l->fs, (const uint64_t *)(void *)to);
+    if (rc == 0) rc = dlpi_input_lengths(w, &l->fs, lengths);
     if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP)) w->note.row = k->row;
     return rc;
-}
-
-/* Do what dlpi_level_step does, not inlined, for callers that call it seldom. */
-static int dlpi_level_steps(dlpi_worker *w, const dlpi_level *l, dlp_item *it, uint8_t *to,
-                            dlpi_item_arrays *by) {
-    return dlpi_level_step(w, l, it, to, by);
 }
 
 /* Copy the fields of an item that go on to the next level, from `from` to `to`. Fields that the
@@ -615,15 +572,17 @@ static int dlpi_input_fetch(dlpi_worker *w, const dlpi_expand *x, uint32_t c, dl
             dlpi_item_begins(to, l);
         dlpi_input_point(in, to, l, by, true);
         in->n_fields = x->n_fetched;
+        const uint32_t before = dlpi_op_tells(w, x->row);
         if (x->found.joins != NULL)
             rc = x->found.joins->fetch(w, c, in);
         else if (x->input.fetch != NULL)
             rc = x->input.fetch(x->input.user, in);
+        dlpi_op_back(w, before);
     }
     if (rc == 0) rc = dlpi_item_ends(w, to, l);
     if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP)) w->note.row = x->row;
     *in = *given;
-    return rc != 0 || l->n_steps == 0 ? rc : dlpi_level_steps(w, l, in, to, by);
+    return rc != 0 || l->program.n == 0 ? rc : dlpi_level_ops(w, l, in, to, by);
 }
 
 /* True if the user's function gave the present input of a cell of x an index past the end. */

@@ -19,7 +19,7 @@ static uint32_t dlpi_input_most_run(const dlp_pipe *p, const dlpi_expand *x) {
     if (x->has_rooms && q->arrivals != NULL) one = dlpi_sum(one, x->level->bytes);
     all = dlpi_times(needed, one);
     if (p->source_stage->w.on_error == DLP_ON_ERROR_DROP && x->n_levels > 1 &&
-        x->level[1].n_steps + (x->n_levels > 2) > 0)
+        x->level[1].program.n + (x->n_levels > 2) > 0)
         return 1; /* its items may be left out, of which a cell has one number */
     if (DLPI_DEBUG || x->found.in_flight > 0 || q->d.load != NULL || q->d.queue_size > 0 ||
         q->rule != NULL || q->joins != NULL || dlpi_found_shuffled(q) || all == 0)
@@ -127,10 +127,14 @@ static int dlpi_line_next(dlpi_line *b, const dlpi_level *l, const dlp_item *it)
         dlpi_item_arrays fields;
         dlp_item given = *it;
         dlpi_level_end(l, dlpi_line_place(b, l), to);
-        if (l[1].n_steps == 0) continue;
-        if ((rc = dlpi_level_steps(b->w, l + 1, &given, to, &fields)) != 0) return rc;
+        if (l[1].program.n == 0) continue;
+        if ((rc = dlpi_level_ops(b->w, l + 1, &given, to, &fields)) != 0) return rc;
     }
-    return dlpi_line_kept(b, l, it);
+    if (DLPI_LIKELY(!b->w->shows)) return dlpi_line_kept(b, l, it);
+    const uint32_t before = dlpi_op_tells(b->w, l->row);
+    const int rc = dlpi_line_kept(b, l, it);
+    dlpi_op_back(b->w, before);
+    return rc;
 }
 
 /* True if an item behind a maker, which failed with this code, is left out, while its input goes
@@ -156,7 +160,7 @@ DLPI_NOINLINE static void dlpi_making_steps(dlpi_making *m) {
     rc = dlpi_item_ends(b->w, m->at, l);
     if (DLPI_UNLIKELY(rc != 0)) b->w->note.row = l[-1].row;
     given.position = dlpi_line_key(given.position, m->added - 1);
-    if (rc == 0 && l->n_steps > 0) rc = dlpi_level_steps(b->w, l, &given, m->at, &m->fields);
+    if (rc == 0 && l->program.n > 0) rc = dlpi_level_ops(b->w, l, &given, m->at, &m->fields);
     if (rc == 0) rc = dlpi_line_next(b, l, &given);
     m->at = dlpi_line_place(b, l);
     if (rc != 0 && rc != DLP_SKIP) {
@@ -210,7 +214,7 @@ static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *g
     m.added = m.made = m.passed = 0;
     m.wrong = 0;
     m.above = false;
-    m.steps = m.to->n_steps > 0 || m.to->maker.max_out > 0;
+    m.steps = m.to->program.n > 0 || m.to->maker.max_out > 0;
     m.given = given;
     m.shown = *given;
     dlpi_input_item(&m.shown, &m.fields, m.to->n_made > 0 ? m.to->n_made : m.to->fs.n);
@@ -256,11 +260,11 @@ DLPI_INLINE int dlpi_line_plain(dlpi_line *b) {
     if (rc != 0) return rc;
     if (b->filter) {
         dlpi_input_lay(&b->given, to, l, &b->fields, false);
-        rc = dlpi_step_keep(b->w, l->steps, &b->given);
-        if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP)) b->w->note.row = l->steps->row;
+        rc = dlpi_op_keep(b->w, l->program.op, &b->given);
+        if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP)) b->w->note.row = l->program.op->row;
         if (rc == 0) rc = dlpi_input_lengths(b->w, &l->fs, (const uint64_t *)(void *)to);
-    } else if (l->n_steps > 0) {
-        rc = dlpi_level_steps(b->w, l, &b->given, to, &b->fields);
+    } else if (l->program.n > 0) {
+        rc = dlpi_level_ops(b->w, l, &b->given, to, &b->fields);
         dlpi_input_item(&b->given, &b->fields, x->n_fetched);
     }
     return rc != 0 ? rc : dlpi_line_kept(b, l, &b->given);
@@ -286,7 +290,9 @@ static int dlpi_making_load(void *user DLPI_UNREAD, dlp_expand *x) {
         if (to == NULL || m->wrong != 0) break;
         part.item = k;
         to->position = dlpi_line_key(to->position, k);
+        const uint32_t told = dlpi_op_tells(b->w, l->fetch_row);
         rc = dlpi_stopped(b->w->p) ? DLP_STOPPED : l->fetch(l->fetch_user, to);
+        dlpi_op_back(b->w, told);
         if (rc != 0) m->made = m->passed; /* it is no item */
         if (rc != 0 && rc != DLP_SKIP) b->w->note.row = l->fetch_row;
         if (rc != 0 && rc != DLP_SKIP) rc = dlpi_say_where(b->w, rc, "item %" PRIu64, k);
@@ -311,8 +317,10 @@ static int dlpi_line_load(dlpi_line *b) {
         part.first = x->firsts[cell->index];
         part.items = x->firsts[cell->index + 1] - part.first;
     }
+    const uint32_t before = dlpi_op_tells(b->w, x->load);
     rc = dlpi_input_part(b->w, b->c, &x->part, b->cell + x->part_at, x->found.all->d.max_part_bytes,
                          &part);
+    dlpi_op_back(b->w, before);
     if (rc == 0 && x->firsts == NULL) rc = dlpi_part_counted(b->w, &x->part, part.items);
     if (DLPI_UNLIKELY(rc != 0 && rc != DLP_SKIP)) b->w->note.row = x->load;
     if (rc != 0) return rc;

@@ -11,6 +11,11 @@ static inline const dlpi_reader *dlpi_reader_of(const dlp_dataset *d) {
     return d != NULL && d->open_end ? d->reader : NULL;
 }
 
+/* True if the attempts of stage st may replace an item: it writes rows first, and no stream. */
+static bool dlpi_end_replaces(const dlpi_stage *st) {
+    return st->ops->kind == DLP_STAGE_FETCH && !st->dataset->open_end;
+}
+
 /* Note whether the end of the fetch stage's dataset is open. If it is, the dataset must have no
    count, and is taken to be as long as can be. Returns DLP_OK, or the code of the pipe's error. */
 static int dlpi_open_end_take(dlp_pipe *p, dlpi_stage *st) {

@@ -267,8 +267,22 @@ static dlpi_in_flight *dlpi_seat_set(dlpi_worker *w, const dlpi_seating *of, uin
     return first->next = in;
 }
 
+/* Refuse source f, or one behind it, if it has a program that dlpi_program_set has not seen since
+   its last op was added. A kind that lays out its cells by itself might forget it. */
+static void dlpi_seat_check(dlp_pipe *p, const dlpi_stage *st, const dlpi_found *f) {
+    for (; f != NULL; f = f->next) {
+        const dlpi_expand *x = (const dlpi_expand *)(const void *)f;
+        for (const dlpi_level *l = x->level; l < x->level + x->n_levels; l++)
+            if (!dlpi_program_ends(&l->program))
+                dlpi_refuse(p, DLP_ERR_UNSUPPORTED, st->name, "",
+                            "the rows before \"%s\" are not laid out; this is a fault of dlpipe",
+                            st->name);
+    }
+}
+
 /* Give each worker of the stage its seats. If there is one, the worker is the seat. */
 static void dlpi_seats_live(dlp_pipe *p, const dlpi_stage *st, const dlpi_seatings *s) {
+    for (uint32_t k = 0; k < s->n; k++) dlpi_seat_check(p, st, s->at[k].by);
     for (int i = 0; i < st->n_workers && s->memory != NULL; i++) {
         dlpi_worker *w = &p->workers[st->first_worker + i];
         uint8_t *at = s->memory + (uint64_t)i * dlpi_seats_bytes(s);
@@ -297,6 +311,7 @@ static void dlpi_seats_live(dlp_pipe *p, const dlpi_stage *st, const dlpi_seatin
    later fetches with seats. */
 static void dlpi_reads_live(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x) {
     x->seats.at[0].end = x->found.n_cells;
+    dlpi_seat_check(p, st, &x->found);
     dlpi_seats_live(p, st, &x->seats);
 }
 
@@ -352,7 +367,8 @@ static void dlpi_seats_later(dlpi_seatings *s, dlpi_expand *x) {
         if (k == s->n)
             s->at[s->n++] = (dlpi_seating){.calls = &l->calls, .row = l->row, .bytes = l->bytes};
         s->at[k].by = s->at[k].by != NULL ? s->at[k].by : &x->found;
-        x->level[l->level].steps[l->step].seat = k + 1;
+        x->level[l->level].program.op[l->op].seat = (uint8_t)(k + 1);
+        x->level[l->level].program.op[l->op].how |= DLPI_OP_SEAT;
     }
 }
 

@@ -138,17 +138,19 @@ static int dlpi_fetch_workers(const dlpi_table *t, const dlp_node *node, const d
 /* ---- rows that run in the attempts of the stage before ---- */
 
 /* True if a row runs in the attempts of the stage before it. Else it gets a stage of its own. What
-   it says of its failures holds there, too, but for replacements; in a stream, whose end decides
-   what has failed, it holds for a whole stage. */
+   it says of its failures holds there, too. In a stream, whose end decides what has failed, that
+   holds for a whole stage. A deadline holds where one callback runs at a time. */
 static bool dlpi_row_chains(const dlpi_table *t, const dlp_node *node) {
     const bool stream = t->list->verb != DLP_LIST || t->list->list.open_end != 0;
+    const dlpi_stage *st = t->chained != 0 ? &t->p->stages[t->chained - 1] : NULL;
     dlp_workers_desc rest = node->workers;
-    if (!stream && rest.on_error != DLP_ON_ERROR_REPLACE) {
+    if (st == NULL || t->chained_at != t->at || t->ending != NULL) return false;
+    if (!stream && (rest.on_error != DLP_ON_ERROR_REPLACE || dlpi_end_replaces(st))) {
         rest.on_error = rest.retries = rest.retry_backoff_ms = 0;
         rest.max_skips = 0;
+        if (dlpi_one_at_once(st)) rest.deadline_ms = 0;
     }
-    return t->chained != 0 && t->chained_at == t->at && t->ending == NULL &&
-           !dlpi_workers_given(&rest);
+    return !dlpi_workers_given(&rest);
 }
 
 /* True if a later fetch runs in the attempts of the stage before it. A wrong desc gets a stage of
@@ -163,7 +165,7 @@ static bool dlpi_fetch_chains(const dlpi_table *t, const dlp_node *node, const d
 
 /* Add callback `row` of a node, and n fields f, to the stage before. Returns 0 or a DLP_ERR
    code. */
-static int dlpi_row_chain(dlpi_table *t, const dlp_node *node, dlpi_chained row, const dlp_field *f,
+static int dlpi_row_chain(dlpi_table *t, const dlp_node *node, dlpi_op row, const dlp_field *f,
                           uint32_t n) {
     dlpi_stage *st = &t->p->stages[t->chained - 1], one = *st;
     int rc;
@@ -180,7 +182,7 @@ static int dlpi_row_chain(dlpi_table *t, const dlp_node *node, dlpi_chained row,
 static int dlpi_row_chainable(dlpi_table *t, int id) {
     const dlpi_stage *st = id >= 0 ? &t->p->stages[id] : NULL;
     const bool reads = st != NULL && st->dataset != NULL && dlpi_reader_of(st->dataset) != NULL;
-    const bool may = st != NULL && st->ops->chain_at != 0 && !reads && t->ending == NULL;
+    const bool may = st != NULL && st->ops->program_at != 0 && !reads && t->ending == NULL;
     t->chained = may ? id + 1 : 0;
     t->chained_at = t->at + 1;
     return id;
@@ -208,9 +210,9 @@ static int dlpi_node_fetch_add(dlpi_table *t, const dlp_node *node) {
     if (t->fetched && t->ops->later == NULL)
         return dlpi_node_bad(t, node, "is a second fetch; compile without DLPIPE_NO_JOIN");
     if (dlpi_fetch_chains(t, node, &f, &ds))
-        return dlpi_row_chain(t, node,
-                              (dlpi_chained){.call = ds.fetch, .user = ds.user, .own = ds.n_fields},
-                              ds.fields, ds.n_fields);
+        return dlpi_row_chain(
+            t, node, (dlpi_op){.fn.call = ds.fetch, .user = ds.user, .own = (uint8_t)ds.n_fields},
+            ds.fields, ds.n_fields);
     rc = t->fetched ? t->ops->later(t, &f, node->fetch.of > 0) : dlpi_add_fetch(t->p, &f);
     if (rc < 0) return rc;
     if (!t->fetched) {
@@ -272,7 +274,7 @@ static int dlpi_node_map_add(dlpi_table *t, const dlp_node *node) {
                                                  "with DLPIPE_NO_SCRATCH; compile without it");
     if (rc != DLP_OK) return rc;
     if (!t->batched && m->ends == NULL && dlpi_row_chains(t, node))
-        return dlpi_row_chain(t, node, (dlpi_chained){.call = m->item, .user = m->user}, m->fields,
+        return dlpi_row_chain(t, node, (dlpi_op){.fn.call = m->item, .user = m->user}, m->fields,
                               m->n_fields);
     st = dlpi_add(t->p, t->batched ? &dlpi_map_batch_ops : &dlpi_map_item_ops, "map", &w);
     if (st == NULL) return t->p->err.code;

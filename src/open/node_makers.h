@@ -154,15 +154,15 @@ static int dlpi_makers_widen(dlpi_table *t, const dlp_node *node, dlpi_makers *m
     return DLP_OK;
 }
 
-/* Add a filter or map, as the last step, to the present level. The step sees the fields of the
-   level from step.first on. Returns 0 or a DLP_ERR code. */
-static int dlpi_makers_step(dlpi_table *t, const dlp_node *node, dlpi_makers *m, dlpi_step step) {
-    dlpi_level *l = &m->level[m->n_levels - 1];
-    if (l->n_steps == DLPI_STEPS)
+/* Add a filter or map, as the last op, to the present level. The op sees the fields of the level
+   from op.first on. Returns 0 or a DLP_ERR code. */
+static int dlpi_makers_op(dlpi_table *t, const dlp_node *node, dlpi_makers *m, dlpi_op op) {
+    dlpi_program *g = &m->level[m->n_levels - 1].program;
+    if (g->n == DLPI_OPS)
         return dlpi_node_bad(t, node, "is the ninth filter or map between makers; join two");
-    step.n = m->n_fields[m->n_levels - 1] - step.first;
-    step.row = dlpi_row_named(t->p, node->name);
-    l->steps[l->n_steps++] = step;
+    op.n = (uint8_t)(m->n_fields[m->n_levels - 1] - op.first);
+    op.row = dlpi_row_named(t->p, node->name);
+    g->op[g->n++] = op;
     return DLP_OK;
 }
 
@@ -211,7 +211,7 @@ static int dlpi_makers_load(dlpi_table *t, const dlp_node *node, dlpi_makers *m)
     return dlpi_load_desc(t, node, &m->part);
 }
 
-/* Check a later fetch row, whose items are ds: what it needs to be a step, which reads one item
+/* Check a later fetch row, whose items are ds: what it needs to be an op, which reads one item
    after the other. Returns 0 or a DLP_ERR code. */
 static int dlpi_later_check(dlpi_table *t, const dlp_node *node, const dlpi_makers *m,
                             const dlp_dataset *ds) {
@@ -241,7 +241,7 @@ static int dlpi_later_check(dlpi_table *t, const dlp_node *node, const dlpi_make
     return DLP_OK;
 }
 
-/* Note in *m the seat of a later fetch row, which is the last step, if the row's source has a
+/* Note in *m the seat of a later fetch row, which is the last op, if the row's source has a
    worker_init. Returns 0 or a DLP_ERR code. */
 static int dlpi_later_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
     const dlp_source *source = node->fetch.source;
@@ -259,14 +259,14 @@ static int dlpi_later_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m) 
     l->calls = node->workers;
     l->bytes = source->fetch.dataset->worker_bytes;
     l->level = m->n_levels - 1;
-    l->step = m->level[l->level].n_steps - 1;
+    l->op = m->level[l->level].program.n - 1;
     l->row = dlpi_row_named(t->p, node->name);
     m->n_later++;
     return dlpi_fetch_workers(t, node, source, &l->calls);
 }
 
 /* Take a fetch row into *m: the first fetch, one of the items of parts, or one of more fields,
-   which is a step. Returns 0 or a DLP_ERR code. */
+   which is an op. Returns 0 or a DLP_ERR code. */
 static int dlpi_makers_fetch(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
     const uint32_t first = m->n_fields[m->n_levels - 1];
     dlp_fetch_desc f = {.fetcher = DLP_FETCH_SEQUENTIAL};
@@ -299,12 +299,12 @@ static int dlpi_makers_fetch(dlpi_table *t, const dlp_node *node, dlpi_makers *m
     rc = dlpi_makers_widen(t, node, m, ds.fields, ds.n_fields);
     if (rc != DLP_OK || m->fetch == node) return rc;
     m->input.writes_all_bytes = 0;
-    rc = dlpi_makers_step(t, node, m,
-                          (dlpi_step){.call = ds.fetch, .user = ds.user, .first = first});
+    rc = dlpi_makers_op(t, node, m,
+                        (dlpi_op){.fn.call = ds.fetch, .user = ds.user, .first = (uint8_t)first});
     return rc != DLP_OK ? rc : dlpi_later_take(t, node, m);
 }
 
-/* Take a map in which fields end: it is the last step of its level, and the next level has the
+/* Take a map in which fields end: it is the last op of its level, and the next level has the
    other fields. Returns 0 or a DLP_ERR code. */
 static int dlpi_makers_ends(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
     dlpi_level *l = &m->level[m->n_levels - 1];
@@ -323,7 +323,7 @@ static int dlpi_makers_ends(dlpi_table *t, const dlp_node *node, dlpi_makers *m)
     return rc;
 }
 
-/* Take a map row into *m: a step of the present level, with the fields that it adds. A map with
+/* Take a map row into *m: an op of the present level, with the fields that it adds. A map with
    `ends` also begins a new level. Returns 0 or a DLP_ERR code. */
 static int dlpi_makers_map(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
     int rc = dlpi_map_given(t, node);
@@ -333,19 +333,20 @@ static int dlpi_makers_map(dlpi_table *t, const dlp_node *node, dlpi_makers *m) 
     rc = dlpi_makers_widen(t, node, m, node->map.fields, node->map.n_fields);
     if (rc != DLP_OK) return rc;
     if (node->map.n_fields > 0) m->input.writes_all_bytes = 0;
-    rc = dlpi_makers_step(t, node, m, (dlpi_step){.call = node->map.item, .user = node->map.user});
+    rc = dlpi_makers_op(t, node, m, (dlpi_op){.fn.call = node->map.item, .user = node->map.user});
     return rc == DLP_OK && node->map.ends != NULL ? dlpi_makers_ends(t, node, m) : rc;
 }
 
-/* Take a filter row into *m, as a step of the present level. A row without a callback adds no step
+/* Take a filter row into *m, as an op of the present level. A row without a callback adds no op
    if the fetch filters. Returns 0 or a DLP_ERR code. */
 static int dlpi_makers_filter(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
     if (node->filter.keep == NULL && dlpi_fetch_filters(m->fetch)) return DLP_OK;
     if (node->filter.keep == NULL)
         return dlpi_missing(t->p, node->name, "filter.keep", "the function that keeps items");
     dlpi_makers_id(m, node->filter.id);
-    return dlpi_makers_step(t, node, m,
-                            (dlpi_step){.keep = node->filter.keep, .user = node->filter.user});
+    return dlpi_makers_op(
+        t, node, m,
+        (dlpi_op){.fn.keep = node->filter.keep, .user = node->filter.user, .how = DLPI_OP_KEEP});
 }
 
 /* Refuse expand.shuffle_items beside other rows that make items. Returns a DLP_ERR code. */

@@ -249,7 +249,7 @@ typedef struct dlpi_stage_ops {
     int held;       /* it may read the holder's fields: DLPI_HELD_READS, or _SEES; 0: it may not */
     int workers;    /* number of workers if num_workers is 0; 0: the consumer does the work */
     size_t self_bytes;
-    size_t chain_at; /* offset in self of the chain of callbacks that later rows add; 0: none may */
+    size_t program_at; /* offset in self of the program to which later rows add ops; 0: none may */
     /* Building, by the calling thread. The call that adds the stage has checked its desc. These
        calls check it against other stages, once the whole chain is there: plan and start fail. */
     int (*adds)(dlp_pipe *p, struct dlpi_stage *st);   /* count items that the stage adds */
@@ -281,7 +281,7 @@ typedef struct dlpi_stage_ops {
     /* Do leading rows of t that nobody has had, in place of the callback. Returns how many. NULL:
        the callback does each row. */
     uint32_t (*bulk)(struct dlpi_worker *w, const struct dlpi_unit *t);
-    /* If the stage has a chain: run the rows of t as dlpi_unit_plain does. tally: a dlpi_tally. */
+    /* If the stage has a program: run rows of t as dlpi_unit_plain does. tally: a dlpi_tally. */
     void (*chained)(struct dlpi_worker *w, const struct dlpi_unit *t, void *tally);
     int (*call)(struct dlpi_worker *w, const struct dlpi_unit *t); /* the callback of a batch */
     bool (*full)(const struct dlpi_worker *w); /* it takes no unit, whatever comes */

@@ -58,7 +58,8 @@ typedef struct dlpi_stage {
     void *user;
     dlp_dataset *dataset; /* in self; NULL: the stage fetches nothing */
     int32_t in_flight;    /* items that a worker has at once; 0: one after the other */
-    dlp_field *fields;    /* [n_fields] copies of the fields of its desc, with their names */
+    int32_t timed; /* shortest deadline_ms that a row in its attempts gives; 0: none gives one */
+    dlp_field *fields; /* [n_fields] copies of the fields of its desc, with their names */
     uint32_t n_fields;
     /* laid out at start */
     int work;                    /* place among the stages with workers, -1: none */
@@ -82,13 +83,14 @@ typedef struct dlpi_parked { /* a row between two attempts: see dlpi_park */
 
 typedef struct dlpi_policy { /* what becomes of failures: fields of dlp_workers_desc */
     int64_t max_skips;
-    int32_t on_error, retries, retry_backoff_ms;
+    int32_t on_error, retries, retry_backoff_ms, deadline_ms;
 } dlpi_policy;
 
 typedef struct dlpi_table_row { /* what a row of the table says of its failures */
     char name[32];
     dlpi_policy policy;
-    bool own; /* the policy holds; else that of the stage in whose attempts the row runs */
+    bool own; /* the policy holds; else that of the stage in whose attempts the row runs. Its
+                 deadline_ms always holds, if it is not 0 */
 } dlpi_table_row;
 
 /* Where dlp_fail writes. */
@@ -135,7 +137,7 @@ typedef struct dlpi_worker {
     const uint64_t *index; /* dataset indices of that batch's rows */
     uint8_t asks;          /* DLPI_ASK_* */
     bool singles, alone;   /* see dlpi_worker_singles, dlpi_worker_alone */
-    bool chained;          /* see dlpi_chain_rows */
+    bool chained;          /* its stage has a program (dlpi_program) */
     uint32_t n_at_once;
     uint64_t low;          /* no batch below this number has a unit to claim */
     uint64_t tail_seen;    /* ctl.tail when it was read last */
@@ -153,9 +155,11 @@ typedef struct dlpi_worker {
     uint32_t units_untimed, items_untimed;
     uint64_t last_ns;        /* last clock reading; 0: none since it waited */
     uint64_t wait_ns;        /* time at which its present wait began; 0: it does not wait */
+    bool shows;              /* it tells in block->op whose callback runs */
+    bool watched;            /* next watches how long its callbacks take */
     bool blocked;            /* it waits for free cells; false: for input */
     const uint32_t *untimed; /* *untimed not 0: the consumer runs it, and this call is not timed */
-    uint64_t limit_ns;       /* ns that an item may take, watched by next; 0: not for this worker */
+    uint64_t late_ns;        /* since_ns of a callback that one look of next found too late */
     uint32_t waits;          /* counts its waits while workers wait awake */
     dlpi_cpu cpu;            /* CPU time of its own thread */
     dlp_trace_event event;
@@ -183,6 +187,9 @@ typedef struct dlpi_worker {
     dlpi_worker_rare *rare;
     uint8_t pad[DLPI_LINE]; /* records of two workers share no cache line */
 } dlpi_worker;
+
+/* Return the first seat of a worker that has seats. */
+static inline dlpi_seat *dlpi_seats(const dlpi_worker *w) { return w->seat - w->seat->number; }
 
 typedef struct dlpi_cell_use { /* the batch that has a set of item cells, or had it last */
     uint64_t end;              /* number of the batch after it; 0: no batch was given these cells */
@@ -615,7 +622,18 @@ static inline uint32_t dlpi_fate_killed(uint32_t fate, uint32_t stage, bool late
 }
 
 static inline dlpi_policy dlpi_policy_of(const dlp_workers_desc *d) {
-    return (dlpi_policy){d->max_skips, d->on_error, d->retries, d->retry_backoff_ms};
+    return (dlpi_policy){d->max_skips, d->on_error, d->retries, d->retry_backoff_ms,
+                         d->deadline_ms};
+}
+
+/* Return the row of the table with this number + 1, as dlpi_worker_block.op has it; or NULL. */
+static inline const dlpi_table_row *dlpi_row_numbered(const dlp_pipe *p, uint32_t op) {
+    return op > 0 && op <= DLP_MAX_NODES ? &p->rows[op - 1] : NULL;
+}
+
+/* Return the deadline_ms of the callback of this row in a stage, 0: none. NULL: the stage's own. */
+static inline int32_t dlpi_limit_ms(const dlpi_stage *st, const dlpi_table_row *row) {
+    return row != NULL && row->policy.deadline_ms > 0 ? row->policy.deadline_ms : st->w.deadline_ms;
 }
 
 /* Return what the row that failed last says of failures, or else what its stage says. */

@@ -35,6 +35,7 @@
    label  atomic            written by                 read by (partner)
    Z1     word of what is kept  worker that keeps it      workers (Z1)
    X2     running, at_once  worker, around a callback  recovery, of a dead worker (X2)
+   X4     op                worker, around a callback  recovery, of a dead worker (X4)
    X3     mark of a ragged row  worker, around a callback  the next worker of the row (X3)
 
    Slots are reused only after every unit of their batch was claimed and done.
@@ -270,7 +271,7 @@ typedef struct dlpi_worker_block {
     uint32_t hist[DLPI_HIST];
     int32_t pid;
     int32_t restarts, died_by; /* starts after a death; signal of the last death; supervisor */
-    int32_t pad0;
+    uint32_t op; /* X4 1 + row of the table whose callback runs; 0: the stage's own, or not told */
     uint64_t kept_hits, kept_misses, kept_items;
     uint64_t kept_cell;    /* Z2 number + 1 of the cell that it writes, 0: none */
     uint64_t in_flight_ns; /* sum of the ns that each item was under way */
@@ -327,7 +328,7 @@ _Static_assert(sizeof(dlpi_stage_rec) == 88, "region layout");
 _Static_assert(sizeof(dlp_tune_note) == 24, "region layout");
 _Static_assert(sizeof(dlpi_field_rec) == 144, "region layout");
 _Static_assert(sizeof(dlpi_share) == DLPI_LINE, "region layout");
-_Static_assert(offsetof(dlpi_worker_block, kept_hits) == offsetof(dlpi_worker_block, pad0) + 4,
+_Static_assert(offsetof(dlpi_worker_block, kept_hits) == offsetof(dlpi_worker_block, op) + 4,
                "no padding");
 _Static_assert(sizeof(dlpi_worker_block) == offsetof(dlpi_worker_block, core_wait_ns) + 8,
                "no hidden padding");

@@ -151,9 +151,26 @@ static const char *dlpi_call_text(const dlpi_worker *w) {
     return w->st->ops->unit == DLPI_UNIT_CELLS ? "load" : "callback";
 }
 
+/* Return the word of a slot or cell that says what killed dead worker w there. Its bits are the
+   signal (8), then block.op if the worker ran a callback there (8), then the row of the slot (16).
+   */
+static uint32_t dlpi_killed_word(const dlpi_worker *w, uint32_t signal, bool ran, uint32_t row) {
+    const uint32_t op = ran ? DLPI_LOAD_RLX(&w->block->op) : 0; /* X4 of a dead worker */
+    return (signal & 255u) | (op & 255u) << 8 | row << 16;
+}
+
+/* Return the word for this row of slot s. If the last death there was over another row, the word
+   only has the signal. */
+static uint32_t dlpi_slot_killed(const dlp_pipe *p, uint32_t s, uint32_t row) {
+    const uint32_t word = dlpi_slot_at(p, s)->killed_by;
+    return word >> 16 == (row & 0xffffu) ? word : word & 255u;
+}
+
+/* Say that the worker's process died too often, by the name of the row whose callback ran. */
 static int dlpi_killed_say(dlpi_worker *w, uint32_t killed_by, uint32_t fate) {
+    w->note.row = dlpi_row_numbered(w->p, killed_by >> 8 & 255u);
     return dlpi_say(w, DLP_ERR_KILLED, "the %s's process died %u times here, the last time by %s",
-                    dlpi_call_text(w), dlpi_fate_kills(fate), dlpi_signal_text(killed_by));
+                    dlpi_call_text(w), dlpi_fate_kills(fate), dlpi_signal_text(killed_by & 255u));
 }
 
 /* Return after how many deaths of its workers an item has failed: max_kills. Where a
@@ -196,7 +213,8 @@ static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int
     }
     DLPI_STORE_RLX(&slot->dirty, 1u); /* ordered by done */
     if (dlpi_fate_stage(fate) == (uint32_t)st->work && dlpi_fate_kills(fate) > dlpi_kills_most(w))
-        return dlpi_row_raise(w, t, row, dlpi_killed_say(w, slot->killed_by, fate));
+        return dlpi_row_raise(w, t, row,
+                              dlpi_killed_say(w, dlpi_slot_killed(p, t->slot, row), fate));
     tries = dlpi_row_tries(w, t, row, fate);
     if (dlpi_tries_left(w, tries, code)) {
         dlpi_fate_set(p, t->slot, row, dlpi_fate_tried(fate));
@@ -218,17 +236,19 @@ static int dlpi_row_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int
    workers too often, or held one past its deadline, it has failed: returns the code, with the
    message. */
 DLPI_COLD static int dlpi_call_verdict(dlpi_worker *w, uint32_t killed_by, uint32_t fate) {
-    if (fate & DLPI_FATE_LATE)
+    if (fate & DLPI_FATE_LATE) {
+        w->note.row = dlpi_row_numbered(w->p, killed_by >> 8 & 255u);
         return dlpi_say(w, DLP_ERR_DEADLINE,
                         "the %s ran past its deadline_ms %d, its worker was killed",
-                        dlpi_call_text(w), w->st->w.deadline_ms);
+                        dlpi_call_text(w), dlpi_limit_ms(w->st, w->note.row));
+    }
     return dlpi_fate_kills(fate) < dlpi_kills_most(w) ? 0 : dlpi_killed_say(w, killed_by, fate);
 }
 
-/* Return the verdict (dlpi_call_verdict) on a row or batch of slot s with this fate, whose deaths
-   count in the stage in which they happened. */
-static int dlpi_fate_verdict(dlpi_worker *w, uint32_t s, uint32_t fate) {
+/* Return the verdict (dlpi_call_verdict) on a row of slot s with this fate, or on the batch, whose
+   deaths count in the stage in which they happened. row: UINT32_MAX: the batch. */
+static int dlpi_fate_verdict(dlpi_worker *w, uint32_t s, uint32_t row, uint32_t fate) {
     if (DLPI_LIKELY(dlpi_fate_kills(fate) == 0) || dlpi_fate_stage(fate) != (uint32_t)w->st->work)
         return 0;
-    return dlpi_call_verdict(w, dlpi_slot_at(w->p, s)->killed_by, fate);
+    return dlpi_call_verdict(w, dlpi_slot_killed(w->p, s, row), fate);
 }

@@ -1,6 +1,7 @@
 #pragma once
 /* tests: system/core/pipe_errors, system/core/pipe_ragged, model/crash_steps */
 #include "row/attempt.h"
+#include "row/ops.h"
 #include "cells/debug.h"
 #include "slot/open_end.h"
 #include "row/timing.h"
@@ -135,7 +136,8 @@ enum {
 /* Return what a worker does for rows without a fate: DLPI_ASK_*. */
 static uint8_t dlpi_row_asked(const dlpi_worker *w) {
     const bool cells = dlpi_row_asks(w) || w->st->scope.first != 0;
-    if (dlpi_row_kept(w) || w->extra != NULL || w->st->w.deadline_ms != 0) return DLPI_ASK_ALL;
+    if (dlpi_row_kept(w) || w->extra != NULL || w->st->w.deadline_ms != 0 || w->st->timed != 0)
+        return DLPI_ASK_ALL;
     if (w->p->items.any_ragged)
         return cells || w->p->datasets.n_added > 0 ? DLPI_ASK_ALL : DLPI_ASK_RAGGED;
     return dlpi_row_asks(w) || w->st->scope.first != 0 ? DLPI_ASK_CELLS : DLPI_ASK_NOTHING;
@@ -266,7 +268,7 @@ DLPI_COLD static int dlpi_row_wrong(dlpi_worker *w, const dlpi_unit *t, uint32_t
 /* A function to inline in place of the call of a stage's callback. twin: that of the item. */
 typedef int (*dlpi_inlined)(dlpi_worker *w, void *user, dlpi_twin *twin);
 
-/* Call the callback of a row. Only an inlined chain calls it elsewhere. Returns its result. */
+/* Call the callback of a row. Only an inlined pair calls it elsewhere. Returns its result. */
 DLPI_INLINE int dlpi_row_call(const dlpi_stage *st, dlp_item *it) { return st->item(st->user, it); }
 
 /* Go on with a row whose callback came to code rc. If it succeeded, finish the row: its lengths (if
@@ -283,9 +285,9 @@ DLPI_NOINLINE static int dlpi_row_more(dlpi_worker *w, const dlpi_unit *t, uint3
 }
 
 /* One attempt at a row: all that happens to it, once. runs: DLPI_RUNS_ROW; fate: the fate of the
-   row; ask: DLPI_ASK_*, a constant; chain: see dlpi_inlined, or NULL. Returns DLPI_ROW_*. */
+   row; ask: DLPI_ASK_*, a constant; pair: see dlpi_inlined, or NULL. Returns DLPI_ROW_*. */
 DLPI_INLINE int dlpi_row_attempt(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint64_t runs,
-                                 uint32_t fate, int ask, dlpi_inlined chain) {
+                                 uint32_t fate, int ask, dlpi_inlined pair) {
     const dlpi_stage *st = w->st;
     dlpi_worker_block *block = w->block;
     dlp_item *it = &w->item;
@@ -296,17 +298,17 @@ DLPI_INLINE int dlpi_row_attempt(dlpi_worker *w, const dlpi_unit *t, uint32_t ro
     if (DLPI_UNLIKELY(index - st->scope.first >= st->scope.n_items))
         return dlpi_row_other(w, t, row);
     DLPI_STORE_RLX(&block->current_position,
-                   dlpi_item_of(w, &st->scope, row, index, chain != NULL ? &twin : NULL));
+                   dlpi_item_of(w, &st->scope, row, index, pair != NULL ? &twin : NULL));
     if (ask == DLPI_ASK_ALL && DLPI_UNLIKELY(fate != 0)) it->attempt = dlpi_fate_tries(fate);
     if (ask == DLPI_ASK_CELLS) dlpi_row_cells(w, row, st->scope.first != 0);
     if (ask == DLPI_ASK_RAGGED) dlpi_row_lengths_given(w, t, row);
     if (ask == DLPI_ASK_ALL && dlpi_row_special(w, t, row)) return DLPI_ROW_DONE;
     dlpi_runs(&block->running, runs);
     if (ask == DLPI_ASK_ALL && DLPI_UNLIKELY(fate != 0) &&
-        (rc = dlpi_fate_verdict(w, t->slot, fate)) != 0)
+        (rc = dlpi_fate_verdict(w, t->slot, row, fate)) != 0)
         return dlpi_row_wrong(w, t, row, rc);
     if (DLPI_DEBUG) dlpi_redzone_in(w, it, dlpi_redzone_cell(w, 0), t->slot, row);
-    rc = chain != NULL ? chain(w, st->user, &twin) : dlpi_row_call(st, it);
+    rc = pair != NULL ? pair(w, st->user, &twin) : dlpi_row_call(st, it);
     if (DLPI_UNLIKELY(DLPI_DEBUG || rc != 0)) rc = dlpi_row_returned(w, row, rc);
     if (DLPI_DEBUG) rc = dlpi_redzone_out(w, it, dlpi_redzone_cell(w, 0), t->slot, row, rc);
     if (ask == DLPI_ASK_RAGGED)
@@ -430,8 +432,8 @@ static inline void dlpi_tally_add(dlpi_tally *n, uint32_t row, int what) {
 }
 
 /* Run all rows of a unit of which nothing is known but the indices. ask: DLPI_ASK_* of each row;
-   chain: see dlpi_inlined, or NULL. *n counts what was done. */
-DLPI_INLINE void dlpi_unit_plain(dlpi_worker *w, const dlpi_unit *t, int ask, dlpi_inlined chain,
+   pair: see dlpi_inlined, or NULL. *n counts what was done. */
+DLPI_INLINE void dlpi_unit_plain(dlpi_worker *w, const dlpi_unit *t, int ask, dlpi_inlined pair,
                                  dlpi_tally *n) {
     const dlpi_ctl *ctl = w->p->ctl;
     const uint64_t runs = DLPI_RUNS_ROW(t->slot, 0); /* here: a callback may change all memory */
@@ -446,13 +448,36 @@ DLPI_INLINE void dlpi_unit_plain(dlpi_worker *w, const dlpi_unit *t, int ask, dl
                 end = row;
                 break;
             }
-            const int what = dlpi_row_attempt(w, t, row, runs + row, 0, ask, chain);
+            const int what = dlpi_row_attempt(w, t, row, runs + row, 0, ask, pair);
             if (DLPI_LIKELY(what == DLPI_ROW_DONE)) continue;
             dlpi_tally_add(n, row, what != DLPI_ROW_AGAIN ? what : dlpi_row_run(w, t, row));
         }
     }
     w->ahead_end = 0;
     n->mask = dlpi_unit_mask(t->row, t->end) & ~(n->redo | n->later);
+}
+
+/* Run the first two ops for the worker's item, where no field is ragged. The first op is the
+   stage's own callback, which sees fields from number 0 on. It gets the item's twin. More ops run
+   in the loop. */
+DLPI_INLINE int dlpi_pair_call(dlpi_worker *w, void *user, dlpi_twin *first) {
+    const dlpi_op *k = user;
+    first->item.n_fields = k->n;
+    int rc = dlpi_op_call(k, &first->item);
+    if (DLPI_UNLIKELY(rc != 0)) return rc;
+    w->note.message[0] = 0;
+    if (k[1].how != (DLPI_OP_LAST | DLPI_OP_SELF)) {
+        if (k[1].how != (DLPI_OP_LAST | DLPI_OP_SELF | DLPI_OP_FEWER))
+            return dlpi_ops_row(&k[1], &w->item, NULL);
+        dlpi_op_point(&w->item, &k[1]);
+    }
+    rc = dlpi_op_call(&k[1], &w->item);
+    return DLPI_LIKELY(rc == 0) ? 0 : dlpi_op_over(&k[1], &w->note, rc);
+}
+
+/* Run the rows of a unit whose stage has a program, as dlpi_unit_plain does for one callback. */
+DLPI_NOINLINE static void dlpi_unit_pairs(dlpi_worker *w, const dlpi_unit *t, void *tally) {
+    dlpi_unit_plain(w, t, DLPI_ASK_NOTHING, dlpi_pair_call, tally);
 }
 
 /* Close the marks of ragged field f in the rows of a unit that are done. Rows that failed have

@@ -126,7 +126,7 @@ DLPI_COLD static bool dlpi_expand_plain(const dlp_pipe *p, const dlpi_expand *x)
     return !DLPI_DEBUG && p->source_stage->w.deadline_ms == 0 && x->input.fetch != NULL &&
            x->found.plan.rule == DLPI_LIST_ONCE && x->part.load == NULL && x->n_read == 0 &&
            x->found.arrivals == NULL && x->found.joins == NULL && !x->cached && !x->has_rooms &&
-           x->n_levels <= 2 && (x->n_levels == 1 || x->level[1].n_steps == 0);
+           x->n_levels <= 2 && (x->n_levels == 1 || x->level[1].program.n == 0);
 }
 
 static int dlpi_expand_one(dlpi_worker *w DLPI_UNREAD, uint32_t c DLPI_UNREAD, void *by) {
@@ -138,12 +138,13 @@ static int dlpi_expand_one(dlpi_worker *w DLPI_UNREAD, uint32_t c DLPI_UNREAD, v
 static int dlpi_expand_many(dlpi_worker *w, uint32_t c) {
     const dlpi_expand *x = w->p->source_stage->self;
     const dlpi_input *cell = dlpi_input_at(w->p, c);
+    const dlpi_op *op = x->level->program.op;
     dlpi_line b;
     if (!x->plain || cell->rec != 0) return dlpi_input_each(w, c);
     dlpi_line_begin(&b, w, x, c);
     dlpi_input_item(&b.given, &b.fields, x->n_fetched);
-    b.filter = x->level->n_steps == 1 && x->level->steps->keep != NULL &&
-               x->level->steps->first == 0 && x->level->steps->n == x->n_fetched;
+    b.filter = x->level->program.n == 1 && (op->how & DLPI_OP_KEEP) != 0 && op->first == 0 &&
+               op->n == x->n_fetched;
     b.zeroes = !x->input.writes_all_bytes && (x->n_levels > 1 || x->level->fs.any_ragged);
     if (!x->input.writes_all_bytes && !b.zeroes)
         memset(b.cell + cell->made * x->one_bytes, 0, (cell->run - cell->made) * x->one_bytes);
@@ -166,8 +167,8 @@ static const dlpi_source_ops dlpi_expand_source = {
     .keeps = dlpi_expand_keeps,
 };
 
-static const char *dlpi_step_kind(const dlpi_step *k) {
-    return k->keep != NULL ? "filter" : k->first > 0 ? "fetch" : "map";
+static const char *dlpi_op_kind(const dlpi_op *k) {
+    return k->how & DLPI_OP_KEEP ? "filter" : k->first > 0 ? "fetch" : "map";
 }
 
 /* Append formatted words to a text. A comma comes first if the text is not empty. */
@@ -185,9 +186,10 @@ DLPI_COLD static void dlpi_expand_what(const dlpi_stage *st, char *text, size_t 
     if (x->part.load != NULL) dlpi_what_add(text, size, "load");
     for (uint32_t i = 0; i < x->n_levels; i++) {
         const dlpi_level *l = &x->level[i];
-        for (uint32_t k = 0, n; k < l->n_steps; k += n) {
-            const char *kind = dlpi_step_kind(&l->steps[k]);
-            for (n = 1; k + n < l->n_steps && dlpi_step_kind(&l->steps[k + n]) == kind;) n++;
+        const dlpi_program *g = &l->program;
+        for (uint32_t k = 0, n; k < g->n; k += n) {
+            const char *kind = dlpi_op_kind(&g->op[k]);
+            for (n = 1; k + n < g->n && dlpi_op_kind(&g->op[k + n]) == kind;) n++;
             if (n > 1)
                 dlpi_what_add(text, size, "%" PRIu32 " %s%s", n, kind, kind[1] == 'e' ? "es" : "s");
             else

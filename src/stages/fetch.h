@@ -68,7 +68,7 @@ DLPI_COLD static void dlpi_fetch_read_live(dlp_pipe *p, dlpi_stage *st) {
 
 typedef struct dlpi_fetch_rows { /* the record of a fetch stage */
     dlpi_fetch fetch;            /* first: common functions read the record as a dlpi_fetch */
-    dlpi_chain chain;            /* maps and fetches that run in the attempt of this stage */
+    dlpi_program program;        /* maps and fetches that run in the attempt of this stage */
 } dlpi_fetch_rows;
 
 static int32_t dlpi_fetch_foretold(const dlp_predict_desc *d) { return d->num_workers; }
@@ -80,8 +80,8 @@ static int32_t dlpi_fetch_foretold(const dlp_predict_desc *d) { return d->num_wo
     .words = {.more = "num_workers", .out = "num_workers = 1", .many = "in_flight = 16"}
 
 #define DLPI_OPS_OF_CHAINS \
-    .chain_at = offsetof(dlpi_fetch_rows, chain), .widens = dlpi_chain_widens, \
-    .what = dlpi_chain_what, .chained = dlpi_chain_rows
+    .program_at = offsetof(dlpi_fetch_rows, program), .widens = dlpi_chain_widens, \
+    .what = dlpi_chain_what, .chained = dlpi_unit_pairs
 
 static const dlpi_stage_ops dlpi_fetch_ops = {DLPI_OPS_OF_FETCH, .check = dlpi_fetch_chain,
                                               .live = dlpi_fetch_live, DLPI_OPS_OF_CHAINS,

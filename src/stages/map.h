@@ -7,7 +7,7 @@
 
 typedef struct dlpi_map { /* the record of a stage that maps items */
     dlpi_seeing seeing;   /* where the callback finds each field, if fields end in this map */
-    dlpi_chain chain;     /* maps and fetches that run in the attempt of this stage */
+    dlpi_program program; /* maps and fetches that run in the attempt of this stage */
 } dlpi_map;
 
 /* The callback of a map or fetch whose stage has the fields in another order than the table. It
@@ -56,9 +56,9 @@ static const dlpi_stage_ops dlpi_map_item_ops = {
     .rank = 6,
     .many = 1,
     .self_bytes = sizeof(dlpi_map),
-    .chain_at = offsetof(dlpi_map, chain),
+    .program_at = offsetof(dlpi_map, program),
     .what = dlpi_chain_what,
-    .chained = dlpi_chain_rows,
+    .chained = dlpi_unit_pairs,
     .widens = dlpi_map_widens,
     .held = DLPI_HELD_READS,
     DLPI_OPS_OF_ROWS,

@@ -409,15 +409,13 @@ static const dlpi_stage_ops dlpi_pack_made_ops = {DLPI_PACK_OPS, .source = &dlpi
 /* Let the levels of the stage make several documents of an input. Returns 0 or a DLP_ERR code. */
 static int dlpi_pack_take_makers(dlp_pipe *p, dlpi_stage *st) {
     dlpi_pack *k = st->self;
-    dlpi_level *l = &k->x.level[k->x.n_levels - 1];
-    dlpi_step *step = &l->steps[l->n_steps];
-    if (l->n_steps == DLPI_STEPS)
+    dlpi_program *g = &k->x.level[k->x.n_levels - 1].program;
+    if (g->n == DLPI_OPS)
         return dlpi_refuse(p, DLP_ERR_GRAPH, st->name, "",
                            "node \"%s\" stands behind eight filters and maps; leave one out",
                            st->name);
-    l->n_steps++;
-    *step = (dlpi_step){.call = dlpi_pack_step, .user = k};
-    step->row = dlpi_row_named(p, st->name);
+    g->op[g->n++] =
+        (dlpi_op){.fn.call = dlpi_pack_step, .user = k, .row = dlpi_row_named(p, st->name)};
     st->ops = &dlpi_pack_made_ops;
     k->makes = true;
     k->most_documents = k->x.found.most_items;

@@ -244,7 +244,7 @@ static int dlpi_batch_try(dlpi_worker *w, const dlpi_unit *t) {
         uint32_t fate = DLPI_LOAD_RLX(&slot->batch_fate), tries; /* X1: ours, claimed */
         int rc;
         dlpi_batch_begins(w, t);
-        rc = dlpi_fate_verdict(w, t->slot, fate);
+        rc = dlpi_fate_verdict(w, t->slot, UINT32_MAX, fate);
         if (rc == 0) rc = w->st->ops->call(w, t);
         tries = dlpi_row_tries(w, t, 0, fate);
         if (rc == 0 || !dlpi_tries_left(w, tries, rc)) return rc;

@@ -102,7 +102,8 @@ static void dlpi_recover_unit(dlpi_worker *w, dlpi_unit *t, dlpi_stage_words *wo
     if (ran) {
         uint32_t *fate = items ? &dlpi_slot_fate(p, t->slot)[row] : &slot->batch_fate;
         DLPI_STORE_RLX(&slot->dirty, 1u); /* ordered by the claim to come */
-        slot->killed_by = why->signal;
+        slot->killed_by = dlpi_killed_word(
+            w, why->signal, DLPI_LOAD_RLX(&w->block->running) == DLPI_RUNS_ROW(t->slot, row), row);
         /* X1 */
         DLPI_STORE_REL(fate, dlpi_fate_killed(*fate, (uint32_t)w->st->work, why->late));
     }
@@ -205,6 +206,7 @@ static void dlpi_recover_errors(dlpi_worker *w, const dlpi_death *why) {
 
 /* Say that no row of the worker is in a callback. */
 static void dlpi_running_forget(dlpi_worker *w) {
+    DLPI_STORE_RLX(&w->block->op, 0u); /* X4: of a dead worker */
     dlpi_runs(&w->block->running, DLPI_RUNS_NONE);
     for (uint32_t i = 0; i < w->n_at_once; i++) dlpi_runs(&w->at_once[i], DLPI_RUNS_NONE);
 }

@@ -156,9 +156,6 @@ static bool dlpi_inline_steps(dlp_pipe *p) {
 
 /* ---- seats: each source of a stage has a worker_state of its own in each worker ---- */
 
-/* Return the first seat of a worker that has seats. */
-static inline dlpi_seat *dlpi_seats(const dlpi_worker *w) { return w->seat - w->seat->number; }
-
 /* Return how many seats a worker has. A worker without seats is one itself. */
 static inline uint32_t dlpi_n_seats(const dlpi_worker *w) {
     return w->seat != NULL ? w->seat->n : 1;

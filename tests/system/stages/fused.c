@@ -29,7 +29,7 @@ static struct shared {
 static struct how {
     int32_t own; /* num_workers of the rows behind the fetch: 0, or DLP_NONE */
     uint32_t in_flight;
-    int32_t workers, placement, on_error, retries;
+    int32_t workers, placement, on_error, retries, deadline_ms;
     int deal, async;            /* async: the fetch is an asynchronous source */
     dlp_workers_desc policy[5]; /* what rows 2 to 4 say of their failures */
     int fails, rc;  /* this row fails at each tenth item: 1 fetch, 2 sum, 3 label, 4 turn */
@@ -38,6 +38,9 @@ static struct how {
     uint32_t kill_every;
     uint64_t cache, too_long;
     int bad_length; /* 1 + the field of fixed size whose length the last row sets */
+    int dies;       /* this row kills its process at item 33 */
+    int hangs;      /* this row takes long at item 33 */
+    int slow;       /* this row takes 500 ms at item 44 */
 } how;
 
 static int fixed; /* 1: no field is ragged */
@@ -54,10 +57,21 @@ static void see(const dlp_item *it, uint32_t n) {
     if (n > 1 && (how.own == 0) == (here != 0) && how.workers > 0) count(&all->wrong);
 }
 
+/* Write over all of an item that a callback may write over: nobody else sees it. */
+static int spoiled(dlp_item *it, int rc) {
+    for (uint32_t f = 0; f < it->n_fields; f++) it->data[f] = NULL;
+    memset(it, 0xff, sizeof *it);
+    return rc;
+}
+
 static int maybe_fails(int row, const dlp_item *it) {
     if (how.kill_every > 0 && row == 4 && count(&all->kills) % how.kill_every == 0) {
         if (getpid() != caller) kill(getpid(), SIGKILL);
     }
+    if (how.dies == row && it->index == 33 && getpid() != caller) kill(getpid(), SIGKILL);
+    if (how.hangs == row && it->index == 33)
+        for (int i = 0; i < 300 && how.hangs != 0; i++) usleep(20000);
+    if (how.slow == row && it->index == 44) usleep(500000);
     if (how.fails != row || it->index % 10 != 7) return 0;
     if (how.until > 0 && count(&all->tried[it->index]) > how.until) return 0;
     if (how.words) return dlp_fail(it->call, 5, "item %d is bad", (int)it->index);
@@ -75,9 +89,7 @@ static int fetch(void *user, dlp_item *it) {
     memset(it->data[1], (int)it->index, MOST); /* also behind the length */
     if (how.fails > 0) dlp_fail(it->call, 9, "it went well after all");
     if (how.too_long && it->index == 33) it->length[1] = MOST + 1;
-    it->data[0] = it->data[1];
-    memset(it, 0x5a, sizeof *it); /* this copy of the item */
-    return 0;
+    return spoiled(it, 0);
 }
 
 static int base(void *user, dlp_item *it) {
@@ -119,7 +131,7 @@ static int sum(void *user, dlp_item *it) { /* sees x, text, sum */
     *to = *(uint64_t *)it->data[0] + dlp_item_random(it, 2) % 5;
     for (uint64_t i = 0; i < MOST; i++) *to += text[i] * (i + 1); /* zeros behind the length */
     if (it->index % 4 == 1 && !fixed) it->length[1] = MOST;
-    return maybe_fails(2, it);
+    return spoiled(it, maybe_fails(2, it));
 }
 
 static int label(void *user, dlp_item *it) { /* sees label alone */
@@ -128,7 +140,7 @@ static int label(void *user, dlp_item *it) { /* sees label alone */
     count(&all->labelled);
     if (*(uint32_t *)it->data[0] != 0) count(&all->wrong);
     *(uint32_t *)it->data[0] = (uint32_t)it->index + 3;
-    return maybe_fails(3, it);
+    return spoiled(it, maybe_fails(3, it));
 }
 
 static int turn(void *user, dlp_item *it) { /* sees x, text, sum, label, tail; shortens text */
@@ -143,9 +155,7 @@ static int turn(void *user, dlp_item *it) { /* sees x, text, sum, label, tail; s
     *(uint64_t *)it->data[0] += 1;
     const int rc = maybe_fails(4, it);
     if (how.bad_length > 0 && it->index == 33) it->length[how.bad_length - 1] = 2;
-    it->data[0] = it->data[3];
-    memset(it, 0x5a, sizeof *it);
-    return rc;
+    return spoiled(it, rc);
 }
 
 static int open_table(dlp_pipe **p, const dlp_state *resume, dlp_error *err) {
@@ -158,6 +168,7 @@ static int open_table(dlp_pipe **p, const dlp_state *resume, dlp_error *err) {
          .workers = {.num_workers = how.workers,
                      .placement = how.placement,
                      .on_error = how.on_error,
+                     .deadline_ms = how.deadline_ms,
                      .retries = how.retries}},
         {.name = "add", .verb = DLP_MAP, .map = {.item = sum, .fields = &sum_field, .n_fields = 1}},
         {.name = "labels",
@@ -230,6 +241,7 @@ static void take(run *r, int from, const run *before) {
         r->n++;
     }
     if (r->rc != DLP_END) r->err = *dlp_pipe_error(p);
+    how.hangs = 0;
     CHECK(dlp_pipe_close(p) == DLP_OK);
     CHECK(all->wrong == 0);
 }
@@ -424,6 +436,68 @@ static void rows__policies_of_their_own__as_a_count_says(void) {
         CHECK(two.rc == DLP_END && two.n == BATCHES);
         CHECK(two.valid == (uint64_t)EPOCHS * ITEMS - (uint64_t)dropped * ITEMS / 10);
         CHECK(how.fails == 1 || all->fetched == EPOCHS * ITEMS + (failed - dropped) * ITEMS / 10);
+    }
+}
+
+/* ---- who dies, and who takes too long ---- */
+
+/* The error names the row in whose callback the process died, and what that row says holds. */
+static void process__dies_in_a_row__the_error_names_the_row(void) {
+    for (int k = 0; k < 24; k++) {
+        const int row = 1 + k % 4;
+        how = (struct how){.workers = 2, .placement = DLP_PLACE_PROCESSES, .dies = row};
+        how.in_flight = k / 4 % 3 > 0 ? 4 : 0;
+        how.async = how.in_flight > 0;
+        if (k / 12 == 1) how.policy[row].on_error = DLP_ON_ERROR_DROP;
+        if (row == 1) how.on_error = how.policy[row].on_error;
+        take(&two, -1, NULL);
+        if (k / 12 == 0) {
+            CHECK(two.rc == DLP_ERR_KILLED && strcmp(two.err.stage, names[row]) == 0);
+            CHECK(two.err.has_item && two.err.index == 33);
+        } else {
+            CHECK(two.rc == DLP_END && two.valid == EPOCHS * (ITEMS - 1));
+        }
+    }
+}
+
+/* A deadline of a row holds for its callback alone: other rows of the attempt may take longer, or
+   have the deadline of the fetch. */
+static void row__has_a_deadline__the_error_names_it(void) {
+    for (int k = 0; k < 12; k++) {
+        const int row = 2 + k % 3, processes = k / 3 % 2;
+        const int32_t of_fetch = k / 6 == 1 ? 200 : 0; /* then it is that of the rows, too */
+        how = (struct how){.workers = 2, .hangs = row};
+        how.placement = processes ? DLP_PLACE_PROCESSES : 0;
+        how.in_flight = of_fetch == 0 && k % 4 == 1 ? 4 : 0;
+        how.async = how.in_flight > 0;
+        how.deadline_ms = of_fetch;
+        how.policy[row].deadline_ms = 200;
+        how.slow = of_fetch == 0 ? row % 3 + 2 : 0;
+        if (of_fetch > 0)
+            how.policy[row].deadline_ms = 0, how.policy[row % 3 + 2].deadline_ms = 900;
+        take(&two, -1, NULL);
+        CHECK(two.rc == DLP_ERR_DEADLINE && strcmp(two.err.stage, names[row]) == 0);
+        CHECK(strstr(two.err.message, "deadline_ms is 200") != NULL ||
+              strstr(two.err.message, "deadline_ms 200") != NULL);
+        if (two.rc != DLP_ERR_DEADLINE || strcmp(two.err.stage, names[row]) != 0)
+            printf("  %d: %d %s: %s\n", k, two.rc, two.err.stage, two.err.message);
+    }
+}
+
+/* The fetch raises, and a row has its items replaced: as if the fetch had failed, and replaced. */
+static void row__replaces__as_the_fetch_would(void) {
+    for (int k = 0; k < 9; k++) {
+        const int row = 2 + k % 3;
+        how = (struct how){.workers = 2, .on_error = DLP_ON_ERROR_REPLACE, .fails = 1, .rc = -7};
+        how.in_flight = k / 3 > 0 ? 4 : 0;
+        how.async = k / 3 == 2;
+        take(&one, -1, NULL);
+        how.on_error = 0;
+        how.fails = row;
+        how.policy[row].on_error = DLP_ON_ERROR_REPLACE;
+        take(&two, -1, NULL);
+        CHECK(one.rc == DLP_END && two.rc == DLP_END && two.valid == (uint64_t)ITEMS * EPOCHS);
+        same_from(0);
     }
 }
 
@@ -672,9 +746,12 @@ int main(void) {
         row__fails_once__fetch_and_all_rows_are_tried_again();
         row__is_left_out_or_replaced__as_by_a_stage_of_its_own();
         rows__policies_of_their_own__as_a_count_says();
+        process__dies_in_a_row__the_error_names_the_row();
+        row__replaces__as_the_fetch_would();
         idempotent_map__a_row_behind_it_is_not__each_item_is_changed_once();
     }
     fixed = 0;
+    row__has_a_deadline__the_error_names_it();
     rows_behind__take_long__no_request_is_past_its_deadline();
     fetch__sets_a_length_above_its_maximum__no_row_sees_it();
     last_row__sets_a_length_of_a_field_of_fixed_size__refused();

@@ -47,7 +47,7 @@ static struct {
     uint64_t seed;
 } how;
 
-static struct shared { uint32_t calls, kills, reads; } * all;
+static struct shared { uint32_t calls, kills, reads, tried[ITEMS]; } * all;
 
 static struct {
     uint32_t kill_every;            /* calls */
@@ -101,6 +101,13 @@ static int fails(const dlp_item *it, const verb *r) {
     return bad.fails == r->number && it->index == bad.input && it->attempt < bad.attempt;
 }
 
+/* Write over all of an item that a callback may write over: nobody else sees it. */
+static int spoiled(dlp_item *it, int rc) {
+    for (uint32_t f = 0; f < it->n_fields; f++) it->data[f] = NULL;
+    memset(it, 0xff, sizeof *it);
+    return rc;
+}
+
 /* ---- the rows' callbacks ---- */
 
 static int read_item(void *user, dlp_item *it) {
@@ -114,7 +121,7 @@ static int read_item(void *user, dlp_item *it) {
     }
     CHECK(it->n_fields == 2);
     put(it->data, it->length, first_of(it->index, number));
-    return skips(first_of(it->index, number), 99) ? DLP_SKIP : 0;
+    return spoiled(it, skips(first_of(it->index, number), 99) ? DLP_SKIP : 0);
 }
 
 static int load(void *user, dlp_part *part) {
@@ -143,7 +150,7 @@ static int change(void *user, dlp_item *it) {
         CHECK(*to == 0);
         *to = added(x_of(it), r->number) ^ dlp_item_random(it, 9);
     }
-    return 0;
+    return spoiled(it, 0);
 }
 
 static int keep(void *user, const dlp_item *it) {
@@ -157,7 +164,7 @@ static int fetch_later(void *user, dlp_item *it) {
     CHECK(it->n_fields == 1 && *(uint64_t *)it->data[0] == 0);
     if (fails(it, r)) return dlp_fail(it->call, 5, "no fetch");
     *(uint64_t *)it->data[0] = fetched(it->index, r->number);
-    return 0;
+    return spoiled(it, 0);
 }
 
 static int expand(void *user, dlp_expand *x) {
@@ -167,6 +174,7 @@ static int expand(void *user, dlp_expand *x) {
         dlp_item *it = dlp_expand_add(x);
         if (it == NULL) return DLP_ERR_LENGTH;
         put(it->data, it->length, made(from, r->number, i));
+        spoiled(it, 0);
     }
     if (fails(x->item, r)) return dlp_fail(x->call, 5, "no items");
     return skips(from, r->number) ? DLP_SKIP : 0;
@@ -799,6 +807,144 @@ static void stacks__load_in_a_load__a_plain_loop(void) {
     }
 }
 
+/* ---- a row fails so many times, at each tenth input ---- */
+
+enum { READ, SET, SOME, MAKE, TURN, LAST, N_FAILS };
+static struct {
+    int row;
+    uint32_t until; /* it fails in so many attempts */
+    int kills;      /* ... by the death of its process */
+} fault;
+
+static int at_fault(int row, const dlp_item *it) {
+    if (it->index >= ITEMS || it->epoch != 0 || it->attempt > 9) return 1;
+    if (fault.row != row || it->index % 10 != 7) return 0;
+    if (row > MAKE && *(const uint64_t *)it->data[0] % 2 == 1) return 0; /* of the second item */
+    if (fault.kills && getpid() != caller) kill(getpid(), SIGKILL);
+    return __atomic_add_fetch(&all->tried[it->index], 1, __ATOMIC_RELAXED) <= fault.until;
+}
+static int read_or_fail(void *user, dlp_item *it) {
+    (void)user;
+    __atomic_add_fetch(&all->reads, 1, __ATOMIC_RELAXED);
+    *(uint64_t *)it->data[0] = it->index;
+    return at_fault(READ, it) ? -7 : spoiled(it, 0);
+}
+static int set_or_fail(void *user, dlp_item *it) {
+    (void)user;
+    *(uint64_t *)it->data[0] *= 2;
+    return at_fault(SET, it) ? -7 : spoiled(it, 0);
+}
+static int turn_or_fail(void *user, dlp_item *it) {
+    (void)user;
+    return at_fault(TURN, it) ? -7 : spoiled(it, 0);
+}
+static int keep_or_fail(void *user, const dlp_item *it) {
+    return at_fault(*(const int *)user, it) ? -7 : 1;
+}
+static int make_or_fail(void *user, dlp_expand *x) {
+    const uint64_t from = *(const uint64_t *)x->item->data[0];
+    (void)user;
+    for (uint64_t i = 0; i < 2; i++) *(uint64_t *)dlp_expand_add(x)->data[0] = from + i;
+    return at_fault(MAKE, x->item) ? -7 : 0;
+}
+
+/* The tries of an input are counted together, whichever row fails. Before the maker an input that
+   failed is an error or is left out; behind it, one of its items is. What comes is what a count
+   says. If a process dies too often, the error names the row in whose callback it died. */
+static void stacks__row_fails_so_often__as_a_count_says(void) {
+    static const int some = SOME, last = LAST;
+    static const dlp_field x = {.name = "x", .dtype = DLP_U64};
+    static const char *const names[] = {"read", "set", "some", "make", "turn", "last"};
+    dlp_node nodes[] = {
+        {.name = "list", .verb = DLP_LIST, .list = {.n_items = ITEMS, .shuffle = 1}},
+        {.name = "read",
+         .verb = DLP_FETCH,
+         .fetch = {.fetch = read_or_fail, .fields = &x, .n_fields = 1}},
+        {.name = "set", .verb = DLP_MAP, .map = {.item = set_or_fail}},
+        {.name = "some", .verb = DLP_FILTER, .filter = {keep_or_fail, (void *)(uintptr_t)&some, 0}},
+        {.name = "make", .verb = DLP_EXPAND, .expand = {.expand = make_or_fail, .max_out = 2}},
+        {.name = "turn", .verb = DLP_MAP, .map = {.item = turn_or_fail}},
+        {.name = "last", .verb = DLP_FILTER, .filter = {keep_or_fail, (void *)(uintptr_t)&last, 0}},
+        {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 4}}};
+    for (int k = 0; k < N_FAILS * 4 * 2 * 2 + N_FAILS; k++) {
+        dlp_workers_desc *w = &nodes[6].workers;
+        const uint64_t bad_inputs = (ITEMS + 2) / 10;
+        uint64_t rows = 0, expected = 2 * ITEMS, tries;
+        dlp_pipe *p = NULL;
+        dlp_batch *b;
+        int rc = DLP_OK;
+        fault.row = k % N_FAILS;
+        fault.until = 1 + (uint32_t)k % 3;
+        *w = (dlp_workers_desc){.num_workers = k % 5 == 0 ? DLP_NONE : 2,
+                                .placement = k % 5 == 1 ? DLP_PLACE_PROCESSES : 0,
+                                .retry_backoff_ms = k % 7 == 0,
+                                .retries = k / N_FAILS % 4};
+        w->on_error = k / N_FAILS / 4 % 2 ? DLP_ON_ERROR_DROP : DLP_ON_ERROR_RAISE;
+        fault.kills = k >= N_FAILS * 4 * 2 * 2;
+        if (fault.kills)
+            *w = (dlp_workers_desc){.num_workers = 2, .placement = DLP_PLACE_PROCESSES};
+        memset(all->tried, 0, sizeof all->tried);
+        all->reads = 0;
+        tries = (uint64_t)w->retries + 1;
+        const int for_good = fault.until >= tries;
+        if (for_good) expected -= bad_inputs * (fault.row > MAKE ? 1 : 2);
+        CHECK(dlp_pipe_open(&p, DLP_NODES(nodes), NULL, NULL) == DLP_OK);
+        while (p != NULL && (rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
+            for (uint32_t r = 0; r < b->count; r++)
+                CHECK(((const uint64_t *)b->fields[0].data)[r] / 2 == b->index[r]);
+            rows += b->count;
+            dlp_pipe_release(p, b);
+        }
+        if (fault.kills) {
+            CHECK(rc == DLP_ERR_KILLED && strcmp(dlp_pipe_error(p)->stage, names[fault.row]) == 0);
+        } else if (for_good && w->on_error == DLP_ON_ERROR_RAISE) {
+            CHECK(rc == DLP_ERR_CALLBACK &&
+                  strcmp(dlp_pipe_error(p)->stage, names[fault.row]) == 0);
+        } else {
+            CHECK(rc == DLP_END && rows == expected);
+            CHECK(all->reads == ITEMS + bad_inputs * (for_good ? tries - 1 : fault.until));
+        }
+        CHECK(p == NULL || dlp_pipe_close(p) == DLP_OK);
+    }
+}
+
+/* Maps are the last rows of their places, between makers, in runs of inputs and alone. What they
+   write into their item is not seen by the next maker, nor by the next input. */
+static void stacks__maps_spoil_their_items__nobody_sees_it(void) {
+    static const dlp_field x = {.name = "x", .dtype = DLP_U64};
+    const dlp_node rows[] = {
+        {.name = "set", .verb = DLP_MAP, .map = {.item = set_or_fail}},
+        {.name = "make", .verb = DLP_EXPAND, .expand = {.expand = make_or_fail, .max_out = 2}},
+        {.name = "turn", .verb = DLP_MAP, .map = {.item = turn_or_fail}},
+        {.name = "more", .verb = DLP_EXPAND, .expand = {.expand = make_or_fail, .max_out = 2}},
+        {.name = "end", .verb = DLP_MAP, .map = {.item = turn_or_fail}}};
+    fault.row = N_FAILS;
+    fault.kills = 0;
+    for (uint32_t n = 2; n <= 5; n++) {
+        dlp_node nodes[8] = {{.name = "list", .verb = DLP_LIST, .list = {.n_items = ITEMS}},
+                             {.name = "read",
+                              .verb = DLP_FETCH,
+                              .fetch = {.fetch = read_or_fail, .fields = &x, .n_fields = 1}}};
+        const uint64_t each = n < 4 ? 2 : 4;
+        uint64_t k = 0;
+        dlp_pipe *p = NULL;
+        dlp_batch *b;
+        memcpy(nodes + 2, rows, n * sizeof *nodes);
+        nodes[2 + n] = (dlp_node){.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 4}};
+        CHECK(dlp_pipe_open(&p, nodes, n + 3, NULL, NULL) == DLP_OK);
+        while (p != NULL && dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {
+            for (uint32_t r = 0; r < b->count; r++, k++) {
+                const uint64_t made_ = k % each / (each / 2) + k % each % (each / 2);
+                CHECK(b->index[r] == k / each);
+                CHECK(((const uint64_t *)b->fields[0].data)[r] == 2 * (k / each) + made_);
+            }
+            dlp_pipe_release(p, b);
+        }
+        CHECK(k == each * ITEMS);
+        CHECK(p == NULL || dlp_pipe_close(p) == DLP_OK);
+    }
+}
+
 /* ---- what is refused ---- */
 
 static void stacks__too_much__refused_in_words(void) {
@@ -987,6 +1133,8 @@ int main(int argc, char **argv) {
     stacks__cached__random_and_above_the_budget_are_not_kept();
     stacks__map_behind_the_cache__runs_in_each_epoch();
     stacks__load_in_a_load__a_plain_loop();
+    stacks__row_fails_so_often__as_a_count_says();
+    stacks__maps_spoil_their_items__nobody_sees_it();
     stacks__too_much__refused_in_words();
     stacks__more_than_the_limit__the_plan_says_how_much();
     printf("  %u of %u tables have batches, %u workers died\n", with_batches, (unsigned)n,
