@@ -90,7 +90,7 @@ static uint64_t dlpi_branch_place(dlpi_branch *b, uint64_t bytes) {
 /* Prepare branch f before the pipe starts: all of its cells become free. The branch uses the arrays
    of cells of the source q. streams: memory for the branch's own array of streams. */
 static void dlpi_branch_frees(dlpi_found *q, dlpi_found *f, dlpi_found_stream *streams) {
-    f->use = q->use;
+    f->use = f->box = q->use;
     f->items = q->items;
     f->counts = q->counts;
     f->streams = streams;

@@ -23,7 +23,7 @@ _Static_assert(offsetof(dlpi_expand, found) == 0, "dlpi_found_of");
 static void dlpi_expand_row(dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t row, void *extra) {
     const dlpi_found_row *from = &dlpi_found_rows_of(w->p, s)[row];
     dlp_part *part = extra;
-    part->data = dlpi_input_bytes(w->p, from->cell);
+    part->data = dlpi_box_bytes(w->p, dlpi_found_of(w->p), from->cell);
     part->item = from->number;
     it->part = part;
 }
@@ -34,12 +34,12 @@ static void dlpi_expand_copy_field(const dlpi_worker *w, const dlpi_unit *t, uin
     const dlpi_level *l = dlpi_input_last(p->source_stage->self);
     const dlpi_found_row *row = dlpi_found_rows_of(p, t->slot);
     const size_t bytes = (size_t)p->items.at[f].row_bytes;
-    const uint8_t *cells = dlpi_input_bytes(p, 0) + l->at[f];
-    const uint64_t stride = p->inputs[DLPI_INPUTS_CELLS].stride;
-    uint8_t *to = dlpi_item_cell(p, t->slot) + p->items.at[f].offset;
     const dlpi_found *q = dlpi_found_of(p);
-    const bool dense =
-        l->bytes == bytes && q->most_items > 1 && q->plan.window == 0 && !q->plan.shuffle_items;
+    const uint8_t *cells = dlpi_box_bytes(p, q, 0) + l->at[f];
+    const uint64_t stride = q->boxes.stride;
+    uint8_t *to = dlpi_item_cell(p, t->slot) + p->items.at[f].offset;
+    const bool dense = l->bytes == bytes && q->plan.window == 0 &&
+                       (q->boxes.each > 0 || (q->most_items > 1 && !q->plan.shuffle_items));
     if (!dense && bytes == 8) {
         for (uint32_t r = t->row; r < t->end; r++)
             memcpy(to + r * 8u, cells + row[r].cell * stride + row[r].number * l->bytes, 8);
@@ -103,8 +103,13 @@ DLPI_COLD static int dlpi_expand_sizes(dlp_pipe *p) {
 
 DLPI_COLD static int dlpi_expand_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_expand *x = st->self;
-    const int rc = dlpi_input_sizes(p, st, x, st->fields);
+    int rc;
+    x->found.boxes.each = 0;
+    x->stride = 0;
+    rc = dlpi_input_sizes(p, st, x, st->fields);
     x->cached = p->keeper_stage != NULL;
+    if (rc == DLP_OK) dlpi_boxes_choose(p, st, &x->found, dlpi_input_last(x)->bytes);
+    if (rc == DLP_OK && x->found.boxes.each > 0) rc = dlpi_input_sizes(p, st, x, st->fields);
     return rc == DLP_OK ? dlpi_found_check(p, st) : rc;
 }
 
@@ -113,6 +118,8 @@ static bool dlpi_expand_plain(const dlp_pipe *p, const dlpi_expand *x);
 DLPI_COLD static void dlpi_expand_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_expand *x = st->self;
     dlpi_found_live(p, st);
+    x->found.boxes.move = dlpi_items_move;
+    if (x->found.boxes.each > 0) x->stride = x->found.boxes.cells;
     x->plain = dlpi_expand_plain(p, x);
     dlpi_reads_live(p, st, st->self);
 }
@@ -139,6 +146,7 @@ static int dlpi_expand_many(dlpi_worker *w, uint32_t c) {
     const dlpi_expand *x = w->p->source_stage->self;
     const dlpi_input *cell = dlpi_input_at(w->p, c);
     dlpi_line b;
+    if (DLPI_UNLIKELY(cell->made == cell->run) && dlpi_boxes_fill(w, &x->found, c)) return 0;
     if (!x->plain || cell->rec != 0) return dlpi_input_each(w, c);
     dlpi_line_begin(&b, w, x, c);
     dlpi_input_item(&b.given, &b.fields, x->n_fetched);
