@@ -22956,6 +22956,9 @@ static uint32_t dlpi_arrivals_next(const dlpi_arrivals *a) {
 
 #define DLPI_BOX_ITEMS 32u
 #define DLPI_BOX_BYTES 0x10000u
+#ifndef DLPI_BOX_COPIES /* a checker may define it before inclusion: items go to `to` */
+#define DLPI_BOX_COPIES(to, bytes) ((void)0)
+#endif
 #define DLPI_BOX_SELF 4096u /* bytes of items of a cell that the scheduler copies itself, at most */
 
 /* Places that the items of a cell are copied to. The scheduler writes it while the cell is LOADED.
@@ -23013,6 +23016,7 @@ static inline dlpi_grant *dlpi_grant_of(const dlp_pipe *p, const dlpi_found *q, 
 static void dlpi_box_copy(const dlpi_found *q, uint8_t *to, const uint8_t *items, uint64_t from,
                           uint64_t n, const dlp_permutation *order) {
     const uint64_t item = q->boxes.item;
+    DLPI_BOX_COPIES(to, n * item);
     if (order == NULL) {
         q->boxes.move(q, to, items + from * item, n);
         return;
@@ -31273,6 +31277,7 @@ DLPI_COLD static int dlpi_expand_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_expand *x = st->self;
     int rc;
     x->found.boxes.each = 0;
+    x->found.boxes.move = dlpi_items_move;
     x->stride = 0;
     rc = dlpi_input_sizes(p, st, x, st->fields);
     x->cached = p->keeper_stage != NULL;
@@ -31286,7 +31291,6 @@ static bool dlpi_expand_plain(const dlp_pipe *p, const dlpi_expand *x);
 DLPI_COLD static void dlpi_expand_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_expand *x = st->self;
     dlpi_found_live(p, st);
-    x->found.boxes.move = dlpi_items_move;
     if (x->found.boxes.each > 0) x->stride = x->found.boxes.cells;
     x->plain = dlpi_expand_plain(p, x);
     dlpi_reads_live(p, st, st->self);

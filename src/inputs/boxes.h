@@ -32,6 +32,9 @@
 
 #define DLPI_BOX_ITEMS 32u
 #define DLPI_BOX_BYTES 0x10000u
+#ifndef DLPI_BOX_COPIES /* a checker may define it before inclusion: items go to `to` */
+#define DLPI_BOX_COPIES(to, bytes) ((void)0)
+#endif
 #define DLPI_BOX_SELF 4096u /* bytes of items of a cell that the scheduler copies itself, at most */
 
 /* Places that the items of a cell are copied to. The scheduler writes it while the cell is LOADED.
@@ -89,6 +92,7 @@ static inline dlpi_grant *dlpi_grant_of(const dlp_pipe *p, const dlpi_found *q, 
 static void dlpi_box_copy(const dlpi_found *q, uint8_t *to, const uint8_t *items, uint64_t from,
                           uint64_t n, const dlp_permutation *order) {
     const uint64_t item = q->boxes.item;
+    DLPI_BOX_COPIES(to, n * item);
     if (order == NULL) {
         q->boxes.move(q, to, items + from * item, n);
         return;

@@ -105,6 +105,7 @@ DLPI_COLD static int dlpi_expand_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_expand *x = st->self;
     int rc;
     x->found.boxes.each = 0;
+    x->found.boxes.move = dlpi_items_move;
     x->stride = 0;
     rc = dlpi_input_sizes(p, st, x, st->fields);
     x->cached = p->keeper_stage != NULL;
@@ -118,7 +119,6 @@ static bool dlpi_expand_plain(const dlp_pipe *p, const dlpi_expand *x);
 DLPI_COLD static void dlpi_expand_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_expand *x = st->self;
     dlpi_found_live(p, st);
-    x->found.boxes.move = dlpi_items_move;
     if (x->found.boxes.each > 0) x->stride = x->found.boxes.cells;
     x->plain = dlpi_expand_plain(p, x);
     dlpi_reads_live(p, st, st->self);
