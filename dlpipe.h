@@ -22668,10 +22668,11 @@ static uint32_t dlpi_found_behead(const dlpi_found *q, dlpi_found_stream *x) {
     return c;
 }
 
-/* Take the first cell, or box, of a stream off its list and from the stream: it is not needed. */
-static void dlpi_found_drop(dlpi_found *q, dlpi_found_stream *x) {
+/* Take the first cell of a stream off its list and from the stream: it is not needed. boxes: it is
+   a box; so in the functions below. */
+static inline void dlpi_found_drop(dlpi_found *q, dlpi_found_stream *x, bool boxes) {
     const uint32_t c = dlpi_found_behead(q, x);
-    if (q->boxes.each > 0)
+    if (boxes)
         dlpi_boxes_lose(q, x, c);
     else
         dlpi_found_lose(q, x, c, false);
@@ -22681,7 +22682,7 @@ static void dlpi_found_drop(dlpi_found *q, dlpi_found_stream *x) {
 DLPI_COLD static void dlpi_found_clear(dlpi_found *q, dlpi_found_stream *x, uint64_t epoch) {
     const bool boxes = q->boxes.each > 0;
     while (x->head != DLPI_FOUND_NONE && (boxes || q->use[x->head].epoch != epoch))
-        dlpi_found_drop(q, x);
+        dlpi_found_drop(q, x, boxes);
     if (!boxes) {
         x->known = x->head;
         return;
@@ -22714,19 +22715,19 @@ static inline uint64_t dlpi_note_ordinal(const dlpi_note *note) {
 }
 
 /* Return the place after the last item that was taken from cell, or box, c. */
-static inline dlpi_cursor dlpi_found_place(const dlpi_found *q, uint32_t c) {
+static inline dlpi_cursor dlpi_found_place(const dlpi_found *q, uint32_t c, bool boxes) {
     const dlpi_found_cell *u = &q->box[c];
     const dlpi_note *note;
-    if (q->boxes.each == 0) return (dlpi_cursor){u->ordinal + u->input, u->from, 0, 0};
+    if (!boxes) return (dlpi_cursor){u->ordinal + u->input, u->from, 0, 0};
     note = &q->boxes.notes[(uint64_t)c * q->boxes.items + u->taken - 1];
     return (dlpi_cursor){u->ordinal + dlpi_note_ordinal(note), note->used, 0, 0};
 }
 
 /* Note that items of a stream's first cell were used: the stream stands after the last of them. The
    cell leaves the stream with its last item. */
-static void dlpi_found_gone(dlpi_found *q, dlpi_found_stream *x) {
-    dlpi_found_stands(q, x, x->head, dlpi_found_place(q, x->head));
-    if (dlpi_found_spent(&q->box[x->head])) dlpi_found_drop(q, x);
+static inline void dlpi_found_gone(dlpi_found *q, dlpi_found_stream *x, bool boxes) {
+    dlpi_found_stands(q, x, x->head, dlpi_found_place(q, x->head, boxes));
+    if (dlpi_found_spent(&q->box[x->head])) dlpi_found_drop(q, x, boxes);
 }
 
 /* Return the list whose item the next row of stream i lacks, once all known rows are given. */
@@ -22757,10 +22758,11 @@ static void dlpi_found_pass_count(dlpi_found *q, uint32_t i, uint64_t ordinal, u
 }
 
 /* Count one row less of cell c in the open window of stream x. The last row frees the cell. */
-static inline void dlpi_found_window_row(dlpi_found *q, dlpi_found_stream *x, uint32_t c) {
+static inline void dlpi_found_window_row(dlpi_found *q, dlpi_found_stream *x, uint32_t c,
+                                         bool boxes) {
     dlpi_found_cell *u = &q->box[c];
     if (--u->open != 0 || !dlpi_found_spent(u)) return;
-    if (q->boxes.each > 0)
+    if (boxes)
         dlpi_boxes_lose(q, x, c);
     else
         dlpi_found_lose(q, x, c, false);
@@ -22776,7 +22778,7 @@ static inline const dlpi_found_row *dlpi_found_window_at(const dlpi_found *q, ui
 DLPI_COLD static void dlpi_found_close_window(dlpi_found *q, uint32_t i) {
     dlpi_found_stream *x = &q->streams[i];
     for (uint64_t at = x->at.place; at < x->length; at++)
-        dlpi_found_window_row(q, x, dlpi_found_window_at(q, i, at)->cell);
+        dlpi_found_window_row(q, x, dlpi_found_window_at(q, i, at)->cell, q->boxes.each > 0);
     x->length = 0;
 }
 
@@ -23737,7 +23739,7 @@ static void dlpi_found_learned(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t 
 
 /* Take the counts of the first cell of stream i whose counts are not taken. loaded: false if the
    cell has failed. Returns 0 or a DLP_ERR code if the epoch has failed. */
-static int dlpi_found_learn_cell(dlp_pipe *p, dlpi_found *q, uint32_t i, bool loaded) {
+DLPI_INLINE int dlpi_found_learn_cell(dlp_pipe *p, dlpi_found *q, uint32_t i, bool loaded) {
     dlpi_found_stream *x = &q->streams[i];
     const uint32_t c = x->known;
     dlpi_found_cell *u = &q->use[c];
@@ -23880,7 +23882,7 @@ static void dlpi_found_take_window(dlp_pipe *p, uint32_t i) {
         dlpi_found_advance(p, c, k);
         u->open += (uint32_t)k;
         n -= k;
-        dlpi_found_stands(q, x, c, dlpi_found_place(q, c));
+        dlpi_found_stands(q, x, c, dlpi_found_place(q, c, q->boxes.each > 0));
         if (dlpi_found_spent(u)) dlpi_found_behead(q, x);
     }
 }
@@ -23907,7 +23909,7 @@ static void dlpi_found_open(dlp_pipe *p, uint32_t i) {
     dlpi_found_window(&q->plan, &q->window_orders[i], q->epoch, s, &x->at, n);
     dlpi_found_take_window(p, i);
     for (uint64_t at = 0; at < x->at.place; at++) /* given before the state was saved */
-        dlpi_found_window_row(q, x, dlpi_found_window_at(q, i, at)->cell);
+        dlpi_found_window_row(q, x, dlpi_found_window_at(q, i, at)->cell, q->boxes.each > 0);
 }
 
 /* Close the window of stream i, whose items are all given, and move the stream behind it. */
@@ -23921,7 +23923,8 @@ static void dlpi_found_leave_window(dlpi_found *q, uint32_t i) {
 
 /* Take the counts of the first cell of stream i with boxes, and let its items be copied: as many as
    there are boxes for. loaded: as above. Returns true if the stream has another first cell now. */
-static bool dlpi_found_learn_boxes(dlp_pipe *p, dlpi_found *q, uint32_t i, bool loaded) {
+DLPI_NOINLINE static bool dlpi_found_learn_boxes(dlp_pipe *p, dlpi_found *q, uint32_t i,
+                                                 bool loaded) {
     dlpi_found_stream *x = &q->streams[i];
     const uint32_t c = x->known;
     const dlpi_found_cell *u = &q->use[c];
@@ -23999,7 +24002,6 @@ static void dlpi_found_issue(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c)
     dlpi_found_stream *x = &q->streams[i];
     const dlpi_found_cell *u = &q->use[c];
     dlpi_input *cell = dlpi_input_at(p, c);
-    dlpi_grant *grant = dlpi_grant_of(p, q, c);
     uint64_t s = q->cursors.first + i;
     const uint32_t run = dlpi_found_run(q, s, x->next);
     dlpi_found_enlist(p, q, x, c, x->epoch, x->next, run);
@@ -24015,7 +24017,7 @@ static void dlpi_found_issue(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c)
     dlpi_found_indices(&q->plan, u->epoch, s, u->ordinal, run, dlpi_input_indices(cell));
     cell->index = dlpi_input_indices(cell)[0];
     cell->first = dlpi_found_key(&q->plan, s, u->ordinal);
-    if (grant != NULL) grant->n = 0;
+    if (DLPI_UNLIKELY(q->boxes.grant_at > 0)) dlpi_grant_of(p, q, c)->n = 0;
     dlpi_input_offer(p, c, u->ticket);
 }
 
@@ -24150,13 +24152,14 @@ static bool dlpi_found_ready(dlp_pipe *p, uint64_t rows) {
     return dlpi_inputs_there(p, there);
 }
 
-/* Note that the batch in slot s has rows of cell c, which is kept until the batch has left. */
-static inline void dlpi_found_use(dlp_pipe *p, uint32_t s, uint32_t c) {
+/* Note that the batch in slot s has rows of cell c, which is kept until the batch has left. boxes:
+   it is a box; a constant. */
+static inline void dlpi_found_use(dlp_pipe *p, uint32_t s, uint32_t c, bool boxes) {
     const dlpi_found *q = dlpi_found_of(p);
     dlpi_found_cell *u = &q->box[c];
     const uint64_t used = dlpi_slot_at(p, s)->sequence + 1;
     if (u->used == used) return;
-    u->used = q->boxes.each > 0 ? used : dlpi_input_use(p, c, s);
+    u->used = boxes ? used : dlpi_input_use(p, c, s);
 }
 
 /* Write into *e the error of a batch that lacks a row of the barren stream i. The error names the
@@ -24194,8 +24197,8 @@ DLPI_COLD static void dlpi_found_fail_batch(dlp_pipe *p, const dlpi_found *q, ui
 }
 
 /* Give at most n rows of the first box of stream x to slot s, from row r on. Returns how many. */
-static uint32_t dlpi_boxes_give(dlp_pipe *p, dlpi_found *q, dlpi_found_stream *x, uint32_t s,
-                                uint32_t r, uint32_t n) {
+DLPI_NOINLINE static uint32_t dlpi_boxes_give(dlp_pipe *p, dlpi_found *q, dlpi_found_stream *x,
+                                              uint32_t s, uint32_t r, uint32_t n) {
     const uint32_t c = x->head;
     dlpi_found_cell *u = &q->box[c];
     const dlpi_note *note = &q->boxes.notes[(uint64_t)c * q->boxes.items + u->taken];
@@ -24206,10 +24209,10 @@ static uint32_t dlpi_boxes_give(dlp_pipe *p, dlpi_found *q, dlpi_found_stream *x
         row[k] = (dlpi_found_row){c, (uint32_t)u->taken + k};
         index[k] = dlpi_note_index(&note[k]);
     }
-    dlpi_found_use(p, s, c);
+    dlpi_found_use(p, s, c, true);
     u->taken += n;
     x->rows -= n;
-    dlpi_found_gone(q, x);
+    dlpi_found_gone(q, x, true);
     return n;
 }
 
@@ -24245,10 +24248,10 @@ static uint32_t dlpi_found_give(dlp_pipe *p, dlpi_found *q, dlpi_found_stream *x
     }
     u->input = input;
     u->from = from;
-    dlpi_found_use(p, s, c);
+    dlpi_found_use(p, s, c, false);
     u->taken += n;
     x->rows -= n;
-    dlpi_found_gone(q, x);
+    dlpi_found_gone(q, x, false);
     return n;
 }
 
@@ -24284,8 +24287,8 @@ DLPI_INLINE uint32_t dlpi_found_give_window(dlp_pipe *p, uint32_t i, uint32_t s,
             index[k] = dlpi_note_index(&notes[(uint64_t)row.cell * q->boxes.items + row.number]);
         else
             index[k] = dlpi_input_indices(dlpi_input_at(p, row.cell))[of];
-        if (u->used != used) dlpi_found_use(p, s, row.cell);
-        dlpi_found_window_row(q, x, row.cell);
+        if (u->used != used) dlpi_found_use(p, s, row.cell, boxes);
+        dlpi_found_window_row(q, x, row.cell, boxes);
     }
     dlpi_found_mixed_gone(q, i, n);
     return n;
@@ -24301,7 +24304,7 @@ static uint32_t dlpi_found_give_mixed(dlp_pipe *p, uint32_t i, uint32_t s, uint3
 static void dlpi_found_pass_item(dlp_pipe *p, dlpi_found *q, dlpi_found_stream *x) {
     dlpi_found_advance(p, x->head, 1);
     x->rows--;
-    dlpi_found_gone(q, x);
+    dlpi_found_gone(q, x, q->boxes.each > 0);
 }
 
 /* Skip the next row of stream i, which belongs to another rank that reads the stream, too. */
@@ -24313,7 +24316,8 @@ static void dlpi_found_pass_row(dlp_pipe *p, uint32_t i) {
         x->rows--;
     } else if (q->plan.window) {
         dlpi_found_open(p, i);
-        dlpi_found_window_row(q, x, dlpi_found_window_at(q, i, x->at.place)->cell);
+        dlpi_found_window_row(q, x, dlpi_found_window_at(q, i, x->at.place)->cell,
+                              q->boxes.each > 0);
         dlpi_found_mixed_gone(q, i, 1);
     } else {
         dlpi_found_pass_item(p, q, x);
@@ -27087,7 +27091,7 @@ static void dlpi_pack_put(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t c, uint6
     if (row->n == 0) dlpi_slot_index(p, s)[r] = dlpi_input_at(p, c)->index;
     row->at[row->n++] = (dlpi_pack_segment){c, (uint32_t)first, tokens};
     row->tokens += tokens;
-    dlpi_found_use(p, s, c);
+    dlpi_found_use(p, s, c, false);
 }
 
 /* Count a complete row in the statistics. */
@@ -27200,7 +27204,7 @@ static void dlpi_pack_cut_skip(dlpi_found *q, dlpi_found_stream *x, uint64_t ski
         u->taken += n;
         skip -= n;
         dlpi_found_stands(q, x, x->head, (dlpi_cursor){u->ordinal, u->taken, 0, 0});
-        if (u->taken == u->n) dlpi_found_drop(q, x);
+        if (u->taken == u->n) dlpi_found_drop(q, x, false);
     }
 }
 
@@ -31304,8 +31308,9 @@ static int dlpi_expand_load(dlpi_worker *w, uint32_t c) {
 DLPI_COLD static bool dlpi_expand_plain(const dlp_pipe *p, const dlpi_expand *x) {
     return !DLPI_DEBUG && p->source_stage->w.deadline_ms == 0 && x->input.fetch != NULL &&
            x->found.plan.rule == DLPI_LIST_ONCE && x->part.load == NULL && x->n_read == 0 &&
-           x->found.arrivals == NULL && x->found.joins == NULL && !x->cached && !x->has_rooms &&
-           x->n_levels <= 2 && (x->n_levels == 1 || x->level[1].n_steps == 0);
+           x->found.boxes.grant_at == 0 && x->found.arrivals == NULL && x->found.joins == NULL &&
+           !x->cached && !x->has_rooms && x->n_levels <= 2 &&
+           (x->n_levels == 1 || x->level[1].n_steps == 0);
 }
 
 static int dlpi_expand_one(dlpi_worker *w DLPI_UNREAD, uint32_t c DLPI_UNREAD, void *by) {
@@ -31318,8 +31323,10 @@ static int dlpi_expand_many(dlpi_worker *w, uint32_t c) {
     const dlpi_expand *x = w->p->source_stage->self;
     const dlpi_input *cell = dlpi_input_at(w->p, c);
     dlpi_line b;
-    if (DLPI_UNLIKELY(cell->made == cell->run) && dlpi_boxes_fill(w, &x->found, c)) return 0;
-    if (!x->plain || cell->rec != 0) return dlpi_input_each(w, c);
+    if (!x->plain || cell->rec != 0) {
+        if (cell->made == cell->run && dlpi_boxes_fill(w, &x->found, c)) return 0;
+        return dlpi_input_each(w, c);
+    }
     dlpi_line_begin(&b, w, x, c);
     dlpi_input_item(&b.given, &b.fields, x->n_fetched);
     b.filter = x->level->n_steps == 1 && x->level->steps->keep != NULL &&

@@ -179,7 +179,7 @@ static void dlpi_found_learned(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t 
 
 /* Take the counts of the first cell of stream i whose counts are not taken. loaded: false if the
    cell has failed. Returns 0 or a DLP_ERR code if the epoch has failed. */
-static int dlpi_found_learn_cell(dlp_pipe *p, dlpi_found *q, uint32_t i, bool loaded) {
+DLPI_INLINE int dlpi_found_learn_cell(dlp_pipe *p, dlpi_found *q, uint32_t i, bool loaded) {
     dlpi_found_stream *x = &q->streams[i];
     const uint32_t c = x->known;
     dlpi_found_cell *u = &q->use[c];
@@ -322,7 +322,7 @@ static void dlpi_found_take_window(dlp_pipe *p, uint32_t i) {
         dlpi_found_advance(p, c, k);
         u->open += (uint32_t)k;
         n -= k;
-        dlpi_found_stands(q, x, c, dlpi_found_place(q, c));
+        dlpi_found_stands(q, x, c, dlpi_found_place(q, c, q->boxes.each > 0));
         if (dlpi_found_spent(u)) dlpi_found_behead(q, x);
     }
 }
@@ -349,7 +349,7 @@ static void dlpi_found_open(dlp_pipe *p, uint32_t i) {
     dlpi_found_window(&q->plan, &q->window_orders[i], q->epoch, s, &x->at, n);
     dlpi_found_take_window(p, i);
     for (uint64_t at = 0; at < x->at.place; at++) /* given before the state was saved */
-        dlpi_found_window_row(q, x, dlpi_found_window_at(q, i, at)->cell);
+        dlpi_found_window_row(q, x, dlpi_found_window_at(q, i, at)->cell, q->boxes.each > 0);
 }
 
 /* Close the window of stream i, whose items are all given, and move the stream behind it. */
@@ -363,7 +363,8 @@ static void dlpi_found_leave_window(dlpi_found *q, uint32_t i) {
 
 /* Take the counts of the first cell of stream i with boxes, and let its items be copied: as many as
    there are boxes for. loaded: as above. Returns true if the stream has another first cell now. */
-static bool dlpi_found_learn_boxes(dlp_pipe *p, dlpi_found *q, uint32_t i, bool loaded) {
+DLPI_NOINLINE static bool dlpi_found_learn_boxes(dlp_pipe *p, dlpi_found *q, uint32_t i,
+                                                 bool loaded) {
     dlpi_found_stream *x = &q->streams[i];
     const uint32_t c = x->known;
     const dlpi_found_cell *u = &q->use[c];
@@ -441,7 +442,6 @@ static void dlpi_found_issue(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c)
     dlpi_found_stream *x = &q->streams[i];
     const dlpi_found_cell *u = &q->use[c];
     dlpi_input *cell = dlpi_input_at(p, c);
-    dlpi_grant *grant = dlpi_grant_of(p, q, c);
     uint64_t s = q->cursors.first + i;
     const uint32_t run = dlpi_found_run(q, s, x->next);
     dlpi_found_enlist(p, q, x, c, x->epoch, x->next, run);
@@ -457,7 +457,7 @@ static void dlpi_found_issue(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c)
     dlpi_found_indices(&q->plan, u->epoch, s, u->ordinal, run, dlpi_input_indices(cell));
     cell->index = dlpi_input_indices(cell)[0];
     cell->first = dlpi_found_key(&q->plan, s, u->ordinal);
-    if (grant != NULL) grant->n = 0;
+    if (DLPI_UNLIKELY(q->boxes.grant_at > 0)) dlpi_grant_of(p, q, c)->n = 0;
     dlpi_input_offer(p, c, u->ticket);
 }
 
@@ -592,13 +592,14 @@ static bool dlpi_found_ready(dlp_pipe *p, uint64_t rows) {
     return dlpi_inputs_there(p, there);
 }
 
-/* Note that the batch in slot s has rows of cell c, which is kept until the batch has left. */
-static inline void dlpi_found_use(dlp_pipe *p, uint32_t s, uint32_t c) {
+/* Note that the batch in slot s has rows of cell c, which is kept until the batch has left. boxes:
+   it is a box; a constant. */
+static inline void dlpi_found_use(dlp_pipe *p, uint32_t s, uint32_t c, bool boxes) {
     const dlpi_found *q = dlpi_found_of(p);
     dlpi_found_cell *u = &q->box[c];
     const uint64_t used = dlpi_slot_at(p, s)->sequence + 1;
     if (u->used == used) return;
-    u->used = q->boxes.each > 0 ? used : dlpi_input_use(p, c, s);
+    u->used = boxes ? used : dlpi_input_use(p, c, s);
 }
 
 /* Write into *e the error of a batch that lacks a row of the barren stream i. The error names the
@@ -636,8 +637,8 @@ DLPI_COLD static void dlpi_found_fail_batch(dlp_pipe *p, const dlpi_found *q, ui
 }
 
 /* Give at most n rows of the first box of stream x to slot s, from row r on. Returns how many. */
-static uint32_t dlpi_boxes_give(dlp_pipe *p, dlpi_found *q, dlpi_found_stream *x, uint32_t s,
-                                uint32_t r, uint32_t n) {
+DLPI_NOINLINE static uint32_t dlpi_boxes_give(dlp_pipe *p, dlpi_found *q, dlpi_found_stream *x,
+                                              uint32_t s, uint32_t r, uint32_t n) {
     const uint32_t c = x->head;
     dlpi_found_cell *u = &q->box[c];
     const dlpi_note *note = &q->boxes.notes[(uint64_t)c * q->boxes.items + u->taken];
@@ -648,10 +649,10 @@ static uint32_t dlpi_boxes_give(dlp_pipe *p, dlpi_found *q, dlpi_found_stream *x
         row[k] = (dlpi_found_row){c, (uint32_t)u->taken + k};
         index[k] = dlpi_note_index(&note[k]);
     }
-    dlpi_found_use(p, s, c);
+    dlpi_found_use(p, s, c, true);
     u->taken += n;
     x->rows -= n;
-    dlpi_found_gone(q, x);
+    dlpi_found_gone(q, x, true);
     return n;
 }
 
@@ -687,10 +688,10 @@ static uint32_t dlpi_found_give(dlp_pipe *p, dlpi_found *q, dlpi_found_stream *x
     }
     u->input = input;
     u->from = from;
-    dlpi_found_use(p, s, c);
+    dlpi_found_use(p, s, c, false);
     u->taken += n;
     x->rows -= n;
-    dlpi_found_gone(q, x);
+    dlpi_found_gone(q, x, false);
     return n;
 }
 
@@ -726,8 +727,8 @@ DLPI_INLINE uint32_t dlpi_found_give_window(dlp_pipe *p, uint32_t i, uint32_t s,
             index[k] = dlpi_note_index(&notes[(uint64_t)row.cell * q->boxes.items + row.number]);
         else
             index[k] = dlpi_input_indices(dlpi_input_at(p, row.cell))[of];
-        if (u->used != used) dlpi_found_use(p, s, row.cell);
-        dlpi_found_window_row(q, x, row.cell);
+        if (u->used != used) dlpi_found_use(p, s, row.cell, boxes);
+        dlpi_found_window_row(q, x, row.cell, boxes);
     }
     dlpi_found_mixed_gone(q, i, n);
     return n;
@@ -743,7 +744,7 @@ static uint32_t dlpi_found_give_mixed(dlp_pipe *p, uint32_t i, uint32_t s, uint3
 static void dlpi_found_pass_item(dlp_pipe *p, dlpi_found *q, dlpi_found_stream *x) {
     dlpi_found_advance(p, x->head, 1);
     x->rows--;
-    dlpi_found_gone(q, x);
+    dlpi_found_gone(q, x, q->boxes.each > 0);
 }
 
 /* Skip the next row of stream i, which belongs to another rank that reads the stream, too. */
@@ -755,7 +756,8 @@ static void dlpi_found_pass_row(dlp_pipe *p, uint32_t i) {
         x->rows--;
     } else if (q->plan.window) {
         dlpi_found_open(p, i);
-        dlpi_found_window_row(q, x, dlpi_found_window_at(q, i, x->at.place)->cell);
+        dlpi_found_window_row(q, x, dlpi_found_window_at(q, i, x->at.place)->cell,
+                              q->boxes.each > 0);
         dlpi_found_mixed_gone(q, i, 1);
     } else {
         dlpi_found_pass_item(p, q, x);

@@ -370,10 +370,11 @@ static uint32_t dlpi_found_behead(const dlpi_found *q, dlpi_found_stream *x) {
     return c;
 }
 
-/* Take the first cell, or box, of a stream off its list and from the stream: it is not needed. */
-static void dlpi_found_drop(dlpi_found *q, dlpi_found_stream *x) {
+/* Take the first cell of a stream off its list and from the stream: it is not needed. boxes: it is
+   a box; so in the functions below. */
+static inline void dlpi_found_drop(dlpi_found *q, dlpi_found_stream *x, bool boxes) {
     const uint32_t c = dlpi_found_behead(q, x);
-    if (q->boxes.each > 0)
+    if (boxes)
         dlpi_boxes_lose(q, x, c);
     else
         dlpi_found_lose(q, x, c, false);
@@ -383,7 +384,7 @@ static void dlpi_found_drop(dlpi_found *q, dlpi_found_stream *x) {
 DLPI_COLD static void dlpi_found_clear(dlpi_found *q, dlpi_found_stream *x, uint64_t epoch) {
     const bool boxes = q->boxes.each > 0;
     while (x->head != DLPI_FOUND_NONE && (boxes || q->use[x->head].epoch != epoch))
-        dlpi_found_drop(q, x);
+        dlpi_found_drop(q, x, boxes);
     if (!boxes) {
         x->known = x->head;
         return;
@@ -416,19 +417,19 @@ static inline uint64_t dlpi_note_ordinal(const dlpi_note *note) {
 }
 
 /* Return the place after the last item that was taken from cell, or box, c. */
-static inline dlpi_cursor dlpi_found_place(const dlpi_found *q, uint32_t c) {
+static inline dlpi_cursor dlpi_found_place(const dlpi_found *q, uint32_t c, bool boxes) {
     const dlpi_found_cell *u = &q->box[c];
     const dlpi_note *note;
-    if (q->boxes.each == 0) return (dlpi_cursor){u->ordinal + u->input, u->from, 0, 0};
+    if (!boxes) return (dlpi_cursor){u->ordinal + u->input, u->from, 0, 0};
     note = &q->boxes.notes[(uint64_t)c * q->boxes.items + u->taken - 1];
     return (dlpi_cursor){u->ordinal + dlpi_note_ordinal(note), note->used, 0, 0};
 }
 
 /* Note that items of a stream's first cell were used: the stream stands after the last of them. The
    cell leaves the stream with its last item. */
-static void dlpi_found_gone(dlpi_found *q, dlpi_found_stream *x) {
-    dlpi_found_stands(q, x, x->head, dlpi_found_place(q, x->head));
-    if (dlpi_found_spent(&q->box[x->head])) dlpi_found_drop(q, x);
+static inline void dlpi_found_gone(dlpi_found *q, dlpi_found_stream *x, bool boxes) {
+    dlpi_found_stands(q, x, x->head, dlpi_found_place(q, x->head, boxes));
+    if (dlpi_found_spent(&q->box[x->head])) dlpi_found_drop(q, x, boxes);
 }
 
 /* Return the list whose item the next row of stream i lacks, once all known rows are given. */
@@ -459,10 +460,11 @@ static void dlpi_found_pass_count(dlpi_found *q, uint32_t i, uint64_t ordinal, u
 }
 
 /* Count one row less of cell c in the open window of stream x. The last row frees the cell. */
-static inline void dlpi_found_window_row(dlpi_found *q, dlpi_found_stream *x, uint32_t c) {
+static inline void dlpi_found_window_row(dlpi_found *q, dlpi_found_stream *x, uint32_t c,
+                                         bool boxes) {
     dlpi_found_cell *u = &q->box[c];
     if (--u->open != 0 || !dlpi_found_spent(u)) return;
-    if (q->boxes.each > 0)
+    if (boxes)
         dlpi_boxes_lose(q, x, c);
     else
         dlpi_found_lose(q, x, c, false);
@@ -478,7 +480,7 @@ static inline const dlpi_found_row *dlpi_found_window_at(const dlpi_found *q, ui
 DLPI_COLD static void dlpi_found_close_window(dlpi_found *q, uint32_t i) {
     dlpi_found_stream *x = &q->streams[i];
     for (uint64_t at = x->at.place; at < x->length; at++)
-        dlpi_found_window_row(q, x, dlpi_found_window_at(q, i, at)->cell);
+        dlpi_found_window_row(q, x, dlpi_found_window_at(q, i, at)->cell, q->boxes.each > 0);
     x->length = 0;
 }
 

@@ -132,8 +132,9 @@ static int dlpi_expand_load(dlpi_worker *w, uint32_t c) {
 DLPI_COLD static bool dlpi_expand_plain(const dlp_pipe *p, const dlpi_expand *x) {
     return !DLPI_DEBUG && p->source_stage->w.deadline_ms == 0 && x->input.fetch != NULL &&
            x->found.plan.rule == DLPI_LIST_ONCE && x->part.load == NULL && x->n_read == 0 &&
-           x->found.arrivals == NULL && x->found.joins == NULL && !x->cached && !x->has_rooms &&
-           x->n_levels <= 2 && (x->n_levels == 1 || x->level[1].n_steps == 0);
+           x->found.boxes.grant_at == 0 && x->found.arrivals == NULL && x->found.joins == NULL &&
+           !x->cached && !x->has_rooms && x->n_levels <= 2 &&
+           (x->n_levels == 1 || x->level[1].n_steps == 0);
 }
 
 static int dlpi_expand_one(dlpi_worker *w DLPI_UNREAD, uint32_t c DLPI_UNREAD, void *by) {
@@ -146,8 +147,10 @@ static int dlpi_expand_many(dlpi_worker *w, uint32_t c) {
     const dlpi_expand *x = w->p->source_stage->self;
     const dlpi_input *cell = dlpi_input_at(w->p, c);
     dlpi_line b;
-    if (DLPI_UNLIKELY(cell->made == cell->run) && dlpi_boxes_fill(w, &x->found, c)) return 0;
-    if (!x->plain || cell->rec != 0) return dlpi_input_each(w, c);
+    if (!x->plain || cell->rec != 0) {
+        if (cell->made == cell->run && dlpi_boxes_fill(w, &x->found, c)) return 0;
+        return dlpi_input_each(w, c);
+    }
     dlpi_line_begin(&b, w, x, c);
     dlpi_input_item(&b.given, &b.fields, x->n_fetched);
     b.filter = x->level->n_steps == 1 && x->level->steps->keep != NULL &&

@@ -1,7 +1,7 @@
 /* needs: parts */
 /* Items that are copied into boxes: the rows and states of a pipe with boxes are those of the same
-   pipe without, with any wiring; workers that die while they copy; resumes, seeks; boxes that are
-   just enough, and one less; what plans choose. boxes [seed] */
+   pipe without, with any wiring; workers that die while they copy; resumes, seeks, set_epoch; boxes
+   that are just enough, and one less; what plans choose. boxes [seed] */
 #define _GNU_SOURCE
 #include "../../../dlpipe.h"
 #include "../../../dlpipe_shm.h"
@@ -11,7 +11,7 @@
 #include "../../rig/shm_rig.h"
 #include "../../rig/inputs_rig.h"
 
-enum { INPUTS = 120, BATCHES = 4000, CELLS = 6000 };
+enum { INPUTS = 120, BATCHES = 8000, CELLS = 6000 };
 
 typedef struct shared {
     uint64_t copies;                  /* of workers, into boxes */
@@ -168,6 +168,15 @@ static int64_t run(rig2 *r, kept *to, int boxes) {
     return ok ? n : -1;
 }
 
+/* Run a pipe without boxes. Returns the batches that came. */
+static int64_t known(rig2 *r) {
+    int64_t n;
+    r->cells = CELLS;
+    n = run(r, base, 0);
+    CHECK(n > 0);
+    return n;
+}
+
 static int same(const kept *a, const kept *b, int64_t n) {
     for (int64_t i = 0; i < n; i++)
         if (a[i].rows != b[i].rows || memcmp(&a[i].state, &b[i].state, sizeof a->state) != 0)
@@ -175,9 +184,13 @@ static int same(const kept *a, const kept *b, int64_t n) {
     return 1;
 }
 
-/* The fewest cells that a table takes, so that it has boxes; many, so that it has none. */
-static void boxed(rig2 *r, uint32_t more) { r->cells = r->pipe.streams + more; }
-static void unboxed(rig2 *r) { r->cells = CELLS; }
+/* So few cells that a table has boxes. */
+static void boxed(rig2 *r, uint32_t more) {
+    const uint32_t world = r->pipe.world_size ? r->pipe.world_size : 1;
+    const uint32_t own = r->pipe.streams > world ? r->pipe.streams / world : 1;
+    const uint32_t each = r->batch.batch_size / r->pipe.streams;
+    r->cells = own + (more < own * (each - 1) ? more : 0);
+}
 
 static void any_table(rig2 *r, uint64_t *random) {
     static const uint32_t most[] = {1, 5, 60, 700}, streams[] = {1, 1, 2, 4};
@@ -192,6 +205,12 @@ static void any_table(rig2 *r, uint64_t *random) {
     r->batch.batch_size = 8 * (1 + test_pick(random, 5));
     r->batch.last = test_pick(random, 2) ? DLP_LAST_PARTIAL : DLP_LAST_PAD;
     if (test_pick(random, 2)) r->pipe.steps_per_epoch = 1 + test_pick(random, 20);
+    if (test_pick(random, 4) == 0) { /* of some ranks, of which two may share a stream */
+        r->pipe.world_size = 2u << test_pick(random, 2);
+        r->pipe.rank = test_pick(random, r->pipe.world_size);
+        r->pipe.shared_streams = 1;
+        r->pipe.uneven = r->pipe.steps_per_epoch == 0;
+    }
     if (test_pick(random, 3) == 0) {
         r->by.on_error = DLP_ON_ERROR_DROP;
         seen->torn = 2 + test_pick(random, 20);
@@ -201,12 +220,11 @@ static void any_table(rig2 *r, uint64_t *random) {
 }
 
 static void run__any_table__as_without_boxes(uint64_t seed) {
-    for (int i = 0; i < test_share(120, 2000); i++) {
+    for (int i = 0; i < test_share(60, 2000); i++) {
         rig2 r;
         int64_t n;
         any_table(&r, &seed);
-        unboxed(&r);
-        CHECK((n = run(&r, base, 0)) > 0);
+        if ((n = known(&r)) <= 0) continue;
         boxed(&r, test_pick(&seed, 4));
         CHECK(run(&r, other, 1) == n && same(base, other, n));
     }
@@ -214,12 +232,11 @@ static void run__any_table__as_without_boxes(uint64_t seed) {
 
 /* Resume behind each third batch, with boxes and without, and with other workers. */
 static void resume__behind_any_batch__goes_on(uint64_t seed) {
-    for (int i = 0; i < test_share(24, 200); i++) {
+    for (int i = 0; i < test_share(10, 200); i++) {
         rig2 r;
         int64_t n;
         any_table(&r, &seed);
-        unboxed(&r);
-        CHECK((n = run(&r, base, 0)) > 0);
+        if ((n = known(&r)) <= 0) continue;
         for (int64_t k = (int64_t)test_pick(&seed, 3); k < n; k += 3 + k / 4) {
             const int boxes = test_pick(&seed, 4) > 0;
             r.pipe.resume = &base[k].state;
@@ -227,7 +244,7 @@ static void resume__behind_any_batch__goes_on(uint64_t seed) {
             if (boxes)
                 boxed(&r, test_pick(&seed, 3));
             else
-                unboxed(&r);
+                r.cells = CELLS;
             CHECK(run(&r, other, boxes) == n - k - 1 && same(base + k + 1, other, n - k - 1));
         }
     }
@@ -235,7 +252,7 @@ static void resume__behind_any_batch__goes_on(uint64_t seed) {
 
 /* A pipe with boxes goes to places of its states, also before what it asked for has come. */
 static void seek__anywhere__goes_on(uint64_t seed, int processes) {
-    for (int i = 0; i < test_share(processes ? 6 : 16, 200); i++) {
+    for (int i = 0; i < test_share(processes ? 3 : 8, 200); i++) {
         dlp_shm_desc shm = {.max_kills = 100};
         dlp_pipe *p;
         dlp_error err;
@@ -244,8 +261,7 @@ static void seek__anywhere__goes_on(uint64_t seed, int processes) {
         int ok = 1;
         any_table(&r, &seed);
         r.pipe.epochs = 3;
-        unboxed(&r);
-        CHECK((n = run(&r, base, 0)) > 0);
+        if ((n = known(&r)) <= 0) continue;
         boxed(&r, test_pick(&seed, 3));
         if (processes) {
             r.pipe.shm = &shm;
@@ -265,11 +281,54 @@ static void seek__anywhere__goes_on(uint64_t seed, int processes) {
     }
 }
 
+static int32_t now_running;
+
+static int epoch_set(void *user, uint64_t epoch) {
+    (void)user, (void)epoch;
+    CHECK(__atomic_load_n(&now_running, __ATOMIC_SEQ_CST) == 0);
+    usleep(1000);
+    CHECK(__atomic_load_n(&now_running, __ATOMIC_SEQ_CST) == 0);
+    return 0;
+}
+
+/* No worker copies beside set_epoch. */
+static void beside(void *to, uint64_t bytes) {
+    (void)to, (void)bytes;
+    __atomic_add_fetch(&now_running, 1, __ATOMIC_SEQ_CST);
+    usleep(20);
+    __atomic_sub_fetch(&now_running, 1, __ATOMIC_SEQ_CST);
+}
+
+static void set_epoch__with_boxes__no_copy_beside_it(uint64_t seed) {
+    for (int i = 0; i < test_share(8, 100); i++) {
+        dlp_pipe *p;
+        dlp_batch *b;
+        rig2 r;
+        uint64_t last = UINT64_MAX, epochs = 0;
+        int rc;
+        any_table(&r, &seed);
+        r.pipe.epochs = 3;
+        r.pipe.set_epoch = epoch_set;
+        boxed(&r, test_pick(&seed, 4));
+        inside_box_copies = beside;
+        if (begin(&r, &p, 1) != DLP_OK) continue;
+        while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
+            epochs += b->epoch != last;
+            last = b->epoch;
+            dlp_pipe_release(p, b);
+            if (i % 3 == 2 && test_pick(&seed, 2) && dlp_pipe_next_epoch(p) != DLP_OK) break;
+        }
+        if (rc != DLP_END) printf("%s\n", dlp_pipe_error(p)->message);
+        CHECK(rc == DLP_END && epochs == 3 && dlp_pipe_close(p) == DLP_OK);
+        inside_box_copies = NULL;
+    }
+}
+
 /* ---- workers die while they copy ---- */
 
 static void kill__while_it_copies__same_rows(uint64_t seed) {
     uint32_t kills = 0;
-    for (int i = 0; i < test_share(16, 200); i++) {
+    for (int i = 0; i < test_share(8, 200); i++) {
         dlp_shm_desc shm = {.max_kills = 100};
         dlp_pipe *p;
         dlp_batch *b;
@@ -279,13 +338,12 @@ static void kill__while_it_copies__same_rows(uint64_t seed) {
         any_table(&r, &seed);
         if (r.expand.max_out < 60) r.expand.max_out = seen->most = 600;
         if (r.expand.expand == NULL) continue;
-        unboxed(&r);
-        CHECK((n = run(&r, base, 0)) > 0);
+        if ((n = known(&r)) <= 0) continue;
         boxed(&r, test_pick(&seed, 3));
         r.pipe.shm = &shm;
         r.by.placement = r.fetch.placement = DLP_PLACE_PROCESSES;
         if (r.by.num_workers == 0) r.by.num_workers = 2;
-        seen->kill_every = 8 + test_pick(&seed, 50);
+        seen->kill_every = 60 + test_pick(&seed, 60); /* more than a grant has boxes */
         inside_box_copies = copied;
         if (begin(&r, &p, 1) != DLP_OK) continue;
         while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
@@ -336,8 +394,7 @@ static void boxes__least__enough_and_one_less_not(void) {
             r.batch.batch_size = of[i].batch * streams;
             r.batch.last = of[i].last;
             r.window = of[i].window;
-            unboxed(&r);
-            CHECK(run(&r, base, 0) > 0);
+            if (known(&r) <= 0) continue;
             boxed(&r, 0);
             CHECK(ends(&r, 0) == DLP_END);
             CHECK(ends(&r, -1) == DLP_TIMEOUT);
@@ -405,6 +462,7 @@ int main(int argc, char **argv) {
     resume__behind_any_batch__goes_on(seed);
     seek__anywhere__goes_on(seed, 0);
     seek__anywhere__goes_on(seed, 1);
+    set_epoch__with_boxes__no_copy_beside_it(seed);
     kill__while_it_copies__same_rows(seed);
     boxes__least__enough_and_one_less_not();
     CHECK(shm_mappings() == 0);
