@@ -22601,8 +22601,8 @@ static inline void dlpi_found_free(dlpi_found_cell *all, dlpi_found_pool *pool, 
 }
 
 /* Put cell c of the array `all`, which is on no stream's list any more, into a pool. */
-static void dlpi_found_pool_put(dlpi_found_cell *all, dlpi_found_pool *pool, uint32_t c,
-                                bool free) {
+DLPI_INLINE void dlpi_found_pool_put(dlpi_found_cell *all, dlpi_found_pool *pool, uint32_t c,
+                                     bool free) {
     all[c].listed = false;
     all[c].next = DLPI_FOUND_NONE;
     if (free)
@@ -22633,7 +22633,7 @@ DLPI_INLINE void dlpi_found_enlist(dlp_pipe *p, dlpi_found *q, dlpi_found_stream
 
 /* Put cell c, which is on no stream's list any more, into the list of free cells, or into the list
    of cells that wait to be free. It is free if it is loaded and no batch has rows of it. */
-static void dlpi_found_unlist(dlpi_found *q, uint32_t c, bool loaded) {
+DLPI_INLINE void dlpi_found_unlist(dlpi_found *q, uint32_t c, bool loaded) {
     dlpi_found_pool_put(q->use, &q->pool, c, loaded && q->use[c].used <= q->all->ahead.left);
 }
 
@@ -22948,13 +22948,14 @@ static uint32_t dlpi_arrivals_next(const dlpi_arrivals *a) {
    grant in it. A window begins a new box. So a window of N items has ceil(N / K) boxes of K items.
 
    Why this can't stand still. R rows of a stream must be known. Without windows they lie in
-   1 + ceil((R - 1) / K) boxes at most: the first of them may have one item left, and all others
-   are full, but the last. With windows, the rows behind the present place lie in the rest of a
-   window, and in those behind it (dlpi_boxes_least). Let a stream lack a row, and look at its first
-   cell. If it is open, or a worker has it, it waits for a worker only. If it is loaded and has
-   items that are not copied, there is a box with room: full boxes with items left are fewer than
-   the stream has, and the others come free, since scheduled batches wait for nothing but workers.
-   Then a grant follows. If all of its items are copied, it is free, and is given the next input. */
+   1 + ceil((R - 1) / K) boxes at most. The first of these boxes may have one item left, and the
+   others but the last are full. With windows the rows lie in the rest of a window, and in the
+   windows behind it (dlpi_boxes_least). Let a stream lack a row, and look at its first cell. If
+   the cell is open, or a worker has it, the stream waits for a worker only. If the cell is loaded
+   and has items that are not copied, a box with room is there or comes free. For full boxes with
+   items left are fewer than the stream has, and the others wait only for scheduled batches, which
+   wait for workers. Then a grant follows. If all items are copied, the cell is free, and is given
+   the next input. */
 
 #define DLPI_BOX_ITEMS 32u
 #define DLPI_BOX_BYTES 0x10000u
@@ -23061,8 +23062,8 @@ static bool dlpi_box_moves(dlp_pipe *p, const dlpi_found *q, const dlpi_found_ce
 }
 
 /* Take a free cell of a pool, or box, which is closed: the one that came free last, whose lines are
-   in a cache. Returns DLPI_FOUND_NONE if there is none. Those that wait stand about in the order of
-   the batches that have rows of them. If a worker may have one, it is passed over. */
+   in a cache. Returns DLPI_FOUND_NONE if there is none. The waiting ones stand about in the order
+   of the batches that have rows of them. If a worker may have one, it is passed over. */
 DLPI_INLINE uint32_t dlpi_found_pool_take(dlp_pipe *p, dlpi_found *q, dlpi_found_pool *pool,
                                           bool boxes) {
     dlpi_found_cell *all = boxes ? q->box : q->use;
@@ -23739,7 +23740,7 @@ static void dlpi_found_learned(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t 
 
 /* Take the counts of the first cell of stream i whose counts are not taken. loaded: false if the
    cell has failed. Returns 0 or a DLP_ERR code if the epoch has failed. */
-DLPI_INLINE int dlpi_found_learn_cell(dlp_pipe *p, dlpi_found *q, uint32_t i, bool loaded) {
+static int dlpi_found_learn_cell(dlp_pipe *p, dlpi_found *q, uint32_t i, bool loaded) {
     dlpi_found_stream *x = &q->streams[i];
     const uint32_t c = x->known;
     dlpi_found_cell *u = &q->use[c];
@@ -23921,18 +23922,20 @@ static void dlpi_found_leave_window(dlpi_found *q, uint32_t i) {
     if (q->joins != NULL) q->joins->moves(q, i);
 }
 
-/* Take the counts of the first cell of stream i with boxes, and let its items be copied: as many as
-   there are boxes for. loaded: as above. Returns true if the stream has another first cell now. */
-DLPI_NOINLINE static bool dlpi_found_learn_boxes(dlp_pipe *p, dlpi_found *q, uint32_t i,
-                                                 bool loaded) {
-    dlpi_found_stream *x = &q->streams[i];
-    const uint32_t c = x->known;
-    const dlpi_found_cell *u = &q->use[c];
+/* True if the counts of the first cell of stream x, which has boxes, are to be taken. Before, count
+   the items of its last grant as known. */
+static bool dlpi_boxes_uncounted(dlpi_found *q, dlpi_found_stream *x) {
+    const dlpi_found_cell *u = &q->use[x->known];
     if (x->grant != DLPI_FOUND_NONE) dlpi_boxes_copied(q, x, x->grant);
-    if (u->learned < u->run && !u->failed && !x->barren) {
-        if (dlpi_found_learn_cell(p, q, i, loaded) != DLP_OK) return false;
-        if (x->known != c) return true;
-    }
+    return u->learned < u->run && !u->failed && !x->barren;
+}
+
+/* Let the items of cell c of stream i be copied into boxes: as many as there are boxes for. c was
+   the stream's first cell. Returns true if it is no longer. */
+static bool dlpi_boxes_empty(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c) {
+    dlpi_found_stream *x = &q->streams[i];
+    const dlpi_found_cell *u = &q->use[c];
+    if (x->known != c) return true; /* it had no item */
     if (u->taken < u->n) dlpi_boxes_grant(p, q, i);
     if (x->grant != DLPI_FOUND_NONE || !dlpi_found_spent(u)) return false;
     dlpi_boxes_done(q, x, true);
@@ -23946,12 +23949,13 @@ static int dlpi_found_learn_list(dlp_pipe *p, dlpi_found *q) {
         dlpi_found_stream *x = &q->streams[i];
         while (x->known != DLPI_FOUND_NONE && q->use[x->known].epoch == q->epoch &&
                !dlpi_found_broken(q, x)) {
-            uint32_t low = dlpi_input_state(p, x->known);
+            const uint32_t c = x->known, low = dlpi_input_state(p, c);
+            const bool boxes = q->boxes.each > 0;
             if (low != DLPI_INPUT_LOADED && low != DLPI_INPUT_FAILED) break;
-            if (q->boxes.each > 0) {
-                if (!dlpi_found_learn_boxes(p, q, i, low == DLPI_INPUT_LOADED)) break;
-            } else if (dlpi_found_learn_cell(p, q, i, low == DLPI_INPUT_LOADED) != DLP_OK)
+            if ((!boxes || dlpi_boxes_uncounted(q, x)) &&
+                dlpi_found_learn_cell(p, q, i, low == DLPI_INPUT_LOADED) != DLP_OK)
                 break;
+            if (boxes && !dlpi_boxes_empty(p, q, i, c)) break;
         }
         if (q->joins != NULL) q->joins->out(q, i);
         if (q->plan.window && *rc == DLP_OK) dlpi_found_open(p, i);
@@ -25242,8 +25246,8 @@ static void dlpi_field_copy(const dlpi_field *d, uint64_t *mark, uint8_t *to, co
         memcpy(to, from, (size_t)d->row_bytes);
 }
 
-/* Copy n items of the last level of q, a source whose items are copied into boxes. Of an item with
-   a ragged field, only what lengths cover is copied. */
+/* Copy n items of the last level of q, a source whose items are copied into boxes. If a
+   field is ragged, only the rows that the lengths tell are copied. */
 static void dlpi_items_move(const dlpi_found *q, uint8_t *to, const uint8_t *from, uint64_t n) {
     const dlpi_level *l = dlpi_input_last((const dlpi_expand *)(const void *)q);
     if (!l->fs.any_ragged) {
@@ -31277,6 +31281,8 @@ DLPI_COLD static int dlpi_expand_sizes(dlp_pipe *p) {
     return dlpi_inputs_sizes(p, dlpi_found_of(p), dlpi_expand_fields);
 }
 
+/* Compute the sizes of cells, with boxes if these take less memory, and how many cells there are.
+   Returns 0 or a DLP_ERR code. */
 DLPI_COLD static int dlpi_expand_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_expand *x = st->self;
     int rc;
@@ -31292,6 +31298,7 @@ DLPI_COLD static int dlpi_expand_check(dlp_pipe *p, dlpi_stage *st) {
 
 static bool dlpi_expand_plain(const dlp_pipe *p, const dlpi_expand *x);
 
+/* Set up the stage in the mapped region: its cells and boxes, and the seats of its workers. */
 DLPI_COLD static void dlpi_expand_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_expand *x = st->self;
     dlpi_found_live(p, st);

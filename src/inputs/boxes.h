@@ -22,13 +22,14 @@
    grant in it. A window begins a new box. So a window of N items has ceil(N / K) boxes of K items.
 
    Why this can't stand still. R rows of a stream must be known. Without windows they lie in
-   1 + ceil((R - 1) / K) boxes at most: the first of them may have one item left, and all others
-   are full, but the last. With windows, the rows behind the present place lie in the rest of a
-   window, and in those behind it (dlpi_boxes_least). Let a stream lack a row, and look at its first
-   cell. If it is open, or a worker has it, it waits for a worker only. If it is loaded and has
-   items that are not copied, there is a box with room: full boxes with items left are fewer than
-   the stream has, and the others come free, since scheduled batches wait for nothing but workers.
-   Then a grant follows. If all of its items are copied, it is free, and is given the next input. */
+   1 + ceil((R - 1) / K) boxes at most. The first of these boxes may have one item left, and the
+   others but the last are full. With windows the rows lie in the rest of a window, and in the
+   windows behind it (dlpi_boxes_least). Let a stream lack a row, and look at its first cell. If
+   the cell is open, or a worker has it, the stream waits for a worker only. If the cell is loaded
+   and has items that are not copied, a box with room is there or comes free. For full boxes with
+   items left are fewer than the stream has, and the others wait only for scheduled batches, which
+   wait for workers. Then a grant follows. If all items are copied, the cell is free, and is given
+   the next input. */
 
 #define DLPI_BOX_ITEMS 32u
 #define DLPI_BOX_BYTES 0x10000u
@@ -135,8 +136,8 @@ static bool dlpi_box_moves(dlp_pipe *p, const dlpi_found *q, const dlpi_found_ce
 }
 
 /* Take a free cell of a pool, or box, which is closed: the one that came free last, whose lines are
-   in a cache. Returns DLPI_FOUND_NONE if there is none. Those that wait stand about in the order of
-   the batches that have rows of them. If a worker may have one, it is passed over. */
+   in a cache. Returns DLPI_FOUND_NONE if there is none. The waiting ones stand about in the order
+   of the batches that have rows of them. If a worker may have one, it is passed over. */
 DLPI_INLINE uint32_t dlpi_found_pool_take(dlp_pipe *p, dlpi_found *q, dlpi_found_pool *pool,
                                           bool boxes) {
     dlpi_found_cell *all = boxes ? q->box : q->use;

@@ -179,7 +179,7 @@ static void dlpi_found_learned(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t 
 
 /* Take the counts of the first cell of stream i whose counts are not taken. loaded: false if the
    cell has failed. Returns 0 or a DLP_ERR code if the epoch has failed. */
-DLPI_INLINE int dlpi_found_learn_cell(dlp_pipe *p, dlpi_found *q, uint32_t i, bool loaded) {
+static int dlpi_found_learn_cell(dlp_pipe *p, dlpi_found *q, uint32_t i, bool loaded) {
     dlpi_found_stream *x = &q->streams[i];
     const uint32_t c = x->known;
     dlpi_found_cell *u = &q->use[c];
@@ -361,18 +361,20 @@ static void dlpi_found_leave_window(dlpi_found *q, uint32_t i) {
     if (q->joins != NULL) q->joins->moves(q, i);
 }
 
-/* Take the counts of the first cell of stream i with boxes, and let its items be copied: as many as
-   there are boxes for. loaded: as above. Returns true if the stream has another first cell now. */
-DLPI_NOINLINE static bool dlpi_found_learn_boxes(dlp_pipe *p, dlpi_found *q, uint32_t i,
-                                                 bool loaded) {
-    dlpi_found_stream *x = &q->streams[i];
-    const uint32_t c = x->known;
-    const dlpi_found_cell *u = &q->use[c];
+/* True if the counts of the first cell of stream x, which has boxes, are to be taken. Before, count
+   the items of its last grant as known. */
+static bool dlpi_boxes_uncounted(dlpi_found *q, dlpi_found_stream *x) {
+    const dlpi_found_cell *u = &q->use[x->known];
     if (x->grant != DLPI_FOUND_NONE) dlpi_boxes_copied(q, x, x->grant);
-    if (u->learned < u->run && !u->failed && !x->barren) {
-        if (dlpi_found_learn_cell(p, q, i, loaded) != DLP_OK) return false;
-        if (x->known != c) return true;
-    }
+    return u->learned < u->run && !u->failed && !x->barren;
+}
+
+/* Let the items of cell c of stream i be copied into boxes: as many as there are boxes for. c was
+   the stream's first cell. Returns true if it is no longer. */
+static bool dlpi_boxes_empty(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c) {
+    dlpi_found_stream *x = &q->streams[i];
+    const dlpi_found_cell *u = &q->use[c];
+    if (x->known != c) return true; /* it had no item */
     if (u->taken < u->n) dlpi_boxes_grant(p, q, i);
     if (x->grant != DLPI_FOUND_NONE || !dlpi_found_spent(u)) return false;
     dlpi_boxes_done(q, x, true);
@@ -386,12 +388,13 @@ static int dlpi_found_learn_list(dlp_pipe *p, dlpi_found *q) {
         dlpi_found_stream *x = &q->streams[i];
         while (x->known != DLPI_FOUND_NONE && q->use[x->known].epoch == q->epoch &&
                !dlpi_found_broken(q, x)) {
-            uint32_t low = dlpi_input_state(p, x->known);
+            const uint32_t c = x->known, low = dlpi_input_state(p, c);
+            const bool boxes = q->boxes.each > 0;
             if (low != DLPI_INPUT_LOADED && low != DLPI_INPUT_FAILED) break;
-            if (q->boxes.each > 0) {
-                if (!dlpi_found_learn_boxes(p, q, i, low == DLPI_INPUT_LOADED)) break;
-            } else if (dlpi_found_learn_cell(p, q, i, low == DLPI_INPUT_LOADED) != DLP_OK)
+            if ((!boxes || dlpi_boxes_uncounted(q, x)) &&
+                dlpi_found_learn_cell(p, q, i, low == DLPI_INPUT_LOADED) != DLP_OK)
                 break;
+            if (boxes && !dlpi_boxes_empty(p, q, i, c)) break;
         }
         if (q->joins != NULL) q->joins->out(q, i);
         if (q->plan.window && *rc == DLP_OK) dlpi_found_open(p, i);

@@ -398,8 +398,8 @@ static void dlpi_field_copy(const dlpi_field *d, uint64_t *mark, uint8_t *to, co
         memcpy(to, from, (size_t)d->row_bytes);
 }
 
-/* Copy n items of the last level of q, a source whose items are copied into boxes. Of an item with
-   a ragged field, only what lengths cover is copied. */
+/* Copy n items of the last level of q, a source whose items are copied into boxes. If a
+   field is ragged, only the rows that the lengths tell are copied. */
 static void dlpi_items_move(const dlpi_found *q, uint8_t *to, const uint8_t *from, uint64_t n) {
     const dlpi_level *l = dlpi_input_last((const dlpi_expand *)(const void *)q);
     if (!l->fs.any_ragged) {

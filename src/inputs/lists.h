@@ -303,8 +303,8 @@ static inline void dlpi_found_free(dlpi_found_cell *all, dlpi_found_pool *pool, 
 }
 
 /* Put cell c of the array `all`, which is on no stream's list any more, into a pool. */
-static void dlpi_found_pool_put(dlpi_found_cell *all, dlpi_found_pool *pool, uint32_t c,
-                                bool free) {
+DLPI_INLINE void dlpi_found_pool_put(dlpi_found_cell *all, dlpi_found_pool *pool, uint32_t c,
+                                     bool free) {
     all[c].listed = false;
     all[c].next = DLPI_FOUND_NONE;
     if (free)
@@ -335,7 +335,7 @@ DLPI_INLINE void dlpi_found_enlist(dlp_pipe *p, dlpi_found *q, dlpi_found_stream
 
 /* Put cell c, which is on no stream's list any more, into the list of free cells, or into the list
    of cells that wait to be free. It is free if it is loaded and no batch has rows of it. */
-static void dlpi_found_unlist(dlpi_found *q, uint32_t c, bool loaded) {
+DLPI_INLINE void dlpi_found_unlist(dlpi_found *q, uint32_t c, bool loaded) {
     dlpi_found_pool_put(q->use, &q->pool, c, loaded && q->use[c].used <= q->all->ahead.left);
 }
 

@@ -101,6 +101,8 @@ DLPI_COLD static int dlpi_expand_sizes(dlp_pipe *p) {
     return dlpi_inputs_sizes(p, dlpi_found_of(p), dlpi_expand_fields);
 }
 
+/* Compute the sizes of cells, with boxes if these take less memory, and how many cells there are.
+   Returns 0 or a DLP_ERR code. */
 DLPI_COLD static int dlpi_expand_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_expand *x = st->self;
     int rc;
@@ -116,6 +118,7 @@ DLPI_COLD static int dlpi_expand_check(dlp_pipe *p, dlpi_stage *st) {
 
 static bool dlpi_expand_plain(const dlp_pipe *p, const dlpi_expand *x);
 
+/* Set up the stage in the mapped region: its cells and boxes, and the seats of its workers. */
 DLPI_COLD static void dlpi_expand_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_expand *x = st->self;
     dlpi_found_live(p, st);
