@@ -185,8 +185,8 @@
                  takes items out of loaded parts       batches of the loader after it
      chunk       load a chunk into a CPU buffer, copy  cpu_buffers + device_buffers    chunks.c
                  it to the device, cut it into views   chunks
-     filter,     each input makes 0..k items, batches  cells x k items, and the        positions.c
-     expand      stay full; shuffled in windows        batches
+     filter,     each input makes 0..k items, batches  cells x k items, or few cells   positions.c
+     expand      stay full; shuffled in windows        and boxes; the batches
      pack        documents into rows of T tokens, cut  cells x the longest document,   pack.c
                  or fitted in windows                  and the batches
      two fetches some workers read, others decode      the scratch cells, and the      decode.c
