@@ -101,9 +101,9 @@
    >>impl-marks >>impl-debug >>impl-open-end >>impl-gaps >>impl-feed >>impl-claim >>impl-run
    >>impl-collate >>impl-workers >>impl-recover >>impl-tune >>impl-state >>impl-scheduler
    >>impl-pace >>impl-deliver >>impl-share >>impl-subscriber >>impl-in-flight >>impl-seen
-   >>impl-valid >>impl-dataset >>impl-chain >>impl-inputs >>impl-arrivals >>impl-found >>impl-over
-   >>impl-reads >>impl-branches >>impl-joined >>impl-pack >>impl-fetch >>impl-map >>impl-cache
-   >>impl-scratch >>impl-guard >>impl-join >>impl-push-cells >>impl-outs >>impl-batch
+   >>impl-valid >>impl-dataset >>impl-chain >>impl-inputs >>impl-arrivals >>impl-boxes >>impl-found
+   >>impl-over >>impl-reads >>impl-branches >>impl-joined >>impl-pack >>impl-fetch >>impl-map
+   >>impl-cache >>impl-scratch >>impl-guard >>impl-join >>impl-push-cells >>impl-outs >>impl-batch
    >>impl-transfer >>impl-sampler >>impl-lists >>impl-parts >>impl-expand >>impl-split >>impl-kinds
    >>impl-build >>impl-placement >>impl-links >>impl-mapped >>impl-files >>impl-part-files
    >>impl-foreign >>impl-tokens >>impl-folder >>impl-arrays >>impl-item-index >>impl-index-turn
@@ -23450,8 +23450,8 @@ static void dlpi_found_counts_layout(dlp_pipe *p, const dlpi_stage *st) {
                   1, DLPI_LINE);
 }
 
-/* Add the areas of the region for cells of `stride` bytes, with a record and a bit each, and for the
-   boxes. With DLPIPE_DEBUG cells have guard bytes, and the area is a multiple of a cell. */
+/* Add the areas of the region for cells of `stride` bytes, with a record and a bit each, and for
+   the boxes. With DLPIPE_DEBUG cells have guard bytes, and the area is a multiple of a cell. */
 DLPI_COLD static void dlpi_boxes_layout(dlp_pipe *p, dlpi_stage *st, uint64_t stride) {
     dlpi_found *q = st->self;
     dlpi_found_boxes *b = &q->boxes;
@@ -25899,8 +25899,9 @@ DLPI_COLD static int dlpi_input_blocks(const dlp_pipe *p, const dlpi_stage *st, 
 #define DLPI_EXPAND_CELLS_BYTES 0x400000u
 
 /* Return how many inputs a cell holds at most, so that cells stay small. With boxes the scheduler
-   copies the items of several inputs. It is 1 if the desc gives the number of cells, or if items of an input are shuffled or may be left out. It is 1 with loads,
-   packs, joined branches and requests, too. */
+   copies the items of several inputs. It is 1 if the desc gives the number of cells, or if items of
+   an input are shuffled or may be left out. It is 1 with loads, packs, joined branches and requests,
+   too. */
 static uint32_t dlpi_input_most_run(const dlp_pipe *p, const dlpi_expand *x) {
     const dlpi_found *q = &x->found;
     const bool boxes = q->boxes.each > 0;

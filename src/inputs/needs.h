@@ -252,8 +252,8 @@ static void dlpi_found_counts_layout(dlp_pipe *p, const dlpi_stage *st) {
                   1, DLPI_LINE);
 }
 
-/* Add the areas of the region for cells of `stride` bytes, with a record and a bit each, and for the
-   boxes. With DLPIPE_DEBUG cells have guard bytes, and the area is a multiple of a cell. */
+/* Add the areas of the region for cells of `stride` bytes, with a record and a bit each, and for
+   the boxes. With DLPIPE_DEBUG cells have guard bytes, and the area is a multiple of a cell. */
 DLPI_COLD static void dlpi_boxes_layout(dlp_pipe *p, dlpi_stage *st, uint64_t stride) {
     dlpi_found *q = st->self;
     dlpi_found_boxes *b = &q->boxes;

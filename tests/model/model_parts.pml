@@ -26,8 +26,8 @@
      INPLACE      a map of batches in place behind fetch: it may send a batch back to fetch, once
      NEXTS, SEEKS the caller leaves an epoch, or goes on at batch SEEK_TO, so often, anywhere
      QUITS        he stops anywhere
-     EMPTIES      each cell is claimed twice: to be made, and to be emptied into a box. Rows are read
-                  of the box, and the cell is another part's once the box is filled
+     EMPTIES      each cell is claimed twice: to be made, and to be emptied into a box. Rows are
+                  read of the box
    tests/model/model_parts.sh has the sizes, and the mutants: each is one of the switches below.
    Not modelled: runs of inputs in one cell (model_links.c has them), times before the next try,
    parts of no items, batches that need fewer cells.
@@ -494,7 +494,8 @@ byte load_of[C]; /* epoch that asked for the load; before a seek: ANY, or OLD if
 #define OLD 99
 
 mtype = { REST, GOTO, COUNTED, BASE, LEAVE, PIECE, KNOWN, FREE, CLOSE, FIELDS, OFFERED, OPENED,
-               GRANT, GRANT_BIT, GRANTED, LOOKED, WAITER_MASK, WAITER_TAKE, WAITER_WAKE, CREDIT, THERE, FILL, TAIL, FED, AGAIN,
+               GRANT, GRANT_BIT, GRANTED,
+               LOOKED, WAITER_MASK, WAITER_TAKE, WAITER_WAKE, CREDIT, THERE, FILL, TAIL, FED, AGAIN,
                ASLEEP };
 
 #ifdef NEED_UNSEEN
