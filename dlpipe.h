@@ -25900,8 +25900,8 @@ DLPI_COLD static int dlpi_input_blocks(const dlp_pipe *p, const dlpi_stage *st, 
 
 /* Return how many inputs a cell holds at most, so that cells stay small. With boxes the scheduler
    copies the items of several inputs. It is 1 if the desc gives the number of cells, or if items of
-   an input are shuffled or may be left out. It is 1 with loads, packs, joined branches and requests,
-   too. */
+   an input are shuffled or may be left out. It is 1 with loads, packs, joined branches and
+   requests, too. */
 static uint32_t dlpi_input_most_run(const dlp_pipe *p, const dlpi_expand *x) {
     const dlpi_found *q = &x->found;
     const bool boxes = q->boxes.each > 0;
