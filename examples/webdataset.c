@@ -102,7 +102,7 @@ static int run_whole(const dlp_tar_desc *tar, dlp_loader_desc desc, uint64_t mos
     dlp_tar_parts parts = {.desc = tar, .load = load, .user = (void *)(uintptr_t)tar};
     desc.dataset =
         (dlp_dataset){.fields = fields, .n_fields = 2, .fetch = dlp_tar_fetch, .user = &parts};
-    desc.parts = (dlp_part_desc){.n_parts = tar->n_paths,
+    desc.parts = (dlp_node_load){.n_parts = tar->n_paths,
                                  .load = dlp_tar_load,
                                  .user = &parts,
                                  .max_part_bytes = most,

@@ -1206,7 +1206,7 @@ class table {
         n->filter.id = id;
         return n;
     }
-    node pack(std::string_view name, const dlp_pack_desc &desc_of) {
+    node pack(std::string_view name, const dlp_node_pack &desc_of) {
         node n = add(name, DLP_PACK);
         const std::int64_t t = desc_of.tokens, most = desc_of.max_segments;
         n->pack = desc_of;
@@ -1299,7 +1299,7 @@ class table {
         n->transfer.device = device;
         return n;
     }
-    node split(std::string_view name, const dlp_split_desc &desc_of) {
+    node split(std::string_view name, const dlp_node_split &desc_of) {
         node n = add(name, DLP_SPLIT);
         n->split = desc_of;
         return n;

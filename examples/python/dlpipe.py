@@ -117,7 +117,7 @@ class _Structs(dict):
                 self.numbers[prefix + name] = int(value)
         for body in re.findall(r"enum \{(.*?)\}", _bare(text), flags=re.S):
             at = -1
-            for name, value in re.findall(r"(DLP_\w+)(?: = (\d+))?\s*(?:,|$)", body):
+            for name, value in re.findall(r"(DLP_\w+)(?: = (-?\d+))?\s*(?:,|$)", body):
                 at = self.numbers[name] = int(value) if value else at + 1
 
     def add(self, name, body):

@@ -60,8 +60,7 @@ DLP_I16: int
 DLP_I32: int
 DLP_I64: int
 DLP_I8: int
-DLP_JOIN_MIX: int
-DLP_JOIN_ZIP: int
+DLP_LAST_DEFAULT: int
 DLP_LAST_DROP: int
 DLP_LAST_PAD: int
 DLP_LAST_PARTIAL: int
@@ -207,8 +206,6 @@ dlp_batch_sampler = TypedDict('dlp_batch_sampler', {
     'next': Any, 'begin': Any, 'save': Any, 'restore': Any, 'user': Any, 'why': Any}, total=False)
 dlp_budget = TypedDict('dlp_budget', {
     'limit_bytes': int, 'used_bytes': int}, total=False)
-dlp_cache_desc = TypedDict('dlp_cache_desc', {
-    'bytes': int}, total=False)
 dlp_chunks_desc = TypedDict('dlp_chunks_desc', {
     'n_items': int, 'fields': Any, 'n_fields': int, 'writes_all_bytes': int,
     'chunk_rows': int, 'rows': Any, 'n_chunks': int, 'batch_size': int, 'last': int,
@@ -227,9 +224,6 @@ dlp_device = TypedDict('dlp_device', {
     'name': str, 'open': Any, 'close': Any, 'register_memory': Any,
     'unregister_memory': Any, 'alloc': Any, 'free': Any, 'copy': Any, 'record': Any,
     'done': Any, 'user': Any, 'handles': int, 'copy_within': Any, 'room': Any}, total=False)
-dlp_expand_desc = TypedDict('dlp_expand_desc', {
-    'expand': Any, 'user': Any, 'fields': Any, 'n_fields': int, 'max_out': int,
-    'shuffle_items': int, 'id': int}, total=False)
 dlp_fetch_desc = TypedDict('dlp_fetch_desc', {
     'dataset': Any, 'workers': "dlp_workers_desc", 'fetcher': int, 'in_flight': int,
     'batch_pool': int, 'async': "dlp_async"}, total=False)
@@ -245,8 +239,6 @@ dlp_guard_field = TypedDict('dlp_guard_field', {
     'name': str, 'low': float, 'high': float, 'allow_nan': int, 'allow_inf': int}, total=False)
 dlp_identity = TypedDict('dlp_identity', {
     'names': int, 'order': int, 'sizes': int, 'content': int, 'moved': int}, total=False)
-dlp_join_desc = TypedDict('dlp_join_desc', {
-    'fetch': "dlp_fetch_desc", 'how': int}, total=False)
 dlp_lines_desc = TypedDict('dlp_lines_desc', {
     'path': str, 'paths': Any, 'n_paths': int, 'fields': Any, 'n_fields': int,
     'optional': int, 'extensions': Any, 'parse': Any, 'decode': Any, 'user': Any,
@@ -257,21 +249,26 @@ dlp_loader_desc = TypedDict('dlp_loader_desc', {
     'dataset': "dlp_dataset", 'source': Any, 'batch_size': int, 'num_workers': int,
     'shuffle': int, 'drop_last': int, 'epochs': int, 'seed': int, 'topology': int,
     'sampler': "dlp_sampler_desc", 'fetch': "dlp_fetch_desc",
-    'cache': "dlp_cache_desc", 'collate': Any, 'collate_user': Any,
+    'cache': "dlp_node_cache", 'collate': Any, 'collate_user': Any,
     'out_fields': Any, 'n_out_fields': int, 'batch_workers': "dlp_workers_desc",
     'device': Any, 'device_buffers': int, 'transfer_thread': int,
-    'pipe': "dlp_pipe_desc", 'joins': Any, 'n_joins': int, 'parts': "dlp_part_desc"}, total=False)
+    'pipe': "dlp_pipe_desc", 'rows': Any, 'n_rows': int, 'parts': "dlp_node_load"}, total=False)
 dlp_node = TypedDict('dlp_node', {
     'name': str, 'from': Any, 'verb': int, 'list': "dlp_node_list",
     'push': "dlp_node_push", 'fetch': "dlp_node_fetch", 'map': "dlp_node_map",
     'batch': "dlp_node_batch", 'transfer': "dlp_node_transfer",
-    'load': "dlp_part_desc", 'expand': "dlp_expand_desc", 'pack': "dlp_pack_desc",
+    'load': "dlp_node_load", 'expand': "dlp_node_expand", 'pack': "dlp_node_pack",
     'filter': "dlp_node_filter", 'window': "dlp_node_window", 'mix': "dlp_node_mix",
-    'cache': "dlp_cache_desc", 'split': "dlp_split_desc", 'guard': "dlp_node_guard",
-    'workers': "dlp_workers_desc", 'queue': "dlp_queue_desc"}, total=False)
+    'cache': "dlp_node_cache", 'split': "dlp_node_split", 'guard': "dlp_node_guard",
+    'workers': "dlp_workers_desc", 'queue': "dlp_node_queue"}, total=False)
 dlp_node_batch = TypedDict('dlp_node_batch', {
     'batch_size': int, 'last': int, 'collate': Any, 'collate_user': Any,
     'out_fields': Any, 'n_out_fields': int, 'copy_workers': int}, total=False)
+dlp_node_cache = TypedDict('dlp_node_cache', {
+    'bytes': int}, total=False)
+dlp_node_expand = TypedDict('dlp_node_expand', {
+    'expand': Any, 'user': Any, 'fields': Any, 'n_fields': int, 'max_out': int,
+    'shuffle_items': int, 'id': int}, total=False)
 dlp_node_fetch = TypedDict('dlp_node_fetch', {
     'fetch': Any, 'user': Any, 'fields': Any, 'n_fields': int, 'in_flight': int,
     'async': Any, 'batch_pool': int, 'writes_all_bytes': int, 'of': int,
@@ -282,25 +279,31 @@ dlp_node_guard = TypedDict('dlp_node_guard', {
     'fields': Any, 'n_fields': int}, total=False)
 dlp_node_list = TypedDict('dlp_node_list', {
     'n_items': int, 'shuffle': int, 'open_end': int, 'order': Any, 'mix': Any}, total=False)
+dlp_node_load = TypedDict('dlp_node_load', {
+    'n_parts': int, 'items': Any, 'count': Any, 'manifest_id': int,
+    'max_part_bytes': int, 'queue_size': int, 'shuffle_parts': int,
+    'shuffle_items': int, 'load': Any, 'user': Any, 'workers': "dlp_workers_desc",
+    'max_items': int, 'min_items': int, 'window': int, 'weights': Any, 'source': Any}, total=False)
 dlp_node_map = TypedDict('dlp_node_map', {
     'item': Any, 'batch': Any, 'user': Any, 'fields': Any, 'n_fields': int,
     'ends': str}, total=False)
 dlp_node_mix = TypedDict('dlp_node_mix', {
     'weights': Any}, total=False)
+dlp_node_pack = TypedDict('dlp_node_pack', {
+    'tokens': int, 'rule': int, 'overlap': int, 'max_segments': int, 'window': int,
+    'longer': int, 'positions': int, 'id': int, 'min_documents': int}, total=False)
 dlp_node_push = TypedDict('dlp_node_push', {
     'source': Any}, total=False)
+dlp_node_queue = TypedDict('dlp_node_queue', {
+    'capacity': int, 'deal': int, 'full': int}, total=False)
+dlp_node_split = TypedDict('dlp_node_split', {
+    'chunk_rows': int, 'n_rows': int, 'rows': Any, 'n_chunks': int,
+    'batch_size': int, 'last': int, 'within_chunks': int, 'shuffle_rows': int,
+    'chunks': Any}, total=False)
 dlp_node_transfer = TypedDict('dlp_node_transfer', {
     'device': Any}, total=False)
 dlp_node_window = TypedDict('dlp_node_window', {
     'items': int}, total=False)
-dlp_pack_desc = TypedDict('dlp_pack_desc', {
-    'tokens': int, 'rule': int, 'overlap': int, 'max_segments': int, 'window': int,
-    'longer': int, 'positions': int, 'id': int, 'min_documents': int}, total=False)
-dlp_part_desc = TypedDict('dlp_part_desc', {
-    'n_parts': int, 'items': Any, 'count': Any, 'manifest_id': int,
-    'max_part_bytes': int, 'queue_size': int, 'shuffle_parts': int,
-    'shuffle_items': int, 'load': Any, 'user': Any, 'workers': "dlp_workers_desc",
-    'max_items': int, 'min_items': int, 'window': int, 'weights': Any, 'source': Any}, total=False)
 dlp_pipe_desc = TypedDict('dlp_pipe_desc', {
     'prefetch_factor': int, 'max_held': int, 'unordered': int,
     'close_timeout_ms': int, 'limit_bytes': int, 'budget': Any, 'trace_bytes': int,
@@ -310,8 +313,6 @@ dlp_pipe_desc = TypedDict('dlp_pipe_desc', {
     'uneven': int, 'shared_streams': int, 'rank': int, 'world_size': int,
     'later': int, 'set_epoch': Any, 'set_epoch_user': Any, 'agree': Any,
     'agree_user': Any, 'stall_ms': int}, total=False)
-dlp_queue_desc = TypedDict('dlp_queue_desc', {
-    'capacity': int, 'deal': int, 'full': int}, total=False)
 dlp_sampler_desc = TypedDict('dlp_sampler_desc', {
     'order': int, 'threaded': int, 'seed': int, 'samples_per_epoch': int,
     'subset': Any, 'n_subset': int, 'weights': Any, 'function': Any,
@@ -319,10 +320,6 @@ dlp_sampler_desc = TypedDict('dlp_sampler_desc', {
     'replacement': Any}, total=False)
 dlp_source = TypedDict('dlp_source', {
     'fetch': "dlp_fetch_desc", 'id': int, 'close': Any, 'parts': Any, 'chunks': Any}, total=False)
-dlp_split_desc = TypedDict('dlp_split_desc', {
-    'chunk_rows': int, 'n_rows': int, 'rows': Any, 'n_chunks': int,
-    'batch_size': int, 'last': int, 'within_chunks': int, 'shuffle_rows': int,
-    'chunks': Any}, total=False)
 dlp_state = TypedDict('dlp_state', {
     'bytes': Any}, total=False)
 dlp_tar_desc = TypedDict('dlp_tar_desc', {
@@ -410,9 +407,9 @@ class Loader(Pipe):
         num_workers: int = ..., shuffle: int = ..., drop_last: int = ...,
         epochs: int = ..., seed: int = ..., topology: int = ...,
         sampler: dlp_sampler_desc = ..., fetch: dlp_fetch_desc = ...,
-        cache: dlp_cache_desc = ..., collate: Any = ..., collate_user: Any = ...,
+        cache: dlp_node_cache = ..., collate: Any = ..., collate_user: Any = ...,
         out_fields: Any = ..., n_out_fields: int = ...,
         batch_workers: dlp_workers_desc = ..., device: Any = ...,
         device_buffers: int = ..., transfer_thread: int = ...,
-        pipe: dlp_pipe_desc = ..., joins: Any = ..., n_joins: int = ...,
-        parts: dlp_part_desc = ...) -> None: ...
+        pipe: dlp_pipe_desc = ..., rows: Any = ..., n_rows: int = ...,
+        parts: dlp_node_load = ...) -> None: ...

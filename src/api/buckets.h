@@ -36,8 +36,8 @@ typedef struct dlp_buckets_desc {
     int32_t shuffle;       /* 1: the batches of a window are shuffled and, if order is NULL, the
                                  items too; 0: short items first */
     uint64_t seed;         /* any value. With order give 0: the seed of order counts */
-    int32_t last;          /* DLP_LAST_PARTIAL: all items come; the last rows of an epoch may be no
-                                 full batch, and no multiple of divisible_by. DLP_LAST_DROP:
+    int32_t last;          /* DLP_LAST_PARTIAL or 0: all items come. The last rows of an epoch may
+                                 be no full batch, and no multiple of divisible_by. DLP_LAST_DROP:
                                  positions that would be left over are left out */
     const dlp_sampler_desc *order; /* order whose windows are sorted, such as a mix or a subset; not
                                  BATCHES or PARTS. Copied; its pointers are borrowed. NULL: all

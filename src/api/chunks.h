@@ -108,8 +108,8 @@ typedef struct dlp_chunks_desc {
                                     NULL: chunk_rows each, and the rest in the last chunk */
     uint64_t n_chunks;      /* number of chunks, 1..2^31 - 1; 0 without rows */
     uint32_t batch_size;    /* rows of the global batch; required, 1..2^20 */
-    int32_t last;           /* DLP_LAST_PARTIAL or _DROP, for the rest of the epoch or, with
-                                    within_chunks, of each chunk */
+    int32_t last;           /* DLP_LAST_DEFAULT, _PARTIAL or _DROP, for the rest of the epoch or,
+                                    with within_chunks, of each chunk */
     int32_t within_chunks;  /* 1: batches span no chunks, and batch_size is at most the rows of a
                                     chunk */
     int32_t shuffle_chunks; /* 1: each epoch has the chunks in a permutation of its own */

@@ -30,7 +30,7 @@ typedef struct dlp_expand {
     dlp_call *call; /* for dlp_fail */
 } dlp_expand;
 
-typedef struct dlp_expand_desc {
+typedef struct dlp_node_expand {
     int (*expand)(void *user, dlp_expand *x); /* Make the items of an input: call dlp_expand_add for
                                   each. Returns 0; DLP_SKIP for no item at all; any other value for
                                   failure. All workers call it at once. NULL: a filter */
@@ -43,7 +43,7 @@ typedef struct dlp_expand_desc {
     int32_t shuffle_items; /* 1: the items of an input come in a keyed permutation */
     uint64_t id;           /* your number for what expand does. It is part of the fingerprint of a
                                   state */
-} dlp_expand_desc;
+} dlp_node_expand;
 
 /* Return the place of the next item, for expand to write: data, and length of ragged fields. The
    place is filled with zeros.

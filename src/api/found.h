@@ -88,7 +88,7 @@
    A state fits another world size after dlp_state_merge has joined the states of all ranks, saved
    after the same batch. If a part has fewer items at a resume than were given already, that is an
    error. dlp_pipe_state_at finds no batch by its number here, but it finds the beginning of an
-   epoch. These parts are refused with unordered and split. For a cache see dlp_cache_desc.
+   epoch. These parts are refused with unordered and split. For a cache see dlp_node_cache.
 
    If a part cannot be loaded, nobody knows its rows, so its stream ends before the part. The batch
    that needs the next row of this stream fails, full or not, and next returns the error of the

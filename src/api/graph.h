@@ -310,7 +310,7 @@ enum {
 
 /* The queue after a node. A 0 means the number that the plan shows. A value is refused if the node
    has no queue that it sizes. */
-typedef struct dlp_queue_desc {
+typedef struct dlp_node_queue {
     uint32_t capacity; /* batch: batches ahead of the consumer (prefetch_factor). transfer: device
                           buffers. load, and the rows up to the last maker: cells of inputs; one of
                           these rows sets it. A fetch node whose fields end: cells of these fields.
@@ -318,7 +318,7 @@ typedef struct dlp_queue_desc {
     int32_t deal;      /* list, push: DLP_DEAL_*; else 0 */
     int32_t full;      /* out: DLP_FULL_WAIT, _DROP_NEW or _KEEP_NEWEST (>>outs). push: 0, or the
                           value of dlp_push_desc.full: _WAIT, _REFUSE or _KEEP_NEWEST */
-} dlp_queue_desc;
+} dlp_node_queue;
 
 typedef struct dlp_node {
     const char *name;        /* required; 1..31 bytes, unique in the table; copied */
@@ -334,21 +334,21 @@ typedef struct dlp_node {
         dlp_node_transfer transfer;
         /* In load these fields are 0: n_parts and shuffle_parts (the list has them), queue_size and
            workers (the node has them), window (a window node has it). */
-        dlp_part_desc load;
-        dlp_expand_desc expand;
-        dlp_pack_desc pack;
+        dlp_node_load load;
+        dlp_node_expand expand;
+        dlp_node_pack pack;
         dlp_node_filter filter;
         dlp_node_window window;
         dlp_node_mix mix;
-        dlp_cache_desc cache;
-        dlp_split_desc split;
+        dlp_node_cache cache;
+        dlp_node_split split;
         dlp_node_guard guard;
     };
     dlp_workers_desc workers; /* workers.name is NULL, because the node has a name.
                                  workers.dispatch is DLP_DISPATCH_BATCHES if this node alone deals
                                  whole batches; it is 0 if queue.deal of the first row says so. In
                                  rows up to the last maker it deals the copies of their items */
-    dlp_queue_desc queue;
+    dlp_node_queue queue;
 } dlp_node;
 
 #define DLP_MAX_NODES 24 /* rows of a table */

@@ -21,6 +21,7 @@
                 raised to batch_pool / rows. If neither is given, it is 1 + in_flight / rows,
                 rounded up, and at least 2. */
 
+struct dlp_node;
 enum { DLP_TOPOLOGY_ECONOMIC = 0, DLP_TOPOLOGY_CLASSIC, DLP_TOPOLOGY_CONCURRENT };
 
 /* A loader's desc says each value once. Some structs in it have fields for values that stand
@@ -48,7 +49,7 @@ typedef struct dlp_loader_desc {
                                    topology takes no fetcher; only the concurrent one takes
                                    batch_pool */
     /* The cache of items. bytes 0: there is none. */
-    dlp_cache_desc cache;
+    dlp_node_cache cache;
     dlp_collate_fn collate;      /* makes a batch of items. NULL: rows are written in place, and
                                    nothing is copied */
     void *collate_user;          /* passed to collate; borrowed until close */
@@ -66,19 +67,19 @@ typedef struct dlp_loader_desc {
     dlp_pipe_desc pipe; /* prefetch_factor counts all batches in the economic topology, and
                                    batches of each worker in the others: num_workers *
                                    prefetch_factor is then at most 4096 */
-    /* [n_joins] datasets that are joined, in this order. In a mix, sampler is that of
-       dlp_mix_sampler. Each join has workers and dispatch of its own, which topology does not
-       change. A join without workers runs as such a row of a table does (>>graph, Workers). */
-    const dlp_join_desc *joins;
-    uint32_t n_joins;
+    /* [n_rows] rows of the table behind the fetch, in this order: second fetches (>>join), maps,
+       guards. topology does not change their workers. Copied. In a mix of several fetches (of),
+       sampler is that of dlp_mix_sampler, and dataset is the first of the mix. */
+    const struct dlp_node *rows;
+    uint32_t n_rows;
     /* The part queue (>>parts). sampler.order is then 0, and dataset.n_items is 0 or the sum of the
        counts. shuffle then shuffles the parts and the items of each part. All zeros: the dataset
        has no parts. */
-    dlp_part_desc parts;
+    dlp_node_load parts;
 } dlp_loader_desc;
 
 /* Open a loader: fill its table (dlp_loader_nodes) and open the table (dlp_pipe_open). The stages
-   are sampler -> repeat [-> parts] -> fetch [-> joins] [-> cache] -> batch [-> transfer].
+   are sampler -> repeat [-> parts] -> fetch [-> rows] [-> cache] -> batch [-> transfer].
    out: set to a running pipe; close it with dlp_pipe_close. desc: required; copied as far as
    dlp_pipe_open copies a table. err: written on failure; may be NULL.
    Returns the codes of dlp_pipe_open. On failure there is nothing to close.

@@ -66,7 +66,7 @@ enum {
    are scheduled so far. tokens + padding is rows * T. */
 enum { DLP_PACK_ROWS = 0, DLP_PACK_TOKENS, DLP_PACK_PADDING, DLP_PACK_SEGMENTS };
 
-typedef struct dlp_pack_desc {
+typedef struct dlp_node_pack {
     uint32_t tokens;        /* tokens of a row (T); required, 2..2^24 */
     int32_t rule;           /* DLP_PACK_* */
     uint32_t overlap;       /* CUT: tokens that a row repeats from the row before; below S and T */
@@ -82,7 +82,7 @@ typedef struct dlp_pack_desc {
     uint32_t min_documents; /* behind load or expand: fewest documents with tokens in an input that
                                has any; 0: 1. A higher number needs fewer cells. An input that has
                                fewer documents fails with DLP_ERR_LENGTH */
-} dlp_pack_desc;
+} dlp_node_pack;
 
 /* Make one cu_seqlens of a whole batch out of the cu_seqlens of its rows. Attention over sequences
    of any length takes it (flash attention's varlen interface: cu_seqlens_q and _k, max_seqlen). It

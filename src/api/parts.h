@@ -46,12 +46,12 @@ typedef struct dlp_part {
 } dlp_part;
 
 /* Load a part: write part->data and set part->bytes.
-   user: dlp_part_desc.user. Returns 0; DLP_SKIP to leave the rows of the part out; any other value
+   user: dlp_node_load.user. Returns 0; DLP_SKIP to leave the rows of the part out; any other value
    for failure, best by dlp_fail. All part workers call it at once. It may block. If the worker
    dies, another worker begins the load again. */
 typedef int (*dlp_part_fn)(void *user, dlp_part *part);
 
-typedef struct dlp_part_desc {
+typedef struct dlp_node_load {
     uint64_t n_parts;      /* number of parts; required, 1..2^31 */
     const uint64_t *items; /* [n_parts] items in each part, 0 or more; copied. NULL: see count */
     int (*count)(void *user, uint64_t part, uint64_t *items); /* Write the number of items of a
@@ -90,7 +90,7 @@ typedef struct dlp_part_desc {
                                 sets load and user. If max_part_bytes is 0, it sets that. It sets
                                 items, if items and count are NULL and max_items is 0. NULL: load
                                 reads the parts */
-} dlp_part_desc;
+} dlp_node_load;
 
 /* A part that is a file, or a range of a file. */
 typedef struct dlp_part_file {

@@ -12,7 +12,7 @@
      {.name = "chunk", .verb = DLP_BATCH, .batch = {.batch_size = 1}},
      {.name = "views", .verb = DLP_SPLIT, .split = {.chunk_rows = 4096, .n_rows = n,
                                                     .batch_size = 64}} */
-typedef struct dlp_split_desc {
+typedef struct dlp_node_split {
     uint64_t chunk_rows;   /* rows of an item, on all ranks together; required, 1..2^48 */
     uint64_t n_rows;       /* rows of all items together. Item i has chunk_rows rows from i *
                                   chunk_rows on; the last item has the rest. 0: all items are full.
@@ -23,8 +23,8 @@ typedef struct dlp_split_desc {
                                   the sum. Orders as for n_rows. NULL: chunk_rows each */
     uint64_t n_chunks;     /* number of items; 0 without rows */
     uint32_t batch_size;   /* rows of the global batch; required, 1..2^20 */
-    int32_t last;          /* DLP_LAST_PARTIAL or _DROP, for the rest of the epoch or, with
-                                  within_chunks, of each item */
+    int32_t last;          /* DLP_LAST_DEFAULT, _PARTIAL or _DROP, for the rest of the epoch or,
+                                  with within_chunks, of each item */
     int32_t within_chunks; /* 0: batches may span items, and such a batch is copied. With several
                                   ranks this needs dlp_chunks_open. 1: the rest of an item is a
                                   shorter batch, or no batch; batch_size is at most chunk_rows */
@@ -32,4 +32,4 @@ typedef struct dlp_split_desc {
                                   cache */
     const struct dlp_chunks_desc *chunks; /* desc of the load, for a table of dlp_chunks_nodes,
                                   which sets it; borrowed until open. Else NULL */
-} dlp_split_desc;
+} dlp_node_split;

@@ -108,7 +108,7 @@ typedef struct dlp_fetch_desc {
     dlp_async async;     /* ASYNC; the struct is copied; dataset.fetch may be NULL then */
 } dlp_fetch_desc;
 
-struct dlp_part_desc;
+struct dlp_node_load;
 struct dlp_chunks_desc;
 
 /* A source of items: a folder of files (>>files), token shards (>>tokens), arrays (>>arrays),
@@ -126,7 +126,7 @@ typedef struct dlp_source {
     int (*close)(struct dlp_source *source); /* called by dlp_source_close */
     /* Fill what the source says of its parts (.load = {.source}) and of its chunks
        (dlp_chunks_desc.source). NULL: the source has none. */
-    void (*parts)(const struct dlp_source *source, struct dlp_part_desc *parts);
+    void (*parts)(const struct dlp_source *source, struct dlp_node_load *parts);
     void (*chunks)(const struct dlp_source *source, struct dlp_chunks_desc *chunks);
 } dlp_source;
 

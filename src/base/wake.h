@@ -74,6 +74,27 @@ DLPI_COLD static void dlpi_wait_policy(uint32_t peers, uint32_t *spin_ns, uint32
     dlpi_wait_share(peers, n, spin_ns, yields);
 }
 
+/* A thread that waits awake, or yields, may lose its core to another program for a time slice of
+   milliseconds. A thread that sleeps gets a core back as soon as it is woken, before programs that
+   compute. So if a moment of a wait took DLPI_LOST_NS, all waits of this process sleep at once for
+   DLPI_LOST_TIMES as long. Then one more wait tries. So at most one part in DLPI_LOST_TIMES of the
+   time is lost.
+   LC2    dlpi_wait_sleeps   any waiter, relaxed   any waiter, relaxed: a hint, whatever it says */
+static uint64_t dlpi_wait_sleeps; /* the clock: until then a wait sleeps at once */
+#define DLPI_LOST_NS UINT64_C(200000)
+#define DLPI_LOST_TIMES 32u
+
+/* Look after a moment of a wait that began at `from`. Returns true once look does. *now: the clock;
+   0: it was not read. */
+DLPI_INLINE bool dlpi_wait_look(bool (*look)(void *who), void *who, bool reads, uint64_t from,
+                                uint64_t *now) {
+    const bool over = look(who);
+    *now = reads || over ? dlpi_now_ns() : 0;
+    if (DLPI_UNLIKELY(*now > from + DLPI_LOST_NS))
+        DLPI_STORE_RLX(&dlpi_wait_sleeps, *now + DLPI_LOST_TIMES * (*now - from)); /* LC2 */
+    return over;
+}
+
 /* Call look(who) again and again before a sleep, a moment apart. Returns true once look does; false
    when its time is over. longer: wait awake (>>impl-awake). shares_core: the thread that is waited
    for may want this core, and a spin would keep it from the core. until: when to stop at the
@@ -81,21 +102,23 @@ DLPI_COLD static void dlpi_wait_policy(uint32_t peers, uint32_t *spin_ns, uint32
 DLPI_INLINE bool dlpi_wait_awake(bool (*look)(void *who), void *who, const dlpi_wait_rule *rule,
                                  bool longer, bool shares_core, uint64_t until) {
     const bool makes_way = shares_core || (longer && rule->only_yields);
-    const uint64_t begin = dlpi_now_ns();
-    uint64_t end = begin + (longer ? rule->awake_ns : makes_way ? 0 : rule->spin_ns);
+    uint64_t from = dlpi_now_ns(), now = from;
+    uint64_t end = from + (longer ? rule->awake_ns : makes_way ? 0 : rule->spin_ns);
+    if (from < DLPI_LOAD_RLX(&dlpi_wait_sleeps)) return false; /* LC2 */
     if (until < end) end = until;
-    for (uint32_t i = 1; end > begin; i++) {
+    for (uint32_t i = 1; now < end; i++) {
         if (makes_way)
             dlpi_yield();
         else
             dlpi_pause();
-        if (look(who)) return true;
-        if ((makes_way || i % 16 == 0) && dlpi_now_ns() >= end) break;
+        if (dlpi_wait_look(look, who, makes_way || i % 16 == 0, from, &now)) return true;
+        if (now != 0) from = now;
     }
     for (uint32_t i = longer ? 0 : rule->yields; i > 0; i--) {
         dlpi_yield();
-        if (look(who)) return true;
-        if (until != UINT64_MAX && dlpi_now_ns() >= until) break;
+        if (dlpi_wait_look(look, who, true, from, &now)) return true;
+        if (now >= until || now > from + DLPI_LOST_NS) break;
+        from = now;
     }
     return false;
 }

@@ -1,5 +1,5 @@
 #pragma once
-/* tests: system/core/pipe_awake, system/report/pipe_stats */
+/* tests: unit/core/awake, system/report/pipe_stats */
 #include "work/tune.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-pace       THE CONSUMER'S PACE, AND ITS CLOCK */

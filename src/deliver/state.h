@@ -66,6 +66,9 @@ static bool dlpi_state_read(const dlp_state *from, dlpi_state *s) {
     return s->sampler_bytes <= DLP_SAMPLER_STATE_BYTES;
 }
 
+/* Return `last` as a state has it: 0 for a last batch that may be short, as before version 0.2. */
+static inline uint16_t dlpi_state_last(int32_t last) { return (uint16_t)(last > 0 ? last : 0); }
+
 /* Begin a state: write what the pipe's order follows from, such as seed, number of items and batch
    size, and clear the rest. */
 DLPI_COLD static void dlpi_state_config(const dlp_pipe *p, dlpi_state *s) {
@@ -76,7 +79,7 @@ DLPI_COLD static void dlpi_state_config(const dlp_pipe *p, dlpi_state *s) {
     s->params = p->params_hash;
     s->global_batch = (uint32_t)p->global_batch;
     s->order = (uint16_t)dlpi_sampler_of(p)->order;
-    s->last = (uint16_t)p->last;
+    s->last = dlpi_state_last(p->last);
     dlpi_identity_short(&p->datasets.identity, s->identity);
     p->source->config(p, s);
     if (p->lender->config) p->lender->config(p, s);

@@ -16,7 +16,12 @@
            header has other structs than the library does not link, or does not begin. Ready sources
            with states or requests of their own can be branches in front of makers, and later
            fetches there: each worker has a state of each source, and takes the inputs of any.
-           dlp_item_ahead tells a fetch which items its worker fetches soon.
+           dlp_item_ahead tells a fetch which items its worker fetches soon. DLP_LAST_PARTIAL is -1;
+           0 is DLP_LAST_DEFAULT, which does the same and warns if the last batch is short. The
+           struct of a node has the name of its verb: dlp_node_load was dlp_part_desc;
+           dlp_node_cache, _expand, _pack, _split and _queue were descs. A loader takes rows behind
+           its fetch, where it took joins. dlp_arrays_chunks_open takes the two descs of arrays and
+           chunks.
 
    >>licence    MIT
    MIT License. Copyright (c) 2026 the dlpipe authors.

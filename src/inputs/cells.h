@@ -423,7 +423,7 @@ static inline int dlpi_redzone_input(dlpi_worker *w, uint32_t cell, uint64_t mos
    bytes of the cell. Sets the fields of *part, but not part->items: the caller sets this number
    before, load may change it, and the caller checks it afterwards. Returns 0, or the code with
    which the load failed. */
-static int dlpi_input_part(dlpi_worker *w, uint32_t c, const dlp_part_desc *d, uint8_t *to,
+static int dlpi_input_part(dlpi_worker *w, uint32_t c, const dlp_node_load *d, uint8_t *to,
                            uint64_t room, dlp_part *part) {
     dlpi_input *cell = dlpi_input_at(w->p, c);
     const uint64_t most = d->max_part_bytes;
@@ -447,7 +447,7 @@ static int dlpi_input_part(dlpi_worker *w, uint32_t c, const dlp_part_desc *d, u
 }
 
 /* Check the count that a load has set against the desc's limits. Returns 0 or DLP_ERR_LENGTH. */
-static int dlpi_part_counted(dlpi_worker *w, const dlp_part_desc *d, uint64_t items) {
+static int dlpi_part_counted(dlpi_worker *w, const dlp_node_load *d, uint64_t items) {
     if (items > d->max_items)
         return dlpi_say(w, DLP_ERR_LENGTH, "load set items to %" PRIu64 ", max_items is %" PRIu64,
                         items, d->max_items);

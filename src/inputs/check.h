@@ -77,49 +77,72 @@ static int dlpi_bad_field(dlp_pipe *p, const char *stage, uint32_t i, const char
 
 #define DLPI_CELL_MAX (UINT64_C(1) << 46) /* bytes or elements of one field, at most */
 
-/* The bounds of one number of a desc. A desc's check has a table of them. */
+/* The bounds of one value of a desc. A desc's check has a table of them. A pointer counts as 1, and
+   NULL as 0. If a row has a partner, the row holds only if that pointer of the desc is set, or only
+   if it is NULL. */
 typedef struct dlpi_bound {
-    const char *field; /* the number's name in errors */
-    size_t offset;     /* bytes from the begin of the desc to the number */
-    int type;          /* DLPI_I32 .. DLPI_I64 */
-    int64_t low, high; /* least and greatest value that is allowed */
-    const char *words; /* the bounds in words, for the error */
+    const char *field;              /* the value's name in errors */
+    unsigned verb : 5;              /* verb of the nodes that the row is about, or 0 */
+    unsigned partner : 13;          /* offset of the partner; 0: none */
+    unsigned without : 1;           /* 1: the row holds if the partner is NULL */
+    unsigned offset : 13, type : 2; /* bytes from the begin of the desc; DLPI_I32 .. DLPI_PTR */
+    int16_t low;                    /* least value that is allowed */
+    int64_t high;                   /* greatest value that is allowed */
+    const char *words; /* the bounds in words, for the error; for a pointer, what to give if low is
+                          1, else where it must be NULL */
 } dlpi_bound;
 
-/* DLPI_IN gives the offset and the type of a member of a desc; DLPI_AT its name before them. */
-enum { DLPI_I32 = 0, DLPI_U32, DLPI_I64 };
-#define DLPI_TYPE(at) _Generic(at, int32_t * : DLPI_I32, uint32_t * : DLPI_U32, default : DLPI_I64)
-#define DLPI_IN(desc, member) offsetof(desc, member), DLPI_TYPE(&((desc *)0)->member)
+/* DLPI_IN gives the offset and the type of a member of a desc, DLPI_AT its name before them.
+   DLPI_NODE begins a row about nodes of one verb. DLPI_WITH and DLPI_WITHOUT, behind the words,
+   give the partner. DLPI_ZERO is a member that must not be set, DLPI_EITHER any pointer. */
+enum { DLPI_I32 = 0, DLPI_U32, DLPI_I64, DLPI_PTR };
+#define DLPI_WIDE(at) _Generic(at, int64_t * : DLPI_I64, uint64_t * : DLPI_I64, default : DLPI_PTR)
+#define DLPI_NARROW(at) _Generic(at, int32_t * : DLPI_I32, default : DLPI_U32)
+#define DLPI_TYPE(at) (sizeof *(at) == 4 ? DLPI_NARROW(at) : DLPI_WIDE(at))
+#define DLPI_IN(desc, at) .offset = offsetof(desc, at), .type = DLPI_TYPE(&((desc *)0)->at)
 #define DLPI_AT(desc, member) #member, DLPI_IN(desc, member)
+#define DLPI_NODE(name, member) #member, .verb = DLP_##name, DLPI_IN(dlp_node, member)
+#define DLPI_WITH(desc, member) .partner = offsetof(desc, member)
+#define DLPI_WITHOUT(desc, member) DLPI_WITH(desc, member), .without = 1
+#define DLPI_ZERO(desc, member) DLPI_AT(desc, member), 0, 0, NULL
+#define DLPI_EITHER(desc, member) DLPI_AT(desc, member), 0, 1, NULL
 #define DLPI_ROWS(table) table, sizeof table / sizeof *table
 
-/* Return the number of a desc that a row of a table of bounds is about. */
+/* Return the value of a desc that a row of a table of bounds is about. */
 static int64_t dlpi_bound_got(const dlpi_bound *b, const void *desc) {
     const uint8_t *at = (const uint8_t *)desc + b->offset;
     int64_t wide; /* of a uint64_t, too: from 2^63 on it is below every bound */
     int32_t narrow;
+    const void *pointer;
     memcpy(&narrow, at, sizeof narrow);
     if (b->type == DLPI_I32) return narrow;
     if (b->type == DLPI_U32) return (uint32_t)narrow;
+    memcpy(&pointer, at, sizeof pointer);
+    if (b->type == DLPI_PTR) return pointer != NULL;
     memcpy(&wide, at, sizeof wide);
     return wide;
 }
 
-/* Return the first of n rows whose number is out of its bounds in this desc, or NULL. */
+/* Return the first of n rows whose value is out of its bounds in this desc, or NULL. */
 static const dlpi_bound *dlpi_out_of_bounds(const void *desc, const dlpi_bound *b, size_t n) {
     for (; n > 0; n--, b++) {
-        int64_t got = dlpi_bound_got(b, desc);
+        const int64_t got = dlpi_bound_got(b, desc);
+        const void *partner = NULL;
+        memcpy(&partner, (const uint8_t *)desc + b->partner, sizeof partner);
+        if (b->partner != 0 && (partner == NULL) != b->without) continue;
         if (got < b->low || got > b->high) return b;
     }
     return NULL;
 }
 
-/* Check the numbers of a desc by a table of n bounds, and refuse the first that is out of its
+/* Check the values of a desc by a table of n bounds, and refuse the first that is out of its
    bounds. Returns DLP_OK, or the code of the pipe's error. */
 static int dlpi_check_bounds(dlp_pipe *p, const char *stage, const void *desc,
                              const dlpi_bound *bounds, size_t n) {
     const dlpi_bound *b = dlpi_out_of_bounds(desc, bounds, n);
-    return b ? dlpi_bad(p, stage, b->field, b->words, dlpi_bound_got(b, desc)) : DLP_OK;
+    if (b == NULL) return DLP_OK;
+    if (b->type != DLPI_PTR) return dlpi_bad(p, stage, b->field, b->words, dlpi_bound_got(b, desc));
+    return (b->low > 0 ? dlpi_missing : dlpi_not_null)(p, stage, b->field, b->words);
 }
 
 /* Check the numbers of field i of a desc's fields by a table of n bounds. Returns DLP_OK, or the

@@ -33,6 +33,18 @@ static int dlpi_epoch_of(dlp_pipe *p, uint64_t n) {
                        n, p->global_batch);
 }
 
+/* Warn that an epoch of n rows ends with a short batch, if the field `last` of the stage is its
+   default. batch: rows of a batch. n: DLPI_MAX_ITEMS if nobody knows the number. */
+DLPI_COLD static void dlpi_epoch_short(dlp_pipe *p, const char *stage, int32_t last, uint64_t n,
+                                       uint64_t batch) {
+    if (last != DLP_LAST_DEFAULT || n == DLPI_MAX_ITEMS || n % batch == 0) return;
+    dlpi_warn(p,
+              "%s: %" PRIu64 " items by %" PRIu64 ": the last batch has %" PRIu64
+              " rows; read batch->count, or set last to DLP_LAST_DROP or "
+              "DLP_LAST_PARTIAL",
+              stage, n, batch, n % batch);
+}
+
 /* ---- sources whose batches all have the same number of rows, except the epoch's last ---- */
 
 /* Mark the rows of slot s that lie beyond the epoch's last sample as padding. */

@@ -33,8 +33,8 @@ typedef struct dlpi_level {
     dlpi_step steps[DLPI_STEPS];
     uint32_t first, n;     /* its fields are n of the stage's, from `first` on; n 0: the input's */
     uint32_t n_made;       /* fields that an expand sees of an item that it makes; 0: all */
-    dlp_expand_desc maker; /* makes the items of the next level; max_out 0: there is none */
-    dlp_part_desc part;    /* the part that the maker loads; load NULL: the maker is no load */
+    dlp_node_expand maker; /* makes the items of the next level; max_out 0: there is none */
+    dlp_node_load part;    /* the part that the maker loads; load NULL: the maker is no load */
     uint64_t part_at;      /* bytes from the beginning of the cell to this part */
     dlp_item_fn fetch;     /* fetches the items of the part */
     void *fetch_user;
@@ -82,7 +82,7 @@ typedef struct dlpi_expand { /* the record of a source whose workers make items 
     uint32_t n_levels;                /* 1: an item is an input that is kept */
     dlpi_level level[DLPI_LEVELS];    /* first the items that fetch writes, last those of rows */
     uint32_t n_fetched;               /* fields of the first level that fetch sees */
-    dlp_part_desc part;    /* the part that has the items of the first level; load NULL: no part */
+    dlp_node_load part;    /* the part that has the items of the first level; load NULL: no part */
     uint64_t part_at;      /* bytes from the beginning of the cell to this part */
     uint64_t *firsts;      /* [n_parts + 1] items before each part; NULL: load counts them */
     uint64_t arrived_at;   /* bytes from the beginning of the cell to its pushed records */

@@ -180,7 +180,7 @@ typedef struct dlpi_found_early {
 } dlpi_found_early;
 
 typedef struct dlpi_found {
-    dlp_part_desc d;
+    dlp_node_load d;
     const dlpi_found_rule *rule;   /* NULL: a row is an item */
     const dlpi_found_joins *joins; /* NULL: inputs are no rows of branches */
     struct dlpi_joined *joined;

@@ -56,7 +56,7 @@ typedef struct
 
 typedef struct dlpi_pack {
     dlpi_expand x; /* first: the stage's self is one, too */
-    dlp_pack_desc d;
+    dlp_node_pack d;
     uint32_t most;           /* S: segments of a row, at most */
     uint32_t n;              /* fields of a document */
     uint64_t longest;        /* tokens of a document, at most */

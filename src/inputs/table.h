@@ -54,13 +54,13 @@ typedef struct dlpi_table_ops {
     int (*which)(dlpi_table *t, const dlp_node *map, const dlp_field *f, uint32_t n,
                  uint32_t *ends);
     /* Add an out after the first. host: it reads the node before the transfer. */
-    int (*out)(dlp_pipe *p, const dlp_queue_desc *queue, bool host);
+    int (*out)(dlp_pipe *p, const dlp_node_queue *queue, bool host);
     /* Add the stages of the rows up to the last maker. */
     int (*makes)(dlpi_table *t, const dlp_node *node);
     /* Write the order of a mix into *to (dlp_mix_sampler). */
     int (*mix)(const dlp_mix *mix, dlp_sampler_desc *to);
     /* Add the stage of a pack. behind: the stage that packs joined rows; or NULL. */
-    int (*pack)(dlp_pipe *p, dlpi_stage *behind, const dlp_pack_desc *d, const dlp_workers_desc *w,
+    int (*pack)(dlp_pipe *p, dlpi_stage *behind, const dlp_node_pack *d, const dlp_workers_desc *w,
                 uint32_t capacity);
     /* Set up a pack of documents that makers make. */
     int (*pack_makers)(dlp_pipe *p, dlpi_stage *st);

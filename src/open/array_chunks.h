@@ -142,38 +142,39 @@ static int dlpi_arrays_chunks_pipe(dlp_pipe **out, dlpi_arrays *a, dlp_chunks_de
     return rc;
 }
 
-/* Return the name of the first field that the program has set though the files say it, or NULL. */
-static const char *dlpi_arrays_chunks_given(const dlp_chunks_desc *d) {
-    if (d->n_items != 0) return "chunks.n_items";
-    if (d->fields != NULL) return "chunks.fields";
-    if (d->n_fields != 0) return "chunks.n_fields";
-    if (d->writes_all_bytes != 0) return "chunks.writes_all_bytes";
-    if (d->rows != NULL) return "chunks.rows";
-    if (d->n_chunks != 0) return "chunks.n_chunks";
-    if (d->load != NULL) return "chunks.load";
-    if (d->rows_at != NULL) return "chunks.rows_at";
-    if (d->user != NULL) return "chunks.user";
-    if (d->identity != NULL) return "chunks.identity";
-    if (d->workers.worker_init != NULL) return "chunks.workers.worker_init";
-    if (d->workers.worker_exit != NULL) return "chunks.workers.worker_exit";
-    return d->workers.worker_user != NULL ? "chunks.workers.worker_user" : NULL;
-}
+/* What the files say, and the desc does not. */
+static const dlpi_bound dlpi_files_say[] = {
+    {DLPI_ZERO(dlp_chunks_desc, n_items)},
+    {DLPI_ZERO(dlp_chunks_desc, fields)},
+    {DLPI_ZERO(dlp_chunks_desc, n_fields)},
+    {DLPI_ZERO(dlp_chunks_desc, writes_all_bytes)},
+    {DLPI_ZERO(dlp_chunks_desc, rows)},
+    {DLPI_ZERO(dlp_chunks_desc, n_chunks)},
+    {DLPI_ZERO(dlp_chunks_desc, load)},
+    {DLPI_ZERO(dlp_chunks_desc, rows_at)},
+    {DLPI_ZERO(dlp_chunks_desc, user)},
+    {DLPI_ZERO(dlp_chunks_desc, identity)},
+    {DLPI_ZERO(dlp_chunks_desc, workers.worker_init)},
+    {DLPI_ZERO(dlp_chunks_desc, workers.worker_exit)},
+    {DLPI_ZERO(dlp_chunks_desc, workers.worker_user)},
+};
 
 DLPI_COLD DLPDEF int dlp_arrays_chunks_open(dlp_pipe **out, dlp_source **arrays,
-                                            const dlp_arrays_chunks_desc *desc, dlp_error *err) {
+                                            const dlp_arrays_desc *files,
+                                            const dlp_chunks_desc *desc, dlp_error *err) {
     dlp_chunks_desc d;
     dlp_source *a = NULL;
-    const char *given;
-    int rc;
-    if ((rc = dlpi_open_args(out, arrays, "arrays", desc, err)) != DLP_OK) return rc;
-    if (desc->arrays.reads != 0)
+    const dlpi_bound *given;
+    int rc = dlpi_open_args(out, arrays, "arrays", desc, err);
+    if (rc != DLP_OK || (rc = dlpi_open_args(out, files, "files", desc, err)) != DLP_OK) return rc;
+    if (files->reads != 0)
         return dlpi_error_set(err, DLP_ERR_ARG, "reads",
                               "reads must be 0: batches are views of mapped files");
-    if ((given = dlpi_arrays_chunks_given(&desc->chunks)) != NULL)
-        return dlpi_error_set(err, DLP_ERR_ARG, given,
-                              "%s is given, must be 0 or NULL: the files say it", given);
-    d = desc->chunks;
-    if ((rc = dlp_arrays_open(&a, &desc->arrays, err)) != DLP_OK || a == NULL) return rc;
+    if ((given = dlpi_out_of_bounds(desc, DLPI_ROWS(dlpi_files_say))) != NULL)
+        return dlpi_error_set(err, DLP_ERR_ARG, given->field,
+                              "%s is given, must be 0 or NULL: the files say it", given->field);
+    d = *desc;
+    if ((rc = dlp_arrays_open(&a, files, err)) != DLP_OK || a == NULL) return rc;
     if ((rc = dlpi_arrays_chunks_pipe(out, (dlpi_arrays *)(void *)a, &d, err)) != DLP_OK) {
         dlp_source_close(a);
         return rc;

@@ -45,7 +45,7 @@ static int dlpi_load_there(dlpi_load_call *l, const dlp_item *it) {
     dlp_chunk shown; /* theirs to spoil, and so is l->data */
     int rc = 0;
     for (uint32_t f = 0; f < p->items.n; f++) {
-        there[f] = d->rows_at(d->user, l->c.index, f);
+        there[f] = d->chunks.rows_at(d->chunks.user, l->c.index, f);
         l->data[f] = (void *)(uintptr_t)there[f];
         if (there[f] == NULL)
             return dlp_fail(it->call, 0, "rows_at gave NULL for field %d of chunk %" PRIu64, (int)f,
@@ -53,7 +53,7 @@ static int dlpi_load_there(dlpi_load_call *l, const dlp_item *it) {
     }
     l->c.first = dlp_chunk_row(&l->c, 0);
     shown = l->c;
-    if (d->load) rc = d->load(d->user, &shown);
+    if (d->chunks.load) rc = d->chunks.load(d->chunks.user, &shown);
     if (rc == 0 && !d->in_place) dlpi_load_copy(l, it, there);
     return rc;
 }
@@ -64,15 +64,15 @@ static int dlpi_load_run(dlpi_load_call *l, const dlp_item *it) {
     const dlpi_split *d = dlpi_split_of(p);
     dlp_chunk shown; /* theirs to spoil */
     if (l->c.count == 0) return 0;
-    if (d->rows_at != NULL) return dlpi_load_there(l, it);
+    if (d->chunks.rows_at != NULL) return dlpi_load_there(l, it);
     for (uint32_t f = 0; f < p->items.n; f++) {
         uint64_t bytes = dlpi_row_bytes(&p->items.at[f]);
         l->data[f] = (uint8_t *)it->data[f] + l->at * bytes;
-        if (!d->writes_all_bytes) memset(l->data[f], 0, l->c.count * bytes);
+        if (!d->chunks.writes_all_bytes) memset(l->data[f], 0, l->c.count * bytes);
     }
     l->c.first = dlp_chunk_row(&l->c, 0);
     shown = l->c;
-    return d->load(d->user, &shown);
+    return d->chunks.load(d->chunks.user, &shown);
 }
 
 /* Load this rank's rows of the chunk at x: one run for each batch, or one for batches whose rows
@@ -135,7 +135,7 @@ static int dlpi_chunk_fetch(void *user DLPI_UNREAD, dlp_item *it) {
     uint32_t s = (uint32_t)(DLPI_LOAD_RLX(&w->block->running) >> 32); /* X2, own */
     uint64_t *word, key;
     int rc;
-    if (dlpi_split_of(p)->preload == DLP_PRELOAD_NONE) return dlpi_chunk_load(w, it);
+    if (dlpi_split_of(p)->chunks.preload == DLP_PRELOAD_NONE) return dlpi_chunk_load(w, it);
     word = dlpi_chunk_word(p, it->index);
     key = dlpi_chunk_key(p, s);
     while (!dlpi_stopped(p)) {

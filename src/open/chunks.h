@@ -17,7 +17,6 @@ static int dlpi_chunks_check_fields(dlp_pipe *p, const dlp_chunks_desc *d) {
         {DLPI_AT(dlp_field, ndim), 0, DLP_MAX_DIMS - 2, "0..6"},
         {DLPI_AT(dlp_field, ragged), 0, 0, "0"},
     };
-    if (d->fields == NULL) return dlpi_missing(p, "load", "fields", "an array of n_fields fields");
     for (uint32_t i = 0; i < d->n_fields; i++) {
         int rc = dlpi_check_field(p, "load", i, &d->fields[i], DLPI_ROWS(bounds));
         if (rc != DLP_OK) return rc;
@@ -48,10 +47,12 @@ static int dlpi_chunks_copy(dlp_chunks_desc *d, const dlp_chunks_desc *desc, dlp
    DLP_ERR code. */
 static int dlpi_chunks_check(dlp_pipe *p, const dlp_chunks_desc *d) {
     const bool device = d->device != NULL;
-    const int64_t cpu = device || d->cpu_buffers == 0 ? 0
-                        : d->pipe.max_held > 0        ? d->pipe.max_held + 1
-                                                      : 2;
+    const int16_t cpu = (int16_t)(device || d->cpu_buffers == 0 ? 0
+                                  : d->pipe.max_held > 0        ? d->pipe.max_held + 1
+                                                                : 2);
     const dlpi_bound bounds[] = {
+        {DLPI_AT(dlp_chunks_desc, load), 1, 1, "the function that reads rows",
+         DLPI_WITHOUT(dlp_chunks_desc, rows_at)},
         {DLPI_AT(dlp_chunks_desc, n_items), d->rows == NULL, DLPI_MAX_ITEMS, "1..2^48"},
         {DLPI_AT(dlp_chunks_desc, n_fields), 1, DLP_MAX_FIELDS, "1..16"},
         {DLPI_AT(dlp_chunks_desc, writes_all_bytes), 0, 1, "0 or 1"},
@@ -65,20 +66,18 @@ static int dlpi_chunks_check(dlp_pipe *p, const dlp_chunks_desc *d) {
         {DLPI_AT(dlp_chunks_desc, pipe.unordered), 0, 0, "0: views come in order"},
         {DLPI_AT(dlp_chunks_desc, pipe.epochs), 0, 0, "0: epochs says it"},
         {DLPI_AT(dlp_chunks_desc, pipe.seed), 0, 0, "0: seed says it"},
+        {DLPI_AT(dlp_chunks_desc, fields), 1, 1, "an array of n_fields fields"},
     };
-    int rc;
-    if (d->load == NULL && d->rows_at == NULL)
-        return dlpi_missing(p, "load", "load", "the function that reads rows");
-    if ((rc = dlpi_check_bounds(p, "load", d, DLPI_ROWS(bounds))) != DLP_OK) return rc;
-    return dlpi_chunks_check_fields(p, d);
+    const int rc = dlpi_check_bounds(p, "load", d, DLPI_ROWS(bounds));
+    return rc == DLP_OK ? dlpi_chunks_check_fields(p, d) : rc;
 }
 
 /* Set the order, the run and the split for the desc's pass. Only a training pass shuffles, drops a
    last batch, or has several epochs. */
 static void dlpi_chunks_pass(const dlp_chunks_desc *d, dlp_node_list *list, dlp_pipe_desc *run,
-                             dlp_split_desc *split) {
+                             dlp_node_split *split) {
     const bool train = d->pass == DLP_PASS_TRAIN;
-    *split = (dlp_split_desc){.chunk_rows = d->chunk_rows,
+    *split = (dlp_node_split){.chunk_rows = d->chunk_rows,
                               .n_rows = d->n_items,
                               .rows = d->rows,
                               .n_chunks = d->n_chunks,
@@ -103,7 +102,7 @@ static void dlpi_chunks_fields(const dlp_chunks_desc *d, uint64_t room, dlp_fiel
 
 /* Compute *n, the chunks of an epoch, and *room, the most rows that this rank has of one. in_order:
    chunks are not shuffled. Returns 0 or a DLP_ERR code. */
-static int dlpi_chunks_count(dlp_pipe *p, dlp_split_desc *split, bool in_order, uint64_t *n,
+static int dlpi_chunks_count(dlp_pipe *p, dlp_node_split *split, bool in_order, uint64_t *n,
                              uint64_t *room) {
     uint64_t *first;
     dlpi_chunk_plan q;
@@ -122,7 +121,7 @@ static int dlpi_chunks_count(dlp_pipe *p, dlp_split_desc *split, bool in_order, 
 /* Fill *to with the table of nodes for a pipe of chunks. preload: DLP_PRELOAD_NONE, _CPU or
    _DEVICE. Returns 0 or a DLP_ERR code. */
 static int dlpi_chunks_rows(dlp_pipe *p, const dlp_chunks_desc *d, int preload, dlp_nodes *to) {
-    dlp_split_desc split = {.chunk_rows = d->chunk_rows};
+    dlp_node_split split = {.chunk_rows = d->chunk_rows};
     dlp_fetch_desc fetch = {.dataset = &to->dataset, .workers = d->workers};
     dlp_node *node;
     uint64_t n = 0, room = 0;

@@ -108,6 +108,58 @@ static const dlpi_table_ops dlpi_table_kinds = {
     .pack_makers = dlpi_pack_take_makers, /* needs: pack */
 };
 
+/* Add to the pipe's error, if it is about a row's member of the union, which member the verb reads:
+   the row may have set another one. A table that the library fills, with the names behind its rows,
+   has the right ones. */
+DLPI_COLD static void dlpi_member_hint(const dlpi_table *t, const dlp_node *node) {
+    dlp_error *e = &t->p->err;
+    const size_t n = strlen(e->message);
+    if ((uintptr_t)node->name - (uintptr_t)t->nodes < sizeof(dlp_nodes)) return;
+    if (e->code != DLP_ERR_ARG || e->field[0] == 0 || strncmp(e->field, "workers", 7) == 0) return;
+    if (strcmp(e->stage, node->name) != 0) return; /* the error is of another row */
+    snprintf(e->message + n, sizeof e->message - n, "; the verb of \"%.31s\" reads .%s", node->name,
+             dlpi_verb_of(t, node)->name);
+}
+
+#define DLPI_BESIDE "beside fetch.source", DLPI_WITH(dlp_node, fetch.source)
+
+/* What nodes may say, apart from each other. */
+static const dlpi_bound dlpi_node_bounds[] = {
+    {DLPI_NODE(LIST, list.n_items), 0, DLPI_MAX_ITEMS, "0..2^48"},
+    {DLPI_NODE(LIST, list.shuffle), 0, 1, "0 or 1"},
+    {DLPI_NODE(LIST, list.open_end), 0, 1, "0 or 1"},
+    {DLPI_NODE(PUSH, push.source), 1, 1, "what dlp_push_open has made"}, /* needs: parts */
+    {DLPI_NODE(FETCH, fetch.fetch), 0, 0, DLPI_BESIDE},
+    {DLPI_NODE(FETCH, fetch.user), 0, 0, DLPI_BESIDE},
+    {DLPI_NODE(FETCH, fetch.fields), 0, 0, DLPI_BESIDE},
+    {DLPI_NODE(FETCH, fetch.async), 0, 0, DLPI_BESIDE},
+    {DLPI_NODE(FETCH, fetch.batch_pool), 0, 0, "0 " DLPI_BESIDE},
+    {DLPI_NODE(FETCH, fetch.writes_all_bytes), 0, 0, "0 " DLPI_BESIDE},
+    {DLPI_NODE(FETCH, fetch.n_fields), 0, 0, "0 " DLPI_BESIDE},
+    {DLPI_NODE(FETCH, fetch.in_flight), 0, 1024, "0..1024"},
+    {DLPI_NODE(OUT, queue.capacity), 0, 256, "0..256"},
+    {DLPI_NODE(TRANSFER, queue.capacity), 0, 256, "0..256"},              /* needs: transfer */
+    {DLPI_NODE(LOAD, load.n_parts), 0, 0, "0; set list.n_items instead"}, /* needs: parts */
+    {DLPI_NODE(LOAD, load.shuffle_parts), 0, 0, "0; set list.shuffle instead"}, /* needs: parts */
+    {DLPI_NODE(LOAD, load.window), 0, 0, "0; add a window node instead"},       /* needs: parts */
+    {DLPI_NODE(LOAD, load.queue_size), 0, 0, "0; set queue.capacity instead"},  /* needs: parts */
+    {DLPI_NODE(EXPAND, expand.expand), 1, 1, "the function that makes items"},  /* needs: parts */
+    {DLPI_NODE(WINDOW, window.items), 1, UINT32_MAX, "1..2^24"},                /* needs: parts */
+};
+
+/* Check what each node says, apart from the others. Returns 0 or a DLP_ERR code. */
+static int dlpi_nodes_bounds(const dlpi_table *t) {
+    int rc = DLP_OK;
+    for (const dlp_node *node = t->nodes; rc == DLP_OK && node < t->nodes + t->n; node++) {
+        for (size_t i = 0; rc == DLP_OK && i < sizeof dlpi_node_bounds / sizeof *dlpi_node_bounds;
+             i++)
+            if (dlpi_node_bounds[i].verb == (unsigned)node->verb)
+                rc = dlpi_check_bounds(t->p, node->name, node, &dlpi_node_bounds[i], 1);
+        if (rc != DLP_OK) dlpi_member_hint(t, node);
+    }
+    return rc;
+}
+
 /* Return the stage that a row has of its own, or NULL. */
 static const dlpi_stage *dlpi_row_stage(const dlpi_table *t, const dlp_node *node) {
     for (int i = 0; i < t->p->n_stages; i++) {
@@ -133,23 +185,11 @@ static void dlpi_table_staffed(const dlpi_table *t) {
     }
 }
 
-/* Add to the pipe's error, if it is about a row's member of the union, which member the verb reads:
-   the row may have set another one. A table that the library fills, with the names behind its rows,
-   has the right ones. */
-DLPI_COLD static void dlpi_member_hint(const dlpi_table *t, const dlp_node *node) {
-    dlp_error *e = &t->p->err;
-    const size_t n = strlen(e->message);
-    if ((uintptr_t)node->name - (uintptr_t)t->nodes < sizeof(dlp_nodes)) return;
-    if (e->code != DLP_ERR_ARG || e->field[0] == 0 || strncmp(e->field, "workers", 7) == 0) return;
-    if (strcmp(e->stage, node->name) != 0) return; /* the error is of another row */
-    snprintf(e->message + n, sizeof e->message - n, "; the verb of \"%.31s\" reads .%s", node->name,
-             dlpi_verb_of(t, node)->name);
-}
-
 /* Check a table and add the stages of all its rows. Returns 0 or a DLP_ERR code. */
 static int dlpi_table_rows(dlpi_table *t) {
     const char *field;
     int rc = dlpi_table_check(t);
+    if (rc == DLP_OK) rc = dlpi_nodes_bounds(t);
     t->list = t->nodes;
     if (rc == DLP_OK && t->joins != NULL) rc = dlpi_verb_of(t, t->joins)->add(t, t->joins);
     for (; t->at < t->n && rc >= 0; t->at++) {

@@ -5,28 +5,28 @@
 #include "open/loader_rows.h"
 /* ---- the loader ---- */
 
-/* Return the name of the first field of a dataset that is set, or NULL if none is. filter does not
-   count: it may be set beside a source's dataset. */
-static const char *dlpi_dataset_given(const dlp_dataset *d) {
-    if (d->n_items != 0) return "dataset.n_items";
-    if (d->fields != NULL) return "dataset.fields";
-    if (d->n_fields != 0) return "dataset.n_fields";
-    if (d->writes_all_bytes != 0) return "dataset.writes_all_bytes";
-    if (d->fetch != NULL) return "dataset.fetch";
-    if (d->user != NULL) return "dataset.user";
-    if (d->open_end != 0) return "dataset.open_end";
-    if (d->warning != NULL) return "dataset.warning";
-    if (d->identity != NULL) return "dataset.identity";
-    if (d->worker_bytes != 0) return "dataset.worker_bytes";
-    return d->reader != NULL ? "dataset.reader" : NULL;
-}
+/* What a dataset beside a source must not say. It may say that it filters. */
+static const dlpi_bound dlpi_source_says[] = {
+    {DLPI_ZERO(dlp_loader_desc, dataset.n_items)},
+    {DLPI_ZERO(dlp_loader_desc, dataset.fields)},
+    {DLPI_ZERO(dlp_loader_desc, dataset.n_fields)},
+    {DLPI_ZERO(dlp_loader_desc, dataset.writes_all_bytes)},
+    {DLPI_ZERO(dlp_loader_desc, dataset.fetch)},
+    {DLPI_ZERO(dlp_loader_desc, dataset.user)},
+    {DLPI_ZERO(dlp_loader_desc, dataset.open_end)},
+    {DLPI_ZERO(dlp_loader_desc, dataset.warning)},
+    {DLPI_ZERO(dlp_loader_desc, dataset.identity)},
+    {DLPI_ZERO(dlp_loader_desc, dataset.worker_bytes)},
+    {DLPI_ZERO(dlp_loader_desc, dataset.reader)},
+};
 
 /* Take into *l, a copy of a loader's desc, what its source says: the dataset and, if the source has
    one, the fetcher. A filter, and the items in flight, may be set beside the source. Returns 0, or
    DLP_ERR_ARG and *err. */
 static int dlpi_loader_source(dlp_loader_desc *l, dlp_error *err) {
     const dlp_fetch_desc *from = l->source != NULL ? &l->source->fetch : NULL;
-    const char *given = from != NULL ? dlpi_dataset_given(&l->dataset) : NULL;
+    const dlpi_bound *b = from != NULL ? dlpi_out_of_bounds(l, DLPI_ROWS(dlpi_source_says)) : NULL;
+    const char *given = b != NULL ? b->field : NULL;
     const int32_t filter = l->dataset.filter;
     if (from != NULL && from->fetcher != 0 && l->fetch.fetcher != 0) given = "fetch.fetcher";
     if (l->fetch.dataset != NULL) given = "fetch.dataset";
@@ -47,23 +47,23 @@ static int dlpi_loader_source(dlp_loader_desc *l, dlp_error *err) {
 /* Check the numbers of a loader's desc that its rows do not have, or have under another name.
    Returns 0, or DLP_ERR_ARG and *err. */
 static int dlpi_loader_check(const dlp_loader_desc *l, dlp_error *err) {
-    const bool classic = l->topology == DLP_TOPOLOGY_CLASSIC, filter = l->dataset.filter != 0;
-    const bool joins = l->joins != NULL, device = l->device != NULL;
+    const bool sequential = l->topology == DLP_TOPOLOGY_CLASSIC || l->dataset.filter != 0;
     const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_loader_desc, shuffle), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_loader_desc, drop_last), 0, DLP_LAST_PAD, "DLP_LAST_*"},
+        {DLPI_AT(dlp_loader_desc, drop_last), DLP_LAST_PARTIAL, DLP_LAST_PAD, "DLP_LAST_*"},
         {DLPI_AT(dlp_loader_desc, topology), 0, DLP_TOPOLOGY_CONCURRENT, "DLP_TOPOLOGY_*"},
         {DLPI_AT(dlp_loader_desc, fetch.workers.num_workers), 0, 0, "0: num_workers says it"},
-        {DLPI_AT(dlp_loader_desc, fetch.fetcher), INT32_MIN, classic || filter ? 0 : INT32_MAX,
+        {DLPI_AT(dlp_loader_desc, fetch.fetcher), INT16_MIN, sequential ? 0 : INT32_MAX,
          "DLP_FETCH_SEQUENTIAL in the classic topology, and with dataset.filter"},
         {DLPI_AT(dlp_loader_desc, dataset.filter), 0, !dlpi_parts_given(&l->parts),
          "0 or 1, and 0 with parts, whose load may leave items out"},
         {DLPI_AT(dlp_loader_desc, pipe.epochs), 0, 0, "0: epochs says it"},
         {DLPI_AT(dlp_loader_desc, pipe.seed), 0, 0, "0: seed says it"},
-        {DLPI_AT(dlp_loader_desc, n_joins), joins, joins ? DLP_MAX_STAGES : 0,
-         "1..16 with joins, 0 without"},
-        {DLPI_AT(dlp_loader_desc, device_buffers), 0, device ? 256 : 0, "0 without a device"},
-        {DLPI_AT(dlp_loader_desc, transfer_thread), 0, device, "0 or 1, and 0 without a device"},
+        {DLPI_AT(dlp_loader_desc, n_rows), l->rows != NULL, l->rows ? DLP_MAX_STAGES : 0,
+         "1..16 with rows, 0 without"},
+        {DLPI_AT(dlp_loader_desc, device_buffers), 0, l->device ? 256 : 0, "0 without a device"},
+        {DLPI_AT(dlp_loader_desc, transfer_thread), 0, l->device != NULL,
+         "0 or 1, and 0 without a device"},
     };
     const dlpi_bound *b = dlpi_out_of_bounds(l, DLPI_ROWS(bounds));
     if (b == NULL) return DLP_OK;
@@ -122,13 +122,12 @@ static void dlpi_loader_batches(const dlp_loader_desc *l, dlp_nodes *to) {
     dlpi_nodes_transfer(to, l->device, l->device_buffers, l->transfer_thread);
 }
 
-/* Fill the table *to with the rows of a loader. Returns 0, or DLP_ERR_ARG and *err. */
-static int dlpi_loader_rows(const dlp_loader_desc *l, dlp_nodes *to, dlp_error *err) {
+/* Fill the table *to with the rows of a loader. */
+static void dlpi_loader_rows(const dlp_loader_desc *l, dlp_nodes *to) {
     dlp_node *node = dlpi_nodes_row(to, DLP_LIST, "sampler", NULL);
     const int32_t none = dlpi_parts_given(&l->parts) ? DLP_NONE : 0; /* not those of the parts */
     const int32_t workers = l->num_workers;
     dlp_fetch_desc fetch = l->fetch;
-    int rc;
     to->order = l->sampler;
     to->order.threaded = 0;
     to->dataset = l->dataset;
@@ -145,8 +144,8 @@ static int dlpi_loader_rows(const dlp_loader_desc *l, dlp_nodes *to, dlp_error *
         dlpi_loader_filter(&fetch, l->source, to);
     else
         dlpi_nodes_fetch(to, "fetch", &fetch, l->source);
-    if ((rc = dlpi_loader_joins(l, to, err)) == DLP_OK) dlpi_loader_batches(l, to);
-    return rc;
+    dlpi_loader_more(l, to);
+    dlpi_loader_batches(l, to);
 }
 
 DLPDEF int dlp_loader_nodes(dlp_nodes *to, const dlp_loader_desc *desc, dlp_error *err) {
@@ -157,8 +156,8 @@ DLPDEF int dlp_loader_nodes(dlp_nodes *to, const dlp_loader_desc *desc, dlp_erro
     memset(to, 0, sizeof *to);
     if ((rc = dlpi_loader_source(&l, err)) != DLP_OK) return rc;
     if ((rc = dlpi_loader_check(&l, err)) != DLP_OK) return rc;
-    rc = dlpi_loader_topology(&l, err);
-    return rc == DLP_OK ? dlpi_loader_rows(&l, to, err) : rc;
+    if ((rc = dlpi_loader_topology(&l, err)) == DLP_OK) dlpi_loader_rows(&l, to);
+    return rc;
 }
 
 DLPDEF int dlp_loader_open(dlp_pipe **out, const dlp_loader_desc *desc, dlp_error *err) {

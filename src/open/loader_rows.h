@@ -2,10 +2,10 @@
 /* tests: system/stages/join */
 #include "api/loader.h"
 #include "open/table.h"
-/* ---- the parts, filter and joins of a loader become rows ---- */
+/* ---- the parts, filter and rows of a loader become rows of its table ---- */
 
 /* True if a loader has parts. */
-static bool dlpi_parts_given(const dlp_part_desc *d) {
+static bool dlpi_parts_given(const dlp_node_load *d) {
     return d->n_parts != 0 || d->items != NULL || d->count != NULL || d->manifest_id != 0 ||
            d->max_part_bytes != 0 || d->queue_size != 0 || d->shuffle_parts != 0 ||
            d->shuffle_items != 0 || d->load != NULL || d->user != NULL ||
@@ -41,21 +41,16 @@ static void dlpi_loader_filter(const dlp_fetch_desc *d, const dlp_source *of, dl
     if (node->workers.num_workers == 0) node->workers.num_workers = DLP_NONE;
 }
 
-/* Add a row for each join of a loader's desc. Returns 0, or DLP_ERR_ARG and *err. */
-static int dlpi_loader_joins(const dlp_loader_desc *l, dlp_nodes *to, dlp_error *err) {
-    dlp_node *first = &to->nodes[to->n - 1]; /* or a filter, which no join may follow */
-    uint32_t of = 1;
-    for (uint32_t i = 0; i < l->n_joins; i++) {
-        dlp_node *node = dlpi_nodes_fetch(to, "join", &l->joins[i].fetch, NULL);
-        const int32_t how = l->joins[i].how;
-        if (how < DLP_JOIN_ZIP || how > DLP_JOIN_MIX)
-            return dlpi_error_set(err, DLP_ERR_ARG, "joins[].how",
-                                  "how of \"%s\" is %" PRId32
-                                  ", must be DLP_JOIN_ZIP or DLP_JOIN_MIX",
-                                  node->name, how);
-        if (how != DLP_JOIN_MIX) continue;
-        node->fetch.of = ++of;
-        if (first->verb == DLP_FETCH) first->fetch.of = 1;
+/* Add the rows that a loader's desc has behind its fetch. If one of them fetches a dataset of a
+   mix, the first fetch has the first dataset. */
+static void dlpi_loader_more(const dlp_loader_desc *l, dlp_nodes *to) {
+    dlp_node *first = &to->nodes[to->n - 1]; /* or a filter, which no fetch may follow */
+    for (const dlp_node *row = l->rows; row < l->rows + l->n_rows; row++) {
+        dlp_node *node = dlpi_nodes_row(to, row->verb, row->name != NULL ? row->name : "row", NULL);
+        const char *name = node->name;
+        *node = *row;
+        node->name = name;
+        if (row->verb == DLP_FETCH && row->fetch.of > 0 && first->verb == DLP_FETCH)
+            first->fetch.of = 1;
     }
-    return DLP_OK;
 }

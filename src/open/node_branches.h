@@ -76,7 +76,6 @@ static int dlpi_table_list(dlpi_table *t, const dlp_node *node) {
                         (node[1].verb == DLP_LOAD && node[1].load.source != NULL);
     const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_node, list.n_items), !counts, DLPI_MAX_ITEMS, "1..2^48, or 0 with a source"},
-        {DLPI_AT(dlp_node, list.shuffle), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_node, list.open_end), 0, 0, "0 in a branch"},
         {DLPI_AT(dlp_node, workers.num_workers), 0, 0, "0: the first list of the table says it"},
     };
@@ -105,29 +104,16 @@ static int dlpi_table_begin(dlpi_table *t, const dlp_node *node) {
 static int dlpi_table_workers(const dlpi_table *t, const dlp_node *node,
                               const dlp_workers_desc *all, const dlp_workers_desc *w,
                               const char *said) {
-    const struct {
-        const char *field;
-        bool same;
-    } all_fields[] = {
-        {"placement", all->placement == w->placement},
-        {"dispatch", all->dispatch == w->dispatch},
-        {"on_error", all->on_error == w->on_error},
-        {"retries", all->retries == w->retries},
-        {"retry_backoff_ms", all->retry_backoff_ms == w->retry_backoff_ms},
-        {"max_skips", all->max_skips == w->max_skips},
-        {"deadline_ms", all->deadline_ms == w->deadline_ms},
-        {"idempotent", all->idempotent == w->idempotent},
-        {"affinity", all->affinity == w->affinity && all->n_affinity == w->n_affinity},
-        {"stack_bytes", all->stack_bytes == w->stack_bytes},
-        {"num_workers", (all->num_workers == DLP_NONE) == (w->num_workers == DLP_NONE)},
-    };
-    for (size_t i = 0; i < sizeof all_fields / sizeof *all_fields; i++)
-        if (!all_fields[i].same)
-            return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers",
-                               "workers.%s differs from that of \"%s\", and branches share "
-                               "workers; set it alike in both",
-                               all_fields[i].field, said);
-    return DLP_OK;
+    const char *field = NULL;
+    if ((all->num_workers == DLP_NONE) != (w->num_workers == DLP_NONE)) field = "num_workers";
+    if (all->affinity != w->affinity) field = "affinity";
+    for (const dlpi_bound *b = dlpi_workers_bounds + DLPI_WORKERS_ALIKE; b-- > dlpi_workers_bounds;)
+        if (dlpi_bound_got(b, all) != dlpi_bound_got(b, w)) field = b->field;
+    if (field == NULL) return DLP_OK;
+    return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers",
+                       "workers.%s differs from that of \"%s\", and branches share workers; set it "
+                       "alike in both",
+                       field, said);
 }
 
 /* True if the workers of branch b can serve another branch in the same seat. w: the desc of that

@@ -21,13 +21,8 @@ static void dlpi_seeing_take(dlpi_stage *st, dlpi_seeing *k, const dlpi_seeing *
 static int dlpi_fetch_source(dlpi_table *t, const dlp_node *node, dlp_fetch_desc *f) {
     const dlp_fetch_desc *source = &node->fetch.source->fetch;
     int rc;
-    const dlp_node_fetch *d = &node->fetch;
     if (source->dataset == NULL)
         return dlpi_missing(t->p, node->name, "dataset", "the items of the source");
-    if (d->fetch != NULL || d->user != NULL || d->fields != NULL || d->n_fields != 0 ||
-        d->async != NULL || d->batch_pool != 0 || d->writes_all_bytes != 0)
-        return dlpi_not_null(t->p, node->name, "fetch.source",
-                             "beside other fields of fetch than in_flight and of");
     if (source->dataset->fields == NULL)
         return dlpi_missing(t->p, node->name, "source.dataset.fields",
                             "an array of n_fields fields");
@@ -112,10 +107,8 @@ static int dlpi_fetch_descs(dlpi_table *t, const dlp_node *node, dlp_fetch_desc 
         return dlpi_node_bad(t, node,
                              "fetches by the number of an item, and pushed items have none; push "
                              "its fields, or add them in a map");
-    rc =
-        dlpi_within(t->p, node->name, "fetch.in_flight", node->fetch.in_flight, 0, 1024, "0..1024");
     *f = (dlp_fetch_desc){.fetcher = DLP_FETCH_SEQUENTIAL};
-    if (rc == DLP_OK) rc = (node->fetch.source ? dlpi_fetch_source : dlpi_fetch_own)(t, node, f);
+    rc = (node->fetch.source ? dlpi_fetch_source : dlpi_fetch_own)(t, node, f);
     if (rc == DLP_OK) rc = dlpi_fetch_dataset(t, node, ds);
     if (rc != DLP_OK) return rc;
     if (node->fetch.in_flight > 0) f->in_flight = (int32_t)node->fetch.in_flight;

@@ -73,8 +73,6 @@ static int dlpi_behind_check(const dlpi_table *t, const dlpi_behind *b) {
                                  "it behind the last of these");
         if (verb == DLP_WINDOW && (node != t->joins + b->n || after_pack))
             return dlpi_node_bad(t, node, "must stand behind the last filter or expand");
-        if (verb == DLP_WINDOW && node->window.items == 0)
-            return dlpi_bad(t->p, node->name, "window.items", "1..2^24", 0);
         after_pack = makes && (dlpi_verb_of(t, node)->is & DLPI_NODE_FINDS) == 0;
         if (dlpi_workers_given(&node->workers))
             return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers",

@@ -77,18 +77,13 @@ static int dlpi_list_order(const dlpi_table *t, const dlp_node *node, dlp_sample
 /* Add the sampler and repeat stages of a table that begins with a list. Sets t->load, t->makes and
    t->n_items. Returns a stage number or a DLP_ERR code. */
 static int dlpi_node_list_add(dlpi_table *t, const dlp_node *node) {
-    static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_node, list.n_items), 0, DLPI_MAX_ITEMS, "0..2^48"},
-        {DLPI_AT(dlp_node, list.shuffle), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_node, list.open_end), 0, 1, "0 or 1"},
-    };
     dlp_sampler_desc s = {.order = DLP_ORDER_SEQUENTIAL};
     const int32_t open_end = node->list.open_end;
     const bool counts = t->n > 1 && node[1].verb == DLP_FETCH && node[1].fetch.source != NULL;
-    int rc = dlpi_check_bounds(t->p, node->name, node, DLPI_ROWS(bounds));
+    int rc;
     t->load = dlpi_node_next(t, 1, DLPI_NODE_LOADS);
     t->makes = dlpi_table_makes(t);
-    if (rc != DLP_OK || (rc = dlpi_list_order(t, node, &s)) != DLP_OK) return rc;
+    if ((rc = dlpi_list_order(t, node, &s)) != DLP_OK) return rc;
     t->n_items = node->list.mix != NULL ? node->list.mix->total : node->list.n_items;
     if (open_end && (t->load != NULL || t->n_items != 0 || node->list.shuffle != 0))
         return dlpi_bad(t->p, node->name, "list.open_end",

@@ -30,12 +30,11 @@ static int dlpi_node_window_add(dlpi_table *t, const dlp_node *node) {
     if ((dlpi_verb_of(t, before)->is & DLPI_NODE_FINDS) == 0 &&
         t->makes != t->at - (before < node - 1))
         return dlpi_node_bad(t, node, "must stand directly after expand, filter, load or push");
-    return node->window.items > 0 ? DLP_OK
-                                  : dlpi_bad(t->p, node->name, "window.items", "1..2^24", 0);
+    return DLP_OK;
 }
 
 /* Take into *d what the source of a load row says of its parts. Returns 0 or a DLP_ERR code. */
-static int dlpi_load_source(dlpi_table *t, const dlp_node *node, dlp_part_desc *d) {
+static int dlpi_load_source(dlpi_table *t, const dlp_node *node, dlp_node_load *d) {
     const dlp_source *source = d->source;
     if (source->parts == NULL)
         return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "load.source",
@@ -54,7 +53,7 @@ static int dlpi_load_source(dlpi_table *t, const dlp_node *node, dlp_part_desc *
 
 /* Add to *to what the files are that a load without a source reads. Returns the load's source, or
    NULL. */
-static const dlp_source *dlpi_load_identify(const dlp_part_desc *d, dlp_identity *to) {
+static const dlp_source *dlpi_load_identify(const dlp_node_load *d, dlp_identity *to) {
     const dlp_part_files *f = dlpi_part_files_of(d->load, d->user);
     if (f == NULL) f = dlpi_tar_files_of(d->load, d->user); /* needs: tar */
     if (d->source == NULL) dlpi_part_files_identify(to, f);
@@ -64,20 +63,14 @@ static const dlp_source *dlpi_load_identify(const dlp_part_desc *d, dlp_identity
 /* Refuse fields of a load's desc that another row says. A loader, without rows, sets them. Returns
    0 or a DLP_ERR code. */
 static int dlpi_load_own(dlpi_table *t, const dlp_node *node) {
-    static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_part_desc, n_parts), 0, 0, "0; set list.n_items instead"},
-        {DLPI_AT(dlp_part_desc, shuffle_parts), 0, 0, "0; set list.shuffle instead"},
-        {DLPI_AT(dlp_part_desc, window), 0, 0, "0; add a window node instead"},
-        {DLPI_AT(dlp_part_desc, queue_size), 0, 0, "0; set queue.capacity instead"},
-    };
     if (dlpi_workers_given(&node->load.workers))
         return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers",
                            "workers is set in load, must be 0; set workers of the node instead");
-    return dlpi_check_bounds(t->p, node->name, &node->load, DLPI_ROWS(bounds));
+    return DLP_OK;
 }
 
 /* Write into *d the desc of a load row, with its count of parts. Returns 0 or a DLP_ERR code. */
-static int dlpi_load_desc(dlpi_table *t, const dlp_node *node, dlp_part_desc *d) {
+static int dlpi_load_desc(dlpi_table *t, const dlp_node *node, dlp_node_load *d) {
     const int rc = dlpi_load_own(t, node);
     *d = node->load;
     if (rc != DLP_OK) return rc;
@@ -89,7 +82,7 @@ static int dlpi_load_desc(dlpi_table *t, const dlp_node *node, dlp_part_desc *d)
 
 /* Add the stage of a load row, which reads parts. Returns a stage number or a DLP_ERR code. */
 static int dlpi_node_load_add(dlpi_table *t, const dlp_node *node) {
-    dlp_part_desc d;
+    dlp_node_load d;
     dlpi_stage *st;
     bool found;
     int rc = dlpi_load_desc(t, node, &d);
@@ -123,7 +116,7 @@ typedef struct dlpi_makers {
     dlpi_level level[DLPI_LEVELS];
     dlp_field fields[DLPI_LEVELS][DLP_MAX_FIELDS]; /* fields of the items of each level */
     uint32_t n_fields[DLPI_LEVELS];
-    dlp_part_desc part;
+    dlp_node_load part;
     uint64_t id;       /* hash of the ids of all rows, for the fingerprint of a state */
     uint32_t capacity; /* cells of inputs; 0: no row says it */
     dlp_workers_desc workers;
@@ -180,36 +173,32 @@ static int dlpi_makers_full(dlpi_table *t, const dlp_node *node) {
                          "three at most");
 }
 
+#define DLPI_NO_PARTS "here: there is no list of parts; set max_items, and let load count"
+
 /* Take a load behind a push or other rows: each item is a part, whose items the next row fetches.
    Returns 0 or a DLP_ERR code. */
 static int dlpi_makers_loads(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
     static const dlpi_bound bounds[] = {
+        {DLPI_AT(dlp_node, load.items), 0, 0, DLPI_NO_PARTS},
+        {DLPI_AT(dlp_node, load.count), 0, 0, DLPI_NO_PARTS},
+        {DLPI_AT(dlp_node, load.weights), 0, 0, DLPI_NO_PARTS},
+        {DLPI_AT(dlp_node, load.source), 0, 0, DLPI_NO_PARTS},
         {DLPI_AT(dlp_node, load.max_part_bytes), 1, DLPI_CELL_MAX, "1..2^46"},
         {DLPI_AT(dlp_node, load.max_items), 1, INT64_C(1) << 31, "1..2^31: load says how many"},
         {DLPI_AT(dlp_node, load.shuffle_items), 0, 0, "0; shuffle by a window node"},
+        {DLPI_AT(dlp_node, load.load), 1, 1, "what reads a part"},
     };
     dlpi_level *l = &m->level[m->n_levels - 1];
-    const dlp_part_desc *d = &node->load;
-    const char *given = d->items != NULL     ? "items"
-                        : d->count != NULL   ? "count"
-                        : d->weights != NULL ? "weights"
-                        : d->source != NULL  ? "source"
-                                             : NULL;
+    const dlp_node_load *d = &node->load;
     int rc;
     if (node + 1 == m->rows + m->n || node[1].verb != DLP_FETCH)
         return dlpi_node_bad(t, node, "must stand directly after the list, or before a fetch");
     if ((rc = dlpi_load_own(t, node)) != DLP_OK) return rc;
-    if (given != NULL)
-        return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, given,
-                           "%s is set in load, and \"%s\" has no list of parts; set max_items, "
-                           "and let load count",
-                           given, node->name);
     rc = dlpi_check_bounds(t->p, node->name, node, DLPI_ROWS(bounds));
     if (rc != DLP_OK) return rc;
-    if (d->load == NULL) return dlpi_missing(t->p, node->name, "load.load", "what reads a part");
     if (m->n_levels == DLPI_LEVELS) return dlpi_makers_full(t, node);
     dlpi_makers_id(m, d->manifest_id);
-    l->maker = (dlp_expand_desc){.expand = dlpi_making_load, .max_out = (uint32_t)d->max_items};
+    l->maker = (dlp_node_expand){.expand = dlpi_making_load, .max_out = (uint32_t)d->max_items};
     l->part = *d;
     l->row = dlpi_row_named(t->p, node->name);
     m->n_levels++;
@@ -327,7 +316,7 @@ static int dlpi_makers_ends(dlpi_table *t, const dlp_node *node, dlpi_makers *m)
                              "with DLPIPE_NO_SCRATCH; compile without it");
     if ((rc = t->ops->which(t, node, f, n, &l->ends)) != DLP_OK) return rc;
     if (m->n_levels == DLPI_LEVELS) return dlpi_makers_full(t, node);
-    l->maker = (dlp_expand_desc){.max_out = 1};
+    l->maker = (dlp_node_expand){.max_out = 1};
     m->n_levels++;
     for (uint32_t i = 0; i < n && rc == DLP_OK; i++)
         if ((l->ends >> i & 1) == 0) rc = dlpi_makers_widen(t, node, m, &f[i], 1);
@@ -368,10 +357,8 @@ static int dlpi_makers_shuffled(dlpi_table *t, const dlp_node *node) {
 /* Take an expand row into *m: it begins the next level. Returns 0 or a DLP_ERR code. */
 static int dlpi_makers_expand(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
     const uint32_t l = m->n_levels - 1;
-    const dlp_expand_desc d = node->expand;
+    const dlp_node_expand d = node->expand;
     int rc;
-    if (d.expand == NULL)
-        return dlpi_missing(t->p, node->name, "expand.expand", "the function that makes items");
     if (m->n_levels == DLPI_LEVELS) return dlpi_makers_full(t, node);
     if (d.n_fields == 0 && m->n_fields[l] == 0)
         return dlpi_bad(t->p, node->name, "expand.n_fields", "1..16 without a fetch before it", 0);

@@ -23,9 +23,6 @@ static const dlp_node *dlpi_out_reads(const dlpi_table *t, const dlp_node *node)
    wait for all batches. Returns 0 or a DLP_ERR code. */
 static int dlpi_out_first(const dlpi_table *t, const dlp_node *node) {
     const int32_t asked = t->d->max_held, each = (int32_t)node->queue.capacity;
-    int rc =
-        dlpi_within(t->p, node->name, "queue.capacity", node->queue.capacity, 0, 256, "0..256");
-    if (rc != DLP_OK) return rc;
     if (node->queue.full != DLP_FULL_WAIT)
         return dlpi_bad(t->p, node->name, "queue.full",
                         "DLP_FULL_WAIT in the first out, which has each batch", node->queue.full);

@@ -8,10 +8,7 @@
 /* Check the desc of a push row. Returns 0 or a DLP_ERR code. */
 static int dlpi_node_push_check(dlpi_table *t, const dlp_node *node) {
     const int32_t asked = node->queue.full;
-    int32_t full;
-    if (node->push.source == NULL)
-        return dlpi_missing(t->p, node->name, "push.source", "what dlp_push_open has made");
-    full = dlpi_push_full(node->push.source);
+    const int32_t full = dlpi_push_full(node->push.source);
     if (asked == 0 || asked == full) return DLP_OK;
     return dlpi_bad(t->p, node->name, "queue.full", "0, or as dlp_push_desc.full", asked);
 }

@@ -23,15 +23,6 @@ static void dlpi_chunks_ahead(dlp_pipe *p, const dlp_chunks_desc *d, dlpi_split 
     p->d.prefetch_factor = cpu + there - held < 4096 ? (int32_t)(cpu + there - held) : 4096;
 }
 
-/* Copy into a split stage what it needs to load chunks by itself. */
-static void dlpi_chunks_keep(dlpi_split *to, const dlp_chunks_desc *d) {
-    to->load = d->load;
-    to->rows_at = d->rows_at;
-    to->user = d->user;
-    to->preload = d->preload;
-    to->writes_all_bytes = (int)d->writes_all_bytes;
-}
-
 /* Add the stage of a split row, with the running sums of its chunks' rows. If it has chunks, also
    set how many chunks may be under way. Returns a stage number or a DLP_ERR code. */
 static int dlpi_node_split_add(dlpi_table *t, const dlp_node *node) {
@@ -47,7 +38,7 @@ static int dlpi_node_split_add(dlpi_table *t, const dlp_node *node) {
     if (rc == DLP_OK) rc = dlpi_split_sums(t->p, st->name, &c->d, &c->first);
     rc = dlpi_added(t->p, st, rc);
     if (rc < 0 || d == NULL) return rc;
-    dlpi_chunks_keep(c, d);
+    c->chunks = *d;
     dlpi_chunks_ahead(t->p, d, c);
     if (d->preload == DLP_PRELOAD_DEVICE && t->n_items <= INT32_MAX) /* one for each chunk */
         dlpi_transfer_of(st - 1)->buffers = (int32_t)t->n_items;

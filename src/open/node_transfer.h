@@ -12,8 +12,6 @@
 static int dlpi_node_transfer_add(dlpi_table *t, const dlp_node *node) {
     const dlp_device *device = node->transfer.device;
     dlpi_stage *st;
-    if (node->queue.capacity > 256)
-        return dlpi_bad(t->p, node->name, "queue.capacity", "0..256", node->queue.capacity);
     if ((st = dlpi_add(t->p, &dlpi_transfer_ops, "transfer", NULL)) == NULL) return t->p->err.code;
     dlpi_transfer_of(st)->buffers = (int32_t)node->queue.capacity;
     dlpi_transfer_of(st)->device = device != NULL ? *device : *dlp_device_host();

@@ -33,12 +33,13 @@ static int dlpi_opened(dlp_pipe **out, dlp_pipe *p, int rc, dlp_error *err) {
 /* Return the name of the first field of a pipe's desc that is set, and that items of known count do
    not use. Returns NULL if none is set. */
 static const char *dlpi_run_given(const dlp_pipe_desc *d) {
-    if (d->streams != 0) return "streams";
-    if (d->steps_per_epoch != 0) return "steps_per_epoch";
-    if (d->uneven != 0) return "uneven";
-    if (d->shared_streams != 0) return "shared_streams";
-    if (d->agree != NULL) return "agree";
-    return d->agree_user != NULL ? "agree_user" : NULL;
+    static const dlpi_bound none[] = {
+        {DLPI_ZERO(dlp_pipe_desc, streams)}, {DLPI_ZERO(dlp_pipe_desc, steps_per_epoch)},
+        {DLPI_ZERO(dlp_pipe_desc, uneven)},  {DLPI_ZERO(dlp_pipe_desc, shared_streams)},
+        {DLPI_ZERO(dlp_pipe_desc, agree)},   {DLPI_ZERO(dlp_pipe_desc, agree_user)},
+    };
+    const dlpi_bound *b = dlpi_out_of_bounds(d, DLPI_ROWS(none));
+    return b != NULL ? b->field : NULL;
 }
 
 /* Check the numbers of the pipe's desc, and set the default of trace_bytes. Returns DLP_OK, or the

@@ -9,7 +9,7 @@
 
 /* Get the counts of all parts from the desc, as sums in x->firsts. Returns 0 or a DLP_ERR code. */
 static int dlpi_expand_take_counts(dlp_pipe *p, dlpi_expand *x, const dlpi_stage *st) {
-    const dlp_part_desc d = x->part;
+    const dlp_node_load d = x->part;
     uint64_t items = 0;
     int rc = dlpi_parts_bounds(p, st, &d);
     if (rc != DLP_OK) return rc;
@@ -24,7 +24,7 @@ static int dlpi_expand_take_counts(dlp_pipe *p, dlpi_expand *x, const dlpi_stage
 }
 
 /* Let the stage make its items out of the items of parts. Returns 0 or a DLP_ERR code. */
-static int dlpi_expand_take_parts(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) {
+static int dlpi_expand_take_parts(dlp_pipe *p, dlpi_stage *st, const dlp_node_load *d) {
     dlpi_expand *x = st->self;
     uint64_t *id = &x->found.d.manifest_id;
     const bool counts = d->items == NULL && d->count == NULL && d->max_items > 0;

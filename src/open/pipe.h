@@ -58,7 +58,10 @@ DLPI_COLD DLPDEF int dlp_pipe_start(dlp_pipe *p) {
     if (p == NULL) return DLP_ERR_ARG;
     if (dlpi_forked(p)) return DLP_ERR_FORKED;
     if (p->started || !dlpi_enter(p)) return DLP_ERR_STATE;
-    if ((rc = dlpi_start(p)) == DLP_OK) dlpi_ranks_warn(p);
+    if ((rc = dlpi_start(p)) == DLP_OK) {
+        dlpi_ranks_warn(p);
+        dlpi_warn_short(p);
+    }
     dlpi_leave(p);
     return rc;
 }

@@ -6,22 +6,23 @@
 /* ---- a split stage ---- */
 
 /* Check the numbers of a desc of a split. Returns 0 or a DLP_ERR code. */
-static int dlpi_split_check(dlp_pipe *p, const char *stage, const dlp_split_desc *d) {
+static int dlpi_split_check(dlp_pipe *p, const char *stage, const dlp_node_split *d) {
     const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_split_desc, chunk_rows), d->rows == NULL, DLPI_MAX_ITEMS,
+        {DLPI_AT(dlp_node_split, chunk_rows), d->rows == NULL, DLPI_MAX_ITEMS,
          "1..2^48, or 0 with rows"},
-        {DLPI_AT(dlp_split_desc, n_rows), 0, DLPI_MAX_ITEMS, "0..2^48"},
-        {DLPI_AT(dlp_split_desc, batch_size), 1, 1 << 20, "1..1048576"},
-        {DLPI_AT(dlp_split_desc, last), 0, 1, "DLP_LAST_PARTIAL or DLP_LAST_DROP"},
-        {DLPI_AT(dlp_split_desc, within_chunks), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_split_desc, shuffle_rows), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_node_split, n_rows), 0, DLPI_MAX_ITEMS, "0..2^48"},
+        {DLPI_AT(dlp_node_split, batch_size), 1, 1 << 20, "1..1048576"},
+        {DLPI_AT(dlp_node_split, last), DLP_LAST_PARTIAL, DLP_LAST_DROP,
+         "DLP_LAST_DEFAULT, _PARTIAL or _DROP"},
+        {DLPI_AT(dlp_node_split, within_chunks), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_node_split, shuffle_rows), 0, 1, "0 or 1"},
     };
     return dlpi_check_bounds(p, stage, d, DLPI_ROWS(bounds));
 }
 
 /* Allocate and fill *first, the rows before each chunk, if the desc gives a count for each; else
    *first is NULL. Returns 0 or a DLP_ERR code. */
-static int dlpi_split_sums(dlp_pipe *p, const char *stage, const dlp_split_desc *d,
+static int dlpi_split_sums(dlp_pipe *p, const char *stage, const dlp_node_split *d,
                            uint64_t **first) {
     uint64_t sum = 0;
     int rc;

@@ -70,12 +70,9 @@ static uint32_t dlpi_table_makes(const dlpi_table *t) {
 
 /* True if a desc of workers says anything. Its padding does not count. */
 static bool dlpi_workers_given(const dlp_workers_desc *w) {
-    return w->num_workers != 0 || w->placement != 0 || w->dispatch != 0 || w->on_error != 0 ||
-           w->retries != 0 || w->retry_backoff_ms != 0 || w->max_skips != 0 ||
-           w->deadline_ms != 0 || w->idempotent != 0 || w->worker_init != NULL ||
-           w->worker_exit != NULL || w->worker_user != NULL || w->affinity != NULL ||
-           w->n_affinity != 0 || w->stack_bytes != 0 || w->name != NULL || w->workers_min != 0 ||
-           w->workers_max != 0 || w->tell != NULL;
+    for (size_t i = 0; i < sizeof dlpi_workers_bounds / sizeof *dlpi_workers_bounds; i++)
+        if (dlpi_bound_got(&dlpi_workers_bounds[i], w) != 0) return true;
+    return false;
 }
 
 /* Return the nearest row above `node` that names workers, or NULL. */

@@ -77,6 +77,13 @@ static void dlpi_warn_left_out(dlp_pipe *p) {
     }
 }
 
+/* Warn that the last batch of each epoch will be short, and that the table does not say what to do
+   with it. */
+DLPI_COLD static void dlpi_warn_short(dlp_pipe *p) {
+    const dlpi_batch *b = p->batcher->self;
+    dlpi_epoch_short(p, p->batcher->name, b->d.last, p->samples, p->global_batch);
+}
+
 /* Look at the rows of one of the first batches. */
 DLPI_COLD static void dlpi_warn_first(dlp_pipe *p, const dlp_batch *batch) {
     const bool lengths = !p->lends && p->items.any_ragged != 0;

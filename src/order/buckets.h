@@ -221,7 +221,7 @@ static int dlpi_buckets_check(const dlp_buckets_desc *d, dlp_error *err) {
                                 d->max_tokens, by);
     if (d->shuffle < 0 || d->shuffle > 1)
         return dlpi_order_bad(err, "buckets.shuffle", d->shuffle, "0 or 1");
-    if (d->last != DLP_LAST_PARTIAL && d->last != DLP_LAST_DROP)
+    if (d->last < DLP_LAST_PARTIAL || d->last > DLP_LAST_DROP)
         return dlpi_order_bad(err, "buckets.last", d->last, "DLP_LAST_PARTIAL or DLP_LAST_DROP");
     if (d->order && (d->order->order == DLP_ORDER_BATCHES || d->order->order == DLP_ORDER_PARTS))
         return DLPI_ORDER_FAULT(err, "buckets.order", "order is %s",

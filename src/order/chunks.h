@@ -214,7 +214,7 @@ static uint64_t dlpi_chunk_room(const dlpi_chunk_plan *q) {
 
 /* Set the sizes of the n chunks in q. `first` has the rows before each chunk, or is NULL. q->first
    becomes NULL if all chunks but a smaller last one have as many rows. */
-static void dlpi_chunk_counts_of(const dlp_split_desc *d, uint64_t n, uint64_t *first,
+static void dlpi_chunk_counts_of(const dlp_node_split *d, uint64_t n, uint64_t *first,
                                  dlpi_chunk_plan *q) {
     uint64_t most = 0, alike = 1;
     q->n = n;
@@ -234,7 +234,7 @@ static void dlpi_chunk_counts_of(const dlp_split_desc *d, uint64_t n, uint64_t *
 
 /* Fill the plan q. n: chunks of the dataset. first: rows before each chunk, or NULL. positions:
    chunks of an epoch. in_order: chunks come in the order of the dataset. */
-DLPI_COLD static void dlpi_chunk_plan_of(const dlp_split_desc *d, const dlp_pipe_desc *run,
+DLPI_COLD static void dlpi_chunk_plan_of(const dlp_node_split *d, const dlp_pipe_desc *run,
                                          uint64_t n, uint64_t *first, uint64_t positions,
                                          bool in_order, dlpi_chunk_plan *q) {
     uint64_t rows;

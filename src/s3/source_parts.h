@@ -128,7 +128,7 @@ DLPDEF int dlp_s3_part_download(void *source, const dlp_part *part, const char *
 }
 
 /* Fill in a desc of parts as far as the source knows it: dlp_source.parts. */
-static void dlpi_s3_parts(const dlp_source *source, dlp_part_desc *parts) {
+static void dlpi_s3_parts(const dlp_source *source, dlp_node_load *parts) {
     dlpi_s3_source *s = (dlpi_s3_source *)(uintptr_t)source;
     parts->n_parts = dlp_s3_manifest_count(s->d.manifest);
     parts->manifest_id = dlp_s3_manifest_id(s->d.manifest);

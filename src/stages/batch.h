@@ -121,23 +121,20 @@ typedef struct dlpi_batch { /* the stage's own record */
    or a DLP_ERR code. A warning tells of other fields that are not used (dlpi_live_idle). */
 static int dlpi_batch_idle_check(dlp_pipe *p, dlpi_stage *st) {
     static const dlpi_bound bounds[] = {
+        {DLPI_AT(dlp_workers_desc, worker_init), 0, 0, "without a collate"},
+        {DLPI_AT(dlp_workers_desc, worker_exit), 0, 0, "without a collate"},
+        {DLPI_AT(dlp_workers_desc, tell), 0, 0, "without a collate"},
         {DLPI_AT(dlp_workers_desc, workers_min), 0, 0, "0 without a collate"},
         {DLPI_AT(dlp_workers_desc, workers_max), 0, 0, "0 without a collate"},
     };
     const dlpi_batch *b = st->self;
-    const dlp_workers_desc *w = &st->w;
-    const char *called = w->worker_init   ? "worker_init"
-                         : w->worker_exit ? "worker_exit"
-                         : w->tell        ? "tell"
-                                          : NULL;
     if (b->d.collate != NULL) return DLP_OK;
     if (b->workers > 0)
         return dlpi_refuse(p, DLP_ERR_ARG, st->name, "workers.num_workers",
                            "num_workers is %" PRId32 ", but \"%s\" has no collate, so its workers "
                            "have nothing to do; give them to the row that fetches",
                            b->workers, st->name);
-    if (called != NULL) return dlpi_not_null(p, st->name, called, "without a collate");
-    return dlpi_check_bounds(p, st->name, w, DLPI_ROWS(bounds));
+    return dlpi_check_bounds(p, st->name, &st->w, DLPI_ROWS(bounds));
 }
 
 /* Check the row of a batch stage, and take batch_size and `last` from it. Returns DLP_OK, or the
@@ -145,20 +142,22 @@ static int dlpi_batch_idle_check(dlp_pipe *p, dlpi_stage *st) {
 static int dlpi_batch_check(dlp_pipe *p, dlpi_stage *st) {
     static const dlpi_bound bounds[] = {
         {"batch_size", DLPI_IN(dlpi_batch, d.batch_size), 1, 1 << 20, "1..1048576"},
-        {"last", DLPI_IN(dlpi_batch, d.last), 0, 2, "DLP_LAST_*"},
+        {"last", DLPI_IN(dlpi_batch, d.last), DLP_LAST_PARTIAL, DLP_LAST_PAD, "DLP_LAST_*"},
         {"workers.num_workers", DLPI_IN(dlpi_batch, workers), DLP_NONE, DLP_MAX_WORKERS,
          "DLP_NONE or 0..1024 (a loader: batch_workers)"},
+        {"out_fields", DLPI_IN(dlpi_batch, d.out_fields), 0, 0, "without a collate",
+         DLPI_WITHOUT(dlpi_batch, d.collate)},
+        {"n_out_fields", DLPI_IN(dlpi_batch, d.n_out_fields), 1, DLP_MAX_FIELDS, "1..16",
+         DLPI_WITH(dlpi_batch, d.out_fields)},
+        {"n_out_fields", DLPI_IN(dlpi_batch, d.n_out_fields), 0, 0, "0 without out_fields",
+         DLPI_WITHOUT(dlpi_batch, d.out_fields)},
     };
     const dlpi_batch *b = st->self;
     const dlp_node_batch *d = &b->d;
-    bool own = d->out_fields != NULL;
     dlpi_check_bounds(p, st->name, b, DLPI_ROWS(bounds));
-    if (own && d->collate == NULL) dlpi_not_null(p, st->name, "out_fields", "without a collate");
-    dlpi_within(p, st->name, "n_out_fields", d->n_out_fields, own, own ? DLP_MAX_FIELDS : 0,
-                own ? "1..16" : "0 without out_fields");
     st->w.num_workers = b->workers > 0 ? b->workers : 0;
     p->global_batch = d->batch_size;
-    p->last = d->last;
+    p->last = d->last == DLP_LAST_DEFAULT ? DLP_LAST_PARTIAL : d->last;
     if (p->err.code != 0 || dlpi_batch_idle_check(p, st) != DLP_OK) return p->err.code;
     return dlpi_check_batch_workers(p, st);
 }

@@ -302,7 +302,7 @@ static const dlpi_stage_ops dlpi_cache_ops = {
 /* Add the cache of a table's row. Behind makers it keeps what they make of an input, in the order
    in which they make it. Returns a stage number or a DLP_ERR code. */
 static int dlpi_node_cache_add(dlpi_table *t, const dlp_node *node) {
-    const dlp_part_desc *load = t->load != NULL ? &t->load->load : NULL;
+    const dlp_node_load *load = t->load != NULL ? &t->load->load : NULL;
     const int32_t before = node[-1].verb;
     const char *late = NULL;
     dlpi_stage *st;

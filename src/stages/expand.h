@@ -63,11 +63,11 @@ static uint32_t dlpi_expand_bulk(dlpi_worker *w, const dlpi_unit *t) {
 }
 
 /* Check the desc of an expand row, which has a callback. Returns 0 or a DLP_ERR code. */
-static int dlpi_expand_bounds(dlp_pipe *p, const char *name, const dlp_expand_desc *d) {
+static int dlpi_expand_bounds(dlp_pipe *p, const char *name, const dlp_node_expand *d) {
     static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_expand_desc, max_out), 1, 1 << 30, "1..2^30"},
-        {DLPI_AT(dlp_expand_desc, n_fields), 0, DLP_MAX_FIELDS, "0..16"},
-        {DLPI_AT(dlp_expand_desc, shuffle_items), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_node_expand, max_out), 1, 1 << 30, "1..2^30"},
+        {DLPI_AT(dlp_node_expand, n_fields), 0, DLP_MAX_FIELDS, "0..16"},
+        {DLPI_AT(dlp_node_expand, shuffle_items), 0, 1, "0 or 1"},
     };
     const int rc = dlpi_check_bounds(p, name, d, DLPI_ROWS(bounds));
     if (rc != DLP_OK) return rc;

@@ -5,20 +5,20 @@
 /* ---- parts of unknown count: what their desc may say, and a load ---- */
 
 /* Check the desc of parts whose items `load` counts. Returns 0 or the code of the first error. */
-static int dlpi_found_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_desc *d) {
+static int dlpi_found_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_node_load *d) {
     static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_part_desc, n_parts), 1, INT64_C(1) << 31,
+        {DLPI_AT(dlp_node_load, n_parts), 1, INT64_C(1) << 31,
          "1..2^31 (in a table: list.n_items)"},
-        {DLPI_AT(dlp_part_desc, max_part_bytes), 1, DLPI_CELL_MAX, "1..2^46"},
-        {DLPI_AT(dlp_part_desc, shuffle_parts), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_part_desc, shuffle_items), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_part_desc, max_items), 1, INT64_C(1) << 31, "1..2^31"},
-        {DLPI_AT(dlp_part_desc, min_items), 0, INT64_C(1) << 31, "0..max_items"},
+        {DLPI_AT(dlp_node_load, max_part_bytes), 1, DLPI_CELL_MAX, "1..2^46"},
+        {DLPI_AT(dlp_node_load, shuffle_parts), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_node_load, shuffle_items), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_node_load, max_items), 1, INT64_C(1) << 31, "1..2^31"},
+        {DLPI_AT(dlp_node_load, min_items), 0, INT64_C(1) << 31, "0..max_items"},
+        {DLPI_AT(dlp_node_load, load), 1, 1, "the function that reads a part"},
     };
     dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
     if (d->min_items > d->max_items)
         dlpi_bad(p, st->name, "min_items", "0..max_items", (int64_t)d->min_items);
-    if (d->load == NULL) dlpi_missing(p, st->name, "load", "the function that reads a part");
     return p->err.code != 0 ? p->err.code : dlpi_check_input_workers(p, st);
 }
 
@@ -45,7 +45,7 @@ static int dlpi_found_take_weights(dlp_pipe *p, dlpi_stage *st, const uint64_t *
 
 /* Check the desc of parts whose items `load` counts, and copy it into the stage. Returns 0 or a
    DLP_ERR code. */
-static int dlpi_found_take(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) {
+static int dlpi_found_take(dlp_pipe *p, dlpi_stage *st, const dlp_node_load *d) {
     dlpi_found *q = st->self;
     int rc = dlpi_found_bounds(p, st, d);
     if (rc != DLP_OK) return rc;

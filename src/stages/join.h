@@ -88,7 +88,7 @@ static int dlpi_join_mix(dlp_pipe *p, dlpi_stage *st) {
     if (st->dataset->n_fields != p->datasets.n_fields)
         return dlpi_refuse(p, DLP_ERR_ARG, st->name, "fetch.n_fields",
                            "n_fields is %" PRIu32 ", must be %" PRIu32 ", as in the first dataset "
-                           "of the mix (a loader: how = DLP_JOIN_MIX)",
+                           "of the mix",
                            st->dataset->n_fields, p->datasets.n_fields);
     for (uint32_t i = 0; i < p->datasets.n_fields; i++) {
         const dlp_field *a = &p->datasets.fields[i], *b = &st->dataset->fields[i];

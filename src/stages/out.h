@@ -239,7 +239,7 @@ static const dlpi_stage_ops dlpi_out_ops = {
 
 /* Add a stage for an out beside the first one. host: the out reads the node before the transfer.
    Returns a stage number or a DLP_ERR code. */
-static dlp_stage dlpi_out_add(dlp_pipe *p, const dlp_queue_desc *queue, bool host) {
+static dlp_stage dlpi_out_add(dlp_pipe *p, const dlp_node_queue *queue, bool host) {
     dlpi_stage *st = dlpi_add(p, &dlpi_out_ops, "out", NULL);
     dlp_out *o;
     if (st == NULL) return p->err.code;

@@ -10,15 +10,15 @@
 _Static_assert(offsetof(dlpi_pack, x.found) == 0, "dlpi_found_of");
 
 /* Check a pack desc by itself. Returns 0 or a DLP_ERR code. */
-static int dlpi_pack_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_pack_desc *d) {
+static int dlpi_pack_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_node_pack *d) {
     static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_pack_desc, tokens), 2, 1 << 24, "2..2^24"},
-        {DLPI_AT(dlp_pack_desc, rule), 0, DLP_PACK_FIT, "DLP_PACK_*"},
-        {DLPI_AT(dlp_pack_desc, window), 0, 4096, "0..4096"},
-        {DLPI_AT(dlp_pack_desc, longer), 0, DLP_PACK_LONGER_ERROR, "DLP_PACK_LONGER_*"},
-        {DLPI_AT(dlp_pack_desc, max_segments), 0, 4096, "0..4096"},
-        {DLPI_AT(dlp_pack_desc, positions), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_pack_desc, min_documents), 0, INT64_C(1) << 31, "0..2^31"},
+        {DLPI_AT(dlp_node_pack, tokens), 2, 1 << 24, "2..2^24"},
+        {DLPI_AT(dlp_node_pack, rule), 0, DLP_PACK_FIT, "DLP_PACK_*"},
+        {DLPI_AT(dlp_node_pack, window), 0, 4096, "0..4096"},
+        {DLPI_AT(dlp_node_pack, longer), 0, DLP_PACK_LONGER_ERROR, "DLP_PACK_LONGER_*"},
+        {DLPI_AT(dlp_node_pack, max_segments), 0, 4096, "0..4096"},
+        {DLPI_AT(dlp_node_pack, positions), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_node_pack, min_documents), 0, INT64_C(1) << 31, "0..2^31"},
     };
     int rc = dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
     if (rc == DLP_OK && d->overlap >= d->tokens)
@@ -36,7 +36,7 @@ static int dlpi_pack_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_pack_de
 
 /* Check a pack desc, and copy it into the stage, which has `capacity` cells. Sets the default
    window of DLP_PACK_FIT. Returns 0 or a DLP_ERR code. */
-static int dlpi_pack_take(dlp_pipe *p, dlpi_stage *st, const dlp_pack_desc *d, uint32_t capacity) {
+static int dlpi_pack_take(dlp_pipe *p, dlpi_stage *st, const dlp_node_pack *d, uint32_t capacity) {
     dlpi_pack *k = st->self;
     dlpi_found *q = &k->x.found;
     int rc = dlpi_pack_bounds(p, st, d);

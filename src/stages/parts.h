@@ -31,7 +31,7 @@ typedef struct dlpi_part_use { /* the scheduler's record of a cell and the part 
 } dlpi_part_use;
 
 typedef struct dlpi_parts {
-    dlp_part_desc d;
+    dlp_node_load d;
     uint32_t n_cells;
     uint8_t pad[DLPI_LINE]; /* part workers read what is above; below is the scheduler's */
     dlpi_part_plan plan;
@@ -53,31 +53,28 @@ static inline uint32_t *dlpi_slot_pcell(const dlp_pipe *p, uint32_t s) {
 #define DLPI_PARTS_CELLS "0, or 2..4096 (a loader: parts.queue_size)"
 
 /* Check the desc of parts whose item counts are given. Returns 0 or the code of the first error. */
-static int dlpi_parts_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_part_desc *d) {
+static int dlpi_parts_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_node_load *d) {
     static const dlpi_bound bounds[] = {
-        {DLPI_AT(dlp_part_desc, n_parts), 1, INT64_C(1) << 31,
+        {DLPI_AT(dlp_node_load, n_parts), 1, INT64_C(1) << 31,
          "1..2^31 (in a table: list.n_items)"},
-        {DLPI_AT(dlp_part_desc, max_part_bytes), 1, DLPI_CELL_MAX, "1..2^46"},
-        {"queue.capacity", DLPI_IN(dlp_part_desc, queue_size), 0, 4096, DLPI_PARTS_CELLS},
-        {DLPI_AT(dlp_part_desc, shuffle_parts), 0, 1, "0 or 1"},
-        {DLPI_AT(dlp_part_desc, shuffle_items), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_node_load, max_part_bytes), 1, DLPI_CELL_MAX, "1..2^46"},
+        {"queue.capacity", DLPI_IN(dlp_node_load, queue_size), 0, 4096, DLPI_PARTS_CELLS},
+        {DLPI_AT(dlp_node_load, shuffle_parts), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_node_load, shuffle_items), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_node_load, load), 1, 1, "the function that reads a part"},
+        {DLPI_AT(dlp_node_load, items), 1, 1,
+         "n_parts counts, or the function count, or max_items for load to count",
+         DLPI_WITHOUT(dlp_node_load, count)},
+        {DLPI_AT(dlp_node_load, count), 0, 0, "beside items: one of the two gives the counts",
+         DLPI_WITH(dlp_node_load, items)},
+        {DLPI_AT(dlp_node_load, window), 0, 0,
+         "0 (no window node) with items or count; set shuffle_items"},
+        {DLPI_AT(dlp_node_load, max_items), 0, 0, "0, and so must min_items, with items or count"},
+        {DLPI_AT(dlp_node_load, min_items), 0, 0, "0, and so must max_items, with items or count"},
+        {DLPI_AT(dlp_node_load, weights), 0, 0, "with items or count: streams are as long"},
     };
     dlpi_check_bounds(p, st->name, d, DLPI_ROWS(bounds));
     if (d->queue_size == 1) dlpi_bad(p, st->name, "queue.capacity", DLPI_PARTS_CELLS, 1);
-    if (d->load == NULL) dlpi_missing(p, st->name, "load", "the function that reads a part");
-    if (d->items == NULL && d->count == NULL)
-        dlpi_missing(p, st->name, "items",
-                     "n_parts counts, or the function count, or max_items for load to count");
-    if (d->items != NULL && d->count != NULL)
-        dlpi_not_null(p, st->name, "count", "beside items: one of the two gives the counts");
-    if (d->window != 0)
-        dlpi_bad(p, st->name, "window", "0 (no window node) with items or count; set shuffle_items",
-                 d->window);
-    if (d->max_items != 0 || d->min_items != 0)
-        dlpi_bad(p, st->name, "max_items", "0, and so must min_items, with items or count",
-                 (int64_t)d->max_items);
-    if (d->weights != NULL)
-        dlpi_not_null(p, st->name, "weights", "with items or count: streams are as long");
     return p->err.code != 0 ? p->err.code : dlpi_check_input_workers(p, st);
 }
 
@@ -98,7 +95,7 @@ static int dlpi_parts_run(dlp_pipe *p) {
 
 /* Get the count of part i into *items, from the desc's array or its callback. room: items that the
    part may have. Returns 0 or a DLP_ERR code. */
-static int dlpi_parts_count_one(dlp_pipe *p, const dlpi_stage *st, const dlp_part_desc *d,
+static int dlpi_parts_count_one(dlp_pipe *p, const dlpi_stage *st, const dlp_node_load *d,
                                 uint64_t i, uint64_t room, uint64_t *items) {
     int rc = 0;
     if (d->items)
@@ -115,7 +112,7 @@ static int dlpi_parts_count_one(dlp_pipe *p, const dlpi_stage *st, const dlp_par
 }
 
 /* Check and copy the desc, and sum the items before each part. Returns 0 or a DLP_ERR code. */
-static int dlpi_parts_take(dlp_pipe *p, dlpi_stage *st, const dlp_part_desc *d) {
+static int dlpi_parts_take(dlp_pipe *p, dlpi_stage *st, const dlp_node_load *d) {
     dlpi_parts *q = st->self;
     uint64_t items = 0;
     int rc = dlpi_parts_bounds(p, st, d);
@@ -491,7 +488,7 @@ static uint64_t dlpi_part_item(dlpi_worker *w, uint32_t s, uint32_t row, uint64_
 static int dlpi_part_load(dlpi_worker *w, uint32_t c) {
     const dlpi_input *cell = dlpi_input_at(w->p, c);
     dlp_part part = {.items = cell->items, .first = cell->first};
-    const dlp_part_desc *d = &dlpi_parts_of(w->p)->d;
+    const dlp_node_load *d = &dlpi_parts_of(w->p)->d;
     return dlpi_input_part(w, c, d, dlpi_input_bytes(w->p, c), d->max_part_bytes, &part);
 }
 

@@ -27,30 +27,26 @@
 enum { DLPI_SPLIT_REC = 1, DLPI_SPLIT_RESIDENT, DLPI_SPLIT_SEAM = DLPI_OWN_HIDDEN };
 
 typedef struct dlpi_split { /* the stage's own record */
-    dlp_split_desc d;
+    dlp_node_split d;
     dlpi_chunk_plan plan;
-    dlp_chunk_fn load;       /* load to writes_all_bytes: from the desc of dlp_chunks_open */
-    dlp_chunk_at_fn rows_at; /* the user's memory that has a chunk's rows, or NULL */
-    bool in_place;           /* views point into the memory of rows_at; nothing is copied */
-    void *user;
-    uint32_t cpu_buffers; /* with a device: host buffers of chunks; 0: prefetch_factor */
-    dlpi_stage_ops loads; /* ops of the fetch stage if loaders wait for free host buffers */
-    int preload;          /* DLP_PRELOAD_NONE, _CPU, _DEVICE */
-    int preload_auto;     /* 1: preload was chosen by DLP_PRELOAD_AUTO */
-    int writes_all_bytes;
-    uint64_t *first;      /* [n_chunks + 1] rows before each chunk; NULL: desc.rows is NULL */
-    uint32_t view_rows;   /* rows of this rank's full batch */
-    uint32_t slot;        /* slot of the chunk that is being split; DLPI_NO_SLOT: none is */
-    dlpi_order order;     /* the order of chunks, as the consumer's thread computes it */
-    dlpi_chunk_spot at;   /* where that chunk stands in the epoch */
-    uint64_t chunk;       /* that chunk's number in the dataset */
-    uint64_t sequence;    /* views handed out so far */
-    uint32_t turn;        /* the view that is looked at first for the next batch, 0..n_out - 1 */
-    struct {              /* the batch that is being copied together from several chunks */
-        uint32_t v;       /* the view that it gets */
-        uint32_t rows;    /* rows that are there; 0: there is no such batch now */
-        bool waits;       /* the device's copy of rows from the present chunk is not over yet */
-        uint32_t seek_no; /* of the pipe when it was begun: after a seek it is dropped */
+    dlp_chunks_desc chunks; /* desc of dlp_chunks_open, if it has made the table; else zeros */
+    bool in_place;          /* views point into the memory of rows_at; nothing is copied */
+    uint32_t cpu_buffers;   /* with a device: host buffers of chunks; 0: prefetch_factor */
+    dlpi_stage_ops loads;   /* ops of the fetch stage if loaders wait for free host buffers */
+    int preload_auto;       /* 1: preload was chosen by DLP_PRELOAD_AUTO */
+    uint64_t *first;        /* [n_chunks + 1] rows before each chunk; NULL: desc.rows is NULL */
+    uint32_t view_rows;     /* rows of this rank's full batch */
+    uint32_t slot;          /* slot of the chunk that is being split; DLPI_NO_SLOT: none is */
+    dlpi_order order;       /* the order of chunks, as the consumer's thread computes it */
+    dlpi_chunk_spot at;     /* where that chunk stands in the epoch */
+    uint64_t chunk;         /* that chunk's number in the dataset */
+    uint64_t sequence;      /* views handed out so far */
+    uint32_t turn;          /* the view that is looked at first for the next batch, 0..n_out - 1 */
+    struct {                /* the batch that is being copied together from several chunks */
+        uint32_t v;         /* the view that it gets */
+        uint32_t rows;      /* rows that are there; 0: there is no such batch now */
+        bool waits;         /* the device's copy of rows from the present chunk is not over yet */
+        uint32_t seek_no;   /* of the pipe when it was begun: after a seek it is dropped */
         uint64_t epoch, batch; /* its number */
     } seam;
     uint32_t *refs;              /* [n_slots] views that are held, and 1 more during the split */
@@ -89,7 +85,7 @@ static uint64_t dlpi_chunk_count(const dlp_pipe *p) { return p->fetch->dataset->
 /* Return the end of the rows that a chunk's buffer holds of its axis. A chunk that stays is whole,
    because in another epoch the axis may end elsewhere. */
 static uint64_t dlpi_chunk_filled(const dlpi_split *c, const dlpi_chunk_spot *x) {
-    bool whole = c->plan.spans && c->plan.world == 1 && c->preload != DLP_PRELOAD_NONE;
+    bool whole = c->plan.spans && c->plan.world == 1 && c->chunks.preload != DLP_PRELOAD_NONE;
     return whole ? x->from + x->size : dlpi_chunk_end(x);
 }
 
@@ -261,7 +257,8 @@ static uint8_t *dlpi_split_row(const dlp_pipe *p, uint32_t f, uint64_t row) {
     const dlpi_split *c = dlpi_split_of(p);
     const dlpi_field *d = &p->batches.at[f];
     if (dlpi_split_elsewhere(p))
-        return (uint8_t *)(uintptr_t)c->rows_at(c->user, c->chunk, f) + row * dlpi_row_bytes(d);
+        return (uint8_t *)(uintptr_t)c->chunks.rows_at(c->chunks.user, c->chunk, f) +
+               row * dlpi_row_bytes(d);
     return dlpi_batch_cell(p, dlpi_split_of(p)->slot) + d->offset + row * dlpi_row_bytes(d);
 }
 
@@ -496,7 +493,7 @@ DLPI_COLD static void dlpi_split_config(const dlp_pipe *p, dlpi_state *s) {
     if (q->first) s->params = dlpi_order_hash_array(s->params, q->first, q->n + 1);
     if (q->spans) s->params = dlp_hash(s->params, 1, 0, DLPI_STATE_MAGIC);
     s->global_batch = c->d.batch_size;
-    s->last = (uint16_t)c->d.last;
+    s->last = dlpi_state_last(c->d.last);
 }
 
 static uint64_t dlpi_split_position(const dlp_pipe *p, uint64_t epoch, uint64_t k) {
@@ -522,7 +519,8 @@ static int dlpi_split_chain(dlp_pipe *p, const dlpi_stage *st) {
     dlpi_within(p, batch, "batch_size", (int64_t)p->global_batch, 1, 1,
                 "1 before a split stage, whose batch_size counts rows");
     if (p->batcher->collate) dlpi_not_null(p, batch, "collate", "before a split stage");
-    dlpi_within(p, batch, "last", p->last, 0, 0, "0 before a split stage, whose last is read");
+    dlpi_within(p, batch, "last", p->last, DLP_LAST_PARTIAL, 0,
+                "0 before a split stage, whose last is read");
     if (dlpi_sampler_of(p)->order == DLP_ORDER_BATCHES)
         dlpi_bad(p, sampler, "order", "another order than DLP_ORDER_BATCHES before a split stage",
                  DLP_ORDER_BATCHES);
@@ -532,7 +530,7 @@ static int dlpi_split_chain(dlp_pipe *p, const dlpi_stage *st) {
 
 /* Check the desc's counts of rows against the n chunks. Returns 0 or a DLP_ERR code. */
 static int dlpi_split_items(dlp_pipe *p, const dlpi_stage *st, uint64_t n) {
-    const dlp_split_desc *d = &dlpi_split_of(p)->d;
+    const dlp_node_split *d = &dlpi_split_of(p)->d;
     int64_t most = (int64_t)(DLPI_MAX_ITEMS / n);
     if (d->rows != NULL)
         return dlpi_within(p, st->name, "n_chunks", (int64_t)d->n_chunks, (int64_t)n, (int64_t)n,
@@ -567,7 +565,7 @@ static int dlpi_split_rows(dlp_pipe *p, const dlpi_stage *st) {
     if (q->batches == 0 ||
         (!q->spans && q->first == NULL && dlpi_chunk_batches(q, q->last_rows) == 0))
         dlpi_bad(p, st->name, "last", "DLP_LAST_PARTIAL, as the last item has no full batch", 1);
-    if (q->spans && q->world > 1 && c->load == NULL && c->rows_at == NULL)
+    if (q->spans && q->world > 1 && c->chunks.load == NULL && c->chunks.rows_at == NULL)
         dlpi_bad(
             p, st->name, "within_chunks",
             "1 if world_size is not 1 and batches span items; or open the pipe by dlp_chunks_open",
@@ -578,7 +576,7 @@ static int dlpi_split_rows(dlp_pipe *p, const dlpi_stage *st) {
 /* Check the split's desc, and compute how chunks are cut. Returns 0 or a DLP_ERR code. */
 static int dlpi_split_resolve(dlp_pipe *p, const dlpi_stage *st) {
     dlpi_split *c = dlpi_split_of(p);
-    const dlp_split_desc *d = &c->d;
+    const dlp_node_split *d = &c->d;
     const dlp_sampler_desc *order = dlpi_sampler_of(p);
     uint64_t n = dlpi_chunk_count(p), most;
     int rc = dlpi_split_chain(p, st);
@@ -588,6 +586,7 @@ static int dlpi_split_resolve(dlp_pipe *p, const dlpi_stage *st) {
                            p->batches_per_epoch == n,
                        &c->plan);
     if ((rc = dlpi_split_rows(p, st)) != DLP_OK) return rc;
+    if (d->within_chunks == 0) dlpi_epoch_short(p, st->name, d->last, c->plan.axis, c->plan.batch);
     most = c->plan.spans ? c->plan.axis : c->plan.chunk_rows;
     c->view_rows = (uint32_t)((d->batch_size + c->plan.world - 1) / c->plan.world);
     if (c->view_rows > most) c->view_rows = (uint32_t)most;
@@ -617,7 +616,7 @@ static int dlpi_split_check_fields(dlp_pipe *p, const dlpi_stage *st) {
    first error. */
 static int dlpi_split_check_preload(dlp_pipe *p, const dlpi_stage *st) {
     const dlpi_split *c = dlpi_split_of(p);
-    if (c->preload == DLP_PRELOAD_NONE) return DLP_OK;
+    if (c->chunks.preload == DLP_PRELOAD_NONE) return DLP_OK;
     dlpi_within(p, st->name, "preload", (int64_t)dlpi_chunk_count(p), 1, UINT16_MAX,
                 "of at most 65535 chunks");
     dlpi_within(p, st->name, "cpu_buffers", p->n_slots, 1, DLPI_DEVICE_BUFFERS,
@@ -629,7 +628,7 @@ static int dlpi_split_check_preload(dlp_pipe *p, const dlpi_stage *st) {
     if (c->plan.spans && c->plan.world > 1 && dlpi_sampler_of(p)->order != DLP_ORDER_SEQUENTIAL)
         dlpi_bad(p, st->name, "preload",
                  "0 if ranks share batches that span shuffled chunks; or set within_chunks = 1",
-                 c->preload);
+                 c->chunks.preload);
     return p->err.code;
 }
 
@@ -682,12 +681,12 @@ DLPI_COLD static int dlpi_split_check_all(dlp_pipe *p, dlpi_stage *st) {
     p->areas[DLPI_REC_SLOTS].words = "chunk records";
     p->areas[DLPI_REC_CELLS].words = "CPU chunk buffers";
     p->areas[DLPI_REC_ZEROS].words = "CPU chunk buffer of zeros";
-    c->in_place = c->rows_at != NULL && p->sink_stage == NULL && c->preload == DLP_PRELOAD_NONE &&
-                  !c->d.shuffle_rows;
+    c->in_place = c->chunks.rows_at != NULL && p->sink_stage == NULL &&
+                  c->chunks.preload == DLP_PRELOAD_NONE && !c->d.shuffle_rows;
     if (c->in_place) {
         p->cells = DLPI_CELLS_STAY;
         p->n_cells = 0;
-    } else if (c->preload == DLP_PRELOAD_CPU) {
+    } else if (c->chunks.preload == DLP_PRELOAD_CPU) {
         p->cells = DLPI_CELLS_STAY;
         p->n_cells = (uint32_t)dlpi_chunk_count(p);
     } else if (p->sink_stage) { /* what the sink has leaves its cell */
@@ -696,7 +695,7 @@ DLPI_COLD static int dlpi_split_check_all(dlp_pipe *p, dlpi_stage *st) {
         p->n_cells = c->cpu_buffers ? c->cpu_buffers : p->prefetch;
         if (p->n_cells < p->prefetch) dlpi_loads_in_turn(p, c);
     }
-    p->stay = c->preload == DLP_PRELOAD_DEVICE ? &dlpi_chunk_stay : NULL;
+    p->stay = c->chunks.preload == DLP_PRELOAD_DEVICE ? &dlpi_chunk_stay : NULL;
     if (c->plan.spans && p->sink_stage && (rc = p->sink->joins(p)) != DLP_OK) return rc;
     return dlpi_split_check_preload(p, st);
 }
@@ -706,7 +705,8 @@ DLPI_COLD static int dlpi_split_check_all(dlp_pipe *p, dlpi_stage *st) {
 DLPI_COLD static void dlpi_split_layout(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_split *c = st->self;
     const int area = DLPI_OWN(st->id, DLPI_SPLIT_SEAM);
-    const uint64_t words = c->preload ? dlpi_chunk_count(p) : 0, n = c->plan.spans ? p->n_out : 0;
+    const uint64_t words = c->chunks.preload ? dlpi_chunk_count(p) : 0,
+                   n = c->plan.spans ? p->n_out : 0;
     uint64_t bytes = 0, lines = 0;
     for (uint32_t f = 0; f < p->batches.n; f++) {
         bytes = dlpi_sum(bytes, dlpi_seam_bytes(p, f));
@@ -761,7 +761,7 @@ DLPI_COLD static void dlpi_split_live(dlp_pipe *p, dlpi_stage *st) {
     c->slot = DLPI_NO_SLOT;
     r->per_epoch = p->batches_per_epoch;
     r->cpu_buffers = c->in_place ? p->n_slots : p->n_cells;
-    r->preload = c->preload;
+    r->preload = c->chunks.preload;
     r->in_epoch_at = (uint32_t)offsetof(dlpi_bslot, in_epoch);
     r->used_at = (uint32_t)offsetof(dlpi_bslot, used);
     r->view_rows = c->view_rows;

@@ -1,5 +1,5 @@
 #pragma once
-/* tests: unit/core/awake, system/core/pipe_awake, system/core/pipe_idle */
+/* tests: unit/core/awake, system/core/pipe_idle */
 #include "wait/waiters.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-awake      ONE WAIT: FIRST AWAKE, THEN ASLEEP
@@ -16,11 +16,12 @@
    other one has fallen asleep. So then the consumer waits awake for as long as a wake-up may take.
    So do as many workers as can have something to do, and the other workers sleep at once. A thread
    that waits awake spins. It yields if the thread that it waits for was on this very core. A yield
-   to another program could cost a time slice. All yield if more workers of a pipe's only stage can
-   have something to do than have a core beside the consumer (awake.fits). One more than that waits
-   awake then. All yield as well if producers feed the pipe and have not a core each
-   (p->wait.only_yields). A producer gives the core back when the pipe has no room for more, many
-   batches later, and a spin would only keep it from that.
+   to another program costs a time slice. Once a thread has lost one, all waits sleep at once for a
+   while (LC2). All yield if more workers of a pipe's only stage can have something to do than have
+   a core beside the consumer (awake.fits). One more than that waits awake then. All yield as well
+   if producers feed the pipe and have not a core each (p->wait.only_yields). A producer gives the
+   core back when the pipe has no room for more, many batches later, and a spin would only keep it
+   from that.
 
    If batches or the consumer's steps take longer, or the workers of several stages have not a core
    each, all wait as dlpi_wait_rule_set says. But nobody spins if the other thread was on this core.

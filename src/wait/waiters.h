@@ -1,5 +1,5 @@
 #pragma once
-/* tests: system/core/pipe_wake, system/core/pipe_awake, system/core/fetchers, system/core/tuning */
+/* tests: system/core/pipe_wake, unit/core/awake, system/core/fetchers, system/core/tuning */
 #include "base/sleepers.h"
 #include "pipe/pipe.h"
 /* ---------------------------------------------------------------------------------------------

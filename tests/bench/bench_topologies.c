@@ -270,7 +270,7 @@ static int open_parts(const struct row *row, int placement, struct folder *f, dl
                       dlp_error *err) {
     uint64_t items[64];
     dlp_loader_desc desc = loader_desc(row, placement, f);
-    desc.parts = (dlp_part_desc){.items = items,
+    desc.parts = (dlp_node_load){.items = items,
                                  .max_part_bytes = group_most(f),
                                  .load = load_part,
                                  .user = f,

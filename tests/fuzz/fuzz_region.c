@@ -75,7 +75,7 @@ static int parts_image(dlp_pipe **p) {
     d.cache.bytes = 400;
     d.pipe.name = "image";
     d.pipe.trace_bytes = 160;
-    d.parts = (dlp_part_desc){.n_parts = 5, .items = items, .max_part_bytes = 8, .load = fuzz_part};
+    d.parts = (dlp_node_load){.n_parts = 5, .items = items, .max_part_bytes = 8, .load = fuzz_part};
     d.parts.workers.num_workers = 2;
     return dlp_loader_open(p, &d, NULL);
 }

@@ -190,7 +190,7 @@ static int take_batches(dlp_pipe *p) {
     while ((rc = dlp_pipe_next_timeout(p, &b, SOON_MS)) == DLP_OK) {
         CHECK(b->in_epoch == k && b->epoch == 0 && b->position == k * now_.batch);
         CHECK(n_got_ == k * now_.batch && b->count > 0 && b->count <= now_.batch);
-        CHECK(b->count == now_.batch || now_.last == DLP_LAST_PARTIAL);
+        CHECK(b->count == now_.batch || now_.last <= DLP_LAST_DEFAULT);
         for (uint32_t r = 0; r < b->count && n_got_ < MOST_GOT; r++) got_[n_got_++] = row_got(b, r);
         had_ = digest_of(had_, b);
         k++;
@@ -264,7 +264,7 @@ static const char *compare(int rc) {
     if (x->n == MOST_ROWS) return NULL;
     if (lost_ && !out_) return "a record is lost";
     if (now_.packs) x->n = cut(x);
-    whole = now_.last == DLP_LAST_PARTIAL ? x->n
+    whole = now_.last <= DLP_LAST_DEFAULT ? x->n
             : now_.last == DLP_LAST_DROP  ? x->n / now_.batch * now_.batch
                                           : (x->n + now_.batch - 1) / now_.batch * now_.batch;
     if (n_got_ != whole) return n_got_ < whole ? "fewer rows" : "more rows";

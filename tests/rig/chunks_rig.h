@@ -247,6 +247,7 @@ static inline void kit_init(kit *k, uint64_t n, uint64_t chunk_rows, uint32_t ba
     k->d.n_fields = 2;
     k->d.chunk_rows = chunk_rows;
     k->d.batch_size = batch;
+    k->d.last = DLP_LAST_PARTIAL;
     k->d.load = load;
     k->d.user = k->s;
     k->d.seed = 11;

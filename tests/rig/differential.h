@@ -506,7 +506,7 @@ static inline void legal_wiring(cfg *c, wiring *w) {
     if (c->kind == K_PARTS && c->streams % (int)w->world != 0 && !c->uneven) w->world = 1;
     if (c->batch % w->world != 0 && !c->uneven) w->world = 1;
     if (c->kind == K_STREAM && c->batch < w->world) w->world = 1;
-    if (c->kind == K_STREAM && c->last != DLP_LAST_PARTIAL) w->world = 1;
+    if (c->kind == K_STREAM && c->last > DLP_LAST_DEFAULT) w->world = 1;
     if (w->rank >= w->world) w->rank = w->world - 1;
 }
 

@@ -602,7 +602,7 @@ static void dataset_desc(const cfg *c, dlp_dataset *d) {
     d->user = &now_;
 }
 
-static void part_desc(const cfg *c, dlp_part_desc *d, dlp_pipe_desc *pipe) {
+static void part_desc(const cfg *c, dlp_node_load *d, dlp_pipe_desc *pipe) {
     memset(d, 0, sizeof *d);
     d->n_parts = (uint64_t)c->n_parts;
     for (int i = 0; i < c->n_parts; i++) run_.part_items[i] = part_items(c, (uint64_t)i);
@@ -767,7 +767,7 @@ static int open_by_hand(const cfg *c, const dlp_state *resume) {
     dlp_pipe_desc pipe;
     dlp_sampler_desc sampler;
     dlp_dataset fetched, mixed, joined;
-    dlp_part_desc part;
+    dlp_node_load part;
     pipe_desc(c, resume, &pipe);
     if (sampler_desc(c, &sampler, &pipe) != 0) return DLP_ERR_MEMORY;
     table_list(&t, &sampler);
@@ -842,7 +842,7 @@ static int open_split(const cfg *c, const dlp_state *resume) {
     dlp_fetch_desc fetch = {.dataset = &dataset};
     const dlp_sampler_desc sampler = {.order = c->order == O_SHUFFLED ? DLP_ORDER_SHUFFLED : 0,
                                       .seed = c->order_seed};
-    const dlp_split_desc split = {.chunk_rows = (uint64_t)c->chunk_rows,
+    const dlp_node_split split = {.chunk_rows = (uint64_t)c->chunk_rows,
                                   .batch_size = c->batch,
                                   .n_rows = c->n_items < all ? c->n_items : all,
                                   .last = c->last,

@@ -33,13 +33,20 @@ typedef struct field_row {
 /* Of a row of a table. */
 #define INNER VALUE
 #define INNER_WITH WITH
+#define INNER_WHOLE WHOLE
 
 /* Fields that end, and the cells that they lie in. */
 typedef struct walked_ends {
     const dlp_field *fields;
     uint32_t n_fields, n_cells;
 } walked_ends;
-typedef dlp_queue_desc transfer_queue;
+typedef dlp_node_queue transfer_queue;
+
+/* A second fetch. how: 1: its items are those of a mix. */
+typedef struct walked_join {
+    dlp_fetch_desc fetch;
+    int32_t how;
+} walked_join;
 
 static int walk_salt_ = 1; /* what user pointers of rows point to */
 #define USER &walk_salt_
@@ -85,7 +92,7 @@ static const dlp_guard_field other_guards_[2] = {{"g", 0, 3, 0, 0}, {"g", 0, 0, 
 static const dlp_sampler_desc other_order_ = {.order = DLP_ORDER_REPLACEMENT, .seed = 77};
 static dlp_dataset other_dataset_;
 static dlp_device other_device_;
-static dlp_join_desc other_join_;
+static dlp_node other_row_;
 static const char *other_paths_[64];
 
 static const field_row rows_[] = {
@@ -132,7 +139,7 @@ static const field_row rows_[] = {
     VALUE(dlp_fetch_desc, in_flight, 5),
     VALUE(dlp_fetch_desc, batch_pool, 9),
 
-    VALUE(dlp_join_desc, how, DLP_JOIN_MIX),
+    INNER_WHOLE(walked_join, how, 1),
 
     INNER(dlp_node_map, item, other_item),
     INNER(dlp_node_map, batch, other_batch),
@@ -204,7 +211,7 @@ static const field_row rows_[] = {
     WITH(dlp_pipe_desc, agree, other_agree),
     WITH(dlp_pipe_desc, agree_user, USER),
 
-    VALUE(dlp_cache_desc, bytes, 600),
+    VALUE(dlp_node_cache, bytes, 600),
 
     VALUE(dlp_guard_field, name, "x"),
     VALUE(dlp_guard_field, low, 1),
@@ -212,47 +219,47 @@ static const field_row rows_[] = {
     VALUE(dlp_guard_field, allow_nan, 1),
     VALUE(dlp_guard_field, allow_inf, 1),
 
-    VALUE(dlp_split_desc, chunk_rows, 2),
-    VALUE(dlp_split_desc, n_rows, 41),
-    VALUE(dlp_split_desc, rows, other_numbers_),
-    VALUE(dlp_split_desc, n_chunks, 5),
-    VALUE(dlp_split_desc, batch_size, 5),
-    VALUE(dlp_split_desc, last, DLP_LAST_DROP),
-    VALUE(dlp_split_desc, within_chunks, 1),
-    VALUE(dlp_split_desc, shuffle_rows, 1),
+    VALUE(dlp_node_split, chunk_rows, 2),
+    VALUE(dlp_node_split, n_rows, 41),
+    VALUE(dlp_node_split, rows, other_numbers_),
+    VALUE(dlp_node_split, n_chunks, 5),
+    VALUE(dlp_node_split, batch_size, 5),
+    VALUE(dlp_node_split, last, DLP_LAST_DROP),
+    VALUE(dlp_node_split, within_chunks, 1),
+    VALUE(dlp_node_split, shuffle_rows, 1),
 
-    VALUE(dlp_part_desc, n_parts, 5),
-    VALUE(dlp_part_desc, items, other_numbers_),
-    VALUE(dlp_part_desc, count, other_count),
-    VALUE(dlp_part_desc, manifest_id, 3),
-    VALUE(dlp_part_desc, max_part_bytes, 9000),
-    VALUE(dlp_part_desc, queue_size, 40),
-    VALUE(dlp_part_desc, shuffle_parts, 1),
-    VALUE(dlp_part_desc, shuffle_items, 1),
-    VALUE(dlp_part_desc, load, other_load),
-    VALUE(dlp_part_desc, user, USER),
-    VALUE(dlp_part_desc, max_items, 7),
-    VALUE(dlp_part_desc, min_items, 2),
-    VALUE(dlp_part_desc, window, 5),
-    VALUE(dlp_part_desc, weights, other_numbers_),
+    VALUE(dlp_node_load, n_parts, 5),
+    VALUE(dlp_node_load, items, other_numbers_),
+    VALUE(dlp_node_load, count, other_count),
+    VALUE(dlp_node_load, manifest_id, 3),
+    VALUE(dlp_node_load, max_part_bytes, 9000),
+    VALUE(dlp_node_load, queue_size, 40),
+    VALUE(dlp_node_load, shuffle_parts, 1),
+    VALUE(dlp_node_load, shuffle_items, 1),
+    VALUE(dlp_node_load, load, other_load),
+    VALUE(dlp_node_load, user, USER),
+    VALUE(dlp_node_load, max_items, 7),
+    VALUE(dlp_node_load, min_items, 2),
+    VALUE(dlp_node_load, window, 5),
+    VALUE(dlp_node_load, weights, other_numbers_),
 
-    VALUE(dlp_expand_desc, expand, other_expand),
-    WITH(dlp_expand_desc, user, USER),
-    VALUE(dlp_expand_desc, fields, other_fields_),
-    VALUE(dlp_expand_desc, n_fields, 1),
-    VALUE(dlp_expand_desc, max_out, 9),
-    VALUE(dlp_expand_desc, shuffle_items, 1),
-    VALUE(dlp_expand_desc, id, 3),
+    VALUE(dlp_node_expand, expand, other_expand),
+    WITH(dlp_node_expand, user, USER),
+    VALUE(dlp_node_expand, fields, other_fields_),
+    VALUE(dlp_node_expand, n_fields, 1),
+    VALUE(dlp_node_expand, max_out, 9),
+    VALUE(dlp_node_expand, shuffle_items, 1),
+    VALUE(dlp_node_expand, id, 3),
 
-    VALUE(dlp_pack_desc, tokens, 9),
-    VALUE(dlp_pack_desc, rule, DLP_PACK_FIT),
-    VALUE(dlp_pack_desc, overlap, 1),
-    VALUE(dlp_pack_desc, max_segments, 3),
-    VALUE(dlp_pack_desc, window, 3),
-    VALUE(dlp_pack_desc, longer, DLP_PACK_LONGER_DROP),
-    VALUE(dlp_pack_desc, positions, 1),
-    VALUE(dlp_pack_desc, id, 3),
-    VALUE(dlp_pack_desc, min_documents, 2),
+    VALUE(dlp_node_pack, tokens, 9),
+    VALUE(dlp_node_pack, rule, DLP_PACK_FIT),
+    VALUE(dlp_node_pack, overlap, 1),
+    VALUE(dlp_node_pack, max_segments, 3),
+    VALUE(dlp_node_pack, window, 3),
+    VALUE(dlp_node_pack, longer, DLP_PACK_LONGER_DROP),
+    VALUE(dlp_node_pack, positions, 1),
+    VALUE(dlp_node_pack, id, 3),
+    VALUE(dlp_node_pack, min_documents, 2),
 
     VALUE(dlp_loader_desc, batch_size, 6),
     VALUE(dlp_loader_desc, num_workers, 3),
@@ -267,8 +274,8 @@ static const field_row rows_[] = {
     VALUE(dlp_loader_desc, device, &other_device_),
     VALUE(dlp_loader_desc, device_buffers, 4),
     VALUE(dlp_loader_desc, transfer_thread, 1),
-    VALUE(dlp_loader_desc, joins, &other_join_),
-    VALUE(dlp_loader_desc, n_joins, 1),
+    VALUE(dlp_loader_desc, rows, &other_row_),
+    VALUE(dlp_loader_desc, n_rows, 1),
 
     VALUE(dlp_chunks_desc, n_items, 37),
     VALUE(dlp_chunks_desc, fields, other_fields_),
@@ -376,11 +383,11 @@ static const field_pair pairs_[] = {
     PAIR(dlp_pipe_desc, counters, n_counters),
     PAIR(dlp_node_batch, out_fields, n_out_fields),
     PAIR(dlp_node_guard, fields, n_fields),
-    PAIR(dlp_split_desc, rows, n_chunks),
-    PAIR(dlp_part_desc, items, n_parts),
-    PAIR(dlp_expand_desc, fields, n_fields),
+    PAIR(dlp_node_split, rows, n_chunks),
+    PAIR(dlp_node_load, items, n_parts),
+    PAIR(dlp_node_expand, fields, n_fields),
     PAIR(dlp_loader_desc, out_fields, n_out_fields),
-    PAIR(dlp_loader_desc, joins, n_joins),
+    PAIR(dlp_loader_desc, rows, n_rows),
     PAIR(dlp_chunks_desc, fields, n_fields),
     PAIR(dlp_chunks_desc, rows, n_chunks),
     PAIR(dlp_files_desc, fields, n_fields),

@@ -508,7 +508,7 @@ static void open_parts(got *g, const tar_case *c, uint64_t most) {
     l.shuffle = 0;
     l.dataset = (dlp_dataset){
         .fields = c->d.fields, .n_fields = c->d.n_fields, .fetch = dlp_tar_fetch, .user = &t};
-    l.parts = (dlp_part_desc){.n_parts = c->d.n_paths,
+    l.parts = (dlp_node_load){.n_parts = c->d.n_paths,
                               .max_part_bytes = TAR_SHARD,
                               .max_items = TAR_MOST,
                               .load = dlp_tar_load,

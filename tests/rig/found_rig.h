@@ -205,7 +205,7 @@ static inline int found_batch_same(const found_rig *r, const dlp_batch *b, const
     uint32_t world = r->d.pipe.world_size ? r->d.pipe.world_size : 1;
     uint32_t rows = r->d.batch_size / world;
     int ok = 1;
-    if (c == 1 && r->d.drop_last == DLP_LAST_PARTIAL && r->d.pipe.steps_per_epoch == 0 &&
+    if (c == 1 && r->d.drop_last <= DLP_LAST_DEFAULT && r->d.pipe.steps_per_epoch == 0 &&
         o->n[0] - b->in_epoch * m < m)
         rows = (uint32_t)(o->n[0] - b->in_epoch * m);
     ok &= b->count == rows;

@@ -351,7 +351,7 @@ static const char *batch_wrong(const dlp_batch *b, uint64_t epoch, uint32_t k, u
     if (b->epoch != epoch || b->in_epoch != k) return "another batch";
     if (b->position != (uint64_t)k * o->batch + (uint64_t)rank * rows) return "position";
     if (((b->flags & DLP_BATCH_LAST) != 0) != (k + 1 == all)) return "flags";
-    if (o->streams == 1 && world == 1 && o->last == DLP_LAST_PARTIAL && o->steps == 0 &&
+    if (o->streams == 1 && world == 1 && o->last <= DLP_LAST_DEFAULT && o->steps == 0 &&
         streams_[epoch][0].n_rows - k * m < m)
         rows = streams_[epoch][0].n_rows - k * m;
     if (b->count != rows) return "count";

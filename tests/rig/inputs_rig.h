@@ -6,8 +6,8 @@ typedef struct rig2 {
     dlp_pipe_desc pipe;
     dlp_sampler_desc sampler;
     int packs;              /* 1: pack is in the pipe, else expand is, or a filter */
-    dlp_expand_desc expand; /* all 0: fetch leaves items out */
-    dlp_pack_desc pack;     /* needs: pack */
+    dlp_node_expand expand; /* all 0: fetch leaves items out */
+    dlp_node_pack pack;     /* needs: pack */
     dlp_workers_desc by;    /* makes the items */
     uint32_t cells, window;
     dlp_dataset dataset;

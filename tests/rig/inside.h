@@ -38,6 +38,9 @@ INSIDE uint64_t inside_restarts(dlp_pipe *p);
 INSIDE int32_t inside_consumer_pid(dlp_pipe *p); /* whose clock and trace are the consumer's */
 INSIDE uint64_t inside_scheduled(dlp_pipe *p);   /* batches */
 INSIDE int inside_workers(dlp_pipe *p);
+/* Return the name of member i of a desc of workers in the library's list, and its offset in
+   *offset. Returns NULL behind the last one. */
+INSIDE const char *inside_workers_member(size_t i, size_t *offset);
 INSIDE int inside_is_process(dlp_pipe *p, int n);
 INSIDE int32_t inside_pid(dlp_pipe *p, int n); /* 0: it has not begun */
 INSIDE int32_t inside_tid(dlp_pipe *p, int n);
@@ -211,6 +214,12 @@ INSIDE int inside_pipe_of(dlp_pipe **out, const dlp_node *nodes, uint32_t n,
 INSIDE int inside_pipe_fork(dlp_pipe *p) { return p->prepared ? p->err.code : dlpi_prepare(p); }
 INSIDE int32_t inside_consumer_pid(dlp_pipe *p) { return p->consumer->block->pid; }
 INSIDE uint64_t inside_scheduled(dlp_pipe *p) { return DLPI_LOAD_SEQ(&p->ctl->tail); } /* I1 */
+INSIDE const char *inside_workers_member(size_t i, size_t *offset) {
+    if (i >= sizeof dlpi_workers_bounds / sizeof *dlpi_workers_bounds) return NULL;
+    *offset = dlpi_workers_bounds[i].offset;
+    return dlpi_workers_bounds[i].field;
+}
+
 INSIDE int inside_workers(dlp_pipe *p) { return p->n_workers; }
 INSIDE int inside_is_process(dlp_pipe *p, int n) { return p->workers[n].process; }
 INSIDE int32_t inside_pid(dlp_pipe *p, int n) {

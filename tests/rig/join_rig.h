@@ -212,8 +212,8 @@ static int fetch_of_part(void *user, dlp_item *it) { /* needs: parts */
 } /* needs: parts */
 static const uint64_t part_items_[3] = {10, 9, 8}; /* needs: parts */
 
-static dlp_part_desc part_desc(void) {     /* needs: parts */
-    dlp_part_desc d;                       /* needs: parts */
+static dlp_node_load part_desc(void) {     /* needs: parts */
+    dlp_node_load d;                       /* needs: parts */
     memset(&d, 0, sizeof d);               /* needs: parts */
     d.n_parts = 3;                         /* needs: parts */
     d.items = part_items_;                 /* needs: parts */
@@ -233,6 +233,8 @@ static void add_map(rig_table *t, const setup *s, dlp_item_fn fn, void *user) {
                             .workers = {.num_workers = s->map_workers}});
 }
 
+enum { JOIN_ZIP = 0, JOIN_MIX };
+
 /* Make a pipe that is not started. how: of all datasets behind the first; 0: each as it is. */
 static int setup_try(setup *s, int how, dlp_pipe **p, dlp_error *err) {
     dlp_pipe_desc pipe = {.resume = s->resume,
@@ -245,13 +247,13 @@ static int setup_try(setup *s, int how, dlp_pipe **p, dlp_error *err) {
     rig_table t = {.n = 0};
     int middle = s->middle;
     uint32_t mixes = 0;
-    for (int i = 1; i < s->n; i++) mixes |= s->of[i].mixed || how == DLP_JOIN_MIX;
+    for (int i = 1; i < s->n; i++) mixes |= s->of[i].mixed || how == JOIN_MIX;
     if (s->mix && !s->shuffled) dlp_mix_sampler(s->mix, &sampler);
     if (s->parts) sampler.order = DLP_ORDER_PARTS; /* needs: parts */
     table_list(&t, &sampler);
     fetch_desc(s, 0, &ds[0], &fetch);
     if (s->parts) {                        /* needs: parts */
-        dlp_part_desc parts = part_desc(); /* needs: parts */
+        dlp_node_load parts = part_desc(); /* needs: parts */
         table_load(&t, &parts);            /* needs: parts */
         ds[0].fetch = fetch_of_part;       /* needs: parts */
         ds[0].n_items = 0;                 /* needs: parts */
@@ -259,7 +261,7 @@ static int setup_try(setup *s, int how, dlp_pipe **p, dlp_error *err) {
     table_fetch(&t, &fetch, mixes);
     if (s->cache == 2) add_cache(&t); /* needs: cache */
     for (int i = 1; i < s->n; i++) {
-        const int mixed = i == 1 && how ? how == DLP_JOIN_MIX : s->of[i].mixed;
+        const int mixed = i == 1 && how ? how == JOIN_MIX : s->of[i].mixed;
         fetch_desc(s, i, &ds[i], &fetch);
         if (middle && !s->of[i].mixed) add_map(&t, s, map_middle, NULL), middle = 0;
         table_fetch(&t, &fetch, mixed ? ++mixes : 0);

@@ -79,12 +79,12 @@ typedef struct wiring {
     dlp_field fields[3], raw, label;
     dlp_dataset dataset, mixed, zipped;
     dlp_workers_desc all, few; /* of fetch and what makes its items; of any other stage */
-    dlp_part_desc parts, found;
-    dlp_expand_desc expand;
-    dlp_pack_desc pack;
+    dlp_node_load parts, found;
+    dlp_node_expand expand;
+    dlp_node_pack pack;
     dlp_fetch_desc fetch;
     uint32_t window, streams, n_cells; /* n_cells: of fields that end */
-    dlp_cache_desc cache;
+    dlp_node_cache cache;
     dlp_node_batch batch;
     dlp_workers_desc batch_by;
 } wiring;

@@ -42,7 +42,7 @@ static void add_push(wiring *w) {
     if (has(CLASSIC)) node->queue.deal = DLP_DEAL_TURNS;
 }
 
-static void add_load(const char *name, const dlp_part_desc *desc) {
+static void add_load(const char *name, const dlp_node_load *desc) {
     dlp_node *node = add_node(name, DLP_LOAD);
     node->load = *desc;
     node->load.n_parts = node->load.window = node->load.queue_size = 0;

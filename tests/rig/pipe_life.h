@@ -345,6 +345,7 @@ RIG_UNUSED static void rig_default(rig *r) {
     r->batch_map = (dlp_node){.verb = DLP_MAP, .map = {.batch = rig_batch_map}};
     r->transfer.verb = DLP_TRANSFER;
     r->batch.batch_size = 10;
+    r->batch.last = DLP_LAST_PARTIAL;
 }
 
 /* Add the rows of the rig's pipe to an empty table. */

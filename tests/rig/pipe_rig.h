@@ -62,8 +62,8 @@ typedef struct rig {
     int fetcher, in_flight;
     dlp_async async;
     /* bytes 0, n_parts 0: none */
-    dlp_cache_desc cache;     /* needs: cache */
-    dlp_part_desc parts;      /* needs: parts */
+    dlp_node_cache cache;     /* needs: cache */
+    dlp_node_load parts;      /* needs: parts */
     const dlp_field *scratch; /* [n_scratch] fields that end in the first map */
     uint32_t n_scratch, n_cells;
 } rig;
@@ -123,6 +123,7 @@ static inline void rig_init(rig *r, uint64_t n_items, uint32_t batch_size) {
     r->dataset.fetch = rig_fetch;
     r->sampler.seed = 42;
     r->batch.batch_size = batch_size;
+    r->batch.last = DLP_LAST_PARTIAL;
     r->transfer.verb = DLP_TRANSFER;
     for (int i = 0; i < RIG_MAPS; i++) {
         r->item_map[i] = (dlp_node){.verb = DLP_MAP, .map = {.item = rig_item_map}};
@@ -262,7 +263,7 @@ static inline void rig_share(const rig *r, uint64_t k, uint64_t *first, uint64_t
                              uint64_t *count) {
     uint64_t rows = r->batch.batch_size, world = r->pipe.world_size ? r->pipe.world_size : 1;
     *first = k * rows;
-    if (r->batch.last == DLP_LAST_PARTIAL && *first + rows > rig_samples(r))
+    if (r->batch.last <= DLP_LAST_DEFAULT && *first + rows > rig_samples(r))
         rows = rig_samples(r) - *first;
     *from = rows * r->pipe.rank / world;
     *count = rows * (r->pipe.rank + UINT64_C(1)) / world - *from;

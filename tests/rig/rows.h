@@ -85,7 +85,7 @@ static inline void table_ends(rig_table *t, const dlp_field *f, uint32_t n, uint
 }
 
 /* Add a load row, and the window behind it. The list has its number of parts and their order. */
-static inline void table_load(rig_table *t, const dlp_part_desc *d) { /* needs: parts */
+static inline void table_load(rig_table *t, const dlp_node_load *d) { /* needs: parts */
     dlp_node row = {.verb = DLP_LOAD, .load = *d, .workers = d->workers};
     if (t->order.order == DLP_ORDER_PARTS) t->order.order = DLP_ORDER_SEQUENTIAL;
     t->nodes[0].list.n_items = d->n_parts;

@@ -242,7 +242,7 @@ static inline dlp_loader_desc parts_desc(const uint64_t *items) {
                           .epochs = 2,
                           .pipe = {.streams = 2},
                           .dataset = {.fields = &parts_field, .n_fields = 1, .fetch = parts_fetch}};
-    d.parts = (dlp_part_desc){.n_parts = PARTS,
+    d.parts = (dlp_node_load){.n_parts = PARTS,
                               .items = items,
                               .max_part_bytes = PARTS * PART_ROW,
                               .load = parts_memory,

@@ -168,8 +168,8 @@ broken features 'stages/map.h asks' src/stages/map.h \
 broken features 'pipe/pipe.h fields' src/pipe/pipe.h 's/^struct dlp_pipe {$/&\n    void *more;/'
 broken sizes 'bytes of struct dlp_pipe [0-9]*, known' src/pipe/pipe.h \
     's/^struct dlp_pipe {$/&\n    void *more;/'
-broken sizes 'fields of descs [0-9]*, known' src/api/parts.h \
-    's/^typedef struct dlp_part_desc {/&\n    int more;/'
+broken sizes 'fields of descs [0-9]*, known' src/api/files.h \
+    's/^typedef struct dlp_files_desc {/&\n    int more;/'
 broken sizes 'public functions [0-9]*, known' src/api/parts.h '$a DLPDEF int dlp_probe(void);'
 judged
 

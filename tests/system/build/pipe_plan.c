@@ -601,8 +601,8 @@ typedef struct extreme {
     dlp_pipe_desc pipe;
     dlp_sampler_desc sampler;
     dlp_fetch_desc fetch;
-    dlp_cache_desc cache;
-    dlp_part_desc parts;
+    dlp_node_cache cache;
+    dlp_node_load parts;
     dlp_node_batch batch;
     uint32_t device_buffers;
     wide row_bytes;
@@ -644,7 +644,7 @@ static void extreme_any(extreme *x, uint64_t *seed) {
     if (pick(seed, 2)) x->cache.bytes = UINT64_C(1) << 46;
     x->device_buffers = x->pipe.max_held < 64 && pick(seed, 2) ? 64 : 0;
     if (pick(seed, 2)) {
-        x->parts = (dlp_part_desc){.n_parts = 4,
+        x->parts = (dlp_node_load){.n_parts = 4,
                                    .items = part_items,
                                    .load = no_load,
                                    .max_part_bytes = UINT64_C(1) << 46,
@@ -803,13 +803,13 @@ static void giant_fetch(giant *g, const char *name, const dlp_field *f) {
 static void giant_expand(giant *g, const char *name, uint32_t items) {
     giant_row(g, name, DLP_EXPAND);
     g->row[g->n - 1].expand =
-        (dlp_expand_desc){.expand = no_expand, .max_out = items, .fields = &g->big, .n_fields = 1};
+        (dlp_node_expand){.expand = no_expand, .max_out = items, .fields = &g->big, .n_fields = 1};
     g->makes = g->n - 1;
     g->cell += (wide)items * g->bytes;
 }
 static void giant_load(giant *g, dlp_part_fn load, int counted) {
     giant_row(g, "load", DLP_LOAD);
-    g->row[g->n - 1].load = (dlp_part_desc){.load = load,
+    g->row[g->n - 1].load = (dlp_node_load){.load = load,
                                             .items = counted ? part_items : NULL,
                                             .max_items = counted ? 0 : g->items,
                                             .max_part_bytes = g->bytes};

@@ -286,7 +286,7 @@ static void any_topology(int kind, dlp_loader_desc *d) {
 
 static int any_open(int kind, dlp_pipe **p, dlp_error *e) {
     static uint64_t items[12] = {50, 50, 50, 50, 50, 50, 50, 50, 50, 50, 50, 50};
-    const dlp_part_desc parts = {.n_parts = 12,
+    const dlp_node_load parts = {.n_parts = 12,
                                  .items = items,
                                  .max_part_bytes = 64,
                                  .load = any_part,

@@ -404,7 +404,7 @@ static void add__batch_desc_out_of_range__names_field(void) {
     BAD((void)0, batch.batch_size, 0, "batch", "batch_size");
     BAD((void)0, batch.batch_size, (1u << 20) + 1u, "batch", "batch_size");
     BAD((void)0, batch.batch_size, UINT32_MAX, "batch", "batch_size");
-    BOUNDS((void)0, batch.last, 0, 2, "batch", "last");
+    BOUNDS((void)0, batch.last, DLP_LAST_PARTIAL, DLP_LAST_PAD, "batch", "last");
     BOUNDS(r.batch.collate = dlp_collate_pad, batch_by.num_workers, DLP_NONE, DLP_MAX_WORKERS,
            "batch", "workers.num_workers");
     GOOD((r.batch.out_fields = &out, r.batch.n_out_fields = 1), batch.collate, dlp_collate_pad);
@@ -844,7 +844,7 @@ static void loader__bad_desc__names_field_and_leaves_out(void) {
         d.dataset.fetch = what == 2 ? NULL : rig_fetch;
         d.pipe.max_held = what == 3 ? 257 : 0;
         d.shuffle = what == 4 ? 2 : 0;
-        d.drop_last = what == 5 ? -1 : 0;
+        d.drop_last = what == 5 ? -2 : 0;
         CHECK(dlp_loader_open(&p, &d, &e) == DLP_ERR_ARG);
         if (!CHECK(strcmp(e.field, fields[what]) == 0))
             printf("  %s, not %s\n", e.field, fields[what]);

@@ -918,6 +918,89 @@ static void valid__processes__an_error_with_the_first_cause(void) {
     CHECK(bad_told(&x, &how) && x.valid == 40);
 }
 
+/* ---- a short last batch that nobody has asked for ---- */
+
+static char short_words[512];
+static int short_told;
+
+static void short_note(void *user, const char *message) {
+    (void)user;
+    if (strstr(message, "the last batch has") == NULL) return;
+    short_told++;
+    snprintf(short_words, sizeof short_words, "%s", message);
+}
+
+/* Open and close a pipe of `items` by `batch` with this `last`. Returns how many warnings came. */
+static int short_open(uint64_t items, uint32_t batch, int32_t last, dlp_state *state) {
+    rig r;
+    dlp_pipe *p;
+    rig_init(&r, items, batch);
+    r.batch.last = last;
+    r.pipe.log = short_note;
+    short_told = 0;
+    if (rig_open(&r, &p) != DLP_OK) return -1;
+    CHECK(dlp_pipe_state(p, NULL, state) == DLP_OK);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+    return short_told;
+}
+
+static int short_load(void *user, dlp_chunk *c) {
+    (void)user;
+    memset(c->data[0], 0, (size_t)c->count * 4);
+    return 0;
+}
+
+/* The same for a loader, and for chunks of 25 rows whose batches span them, or do not. */
+static int short_loader(int32_t last) {
+    rig r;
+    dlp_pipe *p;
+    dlp_loader_desc d = {.batch_size = 30, .drop_last = last, .pipe.log = short_note};
+    rig_init(&r, 1000, 1);
+    d.dataset = r.dataset;
+    short_told = 0;
+    if (dlp_loader_open(&p, &d, NULL) != DLP_OK) return -1;
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+    return short_told;
+}
+
+static int short_chunks(uint64_t rows, int within, int32_t last, int32_t pass) {
+    const dlp_field field = {.name = "x", .dtype = DLP_F32};
+    dlp_pipe *p;
+    dlp_error e;
+    dlp_chunks_desc d = {.load = short_load,
+                         .fields = &field,
+                         .n_fields = 1,
+                         .n_items = rows,
+                         .chunk_rows = 25,
+                         .batch_size = 10,
+                         .last = last,
+                         .within_chunks = within,
+                         .pass = pass,
+                         .pipe.log = short_note};
+    short_told = 0;
+    if (dlp_chunks_open(&p, &d, &e) != DLP_OK) return puts(e.message), -1;
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+    return short_told;
+}
+
+static void last__not_said_and_short__one_warning(void) {
+    dlp_state by_default, partial, other;
+    CHECK(short_open(1000, 30, DLP_LAST_DEFAULT, &by_default) == 1);
+    CHECK(strstr(short_words, "1000 items by 30: the last batch has 10 rows") != NULL);
+    CHECK(short_open(1000, 30, DLP_LAST_PARTIAL, &partial) == 0);
+    CHECK(memcmp(&by_default, &partial, sizeof partial) == 0);
+    CHECK(short_open(1000, 30, DLP_LAST_DROP, &other) == 0);
+    CHECK(short_open(1000, 30, DLP_LAST_PAD, &other) == 0);
+    CHECK(short_open(1000, 25, DLP_LAST_DEFAULT, &other) == 0);
+    CHECK(short_loader(0) == 1 && short_loader(DLP_LAST_DROP) == 0);
+    CHECK(short_loader(DLP_LAST_PARTIAL) == 0);
+    CHECK(short_chunks(104, 0, 0, DLP_PASS_TRAIN) == 1);
+    CHECK(strstr(short_words, "104 items by 10: the last batch has 4 rows") != NULL);
+    CHECK(short_chunks(104, 0, DLP_LAST_PARTIAL, DLP_PASS_TRAIN) == 0);
+    CHECK(short_chunks(104, 0, 0, DLP_PASS_EVALUATE) == 0);
+    CHECK(short_chunks(104, 1, 0, DLP_PASS_TRAIN) == 0 && short_chunks(100, 0, 0, 0) == 0);
+}
+
 int main(void) {
     epochs__finite__marked_and_ended();
     epochs__for_ever__goes_on_with_the_same_workers();
@@ -944,5 +1027,6 @@ int main(void) {
     valid__ranks__none_has_an_honest_end();
     valid__streams__judged_at_their_end();
     valid__processes__an_error_with_the_first_cause();
+    last__not_said_and_short__one_warning();
     return test_end("pipe_epochs");
 }

@@ -517,7 +517,7 @@ static void fuzz_rig(rig *r, lists *l, int kind) {
     if (kind != IN_PARTS) return;
     r->sampler.order = DLP_ORDER_PARTS;
     r->dataset.n_items = 0;
-    r->parts = (dlp_part_desc){
+    r->parts = (dlp_node_load){
         .n_parts = 5, .items = items, .max_part_bytes = 8, .load = fuzz_part, .shuffle_parts = 1};
 }
 

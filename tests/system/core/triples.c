@@ -123,7 +123,7 @@ static void pack_row(int32_t rule) {
 static void expand_row(const dlp_field *field) {
     dlp_node *node = row(DLP_EXPAND);
     node->expand =
-        (dlp_expand_desc){.expand = expand_item, .max_out = 4, .fields = field, .n_fields = 1};
+        (dlp_node_expand){.expand = expand_item, .max_out = 4, .fields = field, .n_fields = 1};
 }
 
 static void map_row(int ends) {
@@ -265,7 +265,7 @@ static void way_rows(int way, int expands, int branch, int zip, dlp_push *push) 
         row(DLP_LIST)->list.n_items = ITEMS;
         if (way == LOADED) {
             node = row(DLP_LOAD);
-            node->load = (dlp_part_desc){.load = load_part, .max_items = 8, .max_part_bytes = 256};
+            node->load = (dlp_node_load){.load = load_part, .max_items = 8, .max_part_bytes = 256};
             node->workers.num_workers = 2;
         }
         node = row(DLP_FETCH);

@@ -105,7 +105,7 @@ static void above_rows(int above) {
     dlp_node *node;
     if (above == LOADED) {
         node = row("load", DLP_LOAD);
-        node->load = (dlp_part_desc){.load = load_part, .max_items = 2, .max_part_bytes = 64};
+        node->load = (dlp_node_load){.load = load_part, .max_items = 2, .max_part_bytes = 64};
         node->workers.num_workers = 2;
     }
     node = fetch_row("fetch", fetch_item, &x_);

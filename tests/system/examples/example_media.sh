@@ -2,6 +2,7 @@
 # Examples with libraries that people have. audio (libsndfile): crops lie in their files, are others
 # in each epoch, and the same in each run. http (libcurl): many requests at once, failures that heal
 # are tried again, an object that is not there ends the pipe. video (FFmpeg): each clip comes once.
+# parquet (Arrow C++, as the Python package pyarrow has it): the sums of three files.
 dir=build/example_media
 . tests/rig/shell_rig
 fresh_dir
@@ -116,6 +117,39 @@ if has libavformat/avformat.h && command -v ffmpeg >/dev/null 2>&1; then
     grep -q 'none.avi: ' $dir/said || fail "video: $(cat $dir/said)"
 else
     more=' ffmpeg libavformat-dev libavcodec-dev libswscale-dev (make deps-more)'
+fi
+
+arrow=$(build/arrow/bin/python -c 'import pyarrow; print(*pyarrow.get_library_dirs())' 2>/dev/null)
+if [ -n "$arrow" ] && command -v c++ >/dev/null 2>&1; then
+    build/arrow/bin/python - $dir <<'END_OF_PY' >$dir/want || fail 'no files of Parquet'
+import numpy as np, pyarrow as pa, pyarrow.parquet as pq, sys
+def write(name, k, a, group):
+    pq.write_table(pa.table({"a": a, "b": pa.array(k * 0.5, pa.float64()),
+                             "c": pa.array(k % 7, pa.int32()), "d": pa.array(k % 3, pa.float32())}),
+                   "%s/%s.parquet" % (sys.argv[1], name), row_group_size=group)
+all = []
+for i, (n, group) in enumerate(((1000, 100), (777, 250), (5, 5))):
+    all.append(np.arange(n) + 1000 * i)
+    write(i, all[-1], pa.array(all[-1], pa.int64()), group)
+k = np.concatenate(all)
+print("%d rows, means" % len(k), *("%g" % x.mean() for x in (k, k * 0.5, k % 7, k % 3)))
+write("text", k[:9], pa.array(["x"] * 9), 9)
+whole = open(sys.argv[1] + "/0.parquet", "rb").read()
+open(sys.argv[1] + "/torn.parquet", "wb").write(whole[:60] + bytes(40) + whole[100:])
+END_OF_PY
+    lib_made && c++ -std=c++20 -w -O0 -I. "-I${arrow%% *}/include" -o $dir/parquet \
+        examples/parquet.cpp build/lib/tests.a $arrow/libparquet.so.*00 $arrow/libarrow.so.*00 \
+        -Wl,-rpath,$arrow -lpthread || fail 'parquet does not compile'
+    timeout 60 $dir/parquet $dir/0.parquet $dir/1.parquet $dir/2.parquet >$dir/said ||
+        fail "parquet: exit code $?: $(cat $dir/said)"
+    cmp -s $dir/want $dir/said || fail "parquet: $(cat $dir/said), not $(cat $dir/want)"
+    for bad in text:'a is no number' torn:snappy none:'No such file'; do
+        timeout 60 $dir/parquet $dir/0.parquet $dir/${bad%%:*}.parquet >$dir/said &&
+            fail "parquet: $bad is taken for data"
+        grep -q "${bad#*:}" $dir/said || fail "parquet, $bad: $(cat $dir/said)"
+    done
+else
+    more="$more pyarrow and a compiler of C++ (make deps-more)"
 fi
 
 [ $wrong -eq 0 ] && [ -n "$missing" ] && skip "not installed:$missing; the rest is well"

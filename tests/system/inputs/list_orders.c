@@ -189,13 +189,13 @@ static int open_table(const table *t, dlp_pipe **p, dlp_error *err) {
     if (t->kind == EXPAND) {
         nodes[2].verb = DLP_EXPAND;
         nodes[2].expand =
-            (dlp_expand_desc){.expand = expand, .max_out = 3, .fields = made_, .n_fields = 2};
+            (dlp_node_expand){.expand = expand, .max_out = 3, .fields = made_, .n_fields = 2};
     }
     if (t->kind == PACK) {
         nodes[1].fetch.user = &subset_;
         nodes[1].fetch.fields = texts_;
         nodes[2].verb = DLP_PACK;
-        nodes[2].pack = (dlp_pack_desc){.tokens = T};
+        nodes[2].pack = (dlp_node_pack){.tokens = T};
     }
     nodes[n++] = (dlp_node){.name = "batch",
                             .verb = DLP_BATCH,

@@ -302,7 +302,7 @@ static void rows(table *t, int kind) {
         row(t, "keep", MOST, DLP_FILTER)->filter.keep = keep;
     if (kind == EXPAND)
         row(t, "twice", MOST, DLP_EXPAND)->expand =
-            (dlp_expand_desc){.expand = twice, .max_out = 2, .fields = &words_, .n_fields = 1};
+            (dlp_node_expand){.expand = twice, .max_out = 2, .fields = &words_, .n_fields = 1};
     if (kind == WINDOW || kind == FILTER_WINDOW)
         row(t, "window", MOST, DLP_WINDOW)->window.items = WINDOW_ITEMS;
     if (kind == PACK || kind == FILTER_PACK) row(t, "cut", MOST, DLP_PACK)->pack.tokens = TOKENS;

@@ -14,6 +14,7 @@
 
 #include "../../rig/pipe_rig.h"
 #include "../../rig/shm_rig.h"
+#include "../../rig/array_views.h"
 #include "../../rig/arrays_loader.h"
 #include "../../rig/tokens_loader.h"
 
@@ -32,11 +33,11 @@ typedef struct descs {
     dlp_dataset dataset, joined;
     dlp_fetch_desc fetch;
     dlp_node map, batch_map, decode, batch, transfer, guard, expand, filter, pack, split;
-    dlp_join_desc join;
+    walked_join join;
     walked_ends ends;
-    dlp_cache_desc cache;
+    dlp_node_cache cache;
     dlp_guard_field guarded, guarded_next;
-    dlp_part_desc parts;
+    dlp_node_load parts;
     dlp_loader_desc loader;
     dlp_chunks_desc chunks;
     dlp_files_desc files;
@@ -290,7 +291,7 @@ static int load(void *user, dlp_part *part) {
 
 static int expand(void *user, dlp_expand *x) {
     int rc = trouble(EXPAND, x->item->index, x->item->attempt, x->call);
-    const dlp_expand_desc *d = &now_.expand.expand;
+    const dlp_node_expand *d = &now_.expand.expand;
     for (uint64_t j = 0; rc == 0 && j < x->item->index % 3; j++) {
         dlp_item *to = dlp_expand_add(x);
         if (to == NULL) return -1;
@@ -611,7 +612,7 @@ static void set_mixed(void) {
     set_base();
     now_.joined.fields = now_.fields;
     now_.joined.n_fields = 3;
-    now_.join.how = DLP_JOIN_MIX;
+    now_.join.how = 1;
 }
 static void set_stream(void) {
     set_base();
@@ -728,7 +729,7 @@ static void set_mix(void) {
 
 static int open_chain(dlp_error *err) {
     const int has = wiring_->stages, made = has & (HAS_EXPAND | HAS_FILTER | HAS_PACK);
-    const uint32_t mixed = (has & HAS_JOIN) && now_.join.how == DLP_JOIN_MIX;
+    const uint32_t mixed = (has & HAS_JOIN) && now_.join.how == 1;
     rig_table t = {.n = 0};
     dlp_fetch_desc f = now_.fetch;
     dlp_node batch = now_.batch;
@@ -783,8 +784,8 @@ static int open_arrays(dlp_error *err) {
     return arrays_loader_open(&pipe_, &arrays_, &d, err);
 }
 static int open_array_chunks(dlp_error *err) {
-    dlp_arrays_chunks_desc d = {now_.arrays, now_.chunks};
-    return dlp_arrays_chunks_open(&pipe_, &arrays_, &d, err);
+    array_views d = {now_.arrays, now_.chunks};
+    return array_views_open(&pipe_, &arrays_, &d, err);
 }
 static int open_buckets(dlp_error *err) {
     int rc = dlp_buckets_open(&buckets_, &now_.buckets, err);
@@ -823,7 +824,7 @@ static void close_all(void) {
         AT(dlp_sampler_desc, loader.sampler), AT(dlp_batch_sampler, loader.sampler.batches), \
         AT(dlp_dataset, loader.dataset), AT(dlp_fetch_desc, loader.fetch), \
         AT(dlp_workers_desc, loader.fetch.workers), AT(dlp_async, loader.fetch.async), \
-        AT(dlp_cache_desc, loader.cache), AT(dlp_workers_desc, loader.batch_workers)
+        AT(dlp_node_cache, loader.cache), AT(dlp_workers_desc, loader.batch_workers)
 
 static const place at_rows_[] = {CHAIN,
                                  AT(dlp_field, fields[0]),
@@ -841,16 +842,16 @@ static const place at_chain_[] = {CHAIN, {0}};
 static const place at_order_[] = {
     AT(dlp_sampler_desc, sampler), AT(dlp_batch_sampler, sampler.batches), {0}};
 static const place at_parts_[] = {
-    CHAIN, AT(dlp_part_desc, parts), AT(dlp_workers_desc, parts.workers), {0}};
+    CHAIN, AT(dlp_node_load, parts), AT(dlp_workers_desc, parts.workers), {0}};
 static const place at_expand_[] = {
-    MADE, AT(dlp_expand_desc, expand.expand), AT(dlp_workers_desc, expand.workers), {0}};
+    MADE, AT(dlp_node_expand, expand.expand), AT(dlp_workers_desc, expand.workers), {0}};
 static const place at_filter_[] = {
     MADE, AT(dlp_node_filter, filter.filter), AT(dlp_workers_desc, filter.workers), {0}};
 static const place at_pack_[] = {
-    MADE, AT(dlp_pack_desc, pack.pack), AT(dlp_workers_desc, pack.workers), {0}};
-static const place at_split_[] = {CHAIN, AT(dlp_split_desc, split.split), {0}};
+    MADE, AT(dlp_node_pack, pack.pack), AT(dlp_workers_desc, pack.workers), {0}};
+static const place at_split_[] = {CHAIN, AT(dlp_node_split, split.split), {0}};
 static const place at_join_[] = {CHAIN,
-                                 AT(dlp_join_desc, join),
+                                 AT(walked_join, join),
                                  AT(dlp_fetch_desc, join.fetch),
                                  AT(dlp_workers_desc, join.fetch.workers),
                                  AT(dlp_dataset, joined),
@@ -858,10 +859,10 @@ static const place at_join_[] = {CHAIN,
                                  AT(dlp_node_guard, guard.guard),
                                  AT(dlp_guard_field, guarded),
                                  AT(dlp_workers_desc, guard.workers),
-                                 AT(dlp_cache_desc, cache),
+                                 AT(dlp_node_cache, cache),
                                  {0}};
 static const place at_mixed_[] = {CHAIN,
-                                  AT(dlp_join_desc, join),
+                                  AT(walked_join, join),
                                   AT(dlp_fetch_desc, join.fetch),
                                   AT(dlp_workers_desc, join.fetch.workers),
                                   AT(dlp_dataset, joined),
@@ -1268,6 +1269,20 @@ static void pairs(void) {
             }
 }
 
+/* The library's list of members of a desc of workers has each of them. By this list it knows which
+   rows say something, and which workers are alike. */
+static void workers(void) {
+    for (size_t r = 0; r < N_ROWS; r++) {
+        const char *name;
+        size_t at = 0;
+        if (strcmp(rows_[r].type, "dlp_workers_desc") != 0) continue;
+        for (size_t i = 0; (name = inside_workers_member(i, &at)) != NULL; i++)
+            if (strcmp(name, rows_[r].name) == 0 && at == rows_[r].offset) break;
+        CHECK(name != NULL);
+        if (name == NULL) printf("not in the list of workers: %s\n", rows_[r].name);
+    }
+}
+
 /* ---- files ---- */
 
 static void write_file(const char *path, const void *bytes, size_t n) {
@@ -1306,6 +1321,7 @@ static void remove_files(void) {
 }
 
 int main(int argc, char **argv) {
+    static const dlp_source other_source = {.fetch = {.dataset = &other_dataset_}};
     make_files();
     signal(SIGSEGV, crashed);
     signal(SIGABRT, crashed);
@@ -1313,7 +1329,7 @@ int main(int argc, char **argv) {
         (dlp_dataset){.n_items = 11, .fields = other_fields_, .n_fields = 2, .fetch = other_item};
     other_device_ = *dlp_device_host();
     other_device_.copy = other_copy;
-    other_join_.fetch.dataset = &other_dataset_;
+    other_row_ = (dlp_node){.name = "other", .verb = DLP_FETCH, .fetch = {.source = &other_source}};
     snprintf(name_, sizeof name_, "fields.%d", (int)getpid());
     snprintf(name_path_, sizeof name_path_, "/dev/shm/dlpipe.%s", name_);
     other_shm_.name = name_;
@@ -1321,6 +1337,7 @@ int main(int argc, char **argv) {
     verbose_ = argc > 1;
     walk(argc > 1 ? argv[1] : NULL);
     if (argc == 1) pairs();
+    if (argc == 1) workers();
     remove_files();
     return test_end("fields");
 }

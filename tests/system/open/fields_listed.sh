@@ -6,12 +6,12 @@ out=$(mktemp -d) || exit 1
 trap 'rm -rf "$out"' EXIT
 
 others='dataset|field|async|batch_sampler|device|counter|guard_field|part_file|part_files'
-others="$others|array_column|trace_window|budget"
+others="$others|array_column|trace_window|budget|node_[a-z]+"
 cat src/api/*.h | awk -f tests/tools/fields.awk |
     grep -E "_desc |^dlp_($others) " |
     sort >"$out/api"
-sed -nE 's/^ *(VALUE|WITH|WHOLE)\(([a-z0-9_]+), ([a-z0-9_]+),.*/\2 \3/p' tests/rig/fields.h \
-    >"$out/walked"
+of='(VALUE|WITH|WHOLE|INNER|INNER_WITH)'
+sed -nE "s/^ *$of\((dlp_[a-z0-9_]+), ([a-z0-9_]+),.*/\2 \3/p" tests/rig/fields.h >"$out/walked"
 awk '{print $1, $2}' tests/rig/fields.elsewhere | cat - "$out/walked" | sort >"$out/listed"
 
 failed=0

@@ -63,7 +63,8 @@ enum {
     KINDS
 };
 
-static dlp_join_desc joins[2];
+static dlp_node rows[2];
+static dlp_source other_source;
 static dlp_dataset other;
 
 static void loader(int kind, dlp_loader_desc *d) {
@@ -75,7 +76,9 @@ static void loader(int kind, dlp_loader_desc *d) {
         .epochs = 2,
         .seed = 5};
     other = d->dataset;
-    joins[0] = joins[1] = (dlp_join_desc){.fetch = {.dataset = &other}};
+    other_source = (dlp_source){.fetch = {.dataset = &other}};
+    rows[0] = rows[1] =
+        (dlp_node){.name = "join", .verb = DLP_FETCH, .fetch = {.source = &other_source}};
     if (kind == CLASSIC || kind == FILTER_CLASSIC) d->topology = DLP_TOPOLOGY_CLASSIC;
     if (kind == CLASSIC) d->collate = dlp_collate_pad;
     if (kind == CONCURRENT) {
@@ -90,9 +93,9 @@ static void loader(int kind, dlp_loader_desc *d) {
         d->transfer_thread = 1;
     }
     if (kind == ZIP) other.fields = &y_field;
-    if (kind >= ZIP && kind <= BOTH) d->joins = joins;
-    if (kind >= ZIP && kind <= BOTH) d->n_joins = kind == BOTH ? 2 : 1;
-    if (kind == MIX || kind == BOTH) joins[0].how = joins[1].how = DLP_JOIN_MIX;
+    if (kind >= ZIP && kind <= BOTH) d->rows = rows;
+    if (kind >= ZIP && kind <= BOTH) d->n_rows = kind == BOTH ? 2 : 1;
+    if (kind == MIX || kind == BOTH) rows[0].fetch.of = 2, rows[1].fetch.of = 3;
     if (kind == FILTER || kind == FILTER_CLASSIC) {
         d->dataset.fetch = skip_thirds;
         d->dataset.filter = 1;
@@ -100,7 +103,7 @@ static void loader(int kind, dlp_loader_desc *d) {
     if (kind < PARTS) return;
     d->dataset.n_items = 0;
     d->dataset.fetch = write_part;
-    d->parts = (dlp_part_desc){.n_parts = 7, .max_part_bytes = 8, .load = load, .items = counts};
+    d->parts = (dlp_node_load){.n_parts = 7, .max_part_bytes = 8, .load = load, .items = counts};
     d->pipe.streams = 2;
     d->parts.queue_size = 40;
     if (kind != FOUND) return;
@@ -244,7 +247,7 @@ static void nodes__names__are_cut_and_made_unique(void) {
     dlp_loader_desc d;
     loader(BOTH, &d);
     d.fetch.workers.name = "a name of more than thirty-one bytes";
-    joins[0].fetch.workers.name = joins[1].fetch.workers.name = "batch";
+    rows[0].name = rows[1].name = "batch";
     CHECK(dlp_loader_nodes(&table_, &d, NULL) == DLP_OK && table_.n == 5);
     CHECK(strcmp(table_.nodes[1].name, "a name of more than thirty-one ") == 0);
     CHECK(strcmp(table_.nodes[2].name, "batch") == 0);
@@ -264,7 +267,7 @@ static void nodes__of_a_wrong_desc__the_loaders_error(void) {
         if (i == 2) d.transfer_thread = 1;
         if (i == 3) d.pipe.seed = 4;
         if (i == 4) d.fetch.workers.num_workers = 2;
-        if (i == 5) joins[0].how = 2;
+        if (i == 5) d.n_rows = 17;
         CHECK(dlp_loader_nodes(&table_, &d, &a) == DLP_ERR_ARG && a.field[0] != 0);
         CHECK(dlp_loader_open(&p, &d, &b) == DLP_ERR_ARG && p == NULL);
         CHECK(strcmp(a.field, b.field) == 0 && strcmp(a.message, b.message) == 0);

@@ -233,7 +233,7 @@ static void pack__documents__rows_of_tokens() {
     values want;
     for (std::uint32_t i = 0; i < ITEMS; i++)
         for (std::uint32_t k = 0; k < i % 7; k++) want.push_back(i * 10 + k);
-    dlp_pack_desc d = dlp_pack_desc();
+    dlp_node_pack d = dlp_node_pack();
     d.tokens = 5;
     d.max_segments = 4;
     dlpipe::table t;
@@ -307,7 +307,7 @@ static void push__by_a_thread__in_its_order() {
 
 // Items of four rows each are cut into batches of six.
 static void split__chunks__views() {
-    dlp_split_desc d = dlp_split_desc();
+    dlp_node_split d = dlp_node_split();
     d.chunk_rows = 4;
     d.batch_size = 6;
     dlpipe::table t;

@@ -268,8 +268,8 @@ static void write_graph__tables__all_of_the_plan(void) {
     last.name = "last";
     window = (dlp_node){.name = "mixed", .verb = DLP_WINDOW, .window = {.items = 7}};
     map.map.item = nothing;
-    expand.expand = (dlp_expand_desc){.expand = make_none, .max_out = 2};
-    load.load = (dlp_part_desc){.load = load_none, .max_items = 2, .max_part_bytes = 8};
+    expand.expand = (dlp_node_expand){.expand = make_none, .max_out = 2};
+    load.load = (dlp_node_load){.load = load_none, .max_items = 2, .max_part_bytes = 8};
     {
         const dlp_node nodes[] = {list, read, map, batch};
         plan = planned(DLP_NODES(nodes));

@@ -6,6 +6,7 @@
 #include "../../../dlpipe_shm.h"
 
 #include "../../rig/pipe_rig.h"
+#include "../../rig/array_views.h"
 
 /* ---- files: row r of x is 4 floats from 4 r on, of y the number r ---- */
 
@@ -88,8 +89,8 @@ static void npy__of_one_file__is_not_copied(void) {
     const char *x = put_npy(0, 128, 0, 1000), *y = put_npy(1, 128, 0, 1000);
     const dlp_array_column columns[] = {{.name = "x", .path = x}, {.name = "y", .path = y}};
     for (int kind = 0; kind < 16; kind++) {
-        dlp_arrays_chunks_desc d = {.arrays = {.columns = columns, .n_columns = 2},
-                                    .chunks = {.batch_size = 10, .chunk_rows = 100, .epochs = 2}};
+        array_views d = {.arrays = {.columns = columns, .n_columns = 2},
+                         .chunks = {.batch_size = 10, .chunk_rows = 100, .epochs = 2}};
         dlp_source *arrays = NULL;
         dlp_pipe *p = NULL;
         dlp_error err;
@@ -98,7 +99,7 @@ static void npy__of_one_file__is_not_copied(void) {
         d.chunks.shuffle_rows = kind >= 12;
         if (kind == 5) d.chunks.chunk_rows = 0; /* all of it */
         if (kind % 4 == 2) d.chunks.workers.placement = DLP_PLACE_PROCESSES;
-        if (dlp_arrays_chunks_open(&p, &arrays, &d, &err) != DLP_OK) {
+        if (array_views_open(&p, &arrays, &d, &err) != DLP_OK) {
             printf("%s\n", err.message);
             CHECK(0);
             return;
@@ -121,13 +122,13 @@ static void npy__of_many_files__chunks_end_with_them(void) {
     ys[0] = put_npy(1, 128, 0, 77);
     ys[1] = put_npy(1, 192, 77, 63);
     for (int kind = 0; kind < 4; kind++) {
-        dlp_arrays_chunks_desc d = {.arrays = {.columns = columns, .n_columns = 2},
-                                    .chunks = {.batch_size = 10, .chunk_rows = 30, .epochs = 2}};
+        array_views d = {.arrays = {.columns = columns, .n_columns = 2},
+                         .chunks = {.batch_size = 10, .chunk_rows = 30, .epochs = 2}};
         dlp_source *arrays = NULL;
         dlp_pipe *p = NULL;
         d.chunks.shuffle_chunks = kind & 1;
         d.chunks.shuffle_rows = kind >> 1;
-        CHECK(dlp_arrays_chunks_open(&p, &arrays, &d, NULL) == DLP_OK);
+        CHECK(array_views_open(&p, &arrays, &d, NULL) == DLP_OK);
         if (p == NULL) return;
         drain(p, 140, NULL, NULL, false);
         CHECK(dlp_pipe_close(p) == DLP_OK && dlp_source_close(arrays) == DLP_OK);
@@ -137,14 +138,14 @@ static void npy__of_many_files__chunks_end_with_them(void) {
 static void cifar__records__with_their_labels(void) {
     static uint8_t records[20][3073];
     dlp_array_column column = {.format = DLP_ARRAY_CIFAR10};
-    dlp_arrays_chunks_desc d = {.arrays = {.columns = &column, .n_columns = 1},
-                                .chunks = {.batch_size = 4, .within_chunks = 1}};
+    array_views d = {.arrays = {.columns = &column, .n_columns = 1},
+                     .chunks = {.batch_size = 4, .within_chunks = 1}};
     dlp_source *arrays = NULL;
     dlp_pipe *p = NULL;
     dlp_batch *b;
     for (int i = 0; i < 20; i++) memset(records[i], i, sizeof records[i]);
     column.path = put(records, 0, records, sizeof records);
-    CHECK(dlp_arrays_chunks_open(&p, &arrays, &d, NULL) == DLP_OK);
+    CHECK(array_views_open(&p, &arrays, &d, NULL) == DLP_OK);
     if (p == NULL) return;
     CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK);
     CHECK(strcmp(b->fields[0].name, "record") == 0 && b->n_fields == 1);
@@ -170,13 +171,13 @@ static void descs__of_what_must_be_copied__are_refused(void) {
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         const dlp_array_column column = {.name = "y", .path = bad[i].path};
-        const dlp_arrays_chunks_desc d = {
+        const array_views d = {
             .arrays = {.columns = &column, .n_columns = 1, .reads = bad[i].reads},
             .chunks = {.batch_size = 2}};
         dlp_source *arrays = NULL;
         dlp_pipe *p = NULL;
         dlp_error err;
-        CHECK(dlp_arrays_chunks_open(&p, &arrays, &d, &err) == bad[i].code);
+        CHECK(array_views_open(&p, &arrays, &d, &err) == bad[i].code);
         CHECK(strstr(err.message, bad[i].words) != NULL && p == NULL && arrays == NULL);
     }
 }
@@ -185,13 +186,13 @@ static void descs__of_what_must_be_copied__are_refused(void) {
 static void file__cut_meanwhile__is_an_error(void) {
     const char *path = put_npy(1, 128, 0, 1000);
     const dlp_array_column column = {.name = "y", .path = path};
-    const dlp_arrays_chunks_desc d = {
+    const array_views d = {
         .arrays = {.columns = &column, .n_columns = 1},
         .chunks = {.batch_size = 10, .chunk_rows = 10, .workers = {.num_workers = DLP_NONE}}};
     dlp_source *arrays = NULL;
     dlp_pipe *p = NULL;
     dlp_batch *b;
-    CHECK(dlp_arrays_chunks_open(&p, &arrays, &d, NULL) == DLP_OK);
+    CHECK(array_views_open(&p, &arrays, &d, NULL) == DLP_OK);
     if (p == NULL) return;
     CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK && dlp_pipe_release(p, b) == DLP_OK);
     CHECK(truncate(path, 200) == 0);

@@ -343,7 +343,7 @@ static dlp_pipe *scene_open(void) {
     if (now_.parts) {
         static const uint64_t items[ROWS * BATCHES / PART_ITEMS] = {5, 5, 5, 5, 5, 5, 5, 5};
         r.sampler.order = DLP_ORDER_PARTS;
-        r.parts = (dlp_part_desc){.n_parts = ROWS * BATCHES / PART_ITEMS,
+        r.parts = (dlp_node_load){.n_parts = ROWS * BATCHES / PART_ITEMS,
                                   .items = items,
                                   .max_part_bytes = PART_ITEMS * 8,
                                   .load = step_load,

@@ -4,6 +4,7 @@
 #define _GNU_SOURCE
 #include "../../../dlpipe.h"
 
+#include "../../rig/array_views.h"
 #include "../../rig/check.h"
 #include "../../rig/inside.h"
 #include "../../rig/source_rig.h"
@@ -184,10 +185,9 @@ static int open_pipe(opened *o, int kind, const char *const *names, int32_t move
     }
     if (kind == CHUNKS) {
         const dlp_array_column column = {.name = "x", .paths = o->paths, .n_paths = SHARDS};
-        const dlp_arrays_chunks_desc d = {
-            .arrays = {.columns = &column, .n_columns = 1, .moved = moved},
-            .chunks = {.batch_size = 4, .seed = 3, .pipe = run}};
-        return dlp_arrays_chunks_open(&o->p, &o->source, &d, &o->err);
+        const array_views d = {.arrays = {.columns = &column, .n_columns = 1, .moved = moved},
+                               .chunks = {.batch_size = 4, .seed = 3, .pipe = run}};
+        return array_views_open(&o->p, &o->source, &d, &o->err);
     }
     open_source(o, kind, moved);
     if (o->source == NULL) return open_parts(o, kind, moved, &seeded);

@@ -372,7 +372,7 @@ static int take_all(void) {
     while ((rc = dlp_pipe_next_timeout(pipe_, &b, SOON_MS)) == DLP_OK) {
         CHECK(!shorter && b->count >= 1 && b->count <= how.batch);
         shorter = b->count < how.batch;
-        CHECK(!shorter || how.last == DLP_LAST_PARTIAL);
+        CHECK(!shorter || how.last <= DLP_LAST_DEFAULT);
         take_batch(b, last);
         if (how.kind & (OUTS | SHARES)) had_ = mixed(had_, b);
         dlp_pipe_release(pipe_, b);
@@ -834,7 +834,7 @@ static void makers__last_batch__as_its_rule_says(void) {
         CHECK(dlp_pusher_end(u, SOON_MS) == DLP_OK);
         for (int i = 0; i < 2 && dlp_pipe_next_timeout(pipe_, &b, SOON_MS) == DLP_OK; i++) {
             for (uint32_t r = 0; r < b->count; r++) rows[i] += b->valid[r];
-            CHECK(i == 0 || b->count == (last == DLP_LAST_PARTIAL ? 7 : 8));
+            CHECK(i == 0 || b->count == (last <= DLP_LAST_DEFAULT ? 7 : 8));
             dlp_pipe_release(pipe_, b);
         }
         CHECK(rows[0] == 8 && rows[1] == (last == DLP_LAST_DROP ? 0 : 7));

@@ -144,7 +144,7 @@ static uint32_t branch(dlp_node *to, uint64_t b, const dlp_workers_desc *w) {
         (dlp_node_fetch){.fetch = fetch_any, .user = user, .fields = fields, .n_fields = n_fields};
     if (how.kind[b] == AN_EXPAND) {
         to[1].verb = DLP_EXPAND;
-        to[1].expand = (dlp_expand_desc){.expand = expand_any,
+        to[1].expand = (dlp_node_expand){.expand = expand_any,
                                          .user = user,
                                          .max_out = 3,
                                          .fields = fields,
@@ -388,7 +388,7 @@ static int alike(const told *a, uint32_t from) {
     for (uint32_t i = 0; i < a->n; i++)
         if (memcmp(a->rows[i], first.rows[from + i],
                    how.streams * how.rows * sizeof(row) *
-                       (how.last != DLP_LAST_PARTIAL || how.streams > 1)) != 0 ||
+                       (how.last > DLP_LAST_DEFAULT || how.streams > 1)) != 0 ||
             memcmp(&a->state[i], &first.state[from + i], sizeof(dlp_state)) != 0)
             return 0;
     return 1;
@@ -708,7 +708,7 @@ static uint32_t mix_seldom(const uint64_t *items, const uint64_t *weights, int n
     }
     if (makes) {
         nodes[1].verb = DLP_EXPAND;
-        nodes[1].expand = (dlp_expand_desc){
+        nodes[1].expand = (dlp_node_expand){
             .expand = one_expand, .max_out = 1 << 17, .fields = &x, .n_fields = 1};
     }
     nodes[at++] =

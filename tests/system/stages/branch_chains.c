@@ -555,7 +555,7 @@ static const char *batch_wrong(const dlp_batch *b, uint64_t epoch, uint32_t k, u
     uint32_t own = now_.batch / world;
     if (b->epoch != epoch || b->in_epoch != k) return "another batch";
     if (((b->flags & DLP_BATCH_LAST) != 0) != (k + 1 == batches_of(epoch))) return "flags";
-    if (now_.streams == 1 && world == 1 && now_.steps == 0 && now_.last == DLP_LAST_PARTIAL &&
+    if (now_.streams == 1 && world == 1 && now_.steps == 0 && now_.last <= DLP_LAST_DEFAULT &&
         rows_[epoch][0].n - k * m < m)
         own = rows_[epoch][0].n - k * m;
     if (b->count != own) return "count";
@@ -628,10 +628,10 @@ static uint32_t verb_of(const branch *b, verb *r, dlp_node *to) {
             .fetch = fetch_later, .user = r, .fields = &b->fields[fields], .n_fields = 1};
     } else if (r->kind == EXPANDS) {
         node.verb = DLP_EXPAND;
-        node.expand = (dlp_expand_desc){.expand = expand, .user = r, .max_out = OUT};
+        node.expand = (dlp_node_expand){.expand = expand, .user = r, .max_out = OUT};
     } else if (r->kind == LOADS) {
         node.verb = DLP_LOAD;
-        node.load = (dlp_part_desc){
+        node.load = (dlp_node_load){
             .load = load_of_item, .user = r, .max_items = OUT, .max_part_bytes = 8 * OUT};
         to[1] = (dlp_node){.name = r->fetch, .verb = DLP_FETCH};
         to[1].fetch = (dlp_node_fetch){.fetch = fetch_of_item,
@@ -645,7 +645,7 @@ static uint32_t verb_of(const branch *b, verb *r, dlp_node *to) {
 
 static dlp_node load_of(branch *b) {
     dlp_node node = {.name = b->load, .verb = DLP_LOAD};
-    node.load = (dlp_part_desc){
+    node.load = (dlp_node_load){
         .load = load, .user = b, .max_part_bytes = 8 * PART, .shuffle_items = b->shuffles_items};
     if (b->loads == COUNTED) node.load.items = b->items;
     if (b->loads == BY_FUNCTION) node.load.count = count;

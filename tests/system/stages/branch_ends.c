@@ -90,7 +90,7 @@ static uint32_t table(dlp_node *to) {
         if (some && how.kind == AN_EXPAND) {
             to[n - 1].verb = DLP_EXPAND;
             to[n - 1].expand =
-                (dlp_expand_desc){.expand = make_some, .max_out = 1, .fields = f, .n_fields = 1};
+                (dlp_node_expand){.expand = make_some, .max_out = 1, .fields = f, .n_fields = 1};
         }
         if (some && how.kind == A_FILTER) {
             to[n - 1].name = "fetch b";

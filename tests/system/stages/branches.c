@@ -316,7 +316,7 @@ static const char *batch_wrong(const dlp_batch *b, uint64_t epoch, uint32_t k, u
     uint32_t own = now_.batch / world;
     if (b->epoch != epoch || b->in_epoch != k) return "another batch";
     if (((b->flags & DLP_BATCH_LAST) != 0) != (k + 1 == batches_of(epoch))) return "flags";
-    if (now_.streams == 1 && world == 1 && now_.steps == 0 && now_.last == DLP_LAST_PARTIAL &&
+    if (now_.streams == 1 && world == 1 && now_.steps == 0 && now_.last <= DLP_LAST_DEFAULT &&
         rows_[epoch][0].n - k * m < m)
         own = rows_[epoch][0].n - k * m;
     if (b->count != own) return "count";

@@ -389,7 +389,7 @@ static dlp_node node_of(const verb *r) {
             (dlp_node_fetch){.fetch = fetch_later, .user = user, .fields = own, .n_fields = r->n};
     } else {
         node.verb = DLP_EXPAND;
-        node.expand = (dlp_expand_desc){
+        node.expand = (dlp_node_expand){
             .expand = expand, .user = user, .max_out = r->max_out, .fields = own, .n_fields = r->n};
     }
     return node;

@@ -103,7 +103,7 @@ static void order__every_shape__as_the_oracle_says(void) {
                     drain_holding(&k, p, 0, 0);
                     loaded += k.s->rows;
                     kit_close(&k, p);
-                    if (rank + 1 == world && k.d.last == DLP_LAST_PARTIAL)
+                    if (rank + 1 == world && k.d.last <= DLP_LAST_DEFAULT)
                         CHECK(loaded == 2 * shapes[s].n_items);
                 }
             }
@@ -279,7 +279,8 @@ static void preload__seams__each_chunk_loaded_once(void) {
             if ((p = kit_open(&k)) == NULL) return;
             drain_holding(&k, p, 0, 0);
             for (uint64_t c = 0; c < chunk_count(&k.d); c++) {
-                bool dropped = k.d.last && !k.d.shuffle_chunks && c == 3 && k.d.batch_size == 5 &&
+                bool dropped = k.d.last == DLP_LAST_DROP && !k.d.shuffle_chunks && c == 3 &&
+                               k.d.batch_size == 5 &&
                                k.d.rows == NULL; /* the 3 rows of 63 in chunks of 20 */
                 CHECK(k.s->calls[c] == (chunk_rows_of(&k.d, c) > 0 && !dropped));
             }

@@ -27,14 +27,14 @@ static void order__every_kind__as_the_oracle_says(void) {
                 k.d.pipe.world_size = world;
                 k.d.pipe.allow_uneven = shape[2] % world != 0;
                 if (!oracle(&k.d, 0, 0, &e)) continue;
-                k.s->whole = world == 1 && k.d.last == DLP_LAST_PARTIAL;
+                k.s->whole = world == 1 && k.d.last <= DLP_LAST_DEFAULT;
                 if ((p = kit_open(&k)) == NULL) return;
                 CHECK(dlp_pipe_batches_per_epoch(p) == (int64_t)e.per_epoch);
                 drain_from(&k, p, 0, 0);
                 loaded += k.s->rows;
                 kit_close(&k, p);
                 /* each row once an epoch, by one of the ranks */
-                if (rank + 1 == world && k.d.last == DLP_LAST_PARTIAL)
+                if (rank + 1 == world && k.d.last <= DLP_LAST_DEFAULT)
                     CHECK(loaded == 2 * shape[0]);
             }
         }
@@ -1073,7 +1073,7 @@ static int double_it(void *user, dlp_item *it) {
 static uint64_t own_cache; /* bytes; 0: none */
 
 static int own_wire(dlp_pipe **p, const dlp_pipe_desc *desc, const dlp_sampler_desc *sampler,
-                    const dlp_split_desc *split, uint32_t batch_size) {
+                    const dlp_node_split *split, uint32_t batch_size) {
     const dlp_field field = {"x", DLP_U32, 1, {10}, 0, 0};
     const dlp_dataset set = {
         .n_items = 7, .fields = &field, .n_fields = 1, .writes_all_bytes = 1, .fetch = fetch_table};
@@ -1090,7 +1090,7 @@ static int own_wire(dlp_pipe **p, const dlp_pipe_desc *desc, const dlp_sampler_d
 
 static void split__own_wiring__cuts_items(uint64_t cache, int within) {
     dlp_sampler_desc sampler = {0};
-    dlp_split_desc split = {0};
+    dlp_node_split split = {0};
     dlp_pipe *p;
     dlp_batch *b;
     uint64_t weights[7] = {1, 0, 2, 0, 1, 0, 3}, n = 0, batches = within ? 21 : 18;
@@ -1117,7 +1117,7 @@ static void split__own_wiring__cuts_items(uint64_t cache, int within) {
 static void split__bad_wirings__are_refused(void) {
     for (int what = 0; what < 6; what++) {
         dlp_sampler_desc sampler = {0};
-        dlp_split_desc split = {0};
+        dlp_node_split split = {0};
         dlp_pipe_desc pipe = {0};
         dlp_pipe *p = NULL;
         split.chunk_rows = what == 0 ? 11 : 10; /* the field has room for 10 */

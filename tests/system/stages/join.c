@@ -478,27 +478,30 @@ static void join__zip_with_parts__same_rows(void) {                        /* ne
 /* ---- by a loader ---- */
 
 static int loader_open(setup *s, int topology, dlp_pipe **p, dlp_error *err) {
-    static dlp_join_desc joins[MOST];
+    static rig_table rows;
     dlp_dataset ds[MOST];
     dlp_loader_desc d;
+    uint32_t mixes = 1;
     memset(&d, 0, sizeof d);
-    memset(joins, 0, sizeof joins);
+    memset(&rows, 0, sizeof rows);
     fetch_desc(s, 0, &ds[0], &d.fetch);
     d.dataset = ds[0];
     d.num_workers = d.fetch.workers.num_workers;
     d.fetch.workers.num_workers = 0;
     d.fetch.dataset = NULL;
     for (int i = 1; i < s->n; i++) {
-        fetch_desc(s, i, &ds[i], &joins[i - 1].fetch);
-        joins[i - 1].how = s->of[i].mixed ? DLP_JOIN_MIX : DLP_JOIN_ZIP;
+        dlp_fetch_desc fetch;
+        fetch_desc(s, i, &ds[i], &fetch);
+        mixes += s->of[i].mixed != 0;
+        table_fetch(&rows, &fetch, s->of[i].mixed ? mixes : 0);
     }
     d.batch_size = s->batch;
     d.epochs = 2;
     d.shuffle = s->mix == NULL;
     if (s->mix) dlp_mix_sampler(s->mix, &d.sampler);
     d.topology = topology;
-    d.joins = joins;
-    d.n_joins = (uint32_t)s->n - 1;
+    d.rows = rows.nodes;
+    d.n_rows = rows.n;
     if (s->cache) d.cache.bytes = 1 << 20; /* needs: cache */
     return dlp_loader_open(p, &d, err);
 }
@@ -535,7 +538,8 @@ static void join__by_a_loader__rows_as_by_hand(void) {
 static void join__of_a_loader__refused_with_names(void) {
     dlp_loader_desc d;
     dlp_dataset ds[2];
-    dlp_join_desc join;
+    dlp_fetch_desc join;
+    rig_table rows = {.n = 0};
     dlp_pipe *p = NULL;
     dlp_error err;
     setup s;
@@ -545,20 +549,20 @@ static void join__of_a_loader__refused_with_names(void) {
     CHECK(strcmp(err.stage, "labels") == 0 && strcmp(err.field, "source.dataset.n_items") == 0);
     s.of[1].n_items = 60;
     memset(&d, 0, sizeof d);
-    memset(&join, 0, sizeof join);
     fetch_desc(&s, 0, &ds[0], &d.fetch);
-    fetch_desc(&s, 1, &ds[1], &join.fetch);
+    fetch_desc(&s, 1, &ds[1], &join);
+    table_fetch(&rows, &join, 0);
     d.dataset = ds[0];
     d.num_workers = d.fetch.workers.num_workers;
     d.fetch.workers.num_workers = 0;
     d.fetch.dataset = NULL;
     d.batch_size = 4;
-    d.n_joins = 1;
-    CHECK(dlp_loader_open(&p, &d, &err) == DLP_ERR_ARG && strcmp(err.field, "n_joins") == 0);
-    d.joins = &join;
-    d.n_joins = UINT32_MAX;
-    CHECK(dlp_loader_open(&p, &d, &err) == DLP_ERR_ARG && strcmp(err.field, "n_joins") == 0);
-    d.n_joins = 1;
+    d.n_rows = 1;
+    CHECK(dlp_loader_open(&p, &d, &err) == DLP_ERR_ARG && strcmp(err.field, "n_rows") == 0);
+    d.rows = rows.nodes;
+    d.n_rows = UINT32_MAX;
+    CHECK(dlp_loader_open(&p, &d, &err) == DLP_ERR_ARG && strcmp(err.field, "n_rows") == 0);
+    d.n_rows = 1;
     d.dataset.filter = 1;                                  /* needs: parts */
     CHECK(dlp_loader_open(&p, &d, &err) == DLP_ERR_GRAPH); /* needs: parts */
     CHECK(strcmp(err.stage, "labels") == 0);               /* needs: parts */
@@ -589,7 +593,7 @@ static void join__datasets_do_not_fit__refused_with_names(void) {
     strcpy(s.of[1].names[1], "r0");
     refused(&s, 0, "fields[].name", "\"r0\"");
     setup_zip(&s, 2, 60);
-    refused(&s, DLP_JOIN_MIX, "fields[].name", "differ from \"w0\"");
+    refused(&s, JOIN_MIX, "fields[].name", "differ from \"w0\"");
     setup_zip(&s, 2, 60);
     s.of[1].n_items = 0;
     refused(&s, 0, "source.dataset.n_items", "1..2^48");
@@ -629,7 +633,7 @@ static void chain_refused(int what, uint32_t how, const char *stage, const char 
     ds[1].filter = what == 3;
     table_list(&t, &sampler);
     if (what == 6) {                       /* needs: parts */
-        dlp_part_desc parts = part_desc(); /* needs: parts */
+        dlp_node_load parts = part_desc(); /* needs: parts */
         table_load(&t, &parts);            /* needs: parts */
         ds[0].n_items = 0;                 /* needs: parts */
     }                                      /* needs: parts */

@@ -373,7 +373,7 @@ static void join_hostile__odd_descs__refused_by_the_call(void) {
                                          "fetch.filter",
                                          "fetch.writes_all_bytes",
                                          "fetch.in_flight",
-                                         "fetch.source",
+                                         "fetch.fetch",
                                          "fetcher",
                                          "num_workers",
                                          "in_flight",

@@ -322,7 +322,7 @@ static dlp_node node_of(const verb *r) {
             (dlp_node_fetch){.fetch = fetch_later, .user = user, .fields = own, .n_fields = 1};
     } else {
         node.verb = DLP_EXPAND;
-        node.expand = (dlp_expand_desc){.expand = expand,
+        node.expand = (dlp_node_expand){.expand = expand,
                                         .user = user,
                                         .max_out = r->max_out,
                                         .fields = r->own ? base : NULL,
@@ -912,7 +912,7 @@ static int fail_odd(void *user, dlp_item *it) {
 
 /* Items that fail count for max_skips, each: two of them here. */
 static void stacks__items_left_out__as_many_as_may_be(void) {
-    const dlp_expand_desc five = {.expand = add_five, .max_out = 5, .fields = base, .n_fields = 2};
+    const dlp_node_expand five = {.expand = add_five, .max_out = 5, .fields = base, .n_fields = 2};
     for (int most = 1; most <= 2; most++) {
         const dlp_node nodes[] = {
             {.name = "inputs", .verb = DLP_LIST, .list = {.n_items = 4}},
@@ -945,8 +945,8 @@ static void stacks__items_left_out__as_many_as_may_be(void) {
 
 /* An item that a filter leaves out is none of max_out, before another expand, too. */
 static void stacks__filter_leaves_out__its_place_is_free(void) {
-    const dlp_expand_desc five = {.expand = add_five, .max_out = 3, .fields = base, .n_fields = 2};
-    const dlp_expand_desc one = {.expand = add_one, .max_out = 1};
+    const dlp_node_expand five = {.expand = add_five, .max_out = 3, .fields = base, .n_fields = 2};
+    const dlp_node_expand one = {.expand = add_one, .max_out = 1};
     const dlp_node nodes[] = {
         {.name = "inputs", .verb = DLP_LIST, .list = {.n_items = 4}},
         {.name = "five", .verb = DLP_EXPAND, .expand = five},
