@@ -445,6 +445,7 @@ static uint64_t planned(const dlp_field *in, const dlp_field *out, uint32_t most
 static void plan__few_items_of_large_cells__little_memory(void) {
     static const dlp_field position = {"position", DLP_U8, 1, {32}, 0, 0};
     static const dlp_field gz = {"gz", DLP_U8, 1, {700000}, 1, 0};
+    if (inside_debug()) return; /* guard bytes, and no runs of inputs */
     CHECK(planned(&in_field, &position, 440000, 1000, 65536, 8192) < 120000000);
     CHECK(planned(&in_field, &position, 440000, 1000, 0, 8192) < 120000000);
     CHECK(planned(&gz, &position, 5000, 100000, 65536, 1024) < 60000000);
