@@ -250,6 +250,12 @@ static void resume__behind_any_batch__goes_on(uint64_t seed) {
     }
 }
 
+/* A copy takes long: it goes on when the stream is elsewhere. */
+static void slow(void *to, uint64_t bytes) {
+    (void)to, (void)bytes;
+    if (__atomic_add_fetch(&seen->copies, 1, __ATOMIC_SEQ_CST) % 32 == 0) usleep(4000);
+}
+
 /* A pipe with boxes goes to places of its states, also before what it asked for has come. */
 static void seek__anywhere__goes_on(uint64_t seed, int processes) {
     for (int i = 0; i < test_share(processes ? 3 : 8, 200); i++) {
@@ -261,12 +267,17 @@ static void seek__anywhere__goes_on(uint64_t seed, int processes) {
         int ok = 1;
         any_table(&r, &seed);
         r.pipe.epochs = 3;
+        if (i % 2 && r.expand.expand != NULL) {
+            r.expand.max_out = seen->most = 600;
+            r.by.num_workers = 3;
+        }
         if ((n = known(&r)) <= 0) continue;
         boxed(&r, test_pick(&seed, 3));
         if (processes) {
             r.pipe.shm = &shm;
             r.by.placement = r.fetch.placement = DLP_PLACE_PROCESSES;
         }
+        inside_box_copies = i % 2 ? slow : NULL;
         if (begin(&r, &p, 1) != DLP_OK) continue;
         for (int k = 0; k < 40 && ok; k++) {
             const int64_t to = (int64_t)test_pick(&seed, (uint32_t)n);
@@ -278,6 +289,7 @@ static void seek__anywhere__goes_on(uint64_t seed, int processes) {
             }
         }
         CHECK(ok && dlp_pipe_close(p) == DLP_OK);
+        inside_box_copies = NULL;
     }
 }
 
