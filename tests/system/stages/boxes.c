@@ -272,7 +272,7 @@ static void seek__anywhere__goes_on(uint64_t seed, int processes) {
             r.by.num_workers = 3;
         }
         if ((n = known(&r)) <= 0) continue;
-        boxed(&r, test_pick(&seed, 3));
+        boxed(&r, i % 2 ? 3 : test_pick(&seed, 3));
         if (processes) {
             r.pipe.shm = &shm;
             r.by.placement = r.fetch.placement = DLP_PLACE_PROCESSES;
