@@ -101,9 +101,9 @@
    >>impl-marks >>impl-debug >>impl-open-end >>impl-gaps >>impl-feed >>impl-claim >>impl-programs
    >>impl-run >>impl-collate >>impl-workers >>impl-recover >>impl-tune >>impl-state >>impl-scheduler
    >>impl-pace >>impl-deliver >>impl-share >>impl-subscriber >>impl-in-flight >>impl-seen
-   >>impl-valid >>impl-dataset >>impl-chain >>impl-inputs >>impl-arrivals >>impl-found >>impl-over
-   >>impl-reads >>impl-branches >>impl-joined >>impl-pack >>impl-fetch >>impl-map >>impl-cache
-   >>impl-scratch >>impl-guard >>impl-join >>impl-push-cells >>impl-outs >>impl-batch
+   >>impl-valid >>impl-dataset >>impl-chain >>impl-inputs >>impl-arrivals >>impl-boxes >>impl-found
+   >>impl-over >>impl-reads >>impl-branches >>impl-joined >>impl-pack >>impl-fetch >>impl-map
+   >>impl-cache >>impl-scratch >>impl-guard >>impl-join >>impl-push-cells >>impl-outs >>impl-batch
    >>impl-transfer >>impl-sampler >>impl-lists >>impl-parts >>impl-expand >>impl-split >>impl-kinds
    >>impl-build >>impl-placement >>impl-links >>impl-mapped >>impl-files >>impl-part-files
    >>impl-foreign >>impl-tokens >>impl-folder >>impl-arrays >>impl-item-index >>impl-index-turn
@@ -184,8 +184,8 @@
                  takes items out of loaded parts       batches of the loader after it
      chunk       load a chunk into a CPU buffer, copy  cpu_buffers + device_buffers    chunks.c
                  it to the device, cut it into views   chunks
-     filter,     each input makes 0..k items, batches  cells x k items, and the        positions.c
-     expand      stay full; shuffled in windows        batches
+     filter,     each input makes 0..k items, batches  cells x k items, or few cells   positions.c
+     expand      stay full; shuffled in windows        and boxes; the batches
      pack        documents into rows of T tokens, cut  cells x the longest document,   pack.c
                  or fitted in windows                  and the batches
      two fetches some workers read, others decode      the scratch cells, and the      decode.c
@@ -4699,7 +4699,10 @@ void dlp_pusher_close(dlp_pusher *pusher);
              3 expands. A worker loads a part, fetches an item, filters the item, expands it, and
              expands what it has made. The items that are left lie in the cell of their input. A
              cell has room for the most items of one input: max_items of the load times the max_out
-             of each expand. If a cell is too large, make the inputs smaller. Maps behind the last
+             of each expand. If the batches and windows need too many such cells, items are copied
+             into boxes of up to 32 items, and a stream needs one cell. The plan chooses boxes if
+             they halve more than 4 MiB, or if queue.capacity gives too few cells. Order and states
+             are the same. Behind packs, pushes, zips and mixes there are none. Maps behind the last
              maker run in rows. Items that makers make from a load have the order of >>found, even
              if counts are given. If a callback fails, its input fails. With DLP_ON_ERROR_DROP an
              item that a row above has made is left out instead, and counts for max_skips. The
@@ -22631,26 +22634,60 @@ typedef struct dlpi_found_cell {     /* the scheduler's record of a cell */
                       or, if that input has no more items, of a later input */
     uint64_t used; /* 1 + last scheduled batch that has rows of it; 0: none has */
     uint32_t input, run, learned; /* run: its inputs; learned: of these the counts are taken */
-    uint32_t lost; /* a bit for each input that was left out, but counts as one item (pairs) */
-    uint32_t open; /* its rows in the open window that are not given */
-    uint32_t next; /* next cell of the list that it is in; DLPI_FOUND_NONE: it is the last */
-    bool listed;   /* a stream has it: it is in the stream's list, or has rows of its window */
-    bool failed;   /* its next input can't be loaded: nothing more of the stream becomes known */
+    uint32_t lost;    /* a bit for each input that was left out, but counts as one item (pairs) */
+    uint32_t open;    /* its rows in the open window that are not given */
+    uint32_t next;    /* next cell of the list that it is in; DLPI_FOUND_NONE: it is the last */
+    uint32_t granted; /* of a box: places that were granted; the first n of them are filled */
+    bool listed;      /* a stream has it: it is in the stream's list, or has rows of its window */
+    bool failed;      /* its next input can't be loaded: nothing more of the stream becomes known */
 } dlpi_found_cell;
+
+/* Cells that are in no stream's list, or boxes of a stream. */
+typedef struct dlpi_found_pool {
+    uint32_t free;              /* the first free one: the one that came free last */
+    uint32_t waits, waits_last; /* ends of the list of those that wait to be free */
+} dlpi_found_pool;
+
+typedef struct dlpi_note { /* the item in a place of a box; private to the scheduler */
+    uint64_t input;        /* index of its input (48 bits), and the upper 16 bits of `ordinal` */
+    uint32_t ordinal;      /* of its input, counted from that of the box's first item */
+    uint32_t used;         /* items of its input that are used with this one */
+} dlpi_note;
+
+struct dlpi_found;
+
+/* Boxes: see >>impl-boxes. The fields up to `move` are set before the pipe starts. */
+typedef struct dlpi_found_boxes {
+    uint32_t each, items; /* boxes of a stream, 0: there are none; items of a box, at most */
+    uint64_t at, stride;  /* rows are copied out of boxes, or cells: bytes from the first cell to
+                             the first of them, and from one to the next */
+    uint64_t item, cells; /* bytes of an item; bytes from one cell to the next */
+    uint64_t grant_at;    /* bytes from the beginning of a cell to its grant; 0: it has none, and
+                             the scheduler copies items */
+    /* Copy n items that lie side by side. */
+    void (*move)(const struct dlpi_found *q, uint8_t *to, const uint8_t *from, uint64_t n);
+    dlpi_note *notes; /* [boxes][items] */
+} dlpi_found_boxes;
 
 typedef struct dlpi_found_stream {
     uint32_t head, tail, cells; /* ends of its list; cells that it has, in the list or the window */
     uint32_t last_known, known; /* last cell whose counts are taken; first cell whose are not */
-    uint64_t epoch, next;       /* the input that is asked for next: its epoch and ordinal */
-    uint64_t rows;              /* known rows that are not given */
-    uint64_t empty;             /* inputs without an item, counted since the last one with items */
-    int barren;                 /* 1: no item comes to this rank; 2: to this stream; 0: not known */
-    dlpi_cursor at;             /* place after the last given row. With a window: place where the
+    /* With boxes the list is of boxes, and cells have a list of their own, whose first is `known`:
+       it stays there until its items are copied. */
+    uint32_t last_asked;   /* the last cell of that list */
+    uint32_t grant;        /* first box of the grant that a worker has; DLPI_FOUND_NONE: none has */
+    uint64_t boxed;        /* items that were granted since the epoch, or a place of it, began */
+    dlpi_found_pool boxes; /* its boxes that are not in its list, or in the open window */
+    uint64_t epoch, next;  /* the input that is asked for next: its epoch and ordinal */
+    uint64_t rows;         /* known rows that are not given */
+    uint64_t empty;        /* inputs without an item, counted since the last one with items */
+    int barren;            /* 1: no item comes to this rank; 2: to this stream; 0: not known */
+    dlpi_cursor at;        /* place after the last given row. With a window: place where the
                                    window begins, and how many of its rows are given */
-    uint64_t given;             /* rows given in this epoch */
-    uint64_t length, check;     /* items of the open window, 0: none is open; 16-bit hash of the
+    uint64_t given;        /* rows given in this epoch */
+    uint64_t length, check; /* items of the open window, 0: none is open; 16-bit hash of the
                                    inputs that they are of */
-    dlpi_cursor after;          /* place after the open window */
+    dlpi_cursor after;      /* place after the open window */
     uint64_t pass_epoch, pass_next, pass_left; /* statistics of the present pass over the inputs:
                                                   its epoch, next ordinal, and inputs to come */
     uint64_t pass_items;                       /* items counted in this pass */
@@ -22683,10 +22720,10 @@ typedef struct dlpi_found_spread {
 #define DLPI_FOUND_SPREAD DLPI_LINE
 
 typedef struct dlpi_found_row {
-    uint32_t cell, number; /* cell, and place of the item in it: each input has most_items places */
+    uint32_t cell, number; /* cell or box, and place of the item in it. In a cell each input has
+                              most_items places */
 } dlpi_found_row;
 
-struct dlpi_found;
 struct dlpi_arrivals;
 
 /* The rows of a source, if they are not the items themselves: branches and packs. i is a stream of
@@ -22769,6 +22806,7 @@ typedef struct dlpi_found {
     uint32_t n_cells, most_run;       /* cells; inputs of a cell, at most */
     uint32_t first_cell;              /* number of its first cell; not 0 only in branches */
     uint32_t in_flight;               /* requests of a worker for inputs; 0: it has no requests */
+    dlpi_found_boxes boxes;           /* items of a stream are copied into boxes */
     bool arrives;                   /* in a source: inputs of one of its lists are pushed records */
     struct dlpi_arrivals *arrivals; /* inputs are pushed records; NULL: they have numbers */
     uint8_t pad[DLPI_LINE - 16];    /* part workers read what is above; below is the scheduler's */
@@ -22787,11 +22825,11 @@ typedef struct dlpi_found {
     bool judged;    /* dlpi_over_judge has looked at the epoch's end */
     uint64_t round; /* of joined rows with steps: rows in which each branch ends a pass */
     dlpi_inputs_ahead ahead;
-    uint32_t free;              /* first free cell: the one that came free last */
-    uint32_t waits, waits_last; /* ends of the list of cells that wait to be free */
+    dlpi_found_pool pool; /* of cells */
     dlpi_found_counts *counts;
     dlpi_found_spread *spread;
-    dlpi_found_cell *use;           /* [n_cells] */
+    dlpi_found_cell *use;           /* [n_cells], and behind them the boxes */
+    dlpi_found_cell *box;           /* what items are taken from: the boxes, or, without, `use` */
     dlp_permutation *items;         /* [n_cells] the order of items in each cell, if shuffled */
     dlpi_found_stream *streams;     /* [cursors.n] the streams of this rank */
     dlp_permutation *window_orders; /* [cursors.n] the order of rows in each open window */
@@ -22860,20 +22898,31 @@ static uint64_t dlpi_found_proof(const dlpi_found *q, uint32_t i, uint64_t own) 
 
 /* ---- the lists of the streams ---- */
 
-/* Append cell c to a list of cells. first, last: the ends of the list; DLPI_FOUND_NONE if it is
-   empty. The caller has set the cell's `next`. */
-static void dlpi_found_append(dlpi_found *q, uint32_t *first, uint32_t *last, uint32_t c) {
+/* Append cell c of the array `all` to a list of such cells. first, last: the ends of the list;
+   DLPI_FOUND_NONE if it is empty. The caller has set the cell's `next`. */
+static void dlpi_found_append(dlpi_found_cell *all, uint32_t *first, uint32_t *last, uint32_t c) {
     if (*first == DLPI_FOUND_NONE)
         *first = c;
     else
-        q->use[*last].next = c;
+        all[*last].next = c;
     *last = c;
 }
 
-/* Put cell c, which is on no list, in front of the free cells. */
-static inline void dlpi_found_free(dlpi_found *q, uint32_t c) {
-    q->use[c].next = q->free;
-    q->free = c;
+/* Put cell c of the array `all`, which is on no list, in front of the free ones of a pool. */
+static inline void dlpi_found_free(dlpi_found_cell *all, dlpi_found_pool *pool, uint32_t c) {
+    all[c].next = pool->free;
+    pool->free = c;
+}
+
+/* Put cell c of the array `all`, which is on no stream's list any more, into a pool. */
+DLPI_INLINE void dlpi_found_pool_put(dlpi_found_cell *all, dlpi_found_pool *pool, uint32_t c,
+                                     bool free) {
+    all[c].listed = false;
+    all[c].next = DLPI_FOUND_NONE;
+    if (free)
+        dlpi_found_free(all, pool, c);
+    else
+        dlpi_found_append(all, &pool->waits, &pool->waits_last, c);
 }
 
 /* Append the free cell c to the list of stream x, for a run of `run` inputs from this ordinal on.
@@ -22886,22 +22935,20 @@ DLPI_INLINE void dlpi_found_enlist(dlp_pipe *p, dlpi_found *q, dlpi_found_stream
                                   .run = run,
                                   .next = DLPI_FOUND_NONE,
                                   .listed = true};
-    dlpi_found_append(q, &x->head, &x->tail, c);
     x->cells++;
-    if (x->known == DLPI_FOUND_NONE) x->known = c;
+    if (q->boxes.each > 0) {
+        dlpi_found_append(q->use, &x->known, &x->last_asked, c);
+    } else {
+        dlpi_found_append(q->use, &x->head, &x->tail, c);
+        if (x->known == DLPI_FOUND_NONE) x->known = c;
+    }
     dlpi_input_reset(dlpi_input_at(p, c), epoch, run);
 }
 
 /* Put cell c, which is on no stream's list any more, into the list of free cells, or into the list
    of cells that wait to be free. It is free if it is loaded and no batch has rows of it. */
-static void dlpi_found_unlist(dlpi_found *q, uint32_t c, bool loaded) {
-    dlpi_found_cell *u = &q->use[c];
-    u->listed = false;
-    u->next = DLPI_FOUND_NONE;
-    if (loaded && u->used <= q->all->ahead.left)
-        dlpi_found_free(q, c);
-    else
-        dlpi_found_append(q, &q->waits, &q->waits_last, c);
+DLPI_INLINE void dlpi_found_unlist(dlpi_found *q, uint32_t c, bool loaded) {
+    dlpi_found_pool_put(q->use, &q->pool, c, loaded && q->use[c].used <= q->all->ahead.left);
 }
 
 /* Take cell c, which is off the list already, from its stream. loaded: its inputs are loaded. */
@@ -22910,18 +22957,54 @@ static void dlpi_found_lose(dlpi_found *q, dlpi_found_stream *x, uint32_t c, boo
     dlpi_found_unlist(q, c, loaded);
 }
 
+/* Put box c of stream x, which is off its list, among those that wait to be free. If a worker may
+   have a grant in it, note the cell of this grant: the first cell of the stream. */
+static void dlpi_boxes_lose(dlpi_found *q, dlpi_found_stream *x, uint32_t c) {
+    dlpi_found_cell *u = &q->box[c];
+    u->failed = u->n < u->granted;
+    if (u->failed) u->input = x->known, u->ticket = q->use[x->known].ticket;
+    dlpi_found_pool_put(q->box, &x->boxes, c, false);
+}
+
+/* Take the first cell of a stream with boxes off its list and from the stream. */
+static void dlpi_boxes_done(dlpi_found *q, dlpi_found_stream *x, bool loaded) {
+    const uint32_t c = x->known;
+    x->known = q->use[c].next;
+    dlpi_found_lose(q, x, c, loaded);
+}
+
 /* Take the first cell of a stream off its list, and return it. It still is the stream's. */
 static uint32_t dlpi_found_behead(const dlpi_found *q, dlpi_found_stream *x) {
     const uint32_t c = x->head;
     if (x->last_known == c) x->last_known = DLPI_FOUND_NONE;
-    x->head = q->use[c].next;
+    x->head = q->box[c].next;
     if (x->head == DLPI_FOUND_NONE) x->tail = DLPI_FOUND_NONE;
     return c;
 }
 
-/* Take the first cell of a stream off its list and from the stream: the stream needs it no more. */
-static void dlpi_found_drop(dlpi_found *q, dlpi_found_stream *x) {
-    dlpi_found_lose(q, x, dlpi_found_behead(q, x), false);
+/* Take the first cell of a stream off its list and from the stream: it is not needed. boxes: it is
+   a box; so in the functions below. */
+static inline void dlpi_found_drop(dlpi_found *q, dlpi_found_stream *x, bool boxes) {
+    const uint32_t c = dlpi_found_behead(q, x);
+    if (boxes)
+        dlpi_boxes_lose(q, x, c);
+    else
+        dlpi_found_lose(q, x, c, false);
+}
+
+/* Drop all cells of a stream but those of this epoch, and all of its boxes. UINT64_MAX: all. */
+DLPI_COLD static void dlpi_found_clear(dlpi_found *q, dlpi_found_stream *x, uint64_t epoch) {
+    const bool boxes = q->boxes.each > 0;
+    while (x->head != DLPI_FOUND_NONE && (boxes || q->use[x->head].epoch != epoch))
+        dlpi_found_drop(q, x, boxes);
+    if (!boxes) {
+        x->known = x->head;
+        return;
+    }
+    x->grant = DLPI_FOUND_NONE;
+    x->boxed = 0;
+    while (x->known != DLPI_FOUND_NONE && q->use[x->known].epoch != epoch)
+        dlpi_boxes_done(q, x, false);
 }
 
 /* True if all items of a cell are known, and all are given or in the open window. */
@@ -22937,12 +23020,28 @@ static inline void dlpi_found_stands(dlpi_found *q, dlpi_found_stream *x, uint32
     if (q->joins != NULL) q->joins->stands(q, (uint32_t)(x - q->streams), c);
 }
 
+/* Return the index of the input of an item in a box. */
+static inline uint64_t dlpi_note_index(const dlpi_note *note) { return note->input >> 16; }
+
+/* Return the ordinal of the input of an item in a box, counted from that of the first item. */
+static inline uint64_t dlpi_note_ordinal(const dlpi_note *note) {
+    return (note->input & 0xffff) << 32 | note->ordinal;
+}
+
+/* Return the place after the last item that was taken from cell, or box, c. */
+static inline dlpi_cursor dlpi_found_place(const dlpi_found *q, uint32_t c, bool boxes) {
+    const dlpi_found_cell *u = &q->box[c];
+    const dlpi_note *note;
+    if (!boxes) return (dlpi_cursor){u->ordinal + u->input, u->from, 0, 0};
+    note = &q->boxes.notes[(uint64_t)c * q->boxes.items + u->taken - 1];
+    return (dlpi_cursor){u->ordinal + dlpi_note_ordinal(note), note->used, 0, 0};
+}
+
 /* Note that items of a stream's first cell were used: the stream stands after the last of them. The
    cell leaves the stream with its last item. */
-static void dlpi_found_gone(dlpi_found *q, dlpi_found_stream *x) {
-    const dlpi_found_cell *u = &q->use[x->head];
-    dlpi_found_stands(q, x, x->head, (dlpi_cursor){u->ordinal + u->input, u->from, 0, 0});
-    if (dlpi_found_spent(u)) dlpi_found_drop(q, x);
+static inline void dlpi_found_gone(dlpi_found *q, dlpi_found_stream *x, bool boxes) {
+    dlpi_found_stands(q, x, x->head, dlpi_found_place(q, x->head, boxes));
+    if (dlpi_found_spent(&q->box[x->head])) dlpi_found_drop(q, x, boxes);
 }
 
 /* Return the list whose item the next row of stream i lacks, once all known rows are given. */
@@ -22973,9 +23072,14 @@ static void dlpi_found_pass_count(dlpi_found *q, uint32_t i, uint64_t ordinal, u
 }
 
 /* Count one row less of cell c in the open window of stream x. The last row frees the cell. */
-static inline void dlpi_found_window_row(dlpi_found *q, dlpi_found_stream *x, uint32_t c) {
-    dlpi_found_cell *u = &q->use[c];
-    if (--u->open == 0 && dlpi_found_spent(u)) dlpi_found_lose(q, x, c, false);
+static inline void dlpi_found_window_row(dlpi_found *q, dlpi_found_stream *x, uint32_t c,
+                                         bool boxes) {
+    dlpi_found_cell *u = &q->box[c];
+    if (--u->open != 0 || !dlpi_found_spent(u)) return;
+    if (boxes)
+        dlpi_boxes_lose(q, x, c);
+    else
+        dlpi_found_lose(q, x, c, false);
 }
 
 /* Return where the item lies that the open window of stream i has at this place of its order. */
@@ -22988,7 +23092,7 @@ static inline const dlpi_found_row *dlpi_found_window_at(const dlpi_found *q, ui
 DLPI_COLD static void dlpi_found_close_window(dlpi_found *q, uint32_t i) {
     dlpi_found_stream *x = &q->streams[i];
     for (uint64_t at = x->at.place; at < x->length; at++)
-        dlpi_found_window_row(q, x, dlpi_found_window_at(q, i, at)->cell);
+        dlpi_found_window_row(q, x, dlpi_found_window_at(q, i, at)->cell, q->boxes.each > 0);
     x->length = 0;
 }
 
@@ -23004,13 +23108,12 @@ DLPI_COLD static void dlpi_found_begin(dlpi_found *q, uint64_t epoch) {
     for (uint32_t i = 0; i < q->cursors.n; i++) {
         dlpi_found_stream *x = &q->streams[i];
         dlpi_found_close_window(q, i);
-        while (x->head != DLPI_FOUND_NONE && q->use[x->head].epoch != epoch) dlpi_found_drop(q, x);
-        x->known = x->head;
+        dlpi_found_clear(q, x, epoch);
         x->last_known = DLPI_FOUND_NONE;
         x->rows = x->empty = x->given = 0;
         x->barren = 0;
         x->at = (dlpi_cursor){0, 0, 0, 0};
-        if (x->head == DLPI_FOUND_NONE || x->epoch < epoch) {
+        if (x->known == DLPI_FOUND_NONE || x->epoch < epoch) {
             x->epoch = epoch;
             x->next = 0;
         }
@@ -23044,6 +23147,11 @@ DLPI_COLD static void dlpi_found_reopen(dlp_pipe *p, const dlpi_found *q, uint32
     DLPI_STORE_RLX(&cell->due_ns, UINT64_C(0)); /* ordered by state */
     dlpi_input_offer(p, c, q->use[c].ticket);
     dlpi_found_wake(p, 1);
+}
+
+/* True if the items inside an input are shuffled. */
+static inline bool dlpi_found_shuffled(const dlpi_found *q) {
+    return q->plan.shuffle_items && q->most_items > 1;
 }
 
 /* Leave out n failed items of the input in cell c, or count the input as n rows if it could not be
@@ -23130,6 +23238,277 @@ static uint32_t dlpi_arrivals_next(const dlpi_arrivals *a) {
     if (a->over || a->taken == dlpi_credit_seen(&a->wanted))
         return DLPI_FOUND_NONE; /* Q4 <- Q4, B1 */
     return (uint32_t)a->cells[a->taken % a->n];
+}
+#endif /* DLPIPE_NO_PARTS */
+
+#ifndef DLPIPE_NO_PARTS
+/* ---------------------------------------------------------------------------------------------
+   >>impl-boxes      BOXES: ITEMS THAT LEAVE THEIR CELL
+   A cell has room for all items that an input may have, and there may be far fewer. A box has room
+   for up to 32 items. Where that takes less memory, the items of a stream are copied into its
+   boxes, once, in their order, and rows are copied out of boxes. Then a stream needs one cell, and
+   boxes for the items that must be known. Order and states are the same.
+
+   A cell is claimed twice: to be made, and to be emptied. When a cell is LOADED, the scheduler
+   takes its counts, as ever. It then grants places in boxes to the next items, writes the grant
+   behind the items of the cell, and makes the cell OPEN again. The worker that claims it sees that
+   all is made, and copies. It calls no callback, so a death while it copies blames no input: the
+   cell is OPEN again, and the next worker copies the same items to the same places. When the cell
+   is LOADED, the items are known. A long input has several grants, as boxes come free. If the
+   items of a cell have at most 4,096 bytes, the scheduler copies them, and the cell is not opened.
+
+   Only the first cell of a stream has a grant, so a box waits for one cell at most. A box is free
+   when all of its items are given, the batches with rows of it have left, and no worker may have a
+   grant in it. A window begins a new box. So a window of N items has ceil(N / K) boxes of K items.
+
+   Why this can't stand still. R rows of a stream must be known. Without windows they lie in
+   1 + ceil((R - 1) / K) boxes at most. The first of these boxes may have one item left, and the
+   others but the last are full. With windows the rows lie in the rest of a window, and in the
+   windows behind it (dlpi_boxes_least). Let a stream lack a row, and look at its first cell. If
+   the cell is open, or a worker has it, the stream waits for a worker only. If the cell is loaded
+   and has items that are not copied, a box with room is there or comes free. For full boxes with
+   items left are fewer than the stream has, and the others wait only for scheduled batches, which
+   wait for workers. Then a grant follows. If all items are copied, the cell is free, and is given
+   the next input. */
+
+#define DLPI_BOX_ITEMS 32u
+#define DLPI_BOX_BYTES 0x10000u
+#ifndef DLPI_BOX_COPIES /* a checker may define it before inclusion: items go to `to` */
+#define DLPI_BOX_COPIES(to, bytes) ((void)0)
+#endif
+#define DLPI_BOX_SELF 4096u /* bytes of items of a cell that the scheduler copies itself, at most */
+
+/* Places that the items of a cell are copied to. The scheduler writes it while the cell is LOADED.
+   A worker reads it after its claim. */
+typedef struct dlpi_grant {
+    uint64_t n, from, pass; /* n items of the cell, from item `from` on, in the order of this pass;
+                               n 0: the cell is to be made */
+    uint64_t left;          /* items up to the end of the window; with those that are not granted */
+    uint32_t place;         /* of the first item in the first box */
+    uint32_t box[];         /* the boxes */
+} dlpi_grant;
+
+/* Return the least number of boxes of a stream that is enough if `rows` rows must be known. items:
+   of a box. window: items of a window; 0: there are no windows. */
+static uint64_t dlpi_boxes_least(uint64_t items, uint64_t window, uint64_t rows) {
+    const uint64_t w = window > 0 ? (window + items - 1) / items : 0;
+    const uint64_t rest = window > 0 ? (rows - 1) % window : 0;
+    if (window == 0) return 1 + (rows - 1 + items - 1) / items;
+    return dlpi_sum(dlpi_times(w, 1 + (rows - 1) / window), rest < w ? rest : w);
+}
+
+/* Return the bytes behind the items of a cell for a grant in all boxes of a stream. */
+static uint64_t dlpi_grant_bytes(uint64_t boxes) {
+    return dlpi_sum(sizeof(dlpi_grant), dlpi_times(boxes, sizeof(uint32_t)));
+}
+
+/* Reserve room at the end of a cell for its grant, if the source has boxes and workers copy. items:
+   bytes of the items of a cell. */
+static void dlpi_boxes_place(dlpi_found *q, uint64_t items) {
+    q->boxes.grant_at = 0;
+    if (q->boxes.each == 0 || items <= DLPI_BOX_SELF) return;
+    q->boxes.grant_at = dlpi_round_up(q->d.max_part_bytes, 64);
+    q->d.max_part_bytes = dlpi_sum(q->boxes.grant_at, dlpi_grant_bytes(q->boxes.each));
+}
+
+static inline uint8_t *dlpi_box_bytes(const dlp_pipe *p, const dlpi_found *q, uint32_t c) {
+    return dlpi_input_bytes(p, 0) + q->boxes.at + c * q->boxes.stride;
+}
+
+/* Return the bytes of a cell whose items go into boxes. */
+static inline uint8_t *dlpi_boxes_cell(const dlp_pipe *p, const dlpi_found *q, uint32_t c) {
+    return dlpi_input_bytes(p, 0) + c * q->boxes.cells;
+}
+
+/* Return the grant of a cell, or NULL if the scheduler copies the cell's items. */
+static inline dlpi_grant *dlpi_grant_of(const dlp_pipe *p, const dlpi_found *q, uint32_t c) {
+    if (q->boxes.grant_at == 0) return NULL;
+    return (dlpi_grant *)(void *)(dlpi_boxes_cell(p, q, c) + q->boxes.grant_at);
+}
+
+/* ---- items are copied ---- */
+
+/* Copy n items of a cell's input, from item `from` of the order on, to `to`. items: the first item
+   of the input; order: that of its items, or NULL. */
+static void dlpi_box_copy(const dlpi_found *q, uint8_t *to, const uint8_t *items, uint64_t from,
+                          uint64_t n, const dlp_permutation *order) {
+    const uint64_t item = q->boxes.item;
+    DLPI_BOX_COPIES(to, n * item);
+    if (order == NULL) {
+        q->boxes.move(q, to, items + from * item, n);
+        return;
+    }
+    for (uint64_t k = 0; k < n; k++)
+        q->boxes.move(q, to + k * item, items + dlp_permutation_at(order, from + k) * item, 1);
+}
+
+/* Copy the items of cell c, which this worker has claimed, to the places of its grant. Returns
+   false if it has no grant. */
+static bool dlpi_boxes_fill(const dlpi_worker *w, const dlpi_found *q, uint32_t c) {
+    const dlpi_grant *g = dlpi_grant_of(w->p, q, c);
+    const dlpi_input *of = dlpi_input_at(w->p, c);
+    const uint8_t *cell = dlpi_boxes_cell(w->p, q, c);
+    dlp_permutation order;
+    uint64_t left, place, k;
+    if (g == NULL || g->n == 0) return false;
+    if (dlpi_found_shuffled(q))
+        dlpi_found_items(&q->plan, &order, of->epoch, of->index, g->pass, of->items);
+    left = g->left;
+    place = g->place;
+    for (uint64_t i = 0, n = 0; n < g->n; i++, n += k, place = 0) {
+        uint8_t *to = dlpi_box_bytes(w->p, q, g->box[i]) + place * q->boxes.item;
+        k = q->boxes.items - place;
+        if (k > left) k = left;
+        if (k > g->n - n) k = g->n - n;
+        dlpi_box_copy(q, to, cell, g->from + n, k, dlpi_found_shuffled(q) ? &order : NULL);
+        left = left > k ? left - k : q->plan.window;
+    }
+    return true;
+}
+
+/* ---- by the scheduler: boxes of a stream ---- */
+
+/* True if the cell of a grant in this box, which left its stream before the grant was seen to be
+   copied, may still be a worker's. */
+static bool dlpi_box_moves(dlp_pipe *p, const dlpi_found *q, const dlpi_found_cell *box) {
+    return box->failed && q->use[box->input].ticket == box->ticket &&
+           !dlpi_input_close(p, box->input, box->ticket);
+}
+
+/* Take a free cell of a pool, or box, which is closed: the one that came free last, whose lines are
+   in a cache. Returns DLPI_FOUND_NONE if there is none. The waiting ones stand about in the order
+   of the batches that have rows of them. If a worker may have one, it is passed over. */
+DLPI_INLINE uint32_t dlpi_found_pool_take(dlp_pipe *p, dlpi_found *q, dlpi_found_pool *pool,
+                                          bool boxes) {
+    dlpi_found_cell *all = boxes ? q->box : q->use;
+    uint32_t before = DLPI_FOUND_NONE, c = pool->waits, next;
+    for (; c != DLPI_FOUND_NONE && all[c].used <= q->all->ahead.left; c = next) {
+        next = all[c].next;
+        if (boxes ? !dlpi_box_moves(p, q, &all[c]) : dlpi_input_close(p, c, all[c].ticket)) {
+            *(before == DLPI_FOUND_NONE ? &pool->waits : &all[before].next) = next;
+            if (pool->waits_last == c) pool->waits_last = before;
+            dlpi_found_free(all, pool, c);
+        } else
+            before = c;
+    }
+    if ((c = pool->free) != DLPI_FOUND_NONE) pool->free = all[c].next;
+    return c;
+}
+
+/* Return the items up to the end of the present window of a stream's boxes. */
+static inline uint64_t dlpi_boxes_left(const dlpi_found *q, const dlpi_found_stream *x) {
+    return q->plan.window > 0 ? q->plan.window - x->boxed % q->plan.window : UINT64_MAX;
+}
+
+/* Return the box of stream x that the next item goes to, or DLPI_FOUND_NONE if none is free. */
+static uint32_t dlpi_boxes_open(dlp_pipe *p, dlpi_found *q, dlpi_found_stream *x) {
+    uint32_t c = x->head == DLPI_FOUND_NONE ? DLPI_FOUND_NONE : x->tail;
+    if (c != DLPI_FOUND_NONE && q->box[c].granted < q->boxes.items &&
+        (q->plan.window == 0 || x->boxed % q->plan.window != 0))
+        return c;
+    c = dlpi_found_pool_take(p, q, &x->boxes, true);
+    if (c == DLPI_FOUND_NONE) return c;
+    q->box[c] = (dlpi_found_cell){.run = q->boxes.items, .next = DLPI_FOUND_NONE, .listed = true};
+    dlpi_found_append(q->box, &x->head, &x->tail, c);
+    return c;
+}
+
+/* Items of the boxes of stream x from box c on are copied: count them as known. */
+static void dlpi_boxes_copied(dlpi_found *q, dlpi_found_stream *x, uint32_t c) {
+    for (; c != DLPI_FOUND_NONE; c = q->box[c].next) {
+        dlpi_found_cell *u = &q->box[c];
+        x->rows += u->granted - u->n;
+        u->n = u->granted;
+        if (u->n == q->boxes.items || u->next != DLPI_FOUND_NONE ||
+            (q->plan.window > 0 && x->boxed % q->plan.window == 0))
+            u->learned = u->run; /* no item follows in it */
+    }
+    x->grant = DLPI_FOUND_NONE;
+}
+
+/* Write the notes of k items of one input, which go to box u from its place `granted` on. ordinal,
+   index: of the input. used: items of it that are used before these. */
+static void dlpi_box_note(const dlpi_found *q, uint32_t c, uint64_t ordinal, uint64_t index,
+                          uint64_t used, uint64_t k) {
+    dlpi_found_cell *u = &q->box[c];
+    dlpi_note *note = &q->boxes.notes[(uint64_t)c * q->boxes.items + u->granted];
+    if (u->granted == 0) u->ordinal = ordinal;
+    ordinal -= u->ordinal;
+    for (uint64_t j = 0; j < k; j++)
+        note[j] = (dlpi_note){index << 16 | (ordinal >> 32 & 0xffff), (uint32_t)ordinal,
+                              (uint32_t)(used + j + 1)};
+    u->granted += (uint32_t)k;
+}
+
+/* Grant places in boxes to the next items of the first cell of stream i, as far as there are
+   boxes. The items are copied here, or the cell is opened, and a worker copies them. */
+static void dlpi_boxes_grant(dlp_pipe *p, dlpi_found *q, uint32_t i) {
+    dlpi_found_stream *x = &q->streams[i];
+    const uint32_t c = x->known, *counts = dlpi_input_counts(p, dlpi_input_at(p, c));
+    const uint64_t *index = dlpi_input_indices(dlpi_input_at(p, c));
+    const uint8_t *cell = dlpi_boxes_cell(p, q, c);
+    const dlp_permutation *order = dlpi_found_shuffled(q) ? &q->items[c] : NULL;
+    dlpi_found_cell *u = &q->use[c];
+    dlpi_grant *g = dlpi_grant_of(p, q, c);
+    uint32_t boxes = 0, first = DLPI_FOUND_NONE, b;
+    if (g != NULL) {
+        g->n = 0;
+        g->pass = u->ordinal / dlpi_found_inputs(&q->plan, q->cursors.first + i);
+        g->left = dlpi_boxes_left(q, x);
+    }
+    while (u->taken < u->n && (b = dlpi_boxes_open(p, q, x)) != DLPI_FOUND_NONE) {
+        dlpi_found_cell *box = &q->box[b];
+        const uint32_t place = box->granted;
+        uint64_t k = dlpi_boxes_left(q, x);
+        while (u->from == counts[u->input]) u->input++, u->from = 0;
+        if (k > q->boxes.items - place) k = q->boxes.items - place;
+        if (k > counts[u->input] - u->from) k = counts[u->input] - u->from;
+        dlpi_box_note(q, b, u->ordinal + u->input, index[u->input], u->from, k);
+        if (g == NULL) {
+            dlpi_box_copy(q, dlpi_box_bytes(p, q, b) + place * q->boxes.item,
+                          cell + u->input * q->most_items * q->boxes.item, u->from, k, order);
+        } else {
+            if (boxes == 0) g->from = u->from, g->place = place;
+            g->box[boxes++] = b;
+            g->n += k;
+        }
+        if (first == DLPI_FOUND_NONE) first = b;
+        u->from += k;
+        u->taken += k;
+        x->boxed += k;
+    }
+    if (first == DLPI_FOUND_NONE) return;
+    if (g == NULL) {
+        dlpi_boxes_copied(q, x, first);
+        return;
+    }
+    x->grant = first;
+    dlpi_input_offer(p, c, u->ticket);
+    dlpi_found_wake(p, 1);
+}
+
+/* ---- by the scheduler: items leave boxes ---- */
+
+/* Write into row[] where the n items of the window of stream i lie in boxes. Returns a hash of the
+   inputs of these items, as dlpi_found_gather does. */
+static uint64_t dlpi_boxes_gather(const dlpi_found *q, uint32_t i, uint64_t n,
+                                  dlpi_found_row *row) {
+    uint64_t h = 0, ordinal = 0, k = 0;
+    for (uint32_t c = q->streams[i].head; n > 0; c = q->box[c].next) {
+        const dlpi_found_cell *u = &q->box[c];
+        const dlpi_note *note = &q->boxes.notes[(uint64_t)c * q->boxes.items];
+        for (uint64_t at = u->taken; at < u->n && n > 0; at++, n--) {
+            const uint64_t of = u->ordinal + dlpi_note_ordinal(&note[at]);
+            if (of != ordinal && k > 0) {
+                h = dlpi_absorb(dlpi_absorb(h, ordinal), k);
+                k = 0;
+            }
+            ordinal = of;
+            k++;
+            *row++ = (dlpi_found_row){c, (uint32_t)at};
+        }
+    }
+    return k > 0 ? dlpi_absorb(dlpi_absorb(h, ordinal), k) : h;
 }
 #endif /* DLPIPE_NO_PARTS */
 
@@ -23250,7 +23629,10 @@ static uint64_t dlpi_found_more(const dlpi_found *q, const dlpi_stage *st) {
     const int32_t n = st->w.num_workers;
     uint64_t workers = n > 0 ? (uint64_t)n : 1;
     uint64_t more = (1 << 20) / (sizeof(dlpi_input) + q->d.max_part_bytes);
-    if (q->in_flight > 0) return workers * (8 + 2 * (uint64_t)q->in_flight);
+    const bool large =
+        q->boxes.each > 0 && q->d.max_part_bytes > 1 << 20; /* few, not to fill memory */
+    if (q->in_flight > 0) return workers * ((large ? 2 : 8) + 2 * (uint64_t)q->in_flight);
+    if (q->boxes.each > 0 && q->d.max_part_bytes >= 4096) return workers * (large ? 2 : 8);
     if (q->d.load != NULL || q->d.max_part_bytes >= 4096 || n <= 0) return workers;
     return more > 1024 ? 1024 : more > workers ? more : workers;
 }
@@ -23302,14 +23684,67 @@ static uint64_t dlpi_found_window_need(const dlp_pipe *p, const dlpi_found *q) {
     return q->plan.steps == 0 && each < need ? each : need;
 }
 
+/* Return how many cells a stream needs, if rows are copied out of cells. */
+static uint64_t dlpi_found_need(const dlp_pipe *p, const dlpi_found *q) {
+    if (q->plan.window) return dlpi_found_window_need(p, q);
+    return dlpi_found_lie_in(q, dlpi_found_rows_needed(p, q));
+}
+
 /* Compute the cells that the streams of a stage need. Returns 0 or a DLP_ERR code. */
 DLPI_COLD static int dlpi_found_check(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_found *q = st->self;
-    if (q->plan.window)
-        return dlpi_found_cells(p, st, dlpi_found_window_need(p, q),
-                                "batch_size, min_items, window");
-    return dlpi_found_cells(p, st, dlpi_found_lie_in(q, dlpi_found_rows_needed(p, q)),
-                            "batch_size, min_items");
+    return dlpi_found_cells(p, st, q->boxes.each > 0 ? 1 : dlpi_found_need(p, q),
+                            q->plan.window ? "batch_size, min_items, window"
+                                           : "batch_size, min_items");
+}
+
+/* ---- boxes, or not ---- */
+
+#define DLPI_BOXES_LEAST UINT64_C(0x400000) /* bytes of cells from which on there may be boxes */
+#ifndef DLPI_BOXES_SPARE                    /* a checker may define it before inclusion */
+#define DLPI_BOXES_SPARE(spare) (spare)
+#endif
+
+/* Return the bytes of the boxes of all streams, with their records and notes. */
+static uint64_t dlpi_boxes_bytes(const dlpi_found *q) {
+    const uint64_t items = dlpi_times(q->boxes.items, dlpi_sum(q->boxes.item, sizeof(dlpi_note)));
+    return dlpi_times(dlpi_times(q->cursors.n, q->boxes.each),
+                      dlpi_sum(items, sizeof(dlpi_found_cell)));
+}
+
+/* Set the boxes of a stream: the least number, and those that batches under way may have rows
+   of. */
+static void dlpi_boxes_set(const dlp_pipe *p, dlpi_found *q, uint64_t item) {
+    const uint64_t most = DLPI_BOX_BYTES / item, n = q->plan.window;
+    const uint64_t items = most > DLPI_BOX_ITEMS ? DLPI_BOX_ITEMS : most > 1 ? most : 1;
+    const uint64_t rows = dlpi_times(p->prefetch, q->each), w = (n + items - 1) / items;
+    const uint64_t spare = n == 0 ? (rows + items - 1) / items : rows < w ? rows : w;
+    const uint64_t each = dlpi_boxes_least(items, n, dlpi_found_look(p, q)) +
+                          (uint64_t)(int64_t)DLPI_BOXES_SPARE((int64_t)spare);
+    q->boxes.items = (uint32_t)items;
+    q->boxes.item = item;
+    q->boxes.each = each < DLPI_FOUND_CELLS ? (uint32_t)each : DLPI_FOUND_CELLS;
+}
+
+/* Decide if rows of a source are to be copied out of boxes, and set the boxes. item: bytes of an
+   item. The sizes of cells are those without boxes. They take the less memory, or queue.capacity
+   gives fewer cells than are needed without boxes. */
+DLPI_COLD static void dlpi_boxes_choose(const dlp_pipe *p, const dlpi_stage *st, dlpi_found *q,
+                                        uint64_t item) {
+    const uint64_t streams = q->cursors.n, cell = q->d.max_part_bytes;
+    const uint64_t need = dlpi_times(streams, dlpi_found_need(p, q));
+    uint64_t cells, boxes;
+    bool chosen;
+    q->boxes.each = 0;
+    if (q->rule != NULL || q->joins != NULL || q->arrivals != NULL || q->next != NULL || item == 0)
+        return;
+    dlpi_boxes_set(p, q, item);
+    cells = dlpi_times(need, dlpi_sum(cell, 600));
+    boxes = dlpi_sum(dlpi_boxes_bytes(q),
+                     dlpi_times(dlpi_sum(streams, dlpi_found_more(q, st)), dlpi_sum(cell, 512)));
+    chosen = q->d.queue_size > 0 ? q->d.queue_size >= streams && q->d.queue_size < need
+                                 : cells > DLPI_BOXES_LEAST && boxes < cells / 2;
+    if (!chosen || dlpi_times(streams, q->boxes.each) > DLPI_FOUND_CELLS) q->boxes.each = 0;
 }
 
 /* ---- memory ---- */
@@ -23326,6 +23761,24 @@ static void dlpi_found_counts_layout(dlp_pipe *p, const dlpi_stage *st) {
                   1, DLPI_LINE);
 }
 
+/* Add the areas of the region for cells of `stride` bytes, with a record and a bit each, and for
+   the boxes. With DLPIPE_DEBUG cells have guard bytes, and the area is a multiple of a cell. */
+DLPI_COLD static void dlpi_boxes_layout(dlp_pipe *p, dlpi_stage *st, uint64_t stride) {
+    dlpi_found *q = st->self;
+    dlpi_found_boxes *b = &q->boxes;
+    uint64_t bytes;
+    b->cells = dlpi_sum(stride, DLPI_INPUT_GUARD);
+    b->at = dlpi_times(q->n_cells, b->cells);
+    b->stride = b->items * b->item;
+    bytes = dlpi_sum(b->at, dlpi_times(dlpi_times(q->cursors.n, b->each), b->stride));
+    dlpi_inputs_records(p, st, q->n_cells, q->most_run);
+    dlpi_area_told(p, DLPI_OWN(st->id, DLPI_INPUTS_CELLS), DLPI_PLAN_INPUTS,
+                   q->plan.window ? "part cells, boxes, windows" : "part cells, boxes",
+                   DLPI_DEBUG ? b->cells : bytes,
+                   DLPI_DEBUG ? dlpi_sum(bytes, b->cells - 1 + DLPI_INPUT_GUARD) / b->cells : 1,
+                   4096);
+}
+
 /* Plan the areas of the region that a stage with inputs of unknown count needs: counts and cells.
    */
 DLPI_COLD static void dlpi_found_layout(dlp_pipe *p, dlpi_stage *st) {
@@ -23333,29 +23786,36 @@ DLPI_COLD static void dlpi_found_layout(dlp_pipe *p, dlpi_stage *st) {
     uint64_t stride =
         dlpi_round_up(dlpi_sum(q->d.max_part_bytes, DLPI_REDZONE), dlpi_found_align(q));
     dlpi_found_counts_layout(p, st);
-    dlpi_inputs_layout(p, st, q->n_cells, q->most_run, stride,
-                       q->plan.window ? "part cells, windows" : "part cells");
+    if (q->boxes.each > 0)
+        dlpi_boxes_layout(p, st, stride);
+    else
+        dlpi_inputs_layout(p, st, q->n_cells, q->most_run, stride,
+                           q->plan.window ? "part cells, windows" : "part cells");
 }
 
 /* Describe in `out` the heap memory of a stage of such inputs, for allocating and freeing it.
-   Weights and their deal were allocated before. Returns the number of blocks, 5 or 7. */
+   Weights and their deal were allocated before. Returns the number of blocks, 6 or 8. */
 static int dlpi_found_blocks(const dlp_pipe *p DLPI_UNREAD, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_found *q = st->self;
     const dlpi_found_plan *k = &q->plan;
     uint64_t streams = q->cursors.n, windows = q->plan.window ? streams : 0;
     uint64_t orders = q->plan.shuffle_items && q->most_items > 1 ? q->n_cells : 0;
-    out[0] = (dlpi_block){offsetof(dlpi_found, use), dlpi_times(q->n_cells, sizeof *q->use)};
+    const uint64_t boxes = dlpi_times(streams, q->boxes.each);
+    out[0] = (dlpi_block){offsetof(dlpi_found, use),
+                          dlpi_times(dlpi_sum(q->n_cells, boxes), sizeof *q->use)};
     out[1] = (dlpi_block){offsetof(dlpi_found, streams), dlpi_times(streams, sizeof *q->streams)};
     out[2] = (dlpi_block){offsetof(dlpi_found, items), dlpi_times(orders, sizeof *q->items)};
     out[3] = (dlpi_block){offsetof(dlpi_found, window_orders),
                           dlpi_times(windows, sizeof *q->window_orders)};
     out[4] = (dlpi_block){offsetof(dlpi_found, window_rows),
                           dlpi_times(dlpi_times(windows, q->plan.window), sizeof *q->window_rows)};
-    if (k->weights == NULL) return 5;
-    out[5] = (dlpi_block){offsetof(dlpi_found, plan.weights), dlpi_found_weights_bytes(k)};
-    out[6] = (dlpi_block){offsetof(dlpi_found, plan.own_passes),
+    out[5] = (dlpi_block){offsetof(dlpi_found, boxes.notes),
+                          dlpi_times(dlpi_times(boxes, q->boxes.items), sizeof(dlpi_note))};
+    if (k->weights == NULL) return 6;
+    out[6] = (dlpi_block){offsetof(dlpi_found, plan.weights), dlpi_found_weights_bytes(k)};
+    out[7] = (dlpi_block){offsetof(dlpi_found, plan.own_passes),
                           dlpi_times(k->shuffle_inputs ? streams : 0, sizeof *k->own_passes)};
-    return 7;
+    return 8;
 }
 
 /* Write the words of the streams' statistics that are known before the first input is loaded. */
@@ -23377,13 +23837,23 @@ static void dlpi_found_spread_begin(const dlp_pipe *p, dlpi_found *q) {
     }
 }
 
-/* Put all cells of a list into its list of free cells, before the pipe starts. */
+/* Put n cells, or boxes, of the array `all` into a pool, before the pipe starts. */
+DLPI_COLD static void dlpi_found_pool_init(dlpi_found_cell *all, dlpi_found_pool *pool,
+                                           uint32_t first, uint32_t n) {
+    pool->free = pool->waits = pool->waits_last = DLPI_FOUND_NONE;
+    for (uint32_t c = first + n; c > first;) dlpi_found_free(all, pool, --c);
+}
+
+/* Put all cells and boxes of a list into their lists of free ones, before the pipe starts. */
 DLPI_COLD static void dlpi_found_frees(dlpi_found *q) {
-    for (uint32_t i = 0; i < q->cursors.n; i++)
-        q->streams[i].head = q->streams[i].tail = DLPI_FOUND_NONE;
+    for (uint32_t i = 0; i < q->cursors.n; i++) {
+        dlpi_found_stream *x = &q->streams[i];
+        x->head = x->tail = x->known = x->grant = DLPI_FOUND_NONE;
+        if (q->boxes.each > 0)
+            dlpi_found_pool_init(q->box, &x->boxes, i * q->boxes.each, q->boxes.each);
+    }
     q->run = 1;
-    q->free = q->waits = q->waits_last = DLPI_FOUND_NONE;
-    for (uint32_t c = q->first_cell + q->n_cells; c > q->first_cell;) dlpi_found_free(q, --c);
+    dlpi_found_pool_init(q->use, &q->pool, q->first_cell, q->n_cells);
 }
 
 /* Set up a stage with inputs of unknown count in the mapped region: the words of statistics, and
@@ -23394,6 +23864,8 @@ DLPI_COLD static void dlpi_found_live(dlp_pipe *p, dlpi_stage *st) {
     q->counts->window = q->plan.window;
     q->spread = (dlpi_found_spread *)(void *)((uint8_t *)q->counts + DLPI_FOUND_SPREAD);
     dlpi_found_spread_begin(p, q);
+    q->box = q->use + (q->boxes.each > 0 ? q->n_cells : 0);
+    if (q->boxes.each == 0) q->boxes.stride = p->inputs[DLPI_INPUTS_CELLS].stride;
     dlpi_epoch_order(p, &q->plan.order);
     dlpi_found_frees(q);
     if (dlpi_cursors_bytes(&q->all->cursors) > DLP_SAMPLER_STATE_BYTES)
@@ -23477,11 +23949,6 @@ DLPI_COLD DLPI_PRINTF(3, 4) static int dlpi_found_fail(dlp_pipe *p, int code, co
     dlpi_error_set(&e, code, "parts", "%s", "");
     DLPI_PRINT(e.message, sizeof e.message, format);
     return dlpi_found_fails(p, p->source_stage->name, &e);
-}
-
-/* True if the items inside an input are shuffled. */
-static inline bool dlpi_found_shuffled(const dlpi_found *q) {
-    return q->plan.shuffle_items && q->most_items > 1;
 }
 
 /* Decide if stream i, whose last input had no item, is barren: nothing more of it becomes known.
@@ -23574,6 +24041,10 @@ static void dlpi_found_learned(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t 
         dlpi_found_reopen(p, q, c);
         return;
     }
+    if (q->boxes.each > 0) { /* it stays the first one until its items are copied */
+        if (u->n == u->taken) dlpi_boxes_done(q, x, true);
+        return;
+    }
     x->known = u->next;
     if (u->n > u->taken)
         x->last_known = c;
@@ -23605,15 +24076,20 @@ static int dlpi_found_learn_cell(dlp_pipe *p, dlpi_found *q, uint32_t i, bool lo
         return q->all->rc;
     if (q->joins != NULL) q->joins->learned(q, c, x->barren != 0);
     dlpi_found_learned(p, q, i, c);
-    x->rows += q->rule && u->n > u->taken ? q->rule->learned(p, i, c) : u->n - u->taken - left;
+    if (q->boxes.each == 0)
+        x->rows += q->rule && u->n > u->taken ? q->rule->learned(p, i, c) : u->n - u->taken - left;
     if (dlpi_found_shuffled(q) && u->n > 0) /* one input */
         dlpi_found_items(&q->plan, &q->items[c], u->epoch, cell->index,
                          u->ordinal / dlpi_found_inputs(&q->plan, s), u->n);
     return DLP_OK;
 }
 
-/* True if an input that failed, or so many without an item, end what is known of the stream. */
+/* True if an input that failed, or so many without an item, end what is known of the stream. With
+   boxes all items before have been copied. */
 static inline bool dlpi_found_broken(const dlpi_found *q, const dlpi_found_stream *x) {
+    if (q->boxes.each > 0 && x->known != DLPI_FOUND_NONE &&
+        q->use[x->known].taken < q->use[x->known].n)
+        return false;
     return x->barren || (x->known != DLPI_FOUND_NONE && q->use[x->known].failed &&
                          q->use[x->known].epoch == q->epoch);
 }
@@ -23641,13 +24117,17 @@ static inline uint64_t dlpi_found_rows_left(const dlpi_found *q, const dlpi_foun
     return whole > x->at.place ? whole - x->at.place : 0;
 }
 
-/* Count k more items of cell c as used. Afterwards u->input is the input of the last of them. */
+/* Count k more items of cell, or box, c as used. Afterwards u->input of a cell is the input of the
+   last of them. */
 static void dlpi_found_advance(dlp_pipe *p, uint32_t c, uint64_t k) {
-    dlpi_found_cell *u = &dlpi_found_of(p)->use[c];
-    const uint32_t *items = dlpi_input_counts(p, dlpi_input_at(p, c));
-    uint32_t input = u->input;
+    const dlpi_found *q = dlpi_found_of(p);
+    dlpi_found_cell *u = &q->box[c];
     const bool all = k > 0 && k == u->n - u->taken; /* that are known: the last of them is near */
+    const uint32_t *items;
+    uint32_t input = u->input;
     u->taken += k;
+    if (q->boxes.each > 0) return;
+    items = dlpi_input_counts(p, dlpi_input_at(p, c));
     if (all)
         for (input = u->learned - 1; items[input] == 0;) input--;
     for (k = all ? items[input] : k + u->from; k > items[input]; input++) k -= items[input];
@@ -23694,6 +24174,7 @@ static uint64_t dlpi_found_gather(dlp_pipe *p, uint32_t i, uint64_t n) {
     dlpi_found *q = dlpi_found_of(p);
     dlpi_found_row *row = q->window_rows + i * q->plan.window;
     uint64_t h = 0;
+    if (q->boxes.each > 0) return dlpi_boxes_gather(q, i, n, row) & 0xffff;
     for (uint32_t c = q->streams[i].head; n > 0; c = q->use[c].next) {
         const dlpi_found_cell *u = &q->use[c];
         uint64_t k = u->n - u->taken < n ? u->n - u->taken : n;
@@ -23711,12 +24192,12 @@ static void dlpi_found_take_window(dlp_pipe *p, uint32_t i) {
     dlpi_found_stream *x = &q->streams[i];
     for (uint64_t n = x->length; n > 0;) {
         const uint32_t c = x->head;
-        dlpi_found_cell *u = &q->use[c];
+        dlpi_found_cell *u = &q->box[c];
         const uint64_t k = u->n - u->taken < n ? u->n - u->taken : n;
         dlpi_found_advance(p, c, k);
         u->open += (uint32_t)k;
         n -= k;
-        dlpi_found_stands(q, x, c, (dlpi_cursor){u->ordinal + u->input, u->from, 0, 0});
+        dlpi_found_stands(q, x, c, dlpi_found_place(q, c, q->boxes.each > 0));
         if (dlpi_found_spent(u)) dlpi_found_behead(q, x);
     }
 }
@@ -23743,7 +24224,7 @@ static void dlpi_found_open(dlp_pipe *p, uint32_t i) {
     dlpi_found_window(&q->plan, &q->window_orders[i], q->epoch, s, &x->at, n);
     dlpi_found_take_window(p, i);
     for (uint64_t at = 0; at < x->at.place; at++) /* given before the state was saved */
-        dlpi_found_window_row(q, x, dlpi_found_window_at(q, i, at)->cell);
+        dlpi_found_window_row(q, x, dlpi_found_window_at(q, i, at)->cell, q->boxes.each > 0);
 }
 
 /* Close the window of stream i, whose items are all given, and move the stream behind it. */
@@ -23755,6 +24236,26 @@ static void dlpi_found_leave_window(dlpi_found *q, uint32_t i) {
     if (q->joins != NULL) q->joins->moves(q, i);
 }
 
+/* True if the counts of the first cell of stream x, which has boxes, are to be taken. Before, count
+   the items of its last grant as known. */
+static bool dlpi_boxes_uncounted(dlpi_found *q, dlpi_found_stream *x) {
+    const dlpi_found_cell *u = &q->use[x->known];
+    if (x->grant != DLPI_FOUND_NONE) dlpi_boxes_copied(q, x, x->grant);
+    return u->learned < u->run && !u->failed && !x->barren;
+}
+
+/* Let the items of cell c of stream i be copied into boxes: as many as there are boxes for. c was
+   the stream's first cell. Returns true if it is no longer. */
+static bool dlpi_boxes_empty(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c) {
+    dlpi_found_stream *x = &q->streams[i];
+    const dlpi_found_cell *u = &q->use[c];
+    if (x->known != c) return true; /* it had no item */
+    if (u->taken < u->n) dlpi_boxes_grant(p, q, i);
+    if (x->grant != DLPI_FOUND_NONE || !dlpi_found_spent(u)) return false;
+    dlpi_boxes_done(q, x, true);
+    return true;
+}
+
 /* Take a list's loaded counts, in each stream's order. Returns 0 or the failed epoch's code. */
 static int dlpi_found_learn_list(dlp_pipe *p, dlpi_found *q) {
     const int *rc = &q->all->rc;
@@ -23762,9 +24263,13 @@ static int dlpi_found_learn_list(dlp_pipe *p, dlpi_found *q) {
         dlpi_found_stream *x = &q->streams[i];
         while (x->known != DLPI_FOUND_NONE && q->use[x->known].epoch == q->epoch &&
                !dlpi_found_broken(q, x)) {
-            uint32_t low = dlpi_input_state(p, x->known);
+            const uint32_t c = x->known, low = dlpi_input_state(p, c);
+            const bool boxes = q->boxes.each > 0;
             if (low != DLPI_INPUT_LOADED && low != DLPI_INPUT_FAILED) break;
-            if (dlpi_found_learn_cell(p, q, i, low == DLPI_INPUT_LOADED) != DLP_OK) break;
+            if ((!boxes || dlpi_boxes_uncounted(q, x)) &&
+                dlpi_found_learn_cell(p, q, i, low == DLPI_INPUT_LOADED) != DLP_OK)
+                break;
+            if (boxes && !dlpi_boxes_empty(p, q, i, c)) break;
         }
         if (q->joins != NULL) q->joins->out(q, i);
         if (q->plan.window && *rc == DLP_OK) dlpi_found_open(p, i);
@@ -23784,22 +24289,9 @@ static int dlpi_found_learn(dlp_pipe *p) {
 
 /* ---- what is loaded next ---- */
 
-/* Take a free cell of a list, which is closed: the one that came free last, whose lines are in a
-   cache. Returns DLPI_FOUND_NONE if there is none. The waiting cells stand about in the order of
-   the batches that have rows of them. Cells that are being loaded are passed over. */
+/* Take a free cell of a list, which is closed. Returns DLPI_FOUND_NONE if there is none. */
 static uint32_t dlpi_found_free_cell(dlp_pipe *p, dlpi_found *q) {
-    uint32_t before = DLPI_FOUND_NONE, c = q->waits, next;
-    for (; c != DLPI_FOUND_NONE && q->use[c].used <= q->all->ahead.left; c = next) {
-        next = q->use[c].next;
-        if (dlpi_input_close(p, c, q->use[c].ticket)) {
-            *(before == DLPI_FOUND_NONE ? &q->waits : &q->use[before].next) = next;
-            if (q->waits_last == c) q->waits_last = before;
-            dlpi_found_free(q, c);
-        } else
-            before = c;
-    }
-    if ((c = q->free) != DLPI_FOUND_NONE) q->free = q->use[c].next;
-    return c;
+    return dlpi_found_pool_take(p, q, &q->pool, false);
 }
 
 /* Set the number of inputs that a new cell gets, from what inputs cost lately. */
@@ -23843,6 +24335,7 @@ static void dlpi_found_issue(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c)
     dlpi_found_indices(&q->plan, u->epoch, s, u->ordinal, run, dlpi_input_indices(cell));
     cell->index = dlpi_input_indices(cell)[0];
     cell->first = dlpi_found_key(&q->plan, s, u->ordinal);
+    if (DLPI_UNLIKELY(q->boxes.grant_at > 0)) dlpi_grant_of(p, q, c)->n = 0;
     dlpi_input_offer(p, c, u->ticket);
 }
 
@@ -23916,7 +24409,7 @@ DLPI_COLD static bool dlpi_found_quiet(dlp_pipe *p) {
     dlpi_found *q = dlpi_found_of(p);
     dlpi_found_now(p);
     for (; q != NULL; q = q->next)
-        for (uint32_t c = q->waits; c != DLPI_FOUND_NONE; c = q->use[c].next)
+        for (uint32_t c = q->pool.waits; c != DLPI_FOUND_NONE; c = q->use[c].next)
             dlpi_input_close(p, c, q->use[c].ticket);
     return dlpi_inputs_quiet(p);
 }
@@ -23977,11 +24470,14 @@ static bool dlpi_found_ready(dlp_pipe *p, uint64_t rows) {
     return dlpi_inputs_there(p, there);
 }
 
-/* Note that the batch in slot s has rows of cell c, which is kept until the batch has left. */
-static inline void dlpi_found_use(dlp_pipe *p, uint32_t s, uint32_t c) {
-    dlpi_found_cell *u = &dlpi_found_of(p)->use[c];
-    if (u->used == dlpi_slot_at(p, s)->sequence + 1) return;
-    u->used = dlpi_input_use(p, c, s);
+/* Note that the batch in slot s has rows of cell c, which is kept until the batch has left. boxes:
+   it is a box; a constant. */
+static inline void dlpi_found_use(dlp_pipe *p, uint32_t s, uint32_t c, bool boxes) {
+    const dlpi_found *q = dlpi_found_of(p);
+    dlpi_found_cell *u = &q->box[c];
+    const uint64_t used = dlpi_slot_at(p, s)->sequence + 1;
+    if (u->used == used) return;
+    u->used = boxes ? used : dlpi_input_use(p, c, s);
 }
 
 /* Write into *e the error of a batch that lacks a row of the barren stream i. The error names the
@@ -24018,6 +24514,26 @@ DLPI_COLD static void dlpi_found_fail_batch(dlp_pipe *p, const dlpi_found *q, ui
     dlpi_slot_fail(slot, DLPI_NOBODY, &e);
 }
 
+/* Give at most n rows of the first box of stream x to slot s, from row r on. Returns how many. */
+DLPI_NOINLINE static uint32_t dlpi_boxes_give(dlp_pipe *p, dlpi_found *q, dlpi_found_stream *x,
+                                              uint32_t s, uint32_t r, uint32_t n) {
+    const uint32_t c = x->head;
+    dlpi_found_cell *u = &q->box[c];
+    const dlpi_note *note = &q->boxes.notes[(uint64_t)c * q->boxes.items + u->taken];
+    dlpi_found_row *row = dlpi_found_rows_of(p, s) + q->column + r;
+    uint64_t *index = dlpi_slot_index(p, s) + r;
+    if (n > u->n - u->taken) n = (uint32_t)(u->n - u->taken);
+    for (uint32_t k = 0; k < n; k++) {
+        row[k] = (dlpi_found_row){c, (uint32_t)u->taken + k};
+        index[k] = dlpi_note_index(&note[k]);
+    }
+    dlpi_found_use(p, s, c, true);
+    u->taken += n;
+    x->rows -= n;
+    dlpi_found_gone(q, x, true);
+    return n;
+}
+
 /* Give at most n rows of the first cell of stream x to slot s, from row r on. Returns how many. */
 static uint32_t dlpi_found_give(dlp_pipe *p, dlpi_found *q, dlpi_found_stream *x, uint32_t s,
                                 uint32_t r, uint32_t n) {
@@ -24030,6 +24546,7 @@ static uint32_t dlpi_found_give(dlp_pipe *p, dlpi_found *q, dlpi_found_stream *x
     const uint64_t most = q->most_items;
     const bool shuffled = dlpi_found_shuffled(q);
     uint32_t input = u->input;
+    if (q->boxes.each > 0) return dlpi_boxes_give(p, q, x, s, r, n);
     if (n > u->n - u->taken) n = (uint32_t)(u->n - u->taken);
     if (shuffled) dlp_permutation_block(&q->items[c], u->taken, n, index + r);
     for (uint32_t end = r + n; r < end;) {
@@ -24049,10 +24566,10 @@ static uint32_t dlpi_found_give(dlp_pipe *p, dlpi_found *q, dlpi_found_stream *x
     }
     u->input = input;
     u->from = from;
-    dlpi_found_use(p, s, c);
+    dlpi_found_use(p, s, c, false);
     u->taken += n;
     x->rows -= n;
-    dlpi_found_gone(q, x);
+    dlpi_found_gone(q, x, false);
     return n;
 }
 
@@ -24066,13 +24583,15 @@ static void dlpi_found_mixed_gone(dlpi_found *q, uint32_t i, uint64_t n) {
 }
 
 /* Give at most n rows out of the window of stream i to slot s, from row r on, in the window's
-   order. Returns how many rows were given. */
-static uint32_t dlpi_found_give_mixed(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r, uint32_t n) {
+   order. boxes: the source has boxes; a constant. Returns how many rows were given. */
+DLPI_INLINE uint32_t dlpi_found_give_window(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r,
+                                            uint32_t n, bool boxes) {
     dlpi_found *q = dlpi_found_of(p);
     dlpi_found_stream *x = &q->streams[i];
     const dlpi_found_row *rows = q->window_rows + i * q->plan.window;
     const uint32_t most = (uint32_t)q->most_items;
     const uint64_t used = dlpi_slot_at(p, s)->sequence + 1;
+    const dlpi_note *notes = q->boxes.notes;
     dlpi_found_row *to = dlpi_found_rows_of(p, s);
     uint64_t *index = dlpi_slot_index(p, s);
     dlpi_found_open(p, i); /* at its first row: nothing can be wrong with it */
@@ -24080,21 +24599,30 @@ static uint32_t dlpi_found_give_mixed(dlp_pipe *p, uint32_t i, uint32_t s, uint3
     dlp_permutation_block(&q->window_orders[i], x->at.place, n, index + r);
     for (uint32_t k = r; k < r + n; k++) {
         const dlpi_found_row row = to[k] = rows[index[k]];
-        const dlpi_found_cell *u = &q->use[row.cell]; /* without a division where it can be */
+        const dlpi_found_cell *u = &q->box[row.cell]; /* without a division where it can be */
         const uint32_t of = most == 1 ? row.number : u->run > 1 ? row.number / most : 0;
-        index[k] = dlpi_input_indices(dlpi_input_at(p, row.cell))[of];
-        if (u->used != used) dlpi_found_use(p, s, row.cell);
-        dlpi_found_window_row(q, x, row.cell);
+        if (boxes)
+            index[k] = dlpi_note_index(&notes[(uint64_t)row.cell * q->boxes.items + row.number]);
+        else
+            index[k] = dlpi_input_indices(dlpi_input_at(p, row.cell))[of];
+        if (u->used != used) dlpi_found_use(p, s, row.cell, boxes);
+        dlpi_found_window_row(q, x, row.cell, boxes);
     }
     dlpi_found_mixed_gone(q, i, n);
     return n;
+}
+
+/* Do what dlpi_found_give_window does, in a loop for boxes and one for cells. */
+static uint32_t dlpi_found_give_mixed(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r, uint32_t n) {
+    return dlpi_found_of(p)->boxes.each > 0 ? dlpi_found_give_window(p, i, s, r, n, true)
+                                            : dlpi_found_give_window(p, i, s, r, n, false);
 }
 
 /* Skip the next item of stream x: no row of this rank has it. */
 static void dlpi_found_pass_item(dlp_pipe *p, dlpi_found *q, dlpi_found_stream *x) {
     dlpi_found_advance(p, x->head, 1);
     x->rows--;
-    dlpi_found_gone(q, x);
+    dlpi_found_gone(q, x, q->boxes.each > 0);
 }
 
 /* Skip the next row of stream i, which belongs to another rank that reads the stream, too. */
@@ -24106,7 +24634,8 @@ static void dlpi_found_pass_row(dlp_pipe *p, uint32_t i) {
         x->rows--;
     } else if (q->plan.window) {
         dlpi_found_open(p, i);
-        dlpi_found_window_row(q, x, dlpi_found_window_at(q, i, x->at.place)->cell);
+        dlpi_found_window_row(q, x, dlpi_found_window_at(q, i, x->at.place)->cell,
+                              q->boxes.each > 0);
         dlpi_found_mixed_gone(q, i, 1);
     } else {
         dlpi_found_pass_item(p, q, x);
@@ -24537,7 +25066,7 @@ DLPI_COLD static int dlpi_found_seek(dlp_pipe *p, const dlpi_state *to) {
     do {
         for (uint32_t i = 0; i < b->cursors.n; i++) {
             dlpi_found_close_window(b, i);
-            while (b->streams[i].head != DLPI_FOUND_NONE) dlpi_found_drop(b, &b->streams[i]);
+            dlpi_found_clear(b, &b->streams[i], UINT64_MAX);
         }
         dlpi_found_begin(b, to->epoch);
     } while ((b = b->next) != NULL);
@@ -25017,6 +25546,26 @@ static void dlpi_field_copy(const dlpi_field *d, uint64_t *mark, uint8_t *to, co
         dlpi_mark_copy(mark, to, from, used, d->row_bytes);
     else
         memcpy(to, from, (size_t)d->row_bytes);
+}
+
+/* Copy n items of the last level of q, a source whose items are copied into boxes. If a
+   field is ragged, only the rows that the lengths tell are copied. */
+static void dlpi_items_move(const dlpi_found *q, uint8_t *to, const uint8_t *from, uint64_t n) {
+    const dlpi_level *l = dlpi_input_last((const dlpi_expand *)(const void *)q);
+    if (!l->fs.any_ragged) {
+        memcpy(to, from, (size_t)(n * l->bytes));
+        return;
+    }
+    for (uint64_t i = 0; i < n; i++, to += l->bytes, from += l->bytes) {
+        const uint64_t *length = (const uint64_t *)(const void *)from;
+        memcpy(to, from, l->fs.n * 8u);
+        for (uint32_t f = 0; f < l->fs.n; f++) {
+            const dlpi_field *d = &l->fs.at[f];
+            const uint64_t most = d->f.ragged ? (uint64_t)d->f.shape[0] : 1;
+            const uint64_t rows = d->f.ragged && length[f] < most ? length[f] : most;
+            memcpy(to + l->at[f], from + l->at[f], (size_t)(d->row_bytes / most * rows));
+        }
+    }
 }
 
 /* Copy the next record of cell c to `to`. The fields that maps add to it begin as zeros. */
@@ -25634,12 +26183,15 @@ DLPI_COLD static int dlpi_input_blocks(const dlp_pipe *p, const dlpi_stage *st, 
 #define DLPI_EXPAND_RUN_BYTES 8192u
 #define DLPI_EXPAND_CELLS_BYTES 0x400000u
 
-/* Return how many inputs a cell holds at most, so that cells stay small. It is 1 if the desc gives
-   the number of cells, or if items of an input are shuffled or may be left out. It is 1 with loads,
-   packs, joined branches and requests, too. */
+/* Return how many inputs a cell holds at most, so that cells stay small. With boxes the scheduler
+   copies the items of several inputs. It is 1 if the desc gives the number of cells, or if items of
+   an input are shuffled or may be left out. It is 1 with loads, packs, joined branches and
+   requests, too. */
 static uint32_t dlpi_input_most_run(const dlp_pipe *p, const dlpi_expand *x) {
     const dlpi_found *q = &x->found;
-    uint64_t needed = dlpi_times(dlpi_found_rows_needed(p, q) + 1, q->cursors.n), most, fit;
+    const bool boxes = q->boxes.each > 0;
+    const uint64_t each = boxes ? 1 : dlpi_found_rows_needed(p, q) + 1;
+    uint64_t needed = dlpi_times(each, q->cursors.n), most, fit;
     uint64_t one = x->one_bytes > 0 ? x->one_bytes : 1, all;
     if (x->has_rooms && q->arrivals != NULL) one = dlpi_sum(one, x->level->bytes);
     all = dlpi_times(needed, one);
@@ -25649,7 +26201,7 @@ static uint32_t dlpi_input_most_run(const dlp_pipe *p, const dlpi_expand *x) {
     if (DLPI_DEBUG || x->found.in_flight > 0 || q->d.load != NULL || q->d.queue_size > 0 ||
         q->rule != NULL || q->joins != NULL || dlpi_found_shuffled(q) || all == 0)
         return 1;
-    most = DLPI_EXPAND_RUN_BYTES / one;
+    most = (boxes ? DLPI_BOX_SELF : DLPI_EXPAND_RUN_BYTES) / one;
     fit = DLPI_EXPAND_CELLS_BYTES / all;
     if (most > fit) most = fit;
     return most > DLPI_INPUT_RUN ? DLPI_INPUT_RUN : most > 1 ? (uint32_t)most : 1;
@@ -25679,6 +26231,7 @@ static int dlpi_input_sizes(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x,
     x->found.most_run = dlpi_input_most_run(p, x);
     x->found.d.max_part_bytes = dlpi_input_cell(x);
     dlpi_arrived_place(x);
+    dlpi_boxes_place(&x->found, dlpi_times(x->found.most_run, x->one_bytes));
     if (x->found.d.max_part_bytes > DLPI_CELL_MAX)
         return dlpi_refuse(p, DLP_ERR_ARG, st->name, "max_out",
                            "the items of an input have up to %" PRIu64 " bytes, must be at most "
@@ -26398,7 +26951,7 @@ static void dlpi_branch_frees(dlpi_found *q, dlpi_branch *b, dlpi_found_stream *
         dlpi_order_build(&b->order, b->x.input.n_items, b->table);
         dlpi_order_init(&f->plan.order, &b->order, b->x.input.n_items, b->table);
     }
-    f->use = q->use;
+    f->use = f->box = q->use;
     f->items = q->items;
     f->counts = q->counts;
     f->streams = streams;
@@ -26725,7 +27278,7 @@ static uint32_t dlpi_joined_ask(dlp_pipe *p, dlpi_found *q) {
     while ((i = dlpi_joined_poorest(q)) < q->cursors.n) {
         if ((c = dlpi_found_free_cell(p, q)) == DLPI_FOUND_NONE) return 0;
         if (dlpi_joined_issue(p, q, i, c)) return 1;
-        dlpi_found_free(q, c);
+        dlpi_found_free(q->use, &q->pool, c);
         if (q->rc != DLP_OK) return 0;
         dlpi_joined_out(q, i);
         if (q->plan.window > 0) dlpi_found_open(p, i);
@@ -26854,7 +27407,7 @@ static void dlpi_pack_put(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t c, uint6
     if (row->n == 0) dlpi_slot_index(p, s)[r] = dlpi_input_at(p, c)->index;
     row->at[row->n++] = (dlpi_pack_segment){c, (uint32_t)first, tokens};
     row->tokens += tokens;
-    dlpi_found_use(p, s, c);
+    dlpi_found_use(p, s, c, false);
 }
 
 /* Count a complete row in the statistics. */
@@ -26967,7 +27520,7 @@ static void dlpi_pack_cut_skip(dlpi_found *q, dlpi_found_stream *x, uint64_t ski
         u->taken += n;
         skip -= n;
         dlpi_found_stands(q, x, x->head, (dlpi_cursor){u->ordinal, u->taken, 0, 0});
-        if (u->taken == u->n) dlpi_found_drop(q, x);
+        if (u->taken == u->n) dlpi_found_drop(q, x, false);
     }
 }
 
@@ -30958,7 +31511,7 @@ _Static_assert(offsetof(dlpi_expand, found) == 0, "dlpi_found_of");
 static void dlpi_expand_row(dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t row, void *extra) {
     const dlpi_found_row *from = &dlpi_found_rows_of(w->p, s)[row];
     dlp_part *part = extra;
-    part->data = dlpi_input_bytes(w->p, from->cell);
+    part->data = dlpi_box_bytes(w->p, dlpi_found_of(w->p), from->cell);
     part->item = from->number;
     it->part = part;
 }
@@ -30969,12 +31522,12 @@ static void dlpi_expand_copy_field(const dlpi_worker *w, const dlpi_unit *t, uin
     const dlpi_level *l = dlpi_input_last(p->source_stage->self);
     const dlpi_found_row *row = dlpi_found_rows_of(p, t->slot);
     const size_t bytes = (size_t)p->items.at[f].row_bytes;
-    const uint8_t *cells = dlpi_input_bytes(p, 0) + l->at[f];
-    const uint64_t stride = p->inputs[DLPI_INPUTS_CELLS].stride;
-    uint8_t *to = dlpi_item_cell(p, t->slot) + p->items.at[f].offset;
     const dlpi_found *q = dlpi_found_of(p);
-    const bool dense =
-        l->bytes == bytes && q->most_items > 1 && q->plan.window == 0 && !q->plan.shuffle_items;
+    const uint8_t *cells = dlpi_box_bytes(p, q, 0) + l->at[f];
+    const uint64_t stride = q->boxes.stride;
+    uint8_t *to = dlpi_item_cell(p, t->slot) + p->items.at[f].offset;
+    const bool dense = l->bytes == bytes && q->plan.window == 0 &&
+                       (q->boxes.each > 0 || (q->most_items > 1 && !q->plan.shuffle_items));
     if (!dense && bytes == 8) {
         for (uint32_t r = t->row; r < t->end; r++)
             memcpy(to + r * 8u, cells + row[r].cell * stride + row[r].number * l->bytes, 8);
@@ -31036,18 +31589,28 @@ DLPI_COLD static int dlpi_expand_sizes(dlp_pipe *p) {
     return dlpi_inputs_sizes(p, dlpi_found_of(p), dlpi_expand_fields);
 }
 
+/* Compute the sizes of cells, with boxes if these take less memory, and how many cells there are.
+   Returns 0 or a DLP_ERR code. */
 DLPI_COLD static int dlpi_expand_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_expand *x = st->self;
-    const int rc = dlpi_input_sizes(p, st, x, st->fields);
+    int rc;
+    x->found.boxes.each = 0;
+    x->found.boxes.move = dlpi_items_move;
+    x->stride = 0;
+    rc = dlpi_input_sizes(p, st, x, st->fields);
     x->cached = p->keeper_stage != NULL;
+    if (rc == DLP_OK) dlpi_boxes_choose(p, st, &x->found, dlpi_input_last(x)->bytes);
+    if (rc == DLP_OK && x->found.boxes.each > 0) rc = dlpi_input_sizes(p, st, x, st->fields);
     return rc == DLP_OK ? dlpi_found_check(p, st) : rc;
 }
 
 static bool dlpi_expand_plain(const dlp_pipe *p, const dlpi_expand *x);
 
+/* Set up the stage in the mapped region: its cells and boxes, and the seats of its workers. */
 DLPI_COLD static void dlpi_expand_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_expand *x = st->self;
     dlpi_found_live(p, st);
+    if (x->found.boxes.each > 0) x->stride = x->found.boxes.cells;
     x->plain = dlpi_expand_plain(p, x);
     dlpi_reads_live(p, st, st->self);
 }
@@ -31060,8 +31623,9 @@ static int dlpi_expand_load(dlpi_worker *w, uint32_t c) {
 DLPI_COLD static bool dlpi_expand_plain(const dlp_pipe *p, const dlpi_expand *x) {
     return !DLPI_DEBUG && p->source_stage->w.deadline_ms == 0 && x->input.fetch != NULL &&
            x->found.plan.rule == DLPI_LIST_ONCE && x->part.load == NULL && x->n_read == 0 &&
-           x->found.arrivals == NULL && x->found.joins == NULL && !x->cached && !x->has_rooms &&
-           x->n_levels <= 2 && (x->n_levels == 1 || x->level[1].program.n == 0);
+           x->found.boxes.grant_at == 0 && x->found.arrivals == NULL && x->found.joins == NULL &&
+           !x->cached && !x->has_rooms && x->n_levels <= 2 &&
+           (x->n_levels == 1 || x->level[1].program.n == 0);
 }
 
 static int dlpi_expand_one(dlpi_worker *w DLPI_UNREAD, uint32_t c DLPI_UNREAD, void *by) {
@@ -31075,7 +31639,10 @@ static int dlpi_expand_many(dlpi_worker *w, uint32_t c) {
     const dlpi_input *cell = dlpi_input_at(w->p, c);
     const dlpi_op *op = x->level->program.op;
     dlpi_line b;
-    if (!x->plain || cell->rec != 0) return dlpi_input_each(w, c);
+    if (!x->plain || cell->rec != 0) {
+        if (cell->made == cell->run && dlpi_boxes_fill(w, &x->found, c)) return 0;
+        return dlpi_input_each(w, c);
+    }
     dlpi_line_begin(&b, w, x, c);
     dlpi_input_item(&b.given, &b.fields, x->n_fetched);
     b.filter = x->level->program.n == 1 && (op->how & DLPI_OP_KEEP) != 0 && op->first == 0 &&
@@ -31329,7 +31896,7 @@ DLPI_COLD static void dlpi_branches_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_found *q = &j->found;
     dlpi_found_live(p, st);
     memset(q->spread, 0, sizeof *q->spread);
-    q->free = DLPI_FOUND_NONE;
+    q->pool.free = DLPI_FOUND_NONE;
     dlpi_seats_live(p, st, &j->seats);
     for (uint32_t k = 0; k < j->n; k++)
         dlpi_branch_frees(q, &j->at[k], q->streams + (size_t)(k + 1) * q->cursors.n);

@@ -55,7 +55,10 @@
              3 expands. A worker loads a part, fetches an item, filters the item, expands it, and
              expands what it has made. The items that are left lie in the cell of their input. A
              cell has room for the most items of one input: max_items of the load times the max_out
-             of each expand. If a cell is too large, make the inputs smaller. Maps behind the last
+             of each expand. If the batches and windows need too many such cells, items are copied
+             into boxes of up to 32 items, and a stream needs one cell. The plan chooses boxes if
+             they halve more than 4 MiB, or if queue.capacity gives too few cells. Order and states
+             are the same. Behind packs, pushes, zips and mixes there are none. Maps behind the last
              maker run in rows. Items that makers make from a load have the order of >>found, even
              if counts are given. If a callback fails, its input fails. With DLP_ON_ERROR_DROP an
              item that a row above has made is left out instead, and counts for max_skips. The

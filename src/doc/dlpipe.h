@@ -102,9 +102,9 @@
    >>impl-marks >>impl-debug >>impl-open-end >>impl-gaps >>impl-feed >>impl-claim >>impl-programs
    >>impl-run >>impl-collate >>impl-workers >>impl-recover >>impl-tune >>impl-state >>impl-scheduler
    >>impl-pace >>impl-deliver >>impl-share >>impl-subscriber >>impl-in-flight >>impl-seen
-   >>impl-valid >>impl-dataset >>impl-chain >>impl-inputs >>impl-arrivals >>impl-found >>impl-over
-   >>impl-reads >>impl-branches >>impl-joined >>impl-pack >>impl-fetch >>impl-map >>impl-cache
-   >>impl-scratch >>impl-guard >>impl-join >>impl-push-cells >>impl-outs >>impl-batch
+   >>impl-valid >>impl-dataset >>impl-chain >>impl-inputs >>impl-arrivals >>impl-boxes >>impl-found
+   >>impl-over >>impl-reads >>impl-branches >>impl-joined >>impl-pack >>impl-fetch >>impl-map
+   >>impl-cache >>impl-scratch >>impl-guard >>impl-join >>impl-push-cells >>impl-outs >>impl-batch
    >>impl-transfer >>impl-sampler >>impl-lists >>impl-parts >>impl-expand >>impl-split >>impl-kinds
    >>impl-build >>impl-placement >>impl-links >>impl-mapped >>impl-files >>impl-part-files
    >>impl-foreign >>impl-tokens >>impl-folder >>impl-arrays >>impl-item-index >>impl-index-turn
@@ -185,8 +185,8 @@
                  takes items out of loaded parts       batches of the loader after it
      chunk       load a chunk into a CPU buffer, copy  cpu_buffers + device_buffers    chunks.c
                  it to the device, cut it into views   chunks
-     filter,     each input makes 0..k items, batches  cells x k items, and the        positions.c
-     expand      stay full; shuffled in windows        batches
+     filter,     each input makes 0..k items, batches  cells x k items, or few cells   positions.c
+     expand      stay full; shuffled in windows        and boxes; the batches
      pack        documents into rows of T tokens, cut  cells x the longest document,   pack.c
                  or fitted in windows                  and the batches
      two fetches some workers read, others decode      the scratch cells, and the      decode.c

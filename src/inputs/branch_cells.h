@@ -96,7 +96,7 @@ static void dlpi_branch_frees(dlpi_found *q, dlpi_branch *b, dlpi_found_stream *
         dlpi_order_build(&b->order, b->x.input.n_items, b->table);
         dlpi_order_init(&f->plan.order, &b->order, b->x.input.n_items, b->table);
     }
-    f->use = q->use;
+    f->use = f->box = q->use;
     f->items = q->items;
     f->counts = q->counts;
     f->streams = streams;

@@ -76,11 +76,6 @@ DLPI_COLD DLPI_PRINTF(3, 4) static int dlpi_found_fail(dlp_pipe *p, int code, co
     return dlpi_found_fails(p, p->source_stage->name, &e);
 }
 
-/* True if the items inside an input are shuffled. */
-static inline bool dlpi_found_shuffled(const dlpi_found *q) {
-    return q->plan.shuffle_items && q->most_items > 1;
-}
-
 /* Decide if stream i, whose last input had no item, is barren: nothing more of it becomes known.
    Either no input of the epoch has had any item, in so many passes of each stream, or this stream
    had none in very many. If another stream had items, passes of this one prove less: each pass
@@ -171,6 +166,10 @@ static void dlpi_found_learned(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t 
         dlpi_found_reopen(p, q, c);
         return;
     }
+    if (q->boxes.each > 0) { /* it stays the first one until its items are copied */
+        if (u->n == u->taken) dlpi_boxes_done(q, x, true);
+        return;
+    }
     x->known = u->next;
     if (u->n > u->taken)
         x->last_known = c;
@@ -202,15 +201,20 @@ static int dlpi_found_learn_cell(dlp_pipe *p, dlpi_found *q, uint32_t i, bool lo
         return q->all->rc;
     if (q->joins != NULL) q->joins->learned(q, c, x->barren != 0);
     dlpi_found_learned(p, q, i, c);
-    x->rows += q->rule && u->n > u->taken ? q->rule->learned(p, i, c) : u->n - u->taken - left;
+    if (q->boxes.each == 0)
+        x->rows += q->rule && u->n > u->taken ? q->rule->learned(p, i, c) : u->n - u->taken - left;
     if (dlpi_found_shuffled(q) && u->n > 0) /* one input */
         dlpi_found_items(&q->plan, &q->items[c], u->epoch, cell->index,
                          u->ordinal / dlpi_found_inputs(&q->plan, s), u->n);
     return DLP_OK;
 }
 
-/* True if an input that failed, or so many without an item, end what is known of the stream. */
+/* True if an input that failed, or so many without an item, end what is known of the stream. With
+   boxes all items before have been copied. */
 static inline bool dlpi_found_broken(const dlpi_found *q, const dlpi_found_stream *x) {
+    if (q->boxes.each > 0 && x->known != DLPI_FOUND_NONE &&
+        q->use[x->known].taken < q->use[x->known].n)
+        return false;
     return x->barren || (x->known != DLPI_FOUND_NONE && q->use[x->known].failed &&
                          q->use[x->known].epoch == q->epoch);
 }
@@ -238,13 +242,17 @@ static inline uint64_t dlpi_found_rows_left(const dlpi_found *q, const dlpi_foun
     return whole > x->at.place ? whole - x->at.place : 0;
 }
 
-/* Count k more items of cell c as used. Afterwards u->input is the input of the last of them. */
+/* Count k more items of cell, or box, c as used. Afterwards u->input of a cell is the input of the
+   last of them. */
 static void dlpi_found_advance(dlp_pipe *p, uint32_t c, uint64_t k) {
-    dlpi_found_cell *u = &dlpi_found_of(p)->use[c];
-    const uint32_t *items = dlpi_input_counts(p, dlpi_input_at(p, c));
-    uint32_t input = u->input;
+    const dlpi_found *q = dlpi_found_of(p);
+    dlpi_found_cell *u = &q->box[c];
     const bool all = k > 0 && k == u->n - u->taken; /* that are known: the last of them is near */
+    const uint32_t *items;
+    uint32_t input = u->input;
     u->taken += k;
+    if (q->boxes.each > 0) return;
+    items = dlpi_input_counts(p, dlpi_input_at(p, c));
     if (all)
         for (input = u->learned - 1; items[input] == 0;) input--;
     for (k = all ? items[input] : k + u->from; k > items[input]; input++) k -= items[input];
@@ -291,6 +299,7 @@ static uint64_t dlpi_found_gather(dlp_pipe *p, uint32_t i, uint64_t n) {
     dlpi_found *q = dlpi_found_of(p);
     dlpi_found_row *row = q->window_rows + i * q->plan.window;
     uint64_t h = 0;
+    if (q->boxes.each > 0) return dlpi_boxes_gather(q, i, n, row) & 0xffff;
     for (uint32_t c = q->streams[i].head; n > 0; c = q->use[c].next) {
         const dlpi_found_cell *u = &q->use[c];
         uint64_t k = u->n - u->taken < n ? u->n - u->taken : n;
@@ -308,12 +317,12 @@ static void dlpi_found_take_window(dlp_pipe *p, uint32_t i) {
     dlpi_found_stream *x = &q->streams[i];
     for (uint64_t n = x->length; n > 0;) {
         const uint32_t c = x->head;
-        dlpi_found_cell *u = &q->use[c];
+        dlpi_found_cell *u = &q->box[c];
         const uint64_t k = u->n - u->taken < n ? u->n - u->taken : n;
         dlpi_found_advance(p, c, k);
         u->open += (uint32_t)k;
         n -= k;
-        dlpi_found_stands(q, x, c, (dlpi_cursor){u->ordinal + u->input, u->from, 0, 0});
+        dlpi_found_stands(q, x, c, dlpi_found_place(q, c, q->boxes.each > 0));
         if (dlpi_found_spent(u)) dlpi_found_behead(q, x);
     }
 }
@@ -340,7 +349,7 @@ static void dlpi_found_open(dlp_pipe *p, uint32_t i) {
     dlpi_found_window(&q->plan, &q->window_orders[i], q->epoch, s, &x->at, n);
     dlpi_found_take_window(p, i);
     for (uint64_t at = 0; at < x->at.place; at++) /* given before the state was saved */
-        dlpi_found_window_row(q, x, dlpi_found_window_at(q, i, at)->cell);
+        dlpi_found_window_row(q, x, dlpi_found_window_at(q, i, at)->cell, q->boxes.each > 0);
 }
 
 /* Close the window of stream i, whose items are all given, and move the stream behind it. */
@@ -352,6 +361,26 @@ static void dlpi_found_leave_window(dlpi_found *q, uint32_t i) {
     if (q->joins != NULL) q->joins->moves(q, i);
 }
 
+/* True if the counts of the first cell of stream x, which has boxes, are to be taken. Before, count
+   the items of its last grant as known. */
+static bool dlpi_boxes_uncounted(dlpi_found *q, dlpi_found_stream *x) {
+    const dlpi_found_cell *u = &q->use[x->known];
+    if (x->grant != DLPI_FOUND_NONE) dlpi_boxes_copied(q, x, x->grant);
+    return u->learned < u->run && !u->failed && !x->barren;
+}
+
+/* Let the items of cell c of stream i be copied into boxes: as many as there are boxes for. c was
+   the stream's first cell. Returns true if it is no longer. */
+static bool dlpi_boxes_empty(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c) {
+    dlpi_found_stream *x = &q->streams[i];
+    const dlpi_found_cell *u = &q->use[c];
+    if (x->known != c) return true; /* it had no item */
+    if (u->taken < u->n) dlpi_boxes_grant(p, q, i);
+    if (x->grant != DLPI_FOUND_NONE || !dlpi_found_spent(u)) return false;
+    dlpi_boxes_done(q, x, true);
+    return true;
+}
+
 /* Take a list's loaded counts, in each stream's order. Returns 0 or the failed epoch's code. */
 static int dlpi_found_learn_list(dlp_pipe *p, dlpi_found *q) {
     const int *rc = &q->all->rc;
@@ -359,9 +388,13 @@ static int dlpi_found_learn_list(dlp_pipe *p, dlpi_found *q) {
         dlpi_found_stream *x = &q->streams[i];
         while (x->known != DLPI_FOUND_NONE && q->use[x->known].epoch == q->epoch &&
                !dlpi_found_broken(q, x)) {
-            uint32_t low = dlpi_input_state(p, x->known);
+            const uint32_t c = x->known, low = dlpi_input_state(p, c);
+            const bool boxes = q->boxes.each > 0;
             if (low != DLPI_INPUT_LOADED && low != DLPI_INPUT_FAILED) break;
-            if (dlpi_found_learn_cell(p, q, i, low == DLPI_INPUT_LOADED) != DLP_OK) break;
+            if ((!boxes || dlpi_boxes_uncounted(q, x)) &&
+                dlpi_found_learn_cell(p, q, i, low == DLPI_INPUT_LOADED) != DLP_OK)
+                break;
+            if (boxes && !dlpi_boxes_empty(p, q, i, c)) break;
         }
         if (q->joins != NULL) q->joins->out(q, i);
         if (q->plan.window && *rc == DLP_OK) dlpi_found_open(p, i);
@@ -381,22 +414,9 @@ static int dlpi_found_learn(dlp_pipe *p) {
 
 /* ---- what is loaded next ---- */
 
-/* Take a free cell of a list, which is closed: the one that came free last, whose lines are in a
-   cache. Returns DLPI_FOUND_NONE if there is none. The waiting cells stand about in the order of
-   the batches that have rows of them. Cells that are being loaded are passed over. */
+/* Take a free cell of a list, which is closed. Returns DLPI_FOUND_NONE if there is none. */
 static uint32_t dlpi_found_free_cell(dlp_pipe *p, dlpi_found *q) {
-    uint32_t before = DLPI_FOUND_NONE, c = q->waits, next;
-    for (; c != DLPI_FOUND_NONE && q->use[c].used <= q->all->ahead.left; c = next) {
-        next = q->use[c].next;
-        if (dlpi_input_close(p, c, q->use[c].ticket)) {
-            *(before == DLPI_FOUND_NONE ? &q->waits : &q->use[before].next) = next;
-            if (q->waits_last == c) q->waits_last = before;
-            dlpi_found_free(q, c);
-        } else
-            before = c;
-    }
-    if ((c = q->free) != DLPI_FOUND_NONE) q->free = q->use[c].next;
-    return c;
+    return dlpi_found_pool_take(p, q, &q->pool, false);
 }
 
 /* Set the number of inputs that a new cell gets, from what inputs cost lately. */
@@ -440,6 +460,7 @@ static void dlpi_found_issue(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c)
     dlpi_found_indices(&q->plan, u->epoch, s, u->ordinal, run, dlpi_input_indices(cell));
     cell->index = dlpi_input_indices(cell)[0];
     cell->first = dlpi_found_key(&q->plan, s, u->ordinal);
+    if (DLPI_UNLIKELY(q->boxes.grant_at > 0)) dlpi_grant_of(p, q, c)->n = 0;
     dlpi_input_offer(p, c, u->ticket);
 }
 
@@ -513,7 +534,7 @@ DLPI_COLD static bool dlpi_found_quiet(dlp_pipe *p) {
     dlpi_found *q = dlpi_found_of(p);
     dlpi_found_now(p);
     for (; q != NULL; q = q->next)
-        for (uint32_t c = q->waits; c != DLPI_FOUND_NONE; c = q->use[c].next)
+        for (uint32_t c = q->pool.waits; c != DLPI_FOUND_NONE; c = q->use[c].next)
             dlpi_input_close(p, c, q->use[c].ticket);
     return dlpi_inputs_quiet(p);
 }
@@ -574,11 +595,14 @@ static bool dlpi_found_ready(dlp_pipe *p, uint64_t rows) {
     return dlpi_inputs_there(p, there);
 }
 
-/* Note that the batch in slot s has rows of cell c, which is kept until the batch has left. */
-static inline void dlpi_found_use(dlp_pipe *p, uint32_t s, uint32_t c) {
-    dlpi_found_cell *u = &dlpi_found_of(p)->use[c];
-    if (u->used == dlpi_slot_at(p, s)->sequence + 1) return;
-    u->used = dlpi_input_use(p, c, s);
+/* Note that the batch in slot s has rows of cell c, which is kept until the batch has left. boxes:
+   it is a box; a constant. */
+static inline void dlpi_found_use(dlp_pipe *p, uint32_t s, uint32_t c, bool boxes) {
+    const dlpi_found *q = dlpi_found_of(p);
+    dlpi_found_cell *u = &q->box[c];
+    const uint64_t used = dlpi_slot_at(p, s)->sequence + 1;
+    if (u->used == used) return;
+    u->used = boxes ? used : dlpi_input_use(p, c, s);
 }
 
 /* Write into *e the error of a batch that lacks a row of the barren stream i. The error names the
@@ -615,6 +639,26 @@ DLPI_COLD static void dlpi_found_fail_batch(dlp_pipe *p, const dlpi_found *q, ui
     dlpi_slot_fail(slot, DLPI_NOBODY, &e);
 }
 
+/* Give at most n rows of the first box of stream x to slot s, from row r on. Returns how many. */
+DLPI_NOINLINE static uint32_t dlpi_boxes_give(dlp_pipe *p, dlpi_found *q, dlpi_found_stream *x,
+                                              uint32_t s, uint32_t r, uint32_t n) {
+    const uint32_t c = x->head;
+    dlpi_found_cell *u = &q->box[c];
+    const dlpi_note *note = &q->boxes.notes[(uint64_t)c * q->boxes.items + u->taken];
+    dlpi_found_row *row = dlpi_found_rows_of(p, s) + q->column + r;
+    uint64_t *index = dlpi_slot_index(p, s) + r;
+    if (n > u->n - u->taken) n = (uint32_t)(u->n - u->taken);
+    for (uint32_t k = 0; k < n; k++) {
+        row[k] = (dlpi_found_row){c, (uint32_t)u->taken + k};
+        index[k] = dlpi_note_index(&note[k]);
+    }
+    dlpi_found_use(p, s, c, true);
+    u->taken += n;
+    x->rows -= n;
+    dlpi_found_gone(q, x, true);
+    return n;
+}
+
 /* Give at most n rows of the first cell of stream x to slot s, from row r on. Returns how many. */
 static uint32_t dlpi_found_give(dlp_pipe *p, dlpi_found *q, dlpi_found_stream *x, uint32_t s,
                                 uint32_t r, uint32_t n) {
@@ -627,6 +671,7 @@ static uint32_t dlpi_found_give(dlp_pipe *p, dlpi_found *q, dlpi_found_stream *x
     const uint64_t most = q->most_items;
     const bool shuffled = dlpi_found_shuffled(q);
     uint32_t input = u->input;
+    if (q->boxes.each > 0) return dlpi_boxes_give(p, q, x, s, r, n);
     if (n > u->n - u->taken) n = (uint32_t)(u->n - u->taken);
     if (shuffled) dlp_permutation_block(&q->items[c], u->taken, n, index + r);
     for (uint32_t end = r + n; r < end;) {
@@ -646,10 +691,10 @@ static uint32_t dlpi_found_give(dlp_pipe *p, dlpi_found *q, dlpi_found_stream *x
     }
     u->input = input;
     u->from = from;
-    dlpi_found_use(p, s, c);
+    dlpi_found_use(p, s, c, false);
     u->taken += n;
     x->rows -= n;
-    dlpi_found_gone(q, x);
+    dlpi_found_gone(q, x, false);
     return n;
 }
 
@@ -663,13 +708,15 @@ static void dlpi_found_mixed_gone(dlpi_found *q, uint32_t i, uint64_t n) {
 }
 
 /* Give at most n rows out of the window of stream i to slot s, from row r on, in the window's
-   order. Returns how many rows were given. */
-static uint32_t dlpi_found_give_mixed(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r, uint32_t n) {
+   order. boxes: the source has boxes; a constant. Returns how many rows were given. */
+DLPI_INLINE uint32_t dlpi_found_give_window(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r,
+                                            uint32_t n, bool boxes) {
     dlpi_found *q = dlpi_found_of(p);
     dlpi_found_stream *x = &q->streams[i];
     const dlpi_found_row *rows = q->window_rows + i * q->plan.window;
     const uint32_t most = (uint32_t)q->most_items;
     const uint64_t used = dlpi_slot_at(p, s)->sequence + 1;
+    const dlpi_note *notes = q->boxes.notes;
     dlpi_found_row *to = dlpi_found_rows_of(p, s);
     uint64_t *index = dlpi_slot_index(p, s);
     dlpi_found_open(p, i); /* at its first row: nothing can be wrong with it */
@@ -677,21 +724,30 @@ static uint32_t dlpi_found_give_mixed(dlp_pipe *p, uint32_t i, uint32_t s, uint3
     dlp_permutation_block(&q->window_orders[i], x->at.place, n, index + r);
     for (uint32_t k = r; k < r + n; k++) {
         const dlpi_found_row row = to[k] = rows[index[k]];
-        const dlpi_found_cell *u = &q->use[row.cell]; /* without a division where it can be */
+        const dlpi_found_cell *u = &q->box[row.cell]; /* without a division where it can be */
         const uint32_t of = most == 1 ? row.number : u->run > 1 ? row.number / most : 0;
-        index[k] = dlpi_input_indices(dlpi_input_at(p, row.cell))[of];
-        if (u->used != used) dlpi_found_use(p, s, row.cell);
-        dlpi_found_window_row(q, x, row.cell);
+        if (boxes)
+            index[k] = dlpi_note_index(&notes[(uint64_t)row.cell * q->boxes.items + row.number]);
+        else
+            index[k] = dlpi_input_indices(dlpi_input_at(p, row.cell))[of];
+        if (u->used != used) dlpi_found_use(p, s, row.cell, boxes);
+        dlpi_found_window_row(q, x, row.cell, boxes);
     }
     dlpi_found_mixed_gone(q, i, n);
     return n;
+}
+
+/* Do what dlpi_found_give_window does, in a loop for boxes and one for cells. */
+static uint32_t dlpi_found_give_mixed(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r, uint32_t n) {
+    return dlpi_found_of(p)->boxes.each > 0 ? dlpi_found_give_window(p, i, s, r, n, true)
+                                            : dlpi_found_give_window(p, i, s, r, n, false);
 }
 
 /* Skip the next item of stream x: no row of this rank has it. */
 static void dlpi_found_pass_item(dlp_pipe *p, dlpi_found *q, dlpi_found_stream *x) {
     dlpi_found_advance(p, x->head, 1);
     x->rows--;
-    dlpi_found_gone(q, x);
+    dlpi_found_gone(q, x, q->boxes.each > 0);
 }
 
 /* Skip the next row of stream i, which belongs to another rank that reads the stream, too. */
@@ -703,7 +759,8 @@ static void dlpi_found_pass_row(dlp_pipe *p, uint32_t i) {
         x->rows--;
     } else if (q->plan.window) {
         dlpi_found_open(p, i);
-        dlpi_found_window_row(q, x, dlpi_found_window_at(q, i, x->at.place)->cell);
+        dlpi_found_window_row(q, x, dlpi_found_window_at(q, i, x->at.place)->cell,
+                              q->boxes.each > 0);
         dlpi_found_mixed_gone(q, i, 1);
     } else {
         dlpi_found_pass_item(p, q, x);

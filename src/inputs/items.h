@@ -386,6 +386,26 @@ static void dlpi_field_copy(const dlpi_field *d, uint64_t *mark, uint8_t *to, co
         memcpy(to, from, (size_t)d->row_bytes);
 }
 
+/* Copy n items of the last level of q, a source whose items are copied into boxes. If a
+   field is ragged, only the rows that the lengths tell are copied. */
+static void dlpi_items_move(const dlpi_found *q, uint8_t *to, const uint8_t *from, uint64_t n) {
+    const dlpi_level *l = dlpi_input_last((const dlpi_expand *)(const void *)q);
+    if (!l->fs.any_ragged) {
+        memcpy(to, from, (size_t)(n * l->bytes));
+        return;
+    }
+    for (uint64_t i = 0; i < n; i++, to += l->bytes, from += l->bytes) {
+        const uint64_t *length = (const uint64_t *)(const void *)from;
+        memcpy(to, from, l->fs.n * 8u);
+        for (uint32_t f = 0; f < l->fs.n; f++) {
+            const dlpi_field *d = &l->fs.at[f];
+            const uint64_t most = d->f.ragged ? (uint64_t)d->f.shape[0] : 1;
+            const uint64_t rows = d->f.ragged && length[f] < most ? length[f] : most;
+            memcpy(to + l->at[f], from + l->at[f], (size_t)(d->row_bytes / most * rows));
+        }
+    }
+}
+
 /* Copy the next record of cell c to `to`. The fields that maps add to it begin as zeros. */
 static void dlpi_arrived_copy(const dlp_pipe *p, const dlpi_expand *x, uint32_t c, uint8_t *to) {
     const dlpi_level *l = x->level;

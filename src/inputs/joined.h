@@ -265,7 +265,7 @@ static uint32_t dlpi_joined_ask(dlp_pipe *p, dlpi_found *q) {
     while ((i = dlpi_joined_poorest(q)) < q->cursors.n) {
         if ((c = dlpi_found_free_cell(p, q)) == DLPI_FOUND_NONE) return 0;
         if (dlpi_joined_issue(p, q, i, c)) return 1;
-        dlpi_found_free(q, c);
+        dlpi_found_free(q->use, &q->pool, c);
         if (q->rc != DLP_OK) return 0;
         dlpi_joined_out(q, i);
         if (q->plan.window > 0) dlpi_found_open(p, i);

@@ -22,26 +22,60 @@ typedef struct dlpi_found_cell {     /* the scheduler's record of a cell */
                       or, if that input has no more items, of a later input */
     uint64_t used; /* 1 + last scheduled batch that has rows of it; 0: none has */
     uint32_t input, run, learned; /* run: its inputs; learned: of these the counts are taken */
-    uint32_t lost; /* a bit for each input that was left out, but counts as one item (pairs) */
-    uint32_t open; /* its rows in the open window that are not given */
-    uint32_t next; /* next cell of the list that it is in; DLPI_FOUND_NONE: it is the last */
-    bool listed;   /* a stream has it: it is in the stream's list, or has rows of its window */
-    bool failed;   /* its next input can't be loaded: nothing more of the stream becomes known */
+    uint32_t lost;    /* a bit for each input that was left out, but counts as one item (pairs) */
+    uint32_t open;    /* its rows in the open window that are not given */
+    uint32_t next;    /* next cell of the list that it is in; DLPI_FOUND_NONE: it is the last */
+    uint32_t granted; /* of a box: places that were granted; the first n of them are filled */
+    bool listed;      /* a stream has it: it is in the stream's list, or has rows of its window */
+    bool failed;      /* its next input can't be loaded: nothing more of the stream becomes known */
 } dlpi_found_cell;
+
+/* Cells that are in no stream's list, or boxes of a stream. */
+typedef struct dlpi_found_pool {
+    uint32_t free;              /* the first free one: the one that came free last */
+    uint32_t waits, waits_last; /* ends of the list of those that wait to be free */
+} dlpi_found_pool;
+
+typedef struct dlpi_note { /* the item in a place of a box; private to the scheduler */
+    uint64_t input;        /* index of its input (48 bits), and the upper 16 bits of `ordinal` */
+    uint32_t ordinal;      /* of its input, counted from that of the box's first item */
+    uint32_t used;         /* items of its input that are used with this one */
+} dlpi_note;
+
+struct dlpi_found;
+
+/* Boxes: see >>impl-boxes. The fields up to `move` are set before the pipe starts. */
+typedef struct dlpi_found_boxes {
+    uint32_t each, items; /* boxes of a stream, 0: there are none; items of a box, at most */
+    uint64_t at, stride;  /* rows are copied out of boxes, or cells: bytes from the first cell to
+                             the first of them, and from one to the next */
+    uint64_t item, cells; /* bytes of an item; bytes from one cell to the next */
+    uint64_t grant_at;    /* bytes from the beginning of a cell to its grant; 0: it has none, and
+                             the scheduler copies items */
+    /* Copy n items that lie side by side. */
+    void (*move)(const struct dlpi_found *q, uint8_t *to, const uint8_t *from, uint64_t n);
+    dlpi_note *notes; /* [boxes][items] */
+} dlpi_found_boxes;
 
 typedef struct dlpi_found_stream {
     uint32_t head, tail, cells; /* ends of its list; cells that it has, in the list or the window */
     uint32_t last_known, known; /* last cell whose counts are taken; first cell whose are not */
-    uint64_t epoch, next;       /* the input that is asked for next: its epoch and ordinal */
-    uint64_t rows;              /* known rows that are not given */
-    uint64_t empty;             /* inputs without an item, counted since the last one with items */
-    int barren;                 /* 1: no item comes to this rank; 2: to this stream; 0: not known */
-    dlpi_cursor at;             /* place after the last given row. With a window: place where the
+    /* With boxes the list is of boxes, and cells have a list of their own, whose first is `known`:
+       it stays there until its items are copied. */
+    uint32_t last_asked;   /* the last cell of that list */
+    uint32_t grant;        /* first box of the grant that a worker has; DLPI_FOUND_NONE: none has */
+    uint64_t boxed;        /* items that were granted since the epoch, or a place of it, began */
+    dlpi_found_pool boxes; /* its boxes that are not in its list, or in the open window */
+    uint64_t epoch, next;  /* the input that is asked for next: its epoch and ordinal */
+    uint64_t rows;         /* known rows that are not given */
+    uint64_t empty;        /* inputs without an item, counted since the last one with items */
+    int barren;            /* 1: no item comes to this rank; 2: to this stream; 0: not known */
+    dlpi_cursor at;        /* place after the last given row. With a window: place where the
                                    window begins, and how many of its rows are given */
-    uint64_t given;             /* rows given in this epoch */
-    uint64_t length, check;     /* items of the open window, 0: none is open; 16-bit hash of the
+    uint64_t given;        /* rows given in this epoch */
+    uint64_t length, check; /* items of the open window, 0: none is open; 16-bit hash of the
                                    inputs that they are of */
-    dlpi_cursor after;          /* place after the open window */
+    dlpi_cursor after;      /* place after the open window */
     uint64_t pass_epoch, pass_next, pass_left; /* statistics of the present pass over the inputs:
                                                   its epoch, next ordinal, and inputs to come */
     uint64_t pass_items;                       /* items counted in this pass */
@@ -74,10 +108,10 @@ typedef struct dlpi_found_spread {
 #define DLPI_FOUND_SPREAD DLPI_LINE
 
 typedef struct dlpi_found_row {
-    uint32_t cell, number; /* cell, and place of the item in it: each input has most_items places */
+    uint32_t cell, number; /* cell or box, and place of the item in it. In a cell each input has
+                              most_items places */
 } dlpi_found_row;
 
-struct dlpi_found;
 struct dlpi_arrivals;
 
 /* The rows of a source, if they are not the items themselves: branches and packs. i is a stream of
@@ -160,6 +194,7 @@ typedef struct dlpi_found {
     uint32_t n_cells, most_run;       /* cells; inputs of a cell, at most */
     uint32_t first_cell;              /* number of its first cell; not 0 only in branches */
     uint32_t in_flight;               /* requests of a worker for inputs; 0: it has no requests */
+    dlpi_found_boxes boxes;           /* items of a stream are copied into boxes */
     bool arrives;                   /* in a source: inputs of one of its lists are pushed records */
     struct dlpi_arrivals *arrivals; /* inputs are pushed records; NULL: they have numbers */
     uint8_t pad[DLPI_LINE - 16];    /* part workers read what is above; below is the scheduler's */
@@ -178,11 +213,11 @@ typedef struct dlpi_found {
     bool judged;    /* dlpi_over_judge has looked at the epoch's end */
     uint64_t round; /* of joined rows with steps: rows in which each branch ends a pass */
     dlpi_inputs_ahead ahead;
-    uint32_t free;              /* first free cell: the one that came free last */
-    uint32_t waits, waits_last; /* ends of the list of cells that wait to be free */
+    dlpi_found_pool pool; /* of cells */
     dlpi_found_counts *counts;
     dlpi_found_spread *spread;
-    dlpi_found_cell *use;           /* [n_cells] */
+    dlpi_found_cell *use;           /* [n_cells], and behind them the boxes */
+    dlpi_found_cell *box;           /* what items are taken from: the boxes, or, without, `use` */
     dlp_permutation *items;         /* [n_cells] the order of items in each cell, if shuffled */
     dlpi_found_stream *streams;     /* [cursors.n] the streams of this rank */
     dlp_permutation *window_orders; /* [cursors.n] the order of rows in each open window */
@@ -251,20 +286,31 @@ static uint64_t dlpi_found_proof(const dlpi_found *q, uint32_t i, uint64_t own) 
 
 /* ---- the lists of the streams ---- */
 
-/* Append cell c to a list of cells. first, last: the ends of the list; DLPI_FOUND_NONE if it is
-   empty. The caller has set the cell's `next`. */
-static void dlpi_found_append(dlpi_found *q, uint32_t *first, uint32_t *last, uint32_t c) {
+/* Append cell c of the array `all` to a list of such cells. first, last: the ends of the list;
+   DLPI_FOUND_NONE if it is empty. The caller has set the cell's `next`. */
+static void dlpi_found_append(dlpi_found_cell *all, uint32_t *first, uint32_t *last, uint32_t c) {
     if (*first == DLPI_FOUND_NONE)
         *first = c;
     else
-        q->use[*last].next = c;
+        all[*last].next = c;
     *last = c;
 }
 
-/* Put cell c, which is on no list, in front of the free cells. */
-static inline void dlpi_found_free(dlpi_found *q, uint32_t c) {
-    q->use[c].next = q->free;
-    q->free = c;
+/* Put cell c of the array `all`, which is on no list, in front of the free ones of a pool. */
+static inline void dlpi_found_free(dlpi_found_cell *all, dlpi_found_pool *pool, uint32_t c) {
+    all[c].next = pool->free;
+    pool->free = c;
+}
+
+/* Put cell c of the array `all`, which is on no stream's list any more, into a pool. */
+DLPI_INLINE void dlpi_found_pool_put(dlpi_found_cell *all, dlpi_found_pool *pool, uint32_t c,
+                                     bool free) {
+    all[c].listed = false;
+    all[c].next = DLPI_FOUND_NONE;
+    if (free)
+        dlpi_found_free(all, pool, c);
+    else
+        dlpi_found_append(all, &pool->waits, &pool->waits_last, c);
 }
 
 /* Append the free cell c to the list of stream x, for a run of `run` inputs from this ordinal on.
@@ -277,22 +323,20 @@ DLPI_INLINE void dlpi_found_enlist(dlp_pipe *p, dlpi_found *q, dlpi_found_stream
                                   .run = run,
                                   .next = DLPI_FOUND_NONE,
                                   .listed = true};
-    dlpi_found_append(q, &x->head, &x->tail, c);
     x->cells++;
-    if (x->known == DLPI_FOUND_NONE) x->known = c;
+    if (q->boxes.each > 0) {
+        dlpi_found_append(q->use, &x->known, &x->last_asked, c);
+    } else {
+        dlpi_found_append(q->use, &x->head, &x->tail, c);
+        if (x->known == DLPI_FOUND_NONE) x->known = c;
+    }
     dlpi_input_reset(dlpi_input_at(p, c), epoch, run);
 }
 
 /* Put cell c, which is on no stream's list any more, into the list of free cells, or into the list
    of cells that wait to be free. It is free if it is loaded and no batch has rows of it. */
-static void dlpi_found_unlist(dlpi_found *q, uint32_t c, bool loaded) {
-    dlpi_found_cell *u = &q->use[c];
-    u->listed = false;
-    u->next = DLPI_FOUND_NONE;
-    if (loaded && u->used <= q->all->ahead.left)
-        dlpi_found_free(q, c);
-    else
-        dlpi_found_append(q, &q->waits, &q->waits_last, c);
+DLPI_INLINE void dlpi_found_unlist(dlpi_found *q, uint32_t c, bool loaded) {
+    dlpi_found_pool_put(q->use, &q->pool, c, loaded && q->use[c].used <= q->all->ahead.left);
 }
 
 /* Take cell c, which is off the list already, from its stream. loaded: its inputs are loaded. */
@@ -301,18 +345,54 @@ static void dlpi_found_lose(dlpi_found *q, dlpi_found_stream *x, uint32_t c, boo
     dlpi_found_unlist(q, c, loaded);
 }
 
+/* Put box c of stream x, which is off its list, among those that wait to be free. If a worker may
+   have a grant in it, note the cell of this grant: the first cell of the stream. */
+static void dlpi_boxes_lose(dlpi_found *q, dlpi_found_stream *x, uint32_t c) {
+    dlpi_found_cell *u = &q->box[c];
+    u->failed = u->n < u->granted;
+    if (u->failed) u->input = x->known, u->ticket = q->use[x->known].ticket;
+    dlpi_found_pool_put(q->box, &x->boxes, c, false);
+}
+
+/* Take the first cell of a stream with boxes off its list and from the stream. */
+static void dlpi_boxes_done(dlpi_found *q, dlpi_found_stream *x, bool loaded) {
+    const uint32_t c = x->known;
+    x->known = q->use[c].next;
+    dlpi_found_lose(q, x, c, loaded);
+}
+
 /* Take the first cell of a stream off its list, and return it. It still is the stream's. */
 static uint32_t dlpi_found_behead(const dlpi_found *q, dlpi_found_stream *x) {
     const uint32_t c = x->head;
     if (x->last_known == c) x->last_known = DLPI_FOUND_NONE;
-    x->head = q->use[c].next;
+    x->head = q->box[c].next;
     if (x->head == DLPI_FOUND_NONE) x->tail = DLPI_FOUND_NONE;
     return c;
 }
 
-/* Take the first cell of a stream off its list and from the stream: the stream needs it no more. */
-static void dlpi_found_drop(dlpi_found *q, dlpi_found_stream *x) {
-    dlpi_found_lose(q, x, dlpi_found_behead(q, x), false);
+/* Take the first cell of a stream off its list and from the stream: it is not needed. boxes: it is
+   a box; so in the functions below. */
+static inline void dlpi_found_drop(dlpi_found *q, dlpi_found_stream *x, bool boxes) {
+    const uint32_t c = dlpi_found_behead(q, x);
+    if (boxes)
+        dlpi_boxes_lose(q, x, c);
+    else
+        dlpi_found_lose(q, x, c, false);
+}
+
+/* Drop all cells of a stream but those of this epoch, and all of its boxes. UINT64_MAX: all. */
+DLPI_COLD static void dlpi_found_clear(dlpi_found *q, dlpi_found_stream *x, uint64_t epoch) {
+    const bool boxes = q->boxes.each > 0;
+    while (x->head != DLPI_FOUND_NONE && (boxes || q->use[x->head].epoch != epoch))
+        dlpi_found_drop(q, x, boxes);
+    if (!boxes) {
+        x->known = x->head;
+        return;
+    }
+    x->grant = DLPI_FOUND_NONE;
+    x->boxed = 0;
+    while (x->known != DLPI_FOUND_NONE && q->use[x->known].epoch != epoch)
+        dlpi_boxes_done(q, x, false);
 }
 
 /* True if all items of a cell are known, and all are given or in the open window. */
@@ -328,12 +408,28 @@ static inline void dlpi_found_stands(dlpi_found *q, dlpi_found_stream *x, uint32
     if (q->joins != NULL) q->joins->stands(q, (uint32_t)(x - q->streams), c);
 }
 
+/* Return the index of the input of an item in a box. */
+static inline uint64_t dlpi_note_index(const dlpi_note *note) { return note->input >> 16; }
+
+/* Return the ordinal of the input of an item in a box, counted from that of the first item. */
+static inline uint64_t dlpi_note_ordinal(const dlpi_note *note) {
+    return (note->input & 0xffff) << 32 | note->ordinal;
+}
+
+/* Return the place after the last item that was taken from cell, or box, c. */
+static inline dlpi_cursor dlpi_found_place(const dlpi_found *q, uint32_t c, bool boxes) {
+    const dlpi_found_cell *u = &q->box[c];
+    const dlpi_note *note;
+    if (!boxes) return (dlpi_cursor){u->ordinal + u->input, u->from, 0, 0};
+    note = &q->boxes.notes[(uint64_t)c * q->boxes.items + u->taken - 1];
+    return (dlpi_cursor){u->ordinal + dlpi_note_ordinal(note), note->used, 0, 0};
+}
+
 /* Note that items of a stream's first cell were used: the stream stands after the last of them. The
    cell leaves the stream with its last item. */
-static void dlpi_found_gone(dlpi_found *q, dlpi_found_stream *x) {
-    const dlpi_found_cell *u = &q->use[x->head];
-    dlpi_found_stands(q, x, x->head, (dlpi_cursor){u->ordinal + u->input, u->from, 0, 0});
-    if (dlpi_found_spent(u)) dlpi_found_drop(q, x);
+static inline void dlpi_found_gone(dlpi_found *q, dlpi_found_stream *x, bool boxes) {
+    dlpi_found_stands(q, x, x->head, dlpi_found_place(q, x->head, boxes));
+    if (dlpi_found_spent(&q->box[x->head])) dlpi_found_drop(q, x, boxes);
 }
 
 /* Return the list whose item the next row of stream i lacks, once all known rows are given. */
@@ -364,9 +460,14 @@ static void dlpi_found_pass_count(dlpi_found *q, uint32_t i, uint64_t ordinal, u
 }
 
 /* Count one row less of cell c in the open window of stream x. The last row frees the cell. */
-static inline void dlpi_found_window_row(dlpi_found *q, dlpi_found_stream *x, uint32_t c) {
-    dlpi_found_cell *u = &q->use[c];
-    if (--u->open == 0 && dlpi_found_spent(u)) dlpi_found_lose(q, x, c, false);
+static inline void dlpi_found_window_row(dlpi_found *q, dlpi_found_stream *x, uint32_t c,
+                                         bool boxes) {
+    dlpi_found_cell *u = &q->box[c];
+    if (--u->open != 0 || !dlpi_found_spent(u)) return;
+    if (boxes)
+        dlpi_boxes_lose(q, x, c);
+    else
+        dlpi_found_lose(q, x, c, false);
 }
 
 /* Return where the item lies that the open window of stream i has at this place of its order. */
@@ -379,7 +480,7 @@ static inline const dlpi_found_row *dlpi_found_window_at(const dlpi_found *q, ui
 DLPI_COLD static void dlpi_found_close_window(dlpi_found *q, uint32_t i) {
     dlpi_found_stream *x = &q->streams[i];
     for (uint64_t at = x->at.place; at < x->length; at++)
-        dlpi_found_window_row(q, x, dlpi_found_window_at(q, i, at)->cell);
+        dlpi_found_window_row(q, x, dlpi_found_window_at(q, i, at)->cell, q->boxes.each > 0);
     x->length = 0;
 }
 
@@ -395,13 +496,12 @@ DLPI_COLD static void dlpi_found_begin(dlpi_found *q, uint64_t epoch) {
     for (uint32_t i = 0; i < q->cursors.n; i++) {
         dlpi_found_stream *x = &q->streams[i];
         dlpi_found_close_window(q, i);
-        while (x->head != DLPI_FOUND_NONE && q->use[x->head].epoch != epoch) dlpi_found_drop(q, x);
-        x->known = x->head;
+        dlpi_found_clear(q, x, epoch);
         x->last_known = DLPI_FOUND_NONE;
         x->rows = x->empty = x->given = 0;
         x->barren = 0;
         x->at = (dlpi_cursor){0, 0, 0, 0};
-        if (x->head == DLPI_FOUND_NONE || x->epoch < epoch) {
+        if (x->known == DLPI_FOUND_NONE || x->epoch < epoch) {
             x->epoch = epoch;
             x->next = 0;
         }
@@ -435,6 +535,11 @@ DLPI_COLD static void dlpi_found_reopen(dlp_pipe *p, const dlpi_found *q, uint32
     DLPI_STORE_RLX(&cell->due_ns, UINT64_C(0)); /* ordered by state */
     dlpi_input_offer(p, c, q->use[c].ticket);
     dlpi_found_wake(p, 1);
+}
+
+/* True if the items inside an input are shuffled. */
+static inline bool dlpi_found_shuffled(const dlpi_found *q) {
+    return q->plan.shuffle_items && q->most_items > 1;
 }
 
 /* Leave out n failed items of the input in cell c, or count the input as n rows if it could not be

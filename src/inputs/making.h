@@ -9,12 +9,15 @@
 #define DLPI_EXPAND_RUN_BYTES 8192u
 #define DLPI_EXPAND_CELLS_BYTES 0x400000u
 
-/* Return how many inputs a cell holds at most, so that cells stay small. It is 1 if the desc gives
-   the number of cells, or if items of an input are shuffled or may be left out. It is 1 with loads,
-   packs, joined branches and requests, too. */
+/* Return how many inputs a cell holds at most, so that cells stay small. With boxes the scheduler
+   copies the items of several inputs. It is 1 if the desc gives the number of cells, or if items of
+   an input are shuffled or may be left out. It is 1 with loads, packs, joined branches and
+   requests, too. */
 static uint32_t dlpi_input_most_run(const dlp_pipe *p, const dlpi_expand *x) {
     const dlpi_found *q = &x->found;
-    uint64_t needed = dlpi_times(dlpi_found_rows_needed(p, q) + 1, q->cursors.n), most, fit;
+    const bool boxes = q->boxes.each > 0;
+    const uint64_t each = boxes ? 1 : dlpi_found_rows_needed(p, q) + 1;
+    uint64_t needed = dlpi_times(each, q->cursors.n), most, fit;
     uint64_t one = x->one_bytes > 0 ? x->one_bytes : 1, all;
     if (x->has_rooms && q->arrivals != NULL) one = dlpi_sum(one, x->level->bytes);
     all = dlpi_times(needed, one);
@@ -24,7 +27,7 @@ static uint32_t dlpi_input_most_run(const dlp_pipe *p, const dlpi_expand *x) {
     if (DLPI_DEBUG || x->found.in_flight > 0 || q->d.load != NULL || q->d.queue_size > 0 ||
         q->rule != NULL || q->joins != NULL || dlpi_found_shuffled(q) || all == 0)
         return 1;
-    most = DLPI_EXPAND_RUN_BYTES / one;
+    most = (boxes ? DLPI_BOX_SELF : DLPI_EXPAND_RUN_BYTES) / one;
     fit = DLPI_EXPAND_CELLS_BYTES / all;
     if (most > fit) most = fit;
     return most > DLPI_INPUT_RUN ? DLPI_INPUT_RUN : most > 1 ? (uint32_t)most : 1;
@@ -54,6 +57,7 @@ static int dlpi_input_sizes(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x,
     x->found.most_run = dlpi_input_most_run(p, x);
     x->found.d.max_part_bytes = dlpi_input_cell(x);
     dlpi_arrived_place(x);
+    dlpi_boxes_place(&x->found, dlpi_times(x->found.most_run, x->one_bytes));
     if (x->found.d.max_part_bytes > DLPI_CELL_MAX)
         return dlpi_refuse(p, DLP_ERR_ARG, st->name, "max_out",
                            "the items of an input have up to %" PRIu64 " bytes, must be at most "

@@ -2,6 +2,7 @@
 #pragma once
 /* tests: system/stages/found, system/build/pipe_plan */
 #include "inputs/arrivals.h"
+#include "inputs/boxes.h"
 #include "order/found_weights.h"
 /* A source whose inputs have unknown counts: checks of its desc, how many cells its streams need,
    and their memory. Why these cells are enough is said in >>impl-found. */
@@ -119,7 +120,10 @@ static uint64_t dlpi_found_more(const dlpi_found *q, const dlpi_stage *st) {
     const int32_t n = st->w.num_workers;
     uint64_t workers = n > 0 ? (uint64_t)n : 1;
     uint64_t more = (1 << 20) / (sizeof(dlpi_input) + q->d.max_part_bytes);
-    if (q->in_flight > 0) return workers * (8 + 2 * (uint64_t)q->in_flight);
+    const bool large =
+        q->boxes.each > 0 && q->d.max_part_bytes > 1 << 20; /* few, not to fill memory */
+    if (q->in_flight > 0) return workers * ((large ? 2 : 8) + 2 * (uint64_t)q->in_flight);
+    if (q->boxes.each > 0 && q->d.max_part_bytes >= 4096) return workers * (large ? 2 : 8);
     if (q->d.load != NULL || q->d.max_part_bytes >= 4096 || n <= 0) return workers;
     return more > 1024 ? 1024 : more > workers ? more : workers;
 }
@@ -171,14 +175,67 @@ static uint64_t dlpi_found_window_need(const dlp_pipe *p, const dlpi_found *q) {
     return q->plan.steps == 0 && each < need ? each : need;
 }
 
+/* Return how many cells a stream needs, if rows are copied out of cells. */
+static uint64_t dlpi_found_need(const dlp_pipe *p, const dlpi_found *q) {
+    if (q->plan.window) return dlpi_found_window_need(p, q);
+    return dlpi_found_lie_in(q, dlpi_found_rows_needed(p, q));
+}
+
 /* Compute the cells that the streams of a stage need. Returns 0 or a DLP_ERR code. */
 DLPI_COLD static int dlpi_found_check(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_found *q = st->self;
-    if (q->plan.window)
-        return dlpi_found_cells(p, st, dlpi_found_window_need(p, q),
-                                "batch_size, min_items, window");
-    return dlpi_found_cells(p, st, dlpi_found_lie_in(q, dlpi_found_rows_needed(p, q)),
-                            "batch_size, min_items");
+    return dlpi_found_cells(p, st, q->boxes.each > 0 ? 1 : dlpi_found_need(p, q),
+                            q->plan.window ? "batch_size, min_items, window"
+                                           : "batch_size, min_items");
+}
+
+/* ---- boxes, or not ---- */
+
+#define DLPI_BOXES_LEAST UINT64_C(0x400000) /* bytes of cells from which on there may be boxes */
+#ifndef DLPI_BOXES_SPARE                    /* a checker may define it before inclusion */
+#define DLPI_BOXES_SPARE(spare) (spare)
+#endif
+
+/* Return the bytes of the boxes of all streams, with their records and notes. */
+static uint64_t dlpi_boxes_bytes(const dlpi_found *q) {
+    const uint64_t items = dlpi_times(q->boxes.items, dlpi_sum(q->boxes.item, sizeof(dlpi_note)));
+    return dlpi_times(dlpi_times(q->cursors.n, q->boxes.each),
+                      dlpi_sum(items, sizeof(dlpi_found_cell)));
+}
+
+/* Set the boxes of a stream: the least number, and those that batches under way may have rows
+   of. */
+static void dlpi_boxes_set(const dlp_pipe *p, dlpi_found *q, uint64_t item) {
+    const uint64_t most = DLPI_BOX_BYTES / item, n = q->plan.window;
+    const uint64_t items = most > DLPI_BOX_ITEMS ? DLPI_BOX_ITEMS : most > 1 ? most : 1;
+    const uint64_t rows = dlpi_times(p->prefetch, q->each), w = (n + items - 1) / items;
+    const uint64_t spare = n == 0 ? (rows + items - 1) / items : rows < w ? rows : w;
+    const uint64_t each = dlpi_boxes_least(items, n, dlpi_found_look(p, q)) +
+                          (uint64_t)(int64_t)DLPI_BOXES_SPARE((int64_t)spare);
+    q->boxes.items = (uint32_t)items;
+    q->boxes.item = item;
+    q->boxes.each = each < DLPI_FOUND_CELLS ? (uint32_t)each : DLPI_FOUND_CELLS;
+}
+
+/* Decide if rows of a source are to be copied out of boxes, and set the boxes. item: bytes of an
+   item. The sizes of cells are those without boxes. They take the less memory, or queue.capacity
+   gives fewer cells than are needed without boxes. */
+DLPI_COLD static void dlpi_boxes_choose(const dlp_pipe *p, const dlpi_stage *st, dlpi_found *q,
+                                        uint64_t item) {
+    const uint64_t streams = q->cursors.n, cell = q->d.max_part_bytes;
+    const uint64_t need = dlpi_times(streams, dlpi_found_need(p, q));
+    uint64_t cells, boxes;
+    bool chosen;
+    q->boxes.each = 0;
+    if (q->rule != NULL || q->joins != NULL || q->arrivals != NULL || q->next != NULL || item == 0)
+        return;
+    dlpi_boxes_set(p, q, item);
+    cells = dlpi_times(need, dlpi_sum(cell, 600));
+    boxes = dlpi_sum(dlpi_boxes_bytes(q),
+                     dlpi_times(dlpi_sum(streams, dlpi_found_more(q, st)), dlpi_sum(cell, 512)));
+    chosen = q->d.queue_size > 0 ? q->d.queue_size >= streams && q->d.queue_size < need
+                                 : cells > DLPI_BOXES_LEAST && boxes < cells / 2;
+    if (!chosen || dlpi_times(streams, q->boxes.each) > DLPI_FOUND_CELLS) q->boxes.each = 0;
 }
 
 /* ---- memory ---- */
@@ -195,6 +252,24 @@ static void dlpi_found_counts_layout(dlp_pipe *p, const dlpi_stage *st) {
                   1, DLPI_LINE);
 }
 
+/* Add the areas of the region for cells of `stride` bytes, with a record and a bit each, and for
+   the boxes. With DLPIPE_DEBUG cells have guard bytes, and the area is a multiple of a cell. */
+DLPI_COLD static void dlpi_boxes_layout(dlp_pipe *p, dlpi_stage *st, uint64_t stride) {
+    dlpi_found *q = st->self;
+    dlpi_found_boxes *b = &q->boxes;
+    uint64_t bytes;
+    b->cells = dlpi_sum(stride, DLPI_INPUT_GUARD);
+    b->at = dlpi_times(q->n_cells, b->cells);
+    b->stride = b->items * b->item;
+    bytes = dlpi_sum(b->at, dlpi_times(dlpi_times(q->cursors.n, b->each), b->stride));
+    dlpi_inputs_records(p, st, q->n_cells, q->most_run);
+    dlpi_area_told(p, DLPI_OWN(st->id, DLPI_INPUTS_CELLS), DLPI_PLAN_INPUTS,
+                   q->plan.window ? "part cells, boxes, windows" : "part cells, boxes",
+                   DLPI_DEBUG ? b->cells : bytes,
+                   DLPI_DEBUG ? dlpi_sum(bytes, b->cells - 1 + DLPI_INPUT_GUARD) / b->cells : 1,
+                   4096);
+}
+
 /* Plan the areas of the region that a stage with inputs of unknown count needs: counts and cells.
    */
 DLPI_COLD static void dlpi_found_layout(dlp_pipe *p, dlpi_stage *st) {
@@ -202,29 +277,36 @@ DLPI_COLD static void dlpi_found_layout(dlp_pipe *p, dlpi_stage *st) {
     uint64_t stride =
         dlpi_round_up(dlpi_sum(q->d.max_part_bytes, DLPI_REDZONE), dlpi_found_align(q));
     dlpi_found_counts_layout(p, st);
-    dlpi_inputs_layout(p, st, q->n_cells, q->most_run, stride,
-                       q->plan.window ? "part cells, windows" : "part cells");
+    if (q->boxes.each > 0)
+        dlpi_boxes_layout(p, st, stride);
+    else
+        dlpi_inputs_layout(p, st, q->n_cells, q->most_run, stride,
+                           q->plan.window ? "part cells, windows" : "part cells");
 }
 
 /* Describe in `out` the heap memory of a stage of such inputs, for allocating and freeing it.
-   Weights and their deal were allocated before. Returns the number of blocks, 5 or 7. */
+   Weights and their deal were allocated before. Returns the number of blocks, 6 or 8. */
 static int dlpi_found_blocks(const dlp_pipe *p DLPI_UNREAD, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_found *q = st->self;
     const dlpi_found_plan *k = &q->plan;
     uint64_t streams = q->cursors.n, windows = q->plan.window ? streams : 0;
     uint64_t orders = q->plan.shuffle_items && q->most_items > 1 ? q->n_cells : 0;
-    out[0] = (dlpi_block){offsetof(dlpi_found, use), dlpi_times(q->n_cells, sizeof *q->use)};
+    const uint64_t boxes = dlpi_times(streams, q->boxes.each);
+    out[0] = (dlpi_block){offsetof(dlpi_found, use),
+                          dlpi_times(dlpi_sum(q->n_cells, boxes), sizeof *q->use)};
     out[1] = (dlpi_block){offsetof(dlpi_found, streams), dlpi_times(streams, sizeof *q->streams)};
     out[2] = (dlpi_block){offsetof(dlpi_found, items), dlpi_times(orders, sizeof *q->items)};
     out[3] = (dlpi_block){offsetof(dlpi_found, window_orders),
                           dlpi_times(windows, sizeof *q->window_orders)};
     out[4] = (dlpi_block){offsetof(dlpi_found, window_rows),
                           dlpi_times(dlpi_times(windows, q->plan.window), sizeof *q->window_rows)};
-    if (k->weights == NULL) return 5;
-    out[5] = (dlpi_block){offsetof(dlpi_found, plan.weights), dlpi_found_weights_bytes(k)};
-    out[6] = (dlpi_block){offsetof(dlpi_found, plan.own_passes),
+    out[5] = (dlpi_block){offsetof(dlpi_found, boxes.notes),
+                          dlpi_times(dlpi_times(boxes, q->boxes.items), sizeof(dlpi_note))};
+    if (k->weights == NULL) return 6;
+    out[6] = (dlpi_block){offsetof(dlpi_found, plan.weights), dlpi_found_weights_bytes(k)};
+    out[7] = (dlpi_block){offsetof(dlpi_found, plan.own_passes),
                           dlpi_times(k->shuffle_inputs ? streams : 0, sizeof *k->own_passes)};
-    return 7;
+    return 8;
 }
 
 /* Write the words of the streams' statistics that are known before the first input is loaded. */
@@ -246,13 +328,23 @@ static void dlpi_found_spread_begin(const dlp_pipe *p, dlpi_found *q) {
     }
 }
 
-/* Put all cells of a list into its list of free cells, before the pipe starts. */
+/* Put n cells, or boxes, of the array `all` into a pool, before the pipe starts. */
+DLPI_COLD static void dlpi_found_pool_init(dlpi_found_cell *all, dlpi_found_pool *pool,
+                                           uint32_t first, uint32_t n) {
+    pool->free = pool->waits = pool->waits_last = DLPI_FOUND_NONE;
+    for (uint32_t c = first + n; c > first;) dlpi_found_free(all, pool, --c);
+}
+
+/* Put all cells and boxes of a list into their lists of free ones, before the pipe starts. */
 DLPI_COLD static void dlpi_found_frees(dlpi_found *q) {
-    for (uint32_t i = 0; i < q->cursors.n; i++)
-        q->streams[i].head = q->streams[i].tail = DLPI_FOUND_NONE;
+    for (uint32_t i = 0; i < q->cursors.n; i++) {
+        dlpi_found_stream *x = &q->streams[i];
+        x->head = x->tail = x->known = x->grant = DLPI_FOUND_NONE;
+        if (q->boxes.each > 0)
+            dlpi_found_pool_init(q->box, &x->boxes, i * q->boxes.each, q->boxes.each);
+    }
     q->run = 1;
-    q->free = q->waits = q->waits_last = DLPI_FOUND_NONE;
-    for (uint32_t c = q->first_cell + q->n_cells; c > q->first_cell;) dlpi_found_free(q, --c);
+    dlpi_found_pool_init(q->use, &q->pool, q->first_cell, q->n_cells);
 }
 
 /* Set up a stage with inputs of unknown count in the mapped region: the words of statistics, and
@@ -263,6 +355,8 @@ DLPI_COLD static void dlpi_found_live(dlp_pipe *p, dlpi_stage *st) {
     q->counts->window = q->plan.window;
     q->spread = (dlpi_found_spread *)(void *)((uint8_t *)q->counts + DLPI_FOUND_SPREAD);
     dlpi_found_spread_begin(p, q);
+    q->box = q->use + (q->boxes.each > 0 ? q->n_cells : 0);
+    if (q->boxes.each == 0) q->boxes.stride = p->inputs[DLPI_INPUTS_CELLS].stride;
     dlpi_epoch_order(p, &q->plan.order);
     dlpi_found_frees(q);
     if (dlpi_cursors_bytes(&q->all->cursors) > DLP_SAMPLER_STATE_BYTES)

@@ -101,7 +101,7 @@ static void dlpi_pack_cut_skip(dlpi_found *q, dlpi_found_stream *x, uint64_t ski
         u->taken += n;
         skip -= n;
         dlpi_found_stands(q, x, x->head, (dlpi_cursor){u->ordinal, u->taken, 0, 0});
-        if (u->taken == u->n) dlpi_found_drop(q, x);
+        if (u->taken == u->n) dlpi_found_drop(q, x, false);
     }
 }
 

@@ -122,7 +122,7 @@ static void dlpi_pack_put(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t c, uint6
     if (row->n == 0) dlpi_slot_index(p, s)[r] = dlpi_input_at(p, c)->index;
     row->at[row->n++] = (dlpi_pack_segment){c, (uint32_t)first, tokens};
     row->tokens += tokens;
-    dlpi_found_use(p, s, c);
+    dlpi_found_use(p, s, c, false);
 }
 
 /* Count a complete row in the statistics. */

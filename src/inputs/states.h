@@ -58,7 +58,7 @@ DLPI_COLD static int dlpi_found_seek(dlp_pipe *p, const dlpi_state *to) {
     do {
         for (uint32_t i = 0; i < b->cursors.n; i++) {
             dlpi_found_close_window(b, i);
-            while (b->streams[i].head != DLPI_FOUND_NONE) dlpi_found_drop(b, &b->streams[i]);
+            dlpi_found_clear(b, &b->streams[i], UINT64_MAX);
         }
         dlpi_found_begin(b, to->epoch);
     } while ((b = b->next) != NULL);

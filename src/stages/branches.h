@@ -172,7 +172,7 @@ DLPI_COLD static void dlpi_branches_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_found *q = &j->found;
     dlpi_found_live(p, st);
     memset(q->spread, 0, sizeof *q->spread);
-    q->free = DLPI_FOUND_NONE;
+    q->pool.free = DLPI_FOUND_NONE;
     dlpi_seats_live(p, st, &j->seats);
     for (uint32_t k = 0; k < j->n; k++)
         dlpi_branch_frees(q, &j->at[k], q->streams + (size_t)(k + 1) * q->cursors.n);

@@ -23,7 +23,7 @@ _Static_assert(offsetof(dlpi_expand, found) == 0, "dlpi_found_of");
 static void dlpi_expand_row(dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t row, void *extra) {
     const dlpi_found_row *from = &dlpi_found_rows_of(w->p, s)[row];
     dlp_part *part = extra;
-    part->data = dlpi_input_bytes(w->p, from->cell);
+    part->data = dlpi_box_bytes(w->p, dlpi_found_of(w->p), from->cell);
     part->item = from->number;
     it->part = part;
 }
@@ -34,12 +34,12 @@ static void dlpi_expand_copy_field(const dlpi_worker *w, const dlpi_unit *t, uin
     const dlpi_level *l = dlpi_input_last(p->source_stage->self);
     const dlpi_found_row *row = dlpi_found_rows_of(p, t->slot);
     const size_t bytes = (size_t)p->items.at[f].row_bytes;
-    const uint8_t *cells = dlpi_input_bytes(p, 0) + l->at[f];
-    const uint64_t stride = p->inputs[DLPI_INPUTS_CELLS].stride;
-    uint8_t *to = dlpi_item_cell(p, t->slot) + p->items.at[f].offset;
     const dlpi_found *q = dlpi_found_of(p);
-    const bool dense =
-        l->bytes == bytes && q->most_items > 1 && q->plan.window == 0 && !q->plan.shuffle_items;
+    const uint8_t *cells = dlpi_box_bytes(p, q, 0) + l->at[f];
+    const uint64_t stride = q->boxes.stride;
+    uint8_t *to = dlpi_item_cell(p, t->slot) + p->items.at[f].offset;
+    const bool dense = l->bytes == bytes && q->plan.window == 0 &&
+                       (q->boxes.each > 0 || (q->most_items > 1 && !q->plan.shuffle_items));
     if (!dense && bytes == 8) {
         for (uint32_t r = t->row; r < t->end; r++)
             memcpy(to + r * 8u, cells + row[r].cell * stride + row[r].number * l->bytes, 8);
@@ -101,18 +101,28 @@ DLPI_COLD static int dlpi_expand_sizes(dlp_pipe *p) {
     return dlpi_inputs_sizes(p, dlpi_found_of(p), dlpi_expand_fields);
 }
 
+/* Compute the sizes of cells, with boxes if these take less memory, and how many cells there are.
+   Returns 0 or a DLP_ERR code. */
 DLPI_COLD static int dlpi_expand_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_expand *x = st->self;
-    const int rc = dlpi_input_sizes(p, st, x, st->fields);
+    int rc;
+    x->found.boxes.each = 0;
+    x->found.boxes.move = dlpi_items_move;
+    x->stride = 0;
+    rc = dlpi_input_sizes(p, st, x, st->fields);
     x->cached = p->keeper_stage != NULL;
+    if (rc == DLP_OK) dlpi_boxes_choose(p, st, &x->found, dlpi_input_last(x)->bytes);
+    if (rc == DLP_OK && x->found.boxes.each > 0) rc = dlpi_input_sizes(p, st, x, st->fields);
     return rc == DLP_OK ? dlpi_found_check(p, st) : rc;
 }
 
 static bool dlpi_expand_plain(const dlp_pipe *p, const dlpi_expand *x);
 
+/* Set up the stage in the mapped region: its cells and boxes, and the seats of its workers. */
 DLPI_COLD static void dlpi_expand_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_expand *x = st->self;
     dlpi_found_live(p, st);
+    if (x->found.boxes.each > 0) x->stride = x->found.boxes.cells;
     x->plain = dlpi_expand_plain(p, x);
     dlpi_reads_live(p, st, st->self);
 }
@@ -125,8 +135,9 @@ static int dlpi_expand_load(dlpi_worker *w, uint32_t c) {
 DLPI_COLD static bool dlpi_expand_plain(const dlp_pipe *p, const dlpi_expand *x) {
     return !DLPI_DEBUG && p->source_stage->w.deadline_ms == 0 && x->input.fetch != NULL &&
            x->found.plan.rule == DLPI_LIST_ONCE && x->part.load == NULL && x->n_read == 0 &&
-           x->found.arrivals == NULL && x->found.joins == NULL && !x->cached && !x->has_rooms &&
-           x->n_levels <= 2 && (x->n_levels == 1 || x->level[1].program.n == 0);
+           x->found.boxes.grant_at == 0 && x->found.arrivals == NULL && x->found.joins == NULL &&
+           !x->cached && !x->has_rooms && x->n_levels <= 2 &&
+           (x->n_levels == 1 || x->level[1].program.n == 0);
 }
 
 static int dlpi_expand_one(dlpi_worker *w DLPI_UNREAD, uint32_t c DLPI_UNREAD, void *by) {
@@ -140,7 +151,10 @@ static int dlpi_expand_many(dlpi_worker *w, uint32_t c) {
     const dlpi_input *cell = dlpi_input_at(w->p, c);
     const dlpi_op *op = x->level->program.op;
     dlpi_line b;
-    if (!x->plain || cell->rec != 0) return dlpi_input_each(w, c);
+    if (!x->plain || cell->rec != 0) {
+        if (cell->made == cell->run && dlpi_boxes_fill(w, &x->found, c)) return 0;
+        return dlpi_input_each(w, c);
+    }
     dlpi_line_begin(&b, w, x, c);
     dlpi_input_item(&b.given, &b.fields, x->n_fetched);
     b.filter = x->level->program.n == 1 && (op->how & DLPI_OP_KEEP) != 0 && op->first == 0 &&

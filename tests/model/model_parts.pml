@@ -26,6 +26,8 @@
      INPLACE      a map of batches in place behind fetch: it may send a batch back to fetch, once
      NEXTS, SEEKS the caller leaves an epoch, or goes on at batch SEEK_TO, so often, anywhere
      QUITS        he stops anywhere
+     EMPTIES      each cell is claimed twice: to be made, and to be emptied into a box. Rows are
+                  read of the box
    tests/model/model_parts.sh has the sizes, and the mutants: each is one of the switches below.
    Not modelled: runs of inputs in one cell (model_links.c has them), times before the next try,
    parts of no items, batches that need fewer cells.
@@ -125,6 +127,15 @@ byte done[SLOTS];   /* ready of the map */
 
 /* What lies in a cell: part + 1; who writes, + 1; who reads, a bit for each. */
 byte bytes[C], writer[C], readers[C];
+#ifdef EMPTIES
+bit granted[C]; /* a field: the cell is to be emptied */
+byte box[C];    /* the box of a cell; part + 1 */
+#define FULL(c_) (box[c_] == part[c_] + 1)
+#define TO_MAKE(c_) (!granted[c_])
+#else
+#define TO_MAKE(c_) true
+#define FULL(c_) (bytes[c_] == part[c_] + 1)
+#endif
 
 byte deaths, fails, retries, sought, seeks, nexts;
 bit feeding, moved; /* the caller feeds, and waits for the end of it; it published something */
@@ -328,18 +339,30 @@ proctype loader(byte g) {
             assert(writer[me.c] == 0 && readers[me.c] == 0);
             assert(low[me.c] == g + 1 && ticket[me.c] == me.b && part[me.c] == me.x);
             writer[me.c] = g + 1;
+#ifdef EMPTIES
+            box[me.c] = 0;
+            if :: !granted[me.c] -> bytes[me.c] = 0 :: else fi;
+#else
             bytes[me.c] = 0;
+#endif
             me.pc = LOAD_END
         }
     :: d_step { me.pc == LOAD_END ->
             assert(writer[me.c] == g + 1 && readers[me.c] == 0 && part[me.c] == me.x);
             writer[me.c] = 0;
+#ifdef EMPTIES
+            if
+            :: granted[me.c] -> box[me.c] = bytes[me.c]
+            :: else -> bytes[me.c] = me.x + 1
+            fi;
+#else
             bytes[me.c] = me.x + 1;
+#endif
             me.what = LOADED;
             me.pc = AFTER_LOAD
         }
 #if FAILS > 0
-    :: d_step { me.pc == LOAD_END && fails < FAILS ->
+    :: d_step { me.pc == LOAD_END && fails < FAILS && TO_MAKE(me.c) ->
             fails++;
             writer[me.c] = 0;
             me.what = FAILED;
@@ -347,7 +370,7 @@ proctype loader(byte g) {
         }
 #endif
 #if RETRIES > 0
-    :: d_step { me.pc == LOAD_END && retries < RETRIES ->
+    :: d_step { me.pc == LOAD_END && retries < RETRIES && TO_MAKE(me.c) ->
             retries++;
             writer[me.c] = 0;
             me.what = OPEN;
@@ -414,13 +437,13 @@ proctype fetcher(byte g) {
                 next_row()
             :: else ->
                 assert(low[me.c] == LOADED && writer[me.c] == 0);
-                assert(part[me.c] == PART(place[me.b], me.i) && bytes[me.c] == part[me.c] + 1);
+                assert(part[me.c] == PART(place[me.b], me.i) && FULL(me.c));
                 readers[me.c] = readers[me.c] | 1 << g;
                 me.pc = READ_END
             fi
         }
     :: d_step { me.pc == READ_END ->
-            assert(low[me.c] == LOADED && writer[me.c] == 0 && bytes[me.c] == part[me.c] + 1);
+            assert(low[me.c] == LOADED && writer[me.c] == 0 && FULL(me.c));
             readers[me.c] = readers[me.c] & ~(1 << g);
             row[me.b * 2 + me.i] = part[me.c];
             next_row()
@@ -471,6 +494,7 @@ byte load_of[C]; /* epoch that asked for the load; before a seek: ANY, or OLD if
 #define OLD 99
 
 mtype = { REST, GOTO, COUNTED, BASE, LEAVE, PIECE, KNOWN, FREE, CLOSE, FIELDS, OFFERED, OPENED,
+               GRANT, GRANT_BIT, GRANTED,
                LOOKED, WAITER_MASK, WAITER_TAKE, WAITER_WAKE, CREDIT, THERE, FILL, TAIL, FED, AGAIN,
                ASLEEP };
 
@@ -498,6 +522,18 @@ mtype = { REST, GOTO, COUNTED, BASE, LEAVE, PIECE, KNOWN, FREE, CLOSE, FIELDS, O
 #define IS_THERE(l_) true
 #else
 #define IS_THERE(l_) ((l_) == LOADED || (l_) == FAILED)
+#endif
+#if defined(EMPTIES) && !defined(READS_UNEMPTIED)
+#define IS_MADE(c_) (low[c_] == LOADED && !granted[c_])
+#else
+#define IS_MADE(c_) false
+#endif
+#ifdef GRANTS_LATE
+#define TO_GRANT GRANTED
+#define AFTER_GRANTED GRANT
+#else
+#define TO_GRANT GRANT
+#define AFTER_GRANTED WAITER_MASK
 #endif
 #ifdef OPENS_FIRST
 #define TO_ISSUE OFFERED
@@ -708,6 +744,10 @@ proctype feeder() {
             used[c] = 0;
             load_of[c] = EPOCH(q);
             part[c] = PART(q, i);
+#ifdef EMPTIES
+            granted[c] = 0;
+            box[c] = 0;
+#endif
 #ifdef OPENS_FIRST
             need_it();
             pieces()
@@ -764,10 +804,37 @@ proctype feeder() {
             find_cell(PART(f, i), EPOCH(f));
             assert(c < C);
             if
-            :: IS_THERE(low[c]) -> c = 0; i++; if :: i == 2 -> pc = FILL :: else fi
+            :: IS_MADE(c) -> pc = TO_GRANT
+            :: !IS_MADE(c) && IS_THERE(low[c]) -> c = 0; i++; if :: i == 2 -> pc = FILL :: else fi
             :: else -> feed_over()
             fi
         }
+#ifdef EMPTIES
+    /* dlpi_boxes_grant */
+    :: d_step { pc == GRANT ->
+#ifndef GRANTS_LATE
+            assert(low[c] == LOADED && writer[c] == 0);
+#endif
+            granted[c] = 1;
+#ifdef GRANTS_LATE
+            i = 0;
+            c = 0;
+            pc = WAITER_MASK
+#else
+            pc = GRANT_BIT
+#endif
+        }
+    :: d_step { pc == GRANT_BIT -> may = may | 1 << c; pc = GRANTED } /* Q3 */
+    :: d_step { pc == GRANTED -> /* Q1, B1 */
+#ifdef GRANTS_LATE
+            may = may | 1 << c;
+#endif
+            low[c] = OPEN;
+            fresh = 1;
+            pc = AFTER_GRANTED;
+            if :: pc == WAITER_MASK -> i = 0; c = 0 :: else fi
+        }
+#endif
     :: d_step { pc == FILL -> /* Q1: which change no more; dlpi_parts_fill */
             for (i : 0 .. 1) {
                 find_cell(PART(f, i), EPOCH(f));

@@ -41,6 +41,13 @@ holds 0 thread                           B=1 THREADED
 holds 2 thread__a_loader_dies            B=1 THREADED DEATHS=1 MORTAL=1
 holds 2 thread__goes_back                B=1 E=2 THREADED SEEKS=1
 holds 2 thread__an_epoch_is_left         B=2 E=2 THREADED NEXTS=1
+holds 0 emptied__a_loader_dies           EMPTIES B=1 DEATHS=1 MORTAL=1
+holds 2 emptied__two_batches             EMPTIES B=2 DEATHS=1
+holds 2 emptied__two_loaders             EMPTIES B=1 PW=2
+holds 2 emptied__two_loaders__one_dies   EMPTIES B=1 PW=2 DEATHS=1 MORTAL=1
+holds 1 emptied__an_epoch_is_left        EMPTIES B=2 E=2 NEXTS=1
+holds 2 emptied__goes_back               EMPTIES B=1 E=2 SEEKS=1 DEATHS=1 MORTAL=1
+holds 2 emptied__thread                  EMPTIES B=1 THREADED DEATHS=1 MORTAL=1
 holds 2 a_ring_is_not_passed_on          PASSES_NOTHING_ON B=1 PW=2
 holds 2 tickets_alike                    ALIKE B=2 E=2 NEXTS=1
 holds 2 fields_before_claim__tickets_grow FIELDS_BEFORE_CLAIM B=2 E=2 NEXTS=1
@@ -61,6 +68,8 @@ fails 0 not_counted                      COUNTS_NOTHING B=2 E=2 NEXTS=1
 fails 0 count_seen_behind_the_look       COUNT_SEEN_LATE B=2 E=2 NEXTS=1
 fails 0 woken_before_it_is_said           RINGS_FIRST B=1
 fails 0 thread_woken_before_it_is_said    RINGS_FIRST B=1 THREADED
+fails 0 read_before_it_is_emptied        READS_UNEMPTIED EMPTIES B=1
+fails 0 opened_before_its_grant          GRANTS_LATE EMPTIES B=1
 fails 0 opened_without_its_bit           OFFERS_NO_BIT B=1
 fails 0 reopened_without_its_bit         REOPENS_WITHOUT_BIT B=1 DEATHS=1 MORTAL=1
 fails 0 bit_cleared_behind_the_load      CLEARS_LATE B=2 E=2 NEXTS=1

@@ -128,7 +128,11 @@ INSIDE int inside_name_create(const char *name, int *fd, char *why);
 INSIDE void inside_name_remove(const char *name, int fd);
 #endif
 /* Numbers that the shared implementation takes from here, so that a test may set them. */
-extern uint64_t inside_input_run_ns;   /* inputs come in runs that take so long */
+extern uint64_t inside_input_run_ns; /* inputs come in runs that take so long */
+/* Boxes of a stream beyond the least number; from INSIDE_BOXES on: as many as the library has. */
+#define INSIDE_BOXES (INT64_C(1) << 20)
+extern int64_t inside_boxes;
+extern void (*inside_box_copies)(void *to, uint64_t bytes); /* called before items go to a box */
 extern uint32_t inside_file_read_most; /* bytes that a read of a file asks for */
 extern uint64_t inside_index_tell_ns, inside_index_stall_ns;
 #ifdef DLPIPE_S3_H

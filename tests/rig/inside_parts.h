@@ -8,6 +8,10 @@
 INSIDE uint32_t inside_input_run(dlp_pipe *p); /* inputs of the longest run that a cell has now */
 INSIDE uint64_t inside_input_guard(void);      /* bytes behind those of an input in its cell */
 INSIDE uint64_t inside_list_seed(uint64_t seed, uint32_t l); /* of list l of a table */
+/* Boxes of a stream; 0: there are none. */
+INSIDE uint32_t inside_boxes_each(const dlp_pipe *p);
+/* The least number of boxes of a stream for so many rows. */
+INSIDE uint64_t inside_boxes_least(uint64_t items, uint64_t window, uint64_t rows);
 /* To which of the streams each of n inputs belongs in the first pass. weights: [n], or NULL: they
    are dealt by number. Returns 0 if there is no memory. */
 INSIDE int inside_found_streams(const uint64_t *weights, uint32_t n, uint32_t streams,
@@ -20,6 +24,12 @@ INSIDE uint32_t inside_input_run(dlp_pipe *p) {
     for (uint32_t c = 0; c < dlpi_n_inputs(p); c++)
         if (dlpi_input_at(p, c)->run > run) run = dlpi_input_at(p, c)->run;
     return run;
+}
+
+INSIDE uint32_t inside_boxes_each(const dlp_pipe *p) { return dlpi_found_of(p)->boxes.each; }
+
+INSIDE uint64_t inside_boxes_least(uint64_t items, uint64_t window, uint64_t rows) {
+    return dlpi_boxes_least(items, window, rows);
 }
 
 INSIDE uint64_t inside_input_guard(void) { return DLPI_INPUT_GUARD; }

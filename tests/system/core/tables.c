@@ -1611,7 +1611,7 @@ static void nodes__wrong__the_row_and_the_field(void) {
          {.seed = 1}},
         {"odd", /* the second row's number is used */
          "queue.capacity",
-         "may need 17 inputs",
+         "may need 18 inputs",
          {LIST,
           READ,
           ODD,
@@ -1620,7 +1620,7 @@ static void nodes__wrong__the_row_and_the_field(void) {
            .filter = {.keep = keep_thirds},
            .queue = {.capacity = 1}},
           BATCH},
-         {.seed = 1}},
+         {.seed = 1, .streams = 2}},
         {"batch",
          "batch.copy_workers",
          "no expand",

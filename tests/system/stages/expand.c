@@ -302,7 +302,10 @@ static void any_case(uint64_t *random, int processes) {
     if (test_pick(random, 2)) r.pipe.steps_per_epoch = 1 + test_pick(random, 20);
     r.by.num_workers = makers[test_pick(random, processes ? 3 : 4)];
     r.fetch.num_workers = workers[test_pick(random, 3)];
-    if (r.window == 0 && test_pick(random, 4) == 0) r.cells = 200;
+    if (r.window == 0 && test_pick(random, 4) == 0)
+        r.cells = 200;
+    else if (test_pick(random, 3) == 0) /* there are boxes then, which workers fill */
+        r.cells = r.pipe.streams + test_pick(random, 4), r.expand.max_out = filter ? 0 : 300;
     if (test_pick(random, 3) == 0) {
         r.by.on_error = DLP_ON_ERROR_DROP;
         seen->torn = 2 + test_pick(random, 20);
