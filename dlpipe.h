@@ -12795,7 +12795,7 @@ typedef struct dlpi_reader {
     void (*failed)(void *user, const dlp_pipe *p); /* the pipe has an error; by any thread */
 } dlpi_reader;
 
-#define DLPI_BLOCKS 64 /* blocks of heap memory of a stage, or of the pipe itself, at most */
+#define DLPI_BLOCKS 80 /* blocks of heap memory of a stage, or of the pipe itself, at most */
 
 enum { DLPI_UNIT_NONE, DLPI_UNIT_ROWS, DLPI_UNIT_BATCHES, DLPI_UNIT_CELLS };
 
@@ -26958,6 +26958,9 @@ static void dlpi_branch_frees(dlpi_found *q, dlpi_branch *b, dlpi_found_stream *
     dlpi_found_frees(f);
 }
 
+#define DLPI_BRANCH_BLOCKS 6
+_Static_assert(DLPI_BLOCKS >= DLPI_BRANCHES * DLPI_BRANCH_BLOCKS + 32, "blocks of all branches");
+
 /* Describe in out[0..5] the heap memory of branch k, for allocating and freeing it. A block that
    this branch does not need has 0 bytes. base: offset of j in the self of its stage. Returns 6. */
 static int dlpi_branch_blocks(const dlpi_branches *j, size_t base, uint32_t k, dlpi_block *out) {
@@ -26977,7 +26980,7 @@ static int dlpi_branch_blocks(const dlpi_branches *j, size_t base, uint32_t k, d
                           dlpi_times(orders, sizeof *plan->own_passes)};
     out[5] = (dlpi_block){at + offsetof(dlpi_branch, table),
                           dlpi_order_table_bytes(&b->order, b->x.input.n_items)};
-    return 6;
+    return DLPI_BRANCH_BLOCKS;
 }
 
 /* Number the cells of all branches from cell n on, those of a seat side by side. Returns one more

@@ -103,6 +103,9 @@ static void dlpi_branch_frees(dlpi_found *q, dlpi_branch *b, dlpi_found_stream *
     dlpi_found_frees(f);
 }
 
+#define DLPI_BRANCH_BLOCKS 6
+_Static_assert(DLPI_BLOCKS >= DLPI_BRANCHES * DLPI_BRANCH_BLOCKS + 32, "blocks of all branches");
+
 /* Describe in out[0..5] the heap memory of branch k, for allocating and freeing it. A block that
    this branch does not need has 0 bytes. base: offset of j in the self of its stage. Returns 6. */
 static int dlpi_branch_blocks(const dlpi_branches *j, size_t base, uint32_t k, dlpi_block *out) {
@@ -122,7 +125,7 @@ static int dlpi_branch_blocks(const dlpi_branches *j, size_t base, uint32_t k, d
                           dlpi_times(orders, sizeof *plan->own_passes)};
     out[5] = (dlpi_block){at + offsetof(dlpi_branch, table),
                           dlpi_order_table_bytes(&b->order, b->x.input.n_items)};
-    return 6;
+    return DLPI_BRANCH_BLOCKS;
 }
 
 /* Number the cells of all branches from cell n on, those of a seat side by side. Returns one more
