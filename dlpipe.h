@@ -8580,11 +8580,13 @@ DLPI_COLD static void dlpi_wait_policy(uint32_t peers, uint32_t *spin_ns, uint32
    milliseconds. A thread that sleeps gets a core back as soon as it is woken, before programs that
    compute. So if a moment of a wait took DLPI_LOST_NS, all waits of this process sleep at once for
    DLPI_LOST_TIMES as long. Then one more wait tries. So at most one part in DLPI_LOST_TIMES of the
-   time is lost. A moment that took longer than DLPI_LOST_MOST_NS counts as that: no program has a
-   core for so long, but the process or the machine was stopped.
+   time is lost.
+   In a yield the pipe's own workers may have this core, for the batches that are ahead. That is no
+   loss, and mostly takes less than DLPI_LOST_NS. A moment that took longer than DLPI_LOST_MOST_NS
+   counts as that: no program has a core for so long, but the process or the machine was stopped.
    LC2    dlpi_wait_sleeps   any waiter, relaxed   any waiter, relaxed: a hint, whatever it says */
 static uint64_t dlpi_wait_sleeps; /* the clock: until then a wait sleeps at once */
-#define DLPI_LOST_NS UINT64_C(200000)
+#define DLPI_LOST_NS UINT64_C(500000)
 #define DLPI_LOST_MOST_NS UINT64_C(250000000)
 #define DLPI_LOST_TIMES 32u
 
