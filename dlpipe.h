@@ -8637,20 +8637,28 @@ DLPI_COLD static void dlpi_wait_policy(uint32_t peers, uint32_t *spin_ns, uint32
    compute. So if a moment of a wait took DLPI_LOST_NS, all waits of this process sleep at once for
    DLPI_LOST_TIMES as long. Then one more wait tries. So at most one part in DLPI_LOST_TIMES of the
    time is lost.
+   In a yield the pipe's own workers may have this core, for the batches that are ahead. That is no
+   loss, and mostly takes less than DLPI_LOST_NS. A moment that took longer than DLPI_LOST_MOST_NS
+   counts as that: no program has a core for so long, but the process or the machine was stopped.
    LC2    dlpi_wait_sleeps   any waiter, relaxed   any waiter, relaxed: a hint, whatever it says */
 static uint64_t dlpi_wait_sleeps; /* the clock: until then a wait sleeps at once */
-#define DLPI_LOST_NS UINT64_C(200000)
+#define DLPI_LOST_NS UINT64_C(500000)
+#define DLPI_LOST_MOST_NS UINT64_C(250000000)
 #define DLPI_LOST_TIMES 32u
 
-/* Look after a moment of a wait that began at `from`. Returns true once look does. *now: the clock;
-   0: it was not read. */
-DLPI_INLINE bool dlpi_wait_look(bool (*look)(void *who), void *who, bool reads, uint64_t from,
-                                uint64_t *now) {
-    const bool over = look(who);
-    *now = reads || over ? dlpi_now_ns() : 0;
-    if (DLPI_UNLIKELY(*now > from + DLPI_LOST_NS))
-        DLPI_STORE_RLX(&dlpi_wait_sleeps, *now + DLPI_LOST_TIMES * (*now - from)); /* LC2 */
-    return over;
+/* Let a moment pass that began at `from`. Returns the clock behind it. The clock is read before the
+   waiter looks, because a look may be work that takes long: a worker's look runs what it finds. */
+DLPI_INLINE uint64_t dlpi_wait_moment(bool makes_way, uint64_t from) {
+    uint64_t now, lost;
+    if (makes_way)
+        dlpi_yield();
+    else
+        dlpi_pause();
+    now = dlpi_now_ns();
+    if (DLPI_LIKELY(now <= from + DLPI_LOST_NS)) return now;
+    lost = now - from < DLPI_LOST_MOST_NS ? now - from : DLPI_LOST_MOST_NS;
+    DLPI_STORE_RLX(&dlpi_wait_sleeps, now + DLPI_LOST_TIMES * lost); /* LC2 */
+    return now;
 }
 
 /* Call look(who) again and again before a sleep, a moment apart. Returns true once look does; false
@@ -8664,19 +8672,15 @@ DLPI_INLINE bool dlpi_wait_awake(bool (*look)(void *who), void *who, const dlpi_
     uint64_t end = from + (longer ? rule->awake_ns : makes_way ? 0 : rule->spin_ns);
     if (from < DLPI_LOAD_RLX(&dlpi_wait_sleeps)) return false; /* LC2 */
     if (until < end) end = until;
-    for (uint32_t i = 1; now < end; i++) {
-        if (makes_way)
-            dlpi_yield();
-        else
-            dlpi_pause();
-        if (dlpi_wait_look(look, who, makes_way || i % 16 == 0, from, &now)) return true;
-        if (now != 0) from = now;
+    while (now < end) {
+        now = dlpi_wait_moment(makes_way, now);
+        if (look(who)) return true;
     }
     for (uint32_t i = longer ? 0 : rule->yields; i > 0; i--) {
-        dlpi_yield();
-        if (dlpi_wait_look(look, who, true, from, &now)) return true;
-        if (now >= until || now > from + DLPI_LOST_NS) break;
         from = now;
+        now = dlpi_wait_moment(true, from);
+        if (look(who)) return true;
+        if (now >= until || now > from + DLPI_LOST_NS) break;
     }
     return false;
 }
@@ -12177,11 +12181,12 @@ static int dlpi_buckets_scan(dlp_buckets *b, uint64_t *hash) {
    lengths: hash of the items' lengths. */
 static void dlpi_buckets_id(dlp_buckets *b, uint64_t lengths) {
     const dlp_buckets_desc *d = &b->d;
-    const uint64_t words[] = {lengths,           d->batch_size,
-                              d->window,         d->max_tokens,
-                              d->divisible_by,   (uint64_t)d->shuffle,
-                              (uint64_t)d->last, (uint64_t)b->base.order,
-                              b->base.seed,      dlpi_order_params_hash(&b->base, d->n_items)};
+    const uint64_t drops = d->last == DLP_LAST_DROP; /* 0 and DLP_LAST_PARTIAL are the same */
+    const uint64_t words[] = {lengths,         d->batch_size,
+                              d->window,       d->max_tokens,
+                              d->divisible_by, (uint64_t)d->shuffle,
+                              drops,           (uint64_t)b->base.order,
+                              b->base.seed,    dlpi_order_params_hash(&b->base, d->n_items)};
     b->id = dlpi_order_hash_array(dlpi_hash_in(DLPI_DOMAIN_BUCKETS, 0, 0), words,
                                   sizeof words / sizeof *words);
 }
@@ -20859,7 +20864,7 @@ typedef struct dlpi_bound {
     unsigned partner : 13;          /* offset of the partner; 0: none */
     unsigned without : 1;           /* 1: the row holds if the partner is NULL */
     unsigned offset : 13, type : 2; /* bytes from the begin of the desc; DLPI_I32 .. DLPI_PTR */
-    int16_t low;                    /* least value that is allowed */
+    int16_t low;                    /* least value that is allowed; INT16_MIN: any is */
     int64_t high;                   /* greatest value that is allowed */
     const char *words; /* the bounds in words, for the error; for a pointer, what to give if low is
                           1, else where it must be NULL */
@@ -20905,7 +20910,7 @@ static const dlpi_bound *dlpi_out_of_bounds(const void *desc, const dlpi_bound *
         const void *partner = NULL;
         memcpy(&partner, (const uint8_t *)desc + b->partner, sizeof partner);
         if (b->partner != 0 && (partner == NULL) != b->without) continue;
-        if (got < b->low || got > b->high) return b;
+        if ((got < b->low && b->low != INT16_MIN) || got > b->high) return b;
     }
     return NULL;
 }
@@ -21913,7 +21918,7 @@ DLPI_COLD static void dlpi_epoch_short(dlp_pipe *p, const char *stage, int32_t l
     if (last != DLP_LAST_DEFAULT || n == DLPI_MAX_ITEMS || n % batch == 0) return;
     dlpi_warn(p,
               "%s: %" PRIu64 " items by %" PRIu64 ": the last batch has %" PRIu64
-              " rows; read batch->count, or set last to DLP_LAST_DROP or "
+              " rows; read batch->count, or set last (a loader's drop_last) to DLP_LAST_DROP or "
               "DLP_LAST_PARTIAL",
               stage, n, batch, n % batch);
 }
@@ -33168,7 +33173,6 @@ static int dlpi_split_resolve(dlp_pipe *p, const dlpi_stage *st) {
                            p->batches_per_epoch == n,
                        &c->plan);
     if ((rc = dlpi_split_rows(p, st)) != DLP_OK) return rc;
-    if (d->within_chunks == 0) dlpi_epoch_short(p, st->name, d->last, c->plan.axis, c->plan.batch);
     most = c->plan.spans ? c->plan.axis : c->plan.chunk_rows;
     c->view_rows = (uint32_t)((d->batch_size + c->plan.world - 1) / c->plan.world);
     if (c->view_rows > most) c->view_rows = (uint32_t)most;
@@ -33329,6 +33333,8 @@ DLPI_COLD static int dlpi_split_blocks(const dlp_pipe *p, const dlpi_stage *st, 
 DLPI_COLD static void dlpi_split_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_split *c = st->self;
     dlpi_chunk_rec *r = dlpi_area_at(p, DLPI_OWN(p->lender_stage->id, DLPI_SPLIT_REC), 0);
+    if (c->d.within_chunks == 0)
+        dlpi_epoch_short(p, st->name, c->d.last, c->plan.axis, c->plan.batch);
     for (uint32_t v = 0; v < p->n_out; v++) {
         dlp_tensor *t = &p->out_fields[(size_t)v * p->batches.n];
         for (uint32_t f = 0; f < p->batches.n; f++) {

@@ -86,7 +86,7 @@ typedef struct dlpi_bound {
     unsigned partner : 13;          /* offset of the partner; 0: none */
     unsigned without : 1;           /* 1: the row holds if the partner is NULL */
     unsigned offset : 13, type : 2; /* bytes from the begin of the desc; DLPI_I32 .. DLPI_PTR */
-    int16_t low;                    /* least value that is allowed */
+    int16_t low;                    /* least value that is allowed; INT16_MIN: any is */
     int64_t high;                   /* greatest value that is allowed */
     const char *words; /* the bounds in words, for the error; for a pointer, what to give if low is
                           1, else where it must be NULL */
@@ -130,7 +130,7 @@ static const dlpi_bound *dlpi_out_of_bounds(const void *desc, const dlpi_bound *
         const void *partner = NULL;
         memcpy(&partner, (const uint8_t *)desc + b->partner, sizeof partner);
         if (b->partner != 0 && (partner == NULL) != b->without) continue;
-        if (got < b->low || got > b->high) return b;
+        if ((got < b->low && b->low != INT16_MIN) || got > b->high) return b;
     }
     return NULL;
 }

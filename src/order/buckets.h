@@ -278,11 +278,12 @@ static int dlpi_buckets_scan(dlp_buckets *b, uint64_t *hash) {
    lengths: hash of the items' lengths. */
 static void dlpi_buckets_id(dlp_buckets *b, uint64_t lengths) {
     const dlp_buckets_desc *d = &b->d;
-    const uint64_t words[] = {lengths,           d->batch_size,
-                              d->window,         d->max_tokens,
-                              d->divisible_by,   (uint64_t)d->shuffle,
-                              (uint64_t)d->last, (uint64_t)b->base.order,
-                              b->base.seed,      dlpi_order_params_hash(&b->base, d->n_items)};
+    const uint64_t drops = d->last == DLP_LAST_DROP; /* 0 and DLP_LAST_PARTIAL are the same */
+    const uint64_t words[] = {lengths,         d->batch_size,
+                              d->window,       d->max_tokens,
+                              d->divisible_by, (uint64_t)d->shuffle,
+                              drops,           (uint64_t)b->base.order,
+                              b->base.seed,    dlpi_order_params_hash(&b->base, d->n_items)};
     b->id = dlpi_order_hash_array(dlpi_hash_in(DLPI_DOMAIN_BUCKETS, 0, 0), words,
                                   sizeof words / sizeof *words);
 }

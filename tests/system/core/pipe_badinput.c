@@ -382,6 +382,27 @@ static void add__processes__unsupported(void) {
 }
 
 /* What add takes is copied: the caller may write over it before the pipe starts. */
+/* Numbers without a lower bound in their table are as wrong as -1, and told by the same words. */
+static void open__far_below_zero__told_as_minus_one(void) {
+    static const int32_t below[] = {-1, -40000, INT32_MIN};
+    for (int what = 0; what < 2; what++) {
+        dlp_error e[3];
+        for (int i = 0; i < 3; i++) {
+            rig r;
+            dlp_pipe *p;
+            dlp_loader_desc d = {.batch_size = 10, .num_workers = 1};
+            rig_default(&r);
+            d.dataset = r.dataset;
+            d.dataset.fields = r.fields;
+            if (what == 0) d.fetch.workers.workers_min = below[i];
+            if (what == 1) d.fetch.fetcher = below[i];
+            CHECK(dlp_loader_open(&p, &d, &e[i]) == DLP_ERR_ARG && strstr(e[i].message, "must"));
+            CHECK(strstr(e[i].message, "(null)") == NULL);
+            CHECK(strcmp(e[i].field, e[0].field) == 0 && strcmp(e[i].stage, e[0].stage) == 0);
+        }
+    }
+}
+
 static void add__affinity_overwritten_before_start__not_seen(void) {
     int32_t cpus[1] = {0};
     rig r;
@@ -997,6 +1018,7 @@ int main(void) {
     plan__one_of_many_fields_is_wrong__message_tells_which();
     add__workers_desc_out_of_range__names_stage_and_field();
     add__processes__unsupported();
+    open__far_below_zero__told_as_minus_one();
     add__affinity_overwritten_before_start__not_seen();
     add__batch_desc_out_of_range__names_field();
     add__map_desc_wrong__named();

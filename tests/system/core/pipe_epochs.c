@@ -956,7 +956,7 @@ static void valid__processes__an_error_with_the_first_cause(void) {
 /* ---- a short last batch that nobody has asked for ---- */
 
 static char short_words[512];
-static int short_told;
+static int short_told, short_preload;
 
 static void short_note(void *user, const char *message) {
     (void)user;
@@ -1011,6 +1011,7 @@ static int short_chunks(uint64_t rows, int within, int32_t last, int32_t pass) {
                          .last = last,
                          .within_chunks = within,
                          .pass = pass,
+                         .preload = short_preload,
                          .pipe.log = short_note};
     short_told = 0;
     if (dlp_chunks_open(&p, &d, &e) != DLP_OK) return puts(e.message), -1;
@@ -1034,6 +1035,9 @@ static void last__not_said_and_short__one_warning(void) {
     CHECK(short_chunks(104, 0, DLP_LAST_PARTIAL, DLP_PASS_TRAIN) == 0);
     CHECK(short_chunks(104, 0, 0, DLP_PASS_EVALUATE) == 0);
     CHECK(short_chunks(104, 1, 0, DLP_PASS_TRAIN) == 0 && short_chunks(100, 0, 0, 0) == 0);
+    short_preload = DLP_PRELOAD_AUTO; /* which makes a plan before it opens */
+    CHECK(short_chunks(104, 0, 0, DLP_PASS_TRAIN) == 1);
+    short_preload = DLP_PRELOAD_NONE;
 }
 
 int main(void) {

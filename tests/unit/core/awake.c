@@ -16,7 +16,7 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 
-enum { WORKERS = 2, PREFETCH = 16, TAKEN = 10, FAR = 1000000 };
+enum { WORKERS = 2, PREFETCH = 16, TAKEN = 10, FAR = 1000000, ROUNDS = 9 };
 
 static int fetch(void *user, dlp_item *item) {
     (void)user;
@@ -300,40 +300,60 @@ static void wait__awake__as_long_as_the_rule_says(void) {
     CHECK(awake_ns(&never, false, false, 2000000, &w[5]) < UINT64_C(10000000000));
 }
 
-/* Another program has the core for 2 ms at look `come` - 1, or at the last one. */
-static bool look_lost(void *who) {
+/* A look takes 2 ms at look `lasts`: work, or another program has the core. */
+static bool look_long(void *who) {
     waiter *w = who;
     w->looks++;
     if (w->looks == w->lasts) test_pause(2000000);
     return w->looks >= w->come;
 }
 
-/* Wait awake, with the core lost at look `lost`; it comes at look `come`. Returns the looks. */
-static int looks_lost(const dlpi_wait_rule *rule, int lost, int come) {
-    waiter w = {.lasts = lost, .come = come};
-    CHECK(dlpi_wait_awake(look_lost, &w, rule, false, false, UINT64_MAX) == (w.looks >= come));
+/* Wait awake, with a long look at `lasts`; it comes at look `come`. Returns the looks. */
+static int looks_long(const dlpi_wait_rule *rule, int lasts, int come) {
+    waiter w = {.lasts = lasts, .come = come};
+    CHECK(dlpi_wait_awake(look_long, &w, rule, false, false, UINT64_MAX) == (w.looks >= come));
     return w.looks;
+}
+
+/* Let a moment pass that began so long ago. Returns for how long all sleep at once. */
+static uint64_t sleeps_after(bool makes_way, uint64_t ns) {
+    DLPI_STORE_RLX(&dlpi_wait_sleeps, (uint64_t)0);
+    const uint64_t now = dlpi_wait_moment(makes_way, dlpi_now_ns() - ns);
+    return dlpi_wait_sleeps == 0 ? 0 : dlpi_wait_sleeps - now;
 }
 
 static void wait__core_was_lost__sleeps_at_once_for_a_while(void) {
     const dlpi_wait_rule yields = {.yields = 9}, spins = {.spin_ns = 30000000};
-    uint64_t from = 0;
-    for (int last = 0; last < 3; last++) {
-        const dlpi_wait_rule *rule = last < 2 ? &yields : &spins;
-        DLPI_STORE_RLX(&dlpi_wait_sleeps, (uint64_t)0);
-        from = dlpi_now_ns();
-        /* the core was lost in vain, at the look that finds it, in a spin */
-        const int looks = looks_lost(rule, 2, last == 1 ? 2 : INT_MAX);
-        CHECK(dlpi_wait_sleeps > from + DLPI_LOST_TIMES * (looks < 2 ? DLPI_LOST_NS : 2000000));
-        CHECK(looks_lost(rule, 0, 1) == 0); /* whoever waits now sleeps at once */
+    const uint64_t most = DLPI_LOST_TIMES * DLPI_LOST_MOST_NS;
+    for (int spin = 0; spin < 2; spin++) {
+        const dlpi_wait_rule *rule = spin ? &spins : &yields;
+        CHECK(sleeps_after(spin == 0, 2000000) >= DLPI_LOST_TIMES * UINT64_C(2000000));
+        CHECK(looks_long(rule, 0, 1) == 0); /* whoever waits now sleeps at once */
         DLPI_STORE_RLX(&dlpi_wait_sleeps, dlpi_now_ns());
-        CHECK(looks_lost(rule, 0, 1) == 1); /* the time is over */
+        CHECK(looks_long(rule, 0, 1) == 1); /* the time is over */
+        /* the process was stopped for a second or longer */
+        CHECK(sleeps_after(spin == 0, dlpi_now_ns() / 2) <= most);
+        CHECK(dlpi_now_ns() / 2 < DLPI_LOST_MOST_NS || sleeps_after(spin == 0, 1000000000) == most);
     }
+}
+
+/* A worker's look runs what it finds, and in a yield a worker may run some batches. That is no lost
+   core. Another program may have the core in one of these moments, but not in most of them. */
+static void wait__work_of_the_pipe__is_no_lost_core(void) {
+    const dlpi_wait_rule yields = {.yields = 9}, spins = {.spin_ns = 30000000};
+    int told = 0, yielded = 0;
+    for (int round = 0; round < 2 * ROUNDS; round++) {
+        yielded += sleeps_after(true, 400000) != 0;
+        DLPI_STORE_RLX(&dlpi_wait_sleeps, (uint64_t)0);
+        looks_long(round % 2 ? &yields : &spins, 1, 1);
+        told += dlpi_wait_sleeps != 0;
+    }
+    CHECK(told < ROUNDS && yielded < ROUNDS);
 }
 
 /* ---- whole pipes ---- */
 
-enum { BATCHES = 2000, ROUNDS = 9 };
+enum { BATCHES = 2000 };
 
 /* Times a thread of this process gave up its core to wait. A yield is none. */
 static uint64_t sleeps(void) {
@@ -489,6 +509,7 @@ int main(void) {
     wait__may_not_sleep__says_nothing();
     wait__awake__as_long_as_the_rule_says();
     wait__core_was_lost__sleeps_at_once_for_a_while();
+    wait__work_of_the_pipe__is_no_lost_core();
     if (!RIG_TSAN && !RIG_ASAN) { /* there a batch takes longer than a wake-up */
         wait__for_tiny_batches__is_awake();
         wait__beside_busy_programs__sleeps();

@@ -507,6 +507,22 @@ static void buckets__any_bounds__each_item_once_within_them(void) {
     }
 }
 
+/* 0 and DLP_LAST_PARTIAL are the same batches, so states of the one fit the other. */
+static void buckets__last_by_default__fingerprint_of_partial(void) {
+    static const int32_t last[] = {DLP_LAST_DEFAULT, DLP_LAST_PARTIAL, DLP_LAST_DROP};
+    dlp_sampler_desc to[3];
+    memset(to, 0, sizeof to);
+    for (int k = 0; k < 3; k++) {
+        dlp_buckets_desc d = text_buckets();
+        dlp_buckets *b;
+        d.last = last[k];
+        if ((b = buckets_of(&d)) == NULL) return;
+        CHECK(dlp_buckets_sampler(b, &to[k]) == DLP_OK);
+        dlp_buckets_close(b);
+    }
+    CHECK(to[0].function_id == to[1].function_id && to[0].function_id != to[2].function_id);
+}
+
 static void buckets__lengths_of_texts__padding_at_least_halved(void) {
     dlp_buckets_desc d = text_buckets();
     double share[3];
@@ -828,6 +844,7 @@ int main(int argc, char **argv) {
     pipe__mix_on_two_ranks__order_of_the_mix();
     resume__other_mix__refused();
     buckets__any_bounds__each_item_once_within_them();
+    buckets__last_by_default__fingerprint_of_partial();
     buckets__lengths_of_texts__padding_at_least_halved();
     buckets__restored_behind_any_batch__the_same_rest();
     buckets__as_pinned(0);
