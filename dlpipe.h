@@ -8648,7 +8648,7 @@ static uint64_t dlpi_wait_sleeps; /* the clock: until then a wait sleeps at once
 
 /* Let a moment pass that began at `from`. Returns the clock behind it. The clock is read before the
    waiter looks, because a look may be work that takes long: a worker's look runs what it finds. */
-DLPI_INLINE uint64_t dlpi_wait_moment(bool makes_way, uint64_t from) {
+DLPI_NOINLINE static uint64_t dlpi_wait_moment(bool makes_way, uint64_t from) {
     uint64_t now, lost;
     if (makes_way)
         dlpi_yield();
@@ -8665,7 +8665,7 @@ DLPI_INLINE uint64_t dlpi_wait_moment(bool makes_way, uint64_t from) {
    when its time is over. longer: wait awake (>>impl-awake). shares_core: the thread that is waited
    for may want this core, and a spin would keep it from the core. until: when to stop at the
    latest. */
-DLPI_INLINE bool dlpi_wait_awake(bool (*look)(void *who), void *who, const dlpi_wait_rule *rule,
+DLPI_NOINLINE static bool dlpi_wait_awake(bool (*look)(void *who), void *who, const dlpi_wait_rule *rule,
                                  bool longer, bool shares_core, uint64_t until) {
     const bool makes_way = shares_core || (longer && rule->only_yields);
     uint64_t from = dlpi_now_ns(), now = from;
@@ -15386,7 +15386,7 @@ static int dlpi_schedule_some(dlp_pipe *p, uint64_t most) {
 
 /* Put the scheduler and the source at the place of a checked state. Returns DLP_OK, or an error of
    the source. */
-static int dlpi_schedule_goto(dlp_pipe *p, const dlpi_state *to) {
+DLPI_COLD static int dlpi_schedule_goto(dlp_pipe *p, const dlpi_state *to) {
     dlpi_scheduler *f = &p->schedule;
     uint32_t skipped = 0;
     dlpi_schedule_epoch(f, to->epoch);
@@ -15864,7 +15864,7 @@ static void dlpi_stage_undo(dlp_pipe *p, int k, const dlpi_unit *t, uint32_t row
    a worker that dies in between is known by its own claim, or, once that is freed, by the reserved
    word; and whoever recovers their last owner sees that they are no longer its. The first stage's
    is freed last, so up to that store nobody can begin again. */
-static void dlpi_rows_redo(const dlpi_worker *w, const dlpi_unit *t, uint32_t rows) {
+DLPI_COLD static void dlpi_rows_redo(const dlpi_worker *w, const dlpi_unit *t, uint32_t rows) {
     dlp_pipe *p = w->p;
     const uint64_t mark = dlpi_owner_redo(w, t->b), freed = dlpi_owner_freed(p, t->slot, t->b);
     const uint64_t header = DLPI_LOAD_RLX(&dlpi_slot_at(p, t->slot)->header); /* claimed */
@@ -17515,7 +17515,8 @@ static uint64_t dlpi_batch_view(const dlp_pipe *p, uint32_t s, dlp_batch *b, dlp
 }
 
 /* Set the parts of a view (*b and its fields) that are the same for all batches in slot s. */
-static void dlpi_batch_view_init(const dlp_pipe *p, uint32_t s, dlp_batch *b, dlp_tensor *fields) {
+DLPI_COLD static void dlpi_batch_view_init(const dlp_pipe *p, uint32_t s, dlp_batch *b,
+                                           dlp_tensor *fields) {
     memset(b, 0, sizeof *b);
     b->n_fields = p->batches.n;
     b->fields = fields;
@@ -18297,8 +18298,7 @@ static bool dlpi_tune_fewer(dlp_pipe *p, double waited, uint64_t now) {
 
 /* Measure all stages since the last look, then add or retire workers of at most one stage. The
    first look changes nothing, because it measures the start. Only the consumer may call this. */
-DLPI_COLD
-static void dlpi_tune_look(dlp_pipe *p, uint64_t now) {
+DLPI_COLD static void dlpi_tune_look(dlp_pipe *p, uint64_t now) {
     dlpi_tuner *t = &p->tune;
     uint64_t ns = now - t->last_ns, waited = DLPI_LOAD_RLX(&p->ctl->wait_ns), before = t->waited_ns;
     double share;
@@ -18750,7 +18750,7 @@ DLPI_INLINE void dlpi_slot_release(dlp_pipe *p, uint32_t s) {
 
 /* Drop batch b, in slot s: count it as taken, but do not deliver it, and release its slot. flags:
    those of the batch. */
-static void dlpi_drop(dlp_pipe *p, uint64_t b, uint32_t s, uint32_t flags) {
+DLPI_COLD static void dlpi_drop(dlp_pipe *p, uint64_t b, uint32_t s, uint32_t flags) {
     dlpi_taken(p, b, flags);
     dlpi_slot_release(p, s);
 }
@@ -20418,7 +20418,8 @@ DLPI_COLD static void dlpi_fetch_layout(dlp_pipe *p, dlpi_stage *st) {
 
 /* Describe in `out` the private memory of a fetch with several items in flight. Returns the number
    of blocks. */
-static int dlpi_fetch_blocks(const dlp_pipe *p DLPI_UNREAD, const dlpi_stage *st, dlpi_block *out) {
+DLPI_COLD static int dlpi_fetch_blocks(const dlp_pipe *p DLPI_UNREAD, const dlpi_stage *st,
+                                       dlpi_block *out) {
     const dlpi_fetch *f = st->self;
     uint64_t n = (uint64_t)st->n_workers, all = dlpi_times(n, (uint64_t)st->in_flight);
     uint64_t rows = dlpi_times(n, dlpi_in_flight_rows(st));
@@ -21918,7 +21919,7 @@ DLPI_COLD static void dlpi_epoch_short(dlp_pipe *p, const char *stage, int32_t l
     if (last != DLP_LAST_DEFAULT || n == DLPI_MAX_ITEMS || n % batch == 0) return;
     dlpi_warn(p,
               "%s: %" PRIu64 " items by %" PRIu64 ": the last batch has %" PRIu64
-              " rows; read batch->count, or set last (a loader's drop_last) to DLP_LAST_DROP or "
+              " rows; read batch->count, or set last to DLP_LAST_DROP or "
               "DLP_LAST_PARTIAL",
               stage, n, batch, n % batch);
 }
@@ -34707,8 +34708,7 @@ static int dlpi_private_alloc(dlp_pipe *p) {
 
 /* Set up the record of a worker of stage st. id: its number in the stage; global: its number in the
    pipe. */
-DLPI_COLD
-static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
+DLPI_COLD static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     dlpi_worker *w = &p->workers[global];
     w->p = p;
     w->st = st;

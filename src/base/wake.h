@@ -90,7 +90,7 @@ static uint64_t dlpi_wait_sleeps; /* the clock: until then a wait sleeps at once
 
 /* Let a moment pass that began at `from`. Returns the clock behind it. The clock is read before the
    waiter looks, because a look may be work that takes long: a worker's look runs what it finds. */
-DLPI_INLINE uint64_t dlpi_wait_moment(bool makes_way, uint64_t from) {
+DLPI_NOINLINE static uint64_t dlpi_wait_moment(bool makes_way, uint64_t from) {
     uint64_t now, lost;
     if (makes_way)
         dlpi_yield();
@@ -107,7 +107,7 @@ DLPI_INLINE uint64_t dlpi_wait_moment(bool makes_way, uint64_t from) {
    when its time is over. longer: wait awake (>>impl-awake). shares_core: the thread that is waited
    for may want this core, and a spin would keep it from the core. until: when to stop at the
    latest. */
-DLPI_INLINE bool dlpi_wait_awake(bool (*look)(void *who), void *who, const dlpi_wait_rule *rule,
+DLPI_NOINLINE static bool dlpi_wait_awake(bool (*look)(void *who), void *who, const dlpi_wait_rule *rule,
                                  bool longer, bool shares_core, uint64_t until) {
     const bool makes_way = shares_core || (longer && rule->only_yields);
     uint64_t from = dlpi_now_ns(), now = from;

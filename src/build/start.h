@@ -19,7 +19,7 @@ static int dlpi_private_alloc(dlp_pipe *p) {
 
 /* Set up the record of a worker of stage st. id: its number in the stage; global: its number in the
    pipe. */
-static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
+DLPI_COLD static void dlpi_worker_init(dlp_pipe *p, dlpi_stage *st, int id, int global) {
     dlpi_worker *w = &p->workers[global];
     w->p = p;
     w->st = st;

@@ -73,7 +73,7 @@ DLPI_INLINE void dlpi_slot_release(dlp_pipe *p, uint32_t s) {
 
 /* Drop batch b, in slot s: count it as taken, but do not deliver it, and release its slot. flags:
    those of the batch. */
-static void dlpi_drop(dlp_pipe *p, uint64_t b, uint32_t s, uint32_t flags) {
+DLPI_COLD static void dlpi_drop(dlp_pipe *p, uint64_t b, uint32_t s, uint32_t flags) {
     dlpi_taken(p, b, flags);
     dlpi_slot_release(p, s);
 }

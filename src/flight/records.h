@@ -10,7 +10,8 @@ DLPI_COLD static void dlpi_fetch_layout(dlp_pipe *p, dlpi_stage *st) {
 
 /* Describe in `out` the private memory of a fetch with several items in flight. Returns the number
    of blocks. */
-static int dlpi_fetch_blocks(const dlp_pipe *p DLPI_UNREAD, const dlpi_stage *st, dlpi_block *out) {
+DLPI_COLD static int dlpi_fetch_blocks(const dlp_pipe *p DLPI_UNREAD, const dlpi_stage *st,
+                                       dlpi_block *out) {
     const dlpi_fetch *f = st->self;
     uint64_t n = (uint64_t)st->n_workers, all = dlpi_times(n, (uint64_t)st->in_flight);
     uint64_t rows = dlpi_times(n, dlpi_in_flight_rows(st));

@@ -40,7 +40,7 @@ DLPI_COLD static void dlpi_epoch_short(dlp_pipe *p, const char *stage, int32_t l
     if (last != DLP_LAST_DEFAULT || n == DLPI_MAX_ITEMS || n % batch == 0) return;
     dlpi_warn(p,
               "%s: %" PRIu64 " items by %" PRIu64 ": the last batch has %" PRIu64
-              " rows; read batch->count, or set last (a loader's drop_last) to DLP_LAST_DROP or "
+              " rows; read batch->count, or set last to DLP_LAST_DROP or "
               "DLP_LAST_PARTIAL",
               stage, n, batch, n % batch);
 }

@@ -404,7 +404,7 @@ static void dlpi_stage_undo(dlp_pipe *p, int k, const dlpi_unit *t, uint32_t row
    a worker that dies in between is known by its own claim, or, once that is freed, by the reserved
    word; and whoever recovers their last owner sees that they are no longer its. The first stage's
    is freed last, so up to that store nobody can begin again. */
-static void dlpi_rows_redo(const dlpi_worker *w, const dlpi_unit *t, uint32_t rows) {
+DLPI_COLD static void dlpi_rows_redo(const dlpi_worker *w, const dlpi_unit *t, uint32_t rows) {
     dlp_pipe *p = w->p;
     const uint64_t mark = dlpi_owner_redo(w, t->b), freed = dlpi_owner_freed(p, t->slot, t->b);
     const uint64_t header = DLPI_LOAD_RLX(&dlpi_slot_at(p, t->slot)->header); /* claimed */

@@ -284,7 +284,7 @@ static int dlpi_schedule_some(dlp_pipe *p, uint64_t most) {
 
 /* Put the scheduler and the source at the place of a checked state. Returns DLP_OK, or an error of
    the source. */
-static int dlpi_schedule_goto(dlp_pipe *p, const dlpi_state *to) {
+DLPI_COLD static int dlpi_schedule_goto(dlp_pipe *p, const dlpi_state *to) {
     dlpi_scheduler *f = &p->schedule;
     uint32_t skipped = 0;
     dlpi_schedule_epoch(f, to->epoch);

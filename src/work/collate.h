@@ -188,7 +188,8 @@ static uint64_t dlpi_batch_view(const dlp_pipe *p, uint32_t s, dlp_batch *b, dlp
 }
 
 /* Set the parts of a view (*b and its fields) that are the same for all batches in slot s. */
-static void dlpi_batch_view_init(const dlp_pipe *p, uint32_t s, dlp_batch *b, dlp_tensor *fields) {
+DLPI_COLD static void dlpi_batch_view_init(const dlp_pipe *p, uint32_t s, dlp_batch *b,
+                                           dlp_tensor *fields) {
     memset(b, 0, sizeof *b);
     b->n_fields = p->batches.n;
     b->fields = fields;

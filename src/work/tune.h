@@ -158,7 +158,7 @@ static bool dlpi_tune_fewer(dlp_pipe *p, double waited, uint64_t now) {
 
 /* Measure all stages since the last look, then add or retire workers of at most one stage. The
    first look changes nothing, because it measures the start. Only the consumer may call this. */
-static void dlpi_tune_look(dlp_pipe *p, uint64_t now) {
+DLPI_COLD static void dlpi_tune_look(dlp_pipe *p, uint64_t now) {
     dlpi_tuner *t = &p->tune;
     uint64_t ns = now - t->last_ns, waited = DLPI_LOAD_RLX(&p->ctl->wait_ns), before = t->waited_ns;
     double share;
