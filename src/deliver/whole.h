@@ -10,7 +10,7 @@ static uint32_t dlpi_whole_slot(const dlp_pipe *p DLPI_UNREAD, uint32_t v) { ret
 static uint64_t dlpi_whole_batches(const dlp_pipe *p) { return p->batches_per_epoch; }
 
 /* Write to *to the state after the batch in slot v, as if all batches before it were consumed. */
-static void dlpi_whole_state(const dlp_pipe *p, uint32_t v, dlpi_state *to) {
+DLPI_COLD static void dlpi_whole_state(const dlp_pipe *p, uint32_t v, dlpi_state *to) {
     const dlpi_bslot *slot = dlpi_slot_at(p, v);
     const bool last = p->lent[v] == 2;
     dlpi_state_at(to, dlpi_spot_behind(slot->epoch, slot->in_epoch, slot->after, last));

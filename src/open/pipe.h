@@ -182,7 +182,8 @@ DLPI_COLD DLPDEF int dlp_pipe_seek(dlp_pipe *p, const dlp_state *state, dlp_erro
     return DLP_OK;
 }
 
-DLPDEF int dlp_pipe_state_at(const dlp_pipe *p, uint64_t epoch, uint64_t batch, dlp_state *out) {
+DLPI_COLD DLPDEF int dlp_pipe_state_at(const dlp_pipe *p, uint64_t epoch, uint64_t batch,
+                                       dlp_state *out) {
     dlpi_state s;
     if (p == NULL || out == NULL) return DLP_ERR_ARG;
     if (!p->started) return DLP_ERR_STATE;
