@@ -107,8 +107,9 @@ DLPI_NOINLINE static uint64_t dlpi_wait_moment(bool makes_way, uint64_t from) {
    when its time is over. longer: wait awake (>>impl-awake). shares_core: the thread that is waited
    for may want this core, and a spin would keep it from the core. until: when to stop at the
    latest. */
-DLPI_NOINLINE static bool dlpi_wait_awake(bool (*look)(void *who), void *who, const dlpi_wait_rule *rule,
-                                 bool longer, bool shares_core, uint64_t until) {
+DLPI_NOINLINE static bool dlpi_wait_awake(bool (*look)(void *who), void *who,
+                                          const dlpi_wait_rule *rule, bool longer, bool shares_core,
+                                          uint64_t until) {
     const bool makes_way = shares_core || (longer && rule->only_yields);
     uint64_t from = dlpi_now_ns(), now = from;
     uint64_t end = from + (longer ? rule->awake_ns : makes_way ? 0 : rule->spin_ns);
