@@ -465,9 +465,9 @@ static void process__dies_in_a_row__the_error_names_the_row(void) {
 /* A deadline of a row holds for its callback alone: other rows of the attempt may take longer, or
    have the deadline of the fetch. */
 static void row__has_a_deadline__the_error_names_it(void) {
-    for (int k = 0; k < 12; k++) {
+    for (int k = 0; k < 18; k++) {
         const int row = 2 + k % 3, processes = k / 3 % 2;
-        const int32_t of_fetch = k / 6 == 1 ? 200 : 0; /* then it is that of the rows, too */
+        const int32_t of_fetch = k / 6 != 0 ? 200 : 0; /* then it is that of the rows, too */
         how = (struct how){.workers = 2, .hangs = row};
         how.placement = processes ? DLP_PLACE_PROCESSES : 0;
         how.in_flight = of_fetch == 0 && k % 4 == 1 ? 4 : 0;
@@ -477,6 +477,7 @@ static void row__has_a_deadline__the_error_names_it(void) {
         how.slow = of_fetch == 0 ? row % 3 + 2 : 0;
         if (of_fetch > 0)
             how.policy[row].deadline_ms = 0, how.policy[row % 3 + 2].deadline_ms = 900;
+        if (k >= 12) how.policy[row % 3 + 2].deadline_ms = 0; /* no row gives one */
         take(&two, -1, NULL);
         CHECK(two.rc == DLP_ERR_DEADLINE && strcmp(two.err.stage, names[row]) == 0);
         CHECK(strstr(two.err.message, "deadline_ms is 200") != NULL ||
