@@ -16223,19 +16223,24 @@ static const char *dlpi_call_text(const dlpi_worker *w) {
     return w->st->ops->unit == DLPI_UNIT_CELLS ? "load" : "callback";
 }
 
-/* Return the word of a slot or cell that says what killed dead worker w there. Its bits are the
-   signal (8), then block.op if the worker ran a callback there (8), then the row of the slot (16).
-   */
-static uint32_t dlpi_killed_word(const dlpi_worker *w, uint32_t signal, bool ran, uint32_t row) {
+/* Return a word that says what killed dead worker w. Its bits are the signal (8), then block.op if
+   the worker ran a callback there (8). */
+static uint32_t dlpi_killed_word(const dlpi_worker *w, uint32_t signal, bool ran) {
     const uint32_t op = ran ? DLPI_LOAD_RLX(&w->block->op) : 0; /* X4 of a dead worker */
-    return (signal & 255u) | (op & 255u) << 8 | row << 16;
+    return (signal & 255u) | (op & 255u) << 8;
 }
 
-/* Return the word for this row of slot s. If the last death there was over another row, the word
-   only has the signal. */
+/* Return the bytes that keep, for each row of slot s, block.op of the last worker that died over
+   the row. Until all rows are done nobody needs `valid`, so the bytes lie there. */
+static inline uint8_t *dlpi_slot_killers(const dlp_pipe *p, uint32_t s) {
+    return (uint8_t *)dlpi_slot_at(p, s) + p->slot.valid;
+}
+
+/* Return the word (dlpi_killed_word) for a row of slot s, or for its batch (row UINT32_MAX). Its
+   signal is that of the last death over any row of the slot. */
 static uint32_t dlpi_slot_killed(const dlp_pipe *p, uint32_t s, uint32_t row) {
-    const uint32_t word = dlpi_slot_at(p, s)->killed_by;
-    return word >> 16 == (row & 0xffffu) ? word : word & 255u;
+    const uint32_t op = row != UINT32_MAX ? dlpi_slot_killers(p, s)[row] : 0u;
+    return (dlpi_slot_at(p, s)->killed_by & 255u) | op << 8;
 }
 
 /* Say that the worker's process died too often, by the name of the row whose callback ran. */
@@ -16336,10 +16341,11 @@ static int dlpi_fate_verdict(dlpi_worker *w, uint32_t s, uint32_t row, uint32_t 
    Two ops of a row whose fields all have a fixed size do without the loop: dlpi_pair_call.
 
    block->op (X4) tells which row's callback runs. A worker process tells it, so that an error after
-   its death names that row. So does a worker of a stage in which a row has a deadline. Its limit is
-   that of the row, from since_ns on. Nothing orders the two words. A reader may find the row of an
-   op beside the time of the op before. So a callback is late only if a second look finds both words
-   unchanged. Recovery reads the word of a dead worker. */
+   its death names that row. So does a worker with a deadline, for the error of a late callback. If
+   a row in its attempts gives a deadline, the limit is that of the row, from since_ns on. Nothing
+   orders the two words. A reader may find the row of an op beside the time of the op before. So a
+   callback is late only if a second look finds both words unchanged. Recovery reads the word of a
+   dead worker. */
 
 #define DLPI_OPS 8u /* ops of a program, at most */
 
@@ -18000,7 +18006,8 @@ static void dlpi_recover_unit(dlpi_worker *w, dlpi_unit *t, dlpi_stage_words *wo
         uint32_t *fate = items ? &dlpi_slot_fate(p, t->slot)[row] : &slot->batch_fate;
         DLPI_STORE_RLX(&slot->dirty, 1u); /* ordered by the claim to come */
         slot->killed_by = dlpi_killed_word(
-            w, why->signal, DLPI_LOAD_RLX(&w->block->running) == DLPI_RUNS_ROW(t->slot, row), row);
+            w, why->signal, DLPI_LOAD_RLX(&w->block->running) == DLPI_RUNS_ROW(t->slot, row));
+        if (items) dlpi_slot_killers(p, t->slot)[row] = (uint8_t)(slot->killed_by >> 8);
         /* X1 */
         DLPI_STORE_REL(fate, dlpi_fate_killed(*fate, (uint32_t)w->st->work, why->late));
     }
@@ -22527,7 +22534,7 @@ DLPI_COLD static void dlpi_input_recover(dlpi_worker *w, const dlpi_death *why) 
             ran |= DLPI_LOAD_RLX(&w->at_once[i]) == DLPI_RUNS_ALL(c); /* X2 */
         dlpi_lost_note(why, ran, &t, 1);
         if (ran) {
-            cell->killed_by = dlpi_killed_word(w, why->signal, own, 0);
+            cell->killed_by = dlpi_killed_word(w, why->signal, own);
             cell->rec = dlpi_fate_killed(cell->rec, (uint32_t)w->st->work, why->late);
         }
         dlpi_input_offer(w->p, c, dlpi_gen(state));
@@ -33788,7 +33795,8 @@ static const uint32_t dlpi_timed = 0;
 DLPI_COLD
 static void dlpi_place_worker(dlpi_worker *w) {
     w->started = w->joined = w->process = dlpi_in_processes(w->st);
-    w->shows = dlpi_one_at_once(w->st) && (w->process || w->st->timed != 0);
+    w->shows =
+        dlpi_one_at_once(w->st) && (w->process || w->st->timed != 0 || w->st->w.deadline_ms != 0);
     w->untimed = w->st->w.num_workers > 0 ? &dlpi_timed : &w->p->pace.clock_off;
 }
 

@@ -111,7 +111,8 @@ static const uint32_t dlpi_timed = 0;
    write would give the calling process, too, a copy of the record's page. */
 static void dlpi_place_worker(dlpi_worker *w) {
     w->started = w->joined = w->process = dlpi_in_processes(w->st);
-    w->shows = dlpi_one_at_once(w->st) && (w->process || w->st->timed != 0);
+    w->shows =
+        dlpi_one_at_once(w->st) && (w->process || w->st->timed != 0 || w->st->w.deadline_ms != 0);
     w->untimed = w->st->w.num_workers > 0 ? &dlpi_timed : &w->p->pace.clock_off;
 }
 

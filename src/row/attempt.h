@@ -151,19 +151,24 @@ static const char *dlpi_call_text(const dlpi_worker *w) {
     return w->st->ops->unit == DLPI_UNIT_CELLS ? "load" : "callback";
 }
 
-/* Return the word of a slot or cell that says what killed dead worker w there. Its bits are the
-   signal (8), then block.op if the worker ran a callback there (8), then the row of the slot (16).
-   */
-static uint32_t dlpi_killed_word(const dlpi_worker *w, uint32_t signal, bool ran, uint32_t row) {
+/* Return a word that says what killed dead worker w. Its bits are the signal (8), then block.op if
+   the worker ran a callback there (8). */
+static uint32_t dlpi_killed_word(const dlpi_worker *w, uint32_t signal, bool ran) {
     const uint32_t op = ran ? DLPI_LOAD_RLX(&w->block->op) : 0; /* X4 of a dead worker */
-    return (signal & 255u) | (op & 255u) << 8 | row << 16;
+    return (signal & 255u) | (op & 255u) << 8;
 }
 
-/* Return the word for this row of slot s. If the last death there was over another row, the word
-   only has the signal. */
+/* Return the bytes that keep, for each row of slot s, block.op of the last worker that died over
+   the row. Until all rows are done nobody needs `valid`, so the bytes lie there. */
+static inline uint8_t *dlpi_slot_killers(const dlp_pipe *p, uint32_t s) {
+    return (uint8_t *)dlpi_slot_at(p, s) + p->slot.valid;
+}
+
+/* Return the word (dlpi_killed_word) for a row of slot s, or for its batch (row UINT32_MAX). Its
+   signal is that of the last death over any row of the slot. */
 static uint32_t dlpi_slot_killed(const dlp_pipe *p, uint32_t s, uint32_t row) {
-    const uint32_t word = dlpi_slot_at(p, s)->killed_by;
-    return word >> 16 == (row & 0xffffu) ? word : word & 255u;
+    const uint32_t op = row != UINT32_MAX ? dlpi_slot_killers(p, s)[row] : 0u;
+    return (dlpi_slot_at(p, s)->killed_by & 255u) | op << 8;
 }
 
 /* Say that the worker's process died too often, by the name of the row whose callback ran. */

@@ -13,10 +13,11 @@
    Two ops of a row whose fields all have a fixed size do without the loop: dlpi_pair_call.
 
    block->op (X4) tells which row's callback runs. A worker process tells it, so that an error after
-   its death names that row. So does a worker of a stage in which a row has a deadline. Its limit is
-   that of the row, from since_ns on. Nothing orders the two words. A reader may find the row of an
-   op beside the time of the op before. So a callback is late only if a second look finds both words
-   unchanged. Recovery reads the word of a dead worker. */
+   its death names that row. So does a worker with a deadline, for the error of a late callback. If
+   a row in its attempts gives a deadline, the limit is that of the row, from since_ns on. Nothing
+   orders the two words. A reader may find the row of an op beside the time of the op before. So a
+   callback is late only if a second look finds both words unchanged. Recovery reads the word of a
+   dead worker. */
 
 #define DLPI_OPS 8u /* ops of a program, at most */
 

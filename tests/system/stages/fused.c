@@ -41,6 +41,7 @@ static struct how {
     int dies;       /* this row kills its process at item 33 */
     int hangs;      /* this row takes long at item 33 */
     int slow;       /* this row takes 500 ms at item 44 */
+    int stuck;      /* this row takes long at each item of the first epoch's fifth batch */
 } how;
 
 static int fixed; /* 1: no field is ragged */
@@ -72,6 +73,7 @@ static int maybe_fails(int row, const dlp_item *it) {
     if (how.hangs == row && it->index == 33)
         for (int i = 0; i < 300 && how.hangs != 0; i++) usleep(20000);
     if (how.slow == row && it->index == 44) usleep(500000);
+    if (how.stuck == row && it->epoch == 0 && it->position / ROWS == 4) usleep(10000000);
     if (how.fails != row || it->index % 10 != 7) return 0;
     if (how.until > 0 && count(&all->tried[it->index]) > how.until) return 0;
     if (how.words) return dlp_fail(it->call, 5, "item %d is bad", (int)it->index);
@@ -463,9 +465,9 @@ static void process__dies_in_a_row__the_error_names_the_row(void) {
 /* A deadline of a row holds for its callback alone: other rows of the attempt may take longer, or
    have the deadline of the fetch. */
 static void row__has_a_deadline__the_error_names_it(void) {
-    for (int k = 0; k < 12; k++) {
+    for (int k = 0; k < 18; k++) {
         const int row = 2 + k % 3, processes = k / 3 % 2;
-        const int32_t of_fetch = k / 6 == 1 ? 200 : 0; /* then it is that of the rows, too */
+        const int32_t of_fetch = k / 6 != 0 ? 200 : 0; /* then it is that of the rows, too */
         how = (struct how){.workers = 2, .hangs = row};
         how.placement = processes ? DLP_PLACE_PROCESSES : 0;
         how.in_flight = of_fetch == 0 && k % 4 == 1 ? 4 : 0;
@@ -475,6 +477,7 @@ static void row__has_a_deadline__the_error_names_it(void) {
         how.slow = of_fetch == 0 ? row % 3 + 2 : 0;
         if (of_fetch > 0)
             how.policy[row].deadline_ms = 0, how.policy[row % 3 + 2].deadline_ms = 900;
+        if (k >= 12) how.policy[row % 3 + 2].deadline_ms = 0; /* no row gives one */
         take(&two, -1, NULL);
         CHECK(two.rc == DLP_ERR_DEADLINE && strcmp(two.err.stage, names[row]) == 0);
         CHECK(strstr(two.err.message, "deadline_ms is 200") != NULL ||
@@ -485,6 +488,15 @@ static void row__has_a_deadline__the_error_names_it(void) {
 }
 
 /* The fetch raises, and a row has its items replaced: as if the fetch had failed, and replaced. */
+/* Workers are killed over several rows of a batch before the first of the rows is looked at. */
+static void rows_of_a_batch__are_late_together__each_is_left_out_by_its_policy(void) {
+    how = (struct how){.workers = 4, .placement = DLP_PLACE_PROCESSES, .stuck = 4};
+    how.policy[4] = (dlp_workers_desc){.deadline_ms = 300, .on_error = DLP_ON_ERROR_DROP};
+    take(&two, -1, NULL);
+    CHECK(two.rc == DLP_END && two.n == BATCHES && two.valid == ITEMS * EPOCHS - ROWS);
+    if (two.rc != DLP_END) printf("  %d %s: %s\n", two.rc, two.err.stage, two.err.message);
+}
+
 static void row__replaces__as_the_fetch_would(void) {
     for (int k = 0; k < 9; k++) {
         const int row = 2 + k % 3;
@@ -752,6 +764,7 @@ int main(void) {
     }
     fixed = 0;
     row__has_a_deadline__the_error_names_it();
+    rows_of_a_batch__are_late_together__each_is_left_out_by_its_policy();
     rows_behind__take_long__no_request_is_past_its_deadline();
     fetch__sets_a_length_above_its_maximum__no_row_sees_it();
     last_row__sets_a_length_of_a_field_of_fixed_size__refused();
