@@ -49880,22 +49880,22 @@ static bool dlpi_node_begins(const dlpi_table *t, const dlp_node *node) {
 DLPI_COLD
 static int dlpi_table_order(const dlpi_table *t, dlpi_branch *b) {
     const char *list = t->list->name;
+    const dlp_sampler_desc *d = t->list->verb == DLP_LIST ? &t->order : &b->order;
     dlp_error e;
-    if (t->list->verb == DLP_LIST) b->order = t->order;
-    if (b->order.order == DLP_ORDER_BATCHES)
+    if (d->order == DLP_ORDER_BATCHES)
         return dlpi_refuse(t->p, DLP_ERR_ARG, list, "list.order.order",
                            "lists of batches name rows by number, and \"%s\" joins items without "
                            "numbers; set another order",
                            t->joins->name);
-    if (b->order.order == DLP_ORDER_PARTS)
+    if (d->order == DLP_ORDER_PARTS)
         return dlpi_bad(t->p, list, "list.order.order",
-                        "another order than DLP_ORDER_PARTS: no node loads parts", b->order.order);
-    if (!dlpi_order_plain(&b->order) &&
-        dlpi_order_check(&b->order, b->x.input.n_items, &e) != DLP_OK) {
+                        "another order than DLP_ORDER_PARTS: no node loads parts", d->order);
+    if (d != &b->order && dlpi_order_check(d, b->x.input.n_items, &e) != DLP_OK) {
         dlpi_copy_text(e.stage, sizeof e.stage, list);
         return dlpi_pipe_fail(t->p, &e);
     }
-    dlpi_input_rule(&b->order, b->x.input.n_items, &b->x.found.plan);
+    b->order = *d;
+    dlpi_input_rule(d, b->x.input.n_items, &b->x.found.plan);
     return DLP_OK;
 }
 

@@ -747,6 +747,46 @@ static void lists__not_before_makers__refused(void) {
     refused(nodes, 5, "list.order.subset", "before a load");
 }
 
+/* A desc that no order has is refused in the list of each branch, also beside a longer list. */
+static void branches__bad_order__refused_in_each_list(void) {
+    static const struct {
+        dlp_sampler_desc order;
+        const char *field, *words;
+    } cases[] = {
+        {{.order = 99}, "list.order.order", "order is 99"},
+        {{.order = -1}, "list.order.order", "order is -1"},
+        {{.order = DLP_ORDER_SHUFFLED, .samples_per_epoch = ITEMS},
+         "list.order.samples_per_epoch",
+         "0 for this order"},
+        {{.order = DLP_ORDER_SEQUENTIAL, .samples_per_epoch = ITEMS},
+         "list.order.samples_per_epoch",
+         "0 for this order"},
+        {{.order = DLP_ORDER_SEQUENTIAL, .n_subset = 4}, "list.order.n_subset", "without subset"},
+        {{.order = DLP_ORDER_SHUFFLED, .weights = weights_}, "list.order.weights", "need order"},
+        {{.order = DLP_ORDER_WEIGHTED}, "list.order.weights", "is NULL"}};
+    for (uint32_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (uint32_t l = 0; l < 4; l++) { /* the list that has it; mix or zip */
+            const uint32_t bad = l % 2 * 2;
+            dlp_node nodes[6] = {
+                {.verb = DLP_LIST, .list = {.n_items = ITEMS}},
+                {.name = "a",
+                 .verb = DLP_FETCH,
+                 .fetch = {.fetch = fetch, .fields = fields_, .n_fields = 1}},
+                {.verb = DLP_LIST, .list = {.n_items = ITEMS}},
+                {.name = "b",
+                 .verb = DLP_FETCH,
+                 .fetch = {.fetch = fetch, .fields = fields_ + l / 2, .n_fields = 1}},
+                {.name = "join",
+                 .from = (const char *const[]){"a", "b", NULL},
+                 .verb = l < 2 ? DLP_MIX : DLP_ZIP},
+                {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 4}}};
+            nodes[2 - bad].name = "other";
+            nodes[bad].name = "list";
+            nodes[bad].list = (dlp_node_list){.n_items = ITEMS / 2, .order = &cases[i].order};
+            refused(nodes, 6, cases[i].field, cases[i].words);
+        }
+}
+
 int main(int argc, char **argv) {
     const uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 0) : 1;
     static const uint64_t sets[] = {200, 100}, shares[] = {3, 1};
@@ -771,6 +811,7 @@ int main(int argc, char **argv) {
     branches__state_of_another_order__refused();
     function__past_the_end__error_of_its_row();
     lists__not_before_makers__refused();
+    branches__bad_order__refused_in_each_list();
     dlp_mix_close(mix_);
     return test_end("list_orders");
 }
