@@ -63,7 +63,7 @@ enum {
     KINDS
 };
 
-static dlp_node rows[2];
+static dlp_node two_rows[2];
 static dlp_source other_source;
 static dlp_dataset other;
 
@@ -77,7 +77,7 @@ static void loader(int kind, dlp_loader_desc *d) {
         .seed = 5};
     other = d->dataset;
     other_source = (dlp_source){.fetch = {.dataset = &other}};
-    rows[0] = rows[1] =
+    two_rows[0] = two_rows[1] =
         (dlp_node){.name = "join", .verb = DLP_FETCH, .fetch = {.source = &other_source}};
     if (kind == CLASSIC || kind == FILTER_CLASSIC) d->topology = DLP_TOPOLOGY_CLASSIC;
     if (kind == CLASSIC) d->collate = dlp_collate_pad;
@@ -93,9 +93,9 @@ static void loader(int kind, dlp_loader_desc *d) {
         d->transfer_thread = 1;
     }
     if (kind == ZIP) other.fields = &y_field;
-    if (kind >= ZIP && kind <= BOTH) d->rows = rows;
+    if (kind >= ZIP && kind <= BOTH) d->rows = two_rows;
     if (kind >= ZIP && kind <= BOTH) d->n_rows = kind == BOTH ? 2 : 1;
-    if (kind == MIX || kind == BOTH) rows[0].fetch.of = 2, rows[1].fetch.of = 3;
+    if (kind == MIX || kind == BOTH) two_rows[0].fetch.of = 2, two_rows[1].fetch.of = 3;
     if (kind == FILTER || kind == FILTER_CLASSIC) {
         d->dataset.fetch = skip_thirds;
         d->dataset.filter = 1;
@@ -275,7 +275,7 @@ static void nodes__names__are_cut_and_made_unique(void) {
     dlp_loader_desc d;
     loader(BOTH, &d);
     d.fetch.workers.name = "a name of more than thirty-one bytes";
-    rows[0].name = rows[1].name = "batch";
+    two_rows[0].name = two_rows[1].name = "batch";
     CHECK(dlp_loader_nodes(&table_, &d, NULL) == DLP_OK && table_.n == 5);
     CHECK(strcmp(table_.nodes[1].name, "a name of more than thirty-one ") == 0);
     CHECK(strcmp(table_.nodes[2].name, "batch") == 0);

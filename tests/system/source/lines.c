@@ -498,7 +498,7 @@ static void lines__bytes_at_random_or_none__a_warning(void) {
 /* The first line is longer than what is looked at: its CR is the last byte of that. */
 static void lines__carriage_returns_alone__a_warning(void) {
     static const char old[] = "one\rtwo\rthree\r";
-    char text[600];
+    char bytes[600];
     dlp_lines_desc d = {.path = rig_write("old", old, sizeof old - 1), .index = ""};
     dlp_source *s = opened(&d);
     if (s == NULL) return;
@@ -506,11 +506,11 @@ static void lines__carriage_returns_alone__a_warning(void) {
     CHECK(strstr(dlp_index_describe(s)->warning, "/old: has CR alone, which ends no line") != NULL);
     CHECK(dlp_source_close(s) == DLP_OK);
     for (int more = 0; more < 2; more++) { /* CR LF, then CR alone */
-        memset(text, 'x', sizeof text);
-        memcpy(text + 511 - more, "\r\n", 2);
-        if (more) text[100] = '\r';
-        if (more) text[511] = 'x';
-        d.path = rig_write("long", text, sizeof text);
+        memset(bytes, 'x', sizeof bytes);
+        memcpy(bytes + 511 - more, "\r\n", 2);
+        if (more) bytes[100] = '\r';
+        if (more) bytes[511] = 'x';
+        d.path = rig_write("long", bytes, sizeof bytes);
         if ((s = opened(&d)) == NULL) return;
         CHECK((dlp_index_describe(s)->warning != NULL) == (more == 1));
         CHECK(dlp_source_close(s) == DLP_OK);

@@ -1238,7 +1238,8 @@ static void rows__fail__batch_fails_or_is_tried_again(uint64_t first, uint64_t n
         if (now_.drops) continue;
         now_.streams = 1;
         now_.steps = 0;
-        now_.kill_every = now_.ends = now_.bars = 0;
+        now_.ends = now_.bars = 0;
+        now_.kill_every = 0;
         now_.last = DLP_LAST_PARTIAL;
         now_.window = now_.after.n_verbs = 0;
         failed += each_row_fails();
