@@ -518,8 +518,8 @@ static void read_alone(const joint *j, uint32_t l, uint64_t epoch) {
             alone_[l][s][n_alone_[l][s]++] =
                 (record){b->index[i], ((const uint64_t *)b->fields[1].data)[i], 0};
         }
+    CHECK(dlp_pipe_close(p) == DLP_OK); /* its worker looks ahead up to here */
     seen_->kill_every = kills;
-    CHECK(dlp_pipe_close(p) == DLP_OK);
 }
 
 static int fetch_of(void *user, dlp_item *it) {
