@@ -92,44 +92,39 @@ static int table(opened *o, const dlp_node *nodes, uint32_t n, const dlp_state *
     return dlp_pipe_open(&o->pipe, nodes, n, &desc, &o->err);
 }
 
+/* A loader of d, with what all loaders here have. */
+static int loaded(opened *o, dlp_loader_desc d, const dlp_state *from, int32_t workers) {
+    d.batch_size = BATCH;
+    d.num_workers = workers;
+    d.epochs = 2;
+    d.pipe.resume = from;
+    return dlp_loader_open(&o->pipe, &d, &o->err);
+}
+
 /* All items of the source, which was opened with this result. */
 static int sourced(opened *o, int rc, const dlp_state *from, int32_t workers) {
-    const dlp_loader_desc d = {.source = o->source,
-                               .batch_size = BATCH,
-                               .num_workers = workers,
-                               .shuffle = 1,
-                               .seed = 5,
-                               .epochs = 2,
-                               .pipe = {.resume = from}};
-    return rc == DLP_OK ? dlp_loader_open(&o->pipe, &d, &o->err) : rc;
+    const dlp_loader_desc d = {.source = o->source, .shuffle = 1, .seed = 5};
+    return rc == DLP_OK ? loaded(o, d, from, workers) : rc;
 }
 
 static int loader(opened *o, const dlp_state *from, int32_t workers) {
     const dlp_loader_desc d = {
         .dataset = {.fields = &number_, .n_fields = 1, .n_items = 100, .fetch = fetch_number},
-        .batch_size = BATCH,
-        .num_workers = workers,
         .shuffle = 1,
-        .seed = 5,
-        .epochs = 2,
-        .pipe = {.resume = from}};
-    return dlp_loader_open(&o->pipe, &d, &o->err);
+        .seed = 5};
+    return loaded(o, d, from, workers);
 }
 
 static int mixture(opened *o, const dlp_state *from, int32_t workers) {
     static const uint64_t n_items[] = {90, 40, 70}, weights[] = {5, 2, 3};
     const dlp_mix_desc m = {
         .n = 3, .n_items = n_items, .weights = weights, .shuffle = 1, .seed = 5};
-    dlp_loader_desc d = {.dataset = {.fields = &number_, .n_fields = 1, .fetch = fetch_number},
-                         .batch_size = BATCH,
-                         .num_workers = workers,
-                         .epochs = 2,
-                         .pipe = {.resume = from}};
+    dlp_loader_desc d = {.dataset = {.fields = &number_, .n_fields = 1, .fetch = fetch_number}};
     int rc = dlp_mix_open(&o->mix, &m, &o->err);
     if (rc != DLP_OK) return rc;
     d.dataset.n_items = dlp_mix_items(o->mix);
     dlp_mix_sampler(o->mix, &d.sampler);
-    return dlp_loader_open(&o->pipe, &d, &o->err);
+    return loaded(o, d, from, workers);
 }
 
 static int pack(opened *o, const dlp_state *from, int32_t workers) {
