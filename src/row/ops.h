@@ -7,16 +7,15 @@
    Rows of the table that run in the same attempt are a program: a list of ops, one for each row. A
    stage of rows may have a program, and each level of the items in a cell has one. One loop runs
    the ops: dlpi_ops_go. It calls no op after one that failed. An op has no policy. It has its row
-   of the table, and the policy of a failure is that of this row. So the core sees one attempt,
-   whose deadline and blame are those of the stage. A try begins with the first op, and the tries of
-   an item are counted together.
+   of the table, and the policy of a failure is that of this row. The core sees one attempt. A try
+   begins with the first op, and the tries of an item are counted together.
    Two ops of a row whose fields all have a fixed size do without the loop: dlpi_pair_call.
 
    block->op (X4) tells which row's callback runs. A worker process tells it, so that an error after
    its death names that row. So does a worker with a deadline, for the error of a late callback. If
    a row in its attempts gives a deadline, the limit is that of the row, from since_ns on. Nothing
    orders the two words. A reader may find the row of an op beside the time of the op before. So a
-   callback is late only if a second look finds both words unchanged. Recovery reads the word of a
+   callback is late only if a second look finds the time unchanged. Recovery reads the word of a
    dead worker. */
 
 #define DLPI_OPS 8u /* ops of a program, at most */
