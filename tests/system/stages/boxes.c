@@ -293,6 +293,59 @@ static void seek__anywhere__goes_on(uint64_t seed, int processes) {
     }
 }
 
+/* The first copy of a worker stands still while `state` is 1. */
+static struct held {
+    uint8_t *to;
+    uint64_t bytes;
+    int32_t state, beside;
+} held_;
+
+static void hold(void *to, uint64_t bytes) {
+    uint8_t *at = to;
+    int32_t none = 0;
+    if (__atomic_compare_exchange_n(&held_.state, &none, 2, 0, __ATOMIC_SEQ_CST, 0)) {
+        held_.to = at;
+        held_.bytes = bytes;
+        __atomic_store_n(&held_.state, 1, __ATOMIC_SEQ_CST);
+        while (__atomic_load_n(&held_.state, __ATOMIC_SEQ_CST) == 1) usleep(200);
+    } else if (none == 1 && at < held_.to + held_.bytes && held_.to < at + bytes) {
+        __atomic_add_fetch(&held_.beside, 1, __ATOMIC_SEQ_CST);
+    }
+}
+
+/* A seek leaves a stream while a worker copies. Its boxes get no other items before it is done. */
+static void seek__while_a_worker_copies__its_boxes_wait(void) {
+    for (int i = 0; i < 8; i++) {
+        dlp_pipe *p;
+        dlp_batch *b;
+        dlp_error err;
+        rig2 r;
+        int64_t n, at = -1;
+        int ok = 1, rc = DLP_TIMEOUT;
+        init(&r, SMALL, 0, 600 + (uint32_t)i * 20); /* so large cells that workers copy */
+        r.by.num_workers = 3;
+        if ((n = known(&r)) <= 0) return;
+        boxed(&r, 3);
+        memset(&held_, 0, sizeof held_);
+        inside_box_copies = hold;
+        if (begin(&r, &p, 1) != DLP_OK) return;
+        while (__atomic_load_n(&held_.state, __ATOMIC_SEQ_CST) != 1)
+            if ((rc = dlp_pipe_next_timeout(p, &b, 20)) == DLP_OK) dlp_pipe_release(p, b);
+        at = n / 9 * i;
+        ok &= dlp_pipe_seek(p, &base[at].state, &err) == DLP_OK;
+        for (int k = 0; k < 20 && ok && at + 1 < n; k++) { /* as far as other boxes go */
+            if (dlp_pipe_next_timeout(p, &b, 10) != DLP_OK) break;
+            ok = rows_of(b) == base[++at].rows && dlp_pipe_release(p, b) == DLP_OK;
+        }
+        CHECK(held_.beside == 0);
+        __atomic_store_n(&held_.state, 3, __ATOMIC_SEQ_CST);
+        while (ok && ++at < n && (ok = dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK))
+            ok = rows_of(b) == base[at].rows && dlp_pipe_release(p, b) == DLP_OK;
+        CHECK(ok && dlp_pipe_close(p) == DLP_OK);
+        inside_box_copies = NULL;
+    }
+}
+
 static int32_t now_running;
 
 static int epoch_set(void *user, uint64_t epoch) {
@@ -475,6 +528,7 @@ int main(int argc, char **argv) {
     resume__behind_any_batch__goes_on(seed);
     seek__anywhere__goes_on(seed, 0);
     seek__anywhere__goes_on(seed, 1);
+    seek__while_a_worker_copies__its_boxes_wait();
     set_epoch__with_boxes__no_copy_beside_it(seed);
     kill__while_it_copies__same_rows(seed);
     boxes__least__enough_and_one_less_not();
