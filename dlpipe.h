@@ -25477,18 +25477,25 @@ static int dlpi_input_adopt(dlp_pipe *p, dlpi_expand *x, dlp_item_fn copy, void 
     return DLP_OK;
 }
 
+/* Refuse an order that inputs cannot have. list: the name of its list. makes: the name of the row
+   that makes items of the inputs. Returns 0 or a DLP_ERR code. */
+static int dlpi_input_orders(dlp_pipe *p, const char *list, int32_t order, const char *makes) {
+    if (order == DLP_ORDER_PARTS)
+        return dlpi_bad(p, list, "list.order.order",
+                        "another order than DLP_ORDER_PARTS: no node loads parts", order);
+    if (order != DLP_ORDER_BATCHES) return DLP_OK;
+    return dlpi_refuse(p, DLP_ERR_ARG, list, "list.order.order",
+                       "lists of batches name rows by number, and \"%s\" makes items without "
+                       "numbers; set another order",
+                       makes);
+}
+
 /* Check the order of the source's inputs and their number. Returns 0 or a DLP_ERR code. */
 static int dlpi_input_order(dlp_pipe *p) {
-    const int32_t order = dlpi_sampler_of(p)->order;
-    const int rc = dlpi_found_refuses(p);
-    if (rc == DLP_OK && order == DLP_ORDER_PARTS)
-        return dlpi_bad(p, p->sampler->name, "list.order.order",
-                        "another order than DLP_ORDER_PARTS: no node loads parts", order);
-    if (rc == DLP_OK && order == DLP_ORDER_BATCHES)
-        return dlpi_refuse(p, DLP_ERR_ARG, p->sampler->name, "list.order.order",
-                           "lists of batches name rows by number, and \"%s\" makes items without "
-                           "numbers; set another order",
-                           p->source_stage->name);
+    int rc = dlpi_found_refuses(p);
+    if (rc == DLP_OK)
+        rc = dlpi_input_orders(p, p->sampler->name, dlpi_sampler_of(p)->order,
+                               p->source_stage->name);
     return rc == DLP_OK ? dlpi_check_items(p) : rc;
 }
 
@@ -49881,14 +49888,8 @@ static int dlpi_table_order(const dlpi_table *t, dlpi_branch *b) {
     const char *list = t->list->name;
     const dlp_sampler_desc *d = t->list->verb == DLP_LIST ? &t->order : &b->order;
     dlp_error e;
-    if (d->order == DLP_ORDER_BATCHES)
-        return dlpi_refuse(t->p, DLP_ERR_ARG, list, "list.order.order",
-                           "lists of batches name rows by number, and \"%s\" joins items without "
-                           "numbers; set another order",
-                           t->joins->name);
-    if (d->order == DLP_ORDER_PARTS)
-        return dlpi_bad(t->p, list, "list.order.order",
-                        "another order than DLP_ORDER_PARTS: no node loads parts", d->order);
+    const int rc = dlpi_input_orders(t->p, list, d->order, t->joins->name);
+    if (rc != DLP_OK) return rc;
     if (d != &b->order && dlpi_order_check(d, b->x.input.n_items, &e) != DLP_OK) {
         dlpi_copy_text(e.stage, sizeof e.stage, list);
         return dlpi_pipe_fail(t->p, &e);

@@ -15,14 +15,8 @@ static int dlpi_table_order(const dlpi_table *t, dlpi_branch *b) {
     const char *list = t->list->name;
     const dlp_sampler_desc *d = t->list->verb == DLP_LIST ? &t->order : &b->order;
     dlp_error e;
-    if (d->order == DLP_ORDER_BATCHES)
-        return dlpi_refuse(t->p, DLP_ERR_ARG, list, "list.order.order",
-                           "lists of batches name rows by number, and \"%s\" joins items without "
-                           "numbers; set another order",
-                           t->joins->name);
-    if (d->order == DLP_ORDER_PARTS)
-        return dlpi_bad(t->p, list, "list.order.order",
-                        "another order than DLP_ORDER_PARTS: no node loads parts", d->order);
+    const int rc = dlpi_input_orders(t->p, list, d->order, t->joins->name);
+    if (rc != DLP_OK) return rc;
     if (d != &b->order && dlpi_order_check(d, b->x.input.n_items, &e) != DLP_OK) {
         dlpi_copy_text(e.stage, sizeof e.stage, list);
         return dlpi_pipe_fail(t->p, &e);

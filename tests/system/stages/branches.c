@@ -707,7 +707,7 @@ static void rows__out_of_place__refused_by_name(void) {
         REFUSED(DLP_ERR_ARG, "list1", "num_workers", t.row[3].workers.num_workers = 1);
         REFUSED(DLP_ERR_ARG, "list1", "list.order.seed",
                 t.row[3].list.order = &(dlp_sampler_desc){.seed = 3});
-        REFUSED(DLP_ERR_ARG, "list1", "joins items without numbers",
+        REFUSED(DLP_ERR_ARG, "list1", "makes items without numbers",
                 (t.row[3].list.shuffle = 0,
                  t.row[3].list.order = &(dlp_sampler_desc){.order = DLP_ORDER_BATCHES}));
         REFUSED(DLP_ERR_ARG, "list1", "weights is NULL",
