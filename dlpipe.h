@@ -425,9 +425,11 @@
        paths                bytes                UTF-8                bytes
        a short sleep        on time              up to 16 ms more     on time
 
-     clang-cl compiles all, without AVX2; nothing of it was linked or run. Microsoft's cl is no
-     target. It would want forms of its own of the macros DLPI_UNREAD to DLPI_LESS and of >>atomics,
-     of a product of 128 bits, and of __builtin_convertvector, __builtin_isnan and __builtin_isinf.
+     clang-cl compiles the declarations. With the headers of mingw-w64 and -fgnuc-version=4.2.1 it
+     compiles the implementation, too, without AVX2. It was not tried with a Windows SDK, and
+     nothing of it was linked or run. Microsoft's cl is no target. It would want forms of its own
+     of the macros DLPI_UNREAD to DLPI_LESS and of >>atomics, of a product of 128 bits, and of
+     __builtin_convertvector, __builtin_isnan and __builtin_isinf.
    * batch_size is the GLOBAL batch: each of world_size ranks gets batch_size / world_size rows. The
      last batch of an epoch may give ranks different counts, even 0 (DLP_LAST_PARTIAL).
    * If a callback never returns, next warns after stall_ms, and names the item.
@@ -4731,14 +4733,14 @@ void dlp_pusher_close(dlp_pusher *pusher);
              for each other callback, too. dlp_error.stage is the row that failed. If a process
              dies, that is the row whose callback ran; of an attempt of at most two rows it may be
              the first one if max_kills is 1.
-             Such a row has a stage of its own if it gives other fields of workers, and in a stream
-             if it gives any. So has a row that gives DLP_ON_ERROR_REPLACE, if the row with the
+             A row has a stage of its own if it gives other fields of workers, and in a stream if
+             it gives any. So has a row that gives DLP_ON_ERROR_REPLACE, if the row with the
              workers is a map. So has a row that gives deadline_ms, if the workers have threads in
-             flight (DLP_FETCH_THREADS). So has a row behind makers, a push,
-             a guard, a cache, or fetches of a mix (of). A second fetch has a stage of its own if
-             it has a source or stands behind a load, and so has each such row behind that fetch. A
-             map in which fields end has one, and so has each row behind that map. Such a stage has
-             as many workers as the nearest row above that names workers, placed alike. They have a
+             flight (DLP_FETCH_THREADS). So has a row behind makers, a push, a guard, a cache, or
+             fetches of a mix (of). A second fetch has a stage of its own if it has a source or
+             stands behind a load, and so has each such row behind that fetch. A map in which
+             fields end has one, and so has each row behind that map. Such a stage has as many
+             workers as the nearest row above that names workers, placed alike. They have a
              worker_state of their own. That row's retries and on_error hold if the row gives none.
              If the rows run in the consumer, those of the nearest row above that gives them hold.
              open tells of it by a warning.

@@ -87,14 +87,14 @@
              for each other callback, too. dlp_error.stage is the row that failed. If a process
              dies, that is the row whose callback ran; of an attempt of at most two rows it may be
              the first one if max_kills is 1.
-             Such a row has a stage of its own if it gives other fields of workers, and in a stream
-             if it gives any. So has a row that gives DLP_ON_ERROR_REPLACE, if the row with the
+             A row has a stage of its own if it gives other fields of workers, and in a stream if
+             it gives any. So has a row that gives DLP_ON_ERROR_REPLACE, if the row with the
              workers is a map. So has a row that gives deadline_ms, if the workers have threads in
-             flight (DLP_FETCH_THREADS). So has a row behind makers, a push,
-             a guard, a cache, or fetches of a mix (of). A second fetch has a stage of its own if
-             it has a source or stands behind a load, and so has each such row behind that fetch. A
-             map in which fields end has one, and so has each row behind that map. Such a stage has
-             as many workers as the nearest row above that names workers, placed alike. They have a
+             flight (DLP_FETCH_THREADS). So has a row behind makers, a push, a guard, a cache, or
+             fetches of a mix (of). A second fetch has a stage of its own if it has a source or
+             stands behind a load, and so has each such row behind that fetch. A map in which
+             fields end has one, and so has each row behind that map. Such a stage has as many
+             workers as the nearest row above that names workers, placed alike. They have a
              worker_state of their own. That row's retries and on_error hold if the row gives none.
              If the rows run in the consumer, those of the nearest row above that gives them hold.
              open tells of it by a warning.
