@@ -403,7 +403,7 @@ CHARTS = {
     },
     "ragged": {
         "title": "Items of any length: nanoseconds an item", "unit": LESS, "base": "theirs",
-        "panels": ["1 worker"], "note": "504 bytes on average; \"one long\": one of 6,001 has 1 MiB",
+        "panels": ["1 worker"], "note": "504 bytes on average; \"one long\": one has 1 MiB",
         "bars": [bar("packed by hand, one thread", FLOOR, ("^ragged_1000,", "theirs"))] +
                 [bar(name, kind, (f"^{row},", "ours"), heading=heading)
                  for heading, rows in (
@@ -415,7 +415,8 @@ CHARTS = {
                                      ("room of 1 MiB, one long", OURS, "ragged_one_long"))),
                      ("lines", (("none long", OURS, "lines_short"),
                                 ("one long", OURS, "lines_one_long"))),
-                     ("tar", (("none long", OURS, "tar_short"), ("one long", OURS, "tar_one_long"))),
+                     ("tar", (("none long", OURS, "tar_short"),
+                              ("one long", OURS, "tar_one_long"))),
                      ("files", (("none long", OURS, "files_short"),
                                 ("one long", OURS, "files_one_long"))))
                  for name, kind, row in rows],
