@@ -4772,6 +4772,9 @@ void dlp_pusher_close(dlp_pusher *pusher);
              all these fields differ. Mix: item k of a stream is the next item of one branch. All
              branches have the same fields. In each period of the weights each branch comes as often
              as its weight says. A mix never takes the item that is ready first.
+             Legs: a mix may go on with other weights where legs begin (mix.legs), in each epoch. A
+             state can be resumed with other legs if those that a stream has begun are the same. So
+             weights can be changed while a model trains: save, add a leg that begins later, resume.
              Ends: a stream of a zip ends when one of its branches ends, also if an input of another
              branch fails at that row: the row does not exist. A stream of a mix ends when the
              branch that is drawn has ended. With steps_per_epoch each branch begins its next pass
@@ -4933,11 +4936,23 @@ typedef struct dlp_node_batch {
                              worker */
 } dlp_node_batch;
 
+/* A stretch of a mix with weights of its own. */
+typedef struct dlp_mix_leg {
+    uint64_t from; /* items that the mix gives in an epoch before the leg begins, in all streams
+                      together: steps * batch_size, if batches get the items straight. In each
+                      stream the leg begins at item from / streams. Above `from` of the leg before,
+                      at most 2^43 */
+    const uint64_t *weights; /* as those of the mix. 0: no item of the branch */
+} dlp_mix_leg;
+
 /* Join branches by weights. A zip has no desc. */
 typedef struct dlp_node_mix {
-    const uint64_t *weights; /* [number of names in from] each 1 or more; copied. Their sum, divided
-                                by their greatest common divisor, is at most 2^20. NULL: all weights
-                                are 1 */
+    const uint64_t *weights; /* [number of names in from] each 1 or more, or 0 if a leg has more;
+                                copied. Their sum, divided by their greatest common divisor, is at
+                                most 2^20. NULL: all weights are 1 */
+    const dlp_mix_leg *legs; /* [n_legs] stretches of each epoch with other weights; copied. Not
+                                NULL: a state can be resumed with legs that were added */
+    uint32_t n_legs;         /* 0..64 */
 } dlp_node_mix;
 
 typedef struct dlp_node_transfer {
@@ -5741,7 +5756,7 @@ DLPI_INLINE int dlp_mpsc_pop(dlp_mpsc_rx *rx, void *record, uint32_t *producer, 
 #ifndef DLPIPE_STATIC
 /* The linker names this symbol if no file has the implementation, if two have it, or if the
    implementation is of a header with other structs. The loader names it for a shared library. */
-#define DLPI_NEEDS dlpipe_needs_DLPIPE_IMPLEMENTATION_of_this_header_in_one_C_file_778ae42c
+#define DLPI_NEEDS dlpipe_needs_DLPIPE_IMPLEMENTATION_of_this_header_in_one_C_file_be05b7c8
 extern const char DLPI_NEEDS;
 static const char *const dlpi_needs DLPI_USED = &DLPI_NEEDS;
 #endif
@@ -11876,16 +11891,32 @@ DLPI_COLD DLPDEF void dlp_mix_close(dlp_mix *mix) { free(mix); }
    Row k of a stream of a mix is the next item of list S[(k + h) mod P]. S is the schedule of the
    weights (>>impl-mixing), P its period, and h a hash of (seed, epoch, stream). A stream that is
    out has holes, and its k stands still. So k does not follow from the number of a batch, and a
-   state keeps the phase (k + h) mod P. */
+   state keeps the phase (k + h) mod P.
+   With legs, row k is of the last leg that begins at k or before, and is item S[(k - begin + h) mod
+   P] of this leg's schedule. h is a hash of the leg's number, too. A state keeps k, which has
+   DLPI_DRAW_BITS bits. Above k stands a hash of the legs that the stream has begun. So a state goes
+   on with other legs if they begin behind all streams, and with no others. */
+
+#define DLPI_DRAW_BITS 44u
+#define DLPI_LEGS 64u /* that may be added to the first one */
+
+typedef struct dlpi_leg {
+    uint64_t from;   /* the first row of a stream */
+    uint64_t period; /* places of its schedule; 0: a zip */
+    uint64_t at;     /* the first of these among the places of all legs */
+    uint64_t begun;  /* hash of all legs up to this one */
+} dlpi_leg;
 
 /* Return the seed of list l. List 0 has the seed of the pipe itself. */
 static inline uint64_t dlpi_order_seed(uint64_t seed, uint32_t l) {
     return l == 0 ? seed : dlpi_absorb(seed, l);
 }
 
-/* Return the phase of stream s at the start of an epoch, 0..period-1. */
-static uint64_t dlpi_mix_phase(uint64_t seed, uint64_t epoch, uint64_t s, uint64_t period) {
-    return dlpi_absorb(dlpi_hash_in(DLPI_DOMAIN_BRANCHES, seed, epoch), s) % period;
+/* Return the phase of stream s at the start of leg k in an epoch, 0..period-1. */
+static uint64_t dlpi_mix_phase(uint64_t seed, uint64_t epoch, uint64_t s, uint32_t k,
+                               uint64_t period) {
+    const uint64_t h = dlpi_absorb(dlpi_hash_in(DLPI_DOMAIN_BRANCHES, seed, epoch), s);
+    return (k > 0 ? dlpi_absorb(h, k) : h) % period;
 }
 
 static inline uint32_t dlpi_mix_at(const uint32_t *schedule, uint64_t phase) {
@@ -22840,6 +22871,7 @@ typedef struct dlpi_found {
     bool whole;     /* the epoch was begun at its first input: no state, no seek led inside */
     bool judged;    /* dlpi_over_judge has looked at the epoch's end */
     uint64_t round; /* of joined rows with steps: rows in which each branch ends a pass */
+    uint64_t later; /* rows before the last leg of a mix, which alone has no end */
     dlpi_inputs_ahead ahead;
     dlpi_found_pool pool; /* of cells */
     dlpi_found_counts *counts;
@@ -22909,7 +22941,10 @@ static inline dlpi_found_row *dlpi_found_rows_of(const dlp_pipe *p, uint32_t s) 
 static uint64_t dlpi_found_proof(const dlpi_found *q, uint32_t i, uint64_t own) {
     const uint64_t passes = dlpi_found_empty_passes(&q->plan, own), s = q->cursors.first + i;
     if (q->joins == NULL) return dlpi_times(dlpi_found_inputs(&q->plan, s), passes);
-    return dlpi_times(own == 0 && q->plan.streams > 1 ? 64 : passes > 16 ? passes : 16, q->round);
+    return dlpi_sum(q->later, dlpi_times(own == 0 && q->plan.streams > 1 ? 64
+                                         : passes > 16                   ? passes
+                                                                         : 16,
+                                         q->round));
 }
 
 /* ---- the lists of the streams ---- */
@@ -25066,7 +25101,8 @@ DLPI_COLD static const char *dlpi_found_never_saved(const dlp_pipe *p, const dlp
     for (uint32_t i = 0, bit = dlpi_path_at(&c, 0); i < c.n; i++) {
         dlpi_path path = {.phase = 0};
         bit = dlpi_path_move(&c, wide, bit, &path, false);
-        if (!dlpi_found_stand(dlpi_found_of(p), c.first + i, &path, false)) return "sampler";
+        if (!dlpi_found_stand(dlpi_found_of(p), c.first + i, &path, false))
+            return c.phase_bits == 64 ? "mix.legs" : "sampler";
     }
     return NULL;
 }
@@ -26686,16 +26722,21 @@ typedef struct dlpi_branch {
 } dlpi_branch;
 
 typedef struct dlpi_branches_stream {
-    uint64_t phase;                /* place of the next row in the schedule of a mix, 0..period-1 */
+    uint64_t phase; /* place of the next row in the schedule of a mix, 0..period-1; with legs: how
+                       many rows were drawn */
     uint64_t drawn[DLPI_BRANCHES]; /* items of each branch in known rows that are not given */
 } dlpi_branches_stream;
 
 typedef struct dlpi_branches {
     dlpi_found found; /* first: the stage's self is one, too (dlpi_found_of) */
     uint32_t n;
-    uint64_t period;       /* rows after which the schedule of a mix repeats; 0: a zip */
-    uint32_t *schedule;    /* [period] the branch of each row of a mix (dlpi_mix_at); NULL: a zip */
-    uint64_t weights_hash; /* hash of a mix's weights, for states; 0: a zip */
+    bool has_legs;         /* a mix whose table gives legs; maybe none so far */
+    uint32_t n_legs;       /* of a mix, behind the first one */
+    uint64_t period;       /* rows after which the first leg's schedule repeats; 0: a zip */
+    uint32_t *schedule;    /* [places] the branch of each row of a mix (dlpi_mix_at); NULL: a zip */
+    uint64_t places;       /* of the schedules of all legs */
+    uint64_t weights_hash; /* hash of the weights of a mix without legs, for states; 0: others */
+    dlpi_leg legs[1 + DLPI_LEGS];  /* those of a mix */
     dlpi_branches_stream *streams; /* [cursors.n] */
     dlpi_stage_ops copies;         /* ops of the fetch stage: it copies runs of rows at once */
     dlpi_seatings seats;           /* those of rows behind the branches come last */
@@ -26720,13 +26761,58 @@ DLPI_COLD static void dlpi_branches_begin(dlpi_found *q, uint32_t i) {
     dlpi_branches *j = dlpi_branches_of(q);
     const uint64_t s = q->cursors.first + (uint64_t)i;
     j->streams[i] = (dlpi_branches_stream){.phase = 0};
-    if (j->period > 0) j->streams[i].phase = dlpi_mix_phase(q->plan.seed, q->epoch, s, j->period);
+    if (j->period > 0 && !j->has_legs)
+        j->streams[i].phase = dlpi_mix_phase(q->plan.seed, q->epoch, s, 0, j->period);
+}
+
+/* Return the number of the leg that has row `draw` of a stream. */
+static uint32_t dlpi_branches_leg(const dlpi_branches *j, uint64_t draw) {
+    uint32_t k = 0;
+    while (k < j->n_legs && j->legs[k + 1].from <= draw) k++;
+    return k;
+}
+
+/* Return the number of the branch that has row `draw` of stream i of a mix with legs. */
+DLPI_NOINLINE static uint32_t dlpi_branches_of_leg(const dlpi_branches *j, uint32_t i,
+                                                   uint64_t draw) {
+    const uint32_t k = dlpi_branches_leg(j, draw);
+    const dlpi_leg *leg = &j->legs[k];
+    const dlpi_found *q = &j->found;
+    const uint64_t s = q->cursors.first + (uint64_t)i;
+    const uint64_t phase = dlpi_mix_phase(q->plan.seed, q->epoch, s, k, leg->period);
+    return dlpi_mix_at(j->schedule + leg->at, (draw - leg->from + phase) % leg->period);
 }
 
 /* Return the number of the branch that has the item of a mix's row: of the row that comes `rows`
    rows after the next one of stream i. */
 static inline uint32_t dlpi_branches_drawn(const dlpi_branches *j, uint32_t i, uint64_t rows) {
-    return dlpi_mix_at(j->schedule, (j->streams[i].phase + rows) % j->period);
+    const uint64_t at = j->streams[i].phase + rows;
+    if (DLPI_UNLIKELY(j->has_legs)) return dlpi_branches_of_leg(j, i, at);
+    return dlpi_mix_at(j->schedule, at % j->period);
+}
+
+/* Return how many rows of a period of a leg come from branch b. */
+static uint64_t dlpi_leg_turns(const dlpi_branches *j, const dlpi_leg *leg, uint32_t b) {
+    uint64_t turns = 0;
+    for (uint64_t k = 0; k < leg->period; k++) turns += dlpi_mix_at(j->schedule + leg->at, k) == b;
+    return turns;
+}
+
+/* Return how many of `rows` rows in a row come from branch b at most, wherever they begin. In each
+   leg there are at most two more than its share: at both ends the counts are within one of their
+   shares (>>impl-mixing). */
+DLPI_COLD static uint64_t dlpi_branches_most(const dlpi_branches *j, uint32_t b, uint64_t rows) {
+    uint64_t share = 0, met = 0; /* of the rows; legs that they may lie in */
+    if (j->n_legs == 0) return dlpi_mix_most(j->schedule, j->period, b, rows);
+    for (uint32_t k = 0; k <= j->n_legs; k++) {
+        const dlpi_leg *leg = &j->legs[k];
+        const uint64_t turns = dlpi_leg_turns(j, leg, b), most = dlpi_times(rows, turns);
+        uint32_t n = k;
+        if (share < most / leg->period + 1) share = most / leg->period + 1;
+        while (n <= j->n_legs && j->legs[n].from - leg->from < rows) n++;
+        if (met < n - k + 1) met = n - k + 1;
+    }
+    return share + 2 * met < rows ? share + 2 * met : rows;
 }
 
 /* Return the list of the branch that decides what follows the known rows of stream i of a zip. It
@@ -26813,7 +26899,8 @@ static uint32_t dlpi_branches_draw(dlpi_branches *j, uint32_t i, uint32_t *end) 
     if (j->period == 0) return 0;
     b = dlpi_branches_drawn(j, i, 0);
     x->drawn[b]--;
-    x->phase = (x->phase + 1) % j->period;
+    x->phase++;
+    if (x->phase == j->period && !j->has_legs) x->phase = 0;
     *end = b + 1;
     return b;
 }
@@ -26850,10 +26937,23 @@ static void dlpi_branches_pass(dlp_pipe *p, uint32_t i) {
     }
 }
 
+/* Return the bits of a stream's phase in a state. */
+static uint32_t dlpi_branches_phase_bits(const dlpi_branches *j) {
+    if (j->has_legs) return 64;
+    return j->period > 0 ? dlpi_bits_of(j->period - 1) : 0;
+}
+
+/* Return the phase that a state has of a stream whose phase is `phase`. With legs, the hash of
+   those of which the stream has drawn a row stands above it. */
+static uint64_t dlpi_branches_saved(const dlpi_branches *j, uint64_t phase) {
+    if (!j->has_legs || phase == 0) return phase;
+    return j->legs[dlpi_branches_leg(j, phase - 1)].begun << DLPI_DRAW_BITS | phase;
+}
+
 /* Write where stream i stands, its phase and a cursor of each branch, into *to. */
 static void dlpi_branches_put(const dlpi_found *q, uint32_t i, dlpi_path *to) {
     const dlpi_branches *j = dlpi_branches_of(q);
-    *to = (dlpi_path){.phase = j->streams[i].phase};
+    *to = (dlpi_path){.phase = dlpi_branches_saved(j, j->streams[i].phase)};
     for (uint32_t b = 0; b < j->n; b++) to->list[b] = j->at[b].x.found.streams[i].at;
 }
 
@@ -26861,10 +26961,13 @@ static void dlpi_branches_put(const dlpi_found *q, uint32_t i, dlpi_path *to) {
    from there. */
 static bool dlpi_branches_take(dlpi_found *q, uint64_t s, const dlpi_path *path, bool set) {
     dlpi_branches *j = dlpi_branches_of(q);
-    if (j->period > 0 && path->phase >= j->period) return false;
+    const uint64_t draw = path->phase & ((UINT64_C(1) << DLPI_DRAW_BITS) - 1);
+    const uint64_t phase = j->has_legs ? draw : path->phase;
+    if (!j->has_legs && j->period > 0 && phase >= j->period) return false;
+    if (dlpi_branches_saved(j, phase) != path->phase) return false;
     for (uint32_t b = 0; b < j->n; b++)
         if (!dlpi_found_go(&j->at[b].x.found, s, &path->list[b], set)) return false;
-    if (set) j->streams[s - j->found.cursors.first].phase = path->phase;
+    if (set) j->streams[s - j->found.cursors.first].phase = phase;
     return true;
 }
 
@@ -26939,7 +27042,7 @@ DLPI_COLD static int dlpi_branch_check(dlp_pipe *p, const dlpi_stage *st, dlpi_b
     one.w.num_workers = (int32_t)j->seats.at[b->seat].n_workers;
     dlpi_copy_text(one.name, sizeof one.name, b->name);
     if ((rc = dlpi_input_sizes(p, &one, x, b->made)) != DLP_OK) return rc;
-    if (j->period > 0) rows = dlpi_mix_most(j->schedule, j->period, k, rows);
+    if (j->period > 0) rows = dlpi_branches_most(j, k, rows);
     rows = 1 + (rows - 1 + x->found.least_items - 1) / x->found.least_items;
     return dlpi_found_cells(p, &one, rows, j->period > 0 ? "batch_size, weights" : "batch_size");
 }
@@ -27027,8 +27130,9 @@ static uint64_t dlpi_branches_number(dlpi_branches *j, uint64_t n) {
 /* Add all that the order of the branches follows from to the state's hash of parameters. A state
    then fits only a pipe with the same branches, weights and manifests. */
 DLPI_COLD static void dlpi_branches_hash(const dlpi_branches *j, dlpi_state *s) {
-    s->params = dlpi_absorb(dlpi_absorb(s->params, j->n), j->period);
-    s->params = dlpi_absorb(s->params, j->weights_hash);
+    const uint64_t legs = j->has_legs ? DLPI_DRAW_BITS : 0; /* each stream says which (states) */
+    s->params = dlpi_absorb(dlpi_absorb(s->params, j->n), legs ? legs : j->period);
+    s->params = dlpi_absorb(s->params, legs ? 0 : j->weights_hash);
     for (uint32_t k = 0; k < j->n; k++) {
         const dlpi_branch *b = &j->at[k];
         const dlpi_found *f = &b->x.found;
@@ -27102,7 +27206,7 @@ DLPI_COLD static void dlpi_joined_begin(dlpi_found *q) {
     for (uint32_t i = 0; i < q->cursors.n; i++) {
         x->j.found.streams[i].rows = 0;
         dlpi_branches_begin(&x->j.found, i);
-        x->at[i] = (dlpi_path){.phase = x->j.streams[i].phase};
+        x->at[i] = (dlpi_path){.phase = dlpi_branches_saved(&x->j, x->j.streams[i].phase)};
     }
 }
 
@@ -31835,7 +31939,7 @@ DLPI_COLD static int dlpi_branches_sizes(dlp_pipe *p) {
     if ((rc = dlpi_found_lengths(p)) != DLP_OK) return rc;
     q->cursors.ordinal_bits = q->cursors.near_bits = q->cursors.used_bits = 0;
     q->cursors.lists = j->n;
-    q->cursors.phase_bits = j->period > 0 ? dlpi_bits_of(j->period - 1) : 0;
+    q->cursors.phase_bits = dlpi_branches_phase_bits(j);
     for (uint32_t b = 0; b < j->n && rc == DLP_OK; b++)
         rc = dlpi_branch_lengths(p, q, &j->at[b], b, q->cursors.bits[b]);
     return rc;
@@ -31907,7 +32011,7 @@ DLPI_COLD static int dlpi_branches_blocks(const dlp_pipe *p, const dlpi_stage *s
     const uint64_t streams = j->found.cursors.n;
     int n = dlpi_found_blocks(p, st, out);
     out[1].bytes = dlpi_times(out[1].bytes, j->n + 1);
-    out[n++] = (dlpi_block){offsetof(dlpi_branches, schedule), j->period * sizeof *j->schedule};
+    out[n++] = (dlpi_block){offsetof(dlpi_branches, schedule), j->places * sizeof *j->schedule};
     out[n++] =
         (dlpi_block){offsetof(dlpi_branches, streams), dlpi_times(streams, sizeof *j->streams)};
     out[n++] = dlpi_seats_block(&j->seats, st, offsetof(dlpi_branches, seats));
@@ -32021,13 +32125,14 @@ static uint64_t dlpi_joined_most(const dlpi_branches *j) {
 }
 
 /* Return in how many rows of a stream each branch surely comes to the end of a pass. A mix may draw
-   one seldom. */
+   one seldom. Only the last leg of a mix has no end. */
 DLPI_COLD static uint64_t dlpi_joined_round(const dlpi_branches *j) {
+    const dlpi_leg *leg = &j->legs[j->n_legs];
     uint64_t most = 0;
     for (uint32_t b = 0; b < j->n; b++) {
-        uint64_t n = dlpi_joined_pass(j, b), drawn = 0;
-        for (uint64_t k = 0; k < j->period; k++) drawn += dlpi_mix_at(j->schedule, k) == b;
-        if (drawn > 0) n = dlpi_times(dlpi_sum(n / drawn, 1), j->period);
+        const uint64_t turns = dlpi_leg_turns(j, leg, b);
+        uint64_t n = dlpi_joined_pass(j, b);
+        if (turns > 0) n = dlpi_times(dlpi_sum(n / turns, 1), leg->period);
         if (n > most) most = n;
     }
     return most;
@@ -32042,7 +32147,7 @@ DLPI_COLD static int dlpi_joined_sizes(dlp_pipe *p) {
     if (rc != DLP_OK) return rc;
     q->cursors.ordinal_bits = q->cursors.near_bits = 0;
     q->cursors.lists = j->n;
-    q->cursors.phase_bits = j->period > 0 ? dlpi_bits_of(j->period - 1) : 0;
+    q->cursors.phase_bits = dlpi_branches_phase_bits(j);
     for (uint32_t b = 0; b < j->n; b++) {
         const uint64_t inputs = j->at[b].x.found.plan.n_inputs;
         if (q->plan.streams > inputs)
@@ -32057,6 +32162,7 @@ DLPI_COLD static int dlpi_joined_sizes(dlp_pipe *p) {
     if (q->plan.n_inputs > UINT64_C(1) << 57) /* room for 64 passes */
         q->plan.n_inputs = UINT64_C(1) << 57;
     q->round = dlpi_joined_round(j);
+    q->later = j->legs[j->n_legs].from;
     j->found.cursors = q->cursors;
     j->found.plan.seed = q->plan.seed;
     j->found.plan.steps = q->plan.steps;
@@ -32137,7 +32243,7 @@ DLPI_COLD static int dlpi_joined_blocks(const dlp_pipe *p, const dlpi_stage *st,
     out[1].bytes = dlpi_times(out[1].bytes, x->j.n + 2);
     out[2].bytes = orders ? dlpi_times(x->all_cells, sizeof *q->items) : 0;
     out[n++] =
-        (dlpi_block){at + offsetof(dlpi_joined, j.schedule), x->j.period * sizeof *x->j.schedule};
+        (dlpi_block){at + offsetof(dlpi_joined, j.schedule), x->j.places * sizeof *x->j.schedule};
     out[n++] = (dlpi_block){at + offsetof(dlpi_joined, j.streams),
                             dlpi_times(streams, sizeof *x->j.streams)};
     out[n++] =
@@ -33681,7 +33787,9 @@ static int dlpi_state_check_all(const dlp_pipe *p, const dlp_state *state, dlpi_
     if (s->params != mine.params)
         return dlpi_state_unlike(e, p->lender->params ? p->lender->params : p->source->params);
     if (dlpi_gaps_strange(p, s)) return dlpi_state_differs(e, "unordered", 1, 0);
-    if ((wrong = dlpi_state_never_saved(p, s)) != NULL)
+    wrong = dlpi_state_never_saved(p, s);
+    if (wrong != NULL && strchr(wrong, '.') != NULL) return dlpi_state_unlike(e, wrong);
+    if (wrong != NULL)
         return dlpi_error_set(e, DLP_ERR_CORRUPT, field,
                               "the state is damaged: no pipe saves such a %s", wrong);
     return DLP_OK;
@@ -49931,33 +50039,91 @@ static int dlpi_table_branch(dlpi_table *t, const dlpi_stage *st, dlpi_branch *b
     return DLP_OK;
 }
 
-/* Compute the schedule of a mix, which tells the branch of each row. weights: [n], or NULL if all
-   are 1. Returns 0 or a DLP_ERR code. */
+/* Append the next leg of a mix, with the schedule of its weights, which tells the branch of each
+   row. weights: [j->n], or NULL if all are 1. Returns 0 or a DLP_ERR code with *e filled. */
+DLPI_COLD
+static int dlpi_table_leg(dlpi_branches *j, uint32_t k, uint64_t from, const uint64_t *weights,
+                          dlp_error *e) {
+    uint64_t ones[DLPI_BRANCHES], begun = k > 0 ? j->legs[k - 1].begun : 0;
+    dlp_mix *m = NULL;
+    uint32_t *schedule;
+    int rc;
+    for (uint32_t b = 0; b < j->n; b++) ones[b] = 1;
+    rc = dlp_mix_open(&m, &(dlp_mix_desc){.n = j->n, .n_items = ones, .weights = weights}, e);
+    if (rc != DLP_OK) return rc;
+    begun = dlpi_absorb(begun, from);
+    for (uint32_t b = 0; b < j->n; b++) begun = dlpi_absorb(begun, m->part[b].weight);
+    schedule = realloc(j->schedule, (size_t)(j->places + m->period) * sizeof *schedule);
+    if (schedule != NULL) {
+        memcpy(schedule + j->places, m->schedule, (size_t)m->period * sizeof *schedule);
+        j->schedule = schedule;
+        j->legs[k] = (dlpi_leg){.from = from, .period = m->period, .at = j->places, .begun = begun};
+        j->places += m->period;
+    }
+    for (uint32_t b = 0; k == 0 && b < j->n; b++)
+        j->weights_hash = dlpi_absorb(j->weights_hash, m->part[b].weight);
+    dlp_mix_close(m);
+    if (schedule != NULL) return DLP_OK;
+    dlpi_error_set(e, DLP_ERR_MEMORY, "mix.weights", "no memory for the schedule");
+    e->errnum = ENOMEM;
+    return DLP_ERR_MEMORY;
+}
+
+/* Check where leg k of a mix begins, and that it has weights which are not all 0, and append it.
+   Returns 0 or a DLP_ERR code. */
+DLPI_COLD
+static int dlpi_table_next_leg(dlp_pipe *p, const char *name, dlpi_branches *j,
+                               const dlp_node_mix *d, uint32_t k) {
+    const dlp_mix_leg *leg = &d->legs[k];
+    const uint64_t streams = p->d.streams > 0 ? p->d.streams : 1;
+    const uint64_t before = k > 0 ? d->legs[k - 1].from : 0;
+    dlp_error e;
+    int rc;
+    if (leg->from <= before || leg->from >> (DLPI_DRAW_BITS - 1) != 0)
+        return dlpi_refuse(p, DLP_ERR_ARG, name, "mix.legs",
+                           "legs[%" PRIu32 "].from is %" PRIu64 ", must be %" PRIu64 "..2^43: legs "
+                           "begin one after the other",
+                           k, leg->from, before + 1);
+    rc = dlpi_table_leg(j, k + 1, leg->from / streams, leg->weights, &e);
+    if (rc != DLP_OK)
+        return dlpi_refuse(p, rc, name, "mix.legs", "legs[%" PRIu32 "]: %s", k, e.message);
+    j->n_legs++;
+    return DLP_OK;
+}
+
+/* Check that a branch of a mix has a weight in some leg. Returns 0 or a DLP_ERR code. */
+DLPI_COLD
+static int dlpi_table_weights(dlp_pipe *p, const char *name, const dlpi_branches *j,
+                              const dlp_node_mix *d, uint32_t b) {
+    bool has = d->weights == NULL || d->weights[b] > 0;
+    for (uint32_t k = 0; k < d->n_legs; k++)
+        has |= d->legs[k].weights == NULL || d->legs[k].weights[b] > 0;
+    if (has) return DLP_OK;
+    return dlpi_refuse(p, DLP_ERR_ARG, name, "mix.weights",
+                       "weights[%" PRIu32 "] is 0%s; set 1 or more, or leave \"%s\" out", b,
+                       d->n_legs > 0 ? " in all legs" : "", j->at[b].name);
+}
+
+/* Compute the schedules of a mix, one for each leg. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_table_schedule(dlp_pipe *p, const char *name, dlpi_branches *j,
-                               const uint64_t *weights) {
-    uint64_t ones[DLPI_BRANCHES];
+                               const dlp_node_mix *d) {
     dlp_error e;
-    dlp_mix *m = NULL;
-    for (uint32_t b = 0; b < j->n; b++) {
-        ones[b] = 1;
-        if (weights != NULL && weights[b] == 0)
-            return dlpi_refuse(p, DLP_ERR_ARG, name, "mix.weights",
-                               "weights[%" PRIu32 "] is 0; set 1 or more, or leave \"%s\" out", b,
-                               j->at[b].name);
-    }
-    if (dlp_mix_open(&m, &(dlp_mix_desc){.n = j->n, .n_items = ones, .weights = weights}, &e) !=
-        DLP_OK) {
+    int rc = dlpi_within(p, name, "mix.n_legs", d->n_legs, 0, DLPI_LEGS, "0..64");
+    if (rc == DLP_OK && d->n_legs > 0 && d->legs == NULL)
+        rc = dlpi_refuse(p, DLP_ERR_ARG, name, "mix.legs",
+                         "legs is NULL, and n_legs is %" PRIu32 "; give as many legs", d->n_legs);
+    for (uint32_t b = 0; rc == DLP_OK && b < j->n; b++) rc = dlpi_table_weights(p, name, j, d, b);
+    if (rc != DLP_OK) return rc;
+    if (dlpi_table_leg(j, 0, 0, d->weights, &e) != DLP_OK) {
         dlpi_copy_text(e.stage, sizeof e.stage, name);
         return dlpi_pipe_fail(p, &e);
     }
-    j->schedule = malloc((size_t)m->period * sizeof *j->schedule);
-    if (j->schedule != NULL) memcpy(j->schedule, m->schedule, (size_t)m->period * 4);
-    j->period = m->period;
-    for (uint32_t b = 0; b < j->n; b++)
-        j->weights_hash = dlpi_absorb(j->weights_hash, m->part[b].weight);
-    dlp_mix_close(m);
-    return j->schedule != NULL ? DLP_OK : dlpi_no_memory(p, "mix.weights", "the schedule");
+    j->period = j->legs[0].period;
+    j->has_legs = d->legs != NULL;
+    for (uint32_t k = 0; rc == DLP_OK && k < d->n_legs; k++)
+        rc = dlpi_table_next_leg(p, name, j, d, k);
+    return rc;
 }
 
 /* Check the list of a later branch, and take its count. Returns 0 or a DLP_ERR code. */
@@ -50345,7 +50511,7 @@ static int dlpi_node_joins_add(dlpi_table *t, const dlp_node *node) {
     j->found.d = j->at[0].x.found.d;
     j->found.rule = &dlpi_branches_rule;
     j->found.least_items = 1;
-    if (node->verb == DLP_MIX) rc = dlpi_table_schedule(t->p, node->name, j, node->mix.weights);
+    if (node->verb == DLP_MIX) rc = dlpi_table_schedule(t->p, node->name, j, &node->mix);
     if (rc == DLP_OK && behind) return dlpi_table_behind(t, st, x, &w);
     if (rc == DLP_OK) rc = dlpi_found_take_run(t->p, st, j->found.d.queue_size, 0);
     if (rc != DLP_OK) return rc;
@@ -51964,7 +52130,8 @@ DLPDEF int dlp_pipe_write_graph(const dlp_plan *plan, const char *path, dlp_erro
            chunks.
            A row in the attempt of the row before may have a deadline_ms of its own, and may replace
            items behind a fetch. If a process dies there too often, the error names the row whose
-           callback ran, and what that row says of failures holds.
+           callback ran, and what that row says of failures holds. A mix may have legs with other
+           weights, also such that are added before a resume (mix.legs).
 
    >>licence    MIT
    MIT License. Copyright (c) 2026 the dlpipe authors.

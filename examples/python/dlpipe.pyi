@@ -253,6 +253,8 @@ dlp_loader_desc = TypedDict('dlp_loader_desc', {
     'out_fields': Any, 'n_out_fields': int, 'batch_workers': "dlp_workers_desc",
     'device': Any, 'device_buffers': int, 'transfer_thread': int,
     'pipe': "dlp_pipe_desc", 'rows': Any, 'n_rows': int, 'parts': "dlp_node_load"}, total=False)
+dlp_mix_leg = TypedDict('dlp_mix_leg', {
+    'from': int, 'weights': Any}, total=False)
 dlp_node = TypedDict('dlp_node', {
     'name': str, 'from': Any, 'verb': int, 'list': "dlp_node_list",
     'push': "dlp_node_push", 'fetch': "dlp_node_fetch", 'map': "dlp_node_map",
@@ -288,7 +290,7 @@ dlp_node_map = TypedDict('dlp_node_map', {
     'item': Any, 'batch': Any, 'user': Any, 'fields': Any, 'n_fields': int,
     'ends': str}, total=False)
 dlp_node_mix = TypedDict('dlp_node_mix', {
-    'weights': Any}, total=False)
+    'weights': Any, 'legs': Any, 'n_legs': int}, total=False)
 dlp_node_pack = TypedDict('dlp_node_pack', {
     'tokens': int, 'rule': int, 'overlap': int, 'max_segments': int, 'window': int,
     'longer': int, 'positions': int, 'id': int, 'min_documents': int}, total=False)

@@ -126,6 +126,9 @@
              all these fields differ. Mix: item k of a stream is the next item of one branch. All
              branches have the same fields. In each period of the weights each branch comes as often
              as its weight says. A mix never takes the item that is ready first.
+             Legs: a mix may go on with other weights where legs begin (mix.legs), in each epoch. A
+             state can be resumed with other legs if those that a stream has begun are the same. So
+             weights can be changed while a model trains: save, add a leg that begins later, resume.
              Ends: a stream of a zip ends when one of its branches ends, also if an input of another
              branch fails at that row: the row does not exist. A stream of a mix ends when the
              branch that is drawn has ended. With steps_per_epoch each branch begins its next pass
@@ -287,11 +290,23 @@ typedef struct dlp_node_batch {
                              worker */
 } dlp_node_batch;
 
+/* A stretch of a mix with weights of its own. */
+typedef struct dlp_mix_leg {
+    uint64_t from; /* items that the mix gives in an epoch before the leg begins, in all streams
+                      together: steps * batch_size, if batches get the items straight. In each
+                      stream the leg begins at item from / streams. Above `from` of the leg before,
+                      at most 2^43 */
+    const uint64_t *weights; /* as those of the mix. 0: no item of the branch */
+} dlp_mix_leg;
+
 /* Join branches by weights. A zip has no desc. */
 typedef struct dlp_node_mix {
-    const uint64_t *weights; /* [number of names in from] each 1 or more; copied. Their sum, divided
-                                by their greatest common divisor, is at most 2^20. NULL: all weights
-                                are 1 */
+    const uint64_t *weights; /* [number of names in from] each 1 or more, or 0 if a leg has more;
+                                copied. Their sum, divided by their greatest common divisor, is at
+                                most 2^20. NULL: all weights are 1 */
+    const dlp_mix_leg *legs; /* [n_legs] stretches of each epoch with other weights; copied. Not
+                                NULL: a state can be resumed with legs that were added */
+    uint32_t n_legs;         /* 0..64 */
 } dlp_node_mix;
 
 typedef struct dlp_node_transfer {

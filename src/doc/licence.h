@@ -24,7 +24,8 @@
            chunks.
            A row in the attempt of the row before may have a deadline_ms of its own, and may replace
            items behind a fetch. If a process dies there too often, the error names the row whose
-           callback ran, and what that row says of failures holds.
+           callback ran, and what that row says of failures holds. A mix may have legs with other
+           weights, also such that are added before a resume (mix.legs).
 
    >>licence    MIT
    MIT License. Copyright (c) 2026 the dlpipe authors.

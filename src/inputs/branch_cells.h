@@ -61,7 +61,7 @@ DLPI_COLD static int dlpi_branch_check(dlp_pipe *p, const dlpi_stage *st, dlpi_b
     one.w.num_workers = (int32_t)j->seats.at[b->seat].n_workers;
     dlpi_copy_text(one.name, sizeof one.name, b->name);
     if ((rc = dlpi_input_sizes(p, &one, x, b->made)) != DLP_OK) return rc;
-    if (j->period > 0) rows = dlpi_mix_most(j->schedule, j->period, k, rows);
+    if (j->period > 0) rows = dlpi_branches_most(j, k, rows);
     rows = 1 + (rows - 1 + x->found.least_items - 1) / x->found.least_items;
     return dlpi_found_cells(p, &one, rows, j->period > 0 ? "batch_size, weights" : "batch_size");
 }
@@ -149,8 +149,9 @@ static uint64_t dlpi_branches_number(dlpi_branches *j, uint64_t n) {
 /* Add all that the order of the branches follows from to the state's hash of parameters. A state
    then fits only a pipe with the same branches, weights and manifests. */
 DLPI_COLD static void dlpi_branches_hash(const dlpi_branches *j, dlpi_state *s) {
-    s->params = dlpi_absorb(dlpi_absorb(s->params, j->n), j->period);
-    s->params = dlpi_absorb(s->params, j->weights_hash);
+    const uint64_t legs = j->has_legs ? DLPI_DRAW_BITS : 0; /* each stream says which (states) */
+    s->params = dlpi_absorb(dlpi_absorb(s->params, j->n), legs ? legs : j->period);
+    s->params = dlpi_absorb(s->params, legs ? 0 : j->weights_hash);
     for (uint32_t k = 0; k < j->n; k++) {
         const dlpi_branch *b = &j->at[k];
         const dlpi_found *f = &b->x.found;

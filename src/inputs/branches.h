@@ -43,16 +43,21 @@ typedef struct dlpi_branch {
 } dlpi_branch;
 
 typedef struct dlpi_branches_stream {
-    uint64_t phase;                /* place of the next row in the schedule of a mix, 0..period-1 */
+    uint64_t phase; /* place of the next row in the schedule of a mix, 0..period-1; with legs: how
+                       many rows were drawn */
     uint64_t drawn[DLPI_BRANCHES]; /* items of each branch in known rows that are not given */
 } dlpi_branches_stream;
 
 typedef struct dlpi_branches {
     dlpi_found found; /* first: the stage's self is one, too (dlpi_found_of) */
     uint32_t n;
-    uint64_t period;       /* rows after which the schedule of a mix repeats; 0: a zip */
-    uint32_t *schedule;    /* [period] the branch of each row of a mix (dlpi_mix_at); NULL: a zip */
-    uint64_t weights_hash; /* hash of a mix's weights, for states; 0: a zip */
+    bool has_legs;         /* a mix whose table gives legs; maybe none so far */
+    uint32_t n_legs;       /* of a mix, behind the first one */
+    uint64_t period;       /* rows after which the first leg's schedule repeats; 0: a zip */
+    uint32_t *schedule;    /* [places] the branch of each row of a mix (dlpi_mix_at); NULL: a zip */
+    uint64_t places;       /* of the schedules of all legs */
+    uint64_t weights_hash; /* hash of the weights of a mix without legs, for states; 0: others */
+    dlpi_leg legs[1 + DLPI_LEGS];  /* those of a mix */
     dlpi_branches_stream *streams; /* [cursors.n] */
     dlpi_stage_ops copies;         /* ops of the fetch stage: it copies runs of rows at once */
     dlpi_seatings seats;           /* those of rows behind the branches come last */
@@ -77,13 +82,58 @@ DLPI_COLD static void dlpi_branches_begin(dlpi_found *q, uint32_t i) {
     dlpi_branches *j = dlpi_branches_of(q);
     const uint64_t s = q->cursors.first + (uint64_t)i;
     j->streams[i] = (dlpi_branches_stream){.phase = 0};
-    if (j->period > 0) j->streams[i].phase = dlpi_mix_phase(q->plan.seed, q->epoch, s, j->period);
+    if (j->period > 0 && !j->has_legs)
+        j->streams[i].phase = dlpi_mix_phase(q->plan.seed, q->epoch, s, 0, j->period);
+}
+
+/* Return the number of the leg that has row `draw` of a stream. */
+static uint32_t dlpi_branches_leg(const dlpi_branches *j, uint64_t draw) {
+    uint32_t k = 0;
+    while (k < j->n_legs && j->legs[k + 1].from <= draw) k++;
+    return k;
+}
+
+/* Return the number of the branch that has row `draw` of stream i of a mix with legs. */
+DLPI_NOINLINE static uint32_t dlpi_branches_of_leg(const dlpi_branches *j, uint32_t i,
+                                                   uint64_t draw) {
+    const uint32_t k = dlpi_branches_leg(j, draw);
+    const dlpi_leg *leg = &j->legs[k];
+    const dlpi_found *q = &j->found;
+    const uint64_t s = q->cursors.first + (uint64_t)i;
+    const uint64_t phase = dlpi_mix_phase(q->plan.seed, q->epoch, s, k, leg->period);
+    return dlpi_mix_at(j->schedule + leg->at, (draw - leg->from + phase) % leg->period);
 }
 
 /* Return the number of the branch that has the item of a mix's row: of the row that comes `rows`
    rows after the next one of stream i. */
 static inline uint32_t dlpi_branches_drawn(const dlpi_branches *j, uint32_t i, uint64_t rows) {
-    return dlpi_mix_at(j->schedule, (j->streams[i].phase + rows) % j->period);
+    const uint64_t at = j->streams[i].phase + rows;
+    if (DLPI_UNLIKELY(j->has_legs)) return dlpi_branches_of_leg(j, i, at);
+    return dlpi_mix_at(j->schedule, at % j->period);
+}
+
+/* Return how many rows of a period of a leg come from branch b. */
+static uint64_t dlpi_leg_turns(const dlpi_branches *j, const dlpi_leg *leg, uint32_t b) {
+    uint64_t turns = 0;
+    for (uint64_t k = 0; k < leg->period; k++) turns += dlpi_mix_at(j->schedule + leg->at, k) == b;
+    return turns;
+}
+
+/* Return how many of `rows` rows in a row come from branch b at most, wherever they begin. In each
+   leg there are at most two more than its share: at both ends the counts are within one of their
+   shares (>>impl-mixing). */
+DLPI_COLD static uint64_t dlpi_branches_most(const dlpi_branches *j, uint32_t b, uint64_t rows) {
+    uint64_t share = 0, met = 0; /* of the rows; legs that they may lie in */
+    if (j->n_legs == 0) return dlpi_mix_most(j->schedule, j->period, b, rows);
+    for (uint32_t k = 0; k <= j->n_legs; k++) {
+        const dlpi_leg *leg = &j->legs[k];
+        const uint64_t turns = dlpi_leg_turns(j, leg, b), most = dlpi_times(rows, turns);
+        uint32_t n = k;
+        if (share < most / leg->period + 1) share = most / leg->period + 1;
+        while (n <= j->n_legs && j->legs[n].from - leg->from < rows) n++;
+        if (met < n - k + 1) met = n - k + 1;
+    }
+    return share + 2 * met < rows ? share + 2 * met : rows;
 }
 
 /* Return the list of the branch that decides what follows the known rows of stream i of a zip. It
@@ -170,7 +220,8 @@ static uint32_t dlpi_branches_draw(dlpi_branches *j, uint32_t i, uint32_t *end) 
     if (j->period == 0) return 0;
     b = dlpi_branches_drawn(j, i, 0);
     x->drawn[b]--;
-    x->phase = (x->phase + 1) % j->period;
+    x->phase++;
+    if (x->phase == j->period && !j->has_legs) x->phase = 0;
     *end = b + 1;
     return b;
 }
@@ -207,10 +258,23 @@ static void dlpi_branches_pass(dlp_pipe *p, uint32_t i) {
     }
 }
 
+/* Return the bits of a stream's phase in a state. */
+static uint32_t dlpi_branches_phase_bits(const dlpi_branches *j) {
+    if (j->has_legs) return 64;
+    return j->period > 0 ? dlpi_bits_of(j->period - 1) : 0;
+}
+
+/* Return the phase that a state has of a stream whose phase is `phase`. With legs, the hash of
+   those of which the stream has drawn a row stands above it. */
+static uint64_t dlpi_branches_saved(const dlpi_branches *j, uint64_t phase) {
+    if (!j->has_legs || phase == 0) return phase;
+    return j->legs[dlpi_branches_leg(j, phase - 1)].begun << DLPI_DRAW_BITS | phase;
+}
+
 /* Write where stream i stands, its phase and a cursor of each branch, into *to. */
 static void dlpi_branches_put(const dlpi_found *q, uint32_t i, dlpi_path *to) {
     const dlpi_branches *j = dlpi_branches_of(q);
-    *to = (dlpi_path){.phase = j->streams[i].phase};
+    *to = (dlpi_path){.phase = dlpi_branches_saved(j, j->streams[i].phase)};
     for (uint32_t b = 0; b < j->n; b++) to->list[b] = j->at[b].x.found.streams[i].at;
 }
 
@@ -218,10 +282,13 @@ static void dlpi_branches_put(const dlpi_found *q, uint32_t i, dlpi_path *to) {
    from there. */
 static bool dlpi_branches_take(dlpi_found *q, uint64_t s, const dlpi_path *path, bool set) {
     dlpi_branches *j = dlpi_branches_of(q);
-    if (j->period > 0 && path->phase >= j->period) return false;
+    const uint64_t draw = path->phase & ((UINT64_C(1) << DLPI_DRAW_BITS) - 1);
+    const uint64_t phase = j->has_legs ? draw : path->phase;
+    if (!j->has_legs && j->period > 0 && phase >= j->period) return false;
+    if (dlpi_branches_saved(j, phase) != path->phase) return false;
     for (uint32_t b = 0; b < j->n; b++)
         if (!dlpi_found_go(&j->at[b].x.found, s, &path->list[b], set)) return false;
-    if (set) j->streams[s - j->found.cursors.first].phase = path->phase;
+    if (set) j->streams[s - j->found.cursors.first].phase = phase;
     return true;
 }
 

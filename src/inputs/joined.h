@@ -63,7 +63,7 @@ DLPI_COLD static void dlpi_joined_begin(dlpi_found *q) {
     for (uint32_t i = 0; i < q->cursors.n; i++) {
         x->j.found.streams[i].rows = 0;
         dlpi_branches_begin(&x->j.found, i);
-        x->at[i] = (dlpi_path){.phase = x->j.streams[i].phase};
+        x->at[i] = (dlpi_path){.phase = dlpi_branches_saved(&x->j, x->j.streams[i].phase)};
     }
 }
 

@@ -212,6 +212,7 @@ typedef struct dlpi_found {
     bool whole;     /* the epoch was begun at its first input: no state, no seek led inside */
     bool judged;    /* dlpi_over_judge has looked at the epoch's end */
     uint64_t round; /* of joined rows with steps: rows in which each branch ends a pass */
+    uint64_t later; /* rows before the last leg of a mix, which alone has no end */
     dlpi_inputs_ahead ahead;
     dlpi_found_pool pool; /* of cells */
     dlpi_found_counts *counts;
@@ -281,7 +282,10 @@ static inline dlpi_found_row *dlpi_found_rows_of(const dlp_pipe *p, uint32_t s) 
 static uint64_t dlpi_found_proof(const dlpi_found *q, uint32_t i, uint64_t own) {
     const uint64_t passes = dlpi_found_empty_passes(&q->plan, own), s = q->cursors.first + i;
     if (q->joins == NULL) return dlpi_times(dlpi_found_inputs(&q->plan, s), passes);
-    return dlpi_times(own == 0 && q->plan.streams > 1 ? 64 : passes > 16 ? passes : 16, q->round);
+    return dlpi_sum(q->later, dlpi_times(own == 0 && q->plan.streams > 1 ? 64
+                                         : passes > 16                   ? passes
+                                                                         : 16,
+                                         q->round));
 }
 
 /* ---- the lists of the streams ---- */

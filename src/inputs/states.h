@@ -42,7 +42,8 @@ DLPI_COLD static const char *dlpi_found_never_saved(const dlp_pipe *p, const dlp
     for (uint32_t i = 0, bit = dlpi_path_at(&c, 0); i < c.n; i++) {
         dlpi_path path = {.phase = 0};
         bit = dlpi_path_move(&c, wide, bit, &path, false);
-        if (!dlpi_found_stand(dlpi_found_of(p), c.first + i, &path, false)) return "sampler";
+        if (!dlpi_found_stand(dlpi_found_of(p), c.first + i, &path, false))
+            return c.phase_bits == 64 ? "mix.legs" : "sampler";
     }
     return NULL;
 }

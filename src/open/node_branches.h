@@ -55,32 +55,87 @@ static int dlpi_table_branch(dlpi_table *t, const dlpi_stage *st, dlpi_branch *b
     return DLP_OK;
 }
 
-/* Compute the schedule of a mix, which tells the branch of each row. weights: [n], or NULL if all
-   are 1. Returns 0 or a DLP_ERR code. */
-static int dlpi_table_schedule(dlp_pipe *p, const char *name, dlpi_branches *j,
-                               const uint64_t *weights) {
-    uint64_t ones[DLPI_BRANCHES];
-    dlp_error e;
+/* Append the next leg of a mix, with the schedule of its weights, which tells the branch of each
+   row. weights: [j->n], or NULL if all are 1. Returns 0 or a DLP_ERR code with *e filled. */
+static int dlpi_table_leg(dlpi_branches *j, uint32_t k, uint64_t from, const uint64_t *weights,
+                          dlp_error *e) {
+    uint64_t ones[DLPI_BRANCHES], begun = k > 0 ? j->legs[k - 1].begun : 0;
     dlp_mix *m = NULL;
-    for (uint32_t b = 0; b < j->n; b++) {
-        ones[b] = 1;
-        if (weights != NULL && weights[b] == 0)
-            return dlpi_refuse(p, DLP_ERR_ARG, name, "mix.weights",
-                               "weights[%" PRIu32 "] is 0; set 1 or more, or leave \"%s\" out", b,
-                               j->at[b].name);
+    uint32_t *schedule;
+    int rc;
+    for (uint32_t b = 0; b < j->n; b++) ones[b] = 1;
+    rc = dlp_mix_open(&m, &(dlp_mix_desc){.n = j->n, .n_items = ones, .weights = weights}, e);
+    if (rc != DLP_OK) return rc;
+    begun = dlpi_absorb(begun, from);
+    for (uint32_t b = 0; b < j->n; b++) begun = dlpi_absorb(begun, m->part[b].weight);
+    schedule = realloc(j->schedule, (size_t)(j->places + m->period) * sizeof *schedule);
+    if (schedule != NULL) {
+        memcpy(schedule + j->places, m->schedule, (size_t)m->period * sizeof *schedule);
+        j->schedule = schedule;
+        j->legs[k] = (dlpi_leg){.from = from, .period = m->period, .at = j->places, .begun = begun};
+        j->places += m->period;
     }
-    if (dlp_mix_open(&m, &(dlp_mix_desc){.n = j->n, .n_items = ones, .weights = weights}, &e) !=
-        DLP_OK) {
+    for (uint32_t b = 0; k == 0 && b < j->n; b++)
+        j->weights_hash = dlpi_absorb(j->weights_hash, m->part[b].weight);
+    dlp_mix_close(m);
+    if (schedule != NULL) return DLP_OK;
+    dlpi_error_set(e, DLP_ERR_MEMORY, "mix.weights", "no memory for the schedule");
+    e->errnum = ENOMEM;
+    return DLP_ERR_MEMORY;
+}
+
+/* Check where leg k of a mix begins, and that it has weights which are not all 0, and append it.
+   Returns 0 or a DLP_ERR code. */
+static int dlpi_table_next_leg(dlp_pipe *p, const char *name, dlpi_branches *j,
+                               const dlp_node_mix *d, uint32_t k) {
+    const dlp_mix_leg *leg = &d->legs[k];
+    const uint64_t streams = p->d.streams > 0 ? p->d.streams : 1;
+    const uint64_t before = k > 0 ? d->legs[k - 1].from : 0;
+    dlp_error e;
+    int rc;
+    if (leg->from <= before || leg->from >> (DLPI_DRAW_BITS - 1) != 0)
+        return dlpi_refuse(p, DLP_ERR_ARG, name, "mix.legs",
+                           "legs[%" PRIu32 "].from is %" PRIu64 ", must be %" PRIu64 "..2^43: legs "
+                           "begin one after the other",
+                           k, leg->from, before + 1);
+    rc = dlpi_table_leg(j, k + 1, leg->from / streams, leg->weights, &e);
+    if (rc != DLP_OK)
+        return dlpi_refuse(p, rc, name, "mix.legs", "legs[%" PRIu32 "]: %s", k, e.message);
+    j->n_legs++;
+    return DLP_OK;
+}
+
+/* Check that a branch of a mix has a weight in some leg. Returns 0 or a DLP_ERR code. */
+static int dlpi_table_weights(dlp_pipe *p, const char *name, const dlpi_branches *j,
+                              const dlp_node_mix *d, uint32_t b) {
+    bool has = d->weights == NULL || d->weights[b] > 0;
+    for (uint32_t k = 0; k < d->n_legs; k++)
+        has |= d->legs[k].weights == NULL || d->legs[k].weights[b] > 0;
+    if (has) return DLP_OK;
+    return dlpi_refuse(p, DLP_ERR_ARG, name, "mix.weights",
+                       "weights[%" PRIu32 "] is 0%s; set 1 or more, or leave \"%s\" out", b,
+                       d->n_legs > 0 ? " in all legs" : "", j->at[b].name);
+}
+
+/* Compute the schedules of a mix, one for each leg. Returns 0 or a DLP_ERR code. */
+static int dlpi_table_schedule(dlp_pipe *p, const char *name, dlpi_branches *j,
+                               const dlp_node_mix *d) {
+    dlp_error e;
+    int rc = dlpi_within(p, name, "mix.n_legs", d->n_legs, 0, DLPI_LEGS, "0..64");
+    if (rc == DLP_OK && d->n_legs > 0 && d->legs == NULL)
+        rc = dlpi_refuse(p, DLP_ERR_ARG, name, "mix.legs",
+                         "legs is NULL, and n_legs is %" PRIu32 "; give as many legs", d->n_legs);
+    for (uint32_t b = 0; rc == DLP_OK && b < j->n; b++) rc = dlpi_table_weights(p, name, j, d, b);
+    if (rc != DLP_OK) return rc;
+    if (dlpi_table_leg(j, 0, 0, d->weights, &e) != DLP_OK) {
         dlpi_copy_text(e.stage, sizeof e.stage, name);
         return dlpi_pipe_fail(p, &e);
     }
-    j->schedule = malloc((size_t)m->period * sizeof *j->schedule);
-    if (j->schedule != NULL) memcpy(j->schedule, m->schedule, (size_t)m->period * 4);
-    j->period = m->period;
-    for (uint32_t b = 0; b < j->n; b++)
-        j->weights_hash = dlpi_absorb(j->weights_hash, m->part[b].weight);
-    dlp_mix_close(m);
-    return j->schedule != NULL ? DLP_OK : dlpi_no_memory(p, "mix.weights", "the schedule");
+    j->period = j->legs[0].period;
+    j->has_legs = d->legs != NULL;
+    for (uint32_t k = 0; rc == DLP_OK && k < d->n_legs; k++)
+        rc = dlpi_table_next_leg(p, name, j, d, k);
+    return rc;
 }
 
 /* Check the list of a later branch, and take its count. Returns 0 or a DLP_ERR code. */
@@ -450,7 +505,7 @@ static int dlpi_node_joins_add(dlpi_table *t, const dlp_node *node) {
     j->found.d = j->at[0].x.found.d;
     j->found.rule = &dlpi_branches_rule;
     j->found.least_items = 1;
-    if (node->verb == DLP_MIX) rc = dlpi_table_schedule(t->p, node->name, j, node->mix.weights);
+    if (node->verb == DLP_MIX) rc = dlpi_table_schedule(t->p, node->name, j, &node->mix);
     if (rc == DLP_OK && behind) return dlpi_table_behind(t, st, x, &w);
     if (rc == DLP_OK) rc = dlpi_found_take_run(t->p, st, j->found.d.queue_size, 0);
     if (rc != DLP_OK) return rc;

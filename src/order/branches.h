@@ -8,16 +8,32 @@
    Row k of a stream of a mix is the next item of list S[(k + h) mod P]. S is the schedule of the
    weights (>>impl-mixing), P its period, and h a hash of (seed, epoch, stream). A stream that is
    out has holes, and its k stands still. So k does not follow from the number of a batch, and a
-   state keeps the phase (k + h) mod P. */
+   state keeps the phase (k + h) mod P.
+   With legs, row k is of the last leg that begins at k or before, and is item S[(k - begin + h) mod
+   P] of this leg's schedule. h is a hash of the leg's number, too. A state keeps k, which has
+   DLPI_DRAW_BITS bits. Above k stands a hash of the legs that the stream has begun. So a state goes
+   on with other legs if they begin behind all streams, and with no others. */
+
+#define DLPI_DRAW_BITS 44u
+#define DLPI_LEGS 64u /* that may be added to the first one */
+
+typedef struct dlpi_leg {
+    uint64_t from;   /* the first row of a stream */
+    uint64_t period; /* places of its schedule; 0: a zip */
+    uint64_t at;     /* the first of these among the places of all legs */
+    uint64_t begun;  /* hash of all legs up to this one */
+} dlpi_leg;
 
 /* Return the seed of list l. List 0 has the seed of the pipe itself. */
 static inline uint64_t dlpi_order_seed(uint64_t seed, uint32_t l) {
     return l == 0 ? seed : dlpi_absorb(seed, l);
 }
 
-/* Return the phase of stream s at the start of an epoch, 0..period-1. */
-static uint64_t dlpi_mix_phase(uint64_t seed, uint64_t epoch, uint64_t s, uint64_t period) {
-    return dlpi_absorb(dlpi_hash_in(DLPI_DOMAIN_BRANCHES, seed, epoch), s) % period;
+/* Return the phase of stream s at the start of leg k in an epoch, 0..period-1. */
+static uint64_t dlpi_mix_phase(uint64_t seed, uint64_t epoch, uint64_t s, uint32_t k,
+                               uint64_t period) {
+    const uint64_t h = dlpi_absorb(dlpi_hash_in(DLPI_DOMAIN_BRANCHES, seed, epoch), s);
+    return (k > 0 ? dlpi_absorb(h, k) : h) % period;
 }
 
 static inline uint32_t dlpi_mix_at(const uint32_t *schedule, uint64_t phase) {

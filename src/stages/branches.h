@@ -85,7 +85,7 @@ DLPI_COLD static int dlpi_branches_sizes(dlp_pipe *p) {
     if ((rc = dlpi_found_lengths(p)) != DLP_OK) return rc;
     q->cursors.ordinal_bits = q->cursors.near_bits = q->cursors.used_bits = 0;
     q->cursors.lists = j->n;
-    q->cursors.phase_bits = j->period > 0 ? dlpi_bits_of(j->period - 1) : 0;
+    q->cursors.phase_bits = dlpi_branches_phase_bits(j);
     for (uint32_t b = 0; b < j->n && rc == DLP_OK; b++)
         rc = dlpi_branch_lengths(p, q, &j->at[b], b, q->cursors.bits[b]);
     return rc;
@@ -157,7 +157,7 @@ DLPI_COLD static int dlpi_branches_blocks(const dlp_pipe *p, const dlpi_stage *s
     const uint64_t streams = j->found.cursors.n;
     int n = dlpi_found_blocks(p, st, out);
     out[1].bytes = dlpi_times(out[1].bytes, j->n + 1);
-    out[n++] = (dlpi_block){offsetof(dlpi_branches, schedule), j->period * sizeof *j->schedule};
+    out[n++] = (dlpi_block){offsetof(dlpi_branches, schedule), j->places * sizeof *j->schedule};
     out[n++] =
         (dlpi_block){offsetof(dlpi_branches, streams), dlpi_times(streams, sizeof *j->streams)};
     out[n++] = dlpi_seats_block(&j->seats, st, offsetof(dlpi_branches, seats));

@@ -60,13 +60,14 @@ static uint64_t dlpi_joined_most(const dlpi_branches *j) {
 }
 
 /* Return in how many rows of a stream each branch surely comes to the end of a pass. A mix may draw
-   one seldom. */
+   one seldom. Only the last leg of a mix has no end. */
 DLPI_COLD static uint64_t dlpi_joined_round(const dlpi_branches *j) {
+    const dlpi_leg *leg = &j->legs[j->n_legs];
     uint64_t most = 0;
     for (uint32_t b = 0; b < j->n; b++) {
-        uint64_t n = dlpi_joined_pass(j, b), drawn = 0;
-        for (uint64_t k = 0; k < j->period; k++) drawn += dlpi_mix_at(j->schedule, k) == b;
-        if (drawn > 0) n = dlpi_times(dlpi_sum(n / drawn, 1), j->period);
+        const uint64_t turns = dlpi_leg_turns(j, leg, b);
+        uint64_t n = dlpi_joined_pass(j, b);
+        if (turns > 0) n = dlpi_times(dlpi_sum(n / turns, 1), leg->period);
         if (n > most) most = n;
     }
     return most;
@@ -81,7 +82,7 @@ DLPI_COLD static int dlpi_joined_sizes(dlp_pipe *p) {
     if (rc != DLP_OK) return rc;
     q->cursors.ordinal_bits = q->cursors.near_bits = 0;
     q->cursors.lists = j->n;
-    q->cursors.phase_bits = j->period > 0 ? dlpi_bits_of(j->period - 1) : 0;
+    q->cursors.phase_bits = dlpi_branches_phase_bits(j);
     for (uint32_t b = 0; b < j->n; b++) {
         const uint64_t inputs = j->at[b].x.found.plan.n_inputs;
         if (q->plan.streams > inputs)
@@ -96,6 +97,7 @@ DLPI_COLD static int dlpi_joined_sizes(dlp_pipe *p) {
     if (q->plan.n_inputs > UINT64_C(1) << 57) /* room for 64 passes */
         q->plan.n_inputs = UINT64_C(1) << 57;
     q->round = dlpi_joined_round(j);
+    q->later = j->legs[j->n_legs].from;
     j->found.cursors = q->cursors;
     j->found.plan.seed = q->plan.seed;
     j->found.plan.steps = q->plan.steps;
@@ -176,7 +178,7 @@ DLPI_COLD static int dlpi_joined_blocks(const dlp_pipe *p, const dlpi_stage *st,
     out[1].bytes = dlpi_times(out[1].bytes, x->j.n + 2);
     out[2].bytes = orders ? dlpi_times(x->all_cells, sizeof *q->items) : 0;
     out[n++] =
-        (dlpi_block){at + offsetof(dlpi_joined, j.schedule), x->j.period * sizeof *x->j.schedule};
+        (dlpi_block){at + offsetof(dlpi_joined, j.schedule), x->j.places * sizeof *x->j.schedule};
     out[n++] = (dlpi_block){at + offsetof(dlpi_joined, j.streams),
                             dlpi_times(streams, sizeof *x->j.streams)};
     out[n++] =

@@ -401,6 +401,26 @@ CHARTS = {
                      ("second fetch, own workers", OURS, "zip"), ("mix", OURS, "mix"),
                      ("fields that end, own workers", OURS, "scratch"))],
     },
+    "ragged": {
+        "title": "Items of any length: nanoseconds an item", "unit": LESS, "base": "theirs",
+        "panels": ["1 worker"], "note": "504 bytes on average; \"one long\": one has 1 MiB",
+        "bars": [bar("packed by hand, one thread", FLOOR, ("^ragged_1000,", "theirs"))] +
+                [bar(name, kind, (f"^{row},", "ours"), heading=heading)
+                 for heading, rows in (
+                     ("a callback", (("room of 1,000 bytes", OURS, "ragged_1000"),
+                                     ("room of 4 KiB", OURS, "ragged_4k"),
+                                     ("room of 64 KiB", OURS, "ragged_64k"),
+                                     ("room of 64 KiB, cleared", OWN, "ragged_64k_zeroed"),
+                                     ("room of 1 MiB", OURS, "ragged_1m"),
+                                     ("room of 1 MiB, one long", OURS, "ragged_one_long"))),
+                     ("lines", (("none long", OURS, "lines_short"),
+                                ("one long", OURS, "lines_one_long"))),
+                     ("tar", (("none long", OURS, "tar_short"),
+                              ("one long", OURS, "tar_one_long"))),
+                     ("files", (("none long", OURS, "files_short"),
+                                ("one long", OURS, "files_one_long"))))
+                 for name, kind, row in rows],
+    },
     "subscribers": {
         "title": "Batches that other programs take, items a second", "unit": MORE,
         "panels": ["each gets all batches", "they share the batches"], "base": "theirs",

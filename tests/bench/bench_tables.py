@@ -15,8 +15,8 @@ import sys
 
 import bench_charts
 
-TARGETS = ("queue", "loader", "peers", "hand", "crop", "files", "compose", "subscribers", "tokens",
-           "order", "s3_pipe", "topologies", "s3")
+TARGETS = ("queue", "loader", "peers", "hand", "crop", "files", "compose", "ragged", "subscribers",
+           "tokens", "order", "s3_pipe", "topologies", "s3")
 # What tells rows of one name apart.
 KEYS = ("workers", "producers", "subscribers", "prefetch", "item_bytes", "sharing", "until",
         "heap_mib", "persistent", "variant", "at")

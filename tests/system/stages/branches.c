@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 enum { MOST_BRANCHES = 4, MOST_STREAMS = 6, MOST_ROWS = 4000, MOST_OUT = 9, EPOCHS = 2, LIVES = 4 };
+enum { MOST_LEGS = 3, MOST_PERIOD = 1 << 12 };
 enum { FETCH, FETCH_FILTER, EXPAND, EXPAND_FILTER, EXPAND_ALONE, KINDS };
 
 typedef struct branch {
@@ -35,6 +36,7 @@ typedef struct life {
     int workers, copies, prefetch, processes;
     int seeks;     /* before it goes on, the pipe leaves the epoch, and seeks back */
     uint32_t more; /* cells of a branch beyond the default's; 0: the default */
+    uint32_t legs; /* of the table: all that begin before the life ends */
 } life;
 
 typedef struct config {
@@ -42,6 +44,12 @@ typedef struct config {
     int zip, map, drops, raises, agrees, flat, sets, steps, last, shared, lives;
     uint32_t n, streams, batch, kill_every;
     uint64_t weights[MOST_BRANCHES], period;
+    int has_legs;    /* the table of a mix gives legs, maybe none */
+    uint32_t n_legs; /* behind the first one */
+    struct leg {
+        uint64_t from, weights[MOST_BRANCHES];
+        uint64_t period;
+    } leg[MOST_LEGS];
     branch at[MOST_BRANCHES];
     life life[LIVES];
 } config;
@@ -215,14 +223,14 @@ static int read_on(const branch *b, uint64_t epoch, uint64_t s, reader *x, made 
 }
 
 /* Whose turn is t: of all whose next turn may have begun, that of the earliest deadline. */
-static uint32_t turn_of(uint64_t t) {
+static uint32_t turn_of(const uint64_t *weights, uint64_t period, uint64_t t) {
     uint64_t turns[MOST_BRANCHES] = {0};
     uint32_t best = 0;
     for (uint64_t at = 0; at <= t; at++) {
         uint64_t soon = UINT64_MAX;
         for (uint32_t b = 0; b < now_.n; b++) {
-            const uint64_t w = now_.weights[b], end = ((turns[b] + 1) * now_.period + w - 1) / w;
-            if (turns[b] == w || turns[b] * now_.period / w > at || end >= soon) continue;
+            const uint64_t w = weights[b], end = w > 0 ? ((turns[b] + 1) * period + w - 1) / w : 0;
+            if (turns[b] == w || turns[b] * period / w > at || end >= soon) continue;
             soon = end;
             best = b;
         }
@@ -231,20 +239,34 @@ static uint32_t turn_of(uint64_t t) {
     return best;
 }
 
-static void write_stream(uint64_t epoch, uint64_t s, const uint32_t *turns) {
+/* Legs behind the first one that have begun at this row of a stream. */
+static uint32_t legs_at(uint64_t row) {
+    uint32_t n = 0;
+    while (n < now_.n_legs && now_.leg[n].from / now_.streams <= row) n++;
+    return n;
+}
+
+/* The branch of row `row` of stream s of a mix. turns: [1 + n_legs] of each leg. */
+static uint32_t drawn(uint64_t epoch, uint64_t s, uint64_t row, uint32_t (*turns)[MOST_PERIOD]) {
+    const uint32_t k = legs_at(row);
+    uint64_t phase = mixed(keyed(37, now_.seed, epoch), s);
+    if (k == 0) return turns[0][(row + phase % now_.period) % now_.period];
+    row -= now_.leg[k - 1].from / now_.streams;
+    return turns[k][(row + mixed(phase, k) % now_.leg[k - 1].period) % now_.leg[k - 1].period];
+}
+
+static void write_stream(uint64_t epoch, uint64_t s, uint32_t (*turns)[MOST_PERIOD]) {
     rows *r = &rows_[epoch][s];
     reader x[MOST_BRANCHES];
-    uint64_t phase = mixed(keyed(37, now_.seed, epoch), s);
     const uint64_t most =
         now_.steps > 0 ? (uint64_t)now_.steps * (now_.batch / now_.streams) : MOST_ROWS;
     memset(x, 0, sizeof x);
-    for (r->n = 0; r->n < most; r->n++, phase++) {
+    for (r->n = 0; r->n < most; r->n++) {
         int there = 1;
-        phase %= now_.period;
         for (uint32_t b = 0; now_.zip && there && b < now_.n; b++)
             there = read_on(&now_.at[b], epoch, s, &x[b], &r->at[r->n][b]);
         if (!now_.zip) {
-            const uint32_t b = turns[phase];
+            const uint32_t b = drawn(epoch, s, r->n, turns);
             there = read_on(&now_.at[b], epoch, s, &x[b], &r->at[r->n][0]);
         }
         if (!there) return;
@@ -264,18 +286,42 @@ static uint32_t batches_of(uint64_t epoch) {
     return now_.last == DLP_LAST_DROP ? least : most;
 }
 
+/* An epoch without a valid row is an error. So is one without an item of the branch that ended
+   it. */
+static int is_an_epoch(uint64_t epoch) {
+    uint32_t valid = 0, items[MOST_BRANCHES] = {0};
+    for (uint32_t s = 0; s < now_.streams; s++) {
+        const rows *r = &rows_[epoch][s];
+        for (uint32_t i = 0; i < r->n; i++) {
+            int whole = 1;
+            for (uint32_t k = 0; k < (now_.zip ? now_.n : 1); k++) {
+                const made *x = &r->at[i][k];
+                items[x->branch]++;
+                whole &= !only_place(&now_.at[x->branch], x->input);
+            }
+            valid += (uint32_t)whole;
+        }
+    }
+    for (uint32_t b = 0; now_.steps == 0 && b < now_.n; b++)
+        if (items[b] == 0) return 0;
+    return valid > 0;
+}
+
 /* Write all rows. Returns 0: this table can't be run. */
 static int write_down(void) {
-    static uint32_t turns[1 << 12];
+    static uint32_t turns[1 + MOST_LEGS][MOST_PERIOD];
     const uint32_t m = now_.batch / now_.streams;
-    for (uint64_t t = 0; t < now_.period; t++) turns[t] = turn_of(t);
+    for (uint64_t t = 0; t < now_.period; t++) turns[0][t] = turn_of(now_.weights, now_.period, t);
+    for (uint32_t k = 0; k < legs_at(UINT64_MAX); k++)
+        for (uint64_t t = 0; t < now_.leg[k].period; t++)
+            turns[k + 1][t] = turn_of(now_.leg[k].weights, now_.leg[k].period, t);
     for (uint64_t epoch = 0; epoch < EPOCHS; epoch++) {
         for (uint64_t s = 0; s < now_.streams; s++) {
             write_stream(epoch, s, turns);
             if (rows_[epoch][s].n == MOST_ROWS) return 0;
             if (now_.steps > 0 && rows_[epoch][s].n < (uint32_t)now_.steps * m) return 0;
         }
-        if (batches_of(epoch) == 0) return 0;
+        if (batches_of(epoch) == 0 || !is_an_epoch(epoch)) return 0;
     }
     return 1;
 }
@@ -367,6 +413,13 @@ static uint32_t table_of(dlp_node *to, const life *l, const char **from) {
     to[n++] = (dlp_node){
         .name = "both", .from = from, .verb = now_.zip ? DLP_ZIP : DLP_MIX, .batch = {0}};
     if (!now_.zip) to[n - 1].mix.weights = now_.weights;
+    if (!now_.zip && now_.has_legs) {
+        static dlp_mix_leg legs[MOST_LEGS];
+        for (uint32_t k = 0; k < l->legs; k++)
+            legs[k] = (dlp_mix_leg){.from = now_.leg[k].from, .weights = now_.leg[k].weights};
+        to[n - 1].mix.legs = legs;
+        to[n - 1].mix.n_legs = l->legs;
+    }
     if (now_.map) {
         static const dlp_field sum = {.name = "sum", .dtype = DLP_U64};
         to[n++] = (dlp_node){.name = "sum",
@@ -474,15 +527,18 @@ static int run_rank(const life *l, uint32_t rank, place *at, const dlp_state *re
 
 /* Go on from life to life, each with other workers and, with steps, other ranks. */
 static int run_lives(void) {
-    const life alone = {.world = 1, .stop = UINT32_MAX, .workers = 2, .prefetch = 1};
+    const life alone = {
+        .world = 1, .stop = UINT32_MAX, .workers = 2, .prefetch = 1, .legs = now_.n_legs};
     dlp_state state, all[4];
     place at = {0, 0};
     memset(states_, 0, sizeof states_);
     memset(shared_, 0, sizeof *shared_);
     for (int i = 0; i < now_.lives && at.epoch < EPOCHS; i++) {
-        const life *l = &now_.life[i];
+        life *l = &now_.life[i];
         place end = at;
         dlp_error e;
+        if (l->stop < batches_of(at.epoch) - at.k) /* legs are added while a model trains */
+            l->legs = legs_at((at.k + l->stop) * (now_.batch / now_.streams) - 1);
         for (uint32_t rank = 0; rank < l->world; rank++) {
             end = at;
             if (!run_rank(l, rank, &end, i > 0 ? &state : NULL, &all[rank])) return 0;
@@ -542,14 +598,36 @@ static void draw_life(uint64_t *s, life *l, int last) {
                 .prefetch = (int)pick(s, 5),
                 .seeks = pick(s, 4) == 0,
                 .processes = (now_.kill_every > 0 || pick(s, 5) == 0) && forks_};
+    l->legs = now_.n_legs;
     if (l->workers == 0) l->workers = DLP_NONE, l->processes = 0;
     if (l->processes) l->copies = 0;
+}
+
+/* Divide weights by their greatest common divisor. Returns their sum. */
+static uint64_t reduced(uint64_t *weights) {
+    uint64_t g = 0, sum = 0;
+    for (uint32_t k = 0; k < now_.n; k++) g = gcd(weights[k], g);
+    for (uint32_t k = 0; k < now_.n; k++) sum += weights[k] /= g;
+    return sum;
+}
+
+static void draw_legs(uint64_t *s) {
+    uint64_t from = 0;
+    now_.has_legs = !now_.zip && pick(s, 2);
+    now_.n_legs = now_.has_legs ? pick(s, 1 + MOST_LEGS) : 0;
+    for (uint32_t i = 0; i < now_.n_legs; i++) {
+        struct leg *l = &now_.leg[i];
+        l->from = from += 1 + pick(s, pick(s, 3) ? 30 * now_.streams : 2);
+        for (uint32_t k = 0; k < now_.n; k++)
+            l->weights[k] = pick(s, 3) ? pick(s, pick(s, 3) ? 4 : 40) : 0;
+        l->weights[pick(s, now_.n)] += 1;
+        l->period = reduced(l->weights);
+    }
 }
 
 static void draw(uint64_t seed) {
     uint64_t s = seed;
     do {
-        uint64_t g = 0, sum = 0;
         memset(&now_, 0, sizeof now_);
         now_.seed = s;
         now_.zip = (int)pick(&s, 2);
@@ -565,10 +643,9 @@ static void draw(uint64_t seed) {
         now_.last = pick(&s, 2) ? DLP_LAST_DROP : DLP_LAST_PARTIAL;
         now_.kill_every = pick(&s, 4) == 0 ? 20 + pick(&s, 60) : 0;
         for (uint32_t k = 0; k < now_.n; k++) draw_branch(&s, k);
-        for (uint32_t k = 0; k < now_.n; k++) g = gcd(now_.weights[k], g);
-        for (uint32_t k = 0; k < now_.n; k++) sum += now_.weights[k] /= g;
-        now_.period = sum;
+        now_.period = reduced(now_.weights);
         for (uint32_t k = 0; k < now_.n; k++) name_branch(&now_.at[k]);
+        draw_legs(&s);
         now_.lives = 1 + (int)pick(&s, LIVES);
         for (int i = 0; i < now_.lives; i++) draw_life(&s, &now_.life[i], i + 1 == now_.lives);
     } while (!write_down());
@@ -587,7 +664,7 @@ static void random_tables__beside_a_plain_program__same_rows(uint64_t first, uin
 /* ---- ranks that agree on ends ---- */
 
 static void *run_agreeing(void *rank) {
-    const life l = {.world = 2, .stop = UINT32_MAX, .workers = 1};
+    const life l = {.world = 2, .stop = UINT32_MAX, .workers = 1, .legs = now_.n_legs};
     place at = {0, 0};
     dlp_state state;
     if (!run_rank(&l, (uint32_t)(uintptr_t)rank, &at, NULL, &state)) reduce_stop(&ends_);
@@ -1124,6 +1201,81 @@ static void weights__up_to_2_to_the_20__exact_shares(void) {
     }
 }
 
+/* ---- legs ---- */
+
+/* Open a mix of two with these legs, and say what is wrong. Returns the code. */
+static int legs_open(const dlp_mix_leg *legs, uint32_t n, const uint64_t *weights,
+                     const dlp_state *resume, dlp_error *e, dlp_pipe **p) {
+    table t;
+    plain(0, 2, 4);
+    table_begin(&t);
+    t.row[5].mix = (dlp_node_mix){.weights = weights, .legs = legs, .n_legs = n};
+    t.d.resume = resume;
+    t.d.steps_per_epoch = 40;
+    return dlp_pipe_open(p, t.row, t.n, &t.d, e);
+}
+
+static void legs__wrong__refused_by_field(void) {
+    static const uint64_t one[] = {1, 1}, first[] = {1, 0}, none[] = {0, 0};
+    static const struct {
+        dlp_mix_leg leg[2];
+        uint32_t n;
+        const uint64_t *weights;
+        const char *words;
+    } bad[] = {
+        {{{0, one}}, 1, one, "legs[0].from is 0, must be 1..2^43"},
+        {{{8, one}, {8, one}}, 2, one, "legs[1].from is 8, must be 9..2^43"},
+        {{{UINT64_C(1) << 43, one}}, 1, one, "legs[0].from is 8796093022208"},
+        {{{8, none}}, 1, one, "legs[0]: all 2 weights are 0"},
+        {{{8, first}}, 1, first, "weights[1] is 0 in all legs; set 1 or more"},
+        {{{8, one}}, 65, one, "0..64"},
+    };
+    dlp_error e;
+    dlp_pipe *p;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        CHECK(legs_open(bad[i].leg, bad[i].n, bad[i].weights, NULL, &e, &p) == DLP_ERR_ARG);
+        CHECK(strstr(e.message, bad[i].words) != NULL && strcmp(e.stage, "both") == 0);
+    }
+    CHECK(legs_open(NULL, 1, one, NULL, &e, &p) == DLP_ERR_ARG);
+    CHECK(strcmp(e.field, "mix.legs") == 0);
+}
+
+/* A state of batch 4, behind 8 rows of each stream, goes on with a leg that begins there or later.
+   A leg that had begun then, or other weights of one that has, is refused. */
+static void legs__added_before_a_resume__only_behind_all_streams(void) {
+    static const uint64_t w[] = {3, 1}, other[] = {1, 3};
+    static const struct {
+        dlp_mix_leg leg[2];
+        uint32_t n;
+        int code;
+    } at[] = {
+        {{{8, other}}, 1, DLP_OK},          {{{8, other}, {16, w}}, 2, DLP_OK},
+        {{{8, other}, {99, w}}, 2, DLP_OK}, {{{8, other}, {14, w}}, 2, DLP_ERR_RESUME},
+        {{{8, w}}, 1, DLP_ERR_RESUME},      {{{10, other}}, 1, DLP_ERR_RESUME},
+        {{{16, other}}, 1, DLP_ERR_RESUME}, {{{8, other}}, 0, DLP_ERR_RESUME},
+    };
+    dlp_state state;
+    dlp_error e;
+    dlp_pipe *p;
+    dlp_batch *b;
+    CHECK(legs_open(at[0].leg, 1, w, NULL, &e, &p) == DLP_OK);
+    if (test_failures > 0) return;
+    for (int i = 0; i < 4; i++) {
+        CHECK(dlp_pipe_next(p, &b) == DLP_OK);
+        dlp_pipe_state(p, b, &state);
+        dlp_pipe_release(p, b);
+    }
+    dlp_pipe_close(p);
+    for (size_t i = 0; i < sizeof at / sizeof *at; i++) {
+        const int rc = legs_open(at[i].leg, at[i].n, w, &state, &e, &p);
+        if (rc != at[i].code) printf("%zu: %d %s\n", i, rc, rc < 0 ? e.message : "");
+        CHECK(rc == at[i].code);
+        if (rc == DLP_ERR_RESUME) CHECK(strcmp(e.field, "mix.legs") == 0);
+        if (rc == DLP_OK) dlp_pipe_close(p);
+    }
+    CHECK(legs_open(NULL, 0, w, &state, &e, &p) == DLP_ERR_RESUME);
+}
+
 int main(int argc, char **argv) {
     const uint64_t first = argc > 1 ? strtoull(argv[1], NULL, 10) : 1;
     const uint64_t n = argc > 2 ? strtoull(argv[2], NULL, 10) : getenv("SHORT") ? 20 : 80;
@@ -1143,6 +1295,8 @@ int main(int argc, char **argv) {
     streams__more_than_a_state_has_room_for__refused();
     weights__up_to_2_to_the_20__exact_shares();
     two_ranks__agree__end_as_one_rank();
+    legs__wrong__refused_by_field();
+    legs__added_before_a_resume__only_behind_all_streams();
     random_tables__beside_a_plain_program__same_rows(first, n);
     return test_end("branches");
 }
