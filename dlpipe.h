@@ -4823,8 +4823,8 @@ void dlp_pusher_close(dlp_pusher *pusher);
              and it leaves no gap. Fields of one fetch that end in rows lie in cells of their own.
              queue.capacity of their fetch node says how many cells.
    Ends      In a map before the last maker, any field that the map sees may end. Behind the makers,
-             a field that makers made or that was pushed may end in a map, if only maps and fetches
-             are between. Such a map runs in the cell. The cell keeps the fields that are left, and
+             a push, a zip or a mix, their fields may end in a map, if only maps and fetches are
+             between. Such a map runs in the cell. The cell keeps the fields that are left, and
              batches get these. Fields that end lie in a room of the worker, which holds one item.
              The plan has a line for rooms. A pushed record, and an input that is read by async, lie
              in the cell, too. A cell has at most 3 expands and maps in which fields end.
@@ -48908,12 +48908,16 @@ static const dlp_field *dlpi_row_fields(const dlpi_table *t, const dlp_node *row
     return verb->fields != NULL ? verb->fields(row, n) : NULL;
 }
 
-/* Return the first row between the present map and the cells of makers or a push that does not work
-   on items. Returns NULL if there is no such row. */
+/* Return the first row between the present map and the cells of makers, a push, or a zip or mix
+   that does not work on items. Returns NULL if there is no such row. */
 DLPI_COLD
 static const dlp_node *dlpi_ends_between(const dlpi_table *t) {
-    if (t->makes == 0 && t->nodes->verb != DLP_PUSH) return NULL;
-    for (uint32_t i = t->makes > 0 ? t->makes : 1; i < t->at; i++)
+    uint32_t i = t->makes > 0 ? t->makes : 1;
+    if (t->joins != NULL)
+        i = (uint32_t)(t->joins - t->nodes) + 1;
+    else if (t->makes == 0 && t->nodes->verb != DLP_PUSH)
+        return NULL;
+    for (; i < t->at; i++)
         if ((dlpi_verb_of(t, &t->nodes[i])->is & DLPI_NODE_ITEMS) == 0) return &t->nodes[i];
     return NULL;
 }
@@ -48925,14 +48929,12 @@ DLPI_COLD
 static int dlpi_ends_see(dlpi_table *t, const dlp_node *map, dlpi_seeing *seen) {
     uint32_t n, all = 0, stay = 0, ending = 0, left;
     const dlp_node *between = dlpi_ends_between(t);
-    if (t->joins != NULL)
-        return dlpi_not_null(t->p, map->name, "map.ends",
-                             "behind a zip or mix; let fields end in a branch");
     if (between != NULL && t->ending != map)
-        return dlpi_refuse(t->p, DLP_ERR_ARG, map->name, "map.ends",
-                           "map.ends is \"%.60s\"; fields that makers made, or producers pushed, "
-                           "must end above \"%s\": move this map there",
-                           map->map.ends, between->name);
+        return dlpi_refuse(
+            t->p, DLP_ERR_ARG, map->name, "map.ends",
+            "map.ends is \"%.60s\"; fields that were made, pushed or joined must end "
+            "above \"%s\": move this map there",
+            map->map.ends, between->name);
     if (t->ending != map || t->n_ending != dlpi_names_count(map->map.ends))
         return dlpi_refuse(t->p, DLP_ERR_ARG, map->name, "map.ends",
                            "map.ends is \"%.60s\"; name fields of one fetch node above, with only "
@@ -49719,7 +49721,7 @@ static int dlpi_node_makes_add(dlpi_table *t, const dlp_node *node) {
 #endif /* DLPIPE_NO_PARTS */
 
 #ifndef DLPIPE_NO_PARTS
-/* ---- filter, expand, window and pack behind a zip or mix ---- */
+/* ---- filter, expand, window, pack, and a map in which fields end, behind a zip or mix ---- */
 
 /* What such a stage keeps: what an expand or a pack does, and behind that the branches. */
 typedef union dlpi_joined_inner {
@@ -49760,14 +49762,19 @@ typedef struct dlpi_behind { /* the rows directly behind a zip or mix that make 
     uint32_t makers; /* number of these rows before the window */
 } dlpi_behind;
 
-/* Return how many rows behind the zip or mix of a table belong to its makers. t->joins must be that
-   zip or mix. */
+/* Return how many rows behind the zip or mix of a table belong to its makers. A map in which fields
+   end is one if only makers and maps stand above it. t->joins must be that zip or mix. */
 DLPI_COLD
 static dlpi_behind dlpi_behind_rows(const dlpi_table *t) {
+    const unsigned in_cells = DLPI_NODE_ITEMS | DLPI_NODE_MAKES;
     dlpi_behind b = {0, 0};
     const dlp_node *rows = t->joins + 1;
+    bool inside = true; /* all rows so far may run in a cell */
     for (uint32_t i = 0; &rows[i] < t->nodes + t->n; i++) {
-        if ((dlpi_verb_of(t, &rows[i])->is & DLPI_NODE_MAKES) != 0) b.makers = b.n = i + 1;
+        const unsigned is = dlpi_verb_of(t, &rows[i])->is;
+        inside = inside && (is & in_cells) != 0;
+        if ((is & DLPI_NODE_MAKES) != 0 || (inside && dlpi_node_ends(&rows[i])))
+            b.makers = b.n = i + 1;
         if (rows[i].verb == DLP_WINDOW) b.n = i + 1;
     }
     return b;

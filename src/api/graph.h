@@ -177,8 +177,8 @@
              and it leaves no gap. Fields of one fetch that end in rows lie in cells of their own.
              queue.capacity of their fetch node says how many cells.
    Ends      In a map before the last maker, any field that the map sees may end. Behind the makers,
-             a field that makers made or that was pushed may end in a map, if only maps and fetches
-             are between. Such a map runs in the cell. The cell keeps the fields that are left, and
+             a push, a zip or a mix, their fields may end in a map, if only maps and fetches are
+             between. Such a map runs in the cell. The cell keeps the fields that are left, and
              batches get these. Fields that end lie in a room of the worker, which holds one item.
              The plan has a line for rooms. A pushed record, and an input that is read by async, lie
              in the cell, too. A cell has at most 3 expands and maps in which fields end.
