@@ -58,13 +58,6 @@ static dlpi_behind dlpi_behind_rows(const dlpi_table *t) {
     return b;
 }
 
-static inline int dlpi_behind_fit(const dlpi_table *t, const dlp_node *node) {
-    return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "pack.rule",
-                       "DLP_PACK_FIT stands behind \"%s\"; set DLP_PACK_CUT, or pack in tables of "
-                       "one list each",
-                       t->joins->name);
-}
-
 /* Check the rows between a zip or mix and the last maker behind it: only makers, maps and a last
    window may stand there. They run in the workers of the branches. Returns 0 or a DLP_ERR code. */
 static int dlpi_behind_check(const dlpi_table *t, const dlpi_behind *b) {
@@ -83,7 +76,6 @@ static int dlpi_behind_check(const dlpi_table *t, const dlpi_behind *b) {
             return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers",
                                "workers is set, and the node runs in the workers of the branches; "
                                "set it there");
-        if (verb == DLP_PACK && node->pack.rule == DLP_PACK_FIT) return dlpi_behind_fit(t, node);
     }
     return DLP_OK;
 }

@@ -18,6 +18,7 @@
 
 enum { STREAMS = 4, MOST = 900, LONG = 6, BATCHES = 400, EPOCHS = 2, T = 8, SEGMENTS = 3 };
 enum { A_FETCH, AN_EXPAND, A_FILTER };
+enum { A_CUT = 1, A_FIT };
 
 static struct {
     int zip;
@@ -26,7 +27,8 @@ static struct {
     uint64_t weights[2];
     int shuffle[2];
     int filters, expands, window, packs, maps;
-    int ends; /* fields end behind the join: 1: above the filter, 2: in the last map */
+    uint32_t fitted; /* documents of a window that a pack by DLP_PACK_FIT lays out */
+    int ends;        /* fields end behind the join: 1: above the filter, 2: in the last map */
     uint32_t streams, rows; /* rows of a stream in a batch */
     int last, shared;
     int64_t steps;
@@ -111,7 +113,7 @@ static int touch(void *user, dlp_item *it) {
     if (it->n_fields > 1) *(uint64_t *)it->data[0] += 500000;
     return 0;
 }
-/* All fields but the number end, and one is made of them. */
+/* All fields but the number end, and one is made of them. Before a pack the number ends, too. */
 static int leave(void *user, dlp_item *it) {
     const uint32_t from = how.zip ? 3 : 1, to = it->n_fields - 1;
     (void)user;
@@ -150,7 +152,7 @@ static dlp_node leave_row(void) {
     dlp_node node = {.name = "leave", .verb = DLP_MAP, .map = {.item = leave}};
     node.map.fields = &left;
     node.map.n_fields = 1;
-    node.map.ends = how.zip ? "tokens other words" : "tokens";
+    node.map.ends = how.packs ? "id tokens other words" : how.zip ? "tokens other words" : "tokens";
     return node;
 }
 
@@ -203,7 +205,11 @@ static uint32_t table(dlp_node *to, const dlp_workers_desc *w, int plain) {
     if (!plain && how.packs)
         to[n++] = (dlp_node){.name = "pack",
                              .verb = DLP_PACK,
-                             .pack = {.tokens = T, .overlap = 1, .max_segments = SEGMENTS}};
+                             .pack = {.tokens = T,
+                                      .overlap = how.packs == A_CUT,
+                                      .max_segments = SEGMENTS,
+                                      .rule = how.packs == A_FIT ? DLP_PACK_FIT : DLP_PACK_CUT,
+                                      .window = how.packs == A_FIT ? how.fitted : 0}};
     if (!plain && cells > 0) {
         uint32_t last = n - 1;
         while (to[last].verb == DLP_WINDOW || to[last].verb == DLP_MAP) last--;
@@ -230,7 +236,7 @@ static row plain_[EPOCHS][STREAMS][MOST], made_[EPOCHS][STREAMS][2 * MOST];
 static uint32_t n_plain_[EPOCHS][STREAMS], n_made_[EPOCHS][STREAMS];
 
 static row row_of(const dlp_batch *b, uint32_t r) {
-    const uint32_t f = b->n_fields > 1 && b->fields[1].lengths != NULL && !how.packs;
+    const uint32_t f = b->n_fields > 1 && b->fields[1].lengths != NULL;
     const uint64_t each = (uint64_t)b->fields[f].shape[1];
     row x = {.id = 0};
     if (!b->valid[r]) return x;
@@ -298,10 +304,37 @@ static uint32_t cut(const row *in, uint32_t n, row *out) {
     return rows;
 }
 
+/* Pack what rows have by best fit, in windows: the longest piece first, each into the fullest row
+   that has room. */
+static uint32_t fit(const row *in, uint32_t n, row *out) {
+    uint32_t rows = 0, i = 0;
+    while (i < n) {
+        uint32_t piece[MOST], pieces = 0, segments[MOST] = {0};
+        const uint32_t first = rows;
+        for (; i < n && pieces < how.fitted; i++)
+            if (in[i].n > 0) piece[pieces++] = i;
+        for (uint32_t length = LONG; length > 0; length--)
+            for (uint32_t k = 0; k < pieces; k++) {
+                uint32_t best = rows;
+                if (in[piece[k]].n != length) continue;
+                for (uint32_t r = first; r < rows; r++)
+                    if (out[r].n + length <= T && segments[r - first] < SEGMENTS &&
+                        (best == rows || out[r].n > out[best].n))
+                        best = r;
+                if (best == rows) out[rows++] = (row){.id = 1};
+                memcpy(out[best].token + out[best].n, in[piece[k]].token, length * 4);
+                out[best].n += length;
+                segments[best - first]++;
+            }
+    }
+    return rows;
+}
+
 /* The number by which the filter knows a row. */
 static uint64_t id_at_filter(const row *x) {
-    uint64_t id = how.packs ? (x->n > 0 ? x->token[0] / 8 : 0) : x->id;
-    if (how.maps && !how.packs) id += 500000;
+    const int alone = how.packs && !how.zip; /* tokens alone */
+    uint64_t id = alone ? (x->n > 0 ? x->token[0] / 8 : 0) : x->id;
+    if (how.maps && !alone) id += 500000;
     if (how.ends == 1 && how.zip) id += 1000000000 * x->other;
     return id;
 }
@@ -338,7 +371,7 @@ static void do_plain(void) {
                 }
             }
             if (how.packs)
-                n = cut(kept, n, made_[e][s]);
+                n = (how.packs == A_FIT ? fit : cut)(kept, n, made_[e][s]);
             else
                 memcpy(made_[e][s], kept, n * sizeof *kept);
             n_made_[e][s] = n;
@@ -470,10 +503,12 @@ static void draw(uint64_t seed) {
     how.filters = draw_below(&h, 4) != 0;
     how.maps = (int)draw_below(&h, 2);
     how.expands = draw_below(&h, 3) == 0;
-    how.packs = !how.zip && draw_below(&h, 2);
+    how.packs = (!how.zip && draw_below(&h, 2)) || (how.zip && dlp_hash(seed, 12, 0, 0) % 4 == 0);
+    if (how.packs) how.packs = A_CUT + (int)(dlp_hash(seed, 10, 0, 0) % 2);
+    how.fitted = 1 + (uint32_t)(dlp_hash(seed, 11, 0, 0) % 12);
     how.window = how.packs || draw_below(&h, 2) ? 0 : 1 + (int)draw_below(&h, 9);
-    how.ends = how.packs ? 0 : (int)(dlp_hash(seed, 9, 0, 0) % 4);
-    if (how.ends == 3) how.ends = 0;
+    how.ends = (int)(dlp_hash(seed, 9, 0, 0) % 4);
+    if (how.ends == 3 || how.packs) how.ends = how.packs && how.zip ? 2 : 0;
     if (!how.filters && !how.expands && !how.packs && !how.window && !how.ends) how.filters = 1;
     if (how.maps && !how.filters && !how.expands && !how.packs && !how.ends) how.maps = 0;
     how.streams = streams[draw_below(&h, 3)];
@@ -631,14 +666,11 @@ static void rows__out_of_place__refused_by_name(void) {
     const dlp_guard_field id_guard = {.name = "id"};
     const dlp_node guard = {
         .name = "guard", .verb = DLP_GUARD, .guard = {.fields = &id_guard, .n_fields = 1}};
-    const dlp_node fit = {
-        .name = "fit", .verb = DLP_PACK, .pack = {.tokens = 4, .rule = DLP_PACK_FIT}};
     memset(&how, 0, sizeof how);
     how.inputs[0] = how.inputs[1] = 9;
     how.weights[0] = how.weights[1] = how.streams = 1;
     how.packs = 1;
     refused_behind(NULL, keep, "workers", "set it there");
-    refused_behind(NULL, fit, "pack.rule", "DLP_PACK_CUT");
     refused_behind(NULL, (dlp_node){.name = "load", .verb = DLP_LOAD}, "", "may stand");
     refused_behind(NULL, window, "window.items", "1..2^24");
     window.window.items = 4;
