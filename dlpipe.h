@@ -4807,7 +4807,7 @@ void dlp_pusher_close(dlp_pusher *pusher);
              filter, expand and pack, with maps between, and a window last. They work on joined rows
              in the workers of the branches, which copy each row into a cell of its own. Their
              worker_state is that of the first branch. A window or pack behind a mix takes the items
-             of all branches, in the order of the mix. DLP_PACK_FIT is refused there.
+             of all branches, in the order of the mix.
    Order     The order and the bytes of the batches depend only on the table, the seed, the epoch
              and the data; behind a push also on the order of arrival. Workers and queues change
              neither the order nor the states.
@@ -4826,8 +4826,8 @@ void dlp_pusher_close(dlp_pusher *pusher);
              and it leaves no gap. Fields of one fetch that end in rows lie in cells of their own.
              queue.capacity of their fetch node says how many cells.
    Ends      In a map before the last maker, any field that the map sees may end. Behind the makers,
-             a field that makers made or that was pushed may end in a map, if only maps and fetches
-             are between. Such a map runs in the cell. The cell keeps the fields that are left, and
+             a push, a zip or a mix, their fields may end in a map, if only maps and fetches are
+             between. Such a map runs in the cell. The cell keeps the fields that are left, and
              batches get these. Fields that end lie in a room of the worker, which holds one item.
              The plan has a line for rooms. A pushed record, and an input that is read by async, lie
              in the cell, too. A cell has at most 3 expands and maps in which fields end.
@@ -27452,9 +27452,16 @@ typedef struct dlpi_pack_stream { /* CUT: the row of a stream that is not comple
 
 typedef struct dlpi_fit_stream {
     uint64_t documents;         /* known documents in its list: the next window begins with them */
+    uint64_t window, windows;   /* first window with such a row; windows that were laid out since
+                                   the epoch, or a place of it, began */
     uint32_t row, rows, pieces; /* first known row that is not given; known rows, and pieces */
-    bool begun;                 /* a window was laid out */
 } dlpi_fit_stream;
+
+/* Where a window lies whose documents are joined rows: its path at its first document, and at its
+   last one. */
+typedef struct dlpi_fit_paths {
+    dlpi_path begin, end;
+} dlpi_fit_paths;
 
 typedef struct dlpi_fit_row { /* a known row that is not given yet */
     uint32_t first, n;        /* its pieces: n of its stream's, from `first` on */
@@ -27490,6 +27497,8 @@ typedef struct dlpi_pack {
     dlpi_pack_segment *fit_pieces; /* [cursors.n][fit_most_pieces] */
     uint64_t *fit_words;           /* lists of pieces and of rows; in its memory behind it */
     dlpi_fit_item *fit_items;      /* [fit_most_items] pieces and rows of the window */
+    uint64_t fit_most_windows;     /* windows of a stream with known rows, at most */
+    dlpi_fit_paths *fit_paths;     /* [cursors.n][fit_most_windows] of joined rows; else NULL */
 } dlpi_pack;
 
 static inline dlpi_pack *dlpi_pack_of(const dlp_pipe *p) { return p->source_stage->self; }
@@ -27705,7 +27714,9 @@ static const dlpi_found_rule dlpi_pack_cut = {
    the last piece out of it. R rows must be known. A window is laid out only while fewer than R rows
    are known. So memory for known rows has a bound. A cursor has the first document of a window, the
    number of its rows that are given, and 16 bits of a hash of its documents and their lengths.
-   After the last row of the window the cursor is the window's last document, used.
+   After the last row of the window the cursor is the window's last document, used. If documents are
+   joined rows, the place is a path: that before the joined row of the same document. A window's
+   cells may be other rows' by then, so the two paths are noted as the window is laid out.
 
    Cells: let R - 1 rows be known, of at most min(S, N) documents each. With N - 1 documents after
    them there is not yet a window. With one document more there is one: (R - 1) min(S, N) + N. If
@@ -27900,6 +27911,27 @@ static void dlpi_fit_append(dlpi_pack *k, uint32_t i, uint32_t n, const dlpi_cur
     }
 }
 
+/* Note the paths of a new window of stream i, whose first and last documents are in these cells. */
+static void dlpi_fit_note(dlpi_pack *k, uint32_t i, uint32_t first, uint32_t last) {
+    const dlpi_joined *x = k->x.found.joined;
+    const uint64_t at = k->fit_streams[i].windows++ % k->fit_most_windows;
+    if (x == NULL) return;
+    k->fit_paths[i * k->fit_most_windows + at] =
+        (dlpi_fit_paths){x->cells[first].before, x->cells[last].before};
+}
+
+/* Note that stream i stands behind the known row `row`. A cursor without a place is behind the last
+   row of its window. */
+static void dlpi_fit_stands(dlpi_pack *k, uint32_t i, const dlpi_fit_row *row) {
+    const uint64_t window = k->fit_streams[i].window, most = k->fit_most_windows;
+    const bool last = row->after.place == 0;
+    k->x.found.streams[i].at = row->after;
+    k->fit_streams[i].window += last;
+    if (k->x.found.joined == NULL) return;
+    const dlpi_fit_paths *at = &k->fit_paths[i * most + window % most];
+    k->x.found.joined->at[i] = last ? at->end : at->begin;
+}
+
 /* Drop those rows of the first window that were given before the state was saved. If the window is
    not the one of the state, the pipe fails. rows: rows of the window. check: its hash. Returns how
    many rows are left. */
@@ -27932,18 +27964,19 @@ static dlpi_cursor dlpi_fit_cursor(const dlp_pipe *p, uint32_t c) {
 static uint32_t dlpi_fit_window(dlp_pipe *p, uint32_t i, uint64_t n) {
     dlpi_pack *k = dlpi_pack_of(p);
     dlpi_fit_stream *x = &k->fit_streams[i];
-    const dlpi_cursor begin = dlpi_fit_cursor(p, k->x.found.streams[i].head);
+    const uint32_t first = k->x.found.streams[i].head;
+    const dlpi_cursor begin = dlpi_fit_cursor(p, first);
     uint64_t hash;
     uint32_t pieces = dlpi_fit_pieces(p, i, n, &hash);
-    const dlpi_cursor end = dlpi_fit_cursor(p, k->fit_items[pieces - 1].at.cell);
+    const uint32_t last = k->fit_items[pieces - 1].at.cell;
+    const dlpi_cursor end = dlpi_fit_cursor(p, last);
     uint32_t rows = dlpi_fit_rows(k, pieces);
     hash >>= 48;
+    dlpi_fit_note(k, i, first, last);
     dlpi_fit_compact(k, i);
     dlpi_fit_append(k, i, rows, &begin, &end, hash);
     x->documents -= n;
-    if (!x->begun) rows = dlpi_fit_resume(p, i, rows, hash);
-    x->begun = true;
-    return rows;
+    return x->windows == 1 ? dlpi_fit_resume(p, i, rows, hash) : rows;
 }
 
 /* ---- the rule ---- */
@@ -27999,14 +28032,14 @@ static void dlpi_fit_give(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r) {
         const dlpi_pack_segment *x = &dlpi_fit_pieces_of(k, i)[from->first + j];
         dlpi_pack_put(p, s, r, x->cell, x->first, x->tokens);
     }
-    k->x.found.streams[i].at = from->after;
+    dlpi_fit_stands(k, i, from);
     dlpi_fit_drop(k, i);
     dlpi_pack_count(p, row);
 }
 
 static void dlpi_fit_pass(dlp_pipe *p, uint32_t i) {
     dlpi_pack *k = dlpi_pack_of(p);
-    k->x.found.streams[i].at = dlpi_fit_rows_of(k, i)[k->fit_streams[i].row].after;
+    dlpi_fit_stands(k, i, &dlpi_fit_rows_of(k, i)[k->fit_streams[i].row]);
     dlpi_fit_drop(k, i);
 }
 
@@ -28029,6 +28062,7 @@ static void dlpi_fit_sizes(dlpi_pack *k, uint64_t rows) {
     k->x.found.cursors.used_bits = dlpi_bits_of(k->most_documents);
     k->x.found.cursors.place_bits = dlpi_bits_of(k->fit_most_items - 1);
     k->fit_most_rows = dlpi_sum(k->fit_most_items, rows - 1);
+    k->fit_most_windows = rows; /* each has a row, and one more is made if rows lack */
     k->fit_most_pieces = dlpi_sum(k->fit_most_items, dlpi_times(rows - 1, k->most));
 }
 
@@ -28036,8 +28070,8 @@ static uint64_t dlpi_fit_rows_bytes(const dlpi_pack *k) {
     return dlpi_times(dlpi_times(k->x.found.cursors.n, k->fit_most_rows), sizeof *k->fit_rows);
 }
 
-/* Describe in `out` the memory of a pack by DLP_PACK_FIT: streams, rows with their pieces, and
-   words with items. Returns the number of blocks. */
+/* Describe in `out` the memory of a pack by DLP_PACK_FIT: streams, rows with their pieces, words
+   with items, and paths. Returns the number of blocks. */
 static int dlpi_fit_blocks(const dlpi_pack *k, dlpi_block *out) {
     uint64_t n = k->x.found.cursors.n, pieces = dlpi_times(n, k->fit_most_pieces);
     out[0] = (dlpi_block){offsetof(dlpi_pack, fit_streams), n * sizeof *k->fit_streams};
@@ -28047,7 +28081,11 @@ static int dlpi_fit_blocks(const dlpi_pack *k, dlpi_block *out) {
     out[2] = (dlpi_block){
         offsetof(dlpi_pack, fit_words),
         dlpi_sum(dlpi_fit_list_words(k) * 8, dlpi_times(k->fit_most_items, sizeof *k->fit_items))};
-    return 3;
+    out[3] = (dlpi_block){offsetof(dlpi_pack, fit_paths),
+                          k->x.found.joined != NULL
+                              ? dlpi_times(dlpi_times(n, k->fit_most_windows), sizeof *k->fit_paths)
+                              : 0};
+    return 4;
 }
 
 static void dlpi_fit_live(dlpi_pack *k) {
@@ -49016,12 +49054,16 @@ static const dlp_field *dlpi_row_fields(const dlpi_table *t, const dlp_node *row
     return verb->fields != NULL ? verb->fields(row, n) : NULL;
 }
 
-/* Return the first row between the present map and the cells of makers or a push that does not work
-   on items. Returns NULL if there is no such row. */
+/* Return the first row between the present map and the cells of makers, a push, or a zip or mix
+   that does not work on items. Returns NULL if there is no such row. */
 DLPI_COLD
 static const dlp_node *dlpi_ends_between(const dlpi_table *t) {
-    if (t->makes == 0 && t->nodes->verb != DLP_PUSH) return NULL;
-    for (uint32_t i = t->makes > 0 ? t->makes : 1; i < t->at; i++)
+    uint32_t i = t->makes > 0 ? t->makes : 1;
+    if (t->joins != NULL)
+        i = (uint32_t)(t->joins - t->nodes) + 1;
+    else if (t->makes == 0 && t->nodes->verb != DLP_PUSH)
+        return NULL;
+    for (; i < t->at; i++)
         if ((dlpi_verb_of(t, &t->nodes[i])->is & DLPI_NODE_ITEMS) == 0) return &t->nodes[i];
     return NULL;
 }
@@ -49033,14 +49075,12 @@ DLPI_COLD
 static int dlpi_ends_see(dlpi_table *t, const dlp_node *map, dlpi_seeing *seen) {
     uint32_t n, all = 0, stay = 0, ending = 0, left;
     const dlp_node *between = dlpi_ends_between(t);
-    if (t->joins != NULL)
-        return dlpi_not_null(t->p, map->name, "map.ends",
-                             "behind a zip or mix; let fields end in a branch");
     if (between != NULL && t->ending != map)
-        return dlpi_refuse(t->p, DLP_ERR_ARG, map->name, "map.ends",
-                           "map.ends is \"%.60s\"; fields that makers made, or producers pushed, "
-                           "must end above \"%s\": move this map there",
-                           map->map.ends, between->name);
+        return dlpi_refuse(
+            t->p, DLP_ERR_ARG, map->name, "map.ends",
+            "map.ends is \"%.60s\"; fields that were made, pushed or joined must end "
+            "above \"%s\": move this map there",
+            map->map.ends, between->name);
     if (t->ending != map || t->n_ending != dlpi_names_count(map->map.ends))
         return dlpi_refuse(t->p, DLP_ERR_ARG, map->name, "map.ends",
                            "map.ends is \"%.60s\"; name fields of one fetch node above, with only "
@@ -49827,7 +49867,7 @@ static int dlpi_node_makes_add(dlpi_table *t, const dlp_node *node) {
 #endif /* DLPIPE_NO_PARTS */
 
 #ifndef DLPIPE_NO_PARTS
-/* ---- filter, expand, window and pack behind a zip or mix ---- */
+/* ---- filter, expand, window, pack, and a map in which fields end, behind a zip or mix ---- */
 
 /* What such a stage keeps: what an expand or a pack does, and behind that the branches. */
 typedef union dlpi_joined_inner {
@@ -49868,24 +49908,22 @@ typedef struct dlpi_behind { /* the rows directly behind a zip or mix that make 
     uint32_t makers; /* number of these rows before the window */
 } dlpi_behind;
 
-/* Return how many rows behind the zip or mix of a table belong to its makers. t->joins must be that
-   zip or mix. */
+/* Return how many rows behind the zip or mix of a table belong to its makers. A map in which fields
+   end is one if only makers and maps stand above it. t->joins must be that zip or mix. */
 DLPI_COLD
 static dlpi_behind dlpi_behind_rows(const dlpi_table *t) {
+    const unsigned in_cells = DLPI_NODE_ITEMS | DLPI_NODE_MAKES;
     dlpi_behind b = {0, 0};
     const dlp_node *rows = t->joins + 1;
+    bool inside = true; /* all rows so far may run in a cell */
     for (uint32_t i = 0; &rows[i] < t->nodes + t->n; i++) {
-        if ((dlpi_verb_of(t, &rows[i])->is & DLPI_NODE_MAKES) != 0) b.makers = b.n = i + 1;
+        const unsigned is = dlpi_verb_of(t, &rows[i])->is;
+        inside = inside && (is & in_cells) != 0;
+        if ((is & DLPI_NODE_MAKES) != 0 || (inside && dlpi_node_ends(&rows[i])))
+            b.makers = b.n = i + 1;
         if (rows[i].verb == DLP_WINDOW) b.n = i + 1;
     }
     return b;
-}
-
-static inline int dlpi_behind_fit(const dlpi_table *t, const dlp_node *node) {
-    return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "pack.rule",
-                       "DLP_PACK_FIT stands behind \"%s\"; set DLP_PACK_CUT, or pack in tables of "
-                       "one list each",
-                       t->joins->name);
 }
 
 /* Check the rows between a zip or mix and the last maker behind it: only makers, maps and a last
@@ -49907,7 +49945,6 @@ static int dlpi_behind_check(const dlpi_table *t, const dlpi_behind *b) {
             return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers",
                                "workers is set, and the node runs in the workers of the branches; "
                                "set it there");
-        if (verb == DLP_PACK && node->pack.rule == DLP_PACK_FIT) return dlpi_behind_fit(t, node);
     }
     return DLP_OK;
 }

@@ -161,7 +161,7 @@
              filter, expand and pack, with maps between, and a window last. They work on joined rows
              in the workers of the branches, which copy each row into a cell of its own. Their
              worker_state is that of the first branch. A window or pack behind a mix takes the items
-             of all branches, in the order of the mix. DLP_PACK_FIT is refused there.
+             of all branches, in the order of the mix.
    Order     The order and the bytes of the batches depend only on the table, the seed, the epoch
              and the data; behind a push also on the order of arrival. Workers and queues change
              neither the order nor the states.
@@ -180,8 +180,8 @@
              and it leaves no gap. Fields of one fetch that end in rows lie in cells of their own.
              queue.capacity of their fetch node says how many cells.
    Ends      In a map before the last maker, any field that the map sees may end. Behind the makers,
-             a field that makers made or that was pushed may end in a map, if only maps and fetches
-             are between. Such a map runs in the cell. The cell keeps the fields that are left, and
+             a push, a zip or a mix, their fields may end in a map, if only maps and fetches are
+             between. Such a map runs in the cell. The cell keeps the fields that are left, and
              batches get these. Fields that end lie in a room of the worker, which holds one item.
              The plan has a line for rooms. A pushed record, and an input that is read by async, lie
              in the cell, too. A cell has at most 3 expands and maps in which fields end.

@@ -8,7 +8,9 @@
    the last piece out of it. R rows must be known. A window is laid out only while fewer than R rows
    are known. So memory for known rows has a bound. A cursor has the first document of a window, the
    number of its rows that are given, and 16 bits of a hash of its documents and their lengths.
-   After the last row of the window the cursor is the window's last document, used.
+   After the last row of the window the cursor is the window's last document, used. If documents are
+   joined rows, the place is a path: that before the joined row of the same document. A window's
+   cells may be other rows' by then, so the two paths are noted as the window is laid out.
 
    Cells: let R - 1 rows be known, of at most min(S, N) documents each. With N - 1 documents after
    them there is not yet a window. With one document more there is one: (R - 1) min(S, N) + N. If
@@ -203,6 +205,27 @@ static void dlpi_fit_append(dlpi_pack *k, uint32_t i, uint32_t n, const dlpi_cur
     }
 }
 
+/* Note the paths of a new window of stream i, whose first and last documents are in these cells. */
+static void dlpi_fit_note(dlpi_pack *k, uint32_t i, uint32_t first, uint32_t last) {
+    const dlpi_joined *x = k->x.found.joined;
+    const uint64_t at = k->fit_streams[i].windows++ % k->fit_most_windows;
+    if (x == NULL) return;
+    k->fit_paths[i * k->fit_most_windows + at] =
+        (dlpi_fit_paths){x->cells[first].before, x->cells[last].before};
+}
+
+/* Note that stream i stands behind the known row `row`. A cursor without a place is behind the last
+   row of its window. */
+static void dlpi_fit_stands(dlpi_pack *k, uint32_t i, const dlpi_fit_row *row) {
+    const uint64_t window = k->fit_streams[i].window, most = k->fit_most_windows;
+    const bool last = row->after.place == 0;
+    k->x.found.streams[i].at = row->after;
+    k->fit_streams[i].window += last;
+    if (k->x.found.joined == NULL) return;
+    const dlpi_fit_paths *at = &k->fit_paths[i * most + window % most];
+    k->x.found.joined->at[i] = last ? at->end : at->begin;
+}
+
 /* Drop those rows of the first window that were given before the state was saved. If the window is
    not the one of the state, the pipe fails. rows: rows of the window. check: its hash. Returns how
    many rows are left. */
@@ -235,18 +258,19 @@ static dlpi_cursor dlpi_fit_cursor(const dlp_pipe *p, uint32_t c) {
 static uint32_t dlpi_fit_window(dlp_pipe *p, uint32_t i, uint64_t n) {
     dlpi_pack *k = dlpi_pack_of(p);
     dlpi_fit_stream *x = &k->fit_streams[i];
-    const dlpi_cursor begin = dlpi_fit_cursor(p, k->x.found.streams[i].head);
+    const uint32_t first = k->x.found.streams[i].head;
+    const dlpi_cursor begin = dlpi_fit_cursor(p, first);
     uint64_t hash;
     uint32_t pieces = dlpi_fit_pieces(p, i, n, &hash);
-    const dlpi_cursor end = dlpi_fit_cursor(p, k->fit_items[pieces - 1].at.cell);
+    const uint32_t last = k->fit_items[pieces - 1].at.cell;
+    const dlpi_cursor end = dlpi_fit_cursor(p, last);
     uint32_t rows = dlpi_fit_rows(k, pieces);
     hash >>= 48;
+    dlpi_fit_note(k, i, first, last);
     dlpi_fit_compact(k, i);
     dlpi_fit_append(k, i, rows, &begin, &end, hash);
     x->documents -= n;
-    if (!x->begun) rows = dlpi_fit_resume(p, i, rows, hash);
-    x->begun = true;
-    return rows;
+    return x->windows == 1 ? dlpi_fit_resume(p, i, rows, hash) : rows;
 }
 
 /* ---- the rule ---- */
@@ -302,14 +326,14 @@ static void dlpi_fit_give(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r) {
         const dlpi_pack_segment *x = &dlpi_fit_pieces_of(k, i)[from->first + j];
         dlpi_pack_put(p, s, r, x->cell, x->first, x->tokens);
     }
-    k->x.found.streams[i].at = from->after;
+    dlpi_fit_stands(k, i, from);
     dlpi_fit_drop(k, i);
     dlpi_pack_count(p, row);
 }
 
 static void dlpi_fit_pass(dlp_pipe *p, uint32_t i) {
     dlpi_pack *k = dlpi_pack_of(p);
-    k->x.found.streams[i].at = dlpi_fit_rows_of(k, i)[k->fit_streams[i].row].after;
+    dlpi_fit_stands(k, i, &dlpi_fit_rows_of(k, i)[k->fit_streams[i].row]);
     dlpi_fit_drop(k, i);
 }
 
@@ -332,6 +356,7 @@ static void dlpi_fit_sizes(dlpi_pack *k, uint64_t rows) {
     k->x.found.cursors.used_bits = dlpi_bits_of(k->most_documents);
     k->x.found.cursors.place_bits = dlpi_bits_of(k->fit_most_items - 1);
     k->fit_most_rows = dlpi_sum(k->fit_most_items, rows - 1);
+    k->fit_most_windows = rows; /* each has a row, and one more is made if rows lack */
     k->fit_most_pieces = dlpi_sum(k->fit_most_items, dlpi_times(rows - 1, k->most));
 }
 
@@ -339,8 +364,8 @@ static uint64_t dlpi_fit_rows_bytes(const dlpi_pack *k) {
     return dlpi_times(dlpi_times(k->x.found.cursors.n, k->fit_most_rows), sizeof *k->fit_rows);
 }
 
-/* Describe in `out` the memory of a pack by DLP_PACK_FIT: streams, rows with their pieces, and
-   words with items. Returns the number of blocks. */
+/* Describe in `out` the memory of a pack by DLP_PACK_FIT: streams, rows with their pieces, words
+   with items, and paths. Returns the number of blocks. */
 static int dlpi_fit_blocks(const dlpi_pack *k, dlpi_block *out) {
     uint64_t n = k->x.found.cursors.n, pieces = dlpi_times(n, k->fit_most_pieces);
     out[0] = (dlpi_block){offsetof(dlpi_pack, fit_streams), n * sizeof *k->fit_streams};
@@ -350,7 +375,11 @@ static int dlpi_fit_blocks(const dlpi_pack *k, dlpi_block *out) {
     out[2] = (dlpi_block){
         offsetof(dlpi_pack, fit_words),
         dlpi_sum(dlpi_fit_list_words(k) * 8, dlpi_times(k->fit_most_items, sizeof *k->fit_items))};
-    return 3;
+    out[3] = (dlpi_block){offsetof(dlpi_pack, fit_paths),
+                          k->x.found.joined != NULL
+                              ? dlpi_times(dlpi_times(n, k->fit_most_windows), sizeof *k->fit_paths)
+                              : 0};
+    return 4;
 }
 
 static void dlpi_fit_live(dlpi_pack *k) {

@@ -2,7 +2,7 @@
 #pragma once
 /* tests: system/stages/pack, system/inputs/inputs_random */
 #include "api/pack.h"
-#include "inputs/branches.h"
+#include "inputs/joined.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-pack       DOCUMENTS INTO ROWS
    The source of >>impl-found, with a rule for rows: an input is a document, and its items are
@@ -37,9 +37,16 @@ typedef struct dlpi_pack_stream { /* CUT: the row of a stream that is not comple
 
 typedef struct dlpi_fit_stream {
     uint64_t documents;         /* known documents in its list: the next window begins with them */
+    uint64_t window, windows;   /* first window with such a row; windows that were laid out since
+                                   the epoch, or a place of it, began */
     uint32_t row, rows, pieces; /* first known row that is not given; known rows, and pieces */
-    bool begun;                 /* a window was laid out */
 } dlpi_fit_stream;
+
+/* Where a window lies whose documents are joined rows: its path at its first document, and at its
+   last one. */
+typedef struct dlpi_fit_paths {
+    dlpi_path begin, end;
+} dlpi_fit_paths;
 
 typedef struct dlpi_fit_row { /* a known row that is not given yet */
     uint32_t first, n;        /* its pieces: n of its stream's, from `first` on */
@@ -75,6 +82,8 @@ typedef struct dlpi_pack {
     dlpi_pack_segment *fit_pieces; /* [cursors.n][fit_most_pieces] */
     uint64_t *fit_words;           /* lists of pieces and of rows; in its memory behind it */
     dlpi_fit_item *fit_items;      /* [fit_most_items] pieces and rows of the window */
+    uint64_t fit_most_windows;     /* windows of a stream with known rows, at most */
+    dlpi_fit_paths *fit_paths;     /* [cursors.n][fit_most_windows] of joined rows; else NULL */
 } dlpi_pack;
 
 static inline dlpi_pack *dlpi_pack_of(const dlp_pipe *p) { return p->source_stage->self; }

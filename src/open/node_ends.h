@@ -132,11 +132,15 @@ static const dlp_field *dlpi_row_fields(const dlpi_table *t, const dlp_node *row
     return verb->fields != NULL ? verb->fields(row, n) : NULL;
 }
 
-/* Return the first row between the present map and the cells of makers or a push that does not work
-   on items. Returns NULL if there is no such row. */
+/* Return the first row between the present map and the cells of makers, a push, or a zip or mix
+   that does not work on items. Returns NULL if there is no such row. */
 static const dlp_node *dlpi_ends_between(const dlpi_table *t) {
-    if (t->makes == 0 && t->nodes->verb != DLP_PUSH) return NULL;
-    for (uint32_t i = t->makes > 0 ? t->makes : 1; i < t->at; i++)
+    uint32_t i = t->makes > 0 ? t->makes : 1;
+    if (t->joins != NULL)
+        i = (uint32_t)(t->joins - t->nodes) + 1;
+    else if (t->makes == 0 && t->nodes->verb != DLP_PUSH)
+        return NULL;
+    for (; i < t->at; i++)
         if ((dlpi_verb_of(t, &t->nodes[i])->is & DLPI_NODE_ITEMS) == 0) return &t->nodes[i];
     return NULL;
 }
@@ -147,14 +151,12 @@ static const dlp_node *dlpi_ends_between(const dlpi_table *t) {
 static int dlpi_ends_see(dlpi_table *t, const dlp_node *map, dlpi_seeing *seen) {
     uint32_t n, all = 0, stay = 0, ending = 0, left;
     const dlp_node *between = dlpi_ends_between(t);
-    if (t->joins != NULL)
-        return dlpi_not_null(t->p, map->name, "map.ends",
-                             "behind a zip or mix; let fields end in a branch");
     if (between != NULL && t->ending != map)
-        return dlpi_refuse(t->p, DLP_ERR_ARG, map->name, "map.ends",
-                           "map.ends is \"%.60s\"; fields that makers made, or producers pushed, "
-                           "must end above \"%s\": move this map there",
-                           map->map.ends, between->name);
+        return dlpi_refuse(
+            t->p, DLP_ERR_ARG, map->name, "map.ends",
+            "map.ends is \"%.60s\"; fields that were made, pushed or joined must end "
+            "above \"%s\": move this map there",
+            map->map.ends, between->name);
     if (t->ending != map || t->n_ending != dlpi_names_count(map->map.ends))
         return dlpi_refuse(t->p, DLP_ERR_ARG, map->name, "map.ends",
                            "map.ends is \"%.60s\"; name fields of one fetch node above, with only "

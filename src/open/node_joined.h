@@ -3,7 +3,7 @@
 /* tests: system/stages/behind */
 #include "open/node_makers.h"
 #include "stages/joined.h"
-/* ---- filter, expand, window and pack behind a zip or mix ---- */
+/* ---- filter, expand, window, pack, and a map in which fields end, behind a zip or mix ---- */
 
 /* What such a stage keeps: what an expand or a pack does, and behind that the branches. */
 typedef union dlpi_joined_inner {
@@ -41,23 +41,21 @@ typedef struct dlpi_behind { /* the rows directly behind a zip or mix that make 
     uint32_t makers; /* number of these rows before the window */
 } dlpi_behind;
 
-/* Return how many rows behind the zip or mix of a table belong to its makers. t->joins must be that
-   zip or mix. */
+/* Return how many rows behind the zip or mix of a table belong to its makers. A map in which fields
+   end is one if only makers and maps stand above it. t->joins must be that zip or mix. */
 static dlpi_behind dlpi_behind_rows(const dlpi_table *t) {
+    const unsigned in_cells = DLPI_NODE_ITEMS | DLPI_NODE_MAKES;
     dlpi_behind b = {0, 0};
     const dlp_node *rows = t->joins + 1;
+    bool inside = true; /* all rows so far may run in a cell */
     for (uint32_t i = 0; &rows[i] < t->nodes + t->n; i++) {
-        if ((dlpi_verb_of(t, &rows[i])->is & DLPI_NODE_MAKES) != 0) b.makers = b.n = i + 1;
+        const unsigned is = dlpi_verb_of(t, &rows[i])->is;
+        inside = inside && (is & in_cells) != 0;
+        if ((is & DLPI_NODE_MAKES) != 0 || (inside && dlpi_node_ends(&rows[i])))
+            b.makers = b.n = i + 1;
         if (rows[i].verb == DLP_WINDOW) b.n = i + 1;
     }
     return b;
-}
-
-static inline int dlpi_behind_fit(const dlpi_table *t, const dlp_node *node) {
-    return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "pack.rule",
-                       "DLP_PACK_FIT stands behind \"%s\"; set DLP_PACK_CUT, or pack in tables of "
-                       "one list each",
-                       t->joins->name);
 }
 
 /* Check the rows between a zip or mix and the last maker behind it: only makers, maps and a last
@@ -78,7 +76,6 @@ static int dlpi_behind_check(const dlpi_table *t, const dlpi_behind *b) {
             return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers",
                                "workers is set, and the node runs in the workers of the branches; "
                                "set it there");
-        if (verb == DLP_PACK && node->pack.rule == DLP_PACK_FIT) return dlpi_behind_fit(t, node);
     }
     return DLP_OK;
 }

@@ -1,4 +1,4 @@
-/* needs: parts pack pictures */
+/* needs: parts pack pictures scratch guard */
 /* Filters, expands, windows and packs behind a zip or mix, drawn at random. The rows of the join
    alone are read first, of each stream; what is behind it is done to them by a plain program. A
    table gives the same, whatever the workers, ranks and placement, and whoever dies; resumed behind
@@ -18,6 +18,7 @@
 
 enum { STREAMS = 4, MOST = 900, LONG = 6, BATCHES = 400, EPOCHS = 2, T = 8, SEGMENTS = 3 };
 enum { A_FETCH, AN_EXPAND, A_FILTER };
+enum { A_CUT = 1, A_FIT };
 
 static struct {
     int zip;
@@ -26,6 +27,8 @@ static struct {
     uint64_t weights[2];
     int shuffle[2];
     int filters, expands, window, packs, maps;
+    uint32_t fitted; /* documents of a window that a pack by DLP_PACK_FIT lays out */
+    int ends;        /* fields end behind the join: 1: above the filter, 2: in the last map */
     uint32_t streams, rows; /* rows of a stream in a batch */
     int last, shared;
     int64_t steps;
@@ -100,13 +103,26 @@ static int keep_row(void *user, const dlp_item *it) {
     (void)user;
     die_now_and_then();
     if (drops == id && id > 0) return dlp_fail(it->call, 6, "bad row");
-    if (how.zip) CHECK(it->n_fields == 4 && *(const uint64_t *)it->data[2] > 1000000);
+    if (how.zip && how.ends != 1)
+        CHECK(it->n_fields == 4 && *(const uint64_t *)it->data[2] > 1000000);
     return id == 0 || is_kept(id);
 }
 static int touch(void *user, dlp_item *it) {
     (void)user;
     die_now_and_then();
     if (it->n_fields > 1) *(uint64_t *)it->data[0] += 500000;
+    return 0;
+}
+/* All fields but the number end, and one is made of them. Before a pack the number ends, too. */
+static int leave(void *user, dlp_item *it) {
+    const uint32_t from = how.zip ? 3 : 1, to = it->n_fields - 1;
+    (void)user;
+    die_now_and_then();
+    CHECK(to == from + 1 && it->length[to] == 0);
+    for (uint64_t k = 0; k < it->length[from]; k++)
+        ((uint32_t *)it->data[to])[k] = ((const uint32_t *)it->data[from])[k] + 1;
+    it->length[to] = it->length[from];
+    if (how.zip) *(uint64_t *)it->data[0] += 1000000000 * *(const uint64_t *)it->data[2];
     return 0;
 }
 static int twice(void *user, dlp_expand *x) {
@@ -129,6 +145,16 @@ static const dlp_field fields_[2][2] = {
      {.name = "tokens", .dtype = DLP_U32, .ndim = 1, .shape = {LONG}, .ragged = 1}},
     {{.name = "other", .dtype = DLP_U64},
      {.name = "words", .dtype = DLP_U32, .ndim = 1, .shape = {LONG}, .ragged = 1}}};
+
+static dlp_node leave_row(void) {
+    static const dlp_field left = {
+        .name = "left", .dtype = DLP_U32, .ndim = 1, .shape = {LONG}, .ragged = 1};
+    dlp_node node = {.name = "leave", .verb = DLP_MAP, .map = {.item = leave}};
+    node.map.fields = &left;
+    node.map.n_fields = 1;
+    node.map.ends = how.packs ? "id tokens other words" : how.zip ? "tokens other words" : "tokens";
+    return node;
+}
 
 static uint32_t branch(dlp_node *to, uint64_t b, const dlp_workers_desc *w) {
     static const uint64_t number[2] = {0, 1};
@@ -166,22 +192,28 @@ static uint32_t table(dlp_node *to, const dlp_workers_desc *w, int plain) {
     if (!how.zip) to[n - 1].mix.weights = how.weights;
     if (!plain && how.maps)
         to[n++] = (dlp_node){.name = "touch", .verb = DLP_MAP, .map = {.item = touch}};
+    if (!plain && how.ends == 1) to[n++] = leave_row();
     if (!plain && how.filters)
         to[n++] = (dlp_node){.name = "keep", .verb = DLP_FILTER, .filter = {.keep = keep_row}};
     if (!plain && how.expands)
         to[n++] = (dlp_node){
             .name = "twice", .verb = DLP_EXPAND, .expand = {.expand = twice, .max_out = 2}};
+    if (!plain && how.ends == 2) to[n++] = leave_row();
     if (!plain && how.window)
         to[n++] = (dlp_node){
             .name = "window", .verb = DLP_WINDOW, .window = {.items = (uint32_t)how.window}};
     if (!plain && how.packs)
         to[n++] = (dlp_node){.name = "pack",
                              .verb = DLP_PACK,
-                             .pack = {.tokens = T, .overlap = 1, .max_segments = SEGMENTS}};
+                             .pack = {.tokens = T,
+                                      .overlap = how.packs == A_CUT,
+                                      .max_segments = SEGMENTS,
+                                      .rule = how.packs == A_FIT ? DLP_PACK_FIT : DLP_PACK_CUT,
+                                      .window = how.packs == A_FIT ? how.fitted : 0}};
     if (!plain && cells > 0) {
-        const int last = to[n - 1].verb == DLP_WINDOW ? 2 : 1;
-        if (to[n - (uint32_t)last].verb != DLP_ZIP && to[n - (uint32_t)last].verb != DLP_MIX)
-            to[n - (uint32_t)last].queue.capacity = cells;
+        uint32_t last = n - 1;
+        while (to[last].verb == DLP_WINDOW || to[last].verb == DLP_MAP) last--;
+        if (to[last].verb != DLP_ZIP && to[last].verb != DLP_MIX) to[last].queue.capacity = cells;
         to[1].queue.capacity = how.streams;
     }
     to[n++] = (dlp_node){.name = "batch",
@@ -196,19 +228,25 @@ static uint32_t table(dlp_node *to, const dlp_workers_desc *w, int plain) {
 typedef struct row {
     uint64_t id; /* 0: a hole */
     uint32_t n, token[T];
+    uint64_t other; /* of a zip: the fields of the second branch */
+    uint32_t m, word[T];
 } row;
 
 static row plain_[EPOCHS][STREAMS][MOST], made_[EPOCHS][STREAMS][2 * MOST];
 static uint32_t n_plain_[EPOCHS][STREAMS], n_made_[EPOCHS][STREAMS];
 
 static row row_of(const dlp_batch *b, uint32_t r) {
-    const uint32_t f = b->n_fields > 1 && b->fields[1].lengths != NULL && !how.packs;
+    const uint32_t f = b->n_fields > 1 && b->fields[1].lengths != NULL;
     const uint64_t each = (uint64_t)b->fields[f].shape[1];
     row x = {.id = 0};
     if (!b->valid[r]) return x;
     x.n = (uint32_t)b->fields[f].lengths[r];
     memcpy(x.token, (const uint32_t *)b->fields[f].data + r * each, x.n * 4);
     x.id = f ? ((const uint64_t *)b->fields[0].data)[r] : 1;
+    if (b->n_fields < 4) return x;
+    x.other = ((const uint64_t *)b->fields[2].data)[r];
+    x.m = (uint32_t)b->fields[3].lengths[r];
+    memcpy(x.word, (const uint32_t *)b->fields[3].data + r * LONG, x.m * 4);
     return x;
 }
 
@@ -266,6 +304,55 @@ static uint32_t cut(const row *in, uint32_t n, row *out) {
     return rows;
 }
 
+/* Pack what rows have by best fit, in windows: the longest piece first, each into the fullest row
+   that has room. */
+static uint32_t fit(const row *in, uint32_t n, row *out) {
+    uint32_t rows = 0, i = 0;
+    while (i < n) {
+        uint32_t piece[MOST], pieces = 0, segments[MOST] = {0};
+        const uint32_t first = rows;
+        for (; i < n && pieces < how.fitted; i++)
+            if (in[i].n > 0) piece[pieces++] = i;
+        for (uint32_t length = LONG; length > 0; length--)
+            for (uint32_t k = 0; k < pieces; k++) {
+                uint32_t best = rows;
+                if (in[piece[k]].n != length) continue;
+                for (uint32_t r = first; r < rows; r++)
+                    if (out[r].n + length <= T && segments[r - first] < SEGMENTS &&
+                        (best == rows || out[r].n > out[best].n))
+                        best = r;
+                if (best == rows) out[rows++] = (row){.id = 1};
+                memcpy(out[best].token + out[best].n, in[piece[k]].token, length * 4);
+                out[best].n += length;
+                segments[best - first]++;
+            }
+    }
+    return rows;
+}
+
+/* The number by which the filter knows a row. */
+static uint64_t id_at_filter(const row *x) {
+    const int alone = how.packs && !how.zip; /* tokens alone */
+    uint64_t id = alone ? (x->n > 0 ? x->token[0] / 8 : 0) : x->id;
+    if (how.maps && !alone) id += 500000;
+    if (how.ends == 1 && how.zip) id += 1000000000 * x->other;
+    return id;
+}
+
+/* What a row becomes in the map in which fields end. */
+static row left_of(row x) {
+    if (how.ends == 0) return x;
+    if (how.zip) {
+        x.id += 1000000000 * x.other * (how.ends == 2);
+        x.n = x.m;
+        memcpy(x.token, x.word, sizeof x.token);
+        x.other = x.m = 0;
+        memset(x.word, 0, sizeof x.word);
+    }
+    for (uint32_t k = 0; k < x.n; k++) x.token[k]++;
+    return x;
+}
+
 static void do_plain(void) {
     static row kept[2 * MOST];
     for (int e = 0; e < EPOCHS; e++)
@@ -273,18 +360,18 @@ static void do_plain(void) {
             uint32_t n = 0;
             for (uint32_t i = 0; i < n_plain_[e][s]; i++) {
                 row x = plain_[e][s][i];
-                uint64_t id = how.packs ? (x.n > 0 ? x.token[0] / 8 : 0) : x.id;
-                if (how.maps && !how.packs) x.id = id = id + 500000;
+                const uint64_t id = id_at_filter(&x);
+                if (!how.packs) x.id = id;
                 if (how.filters && id > 0 && (!is_kept(id) || drops == id)) continue;
-                if (!how.expands) kept[n++] = x;
+                if (!how.expands) kept[n++] = left_of(x);
                 for (uint64_t k = 0; how.expands && k < id % 3 && n < 2 * MOST; k++) {
-                    kept[n] = x;
+                    kept[n] = left_of(x);
                     if (!how.packs) kept[n].id += 10000000 * (k + 1);
                     n++;
                 }
             }
             if (how.packs)
-                n = cut(kept, n, made_[e][s]);
+                n = (how.packs == A_FIT ? fit : cut)(kept, n, made_[e][s]);
             else
                 memcpy(made_[e][s], kept, n * sizeof *kept);
             n_made_[e][s] = n;
@@ -374,12 +461,13 @@ static void run(const dlp_workers_desc *w, uint32_t rank, uint32_t world, const 
 
 static void print(uint64_t seed, const char *what, const told *t) {
     printf("  seed %d, %s: %u batches, %d wrong (%d): %s %s: %s\n    zip %d, kinds %d %d, inputs "
-           "%u %u, shuffle %d %d, filters %d expands %d window %d packs %d maps %d, C %u, m %u, "
+           "%u %u, shuffle %d %d, filters %d expands %d window %d packs %d maps %d "
+           "ends %d, C %u, m %u, "
            "last %d, steps %d; %u and %u batches\n",
            (int)seed, what, t->n, t->wrong, t->rc, t->err.stage, t->err.field, t->err.message,
            how.zip, how.kind[0], how.kind[1], how.inputs[0], how.inputs[1], how.shuffle[0],
-           how.shuffle[1], how.filters, how.expands, how.window, how.packs, how.maps, how.streams,
-           how.rows, how.last, (int)how.steps, batches(0), batches(1));
+           how.shuffle[1], how.filters, how.expands, how.window, how.packs, how.maps, how.ends,
+           how.streams, how.rows, how.last, (int)how.steps, batches(0), batches(1));
 }
 
 /* The batches of a are those of `first` from `from` on, with the same states. */
@@ -415,10 +503,14 @@ static void draw(uint64_t seed) {
     how.filters = draw_below(&h, 4) != 0;
     how.maps = (int)draw_below(&h, 2);
     how.expands = draw_below(&h, 3) == 0;
-    how.packs = !how.zip && draw_below(&h, 2);
+    how.packs = (!how.zip && draw_below(&h, 2)) || (how.zip && dlp_hash(seed, 12, 0, 0) % 4 == 0);
+    if (how.packs) how.packs = A_CUT + (int)(dlp_hash(seed, 10, 0, 0) % 2);
+    how.fitted = 1 + (uint32_t)(dlp_hash(seed, 11, 0, 0) % 12);
     how.window = how.packs || draw_below(&h, 2) ? 0 : 1 + (int)draw_below(&h, 9);
-    if (!how.filters && !how.expands && !how.packs && !how.window) how.filters = 1;
-    if (how.maps && !how.filters && !how.expands && !how.packs) how.maps = 0;
+    how.ends = (int)(dlp_hash(seed, 9, 0, 0) % 4);
+    if (how.ends == 3 || how.packs) how.ends = how.packs && how.zip ? 2 : 0;
+    if (!how.filters && !how.expands && !how.packs && !how.window && !how.ends) how.filters = 1;
+    if (how.maps && !how.filters && !how.expands && !how.packs && !how.ends) how.maps = 0;
     how.streams = streams[draw_below(&h, 3)];
     how.rows = 1 + draw_below(&h, 4);
     how.steps = draw_below(&h, 3) ? 0 : 1 + draw_below(&h, 12);
@@ -503,8 +595,7 @@ static void failing(uint64_t seed) {
     for (uint32_t s = 0; s < how.streams && drops == 0; s++)
         for (uint32_t i = 0; i < n_plain_[0][s] && drops == 0; i++) {
             const row *x = &plain_[0][s][i];
-            uint64_t id = how.packs ? (x->n > 0 ? x->token[0] / 8 : 0) : x->id;
-            if (id > 0 && how.maps && !how.packs) id += 500000;
+            const uint64_t id = id_at_filter(x);
             if (id > 0 && is_kept(id)) drops = id;
         }
     if (drops == 0) return;
@@ -571,19 +662,28 @@ static void rows__out_of_place__refused_by_name(void) {
                            .filter = {.keep = keep_row},
                            .workers = {.num_workers = 2}};
     const dlp_node cut_ = {.name = "cut", .verb = DLP_PACK, .pack = {.tokens = 4}};
-    dlp_node window = {.name = "window", .verb = DLP_WINDOW};
-    const dlp_node fit = {
-        .name = "fit", .verb = DLP_PACK, .pack = {.tokens = 4, .rule = DLP_PACK_FIT}};
+    dlp_node window = {.name = "window", .verb = DLP_WINDOW}, ends;
+    const dlp_guard_field id_guard = {.name = "id"};
+    const dlp_node guard = {
+        .name = "guard", .verb = DLP_GUARD, .guard = {.fields = &id_guard, .n_fields = 1}};
     memset(&how, 0, sizeof how);
     how.inputs[0] = how.inputs[1] = 9;
     how.weights[0] = how.weights[1] = how.streams = 1;
     how.packs = 1;
     refused_behind(NULL, keep, "workers", "set it there");
-    refused_behind(NULL, fit, "pack.rule", "DLP_PACK_CUT");
     refused_behind(NULL, (dlp_node){.name = "load", .verb = DLP_LOAD}, "", "may stand");
     refused_behind(NULL, window, "window.items", "1..2^24");
     window.window.items = 4;
     refused_behind(&cut_, window, "", "the last filter or expand");
+    how.packs = 0;
+    ends = leave_row();
+    ends.map.ends = "tokens nothing";
+    refused_behind(NULL, ends, "map.ends", "each once");
+    ends.map.ends = "tokens";
+    refused_behind(&window, ends, "map.ends", "must end above \"window\"");
+    refused_behind(&guard, ends, "map.ends", "must end above \"guard\"");
+    ends.workers.num_workers = 2;
+    refused_behind(NULL, ends, "workers", "set it there");
 }
 
 /* ---- rows behind a zip that nobody keeps for long ---- */
