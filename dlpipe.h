@@ -4682,7 +4682,7 @@ void dlp_pusher_close(dlp_pusher *pusher);
                                                                or makers
      DLP_FILTER     keeps an item or leaves it out             after the first fetch, a push, makers
      DLP_PACK       packs documents into rows (>>pack)         after the first fetch, a push, makers
-     DLP_WINDOW     shuffles the items of a stream (>>found)   after expand, filter, load, or push
+     DLP_WINDOW     shuffles the items of a stream (>>found)   after fetch, map, load, push, makers
      DLP_ZIP        joins branches: an item of each (below)    after the last branch
      DLP_MIX        joins branches: an item of one, by weights after the last branch
      DLP_MAP        changes an item, or adds fields            after the first fetch, or a push
@@ -4710,7 +4710,8 @@ void dlp_pusher_close(dlp_pusher *pusher);
              item that a row above has made is left out instead, and counts for max_skips. The
              error names the node, the input, and the item's number in each maker above the node.
              dlp_item_random depends on the pass, the number of the input, and these numbers of the
-             item. shuffle_items of an expand is 0 beside other makers.
+             item. shuffle_items of an expand is 0 beside other makers. A window directly behind a
+             fetch or map makes makers of the rows above it, as a filter that keeps all would.
    Parts     A load that does not follow the list loads a part for each item above it. part->of is
              that item: a pushed record, or an item of another part (part->of->part). The load
              counts the items of the part (max_items). The next row fetches these items, and sees
@@ -48096,16 +48097,26 @@ static bool dlpi_table_keeps(const dlpi_table *t DLPI_UNREAD, const dlp_node *no
     return pack && cache;
 }
 
-/* Return how many rows there are up to the last one that makes items, or up to a cache behind it; 0
-   if no row makes any. Parts that load counts are items of unknown count, too. Other rows end the
-   search. Fields that such rows have made, or that were pushed, end in the cell: the row is in it.
-   Records of a push lie in cells, too, if several take the batches, or if a window is next. */
+/* True if a window stands directly behind row i, or behind a cache that does. The items of the rows
+   up to row i then lie in cells. */
+DLPI_COLD
+static bool dlpi_table_windowed(const dlpi_table *t, uint32_t i) {
+    const dlp_node *row = &t->nodes[i], *next = row + 1, *end = t->nodes + t->n;
+    const bool items = (dlpi_verb_of(t, row)->is & DLPI_NODE_ITEMS) != 0 || row->verb == DLP_PUSH;
+    if (next < end && next->verb == DLP_CACHE) next++;
+    return items && next < end && next->verb == DLP_WINDOW;
+}
+
+/* Return how many rows there are up to the last one that makes items, or up to a cache or window
+   behind it; 0 if no row makes any. Parts that load counts are items of unknown count, too. Other
+   rows end the search. Fields that such rows have made, or that were pushed, end in the cell: the
+   row is in it. Records of a push lie in cells, too, if several take the batches. Items lie in
+   cells, too, if a window is next. */
 DLPI_COLD
 static uint32_t dlpi_table_makes(const dlpi_table *t) {
     const unsigned in_cells = DLPI_NODE_ITEMS | DLPI_NODE_LOADS | DLPI_NODE_MAKES;
     const dlp_node *rows = t->nodes;
     bool cached = false, parts = false; /* a cache is next; load counts the items of parts */
-    bool pushed = false;                /* a window follows a push */
     uint32_t n = 0, i = 1;
     for (; i < t->n &&
            ((dlpi_verb_of(t, &rows[i])->is & in_cells) != 0 || dlpi_table_keeps(t, &rows[i]));
@@ -48118,8 +48129,8 @@ static uint32_t dlpi_table_makes(const dlpi_table *t) {
             n = i + 1 < t->n ? i + 2 : i + 1; /* with the fetch of its items */
     cached = i < t->n && rows[i].verb == DLP_CACHE;
     parts = i > 2 && rows[1].verb == DLP_LOAD && rows[1].load.max_items > 0;
-    pushed = t->n > 1 && rows[1].verb == DLP_WINDOW;
-    if (n == 0 && rows->verb == DLP_PUSH && (pushed || dlpi_table_shared(t))) return 1;
+    if (dlpi_table_windowed(t, i - 1)) return i;
+    if (n == 0 && rows->verb == DLP_PUSH && dlpi_table_shared(t)) return 1;
     return cached && (n > 0 || parts) ? i : n;
 }
 
@@ -48988,7 +48999,9 @@ static int dlpi_node_window_add(dlpi_table *t, const dlp_node *node) {
                              "and shuffle documents by list.shuffle");
     if ((dlpi_verb_of(t, before)->is & DLPI_NODE_FINDS) == 0 &&
         t->makes != t->at - (before < node - 1))
-        return dlpi_node_bad(t, node, "must stand directly after expand, filter, load or push");
+        return dlpi_node_bad(t, node,
+                             "must stand before the batch, directly after push, load, fetch, map, "
+                             "expand or filter");
     return DLP_OK;
 }
 
@@ -49628,7 +49641,7 @@ DLPI_COLD
 static int dlpi_makers_copies(dlpi_table *t, dlpi_makers *m) {
     const uint32_t last = m->n_levels - 1;
     const dlp_dataset made = {.fields = m->fields[last], .n_fields = m->n_fields[last]};
-    t->p->node = m->fetch != NULL ? m->fetch->name : "copy";
+    t->p->node = m->fetch != NULL && m->fetch != dlpi_makers_name(m) ? m->fetch->name : "copy";
     return dlpi_copies_add(t, &m->workers, &made, &m->f);
 }
 

@@ -29,7 +29,9 @@ static int dlpi_node_window_add(dlpi_table *t, const dlp_node *node) {
                              "and shuffle documents by list.shuffle");
     if ((dlpi_verb_of(t, before)->is & DLPI_NODE_FINDS) == 0 &&
         t->makes != t->at - (before < node - 1))
-        return dlpi_node_bad(t, node, "must stand directly after expand, filter, load or push");
+        return dlpi_node_bad(t, node,
+                             "must stand before the batch, directly after push, load, fetch, map, "
+                             "expand or filter");
     return DLP_OK;
 }
 
@@ -631,7 +633,7 @@ static int dlpi_makers_levels(dlpi_table *t, const dlpi_makers *m, dlpi_stage *s
 static int dlpi_makers_copies(dlpi_table *t, dlpi_makers *m) {
     const uint32_t last = m->n_levels - 1;
     const dlp_dataset made = {.fields = m->fields[last], .n_fields = m->n_fields[last]};
-    t->p->node = m->fetch != NULL ? m->fetch->name : "copy";
+    t->p->node = m->fetch != NULL && m->fetch != dlpi_makers_name(m) ? m->fetch->name : "copy";
     return dlpi_copies_add(t, &m->workers, &made, &m->f);
 }
 

@@ -123,6 +123,7 @@ static void draw(config *c, uint64_t seed, int processes) {
     if (c->o.made < OF_ONE) c->o.made = OF_ONE;
     c->stacked = !packs(&c->o) && dlp_hash(seed, 3, 3, 3) % 3 == 0;
     if (c->stacked && c->guard == GUARD_REPLACE) c->guard = GUARD_DROP;
+    c->bare = !packs(&c->o) && c->o.window > 0 && dlp_hash(seed, 3, 3, 9) % 2;
     c->guard_first = (int)test_pick(&d, 2);
     c->maps = (int)test_pick(&d, 2) * (1 + (int)test_pick(&d, 2));
     c->positions = (int)test_pick(&d, 2);
@@ -651,6 +652,7 @@ static void tally(const config *c) {
                                         "min_items",
                                         "set_epoch",
                                         "stacked",
+                                        "windows behind fetch or map",
                                         "several documents"};
     enum { N = sizeof words / sizeof *words };
     static uint64_t n[N];
@@ -690,6 +692,7 @@ static void tally(const config *c) {
                              c->least && o->kind == OF_PARTS,
                              c->set,
                              c->stacked,
+                             c->bare && (c->stacked || o->kind == OF_FILTER),
                              o->made != OF_ONE};
         for (int i = 0; i < N; i++) n[i] += i < KINDS ? i == o->kind : with[i] != 0;
     }
