@@ -21433,9 +21433,10 @@ typedef struct dlpi_table_ops {
     int (*makes)(dlpi_table *t, const dlp_node *node);
     /* Write the order of a mix into *to (dlp_mix_sampler). */
     int (*mix)(const dlp_mix *mix, dlp_sampler_desc *to);
-    /* Add the stage of a pack. behind: the stage that packs joined rows; or NULL. */
+    /* Add the stage of a pack. behind: the stage that packs joined rows; or NULL. window: items of
+       the window before the pack, or 0. */
     int (*pack)(dlp_pipe *p, dlpi_stage *behind, const dlp_node_pack *d, const dlp_workers_desc *w,
-                uint32_t capacity);
+                uint32_t capacity, uint32_t window);
     /* Set up a pack of documents that makers make. */
     int (*pack_makers)(dlp_pipe *p, dlpi_stage *st);
 } dlpi_table_ops;
@@ -22829,6 +22830,7 @@ typedef struct dlpi_found {
     uint8_t pad[DLPI_LINE - 16];    /* part workers read what is above; below is the scheduler's */
     dlpi_found_plan plan;
     dlpi_cursors cursors;
+    uint64_t places;    /* numbers that `place` of a cursor may be; 0: there are no windows */
     uint32_t each;      /* rows of a stream in a batch */
     bool all_items;     /* an epoch has the items of all ranks: a rank without items has holes */
     uint32_t run, need; /* inputs that a cell is given now; cells that a stream needs */
@@ -22860,8 +22862,7 @@ typedef struct dlpi_found {
 static bool dlpi_found_go(dlpi_found *q, uint64_t s, const dlpi_cursor *at, bool set) {
     dlpi_found_stream *x;
     if (at->used > q->most_items) return false;
-    if (q->plan.window && (at->place >= q->plan.window || (at->place == 0 && at->check != 0)))
-        return false;
+    if (q->places && (at->place >= q->places || (at->place == 0 && at->check != 0))) return false;
     if (q->plan.steps == 0 && at->ordinal >= dlpi_found_inputs(&q->plan, s)) return false;
     if (!set) return true;
     x = &q->streams[s - q->cursors.first];
@@ -23614,7 +23615,8 @@ static int dlpi_found_lengths(dlp_pipe *p) {
     q->cursors.ordinal_bits = dlpi_found_ordinal_bits(&q->plan);
     q->cursors.near_bits = dlpi_found_near_bits(&q->plan);
     q->cursors.used_bits = dlpi_bits_of(q->most_items);
-    q->cursors.place_bits = q->plan.window ? dlpi_bits_of(q->plan.window - 1) : 0;
+    q->places = q->plan.window;
+    q->cursors.place_bits = q->places ? dlpi_bits_of(q->places - 1) : 0;
     if (q->plan.steps) {
         rc = dlpi_epoch_of(p, q->plan.steps * p->global_batch);
         if (q->plan.steps == DLPI_FOUND_ENDLESS) p->batches_per_epoch = (uint64_t)DLP_FOREVER;
@@ -24219,6 +24221,15 @@ static void dlpi_found_take_window(dlp_pipe *p, uint32_t i) {
     }
 }
 
+/* Fail the pipe: a window of stream i is not the one of the state, of which `given` items were
+   given. */
+DLPI_COLD static void dlpi_found_changed(dlp_pipe *p, uint32_t i, uint64_t given) {
+    dlpi_found_fail(p, DLP_ERR_RESUME,
+                    "the window of stream %" PRIu64 " has changed since the state was saved "
+                    "(%" PRIu64 " of its items given); use the same data",
+                    dlpi_found_of(p)->cursors.first + (uint64_t)i, given);
+}
+
 /* Open the window of stream i, if none is open and its items are known. After a resume the window
    must have the inputs that the state tells, or the pipe fails. */
 static void dlpi_found_open(dlp_pipe *p, uint32_t i) {
@@ -24231,10 +24242,7 @@ static void dlpi_found_open(dlp_pipe *p, uint32_t i) {
     if (n > q->plan.window) n = q->plan.window;
     x->check = dlpi_found_gather(p, i, n);
     if (x->at.place > 0 && (x->at.place >= n || x->at.check != x->check)) {
-        dlpi_found_fail(p, DLP_ERR_RESUME,
-                        "the window of stream %" PRIu64 " has changed since the state was saved "
-                        "(%" PRIu64 " of its items given); use the same data",
-                        s, x->at.place);
+        dlpi_found_changed(p, i, x->at.place);
         return;
     }
     x->length = n;
@@ -24289,7 +24297,7 @@ static int dlpi_found_learn_list(dlp_pipe *p, dlpi_found *q) {
             if (boxes && !dlpi_boxes_empty(p, q, i, c)) break;
         }
         if (q->joins != NULL) q->joins->out(q, i);
-        if (q->plan.window && *rc == DLP_OK) dlpi_found_open(p, i);
+        if (q->plan.window && q->rule == NULL && *rc == DLP_OK) dlpi_found_open(p, i);
         if (q->rule && *rc == DLP_OK) x->rows += q->rule->more(p, i, dlpi_found_out(q, x));
     }
     return *rc;
@@ -27308,7 +27316,7 @@ static uint32_t dlpi_joined_ask(dlp_pipe *p, dlpi_found *q) {
         dlpi_found_free(q->use, &q->pool, c);
         if (q->rc != DLP_OK) return 0;
         dlpi_joined_out(q, i);
-        if (q->plan.window > 0) dlpi_found_open(p, i);
+        if (q->plan.window > 0 && q->rule == NULL) dlpi_found_open(p, i);
     }
     return 0;
 }
@@ -27342,10 +27350,36 @@ typedef struct dlpi_pack_row { /* a row of a batch, in the batch's slot */
 
 typedef struct dlpi_pack_stream { /* CUT: the row of a stream that is not complete yet */
     bool begun, ended;
-    uint32_t cell, tokens, segments; /* the cell in which it begins; what it has so far */
-    uint64_t first;                  /* its first token, by number in that cell */
-    uint64_t repeated;               /* its tokens that the row before it has, too (overlap) */
+    uint32_t tokens, segments; /* what it has so far */
+    uint64_t document,
+        first;         /* the document in which it begins (dlpi_pack_cell_of); its first token,
+                                  by number in the cell */
+    uint64_t repeated; /* its tokens that the row before it has, too (overlap) */
 } dlpi_pack_stream;
+
+typedef struct dlpi_pack_turn { /* a document of a window that is open */
+    dlpi_pack_segment of;       /* where it lies */
+    uint32_t window, at; /* number of the window's record; place of the document in the window */
+} dlpi_pack_turn;
+
+typedef struct dlpi_pack_turns_stream { /* documents that have a turn, in the order of windows */
+    uint64_t documents;  /* known documents in the list of the stream: the next window has them */
+    uint64_t head, tail; /* numbers of the first turn that is not taken, and of the next new one */
+    uint64_t windows;    /* windows that were opened */
+    uint64_t used;       /* CUT: tokens of the first document that are given */
+    dlpi_cursor next;    /* where the next window begins */
+    bool begun;          /* a window was opened */
+} dlpi_pack_turns_stream;
+
+/* Documents in the order of windows, if a window stands before the pack. */
+typedef struct dlpi_pack_turns {
+    uint32_t most, windows; /* turns and windows of a stream, at most; 0: there is no window */
+    uint64_t inner;         /* place of a cursor = document * inner + what of it is used */
+    dlpi_pack_turns_stream *streams; /* [cursors.n] */
+    dlpi_pack_turn *at;              /* [cursors.n][most]; turn t is at t % most */
+    dlpi_cursor *begins; /* [cursors.n][windows] where each window begins, with its check */
+    dlpi_path *paths;    /* the same of joined rows; NULL: inputs are no joined rows */
+} dlpi_pack_turns;
 
 typedef struct dlpi_fit_stream {
     uint64_t documents;         /* known documents in its list: the next window begins with them */
@@ -27380,7 +27414,8 @@ typedef struct dlpi_pack {
     dlp_field fields[DLP_MAX_FIELDS]; /* fields of a row */
     uint8_t pad[DLPI_LINE - 32];      /* workers read what is above; below is the scheduler's */
     uint64_t *words;                  /* [DLPI_PACK_WORDS] in region, for observers */
-    dlpi_pack_stream *streams;        /* CUT: [cursors.n] */
+    dlpi_pack_turns turns;
+    dlpi_pack_stream *streams;                               /* CUT: [cursors.n] */
     uint64_t fit_most_items, fit_most_rows, fit_most_pieces; /* FIT, as all below */
     dlpi_fit_stream *fit_streams;                            /* [cursors.n] */
     dlpi_fit_row *fit_rows;        /* [cursors.n][fit_most_rows]; in its memory behind it */
@@ -27427,6 +27462,49 @@ static dlpi_pack_document dlpi_pack_find(const dlp_pipe *p, uint32_t c, uint64_t
     return (dlpi_pack_document){low > 0 ? e->end[low - 1] : 0, e->end[low], low};
 }
 
+/* Return the document that stands behind all documents of cell c that left its stream's list. */
+static dlpi_cursor dlpi_pack_left(const dlp_pipe *p, uint32_t c) {
+    const dlpi_found_cell *u = &dlpi_found_of(p)->use[c];
+    return (dlpi_cursor){u->ordinal, u->from > 0 ? dlpi_pack_find(p, c, u->from - 1).number + 1 : 0,
+                         0, 0};
+}
+
+/* Take the next document off the list of stream i. Returns where the document lies. A cell whose
+   documents are all taken leaves the list, and is kept until its tokens are given. */
+static dlpi_pack_segment dlpi_pack_leave(const dlp_pipe *p, uint32_t i) {
+    dlpi_found *q = dlpi_found_of(p);
+    dlpi_found_stream *x = &q->streams[i];
+    const uint32_t c = x->head;
+    dlpi_found_cell *u = &q->use[c];
+    const uint64_t first = u->from, end = dlpi_pack_find(p, c, first).end;
+    u->from = end;
+    if (end == u->n) dlpi_found_behead(q, x);
+    return (dlpi_pack_segment){c, (uint32_t)first, (uint32_t)(end - first)};
+}
+
+/* Count n tokens of cell c, which is off the list of stream i, as given. The last ones free it. */
+static void dlpi_pack_free(dlpi_found *q, uint32_t i, uint32_t c, uint64_t n) {
+    q->use[c].taken += n;
+    if (q->use[c].taken == q->use[c].n) dlpi_found_lose(q, &q->streams[i], c, false);
+}
+
+/* Return how many of the n tokens of cell c were given before the state was saved: those of the
+   first `used` documents. If the cell has fewer documents, the input has changed, and n + 1 is
+   returned. */
+static uint64_t dlpi_pack_taken(const dlp_pipe *p, uint32_t c, uint64_t n, uint64_t used) {
+    const dlpi_pack *k = dlpi_pack_of(p);
+    const dlpi_pack_ends *e = dlpi_pack_ends_of(p, k, c);
+    if (k->ends == 0 || used == 0) return used ? n : 0;
+    return n > 0 && used <= e->n ? e->end[used - 1] : n + 1;
+}
+
+/* Return how many documents of cell c, whose counts were taken, became known. */
+static uint64_t dlpi_pack_more(const dlp_pipe *p, uint32_t c) {
+    const dlpi_pack *k = dlpi_pack_of(p);
+    if (k->ends == 0) return 1;
+    return dlpi_pack_ends_of(p, k, c)->n - dlpi_pack_left(p, c).used;
+}
+
 /* Append a piece of a document to row r of slot s: tokens of cell c, from token `first` on. */
 static void dlpi_pack_put(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t c, uint64_t first,
                           uint32_t tokens) {
@@ -27448,6 +27526,194 @@ static void dlpi_pack_count(const dlp_pipe *p, const dlpi_pack_row *row) {
 #endif /* DLPIPE_NO_PACK */
 
 #ifndef DLPIPE_NO_PACK
+/* ---- a window before the pack: documents in the order of windows ----
+   A pack takes the next known document of its stream. Without a window this is the next document of
+   the stream's list. With one it is the next turn. When the documents of a window are known, they
+   leave the list, and get turns in the window's order. Several windows may be open, because the
+   rows that must be known may have documents of several. A window is opened only while fewer than
+   R rows are known. A cell is given back with its last token.
+
+   A cursor is the place where a window begins, and how many of its documents are given, with what
+   of the next one is: tokens (CUT), or rows that were laid out from it on (FIT). The check is a
+   hash of the documents of the window and their lengths, or, if rows were laid out, of theirs.
+
+   Cells: let D documents in the pack's order be enough for R rows, as pack_cut.h and pack_fit.h
+   say, and let a stream of which all cells are known lack a row. It has at most D - 1 documents
+   that were taken or have a turn, and less than W behind them, or a window would be opened. The
+   latter lie in less cells than W documents do. So D - 1 cells and those of W documents are enough.
+   If inputs have several documents: those that have turns or were taken are D - 1 in a row of the
+   pack's order. They lie among as many documents of the list, with at most W - 1 more of the first
+   window. With W - 1 behind them these are D + 2 W - 3 in a row. */
+
+static inline dlpi_pack_turn *dlpi_pack_turn_at(const dlpi_pack *k, uint32_t i, uint64_t turn) {
+    return &k->turns.at[(uint64_t)i * k->turns.most + turn % k->turns.most];
+}
+
+/* Return the cell of a document of stream i. The number of a document is that of its turn or,
+   without a window, of its cell. */
+static inline uint32_t dlpi_pack_cell_of(const dlpi_pack *k, uint32_t i, uint64_t document) {
+    return k->turns.most > 0 ? dlpi_pack_turn_at(k, i, document)->of.cell : (uint32_t)document;
+}
+
+/* Move a place in documents behind the document that ends with token end - 1. */
+static inline void dlpi_pack_pass(const dlpi_pack *k, uint32_t i, uint64_t *document, uint64_t *at,
+                                  uint64_t end) {
+    if (k->turns.most > 0) {
+        *at = dlpi_pack_turn_at(k, i, ++*document)->of.first;
+    } else if (end < k->x.found.use[*document].n) {
+        *at = end;
+    } else {
+        *document = k->x.found.use[*document].next;
+        *at = 0;
+    }
+}
+
+/* Return the place of stream i in the window of a turn. documents: of the window that are given,
+   from this turn on; inner: what of the next one is used. */
+static dlpi_cursor dlpi_pack_turn_cursor(const dlpi_pack *k, uint32_t i, const dlpi_pack_turn *turn,
+                                         uint64_t documents, uint64_t inner) {
+    dlpi_cursor at = k->turns.begins[(uint64_t)i * k->turns.windows + turn->window];
+    at.place = (turn->at + documents) * k->turns.inner + inner;
+    if (at.place == 0) at.check = 0;
+    return at;
+}
+
+/* Count at most `most` tokens of the first turn of stream i as given. Returns how many there were.
+   The turn is taken with its last token. */
+static uint64_t dlpi_pack_turn_use(dlpi_pack *k, uint32_t i, uint64_t most) {
+    dlpi_pack_turns_stream *x = &k->turns.streams[i];
+    const dlpi_pack_segment *of = &dlpi_pack_turn_at(k, i, x->head)->of;
+    const uint64_t left = of->tokens - x->used, n = left < most ? left : most;
+    x->used = n < left ? x->used + n : 0;
+    x->head += n == left;
+    dlpi_pack_free(&k->x.found, i, of->cell, n);
+    return n;
+}
+
+/* Note that stream i stands at a turn: behind so many tokens of its document. */
+static void dlpi_pack_turn_stand(dlpi_pack *k, uint32_t i, const dlpi_pack_turn *turn,
+                                 uint64_t used) {
+    dlpi_found *q = &k->x.found;
+    q->streams[i].at = dlpi_pack_turn_cursor(k, i, turn, 0, used);
+    if (q->joins != NULL)
+        q->joined->at[i] = k->turns.paths[(uint64_t)i * k->turns.windows + turn->window];
+}
+
+/* Give `skip` tokens of the turns of stream i, and note where the stream stands then. */
+static void dlpi_pack_turns_skip(dlpi_pack *k, uint32_t i, uint64_t skip) {
+    const dlpi_pack_turns_stream *x = &k->turns.streams[i];
+    while (skip > 0) {
+        const dlpi_pack_turn *turn = dlpi_pack_turn_at(k, i, x->head);
+        const uint64_t used = x->used, n = dlpi_pack_turn_use(k, i, skip);
+        dlpi_pack_turn_stand(k, i, turn, used + n);
+        skip -= n;
+    }
+}
+
+/* ---- a window is opened ---- */
+
+/* Give up the turns of stream i: an epoch, or a place of it, begins. */
+static void dlpi_pack_turns_begin(dlpi_pack *k, uint32_t i) {
+    dlpi_pack_turns_stream *x = &k->turns.streams[i];
+    while (x->head < x->tail) dlpi_pack_turn_use(k, i, UINT64_MAX);
+    *x = (dlpi_pack_turns_stream){0};
+}
+
+/* Pass the documents of the first window of stream i that were given before the state was saved.
+   n: documents of the window; check: its hash. If the window is not the one of the state, the pipe
+   fails. */
+static void dlpi_pack_turns_resume(dlp_pipe *p, uint32_t i, uint64_t n, uint64_t check) {
+    dlpi_pack *k = dlpi_pack_of(p);
+    const dlpi_cursor *at = &k->x.found.streams[i].at;
+    const uint64_t documents = at->place / k->turns.inner, inner = at->place % k->turns.inner;
+    const bool cut = k->d.rule == DLP_PACK_CUT;
+    bool same = at->place == 0 || at->check == check || (!cut && inner > 0);
+    same &= documents + (inner > 0) <= n;
+    for (uint64_t j = 0; same && j < documents; j++) dlpi_pack_turn_use(k, i, UINT64_MAX);
+    if (same && cut && inner > 0) same = dlpi_pack_turn_use(k, i, inner) == inner;
+    if (!same) dlpi_found_changed(p, i, documents);
+}
+
+/* Open the next window of stream i, if its documents are known. out: no more documents come, so the
+   last window may be shorter. Returns how many documents have got a turn. */
+static uint64_t dlpi_pack_turns_open(dlp_pipe *p, uint32_t i, bool out) {
+    dlpi_pack *k = dlpi_pack_of(p);
+    dlpi_found *q = &k->x.found;
+    dlpi_pack_turns_stream *x = &k->turns.streams[i];
+    const uint64_t most = q->plan.window, n = x->documents < most ? x->documents : most;
+    const uint64_t window = (uint64_t)i * k->turns.windows + x->windows % k->turns.windows;
+    dlpi_found_row *row = q->window_rows + i * most;
+    dlpi_pack_segment of = {0, 0, 0};
+    uint32_t number = (uint32_t)(x->windows % k->turns.windows);
+    uint64_t h = 0;
+    if (n == 0 || (n < most && !out)) return 0;
+    if (!x->begun) x->next = (dlpi_cursor){q->streams[i].at.ordinal, q->streams[i].at.used, 0, 0};
+    if (q->joins != NULL) k->turns.paths[window] = (x->begun ? q->joined->after : q->joined->at)[i];
+    for (uint64_t j = 0; j < n; j++) {
+        of = dlpi_pack_leave(p, i);
+        row[j] = (dlpi_found_row){of.cell, of.first};
+        h = dlpi_absorb(dlpi_absorb(h, q->use[of.cell].ordinal), of.tokens);
+    }
+    k->turns.begins[window] = x->next;
+    k->turns.begins[window].check = h & 0xffff;
+    dlpi_found_window(&q->plan, &q->window_orders[i], q->epoch, q->cursors.first + (uint64_t)i,
+                      &x->next, n);
+    for (uint64_t j = 0; j < n; j++) {
+        const dlpi_found_row *from = &row[dlp_permutation_at(&q->window_orders[i], j)];
+        const uint64_t end = dlpi_pack_find(p, from->cell, from->number).end;
+        *dlpi_pack_turn_at(k, i, x->tail++) = (dlpi_pack_turn){
+            {from->cell, from->number, (uint32_t)end - from->number}, number, (uint32_t)j};
+    }
+    x->next = dlpi_pack_left(p, of.cell);
+    if (q->joins != NULL) q->joined->after[i] = q->joined->cells[of.cell].before;
+    x->documents -= n;
+    x->windows++;
+    if (!x->begun) dlpi_pack_turns_resume(p, i, n, h & 0xffff);
+    x->begun = true;
+    return n;
+}
+
+/* Count the documents of cell c of stream i, whose counts were taken, as known. Returns 0: rows
+   become known with a window. */
+static uint64_t dlpi_pack_turns_learned(dlp_pipe *p, uint32_t i, uint32_t c) {
+    dlpi_pack_of(p)->turns.streams[i].documents += dlpi_pack_more(p, c);
+    return 0;
+}
+
+/* ---- memory ---- */
+
+/* Set how many turns and windows a stream has at most, and the sizes of its cursors. documents: so
+   many in the pack's order are enough for the rows that must be known, one less may be too few.
+   inner: numbers that may stand for what of a document is used. */
+static void dlpi_pack_turns_sizes(dlpi_pack *k, uint64_t documents, uint64_t inner) {
+    dlpi_found *q = &k->x.found;
+    const uint64_t window = q->plan.window, most = dlpi_sum(documents - 1, window);
+    if (window == 0) return;
+    k->turns.most = (uint32_t)(most < UINT32_MAX ? most : UINT32_MAX);
+    k->turns.windows = (uint32_t)(most / window) + 2;
+    k->turns.inner = inner;
+    q->places = dlpi_times(window + 1, inner);
+    q->cursors.used_bits = dlpi_bits_of(k->most_documents);
+    q->cursors.place_bits = dlpi_bits_of(q->places - 1);
+}
+
+/* Describe in `out` the memory of turns. Returns the number of blocks: 0 without a window. */
+static int dlpi_pack_turns_blocks(const dlpi_pack *k, dlpi_block *out) {
+    const uint64_t n = k->x.found.cursors.n, windows = dlpi_times(n, k->turns.windows);
+    const uint64_t paths = k->x.found.joins != NULL ? windows : 0;
+    if (k->turns.most == 0) return 0;
+    out[0] = (dlpi_block){offsetof(dlpi_pack, turns.streams), n * sizeof *k->turns.streams};
+    out[1] = (dlpi_block){offsetof(dlpi_pack, turns.at),
+                          dlpi_times(dlpi_times(n, k->turns.most), sizeof *k->turns.at)};
+    out[2] = (dlpi_block){offsetof(dlpi_pack, turns.begins),
+                          dlpi_times(windows, sizeof *k->turns.begins)};
+    out[3] =
+        (dlpi_block){offsetof(dlpi_pack, turns.paths), dlpi_times(paths, sizeof *k->turns.paths)};
+    return 4;
+}
+#endif /* DLPIPE_NO_PACK */
+
+#ifndef DLPIPE_NO_PACK
 /* ---- CUT: documents end to end ----
    Two functions follow the rule. One runs over the documents that become known, and counts rows.
    The other runs when a row is given, and writes the row. Both go from the begin of a row to the
@@ -27463,13 +27729,15 @@ static void dlpi_pack_count(const dlp_pipe *p, const dlpi_pack_row *row) {
    are enough, and fewer if an input has min_documents. */
 
 static void dlpi_pack_cut_begin(dlpi_found *q, uint32_t i) {
-    ((dlpi_pack *)(void *)q)->streams[i] = (dlpi_pack_stream){.cell = DLPI_FOUND_NONE};
+    dlpi_pack *k = (dlpi_pack *)(void *)q;
+    k->streams[i] = (dlpi_pack_stream){.document = DLPI_FOUND_NONE};
+    if (k->turns.most > 0) dlpi_pack_turns_begin(k, i);
 }
 
 /* Begin the next row of a stream with the last `overlap` tokens of the complete row. */
-static void dlpi_pack_cut_next(const dlp_pipe *p, dlpi_pack_stream *x) {
+static void dlpi_pack_cut_next(const dlp_pipe *p, uint32_t i) {
     const dlpi_pack *k = dlpi_pack_of(p);
-    const dlpi_found_cell *use = k->x.found.use;
+    dlpi_pack_stream *x = &k->streams[i];
     uint64_t skip = x->tokens - k->d.overlap;
     x->tokens = k->d.overlap;
     x->repeated = k->d.overlap;
@@ -27478,29 +27746,31 @@ static void dlpi_pack_cut_next(const dlp_pipe *p, dlpi_pack_stream *x) {
         return;
     }
     for (;;) {
-        const uint64_t end = dlpi_pack_find(p, x->cell, x->first).end;
+        const uint64_t end = dlpi_pack_find(p, dlpi_pack_cell_of(k, i, x->document), x->first).end;
         if (skip < end - x->first) break;
         skip -= end - x->first;
         x->segments--;
-        x->first = end;
-        if (end < use[x->cell].n) continue;
-        x->cell = use[x->cell].next;
-        x->first = 0;
+        dlpi_pack_pass(k, i, &x->document, &x->first, end);
     }
     x->first += skip;
 }
 
-/* Add the `left` tokens of a document that became known to the rows of its stream. The tokens are
-   in cell c, from token `at` on. Returns how many rows they complete. */
-static uint64_t dlpi_pack_cut_document(const dlp_pipe *p, dlpi_pack_stream *x, uint32_t c,
+/* Add the `left` tokens of a document that became known to the rows of stream i, from token `at` of
+   its cell on. Returns how many rows they complete. Before the first document, note if its row
+   begins with tokens of the row before. */
+static uint64_t dlpi_pack_cut_document(const dlp_pipe *p, uint32_t i, uint64_t document,
                                        uint64_t at, uint64_t left) {
     const dlpi_pack *k = dlpi_pack_of(p);
+    const dlpi_cursor *begin = &k->x.found.streams[i].at;
+    dlpi_pack_stream *x = &k->streams[i];
     uint64_t rows = 0;
     bool joined = false; /* the row has tokens of this document already */
+    if (!x->begun) x->repeated = begin->ordinal | begin->used | begin->place ? k->d.overlap : 0;
+    x->begun = true;
     while (left > 0) {
         uint32_t room = k->d.tokens - x->tokens, n = left < room ? (uint32_t)left : room;
         if (x->tokens == 0) {
-            x->cell = c;
+            x->document = document;
             x->first = at;
         }
         x->tokens += n;
@@ -27509,7 +27779,7 @@ static uint64_t dlpi_pack_cut_document(const dlp_pipe *p, dlpi_pack_stream *x, u
         left -= n;
         if (x->tokens < k->d.tokens && x->segments < k->most) break;
         rows++;
-        dlpi_pack_cut_next(p, x);
+        dlpi_pack_cut_next(p, i);
         joined = x->tokens > 0;
     }
     return rows;
@@ -27519,14 +27789,10 @@ static uint64_t dlpi_pack_cut_document(const dlp_pipe *p, dlpi_pack_stream *x, u
 static uint64_t dlpi_pack_cut_learned(dlp_pipe *p, uint32_t i, uint32_t c) {
     dlpi_pack *k = dlpi_pack_of(p);
     const dlpi_found_cell *u = &k->x.found.use[c];
-    const dlpi_cursor *begin = &k->x.found.streams[i].at;
-    dlpi_pack_stream *x = &k->streams[i];
     uint64_t rows = 0;
-    if (!x->begun) x->repeated = begin->ordinal | begin->used ? k->d.overlap : 0;
-    x->begun = true;
     for (uint64_t at = u->taken, end; at < u->n; at = end) {
         end = dlpi_pack_find(p, c, at).end;
-        rows += dlpi_pack_cut_document(p, x, c, at, end - at);
+        rows += dlpi_pack_cut_document(p, i, c, at, end - at);
     }
     return rows;
 }
@@ -27537,6 +27803,25 @@ static uint64_t dlpi_pack_cut_more(dlp_pipe *p, uint32_t i, bool out) {
     if (!out || x->ended) return 0;
     x->ended = true;
     return x->tokens > x->repeated;
+}
+
+/* Open windows of stream i while too few rows are known. out: the stream is out. Returns how many
+   rows became known. */
+static uint64_t dlpi_pack_cut_turns(dlp_pipe *p, uint32_t i, bool out) {
+    const dlpi_pack *k = dlpi_pack_of(p);
+    const dlpi_found *q = &k->x.found;
+    const dlpi_pack_turns_stream *x = &k->turns.streams[i];
+    const uint64_t want = dlpi_found_look(p, q);
+    uint64_t rows = 0, n;
+    while (q->rc == DLP_OK && q->streams[i].rows + rows < want &&
+           (n = dlpi_pack_turns_open(p, i, out)) > 0)
+        for (uint64_t t = x->tail - n; t < x->tail; t++) {
+            const dlpi_pack_segment *of = &dlpi_pack_turn_at(k, i, t)->of;
+            const uint64_t used = t == x->head ? x->used : 0;
+            if (t >= x->head)
+                rows += dlpi_pack_cut_document(p, i, t, of->first + used, of->tokens - used);
+        }
+    return rows + dlpi_pack_cut_more(p, i, out && x->documents == 0);
 }
 
 /* Count the first `skip` tokens of a stream as given, and drop cells without tokens left. */
@@ -27555,24 +27840,30 @@ static void dlpi_pack_cut_skip(dlpi_found *q, dlpi_found_stream *x, uint64_t ski
    is written: another rank has the row. A row with neither T tokens nor S segments is the last one,
    so nothing of it is repeated. */
 static void dlpi_pack_cut_row(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r) {
-    const dlpi_pack *k = dlpi_pack_of(p);
+    dlpi_pack *k = dlpi_pack_of(p);
     dlpi_found *q = dlpi_found_of(p);
     dlpi_found_stream *x = &q->streams[i];
-    uint32_t c = x->head, tokens = 0, segments = 0;
-    uint64_t at = c != DLPI_FOUND_NONE ? q->use[c].taken : 0;
-    while (c != x->known && tokens < k->d.tokens && segments < k->most) {
+    const dlpi_pack_turns_stream *t = k->turns.most > 0 ? &k->turns.streams[i] : NULL;
+    uint64_t document = t != NULL ? t->head : x->head, last = t != NULL ? t->tail : x->known,
+             at = 0;
+    uint32_t tokens = 0, segments = 0;
+    if (document != last)
+        at = t != NULL ? dlpi_pack_turn_at(k, i, document)->of.first + t->used
+                       : q->use[document].taken;
+    while (document != last && tokens < k->d.tokens && segments < k->most) {
+        const uint32_t c = dlpi_pack_cell_of(k, i, document);
         const uint64_t end = dlpi_pack_find(p, c, at).end, room = k->d.tokens - tokens;
         const uint32_t n = (uint32_t)(end - at < room ? end - at : room);
         if (r != DLPI_FOUND_NONE) dlpi_pack_put(p, s, r, c, at, n);
         tokens += n;
         segments++;
-        at = end;
-        if (end < q->use[c].n) continue;
-        c = q->use[c].next;
-        at = 0;
+        dlpi_pack_pass(k, i, &document, &at, end);
     }
     if (tokens == k->d.tokens || segments == k->most) tokens -= k->d.overlap;
-    dlpi_pack_cut_skip(q, x, tokens);
+    if (t != NULL)
+        dlpi_pack_turns_skip(k, i, tokens);
+    else
+        dlpi_pack_cut_skip(q, x, tokens);
 }
 
 static void dlpi_pack_cut_give(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r) {
@@ -27590,6 +27881,16 @@ static const dlpi_found_rule dlpi_pack_cut = {
     .begin = dlpi_pack_cut_begin,
     .learned = dlpi_pack_cut_learned,
     .more = dlpi_pack_cut_more,
+    .give = dlpi_pack_cut_give,
+    .pass = dlpi_pack_cut_pass,
+};
+
+/* The rule behind a window. */
+static const dlpi_found_rule dlpi_pack_cut_mixed = {
+    .begin = dlpi_pack_cut_begin,
+    .taken = dlpi_pack_taken,
+    .learned = dlpi_pack_turns_learned,
+    .more = dlpi_pack_cut_turns,
     .give = dlpi_pack_cut_give,
     .pass = dlpi_pack_cut_pass,
 };
@@ -27658,28 +27959,22 @@ static uint32_t dlpi_fit_key(const dlpi_pack *k, const dlpi_fit_item *piece) {
     return k->d.tokens - piece->at.tokens;
 }
 
-/* Cut the first n documents of stream i into pieces, and write them into fit_items in their order.
-   *hash: gets a hash of the documents and their lengths. Returns how many pieces there are. A cell
-   whose documents are all cut leaves the stream's list, and is kept until its tokens are given. */
+/* Cut the next n documents of stream i into pieces, and write them into fit_items in their order.
+   *hash: gets a hash of the documents and their lengths. Returns how many pieces there are. */
 static uint32_t dlpi_fit_pieces(dlp_pipe *p, uint32_t i, uint64_t n, uint64_t *hash) {
     dlpi_pack *k = dlpi_pack_of(p);
-    dlpi_found_stream *x = &k->x.found.streams[i];
+    dlpi_pack_turns_stream *turns = k->turns.most > 0 ? &k->turns.streams[i] : NULL;
     uint32_t pieces = 0;
     for (*hash = 0; n > 0; n--) {
-        uint32_t c = x->head;
-        dlpi_found_cell *u = &k->x.found.use[c];
-        const uint64_t end = dlpi_pack_find(p, c, u->from).end;
-        *hash = dlpi_absorb(dlpi_absorb(*hash, u->ordinal), end - u->from);
-        while (u->from < end) {
-            uint64_t left = end - u->from;
-            uint32_t piece = left < k->d.tokens ? (uint32_t)left : k->d.tokens;
-            k->fit_items[pieces++].at = (dlpi_pack_segment){c, (uint32_t)u->from, piece};
-            u->from += piece;
+        dlpi_pack_segment of =
+            turns != NULL ? dlpi_pack_turn_at(k, i, turns->head++)->of : dlpi_pack_leave(p, i);
+        *hash = dlpi_absorb(dlpi_absorb(*hash, k->x.found.use[of.cell].ordinal), of.tokens);
+        while (of.tokens > 0) {
+            const uint32_t piece = of.tokens < k->d.tokens ? of.tokens : k->d.tokens;
+            k->fit_items[pieces++].at = (dlpi_pack_segment){of.cell, of.first, piece};
+            of.first += piece;
+            of.tokens -= piece;
         }
-        if (end < u->n) continue;
-        x->head = u->next;
-        if (x->head == DLPI_FOUND_NONE) x->tail = DLPI_FOUND_NONE;
-        if (x->last_known == c) x->last_known = DLPI_FOUND_NONE;
     }
     return pieces;
 }
@@ -27757,11 +28052,7 @@ static void dlpi_fit_drop(dlpi_pack *k, uint32_t i) {
     const dlpi_fit_row *row = &dlpi_fit_rows_of(k, i)[x->row++];
     for (uint32_t j = 0; j < row->n; j++) {
         const dlpi_pack_segment *piece = &dlpi_fit_pieces_of(k, i)[row->first + j];
-        dlpi_found_cell *u = &k->x.found.use[piece->cell];
-        u->taken += piece->tokens;
-        if (u->taken < u->n) continue;
-        k->x.found.streams[i].cells--;
-        dlpi_found_unlist(&k->x.found, piece->cell, false);
+        dlpi_pack_free(&k->x.found, i, piece->cell, piece->tokens);
     }
 }
 
@@ -27792,7 +28083,7 @@ static void dlpi_fit_append(dlpi_pack *k, uint32_t i, uint32_t n, const dlpi_cur
         to->n = items[row].n;
         for (uint32_t j = items[row].head; j != DLPI_FOUND_NONE; j = items[j].next)
             dlpi_fit_pieces_of(k, i)[x->pieces++] = items[j].at;
-        to->after = (dlpi_cursor){begin->ordinal, begin->used, row + 1, check};
+        to->after = (dlpi_cursor){begin->ordinal, begin->used, begin->place + row + 1, check};
         if (row + 1 == n) to->after = *end;
     }
 }
@@ -27805,34 +28096,33 @@ static uint32_t dlpi_fit_resume(dlp_pipe *p, uint32_t i, uint32_t rows, uint64_t
     dlpi_fit_stream *x = &k->fit_streams[i];
     const dlpi_fit_row *first = &dlpi_fit_rows_of(k, i)[x->row];
     const dlpi_cursor *at = &k->x.found.streams[i].at;
+    const uint64_t given = k->turns.most > 0 ? at->place % k->turns.inner : at->place;
     uint32_t c = dlpi_fit_pieces_of(k, i)[first->first].cell;
-    if (at->place == 0) return rows;
-    if (at->check != check || at->place >= rows) {
+    if (given == 0) return rows;
+    if (at->check != check || given >= rows) {
         dlpi_found_fail(p, DLP_ERR_RESUME,
                         "the window of %s %" PRIu64 " has changed since the state was saved, "
                         "%" PRIu64 " of its rows given; open the pipe with the same documents",
-                        p->source->input, dlpi_input_at(p, c)->index, at->place);
+                        p->source->input, dlpi_input_at(p, c)->index, given);
         return 0;
     }
-    for (uint64_t j = 0; j < at->place; j++) dlpi_fit_drop(k, i);
-    return rows - (uint32_t)at->place;
-}
-
-/* Return the place behind the documents of cell c that are laid out. */
-static dlpi_cursor dlpi_fit_cursor(const dlp_pipe *p, uint32_t c) {
-    const dlpi_found_cell *u = &dlpi_found_of(p)->use[c];
-    return (dlpi_cursor){u->ordinal, u->from > 0 ? dlpi_pack_find(p, c, u->from - 1).number + 1 : 0,
-                         0, 0};
+    for (uint64_t j = 0; j < given; j++) dlpi_fit_drop(k, i);
+    return rows - (uint32_t)given;
 }
 
 /* Lay out the next n documents of stream i as a window. Returns how many rows became known. */
 static uint32_t dlpi_fit_window(dlp_pipe *p, uint32_t i, uint64_t n) {
     dlpi_pack *k = dlpi_pack_of(p);
     dlpi_fit_stream *x = &k->fit_streams[i];
-    const dlpi_cursor begin = dlpi_fit_cursor(p, k->x.found.streams[i].head);
+    const uint64_t turn = k->turns.most > 0 ? k->turns.streams[i].head : 0;
+    const dlpi_cursor begin = k->turns.most > 0
+                                  ? dlpi_pack_turn_cursor(k, i, dlpi_pack_turn_at(k, i, turn), 0, 0)
+                                  : dlpi_pack_left(p, k->x.found.streams[i].head);
     uint64_t hash;
     uint32_t pieces = dlpi_fit_pieces(p, i, n, &hash);
-    const dlpi_cursor end = dlpi_fit_cursor(p, k->fit_items[pieces - 1].at.cell);
+    const dlpi_cursor end =
+        k->turns.most > 0 ? dlpi_pack_turn_cursor(k, i, dlpi_pack_turn_at(k, i, turn + n - 1), 1, 0)
+                          : dlpi_pack_left(p, k->fit_items[pieces - 1].at.cell);
     uint32_t rows = dlpi_fit_rows(k, pieces);
     hash >>= 48;
     dlpi_fit_compact(k, i);
@@ -27849,26 +28139,14 @@ static void dlpi_fit_begin(dlpi_found *q, uint32_t i) {
     dlpi_pack *k = (dlpi_pack *)(void *)q;
     while (k->fit_streams[i].row < k->fit_streams[i].rows) dlpi_fit_drop(k, i);
     k->fit_streams[i] = (dlpi_fit_stream){0};
-}
-
-/* Return how many of the n tokens of cell c were given before the state was saved: those of the
-   first `used` documents. If the cell has fewer documents, the input has changed, and n + 1 is
-   returned. */
-static uint64_t dlpi_fit_taken(const dlp_pipe *p, uint32_t c, uint64_t n, uint64_t used) {
-    const dlpi_pack *k = dlpi_pack_of(p);
-    const dlpi_pack_ends *e = dlpi_pack_ends_of(p, k, c);
-    if (k->ends == 0 || used == 0) return used ? n : 0;
-    return n > 0 && used <= e->n ? e->end[used - 1] : n + 1;
+    if (k->turns.most > 0) dlpi_pack_turns_begin(k, i);
 }
 
 /* Count the documents of cell c of stream i as known. Returns 0: only a whole window makes rows. */
 static uint64_t dlpi_fit_learned(dlp_pipe *p, uint32_t i, uint32_t c) {
     dlpi_pack *k = dlpi_pack_of(p);
-    uint64_t *documents = &k->fit_streams[i].documents;
-    if (k->ends == 0)
-        ++*documents;
-    else
-        *documents += dlpi_pack_ends_of(p, k, c)->n - dlpi_fit_cursor(p, c).used;
+    if (k->turns.most > 0) return dlpi_pack_turns_learned(p, i, c);
+    k->fit_streams[i].documents += dlpi_pack_more(p, c);
     return 0;
 }
 
@@ -27876,12 +28154,18 @@ static uint64_t dlpi_fit_learned(dlp_pipe *p, uint32_t i, uint32_t c) {
    stream is out, so the last window may be shorter. Returns how many rows became known. */
 static uint64_t dlpi_fit_more(dlp_pipe *p, uint32_t i, bool out) {
     dlpi_pack *k = dlpi_pack_of(p);
-    const dlpi_fit_stream *x = &k->fit_streams[i];
+    dlpi_fit_stream *x = &k->fit_streams[i];
+    const dlpi_pack_turns_stream *turns = k->turns.most > 0 ? &k->turns.streams[i] : NULL;
     const uint64_t window = k->d.window, want = dlpi_found_look(p, &k->x.found);
     uint64_t rows = 0;
-    while (k->x.found.rc == DLP_OK && x->rows - x->row < want &&
-           (x->documents >= window || (out && x->documents > 0)))
+    while (k->x.found.rc == DLP_OK && x->rows - x->row < want) {
+        if (turns != NULL && x->documents < window && dlpi_pack_turns_open(p, i, out) > 0) {
+            x->documents = turns->tail - turns->head;
+            continue;
+        }
+        if (x->documents < window && (!out || x->documents == 0)) break;
         rows += dlpi_fit_window(p, i, x->documents < window ? x->documents : window);
+    }
     return rows;
 }
 
@@ -27909,7 +28193,7 @@ static void dlpi_fit_pass(dlp_pipe *p, uint32_t i) {
 
 static const dlpi_found_rule dlpi_pack_fit = {
     .begin = dlpi_fit_begin,
-    .taken = dlpi_fit_taken,
+    .taken = dlpi_pack_taken,
     .learned = dlpi_fit_learned,
     .more = dlpi_fit_more,
     .give = dlpi_fit_give,
@@ -32226,8 +32510,10 @@ static int dlpi_pack_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_node_pa
 }
 
 /* Check a pack desc, and copy it into the stage, which has `capacity` cells. Sets the default
-   window of DLP_PACK_FIT. Returns 0 or a DLP_ERR code. */
-static int dlpi_pack_take(dlp_pipe *p, dlpi_stage *st, const dlp_node_pack *d, uint32_t capacity) {
+   window of DLP_PACK_FIT. window: items of the window before the pack, or 0. Returns 0 or a DLP_ERR
+   code. */
+static int dlpi_pack_take(dlp_pipe *p, dlpi_stage *st, const dlp_node_pack *d, uint32_t capacity,
+                          uint32_t window) {
     dlpi_pack *k = st->self;
     dlpi_found *q = &k->x.found;
     int rc = dlpi_pack_bounds(p, st, d);
@@ -32237,7 +32523,7 @@ static int dlpi_pack_take(dlp_pipe *p, dlpi_stage *st, const dlp_node_pack *d, u
     q->least_items = d->min_documents ? d->min_documents : 1;
     k->most_documents = 1;
     k->x.n_levels = 1;
-    return dlpi_found_take_run(p, st, capacity, 0);
+    return dlpi_found_take_run(p, st, capacity, window);
 }
 
 /* ---- fields ---- */
@@ -32313,31 +32599,46 @@ static int dlpi_pack_fields(dlp_pipe *p, dlpi_stage *st) {
     return DLP_OK;
 }
 
+/* Return how many documents in a row are enough for the rows of a stream that must be known, if
+   documents are cut. */
+static uint64_t dlpi_pack_cut_need(const dlp_pipe *p, const dlpi_pack *k) {
+    const uint64_t rows = dlpi_found_look(p, &k->x.found);
+    return k->d.overlap ? dlpi_times(rows, k->most - 1) + 1 : dlpi_times(rows, k->most);
+}
+
 /* Set the fields of packed rows and the epoch's length, and with DLP_PACK_FIT the sizes of its
    windows. Returns 0 or a DLP_ERR code. */
 DLPI_COLD static int dlpi_pack_sizes(dlp_pipe *p) {
     dlpi_pack *k = dlpi_pack_of(p);
     int rc = dlpi_inputs_sizes(p, &k->x.found, dlpi_pack_fields);
-    if (rc != DLP_OK || k->d.rule == DLP_PACK_CUT) return rc;
-    dlpi_fit_sizes(k, dlpi_found_look(p, &k->x.found));
+    if (rc != DLP_OK) return rc;
+    if (k->d.rule == DLP_PACK_FIT) dlpi_fit_sizes(k, dlpi_found_look(p, &k->x.found));
+    if (k->d.rule == DLP_PACK_FIT)
+        dlpi_pack_turns_sizes(k, k->d.window, k->fit_most_items);
+    else
+        dlpi_pack_turns_sizes(k, dlpi_pack_cut_need(p, k), k->longest + 1);
     return DLP_OK;
 }
 
 /* ---- cells, memory ---- */
 
 /* Return how many inputs of a stream must be in cells, so that the library knows what lies in all
-   rows that it looks ahead to. With DLP_PACK_FIT there are two bounds, and it is the lesser: the
-   documents that these rows can hold, or all documents of the windows that they are packed from. */
+   rows that it looks ahead to. There are two bounds, and it is the lesser: the documents that these
+   rows can hold, each in a cell, or the cells of all documents from which they are packed. */
 static uint64_t dlpi_pack_need(const dlp_pipe *p, const dlpi_pack *k) {
     const dlpi_found *q = &k->x.found;
-    const uint64_t rows = dlpi_found_look(p, q), n = k->d.window;
-    uint64_t pieces, all;
-    if (k->d.rule == DLP_PACK_CUT)
-        return dlpi_found_lie_in(q, k->d.overlap ? dlpi_times(rows, k->most - 1) + 1
-                                                 : dlpi_times(rows, k->most));
-    pieces = dlpi_times(rows - 1, k->most < n ? k->most : n) + n;
-    all = dlpi_found_lie_in(q, dlpi_times(rows, n));
-    return pieces < all ? pieces : all;
+    const uint64_t rows = dlpi_found_look(p, q), n = k->d.window, window = q->plan.window;
+    uint64_t each = dlpi_pack_cut_need(p, k), all = each;
+    if (k->d.rule == DLP_PACK_FIT) {
+        each = dlpi_times(rows - 1, k->most < n ? k->most : n) + n;
+        all = dlpi_times(rows, n);
+    }
+    if (window > 0) {
+        each = dlpi_sum(each - 1, dlpi_found_lie_in(q, window));
+        all = dlpi_sum(all, 2 * window - 2);
+    }
+    all = dlpi_found_lie_in(q, all);
+    return each < all ? each : all;
 }
 
 /* Lay out a cell: a document, or all documents that are made of an input and where each ends.
@@ -32370,7 +32671,9 @@ DLPI_COLD static int dlpi_pack_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_expand *x = &k->x;
     const dlpi_fields *fs = &x->level[x->n_levels - 1].fs;
     int rc;
-    x->found.rule = k->d.rule == DLP_PACK_FIT ? &dlpi_pack_fit : &dlpi_pack_cut;
+    x->found.rule = k->d.rule == DLP_PACK_FIT  ? &dlpi_pack_fit
+                    : x->found.plan.window > 0 ? &dlpi_pack_cut_mixed
+                                               : &dlpi_pack_cut;
     x->cached = p->keeper_stage != NULL;
     if ((rc = dlpi_pack_cell(p, st, k)) != DLP_OK) return rc;
     for (uint32_t f = 0; f < k->n; f++)
@@ -32390,6 +32693,7 @@ DLPI_COLD static uint64_t dlpi_pack_slot_bytes(const dlp_pipe *p) {
 DLPI_COLD static int dlpi_pack_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_pack *k = st->self;
     int n = dlpi_input_blocks(p, st, out);
+    n += dlpi_pack_turns_blocks(k, out + n);
     if (k->d.rule == DLP_PACK_FIT) return n + dlpi_fit_blocks(k, out + n);
     out[n] = (dlpi_block){offsetof(dlpi_pack, streams),
                           dlpi_times(k->x.found.cursors.n, sizeof *k->streams)};
@@ -32401,7 +32705,7 @@ DLPI_COLD static void dlpi_pack_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_pack *k = st->self;
     dlpi_found_live(p, st);
     dlpi_reads_live(p, st, &k->x);
-    k->x.found.counts->window = k->d.window;
+    if (k->d.window > 0) k->x.found.counts->window = k->d.window;
     k->words = (uint64_t *)(void *)(k->x.found.counts + 1);
     if (k->d.rule == DLP_PACK_FIT) dlpi_fit_live(k);
 }
@@ -47773,14 +48077,14 @@ DLPI_COLD static uint64_t dlpi_filter_bytes(const dlp_dataset *ds, uint64_t rows
 
 #ifndef DLPIPE_NO_PACK
 /* Add the stage of a pack. behind: a stage that packs joined rows, which becomes the stage of the
-   pack; or NULL. Returns a stage number or 0, or a DLP_ERR code. */
+   pack; or NULL. window: items of the window before the pack, or 0. Returns a stage number or 0, or a DLP_ERR code. */
 DLPI_COLD static int dlpi_pack_add(dlp_pipe *p, dlpi_stage *behind, const dlp_node_pack *d,
-                                   const dlp_workers_desc *w, uint32_t capacity) {
+                                   const dlp_workers_desc *w, uint32_t capacity, uint32_t window) {
     dlpi_stage *st = behind != NULL ? behind : dlpi_add(p, &dlpi_pack_ops, "pack", w);
     int rc;
     if (st == NULL) return p->err.code;
     st->ops = &dlpi_pack_ops;
-    rc = dlpi_pack_take(p, st, d, capacity);
+    rc = dlpi_pack_take(p, st, d, capacity, window);
     return behind != NULL ? rc : dlpi_added(p, st, rc);
 }
 
@@ -48088,13 +48392,14 @@ static bool dlpi_table_shared(const dlpi_table *t) {
            (t->n > 2 && last->verb == DLP_OUT && last[-1].verb == DLP_OUT);
 }
 
-/* True if a row is a cache of the documents of a pack, which is next. */
+/* True if a row is a cache or window of the documents of a pack, which is next. A window may stand
+   between a cache and the pack. */
 DLPI_COLD
-static bool dlpi_table_keeps(const dlpi_table *t DLPI_UNREAD, const dlp_node *node DLPI_UNREAD) {
-    bool pack = false, cache = false;
-    pack = node + 1 < t->nodes + t->n && node[1].verb == DLP_PACK;
-    cache = node->verb == DLP_CACHE;
-    return pack && cache;
+static bool dlpi_table_keeps(const dlpi_table *t, const dlp_node *node) {
+    const dlp_node *end = t->nodes + t->n, *row = node;
+    if (row->verb == DLP_CACHE) row++;
+    if (row < end && row->verb == DLP_WINDOW) row++;
+    return row > node && row < end && row->verb == DLP_PACK;
 }
 
 /* True if a window stands directly behind row i, or behind a cache that does. The items of the rows
@@ -49091,6 +49396,7 @@ typedef struct dlpi_makers {
     const dlp_node *maker; /* the last expand; NULL: none */
     const dlp_node *pack;  /* the pack; NULL: none */
     const dlp_node *cache; /* the cache of the pack's documents; NULL: none */
+    uint32_t window;       /* items of the window before the pack; 0: none */
     uint32_t n_levels;
     dlpi_level level[DLPI_LEVELS];
     dlp_field fields[DLPI_LEVELS][DLP_MAX_FIELDS]; /* fields of the items of each level */
@@ -49389,7 +49695,8 @@ static int dlpi_makers_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m)
     if (node->verb == DLP_FILTER) return dlpi_makers_filter(t, node, m);
     if (node->verb == DLP_EXPAND) return dlpi_makers_expand(t, node, m);
     m->cache = node->verb == DLP_CACHE ? node : m->cache;
-    if (m->cache == node) return DLP_OK;
+    if (node->verb == DLP_WINDOW) m->window = node->window.items;
+    if (node->verb != DLP_PACK) return DLP_OK;
     m->pack = node;
     dlpi_makers_id(m, node->pack.id);
     if (m->maker != NULL && m->maker->expand.shuffle_items)
@@ -49553,7 +49860,8 @@ static dlp_stage dlpi_makers_stage(dlpi_table *t, const dlpi_makers *m) {
     dlpi_stage *st;
     w.dispatch = 0; /* it says how the rows that are copied go to workers */
     t->p->node = node->name;
-    if (node->verb == DLP_PACK) return t->ops->pack(t->p, NULL, &node->pack, &w, m->capacity);
+    if (node->verb == DLP_PACK)
+        return t->ops->pack(t->p, NULL, &node->pack, &w, m->capacity, m->window);
     if ((st = dlpi_add(t->p, &dlpi_expand_ops, "expand", &w)) == NULL) return t->p->err.code;
     return dlpi_added(t->p, st, dlpi_expand_take(t->p, st, m->capacity, dlpi_window_after(t)));
 }
@@ -49805,7 +50113,8 @@ static int dlpi_behind_check(const dlpi_table *t, const dlpi_behind *b) {
             return dlpi_node_bad(t, node,
                                  "stands between a zip or mix and a filter, expand or pack; write "
                                  "it behind the last of these");
-        if (verb == DLP_WINDOW && (node != t->joins + b->n || after_pack))
+        if (verb == DLP_WINDOW && node[1].verb != DLP_PACK &&
+            (node != t->joins + b->n || after_pack))
             return dlpi_node_bad(t, node, "must stand behind the last filter or expand");
         after_pack = makes && (dlpi_verb_of(t, node)->is & DLPI_NODE_FINDS) == 0;
         if (dlpi_workers_given(&node->workers))
@@ -49835,7 +50144,7 @@ static int dlpi_behind_take(dlpi_table *t, dlpi_stage *st, const dlpi_behind *b,
     if (node == NULL) node = dlpi_makers_name(m);
     t->p->node = node->name;
     if (m->pack != NULL) {
-        rc = t->ops->pack(t->p, st, &m->pack->pack, &m->workers, m->capacity);
+        rc = t->ops->pack(t->p, st, &m->pack->pack, &m->workers, m->capacity, m->window);
     } else {
         st->ops = &dlpi_expand_ops;
         rc = dlpi_expand_take(t->p, st, m->capacity, dlpi_window_after(t));

@@ -34,12 +34,13 @@ static bool dlpi_table_shared(const dlpi_table *t) {
            (t->n > 2 && last->verb == DLP_OUT && last[-1].verb == DLP_OUT);
 }
 
-/* True if a row is a cache of the documents of a pack, which is next. */
-static bool dlpi_table_keeps(const dlpi_table *t DLPI_UNREAD, const dlp_node *node DLPI_UNREAD) {
-    bool pack = false, cache = false;
-    pack = node + 1 < t->nodes + t->n && node[1].verb == DLP_PACK;
-    cache = node->verb == DLP_CACHE;
-    return pack && cache;
+/* True if a row is a cache or window of the documents of a pack, which is next. A window may stand
+   between a cache and the pack. */
+static bool dlpi_table_keeps(const dlpi_table *t, const dlp_node *node) {
+    const dlp_node *end = t->nodes + t->n, *row = node;
+    if (row->verb == DLP_CACHE) row++;
+    if (row < end && row->verb == DLP_WINDOW) row++;
+    return row > node && row < end && row->verb == DLP_PACK;
 }
 
 /* True if a window stands directly behind row i, or behind a cache that does. The items of the rows

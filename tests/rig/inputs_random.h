@@ -609,6 +609,8 @@ static uint32_t table_makers(config *c, dlp_node *to) {
         to[n++] = (dlp_node){.name = "all", .verb = DLP_FILTER, .filter = {.keep = keep_all}};
     if (packs(o) && o->seed % 4 == 1)
         to[n++] = (dlp_node){.name = "kept", .verb = DLP_CACHE, .cache = {.bytes = 1 << 16}};
+    if (o->before > 0)
+        to[n++] = (dlp_node){.name = "docs", .verb = DLP_WINDOW, .window = {.items = o->before}};
     if (packs(o))
         to[n++] =
             (dlp_node){.name = "pack",
