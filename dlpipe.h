@@ -28203,20 +28203,27 @@ static void dlpi_fit_append(dlpi_pack *k, uint32_t i, uint32_t n, const dlpi_cur
     }
 }
 
-/* Note the paths of a new window of stream i, whose first and last documents are in these cells. */
-static void dlpi_fit_note(dlpi_pack *k, uint32_t i, uint32_t first, uint32_t last) {
-    const dlpi_joined *x = k->x.found.joined;
+/* Return the path of a document of stream i that is a joined row: the document of a turn or, without
+   a window, of cell c. NULL: documents are no joined rows. */
+static const dlpi_path *dlpi_fit_path(const dlpi_pack *k, uint32_t i, uint64_t turn, uint32_t c) {
+    if (k->x.found.joined == NULL) return NULL;
+    if (k->turns.most == 0) return &k->x.found.joined->cells[c].before;
+    return &k->turns.paths[(uint64_t)i * k->turns.windows + dlpi_pack_turn_at(k, i, turn)->window];
+}
+
+/* Note the paths of the first and the last document of a new window of stream i. */
+static void dlpi_fit_note(dlpi_pack *k, uint32_t i, const dlpi_path *first, const dlpi_path *last) {
     const uint64_t at = k->fit_streams[i].windows++ % k->fit_most_windows;
-    if (x == NULL) return;
-    k->fit_paths[i * k->fit_most_windows + at] =
-        (dlpi_fit_paths){x->cells[first].before, x->cells[last].before};
+    if (first != NULL)
+        k->fit_paths[i * k->fit_most_windows + at] = (dlpi_fit_paths){*first, *last};
 }
 
 /* Note that stream i stands behind the known row `row`. A cursor without a place is behind the last
    row of its window. */
 static void dlpi_fit_stands(dlpi_pack *k, uint32_t i, const dlpi_fit_row *row) {
     const uint64_t window = k->fit_streams[i].window, most = k->fit_most_windows;
-    const bool last = row->after.place == 0;
+    const uint64_t place = row->after.place;
+    const bool last = (k->turns.most > 0 ? place % k->turns.inner : place) == 0;
     k->x.found.streams[i].at = row->after;
     k->fit_streams[i].window += last;
     if (k->x.found.joined == NULL) return;
@@ -28250,27 +28257,22 @@ static uint32_t dlpi_fit_resume(dlp_pipe *p, uint32_t i, uint32_t rows, uint64_t
 static uint32_t dlpi_fit_window(dlp_pipe *p, uint32_t i, uint64_t n) {
     dlpi_pack *k = dlpi_pack_of(p);
     dlpi_fit_stream *x = &k->fit_streams[i];
-<<<<<<< HEAD
+    const bool turns = k->turns.most > 0;
     const uint32_t first = k->x.found.streams[i].head;
-    const dlpi_cursor begin = dlpi_fit_cursor(p, first);
+    const uint64_t turn = turns ? k->turns.streams[i].head : 0;
+    const dlpi_cursor begin =
+        turns ? dlpi_pack_turn_cursor(k, i, dlpi_pack_turn_at(k, i, turn), 0, 0)
+              : dlpi_pack_left(p, first);
     uint64_t hash;
     uint32_t pieces = dlpi_fit_pieces(p, i, n, &hash);
     const uint32_t last = k->fit_items[pieces - 1].at.cell;
-    const dlpi_cursor end = dlpi_fit_cursor(p, last);
-=======
-    const uint64_t turn = k->turns.most > 0 ? k->turns.streams[i].head : 0;
-    const dlpi_cursor begin = k->turns.most > 0
-                                  ? dlpi_pack_turn_cursor(k, i, dlpi_pack_turn_at(k, i, turn), 0, 0)
-                                  : dlpi_pack_left(p, k->x.found.streams[i].head);
-    uint64_t hash;
-    uint32_t pieces = dlpi_fit_pieces(p, i, n, &hash);
     const dlpi_cursor end =
-        k->turns.most > 0 ? dlpi_pack_turn_cursor(k, i, dlpi_pack_turn_at(k, i, turn + n - 1), 1, 0)
-                          : dlpi_pack_left(p, k->fit_items[pieces - 1].at.cell);
->>>>>>> taps
+        turns ? dlpi_pack_turn_cursor(k, i, dlpi_pack_turn_at(k, i, turn + n - 1), 1, 0)
+              : dlpi_pack_left(p, last);
     uint32_t rows = dlpi_fit_rows(k, pieces);
     hash >>= 48;
-    dlpi_fit_note(k, i, first, last);
+    dlpi_fit_note(k, i, dlpi_fit_path(k, i, turn, first),
+                  dlpi_fit_path(k, i, turn + n - 1, last));
     dlpi_fit_compact(k, i);
     dlpi_fit_append(k, i, rows, &begin, &end, hash);
     x->documents -= n;

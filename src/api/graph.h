@@ -36,7 +36,7 @@
                                                                or makers
      DLP_FILTER     keeps an item or leaves it out             after the first fetch, a push, makers
      DLP_PACK       packs documents into rows (>>pack)         after the first fetch, a push, makers
-     DLP_WINDOW     shuffles the items of a stream (>>found)   after expand, filter, load, or push
+     DLP_WINDOW     shuffles the items of a stream (>>found)   after fetch, map, load, push, makers
      DLP_ZIP        joins branches: an item of each (below)    after the last branch
      DLP_MIX        joins branches: an item of one, by weights after the last branch
      DLP_MAP        changes an item, or adds fields            after the first fetch, or a push
@@ -64,7 +64,8 @@
              item that a row above has made is left out instead, and counts for max_skips. The
              error names the node, the input, and the item's number in each maker above the node.
              dlp_item_random depends on the pass, the number of the input, and these numbers of the
-             item. shuffle_items of an expand is 0 beside other makers.
+             item. shuffle_items of an expand is 0 beside other makers. A window directly behind a
+             fetch or map makes makers of the rows above it, as a filter that keeps all would.
    Parts     A load that does not follow the list loads a part for each item above it. part->of is
              that item: a pushed record, or an item of another part (part->of->part). The load
              counts the items of the part (max_items). The next row fetches these items, and sees

@@ -327,6 +327,15 @@ static void dlpi_found_take_window(dlp_pipe *p, uint32_t i) {
     }
 }
 
+/* Fail the pipe: a window of stream i is not the one of the state, of which `given` items were
+   given. */
+DLPI_COLD static void dlpi_found_changed(dlp_pipe *p, uint32_t i, uint64_t given) {
+    dlpi_found_fail(p, DLP_ERR_RESUME,
+                    "the window of stream %" PRIu64 " has changed since the state was saved "
+                    "(%" PRIu64 " of its items given); use the same data",
+                    dlpi_found_of(p)->cursors.first + (uint64_t)i, given);
+}
+
 /* Open the window of stream i, if none is open and its items are known. After a resume the window
    must have the inputs that the state tells, or the pipe fails. */
 static void dlpi_found_open(dlp_pipe *p, uint32_t i) {
@@ -339,10 +348,7 @@ static void dlpi_found_open(dlp_pipe *p, uint32_t i) {
     if (n > q->plan.window) n = q->plan.window;
     x->check = dlpi_found_gather(p, i, n);
     if (x->at.place > 0 && (x->at.place >= n || x->at.check != x->check)) {
-        dlpi_found_fail(p, DLP_ERR_RESUME,
-                        "the window of stream %" PRIu64 " has changed since the state was saved "
-                        "(%" PRIu64 " of its items given); use the same data",
-                        s, x->at.place);
+        dlpi_found_changed(p, i, x->at.place);
         return;
     }
     x->length = n;
@@ -397,7 +403,7 @@ static int dlpi_found_learn_list(dlp_pipe *p, dlpi_found *q) {
             if (boxes && !dlpi_boxes_empty(p, q, i, c)) break;
         }
         if (q->joins != NULL) q->joins->out(q, i);
-        if (q->plan.window && *rc == DLP_OK) dlpi_found_open(p, i);
+        if (q->plan.window && q->rule == NULL && *rc == DLP_OK) dlpi_found_open(p, i);
         if (q->rule && *rc == DLP_OK) x->rows += q->rule->more(p, i, dlpi_found_out(q, x));
     }
     return *rc;

@@ -268,7 +268,7 @@ static uint32_t dlpi_joined_ask(dlp_pipe *p, dlpi_found *q) {
         dlpi_found_free(q->use, &q->pool, c);
         if (q->rc != DLP_OK) return 0;
         dlpi_joined_out(q, i);
-        if (q->plan.window > 0) dlpi_found_open(p, i);
+        if (q->plan.window > 0 && q->rule == NULL) dlpi_found_open(p, i);
     }
     return 0;
 }

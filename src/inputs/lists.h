@@ -200,6 +200,7 @@ typedef struct dlpi_found {
     uint8_t pad[DLPI_LINE - 16];    /* part workers read what is above; below is the scheduler's */
     dlpi_found_plan plan;
     dlpi_cursors cursors;
+    uint64_t places;    /* numbers that `place` of a cursor may be; 0: there are no windows */
     uint32_t each;      /* rows of a stream in a batch */
     bool all_items;     /* an epoch has the items of all ranks: a rank without items has holes */
     uint32_t run, need; /* inputs that a cell is given now; cells that a stream needs */
@@ -232,8 +233,7 @@ typedef struct dlpi_found {
 static bool dlpi_found_go(dlpi_found *q, uint64_t s, const dlpi_cursor *at, bool set) {
     dlpi_found_stream *x;
     if (at->used > q->most_items) return false;
-    if (q->plan.window && (at->place >= q->plan.window || (at->place == 0 && at->check != 0)))
-        return false;
+    if (q->places && (at->place >= q->places || (at->place == 0 && at->check != 0))) return false;
     if (q->plan.steps == 0 && at->ordinal >= dlpi_found_inputs(&q->plan, s)) return false;
     if (!set) return true;
     x = &q->streams[s - q->cursors.first];

@@ -88,7 +88,8 @@ static int dlpi_found_lengths(dlp_pipe *p) {
     q->cursors.ordinal_bits = dlpi_found_ordinal_bits(&q->plan);
     q->cursors.near_bits = dlpi_found_near_bits(&q->plan);
     q->cursors.used_bits = dlpi_bits_of(q->most_items);
-    q->cursors.place_bits = q->plan.window ? dlpi_bits_of(q->plan.window - 1) : 0;
+    q->places = q->plan.window;
+    q->cursors.place_bits = q->places ? dlpi_bits_of(q->places - 1) : 0;
     if (q->plan.steps) {
         rc = dlpi_epoch_of(p, q->plan.steps * p->global_batch);
         if (q->plan.steps == DLPI_FOUND_ENDLESS) p->batches_per_epoch = (uint64_t)DLP_FOREVER;

@@ -1,7 +1,7 @@
 /* needs: pack */
 #pragma once
 /* tests: system/stages/pack, system/inputs/inputs_random */
-#include "inputs/pack_rows.h"
+#include "inputs/pack_window.h"
 /* ---- FIT: best fit in windows of N documents ----
    A window is N documents of a stream, or all that are left of an epoch. When they are known, their
    rows are laid out at once, and the documents leave the stream's list. A cell is given back with
@@ -66,28 +66,22 @@ static uint32_t dlpi_fit_key(const dlpi_pack *k, const dlpi_fit_item *piece) {
     return k->d.tokens - piece->at.tokens;
 }
 
-/* Cut the first n documents of stream i into pieces, and write them into fit_items in their order.
-   *hash: gets a hash of the documents and their lengths. Returns how many pieces there are. A cell
-   whose documents are all cut leaves the stream's list, and is kept until its tokens are given. */
+/* Cut the next n documents of stream i into pieces, and write them into fit_items in their order.
+   *hash: gets a hash of the documents and their lengths. Returns how many pieces there are. */
 static uint32_t dlpi_fit_pieces(dlp_pipe *p, uint32_t i, uint64_t n, uint64_t *hash) {
     dlpi_pack *k = dlpi_pack_of(p);
-    dlpi_found_stream *x = &k->x.found.streams[i];
+    dlpi_pack_turns_stream *turns = k->turns.most > 0 ? &k->turns.streams[i] : NULL;
     uint32_t pieces = 0;
     for (*hash = 0; n > 0; n--) {
-        uint32_t c = x->head;
-        dlpi_found_cell *u = &k->x.found.use[c];
-        const uint64_t end = dlpi_pack_find(p, c, u->from).end;
-        *hash = dlpi_absorb(dlpi_absorb(*hash, u->ordinal), end - u->from);
-        while (u->from < end) {
-            uint64_t left = end - u->from;
-            uint32_t piece = left < k->d.tokens ? (uint32_t)left : k->d.tokens;
-            k->fit_items[pieces++].at = (dlpi_pack_segment){c, (uint32_t)u->from, piece};
-            u->from += piece;
+        dlpi_pack_segment of =
+            turns != NULL ? dlpi_pack_turn_at(k, i, turns->head++)->of : dlpi_pack_leave(p, i);
+        *hash = dlpi_absorb(dlpi_absorb(*hash, k->x.found.use[of.cell].ordinal), of.tokens);
+        while (of.tokens > 0) {
+            const uint32_t piece = of.tokens < k->d.tokens ? of.tokens : k->d.tokens;
+            k->fit_items[pieces++].at = (dlpi_pack_segment){of.cell, of.first, piece};
+            of.first += piece;
+            of.tokens -= piece;
         }
-        if (end < u->n) continue;
-        x->head = u->next;
-        if (x->head == DLPI_FOUND_NONE) x->tail = DLPI_FOUND_NONE;
-        if (x->last_known == c) x->last_known = DLPI_FOUND_NONE;
     }
     return pieces;
 }
@@ -165,11 +159,7 @@ static void dlpi_fit_drop(dlpi_pack *k, uint32_t i) {
     const dlpi_fit_row *row = &dlpi_fit_rows_of(k, i)[x->row++];
     for (uint32_t j = 0; j < row->n; j++) {
         const dlpi_pack_segment *piece = &dlpi_fit_pieces_of(k, i)[row->first + j];
-        dlpi_found_cell *u = &k->x.found.use[piece->cell];
-        u->taken += piece->tokens;
-        if (u->taken < u->n) continue;
-        k->x.found.streams[i].cells--;
-        dlpi_found_unlist(&k->x.found, piece->cell, false);
+        dlpi_pack_free(&k->x.found, i, piece->cell, piece->tokens);
     }
 }
 
@@ -200,25 +190,32 @@ static void dlpi_fit_append(dlpi_pack *k, uint32_t i, uint32_t n, const dlpi_cur
         to->n = items[row].n;
         for (uint32_t j = items[row].head; j != DLPI_FOUND_NONE; j = items[j].next)
             dlpi_fit_pieces_of(k, i)[x->pieces++] = items[j].at;
-        to->after = (dlpi_cursor){begin->ordinal, begin->used, row + 1, check};
+        to->after = (dlpi_cursor){begin->ordinal, begin->used, begin->place + row + 1, check};
         if (row + 1 == n) to->after = *end;
     }
 }
 
-/* Note the paths of a new window of stream i, whose first and last documents are in these cells. */
-static void dlpi_fit_note(dlpi_pack *k, uint32_t i, uint32_t first, uint32_t last) {
-    const dlpi_joined *x = k->x.found.joined;
+/* Return the path of a document of stream i that is a joined row: the document of a turn or, without
+   a window, of cell c. NULL: documents are no joined rows. */
+static const dlpi_path *dlpi_fit_path(const dlpi_pack *k, uint32_t i, uint64_t turn, uint32_t c) {
+    if (k->x.found.joined == NULL) return NULL;
+    if (k->turns.most == 0) return &k->x.found.joined->cells[c].before;
+    return &k->turns.paths[(uint64_t)i * k->turns.windows + dlpi_pack_turn_at(k, i, turn)->window];
+}
+
+/* Note the paths of the first and the last document of a new window of stream i. */
+static void dlpi_fit_note(dlpi_pack *k, uint32_t i, const dlpi_path *first, const dlpi_path *last) {
     const uint64_t at = k->fit_streams[i].windows++ % k->fit_most_windows;
-    if (x == NULL) return;
-    k->fit_paths[i * k->fit_most_windows + at] =
-        (dlpi_fit_paths){x->cells[first].before, x->cells[last].before};
+    if (first != NULL)
+        k->fit_paths[i * k->fit_most_windows + at] = (dlpi_fit_paths){*first, *last};
 }
 
 /* Note that stream i stands behind the known row `row`. A cursor without a place is behind the last
    row of its window. */
 static void dlpi_fit_stands(dlpi_pack *k, uint32_t i, const dlpi_fit_row *row) {
     const uint64_t window = k->fit_streams[i].window, most = k->fit_most_windows;
-    const bool last = row->after.place == 0;
+    const uint64_t place = row->after.place;
+    const bool last = (k->turns.most > 0 ? place % k->turns.inner : place) == 0;
     k->x.found.streams[i].at = row->after;
     k->fit_streams[i].window += last;
     if (k->x.found.joined == NULL) return;
@@ -234,39 +231,40 @@ static uint32_t dlpi_fit_resume(dlp_pipe *p, uint32_t i, uint32_t rows, uint64_t
     dlpi_fit_stream *x = &k->fit_streams[i];
     const dlpi_fit_row *first = &dlpi_fit_rows_of(k, i)[x->row];
     const dlpi_cursor *at = &k->x.found.streams[i].at;
+    const uint64_t given = k->turns.most > 0 ? at->place % k->turns.inner : at->place;
     uint32_t c = dlpi_fit_pieces_of(k, i)[first->first].cell;
-    if (at->place == 0) return rows;
-    if (at->check != check || at->place >= rows) {
+    if (given == 0) return rows;
+    if (at->check != check || given >= rows) {
         dlpi_found_fail(p, DLP_ERR_RESUME,
                         "the window of %s %" PRIu64 " has changed since the state was saved, "
                         "%" PRIu64 " of its rows given; open the pipe with the same documents",
-                        p->source->input, dlpi_input_at(p, c)->index, at->place);
+                        p->source->input, dlpi_input_at(p, c)->index, given);
         return 0;
     }
-    for (uint64_t j = 0; j < at->place; j++) dlpi_fit_drop(k, i);
-    return rows - (uint32_t)at->place;
-}
-
-/* Return the place behind the documents of cell c that are laid out. */
-static dlpi_cursor dlpi_fit_cursor(const dlp_pipe *p, uint32_t c) {
-    const dlpi_found_cell *u = &dlpi_found_of(p)->use[c];
-    return (dlpi_cursor){u->ordinal, u->from > 0 ? dlpi_pack_find(p, c, u->from - 1).number + 1 : 0,
-                         0, 0};
+    for (uint64_t j = 0; j < given; j++) dlpi_fit_drop(k, i);
+    return rows - (uint32_t)given;
 }
 
 /* Lay out the next n documents of stream i as a window. Returns how many rows became known. */
 static uint32_t dlpi_fit_window(dlp_pipe *p, uint32_t i, uint64_t n) {
     dlpi_pack *k = dlpi_pack_of(p);
     dlpi_fit_stream *x = &k->fit_streams[i];
+    const bool turns = k->turns.most > 0;
     const uint32_t first = k->x.found.streams[i].head;
-    const dlpi_cursor begin = dlpi_fit_cursor(p, first);
+    const uint64_t turn = turns ? k->turns.streams[i].head : 0;
+    const dlpi_cursor begin =
+        turns ? dlpi_pack_turn_cursor(k, i, dlpi_pack_turn_at(k, i, turn), 0, 0)
+              : dlpi_pack_left(p, first);
     uint64_t hash;
     uint32_t pieces = dlpi_fit_pieces(p, i, n, &hash);
     const uint32_t last = k->fit_items[pieces - 1].at.cell;
-    const dlpi_cursor end = dlpi_fit_cursor(p, last);
+    const dlpi_cursor end =
+        turns ? dlpi_pack_turn_cursor(k, i, dlpi_pack_turn_at(k, i, turn + n - 1), 1, 0)
+              : dlpi_pack_left(p, last);
     uint32_t rows = dlpi_fit_rows(k, pieces);
     hash >>= 48;
-    dlpi_fit_note(k, i, first, last);
+    dlpi_fit_note(k, i, dlpi_fit_path(k, i, turn, first),
+                  dlpi_fit_path(k, i, turn + n - 1, last));
     dlpi_fit_compact(k, i);
     dlpi_fit_append(k, i, rows, &begin, &end, hash);
     x->documents -= n;
@@ -279,26 +277,14 @@ static void dlpi_fit_begin(dlpi_found *q, uint32_t i) {
     dlpi_pack *k = (dlpi_pack *)(void *)q;
     while (k->fit_streams[i].row < k->fit_streams[i].rows) dlpi_fit_drop(k, i);
     k->fit_streams[i] = (dlpi_fit_stream){0};
-}
-
-/* Return how many of the n tokens of cell c were given before the state was saved: those of the
-   first `used` documents. If the cell has fewer documents, the input has changed, and n + 1 is
-   returned. */
-static uint64_t dlpi_fit_taken(const dlp_pipe *p, uint32_t c, uint64_t n, uint64_t used) {
-    const dlpi_pack *k = dlpi_pack_of(p);
-    const dlpi_pack_ends *e = dlpi_pack_ends_of(p, k, c);
-    if (k->ends == 0 || used == 0) return used ? n : 0;
-    return n > 0 && used <= e->n ? e->end[used - 1] : n + 1;
+    if (k->turns.most > 0) dlpi_pack_turns_begin(k, i);
 }
 
 /* Count the documents of cell c of stream i as known. Returns 0: only a whole window makes rows. */
 static uint64_t dlpi_fit_learned(dlp_pipe *p, uint32_t i, uint32_t c) {
     dlpi_pack *k = dlpi_pack_of(p);
-    uint64_t *documents = &k->fit_streams[i].documents;
-    if (k->ends == 0)
-        ++*documents;
-    else
-        *documents += dlpi_pack_ends_of(p, k, c)->n - dlpi_fit_cursor(p, c).used;
+    if (k->turns.most > 0) return dlpi_pack_turns_learned(p, i, c);
+    k->fit_streams[i].documents += dlpi_pack_more(p, c);
     return 0;
 }
 
@@ -306,12 +292,18 @@ static uint64_t dlpi_fit_learned(dlp_pipe *p, uint32_t i, uint32_t c) {
    stream is out, so the last window may be shorter. Returns how many rows became known. */
 static uint64_t dlpi_fit_more(dlp_pipe *p, uint32_t i, bool out) {
     dlpi_pack *k = dlpi_pack_of(p);
-    const dlpi_fit_stream *x = &k->fit_streams[i];
+    dlpi_fit_stream *x = &k->fit_streams[i];
+    const dlpi_pack_turns_stream *turns = k->turns.most > 0 ? &k->turns.streams[i] : NULL;
     const uint64_t window = k->d.window, want = dlpi_found_look(p, &k->x.found);
     uint64_t rows = 0;
-    while (k->x.found.rc == DLP_OK && x->rows - x->row < want &&
-           (x->documents >= window || (out && x->documents > 0)))
+    while (k->x.found.rc == DLP_OK && x->rows - x->row < want) {
+        if (turns != NULL && x->documents < window && dlpi_pack_turns_open(p, i, out) > 0) {
+            x->documents = turns->tail - turns->head;
+            continue;
+        }
+        if (x->documents < window && (!out || x->documents == 0)) break;
         rows += dlpi_fit_window(p, i, x->documents < window ? x->documents : window);
+    }
     return rows;
 }
 
@@ -339,7 +331,7 @@ static void dlpi_fit_pass(dlp_pipe *p, uint32_t i) {
 
 static const dlpi_found_rule dlpi_pack_fit = {
     .begin = dlpi_fit_begin,
-    .taken = dlpi_fit_taken,
+    .taken = dlpi_pack_taken,
     .learned = dlpi_fit_learned,
     .more = dlpi_fit_more,
     .give = dlpi_fit_give,

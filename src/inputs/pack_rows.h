@@ -30,10 +30,36 @@ typedef struct dlpi_pack_row { /* a row of a batch, in the batch's slot */
 
 typedef struct dlpi_pack_stream { /* CUT: the row of a stream that is not complete yet */
     bool begun, ended;
-    uint32_t cell, tokens, segments; /* the cell in which it begins; what it has so far */
-    uint64_t first;                  /* its first token, by number in that cell */
-    uint64_t repeated;               /* its tokens that the row before it has, too (overlap) */
+    uint32_t tokens, segments; /* what it has so far */
+    uint64_t document,
+        first;         /* the document in which it begins (dlpi_pack_cell_of); its first token,
+                                  by number in the cell */
+    uint64_t repeated; /* its tokens that the row before it has, too (overlap) */
 } dlpi_pack_stream;
+
+typedef struct dlpi_pack_turn { /* a document of a window that is open */
+    dlpi_pack_segment of;       /* where it lies */
+    uint32_t window, at; /* number of the window's record; place of the document in the window */
+} dlpi_pack_turn;
+
+typedef struct dlpi_pack_turns_stream { /* documents that have a turn, in the order of windows */
+    uint64_t documents;  /* known documents in the list of the stream: the next window has them */
+    uint64_t head, tail; /* numbers of the first turn that is not taken, and of the next new one */
+    uint64_t windows;    /* windows that were opened */
+    uint64_t used;       /* CUT: tokens of the first document that are given */
+    dlpi_cursor next;    /* where the next window begins */
+    bool begun;          /* a window was opened */
+} dlpi_pack_turns_stream;
+
+/* Documents in the order of windows, if a window stands before the pack. */
+typedef struct dlpi_pack_turns {
+    uint32_t most, windows; /* turns and windows of a stream, at most; 0: there is no window */
+    uint64_t inner;         /* place of a cursor = document * inner + what of it is used */
+    dlpi_pack_turns_stream *streams; /* [cursors.n] */
+    dlpi_pack_turn *at;              /* [cursors.n][most]; turn t is at t % most */
+    dlpi_cursor *begins; /* [cursors.n][windows] where each window begins, with its check */
+    dlpi_path *paths;    /* the same of joined rows; NULL: inputs are no joined rows */
+} dlpi_pack_turns;
 
 typedef struct dlpi_fit_stream {
     uint64_t documents;         /* known documents in its list: the next window begins with them */
@@ -75,7 +101,8 @@ typedef struct dlpi_pack {
     dlp_field fields[DLP_MAX_FIELDS]; /* fields of a row */
     uint8_t pad[DLPI_LINE - 32];      /* workers read what is above; below is the scheduler's */
     uint64_t *words;                  /* [DLPI_PACK_WORDS] in region, for observers */
-    dlpi_pack_stream *streams;        /* CUT: [cursors.n] */
+    dlpi_pack_turns turns;
+    dlpi_pack_stream *streams;                               /* CUT: [cursors.n] */
     uint64_t fit_most_items, fit_most_rows, fit_most_pieces; /* FIT, as all below */
     dlpi_fit_stream *fit_streams;                            /* [cursors.n] */
     dlpi_fit_row *fit_rows;        /* [cursors.n][fit_most_rows]; in its memory behind it */
@@ -122,6 +149,49 @@ static dlpi_pack_document dlpi_pack_find(const dlp_pipe *p, uint32_t c, uint64_t
             low = at + 1;
     }
     return (dlpi_pack_document){low > 0 ? e->end[low - 1] : 0, e->end[low], low};
+}
+
+/* Return the document that stands behind all documents of cell c that left its stream's list. */
+static dlpi_cursor dlpi_pack_left(const dlp_pipe *p, uint32_t c) {
+    const dlpi_found_cell *u = &dlpi_found_of(p)->use[c];
+    return (dlpi_cursor){u->ordinal, u->from > 0 ? dlpi_pack_find(p, c, u->from - 1).number + 1 : 0,
+                         0, 0};
+}
+
+/* Take the next document off the list of stream i. Returns where the document lies. A cell whose
+   documents are all taken leaves the list, and is kept until its tokens are given. */
+static dlpi_pack_segment dlpi_pack_leave(const dlp_pipe *p, uint32_t i) {
+    dlpi_found *q = dlpi_found_of(p);
+    dlpi_found_stream *x = &q->streams[i];
+    const uint32_t c = x->head;
+    dlpi_found_cell *u = &q->use[c];
+    const uint64_t first = u->from, end = dlpi_pack_find(p, c, first).end;
+    u->from = end;
+    if (end == u->n) dlpi_found_behead(q, x);
+    return (dlpi_pack_segment){c, (uint32_t)first, (uint32_t)(end - first)};
+}
+
+/* Count n tokens of cell c, which is off the list of stream i, as given. The last ones free it. */
+static void dlpi_pack_free(dlpi_found *q, uint32_t i, uint32_t c, uint64_t n) {
+    q->use[c].taken += n;
+    if (q->use[c].taken == q->use[c].n) dlpi_found_lose(q, &q->streams[i], c, false);
+}
+
+/* Return how many of the n tokens of cell c were given before the state was saved: those of the
+   first `used` documents. If the cell has fewer documents, the input has changed, and n + 1 is
+   returned. */
+static uint64_t dlpi_pack_taken(const dlp_pipe *p, uint32_t c, uint64_t n, uint64_t used) {
+    const dlpi_pack *k = dlpi_pack_of(p);
+    const dlpi_pack_ends *e = dlpi_pack_ends_of(p, k, c);
+    if (k->ends == 0 || used == 0) return used ? n : 0;
+    return n > 0 && used <= e->n ? e->end[used - 1] : n + 1;
+}
+
+/* Return how many documents of cell c, whose counts were taken, became known. */
+static uint64_t dlpi_pack_more(const dlp_pipe *p, uint32_t c) {
+    const dlpi_pack *k = dlpi_pack_of(p);
+    if (k->ends == 0) return 1;
+    return dlpi_pack_ends_of(p, k, c)->n - dlpi_pack_left(p, c).used;
 }
 
 /* Append a piece of a document to row r of slot s: tokens of cell c, from token `first` on. */

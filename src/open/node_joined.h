@@ -69,7 +69,8 @@ static int dlpi_behind_check(const dlpi_table *t, const dlpi_behind *b) {
             return dlpi_node_bad(t, node,
                                  "stands between a zip or mix and a filter, expand or pack; write "
                                  "it behind the last of these");
-        if (verb == DLP_WINDOW && (node != t->joins + b->n || after_pack))
+        if (verb == DLP_WINDOW && node[1].verb != DLP_PACK &&
+            (node != t->joins + b->n || after_pack))
             return dlpi_node_bad(t, node, "must stand behind the last filter or expand");
         after_pack = makes && (dlpi_verb_of(t, node)->is & DLPI_NODE_FINDS) == 0;
         if (dlpi_workers_given(&node->workers))
@@ -97,7 +98,7 @@ static int dlpi_behind_take(dlpi_table *t, dlpi_stage *st, const dlpi_behind *b,
     if (node == NULL) node = dlpi_makers_name(m);
     t->p->node = node->name;
     if (m->pack != NULL) {
-        rc = t->ops->pack(t->p, st, &m->pack->pack, &m->workers, m->capacity);
+        rc = t->ops->pack(t->p, st, &m->pack->pack, &m->workers, m->capacity, m->window);
     } else {
         st->ops = &dlpi_expand_ops;
         rc = dlpi_expand_take(t->p, st, m->capacity, dlpi_window_after(t));

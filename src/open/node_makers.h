@@ -29,7 +29,9 @@ static int dlpi_node_window_add(dlpi_table *t, const dlp_node *node) {
                              "and shuffle documents by list.shuffle");
     if ((dlpi_verb_of(t, before)->is & DLPI_NODE_FINDS) == 0 &&
         t->makes != t->at - (before < node - 1))
-        return dlpi_node_bad(t, node, "must stand directly after expand, filter, load or push");
+        return dlpi_node_bad(t, node,
+                             "must stand before the batch, directly after push, load, fetch, map, "
+                             "expand or filter");
     return DLP_OK;
 }
 
@@ -112,6 +114,7 @@ typedef struct dlpi_makers {
     const dlp_node *maker; /* the last expand; NULL: none */
     const dlp_node *pack;  /* the pack; NULL: none */
     const dlp_node *cache; /* the cache of the pack's documents; NULL: none */
+    uint32_t window;       /* items of the window before the pack; 0: none */
     uint32_t n_levels;
     dlpi_level level[DLPI_LEVELS];
     dlp_field fields[DLPI_LEVELS][DLP_MAX_FIELDS]; /* fields of the items of each level */
@@ -393,7 +396,8 @@ static int dlpi_makers_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m)
     if (node->verb == DLP_FILTER) return dlpi_makers_filter(t, node, m);
     if (node->verb == DLP_EXPAND) return dlpi_makers_expand(t, node, m);
     m->cache = node->verb == DLP_CACHE ? node : m->cache;
-    if (m->cache == node) return DLP_OK;
+    if (node->verb == DLP_WINDOW) m->window = node->window.items;
+    if (node->verb != DLP_PACK) return DLP_OK;
     m->pack = node;
     dlpi_makers_id(m, node->pack.id);
     if (m->maker != NULL && m->maker->expand.shuffle_items)
@@ -548,7 +552,8 @@ static dlp_stage dlpi_makers_stage(dlpi_table *t, const dlpi_makers *m) {
     dlpi_stage *st;
     w.dispatch = 0; /* it says how the rows that are copied go to workers */
     t->p->node = node->name;
-    if (node->verb == DLP_PACK) return t->ops->pack(t->p, NULL, &node->pack, &w, m->capacity);
+    if (node->verb == DLP_PACK)
+        return t->ops->pack(t->p, NULL, &node->pack, &w, m->capacity, m->window);
     if ((st = dlpi_add(t->p, &dlpi_expand_ops, "expand", &w)) == NULL) return t->p->err.code;
     return dlpi_added(t->p, st, dlpi_expand_take(t->p, st, m->capacity, dlpi_window_after(t)));
 }
@@ -631,7 +636,7 @@ static int dlpi_makers_levels(dlpi_table *t, const dlpi_makers *m, dlpi_stage *s
 static int dlpi_makers_copies(dlpi_table *t, dlpi_makers *m) {
     const uint32_t last = m->n_levels - 1;
     const dlp_dataset made = {.fields = m->fields[last], .n_fields = m->n_fields[last]};
-    t->p->node = m->fetch != NULL ? m->fetch->name : "copy";
+    t->p->node = m->fetch != NULL && m->fetch != dlpi_makers_name(m) ? m->fetch->name : "copy";
     return dlpi_copies_add(t, &m->workers, &made, &m->f);
 }
 

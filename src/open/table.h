@@ -34,23 +34,33 @@ static bool dlpi_table_shared(const dlpi_table *t) {
            (t->n > 2 && last->verb == DLP_OUT && last[-1].verb == DLP_OUT);
 }
 
-/* True if a row is a cache of the documents of a pack, which is next. */
-static bool dlpi_table_keeps(const dlpi_table *t DLPI_UNREAD, const dlp_node *node DLPI_UNREAD) {
-    bool pack = false, cache = false;
-    pack = node + 1 < t->nodes + t->n && node[1].verb == DLP_PACK;
-    cache = node->verb == DLP_CACHE;
-    return pack && cache;
+/* True if a row is a cache or window of the documents of a pack, which is next. A window may stand
+   between a cache and the pack. */
+static bool dlpi_table_keeps(const dlpi_table *t, const dlp_node *node) {
+    const dlp_node *end = t->nodes + t->n, *row = node;
+    if (row->verb == DLP_CACHE) row++;
+    if (row < end && row->verb == DLP_WINDOW) row++;
+    return row > node && row < end && row->verb == DLP_PACK;
 }
 
-/* Return how many rows there are up to the last one that makes items, or up to a cache behind it; 0
-   if no row makes any. Parts that load counts are items of unknown count, too. Other rows end the
-   search. Fields that such rows have made, or that were pushed, end in the cell: the row is in it.
-   Records of a push lie in cells, too, if several take the batches, or if a window is next. */
+/* True if a window stands directly behind row i, or behind a cache that does. The items of the rows
+   up to row i then lie in cells. */
+static bool dlpi_table_windowed(const dlpi_table *t, uint32_t i) {
+    const dlp_node *row = &t->nodes[i], *next = row + 1, *end = t->nodes + t->n;
+    const bool items = (dlpi_verb_of(t, row)->is & DLPI_NODE_ITEMS) != 0 || row->verb == DLP_PUSH;
+    if (next < end && next->verb == DLP_CACHE) next++;
+    return items && next < end && next->verb == DLP_WINDOW;
+}
+
+/* Return how many rows there are up to the last one that makes items, or up to a cache or window
+   behind it; 0 if no row makes any. Parts that load counts are items of unknown count, too. Other
+   rows end the search. Fields that such rows have made, or that were pushed, end in the cell: the
+   row is in it. Records of a push lie in cells, too, if several take the batches. Items lie in
+   cells, too, if a window is next. */
 static uint32_t dlpi_table_makes(const dlpi_table *t) {
     const unsigned in_cells = DLPI_NODE_ITEMS | DLPI_NODE_LOADS | DLPI_NODE_MAKES;
     const dlp_node *rows = t->nodes;
     bool cached = false, parts = false; /* a cache is next; load counts the items of parts */
-    bool pushed = false;                /* a window follows a push */
     uint32_t n = 0, i = 1;
     for (; i < t->n &&
            ((dlpi_verb_of(t, &rows[i])->is & in_cells) != 0 || dlpi_table_keeps(t, &rows[i]));
@@ -63,8 +73,8 @@ static uint32_t dlpi_table_makes(const dlpi_table *t) {
             n = i + 1 < t->n ? i + 2 : i + 1; /* with the fetch of its items */
     cached = i < t->n && rows[i].verb == DLP_CACHE;
     parts = i > 2 && rows[1].verb == DLP_LOAD && rows[1].load.max_items > 0;
-    pushed = t->n > 1 && rows[1].verb == DLP_WINDOW;
-    if (n == 0 && rows->verb == DLP_PUSH && (pushed || dlpi_table_shared(t))) return 1;
+    if (dlpi_table_windowed(t, i - 1)) return i;
+    if (n == 0 && rows->verb == DLP_PUSH && dlpi_table_shared(t)) return 1;
     return cached && (n > 0 || parts) ? i : n;
 }
 

@@ -35,8 +35,10 @@ static int dlpi_pack_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_node_pa
 }
 
 /* Check a pack desc, and copy it into the stage, which has `capacity` cells. Sets the default
-   window of DLP_PACK_FIT. Returns 0 or a DLP_ERR code. */
-static int dlpi_pack_take(dlp_pipe *p, dlpi_stage *st, const dlp_node_pack *d, uint32_t capacity) {
+   window of DLP_PACK_FIT. window: items of the window before the pack, or 0. Returns 0 or a DLP_ERR
+   code. */
+static int dlpi_pack_take(dlp_pipe *p, dlpi_stage *st, const dlp_node_pack *d, uint32_t capacity,
+                          uint32_t window) {
     dlpi_pack *k = st->self;
     dlpi_found *q = &k->x.found;
     int rc = dlpi_pack_bounds(p, st, d);
@@ -46,7 +48,7 @@ static int dlpi_pack_take(dlp_pipe *p, dlpi_stage *st, const dlp_node_pack *d, u
     q->least_items = d->min_documents ? d->min_documents : 1;
     k->most_documents = 1;
     k->x.n_levels = 1;
-    return dlpi_found_take_run(p, st, capacity, 0);
+    return dlpi_found_take_run(p, st, capacity, window);
 }
 
 /* ---- fields ---- */
@@ -122,31 +124,46 @@ static int dlpi_pack_fields(dlp_pipe *p, dlpi_stage *st) {
     return DLP_OK;
 }
 
+/* Return how many documents in a row are enough for the rows of a stream that must be known, if
+   documents are cut. */
+static uint64_t dlpi_pack_cut_need(const dlp_pipe *p, const dlpi_pack *k) {
+    const uint64_t rows = dlpi_found_look(p, &k->x.found);
+    return k->d.overlap ? dlpi_times(rows, k->most - 1) + 1 : dlpi_times(rows, k->most);
+}
+
 /* Set the fields of packed rows and the epoch's length, and with DLP_PACK_FIT the sizes of its
    windows. Returns 0 or a DLP_ERR code. */
 DLPI_COLD static int dlpi_pack_sizes(dlp_pipe *p) {
     dlpi_pack *k = dlpi_pack_of(p);
     int rc = dlpi_inputs_sizes(p, &k->x.found, dlpi_pack_fields);
-    if (rc != DLP_OK || k->d.rule == DLP_PACK_CUT) return rc;
-    dlpi_fit_sizes(k, dlpi_found_look(p, &k->x.found));
+    if (rc != DLP_OK) return rc;
+    if (k->d.rule == DLP_PACK_FIT) dlpi_fit_sizes(k, dlpi_found_look(p, &k->x.found));
+    if (k->d.rule == DLP_PACK_FIT)
+        dlpi_pack_turns_sizes(k, k->d.window, k->fit_most_items);
+    else
+        dlpi_pack_turns_sizes(k, dlpi_pack_cut_need(p, k), k->longest + 1);
     return DLP_OK;
 }
 
 /* ---- cells, memory ---- */
 
 /* Return how many inputs of a stream must be in cells, so that the library knows what lies in all
-   rows that it looks ahead to. With DLP_PACK_FIT there are two bounds, and it is the lesser: the
-   documents that these rows can hold, or all documents of the windows that they are packed from. */
+   rows that it looks ahead to. There are two bounds, and it is the lesser: the documents that these
+   rows can hold, each in a cell, or the cells of all documents from which they are packed. */
 static uint64_t dlpi_pack_need(const dlp_pipe *p, const dlpi_pack *k) {
     const dlpi_found *q = &k->x.found;
-    const uint64_t rows = dlpi_found_look(p, q), n = k->d.window;
-    uint64_t pieces, all;
-    if (k->d.rule == DLP_PACK_CUT)
-        return dlpi_found_lie_in(q, k->d.overlap ? dlpi_times(rows, k->most - 1) + 1
-                                                 : dlpi_times(rows, k->most));
-    pieces = dlpi_times(rows - 1, k->most < n ? k->most : n) + n;
-    all = dlpi_found_lie_in(q, dlpi_times(rows, n));
-    return pieces < all ? pieces : all;
+    const uint64_t rows = dlpi_found_look(p, q), n = k->d.window, window = q->plan.window;
+    uint64_t each = dlpi_pack_cut_need(p, k), all = each;
+    if (k->d.rule == DLP_PACK_FIT) {
+        each = dlpi_times(rows - 1, k->most < n ? k->most : n) + n;
+        all = dlpi_times(rows, n);
+    }
+    if (window > 0) {
+        each = dlpi_sum(each - 1, dlpi_found_lie_in(q, window));
+        all = dlpi_sum(all, 2 * window - 2);
+    }
+    all = dlpi_found_lie_in(q, all);
+    return each < all ? each : all;
 }
 
 /* Lay out a cell: a document, or all documents that are made of an input and where each ends.
@@ -179,7 +196,9 @@ DLPI_COLD static int dlpi_pack_check(dlp_pipe *p, dlpi_stage *st) {
     dlpi_expand *x = &k->x;
     const dlpi_fields *fs = &x->level[x->n_levels - 1].fs;
     int rc;
-    x->found.rule = k->d.rule == DLP_PACK_FIT ? &dlpi_pack_fit : &dlpi_pack_cut;
+    x->found.rule = k->d.rule == DLP_PACK_FIT  ? &dlpi_pack_fit
+                    : x->found.plan.window > 0 ? &dlpi_pack_cut_mixed
+                                               : &dlpi_pack_cut;
     x->cached = p->keeper_stage != NULL;
     if ((rc = dlpi_pack_cell(p, st, k)) != DLP_OK) return rc;
     for (uint32_t f = 0; f < k->n; f++)
@@ -199,6 +218,7 @@ DLPI_COLD static uint64_t dlpi_pack_slot_bytes(const dlp_pipe *p) {
 DLPI_COLD static int dlpi_pack_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_pack *k = st->self;
     int n = dlpi_input_blocks(p, st, out);
+    n += dlpi_pack_turns_blocks(k, out + n);
     if (k->d.rule == DLP_PACK_FIT) return n + dlpi_fit_blocks(k, out + n);
     out[n] = (dlpi_block){offsetof(dlpi_pack, streams),
                           dlpi_times(k->x.found.cursors.n, sizeof *k->streams)};
@@ -210,7 +230,7 @@ DLPI_COLD static void dlpi_pack_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_pack *k = st->self;
     dlpi_found_live(p, st);
     dlpi_reads_live(p, st, &k->x);
-    k->x.found.counts->window = k->d.window;
+    if (k->d.window > 0) k->x.found.counts->window = k->d.window;
     k->words = (uint64_t *)(void *)(k->x.found.counts + 1);
     if (k->d.rule == DLP_PACK_FIT) dlpi_fit_live(k);
 }

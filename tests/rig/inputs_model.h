@@ -24,8 +24,8 @@ typedef struct order_plan {
     uint32_t inputs, streams, batch;
     uint64_t seed;
     int shuffle, shuffle_items, weighed;
-    uint32_t window;
-    int64_t steps; /* 0; DLP_FOREVER */
+    uint32_t window, before; /* before: documents of a window that stands before the pack */
+    int64_t steps;           /* 0; DLP_FOREVER */
     int last, ends, epochs;
     uint32_t tokens, overlap, segments;
     int longer;
@@ -160,6 +160,7 @@ static void write_items(const order_plan *o, uint64_t epoch, uint64_t s, uint32_
 
 typedef struct document {
     uint32_t input, pass, n, first, number;
+    uint64_t ordinal, used; /* documents of its input up to this one that have tokens */
 } document;
 
 /* The tokens of an input are those of its documents, one after the other. Returns where the one
@@ -194,10 +195,29 @@ static uint32_t write_documents(const order_plan *o, uint64_t epoch, uint64_t s,
     for (uint64_t pass = 0; pass < passes; pass++) {
         uint32_t each = pass_of(o, epoch, s, pass, order);
         for (uint32_t i = 0; i < each && n < MOST_DOCUMENTS; i++) {
-            document d = {.pass = (uint32_t)pass};
+            document d = {.pass = (uint32_t)pass, .ordinal = pass * each + i};
             for (uint32_t k = 0; document_of(o, order[i], k, &d) && n < MOST_DOCUMENTS; k++)
-                if (d.n > 0 && !(o->kind == OF_FIT && o->longer && d.n > o->tokens)) to[n++] = d;
+                if (d.n > 0 && !(o->kind == OF_FIT && o->longer && d.n > o->tokens))
+                    d.used++, to[n++] = d;
         }
+    }
+    return n;
+}
+
+/* Shuffle documents in windows of o->before. more: further passes follow. Returns how many
+   documents are in windows that are whole, or the last of an epoch. */
+static uint32_t mix_documents(const order_plan *o, uint64_t epoch, uint64_t s, int more,
+                              document *at, uint32_t n) {
+    static document was[MOST_DOCUMENTS];
+    if (o->before == 0) return n;
+    memcpy(was, at, n * sizeof *at);
+    for (uint32_t from = 0; from < n; from += o->before) {
+        uint32_t k = n - from < o->before ? n - from : o->before;
+        uint64_t h = keyed(36, o->seed, s);
+        if (more && k < o->before) return from;
+        h = mixed(h, from ? was[from - 1].ordinal : 0);
+        h = mixed(h, from ? was[from - 1].used : 0);
+        for (uint32_t i = 0; i < k; i++) at[from + i] = was[from + permuted(k, h, epoch, i)];
     }
     return n;
 }
@@ -262,13 +282,14 @@ static void write_rows(const order_plan *o, uint64_t epoch, uint64_t s, uint32_t
     static document all[MOST_DOCUMENTS];
     stream *x = &streams_[epoch][s];
     for (uint64_t passes = 1;; passes *= 2) {
-        uint32_t n = write_documents(o, epoch, s, passes, all);
+        const uint32_t written = write_documents(o, epoch, s, passes, all);
+        const uint32_t n = mix_documents(o, epoch, s, want > 0, all, written);
         x->n_rows = x->n_pieces = 0;
         if (o->kind == OF_CUT) write_cut(o, x, all, n);
         for (uint32_t i = 0; o->kind == OF_FIT && i < n; i += o->window)
             if (want == 0 || n - i >= o->window)
                 write_window(o, x, all + i, n - i < o->window ? n - i : o->window, i / o->window);
-        x->over |= n == MOST_DOCUMENTS || (want > 0 && passes > 2 && n < passes / 2);
+        x->over |= written == MOST_DOCUMENTS || (want > 0 && passes > 2 && written < passes / 2);
         if (x->over || want == 0 || x->n_rows > want + 1) return;
     }
 }

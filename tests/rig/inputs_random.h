@@ -22,13 +22,14 @@ typedef struct life {
 typedef struct config {
     order_plan o;
     int guard, guard_first, maps, positions, heals, share, n_lives;
-    int heals_behind;    /* rows behind makers fail for some items, and heal */
-    int shared;          /* shared_streams */
-    int tells;           /* DLP_EPOCH_END is told */
-    int raises;          /* inputs that can't be read are errors, and can be in the next life */
-    int least;           /* min_items is given */
-    int set;             /* each epoch begins by set_epoch */
-    int stacked;         /* all ranks are tables, with more makers in a row than they need */
+    int heals_behind; /* rows behind makers fail for some items, and heal */
+    int shared;       /* shared_streams */
+    int tells;        /* DLP_EPOCH_END is told */
+    int raises;       /* inputs that can't be read are errors, and can be in the next life */
+    int least;        /* min_items is given */
+    int set;          /* each epoch begins by set_epoch */
+    int stacked;      /* all ranks are tables, with more makers in a row than they need */
+    int bare;         /* no filter stands before the window, but a fetch, or a map of the stack */
     int sharers, leaves; /* subscribers of SHARE_ONE; one of them leaves, with a batch */
     int events;          /* times that all ranks seek, or leave an epoch */
     uint32_t kill_every; /* calls of the makers' callback */
@@ -522,7 +523,8 @@ static uint32_t table_stack(const config *c, dlp_node *to) {
         to[n++] = (dlp_node){
             .name = "again", .verb = DLP_EXPAND, .expand = {.expand = expand_again, .max_out = 1}};
     to[n++] = (dlp_node){.name = "flop", .verb = DLP_MAP, .map = {.item = map_flip}};
-    to[n++] = (dlp_node){.name = "last", .verb = DLP_FILTER, .filter = {.keep = keep_all}};
+    if (!c->bare)
+        to[n++] = (dlp_node){.name = "last", .verb = DLP_FILTER, .filter = {.keep = keep_all}};
     return n;
 }
 
@@ -587,7 +589,7 @@ static uint32_t table_makers(config *c, dlp_node *to) {
     order_plan *o = &c->o;
     uint32_t n = 0;
     if (o->kind == OF_PARTS && !c->stacked) return 0;
-    if (o->kind == OF_FILTER || o->seed % 3 == 0)
+    if (o->kind == OF_FILTER ? !c->bare || c->stacked : o->seed % 3 == 0)
         to[n++] = (dlp_node){.name = "keep", .verb = DLP_FILTER, .filter = {.keep = keep_all}};
     if (o->kind == OF_EXPAND)
         to[n++] = (dlp_node){.name = "expand",
@@ -603,10 +605,12 @@ static uint32_t table_makers(config *c, dlp_node *to) {
         to[n++] =
             (dlp_node){.name = "good", .verb = DLP_FILTER, .filter = {.keep = keep_documents}};
     if (!packs(o)) n += table_stack(c, to + n);
-    if (o->kind == OF_EXPAND && o->seed % 5 < 2)
+    if (o->kind == OF_EXPAND && o->seed % 5 < 2 && !c->bare)
         to[n++] = (dlp_node){.name = "all", .verb = DLP_FILTER, .filter = {.keep = keep_all}};
     if (packs(o) && o->seed % 4 == 1)
         to[n++] = (dlp_node){.name = "kept", .verb = DLP_CACHE, .cache = {.bytes = 1 << 16}};
+    if (o->before > 0)
+        to[n++] = (dlp_node){.name = "docs", .verb = DLP_WINDOW, .window = {.items = o->before}};
     if (packs(o))
         to[n++] =
             (dlp_node){.name = "pack",
