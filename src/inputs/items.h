@@ -68,8 +68,8 @@ typedef struct dlpi_expand { /* the record of a source whose workers make items 
     dlp_dataset input; /* the dataset of the fetch stage, from which inputs are fetched */
     const dlpi_table_row *row, *load; /* the rows that fetch it, and load its part; or NULL */
     uint32_t n_levels;                /* 1: an item is an input that is kept */
-    dlpi_level level[DLPI_LEVELS];    /* first the items that fetch writes, last those of rows */
     uint32_t n_fetched;               /* fields of the first level that fetch sees */
+    dlpi_level level[DLPI_LEVELS];    /* first the items that fetch writes, last those of rows */
     dlp_node_load part;    /* the part that has the items of the first level; load NULL: no part */
     uint64_t part_at;      /* bytes from the beginning of the cell to this part */
     uint64_t *firsts;      /* [n_parts + 1] items before each part; NULL: load counts them */
@@ -381,14 +381,19 @@ static void dlpi_item_open(uint8_t *to, const dlpi_level *l, uint32_t first, boo
     }
 }
 
+/* Return the bytes that a field of an item has: if it is ragged, those of `length` rows, at most
+   its maximum. */
+static inline size_t dlpi_field_used(const dlpi_field *d, uint64_t length) {
+    const uint64_t most = d->f.ragged ? (uint64_t)d->f.shape[0] : 1;
+    return (size_t)(d->row_bytes / most * (d->f.ragged && length < most ? length : most));
+}
+
 /* Copy one field of an item. If it is ragged, `length` rows are copied, at most its maximum, and
    zeros follow. mark: that of the place `to`. */
 static void dlpi_field_copy(const dlpi_field *d, uint64_t *mark, uint8_t *to, const uint8_t *from,
                             uint64_t length) {
-    const uint64_t most = d->f.ragged ? (uint64_t)d->f.shape[0] : 1;
-    const uint64_t used = d->row_bytes / most * (length < most ? length : most);
     if (d->f.ragged)
-        dlpi_mark_copy(mark, to, from, used, d->row_bytes);
+        dlpi_mark_copy(mark, to, from, dlpi_field_used(d, length), d->row_bytes);
     else
         memcpy(to, from, (size_t)d->row_bytes);
 }
@@ -404,32 +409,37 @@ static void dlpi_items_move(const dlpi_found *q, uint8_t *to, const uint8_t *fro
     for (uint64_t i = 0; i < n; i++, to += l->bytes, from += l->bytes) {
         const uint64_t *length = (const uint64_t *)(const void *)from;
         memcpy(to, from, l->fs.n * 8u);
-        for (uint32_t f = 0; f < l->fs.n; f++) {
-            const dlpi_field *d = &l->fs.at[f];
-            const uint64_t most = d->f.ragged ? (uint64_t)d->f.shape[0] : 1;
-            const uint64_t rows = d->f.ragged && length[f] < most ? length[f] : most;
-            memcpy(to + l->at[f], from + l->at[f], (size_t)(d->row_bytes / most * rows));
-        }
+        for (uint32_t f = 0; f < l->fs.n; f++)
+            memcpy(to + l->at[f], from + l->at[f], dlpi_field_used(&l->fs.at[f], length[f]));
     }
+}
+
+/* Copy the first n fields of the item of level l at `from` into an item of level `next` at `to`.
+   Fields that end behind level l are left out. Further fields of `next` begin as zeros. */
+static void dlpi_item_copy(const dlpi_level *l, uint32_t n, const uint8_t *from,
+                           const dlpi_level *next, uint8_t *to) {
+    const uint64_t *length = (const uint64_t *)(const void *)from;
+    uint64_t *lengths = (uint64_t *)(void *)to, none;
+    uint32_t k = 0;
+    if (next->fs.any_ragged) memset(lengths, 0, next->fs.n * 8u);
+    for (uint32_t f = 0; f < n; f++) {
+        const uint64_t rows = l->fs.any_ragged ? length[f] : 0;
+        if (next != l && (l->ends >> f & 1) != 0) continue;
+        dlpi_field_copy(&l->fs.at[f], dlpi_item_mark(to, next, k, &none), to + next->at[k],
+                        from + l->at[f], rows);
+        if (next->fs.any_ragged) lengths[k] = rows;
+        k++;
+    }
+    if (k < next->fs.n && next->fs.any_ragged)
+        dlpi_item_open(to, next, k, true);
+    else if (k < next->fs.n)
+        memset(to + next->at[k], 0, (size_t)(next->bytes - next->at[k]));
 }
 
 /* Copy the next record of cell c to `to`. The fields that maps add to it begin as zeros. */
 static void dlpi_arrived_copy(const dlp_pipe *p, const dlpi_expand *x, uint32_t c, uint8_t *to) {
     const dlpi_level *l = x->level;
-    const uint8_t *from = dlpi_arrived_at(p, x, c, dlpi_input_at(p, c)->made);
-    const uint64_t *length = (const uint64_t *)(const void *)from;
-    const uint64_t own = x->n_fetched < l->fs.n ? l->at[x->n_fetched] : l->bytes;
-    uint64_t none;
-    if (!l->fs.any_ragged) {
-        memset(to + own, 0, (size_t)(l->bytes - own));
-        memcpy(to, from, (size_t)own);
-        return;
-    }
-    memcpy(to, from, l->fs.n * 8u);
-    dlpi_item_open(to, l, x->n_fetched, true);
-    for (uint32_t f = 0; f < x->n_fetched; f++)
-        dlpi_field_copy(&l->fs.at[f], dlpi_item_mark(to, l, f, &none), to + l->at[f],
-                        from + l->at[f], length[f]);
+    dlpi_item_copy(l, x->n_fetched, dlpi_arrived_at(p, x, c, dlpi_input_at(p, c)->made), l, to);
 }
 
 /* Let `it` be an item of n fields. dlpi_input_lay writes their addresses and lengths into *by. */
@@ -544,26 +554,10 @@ static int dlpi_level_ops(dlpi_worker *w, const dlpi_level *l, dlp_item *it, uin
     return rc;
 }
 
-/* Copy the fields of an item that go on to the next level, from `from` to `to`. Fields that the
-   next level's maps add begin as zeros. The item at `from` is over. */
+/* Copy the fields of an item that go on to the next level, from `from` to `to`. The item at `from`
+   is over. */
 static void dlpi_level_end(const dlpi_level *l, uint8_t *from, uint8_t *to) {
-    const dlpi_level *next = l + 1;
-    const uint64_t *length = (const uint64_t *)(const void *)from;
-    uint64_t *lengths = (uint64_t *)(void *)to, none;
-    uint32_t n = 0;
-    if (next->fs.any_ragged) memset(lengths, 0, next->fs.n * 8u);
-    for (uint32_t f = 0; f < l->fs.n; f++) {
-        if ((l->ends >> f & 1) != 0) continue;
-        const uint64_t rows = l->fs.at[f].f.ragged ? length[f] : 0;
-        dlpi_field_copy(&l->fs.at[f], dlpi_item_mark(to, next, n, &none), to + next->at[n],
-                        from + l->at[f], rows);
-        if (l->fs.at[f].f.ragged) lengths[n] = rows;
-        n++;
-    }
-    if (n < next->fs.n && next->fs.any_ragged)
-        dlpi_item_open(to, next, n, true);
-    else if (n < next->fs.n)
-        memset(to + next->at[n], 0, (size_t)(next->bytes - next->at[n]));
+    dlpi_item_copy(l, l->fs.n, from, l + 1, to);
     if (DLPI_DEBUG) memset(from, DLPI_POISON, (size_t)l->bytes);
 }
 

@@ -440,9 +440,7 @@ static int dlpi_input_copy(void *user, dlp_item *it) {
     lengths += it->part->item * (l->bytes / 8);
     for (uint32_t f = 0; f < l->fs.n; f++) {
         const dlpi_field *d = &l->fs.at[f];
-        const uint64_t most = d->f.ragged ? (uint64_t)d->f.shape[0] : 1;
-        const uint64_t rows = d->f.ragged && lengths[f] < most ? lengths[f] : most;
-        memcpy(it->data[f], from + l->at[f], (size_t)(d->row_bytes / most * rows));
+        memcpy(it->data[f], from + l->at[f], dlpi_field_used(d, d->f.ragged ? lengths[f] : 0));
         if (d->f.ragged) it->length[f] = lengths[f];
     }
     return 0;

@@ -53,26 +53,12 @@ static int dlpi_pack_take(dlp_pipe *p, dlpi_stage *st, const dlp_node_pack *d, u
 
 /* ---- fields ---- */
 
-/* Find the fields of documents: those of the last expand that has its own, or of fetch. Writes them
-   into *f, and the name of their node into *node. Returns how many fields there are. */
-static uint32_t dlpi_pack_input(const dlp_pipe *p, const dlpi_stage *st, const dlp_field **f,
-                                const char **node) {
-    const dlpi_expand *x = &((const dlpi_pack *)st->self)->x;
-    uint32_t n = x->input.n_fields;
-    *f = x->input.fields;
-    *node = p->fetch->name;
-    for (uint32_t i = 1; i < x->n_levels; i++)
-        if (x->level[i].n > 0) {
-            *f = st->fields + x->level[i].first;
-            if (x->level[i - 1].row != NULL) *node = x->level[i - 1].row->name;
-            n = x->level[i].n;
-        }
-    return n;
-}
-
-/* Check that the n fields f can be documents: ragged, all with the same longest length. node: the
-   row that is named in errors. Returns 0 or a DLP_ERR code. */
-static int dlpi_pack_documents(dlp_pipe *p, const char *node, const dlp_field *f, uint32_t n) {
+/* Check that the n fields f can be documents: ragged, all with the same longest length. Errors name
+   the last row that adds fields. Returns 0 or a DLP_ERR code. */
+static int dlpi_pack_documents(dlp_pipe *p, const dlpi_expand *x, const dlp_field *f, uint32_t n) {
+    const char *node = p->fetch->name;
+    for (uint32_t i = 0; i + 1 < x->n_levels; i++)
+        if (x->level[i].row != NULL) node = x->level[i].row->name;
     if (n > DLP_MAX_FIELDS - 2) return dlpi_bad(p, node, "fetch.n_fields", "1..14 for pack", n);
     for (uint32_t i = 0; i < n; i++)
         if (!f[i].ragged || f[i].ndim < 1 || f[i].shape[0] != f[0].shape[0] || f[i].shape[0] < 1 ||
@@ -91,14 +77,13 @@ static int dlpi_pack_fields(dlp_pipe *p, dlpi_stage *st) {
     dlpi_pack *k = st->self;
     dlpi_stage *fetch = p->fetch;
     const dlp_field *from;
-    const char *node;
     const uint32_t t = k->d.tokens;
     uint32_t n, least = k->d.overlap + 1 < 8 ? 8 : k->d.overlap + 1;
     uint64_t fit = 2048 / p->global_batch;
     int rc = dlpi_input_adopt(p, &k->x, dlpi_pack_copy, k);
     if (rc != DLP_OK) return rc;
-    n = dlpi_pack_input(p, st, &from, &node);
-    if ((rc = dlpi_pack_documents(p, node, from, n)) != DLP_OK) return rc;
+    from = dlpi_input_made(st, &k->x, &n);
+    if ((rc = dlpi_pack_documents(p, &k->x, from, n)) != DLP_OK) return rc;
     k->most = k->d.max_segments ? k->d.max_segments : fit > least ? (uint32_t)fit : least;
     if (k->most > t) k->most = t;
     k->n = n;
@@ -169,20 +154,12 @@ static uint64_t dlpi_pack_need(const dlp_pipe *p, const dlpi_pack *k) {
 /* Lay out a cell: a document, or all documents that are made of an input and where each ends.
    Returns 0 or a DLP_ERR code. */
 static int dlpi_pack_cell(dlp_pipe *p, const dlpi_stage *st, dlpi_pack *k) {
-    dlpi_expand *x = &k->x;
-    dlpi_found *q = &x->found;
+    dlpi_found *q = &k->x.found;
     int rc;
-    q->most_run = 1;
-    if (!k->makes) {
-        rc = dlpi_level_places(p, st, x->level, x->input.fields, x->input.n_fields);
-        if (x->n_fetched == 0) x->n_fetched = x->input.n_fields;
-        q->d.max_part_bytes = x->level->bytes;
-        dlpi_arrived_place(x);
-        return rc;
-    }
-    q->most_items = k->most_documents;
-    rc = dlpi_input_sizes(p, st, x, st->fields);
+    q->most_items = k->most_documents; /* the items of a cell; to the scheduler they are tokens */
+    rc = dlpi_input_sizes(p, st, &k->x, st->fields);
     q->most_items = q->plan.most;
+    if (!k->makes) return rc;
     k->ends = dlpi_round_up(q->d.max_part_bytes, 8);
     q->d.max_part_bytes =
         dlpi_sum(k->ends, sizeof(dlpi_pack_ends) + dlpi_times(k->most_documents, 4));
@@ -298,7 +275,7 @@ static int dlpi_pack_copy(void *user, dlp_item *it) {
 /* Check the lengths of a document's fields. Returns 0; DLP_SKIP if it has no tokens, or too many
    that are to be dropped; or the code of a failure. */
 static int dlpi_pack_length(dlpi_worker *w, const dlpi_pack *k, const uint64_t *lengths) {
-    const dlpi_fields *fs = &k->x.level[k->x.n_levels - 1].fs;
+    const dlpi_fields *fs = &dlpi_input_last(&k->x)->fs;
     const bool longer = lengths[0] > k->d.tokens;
     for (uint32_t f = 1; f < k->n; f++)
         if (lengths[f] != lengths[0])
@@ -319,49 +296,32 @@ static int dlpi_pack_step(void *user, dlp_item *it) {
     return dlpi_pack_length(it->call->w, user, it->length);
 }
 
-/* Run the makers of a pack on the input that cell c has to load next: each item that they make is a
-   document. Note where each document ends, in tokens. Returns 0 or a failure's code. */
-static int dlpi_pack_load_made(dlpi_worker *w, uint32_t c) {
+/* Make the documents of the input that cell c has to load next. Count their tokens, and note where
+   each document ends if an input may have several. Returns 0 or a failure's code. */
+static int dlpi_pack_load(dlpi_worker *w, uint32_t c) {
     const dlpi_pack *k = dlpi_pack_of(w->p);
-    const uint64_t stride = k->x.level[k->x.n_levels - 1].bytes;
+    const uint64_t stride = dlpi_input_last(&k->x)->bytes;
     const uint8_t *bytes = dlpi_input_bytes(w->p, c);
     dlpi_pack_ends *to = dlpi_pack_ends_of(w->p, k, c);
     dlpi_input *cell = dlpi_input_at(w->p, c);
-    const int rc = dlpi_input_load_by(w, &k->x, c);
+    int rc = dlpi_input_load_by(w, &k->x, c);
     uint64_t tokens = 0;
+    if (rc == 0 && !k->makes && cell->items > 0)
+        rc = dlpi_pack_length(w, k, (const uint64_t *)(const void *)bytes);
+    if (rc == DLP_SKIP) rc = 0, cell->items = 0;
     if (rc != 0) return rc;
-    to->n = (uint32_t)cell->items;
-    for (uint32_t i = 0; i < to->n; i++) {
+    if (k->makes) to->n = (uint32_t)cell->items;
+    for (uint32_t i = 0; i < cell->items; i++) {
         tokens += *(const uint64_t *)(const void *)(bytes + i * stride);
-        to->end[i] = (uint32_t)tokens;
+        if (k->makes) to->end[i] = (uint32_t)tokens;
     }
-    if (to->n > 0 && to->n < k->x.found.least_items)
+    if (cell->items > 0 && cell->items < k->x.found.least_items)
         return dlpi_say(w, DLP_ERR_LENGTH,
-                        "the input made %" PRIu32 " documents with tokens, min_documents of "
+                        "the input made %" PRIu64 " documents with tokens, min_documents of "
                         "\"%s\" is %" PRIu64 "; lower it",
-                        to->n, w->st->name, k->x.found.least_items);
+                        cell->items, w->st->name, k->x.found.least_items);
     cell->items = tokens;
     cell->bytes = tokens * k->unit[0];
-    return 0;
-}
-
-/* Try once to read the next document of cell c. Returns 0 or the failed input's code. */
-static int dlpi_pack_load(dlpi_worker *w, uint32_t c) {
-    const dlpi_pack *k = dlpi_pack_of(w->p);
-    dlpi_input *cell = dlpi_input_at(w->p, c);
-    const dlp_item given = dlpi_input_given(w, &k->x, cell);
-    dlp_item in = given;
-    dlpi_item_arrays fields;
-    uint64_t *lengths = (uint64_t *)(void *)dlpi_input_bytes(w->p, c); /* all fields are ragged */
-    int rc = dlpi_call_verdict(w, cell->killed_by, cell->rec);
-    if (rc != 0) return rc;
-    rc = dlpi_input_fetch(w, &k->x, c, &in, &given, dlpi_input_bytes(w->p, c), &fields);
-    if (rc == 0) rc = dlpi_pack_length(w, k, lengths);
-    if (rc == DLP_SKIP) rc = 0, lengths[0] = 0;
-    rc = dlpi_redzone_input(w, c, k->x.found.d.max_part_bytes, dlpi_item_returned(w, rc));
-    if (rc != 0) return rc;
-    cell->items = lengths[0];
-    cell->bytes = cell->items * k->unit[0];
     return 0;
 }
 
@@ -394,28 +354,20 @@ DLPI_COLD static bool dlpi_pack_seen(const dlpi_words *words, dlpi_seen *s, int3
            dlpi_words_copy(words, id, 0, at, own, DLPI_PACK_WORDS * sizeof *own);
 }
 
+/* Return the bytes of the documents of an input, as a cache keeps them. */
+static uint64_t dlpi_pack_keeps(const dlp_pipe *p) { return dlpi_pack_of(p)->x.one_bytes; }
+
 #define DLPI_PACK_SOURCE \
     .sizes = dlpi_pack_sizes, DLPI_FOUND_BATCHES, .slot_bytes = dlpi_pack_slot_bytes, \
     .row_bytes = sizeof(dlpi_pack_extra), .row = dlpi_pack_row_extra, .config = dlpi_pack_config, \
     .params = "streams, steps_per_epoch, fields, and all that pack says of rows", \
-    .path = DLPI_MAKERS_PATH
+    .path = DLPI_MAKERS_PATH, .load = dlpi_pack_load
 
-static const dlpi_source_ops dlpi_pack_source = {
-    DLPI_PACK_SOURCE,
-    .input = "document",
-    .load = dlpi_pack_load,
-};
-
-/* Return the bytes of the documents of an input, as a cache keeps them. */
-static uint64_t dlpi_pack_keeps(const dlp_pipe *p) { return dlpi_pack_of(p)->x.one_bytes; }
+static const dlpi_source_ops dlpi_pack_source = {DLPI_PACK_SOURCE, .input = "document"};
 
 /* Behind a load, an expand or a cache. */
-static const dlpi_source_ops dlpi_pack_made_source = {
-    DLPI_PACK_SOURCE,
-    .input = "input",
-    .load = dlpi_pack_load_made,
-    .keeps = dlpi_pack_keeps,
-};
+static const dlpi_source_ops dlpi_pack_made_source = {DLPI_PACK_SOURCE, .input = "input",
+                                                      .keeps = dlpi_pack_keeps};
 
 #define DLPI_PACK_OPS \
     .kind = DLP_STAGE_PACK, .expands = 1, DLPI_OPS_OF_READS, .seen = dlpi_pack_seen, \
