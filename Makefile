@@ -320,6 +320,7 @@ endef
 $(eval $(call wants,jpeg_folder,jpeglib.h,-ljpeg,libjpeg62-turbo-dev))
 $(eval $(call wants,positions,zlib.h,-lz,zlib1g-dev))
 $(eval $(call wants,handle,sqlite3.h,-lsqlite3,libsqlite3-dev))
+$(eval $(call wants,query,sqlite3.h,-lsqlite3,libsqlite3-dev))
 $(eval $(call wants,audio,sndfile.h,-lsndfile,libsndfile1-dev))
 $(eval $(call wants,http,curl/curl.h,-lcurl,libcurl4-openssl-dev))
 $(eval $(call wants,video,libavformat/avformat.h,-lavformat -lavcodec -lavutil -lswscale, \

@@ -219,7 +219,7 @@ dlp_counter = TypedDict('dlp_counter', {
 dlp_dataset = TypedDict('dlp_dataset', {
     'n_items': int, 'fields': Any, 'n_fields': int, 'writes_all_bytes': int,
     'fetch': Any, 'user': Any, 'open_end': int, 'filter': int, 'reader': Any,
-    'warning': str, 'identity': Any, 'worker_bytes': int}, total=False)
+    'warning': str, 'identity': Any, 'worker_bytes': int, 'fetch_rows': Any}, total=False)
 dlp_device = TypedDict('dlp_device', {
     'name': str, 'open': Any, 'close': Any, 'register_memory': Any,
     'unregister_memory': Any, 'alloc': Any, 'free': Any, 'copy': Any, 'record': Any,
@@ -274,7 +274,7 @@ dlp_node_expand = TypedDict('dlp_node_expand', {
 dlp_node_fetch = TypedDict('dlp_node_fetch', {
     'fetch': Any, 'user': Any, 'fields': Any, 'n_fields': int, 'in_flight': int,
     'async': Any, 'batch_pool': int, 'writes_all_bytes': int, 'of': int,
-    'source': Any}, total=False)
+    'source': Any, 'fetch_rows': Any}, total=False)
 dlp_node_filter = TypedDict('dlp_node_filter', {
     'keep': Any, 'user': Any, 'id': int}, total=False)
 dlp_node_guard = TypedDict('dlp_node_guard', {

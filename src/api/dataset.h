@@ -92,6 +92,23 @@ DLPDEF uint64_t dlp_item_ahead(const dlp_item *item);
    All workers of the stage call it at the same time. It may block. */
 typedef int (*dlp_item_fn)(void *user, dlp_item *item);
 
+/* Write the items of several rows of a batch in one call. It is for sources that are faster so: a
+   query of a database, reads that one system call makes, copies out of memory.
+   items: [n] the items, in the order of their rows; n is 1..32. The callback writes each item as a
+   dlp_item_fn writes its item. The array is valid during the call only.
+   made: 0. If the call fails, the callback sets *made to the number of the item that has failed.
+   All items before that item are written.
+   Returns 0: all items are written. Else a value of dlp_item_fn, for item *made alone: DLP_SKIP,
+   DLP_END, an errno, or dlp_fail(items[*made].call, ...). The policy of the row decides on this
+   item. Another call asks for the items behind it, whose memory is cleared again.
+   A retry asks for the failed item alone. If a worker dies in a call, each of its items counts the
+   death, and is then asked for alone. So an item has failed after two deaths at least.
+   n follows from the batch and the number of workers; in the first batches it is less. n is 1 with
+   a deadline_ms, a cache, a load, an open end, fields that end, batches of one row, and in debug
+   builds. With ragged fields it is 1 in a mix, and if another row runs in the fetch's attempts.
+   All workers of the stage call it at the same time. It may block. */
+typedef int (*dlp_rows_fn)(void *user, dlp_item *items, uint32_t n, uint32_t *made);
+
 /* What data are, as hashes, so that no state goes on with other data (>>state). Sources fill it for
    their files or objects. A program may fill it for data of its own, with any hashes. 0 says that
    nothing is known: the value is not compared. */
@@ -112,7 +129,7 @@ typedef struct dlp_dataset {
                                  and of each ragged field all rows of its length. 0: the library
                                  zeroes each row before fetch, by a memset; of a ragged field what
                                  an earlier item has left */
-    dlp_item_fn fetch;         /* required; NULL with DLP_FETCH_ASYNC */
+    dlp_item_fn fetch;         /* required; NULL with DLP_FETCH_ASYNC, or fetch_rows */
     void *user;                /* borrowed until close */
     int32_t open_end; /* 1: the number of items is not known (>>streams), and n_items is 0 */
     int32_t filter;   /* 1: if fetch returns DLP_SKIP, the next item takes the row, and batches stay
@@ -123,6 +140,8 @@ typedef struct dlp_dataset {
                             source; borrowed until open returns. NULL: none */
     const dlp_identity *identity; /* what the data are, for states; set by a source; borrowed until
                                       open returns. NULL: not known */
-    uint64_t worker_bytes; /* bytes that each worker allocates as it begins, for the plan; a source
+    uint64_t worker_bytes;  /* bytes that each worker allocates as it begins, for the plan; a source
                               sets it. 0: none */
+    dlp_rows_fn fetch_rows; /* writes several items in a call. fetch is then NULL, and the fetcher
+                               DLP_FETCH_SEQUENTIAL. NULL: fetch writes each item */
 } dlp_dataset;

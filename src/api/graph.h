@@ -240,7 +240,7 @@ typedef struct dlp_node_push {
 
 /* Write the fields of an item. */
 typedef struct dlp_node_fetch {
-    dlp_item_fn fetch;        /* required; NULL with async or source */
+    dlp_item_fn fetch;        /* required; NULL with async, fetch_rows or source */
     void *user;               /* passed to fetch; borrowed until close */
     const dlp_field *fields;  /* [n_fields] the fields that this node adds; copied */
     uint32_t n_fields;        /* 1..DLP_MAX_FIELDS */
@@ -259,6 +259,9 @@ typedef struct dlp_node_fetch {
                          all items */
     const dlp_source *source; /* source that has the items and the callbacks; borrowed until close.
                          The fields above are then 0, except in_flight and of. NULL: none */
+    dlp_rows_fn fetch_rows;   /* writes the items of several rows in a call, in place of fetch. Not
+                               before makers, nor with in_flight above 1. In a later fetch the row
+                               has workers of its own. NULL: fetch writes each item */
 } dlp_node_fetch;
 
 /* Change an item in place, or add fields to it. After the batch node: change a batch. */

@@ -138,6 +138,7 @@ typedef struct dlpi_fetch { /* the record of a stage that fetches */
     dlpi_attempt **todo;
     dlpi_thread *threads;
     dlpi_seeing seeing;
+    uint8_t *runs; /* with a fetch_rows: a dlpi_many of each worker */
 } dlpi_fetch;
 
 /* True if a worker of the stage has one callback at a time: it has no threads in flight. */

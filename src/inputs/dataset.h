@@ -3,6 +3,7 @@
 #include "cells/cells.h"
 #include "flight/records.h"
 #include "inputs/add.h"
+#include "inputs/runs.h" /* needs: runs */
 /* ---------------------------------------------------------------------------------------------
    >>impl-dataset    WHAT STAGES TAKE OF DATASETS: FIELDS, AND THE DESC OF WHAT FETCHES */
 
@@ -243,6 +244,8 @@ static int dlpi_fetch_take(dlp_pipe *p, dlpi_stage *st, const dlp_fetch_desc *d)
     st->item = d->fetcher != DLP_FETCH_ASYNC ? f->dataset.fetch : NULL;
     st->user = f->dataset.user;
     if (d->fetcher != DLP_FETCH_SEQUENTIAL) st->in_flight = dlpi_fetch_many(d);
+    rc = dlpi_runs_take(p, st, dlpi_fetch_is_many(d)); /* needs: runs */
+    if (rc != DLP_OK) return rc;                       /* needs: runs */
     rc = dlpi_dataset_check(p, st, f);
     if (rc == DLP_OK) rc = dlpi_check_workers(p, st);
     if (rc != DLP_OK || (rc = dlpi_fetcher_check(p, st, d)) != DLP_OK) return rc;

@@ -36,7 +36,9 @@ static int dlpi_fetch_source(dlpi_table *t, const dlp_node *node, dlp_fetch_desc
 /* Write into *f what a fetch row without a source says. Returns 0 or a DLP_ERR code. */
 static int dlpi_fetch_own(dlpi_table *t, const dlp_node *node, dlp_fetch_desc *f) {
     const dlp_node_fetch *d = &node->fetch;
-    if (d->async == NULL && d->fetch == NULL)
+    bool none = d->async == NULL && d->fetch == NULL;
+    none = none && d->fetch_rows == NULL; /* needs: runs */
+    if (none)
         return dlpi_missing(t->p, node->name, "fetch.fetch", "the function that writes an item");
     if (d->fields == NULL)
         return dlpi_missing(t->p, node->name, "fetch.fields", "an array of n_fields fields");
@@ -88,6 +90,7 @@ static int dlpi_fetch_dataset(dlpi_table *t, const dlp_node *node, dlp_dataset *
                                             .n_fields = d->n_fields,
                                             .writes_all_bytes = (uint32_t)d->writes_all_bytes,
                                             .fetch = d->fetch,
+                                            .fetch_rows = d->fetch_rows,
                                             .user = d->user};
     if (told && ds->n_items != n)
         return dlpi_refuse(t->p, DLP_ERR_ARG, t->list->name, "list.n_items",
@@ -159,7 +162,7 @@ static bool dlpi_fetch_chains(const dlpi_table *t, const dlp_node *node, const d
                               const dlp_dataset *ds) {
     const bool plain = node->fetch.source == NULL && node->fetch.of == 0 &&
                        f->fetcher == DLP_FETCH_SEQUENTIAL && f->batch_pool == 0 &&
-                       ds->writes_all_bytes <= 1 && !ds->open_end;
+                       ds->writes_all_bytes <= 1 && !ds->open_end && ds->fetch_rows == NULL;
     return t->fetched && t->load == NULL && plain && dlpi_row_chains(t, node);
 }
 

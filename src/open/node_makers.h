@@ -276,6 +276,10 @@ static int dlpi_makers_fetch(dlpi_table *t, const dlp_node *node, dlpi_makers *m
     dlp_dataset ds = {.n_fields = 0};
     int rc = dlpi_fetch_descs(t, node, &f, &ds);
     if (rc != DLP_OK) return rc;
+    if (ds.fetch_rows != NULL)
+        return dlpi_node_bad(t, node,
+                             "stands before makers, whose inputs are fetched one by one; give it "
+                             "fetch, and no fetch_rows");
     if (node->fetch.of > 1)
         return dlpi_node_bad(t, &t->nodes[t->at],
                              "makes items, and the fetches before it are those of a mix; leave one "

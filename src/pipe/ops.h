@@ -281,7 +281,8 @@ typedef struct dlpi_stage_ops {
     /* Do leading rows of t that nobody has had, in place of the callback. Returns how many. NULL:
        the callback does each row. */
     uint32_t (*bulk)(struct dlpi_worker *w, const struct dlpi_unit *t);
-    /* If the stage has a program: run rows of t as dlpi_unit_plain does. tally: a dlpi_tally. */
+    /* If the stage has a program, or makes several rows in a call: run rows of t as dlpi_unit_plain
+       does. tally: a dlpi_tally. */
     void (*chained)(struct dlpi_worker *w, const struct dlpi_unit *t, void *tally);
     int (*call)(struct dlpi_worker *w, const struct dlpi_unit *t); /* the callback of a batch */
     bool (*full)(const struct dlpi_worker *w); /* it takes no unit, whatever comes */

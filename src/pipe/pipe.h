@@ -647,11 +647,18 @@ static inline uint64_t dlpi_at_once(const dlpi_stage *st) {
     return (uint64_t)st->in_flight + (st->in_flight == 0);
 }
 
+/* True if a worker of the stage makes several rows in one call, by a fetch_rows. */
+static inline bool dlpi_makes_runs(const dlpi_stage *st) {
+    return st->dataset != NULL && st->dataset->fetch_rows != NULL;
+}
+
 /* True if the worker's stage is the first, which writes rows for the first time. */
 static inline bool dlpi_writes_first(const dlpi_worker *w) { return w->st->work == 0; }
 
-/* What a word of recovery (X2) says: a row of slot s; all of slot or cell s; nothing. */
+/* What a word of recovery (X2) says: a row of slot s; n rows, of one done word, from there on; all
+   of slot or cell s; nothing. A batch has at most 2^20 rows. */
 #define DLPI_RUNS_ROW(s, row) ((uint64_t)(s) << 32 | ((row) + 1u))
+#define DLPI_RUNS_ROWS(s, row, n) (DLPI_RUNS_ROW(s, row) | (uint64_t)((n)-1u) << 22)
 #define DLPI_RUNS_ALL(s) ((uint64_t)(s) << 32 | UINT32_MAX)
 #define DLPI_RUNS_NONE UINT64_C(0)
 

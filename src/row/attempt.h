@@ -178,10 +178,13 @@ static int dlpi_killed_say(dlpi_worker *w, uint32_t killed_by, uint32_t fate) {
                     dlpi_call_text(w), dlpi_fate_kills(fate), dlpi_signal_text(killed_by & 255u));
 }
 
-/* Return after how many deaths of its workers an item has failed: max_kills. Where a
-   worker has several items in flight it is 2 at least: the first death may be due to another. */
+/* Return after how many deaths of its workers an item has failed: max_kills. Where a worker has
+   several items in flight or in a callback it is 2 at least: the first death may be due to another.
+   */
 static uint32_t dlpi_kills_most(const dlpi_worker *w) {
-    return w->at_once != NULL && w->p->max_kills < 2 ? 2 : w->p->max_kills;
+    bool others = w->at_once != NULL;
+    others |= dlpi_makes_runs(w->st); /* needs: runs */
+    return others && w->p->max_kills < 2 ? 2 : w->p->max_kills;
 }
 
 /* Return the words, one for each row of slot s, that count failures of the present item in a stage:

@@ -130,6 +130,7 @@ enum {
     DLPI_ASK_CELLS,   /* the row has fields that end before the batch, or is one of a later dataset,
                          so that it has another index there and is cleared alone */
     DLPI_ASK_RAGGED,  /* the row has lengths, and its marks are those of dlpi_unit_ragged */
+    DLPI_ASK_RUNS,    /* several rows are made by one call; row/runs.h does what is asked */
     DLPI_ASK_ALL      /* any of what dlpi_row_special does. Rows with a fate are always run so */
 };
 
@@ -513,6 +514,8 @@ static void dlpi_unit_ragged(dlpi_worker *w, const dlpi_unit *t, dlpi_tally *n) 
 DLPI_NOINLINE static void dlpi_unit_cells(dlpi_worker *w, const dlpi_unit *t, dlpi_tally *n) {
     if (w->asks == DLPI_ASK_RAGGED)
         dlpi_unit_ragged(w, t, n);
+    else if (w->asks == DLPI_ASK_RUNS) /* needs: runs */
+        w->st->ops->chained(w, t, n);  /* needs: runs */
     else
         dlpi_unit_plain(w, t, DLPI_ASK_CELLS, NULL, n);
 }

@@ -101,7 +101,8 @@ static uint64_t dlpi_item_cost(const dlp_pipe *p, const dlpi_stage *st) {
 
 /* Return the binary logarithm of how many rows a run of a batch takes (count: the batch's rows). A
    run is at most DLPI_RUN_NS of work of the slowest fetching or decoding stage, by its recent cost
-   per item. A claim, a completion and a clock reading cost a
+   per item. If one call makes the rows of a run, the run is as long as all workers leave it: what
+   an item costs depends on that. A claim, a completion and a clock reading cost a
    quarter of a microsecond together, because each lets the loads and stores under way end. A run
    lies in one done word, and there are runs for all workers that can run at once. */
 static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
@@ -122,6 +123,7 @@ static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
         if (ns > most) most = ns;
     }
     if (most * count <= DLPI_RUN_NS) at_once = 1; /* not worth to be divided */
+    if (dlpi_makes_runs(st)) at_once = (uint32_t)active, most = 1;
     while (shift < p->run_shift_most && (most << (shift + 1)) <= DLPI_RUN_NS &&
            (2u << shift) * at_once <= count)
         shift++;

@@ -79,9 +79,15 @@ static int32_t dlpi_fetch_foretold(const dlp_predict_desc *d) { return d->num_wo
     .seen = dlpi_reader_seen, \
     .words = {.more = "num_workers", .out = "num_workers = 1", .many = "in_flight = 16"}
 
-#define DLPI_OPS_OF_CHAINS \
+#define DLPI_OPS_OF_PROGRAM \
     .program_at = offsetof(dlpi_fetch_rows, program), .widens = dlpi_chain_widens, \
-    .what = dlpi_chain_what, .chained = dlpi_unit_pairs
+    .what = dlpi_chain_what
+#define DLPI_OPS_OF_CHAINS DLPI_OPS_OF_PROGRAM, .chained = dlpi_unit_pairs
+#define DLPI_FETCH_RUNS \
+    { \
+        DLPI_OPS_OF_FETCH, .check = dlpi_fetch_chain, .live = dlpi_fetch_live, \
+                           DLPI_OPS_OF_PROGRAM, DLPI_OPS_OF_RUNS, DLPI_OPS_OF_ROWS \
+    }
 
 static const dlpi_stage_ops dlpi_fetch_ops = {DLPI_OPS_OF_FETCH, .check = dlpi_fetch_chain,
                                               .live = dlpi_fetch_live, DLPI_OPS_OF_CHAINS,
@@ -93,7 +99,11 @@ static const dlpi_stage_ops dlpi_fetch_many_ops = {DLPI_OPS_OF_FETCH, .check = d
                                                    .live = dlpi_fetch_live, DLPI_OPS_OF_CHAINS,
                                                    DLPI_OPS_OF_IN_FLIGHT};
 
+static const dlpi_stage_ops dlpi_fetch_runs_ops = DLPI_FETCH_RUNS; /* needs: runs */
+
 static const dlpi_stage_ops *dlpi_fetch_ops_of(const dlp_fetch_desc *d) {
+    const dlp_dataset *ds = d->dataset; /* needs: runs */
     if (d->fetcher) return &dlpi_fetch_many_ops;
+    if (ds != NULL && ds->fetch_rows != NULL) return &dlpi_fetch_runs_ops; /* needs: runs */
     return dlpi_reader_of(d->dataset) ? &dlpi_fetch_read_ops : &dlpi_fetch_ops;
 }

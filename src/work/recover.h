@@ -30,19 +30,23 @@ static uint64_t dlpi_gen_batch(const dlp_pipe *p, uint64_t gen) {
     return tail + ahead - (behind ? DLPI_GEN_MASK + 1 : 0);
 }
 
-/* True if the dead worker ran a row of slot t->slot when it died: *row (UINT32_MAX: the whole
-   batch). If it had several rows at once, each may be what killed it; one past its deadline is
-   known. */
-static bool dlpi_was_running(const dlpi_worker *w, const dlpi_unit *t, const dlpi_death *why,
-                             uint32_t *row) {
+/* True if a word of recovery (X2) names this row of slot s; UINT32_MAX: its whole batch. */
+static bool dlpi_runs_has(uint64_t running, uint32_t s, uint32_t row) {
+    const uint32_t low = (uint32_t)running, first = (low & ((1u << 22) - 1)) - 1;
+    if (running == 0 || running >> 32 != s) return false;
+    if (low == UINT32_MAX || row == UINT32_MAX) return low == row;
+    return row - first <= low >> 22;
+}
+
+/* Return the word (X2) of what the dead worker ran in slot t->slot as it died. If it had several
+   rows at once, each may be what killed it; one past its deadline is known. */
+static uint64_t dlpi_was_running(const dlpi_worker *w, const dlpi_unit *t, const dlpi_death *why) {
     uint64_t running = DLPI_LOAD_RLX(&w->block->running); /* X2 of a dead worker */
     for (uint32_t i = 0; !why->late && i < w->n_at_once; i++) {
         uint64_t one = DLPI_LOAD_RLX(&w->at_once[i]); /* X2 of a dead worker */
         if (one == DLPI_RUNS_ROW(t->slot, t->row)) running = one;
     }
-    if (running == 0 || running >> 32 != t->slot) return false;
-    *row = (uint32_t)running == UINT32_MAX ? UINT32_MAX : (uint32_t)running - 1;
-    return true;
+    return running;
 }
 
 /* Return bits of the rows of unit t that are not done; 0: the unit is complete, or its batch gone.
@@ -83,31 +87,51 @@ static bool dlpi_recover_here(const dlpi_worker *w, const dlpi_unit *t, uint32_t
                                     ((w->st->held & DLPI_HELD_READS) == 0 || p->holder->has(p, t)));
 }
 
+/* Count the death of worker w for what its callback had: a row of t->slot, or the whole batch (row
+   UINT32_MAX). */
+static void dlpi_recover_blame(const dlpi_worker *w, const dlpi_unit *t, uint32_t row,
+                               const dlpi_death *why) {
+    const dlp_pipe *p = w->p;
+    dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
+    const bool items = row != UINT32_MAX;
+    uint32_t *fate = items ? &dlpi_slot_fate(p, t->slot)[row] : &slot->batch_fate;
+    DLPI_STORE_RLX(&slot->dirty, 1u); /* ordered by the claim to come */
+    slot->killed_by = dlpi_killed_word(
+        w, why->signal, dlpi_runs_has(DLPI_LOAD_RLX(&w->block->running), t->slot, row)); /* X2 */
+    if (items) dlpi_slot_killers(p, t->slot)[row] = (uint8_t)(slot->killed_by >> 8);
+    /* X1 */
+    DLPI_STORE_REL(fate, dlpi_fate_killed(*fate, (uint32_t)w->st->work, why->late));
+}
+
+/* Count the death of worker w for each row of unit t, of `missing`, that its callback had, or for
+   the batch. Returns true if there is any. */
+static bool dlpi_recover_ran(const dlpi_worker *w, const dlpi_unit *t, uint32_t missing,
+                             const dlpi_death *why) {
+    const uint64_t running = dlpi_was_running(w, t, why);
+    const bool items = dlpi_is_item_stage(w->p, w->st);
+    const uint32_t from = items ? t->row : UINT32_MAX, end = items ? t->end : 0;
+    bool ran = false;
+    uint32_t row = from;
+    do {
+        if (items && (missing >> row % DLPI_WORD_ROWS & 1u) == 0) continue;
+        if (!dlpi_runs_has(running, t->slot, row)) continue;
+        dlpi_recover_blame(w, t, row, why);
+        ran = true;
+    } while (++row < end);
+    return ran;
+}
+
 /* Give up unit t, rows or a batch, whose claim is `owner`, unless it is complete. */
 static void dlpi_recover_unit(dlpi_worker *w, dlpi_unit *t, dlpi_stage_words *words, uint64_t owner,
                               const dlpi_death *why) {
     dlp_pipe *p = w->p;
-    dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
     const bool items = dlpi_is_item_stage(p, w->st);
-    uint32_t row = 0, missing = items ? dlpi_unit_missing(dlpi_done(words), t)
-                                      : !dlpi_ready_past(dlpi_gather_ready(&words->ready), t->b);
-    bool ran;
+    const uint32_t missing = items ? dlpi_unit_missing(dlpi_done(words), t)
+                                   : !dlpi_ready_past(dlpi_gather_ready(&words->ready), t->b);
     if (missing == 0) return; /* Y1 <- Y1 */
     /* O1 <- O1: a later stage that sends rows back has marked the claim before it took the bits */
     if (dlpi_claim_owner(&dlpi_owners(p, words)[t->unit]) != owner) return;
-    ran = dlpi_was_running(w, t, why, &row) &&
-          (items ? row >= t->row && row < t->end && (missing >> row % DLPI_WORD_ROWS & 1u) != 0
-                 : row == UINT32_MAX);
-    dlpi_lost_note(why, ran, t, missing);
-    if (ran) {
-        uint32_t *fate = items ? &dlpi_slot_fate(p, t->slot)[row] : &slot->batch_fate;
-        DLPI_STORE_RLX(&slot->dirty, 1u); /* ordered by the claim to come */
-        slot->killed_by = dlpi_killed_word(
-            w, why->signal, DLPI_LOAD_RLX(&w->block->running) == DLPI_RUNS_ROW(t->slot, row));
-        if (items) dlpi_slot_killers(p, t->slot)[row] = (uint8_t)(slot->killed_by >> 8);
-        /* X1 */
-        DLPI_STORE_REL(fate, dlpi_fate_killed(*fate, (uint32_t)w->st->work, why->late));
-    }
+    dlpi_lost_note(why, dlpi_recover_ran(w, t, missing, why), t, missing);
     if (dlpi_recover_here(w, t, missing))
         dlpi_claim_take(&dlpi_owners(p, words)[t->unit], owner, dlpi_owner_freed(p, t->slot, t->b));
     else if (items)

@@ -18,6 +18,7 @@ struct hand_work {
     uint32_t turns;                 /* of computing an item; 0: it is only copied */
     bool skewed;                    /* 1 item of 100 takes 100 times as many turns */
     bool ahead;                     /* whoever copies an item prefetches those that come soon */
+    bool by_rows;                   /* ours makes several rows in one call */
     const uint8_t *source;
     const uint32_t *order; /* the shuffled order of the peers, made before the clock starts */
 };

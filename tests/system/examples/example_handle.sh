@@ -1,6 +1,7 @@
 #!/bin/sh
 # examples/handle.c with SQLite, LMDB and HDF5: 4 workers, each with a handle of its own, read each
-# item once; one that is not there ends the pipe. examples/weighted.c: classes that are drawn alike.
+# item once; one that is not there ends the pipe. examples/query.c: one query for many items.
+# examples/weighted.c: classes that are drawn alike.
 dir=build/example_handle
 . tests/rig/shell_rig
 fresh_dir
@@ -71,6 +72,13 @@ with() { # NAME MACRO HEADER FLAGS...: 1 where the header is not there
     grep -q 'worker_init' $dir/said || fail "$name without a file: $(cat $dir/said)"
 }
 with sqlite '' sqlite3.h -lsqlite3 || missing="$missing libsqlite3-dev"
+if [ -f $dir/sqlite ]; then
+    linked examples/query.c $dir/query -lsqlite3 || fail 'query: does not compile'
+    timeout 60 $dir/query $dir/sqlite 1000 >$dir/said 2>&1 || fail "query: exit code $?"
+    grep -q '^sum 249750.0 $' $dir/said || fail "query: $(cat $dir/said)"
+    timeout 60 $dir/query $dir/sqlite 1001 >$dir/said 2>&1 && fail 'query: item 1000 is there'
+    grep -q 't has no id 1000' $dir/said || fail "query: $(cat $dir/said)"
+fi
 with lmdb -DLMDB lmdb.h -llmdb || missing="$missing liblmdb-dev"
 flags=$(pkg-config --cflags --libs hdf5 2>/dev/null)
 # shellcheck disable=SC2086
