@@ -99,18 +99,18 @@
    >>impl-chunk-rows >>impl-mixing >>impl-branches-order >>impl-buckets >>impl-region >>impl-ops
    >>impl-pipe >>impl-roles >>impl-waiters >>impl-awake >>impl-fail >>impl-cancel >>impl-cells
    >>impl-marks >>impl-debug >>impl-open-end >>impl-gaps >>impl-feed >>impl-claim >>impl-programs
-   >>impl-run >>impl-collate >>impl-workers >>impl-recover >>impl-tune >>impl-state >>impl-scheduler
-   >>impl-pace >>impl-deliver >>impl-share >>impl-subscriber >>impl-in-flight >>impl-seen
-   >>impl-valid >>impl-dataset >>impl-chain >>impl-inputs >>impl-arrivals >>impl-boxes >>impl-found
-   >>impl-over >>impl-reads >>impl-branches >>impl-joined >>impl-pack >>impl-fetch >>impl-map
-   >>impl-cache >>impl-scratch >>impl-guard >>impl-join >>impl-push-cells >>impl-outs >>impl-batch
-   >>impl-transfer >>impl-sampler >>impl-lists >>impl-parts >>impl-expand >>impl-split >>impl-kinds
-   >>impl-build >>impl-placement >>impl-links >>impl-mapped >>impl-files >>impl-part-files
-   >>impl-foreign >>impl-tokens >>impl-folder >>impl-arrays >>impl-item-index >>impl-index-turn
-   >>impl-indexed >>impl-lines >>impl-csv >>impl-tar >>impl-tar-source >>impl-push-memory
-   >>impl-push >>impl-pusher >>impl-devices >>impl-dlpack >>impl-stats >>impl-texts >>impl-pictures
-   >>impl-predict >>impl-plan-picture >>impl-beside >>impl-public >>impl-graph
-   >>history >>licence
+   >>impl-run >>impl-many >>impl-collate >>impl-workers >>impl-recover >>impl-tune >>impl-state
+   >>impl-scheduler >>impl-pace >>impl-deliver >>impl-share >>impl-subscriber >>impl-in-flight
+   >>impl-seen >>impl-valid >>impl-dataset >>impl-chain >>impl-inputs >>impl-arrivals >>impl-boxes
+   >>impl-found >>impl-over >>impl-reads >>impl-branches >>impl-joined >>impl-pack >>impl-fetch
+   >>impl-map >>impl-cache >>impl-scratch >>impl-guard >>impl-join >>impl-push-cells >>impl-outs
+   >>impl-batch >>impl-transfer >>impl-sampler >>impl-lists >>impl-parts >>impl-expand >>impl-split
+   >>impl-kinds >>impl-build >>impl-placement >>impl-links >>impl-mapped >>impl-files
+   >>impl-part-files >>impl-foreign >>impl-tokens >>impl-folder >>impl-arrays >>impl-item-index
+   >>impl-index-turn >>impl-indexed >>impl-lines >>impl-csv >>impl-tar >>impl-tar-source
+   >>impl-push-memory >>impl-push >>impl-pusher >>impl-devices >>impl-dlpack >>impl-stats
+   >>impl-texts >>impl-pictures >>impl-predict >>impl-plan-picture >>impl-beside >>impl-public
+   >>impl-graph >>history >>licence
 
    >>example    A WHOLE PROGRAM (examples/loader.c)
 
@@ -655,8 +655,9 @@ _Static_assert(
     || defined(DLPIPE_WITH_DLPACK) || defined(DLPIPE_WITH_PARTS) || defined(DLPIPE_WITH_FILES) || \
     defined(DLPIPE_WITH_LINES) || defined(DLPIPE_WITH_TAR) || defined(DLPIPE_WITH_PACK) || \
     defined(DLPIPE_WITH_JOIN) || defined(DLPIPE_WITH_SCRATCH) || defined(DLPIPE_WITH_GUARD) || \
-    defined(DLPIPE_WITH_CACHE) || defined(DLPIPE_WITH_SPLIT) || defined(DLPIPE_WITH_OUT) || \
-    defined(DLPIPE_WITH_TOKENS) || defined(DLPIPE_WITH_ARRAYS) || defined(DLPIPE_WITH_PICTURES))
+    defined(DLPIPE_WITH_CACHE) || defined(DLPIPE_WITH_SPLIT) || defined(DLPIPE_WITH_RUNS) || \
+    defined(DLPIPE_WITH_OUT) || defined(DLPIPE_WITH_TOKENS) || defined(DLPIPE_WITH_ARRAYS) || \
+    defined(DLPIPE_WITH_PICTURES))
 #error DLPIPE_WITH_* keeps a part beside DLPIPE_ONLY_LOADER: define that, too
 #endif
 #if defined(DLPIPE_WITH_PREDICT) && (defined(DLPIPE_NO_PREDICT))
@@ -851,6 +852,17 @@ _Static_assert(
 #else
 #define DLPI_LESS_SPLIT
 #endif
+#if defined(DLPIPE_WITH_RUNS) && (defined(DLPIPE_NO_RUNS))
+#error DLPIPE_WITH_RUNS contradicts a DLPIPE_NO_*: it wants RUNS
+#endif
+#if !defined(DLPIPE_NO_RUNS) && defined(DLPIPE_ONLY_LOADER) && !defined(DLPIPE_WITH_RUNS)
+#define DLPIPE_NO_RUNS
+#endif
+#ifdef DLPIPE_NO_RUNS
+#define DLPI_LESS_RUNS DLPI_LESS("DLPIPE_NO_RUNS", "DLPIPE_WITH_RUNS")
+#else
+#define DLPI_LESS_RUNS
+#endif
 #if defined(DLPIPE_WITH_OUT) && (defined(DLPIPE_NO_OUT))
 #error DLPIPE_WITH_OUT contradicts a DLPIPE_NO_*: it wants OUT
 #endif
@@ -900,8 +912,8 @@ _Static_assert(
     defined(DLPIPE_NO_PARTS) || defined(DLPIPE_NO_FILES) || defined(DLPIPE_NO_LINES) || \
     defined(DLPIPE_NO_TAR) || defined(DLPIPE_NO_PACK) || defined(DLPIPE_NO_JOIN) || \
     defined(DLPIPE_NO_SCRATCH) || defined(DLPIPE_NO_GUARD) || defined(DLPIPE_NO_CACHE) || \
-    defined(DLPIPE_NO_SPLIT) || defined(DLPIPE_NO_OUT) || defined(DLPIPE_NO_TOKENS) || \
-    defined(DLPIPE_NO_ARRAYS) || defined(DLPIPE_NO_PICTURES)
+    defined(DLPIPE_NO_SPLIT) || defined(DLPIPE_NO_RUNS) || defined(DLPIPE_NO_OUT) || \
+    defined(DLPIPE_NO_TOKENS) || defined(DLPIPE_NO_ARRAYS) || defined(DLPIPE_NO_PICTURES)
 #define DLPI_LESS_ANY
 #endif
 
@@ -1214,6 +1226,23 @@ DLPDEF uint64_t dlp_item_ahead(const dlp_item *item);
    All workers of the stage call it at the same time. It may block. */
 typedef int (*dlp_item_fn)(void *user, dlp_item *item);
 
+/* Write the items of several rows of a batch in one call. It is for sources that are faster so: a
+   query of a database, reads that one system call makes, copies out of memory.
+   items: [n] the items, in the order of their rows; n is 1..32. The callback writes each item as a
+   dlp_item_fn writes its item. The array is valid during the call only.
+   made: 0. If the call fails, the callback sets *made to the number of the item that has failed.
+   All items before that item are written.
+   Returns 0: all items are written. Else a value of dlp_item_fn, for item *made alone: DLP_SKIP,
+   DLP_END, an errno, or dlp_fail(items[*made].call, ...). The policy of the row decides on this
+   item. Another call asks for the items behind it, whose memory is cleared again.
+   A retry asks for the failed item alone. If a worker dies in a call, each of its items counts the
+   death, and is then asked for alone. So an item has failed after two deaths at least.
+   n follows from the batch and the number of workers; in the first batches it is less. n is 1 with
+   a deadline_ms, a cache, a load, an open end, fields that end, batches of one row, and in debug
+   builds. With ragged fields it is 1 in a mix, and if another row runs in the fetch's attempts.
+   All workers of the stage call it at the same time. It may block. */
+typedef int (*dlp_rows_fn)(void *user, dlp_item *items, uint32_t n, uint32_t *made);
+
 /* What data are, as hashes, so that no state goes on with other data (>>state). Sources fill it for
    their files or objects. A program may fill it for data of its own, with any hashes. 0 says that
    nothing is known: the value is not compared. */
@@ -1234,7 +1263,7 @@ typedef struct dlp_dataset {
                                  and of each ragged field all rows of its length. 0: the library
                                  zeroes each row before fetch, by a memset; of a ragged field what
                                  an earlier item has left */
-    dlp_item_fn fetch;         /* required; NULL with DLP_FETCH_ASYNC */
+    dlp_item_fn fetch;         /* required; NULL with DLP_FETCH_ASYNC, or fetch_rows */
     void *user;                /* borrowed until close */
     int32_t open_end; /* 1: the number of items is not known (>>streams), and n_items is 0 */
     int32_t filter;   /* 1: if fetch returns DLP_SKIP, the next item takes the row, and batches stay
@@ -1245,8 +1274,10 @@ typedef struct dlp_dataset {
                             source; borrowed until open returns. NULL: none */
     const dlp_identity *identity; /* what the data are, for states; set by a source; borrowed until
                                       open returns. NULL: not known */
-    uint64_t worker_bytes; /* bytes that each worker allocates as it begins, for the plan; a source
+    uint64_t worker_bytes;  /* bytes that each worker allocates as it begins, for the plan; a source
                               sets it. 0: none */
+    dlp_rows_fn fetch_rows; /* writes several items in a call. fetch is then NULL, and the fetcher
+                               DLP_FETCH_SEQUENTIAL. NULL: fetch writes each item */
 } dlp_dataset;
 
 /* ---------------------------------------------------------------------------------------------
@@ -4886,7 +4917,7 @@ typedef struct dlp_node_push {
 
 /* Write the fields of an item. */
 typedef struct dlp_node_fetch {
-    dlp_item_fn fetch;        /* required; NULL with async or source */
+    dlp_item_fn fetch;        /* required; NULL with async, fetch_rows or source */
     void *user;               /* passed to fetch; borrowed until close */
     const dlp_field *fields;  /* [n_fields] the fields that this node adds; copied */
     uint32_t n_fields;        /* 1..DLP_MAX_FIELDS */
@@ -4905,6 +4936,9 @@ typedef struct dlp_node_fetch {
                          all items */
     const dlp_source *source; /* source that has the items and the callbacks; borrowed until close.
                          The fields above are then 0, except in_flight and of. NULL: none */
+    dlp_rows_fn fetch_rows;   /* writes the items of several rows in a call, in place of fetch. Not
+                               before makers, nor with in_flight above 1. In a later fetch the row
+                               has workers of its own. NULL: fetch writes each item */
 } dlp_node_fetch;
 
 /* Change an item in place, or add fields to it. After the batch node: change a batch. */
@@ -5757,7 +5791,7 @@ DLPI_INLINE int dlp_mpsc_pop(dlp_mpsc_rx *rx, void *record, uint32_t *producer, 
 #ifndef DLPIPE_STATIC
 /* The linker names this symbol if no file has the implementation, if two have it, or if the
    implementation is of a header with other structs. The loader names it for a shared library. */
-#define DLPI_NEEDS dlpipe_needs_DLPIPE_IMPLEMENTATION_of_this_header_in_one_C_file_be05b7c8
+#define DLPI_NEEDS dlpipe_needs_DLPIPE_IMPLEMENTATION_of_this_header_in_one_C_file_695aaca6
 extern const char DLPI_NEEDS;
 static const char *const dlpi_needs DLPI_USED = &DLPI_NEEDS;
 #endif
@@ -12895,7 +12929,8 @@ typedef struct dlpi_stage_ops {
     /* Do leading rows of t that nobody has had, in place of the callback. Returns how many. NULL:
        the callback does each row. */
     uint32_t (*bulk)(struct dlpi_worker *w, const struct dlpi_unit *t);
-    /* If the stage has a program: run rows of t as dlpi_unit_plain does. tally: a dlpi_tally. */
+    /* If the stage has a program, or makes several rows in a call: run rows of t as dlpi_unit_plain
+       does. tally: a dlpi_tally. */
     void (*chained)(struct dlpi_worker *w, const struct dlpi_unit *t, void *tally);
     int (*call)(struct dlpi_worker *w, const struct dlpi_unit *t); /* the callback of a batch */
     bool (*full)(const struct dlpi_worker *w); /* it takes no unit, whatever comes */
@@ -13564,11 +13599,18 @@ static inline uint64_t dlpi_at_once(const dlpi_stage *st) {
     return (uint64_t)st->in_flight + (st->in_flight == 0);
 }
 
+/* True if a worker of the stage makes several rows in one call, by a fetch_rows. */
+static inline bool dlpi_makes_runs(const dlpi_stage *st) {
+    return st->dataset != NULL && st->dataset->fetch_rows != NULL;
+}
+
 /* True if the worker's stage is the first, which writes rows for the first time. */
 static inline bool dlpi_writes_first(const dlpi_worker *w) { return w->st->work == 0; }
 
-/* What a word of recovery (X2) says: a row of slot s; all of slot or cell s; nothing. */
+/* What a word of recovery (X2) says: a row of slot s; n rows, of one done word, from there on; all
+   of slot or cell s; nothing. A batch has at most 2^20 rows. */
 #define DLPI_RUNS_ROW(s, row) ((uint64_t)(s) << 32 | ((row) + 1u))
+#define DLPI_RUNS_ROWS(s, row, n) (DLPI_RUNS_ROW(s, row) | (uint64_t)((n)-1u) << 22)
 #define DLPI_RUNS_ALL(s) ((uint64_t)(s) << 32 | UINT32_MAX)
 #define DLPI_RUNS_NONE UINT64_C(0)
 
@@ -15238,7 +15280,8 @@ static uint64_t dlpi_item_cost(const dlp_pipe *p, const dlpi_stage *st) {
 
 /* Return the binary logarithm of how many rows a run of a batch takes (count: the batch's rows). A
    run is at most DLPI_RUN_NS of work of the slowest fetching or decoding stage, by its recent cost
-   per item. A claim, a completion and a clock reading cost a
+   per item. If one call makes the rows of a run, the run is as long as all workers leave it: what
+   an item costs depends on that. A claim, a completion and a clock reading cost a
    quarter of a microsecond together, because each lets the loads and stores under way end. A run
    lies in one done word, and there are runs for all workers that can run at once. */
 static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
@@ -15259,6 +15302,7 @@ static uint32_t dlpi_run_shift(dlp_pipe *p, uint32_t count) {
         if (ns > most) most = ns;
     }
     if (most * count <= DLPI_RUN_NS) at_once = 1; /* not worth to be divided */
+    if (dlpi_makes_runs(st)) at_once = (uint32_t)active, most = 1;
     while (shift < p->run_shift_most && (most << (shift + 1)) <= DLPI_RUN_NS &&
            (2u << shift) * at_once <= count)
         shift++;
@@ -16284,10 +16328,15 @@ static int dlpi_killed_say(dlpi_worker *w, uint32_t killed_by, uint32_t fate) {
                     dlpi_call_text(w), dlpi_fate_kills(fate), dlpi_signal_text(killed_by & 255u));
 }
 
-/* Return after how many deaths of its workers an item has failed: max_kills. Where a
-   worker has several items in flight it is 2 at least: the first death may be due to another. */
+/* Return after how many deaths of its workers an item has failed: max_kills. Where a worker has
+   several items in flight or in a callback it is 2 at least: the first death may be due to another.
+   */
 static uint32_t dlpi_kills_most(const dlpi_worker *w) {
-    return w->at_once != NULL && w->p->max_kills < 2 ? 2 : w->p->max_kills;
+    bool others = w->at_once != NULL;
+#ifndef DLPIPE_NO_RUNS
+    others |= dlpi_makes_runs(w->st);
+#endif /* DLPIPE_NO_RUNS */
+    return others && w->p->max_kills < 2 ? 2 : w->p->max_kills;
 }
 
 /* Return the words, one for each row of slot s, that count failures of the present item in a stage:
@@ -16735,6 +16784,7 @@ enum {
     DLPI_ASK_CELLS,   /* the row has fields that end before the batch, or is one of a later dataset,
                          so that it has another index there and is cleared alone */
     DLPI_ASK_RAGGED,  /* the row has lengths, and its marks are those of dlpi_unit_ragged */
+    DLPI_ASK_RUNS,    /* several rows are made by one call; row/runs.h does what is asked */
     DLPI_ASK_ALL      /* any of what dlpi_row_special does. Rows with a fate are always run so */
 };
 
@@ -17118,6 +17168,10 @@ static void dlpi_unit_ragged(dlpi_worker *w, const dlpi_unit *t, dlpi_tally *n) 
 DLPI_NOINLINE static void dlpi_unit_cells(dlpi_worker *w, const dlpi_unit *t, dlpi_tally *n) {
     if (w->asks == DLPI_ASK_RAGGED)
         dlpi_unit_ragged(w, t, n);
+#ifndef DLPIPE_NO_RUNS
+    else if (w->asks == DLPI_ASK_RUNS)
+        w->st->ops->chained(w, t, n);
+#endif /* DLPIPE_NO_RUNS */
     else
         dlpi_unit_plain(w, t, DLPI_ASK_CELLS, NULL, n);
 }
@@ -17195,6 +17249,200 @@ DLPI_NOINLINE static void dlpi_unit_items(dlpi_worker *w, const dlpi_unit *t) {
     dlpi_complete(w, t, n.mask);
     if (n.redo != 0) dlpi_unit_redo(w, t, n.redo);
 }
+
+#ifndef DLPIPE_NO_RUNS
+/* ---------------------------------------------------------------------------------------------
+   >>impl-many       ONE CALL FOR SEVERAL ROWS (fetch_rows)
+   A stage whose dataset has a fetch_rows makes the rows of a unit by one call. The call gets an
+   item for each row that is of the stage's dataset. If the call fails at an item, the rows before
+   the item are made. The policy decides on the row of the failed item, as in any attempt. The rows
+   behind the item are asked for by another call.
+   Each row is also an attempt of its own, by a call for one item: dlpi_row_alone. It runs for
+   retries, for rows that have a fate, and where more is asked of a row than the call. So all that
+   such rows need stands in run.h alone.
+   block->running (X2) names all rows of a call. If the worker dies in the call, each of them may be
+   what killed it. Then they have fates, so each runs in a call of its own. */
+
+typedef struct dlpi_many { /* heap memory of a worker: the items of a call */
+    dlp_item item[DLPI_WORD_ROWS];
+    void *arrays[]; /* [rows * n_fields] addresses, then as many lengths */
+} dlpi_many;
+
+/* Return the bytes of a worker's dlpi_many for items of n fields. */
+static inline uint64_t dlpi_many_bytes(uint64_t n) {
+    return sizeof(dlpi_many) + DLPI_WORD_ROWS * n * (sizeof(void *) + sizeof(uint64_t));
+}
+
+static inline void **dlpi_many_data(const dlpi_worker *w) { return ((dlpi_many *)w->self)->arrays; }
+static inline uint64_t *dlpi_many_lengths(const dlpi_worker *w) {
+    return (uint64_t *)(void *)(dlpi_many_data(w) + DLPI_WORD_ROWS * w->given.n_fields);
+}
+
+/* Call the fetch_rows of a dataset for n items. Returns its result. */
+DLPI_INLINE int dlpi_rows_call(const dlp_dataset *ds, dlp_item *items, uint32_t n, uint32_t *made) {
+    return ds->fetch_rows(ds->user, items, n, made);
+}
+
+/* Callback of such a stage for one item. user: the stage's dataset. */
+static int dlpi_row_alone(void *user, dlp_item *it) {
+    uint32_t made = 0;
+    return dlpi_rows_call(user, it, 1, &made);
+}
+
+/* True if a row with this index is an item of the worker's stage. */
+static inline bool dlpi_many_has(const dlpi_worker *w, uint64_t index) {
+    return index - w->st->scope.first < w->st->scope.n_items;
+}
+
+/* Write item i of a call, which is that of `row`. A callback may have changed any of it. */
+static inline void dlpi_many_item(const dlpi_worker *w, uint32_t i, uint32_t row, uint32_t sees) {
+    const dlpi_scope *scope = &w->st->scope;
+    const uint32_t n = w->given.n_fields;
+    dlp_item *it = &((dlpi_many *)w->self)->item[i];
+    void **data = dlpi_many_data(w) + (size_t)i * n;
+    uint64_t *length = dlpi_many_lengths(w) + (size_t)i * n, position = w->position + row;
+    if (DLPI_UNLIKELY(position >= w->p->samples)) position %= w->p->samples;
+    *it = w->given;
+    it->index = w->index[row] - scope->first;
+    it->position = position;
+    it->row = row;
+    it->n_fields = sees;
+    it->data = data;
+    it->length = length;
+    for (uint32_t f = 0; f < n; f++) {
+        const uint32_t at = scope->field + f;
+        data[f] = w->cell[at] + row * scope->cells[at].row_bytes;
+        length[f] = 0;
+    }
+}
+
+/* Write the items of the rows [row, end) that are items of the stage. Clear these rows, or open
+   their marks. Returns how many items there are. */
+static uint32_t dlpi_many_begin(const dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
+    const dlpi_program *g = dlpi_program_of(w->st);
+    const uint32_t sees = g != NULL && g->n > 0 ? g->op->n : w->given.n_fields;
+    const bool others = w->st->scope.first != 0;
+    uint32_t n = 0;
+    if (w->st->scope.ragged)
+        dlpi_rows_open(w, t->slot, row, t->end);
+    else if (!others)
+        dlpi_rows_zero(w, row, t->end - row);
+    for (uint32_t r = row; r < t->end; r++) {
+        if (DLPI_UNLIKELY(!dlpi_many_has(w, w->index[r]))) continue;
+        if (others) dlpi_rows_zero(w, r, 1);
+        dlpi_many_item(w, n++, r, sees);
+    }
+    return n;
+}
+
+/* Add a row whose attempt came to `what` to the bits of a unit. Make another attempt if it is due.
+   */
+static void dlpi_many_tally(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int what,
+                            dlpi_tally *n) {
+    dlpi_tally_add(n, row, what != DLPI_ROW_AGAIN ? what : dlpi_row_run(w, t, row));
+}
+
+/* Go on with a row that a call has made, as item i: keep its lengths, and run the rows of the table
+   that run in its attempt. */
+static void dlpi_many_made(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint32_t i,
+                           dlpi_tally *n) {
+    const uint32_t fields = w->given.n_fields;
+    int rc = 0;
+    memcpy(w->given.length, dlpi_many_lengths(w) + (size_t)i * fields, fields * sizeof(uint64_t));
+    if (w->chained) {
+        dlpi_item_row(w, row);
+        dlpi_words_forget(w);
+        dlpi_runs(&w->block->running, DLPI_RUNS_ROW(t->slot, row));
+        rc = dlpi_ops_behind(w->st, &w->item);
+        if (DLPI_UNLIKELY(rc != 0)) rc = dlpi_row_returned(w, row, rc);
+    }
+    if (w->st->scope.ragged ? !dlpi_row_lengths_kept(w, t, row) : rc != 0 || dlpi_lengths_set(w))
+        dlpi_many_tally(w, t, row, dlpi_row_more(w, t, row, rc), n);
+    memset(w->given.length, 0, fields * sizeof(uint64_t));
+}
+
+/* Let the policy decide on a row at which a call failed with this code. */
+DLPI_COLD static void dlpi_many_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int rc,
+                                       dlpi_tally *n) {
+    if (w->note.said != 0) w->note.said = row + 1; /* the words are about this row */
+    rc = dlpi_row_returned(w, row, rc);
+    dlpi_many_tally(w, t, row, dlpi_row_wrong(w, t, row, rc), n);
+}
+
+/* True if a call has set a length in one of its first n items. */
+static inline bool dlpi_many_lengths_set(const dlpi_worker *w, uint32_t n) {
+    const uint64_t *length = dlpi_many_lengths(w);
+    uint64_t any = 0;
+    for (size_t i = 0; i < (size_t)n * w->given.n_fields; i++) any |= length[i];
+    return any != 0;
+}
+
+/* Go on with the rows from `row` on after a call for them has made `made` items and came to code
+   rc. wanted: more is to be done for a row that is made. Returns the row that is next. */
+static uint32_t dlpi_many_end(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint32_t made,
+                              int rc, bool wanted, dlpi_tally *n) {
+    uint32_t i = 0;
+    for (; row < t->end; row++) {
+        if (DLPI_UNLIKELY(!dlpi_many_has(w, w->index[row]))) {
+            dlpi_row_other(w, t, row);
+        } else if (i < made) {
+            if (wanted) dlpi_many_made(w, t, row, i, n);
+            i++;
+        } else {
+            dlpi_many_failed(w, t, row, rc, n);
+            return row + 1;
+        }
+    }
+    return row;
+}
+
+/* Make the rows of t from `row` on by one call. Returns the row with which the next call begins. */
+static uint32_t dlpi_many_call(dlpi_worker *w, const dlpi_unit *t, uint32_t row, dlpi_tally *n) {
+    dlpi_many *run = w->self;
+    const uint32_t items = dlpi_many_begin(w, t, row);
+    uint32_t made = 0;
+    int rc = 0;
+    if (items > 0) {
+        DLPI_STORE_RLX(&w->block->current, run->item[0].index + w->st->scope.first);
+        DLPI_STORE_RLX(&w->block->current_position, run->item[0].position); /* for observers */
+        dlpi_runs(&w->block->running, DLPI_RUNS_ROWS(t->slot, row, t->end - row));
+        w->note.said = 0;
+        rc = dlpi_rows_call(w->st->dataset, run->item, items, &made);
+        if (DLPI_UNLIKELY(rc != 0 && made >= items)) {
+            rc = dlp_fail(&w->note, 0,
+                          "fetch_rows returned %d and set *made to %" PRIu32 " of %" PRIu32
+                          " items; set it to the number of the item that failed",
+                          rc, made, items);
+            made = 0;
+        }
+    }
+    if (DLPI_LIKELY(rc == 0)) made = items;
+    const bool wanted = w->chained || w->st->scope.ragged || dlpi_many_lengths_set(w, made);
+    if (DLPI_LIKELY(rc == 0 && !wanted && items == t->end - row)) return t->end;
+    return dlpi_many_end(w, t, row, made, rc, wanted, n);
+}
+
+/* Run the rows of a unit of a stage that has a fetch_rows. It has no program if a field is
+   ragged. */
+DLPI_NOINLINE static void dlpi_unit_runs(dlpi_worker *w, const dlpi_unit *t, void *tally) {
+    const dlpi_scope *scope = &w->st->scope;
+    dlpi_tally *n = tally;
+    if (w->asks != DLPI_ASK_RUNS) {
+        dlpi_unit_pairs(w, t, tally);
+        return;
+    }
+    for (uint32_t row = t->row; row < t->end;) {
+        if (DLPI_UNLIKELY(dlpi_generation_cancelled(w->p->ctl, w->generation))) {
+            n->left += t->end - row;
+            break;
+        }
+        row = dlpi_many_call(w, t, row, n);
+    }
+    n->mask = dlpi_unit_mask(t->row, t->end) & ~(n->redo | n->later);
+    for (uint32_t f = scope->field; scope->ragged && f < scope->field + scope->n_fields; f++)
+        if (w->p->items.at[f].f.ragged) dlpi_unit_close(w, t, f, n->mask, n->left);
+}
+#endif /* DLPIPE_NO_RUNS */
 
 /* ---- a worker of rows: those that wait for their next attempt, and its steps ---- */
 
@@ -17960,20 +18208,25 @@ static uint64_t dlpi_gen_batch(const dlp_pipe *p, uint64_t gen) {
     return tail + ahead - (behind ? DLPI_GEN_MASK + 1 : 0);
 }
 
-/* True if the dead worker ran a row of slot t->slot when it died: *row (UINT32_MAX: the whole
-   batch). If it had several rows at once, each may be what killed it; one past its deadline is
-   known. */
+/* True if a word of recovery (X2) names this row of slot s; UINT32_MAX: its whole batch. */
 DLPI_COLD
-static bool dlpi_was_running(const dlpi_worker *w, const dlpi_unit *t, const dlpi_death *why,
-                             uint32_t *row) {
+static bool dlpi_runs_has(uint64_t running, uint32_t s, uint32_t row) {
+    const uint32_t low = (uint32_t)running, first = (low & ((1u << 22) - 1)) - 1;
+    if (running == 0 || running >> 32 != s) return false;
+    if (low == UINT32_MAX || row == UINT32_MAX) return low == row;
+    return row - first <= low >> 22;
+}
+
+/* Return the word (X2) of what the dead worker ran in slot t->slot as it died. If it had several
+   rows at once, each may be what killed it; one past its deadline is known. */
+DLPI_COLD
+static uint64_t dlpi_was_running(const dlpi_worker *w, const dlpi_unit *t, const dlpi_death *why) {
     uint64_t running = DLPI_LOAD_RLX(&w->block->running); /* X2 of a dead worker */
     for (uint32_t i = 0; !why->late && i < w->n_at_once; i++) {
         uint64_t one = DLPI_LOAD_RLX(&w->at_once[i]); /* X2 of a dead worker */
         if (one == DLPI_RUNS_ROW(t->slot, t->row)) running = one;
     }
-    if (running == 0 || running >> 32 != t->slot) return false;
-    *row = (uint32_t)running == UINT32_MAX ? UINT32_MAX : (uint32_t)running - 1;
-    return true;
+    return running;
 }
 
 /* Return bits of the rows of unit t that are not done; 0: the unit is complete, or its batch gone.
@@ -18018,32 +18271,54 @@ static bool dlpi_recover_here(const dlpi_worker *w, const dlpi_unit *t, uint32_t
                                     ((w->st->held & DLPI_HELD_READS) == 0 || p->holder->has(p, t)));
 }
 
+/* Count the death of worker w for what its callback had: a row of t->slot, or the whole batch (row
+   UINT32_MAX). */
+DLPI_COLD
+static void dlpi_recover_blame(const dlpi_worker *w, const dlpi_unit *t, uint32_t row,
+                               const dlpi_death *why) {
+    const dlp_pipe *p = w->p;
+    dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
+    const bool items = row != UINT32_MAX;
+    uint32_t *fate = items ? &dlpi_slot_fate(p, t->slot)[row] : &slot->batch_fate;
+    DLPI_STORE_RLX(&slot->dirty, 1u); /* ordered by the claim to come */
+    slot->killed_by = dlpi_killed_word(
+        w, why->signal, dlpi_runs_has(DLPI_LOAD_RLX(&w->block->running), t->slot, row)); /* X2 */
+    if (items) dlpi_slot_killers(p, t->slot)[row] = (uint8_t)(slot->killed_by >> 8);
+    /* X1 */
+    DLPI_STORE_REL(fate, dlpi_fate_killed(*fate, (uint32_t)w->st->work, why->late));
+}
+
+/* Count the death of worker w for each row of unit t, of `missing`, that its callback had, or for
+   the batch. Returns true if there is any. */
+DLPI_COLD
+static bool dlpi_recover_ran(const dlpi_worker *w, const dlpi_unit *t, uint32_t missing,
+                             const dlpi_death *why) {
+    const uint64_t running = dlpi_was_running(w, t, why);
+    const bool items = dlpi_is_item_stage(w->p, w->st);
+    const uint32_t from = items ? t->row : UINT32_MAX, end = items ? t->end : 0;
+    bool ran = false;
+    uint32_t row = from;
+    do {
+        if (items && (missing >> row % DLPI_WORD_ROWS & 1u) == 0) continue;
+        if (!dlpi_runs_has(running, t->slot, row)) continue;
+        dlpi_recover_blame(w, t, row, why);
+        ran = true;
+    } while (++row < end);
+    return ran;
+}
+
 /* Give up unit t, rows or a batch, whose claim is `owner`, unless it is complete. */
 DLPI_COLD
 static void dlpi_recover_unit(dlpi_worker *w, dlpi_unit *t, dlpi_stage_words *words, uint64_t owner,
                               const dlpi_death *why) {
     dlp_pipe *p = w->p;
-    dlpi_bslot *slot = dlpi_slot_at(p, t->slot);
     const bool items = dlpi_is_item_stage(p, w->st);
-    uint32_t row = 0, missing = items ? dlpi_unit_missing(dlpi_done(words), t)
-                                      : !dlpi_ready_past(dlpi_gather_ready(&words->ready), t->b);
-    bool ran;
+    const uint32_t missing = items ? dlpi_unit_missing(dlpi_done(words), t)
+                                   : !dlpi_ready_past(dlpi_gather_ready(&words->ready), t->b);
     if (missing == 0) return; /* Y1 <- Y1 */
     /* O1 <- O1: a later stage that sends rows back has marked the claim before it took the bits */
     if (dlpi_claim_owner(&dlpi_owners(p, words)[t->unit]) != owner) return;
-    ran = dlpi_was_running(w, t, why, &row) &&
-          (items ? row >= t->row && row < t->end && (missing >> row % DLPI_WORD_ROWS & 1u) != 0
-                 : row == UINT32_MAX);
-    dlpi_lost_note(why, ran, t, missing);
-    if (ran) {
-        uint32_t *fate = items ? &dlpi_slot_fate(p, t->slot)[row] : &slot->batch_fate;
-        DLPI_STORE_RLX(&slot->dirty, 1u); /* ordered by the claim to come */
-        slot->killed_by = dlpi_killed_word(
-            w, why->signal, DLPI_LOAD_RLX(&w->block->running) == DLPI_RUNS_ROW(t->slot, row));
-        if (items) dlpi_slot_killers(p, t->slot)[row] = (uint8_t)(slot->killed_by >> 8);
-        /* X1 */
-        DLPI_STORE_REL(fate, dlpi_fate_killed(*fate, (uint32_t)w->st->work, why->late));
-    }
+    dlpi_lost_note(why, dlpi_recover_ran(w, t, missing, why), t, missing);
     if (dlpi_recover_here(w, t, missing))
         dlpi_claim_take(&dlpi_owners(p, words)[t->unit], owner, dlpi_owner_freed(p, t->slot, t->b));
     else if (items)
@@ -19732,6 +20007,7 @@ typedef struct dlpi_fetch { /* the record of a stage that fetches */
     dlpi_attempt **todo;
     dlpi_thread *threads;
     dlpi_seeing seeing;
+    uint8_t *runs; /* with a fetch_rows: a dlpi_many of each worker */
 } dlpi_fetch;
 
 /* True if a worker of the stage has one callback at a time: it has no threads in flight. */
@@ -21524,6 +21800,53 @@ static dlp_workers_desc dlpi_node_workers(const dlpi_table *t, const dlp_node *n
     return w;
 }
 
+#ifndef DLPIPE_NO_RUNS
+/* ---- a stage that fetches several rows in one call (>>impl-many) ---- */
+
+/* Take the fetch_rows of a fetch stage, if its dataset has one. many: workers have several items
+   under way at once. Returns 0 or a DLP_ERR code. */
+DLPI_COLD
+static int dlpi_runs_take(dlp_pipe *p, dlpi_stage *st, bool many) {
+    dlpi_fetch *f = st->self;
+    if (f->dataset.fetch_rows == NULL) return DLP_OK;
+    if (f->dataset.fetch != NULL)
+        return dlpi_not_null(p, st->name, "fetch.fetch",
+                             "beside fetch_rows, which writes all items; set one of the two");
+    if (many)
+        return dlpi_not_null(p, st->name, "fetch.fetch_rows",
+                             "with in_flight above 1 or async; give fetch, or leave in_flight 0");
+    f->dataset.fetch = st->item = dlpi_row_alone;
+    st->user = &f->dataset;
+    return DLP_OK;
+}
+
+/* Describe in `out` the heap memory of a stage with a fetch_rows: the items of each worker's call.
+   Returns the number of blocks. */
+DLPI_COLD
+static int dlpi_runs_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
+    const uint64_t workers = st->n_workers > 0 ? (uint64_t)st->n_workers : 0;
+    out[0] = (dlpi_block){offsetof(dlpi_fetch, runs), workers * dlpi_many_bytes(p->items.n)};
+    return 1;
+}
+
+/* Set up a worker of such a stage. It makes calls for several rows, unless more is asked of a row
+   than its lengths. */
+DLPI_COLD
+static void dlpi_runs_worker(dlpi_worker *w) {
+    const dlpi_stage *st = w->st;
+    const dlpi_fetch *f = st->self;
+    const bool own = st->item == dlpi_row_alone;
+    const bool behind =
+        w->chained && !w->p->items.any_ragged && dlpi_program_of(st)->op->fn.call == dlpi_row_alone;
+    w->self = f->runs + (size_t)w->id * dlpi_many_bytes(w->p->items.n);
+    if ((own || behind) && w->asks != DLPI_ASK_ALL && !dlpi_row_held(w)) w->asks = DLPI_ASK_RUNS;
+}
+
+#define DLPI_OPS_OF_RUNS \
+    .chained = dlpi_unit_runs, .blocks = dlpi_runs_blocks, .private_words = "items of calls", \
+    .worker = dlpi_runs_worker
+#endif /* DLPIPE_NO_RUNS */
+
 /* ---------------------------------------------------------------------------------------------
    >>impl-dataset    WHAT STAGES TAKE OF DATASETS: FIELDS, AND THE DESC OF WHAT FETCHES */
 
@@ -21777,6 +22100,10 @@ static int dlpi_fetch_take(dlp_pipe *p, dlpi_stage *st, const dlp_fetch_desc *d)
     st->item = d->fetcher != DLP_FETCH_ASYNC ? f->dataset.fetch : NULL;
     st->user = f->dataset.user;
     if (d->fetcher != DLP_FETCH_SEQUENTIAL) st->in_flight = dlpi_fetch_many(d);
+#ifndef DLPIPE_NO_RUNS
+    rc = dlpi_runs_take(p, st, dlpi_fetch_is_many(d));
+    if (rc != DLP_OK) return rc;
+#endif /* DLPIPE_NO_RUNS */
     rc = dlpi_dataset_check(p, st, f);
     if (rc == DLP_OK) rc = dlpi_check_workers(p, st);
     if (rc != DLP_OK || (rc = dlpi_fetcher_check(p, st, d)) != DLP_OK) return rc;
@@ -28457,9 +28784,15 @@ static int32_t dlpi_fetch_foretold(const dlp_predict_desc *d) { return d->num_wo
     .seen = dlpi_reader_seen, \
     .words = {.more = "num_workers", .out = "num_workers = 1", .many = "in_flight = 16"}
 
-#define DLPI_OPS_OF_CHAINS \
+#define DLPI_OPS_OF_PROGRAM \
     .program_at = offsetof(dlpi_fetch_rows, program), .widens = dlpi_chain_widens, \
-    .what = dlpi_chain_what, .chained = dlpi_unit_pairs
+    .what = dlpi_chain_what
+#define DLPI_OPS_OF_CHAINS DLPI_OPS_OF_PROGRAM, .chained = dlpi_unit_pairs
+#define DLPI_FETCH_RUNS \
+    { \
+        DLPI_OPS_OF_FETCH, .check = dlpi_fetch_chain, .live = dlpi_fetch_live, \
+                           DLPI_OPS_OF_PROGRAM, DLPI_OPS_OF_RUNS, DLPI_OPS_OF_ROWS \
+    }
 
 static const dlpi_stage_ops dlpi_fetch_ops = {DLPI_OPS_OF_FETCH, .check = dlpi_fetch_chain,
                                               .live = dlpi_fetch_live, DLPI_OPS_OF_CHAINS,
@@ -28471,8 +28804,18 @@ static const dlpi_stage_ops dlpi_fetch_many_ops = {DLPI_OPS_OF_FETCH, .check = d
                                                    .live = dlpi_fetch_live, DLPI_OPS_OF_CHAINS,
                                                    DLPI_OPS_OF_IN_FLIGHT};
 
+#ifndef DLPIPE_NO_RUNS
+static const dlpi_stage_ops dlpi_fetch_runs_ops = DLPI_FETCH_RUNS;
+#endif /* DLPIPE_NO_RUNS */
+
 static const dlpi_stage_ops *dlpi_fetch_ops_of(const dlp_fetch_desc *d) {
+#ifndef DLPIPE_NO_RUNS
+    const dlp_dataset *ds = d->dataset;
+#endif /* DLPIPE_NO_RUNS */
     if (d->fetcher) return &dlpi_fetch_many_ops;
+#ifndef DLPIPE_NO_RUNS
+    if (ds != NULL && ds->fetch_rows != NULL) return &dlpi_fetch_runs_ops;
+#endif /* DLPIPE_NO_RUNS */
     return dlpi_reader_of(d->dataset) ? &dlpi_fetch_read_ops : &dlpi_fetch_ops;
 }
 
@@ -29824,14 +30167,23 @@ DLPI_COLD static int dlpi_join_widens(dlp_pipe *p, dlpi_stage *st) {
 
 static const dlpi_stage_ops dlpi_join_ops = {DLPI_OPS_OF_JOIN, DLPI_OPS_OF_ROWS};
 static const dlpi_stage_ops dlpi_join_many_ops = {DLPI_OPS_OF_JOIN, DLPI_OPS_OF_IN_FLIGHT};
+#define DLPI_JOIN_RUNS \
+    { DLPI_OPS_OF_JOIN, DLPI_OPS_OF_RUNS, DLPI_OPS_OF_ROWS }
+#ifndef DLPIPE_NO_RUNS
+static const dlpi_stage_ops dlpi_join_runs_ops = DLPI_JOIN_RUNS;
+#endif /* DLPIPE_NO_RUNS */
 
 /* ---- a join is added, by a row ---- */
 
 /* Add the second fetch of a table, or one after it. mixes: it has items of its own, not fields.
    Returns a stage number or a DLP_ERR code. */
 static int dlpi_node_fetch_later(dlpi_table *t, const dlp_fetch_desc *f, bool mixes) {
-    dlpi_stage *st =
-        dlpi_add(t->p, f->fetcher ? &dlpi_join_many_ops : &dlpi_join_ops, "join", &f->workers);
+    const dlpi_stage_ops *ops = f->fetcher ? &dlpi_join_many_ops : &dlpi_join_ops;
+    dlpi_stage *st;
+#ifndef DLPIPE_NO_RUNS
+    if (!f->fetcher && f->dataset->fetch_rows != NULL) ops = &dlpi_join_runs_ops;
+#endif /* DLPIPE_NO_RUNS */
+    st = dlpi_add(t->p, ops, "join", &f->workers);
     if (st == NULL) return t->p->err.code;
     st->w.idempotent = 1;
     ((dlpi_join *)st->self)->mixes = mixes;
@@ -48877,7 +49229,11 @@ static int dlpi_fetch_source(dlpi_table *t, const dlp_node *node, dlp_fetch_desc
 DLPI_COLD
 static int dlpi_fetch_own(dlpi_table *t, const dlp_node *node, dlp_fetch_desc *f) {
     const dlp_node_fetch *d = &node->fetch;
-    if (d->async == NULL && d->fetch == NULL)
+    bool none = d->async == NULL && d->fetch == NULL;
+#ifndef DLPIPE_NO_RUNS
+    none = none && d->fetch_rows == NULL;
+#endif /* DLPIPE_NO_RUNS */
+    if (none)
         return dlpi_missing(t->p, node->name, "fetch.fetch", "the function that writes an item");
     if (d->fields == NULL)
         return dlpi_missing(t->p, node->name, "fetch.fields", "an array of n_fields fields");
@@ -48931,6 +49287,7 @@ static int dlpi_fetch_dataset(dlpi_table *t, const dlp_node *node, dlp_dataset *
                                             .n_fields = d->n_fields,
                                             .writes_all_bytes = (uint32_t)d->writes_all_bytes,
                                             .fetch = d->fetch,
+                                            .fetch_rows = d->fetch_rows,
                                             .user = d->user};
     if (told && ds->n_items != n)
         return dlpi_refuse(t->p, DLP_ERR_ARG, t->list->name, "list.n_items",
@@ -49006,7 +49363,7 @@ static bool dlpi_fetch_chains(const dlpi_table *t, const dlp_node *node, const d
                               const dlp_dataset *ds) {
     const bool plain = node->fetch.source == NULL && node->fetch.of == 0 &&
                        f->fetcher == DLP_FETCH_SEQUENTIAL && f->batch_pool == 0 &&
-                       ds->writes_all_bytes <= 1 && !ds->open_end;
+                       ds->writes_all_bytes <= 1 && !ds->open_end && ds->fetch_rows == NULL;
     return t->fetched && t->load == NULL && plain && dlpi_row_chains(t, node);
 }
 
@@ -49670,6 +50027,10 @@ static int dlpi_makers_fetch(dlpi_table *t, const dlp_node *node, dlpi_makers *m
     dlp_dataset ds = {.n_fields = 0};
     int rc = dlpi_fetch_descs(t, node, &f, &ds);
     if (rc != DLP_OK) return rc;
+    if (ds.fetch_rows != NULL)
+        return dlpi_node_bad(t, node,
+                             "stands before makers, whose inputs are fetched one by one; give it "
+                             "fetch, and no fetch_rows");
     if (node->fetch.of > 1)
         return dlpi_node_bad(t, &t->nodes[t->at],
                              "makes items, and the fetches before it are those of a mix; leave one "
