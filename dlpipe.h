@@ -1429,7 +1429,7 @@ enum { DLPI_ORDERS(DLPI_ORDER_NUMBER) };
 
 enum {
     DLP_LAST_PARTIAL = -1, /* the last batch of an epoch may be short */
-    DLP_LAST_DEFAULT,      /* 0: as DLP_LAST_PARTIAL. Open warns if the last batch will be short */
+    DLP_LAST_DEFAULT,      /* 0: as DLP_LAST_PARTIAL, and a short last batch is warned of */
     DLP_LAST_DROP,         /* the last batch is dropped if it is short */
     DLP_LAST_PAD           /* the last batch is filled from the beginning of the epoch; valid[] is 0
                               in these rows */
@@ -24075,8 +24075,9 @@ static uint64_t dlpi_found_need(const dlp_pipe *p, const dlpi_found *q) {
 DLPI_COLD static int dlpi_found_check(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_found *q = st->self;
     return dlpi_found_cells(p, st, q->boxes.each > 0 ? 1 : dlpi_found_need(p, q),
-                            q->plan.window ? "batch_size, min_items, window"
-                                           : "batch_size, min_items");
+                            q->boxes.each > 0 ? "streams"
+                            : q->plan.window  ? "batch_size, min_items, window"
+                                              : "batch_size, min_items");
 }
 
 /* ---- boxes, or not ---- */
@@ -24123,7 +24124,7 @@ DLPI_COLD static void dlpi_boxes_choose(const dlp_pipe *p, const dlpi_stage *st,
     cells = dlpi_times(need, dlpi_sum(cell, 600));
     boxes = dlpi_sum(dlpi_boxes_bytes(q),
                      dlpi_times(dlpi_sum(streams, dlpi_found_more(q, st)), dlpi_sum(cell, 512)));
-    chosen = q->d.queue_size > 0 ? q->d.queue_size >= streams && q->d.queue_size < need
+    chosen = q->d.queue_size > 0 ? q->d.queue_size < need
                                  : cells > DLPI_BOXES_LEAST && boxes < cells / 2;
     if (!chosen || dlpi_times(streams, q->boxes.each) > DLPI_FOUND_CELLS) q->boxes.each = 0;
 }
@@ -48155,20 +48156,26 @@ static void dlpi_warn_left_out(dlp_pipe *p) {
     }
 }
 
-/* Warn that the last batch of each epoch will be short, and that the table does not say what to do
-   with it. */
-DLPI_COLD static void dlpi_warn_short(dlp_pipe *p) {
-    const dlpi_batch *b = p->batcher->self;
-    dlpi_epoch_short(p, p->batcher->name, b->d.last, p->samples, p->global_batch);
+/* Warn if an epoch of n rows has a short last batch, and the table does not say what to do with it.
+   batch: rows of a batch. */
+DLPI_COLD static void dlpi_warn_short(dlp_pipe *p, uint64_t n, uint64_t batch) {
+    dlpi_epoch_short(p, p->batcher->name, ((const dlpi_batch *)p->batcher->self)->d.last, n, batch);
 }
 
-/* Look at the rows of one of the first batches. */
+/* Look at the rows of one of the first batches. If nobody knows the length of an epoch, these are
+   the batches of the first epoch. */
 DLPI_COLD static void dlpi_warn_first(dlp_pipe *p, const dlp_batch *batch) {
-    const bool lengths = !p->lends && p->items.any_ragged != 0;
+    const bool lengths = !p->lends && p->items.any_ragged != 0 && !p->warnings.rooms_seen;
+    const bool last = (batch->flags & DLP_BATCH_LAST) != 0;
     if (lengths && p->warnings.rows == 0) dlpi_warn_empty(p, dlpi_lent_slot(p, batch));
-    if (lengths)
-        dlpi_warn_lengths(p, dlpi_lent_slot(p, batch), (batch->flags & DLP_BATCH_LAST) != 0);
+    if (lengths) dlpi_warn_lengths(p, dlpi_lent_slot(p, batch), last);
     p->warnings.first_seen = !lengths || p->warnings.rooms_seen;
+#ifndef DLPIPE_NO_PARTS
+    if (p->samples == DLPI_MAX_ITEMS && !last) p->warnings.first_seen = false;
+    if (p->samples == DLPI_MAX_ITEMS && last)
+        dlpi_warn_short(p, batch->in_epoch * p->batch_rows + batch->count,
+                        p->batch_rows);
+#endif /* DLPIPE_NO_PARTS */
 }
 
 /* Warn of what looks wrong in a batch that dlp_pipe_next returns. Only rows of the first batches
@@ -48292,7 +48299,7 @@ DLPI_COLD DLPDEF int dlp_pipe_start(dlp_pipe *p) {
     if (p->started || !dlpi_enter(p)) return DLP_ERR_STATE;
     if ((rc = dlpi_start(p)) == DLP_OK) {
         dlpi_ranks_warn(p);
-        dlpi_warn_short(p);
+        dlpi_warn_short(p, p->samples, p->global_batch);
     }
     dlpi_leave(p);
     return rc;
@@ -49130,6 +49137,7 @@ static int dlpi_source_id(const dlpi_table *t, const dlp_node *node, const dlp_s
 DLPI_COLD
 static int dlpi_list_order(const dlpi_table *t, const dlp_node *node, dlp_sampler_desc *s) {
     const dlp_node_list *l = &node->list;
+    const bool later = node != t->nodes; /* then the pipe has a seed, which may be 0 */
     bool plain;
     int rc;
     if (l->order != NULL) *s = *l->order;
@@ -49142,11 +49150,11 @@ static int dlpi_list_order(const dlpi_table *t, const dlp_node *node, dlp_sample
         return dlpi_not_null(t->p, node->name, "list.mix",
                              "with DLPIPE_NO_MIX; compile without it");
     if (l->mix != NULL && l->order == NULL) t->ops->mix(l->mix, s);
-    if (l->mix != NULL && l->order == NULL && t->d->seed != 0 && s->seed != t->d->seed)
+    if (l->mix != NULL && l->order == NULL && (t->d->seed != 0 || later) && s->seed != t->d->seed)
         return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "list.mix",
-                           "the mix has seed %" PRIu64 ", and the pipe's desc seed %" PRIu64
-                           "; set one of them, or both alike",
-                           s->seed, t->d->seed);
+                           "the mix has seed %" PRIu64 ", and the pipe has seed %" PRIu64
+                           "; set both alike%s",
+                           s->seed, t->d->seed, later ? "" : ", or only the mix's");
     if ((rc = dlpi_list_twice(t, node, s)) != DLP_OK) return rc;
     if (l->shuffle != 0 && l->order != NULL && s->order != DLP_ORDER_SEQUENTIAL)
         return dlpi_bad(t->p, node->name, "list.shuffle", "0 beside list.order", l->shuffle);
@@ -49177,6 +49185,7 @@ static int dlpi_node_list_add(dlpi_table *t, const dlp_node *node) {
     t->load = dlpi_node_next(t, 1, DLPI_NODE_LOADS);
     t->makes = dlpi_table_makes(t);
     if ((rc = dlpi_list_order(t, node, &s)) != DLP_OK) return rc;
+    t->p->d.seed = s.seed;
     t->order = s;
     if (t->joins != NULL && !dlpi_order_plain(&s)) /* the branch has it */
         s = (dlp_sampler_desc){
@@ -49290,10 +49299,11 @@ static int dlpi_fetch_dataset(dlpi_table *t, const dlp_node *node, dlp_dataset *
                                             .fetch_rows = d->fetch_rows,
                                             .user = d->user};
     if (told && ds->n_items != n)
-        return dlpi_refuse(t->p, DLP_ERR_ARG, t->list->name, "list.n_items",
-                           "list.n_items is %" PRIu64 ", and the source of \"%s\" has %" PRIu64
-                           " items; set 0, which takes that number",
-                           n, node->name, ds->n_items);
+        return dlpi_refuse(
+            t->p, DLP_ERR_ARG, t->list->name, l->mix != NULL ? "list.mix" : "list.n_items",
+            "%s is %" PRIu64 ", and the source of \"%s\" has %" PRIu64 " items; set %s",
+            l->mix != NULL ? "n_items of the mix" : "list.n_items", n, node->name, ds->n_items,
+            l->mix != NULL ? "that number" : "0, which takes that number");
     if (!told && d->source != NULL && (d->of > 0 || t->n_items == 0)) t->n_items += ds->n_items;
     if (l != NULL && l->open_end) ds->open_end = 1;
     return DLP_OK;
@@ -51745,8 +51755,9 @@ static void dlpi_loader_filter(const dlp_fetch_desc *d, const dlp_source *of, dl
     if (node->workers.num_workers == 0) node->workers.num_workers = DLP_NONE;
 }
 
-/* Add the rows that a loader's desc has behind its fetch. If one of them fetches a dataset of a
-   mix, the first fetch has the first dataset. */
+/* Add the rows that a loader's desc has behind its fetch. A name that is too long is left as it is,
+   for the table to refuse. If a row fetches a dataset of a mix, the first fetch has the first
+   dataset. */
 DLPI_COLD
 static void dlpi_loader_more(const dlp_loader_desc *l, dlp_nodes *to) {
     dlp_node *first = &to->nodes[to->n - 1]; /* or a filter, which no fetch may follow */
@@ -51755,7 +51766,7 @@ static void dlpi_loader_more(const dlp_loader_desc *l, dlp_nodes *to) {
         dlp_node *node = dlpi_nodes_row(to, row->verb, row->name != NULL ? row->name : "row", NULL);
         const char *name = node->name;
         *node = *row;
-        node->name = name;
+        if (row->name == NULL || strlen(row->name) < sizeof to->names[0]) node->name = name;
         if (row->verb == DLP_FETCH && row->fetch.of > 0 && first->verb == DLP_FETCH)
             first->fetch.of = 1;
     }

@@ -21,7 +21,7 @@ enum { DLPI_ORDERS(DLPI_ORDER_NUMBER) };
 
 enum {
     DLP_LAST_PARTIAL = -1, /* the last batch of an epoch may be short */
-    DLP_LAST_DEFAULT,      /* 0: as DLP_LAST_PARTIAL. Open warns if the last batch will be short */
+    DLP_LAST_DEFAULT,      /* 0: as DLP_LAST_PARTIAL, and a short last batch is warned of */
     DLP_LAST_DROP,         /* the last batch is dropped if it is short */
     DLP_LAST_PAD           /* the last batch is filled from the beginning of the epoch; valid[] is 0
                               in these rows */

@@ -186,8 +186,9 @@ static uint64_t dlpi_found_need(const dlp_pipe *p, const dlpi_found *q) {
 DLPI_COLD static int dlpi_found_check(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_found *q = st->self;
     return dlpi_found_cells(p, st, q->boxes.each > 0 ? 1 : dlpi_found_need(p, q),
-                            q->plan.window ? "batch_size, min_items, window"
-                                           : "batch_size, min_items");
+                            q->boxes.each > 0 ? "streams"
+                            : q->plan.window  ? "batch_size, min_items, window"
+                                              : "batch_size, min_items");
 }
 
 /* ---- boxes, or not ---- */
@@ -234,7 +235,7 @@ DLPI_COLD static void dlpi_boxes_choose(const dlp_pipe *p, const dlpi_stage *st,
     cells = dlpi_times(need, dlpi_sum(cell, 600));
     boxes = dlpi_sum(dlpi_boxes_bytes(q),
                      dlpi_times(dlpi_sum(streams, dlpi_found_more(q, st)), dlpi_sum(cell, 512)));
-    chosen = q->d.queue_size > 0 ? q->d.queue_size >= streams && q->d.queue_size < need
+    chosen = q->d.queue_size > 0 ? q->d.queue_size < need
                                  : cells > DLPI_BOXES_LEAST && boxes < cells / 2;
     if (!chosen || dlpi_times(streams, q->boxes.each) > DLPI_FOUND_CELLS) q->boxes.each = 0;
 }

@@ -41,8 +41,9 @@ static void dlpi_loader_filter(const dlp_fetch_desc *d, const dlp_source *of, dl
     if (node->workers.num_workers == 0) node->workers.num_workers = DLP_NONE;
 }
 
-/* Add the rows that a loader's desc has behind its fetch. If one of them fetches a dataset of a
-   mix, the first fetch has the first dataset. */
+/* Add the rows that a loader's desc has behind its fetch. A name that is too long is left as it is,
+   for the table to refuse. If a row fetches a dataset of a mix, the first fetch has the first
+   dataset. */
 static void dlpi_loader_more(const dlp_loader_desc *l, dlp_nodes *to) {
     dlp_node *first = &to->nodes[to->n - 1]; /* or a filter, which no fetch may follow */
     for (uint32_t i = 0; i < l->n_rows; i++) {
@@ -50,7 +51,7 @@ static void dlpi_loader_more(const dlp_loader_desc *l, dlp_nodes *to) {
         dlp_node *node = dlpi_nodes_row(to, row->verb, row->name != NULL ? row->name : "row", NULL);
         const char *name = node->name;
         *node = *row;
-        node->name = name;
+        if (row->name == NULL || strlen(row->name) < sizeof to->names[0]) node->name = name;
         if (row->verb == DLP_FETCH && row->fetch.of > 0 && first->verb == DLP_FETCH)
             first->fetch.of = 1;
     }

@@ -93,10 +93,11 @@ static int dlpi_fetch_dataset(dlpi_table *t, const dlp_node *node, dlp_dataset *
                                             .fetch_rows = d->fetch_rows,
                                             .user = d->user};
     if (told && ds->n_items != n)
-        return dlpi_refuse(t->p, DLP_ERR_ARG, t->list->name, "list.n_items",
-                           "list.n_items is %" PRIu64 ", and the source of \"%s\" has %" PRIu64
-                           " items; set 0, which takes that number",
-                           n, node->name, ds->n_items);
+        return dlpi_refuse(
+            t->p, DLP_ERR_ARG, t->list->name, l->mix != NULL ? "list.mix" : "list.n_items",
+            "%s is %" PRIu64 ", and the source of \"%s\" has %" PRIu64 " items; set %s",
+            l->mix != NULL ? "n_items of the mix" : "list.n_items", n, node->name, ds->n_items,
+            l->mix != NULL ? "that number" : "0, which takes that number");
     if (!told && d->source != NULL && (d->of > 0 || t->n_items == 0)) t->n_items += ds->n_items;
     if (l != NULL && l->open_end) ds->open_end = 1;
     return DLP_OK;

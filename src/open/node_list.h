@@ -36,6 +36,7 @@ static int dlpi_source_id(const dlpi_table *t, const dlp_node *node, const dlp_s
 /* Write into *s the order of a list row, with the pipe's seed. Returns 0 or a DLP_ERR code. */
 static int dlpi_list_order(const dlpi_table *t, const dlp_node *node, dlp_sampler_desc *s) {
     const dlp_node_list *l = &node->list;
+    const bool later = node != t->nodes; /* then the pipe has a seed, which may be 0 */
     bool plain;
     int rc;
     if (l->order != NULL) *s = *l->order;
@@ -48,11 +49,11 @@ static int dlpi_list_order(const dlpi_table *t, const dlp_node *node, dlp_sample
         return dlpi_not_null(t->p, node->name, "list.mix",
                              "with DLPIPE_NO_MIX; compile without it");
     if (l->mix != NULL && l->order == NULL) t->ops->mix(l->mix, s);
-    if (l->mix != NULL && l->order == NULL && t->d->seed != 0 && s->seed != t->d->seed)
+    if (l->mix != NULL && l->order == NULL && (t->d->seed != 0 || later) && s->seed != t->d->seed)
         return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "list.mix",
-                           "the mix has seed %" PRIu64 ", and the pipe's desc seed %" PRIu64
-                           "; set one of them, or both alike",
-                           s->seed, t->d->seed);
+                           "the mix has seed %" PRIu64 ", and the pipe has seed %" PRIu64
+                           "; set both alike%s",
+                           s->seed, t->d->seed, later ? "" : ", or only the mix's");
     if ((rc = dlpi_list_twice(t, node, s)) != DLP_OK) return rc;
     if (l->shuffle != 0 && l->order != NULL && s->order != DLP_ORDER_SEQUENTIAL)
         return dlpi_bad(t->p, node->name, "list.shuffle", "0 beside list.order", l->shuffle);
@@ -82,6 +83,7 @@ static int dlpi_node_list_add(dlpi_table *t, const dlp_node *node) {
     t->load = dlpi_node_next(t, 1, DLPI_NODE_LOADS);
     t->makes = dlpi_table_makes(t);
     if ((rc = dlpi_list_order(t, node, &s)) != DLP_OK) return rc;
+    t->p->d.seed = s.seed;
     t->order = s;
     if (t->joins != NULL && !dlpi_order_plain(&s)) /* the branch has it */
         s = (dlp_sampler_desc){

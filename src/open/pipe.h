@@ -64,7 +64,7 @@ DLPI_COLD DLPDEF int dlp_pipe_start(dlp_pipe *p) {
     if (p->started || !dlpi_enter(p)) return DLP_ERR_STATE;
     if ((rc = dlpi_start(p)) == DLP_OK) {
         dlpi_ranks_warn(p);
-        dlpi_warn_short(p);
+        dlpi_warn_short(p, p->samples, p->global_batch);
     }
     dlpi_leave(p);
     return rc;

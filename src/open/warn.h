@@ -79,20 +79,24 @@ static void dlpi_warn_left_out(dlp_pipe *p) {
     }
 }
 
-/* Warn that the last batch of each epoch will be short, and that the table does not say what to do
-   with it. */
-DLPI_COLD static void dlpi_warn_short(dlp_pipe *p) {
-    const dlpi_batch *b = p->batcher->self;
-    dlpi_epoch_short(p, p->batcher->name, b->d.last, p->samples, p->global_batch);
+/* Warn if an epoch of n rows has a short last batch, and the table does not say what to do with it.
+   batch: rows of a batch. */
+DLPI_COLD static void dlpi_warn_short(dlp_pipe *p, uint64_t n, uint64_t batch) {
+    dlpi_epoch_short(p, p->batcher->name, ((const dlpi_batch *)p->batcher->self)->d.last, n, batch);
 }
 
-/* Look at the rows of one of the first batches. */
+/* Look at the rows of one of the first batches. If nobody knows the length of an epoch, these are
+   the batches of the first epoch. */
 DLPI_COLD static void dlpi_warn_first(dlp_pipe *p, const dlp_batch *batch) {
-    const bool lengths = !p->lends && p->items.any_ragged != 0;
+    const bool lengths = !p->lends && p->items.any_ragged != 0 && !p->warnings.rooms_seen;
+    const bool last = (batch->flags & DLP_BATCH_LAST) != 0;
     if (lengths && p->warnings.rows == 0) dlpi_warn_empty(p, dlpi_lent_slot(p, batch));
-    if (lengths)
-        dlpi_warn_lengths(p, dlpi_lent_slot(p, batch), (batch->flags & DLP_BATCH_LAST) != 0);
+    if (lengths) dlpi_warn_lengths(p, dlpi_lent_slot(p, batch), last);
     p->warnings.first_seen = !lengths || p->warnings.rooms_seen;
+    if (p->samples == DLPI_MAX_ITEMS && !last) p->warnings.first_seen = false; /* needs: parts */
+    if (p->samples == DLPI_MAX_ITEMS && last)                                  /* needs: parts */
+        dlpi_warn_short(p, batch->in_epoch * p->batch_rows + batch->count,     /* needs: parts */
+                        p->batch_rows);                                        /* needs: parts */
 }
 
 /* Warn of what looks wrong in a batch that dlp_pipe_next returns. Only rows of the first batches

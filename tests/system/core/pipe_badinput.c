@@ -963,6 +963,32 @@ static void loader__field_without_dtype__refused(void) {
     }
 }
 
+/* A name of 31 bytes is taken, and a longer one is refused, as in a table. */
+static void loader__row_with_a_long_name__refused(void) {
+    static const char name[] = "a_name_that_is_as_long_as_it_is";
+    static const char longer[] = "a_name_that_is_as_long_as_it_is_";
+    for (int k = 0; k < 2; k++) {
+        dlp_field field = {.name = "x", .dtype = DLP_U64, .ndim = 1, .shape = {2}};
+        const dlp_node row = {
+            .name = k == 0 ? name : longer,
+            .verb = DLP_FETCH,
+            .fetch = {.fetch = rig_fetch,
+                      .fields =
+                          &(dlp_field){.name = "y", .dtype = DLP_U64, .ndim = 1, .shape = {2}},
+                      .n_fields = 1}};
+        dlp_loader_desc d = {
+            .dataset = {.n_items = 20, .fields = &field, .n_fields = 1, .fetch = rig_fetch},
+            .rows = &row,
+            .n_rows = 1,
+            .batch_size = 5};
+        dlp_pipe *p = NULL;
+        dlp_error e = {0};
+        CHECK(dlp_loader_open(&p, &d, &e) == (k == 0 ? DLP_OK : DLP_ERR_ARG));
+        CHECK(k == 0 || (strcmp(e.field, "name") == 0 && strstr(e.message, "a name of 32 bytes")));
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+    }
+}
+
 static int any_item(void *user, dlp_item *it) {
     (void)user;
     (void)it;
@@ -1007,6 +1033,7 @@ int main(void) {
     loader__order_or_seed_said_twice__refused();
     loader__epochs_seed_or_dataset_said_twice__refused();
     loader__field_without_dtype__refused();
+    loader__row_with_a_long_name__refused();
     rig_warm();
     open__pipe_desc_out_of_range__names_field();
     plan__sampler_desc_out_of_range__names_field();

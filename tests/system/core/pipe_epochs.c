@@ -1019,6 +1019,67 @@ static int short_chunks(uint64_t rows, int within, int32_t last, int32_t pass) {
     return short_told;
 }
 
+static int short_fetch(void *user, dlp_item *it) {
+    (void)user;
+    memset(it->data[0], 0, 4);
+    return 0;
+}
+
+static int short_keep(void *user, const dlp_item *it) {
+    (void)user;
+    return it->index % 4 != 3;
+}
+
+enum { SHORT_ZIP, SHORT_MIX, SHORT_FILTER, SHORT_TABLES };
+
+/* Run two epochs of joined lists, or of a filter that keeps 3 of 4, by batches of 30. Returns how
+   many warnings came before the first epoch ended, or -1 if more came behind it. */
+static int short_table(int kind, uint64_t items, int32_t last) {
+    static const dlp_field x = {.name = "x", .dtype = DLP_F32}, y = {.name = "y", .dtype = DLP_F32};
+    const dlp_node_fetch fetch = {.fetch = short_fetch, .fields = &x, .n_fields = 1};
+    dlp_node t[6] = {
+        {.name = "list", .verb = DLP_LIST, .list = {.n_items = items}},
+        {.name = "a", .verb = DLP_FETCH, .fetch = fetch},
+        {.name = "list2", .verb = DLP_LIST, .list = {.n_items = items}},
+        {.name = "b", .verb = DLP_FETCH, .fetch = fetch},
+        {.name = "both",
+         .verb = kind == SHORT_ZIP ? DLP_ZIP : DLP_MIX,
+         .from = (const char *const[]){"a", "b", NULL}},
+        {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 30, .last = last}}};
+    const dlp_pipe_desc d = {.seed = 1, .epochs = 2, .log = short_note};
+    dlp_pipe *p = NULL;
+    dlp_batch *b = NULL;
+    int first = -1;
+    if (kind == SHORT_ZIP) t[3].fetch.fields = &y;
+    if (kind == SHORT_FILTER)
+        t[2] = (dlp_node){.name = "some", .verb = DLP_FILTER, .filter = {.keep = short_keep}},
+        t[3] = t[5];
+    short_told = 0;
+    CHECK(dlp_pipe_open(&p, t, kind == SHORT_FILTER ? 4 : 6, &d, NULL) == DLP_OK);
+    while (p != NULL && dlp_pipe_next(p, &b) == DLP_OK) {
+        CHECK(b->epoch > 0 || last != DLP_LAST_DEFAULT || short_told == (b->count < 30));
+        if (b->flags & DLP_BATCH_LAST && first < 0) first = short_told;
+        dlp_pipe_release(p, b);
+    }
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+    return first == short_told ? first : -1;
+}
+
+/* Where nobody knows the length of an epoch before it ends, the first short batch is told. */
+static void last__short_behind_makers__told_with_the_batch(void) {
+    static const char *const words[SHORT_TABLES] = {
+        "batch: 100 items by 30: the last batch has 10 rows",
+        "batch: 200 items by 30: the last batch has 20 rows",
+        "batch: 75 items by 30: the last batch has 15 rows"};
+    for (int kind = 0; kind < SHORT_TABLES; kind++) {
+        CHECK(short_table(kind, 100, DLP_LAST_DEFAULT) == 1);
+        CHECK(strstr(short_words, words[kind]) != NULL);
+        CHECK(short_table(kind, 120, DLP_LAST_DEFAULT) == 0);
+        CHECK(short_table(kind, 100, DLP_LAST_DROP) == 0);
+    }
+    CHECK(short_table(SHORT_ZIP, 100, DLP_LAST_PARTIAL) == 0);
+}
+
 static void last__not_said_and_short__one_warning(void) {
     dlp_state by_default, partial, other;
     CHECK(short_open(1000, 30, DLP_LAST_DEFAULT, &by_default) == 1);
@@ -1041,6 +1102,7 @@ static void last__not_said_and_short__one_warning(void) {
 }
 
 int main(void) {
+    last__short_behind_makers__told_with_the_batch();
     epochs__finite__marked_and_ended();
     epochs__for_ever__goes_on_with_the_same_workers();
     epochs__left_at_any_batch__next_one_whole();

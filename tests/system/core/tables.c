@@ -1611,7 +1611,7 @@ static void nodes__wrong__the_row_and_the_field(void) {
          {.seed = 1}},
         {"odd", /* the second row's number is used */
          "queue.capacity",
-         "may need 18 inputs",
+         "may need 2 inputs",
          {LIST,
           READ,
           ODD,

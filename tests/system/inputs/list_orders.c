@@ -718,8 +718,10 @@ static int64_t next_list(void *user, uint64_t epoch, uint64_t *index, uint64_t m
     return (void)user, (void)epoch, (void)most, index[0] = 0, 0;
 }
 
+static uint64_t refused_seed = SEED; /* the pipe's */
+
 static void refused(const dlp_node *nodes, uint32_t n, const char *field, const char *words) {
-    const dlp_pipe_desc d = {.seed = SEED};
+    const dlp_pipe_desc d = {.seed = refused_seed};
     dlp_plan plan;
     dlp_error err = {.code = 0};
     CHECK(dlp_nodes_plan(nodes, n, &d, &plan, &err) == DLP_ERR_ARG);
@@ -789,6 +791,63 @@ static void branches__bad_order__refused_in_each_list(void) {
         }
 }
 
+/* Branches a and b, of which `list` has a mix. */
+static void mix_in_a_branch(dlp_node *nodes, uint32_t list, const dlp_mix *mix) {
+    static const char *const from[] = {"a", "b", NULL};
+    const dlp_node all[6] = {{.name = list == 0 ? "list" : "other", .verb = DLP_LIST},
+                             {.name = "a", .verb = DLP_FETCH},
+                             {.name = list == 0 ? "other" : "list", .verb = DLP_LIST},
+                             {.name = "b", .verb = DLP_FETCH},
+                             {.name = "join", .from = from, .verb = DLP_ZIP},
+                             {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 4}}};
+    memcpy(nodes, all, sizeof all);
+    for (uint32_t l = 0; l < 2; l++) {
+        nodes[2 * l + 1].fetch =
+            (dlp_node_fetch){.fetch = fetch, .fields = fields_ + l, .n_fields = 1};
+        nodes[2 * l].list =
+            l == list ? (dlp_node_list){.mix = mix} : (dlp_node_list){.n_items = ITEMS};
+    }
+}
+
+/* The keys of a mix follow from its seed. A state has the seed of the pipe only, so each mix has
+   that: without one in the desc, the seed of the first list. */
+static void branches__mix_with_another_seed_than_the_pipe__refused(void) {
+    dlp_node nodes[6];
+    dlp_plan plan;
+    dlp_error err = {.code = 0};
+    mix_in_a_branch(nodes, 1, mix_);
+    CHECK(dlp_nodes_plan(nodes, 6, &(dlp_pipe_desc){.seed = SEED}, &plan, &err) == DLP_OK);
+    refused_seed = SEED + 1;
+    refused(nodes, 6, "list.mix", "; set both alike");
+    refused_seed = 0;
+    refused(nodes, 6, "list.mix", ", and the pipe has seed 0; set both alike");
+    nodes[0].list.order = &(dlp_sampler_desc){.order = DLP_ORDER_SHUFFLED, .seed = SEED};
+    CHECK(dlp_nodes_plan(nodes, 6, &(dlp_pipe_desc){.seed = 0}, &plan, &err) == DLP_OK);
+    mix_in_a_branch(nodes, 0, mix_);
+    CHECK(dlp_nodes_plan(nodes, 6, &(dlp_pipe_desc){.seed = 0}, &plan, &err) == DLP_OK);
+    refused_seed = SEED + 1;
+    refused(nodes, 6, "list.mix", "; set both alike, or only the mix's");
+    refused_seed = SEED;
+}
+
+/* An error of a mix whose source has another count names the mix: the row gave no count. */
+static void mix__source_of_another_count__named_as_the_mix(void) {
+    dlp_dataset ds = {.n_items = 40, .fields = fields_, .n_fields = 2, .fetch = fetch};
+    const dlp_source source = {.fetch.dataset = &ds};
+    dlp_node nodes[3] = {{.name = "list", .verb = DLP_LIST, .list = {.mix = mix_}},
+                         {.name = "read", .verb = DLP_FETCH, .fetch = {.source = &source}},
+                         {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 4}}};
+    refused(nodes, 3, "list.mix",
+            "n_items of the mix is 300, and the source of \"read\" has 40 items; set that number");
+    nodes[1].fetch.of = 1;
+    refused(nodes, 3, "list.mix", "n_items of the mix is 200, and the source");
+    nodes[0].list = (dlp_node_list){.n_items = 50};
+    nodes[1].fetch.of = 0;
+    refused(nodes, 3, "list.n_items",
+            "list.n_items is 50, and the source of \"read\" has 40 items; set 0, which takes that "
+            "number");
+}
+
 int main(int argc, char **argv) {
     const uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 0) : 1;
     static const uint64_t sets[] = {200, 100}, shares[] = {3, 1};
@@ -814,6 +873,8 @@ int main(int argc, char **argv) {
     function__past_the_end__error_of_its_row();
     lists__not_before_makers__refused();
     branches__bad_order__refused_in_each_list();
+    branches__mix_with_another_seed_than_the_pipe__refused();
+    mix__source_of_another_count__named_as_the_mix();
     dlp_mix_close(mix_);
     return test_end("list_orders");
 }

@@ -518,11 +518,37 @@ static void plan__few_items_of_large_cells__little_memory(void) {
     CHECK(planned(&in_field, NULL, 0, 10000000, 1 << 22, 256) < 160000000);
 }
 
+/* Fewer cells than streams are refused, and the error says how many are enough. */
+static void cells__fewer_than_streams__refused_with_the_streams(void) {
+    for (uint32_t cells = 1; cells <= 4; cells++) {
+        dlp_field fields[] = {in_field, small_field};
+        const dlp_node t[] = {
+            {.name = "list", .verb = DLP_LIST, .list = {.n_items = INPUTS}},
+            {.name = "read",
+             .verb = DLP_FETCH,
+             .fetch = {.fetch = fetch, .fields = fields, .n_fields = 1}},
+            {.name = "make",
+             .verb = DLP_EXPAND,
+             .queue = {.capacity = cells},
+             .expand = {.expand = expand, .max_out = 5, .fields = fields + 1, .n_fields = 1}},
+            {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 64}}};
+        const dlp_pipe_desc d = {.streams = 4};
+        dlp_plan plan;
+        dlp_error e = {.code = 0};
+        const int rc = dlp_nodes_plan(t, 4, &d, &plan, &e);
+        CHECK(rc == (cells < 4 ? DLP_ERR_ARG : DLP_OK));
+        if (cells == 4) continue;
+        CHECK(strcmp(e.field, "queue.capacity") == 0);
+        CHECK(strstr(e.message, "need 4 inputs at once; set 0 (up to 2^22), or change streams"));
+    }
+}
+
 int main(int argc, char **argv) {
     uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 0) : 1;
     SHM_NEEDS("boxes");
     seen = shm_shared(sizeof *seen);
     boxes__least__numbers();
+    cells__fewer_than_streams__refused_with_the_streams();
     plan__few_items_of_large_cells__little_memory();
     run__any_table__as_without_boxes(seed);
     resume__behind_any_batch__goes_on(seed);
