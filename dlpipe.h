@@ -3162,7 +3162,8 @@ typedef struct dlp_node_window {
    which they are made. The cell of an input has room for as many documents as load or expand may
    make, of L tokens each. Documents without tokens are passed over. The workers of the pack are the
    workers of the load or expand. Behind a mix (>>graph) DLP_PACK_CUT packs the documents of all
-   branches.
+   branches. Behind a window the documents of a stream come in the order of its windows. A row may
+   have documents of two windows.
 
      list -> load -> fetch ------> [filter] -> pack -> batch ...
              a part  a document    keeps it
@@ -4836,10 +4837,10 @@ void dlp_pusher_close(dlp_pusher *pusher);
              many items. So do not zip data that belong together by index: let two fetches of one
              branch write them.
              Behind a zip or mix stand map, guard, batch, transfer and out. Before these may stand
-             filter, expand and pack, with maps between, and a window last. They work on joined rows
-             in the workers of the branches, which copy each row into a cell of its own. Their
-             worker_state is that of the first branch. A window or pack behind a mix takes the items
-             of all branches, in the order of the mix.
+             filter, expand and pack, with maps between, and a window last or before the pack. They
+             work on joined rows in the workers of the branches, which copy each row into a cell of
+             its own. Their worker_state is that of the first branch. A window or pack behind a mix
+             takes the items of all branches, in the order of the mix.
    Order     The order and the bytes of the batches depend only on the table, the seed, the epoch
              and the data; behind a push also on the order of arrival. Workers and queues change
              neither the order nor the states.
@@ -27967,17 +27968,19 @@ static void dlpi_pack_count(const dlp_pipe *p, const dlpi_pack_row *row) {
    rows that must be known may have documents of several. A window is opened only while fewer than
    R rows are known. A cell is given back with its last token.
 
-   A cursor is the place where a window begins, and how many of its documents are given, with what
-   of the next one is: tokens (CUT), or rows that were laid out from it on (FIT). The check is a
-   hash of the documents of the window and their lengths, or, if rows were laid out, of theirs.
+   A cursor is the place where a window begins, and how many of its documents are given. It also
+   says what of the next document is given: its tokens (CUT), or the rows of the window of FIT that
+   begins with it. The check is a hash of the window's documents and their lengths. If rows of a
+   window of FIT are given, it is the hash of that one.
 
-   Cells: let D documents in the pack's order be enough for R rows, as pack_cut.h and pack_fit.h
-   say, and let a stream of which all cells are known lack a row. It has at most D - 1 documents
-   that were taken or have a turn, and less than W behind them, or a window would be opened. The
-   latter lie in less cells than W documents do. So D - 1 cells and those of W documents are enough.
-   If inputs have several documents: those that have turns or were taken are D - 1 in a row of the
-   pack's order. They lie among as many documents of the list, with at most W - 1 more of the first
-   window. With W - 1 behind them these are D + 2 W - 3 in a row. */
+   Cells: pack_cut.h and pack_fit.h say how many documents in the pack's order are enough for R
+   rows. Let D be that number, and W the documents of a window. Let a stream lack a row, and let all
+   of its cells be known. It has at most D - 1 documents that have a turn, or are in known rows. It
+   has at most W - 1 documents behind them, or a window would be opened. These lie in fewer cells
+   than W documents may lie in. So D - 1 cells, and those of W documents, are enough.
+   There is a second bound if inputs have several documents. The documents with turns follow each
+   other in the pack's order. In the list they lie among D - 1 documents, and at most W - 1 given
+   ones of the first window. With W - 1 documents behind them these are D + 2 W - 3 in a row. */
 
 static inline dlpi_pack_turn *dlpi_pack_turn_at(const dlpi_pack *k, uint32_t i, uint64_t turn) {
     return &k->turns.at[(uint64_t)i * k->turns.most + turn % k->turns.most];
@@ -33107,8 +33110,8 @@ DLPI_COLD static int dlpi_pack_sizes(dlp_pipe *p) {
 /* ---- cells, memory ---- */
 
 /* Return how many inputs of a stream must be in cells, so that the library knows what lies in all
-   rows that it looks ahead to. There are two bounds, and it is the lesser: the documents that these
-   rows can hold, each in a cell, or the cells of all documents from which they are packed. */
+   rows that it looks ahead to. It is the lesser of two bounds. One is the number of documents that
+   these rows can hold. The other counts the cells of all documents from which they are packed. */
 static uint64_t dlpi_pack_need(const dlp_pipe *p, const dlpi_pack *k) {
     const dlpi_found *q = &k->x.found;
     const uint64_t rows = dlpi_found_look(p, q), n = k->d.window, window = q->plan.window;
@@ -48536,7 +48539,8 @@ DLPI_COLD static uint64_t dlpi_filter_bytes(const dlp_dataset *ds, uint64_t rows
 
 #ifndef DLPIPE_NO_PACK
 /* Add the stage of a pack. behind: a stage that packs joined rows, which becomes the stage of the
-   pack; or NULL. window: items of the window before the pack, or 0. Returns a stage number or 0, or a DLP_ERR code. */
+   pack; or NULL. window: items of the window before the pack, or 0. Returns a stage number or 0, or
+   a DLP_ERR code. */
 DLPI_COLD static int dlpi_pack_add(dlp_pipe *p, dlpi_stage *behind, const dlp_node_pack *d,
                                    const dlp_workers_desc *w, uint32_t capacity, uint32_t window) {
     dlpi_stage *st = behind != NULL ? behind : dlpi_add(p, &dlpi_pack_ops, "pack", w);
