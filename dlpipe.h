@@ -2653,7 +2653,7 @@ typedef struct dlp_loader_desc {
     dlp_sampler_desc sampler; /* another order, or a thread for the sampler */
     dlp_workers_desc workers; /* how the item workers run, and what becomes of failures; its
                                    num_workers is 0 */
-    int32_t fetcher;     /* DLP_FETCH_*; THREADS and ASYNC need num_workers of 1 or more. The
+    int32_t fetcher;          /* DLP_FETCH_*; THREADS and ASYNC need num_workers of 1 or more. The
                                    classic topology takes none */
     int32_t in_flight;   /* THREADS, ASYNC: items at once in a worker, at most 1024. 0: as many as
                                    the source says, or 16 */
@@ -51962,8 +51962,9 @@ DLPDEF int dlp_pipe_write_graph(const dlp_plan *plan, const char *path, dlp_erro
            0 is DLP_LAST_DEFAULT, which does the same and warns if the last batch is short. The
            struct of a node has the name of its verb: dlp_node_load was dlp_part_desc;
            dlp_node_cache, _expand, _pack, _split and _queue were descs. A loader takes rows behind
-           its fetch, where it took joins. dlp_arrays_chunks_open takes the two descs of arrays and
-           chunks.
+           its fetch, where it took joins. Its workers, fetcher, in_flight, batch_pool and async
+           were in its fetch. dlp_arrays_chunks_open takes the two
+           descs of arrays and chunks.
            A row in the attempt of the row before may have a deadline_ms of its own, and may replace
            items behind a fetch. If a process dies there too often, the error names the row whose
            callback ran, and what that row says of failures holds.
