@@ -1521,8 +1521,8 @@ typedef struct dlp_sampler_desc {
                            if (dlp_ranks_describe(&who, &err) != DLP_OK) ... err.message
                            .pipe = {.rank = who.rank, .world_size = who.world_size},
                            .num_workers = who.cores,
-                           .fetch.workers = {.affinity = who.cpus,
-                                             .n_affinity = who.confined ? 0 : who.n_cpus}
+                           .workers = {.affinity = who.cpus,
+                                       .n_affinity = who.confined ? 0 : who.n_cpus}
      This rank uses the device of number local_rank. If a launcher has started more than one rank
      and the desc gives no rank, the first start warns (desc.log, dlp_pipe_warning). world_size = 1
      says that it is meant so: this pipe reads all items in every rank, as for validation.
@@ -2662,16 +2662,16 @@ struct dlp_node;
 enum { DLP_TOPOLOGY_ECONOMIC = 0, DLP_TOPOLOGY_CLASSIC, DLP_TOPOLOGY_CONCURRENT };
 
 /* A loader's desc says each value once. Some structs in it have fields for values that stand
-   elsewhere in the desc. Leave these fields 0: fetch.dataset, fetch.workers.num_workers,
-   pipe.epochs and pipe.seed. An error names the row of the loader's table (dlp_loader_nodes) and
-   the row's field: list.order.weights for sampler.weights, queue.capacity for device_buffers. */
+   elsewhere in the desc. Leave these fields 0: workers.num_workers, pipe.epochs and pipe.seed. An
+   error names the row of the loader's table (dlp_loader_nodes) and the row's field:
+   list.order.weights for sampler.weights, queue.capacity for device_buffers. */
 typedef struct dlp_loader_desc {
     dlp_dataset dataset; /* required without source. With a source only its filter may be set */
     const dlp_source *source; /* source that has the items; borrowed until close. Then
-                                   fetch.workers.worker_* and sampler.function_id are 0.
-                                   function_id may be set beside an order of the program
-                                   (DLP_ORDER_FUNCTION, _BATCHES). fetch.fetcher is 0 if the source
-                                   has a fetcher. NULL: dataset has the items */
+                                   workers.worker_* and sampler.function_id are 0. function_id may
+                                   be set beside an order of the program (DLP_ORDER_FUNCTION,
+                                   _BATCHES). fetcher is 0 if the source has one. NULL: dataset has
+                                   the items */
     uint32_t batch_size;      /* required; rows of the global batch, of all ranks */
     int32_t num_workers;      /* item workers. 0 or DLP_NONE: items are fetched inline, in next; a
                                    fetcher needs workers */
@@ -2682,9 +2682,14 @@ typedef struct dlp_loader_desc {
     uint64_t seed;            /* any number; sampler.seed is then 0 or the same number */
     int32_t topology; /* DLP_TOPOLOGY_*. All but the economic one set dispatch of the workers */
     dlp_sampler_desc sampler; /* another order, or a thread for the sampler */
-    dlp_fetch_desc fetch;     /* policy of the item workers, and items in flight. The classic
-                                   topology takes no fetcher; only the concurrent one takes
-                                   batch_pool */
+    dlp_workers_desc workers; /* how the item workers run, and what becomes of failures; its
+                                   num_workers is 0 */
+    int32_t fetcher;          /* DLP_FETCH_*; THREADS and ASYNC need num_workers of 1 or more. The
+                                   classic topology takes none */
+    int32_t in_flight;   /* THREADS, ASYNC: items at once in a worker, at most 1024. 0: as many as
+                                   the source says, or 16 */
+    uint32_t batch_pool; /* batch_pool of dlp_fetch_desc; only in the concurrent topology */
+    dlp_async async;     /* ASYNC; the struct is copied; dataset.fetch may be NULL then */
     /* The cache of items. bytes 0: there is none. */
     dlp_node_cache cache;
     dlp_collate_fn collate;      /* makes a batch of items. NULL: rows are written in place, and
@@ -2697,7 +2702,7 @@ typedef struct dlp_loader_desc {
                                    64), or inline if items are inline. Without a collate the last
                                    item worker closes the batch, num_workers must be 0, and there
                                    are no callbacks, retries or limits. placement 0: that of
-                                   fetch.workers */
+                                   workers */
     const dlp_device *device;       /* copied; NULL: no transfer stage */
     int32_t device_buffers;         /* buffers on the device, max_held + 1..64; 0: max_held + 1 */
     int32_t transfer_thread;        /* 1: a thread copies to the device; 0: next of the consumer */
@@ -5792,7 +5797,7 @@ DLPI_INLINE int dlp_mpsc_pop(dlp_mpsc_rx *rx, void *record, uint32_t *producer, 
 #ifndef DLPIPE_STATIC
 /* The linker names this symbol if no file has the implementation, if two have it, or if the
    implementation is of a header with other structs. The loader names it for a shared library. */
-#define DLPI_NEEDS dlpipe_needs_DLPIPE_IMPLEMENTATION_of_this_header_in_one_C_file_695aaca6
+#define DLPI_NEEDS dlpipe_needs_DLPIPE_IMPLEMENTATION_of_this_header_in_one_C_file_1142a5c6
 extern const char DLPI_NEEDS;
 static const char *const dlpi_needs DLPI_USED = &DLPI_NEEDS;
 #endif
@@ -49079,16 +49084,16 @@ static dlp_node *dlpi_nodes_row(dlp_nodes *to, int32_t verb, const char *name,
     return node;
 }
 
-/* Add a row that fetches as *d says, with the workers of *d, and return the row. of: the source
-   that it reads, or NULL. */
+/* Add a row that fetches as *d says, with workers as *w, and return the row. of: the source that it
+   reads, or NULL. w may be NULL. */
 DLPI_COLD
 static dlp_node *dlpi_nodes_fetch(dlp_nodes *to, const char *name, const dlp_fetch_desc *d,
-                                  const dlp_source *of) {
-    dlp_node *node = dlpi_nodes_row(to, DLP_FETCH, name, &d->workers);
+                                  const dlp_workers_desc *w, const dlp_source *of) {
+    dlp_node *node = dlpi_nodes_row(to, DLP_FETCH, name, w);
     dlp_source *source = &to->sources[to->n - 1];
     source->fetch = *d;
-    source->fetch.workers = of != NULL ? of->fetch.workers : (dlp_workers_desc){.num_workers = 0};
-    source->id = of != NULL ? of->id : 0;
+    if (of != NULL) source->fetch.workers = of->fetch.workers;
+    if (of != NULL) source->id = of->id;
     node->fetch.source = source;
     return node;
 }
@@ -51748,15 +51753,15 @@ static void dlpi_loader_parts(const dlp_loader_desc *l, dlp_nodes *to) {
         dlpi_nodes_row(to, DLP_WINDOW, "window", NULL)->window.items = l->parts.window;
 }
 
-/* Add the fetch and filter rows of a loader whose dataset is a filter. The filter row has the
-   workers. */
+/* Add the fetch row of a loader, as *d says, with workers as *w. If the dataset is a filter, add a
+   filter row, which has the workers then. */
 DLPI_COLD
-static void dlpi_loader_filter(const dlp_fetch_desc *d, const dlp_source *of, dlp_nodes *to) {
-    dlp_fetch_desc f = *d;
+static void dlpi_loader_fetch(const dlp_fetch_desc *d, const dlp_workers_desc *w,
+                              const dlp_source *of, dlp_nodes *to) {
     dlp_node *node;
-    f.workers = (dlp_workers_desc){.num_workers = 0};
-    dlpi_nodes_fetch(to, "fetch", &f, of);
-    node = dlpi_nodes_row(to, DLP_FILTER, "filter", &d->workers);
+    dlpi_nodes_fetch(to, "fetch", d, d->dataset->filter != 0 ? NULL : w, of);
+    if (d->dataset->filter == 0) return;
+    node = dlpi_nodes_row(to, DLP_FILTER, "filter", w);
     if (node->workers.num_workers == 0) node->workers.num_workers = DLP_NONE;
 }
 
@@ -51799,23 +51804,20 @@ static const dlpi_bound dlpi_source_says[] = {
    DLP_ERR_ARG and *err. */
 DLPI_COLD
 static int dlpi_loader_source(dlp_loader_desc *l, dlp_error *err) {
-    const dlp_fetch_desc *from = l->source != NULL ? &l->source->fetch : NULL;
-    const dlpi_bound *b = from != NULL ? dlpi_out_of_bounds(l, DLPI_ROWS(dlpi_source_says)) : NULL;
-    const char *given = b != NULL ? b->field : NULL;
+    const dlp_fetch_desc *from = &l->source->fetch;
+    const dlpi_bound *b = dlpi_out_of_bounds(l, DLPI_ROWS(dlpi_source_says));
+    const bool twice = from->fetcher != 0 && l->fetcher != 0;
     const int32_t filter = l->dataset.filter;
-    if (from != NULL && from->fetcher != 0 && l->fetch.fetcher != 0) given = "fetch.fetcher";
-    if (l->fetch.dataset != NULL) given = "fetch.dataset";
-    if (given != NULL)
-        return dlpi_error_set(err, DLP_ERR_ARG, given,
-                              "%s is given, must be 0 or NULL: %s says it; set it there", given,
-                              from != NULL ? "source" : "dataset");
-    if (from == NULL) return DLP_OK;
+    if (twice || b != NULL)
+        return dlpi_error_set(err, DLP_ERR_ARG, twice ? "fetcher" : b->field,
+                              "%s is given, must be 0 or NULL: source says it; set it there",
+                              twice ? "fetcher" : b->field);
     if (from->dataset != NULL) l->dataset = *from->dataset;
     if (filter != 0) l->dataset.filter = filter;
     if (from->fetcher == DLP_FETCH_SEQUENTIAL) return DLP_OK;
-    l->fetch.fetcher = from->fetcher;
-    l->fetch.async = from->async;
-    if (l->fetch.in_flight == 0) l->fetch.in_flight = from->in_flight;
+    l->fetcher = from->fetcher;
+    l->async = from->async;
+    if (l->in_flight == 0) l->in_flight = from->in_flight;
     return DLP_OK;
 }
 
@@ -51828,8 +51830,8 @@ static int dlpi_loader_check(const dlp_loader_desc *l, dlp_error *err) {
         {DLPI_AT(dlp_loader_desc, shuffle), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_loader_desc, drop_last), DLP_LAST_PARTIAL, DLP_LAST_PAD, "DLP_LAST_*"},
         {DLPI_AT(dlp_loader_desc, topology), 0, DLP_TOPOLOGY_CONCURRENT, "DLP_TOPOLOGY_*"},
-        {DLPI_AT(dlp_loader_desc, fetch.workers.num_workers), 0, 0, "0: num_workers says it"},
-        {DLPI_AT(dlp_loader_desc, fetch.fetcher), INT16_MIN, sequential ? 0 : INT32_MAX,
+        {DLPI_AT(dlp_loader_desc, workers.num_workers), 0, 0, "0: num_workers says it"},
+        {DLPI_AT(dlp_loader_desc, fetcher), INT16_MIN, sequential ? 0 : INT32_MAX,
          "DLP_FETCH_SEQUENTIAL in the classic topology, and with dataset.filter"},
         {DLPI_AT(dlp_loader_desc, dataset.filter), 0, !dlpi_parts_given(&l->parts),
          "0 or 1, and 0 with parts, whose load may leave items out"},
@@ -51855,10 +51857,10 @@ static int32_t dlpi_loader_ahead(const dlp_loader_desc *l) {
     const uint64_t rows = (l->batch_size + world - 1) / world;
     const int32_t ahead = l->pipe.prefetch_factor;
     uint64_t need = 1;
-    if (rows > 0 && l->fetch.batch_pool > 0)
-        need = l->fetch.batch_pool / rows;
-    else if (rows > 0 && ahead == 0 && l->fetch.fetcher != DLP_FETCH_SEQUENTIAL)
-        need = 1 + ((uint64_t)dlpi_fetch_many(&l->fetch) + rows - 1) / rows;
+    if (rows > 0 && l->batch_pool > 0)
+        need = l->batch_pool / rows;
+    else if (rows > 0 && ahead == 0 && l->fetcher != DLP_FETCH_SEQUENTIAL)
+        need = 1 + ((uint64_t)(l->in_flight > 0 ? l->in_flight : 16) + rows - 1) / rows;
     if (need <= (uint64_t)(ahead > 0 ? ahead : 2)) return ahead != 0 ? ahead : 2;
     return need < INT32_MAX ? (int32_t)need : INT32_MAX;
 }
@@ -51878,7 +51880,7 @@ static int dlpi_loader_topology(dlp_loader_desc *l, dlp_error *err) {
                               "prefetch_factor is %" PRId32 ", must be at most 4096 / num_workers",
                               l->pipe.prefetch_factor);
     l->pipe.prefetch_factor *= n;
-    l->fetch.workers.dispatch = l->batch_workers.dispatch = DLP_DISPATCH_BATCHES;
+    l->workers.dispatch = l->batch_workers.dispatch = DLP_DISPATCH_BATCHES;
     if (l->collate && l->batch_workers.num_workers == 0) l->batch_workers.num_workers = n;
     return DLP_OK;
 }
@@ -51891,7 +51893,7 @@ static void dlpi_loader_batches(const dlp_loader_desc *l, dlp_nodes *to) {
     dlp_node *node;
     if (l->cache.bytes > 0) dlpi_nodes_row(to, DLP_CACHE, "cache", NULL)->cache = l->cache;
     node = dlpi_nodes_row(to, DLP_BATCH, "batch", &l->batch_workers);
-    if (node->workers.placement == 0) node->workers.placement = l->fetch.workers.placement;
+    if (node->workers.placement == 0) node->workers.placement = l->workers.placement;
     node->batch = (dlp_node_batch){.batch_size = l->batch_size,
                                    .last = l->drop_last,
                                    .collate = l->collate,
@@ -51906,8 +51908,12 @@ DLPI_COLD
 static void dlpi_loader_rows(const dlp_loader_desc *l, dlp_nodes *to) {
     dlp_node *node = dlpi_nodes_row(to, DLP_LIST, "sampler", NULL);
     const int32_t none = dlpi_parts_given(&l->parts) ? DLP_NONE : 0; /* not those of the parts */
-    const int32_t workers = l->num_workers;
-    dlp_fetch_desc fetch = l->fetch;
+    const dlp_fetch_desc fetch = {.dataset = &to->dataset,
+                                  .fetcher = l->fetcher,
+                                  .in_flight = l->in_flight,
+                                  .batch_pool = l->batch_pool,
+                                  .async = l->async};
+    dlp_workers_desc w = l->workers;
     to->order = l->sampler;
     to->order.threaded = 0;
     to->dataset = l->dataset;
@@ -51917,13 +51923,9 @@ static void dlpi_loader_rows(const dlp_loader_desc *l, dlp_nodes *to) {
     node->list.order = &to->order;
     node->list.shuffle = l->shuffle;
     node->workers.num_workers = l->sampler.threaded;
-    fetch.dataset = &to->dataset;
-    fetch.workers.num_workers = workers == DLP_NONE || workers == 0 ? none : workers;
+    w.num_workers = l->num_workers == DLP_NONE || l->num_workers == 0 ? none : l->num_workers;
     if (dlpi_parts_given(&l->parts)) dlpi_loader_parts(l, to);
-    if (l->dataset.filter != 0)
-        dlpi_loader_filter(&fetch, l->source, to);
-    else
-        dlpi_nodes_fetch(to, "fetch", &fetch, l->source);
+    dlpi_loader_fetch(&fetch, &w, l->source, to);
     dlpi_loader_more(l, to);
     dlpi_loader_batches(l, to);
 }
@@ -51935,7 +51937,7 @@ DLPDEF int dlp_loader_nodes(dlp_nodes *to, const dlp_loader_desc *desc, dlp_erro
     if (rc != DLP_OK) return rc;
     l = *desc;
     memset(to, 0, sizeof *to);
-    if ((rc = dlpi_loader_source(&l, err)) != DLP_OK) return rc;
+    if (l.source != NULL && (rc = dlpi_loader_source(&l, err)) != DLP_OK) return rc;
     if ((rc = dlpi_loader_check(&l, err)) != DLP_OK) return rc;
     if ((rc = dlpi_loader_topology(&l, err)) == DLP_OK) dlpi_loader_rows(&l, to);
     return rc;
@@ -52063,7 +52065,7 @@ static int dlpi_chunks_count(dlp_pipe *p, dlp_node_split *split, bool in_order, 
    _DEVICE. Returns 0 or a DLP_ERR code. */
 static int dlpi_chunks_rows(dlp_pipe *p, const dlp_chunks_desc *d, int preload, dlp_nodes *to) {
     dlp_node_split split = {.chunk_rows = d->chunk_rows};
-    dlp_fetch_desc fetch = {.dataset = &to->dataset, .workers = d->workers};
+    const dlp_fetch_desc fetch = {.dataset = &to->dataset};
     dlp_node *node;
     uint64_t n = 0, room = 0;
     int rc;
@@ -52085,7 +52087,7 @@ static int dlpi_chunks_rows(dlp_pipe *p, const dlp_chunks_desc *d, int preload, 
                                 .writes_all_bytes = 1,
                                 .fetch = dlpi_chunk_fetch,
                                 .identity = d->identity};
-    node = dlpi_nodes_fetch(to, "load", &fetch, d->source);
+    node = dlpi_nodes_fetch(to, "load", &fetch, &d->workers, d->source);
     to->sources[to->n - 1].id = 0; /* states of chunks know no id */
     if (node->workers.num_workers == 0) node->workers.num_workers = 1; /* load ahead of next */
     dlpi_nodes_row(to, DLP_BATCH, "batch", NULL)->batch.batch_size = 1;
@@ -52815,8 +52817,9 @@ DLPDEF int dlp_pipe_write_graph(const dlp_plan *plan, const char *path, dlp_erro
            0 is DLP_LAST_DEFAULT, which does the same and warns if the last batch is short. The
            struct of a node has the name of its verb: dlp_node_load was dlp_part_desc;
            dlp_node_cache, _expand, _pack, _split and _queue were descs. A loader takes rows behind
-           its fetch, where it took joins. dlp_arrays_chunks_open takes the two descs of arrays and
-           chunks.
+           its fetch, where it took joins. Its workers, fetcher, in_flight, batch_pool and async
+           were in its fetch. dlp_arrays_chunks_open takes the two
+           descs of arrays and chunks.
            A row in the attempt of the row before may have a deadline_ms of its own, and may replace
            items behind a fetch. If a process dies there too often, the error names the row whose
            callback ran, and what that row says of failures holds. A mix may have legs with other

@@ -256,7 +256,7 @@ int main(int argc, char **argv) {
                             .num_workers = (int32_t)sysconf(_SC_NPROCESSORS_ONLN),
                             .shuffle = 1,
                             .epochs = 1,
-                            .fetch.workers = {.on_error = DLP_ON_ERROR_REPLACE},
+                            .workers = {.on_error = DLP_ON_ERROR_REPLACE},
                             .pipe = {.prefetch_factor = 4}};
     folder f = {0};
     int option, crops = 0, sums = 0;

@@ -968,7 +968,7 @@ class loader {
     }
     // make(int worker) makes what fetch then has as item.state<T>(), in each worker.
     template <class F> loader &worker_state(F &&make) {
-        detail::set_worker_state(desc.fetch.workers, kept_, init_, std::forward<F>(make));
+        detail::set_worker_state(desc.workers, kept_, init_, std::forward<F>(make));
         return *this;
     }
     loader &resume(const dlp_state &s) {

@@ -122,7 +122,7 @@ static int dlpi_chunks_count(dlp_pipe *p, dlp_node_split *split, bool in_order, 
    _DEVICE. Returns 0 or a DLP_ERR code. */
 static int dlpi_chunks_rows(dlp_pipe *p, const dlp_chunks_desc *d, int preload, dlp_nodes *to) {
     dlp_node_split split = {.chunk_rows = d->chunk_rows};
-    dlp_fetch_desc fetch = {.dataset = &to->dataset, .workers = d->workers};
+    const dlp_fetch_desc fetch = {.dataset = &to->dataset};
     dlp_node *node;
     uint64_t n = 0, room = 0;
     int rc;
@@ -144,7 +144,7 @@ static int dlpi_chunks_rows(dlp_pipe *p, const dlp_chunks_desc *d, int preload, 
                                 .writes_all_bytes = 1,
                                 .fetch = dlpi_chunk_fetch,
                                 .identity = d->identity};
-    node = dlpi_nodes_fetch(to, "load", &fetch, d->source);
+    node = dlpi_nodes_fetch(to, "load", &fetch, &d->workers, d->source);
     to->sources[to->n - 1].id = 0; /* states of chunks know no id */
     if (node->workers.num_workers == 0) node->workers.num_workers = 1; /* load ahead of next */
     dlpi_nodes_row(to, DLP_BATCH, "batch", NULL)->batch.batch_size = 1;

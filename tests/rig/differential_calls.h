@@ -801,8 +801,8 @@ static int open_loader(const cfg *c, const dlp_state *resume) {
     d->drop_last = c->last;
     d->epochs = c->forever ? DLP_FOREVER : c->epochs;
     if (sampler_desc(c, &d->sampler, &d->pipe) != 0) return DLP_ERR_MEMORY;
-    workers_desc(c, S_FETCH, &d->fetch.workers);
-    d->fetch.workers.num_workers = 0;
+    workers_desc(c, S_FETCH, &d->workers);
+    d->workers.num_workers = 0;
     d->collate = c->collate == C_PAD    ? dlp_collate_pad
                  : c->collate == C_PACK ? dlp_collate_pack
                  : c->collate           ? call_collate
@@ -815,10 +815,10 @@ static int open_loader(const cfg *c, const dlp_state *resume) {
     d->transfer_thread = w->transfer == 2;
     d->pipe.epoch_end = c->epoch_end;
     d->topology = topologies[w->topology];
-    d->fetch.fetcher = w->fetcher;
-    d->fetch.in_flight = w->fetcher ? w->in_flight : 0;
-    d->fetch.batch_pool = (uint32_t)w->batch_pool;
-    d->fetch.async = (dlp_async){call_submit, call_reap};
+    d->fetcher = w->fetcher;
+    d->in_flight = w->fetcher ? w->in_flight : 0;
+    d->batch_pool = (uint32_t)w->batch_pool;
+    d->async = (dlp_async){call_submit, call_reap};
     d->cache.bytes = (uint64_t)w->cache * 128;
     if (c->kind == K_PARTS) {
         d->sampler.order = DLP_ORDER_SEQUENTIAL; /* of a loader, instead of DLP_ORDER_PARTS */

@@ -21,9 +21,9 @@ static inline dlp_source *source_own(dlp_loader_desc *d, const dlp_source *s) {
     static unsigned turn;
     dlp_source *own = &all[turn++ % 16];
     *own = *s;
-    own->fetch.fetcher = d->fetch.fetcher;
-    own->fetch.in_flight = d->fetch.in_flight;
-    d->fetch.fetcher = d->fetch.in_flight = 0;
+    own->fetch.fetcher = d->fetcher;
+    own->fetch.in_flight = d->in_flight;
+    d->fetcher = d->in_flight = 0;
     d->source = own;
     return own;
 }

@@ -394,8 +394,8 @@ static void open__far_below_zero__told_as_minus_one(void) {
             rig_default(&r);
             d.dataset = r.dataset;
             d.dataset.fields = r.fields;
-            if (what == 0) d.fetch.workers.workers_min = below[i];
-            if (what == 1) d.fetch.fetcher = below[i];
+            if (what == 0) d.workers.workers_min = below[i];
+            if (what == 1) d.fetcher = below[i];
             CHECK(dlp_loader_open(&p, &d, &e[i]) == DLP_ERR_ARG && strstr(e[i].message, "must"));
             CHECK(strstr(e[i].message, "(null)") == NULL);
             CHECK(strcmp(e[i].field, e[0].field) == 0 && strcmp(e[i].stage, e[0].stage) == 0);
@@ -886,12 +886,12 @@ static void loader__workers_said_elsewhere__refused(void) {
             .dataset = {.n_items = 20, .fields = &field, .n_fields = 1, .fetch = rig_fetch},
             .batch_size = 5,
             .num_workers = cases[i][0],
-            .fetch.workers = {.num_workers = cases[i][1]},
+            .workers = {.num_workers = cases[i][1]},
             .drop_last = cases[i][2]};
         dlp_pipe *p = NULL;
         dlp_error e = {0};
         CHECK(dlp_loader_open(&p, &d, &e) == (cases[i][3] ? DLP_OK : DLP_ERR_ARG));
-        CHECK(cases[i][3] || strcmp(e.field, "fetch.workers.num_workers") == 0);
+        CHECK(cases[i][3] || strcmp(e.field, "workers.num_workers") == 0);
         CHECK(dlp_pipe_close(p) == DLP_OK);
     }
 }
@@ -937,7 +937,7 @@ static void loader__epochs_seed_or_dataset_said_twice__refused(void) {
         dlp_error e = {0};
         if (what >= 2 && what <= 4) d.source = &of;
         if (what == 3 || what == 4) memset(&d.dataset, 0, sizeof d.dataset);
-        if (what == 4) d.fetch.in_flight = 1;
+        if (what == 4) d.in_flight = 1;
         if (what == 5) d.epochs = 0;
         CHECK(dlp_loader_open(&p, &d, &e) == (what < 3 ? DLP_ERR_ARG : DLP_OK));
         if (what < 3)

@@ -186,7 +186,7 @@ static void end__any_ranks__equal_steps(uint64_t seed, int processes) {
         want = write_all_down(&r);
         if (processes) {
             r.d.parts.workers.placement = DLP_PLACE_PROCESSES;
-            r.d.fetch.workers.placement = DLP_PLACE_PROCESSES;
+            r.d.workers.placement = DLP_PLACE_PROCESSES;
             r.d.pipe.shm = &shm;
             if (r.d.parts.workers.num_workers > 0) seen->kill_every = 5 + test_pick(&seed, 9);
         }

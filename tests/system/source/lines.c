@@ -140,7 +140,7 @@ static void lines__a_large_text_and_any_threads__the_same(void) {
         dlp_source *s = opened(&d);
         rig_rows *r;
         if (s == NULL) continue;
-        if (run == 5 && !RIG_TSAN) l.fetch.workers.placement = DLP_PLACE_PROCESSES;
+        if (run == 5 && !RIG_TSAN) l.workers.placement = DLP_PLACE_PROCESSES;
         r = rows_of(s, &l);
         CHECK(r->err.code == 0 && same_lines(r, 0, t, 0, d.no_empty) == r->n && r->n > 5000);
         if (r->err.code) printf("%s\n", r->err.message);
@@ -217,7 +217,7 @@ static void lines__a_line_above_max_bytes__an_error_of_its_item(void) {
     rig_rows *r = rows_of(s, &l);
     CHECK(r->err.code == DLP_ERR_LENGTH && r->err.index == 2 && strstr(r->err.message, "/long"));
     rows_free(r);
-    l.fetch.workers.on_error = DLP_ON_ERROR_DROP;
+    l.workers.on_error = DLP_ON_ERROR_DROP;
     r = rows_of(s, &l);
     CHECK(r->err.code == 0 && r->n == 2 && strcmp(r->row[1], "abcd") == 0);
     rows_free(r);
@@ -792,7 +792,7 @@ static void lines__an_index_that_is_made_up__errors_of_items(void) {
     text t = random_text(5, 900);
     char *path = strdup(rig_write("m", t.bytes, t.n));
     dlp_lines_desc d = {.path = path};
-    dlp_loader_desc l = {.num_workers = 1, .fetch = {.workers = {.on_error = DLP_ON_ERROR_DROP}}};
+    dlp_loader_desc l = {.num_workers = 1, .workers = {.on_error = DLP_ON_ERROR_DROP}};
     uint64_t n, *good, *bad, errors = 0;
     CHECK(found_again(&d, t) == 1);
     good = words_of(in_rig("m.dlpidx"), &n);
@@ -817,11 +817,11 @@ static void lines__an_index_that_is_made_up__errors_of_items(void) {
             CHECK(memchr(r->row[i], '\n', r->bytes[i]) == NULL);
         }
         rows_free(r);
-        l.fetch.workers.on_error = DLP_ON_ERROR_RAISE;
+        l.workers.on_error = DLP_ON_ERROR_RAISE;
         r = rows_of(s, &l);
         CHECK(memcmp(good, bad, 8 * n) == 0 || r->err.code == 0 ||
               strstr(r->err.message, "/m: byte ") != NULL || r->err.code == DLP_ERR_LENGTH);
-        l.fetch.workers.on_error = DLP_ON_ERROR_DROP;
+        l.workers.on_error = DLP_ON_ERROR_DROP;
         rows_free(r);
         CHECK(dlp_source_close(s) == DLP_OK);
     }
@@ -845,8 +845,8 @@ static void lines__a_file_that_changed_unseen__errors_of_items(void) {
     CHECK(r->err.code == DLP_ERR_CALLBACK && r->err.index == 1 &&
           strstr(r->err.message, "/c: byte 4: the index does not fit the file") != NULL);
     rows_free(r);
-    r = rows_of(s, &(dlp_loader_desc){.num_workers = 1,
-                                      .fetch = {.workers = {.on_error = DLP_ON_ERROR_DROP}}});
+    r = rows_of(s,
+                &(dlp_loader_desc){.num_workers = 1, .workers = {.on_error = DLP_ON_ERROR_DROP}});
     CHECK(r->n == 1 && r->row[0] && !strcmp(r->row[0], "aaa")); /* "ccc" begins in a line */
     rows_free(r);
     CHECK(truncate(d.path, 5) == 0); /* it is cut while it is open */
@@ -865,8 +865,8 @@ static void lines__a_line_before_that_goes_on__an_error_also_of_the_next_item(vo
     rig_rows *r;
     if (s == NULL) return;
     rig_write("g", "aaa\r\nbbb\n", 9);
-    r = rows_of(s, &(dlp_loader_desc){.num_workers = 1,
-                                      .fetch = {.workers = {.on_error = DLP_ON_ERROR_DROP}}});
+    r = rows_of(s,
+                &(dlp_loader_desc){.num_workers = 1, .workers = {.on_error = DLP_ON_ERROR_DROP}});
     CHECK(r->n == 0);
     rows_free(r);
     CHECK(dlp_source_close(s) == DLP_OK);
@@ -931,7 +931,7 @@ static void lines__above_4_GiB__found(void) {
     const uint64_t far = UINT64_C(5) << 30;
     const char *path = rig_write("sparse", "first\n", 6);
     dlp_lines_desc d = {.path = path, .max_bytes = 100, .insist = 1}; /* zeros for a long line */
-    dlp_loader_desc l = {.num_workers = 1, .fetch = {.workers = {.on_error = DLP_ON_ERROR_DROP}}};
+    dlp_loader_desc l = {.num_workers = 1, .workers = {.on_error = DLP_ON_ERROR_DROP}};
     int fd = open(path, O_WRONLY);
     dlp_source *s;
     rig_rows *r;

@@ -147,7 +147,7 @@ static void at_random(const dlp_tar_desc *d, const dlp_workers_desc *w) {
     dlp_source *s = opened(d);
     dlp_loader_desc l = {.source = s, .batch_size = 5, .num_workers = 2, .shuffle = 1, .seed = 3};
     if (s == NULL) return;
-    l.fetch.workers = *w;
+    l.workers = *w;
     CHECK(dlp_index_describe(s)->n_items == SAMPLES);
     check_pipe(&l, SAMPLES);
     CHECK(dlp_source_close(s) == DLP_OK);
@@ -969,7 +969,7 @@ static void tar__an_index_that_is_made_up__errors_of_items(void) {
     dlp_tar_desc d = {.path = strdup(make_shard("m.tar", "--format=pax", 0, 9, 0)),
                       .fields = fields,
                       .n_fields = 2};
-    dlp_loader_desc l = {.num_workers = 1, .fetch = {.workers = {.on_error = DLP_ON_ERROR_DROP}}};
+    dlp_loader_desc l = {.num_workers = 1, .workers = {.on_error = DLP_ON_ERROR_DROP}};
     uint64_t words[18], bad[18], errors = 0;
     char *index = strdup(in_rig("m.tar.dlpidx"));
     dlp_source *s = opened(&d);

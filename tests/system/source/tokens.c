@@ -583,7 +583,7 @@ static void tokens__wired_by_hand__warns_all_the_same(void) {
     contents(TEXT, b);
     rig_write("text", b, sizeof b);
     if ((t = must_open(&d)) == NULL) return;
-    source_items(t, &loader.dataset, &loader.fetch.workers);
+    source_items(t, &loader.dataset, &loader.workers);
     loader.sampler.function_id = t->id;
     CHECK(dlp_loader_open(&p, &loader, NULL) == DLP_OK);
     CHECK(strstr(told, "text") != NULL && dlp_pipe_warning(p, 0) != NULL);
@@ -680,8 +680,7 @@ static void tokens__loader_that_fails__leaves_nothing(void) {
 static void cut_shard(int reads, int placement) {
     tokens_loader d = {
         .tokens = {.paths = shard_paths, .n_paths = SHARDS, .length = 100, .reads = reads},
-        .loader = {
-            .batch_size = 4, .num_workers = placement, .fetch.workers = {.placement = placement}}};
+        .loader = {.batch_size = 4, .num_workers = placement, .workers = {.placement = placement}}};
     const struct timespec ticks = {0, 30 * 1000000};
     dlp_source *t = NULL;
     dlp_pipe *p = NULL;

@@ -525,7 +525,7 @@ static void run__places_and_words__each_input_has_its_own(bool expands, bool at_
     dlp_loader_desc filter = {
         .dataset = {.n_items = DIRTY, .fields = &field, .n_fields = 1, .filter = 1},
         .num_workers = 1,
-        .fetch = {.workers = {.retries = !at_end}},
+        .workers = {.retries = !at_end},
         .batch_size = 8,
         .epochs = DIRTY_EPOCHS};
     filter.dataset.fetch = fetch_dirty;

@@ -89,7 +89,7 @@ static void any_case(uint64_t *random) {
     r.d.pipe.prefetch_factor = (int32_t)test_pick(random, 5);
     r.d.pipe.unordered = test_pick(random, 4) == 0;
     if (test_pick(random, 4) == 0) r.d.collate = dlp_collate_pad;
-    if (test_pick(random, 4) == 0) r.d.fetch.workers.dispatch = DLP_DISPATCH_BATCHES;
+    if (test_pick(random, 4) == 0) r.d.workers.dispatch = DLP_DISPATCH_BATCHES;
     r.d.pipe.world_size = 1 + test_pick(random, 4);
     r.d.pipe.allow_uneven = 1;
     if (r.total < r.d.pipe.streams) r.d.pipe.steps_per_epoch = 0;
@@ -772,9 +772,9 @@ static void fetch_error__replace__item_of_the_same_part(void) {
         for (int k = 0; k < 10; k++) items[k] = 30;
         parts_init(&r, &seen, 10, items);
         r.d.dataset.fetch = fetch_sometimes;
-        r.d.fetch.workers.on_error = DLP_ON_ERROR_REPLACE;
+        r.d.workers.on_error = DLP_ON_ERROR_REPLACE;
         r.d.num_workers = i;
-        r.d.fetch.workers.dispatch = i % 2 ? DLP_DISPATCH_BATCHES : DLP_DISPATCH_CLAIM;
+        r.d.workers.dispatch = i % 2 ? DLP_DISPATCH_BATCHES : DLP_DISPATCH_CLAIM;
         parts_order(&r, 0, order);
         if (parts_open(&r, &p) != DLP_OK) return;
         while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {
