@@ -4825,15 +4825,16 @@ void dlp_pusher_close(dlp_pusher *pusher);
              branch of a zip has only fetches and maps, the row of the zip is left out, also if a
              callback returns DLP_SKIP. DROP is refused if a branch of a zip has a load, a filter or
              an expand: then nobody knows how many items a failed input has.
-             Workers: branches share workers, as many as their rows say together. Any worker takes
-             any input. A branch has a worker_state of its own in each worker if its fetch has
-             async. So has a branch whose worker_init, worker_exit, worker_user or tell differ from
-             those of the others, as with two sources of files. A worker calls worker_init for one
-             branch after the other, in the order of the table. If a call fails, it calls
-             worker_exit for the branches before, the last one first. The error names the row that
-             fetches. The requests that a branch would have in its workers (num_workers * in_flight)
-             are divided among all workers, and rounded up: each worker has one at least. The other
-             fields of workers are the same in all branches.
+             Workers: branches share workers, as many as their rows say together. A branch that
+             names none adds one, as long as a core is left. Any worker takes any input. A branch
+             has a worker_state of its own in each worker if its fetch has async. So has a branch
+             whose worker_init, worker_exit, worker_user or tell differ from those of the others, as
+             with two sources of files. A worker calls worker_init for one branch after the other,
+             in the order of the table. If a call fails, it calls worker_exit for the branches
+             before, the last one first. The error names the row that fetches. The requests that a
+             branch would have in its workers (num_workers * in_flight) are divided among all
+             workers, and rounded up: each worker has one at least. The other fields of workers are
+             the same in all branches.
              Memory: each branch has cells of its own. queue.capacity of its rows counts them. A
              branch needs fewer cells if its load has min_items, and only fetches and maps stand
              behind the load. These callbacks must then leave out all items of a part, or none.
@@ -4973,8 +4974,9 @@ typedef struct dlp_node_batch {
                                     NULL: the batch has the fields of the items */
     uint32_t n_out_fields;
     int32_t copy_workers; /* behind expand, filter, pack: workers that copy items into rows. 0: no
-                             worker for batches of up to 4096 bytes, else at most 2. DLP_NONE: no
-                             worker */
+                             worker for batches of up to 4096 bytes, else at most 2, and no more than
+                             the cores that the workers above leave. DLP_NONE, or 0 workers: the
+                             consumer copies */
 } dlp_node_batch;
 
 /* A stretch of a mix with weights of its own. */
@@ -50348,13 +50350,23 @@ static dlp_stage dlpi_makers_stage(dlpi_table *t, const dlpi_makers *m) {
     return dlpi_added(t->p, st, dlpi_expand_take(t->p, st, m->capacity, dlpi_window_after(t)));
 }
 
+/* Return how many workers copy items into rows if the table does not say it: as many as the workers
+   `w` of the makers leave cores, at most 2, and no more than those workers. DLP_NONE: the consumer
+   copies. Copies compute, so more threads would only take cores from each other. */
+DLPI_COLD
+static int32_t dlpi_copiers(const dlp_pipe *p, const dlp_workers_desc *w) {
+    const int32_t n = w->num_workers > 2 ? 2 : w->num_workers, spare = p->cpus - w->num_workers;
+    if (n <= 0) return n;
+    return spare <= 0 ? DLP_NONE : spare < n ? spare : n;
+}
+
 /* Add the fetch stage that copies made items into rows. w: the workers that make them. made: the
    items' fields. Returns a stage number or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_copies_add(dlpi_table *t, const dlp_workers_desc *w, const dlp_dataset *made,
                            dlp_fetch_desc *f) {
     const dlp_node *batch = t->nodes;
-    int32_t n = w->num_workers > 2 ? 2 : w->num_workers;
+    int32_t n = dlpi_copiers(t->p, w);
     while (batch < t->nodes + t->n - 1 && batch->verb != DLP_BATCH) batch++;
     if (dlpi_filter_bytes(made, batch->batch.batch_size) <= DLPI_FILTER_INLINE || n == DLP_NONE)
         n = t->p->sharing->programs; /* which get what workers have made */
@@ -50931,6 +50943,19 @@ static int dlpi_table_pairs(const dlpi_table *t, const dlpi_stage *st, dlpi_bran
     return DLP_OK;
 }
 
+/* Return how many workers the branches up to number j->n have together. Branches that do not say
+   their number have one each, as long as a core is left; at least one. */
+DLPI_COLD
+static int32_t dlpi_table_hired(const dlp_pipe *p, const dlpi_branches *j) {
+    int32_t said = 0, unsaid = 0, spare;
+    for (uint32_t k = 0; k <= j->n; k++) {
+        said += j->at[k].w.num_workers;
+        unsaid += j->at[k].w.num_workers == 0;
+    }
+    spare = p->cpus > said ? p->cpus - said : said == 0;
+    return said + (unsaid < spare ? unsaid : spare);
+}
+
 /* Add the workers of the next branch, which has the rows m, to the workers `all` of the branches
    before it. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
@@ -50955,7 +50980,7 @@ static int dlpi_table_hires(const dlpi_table *t, const dlp_node *node, dlpi_bran
         all->num_workers = DLP_NONE;
         return DLP_OK;
     }
-    all->num_workers += more;
+    all->num_workers = dlpi_table_hired(t->p, j);
     return dlpi_within(t->p, node->name, "workers.num_workers", all->num_workers, 1,
                        DLP_MAX_WORKERS, "1024 at most, in all branches");
 }

@@ -562,12 +562,21 @@ static dlp_stage dlpi_makers_stage(dlpi_table *t, const dlpi_makers *m) {
     return dlpi_added(t->p, st, dlpi_expand_take(t->p, st, m->capacity, dlpi_window_after(t)));
 }
 
+/* Return how many workers copy items into rows if the table does not say it: as many as the workers
+   `w` of the makers leave cores, at most 2, and no more than those workers. DLP_NONE: the consumer
+   copies. Copies compute, so more threads would only take cores from each other. */
+static int32_t dlpi_copiers(const dlp_pipe *p, const dlp_workers_desc *w) {
+    const int32_t n = w->num_workers > 2 ? 2 : w->num_workers, spare = p->cpus - w->num_workers;
+    if (n <= 0) return n;
+    return spare <= 0 ? DLP_NONE : spare < n ? spare : n;
+}
+
 /* Add the fetch stage that copies made items into rows. w: the workers that make them. made: the
    items' fields. Returns a stage number or a DLP_ERR code. */
 static int dlpi_copies_add(dlpi_table *t, const dlp_workers_desc *w, const dlp_dataset *made,
                            dlp_fetch_desc *f) {
     const dlp_node *batch = t->nodes;
-    int32_t n = w->num_workers > 2 ? 2 : w->num_workers;
+    int32_t n = dlpi_copiers(t->p, w);
     while (batch < t->nodes + t->n - 1 && batch->verb != DLP_BATCH) batch++;
     if (dlpi_filter_bytes(made, batch->batch.batch_size) <= DLPI_FILTER_INLINE || n == DLP_NONE)
         n = t->p->sharing->programs; /* which get what workers have made */
