@@ -14385,6 +14385,22 @@ static uint64_t dlpi_row_bytes(const dlpi_field *d) {
     return d->row_bytes / (uint64_t)d->f.shape[0];
 }
 
+/* Return the length that a field of an item may have at most; 0: its size is fixed. */
+static inline uint64_t dlpi_length_most(const dlpi_field *d) {
+    return d->f.ragged ? (uint64_t)d->f.shape[0] : 0;
+}
+
+/* Refuse the length n that a callback has set for field d. Returns DLP_ERR_LENGTH. */
+DLPI_COLD static int dlpi_length_bad(dlpi_worker *w, const dlpi_field *d, uint64_t n) {
+    w->bad_field = d->name;
+    if (!d->f.ragged)
+        return dlpi_say(w, DLP_ERR_LENGTH,
+                        "field \"%s\" has a fixed size, a length of %" PRIu64 " was set", d->name,
+                        n);
+    return dlpi_say(w, DLP_ERR_LENGTH, "field \"%s\" has %" PRIu64 " rows, its maximum is %" PRIu64,
+                    d->name, n, dlpi_length_most(d));
+}
+
 /* The cell of the batch in slot s. OWN: the cell of the slot's number. TURN: cell b % n_cells of
    batch b, once batch b - n_cells has left cell_end. STAY: the cell that the lender names. Behind
    the cells that stay lies one that nobody writes. A batch that is left out is there for as long as
@@ -14650,6 +14666,12 @@ typedef struct dlpi_redzone {
     uint32_t n;
     dlpi_span span[DLP_MAX_FIELDS];
 } dlpi_redzone;
+
+/* Return the guard bytes in `stride` bytes from `from` on, around `bytes` bytes at `at`. */
+static dlpi_redzone dlpi_redzone_whole(uint8_t *at, uint8_t *from, uint64_t stride,
+                                       uint64_t bytes) {
+    return (dlpi_redzone){from, from + stride, 1, {{at, bytes, NULL}}};
+}
 
 /* The paint: address a has byte a % 64, which is the same in all processes, since pages begin at
    multiples of 64. No two of these bytes are alike. */
@@ -16518,7 +16540,7 @@ DLPI_NOINLINE static bool dlpi_tails_close(const dlpi_op *k, const dlp_item *it,
     for (uint32_t i = k->first; i < k->first + (uint32_t)k->n; i++) {
         const uint64_t length = it->length[i];
         uint64_t none = DLPI_MARK_OPEN;
-        if (length > (f[i].f.ragged ? (uint64_t)f[i].f.shape[0] : 0))
+        if (length > dlpi_length_most(&f[i]))
             right = false;
         else if (f[i].f.ragged)
             dlpi_mark_close(marks != NULL ? &marks[i] : &none, it->data[i],
@@ -16675,22 +16697,11 @@ static int dlpi_row_lengths(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     const dlpi_scope *scope = &w->st->scope;
     for (uint32_t f = scope->field; f < scope->field + scope->n_fields; f++) {
         const dlpi_field *d = &p->items.at[f];
-        uint64_t n = w->length[f], unit;
-        if (!d->f.ragged) {
-            if (n == 0) continue;
-            w->bad_field = d->name;
-            return dlpi_say(w, DLP_ERR_LENGTH,
-                            "field \"%s\" has a fixed size, a length of %" PRIu64 " was set",
-                            d->name, n);
-        }
-        if (n > (uint64_t)d->f.shape[0]) {
-            w->bad_field = d->name;
-            return dlpi_say(w, DLP_ERR_LENGTH,
-                            "field \"%s\" has %" PRIu64 " rows, its maximum is %" PRId64, d->name,
-                            n, d->f.shape[0]);
-        }
-        unit = d->row_bytes / (uint64_t)d->f.shape[0];
-        dlpi_mark_close(dlpi_mark(p, t->slot, f, row), w->data[f], n * unit, d->row_bytes);
+        const uint64_t n = w->length[f];
+        if (n > dlpi_length_most(d)) return dlpi_length_bad(w, d, n);
+        if (!d->f.ragged) continue;
+        dlpi_mark_close(dlpi_mark(p, t->slot, f, row), w->data[f], n * dlpi_row_bytes(d),
+                        d->row_bytes);
         dlpi_slot_lengths(p, t->slot, f, 1)[row] = n;
     }
     return 0;
@@ -16718,7 +16729,7 @@ static inline bool dlpi_row_lengths_kept(const dlpi_worker *w, const dlpi_unit *
     for (uint32_t f = scope->field; f < scope->field + scope->n_fields; f++) {
         const dlpi_field *d = &w->p->items.at[f];
         const uint64_t n = w->length[f];
-        const bool over = n > (d->f.ragged ? (uint64_t)d->f.shape[0] : 0);
+        const bool over = n > dlpi_length_most(d);
         wrong |= over;
         if (d->f.ragged && !over) dlpi_slot_lengths(w->p, t->slot, f, 1)[row] = n;
     }
@@ -18331,36 +18342,28 @@ static void dlpi_recover_unit(dlpi_worker *w, dlpi_unit *t, dlpi_stage_words *wo
         dlpi_batch_redo(w, t->slot, t->b);
 }
 
-/* Free the claims of batch b in the stages after its own through which worker w was passing units,
-   unless the unit was through. */
+/* Give up what the dead worker w had of batch b, in slot s, in stage k. That is its own stage, a
+   later one through which it was passing units, or an earlier one to which it sent units back. In
+   an earlier stage it holds reserve marks. Its own claim is free by then, so all of its work is
+   undone. */
 DLPI_COLD
-static void dlpi_recover_passed(dlpi_worker *w, uint32_t s, uint64_t b, uint64_t header) {
+static void dlpi_recover_stage(dlpi_worker *w, int k, uint32_t s, uint64_t b, uint64_t header,
+                               const dlpi_death *why) {
     dlp_pipe *p = w->p;
-    uint64_t mine = dlpi_gen_word(b, (uint64_t)w->global + 1u);
-    for (int k = w->st->work + 1; k < p->n_item_work && p->work[k]->lets_pass; k++) {
-        dlpi_stage_words *words = dlpi_stage_words_at(p, s, p->work[k]);
-        for (uint32_t u = 0; u < dlpi_stage_units(p, k, header); u++) {
-            dlpi_unit t = {b, s, u, 0, 0, false};
-            uint64_t *owner = &dlpi_owners(p, words)[u];
-            if (dlpi_claim_owner(owner) != mine) continue; /* O1 <- O1 */
-            dlpi_unit_rows(p, p->work[k], dlpi_header_count(header), dlpi_header_shift(header), &t);
-            if (dlpi_unit_missing(dlpi_done(words), &t) != 0)
-                dlpi_claim_take(owner, mine, dlpi_owner_freed(p, s, b)); /* O1 */
-        }
-    }
-}
-
-/* Free the claims that hold the reserve mark of w, which died while it gave up units of batch b.
-   Its own claim is free already, so all of its work is undone. */
-DLPI_COLD
-static void dlpi_recover_redo(dlpi_worker *w, uint32_t s, uint64_t b, uint64_t header) {
-    dlp_pipe *p = w->p;
-    uint64_t reserved = dlpi_owner_redo(w, b);
-    for (int k = w->st->work - 1; k >= dlpi_redo_first(p, w->st, header); k--) {
-        uint64_t *owner = dlpi_owners(p, dlpi_stage_words_at(p, s, p->work[k]));
-        for (uint32_t u = 0; u < dlpi_stage_units(p, k, header); u++)
-            if (dlpi_claim_owner(&owner[u]) == reserved)
-                dlpi_claim_free(&owner[u], dlpi_owner_freed(p, s, b));
+    const uint64_t word =
+        k < w->st->work ? dlpi_owner_redo(w, b) : dlpi_gen_word(b, (uint64_t)w->global + 1u);
+    dlpi_stage_words *words = dlpi_stage_words_at(p, s, p->work[k]);
+    uint64_t *owner = dlpi_owners(p, words);
+    for (uint32_t u = 0; u < dlpi_stage_units(p, k, header); u++) {
+        dlpi_unit t = {b, s, u, 0, 0, false};
+        if (dlpi_claim_owner(&owner[u]) != word) continue; /* O1 <- O1 */
+        dlpi_unit_rows(p, p->work[k], dlpi_header_count(header), dlpi_header_shift(header), &t);
+        if (k < w->st->work)
+            dlpi_claim_free(&owner[u], dlpi_owner_freed(p, s, b));
+        else if (k == w->st->work)
+            dlpi_recover_unit(w, &t, words, word, why);
+        else if (dlpi_unit_missing(dlpi_done(words), &t) != 0)
+            dlpi_claim_take(&owner[u], word, dlpi_owner_freed(p, s, b)); /* O1 */
     }
 }
 
@@ -18368,22 +18371,16 @@ static void dlpi_recover_redo(dlpi_worker *w, uint32_t s, uint64_t b, uint64_t h
 DLPI_COLD
 static void dlpi_recover_slot(dlpi_worker *w, uint32_t s, const dlpi_death *why) {
     dlp_pipe *p = w->p;
-    uint64_t header = dlpi_claim_head_now(&dlpi_slot_at(p, s)->header); /* P1 <- P1 */
-    uint64_t b = dlpi_gen_batch(p, dlpi_gen(header)),
-             mine = dlpi_gen_word(b, (uint64_t)w->global + 1u);
-    uint32_t count = dlpi_header_count(header), shift = dlpi_header_shift(header);
-    uint32_t units = dlpi_stage_units(p, w->st->work, header);
-    dlpi_stage_words *words = dlpi_stage_words_at(p, s, w->st),
-                     *last = dlpi_stage_words_at(p, s, p->work[p->n_item_work - 1]);
-    for (uint32_t u = 0; u < units; u++) {
-        uint64_t owner = dlpi_claim_owner(&dlpi_owners(p, words)[u]); /* O1 <- O1 */
-        dlpi_unit t = {b, s, u, 0, 0, false};
-        if (owner != mine) continue;
-        dlpi_unit_rows(p, w->st, count, shift, &t);
-        dlpi_recover_unit(w, &t, words, owner, why);
-    }
-    dlpi_recover_passed(w, s, b, header);
-    dlpi_recover_redo(w, s, b, header);
+    const uint64_t header = dlpi_claim_head_now(&dlpi_slot_at(p, s)->header); /* P1 <- P1 */
+    const uint64_t b = dlpi_gen_batch(p, dlpi_gen(header));
+    const uint32_t count = dlpi_header_count(header);
+    dlpi_stage_words *last = dlpi_stage_words_at(p, s, p->work[p->n_item_work - 1]);
+    const int own = w->st->work;
+    dlpi_recover_stage(w, own, s, b, header, why);
+    for (int k = own + 1; k < p->n_item_work && p->work[k]->lets_pass; k++)
+        dlpi_recover_stage(w, k, s, b, header, why);
+    for (int k = own - 1; k >= dlpi_redo_first(p, w->st, header); k--)
+        dlpi_recover_stage(w, k, s, b, header, why);
     if (count > 0)
         dlpi_close_batch(p, last, b, count, dlpi_gather_ready(&last->ready)); /* Y1 <- Y1 */
 }
@@ -22516,19 +22513,16 @@ static inline uint32_t dlpi_input_state(const dlp_pipe *p, uint32_t c) {
 
 /* ---- DLPIPE_DEBUG: guard bytes around a cell ---- */
 
-static void dlpi_redzone_of_input(const dlp_pipe *p, uint64_t most, uint8_t *bytes,
-                                  dlpi_redzone *c) {
-    c->from = bytes - DLPI_INPUT_GUARD;
-    c->to = c->from + p->inputs[DLPI_INPUTS_CELLS].stride;
-    c->n = 1;
-    c->span[0] = (dlpi_span){bytes, most, NULL};
+/* Return the guard bytes of a cell, of which `most` bytes may be written. */
+static dlpi_redzone dlpi_redzone_of_input(const dlp_pipe *p, uint64_t most, uint32_t cell) {
+    uint8_t *at = dlpi_input_bytes(p, cell);
+    return dlpi_redzone_whole(at, at - DLPI_INPUT_GUARD, p->inputs[DLPI_INPUTS_CELLS].stride, most);
 }
 
 /* DLPIPE_DEBUG: fill the guard bytes of all cells. most: bytes of a cell that may be written. */
 static void dlpi_inputs_paint(dlp_pipe *p, uint64_t most) {
     for (uint32_t i = 0; i < dlpi_n_inputs(p); i++) {
-        dlpi_redzone c;
-        dlpi_redzone_of_input(p, most, dlpi_input_bytes(p, i), &c);
+        const dlpi_redzone c = dlpi_redzone_of_input(p, most, i);
         dlpi_redzone_paint(&c);
     }
 }
@@ -22729,13 +22723,17 @@ static uint64_t dlpi_inputs_due(dlpi_worker *w, uint64_t ns) {
 }
 
 /* DLPIPE_DEBUG: check the guard bytes around a cell after a callback has written at most `most`
-   bytes into it. rc: the callback's code. Returns rc, or the DLP_ERR code of an overrun. */
-static inline int dlpi_redzone_input(dlpi_worker *w, uint32_t cell, uint64_t most, int rc) {
+   bytes into it, and those of the worker's room, if there is one. rc: the callback's code. Returns
+   rc, or the DLP_ERR code of an overrun. */
+static inline int dlpi_redzone_input(dlpi_worker *w, uint32_t cell, uint64_t most,
+                                     const dlpi_redzone *room, int rc) {
+    const char *what = w->p->source->input;
+    const uint64_t index = dlpi_input_at(w->p, cell)->index;
     dlpi_redzone c;
     if (!DLPI_DEBUG) return rc;
-    dlpi_redzone_of_input(w->p, most, dlpi_input_bytes(w->p, cell), &c);
-    return dlpi_redzone_check(w, &w->note, &c, w->p->source->input,
-                              dlpi_input_at(w->p, cell)->index, rc);
+    c = dlpi_redzone_of_input(w->p, most, cell);
+    rc = dlpi_redzone_check(w, &w->note, &c, what, index, rc);
+    return room != NULL ? dlpi_redzone_check(w, &w->note, room, what, index, rc) : rc;
 }
 
 /* Call the desc's load once for the present input of cell c. load writes at `to`, at most `room`
@@ -22756,7 +22754,7 @@ static int dlpi_input_part(dlpi_worker *w, uint32_t c, const dlp_node_load *d, u
     part->worker_state = w->state;
     part->call = &w->note;
     rc = dlpi_item_returned(w, d->load(d->user, part));
-    rc = dlpi_redzone_input(w, c, room, rc);
+    rc = dlpi_redzone_input(w, c, room, NULL, rc);
     if (rc == 0 && part->bytes > most)
         rc =
             dlpi_say(w, DLP_ERR_LENGTH, "load set bytes to %" PRIu64 ", max_part_bytes is %" PRIu64,
@@ -25775,31 +25773,10 @@ static uint8_t *dlpi_level_place(const dlpi_worker *w, const dlpi_expand *x, con
     return (dlpi_level_in_room(x, l) ? dlpi_room_of(w, x) : cell) + l->scratch;
 }
 
-/* DLPIPE_DEBUG: describe in *c the guard bytes around a worker's room. */
-static void dlpi_redzone_of_room(const dlpi_worker *w, const dlpi_expand *x, dlpi_redzone *c) {
+/* DLPIPE_DEBUG: return the guard bytes around a worker's room. */
+static dlpi_redzone dlpi_redzone_of_room(const dlpi_worker *w, const dlpi_expand *x) {
     uint8_t *at = dlpi_room_of(w, x);
-    c->from = at - DLPI_REDZONE;
-    c->to = c->from + dlpi_room_stride(x);
-    c->n = 1;
-    c->span[0] = (dlpi_span){at, dlpi_room_bytes(x), NULL};
-}
-
-/* DLPIPE_DEBUG: fill the guard bytes around the worker's room, before an input is made. */
-static inline void dlpi_redzone_room(const dlpi_worker *w, const dlpi_expand *x) {
-    dlpi_redzone c;
-    if (!DLPI_DEBUG || x->rooms == NULL) return;
-    dlpi_redzone_of_room(w, x, &c);
-    dlpi_redzone_paint(&c);
-}
-
-/* DLPIPE_DEBUG: check the guard bytes around the worker's room, after items were made of the input
-   in cell c. rc: the code of the input. Returns rc, or DLPI_OVERRUN. */
-static inline int dlpi_redzone_made(dlpi_worker *w, const dlpi_expand *x, uint32_t c, int rc) {
-    dlpi_redzone room;
-    if (!DLPI_DEBUG || x->rooms == NULL) return rc;
-    dlpi_redzone_of_room(w, x, &room);
-    return dlpi_redzone_check(w, &w->note, &room, w->p->source->input,
-                              dlpi_input_at(w->p, c)->index, rc);
+    return dlpi_redzone_whole(at, at - DLPI_REDZONE, dlpi_room_stride(x), dlpi_room_bytes(x));
 }
 
 /* Check the workers' desc of the fetch stage behind a maker: that stage only copies, so retries,
@@ -26035,13 +26012,9 @@ static inline void dlpi_input_zero(uint8_t *to, const dlpi_level *l) {
 /* Check the lengths of an item's fields against their maxima. Returns 0, or DLP_ERR_LENGTH. */
 static int dlpi_input_lengths(dlpi_worker *w, const dlpi_fields *fs, const uint64_t *lengths) {
     if (!fs->any_ragged) return 0; /* nobody reads them */
-    for (uint32_t f = 0; f < fs->n; f++) {
-        uint64_t most = fs->at[f].f.ragged ? (uint64_t)fs->at[f].f.shape[0] : 0;
-        if (lengths[f] > most)
-            return dlpi_say(w, DLP_ERR_LENGTH,
-                            "field \"%s\" has %" PRIu64 " rows, its maximum is %" PRIu64,
-                            fs->at[f].name, lengths[f], most);
-    }
+    for (uint32_t f = 0; f < fs->n; f++)
+        if (lengths[f] > dlpi_length_most(&fs->at[f]))
+            return dlpi_length_bad(w, &fs->at[f], lengths[f]);
     return 0;
 }
 
@@ -26949,10 +26922,12 @@ DLPI_INLINE int dlpi_line_make(dlpi_line *b, bool plain) {
     const dlpi_expand *x = b->by;
     dlpi_worker *w = b->w;
     dlpi_input *cell = b->of;
+    const bool rooms = DLPI_DEBUG && x->rooms != NULL;
+    dlpi_redzone room;
     int rc;
     b->made = 0;
     if (!plain) {
-        dlpi_redzone_room(w, x);
+        if (rooms) room = dlpi_redzone_of_room(w, x), dlpi_redzone_paint(&room);
         if (x->cached && w->p->keeper->find(w, cell->index, b->items, &b->made))
             return cell->bytes = (cell->items = b->made) * b->last->bytes, 0;
         w->note.used_random = 0;
@@ -26969,8 +26944,7 @@ DLPI_INLINE int dlpi_line_make(dlpi_line *b, bool plain) {
                       "callbacks must leave out all, or none",
                       b->made, x->found.least_items);
     if (rc != 0) rc = dlpi_item_returned(w, rc);
-    rc = dlpi_redzone_input(w, b->c, x->found.all->d.max_part_bytes, rc);
-    rc = dlpi_redzone_made(w, x, b->c, rc);
+    rc = dlpi_redzone_input(w, b->c, x->found.all->d.max_part_bytes, rooms ? &room : NULL, rc);
     if (rc != 0) return rc;
     cell->bytes = (cell->items = b->made) * b->last->bytes;
     if (plain) return b->items += x->one_bytes, 0;
@@ -29518,15 +29492,9 @@ static int dlpi_scratch_written(dlpi_worker *w, uint32_t row) {
     if ((w->st->held & DLPI_HELD_WRITES) == 0) return memset(&w->length[first], 0, k->n * 8u), 0;
     uint64_t *lengths = (uint64_t *)(void *)dlpi_scratch_cell(w, row);
     for (uint32_t f = 0; f < k->n; f++) {
-        uint64_t n = w->length[first + f];
-        uint64_t most = k->f[f].f.ragged ? (uint64_t)k->f[f].f.shape[0] : 0;
-        if (most != 0) lengths[f] = n;
-        if (n <= most) continue;
-        w->bad_field = k->f[f].name;
-        return dlpi_say(w, DLP_ERR_LENGTH,
-                        "field \"%s\" has %" PRIu64 " rows, its maximum is %" PRIu64 " (0: the "
-                        "size is fixed, so set no length)",
-                        k->f[f].name, n, most);
+        const uint64_t n = w->length[first + f];
+        if (k->f[f].f.ragged) lengths[f] = n;
+        if (n > dlpi_length_most(&k->f[f])) return dlpi_length_bad(w, &k->f[f], n);
     }
     return 0;
 }
