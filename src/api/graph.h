@@ -291,9 +291,9 @@ typedef struct dlp_node_batch {
                                     NULL: the batch has the fields of the items */
     uint32_t n_out_fields;
     int32_t copy_workers; /* behind expand, filter, pack: workers that copy items into rows. 0: no
-                             worker for batches of up to 4096 bytes, else at most 2, and no more than
-                             the cores that the workers above leave. DLP_NONE, or 0 workers: the
-                             consumer copies */
+                             worker for batches of up to 4096 bytes, else at most 2, and no more
+                             than the cores that the workers above leave. DLP_NONE: no worker. If
+                             there is no worker, the consumer copies */
 } dlp_node_batch;
 
 /* A stretch of a mix with weights of its own. */
