@@ -137,7 +137,7 @@ static void draw(config *c, uint64_t seed, int processes) {
     c->sharers = 1 + (int)test_pick(&d, 3);
     c->leaves = c->sharers > 1 && test_pick(&d, 2);
     if (c->share) c->events = 0;
-    c->raises = !c->share && test_pick(&d, 3) == 0 && c->o.before == 0;
+    c->raises = !c->share && test_pick(&d, 3) == 0;
     c->kill_every = test_pick(&d, 2) ? 60 + test_pick(&d, 90) : 0;
     c->shared = (int)test_pick(&d, 2);
     c->least = (int)test_pick(&d, 2);
