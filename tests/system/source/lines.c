@@ -140,12 +140,7 @@ static void lines__a_large_text_and_any_threads__the_same(void) {
         dlp_source *s = opened(&d);
         rig_rows *r;
         if (s == NULL) continue;
-<<<<<<< HEAD
-        if (run == 5 && !RIG_TSAN) l.workers.placement = DLP_PLACE_PROCESSES;
-=======
-        if (run == 5 && TEST_PROCESSES && !RIG_TSAN)
-            l.fetch.workers.placement = DLP_PLACE_PROCESSES;
->>>>>>> reach
+        if (run == 5 && TEST_PROCESSES && !RIG_TSAN) l.workers.placement = DLP_PLACE_PROCESSES;
         r = rows_of(s, &l);
         CHECK(r->err.code == 0 && same_lines(r, 0, t, 0, d.no_empty) == r->n && r->n > 5000);
         if (r->err.code) printf("%s\n", r->err.message);
