@@ -1833,18 +1833,6 @@ typedef struct dlp_async {
                 int timeout_ms);
 } dlp_async;
 
-typedef struct dlp_fetch_desc {
-    const dlp_dataset *dataset; /* copied; required */
-    dlp_workers_desc workers;
-    int32_t fetcher;     /* DLP_FETCH_*; THREADS and ASYNC need num_workers of 1 or more */
-    int32_t in_flight;   /* THREADS, ASYNC: items at once in a worker; 0: 16; at most 1024 */
-    uint32_t batch_pool; /* items of the batches that a worker has open at once, counted from its
-                                   oldest unfinished batch (256: 4 batches of 64). Less than a
-                                   batch: one batch. 0: as many batches as keep in_flight items
-                                   under way. Only with DLP_DISPATCH_BATCHES */
-    dlp_async async;     /* ASYNC; the struct is copied; dataset.fetch may be NULL then */
-} dlp_fetch_desc;
-
 struct dlp_node_load;
 struct dlp_chunks_desc;
 
@@ -1853,12 +1841,20 @@ struct dlp_chunks_desc;
    have it at once. It is borrowed until these pipes are closed. Its fields are read-only. To fetch
    in another way, copy the struct, and change fetcher and in_flight of the copy.
    DLP_FETCH_SEQUENTIAL with in_flight 0 takes one item at a time, also inline.
-   A program may make a source of its own. It sets fetch.dataset (with fetch and user; identity, if
-   states shall know the data), id and close; the other fields are 0, or as in dlp_fetch_desc. If
-   its items lie in files, >>files can read them: a copy of a source of >>files, with another close,
-   is a source, too. >>lines and >>tar are made so. */
+   A program may make a source of its own. It sets dataset (with fetch and user; identity, if states
+   shall know the data), id and close; the other fields may be 0. If its items lie in files, >>files
+   can read them: a copy of a source of >>files, with another close, is a source, too. So >>lines
+   and >>tar are made. */
 typedef struct dlp_source {
-    dlp_fetch_desc fetch; /* dataset, fetcher, async; of its workers: worker_* and tell */
+    const dlp_dataset *dataset; /* the items; required */
+    dlp_workers_desc workers;   /* worker_init, worker_exit, worker_user and tell; no other field */
+    int32_t fetcher;            /* DLP_FETCH_*; THREADS and ASYNC need num_workers of 1 or more */
+    int32_t in_flight;          /* THREADS, ASYNC: items at once in a worker; 0: 16; at most 1024 */
+    uint32_t batch_pool; /* items of the batches that a worker has open at once, counted from its
+                                   oldest unfinished batch (256: 4 batches of 64). Less than a
+                                   batch: one batch. 0: as many batches as keep in_flight items
+                                   under way. Only with DLP_DISPATCH_BATCHES */
+    dlp_async async;     /* ASYNC; the struct is copied; dataset.fetch may be NULL then */
     uint64_t id; /* number by which states know the data: function_id of the order; 0: none */
     int (*close)(struct dlp_source *source); /* called by dlp_source_close */
     /* Fill what the source says of its parts (.load = {.source}) and of its chunks
@@ -2657,7 +2653,7 @@ typedef struct dlp_loader_desc {
                                    classic topology takes none */
     int32_t in_flight;   /* THREADS, ASYNC: items at once in a worker, at most 1024. 0: as many as
                                    the source says, or 16 */
-    uint32_t batch_pool; /* batch_pool of dlp_fetch_desc; only in the concurrent topology */
+    uint32_t batch_pool; /* batch_pool of dlp_source; only in the concurrent topology */
     dlp_async async;     /* ASYNC; the struct is copied; dataset.fetch may be NULL then */
     /* The cache of items. bytes 0: there is none. */
     dlp_node_cache cache;
@@ -4895,7 +4891,7 @@ typedef struct dlp_node_fetch {
                                  async. Without async, each worker has in_flight threads that call
                                  fetch */
     const dlp_async *async;   /* calls that begin requests and collect them; copied; NULL: none */
-    uint32_t batch_pool;      /* with DLP_DEAL_TURNS: batch_pool of dlp_fetch_desc; else 0 */
+    uint32_t batch_pool;      /* with DLP_DEAL_TURNS: batch_pool of dlp_source; else 0 */
     int32_t writes_all_bytes; /* 1: fetch writes every byte of the fixed-size fields, and of ragged
                                  ones all rows of their length; 0: the library zeroes each row
                                  before fetch */
@@ -5056,7 +5052,7 @@ typedef struct dlp_nodes {
     dlp_pipe_desc pipe; /* desc of the run, for dlp_pipe_open */
     dlp_sampler_desc order;
     dlp_dataset dataset;
-    dlp_source sources[DLP_MAX_NODES];
+    dlp_source source;
     dlp_field fields[DLP_MAX_FIELDS];
     dlp_chunks_desc chunks;
     char names[DLP_MAX_NODES][32];
@@ -5746,7 +5742,7 @@ DLPI_INLINE int dlp_mpsc_pop(dlp_mpsc_rx *rx, void *record, uint32_t *producer, 
 #ifndef DLPIPE_STATIC
 /* The linker names this symbol if no file has the implementation, if two have it, or if the
    implementation is of a header with other structs. The loader names it for a shared library. */
-#define DLPI_NEEDS dlpipe_needs_DLPIPE_IMPLEMENTATION_of_this_header_in_one_C_file_25d86ade
+#define DLPI_NEEDS dlpipe_needs_DLPIPE_IMPLEMENTATION_of_this_header_in_one_C_file_f6383b91
 extern const char DLPI_NEEDS;
 static const char *const dlpi_needs DLPI_USED = &DLPI_NEEDS;
 #endif
@@ -19697,7 +19693,7 @@ typedef struct dlpi_in_flight { /* the units of one worker that are under way */
 } dlpi_in_flight;
 
 typedef struct dlpi_fetch { /* the record of a stage that fetches */
-    dlp_fetch_desc d;
+    dlp_source d;
     dlp_dataset dataset;
     dlpi_in_flight *workers; /* [n_workers] if workers have several rows in flight; else NULL */
     dlpi_attempt *attempts;  /* memory of all workers for these lists, and below */
@@ -21421,7 +21417,7 @@ typedef struct dlpi_ends {
 typedef struct dlpi_table_ops {
     const dlpi_verb *verbs; /* [DLP_VERBS] */
     /* Add a fetch after the first. mixes: it has items of its own, not fields. */
-    int (*later)(dlpi_table *t, const dlp_fetch_desc *f, bool mixes);
+    int (*later)(dlpi_table *t, const dlp_source *f, bool mixes);
     /* Sort the fields of a fetch into *e: those that stay in the batch, then those that end. */
     int (*part)(dlpi_table *t, const dlp_node *node, const dlp_dataset *ds, dlpi_ends *e);
     /* Add the stage that holds the fields of a fetch that end. */
@@ -21703,7 +21699,7 @@ static int dlpi_dataset_check(dlp_pipe *p, const dlpi_stage *st, const dlpi_fetc
 
 /* Check how many items a fetch wants in flight. Returns 0 or the first error's DLP_ERR code. */
 DLPI_COLD
-static int dlpi_fetcher_check(dlp_pipe *p, const dlpi_stage *st, const dlp_fetch_desc *d) {
+static int dlpi_fetcher_check(dlp_pipe *p, const dlpi_stage *st, const dlp_source *d) {
     bool many = d->fetcher != DLP_FETCH_SEQUENTIAL;
     bool pooled = many && st->w.dispatch == DLP_DISPATCH_BATCHES;
     dlpi_within(p, st->name, "fetcher", d->fetcher, 0, DLP_FETCH_ASYNC, "DLP_FETCH_*");
@@ -21722,7 +21718,7 @@ static int dlpi_fetcher_check(dlp_pipe *p, const dlpi_stage *st, const dlp_fetch
 }
 
 /* True if the workers of a fetch have several items under way at once. */
-static inline bool dlpi_fetch_is_many(const dlp_fetch_desc *d) {
+static inline bool dlpi_fetch_is_many(const dlp_source *d) {
     return d->fetcher != DLP_FETCH_SEQUENTIAL;
 }
 
@@ -21733,13 +21729,11 @@ static inline bool dlpi_fetch_row_many(const dlp_node *node) {
 
 /* Return how many items a worker of a fetch has in flight, as the desc says, or 16. */
 DLPI_COLD
-static int32_t dlpi_fetch_many(const dlp_fetch_desc *d) {
-    return d->in_flight > 0 ? d->in_flight : 16;
-}
+static int32_t dlpi_fetch_many(const dlp_source *d) { return d->in_flight > 0 ? d->in_flight : 16; }
 
 /* Check a fetch desc, and copy it and its dataset into the stage. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
-static int dlpi_fetch_take(dlp_pipe *p, dlpi_stage *st, const dlp_fetch_desc *d) {
+static int dlpi_fetch_take(dlp_pipe *p, dlpi_stage *st, const dlp_source *d) {
     dlpi_fetch *f = st->self;
     int rc;
     if (d->dataset == NULL) return dlpi_missing(p, st->name, "dataset", "the items");
@@ -28048,7 +28042,7 @@ static const dlpi_stage_ops dlpi_fetch_many_ops = {DLPI_OPS_OF_FETCH, .check = d
                                                    .live = dlpi_fetch_live, DLPI_OPS_OF_CHAINS,
                                                    DLPI_OPS_OF_IN_FLIGHT};
 
-static const dlpi_stage_ops *dlpi_fetch_ops_of(const dlp_fetch_desc *d) {
+static const dlpi_stage_ops *dlpi_fetch_ops_of(const dlp_source *d) {
     if (d->fetcher) return &dlpi_fetch_many_ops;
     return dlpi_reader_of(d->dataset) ? &dlpi_fetch_read_ops : &dlpi_fetch_ops;
 }
@@ -29294,7 +29288,7 @@ static inline bool dlpi_join_mixes(const dlpi_stage *st) {
 
 /* Check the desc of a second fetch, and copy it into the stage. Its dataset must have a known
    number of items, and no filter. Returns 0 or a DLP_ERR code. */
-static int dlpi_join_take(dlp_pipe *p, dlpi_stage *st, const dlp_fetch_desc *d) {
+static int dlpi_join_take(dlp_pipe *p, dlpi_stage *st, const dlp_source *d) {
     const int rc = dlpi_fetch_take(p, st, d);
     if (rc != DLP_OK) return rc;
     if (st->dataset->open_end)
@@ -29406,7 +29400,7 @@ static const dlpi_stage_ops dlpi_join_many_ops = {DLPI_OPS_OF_JOIN, DLPI_OPS_OF_
 
 /* Add the second fetch of a table, or one after it. mixes: it has items of its own, not fields.
    Returns a stage number or a DLP_ERR code. */
-static int dlpi_node_fetch_later(dlpi_table *t, const dlp_fetch_desc *f, bool mixes) {
+static int dlpi_node_fetch_later(dlpi_table *t, const dlp_source *f, bool mixes) {
     dlpi_stage *st =
         dlpi_add(t->p, f->fetcher ? &dlpi_join_many_ops : &dlpi_join_ops, "join", &f->workers);
     if (st == NULL) return t->p->err.code;
@@ -35540,8 +35534,8 @@ static void dlpi_mapped_source(dlp_source *to, dlp_dataset *dataset, dlp_item_fn
     dataset->writes_all_bytes = 1;
     dataset->fetch = fetch;
     dataset->user = to;
-    to->fetch.dataset = dataset;
-    dlpi_users_wire(users, &to->fetch.workers);
+    to->dataset = dataset;
+    dlpi_users_wire(users, &to->workers);
 }
 
 /* ---- what the files of a source are: names, sizes, and some of their bytes ---- */
@@ -36474,13 +36468,13 @@ static void dlpi_files_source(dlpi_files *f) {
         dlpi_identity_paths(&f->identity, f->d.paths, f->d.n_items, f->d.moved);
         f->dataset.identity = &f->identity;
     }
-    f->source = (dlp_source){.fetch = {.dataset = &f->dataset,
-                                       .workers = {.worker_init = dlpi_files_worker_init,
-                                                   .worker_exit = dlpi_files_worker_exit,
-                                                   .worker_user = f},
-                                       .fetcher = DLP_FETCH_ASYNC,
-                                       .async = {dlpi_files_submit, dlpi_files_reap},
-                                       .in_flight = f->d.in_flight},
+    f->source = (dlp_source){.dataset = &f->dataset,
+                             .workers = {.worker_init = dlpi_files_worker_init,
+                                         .worker_exit = dlpi_files_worker_exit,
+                                         .worker_user = f},
+                             .fetcher = DLP_FETCH_ASYNC,
+                             .async = {dlpi_files_submit, dlpi_files_reap},
+                             .in_flight = f->d.in_flight,
                              .close = dlpi_files_close};
 }
 
@@ -39720,8 +39714,8 @@ DLPI_COLD static int dlpi_indexed_source(dlpi_indexed *x, dlp_error *err) {
         f->dataset.user = x;
     }
     if (x->alone) { /* the worker reads; short lines of a file in memory take less than a ring */
-        x->source.fetch.fetcher = DLP_FETCH_SEQUENTIAL;
-        x->source.fetch.in_flight = 0;
+        x->source.fetcher = DLP_FETCH_SEQUENTIAL;
+        x->source.in_flight = 0;
     }
     x->source.id = x->info.id;
     x->source.close = dlpi_indexed_close;
@@ -40031,7 +40025,7 @@ static int dlpi_lines_decode(const dlpi_indexed *x, const dlpi_indexed_file *f, 
     if (rc != 0) return rc;
     if (most > 0 && n > most) return dlpi_indexed_long(f, item, at, n, most);
     if (x->d.parse != NULL) return x->d.parse(x->d.user, state, item, line, n);
-    most = (uint64_t)x->source.fetch.dataset->fields->shape[0];
+    most = (uint64_t)x->source.dataset->fields->shape[0];
     if (n > most) return dlpi_indexed_long(f, item, at, n, most);
     if (n > 0) memcpy(item->data[0], line, (size_t)n);
     item->length[0] = n;
@@ -41928,10 +41922,10 @@ static void dlpi_push_source(dlp_push *s) {
                                .user = s,
                                .open_end = 1,
                                .reader = &dlpi_push_reader};
-    s->source.fetch = (dlp_fetch_desc){.dataset = &s->dataset,
-                                       .workers = {.worker_init = dlpi_push_enter,
-                                                   .worker_exit = dlpi_push_leave,
-                                                   .worker_user = s}};
+    s->source = (dlp_source){.dataset = &s->dataset,
+                             .workers = {.worker_init = dlpi_push_enter,
+                                         .worker_exit = dlpi_push_leave,
+                                         .worker_user = s}};
 }
 
 DLPDEF const dlp_source *dlp_push_source(const dlp_push *s) { return &s->source; }
@@ -47262,7 +47256,7 @@ static bool dlpi_last_expands(const dlp_pipe *p) {
 /* Add a fetch stage. Returns a stage number or a DLP_ERR code. If the dataset has a filter, the
    stage added before must make items. */
 DLPI_COLD
-static dlp_stage dlpi_add_fetch(dlp_pipe *p, const dlp_fetch_desc *desc) {
+static dlp_stage dlpi_add_fetch(dlp_pipe *p, const dlp_source *desc) {
     dlpi_stage *st;
     int rc;
     st = dlpi_add(p, dlpi_fetch_ops_of(desc), "fetch", &desc->workers);
@@ -48305,17 +48299,16 @@ static dlp_node *dlpi_nodes_row(dlp_nodes *to, int32_t verb, const char *name,
     return node;
 }
 
-/* Add a row that fetches as *d says, with workers as *w, and return the row. of: the source that it
-   reads, or NULL. w may be NULL. */
+/* Add the table's row that fetches as *d says, with workers as *w, and return the row. of: the
+   source that it reads, or NULL. w may be NULL. */
 DLPI_COLD
-static dlp_node *dlpi_nodes_fetch(dlp_nodes *to, const char *name, const dlp_fetch_desc *d,
+static dlp_node *dlpi_nodes_fetch(dlp_nodes *to, const char *name, const dlp_source *d,
                                   const dlp_workers_desc *w, const dlp_source *of) {
     dlp_node *node = dlpi_nodes_row(to, DLP_FETCH, name, w);
-    dlp_source *source = &to->sources[to->n - 1];
-    source->fetch = *d;
-    if (of != NULL) source->fetch.workers = of->fetch.workers;
-    if (of != NULL) source->id = of->id;
-    node->fetch.source = source;
+    to->source = *d;
+    if (of != NULL) to->source.workers = of->workers;
+    if (of != NULL) to->source.id = of->id;
+    node->fetch.source = &to->source;
     return node;
 }
 
@@ -48448,8 +48441,8 @@ static void dlpi_seeing_take(dlpi_stage *st, dlpi_seeing *k, const dlpi_seeing *
 
 /* Write into *f what the source of a fetch row says. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
-static int dlpi_fetch_source(dlpi_table *t, const dlp_node *node, dlp_fetch_desc *f) {
-    const dlp_fetch_desc *source = &node->fetch.source->fetch;
+static int dlpi_fetch_source(dlpi_table *t, const dlp_node *node, dlp_source *f) {
+    const dlp_source *source = node->fetch.source;
     int rc;
     if (source->dataset == NULL)
         return dlpi_missing(t->p, node->name, "dataset", "the items of the source");
@@ -48465,7 +48458,7 @@ static int dlpi_fetch_source(dlpi_table *t, const dlp_node *node, dlp_fetch_desc
 
 /* Write into *f what a fetch row without a source says. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
-static int dlpi_fetch_own(dlpi_table *t, const dlp_node *node, dlp_fetch_desc *f) {
+static int dlpi_fetch_own(dlpi_table *t, const dlp_node *node, dlp_source *f) {
     const dlp_node_fetch *d = &node->fetch;
     if (d->async == NULL && d->fetch == NULL)
         return dlpi_missing(t->p, node->name, "fetch.fetch", "the function that writes an item");
@@ -48513,7 +48506,7 @@ static int dlpi_fetch_dataset(dlpi_table *t, const dlp_node *node, dlp_dataset *
     uint64_t n;
     const int rc = dlpi_fetch_items(t, node, &n);
     if (rc != DLP_OK) return rc;
-    *ds = d->source != NULL ? *d->source->fetch.dataset
+    *ds = d->source != NULL ? *d->source->dataset
                             : (dlp_dataset){.n_items = t->load == NULL ? n
                                                        : t->fetched    ? DLPI_MAX_ITEMS
                                                                        : 0,
@@ -48534,14 +48527,13 @@ static int dlpi_fetch_dataset(dlpi_table *t, const dlp_node *node, dlp_dataset *
 
 /* Write what a fetch row says into *f, whose dataset is *ds. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
-static int dlpi_fetch_descs(dlpi_table *t, const dlp_node *node, dlp_fetch_desc *f,
-                            dlp_dataset *ds) {
+static int dlpi_fetch_descs(dlpi_table *t, const dlp_node *node, dlp_source *f, dlp_dataset *ds) {
     int rc;
     if (t->list->verb == DLP_PUSH && (dlpi_verb_of(t, node - 1)->is & DLPI_NODE_LOADS) == 0)
         return dlpi_node_bad(t, node,
                              "fetches by the number of an item, and pushed items have none; push "
                              "its fields, or add them in a map");
-    *f = (dlp_fetch_desc){.fetcher = DLP_FETCH_SEQUENTIAL};
+    *f = (dlp_source){.fetcher = DLP_FETCH_SEQUENTIAL};
     rc = (node->fetch.source ? dlpi_fetch_source : dlpi_fetch_own)(t, node, f);
     if (rc == DLP_OK) rc = dlpi_fetch_dataset(t, node, ds);
     if (rc != DLP_OK) return rc;
@@ -48555,7 +48547,7 @@ static int dlpi_fetch_descs(dlpi_table *t, const dlp_node *node, dlp_fetch_desc 
 DLPI_COLD
 static int dlpi_fetch_workers(const dlpi_table *t, const dlp_node *node, const dlp_source *source,
                               dlp_workers_desc *w) {
-    const dlp_workers_desc *of = source != NULL ? &source->fetch.workers : NULL;
+    const dlp_workers_desc *of = source != NULL ? &source->workers : NULL;
     if (of == NULL || of->worker_init == NULL) return DLP_OK;
     if (w->worker_init != NULL || w->worker_exit != NULL || w->worker_user != NULL ||
         w->tell != NULL)
@@ -48592,7 +48584,7 @@ static bool dlpi_row_chains(const dlpi_table *t, const dlp_node *node) {
 /* True if a later fetch runs in the attempts of the stage before it. A wrong desc gets a stage of
    its own, which refuses it. */
 DLPI_COLD
-static bool dlpi_fetch_chains(const dlpi_table *t, const dlp_node *node, const dlp_fetch_desc *f,
+static bool dlpi_fetch_chains(const dlpi_table *t, const dlp_node *node, const dlp_source *f,
                               const dlp_dataset *ds) {
     const bool plain = node->fetch.source == NULL && node->fetch.of == 0 &&
                        f->fetcher == DLP_FETCH_SEQUENTIAL && f->batch_pool == 0 &&
@@ -48632,7 +48624,7 @@ static int dlpi_row_chainable(dlpi_table *t, int id) {
 DLPI_COLD
 static int dlpi_node_fetch_add(dlpi_table *t, const dlp_node *node) {
     dlpi_ends e = {.all = 0};
-    dlp_fetch_desc f;
+    dlp_source f;
     dlp_dataset ds;
     int rc;
     if (t->batched) return dlpi_node_bad(t, node, "stands after the batch; write it before");
@@ -48666,7 +48658,7 @@ static int dlpi_node_fetch_add(dlpi_table *t, const dlp_node *node) {
 
 DLPI_COLD
 static const dlp_field *dlpi_fetch_fields(const dlp_node *node, uint32_t *n) {
-    const dlp_dataset *ds = node->fetch.source != NULL ? node->fetch.source->fetch.dataset : NULL;
+    const dlp_dataset *ds = node->fetch.source != NULL ? node->fetch.source->dataset : NULL;
     *n = ds != NULL ? ds->n_fields : node->fetch.n_fields;
     return ds != NULL ? ds->fields : node->fetch.fields;
 }
@@ -48761,12 +48753,12 @@ static int dlpi_node_push_begin(dlpi_table *t, const dlp_node *node) {
    rows make items, they add the fetch. Returns a stage number or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_node_push_add(dlpi_table *t, const dlp_node *node) {
-    dlp_fetch_desc f;
+    dlp_source f;
     int rc = dlpi_node_push_begin(t, node);
     if (rc < 0) return rc;
     if (t->makes > 0) return t->makes == 1 ? t->ops->makes(t, node) : rc;
     t->p->node = node->name;
-    f = dlp_push_source(node->push.source)->fetch;
+    f = *dlp_push_source(node->push.source);
     f.workers = dlpi_node_workers(t, node);
     t->fetchers = f.workers.num_workers;
     rc = dlpi_fetch_workers(t, node, dlp_push_source(node->push.source), &f.workers);
@@ -48841,7 +48833,7 @@ static int dlpi_ends_sort(dlpi_table *t, const dlp_node *node, const dlp_dataset
     const dlp_node *map = dlpi_ends_in(t);
     const dlp_source *source = node->fetch.source;
     const bool async =
-        source != NULL ? source->fetch.fetcher == DLP_FETCH_ASYNC : node->fetch.async != NULL;
+        source != NULL ? source->fetcher == DLP_FETCH_ASYNC : node->fetch.async != NULL;
     bool moved = false;
     int rc = DLP_OK;
     if (map == NULL) return DLP_OK;
@@ -49091,7 +49083,7 @@ typedef struct dlpi_makers {
     uint64_t id;       /* hash of the ids of all rows, for the fingerprint of a state */
     uint32_t capacity; /* cells of inputs; 0: no row says it */
     dlp_workers_desc workers;
-    dlp_fetch_desc f;   /* desc of the first fetch */
+    dlp_source f;       /* desc of the first fetch */
     dlp_dataset input;  /* dataset of the inputs, with all fields of the first level */
     uint32_t n_fetched; /* fields of the first level that fetch writes; maps write the others */
     bool reads;         /* an asynchronous source reads the inputs */
@@ -49109,7 +49101,7 @@ static void dlpi_makers_id(dlpi_makers *m, uint64_t id) {
 DLPI_COLD
 static bool dlpi_fetch_filters(const dlp_node *node) {
     const dlp_source *source = node != NULL ? node->fetch.source : NULL;
-    return source != NULL && source->fetch.dataset != NULL && source->fetch.dataset->filter == 1;
+    return source != NULL && source->dataset != NULL && source->dataset->filter == 1;
 }
 
 /* Callback of an expand directly behind the list, whose inputs nobody reads. Returns 0. */
@@ -49214,7 +49206,7 @@ static int dlpi_later_check(dlpi_table *t, const dlp_node *node, const dlpi_make
                            "the source has %" PRIu64 " items, must have %" PRIu64
                            ", as the list \"%s\"",
                            ds->n_items, t->n_items, t->list->name);
-    if (node->fetch.source->fetch.workers.worker_init != NULL && m->n_later == DLPI_LATER)
+    if (node->fetch.source->workers.worker_init != NULL && m->n_later == DLPI_LATER)
         return dlpi_node_bad(t, node,
                              "is the third later fetch by a source with a worker_init; a list has "
                              "two at most");
@@ -49229,16 +49221,15 @@ static int dlpi_later_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m) 
     dlpi_later *l = &m->later[m->n_later];
     if (source == NULL) return DLP_OK;
     dlpi_makers_id(m, source->id);
-    if (source->fetch.dataset->warning != NULL)
-        dlpi_warn(t->p, "%s", source->fetch.dataset->warning);
-    if (dlpi_fetch_is_many(&source->fetch))
+    if (source->dataset->warning != NULL) dlpi_warn(t->p, "%s", source->dataset->warning);
+    if (dlpi_fetch_is_many(source))
         dlpi_warn(t->p,
                   "\"%s\" is a second fetch before makers, and reads one item after the other in "
                   "each worker; set num_workers to the reads that are to be under way",
                   node->name);
-    if (source->fetch.workers.worker_init == NULL) return DLP_OK;
+    if (source->workers.worker_init == NULL) return DLP_OK;
     l->calls = node->workers;
-    l->bytes = source->fetch.dataset->worker_bytes;
+    l->bytes = source->dataset->worker_bytes;
     l->level = m->n_levels - 1;
     l->op = m->level[l->level].program.n - 1;
     l->row = dlpi_row_named(t->p, node->name);
@@ -49251,7 +49242,7 @@ static int dlpi_later_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m) 
 DLPI_COLD
 static int dlpi_makers_fetch(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
     const uint32_t first = m->n_fields[m->n_levels - 1];
-    dlp_fetch_desc f = {.fetcher = DLP_FETCH_SEQUENTIAL};
+    dlp_source f = {.fetcher = DLP_FETCH_SEQUENTIAL};
     dlp_dataset ds = {.n_fields = 0};
     int rc = dlpi_fetch_descs(t, node, &f, &ds);
     if (rc != DLP_OK) return rc;
@@ -49418,7 +49409,7 @@ static int dlpi_makers_begin(dlpi_table *t, dlpi_makers *m) {
     }
     if (t->list->verb != DLP_PUSH) return DLP_OK;
     m->push = t->list;
-    m->input = *dlp_push_source(m->push->push.source)->fetch.dataset;
+    m->input = *dlp_push_source(m->push->push.source)->dataset;
     m->input.open_end = 0;
     m->input.n_items = DLPI_MAX_ITEMS; /* the number of a record is below it */
     m->n_fetched = m->input.n_fields;
@@ -49450,7 +49441,7 @@ static int dlpi_makers_rows(dlpi_table *t, dlpi_makers *m) {
    Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_makers_threads(dlpi_table *t, dlpi_makers *m) {
-    dlp_fetch_desc *f = &m->f;
+    dlp_source *f = &m->f;
     const int32_t n = m->workers.num_workers > 0 ? m->workers.num_workers : 1;
     const int rc =
         dlpi_within(t->p, m->fetch->name, "workers.num_workers", m->workers.num_workers, 0,
@@ -49554,7 +49545,7 @@ static dlp_stage dlpi_makers_stage(dlpi_table *t, const dlpi_makers *m) {
    items' fields. Returns a stage number or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_copies_add(dlpi_table *t, const dlp_workers_desc *w, const dlp_dataset *made,
-                           dlp_fetch_desc *f) {
+                           dlp_source *f) {
     const dlp_node *batch = t->nodes;
     int32_t n = w->num_workers > 2 ? 2 : w->num_workers;
     while (batch < t->nodes + t->n - 1 && batch->verb != DLP_BATCH) batch++;
@@ -49662,7 +49653,7 @@ static int dlpi_async_take(dlp_pipe *p, dlpi_stage *st, const dlp_async *async,
 /* Let an asynchronous source read the inputs into their cells. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_makers_reads(dlpi_table *t, dlpi_makers *m, dlpi_stage *st) {
-    dlp_fetch_desc *f = &m->f;
+    dlp_source *f = &m->f;
     const int rc = dlpi_async_take(t->p, st, &f->async, (uint32_t)dlpi_fetch_many(f));
     f->fetcher = DLP_FETCH_SEQUENTIAL;
     f->in_flight = 0;
@@ -49823,7 +49814,7 @@ static int dlpi_behind_take(dlpi_table *t, dlpi_stage *st, const dlpi_behind *b,
     m->workers = st->w;
     m->input.fields = m->fields[0];
     m->input.n_fields = m->n_fields[0];
-    m->f = (dlp_fetch_desc){.dataset = &m->input};
+    m->f = (dlp_source){.dataset = &m->input};
     if (node == NULL) node = dlpi_makers_name(m);
     t->p->node = node->name;
     if (m->pack != NULL) {
@@ -50276,7 +50267,7 @@ static int dlpi_table_copies(dlpi_table *t, dlpi_branches *j, const dlp_workers_
                       .worker_bytes = dlpi_seats_private(&j->seats),
                       .fetch = dlpi_branches_copy,
                       .user = j};
-    dlp_fetch_desc f = {.dataset = &ds};
+    dlp_source f = {.dataset = &ds};
     const int rc = dlpi_table_fields(t, j, fields, &ds.n_fields);
     if (rc != DLP_OK) return rc;
     for (uint32_t k = 1; k < j->n; k++) /* of an index of any branch */
@@ -50797,8 +50788,7 @@ static void dlpi_node_identify(const dlp_node *node, dlp_identity *to) {
 #ifndef DLPIPE_NO_PARTS
     if (node->verb == DLP_LOAD) source = dlpi_load_identify(&node->load, to);
 #endif /* DLPIPE_NO_PARTS */
-    if (source != NULL && source->fetch.dataset != NULL)
-        dlpi_identity_add(to, source->fetch.dataset->identity);
+    if (source != NULL && source->dataset != NULL) dlpi_identity_add(to, source->dataset->identity);
 }
 
 /* Add the stages of a table to a pipe without stages. Returns 0 or a DLP_ERR code. */
@@ -50902,8 +50892,8 @@ static void dlpi_loader_parts(const dlp_loader_desc *l, dlp_nodes *to) {
 /* Add the fetch row of a loader, as *d says, with workers as *w. If the dataset is a filter, add a
    filter row, which has the workers then. */
 DLPI_COLD
-static void dlpi_loader_fetch(const dlp_fetch_desc *d, const dlp_workers_desc *w,
-                              const dlp_source *of, dlp_nodes *to) {
+static void dlpi_loader_fetch(const dlp_source *d, const dlp_workers_desc *w, const dlp_source *of,
+                              dlp_nodes *to) {
     dlp_node *node;
     dlpi_nodes_fetch(to, "fetch", d, d->dataset->filter != 0 ? NULL : w, of);
     if (d->dataset->filter == 0) return;
@@ -50949,7 +50939,7 @@ static const dlpi_bound dlpi_source_says[] = {
    DLP_ERR_ARG and *err. */
 DLPI_COLD
 static int dlpi_loader_source(dlp_loader_desc *l, dlp_error *err) {
-    const dlp_fetch_desc *from = &l->source->fetch;
+    const dlp_source *from = l->source;
     const dlpi_bound *b = dlpi_out_of_bounds(l, DLPI_ROWS(dlpi_source_says));
     const bool twice = from->fetcher != 0 && l->fetcher != 0;
     const int32_t filter = l->dataset.filter;
@@ -51000,7 +50990,7 @@ DLPI_COLD
 static int32_t dlpi_loader_ahead(const dlp_loader_desc *l) {
     const uint64_t world = l->pipe.world_size ? l->pipe.world_size : 1;
     const uint64_t rows = (l->batch_size + world - 1) / world;
-    const dlp_fetch_desc all = {.in_flight = l->in_flight};
+    const dlp_source all = {.in_flight = l->in_flight};
     const int32_t ahead = l->pipe.prefetch_factor;
     uint64_t need = 1;
     if (rows > 0 && l->batch_pool > 0)
@@ -51054,11 +51044,11 @@ DLPI_COLD
 static void dlpi_loader_rows(const dlp_loader_desc *l, dlp_nodes *to) {
     dlp_node *node = dlpi_nodes_row(to, DLP_LIST, "sampler", NULL);
     const int32_t none = dlpi_parts_given(&l->parts) ? DLP_NONE : 0; /* not those of the parts */
-    const dlp_fetch_desc fetch = {.dataset = &to->dataset,
-                                  .fetcher = l->fetcher,
-                                  .in_flight = l->in_flight,
-                                  .batch_pool = l->batch_pool,
-                                  .async = l->async};
+    const dlp_source fetch = {.dataset = &to->dataset,
+                              .fetcher = l->fetcher,
+                              .in_flight = l->in_flight,
+                              .batch_pool = l->batch_pool,
+                              .async = l->async};
     dlp_workers_desc w = l->workers;
     to->order = l->sampler;
     to->order.threaded = 0;
@@ -51123,8 +51113,7 @@ static int dlpi_chunks_copy(dlp_chunks_desc *d, const dlp_chunks_desc *desc, dlp
         return dlpi_error_set(err, DLP_ERR_ARG, "source",
                               "the source has no rows for chunks; set load, or use a loader");
     source->chunks(source, d);
-    if (d->identity == NULL && source->fetch.dataset != NULL)
-        d->identity = source->fetch.dataset->identity;
+    if (d->identity == NULL && source->dataset != NULL) d->identity = source->dataset->identity;
     if (desc->n_items == 0 || desc->n_items == d->n_items) return DLP_OK;
     return dlpi_error_set(err, DLP_ERR_ARG, "n_items",
                           "n_items is %" PRIu64 ", and the source has %" PRIu64
@@ -51211,7 +51200,7 @@ static int dlpi_chunks_count(dlp_pipe *p, dlp_node_split *split, bool in_order, 
    _DEVICE. Returns 0 or a DLP_ERR code. */
 static int dlpi_chunks_rows(dlp_pipe *p, const dlp_chunks_desc *d, int preload, dlp_nodes *to) {
     dlp_node_split split = {.chunk_rows = d->chunk_rows};
-    const dlp_fetch_desc fetch = {.dataset = &to->dataset};
+    const dlp_source fetch = {.dataset = &to->dataset};
     dlp_node *node;
     uint64_t n = 0, room = 0;
     int rc;
@@ -51234,7 +51223,7 @@ static int dlpi_chunks_rows(dlp_pipe *p, const dlp_chunks_desc *d, int preload, 
                                 .fetch = dlpi_chunk_fetch,
                                 .identity = d->identity};
     node = dlpi_nodes_fetch(to, "load", &fetch, &d->workers, d->source);
-    to->sources[to->n - 1].id = 0; /* states of chunks know no id */
+    to->source.id = 0; /* states of chunks know no id */
     if (node->workers.num_workers == 0) node->workers.num_workers = 1; /* load ahead of next */
     dlpi_nodes_row(to, DLP_BATCH, "batch", NULL)->batch.batch_size = 1;
     dlpi_nodes_transfer(to, d->device, d->device_buffers, d->transfer_inline == 0);
@@ -51963,9 +51952,9 @@ DLPDEF int dlp_pipe_write_graph(const dlp_plan *plan, const char *path, dlp_erro
            0 is DLP_LAST_DEFAULT, which does the same and warns if the last batch is short. The
            struct of a node has the name of its verb: dlp_node_load was dlp_part_desc;
            dlp_node_cache, _expand, _pack, _split and _queue were descs. A loader takes rows behind
-           its fetch, where it took joins. Its workers, fetcher, in_flight, batch_pool and async
-           were in its fetch. dlp_arrays_chunks_open takes the two
-           descs of arrays and chunks.
+           its fetch, where it took joins. Its workers, fetcher, in_flight, batch_pool and async,
+           and those of a dlp_source and its dataset, were in a member fetch. dlp_arrays_chunks_open
+           takes the two descs of arrays and chunks.
            A row in the attempt of the row before may have a deadline_ms of its own, and may replace
            items behind a fetch. If a process dies there too often, the error names the row whose
            callback ran, and what that row says of failures holds.

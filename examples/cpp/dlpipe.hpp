@@ -1177,8 +1177,8 @@ class table {
     node fetch(std::string_view name, const dlp_source *source) {
         node n = add(name, DLP_FETCH);
         n->fetch.source = source;
-        if (source == nullptr || source->fetch.dataset == nullptr) return n; // open says so
-        append(described(*source->fetch.dataset));
+        if (source == nullptr || source->dataset == nullptr) return n; // open says so
+        append(described(*source->dataset));
         return n;
     }
     // f(dlpipe::expansion) makes 0..max_out items of one. fields: of the items; {}: the input's.

@@ -244,7 +244,7 @@ typedef struct dlp_node_fetch {
                                  async. Without async, each worker has in_flight threads that call
                                  fetch */
     const dlp_async *async;   /* calls that begin requests and collect them; copied; NULL: none */
-    uint32_t batch_pool;      /* with DLP_DEAL_TURNS: batch_pool of dlp_fetch_desc; else 0 */
+    uint32_t batch_pool;      /* with DLP_DEAL_TURNS: batch_pool of dlp_source; else 0 */
     int32_t writes_all_bytes; /* 1: fetch writes every byte of the fixed-size fields, and of ragged
                                  ones all rows of their length; 0: the library zeroes each row
                                  before fetch */
@@ -405,7 +405,7 @@ typedef struct dlp_nodes {
     dlp_pipe_desc pipe; /* desc of the run, for dlp_pipe_open */
     dlp_sampler_desc order;
     dlp_dataset dataset;
-    dlp_source sources[DLP_MAX_NODES];
+    dlp_source source;
     dlp_field fields[DLP_MAX_FIELDS];
     dlp_chunks_desc chunks;
     char names[DLP_MAX_NODES][32];

@@ -51,7 +51,7 @@ typedef struct dlp_loader_desc {
                                    classic topology takes none */
     int32_t in_flight;   /* THREADS, ASYNC: items at once in a worker, at most 1024. 0: as many as
                                    the source says, or 16 */
-    uint32_t batch_pool; /* batch_pool of dlp_fetch_desc; only in the concurrent topology */
+    uint32_t batch_pool; /* batch_pool of dlp_source; only in the concurrent topology */
     dlp_async async;     /* ASYNC; the struct is copied; dataset.fetch may be NULL then */
     /* The cache of items. bytes 0: there is none. */
     dlp_node_cache cache;

@@ -24,7 +24,7 @@ static const dlpi_bound dlpi_source_says[] = {
    one, the fetcher. A filter, and the items in flight, may be set beside the source. Returns 0, or
    DLP_ERR_ARG and *err. */
 static int dlpi_loader_source(dlp_loader_desc *l, dlp_error *err) {
-    const dlp_fetch_desc *from = &l->source->fetch;
+    const dlp_source *from = l->source;
     const dlpi_bound *b = dlpi_out_of_bounds(l, DLPI_ROWS(dlpi_source_says));
     const bool twice = from->fetcher != 0 && l->fetcher != 0;
     const int32_t filter = l->dataset.filter;
@@ -73,7 +73,7 @@ static int dlpi_loader_check(const dlp_loader_desc *l, dlp_error *err) {
 static int32_t dlpi_loader_ahead(const dlp_loader_desc *l) {
     const uint64_t world = l->pipe.world_size ? l->pipe.world_size : 1;
     const uint64_t rows = (l->batch_size + world - 1) / world;
-    const dlp_fetch_desc all = {.in_flight = l->in_flight};
+    const dlp_source all = {.in_flight = l->in_flight};
     const int32_t ahead = l->pipe.prefetch_factor;
     uint64_t need = 1;
     if (rows > 0 && l->batch_pool > 0)
@@ -124,11 +124,11 @@ static void dlpi_loader_batches(const dlp_loader_desc *l, dlp_nodes *to) {
 static void dlpi_loader_rows(const dlp_loader_desc *l, dlp_nodes *to) {
     dlp_node *node = dlpi_nodes_row(to, DLP_LIST, "sampler", NULL);
     const int32_t none = dlpi_parts_given(&l->parts) ? DLP_NONE : 0; /* not those of the parts */
-    const dlp_fetch_desc fetch = {.dataset = &to->dataset,
-                                  .fetcher = l->fetcher,
-                                  .in_flight = l->in_flight,
-                                  .batch_pool = l->batch_pool,
-                                  .async = l->async};
+    const dlp_source fetch = {.dataset = &to->dataset,
+                              .fetcher = l->fetcher,
+                              .in_flight = l->in_flight,
+                              .batch_pool = l->batch_pool,
+                              .async = l->async};
     dlp_workers_desc w = l->workers;
     to->order = l->sampler;
     to->order.threaded = 0;

@@ -32,8 +32,8 @@ static void dlpi_loader_parts(const dlp_loader_desc *l, dlp_nodes *to) {
 
 /* Add the fetch row of a loader, as *d says, with workers as *w. If the dataset is a filter, add a
    filter row, which has the workers then. */
-static void dlpi_loader_fetch(const dlp_fetch_desc *d, const dlp_workers_desc *w,
-                              const dlp_source *of, dlp_nodes *to) {
+static void dlpi_loader_fetch(const dlp_source *d, const dlp_workers_desc *w, const dlp_source *of,
+                              dlp_nodes *to) {
     dlp_node *node;
     dlpi_nodes_fetch(to, "fetch", d, d->dataset->filter != 0 ? NULL : w, of);
     if (d->dataset->filter == 0) return;

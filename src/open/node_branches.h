@@ -378,7 +378,7 @@ static int dlpi_table_copies(dlpi_table *t, dlpi_branches *j, const dlp_workers_
                       .worker_bytes = dlpi_seats_private(&j->seats),
                       .fetch = dlpi_branches_copy,
                       .user = j};
-    dlp_fetch_desc f = {.dataset = &ds};
+    dlp_source f = {.dataset = &ds};
     const int rc = dlpi_table_fields(t, j, fields, &ds.n_fields);
     if (rc != DLP_OK) return rc;
     for (uint32_t k = 1; k < j->n; k++) /* of an index of any branch */

@@ -237,16 +237,15 @@ static dlp_node *dlpi_nodes_row(dlp_nodes *to, int32_t verb, const char *name,
     return node;
 }
 
-/* Add a row that fetches as *d says, with workers as *w, and return the row. of: the source that it
-   reads, or NULL. w may be NULL. */
-static dlp_node *dlpi_nodes_fetch(dlp_nodes *to, const char *name, const dlp_fetch_desc *d,
+/* Add the table's row that fetches as *d says, with workers as *w, and return the row. of: the
+   source that it reads, or NULL. w may be NULL. */
+static dlp_node *dlpi_nodes_fetch(dlp_nodes *to, const char *name, const dlp_source *d,
                                   const dlp_workers_desc *w, const dlp_source *of) {
     dlp_node *node = dlpi_nodes_row(to, DLP_FETCH, name, w);
-    dlp_source *source = &to->sources[to->n - 1];
-    source->fetch = *d;
-    if (of != NULL) source->fetch.workers = of->fetch.workers;
-    if (of != NULL) source->id = of->id;
-    node->fetch.source = source;
+    to->source = *d;
+    if (of != NULL) to->source.workers = of->workers;
+    if (of != NULL) to->source.id = of->id;
+    node->fetch.source = &to->source;
     return node;
 }
 

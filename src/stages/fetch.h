@@ -93,7 +93,7 @@ static const dlpi_stage_ops dlpi_fetch_many_ops = {DLPI_OPS_OF_FETCH, .check = d
                                                    .live = dlpi_fetch_live, DLPI_OPS_OF_CHAINS,
                                                    DLPI_OPS_OF_IN_FLIGHT};
 
-static const dlpi_stage_ops *dlpi_fetch_ops_of(const dlp_fetch_desc *d) {
+static const dlpi_stage_ops *dlpi_fetch_ops_of(const dlp_source *d) {
     if (d->fetcher) return &dlpi_fetch_many_ops;
     return dlpi_reader_of(d->dataset) ? &dlpi_fetch_read_ops : &dlpi_fetch_ops;
 }

@@ -25,7 +25,7 @@ static inline bool dlpi_join_mixes(const dlpi_stage *st) {
 
 /* Check the desc of a second fetch, and copy it into the stage. Its dataset must have a known
    number of items, and no filter. Returns 0 or a DLP_ERR code. */
-static int dlpi_join_take(dlp_pipe *p, dlpi_stage *st, const dlp_fetch_desc *d) {
+static int dlpi_join_take(dlp_pipe *p, dlpi_stage *st, const dlp_source *d) {
     const int rc = dlpi_fetch_take(p, st, d);
     if (rc != DLP_OK) return rc;
     if (st->dataset->open_end)
@@ -137,7 +137,7 @@ static const dlpi_stage_ops dlpi_join_many_ops = {DLPI_OPS_OF_JOIN, DLPI_OPS_OF_
 
 /* Add the second fetch of a table, or one after it. mixes: it has items of its own, not fields.
    Returns a stage number or a DLP_ERR code. */
-static int dlpi_node_fetch_later(dlpi_table *t, const dlp_fetch_desc *f, bool mixes) {
+static int dlpi_node_fetch_later(dlpi_table *t, const dlp_source *f, bool mixes) {
     dlpi_stage *st =
         dlpi_add(t->p, f->fetcher ? &dlpi_join_many_ops : &dlpi_join_ops, "join", &f->workers);
     if (st == NULL) return t->p->err.code;

@@ -44,7 +44,7 @@ typedef dlp_node_queue transfer_queue;
 
 /* A second fetch. how: 1: its items are those of a mix. */
 typedef struct walked_join {
-    dlp_fetch_desc fetch;
+    dlp_source fetch;
     int32_t how;
 } walked_join;
 
@@ -134,10 +134,10 @@ static const field_row rows_[] = {
     VALUE(dlp_workers_desc, workers_max, 5),
     VALUE(dlp_workers_desc, tell, other_tell),
 
-    WHOLE(dlp_fetch_desc, dataset, &other_dataset_),
-    VALUE(dlp_fetch_desc, fetcher, DLP_FETCH_THREADS),
-    VALUE(dlp_fetch_desc, in_flight, 5),
-    VALUE(dlp_fetch_desc, batch_pool, 9),
+    WHOLE(dlp_source, dataset, &other_dataset_),
+    VALUE(dlp_source, fetcher, DLP_FETCH_THREADS),
+    VALUE(dlp_source, in_flight, 5),
+    VALUE(dlp_source, batch_pool, 9),
 
     INNER_WHOLE(walked_join, how, 1),
 

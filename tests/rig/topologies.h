@@ -286,7 +286,7 @@ static int open_mapped(const topology *t, work *w, int workers, const dlp_state 
                        dlp_pipe **p) {
     rig_table to = {.n = 0};
     dlp_loader_desc l;
-    dlp_fetch_desc fetch = {.dataset = &l.dataset};
+    dlp_source fetch = {.dataset = &l.dataset};
     dlp_error e;
     loader_desc(t, w, workers, resume, &l);
     fetch.workers = l.workers;

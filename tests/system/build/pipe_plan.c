@@ -600,7 +600,7 @@ typedef struct extreme {
     dlp_dataset dataset;
     dlp_pipe_desc pipe;
     dlp_sampler_desc sampler;
-    dlp_fetch_desc fetch;
+    dlp_source fetch;
     dlp_node_cache cache;
     dlp_node_load parts;
     dlp_node_batch batch;

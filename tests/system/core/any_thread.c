@@ -233,7 +233,7 @@ static int any_wired(int kind, dlp_pipe **p, dlp_error *e) {
     dlp_dataset ds = {.n_items = ITEMS, .fields = one_field, .n_fields = 1, .fetch = any_fetch};
     dlp_dataset more = {.n_items = ITEMS, .fields = other, .n_fields = 1, .fetch = any_fetch};
     const dlp_guard_field of = {.name = "word", .high = 500};
-    dlp_fetch_desc fetch = {.dataset = &ds};
+    dlp_source fetch = {.dataset = &ds};
     rig_table t = {.n = 0};
     int rc;
     if (kind == PACK) ds.fields = document, ds.fetch = any_document;
@@ -258,7 +258,7 @@ static int any_wired(int kind, dlp_pipe **p, dlp_error *e) {
     if (kind == SCRATCH) table_ends(&t, other, 1, 0);
     if (kind == SCRATCH)
         table_row(&t, (dlp_node){.verb = DLP_MAP, .map = {.item = any_fetch}, .workers = drops});
-    if (kind == JOIN) table_fetch(&t, &(dlp_fetch_desc){.dataset = &more, .workers = drops}, 0);
+    if (kind == JOIN) table_fetch(&t, &(dlp_source){.dataset = &more, .workers = drops}, 0);
     table_row(&t, (dlp_node){.verb = DLP_BATCH,
                              .batch = {.batch_size = ROWS, .copy_workers = makes ? 2 : 0}});
     rc = table_pipe(&t, p, &desc, e);
@@ -478,8 +478,8 @@ static void *stop_later(void *user) {
 
 static int wire(dlp_pipe **p) {
     dlp_dataset ds = {.n_items = ITEMS, .fields = one_field, .n_fields = 1, .fetch = any_fetch};
-    const dlp_fetch_desc fetch = {.dataset = &ds,
-                                  .workers = {.num_workers = 2, .on_error = DLP_ON_ERROR_DROP}};
+    const dlp_source fetch = {.dataset = &ds,
+                              .workers = {.num_workers = 2, .on_error = DLP_ON_ERROR_DROP}};
     rig_table t = {.n = 0};
     table_list(&t, &(dlp_sampler_desc){.seed = 0});
     table_fetch(&t, &fetch, 0);

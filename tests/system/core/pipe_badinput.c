@@ -243,7 +243,7 @@ static void add__dataset_out_of_range__names_field(void) {
 static void add__dataset_missing__named(void) {
     dlp_pipe *p;
     dlp_error e;
-    dlp_fetch_desc fetch;
+    dlp_source fetch;
     dlp_dataset ds;
     memset(&fetch, 0, sizeof fetch);
     memset(&ds, 0, sizeof ds);
@@ -926,7 +926,7 @@ static void loader__epochs_seed_or_dataset_said_twice__refused(void) {
     for (int what = 0; what < 6; what++) {
         dlp_field field = {.name = "x", .dtype = DLP_U64, .ndim = 1, .shape = {2}};
         dlp_dataset same = {.n_items = 20, .fields = &field, .n_fields = 1, .fetch = rig_fetch};
-        const dlp_source of = {.fetch.dataset = &same};
+        const dlp_source of = {.dataset = &same};
         dlp_loader_desc d = {.dataset = same,
                              .batch_size = 5,
                              .epochs = 2,

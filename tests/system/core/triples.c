@@ -373,12 +373,12 @@ static void open_source(int kind, int branch, int field, const char *const *path
                                                 .n_fields = 1,
                                                 .fetch = fetch_item,
                                                 .user = &own[branch][field]};
-        own[branch][field] = (dlp_source){
-            .fetch = {.dataset = &datasets[branch][field],
-                      .fetcher = DLP_FETCH_ASYNC,
-                      .async = {submit, reap},
-                      .workers = {.worker_init = enter, .worker_user = &own[branch][field]}},
-            .id = 7 + (uint64_t)branch};
+        own[branch][field] =
+            (dlp_source){.dataset = &datasets[branch][field],
+                         .fetcher = DLP_FETCH_ASYNC,
+                         .async = {submit, reap},
+                         .workers = {.worker_init = enter, .worker_user = &own[branch][field]},
+                         .id = 7 + (uint64_t)branch};
         *to = &own[branch][field];
     }
     CHECK(rc == DLP_OK);

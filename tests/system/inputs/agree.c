@@ -673,7 +673,7 @@ static void other_open(other *k, uint32_t rank, int pack) {
     data.fetch = pack ? fetch_document : fetch_kept;
     data.filter = !pack;
     table_list(&t, &(dlp_sampler_desc){.order = DLP_ORDER_SEQUENTIAL});
-    table_fetch(&t, &(dlp_fetch_desc){.dataset = &data}, 0);
+    table_fetch(&t, &(dlp_source){.dataset = &data}, 0);
     if (pack)
         table_row(&t, (dlp_node){.verb = DLP_PACK, .pack = {.tokens = 8}});
     else

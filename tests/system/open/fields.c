@@ -31,7 +31,7 @@ typedef struct descs {
     dlp_sampler_desc sampler;
     dlp_field fields[3], label, raw, raw_next;
     dlp_dataset dataset, joined;
-    dlp_fetch_desc fetch;
+    dlp_source fetch;
     dlp_node map, batch_map, decode, batch, transfer, guard, expand, filter, pack, split;
     walked_join join;
     walked_ends ends;
@@ -730,7 +730,7 @@ static int open_chain(dlp_error *err) {
     const int has = wiring_->stages, made = has & (HAS_EXPAND | HAS_FILTER | HAS_PACK);
     const uint32_t mixed = (has & HAS_JOIN) && now_.join.how == 1;
     rig_table t = {.n = 0};
-    dlp_fetch_desc f = now_.fetch;
+    dlp_source f = now_.fetch;
     dlp_node batch = now_.batch;
     int rc;
     if (made) f.workers = (dlp_workers_desc){.num_workers = 0}; /* those of the maker */
@@ -817,7 +817,7 @@ static void close_all(void) {
     AT(dlp_pipe_desc, pipe), AT(dlp_sampler_desc, sampler), \
         AT(dlp_batch_sampler, sampler.batches), AT(dlp_dataset, dataset), \
         AT(dlp_node_batch, batch.batch), AT(dlp_workers_desc, batch.workers)
-#define CHAIN MADE, AT(dlp_fetch_desc, fetch), AT(dlp_workers_desc, fetch.workers)
+#define CHAIN MADE, AT(dlp_source, fetch), AT(dlp_workers_desc, fetch.workers)
 #define LOADER \
     AT(dlp_loader_desc, loader), AT(dlp_pipe_desc, loader.pipe), \
         AT(dlp_sampler_desc, loader.sampler), AT(dlp_batch_sampler, loader.sampler.batches), \
@@ -851,7 +851,7 @@ static const place at_pack_[] = {
 static const place at_split_[] = {CHAIN, AT(dlp_node_split, split.split), {0}};
 static const place at_join_[] = {CHAIN,
                                  AT(walked_join, join),
-                                 AT(dlp_fetch_desc, join.fetch),
+                                 AT(dlp_source, join.fetch),
                                  AT(dlp_workers_desc, join.fetch.workers),
                                  AT(dlp_dataset, joined),
                                  AT(dlp_field, label),
@@ -862,7 +862,7 @@ static const place at_join_[] = {CHAIN,
                                  {0}};
 static const place at_mixed_[] = {CHAIN,
                                   AT(walked_join, join),
-                                  AT(dlp_fetch_desc, join.fetch),
+                                  AT(dlp_source, join.fetch),
                                   AT(dlp_workers_desc, join.fetch.workers),
                                   AT(dlp_dataset, joined),
                                   {0}};
@@ -1322,7 +1322,7 @@ static void remove_files(void) {
 }
 
 int main(int argc, char **argv) {
-    static const dlp_source other_source = {.fetch = {.dataset = &other_dataset_}};
+    static const dlp_source other_source = {.dataset = &other_dataset_};
     make_files();
     signal(SIGSEGV, crashed);
     signal(SIGABRT, crashed);

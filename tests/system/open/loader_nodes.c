@@ -76,7 +76,7 @@ static void loader(int kind, dlp_loader_desc *d) {
         .epochs = 2,
         .seed = 5};
     other = d->dataset;
-    other_source = (dlp_source){.fetch = {.dataset = &other}};
+    other_source = (dlp_source){.dataset = &other};
     two_rows[0] = two_rows[1] =
         (dlp_node){.name = "join", .verb = DLP_FETCH, .fetch = {.source = &other_source}};
     if (kind == CLASSIC || kind == FILTER_CLASSIC) d->topology = DLP_TOPOLOGY_CLASSIC;

@@ -142,8 +142,8 @@ static void source__copy_that_fetches_one_by_one__same_rows(void) {
     take(p, &a);
     CHECK(dlp_pipe_close(p) == DLP_OK);
     one = *s;
-    one.fetch.fetcher = DLP_FETCH_SEQUENTIAL;
-    one.fetch.in_flight = 0;
+    one.fetcher = DLP_FETCH_SEQUENTIAL;
+    one.in_flight = 0;
     d.source = &one;
     d.num_workers = 0;
     CHECK(dlp_loader_open(&p, &d, NULL) == DLP_OK);
@@ -185,7 +185,7 @@ static void source__what_it_says__is_not_said_twice(void) {
         dlp_error e = {.code = 0};
         if (i == 0) d.dataset.n_items = ROWS;
         if (i == 1) d.dataset.fields = &line;
-        if (i == 2) d.dataset.fetch = s->fetch.dataset->fetch;
+        if (i == 2) d.dataset.fetch = s->dataset->fetch;
         if (i == 3) d.fetcher = DLP_FETCH_THREADS;
         if (i == 4) d.workers.worker_init = enter;
         if (i == 5) d.workers.worker_exit = leave;
@@ -202,7 +202,7 @@ static void source__what_it_says__is_not_said_twice(void) {
 /* A mix of two branches whose second one has a source with this id. */
 static int open_mix(dlp_pipe **p, uint64_t id, const dlp_state *resume, dlp_error *err) {
     static dlp_dataset ds = {.n_items = 20, .fields = &line, .n_fields = 1};
-    dlp_source source = {.fetch = {.dataset = &ds}, .id = id};
+    dlp_source source = {.dataset = &ds, .id = id};
     const dlp_pipe_desc desc = {.seed = 1, .resume = resume};
     const dlp_node nodes[] = {
         {.name = "some", .verb = DLP_LIST, .list = {.n_items = 20}},

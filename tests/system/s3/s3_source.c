@@ -1128,7 +1128,7 @@ static void source__other_workers__refused(void) {
     outcome got;
     world_open(&w, 0);
     source = world_source(&w, client);
-    source_own(&d, source)->fetch.workers.worker_init = NULL;
+    source_own(&d, source)->workers.worker_init = NULL;
     outcome_run(&d, &got);
     CHECK(got.rc == DLP_ERR_CALLBACK && strstr(got.err.message, "worker_init"));
     CHECK(dlp_source_close(source) == DLP_OK);

@@ -130,7 +130,7 @@ static int is_right(uint64_t i, const uint8_t *bytes, uint64_t n) {
 
 typedef struct driver {
     dlp_source *files;
-    dlp_fetch_desc fetch;
+    dlp_source fetch;
     void *state;
 } driver;
 

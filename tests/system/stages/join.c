@@ -479,7 +479,7 @@ static void join__zip_with_parts__same_rows(void) {                        /* ne
 
 /* Let a loader have the first dataset. */
 static void loader_takes(dlp_loader_desc *d, setup *s, dlp_dataset *ds) {
-    dlp_fetch_desc f;
+    dlp_source f;
     fetch_desc(s, 0, ds, &f);
     d->dataset = *ds;
     d->num_workers = f.workers.num_workers;
@@ -500,7 +500,7 @@ static int loader_open(setup *s, int topology, dlp_pipe **p, dlp_error *err) {
     memset(&rows, 0, sizeof rows);
     loader_takes(&d, s, &ds[0]);
     for (int i = 1; i < s->n; i++) {
-        dlp_fetch_desc fetch;
+        dlp_source fetch;
         fetch_desc(s, i, &ds[i], &fetch);
         mixes += s->of[i].mixed != 0;
         table_fetch(&rows, &fetch, s->of[i].mixed ? mixes : 0);
@@ -548,7 +548,7 @@ static void join__by_a_loader__rows_as_by_hand(void) {
 static void join__of_a_loader__refused_with_names(void) {
     dlp_loader_desc d;
     dlp_dataset ds[2];
-    dlp_fetch_desc join;
+    dlp_source join;
     rig_table rows = {.n = 0};
     dlp_pipe *p = NULL;
     dlp_error err;
@@ -623,7 +623,7 @@ static void chain_refused(int what, uint32_t how, const char *stage, const char 
     static const dlp_field raw = {"raw", DLP_U8, 1, {9}, 1, 0};
     dlp_sampler_desc sampler = {.order = what == 6 ? DLP_ORDER_PARTS : 0};
     dlp_dataset ds[2];
-    dlp_fetch_desc fetch, join;
+    dlp_source fetch, join;
     rig_table t = {.n = 0};
     dlp_plan plan;
     dlp_error e;

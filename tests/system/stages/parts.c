@@ -738,8 +738,7 @@ static void batch__fetched_again__its_parts_are_there(void) {
         table_list(&t, &(dlp_sampler_desc){.threaded = i % 2});
         table_load(&t, &r.d.parts);
         table_fetch(
-            &t, &(dlp_fetch_desc){.dataset = &r.d.dataset, .workers = {.num_workers = 1 + i / 4}},
-            0);
+            &t, &(dlp_source){.dataset = &r.d.dataset, .workers = {.num_workers = 1 + i / 4}}, 0);
         table_row(&t, (dlp_node){.verb = DLP_BATCH, .batch = {.batch_size = 8}});
         table_row(&t, map);
         CHECK(table_pipe(&t, &p, &r.d.pipe, NULL) == DLP_OK);
@@ -876,7 +875,7 @@ static void wiring__parts_and_split__views_of_items(int within) {
     dlp_field field = {"words", DLP_U64, 1, {6}, 0, 0};
     const dlp_pipe_desc desc = {.seed = 42, .epochs = 2};
     const dlp_dataset set = {.fields = &field, .n_fields = 1, .fetch = fetch_chunk};
-    const dlp_fetch_desc fetch = {.dataset = &set, .workers = {.num_workers = 2}};
+    const dlp_source fetch = {.dataset = &set, .workers = {.num_workers = 2}};
     rig_table t = {.n = 0};
     dlp_pipe *p;
     dlp_batch *b;
