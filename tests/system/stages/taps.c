@@ -14,8 +14,9 @@
 #include <unistd.h>
 
 #include "../../rig/digest.h"
+#include "../../rig/sanitizers.h"
 
-enum { ITEMS = 300, BATCHES = 400 };
+enum { ITEMS = 300, BATCHES = 400, STEP = RIG_ASAN || RIG_TSAN ? 30 : 3 }; /* of resumes */
 
 typedef struct shared { /* by all processes */
     uint32_t calls, kill_every, kills;
@@ -240,7 +241,7 @@ static void compared(wiring k, const char *what) {
     k.filter = 0;
     CHECK(run(&k, NULL, other_, &err) == n);
     for (int i = 0; i < n; i++) CHECK(alike(&base_[i], &other_[i]));
-    for (int at = 0; at < n; at += 3) {
+    for (int at = 0; at < n; at += STEP) {
         wiring other = k;
         other.workers = k.processes ? 2 : workers[at / 3 % 4];
         CHECK(run(&other, &base_[at].state, other_, &err) == n - at - 1);
@@ -281,7 +282,7 @@ static void window__workers_killed__same_rows(void) {
         "killed");
     compared((wiring){.way = DEADLINE, .workers = 2, .processes = 1, .window = 50, .streams = 1},
              "killed");
-    CHECK(shared_->kills > 50);
+    CHECK(shared_->kills > (STEP > 3 ? 5 : 50));
     shared_->kill_every = 0;
 }
 
@@ -487,7 +488,7 @@ static void resumed(packing k, int processes) {
     const int before = test_failures, n = run_packing(&k, NULL, base_, NULL, &err);
     CHECK(n > 4);
     k.processes = processes;
-    for (int at = 0; at < n; at += 3) {
+    for (int at = 0; at < n; at += STEP) {
         packing other = k;
         other.workers = processes ? 2 : workers[at / 3 % 4];
         CHECK(run_packing(&other, &base_[at].state, other_, NULL, &err) == n - at - 1);
@@ -590,7 +591,7 @@ static void window__of_a_million__small(void) {
     nodes_[0].list.n_items = 1 << 24;
     nodes_[1].fetch.n_fields = 1;
     CHECK(planned(&plan, n, 0, &err) == DLP_OK);
-    CHECK(plan.total_bytes < 40 << 20);
+    CHECK(STEP > 3 || plan.total_bytes < 40 << 20); /* guards of a debug build take more */
 }
 
 static int64_t next_list(void *user, uint64_t epoch, uint64_t *index, uint64_t capacity) {
@@ -642,10 +643,10 @@ int main(void) {
     for (uint64_t i = 0; i < ITEMS / 2; i++) subset_[i] = 2 * i + 1;
     window__behind_fetches__as_behind_a_filter();
     window__any_order__as_behind_a_filter();
-    window__workers_killed__same_rows();
+    if (!RIG_TSAN) window__workers_killed__same_rows();
     pack__behind_window__its_documents_in_order();
     pack__behind_window_resumed__same_rows();
-    pack__behind_window_killed__same_rows();
+    if (!RIG_TSAN) pack__behind_window_killed__same_rows();
     pack__behind_window_fewest_cells__comes_to_its_end();
     window__of_a_million__small();
     window__not_behind_items__refused();
