@@ -180,7 +180,7 @@ DLPI_COLD static int dlpi_pack_check(dlp_pipe *p, dlpi_stage *st) {
     const dlpi_fields *fs = &x->level[x->n_levels - 1].fs;
     int rc;
     x->found.rule = k->d.rule == DLP_PACK_FIT ? &dlpi_pack_fit : &dlpi_pack_cut;
-    x->cached = p->keeper_stage != NULL;
+    x->cached = p->keeper_stage != NULL && x->found.joins == NULL;
     if ((rc = dlpi_pack_cell(p, st, k)) != DLP_OK) return rc;
     for (uint32_t f = 0; f < k->n; f++)
         k->unit[f] = fs->at[f].row_bytes / (uint64_t)fs->at[f].f.shape[0];
@@ -386,8 +386,11 @@ static const dlpi_source_ops dlpi_pack_source = {
     .load = dlpi_pack_load,
 };
 
-/* Return the bytes of the documents of an input, as a cache keeps them. */
-static uint64_t dlpi_pack_keeps(const dlp_pipe *p) { return dlpi_pack_of(p)->x.one_bytes; }
+/* A cache keeps the documents of an input. */
+static uint64_t dlpi_pack_keeps(const dlp_pipe *p, uint32_t list, uint64_t *inputs) {
+    *inputs = list == 0 ? p->fetch->dataset->n_items : 0;
+    return dlpi_pack_of(p)->x.one_bytes;
+}
 
 /* Behind a load, an expand or a cache. */
 static const dlpi_source_ops dlpi_pack_made_source = {
