@@ -160,10 +160,11 @@
              many items. So do not zip data that belong together by index: let two fetches of one
              branch write them.
              Behind a zip or mix stand map, guard, batch, transfer and out. Before these may stand
-             filter, expand and pack, with maps between, and a window last or before the pack. They
-             work on joined rows in the workers of the branches, which copy each row into a cell of
-             its own. Their worker_state is that of the first branch. A window or pack behind a mix
-             takes the items of all branches, in the order of the mix.
+             filter, expand and pack, with maps between, and a window last or before the pack. The
+             first row may be a cache, which keeps the inputs of the branches. The other rows work on
+             joined rows in the workers of the branches, which copy each row into a cell of its own.
+             Their worker_state is that of the first branch. A window or pack behind a mix takes the
+             items of all branches, in the order of the mix.
    Order     The order and the bytes of the batches depend only on the table, the seed, the epoch
              and the data; behind a push also on the order of arrival. Workers and queues change
              neither the order nor the states.

@@ -58,12 +58,21 @@ DLPI_COLD static int dlpi_branch_check(dlp_pipe *p, const dlpi_stage *st, dlpi_b
     dlpi_stage one = *st;
     int rc;
     one.self = x;
+    x->cached = p->keeper_stage != NULL;
+    x->list = (uint8_t)k;
     one.w.num_workers = (int32_t)j->seats.at[b->seat].n_workers;
     dlpi_copy_text(one.name, sizeof one.name, b->name);
     if ((rc = dlpi_input_sizes(p, &one, x, b->made)) != DLP_OK) return rc;
     if (j->period > 0) rows = dlpi_branches_most(j, k, rows);
     rows = 1 + (rows - 1 + x->found.least_items - 1) / x->found.least_items;
     return dlpi_found_cells(p, &one, rows, j->period > 0 ? "batch_size, weights" : "batch_size");
+}
+
+/* Return the bytes of an input's items in branch number `list`, for a cache, and the number of its
+   inputs; 0: there is no such branch. */
+static uint64_t dlpi_branches_keep(const dlpi_branches *j, uint32_t list, uint64_t *inputs) {
+    *inputs = list < j->n ? j->at[list].x.input.n_items : 0;
+    return list < j->n ? j->at[list].x.one_bytes : 0;
 }
 
 /* Write into `to` the queue of the branch whose first cell is cell `at`. all: cells of all

@@ -65,6 +65,7 @@ typedef struct dlpi_expand { /* the record of a source whose workers make items 
     bool has_rooms; /* fields end: each worker has a room for the items of all levels but the last,
                        and but the first n_read levels, which requests write into the cell */
     uint8_t n_read;
+    uint8_t list;      /* number of its list, by which a cache knows it */
     dlp_dataset input; /* the dataset of the fetch stage, from which inputs are fetched */
     const dlpi_table_row *row, *load; /* the rows that fetch it, and load its part; or NULL */
     uint32_t n_levels;                /* 1: an item is an input that is kept */

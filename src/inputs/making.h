@@ -389,7 +389,7 @@ DLPI_INLINE int dlpi_line_make(dlpi_line *b, bool plain) {
     b->made = 0;
     if (!plain) {
         if (rooms) room = dlpi_redzone_of_room(w, x), dlpi_redzone_paint(&room);
-        if (x->cached && w->p->keeper->find(w, cell->index, b->items, &b->made))
+        if (x->cached && w->p->keeper->find(w, x->list, cell->index, b->items, &b->made))
             return cell->bytes = (cell->items = b->made) * b->last->bytes, 0;
         w->note.used_random = 0;
     }
@@ -411,7 +411,7 @@ DLPI_INLINE int dlpi_line_make(dlpi_line *b, bool plain) {
     if (plain) return b->items += x->one_bytes, 0;
     if (b->left_out > 0) cell->error.position = b->left_out;
     if (x->cached && b->left_out == 0 && !dlpi_line_random(w))
-        w->p->keeper->keep(w, cell->index, b->items, b->made, cell->bytes);
+        w->p->keeper->keep(w, x->list, cell->index, b->items, b->made, cell->bytes);
     return 0;
 }
 

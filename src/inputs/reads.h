@@ -86,7 +86,7 @@ static bool dlpi_read_ready(dlpi_worker *w, dlpi_attempt *a, uint32_t fate) {
         cell->index = dlpi_input_indices(cell)[cell->made];
         dlpi_words_forget(w);
         over = dlpi_call_verdict(w, cell->killed_by, fate) != 0 || dlpi_input_past(x, cell) ||
-               (x->cached && w->p->keeper->find(w, cell->index, NULL, NULL));
+               (x->cached && w->p->keeper->find(w, x->list, cell->index, NULL, NULL));
     }
     if (over) {
         dlpi_read_over(w, a, NULL);

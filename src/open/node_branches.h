@@ -345,7 +345,7 @@ static int dlpi_node_inside(const dlpi_table *t, const dlp_node *node) {
     if (dlpi_node_begins(t, node) || verb == DLP_LOAD || verb == DLP_FETCH || verb == DLP_MAP ||
         verb == DLP_EXPAND || verb == DLP_FILTER)
         return DLP_OK;
-    if ((dlpi_verb_of(t, node)->is & DLPI_NODE_BEHIND) != 0)
+    if ((dlpi_verb_of(t, node)->is & DLPI_NODE_BEHIND) != 0 || verb == DLP_CACHE)
         return dlpi_node_bad(t, node,
                              "stands in a branch of a zip or mix; write it behind the "
                              "row that joins the branches");
@@ -385,8 +385,9 @@ static int dlpi_table_after(const dlpi_table *t) {
     const dlpi_behind b = dlpi_behind_rows(t);
     const int rc = dlpi_behind_check(t, &b);
     if (rc != DLP_OK) return rc;
-    for (const dlp_node *node = t->joins + 1 + b.n; node < t->nodes + t->n; node++) {
+    for (const dlp_node *node = b.rows + b.n; node < t->nodes + t->n; node++) {
         const int verb = node->verb;
+        if (verb == DLP_CACHE) return dlpi_behind_cache(t, node);
         if (verb == DLP_FETCH)
             return dlpi_node_bad(t, node,
                                  "fetches by index, so it must stand in a branch of the zip or "
@@ -394,9 +395,10 @@ static int dlpi_table_after(const dlpi_table *t) {
         if (verb == DLP_ZIP || verb == DLP_MIX)
             return dlpi_node_bad(t, node, "is a second zip or mix; join all branches in one");
         if ((dlpi_verb_of(t, node)->is & DLPI_NODE_BEHIND) == 0)
-            return dlpi_node_bad(t, node,
-                                 "stands behind a zip or mix, where only map, filter, expand, "
-                                 "window, pack, guard, batch, transfer and out may stand");
+            return dlpi_node_bad(
+                t, node,
+                "stands behind a zip or mix, where only cache, map, filter, expand, "
+                "window, pack, guard, batch, transfer and out may stand");
     }
     return DLP_OK;
 }
@@ -472,11 +474,14 @@ static int dlpi_table_behind(dlpi_table *t, dlpi_stage *st, dlpi_joined *x,
     }
     dlpi_joined_wrap(st, x);
     if ((rc = dlpi_added(t->p, st, DLP_OK)) < 0) return rc;
-    t->at = (uint32_t)(t->joins - t->nodes) + b.n + 1;
+    t->at = (uint32_t)(b.rows - t->nodes) + b.n;
     t->unknown = true;
     m.workers = *w;
     m.input.worker_bytes = dlpi_seats_private(&j->seats);
-    return dlpi_makers_copies(t, &m);
+    rc = dlpi_makers_copies(t, &m);
+    if (rc < 0 || b.rows == t->joins + 1) return rc;
+    t->p->node = t->joins[1].name;
+    return dlpi_verb_of(t, &t->joins[1])->add(t, &t->joins[1]);
 }
 
 /* Add the stages of all rows up to a zip or mix, and of makers behind it. Returns a stage number or

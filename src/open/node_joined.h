@@ -37,6 +37,7 @@ static const dlpi_stage_ops dlpi_joined_begins = {
 };
 
 typedef struct dlpi_behind { /* the rows directly behind a zip or mix that make items */
+    const dlp_node *rows;    /* the first of them; a cache of the branches may stand above it */
     uint32_t n;      /* number of rows up to the last maker or window; 0: no maker follows */
     uint32_t makers; /* number of these rows before the window */
 } dlpi_behind;
@@ -45,8 +46,9 @@ typedef struct dlpi_behind { /* the rows directly behind a zip or mix that make 
    end is one if only makers and maps stand above it. t->joins must be that zip or mix. */
 static dlpi_behind dlpi_behind_rows(const dlpi_table *t) {
     const unsigned in_cells = DLPI_NODE_ITEMS | DLPI_NODE_MAKES;
-    dlpi_behind b = {0, 0};
-    const dlp_node *rows = t->joins + 1;
+    const bool keeps = t->joins + 1 < t->nodes + t->n && t->joins[1].verb == DLP_CACHE;
+    dlpi_behind b = {.rows = t->joins + 1 + keeps};
+    const dlp_node *rows = b.rows;
     bool inside = true; /* all rows so far may run in a cell */
     for (uint32_t i = 0; &rows[i] < t->nodes + t->n; i++) {
         const unsigned is = dlpi_verb_of(t, &rows[i])->is;
@@ -58,19 +60,28 @@ static dlpi_behind dlpi_behind_rows(const dlpi_table *t) {
     return b;
 }
 
+/* Refuse a cache that does not stand directly behind the zip or mix. Returns a DLP_ERR code. */
+static int dlpi_behind_cache(const dlpi_table *t, const dlp_node *node) {
+    return dlpi_refuse(t->p, DLP_ERR_GRAPH, node->name, "",
+                       "cache \"%s\" keeps the items of branches, since joined rows have no "
+                       "numbers; write it directly behind \"%s\"",
+                       node->name, t->joins->name);
+}
+
 /* Check the rows between a zip or mix and the last maker behind it: only makers, maps and a last
    window may stand there. They run in the workers of the branches. Returns 0 or a DLP_ERR code. */
 static int dlpi_behind_check(const dlpi_table *t, const dlpi_behind *b) {
     bool after_pack = false;
-    for (const dlp_node *node = t->joins + 1; node < t->joins + 1 + b->n; node++) {
+    for (const dlp_node *node = b->rows; node < b->rows + b->n; node++) {
         const int verb = node->verb;
+        if (verb == DLP_CACHE) return dlpi_behind_cache(t, node);
         const bool makes = (dlpi_verb_of(t, node)->is & DLPI_NODE_MAKES) != 0;
         if (verb != DLP_MAP && verb != DLP_WINDOW && !makes)
             return dlpi_node_bad(t, node,
                                  "stands between a zip or mix and a filter, expand or pack; write "
                                  "it behind the last of these");
         if (verb == DLP_WINDOW && node[1].verb != DLP_PACK &&
-            (node != t->joins + b->n || after_pack))
+            (node != b->rows + b->n - 1 || after_pack))
             return dlpi_node_bad(t, node, "must stand behind the last filter or expand");
         after_pack = makes && (dlpi_verb_of(t, node)->is & DLPI_NODE_FINDS) == 0;
         if (dlpi_workers_given(&node->workers))
@@ -86,10 +97,10 @@ static int dlpi_behind_check(const dlpi_table *t, const dlpi_behind *b) {
 static int dlpi_behind_take(dlpi_table *t, dlpi_stage *st, const dlpi_behind *b, dlpi_makers *m) {
     const dlp_node *node = b->makers > 0 ? NULL : t->joins;
     int rc;
-    m->rows = t->joins + 1;
+    m->rows = b->rows;
     m->n = b->makers;
     m->n_levels = 1;
-    t->at = (uint32_t)(t->joins - t->nodes) + b->makers;
+    t->at = (uint32_t)(b->rows - t->nodes) + b->makers - 1;
     if ((rc = dlpi_makers_rows(t, m)) != DLP_OK) return rc;
     m->workers = st->w;
     m->input.fields = m->fields[0];

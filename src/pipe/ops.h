@@ -91,8 +91,9 @@ typedef struct dlpi_source_ops {
     int (*load)(struct dlpi_worker *w, uint32_t cell);
     /* Try each input of a cell once, up to the first that fails. Returns 0 or its code. Or NULL. */
     int (*many)(struct dlpi_worker *w, uint32_t cell);
-    /* Return the most bytes of an input's items, for a cache that keeps inputs. NULL: none can. */
-    uint64_t (*keeps)(const dlp_pipe *p);
+    /* Return the most bytes of an input's items in a list, for a cache that keeps inputs, and the
+       number of the list's inputs; 0: there is no such list. NULL: no cache can. */
+    uint64_t (*keeps)(const dlp_pipe *p, uint32_t list, uint64_t *inputs);
 } dlpi_source_ops;
 
 typedef struct dlpi_keeper_ops { /* by workers of the stages up to place p->kept_by */
@@ -100,12 +101,13 @@ typedef struct dlpi_keeper_ops { /* by workers of the stages up to place p->kept
     bool (*get)(struct dlpi_worker *w, const struct dlpi_unit *t, uint32_t row);
     /* Keep the row, whose callback is done. used_random: the callback used random numbers. */
     void (*put)(struct dlpi_worker *w, uint32_t s, uint32_t row, bool used_random);
-    /* By workers of cells: true if the items of an input are kept. They are written to `to` (NULL:
-       not), and their number to *items. */
-    bool (*find)(struct dlpi_worker *w, uint64_t input, uint8_t *to, uint64_t *items);
-    /* By workers of cells: keep the items of an input, which lie at `from`. */
-    void (*keep)(struct dlpi_worker *w, uint64_t input, const uint8_t *from, uint64_t items,
-                 uint64_t bytes);
+    /* By workers of cells: true if the items of an input of a list are kept. They are written to
+       `to` (NULL: not), and their number to *items. */
+    bool (*find)(struct dlpi_worker *w, uint32_t list, uint64_t input, uint8_t *to,
+                 uint64_t *items);
+    /* By workers of cells: keep the items of an input of a list, which lie at `from`. */
+    void (*keep)(struct dlpi_worker *w, uint32_t list, uint64_t input, const uint8_t *from,
+                 uint64_t items, uint64_t bytes);
 } dlpi_keeper_ops;
 
 /* What a stage of rows is to the holder's memory (dlpi_stage.held): bits. */

@@ -272,7 +272,7 @@ typedef struct dlpi_worker_block {
     int32_t pid;
     int32_t restarts, died_by; /* starts after a death; signal of the last death; supervisor */
     uint32_t op; /* X4 1 + row of the table whose callback runs; 0: the stage's own, or not told */
-    uint64_t kept_hits, kept_misses, kept_items;
+    uint64_t kept_hits, kept_misses, kept_bytes; /* kept_bytes: of cells that it filled */
     uint64_t kept_cell;    /* Z2 number + 1 of the cell that it writes, 0: none */
     uint64_t in_flight_ns; /* sum of the ns that each item was under way */
     uint64_t core_wait_ns; /* ns that its thread was ready and waited for a core */

@@ -184,6 +184,10 @@ DLPI_COLD static void dlpi_branches_config(const dlp_pipe *p, dlpi_state *s) {
     dlpi_branches_hash(dlpi_branches_of(dlpi_found_of(p)), s);
 }
 
+static uint64_t dlpi_branches_keeps(const dlp_pipe *p, uint32_t list, uint64_t *inputs) {
+    return dlpi_branches_keep(p->source_stage->self, list, inputs);
+}
+
 static const dlpi_source_ops dlpi_branches_source = {
     .sizes = dlpi_branches_sizes,
     DLPI_FOUND_BATCHES,
@@ -195,6 +199,7 @@ static const dlpi_source_ops dlpi_branches_source = {
     .path = "path up to the zip or mix, position behind it",
     .input = "input",
     .load = dlpi_branches_load,
+    .keeps = dlpi_branches_keeps,
 };
 
 static const dlpi_stage_ops dlpi_branches_ops = {

@@ -30,7 +30,8 @@
    A row that goes back to fetch gets its word again.
    Behind makers the cache keeps all items of an input. The workers that make items ask the cache
    for the input first. A cell then has a word with the number of the input, and a dlpi_cache_input.
-   */
+   Behind a zip or mix the cache keeps inputs of the branches: a joined row has no number, since its
+   items meet others in each epoch. Each branch has a part of the cells, of its own size. */
 
 #define DLPI_CACHE_WRITER 15
 _Static_assert(DLP_MAX_STAGES *DLP_MAX_WORKERS < 1 << DLPI_CACHE_WRITER, "word of a cache cell");
@@ -41,12 +42,19 @@ typedef struct dlpi_cache_cell {
 } dlpi_cache_cell;
 
 /* Numbers of the stage's areas in the region. */
-enum { DLPI_CACHE_ITEMS = 1, DLPI_CACHE_CELLS, DLPI_CACHE_MARKS = DLPI_OWN_HIDDEN };
+enum { DLPI_CACHE_ALL = 1, DLPI_CACHE_CELLS, DLPI_CACHE_MARKS = DLPI_OWN_HIDDEN };
+
+typedef struct dlpi_cache_part { /* cells for the items, or inputs, of one list */
+    /* an item's cell is its index modulo n_cells; cell_bytes: of a cell, with its word */
+    uint64_t n_cells, cell_bytes;
+    uint64_t first, at; /* number of its first cell among all; bytes from the first of all to it */
+} dlpi_cache_part;
 
 typedef struct dlpi_cache { /* the stage's own record */
     uint64_t bytes;         /* bytes that all cells may have together, by the desc */
-    /* an item's cell is its index modulo n_cells; cell_bytes: of a cell, with its word */
-    uint64_t n_cells, cell_bytes;
+    uint64_t n_cells;       /* of all parts */
+    uint64_t all_bytes;     /* bytes of the cells that all items need */
+    dlpi_cache_part part[DLPI_BRANCHES];
 } dlpi_cache;
 
 typedef struct dlpi_cache_input { /* all items of one input, in a cell behind its word */
@@ -62,10 +70,13 @@ static inline const dlpi_cache *dlpi_cache_of(const dlp_pipe *p) { return p->kee
 /* Return n rounded up to a multiple of 8. Each field of a kept row begins at such an offset. */
 static inline uint64_t dlpi_round8(uint64_t n) { return (n + 7) & ~UINT64_C(7); } /* of a row */
 
-static uint64_t dlpi_cache_cell_bytes(const dlp_pipe *p) {
+/* Return the bytes of a cell for an item, or input, of a list, and in *n how many there are. */
+static uint64_t dlpi_cache_cell_bytes(const dlp_pipe *p, uint32_t list, uint64_t *n) {
     uint64_t bytes = offsetof(dlpi_cache_cell, bytes);
     if (p->source->keeps != NULL)
-        return dlpi_sum(bytes + offsetof(dlpi_cache_input, at), dlpi_round8(p->source->keeps(p)));
+        return dlpi_sum(bytes + offsetof(dlpi_cache_input, at),
+                        dlpi_round8(p->source->keeps(p, list, n)));
+    *n = list == 0 ? p->fetch->dataset->n_items : 0;
     for (uint32_t f = 0; f < p->keeper_stage->scope.n_fields; f++) {
         bytes = dlpi_sum(bytes, dlpi_round8(p->items.at[f].row_bytes));
         if (p->items.at[f].f.ragged) bytes = dlpi_sum(bytes, 8);
@@ -73,13 +84,18 @@ static uint64_t dlpi_cache_cell_bytes(const dlp_pipe *p) {
     return bytes;
 }
 
-static inline uint64_t dlpi_cache_at(const dlp_pipe *p, uint64_t index) {
-    uint64_t n = dlpi_cache_of(p)->n_cells;
-    return index < n ? index : index % n;
+/* Return the number of the cell of an item, or input, of a list. The list must have a cell. */
+static inline uint64_t dlpi_cache_at(const dlp_pipe *p, uint32_t list, uint64_t index) {
+    const dlpi_cache_part *k = &dlpi_cache_of(p)->part[list];
+    return k->first + (index < k->n_cells ? index : index % k->n_cells);
 }
 
+/* Return a cell. If it is below a part's first, the unsigned difference is large. */
 static inline dlpi_cache_cell *dlpi_cache_cell_at(const dlp_pipe *p, uint64_t cell) {
-    return dlpi_area_at(p, DLPI_OWN(p->keeper_stage->id, DLPI_CACHE_CELLS), cell);
+    const dlpi_cache_part *k = dlpi_cache_of(p)->part;
+    uint8_t *cells = dlpi_area_at(p, DLPI_OWN(p->keeper_stage->id, DLPI_CACHE_CELLS), 0);
+    while (cell - k->first >= k->n_cells) k++;
+    return (dlpi_cache_cell *)(void *)(cells + k->at + (cell - k->first) * k->cell_bytes);
 }
 
 static inline uint64_t dlpi_cache_full(uint64_t index) { return (index + 1) << DLPI_CACHE_WRITER; }
@@ -102,14 +118,14 @@ static bool dlpi_cache_marked(const dlp_pipe *p, uint32_t s, uint32_t row, uint3
 static void dlpi_cache_ahead(const dlp_pipe *p, const dlpi_unit *t) {
     const uint64_t *index = dlpi_slot_index(p, t->slot);
     for (uint32_t r = t->row; r < t->end; r++)
-        DLPI_PREFETCH(dlpi_cache_cell_at(p, dlpi_cache_at(p, index[r])));
+        DLPI_PREFETCH(dlpi_cache_cell_at(p, dlpi_cache_at(p, 0, index[r])));
 }
 
 /* Write the row of the worker's present item from the cache. Returns false if the cache does not
    have the item. In later stages nothing is written: true if the row was found. */
 static bool dlpi_cache_get(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     const dlp_pipe *p = w->p;
-    const dlpi_cache_cell *cell = dlpi_cache_cell_at(p, dlpi_cache_at(p, w->item.index));
+    const dlpi_cache_cell *cell = dlpi_cache_cell_at(p, dlpi_cache_at(p, 0, w->item.index));
     const uint8_t *from = cell->bytes;
     if (!dlpi_writes_first(w)) return dlpi_cache_marked(p, t->slot, row, DLPI_CACHE_FOUND);
     if (row == t->row && row + 1 < t->end) dlpi_cache_ahead(p, t);
@@ -135,9 +151,10 @@ static bool dlpi_cache_get(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     return true;
 }
 
-/* Claim the cell of item or input `number`, to write it. Returns NULL if it is not empty. */
-static dlpi_cache_cell *dlpi_cache_take(dlpi_worker *w, uint64_t number) {
-    const uint64_t at = dlpi_cache_at(w->p, number);
+/* Claim the cell of item or input `number` of a list, to write it. Returns NULL if it is not empty.
+   The list must have a cell. */
+static dlpi_cache_cell *dlpi_cache_take(dlpi_worker *w, uint32_t list, uint64_t number) {
+    const uint64_t at = dlpi_cache_at(w->p, list, number);
     const uint64_t writes = dlpi_cache_full(number) | ((uint64_t)w->global + 1);
     dlpi_cache_cell *cell = dlpi_cache_cell_at(w->p, at);
     if (DLPI_LOAD_RLX(&cell->word) != 0) return NULL; /* Z1: what is read is not used */
@@ -147,10 +164,10 @@ static dlpi_cache_cell *dlpi_cache_take(dlpi_worker *w, uint64_t number) {
     return NULL;
 }
 
-/* Mark a claimed cell as full, after item or input `number` was written into it. */
-static void dlpi_cache_done(dlpi_worker *w, dlpi_cache_cell *cell, uint64_t number) {
+/* Mark a claimed cell of a list as full, after item or input `number` was written into it. */
+static void dlpi_cache_done(dlpi_worker *w, dlpi_cache_cell *cell, uint32_t list, uint64_t number) {
     DLPI_STORE_REL(&cell->word, dlpi_cache_full(number)); /* Z1 -> Z1 */
-    dlpi_bump(&w->block->kept_items, 1);
+    dlpi_bump(&w->block->kept_bytes, dlpi_cache_of(w->p)->part[list].cell_bytes);
     DLPI_STORE_REL(&w->block->kept_cell, UINT64_C(0)); /* Z2: after the full word */
 }
 
@@ -163,7 +180,7 @@ static void dlpi_cache_put(dlpi_worker *w, uint32_t s, uint32_t row, bool used_r
     if (used_random) dlpi_cache_mark(p, s, row, DLPI_CACHE_RANDOM);
     if (used_random || w->st->work < p->kept_by || dlpi_cache_marked(p, s, row, DLPI_CACHE_RANDOM))
         return;
-    if ((cell = dlpi_cache_take(w, w->item.index)) == NULL) return;
+    if ((cell = dlpi_cache_take(w, 0, w->item.index)) == NULL) return;
     to = cell->bytes;
     for (uint32_t f = 0; f < p->keeper_stage->scope.n_fields; f++) {
         const dlpi_field *d = &p->items.at[f];
@@ -174,15 +191,21 @@ static void dlpi_cache_put(dlpi_worker *w, uint32_t s, uint32_t row, bool used_r
         memcpy(to, &w->length[f], 8);
         to += 8;
     }
-    dlpi_cache_done(w, cell, w->item.index);
+    dlpi_cache_done(w, cell, 0, w->item.index);
 }
 
-/* Copy the items of an input from the cache to `to`, and their count to *items. Returns false if
-   the cache does not have the input. If `to` is NULL nothing is copied or counted. */
-static bool dlpi_cache_find(dlpi_worker *w, uint64_t input, uint8_t *to, uint64_t *items) {
-    const dlpi_cache_cell *cell = dlpi_cache_cell_at(w->p, dlpi_cache_at(w->p, input));
-    const dlpi_cache_input *kept = (const dlpi_cache_input *)(const void *)cell->bytes;
-    const bool there = dlpi_claim_look(&cell->word) == dlpi_cache_full(input); /* Z1 <- Z1 */
+/* Copy the items of an input of a list from the cache to `to`, and their count to *items. Returns
+   false if the cache does not have the input. If `to` is NULL nothing is copied or counted. */
+static bool dlpi_cache_find(dlpi_worker *w, uint32_t list, uint64_t input, uint8_t *to,
+                            uint64_t *items) {
+    const dlpi_cache_cell *cell = NULL;
+    const dlpi_cache_input *kept = NULL;
+    bool there = false;
+    if (dlpi_cache_of(w->p)->part[list].n_cells > 0) {
+        cell = dlpi_cache_cell_at(w->p, dlpi_cache_at(w->p, list, input));
+        kept = (const dlpi_cache_input *)(const void *)cell->bytes;
+        there = dlpi_claim_look(&cell->word) == dlpi_cache_full(input); /* Z1 <- Z1 */
+    }
     if (to == NULL) return there;
     dlpi_bump(there ? &w->block->kept_hits : &w->block->kept_misses, 1);
     if (!there) return false;
@@ -191,17 +214,18 @@ static bool dlpi_cache_find(dlpi_worker *w, uint64_t input, uint8_t *to, uint64_
     return true;
 }
 
-/* Keep the items of an input, `bytes` bytes at `from`, if its cell is empty. */
-static void dlpi_cache_keep(dlpi_worker *w, uint64_t input, const uint8_t *from, uint64_t items,
-                            uint64_t bytes) {
-    dlpi_cache_cell *cell = dlpi_cache_take(w, input);
+/* Keep the items of an input of a list, `bytes` bytes at `from`, if its cell is empty. */
+static void dlpi_cache_keep(dlpi_worker *w, uint32_t list, uint64_t input, const uint8_t *from,
+                            uint64_t items, uint64_t bytes) {
+    dlpi_cache_cell *cell;
     dlpi_cache_input *to;
-    if (cell == NULL) return;
+    if (dlpi_cache_of(w->p)->part[list].n_cells == 0) return;
+    if ((cell = dlpi_cache_take(w, list, input)) == NULL) return;
     to = (dlpi_cache_input *)(void *)cell->bytes;
     to->items = items;
     to->bytes = bytes;
     memcpy(to->at, from, (size_t)bytes);
-    dlpi_cache_done(w, cell, input);
+    dlpi_cache_done(w, cell, list, input);
 }
 
 /* Empty the cell that the dead worker w may have been writing, if it was. */
@@ -222,11 +246,26 @@ static int dlpi_cache_desc(dlp_pipe *p, dlpi_stage *st) {
     return dlpi_within(p, st->name, "cache.bytes", (int64_t)c->bytes, 1, DLPI_CELL_MAX, "1..2^46");
 }
 
+/* Compute the bytes of the cells of each list, and of all cells that items need. Returns the bytes
+   of the largest cell. */
+DLPI_COLD static uint64_t dlpi_cache_sizes(const dlp_pipe *p, dlpi_cache *c) {
+    uint64_t most = 0, n;
+    c->all_bytes = 0;
+    for (uint32_t l = 0; l < DLPI_BRANCHES; l++) {
+        dlpi_cache_part *k = &c->part[l];
+        k->cell_bytes = dlpi_cache_cell_bytes(p, l, &n);
+        k->n_cells = n;
+        c->all_bytes = dlpi_sum(c->all_bytes, dlpi_times(n, k->cell_bytes));
+        if (n > 0 && k->cell_bytes > most) most = k->cell_bytes;
+    }
+    return most;
+}
+
 /* Check the cache's bytes: it must have room for an item, and the pipe has one cache. Note which
    stage of rows is the last before it. Returns 0 or a DLP_ERR code. */
 DLPI_COLD static int dlpi_cache_check(dlp_pipe *p, dlpi_stage *st) {
     char words[64];
-    const uint64_t least = dlpi_cache_cell_bytes(p);
+    const uint64_t least = dlpi_cache_sizes(p, st->self);
     const dlpi_stage *before = st;
     if (p->keeper_stage != st)
         return dlpi_bad_graph(p, st->name, "the pipe has two caches; leave one out");
@@ -241,39 +280,51 @@ DLPI_COLD static int dlpi_cache_check(dlp_pipe *p, dlpi_stage *st) {
                        DLPI_CELL_MAX, words);
 }
 
-/* Add the areas of the region for the cache: cells for all items, or as many as its bytes hold. */
+/* Add the areas of the region for the cache: cells for all items, or as many as its bytes hold.
+   Lists share the bytes as they need them, so each keeps an equal share of its items. */
 DLPI_COLD static void dlpi_cache_layout(dlp_pipe *p, dlpi_stage *st) {
     dlpi_cache *c = st->self;
-    const uint64_t n = p->fetch->dataset->n_items;
-    c->cell_bytes = dlpi_cache_cell_bytes(p);
-    c->n_cells = c->bytes / c->cell_bytes < n ? c->bytes / c->cell_bytes : n;
-    dlpi_area_add(p, DLPI_OWN(st->id, DLPI_CACHE_ITEMS), sizeof(uint64_t), 1, 8);
+    const uint64_t most = dlpi_cache_sizes(p, c);
+    uint64_t left = c->bytes, need = c->all_bytes, at = 0;
+    c->n_cells = 0;
+    for (dlpi_cache_part *k = c->part; k < c->part + DLPI_BRANCHES; k++) {
+        const uint64_t own = dlpi_times(k->n_cells, k->cell_bytes);
+        const double share = (double)left * ((double)own / (double)need);
+        uint64_t fit = k->n_cells;
+        if (own > 0 && need > left) fit = (own == need ? left : (uint64_t)share) / k->cell_bytes;
+        if (fit < k->n_cells) k->n_cells = fit;
+        k->first = c->n_cells;
+        k->at = at;
+        c->n_cells += k->n_cells;
+        at += k->n_cells * k->cell_bytes;
+        left = c->bytes - at;
+        need -= own;
+    }
+    dlpi_area_add(p, DLPI_OWN(st->id, DLPI_CACHE_ALL), sizeof(uint64_t), 1, 8);
     dlpi_area_add(p, DLPI_OWN(st->id, DLPI_CACHE_MARKS), 8,
                   p->kept_by > 0 ? dlpi_times(p->n_slots, p->batch_rows) : 0, DLPI_LINE);
-    dlpi_area_told(p, DLPI_OWN(st->id, DLPI_CACHE_CELLS), DLPI_PLAN_ITEMS, "cache cells",
-                   c->cell_bytes, c->n_cells, 4096);
+    dlpi_area_told(p, DLPI_OWN(st->id, DLPI_CACHE_CELLS), DLPI_PLAN_ITEMS, "cache cells", most,
+                   at / most + (at % most != 0), 4096);
 }
 
 DLPI_COLD static void dlpi_cache_live(dlp_pipe *p, dlpi_stage *st) {
-    *(uint64_t *)dlpi_area_at(p, DLPI_OWN(st->id, DLPI_CACHE_ITEMS), 0) =
-        p->fetch->dataset->n_items;
+    *(uint64_t *)dlpi_area_at(p, DLPI_OWN(st->id, DLPI_CACHE_ALL), 0) =
+        ((const dlpi_cache *)st->self)->all_bytes;
 }
 
 /* Observer: read the cache's use and hits. Returns false if the region is not whole. */
 DLPI_COLD static bool dlpi_cache_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
     const dlpi_area *cells = &words->areas[DLPI_OWN(stage, DLPI_CACHE_CELLS)];
     dlp_stats *out = &s->figures;
-    uint64_t kept = 0, n;
-    if (!dlpi_word_at(words, DLPI_OWN(stage, DLPI_CACHE_ITEMS), 0, 0, 8, &n)) return false;
+    if (!dlpi_word_at(words, DLPI_OWN(stage, DLPI_CACHE_ALL), 0, 0, 8, &out->cache_all_bytes))
+        return false;
     for (uint32_t i = 0; i < s->n_workers; i++) {
         const dlpi_worker_block *block = dlpi_seen_block(s, i);
         out->cache_hits += DLPI_LOAD_RLX(&block->kept_hits); /* statistics, here and below */
         out->cache_misses += DLPI_LOAD_RLX(&block->kept_misses);
-        kept += DLPI_LOAD_RLX(&block->kept_items);
+        out->cache_bytes += DLPI_LOAD_RLX(&block->kept_bytes);
     }
-    out->cache_bytes = dlpi_times(kept, cells->stride);
     out->cache_capacity = dlpi_times(cells->count, cells->stride);
-    out->cache_all_bytes = dlpi_times(n, cells->stride);
     return true;
 }
 
@@ -299,10 +350,9 @@ static const dlpi_stage_ops dlpi_cache_ops = {
 
 /* ---- a cache is added, by a row ---- */
 
-/* Add the cache of a table's row. Behind makers it keeps what they make of an input, in the order
-   in which they make it. Returns a stage number or a DLP_ERR code. */
+/* Add the cache of a table's row. Behind makers, or a zip or mix, it keeps what makers make of an
+   input, in the order in which they make it. Returns a stage number or a DLP_ERR code. */
 static int dlpi_node_cache_add(dlpi_table *t, const dlp_node *node) {
-    const dlp_node_load *load = t->load != NULL ? &t->load->load : NULL;
     const int32_t before = node[-1].verb;
     const char *late = NULL;
     dlpi_stage *st;
@@ -310,9 +360,15 @@ static int dlpi_node_cache_add(dlpi_table *t, const dlp_node *node) {
     if (before == DLP_WINDOW) late = "stands behind a window; write it before";
     if (before == DLP_PACK) late = "stands behind a pack; write it above";
     if (late != NULL) return dlpi_node_bad(t, node, late);
-    if (t->makes > 0 && load != NULL && load->shuffle_items != 0)
-        return dlpi_bad(t->p, t->load->name, "load.shuffle_items",
-                        "0 before a cache: a window node behind it shuffles", 1);
+    for (const dlp_node *row = t->nodes; row < node && (t->makes > 0 || t->joins); row++) {
+        if (row->verb == DLP_LOAD && row->load.shuffle_items != 0)
+            return dlpi_bad(t->p, row->name, "load.shuffle_items",
+                            "0 before a cache: a window node behind it shuffles", 1);
+        if (row->verb == DLP_PUSH && t->joins != NULL)
+            return dlpi_node_bad(t, node,
+                                 "keeps items from epoch to epoch, and pushed records come once; "
+                                 "leave it out");
+    }
     if ((st = dlpi_add(t->p, &dlpi_cache_ops, "cache", NULL)) == NULL) return t->p->err.code;
     ((dlpi_cache *)st->self)->bytes = node->cache.bytes;
     return dlpi_added(t->p, st, dlpi_cache_desc(t->p, st));

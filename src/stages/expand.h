@@ -110,7 +110,7 @@ DLPI_COLD static int dlpi_expand_check(dlp_pipe *p, dlpi_stage *st) {
     x->found.boxes.move = dlpi_items_move;
     x->stride = 0;
     rc = dlpi_input_sizes(p, st, x, st->fields);
-    x->cached = p->keeper_stage != NULL;
+    x->cached = p->keeper_stage != NULL && x->found.joins == NULL;
     if (rc == DLP_OK) dlpi_boxes_choose(p, st, &x->found, dlpi_input_last(x)->bytes);
     if (rc == DLP_OK && x->found.boxes.each > 0) rc = dlpi_input_sizes(p, st, x, st->fields);
     return rc == DLP_OK ? dlpi_found_check(p, st) : rc;
@@ -165,7 +165,8 @@ static int dlpi_expand_many(dlpi_worker *w, uint32_t c) {
     return dlpi_inputs_each(w, c, dlpi_expand_one, &b);
 }
 
-static uint64_t dlpi_expand_keeps(const dlp_pipe *p) {
+static uint64_t dlpi_expand_keeps(const dlp_pipe *p, uint32_t list, uint64_t *inputs) {
+    *inputs = list == 0 ? p->fetch->dataset->n_items : 0;
     return ((const dlpi_expand *)p->source_stage->self)->one_bytes;
 }
 

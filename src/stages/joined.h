@@ -213,6 +213,10 @@ DLPI_COLD static void dlpi_joined_config(const dlp_pipe *p, dlpi_state *s) {
     dlpi_branches_hash(&x->j, s);
 }
 
+static uint64_t dlpi_joined_keeps(const dlp_pipe *p, uint32_t list, uint64_t *inputs) {
+    return dlpi_branches_keep(&dlpi_found_of(p)->joined->j, list, inputs);
+}
+
 /* Let the stage of an expand or pack work on joined rows of the branches in x: replace its ops. */
 static void dlpi_joined_wrap(dlpi_stage *st, dlpi_joined *x) {
     dlpi_found *q = st->self;
@@ -223,7 +227,7 @@ static void dlpi_joined_wrap(dlpi_stage *st, dlpi_joined *x) {
     x->source.sizes = dlpi_joined_sizes;
     x->source.load = dlpi_joined_load;
     x->source.config = dlpi_joined_config;
-    x->source.keeps = NULL;
+    x->source.keeps = dlpi_joined_keeps;
     x->ops = *st->ops;
     x->ops.check = dlpi_joined_check;
     x->ops.layout = dlpi_joined_layout;

@@ -176,7 +176,7 @@ DLPI_COLD static int dlpi_pack_check(dlp_pipe *p, dlpi_stage *st) {
     x->found.rule = k->d.rule == DLP_PACK_FIT  ? &dlpi_pack_fit
                     : x->found.plan.window > 0 ? &dlpi_pack_cut_mixed
                                                : &dlpi_pack_cut;
-    x->cached = p->keeper_stage != NULL;
+    x->cached = p->keeper_stage != NULL && x->found.joins == NULL;
     if ((rc = dlpi_pack_cell(p, st, k)) != DLP_OK) return rc;
     for (uint32_t f = 0; f < k->n; f++)
         k->unit[f] = fs->at[f].row_bytes / (uint64_t)fs->at[f].f.shape[0];
@@ -354,8 +354,11 @@ DLPI_COLD static bool dlpi_pack_seen(const dlpi_words *words, dlpi_seen *s, int3
            dlpi_words_copy(words, id, 0, at, own, DLPI_PACK_WORDS * sizeof *own);
 }
 
-/* Return the bytes of the documents of an input, as a cache keeps them. */
-static uint64_t dlpi_pack_keeps(const dlp_pipe *p) { return dlpi_pack_of(p)->x.one_bytes; }
+/* Return the bytes of the documents of an input, as a cache keeps them. *inputs: how many inputs. */
+static uint64_t dlpi_pack_keeps(const dlp_pipe *p, uint32_t list, uint64_t *inputs) {
+    *inputs = list == 0 ? p->fetch->dataset->n_items : 0;
+    return dlpi_pack_of(p)->x.one_bytes;
+}
 
 #define DLPI_PACK_SOURCE \
     .sizes = dlpi_pack_sizes, DLPI_FOUND_BATCHES, .slot_bytes = dlpi_pack_slot_bytes, \

@@ -1,4 +1,4 @@
-/* needs: parts pack pictures scratch guard */
+/* needs: parts pack pictures scratch guard cache */
 /* Filters, expands, windows and packs behind a zip or mix, drawn at random. The rows of the join
    alone are read first, of each stream; what is behind it is done to them by a plain program. A
    table gives the same, whatever the workers, ranks and placement, and whoever dies; resumed behind
@@ -19,6 +19,7 @@
 enum { STREAMS = 4, MOST = 900, LONG = 6, BATCHES = 400, EPOCHS = 2, T = 8, SEGMENTS = 3 };
 enum { A_FETCH, AN_EXPAND, A_FILTER };
 enum { A_CUT = 1, A_FIT };
+enum { A_LITTLE = 3000, A_LOT = 1 << 20 }; /* bytes of a cache */
 
 static struct {
     int zip;
@@ -28,6 +29,7 @@ static struct {
     int shuffle[2];
     int filters, expands, window, packs, maps;
     uint32_t fitted; /* documents of a window that a pack by DLP_PACK_FIT lays out */
+    uint64_t cached; /* bytes of a cache behind the join; 0: there is none */
     int ends;        /* fields end behind the join: 1: above the filter, 2: in the last map */
     uint32_t streams, rows; /* rows of a stream in a batch */
     int last, shared;
@@ -190,6 +192,8 @@ static uint32_t table(dlp_node *to, const dlp_workers_desc *w, int plain) {
     from[1] = to[n - 1].name;
     to[n++] = (dlp_node){.name = "both", .verb = how.zip ? DLP_ZIP : DLP_MIX, .from = from};
     if (!how.zip) to[n - 1].mix.weights = how.weights;
+    if (!plain && how.cached > 0)
+        to[n++] = (dlp_node){.name = "kept", .verb = DLP_CACHE, .cache = {how.cached}};
     if (!plain && how.maps)
         to[n++] = (dlp_node){.name = "touch", .verb = DLP_MAP, .map = {.item = touch}};
     if (!plain && how.ends == 1) to[n++] = leave_row();
@@ -212,7 +216,9 @@ static uint32_t table(dlp_node *to, const dlp_workers_desc *w, int plain) {
                                       .window = how.packs == A_FIT ? how.fitted : 0}};
     if (!plain && cells > 0) {
         uint32_t last = n - 1;
-        while (to[last].verb == DLP_WINDOW || to[last].verb == DLP_MAP) last--;
+        while (to[last].verb == DLP_WINDOW || to[last].verb == DLP_MAP ||
+               to[last].verb == DLP_CACHE)
+            last--;
         if (to[last].verb != DLP_ZIP && to[last].verb != DLP_MIX) to[last].queue.capacity = cells;
         to[1].queue.capacity = how.streams;
     }
@@ -412,7 +418,7 @@ typedef struct told {
     row rows[BATCHES][STREAMS * 8];
     dlp_state state[BATCHES];
     dlp_error err;
-    uint64_t left_out;
+    uint64_t left_out, hits;
 } told;
 
 static told first, got;
@@ -456,18 +462,22 @@ static void run(const dlp_workers_desc *w, uint32_t rank, uint32_t world, const 
     t->err = *dlp_pipe_error(p);
     CHECK(dlp_pipe_stats(p, &stats) == DLP_OK);
     t->left_out = stats.stages[2].left_out;
+    t->hits = stats.cache_hits;
+    CHECK(stats.cache_bytes <= stats.cache_capacity);
+    CHECK(how.cached > 0 || t->hits + stats.cache_misses == 0);
     CHECK(dlp_pipe_close(p) == DLP_OK);
 }
 
 static void print(uint64_t seed, const char *what, const told *t) {
     printf("  seed %d, %s: %u batches, %d wrong (%d): %s %s: %s\n    zip %d, kinds %d %d, inputs "
            "%u %u, shuffle %d %d, filters %d expands %d window %d packs %d maps %d "
-           "ends %d, C %u, m %u, "
+           "ends %d, cached %u, C %u, m %u, "
            "last %d, steps %d; %u and %u batches\n",
            (int)seed, what, t->n, t->wrong, t->rc, t->err.stage, t->err.field, t->err.message,
            how.zip, how.kind[0], how.kind[1], how.inputs[0], how.inputs[1], how.shuffle[0],
            how.shuffle[1], how.filters, how.expands, how.window, how.packs, how.maps, how.ends,
-           how.streams, how.rows, how.last, (int)how.steps, batches(0), batches(1));
+           (unsigned)how.cached, how.streams, how.rows, how.last, (int)how.steps, batches(0),
+           batches(1));
 }
 
 /* The batches of a are those of `first` from `from` on, with the same states. */
@@ -505,6 +515,7 @@ static void draw(uint64_t seed) {
     how.expands = draw_below(&h, 3) == 0;
     how.packs = (!how.zip && draw_below(&h, 2)) || (how.zip && dlp_hash(seed, 12, 0, 0) % 4 == 0);
     if (how.packs) how.packs = A_CUT + (int)(dlp_hash(seed, 10, 0, 0) % 2);
+    how.cached = dlp_hash(seed, 13, 0, 0) % 3 > 0 ? 0 : seed % 2 ? A_LITTLE : A_LOT;
     how.fitted = 1 + (uint32_t)(dlp_hash(seed, 11, 0, 0) % 12);
     how.window = how.packs || draw_below(&h, 2) ? 0 : 1 + (int)draw_below(&h, 9);
     how.ends = (int)(dlp_hash(seed, 9, 0, 0) % 4);
@@ -535,6 +546,7 @@ static int same_as_plain(uint64_t seed) {
         kill_every = i == 4 ? 37 + (uint32_t)seed % 50 : 0;
         run(&w, 0, 1, NULL, UINT32_MAX, t);
         kill_every = 0;
+        CHECK(how.cached < A_LOT || how.steps > 0 || t->hits > 0);
         if (!well(t->rc == DLP_END && t->wrong == 0 && t->n == batches(0) + batches(1) &&
                   (i == 0 || alike(t, 0)))) {
             print(seed, "workers", t);
@@ -663,6 +675,10 @@ static void rows__out_of_place__refused_by_name(void) {
                            .workers = {.num_workers = 2}};
     const dlp_node cut_ = {.name = "cut", .verb = DLP_PACK, .pack = {.tokens = 4}};
     dlp_node window = {.name = "window", .verb = DLP_WINDOW}, ends;
+    const dlp_node all_keep = {.name = "all", .verb = DLP_FILTER, .filter = {.keep = keep_row}};
+    const dlp_node touches = {.name = "touches", .verb = DLP_MAP, .map = {.item = touch}};
+    const dlp_node kept = {.name = "kept", .verb = DLP_CACHE, .cache = {A_LOT}};
+    dlp_node more = {.name = "more", .verb = DLP_CACHE, .cache = {A_LOT}};
     const dlp_guard_field id_guard = {.name = "id"};
     const dlp_node guard = {
         .name = "guard", .verb = DLP_GUARD, .guard = {.fields = &id_guard, .n_fields = 1}};
@@ -676,6 +692,11 @@ static void rows__out_of_place__refused_by_name(void) {
     window.window.items = 4;
     refused_behind(&cut_, window, "", "the last filter or expand");
     how.packs = 0;
+    refused_behind(&all_keep, kept, "", "directly behind \"both\"");
+    refused_behind(&touches, kept, "", "directly behind \"both\"");
+    refused_behind(&kept, more, "", "directly behind \"both\"");
+    more.cache.bytes = 40;
+    refused_behind(NULL, more, "cache.bytes", "one input");
     ends = leave_row();
     ends.map.ends = "tokens nothing";
     refused_behind(NULL, ends, "map.ends", "each once");
