@@ -2303,8 +2303,10 @@ DLPDEF int64_t dlp_pipe_batches_per_epoch(const dlp_pipe *p);
    were made of an input. It stands behind the makers and before a window. An input in the cache is
    neither loaded nor made again. A cell has room for the most items that an input may have. A hit
    is an input. An input that gave no item is kept, too. Directly before a pack a cache keeps the
-   documents of an input; they are packed in the order of each epoch. A cache is refused with
-   shuffle_items of a load node, and behind a pack. */
+   documents of an input; they are packed in the order of each epoch. Directly behind a zip or mix a
+   cache keeps the inputs of each branch in this way, and rows are joined of their items as without
+   a cache. The branches share the bytes as they need them. A cache is refused
+   with shuffle_items of a load node, with pushes, and behind a pack. */
 typedef struct dlp_node_cache {
     uint64_t bytes; /* bytes of the budget; required, at most 2^46. The cell of one item takes its
                                  rows and lengths, each rounded up to 8 bytes, and 8 bytes more.
@@ -4839,10 +4841,11 @@ void dlp_pusher_close(dlp_pusher *pusher);
              many items. So do not zip data that belong together by index: let two fetches of one
              branch write them.
              Behind a zip or mix stand map, guard, batch, transfer and out. Before these may stand
-             filter, expand and pack, with maps between, and a window last or before the pack. They
-             work on joined rows in the workers of the branches, which copy each row into a cell of
-             its own. Their worker_state is that of the first branch. A window or pack behind a mix
-             takes the items of all branches, in the order of the mix.
+             filter, expand and pack, with maps between, and a window last or before the pack. The
+             first row may be a cache, which keeps the inputs of the branches. The other rows work on
+             joined rows in the workers of the branches, which copy each row into a cell of its own.
+             Their worker_state is that of the first branch. A window or pack behind a mix takes the
+             items of all branches, in the order of the mix.
    Order     The order and the bytes of the batches depend only on the table, the seed, the epoch
              and the data; behind a push also on the order of arrival. Workers and queues change
              neither the order nor the states.
@@ -12589,7 +12592,7 @@ typedef struct dlpi_worker_block {
     int32_t pid;
     int32_t restarts, died_by; /* starts after a death; signal of the last death; supervisor */
     uint32_t op; /* X4 1 + row of the table whose callback runs; 0: the stage's own, or not told */
-    uint64_t kept_hits, kept_misses, kept_items;
+    uint64_t kept_hits, kept_misses, kept_bytes; /* kept_bytes: of cells that it filled */
     uint64_t kept_cell;    /* Z2 number + 1 of the cell that it writes, 0: none */
     uint64_t in_flight_ns; /* sum of the ns that each item was under way */
     uint64_t core_wait_ns; /* ns that its thread was ready and waited for a core */
@@ -12743,8 +12746,9 @@ typedef struct dlpi_source_ops {
     int (*load)(struct dlpi_worker *w, uint32_t cell);
     /* Try each input of a cell once, up to the first that fails. Returns 0 or its code. Or NULL. */
     int (*many)(struct dlpi_worker *w, uint32_t cell);
-    /* Return the most bytes of an input's items, for a cache that keeps inputs. NULL: none can. */
-    uint64_t (*keeps)(const dlp_pipe *p);
+    /* Return the most bytes of an input's items in a list, for a cache that keeps inputs, and the
+       number of the list's inputs; 0: there is no such list. NULL: no cache can. */
+    uint64_t (*keeps)(const dlp_pipe *p, uint32_t list, uint64_t *inputs);
 } dlpi_source_ops;
 
 typedef struct dlpi_keeper_ops { /* by workers of the stages up to place p->kept_by */
@@ -12752,12 +12756,13 @@ typedef struct dlpi_keeper_ops { /* by workers of the stages up to place p->kept
     bool (*get)(struct dlpi_worker *w, const struct dlpi_unit *t, uint32_t row);
     /* Keep the row, whose callback is done. used_random: the callback used random numbers. */
     void (*put)(struct dlpi_worker *w, uint32_t s, uint32_t row, bool used_random);
-    /* By workers of cells: true if the items of an input are kept. They are written to `to` (NULL:
-       not), and their number to *items. */
-    bool (*find)(struct dlpi_worker *w, uint64_t input, uint8_t *to, uint64_t *items);
-    /* By workers of cells: keep the items of an input, which lie at `from`. */
-    void (*keep)(struct dlpi_worker *w, uint64_t input, const uint8_t *from, uint64_t items,
-                 uint64_t bytes);
+    /* By workers of cells: true if the items of an input of a list are kept. They are written to
+       `to` (NULL: not), and their number to *items. */
+    bool (*find)(struct dlpi_worker *w, uint32_t list, uint64_t input, uint8_t *to,
+                 uint64_t *items);
+    /* By workers of cells: keep the items of an input of a list, which lie at `from`. */
+    void (*keep)(struct dlpi_worker *w, uint32_t list, uint64_t input, const uint8_t *from,
+                 uint64_t items, uint64_t bytes);
 } dlpi_keeper_ops;
 
 /* What a stage of rows is to the holder's memory (dlpi_stage.held): bits. */
@@ -25616,6 +25621,7 @@ typedef struct dlpi_expand { /* the record of a source whose workers make items 
     bool has_rooms; /* fields end: each worker has a room for the items of all levels but the last,
                        and but the first n_read levels, which requests write into the cell */
     uint8_t n_read;
+    uint8_t list;      /* number of its list, by which a cache knows it */
     dlp_dataset input; /* the dataset of the fetch stage, from which inputs are fetched */
     const dlpi_table_row *row, *load; /* the rows that fetch it, and load its part; or NULL */
     uint32_t n_levels;                /* 1: an item is an input that is kept */
@@ -26238,7 +26244,7 @@ static bool dlpi_read_ready(dlpi_worker *w, dlpi_attempt *a, uint32_t fate) {
         cell->index = dlpi_input_indices(cell)[cell->made];
         dlpi_words_forget(w);
         over = dlpi_call_verdict(w, cell->killed_by, fate) != 0 || dlpi_input_past(x, cell) ||
-               (x->cached && w->p->keeper->find(w, cell->index, NULL, NULL));
+               (x->cached && w->p->keeper->find(w, x->list, cell->index, NULL, NULL));
     }
     if (over) {
         dlpi_read_over(w, a, NULL);
@@ -26928,7 +26934,7 @@ DLPI_INLINE int dlpi_line_make(dlpi_line *b, bool plain) {
     b->made = 0;
     if (!plain) {
         if (rooms) room = dlpi_redzone_of_room(w, x), dlpi_redzone_paint(&room);
-        if (x->cached && w->p->keeper->find(w, cell->index, b->items, &b->made))
+        if (x->cached && w->p->keeper->find(w, x->list, cell->index, b->items, &b->made))
             return cell->bytes = (cell->items = b->made) * b->last->bytes, 0;
         w->note.used_random = 0;
     }
@@ -26950,7 +26956,7 @@ DLPI_INLINE int dlpi_line_make(dlpi_line *b, bool plain) {
     if (plain) return b->items += x->one_bytes, 0;
     if (b->left_out > 0) cell->error.position = b->left_out;
     if (x->cached && b->left_out == 0 && !dlpi_line_random(w))
-        w->p->keeper->keep(w, cell->index, b->items, b->made, cell->bytes);
+        w->p->keeper->keep(w, x->list, cell->index, b->items, b->made, cell->bytes);
     return 0;
 }
 
@@ -27345,12 +27351,21 @@ DLPI_COLD static int dlpi_branch_check(dlp_pipe *p, const dlpi_stage *st, dlpi_b
     dlpi_stage one = *st;
     int rc;
     one.self = x;
+    x->cached = p->keeper_stage != NULL;
+    x->list = (uint8_t)k;
     one.w.num_workers = (int32_t)j->seats.at[b->seat].n_workers;
     dlpi_copy_text(one.name, sizeof one.name, b->name);
     if ((rc = dlpi_input_sizes(p, &one, x, b->made)) != DLP_OK) return rc;
     if (j->period > 0) rows = dlpi_branches_most(j, k, rows);
     rows = 1 + (rows - 1 + x->found.least_items - 1) / x->found.least_items;
     return dlpi_found_cells(p, &one, rows, j->period > 0 ? "batch_size, weights" : "batch_size");
+}
+
+/* Return the bytes of an input's items in branch number `list`, for a cache, and the number of its
+   inputs; 0: there is no such branch. */
+static uint64_t dlpi_branches_keep(const dlpi_branches *j, uint32_t list, uint64_t *inputs) {
+    *inputs = list < j->n ? j->at[list].x.input.n_items : 0;
+    return list < j->n ? j->at[list].x.one_bytes : 0;
 }
 
 /* Write into `to` the queue of the branch whose first cell is cell `at`. all: cells of all
@@ -28894,7 +28909,8 @@ static const dlpi_stage_ops dlpi_map_batch_ops = {
    A row that goes back to fetch gets its word again.
    Behind makers the cache keeps all items of an input. The workers that make items ask the cache
    for the input first. A cell then has a word with the number of the input, and a dlpi_cache_input.
-   */
+   Behind a zip or mix the cache keeps inputs of the branches: a joined row has no number, since its
+   items meet others in each epoch. Each branch has a part of the cells, of its own size. */
 
 #define DLPI_CACHE_WRITER 15
 _Static_assert(DLP_MAX_STAGES *DLP_MAX_WORKERS < 1 << DLPI_CACHE_WRITER, "word of a cache cell");
@@ -28905,12 +28921,19 @@ typedef struct dlpi_cache_cell {
 } dlpi_cache_cell;
 
 /* Numbers of the stage's areas in the region. */
-enum { DLPI_CACHE_ITEMS = 1, DLPI_CACHE_CELLS, DLPI_CACHE_MARKS = DLPI_OWN_HIDDEN };
+enum { DLPI_CACHE_ALL = 1, DLPI_CACHE_CELLS, DLPI_CACHE_MARKS = DLPI_OWN_HIDDEN };
+
+typedef struct dlpi_cache_part { /* cells for the items, or inputs, of one list */
+    /* an item's cell is its index modulo n_cells; cell_bytes: of a cell, with its word */
+    uint64_t n_cells, cell_bytes;
+    uint64_t first, at; /* number of its first cell among all; bytes from the first of all to it */
+} dlpi_cache_part;
 
 typedef struct dlpi_cache { /* the stage's own record */
     uint64_t bytes;         /* bytes that all cells may have together, by the desc */
-    /* an item's cell is its index modulo n_cells; cell_bytes: of a cell, with its word */
-    uint64_t n_cells, cell_bytes;
+    uint64_t n_cells;       /* of all parts */
+    uint64_t all_bytes;     /* bytes of the cells that all items need */
+    dlpi_cache_part part[DLPI_BRANCHES];
 } dlpi_cache;
 
 typedef struct dlpi_cache_input { /* all items of one input, in a cell behind its word */
@@ -28926,10 +28949,13 @@ static inline const dlpi_cache *dlpi_cache_of(const dlp_pipe *p) { return p->kee
 /* Return n rounded up to a multiple of 8. Each field of a kept row begins at such an offset. */
 static inline uint64_t dlpi_round8(uint64_t n) { return (n + 7) & ~UINT64_C(7); } /* of a row */
 
-static uint64_t dlpi_cache_cell_bytes(const dlp_pipe *p) {
+/* Return the bytes of a cell for an item, or input, of a list, and in *n how many there are. */
+static uint64_t dlpi_cache_cell_bytes(const dlp_pipe *p, uint32_t list, uint64_t *n) {
     uint64_t bytes = offsetof(dlpi_cache_cell, bytes);
     if (p->source->keeps != NULL)
-        return dlpi_sum(bytes + offsetof(dlpi_cache_input, at), dlpi_round8(p->source->keeps(p)));
+        return dlpi_sum(bytes + offsetof(dlpi_cache_input, at),
+                        dlpi_round8(p->source->keeps(p, list, n)));
+    *n = list == 0 ? p->fetch->dataset->n_items : 0;
     for (uint32_t f = 0; f < p->keeper_stage->scope.n_fields; f++) {
         bytes = dlpi_sum(bytes, dlpi_round8(p->items.at[f].row_bytes));
         if (p->items.at[f].f.ragged) bytes = dlpi_sum(bytes, 8);
@@ -28937,13 +28963,18 @@ static uint64_t dlpi_cache_cell_bytes(const dlp_pipe *p) {
     return bytes;
 }
 
-static inline uint64_t dlpi_cache_at(const dlp_pipe *p, uint64_t index) {
-    uint64_t n = dlpi_cache_of(p)->n_cells;
-    return index < n ? index : index % n;
+/* Return the number of the cell of an item, or input, of a list. The list must have a cell. */
+static inline uint64_t dlpi_cache_at(const dlp_pipe *p, uint32_t list, uint64_t index) {
+    const dlpi_cache_part *k = &dlpi_cache_of(p)->part[list];
+    return k->first + (index < k->n_cells ? index : index % k->n_cells);
 }
 
+/* Return a cell. If it is below a part's first, the unsigned difference is large. */
 static inline dlpi_cache_cell *dlpi_cache_cell_at(const dlp_pipe *p, uint64_t cell) {
-    return dlpi_area_at(p, DLPI_OWN(p->keeper_stage->id, DLPI_CACHE_CELLS), cell);
+    const dlpi_cache_part *k = dlpi_cache_of(p)->part;
+    uint8_t *cells = dlpi_area_at(p, DLPI_OWN(p->keeper_stage->id, DLPI_CACHE_CELLS), 0);
+    while (cell - k->first >= k->n_cells) k++;
+    return (dlpi_cache_cell *)(void *)(cells + k->at + (cell - k->first) * k->cell_bytes);
 }
 
 static inline uint64_t dlpi_cache_full(uint64_t index) { return (index + 1) << DLPI_CACHE_WRITER; }
@@ -28966,14 +28997,14 @@ static bool dlpi_cache_marked(const dlp_pipe *p, uint32_t s, uint32_t row, uint3
 static void dlpi_cache_ahead(const dlp_pipe *p, const dlpi_unit *t) {
     const uint64_t *index = dlpi_slot_index(p, t->slot);
     for (uint32_t r = t->row; r < t->end; r++)
-        DLPI_PREFETCH(dlpi_cache_cell_at(p, dlpi_cache_at(p, index[r])));
+        DLPI_PREFETCH(dlpi_cache_cell_at(p, dlpi_cache_at(p, 0, index[r])));
 }
 
 /* Write the row of the worker's present item from the cache. Returns false if the cache does not
    have the item. In later stages nothing is written: true if the row was found. */
 static bool dlpi_cache_get(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     const dlp_pipe *p = w->p;
-    const dlpi_cache_cell *cell = dlpi_cache_cell_at(p, dlpi_cache_at(p, w->item.index));
+    const dlpi_cache_cell *cell = dlpi_cache_cell_at(p, dlpi_cache_at(p, 0, w->item.index));
     const uint8_t *from = cell->bytes;
     if (!dlpi_writes_first(w)) return dlpi_cache_marked(p, t->slot, row, DLPI_CACHE_FOUND);
     if (row == t->row && row + 1 < t->end) dlpi_cache_ahead(p, t);
@@ -28999,9 +29030,10 @@ static bool dlpi_cache_get(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     return true;
 }
 
-/* Claim the cell of item or input `number`, to write it. Returns NULL if it is not empty. */
-static dlpi_cache_cell *dlpi_cache_take(dlpi_worker *w, uint64_t number) {
-    const uint64_t at = dlpi_cache_at(w->p, number);
+/* Claim the cell of item or input `number` of a list, to write it. Returns NULL if it is not empty.
+   The list must have a cell. */
+static dlpi_cache_cell *dlpi_cache_take(dlpi_worker *w, uint32_t list, uint64_t number) {
+    const uint64_t at = dlpi_cache_at(w->p, list, number);
     const uint64_t writes = dlpi_cache_full(number) | ((uint64_t)w->global + 1);
     dlpi_cache_cell *cell = dlpi_cache_cell_at(w->p, at);
     if (DLPI_LOAD_RLX(&cell->word) != 0) return NULL; /* Z1: what is read is not used */
@@ -29011,10 +29043,10 @@ static dlpi_cache_cell *dlpi_cache_take(dlpi_worker *w, uint64_t number) {
     return NULL;
 }
 
-/* Mark a claimed cell as full, after item or input `number` was written into it. */
-static void dlpi_cache_done(dlpi_worker *w, dlpi_cache_cell *cell, uint64_t number) {
+/* Mark a claimed cell of a list as full, after item or input `number` was written into it. */
+static void dlpi_cache_done(dlpi_worker *w, dlpi_cache_cell *cell, uint32_t list, uint64_t number) {
     DLPI_STORE_REL(&cell->word, dlpi_cache_full(number)); /* Z1 -> Z1 */
-    dlpi_bump(&w->block->kept_items, 1);
+    dlpi_bump(&w->block->kept_bytes, dlpi_cache_of(w->p)->part[list].cell_bytes);
     DLPI_STORE_REL(&w->block->kept_cell, UINT64_C(0)); /* Z2: after the full word */
 }
 
@@ -29027,7 +29059,7 @@ static void dlpi_cache_put(dlpi_worker *w, uint32_t s, uint32_t row, bool used_r
     if (used_random) dlpi_cache_mark(p, s, row, DLPI_CACHE_RANDOM);
     if (used_random || w->st->work < p->kept_by || dlpi_cache_marked(p, s, row, DLPI_CACHE_RANDOM))
         return;
-    if ((cell = dlpi_cache_take(w, w->item.index)) == NULL) return;
+    if ((cell = dlpi_cache_take(w, 0, w->item.index)) == NULL) return;
     to = cell->bytes;
     for (uint32_t f = 0; f < p->keeper_stage->scope.n_fields; f++) {
         const dlpi_field *d = &p->items.at[f];
@@ -29038,15 +29070,21 @@ static void dlpi_cache_put(dlpi_worker *w, uint32_t s, uint32_t row, bool used_r
         memcpy(to, &w->length[f], 8);
         to += 8;
     }
-    dlpi_cache_done(w, cell, w->item.index);
+    dlpi_cache_done(w, cell, 0, w->item.index);
 }
 
-/* Copy the items of an input from the cache to `to`, and their count to *items. Returns false if
-   the cache does not have the input. If `to` is NULL nothing is copied or counted. */
-static bool dlpi_cache_find(dlpi_worker *w, uint64_t input, uint8_t *to, uint64_t *items) {
-    const dlpi_cache_cell *cell = dlpi_cache_cell_at(w->p, dlpi_cache_at(w->p, input));
-    const dlpi_cache_input *kept = (const dlpi_cache_input *)(const void *)cell->bytes;
-    const bool there = dlpi_claim_look(&cell->word) == dlpi_cache_full(input); /* Z1 <- Z1 */
+/* Copy the items of an input of a list from the cache to `to`, and their count to *items. Returns
+   false if the cache does not have the input. If `to` is NULL nothing is copied or counted. */
+static bool dlpi_cache_find(dlpi_worker *w, uint32_t list, uint64_t input, uint8_t *to,
+                            uint64_t *items) {
+    const dlpi_cache_cell *cell = NULL;
+    const dlpi_cache_input *kept = NULL;
+    bool there = false;
+    if (dlpi_cache_of(w->p)->part[list].n_cells > 0) {
+        cell = dlpi_cache_cell_at(w->p, dlpi_cache_at(w->p, list, input));
+        kept = (const dlpi_cache_input *)(const void *)cell->bytes;
+        there = dlpi_claim_look(&cell->word) == dlpi_cache_full(input); /* Z1 <- Z1 */
+    }
     if (to == NULL) return there;
     dlpi_bump(there ? &w->block->kept_hits : &w->block->kept_misses, 1);
     if (!there) return false;
@@ -29055,17 +29093,18 @@ static bool dlpi_cache_find(dlpi_worker *w, uint64_t input, uint8_t *to, uint64_
     return true;
 }
 
-/* Keep the items of an input, `bytes` bytes at `from`, if its cell is empty. */
-static void dlpi_cache_keep(dlpi_worker *w, uint64_t input, const uint8_t *from, uint64_t items,
-                            uint64_t bytes) {
-    dlpi_cache_cell *cell = dlpi_cache_take(w, input);
+/* Keep the items of an input of a list, `bytes` bytes at `from`, if its cell is empty. */
+static void dlpi_cache_keep(dlpi_worker *w, uint32_t list, uint64_t input, const uint8_t *from,
+                            uint64_t items, uint64_t bytes) {
+    dlpi_cache_cell *cell;
     dlpi_cache_input *to;
-    if (cell == NULL) return;
+    if (dlpi_cache_of(w->p)->part[list].n_cells == 0) return;
+    if ((cell = dlpi_cache_take(w, list, input)) == NULL) return;
     to = (dlpi_cache_input *)(void *)cell->bytes;
     to->items = items;
     to->bytes = bytes;
     memcpy(to->at, from, (size_t)bytes);
-    dlpi_cache_done(w, cell, input);
+    dlpi_cache_done(w, cell, list, input);
 }
 
 /* Empty the cell that the dead worker w may have been writing, if it was. */
@@ -29086,11 +29125,26 @@ static int dlpi_cache_desc(dlp_pipe *p, dlpi_stage *st) {
     return dlpi_within(p, st->name, "cache.bytes", (int64_t)c->bytes, 1, DLPI_CELL_MAX, "1..2^46");
 }
 
+/* Compute the bytes of the cells of each list, and of all cells that items need. Returns the bytes
+   of the largest cell. */
+DLPI_COLD static uint64_t dlpi_cache_sizes(const dlp_pipe *p, dlpi_cache *c) {
+    uint64_t most = 0, n;
+    c->all_bytes = 0;
+    for (uint32_t l = 0; l < DLPI_BRANCHES; l++) {
+        dlpi_cache_part *k = &c->part[l];
+        k->cell_bytes = dlpi_cache_cell_bytes(p, l, &n);
+        k->n_cells = n;
+        c->all_bytes = dlpi_sum(c->all_bytes, dlpi_times(n, k->cell_bytes));
+        if (n > 0 && k->cell_bytes > most) most = k->cell_bytes;
+    }
+    return most;
+}
+
 /* Check the cache's bytes: it must have room for an item, and the pipe has one cache. Note which
    stage of rows is the last before it. Returns 0 or a DLP_ERR code. */
 DLPI_COLD static int dlpi_cache_check(dlp_pipe *p, dlpi_stage *st) {
     char words[64];
-    const uint64_t least = dlpi_cache_cell_bytes(p);
+    const uint64_t least = dlpi_cache_sizes(p, st->self);
     const dlpi_stage *before = st;
     if (p->keeper_stage != st)
         return dlpi_bad_graph(p, st->name, "the pipe has two caches; leave one out");
@@ -29105,39 +29159,51 @@ DLPI_COLD static int dlpi_cache_check(dlp_pipe *p, dlpi_stage *st) {
                        DLPI_CELL_MAX, words);
 }
 
-/* Add the areas of the region for the cache: cells for all items, or as many as its bytes hold. */
+/* Add the areas of the region for the cache: cells for all items, or as many as its bytes hold.
+   Lists share the bytes as they need them, so each keeps an equal share of its items. */
 DLPI_COLD static void dlpi_cache_layout(dlp_pipe *p, dlpi_stage *st) {
     dlpi_cache *c = st->self;
-    const uint64_t n = p->fetch->dataset->n_items;
-    c->cell_bytes = dlpi_cache_cell_bytes(p);
-    c->n_cells = c->bytes / c->cell_bytes < n ? c->bytes / c->cell_bytes : n;
-    dlpi_area_add(p, DLPI_OWN(st->id, DLPI_CACHE_ITEMS), sizeof(uint64_t), 1, 8);
+    const uint64_t most = dlpi_cache_sizes(p, c);
+    uint64_t left = c->bytes, need = c->all_bytes, at = 0;
+    c->n_cells = 0;
+    for (dlpi_cache_part *k = c->part; k < c->part + DLPI_BRANCHES; k++) {
+        const uint64_t own = dlpi_times(k->n_cells, k->cell_bytes);
+        const double share = (double)left * ((double)own / (double)need);
+        uint64_t fit = k->n_cells;
+        if (own > 0 && need > left) fit = (own == need ? left : (uint64_t)share) / k->cell_bytes;
+        if (fit < k->n_cells) k->n_cells = fit;
+        k->first = c->n_cells;
+        k->at = at;
+        c->n_cells += k->n_cells;
+        at += k->n_cells * k->cell_bytes;
+        left = c->bytes - at;
+        need -= own;
+    }
+    dlpi_area_add(p, DLPI_OWN(st->id, DLPI_CACHE_ALL), sizeof(uint64_t), 1, 8);
     dlpi_area_add(p, DLPI_OWN(st->id, DLPI_CACHE_MARKS), 8,
                   p->kept_by > 0 ? dlpi_times(p->n_slots, p->batch_rows) : 0, DLPI_LINE);
-    dlpi_area_told(p, DLPI_OWN(st->id, DLPI_CACHE_CELLS), DLPI_PLAN_ITEMS, "cache cells",
-                   c->cell_bytes, c->n_cells, 4096);
+    dlpi_area_told(p, DLPI_OWN(st->id, DLPI_CACHE_CELLS), DLPI_PLAN_ITEMS, "cache cells", most,
+                   at / most + (at % most != 0), 4096);
 }
 
 DLPI_COLD static void dlpi_cache_live(dlp_pipe *p, dlpi_stage *st) {
-    *(uint64_t *)dlpi_area_at(p, DLPI_OWN(st->id, DLPI_CACHE_ITEMS), 0) =
-        p->fetch->dataset->n_items;
+    *(uint64_t *)dlpi_area_at(p, DLPI_OWN(st->id, DLPI_CACHE_ALL), 0) =
+        ((const dlpi_cache *)st->self)->all_bytes;
 }
 
 /* Observer: read the cache's use and hits. Returns false if the region is not whole. */
 DLPI_COLD static bool dlpi_cache_seen(const dlpi_words *words, dlpi_seen *s, int32_t stage) {
     const dlpi_area *cells = &words->areas[DLPI_OWN(stage, DLPI_CACHE_CELLS)];
     dlp_stats *out = &s->figures;
-    uint64_t kept = 0, n;
-    if (!dlpi_word_at(words, DLPI_OWN(stage, DLPI_CACHE_ITEMS), 0, 0, 8, &n)) return false;
+    if (!dlpi_word_at(words, DLPI_OWN(stage, DLPI_CACHE_ALL), 0, 0, 8, &out->cache_all_bytes))
+        return false;
     for (uint32_t i = 0; i < s->n_workers; i++) {
         const dlpi_worker_block *block = dlpi_seen_block(s, i);
         out->cache_hits += DLPI_LOAD_RLX(&block->kept_hits); /* statistics, here and below */
         out->cache_misses += DLPI_LOAD_RLX(&block->kept_misses);
-        kept += DLPI_LOAD_RLX(&block->kept_items);
+        out->cache_bytes += DLPI_LOAD_RLX(&block->kept_bytes);
     }
-    out->cache_bytes = dlpi_times(kept, cells->stride);
     out->cache_capacity = dlpi_times(cells->count, cells->stride);
-    out->cache_all_bytes = dlpi_times(n, cells->stride);
     return true;
 }
 
@@ -29163,10 +29229,9 @@ static const dlpi_stage_ops dlpi_cache_ops = {
 
 /* ---- a cache is added, by a row ---- */
 
-/* Add the cache of a table's row. Behind makers it keeps what they make of an input, in the order
-   in which they make it. Returns a stage number or a DLP_ERR code. */
+/* Add the cache of a table's row. Behind makers, or a zip or mix, it keeps what makers make of an
+   input, in the order in which they make it. Returns a stage number or a DLP_ERR code. */
 static int dlpi_node_cache_add(dlpi_table *t, const dlp_node *node) {
-    const dlp_node_load *load = t->load != NULL ? &t->load->load : NULL;
     const int32_t before = node[-1].verb;
     const char *late = NULL;
     dlpi_stage *st;
@@ -29174,9 +29239,15 @@ static int dlpi_node_cache_add(dlpi_table *t, const dlp_node *node) {
     if (before == DLP_WINDOW) late = "stands behind a window; write it before";
     if (before == DLP_PACK) late = "stands behind a pack; write it above";
     if (late != NULL) return dlpi_node_bad(t, node, late);
-    if (t->makes > 0 && load != NULL && load->shuffle_items != 0)
-        return dlpi_bad(t->p, t->load->name, "load.shuffle_items",
-                        "0 before a cache: a window node behind it shuffles", 1);
+    for (const dlp_node *row = t->nodes; row < node && (t->makes > 0 || t->joins); row++) {
+        if (row->verb == DLP_LOAD && row->load.shuffle_items != 0)
+            return dlpi_bad(t->p, row->name, "load.shuffle_items",
+                            "0 before a cache: a window node behind it shuffles", 1);
+        if (row->verb == DLP_PUSH && t->joins != NULL)
+            return dlpi_node_bad(t, node,
+                                 "keeps items from epoch to epoch, and pushed records come once; "
+                                 "leave it out");
+    }
     if ((st = dlpi_add(t->p, &dlpi_cache_ops, "cache", NULL)) == NULL) return t->p->err.code;
     ((dlpi_cache *)st->self)->bytes = node->cache.bytes;
     return dlpi_added(t->p, st, dlpi_cache_desc(t->p, st));
@@ -32378,7 +32449,7 @@ DLPI_COLD static int dlpi_expand_check(dlp_pipe *p, dlpi_stage *st) {
     x->found.boxes.move = dlpi_items_move;
     x->stride = 0;
     rc = dlpi_input_sizes(p, st, x, st->fields);
-    x->cached = p->keeper_stage != NULL;
+    x->cached = p->keeper_stage != NULL && x->found.joins == NULL;
     if (rc == DLP_OK) dlpi_boxes_choose(p, st, &x->found, dlpi_input_last(x)->bytes);
     if (rc == DLP_OK && x->found.boxes.each > 0) rc = dlpi_input_sizes(p, st, x, st->fields);
     return rc == DLP_OK ? dlpi_found_check(p, st) : rc;
@@ -32433,7 +32504,8 @@ static int dlpi_expand_many(dlpi_worker *w, uint32_t c) {
     return dlpi_inputs_each(w, c, dlpi_expand_one, &b);
 }
 
-static uint64_t dlpi_expand_keeps(const dlp_pipe *p) {
+static uint64_t dlpi_expand_keeps(const dlp_pipe *p, uint32_t list, uint64_t *inputs) {
+    *inputs = list == 0 ? p->fetch->dataset->n_items : 0;
     return ((const dlpi_expand *)p->source_stage->self)->one_bytes;
 }
 
@@ -32688,6 +32760,10 @@ DLPI_COLD static void dlpi_branches_config(const dlp_pipe *p, dlpi_state *s) {
     dlpi_branches_hash(dlpi_branches_of(dlpi_found_of(p)), s);
 }
 
+static uint64_t dlpi_branches_keeps(const dlp_pipe *p, uint32_t list, uint64_t *inputs) {
+    return dlpi_branches_keep(p->source_stage->self, list, inputs);
+}
+
 static const dlpi_source_ops dlpi_branches_source = {
     .sizes = dlpi_branches_sizes,
     DLPI_FOUND_BATCHES,
@@ -32699,6 +32775,7 @@ static const dlpi_source_ops dlpi_branches_source = {
     .path = "path up to the zip or mix, position behind it",
     .input = "input",
     .load = dlpi_branches_load,
+    .keeps = dlpi_branches_keeps,
 };
 
 static const dlpi_stage_ops dlpi_branches_ops = {
@@ -32928,6 +33005,10 @@ DLPI_COLD static void dlpi_joined_config(const dlp_pipe *p, dlpi_state *s) {
     dlpi_branches_hash(&x->j, s);
 }
 
+static uint64_t dlpi_joined_keeps(const dlp_pipe *p, uint32_t list, uint64_t *inputs) {
+    return dlpi_branches_keep(&dlpi_found_of(p)->joined->j, list, inputs);
+}
+
 /* Let the stage of an expand or pack work on joined rows of the branches in x: replace its ops. */
 static void dlpi_joined_wrap(dlpi_stage *st, dlpi_joined *x) {
     dlpi_found *q = st->self;
@@ -32938,7 +33019,7 @@ static void dlpi_joined_wrap(dlpi_stage *st, dlpi_joined *x) {
     x->source.sizes = dlpi_joined_sizes;
     x->source.load = dlpi_joined_load;
     x->source.config = dlpi_joined_config;
-    x->source.keeps = NULL;
+    x->source.keeps = dlpi_joined_keeps;
     x->ops = *st->ops;
     x->ops.check = dlpi_joined_check;
     x->ops.layout = dlpi_joined_layout;
@@ -33122,7 +33203,7 @@ DLPI_COLD static int dlpi_pack_check(dlp_pipe *p, dlpi_stage *st) {
     x->found.rule = k->d.rule == DLP_PACK_FIT  ? &dlpi_pack_fit
                     : x->found.plan.window > 0 ? &dlpi_pack_cut_mixed
                                                : &dlpi_pack_cut;
-    x->cached = p->keeper_stage != NULL;
+    x->cached = p->keeper_stage != NULL && x->found.joins == NULL;
     if ((rc = dlpi_pack_cell(p, st, k)) != DLP_OK) return rc;
     for (uint32_t f = 0; f < k->n; f++)
         k->unit[f] = fs->at[f].row_bytes / (uint64_t)fs->at[f].f.shape[0];
@@ -33300,8 +33381,11 @@ DLPI_COLD static bool dlpi_pack_seen(const dlpi_words *words, dlpi_seen *s, int3
            dlpi_words_copy(words, id, 0, at, own, DLPI_PACK_WORDS * sizeof *own);
 }
 
-/* Return the bytes of the documents of an input, as a cache keeps them. */
-static uint64_t dlpi_pack_keeps(const dlp_pipe *p) { return dlpi_pack_of(p)->x.one_bytes; }
+/* Return the bytes of the documents of an input, as a cache keeps them. *inputs: how many inputs. */
+static uint64_t dlpi_pack_keeps(const dlp_pipe *p, uint32_t list, uint64_t *inputs) {
+    *inputs = list == 0 ? p->fetch->dataset->n_items : 0;
+    return dlpi_pack_of(p)->x.one_bytes;
+}
 
 #define DLPI_PACK_SOURCE \
     .sizes = dlpi_pack_sizes, DLPI_FOUND_BATCHES, .slot_bytes = dlpi_pack_slot_bytes, \
@@ -50530,6 +50614,7 @@ static const dlpi_stage_ops dlpi_joined_begins = {
 };
 
 typedef struct dlpi_behind { /* the rows directly behind a zip or mix that make items */
+    const dlp_node *rows;    /* the first of them; a cache of the branches may stand above it */
     uint32_t n;      /* number of rows up to the last maker or window; 0: no maker follows */
     uint32_t makers; /* number of these rows before the window */
 } dlpi_behind;
@@ -50539,8 +50624,9 @@ typedef struct dlpi_behind { /* the rows directly behind a zip or mix that make 
 DLPI_COLD
 static dlpi_behind dlpi_behind_rows(const dlpi_table *t) {
     const unsigned in_cells = DLPI_NODE_ITEMS | DLPI_NODE_MAKES;
-    dlpi_behind b = {0, 0};
-    const dlp_node *rows = t->joins + 1;
+    const bool keeps = t->joins + 1 < t->nodes + t->n && t->joins[1].verb == DLP_CACHE;
+    dlpi_behind b = {.rows = t->joins + 1 + keeps};
+    const dlp_node *rows = b.rows;
     bool inside = true; /* all rows so far may run in a cell */
     for (uint32_t i = 0; &rows[i] < t->nodes + t->n; i++) {
         const unsigned is = dlpi_verb_of(t, &rows[i])->is;
@@ -50552,20 +50638,30 @@ static dlpi_behind dlpi_behind_rows(const dlpi_table *t) {
     return b;
 }
 
+/* Refuse a cache that does not stand directly behind the zip or mix. Returns a DLP_ERR code. */
+DLPI_COLD
+static int dlpi_behind_cache(const dlpi_table *t, const dlp_node *node) {
+    return dlpi_refuse(t->p, DLP_ERR_GRAPH, node->name, "",
+                       "cache \"%s\" keeps the items of branches, since joined rows have no "
+                       "numbers; write it directly behind \"%s\"",
+                       node->name, t->joins->name);
+}
+
 /* Check the rows between a zip or mix and the last maker behind it: only makers, maps and a last
    window may stand there. They run in the workers of the branches. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_behind_check(const dlpi_table *t, const dlpi_behind *b) {
     bool after_pack = false;
-    for (const dlp_node *node = t->joins + 1; node < t->joins + 1 + b->n; node++) {
+    for (const dlp_node *node = b->rows; node < b->rows + b->n; node++) {
         const int verb = node->verb;
+        if (verb == DLP_CACHE) return dlpi_behind_cache(t, node);
         const bool makes = (dlpi_verb_of(t, node)->is & DLPI_NODE_MAKES) != 0;
         if (verb != DLP_MAP && verb != DLP_WINDOW && !makes)
             return dlpi_node_bad(t, node,
                                  "stands between a zip or mix and a filter, expand or pack; write "
                                  "it behind the last of these");
         if (verb == DLP_WINDOW && node[1].verb != DLP_PACK &&
-            (node != t->joins + b->n || after_pack))
+            (node != b->rows + b->n - 1 || after_pack))
             return dlpi_node_bad(t, node, "must stand behind the last filter or expand");
         after_pack = makes && (dlpi_verb_of(t, node)->is & DLPI_NODE_FINDS) == 0;
         if (dlpi_workers_given(&node->workers))
@@ -50582,10 +50678,10 @@ DLPI_COLD
 static int dlpi_behind_take(dlpi_table *t, dlpi_stage *st, const dlpi_behind *b, dlpi_makers *m) {
     const dlp_node *node = b->makers > 0 ? NULL : t->joins;
     int rc;
-    m->rows = t->joins + 1;
+    m->rows = b->rows;
     m->n = b->makers;
     m->n_levels = 1;
-    t->at = (uint32_t)(t->joins - t->nodes) + b->makers;
+    t->at = (uint32_t)(b->rows - t->nodes) + b->makers - 1;
     if ((rc = dlpi_makers_rows(t, m)) != DLP_OK) return rc;
     m->workers = st->w;
     m->input.fields = m->fields[0];
@@ -51010,7 +51106,7 @@ static int dlpi_node_inside(const dlpi_table *t, const dlp_node *node) {
     if (dlpi_node_begins(t, node) || verb == DLP_LOAD || verb == DLP_FETCH || verb == DLP_MAP ||
         verb == DLP_EXPAND || verb == DLP_FILTER)
         return DLP_OK;
-    if ((dlpi_verb_of(t, node)->is & DLPI_NODE_BEHIND) != 0)
+    if ((dlpi_verb_of(t, node)->is & DLPI_NODE_BEHIND) != 0 || verb == DLP_CACHE)
         return dlpi_node_bad(t, node,
                              "stands in a branch of a zip or mix; write it behind the "
                              "row that joins the branches");
@@ -51052,8 +51148,9 @@ static int dlpi_table_after(const dlpi_table *t) {
     const dlpi_behind b = dlpi_behind_rows(t);
     const int rc = dlpi_behind_check(t, &b);
     if (rc != DLP_OK) return rc;
-    for (const dlp_node *node = t->joins + 1 + b.n; node < t->nodes + t->n; node++) {
+    for (const dlp_node *node = b.rows + b.n; node < t->nodes + t->n; node++) {
         const int verb = node->verb;
+        if (verb == DLP_CACHE) return dlpi_behind_cache(t, node);
         if (verb == DLP_FETCH)
             return dlpi_node_bad(t, node,
                                  "fetches by index, so it must stand in a branch of the zip or "
@@ -51061,9 +51158,10 @@ static int dlpi_table_after(const dlpi_table *t) {
         if (verb == DLP_ZIP || verb == DLP_MIX)
             return dlpi_node_bad(t, node, "is a second zip or mix; join all branches in one");
         if ((dlpi_verb_of(t, node)->is & DLPI_NODE_BEHIND) == 0)
-            return dlpi_node_bad(t, node,
-                                 "stands behind a zip or mix, where only map, filter, expand, "
-                                 "window, pack, guard, batch, transfer and out may stand");
+            return dlpi_node_bad(
+                t, node,
+                "stands behind a zip or mix, where only cache, map, filter, expand, "
+                "window, pack, guard, batch, transfer and out may stand");
     }
     return DLP_OK;
 }
@@ -51142,11 +51240,14 @@ static int dlpi_table_behind(dlpi_table *t, dlpi_stage *st, dlpi_joined *x,
     }
     dlpi_joined_wrap(st, x);
     if ((rc = dlpi_added(t->p, st, DLP_OK)) < 0) return rc;
-    t->at = (uint32_t)(t->joins - t->nodes) + b.n + 1;
+    t->at = (uint32_t)(b.rows - t->nodes) + b.n;
     t->unknown = true;
     m.workers = *w;
     m.input.worker_bytes = dlpi_seats_private(&j->seats);
-    return dlpi_makers_copies(t, &m);
+    rc = dlpi_makers_copies(t, &m);
+    if (rc < 0 || b.rows == t->joins + 1) return rc;
+    t->p->node = t->joins[1].name;
+    return dlpi_verb_of(t, &t->joins[1])->add(t, &t->joins[1]);
 }
 
 /* Add the stages of all rows up to a zip or mix, and of makers behind it. Returns a stage number or
