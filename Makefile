@@ -50,18 +50,24 @@ FOREIGN_UNITS := $(filter-out musl/device_% musl/model musl/model_slots musl/mod
 # processes share. Some in every make test, all in make soak.
 SHARING := $(basename $(notdir $(shell grep -lE 'include .*(dlpipe_shm|shm_rig)|memfd' \
              $(addsuffix /*.c,$(TESTED)) tests/rig/*.h 2>/dev/null)))
+# Of these, those that can leave out what has processes.
+SHARING := $(filter-out queue_offer overrun pipe_badinput pipe_fault tar lines tokens \
+             branches,$(SHARING))
 PORTABLE := $(addprefix portable/,$(filter-out model% crash_steps s3_% push push_life push_plan \
                 pipe_deadline ranks_env $(SHARING),$(UNITS)))
 FOREIGN_UNITS += $(PORTABLE)
 # ... and these with the thread sanitizer, in make soak.
 PORTABLE_SANITIZED := queue_wait queue_claim queue_mpsc fetchers outs streams cache tables \
                       push_threads push_waits pipe_wake pipe_close
-# For Windows, by Wine (make deps-more): those that use no other process and no call of POSIX.
+# For Windows, by Wine (make deps-more): those that use no other process and no call of POSIX. Left
+# out are those whose rows come from worker processes, too (dlpipe_shm.h), those that count or break
+# calls of POSIX (rig/pipe_life.h), folder (links), and those that judge times and cores.
 WINDOWS := $(addprefix windows/,order samplers mixing pipe_basic pipe_resume pipe_errors \
              arrays push_threads outs paths_utf8 fetchers streams cache tables sources seams texts \
              own_source pipe_wrap any_thread attempts pipe_ranks queue_claim queue_gather \
              most_stages states descriptors topologies where loader_nodes read identity push_waits \
-             chunk_seams chunks version pack_flatten order_plain plan_picture)
+             chunk_seams chunks version pack_flatten order_plain plan_picture \
+             tar lines tokens csv_floats branches pictures)
 WINDOWS += $(addprefix windows-clang/,order queue_claim pipe_basic pipe_resume fetchers tables \
              states)
 FOREIGN_UNITS += $(WINDOWS)

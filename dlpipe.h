@@ -1521,8 +1521,8 @@ typedef struct dlp_sampler_desc {
                            if (dlp_ranks_describe(&who, &err) != DLP_OK) ... err.message
                            .pipe = {.rank = who.rank, .world_size = who.world_size},
                            .num_workers = who.cores,
-                           .fetch.workers = {.affinity = who.cpus,
-                                             .n_affinity = who.confined ? 0 : who.n_cpus}
+                           .workers = {.affinity = who.cpus,
+                                       .n_affinity = who.confined ? 0 : who.n_cpus}
      This rank uses the device of number local_rank. If a launcher has started more than one rank
      and the desc gives no rank, the first start warns (desc.log, dlp_pipe_warning). world_size = 1
      says that it is meant so: this pipe reads all items in every rank, as for validation.
@@ -1864,18 +1864,6 @@ typedef struct dlp_async {
                 int timeout_ms);
 } dlp_async;
 
-typedef struct dlp_fetch_desc {
-    const dlp_dataset *dataset; /* copied; required */
-    dlp_workers_desc workers;
-    int32_t fetcher;     /* DLP_FETCH_*; THREADS and ASYNC need num_workers of 1 or more */
-    int32_t in_flight;   /* THREADS, ASYNC: items at once in a worker; 0: 16; at most 1024 */
-    uint32_t batch_pool; /* items of the batches that a worker has open at once, counted from its
-                                   oldest unfinished batch (256: 4 batches of 64). Less than a
-                                   batch: one batch. 0: as many batches as keep in_flight items
-                                   under way. Only with DLP_DISPATCH_BATCHES */
-    dlp_async async;     /* ASYNC; the struct is copied; dataset.fetch may be NULL then */
-} dlp_fetch_desc;
-
 struct dlp_node_load;
 struct dlp_chunks_desc;
 
@@ -1884,12 +1872,20 @@ struct dlp_chunks_desc;
    have it at once. It is borrowed until these pipes are closed. Its fields are read-only. To fetch
    in another way, copy the struct, and change fetcher and in_flight of the copy.
    DLP_FETCH_SEQUENTIAL with in_flight 0 takes one item at a time, also inline.
-   A program may make a source of its own. It sets fetch.dataset (with fetch and user; identity, if
-   states shall know the data), id and close; the other fields are 0, or as in dlp_fetch_desc. If
-   its items lie in files, >>files can read them: a copy of a source of >>files, with another close,
-   is a source, too. >>lines and >>tar are made so. */
+   A program may make a source of its own. It sets dataset (with fetch and user; identity, if states
+   shall know the data), id and close; the other fields may be 0. If its items lie in files, >>files
+   can read them: a copy of a source of >>files, with another close, is a source, too. So >>lines
+   and >>tar are made. */
 typedef struct dlp_source {
-    dlp_fetch_desc fetch; /* dataset, fetcher, async; of its workers: worker_* and tell */
+    const dlp_dataset *dataset; /* the items; required */
+    dlp_workers_desc workers;   /* worker_init, worker_exit, worker_user and tell; no other field */
+    int32_t fetcher;            /* DLP_FETCH_*; THREADS and ASYNC need num_workers of 1 or more */
+    int32_t in_flight;          /* THREADS, ASYNC: items at once in a worker; 0: 16; at most 1024 */
+    uint32_t batch_pool; /* items of the batches that a worker has open at once, counted from its
+                                   oldest unfinished batch (256: 4 batches of 64). Less than a
+                                   batch: one batch. 0: as many batches as keep in_flight items
+                                   under way. Only with DLP_DISPATCH_BATCHES */
+    dlp_async async;     /* ASYNC; the struct is copied; dataset.fetch may be NULL then */
     uint64_t id; /* number by which states know the data: function_id of the order; 0: none */
     int (*close)(struct dlp_source *source); /* called by dlp_source_close */
     /* Fill what the source says of its parts (.load = {.source}) and of its chunks
@@ -2662,16 +2658,16 @@ struct dlp_node;
 enum { DLP_TOPOLOGY_ECONOMIC = 0, DLP_TOPOLOGY_CLASSIC, DLP_TOPOLOGY_CONCURRENT };
 
 /* A loader's desc says each value once. Some structs in it have fields for values that stand
-   elsewhere in the desc. Leave these fields 0: fetch.dataset, fetch.workers.num_workers,
-   pipe.epochs and pipe.seed. An error names the row of the loader's table (dlp_loader_nodes) and
-   the row's field: list.order.weights for sampler.weights, queue.capacity for device_buffers. */
+   elsewhere in the desc. Leave these fields 0: workers.num_workers, pipe.epochs and pipe.seed. An
+   error names the row of the loader's table (dlp_loader_nodes) and the row's field:
+   list.order.weights for sampler.weights, queue.capacity for device_buffers. */
 typedef struct dlp_loader_desc {
     dlp_dataset dataset; /* required without source. With a source only its filter may be set */
     const dlp_source *source; /* source that has the items; borrowed until close. Then
-                                   fetch.workers.worker_* and sampler.function_id are 0.
-                                   function_id may be set beside an order of the program
-                                   (DLP_ORDER_FUNCTION, _BATCHES). fetch.fetcher is 0 if the source
-                                   has a fetcher. NULL: dataset has the items */
+                                   workers.worker_* and sampler.function_id are 0. function_id may
+                                   be set beside an order of the program (DLP_ORDER_FUNCTION,
+                                   _BATCHES). fetcher is 0 if the source has one. NULL: dataset has
+                                   the items */
     uint32_t batch_size;      /* required; rows of the global batch, of all ranks */
     int32_t num_workers;      /* item workers. 0 or DLP_NONE: items are fetched inline, in next; a
                                    fetcher needs workers */
@@ -2682,9 +2678,14 @@ typedef struct dlp_loader_desc {
     uint64_t seed;            /* any number; sampler.seed is then 0 or the same number */
     int32_t topology; /* DLP_TOPOLOGY_*. All but the economic one set dispatch of the workers */
     dlp_sampler_desc sampler; /* another order, or a thread for the sampler */
-    dlp_fetch_desc fetch;     /* policy of the item workers, and items in flight. The classic
-                                   topology takes no fetcher; only the concurrent one takes
-                                   batch_pool */
+    dlp_workers_desc workers; /* how the item workers run, and what becomes of failures; its
+                                   num_workers is 0 */
+    int32_t fetcher;          /* DLP_FETCH_*; THREADS and ASYNC need num_workers of 1 or more. The
+                                   classic topology takes none */
+    int32_t in_flight;   /* THREADS, ASYNC: items at once in a worker, at most 1024. 0: as many as
+                                   the source says, or 16 */
+    uint32_t batch_pool; /* batch_pool of dlp_source; only in the concurrent topology */
+    dlp_async async;     /* ASYNC; the struct is copied; dataset.fetch may be NULL then */
     /* The cache of items. bytes 0: there is none. */
     dlp_node_cache cache;
     dlp_collate_fn collate;      /* makes a batch of items. NULL: rows are written in place, and
@@ -2697,7 +2698,7 @@ typedef struct dlp_loader_desc {
                                    64), or inline if items are inline. Without a collate the last
                                    item worker closes the batch, num_workers must be 0, and there
                                    are no callbacks, retries or limits. placement 0: that of
-                                   fetch.workers */
+                                   workers */
     const dlp_device *device;       /* copied; NULL: no transfer stage */
     int32_t device_buffers;         /* buffers on the device, max_held + 1..64; 0: max_held + 1 */
     int32_t transfer_thread;        /* 1: a thread copies to the device; 0: next of the consumer */
@@ -3162,7 +3163,8 @@ typedef struct dlp_node_window {
    which they are made. The cell of an input has room for as many documents as load or expand may
    make, of L tokens each. Documents without tokens are passed over. The workers of the pack are the
    workers of the load or expand. Behind a mix (>>graph) DLP_PACK_CUT packs the documents of all
-   branches.
+   branches. Behind a window the documents of a stream come in the order of its windows. A row may
+   have documents of two windows.
 
      list -> load -> fetch ------> [filter] -> pack -> batch ...
              a part  a document    keeps it
@@ -4819,15 +4821,16 @@ void dlp_pusher_close(dlp_pusher *pusher);
              branch of a zip has only fetches and maps, the row of the zip is left out, also if a
              callback returns DLP_SKIP. DROP is refused if a branch of a zip has a load, a filter or
              an expand: then nobody knows how many items a failed input has.
-             Workers: branches share workers, as many as their rows say together. Any worker takes
-             any input. A branch has a worker_state of its own in each worker if its fetch has
-             async. So has a branch whose worker_init, worker_exit, worker_user or tell differ from
-             those of the others, as with two sources of files. A worker calls worker_init for one
-             branch after the other, in the order of the table. If a call fails, it calls
-             worker_exit for the branches before, the last one first. The error names the row that
-             fetches. The requests that a branch would have in its workers (num_workers * in_flight)
-             are divided among all workers, and rounded up: each worker has one at least. The other
-             fields of workers are the same in all branches.
+             Workers: branches share workers, as many as their rows say together. A branch that
+             names none adds one, as long as a core is left. Any worker takes any input. A branch
+             has a worker_state of its own in each worker if its fetch has async. So has a branch
+             whose worker_init, worker_exit, worker_user or tell differ from those of the others, as
+             with two sources of files. A worker calls worker_init for one branch after the other,
+             in the order of the table. If a call fails, it calls worker_exit for the branches
+             before, the last one first. The error names the row that fetches. The requests that a
+             branch would have in its workers (num_workers * in_flight) are divided among all
+             workers, and rounded up: each worker has one at least. The other fields of workers are
+             the same in all branches.
              Memory: each branch has cells of its own. queue.capacity of its rows counts them. A
              branch needs fewer cells if its load has min_items, and only fetches and maps stand
              behind the load. These callbacks must then leave out all items of a part, or none.
@@ -4836,10 +4839,10 @@ void dlp_pusher_close(dlp_pusher *pusher);
              many items. So do not zip data that belong together by index: let two fetches of one
              branch write them.
              Behind a zip or mix stand map, guard, batch, transfer and out. Before these may stand
-             filter, expand and pack, with maps between, and a window last. They work on joined rows
-             in the workers of the branches, which copy each row into a cell of its own. Their
-             worker_state is that of the first branch. A window or pack behind a mix takes the items
-             of all branches, in the order of the mix.
+             filter, expand and pack, with maps between, and a window last or before the pack. They
+             work on joined rows in the workers of the branches, which copy each row into a cell of
+             its own. Their worker_state is that of the first branch. A window or pack behind a mix
+             takes the items of all branches, in the order of the mix.
    Order     The order and the bytes of the batches depend only on the table, the seed, the epoch
              and the data; behind a push also on the order of arrival. Workers and queues change
              neither the order nor the states.
@@ -4925,7 +4928,7 @@ typedef struct dlp_node_fetch {
                                  async. Without async, each worker has in_flight threads that call
                                  fetch */
     const dlp_async *async;   /* calls that begin requests and collect them; copied; NULL: none */
-    uint32_t batch_pool;      /* with DLP_DEAL_TURNS: batch_pool of dlp_fetch_desc; else 0 */
+    uint32_t batch_pool;      /* with DLP_DEAL_TURNS: batch_pool of dlp_source; else 0 */
     int32_t writes_all_bytes; /* 1: fetch writes every byte of the fixed-size fields, and of ragged
                                  ones all rows of their length; 0: the library zeroes each row
                                  before fetch */
@@ -4967,8 +4970,9 @@ typedef struct dlp_node_batch {
                                     NULL: the batch has the fields of the items */
     uint32_t n_out_fields;
     int32_t copy_workers; /* behind expand, filter, pack: workers that copy items into rows. 0: no
-                             worker for batches of up to 4096 bytes, else at most 2. DLP_NONE: no
-                             worker */
+                             worker for batches of up to 4096 bytes, else at most 2, and no more
+                             than the cores that the workers above leave. DLP_NONE: no worker. If
+                             there is no worker, the consumer copies */
 } dlp_node_batch;
 
 /* A stretch of a mix with weights of its own. */
@@ -5101,7 +5105,7 @@ typedef struct dlp_nodes {
     dlp_pipe_desc pipe; /* desc of the run, for dlp_pipe_open */
     dlp_sampler_desc order;
     dlp_dataset dataset;
-    dlp_source sources[DLP_MAX_NODES];
+    dlp_source source;
     dlp_field fields[DLP_MAX_FIELDS];
     dlp_chunks_desc chunks;
     char names[DLP_MAX_NODES][32];
@@ -5791,7 +5795,7 @@ DLPI_INLINE int dlp_mpsc_pop(dlp_mpsc_rx *rx, void *record, uint32_t *producer, 
 #ifndef DLPIPE_STATIC
 /* The linker names this symbol if no file has the implementation, if two have it, or if the
    implementation is of a header with other structs. The loader names it for a shared library. */
-#define DLPI_NEEDS dlpipe_needs_DLPIPE_IMPLEMENTATION_of_this_header_in_one_C_file_695aaca6
+#define DLPI_NEEDS dlpipe_needs_DLPIPE_IMPLEMENTATION_of_this_header_in_one_C_file_d04198e7
 extern const char DLPI_NEEDS;
 static const char *const dlpi_needs DLPI_USED = &DLPI_NEEDS;
 #endif
@@ -14381,6 +14385,22 @@ static uint64_t dlpi_row_bytes(const dlpi_field *d) {
     return d->row_bytes / (uint64_t)d->f.shape[0];
 }
 
+/* Return the length that a field of an item may have at most; 0: its size is fixed. */
+static inline uint64_t dlpi_length_most(const dlpi_field *d) {
+    return d->f.ragged ? (uint64_t)d->f.shape[0] : 0;
+}
+
+/* Refuse the length n that a callback has set for field d. Returns DLP_ERR_LENGTH. */
+DLPI_COLD static int dlpi_length_bad(dlpi_worker *w, const dlpi_field *d, uint64_t n) {
+    w->bad_field = d->name;
+    if (!d->f.ragged)
+        return dlpi_say(w, DLP_ERR_LENGTH,
+                        "field \"%s\" has a fixed size, a length of %" PRIu64 " was set", d->name,
+                        n);
+    return dlpi_say(w, DLP_ERR_LENGTH, "field \"%s\" has %" PRIu64 " rows, its maximum is %" PRIu64,
+                    d->name, n, dlpi_length_most(d));
+}
+
 /* The cell of the batch in slot s. OWN: the cell of the slot's number. TURN: cell b % n_cells of
    batch b, once batch b - n_cells has left cell_end. STAY: the cell that the lender names. Behind
    the cells that stay lies one that nobody writes. A batch that is left out is there for as long as
@@ -14646,6 +14666,12 @@ typedef struct dlpi_redzone {
     uint32_t n;
     dlpi_span span[DLP_MAX_FIELDS];
 } dlpi_redzone;
+
+/* Return the guard bytes in `stride` bytes from `from` on, around `bytes` bytes at `at`. */
+static dlpi_redzone dlpi_redzone_whole(uint8_t *at, uint8_t *from, uint64_t stride,
+                                       uint64_t bytes) {
+    return (dlpi_redzone){from, from + stride, 1, {{at, bytes, NULL}}};
+}
 
 /* The paint: address a has byte a % 64, which is the same in all processes, since pages begin at
    multiples of 64. No two of these bytes are alike. */
@@ -16514,7 +16540,7 @@ DLPI_NOINLINE static bool dlpi_tails_close(const dlpi_op *k, const dlp_item *it,
     for (uint32_t i = k->first; i < k->first + (uint32_t)k->n; i++) {
         const uint64_t length = it->length[i];
         uint64_t none = DLPI_MARK_OPEN;
-        if (length > (f[i].f.ragged ? (uint64_t)f[i].f.shape[0] : 0))
+        if (length > dlpi_length_most(&f[i]))
             right = false;
         else if (f[i].f.ragged)
             dlpi_mark_close(marks != NULL ? &marks[i] : &none, it->data[i],
@@ -16671,22 +16697,11 @@ static int dlpi_row_lengths(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     const dlpi_scope *scope = &w->st->scope;
     for (uint32_t f = scope->field; f < scope->field + scope->n_fields; f++) {
         const dlpi_field *d = &p->items.at[f];
-        uint64_t n = w->length[f], unit;
-        if (!d->f.ragged) {
-            if (n == 0) continue;
-            w->bad_field = d->name;
-            return dlpi_say(w, DLP_ERR_LENGTH,
-                            "field \"%s\" has a fixed size, a length of %" PRIu64 " was set",
-                            d->name, n);
-        }
-        if (n > (uint64_t)d->f.shape[0]) {
-            w->bad_field = d->name;
-            return dlpi_say(w, DLP_ERR_LENGTH,
-                            "field \"%s\" has %" PRIu64 " rows, its maximum is %" PRId64, d->name,
-                            n, d->f.shape[0]);
-        }
-        unit = d->row_bytes / (uint64_t)d->f.shape[0];
-        dlpi_mark_close(dlpi_mark(p, t->slot, f, row), w->data[f], n * unit, d->row_bytes);
+        const uint64_t n = w->length[f];
+        if (n > dlpi_length_most(d)) return dlpi_length_bad(w, d, n);
+        if (!d->f.ragged) continue;
+        dlpi_mark_close(dlpi_mark(p, t->slot, f, row), w->data[f], n * dlpi_row_bytes(d),
+                        d->row_bytes);
         dlpi_slot_lengths(p, t->slot, f, 1)[row] = n;
     }
     return 0;
@@ -16714,7 +16729,7 @@ static inline bool dlpi_row_lengths_kept(const dlpi_worker *w, const dlpi_unit *
     for (uint32_t f = scope->field; f < scope->field + scope->n_fields; f++) {
         const dlpi_field *d = &w->p->items.at[f];
         const uint64_t n = w->length[f];
-        const bool over = n > (d->f.ragged ? (uint64_t)d->f.shape[0] : 0);
+        const bool over = n > dlpi_length_most(d);
         wrong |= over;
         if (d->f.ragged && !over) dlpi_slot_lengths(w->p, t->slot, f, 1)[row] = n;
     }
@@ -18338,36 +18353,28 @@ static void dlpi_recover_unit(dlpi_worker *w, dlpi_unit *t, dlpi_stage_words *wo
         dlpi_batch_redo(w, t->slot, t->b);
 }
 
-/* Free the claims of batch b in the stages after its own through which worker w was passing units,
-   unless the unit was through. */
+/* Give up what the dead worker w had of batch b, in slot s, in stage k. That is its own stage, a
+   later one through which it was passing units, or an earlier one to which it sent units back. In
+   an earlier stage it holds reserve marks. Its own claim is free by then, so all of its work is
+   undone. */
 DLPI_COLD
-static void dlpi_recover_passed(dlpi_worker *w, uint32_t s, uint64_t b, uint64_t header) {
+static void dlpi_recover_stage(dlpi_worker *w, int k, uint32_t s, uint64_t b, uint64_t header,
+                               const dlpi_death *why) {
     dlp_pipe *p = w->p;
-    uint64_t mine = dlpi_gen_word(b, (uint64_t)w->global + 1u);
-    for (int k = w->st->work + 1; k < p->n_item_work && p->work[k]->lets_pass; k++) {
-        dlpi_stage_words *words = dlpi_stage_words_at(p, s, p->work[k]);
-        for (uint32_t u = 0; u < dlpi_stage_units(p, k, header); u++) {
-            dlpi_unit t = {b, s, u, 0, 0, false};
-            uint64_t *owner = &dlpi_owners(p, words)[u];
-            if (dlpi_claim_owner(owner) != mine) continue; /* O1 <- O1 */
-            dlpi_unit_rows(p, p->work[k], dlpi_header_count(header), dlpi_header_shift(header), &t);
-            if (dlpi_unit_missing(dlpi_done(words), &t) != 0)
-                dlpi_claim_take(owner, mine, dlpi_owner_freed(p, s, b)); /* O1 */
-        }
-    }
-}
-
-/* Free the claims that hold the reserve mark of w, which died while it gave up units of batch b.
-   Its own claim is free already, so all of its work is undone. */
-DLPI_COLD
-static void dlpi_recover_redo(dlpi_worker *w, uint32_t s, uint64_t b, uint64_t header) {
-    dlp_pipe *p = w->p;
-    uint64_t reserved = dlpi_owner_redo(w, b);
-    for (int k = w->st->work - 1; k >= dlpi_redo_first(p, w->st, header); k--) {
-        uint64_t *owner = dlpi_owners(p, dlpi_stage_words_at(p, s, p->work[k]));
-        for (uint32_t u = 0; u < dlpi_stage_units(p, k, header); u++)
-            if (dlpi_claim_owner(&owner[u]) == reserved)
-                dlpi_claim_free(&owner[u], dlpi_owner_freed(p, s, b));
+    const uint64_t word =
+        k < w->st->work ? dlpi_owner_redo(w, b) : dlpi_gen_word(b, (uint64_t)w->global + 1u);
+    dlpi_stage_words *words = dlpi_stage_words_at(p, s, p->work[k]);
+    uint64_t *owner = dlpi_owners(p, words);
+    for (uint32_t u = 0; u < dlpi_stage_units(p, k, header); u++) {
+        dlpi_unit t = {b, s, u, 0, 0, false};
+        if (dlpi_claim_owner(&owner[u]) != word) continue; /* O1 <- O1 */
+        dlpi_unit_rows(p, p->work[k], dlpi_header_count(header), dlpi_header_shift(header), &t);
+        if (k < w->st->work)
+            dlpi_claim_free(&owner[u], dlpi_owner_freed(p, s, b));
+        else if (k == w->st->work)
+            dlpi_recover_unit(w, &t, words, word, why);
+        else if (dlpi_unit_missing(dlpi_done(words), &t) != 0)
+            dlpi_claim_take(&owner[u], word, dlpi_owner_freed(p, s, b)); /* O1 */
     }
 }
 
@@ -18375,22 +18382,16 @@ static void dlpi_recover_redo(dlpi_worker *w, uint32_t s, uint64_t b, uint64_t h
 DLPI_COLD
 static void dlpi_recover_slot(dlpi_worker *w, uint32_t s, const dlpi_death *why) {
     dlp_pipe *p = w->p;
-    uint64_t header = dlpi_claim_head_now(&dlpi_slot_at(p, s)->header); /* P1 <- P1 */
-    uint64_t b = dlpi_gen_batch(p, dlpi_gen(header)),
-             mine = dlpi_gen_word(b, (uint64_t)w->global + 1u);
-    uint32_t count = dlpi_header_count(header), shift = dlpi_header_shift(header);
-    uint32_t units = dlpi_stage_units(p, w->st->work, header);
-    dlpi_stage_words *words = dlpi_stage_words_at(p, s, w->st),
-                     *last = dlpi_stage_words_at(p, s, p->work[p->n_item_work - 1]);
-    for (uint32_t u = 0; u < units; u++) {
-        uint64_t owner = dlpi_claim_owner(&dlpi_owners(p, words)[u]); /* O1 <- O1 */
-        dlpi_unit t = {b, s, u, 0, 0, false};
-        if (owner != mine) continue;
-        dlpi_unit_rows(p, w->st, count, shift, &t);
-        dlpi_recover_unit(w, &t, words, owner, why);
-    }
-    dlpi_recover_passed(w, s, b, header);
-    dlpi_recover_redo(w, s, b, header);
+    const uint64_t header = dlpi_claim_head_now(&dlpi_slot_at(p, s)->header); /* P1 <- P1 */
+    const uint64_t b = dlpi_gen_batch(p, dlpi_gen(header));
+    const uint32_t count = dlpi_header_count(header);
+    dlpi_stage_words *last = dlpi_stage_words_at(p, s, p->work[p->n_item_work - 1]);
+    const int own = w->st->work;
+    dlpi_recover_stage(w, own, s, b, header, why);
+    for (int k = own + 1; k < p->n_item_work && p->work[k]->lets_pass; k++)
+        dlpi_recover_stage(w, k, s, b, header, why);
+    for (int k = own - 1; k >= dlpi_redo_first(p, w->st, header); k--)
+        dlpi_recover_stage(w, k, s, b, header, why);
     if (count > 0)
         dlpi_close_batch(p, last, b, count, dlpi_gather_ready(&last->ready)); /* Y1 <- Y1 */
 }
@@ -20010,7 +20011,7 @@ typedef struct dlpi_in_flight { /* the units of one worker that are under way */
 } dlpi_in_flight;
 
 typedef struct dlpi_fetch { /* the record of a stage that fetches */
-    dlp_fetch_desc d;
+    dlp_source d;
     dlp_dataset dataset;
     dlpi_in_flight *workers; /* [n_workers] if workers have several rows in flight; else NULL */
     dlpi_attempt *attempts;  /* memory of all workers for these lists, and below */
@@ -21735,7 +21736,7 @@ typedef struct dlpi_ends {
 typedef struct dlpi_table_ops {
     const dlpi_verb *verbs; /* [DLP_VERBS] */
     /* Add a fetch after the first. mixes: it has items of its own, not fields. */
-    int (*later)(dlpi_table *t, const dlp_fetch_desc *f, bool mixes);
+    int (*later)(dlpi_table *t, const dlp_source *f, bool mixes);
     /* Sort the fields of a fetch into *e: those that stay in the batch, then those that end. */
     int (*part)(dlpi_table *t, const dlp_node *node, const dlp_dataset *ds, dlpi_ends *e);
     /* Add the stage that holds the fields of a fetch that end. */
@@ -22065,7 +22066,7 @@ static int dlpi_dataset_check(dlp_pipe *p, const dlpi_stage *st, const dlpi_fetc
 
 /* Check how many items a fetch wants in flight. Returns 0 or the first error's DLP_ERR code. */
 DLPI_COLD
-static int dlpi_fetcher_check(dlp_pipe *p, const dlpi_stage *st, const dlp_fetch_desc *d) {
+static int dlpi_fetcher_check(dlp_pipe *p, const dlpi_stage *st, const dlp_source *d) {
     bool many = d->fetcher != DLP_FETCH_SEQUENTIAL;
     bool pooled = many && st->w.dispatch == DLP_DISPATCH_BATCHES;
     dlpi_within(p, st->name, "fetcher", d->fetcher, 0, DLP_FETCH_ASYNC, "DLP_FETCH_*");
@@ -22084,7 +22085,7 @@ static int dlpi_fetcher_check(dlp_pipe *p, const dlpi_stage *st, const dlp_fetch
 }
 
 /* True if the workers of a fetch have several items under way at once. */
-static inline bool dlpi_fetch_is_many(const dlp_fetch_desc *d) {
+static inline bool dlpi_fetch_is_many(const dlp_source *d) {
     return d->fetcher != DLP_FETCH_SEQUENTIAL;
 }
 
@@ -22095,13 +22096,11 @@ static inline bool dlpi_fetch_row_many(const dlp_node *node) {
 
 /* Return how many items a worker of a fetch has in flight, as the desc says, or 16. */
 DLPI_COLD
-static int32_t dlpi_fetch_many(const dlp_fetch_desc *d) {
-    return d->in_flight > 0 ? d->in_flight : 16;
-}
+static int32_t dlpi_fetch_many(const dlp_source *d) { return d->in_flight > 0 ? d->in_flight : 16; }
 
 /* Check a fetch desc, and copy it and its dataset into the stage. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
-static int dlpi_fetch_take(dlp_pipe *p, dlpi_stage *st, const dlp_fetch_desc *d) {
+static int dlpi_fetch_take(dlp_pipe *p, dlpi_stage *st, const dlp_source *d) {
     dlpi_fetch *f = st->self;
     int rc;
     if (d->dataset == NULL) return dlpi_missing(p, st->name, "dataset", "the items");
@@ -22525,19 +22524,16 @@ static inline uint32_t dlpi_input_state(const dlp_pipe *p, uint32_t c) {
 
 /* ---- DLPIPE_DEBUG: guard bytes around a cell ---- */
 
-static void dlpi_redzone_of_input(const dlp_pipe *p, uint64_t most, uint8_t *bytes,
-                                  dlpi_redzone *c) {
-    c->from = bytes - DLPI_INPUT_GUARD;
-    c->to = c->from + p->inputs[DLPI_INPUTS_CELLS].stride;
-    c->n = 1;
-    c->span[0] = (dlpi_span){bytes, most, NULL};
+/* Return the guard bytes of a cell, of which `most` bytes may be written. */
+static dlpi_redzone dlpi_redzone_of_input(const dlp_pipe *p, uint64_t most, uint32_t cell) {
+    uint8_t *at = dlpi_input_bytes(p, cell);
+    return dlpi_redzone_whole(at, at - DLPI_INPUT_GUARD, p->inputs[DLPI_INPUTS_CELLS].stride, most);
 }
 
 /* DLPIPE_DEBUG: fill the guard bytes of all cells. most: bytes of a cell that may be written. */
 static void dlpi_inputs_paint(dlp_pipe *p, uint64_t most) {
     for (uint32_t i = 0; i < dlpi_n_inputs(p); i++) {
-        dlpi_redzone c;
-        dlpi_redzone_of_input(p, most, dlpi_input_bytes(p, i), &c);
+        const dlpi_redzone c = dlpi_redzone_of_input(p, most, i);
         dlpi_redzone_paint(&c);
     }
 }
@@ -22738,13 +22734,17 @@ static uint64_t dlpi_inputs_due(dlpi_worker *w, uint64_t ns) {
 }
 
 /* DLPIPE_DEBUG: check the guard bytes around a cell after a callback has written at most `most`
-   bytes into it. rc: the callback's code. Returns rc, or the DLP_ERR code of an overrun. */
-static inline int dlpi_redzone_input(dlpi_worker *w, uint32_t cell, uint64_t most, int rc) {
+   bytes into it, and those of the worker's room, if there is one. rc: the callback's code. Returns
+   rc, or the DLP_ERR code of an overrun. */
+static inline int dlpi_redzone_input(dlpi_worker *w, uint32_t cell, uint64_t most,
+                                     const dlpi_redzone *room, int rc) {
+    const char *what = w->p->source->input;
+    const uint64_t index = dlpi_input_at(w->p, cell)->index;
     dlpi_redzone c;
     if (!DLPI_DEBUG) return rc;
-    dlpi_redzone_of_input(w->p, most, dlpi_input_bytes(w->p, cell), &c);
-    return dlpi_redzone_check(w, &w->note, &c, w->p->source->input,
-                              dlpi_input_at(w->p, cell)->index, rc);
+    c = dlpi_redzone_of_input(w->p, most, cell);
+    rc = dlpi_redzone_check(w, &w->note, &c, what, index, rc);
+    return room != NULL ? dlpi_redzone_check(w, &w->note, room, what, index, rc) : rc;
 }
 
 /* Call the desc's load once for the present input of cell c. load writes at `to`, at most `room`
@@ -22765,7 +22765,7 @@ static int dlpi_input_part(dlpi_worker *w, uint32_t c, const dlp_node_load *d, u
     part->worker_state = w->state;
     part->call = &w->note;
     rc = dlpi_item_returned(w, d->load(d->user, part));
-    rc = dlpi_redzone_input(w, c, room, rc);
+    rc = dlpi_redzone_input(w, c, room, NULL, rc);
     if (rc == 0 && part->bytes > most)
         rc =
             dlpi_say(w, DLP_ERR_LENGTH, "load set bytes to %" PRIu64 ", max_part_bytes is %" PRIu64,
@@ -25784,31 +25784,10 @@ static uint8_t *dlpi_level_place(const dlpi_worker *w, const dlpi_expand *x, con
     return (dlpi_level_in_room(x, l) ? dlpi_room_of(w, x) : cell) + l->scratch;
 }
 
-/* DLPIPE_DEBUG: describe in *c the guard bytes around a worker's room. */
-static void dlpi_redzone_of_room(const dlpi_worker *w, const dlpi_expand *x, dlpi_redzone *c) {
+/* DLPIPE_DEBUG: return the guard bytes around a worker's room. */
+static dlpi_redzone dlpi_redzone_of_room(const dlpi_worker *w, const dlpi_expand *x) {
     uint8_t *at = dlpi_room_of(w, x);
-    c->from = at - DLPI_REDZONE;
-    c->to = c->from + dlpi_room_stride(x);
-    c->n = 1;
-    c->span[0] = (dlpi_span){at, dlpi_room_bytes(x), NULL};
-}
-
-/* DLPIPE_DEBUG: fill the guard bytes around the worker's room, before an input is made. */
-static inline void dlpi_redzone_room(const dlpi_worker *w, const dlpi_expand *x) {
-    dlpi_redzone c;
-    if (!DLPI_DEBUG || x->rooms == NULL) return;
-    dlpi_redzone_of_room(w, x, &c);
-    dlpi_redzone_paint(&c);
-}
-
-/* DLPIPE_DEBUG: check the guard bytes around the worker's room, after items were made of the input
-   in cell c. rc: the code of the input. Returns rc, or DLPI_OVERRUN. */
-static inline int dlpi_redzone_made(dlpi_worker *w, const dlpi_expand *x, uint32_t c, int rc) {
-    dlpi_redzone room;
-    if (!DLPI_DEBUG || x->rooms == NULL) return rc;
-    dlpi_redzone_of_room(w, x, &room);
-    return dlpi_redzone_check(w, &w->note, &room, w->p->source->input,
-                              dlpi_input_at(w->p, c)->index, rc);
+    return dlpi_redzone_whole(at, at - DLPI_REDZONE, dlpi_room_stride(x), dlpi_room_bytes(x));
 }
 
 /* Check the workers' desc of the fetch stage behind a maker: that stage only copies, so retries,
@@ -26044,13 +26023,9 @@ static inline void dlpi_input_zero(uint8_t *to, const dlpi_level *l) {
 /* Check the lengths of an item's fields against their maxima. Returns 0, or DLP_ERR_LENGTH. */
 static int dlpi_input_lengths(dlpi_worker *w, const dlpi_fields *fs, const uint64_t *lengths) {
     if (!fs->any_ragged) return 0; /* nobody reads them */
-    for (uint32_t f = 0; f < fs->n; f++) {
-        uint64_t most = fs->at[f].f.ragged ? (uint64_t)fs->at[f].f.shape[0] : 0;
-        if (lengths[f] > most)
-            return dlpi_say(w, DLP_ERR_LENGTH,
-                            "field \"%s\" has %" PRIu64 " rows, its maximum is %" PRIu64,
-                            fs->at[f].name, lengths[f], most);
-    }
+    for (uint32_t f = 0; f < fs->n; f++)
+        if (lengths[f] > dlpi_length_most(&fs->at[f]))
+            return dlpi_length_bad(w, &fs->at[f], lengths[f]);
     return 0;
 }
 
@@ -26958,10 +26933,12 @@ DLPI_INLINE int dlpi_line_make(dlpi_line *b, bool plain) {
     const dlpi_expand *x = b->by;
     dlpi_worker *w = b->w;
     dlpi_input *cell = b->of;
+    const bool rooms = DLPI_DEBUG && x->rooms != NULL;
+    dlpi_redzone room;
     int rc;
     b->made = 0;
     if (!plain) {
-        dlpi_redzone_room(w, x);
+        if (rooms) room = dlpi_redzone_of_room(w, x), dlpi_redzone_paint(&room);
         if (x->cached && w->p->keeper->find(w, cell->index, b->items, &b->made))
             return cell->bytes = (cell->items = b->made) * b->last->bytes, 0;
         w->note.used_random = 0;
@@ -26978,8 +26955,7 @@ DLPI_INLINE int dlpi_line_make(dlpi_line *b, bool plain) {
                       "callbacks must leave out all, or none",
                       b->made, x->found.least_items);
     if (rc != 0) rc = dlpi_item_returned(w, rc);
-    rc = dlpi_redzone_input(w, b->c, x->found.all->d.max_part_bytes, rc);
-    rc = dlpi_redzone_made(w, x, b->c, rc);
+    rc = dlpi_redzone_input(w, b->c, x->found.all->d.max_part_bytes, rooms ? &room : NULL, rc);
     if (rc != 0) return rc;
     cell->bytes = (cell->items = b->made) * b->last->bytes;
     if (plain) return b->items += x->one_bytes, 0;
@@ -27097,6 +27073,7 @@ static inline const dlpi_branch *dlpi_branch_of_cell(const dlpi_branches *j, uin
     return b;
 }
 
+/* Begin an epoch in the rows of stream i. */
 DLPI_COLD static void dlpi_branches_begin(dlpi_found *q, uint32_t i) {
     dlpi_branches *j = dlpi_branches_of(q);
     const uint64_t s = q->cursors.first + (uint64_t)i;
@@ -27977,17 +27954,19 @@ static void dlpi_pack_count(const dlp_pipe *p, const dlpi_pack_row *row) {
    rows that must be known may have documents of several. A window is opened only while fewer than
    R rows are known. A cell is given back with its last token.
 
-   A cursor is the place where a window begins, and how many of its documents are given, with what
-   of the next one is: tokens (CUT), or rows that were laid out from it on (FIT). The check is a
-   hash of the documents of the window and their lengths, or, if rows were laid out, of theirs.
+   A cursor is the place where a window begins, and how many of its documents are given. It also
+   says what of the next document is given: its tokens (CUT), or the rows of the window of FIT that
+   begins with it. The check is a hash of the window's documents and their lengths. If rows of a
+   window of FIT are given, it is the hash of that one.
 
-   Cells: let D documents in the pack's order be enough for R rows, as pack_cut.h and pack_fit.h
-   say, and let a stream of which all cells are known lack a row. It has at most D - 1 documents
-   that were taken or have a turn, and less than W behind them, or a window would be opened. The
-   latter lie in less cells than W documents do. So D - 1 cells and those of W documents are enough.
-   If inputs have several documents: those that have turns or were taken are D - 1 in a row of the
-   pack's order. They lie among as many documents of the list, with at most W - 1 more of the first
-   window. With W - 1 behind them these are D + 2 W - 3 in a row. */
+   Cells: pack_cut.h and pack_fit.h say how many documents in the pack's order are enough for R
+   rows. Let D be that number, and W the documents of a window. Let a stream lack a row, and let all
+   of its cells be known. It has at most D - 1 documents that have a turn, or are in known rows. It
+   has at most W - 1 documents behind them, or a window would be opened. These lie in fewer cells
+   than W documents may lie in. So D - 1 cells, and those of W documents, are enough.
+   There is a second bound if inputs have several documents. The documents with turns follow each
+   other in the pack's order. In the list they lie among D - 1 documents, and at most W - 1 given
+   ones of the first window. With W - 1 documents behind them these are D + 2 W - 3 in a row. */
 
 static inline dlpi_pack_turn *dlpi_pack_turn_at(const dlpi_pack *k, uint32_t i, uint64_t turn) {
     return &k->turns.at[(uint64_t)i * k->turns.most + turn % k->turns.most];
@@ -28534,10 +28513,10 @@ static void dlpi_fit_append(dlpi_pack *k, uint32_t i, uint32_t n, const dlpi_cur
     }
 }
 
-/* Return the path of a document of stream i that is a joined row: the document of a turn or, without
-   a window, of cell c. NULL: documents are no joined rows. */
+/* Return the path of a document of stream i that is a joined row: that of a turn or, without a
+   window, of cell c. NULL: documents are no joined rows. */
 static const dlpi_path *dlpi_fit_path(const dlpi_pack *k, uint32_t i, uint64_t turn, uint32_t c) {
-    if (k->x.found.joined == NULL) return NULL;
+    if (k->x.found.joins == NULL) return NULL;
     if (k->turns.most == 0) return &k->x.found.joined->cells[c].before;
     return &k->turns.paths[(uint64_t)i * k->turns.windows + dlpi_pack_turn_at(k, i, turn)->window];
 }
@@ -28557,7 +28536,7 @@ static void dlpi_fit_stands(dlpi_pack *k, uint32_t i, const dlpi_fit_row *row) {
     const bool last = (k->turns.most > 0 ? place % k->turns.inner : place) == 0;
     k->x.found.streams[i].at = row->after;
     k->fit_streams[i].window += last;
-    if (k->x.found.joined == NULL) return;
+    if (k->x.found.joins == NULL) return;
     const dlpi_fit_paths *at = &k->fit_paths[i * most + window % most];
     k->x.found.joined->at[i] = last ? at->end : at->begin;
 }
@@ -28707,7 +28686,7 @@ static int dlpi_fit_blocks(const dlpi_pack *k, dlpi_block *out) {
         offsetof(dlpi_pack, fit_words),
         dlpi_sum(dlpi_fit_list_words(k) * 8, dlpi_times(k->fit_most_items, sizeof *k->fit_items))};
     out[3] = (dlpi_block){offsetof(dlpi_pack, fit_paths),
-                          k->x.found.joined != NULL
+                          k->x.found.joins != NULL
                               ? dlpi_times(dlpi_times(n, k->fit_most_windows), sizeof *k->fit_paths)
                               : 0};
     return 4;
@@ -28820,7 +28799,7 @@ static const dlpi_stage_ops dlpi_fetch_many_ops = {DLPI_OPS_OF_FETCH, .check = d
 static const dlpi_stage_ops dlpi_fetch_runs_ops = DLPI_FETCH_RUNS;
 #endif /* DLPIPE_NO_RUNS */
 
-static const dlpi_stage_ops *dlpi_fetch_ops_of(const dlp_fetch_desc *d) {
+static const dlpi_stage_ops *dlpi_fetch_ops_of(const dlp_source *d) {
 #ifndef DLPIPE_NO_RUNS
     const dlp_dataset *ds = d->dataset;
 #endif /* DLPIPE_NO_RUNS */
@@ -29524,15 +29503,9 @@ static int dlpi_scratch_written(dlpi_worker *w, uint32_t row) {
     if ((w->st->held & DLPI_HELD_WRITES) == 0) return memset(&w->length[first], 0, k->n * 8u), 0;
     uint64_t *lengths = (uint64_t *)(void *)dlpi_scratch_cell(w, row);
     for (uint32_t f = 0; f < k->n; f++) {
-        uint64_t n = w->length[first + f];
-        uint64_t most = k->f[f].f.ragged ? (uint64_t)k->f[f].f.shape[0] : 0;
-        if (most != 0) lengths[f] = n;
-        if (n <= most) continue;
-        w->bad_field = k->f[f].name;
-        return dlpi_say(w, DLP_ERR_LENGTH,
-                        "field \"%s\" has %" PRIu64 " rows, its maximum is %" PRIu64 " (0: the "
-                        "size is fixed, so set no length)",
-                        k->f[f].name, n, most);
+        const uint64_t n = w->length[first + f];
+        if (k->f[f].f.ragged) lengths[f] = n;
+        if (n > dlpi_length_most(&k->f[f])) return dlpi_length_bad(w, &k->f[f], n);
     }
     return 0;
 }
@@ -30072,7 +30045,7 @@ static inline bool dlpi_join_mixes(const dlpi_stage *st) {
 
 /* Check the desc of a second fetch, and copy it into the stage. Its dataset must have a known
    number of items, and no filter. Returns 0 or a DLP_ERR code. */
-static int dlpi_join_take(dlp_pipe *p, dlpi_stage *st, const dlp_fetch_desc *d) {
+static int dlpi_join_take(dlp_pipe *p, dlpi_stage *st, const dlp_source *d) {
     const int rc = dlpi_fetch_take(p, st, d);
     if (rc != DLP_OK) return rc;
     if (st->dataset->open_end)
@@ -30189,7 +30162,7 @@ static const dlpi_stage_ops dlpi_join_runs_ops = DLPI_JOIN_RUNS;
 
 /* Add the second fetch of a table, or one after it. mixes: it has items of its own, not fields.
    Returns a stage number or a DLP_ERR code. */
-static int dlpi_node_fetch_later(dlpi_table *t, const dlp_fetch_desc *f, bool mixes) {
+static int dlpi_node_fetch_later(dlpi_table *t, const dlp_source *f, bool mixes) {
     const dlpi_stage_ops *ops = f->fetcher ? &dlpi_join_many_ops : &dlpi_join_ops;
     dlpi_stage *st;
 #ifndef DLPIPE_NO_RUNS
@@ -33117,8 +33090,8 @@ DLPI_COLD static int dlpi_pack_sizes(dlp_pipe *p) {
 /* ---- cells, memory ---- */
 
 /* Return how many inputs of a stream must be in cells, so that the library knows what lies in all
-   rows that it looks ahead to. There are two bounds, and it is the lesser: the documents that these
-   rows can hold, each in a cell, or the cells of all documents from which they are packed. */
+   rows that it looks ahead to. It is the lesser of two bounds. One is the number of documents that
+   these rows can hold. The other counts the cells of all documents from which they are packed. */
 static uint64_t dlpi_pack_need(const dlp_pipe *p, const dlpi_pack *k) {
     const dlpi_found *q = &k->x.found;
     const uint64_t rows = dlpi_found_look(p, q), n = k->d.window, window = q->plan.window;
@@ -36303,8 +36276,8 @@ static void dlpi_mapped_source(dlp_source *to, dlp_dataset *dataset, dlp_item_fn
     dataset->writes_all_bytes = 1;
     dataset->fetch = fetch;
     dataset->user = to;
-    to->fetch.dataset = dataset;
-    dlpi_users_wire(users, &to->fetch.workers);
+    to->dataset = dataset;
+    dlpi_users_wire(users, &to->workers);
 }
 
 /* ---- what the files of a source are: names, sizes, and some of their bytes ---- */
@@ -37237,13 +37210,13 @@ static void dlpi_files_source(dlpi_files *f) {
         dlpi_identity_paths(&f->identity, f->d.paths, f->d.n_items, f->d.moved);
         f->dataset.identity = &f->identity;
     }
-    f->source = (dlp_source){.fetch = {.dataset = &f->dataset,
-                                       .workers = {.worker_init = dlpi_files_worker_init,
-                                                   .worker_exit = dlpi_files_worker_exit,
-                                                   .worker_user = f},
-                                       .fetcher = DLP_FETCH_ASYNC,
-                                       .async = {dlpi_files_submit, dlpi_files_reap},
-                                       .in_flight = f->d.in_flight},
+    f->source = (dlp_source){.dataset = &f->dataset,
+                             .workers = {.worker_init = dlpi_files_worker_init,
+                                         .worker_exit = dlpi_files_worker_exit,
+                                         .worker_user = f},
+                             .fetcher = DLP_FETCH_ASYNC,
+                             .async = {dlpi_files_submit, dlpi_files_reap},
+                             .in_flight = f->d.in_flight,
                              .close = dlpi_files_close};
 }
 
@@ -40483,8 +40456,8 @@ DLPI_COLD static int dlpi_indexed_source(dlpi_indexed *x, dlp_error *err) {
         f->dataset.user = x;
     }
     if (x->alone) { /* the worker reads; short lines of a file in memory take less than a ring */
-        x->source.fetch.fetcher = DLP_FETCH_SEQUENTIAL;
-        x->source.fetch.in_flight = 0;
+        x->source.fetcher = DLP_FETCH_SEQUENTIAL;
+        x->source.in_flight = 0;
     }
     x->source.id = x->info.id;
     x->source.close = dlpi_indexed_close;
@@ -40794,7 +40767,7 @@ static int dlpi_lines_decode(const dlpi_indexed *x, const dlpi_indexed_file *f, 
     if (rc != 0) return rc;
     if (most > 0 && n > most) return dlpi_indexed_long(f, item, at, n, most);
     if (x->d.parse != NULL) return x->d.parse(x->d.user, state, item, line, n);
-    most = (uint64_t)x->source.fetch.dataset->fields->shape[0];
+    most = (uint64_t)x->source.dataset->fields->shape[0];
     if (n > most) return dlpi_indexed_long(f, item, at, n, most);
     if (n > 0) memcpy(item->data[0], line, (size_t)n);
     item->length[0] = n;
@@ -42691,10 +42664,10 @@ static void dlpi_push_source(dlp_push *s) {
                                .user = s,
                                .open_end = 1,
                                .reader = &dlpi_push_reader};
-    s->source.fetch = (dlp_fetch_desc){.dataset = &s->dataset,
-                                       .workers = {.worker_init = dlpi_push_enter,
-                                                   .worker_exit = dlpi_push_leave,
-                                                   .worker_user = s}};
+    s->source = (dlp_source){.dataset = &s->dataset,
+                             .workers = {.worker_init = dlpi_push_enter,
+                                         .worker_exit = dlpi_push_leave,
+                                         .worker_user = s}};
 }
 
 DLPDEF const dlp_source *dlp_push_source(const dlp_push *s) { return &s->source; }
@@ -48025,7 +47998,7 @@ static bool dlpi_last_expands(const dlp_pipe *p) {
 /* Add a fetch stage. Returns a stage number or a DLP_ERR code. If the dataset has a filter, the
    stage added before must make items. */
 DLPI_COLD
-static dlp_stage dlpi_add_fetch(dlp_pipe *p, const dlp_fetch_desc *desc) {
+static dlp_stage dlpi_add_fetch(dlp_pipe *p, const dlp_source *desc) {
     dlpi_stage *st;
     int rc;
     st = dlpi_add(p, dlpi_fetch_ops_of(desc), "fetch", &desc->workers);
@@ -48546,7 +48519,8 @@ DLPI_COLD static uint64_t dlpi_filter_bytes(const dlp_dataset *ds, uint64_t rows
 
 #ifndef DLPIPE_NO_PACK
 /* Add the stage of a pack. behind: a stage that packs joined rows, which becomes the stage of the
-   pack; or NULL. window: items of the window before the pack, or 0. Returns a stage number or 0, or a DLP_ERR code. */
+   pack; or NULL. window: items of the window before the pack, or 0. Returns a stage number or 0, or
+   a DLP_ERR code. */
 DLPI_COLD static int dlpi_pack_add(dlp_pipe *p, dlpi_stage *behind, const dlp_node_pack *d,
                                    const dlp_workers_desc *w, uint32_t capacity, uint32_t window) {
     dlpi_stage *st = behind != NULL ? behind : dlpi_add(p, &dlpi_pack_ops, "pack", w);
@@ -49085,17 +49059,16 @@ static dlp_node *dlpi_nodes_row(dlp_nodes *to, int32_t verb, const char *name,
     return node;
 }
 
-/* Add a row that fetches as *d says, with the workers of *d, and return the row. of: the source
-   that it reads, or NULL. */
+/* Add the table's row that fetches as *d says, with workers as *w, and return the row. of: the
+   source that it reads, or NULL. w may be NULL. */
 DLPI_COLD
-static dlp_node *dlpi_nodes_fetch(dlp_nodes *to, const char *name, const dlp_fetch_desc *d,
-                                  const dlp_source *of) {
-    dlp_node *node = dlpi_nodes_row(to, DLP_FETCH, name, &d->workers);
-    dlp_source *source = &to->sources[to->n - 1];
-    source->fetch = *d;
-    source->fetch.workers = of != NULL ? of->fetch.workers : (dlp_workers_desc){.num_workers = 0};
-    source->id = of != NULL ? of->id : 0;
-    node->fetch.source = source;
+static dlp_node *dlpi_nodes_fetch(dlp_nodes *to, const char *name, const dlp_source *d,
+                                  const dlp_workers_desc *w, const dlp_source *of) {
+    dlp_node *node = dlpi_nodes_row(to, DLP_FETCH, name, w);
+    to->source = *d;
+    if (of != NULL) to->source.workers = of->workers;
+    if (of != NULL) to->source.id = of->id;
+    node->fetch.source = &to->source;
     return node;
 }
 
@@ -49230,8 +49203,8 @@ static void dlpi_seeing_take(dlpi_stage *st, dlpi_seeing *k, const dlpi_seeing *
 
 /* Write into *f what the source of a fetch row says. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
-static int dlpi_fetch_source(dlpi_table *t, const dlp_node *node, dlp_fetch_desc *f) {
-    const dlp_fetch_desc *source = &node->fetch.source->fetch;
+static int dlpi_fetch_source(dlpi_table *t, const dlp_node *node, dlp_source *f) {
+    const dlp_source *source = node->fetch.source;
     int rc;
     if (source->dataset == NULL)
         return dlpi_missing(t->p, node->name, "dataset", "the items of the source");
@@ -49247,7 +49220,7 @@ static int dlpi_fetch_source(dlpi_table *t, const dlp_node *node, dlp_fetch_desc
 
 /* Write into *f what a fetch row without a source says. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
-static int dlpi_fetch_own(dlpi_table *t, const dlp_node *node, dlp_fetch_desc *f) {
+static int dlpi_fetch_own(dlpi_table *t, const dlp_node *node, dlp_source *f) {
     const dlp_node_fetch *d = &node->fetch;
     bool none = d->async == NULL && d->fetch == NULL;
 #ifndef DLPIPE_NO_RUNS
@@ -49299,7 +49272,7 @@ static int dlpi_fetch_dataset(dlpi_table *t, const dlp_node *node, dlp_dataset *
     uint64_t n;
     const int rc = dlpi_fetch_items(t, node, &n);
     if (rc != DLP_OK) return rc;
-    *ds = d->source != NULL ? *d->source->fetch.dataset
+    *ds = d->source != NULL ? *d->source->dataset
                             : (dlp_dataset){.n_items = t->load == NULL ? n
                                                        : t->fetched    ? DLPI_MAX_ITEMS
                                                                        : 0,
@@ -49322,14 +49295,13 @@ static int dlpi_fetch_dataset(dlpi_table *t, const dlp_node *node, dlp_dataset *
 
 /* Write what a fetch row says into *f, whose dataset is *ds. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
-static int dlpi_fetch_descs(dlpi_table *t, const dlp_node *node, dlp_fetch_desc *f,
-                            dlp_dataset *ds) {
+static int dlpi_fetch_descs(dlpi_table *t, const dlp_node *node, dlp_source *f, dlp_dataset *ds) {
     int rc;
     if (t->list->verb == DLP_PUSH && (dlpi_verb_of(t, node - 1)->is & DLPI_NODE_LOADS) == 0)
         return dlpi_node_bad(t, node,
                              "fetches by the number of an item, and pushed items have none; push "
                              "its fields, or add them in a map");
-    *f = (dlp_fetch_desc){.fetcher = DLP_FETCH_SEQUENTIAL};
+    *f = (dlp_source){.fetcher = DLP_FETCH_SEQUENTIAL};
     rc = (node->fetch.source ? dlpi_fetch_source : dlpi_fetch_own)(t, node, f);
     if (rc == DLP_OK) rc = dlpi_fetch_dataset(t, node, ds);
     if (rc != DLP_OK) return rc;
@@ -49343,7 +49315,7 @@ static int dlpi_fetch_descs(dlpi_table *t, const dlp_node *node, dlp_fetch_desc 
 DLPI_COLD
 static int dlpi_fetch_workers(const dlpi_table *t, const dlp_node *node, const dlp_source *source,
                               dlp_workers_desc *w) {
-    const dlp_workers_desc *of = source != NULL ? &source->fetch.workers : NULL;
+    const dlp_workers_desc *of = source != NULL ? &source->workers : NULL;
     if (of == NULL || of->worker_init == NULL) return DLP_OK;
     if (w->worker_init != NULL || w->worker_exit != NULL || w->worker_user != NULL ||
         w->tell != NULL)
@@ -49380,7 +49352,7 @@ static bool dlpi_row_chains(const dlpi_table *t, const dlp_node *node) {
 /* True if a later fetch runs in the attempts of the stage before it. A wrong desc gets a stage of
    its own, which refuses it. */
 DLPI_COLD
-static bool dlpi_fetch_chains(const dlpi_table *t, const dlp_node *node, const dlp_fetch_desc *f,
+static bool dlpi_fetch_chains(const dlpi_table *t, const dlp_node *node, const dlp_source *f,
                               const dlp_dataset *ds) {
     const bool plain = node->fetch.source == NULL && node->fetch.of == 0 &&
                        f->fetcher == DLP_FETCH_SEQUENTIAL && f->batch_pool == 0 &&
@@ -49420,7 +49392,7 @@ static int dlpi_row_chainable(dlpi_table *t, int id) {
 DLPI_COLD
 static int dlpi_node_fetch_add(dlpi_table *t, const dlp_node *node) {
     dlpi_ends e = {.all = 0};
-    dlp_fetch_desc f;
+    dlp_source f;
     dlp_dataset ds;
     int rc;
     if (t->batched) return dlpi_node_bad(t, node, "stands after the batch; write it before");
@@ -49454,7 +49426,7 @@ static int dlpi_node_fetch_add(dlpi_table *t, const dlp_node *node) {
 
 DLPI_COLD
 static const dlp_field *dlpi_fetch_fields(const dlp_node *node, uint32_t *n) {
-    const dlp_dataset *ds = node->fetch.source != NULL ? node->fetch.source->fetch.dataset : NULL;
+    const dlp_dataset *ds = node->fetch.source != NULL ? node->fetch.source->dataset : NULL;
     *n = ds != NULL ? ds->n_fields : node->fetch.n_fields;
     return ds != NULL ? ds->fields : node->fetch.fields;
 }
@@ -49549,12 +49521,12 @@ static int dlpi_node_push_begin(dlpi_table *t, const dlp_node *node) {
    rows make items, they add the fetch. Returns a stage number or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_node_push_add(dlpi_table *t, const dlp_node *node) {
-    dlp_fetch_desc f;
+    dlp_source f;
     int rc = dlpi_node_push_begin(t, node);
     if (rc < 0) return rc;
     if (t->makes > 0) return t->makes == 1 ? t->ops->makes(t, node) : rc;
     t->p->node = node->name;
-    f = dlp_push_source(node->push.source)->fetch;
+    f = *dlp_push_source(node->push.source);
     f.workers = dlpi_node_workers(t, node);
     t->fetchers = f.workers.num_workers;
     rc = dlpi_fetch_workers(t, node, dlp_push_source(node->push.source), &f.workers);
@@ -49629,7 +49601,7 @@ static int dlpi_ends_sort(dlpi_table *t, const dlp_node *node, const dlp_dataset
     const dlp_node *map = dlpi_ends_in(t);
     const dlp_source *source = node->fetch.source;
     const bool async =
-        source != NULL ? source->fetch.fetcher == DLP_FETCH_ASYNC : node->fetch.async != NULL;
+        source != NULL ? source->fetcher == DLP_FETCH_ASYNC : node->fetch.async != NULL;
     bool moved = false;
     int rc = DLP_OK;
     if (map == NULL) return DLP_OK;
@@ -49884,7 +49856,7 @@ typedef struct dlpi_makers {
     uint64_t id;       /* hash of the ids of all rows, for the fingerprint of a state */
     uint32_t capacity; /* cells of inputs; 0: no row says it */
     dlp_workers_desc workers;
-    dlp_fetch_desc f;   /* desc of the first fetch */
+    dlp_source f;       /* desc of the first fetch */
     dlp_dataset input;  /* dataset of the inputs, with all fields of the first level */
     uint32_t n_fetched; /* fields of the first level that fetch writes; maps write the others */
     bool reads;         /* an asynchronous source reads the inputs */
@@ -49902,7 +49874,7 @@ static void dlpi_makers_id(dlpi_makers *m, uint64_t id) {
 DLPI_COLD
 static bool dlpi_fetch_filters(const dlp_node *node) {
     const dlp_source *source = node != NULL ? node->fetch.source : NULL;
-    return source != NULL && source->fetch.dataset != NULL && source->fetch.dataset->filter == 1;
+    return source != NULL && source->dataset != NULL && source->dataset->filter == 1;
 }
 
 /* Callback of an expand directly behind the list, whose inputs nobody reads. Returns 0. */
@@ -50007,7 +49979,7 @@ static int dlpi_later_check(dlpi_table *t, const dlp_node *node, const dlpi_make
                            "the source has %" PRIu64 " items, must have %" PRIu64
                            ", as the list \"%s\"",
                            ds->n_items, t->n_items, t->list->name);
-    if (node->fetch.source->fetch.workers.worker_init != NULL && m->n_later == DLPI_LATER)
+    if (node->fetch.source->workers.worker_init != NULL && m->n_later == DLPI_LATER)
         return dlpi_node_bad(t, node,
                              "is the third later fetch by a source with a worker_init; a list has "
                              "two at most");
@@ -50022,16 +49994,15 @@ static int dlpi_later_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m) 
     dlpi_later *l = &m->later[m->n_later];
     if (source == NULL) return DLP_OK;
     dlpi_makers_id(m, source->id);
-    if (source->fetch.dataset->warning != NULL)
-        dlpi_warn(t->p, "%s", source->fetch.dataset->warning);
-    if (dlpi_fetch_is_many(&source->fetch))
+    if (source->dataset->warning != NULL) dlpi_warn(t->p, "%s", source->dataset->warning);
+    if (dlpi_fetch_is_many(source))
         dlpi_warn(t->p,
                   "\"%s\" is a second fetch before makers, and reads one item after the other in "
                   "each worker; set num_workers to the reads that are to be under way",
                   node->name);
-    if (source->fetch.workers.worker_init == NULL) return DLP_OK;
+    if (source->workers.worker_init == NULL) return DLP_OK;
     l->calls = node->workers;
-    l->bytes = source->fetch.dataset->worker_bytes;
+    l->bytes = source->dataset->worker_bytes;
     l->level = m->n_levels - 1;
     l->op = m->level[l->level].program.n - 1;
     l->row = dlpi_row_named(t->p, node->name);
@@ -50044,7 +50015,7 @@ static int dlpi_later_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m) 
 DLPI_COLD
 static int dlpi_makers_fetch(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
     const uint32_t first = m->n_fields[m->n_levels - 1];
-    dlp_fetch_desc f = {.fetcher = DLP_FETCH_SEQUENTIAL};
+    dlp_source f = {.fetcher = DLP_FETCH_SEQUENTIAL};
     dlp_dataset ds = {.n_fields = 0};
     int rc = dlpi_fetch_descs(t, node, &f, &ds);
     if (rc != DLP_OK) return rc;
@@ -50216,7 +50187,7 @@ static int dlpi_makers_begin(dlpi_table *t, dlpi_makers *m) {
     }
     if (t->list->verb != DLP_PUSH) return DLP_OK;
     m->push = t->list;
-    m->input = *dlp_push_source(m->push->push.source)->fetch.dataset;
+    m->input = *dlp_push_source(m->push->push.source)->dataset;
     m->input.open_end = 0;
     m->input.n_items = DLPI_MAX_ITEMS; /* the number of a record is below it */
     m->n_fetched = m->input.n_fields;
@@ -50248,7 +50219,7 @@ static int dlpi_makers_rows(dlpi_table *t, dlpi_makers *m) {
    Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_makers_threads(dlpi_table *t, dlpi_makers *m) {
-    dlp_fetch_desc *f = &m->f;
+    dlp_source *f = &m->f;
     const int32_t n = m->workers.num_workers > 0 ? m->workers.num_workers : 1;
     const int rc =
         dlpi_within(t->p, m->fetch->name, "workers.num_workers", m->workers.num_workers, 0,
@@ -50349,13 +50320,23 @@ static dlp_stage dlpi_makers_stage(dlpi_table *t, const dlpi_makers *m) {
     return dlpi_added(t->p, st, dlpi_expand_take(t->p, st, m->capacity, dlpi_window_after(t)));
 }
 
+/* Return how many workers copy items into rows if the table does not say it: as many as the workers
+   `w` of the makers leave cores, at most 2, and no more than those workers. DLP_NONE: the consumer
+   copies. Copies compute, so more threads would only take cores from each other. */
+DLPI_COLD
+static int32_t dlpi_copiers(const dlp_pipe *p, const dlp_workers_desc *w) {
+    const int32_t n = w->num_workers > 2 ? 2 : w->num_workers, spare = p->cpus - w->num_workers;
+    if (n <= 0) return n;
+    return spare <= 0 ? DLP_NONE : spare < n ? spare : n;
+}
+
 /* Add the fetch stage that copies made items into rows. w: the workers that make them. made: the
    items' fields. Returns a stage number or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_copies_add(dlpi_table *t, const dlp_workers_desc *w, const dlp_dataset *made,
-                           dlp_fetch_desc *f) {
+                           dlp_source *f) {
     const dlp_node *batch = t->nodes;
-    int32_t n = w->num_workers > 2 ? 2 : w->num_workers;
+    int32_t n = dlpi_copiers(t->p, w);
     while (batch < t->nodes + t->n - 1 && batch->verb != DLP_BATCH) batch++;
     if (dlpi_filter_bytes(made, batch->batch.batch_size) <= DLPI_FILTER_INLINE || n == DLP_NONE)
         n = t->p->sharing->programs; /* which get what workers have made */
@@ -50461,7 +50442,7 @@ static int dlpi_async_take(dlp_pipe *p, dlpi_stage *st, const dlp_async *async,
 /* Let an asynchronous source read the inputs into their cells. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_makers_reads(dlpi_table *t, dlpi_makers *m, dlpi_stage *st) {
-    dlp_fetch_desc *f = &m->f;
+    dlp_source *f = &m->f;
     const int rc = dlpi_async_take(t->p, st, &f->async, (uint32_t)dlpi_fetch_many(f));
     f->fetcher = DLP_FETCH_SEQUENTIAL;
     f->in_flight = 0;
@@ -50620,7 +50601,7 @@ static int dlpi_behind_take(dlpi_table *t, dlpi_stage *st, const dlpi_behind *b,
     m->workers = st->w;
     m->input.fields = m->fields[0];
     m->input.n_fields = m->n_fields[0];
-    m->f = (dlp_fetch_desc){.dataset = &m->input};
+    m->f = (dlp_source){.dataset = &m->input};
     if (node == NULL) node = dlpi_makers_name(m);
     t->p->node = node->name;
     if (m->pack != NULL) {
@@ -50932,6 +50913,19 @@ static int dlpi_table_pairs(const dlpi_table *t, const dlpi_stage *st, dlpi_bran
     return DLP_OK;
 }
 
+/* Return how many workers the branches up to number j->n have together. Branches that do not say
+   their number have one each, as long as a core is left; at least one. */
+DLPI_COLD
+static int32_t dlpi_table_hired(const dlp_pipe *p, const dlpi_branches *j) {
+    int32_t said = 0, unsaid = 0, spare;
+    for (uint32_t k = 0; k <= j->n; k++) {
+        said += j->at[k].w.num_workers;
+        unsaid += j->at[k].w.num_workers == 0;
+    }
+    spare = p->cpus > said ? p->cpus - said : said == 0;
+    return said + (unsaid < spare ? unsaid : spare);
+}
+
 /* Add the workers of the next branch, which has the rows m, to the workers `all` of the branches
    before it. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
@@ -50956,7 +50950,7 @@ static int dlpi_table_hires(const dlpi_table *t, const dlp_node *node, dlpi_bran
         all->num_workers = DLP_NONE;
         return DLP_OK;
     }
-    all->num_workers += more;
+    all->num_workers = dlpi_table_hired(t->p, j);
     return dlpi_within(t->p, node->name, "workers.num_workers", all->num_workers, 1,
                        DLP_MAX_WORKERS, "1024 at most, in all branches");
 }
@@ -51131,7 +51125,7 @@ static int dlpi_table_copies(dlpi_table *t, dlpi_branches *j, const dlp_workers_
                       .worker_bytes = dlpi_seats_private(&j->seats),
                       .fetch = dlpi_branches_copy,
                       .user = j};
-    dlp_fetch_desc f = {.dataset = &ds};
+    dlp_source f = {.dataset = &ds};
     const int rc = dlpi_table_fields(t, j, fields, &ds.n_fields);
     if (rc != DLP_OK) return rc;
     for (uint32_t k = 1; k < j->n; k++) /* of an index of any branch */
@@ -51655,8 +51649,7 @@ static void dlpi_node_identify(const dlp_node *node, dlp_identity *to) {
 #ifndef DLPIPE_NO_PARTS
     if (node->verb == DLP_LOAD) source = dlpi_load_identify(&node->load, to);
 #endif /* DLPIPE_NO_PARTS */
-    if (source != NULL && source->fetch.dataset != NULL)
-        dlpi_identity_add(to, source->fetch.dataset->identity);
+    if (source != NULL && source->dataset != NULL) dlpi_identity_add(to, source->dataset->identity);
 }
 
 /* Add the stages of a table to a pipe without stages. Returns 0 or a DLP_ERR code. */
@@ -51757,15 +51750,15 @@ static void dlpi_loader_parts(const dlp_loader_desc *l, dlp_nodes *to) {
         dlpi_nodes_row(to, DLP_WINDOW, "window", NULL)->window.items = l->parts.window;
 }
 
-/* Add the fetch and filter rows of a loader whose dataset is a filter. The filter row has the
-   workers. */
+/* Add the fetch row of a loader, as *d says, with workers as *w. If the dataset is a filter, add a
+   filter row, which has the workers then. */
 DLPI_COLD
-static void dlpi_loader_filter(const dlp_fetch_desc *d, const dlp_source *of, dlp_nodes *to) {
-    dlp_fetch_desc f = *d;
+static void dlpi_loader_fetch(const dlp_source *d, const dlp_workers_desc *w, const dlp_source *of,
+                              dlp_nodes *to) {
     dlp_node *node;
-    f.workers = (dlp_workers_desc){.num_workers = 0};
-    dlpi_nodes_fetch(to, "fetch", &f, of);
-    node = dlpi_nodes_row(to, DLP_FILTER, "filter", &d->workers);
+    dlpi_nodes_fetch(to, "fetch", d, d->dataset->filter != 0 ? NULL : w, of);
+    if (d->dataset->filter == 0) return;
+    node = dlpi_nodes_row(to, DLP_FILTER, "filter", w);
     if (node->workers.num_workers == 0) node->workers.num_workers = DLP_NONE;
 }
 
@@ -51808,23 +51801,20 @@ static const dlpi_bound dlpi_source_says[] = {
    DLP_ERR_ARG and *err. */
 DLPI_COLD
 static int dlpi_loader_source(dlp_loader_desc *l, dlp_error *err) {
-    const dlp_fetch_desc *from = l->source != NULL ? &l->source->fetch : NULL;
-    const dlpi_bound *b = from != NULL ? dlpi_out_of_bounds(l, DLPI_ROWS(dlpi_source_says)) : NULL;
-    const char *given = b != NULL ? b->field : NULL;
+    const dlp_source *from = l->source;
+    const dlpi_bound *b = dlpi_out_of_bounds(l, DLPI_ROWS(dlpi_source_says));
+    const bool twice = from->fetcher != 0 && l->fetcher != 0;
     const int32_t filter = l->dataset.filter;
-    if (from != NULL && from->fetcher != 0 && l->fetch.fetcher != 0) given = "fetch.fetcher";
-    if (l->fetch.dataset != NULL) given = "fetch.dataset";
-    if (given != NULL)
-        return dlpi_error_set(err, DLP_ERR_ARG, given,
-                              "%s is given, must be 0 or NULL: %s says it; set it there", given,
-                              from != NULL ? "source" : "dataset");
-    if (from == NULL) return DLP_OK;
+    if (twice || b != NULL)
+        return dlpi_error_set(err, DLP_ERR_ARG, twice ? "fetcher" : b->field,
+                              "%s is given, must be 0 or NULL: source says it; set it there",
+                              twice ? "fetcher" : b->field);
     if (from->dataset != NULL) l->dataset = *from->dataset;
     if (filter != 0) l->dataset.filter = filter;
     if (from->fetcher == DLP_FETCH_SEQUENTIAL) return DLP_OK;
-    l->fetch.fetcher = from->fetcher;
-    l->fetch.async = from->async;
-    if (l->fetch.in_flight == 0) l->fetch.in_flight = from->in_flight;
+    l->fetcher = from->fetcher;
+    l->async = from->async;
+    if (l->in_flight == 0) l->in_flight = from->in_flight;
     return DLP_OK;
 }
 
@@ -51837,8 +51827,8 @@ static int dlpi_loader_check(const dlp_loader_desc *l, dlp_error *err) {
         {DLPI_AT(dlp_loader_desc, shuffle), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_loader_desc, drop_last), DLP_LAST_PARTIAL, DLP_LAST_PAD, "DLP_LAST_*"},
         {DLPI_AT(dlp_loader_desc, topology), 0, DLP_TOPOLOGY_CONCURRENT, "DLP_TOPOLOGY_*"},
-        {DLPI_AT(dlp_loader_desc, fetch.workers.num_workers), 0, 0, "0: num_workers says it"},
-        {DLPI_AT(dlp_loader_desc, fetch.fetcher), INT16_MIN, sequential ? 0 : INT32_MAX,
+        {DLPI_AT(dlp_loader_desc, workers.num_workers), 0, 0, "0: num_workers says it"},
+        {DLPI_AT(dlp_loader_desc, fetcher), INT16_MIN, sequential ? 0 : INT32_MAX,
          "DLP_FETCH_SEQUENTIAL in the classic topology, and with dataset.filter"},
         {DLPI_AT(dlp_loader_desc, dataset.filter), 0, !dlpi_parts_given(&l->parts),
          "0 or 1, and 0 with parts, whose load may leave items out"},
@@ -51864,10 +51854,10 @@ static int32_t dlpi_loader_ahead(const dlp_loader_desc *l) {
     const uint64_t rows = (l->batch_size + world - 1) / world;
     const int32_t ahead = l->pipe.prefetch_factor;
     uint64_t need = 1;
-    if (rows > 0 && l->fetch.batch_pool > 0)
-        need = l->fetch.batch_pool / rows;
-    else if (rows > 0 && ahead == 0 && l->fetch.fetcher != DLP_FETCH_SEQUENTIAL)
-        need = 1 + ((uint64_t)dlpi_fetch_many(&l->fetch) + rows - 1) / rows;
+    if (rows > 0 && l->batch_pool > 0)
+        need = l->batch_pool / rows;
+    else if (rows > 0 && ahead == 0 && l->fetcher != DLP_FETCH_SEQUENTIAL)
+        need = 1 + ((uint64_t)(l->in_flight > 0 ? l->in_flight : 16) + rows - 1) / rows;
     if (need <= (uint64_t)(ahead > 0 ? ahead : 2)) return ahead != 0 ? ahead : 2;
     return need < INT32_MAX ? (int32_t)need : INT32_MAX;
 }
@@ -51887,7 +51877,7 @@ static int dlpi_loader_topology(dlp_loader_desc *l, dlp_error *err) {
                               "prefetch_factor is %" PRId32 ", must be at most 4096 / num_workers",
                               l->pipe.prefetch_factor);
     l->pipe.prefetch_factor *= n;
-    l->fetch.workers.dispatch = l->batch_workers.dispatch = DLP_DISPATCH_BATCHES;
+    l->workers.dispatch = l->batch_workers.dispatch = DLP_DISPATCH_BATCHES;
     if (l->collate && l->batch_workers.num_workers == 0) l->batch_workers.num_workers = n;
     return DLP_OK;
 }
@@ -51900,7 +51890,7 @@ static void dlpi_loader_batches(const dlp_loader_desc *l, dlp_nodes *to) {
     dlp_node *node;
     if (l->cache.bytes > 0) dlpi_nodes_row(to, DLP_CACHE, "cache", NULL)->cache = l->cache;
     node = dlpi_nodes_row(to, DLP_BATCH, "batch", &l->batch_workers);
-    if (node->workers.placement == 0) node->workers.placement = l->fetch.workers.placement;
+    if (node->workers.placement == 0) node->workers.placement = l->workers.placement;
     node->batch = (dlp_node_batch){.batch_size = l->batch_size,
                                    .last = l->drop_last,
                                    .collate = l->collate,
@@ -51915,8 +51905,12 @@ DLPI_COLD
 static void dlpi_loader_rows(const dlp_loader_desc *l, dlp_nodes *to) {
     dlp_node *node = dlpi_nodes_row(to, DLP_LIST, "sampler", NULL);
     const int32_t none = dlpi_parts_given(&l->parts) ? DLP_NONE : 0; /* not those of the parts */
-    const int32_t workers = l->num_workers;
-    dlp_fetch_desc fetch = l->fetch;
+    const dlp_source fetch = {.dataset = &to->dataset,
+                              .fetcher = l->fetcher,
+                              .in_flight = l->in_flight,
+                              .batch_pool = l->batch_pool,
+                              .async = l->async};
+    dlp_workers_desc w = l->workers;
     to->order = l->sampler;
     to->order.threaded = 0;
     to->dataset = l->dataset;
@@ -51926,13 +51920,9 @@ static void dlpi_loader_rows(const dlp_loader_desc *l, dlp_nodes *to) {
     node->list.order = &to->order;
     node->list.shuffle = l->shuffle;
     node->workers.num_workers = l->sampler.threaded;
-    fetch.dataset = &to->dataset;
-    fetch.workers.num_workers = workers == DLP_NONE || workers == 0 ? none : workers;
+    w.num_workers = l->num_workers == DLP_NONE || l->num_workers == 0 ? none : l->num_workers;
     if (dlpi_parts_given(&l->parts)) dlpi_loader_parts(l, to);
-    if (l->dataset.filter != 0)
-        dlpi_loader_filter(&fetch, l->source, to);
-    else
-        dlpi_nodes_fetch(to, "fetch", &fetch, l->source);
+    dlpi_loader_fetch(&fetch, &w, l->source, to);
     dlpi_loader_more(l, to);
     dlpi_loader_batches(l, to);
 }
@@ -51944,7 +51934,7 @@ DLPDEF int dlp_loader_nodes(dlp_nodes *to, const dlp_loader_desc *desc, dlp_erro
     if (rc != DLP_OK) return rc;
     l = *desc;
     memset(to, 0, sizeof *to);
-    if ((rc = dlpi_loader_source(&l, err)) != DLP_OK) return rc;
+    if (l.source != NULL && (rc = dlpi_loader_source(&l, err)) != DLP_OK) return rc;
     if ((rc = dlpi_loader_check(&l, err)) != DLP_OK) return rc;
     if ((rc = dlpi_loader_topology(&l, err)) == DLP_OK) dlpi_loader_rows(&l, to);
     return rc;
@@ -51984,8 +51974,7 @@ static int dlpi_chunks_copy(dlp_chunks_desc *d, const dlp_chunks_desc *desc, dlp
         return dlpi_error_set(err, DLP_ERR_ARG, "source",
                               "the source has no rows for chunks; set load, or use a loader");
     source->chunks(source, d);
-    if (d->identity == NULL && source->fetch.dataset != NULL)
-        d->identity = source->fetch.dataset->identity;
+    if (d->identity == NULL && source->dataset != NULL) d->identity = source->dataset->identity;
     if (desc->n_items == 0 || desc->n_items == d->n_items) return DLP_OK;
     return dlpi_error_set(err, DLP_ERR_ARG, "n_items",
                           "n_items is %" PRIu64 ", and the source has %" PRIu64
@@ -52072,7 +52061,7 @@ static int dlpi_chunks_count(dlp_pipe *p, dlp_node_split *split, bool in_order, 
    _DEVICE. Returns 0 or a DLP_ERR code. */
 static int dlpi_chunks_rows(dlp_pipe *p, const dlp_chunks_desc *d, int preload, dlp_nodes *to) {
     dlp_node_split split = {.chunk_rows = d->chunk_rows};
-    dlp_fetch_desc fetch = {.dataset = &to->dataset, .workers = d->workers};
+    const dlp_source fetch = {.dataset = &to->dataset};
     dlp_node *node;
     uint64_t n = 0, room = 0;
     int rc;
@@ -52094,8 +52083,8 @@ static int dlpi_chunks_rows(dlp_pipe *p, const dlp_chunks_desc *d, int preload, 
                                 .writes_all_bytes = 1,
                                 .fetch = dlpi_chunk_fetch,
                                 .identity = d->identity};
-    node = dlpi_nodes_fetch(to, "load", &fetch, d->source);
-    to->sources[to->n - 1].id = 0; /* states of chunks know no id */
+    node = dlpi_nodes_fetch(to, "load", &fetch, &d->workers, d->source);
+    to->source.id = 0; /* states of chunks know no id */
     if (node->workers.num_workers == 0) node->workers.num_workers = 1; /* load ahead of next */
     dlpi_nodes_row(to, DLP_BATCH, "batch", NULL)->batch.batch_size = 1;
     dlpi_nodes_transfer(to, d->device, d->device_buffers, d->transfer_inline == 0);
@@ -52824,8 +52813,9 @@ DLPDEF int dlp_pipe_write_graph(const dlp_plan *plan, const char *path, dlp_erro
            0 is DLP_LAST_DEFAULT, which does the same and warns if the last batch is short. The
            struct of a node has the name of its verb: dlp_node_load was dlp_part_desc;
            dlp_node_cache, _expand, _pack, _split and _queue were descs. A loader takes rows behind
-           its fetch, where it took joins. dlp_arrays_chunks_open takes the two descs of arrays and
-           chunks.
+           its fetch, where it took joins. Its workers, fetcher, in_flight, batch_pool and async,
+           and those of a dlp_source and its dataset, were in a member fetch. dlp_arrays_chunks_open
+           takes the two descs of arrays and chunks.
            A row in the attempt of the row before may have a deadline_ms of its own, and may replace
            items behind a fetch. If a process dies there too often, the error names the row whose
            callback ran, and what that row says of failures holds. A mix may have legs with other

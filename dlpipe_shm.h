@@ -40,7 +40,7 @@
          .dataset = {.n_items = 1000, .fields = &field, .n_fields = 1, .fetch = fetch},
          .batch_size = 64,
          .num_workers = 4,
-         .fetch = {.workers = {.placement = DLP_PLACE_PROCESSES}}, // and one more field
+         .workers = {.placement = DLP_PLACE_PROCESSES}, // and one more field
      };
 
    Order, bytes, states, errors, calls and the memory limit are those of dlpipe.h.

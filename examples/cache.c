@@ -32,7 +32,7 @@ int main(int argc, char **argv) {
         .dataset = {.n_items = ITEMS, .fields = &field, .n_fields = 1, .fetch = fetch},
         .batch_size = 50,
         .num_workers = 1,
-        .fetch.workers = {.workers_max = 16},
+        .workers = {.workers_max = 16},
         .shuffle = 1,
         .epochs = 5,
         .pipe.epoch_end = 1,

@@ -157,7 +157,7 @@ static dlp_pipe *open_pipe(const checkpoint *c, int workers, int epochs) {
         .shuffle = 1,
         .seed = SEED,
         .epochs = epochs,
-        .fetch.workers = {.placement = DLP_PLACE_PROCESSES},
+        .workers = {.placement = DLP_PLACE_PROCESSES},
         .pipe = {.prefetch_factor = 4, .resume = c->steps ? &c->place : NULL},
     };
     dlp_pipe *pipe = NULL;

@@ -172,9 +172,9 @@ static uint64_t run(const dlp_loader_desc *desc, const char *name) {
     }
     if (rc == DLP_END && dlp_pipe_stats(p, &s) == DLP_OK)
         printf("%-11s %-11s %9.0f items/s %9.1f MB planned, %3u batches\n", name,
-               desc->fetch.fetcher == DLP_FETCH_ASYNC     ? "async"
-               : desc->fetch.fetcher == DLP_FETCH_THREADS ? "threads"
-                                                          : "sequential",
+               desc->fetcher == DLP_FETCH_ASYNC     ? "async"
+               : desc->fetcher == DLP_FETCH_THREADS ? "threads"
+                                                    : "sequential",
                (double)s.items * 1e9 / (double)s.elapsed_ns, (double)s.plan_bytes / 1e6, s.slots);
     else
         printf("%s: %s\n", name, dlp_pipe_error(p)->message);
@@ -223,11 +223,11 @@ int main(int argc, char **argv) {
             .batch_size = BATCH,
             .num_workers = workers,
             .shuffle = 1,
-            .fetch.workers = {.worker_init = begin, .worker_exit = end},
+            .workers = {.worker_init = begin, .worker_exit = end},
             .topology = rows[i].topology,
-            .fetch.fetcher = rows[i].fetcher,
-            .fetch.in_flight = rows[i].fetcher ? in_flight : 0,
-            .fetch.async = {submit, reap},
+            .fetcher = rows[i].fetcher,
+            .in_flight = rows[i].fetcher ? in_flight : 0,
+            .async = {submit, reap},
             /* as many batches as the workers have items in flight, and as many again */
             .pipe = {.prefetch_factor =
                          rows[i].topology ? 0 : 2 * (workers * in_flight + BATCH - 1) / BATCH},

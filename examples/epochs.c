@@ -88,8 +88,8 @@ static dlp_pipe *opened(int64_t until, const dlp_state *from, bool barrier) {
     dlp_pipe *p = NULL;
     dlp_error err;
     d.dataset.fetch = fetch;
-    d.fetch.workers.placement = DLP_PLACE_PROCESSES;
-    d.fetch.workers.worker_init = init;
+    d.workers.placement = DLP_PLACE_PROCESSES;
+    d.workers.worker_init = init;
     d.pipe.prefetch_factor = 3;
     d.pipe.trace_bytes = 1 << 16;
     d.pipe.resume = from;

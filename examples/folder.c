@@ -245,7 +245,7 @@ int main(int argc, char **argv) {
                             .shuffle = 1,
                             .epochs = 1,
                             .pipe.log = dlp_log_stderr,
-                            .fetch.workers = {.on_error = DLP_ON_ERROR_REPLACE}};
+                            .workers = {.on_error = DLP_ON_ERROR_REPLACE}};
     int option;
     while ((option = getopt(argc, argv, "w:b:e:t:")) != -1) {
         if (option == 'w') desc.num_workers = atoi(optarg);

@@ -78,7 +78,7 @@ int main(int argc, char **argv) {
     const dlp_field x = {.name = "x", .dtype = DLP_F64};
     dlp_loader_desc desc = {.batch_size = 100, .num_workers = 4};
     desc.dataset = (dlp_dataset){.fields = &x, .n_fields = 1, .fetch = fetch};
-    desc.fetch.workers = (dlp_workers_desc){.worker_init = begin, .worker_user = argv[1], WORKERS};
+    desc.workers = (dlp_workers_desc){.worker_init = begin, .worker_user = argv[1], WORKERS};
     if (argc > 2) desc.dataset.n_items = strtoull(argv[2], NULL, 10);
     dlp_pipe *pipe = NULL;
     dlp_batch *batch = NULL;

@@ -230,8 +230,8 @@ static int run(const folder *f, const dlp_files_desc *files_desc, dlp_loader_des
     int code;
     if (dlp_files_open(&files, files_desc, &err) != DLP_OK) return say_error(&err);
     one = *files; /* one by one: the processor is what is short, not the disk */
-    one.fetch.fetcher = DLP_FETCH_SEQUENTIAL;
-    one.fetch.in_flight = 0;
+    one.fetcher = DLP_FETCH_SEQUENTIAL;
+    one.in_flight = 0;
     desc->source = &one;
     if (dlp_loader_open(&p, desc, &err) != DLP_OK) {
         dlp_source_close(files);
@@ -256,7 +256,7 @@ int main(int argc, char **argv) {
                             .num_workers = (int32_t)sysconf(_SC_NPROCESSORS_ONLN),
                             .shuffle = 1,
                             .epochs = 1,
-                            .fetch.workers = {.on_error = DLP_ON_ERROR_REPLACE},
+                            .workers = {.on_error = DLP_ON_ERROR_REPLACE},
                             .pipe = {.prefetch_factor = 4}};
     folder f = {0};
     int option, crops = 0, sums = 0;

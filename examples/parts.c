@@ -291,8 +291,7 @@ int main(int argc, char **argv) {
         if (c == 'q') desc.parts.queue_size = (uint32_t)atoi(optarg);
         if (c == 'm') s.slow_ms = atoi(optarg);
         if (c == 'e') desc.epochs = atoi(optarg);
-        if (c == 'p')
-            desc.parts.workers.placement = desc.fetch.workers.placement = DLP_PLACE_PROCESSES;
+        if (c == 'p') desc.parts.workers.placement = desc.workers.placement = DLP_PLACE_PROCESSES;
         if (c == '?') return usage();
     }
     if (optind + 1 != argc) return usage();

@@ -192,7 +192,7 @@ static dlp_pipe *open_pipe(const checkpoint *c, const options *opt) {
                     .fetch = fetch},
         .batch_size = BATCH,
         .num_workers = who.cores,
-        .fetch.workers = {.affinity = who.cpus, .n_affinity = who.confined ? 0 : who.n_cpus},
+        .workers = {.affinity = who.cpus, .n_affinity = who.confined ? 0 : who.n_cpus},
         .shuffle = 1,
         .seed = SEED,
         .epochs = opt->epochs,

@@ -264,7 +264,7 @@ static bool images_open(images *im, dlp_s3 *s3, const options *opt, int set) {
     dlp_loader_desc desc = {
         .batch_size = (uint32_t)opt->batch,
         .num_workers = opt->workers,
-        .fetch.workers = {.placement = opt->processes ? DLP_PLACE_PROCESSES : DLP_PLACE_THREADS},
+        .workers = {.placement = opt->processes ? DLP_PLACE_PROCESSES : DLP_PLACE_THREADS},
         .shuffle = set == TRAIN,
         .drop_last = set == TRAIN ? DLP_LAST_DROP : DLP_LAST_PARTIAL,
         .epochs = set == TRAIN ? opt->epochs : 1,

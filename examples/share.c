@@ -58,7 +58,7 @@ static int serve(const char *name, int share) {
         .dataset = {.n_items = ITEMS, .fields = &field, .n_fields = 1, .fetch = fetch},
         .batch_size = BATCH,
         .num_workers = 2,
-        .fetch.workers = {.placement = DLP_PLACE_PROCESSES},
+        .workers = {.placement = DLP_PLACE_PROCESSES},
         .shuffle = 1,
         .epochs = EPOCHS,
         /* one: batches that all trainers hold together; each: that one of them holds */

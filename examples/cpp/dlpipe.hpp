@@ -968,7 +968,7 @@ class loader {
     }
     // make(int worker) makes what fetch then has as item.state<T>(), in each worker.
     template <class F> loader &worker_state(F &&make) {
-        detail::set_worker_state(desc.fetch.workers, kept_, init_, std::forward<F>(make));
+        detail::set_worker_state(desc.workers, kept_, init_, std::forward<F>(make));
         return *this;
     }
     loader &resume(const dlp_state &s) {
@@ -1177,8 +1177,8 @@ class table {
     node fetch(std::string_view name, const dlp_source *source) {
         node n = add(name, DLP_FETCH);
         n->fetch.source = source;
-        if (source == nullptr || source->fetch.dataset == nullptr) return n; // open says so
-        append(described(*source->fetch.dataset));
+        if (source == nullptr || source->dataset == nullptr) return n; // open says so
+        append(described(*source->dataset));
         return n;
     }
     // f(dlpipe::expansion) makes 0..max_out items of one. fields: of the items; {}: the input's.

@@ -102,8 +102,8 @@ dlpipe::loader loader_for(const options &o) {
     make.desc.shuffle = 1;
     make.desc.seed = 11;
     make.desc.epochs = epochs;
-    make.desc.fetch.workers.on_error = DLP_ON_ERROR_REPLACE; // what is thrown costs the item alone
-    make.desc.fetch.workers.max_skips = 2;                   // twice: it is in both epochs
+    make.desc.workers.on_error = DLP_ON_ERROR_REPLACE; // what is thrown costs the item alone
+    make.desc.workers.max_skips = 2;                   // twice: it is in both epochs
     make.worker_state([](int worker) { return decoder(worker); });
     return make;
 }

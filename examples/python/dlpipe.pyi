@@ -224,9 +224,6 @@ dlp_device = TypedDict('dlp_device', {
     'name': str, 'open': Any, 'close': Any, 'register_memory': Any,
     'unregister_memory': Any, 'alloc': Any, 'free': Any, 'copy': Any, 'record': Any,
     'done': Any, 'user': Any, 'handles': int, 'copy_within': Any, 'room': Any}, total=False)
-dlp_fetch_desc = TypedDict('dlp_fetch_desc', {
-    'dataset': Any, 'workers': "dlp_workers_desc", 'fetcher': int, 'in_flight': int,
-    'batch_pool': int, 'async': "dlp_async"}, total=False)
 dlp_field = TypedDict('dlp_field', {
     'name': str, 'dtype': int, 'ndim': int, 'shape': Any, 'ragged': int,
     'max_per_batch': int}, total=False)
@@ -248,7 +245,8 @@ dlp_lines_desc = TypedDict('dlp_lines_desc', {
 dlp_loader_desc = TypedDict('dlp_loader_desc', {
     'dataset': "dlp_dataset", 'source': Any, 'batch_size': int, 'num_workers': int,
     'shuffle': int, 'drop_last': int, 'epochs': int, 'seed': int, 'topology': int,
-    'sampler': "dlp_sampler_desc", 'fetch': "dlp_fetch_desc",
+    'sampler': "dlp_sampler_desc", 'workers': "dlp_workers_desc", 'fetcher': int,
+    'in_flight': int, 'batch_pool': int, 'async': "dlp_async",
     'cache': "dlp_node_cache", 'collate': Any, 'collate_user': Any,
     'out_fields': Any, 'n_out_fields': int, 'batch_workers': "dlp_workers_desc",
     'device': Any, 'device_buffers': int, 'transfer_thread': int,
@@ -321,7 +319,9 @@ dlp_sampler_desc = TypedDict('dlp_sampler_desc', {
     'function_user': Any, 'function_id': int, 'batches': "dlp_batch_sampler",
     'replacement': Any}, total=False)
 dlp_source = TypedDict('dlp_source', {
-    'fetch': "dlp_fetch_desc", 'id': int, 'close': Any, 'parts': Any, 'chunks': Any}, total=False)
+    'dataset': Any, 'workers': "dlp_workers_desc", 'fetcher': int, 'in_flight': int,
+    'batch_pool': int, 'async': "dlp_async", 'id': int, 'close': Any, 'parts': Any,
+    'chunks': Any}, total=False)
 dlp_state = TypedDict('dlp_state', {
     'bytes': Any}, total=False)
 dlp_tar_desc = TypedDict('dlp_tar_desc', {
@@ -408,7 +408,8 @@ class Loader(Pipe):
         dataset: dlp_dataset = ..., source: Any = ..., batch_size: int = ...,
         num_workers: int = ..., shuffle: int = ..., drop_last: int = ...,
         epochs: int = ..., seed: int = ..., topology: int = ...,
-        sampler: dlp_sampler_desc = ..., fetch: dlp_fetch_desc = ...,
+        sampler: dlp_sampler_desc = ..., workers: dlp_workers_desc = ...,
+        fetcher: int = ..., in_flight: int = ..., batch_pool: int = ...,
         cache: dlp_node_cache = ..., collate: Any = ..., collate_user: Any = ...,
         out_fields: Any = ..., n_out_fields: int = ...,
         batch_workers: dlp_workers_desc = ..., device: Any = ...,

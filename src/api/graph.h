@@ -142,15 +142,16 @@
              branch of a zip has only fetches and maps, the row of the zip is left out, also if a
              callback returns DLP_SKIP. DROP is refused if a branch of a zip has a load, a filter or
              an expand: then nobody knows how many items a failed input has.
-             Workers: branches share workers, as many as their rows say together. Any worker takes
-             any input. A branch has a worker_state of its own in each worker if its fetch has
-             async. So has a branch whose worker_init, worker_exit, worker_user or tell differ from
-             those of the others, as with two sources of files. A worker calls worker_init for one
-             branch after the other, in the order of the table. If a call fails, it calls
-             worker_exit for the branches before, the last one first. The error names the row that
-             fetches. The requests that a branch would have in its workers (num_workers * in_flight)
-             are divided among all workers, and rounded up: each worker has one at least. The other
-             fields of workers are the same in all branches.
+             Workers: branches share workers, as many as their rows say together. A branch that
+             names none adds one, as long as a core is left. Any worker takes any input. A branch
+             has a worker_state of its own in each worker if its fetch has async. So has a branch
+             whose worker_init, worker_exit, worker_user or tell differ from those of the others, as
+             with two sources of files. A worker calls worker_init for one branch after the other,
+             in the order of the table. If a call fails, it calls worker_exit for the branches
+             before, the last one first. The error names the row that fetches. The requests that a
+             branch would have in its workers (num_workers * in_flight) are divided among all
+             workers, and rounded up: each worker has one at least. The other fields of workers are
+             the same in all branches.
              Memory: each branch has cells of its own. queue.capacity of its rows counts them. A
              branch needs fewer cells if its load has min_items, and only fetches and maps stand
              behind the load. These callbacks must then leave out all items of a part, or none.
@@ -159,10 +160,10 @@
              many items. So do not zip data that belong together by index: let two fetches of one
              branch write them.
              Behind a zip or mix stand map, guard, batch, transfer and out. Before these may stand
-             filter, expand and pack, with maps between, and a window last. They work on joined rows
-             in the workers of the branches, which copy each row into a cell of its own. Their
-             worker_state is that of the first branch. A window or pack behind a mix takes the items
-             of all branches, in the order of the mix.
+             filter, expand and pack, with maps between, and a window last or before the pack. They
+             work on joined rows in the workers of the branches, which copy each row into a cell of
+             its own. Their worker_state is that of the first branch. A window or pack behind a mix
+             takes the items of all branches, in the order of the mix.
    Order     The order and the bytes of the batches depend only on the table, the seed, the epoch
              and the data; behind a push also on the order of arrival. Workers and queues change
              neither the order nor the states.
@@ -248,7 +249,7 @@ typedef struct dlp_node_fetch {
                                  async. Without async, each worker has in_flight threads that call
                                  fetch */
     const dlp_async *async;   /* calls that begin requests and collect them; copied; NULL: none */
-    uint32_t batch_pool;      /* with DLP_DEAL_TURNS: batch_pool of dlp_fetch_desc; else 0 */
+    uint32_t batch_pool;      /* with DLP_DEAL_TURNS: batch_pool of dlp_source; else 0 */
     int32_t writes_all_bytes; /* 1: fetch writes every byte of the fixed-size fields, and of ragged
                                  ones all rows of their length; 0: the library zeroes each row
                                  before fetch */
@@ -290,8 +291,9 @@ typedef struct dlp_node_batch {
                                     NULL: the batch has the fields of the items */
     uint32_t n_out_fields;
     int32_t copy_workers; /* behind expand, filter, pack: workers that copy items into rows. 0: no
-                             worker for batches of up to 4096 bytes, else at most 2. DLP_NONE: no
-                             worker */
+                             worker for batches of up to 4096 bytes, else at most 2, and no more
+                             than the cores that the workers above leave. DLP_NONE: no worker. If
+                             there is no worker, the consumer copies */
 } dlp_node_batch;
 
 /* A stretch of a mix with weights of its own. */
@@ -424,7 +426,7 @@ typedef struct dlp_nodes {
     dlp_pipe_desc pipe; /* desc of the run, for dlp_pipe_open */
     dlp_sampler_desc order;
     dlp_dataset dataset;
-    dlp_source sources[DLP_MAX_NODES];
+    dlp_source source;
     dlp_field fields[DLP_MAX_FIELDS];
     dlp_chunks_desc chunks;
     char names[DLP_MAX_NODES][32];

@@ -25,16 +25,16 @@ struct dlp_node;
 enum { DLP_TOPOLOGY_ECONOMIC = 0, DLP_TOPOLOGY_CLASSIC, DLP_TOPOLOGY_CONCURRENT };
 
 /* A loader's desc says each value once. Some structs in it have fields for values that stand
-   elsewhere in the desc. Leave these fields 0: fetch.dataset, fetch.workers.num_workers,
-   pipe.epochs and pipe.seed. An error names the row of the loader's table (dlp_loader_nodes) and
-   the row's field: list.order.weights for sampler.weights, queue.capacity for device_buffers. */
+   elsewhere in the desc. Leave these fields 0: workers.num_workers, pipe.epochs and pipe.seed. An
+   error names the row of the loader's table (dlp_loader_nodes) and the row's field:
+   list.order.weights for sampler.weights, queue.capacity for device_buffers. */
 typedef struct dlp_loader_desc {
     dlp_dataset dataset; /* required without source. With a source only its filter may be set */
     const dlp_source *source; /* source that has the items; borrowed until close. Then
-                                   fetch.workers.worker_* and sampler.function_id are 0.
-                                   function_id may be set beside an order of the program
-                                   (DLP_ORDER_FUNCTION, _BATCHES). fetch.fetcher is 0 if the source
-                                   has a fetcher. NULL: dataset has the items */
+                                   workers.worker_* and sampler.function_id are 0. function_id may
+                                   be set beside an order of the program (DLP_ORDER_FUNCTION,
+                                   _BATCHES). fetcher is 0 if the source has one. NULL: dataset has
+                                   the items */
     uint32_t batch_size;      /* required; rows of the global batch, of all ranks */
     int32_t num_workers;      /* item workers. 0 or DLP_NONE: items are fetched inline, in next; a
                                    fetcher needs workers */
@@ -45,9 +45,14 @@ typedef struct dlp_loader_desc {
     uint64_t seed;            /* any number; sampler.seed is then 0 or the same number */
     int32_t topology; /* DLP_TOPOLOGY_*. All but the economic one set dispatch of the workers */
     dlp_sampler_desc sampler; /* another order, or a thread for the sampler */
-    dlp_fetch_desc fetch;     /* policy of the item workers, and items in flight. The classic
-                                   topology takes no fetcher; only the concurrent one takes
-                                   batch_pool */
+    dlp_workers_desc workers; /* how the item workers run, and what becomes of failures; its
+                                   num_workers is 0 */
+    int32_t fetcher;          /* DLP_FETCH_*; THREADS and ASYNC need num_workers of 1 or more. The
+                                   classic topology takes none */
+    int32_t in_flight;   /* THREADS, ASYNC: items at once in a worker, at most 1024. 0: as many as
+                                   the source says, or 16 */
+    uint32_t batch_pool; /* batch_pool of dlp_source; only in the concurrent topology */
+    dlp_async async;     /* ASYNC; the struct is copied; dataset.fetch may be NULL then */
     /* The cache of items. bytes 0: there is none. */
     dlp_node_cache cache;
     dlp_collate_fn collate;      /* makes a batch of items. NULL: rows are written in place, and
@@ -60,7 +65,7 @@ typedef struct dlp_loader_desc {
                                    64), or inline if items are inline. Without a collate the last
                                    item worker closes the batch, num_workers must be 0, and there
                                    are no callbacks, retries or limits. placement 0: that of
-                                   fetch.workers */
+                                   workers */
     const dlp_device *device;       /* copied; NULL: no transfer stage */
     int32_t device_buffers;         /* buffers on the device, max_held + 1..64; 0: max_held + 1 */
     int32_t transfer_thread;        /* 1: a thread copies to the device; 0: next of the consumer */

@@ -40,7 +40,8 @@
    which they are made. The cell of an input has room for as many documents as load or expand may
    make, of L tokens each. Documents without tokens are passed over. The workers of the pack are the
    workers of the load or expand. Behind a mix (>>graph) DLP_PACK_CUT packs the documents of all
-   branches.
+   branches. Behind a window the documents of a stream come in the order of its windows. A row may
+   have documents of two windows.
 
      list -> load -> fetch ------> [filter] -> pack -> batch ...
              a part  a document    keeps it

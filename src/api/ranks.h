@@ -14,8 +14,8 @@
                            if (dlp_ranks_describe(&who, &err) != DLP_OK) ... err.message
                            .pipe = {.rank = who.rank, .world_size = who.world_size},
                            .num_workers = who.cores,
-                           .fetch.workers = {.affinity = who.cpus,
-                                             .n_affinity = who.confined ? 0 : who.n_cpus}
+                           .workers = {.affinity = who.cpus,
+                                       .n_affinity = who.confined ? 0 : who.n_cpus}
      This rank uses the device of number local_rank. If a launcher has started more than one rank
      and the desc gives no rank, the first start warns (desc.log, dlp_pipe_warning). world_size = 1
      says that it is meant so: this pipe reads all items in every rank, as for validation.

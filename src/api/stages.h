@@ -96,18 +96,6 @@ typedef struct dlp_async {
                 int timeout_ms);
 } dlp_async;
 
-typedef struct dlp_fetch_desc {
-    const dlp_dataset *dataset; /* copied; required */
-    dlp_workers_desc workers;
-    int32_t fetcher;     /* DLP_FETCH_*; THREADS and ASYNC need num_workers of 1 or more */
-    int32_t in_flight;   /* THREADS, ASYNC: items at once in a worker; 0: 16; at most 1024 */
-    uint32_t batch_pool; /* items of the batches that a worker has open at once, counted from its
-                                   oldest unfinished batch (256: 4 batches of 64). Less than a
-                                   batch: one batch. 0: as many batches as keep in_flight items
-                                   under way. Only with DLP_DISPATCH_BATCHES */
-    dlp_async async;     /* ASYNC; the struct is copied; dataset.fetch may be NULL then */
-} dlp_fetch_desc;
-
 struct dlp_node_load;
 struct dlp_chunks_desc;
 
@@ -116,12 +104,20 @@ struct dlp_chunks_desc;
    have it at once. It is borrowed until these pipes are closed. Its fields are read-only. To fetch
    in another way, copy the struct, and change fetcher and in_flight of the copy.
    DLP_FETCH_SEQUENTIAL with in_flight 0 takes one item at a time, also inline.
-   A program may make a source of its own. It sets fetch.dataset (with fetch and user; identity, if
-   states shall know the data), id and close; the other fields are 0, or as in dlp_fetch_desc. If
-   its items lie in files, >>files can read them: a copy of a source of >>files, with another close,
-   is a source, too. >>lines and >>tar are made so. */
+   A program may make a source of its own. It sets dataset (with fetch and user; identity, if states
+   shall know the data), id and close; the other fields may be 0. If its items lie in files, >>files
+   can read them: a copy of a source of >>files, with another close, is a source, too. So >>lines
+   and >>tar are made. */
 typedef struct dlp_source {
-    dlp_fetch_desc fetch; /* dataset, fetcher, async; of its workers: worker_* and tell */
+    const dlp_dataset *dataset; /* the items; required */
+    dlp_workers_desc workers;   /* worker_init, worker_exit, worker_user and tell; no other field */
+    int32_t fetcher;            /* DLP_FETCH_*; THREADS and ASYNC need num_workers of 1 or more */
+    int32_t in_flight;          /* THREADS, ASYNC: items at once in a worker; 0: 16; at most 1024 */
+    uint32_t batch_pool; /* items of the batches that a worker has open at once, counted from its
+                                   oldest unfinished batch (256: 4 batches of 64). Less than a
+                                   batch: one batch. 0: as many batches as keep in_flight items
+                                   under way. Only with DLP_DISPATCH_BATCHES */
+    dlp_async async;     /* ASYNC; the struct is copied; dataset.fetch may be NULL then */
     uint64_t id; /* number by which states know the data: function_id of the order; 0: none */
     int (*close)(struct dlp_source *source); /* called by dlp_source_close */
     /* Fill what the source says of its parts (.load = {.source}) and of its chunks

@@ -1,5 +1,6 @@
 #pragma once
 /* tests: system/core/topologies, system/build/pipe_plan */
+#include "fail/fail.h"
 #include "pipe/pipe.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-cells      WHERE BATCHES AND ITEMS LIE */
@@ -13,6 +14,22 @@ static uint64_t dlpi_fields_bytes(const dlpi_fields *fs) {
 /* Return the bytes of one row of a field, whose first dimension counts the rows of a chunk. */
 static uint64_t dlpi_row_bytes(const dlpi_field *d) {
     return d->row_bytes / (uint64_t)d->f.shape[0];
+}
+
+/* Return the length that a field of an item may have at most; 0: its size is fixed. */
+static inline uint64_t dlpi_length_most(const dlpi_field *d) {
+    return d->f.ragged ? (uint64_t)d->f.shape[0] : 0;
+}
+
+/* Refuse the length n that a callback has set for field d. Returns DLP_ERR_LENGTH. */
+DLPI_COLD static int dlpi_length_bad(dlpi_worker *w, const dlpi_field *d, uint64_t n) {
+    w->bad_field = d->name;
+    if (!d->f.ragged)
+        return dlpi_say(w, DLP_ERR_LENGTH,
+                        "field \"%s\" has a fixed size, a length of %" PRIu64 " was set", d->name,
+                        n);
+    return dlpi_say(w, DLP_ERR_LENGTH, "field \"%s\" has %" PRIu64 " rows, its maximum is %" PRIu64,
+                    d->name, n, dlpi_length_most(d));
 }
 
 /* The cell of the batch in slot s. OWN: the cell of the slot's number. TURN: cell b % n_cells of

@@ -33,6 +33,12 @@ typedef struct dlpi_redzone {
     dlpi_span span[DLP_MAX_FIELDS];
 } dlpi_redzone;
 
+/* Return the guard bytes in `stride` bytes from `from` on, around `bytes` bytes at `at`. */
+static dlpi_redzone dlpi_redzone_whole(uint8_t *at, uint8_t *from, uint64_t stride,
+                                       uint64_t bytes) {
+    return (dlpi_redzone){from, from + stride, 1, {{at, bytes, NULL}}};
+}
+
 /* The paint: address a has byte a % 64, which is the same in all processes, since pages begin at
    multiples of 64. No two of these bytes are alike. */
 static const uint8_t dlpi_paint_bytes[64] = {

@@ -20,8 +20,9 @@
            0 is DLP_LAST_DEFAULT, which does the same and warns if the last batch is short. The
            struct of a node has the name of its verb: dlp_node_load was dlp_part_desc;
            dlp_node_cache, _expand, _pack, _split and _queue were descs. A loader takes rows behind
-           its fetch, where it took joins. dlp_arrays_chunks_open takes the two descs of arrays and
-           chunks.
+           its fetch, where it took joins. Its workers, fetcher, in_flight, batch_pool and async,
+           and those of a dlp_source and its dataset, were in a member fetch. dlp_arrays_chunks_open
+           takes the two descs of arrays and chunks.
            A row in the attempt of the row before may have a deadline_ms of its own, and may replace
            items behind a fetch. If a process dies there too often, the error names the row whose
            callback ran, and what that row says of failures holds. A mix may have legs with other

@@ -15,6 +15,7 @@ declarations describes them. Every other comment is text of the section.
 """
 import html
 import json
+import keyword
 import os
 import re
 import sys
@@ -732,8 +733,9 @@ def stubs(sections):
     sources = ["dlp_%s_desc" % n for n in ("tokens", "files", "arrays", "lines", "tar")]
     wanted, at = ["dlp_loader_desc", "dlp_pipe_desc", "dlp_node"] + sources, 0
     while at < len(wanted):
-        wanted += [b for _, _, b in python_members(of[wanted[at]])
-                   if b in of and of[b].members and b not in wanted]
+        for _, _, b in python_members(of[wanted[at]]):
+            if b in of and of[b].members and b not in wanted:
+                wanted.append(b)
         at += 1
     classes = ["%s: int" % n for n in sorted({n for g in groups for k, n in g.names
                                               if k == "constant" and n.startswith("DLP_")})]
@@ -742,8 +744,9 @@ def stubs(sections):
                    for n, k, _ in python_members(of[name])]
         classes.append(folded("%s = TypedDict(%r, {" % (name, name), members, "}, total=False)"))
 
-    def arguments(*names):
-        rows = {n: k for name in names for n, k, _ in python_members(of[name])}
+    def arguments(*names): # a word of Python is given as **{"async": ...}
+        rows = {n: k for name in names for n, k, _ in python_members(of[name])
+                if not keyword.iskeyword(n)}
         return folded("", ["%s: %s = ..." % r for r in rows.items()], "", 8)
     return STUBS % ("\n".join(classes), arguments(*sources), arguments("dlp_pipe_desc"),
                     arguments("dlp_loader_desc"))

@@ -130,7 +130,7 @@ typedef struct dlpi_in_flight { /* the units of one worker that are under way */
 } dlpi_in_flight;
 
 typedef struct dlpi_fetch { /* the record of a stage that fetches */
-    dlp_fetch_desc d;
+    dlp_source d;
     dlp_dataset dataset;
     dlpi_in_flight *workers; /* [n_workers] if workers have several rows in flight; else NULL */
     dlpi_attempt *attempts;  /* memory of all workers for these lists, and below */

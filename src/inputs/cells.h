@@ -197,19 +197,16 @@ static inline uint32_t dlpi_input_state(const dlp_pipe *p, uint32_t c) {
 
 /* ---- DLPIPE_DEBUG: guard bytes around a cell ---- */
 
-static void dlpi_redzone_of_input(const dlp_pipe *p, uint64_t most, uint8_t *bytes,
-                                  dlpi_redzone *c) {
-    c->from = bytes - DLPI_INPUT_GUARD;
-    c->to = c->from + p->inputs[DLPI_INPUTS_CELLS].stride;
-    c->n = 1;
-    c->span[0] = (dlpi_span){bytes, most, NULL};
+/* Return the guard bytes of a cell, of which `most` bytes may be written. */
+static dlpi_redzone dlpi_redzone_of_input(const dlp_pipe *p, uint64_t most, uint32_t cell) {
+    uint8_t *at = dlpi_input_bytes(p, cell);
+    return dlpi_redzone_whole(at, at - DLPI_INPUT_GUARD, p->inputs[DLPI_INPUTS_CELLS].stride, most);
 }
 
 /* DLPIPE_DEBUG: fill the guard bytes of all cells. most: bytes of a cell that may be written. */
 static void dlpi_inputs_paint(dlp_pipe *p, uint64_t most) {
     for (uint32_t i = 0; i < dlpi_n_inputs(p); i++) {
-        dlpi_redzone c;
-        dlpi_redzone_of_input(p, most, dlpi_input_bytes(p, i), &c);
+        const dlpi_redzone c = dlpi_redzone_of_input(p, most, i);
         dlpi_redzone_paint(&c);
     }
 }
@@ -410,13 +407,17 @@ static uint64_t dlpi_inputs_due(dlpi_worker *w, uint64_t ns) {
 }
 
 /* DLPIPE_DEBUG: check the guard bytes around a cell after a callback has written at most `most`
-   bytes into it. rc: the callback's code. Returns rc, or the DLP_ERR code of an overrun. */
-static inline int dlpi_redzone_input(dlpi_worker *w, uint32_t cell, uint64_t most, int rc) {
+   bytes into it, and those of the worker's room, if there is one. rc: the callback's code. Returns
+   rc, or the DLP_ERR code of an overrun. */
+static inline int dlpi_redzone_input(dlpi_worker *w, uint32_t cell, uint64_t most,
+                                     const dlpi_redzone *room, int rc) {
+    const char *what = w->p->source->input;
+    const uint64_t index = dlpi_input_at(w->p, cell)->index;
     dlpi_redzone c;
     if (!DLPI_DEBUG) return rc;
-    dlpi_redzone_of_input(w->p, most, dlpi_input_bytes(w->p, cell), &c);
-    return dlpi_redzone_check(w, &w->note, &c, w->p->source->input,
-                              dlpi_input_at(w->p, cell)->index, rc);
+    c = dlpi_redzone_of_input(w->p, most, cell);
+    rc = dlpi_redzone_check(w, &w->note, &c, what, index, rc);
+    return room != NULL ? dlpi_redzone_check(w, &w->note, room, what, index, rc) : rc;
 }
 
 /* Call the desc's load once for the present input of cell c. load writes at `to`, at most `room`
@@ -437,7 +438,7 @@ static int dlpi_input_part(dlpi_worker *w, uint32_t c, const dlp_node_load *d, u
     part->worker_state = w->state;
     part->call = &w->note;
     rc = dlpi_item_returned(w, d->load(d->user, part));
-    rc = dlpi_redzone_input(w, c, room, rc);
+    rc = dlpi_redzone_input(w, c, room, NULL, rc);
     if (rc == 0 && part->bytes > most)
         rc =
             dlpi_say(w, DLP_ERR_LENGTH, "load set bytes to %" PRIu64 ", max_part_bytes is %" PRIu64,

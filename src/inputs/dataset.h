@@ -200,7 +200,7 @@ static int dlpi_dataset_check(dlp_pipe *p, const dlpi_stage *st, const dlpi_fetc
 }
 
 /* Check how many items a fetch wants in flight. Returns 0 or the first error's DLP_ERR code. */
-static int dlpi_fetcher_check(dlp_pipe *p, const dlpi_stage *st, const dlp_fetch_desc *d) {
+static int dlpi_fetcher_check(dlp_pipe *p, const dlpi_stage *st, const dlp_source *d) {
     bool many = d->fetcher != DLP_FETCH_SEQUENTIAL;
     bool pooled = many && st->w.dispatch == DLP_DISPATCH_BATCHES;
     dlpi_within(p, st->name, "fetcher", d->fetcher, 0, DLP_FETCH_ASYNC, "DLP_FETCH_*");
@@ -219,7 +219,7 @@ static int dlpi_fetcher_check(dlp_pipe *p, const dlpi_stage *st, const dlp_fetch
 }
 
 /* True if the workers of a fetch have several items under way at once. */
-static inline bool dlpi_fetch_is_many(const dlp_fetch_desc *d) {
+static inline bool dlpi_fetch_is_many(const dlp_source *d) {
     return d->fetcher != DLP_FETCH_SEQUENTIAL;
 }
 
@@ -229,12 +229,10 @@ static inline bool dlpi_fetch_row_many(const dlp_node *node) {
 }
 
 /* Return how many items a worker of a fetch has in flight, as the desc says, or 16. */
-static int32_t dlpi_fetch_many(const dlp_fetch_desc *d) {
-    return d->in_flight > 0 ? d->in_flight : 16;
-}
+static int32_t dlpi_fetch_many(const dlp_source *d) { return d->in_flight > 0 ? d->in_flight : 16; }
 
 /* Check a fetch desc, and copy it and its dataset into the stage. Returns 0 or a DLP_ERR code. */
-static int dlpi_fetch_take(dlp_pipe *p, dlpi_stage *st, const dlp_fetch_desc *d) {
+static int dlpi_fetch_take(dlp_pipe *p, dlpi_stage *st, const dlp_source *d) {
     dlpi_fetch *f = st->self;
     int rc;
     if (d->dataset == NULL) return dlpi_missing(p, st->name, "dataset", "the items");

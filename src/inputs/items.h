@@ -222,31 +222,10 @@ static uint8_t *dlpi_level_place(const dlpi_worker *w, const dlpi_expand *x, con
     return (dlpi_level_in_room(x, l) ? dlpi_room_of(w, x) : cell) + l->scratch;
 }
 
-/* DLPIPE_DEBUG: describe in *c the guard bytes around a worker's room. */
-static void dlpi_redzone_of_room(const dlpi_worker *w, const dlpi_expand *x, dlpi_redzone *c) {
+/* DLPIPE_DEBUG: return the guard bytes around a worker's room. */
+static dlpi_redzone dlpi_redzone_of_room(const dlpi_worker *w, const dlpi_expand *x) {
     uint8_t *at = dlpi_room_of(w, x);
-    c->from = at - DLPI_REDZONE;
-    c->to = c->from + dlpi_room_stride(x);
-    c->n = 1;
-    c->span[0] = (dlpi_span){at, dlpi_room_bytes(x), NULL};
-}
-
-/* DLPIPE_DEBUG: fill the guard bytes around the worker's room, before an input is made. */
-static inline void dlpi_redzone_room(const dlpi_worker *w, const dlpi_expand *x) {
-    dlpi_redzone c;
-    if (!DLPI_DEBUG || x->rooms == NULL) return;
-    dlpi_redzone_of_room(w, x, &c);
-    dlpi_redzone_paint(&c);
-}
-
-/* DLPIPE_DEBUG: check the guard bytes around the worker's room, after items were made of the input
-   in cell c. rc: the code of the input. Returns rc, or DLPI_OVERRUN. */
-static inline int dlpi_redzone_made(dlpi_worker *w, const dlpi_expand *x, uint32_t c, int rc) {
-    dlpi_redzone room;
-    if (!DLPI_DEBUG || x->rooms == NULL) return rc;
-    dlpi_redzone_of_room(w, x, &room);
-    return dlpi_redzone_check(w, &w->note, &room, w->p->source->input,
-                              dlpi_input_at(w->p, c)->index, rc);
+    return dlpi_redzone_whole(at, at - DLPI_REDZONE, dlpi_room_stride(x), dlpi_room_bytes(x));
 }
 
 /* Check the workers' desc of the fetch stage behind a maker: that stage only copies, so retries,
@@ -482,13 +461,9 @@ static inline void dlpi_input_zero(uint8_t *to, const dlpi_level *l) {
 /* Check the lengths of an item's fields against their maxima. Returns 0, or DLP_ERR_LENGTH. */
 static int dlpi_input_lengths(dlpi_worker *w, const dlpi_fields *fs, const uint64_t *lengths) {
     if (!fs->any_ragged) return 0; /* nobody reads them */
-    for (uint32_t f = 0; f < fs->n; f++) {
-        uint64_t most = fs->at[f].f.ragged ? (uint64_t)fs->at[f].f.shape[0] : 0;
-        if (lengths[f] > most)
-            return dlpi_say(w, DLP_ERR_LENGTH,
-                            "field \"%s\" has %" PRIu64 " rows, its maximum is %" PRIu64,
-                            fs->at[f].name, lengths[f], most);
-    }
+    for (uint32_t f = 0; f < fs->n; f++)
+        if (lengths[f] > dlpi_length_most(&fs->at[f]))
+            return dlpi_length_bad(w, &fs->at[f], lengths[f]);
     return 0;
 }
 

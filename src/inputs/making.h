@@ -383,10 +383,12 @@ DLPI_INLINE int dlpi_line_make(dlpi_line *b, bool plain) {
     const dlpi_expand *x = b->by;
     dlpi_worker *w = b->w;
     dlpi_input *cell = b->of;
+    const bool rooms = DLPI_DEBUG && x->rooms != NULL;
+    dlpi_redzone room;
     int rc;
     b->made = 0;
     if (!plain) {
-        dlpi_redzone_room(w, x);
+        if (rooms) room = dlpi_redzone_of_room(w, x), dlpi_redzone_paint(&room);
         if (x->cached && w->p->keeper->find(w, cell->index, b->items, &b->made))
             return cell->bytes = (cell->items = b->made) * b->last->bytes, 0;
         w->note.used_random = 0;
@@ -403,8 +405,7 @@ DLPI_INLINE int dlpi_line_make(dlpi_line *b, bool plain) {
                       "callbacks must leave out all, or none",
                       b->made, x->found.least_items);
     if (rc != 0) rc = dlpi_item_returned(w, rc);
-    rc = dlpi_redzone_input(w, b->c, x->found.all->d.max_part_bytes, rc);
-    rc = dlpi_redzone_made(w, x, b->c, rc);
+    rc = dlpi_redzone_input(w, b->c, x->found.all->d.max_part_bytes, rooms ? &room : NULL, rc);
     if (rc != 0) return rc;
     cell->bytes = (cell->items = b->made) * b->last->bytes;
     if (plain) return b->items += x->one_bytes, 0;

@@ -195,10 +195,10 @@ static void dlpi_fit_append(dlpi_pack *k, uint32_t i, uint32_t n, const dlpi_cur
     }
 }
 
-/* Return the path of a document of stream i that is a joined row: the document of a turn or, without
-   a window, of cell c. NULL: documents are no joined rows. */
+/* Return the path of a document of stream i that is a joined row: that of a turn or, without a
+   window, of cell c. NULL: documents are no joined rows. */
 static const dlpi_path *dlpi_fit_path(const dlpi_pack *k, uint32_t i, uint64_t turn, uint32_t c) {
-    if (k->x.found.joined == NULL) return NULL;
+    if (k->x.found.joins == NULL) return NULL;
     if (k->turns.most == 0) return &k->x.found.joined->cells[c].before;
     return &k->turns.paths[(uint64_t)i * k->turns.windows + dlpi_pack_turn_at(k, i, turn)->window];
 }
@@ -218,7 +218,7 @@ static void dlpi_fit_stands(dlpi_pack *k, uint32_t i, const dlpi_fit_row *row) {
     const bool last = (k->turns.most > 0 ? place % k->turns.inner : place) == 0;
     k->x.found.streams[i].at = row->after;
     k->fit_streams[i].window += last;
-    if (k->x.found.joined == NULL) return;
+    if (k->x.found.joins == NULL) return;
     const dlpi_fit_paths *at = &k->fit_paths[i * most + window % most];
     k->x.found.joined->at[i] = last ? at->end : at->begin;
 }
@@ -368,7 +368,7 @@ static int dlpi_fit_blocks(const dlpi_pack *k, dlpi_block *out) {
         offsetof(dlpi_pack, fit_words),
         dlpi_sum(dlpi_fit_list_words(k) * 8, dlpi_times(k->fit_most_items, sizeof *k->fit_items))};
     out[3] = (dlpi_block){offsetof(dlpi_pack, fit_paths),
-                          k->x.found.joined != NULL
+                          k->x.found.joins != NULL
                               ? dlpi_times(dlpi_times(n, k->fit_most_windows), sizeof *k->fit_paths)
                               : 0};
     return 4;

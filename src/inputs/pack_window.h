@@ -9,17 +9,19 @@
    rows that must be known may have documents of several. A window is opened only while fewer than
    R rows are known. A cell is given back with its last token.
 
-   A cursor is the place where a window begins, and how many of its documents are given, with what
-   of the next one is: tokens (CUT), or rows that were laid out from it on (FIT). The check is a
-   hash of the documents of the window and their lengths, or, if rows were laid out, of theirs.
+   A cursor is the place where a window begins, and how many of its documents are given. It also
+   says what of the next document is given: its tokens (CUT), or the rows of the window of FIT that
+   begins with it. The check is a hash of the window's documents and their lengths. If rows of a
+   window of FIT are given, it is the hash of that one.
 
-   Cells: let D documents in the pack's order be enough for R rows, as pack_cut.h and pack_fit.h
-   say, and let a stream of which all cells are known lack a row. It has at most D - 1 documents
-   that were taken or have a turn, and less than W behind them, or a window would be opened. The
-   latter lie in less cells than W documents do. So D - 1 cells and those of W documents are enough.
-   If inputs have several documents: those that have turns or were taken are D - 1 in a row of the
-   pack's order. They lie among as many documents of the list, with at most W - 1 more of the first
-   window. With W - 1 behind them these are D + 2 W - 3 in a row. */
+   Cells: pack_cut.h and pack_fit.h say how many documents in the pack's order are enough for R
+   rows. Let D be that number, and W the documents of a window. Let a stream lack a row, and let all
+   of its cells be known. It has at most D - 1 documents that have a turn, or are in known rows. It
+   has at most W - 1 documents behind them, or a window would be opened. These lie in fewer cells
+   than W documents may lie in. So D - 1 cells, and those of W documents, are enough.
+   There is a second bound if inputs have several documents. The documents with turns follow each
+   other in the pack's order. In the list they lie among D - 1 documents, and at most W - 1 given
+   ones of the first window. With W - 1 documents behind them these are D + 2 W - 3 in a row. */
 
 static inline dlpi_pack_turn *dlpi_pack_turn_at(const dlpi_pack *k, uint32_t i, uint64_t turn) {
     return &k->turns.at[(uint64_t)i * k->turns.most + turn % k->turns.most];

@@ -42,7 +42,7 @@ typedef struct dlpi_ends {
 typedef struct dlpi_table_ops {
     const dlpi_verb *verbs; /* [DLP_VERBS] */
     /* Add a fetch after the first. mixes: it has items of its own, not fields. */
-    int (*later)(dlpi_table *t, const dlp_fetch_desc *f, bool mixes);
+    int (*later)(dlpi_table *t, const dlp_source *f, bool mixes);
     /* Sort the fields of a fetch into *e: those that stay in the batch, then those that end. */
     int (*part)(dlpi_table *t, const dlp_node *node, const dlp_dataset *ds, dlpi_ends *e);
     /* Add the stage that holds the fields of a fetch that end. */

@@ -28,7 +28,7 @@ static bool dlpi_last_expands(const dlp_pipe *p) {
 
 /* Add a fetch stage. Returns a stage number or a DLP_ERR code. If the dataset has a filter, the
    stage added before must make items. */
-static dlp_stage dlpi_add_fetch(dlp_pipe *p, const dlp_fetch_desc *desc) {
+static dlp_stage dlpi_add_fetch(dlp_pipe *p, const dlp_source *desc) {
     dlpi_stage *st;
     int rc;
     st = dlpi_add(p, dlpi_fetch_ops_of(desc), "fetch", &desc->workers);

@@ -34,8 +34,7 @@ static int dlpi_chunks_copy(dlp_chunks_desc *d, const dlp_chunks_desc *desc, dlp
         return dlpi_error_set(err, DLP_ERR_ARG, "source",
                               "the source has no rows for chunks; set load, or use a loader");
     source->chunks(source, d);
-    if (d->identity == NULL && source->fetch.dataset != NULL)
-        d->identity = source->fetch.dataset->identity;
+    if (d->identity == NULL && source->dataset != NULL) d->identity = source->dataset->identity;
     if (desc->n_items == 0 || desc->n_items == d->n_items) return DLP_OK;
     return dlpi_error_set(err, DLP_ERR_ARG, "n_items",
                           "n_items is %" PRIu64 ", and the source has %" PRIu64
@@ -122,7 +121,7 @@ static int dlpi_chunks_count(dlp_pipe *p, dlp_node_split *split, bool in_order, 
    _DEVICE. Returns 0 or a DLP_ERR code. */
 static int dlpi_chunks_rows(dlp_pipe *p, const dlp_chunks_desc *d, int preload, dlp_nodes *to) {
     dlp_node_split split = {.chunk_rows = d->chunk_rows};
-    dlp_fetch_desc fetch = {.dataset = &to->dataset, .workers = d->workers};
+    const dlp_source fetch = {.dataset = &to->dataset};
     dlp_node *node;
     uint64_t n = 0, room = 0;
     int rc;
@@ -144,8 +143,8 @@ static int dlpi_chunks_rows(dlp_pipe *p, const dlp_chunks_desc *d, int preload, 
                                 .writes_all_bytes = 1,
                                 .fetch = dlpi_chunk_fetch,
                                 .identity = d->identity};
-    node = dlpi_nodes_fetch(to, "load", &fetch, d->source);
-    to->sources[to->n - 1].id = 0; /* states of chunks know no id */
+    node = dlpi_nodes_fetch(to, "load", &fetch, &d->workers, d->source);
+    to->source.id = 0; /* states of chunks know no id */
     if (node->workers.num_workers == 0) node->workers.num_workers = 1; /* load ahead of next */
     dlpi_nodes_row(to, DLP_BATCH, "batch", NULL)->batch.batch_size = 1;
     dlpi_nodes_transfer(to, d->device, d->device_buffers, d->transfer_inline == 0);

@@ -245,8 +245,7 @@ static int dlpi_table_rows(dlpi_table *t) {
 static void dlpi_node_identify(const dlp_node *node, dlp_identity *to) {
     const dlp_source *source = node->verb == DLP_FETCH ? node->fetch.source : NULL;
     if (node->verb == DLP_LOAD) source = dlpi_load_identify(&node->load, to); /* needs: parts */
-    if (source != NULL && source->fetch.dataset != NULL)
-        dlpi_identity_add(to, source->fetch.dataset->identity);
+    if (source != NULL && source->dataset != NULL) dlpi_identity_add(to, source->dataset->identity);
 }
 
 /* Add the stages of a table to a pipe without stages. Returns 0 or a DLP_ERR code. */

@@ -24,23 +24,20 @@ static const dlpi_bound dlpi_source_says[] = {
    one, the fetcher. A filter, and the items in flight, may be set beside the source. Returns 0, or
    DLP_ERR_ARG and *err. */
 static int dlpi_loader_source(dlp_loader_desc *l, dlp_error *err) {
-    const dlp_fetch_desc *from = l->source != NULL ? &l->source->fetch : NULL;
-    const dlpi_bound *b = from != NULL ? dlpi_out_of_bounds(l, DLPI_ROWS(dlpi_source_says)) : NULL;
-    const char *given = b != NULL ? b->field : NULL;
+    const dlp_source *from = l->source;
+    const dlpi_bound *b = dlpi_out_of_bounds(l, DLPI_ROWS(dlpi_source_says));
+    const bool twice = from->fetcher != 0 && l->fetcher != 0;
     const int32_t filter = l->dataset.filter;
-    if (from != NULL && from->fetcher != 0 && l->fetch.fetcher != 0) given = "fetch.fetcher";
-    if (l->fetch.dataset != NULL) given = "fetch.dataset";
-    if (given != NULL)
-        return dlpi_error_set(err, DLP_ERR_ARG, given,
-                              "%s is given, must be 0 or NULL: %s says it; set it there", given,
-                              from != NULL ? "source" : "dataset");
-    if (from == NULL) return DLP_OK;
+    if (twice || b != NULL)
+        return dlpi_error_set(err, DLP_ERR_ARG, twice ? "fetcher" : b->field,
+                              "%s is given, must be 0 or NULL: source says it; set it there",
+                              twice ? "fetcher" : b->field);
     if (from->dataset != NULL) l->dataset = *from->dataset;
     if (filter != 0) l->dataset.filter = filter;
     if (from->fetcher == DLP_FETCH_SEQUENTIAL) return DLP_OK;
-    l->fetch.fetcher = from->fetcher;
-    l->fetch.async = from->async;
-    if (l->fetch.in_flight == 0) l->fetch.in_flight = from->in_flight;
+    l->fetcher = from->fetcher;
+    l->async = from->async;
+    if (l->in_flight == 0) l->in_flight = from->in_flight;
     return DLP_OK;
 }
 
@@ -52,8 +49,8 @@ static int dlpi_loader_check(const dlp_loader_desc *l, dlp_error *err) {
         {DLPI_AT(dlp_loader_desc, shuffle), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_loader_desc, drop_last), DLP_LAST_PARTIAL, DLP_LAST_PAD, "DLP_LAST_*"},
         {DLPI_AT(dlp_loader_desc, topology), 0, DLP_TOPOLOGY_CONCURRENT, "DLP_TOPOLOGY_*"},
-        {DLPI_AT(dlp_loader_desc, fetch.workers.num_workers), 0, 0, "0: num_workers says it"},
-        {DLPI_AT(dlp_loader_desc, fetch.fetcher), INT16_MIN, sequential ? 0 : INT32_MAX,
+        {DLPI_AT(dlp_loader_desc, workers.num_workers), 0, 0, "0: num_workers says it"},
+        {DLPI_AT(dlp_loader_desc, fetcher), INT16_MIN, sequential ? 0 : INT32_MAX,
          "DLP_FETCH_SEQUENTIAL in the classic topology, and with dataset.filter"},
         {DLPI_AT(dlp_loader_desc, dataset.filter), 0, !dlpi_parts_given(&l->parts),
          "0 or 1, and 0 with parts, whose load may leave items out"},
@@ -76,12 +73,13 @@ static int dlpi_loader_check(const dlp_loader_desc *l, dlp_error *err) {
 static int32_t dlpi_loader_ahead(const dlp_loader_desc *l) {
     const uint64_t world = l->pipe.world_size ? l->pipe.world_size : 1;
     const uint64_t rows = (l->batch_size + world - 1) / world;
+    const dlp_source all = {.in_flight = l->in_flight};
     const int32_t ahead = l->pipe.prefetch_factor;
     uint64_t need = 1;
-    if (rows > 0 && l->fetch.batch_pool > 0)
-        need = l->fetch.batch_pool / rows;
-    else if (rows > 0 && ahead == 0 && l->fetch.fetcher != DLP_FETCH_SEQUENTIAL)
-        need = 1 + ((uint64_t)dlpi_fetch_many(&l->fetch) + rows - 1) / rows;
+    if (rows > 0 && l->batch_pool > 0)
+        need = l->batch_pool / rows;
+    else if (rows > 0 && ahead == 0 && l->fetcher != DLP_FETCH_SEQUENTIAL)
+        need = 1 + ((uint64_t)dlpi_fetch_many(&all) + rows - 1) / rows;
     if (need <= (uint64_t)(ahead > 0 ? ahead : 2)) return ahead != 0 ? ahead : 2;
     return need < INT32_MAX ? (int32_t)need : INT32_MAX;
 }
@@ -100,7 +98,7 @@ static int dlpi_loader_topology(dlp_loader_desc *l, dlp_error *err) {
                               "prefetch_factor is %" PRId32 ", must be at most 4096 / num_workers",
                               l->pipe.prefetch_factor);
     l->pipe.prefetch_factor *= n;
-    l->fetch.workers.dispatch = l->batch_workers.dispatch = DLP_DISPATCH_BATCHES;
+    l->workers.dispatch = l->batch_workers.dispatch = DLP_DISPATCH_BATCHES;
     if (l->collate && l->batch_workers.num_workers == 0) l->batch_workers.num_workers = n;
     return DLP_OK;
 }
@@ -112,7 +110,7 @@ static void dlpi_loader_batches(const dlp_loader_desc *l, dlp_nodes *to) {
     dlp_node *node;
     if (l->cache.bytes > 0) dlpi_nodes_row(to, DLP_CACHE, "cache", NULL)->cache = l->cache;
     node = dlpi_nodes_row(to, DLP_BATCH, "batch", &l->batch_workers);
-    if (node->workers.placement == 0) node->workers.placement = l->fetch.workers.placement;
+    if (node->workers.placement == 0) node->workers.placement = l->workers.placement;
     node->batch = (dlp_node_batch){.batch_size = l->batch_size,
                                    .last = l->drop_last,
                                    .collate = l->collate,
@@ -126,8 +124,12 @@ static void dlpi_loader_batches(const dlp_loader_desc *l, dlp_nodes *to) {
 static void dlpi_loader_rows(const dlp_loader_desc *l, dlp_nodes *to) {
     dlp_node *node = dlpi_nodes_row(to, DLP_LIST, "sampler", NULL);
     const int32_t none = dlpi_parts_given(&l->parts) ? DLP_NONE : 0; /* not those of the parts */
-    const int32_t workers = l->num_workers;
-    dlp_fetch_desc fetch = l->fetch;
+    const dlp_source fetch = {.dataset = &to->dataset,
+                              .fetcher = l->fetcher,
+                              .in_flight = l->in_flight,
+                              .batch_pool = l->batch_pool,
+                              .async = l->async};
+    dlp_workers_desc w = l->workers;
     to->order = l->sampler;
     to->order.threaded = 0;
     to->dataset = l->dataset;
@@ -137,13 +139,9 @@ static void dlpi_loader_rows(const dlp_loader_desc *l, dlp_nodes *to) {
     node->list.order = &to->order;
     node->list.shuffle = l->shuffle;
     node->workers.num_workers = l->sampler.threaded;
-    fetch.dataset = &to->dataset;
-    fetch.workers.num_workers = workers == DLP_NONE || workers == 0 ? none : workers;
+    w.num_workers = l->num_workers == DLP_NONE || l->num_workers == 0 ? none : l->num_workers;
     if (dlpi_parts_given(&l->parts)) dlpi_loader_parts(l, to);
-    if (l->dataset.filter != 0)
-        dlpi_loader_filter(&fetch, l->source, to);
-    else
-        dlpi_nodes_fetch(to, "fetch", &fetch, l->source);
+    dlpi_loader_fetch(&fetch, &w, l->source, to);
     dlpi_loader_more(l, to);
     dlpi_loader_batches(l, to);
 }
@@ -154,7 +152,7 @@ DLPDEF int dlp_loader_nodes(dlp_nodes *to, const dlp_loader_desc *desc, dlp_erro
     if (rc != DLP_OK) return rc;
     l = *desc;
     memset(to, 0, sizeof *to);
-    if ((rc = dlpi_loader_source(&l, err)) != DLP_OK) return rc;
+    if (l.source != NULL && (rc = dlpi_loader_source(&l, err)) != DLP_OK) return rc;
     if ((rc = dlpi_loader_check(&l, err)) != DLP_OK) return rc;
     if ((rc = dlpi_loader_topology(&l, err)) == DLP_OK) dlpi_loader_rows(&l, to);
     return rc;

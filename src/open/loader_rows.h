@@ -30,14 +30,14 @@ static void dlpi_loader_parts(const dlp_loader_desc *l, dlp_nodes *to) {
         dlpi_nodes_row(to, DLP_WINDOW, "window", NULL)->window.items = l->parts.window;
 }
 
-/* Add the fetch and filter rows of a loader whose dataset is a filter. The filter row has the
-   workers. */
-static void dlpi_loader_filter(const dlp_fetch_desc *d, const dlp_source *of, dlp_nodes *to) {
-    dlp_fetch_desc f = *d;
+/* Add the fetch row of a loader, as *d says, with workers as *w. If the dataset is a filter, add a
+   filter row, which has the workers then. */
+static void dlpi_loader_fetch(const dlp_source *d, const dlp_workers_desc *w, const dlp_source *of,
+                              dlp_nodes *to) {
     dlp_node *node;
-    f.workers = (dlp_workers_desc){.num_workers = 0};
-    dlpi_nodes_fetch(to, "fetch", &f, of);
-    node = dlpi_nodes_row(to, DLP_FILTER, "filter", &d->workers);
+    dlpi_nodes_fetch(to, "fetch", d, d->dataset->filter != 0 ? NULL : w, of);
+    if (d->dataset->filter == 0) return;
+    node = dlpi_nodes_row(to, DLP_FILTER, "filter", w);
     if (node->workers.num_workers == 0) node->workers.num_workers = DLP_NONE;
 }
 

@@ -243,6 +243,18 @@ static int dlpi_table_pairs(const dlpi_table *t, const dlpi_stage *st, dlpi_bran
     return DLP_OK;
 }
 
+/* Return how many workers the branches up to number j->n have together. Branches that do not say
+   their number have one each, as long as a core is left; at least one. */
+static int32_t dlpi_table_hired(const dlp_pipe *p, const dlpi_branches *j) {
+    int32_t said = 0, unsaid = 0, spare;
+    for (uint32_t k = 0; k <= j->n; k++) {
+        said += j->at[k].w.num_workers;
+        unsaid += j->at[k].w.num_workers == 0;
+    }
+    spare = p->cpus > said ? p->cpus - said : said == 0;
+    return said + (unsaid < spare ? unsaid : spare);
+}
+
 /* Add the workers of the next branch, which has the rows m, to the workers `all` of the branches
    before it. Returns 0 or a DLP_ERR code. */
 static int dlpi_table_hires(const dlpi_table *t, const dlp_node *node, dlpi_branches *j,
@@ -266,7 +278,7 @@ static int dlpi_table_hires(const dlpi_table *t, const dlp_node *node, dlpi_bran
         all->num_workers = DLP_NONE;
         return DLP_OK;
     }
-    all->num_workers += more;
+    all->num_workers = dlpi_table_hired(t->p, j);
     return dlpi_within(t->p, node->name, "workers.num_workers", all->num_workers, 1,
                        DLP_MAX_WORKERS, "1024 at most, in all branches");
 }
@@ -433,7 +445,7 @@ static int dlpi_table_copies(dlpi_table *t, dlpi_branches *j, const dlp_workers_
                       .worker_bytes = dlpi_seats_private(&j->seats),
                       .fetch = dlpi_branches_copy,
                       .user = j};
-    dlp_fetch_desc f = {.dataset = &ds};
+    dlp_source f = {.dataset = &ds};
     const int rc = dlpi_table_fields(t, j, fields, &ds.n_fields);
     if (rc != DLP_OK) return rc;
     for (uint32_t k = 1; k < j->n; k++) /* of an index of any branch */

@@ -63,7 +63,7 @@ static int dlpi_ends_sort(dlpi_table *t, const dlp_node *node, const dlp_dataset
     const dlp_node *map = dlpi_ends_in(t);
     const dlp_source *source = node->fetch.source;
     const bool async =
-        source != NULL ? source->fetch.fetcher == DLP_FETCH_ASYNC : node->fetch.async != NULL;
+        source != NULL ? source->fetcher == DLP_FETCH_ASYNC : node->fetch.async != NULL;
     bool moved = false;
     int rc = DLP_OK;
     if (map == NULL) return DLP_OK;

@@ -18,8 +18,8 @@ static void dlpi_seeing_take(dlpi_stage *st, dlpi_seeing *k, const dlpi_seeing *
 /* ---- a fetch ---- */
 
 /* Write into *f what the source of a fetch row says. Returns 0 or a DLP_ERR code. */
-static int dlpi_fetch_source(dlpi_table *t, const dlp_node *node, dlp_fetch_desc *f) {
-    const dlp_fetch_desc *source = &node->fetch.source->fetch;
+static int dlpi_fetch_source(dlpi_table *t, const dlp_node *node, dlp_source *f) {
+    const dlp_source *source = node->fetch.source;
     int rc;
     if (source->dataset == NULL)
         return dlpi_missing(t->p, node->name, "dataset", "the items of the source");
@@ -34,7 +34,7 @@ static int dlpi_fetch_source(dlpi_table *t, const dlp_node *node, dlp_fetch_desc
 }
 
 /* Write into *f what a fetch row without a source says. Returns 0 or a DLP_ERR code. */
-static int dlpi_fetch_own(dlpi_table *t, const dlp_node *node, dlp_fetch_desc *f) {
+static int dlpi_fetch_own(dlpi_table *t, const dlp_node *node, dlp_source *f) {
     const dlp_node_fetch *d = &node->fetch;
     bool none = d->async == NULL && d->fetch == NULL;
     none = none && d->fetch_rows == NULL; /* needs: runs */
@@ -82,7 +82,7 @@ static int dlpi_fetch_dataset(dlpi_table *t, const dlp_node *node, dlp_dataset *
     uint64_t n;
     const int rc = dlpi_fetch_items(t, node, &n);
     if (rc != DLP_OK) return rc;
-    *ds = d->source != NULL ? *d->source->fetch.dataset
+    *ds = d->source != NULL ? *d->source->dataset
                             : (dlp_dataset){.n_items = t->load == NULL ? n
                                                        : t->fetched    ? DLPI_MAX_ITEMS
                                                                        : 0,
@@ -104,14 +104,13 @@ static int dlpi_fetch_dataset(dlpi_table *t, const dlp_node *node, dlp_dataset *
 }
 
 /* Write what a fetch row says into *f, whose dataset is *ds. Returns 0 or a DLP_ERR code. */
-static int dlpi_fetch_descs(dlpi_table *t, const dlp_node *node, dlp_fetch_desc *f,
-                            dlp_dataset *ds) {
+static int dlpi_fetch_descs(dlpi_table *t, const dlp_node *node, dlp_source *f, dlp_dataset *ds) {
     int rc;
     if (t->list->verb == DLP_PUSH && (dlpi_verb_of(t, node - 1)->is & DLPI_NODE_LOADS) == 0)
         return dlpi_node_bad(t, node,
                              "fetches by the number of an item, and pushed items have none; push "
                              "its fields, or add them in a map");
-    *f = (dlp_fetch_desc){.fetcher = DLP_FETCH_SEQUENTIAL};
+    *f = (dlp_source){.fetcher = DLP_FETCH_SEQUENTIAL};
     rc = (node->fetch.source ? dlpi_fetch_source : dlpi_fetch_own)(t, node, f);
     if (rc == DLP_OK) rc = dlpi_fetch_dataset(t, node, ds);
     if (rc != DLP_OK) return rc;
@@ -124,7 +123,7 @@ static int dlpi_fetch_descs(dlpi_table *t, const dlp_node *node, dlp_fetch_desc 
    be NULL. Returns 0 or a DLP_ERR code. */
 static int dlpi_fetch_workers(const dlpi_table *t, const dlp_node *node, const dlp_source *source,
                               dlp_workers_desc *w) {
-    const dlp_workers_desc *of = source != NULL ? &source->fetch.workers : NULL;
+    const dlp_workers_desc *of = source != NULL ? &source->workers : NULL;
     if (of == NULL || of->worker_init == NULL) return DLP_OK;
     if (w->worker_init != NULL || w->worker_exit != NULL || w->worker_user != NULL ||
         w->tell != NULL)
@@ -159,7 +158,7 @@ static bool dlpi_row_chains(const dlpi_table *t, const dlp_node *node) {
 
 /* True if a later fetch runs in the attempts of the stage before it. A wrong desc gets a stage of
    its own, which refuses it. */
-static bool dlpi_fetch_chains(const dlpi_table *t, const dlp_node *node, const dlp_fetch_desc *f,
+static bool dlpi_fetch_chains(const dlpi_table *t, const dlp_node *node, const dlp_source *f,
                               const dlp_dataset *ds) {
     const bool plain = node->fetch.source == NULL && node->fetch.of == 0 &&
                        f->fetcher == DLP_FETCH_SEQUENTIAL && f->batch_pool == 0 &&
@@ -196,7 +195,7 @@ static int dlpi_row_chainable(dlpi_table *t, int id) {
    a stage number, or a DLP_ERR code. */
 static int dlpi_node_fetch_add(dlpi_table *t, const dlp_node *node) {
     dlpi_ends e = {.all = 0};
-    dlp_fetch_desc f;
+    dlp_source f;
     dlp_dataset ds;
     int rc;
     if (t->batched) return dlpi_node_bad(t, node, "stands after the batch; write it before");
@@ -229,7 +228,7 @@ static int dlpi_node_fetch_add(dlpi_table *t, const dlp_node *node) {
 }
 
 static const dlp_field *dlpi_fetch_fields(const dlp_node *node, uint32_t *n) {
-    const dlp_dataset *ds = node->fetch.source != NULL ? node->fetch.source->fetch.dataset : NULL;
+    const dlp_dataset *ds = node->fetch.source != NULL ? node->fetch.source->dataset : NULL;
     *n = ds != NULL ? ds->n_fields : node->fetch.n_fields;
     return ds != NULL ? ds->fields : node->fetch.fields;
 }

@@ -94,7 +94,7 @@ static int dlpi_behind_take(dlpi_table *t, dlpi_stage *st, const dlpi_behind *b,
     m->workers = st->w;
     m->input.fields = m->fields[0];
     m->input.n_fields = m->n_fields[0];
-    m->f = (dlp_fetch_desc){.dataset = &m->input};
+    m->f = (dlp_source){.dataset = &m->input};
     if (node == NULL) node = dlpi_makers_name(m);
     t->p->node = node->name;
     if (m->pack != NULL) {

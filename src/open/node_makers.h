@@ -123,7 +123,7 @@ typedef struct dlpi_makers {
     uint64_t id;       /* hash of the ids of all rows, for the fingerprint of a state */
     uint32_t capacity; /* cells of inputs; 0: no row says it */
     dlp_workers_desc workers;
-    dlp_fetch_desc f;   /* desc of the first fetch */
+    dlp_source f;       /* desc of the first fetch */
     dlp_dataset input;  /* dataset of the inputs, with all fields of the first level */
     uint32_t n_fetched; /* fields of the first level that fetch writes; maps write the others */
     bool reads;         /* an asynchronous source reads the inputs */
@@ -139,7 +139,7 @@ static void dlpi_makers_id(dlpi_makers *m, uint64_t id) {
 /* True if the source of this fetch row says that DLP_SKIP leaves items out. */
 static bool dlpi_fetch_filters(const dlp_node *node) {
     const dlp_source *source = node != NULL ? node->fetch.source : NULL;
-    return source != NULL && source->fetch.dataset != NULL && source->fetch.dataset->filter == 1;
+    return source != NULL && source->dataset != NULL && source->dataset->filter == 1;
 }
 
 /* Callback of an expand directly behind the list, whose inputs nobody reads. Returns 0. */
@@ -237,7 +237,7 @@ static int dlpi_later_check(dlpi_table *t, const dlp_node *node, const dlpi_make
                            "the source has %" PRIu64 " items, must have %" PRIu64
                            ", as the list \"%s\"",
                            ds->n_items, t->n_items, t->list->name);
-    if (node->fetch.source->fetch.workers.worker_init != NULL && m->n_later == DLPI_LATER)
+    if (node->fetch.source->workers.worker_init != NULL && m->n_later == DLPI_LATER)
         return dlpi_node_bad(t, node,
                              "is the third later fetch by a source with a worker_init; a list has "
                              "two at most");
@@ -251,16 +251,15 @@ static int dlpi_later_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m) 
     dlpi_later *l = &m->later[m->n_later];
     if (source == NULL) return DLP_OK;
     dlpi_makers_id(m, source->id);
-    if (source->fetch.dataset->warning != NULL)
-        dlpi_warn(t->p, "%s", source->fetch.dataset->warning);
-    if (dlpi_fetch_is_many(&source->fetch))
+    if (source->dataset->warning != NULL) dlpi_warn(t->p, "%s", source->dataset->warning);
+    if (dlpi_fetch_is_many(source))
         dlpi_warn(t->p,
                   "\"%s\" is a second fetch before makers, and reads one item after the other in "
                   "each worker; set num_workers to the reads that are to be under way",
                   node->name);
-    if (source->fetch.workers.worker_init == NULL) return DLP_OK;
+    if (source->workers.worker_init == NULL) return DLP_OK;
     l->calls = node->workers;
-    l->bytes = source->fetch.dataset->worker_bytes;
+    l->bytes = source->dataset->worker_bytes;
     l->level = m->n_levels - 1;
     l->op = m->level[l->level].program.n - 1;
     l->row = dlpi_row_named(t->p, node->name);
@@ -272,7 +271,7 @@ static int dlpi_later_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m) 
    which is an op. Returns 0 or a DLP_ERR code. */
 static int dlpi_makers_fetch(dlpi_table *t, const dlp_node *node, dlpi_makers *m) {
     const uint32_t first = m->n_fields[m->n_levels - 1];
-    dlp_fetch_desc f = {.fetcher = DLP_FETCH_SEQUENTIAL};
+    dlp_source f = {.fetcher = DLP_FETCH_SEQUENTIAL};
     dlp_dataset ds = {.n_fields = 0};
     int rc = dlpi_fetch_descs(t, node, &f, &ds);
     if (rc != DLP_OK) return rc;
@@ -436,7 +435,7 @@ static int dlpi_makers_begin(dlpi_table *t, dlpi_makers *m) {
     }
     if (t->list->verb != DLP_PUSH) return DLP_OK;
     m->push = t->list;
-    m->input = *dlp_push_source(m->push->push.source)->fetch.dataset;
+    m->input = *dlp_push_source(m->push->push.source)->dataset;
     m->input.open_end = 0;
     m->input.n_items = DLPI_MAX_ITEMS; /* the number of a record is below it */
     m->n_fetched = m->input.n_fields;
@@ -466,7 +465,7 @@ static int dlpi_makers_rows(dlpi_table *t, dlpi_makers *m) {
 /* Turn the in_flight threads of each worker that fetches into so many workers, each with a cell.
    Returns 0 or a DLP_ERR code. */
 static int dlpi_makers_threads(dlpi_table *t, dlpi_makers *m) {
-    dlp_fetch_desc *f = &m->f;
+    dlp_source *f = &m->f;
     const int32_t n = m->workers.num_workers > 0 ? m->workers.num_workers : 1;
     const int rc =
         dlpi_within(t->p, m->fetch->name, "workers.num_workers", m->workers.num_workers, 0,
@@ -562,12 +561,21 @@ static dlp_stage dlpi_makers_stage(dlpi_table *t, const dlpi_makers *m) {
     return dlpi_added(t->p, st, dlpi_expand_take(t->p, st, m->capacity, dlpi_window_after(t)));
 }
 
+/* Return how many workers copy items into rows if the table does not say it: as many as the workers
+   `w` of the makers leave cores, at most 2, and no more than those workers. DLP_NONE: the consumer
+   copies. Copies compute, so more threads would only take cores from each other. */
+static int32_t dlpi_copiers(const dlp_pipe *p, const dlp_workers_desc *w) {
+    const int32_t n = w->num_workers > 2 ? 2 : w->num_workers, spare = p->cpus - w->num_workers;
+    if (n <= 0) return n;
+    return spare <= 0 ? DLP_NONE : spare < n ? spare : n;
+}
+
 /* Add the fetch stage that copies made items into rows. w: the workers that make them. made: the
    items' fields. Returns a stage number or a DLP_ERR code. */
 static int dlpi_copies_add(dlpi_table *t, const dlp_workers_desc *w, const dlp_dataset *made,
-                           dlp_fetch_desc *f) {
+                           dlp_source *f) {
     const dlp_node *batch = t->nodes;
-    int32_t n = w->num_workers > 2 ? 2 : w->num_workers;
+    int32_t n = dlpi_copiers(t->p, w);
     while (batch < t->nodes + t->n - 1 && batch->verb != DLP_BATCH) batch++;
     if (dlpi_filter_bytes(made, batch->batch.batch_size) <= DLPI_FILTER_INLINE || n == DLP_NONE)
         n = t->p->sharing->programs; /* which get what workers have made */
@@ -667,7 +675,7 @@ static int dlpi_async_take(dlp_pipe *p, dlpi_stage *st, const dlp_async *async,
 
 /* Let an asynchronous source read the inputs into their cells. Returns 0 or a DLP_ERR code. */
 static int dlpi_makers_reads(dlpi_table *t, dlpi_makers *m, dlpi_stage *st) {
-    dlp_fetch_desc *f = &m->f;
+    dlp_source *f = &m->f;
     const int rc = dlpi_async_take(t->p, st, &f->async, (uint32_t)dlpi_fetch_many(f));
     f->fetcher = DLP_FETCH_SEQUENTIAL;
     f->in_flight = 0;

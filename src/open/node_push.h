@@ -26,12 +26,12 @@ static int dlpi_node_push_begin(dlpi_table *t, const dlp_node *node) {
 /* Add the stages of a push row: sampler, repeat, and the fetch that takes pushed items. If later
    rows make items, they add the fetch. Returns a stage number or a DLP_ERR code. */
 static int dlpi_node_push_add(dlpi_table *t, const dlp_node *node) {
-    dlp_fetch_desc f;
+    dlp_source f;
     int rc = dlpi_node_push_begin(t, node);
     if (rc < 0) return rc;
     if (t->makes > 0) return t->makes == 1 ? t->ops->makes(t, node) : rc;
     t->p->node = node->name;
-    f = dlp_push_source(node->push.source)->fetch;
+    f = *dlp_push_source(node->push.source);
     f.workers = dlpi_node_workers(t, node);
     t->fetchers = f.workers.num_workers;
     rc = dlpi_fetch_workers(t, node, dlp_push_source(node->push.source), &f.workers);

@@ -247,16 +247,15 @@ static dlp_node *dlpi_nodes_row(dlp_nodes *to, int32_t verb, const char *name,
     return node;
 }
 
-/* Add a row that fetches as *d says, with the workers of *d, and return the row. of: the source
-   that it reads, or NULL. */
-static dlp_node *dlpi_nodes_fetch(dlp_nodes *to, const char *name, const dlp_fetch_desc *d,
-                                  const dlp_source *of) {
-    dlp_node *node = dlpi_nodes_row(to, DLP_FETCH, name, &d->workers);
-    dlp_source *source = &to->sources[to->n - 1];
-    source->fetch = *d;
-    source->fetch.workers = of != NULL ? of->fetch.workers : (dlp_workers_desc){.num_workers = 0};
-    source->id = of != NULL ? of->id : 0;
-    node->fetch.source = source;
+/* Add the table's row that fetches as *d says, with workers as *w, and return the row. of: the
+   source that it reads, or NULL. w may be NULL. */
+static dlp_node *dlpi_nodes_fetch(dlp_nodes *to, const char *name, const dlp_source *d,
+                                  const dlp_workers_desc *w, const dlp_source *of) {
+    dlp_node *node = dlpi_nodes_row(to, DLP_FETCH, name, w);
+    to->source = *d;
+    if (of != NULL) to->source.workers = of->workers;
+    if (of != NULL) to->source.id = of->id;
+    node->fetch.source = &to->source;
     return node;
 }
 

@@ -103,7 +103,7 @@ DLPI_NOINLINE static bool dlpi_tails_close(const dlpi_op *k, const dlp_item *it,
     for (uint32_t i = k->first; i < k->first + (uint32_t)k->n; i++) {
         const uint64_t length = it->length[i];
         uint64_t none = DLPI_MARK_OPEN;
-        if (length > (f[i].f.ragged ? (uint64_t)f[i].f.shape[0] : 0))
+        if (length > dlpi_length_most(&f[i]))
             right = false;
         else if (f[i].f.ragged)
             dlpi_mark_close(marks != NULL ? &marks[i] : &none, it->data[i],

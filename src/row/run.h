@@ -17,22 +17,11 @@ static int dlpi_row_lengths(dlpi_worker *w, const dlpi_unit *t, uint32_t row) {
     const dlpi_scope *scope = &w->st->scope;
     for (uint32_t f = scope->field; f < scope->field + scope->n_fields; f++) {
         const dlpi_field *d = &p->items.at[f];
-        uint64_t n = w->length[f], unit;
-        if (!d->f.ragged) {
-            if (n == 0) continue;
-            w->bad_field = d->name;
-            return dlpi_say(w, DLP_ERR_LENGTH,
-                            "field \"%s\" has a fixed size, a length of %" PRIu64 " was set",
-                            d->name, n);
-        }
-        if (n > (uint64_t)d->f.shape[0]) {
-            w->bad_field = d->name;
-            return dlpi_say(w, DLP_ERR_LENGTH,
-                            "field \"%s\" has %" PRIu64 " rows, its maximum is %" PRId64, d->name,
-                            n, d->f.shape[0]);
-        }
-        unit = d->row_bytes / (uint64_t)d->f.shape[0];
-        dlpi_mark_close(dlpi_mark(p, t->slot, f, row), w->data[f], n * unit, d->row_bytes);
+        const uint64_t n = w->length[f];
+        if (n > dlpi_length_most(d)) return dlpi_length_bad(w, d, n);
+        if (!d->f.ragged) continue;
+        dlpi_mark_close(dlpi_mark(p, t->slot, f, row), w->data[f], n * dlpi_row_bytes(d),
+                        d->row_bytes);
         dlpi_slot_lengths(p, t->slot, f, 1)[row] = n;
     }
     return 0;
@@ -60,7 +49,7 @@ static inline bool dlpi_row_lengths_kept(const dlpi_worker *w, const dlpi_unit *
     for (uint32_t f = scope->field; f < scope->field + scope->n_fields; f++) {
         const dlpi_field *d = &w->p->items.at[f];
         const uint64_t n = w->length[f];
-        const bool over = n > (d->f.ragged ? (uint64_t)d->f.shape[0] : 0);
+        const bool over = n > dlpi_length_most(d);
         wrong |= over;
         if (d->f.ragged && !over) dlpi_slot_lengths(w->p, t->slot, f, 1)[row] = n;
     }

@@ -136,15 +136,15 @@ static void dlpi_s3_src_source(dlpi_s3_source *s) {
                                .fetch = dlpi_s3_src_fetch,
                                .user = s,
                                .identity = &s->identity};
-    s->source = (dlp_source){.fetch = {.dataset = &s->dataset,
-                                       .fetcher = DLP_FETCH_ASYNC,
-                                       .async = {dlpi_s3_submit_item, dlpi_s3_reap_items},
-                                       .in_flight = s->d.in_flight},
+    s->source = (dlp_source){.dataset = &s->dataset,
+                             .fetcher = DLP_FETCH_ASYNC,
+                             .async = {dlpi_s3_submit_item, dlpi_s3_reap_items},
+                             .in_flight = s->d.in_flight,
                              .parts = dlpi_s3_parts,   /* needs: parts */
                              .chunks = dlpi_s3_chunks, /* needs: split */
                              .close = dlpi_s3_src_close};
     s->dataset.worker_bytes = dlp_s3_source_worker_bytes(&s->source);
-    dlpi_s3_wire_workers(s, &s->source.fetch.workers);
+    dlpi_s3_wire_workers(s, &s->source.workers);
 }
 
 DLPDEF int dlp_s3_source_open(dlp_source **out, const dlp_s3_source_desc *desc, dlp_s3_error *err) {

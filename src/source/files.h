@@ -730,13 +730,13 @@ static void dlpi_files_source(dlpi_files *f) {
         dlpi_identity_paths(&f->identity, f->d.paths, f->d.n_items, f->d.moved);
         f->dataset.identity = &f->identity;
     }
-    f->source = (dlp_source){.fetch = {.dataset = &f->dataset,
-                                       .workers = {.worker_init = dlpi_files_worker_init,
-                                                   .worker_exit = dlpi_files_worker_exit,
-                                                   .worker_user = f},
-                                       .fetcher = DLP_FETCH_ASYNC,
-                                       .async = {dlpi_files_submit, dlpi_files_reap},
-                                       .in_flight = f->d.in_flight},
+    f->source = (dlp_source){.dataset = &f->dataset,
+                             .workers = {.worker_init = dlpi_files_worker_init,
+                                         .worker_exit = dlpi_files_worker_exit,
+                                         .worker_user = f},
+                             .fetcher = DLP_FETCH_ASYNC,
+                             .async = {dlpi_files_submit, dlpi_files_reap},
+                             .in_flight = f->d.in_flight,
                              .close = dlpi_files_close};
 }
 

@@ -454,8 +454,8 @@ DLPI_COLD static int dlpi_indexed_source(dlpi_indexed *x, dlp_error *err) {
         f->dataset.user = x;
     }
     if (x->alone) { /* the worker reads; short lines of a file in memory take less than a ring */
-        x->source.fetch.fetcher = DLP_FETCH_SEQUENTIAL;
-        x->source.fetch.in_flight = 0;
+        x->source.fetcher = DLP_FETCH_SEQUENTIAL;
+        x->source.in_flight = 0;
     }
     x->source.id = x->info.id;
     x->source.close = dlpi_indexed_close;

@@ -241,7 +241,7 @@ static int dlpi_lines_decode(const dlpi_indexed *x, const dlpi_indexed_file *f, 
     if (rc != 0) return rc;
     if (most > 0 && n > most) return dlpi_indexed_long(f, item, at, n, most);
     if (x->d.parse != NULL) return x->d.parse(x->d.user, state, item, line, n);
-    most = (uint64_t)x->source.fetch.dataset->fields->shape[0];
+    most = (uint64_t)x->source.dataset->fields->shape[0];
     if (n > most) return dlpi_indexed_long(f, item, at, n, most);
     if (n > 0) memcpy(item->data[0], line, (size_t)n);
     item->length[0] = n;

@@ -409,6 +409,6 @@ static void dlpi_mapped_source(dlp_source *to, dlp_dataset *dataset, dlp_item_fn
     dataset->writes_all_bytes = 1;
     dataset->fetch = fetch;
     dataset->user = to;
-    to->fetch.dataset = dataset;
-    dlpi_users_wire(users, &to->fetch.workers);
+    to->dataset = dataset;
+    dlpi_users_wire(users, &to->workers);
 }

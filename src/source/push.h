@@ -598,10 +598,10 @@ static void dlpi_push_source(dlp_push *s) {
                                .user = s,
                                .open_end = 1,
                                .reader = &dlpi_push_reader};
-    s->source.fetch = (dlp_fetch_desc){.dataset = &s->dataset,
-                                       .workers = {.worker_init = dlpi_push_enter,
-                                                   .worker_exit = dlpi_push_leave,
-                                                   .worker_user = s}};
+    s->source = (dlp_source){.dataset = &s->dataset,
+                             .workers = {.worker_init = dlpi_push_enter,
+                                         .worker_exit = dlpi_push_leave,
+                                         .worker_user = s}};
 }
 
 DLPDEF const dlp_source *dlp_push_source(const dlp_push *s) { return &s->source; }

@@ -101,7 +101,7 @@ static const dlpi_stage_ops dlpi_fetch_many_ops = {DLPI_OPS_OF_FETCH, .check = d
 
 static const dlpi_stage_ops dlpi_fetch_runs_ops = DLPI_FETCH_RUNS; /* needs: runs */
 
-static const dlpi_stage_ops *dlpi_fetch_ops_of(const dlp_fetch_desc *d) {
+static const dlpi_stage_ops *dlpi_fetch_ops_of(const dlp_source *d) {
     const dlp_dataset *ds = d->dataset; /* needs: runs */
     if (d->fetcher) return &dlpi_fetch_many_ops;
     if (ds != NULL && ds->fetch_rows != NULL) return &dlpi_fetch_runs_ops; /* needs: runs */

@@ -25,7 +25,7 @@ static inline bool dlpi_join_mixes(const dlpi_stage *st) {
 
 /* Check the desc of a second fetch, and copy it into the stage. Its dataset must have a known
    number of items, and no filter. Returns 0 or a DLP_ERR code. */
-static int dlpi_join_take(dlp_pipe *p, dlpi_stage *st, const dlp_fetch_desc *d) {
+static int dlpi_join_take(dlp_pipe *p, dlpi_stage *st, const dlp_source *d) {
     const int rc = dlpi_fetch_take(p, st, d);
     if (rc != DLP_OK) return rc;
     if (st->dataset->open_end)
@@ -140,7 +140,7 @@ static const dlpi_stage_ops dlpi_join_runs_ops = DLPI_JOIN_RUNS; /* needs: runs 
 
 /* Add the second fetch of a table, or one after it. mixes: it has items of its own, not fields.
    Returns a stage number or a DLP_ERR code. */
-static int dlpi_node_fetch_later(dlpi_table *t, const dlp_fetch_desc *f, bool mixes) {
+static int dlpi_node_fetch_later(dlpi_table *t, const dlp_source *f, bool mixes) {
     const dlpi_stage_ops *ops = f->fetcher ? &dlpi_join_many_ops : &dlpi_join_ops;
     dlpi_stage *st;
     if (!f->fetcher && f->dataset->fetch_rows != NULL) ops = &dlpi_join_runs_ops; /* needs: runs */

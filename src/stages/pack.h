@@ -133,8 +133,8 @@ DLPI_COLD static int dlpi_pack_sizes(dlp_pipe *p) {
 /* ---- cells, memory ---- */
 
 /* Return how many inputs of a stream must be in cells, so that the library knows what lies in all
-   rows that it looks ahead to. There are two bounds, and it is the lesser: the documents that these
-   rows can hold, each in a cell, or the cells of all documents from which they are packed. */
+   rows that it looks ahead to. It is the lesser of two bounds. One is the number of documents that
+   these rows can hold. The other counts the cells of all documents from which they are packed. */
 static uint64_t dlpi_pack_need(const dlp_pipe *p, const dlpi_pack *k) {
     const dlpi_found *q = &k->x.found;
     const uint64_t rows = dlpi_found_look(p, q), n = k->d.window, window = q->plan.window;

@@ -315,15 +315,9 @@ static int dlpi_scratch_written(dlpi_worker *w, uint32_t row) {
     if ((w->st->held & DLPI_HELD_WRITES) == 0) return memset(&w->length[first], 0, k->n * 8u), 0;
     uint64_t *lengths = (uint64_t *)(void *)dlpi_scratch_cell(w, row);
     for (uint32_t f = 0; f < k->n; f++) {
-        uint64_t n = w->length[first + f];
-        uint64_t most = k->f[f].f.ragged ? (uint64_t)k->f[f].f.shape[0] : 0;
-        if (most != 0) lengths[f] = n;
-        if (n <= most) continue;
-        w->bad_field = k->f[f].name;
-        return dlpi_say(w, DLP_ERR_LENGTH,
-                        "field \"%s\" has %" PRIu64 " rows, its maximum is %" PRIu64 " (0: the "
-                        "size is fixed, so set no length)",
-                        k->f[f].name, n, most);
+        const uint64_t n = w->length[first + f];
+        if (k->f[f].f.ragged) lengths[f] = n;
+        if (n > dlpi_length_most(&k->f[f])) return dlpi_length_bad(w, &k->f[f], n);
     }
     return 0;
 }

@@ -140,56 +140,43 @@ static void dlpi_recover_unit(dlpi_worker *w, dlpi_unit *t, dlpi_stage_words *wo
         dlpi_batch_redo(w, t->slot, t->b);
 }
 
-/* Free the claims of batch b in the stages after its own through which worker w was passing units,
-   unless the unit was through. */
-static void dlpi_recover_passed(dlpi_worker *w, uint32_t s, uint64_t b, uint64_t header) {
+/* Give up what the dead worker w had of batch b, in slot s, in stage k. That is its own stage, a
+   later one through which it was passing units, or an earlier one to which it sent units back. In
+   an earlier stage it holds reserve marks. Its own claim is free by then, so all of its work is
+   undone. */
+static void dlpi_recover_stage(dlpi_worker *w, int k, uint32_t s, uint64_t b, uint64_t header,
+                               const dlpi_death *why) {
     dlp_pipe *p = w->p;
-    uint64_t mine = dlpi_gen_word(b, (uint64_t)w->global + 1u);
-    for (int k = w->st->work + 1; k < p->n_item_work && p->work[k]->lets_pass; k++) {
-        dlpi_stage_words *words = dlpi_stage_words_at(p, s, p->work[k]);
-        for (uint32_t u = 0; u < dlpi_stage_units(p, k, header); u++) {
-            dlpi_unit t = {b, s, u, 0, 0, false};
-            uint64_t *owner = &dlpi_owners(p, words)[u];
-            if (dlpi_claim_owner(owner) != mine) continue; /* O1 <- O1 */
-            dlpi_unit_rows(p, p->work[k], dlpi_header_count(header), dlpi_header_shift(header), &t);
-            if (dlpi_unit_missing(dlpi_done(words), &t) != 0)
-                dlpi_claim_take(owner, mine, dlpi_owner_freed(p, s, b)); /* O1 */
-        }
-    }
-}
-
-/* Free the claims that hold the reserve mark of w, which died while it gave up units of batch b.
-   Its own claim is free already, so all of its work is undone. */
-static void dlpi_recover_redo(dlpi_worker *w, uint32_t s, uint64_t b, uint64_t header) {
-    dlp_pipe *p = w->p;
-    uint64_t reserved = dlpi_owner_redo(w, b);
-    for (int k = w->st->work - 1; k >= dlpi_redo_first(p, w->st, header); k--) {
-        uint64_t *owner = dlpi_owners(p, dlpi_stage_words_at(p, s, p->work[k]));
-        for (uint32_t u = 0; u < dlpi_stage_units(p, k, header); u++)
-            if (dlpi_claim_owner(&owner[u]) == reserved)
-                dlpi_claim_free(&owner[u], dlpi_owner_freed(p, s, b));
+    const uint64_t word =
+        k < w->st->work ? dlpi_owner_redo(w, b) : dlpi_gen_word(b, (uint64_t)w->global + 1u);
+    dlpi_stage_words *words = dlpi_stage_words_at(p, s, p->work[k]);
+    uint64_t *owner = dlpi_owners(p, words);
+    for (uint32_t u = 0; u < dlpi_stage_units(p, k, header); u++) {
+        dlpi_unit t = {b, s, u, 0, 0, false};
+        if (dlpi_claim_owner(&owner[u]) != word) continue; /* O1 <- O1 */
+        dlpi_unit_rows(p, p->work[k], dlpi_header_count(header), dlpi_header_shift(header), &t);
+        if (k < w->st->work)
+            dlpi_claim_free(&owner[u], dlpi_owner_freed(p, s, b));
+        else if (k == w->st->work)
+            dlpi_recover_unit(w, &t, words, word, why);
+        else if (dlpi_unit_missing(dlpi_done(words), &t) != 0)
+            dlpi_claim_take(&owner[u], word, dlpi_owner_freed(p, s, b)); /* O1 */
     }
 }
 
 /* Give up what worker w had of the batch in slot s, and close the batch if that was for w to do. */
 static void dlpi_recover_slot(dlpi_worker *w, uint32_t s, const dlpi_death *why) {
     dlp_pipe *p = w->p;
-    uint64_t header = dlpi_claim_head_now(&dlpi_slot_at(p, s)->header); /* P1 <- P1 */
-    uint64_t b = dlpi_gen_batch(p, dlpi_gen(header)),
-             mine = dlpi_gen_word(b, (uint64_t)w->global + 1u);
-    uint32_t count = dlpi_header_count(header), shift = dlpi_header_shift(header);
-    uint32_t units = dlpi_stage_units(p, w->st->work, header);
-    dlpi_stage_words *words = dlpi_stage_words_at(p, s, w->st),
-                     *last = dlpi_stage_words_at(p, s, p->work[p->n_item_work - 1]);
-    for (uint32_t u = 0; u < units; u++) {
-        uint64_t owner = dlpi_claim_owner(&dlpi_owners(p, words)[u]); /* O1 <- O1 */
-        dlpi_unit t = {b, s, u, 0, 0, false};
-        if (owner != mine) continue;
-        dlpi_unit_rows(p, w->st, count, shift, &t);
-        dlpi_recover_unit(w, &t, words, owner, why);
-    }
-    dlpi_recover_passed(w, s, b, header);
-    dlpi_recover_redo(w, s, b, header);
+    const uint64_t header = dlpi_claim_head_now(&dlpi_slot_at(p, s)->header); /* P1 <- P1 */
+    const uint64_t b = dlpi_gen_batch(p, dlpi_gen(header));
+    const uint32_t count = dlpi_header_count(header);
+    dlpi_stage_words *last = dlpi_stage_words_at(p, s, p->work[p->n_item_work - 1]);
+    const int own = w->st->work;
+    dlpi_recover_stage(w, own, s, b, header, why);
+    for (int k = own + 1; k < p->n_item_work && p->work[k]->lets_pass; k++)
+        dlpi_recover_stage(w, k, s, b, header, why);
+    for (int k = own - 1; k >= dlpi_redo_first(p, w->st, header); k--)
+        dlpi_recover_stage(w, k, s, b, header, why);
     if (count > 0)
         dlpi_close_batch(p, last, b, count, dlpi_gather_ready(&last->ready)); /* Y1 <- Y1 */
 }

@@ -74,20 +74,19 @@ static int fetch(void *user, dlp_item *item) {
 
 static dlp_pipe *ours_open(struct way *way, int64_t epochs) {
     const dlp_field field = {.name = "x", .dtype = DLP_U8, .ndim = 3, .shape = {SIDE, SIDE, 3}};
-    const dlp_loader_desc desc = {.dataset = {.n_items = n_pictures,
-                                              .fields = &field,
-                                              .n_fields = 1,
-                                              .writes_all_bytes = 1,
-                                              .fetch = fetch,
-                                              .user = way},
-                                  .batch_size = BATCH,
-                                  .num_workers = WORKERS,
-                                  .shuffle = 1,
-                                  .epochs = epochs,
-                                  .fetch.workers = {.worker_init = reader_init,
-                                                    .worker_exit = reader_exit,
-                                                    .worker_user = way},
-                                  .pipe.prefetch_factor = PREFETCH};
+    const dlp_loader_desc desc = {
+        .dataset = {.n_items = n_pictures,
+                    .fields = &field,
+                    .n_fields = 1,
+                    .writes_all_bytes = 1,
+                    .fetch = fetch,
+                    .user = way},
+        .batch_size = BATCH,
+        .num_workers = WORKERS,
+        .shuffle = 1,
+        .epochs = epochs,
+        .workers = {.worker_init = reader_init, .worker_exit = reader_exit, .worker_user = way},
+        .pipe.prefetch_factor = PREFETCH};
     dlp_pipe *p = NULL;
     dlp_error err;
     if (dlp_loader_open(&p, &desc, &err) != DLP_OK) { die(err.message); }

@@ -116,7 +116,7 @@ static double source_all(const dlp_permutation *order, int threads, int k) {
     int code[256], n_spare = k;
     uint64_t begin, next = 0, over = 0;
     dlp_source *files;
-    dlp_fetch_desc fetch = {0};
+    dlp_source fetch = {0};
     void *state;
     if (dlp_files_open(&files, &desc, NULL) != DLP_OK) fail("dlp_files_open");
     source_into(files, &fetch);

@@ -103,9 +103,9 @@ static dlp_pipe *loader_open(const struct load *l) {
         .shuffle = 1,
         .epochs = l->epochs,
         .seed = 20250131,
-        .fetch.workers = {.dispatch = l->dispatch,
-                          .placement = l->placement,
-                          .worker_init = l->fetch == fetch_sleep ? exact_sleeps : NULL},
+        .workers = {.dispatch = l->dispatch,
+                    .placement = l->placement,
+                    .worker_init = l->fetch == fetch_sleep ? exact_sleeps : NULL},
         .pipe = {.prefetch_factor = l->prefetch, .unordered = l->unordered}};
     dlp_pipe *p = NULL;
     dlp_error err;

@@ -195,7 +195,7 @@ static dlp_pipe *sample_open(const struct row *row, dlp_s3 *s3) {
         complain(&e);
         return NULL;
     }
-    d.fetch.fetcher = row->fetcher;
+    d.fetcher = row->fetcher;
     source_own(&d, source);
     if (dlp_loader_open(&p, &d, &err) != DLP_OK) { say(" [%s]", err.message); }
     return p;

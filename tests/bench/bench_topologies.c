@@ -230,7 +230,7 @@ static dlp_loader_desc loader_desc(const struct row *row, int placement, struct 
                              .shuffle = 1,
                              .epochs = EPOCHS,
                              .seed = 20250131,
-                             .fetch.workers = {.placement = placement},
+                             .workers = {.placement = placement},
                              .pipe = {.prefetch_factor = PREFETCH}};
 }
 
@@ -238,15 +238,15 @@ static int open_loader(const struct row *row, int placement, struct folder *f, d
                        dlp_error *err) {
     dlp_loader_desc desc = loader_desc(row, placement, f);
     desc.topology = row->topology_code;
-    desc.fetch.fetcher = row->fetch;
-    desc.fetch.in_flight = row->in_flight > 1 ? row->in_flight : 0;
-    desc.fetch.batch_pool = row->pool;
+    desc.fetcher = row->fetch;
+    desc.in_flight = row->in_flight > 1 ? row->in_flight : 0;
+    desc.batch_pool = row->pool;
     if (row->fetch == DLP_FETCH_ASYNC) {
         desc.dataset.fetch = NULL;
-        desc.fetch.in_flight += ASIDE;
-        desc.fetch.async = (dlp_async){submit_picture, reap_picture};
-        desc.fetch.workers.worker_init = requests_init;
-        desc.fetch.workers.worker_exit = requests_exit;
+        desc.in_flight += ASIDE;
+        desc.async = (dlp_async){submit_picture, reap_picture};
+        desc.workers.worker_init = requests_init;
+        desc.workers.worker_exit = requests_exit;
     }
     return dlp_loader_open(p, &desc, err);
 }

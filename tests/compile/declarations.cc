@@ -28,10 +28,12 @@ int main() {
         .batch_size = 10,
         .num_workers = 2,
         .sampler = {.threaded = 1},
-        .fetch = {.workers = {.retries = 1}, .fetcher = DLP_FETCH_THREADS, .in_flight = 4},
+        .workers = {.retries = 1},
+        .fetcher = DLP_FETCH_THREADS,
+        .in_flight = 4,
         .collate = dlp_collate_pad,
     };
-    if (nested.fetch.in_flight != 4 || nested.batch_workers.num_workers != 0) return 1;
+    if (nested.in_flight != 4 || nested.batch_workers.num_workers != 0) return 1;
 #endif
     dlp_shm_desc shm = dlp_shm_desc(); // as a C++ program would fill it
     shm.grace_ms = 100;

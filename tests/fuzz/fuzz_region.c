@@ -69,9 +69,9 @@ static int parts_image(dlp_pipe **p) {
     d.batch_size = 4;
     d.shuffle = 1;
     d.num_workers = 1;
-    d.fetch.workers.workers_max = 3;
-    d.fetch.fetcher = DLP_FETCH_THREADS;
-    d.fetch.in_flight = 2;
+    d.workers.workers_max = 3;
+    d.fetcher = DLP_FETCH_THREADS;
+    d.in_flight = 2;
     d.cache.bytes = 400;
     d.pipe.name = "image";
     d.pipe.trace_bytes = 160;

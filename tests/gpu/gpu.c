@@ -352,7 +352,7 @@ static void killed(void) {
         d[i] = device_of(&cuda[i]);
         k[i].pause_ns = i == 0 ? 50000 : 1000000;
         desc.batch_size = i == 0 ? ROWS : 8;
-        desc.fetch.workers.placement = DLP_PLACE_PROCESSES;
+        desc.workers.placement = DLP_PLACE_PROCESSES;
         desc.device = &d[i], desc.transfer_thread = 1;
         desc.pipe.shm = &shm;
         p[i] = opened_later(&desc);
@@ -378,7 +378,7 @@ static void forked(void) {
     gpu_begin();
     d = device_of(NULL);
     k.pause_ns = 50000;
-    desc.fetch.workers.placement = DLP_PLACE_PROCESSES;
+    desc.workers.placement = DLP_PLACE_PROCESSES;
     desc.device = &d, desc.transfer_thread = 1;
     desc.pipe.shm = &shm;
     opened(dlp_loader_open(&p, &desc, &err), &err);

@@ -25,7 +25,7 @@ typedef struct cache_case {
     dlp_field fields[2];
     dlp_dataset dataset;
     dlp_sampler_desc sampler;
-    dlp_fetch_desc fetch;
+    dlp_source fetch;
     dlp_node map, batch;
     uint32_t batch_size;
     uint64_t n_items;

@@ -660,7 +660,7 @@ static void add_map(const cfg *c, rig_table *t, int s) {
     table_row(t, row);
 }
 
-static void fetch_desc(const cfg *c, dlp_dataset *dataset, dlp_fetch_desc *d) {
+static void fetch_desc(const cfg *c, dlp_dataset *dataset, dlp_source *d) {
     const wiring *w = &c->w[c->life];
     memset(d, 0, sizeof *d);
     d->dataset = dataset;
@@ -678,7 +678,7 @@ static void add_scratch(const wiring *w, rig_table *t) {                /* needs
 } /* needs: scratch */
 
 static void add_fetch(const cfg *c, rig_table *t, dlp_dataset *dataset) {
-    dlp_fetch_desc d;
+    dlp_source d;
     fetch_desc(c, dataset, &d);
     table_fetch(t, &d, c->mix_first ? 1 : 0);
     if (c->scratch && c->zip_at != ZIP_READS) add_scratch(&c->w[c->life], t); /* needs: scratch */
@@ -686,7 +686,7 @@ static void add_fetch(const cfg *c, rig_table *t, dlp_dataset *dataset) {
 
 /* The same with the other items, by workers of its own. */
 static void add_mixed(const cfg *c, rig_table *t, dlp_dataset *dataset) {     /* needs: join */
-    dlp_fetch_desc d;                                                         /* needs: join */
+    dlp_source d;                                                             /* needs: join */
     fetch_desc(c, dataset, &d);                                               /* needs: join */
     dataset->n_items = c->n_items - c->mix_first;                             /* needs: join */
     dataset->user = &mixed_;                                                  /* needs: join */
@@ -719,7 +719,7 @@ static int chains(const cfg *c) {                                           /* n
 static void add_join(const cfg *c, rig_table *t, dlp_dataset *dataset) { /* needs: join */
     static const dlp_field field = {"joined", DLP_U64, 0, {0}, 0, 0};    /* needs: join */
     const wiring *w = &c->w[c->life];                                    /* needs: join */
-    dlp_fetch_desc d;                                                    /* needs: join */
+    dlp_source d;                                                        /* needs: join */
     dlp_node *row;                                                       /* needs: join */
     memset(&d, 0, sizeof d);                                             /* needs: join */
     dataset_desc(c, dataset);                                            /* needs: join */
@@ -801,8 +801,8 @@ static int open_loader(const cfg *c, const dlp_state *resume) {
     d->drop_last = c->last;
     d->epochs = c->forever ? DLP_FOREVER : c->epochs;
     if (sampler_desc(c, &d->sampler, &d->pipe) != 0) return DLP_ERR_MEMORY;
-    workers_desc(c, S_FETCH, &d->fetch.workers);
-    d->fetch.workers.num_workers = 0;
+    workers_desc(c, S_FETCH, &d->workers);
+    d->workers.num_workers = 0;
     d->collate = c->collate == C_PAD    ? dlp_collate_pad
                  : c->collate == C_PACK ? dlp_collate_pack
                  : c->collate           ? call_collate
@@ -815,10 +815,10 @@ static int open_loader(const cfg *c, const dlp_state *resume) {
     d->transfer_thread = w->transfer == 2;
     d->pipe.epoch_end = c->epoch_end;
     d->topology = topologies[w->topology];
-    d->fetch.fetcher = w->fetcher;
-    d->fetch.in_flight = w->fetcher ? w->in_flight : 0;
-    d->fetch.batch_pool = (uint32_t)w->batch_pool;
-    d->fetch.async = (dlp_async){call_submit, call_reap};
+    d->fetcher = w->fetcher;
+    d->in_flight = w->fetcher ? w->in_flight : 0;
+    d->batch_pool = (uint32_t)w->batch_pool;
+    d->async = (dlp_async){call_submit, call_reap};
     d->cache.bytes = (uint64_t)w->cache * 128;
     if (c->kind == K_PARTS) {
         d->sampler.order = DLP_ORDER_SEQUENTIAL; /* of a loader, instead of DLP_ORDER_PARTS */
@@ -839,7 +839,7 @@ static int open_split(const cfg *c, const dlp_state *resume) {
                            .fetch = call_split,
                            .user = &now_,
                            .writes_all_bytes = (uint32_t)c->fills};
-    dlp_fetch_desc fetch = {.dataset = &dataset};
+    dlp_source fetch = {.dataset = &dataset};
     const dlp_sampler_desc sampler = {.order = c->order == O_SHUFFLED ? DLP_ORDER_SHUFFLED : 0,
                                       .seed = c->order_seed};
     const dlp_node_split split = {.chunk_rows = (uint64_t)c->chunk_rows,

@@ -100,12 +100,11 @@ static inline void job_init(job *j, int policy) {
     d->shuffle = 1;
     d->drop_last = DLP_LAST_PARTIAL;
     d->collate = dlp_collate_pad;
-    if (policy == RETRIES || policy == BACKS_OFF) d->fetch.workers.retries = 3;
-    if (policy == BACKS_OFF) d->fetch.workers.retry_backoff_ms = 1;
-    if (policy == REPLACES || policy == POISON_REPLACED)
-        d->fetch.workers.on_error = DLP_ON_ERROR_REPLACE;
+    if (policy == RETRIES || policy == BACKS_OFF) d->workers.retries = 3;
+    if (policy == BACKS_OFF) d->workers.retry_backoff_ms = 1;
+    if (policy == REPLACES || policy == POISON_REPLACED) d->workers.on_error = DLP_ON_ERROR_REPLACE;
     if (policy == SHORTENS || policy == SKIPS || policy == POISON_LEFT_OUT)
-        d->fetch.workers.on_error = DLP_ON_ERROR_DROP;
+        d->workers.on_error = DLP_ON_ERROR_DROP;
 }
 
 /* ---- an asynchronous source in memory: it gives items back in any order, a few at a time, has
@@ -172,15 +171,15 @@ static inline void job_kind(job *j, int kind) {
     dlp_loader_desc *d = &j->d;
     d->topology = kind == CLASSIC ? DLP_TOPOLOGY_CLASSIC : DLP_TOPOLOGY_CONCURRENT;
     if (kind >= ECONOMIC_THREADS) d->topology = DLP_TOPOLOGY_ECONOMIC;
-    d->fetch.fetcher = kind == THREADS || kind == ECONOMIC_THREADS ? DLP_FETCH_THREADS
-                       : kind == ASYNC || kind == ECONOMIC_ASYNC   ? DLP_FETCH_ASYNC
-                                                                   : DLP_FETCH_SEQUENTIAL;
-    if (d->fetch.fetcher != DLP_FETCH_ASYNC) return;
+    d->fetcher = kind == THREADS || kind == ECONOMIC_THREADS ? DLP_FETCH_THREADS
+                 : kind == ASYNC || kind == ECONOMIC_ASYNC   ? DLP_FETCH_ASYNC
+                                                             : DLP_FETCH_SEQUENTIAL;
+    if (d->fetcher != DLP_FETCH_ASYNC) return;
     d->dataset.fetch = NULL;
-    d->fetch.async.submit = source_submit;
-    d->fetch.async.reap = source_reap;
-    d->fetch.workers.worker_init = source_init;
-    d->fetch.workers.worker_exit = source_exit;
+    d->async.submit = source_submit;
+    d->async.reap = source_reap;
+    d->workers.worker_init = source_init;
+    d->workers.worker_exit = source_exit;
 }
 
 static inline void digest_take(const job *j, digest *out, const dlp_batch *b) {

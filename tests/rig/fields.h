@@ -44,7 +44,7 @@ typedef dlp_node_queue transfer_queue;
 
 /* A second fetch. how: 1: its items are those of a mix. */
 typedef struct walked_join {
-    dlp_fetch_desc fetch;
+    dlp_source fetch;
     int32_t how;
 } walked_join;
 
@@ -134,10 +134,10 @@ static const field_row rows_[] = {
     VALUE(dlp_workers_desc, workers_max, 5),
     VALUE(dlp_workers_desc, tell, other_tell),
 
-    WHOLE(dlp_fetch_desc, dataset, &other_dataset_),
-    VALUE(dlp_fetch_desc, fetcher, DLP_FETCH_THREADS),
-    VALUE(dlp_fetch_desc, in_flight, 5),
-    VALUE(dlp_fetch_desc, batch_pool, 9),
+    WHOLE(dlp_source, dataset, &other_dataset_),
+    VALUE(dlp_source, fetcher, DLP_FETCH_THREADS),
+    VALUE(dlp_source, in_flight, 5),
+    VALUE(dlp_source, batch_pool, 9),
 
     INNER_WHOLE(walked_join, how, 1),
 
@@ -268,6 +268,9 @@ static const field_row rows_[] = {
     VALUE(dlp_loader_desc, epochs, 3),
     VALUE(dlp_loader_desc, seed, 99),
     VALUE(dlp_loader_desc, topology, DLP_TOPOLOGY_CLASSIC),
+    VALUE(dlp_loader_desc, fetcher, DLP_FETCH_THREADS),
+    VALUE(dlp_loader_desc, in_flight, 5),
+    VALUE(dlp_loader_desc, batch_pool, 9),
     VALUE(dlp_loader_desc, collate, other_collate),
     VALUE(dlp_loader_desc, out_fields, other_fields_),
     VALUE(dlp_loader_desc, n_out_fields, 2),

@@ -54,8 +54,20 @@ static inline rig_rows *rows_of(const dlp_source *s, const dlp_loader_desc *desc
 
 /* Set the time of a file's last change, in seconds. */
 static inline void rig_time(const char *path, long seconds) {
-    const struct timespec t[2] = {{seconds, 0}, {seconds, 0}};
-    CHECK(utimensat(AT_FDCWD, path, t, 0) == 0);
+    CHECK(test_set_time(path, seconds) == 0);
+}
+
+/* Cut a file that is open. Returns false if the system refuses it: Windows does while the file is
+   mapped. */
+static inline bool test_cut(const char *path, long bytes, int mapped) {
+    const bool cut = truncate(path, bytes) == 0;
+#ifdef _WIN32
+    CHECK(cut == !mapped);
+#else
+    (void)mapped;
+    CHECK(cut);
+#endif
+    return cut;
 }
 
 static inline uint64_t rig_bytes(const char *path) {

@@ -387,15 +387,22 @@ static uint32_t rows_of_windows(const stream *x, uint32_t windows) {
 static uint32_t documents_known(const order_plan *o, uint64_t epoch, uint64_t s, uint32_t given,
                                 const int *torn) {
     static begin at[MOST_ROWS];
+    static document in_order[MOST_DOCUMENTS];
     const stream *x = &streams_[epoch][s];
-    uint32_t n = documents_of(o, epoch, s), from = 0;
+    const uint32_t n = documents_of(o, epoch, s), whole = o->before > 0 ? o->before : 1;
+    uint32_t from = 0, mixed_ones;
     if (given > 0 && given == x->n_rows) return UINT32_MAX;
+    memcpy(in_order, documents_, n * sizeof *in_order);
+    mixed_ones = mix_documents(o, epoch, s, o->steps != 0, in_order, n);
     if (o->kind == OF_FIT) from = x->rows[given].window * o->window;
-    if (o->kind == OF_CUT && cut_begins(o, documents_, n, at) >= given) from = at[given].document;
+    if (o->kind == OF_CUT && cut_begins(o, in_order, mixed_ones, at) >= given)
+        from = at[given].document;
+    from -= from % whole; /* a window is known once all its documents are */
     while (from < n && !torn[documents_[from].input]) from++;
     if (from == n) return UINT32_MAX;
+    from -= from % whole;
     if (o->kind == OF_FIT) return rows_of_windows(x, from / o->window);
-    return cut_begins(o, documents_, from, at);
+    return cut_begins(o, in_order, from, at);
 }
 
 /* The inputs that the cursor behind `given` rows of documents that fit has a stream read again. */
@@ -416,6 +423,9 @@ static int read_again(const order_plan *o, uint64_t epoch, uint32_t k, uint32_t 
     for (uint32_t s = 0; s < o->streams; s++) {
         const stream *x = &streams_[epoch][s];
         uint32_t given = k * rows_each(o) < x->n_rows ? k * rows_each(o) : x->n_rows;
+        for (uint32_t r = 0; r < given && o->before > 0; r++)
+            for (uint32_t j = 0; j < x->rows[r].n; j++)
+                if (x->pieces[x->rows[r].at + j].input == input) return 1;
         if (o->kind == OF_FIT) {
             if (fit_again(o, epoch, s, given, input)) return 1;
             continue;

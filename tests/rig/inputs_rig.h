@@ -36,7 +36,7 @@ static int open_pipe(rig2 *r, dlp_pipe **p, dlp_error *err) {
     dataset.filter = filters;
     batch.batch.copy_workers = r->fetch.num_workers > 0 ? r->fetch.num_workers : DLP_NONE;
     table_list(&t, &r->sampler);
-    table_fetch(&t, &(dlp_fetch_desc){.dataset = &dataset}, 0);
+    table_fetch(&t, &(dlp_source){.dataset = &dataset}, 0);
     table_row(&t, makes);
     if (r->window) table_row(&t, (dlp_node){.verb = DLP_WINDOW, .window = {.items = r->window}});
     if (r->map) table_row(&t, map);

@@ -324,7 +324,7 @@ INSIDE int inside_active(dlp_pipe *p, int stage) { return dlpi_active(p, p->work
 INSIDE uint32_t inside_tune_patience(dlp_pipe *p, int stage) { return p->tune.at[stage].patience; }
 INSIDE int inside_tuned(dlp_pipe *p, int stage) { return p->stages[stage].tuned; }
 
-#ifdef DLPIPE_SHM_IMPLEMENTATION_DONE
+#if defined(DLPIPE_SHM_IMPLEMENTATION_DONE) && !defined(DLPIPE_THREADS_ONLY)
 INSIDE int32_t inside_supervisor(dlp_pipe *p) { return (int32_t)dlpi_shm_of(p)->supervisor; }
 INSIDE void inside_begins(int begins) {
     if (begins)

@@ -172,7 +172,7 @@ static int map_middle(void *user, dlp_item *it) {
 
 static const char *const names_[MOST] = {"images", "labels", "boxes"};
 
-static void fetch_desc(setup *s, int i, dlp_dataset *ds, dlp_fetch_desc *f) {
+static void fetch_desc(setup *s, int i, dlp_dataset *ds, dlp_source *f) {
     memset(ds, 0, sizeof *ds);
     memset(f, 0, sizeof *f);
     ds->n_items = s->of[i].n_items;
@@ -243,7 +243,7 @@ static int setup_try(setup *s, int how, dlp_pipe **p, dlp_error *err) {
                           .epochs = s->epochs};
     dlp_sampler_desc sampler = {.seed = 3, .order = DLP_ORDER_SHUFFLED};
     dlp_dataset ds[MOST];
-    dlp_fetch_desc fetch;
+    dlp_source fetch;
     rig_table t = {.n = 0};
     int middle = s->middle;
     uint32_t mixes = 0;

@@ -82,7 +82,7 @@ typedef struct wiring {
     dlp_node_load parts, found;
     dlp_node_expand expand;
     dlp_node_pack pack;
-    dlp_fetch_desc fetch;
+    dlp_source fetch;
     uint32_t window, streams, n_cells; /* n_cells: of fields that end */
     dlp_node_cache cache;
     dlp_node_batch batch;

@@ -306,7 +306,7 @@ typedef struct rig {
     dlp_sampler_desc sampler;
     dlp_dataset dataset;
     dlp_field fields[DLP_MAX_FIELDS + 1];
-    dlp_fetch_desc fetch;
+    dlp_source fetch;
     dlp_node item_map, batch_map;
     int has_item_map, has_batch_map, has_transfer;
     dlp_node_batch batch;

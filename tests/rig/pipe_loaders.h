@@ -69,9 +69,9 @@ RIG_UNUSED static int life_open(int kind, dlp_pipe **p, dlp_error *e) {
     if (kind == LIFE_CLASSIC || kind == LIFE_CONCURRENT) l->collate = dlp_collate_pad;
     if (kind == LIFE_CLASSIC) l->topology = DLP_TOPOLOGY_CLASSIC;
     if (kind == LIFE_CONCURRENT) l->topology = DLP_TOPOLOGY_CONCURRENT;
-    if (kind == LIFE_CONCURRENT) l->fetch.fetcher = DLP_FETCH_THREADS, l->fetch.in_flight = 3;
+    if (kind == LIFE_CONCURRENT) l->fetcher = DLP_FETCH_THREADS, l->in_flight = 3;
     if (kind == LIFE_CACHE) l->cache.bytes = 1000;
-    if (kind == LIFE_TUNED) l->fetch.workers.workers_max = 5;
+    if (kind == LIFE_TUNED) l->workers.workers_max = 5;
     if (kind == LIFE_STREAM) {
         l->dataset.n_items = 0;
         l->dataset.open_end = 1;

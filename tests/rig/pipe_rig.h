@@ -183,11 +183,11 @@ static inline void rig_workers(rig *r, int workers, int in_turn) {
 static inline int rig_wire(rig *r, dlp_pipe **out, dlp_error *err) {
     rig_table t = {.n = 0};
     dlp_dataset dataset = r->dataset;
-    const dlp_fetch_desc fetch = {.dataset = &dataset,
-                                  .workers = r->fetch,
-                                  .fetcher = r->fetcher,
-                                  .in_flight = r->in_flight,
-                                  .async = r->async};
+    const dlp_source fetch = {.dataset = &dataset,
+                              .workers = r->fetch,
+                              .fetcher = r->fetcher,
+                              .in_flight = r->in_flight,
+                              .async = r->async};
     if (dataset.open_end != 0) dataset.n_items = 0; /* rigs know it all the same */
     table_list(&t, &r->sampler);
     if (r->parts.n_parts) table_load(&t, &r->parts); /* needs: parts */

@@ -38,10 +38,23 @@
 
 #include "sanitizers.h"
 
+#define TEST_FORKS 1       /* a test may start processes of its own */
+#ifdef DLPIPE_THREADS_ONLY /* are there worker processes? */
+#define TEST_PROCESSES 0
+#else
+#define TEST_PROCESSES 1
+#endif
+
 static inline uint64_t test_now_ns(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* Set the time of a file's last change, in seconds since 1970. Returns 0 or -1. */
+static inline int test_set_time(const char *path, long seconds) {
+    const struct timespec t[2] = {{seconds, 0}, {seconds, 0}};
+    return utimensat(AT_FDCWD, path, t, 0);
 }
 
 static inline void test_pause(uint64_t ns) {

@@ -52,15 +52,15 @@ static inline void table_list(rig_table *t, const dlp_sampler_desc *order) {
 
 /* Add a fetch row that fetches as *d says. d->dataset must be there until the table is opened. of:
    as in dlp_node_fetch. A fetch behind another one has a stage of its own. */
-static inline dlp_node *table_fetch(rig_table *t, const dlp_fetch_desc *d, uint32_t of) {
+static inline dlp_node *table_fetch(rig_table *t, const dlp_source *d, uint32_t of) {
     dlp_source *source = &t->sources[t->n];
     dlp_node row = {.verb = DLP_FETCH, .fetch = {.source = source, .of = of}};
     for (uint32_t i = 0; i < t->n; i++)
         if (t->nodes[i].verb == DLP_FETCH) row.name = "join";
     row.workers = d->workers;
     if (d->workers.name != NULL) row.name = NULL;
-    source->fetch = *d;
-    source->fetch.workers = (dlp_workers_desc){.num_workers = 0};
+    *source = *d;
+    source->workers = (dlp_workers_desc){.num_workers = 0};
     return table_row(t, row);
 }
 
@@ -69,13 +69,13 @@ static inline dlp_node *table_fetch(rig_table *t, const dlp_fetch_desc *d, uint3
 static inline void table_ends(rig_table *t, const dlp_field *f, uint32_t n, uint32_t cells) {
     dlp_source *source = &t->sources[t->n - 1];
     dlp_dataset *to = &t->ending[t->n - 1];
-    *to = *source->fetch.dataset;
+    *to = *source->dataset;
     if (to->fields == NULL) return; /* the table is refused */
     memcpy(t->fields, to->fields, to->n_fields * sizeof *f);
     memcpy(t->fields + to->n_fields, f, n * sizeof *f);
     to->fields = t->fields;
     to->n_fields += n;
-    source->fetch.dataset = to;
+    source->dataset = to;
     t->nodes[t->n - 1].queue.capacity = cells;
     t->ends[0] = 0;
     for (uint32_t i = 0; i < n; i++) {

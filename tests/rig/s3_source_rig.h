@@ -117,8 +117,8 @@ static inline void world_kind(dlp_loader_desc *d, int kind) {
                          {DLP_TOPOLOGY_CONCURRENT, DLP_FETCH_THREADS},
                          {DLP_TOPOLOGY_CONCURRENT, DLP_FETCH_ASYNC}};
     d->topology = of[kind].topology;
-    d->fetch.fetcher = of[kind].fetcher;
-    d->fetch.in_flight = d->fetch.fetcher ? 8 : 0;
+    d->fetcher = of[kind].fetcher;
+    d->in_flight = d->fetcher ? 8 : 0;
 }
 
 static inline dlp_loader_desc world_loader(void) {

@@ -3,20 +3,17 @@
 #ifndef SHM_RIG_H
 #define SHM_RIG_H
 
-#include <dirent.h>
-#include <errno.h>
-#include <poll.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <sys/mman.h>
+#include "posix.h"
+#if TEST_PROCESSES
 #include <sys/prctl.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
-#include <unistd.h>
-#include "sanitizers.h"
+#endif
 
 #define SHM_RIG_UNUSED __attribute__((unused))
+
+#if !TEST_PROCESSES
+static inline const char *shm_missing(void) { return "worker processes are left out"; }
+SHM_RIG_UNUSED static int shm_mappings(void) { return 0; }
+#else
 
 SHM_RIG_UNUSED static int shm_entries(const char *dir) { /* files in a directory */
     DIR *d = opendir(dir);
@@ -51,35 +48,6 @@ static inline const char *shm_missing(void) {
     close(fd);
     got = waitpid(pid, &sig, 0);
     return got == pid && WIFSIGNALED(sig) ? NULL : "waitpid";
-}
-
-#define SHM_NEEDS(name) \
-    do { \
-        const char *missing_ = shm_missing(); \
-        if (missing_) { \
-            printf(name ": unavailable: %s\n", missing_); \
-            return 78; \
-        } \
-    } while (0)
-
-/* Zeroed memory that this process and all its children share. */
-SHM_RIG_UNUSED static void *shm_shared(size_t bytes) {
-    void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (at != MAP_FAILED) return at;
-    perror("mmap");
-    exit(1);
-}
-
-/* All stages that have workers have processes; n: how many each, in_turn: as in
-   rig_workers. */
-SHM_RIG_UNUSED static void shm_processes(rig *r, int n, int in_turn) {
-    rig_workers(r, n, in_turn);
-    r->fetch.placement = DLP_PLACE_PROCESSES;
-    r->batch_by.placement = DLP_PLACE_PROCESSES;
-    for (int i = 0; i < RIG_MAPS; i++) {
-        r->item_map[i].workers.placement = DLP_PLACE_PROCESSES;
-        r->batch_map[i].workers.placement = DLP_PLACE_PROCESSES;
-    }
 }
 
 /* Processes of a session that are not dead yet, but for one of them. Workers and supervisor stay in
@@ -131,6 +99,36 @@ SHM_RIG_UNUSED static int shm_mappings(void) { /* of dlpipe's regions, in this p
     while (f && fgets(line, sizeof line, f)) n += strstr(line, "memfd:dlpipe") != NULL;
     if (f) fclose(f);
     return n;
+}
+#endif
+
+#define SHM_NEEDS(name) \
+    do { \
+        const char *missing_ = shm_missing(); \
+        if (missing_) { \
+            printf(name ": unavailable: %s\n", missing_); \
+            return 78; \
+        } \
+    } while (0)
+
+/* Zeroed memory that this process and all its children share. */
+SHM_RIG_UNUSED static void *shm_shared(size_t bytes) {
+    void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (at != MAP_FAILED) return at;
+    perror("mmap");
+    exit(1);
+}
+
+/* All stages that have workers have processes; n: how many each, in_turn: as in
+   rig_workers. */
+SHM_RIG_UNUSED static void shm_processes(rig *r, int n, int in_turn) {
+    rig_workers(r, n, in_turn);
+    r->fetch.placement = DLP_PLACE_PROCESSES;
+    r->batch_by.placement = DLP_PLACE_PROCESSES;
+    for (int i = 0; i < RIG_MAPS; i++) {
+        r->item_map[i].workers.placement = DLP_PLACE_PROCESSES;
+        r->batch_map[i].workers.placement = DLP_PLACE_PROCESSES;
+    }
 }
 
 #endif

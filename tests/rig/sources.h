@@ -4,14 +4,14 @@
 #define SOURCES_H
 
 /* Enter a source into the desc of a fetch. */
-static inline void source_into(const dlp_source *s, dlp_fetch_desc *to) {
-    const dlp_fetch_desc was = *to;
-    *to = s->fetch;
+static inline void source_into(const dlp_source *s, dlp_source *to) {
+    const dlp_source was = *to;
+    *to = *s;
     to->workers = was.workers;
-    to->workers.worker_init = s->fetch.workers.worker_init;
-    to->workers.worker_exit = s->fetch.workers.worker_exit;
-    to->workers.worker_user = s->fetch.workers.worker_user;
-    to->workers.tell = s->fetch.workers.tell;
+    to->workers.worker_init = s->workers.worker_init;
+    to->workers.worker_exit = s->workers.worker_exit;
+    to->workers.worker_user = s->workers.worker_user;
+    to->workers.tell = s->workers.tell;
     if (was.in_flight != 0) to->in_flight = was.in_flight;
 }
 
@@ -21,16 +21,16 @@ static inline dlp_source *source_own(dlp_loader_desc *d, const dlp_source *s) {
     static unsigned turn;
     dlp_source *own = &all[turn++ % 16];
     *own = *s;
-    own->fetch.fetcher = d->fetch.fetcher;
-    own->fetch.in_flight = d->fetch.in_flight;
-    d->fetch.fetcher = d->fetch.in_flight = 0;
+    own->fetcher = d->fetcher;
+    own->in_flight = d->in_flight;
+    d->fetcher = d->in_flight = 0;
     d->source = own;
     return own;
 }
 
 /* Enter a source that fetches one item after the other into a dataset and workers. */
 static inline void source_items(const dlp_source *s, dlp_dataset *dataset, dlp_workers_desc *w) {
-    dlp_fetch_desc fetch = {.workers = *w};
+    dlp_source fetch = {.workers = *w};
     const dlp_dataset was = *dataset;
     source_into(s, &fetch);
     *dataset = *fetch.dataset;

@@ -168,17 +168,17 @@ static void loader_desc(const topology *t, work *w, int workers, const dlp_state
     d->pipe.resume = resume;
     d->pipe.prefetch_factor = t->topology ? 1 : 3;
     d->pipe.max_held = 2;
-    workers_set(&d->fetch.workers, w);
-    d->fetch.workers.dispatch = t->dispatch;
+    workers_set(&d->workers, w);
+    d->workers.dispatch = t->dispatch;
     if (t->fetcher == DLP_FETCH_SEQUENTIAL || workers == 0) return;
-    d->fetch.fetcher = t->fetcher;
-    d->fetch.in_flight = 5;
-    if (t->topology == DLP_TOPOLOGY_CONCURRENT) d->fetch.batch_pool = 2 * ROWS;
+    d->fetcher = t->fetcher;
+    d->in_flight = 5;
+    if (t->topology == DLP_TOPOLOGY_CONCURRENT) d->batch_pool = 2 * ROWS;
     if (t->fetcher != DLP_FETCH_ASYNC) return;
-    d->fetch.async.submit = source_submit;
-    d->fetch.async.reap = source_reap;
-    d->fetch.workers.worker_init = source_init;
-    d->fetch.workers.worker_exit = source_exit;
+    d->async.submit = source_submit;
+    d->async.reap = source_reap;
+    d->workers.worker_init = source_init;
+    d->workers.worker_exit = source_exit;
 }
 
 static int loader_go(const topology *t, const dlp_loader_desc *d, dlp_pipe **p) {
@@ -286,10 +286,10 @@ static int open_mapped(const topology *t, work *w, int workers, const dlp_state 
                        dlp_pipe **p) {
     rig_table to = {.n = 0};
     dlp_loader_desc l;
-    dlp_fetch_desc fetch = {.dataset = &l.dataset};
+    dlp_source fetch = {.dataset = &l.dataset};
     dlp_error e;
     loader_desc(t, w, workers, resume, &l);
-    fetch.workers = l.fetch.workers;
+    fetch.workers = l.workers;
     fetch.workers.num_workers = workers;
     l.pipe.epochs = 2;
     table_list(&to, &(dlp_sampler_desc){.order = DLP_ORDER_SHUFFLED, .seed = l.seed});

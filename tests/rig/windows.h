@@ -46,6 +46,25 @@ static inline void test_pause(uint64_t ns) { Sleep((DWORD)((ns + 999999u) / 1000
 #define poll(fds, n, ms) ((void)(fds), Sleep((DWORD)(ms)), 0) /* as a sleep */
 static inline int pause(void) { return Sleep(INFINITE), 0; }
 
+/* ---- processes, of which there is one: what they would share is memory as any ---- */
+
+#define TEST_PROCESSES 0
+#define TEST_FORKS 0
+#define PROT_READ 0
+#define PROT_WRITE 0
+#define MAP_SHARED 0
+#define MAP_PRIVATE 0
+#define MAP_ANONYMOUS 0
+#define MAP_FAILED NULL
+
+static inline void *test_map(size_t bytes) {
+    return VirtualAlloc(NULL, bytes, MEM_RESERVE | MEM_COMMIT, PAGE_READWRITE);
+}
+#define mmap(at, bytes, may, how, file, from) test_map(bytes)
+static inline int munmap(void *at, size_t bytes) {
+    return (void)bytes, VirtualFree(at, 0, MEM_RELEASE) ? 0 : -1;
+}
+
 /* ---- files ---- */
 
 enum { TEST_PATH = 2048 };
@@ -60,6 +79,15 @@ static inline const wchar_t *test_wide(wchar_t *to, const char *path) {
     n = GetFullPathNameW(wide, TEST_PATH - 4, to + 4, NULL);
     return n > 0 && n < TEST_PATH - 4 ? to : L"";
 }
+/* Write at an offset; the place of the descriptor moves. */
+static inline int64_t pwrite(int fd, const void *from, size_t n, int64_t at) {
+    return _lseeki64(fd, at, SEEK_SET) != at ? -1 : _write(fd, from, (unsigned)n);
+}
+static inline void *memmem(const void *in, size_t bytes, const void *what, size_t n) {
+    for (size_t i = 0; i + n <= bytes; i++)
+        if (memcmp((const char *)in + i, what, n) == 0) return (char *)(uintptr_t)in + i;
+    return NULL;
+}
 static inline int test_mkdir(const char *path) {
     wchar_t wide[TEST_PATH];
     return CreateDirectoryW(test_wide(wide, path), NULL) ? 0 : -1;
@@ -71,6 +99,17 @@ static inline FILE *test_fopen(const char *path, const char *mode) {
 }
 #define mkdir(path, mode) test_mkdir(path)
 #define fopen test_fopen
+
+static inline int test_set_time(const char *path, long seconds) {
+    wchar_t wide[TEST_PATH];
+    const uint64_t t = ((uint64_t)seconds + UINT64_C(11644473600)) * 10000000u; /* since 1601 */
+    const FILETIME time = {(DWORD)t, (DWORD)(t >> 32)};
+    HANDLE f =
+        CreateFileW(test_wide(wide, path), FILE_WRITE_ATTRIBUTES, 7, NULL, OPEN_EXISTING, 0, NULL);
+    const BOOL set = f != INVALID_HANDLE_VALUE && SetFileTime(f, NULL, NULL, &time);
+    if (f != INVALID_HANDLE_VALUE) CloseHandle(f);
+    return set ? 0 : -1;
+}
 
 /* Remove a folder of a test with all that is in it. path: room for TEST_PATH characters. */
 static inline bool test_remove_wide(wchar_t *path) {
@@ -110,6 +149,8 @@ static inline char *mkdtemp(char *path) {
     }
     return NULL;
 }
+
+#define lstat stat /* a link is made by nobody here */
 
 static inline int setenv(const char *name, const char *value, int over) {
     return over || getenv(name) == NULL ? _putenv_s(name, value) : 0;

@@ -600,7 +600,7 @@ typedef struct extreme {
     dlp_dataset dataset;
     dlp_pipe_desc pipe;
     dlp_sampler_desc sampler;
-    dlp_fetch_desc fetch;
+    dlp_source fetch;
     dlp_node_cache cache;
     dlp_node_load parts;
     dlp_node_batch batch;
@@ -1169,7 +1169,8 @@ static void resolved__loader__what_was_taken(void) {
         .dataset = {.n_items = 100, .fields = &field, .n_fields = 1, .fetch = all_fetch},
         .batch_size = 10,
         .num_workers = 2,
-        .fetch = {.workers = {.workers_max = 4}, .fetcher = DLP_FETCH_THREADS},
+        .workers = {.workers_max = 4},
+        .fetcher = DLP_FETCH_THREADS,
         .device = dlp_device_host(),
         .pipe = {.max_held = 3}};
     dlp_pipe *p = NULL;

@@ -92,7 +92,7 @@ static void ahead__any_workers__told_is_fetched_in_turn(void) {
             if (processes && workers[i] < 1) continue;
             for (uint32_t batch = 2; batch <= 64; batch *= 2) {
                 dlp_loader_desc d = {.batch_size = batch, .num_workers = workers[i]};
-                if (processes) d.fetch.workers.placement = DLP_PLACE_PROCESSES;
+                if (processes) d.workers.placement = DLP_PLACE_PROCESSES;
                 all += run(&d, ITEMS);
             }
             /* A unit of n rows tells n - 1. Units are smaller where workers share a batch. */
@@ -105,8 +105,8 @@ static void ahead__nothing_is_known__nothing_is_told(void) {
     dlp_item item = {.row = 0};
     CHECK(run(&d, ITEMS) == 0);
     d.batch_size = 32;
-    d.fetch.fetcher = DLP_FETCH_THREADS;
-    d.fetch.in_flight = 4;
+    d.fetcher = DLP_FETCH_THREADS;
+    d.in_flight = 4;
     d.num_workers = 1;
     CHECK(run(&d, ITEMS) == 0);
     CHECK(dlp_item_ahead(&item) == UINT64_MAX); /* of a program's own */
@@ -115,10 +115,10 @@ static void ahead__nothing_is_known__nothing_is_told(void) {
 static void ahead__attempts_fail__told_once(void) {
     dlp_loader_desc d = {.batch_size = 32, .num_workers = 2};
     rigs->fails = 7;
-    d.fetch.workers.retries = 1;
+    d.workers.retries = 1;
     CHECK(run(&d, ITEMS) > ITEMS / 8);
     CHECK(rigs->n_fetched == ITEMS + (ITEMS + 6) / 7);
-    d.fetch.workers.retry_backoff_ms = 2; /* such a row waits, and is run alone */
+    d.workers.retry_backoff_ms = 2; /* such a row waits, and is run alone */
     for (rigs->seldom = 0; rigs->seldom < 8; rigs->seldom += 7) {
         CHECK(run(&d, ITEMS) > ITEMS / 8);
         CHECK(rigs->n_fetched == ITEMS + (ITEMS + 6) / 7);

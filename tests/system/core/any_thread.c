@@ -233,7 +233,7 @@ static int any_wired(int kind, dlp_pipe **p, dlp_error *e) {
     dlp_dataset ds = {.n_items = ITEMS, .fields = one_field, .n_fields = 1, .fetch = any_fetch};
     dlp_dataset more = {.n_items = ITEMS, .fields = other, .n_fields = 1, .fetch = any_fetch};
     const dlp_guard_field of = {.name = "word", .high = 500};
-    dlp_fetch_desc fetch = {.dataset = &ds};
+    dlp_source fetch = {.dataset = &ds};
     rig_table t = {.n = 0};
     int rc;
     if (kind == PACK) ds.fields = document, ds.fetch = any_document;
@@ -258,7 +258,7 @@ static int any_wired(int kind, dlp_pipe **p, dlp_error *e) {
     if (kind == SCRATCH) table_ends(&t, other, 1, 0);
     if (kind == SCRATCH)
         table_row(&t, (dlp_node){.verb = DLP_MAP, .map = {.item = any_fetch}, .workers = drops});
-    if (kind == JOIN) table_fetch(&t, &(dlp_fetch_desc){.dataset = &more, .workers = drops}, 0);
+    if (kind == JOIN) table_fetch(&t, &(dlp_source){.dataset = &more, .workers = drops}, 0);
     table_row(&t, (dlp_node){.verb = DLP_BATCH,
                              .batch = {.batch_size = ROWS, .copy_workers = makes ? 2 : 0}});
     rc = table_pipe(&t, p, &desc, e);
@@ -272,16 +272,16 @@ static uint64_t list_at;
 
 static void any_topology(int kind, dlp_loader_desc *d) {
     if (kind == INLINE) d->num_workers = 0;
-    if (kind == IN_TURN) d->fetch.workers.dispatch = DLP_DISPATCH_BATCHES;
+    if (kind == IN_TURN) d->workers.dispatch = DLP_DISPATCH_BATCHES;
     if (kind == CLASSIC) d->topology = DLP_TOPOLOGY_CLASSIC;
     if (kind == CONCURRENT) d->topology = DLP_TOPOLOGY_CONCURRENT;
-    if (kind == CONCURRENT) d->fetch.fetcher = DLP_FETCH_THREADS, d->fetch.in_flight = 4;
+    if (kind == CONCURRENT) d->fetcher = DLP_FETCH_THREADS, d->in_flight = 4;
     if (kind == ASYNC) {
-        d->fetch.fetcher = DLP_FETCH_ASYNC, d->fetch.in_flight = 16;
-        d->fetch.async = (dlp_async){held_submit, held_reap};
-        d->fetch.workers.worker_init = held_init, d->fetch.workers.worker_exit = held_exit;
+        d->fetcher = DLP_FETCH_ASYNC, d->in_flight = 16;
+        d->async = (dlp_async){held_submit, held_reap};
+        d->workers.worker_init = held_init, d->workers.worker_exit = held_exit;
     }
-    if (kind == TUNED) d->fetch.workers.workers_max = 5;
+    if (kind == TUNED) d->workers.workers_max = 5;
 }
 
 static int any_open(int kind, dlp_pipe **p, dlp_error *e) {
@@ -302,9 +302,8 @@ static int any_open(int kind, dlp_pipe **p, dlp_error *e) {
     d->num_workers = 3;
     d->shuffle = kind != STREAM && kind != BATCH_SAMPLER;
     d->epochs = 4;
-    d->fetch.workers.retries = 2;
-    d->fetch.workers.on_error =
-        kind % 2 && kind != STREAM ? DLP_ON_ERROR_REPLACE : DLP_ON_ERROR_DROP;
+    d->workers.retries = 2;
+    d->workers.on_error = kind % 2 && kind != STREAM ? DLP_ON_ERROR_REPLACE : DLP_ON_ERROR_DROP;
     d->pipe.prefetch_factor = kind == CLASSIC || kind == CONCURRENT ? 0 : 4;
     d->pipe.max_held = 2;
     d->pipe.trace_bytes = 512;
@@ -479,8 +478,8 @@ static void *stop_later(void *user) {
 
 static int wire(dlp_pipe **p) {
     dlp_dataset ds = {.n_items = ITEMS, .fields = one_field, .n_fields = 1, .fetch = any_fetch};
-    const dlp_fetch_desc fetch = {.dataset = &ds,
-                                  .workers = {.num_workers = 2, .on_error = DLP_ON_ERROR_DROP}};
+    const dlp_source fetch = {.dataset = &ds,
+                              .workers = {.num_workers = 2, .on_error = DLP_ON_ERROR_DROP}};
     rig_table t = {.n = 0};
     table_list(&t, &(dlp_sampler_desc){.seed = 0});
     table_fetch(&t, &fetch, 0);
@@ -516,7 +515,7 @@ static void *open_and_close(void *user) {
             .batch_size = ROWS,
             .num_workers = 2,
             .collate = dlp_collate_pad,
-            .fetch.workers = {.on_error = DLP_ON_ERROR_DROP},
+            .workers = {.on_error = DLP_ON_ERROR_DROP},
             .pipe = {.budget = &budget}};
         CHECK(dlp_loader_open(&p, &d, NULL) == DLP_OK);
         while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) dlp_pipe_release(p, b);

@@ -26,9 +26,8 @@ static void bytes__any_topology__as_inline(uint64_t seed) {
             job_kind(&j, i);
             j.d.epochs = base.d.epochs;
             j.d.num_workers = 1 + (int32_t)test_pick(&random, 4);
-            if (j.d.fetch.fetcher) j.d.fetch.in_flight = (int32_t)test_pick(&random, 9);
-            if (j.d.fetch.fetcher && j.d.topology)
-                j.d.fetch.batch_pool = test_pick(&random, 4) * 14;
+            if (j.d.fetcher) j.d.in_flight = (int32_t)test_pick(&random, 9);
+            if (j.d.fetcher && j.d.topology) j.d.batch_pool = test_pick(&random, 4) * 14;
             from = test_now_ns();
             job_run(&j, &got);
             CHECK(digest_same(&got, &inline_));
@@ -140,8 +139,8 @@ static void blame__source_refuses__nothing_runs(void) {
     job_init(&j, BACKS_OFF);
     job_kind(&j, ASYNC);
     j.d.num_workers = 1;
-    j.d.fetch.async.submit = refusing_submit;
-    j.d.fetch.workers.retry_backoff_ms = 60000;
+    j.d.async.submit = refusing_submit;
+    j.d.workers.retry_backoff_ms = 60000;
     CHECK(dlp_loader_open(&p, &j.d, NULL) == DLP_OK);
     CHECK(dlp_pipe_next_timeout(p, &b, 10) == DLP_TIMEOUT);
     for (int i = 0; i < 2000 && inside_worker_state(p, 0) == DLP_WORKER_BUSY; i++)
@@ -282,12 +281,12 @@ static void bad__descs__named(void) {
         int topology, fetcher, workers, in_flight;
         uint32_t pool;
         const char *field;
-    } cases[] = {{0, -1, 1, 0, 0, "fetcher"},      {0, 3, 1, 0, 0, "fetcher"},
-                 {1, 1, 1, 0, 0, "fetch.fetcher"}, {3, 0, 1, 0, 0, "topology"},
-                 {2, 1, 1, 1025, 0, "in_flight"},  {2, 1, 1, -1, 0, "in_flight"},
-                 {2, 0, 1, 2, 0, "in_flight"},     {0, 1, 1, 0, 64, "batch_pool"},
-                 {2, 0, 1, 0, 64, "batch_pool"},   {2, 1, 0, 0, 0, "num_workers"},
-                 {2, 2, 1, 0, 0, "async.submit"},  {2, 1, 2, 0, 3000 * 14, "prefetch_factor"},
+    } cases[] = {{0, -1, 1, 0, 0, "fetcher"},     {0, 3, 1, 0, 0, "fetcher"},
+                 {1, 1, 1, 0, 0, "fetcher"},      {3, 0, 1, 0, 0, "topology"},
+                 {2, 1, 1, 1025, 0, "in_flight"}, {2, 1, 1, -1, 0, "in_flight"},
+                 {2, 0, 1, 2, 0, "in_flight"},    {0, 1, 1, 0, 64, "batch_pool"},
+                 {2, 0, 1, 0, 64, "batch_pool"},  {2, 1, 0, 0, 0, "num_workers"},
+                 {2, 2, 1, 0, 0, "async.submit"}, {2, 1, 2, 0, 3000 * 14, "prefetch_factor"},
                  {2, 0, -2, 0, 0, "num_workers"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         job j;
@@ -295,10 +294,10 @@ static void bad__descs__named(void) {
         dlp_error err;
         job_init(&j, FINE);
         j.d.topology = cases[i].topology;
-        j.d.fetch.fetcher = cases[i].fetcher;
+        j.d.fetcher = cases[i].fetcher;
         j.d.num_workers = cases[i].workers;
-        j.d.fetch.in_flight = cases[i].in_flight;
-        j.d.fetch.batch_pool = cases[i].pool;
+        j.d.in_flight = cases[i].in_flight;
+        j.d.batch_pool = cases[i].pool;
         CHECK(dlp_loader_open(&p, &j.d, &err) == DLP_ERR_ARG);
         CHECK(strcmp(err.field, cases[i].field) == 0);
         if (strcmp(err.field, cases[i].field) != 0) printf("  case %d: %s\n", (int)i, err.field);
@@ -436,8 +435,8 @@ static void epochs__left_early__workers_stay(void) {
         CHECK(want.n == 8 * 22);
         job_kind(&j, kind);
         j.d.num_workers = 3;
-        j.d.fetch.workers.worker_init = counted_init;
-        j.d.fetch.workers.worker_exit = source_exit;
+        j.d.workers.worker_init = counted_init;
+        j.d.workers.worker_exit = source_exit;
         inits = 0;
         CHECK(dlp_loader_open(&p, &j.d, NULL) == DLP_OK);
         for (int epoch = 0; epoch < 8; epoch++) {
@@ -513,8 +512,8 @@ static void start__slow_worker__others_fetch(void) {
         j.d.num_workers = 2;
         j.d.epochs = 1;
         j.d.dataset.fetch = noting_fetch;
-        j.d.fetch.workers.worker_init = slow_init;
-        j.d.fetch.workers.worker_exit = source_exit;
+        j.d.workers.worker_init = slow_init;
+        j.d.workers.worker_exit = source_exit;
         first_items[0] = first_items[1] = 0;
         job_run(&j, &got);
         CHECK(got.rc == DLP_END && first_items[0] != 0);
@@ -592,10 +591,10 @@ static void pool__of_a_batch__one_at_a_time(void) {
         job_init(&j, FINE);
         job_kind(&j, THREADS);
         j.d.num_workers = 2;
-        j.d.fetch.in_flight = 8;
+        j.d.in_flight = 8;
         j.d.epochs = 1;
         j.d.pipe.prefetch_factor = 3;
-        j.d.fetch.batch_pool = pools[i];
+        j.d.batch_pool = pools[i];
         j.d.dataset.fetch = pool_fetch;
         several = 0;
         job_run(&j, &got);
@@ -626,7 +625,7 @@ static void source__broken__said(void) {
         job_init(&j, FINE);
         job_kind(&j, ASYNC + 2 * i);
         j.d.num_workers = 2;
-        j.d.fetch.async.reap = i ? lying_reap : broken_reap;
+        j.d.async.reap = i ? lying_reap : broken_reap;
         job_run(&j, &got);
         CHECK(got.rc == DLP_ERR_CALLBACK && strstr(got.err.message, "async.reap") != NULL);
         CHECK(strcmp(got.err.stage, "fetch") == 0 && got.err.worker >= 0);
@@ -676,9 +675,9 @@ static void deadline__one_of_many__named(void) {
         job_init(&j, FINE);
         job_kind(&j, THREADS);
         j.d.num_workers = 1;
-        j.d.fetch.in_flight = 4;
+        j.d.in_flight = 4;
         j.d.epochs = 1;
-        j.d.fetch.workers.deadline_ms = 150;
+        j.d.workers.deadline_ms = 150;
         j.d.dataset.fetch = late_fetch;
         job_run(&j, &got);
     }
@@ -691,7 +690,7 @@ static void threads_job(job *j, int workers, int in_flight) {
     job_init(j, FINE);
     job_kind(j, ECONOMIC_THREADS);
     j->d.num_workers = workers;
-    j->d.fetch.in_flight = in_flight;
+    j->d.in_flight = in_flight;
 }
 
 static int met, missed;

@@ -527,7 +527,7 @@ static void part__load_writes_outside__named(void) {
             if (i % 2) r.d.parts.workers.on_error = DLP_ON_ERROR_DROP;
             r.d.parts.workers.retries = 2;
             if (place == PROCESSES)
-                r.d.parts.workers.placement = r.d.fetch.workers.placement = DLP_PLACE_PROCESSES;
+                r.d.parts.workers.placement = r.d.workers.placement = DLP_PLACE_PROCESSES;
             CHECK(dlp_loader_open(&p, &r.d, NULL) == DLP_OK);
             while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) dlp_pipe_release(p, b);
             snprintf(text, sizeof text, "part 2: parts wrote %d byte%s %s the bytes of part 2",

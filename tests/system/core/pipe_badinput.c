@@ -243,7 +243,7 @@ static void add__dataset_out_of_range__names_field(void) {
 static void add__dataset_missing__named(void) {
     dlp_pipe *p;
     dlp_error e;
-    dlp_fetch_desc fetch;
+    dlp_source fetch;
     dlp_dataset ds;
     memset(&fetch, 0, sizeof fetch);
     memset(&ds, 0, sizeof ds);
@@ -394,8 +394,8 @@ static void open__far_below_zero__told_as_minus_one(void) {
             rig_default(&r);
             d.dataset = r.dataset;
             d.dataset.fields = r.fields;
-            if (what == 0) d.fetch.workers.workers_min = below[i];
-            if (what == 1) d.fetch.fetcher = below[i];
+            if (what == 0) d.workers.workers_min = below[i];
+            if (what == 1) d.fetcher = below[i];
             CHECK(dlp_loader_open(&p, &d, &e[i]) == DLP_ERR_ARG && strstr(e[i].message, "must"));
             CHECK(strstr(e[i].message, "(null)") == NULL);
             CHECK(strcmp(e[i].field, e[0].field) == 0 && strcmp(e[i].stage, e[0].stage) == 0);
@@ -886,12 +886,12 @@ static void loader__workers_said_elsewhere__refused(void) {
             .dataset = {.n_items = 20, .fields = &field, .n_fields = 1, .fetch = rig_fetch},
             .batch_size = 5,
             .num_workers = cases[i][0],
-            .fetch.workers = {.num_workers = cases[i][1]},
+            .workers = {.num_workers = cases[i][1]},
             .drop_last = cases[i][2]};
         dlp_pipe *p = NULL;
         dlp_error e = {0};
         CHECK(dlp_loader_open(&p, &d, &e) == (cases[i][3] ? DLP_OK : DLP_ERR_ARG));
-        CHECK(cases[i][3] || strcmp(e.field, "fetch.workers.num_workers") == 0);
+        CHECK(cases[i][3] || strcmp(e.field, "workers.num_workers") == 0);
         CHECK(dlp_pipe_close(p) == DLP_OK);
     }
 }
@@ -926,7 +926,7 @@ static void loader__epochs_seed_or_dataset_said_twice__refused(void) {
     for (int what = 0; what < 6; what++) {
         dlp_field field = {.name = "x", .dtype = DLP_U64, .ndim = 1, .shape = {2}};
         dlp_dataset same = {.n_items = 20, .fields = &field, .n_fields = 1, .fetch = rig_fetch};
-        const dlp_source of = {.fetch.dataset = &same};
+        const dlp_source of = {.dataset = &same};
         dlp_loader_desc d = {.dataset = same,
                              .batch_size = 5,
                              .epochs = 2,
@@ -937,7 +937,7 @@ static void loader__epochs_seed_or_dataset_said_twice__refused(void) {
         dlp_error e = {0};
         if (what >= 2 && what <= 4) d.source = &of;
         if (what == 3 || what == 4) memset(&d.dataset, 0, sizeof d.dataset);
-        if (what == 4) d.fetch.in_flight = 1;
+        if (what == 4) d.in_flight = 1;
         if (what == 5) d.epochs = 0;
         CHECK(dlp_loader_open(&p, &d, &e) == (what < 3 ? DLP_ERR_ARG : DLP_OK));
         if (what < 3)

@@ -1039,7 +1039,7 @@ static void nodes__push_of_a_rank__refused(void) {
 /* A source whose threads fetch, so many that its desc leaves to the library, is many workers. */
 static void nodes__source_of_threads_and_filter__the_fetchs_batches(void) {
     static told a, b;
-    static const dlp_source threads = {.fetch = {.dataset = &xs, .fetcher = DLP_FETCH_THREADS}};
+    static const dlp_source threads = {.dataset = &xs, .fetcher = DLP_FETCH_THREADS};
     const dlp_pipe_desc desc = {.seed = 7, .epochs = 2, .max_held = 2};
     dlp_node nodes[] = {
         {.name = "items", .verb = DLP_LIST, .list = {.shuffle = 1}},
@@ -1280,11 +1280,10 @@ static void nodes__wrong__the_row_and_the_field(void) {
     static const dlp_field xy[] = {{.name = "x", .dtype = DLP_U32}, {.name = "y", .dtype = DLP_U8}};
     static const dlp_dataset xy_set = {
         .n_items = ITEMS, .fields = xy, .n_fields = 2, .fetch = write_x};
-    static const dlp_source wide = {.fetch.dataset = &seventeen};
-    static const dlp_source no_fields = {.fetch.dataset = &none};
-    static const dlp_source answers = {.fetch = {.dataset = &xy_set, .fetcher = DLP_FETCH_ASYNC}};
-    static const dlp_source opens = {
-        .fetch = {.dataset = &xs, .workers = {.worker_init = open_worker}}};
+    static const dlp_source wide = {.dataset = &seventeen};
+    static const dlp_source no_fields = {.dataset = &none};
+    static const dlp_source answers = {.dataset = &xy_set, .fetcher = DLP_FETCH_ASYNC};
+    static const dlp_source opens = {.dataset = &xs, .workers = {.worker_init = open_worker}};
     static const dlp_async half = {.submit = submit_none};
     static const uint64_t each[2] = {5, 6};
     static dlp_field sixteen[16];

@@ -186,7 +186,7 @@ static void end__any_ranks__equal_steps(uint64_t seed, int processes) {
         want = write_all_down(&r);
         if (processes) {
             r.d.parts.workers.placement = DLP_PLACE_PROCESSES;
-            r.d.fetch.workers.placement = DLP_PLACE_PROCESSES;
+            r.d.workers.placement = DLP_PLACE_PROCESSES;
             r.d.pipe.shm = &shm;
             if (r.d.parts.workers.num_workers > 0) seen->kill_every = 5 + test_pick(&seed, 9);
         }
@@ -673,7 +673,7 @@ static void other_open(other *k, uint32_t rank, int pack) {
     data.fetch = pack ? fetch_document : fetch_kept;
     data.filter = !pack;
     table_list(&t, &(dlp_sampler_desc){.order = DLP_ORDER_SEQUENTIAL});
-    table_fetch(&t, &(dlp_fetch_desc){.dataset = &data}, 0);
+    table_fetch(&t, &(dlp_source){.dataset = &data}, 0);
     if (pack)
         table_row(&t, (dlp_node){.verb = DLP_PACK, .pack = {.tokens = 8}});
     else

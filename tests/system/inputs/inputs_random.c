@@ -137,7 +137,7 @@ static void draw(config *c, uint64_t seed, int processes) {
     c->sharers = 1 + (int)test_pick(&d, 3);
     c->leaves = c->sharers > 1 && test_pick(&d, 2);
     if (c->share) c->events = 0;
-    c->raises = !c->share && test_pick(&d, 3) == 0 && c->o.before == 0;
+    c->raises = !c->share && test_pick(&d, 3) == 0;
     c->kill_every = test_pick(&d, 2) ? 60 + test_pick(&d, 90) : 0;
     c->shared = (int)test_pick(&d, 2);
     c->least = (int)test_pick(&d, 2);
@@ -171,17 +171,16 @@ static void describe(const config *c) {
     static const char *const kinds[] = {"parts", "expand", "filter", "cut", "fit"};
     static const char *const rules[] = {"alone", "agree", "uneven"};
     const order_plan *o = &c->o;
-    printf(
-        "  %s of %u inputs, C %u, B %u, shuffle %d %d, weights %d, window %u %u, steps %d, last %d, "
-        "%s, epochs %d, made %d, T %u overlap %u S %u longer %d; guard %d %d, maps %d, "
-        "heals %d %d, raises %d, least %d, set_epoch %d, stacked %d, shared %d, share %d %d %d, "
-        "events %d, "
-        "kill %u\n",
-        kinds[o->kind], o->inputs, o->streams, o->batch, o->shuffle, o->shuffle_items, o->weighed,
-        o->window, o->before, (int)o->steps, o->last, rules[o->ends], o->epochs, o->made, o->tokens,
-        o->overlap, o->segments, o->longer, c->guard, c->guard_first, c->maps, c->heals,
-        c->heals_behind, c->raises, c->least, c->set, c->stacked, c->shared, c->share, c->sharers,
-        c->leaves, c->events, c->kill_every);
+    printf("  %s of %u inputs, C %u, B %u, shuffle %d %d, weights %d, window %u %u, steps %d, "
+           "last %d, %s, epochs %d, made %d, T %u overlap %u S %u longer %d; guard %d %d, maps %d, "
+           "heals %d %d, raises %d, least %d, set_epoch %d, stacked %d, shared %d, share %d %d %d, "
+           "events %d, "
+           "kill %u\n",
+           kinds[o->kind], o->inputs, o->streams, o->batch, o->shuffle, o->shuffle_items,
+           o->weighed, o->window, o->before, (int)o->steps, o->last, rules[o->ends], o->epochs,
+           o->made, o->tokens, o->overlap, o->segments, o->longer, c->guard, c->guard_first,
+           c->maps, c->heals, c->heals_behind, c->raises, c->least, c->set, c->stacked, c->shared,
+           c->share, c->sharers, c->leaves, c->events, c->kill_every);
     for (int i = 0; i < c->n_lives; i++) {
         const life *l = &c->lives[i];
         printf("  %u ranks, %d batches, workers %d %d%s, prefetch %d, held %d, threaded %d%s\n",

@@ -833,7 +833,7 @@ static void branches__mix_with_another_seed_than_the_pipe__refused(void) {
 /* An error of a mix whose source has another count names the mix: the row gave no count. */
 static void mix__source_of_another_count__named_as_the_mix(void) {
     dlp_dataset ds = {.n_items = 40, .fields = fields_, .n_fields = 2, .fetch = fetch};
-    const dlp_source source = {.fetch.dataset = &ds};
+    const dlp_source source = {.dataset = &ds};
     dlp_node nodes[3] = {{.name = "list", .verb = DLP_LIST, .list = {.mix = mix_}},
                          {.name = "read", .verb = DLP_FETCH, .fetch = {.source = &source}},
                          {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 4}}};

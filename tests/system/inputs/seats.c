@@ -259,9 +259,8 @@ static void later_row(table *t, uint32_t k) {
     items[k] = (dlp_dataset){
         .n_items = t->items[k], .fields = field, .n_fields = 1, .fetch = fetch_more, .user = b};
     sources[k] = (dlp_source){
-        .fetch = {
-            .dataset = &items[k],
-            .workers = {.worker_init = store_open, .worker_exit = store_close, .worker_user = b}}};
+        .dataset = &items[k],
+        .workers = {.worker_init = store_open, .worker_exit = store_close, .worker_user = b}};
     if (t->later == 2)
         to->fetch.source = &sources[k];
     else
@@ -681,19 +680,19 @@ static void later_fetch__that_cannot_be__refused_by_name(void) {
         t.later = 2;
         rows(&t, NOTHING);
         source = *t.row[2].fetch.source;
-        items = *source.fetch.dataset;
-        source.fetch.dataset = &items;
+        items = *source.dataset;
+        source.dataset = &items;
         t.row[2].fetch.source = &source;
         if (i == 0) t.row[2].fetch.in_flight = 3;
         if (i == 1) {
             first = (dlp_dataset){.n_items = 140, .fields = &words_, .n_fields = 1, .fetch = fetch};
-            other = (dlp_source){.fetch = {.dataset = &first}};
+            other = (dlp_source){.dataset = &first};
             items.n_items = 139;
             t.row[0].list.n_items = 0;
             t.row[1].fetch = (dlp_node_fetch){.source = &other};
         }
         if (i == 2) t.row[2].workers.worker_init = store_open;
-        if (i == 4) items.fetch = NULL, source.fetch.async = source_;
+        if (i == 4) items.fetch = NULL, source.async = source_;
         t.n--;
         for (uint32_t k = 1; k < 3 && i == 3; k++)
             row(&t, "more", k, DLP_FETCH)->fetch.source = &source;
@@ -726,8 +725,8 @@ static void later_fetch__many_by_sources__two_with_a_state(void) {
                                      .n_fields = 1,
                                      .fetch = fetch_more,
                                      .user = &branches_[4]};
-            sources[k] = (dlp_source){.fetch = {.dataset = &items[k]}};
-            if ((int)k < states) sources[k].fetch.workers.worker_init = store_open;
+            sources[k] = (dlp_source){.dataset = &items[k]};
+            if ((int)k < states) sources[k].workers.worker_init = store_open;
             row(&t, "more", k, DLP_FETCH)->fetch.source = &sources[3 - k]; /* these last */
         }
         row(&t, "keep", MOST, DLP_FILTER)->filter.keep = keep;
@@ -941,8 +940,8 @@ static void ready_sources__mixed_and_filtered__each_item_once(void) {
                 {.name = "keep", .verb = DLP_FILTER, .filter = {.keep = keep_number}},
                 {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 5}}};
             CHECK(dlp_nodes_plan(DLP_NODES(nodes), NULL, &plan, &e) == DLP_OK);
-            CHECK(planned_bytes(&plan) == 2 * (source[0]->fetch.dataset->worker_bytes +
-                                               source[1]->fetch.dataset->worker_bytes));
+            CHECK(planned_bytes(&plan) ==
+                  2 * (source[0]->dataset->worker_bytes + source[1]->dataset->worker_bytes));
             rc = dlp_pipe_open(&p, DLP_NODES(nodes), &(dlp_pipe_desc){.epochs = 1}, &e);
             if (!well(rc == DLP_OK)) printf("open: %s, %s: %s\n", e.stage, e.field, e.message);
         }

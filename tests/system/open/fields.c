@@ -31,7 +31,7 @@ typedef struct descs {
     dlp_sampler_desc sampler;
     dlp_field fields[3], label, raw, raw_next;
     dlp_dataset dataset, joined;
-    dlp_fetch_desc fetch;
+    dlp_source fetch;
     dlp_node map, batch_map, decode, batch, transfer, guard, expand, filter, pack, split;
     walked_join join;
     walked_ends ends;
@@ -628,9 +628,8 @@ static void set_loader(void) {
     dlp_loader_desc *l = &now_.loader;
     set_base();
     l->dataset = now_.dataset;
-    l->fetch = now_.fetch;
-    l->fetch.dataset = NULL;
-    l->fetch.workers.num_workers = 0;
+    l->workers = now_.fetch.workers;
+    l->workers.num_workers = 0;
     l->num_workers = workers_ ? workers_ : DLP_NONE;
     l->batch_size = 4;
     l->pipe = now_.pipe;
@@ -664,7 +663,7 @@ static void set_preload(void) {
 static void set_files(void) {
     set_loader();
     now_.loader.dataset = (dlp_dataset){0};
-    memset(&now_.loader.fetch, 0, sizeof now_.loader.fetch);
+    memset(&now_.loader.workers, 0, sizeof now_.loader.workers);
     now_.loader.num_workers = 2;
     now_.files.n_items = ITEMS;
     now_.files.paths = paths_;
@@ -731,7 +730,7 @@ static int open_chain(dlp_error *err) {
     const int has = wiring_->stages, made = has & (HAS_EXPAND | HAS_FILTER | HAS_PACK);
     const uint32_t mixed = (has & HAS_JOIN) && now_.join.how == 1;
     rig_table t = {.n = 0};
-    dlp_fetch_desc f = now_.fetch;
+    dlp_source f = now_.fetch;
     dlp_node batch = now_.batch;
     int rc;
     if (made) f.workers = (dlp_workers_desc){.num_workers = 0}; /* those of the maker */
@@ -775,7 +774,7 @@ static int open_tokens(dlp_error *err) {
 static int open_tokens_wire(dlp_error *err) {
     int rc = dlp_tokens_open(&tokens_, &now_.tokens, err);
     if (rc != DLP_OK) return rc;
-    source_items(tokens_, &now_.loader.dataset, &now_.loader.fetch.workers);
+    source_items(tokens_, &now_.loader.dataset, &now_.loader.workers);
     now_.loader.sampler.function_id = tokens_->id;
     return open_loader(err);
 }
@@ -818,13 +817,13 @@ static void close_all(void) {
     AT(dlp_pipe_desc, pipe), AT(dlp_sampler_desc, sampler), \
         AT(dlp_batch_sampler, sampler.batches), AT(dlp_dataset, dataset), \
         AT(dlp_node_batch, batch.batch), AT(dlp_workers_desc, batch.workers)
-#define CHAIN MADE, AT(dlp_fetch_desc, fetch), AT(dlp_workers_desc, fetch.workers)
+#define CHAIN MADE, AT(dlp_source, fetch), AT(dlp_workers_desc, fetch.workers)
 #define LOADER \
     AT(dlp_loader_desc, loader), AT(dlp_pipe_desc, loader.pipe), \
         AT(dlp_sampler_desc, loader.sampler), AT(dlp_batch_sampler, loader.sampler.batches), \
-        AT(dlp_dataset, loader.dataset), AT(dlp_fetch_desc, loader.fetch), \
-        AT(dlp_workers_desc, loader.fetch.workers), AT(dlp_async, loader.fetch.async), \
-        AT(dlp_node_cache, loader.cache), AT(dlp_workers_desc, loader.batch_workers)
+        AT(dlp_dataset, loader.dataset), AT(dlp_workers_desc, loader.workers), \
+        AT(dlp_async, loader.async), AT(dlp_node_cache, loader.cache), \
+        AT(dlp_workers_desc, loader.batch_workers)
 
 static const place at_rows_[] = {CHAIN,
                                  AT(dlp_field, fields[0]),
@@ -852,7 +851,7 @@ static const place at_pack_[] = {
 static const place at_split_[] = {CHAIN, AT(dlp_node_split, split.split), {0}};
 static const place at_join_[] = {CHAIN,
                                  AT(walked_join, join),
-                                 AT(dlp_fetch_desc, join.fetch),
+                                 AT(dlp_source, join.fetch),
                                  AT(dlp_workers_desc, join.fetch.workers),
                                  AT(dlp_dataset, joined),
                                  AT(dlp_field, label),
@@ -863,7 +862,7 @@ static const place at_join_[] = {CHAIN,
                                  {0}};
 static const place at_mixed_[] = {CHAIN,
                                   AT(walked_join, join),
-                                  AT(dlp_fetch_desc, join.fetch),
+                                  AT(dlp_source, join.fetch),
                                   AT(dlp_workers_desc, join.fetch.workers),
                                   AT(dlp_dataset, joined),
                                   {0}};
@@ -957,7 +956,9 @@ static void set_mood(void) {
         dlp_workers_desc *w = at_place(p);
         if (strcmp(p->type, "dlp_workers_desc") != 0 || strstr(p->name, "guard")) continue;
         if (mood_.kind == AGAIN) w->retries = 2;
-        if (mood_.kind == REPLACED && strstr(p->name, "fetch")) w->on_error = DLP_ON_ERROR_REPLACE;
+        if (mood_.kind == REPLACED &&
+            (strstr(p->name, "fetch") || strcmp(p->name, "loader.workers") == 0))
+            w->on_error = DLP_ON_ERROR_REPLACE;
         if (mood_.kind == ALWAYS && strncmp(p->name, "batch", 5) != 0)
             w->on_error = DLP_ON_ERROR_DROP;
     }
@@ -1161,17 +1162,17 @@ static const struct {
     {"tokens.0.loader.topology", "inline one worker has all, whatever the topology"},
     {"arrays.0.loader.topology", "inline one worker has all, whatever the topology"},
     {"preload.chunks.writes_all_bytes", "each buffer is zero before its one load"},
-    {"files.loader.fetch.async.submit", "the source sets it, after this"},
-    {"files.loader.fetch.async.reap", "the source sets it, after this"},
-    {"files.loader.fetch.workers.on_error", "no file fails here: system/source/files.c"},
-    {"files.loader.fetch.workers.retries", "no file fails here: system/source/files.c"},
-    {"files.loader.fetch.workers.deadline_ms", "no file is slow here: system/source/files.c"},
-    {"tokens.loader.fetch.workers.on_error", "a mapping does not fail"},
-    {"tokens.loader.fetch.workers.retries", "a mapping does not fail"},
-    {"tokens.2.loader.fetch.workers.deadline_ms", "a mapping is not slow"},
-    {"arrays.loader.fetch.workers.on_error", "a mapping does not fail"},
-    {"arrays.loader.fetch.workers.retries", "a mapping does not fail"},
-    {"arrays.2.loader.fetch.workers.deadline_ms", "a mapping is not slow"},
+    {"files.loader.async.submit", "the source sets it, after this"},
+    {"files.loader.async.reap", "the source sets it, after this"},
+    {"files.loader.workers.on_error", "no file fails here: system/source/files.c"},
+    {"files.loader.workers.retries", "no file fails here: system/source/files.c"},
+    {"files.loader.workers.deadline_ms", "no file is slow here: system/source/files.c"},
+    {"tokens.loader.workers.on_error", "a mapping does not fail"},
+    {"tokens.loader.workers.retries", "a mapping does not fail"},
+    {"tokens.2.loader.workers.deadline_ms", "a mapping is not slow"},
+    {"arrays.loader.workers.on_error", "a mapping does not fail"},
+    {"arrays.loader.workers.retries", "a mapping does not fail"},
+    {"arrays.2.loader.workers.deadline_ms", "a mapping is not slow"},
     {"array_chunks.chunks.workers.on_error", "a mapping does not fail"},
     {"array_chunks.chunks.workers.retries", "a mapping does not fail"},
     {"tokens_wire.loader.dataset.n_items", "the source sets it, after this"},
@@ -1321,7 +1322,7 @@ static void remove_files(void) {
 }
 
 int main(int argc, char **argv) {
-    static const dlp_source other_source = {.fetch = {.dataset = &other_dataset_}};
+    static const dlp_source other_source = {.dataset = &other_dataset_};
     make_files();
     signal(SIGSEGV, crashed);
     signal(SIGABRT, crashed);

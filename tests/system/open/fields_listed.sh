@@ -5,7 +5,7 @@ cd "$(dirname "$0")/../../.." || exit 1
 out=$(mktemp -d) || exit 1
 trap 'rm -rf "$out"' EXIT
 
-others='dataset|field|async|batch_sampler|device|counter|guard_field|part_file|part_files'
+others='dataset|source|field|async|batch_sampler|device|counter|guard_field|part_file|part_files'
 others="$others|array_column|trace_window|budget|node_[a-z]+"
 cat src/api/*.h | awk -f tests/tools/fields.awk |
     grep -E "_desc |^dlp_($others) " |

@@ -76,15 +76,15 @@ static void loader(int kind, dlp_loader_desc *d) {
         .epochs = 2,
         .seed = 5};
     other = d->dataset;
-    other_source = (dlp_source){.fetch = {.dataset = &other}};
+    other_source = (dlp_source){.dataset = &other};
     two_rows[0] = two_rows[1] =
         (dlp_node){.name = "join", .verb = DLP_FETCH, .fetch = {.source = &other_source}};
     if (kind == CLASSIC || kind == FILTER_CLASSIC) d->topology = DLP_TOPOLOGY_CLASSIC;
     if (kind == CLASSIC) d->collate = dlp_collate_pad;
     if (kind == CONCURRENT) {
         d->topology = DLP_TOPOLOGY_CONCURRENT;
-        d->fetch.fetcher = DLP_FETCH_THREADS;
-        d->fetch.in_flight = 4;
+        d->fetcher = DLP_FETCH_THREADS;
+        d->in_flight = 4;
     }
     if (kind == CACHED) d->cache.bytes = 4096;
     if (kind == DEVICE) {
@@ -274,7 +274,7 @@ static void loader__with_a_map_among_its_rows__maps_the_items(void) {
 static void nodes__names__are_cut_and_made_unique(void) {
     dlp_loader_desc d;
     loader(BOTH, &d);
-    d.fetch.workers.name = "a name of more than thirty-one bytes";
+    d.workers.name = "a name of more than thirty-one bytes";
     two_rows[0].name = two_rows[1].name = "batch";
     CHECK(dlp_loader_nodes(&table_, &d, NULL) == DLP_OK && table_.n == 5);
     CHECK(strcmp(table_.nodes[1].name, "a name of more than thirty-one ") == 0);
@@ -294,7 +294,7 @@ static void nodes__of_a_wrong_desc__the_loaders_error(void) {
         if (i == 1) d.drop_last = 9;
         if (i == 2) d.transfer_thread = 1;
         if (i == 3) d.pipe.seed = 4;
-        if (i == 4) d.fetch.workers.num_workers = 2;
+        if (i == 4) d.workers.num_workers = 2;
         if (i == 5) d.n_rows = 17;
         CHECK(dlp_loader_nodes(&table_, &d, &a) == DLP_ERR_ARG && a.field[0] != 0);
         CHECK(dlp_loader_open(&p, &d, &b) == DLP_ERR_ARG && p == NULL);

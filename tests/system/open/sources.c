@@ -142,8 +142,8 @@ static void source__copy_that_fetches_one_by_one__same_rows(void) {
     take(p, &a);
     CHECK(dlp_pipe_close(p) == DLP_OK);
     one = *s;
-    one.fetch.fetcher = DLP_FETCH_SEQUENTIAL;
-    one.fetch.in_flight = 0;
+    one.fetcher = DLP_FETCH_SEQUENTIAL;
+    one.in_flight = 0;
     d.source = &one;
     d.num_workers = 0;
     CHECK(dlp_loader_open(&p, &d, NULL) == DLP_OK);
@@ -173,27 +173,25 @@ static int nothing(void *user, char *buf, size_t size) {
 
 /* What a source says is refused by its name where the loader says it, too. */
 static void source__what_it_says__is_not_said_twice(void) {
-    static const char *const fields[] = {"dataset.n_items",     "dataset.fields",
-                                         "dataset.fetch",       "fetch.dataset",
-                                         "fetch.fetcher",       "workers.worker_init",
-                                         "workers.worker_init", "workers.worker_init",
-                                         "workers.worker_init", "list.order.function_id"};
-    for (int i = 0; i < 10; i++) {
-        dlp_source *s = open_source(i == 9 ? TOKENS : FILES);
+    static const char *const fields[] = {"dataset.n_items",       "dataset.fields",
+                                         "dataset.fetch",         "fetcher",
+                                         "workers.worker_init",   "workers.worker_init",
+                                         "workers.worker_init",   "workers.worker_init",
+                                         "list.order.function_id"};
+    for (int i = 0; i < 9; i++) {
+        dlp_source *s = open_source(i == 8 ? TOKENS : FILES);
         dlp_loader_desc d = {.source = s, .batch_size = 4, .num_workers = 1};
-        dlp_dataset own = {.n_items = 3};
         dlp_pipe *p = NULL;
         dlp_error e = {.code = 0};
         if (i == 0) d.dataset.n_items = ROWS;
         if (i == 1) d.dataset.fields = &line;
-        if (i == 2) d.dataset.fetch = s->fetch.dataset->fetch;
-        if (i == 3) d.fetch.dataset = &own;
-        if (i == 4) d.fetch.fetcher = DLP_FETCH_THREADS;
-        if (i == 5) d.fetch.workers.worker_init = enter;
-        if (i == 6) d.fetch.workers.worker_exit = leave;
-        if (i == 7) d.fetch.workers.worker_user = &own;
-        if (i == 8) d.fetch.workers.tell = nothing;
-        if (i == 9) d.sampler.function_id = 8;
+        if (i == 2) d.dataset.fetch = s->dataset->fetch;
+        if (i == 3) d.fetcher = DLP_FETCH_THREADS;
+        if (i == 4) d.workers.worker_init = enter;
+        if (i == 5) d.workers.worker_exit = leave;
+        if (i == 6) d.workers.worker_user = &p;
+        if (i == 7) d.workers.tell = nothing;
+        if (i == 8) d.sampler.function_id = 8;
         CHECK(dlp_loader_open(&p, &d, &e) == DLP_ERR_ARG && strcmp(e.field, fields[i]) == 0);
         CHECK(strstr(e.message, "source") != NULL && p == NULL);
         CHECK(dlp_source_close(s) == DLP_OK);
@@ -204,7 +202,7 @@ static void source__what_it_says__is_not_said_twice(void) {
 /* A mix of two branches whose second one has a source with this id. */
 static int open_mix(dlp_pipe **p, uint64_t id, const dlp_state *resume, dlp_error *err) {
     static dlp_dataset ds = {.n_items = 20, .fields = &line, .n_fields = 1};
-    dlp_source source = {.fetch = {.dataset = &ds}, .id = id};
+    dlp_source source = {.dataset = &ds, .id = id};
     const dlp_pipe_desc desc = {.seed = 1, .resume = resume};
     const dlp_node nodes[] = {
         {.name = "some", .verb = DLP_LIST, .list = {.n_items = 20}},

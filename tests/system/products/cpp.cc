@@ -227,8 +227,8 @@ static void fetch__throws__policies_hold() {
         if (it.index() == 50) throw std::out_of_range("always");
         return it.index() == 51 ? DLP_SKIP : DLP_OK;
     });
-    make.desc.fetch.workers.retries = 1;
-    make.desc.fetch.workers.on_error = DLP_ON_ERROR_DROP;
+    make.desc.workers.retries = 1;
+    make.desc.workers.on_error = DLP_ON_ERROR_DROP;
     dlpipe::pipe p = make.open();
     std::size_t valid = 0, rows = 0;
     for (dlpipe::batch &b : p) {
@@ -506,7 +506,7 @@ static void processes__throw__next_throws() {
         write_item(it);
         if (it.position() == 20) throw std::system_error(EIO, std::generic_category(), "disk");
     });
-    make.desc.fetch.workers.placement = DLP_PLACE_PROCESSES;
+    make.desc.workers.placement = DLP_PLACE_PROCESSES;
     dlpipe::pipe p = make.open();
     int n = 0;
     const dlp_error e = thrown([&] {

@@ -373,7 +373,7 @@ static void fetch__a_source__its_items() {
     ds.fields = &f;
     ds.n_fields = 1;
     ds.fetch = write_in_c;
-    source.fetch.dataset = &ds;
+    source.dataset = &ds;
     dlpipe::table t;
     t.list("items");
     t.fetch("read", &source);

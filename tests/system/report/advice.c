@@ -255,22 +255,22 @@ static run no_workers_wait(void) {
 static run one_request(void) {
     run r = few_workers();
     r.requests = 1;
-    r.d.fetch.fetcher = DLP_FETCH_ASYNC;
-    r.d.fetch.async = (dlp_async){.submit = submit, .reap = reap};
-    r.d.fetch.in_flight = 1;
+    r.d.fetcher = DLP_FETCH_ASYNC;
+    r.d.async = (dlp_async){.submit = submit, .reap = reap};
+    r.d.in_flight = 1;
     return r;
 }
 static run few_requests(void) {
     run r = one_request();
     r.item_us = 4000;
-    r.d.fetch.in_flight = 2;
+    r.d.in_flight = 2;
     return r;
 }
 static run few_threads(void) {
     run r = few_workers();
     r.item_us = 4000;
-    r.d.fetch.fetcher = DLP_FETCH_THREADS;
-    r.d.fetch.in_flight = 2;
+    r.d.fetcher = DLP_FETCH_THREADS;
+    r.d.in_flight = 2;
     return r;
 }
 static run slow_consumer(void) {
@@ -369,15 +369,15 @@ static double number_after(const char *words) {
 static void two_workers(run *r) { r->d.num_workers = 2; }
 static void four_workers(run *r) { r->d.num_workers = 4; }
 static void threads(run *r) {
-    r->d.fetch.fetcher = DLP_FETCH_THREADS;
-    r->d.fetch.in_flight = 16;
+    r->d.fetcher = DLP_FETCH_THREADS;
+    r->d.in_flight = 16;
 }
 static void one_worker_of_threads(run *r) {
     r->d.num_workers = 1;
     threads(r);
 }
-static void in_flight_16(run *r) { r->d.fetch.in_flight = 16; }
-static void in_flight_4(run *r) { r->d.fetch.in_flight = 4; }
+static void in_flight_16(run *r) { r->d.in_flight = 16; }
+static void in_flight_4(run *r) { r->d.in_flight = 4; }
 static void twice_in_the_pipe(run *r) {
     r->d.num_workers *= 2;
     r->d.pipe.prefetch_factor *= 2;

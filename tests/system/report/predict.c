@@ -327,8 +327,8 @@ static int crowded_run(dlp_item_fn fetch, int fetcher, int workers, dlp_stats *s
         .dataset = {.n_items = 1u << 20, .fields = rig_fields, .n_fields = 2, .fetch = fetch},
         .batch_size = 8,
         .num_workers = fetcher ? 1 : workers,
-        .fetch.fetcher = fetcher,
-        .fetch.in_flight = fetcher ? 2 * workers : 0,
+        .fetcher = fetcher,
+        .in_flight = fetcher ? 2 * workers : 0,
         .pipe = {.prefetch_factor = 4}};
     dlp_pipe *p = NULL;
     dlp_batch *b;

@@ -250,7 +250,7 @@ static void items__every_topology__as_from_memory(void) {
         dlp_loader_desc d = world_loader();
         world_open(&w, gone);
         d.epochs = 2;
-        d.fetch.workers.on_error = gone ? DLP_ON_ERROR_REPLACE : DLP_ON_ERROR_RAISE;
+        d.workers.on_error = gone ? DLP_ON_ERROR_REPLACE : DLP_ON_ERROR_RAISE;
         world_memory(&d, &w);
         outcome_run(&d, &want);
         CHECK(want.rc == DLP_END && want.n == 40 && (want.skips > 0) == gone);
@@ -258,7 +258,7 @@ static void items__every_topology__as_from_memory(void) {
         for (int kind = gone; kind < WORLD_KINDS; kind += 1 + 2 * gone + (getenv("SHORT") != 0)) {
             d = world_loader();
             d.epochs = 2;
-            d.fetch.workers.on_error = gone ? DLP_ON_ERROR_REPLACE : DLP_ON_ERROR_RAISE;
+            d.workers.on_error = gone ? DLP_ON_ERROR_REPLACE : DLP_ON_ERROR_RAISE;
             world_kind(&d, kind);
             source_own(&d, source);
             s3_mock_forget(mock);
@@ -320,16 +320,16 @@ static void items__no_such_key__by_policy_and_by_name(void) {
     for (int kind = 0; kind < 3; kind++) {
         dlp_loader_desc d = world_loader();
         world_memory(&d, &w);
-        d.fetch.workers.on_error = DLP_ON_ERROR_DROP;
+        d.workers.on_error = DLP_ON_ERROR_DROP;
         outcome_run(&d, &want);
         d = world_loader();
-        d.fetch.workers.on_error = DLP_ON_ERROR_DROP;
+        d.workers.on_error = DLP_ON_ERROR_DROP;
         world_kind(&d, kind);
         source_own(&d, source);
         s3_mock_forget(mock);
         outcome_run(&d, &got);
         CHECK(outcome_same(&got, &want, "left out", kind) && got.skips == 6);
-        d.fetch.workers.on_error = DLP_ON_ERROR_RAISE;
+        d.workers.on_error = DLP_ON_ERROR_RAISE;
         d.shuffle = 0;
         outcome_run(&d, &got);
         CHECK(got.rc == DLP_ERR_CALLBACK && got.err.has_item && got.err.index == 7);
@@ -356,9 +356,9 @@ static int shard_run(const dlp_s3_entry *e, int n, dlp_s3_source_desc *sd, outco
     dlp_s3_error err;
     dlp_loader_desc d = {.batch_size = (uint32_t)n,
                          .num_workers = 1,
-                         .fetch.fetcher = DLP_FETCH_ASYNC,
-                         .fetch.in_flight = 32,
-                         .fetch.workers = {.on_error = DLP_ON_ERROR_DROP}};
+                         .fetcher = DLP_FETCH_ASYNC,
+                         .in_flight = 32,
+                         .workers = {.on_error = DLP_ON_ERROR_DROP}};
     CHECK(dlp_s3_manifest_open(&m, &err) == DLP_OK);
     for (int i = 0; i < n; i++) CHECK(dlp_s3_manifest_add(m, &e[i], &err) == DLP_OK);
     sd->s3 = client;
@@ -447,7 +447,7 @@ static int one_item(const dlp_s3_entry *e, const dlp_field *field, int fetcher, 
     dlp_s3_manifest *m = NULL;
     dlp_source *source = NULL;
     dlp_s3_source_desc sd = {.s3 = client, .bucket = "photos", .fields = field, .n_fields = 1};
-    dlp_loader_desc d = {.batch_size = 1, .num_workers = 1, .fetch.fetcher = fetcher};
+    dlp_loader_desc d = {.batch_size = 1, .num_workers = 1, .fetcher = fetcher};
     outcome out;
     CHECK(dlp_s3_manifest_open(&m, NULL) == DLP_OK);
     CHECK(dlp_s3_manifest_add(m, e, NULL) == DLP_OK);
@@ -514,7 +514,7 @@ static void sizes__an_empty_object__known(void) {
     s3_mock_object(mock, "/photos/six", 600);
     for (int fetcher = 0; fetcher <= DLP_FETCH_ASYNC; fetcher += DLP_FETCH_ASYNC)
         for (int full = 0; full < 2; full++) {
-            dlp_loader_desc d = {.batch_size = 2, .num_workers = 1, .fetch.fetcher = fetcher};
+            dlp_loader_desc d = {.batch_size = 2, .num_workers = 1, .fetcher = fetcher};
             dlp_source *source = NULL;
             dlp_s3_error err;
             outcome out;
@@ -743,7 +743,7 @@ static void decode__buffers__sees_all_bytes(void) {
         static uint8_t bytes[WORLD_ROW];
         world_kind(&d, kind);
         source_own(&d, source);
-        d.fetch.workers.on_error = DLP_ON_ERROR_DROP;
+        d.workers.on_error = DLP_ON_ERROR_DROP;
         CHECK(dlp_loader_open(&p, &d, NULL) == DLP_OK);
         while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {
             if (rows == 0) CHECK(dlp_source_close(source) == DLP_ERR_BUSY);
@@ -1128,7 +1128,7 @@ static void source__other_workers__refused(void) {
     outcome got;
     world_open(&w, 0);
     source = world_source(&w, client);
-    source_own(&d, source)->fetch.workers.worker_init = NULL;
+    source_own(&d, source)->workers.worker_init = NULL;
     outcome_run(&d, &got);
     CHECK(got.rc == DLP_ERR_CALLBACK && strstr(got.err.message, "worker_init"));
     CHECK(dlp_source_close(source) == DLP_OK);

@@ -13,11 +13,11 @@ static dlp_shm_desc shm_;
 
 static void process_kind(job *j, int kind, uint64_t *random) {
     job_kind(j, kind);
-    j->d.fetch.workers.placement = DLP_PLACE_PROCESSES;
+    j->d.workers.placement = DLP_PLACE_PROCESSES;
     j->d.num_workers = 1 + (int32_t)test_pick(random, 3);
     j->d.pipe.shm = &shm_;
-    if (j->d.fetch.fetcher) j->d.fetch.in_flight = 1 + (int32_t)test_pick(random, 8);
-    if (j->d.fetch.fetcher && j->d.topology) j->d.fetch.batch_pool = test_pick(random, 4) * 14;
+    if (j->d.fetcher) j->d.in_flight = 1 + (int32_t)test_pick(random, 8);
+    if (j->d.fetcher && j->d.topology) j->d.batch_pool = test_pick(random, 4) * 14;
 }
 
 static void say(const char *what, int kind, const job *j, const digest *got, const digest *want) {
@@ -25,7 +25,7 @@ static void say(const char *what, int kind, const job *j, const digest *got, con
     dlp_error_format(&got->err, text, sizeof text);
     printf("  %s: kind %d policy %d workers %d in_flight %d: rc %d, %d batches, skips %d, not "
            "rc %d, %d, %d: %s\n",
-           what, kind, j->policy, j->d.num_workers, j->d.fetch.in_flight, got->rc, got->n,
+           what, kind, j->policy, j->d.num_workers, j->d.in_flight, got->rc, got->n,
            (int)got->skips, want->rc, want->n, (int)want->skips, text);
 }
 
@@ -65,7 +65,7 @@ static void poison__many_in_flight__only_the_culprit(uint64_t *random) {
             process_kind(&j, kind, random);
             j.d.epochs = 1;
             j.kills = 1;
-            shm_ = (dlp_shm_desc){.max_kills = j.d.fetch.fetcher && kind % 2 ? 1 : 2};
+            shm_ = (dlp_shm_desc){.max_kills = j.d.fetcher && kind % 2 ? 1 : 2};
             job_run(&j, &got);
             CHECK(digest_same(&got, &want));
             /* each dies with others once, then alone */
@@ -89,11 +89,11 @@ static bool deadline_try(uint64_t *random, bool last) {
     process_kind(&j, THREADS, random);
     j.d.epochs = 1;
     j.d.dataset.n_items = 150;
-    j.d.fetch.batch_pool = 8 * 14; /* there is work for the others until it is late */
+    j.d.batch_pool = 8 * 14; /* there is work for the others until it is late */
     j.pause_us = 8000;
     j.kills = 2;
-    j.d.fetch.in_flight = 4;
-    j.d.fetch.workers.deadline_ms = 60;
+    j.d.in_flight = 4;
+    j.d.workers.deadline_ms = 60;
     shm_ = (dlp_shm_desc){.max_kills = 1};
     job_run(&j, &got);
     CHECK(!last || digest_same(&got, &want));
@@ -179,7 +179,7 @@ static void threads__of_processes__usual_slices(uint64_t *random) {
         process_kind(&j, kind, random);
         j.d.epochs = 1;
         if (kind == CLASSIC)
-            j.d.fetch.workers.worker_init = slice_init;
+            j.d.workers.worker_init = slice_init;
         else
             j.d.dataset.fetch = slice_fetch;
         shm_ = (dlp_shm_desc){0};

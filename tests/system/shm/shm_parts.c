@@ -12,7 +12,7 @@
 static parts_seen *seen; /* shared */
 
 static void processes(parts_rig *r, int32_t parts, int32_t items) {
-    r->d.parts.workers.placement = r->d.fetch.workers.placement = DLP_PLACE_PROCESSES;
+    r->d.parts.workers.placement = r->d.workers.placement = DLP_PLACE_PROCESSES;
     r->d.parts.workers.num_workers = so_many((uint64_t)parts);
     r->d.num_workers = items;
 }
@@ -33,7 +33,7 @@ static void any_case(uint64_t *random) {
     if (test_pick(random, 4) == 0)
         r.d.parts.workers.placement = DLP_PLACE_THREADS;
     else if (test_pick(random, 3) == 0)
-        r.d.fetch.workers.placement = DLP_PLACE_THREADS;
+        r.d.workers.placement = DLP_PLACE_THREADS;
     r.d.pipe.streams = streams[test_pick(random, 4)];
     r.d.drop_last = r.total >= 8 ? (int32_t)test_pick(random, 3) : 0;
     if (test_pick(random, 4) == 0) r.d.pipe.steps_per_epoch = 1 + test_pick(random, 12);
@@ -52,7 +52,7 @@ static void any_case(uint64_t *random) {
                "prefetch %d kill every %u\n",
                (int)r.d.parts.n_parts, r.d.pipe.streams, r.d.drop_last,
                (int)r.d.pipe.steps_per_epoch, r.d.parts.workers.num_workers,
-               r.d.parts.workers.placement, r.d.num_workers, r.d.fetch.workers.placement,
+               r.d.parts.workers.placement, r.d.num_workers, r.d.workers.placement,
                r.d.sampler.threaded, r.d.pipe.prefetch_factor, seen->kill_every);
 }
 

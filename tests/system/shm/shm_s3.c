@@ -17,7 +17,7 @@ static dlp_s3 *client;
 static dlp_shm_desc shm_;
 
 static void in_processes(dlp_loader_desc *d) {
-    d->fetch.workers.placement = DLP_PLACE_PROCESSES;
+    d->workers.placement = DLP_PLACE_PROCESSES;
     d->pipe.shm = &shm_;
 }
 
@@ -27,14 +27,14 @@ static void items__processes__as_from_memory(void) {
     dlp_source *source;
     dlp_loader_desc d = world_loader();
     world_open(&w, 1);
-    d.fetch.workers.on_error = DLP_ON_ERROR_DROP;
+    d.workers.on_error = DLP_ON_ERROR_DROP;
     world_memory(&d, &w);
     outcome_run(&d, &want);
     CHECK(want.rc == DLP_END && want.skips == 6);
     source = world_source(&w, client);
     for (int kind = 0; kind < WORLD_KINDS; kind += 1 + (getenv("SHORT") != NULL)) {
         d = world_loader();
-        d.fetch.workers.on_error = DLP_ON_ERROR_DROP;
+        d.workers.on_error = DLP_ON_ERROR_DROP;
         world_kind(&d, kind);
         source_own(&d, source);
         in_processes(&d);

@@ -480,7 +480,7 @@ static void arrays__a_file_of_another_format__refused_by_name(void) {
         for (d.insist = 0; d.insist < 2; d.insist++) {
             const char *told;
             if ((a = must_open(&d)) == NULL) continue;
-            told = a->fetch.dataset->warning;
+            told = a->dataset->warning;
             CHECK(d.insist ? told == NULL : told != NULL && strstr(told, "/none: has no rows"));
             CHECK(dlp_source_close(a) == DLP_OK);
         }

@@ -130,7 +130,7 @@ static int is_right(uint64_t i, const uint8_t *bytes, uint64_t n) {
 
 typedef struct driver {
     dlp_source *files;
-    dlp_fetch_desc fetch;
+    dlp_source fetch;
     void *state;
 } driver;
 
@@ -691,9 +691,9 @@ static int run_pipe(driver *d, run *how, dlp_error *err) {
     dlp_batch *b;
     int rc, rows = 0, wrong = 0;
     memset(err, 0, sizeof *err);
-    if (how->processes) desc.fetch.workers.placement = DLP_PLACE_PROCESSES;
-    desc.fetch.fetcher = how->fetcher;
-    desc.fetch.in_flight = how->fetcher ? 8 : 0;
+    if (how->processes) desc.workers.placement = DLP_PLACE_PROCESSES;
+    desc.fetcher = how->fetcher;
+    desc.in_flight = how->fetcher ? 8 : 0;
     source_own(&desc, d->files);
     rc = dlp_loader_open(&p, &desc, err);
     CHECK(rc == DLP_OK);

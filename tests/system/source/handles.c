@@ -209,8 +209,8 @@ static int die(int kind, int what, dlp_error *e) {
     int rows = 0, wrong = 0, batches = 0, rc, first, how, theirs = -1, fds = rig_fds();
     if (what == AWAY) {
         d.num_workers = 2;
-        d.fetch.workers.retries = 50;
-        d.fetch.workers.retry_backoff_ms = 5;
+        d.workers.retries = 50;
+        d.workers.retry_backoff_ms = 5;
     }
     rc = open_source(kind, &path, 1, &s, e);
     if (rc != DLP_OK) printf("  %d: %s\n", kind, e->message);

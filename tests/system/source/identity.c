@@ -347,7 +347,7 @@ static void state__of_two_sources__in_their_order(void) {
                                   .n_fields = 1,
                                   .fetch = zeros_fetch,
                                   .identity = pairs[k][i]};
-            s[i].fetch.dataset = &ds[i];
+            s[i].dataset = &ds[i];
         }
         const dlp_node nodes[] = {
             {.name = "list", .verb = DLP_LIST},
@@ -403,7 +403,7 @@ static void state__of_rows_before_makers__has_all_sources(void) {
                                       .n_fields = 1,
                                       .fetch = zeros_fetch,
                                       .identity = &ids[i]};
-                s[i].fetch.dataset = &ds[i];
+                s[i].dataset = &ds[i];
             }
             if (change > 1) ids[change - 2].content = 9;
             const dlp_node filter[] = {
@@ -471,8 +471,8 @@ static void content__of_many_and_long_files__a_part_of_it(void) {
     }
     for (int i = 0; i < 2; i++) {
         CHECK(dlp_lines_open(&s, &d, NULL) == DLP_OK);
-        if (i == 0) was = *s->fetch.dataset->identity;
-        is = *s->fetch.dataset->identity;
+        if (i == 0) was = *s->dataset->identity;
+        is = *s->dataset->identity;
         CHECK((i == 0) == (was.content == is.content) && was.names == is.names);
         CHECK(was.sizes == is.sizes && was.content != 0);
         CHECK(dlp_source_close(s) == DLP_OK);
@@ -483,7 +483,7 @@ static void content__of_many_and_long_files__a_part_of_it(void) {
         if (i >= 0) bytes[at[i]] = 'y';
         rig_write("long", bytes, LONG);
         CHECK(dlp_lines_open(&s, &d, NULL) == DLP_OK);
-        is = *s->fetch.dataset->identity;
+        is = *s->dataset->identity;
         if (i >= 0) CHECK((was.content != is.content) == (i != 2)); /* 2: in the middle */
         was = is;
         CHECK(dlp_source_close(s) == DLP_OK);

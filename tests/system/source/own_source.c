@@ -43,8 +43,8 @@ static void own_open(own *o, uint32_t factor) {
     *o = (own){.factor = factor};
     o->dataset =
         (dlp_dataset){.n_items = 100, .fields = &x, .n_fields = 1, .fetch = own_fetch, .user = o};
-    o->source.fetch.dataset = &o->dataset;
-    o->source.fetch.workers =
+    o->source.dataset = &o->dataset;
+    o->source.workers =
         (dlp_workers_desc){.worker_init = own_init, .worker_exit = own_exit, .worker_user = o};
     o->source.id = factor;
     o->source.close = own_close;

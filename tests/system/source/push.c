@@ -98,7 +98,7 @@ static void callback_around__sees_each_item_unless_known(void) {
                   NULL) == DLP_OK);
         u = producer(r.push, 0);
         CHECK(push_all(u, 0, 500, 1) == DLP_OK);
-        source_items(dlp_push_source(r.push), &d.dataset, &d.fetch.workers);
+        source_items(dlp_push_source(r.push), &d.dataset, &d.workers);
         around.fetch = d.dataset.fetch;
         around.user = d.dataset.user;
         around.calls = 0;
@@ -207,7 +207,7 @@ static void second_pipe__while_one_reads__refused(void) {
     CHECK(dlp_push_open(&s, &(dlp_push_desc){.fields = FIELDS, .n_fields = 2, .writers = 1},
                         NULL) == DLP_OK);
     u = producer(s, 1);
-    source_items(dlp_push_source(s), &d.dataset, &d.fetch.workers);
+    source_items(dlp_push_source(s), &d.dataset, &d.workers);
     for (int i = 0; i < 3; i++) {
         if (i == 2) CHECK(dlp_pipe_close(p[1]) == DLP_OK && dlp_pipe_close(p[0]) == DLP_OK);
         CHECK(dlp_loader_open(&p[i], &d, NULL) == DLP_OK);
@@ -373,7 +373,7 @@ static void waiting__pipe_is_closed__producer_is_told(void) {
         dlp_pipe_release(r.pipe, b);
         CHECK(dlp_pipe_close(r.pipe) == DLP_OK);
         CHECK(pthread_join(t, NULL) == 0 && w.rc == DLP_STOPPED && w.pushed >= 4);
-        source_items(dlp_push_source(r.push), &again.dataset, &again.fetch.workers);
+        source_items(dlp_push_source(r.push), &again.dataset, &again.workers);
         CHECK(dlp_loader_open(&r.pipe, &again, NULL) == DLP_OK);
         CHECK(dlp_pipe_next_timeout(r.pipe, &b, SOON_MS) == DLP_OK);
         next[1] = (uint32_t) * (const uint64_t *)b->fields[0].data + 1;
@@ -585,10 +585,10 @@ static void by_hand__not_one_reader__refused(void) {
         dlp_loader_desc d = {.batch_size = 4, .num_workers = how == 0 ? 2 : 1};
         CHECK(dlp_push_open(&s, &(dlp_push_desc){.fields = FIELDS, .n_fields = 2, .writers = 1},
                             NULL) == DLP_OK);
-        source_items(dlp_push_source(s), &d.dataset, &d.fetch.workers);
-        if (how == 1) d.fetch.workers.workers_max = 3;
-        if (how == 2) d.fetch.workers.placement = DLP_PLACE_PROCESSES;
-        if (how == 3) d.fetch.fetcher = DLP_FETCH_THREADS;
+        source_items(dlp_push_source(s), &d.dataset, &d.workers);
+        if (how == 1) d.workers.workers_max = 3;
+        if (how == 2) d.workers.placement = DLP_PLACE_PROCESSES;
+        if (how == 3) d.fetcher = DLP_FETCH_THREADS;
         if (how == 4) d.epochs = 2;
         CHECK(dlp_loader_open(&p, &d, &err) < 0 && p == NULL);
         if (strstr(err.field, field[how]) == NULL)
@@ -773,9 +773,9 @@ static void lane__damaged_in_a_run__those_before_come(void) {
 
 /* Where such rows are left out, after their tries, the stream ends there. */
 static void lane__damaged_rows_left_out__ends(void) {
-    push_loader d = {.push = {.capacity = 8, .fields = FIELDS, .n_fields = 2, .writers = 1},
-                     .loader = {.batch_size = 1,
-                                .fetch.workers = {.on_error = DLP_ON_ERROR_DROP, .retries = 2}}};
+    push_loader d = {
+        .push = {.capacity = 8, .fields = FIELDS, .n_fields = 2, .writers = 1},
+        .loader = {.batch_size = 1, .workers = {.on_error = DLP_ON_ERROR_DROP, .retries = 2}}};
     rig r = {NULL, NULL};
     dlp_pusher *u;
     dlp_batch *b = NULL;
@@ -799,7 +799,7 @@ static void lane__damaged_rows_left_out__ends(void) {
 static void lane__damaged_and_tried_later__an_error(void) {
     push_loader d = {
         .push = {.capacity = 8, .fields = FIELDS, .n_fields = 2, .writers = 1},
-        .loader = {.batch_size = 2, .fetch.workers = {.retries = 1, .retry_backoff_ms = 10}}};
+        .loader = {.batch_size = 2, .workers = {.retries = 1, .retry_backoff_ms = 10}}};
     rig r = {NULL, NULL};
     dlp_pusher *u;
     dlp_batch *b = NULL;

@@ -415,9 +415,9 @@ static void writers__one_lives_or_none_came__waits(void) {
 
 /* Rows that fail are left out: the stream ends there. */
 static void writers__all_gone_and_rows_left_out__ends(void) {
-    push_loader d = {.push = {.fields = FIELDS, .n_fields = 2, .writers = 1, .lost_ms = 50},
-                     .loader = {.batch_size = 4,
-                                .fetch.workers = {.on_error = DLP_ON_ERROR_DROP, .retries = 2}}};
+    push_loader d = {
+        .push = {.fields = FIELDS, .n_fields = 2, .writers = 1, .lost_ms = 50},
+        .loader = {.batch_size = 4, .workers = {.on_error = DLP_ON_ERROR_DROP, .retries = 2}}};
     rig r = {NULL, NULL};
     dlp_batch *b = NULL;
     int rc = DLP_OK;

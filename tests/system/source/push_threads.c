@@ -132,7 +132,7 @@ static const dlp_loader_desc loader_ = {
     .dataset = {.n_items = 8, .fields = &field_, .n_fields = 1, .fetch = fetch_zero},
     .batch_size = 2,
     .num_workers = 1,
-    .fetch.workers = {.affinity = &cpu_, .n_affinity = 1}};
+    .workers = {.affinity = &cpu_, .n_affinity = 1}};
 
 /* Worker processes want it, too. The error names the system. */
 static void processes__threads_only__refused(void) {

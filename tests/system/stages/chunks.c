@@ -1077,7 +1077,7 @@ static int own_wire(dlp_pipe **p, const dlp_pipe_desc *desc, const dlp_sampler_d
     const dlp_field field = {"x", DLP_U32, 1, {10}, 0, 0};
     const dlp_dataset set = {
         .n_items = 7, .fields = &field, .n_fields = 1, .writes_all_bytes = 1, .fetch = fetch_table};
-    const dlp_fetch_desc fetch = {.dataset = &set, .workers = {.num_workers = 2}};
+    const dlp_source fetch = {.dataset = &set, .workers = {.num_workers = 2}};
     rig_table t = {.n = 0};
     table_list(&t, sampler);
     table_fetch(&t, &fetch, 0);

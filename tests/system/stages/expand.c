@@ -23,6 +23,7 @@ typedef struct seen_all {
     uint64_t now;            /* with set_epoch: the epoch that it began, UINT64_MAX while it runs */
     uint32_t running, wrong; /* callbacks; those of another epoch than now */
     int set;                 /* there is a set_epoch */
+    int longer;              /* not 0: field longer - 1 of each made item gets a length of 9 */
     int spoils;              /* 1: callbacks write over all that they are given */
     int first;               /* what the first call of each input does: */
     uint8_t called[INPUTS];  /* with first: calls of each input */
@@ -121,6 +122,7 @@ static int expand(void *user, dlp_expand *x) {
         ((uint64_t *)it->data[0])[1] = b + i;
         memset(it->data[1], (int)(i + 1), (i + b) % 8);
         it->length[1] = (i + b) % 8;
+        if (seen->longer != 0) it->length[seen->longer - 1] = 9;
         spoil(x, it);
     }
     if (die && dlp_expand_add(x) != NULL) raise(SIGKILL);
@@ -525,7 +527,7 @@ static void run__places_and_words__each_input_has_its_own(bool expands, bool at_
     dlp_loader_desc filter = {
         .dataset = {.n_items = DIRTY, .fields = &field, .n_fields = 1, .filter = 1},
         .num_workers = 1,
-        .fetch = {.workers = {.retries = !at_end}},
+        .workers = {.retries = !at_end},
         .batch_size = 8,
         .epochs = DIRTY_EPOCHS};
     filter.dataset.fetch = fetch_dirty;
@@ -651,6 +653,12 @@ static void fail__by_input__named(void) {
     seen->over = 12;
     CHECK(fails(&r, &err) == DLP_ERR_LENGTH && strstr(err.message, "input 11") != NULL);
     CHECK(strstr(err.message, "max_out 5") != NULL);
+    for (int f = 0; f < 2; f++) {
+        init(&r, 0);
+        seen->longer = f + 1;
+        CHECK(fails(&r, &err) == DLP_ERR_LENGTH && strcmp(err.field, out_fields[f].name) == 0);
+        CHECK(strstr(err.message, f == 0 ? "fixed size, a length of 9" : "its maximum is 7"));
+    }
     init(&r, 0);
     seen->fail = 12;
     CHECK(fails(&r, &err) == DLP_ERR_CALLBACK && strstr(err.message, "input 11: torn") != NULL);

@@ -115,13 +115,13 @@ static void any_case(uint64_t *random, int processes) {
     r.d.epochs = 1 + test_pick(random, 3);
     r.d.pipe.prefetch_factor = (int32_t)test_pick(random, 5);
     if (test_pick(random, 4) == 0) r.d.collate = dlp_collate_pad;
-    if (test_pick(random, 4) == 0) r.d.fetch.workers.dispatch = DLP_DISPATCH_BATCHES;
+    if (test_pick(random, 4) == 0) r.d.workers.dispatch = DLP_DISPATCH_BATCHES;
     while (world > r.d.pipe.streams) world /= 2;
     r.d.pipe.world_size = world;
     r.d.pipe.uneven = world > 1 && r.d.pipe.steps_per_epoch == 0;
     if (!can_run(&r)) return;
     if (processes) {
-        r.d.parts.workers.placement = r.d.fetch.workers.placement = DLP_PLACE_PROCESSES;
+        r.d.parts.workers.placement = r.d.workers.placement = DLP_PLACE_PROCESSES;
         r.d.pipe.shm = &shm;
         if (r.d.parts.workers.num_workers > 0) seen->kill_every = 3 + test_pick(random, 9);
     }

@@ -75,7 +75,7 @@ static void drop__killed_workers__exact(int processes) {
     init(&r);
     r.d.epochs = 3;
     if (processes) {
-        r.d.parts.workers.placement = r.d.fetch.workers.placement = DLP_PLACE_PROCESSES;
+        r.d.parts.workers.placement = r.d.workers.placement = DLP_PLACE_PROCESSES;
         r.d.pipe.shm = &shm;
         seen->kill_every = 3;
     }

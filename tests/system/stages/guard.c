@@ -100,7 +100,7 @@ static void monitor_sees(const dlp_stats *s, int guard) {
 /* All batches of a pipe with a guard; returns what next returned last. */
 static int run(int policy, int workers, int placement, found *to) {
     const dlp_dataset ds = {.n_items = ITEMS, .fields = fields_, .n_fields = 3, .fetch = fetch_bad};
-    const dlp_fetch_desc fetch = {.dataset = &ds, .workers = {.num_workers = workers}};
+    const dlp_source fetch = {.dataset = &ds, .workers = {.num_workers = workers}};
     rig_table t = {.n = 0};
     dlp_stats s;
     dlp_batch *b;
@@ -195,7 +195,7 @@ static void guard__bad_descs__named(void) {
         dlp_pipe *p;
         dlp_error e;
         table_list(&t, &(dlp_sampler_desc){.order = DLP_ORDER_SEQUENTIAL});
-        table_fetch(&t, &(dlp_fetch_desc){.dataset = &ds}, 0);
+        table_fetch(&t, &(dlp_source){.dataset = &ds}, 0);
         table_row(&t, (dlp_node){.verb = DLP_GUARD});
         if (given) t.nodes[2].guard = (dlp_node_guard){.fields = &f, .n_fields = 1};
         CHECK(table_pipe(&t, &p, NULL, &e) == DLP_ERR_ARG);

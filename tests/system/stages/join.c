@@ -477,6 +477,20 @@ static void join__zip_with_parts__same_rows(void) {                        /* ne
 
 /* ---- by a loader ---- */
 
+/* Let a loader have the first dataset. */
+static void loader_takes(dlp_loader_desc *d, setup *s, dlp_dataset *ds) {
+    dlp_source f;
+    fetch_desc(s, 0, ds, &f);
+    d->dataset = *ds;
+    d->num_workers = f.workers.num_workers;
+    d->workers = f.workers;
+    d->workers.num_workers = 0;
+    d->fetcher = f.fetcher;
+    d->in_flight = f.in_flight;
+    d->batch_pool = f.batch_pool;
+    d->async = f.async;
+}
+
 static int loader_open(setup *s, int topology, dlp_pipe **p, dlp_error *err) {
     static rig_table rows;
     dlp_dataset ds[MOST];
@@ -484,13 +498,9 @@ static int loader_open(setup *s, int topology, dlp_pipe **p, dlp_error *err) {
     uint32_t mixes = 1;
     memset(&d, 0, sizeof d);
     memset(&rows, 0, sizeof rows);
-    fetch_desc(s, 0, &ds[0], &d.fetch);
-    d.dataset = ds[0];
-    d.num_workers = d.fetch.workers.num_workers;
-    d.fetch.workers.num_workers = 0;
-    d.fetch.dataset = NULL;
+    loader_takes(&d, s, &ds[0]);
     for (int i = 1; i < s->n; i++) {
-        dlp_fetch_desc fetch;
+        dlp_source fetch;
         fetch_desc(s, i, &ds[i], &fetch);
         mixes += s->of[i].mixed != 0;
         table_fetch(&rows, &fetch, s->of[i].mixed ? mixes : 0);
@@ -538,7 +548,7 @@ static void join__by_a_loader__rows_as_by_hand(void) {
 static void join__of_a_loader__refused_with_names(void) {
     dlp_loader_desc d;
     dlp_dataset ds[2];
-    dlp_fetch_desc join;
+    dlp_source join;
     rig_table rows = {.n = 0};
     dlp_pipe *p = NULL;
     dlp_error err;
@@ -549,13 +559,9 @@ static void join__of_a_loader__refused_with_names(void) {
     CHECK(strcmp(err.stage, "labels") == 0 && strcmp(err.field, "source.dataset.n_items") == 0);
     s.of[1].n_items = 60;
     memset(&d, 0, sizeof d);
-    fetch_desc(&s, 0, &ds[0], &d.fetch);
+    loader_takes(&d, &s, &ds[0]);
     fetch_desc(&s, 1, &ds[1], &join);
     table_fetch(&rows, &join, 0);
-    d.dataset = ds[0];
-    d.num_workers = d.fetch.workers.num_workers;
-    d.fetch.workers.num_workers = 0;
-    d.fetch.dataset = NULL;
     d.batch_size = 4;
     d.n_rows = 1;
     CHECK(dlp_loader_open(&p, &d, &err) == DLP_ERR_ARG && strcmp(err.field, "n_rows") == 0);
@@ -617,7 +623,7 @@ static void chain_refused(int what, uint32_t how, const char *stage, const char 
     static const dlp_field raw = {"raw", DLP_U8, 1, {9}, 1, 0};
     dlp_sampler_desc sampler = {.order = what == 6 ? DLP_ORDER_PARTS : 0};
     dlp_dataset ds[2];
-    dlp_fetch_desc fetch, join;
+    dlp_source fetch, join;
     rig_table t = {.n = 0};
     dlp_plan plan;
     dlp_error e;

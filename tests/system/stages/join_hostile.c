@@ -83,9 +83,9 @@ static void join_hostile__found_in_cache__joined_bytes_untouched(void) { /* need
     dlp_pipe *p;
     ds[0].writes_all_bytes = ds[1].writes_all_bytes = 1;
     table_list(&t, &sampler);
-    table_fetch(&t, &(dlp_fetch_desc){.dataset = &ds[0]}, 0);
+    table_fetch(&t, &(dlp_source){.dataset = &ds[0]}, 0);
     table_row(&t, (dlp_node){.verb = DLP_CACHE, .cache = {.bytes = 1 << 16}});
-    table_fetch(&t, &(dlp_fetch_desc){.dataset = &ds[1]}, 0);
+    table_fetch(&t, &(dlp_source){.dataset = &ds[1]}, 0);
     table_row(&t, (dlp_node){.verb = DLP_BATCH, .batch = {.batch_size = 8}});
     CHECK(table_pipe(&t, &p, &desc, NULL) == DLP_OK);
     CHECK(dlp_pipe_start(p) == DLP_OK);
@@ -243,7 +243,7 @@ static void join_hostile__odd_codes_and_lengths__by_policy_and_named(void) {
         dlp_batch *b;
         int rc, left = 0;
         dlp_dataset ds[2];
-        dlp_fetch_desc fetch;
+        dlp_source fetch;
         rig_table t = {.n = 0};
         odd_code_ = k < 3 * n ? codes[k / 3] : 0;
         odd_length_ = k < 3 * n ? 0 : 1 + (k - 3 * n) / 3;
@@ -298,7 +298,7 @@ static void join_hostile__files_joined__bytes_of_each(void) {
     }
     for (int k = 0; k < 4; k++) {
         dlp_files_desc d = {.n_items = 9, .fields = &bytes, .n_fields = 1, .paths = paths};
-        dlp_fetch_desc fetch, join = {.in_flight = 0};
+        dlp_source fetch, join = {.in_flight = 0};
         rig_table t = {.n = 0};
         dlp_dataset ds;
         dlp_source *files;
@@ -341,7 +341,7 @@ static void join_hostile__files_joined__bytes_of_each(void) {
 
 static void odd_row(dlp_node *row, dlp_source *d, dlp_dataset *ds, int what) {
     switch (what) {
-    case 0: d->fetch.dataset = NULL; break;
+    case 0: d->dataset = NULL; break;
     case 1: ds->fetch = NULL; break;
     case 2: ds->fields = NULL; break;
     case 3: ds->n_fields = 0; break;
@@ -351,14 +351,14 @@ static void odd_row(dlp_node *row, dlp_source *d, dlp_dataset *ds, int what) {
     case 7: ds->writes_all_bytes = 2; break;
     case 8: row->fetch.in_flight = 1025; break;
     case 9: row->fetch.fetch = source_fetch; break;
-    case 10: d->fetch.fetcher = 9; break;
-    case 11: d->fetch.fetcher = DLP_FETCH_ASYNC; break; /* inline, and without functions */
-    case 12: d->fetch.in_flight = 5; break;
+    case 10: d->fetcher = 9; break;
+    case 11: d->fetcher = DLP_FETCH_ASYNC; break; /* inline, and without functions */
+    case 12: d->in_flight = 5; break;
     case 13: row->workers.num_workers = -7; break;
     case 14: row->workers.on_error = 3; break;
     case 15: row->workers.retries = 101; break;
     case 16: ds->n_items = UINT64_MAX; break;
-    case 17: d->fetch.batch_pool = 3; break;
+    case 17: d->batch_pool = 3; break;
     default: row->workers.stack_bytes = UINT64_MAX; break;
     }
 }
@@ -384,7 +384,7 @@ static void join_hostile__odd_descs__refused_by_the_call(void) {
                                          "batch_pool",
                                          "stack_bytes"};
     for (int k = 0; k < (int)(sizeof fields / sizeof *fields); k++) {
-        dlp_fetch_desc fetch;
+        dlp_source fetch;
         dlp_dataset ds[2];
         rig_table t = {.n = 0};
         dlp_error e;

@@ -89,7 +89,7 @@ static void any_case(uint64_t *random) {
     r.d.pipe.prefetch_factor = (int32_t)test_pick(random, 5);
     r.d.pipe.unordered = test_pick(random, 4) == 0;
     if (test_pick(random, 4) == 0) r.d.collate = dlp_collate_pad;
-    if (test_pick(random, 4) == 0) r.d.fetch.workers.dispatch = DLP_DISPATCH_BATCHES;
+    if (test_pick(random, 4) == 0) r.d.workers.dispatch = DLP_DISPATCH_BATCHES;
     r.d.pipe.world_size = 1 + test_pick(random, 4);
     r.d.pipe.allow_uneven = 1;
     if (r.total < r.d.pipe.streams) r.d.pipe.steps_per_epoch = 0;
@@ -738,8 +738,7 @@ static void batch__fetched_again__its_parts_are_there(void) {
         table_list(&t, &(dlp_sampler_desc){.threaded = i % 2});
         table_load(&t, &r.d.parts);
         table_fetch(
-            &t, &(dlp_fetch_desc){.dataset = &r.d.dataset, .workers = {.num_workers = 1 + i / 4}},
-            0);
+            &t, &(dlp_source){.dataset = &r.d.dataset, .workers = {.num_workers = 1 + i / 4}}, 0);
         table_row(&t, (dlp_node){.verb = DLP_BATCH, .batch = {.batch_size = 8}});
         table_row(&t, map);
         CHECK(table_pipe(&t, &p, &r.d.pipe, NULL) == DLP_OK);
@@ -772,9 +771,9 @@ static void fetch_error__replace__item_of_the_same_part(void) {
         for (int k = 0; k < 10; k++) items[k] = 30;
         parts_init(&r, &seen, 10, items);
         r.d.dataset.fetch = fetch_sometimes;
-        r.d.fetch.workers.on_error = DLP_ON_ERROR_REPLACE;
+        r.d.workers.on_error = DLP_ON_ERROR_REPLACE;
         r.d.num_workers = i;
-        r.d.fetch.workers.dispatch = i % 2 ? DLP_DISPATCH_BATCHES : DLP_DISPATCH_CLAIM;
+        r.d.workers.dispatch = i % 2 ? DLP_DISPATCH_BATCHES : DLP_DISPATCH_CLAIM;
         parts_order(&r, 0, order);
         if (parts_open(&r, &p) != DLP_OK) return;
         while (dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {
@@ -876,7 +875,7 @@ static void wiring__parts_and_split__views_of_items(int within) {
     dlp_field field = {"words", DLP_U64, 1, {6}, 0, 0};
     const dlp_pipe_desc desc = {.seed = 42, .epochs = 2};
     const dlp_dataset set = {.fields = &field, .n_fields = 1, .fetch = fetch_chunk};
-    const dlp_fetch_desc fetch = {.dataset = &set, .workers = {.num_workers = 2}};
+    const dlp_source fetch = {.dataset = &set, .workers = {.num_workers = 2}};
     rig_table t = {.n = 0};
     dlp_pipe *p;
     dlp_batch *b;

@@ -209,8 +209,8 @@ static const dlp_dataset joined_set = {
     .n_items = ITEMS, .fields = &joined_field, .n_fields = 1, .fetch = join_item};
 static void zip(const one *o, rig_table *t) {
     table_fetch(t,
-                &(dlp_fetch_desc){.dataset = &joined_set,
-                                  .workers = {.num_workers = o->decoders ? 2 : DLP_NONE}},
+                &(dlp_source){.dataset = &joined_set,
+                              .workers = {.num_workers = o->decoders ? 2 : DLP_NONE}},
                 0);
 }
 static bool zipped(const dlp_batch *b) {
@@ -249,7 +249,7 @@ static int start(one *o, dlp_pipe **to, dlp_error *err) {
     const dlp_pipe_desc pipe = {.resume = o->resume, .prefetch_factor = 3, .epochs = 2};
     const dlp_dataset ds = {
         .n_items = ITEMS, .fields = batch_fields, .n_fields = 2, .fetch = read_item};
-    dlp_fetch_desc fetch = {.dataset = &ds, .fetcher = o->fetcher, .in_flight = o->in_flight};
+    dlp_source fetch = {.dataset = &ds, .fetcher = o->fetcher, .in_flight = o->in_flight};
     dlp_node decode = {.verb = DLP_MAP, .map = {.item = decode_item}};
     dlp_node later = {.verb = DLP_MAP, .map = {.item = later_item}};
     rig_table t = {.n = 0};
@@ -577,7 +577,7 @@ static dlp_error refused(const dlp_field *f, uint32_t n, uint32_t cells, int map
     dlp_plan plan;
     dlp_pipe *p = NULL;
     table_list(&t, &(dlp_sampler_desc){.seed = 4});
-    table_fetch(&t, &(dlp_fetch_desc){.dataset = &ds}, 0);
+    table_fetch(&t, &(dlp_source){.dataset = &ds}, 0);
     table_ends(&t, f, n, cells);
     if (n == 0) strcpy(t.ends, "none");
     if (maps == 0) table_row(&t, (dlp_node){.verb = DLP_CACHE, .cache = {.bytes = 1 << 20}});
@@ -605,7 +605,7 @@ static dlp_error behind_cells(dlp_push *push) {
     dlp_pipe *p;
     if (push == NULL) {
         table_list(&t, &(dlp_sampler_desc){.seed = 4});
-        table_fetch(&t, &(dlp_fetch_desc){.dataset = &ds}, 0);
+        table_fetch(&t, &(dlp_source){.dataset = &ds}, 0);
         table_row(&t, (dlp_node){.verb = DLP_FILTER});
     } else {
         table_row(&t, (dlp_node){.verb = DLP_PUSH, .push = {push}});

@@ -261,7 +261,7 @@ static void dress(const one *o, dlp_workers_desc *w, int at) {
 static void add_fetch(const one *o, rig_table *t, int i, uint64_t n, const dlp_field *fields,
                       uint32_t of) {
     source *s = &sources[i];
-    dlp_fetch_desc d = {.dataset = &sets[i], .fetcher = o->fetcher[s->at]};
+    dlp_source d = {.dataset = &sets[i], .fetcher = o->fetcher[s->at]};
     sets[i] = (dlp_dataset){.n_items = n,
                             .fields = fields,
                             .n_fields = (uint32_t)s->fields,
@@ -283,7 +283,7 @@ static void add_zip(const one *o, rig_table *t) {
     add_fetch(o, t, 3, ITEMS, &more_fields[o->ragged], 0);
 }
 static void add_other(const one *o, rig_table *t) {
-    dlp_fetch_desc d = {.dataset = &sets[4]};
+    dlp_source d = {.dataset = &sets[4]};
     sets[4] =
         (dlp_dataset){.n_items = ITEMS, .fields = &other_field, .n_fields = 1, .fetch = other_item};
     dress(o, &d.workers, AT_ZIP);

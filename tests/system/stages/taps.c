@@ -392,7 +392,8 @@ typedef struct lines { /* tokens of rows, or of documents */
 
 static lines docs_, rows_, packed_;
 
-/* Run a table and keep the tokens of its rows, and what `to` keeps. Returns the batches, or a code. */
+/* Run a table, and keep the tokens of its rows, and what `to` keeps. Returns the batches, or a
+   code. */
 static int run_packing(const packing *k, const dlp_state *from, kept *to, lines *keep,
                        dlp_error *err) {
     const dlp_shm_desc shm = {.max_kills = 100};
@@ -511,6 +512,15 @@ static void pack__behind_window_resumed__same_rows(void) {
                               .steps = i == 1 ? 31 : 0,
                               .last = i == 2 ? DLP_LAST_DROP : DLP_LAST_PARTIAL},
                     0);
+    longest_ = 1; /* as many windows as may be are open at once */
+    resumed((packing){.workers = 2,
+                      .window = 7,
+                      .tokens = 32,
+                      .segments = 5,
+                      .streams = 1,
+                      .last = DLP_LAST_PARTIAL},
+            0);
+    longest_ = LONGEST;
 }
 
 static void pack__behind_window_killed__same_rows(void) {

@@ -352,7 +352,7 @@ static void pipe__mix_on_two_ranks__order_of_the_mix(void) {
             l.pipe.rank = rank;
             l.pipe.world_size = 2;
             l.drop_last = rank ? DLP_LAST_PAD : DLP_LAST_PARTIAL;
-            l.fetch.workers.on_error = DLP_ON_ERROR_REPLACE;
+            l.workers.on_error = DLP_ON_ERROR_REPLACE;
             CHECK(dlp_loader_open(&p, &l, NULL) == DLP_OK);
             while (p != NULL && dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {
                 CHECK(check_mix_batch(b, &run));

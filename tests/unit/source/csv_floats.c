@@ -75,6 +75,9 @@ static void values__midpoints__those_of_strtof(void) {
                                    : kind == 2 ? 0x7f7fffff - draw(3)
                                                : draw(0x7f800000));
         float low;
+#ifdef _WIN32 /* strtof of mingw-w64 makes midpoints of denormals 2^-126 */
+        if (bits < 0x800000) continue;
+#endif
         memcpy(&low, &bits, sizeof low);
         const double high = bits == 0x7f7fffff ? 0x1p128 : (double)nextafterf(low, INFINITY);
         int n = sprintf(text, "%.*e", (int)(115 + draw(20)), ((double)low + high) / 2);

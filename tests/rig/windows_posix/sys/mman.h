@@ -1,0 +1,2 @@
+/* What tests want of POSIX, on Windows. */
+#include "../../windows.h"
