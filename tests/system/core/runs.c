@@ -421,7 +421,7 @@ static void runs__no_such_call__refused(void) {
     work w = {.ragged = 0};
     const dlp_dataset items = {
         .n_items = ITEMS, .fields = &x_, .n_fields = 1, .fetch = fetch, .user = &w};
-    const dlp_source source = {.fetch = {.dataset = &items}};
+    const dlp_source source = {.dataset = &items};
     dlp_node t[] = {LIST, FETCH("f", &x_, &w), BATCH(64)};
     dlp_node makes[] = {
         LIST,
