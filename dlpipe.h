@@ -4941,7 +4941,7 @@ typedef struct dlp_node_fetch {
                          the items of these nodes' sources follow each other. 0: this node fetches
                          all items */
     const dlp_source *source; /* source that has the items and the callbacks; borrowed until close.
-                         The fields above are then 0, except in_flight and of. NULL: none */
+                         The other fields are then 0, except in_flight and of. NULL: none */
     dlp_rows_fn fetch_rows;   /* writes the items of several rows in a call, in place of fetch. Not
                                before makers, nor with in_flight above 1. In a later fetch the row
                                has workers of its own. NULL: fetch writes each item */
@@ -17381,10 +17381,18 @@ static void dlpi_many_made(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uin
     memset(w->given.length, 0, fields * sizeof(uint64_t));
 }
 
-/* Let the policy decide on a row at which a call failed with this code. */
+typedef struct dlpi_said { /* what a call has said of the item that failed */
+    bool said;
+    int errnum;
+    char message[sizeof((dlpi_worker_block *)0)->message];
+} dlpi_said;
+
+/* Let the policy decide on a row at which a call failed with this code. words: of the call. */
 DLPI_COLD static void dlpi_many_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int rc,
-                                       dlpi_tally *n) {
-    if (w->note.said != 0) w->note.said = row + 1; /* the words are about this row */
+                                       const dlpi_said *words, dlpi_tally *n) {
+    w->note.said = words->said ? row + 1 : 0; /* the words are about this row */
+    memcpy(w->block->message, words->message, sizeof words->message);
+    w->block->message_errno = words->errnum;
     rc = dlpi_row_returned(w, row, rc);
     dlpi_many_tally(w, t, row, dlpi_row_wrong(w, t, row, rc), n);
 }
@@ -17398,10 +17406,13 @@ static inline bool dlpi_many_lengths_set(const dlpi_worker *w, uint32_t n) {
 }
 
 /* Go on with the rows from `row` on after a call for them has made `made` items and came to code
-   rc. wanted: more is to be done for a row that is made. Returns the row that is next. */
+   rc. wanted: more is to be done for a row that is made, which may have words of its own. Returns
+   the row that is next. */
 static uint32_t dlpi_many_end(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint32_t made,
                               int rc, bool wanted, dlpi_tally *n) {
+    dlpi_said words = {w->note.said != 0, w->block->message_errno, {0}};
     uint32_t i = 0;
+    if (rc != 0) memcpy(words.message, w->block->message, sizeof words.message);
     for (; row < t->end; row++) {
         if (DLPI_UNLIKELY(!dlpi_many_has(w, w->index[row]))) {
             dlpi_row_other(w, t, row);
@@ -17409,7 +17420,7 @@ static uint32_t dlpi_many_end(dlpi_worker *w, const dlpi_unit *t, uint32_t row, 
             if (wanted) dlpi_many_made(w, t, row, i, n);
             i++;
         } else {
-            dlpi_many_failed(w, t, row, rc, n);
+            dlpi_many_failed(w, t, row, rc, &words, n);
             return row + 1;
         }
     }
@@ -50839,7 +50850,7 @@ static int dlpi_table_next_leg(dlp_pipe *p, const char *name, dlpi_branches *j,
     const uint64_t before = k > 0 ? d->legs[k - 1].from : 0;
     dlp_error e;
     int rc;
-    if (leg->from <= before || leg->from >> (DLPI_DRAW_BITS - 1) != 0)
+    if (leg->from <= before || leg->from > UINT64_C(1) << (DLPI_DRAW_BITS - 1))
         return dlpi_refuse(p, DLP_ERR_ARG, name, "mix.legs",
                            "legs[%" PRIu32 "].from is %" PRIu64 ", must be %" PRIu64 "..2^43: legs "
                            "begin one after the other",
@@ -51631,6 +51642,9 @@ static const dlpi_bound dlpi_node_bounds[] = {
     {DLPI_NODE(FETCH, fetch.user), 0, 0, DLPI_BESIDE},
     {DLPI_NODE(FETCH, fetch.fields), 0, 0, DLPI_BESIDE},
     {DLPI_NODE(FETCH, fetch.async), 0, 0, DLPI_BESIDE},
+#ifndef DLPIPE_NO_RUNS
+    {DLPI_NODE(FETCH, fetch.fetch_rows), 0, 0, DLPI_BESIDE},
+#endif /* DLPIPE_NO_RUNS */
     {DLPI_NODE(FETCH, fetch.batch_pool), 0, 0, "0 " DLPI_BESIDE},
     {DLPI_NODE(FETCH, fetch.writes_all_bytes), 0, 0, "0 " DLPI_BESIDE},
     {DLPI_NODE(FETCH, fetch.n_fields), 0, 0, "0 " DLPI_BESIDE},

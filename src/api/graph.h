@@ -260,7 +260,7 @@ typedef struct dlp_node_fetch {
                          the items of these nodes' sources follow each other. 0: this node fetches
                          all items */
     const dlp_source *source; /* source that has the items and the callbacks; borrowed until close.
-                         The fields above are then 0, except in_flight and of. NULL: none */
+                         The other fields are then 0, except in_flight and of. NULL: none */
     dlp_rows_fn fetch_rows;   /* writes the items of several rows in a call, in place of fetch. Not
                                before makers, nor with in_flight above 1. In a later fetch the row
                                has workers of its own. NULL: fetch writes each item */

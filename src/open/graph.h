@@ -148,6 +148,7 @@ static const dlpi_bound dlpi_node_bounds[] = {
     {DLPI_NODE(FETCH, fetch.user), 0, 0, DLPI_BESIDE},
     {DLPI_NODE(FETCH, fetch.fields), 0, 0, DLPI_BESIDE},
     {DLPI_NODE(FETCH, fetch.async), 0, 0, DLPI_BESIDE},
+    {DLPI_NODE(FETCH, fetch.fetch_rows), 0, 0, DLPI_BESIDE}, /* needs: runs */
     {DLPI_NODE(FETCH, fetch.batch_pool), 0, 0, "0 " DLPI_BESIDE},
     {DLPI_NODE(FETCH, fetch.writes_all_bytes), 0, 0, "0 " DLPI_BESIDE},
     {DLPI_NODE(FETCH, fetch.n_fields), 0, 0, "0 " DLPI_BESIDE},

@@ -93,7 +93,7 @@ static int dlpi_table_next_leg(dlp_pipe *p, const char *name, dlpi_branches *j,
     const uint64_t before = k > 0 ? d->legs[k - 1].from : 0;
     dlp_error e;
     int rc;
-    if (leg->from <= before || leg->from >> (DLPI_DRAW_BITS - 1) != 0)
+    if (leg->from <= before || leg->from > UINT64_C(1) << (DLPI_DRAW_BITS - 1))
         return dlpi_refuse(p, DLP_ERR_ARG, name, "mix.legs",
                            "legs[%" PRIu32 "].from is %" PRIu64 ", must be %" PRIu64 "..2^43: legs "
                            "begin one after the other",

@@ -112,10 +112,18 @@ static void dlpi_many_made(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uin
     memset(w->given.length, 0, fields * sizeof(uint64_t));
 }
 
-/* Let the policy decide on a row at which a call failed with this code. */
+typedef struct dlpi_said { /* what a call has said of the item that failed */
+    bool said;
+    int errnum;
+    char message[sizeof((dlpi_worker_block *)0)->message];
+} dlpi_said;
+
+/* Let the policy decide on a row at which a call failed with this code. words: of the call. */
 DLPI_COLD static void dlpi_many_failed(dlpi_worker *w, const dlpi_unit *t, uint32_t row, int rc,
-                                       dlpi_tally *n) {
-    if (w->note.said != 0) w->note.said = row + 1; /* the words are about this row */
+                                       const dlpi_said *words, dlpi_tally *n) {
+    w->note.said = words->said ? row + 1 : 0; /* the words are about this row */
+    memcpy(w->block->message, words->message, sizeof words->message);
+    w->block->message_errno = words->errnum;
     rc = dlpi_row_returned(w, row, rc);
     dlpi_many_tally(w, t, row, dlpi_row_wrong(w, t, row, rc), n);
 }
@@ -129,10 +137,13 @@ static inline bool dlpi_many_lengths_set(const dlpi_worker *w, uint32_t n) {
 }
 
 /* Go on with the rows from `row` on after a call for them has made `made` items and came to code
-   rc. wanted: more is to be done for a row that is made. Returns the row that is next. */
+   rc. wanted: more is to be done for a row that is made, which may have words of its own. Returns
+   the row that is next. */
 static uint32_t dlpi_many_end(dlpi_worker *w, const dlpi_unit *t, uint32_t row, uint32_t made,
                               int rc, bool wanted, dlpi_tally *n) {
+    dlpi_said words = {w->note.said != 0, w->block->message_errno, {0}};
     uint32_t i = 0;
+    if (rc != 0) memcpy(words.message, w->block->message, sizeof words.message);
     for (; row < t->end; row++) {
         if (DLPI_UNLIKELY(!dlpi_many_has(w, w->index[row]))) {
             dlpi_row_other(w, t, row);
@@ -140,7 +151,7 @@ static uint32_t dlpi_many_end(dlpi_worker *w, const dlpi_unit *t, uint32_t row, 
             if (wanted) dlpi_many_made(w, t, row, i, n);
             i++;
         } else {
-            dlpi_many_failed(w, t, row, rc, n);
+            dlpi_many_failed(w, t, row, rc, &words, n);
             return row + 1;
         }
     }

@@ -246,6 +246,14 @@ static void runs__items_fail__policy_of_each(void) {
     }
 }
 
+static int add_one(void *user, dlp_item *it) {
+    const work *w = user;
+    uint64_t *x = it->data[0], *y = it->data[1];
+    if (it->n_fields != 2 || *y != 0) __atomic_add_fetch(&seen_->wrong, 1, __ATOMIC_RELAXED);
+    *y = it->length[0] > 1 || x[WIDE - 1] != 0 ? ++x[1] * 3 + it->position : 0;
+    return fails_at(w, it) ? w->code : 0;
+}
+
 static void runs__a_call_fails__its_item_is_named(void) {
     for (int says = 0; says < 3; says++) {
         work w = {.fails = 250, .least = 200, .code = 5, .says = says == 1, .bad_made = says == 2};
@@ -264,6 +272,27 @@ static void runs__a_call_fails__its_item_is_named(void) {
                                             : says == 1 ? "item 253 is bad"
                                                         : "fetch_rows returned 5 and set *made"));
     }
+}
+
+/* Rows before the failed one go on in a map, which may have words of its own. */
+static void runs__a_call_fails_before_a_map__its_words_are_kept(void) {
+    static const dlp_field y = {.name = "y", .dtype = DLP_U64};
+    work w = {.fails = 250, .least = 200, .code = 5, .says = 1}, m = {.fails = 0};
+    dlp_node t[] = {LIST,
+                    FETCH("f", &x_, &w),
+                    {.name = "m",
+                     .verb = DLP_MAP,
+                     .map = {.item = add_one, .user = &m, .fields = &y, .n_fields = 1}},
+                    BATCH(32)};
+    t[0].list.shuffle = 0;
+    t[1].workers.num_workers = 1;
+    by_rows(&t[1], true);
+    forget();
+    run_table(&by_run_, t, 4, NULL);
+    CHECK(seen_->most > 8 && seen_->at[253] == 0);
+    CHECK(by_run_.rc == DLP_ERR_CALLBACK && by_run_.error.index == 253);
+    CHECK(strcmp(by_run_.error.stage, "f") == 0 && by_run_.error.errnum == 5);
+    CHECK(strcmp(by_run_.error.message, "item 253 is bad") == 0);
 }
 
 /* A fixed field has no length. */
@@ -285,14 +314,6 @@ static void runs__a_length_is_wrong__its_row_is_named(void) {
 }
 
 /* ---- other rows of the table ---- */
-
-static int add_one(void *user, dlp_item *it) {
-    const work *w = user;
-    uint64_t *x = it->data[0], *y = it->data[1];
-    if (it->n_fields != 2 || *y != 0) __atomic_add_fetch(&seen_->wrong, 1, __ATOMIC_RELAXED);
-    *y = it->length[0] > 1 || x[WIDE - 1] != 0 ? ++x[1] * 3 + it->position : 0;
-    return fails_at(w, it) ? w->code : 0;
-}
 
 static void runs__a_map_behind__runs_in_the_attempt(void) {
     static const dlp_field y = {.name = "y", .dtype = DLP_U64};
@@ -398,6 +419,9 @@ static int make_one(void *user, dlp_expand *x) {
 
 static void runs__no_such_call__refused(void) {
     work w = {.ragged = 0};
+    const dlp_dataset items = {
+        .n_items = ITEMS, .fields = &x_, .n_fields = 1, .fetch = fetch, .user = &w};
+    const dlp_source source = {.dataset = &items};
     dlp_node t[] = {LIST, FETCH("f", &x_, &w), BATCH(64)};
     dlp_node makes[] = {
         LIST,
@@ -413,6 +437,10 @@ static void runs__no_such_call__refused(void) {
     t[1].fetch.in_flight = 4;
     run_table(&by_run_, t, 3, NULL);
     CHECK(by_run_.rc == DLP_ERR_ARG && strcmp(by_run_.error.field, "fetch.fetch_rows") == 0);
+    t[1].fetch = (dlp_node_fetch){.source = &source, .fetch_rows = fetch_rows};
+    run_table(&by_run_, t, 3, NULL);
+    CHECK(by_run_.rc == DLP_ERR_ARG && strcmp(by_run_.error.field, "fetch.fetch_rows") == 0);
+    CHECK(strstr(by_run_.error.message, "beside fetch.source") != NULL);
     by_rows(&makes[1], true);
     run_table(&by_run_, makes, 4, NULL);
     CHECK(by_run_.rc == DLP_ERR_GRAPH && strstr(by_run_.error.message, "fetch_rows") != NULL);
@@ -425,6 +453,7 @@ int main(void) {
     runs__items_take_long__calls_for_all_that_workers_leave();
     runs__items_fail__policy_of_each();
     runs__a_call_fails__its_item_is_named();
+    runs__a_call_fails_before_a_map__its_words_are_kept();
     runs__a_length_is_wrong__its_row_is_named();
     runs__a_map_behind__runs_in_the_attempt();
     runs__a_later_fetch__rows_as_by_a_fetch();

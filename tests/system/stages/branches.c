@@ -537,8 +537,10 @@ static int run_lives(void) {
         life *l = &now_.life[i];
         place end = at;
         dlp_error e;
-        if (l->stop < batches_of(at.epoch) - at.k) /* legs are added while a model trains */
-            l->legs = legs_at((at.k + l->stop) * (now_.batch / now_.streams) - 1);
+        /* legs are added while a model trains; the next batch tells if a batch is the last */
+        if (l->stop < batches_of(at.epoch) - at.k - 1)
+            l->legs =
+                legs_at((at.k + l->stop + (now_.steps == 0)) * (now_.batch / now_.streams) - 1);
         for (uint32_t rank = 0; rank < l->world; rank++) {
             end = at;
             if (!run_rank(l, rank, &end, i > 0 ? &state : NULL, &all[rank])) return 0;
@@ -1225,7 +1227,7 @@ static void legs__wrong__refused_by_field(void) {
     } bad[] = {
         {{{0, one}}, 1, one, "legs[0].from is 0, must be 1..2^43"},
         {{{8, one}, {8, one}}, 2, one, "legs[1].from is 8, must be 9..2^43"},
-        {{{UINT64_C(1) << 43, one}}, 1, one, "legs[0].from is 8796093022208"},
+        {{{(UINT64_C(1) << 43) + 1, one}}, 1, one, "legs[0].from is 8796093022209"},
         {{{8, none}}, 1, one, "legs[0]: all 2 weights are 0"},
         {{{8, first}}, 1, first, "weights[1] is 0 in all legs; set 1 or more"},
         {{{8, one}}, 65, one, "0..64"},
