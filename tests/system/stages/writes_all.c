@@ -1,7 +1,8 @@
 /* needs: parts */
 /* An expand that writes all bytes of its items (writes_all_bytes) gets places that are not cleared.
-   Its rows are those of one whose places are cleared. Fields that maps add begin as zeros, and ragged fields have
-   zeros behind their lengths. So is it with the items of a part that an item names. */
+   Its rows are those of one whose places are cleared. Fields that maps add begin as zeros, and
+   ragged fields have zeros behind their lengths. So is it with the items of a part that an item
+   names. */
 #define _GNU_SOURCE
 #include "../../../dlpipe.h"
 
