@@ -3101,10 +3101,13 @@ typedef struct dlp_node_expand {
     int32_t shuffle_items; /* 1: the items of an input come in a keyed permutation */
     uint64_t id;           /* your number for what expand does. It is part of the fingerprint of a
                                   state */
+    int32_t writes_all_bytes; /* 1: expand promises to write every byte of the fixed-size fields of
+                                 each item that it adds, and of ragged fields all rows of their
+                                 length. 0: the library zeroes each item before */
 } dlp_node_expand;
 
 /* Return the place of the next item, for expand to write: data, and length of ragged fields. The
-   place is filled with zeros.
+   place is filled with zeros, unless the expand node has writes_all_bytes.
    x: the argument of expand. The place is valid until the next call. Returns NULL if max_out items
    were added already; the input then fails with DLP_ERR_LENGTH. If a row behind the expand has
    failed for an item, the input fails, and further items have a place that nobody reads. In
@@ -5798,7 +5801,7 @@ DLPI_INLINE int dlp_mpsc_pop(dlp_mpsc_rx *rx, void *record, uint32_t *producer, 
 #ifndef DLPIPE_STATIC
 /* The linker names this symbol if no file has the implementation, if two have it, or if the
    implementation is of a header with other structs. The loader names it for a shared library. */
-#define DLPI_NEEDS dlpipe_needs_DLPIPE_IMPLEMENTATION_of_this_header_in_one_C_file_d04198e7
+#define DLPI_NEEDS dlpipe_needs_DLPIPE_IMPLEMENTATION_of_this_header_in_one_C_file_1a6072ea
 extern const char DLPI_NEEDS;
 static const char *const dlpi_needs DLPI_USED = &DLPI_NEEDS;
 #endif
@@ -26653,6 +26656,7 @@ typedef struct dlpi_making {
     int wrong;             /* code of the first item that failed; 0: none failed */
     bool above;            /* the callback asked for more than max_out items */
     bool steps;            /* an added item has steps, or makers behind it */
+    bool writes_all;       /* the callback writes all bytes of its fields */
     const dlp_item *given; /* the input, without its fields */
     dlp_item shown, item;  /* what each new item is set to; the item added last */
     dlpi_item_arrays fields;
@@ -26743,6 +26747,14 @@ static inline void dlpi_making_pass(dlpi_making *m) {
     m->line->made++, m->at += m->to->bytes;
 }
 
+/* Prepare the place `to` of the next item of level l, of which the callback writes all bytes. Only
+   the fields that maps add begin as zeros. */
+static void dlpi_making_begins(uint8_t *to, const dlpi_level *l) {
+    if (l->fs.any_ragged) memset(to, 0, l->fs.n * 8u);
+    dlpi_item_begins(to, l);
+    if (l->n_made > 0) dlpi_item_open(to, l, l->n_made, true);
+}
+
 /* If an added item has failed, its input fails, and no more items are kept. The callback then
    writes each further item to the place of the failed item. */
 DLPDEF dlp_item *dlp_expand_add(dlp_expand *x) {
@@ -26751,7 +26763,7 @@ DLPDEF dlp_item *dlp_expand_add(dlp_expand *x) {
     dlpi_making_pass(m);
     if (DLPI_UNLIKELY(m->made >= to[-1].maker.max_out)) return m->above |= m->wrong == 0, NULL;
     m->item = m->shown; /* whole: the callback may have changed any of it */
-    dlpi_input_zero(m->at, to);
+    (m->writes_all ? dlpi_making_begins : dlpi_input_zero)(m->at, to);
     dlpi_input_lay(&m->item, m->at, to, &m->fields, false);
     m->added++;
     x->n_made = ++m->made;
@@ -26774,6 +26786,7 @@ static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *g
     m.added = m.made = m.passed = 0;
     m.wrong = 0;
     m.above = false;
+    m.writes_all = l->maker.writes_all_bytes != 0;
     m.steps = m.to->program.n > 0 || m.to->maker.max_out > 0;
     m.given = given;
     m.shown = *given;
@@ -32418,6 +32431,7 @@ static int dlpi_expand_bounds(dlp_pipe *p, const char *name, const dlp_node_expa
         {DLPI_AT(dlp_node_expand, max_out), 1, 1 << 30, "1..2^30"},
         {DLPI_AT(dlp_node_expand, n_fields), 0, DLP_MAX_FIELDS, "0..16"},
         {DLPI_AT(dlp_node_expand, shuffle_items), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_node_expand, writes_all_bytes), 0, 1, "0 or 1"},
     };
     const int rc = dlpi_check_bounds(p, name, d, DLPI_ROWS(bounds));
     if (rc != DLP_OK) return rc;
@@ -50116,6 +50130,7 @@ static int dlpi_makers_fetch(dlpi_table *t, const dlp_node *node, dlpi_makers *m
             return dlpi_node_bad(t, node,
                                  "fetches out of parts of items; give it a fetch callback, and no "
                                  "source, async or in_flight");
+        m->level[m->n_levels - 2].maker.writes_all_bytes = node->fetch.writes_all_bytes;
         m->level[m->n_levels - 2].fetch = ds.fetch;
         m->level[m->n_levels - 2].fetch_user = ds.user;
         m->level[m->n_levels - 2].fetch_row = dlpi_row_named(t->p, node->name);
@@ -50404,9 +50419,9 @@ static dlp_stage dlpi_makers_stage(dlpi_table *t, const dlpi_makers *m) {
     return dlpi_added(t->p, st, dlpi_expand_take(t->p, st, m->capacity, dlpi_window_after(t)));
 }
 
-/* Return how many workers copy items into rows if the table does not say it: as many as the workers
-   `w` of the makers leave cores, at most 2, and no more than those workers. DLP_NONE: the consumer
-   copies. Copies compute, so more threads would only take cores from each other. */
+/* Return how many workers copy items into rows if the table does not say it. They take the cores
+   that the workers `w` of the makers leave. They are at most 2, and no more than the makers'
+   workers. DLP_NONE: the consumer copies. Copies compute, so more threads than cores slow them. */
 DLPI_COLD
 static int32_t dlpi_copiers(const dlp_pipe *p, const dlp_workers_desc *w) {
     const int32_t n = w->num_workers > 2 ? 2 : w->num_workers, spare = p->cpus - w->num_workers;

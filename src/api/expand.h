@@ -43,10 +43,13 @@ typedef struct dlp_node_expand {
     int32_t shuffle_items; /* 1: the items of an input come in a keyed permutation */
     uint64_t id;           /* your number for what expand does. It is part of the fingerprint of a
                                   state */
+    int32_t writes_all_bytes; /* 1: expand promises to write every byte of the fixed-size fields of
+                                 each item that it adds, and of ragged fields all rows of their
+                                 length. 0: the library zeroes each item before */
 } dlp_node_expand;
 
 /* Return the place of the next item, for expand to write: data, and length of ragged fields. The
-   place is filled with zeros.
+   place is filled with zeros, unless the expand node has writes_all_bytes.
    x: the argument of expand. The place is valid until the next call. Returns NULL if max_out items
    were added already; the input then fails with DLP_ERR_LENGTH. If a row behind the expand has
    failed for an item, the input fails, and further items have a place that nobody reads. In

@@ -97,6 +97,7 @@ typedef struct dlpi_making {
     int wrong;             /* code of the first item that failed; 0: none failed */
     bool above;            /* the callback asked for more than max_out items */
     bool steps;            /* an added item has steps, or makers behind it */
+    bool writes_all;       /* the callback writes all bytes of its fields */
     const dlp_item *given; /* the input, without its fields */
     dlp_item shown, item;  /* what each new item is set to; the item added last */
     dlpi_item_arrays fields;
@@ -187,6 +188,14 @@ static inline void dlpi_making_pass(dlpi_making *m) {
     m->line->made++, m->at += m->to->bytes;
 }
 
+/* Prepare the place `to` of the next item of level l, of which the callback writes all bytes. Only
+   the fields that maps add begin as zeros. */
+static void dlpi_making_begins(uint8_t *to, const dlpi_level *l) {
+    if (l->fs.any_ragged) memset(to, 0, l->fs.n * 8u);
+    dlpi_item_begins(to, l);
+    if (l->n_made > 0) dlpi_item_open(to, l, l->n_made, true);
+}
+
 /* If an added item has failed, its input fails, and no more items are kept. The callback then
    writes each further item to the place of the failed item. */
 DLPDEF dlp_item *dlp_expand_add(dlp_expand *x) {
@@ -195,7 +204,7 @@ DLPDEF dlp_item *dlp_expand_add(dlp_expand *x) {
     dlpi_making_pass(m);
     if (DLPI_UNLIKELY(m->made >= to[-1].maker.max_out)) return m->above |= m->wrong == 0, NULL;
     m->item = m->shown; /* whole: the callback may have changed any of it */
-    dlpi_input_zero(m->at, to);
+    (m->writes_all ? dlpi_making_begins : dlpi_input_zero)(m->at, to);
     dlpi_input_lay(&m->item, m->at, to, &m->fields, false);
     m->added++;
     x->n_made = ++m->made;
@@ -218,6 +227,7 @@ static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *g
     m.added = m.made = m.passed = 0;
     m.wrong = 0;
     m.above = false;
+    m.writes_all = l->maker.writes_all_bytes != 0;
     m.steps = m.to->program.n > 0 || m.to->maker.max_out > 0;
     m.given = given;
     m.shown = *given;

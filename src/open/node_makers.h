@@ -288,6 +288,7 @@ static int dlpi_makers_fetch(dlpi_table *t, const dlp_node *node, dlpi_makers *m
             return dlpi_node_bad(t, node,
                                  "fetches out of parts of items; give it a fetch callback, and no "
                                  "source, async or in_flight");
+        m->level[m->n_levels - 2].maker.writes_all_bytes = node->fetch.writes_all_bytes;
         m->level[m->n_levels - 2].fetch = ds.fetch;
         m->level[m->n_levels - 2].fetch_user = ds.user;
         m->level[m->n_levels - 2].fetch_row = dlpi_row_named(t->p, node->name);
@@ -561,9 +562,9 @@ static dlp_stage dlpi_makers_stage(dlpi_table *t, const dlpi_makers *m) {
     return dlpi_added(t->p, st, dlpi_expand_take(t->p, st, m->capacity, dlpi_window_after(t)));
 }
 
-/* Return how many workers copy items into rows if the table does not say it: as many as the workers
-   `w` of the makers leave cores, at most 2, and no more than those workers. DLP_NONE: the consumer
-   copies. Copies compute, so more threads would only take cores from each other. */
+/* Return how many workers copy items into rows if the table does not say it. They take the cores
+   that the workers `w` of the makers leave. They are at most 2, and no more than the makers'
+   workers. DLP_NONE: the consumer copies. Copies compute, so more threads than cores slow them. */
 static int32_t dlpi_copiers(const dlp_pipe *p, const dlp_workers_desc *w) {
     const int32_t n = w->num_workers > 2 ? 2 : w->num_workers, spare = p->cpus - w->num_workers;
     if (n <= 0) return n;

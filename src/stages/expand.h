@@ -68,6 +68,7 @@ static int dlpi_expand_bounds(dlp_pipe *p, const char *name, const dlp_node_expa
         {DLPI_AT(dlp_node_expand, max_out), 1, 1 << 30, "1..2^30"},
         {DLPI_AT(dlp_node_expand, n_fields), 0, DLP_MAX_FIELDS, "0..16"},
         {DLPI_AT(dlp_node_expand, shuffle_items), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_node_expand, writes_all_bytes), 0, 1, "0 or 1"},
     };
     const int rc = dlpi_check_bounds(p, name, d, DLPI_ROWS(bounds));
     if (rc != DLP_OK) return rc;
