@@ -4761,6 +4761,8 @@ void dlp_pusher_close(dlp_pusher *pusher);
              nearest row above that names workers, else in the consumer. workers.num_workers =
              DLP_NONE asks for the consumer. The rows up to the last maker run in the same workers.
              One row of these names them, and one says the capacity, which counts cells of inputs.
+             Each other one may give a deadline_ms, which holds for its callback alone. The one of
+             the row with the workers then holds for each callback of a row that gives none.
    Attempts  In rows, a map or a later fetch that names no workers runs in the attempt of the row
              before: in the same worker, directly after that row's callback, or after the answer to
              its request. If one callback of an attempt fails, the attempt has failed, and is tried
@@ -22152,6 +22154,11 @@ DLPDEF int dlp_source_close(dlp_source *source) {
    the stage. If the stage has an asynchronous source, op 0 is its answer, and the rows go on with
    it. */
 
+/* Let *timed, the shortest deadline_ms of rows, be at most ms. 0: there is none. */
+static void dlpi_timed_least(int32_t *timed, int32_t ms) {
+    if (ms > 0 && (*timed == 0 || ms < *timed)) *timed = ms;
+}
+
 /* Append the op of a row, and the n fields f that the row adds, to a stage. Returns 0 or a
    DLP_ERR code. */
 DLPI_COLD static int dlpi_chain_add(dlp_pipe *p, dlpi_stage *st, const dlpi_op *row,
@@ -22159,7 +22166,6 @@ DLPI_COLD static int dlpi_chain_add(dlp_pipe *p, dlpi_stage *st, const dlpi_op *
     dlpi_program *g = dlpi_program_of(st);
     const uint32_t before = st->n_fields;
     const char *name = row->row->name;
-    int32_t ms;
     int rc;
     if (g->n == DLPI_OPS)
         return dlpi_refuse(p, DLP_ERR_GRAPH, name, "",
@@ -22176,8 +22182,7 @@ DLPI_COLD static int dlpi_chain_add(dlp_pipe *p, dlpi_stage *st, const dlpi_op *
     }
     st->w.idempotent = 0; /* the new callback need not be */
     st->retries |= row->row->own && row->row->policy.retries > 0;
-    ms = row->row->policy.deadline_ms;
-    if (ms > 0 && (st->timed == 0 || ms < st->timed)) st->timed = ms;
+    dlpi_timed_least(&st->timed, row->row->policy.deadline_ms);
     for (uint32_t i = 0; i < g->n; i++) g->op[i].after = (uint8_t)(g->op[i].after + n);
     g->op[g->n++] = *row;
     if ((rc = dlpi_keep_fields(p, st, f, n)) != DLP_OK) return rc;
@@ -32497,10 +32502,10 @@ static int dlpi_expand_load(dlpi_worker *w, uint32_t c) {
 
 /* True if dlpi_expand_many can make the items of the inputs of x. */
 DLPI_COLD static bool dlpi_expand_plain(const dlp_pipe *p, const dlpi_expand *x) {
-    return !DLPI_DEBUG && p->source_stage->w.deadline_ms == 0 && x->input.fetch != NULL &&
-           x->found.plan.rule == DLPI_LIST_ONCE && x->part.load == NULL && x->n_read == 0 &&
-           x->found.boxes.grant_at == 0 && x->found.arrivals == NULL && x->found.joins == NULL &&
-           !x->cached && !x->has_rooms && x->n_levels <= 2 &&
+    return !DLPI_DEBUG && p->source_stage->w.deadline_ms == 0 && p->source_stage->timed == 0 &&
+           x->input.fetch != NULL && x->found.plan.rule == DLPI_LIST_ONCE && x->part.load == NULL &&
+           x->n_read == 0 && x->found.boxes.grant_at == 0 && x->found.arrivals == NULL &&
+           x->found.joins == NULL && !x->cached && !x->has_rooms && x->n_levels <= 2 &&
            (x->n_levels == 1 || x->level[1].program.n == 0);
 }
 
@@ -48988,6 +48993,15 @@ static bool dlpi_workers_given(const dlp_workers_desc *w) {
     return false;
 }
 
+/* True if a desc of workers says more than a deadline_ms and idempotent, which a row may give that
+   shares the workers of another row. */
+DLPI_COLD
+static bool dlpi_workers_named(const dlp_workers_desc *w) {
+    dlp_workers_desc rest = *w;
+    rest.deadline_ms = rest.idempotent = 0;
+    return dlpi_workers_given(&rest);
+}
+
 /* True if a desc of workers says what becomes of failures. */
 static inline bool dlpi_policy_given(const dlp_workers_desc *w) {
     return w->on_error != 0 || w->retries != 0 || w->retry_backoff_ms != 0 || w->max_skips != 0;
@@ -49954,6 +49968,7 @@ typedef struct dlpi_makers {
     uint64_t id;       /* hash of the ids of all rows, for the fingerprint of a state */
     uint32_t capacity; /* cells of inputs; 0: no row says it */
     dlp_workers_desc workers;
+    int32_t timed;     /* shortest deadline_ms of the other rows; 0: none gives one */
     dlp_source f;       /* desc of the first fetch */
     dlp_dataset input;  /* dataset of the inputs, with all fields of the first level */
     uint32_t n_fetched; /* fields of the first level that fetch writes; maps write the others */
@@ -50259,19 +50274,18 @@ static int dlpi_makers_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m)
     return DLP_OK;
 }
 
-/* Set *to to the workers of two rows that share workers: one of the two may say them. Returns 0 or
-   a DLP_ERR code if both do. */
+/* Let *by be the row that names the workers, of itself and `node`, which share workers. Returns 0,
+   or a DLP_ERR code if both name them. */
 DLPI_COLD
-static int dlpi_node_shared(const dlpi_table *t, const dlp_node *before, const dlp_node *node,
-                            dlp_workers_desc *to) {
-    const bool a = dlpi_workers_given(&before->workers);
-    const bool b = dlpi_workers_given(&node->workers);
-    *to = a ? before->workers : node->workers;
-    if (!a || !b) return DLP_OK;
-    return dlpi_refuse(
-        t->p, DLP_ERR_ARG, node->name, "workers",
-        "workers is set in \"%s\", too, and both share workers; set it in one of the two",
-        before->name);
+static int dlpi_node_shared(const dlpi_table *t, const dlp_node **by, const dlp_node *node) {
+    const bool named = dlpi_workers_named(&node->workers);
+    if (named && dlpi_workers_named(&(*by)->workers))
+        return dlpi_refuse(
+            t->p, DLP_ERR_ARG, node->name, "workers",
+            "workers is set in \"%s\", too, and both share workers; set it in one of the two",
+            (*by)->name);
+    if (named || !dlpi_workers_given(&(*by)->workers)) *by = node;
+    return DLP_OK;
 }
 
 /* Take what stands before the rows: a list, a push with its fields, or a zip or mix with those of
@@ -50299,7 +50313,6 @@ static int dlpi_makers_rows(dlpi_table *t, dlpi_makers *m) {
     const dlp_node *by = m->rows;
     int rc = dlpi_makers_begin(t, m);
     if (rc != DLP_OK) return rc;
-    if (m->n > 0) m->workers = by->workers;
     for (const dlp_node *node = m->rows; node < m->rows + m->n; node++) {
         t->p->node = node->name;
         if ((rc = dlpi_makers_take(t, node, m)) != DLP_OK) return rc;
@@ -50307,9 +50320,14 @@ static int dlpi_makers_rows(dlpi_table *t, dlpi_makers *m) {
             return dlpi_bad(t->p, node->name, "queue.capacity", "0: a row above has set it",
                             node->queue.capacity);
         m->capacity += node->queue.capacity;
-        if (node == by) continue;
-        if ((rc = dlpi_node_shared(t, by, node, &m->workers)) != DLP_OK) return rc;
-        if (dlpi_workers_given(&node->workers)) by = node;
+        if (node != by && (rc = dlpi_node_shared(t, &by, node)) != DLP_OK) return rc;
+    }
+    if (m->n > 0) m->workers = by->workers;
+    for (const dlp_node *node = m->rows; node < m->rows + m->n; node++) {
+        if (node == by) continue; /* its deadline_ms is that of the stage */
+        rc = dlpi_check_bounds(t->p, node->name, &node->workers, DLPI_ROWS(dlpi_workers_bounds));
+        if (rc != DLP_OK) return rc;
+        dlpi_timed_least(&m->timed, node->workers.deadline_ms);
     }
     return DLP_OK;
 }
@@ -50590,6 +50608,7 @@ static int dlpi_node_makes_add(dlpi_table *t, const dlp_node *node) {
     if (rc != DLP_OK) return rc;
     if ((rc = dlpi_makers_stage(t, &m)) < 0) return rc;
     st = &t->p->stages[rc];
+    dlpi_timed_least(&st->timed, m.timed);
     dlpi_makers_arrive(t, &m, st->self);
     if ((rc = dlpi_makers_levels(t, &m, st)) != DLP_OK) return rc;
     if (m.reads && (rc = dlpi_makers_reads(t, &m, st)) != DLP_OK) return rc;
@@ -50690,7 +50709,7 @@ static int dlpi_behind_check(const dlpi_table *t, const dlpi_behind *b) {
             (node != b->rows + b->n - 1 || after_pack))
             return dlpi_node_bad(t, node, "must stand behind the last filter or expand");
         after_pack = makes && (dlpi_verb_of(t, node)->is & DLPI_NODE_FINDS) == 0;
-        if (dlpi_workers_given(&node->workers))
+        if (dlpi_workers_named(&node->workers))
             return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers",
                                "workers is set, and the node runs in the workers of the branches; "
                                "set it there");
@@ -50709,6 +50728,8 @@ static int dlpi_behind_take(dlpi_table *t, dlpi_stage *st, const dlpi_behind *b,
     m->n_levels = 1;
     t->at = (uint32_t)(b->rows - t->nodes) + b->makers - 1;
     if ((rc = dlpi_makers_rows(t, m)) != DLP_OK) return rc;
+    dlpi_timed_least(&m->timed, m->workers.deadline_ms); /* there, none of them names workers */
+    dlpi_timed_least(&st->timed, m->timed);
     m->workers = st->w;
     m->input.fields = m->fields[0];
     m->input.n_fields = m->n_fields[0];
@@ -51110,6 +51131,7 @@ static int dlpi_table_take(dlpi_table *t, dlpi_stage *st, dlpi_branches *j) {
     if ((rc = dlpi_makers_inputs(t, &m)) != DLP_OK) return rc;
     node = m.n > 0 ? dlpi_makers_name(&m) : t->list;
     if ((rc = dlpi_table_hires(t, node, j, &st->w, &m)) != DLP_OK) return rc;
+    dlpi_timed_least(&st->timed, m.timed);
     if (m.input.n_items == 0) m.input.n_items = t->n_items;
     one.w = st->w;
     dlpi_workers_begin(&one);

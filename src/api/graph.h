@@ -77,6 +77,8 @@
              nearest row above that names workers, else in the consumer. workers.num_workers =
              DLP_NONE asks for the consumer. The rows up to the last maker run in the same workers.
              One row of these names them, and one says the capacity, which counts cells of inputs.
+             Each other one may give a deadline_ms, which holds for its callback alone. The one of
+             the row with the workers then holds for each callback of a row that gives none.
    Attempts  In rows, a map or a later fetch that names no workers runs in the attempt of the row
              before: in the same worker, directly after that row's callback, or after the answer to
              its request. If one callback of an attempt fails, the attempt has failed, and is tried

@@ -11,6 +11,11 @@
    the stage. If the stage has an asynchronous source, op 0 is its answer, and the rows go on with
    it. */
 
+/* Let *timed, the shortest deadline_ms of rows, be at most ms. 0: there is none. */
+static void dlpi_timed_least(int32_t *timed, int32_t ms) {
+    if (ms > 0 && (*timed == 0 || ms < *timed)) *timed = ms;
+}
+
 /* Append the op of a row, and the n fields f that the row adds, to a stage. Returns 0 or a
    DLP_ERR code. */
 DLPI_COLD static int dlpi_chain_add(dlp_pipe *p, dlpi_stage *st, const dlpi_op *row,
@@ -18,7 +23,6 @@ DLPI_COLD static int dlpi_chain_add(dlp_pipe *p, dlpi_stage *st, const dlpi_op *
     dlpi_program *g = dlpi_program_of(st);
     const uint32_t before = st->n_fields;
     const char *name = row->row->name;
-    int32_t ms;
     int rc;
     if (g->n == DLPI_OPS)
         return dlpi_refuse(p, DLP_ERR_GRAPH, name, "",
@@ -35,8 +39,7 @@ DLPI_COLD static int dlpi_chain_add(dlp_pipe *p, dlpi_stage *st, const dlpi_op *
     }
     st->w.idempotent = 0; /* the new callback need not be */
     st->retries |= row->row->own && row->row->policy.retries > 0;
-    ms = row->row->policy.deadline_ms;
-    if (ms > 0 && (st->timed == 0 || ms < st->timed)) st->timed = ms;
+    dlpi_timed_least(&st->timed, row->row->policy.deadline_ms);
     for (uint32_t i = 0; i < g->n; i++) g->op[i].after = (uint8_t)(g->op[i].after + n);
     g->op[g->n++] = *row;
     if ((rc = dlpi_keep_fields(p, st, f, n)) != DLP_OK) return rc;

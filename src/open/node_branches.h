@@ -324,6 +324,7 @@ static int dlpi_table_take(dlpi_table *t, dlpi_stage *st, dlpi_branches *j) {
     if ((rc = dlpi_makers_inputs(t, &m)) != DLP_OK) return rc;
     node = m.n > 0 ? dlpi_makers_name(&m) : t->list;
     if ((rc = dlpi_table_hires(t, node, j, &st->w, &m)) != DLP_OK) return rc;
+    dlpi_timed_least(&st->timed, m.timed);
     if (m.input.n_items == 0) m.input.n_items = t->n_items;
     one.w = st->w;
     dlpi_workers_begin(&one);

@@ -84,7 +84,7 @@ static int dlpi_behind_check(const dlpi_table *t, const dlpi_behind *b) {
             (node != b->rows + b->n - 1 || after_pack))
             return dlpi_node_bad(t, node, "must stand behind the last filter or expand");
         after_pack = makes && (dlpi_verb_of(t, node)->is & DLPI_NODE_FINDS) == 0;
-        if (dlpi_workers_given(&node->workers))
+        if (dlpi_workers_named(&node->workers))
             return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers",
                                "workers is set, and the node runs in the workers of the branches; "
                                "set it there");
@@ -102,6 +102,8 @@ static int dlpi_behind_take(dlpi_table *t, dlpi_stage *st, const dlpi_behind *b,
     m->n_levels = 1;
     t->at = (uint32_t)(b->rows - t->nodes) + b->makers - 1;
     if ((rc = dlpi_makers_rows(t, m)) != DLP_OK) return rc;
+    dlpi_timed_least(&m->timed, m->workers.deadline_ms); /* there, none of them names workers */
+    dlpi_timed_least(&st->timed, m->timed);
     m->workers = st->w;
     m->input.fields = m->fields[0];
     m->input.n_fields = m->n_fields[0];

@@ -123,6 +123,7 @@ typedef struct dlpi_makers {
     uint64_t id;       /* hash of the ids of all rows, for the fingerprint of a state */
     uint32_t capacity; /* cells of inputs; 0: no row says it */
     dlp_workers_desc workers;
+    int32_t timed;     /* shortest deadline_ms of the other rows; 0: none gives one */
     dlp_source f;       /* desc of the first fetch */
     dlp_dataset input;  /* dataset of the inputs, with all fields of the first level */
     uint32_t n_fetched; /* fields of the first level that fetch writes; maps write the others */
@@ -411,18 +412,17 @@ static int dlpi_makers_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m)
     return DLP_OK;
 }
 
-/* Set *to to the workers of two rows that share workers: one of the two may say them. Returns 0 or
-   a DLP_ERR code if both do. */
-static int dlpi_node_shared(const dlpi_table *t, const dlp_node *before, const dlp_node *node,
-                            dlp_workers_desc *to) {
-    const bool a = dlpi_workers_given(&before->workers);
-    const bool b = dlpi_workers_given(&node->workers);
-    *to = a ? before->workers : node->workers;
-    if (!a || !b) return DLP_OK;
-    return dlpi_refuse(
-        t->p, DLP_ERR_ARG, node->name, "workers",
-        "workers is set in \"%s\", too, and both share workers; set it in one of the two",
-        before->name);
+/* Let *by be the row that names the workers, of itself and `node`, which share workers. Returns 0,
+   or a DLP_ERR code if both name them. */
+static int dlpi_node_shared(const dlpi_table *t, const dlp_node **by, const dlp_node *node) {
+    const bool named = dlpi_workers_named(&node->workers);
+    if (named && dlpi_workers_named(&(*by)->workers))
+        return dlpi_refuse(
+            t->p, DLP_ERR_ARG, node->name, "workers",
+            "workers is set in \"%s\", too, and both share workers; set it in one of the two",
+            (*by)->name);
+    if (named || !dlpi_workers_given(&(*by)->workers)) *by = node;
+    return DLP_OK;
 }
 
 /* Take what stands before the rows: a list, a push with its fields, or a zip or mix with those of
@@ -448,7 +448,6 @@ static int dlpi_makers_rows(dlpi_table *t, dlpi_makers *m) {
     const dlp_node *by = m->rows;
     int rc = dlpi_makers_begin(t, m);
     if (rc != DLP_OK) return rc;
-    if (m->n > 0) m->workers = by->workers;
     for (const dlp_node *node = m->rows; node < m->rows + m->n; node++) {
         t->p->node = node->name;
         if ((rc = dlpi_makers_take(t, node, m)) != DLP_OK) return rc;
@@ -456,9 +455,14 @@ static int dlpi_makers_rows(dlpi_table *t, dlpi_makers *m) {
             return dlpi_bad(t->p, node->name, "queue.capacity", "0: a row above has set it",
                             node->queue.capacity);
         m->capacity += node->queue.capacity;
-        if (node == by) continue;
-        if ((rc = dlpi_node_shared(t, by, node, &m->workers)) != DLP_OK) return rc;
-        if (dlpi_workers_given(&node->workers)) by = node;
+        if (node != by && (rc = dlpi_node_shared(t, &by, node)) != DLP_OK) return rc;
+    }
+    if (m->n > 0) m->workers = by->workers;
+    for (const dlp_node *node = m->rows; node < m->rows + m->n; node++) {
+        if (node == by) continue; /* its deadline_ms is that of the stage */
+        rc = dlpi_check_bounds(t->p, node->name, &node->workers, DLPI_ROWS(dlpi_workers_bounds));
+        if (rc != DLP_OK) return rc;
+        dlpi_timed_least(&m->timed, node->workers.deadline_ms);
     }
     return DLP_OK;
 }
@@ -722,6 +726,7 @@ static int dlpi_node_makes_add(dlpi_table *t, const dlp_node *node) {
     if (rc != DLP_OK) return rc;
     if ((rc = dlpi_makers_stage(t, &m)) < 0) return rc;
     st = &t->p->stages[rc];
+    dlpi_timed_least(&st->timed, m.timed);
     dlpi_makers_arrive(t, &m, st->self);
     if ((rc = dlpi_makers_levels(t, &m, st)) != DLP_OK) return rc;
     if (m.reads && (rc = dlpi_makers_reads(t, &m, st)) != DLP_OK) return rc;

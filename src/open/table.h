@@ -85,6 +85,14 @@ static bool dlpi_workers_given(const dlp_workers_desc *w) {
     return false;
 }
 
+/* True if a desc of workers says more than a deadline_ms and idempotent, which a row may give that
+   shares the workers of another row. */
+static bool dlpi_workers_named(const dlp_workers_desc *w) {
+    dlp_workers_desc rest = *w;
+    rest.deadline_ms = rest.idempotent = 0;
+    return dlpi_workers_given(&rest);
+}
+
 /* True if a desc of workers says what becomes of failures. */
 static inline bool dlpi_policy_given(const dlp_workers_desc *w) {
     return w->on_error != 0 || w->retries != 0 || w->retry_backoff_ms != 0 || w->max_skips != 0;

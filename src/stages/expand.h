@@ -134,10 +134,10 @@ static int dlpi_expand_load(dlpi_worker *w, uint32_t c) {
 
 /* True if dlpi_expand_many can make the items of the inputs of x. */
 DLPI_COLD static bool dlpi_expand_plain(const dlp_pipe *p, const dlpi_expand *x) {
-    return !DLPI_DEBUG && p->source_stage->w.deadline_ms == 0 && x->input.fetch != NULL &&
-           x->found.plan.rule == DLPI_LIST_ONCE && x->part.load == NULL && x->n_read == 0 &&
-           x->found.boxes.grant_at == 0 && x->found.arrivals == NULL && x->found.joins == NULL &&
-           !x->cached && !x->has_rooms && x->n_levels <= 2 &&
+    return !DLPI_DEBUG && p->source_stage->w.deadline_ms == 0 && p->source_stage->timed == 0 &&
+           x->input.fetch != NULL && x->found.plan.rule == DLPI_LIST_ONCE && x->part.load == NULL &&
+           x->n_read == 0 && x->found.boxes.grant_at == 0 && x->found.arrivals == NULL &&
+           x->found.joins == NULL && !x->cached && !x->has_rooms && x->n_levels <= 2 &&
            (x->n_levels == 1 || x->level[1].program.n == 0);
 }
 

@@ -1,14 +1,17 @@
 /* needs: join scratch */
 /* A row that says nothing in workers has the workers and the retries of the row before, in whose
    attempt it runs or not. Its callback fails once for item 3: all batches come, and no call is in
-   the consumer's thread, unless the row before runs there. */
+   the consumer's thread, unless the row before runs there. In a cell a row has a deadline_ms of its
+   own, which holds for its callback alone. */
 #define _GNU_SOURCE
 #include "../../../dlpipe.h"
+#include "../../../dlpipe_shm.h"
 
 #include "../../rig/check.h"
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { ITEMS = 8, ROWS = 2, WORKERS = 2, RETRIES = 2 };
 
@@ -121,7 +124,117 @@ static void attempts__rows_behind_makers__are_tried_as_the_row_before(void) {
     }
 }
 
+/* ---- a deadline of one row, among rows that run in the cells of inputs ---- */
+
+enum { LIMIT_MS = 200 };
+
+static unsigned hangs_ms_; /* the row's callback takes so long for item 3 */
+
+static int slow_first(void *user, dlp_item *it) {
+    if (it->index == 1) usleep(2 * LIMIT_MS * 1000);
+    return first(user, it);
+}
+static void hang(const dlp_item *it) {
+    if (it->index == 3) usleep(hangs_ms_ * 1000);
+}
+static int map_hangs(void *user, dlp_item *it) { return (void)user, hang(it), 0; }
+static int keep_hangs(void *user, const dlp_item *it) { return (void)user, hang(it), 1; }
+static int make_hangs(void *user, dlp_expand *x) { return hang(x->item), make_one(user, x); }
+static int keep_all(void *user, const dlp_item *it) { return (void)user, (void)it, 1; }
+static int make_slowly(void *user, dlp_expand *x) {
+    const int rc = make_one(user, x);
+    if (x->item->index == 2) usleep(2 * LIMIT_MS * 1000);
+    return rc;
+}
+
+/* Take all batches of a table whose row "row" hangs or not, and check the error if it hangs. */
+static void take(const dlp_node *nodes, uint32_t n, const char *what) {
+    for (hangs_ms_ = 0; hangs_ms_ <= 5 * LIMIT_MS; hangs_ms_ += 5 * LIMIT_MS) {
+        static dlp_shm_desc shm = {.max_kills = 1};
+        const dlp_pipe_desc d = {.shm = &shm};
+        dlp_error e = {.code = 0};
+        dlp_pipe *p = NULL;
+        dlp_batch *b;
+        int rc;
+        CHECK(dlp_pipe_open(&p, nodes, n, &d, &e) == DLP_OK);
+        if (p == NULL) {
+            printf("  %s: %s\n", what, e.message);
+            return;
+        }
+        while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) dlp_pipe_release(p, b);
+        CHECK(rc == (hangs_ms_ > 0 ? DLP_ERR_DEADLINE : DLP_END));
+        if (rc != DLP_END) e = *dlp_pipe_error(p);
+        if (hangs_ms_ > 0) CHECK(strcmp(e.stage, "row") == 0 && strstr(e.message, "200") != NULL);
+        if (test_failures) printf("  %s, %u: %s: %s\n", what, hangs_ms_, e.stage, e.message);
+        CHECK(dlp_pipe_close(p) == DLP_OK);
+    }
+}
+
+static void cells__row_has_a_deadline__it_holds_for_its_callback_alone(int processes) {
+    const dlp_node filter = {.name = "all", .verb = DLP_FILTER, .filter = {.keep = keep_all}};
+    const dlp_node slowly = {
+        .name = "slow", .verb = DLP_EXPAND, .expand = {.expand = make_slowly, .max_out = 1}};
+    const dlp_node row[3] = {
+        MAP("row", map_hangs),
+        {.name = "row", .verb = DLP_FILTER, .filter = {.keep = keep_hangs}},
+        {.name = "row", .verb = DLP_EXPAND, .expand = {.expand = make_hangs, .max_out = 1}}};
+    static const char *const names[] = {"a map", "a filter", "an expand"};
+    for (int k = 0; k < 3; k++) {
+        dlp_node nodes[] = {LIST, FETCH("f", &a_, slow_first), slowly, row[k], filter, BATCH};
+        nodes[1].workers = (dlp_workers_desc){
+            .num_workers = 1, .placement = processes ? DLP_PLACE_PROCESSES : DLP_PLACE_THREADS};
+        nodes[3].workers = (dlp_workers_desc){.deadline_ms = LIMIT_MS, .idempotent = 1};
+        take(nodes, 6, names[k]);
+        memmove(&nodes[2], &nodes[3],
+                3 * sizeof *nodes); /* the row alone makes items, or a filter */
+        if (k > 0) nodes[3] = nodes[4];
+        take(nodes, k > 0 ? 4 : 5, names[k]);
+    }
+}
+
+/* The row stands in a branch of a zip, or behind the zip. */
+static void branches__row_has_a_deadline__it_holds_for_its_callback_alone(int behind) {
+    const dlp_node filter = {.name = "row",
+                             .verb = DLP_FILTER,
+                             .filter = {.keep = keep_hangs},
+                             .workers = {.deadline_ms = LIMIT_MS}};
+    const char *const from[] = {behind ? "f" : "row", "g", NULL};
+    dlp_node nodes[8] = {
+        LIST, FETCH("f", &a_, slow_first), filter,
+        LIST, FETCH("g", &b_, first),      {.name = "zip", .verb = DLP_ZIP, .from = from},
+        BATCH};
+    nodes[3].name = "list2";
+    nodes[1].workers.num_workers = nodes[4].workers.num_workers = 1;
+    if (behind) {
+        memmove(&nodes[2], &nodes[3], 3 * sizeof *nodes);
+        nodes[5] = filter;
+    }
+    take(nodes, 7, behind ? "behind a zip" : "in a branch");
+}
+
+/* What does not hold for a callback alone is still said by one row. */
+static void cells__two_rows_name_workers__refused(void) {
+    dlp_node nodes[] = {LIST,
+                        FETCH("f", &a_, first),
+                        {.name = "row", .verb = DLP_FILTER, .filter = {.keep = keep_all}},
+                        BATCH};
+    dlp_plan plan;
+    dlp_error e = {.code = 0};
+    nodes[1].workers.num_workers = 1;
+    nodes[2].workers = (dlp_workers_desc){.deadline_ms = 5, .retries = 1};
+    CHECK(dlp_nodes_plan(nodes, 4, NULL, &plan, &e) == DLP_ERR_ARG);
+    CHECK(strstr(e.message, "share workers") != NULL);
+    nodes[2].workers = (dlp_workers_desc){.deadline_ms = -5};
+    CHECK(dlp_nodes_plan(nodes, 4, NULL, &plan, &e) == DLP_ERR_ARG);
+    CHECK(strcmp(e.stage, "row") == 0 && strcmp(e.field, "deadline_ms") == 0);
+}
+
 int main(void) {
+    for (int two = 0; two < 2; two++) {
+        cells__row_has_a_deadline__it_holds_for_its_callback_alone(two);
+        branches__row_has_a_deadline__it_holds_for_its_callback_alone(two);
+    }
+    cells__two_rows_name_workers__refused();
     attempts__rows_behind_makers__are_tried_as_the_row_before();
     attempts__rows_that_say_nothing__are_tried_as_the_row_before();
     return test_end("attempts");
