@@ -295,8 +295,8 @@ typedef struct dlp_node_batch {
     uint32_t n_out_fields;
     int32_t copy_workers; /* behind expand, filter, pack: workers that copy items into rows. 0: no
                              worker for batches of up to 4096 bytes, else at most 2, and no more
-                             than the cores that the workers above leave. DLP_NONE: no worker. If
-                             there is no worker, the consumer copies */
+                             than the cores that the workers above leave, but 1 for batches above
+                             1 MiB. DLP_NONE: no worker. Without a worker the consumer copies */
 } dlp_node_batch;
 
 /* A stretch of a mix with weights of its own. */

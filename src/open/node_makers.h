@@ -566,13 +566,15 @@ static dlp_stage dlpi_makers_stage(dlpi_table *t, const dlpi_makers *m) {
     return dlpi_added(t->p, st, dlpi_expand_take(t->p, st, m->capacity, dlpi_window_after(t)));
 }
 
-/* Return how many workers copy items into rows if the table does not say it. They take the cores
-   that the workers `w` of the makers leave. They are at most 2, and no more than the makers'
-   workers. DLP_NONE: the consumer copies. Copies compute, so more threads than cores slow them. */
-static int32_t dlpi_copiers(const dlp_pipe *p, const dlp_workers_desc *w) {
+/* Return how many workers copy items into rows if the table does not say it: as many as the workers
+   `w` of the makers leave cores, at most 2, and no more than those workers. DLP_NONE: the consumer
+   copies. Copies compute, so more threads would only take cores from each other. But a large batch
+   has a worker of its own, since the consumer would wait for a copy of milliseconds. */
+static int32_t dlpi_copiers(const dlp_pipe *p, const dlp_workers_desc *w, uint64_t bytes) {
     const int32_t n = w->num_workers > 2 ? 2 : w->num_workers, spare = p->cpus - w->num_workers;
     if (n <= 0) return n;
-    return spare <= 0 ? DLP_NONE : spare < n ? spare : n;
+    if (spare <= 0) return bytes > DLPI_COPY_LARGE ? 1 : DLP_NONE;
+    return spare < n ? spare : n;
 }
 
 /* Add the fetch stage that copies made items into rows. w: the workers that make them. made: the
@@ -580,9 +582,12 @@ static int32_t dlpi_copiers(const dlp_pipe *p, const dlp_workers_desc *w) {
 static int dlpi_copies_add(dlpi_table *t, const dlp_workers_desc *w, const dlp_dataset *made,
                            dlp_source *f) {
     const dlp_node *batch = t->nodes;
-    int32_t n = dlpi_copiers(t->p, w);
+    uint64_t bytes;
+    int32_t n;
     while (batch < t->nodes + t->n - 1 && batch->verb != DLP_BATCH) batch++;
-    if (dlpi_filter_bytes(made, batch->batch.batch_size) <= DLPI_FILTER_INLINE || n == DLP_NONE)
+    bytes = dlpi_filter_bytes(made, batch->batch.batch_size);
+    n = dlpi_copiers(t->p, w, bytes);
+    if (bytes <= DLPI_FILTER_INLINE || n == DLP_NONE)
         n = t->p->sharing->programs; /* which get what workers have made */
     if (batch->verb == DLP_BATCH && batch->batch.copy_workers != 0)
         n = batch->batch.copy_workers == DLP_NONE ? 0 : batch->batch.copy_workers;

@@ -74,6 +74,10 @@ static void staff__copies_not_said__cores_that_are_left(const cpu_set_t *all) {
             CHECK(dlp_nodes_plan(t, 4, &d, &plan, NULL) == DLP_OK);
             CHECK(workers_of(&plan, NULL) == 2);
             t[3].batch.copy_workers = 0;
+            t[3].batch.batch_size = 2048; /* above 1 MiB: the consumer never copies it */
+            CHECK(dlp_nodes_plan(t, 4, &d, &plan, NULL) == DLP_OK);
+            CHECK(workers_of(&plan, NULL) == (spare > 1 && most > 1 ? 2 : 1));
+            t[3].batch.batch_size = 64;
             if (sum == 0) sum = sum_of(t, 4);
             CHECK(sum == sum_of(t, 4));
         }
