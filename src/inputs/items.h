@@ -460,9 +460,9 @@ static inline void dlpi_input_zero(uint8_t *to, const dlpi_level *l) {
 }
 
 /* Check the lengths of an item's fields against their maxima. Returns 0, or DLP_ERR_LENGTH. */
-static int dlpi_input_lengths(dlpi_worker *w, const dlpi_fields *fs, const uint64_t *lengths) {
-    if (!fs->any_ragged) return 0; /* nobody reads them */
-    for (uint32_t f = 0; f < fs->n; f++)
+static inline int dlpi_input_lengths(dlpi_worker *w, const dlpi_fields *fs,
+                                     const uint64_t *lengths) {
+    for (uint32_t f = 0; fs->any_ragged && f < fs->n; f++) /* else nobody reads them */
         if (lengths[f] > dlpi_length_most(&fs->at[f]))
             return dlpi_length_bad(w, &fs->at[f], lengths[f]);
     return 0;
