@@ -27161,15 +27161,16 @@ DLPI_COLD static uint64_t dlpi_branches_most(const dlpi_branches *j, uint32_t b,
    first one that is not known so far. Else it is the first one that has failed. */
 static const dlpi_found *dlpi_branches_unzipped(const dlpi_branches *j, uint32_t i) {
     const dlpi_found *best = &j->at[0].x.found;
-    bool broken = true;
+    bool broken = true, out = false;
     for (uint32_t b = j->n; b-- > 0;) {
         const dlpi_found *f = &j->at[b].x.found;
         const dlpi_found_stream *x = &f->streams[i];
-        if (x->rows > j->found.streams[i].rows) continue;
-        if (dlpi_found_out(f, x)) return f;
-        if (dlpi_found_broken(f, x) && !broken) continue;
+        const bool ends = dlpi_found_out(f, x);
+        if (x->rows > j->found.streams[i].rows || (out && !ends)) continue;
+        if (!ends && dlpi_found_broken(f, x) && !broken) continue;
         best = f;
         broken = dlpi_found_broken(f, x);
+        out = ends;
     }
     return best;
 }

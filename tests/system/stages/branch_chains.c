@@ -21,7 +21,14 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { MOST_BRANCHES = 3, MOST_STREAMS = 4, MOST_ROWS = 1500, EPOCHS = 2, LIVES = 4 };
+enum {
+    MOST_LEGS = 6,
+    MOST_BRANCHES = 3,
+    MOST_STREAMS = 4,
+    MOST_ROWS = 1500,
+    EPOCHS = 2,
+    LIVES = 4
+};
 enum { TOKENS = 8, SEGMENTS = 3 }; /* of a row of a pack */
 enum { NEVER = 1000 };             /* an epoch that does not come */
 enum { MOST_VERBS = 4, PART = 5, OUT = 3, ITEMS = 160, LISTED = 96, INPUTS = 240 };
@@ -64,6 +71,10 @@ static struct {
     int none; /* 1: all reads of the first branch fail, so that no row of the zip is valid */
     uint32_t n, streams, batch, kill_every;
     uint64_t weights[MOST_BRANCHES], period;
+    uint32_t n_legs; /* of a mix, behind the first one */
+    struct leg {
+        uint64_t from, weights[MOST_BRANCHES], period;
+    } leg[MOST_LEGS];
     uint32_t cells[MOST_BRANCHES]; /* of a branch; 0: as many as the plan takes */
     branch at[MOST_BRANCHES];
     branch after;    /* its verbs stand behind the zip or mix */
@@ -423,20 +434,31 @@ static int read_on(const branch *b, uint64_t epoch, uint64_t s, reader *x, item 
 }
 
 /* Whose turn is t: of all whose next turn may have begun, that of the earliest deadline. */
-static uint32_t turn_of(uint64_t t) {
+static uint32_t turn_of(const uint64_t *weights, uint64_t period, uint64_t t) {
     uint64_t turns[MOST_BRANCHES] = {0};
     uint32_t best = 0;
     for (uint64_t at = 0; at <= t; at++) {
         uint64_t soon = UINT64_MAX;
         for (uint32_t b = 0; b < now_.n; b++) {
-            const uint64_t w = now_.weights[b], end = ((turns[b] + 1) * now_.period + w - 1) / w;
-            if (turns[b] == w || turns[b] * now_.period / w > at || end >= soon) continue;
+            const uint64_t w = weights[b], end = w > 0 ? ((turns[b] + 1) * period + w - 1) / w : 0;
+            if (turns[b] == w || turns[b] * period / w > at || end >= soon) continue;
             soon = end;
             best = b;
         }
         turns[best]++;
     }
     return best;
+}
+
+/* The branch of row n of stream s of a mix: of its rows before those behind the mix. */
+static uint32_t drawn(uint64_t epoch, uint64_t s, uint64_t n) {
+    uint64_t phase = mixed(keyed(37, now_.seed, epoch), s);
+    uint32_t k = 0;
+    while (k < now_.n_legs && now_.leg[k].from / now_.streams <= n) k++;
+    if (k == 0) return turn_of(now_.weights, now_.period, (n + phase % now_.period) % now_.period);
+    const struct leg *l = &now_.leg[k - 1];
+    phase = mixed(phase, k) % l->period;
+    return turn_of(l->weights, l->period, (n - l->from / now_.streams + phase) % l->period);
 }
 
 /* Add what the verbs behind the zip or mix make of a row. b: its branch of a mix. */
@@ -460,15 +482,14 @@ static uint64_t barren_; /* the epoch that ends with a branch which had no item;
 static void write_stream(uint64_t epoch, uint64_t s) {
     static reader x[MOST_BRANCHES];
     rows *r = &rows_[epoch][s];
-    uint64_t phase = mixed(keyed(37, now_.seed, epoch), s);
     const uint64_t most =
         now_.steps > 0 ? (uint64_t)now_.steps * (now_.batch / now_.streams) : MOST_ROWS;
     item row[MOST_BRANCHES] = {{0}};
     memset(x, 0, sizeof x);
     r->n = 0;
     out_ = lost_ = 0;
-    for (uint32_t n = 0; r->n < most && n < 4 * MOST_ROWS; n++, phase++) {
-        const uint32_t b = now_.zip ? 0 : turn_of(phase % now_.period);
+    for (uint32_t n = 0; r->n < most && n < 4 * MOST_ROWS; n++) {
+        const uint32_t b = now_.zip ? 0 : drawn(epoch, s, n);
         int there = now_.zip || read_on(&now_.at[b], epoch, s, &x[b], row);
         int failed = !there && hit_;
         if (!there) by_[s] = b;
@@ -749,7 +770,14 @@ static uint32_t table_of(dlp_node *to, const life *l, const char **from) {
     from[now_.n] = NULL;
     if (now_.n > 1)
         to[n++] = (dlp_node){.name = "both", .from = from, .verb = now_.zip ? DLP_ZIP : DLP_MIX};
-    if (now_.n > 1 && !now_.zip) to[n - 1].mix.weights = now_.weights;
+    if (now_.n > 1 && !now_.zip) {
+        static dlp_mix_leg legs[MOST_LEGS];
+        for (uint32_t k = 0; k < now_.n_legs; k++)
+            legs[k] = (dlp_mix_leg){.from = now_.leg[k].from, .weights = now_.leg[k].weights};
+        to[n - 1].mix.weights = now_.weights;
+        if (now_.n_legs > 0) to[n - 1].mix.legs = legs;
+        to[n - 1].mix.n_legs = now_.n_legs;
+    }
     for (uint32_t i = 0; i < now_.after.n_verbs; i++)
         n += verb_of(&now_.after, &now_.after.verbs[i], to + n);
     if (now_.packs) {
@@ -1030,11 +1058,32 @@ static int lacks(void) {
            ((b->n_verbs == 0 && (!b->pushed || now_.window == 0)) || names_fields(b) != now_.extra);
 }
 
+/* Divide weights by their greatest common divisor. Returns their sum. */
+static uint64_t reduced(uint64_t *weights) {
+    uint64_t g = 0, sum = 0;
+    for (uint32_t k = 0; k < now_.n; k++) g = gcd(weights[k], g);
+    for (uint32_t k = 0; k < now_.n; k++) sum += weights[k] /= g;
+    return sum;
+}
+
+/* Give a third of the mixes legs, which begin in the first batches. */
+static void draw_legs(uint64_t s) {
+    uint64_t from = 0;
+    if (now_.zip || now_.n < 2 || pick(&s, 3) > 0) return;
+    now_.n_legs = 1 + pick(&s, MOST_LEGS);
+    for (uint32_t i = 0; i < now_.n_legs; i++) {
+        struct leg *l = &now_.leg[i];
+        l->from = from += 1 + pick(&s, pick(&s, 2) ? 20 * now_.streams : 3);
+        for (uint32_t k = 0; k < now_.n; k++) l->weights[k] = pick(&s, 3) ? pick(&s, 6) : 0;
+        l->weights[pick(&s, now_.n)] += 1;
+        l->period = reduced(l->weights);
+    }
+}
+
 static void draw_table(uint64_t seed, int pushes) {
     uint64_t s = seed;
     bad_.row = NOWHERE;
     do {
-        uint64_t g = 0, sum = 0;
         memset(&now_, 0, sizeof now_);
         now_.seed = s;
         now_.zip = (int)pick(&s, 2);
@@ -1053,9 +1102,8 @@ static void draw_table(uint64_t seed, int pushes) {
             now_.pushes += now_.at[k].pushed;
         }
         draw_after(&s);
-        for (uint32_t k = 0; k < now_.n; k++) g = gcd(now_.weights[k], g);
-        for (uint32_t k = 0; k < now_.n; k++) sum += now_.weights[k] /= g;
-        now_.period = sum;
+        now_.period = reduced(now_.weights);
+        draw_legs(mixed(s, 80));
         for (uint32_t k = 0; k < now_.n; k++) name_branch(&now_.at[k]);
         name_branch(&now_.after);
         now_.lives = 1 + (int)pick(&s, LIVES);

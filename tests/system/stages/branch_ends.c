@@ -290,6 +290,40 @@ static void branch__no_item_on_a_rank__few_inputs_prove_nothing(void) {
     }
 }
 
+/* Two branches of a zip are out at the same row. The first of them has ended the epoch: it had an
+   item, so what is wrong is that no row was whole. */
+static void branches__out_at_one_row__the_first_one_ended_it(void) {
+    static const dlp_field fields[3] = {{.name = "x", .dtype = DLP_U64, .ndim = 1, .shape = {2}},
+                                        {.name = "y", .dtype = DLP_U64, .ndim = 1, .shape = {2}},
+                                        {.name = "z", .dtype = DLP_U64, .ndim = 1, .shape = {2}}};
+    static const char *const names[3][2] = {{"la", "a"}, {"lb", "b"}, {"lc", "c"}};
+    const char *from[] = {"a", "b", "c", NULL};
+    dlp_node nodes[8] = {{0}};
+    dlp_pipe *p = NULL;
+    dlp_batch *b;
+    dlp_error e;
+    reset(); /* fetch_some fails at each input */
+    for (int k = 0; k < 3; k++) {
+        nodes[2 * k] =
+            (dlp_node){.name = names[k][0], .verb = DLP_LIST, .list = {.n_items = k == 0 ? 9 : 1}};
+        nodes[2 * k + 1] = (dlp_node){
+            .name = names[k][1],
+            .verb = DLP_FETCH,
+            .fetch = {.fetch = k == 1 ? fetch : fetch_some, .fields = &fields[k], .n_fields = 1},
+            .workers = {.on_error = DLP_ON_ERROR_DROP}};
+    }
+    nodes[6] = (dlp_node){.name = "both", .from = from, .verb = DLP_ZIP};
+    nodes[7] = (dlp_node){.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 1}};
+    CHECK(dlp_pipe_open(&p, nodes, 8, NULL, &e) == DLP_OK);
+    if (p == NULL) return;
+    CHECK(dlp_pipe_next_timeout(p, &b, SOON_MS) == DLP_OK && b->valid_count == 0);
+    CHECK((b->flags & DLP_BATCH_LAST) != 0);
+    dlp_pipe_release(p, b);
+    CHECK(dlp_pipe_next_timeout(p, &b, SOON_MS) == DLP_ERR_CALLBACK);
+    CHECK(strstr(dlp_pipe_error(p)->message, "has no valid row") != NULL);
+    dlp_pipe_close(p);
+}
+
 /* A state of other weights is refused in words, with whole names. */
 static void resume__other_weights__told_in_words(void) {
     dlp_node nodes[9];
@@ -319,6 +353,7 @@ int main(void) {
     branch__out_early__a_warning_with_both_numbers();
     branch__enough_items__no_word();
     branch__no_item_on_a_rank__few_inputs_prove_nothing();
+    branches__out_at_one_row__the_first_one_ended_it();
     resume__other_weights__told_in_words();
     return test_end("branch_ends");
 }
