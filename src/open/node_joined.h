@@ -43,7 +43,8 @@ typedef struct dlpi_behind { /* the rows directly behind a zip or mix that make 
 } dlpi_behind;
 
 /* Return how many rows behind the zip or mix of a table belong to its makers. A map in which fields
-   end is one if only makers and maps stand above it. t->joins must be that zip or mix. */
+   end is one if only makers and maps stand above it. So are all maps above a window. t->joins must
+   be that zip or mix. */
 static dlpi_behind dlpi_behind_rows(const dlpi_table *t) {
     const unsigned in_cells = DLPI_NODE_ITEMS | DLPI_NODE_MAKES;
     const bool keeps = t->joins + 1 < t->nodes + t->n && t->joins[1].verb == DLP_CACHE;
@@ -55,7 +56,7 @@ static dlpi_behind dlpi_behind_rows(const dlpi_table *t) {
         inside = inside && (is & in_cells) != 0;
         if ((is & DLPI_NODE_MAKES) != 0 || (inside && dlpi_node_ends(&rows[i])))
             b.makers = b.n = i + 1;
-        if (rows[i].verb == DLP_WINDOW) b.n = i + 1;
+        if (rows[i].verb == DLP_WINDOW) b.makers = i, b.n = i + 1;
     }
     return b;
 }

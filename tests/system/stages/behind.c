@@ -27,7 +27,8 @@ static struct {
     uint32_t inputs[2];
     uint64_t weights[2];
     int shuffle[2];
-    int filters, expands, window, packs, maps;
+    int filters, expands, window, packs;
+    int maps; /* 1: directly behind the join; 2: before the window, or behind the last maker */
     uint32_t fitted; /* documents of a window that a pack by DLP_PACK_FIT lays out */
     uint64_t cached; /* bytes of a cache behind the join; 0: there is none */
     int ends;        /* fields end behind the join: 1: above the filter, 2: in the last map */
@@ -194,7 +195,7 @@ static uint32_t table(dlp_node *to, const dlp_workers_desc *w, int plain) {
     if (!how.zip) to[n - 1].mix.weights = how.weights;
     if (!plain && how.cached > 0)
         to[n++] = (dlp_node){.name = "kept", .verb = DLP_CACHE, .cache = {how.cached}};
-    if (!plain && how.maps)
+    if (!plain && how.maps == 1)
         to[n++] = (dlp_node){.name = "touch", .verb = DLP_MAP, .map = {.item = touch}};
     if (!plain && how.ends == 1) to[n++] = leave_row();
     if (!plain && how.filters)
@@ -203,6 +204,8 @@ static uint32_t table(dlp_node *to, const dlp_workers_desc *w, int plain) {
         to[n++] = (dlp_node){
             .name = "twice", .verb = DLP_EXPAND, .expand = {.expand = twice, .max_out = 2}};
     if (!plain && how.ends == 2) to[n++] = leave_row();
+    if (!plain && how.maps == 2)
+        to[n++] = (dlp_node){.name = "touch", .verb = DLP_MAP, .map = {.item = touch}};
     if (!plain && how.window)
         to[n++] = (dlp_node){
             .name = "window", .verb = DLP_WINDOW, .window = {.items = (uint32_t)how.window}};
@@ -340,7 +343,7 @@ static uint32_t fit(const row *in, uint32_t n, row *out) {
 static uint64_t id_at_filter(const row *x) {
     const int alone = how.packs && !how.zip; /* tokens alone */
     uint64_t id = alone ? (x->n > 0 ? x->token[0] / 8 : 0) : x->id;
-    if (how.maps && !alone) id += 500000;
+    if (how.maps == 1 && !alone) id += 500000;
     if (how.ends == 1 && how.zip) id += 1000000000 * x->other;
     return id;
 }
@@ -367,7 +370,7 @@ static void do_plain(void) {
             for (uint32_t i = 0; i < n_plain_[e][s]; i++) {
                 row x = plain_[e][s][i];
                 const uint64_t id = id_at_filter(&x);
-                if (!how.packs) x.id = id;
+                if (!how.packs) x.id = how.maps == 2 ? id + 500000 : id;
                 if (how.filters && id > 0 && (!is_kept(id) || drops == id)) continue;
                 if (!how.expands) kept[n++] = left_of(x);
                 for (uint64_t k = 0; how.expands && k < id % 3 && n < 2 * MOST; k++) {
@@ -521,7 +524,9 @@ static void draw(uint64_t seed) {
     how.ends = (int)(dlp_hash(seed, 9, 0, 0) % 4);
     if (how.ends == 3 || how.packs) how.ends = how.packs && how.zip ? 2 : 0;
     if (!how.filters && !how.expands && !how.packs && !how.window && !how.ends) how.filters = 1;
-    if (how.maps && !how.filters && !how.expands && !how.packs && !how.ends) how.maps = 0;
+    if (how.maps && !how.filters && !how.expands && !how.packs && !how.ends && !how.window)
+        how.maps = 0;
+    if (how.maps && !how.packs) how.maps = 1 + (int)(dlp_hash(seed, 13, 0, 0) % 2);
     how.streams = streams[draw_below(&h, 3)];
     how.rows = 1 + draw_below(&h, 4);
     how.steps = draw_below(&h, 3) ? 0 : 1 + draw_below(&h, 12);
