@@ -4847,10 +4847,10 @@ void dlp_pusher_close(dlp_pusher *pusher);
              branch write them.
              Behind a zip or mix stand map, guard, batch, transfer and out. Before these may stand
              filter, expand and pack, with maps between, and a window last or before the pack. The
-             first row may be a cache, which keeps the inputs of the branches. The other rows work on
-             joined rows in the workers of the branches, which copy each row into a cell of its own.
-             Their worker_state is that of the first branch. A window or pack behind a mix takes the
-             items of all branches, in the order of the mix.
+             first row may be a cache, which keeps the inputs of the branches. The other rows work
+             on joined rows in the workers of the branches, which copy each row into a cell of its
+             own. Their worker_state is that of the first branch. A window or pack behind a mix
+             takes the items of all branches, in the order of the mix.
    Order     The order and the bytes of the batches depend only on the table, the seed, the epoch
              and the data; behind a push also on the order of arrival. Workers and queues change
              neither the order nor the states.
@@ -4978,9 +4978,10 @@ typedef struct dlp_node_batch {
                                     NULL: the batch has the fields of the items */
     uint32_t n_out_fields;
     int32_t copy_workers; /* behind expand, filter, pack: workers that copy items into rows. 0: no
-                             worker for batches of up to 4096 bytes, else at most 2, and no more
-                             than the cores that the workers above leave, but 1 for batches above
-                             1 MiB. DLP_NONE: no worker. Without a worker the consumer copies */
+                             worker for batches of up to 4096 bytes. For larger ones they are as
+                             many as the workers above leave cores, at most 2. Batches above 1 MiB
+                             have at least 1. DLP_NONE: no worker. Without one the consumer
+                             copies */
 } dlp_node_batch;
 
 /* A stretch of a mix with weights of its own. */
@@ -28953,17 +28954,17 @@ typedef struct dlpi_cache_cell {
 /* Numbers of the stage's areas in the region. */
 enum { DLPI_CACHE_ALL = 1, DLPI_CACHE_CELLS, DLPI_CACHE_MARKS = DLPI_OWN_HIDDEN };
 
-typedef struct dlpi_cache_part { /* cells for the items, or inputs, of one list */
+typedef struct dlpi_cache_list { /* cells for the items, or inputs, of one list */
     /* an item's cell is its index modulo n_cells; cell_bytes: of a cell, with its word */
     uint64_t n_cells, cell_bytes;
     uint64_t first, at; /* number of its first cell among all; bytes from the first of all to it */
-} dlpi_cache_part;
+} dlpi_cache_list;
 
 typedef struct dlpi_cache { /* the stage's own record */
     uint64_t bytes;         /* bytes that all cells may have together, by the desc */
     uint64_t n_cells;       /* of all parts */
     uint64_t all_bytes;     /* bytes of the cells that all items need */
-    dlpi_cache_part part[DLPI_BRANCHES];
+    dlpi_cache_list each[DLPI_BRANCHES];
 } dlpi_cache;
 
 typedef struct dlpi_cache_input { /* all items of one input, in a cell behind its word */
@@ -28995,13 +28996,13 @@ static uint64_t dlpi_cache_cell_bytes(const dlp_pipe *p, uint32_t list, uint64_t
 
 /* Return the number of the cell of an item, or input, of a list. The list must have a cell. */
 static inline uint64_t dlpi_cache_at(const dlp_pipe *p, uint32_t list, uint64_t index) {
-    const dlpi_cache_part *k = &dlpi_cache_of(p)->part[list];
+    const dlpi_cache_list *k = &dlpi_cache_of(p)->each[list];
     return k->first + (index < k->n_cells ? index : index % k->n_cells);
 }
 
 /* Return a cell. If it is below a part's first, the unsigned difference is large. */
 static inline dlpi_cache_cell *dlpi_cache_cell_at(const dlp_pipe *p, uint64_t cell) {
-    const dlpi_cache_part *k = dlpi_cache_of(p)->part;
+    const dlpi_cache_list *k = dlpi_cache_of(p)->each;
     uint8_t *cells = dlpi_area_at(p, DLPI_OWN(p->keeper_stage->id, DLPI_CACHE_CELLS), 0);
     while (cell - k->first >= k->n_cells) k++;
     return (dlpi_cache_cell *)(void *)(cells + k->at + (cell - k->first) * k->cell_bytes);
@@ -29076,7 +29077,7 @@ static dlpi_cache_cell *dlpi_cache_take(dlpi_worker *w, uint32_t list, uint64_t 
 /* Mark a claimed cell of a list as full, after item or input `number` was written into it. */
 static void dlpi_cache_done(dlpi_worker *w, dlpi_cache_cell *cell, uint32_t list, uint64_t number) {
     DLPI_STORE_REL(&cell->word, dlpi_cache_full(number)); /* Z1 -> Z1 */
-    dlpi_bump(&w->block->kept_bytes, dlpi_cache_of(w->p)->part[list].cell_bytes);
+    dlpi_bump(&w->block->kept_bytes, dlpi_cache_of(w->p)->each[list].cell_bytes);
     DLPI_STORE_REL(&w->block->kept_cell, UINT64_C(0)); /* Z2: after the full word */
 }
 
@@ -29110,7 +29111,7 @@ static bool dlpi_cache_find(dlpi_worker *w, uint32_t list, uint64_t input, uint8
     const dlpi_cache_cell *cell = NULL;
     const dlpi_cache_input *kept = NULL;
     bool there = false;
-    if (dlpi_cache_of(w->p)->part[list].n_cells > 0) {
+    if (dlpi_cache_of(w->p)->each[list].n_cells > 0) {
         cell = dlpi_cache_cell_at(w->p, dlpi_cache_at(w->p, list, input));
         kept = (const dlpi_cache_input *)(const void *)cell->bytes;
         there = dlpi_claim_look(&cell->word) == dlpi_cache_full(input); /* Z1 <- Z1 */
@@ -29128,7 +29129,7 @@ static void dlpi_cache_keep(dlpi_worker *w, uint32_t list, uint64_t input, const
                             uint64_t items, uint64_t bytes) {
     dlpi_cache_cell *cell;
     dlpi_cache_input *to;
-    if (dlpi_cache_of(w->p)->part[list].n_cells == 0) return;
+    if (dlpi_cache_of(w->p)->each[list].n_cells == 0) return;
     if ((cell = dlpi_cache_take(w, list, input)) == NULL) return;
     to = (dlpi_cache_input *)(void *)cell->bytes;
     to->items = items;
@@ -29161,7 +29162,7 @@ DLPI_COLD static uint64_t dlpi_cache_sizes(const dlp_pipe *p, dlpi_cache *c) {
     uint64_t most = 0, n;
     c->all_bytes = 0;
     for (uint32_t l = 0; l < DLPI_BRANCHES; l++) {
-        dlpi_cache_part *k = &c->part[l];
+        dlpi_cache_list *k = &c->each[l];
         k->cell_bytes = dlpi_cache_cell_bytes(p, l, &n);
         k->n_cells = n;
         c->all_bytes = dlpi_sum(c->all_bytes, dlpi_times(n, k->cell_bytes));
@@ -29196,7 +29197,7 @@ DLPI_COLD static void dlpi_cache_layout(dlp_pipe *p, dlpi_stage *st) {
     const uint64_t most = dlpi_cache_sizes(p, c);
     uint64_t left = c->bytes, need = c->all_bytes, at = 0;
     c->n_cells = 0;
-    for (dlpi_cache_part *k = c->part; k < c->part + DLPI_BRANCHES; k++) {
+    for (dlpi_cache_list *k = c->each; k < c->each + DLPI_BRANCHES; k++) {
         const uint64_t own = dlpi_times(k->n_cells, k->cell_bytes);
         const double share = (double)left * ((double)own / (double)need);
         uint64_t fit = k->n_cells;
@@ -33412,7 +33413,7 @@ DLPI_COLD static bool dlpi_pack_seen(const dlpi_words *words, dlpi_seen *s, int3
            dlpi_words_copy(words, id, 0, at, own, DLPI_PACK_WORDS * sizeof *own);
 }
 
-/* Return the bytes of the documents of an input, as a cache keeps them. *inputs: how many inputs. */
+/* Return the bytes of the documents of an input, as a cache keeps them. *inputs: their number. */
 static uint64_t dlpi_pack_keeps(const dlp_pipe *p, uint32_t list, uint64_t *inputs) {
     *inputs = list == 0 ? p->fetch->dataset->n_items : 0;
     return dlpi_pack_of(p)->x.one_bytes;
@@ -50439,10 +50440,10 @@ static dlp_stage dlpi_makers_stage(dlpi_table *t, const dlpi_makers *m) {
     return dlpi_added(t->p, st, dlpi_expand_take(t->p, st, m->capacity, dlpi_window_after(t)));
 }
 
-/* Return how many workers copy items into rows if the table does not say it: as many as the workers
-   `w` of the makers leave cores, at most 2, and no more than those workers. DLP_NONE: the consumer
-   copies. Copies compute, so more threads would only take cores from each other. But a large batch
-   has a worker of its own, since the consumer would wait for a copy of milliseconds. */
+/* Return how many workers copy items into rows if the table does not say it. They take the cores
+   that the workers `w` of the makers leave. They are at most 2, and no more than the makers'
+   workers. DLP_NONE: the consumer copies. Copies compute, so more threads than cores slow them. But
+   a large batch has a worker, since the consumer would wait for a copy of milliseconds. */
 DLPI_COLD
 static int32_t dlpi_copiers(const dlp_pipe *p, const dlp_workers_desc *w, uint64_t bytes) {
     const int32_t n = w->num_workers > 2 ? 2 : w->num_workers, spare = p->cpus - w->num_workers;

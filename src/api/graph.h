@@ -163,10 +163,10 @@
              branch write them.
              Behind a zip or mix stand map, guard, batch, transfer and out. Before these may stand
              filter, expand and pack, with maps between, and a window last or before the pack. The
-             first row may be a cache, which keeps the inputs of the branches. The other rows work on
-             joined rows in the workers of the branches, which copy each row into a cell of its own.
-             Their worker_state is that of the first branch. A window or pack behind a mix takes the
-             items of all branches, in the order of the mix.
+             first row may be a cache, which keeps the inputs of the branches. The other rows work
+             on joined rows in the workers of the branches, which copy each row into a cell of its
+             own. Their worker_state is that of the first branch. A window or pack behind a mix
+             takes the items of all branches, in the order of the mix.
    Order     The order and the bytes of the batches depend only on the table, the seed, the epoch
              and the data; behind a push also on the order of arrival. Workers and queues change
              neither the order nor the states.
@@ -294,9 +294,10 @@ typedef struct dlp_node_batch {
                                     NULL: the batch has the fields of the items */
     uint32_t n_out_fields;
     int32_t copy_workers; /* behind expand, filter, pack: workers that copy items into rows. 0: no
-                             worker for batches of up to 4096 bytes, else at most 2, and no more
-                             than the cores that the workers above leave, but 1 for batches above
-                             1 MiB. DLP_NONE: no worker. Without a worker the consumer copies */
+                             worker for batches of up to 4096 bytes. For larger ones they are as
+                             many as the workers above leave cores, at most 2. Batches above 1 MiB
+                             have at least 1. DLP_NONE: no worker. Without one the consumer
+                             copies */
 } dlp_node_batch;
 
 /* A stretch of a mix with weights of its own. */

@@ -566,10 +566,10 @@ static dlp_stage dlpi_makers_stage(dlpi_table *t, const dlpi_makers *m) {
     return dlpi_added(t->p, st, dlpi_expand_take(t->p, st, m->capacity, dlpi_window_after(t)));
 }
 
-/* Return how many workers copy items into rows if the table does not say it: as many as the workers
-   `w` of the makers leave cores, at most 2, and no more than those workers. DLP_NONE: the consumer
-   copies. Copies compute, so more threads would only take cores from each other. But a large batch
-   has a worker of its own, since the consumer would wait for a copy of milliseconds. */
+/* Return how many workers copy items into rows if the table does not say it. They take the cores
+   that the workers `w` of the makers leave. They are at most 2, and no more than the makers'
+   workers. DLP_NONE: the consumer copies. Copies compute, so more threads than cores slow them. But
+   a large batch has a worker, since the consumer would wait for a copy of milliseconds. */
 static int32_t dlpi_copiers(const dlp_pipe *p, const dlp_workers_desc *w, uint64_t bytes) {
     const int32_t n = w->num_workers > 2 ? 2 : w->num_workers, spare = p->cpus - w->num_workers;
     if (n <= 0) return n;

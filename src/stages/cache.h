@@ -44,17 +44,17 @@ typedef struct dlpi_cache_cell {
 /* Numbers of the stage's areas in the region. */
 enum { DLPI_CACHE_ALL = 1, DLPI_CACHE_CELLS, DLPI_CACHE_MARKS = DLPI_OWN_HIDDEN };
 
-typedef struct dlpi_cache_part { /* cells for the items, or inputs, of one list */
+typedef struct dlpi_cache_list { /* cells for the items, or inputs, of one list */
     /* an item's cell is its index modulo n_cells; cell_bytes: of a cell, with its word */
     uint64_t n_cells, cell_bytes;
     uint64_t first, at; /* number of its first cell among all; bytes from the first of all to it */
-} dlpi_cache_part;
+} dlpi_cache_list;
 
 typedef struct dlpi_cache { /* the stage's own record */
     uint64_t bytes;         /* bytes that all cells may have together, by the desc */
     uint64_t n_cells;       /* of all parts */
     uint64_t all_bytes;     /* bytes of the cells that all items need */
-    dlpi_cache_part part[DLPI_BRANCHES];
+    dlpi_cache_list each[DLPI_BRANCHES];
 } dlpi_cache;
 
 typedef struct dlpi_cache_input { /* all items of one input, in a cell behind its word */
@@ -86,13 +86,13 @@ static uint64_t dlpi_cache_cell_bytes(const dlp_pipe *p, uint32_t list, uint64_t
 
 /* Return the number of the cell of an item, or input, of a list. The list must have a cell. */
 static inline uint64_t dlpi_cache_at(const dlp_pipe *p, uint32_t list, uint64_t index) {
-    const dlpi_cache_part *k = &dlpi_cache_of(p)->part[list];
+    const dlpi_cache_list *k = &dlpi_cache_of(p)->each[list];
     return k->first + (index < k->n_cells ? index : index % k->n_cells);
 }
 
 /* Return a cell. If it is below a part's first, the unsigned difference is large. */
 static inline dlpi_cache_cell *dlpi_cache_cell_at(const dlp_pipe *p, uint64_t cell) {
-    const dlpi_cache_part *k = dlpi_cache_of(p)->part;
+    const dlpi_cache_list *k = dlpi_cache_of(p)->each;
     uint8_t *cells = dlpi_area_at(p, DLPI_OWN(p->keeper_stage->id, DLPI_CACHE_CELLS), 0);
     while (cell - k->first >= k->n_cells) k++;
     return (dlpi_cache_cell *)(void *)(cells + k->at + (cell - k->first) * k->cell_bytes);
@@ -167,7 +167,7 @@ static dlpi_cache_cell *dlpi_cache_take(dlpi_worker *w, uint32_t list, uint64_t 
 /* Mark a claimed cell of a list as full, after item or input `number` was written into it. */
 static void dlpi_cache_done(dlpi_worker *w, dlpi_cache_cell *cell, uint32_t list, uint64_t number) {
     DLPI_STORE_REL(&cell->word, dlpi_cache_full(number)); /* Z1 -> Z1 */
-    dlpi_bump(&w->block->kept_bytes, dlpi_cache_of(w->p)->part[list].cell_bytes);
+    dlpi_bump(&w->block->kept_bytes, dlpi_cache_of(w->p)->each[list].cell_bytes);
     DLPI_STORE_REL(&w->block->kept_cell, UINT64_C(0)); /* Z2: after the full word */
 }
 
@@ -201,7 +201,7 @@ static bool dlpi_cache_find(dlpi_worker *w, uint32_t list, uint64_t input, uint8
     const dlpi_cache_cell *cell = NULL;
     const dlpi_cache_input *kept = NULL;
     bool there = false;
-    if (dlpi_cache_of(w->p)->part[list].n_cells > 0) {
+    if (dlpi_cache_of(w->p)->each[list].n_cells > 0) {
         cell = dlpi_cache_cell_at(w->p, dlpi_cache_at(w->p, list, input));
         kept = (const dlpi_cache_input *)(const void *)cell->bytes;
         there = dlpi_claim_look(&cell->word) == dlpi_cache_full(input); /* Z1 <- Z1 */
@@ -219,7 +219,7 @@ static void dlpi_cache_keep(dlpi_worker *w, uint32_t list, uint64_t input, const
                             uint64_t items, uint64_t bytes) {
     dlpi_cache_cell *cell;
     dlpi_cache_input *to;
-    if (dlpi_cache_of(w->p)->part[list].n_cells == 0) return;
+    if (dlpi_cache_of(w->p)->each[list].n_cells == 0) return;
     if ((cell = dlpi_cache_take(w, list, input)) == NULL) return;
     to = (dlpi_cache_input *)(void *)cell->bytes;
     to->items = items;
@@ -252,7 +252,7 @@ DLPI_COLD static uint64_t dlpi_cache_sizes(const dlp_pipe *p, dlpi_cache *c) {
     uint64_t most = 0, n;
     c->all_bytes = 0;
     for (uint32_t l = 0; l < DLPI_BRANCHES; l++) {
-        dlpi_cache_part *k = &c->part[l];
+        dlpi_cache_list *k = &c->each[l];
         k->cell_bytes = dlpi_cache_cell_bytes(p, l, &n);
         k->n_cells = n;
         c->all_bytes = dlpi_sum(c->all_bytes, dlpi_times(n, k->cell_bytes));
@@ -287,7 +287,7 @@ DLPI_COLD static void dlpi_cache_layout(dlp_pipe *p, dlpi_stage *st) {
     const uint64_t most = dlpi_cache_sizes(p, c);
     uint64_t left = c->bytes, need = c->all_bytes, at = 0;
     c->n_cells = 0;
-    for (dlpi_cache_part *k = c->part; k < c->part + DLPI_BRANCHES; k++) {
+    for (dlpi_cache_list *k = c->each; k < c->each + DLPI_BRANCHES; k++) {
         const uint64_t own = dlpi_times(k->n_cells, k->cell_bytes);
         const double share = (double)left * ((double)own / (double)need);
         uint64_t fit = k->n_cells;

@@ -354,7 +354,7 @@ DLPI_COLD static bool dlpi_pack_seen(const dlpi_words *words, dlpi_seen *s, int3
            dlpi_words_copy(words, id, 0, at, own, DLPI_PACK_WORDS * sizeof *own);
 }
 
-/* Return the bytes of the documents of an input, as a cache keeps them. *inputs: how many inputs. */
+/* Return the bytes of the documents of an input, as a cache keeps them. *inputs: their number. */
 static uint64_t dlpi_pack_keeps(const dlp_pipe *p, uint32_t list, uint64_t *inputs) {
     *inputs = list == 0 ? p->fetch->dataset->n_items : 0;
     return dlpi_pack_of(p)->x.one_bytes;

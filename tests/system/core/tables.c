@@ -1502,7 +1502,7 @@ static void nodes__wrong__the_row_and_the_field(void) {
         {"w",
          "",
          "directly after",
-         {LIST, READ, {.name = "w", .verb = DLP_WINDOW, .window = {9}}, BATCH},
+         {LIST, {.name = "w", .verb = DLP_WINDOW, .window = {9}}, READ, BATCH},
          {.seed = 1}},
         {"w",
          "window.items",
