@@ -22752,13 +22752,13 @@ static uint64_t dlpi_inputs_due(dlpi_worker *w, uint64_t ns) {
    rc, or the DLP_ERR code of an overrun. */
 static inline int dlpi_redzone_input(dlpi_worker *w, uint32_t cell, uint64_t most,
                                      const dlpi_redzone *room, int rc) {
-    const char *what = w->p->source->input;
-    const uint64_t index = dlpi_input_at(w->p, cell)->index;
-    dlpi_redzone c;
+    dlpi_redzone all;
     if (!DLPI_DEBUG) return rc;
-    c = dlpi_redzone_of_input(w->p, most, cell);
-    rc = dlpi_redzone_check(w, &w->note, &c, what, index, rc);
-    return room != NULL ? dlpi_redzone_check(w, &w->note, room, what, index, rc) : rc;
+    all = dlpi_redzone_of_input(w->p, most, cell);
+    for (const dlpi_redzone *c = &all; c != NULL; c = c == &all ? room : NULL)
+        rc = dlpi_redzone_check(w, &w->note, c, w->p->source->input,
+                                dlpi_input_at(w->p, cell)->index, rc);
+    return rc;
 }
 
 /* Call the desc's load once for the present input of cell c. load writes at `to`, at most `room`
@@ -50866,7 +50866,7 @@ static int dlpi_table_leg(dlpi_branches *j, uint32_t k, uint64_t from, const uin
     int rc;
     for (uint32_t b = 0; b < j->n; b++) ones[b] = 1;
     rc = dlp_mix_open(&m, &(dlp_mix_desc){.n = j->n, .n_items = ones, .weights = weights}, e);
-    if (rc != DLP_OK) return rc;
+    if (m == NULL) return rc;
     begun = dlpi_absorb(begun, from);
     for (uint32_t b = 0; b < j->n; b++) begun = dlpi_absorb(begun, m->part[b].weight);
     schedule = realloc(j->schedule, (size_t)(j->places + m->period) * sizeof *schedule);
@@ -50912,7 +50912,7 @@ DLPI_COLD
 static int dlpi_table_weights(dlp_pipe *p, const char *name, const dlpi_branches *j,
                               const dlp_node_mix *d, uint32_t b) {
     bool has = d->weights == NULL || d->weights[b] > 0;
-    for (uint32_t k = 0; k < d->n_legs; k++)
+    for (uint32_t k = 0; d->legs != NULL && k < d->n_legs; k++)
         has |= d->legs[k].weights == NULL || d->legs[k].weights[b] > 0;
     if (has) return DLP_OK;
     return dlpi_refuse(p, DLP_ERR_ARG, name, "mix.weights",

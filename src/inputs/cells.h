@@ -411,13 +411,13 @@ static uint64_t dlpi_inputs_due(dlpi_worker *w, uint64_t ns) {
    rc, or the DLP_ERR code of an overrun. */
 static inline int dlpi_redzone_input(dlpi_worker *w, uint32_t cell, uint64_t most,
                                      const dlpi_redzone *room, int rc) {
-    const char *what = w->p->source->input;
-    const uint64_t index = dlpi_input_at(w->p, cell)->index;
-    dlpi_redzone c;
+    dlpi_redzone all;
     if (!DLPI_DEBUG) return rc;
-    c = dlpi_redzone_of_input(w->p, most, cell);
-    rc = dlpi_redzone_check(w, &w->note, &c, what, index, rc);
-    return room != NULL ? dlpi_redzone_check(w, &w->note, room, what, index, rc) : rc;
+    all = dlpi_redzone_of_input(w->p, most, cell);
+    for (const dlpi_redzone *c = &all; c != NULL; c = c == &all ? room : NULL)
+        rc = dlpi_redzone_check(w, &w->note, c, w->p->source->input,
+                                dlpi_input_at(w->p, cell)->index, rc);
+    return rc;
 }
 
 /* Call the desc's load once for the present input of cell c. load writes at `to`, at most `room`

@@ -65,7 +65,7 @@ static int dlpi_table_leg(dlpi_branches *j, uint32_t k, uint64_t from, const uin
     int rc;
     for (uint32_t b = 0; b < j->n; b++) ones[b] = 1;
     rc = dlp_mix_open(&m, &(dlp_mix_desc){.n = j->n, .n_items = ones, .weights = weights}, e);
-    if (rc != DLP_OK) return rc;
+    if (m == NULL) return rc;
     begun = dlpi_absorb(begun, from);
     for (uint32_t b = 0; b < j->n; b++) begun = dlpi_absorb(begun, m->part[b].weight);
     schedule = realloc(j->schedule, (size_t)(j->places + m->period) * sizeof *schedule);
@@ -109,7 +109,7 @@ static int dlpi_table_next_leg(dlp_pipe *p, const char *name, dlpi_branches *j,
 static int dlpi_table_weights(dlp_pipe *p, const char *name, const dlpi_branches *j,
                               const dlp_node_mix *d, uint32_t b) {
     bool has = d->weights == NULL || d->weights[b] > 0;
-    for (uint32_t k = 0; k < d->n_legs; k++)
+    for (uint32_t k = 0; d->legs != NULL && k < d->n_legs; k++)
         has |= d->legs[k].weights == NULL || d->legs[k].weights[b] > 0;
     if (has) return DLP_OK;
     return dlpi_refuse(p, DLP_ERR_ARG, name, "mix.weights",
