@@ -760,6 +760,56 @@ static void zip__short_branch__begins_again_until_the_long_one_gives(void) {
     CHECK(strstr(err.message, "gave no item") != NULL);
 }
 
+static int token_fetch(void *user, dlp_item *it) {
+    it->length[0] = 1;
+    return number_fetch(user, it);
+}
+
+/* A window behind a zip shuffles joined rows, and none of its branches. The last branch has no row
+   but its push. */
+static void zip__window_and_pack_behind_a_bare_push__shuffle_pairs(void) {
+    enum { N = 20, W = 7, PER = 4 };
+    static const dlp_field x = {"x", DLP_U64, 1, {1}, 1, 0}, y = {"y", DLP_U64, 1, {1}, 1, 0};
+    const char *const from[] = {"a", "pushed", NULL};
+    const dlp_push_desc desc = {.fields = &y, .n_fields = 1, .writers = 1};
+    const uint64_t one = 1;
+    dlp_push *push;
+    dlp_pusher *pusher;
+    CHECK(dlp_push_open(&push, &desc, NULL) == DLP_OK);
+    CHECK(dlp_pusher_open(&pusher, &(dlp_pusher_desc){.push = push}, NULL) == DLP_OK);
+    for (uint64_t i = 0; i < N; i++)
+        CHECK(dlp_pusher_lengths(pusher, &one) == DLP_OK &&
+              dlp_pusher_push(pusher, (const void *const[]){&i}, 0) == DLP_OK);
+    CHECK(dlp_pusher_end(pusher, 0) == DLP_OK);
+    dlp_pusher_close(pusher);
+    const dlp_node nodes[] = {
+        {.name = "list", .verb = DLP_LIST, .list = {.n_items = N}},
+        {.name = "a",
+         .verb = DLP_FETCH,
+         .fetch = {.fetch = token_fetch, .fields = &x, .n_fields = 1}},
+        {.name = "pushed", .verb = DLP_PUSH, .push = {.source = push}},
+        {.name = "zip", .verb = DLP_ZIP, .from = from},
+        {.name = "window", .verb = DLP_WINDOW, .window = {.items = W}},
+        {.name = "pack", .verb = DLP_PACK, .pack = {.tokens = PER}},
+        {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 1, .last = DLP_LAST_PARTIAL}}};
+    dlp_pipe *p = NULL;
+    dlp_batch *b;
+    uint64_t n = 0, seen = 0, moved = 0;
+    CHECK(dlp_pipe_open(&p, DLP_NODES(nodes), NULL, NULL) == DLP_OK);
+    while (p != NULL && dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {
+        const uint64_t *pair[2] = {b->fields[0].data, b->fields[1].data};
+        CHECK(b->fields[0].lengths[0] == PER);
+        for (uint32_t k = 0; k < PER; k++, n++) {
+            CHECK(pair[0][k] == pair[1][k] && pair[0][k] / W == n / W);
+            moved += pair[0][k] != n;
+            seen |= UINT64_C(1) << pair[0][k] % 64;
+        }
+        CHECK(dlp_pipe_release(p, b) == DLP_OK);
+    }
+    CHECK(n == N && seen == (UINT64_C(1) << N) - 1 && moved > 4);
+    CHECK(dlp_pipe_close(p) == DLP_OK && dlp_push_close(push) == DLP_OK);
+}
+
 /* Rows that are left out prove nothing while the rows before them are filtered. */
 static void zip__rows_left_out_before_others_are_known__no_error(void) {
     const uint64_t eighth = 8;
@@ -1081,6 +1131,7 @@ int main(int argc, char **argv) {
     }
     rows__out_of_place__refused_by_name();
     zip__short_branch__begins_again_until_the_long_one_gives();
+    zip__window_and_pack_behind_a_bare_push__shuffle_pairs();
     zip__rows_left_out_before_others_are_known__no_error();
     zip__all_rows_of_a_stream_left_out__the_others_come();
     mix__seldom_branch__waited_for();
