@@ -50837,7 +50837,7 @@ static int dlpi_table_branch(dlpi_table *t, const dlpi_stage *st, dlpi_branch *b
     one.fields = inputs.fields = NULL;
     one.n_fields = inputs.n_fields = 0;
     dlpi_copy_text(b->name, sizeof b->name, st->name);
-    rc = dlpi_expand_take(t->p, &one, m->capacity, dlpi_window_after(t));
+    rc = dlpi_expand_take(t->p, &one, m->capacity, 0);
     if (rc != DLP_OK) return rc;
     x->input = m->input;
     if ((rc = dlpi_table_order(t, b)) != DLP_OK) return rc;

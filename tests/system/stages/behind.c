@@ -110,6 +110,7 @@ static int keep_row(void *user, const dlp_item *it) {
         CHECK(it->n_fields == 4 && *(const uint64_t *)it->data[2] > 1000000);
     return id == 0 || is_kept(id);
 }
+static int keep_tokens(void *user, const dlp_item *it) { return (void)user, it->length[0] > 0; }
 static int touch(void *user, dlp_item *it) {
     (void)user;
     die_now_and_then();
@@ -184,7 +185,9 @@ static uint32_t branch(dlp_node *to, uint64_t b, const dlp_workers_desc *w) {
     return 3;
 }
 
-/* plain: the join alone, one row of each stream in a batch. */
+enum { ALL, JOIN_ALONE, NO_PACK }; /* rows of a table */
+
+/* plain: ALL; JOIN_ALONE or NO_PACK: with one row of each stream in a batch. */
 static uint32_t table(dlp_node *to, const dlp_workers_desc *w, int plain) {
     static const char *from[3];
     uint32_t n = branch(to, 0, w);
@@ -193,23 +196,25 @@ static uint32_t table(dlp_node *to, const dlp_workers_desc *w, int plain) {
     from[1] = to[n - 1].name;
     to[n++] = (dlp_node){.name = "both", .verb = how.zip ? DLP_ZIP : DLP_MIX, .from = from};
     if (!how.zip) to[n - 1].mix.weights = how.weights;
-    if (!plain && how.cached > 0)
+    if (plain == ALL && how.cached > 0)
         to[n++] = (dlp_node){.name = "kept", .verb = DLP_CACHE, .cache = {how.cached}};
-    if (!plain && how.maps == 1)
+    if (plain != JOIN_ALONE && how.maps == 1)
         to[n++] = (dlp_node){.name = "touch", .verb = DLP_MAP, .map = {.item = touch}};
-    if (!plain && how.ends == 1) to[n++] = leave_row();
-    if (!plain && how.filters)
+    if (plain != JOIN_ALONE && how.ends == 1) to[n++] = leave_row();
+    if (plain != JOIN_ALONE && how.filters)
         to[n++] = (dlp_node){.name = "keep", .verb = DLP_FILTER, .filter = {.keep = keep_row}};
-    if (!plain && how.expands)
+    if (plain != JOIN_ALONE && how.expands)
         to[n++] = (dlp_node){
             .name = "twice", .verb = DLP_EXPAND, .expand = {.expand = twice, .max_out = 2}};
-    if (!plain && how.ends == 2) to[n++] = leave_row();
-    if (!plain && how.maps == 2)
+    if (plain != JOIN_ALONE && how.ends == 2) to[n++] = leave_row();
+    if (plain != JOIN_ALONE && how.maps == 2)
         to[n++] = (dlp_node){.name = "touch", .verb = DLP_MAP, .map = {.item = touch}};
-    if (!plain && how.window)
+    if (plain == NO_PACK)
+        to[n++] = (dlp_node){.name = "some", .verb = DLP_FILTER, .filter = {.keep = keep_tokens}};
+    if (plain != JOIN_ALONE && how.window)
         to[n++] = (dlp_node){
             .name = "window", .verb = DLP_WINDOW, .window = {.items = (uint32_t)how.window}};
-    if (!plain && how.packs)
+    if (plain == ALL && how.packs)
         to[n++] = (dlp_node){.name = "pack",
                              .verb = DLP_PACK,
                              .pack = {.tokens = T,
@@ -217,7 +222,7 @@ static uint32_t table(dlp_node *to, const dlp_workers_desc *w, int plain) {
                                       .max_segments = SEGMENTS,
                                       .rule = how.packs == A_FIT ? DLP_PACK_FIT : DLP_PACK_CUT,
                                       .window = how.packs == A_FIT ? how.fitted : 0}};
-    if (!plain && cells > 0) {
+    if (plain == ALL && cells > 0) {
         uint32_t last = n - 1;
         while (to[last].verb == DLP_WINDOW || to[last].verb == DLP_MAP ||
                to[last].verb == DLP_CACHE)
@@ -241,8 +246,9 @@ typedef struct row {
     uint32_t m, word[T];
 } row;
 
-static row plain_[EPOCHS][STREAMS][MOST], made_[EPOCHS][STREAMS][2 * MOST];
-static uint32_t n_plain_[EPOCHS][STREAMS], n_made_[EPOCHS][STREAMS];
+static row plain_[EPOCHS][STREAMS][MOST], mixed_[EPOCHS][STREAMS][MOST];
+static row made_[EPOCHS][STREAMS][2 * MOST];
+static uint32_t n_plain_[EPOCHS][STREAMS], n_mixed_[EPOCHS][STREAMS], n_made_[EPOCHS][STREAMS];
 
 static row row_of(const dlp_batch *b, uint32_t r) {
     const uint32_t f = b->n_fields > 1 && b->fields[1].lengths != NULL;
@@ -259,8 +265,8 @@ static row row_of(const dlp_batch *b, uint32_t r) {
     return x;
 }
 
-/* Read the joined rows of each stream. */
-static int read_plain(void) {
+/* Read the rows of each stream: joined ones, or the documents of a window before a pack. */
+static int read_plain(int plain, row (*to)[STREAMS][MOST], uint32_t (*n)[STREAMS]) {
     const dlp_workers_desc w = {.num_workers = DLP_NONE};
     const dlp_pipe_desc desc = {.seed = how.seed,
                                 .epochs = EPOCHS,
@@ -270,13 +276,13 @@ static int read_plain(void) {
     dlp_error err = {.code = 0};
     dlp_pipe *p = NULL;
     dlp_batch *b;
-    int rc = dlp_pipe_open(&p, nodes, table(nodes, &w, 1), &desc, &err);
-    memset(n_plain_, 0, sizeof n_plain_);
+    int rc = dlp_pipe_open(&p, nodes, table(nodes, &w, plain), &desc, &err);
+    memset(n, 0, EPOCHS * sizeof *n);
     if (rc != DLP_OK) printf("  %s: %s\n", err.stage, err.message);
     while (rc == DLP_OK && (rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
         for (uint32_t r = 0; r < b->count; r++) {
-            uint32_t *n = &n_plain_[b->epoch][r];
-            if (b->valid[r] && *n < MOST) plain_[b->epoch][r][(*n)++] = row_of(b, r);
+            uint32_t *many = &n[b->epoch][r];
+            if (b->valid[r] && *many < MOST) to[b->epoch][r][(*many)++] = row_of(b, r);
         }
         dlp_pipe_release(p, b);
     }
@@ -379,6 +385,8 @@ static void do_plain(void) {
                     n++;
                 }
             }
+            if (how.packs && how.window)
+                memcpy(kept, mixed_[e][s], (n = n_mixed_[e][s]) * sizeof *kept);
             if (how.packs)
                 n = (how.packs == A_FIT ? fit : cut)(kept, n, made_[e][s]);
             else
@@ -391,10 +399,10 @@ static int by_id(const void *a, const void *b) { return memcmp(a, b, sizeof(row)
 
 /* Row k of stream s, with windows: one that no other row of the window is. */
 static int is_row(const row *x, uint64_t e, uint32_t s, uint64_t k) {
-    const uint64_t n = how.window ? (uint64_t)how.window : 1, first = k / n * n;
+    const uint64_t n = how.window && !how.packs ? (uint64_t)how.window : 1, first = k / n * n;
     uint64_t end = first + n;
     if (k >= n_made_[e][s]) return x->id == 0;
-    if (how.window == 0) return by_id(x, &made_[e][s][k]) == 0;
+    if (how.window == 0 || how.packs) return by_id(x, &made_[e][s][k]) == 0;
     if (end > n_made_[e][s]) end = n_made_[e][s];
     for (uint64_t i = first; i < end; i++)
         if (by_id(x, &made_[e][s][i]) == 0) return 1;
@@ -445,7 +453,7 @@ static void run(const dlp_workers_desc *w, uint32_t rank, uint32_t world, const 
     dlp_pipe *p = NULL;
     dlp_batch *b;
     dlp_stats stats;
-    const uint32_t n = table(nodes, w, 0);
+    const uint32_t n = table(nodes, w, ALL);
     t->n = 0;
     t->wrong = 0;
     t->rc = dlp_pipe_open(&p, nodes, n, &desc, &t->err);
@@ -521,6 +529,8 @@ static void draw(uint64_t seed) {
     how.cached = dlp_hash(seed, 13, 0, 0) % 3 > 0 ? 0 : seed % 2 ? A_LITTLE : A_LOT;
     how.fitted = 1 + (uint32_t)(dlp_hash(seed, 11, 0, 0) % 12);
     how.window = how.packs || draw_below(&h, 2) ? 0 : 1 + (int)draw_below(&h, 9);
+    if (how.packs && dlp_hash(seed, 14, 0, 0) % 2)
+        how.window = 1 + (int)(dlp_hash(seed, 15, 0, 0) % 9);
     how.ends = (int)(dlp_hash(seed, 9, 0, 0) % 4);
     if (how.ends == 3 || how.packs) how.ends = how.packs && how.zip ? 2 : 0;
     if (!how.filters && !how.expands && !how.packs && !how.window && !how.ends) how.filters = 1;
@@ -538,7 +548,8 @@ static void draw(uint64_t seed) {
 static int same_as_plain(uint64_t seed) {
     const int32_t workers[] = {DLP_NONE, 1, 4, 1, 3};
     draw(seed);
-    if (!read_plain()) return 0;
+    if (!read_plain(JOIN_ALONE, plain_, n_plain_)) return 0;
+    if (how.packs && how.window && !read_plain(NO_PACK, mixed_, n_mixed_)) return 0;
     do_plain();
     if (batches(0) == 0 || batches(1) == 0 || batches(0) + batches(1) > BATCHES) return 0;
     for (int e = 0; e < EPOCHS && how.steps; e++)
@@ -624,6 +635,10 @@ static void failing(uint64_t seed) {
         drops = 0;
         return; /* nobody knows how many items a failed input has */
     }
+    if (how.packs && how.window) {
+        drops = 0;
+        return; /* the window has been read with the row */
+    }
     w.on_error = DLP_ON_ERROR_DROP;
     do_plain();
     run(&w, 0, 1, NULL, UINT32_MAX, &got);
@@ -660,7 +675,7 @@ static void refused_behind(const dlp_node *before, dlp_node node, const char *fi
     const dlp_workers_desc w = {.num_workers = 1};
     dlp_node nodes[16];
     dlp_error err = {.code = 0};
-    uint32_t n = table(nodes, &w, 1);
+    uint32_t n = table(nodes, &w, JOIN_ALONE);
     if (before != NULL) {
         memmove(&nodes[at + 1], &nodes[at], (n++ - at) * sizeof *nodes);
         nodes[at++] = *before;
@@ -779,6 +794,56 @@ static void zip__short_branch__begins_again_until_the_long_one_gives(void) {
     CHECK(zip_steps(10, 10, &none, hundredth_keep, 20, &rows, &err) == DLP_ERR_CALLBACK &&
           rows == 0);
     CHECK(strstr(err.message, "gave no item") != NULL);
+}
+
+static int token_fetch(void *user, dlp_item *it) {
+    it->length[0] = 1;
+    return number_fetch(user, it);
+}
+
+/* A window behind a zip shuffles joined rows, and none of its branches. The last branch has no row
+   but its push. */
+static void zip__window_and_pack_behind_a_bare_push__shuffle_pairs(void) {
+    enum { N = 20, W = 7, PER = 4 };
+    static const dlp_field x = {"x", DLP_U64, 1, {1}, 1, 0}, y = {"y", DLP_U64, 1, {1}, 1, 0};
+    const char *const from[] = {"a", "pushed", NULL};
+    const dlp_push_desc desc = {.fields = &y, .n_fields = 1, .writers = 1};
+    const uint64_t one = 1;
+    dlp_push *push;
+    dlp_pusher *pusher;
+    CHECK(dlp_push_open(&push, &desc, NULL) == DLP_OK);
+    CHECK(dlp_pusher_open(&pusher, &(dlp_pusher_desc){.push = push}, NULL) == DLP_OK);
+    for (uint64_t i = 0; i < N; i++)
+        CHECK(dlp_pusher_lengths(pusher, &one) == DLP_OK &&
+              dlp_pusher_push(pusher, (const void *const[]){&i}, 0) == DLP_OK);
+    CHECK(dlp_pusher_end(pusher, 0) == DLP_OK);
+    dlp_pusher_close(pusher);
+    const dlp_node nodes[] = {
+        {.name = "list", .verb = DLP_LIST, .list = {.n_items = N}},
+        {.name = "a",
+         .verb = DLP_FETCH,
+         .fetch = {.fetch = token_fetch, .fields = &x, .n_fields = 1}},
+        {.name = "pushed", .verb = DLP_PUSH, .push = {.source = push}},
+        {.name = "zip", .verb = DLP_ZIP, .from = from},
+        {.name = "window", .verb = DLP_WINDOW, .window = {.items = W}},
+        {.name = "pack", .verb = DLP_PACK, .pack = {.tokens = PER}},
+        {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 1, .last = DLP_LAST_PARTIAL}}};
+    dlp_pipe *p = NULL;
+    dlp_batch *b;
+    uint64_t n = 0, seen = 0, moved = 0;
+    CHECK(dlp_pipe_open(&p, DLP_NODES(nodes), NULL, NULL) == DLP_OK);
+    while (p != NULL && dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK) {
+        const uint64_t *pair[2] = {b->fields[0].data, b->fields[1].data};
+        CHECK(b->fields[0].lengths[0] == PER);
+        for (uint32_t k = 0; k < PER; k++, n++) {
+            CHECK(pair[0][k] == pair[1][k] && pair[0][k] / W == n / W);
+            moved += pair[0][k] != n;
+            seen |= UINT64_C(1) << pair[0][k] % 64;
+        }
+        CHECK(dlp_pipe_release(p, b) == DLP_OK);
+    }
+    CHECK(n == N && seen == (UINT64_C(1) << N) - 1 && moved > 4);
+    CHECK(dlp_pipe_close(p) == DLP_OK && dlp_push_close(push) == DLP_OK);
 }
 
 /* Rows that are left out prove nothing while the rows before them are filtered. */
@@ -1102,6 +1167,7 @@ int main(int argc, char **argv) {
     }
     rows__out_of_place__refused_by_name();
     zip__short_branch__begins_again_until_the_long_one_gives();
+    zip__window_and_pack_behind_a_bare_push__shuffle_pairs();
     zip__rows_left_out_before_others_are_known__no_error();
     zip__all_rows_of_a_stream_left_out__the_others_come();
     mix__seldom_branch__waited_for();
