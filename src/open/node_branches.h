@@ -109,7 +109,7 @@ static int dlpi_table_next_leg(dlp_pipe *p, const char *name, dlpi_branches *j,
 static int dlpi_table_weights(dlp_pipe *p, const char *name, const dlpi_branches *j,
                               const dlp_node_mix *d, uint32_t b) {
     bool has = d->weights == NULL || d->weights[b] > 0;
-    for (uint32_t k = 0; k < d->n_legs; k++)
+    for (uint32_t k = 0; d->legs != NULL && k < d->n_legs; k++)
         has |= d->legs[k].weights == NULL || d->legs[k].weights[b] > 0;
     if (has) return DLP_OK;
     return dlpi_refuse(p, DLP_ERR_ARG, name, "mix.weights",
