@@ -28954,6 +28954,11 @@ typedef struct dlpi_cache_cell {
 /* Numbers of the stage's areas in the region. */
 enum { DLPI_CACHE_ALL = 1, DLPI_CACHE_CELLS, DLPI_CACHE_MARKS = DLPI_OWN_HIDDEN };
 
+#define DLPI_CACHE_LISTS 8u /* lists whose inputs a cache keeps, at most */
+#ifndef DLPIPE_NO_PARTS
+_Static_assert(DLPI_CACHE_LISTS == DLPI_BRANCHES, "lists of a cache");
+#endif /* DLPIPE_NO_PARTS */
+
 typedef struct dlpi_cache_list { /* cells for the items, or inputs, of one list */
     /* an item's cell is its index modulo n_cells; cell_bytes: of a cell, with its word */
     uint64_t n_cells, cell_bytes;
@@ -28964,7 +28969,7 @@ typedef struct dlpi_cache { /* the stage's own record */
     uint64_t bytes;         /* bytes that all cells may have together, by the desc */
     uint64_t n_cells;       /* of all parts */
     uint64_t all_bytes;     /* bytes of the cells that all items need */
-    dlpi_cache_list each[DLPI_BRANCHES];
+    dlpi_cache_list each[DLPI_CACHE_LISTS];
 } dlpi_cache;
 
 typedef struct dlpi_cache_input { /* all items of one input, in a cell behind its word */
@@ -29161,7 +29166,7 @@ static int dlpi_cache_desc(dlp_pipe *p, dlpi_stage *st) {
 DLPI_COLD static uint64_t dlpi_cache_sizes(const dlp_pipe *p, dlpi_cache *c) {
     uint64_t most = 0, n;
     c->all_bytes = 0;
-    for (uint32_t l = 0; l < DLPI_BRANCHES; l++) {
+    for (uint32_t l = 0; l < DLPI_CACHE_LISTS; l++) {
         dlpi_cache_list *k = &c->each[l];
         k->cell_bytes = dlpi_cache_cell_bytes(p, l, &n);
         k->n_cells = n;
@@ -29197,7 +29202,7 @@ DLPI_COLD static void dlpi_cache_layout(dlp_pipe *p, dlpi_stage *st) {
     const uint64_t most = dlpi_cache_sizes(p, c);
     uint64_t left = c->bytes, need = c->all_bytes, at = 0;
     c->n_cells = 0;
-    for (dlpi_cache_list *k = c->each; k < c->each + DLPI_BRANCHES; k++) {
+    for (dlpi_cache_list *k = c->each; k < c->each + DLPI_CACHE_LISTS; k++) {
         const uint64_t own = dlpi_times(k->n_cells, k->cell_bytes);
         const double share = (double)left * ((double)own / (double)need);
         uint64_t fit = k->n_cells;
@@ -51970,7 +51975,6 @@ static int dlpi_loader_source(dlp_loader_desc *l, dlp_error *err) {
 DLPI_COLD
 static int dlpi_loader_check(const dlp_loader_desc *l, dlp_error *err) {
     const bool sequential = l->topology == DLP_TOPOLOGY_CLASSIC || l->dataset.filter != 0;
-    const bool async = l->async.submit != NULL && l->source == NULL;
     const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_loader_desc, shuffle), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_loader_desc, drop_last), DLP_LAST_PARTIAL, DLP_LAST_PAD, "DLP_LAST_*"},
@@ -51978,8 +51982,6 @@ static int dlpi_loader_check(const dlp_loader_desc *l, dlp_error *err) {
         {DLPI_AT(dlp_loader_desc, workers.num_workers), 0, 0, "0: num_workers says it"},
         {DLPI_AT(dlp_loader_desc, fetcher), INT16_MIN, sequential ? 0 : INT32_MAX,
          "DLP_FETCH_SEQUENTIAL in the classic topology, and with dataset.filter"},
-        {DLPI_AT(dlp_loader_desc, fetcher), async ? DLP_FETCH_ASYNC : INT16_MIN, INT32_MAX,
-         "DLP_FETCH_ASYNC beside async.submit"},
         {DLPI_AT(dlp_loader_desc, dataset.filter), 0, !dlpi_parts_given(&l->parts),
          "0 or 1, and 0 with parts, whose load may leave items out"},
         {DLPI_AT(dlp_loader_desc, pipe.epochs), 0, 0, "0: epochs says it"},

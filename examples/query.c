@@ -52,7 +52,7 @@ int main(int argc, char **argv) {
     const dlp_field x = {.name = "x", .dtype = DLP_F64};
     dlp_loader_desc desc = {.batch_size = 100, .num_workers = 2, .shuffle = 1};
     desc.dataset = (dlp_dataset){.fields = &x, .n_fields = 1, .fetch_rows = fetch_rows};
-    desc.fetch.workers = (dlp_workers_desc){
+    desc.workers = (dlp_workers_desc){
         .worker_init = begin, .worker_exit = end, .worker_user = argc > 1 ? argv[1] : NULL};
     desc.dataset.n_items = argc > 2 ? strtoull(argv[2], NULL, 10) : 0;
     dlp_pipe *pipe = NULL;

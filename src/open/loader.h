@@ -45,7 +45,6 @@ static int dlpi_loader_source(dlp_loader_desc *l, dlp_error *err) {
    Returns 0, or DLP_ERR_ARG and *err. */
 static int dlpi_loader_check(const dlp_loader_desc *l, dlp_error *err) {
     const bool sequential = l->topology == DLP_TOPOLOGY_CLASSIC || l->dataset.filter != 0;
-    const bool async = l->async.submit != NULL && l->source == NULL;
     const dlpi_bound bounds[] = {
         {DLPI_AT(dlp_loader_desc, shuffle), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_loader_desc, drop_last), DLP_LAST_PARTIAL, DLP_LAST_PAD, "DLP_LAST_*"},
@@ -53,8 +52,6 @@ static int dlpi_loader_check(const dlp_loader_desc *l, dlp_error *err) {
         {DLPI_AT(dlp_loader_desc, workers.num_workers), 0, 0, "0: num_workers says it"},
         {DLPI_AT(dlp_loader_desc, fetcher), INT16_MIN, sequential ? 0 : INT32_MAX,
          "DLP_FETCH_SEQUENTIAL in the classic topology, and with dataset.filter"},
-        {DLPI_AT(dlp_loader_desc, fetcher), async ? DLP_FETCH_ASYNC : INT16_MIN, INT32_MAX,
-         "DLP_FETCH_ASYNC beside async.submit"},
         {DLPI_AT(dlp_loader_desc, dataset.filter), 0, !dlpi_parts_given(&l->parts),
          "0 or 1, and 0 with parts, whose load may leave items out"},
         {DLPI_AT(dlp_loader_desc, pipe.epochs), 0, 0, "0: epochs says it"},

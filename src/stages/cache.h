@@ -44,6 +44,9 @@ typedef struct dlpi_cache_cell {
 /* Numbers of the stage's areas in the region. */
 enum { DLPI_CACHE_ALL = 1, DLPI_CACHE_CELLS, DLPI_CACHE_MARKS = DLPI_OWN_HIDDEN };
 
+#define DLPI_CACHE_LISTS 8u /* lists whose inputs a cache keeps, at most */
+_Static_assert(DLPI_CACHE_LISTS == DLPI_BRANCHES, "lists of a cache"); /* needs: parts */
+
 typedef struct dlpi_cache_list { /* cells for the items, or inputs, of one list */
     /* an item's cell is its index modulo n_cells; cell_bytes: of a cell, with its word */
     uint64_t n_cells, cell_bytes;
@@ -54,7 +57,7 @@ typedef struct dlpi_cache { /* the stage's own record */
     uint64_t bytes;         /* bytes that all cells may have together, by the desc */
     uint64_t n_cells;       /* of all parts */
     uint64_t all_bytes;     /* bytes of the cells that all items need */
-    dlpi_cache_list each[DLPI_BRANCHES];
+    dlpi_cache_list each[DLPI_CACHE_LISTS];
 } dlpi_cache;
 
 typedef struct dlpi_cache_input { /* all items of one input, in a cell behind its word */
@@ -251,7 +254,7 @@ static int dlpi_cache_desc(dlp_pipe *p, dlpi_stage *st) {
 DLPI_COLD static uint64_t dlpi_cache_sizes(const dlp_pipe *p, dlpi_cache *c) {
     uint64_t most = 0, n;
     c->all_bytes = 0;
-    for (uint32_t l = 0; l < DLPI_BRANCHES; l++) {
+    for (uint32_t l = 0; l < DLPI_CACHE_LISTS; l++) {
         dlpi_cache_list *k = &c->each[l];
         k->cell_bytes = dlpi_cache_cell_bytes(p, l, &n);
         k->n_cells = n;
@@ -287,7 +290,7 @@ DLPI_COLD static void dlpi_cache_layout(dlp_pipe *p, dlpi_stage *st) {
     const uint64_t most = dlpi_cache_sizes(p, c);
     uint64_t left = c->bytes, need = c->all_bytes, at = 0;
     c->n_cells = 0;
-    for (dlpi_cache_list *k = c->each; k < c->each + DLPI_BRANCHES; k++) {
+    for (dlpi_cache_list *k = c->each; k < c->each + DLPI_CACHE_LISTS; k++) {
         const uint64_t own = dlpi_times(k->n_cells, k->cell_bytes);
         const double share = (double)left * ((double)own / (double)need);
         uint64_t fit = k->n_cells;

@@ -43,7 +43,7 @@ int main(void) {
         .num_workers = 3,
         .shuffle = 1,
 #ifdef WITH_SHM
-        .fetch.workers = {.placement = DLP_PLACE_PROCESSES},
+        .workers = {.placement = DLP_PLACE_PROCESSES},
 #endif
     };
     dlp_pipe *pipe = NULL;

@@ -26,7 +26,7 @@ static bool cores(const cpu_set_t *all, int n) {
     cpu_set_t few;
     CPU_ZERO(&few);
     for (int c = 0; c < CPU_SETSIZE && CPU_COUNT(&few) < n; c++)
-        if (CPU_ISSET(c, all)) CPU_SET(c, &few);
+        if (CPU_ISSET((size_t)c, all)) CPU_SET((size_t)c, &few);
     return CPU_COUNT(&few) == n && sched_setaffinity(0, sizeof few, &few) == 0;
 }
 

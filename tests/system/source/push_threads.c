@@ -140,7 +140,7 @@ static void processes__threads_only__refused(void) {
     dlp_loader_desc d = loader_;
     dlp_pipe *p = NULL;
     dlp_error e = {.code = 0};
-    d.fetch.workers.placement = DLP_PLACE_PROCESSES;
+    d.workers.placement = DLP_PLACE_PROCESSES;
     CHECK(dlp_loader_open(&p, &d, &e) == DLP_ERR_UNSUPPORTED && p == NULL);
     CHECK(strcmp(e.field, "placement") == 0 && strstr(e.message, "This is " SYSTEM) != NULL);
 #endif
