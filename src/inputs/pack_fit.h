@@ -206,8 +206,7 @@ static const dlpi_path *dlpi_fit_path(const dlpi_pack *k, uint32_t i, uint64_t t
 /* Note the paths of the first and the last document of a new window of stream i. */
 static void dlpi_fit_note(dlpi_pack *k, uint32_t i, const dlpi_path *first, const dlpi_path *last) {
     const uint64_t at = k->fit_streams[i].windows++ % k->fit_most_windows;
-    if (first != NULL)
-        k->fit_paths[i * k->fit_most_windows + at] = (dlpi_fit_paths){*first, *last};
+    if (first != NULL) k->fit_paths[i * k->fit_most_windows + at] = (dlpi_fit_paths){*first, *last};
 }
 
 /* Note that stream i stands behind the known row `row`. A cursor without a place is behind the last
@@ -252,9 +251,9 @@ static uint32_t dlpi_fit_window(dlp_pipe *p, uint32_t i, uint64_t n) {
     const bool turns = k->turns.most > 0;
     const uint32_t first = k->x.found.streams[i].head;
     const uint64_t turn = turns ? k->turns.streams[i].head : 0;
-    const dlpi_cursor begin =
-        turns ? dlpi_pack_turn_cursor(k, i, dlpi_pack_turn_at(k, i, turn), 0, 0)
-              : dlpi_pack_left(p, first);
+    const dlpi_cursor begin = turns
+                                  ? dlpi_pack_turn_cursor(k, i, dlpi_pack_turn_at(k, i, turn), 0, 0)
+                                  : dlpi_pack_left(p, first);
     uint64_t hash;
     uint32_t pieces = dlpi_fit_pieces(p, i, n, &hash);
     const uint32_t last = k->fit_items[pieces - 1].at.cell;
@@ -263,8 +262,7 @@ static uint32_t dlpi_fit_window(dlp_pipe *p, uint32_t i, uint64_t n) {
               : dlpi_pack_left(p, last);
     uint32_t rows = dlpi_fit_rows(k, pieces);
     hash >>= 48;
-    dlpi_fit_note(k, i, dlpi_fit_path(k, i, turn, first),
-                  dlpi_fit_path(k, i, turn + n - 1, last));
+    dlpi_fit_note(k, i, dlpi_fit_path(k, i, turn, first), dlpi_fit_path(k, i, turn + n - 1, last));
     dlpi_fit_compact(k, i);
     dlpi_fit_append(k, i, rows, &begin, &end, hash);
     x->documents -= n;

@@ -4,7 +4,7 @@
 #include "api/expand.h"
 #include "stages/expand.h"
 #include "build/check.h"
-#define DLPI_FILTER_INLINE 4096u /* bytes of a batch up to which the consumer copies it */
+#define DLPI_FILTER_INLINE 4096u  /* bytes of a batch up to which the consumer copies it */
 #define DLPI_COPY_LARGE 0x100000u /* bytes of a batch from which on it always has a worker */
 
 /* Return the bytes of so many rows of a dataset. Its fields may not be checked yet; if they are

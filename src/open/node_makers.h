@@ -123,7 +123,7 @@ typedef struct dlpi_makers {
     uint64_t id;       /* hash of the ids of all rows, for the fingerprint of a state */
     uint32_t capacity; /* cells of inputs; 0: no row says it */
     dlp_workers_desc workers;
-    int32_t timed;     /* shortest deadline_ms of the other rows; 0: none gives one */
+    int32_t timed;      /* shortest deadline_ms of the other rows; 0: none gives one */
     dlp_source f;       /* desc of the first fetch */
     dlp_dataset input;  /* dataset of the inputs, with all fields of the first level */
     uint32_t n_fetched; /* fields of the first level that fetch writes; maps write the others */
