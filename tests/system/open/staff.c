@@ -21,9 +21,29 @@ static int fetch_item(void *user, dlp_item *it) {
 }
 static int keep_item(void *user, const dlp_item *it) { return (void)user, it->index % 3 != 0; }
 
-/* Let the process run on the first n of these processors. Returns false if there are fewer. */
+static int usable_; /* cores that the process may use: fewer than processors if it has a quota */
+
+/* Ask a pipe for the cores that the process may use. */
+static int usable(void) {
+    static uint64_t zero;
+    const dlp_node t[] = {
+        {.name = "list", .verb = DLP_LIST, .list = {.n_items = 1}},
+        {.name = "f",
+         .verb = DLP_FETCH,
+         .fetch = {.fetch = fetch_item, .user = &zero, .fields = &x_, .n_fields = 1}},
+        {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 1}}};
+    dlp_stats stats = {.cpus = 0};
+    dlp_pipe *p = NULL;
+    CHECK(dlp_pipe_open(&p, t, 3, NULL, NULL) == DLP_OK);
+    if (p == NULL) return 1;
+    CHECK(dlp_pipe_stats(p, &stats) == DLP_OK && dlp_pipe_close(p) == DLP_OK);
+    return (int)stats.cpus;
+}
+
+/* Let the process run on the first n of these processors. Returns false if it may use fewer. */
 static bool cores(const cpu_set_t *all, int n) {
     cpu_set_t few;
+    if (n > usable_) return false;
     CPU_ZERO(&few);
     for (int c = 0; c < CPU_SETSIZE && CPU_COUNT(&few) < n; c++)
         if (CPU_ISSET((size_t)c, all)) CPU_SET((size_t)c, &few);
@@ -120,6 +140,8 @@ static void staff__branches_that_say_nothing__one_each_while_a_core_is_left(cons
 int main(void) {
     cpu_set_t all;
     CHECK(sched_getaffinity(0, sizeof all, &all) == 0);
+    usable_ = usable();
+    CHECK(usable_ >= 1);
     staff__copies_not_said__cores_that_are_left(&all);
     CHECK(sched_setaffinity(0, sizeof all, &all) == 0);
     staff__branches_that_say_nothing__one_each_while_a_core_is_left(&all);

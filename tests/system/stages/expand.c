@@ -450,10 +450,10 @@ static int keep_all(void *user, dlp_item *it) {
 /* Copies of a small batch are the consumer's. Larger ones have workers, two at most, and no more
    than the cores that the makers leave. */
 static void loader__filter__small_batches_are_copied_by_next(void) {
-    const int cores = (int)sysconf(_SC_NPROCESSORS_ONLN);
     static const int rows[] = {1, 4096, 4097}, workers[] = {1, 4};
     for (size_t i = 0; i < 6; i++) {
-        const int n = workers[i % 2], spare = cores > n ? cores - n : 0, most = n < 2 ? n : 2;
+        const int n = workers[i % 2], most = n < 2 ? n : 2;
+        int spare;
         dlp_field field = {"x", DLP_U8, 1, {rows[i / 2]}, 0, 0};
         dlp_loader_desc d = {.dataset = {.n_items = 10, .fields = &field, .n_fields = 1},
                              .batch_size = 1,
@@ -464,6 +464,7 @@ static void loader__filter__small_batches_are_copied_by_next(void) {
         d.dataset.filter = 1;
         CHECK(dlp_loader_open(&p, &d, NULL) == DLP_OK);
         CHECK(dlp_pipe_stats(p, &stats) == DLP_OK);
+        spare = (int)stats.cpus > n ? (int)stats.cpus - n : 0;
         for (uint32_t k = 0; k < stats.n_stages; k++) {
             const dlp_stage_stats *st = &stats.stages[k];
             if (st->kind == DLP_STAGE_EXPAND) CHECK(st->workers == n);
