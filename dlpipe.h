@@ -2305,8 +2305,8 @@ DLPDEF int64_t dlp_pipe_batches_per_epoch(const dlp_pipe *p);
    is an input. An input that gave no item is kept, too. Directly before a pack a cache keeps the
    documents of an input; they are packed in the order of each epoch. Directly behind a zip or mix a
    cache keeps the inputs of each branch in this way, and rows are joined of their items as without
-   a cache. The branches share the bytes as they need them. A cache is refused
-   with shuffle_items of a load node, with pushes, and behind a pack. */
+   a cache. The branches share the bytes as they need them. A cache is refused with shuffle_items of
+   a load node, with pushes, and behind a pack. */
 typedef struct dlp_node_cache {
     uint64_t bytes; /* bytes of the budget; required, at most 2^46. The cell of one item takes its
                                  rows and lengths, each rounded up to 8 bytes, and 8 bytes more.
@@ -11946,7 +11946,7 @@ DLPI_COLD DLPDEF void dlp_mix_close(dlp_mix *mix) { free(mix); }
    on with other legs if they begin behind all streams, and with no others. */
 
 #define DLPI_DRAW_BITS 44u
-#define DLPI_LEGS 64u /* that may be added to the first one */
+#define DLPI_LEGS 64u       /* that may be added to the first one */
 
 typedef struct dlpi_leg {
     uint64_t from;   /* the first row of a stream */
@@ -22105,9 +22105,9 @@ static inline bool dlpi_fetch_row_many(const dlp_node *node) {
     return node->fetch.async != NULL || node->fetch.in_flight > 1;
 }
 
-/* Return how many items a worker of a fetch has in flight, as the desc says, or 16. */
+/* Return how many items a worker of a fetch has in flight: as many as the desc says, or 16. */
 DLPI_COLD
-static int32_t dlpi_fetch_many(const dlp_source *d) { return d->in_flight > 0 ? d->in_flight : 16; }
+static int32_t dlpi_fetch_many(int32_t in_flight) { return in_flight > 0 ? in_flight : 16; }
 
 /* Check a fetch desc, and copy it and its dataset into the stage. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
@@ -22120,7 +22120,7 @@ static int dlpi_fetch_take(dlp_pipe *p, dlpi_stage *st, const dlp_source *d) {
     st->dataset = &f->dataset;
     st->item = d->fetcher != DLP_FETCH_ASYNC ? f->dataset.fetch : NULL;
     st->user = f->dataset.user;
-    if (d->fetcher != DLP_FETCH_SEQUENTIAL) st->in_flight = dlpi_fetch_many(d);
+    if (d->fetcher != DLP_FETCH_SEQUENTIAL) st->in_flight = dlpi_fetch_many(d->in_flight);
 #ifndef DLPIPE_NO_RUNS
     rc = dlpi_runs_take(p, st, dlpi_fetch_is_many(d));
     if (rc != DLP_OK) return rc;
@@ -23294,11 +23294,9 @@ static inline dlpi_found_row *dlpi_found_rows_of(const dlp_pipe *p, uint32_t s) 
    are 64: each pass may deal its inputs to others. */
 static uint64_t dlpi_found_proof(const dlpi_found *q, uint32_t i, uint64_t own) {
     const uint64_t passes = dlpi_found_empty_passes(&q->plan, own), s = q->cursors.first + i;
+    const uint64_t least = own == 0 && q->plan.streams > 1 ? 64 : passes > 16 ? passes : 16;
     if (q->joins == NULL) return dlpi_times(dlpi_found_inputs(&q->plan, s), passes);
-    return dlpi_sum(q->later, dlpi_times(own == 0 && q->plan.streams > 1 ? 64
-                                         : passes > 16                   ? passes
-                                                                         : 16,
-                                         q->round));
+    return dlpi_sum(q->later, dlpi_times(least, q->round));
 }
 
 /* ---- the lists of the streams ---- */
@@ -25448,7 +25446,7 @@ static bool dlpi_found_stand(dlpi_found *q, uint64_t s, const dlpi_path *path, b
 }
 
 /* Check a state that the caller gave. Returns NULL if this pipe may have saved it, else the name of
-   the first part that is impossible. */
+   the first part that is impossible. mix.legs: the legs that had begun are others. */
 DLPI_COLD static const char *dlpi_found_never_saved(const dlp_pipe *p, const dlpi_state *s) {
     const dlpi_found *q = dlpi_found_of(p);
     uint8_t wide[DLPI_CURSORS_WIDE];
@@ -25464,7 +25462,7 @@ DLPI_COLD static const char *dlpi_found_never_saved(const dlp_pipe *p, const dlp
         dlpi_path path = {.phase = 0};
         bit = dlpi_path_move(&c, wide, bit, &path, false);
         if (!dlpi_found_stand(dlpi_found_of(p), c.first + i, &path, false))
-            return c.phase_bits == 64 ? "mix.legs" : "sampler";
+            return c.phase_bits > DLPI_DRAW_BITS ? "mix.legs" : "sampler";
     }
     return NULL;
 }
@@ -27282,7 +27280,7 @@ static void dlpi_branches_pass(dlp_pipe *p, uint32_t i) {
 
 /* Return the bits of a stream's phase in a state. */
 static uint32_t dlpi_branches_phase_bits(const dlpi_branches *j) {
-    if (j->has_legs) return 64;
+    if (j->has_legs) return 64; /* DLPI_DRAW_BITS, and a hash */
     return j->period > 0 ? dlpi_bits_of(j->period - 1) : 0;
 }
 
@@ -28965,7 +28963,7 @@ typedef struct dlpi_cache_list { /* cells for the items, or inputs, of one list 
 
 typedef struct dlpi_cache { /* the stage's own record */
     uint64_t bytes;         /* bytes that all cells may have together, by the desc */
-    uint64_t n_cells;       /* of all parts */
+    uint64_t n_cells;       /* of all lists */
     uint64_t all_bytes;     /* bytes of the cells that all items need */
     dlpi_cache_list each[DLPI_CACHE_LISTS];
 } dlpi_cache;
@@ -29003,7 +29001,7 @@ static inline uint64_t dlpi_cache_at(const dlp_pipe *p, uint32_t list, uint64_t 
     return k->first + (index < k->n_cells ? index : index % k->n_cells);
 }
 
-/* Return a cell. If it is below a part's first, the unsigned difference is large. */
+/* Return a cell. If it is below the first of a list, the unsigned difference is large. */
 static inline dlpi_cache_cell *dlpi_cache_cell_at(const dlp_pipe *p, uint64_t cell) {
     const dlpi_cache_list *k = dlpi_cache_of(p)->each;
     uint8_t *cells = dlpi_area_at(p, DLPI_OWN(p->keeper_stage->id, DLPI_CACHE_CELLS), 0);
@@ -34451,8 +34449,9 @@ static int dlpi_state_unlike(dlp_error *e, const char *names) {
                           names);
 }
 
-/* Return the name of a field of the state that no pipe saves in this way, or NULL. The state has
-   this pipe's order. A resume from such a state would leave batches out, or give them twice, and
+/* Return the name of a field of the state that no pipe saves in this way, or NULL. A name with a
+   dot is one of the table: a pipe whose table has another value saves it. The state has this pipe's
+   order. A resume from such a state would leave batches out, or give them twice, and
    nobody would be told. */
 DLPI_COLD
 static const char *dlpi_state_never_saved(const dlp_pipe *p, const dlpi_state *s) {
@@ -48609,7 +48608,7 @@ DLPDEF int dlp_stage_resolved(const dlp_pipe *p, dlp_stage stage, dlp_workers_de
 
 #ifndef DLPIPE_NO_PARTS
 #define DLPI_FILTER_INLINE 4096u  /* bytes of a batch up to which the consumer copies it */
-#define DLPI_COPY_LARGE 0x100000u /* bytes of a batch from which on it always has a worker */
+#define DLPI_COPY_LARGE 0x100000u /* bytes above which a worker copies a batch, always */
 
 /* Return the bytes of so many rows of a dataset. Its fields may not be checked yet; if they are
    wrong the number has no meaning. */
@@ -50347,7 +50346,7 @@ static int dlpi_makers_threads(dlpi_table *t, dlpi_makers *m) {
     const int rc =
         dlpi_within(t->p, m->fetch->name, "workers.num_workers", m->workers.num_workers, 0,
                     DLP_MAX_WORKERS, "0..1024 with in_flight: next makes one item after the other");
-    const int32_t each = dlpi_fetch_many(f);
+    const int32_t each = dlpi_fetch_many(f->in_flight);
     if (rc != DLP_OK) return rc;
     if (n > DLP_MAX_WORKERS / each)
         return dlpi_bad(t->p, m->fetch->name, "fetch.in_flight", "at most 1024 / num_workers",
@@ -50571,7 +50570,7 @@ static int dlpi_async_take(dlp_pipe *p, dlpi_stage *st, const dlp_async *async,
 DLPI_COLD
 static int dlpi_makers_reads(dlpi_table *t, dlpi_makers *m, dlpi_stage *st) {
     dlp_source *f = &m->f;
-    const int rc = dlpi_async_take(t->p, st, &f->async, (uint32_t)dlpi_fetch_many(f));
+    const int rc = dlpi_async_take(t->p, st, &f->async, (uint32_t)dlpi_fetch_many(f->in_flight));
     f->fetcher = DLP_FETCH_SEQUENTIAL;
     f->in_flight = 0;
     if (m->input.fetch == NULL) m->input.fetch = dlpi_no_input; /* nobody calls it */
@@ -51024,7 +51023,7 @@ static void dlpi_table_seat(dlpi_branches *j, const dlpi_makers *m, int32_t work
         *seat = (dlpi_seating){.calls = &b->w, .by = &b->x.found, .bytes = m->input.worker_bytes};
     if (workers == DLP_NONE) return;
     seat->n_workers += (uint32_t)workers;
-    if (m->reads) seat->in_flight += (uint32_t)workers * (uint32_t)dlpi_fetch_many(&m->f);
+    if (m->reads) seat->in_flight += (uint32_t)workers * (uint32_t)dlpi_fetch_many(m->f.in_flight);
 }
 
 /* Note in *f what is known of an input's items: without a row that makes items, an input has as
@@ -52002,13 +52001,12 @@ DLPI_COLD
 static int32_t dlpi_loader_ahead(const dlp_loader_desc *l) {
     const uint64_t world = l->pipe.world_size ? l->pipe.world_size : 1;
     const uint64_t rows = (l->batch_size + world - 1) / world;
-    const dlp_source all = {.in_flight = l->in_flight};
     const int32_t ahead = l->pipe.prefetch_factor;
     uint64_t need = 1;
     if (rows > 0 && l->batch_pool > 0)
         need = l->batch_pool / rows;
     else if (rows > 0 && ahead == 0 && l->fetcher != DLP_FETCH_SEQUENTIAL)
-        need = 1 + ((uint64_t)dlpi_fetch_many(&all) + rows - 1) / rows;
+        need = 1 + ((uint64_t)dlpi_fetch_many(l->in_flight) + rows - 1) / rows;
     if (need <= (uint64_t)(ahead > 0 ? ahead : 2)) return ahead != 0 ? ahead : 2;
     return need < INT32_MAX ? (int32_t)need : INT32_MAX;
 }
@@ -52970,7 +52968,11 @@ DLPDEF int dlp_pipe_write_graph(const dlp_plan *plan, const char *path, dlp_erro
            A row in the attempt of the row before may have a deadline_ms of its own, and may replace
            items behind a fetch. If a process dies there too often, the error names the row whose
            callback ran, and what that row says of failures holds. A mix may have legs with other
-           weights, also such that are added before a resume (mix.legs).
+           weights, and legs may be added before a resume (mix.legs). fetch_rows makes several items
+           in a call. A window may stand directly behind a fetch, and before a pack. DLP_PACK_FIT,
+           fields that end and a cache may stand behind a zip or mix. Maps directly above a window
+           behind a zip or mix run, and the window shuffles; before, neither did anything. Where
+           the workers of makers take all cores, next copies batches of up to 1 MiB.
 
    >>licence    MIT
    MIT License. Copyright (c) 2026 the dlpipe authors.

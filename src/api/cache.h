@@ -22,8 +22,8 @@
    is an input. An input that gave no item is kept, too. Directly before a pack a cache keeps the
    documents of an input; they are packed in the order of each epoch. Directly behind a zip or mix a
    cache keeps the inputs of each branch in this way, and rows are joined of their items as without
-   a cache. The branches share the bytes as they need them. A cache is refused
-   with shuffle_items of a load node, with pushes, and behind a pack. */
+   a cache. The branches share the bytes as they need them. A cache is refused with shuffle_items of
+   a load node, with pushes, and behind a pack. */
 typedef struct dlp_node_cache {
     uint64_t bytes; /* bytes of the budget; required, at most 2^46. The cell of one item takes its
                                  rows and lengths, each rounded up to 8 bytes, and 8 bytes more.

@@ -89,8 +89,9 @@ static int dlpi_state_unlike(dlp_error *e, const char *names) {
                           names);
 }
 
-/* Return the name of a field of the state that no pipe saves in this way, or NULL. The state has
-   this pipe's order. A resume from such a state would leave batches out, or give them twice, and
+/* Return the name of a field of the state that no pipe saves in this way, or NULL. A name with a
+   dot is one of the table: a pipe whose table has another value saves it. The state has this pipe's
+   order. A resume from such a state would leave batches out, or give them twice, and
    nobody would be told. */
 static const char *dlpi_state_never_saved(const dlp_pipe *p, const dlpi_state *s) {
     for (uint32_t i = s->sampler_bytes; i < DLP_SAMPLER_STATE_BYTES; i++)

@@ -262,7 +262,7 @@ static void dlpi_branches_pass(dlp_pipe *p, uint32_t i) {
 
 /* Return the bits of a stream's phase in a state. */
 static uint32_t dlpi_branches_phase_bits(const dlpi_branches *j) {
-    if (j->has_legs) return 64;
+    if (j->has_legs) return 64; /* DLPI_DRAW_BITS, and a hash */
     return j->period > 0 ? dlpi_bits_of(j->period - 1) : 0;
 }
 

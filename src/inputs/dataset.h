@@ -228,8 +228,8 @@ static inline bool dlpi_fetch_row_many(const dlp_node *node) {
     return node->fetch.async != NULL || node->fetch.in_flight > 1;
 }
 
-/* Return how many items a worker of a fetch has in flight, as the desc says, or 16. */
-static int32_t dlpi_fetch_many(const dlp_source *d) { return d->in_flight > 0 ? d->in_flight : 16; }
+/* Return how many items a worker of a fetch has in flight: as many as the desc says, or 16. */
+static int32_t dlpi_fetch_many(int32_t in_flight) { return in_flight > 0 ? in_flight : 16; }
 
 /* Check a fetch desc, and copy it and its dataset into the stage. Returns 0 or a DLP_ERR code. */
 static int dlpi_fetch_take(dlp_pipe *p, dlpi_stage *st, const dlp_source *d) {
@@ -241,7 +241,7 @@ static int dlpi_fetch_take(dlp_pipe *p, dlpi_stage *st, const dlp_source *d) {
     st->dataset = &f->dataset;
     st->item = d->fetcher != DLP_FETCH_ASYNC ? f->dataset.fetch : NULL;
     st->user = f->dataset.user;
-    if (d->fetcher != DLP_FETCH_SEQUENTIAL) st->in_flight = dlpi_fetch_many(d);
+    if (d->fetcher != DLP_FETCH_SEQUENTIAL) st->in_flight = dlpi_fetch_many(d->in_flight);
     rc = dlpi_runs_take(p, st, dlpi_fetch_is_many(d)); /* needs: runs */
     if (rc != DLP_OK) return rc;                       /* needs: runs */
     rc = dlpi_dataset_check(p, st, f);

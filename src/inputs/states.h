@@ -27,7 +27,7 @@ static bool dlpi_found_stand(dlpi_found *q, uint64_t s, const dlpi_path *path, b
 }
 
 /* Check a state that the caller gave. Returns NULL if this pipe may have saved it, else the name of
-   the first part that is impossible. */
+   the first part that is impossible. mix.legs: the legs that had begun are others. */
 DLPI_COLD static const char *dlpi_found_never_saved(const dlp_pipe *p, const dlpi_state *s) {
     const dlpi_found *q = dlpi_found_of(p);
     uint8_t wide[DLPI_CURSORS_WIDE];
@@ -43,7 +43,7 @@ DLPI_COLD static const char *dlpi_found_never_saved(const dlp_pipe *p, const dlp
         dlpi_path path = {.phase = 0};
         bit = dlpi_path_move(&c, wide, bit, &path, false);
         if (!dlpi_found_stand(dlpi_found_of(p), c.first + i, &path, false))
-            return c.phase_bits == 64 ? "mix.legs" : "sampler";
+            return c.phase_bits > DLPI_DRAW_BITS ? "mix.legs" : "sampler";
     }
     return NULL;
 }

@@ -5,7 +5,7 @@
 #include "stages/expand.h"
 #include "build/check.h"
 #define DLPI_FILTER_INLINE 4096u  /* bytes of a batch up to which the consumer copies it */
-#define DLPI_COPY_LARGE 0x100000u /* bytes of a batch from which on it always has a worker */
+#define DLPI_COPY_LARGE 0x100000u /* bytes above which a worker copies a batch, always */
 
 /* Return the bytes of so many rows of a dataset. Its fields may not be checked yet; if they are
    wrong the number has no meaning. */

@@ -73,13 +73,12 @@ static int dlpi_loader_check(const dlp_loader_desc *l, dlp_error *err) {
 static int32_t dlpi_loader_ahead(const dlp_loader_desc *l) {
     const uint64_t world = l->pipe.world_size ? l->pipe.world_size : 1;
     const uint64_t rows = (l->batch_size + world - 1) / world;
-    const dlp_source all = {.in_flight = l->in_flight};
     const int32_t ahead = l->pipe.prefetch_factor;
     uint64_t need = 1;
     if (rows > 0 && l->batch_pool > 0)
         need = l->batch_pool / rows;
     else if (rows > 0 && ahead == 0 && l->fetcher != DLP_FETCH_SEQUENTIAL)
-        need = 1 + ((uint64_t)dlpi_fetch_many(&all) + rows - 1) / rows;
+        need = 1 + ((uint64_t)dlpi_fetch_many(l->in_flight) + rows - 1) / rows;
     if (need <= (uint64_t)(ahead > 0 ? ahead : 2)) return ahead != 0 ? ahead : 2;
     return need < INT32_MAX ? (int32_t)need : INT32_MAX;
 }

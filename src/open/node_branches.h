@@ -212,7 +212,7 @@ static void dlpi_table_seat(dlpi_branches *j, const dlpi_makers *m, int32_t work
         *seat = (dlpi_seating){.calls = &b->w, .by = &b->x.found, .bytes = m->input.worker_bytes};
     if (workers == DLP_NONE) return;
     seat->n_workers += (uint32_t)workers;
-    if (m->reads) seat->in_flight += (uint32_t)workers * (uint32_t)dlpi_fetch_many(&m->f);
+    if (m->reads) seat->in_flight += (uint32_t)workers * (uint32_t)dlpi_fetch_many(m->f.in_flight);
 }
 
 /* Note in *f what is known of an input's items: without a row that makes items, an input has as

@@ -55,7 +55,7 @@ typedef struct dlpi_cache_list { /* cells for the items, or inputs, of one list 
 
 typedef struct dlpi_cache { /* the stage's own record */
     uint64_t bytes;         /* bytes that all cells may have together, by the desc */
-    uint64_t n_cells;       /* of all parts */
+    uint64_t n_cells;       /* of all lists */
     uint64_t all_bytes;     /* bytes of the cells that all items need */
     dlpi_cache_list each[DLPI_CACHE_LISTS];
 } dlpi_cache;
@@ -93,7 +93,7 @@ static inline uint64_t dlpi_cache_at(const dlp_pipe *p, uint32_t list, uint64_t 
     return k->first + (index < k->n_cells ? index : index % k->n_cells);
 }
 
-/* Return a cell. If it is below a part's first, the unsigned difference is large. */
+/* Return a cell. If it is below the first of a list, the unsigned difference is large. */
 static inline dlpi_cache_cell *dlpi_cache_cell_at(const dlp_pipe *p, uint64_t cell) {
     const dlpi_cache_list *k = dlpi_cache_of(p)->each;
     uint8_t *cells = dlpi_area_at(p, DLPI_OWN(p->keeper_stage->id, DLPI_CACHE_CELLS), 0);
