@@ -281,8 +281,9 @@ static inline dlpi_found_row *dlpi_found_rows_of(const dlp_pipe *p, uint32_t s) 
    are 64: each pass may deal its inputs to others. */
 static uint64_t dlpi_found_proof(const dlpi_found *q, uint32_t i, uint64_t own) {
     const uint64_t passes = dlpi_found_empty_passes(&q->plan, own), s = q->cursors.first + i;
-    const uint64_t least = own == 0 && q->plan.streams > 1 ? 64 : passes > 16 ? passes : 16;
+    uint64_t least = passes > 16 ? passes : 16;
     if (q->joins == NULL) return dlpi_times(dlpi_found_inputs(&q->plan, s), passes);
+    if (own == 0 && q->plan.streams > 1) least = 64;
     return dlpi_sum(q->later, dlpi_times(least, q->round));
 }
 

@@ -15,7 +15,7 @@
    on with other legs if they begin behind all streams, and with no others. */
 
 #define DLPI_DRAW_BITS 44u
-#define DLPI_LEGS 64u       /* that may be added to the first one */
+#define DLPI_LEGS 64u /* that may be added to the first one */
 
 typedef struct dlpi_leg {
     uint64_t from;   /* the first row of a stream */
