@@ -347,18 +347,8 @@ enum { TREES = 9 };
 /* Folders as people have them. The last two are listed in another order than that of their bytes,
    so even the list page after page ends with an error. */
 static void make_tree(int tree) {
-    static const char *const odd[] = {"a b",
-                                      "a+b",
-                                      "100%",
-                                      "%41x",
-                                      "x&y",
-                                      "q?m",
-                                      "it's",
-                                      "{b}",
-                                      "~t",
-                                      "\xc3\xbc"
-                                      "n",
-                                      "\xe6\x97\xa5"};
+    static const char *const odd[] = {"a b",  "a+b", "100%", "%41x",      "x&y",         "q?m",
+                                      "it's", "{b}", "~t",   "\xc3\xbcn", "\xe6\x97\xa5"};
     static const int numbers[] = {1, 10, 11, 100, 12, 2, 20, 3, 4, 5};
     forget_keys();
     for (int i = 0; i < 600; i++) switch (tree) {
