@@ -1,7 +1,8 @@
 /* needs: parts */
 /* Items that are copied into boxes: the rows and states of a pipe with boxes are those of the same
-   pipe without, with any wiring; workers that die while they copy; resumes, seeks, set_epoch; boxes
-   that are just enough, and one less; what plans choose. boxes [seed] */
+   pipe without, with any wiring; workers that die while they copy, also at each instruction;
+   resumes, seeks, set_epoch; boxes that are just enough, and one less; what plans choose.
+   boxes [seed] */
 #define _GNU_SOURCE
 #include "../../../dlpipe.h"
 #include "../../../dlpipe_shm.h"
@@ -10,6 +11,7 @@
 #include "../../rig/inside_parts.h"
 #include "../../rig/shm_rig.h"
 #include "../../rig/inputs_rig.h"
+#include <ucontext.h>
 
 enum { INPUTS = 120, BATCHES = 8000, CELLS = 6000 };
 
@@ -18,6 +20,8 @@ typedef struct shared {
     uint32_t kill_every, kills, torn; /* of so many copies one kills; inputs that can't be read */
     uint32_t most;                    /* items of an input, at most */
     int32_t parent;                   /* the process of the scheduler */
+    uint32_t death, far;              /* the worker dies at this instruction; the farthest one */
+    uint32_t sweeps;                  /* times that a worker lived to the end of its steps */
 } shared;
 
 static shared *seen;
@@ -424,6 +428,74 @@ static void kill__while_it_copies__same_rows(uint64_t seed) {
     CHECK(kills > 5);
 }
 
+/* ---- a worker dies at each instruction from a copy on ---- */
+
+#ifdef __x86_64__
+enum { STEPS = 3000 }; /* a grant is copied, the cell offered, and work looked for, in fewer */
+
+static volatile uint32_t stepped;
+
+/* The worker has made an instruction. */
+static void step(int number, siginfo_t *info, void *context) {
+    const uint32_t n = ++stepped;
+    (void)number, (void)info;
+    if (n == seen->death) {
+        seen->death += (uint32_t)test_share(13, 1);
+        if (seen->far < n) seen->far = n;
+        raise(SIGKILL);
+    }
+    if (n < STEPS) return;
+    seen->death = 1 + seen->sweeps++ % 13;
+    ((ucontext_t *)context)->uc_mcontext.gregs[REG_EFL] &= ~0x100; /* the trap flag */
+}
+
+/* A worker that copies makes one instruction at a time from here on. Between two deaths another
+   grant is copied whole, so that no cell counts too many of them. */
+static void step_from_here(void *to, uint64_t bytes) {
+    const struct sigaction traps = {.sa_sigaction = step, .sa_flags = SA_SIGINFO};
+    (void)to, (void)bytes;
+    if ((int32_t)getpid() == seen->parent || stepped > 0) return;
+    if (__atomic_add_fetch(&seen->copies, 1, __ATOMIC_SEQ_CST) % seen->kill_every != 0) return;
+    seen->kills++;
+    sigaction(SIGTRAP, &traps, NULL);
+    __asm__ volatile("lea -128(%%rsp), %%rsp; pushfq; orq $0x100, (%%rsp); popfq;"
+                     "lea 128(%%rsp), %%rsp" ::
+                         : "memory", "cc");
+}
+
+/* Rows of any length are in boxes of 32: a grant has up to 19 of them. */
+static void kill__at_each_instruction_of_a_copy__same_rows(void) {
+    dlp_shm_desc shm = {.max_kills = 100};
+    dlp_pipe *p;
+    dlp_batch *b;
+    rig2 r;
+    int64_t n, k = 0;
+    int ok = 1, rc;
+    init(&r, SMALL, 0, 600);
+    r.batch.batch_size = 64;
+    r.pipe.epochs = test_share(2, 36);
+    if ((n = known(&r)) <= 0) return;
+    boxed(&r, 0);
+    r.pipe.shm = &shm;
+    r.by.placement = r.fetch.placement = DLP_PLACE_PROCESSES;
+    seen->death = 1;
+    seen->kill_every = 25; /* more than a grant has boxes */
+    inside_box_copies = step_from_here;
+    if (begin(&r, &p, 1) != DLP_OK) return;
+    while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
+        ok &= k < n && rows_of(b) == base[k].rows;
+        dlp_pipe_release(p, b);
+        k++;
+    }
+    inside_box_copies = NULL;
+    if (rc != DLP_END) printf("%s\n", dlp_pipe_error(p)->message);
+    CHECK(rc == DLP_END && ok && k == n && dlp_pipe_close(p) == DLP_OK);
+    printf("boxes: %u deaths, up to instruction %u, %u sweeps\n", seen->kills, seen->far,
+           seen->sweeps);
+    CHECK(seen->kills > test_share(20, 500) && seen->far > 100);
+}
+#endif
+
 /* ---- boxes that are just enough, and one less ---- */
 
 static int ends(rig2 *r, int64_t spare) {
@@ -557,6 +629,9 @@ int main(int argc, char **argv) {
     seek__while_a_worker_copies__its_boxes_wait();
     set_epoch__with_boxes__no_copy_beside_it(seed);
     kill__while_it_copies__same_rows(seed);
+#ifdef __x86_64__
+    kill__at_each_instruction_of_a_copy__same_rows();
+#endif
     boxes__least__enough_and_one_less_not();
     CHECK(shm_mappings() == 0);
     return test_end("boxes");
