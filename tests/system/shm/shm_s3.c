@@ -1,6 +1,7 @@
-/* needs: parts split */
+/* needs: parts split pack mix */
 /* S3 as a source in worker processes: the same bytes as from memory in every topology, also when
-   workers are killed with requests under way; parts and chunks; a stop while a server hangs.
+   workers are killed with requests under way; two manifests that are mixed, filtered, shuffled and
+   packed, and resumed by other ranks; parts and chunks; a stop while a server hangs.
    shm_s3 [seed] */
 #define _GNU_SOURCE
 #define DLPIPE_SHM_IMPLEMENTATION
@@ -45,11 +46,11 @@ static void items__processes__as_from_memory(void) {
     dlp_s3_manifest_close(w.manifest);
 }
 
-/* Kill a worker, sometimes. Returns whether it was. */
-static int killed(dlp_pipe *p, uint64_t *random, int before) {
+/* Kill a worker, one time of so many; a thread that copies is left. Returns whether it was. */
+static int killed(dlp_pipe *p, uint64_t *random, uint32_t one_of, int before) {
     dlp_worker_stats s;
     uint32_t worker;
-    if (test_pick(random, 6) != 0) return 0;
+    if (test_pick(random, one_of) != 0) return 0;
     test_pause(test_pick(random, 1000) * 1000u);
     worker = test_pick(random, 2);
     CHECK(dlp_pipe_worker_stats(p, worker, &s) == 0);
@@ -57,7 +58,8 @@ static int killed(dlp_pipe *p, uint64_t *random, int before) {
         test_pause(1000000);
         CHECK(dlp_pipe_worker_stats(p, worker, &s) == 0);
     }
-    return s.pid > 0 && s.state != DLP_WORKER_STARTING && kill(s.pid, SIGKILL) == 0;
+    return s.pid > 0 && s.pid != getpid() && s.state != DLP_WORKER_STARTING &&
+           kill(s.pid, SIGKILL) == 0;
 }
 
 /* Workers killed from outside, whatever they have under way; every byte is as from memory.
@@ -87,7 +89,7 @@ static void kills_run(uint64_t *random, int step, int64_t epochs, int server) {
         while ((got.rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
             got.of[got.n++] = digest_batch(b);
             CHECK(dlp_pipe_release(p, b) == DLP_OK);
-            kills += killed(p, random, kills);
+            kills += killed(p, random, 6, kills);
             if (server < 0 || got.n != want.n / 2) continue;
             world_tell(server, WORLD_AWAY);
             test_pause(getenv("SHORT") ? 500000000u : 5000000000u);
@@ -115,6 +117,140 @@ static void kills__throttled_and_an_outage__same_bytes(uint64_t *random, int ser
     printf("  a hard day: %d requests for %d objects\n", (int)(s.requests - before.requests),
            (int)(s.objects - before.objects));
     CHECK(s.requests > s.objects - before.objects + before.requests);
+}
+
+/* ---- two manifests in a table ---- */
+
+enum { HALF = WORLD / 2, TOKENS = 300, TABLE_ROWS = 9 };
+
+typedef struct half { /* of the objects */
+    world *w;
+    int from;
+    dlp_s3_manifest *manifest;
+    dlp_source *source;
+} half;
+
+static int half_fetch(void *user, dlp_item *it) {
+    const half *h = user;
+    const uint64_t i = (uint64_t)h->from + it->index;
+    s3_mock_fill(h->w->item[i].path, 0, h->w->item[i].at, it->data[0], h->w->item[i].n);
+    it->length[0] = h->w->item[i].n;
+    return 0;
+}
+
+static void half_open(half *h, world *w, int from) {
+    dlp_s3_source_desc d = {
+        .s3 = client, .bucket = "photos", .fields = &world_field, .n_fields = 1};
+    char key[64];
+    dlp_s3_entry e;
+    *h = (half){.w = w, .from = from};
+    CHECK(dlp_s3_manifest_open(&h->manifest, NULL) == DLP_OK);
+    for (int i = from; i < from + HALF; i++) {
+        world_item(w, i, key, sizeof key, &e);
+        CHECK(dlp_s3_manifest_add(h->manifest, &e, NULL) == DLP_OK);
+    }
+    d.manifest = h->manifest;
+    CHECK(dlp_s3_source_open(&h->source, &d, NULL) == DLP_OK);
+}
+
+static int half_keep(void *user, const dlp_item *it) {
+    (void)user;
+    return it->length[0] % 3 != 0;
+}
+
+/* The table: out of S3 in worker processes, or out of memory. */
+static int halves_open(half h[2], int s3, const dlp_pipe_desc *d, dlp_pipe **p) {
+    static const uint64_t weights[2] = {7, 3};
+    static const char *const from[] = {"read a", "read b", NULL};
+    dlp_error err;
+    dlp_node t[TABLE_ROWS] = {
+        {.name = "a", .verb = DLP_LIST, .list = {.n_items = HALF, .shuffle = 1}},
+        {.name = "read a", .verb = DLP_FETCH, .workers = {.num_workers = 1}},
+        {.name = "b", .verb = DLP_LIST, .list = {.n_items = HALF, .shuffle = 1}},
+        {.name = "read b", .verb = DLP_FETCH, .workers = {.num_workers = 1}},
+        {.name = "both", .verb = DLP_MIX, .from = from, .mix = {.weights = weights}},
+        {.name = "keep", .verb = DLP_FILTER, .filter = {.keep = half_keep}},
+        {.name = "shuffle", .verb = DLP_WINDOW, .window = {.items = 20}},
+        {.name = "cut", .verb = DLP_PACK, .pack = {.tokens = TOKENS}},
+        {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 8}}};
+    for (int i = 0; i < 2; i++) {
+        dlp_node *n = &t[i * 2 + 1];
+        if (s3)
+            n->fetch = (dlp_node_fetch){.source = h[i].source, .in_flight = 6};
+        else
+            n->fetch = (dlp_node_fetch){
+                .fetch = half_fetch, .user = &h[i], .fields = &world_field, .n_fields = 1};
+        if (s3) n->workers.placement = DLP_PLACE_PROCESSES;
+    }
+    if (dlp_pipe_open(p, t, TABLE_ROWS, d, &err) == DLP_OK) return 1;
+    printf("  %s %s: %s\n", err.stage, err.field, err.message);
+    return 0;
+}
+
+/* Take `most` batches, or all of the epochs; kill workers meanwhile. kills: NULL: none. Returns the
+   code of next. */
+static int halves_take(dlp_pipe *p, int most, uint64_t *random, int *kills, outcome *to) {
+    dlp_batch *b;
+    for (to->rc = DLP_OK; to->n < most;) {
+        if ((to->rc = dlp_pipe_next_timeout(p, &b, 20000)) != DLP_OK) break;
+        to->of[to->n++] = digest_batch(b);
+        CHECK(dlp_pipe_release(p, b) == DLP_OK);
+        if (kills != NULL) *kills += killed(p, random, 2, *kills);
+    }
+    to->err = *dlp_pipe_error(p);
+    if (to->rc < 0) printf("  %s: %s\n", to->err.stage, to->err.message);
+    return to->rc;
+}
+
+/* One rank takes some batches, and is saved. Two others go on. Every batch is as from memory. */
+static void two_manifests__mixed_and_packed__as_from_memory(uint64_t *random, int server) {
+    enum { STEPS = 24, FIRST = 9, MOST = 127 };
+    static outcome got[2][3];
+    dlp_s3_stats before, s;
+    world w;
+    half h[2];
+    int kills = 0;
+    world_open(&w, 0);
+    half_open(&h[0], &w, 0);
+    half_open(&h[1], &w, HALF);
+    dlp_s3_stats_get(client, &before);
+    world_tell(server, WORLD_HARD);
+    memset(got, 0, sizeof got);
+    shm_.max_kills = 24;
+    for (int s3 = 0; s3 < 2; s3++) {
+        dlp_state state;
+        for (uint32_t rank = 0; rank < 3; rank++) { /* 0 is alone; 1 and 2 go on */
+            dlp_pipe_desc d = {.seed = 3, .streams = 4, .steps_per_epoch = STEPS};
+            dlp_pipe *p = NULL;
+            if (s3) d.shm = &shm_;
+            if (rank > 0) {
+                d.resume = &state;
+                d.rank = rank - 1;
+                d.world_size = 2;
+            }
+            if (!halves_open(h, s3, &d, &p)) break;
+            halves_take(p, rank > 0 ? MOST : FIRST, random, s3 ? &kills : NULL, &got[s3][rank]);
+            if (rank == 0) CHECK(dlp_pipe_state(p, NULL, &state) == DLP_OK);
+            CHECK(dlp_pipe_close(p) == DLP_OK);
+            CHECK(got[s3][rank].rc == (rank > 0 ? DLP_END : DLP_OK));
+        }
+        CHECK(got[s3][0].n == FIRST && got[s3][1].n == STEPS - FIRST &&
+              got[s3][2].n == STEPS - FIRST);
+    }
+    for (int rank = 0; rank < 3; rank++)
+        CHECK(outcome_same(&got[1][rank], &got[0][rank], "two manifests, rank", rank));
+    CHECK(memcmp(got[1][1].of, got[1][2].of, sizeof got[1][1].of) != 0 && kills > 0);
+    shm_.max_kills = 0;
+    world_tell(server, WORLD_EASY);
+    dlp_s3_stats_get(client, &s);
+    printf("  two manifests: %d kills, %d requests for %d objects\n", kills,
+           (int)(s.requests - before.requests), (int)(s.objects - before.objects));
+    CHECK(s.requests > s.objects - before.objects + before.requests);
+    for (int i = 0; i < 2; i++) {
+        CHECK(dlp_source_close(h[i].source) == DLP_OK);
+        dlp_s3_manifest_close(h[i].manifest);
+    }
+    dlp_s3_manifest_close(w.manifest);
 }
 
 static void parts__processes__as_from_memory(void) {
@@ -202,6 +338,7 @@ int main(int argc, char **argv) {
     items__processes__as_from_memory();
     kills__at_random__same_bytes(&random);
     kills__throttled_and_an_outage__same_bytes(&random, end);
+    two_manifests__mixed_and_packed__as_from_memory(&random, end);
     parts__processes__as_from_memory();
     chunks__processes__as_from_memory();
     test_tries(stop__server_is_gone__within_a_second);
