@@ -565,7 +565,7 @@ soak:
 
 # What differs is told by its seed, with the command that runs it again. A tenth of them again with
 # accesses of atomics that are late (tests/rig/late_hook.h).
-RANDOM := differential inputs_random neighbours push_random branch_chains files_random
+RANDOM := differential inputs_random neighbours push_random branch_chains files_random triples
 $(B)/late/%: %.c tests/rig/lib.c tests/rig/late_hook.h $(HEADERS) $(COMMON) Makefile
 	@mkdir -p $(@D)
 	@$(call told,$@)

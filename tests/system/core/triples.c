@@ -1,20 +1,28 @@
 /* needs: parts pack cache join files lines tar push mix */
-/* How many tables that people would write are refused? Each table is planned only.
+/* How many tables that people would write are refused?
    Triples: a kind of source, how two of them are joined, an order of each list, and the rows
    behind. Grid: ways to fetch, with and without an expand, one of them or two joined, and the rows
-   behind. A refused table must name a row and have a sentence that fits into 160 bytes.
-     triples            counts, by source and join
-     triples list       and each refused table with its words */
+   behind. These are planned only. A refused table must name a row and have a sentence that fits
+   into 200 bytes.
+   Of the accepted triples some are run: out of files, lines, a tar, asynchronous requests. Each
+   gives the same batches as its table with a callback; resumed behind any batch by other workers;
+   and by worker processes, of which one is killed.
+     triples [n [seed]]  counts, by source and join; n triples are run
+     triples list        and each refused table with its words */
 #define _GNU_SOURCE
 #include "../../../dlpipe.h"
+#include "../../../dlpipe_shm.h"
 
 #include "../../rig/check.h"
+#include "../../rig/pipe_rig.h"
+#include "../../rig/shm_rig.h"
 #include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../../rig/digest.h"
 #include "../../rig/source_rig.h"
 
 /* Refused tables. These numbers may only fall. */
@@ -55,23 +63,85 @@ static const char *const tails_[] = {
 static const char *const ways_[] = {"fetch",       "in_flight",   "async",
                                     "worker_init", "load, fetch", "push"};
 
-/* ---- callbacks: none is called, since each table is planned only ---- */
+/* ---- callbacks. The text of an item says its number, its branch and its field ---- */
 
-static int fetch_item(void *user, dlp_item *it) { return (void)user, (void)it, 0; }
-static int keep_item(void *user, const dlp_item *it) { return (void)user, (void)it, 1; }
-static int expand_item(void *user, dlp_expand *x) { return (void)user, (void)x, 0; }
+typedef struct origin {
+    int branch, field;
+} origin;
+
+static const origin origins_[2][2] = {{{0, 0}, {0, 1}}, {{1, 0}, {1, 1}}};
+
+static uint64_t write_text(char *to, uint64_t index, const origin *of) {
+    char all[40];
+    const int n = snprintf(all, sizeof all, "%u:%c%cxxxxxxxxx", (unsigned)index, "ab"[of->branch],
+                           "tu"[of->field]) -
+                  (int)(index * 7 % 9);
+    memcpy(to, all, (size_t)n);
+    return (uint64_t)n;
+}
+
+static int fetch_item(void *user, dlp_item *it) {
+    it->length[0] = write_text(it->data[0], it->index, user);
+    return 0;
+}
+static int change_item(void *user, dlp_item *it) {
+    uint8_t *at = it->data[0], *image = it->data[it->n_fields - 1];
+    for (uint64_t k = 0; k < it->length[0]; k++) at[k] ^= 0x40;
+    if (user != NULL) *image = (uint8_t)(it->length[0] + at[0]);
+    return 0;
+}
+static int keep_item(void *user, const dlp_item *it) {
+    return (void)user, ((const uint8_t *)it->data[0])[0] % 3 != 1;
+}
+static int expand_item(void *user, dlp_expand *x) {
+    const uint64_t n = x->item->length[0], some = n % 4;
+    (void)user;
+    for (uint64_t k = 0; k < some; k++) {
+        dlp_item *it = dlp_expand_add(x);
+        if (it == NULL) return 0;
+        memcpy(it->data[0], x->item->data[0], (size_t)(n - k));
+        it->length[0] = n - k;
+    }
+    return 0;
+}
 static int load_part(void *user, dlp_part *part) { return (void)user, (void)part, 0; }
 static int parse_line(void *user, void *state, dlp_item *it, const char *line, uint64_t n) {
-    return (void)user, (void)state, (void)it, (void)line, (void)n, 0;
+    (void)user, (void)state;
+    memcpy(it->data[0], line, (size_t)n);
+    it->length[0] = n;
+    return 0;
 }
+
+/* A source of requests: it has room for three, and gives the last one back first. */
+typedef struct requests {
+    dlp_item *item[3];
+    int n;
+} requests;
+
 static int submit(void *user, void *state, dlp_item *it) {
-    return (void)user, (void)state, (void)it, DLP_FULL;
+    requests *has = state;
+    (void)user;
+    if (has->n == 3) return DLP_FULL;
+    has->item[has->n++] = it;
+    return 0;
 }
 static int reap(void *user, void *state, dlp_item **done, int *code, int max, int timeout_ms) {
-    return (void)user, (void)state, (void)done, (void)code, (void)max, (void)timeout_ms, 0;
+    requests *has = state;
+    int n = 0;
+    (void)timeout_ms;
+    for (; has->n > 0 && n < max; n++) {
+        done[n] = has->item[--has->n];
+        code[n] = fetch_item(user, done[n]);
+    }
+    return n;
 }
 static int enter(void *user, int worker, void **state) {
-    return (void)user, (void)worker, (void)state, 0;
+    (void)user, (void)worker;
+    return (*state = calloc(1, sizeof(requests))) != NULL ? 0 : -1;
+}
+static void leave(void *user, int worker, void *state) {
+    (void)user, (void)worker;
+    free(state);
 }
 static uint64_t index_at(void *user, uint64_t epoch, uint64_t position) {
     return (void)user, (void)epoch, position % ITEMS;
@@ -87,6 +157,8 @@ static const dlp_field fields_[2] = {
     {.name = "u", .dtype = DLP_U8, .ndim = 1, .shape = {16}, .ragged = 1}};
 static const dlp_field image_ = {.name = "image", .dtype = DLP_U8};
 static const dlp_async async_ = {submit, reap};
+static int32_t workers_; /* of each fetch */
+static int32_t placement_;
 static dlp_source *opened_[SOURCES][2][2]; /* by kind, branch and field */
 static dlp_push *pushes_[2];               /* by field */
 static dlp_mix *mix_;
@@ -128,8 +200,9 @@ static void expand_row(const dlp_field *field) {
 
 static void map_row(int ends) {
     dlp_node *node = row(DLP_MAP);
-    node->map.item = fetch_item;
+    node->map.item = change_item;
     if (!ends) return;
+    node->map.user = (void *)(uintptr_t)&image_;
     node->map.fields = &image_;
     node->map.n_fields = 1;
     node->map.ends = "t";
@@ -185,11 +258,14 @@ static int counted(int code, const dlp_error *err, const char *what) {
 
 static dlp_node *fetch_row(int kind, int branch, int field) {
     dlp_node *node = row(DLP_FETCH);
-    node->fetch =
-        kind == CALLBACK
-            ? (dlp_node_fetch){.fetch = fetch_item, .fields = &fields_[field], .n_fields = 1}
-            : (dlp_node_fetch){.source = opened_[kind][branch][field]};
-    node->workers.num_workers = 1;
+    node->fetch = kind == CALLBACK
+                      ? (dlp_node_fetch){.fetch = fetch_item,
+                                         .user = (void *)(uintptr_t)&origins_[branch][field],
+                                         .fields = &fields_[field],
+                                         .n_fields = 1}
+                      : (dlp_node_fetch){.source = opened_[kind][branch][field]};
+    node->workers.num_workers = workers_;
+    node->workers.placement = placement_;
     return node;
 }
 
@@ -209,7 +285,7 @@ static void source_rows(int kind, int order, int branch, int field, int second) 
     else if (order != SEQUENTIAL)
         list->list.order = &samplers_[order];
     fetch_row(kind, branch, field);
-    if (second) fetch_row(kind, 1, 1)->workers.num_workers = 0;
+    if (second) fetch_row(kind, 1, 1)->workers = (dlp_workers_desc){.num_workers = 0};
 }
 
 /* Plan one table. A second fetch may have its own workers, or those of the first: either will do.
@@ -228,7 +304,8 @@ static int triple(int join, int kind, int order, int tail, dlp_error *err) {
     tail_rows(tail);
     code = plan(err);
     if (code == DLP_OK || join != SECOND) return code;
-    nodes_[2].workers.num_workers = 1;
+    nodes_[2].workers.num_workers = workers_;
+    nodes_[2].workers.placement = placement_;
     return plan(&other) == DLP_OK ? DLP_OK : code;
 }
 
@@ -252,6 +329,93 @@ static void triples__each__refused_ones_counted(int list) {
         }
     printf("triples: %d of %d refused\n", refused, all);
     CHECK(all == TRIPLES && refused <= TRIPLES_REFUSED);
+}
+
+/* ---- accepted triples are run ---- */
+
+enum { MOST_BATCHES = 600, EPOCHS = 2 };
+
+typedef struct ran {
+    int rc;
+    uint32_t n;
+    uint64_t of[MOST_BATCHES];
+    dlp_state state[MOST_BATCHES]; /* behind each batch */
+} ran;
+
+/* Run the table that was planned last. kill: behind this batch a worker process dies; 0: none. */
+static void run_table(const dlp_state *resume, uint32_t kill_at, ran *to) {
+    static const dlp_shm_desc shm = {.max_kills = 8};
+    dlp_pipe_desc d = {.seed = 1, .epochs = EPOCHS, .resume = resume};
+    dlp_worker_stats s;
+    dlp_pipe *p = NULL;
+    dlp_batch *b;
+    dlp_error err;
+    to->n = 0;
+    if (placement_ != 0) d.shm = &shm;
+    to->rc = dlp_pipe_open(&p, nodes_, n_nodes_, &d, &err);
+    if (to->rc != DLP_OK) printf("  %s, %s: %s\n", err.stage, err.field, err.message);
+    if (to->rc != DLP_OK) return;
+    while ((to->rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK && to->n < MOST_BATCHES) {
+        to->of[to->n] = digest_batch(b);
+        CHECK(dlp_pipe_state(p, b, &to->state[to->n++]) == DLP_OK);
+        CHECK(dlp_pipe_release(p, b) == DLP_OK);
+        if (kill_at != to->n) continue;
+        for (uint32_t w = 0; dlp_pipe_worker_stats(p, w, &s) == DLP_OK; w++)
+            if (s.pid > 0 && s.pid != getpid()) {
+                CHECK(kill(s.pid, SIGKILL) == 0);
+                break;
+            }
+    }
+    if (to->rc != DLP_END) printf("  %s\n", dlp_pipe_error(p)->message);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+}
+
+/* The batches of b from number `from` on are all of a. */
+static int equal_from(const ran *a, const ran *b, uint32_t from) {
+    return a->rc == DLP_END && b->rc == DLP_END && a->n + from == b->n &&
+           memcmp(a->of, b->of + from, a->n * sizeof a->of[0]) == 0;
+}
+
+/* Run one triple in each way. Returns 0 if it is refused. */
+static int run_triple(int join, int kind, int order, int tail, uint64_t *random) {
+    static ran want, got, rest;
+    const int packs = tail == CUT || tail == FIT || (tail >= FILTER_CUT && tail <= CUT_WINDOW);
+    dlp_error err;
+    int ok;
+    if (join == ZIP && packs) return 0; /* documents of two lists have different lengths */
+    workers_ = 1, placement_ = 0;
+    if (triple(join, kind, order, tail, &err) != DLP_OK ||
+        triple(join, CALLBACK, order, tail, &err) != DLP_OK)
+        return 0;
+    run_table(NULL, 0, &want);
+    workers_ = (int32_t)test_pick(random, 3) + 1;
+    triple(join, kind, order, tail, &err);
+    run_table(NULL, 0, &got);
+    ok = want.n > 0 && equal_from(&got, &want, 0);
+    for (uint32_t k = 0; ok && k < got.n;
+         k += getenv("SOAK") ? 3 : 1 + test_pick(random, 2 * got.n)) {
+        workers_ = (int32_t)test_pick(random, 3) + 1;
+        placement_ = test_pick(random, 3) == 0 && shm_missing() == NULL ? DLP_PLACE_PROCESSES : 0;
+        if (triple(join, kind, order, tail, &err) != DLP_OK) continue;
+        run_table(&got.state[k], placement_ != 0 ? 1 + test_pick(random, 8) : 0, &rest);
+        ok = equal_from(&rest, &want, k + 1);
+    }
+    if (!ok)
+        printf("differs: %s, %s, %s, %s\n", sources_[kind], joins_[join], orders_[order],
+               tails_[tail]);
+    CHECK(ok);
+    return 1;
+}
+
+static void run__accepted_ones__as_by_a_callback(int most, uint64_t seed) {
+    int n = 0;
+    for (int tries = 0; n < most && tries < 20 * most; tries++) {
+        const uint32_t kind = test_pick(&seed, PUSH + 1);
+        n += run_triple((int)test_pick(&seed, JOINS), kind == PUSH ? CALLBACK : (int)kind,
+                        (int)test_pick(&seed, BATCHES), (int)test_pick(&seed, TAILS), &seed);
+    }
+    workers_ = 1, placement_ = 0;
+    CHECK(n == most);
 }
 
 /* ---- grid ---- */
@@ -319,44 +483,62 @@ static void grid__each__refused_ones_counted(int list) {
 /* ---- the sources ---- */
 
 /* Write a shard of ITEMS samples, each with a member of both fields. */
-static const char *shard(const char *name) {
-    static uint8_t bytes[(2 * ITEMS + 1) * 1024];
+static const char *shard(const char *name, int branch) {
+    static uint8_t bytes[(2 * ITEMS * 2 + 2) * 512];
     memset(bytes, 0, sizeof bytes);
     for (int i = 0; i < 2 * ITEMS; i++) {
         uint8_t *h = bytes + (size_t)i * 1024;
+        const uint64_t n = write_text((char *)h + 512, (uint64_t)i / 2, &origins_[branch][i % 2]);
         unsigned sum = 0;
         snprintf((char *)h, 100, "s%03d.%s", i / 2, fields_[i % 2].name);
-        memcpy(h + 100, "0000644\0000000000\0000000000\00000000000001\00000000000000\0        0",
+        memcpy(h + 100, "0000644\0000000000\0000000000\00000000000000\00000000000000\0        0",
                57);
+        snprintf((char *)h + 124, 12, "%011o", (unsigned)n);
         memcpy(h + 257, "ustar\00000", 8);
         for (int k = 0; k < 512; k++) sum += h[k];
         snprintf((char *)h + 148, 8, "%06o", sum);
-        h[512] = 'x';
     }
     return rig_write(name, bytes, sizeof bytes);
 }
 
-static const char *text(const char *name) {
-    char lines[ITEMS * 12];
+static const char *text(const char *name, const origin *of) {
+    char lines[ITEMS * 24];
     size_t n = 0;
-    for (int i = 0; i < ITEMS; i++) n += (size_t)sprintf(lines + n, "line %d\n", i);
+    for (uint64_t i = 0; i < ITEMS; i++) {
+        n += write_text(lines + n, i, of);
+        lines[n++] = '\n';
+    }
     return rig_write(name, lines, n);
 }
 
-static void open_source(int kind, int branch, int field, const char *const *paths) {
+static void open_source(int kind, int branch, int field) {
+    static char names[2][2][ITEMS][100]; /* borrowed by the source */
+    static const char *paths[2][2][ITEMS];
     static dlp_dataset datasets[2][2];
     static dlp_source own[2][2];
+    const origin *of = &origins_[branch][field];
     const dlp_field *f = &fields_[field];
     dlp_source **to = &opened_[kind][branch][field];
     dlp_error err = {.code = 0};
+    char name[32];
     int rc = DLP_OK;
+    snprintf(name, sizeof name, "%d-%d-%d", kind, branch, field);
+    for (int i = 0; kind == FILES && i < ITEMS; i++) {
+        char path[64], bytes[40];
+        snprintf(path, sizeof path, "%s-%d", name, i);
+        snprintf(names[branch][field][i], 100, "%s",
+                 rig_write(path, bytes, (size_t)write_text(bytes, (uint64_t)i, of)));
+        paths[branch][field][i] = names[branch][field][i];
+    }
     if (kind == FILES)
         rc = dlp_files_open(
-            to, &(dlp_files_desc){.n_items = ITEMS, .fields = f, .n_fields = 1, .paths = paths},
+            to,
+            &(dlp_files_desc){
+                .n_items = ITEMS, .fields = f, .n_fields = 1, .paths = paths[branch][field]},
             &err);
     if (kind == LINES)
         rc = dlp_lines_open(to,
-                            &(dlp_lines_desc){.path = paths[ITEMS + 2 + branch],
+                            &(dlp_lines_desc){.path = text(name, of),
                                               .fields = f,
                                               .n_fields = 1,
                                               .parse = parse_line,
@@ -365,20 +547,18 @@ static void open_source(int kind, int branch, int field, const char *const *path
     if (kind == TAR)
         rc = dlp_tar_open(
             to,
-            &(dlp_tar_desc){.path = paths[ITEMS + branch], .fields = f, .n_fields = 1, .index = ""},
+            &(dlp_tar_desc){.path = shard(name, branch), .fields = f, .n_fields = 1, .index = ""},
             &err);
     if (kind == S3) { /* it has the shape of an S3 source, and needs no server */
-        datasets[branch][field] = (dlp_dataset){.n_items = ITEMS,
-                                                .fields = f,
-                                                .n_fields = 1,
-                                                .fetch = fetch_item,
-                                                .user = &own[branch][field]};
-        own[branch][field] =
-            (dlp_source){.dataset = &datasets[branch][field],
-                         .fetcher = DLP_FETCH_ASYNC,
-                         .async = {submit, reap},
-                         .workers = {.worker_init = enter, .worker_user = &own[branch][field]},
-                         .id = 7 + (uint64_t)branch};
+        void *user = (void *)(uintptr_t)of;
+        datasets[branch][field] = (dlp_dataset){
+            .n_items = ITEMS, .fields = f, .n_fields = 1, .fetch = fetch_item, .user = user};
+        own[branch][field] = (dlp_source){
+            .dataset = &datasets[branch][field],
+            .fetcher = DLP_FETCH_ASYNC,
+            .async = {submit, reap},
+            .workers = {.worker_init = enter, .worker_exit = leave, .worker_user = user},
+            .id = 7 + (uint64_t)branch};
         *to = &own[branch][field];
     }
     CHECK(rc == DLP_OK);
@@ -402,20 +582,9 @@ static void open_orders(void) {
 }
 
 static void open_all(void) {
-    static char names[ITEMS + 4][100]; /* a path of the rig is valid for a while only */
-    const char *paths[ITEMS + 4];
-    for (int i = 0; i < ITEMS + 4; i++) {
-        char name[16];
-        snprintf(name, sizeof name, "%d", i);
-        snprintf(names[i], sizeof names[i], "%s",
-                 i < ITEMS       ? rig_write(name, "abc", 3)
-                 : i < ITEMS + 2 ? shard(name)
-                                 : text(name));
-        paths[i] = names[i];
-    }
     for (int kind = 0; kind < PUSH; kind++)
         for (int branch = 0; branch < 2; branch++)
-            for (int field = 0; field < 2; field++) open_source(kind, branch, field, paths);
+            for (int field = 0; field < 2; field++) open_source(kind, branch, field);
     for (int k = 0; k < 2; k++) {
         const dlp_push_desc push = {.fields = &fields_[k], .n_fields = 1, .writers = 1};
         CHECK(dlp_push_open(&pushes_[k], &push, NULL) == DLP_OK);
@@ -434,8 +603,11 @@ int main(int argc, char **argv) {
     const int list = argc > 1 && strcmp(argv[1], "list") == 0;
     rig_begin("triples");
     open_all();
+    workers_ = 1;
     triples__each__refused_ones_counted(list);
     grid__each__refused_ones_counted(list);
+    run__accepted_ones__as_by_a_callback(argc > 1 && !list ? atoi(argv[1]) : test_share(300, 2000),
+                                         argc > 2 ? strtoull(argv[2], NULL, 0) : 1);
     close_all();
     rig_end();
     return test_end("triples");
