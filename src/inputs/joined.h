@@ -223,6 +223,7 @@ static bool dlpi_joined_issue(dlp_pipe *p, dlpi_found *q, uint32_t i, uint32_t c
     const dlpi_found_cell *u = &q->use[c];
     dlpi_input *cell = dlpi_input_at(p, c);
     uint64_t index = 0;
+    dlpi_joined_release(q, c); /* off its list, and loaded since dlpi_joined_settle looked */
     while (!dlpi_joined_draw(p, q, i, c, &index)) {
         if (x->known == DLPI_FOUND_NONE) {
             x->empty++;

@@ -1,4 +1,4 @@
-/* needs: parts pack */
+/* needs: parts pack mix */
 /* Inputs that an asynchronous source reads into cells, many at once, in front of filters, expanders
    and packing: each item once, in the order that a fetch one after the other gives; whatever the
    order of answers, the workers, their deaths, a source without room; resumed at every batch;
@@ -8,11 +8,12 @@
 #include "../../rig/atomics_hook.h"
 
 static void death_here(void);
+static void gate_here(const void *at);
 
 static inline void atomics_hook(int kind, const void *at) {
     (void)kind;
-    (void)at;
     death_here();
+    gate_here(at);
 }
 
 #define DLPIPE_NO_DEBUG
@@ -614,6 +615,102 @@ static void reads__wrong_descs__refused(void) {
     CHECK(got.rc == DLP_ERR_ARG && strcmp(got.err.field, "fetch.in_flight") == 0);
 }
 
+/* ---- a row of a mix that is left while a worker has it ---- */
+
+static struct {
+    uint64_t item;        /* the worker that has this item waits in the filter; UINT64_MAX: none */
+    int waits, open;      /* it does; it may go on */
+    const uint64_t *word; /* of its cell */
+    int looks;            /* accesses of that word before it goes on, and is waited for */
+} gate = {UINT64_MAX, 0, 0, NULL, 0};
+
+static void gate_here(const void *at) {
+    if (at != gate.word || gate.word == NULL || --gate.looks > 0) return;
+    gate.word = NULL;
+    __atomic_store_n(&gate.open, 1, __ATOMIC_SEQ_CST);
+    while ((__atomic_load_n((const uint64_t *)at, __ATOMIC_SEQ_CST) & 0x1ffffff) !=
+           DLPI_INPUT_LOADED)
+        usleep(100);
+}
+
+static int gate_number(void *user, dlp_item *it) {
+    (void)user;
+    *(uint64_t *)it->data[0] = it->index;
+    return 0;
+}
+
+static int gate_keep(void *user, const dlp_item *it) {
+    (void)user;
+    if (it->index != gate.item) return 1;
+    gate.item = UINT64_MAX;
+    __atomic_store_n(&gate.waits, 1, __ATOMIC_SEQ_CST);
+    while (!__atomic_load_n(&gate.open, __ATOMIC_SEQ_CST)) usleep(100);
+    return 1;
+}
+
+/* Return the joined rows of cells that are kept, and the word of the cell that has item `index`. */
+static uint32_t gate_kept(const dlp_pipe *p, uint64_t index, const uint64_t **word) {
+    const dlpi_found *q = dlpi_found_of(p);
+    uint32_t n = 0;
+    for (uint32_t c = 0; c < q->joined->all_cells; c++) n += q->joined->kept[c];
+    for (uint32_t c = 0; c < q->n_cells && word != NULL; c++) {
+        const dlpi_input *cell = dlpi_input_at(p, c);
+        const uint32_t low = (uint32_t)cell->state & 0x1ffffff;
+        if (cell->index == index && low > 0 && low < DLPI_INPUT_OPEN) *word = &cell->state;
+    }
+    return n;
+}
+
+/* looks: the worker goes on when the scheduler has looked at its cell so often. Returns 1 if it has
+   looked so often. */
+static int gate_run(int looks) {
+    static const dlp_field field = {.name = "v", .dtype = DLP_U64};
+    static const char *const from[] = {"read a", "read b", NULL};
+    const dlp_node_fetch fetch = {.fetch = gate_number, .fields = &field, .n_fields = 1};
+    const dlp_node nodes[] = {
+        {.name = "a", .verb = DLP_LIST, .list = {.n_items = 40}},
+        {.name = "read a", .verb = DLP_FETCH, .fetch = fetch, .workers = {.num_workers = 1}},
+        {.name = "b", .verb = DLP_LIST, .list = {.n_items = 40}},
+        {.name = "read b", .verb = DLP_FETCH, .fetch = fetch, .workers = {.num_workers = 1}},
+        {.name = "both", .verb = DLP_MIX, .from = from},
+        {.name = "keep", .verb = DLP_FILTER, .filter = {.keep = gate_keep}},
+        {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 4}}};
+    const dlp_pipe_desc desc = {.epochs = 2};
+    dlp_pipe *p = NULL;
+    dlp_batch *b;
+    dlp_error err = {.code = 0};
+    int n = 0, rc, looked;
+    gate.item = 7, gate.waits = gate.open = 0;
+    if (!well(dlp_pipe_open(&p, nodes, 7, &desc, &err) == DLP_OK)) return puts(err.message), 0;
+    CHECK(dlp_pipe_next_timeout(p, &b, 20000) == DLP_OK && dlp_pipe_release(p, b) == DLP_OK);
+    while (!__atomic_load_n(&gate.waits, __ATOMIC_SEQ_CST)) usleep(100);
+    gate_kept(p, 7, &gate.word);
+    CHECK(gate.word != NULL);
+    gate.looks = looks;
+    CHECK(dlp_pipe_next_epoch(p) == DLP_OK);
+    while ((rc = dlp_pipe_next_timeout(p, &b, 20000)) == DLP_OK) {
+        for (uint32_t r = 0; r < b->count; r++)
+            CHECK(((const uint64_t *)b->fields[0].data)[r] == b->index[r]);
+        dlp_pipe_release(p, b);
+        n++;
+    }
+    looked = gate.word == NULL;
+    gate.word = NULL;
+    CHECK(rc == DLP_END && n == 20);
+    if (looked) CHECK(gate_kept(p, 0, NULL) == 0);
+    __atomic_store_n(&gate.open, 1, __ATOMIC_SEQ_CST);
+    CHECK(dlp_pipe_close(p) == DLP_OK);
+    return looked;
+}
+
+static void joined__worker_ends_between_two_looks__its_cells_come_free(void) {
+    int looked = 0;
+    reset();
+    for (int looks = 1; looks <= 12; looks++) looked += gate_run(looks);
+    printf("reads: %d of 12 looks\n", looked);
+    CHECK(looked >= 4);
+}
+
 int main(void) {
     all = mmap(NULL, sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (all == MAP_FAILED) return 1;
@@ -630,5 +727,6 @@ int main(void) {
     reads__cells_by_default__as_the_requests_want();
     reads__64_before_an_expander__are_out_all_the_time();
     reads__wrong_descs__refused();
+    joined__worker_ends_between_two_looks__its_cells_come_free();
     return test_end("reads");
 }
