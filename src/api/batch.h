@@ -38,9 +38,19 @@ typedef struct dlp_batch {
     uint32_t n_fields;
     const dlp_tensor *fields; /* [n_fields] */
     const uint64_t *index;    /* [count] dataset index of each row */
-    const uint8_t *valid;     /* [count] 1: the row has an item; 0: padding, or an item left out
+    /* Where each row came from, with dlp_pipe_desc.trace_rows. NULL without it, behind a pack, whose
+       rows are made of several items, and in views of chunks. A retried or replaced row tells of
+       the item that stands there. A row with valid[] = 0 may have zeros.
+       number: of the item, from 0 on, among those that the last load or expand of its branch made
+       of the item's input, which `index` names: filters behind it leave out items, not numbers. 0:
+       no load or expand makes items. Behind a zip or mix a maker there counts, if there is one.
+       list: number of the list or push in the table, in the order of the branches of a zip or mix;
+       of a zip the first. If the one list has a mix, the dataset of the mix. */
+    const uint32_t *number; /* [count] */
+    const uint16_t *list;   /* [count] */
+    const uint8_t *valid;   /* [count] 1: the row has an item; 0: padding, or an item left out
                                  (DLP_ON_ERROR_DROP, DLP_SKIP) */
-    dlp_call *call;           /* for dlp_fail, in a batch map; else NULL */
+    dlp_call *call;         /* for dlp_fail, in a batch map; else NULL */
     void *internal;
     /* The pipe's record, for dlp_batch_data. NULL in a batch map and in a subscriber's batch. */
     dlp_error *error;
