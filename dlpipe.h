@@ -1340,14 +1340,15 @@ typedef struct dlp_batch {
     uint32_t n_fields;
     const dlp_tensor *fields; /* [n_fields] */
     const uint64_t *index;    /* [count] dataset index of each row */
-    /* Where each row came from, with dlp_pipe_desc.trace_rows. NULL without it, behind a pack, whose
-       rows are made of several items, and in views of chunks. A retried or replaced row tells of
-       the item that stands there. A row with valid[] = 0 may have zeros.
-       number: of the item, from 0 on, among those that the last load or expand of its branch made
-       of the item's input, which `index` names: filters behind it leave out items, not numbers. 0:
-       no load or expand makes items. Behind a zip or mix a maker there counts, if there is one.
-       list: number of the list or push in the table, in the order of the branches of a zip or mix;
-       of a zip the first. If the one list has a mix, the dataset of the mix. */
+    /* With dlp_pipe_desc.trace_rows: where each row came from. NULL without it, in views of chunks,
+       and behind a pack, as a packed row is made of several items. A retried or replaced row tells
+       of the item that stands there. A row with valid[] = 0 may have zeros.
+       list: which list or push of the table, from 0 on in the table's order; for a zip the
+       first of it. If the one list has a mix: the dataset.
+       number: of the item, from 0 on, among those that the last load or expand has made of the
+       input that `index` names. Filters leave out items, not numbers. 0: no load or expand makes
+       items. Shuffled items of a load before an expand are counted in the order of the pass.
+       Behind a zip or mix a maker there counts, or else those of the first branch. */
     const uint32_t *number; /* [count] */
     const uint16_t *list;   /* [count] */
     const uint8_t *valid;   /* [count] 1: the row has an item; 0: padding, or an item left out
@@ -3788,7 +3789,9 @@ enum {
     DLP_ROWS_INDEX = 1, /* int64 [count]: batch->index; field is not read */
     DLP_ROWS_VALID,     /* uint8 [count]: batch->valid; field is not read */
     DLP_ROWS_LENGTHS,   /* int64 [count]: lengths of a ragged field */
-    DLP_ROWS_OFFSETS    /* int64 [count + 1]: offsets of a packed field */
+    DLP_ROWS_OFFSETS,   /* int64 [count + 1]: offsets of a packed field */
+    DLP_ROWS_LIST,      /* uint16 [count]: batch->list, with trace_rows; field is not read */
+    DLP_ROWS_NUMBER     /* uint32 [count]: batch->number, likewise */
 };
 
 /* Make a tensor of an array about rows. It holds the batch as a tensor of a field does.
@@ -5816,7 +5819,7 @@ DLPI_INLINE int dlp_mpsc_pop(dlp_mpsc_rx *rx, void *record, uint32_t *producer, 
 #ifndef DLPIPE_STATIC
 /* The linker names this symbol if no file has the implementation, if two have it, or if the
    implementation is of a header with other structs. The loader names it for a shared library. */
-#define DLPI_NEEDS dlpipe_needs_DLPIPE_IMPLEMENTATION_of_this_header_in_one_C_file_26794c0e
+#define DLPI_NEEDS dlpipe_needs_DLPIPE_IMPLEMENTATION_of_this_header_in_one_C_file_2af2acc8
 extern const char DLPI_NEEDS;
 static const char *const dlpi_needs DLPI_USED = &DLPI_NEEDS;
 #endif
@@ -13431,7 +13434,7 @@ struct dlp_pipe {
     const dlpi_area *inputs;     /* areas of the source's cells of inputs; NULL: it has none */
     uint64_t region_bytes;
     dlpi_slot_layout slot;
-    uint64_t traced; /* where a slot has numbers and lists of rows (>>impl-trace); 0: nowhere */
+    uint64_t traced; /* where a slot has numbers and lists of rows (inputs/trace.h); 0: nowhere */
     uint64_t off_tries, tries_bytes;   /* of a slot's counts of tries; bytes 0: no stage retries */
     uint64_t plan_private, plan_bytes; /* bytes: of private records; of them, region and buffers */
     int n_workers, n_threads, n_procs;
@@ -25313,13 +25316,12 @@ static uint64_t dlpi_found_item(dlpi_worker *w, uint32_t s, uint32_t row,
 #endif /* DLPIPE_NO_PARTS */
 
 #ifndef DLPIPE_NO_MIX
-/* ---------------------------------------------------------------------------------------------
-   >>impl-trace     WHERE A ROW CAME FROM
-   With trace_rows a slot has for each row the number of its item and that of its list. The first
-   stage writes them with the index, and they follow from what the index follows from: the row's
-   fate, and what the scheduler has written into the slot. So whoever does a row again writes the
-   same. They are written in calls of the source's table that give indices. Pipes that trace rows
-   have a copy of this table, and others pay nothing. */
+/* ---- where a row came from: trace_rows ----
+   A slot then has for each row the number of its item, and that of its list. The first stage writes
+   them with the index. They follow from what the index follows from: the row's fate, and what the
+   scheduler has written into the slot. If a row is done again, the same is written. They are
+   written in those calls of the source's table that give indices. A pipe that traces rows has a
+   copy of this table, and others pay nothing. */
 
 /* Return the source's own table. */
 static const dlpi_source_ops *dlpi_trace_of(const dlp_pipe *p) {
@@ -44664,8 +44666,19 @@ static int dlpi_rows_tensor(const dlp_batch *batch, int what, int field, dlp_ten
     memset(t, 0, sizeof *t);
     t->ndim = 1;
     t->shape[0] = batch->count;
-    t->dtype = what == DLP_ROWS_VALID ? DLP_U8 : DLP_I64;
+    t->dtype = what == DLP_ROWS_VALID    ? DLP_U8
+               : what == DLP_ROWS_LIST   ? DLP_U16
+               : what == DLP_ROWS_NUMBER ? DLP_U32
+                                         : DLP_I64;
     switch (what) {
+    case DLP_ROWS_LIST:
+    case DLP_ROWS_NUMBER:
+        t->data = (void *)(uintptr_t)(what == DLP_ROWS_LIST ? (const void *)batch->list
+                                                            : batch->number);
+        if (t->data != NULL) return DLP_OK;
+        return dlpi_error_set(err, DLP_ERR_ARG, "what",
+                              "rows of this batch are not traced; set trace_rows of the pipe. A "
+                              "packed row has no list and number");
     case DLP_ROWS_INDEX: t->data = (void *)(uintptr_t)batch->index; return DLP_OK;
     case DLP_ROWS_VALID: t->data = (void *)(uintptr_t)batch->valid; return DLP_OK;
     case DLP_ROWS_LENGTHS:

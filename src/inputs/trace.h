@@ -3,13 +3,12 @@
 /* tests: system/inputs/traced, system/shm/shm_outs */
 #include "order/mixing.h"
 #include "row/rows.h"
-/* ---------------------------------------------------------------------------------------------
-   >>impl-trace     WHERE A ROW CAME FROM
-   With trace_rows a slot has for each row the number of its item and that of its list. The first
-   stage writes them with the index, and they follow from what the index follows from: the row's
-   fate, and what the scheduler has written into the slot. So whoever does a row again writes the
-   same. They are written in calls of the source's table that give indices. Pipes that trace rows
-   have a copy of this table, and others pay nothing. */
+/* ---- where a row came from: trace_rows ----
+   A slot then has for each row the number of its item, and that of its list. The first stage writes
+   them with the index. They follow from what the index follows from: the row's fate, and what the
+   scheduler has written into the slot. If a row is done again, the same is written. They are
+   written in those calls of the source's table that give indices. A pipe that traces rows has a
+   copy of this table, and others pay nothing. */
 
 /* Return the source's own table. */
 static const dlpi_source_ops *dlpi_trace_of(const dlp_pipe *p) {
