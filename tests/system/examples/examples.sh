@@ -90,7 +90,8 @@ sed 's/.* segments, *\([0-9]*\) tokens, *\([0-9.]*\) %.*; *\([0-9]*\) labels.*/\
 # mixture_pack: a resume changes no loss; the shares are the weights' by documents, of which those
 # of the second corpus are shorter; words are easier than numbers. Files of the user are read, too.
 timeout 60 $dir/mixture_pack >$dir/said || fail "mixture_pack: exit code $?: $(cat $dir/said)"
-awk '/^corpus/ { tokens[n] = $3; bits[n] = $5; alone[n++] = $NF } /^two lives: the same as one$/ { same = 1 }
+awk '/^corpus/ { tokens[+n] = $3; bits[+n] = $5; alone[n++] = $NF }
+    /^two lives: the same as one$/ { same = 1 }
     END { exit !(same && n == 2 && tokens[0] + tokens[1] == 614400 && tokens[0] > 3 * tokens[1] &&
                  bits[1] > bits[0] + 0.3 && alone[0] < bits[0] && alone[1] > bits[0] + 0.3) }' \
     $dir/said || fail "mixture_pack: $(cat $dir/said)"
@@ -242,7 +243,7 @@ if printf '#include <zlib.h>\n' | ${CC:-cc} -E -x c - >/dev/null 2>&1; then
     positions >$dir/said || fail "positions: $(cat $dir/said)"
     grep -q '^[0-9]* positions/s of 2 ranks; two plain threads, .*: [1-9]' $dir/said ||
         fail "positions says: $(cat $dir/said)"
-    grep -q "^rank 0: Inputs: 'parts' makes [0-9]* items of each" $dir/said ||
+    grep -q "^rank 0: Inputs: 'quiet' makes [0-9]* items of each" $dir/said ||
         fail "positions does not say what is kept: $(cat $dir/said)"
     grep '^60 steps, 61440 positions, sum' $dir/said >$dir/whole ||
         fail "positions: $(cat $dir/said)"
