@@ -1340,9 +1340,20 @@ typedef struct dlp_batch {
     uint32_t n_fields;
     const dlp_tensor *fields; /* [n_fields] */
     const uint64_t *index;    /* [count] dataset index of each row */
-    const uint8_t *valid;     /* [count] 1: the row has an item; 0: padding, or an item left out
+    /* With dlp_pipe_desc.trace_rows: where each row came from. NULL without it, in views of chunks,
+       and behind a pack, as a packed row is made of several items. A retried or replaced row tells
+       of the item that stands there. A row with valid[] = 0 may have zeros.
+       list: which list or push of the table, from 0 on in the table's order; for a zip the
+       first of it. If the one list has a mix: the dataset.
+       number: of the item, from 0 on, among those that the last load or expand has made of the
+       input that `index` names. Filters leave out items, not numbers. 0: no load or expand makes
+       items. Shuffled items of a load before an expand are counted in the order of the pass.
+       Behind a zip or mix a maker there counts, or else those of the first branch. */
+    const uint32_t *number; /* [count] */
+    const uint16_t *list;   /* [count] */
+    const uint8_t *valid;   /* [count] 1: the row has an item; 0: padding, or an item left out
                                  (DLP_ON_ERROR_DROP, DLP_SKIP) */
-    dlp_call *call;           /* for dlp_fail, in a batch map; else NULL */
+    dlp_call *call;         /* for dlp_fail, in a batch map; else NULL */
     void *internal;
     /* The pipe's record, for dlp_batch_data. NULL in a batch map and in a subscriber's batch. */
     dlp_error *error;
@@ -2056,9 +2067,11 @@ typedef struct dlp_pipe_desc {
     int64_t (*agree)(void *user, int64_t mine, int most); /* all-reduce by which several ranks end
                                   an epoch together (>>found); NULL: ranks do not ask each other */
     void *agree_user;                                     /* borrowed until close */
-    int32_t stall_ms; /* milliseconds in which next waits for a batch before it warns, once, and
+    int32_t stall_ms;   /* milliseconds in which next waits for a batch before it warns, once, and
                          names the worker and the item that take the longest; 0: 60000;
                          DLP_FOREVER, DLP_NONE: never */
+    int32_t trace_rows; /* 1: batches tell the list and the number of each row's item, 6 bytes a
+                         row: dlp_batch.list, .number. Else 0 */
 } dlp_pipe_desc;
 
 /* Kinds of links. A link is the lock-free queue between two stages; it lies in the region. The kind
@@ -3776,7 +3789,9 @@ enum {
     DLP_ROWS_INDEX = 1, /* int64 [count]: batch->index; field is not read */
     DLP_ROWS_VALID,     /* uint8 [count]: batch->valid; field is not read */
     DLP_ROWS_LENGTHS,   /* int64 [count]: lengths of a ragged field */
-    DLP_ROWS_OFFSETS    /* int64 [count + 1]: offsets of a packed field */
+    DLP_ROWS_OFFSETS,   /* int64 [count + 1]: offsets of a packed field */
+    DLP_ROWS_LIST,      /* uint16 [count]: batch->list, with trace_rows; field is not read */
+    DLP_ROWS_NUMBER     /* uint32 [count]: batch->number, likewise */
 };
 
 /* Make a tensor of an array about rows. It holds the batch as a tensor of a field does.
@@ -5804,7 +5819,7 @@ DLPI_INLINE int dlp_mpsc_pop(dlp_mpsc_rx *rx, void *record, uint32_t *producer, 
 #ifndef DLPIPE_STATIC
 /* The linker names this symbol if no file has the implementation, if two have it, or if the
    implementation is of a header with other structs. The loader names it for a shared library. */
-#define DLPI_NEEDS dlpipe_needs_DLPIPE_IMPLEMENTATION_of_this_header_in_one_C_file_1a6072ea
+#define DLPI_NEEDS dlpipe_needs_DLPIPE_IMPLEMENTATION_of_this_header_in_one_C_file_2af2acc8
 extern const char DLPI_NEEDS;
 static const char *const dlpi_needs DLPI_USED = &DLPI_NEEDS;
 #endif
@@ -12481,7 +12496,8 @@ typedef struct dlpi_pipe_rec {
     DLPI_SHAPE_MEMBERS;
     int32_t cpus, reserved0, has_item_cells, n_links; /* n_links: dlp_link behind this record */
     uint64_t plan_bytes, global_batch, batches_per_epoch, samples; /* UINT64_MAX: not known */
-    uint64_t reserved[3];
+    uint64_t traced; /* where a slot has numbers and lists of rows; 0: nowhere */
+    uint64_t reserved[2];
     dlpi_slot_layout slot;
 } dlpi_pipe_rec;
 
@@ -12729,6 +12745,10 @@ typedef struct dlpi_source_ops {
     /* Return the index of a row's item. k: 0 for its own item, 1.. for the k-th replacement. */
     uint64_t (*item)(struct dlpi_worker *w, uint32_t s, uint32_t row, uint64_t epoch,
                      uint64_t position, uint32_t k);
+    /* Return the number of a row's item for dlp_batch.number, and set *list if it is not the
+       dataset of the list's mix. epoch, position, k: as in item. */
+    uint32_t (*trace)(struct dlpi_worker *w, uint32_t s, uint32_t row, uint64_t epoch,
+                      uint64_t position, uint32_t k, uint32_t *list);
     /* Set what the callback of a row gets beside its fields. extra: [row_bytes] memory for it. */
     void (*row)(struct dlpi_worker *w, dlp_item *it, uint32_t s, uint32_t row, void *extra);
     /* States, by the calling thread. */
@@ -12744,6 +12764,7 @@ typedef struct dlpi_source_ops {
        p->after.source. NULL: the position tells all. */
     const struct dlpi_source_state *(*state)(const dlp_pipe *p, uint32_t s, int after);
     bool no_state_at; /* true: the place of a batch does not follow from its number */
+    bool packs;       /* true: a row is made of several items */
     /* Return the name of a field of the state that has a value which is never saved, or NULL. */
     const char *(*never_saved)(const dlp_pipe *p, const struct dlpi_state *s);
     /* Cells of inputs, if the stage has any (inputs/cells.h). */
@@ -13377,6 +13398,8 @@ struct dlp_pipe {
     const dlpi_stay_ops *stay;        /* the lender's table, if the sink's results stay; or NULL */
     const dlpi_source_ops *source;    /* table of the source, which decides the rows of batches */
     dlpi_stage *source_stage;         /* the stage that has this role */
+    dlpi_source_ops *traces;          /* a copy of its table, if rows are traced; else NULL */
+    const dlp_mix *mix;               /* that of the list; NULL: it has none */
     const dlpi_beside_ops *beside;    /* table for processes and other programs; never NULL */
     const dlpi_sharing_ops *sharing;  /* table for others that take batches; never NULL */
     dlpi_stage *rows_end;             /* after this stage no row of a batch is asked for again */
@@ -13411,6 +13434,7 @@ struct dlp_pipe {
     const dlpi_area *inputs;     /* areas of the source's cells of inputs; NULL: it has none */
     uint64_t region_bytes;
     dlpi_slot_layout slot;
+    uint64_t traced; /* where a slot has numbers and lists of rows (inputs/trace.h); 0: nowhere */
     uint64_t off_tries, tries_bytes;   /* of a slot's counts of tries; bytes 0: no stage retries */
     uint64_t plan_private, plan_bytes; /* bytes: of private records; of them, region and buffers */
     int n_workers, n_threads, n_procs;
@@ -13540,6 +13564,11 @@ static inline uint64_t *dlpi_slot_lengths(const dlp_pipe *p, uint32_t s, uint32_
                                           int items) {
     const uint64_t at = items ? p->slot.item_lengths : p->slot.lengths;
     return (uint64_t *)(void *)((uint8_t *)dlpi_slot_at(p, s) + at) + (size_t)field * p->batch_rows;
+}
+/* Return the numbers of a slot's rows, if they are traced: [batch_rows], and behind them 16-bit
+   numbers of their lists. */
+static inline uint32_t *dlpi_slot_numbers(const dlp_pipe *p, uint32_t s) {
+    return (uint32_t *)(void *)((uint8_t *)dlpi_slot_at(p, s) + p->traced);
 }
 static inline uint64_t *dlpi_slot_offsets(const dlp_pipe *p, uint32_t s, uint32_t field) {
     uint8_t *base = (uint8_t *)dlpi_slot_at(p, s) + p->slot.offsets;
@@ -17847,6 +17876,10 @@ DLPI_COLD static void dlpi_batch_view_init(const dlp_pipe *p, uint32_t s, dlp_ba
     b->n_fields = p->batches.n;
     b->fields = fields;
     b->index = dlpi_slot_index(p, s);
+    if (p->traced > 0) {
+        b->number = dlpi_slot_numbers(p, s);
+        b->list = (const uint16_t *)(b->number + p->batch_rows);
+    }
     b->internal = (void *)(uintptr_t)s;
     for (uint32_t f = 0; f < p->batches.n; f++) {
         const dlpi_field *d = &p->batches.at[f];
@@ -23181,6 +23214,9 @@ typedef struct dlpi_found_joins {
     bool (*take)(struct dlpi_found *q, uint64_t s, const dlpi_path *path, bool set);
     /* Write the fields of the row of cell c into `it`. Returns 0, or a code. */
     int (*fetch)(dlpi_worker *w, uint32_t c, dlp_item *it);
+    /* Return the branch of the first item of the row of cell c. *number: gets that of the item,
+       while its cell is kept; or NULL. */
+    uint32_t (*trace)(const dlp_pipe *p, uint32_t c, uint64_t *number);
 } dlpi_found_joins;
 
 /* The first epoch that ended early because a branch was out. The scheduler writes it once, and the
@@ -25263,6 +25299,14 @@ static void dlpi_found_row_part(dlpi_worker *w, dlp_item *it, uint32_t s, uint32
     it->part = part;
 }
 
+/* Return the number in its input of the item of row `row` of slot s. k: 1.. for a replacement. */
+static uint32_t dlpi_found_number(dlpi_worker *w, uint32_t s, uint32_t row, uint64_t epoch,
+                                  uint64_t position, uint32_t k, uint32_t *list DLPI_UNREAD) {
+    const dlpi_found_row *from = &dlpi_found_rows_of(w->p, s)[row];
+    const dlpi_input *cell = dlpi_input_at(w->p, from->cell);
+    return k > 0 ? (uint32_t)dlpi_input_replacement(w->p, cell, epoch, position, k) : from->number;
+}
+
 /* Return the index of the input that a row comes from. It is the same for all replacements k. */
 static uint64_t dlpi_found_item(dlpi_worker *w, uint32_t s, uint32_t row,
                                 uint64_t epoch DLPI_UNREAD, uint64_t position DLPI_UNREAD,
@@ -25270,6 +25314,63 @@ static uint64_t dlpi_found_item(dlpi_worker *w, uint32_t s, uint32_t row,
     return dlpi_slot_index(w->p, s)[row];
 }
 #endif /* DLPIPE_NO_PARTS */
+
+#ifndef DLPIPE_NO_MIX
+/* ---- where a row came from: trace_rows ----
+   A slot then has for each row the number of its item, and that of its list. The first stage writes
+   them with the index. They follow from what the index follows from: the row's fate, and what the
+   scheduler has written into the slot. If a row is done again, the same is written. They are
+   written in those calls of the source's table that give indices. A pipe that traces rows has a
+   copy of this table, and others pay nothing. */
+
+/* Return the source's own table. */
+static const dlpi_source_ops *dlpi_trace_of(const dlp_pipe *p) {
+    return p->source_stage->ops->source;
+}
+
+/* Write where the item of row `row` of slot s comes from. index: that of the item. epoch, position,
+   k: as in dlpi_source_ops.item. A row that was left out before its fetch has zeros. */
+static void dlpi_trace_row(dlpi_worker *w, uint32_t s, uint32_t row, uint64_t index, uint64_t epoch,
+                           uint64_t position, uint32_t k) {
+    const dlp_pipe *p = w->p;
+    uint32_t *numbers = dlpi_slot_numbers(p, s), list = 0, number = 0;
+    uint64_t item;
+    if (dlpi_fate_state(dlpi_slot_fate(p, s)[row]) != DLPI_ROW_LEFT) {
+        dlp_mix_locate(p->mix, index, &list, &item);
+        if (dlpi_trace_of(p)->trace != NULL)
+            number = dlpi_trace_of(p)->trace(w, s, row, epoch, position, k, &list);
+    }
+    numbers[row] = number;
+    ((uint16_t *)(void *)(numbers + p->batch_rows))[row] = (uint16_t)list;
+}
+
+static void dlpi_trace_indices(dlpi_worker *w, const dlpi_unit *t) {
+    dlpi_trace_of(w->p)->indices(w, t);
+    for (uint32_t r = t->row; r < t->end; r++)
+        dlpi_trace_row(w, t->slot, r, dlpi_slot_index(w->p, t->slot)[r], 0, 0, 0);
+}
+
+/* Return the index of a row's item, as the source does. A later stage that gives the row to another
+   item writes nothing: it may die before the row's fate says so, and sends the row to the first
+   stage otherwise. */
+static uint64_t dlpi_trace_item(dlpi_worker *w, uint32_t s, uint32_t row, uint64_t epoch,
+                                uint64_t position, uint32_t k) {
+    const uint64_t index = dlpi_trace_of(w->p)->item(w, s, row, epoch, position, k);
+    if (dlpi_writes_first(w)) dlpi_trace_row(w, s, row, index, epoch, position, k);
+    return index;
+}
+
+/* Have rows traced from now on, if the pipe's desc asks for it. */
+DLPI_COLD static void dlpi_trace_begin(dlp_pipe *p) {
+    const dlp_sampler_desc *s = dlpi_sampler_of(p);
+    if (p->traces == NULL) return;
+    if (s->function == dlpi_mix_function) p->mix = s->function_user;
+    *p->traces = *p->source;
+    p->traces->indices = dlpi_trace_indices;
+    p->traces->item = dlpi_trace_item;
+    p->source = p->traces;
+}
+#endif /* DLPIPE_NO_MIX */
 
 #ifndef DLPIPE_NO_PARTS
 /* ---- ends that several ranks agree on ----
@@ -25589,7 +25690,9 @@ typedef struct dlpi_level {
     dlpi_fields fs;
     uint64_t at[DLP_MAX_FIELDS]; /* bytes from the beginning of an item to each field */
     uint64_t bytes;              /* bytes of an item */
-    bool marked;                 /* its items have marks behind their lengths */
+    uint64_t number_at; /* bytes from the beginning of an item to its number (dlp_batch.number); 0:
+                           it has none */
+    bool marked;        /* its items have marks behind their lengths */
     uint64_t scratch; /* bytes from the beginning of the cell, or the worker's room, to the level's
                          one item; unused on the last level, which has many items */
     uint32_t ends;    /* a bit for each field that ends behind the ops: the next level lacks it */
@@ -25695,8 +25798,9 @@ static uint64_t dlpi_input_align(uint64_t bytes) {
 }
 
 /* Write into l->at[] the offset of each field in an item. If a field is ragged, lengths come first,
-   and if one has a large room, then the marks of all fields (>>impl-marks). Set l->bytes. */
-static void dlpi_input_places(dlpi_level *l) {
+   and if one has a large room, then the marks of all fields (>>impl-marks). A number comes last
+   (numbered). Set l->bytes. */
+static void dlpi_input_places(dlpi_level *l, bool numbered) {
     const dlpi_fields *fs = &l->fs;
     uint64_t end, most = fs->any_ragged ? 8 : 1;
     l->marked = false;
@@ -25709,14 +25813,28 @@ static void dlpi_input_places(dlpi_level *l) {
         l->at[f] = dlpi_round_up(end, align);
         end = dlpi_sum(l->at[f], fs->at[f].row_bytes);
     }
+    l->number_at = 0;
+    if (numbered) {
+        if (most < 4) most = 4;
+        l->number_at = dlpi_round_up(end, 4);
+        end = dlpi_sum(l->number_at, 4);
+    }
     l->bytes = dlpi_round_up(end, most);
+}
+
+/* True if rows are traced, and items of x have numbers: a load or expand makes them, or one in a
+   branch may. */
+static bool dlpi_input_numbered(const dlp_pipe *p, const dlpi_expand *x) {
+    bool makes = x->part.load != NULL || x->found.joins != NULL;
+    for (uint32_t i = 0; i < x->n_levels; i++) makes |= x->level[i].maker.expand != NULL;
+    return p->d.trace_rows != 0 && !p->source->packs && makes;
 }
 
 /* Lay out the n fields f as the items of a level. Returns 0 or a DLP_ERR code. */
 static int dlpi_level_places(dlp_pipe *p, const dlpi_stage *st, dlpi_level *l, const dlp_field *f,
-                             uint32_t n) {
+                             uint32_t n, bool numbered) {
     const int rc = dlpi_fields_init(p, st->name, &l->fs, f, n, false);
-    dlpi_input_places(l);
+    dlpi_input_places(l, numbered);
     dlpi_program_set(&l->program, l->fs.n, l->fs.any_ragged, true);
     return rc;
 }
@@ -25727,6 +25845,7 @@ static int dlpi_level_places(dlp_pipe *p, const dlpi_stage *st, dlpi_level *l, c
 static int dlpi_levels_places(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x,
                               const dlp_field *made) {
     const dlp_field *f = x->input.fields;
+    const bool numbered = dlpi_input_numbered(p, x);
     uint32_t n = x->input.n_fields;
     int rc = DLP_OK;
     if (x->n_fetched == 0) x->n_fetched = n;
@@ -25736,7 +25855,7 @@ static int dlpi_levels_places(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x,
             f = made + l->first;
             n = l->n;
         }
-        rc = dlpi_level_places(p, st, l, f, n);
+        rc = dlpi_level_places(p, st, l, f, n, numbered && i + 1 == x->n_levels);
     }
     return rc;
 }
@@ -25923,6 +26042,13 @@ static inline uint64_t *dlpi_item_mark(uint8_t *to, const dlpi_level *l, uint32_
     return l->marked ? (uint64_t *)(void *)to + l->fs.n + f : none;
 }
 
+/* Return the number of the item of level l at `from`. */
+static uint32_t dlpi_item_number(const dlpi_level *l, const uint8_t *from) {
+    uint32_t n = 0;
+    if (l->number_at > 0) memcpy(&n, from + l->number_at, sizeof n);
+    return n;
+}
+
 /* Open the marks of the ragged fields of the item of level l at `to`, from field `first` on. clear:
    all fields from there on begin as zeros. */
 static void dlpi_item_open(uint8_t *to, const dlpi_level *l, uint32_t first, bool clear) {
@@ -25966,6 +26092,7 @@ static void dlpi_items_move(const dlpi_found *q, uint8_t *to, const uint8_t *fro
         memcpy(to, from, l->fs.n * 8u);
         for (uint32_t f = 0; f < l->fs.n; f++)
             memcpy(to + l->at[f], from + l->at[f], dlpi_field_used(&l->fs.at[f], length[f]));
+        if (l->number_at > 0) memcpy(to + l->number_at, from + l->number_at, 4);
     }
 }
 
@@ -26640,6 +26767,8 @@ typedef struct dlpi_line {
     uint8_t *items, *cell;  /* where the items of the input go; the bytes of the whole cell */
     uint64_t made;          /* items made so far */
     uint64_t left_out;      /* items behind a maker that failed and were left out */
+    uint64_t number, added; /* of items with numbers: that of the present one; items that the last
+                               maker made in the calls before the present one */
     dlpi_input *of;         /* the record of the cell */
     const dlpi_level *last; /* the level of the items that are kept */
     dlp_item given;         /* the input, without its fields */
@@ -26699,6 +26828,10 @@ static int dlpi_line_next(dlpi_line *b, const dlpi_level *l, const dlp_item *it)
         if (l[1].program.n == 0) continue;
         if ((rc = dlpi_level_ops(b->w, l + 1, &given, to, &fields)) != 0) return rc;
     }
+    if (DLPI_UNLIKELY(l->number_at > 0)) {
+        const uint32_t number = (uint32_t)b->number;
+        memcpy(dlpi_line_place(b, l) + l->number_at, &number, sizeof number);
+    }
     if (DLPI_LIKELY(!b->w->shows)) return dlpi_line_kept(b, l, it);
     const uint32_t before = dlpi_op_tells(b->w, l->row);
     const int rc = dlpi_line_kept(b, l, it);
@@ -26729,6 +26862,7 @@ DLPI_NOINLINE static void dlpi_making_steps(dlpi_making *m) {
     rc = dlpi_item_ends(b->w, m->at, l);
     if (DLPI_UNLIKELY(rc != 0)) b->w->note.row = l[-1].row;
     given.position = dlpi_line_key(given.position, m->added - 1);
+    b->number = b->added + m->added - 1;
     if (rc == 0 && l->program.n > 0) rc = dlpi_level_ops(b->w, l, &given, m->at, &m->fields);
     if (rc == 0) rc = dlpi_line_next(b, l, &given);
     m->at = dlpi_line_place(b, l);
@@ -26775,6 +26909,12 @@ DLPDEF dlp_item *dlp_expand_add(dlp_expand *x) {
     return &m->item;
 }
 
+/* True if no maker makes items of those of level l. */
+static bool dlpi_line_deepest(const dlpi_line *b, const dlpi_level *l) {
+    while (l < b->last && l->maker.expand == NULL) l++;
+    return l == b->last;
+}
+
 /* Call the expander of level l with the level's item, and go on with each item that it adds. given:
    the item without its fields. Returns 0, DLP_SKIP or a failure's code. */
 static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *given) {
@@ -26792,12 +26932,13 @@ static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *g
     m.wrong = 0;
     m.above = false;
     m.writes_all = l->maker.writes_all_bytes != 0;
-    m.steps = m.to->program.n > 0 || m.to->maker.max_out > 0;
+    m.steps = m.to->program.n > 0 || m.to->maker.max_out > 0 || b->last->number_at > 0;
     m.given = given;
     m.shown = *given;
     dlpi_input_item(&m.shown, &m.fields, m.to->n_made > 0 ? m.to->n_made : m.to->fs.n);
     rc = l->maker.expand(l->maker.user, &m.x);
     if (rc == 0) dlpi_making_pass(&m);
+    if (dlpi_line_deepest(b, m.to)) b->added += m.added;
     if (rc != 0 || m.above) b->made = before;
     if (m.wrong != 0) return m.wrong;
     if (rc == 0 && m.above)
@@ -26911,6 +27052,7 @@ static int dlpi_line_load(dlpi_line *b) {
         shown.item =
             x->part.shuffle_items != 0 && part.items > 1 ? dlp_permutation_at(&order, k) : k;
         it.part = &shown;
+        b->number = shown.item;
         it.position = dlpi_line_key(it.position, shown.item);
         rc = dlpi_stopped(b->w->p) ? DLP_STOPPED : dlpi_line_item(b, &it);
         if (rc == DLP_SKIP)
@@ -26966,6 +27108,8 @@ DLPI_INLINE int dlpi_line_make(dlpi_line *b, bool plain) {
         if (x->cached && w->p->keeper->find(w, x->list, cell->index, b->items, &b->made))
             return cell->bytes = (cell->items = b->made) * b->last->bytes, 0;
         w->note.used_random = 0;
+        b->added = 0;
+        if (x->found.joins != NULL) x->found.joins->trace(w->p, b->c, &b->number);
     }
     rc = plain                  ? dlpi_line_plain(b)
          : x->part.load != NULL ? dlpi_line_load(b)
@@ -27343,6 +27487,17 @@ static void dlpi_branches_items(const dlp_pipe *p, const dlpi_branches *j,
                         .part = &part};
         dlpi_input_copy((void *)(uintptr_t)&b->x, &one);
     }
+}
+
+/* Return the branch of a joined row's first item, which lies at *row. *number: gets the item's
+   number, or NULL. */
+static uint32_t dlpi_branches_trace(const dlp_pipe *p, const dlpi_branches *j,
+                                    const dlpi_found_row *row, uint64_t *number) {
+    const dlpi_branch *b = dlpi_branch_of_cell(j, row->cell);
+    const dlpi_level *l = dlpi_input_last(&b->x);
+    const uint8_t *cell = dlpi_input_cell_at(p, &b->x, row->cell);
+    if (number != NULL) *number = dlpi_item_number(l, cell + row->number * l->bytes);
+    return (uint32_t)(b - j->at);
 }
 
 /* Try once to load the next input of cell c, a branch's. Returns 0 or the failed input's code. */
@@ -32199,6 +32354,13 @@ static uint64_t dlpi_part_item(dlpi_worker *w, uint32_t s, uint32_t row, uint64_
     return cell->first + dlpi_input_replacement(p, cell, epoch, position, k);
 }
 
+/* Return the number in its part of the item of row `row` of slot s. k: 1.. for a replacement. */
+static uint32_t dlpi_part_number(dlpi_worker *w, uint32_t s, uint32_t row, uint64_t epoch,
+                                 uint64_t position, uint32_t k, uint32_t *list DLPI_UNREAD) {
+    const dlpi_input *cell = dlpi_input_at(w->p, dlpi_slot_pcell(w->p, s)[row]);
+    return (uint32_t)(dlpi_part_item(w, s, row, epoch, position, k) - cell->first);
+}
+
 /* ---- a part is loaded ---- */
 
 static int dlpi_part_load(dlpi_worker *w, uint32_t c) {
@@ -32242,6 +32404,7 @@ static const dlpi_source_ops dlpi_parts_source = {
     .params = DLPI_SOURCE_PARAMS,
     .seek = dlpi_parts_seek,
     .item = dlpi_part_item,
+    .trace = dlpi_part_number,
     .row = dlpi_part_row,
     .words = dlpi_parts_words,
     .n_words = DLPI_PARTS_WORDS,
@@ -32355,6 +32518,7 @@ static const dlpi_source_ops dlpi_found_source = {
     .sizes = dlpi_found_sizes,
     DLPI_FOUND_SOURCE,
     .row = dlpi_found_row_part,
+    .trace = dlpi_found_number,
     .params = "streams, steps_per_epoch, max_items, manifest, weights, window",
     .input = "part",
     .load = dlpi_found_load,
@@ -32501,6 +32665,19 @@ DLPI_COLD static void dlpi_expand_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_reads_live(p, st, st->self);
 }
 
+/* Return the number of a row's item. *list: behind a zip or mix the branch of its first item. */
+DLPI_COLD static uint32_t dlpi_expand_trace(dlpi_worker *w, uint32_t s, uint32_t row,
+                                            uint64_t epoch DLPI_UNREAD,
+                                            uint64_t position DLPI_UNREAD, uint32_t k DLPI_UNREAD,
+                                            uint32_t *list) {
+    const dlpi_expand *x = w->p->source_stage->self;
+    const dlpi_found_row *from = &dlpi_found_rows_of(w->p, s)[row];
+    const dlpi_level *l = dlpi_input_last(x);
+    if (x->found.joins != NULL) *list = x->found.joins->trace(w->p, from->cell, NULL);
+    return dlpi_item_number(l,
+                            dlpi_box_bytes(w->p, &x->found, from->cell) + from->number * l->bytes);
+}
+
 static int dlpi_expand_load(dlpi_worker *w, uint32_t c) {
     return dlpi_input_load_by(w, w->p->source_stage->self, c);
 }
@@ -32510,8 +32687,8 @@ DLPI_COLD static bool dlpi_expand_plain(const dlp_pipe *p, const dlpi_expand *x)
     return !DLPI_DEBUG && p->source_stage->w.deadline_ms == 0 && p->source_stage->timed == 0 &&
            x->input.fetch != NULL && x->found.plan.rule == DLPI_LIST_ONCE && x->part.load == NULL &&
            x->n_read == 0 && x->found.boxes.grant_at == 0 && x->found.arrivals == NULL &&
-           x->found.joins == NULL && !x->cached && !x->has_rooms && x->n_levels <= 2 &&
-           (x->n_levels == 1 || x->level[1].program.n == 0);
+           x->found.joins == NULL && !x->cached && dlpi_input_last(x)->number_at == 0 &&
+           !x->has_rooms && x->n_levels <= 2 && (x->n_levels == 1 || x->level[1].program.n == 0);
 }
 
 static int dlpi_expand_one(dlpi_worker *w DLPI_UNREAD, uint32_t c DLPI_UNREAD, void *by) {
@@ -32548,6 +32725,7 @@ static const dlpi_source_ops dlpi_expand_source = {
     .sizes = dlpi_expand_sizes,
     DLPI_FOUND_SOURCE,
     .row = dlpi_expand_row,
+    .trace = dlpi_expand_trace,
     .params = "streams, steps_per_epoch, max_out, id, window",
     .path = DLPI_MAKERS_PATH,
     .input = "input",
@@ -32633,6 +32811,17 @@ static void dlpi_branches_row_extra(dlpi_worker *w, dlp_item *it, uint32_t s, ui
     dlpi_branches_row *e = extra;
     *e = (dlpi_branches_row){.p = w->p, .row = &dlpi_found_rows_of(w->p, s)[row]};
     it->part = &e->part;
+}
+
+/* Return the number of the row's first item. *list: its branch. */
+DLPI_COLD static uint32_t dlpi_branches_row_trace(dlpi_worker *w, uint32_t s, uint32_t row,
+                                                  uint64_t epoch DLPI_UNREAD,
+                                                  uint64_t position DLPI_UNREAD,
+                                                  uint32_t k DLPI_UNREAD, uint32_t *list) {
+    uint64_t number;
+    *list = dlpi_branches_trace(w->p, w->p->source_stage->self, &dlpi_found_rows_of(w->p, s)[row],
+                                &number);
+    return (uint32_t)number;
 }
 
 /* Callback of the fetch stage: copy a joined row's items. user: the dlpi_branches. Returns 0. */
@@ -32805,6 +32994,7 @@ static const dlpi_source_ops dlpi_branches_source = {
     .slot_bytes = dlpi_branches_slot_bytes,
     .row_bytes = sizeof(dlpi_branches_row),
     .row = dlpi_branches_row_extra,
+    .trace = dlpi_branches_row_trace,
     .config = dlpi_branches_config,
     .params = "streams, steps_per_epoch, weights, and n_items, order, max_out and id of branches",
     .path = "path up to the zip or mix, position behind it",
@@ -32841,6 +33031,13 @@ static int dlpi_joined_fetch(dlpi_worker *w, uint32_t c, dlp_item *it) {
     return 0;
 }
 
+static uint32_t dlpi_joined_trace(const dlp_pipe *p, uint32_t c, uint64_t *number) {
+    const dlpi_expand *x = p->source_stage->self;
+    const uint8_t *from = dlpi_input_bytes(p, c) + x->arrived_at;
+    return dlpi_branches_trace(p, &x->found.joined->j, (const dlpi_found_row *)(const void *)from,
+                               number);
+}
+
 static const dlpi_found_joins dlpi_joined_joins = {
     .begin = dlpi_joined_begin,
     .known = dlpi_joined_known,
@@ -32854,6 +33051,7 @@ static const dlpi_found_joins dlpi_joined_joins = {
     .put = dlpi_joined_put,
     .take = dlpi_joined_take,
     .fetch = dlpi_joined_fetch,
+    .trace = dlpi_joined_trace,
 };
 
 static dlpi_joined *dlpi_joined_of(const dlpi_stage *st) {
@@ -33424,7 +33622,8 @@ static uint64_t dlpi_pack_keeps(const dlp_pipe *p, uint32_t list, uint64_t *inpu
 
 #define DLPI_PACK_SOURCE \
     .sizes = dlpi_pack_sizes, DLPI_FOUND_BATCHES, .slot_bytes = dlpi_pack_slot_bytes, \
-    .row_bytes = sizeof(dlpi_pack_extra), .row = dlpi_pack_row_extra, .config = dlpi_pack_config, \
+    .row_bytes = sizeof(dlpi_pack_extra), .row = dlpi_pack_row_extra, .packs = true, \
+    .config = dlpi_pack_config, \
     .params = "streams, steps_per_epoch, fields, and all that pack says of rows", \
     .path = DLPI_MAKERS_PATH, .load = dlpi_pack_load
 
@@ -35033,6 +35232,9 @@ static void dlpi_layout_slots(dlp_pipe *p) {
             p->tries_bytes = dlpi_times(2u * (uint64_t)p->n_work, rows);
     p->off_tries = dlpi_take_bytes(&at, p->tries_bytes, 1);
     p->slot.valid = dlpi_take_bytes(&at, rows, 1);
+    p->traced = 0;
+    if (p->d.trace_rows && !p->source->packs && !p->lends)
+        p->traced = dlpi_take_bytes(&at, dlpi_times(rows, 6), 8);
     dlpi_area_told(p, DLPI_REC_SLOTS, DLPI_PLAN_SLOTS, "batch slots: row records", dlpi_line_up(at),
                    p->n_slots, DLPI_LINE);
 }
@@ -35068,6 +35270,7 @@ static uint64_t dlpi_worker_records(const dlp_pipe *p) {
    Returns how many blocks there are. */
 DLPI_COLD
 static int dlpi_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out) {
+    if (st != NULL) return st->ops->blocks != NULL ? st->ops->blocks(p, st, out) : 0;
     const uint64_t slots = p->n_out, tensors = dlpi_times(slots, p->batches.n);
     const dlpi_block all[] = {
         {offsetof(dlp_pipe, workers), dlpi_worker_records(p)},
@@ -35077,9 +35280,9 @@ static int dlpi_blocks(const dlp_pipe *p, const dlpi_stage *st, dlpi_block *out)
         {offsetof(dlp_pipe, lent), slots + p->n_slots * (uint64_t)DLPI_DEBUG}, /* poisoned, too */
         {offsetof(dlp_pipe, schedule.cells), dlpi_times(p->prefetch, sizeof *p->schedule.cells)},
         {offsetof(dlp_pipe, own_rows), dlpi_row_extras_bytes(p)},
+        {offsetof(dlp_pipe, traces), p->traced > 0 ? sizeof *p->traces : 0},
         {offsetof(dlp_pipe, counted), dlpi_times(p->d.n_counters, p->areas[DLPI_REC_TRACE].stride)},
     };
-    if (st != NULL) return st->ops->blocks != NULL ? st->ops->blocks(p, st, out) : 0;
     memcpy(out, all, sizeof all);
     return (int)(sizeof all / sizeof *all);
 }
@@ -35731,6 +35934,9 @@ static int dlpi_live_init(dlp_pipe *p) {
     dlpi_order_build(dlpi_sampler_of(p), p->fetch->dataset->n_items,
                      dlpi_area_at(p, DLPI_REC_TABLE, 0));
     p->params_hash = dlpi_params_hash(p);
+#ifndef DLPIPE_NO_MIX
+    dlpi_trace_begin(p);
+#endif /* DLPIPE_NO_MIX */
     dlpi_live_workers(p);
     p->consumer->block->pid = dlpi_process_number();
     dlpi_live_slots(p);
@@ -44461,8 +44667,19 @@ static int dlpi_rows_tensor(const dlp_batch *batch, int what, int field, dlp_ten
     memset(t, 0, sizeof *t);
     t->ndim = 1;
     t->shape[0] = batch->count;
-    t->dtype = what == DLP_ROWS_VALID ? DLP_U8 : DLP_I64;
+    t->dtype = what == DLP_ROWS_VALID    ? DLP_U8
+               : what == DLP_ROWS_LIST   ? DLP_U16
+               : what == DLP_ROWS_NUMBER ? DLP_U32
+                                         : DLP_I64;
     switch (what) {
+    case DLP_ROWS_LIST:
+    case DLP_ROWS_NUMBER:
+        t->data = (void *)(uintptr_t)(what == DLP_ROWS_LIST ? (const void *)batch->list
+                                                            : batch->number);
+        if (t->data != NULL) return DLP_OK;
+        return dlpi_error_set(err, DLP_ERR_ARG, "what",
+                              "rows of this batch are not traced; set trace_rows of the pipe. A "
+                              "packed row has no list and number");
     case DLP_ROWS_INDEX: t->data = (void *)(uintptr_t)batch->index; return DLP_OK;
     case DLP_ROWS_VALID: t->data = (void *)(uintptr_t)batch->valid; return DLP_OK;
     case DLP_ROWS_LENGTHS:
@@ -47732,6 +47949,7 @@ static int dlpi_check_pipe(dlp_pipe *p) {
         {DLPI_AT(dlp_pipe_desc, no_memfd), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_pipe_desc, n_counters), 0, DLP_MAX_COUNTERS, "0..8"},
         {DLPI_AT(dlp_pipe_desc, later), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_pipe_desc, trace_rows), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_pipe_desc, stall_ms), DLP_FOREVER, INT32_MAX,
          "DLP_NONE, DLP_FOREVER, or 0 and more"},
     };
@@ -49290,6 +49508,7 @@ static int dlpi_node_list_add(dlpi_table *t, const dlp_node *node) {
     if ((rc = dlpi_list_order(t, node, &s)) != DLP_OK) return rc;
     t->p->d.seed = s.seed;
     t->order = s;
+    t->p->mix = node->list.mix;
     if (t->joins != NULL && !dlpi_order_plain(&s)) /* the branch has it */
         s = (dlp_sampler_desc){
             .seed = s.seed, .function_id = s.function_id, .threaded = s.threaded};

@@ -10,8 +10,9 @@
    many steps of this life, -f shards to be made in an empty DIR (120), -p: no comparison with two
    plain threads that do the same without a pipe, and without an order.
 
-   A shard is a gzipped file of records of 32 bytes. load reads it, and keeps the quiet positions.
-   fetch turns a record into the numbers of its features. One sum over all rows and their places
+   A shard is a gzipped file of records of 32 bytes. load reads it, fetch takes a record, and a
+   filter keeps the quiet positions. A map turns a record into the numbers of its features, and the
+   record ends there. A window shuffles. One sum over all rows and their places
    tells what the ranks learn from. It is equal for any number of ranks, workers and lives. */
 #define DLPIPE_IMPLEMENTATION
 #include "../dlpipe.h"
@@ -33,9 +34,7 @@ enum {
     STREAMS = 4,   /* ranks divide it */
     WINDOW = 4096, /* positions of a stream that are shuffled at a time */
     MOST = 8000,   /* records of a shard, at most */
-    LEAST = 256,   /* of which so many are kept at least */
-    FEATURES = 32,
-    CHUNK = 512 /* records that are read at a time */
+    FEATURES = 32
 };
 
 typedef struct record {
@@ -122,19 +121,13 @@ static int worth_it(const record *r) {
     return !r->check && !r->capture && r->ply >= 16 && r->score > -2000 && r->score < 2000;
 }
 
-/* Read a shard, and keep what is worth it. Returns how many, -1: it can't be read. */
+/* Read the records of a shard. Returns how many there are, -1: it can't be read. */
 static int read_shard(uint64_t shard, record *to) {
     char path[600];
-    record chunk[CHUNK];
-    int bytes, kept = 0, torn = 0;
     gzFile f = gzopen(shard_path(shard, path), "rb");
-    if (f == NULL) return -1;
-    while ((bytes = gzread(f, chunk, sizeof chunk)) > 0) {
-        torn |= bytes % (int)sizeof *chunk;
-        for (int i = 0; i < bytes / (int)sizeof *chunk && kept < MOST; i++)
-            if (worth_it(&chunk[i])) to[kept++] = chunk[i];
-    }
-    return gzclose(f) == Z_OK && bytes == 0 && !torn ? kept : -1;
+    const int each = (int)sizeof *to, bytes = f != NULL ? gzread(f, to, MOST * sizeof *to) : -1;
+    if (f != NULL && gzclose(f) != Z_OK) return -1;
+    return bytes > 0 && bytes % each == 0 ? bytes / each : -1;
 }
 
 /* The features of a position: piece and square of each piece; 65535 where there are fewer. */
@@ -162,11 +155,11 @@ static uint64_t learn(uint64_t place, const uint16_t *features, float target) {
 }
 
 static int load(void *user, dlp_part *part) {
-    int kept = read_shard(part->index, part->data);
+    int n = read_shard(part->index, part->data);
     char path[600];
     (void)user;
-    if (kept < 0) return dlp_fail(part->call, 0, "can't read %s", shard_path(part->index, path));
-    part->items = (uint64_t)kept;
+    if (n < 0) return dlp_fail(part->call, 0, "can't read %s", shard_path(part->index, path));
+    part->items = (uint64_t)n;
     part->bytes = part->items * sizeof(record);
     return 0;
 }
@@ -174,29 +167,42 @@ static int load(void *user, dlp_part *part) {
 static int fetch(void *user, dlp_item *item) {
     const record *r = item->part->data;
     (void)user;
-    decode(&r[item->part->item], item->data[0], item->data[1]);
+    memcpy(item->data[0], &r[item->part->item], sizeof *r);
+    return 0;
+}
+
+static int keep(void *user, const dlp_item *item) {
+    (void)user;
+    return worth_it(item->data[0]);
+}
+
+/* Decode the record of an item into the fields that this node adds. */
+static int map(void *user, dlp_item *item) {
+    (void)user;
+    decode(item->data[0], item->data[1], item->data[2]);
     return 0;
 }
 
 /* ---- one rank ---- */
 
 static int run_rank(const options *o, int rank, const dlp_state *from, said *to) {
+    static const dlp_field raw = {"record", DLP_U8, 1, {sizeof(record)}, 0, 0};
     static const dlp_field fields[] = {{"features", DLP_U16, 1, {FEATURES}, 0, 0},
                                        {"target", DLP_F32, 0, {0}, 0, 0}};
     const dlp_node nodes[] = {
         {.name = "shards", .verb = DLP_LIST, .list = {.n_items = n_shards, .shuffle = 1}},
         {.name = "parts",
          .verb = DLP_LOAD,
-         .load = {.load = load,
-                  .max_part_bytes = MOST * sizeof(record),
-                  .max_items = MOST,
-                  .min_items = LEAST,
-                  .shuffle_items = 1},
+         .load = {.load = load, .max_part_bytes = MOST * sizeof(record), .max_items = MOST},
          .workers = {.num_workers = o->workers}},
-        {.name = "window", .verb = DLP_WINDOW, .window = {.items = WINDOW}},
-        {.name = "decode",
+        {.name = "records",
          .verb = DLP_FETCH,
-         .fetch = {.fetch = fetch, .fields = fields, .n_fields = 2}},
+         .fetch = {.fetch = fetch, .fields = &raw, .n_fields = 1}},
+        {.name = "quiet", .verb = DLP_FILTER, .filter = {.keep = keep}},
+        {.name = "decode",
+         .verb = DLP_MAP,
+         .map = {.item = map, .fields = fields, .n_fields = 2, .ends = "record"}},
+        {.name = "window", .verb = DLP_WINDOW, .window = {.items = WINDOW}},
         {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = BATCH}},
     };
     const dlp_pipe_desc desc = {.seed = 3,
@@ -267,20 +273,21 @@ static uint64_t plain_take(uint64_t rows, uint64_t sum) {
 }
 
 static void *plain(void *user) {
-    record *kept = malloc(MOST * sizeof *kept);
-    uint64_t shard = kept ? plain_take(0, 0) : n_shards;
+    record *all = malloc(MOST * sizeof *all);
+    uint64_t shard = all ? plain_take(0, 0) : n_shards;
     while (shard < n_shards) {
-        uint64_t sum = 0;
-        int n = read_shard(shard, kept);
+        uint64_t rows = 0, sum = 0;
+        int n = read_shard(shard, all);
         for (int i = 0; i < n; i++) {
             uint16_t features[FEATURES];
             float target;
-            decode(&kept[i], features, &target);
-            sum += learn((uint64_t)i, features, target);
+            if (!worth_it(&all[i])) continue;
+            decode(&all[i], features, &target);
+            sum += learn(rows++, features, target);
         }
-        shard = n < 0 ? n_shards : plain_take((uint64_t)n, sum);
+        shard = n < 0 ? n_shards : plain_take(rows, sum);
     }
-    free(kept);
+    free(all);
     return user;
 }
 

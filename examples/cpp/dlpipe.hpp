@@ -534,6 +534,11 @@ class batch_view {
     std::size_t valid_count() const noexcept { return b_->valid_count; }
     span<const std::uint64_t> index() const noexcept { return {b_->index, b_->count}; }
     span<const std::uint8_t> valid() const noexcept { return {b_->valid, b_->count}; }
+    // With trace_rows, and not behind a pack; else they are empty.
+    span<const std::uint16_t> list() const noexcept { return {b_->list, b_->list ? b_->count : 0}; }
+    span<const std::uint32_t> number() const noexcept {
+        return {b_->number, b_->number ? b_->count : 0};
+    }
 
     template <class T> tensor<T> field(std::size_t f) const {
         detail::check_number(f, b_->n_fields);
@@ -593,7 +598,8 @@ class batch : public batch_view {
         if (rc != DLP_OK) detail::raise(rc, dlp_code_text(rc));
         return lent(t);
     }
-    // Likewise what it says of its rows: DLP_ROWS_INDEX, VALID, LENGTHS and OFFSETS of field f.
+    // Likewise what it says of its rows: DLP_ROWS_INDEX, VALID, LIST, NUMBER; LENGTHS and OFFSETS
+    // of field f.
     tensor_ptr dlpack_rows(int what, int f = 0) {
         dlp_managed_tensor *t = nullptr;
         dlp_error e;

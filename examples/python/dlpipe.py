@@ -46,7 +46,7 @@ import os
 import re
 
 END, EPOCH_END, STOPPED = 4099, 4100, 4101
-INDEX, VALID, LENGTHS, OFFSETS = 1, 2, 3, 4
+INDEX, VALID, LENGTHS, OFFSETS, LIST, NUMBER = 1, 2, 3, 4, 5, 6
 
 
 class Error(Exception):
@@ -412,9 +412,9 @@ class Batch:
         return Tensor(self, self._number(name))
 
     def rows(self, what, name=None):
-        """INDEX, VALID; or LENGTHS, OFFSETS of a field, for from_dlpack."""
-        if what not in (INDEX, VALID, LENGTHS, OFFSETS):
-            raise _wrong("what", what, "INDEX, VALID, LENGTHS or OFFSETS", ValueError)
+        """INDEX, VALID, LIST, NUMBER; or LENGTHS, OFFSETS of a field, for from_dlpack."""
+        if what not in (INDEX, VALID, LENGTHS, OFFSETS, LIST, NUMBER):
+            raise _wrong("what", what, "INDEX, VALID, LENGTHS, OFFSETS, LIST or NUMBER", ValueError)
         return Tensor(self, self._number(name) if what in (LENGTHS, OFFSETS) else 0, what)
 
     def __getitem__(self, name):
@@ -432,6 +432,18 @@ class Batch:
         """The dataset index of each row, as an array of numpy, without a copy."""
         import numpy
         return numpy.from_dlpack(self.rows(INDEX))
+
+    @property
+    def list(self):
+        """With trace_rows: the list of the table, or dataset, of each row. Likewise an array."""
+        import numpy
+        return numpy.from_dlpack(self.rows(LIST))
+
+    @property
+    def number(self):
+        """With trace_rows: the number of each row's item among those of its input. Likewise."""
+        import numpy
+        return numpy.from_dlpack(self.rows(NUMBER))
 
 
 class Pipe:

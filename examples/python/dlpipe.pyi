@@ -132,6 +132,8 @@ DLP_QUEUE_MAX_CAPACITY: int
 DLP_QUEUE_MAX_RECORD: int
 DLP_ROWS_INDEX: int
 DLP_ROWS_LENGTHS: int
+DLP_ROWS_LIST: int
+DLP_ROWS_NUMBER: int
 DLP_ROWS_OFFSETS: int
 DLP_ROWS_VALID: int
 DLP_SAMPLER_STATE_BYTES: int
@@ -312,7 +314,7 @@ dlp_pipe_desc = TypedDict('dlp_pipe_desc', {
     'epochs': int, 'steps_per_epoch': int, 'epoch_end': int, 'allow_uneven': int,
     'uneven': int, 'shared_streams': int, 'rank': int, 'world_size': int,
     'later': int, 'set_epoch': Any, 'set_epoch_user': Any, 'agree': Any,
-    'agree_user': Any, 'stall_ms': int}, total=False)
+    'agree_user': Any, 'stall_ms': int, 'trace_rows': int}, total=False)
 dlp_sampler_desc = TypedDict('dlp_sampler_desc', {
     'order': int, 'threaded': int, 'seed': int, 'samples_per_epoch': int,
     'subset': Any, 'n_subset': int, 'weights': Any, 'function': Any,
@@ -393,7 +395,7 @@ class Pipe:
         uneven: int = ..., shared_streams: int = ..., rank: int = ...,
         world_size: int = ..., later: int = ..., set_epoch: Any = ...,
         set_epoch_user: Any = ..., agree: Any = ..., agree_user: Any = ...,
-        stall_ms: int = ...) -> None: ...
+        stall_ms: int = ..., trace_rows: int = ...) -> None: ...
     def __iter__(self) -> Iterator[Batch]: ...
     def __next__(self) -> Batch: ...
     def __len__(self) -> int: ...

@@ -38,9 +38,20 @@ typedef struct dlp_batch {
     uint32_t n_fields;
     const dlp_tensor *fields; /* [n_fields] */
     const uint64_t *index;    /* [count] dataset index of each row */
-    const uint8_t *valid;     /* [count] 1: the row has an item; 0: padding, or an item left out
+    /* With dlp_pipe_desc.trace_rows: where each row came from. NULL without it, in views of chunks,
+       and behind a pack, as a packed row is made of several items. A retried or replaced row tells
+       of the item that stands there. A row with valid[] = 0 may have zeros.
+       list: which list or push of the table, from 0 on in the table's order; for a zip the
+       first of it. If the one list has a mix: the dataset.
+       number: of the item, from 0 on, among those that the last load or expand has made of the
+       input that `index` names. Filters leave out items, not numbers. 0: no load or expand makes
+       items. Shuffled items of a load before an expand are counted in the order of the pass.
+       Behind a zip or mix a maker there counts, or else those of the first branch. */
+    const uint32_t *number; /* [count] */
+    const uint16_t *list;   /* [count] */
+    const uint8_t *valid;   /* [count] 1: the row has an item; 0: padding, or an item left out
                                  (DLP_ON_ERROR_DROP, DLP_SKIP) */
-    dlp_call *call;           /* for dlp_fail, in a batch map; else NULL */
+    dlp_call *call;         /* for dlp_fail, in a batch map; else NULL */
     void *internal;
     /* The pipe's record, for dlp_batch_data. NULL in a batch map and in a subscriber's batch. */
     dlp_error *error;

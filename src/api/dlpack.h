@@ -65,7 +65,9 @@ enum {
     DLP_ROWS_INDEX = 1, /* int64 [count]: batch->index; field is not read */
     DLP_ROWS_VALID,     /* uint8 [count]: batch->valid; field is not read */
     DLP_ROWS_LENGTHS,   /* int64 [count]: lengths of a ragged field */
-    DLP_ROWS_OFFSETS    /* int64 [count + 1]: offsets of a packed field */
+    DLP_ROWS_OFFSETS,   /* int64 [count + 1]: offsets of a packed field */
+    DLP_ROWS_LIST,      /* uint16 [count]: batch->list, with trace_rows; field is not read */
+    DLP_ROWS_NUMBER     /* uint32 [count]: batch->number, likewise */
 };
 
 /* Make a tensor of an array about rows. It holds the batch as a tensor of a field does.

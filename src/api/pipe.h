@@ -80,9 +80,11 @@ typedef struct dlp_pipe_desc {
     int64_t (*agree)(void *user, int64_t mine, int most); /* all-reduce by which several ranks end
                                   an epoch together (>>found); NULL: ranks do not ask each other */
     void *agree_user;                                     /* borrowed until close */
-    int32_t stall_ms; /* milliseconds in which next waits for a batch before it warns, once, and
+    int32_t stall_ms;   /* milliseconds in which next waits for a batch before it warns, once, and
                          names the worker and the item that take the longest; 0: 60000;
                          DLP_FOREVER, DLP_NONE: never */
+    int32_t trace_rows; /* 1: batches tell the list and the number of each row's item, 6 bytes a
+                         row: dlp_batch.list, .number. Else 0 */
 } dlp_pipe_desc;
 
 /* Kinds of links. A link is the lock-free queue between two stages; it lies in the region. The kind

@@ -263,8 +263,19 @@ static int dlpi_rows_tensor(const dlp_batch *batch, int what, int field, dlp_ten
     memset(t, 0, sizeof *t);
     t->ndim = 1;
     t->shape[0] = batch->count;
-    t->dtype = what == DLP_ROWS_VALID ? DLP_U8 : DLP_I64;
+    t->dtype = what == DLP_ROWS_VALID    ? DLP_U8
+               : what == DLP_ROWS_LIST   ? DLP_U16
+               : what == DLP_ROWS_NUMBER ? DLP_U32
+                                         : DLP_I64;
     switch (what) {
+    case DLP_ROWS_LIST:
+    case DLP_ROWS_NUMBER:
+        t->data =
+            (void *)(uintptr_t)(what == DLP_ROWS_LIST ? (const void *)batch->list : batch->number);
+        if (t->data != NULL) return DLP_OK;
+        return dlpi_error_set(err, DLP_ERR_ARG, "what",
+                              "rows of this batch are not traced; set trace_rows of the pipe. A "
+                              "packed row has no list and number");
     case DLP_ROWS_INDEX: t->data = (void *)(uintptr_t)batch->index; return DLP_OK;
     case DLP_ROWS_VALID: t->data = (void *)(uintptr_t)batch->valid; return DLP_OK;
     case DLP_ROWS_LENGTHS:

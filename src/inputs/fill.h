@@ -85,6 +85,14 @@ static void dlpi_found_row_part(dlpi_worker *w, dlp_item *it, uint32_t s, uint32
     it->part = part;
 }
 
+/* Return the number in its input of the item of row `row` of slot s. k: 1.. for a replacement. */
+static uint32_t dlpi_found_number(dlpi_worker *w, uint32_t s, uint32_t row, uint64_t epoch,
+                                  uint64_t position, uint32_t k, uint32_t *list DLPI_UNREAD) {
+    const dlpi_found_row *from = &dlpi_found_rows_of(w->p, s)[row];
+    const dlpi_input *cell = dlpi_input_at(w->p, from->cell);
+    return k > 0 ? (uint32_t)dlpi_input_replacement(w->p, cell, epoch, position, k) : from->number;
+}
+
 /* Return the index of the input that a row comes from. It is the same for all replacements k. */
 static uint64_t dlpi_found_item(dlpi_worker *w, uint32_t s, uint32_t row,
                                 uint64_t epoch DLPI_UNREAD, uint64_t position DLPI_UNREAD,

@@ -14,7 +14,9 @@ typedef struct dlpi_level {
     dlpi_fields fs;
     uint64_t at[DLP_MAX_FIELDS]; /* bytes from the beginning of an item to each field */
     uint64_t bytes;              /* bytes of an item */
-    bool marked;                 /* its items have marks behind their lengths */
+    uint64_t number_at; /* bytes from the beginning of an item to its number (dlp_batch.number); 0:
+                           it has none */
+    bool marked;        /* its items have marks behind their lengths */
     uint64_t scratch; /* bytes from the beginning of the cell, or the worker's room, to the level's
                          one item; unused on the last level, which has many items */
     uint32_t ends;    /* a bit for each field that ends behind the ops: the next level lacks it */
@@ -120,8 +122,9 @@ static uint64_t dlpi_input_align(uint64_t bytes) {
 }
 
 /* Write into l->at[] the offset of each field in an item. If a field is ragged, lengths come first,
-   and if one has a large room, then the marks of all fields (>>impl-marks). Set l->bytes. */
-static void dlpi_input_places(dlpi_level *l) {
+   and if one has a large room, then the marks of all fields (>>impl-marks). A number comes last
+   (numbered). Set l->bytes. */
+static void dlpi_input_places(dlpi_level *l, bool numbered) {
     const dlpi_fields *fs = &l->fs;
     uint64_t end, most = fs->any_ragged ? 8 : 1;
     l->marked = false;
@@ -134,14 +137,28 @@ static void dlpi_input_places(dlpi_level *l) {
         l->at[f] = dlpi_round_up(end, align);
         end = dlpi_sum(l->at[f], fs->at[f].row_bytes);
     }
+    l->number_at = 0;
+    if (numbered) {
+        if (most < 4) most = 4;
+        l->number_at = dlpi_round_up(end, 4);
+        end = dlpi_sum(l->number_at, 4);
+    }
     l->bytes = dlpi_round_up(end, most);
+}
+
+/* True if rows are traced, and items of x have numbers: a load or expand makes them, or one in a
+   branch may. */
+static bool dlpi_input_numbered(const dlp_pipe *p, const dlpi_expand *x) {
+    bool makes = x->part.load != NULL || x->found.joins != NULL;
+    for (uint32_t i = 0; i < x->n_levels; i++) makes |= x->level[i].maker.expand != NULL;
+    return p->d.trace_rows != 0 && !p->source->packs && makes;
 }
 
 /* Lay out the n fields f as the items of a level. Returns 0 or a DLP_ERR code. */
 static int dlpi_level_places(dlp_pipe *p, const dlpi_stage *st, dlpi_level *l, const dlp_field *f,
-                             uint32_t n) {
+                             uint32_t n, bool numbered) {
     const int rc = dlpi_fields_init(p, st->name, &l->fs, f, n, false);
-    dlpi_input_places(l);
+    dlpi_input_places(l, numbered);
     dlpi_program_set(&l->program, l->fs.n, l->fs.any_ragged, true);
     return rc;
 }
@@ -152,6 +169,7 @@ static int dlpi_level_places(dlp_pipe *p, const dlpi_stage *st, dlpi_level *l, c
 static int dlpi_levels_places(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x,
                               const dlp_field *made) {
     const dlp_field *f = x->input.fields;
+    const bool numbered = dlpi_input_numbered(p, x);
     uint32_t n = x->input.n_fields;
     int rc = DLP_OK;
     if (x->n_fetched == 0) x->n_fetched = n;
@@ -161,7 +179,7 @@ static int dlpi_levels_places(dlp_pipe *p, const dlpi_stage *st, dlpi_expand *x,
             f = made + l->first;
             n = l->n;
         }
-        rc = dlpi_level_places(p, st, l, f, n);
+        rc = dlpi_level_places(p, st, l, f, n, numbered && i + 1 == x->n_levels);
     }
     return rc;
 }
@@ -348,6 +366,13 @@ static inline uint64_t *dlpi_item_mark(uint8_t *to, const dlpi_level *l, uint32_
     return l->marked ? (uint64_t *)(void *)to + l->fs.n + f : none;
 }
 
+/* Return the number of the item of level l at `from`. */
+static uint32_t dlpi_item_number(const dlpi_level *l, const uint8_t *from) {
+    uint32_t n = 0;
+    if (l->number_at > 0) memcpy(&n, from + l->number_at, sizeof n);
+    return n;
+}
+
 /* Open the marks of the ragged fields of the item of level l at `to`, from field `first` on. clear:
    all fields from there on begin as zeros. */
 static void dlpi_item_open(uint8_t *to, const dlpi_level *l, uint32_t first, bool clear) {
@@ -391,6 +416,7 @@ static void dlpi_items_move(const dlpi_found *q, uint8_t *to, const uint8_t *fro
         memcpy(to, from, l->fs.n * 8u);
         for (uint32_t f = 0; f < l->fs.n; f++)
             memcpy(to + l->at[f], from + l->at[f], dlpi_field_used(&l->fs.at[f], length[f]));
+        if (l->number_at > 0) memcpy(to + l->number_at, from + l->number_at, 4);
     }
 }
 

@@ -168,6 +168,9 @@ typedef struct dlpi_found_joins {
     bool (*take)(struct dlpi_found *q, uint64_t s, const dlpi_path *path, bool set);
     /* Write the fields of the row of cell c into `it`. Returns 0, or a code. */
     int (*fetch)(dlpi_worker *w, uint32_t c, dlp_item *it);
+    /* Return the branch of the first item of the row of cell c. *number: gets that of the item,
+       while its cell is kept; or NULL. */
+    uint32_t (*trace)(const dlp_pipe *p, uint32_t c, uint64_t *number);
 } dlpi_found_joins;
 
 /* The first epoch that ended early because a branch was out. The scheduler writes it once, and the

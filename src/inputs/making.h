@@ -76,6 +76,8 @@ typedef struct dlpi_line {
     uint8_t *items, *cell;  /* where the items of the input go; the bytes of the whole cell */
     uint64_t made;          /* items made so far */
     uint64_t left_out;      /* items behind a maker that failed and were left out */
+    uint64_t number, added; /* of items with numbers: that of the present one; items that the last
+                               maker made in the calls before the present one */
     dlpi_input *of;         /* the record of the cell */
     const dlpi_level *last; /* the level of the items that are kept */
     dlp_item given;         /* the input, without its fields */
@@ -135,6 +137,10 @@ static int dlpi_line_next(dlpi_line *b, const dlpi_level *l, const dlp_item *it)
         if (l[1].program.n == 0) continue;
         if ((rc = dlpi_level_ops(b->w, l + 1, &given, to, &fields)) != 0) return rc;
     }
+    if (DLPI_UNLIKELY(l->number_at > 0)) {
+        const uint32_t number = (uint32_t)b->number;
+        memcpy(dlpi_line_place(b, l) + l->number_at, &number, sizeof number);
+    }
     if (DLPI_LIKELY(!b->w->shows)) return dlpi_line_kept(b, l, it);
     const uint32_t before = dlpi_op_tells(b->w, l->row);
     const int rc = dlpi_line_kept(b, l, it);
@@ -165,6 +171,7 @@ DLPI_NOINLINE static void dlpi_making_steps(dlpi_making *m) {
     rc = dlpi_item_ends(b->w, m->at, l);
     if (DLPI_UNLIKELY(rc != 0)) b->w->note.row = l[-1].row;
     given.position = dlpi_line_key(given.position, m->added - 1);
+    b->number = b->added + m->added - 1;
     if (rc == 0 && l->program.n > 0) rc = dlpi_level_ops(b->w, l, &given, m->at, &m->fields);
     if (rc == 0) rc = dlpi_line_next(b, l, &given);
     m->at = dlpi_line_place(b, l);
@@ -211,6 +218,12 @@ DLPDEF dlp_item *dlp_expand_add(dlp_expand *x) {
     return &m->item;
 }
 
+/* True if no maker makes items of those of level l. */
+static bool dlpi_line_deepest(const dlpi_line *b, const dlpi_level *l) {
+    while (l < b->last && l->maker.expand == NULL) l++;
+    return l == b->last;
+}
+
 /* Call the expander of level l with the level's item, and go on with each item that it adds. given:
    the item without its fields. Returns 0, DLP_SKIP or a failure's code. */
 static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *given) {
@@ -228,12 +241,13 @@ static int dlpi_line_expand(dlpi_line *b, const dlpi_level *l, const dlp_item *g
     m.wrong = 0;
     m.above = false;
     m.writes_all = l->maker.writes_all_bytes != 0;
-    m.steps = m.to->program.n > 0 || m.to->maker.max_out > 0;
+    m.steps = m.to->program.n > 0 || m.to->maker.max_out > 0 || b->last->number_at > 0;
     m.given = given;
     m.shown = *given;
     dlpi_input_item(&m.shown, &m.fields, m.to->n_made > 0 ? m.to->n_made : m.to->fs.n);
     rc = l->maker.expand(l->maker.user, &m.x);
     if (rc == 0) dlpi_making_pass(&m);
+    if (dlpi_line_deepest(b, m.to)) b->added += m.added;
     if (rc != 0 || m.above) b->made = before;
     if (m.wrong != 0) return m.wrong;
     if (rc == 0 && m.above)
@@ -347,6 +361,7 @@ static int dlpi_line_load(dlpi_line *b) {
         shown.item =
             x->part.shuffle_items != 0 && part.items > 1 ? dlp_permutation_at(&order, k) : k;
         it.part = &shown;
+        b->number = shown.item;
         it.position = dlpi_line_key(it.position, shown.item);
         rc = dlpi_stopped(b->w->p) ? DLP_STOPPED : dlpi_line_item(b, &it);
         if (rc == DLP_SKIP)
@@ -402,6 +417,8 @@ DLPI_INLINE int dlpi_line_make(dlpi_line *b, bool plain) {
         if (x->cached && w->p->keeper->find(w, x->list, cell->index, b->items, &b->made))
             return cell->bytes = (cell->items = b->made) * b->last->bytes, 0;
         w->note.used_random = 0;
+        b->added = 0;
+        if (x->found.joins != NULL) x->found.joins->trace(w->p, b->c, &b->number);
     }
     rc = plain                  ? dlpi_line_plain(b)
          : x->part.load != NULL ? dlpi_line_load(b)

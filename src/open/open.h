@@ -55,6 +55,7 @@ static int dlpi_check_pipe(dlp_pipe *p) {
         {DLPI_AT(dlp_pipe_desc, no_memfd), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_pipe_desc, n_counters), 0, DLP_MAX_COUNTERS, "0..8"},
         {DLPI_AT(dlp_pipe_desc, later), 0, 1, "0 or 1"},
+        {DLPI_AT(dlp_pipe_desc, trace_rows), 0, 1, "0 or 1"},
         {DLPI_AT(dlp_pipe_desc, stall_ms), DLP_FOREVER, INT32_MAX,
          "DLP_NONE, DLP_FOREVER, or 0 and more"},
     };

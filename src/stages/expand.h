@@ -128,6 +128,19 @@ DLPI_COLD static void dlpi_expand_live(dlp_pipe *p, dlpi_stage *st) {
     dlpi_reads_live(p, st, st->self);
 }
 
+/* Return the number of a row's item. *list: behind a zip or mix the branch of its first item. */
+DLPI_COLD static uint32_t dlpi_expand_trace(dlpi_worker *w, uint32_t s, uint32_t row,
+                                            uint64_t epoch DLPI_UNREAD,
+                                            uint64_t position DLPI_UNREAD, uint32_t k DLPI_UNREAD,
+                                            uint32_t *list) {
+    const dlpi_expand *x = w->p->source_stage->self;
+    const dlpi_found_row *from = &dlpi_found_rows_of(w->p, s)[row];
+    const dlpi_level *l = dlpi_input_last(x);
+    if (x->found.joins != NULL) *list = x->found.joins->trace(w->p, from->cell, NULL);
+    return dlpi_item_number(l,
+                            dlpi_box_bytes(w->p, &x->found, from->cell) + from->number * l->bytes);
+}
+
 static int dlpi_expand_load(dlpi_worker *w, uint32_t c) {
     return dlpi_input_load_by(w, w->p->source_stage->self, c);
 }
@@ -137,8 +150,8 @@ DLPI_COLD static bool dlpi_expand_plain(const dlp_pipe *p, const dlpi_expand *x)
     return !DLPI_DEBUG && p->source_stage->w.deadline_ms == 0 && p->source_stage->timed == 0 &&
            x->input.fetch != NULL && x->found.plan.rule == DLPI_LIST_ONCE && x->part.load == NULL &&
            x->n_read == 0 && x->found.boxes.grant_at == 0 && x->found.arrivals == NULL &&
-           x->found.joins == NULL && !x->cached && !x->has_rooms && x->n_levels <= 2 &&
-           (x->n_levels == 1 || x->level[1].program.n == 0);
+           x->found.joins == NULL && !x->cached && dlpi_input_last(x)->number_at == 0 &&
+           !x->has_rooms && x->n_levels <= 2 && (x->n_levels == 1 || x->level[1].program.n == 0);
 }
 
 static int dlpi_expand_one(dlpi_worker *w DLPI_UNREAD, uint32_t c DLPI_UNREAD, void *by) {
@@ -175,6 +188,7 @@ static const dlpi_source_ops dlpi_expand_source = {
     .sizes = dlpi_expand_sizes,
     DLPI_FOUND_SOURCE,
     .row = dlpi_expand_row,
+    .trace = dlpi_expand_trace,
     .params = "streams, steps_per_epoch, max_out, id, window",
     .path = DLPI_MAKERS_PATH,
     .input = "input",

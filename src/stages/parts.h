@@ -483,6 +483,13 @@ static uint64_t dlpi_part_item(dlpi_worker *w, uint32_t s, uint32_t row, uint64_
     return cell->first + dlpi_input_replacement(p, cell, epoch, position, k);
 }
 
+/* Return the number in its part of the item of row `row` of slot s. k: 1.. for a replacement. */
+static uint32_t dlpi_part_number(dlpi_worker *w, uint32_t s, uint32_t row, uint64_t epoch,
+                                 uint64_t position, uint32_t k, uint32_t *list DLPI_UNREAD) {
+    const dlpi_input *cell = dlpi_input_at(w->p, dlpi_slot_pcell(w->p, s)[row]);
+    return (uint32_t)(dlpi_part_item(w, s, row, epoch, position, k) - cell->first);
+}
+
 /* ---- a part is loaded ---- */
 
 static int dlpi_part_load(dlpi_worker *w, uint32_t c) {
@@ -526,6 +533,7 @@ static const dlpi_source_ops dlpi_parts_source = {
     .params = DLPI_SOURCE_PARAMS,
     .seek = dlpi_parts_seek,
     .item = dlpi_part_item,
+    .trace = dlpi_part_number,
     .row = dlpi_part_row,
     .words = dlpi_parts_words,
     .n_words = DLPI_PARTS_WORDS,

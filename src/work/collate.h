@@ -194,6 +194,10 @@ DLPI_COLD static void dlpi_batch_view_init(const dlp_pipe *p, uint32_t s, dlp_ba
     b->n_fields = p->batches.n;
     b->fields = fields;
     b->index = dlpi_slot_index(p, s);
+    if (p->traced > 0) {
+        b->number = dlpi_slot_numbers(p, s);
+        b->list = (const uint16_t *)(b->number + p->batch_rows);
+    }
     b->internal = (void *)(uintptr_t)s;
     for (uint32_t f = 0; f < p->batches.n; f++) {
         const dlpi_field *d = &p->batches.at[f];

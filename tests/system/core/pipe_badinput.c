@@ -123,6 +123,7 @@ static void open__pipe_desc_out_of_range__names_field(void) {
     BOUNDS((void)0, pipe.max_held, 0, 256, "", "max_held");
     BOUNDS((void)0, pipe.unordered, 0, 1, "", "unordered");
     BOUNDS((void)0, pipe.no_memfd, 0, 1, "", "no_memfd");
+    BOUNDS((void)0, pipe.trace_rows, 0, 1, "", "trace_rows");
     GOOD((void)0, pipe.stall_ms, DLP_FOREVER);
     GOOD((void)0, pipe.stall_ms, INT32_MAX);
     GOOD((void)0, pipe.stall_ms, DLP_NONE);

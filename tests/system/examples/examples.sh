@@ -13,7 +13,8 @@ dir=build/examples_test
 fresh_dir
 
 for e in loader slow queues actors stages share stream mixture parts concurrent decode tokens \
-    folder epochs table tar webdataset jsonl dlpipe_index pack join graph evaluate; do
+    folder epochs table tar webdataset jsonl dlpipe_index pack mixture_pack join graph \
+    evaluate; do
     linked examples/$e.c $dir/$e || exit 1
 done
 
@@ -85,6 +86,20 @@ sed 's/.* segments, *\([0-9]*\) tokens, *\([0-9.]*\) %.*; *\([0-9]*\) labels.*/\
     END { exit !(NR == 4 && tokens[1] == tokens[3] && tokens[1] == tokens[4] &&
                  labels[2] == tokens[1] - 4000 && labels[3] < labels[2] && padding[1] < 0.1 &&
                  padding[4] < padding[3] && padding[3] < 2) }' || fail "pack: $(cat $dir/said)"
+
+# mixture_pack: a resume changes no loss; the shares are the weights' by documents, of which those
+# of the second corpus are shorter; words are easier than numbers. Files of the user are read, too.
+timeout 60 $dir/mixture_pack >$dir/said || fail "mixture_pack: exit code $?: $(cat $dir/said)"
+awk '/^corpus/ { tokens[+n] = $3; bits[+n] = $5; alone[n++] = $NF }
+    /^two lives: the same as one$/ { same = 1 }
+    END { exit !(same && n == 2 && tokens[0] + tokens[1] == 614400 && tokens[0] > 3 * tokens[1] &&
+                 bits[1] > bits[0] + 0.3 && alone[0] < bits[0] && alone[1] > bits[0] + 0.3) }' \
+    $dir/said || fail "mixture_pack: $(cat $dir/said)"
+for i in 1 2 3; do echo "{\"text\": \"document $i\"}"; done >$dir/own.jsonl
+timeout 60 $dir/mixture_pack $dir/own.jsonl $dir/own.jsonl | grep -q '^two lives: the same as one$' ||
+    fail 'mixture_pack: not of files'
+! timeout 60 $dir/mixture_pack $dir/own.jsonl $dir/said 2>$dir/why || fail 'mixture_pack: any file'
+grep -q 'no line {"text"' $dir/why || fail "mixture_pack: $(cat $dir/why)"
 
 # join: pictures with their own labels, and of a mix the weights' shares, each by its own stage.
 timeout 60 $dir/join -k 64 -w 6 >$dir/said || fail "join: exit code $?"
@@ -228,7 +243,7 @@ if printf '#include <zlib.h>\n' | ${CC:-cc} -E -x c - >/dev/null 2>&1; then
     positions >$dir/said || fail "positions: $(cat $dir/said)"
     grep -q '^[0-9]* positions/s of 2 ranks; two plain threads, .*: [1-9]' $dir/said ||
         fail "positions says: $(cat $dir/said)"
-    grep -q "^rank 0: Inputs: 'parts' makes [0-9]* items of each" $dir/said ||
+    grep -q "^rank 0: Inputs: 'quiet' makes [0-9]* items of each" $dir/said ||
         fail "positions does not say what is kept: $(cat $dir/said)"
     grep '^60 steps, 61440 positions, sum' $dir/said >$dir/whole ||
         fail "positions: $(cat $dir/said)"
