@@ -3125,9 +3125,19 @@ typedef struct dlp_node_filter {
     uint64_t id; /* your number for what keep does. It is part of the fingerprint of a state */
 } dlp_node_filter;
 
-/* A node that shuffles `items` items of a stream together (>>found). */
+/* A node that shuffles `items` items of a stream together (>>found). With `group`, items of similar
+   length come together. The items of a window are sorted by the length of the field `by`, and cut
+   into groups of `group` items. Items of equal length keep their order. The groups are
+   shuffled. The items of a group stay together, the shortest first. A short group, in the last
+   window of an epoch, comes last. With one stream and group = batch_size each batch is a group, so
+   its ragged rows need little padding. A state checks the lengths: a resume with other lengths
+   inside a window fails with DLP_ERR_RESUME. group and by are refused before a pack, and directly
+   behind a load. There, write the window behind the fetch of the load's items. */
 typedef struct dlp_node_window {
     uint32_t items; /* items that are shuffled together, 1..2^24 */
+    uint32_t group; /* items that stay together, a divisor of items; 0: each item is shuffled */
+    const char *by; /* name of a ragged field that a row above writes; read when the pipe is opened.
+                       NULL without group */
 } dlp_node_window;
 
 /* ---------------------------------------------------------------------------------------------
@@ -5804,7 +5814,7 @@ DLPI_INLINE int dlp_mpsc_pop(dlp_mpsc_rx *rx, void *record, uint32_t *producer, 
 #ifndef DLPIPE_STATIC
 /* The linker names this symbol if no file has the implementation, if two have it, or if the
    implementation is of a header with other structs. The loader names it for a shared library. */
-#define DLPI_NEEDS dlpipe_needs_DLPIPE_IMPLEMENTATION_of_this_header_in_one_C_file_1a6072ea
+#define DLPI_NEEDS dlpipe_needs_DLPIPE_IMPLEMENTATION_of_this_header_in_one_C_file_f7466320
 extern const char DLPI_NEEDS;
 static const char *const dlpi_needs DLPI_USED = &DLPI_NEEDS;
 #endif
@@ -10862,7 +10872,9 @@ typedef struct dlpi_found_plan {
     uint64_t batch;                    /* rows of a full batch, on all ranks */
     uint64_t most;                     /* items that an input may have, at most */
     uint64_t seed;
-    uint64_t window; /* items of a stream that are permuted at a time; 0: there are no windows */
+    uint64_t window;    /* items of a stream that are permuted at a time; 0: there are no windows */
+    uint64_t group, by; /* items of a window that stay together, by length; 0: windows have no
+                           groups. by: number of the ragged field whose length counts */
     bool shuffle_inputs, shuffle_items;
     uint8_t rule;              /* DLPI_LIST_*. n_inputs counts the places of a pass */
     dlpi_order order;          /* the list's order, with its subset; set as the pipe starts */
@@ -10972,6 +10984,7 @@ DLPI_COLD static uint64_t dlpi_found_hash(const dlpi_found_plan *q, uint64_t h) 
     const uint64_t words[] = {q->n_inputs,       q->streams,       q->steps, q->most,
                               q->shuffle_inputs, q->shuffle_items, q->window};
     h = dlpi_order_hash_array(h, words, sizeof words / sizeof *words - (q->window == 0));
+    if (q->group > 0) h = dlpi_absorb(dlpi_absorb(h, q->group), q->by);
     return q->weights ? dlpi_absorb(h, q->weights_hash) : h;
 }
 
@@ -11987,6 +12000,35 @@ static uint64_t dlpi_mix_most(const uint32_t *schedule, uint64_t period, uint32_
 }
 #endif /* DLPIPE_NO_PARTS */
 
+#ifndef DLPIPE_NO_MIX
+/* ---- sort items by length: a key is length << 32 | place ---- */
+
+/* Sort n keys by 11 of their bits, from bit `shift` on: one stable pass of a counting sort. */
+static void dlpi_keys_pass(const uint64_t *from, uint64_t *to, uint32_t n, int shift) {
+    uint32_t begin[2048] = {0}, sum = 0;
+    for (uint32_t i = 0; i < n; i++) begin[from[i] >> shift & 2047]++;
+    for (uint32_t k = 0; k < 2048; k++) {
+        uint32_t count = begin[k];
+        begin[k] = sum;
+        sum += count;
+    }
+    for (uint32_t i = 0; i < n; i++) to[begin[from[i] >> shift & 2047]++] = from[i];
+}
+
+/* Sort the n keys at *key by length. Keys of equal length keep their order: each pass is stable.
+   spare: [n] memory. The two arrays may change places. */
+static void dlpi_keys_sort(uint64_t **key, uint64_t **spare, uint32_t n) {
+    uint64_t all = 0;
+    for (uint32_t i = 0; i < n; i++) all |= (*key)[i];
+    for (int shift = 32; shift < 64 && all >> shift != 0; shift += 11) {
+        uint64_t *sorted = *spare;
+        dlpi_keys_pass(*key, sorted, n, shift);
+        *spare = *key;
+        *key = sorted;
+    }
+}
+#endif /* DLPIPE_NO_MIX */
+
 #ifndef DLPIPE_NO_BUCKETS
 /* ---------------------------------------------------------------------------------------------
    >>impl-buckets    ITEMS OF LIKE LENGTH BATCHED TOGETHER */
@@ -12057,30 +12099,6 @@ static int dlpi_window_read(dlp_buckets *b, dlpi_window *w, uint32_t most) {
     return 0;
 }
 
-/* Sort n keys by 11 of their bits, from bit `shift` on: one stable pass of a counting sort. */
-static void dlpi_window_pass(const uint64_t *from, uint64_t *to, uint32_t n, int shift) {
-    uint32_t begin[2048] = {0}, sum = 0;
-    for (uint32_t i = 0; i < n; i++) begin[from[i] >> shift & 2047]++;
-    for (uint32_t k = 0; k < 2048; k++) {
-        uint32_t count = begin[k];
-        begin[k] = sum;
-        sum += count;
-    }
-    for (uint32_t i = 0; i < n; i++) to[begin[from[i] >> shift & 2047]++] = from[i];
-}
-
-/* Sort the window by length. Items of equal length keep their order: each pass is stable. */
-static void dlpi_window_sort(dlp_buckets *b, dlpi_window *w) {
-    uint64_t all = 0;
-    for (uint32_t i = 0; i < w->n; i++) all |= w->key[i];
-    for (int shift = 32; shift < 64 && all >> shift != 0; shift += 11) {
-        uint64_t *sorted = b->scratch;
-        dlpi_window_pass(w->key, sorted, w->n, shift);
-        b->scratch = w->key;
-        w->key = sorted;
-    }
-}
-
 /* Return the number of rows of the batch that begins at place i of the sorted keys. It is as many
    as batch_size and max_tokens allow, rounded down to a multiple of divisible_by. If the batch
    takes all rows that are left, the number is not rounded. */
@@ -12119,7 +12137,7 @@ DLPI_COLD static int dlpi_buckets_seek(dlp_buckets *b, uint64_t epoch, uint64_t 
     }
     b->batches = b->at = b->ahead.n = 0;
     if (dlpi_window_read(b, &b->now, b->now.n) != 0) return -1;
-    dlpi_window_sort(b, &b->now);
+    dlpi_keys_sort(&b->now.key, &b->scratch, b->now.n);
     dlpi_window_cut(b);
     dlpi_window_set(b, &b->ahead, last ? epoch + 1 : epoch, last ? 0 : number + 1);
     return 0;
@@ -23236,7 +23254,9 @@ typedef struct dlpi_found {
     dlp_permutation *items;         /* [n_cells] the order of items in each cell, if shuffled */
     dlpi_found_stream *streams;     /* [cursors.n] the streams of this rank */
     dlp_permutation *window_orders; /* [cursors.n] the order of rows in each open window */
-    dlpi_found_row *window_rows;    /* [cursors.n][window] where the items of each window lie */
+    dlpi_found_row *window_rows;    /* [cursors.n][window] where the items of each window lie;
+                                       with groups, in the window's order */
+    uint64_t *keys, *spare;         /* [window] for sorting the items of a window; with groups */
     uint8_t pad1[DLPI_LINE];
     dlpi_agreed agreed;
     dlpi_found_early early;
@@ -23489,7 +23509,8 @@ static inline void dlpi_found_window_row(dlpi_found *q, dlpi_found_stream *x, ui
 /* Return where the item lies that the open window of stream i has at this place of its order. */
 static inline const dlpi_found_row *dlpi_found_window_at(const dlpi_found *q, uint32_t i,
                                                          uint64_t place) {
-    return &q->window_rows[i * q->plan.window + dlp_permutation_at(&q->window_orders[i], place)];
+    if (q->plan.group == 0) place = dlp_permutation_at(&q->window_orders[i], place);
+    return &q->window_rows[i * q->plan.window + place];
 }
 
 /* Close the open window of stream i, if there is one. Its rows that are not given are dropped. */
@@ -24128,7 +24149,6 @@ static void dlpi_boxes_set(const dlp_pipe *p, dlpi_found *q, uint64_t item) {
     const uint64_t each = dlpi_boxes_least(items, n, dlpi_found_look(p, q)) +
                           (uint64_t)(int64_t)DLPI_BOXES_SPARE((int64_t)spare);
     q->boxes.items = (uint32_t)items;
-    q->boxes.item = item;
     q->boxes.each = each < DLPI_FOUND_CELLS ? (uint32_t)each : DLPI_FOUND_CELLS;
 }
 
@@ -24142,6 +24162,7 @@ DLPI_COLD static void dlpi_boxes_choose(const dlp_pipe *p, const dlpi_stage *st,
     uint64_t cells, boxes;
     bool chosen;
     q->boxes.each = 0;
+    q->boxes.item = item;
     if (q->rule != NULL || q->joins != NULL || q->arrivals != NULL || q->next != NULL || item == 0)
         return;
     dlpi_boxes_set(p, q, item);
@@ -24200,7 +24221,7 @@ DLPI_COLD static void dlpi_found_layout(dlp_pipe *p, dlpi_stage *st) {
 }
 
 /* Describe in `out` the heap memory of a stage of such inputs, for allocating and freeing it.
-   Weights and their deal were allocated before. Returns the number of blocks, 6 or 8. */
+   Weights and their deal were allocated before. Returns the number of blocks, 8 or 10. */
 static int dlpi_found_blocks(const dlp_pipe *p DLPI_UNREAD, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_found *q = st->self;
     const dlpi_found_plan *k = &q->plan;
@@ -24217,11 +24238,13 @@ static int dlpi_found_blocks(const dlp_pipe *p DLPI_UNREAD, const dlpi_stage *st
                           dlpi_times(dlpi_times(windows, q->plan.window), sizeof *q->window_rows)};
     out[5] = (dlpi_block){offsetof(dlpi_found, boxes.notes),
                           dlpi_times(dlpi_times(boxes, q->boxes.items), sizeof(dlpi_note))};
-    if (k->weights == NULL) return 6;
-    out[6] = (dlpi_block){offsetof(dlpi_found, plan.weights), dlpi_found_weights_bytes(k)};
-    out[7] = (dlpi_block){offsetof(dlpi_found, plan.own_passes),
+    out[6] = (dlpi_block){offsetof(dlpi_found, keys), k->group > 0 ? k->window * 8 : 0};
+    out[7] = (dlpi_block){offsetof(dlpi_found, spare), k->group > 0 ? k->window * 8 : 0};
+    if (k->weights == NULL) return 8;
+    out[8] = (dlpi_block){offsetof(dlpi_found, plan.weights), dlpi_found_weights_bytes(k)};
+    out[9] = (dlpi_block){offsetof(dlpi_found, plan.own_passes),
                           dlpi_times(k->shuffle_inputs ? streams : 0, sizeof *k->own_passes)};
-    return 8;
+    return 10;
 }
 
 /* Write the words of the streams' statistics that are known before the first input is loaded. */
@@ -24574,13 +24597,13 @@ static uint64_t dlpi_found_gather_cell(dlp_pipe *p, uint32_t c, uint64_t n, dlpi
     return h;
 }
 
-/* Write into the window's rows where the n items of the window of stream i lie. Returns a 16-bit
-   hash of the inputs of these items. */
+/* Write into the window's rows where the n items of the window of stream i lie. Returns a hash of
+   the inputs of these items. */
 static uint64_t dlpi_found_gather(dlp_pipe *p, uint32_t i, uint64_t n) {
     dlpi_found *q = dlpi_found_of(p);
     dlpi_found_row *row = q->window_rows + i * q->plan.window;
     uint64_t h = 0;
-    if (q->boxes.each > 0) return dlpi_boxes_gather(q, i, n, row) & 0xffff;
+    if (q->boxes.each > 0) return dlpi_boxes_gather(q, i, n, row);
     for (uint32_t c = q->streams[i].head; n > 0; c = q->use[c].next) {
         const dlpi_found_cell *u = &q->use[c];
         uint64_t k = u->n - u->taken < n ? u->n - u->taken : n;
@@ -24588,7 +24611,7 @@ static uint64_t dlpi_found_gather(dlp_pipe *p, uint32_t i, uint64_t n) {
         row += k;
         n -= k;
     }
-    return h & 0xffff;
+    return h;
 }
 
 /* Take the items of the open window of stream i off its cells: the next window begins after them. A
@@ -24608,6 +24631,35 @@ static void dlpi_found_take_window(dlp_pipe *p, uint32_t i) {
     }
 }
 
+/* Put the n gathered rows of the window of stream i into the order of groups. The items are sorted
+   by length, and cut into groups. The groups are permuted, and a short one comes last. Returns h
+   with the lengths absorbed. */
+static uint64_t dlpi_found_group(dlp_pipe *p, uint32_t i, uint64_t n, uint64_t h) {
+    dlpi_found *q = dlpi_found_of(p);
+    const uint64_t group = q->plan.group, whole = n / group, stride = q->boxes.stride;
+    const uint8_t *lengths = dlpi_box_bytes(p, q, 0) + q->plan.by * 8;
+    dlpi_found_row *row = q->window_rows + i * q->plan.window;
+    dlp_permutation *turn = &q->window_orders[i];
+    for (uint64_t k = 0; k < n; k++) {
+        const uint64_t at = row[k].cell * stride + row[k].number * q->boxes.item;
+        const uint64_t length = *(const uint64_t *)(const void *)(lengths + at);
+        h = dlpi_absorb(h, length);
+        q->keys[k] = length << 32 | k;
+    }
+    dlpi_keys_sort(&q->keys, &q->spare, (uint32_t)n);
+    dlpi_found_window(&q->plan, turn, q->epoch, q->cursors.first + (uint64_t)i, &q->streams[i].at,
+                      whole);
+    for (uint64_t k = 0; k < n; k++) {
+        const uint64_t g = k / group;
+        const uint64_t at = g < whole ? dlp_permutation_at(turn, g) * group + k % group : k;
+        const dlpi_found_row *of = &row[(uint32_t)q->keys[at]];
+        q->spare[k] = (uint64_t)of->cell << 32 | of->number;
+    }
+    for (uint64_t k = 0; k < n; k++)
+        row[k] = (dlpi_found_row){(uint32_t)(q->spare[k] >> 32), (uint32_t)q->spare[k]};
+    return h;
+}
+
 /* Fail the pipe: a window of stream i is not the one of the state, of which `given` items were
    given. */
 DLPI_COLD static void dlpi_found_changed(dlp_pipe *p, uint32_t i, uint64_t given) {
@@ -24622,18 +24674,21 @@ DLPI_COLD static void dlpi_found_changed(dlp_pipe *p, uint32_t i, uint64_t given
 static void dlpi_found_open(dlp_pipe *p, uint32_t i) {
     dlpi_found *q = dlpi_found_of(p);
     dlpi_found_stream *x = &q->streams[i];
-    uint64_t n, s = q->cursors.first + i;
+    uint64_t n, h, s = q->cursors.first + i;
     if (x->length > 0) return;
     n = dlpi_found_whole(q, x);
     if (n == 0 && (x->at.place == 0 || !dlpi_found_out(q, x))) return;
     if (n > q->plan.window) n = q->plan.window;
-    x->check = dlpi_found_gather(p, i, n);
+    h = dlpi_found_gather(p, i, n);
+    if (q->plan.group > 0) h = dlpi_found_group(p, i, n, h);
+    x->check = h & 0xffff;
     if (x->at.place > 0 && (x->at.place >= n || x->at.check != x->check)) {
         dlpi_found_changed(p, i, x->at.place);
         return;
     }
     x->length = n;
-    dlpi_found_window(&q->plan, &q->window_orders[i], q->epoch, s, &x->at, n);
+    if (q->plan.group == 0)
+        dlpi_found_window(&q->plan, &q->window_orders[i], q->epoch, s, &x->at, n);
     dlpi_found_take_window(p, i);
     for (uint64_t at = 0; at < x->at.place; at++) /* given before the state was saved */
         dlpi_found_window_row(q, x, dlpi_found_window_at(q, i, at)->cell, q->boxes.each > 0);
@@ -25008,7 +25063,10 @@ DLPI_INLINE uint32_t dlpi_found_give_window(dlp_pipe *p, uint32_t i, uint32_t s,
     uint64_t *index = dlpi_slot_index(p, s);
     dlpi_found_open(p, i); /* at its first row: nothing can be wrong with it */
     if (n > x->length - x->at.place) n = (uint32_t)(x->length - x->at.place);
-    dlp_permutation_block(&q->window_orders[i], x->at.place, n, index + r);
+    if (q->plan.group == 0)
+        dlp_permutation_block(&q->window_orders[i], x->at.place, n, index + r);
+    else
+        for (uint32_t k = 0; k < n; k++) index[r + k] = x->at.place + k;
     for (uint32_t k = r; k < r + n; k++) {
         const dlpi_found_row row = to[k] = rows[index[k]];
         const dlpi_found_cell *u = &q->box[row.cell]; /* without a division where it can be */
@@ -25865,7 +25923,7 @@ static int dlpi_input_orders(dlp_pipe *p, const char *list, int32_t order, const
     if (order != DLP_ORDER_BATCHES) return DLP_OK;
     return dlpi_refuse(p, DLP_ERR_ARG, list, "list.order.order",
                        "lists of batches name rows by number, and \"%s\" makes items without "
-                       "numbers; set another order",
+                       "numbers; set another order, or use a window with group",
                        makes);
 }
 
@@ -32592,6 +32650,8 @@ DLPI_COLD static void dlpi_expand_what(const dlpi_stage *st, char *text, size_t 
     if (text[0] == 0) dlpi_what_add(text, size, "filter");
     if (x->found.plan.window > 0)
         dlpi_what_add(text, size, "window %" PRIu64, (uint64_t)x->found.plan.window);
+    if (x->found.plan.group > 0)
+        dlpi_what_add(text, size, "groups of %" PRIu64, (uint64_t)x->found.plan.group);
 }
 
 static const dlpi_stage_ops dlpi_expand_ops = {
@@ -49852,13 +49912,45 @@ static int dlpi_ends_see(dlpi_table *t, const dlp_node *map, dlpi_seeing *seen) 
 
 /* ---- load, window ---- */
 
-/* Return the items of the window behind the rows that are being added, or 0 if that row is no
-   window. A cache may stand between. */
+/* Return the window behind the rows that are being added, or NULL if that row is no window. A cache
+   may stand between. */
 DLPI_COLD
-static uint32_t dlpi_window_after(const dlpi_table *t) {
+static const dlp_node *dlpi_window_row(const dlpi_table *t) {
     const dlp_node *node = t->nodes + t->at + 1, *end = t->nodes + t->n;
     if (node < end && node->verb == DLP_CACHE) node++;
-    return node < end && node->verb == DLP_WINDOW ? node->window.items : 0;
+    return node < end && node->verb == DLP_WINDOW ? node : NULL;
+}
+
+/* Return the items of that window, or 0. */
+DLPI_COLD
+static uint32_t dlpi_window_after(const dlpi_table *t) {
+    const dlp_node *node = dlpi_window_row(t);
+    return node != NULL ? node->window.items : 0;
+}
+
+/* Let the windows of plan q have the groups that a window row asks for, if it does. f: the n fields
+   of the items. Returns 0 or a DLP_ERR code. */
+DLPI_COLD
+static int dlpi_window_groups(dlpi_table *t, const dlp_node *node, const dlp_field *f, uint32_t n,
+                              dlpi_found_plan *q) {
+    const dlp_node_window *d = &node->window;
+    const int rc = dlpi_check_pair(t->p, node->name, "window.by", d->by, "window.group", d->group);
+    if (rc != DLP_OK || d->group == 0) return rc;
+    if (d->items % d->group != 0)
+        return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "window.group",
+                           "window.group is %" PRIu32 ", must be a divisor of window.items, "
+                           "%" PRIu32,
+                           d->group, d->items);
+    for (uint32_t k = 0; k < n; k++)
+        if (f[k].ragged && f[k].shape[0] <= UINT32_MAX && strcmp(f[k].name, d->by) == 0) {
+            q->group = d->group;
+            q->by = k;
+            return DLP_OK;
+        }
+    return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "window.by",
+                       "window.by is \"%.32s\", must be a ragged field that a row above writes, "
+                       "of less than 2^32 rows; move \"%s\" behind that row",
+                       d->by, node->name);
 }
 
 /* Check a window row. The row adds no stage: the stage above it takes its items. Returns 0 or a
@@ -49945,6 +50037,8 @@ static int dlpi_node_load_add(dlpi_table *t, const dlp_node *node) {
     if ((rc = dlpi_fetch_workers(t, node, d.source, &d.workers)) != DLP_OK) return rc;
     d.shuffle_parts = t->nodes->list.shuffle;
     d.window = dlpi_window_after(t);
+    if (d.window > 0 && (rc = dlpi_window_groups(t, dlpi_window_row(t), NULL, 0, NULL)) != DLP_OK)
+        return rc;
     t->unknown = true;
     found = d.items == NULL && d.count == NULL && d.max_items > 0;
     st = dlpi_add(t->p, found ? &dlpi_found_ops : &dlpi_parts_ops, "parts", &d.workers);
@@ -50269,7 +50363,13 @@ static int dlpi_makers_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m)
     if (node->verb == DLP_FILTER) return dlpi_makers_filter(t, node, m);
     if (node->verb == DLP_EXPAND) return dlpi_makers_expand(t, node, m);
     m->cache = node->verb == DLP_CACHE ? node : m->cache;
-    if (node->verb == DLP_WINDOW) m->window = node->window.items;
+    if (node->verb == DLP_WINDOW) {
+        m->window = node->window.items;
+        if (node->window.group != 0 || node->window.by != NULL)
+            return dlpi_bad(t->p, node->name, "window.group",
+                            "0, without `by`, before a pack, whose rows are full",
+                            node->window.group);
+    }
     if (node->verb != DLP_PACK) return DLP_OK;
     m->pack = node;
     dlpi_makers_id(m, node->pack.id);
@@ -50520,7 +50620,12 @@ static int dlpi_makers_levels(dlpi_table *t, const dlpi_makers *m, dlpi_stage *s
     dlp_field all[(DLPI_LEVELS - 1) * DLP_MAX_FIELDS];
     dlpi_expand *x = st->self;
     const uint32_t n = dlpi_makers_give(m, x, all);
-    int rc;
+    const dlp_node *window = m->pack == NULL ? dlpi_window_row(t) : NULL;
+    int rc = DLP_OK;
+    if (window != NULL)
+        rc = dlpi_window_groups(t, window, m->fields[m->n_levels - 1], m->n_fields[m->n_levels - 1],
+                                &x->found.plan);
+    if (rc != DLP_OK) return rc;
     x->row = m->fetch != NULL ? dlpi_row_named(t->p, m->fetch->name) : NULL;
     x->load = m->load != NULL ? dlpi_row_named(t->p, m->load->name) : NULL;
     if (t->list->verb == DLP_LIST && t->list->list.mix != NULL)

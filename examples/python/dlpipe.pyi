@@ -303,7 +303,7 @@ dlp_node_split = TypedDict('dlp_node_split', {
 dlp_node_transfer = TypedDict('dlp_node_transfer', {
     'device': Any}, total=False)
 dlp_node_window = TypedDict('dlp_node_window', {
-    'items': int}, total=False)
+    'items': int, 'group': int, 'by': str}, total=False)
 dlp_pipe_desc = TypedDict('dlp_pipe_desc', {
     'prefetch_factor': int, 'max_held': int, 'unordered': int,
     'close_timeout_ms': int, 'limit_bytes': int, 'budget': Any, 'trace_bytes': int,

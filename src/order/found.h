@@ -29,7 +29,9 @@ typedef struct dlpi_found_plan {
     uint64_t batch;                    /* rows of a full batch, on all ranks */
     uint64_t most;                     /* items that an input may have, at most */
     uint64_t seed;
-    uint64_t window; /* items of a stream that are permuted at a time; 0: there are no windows */
+    uint64_t window;    /* items of a stream that are permuted at a time; 0: there are no windows */
+    uint64_t group, by; /* items of a window that stay together, by length; 0: windows have no
+                           groups. by: number of the ragged field whose length counts */
     bool shuffle_inputs, shuffle_items;
     uint8_t rule;              /* DLPI_LIST_*. n_inputs counts the places of a pass */
     dlpi_order order;          /* the list's order, with its subset; set as the pipe starts */
@@ -139,6 +141,7 @@ DLPI_COLD static uint64_t dlpi_found_hash(const dlpi_found_plan *q, uint64_t h) 
     const uint64_t words[] = {q->n_inputs,       q->streams,       q->steps, q->most,
                               q->shuffle_inputs, q->shuffle_items, q->window};
     h = dlpi_order_hash_array(h, words, sizeof words / sizeof *words - (q->window == 0));
+    if (q->group > 0) h = dlpi_absorb(dlpi_absorb(h, q->group), q->by);
     return q->weights ? dlpi_absorb(h, q->weights_hash) : h;
 }
 

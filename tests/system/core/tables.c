@@ -1231,6 +1231,10 @@ typedef struct refusal {
     { \
         .name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 16 } \
     }
+#define GROUPS(items_, group_, by_) \
+    { \
+        .name = "w", .verb = DLP_WINDOW, .window = { items_, group_, by_ } \
+    }
 #define ODD \
     { \
         .name = "odd", .verb = DLP_FILTER, .filter = {.keep = keep_odd } \
@@ -1509,6 +1513,22 @@ static void nodes__wrong__the_row_and_the_field(void) {
          "1..2^24",
          {LIST, MAKE, {.name = "w", .verb = DLP_WINDOW}, BATCH},
          {.seed = 1}},
+        {"w",
+         "window.group",
+         "a divisor of window.items, 9",
+         {LIST, READ, GROUPS(9, 2, "x"), BATCH}},
+        {"w", "window.group", "is 0, but window.by", {LIST, READ, GROUPS(9, 0, "x"), BATCH}},
+        {"w", "window.by", "is NULL, but window.group", {LIST, READ, GROUPS(9, 3, NULL), BATCH}},
+        {"w", "window.by", "a ragged field that a row", {LIST, READ, GROUPS(9, 3, "x"), BATCH}},
+        {"w", "window.by", "move \"w\" behind that", {LIST, LOAD, GROUPS(9, 3, "x"), READ, BATCH}},
+        {"w",
+         "window.group",
+         "before a pack",
+         {LIST,
+          READ,
+          GROUPS(9, 3, "x"),
+          {.name = "k", .verb = DLP_PACK, .pack = {.tokens = 4}},
+          BATCH}},
         {"load",
          "",
          "directly after the list",
