@@ -4918,7 +4918,14 @@ enum {
 /* Which items a pipe reads, and in which order. */
 typedef struct dlp_node_list {
     uint64_t n_items; /* number of items, 1..2^48; with a load node, number of parts. 0: the source
-                         of the fetch or load node has the number */
+                         of the fetch or load node has the number, and all items from `first` on
+                         come. If the source has more items, the others do not come */
+    uint64_t first;  /* items first .. first + n_items - 1 of the source come, with their indices: a
+                       list for training and one for validation are two ranges of one source. The
+                       range must end within the source. 0 with open_end, a mix, a subset, or an
+                       order that draws or is a function. Before a load: only with a filter, expand
+                       or window behind it, or in a branch, and without weights. load.items has the
+                       numbers of the parts before the range, too */
     int32_t shuffle; /* 1: shuffled, differently in each epoch; 0: in turn, or as order says. With a
                          load node it shuffles the parts, and load.shuffle_items shuffles the items
                          inside a part */
@@ -5814,7 +5821,7 @@ DLPI_INLINE int dlp_mpsc_pop(dlp_mpsc_rx *rx, void *record, uint32_t *producer, 
 #ifndef DLPIPE_STATIC
 /* The linker names this symbol if no file has the implementation, if two have it, or if the
    implementation is of a header with other structs. The loader names it for a shared library. */
-#define DLPI_NEEDS dlpipe_needs_DLPIPE_IMPLEMENTATION_of_this_header_in_one_C_file_f7466320
+#define DLPI_NEEDS dlpipe_needs_DLPIPE_IMPLEMENTATION_of_this_header_in_one_C_file_9cfed886
 extern const char DLPI_NEEDS;
 static const char *const dlpi_needs DLPI_USED = &DLPI_NEEDS;
 #endif
@@ -10241,6 +10248,22 @@ static void dlpi_order_build(const dlp_sampler_desc *d, uint64_t n_items, void *
 
 /* --- What a sampler's desc means -------------------------------------------------------------- */
 
+/* A range of items (list.first) is a subset without an array. `subset` is this address, n_subset is
+   its length. function_user, which these orders do not use, is the number of the first item. */
+static const uint64_t dlpi_order_range[1] = {0};
+
+/* Let the order of a list run over n items, from item `first` on. */
+static void dlpi_order_in_range(dlp_sampler_desc *d, uint64_t first, uint64_t n) {
+    d->subset = dlpi_order_range;
+    d->n_subset = n;
+    d->function_user = (void *)(uintptr_t)first;
+}
+
+/* Return the first item of an order's range. */
+static inline uint64_t dlpi_order_first(const dlp_sampler_desc *d) {
+    return (uintptr_t)d->function_user;
+}
+
 /* Return the positions of an epoch; 0 if only the user's batch sampler knows. */
 static uint64_t dlpi_order_samples(const dlp_sampler_desc *d, uint64_t n_items) {
     if (d->order == DLP_ORDER_BATCHES) return 0; /* only the user's sampler knows */
@@ -10268,6 +10291,14 @@ static int dlpi_order_check_subset(const dlp_sampler_desc *d, uint64_t n_items, 
     if (!d->subset && d->n_subset)
         return dlpi_order_bad(err, "list.order.n_subset", (int64_t)d->n_subset, "0 without subset");
     if (!d->subset) return DLP_OK;
+    if (d->subset == dlpi_order_range) {
+        const uint64_t first = dlpi_order_first(d);
+        if (first < n_items && d->n_subset <= n_items - first) return DLP_OK;
+        return DLPI_ORDER_FAULT(err, "list.first",
+                                "list.first is %" PRIu64 " and %" PRIu64 " items follow, but the "
+                                "source has %" PRIu64 " items; lower list.first or list.n_items",
+                                first, d->n_subset, n_items);
+    }
     if (d->n_subset < 1 || d->n_subset > DLPI_MAX_ITEMS)
         return dlpi_order_bad(err, "list.order.n_subset", (int64_t)d->n_subset, "1..2^48");
     for (uint64_t i = 0; i < d->n_subset; i++)
@@ -10356,7 +10387,11 @@ DLPI_COLD static uint64_t dlpi_order_hash_array(uint64_t h, const uint64_t *valu
    saved state. */
 static uint64_t dlpi_order_params_hash(const dlp_sampler_desc *d, uint64_t n_items) {
     uint64_t h = dlpi_hash_in(DLPI_DOMAIN_PARAMS, d->function_id, dlpi_order_samples(d, n_items));
-    h = dlpi_order_hash_array(h, d->subset, d->subset ? d->n_subset : 0);
+    const uint64_t range[] = {dlpi_order_first(d), d->n_subset, UINT64_MAX}; /* no array has this */
+    if (d->subset == dlpi_order_range)
+        h = dlpi_order_hash_array(h, range, sizeof range / sizeof *range);
+    else
+        h = dlpi_order_hash_array(h, d->subset, d->subset ? d->n_subset : 0);
     return dlpi_order_hash_array(h, d->weights, d->weights ? dlpi_order_domain(d, n_items) : 0);
 }
 
@@ -10372,8 +10407,10 @@ struct dlpi_order {
     uint64_t seed, epoch;
     uint64_t key[3];           /* REPLACEMENT, WEIGHTED: keys of this epoch's draws */
     dlpi_range buckets, units; /* draws below `domain`; WEIGHTED: draws of a unit in a bucket */
-    const uint64_t *subset;    /* [domain] indices of the subset; NULL: all items */
-    const dlpi_alias *alias;   /* table of the weights; NULL: there are no weights */
+    const uint64_t *subset;    /* [domain] indices of the subset; NULL: all items. dlpi_order_range:
+                                  the items from `first` on */
+    uint64_t first;
+    const dlpi_alias *alias; /* table of the weights; NULL: there are no weights */
     uint64_t (*function)(void *user, uint64_t epoch, uint64_t position);
     void *user;
     uint64_t (*replacement)(void *user, uint64_t epoch, uint64_t position, uint64_t random);
@@ -10392,6 +10429,7 @@ static void dlpi_order_init(dlpi_order *o, const dlp_sampler_desc *d, uint64_t n
     o->samples = dlpi_order_samples(d, n_items);
     o->seed = d->seed;
     o->subset = d->subset;
+    o->first = dlpi_order_first(d);
     o->function = d->function;
     o->user = d->function_user;
     o->replacement = d->replacement;
@@ -10491,6 +10529,12 @@ static const dlpi_order_ops *dlpi_order_of(int32_t order) {
     return order >= 0 && (size_t)order < sizeof all / sizeof(void *) ? all[order] : NULL;
 }
 
+/* Return the index at a place of the order's subset, which it has. */
+static inline uint64_t dlpi_order_of_subset(const dlpi_order *o, uint64_t place) {
+    if (place >= o->domain) return UINT64_MAX;
+    return o->subset == dlpi_order_range ? o->first + place : o->subset[place];
+}
+
 /* Write the dataset indices of positions first .. first+count-1 of an epoch. If a user's function
    returns an index out of range, n_items or more is written, and the caller must check it. */
 static void dlpi_order_block(dlpi_order *o, uint64_t epoch, uint64_t first, uint32_t count,
@@ -10498,8 +10542,7 @@ static void dlpi_order_block(dlpi_order *o, uint64_t epoch, uint64_t first, uint
     if (DLPI_UNLIKELY(!o->ready || o->epoch != epoch)) dlpi_order_begin(o, epoch);
     o->ops->block(o, first, count, out);
     if (o->subset)
-        for (uint32_t i = 0; i < count; i++)
-            out[i] = out[i] < o->domain ? o->subset[out[i]] : UINT64_MAX;
+        for (uint32_t i = 0; i < count; i++) out[i] = dlpi_order_of_subset(o, out[i]);
 }
 
 /* Return the index that replaces the item at a position when it fails for the k-th time, k >= 1. It
@@ -10515,7 +10558,7 @@ static uint64_t dlpi_order_replacement(const dlpi_order *o, uint64_t epoch, uint
     uint64_t other = o->ops->drawn ? behind | random : dlpi_below(dlpi_range_of(positions), random);
     if (o->replacement) {
         index = o->replacement(o->user, epoch, position, random);
-        return !o->subset ? index : index < o->domain ? o->subset[index] : UINT64_MAX;
+        return o->subset ? dlpi_order_of_subset(o, index) : index;
     }
     dlpi_order_block(&view, epoch, other, 1, &index);
     return index;
@@ -10953,7 +10996,8 @@ static void dlpi_found_indices(dlpi_found_plan *q, uint64_t epoch, uint64_t s, u
         else
             for (uint32_t k = 0; k < n; k++) out[k] = dlp_permutation_at(order, out[k]);
     }
-    for (uint32_t k = 0; k < n && q->order.subset != NULL; k++) out[k] = q->order.subset[out[k]];
+    for (uint32_t k = 0; k < n && q->order.subset != NULL; k++)
+        out[k] = dlpi_order_of_subset(&q->order, out[k]);
 }
 
 /* Return the key of the random numbers of the input of stream s with this ordinal: its position,
@@ -48928,6 +48972,15 @@ static int dlpi_chunk_fetch(void *user DLPI_UNREAD, dlp_item *it) {
 #endif /* DLPIPE_NO_SPLIT */
 
 #ifndef DLPIPE_NO_PARTS
+/* Return how many parts the source of a load has. 0: no source says it. */
+DLPI_COLD
+static uint64_t dlpi_load_counts(const dlp_node_load *d) {
+    dlp_node_load of = *d;
+    if (d->source == NULL || d->source->parts == NULL) return 0;
+    d->source->parts(d->source, &of);
+    return of.n_parts;
+}
+
 /* ---- parts before a maker: the items of a part are made into other items in the same cell ---- */
 
 /* Get the counts of all parts from the desc, as sums in x->firsts. Returns 0 or a DLP_ERR code. */
@@ -49295,13 +49348,49 @@ static int dlpi_source_id(const dlpi_table *t, const dlp_node *node, const dlp_s
     return DLP_OK;
 }
 
-/* Write into *s the order of a list row, with the pipe's seed. Returns 0 or a DLP_ERR code. */
+/* Return how many items, or parts, the source behind a list has. 0: no source says it. */
 DLPI_COLD
-static int dlpi_list_order(const dlpi_table *t, const dlp_node *node, dlp_sampler_desc *s) {
+static uint64_t dlpi_list_counts(const dlpi_table *t, const dlp_node *node) {
+    const dlp_source *source = t->n > 1 && node[1].verb == DLP_FETCH ? node[1].fetch.source : NULL;
+    if (t->n > 1 && node[1].verb == DLP_LOAD)
+#ifndef DLPIPE_NO_PARTS
+        return dlpi_load_counts(&node[1].load);
+#endif /* DLPIPE_NO_PARTS */
+    if (source == NULL || source->dataset == NULL || node[1].fetch.of != 0) return 0;
+    return source->dataset->n_items;
+}
+
+/* Let the order *s of a list run over a range of the source's items, if the row asks for less than
+   all. Sets t->n_items to all items. Returns 0 or a DLP_ERR code. */
+DLPI_COLD
+static int dlpi_list_range(dlpi_table *t, const dlp_node *node, dlp_sampler_desc *s) {
+    const dlp_node_list *l = &node->list;
+    const uint64_t all = dlpi_list_counts(t, node);
+    const uint64_t n = l->n_items > 0 ? l->n_items : all > l->first ? all - l->first : 0;
+    const bool once =
+        l->mix == NULL && dlpi_order_plain(s) && (t->load == NULL || t->load->load.weights == NULL);
+    if (l->first == 0 && (!once || n == 0 || n >= all)) return DLP_OK;
+    if (!once)
+        return dlpi_bad(t->p, node->name, "list.first",
+                        t->load != NULL
+                            ? "0 before a load without a filter, expand or window, or with weights"
+                            : "0 with a mix, a subset, or an order that draws",
+                        (int64_t)l->first);
+    if (all == 0 && n == 0) return DLP_OK; /* n_items is missing */
+    dlpi_order_in_range(s, l->first, n);
+    t->n_items = all > 0 ? all : l->first + n;
+    return DLP_OK;
+}
+
+/* Write into *s the order of a list row, with the pipe's seed. Sets t->n_items. Returns 0 or a
+   DLP_ERR code. */
+DLPI_COLD
+static int dlpi_list_order(dlpi_table *t, const dlp_node *node, dlp_sampler_desc *s) {
     const dlp_node_list *l = &node->list;
     const bool later = node != t->nodes; /* then the pipe has a seed, which may be 0 */
     bool plain;
     int rc;
+    t->n_items = l->mix != NULL ? l->mix->total : l->n_items;
     if (l->order != NULL) *s = *l->order;
     plain = s->subset == NULL && l->mix == NULL && s->order == DLP_ORDER_SEQUENTIAL;
     if (l->mix != NULL &&
@@ -49333,7 +49422,7 @@ static int dlpi_list_order(const dlpi_table *t, const dlp_node *node, dlp_sample
         return rc;
     s->threaded = node->workers.num_workers;
     if (t->d->seed != 0) s->seed = t->d->seed;
-    return DLP_OK;
+    return dlpi_list_range(t, node, s);
 }
 
 /* Add the sampler and repeat stages of a table that begins with a list. Sets t->load, t->makes and
@@ -49352,10 +49441,10 @@ static int dlpi_node_list_add(dlpi_table *t, const dlp_node *node) {
     if (t->joins != NULL && !dlpi_order_plain(&s)) /* the branch has it */
         s = (dlp_sampler_desc){
             .seed = s.seed, .function_id = s.function_id, .threaded = s.threaded};
-    t->n_items = node->list.mix != NULL ? node->list.mix->total : node->list.n_items;
-    if (open_end && (t->load != NULL || t->n_items != 0 || node->list.shuffle != 0))
+    if (open_end &&
+        (t->load != NULL || t->n_items != 0 || node->list.shuffle != 0 || node->list.first != 0))
         return dlpi_bad(t->p, node->name, "list.open_end",
-                        "0 before a load node, and with n_items, shuffle or mix", 1);
+                        "0 before a load node, and with n_items, first, shuffle or mix", 1);
     if (t->n_items == 0 && !open_end && !counts && t->load == NULL)
         return dlpi_bad(t->p, node->name, "list.n_items", "1..2^48, or 0 with a source", 0);
     rc = dlpi_add_sampler(t->p, &s);
@@ -51067,7 +51156,6 @@ static int dlpi_table_list(dlpi_table *t, const dlp_node *node) {
         rc = dlpi_bad(t->p, node->name, "list.order.seed",
                       "0 in a later branch: its seed follows from the pipe's",
                       (int64_t)l->order->seed);
-    t->n_items = l->mix != NULL ? l->mix->total : l->n_items;
     return rc == DLP_OK ? dlpi_list_order(t, node, &t->order) : rc;
 }
 
@@ -51787,6 +51875,7 @@ static const dlpi_bound dlpi_node_bounds[] = {
     {DLPI_NODE(PACK, queue.capacity), 0, UINT32_MAX, NULL},
 #endif /* DLPIPE_NO_PACK */
     {DLPI_NODE(LIST, list.n_items), 0, DLPI_MAX_ITEMS, "0..2^48"},
+    {DLPI_NODE(LIST, list.first), 0, DLPI_MAX_ITEMS, "0..2^48"},
     {DLPI_NODE(LIST, list.shuffle), 0, 1, "0 or 1"},
     {DLPI_NODE(LIST, list.open_end), 0, 1, "0 or 1"},
 #ifndef DLPIPE_NO_PARTS

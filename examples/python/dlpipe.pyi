@@ -278,7 +278,8 @@ dlp_node_filter = TypedDict('dlp_node_filter', {
 dlp_node_guard = TypedDict('dlp_node_guard', {
     'fields': Any, 'n_fields': int}, total=False)
 dlp_node_list = TypedDict('dlp_node_list', {
-    'n_items': int, 'shuffle': int, 'open_end': int, 'order': Any, 'mix': Any}, total=False)
+    'n_items': int, 'first': int, 'shuffle': int, 'open_end': int, 'order': Any,
+    'mix': Any}, total=False)
 dlp_node_load = TypedDict('dlp_node_load', {
     'n_parts': int, 'items': Any, 'count': Any, 'manifest_id': int,
     'max_part_bytes': int, 'queue_size': int, 'shuffle_parts': int,

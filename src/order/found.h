@@ -110,7 +110,8 @@ static void dlpi_found_indices(dlpi_found_plan *q, uint64_t epoch, uint64_t s, u
         else
             for (uint32_t k = 0; k < n; k++) out[k] = dlp_permutation_at(order, out[k]);
     }
-    for (uint32_t k = 0; k < n && q->order.subset != NULL; k++) out[k] = q->order.subset[out[k]];
+    for (uint32_t k = 0; k < n && q->order.subset != NULL; k++)
+        out[k] = dlpi_order_of_subset(&q->order, out[k]);
 }
 
 /* Return the key of the random numbers of the input of stream s with this ordinal: its position,
