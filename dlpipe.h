@@ -4975,8 +4975,10 @@ typedef struct dlp_node_map {
     /* Required after the batch node, else NULL. Returns 0, or another value if it fails. */
     int (*batch)(void *user, dlp_batch *batch, void *worker_state);
     void *user;              /* passed to item or batch; borrowed until close */
-    const dlp_field *fields; /* [n_fields] fields that it adds, as zeros; copied */
-    uint32_t n_fields;       /* 0..DLP_MAX_FIELDS */
+    const dlp_field *fields; /* [n_fields] fields that it adds, as zeros; copied. After the batch
+                                they come behind the fields of the batch: [count, ...], none of
+                                them ragged. Their zeros are new at each try. Not before a split */
+    uint32_t n_fields;       /* 0..DLP_MAX_FIELDS; at most 16 in a batch together */
     const char *ends; /* names of the fields that end here, separated by blanks; NULL: none. In a
                          cell (>>graph, Ends) any field that the map sees may end. In rows one map
                          of a pipe may end fields: fields that one fetch node above writes, with
@@ -14549,12 +14551,18 @@ static void dlpi_cells_ends(dlp_pipe *p) {
     }
 }
 
+/* Return how many fields a batch has before maps of batches add theirs. */
+static inline uint32_t dlpi_batch_made(const dlp_pipe *p) {
+    return p->batcher->fields != NULL ? p->batcher->n_fields : p->datasets.n_fields;
+}
+
 /* Place in a slot the lengths of ragged fields, for items and for batches, and what a collate tells
    of its fields. *at: the end of the slot so far; it moves on. */
 static void dlpi_cells_slot(dlp_pipe *p, uint64_t *at) {
     const uint64_t rows8 = dlpi_times(p->batch_rows, 8),
                    made = p->has_item_cells ? p->batches.n : 0;
-    const uint64_t ragged = p->items.any_ragged ? p->items.n : 0, most = made > 0 ? made : ragged;
+    const uint64_t ragged = p->items.any_ragged ? p->items.n : 0;
+    const uint64_t most = made > 0 || ragged > 0 ? p->batches.n : 0;
     p->slot.lengths = dlpi_take_bytes(at, dlpi_times(most, rows8), 1);
     p->slot.item_lengths = p->slot.lengths;
     if (made > 0) p->slot.item_lengths = dlpi_take_bytes(at, dlpi_times(ragged, rows8), 1);
@@ -17756,7 +17764,7 @@ static void dlpi_collate_begin(dlpi_worker *w, const dlpi_unit *t, dlp_collate *
     c->index = dlpi_slot_index(p, t->slot);
     c->valid = valid;
     c->n_in = p->items.n;
-    c->n_out = p->batches.n;
+    c->n_out = dlpi_batch_made(p);
     c->in = w->rare->in;
     c->out = w->rare->out;
     c->call = &w->note;
@@ -17766,7 +17774,7 @@ static void dlpi_collate_begin(dlpi_worker *w, const dlpi_unit *t, dlp_collate *
             (struct dlp_collate_in){&d->f, dlpi_item_cell(p, t->slot) + d->offset, d->row_bytes,
                                     d->f.ragged ? dlpi_slot_lengths(p, t->slot, f, 1) : NULL};
     }
-    for (uint32_t f = 0; f < p->batches.n; f++) {
+    for (uint32_t f = 0; f < c->n_out; f++) {
         const dlpi_field *d = &p->batches.at[f];
         struct dlp_collate_out *out = &w->rare->out[f];
         memset(out, 0, sizeof *out);
@@ -17825,7 +17833,7 @@ static int dlpi_collate_items(dlpi_worker *w, const dlpi_unit *t, uint32_t f, ui
    DLP_ERR_LENGTH if a field does not fit. */
 static int dlpi_collate_end(dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
-    for (uint32_t f = 0; f < p->batches.n; f++) {
+    for (uint32_t f = 0; f < dlpi_batch_made(p); f++) {
         const dlpi_field *d = &p->batches.at[f];
         const struct dlp_collate_out *out = &w->rare->out[f];
         dlpi_fmeta *m = &dlpi_slot_fmeta(p, t->slot)[f];
@@ -17919,6 +17927,21 @@ DLPI_COLD static void dlpi_batch_view_init(const dlp_pipe *p, uint32_t s, dlp_ba
         fields[f].ndim = d->f.ndim + 1;
         for (int i = 0; i < d->f.ndim; i++) fields[f].shape[i + 1] = d->f.shape[i];
         if (d->f.ragged) fields[f].lengths = dlpi_slot_lengths(p, s, f, 0);
+    }
+}
+
+/* Let the fields that a map adds to batch t begin as zeros, one row for each row of the batch. */
+static void dlpi_batch_widens(dlpi_worker *w, const dlpi_unit *t) {
+    const dlp_pipe *p = w->p;
+    const uint64_t rows = dlpi_slot_rows(p, t->slot);
+    for (uint32_t f = w->st->scope.own; f < w->st->scope.n_fields; f++) {
+        const dlpi_field *d = &p->batches.at[f];
+        const uint64_t bytes = rows * d->row_bytes;
+        memset(dlpi_batch_cell(p, t->slot) + d->offset, 0, (size_t)bytes);
+        if (!p->has_item_cells) continue;
+        dlpi_fmeta *m = &dlpi_slot_fmeta(p, t->slot)[f];
+        *m = (dlpi_fmeta){.bytes = bytes, .ndim = d->f.ndim + 1, .shape = {(int64_t)rows}};
+        for (int k = 0; k < d->f.ndim; k++) m->shape[k + 1] = d->f.shape[k];
     }
 }
 
@@ -22101,6 +22124,19 @@ static int dlpi_fields_apart(dlp_pipe *p, const char *node, const dlp_field *f, 
                 return dlpi_bad_field(p, node, i, f[i].name, "name",
                                       "a node above has a field of this name; rename one");
     return DLP_OK;
+}
+
+/* Append the fields of a map of batches to the n fields `all` of a batch. Returns 0 or a DLP_ERR
+   code. */
+DLPI_COLD
+static int dlpi_batch_takes(dlp_pipe *p, const dlpi_stage *st, dlp_field *all, uint32_t n) {
+    if (n + st->n_fields > DLP_MAX_FIELDS)
+        return dlpi_refuse(p, DLP_ERR_ARG, st->name, "map.n_fields",
+                           "n_fields is %" PRIu32 ", and the batch has %" PRIu32 " fields; it has "
+                           "at most 16",
+                           st->n_fields, n);
+    if (st->n_fields > 0) memcpy(all + n, st->fields, st->n_fields * sizeof *all);
+    return dlpi_fields_apart(p, st->name, st->fields, st->n_fields, all, n);
 }
 
 /* Append the fields of a stage to those of the pipe's items. count: the field of the stage's desc
@@ -28986,8 +29022,10 @@ DLPI_COLD static int dlpi_map_widens(dlp_pipe *p, dlpi_stage *st) {
 /* Call the callback of a map on a whole batch, in the batch's cell. Returns its code, or the code
    of an overrun that the guard bytes show. */
 static int dlpi_map_call(dlpi_worker *w, const dlpi_unit *t) {
+    dlpi_batch_widens(w, t);
     dlpi_batch_view_init(w->p, t->slot, &w->rare->batch, w->rare->tensors);
     dlpi_batch_view(w->p, t->slot, &w->rare->batch, w->rare->tensors);
+    w->rare->batch.n_fields = w->st->scope.n_fields; /* no map below has run */
     w->rare->batch.call = &w->note;
     const int rc = dlpi_returned(w, w->st->batch(w->st->user, &w->rare->batch, w->state));
     return dlpi_redzone_slot(w, t->slot, false, rc);
@@ -35040,14 +35078,23 @@ static int dlpi_resolve_work(dlp_pipe *p) {
     return p->err.code != 0 ? p->err.code : p->beside->resolve(p);
 }
 
-/* Lay out the fields of a batch: the fields that a collate makes, else the fields of an item.
-   Returns DLP_OK, or the code of the pipe's error. */
+/* Lay out the fields of a batch: the fields that a collate makes, else the fields of an item, and
+   behind them those that maps of batches add. A map sees the fields up to its own. Returns DLP_OK,
+   or the code of the pipe's error. */
 DLPI_COLD
 static int dlpi_resolve_batches(dlp_pipe *p) {
-    const dlpi_stage *st = p->batcher;
-    bool own = st->fields != NULL; /* which is refused without a collate */
-    return dlpi_fields_init(p, st->name, &p->batches, own ? st->fields : p->datasets.fields,
-                            own ? st->n_fields : p->datasets.n_fields, p->has_item_cells);
+    dlp_field all[DLP_MAX_FIELDS];
+    uint32_t n = dlpi_batch_made(p);
+    /* a batch row has fields only with a collate */
+    memcpy(all, p->batcher->fields != NULL ? p->batcher->fields : p->datasets.fields,
+           n * sizeof *all);
+    for (dlpi_stage *st = p->batcher + 1; st < p->stages + p->n_stages; st++) {
+        if (st->batch == NULL) continue;
+        if (dlpi_batch_takes(p, st, all, n) != DLP_OK) return p->err.code;
+        st->scope.own = n;
+        st->scope.n_fields = n += st->n_fields;
+    }
+    return dlpi_fields_init(p, p->batcher->name, &p->batches, all, n, p->has_item_cells);
 }
 
 /* Count the items that later stages add after the items of the fetch stage. An earlier plan may
@@ -49719,8 +49766,13 @@ static int dlpi_map_given(dlpi_table *t, const dlp_node *node) {
     int rc =
         dlpi_check_pair(t->p, node->name, "map.fields", m->fields, "map.n_fields", m->n_fields);
     if (rc == DLP_OK)
-        rc = dlpi_within(t->p, node->name, "map.n_fields", m->n_fields, 0,
-                         t->batched ? 0 : DLP_MAX_FIELDS, "0..16, and 0 after the batch");
+        rc = dlpi_within(t->p, node->name, "map.n_fields", m->n_fields, 0, DLP_MAX_FIELDS, "0..16");
+    for (uint32_t k = 0; rc == DLP_OK && t->batched && k < m->n_fields; k++)
+        if (m->fields[k].ragged != 0)
+            rc = dlpi_bad_field(t->p, node->name, k, m->fields[k].name, "ragged",
+                                "ragged is %d, must be 0 after the batch; give the most rows, and "
+                                "the lengths in a field of their own",
+                                m->fields[k].ragged);
     if (rc == DLP_OK && t->batched && m->batch == NULL)
         rc = dlpi_missing(t->p, node->name, "map.batch", "it to a map after the batch");
     if (rc == DLP_OK && !t->batched && m->item == NULL)
@@ -49755,9 +49807,10 @@ static int dlpi_node_map_add(dlpi_table *t, const dlp_node *node) {
     st->user = m->user;
     rc = (t->batched ? dlpi_check_batch_workers : dlpi_check_workers)(t->p, st);
     rc = dlpi_added(t->p, st, rc);
-    if (rc < 0 || t->batched) return rc;
-    dlpi_seeing_take(st, st->self, &seen);
+    if (rc < 0) return rc;
+    if (!t->batched) dlpi_seeing_take(st, st->self, &seen);
     if ((rc = dlpi_keep_fields(t->p, st, m->fields, m->n_fields)) != DLP_OK) return rc;
+    if (t->batched) return st->id;
     return m->ends != NULL ? DLP_OK : dlpi_row_chainable(t, st->id);
 }
 
@@ -50987,6 +51040,10 @@ static int dlpi_node_split_add(dlpi_table *t, const dlp_node *node) {
     rc = dlpi_split_check(t->p, st->name, &c->d);
     if (rc == DLP_OK) rc = dlpi_check_ranks(t->p, c->d.batch_size);
     if (rc == DLP_OK) rc = dlpi_split_sums(t->p, st->name, &c->d, &c->first);
+    for (const dlpi_stage *map = t->p->stages; rc == DLP_OK && map < st; map++)
+        if (map->batch != NULL && map->n_fields > 0)
+            rc = dlpi_bad(t->p, map->name, "map.n_fields",
+                          "0 before a split, which cuts fields of items alone", map->n_fields);
     rc = dlpi_added(t->p, st, rc);
     if (rc < 0 || d == NULL) return rc;
     c->chunks = *d;

@@ -281,8 +281,10 @@ typedef struct dlp_node_map {
     /* Required after the batch node, else NULL. Returns 0, or another value if it fails. */
     int (*batch)(void *user, dlp_batch *batch, void *worker_state);
     void *user;              /* passed to item or batch; borrowed until close */
-    const dlp_field *fields; /* [n_fields] fields that it adds, as zeros; copied */
-    uint32_t n_fields;       /* 0..DLP_MAX_FIELDS */
+    const dlp_field *fields; /* [n_fields] fields that it adds, as zeros; copied. After the batch
+                                they come behind the fields of the batch: [count, ...], none of
+                                them ragged. Their zeros are new at each try. Not before a split */
+    uint32_t n_fields;       /* 0..DLP_MAX_FIELDS; at most 16 in a batch together */
     const char *ends; /* names of the fields that end here, separated by blanks; NULL: none. In a
                          cell (>>graph, Ends) any field that the map sees may end. In rows one map
                          of a pipe may end fields: fields that one fetch node above writes, with
