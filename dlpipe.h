@@ -3138,9 +3138,19 @@ typedef struct dlp_node_filter {
     uint64_t id; /* your number for what keep does. It is part of the fingerprint of a state */
 } dlp_node_filter;
 
-/* A node that shuffles `items` items of a stream together (>>found). */
+/* A node that shuffles `items` items of a stream together (>>found). With `group`, items of similar
+   length come together. The items of a window are sorted by the length of the field `by`, and cut
+   into groups of `group` items. Items of equal length keep their order. The groups are
+   shuffled. The items of a group stay together, the shortest first. A short group, in the last
+   window of an epoch, comes last. With one stream and group = batch_size each batch is a group, so
+   its ragged rows need little padding. A state checks the lengths: a resume with other lengths
+   inside a window fails with DLP_ERR_RESUME. group and by are refused before a pack, and directly
+   behind a load. There, write the window behind the fetch of the load's items. */
 typedef struct dlp_node_window {
     uint32_t items; /* items that are shuffled together, 1..2^24 */
+    uint32_t group; /* items that stay together, a divisor of items; 0: each item is shuffled */
+    const char *by; /* name of a ragged field that a row above writes; read when the pipe is opened.
+                       NULL without group */
 } dlp_node_window;
 
 /* ---------------------------------------------------------------------------------------------
@@ -4923,7 +4933,14 @@ enum {
 /* Which items a pipe reads, and in which order. */
 typedef struct dlp_node_list {
     uint64_t n_items; /* number of items, 1..2^48; with a load node, number of parts. 0: the source
-                         of the fetch or load node has the number */
+                         of the fetch or load node has the number, and all items from `first` on
+                         come. If the source has more items, the others do not come */
+    uint64_t first;  /* items first .. first + n_items - 1 of the source come, with their indices: a
+                       list for training and one for validation are two ranges of one source. The
+                       range must end within the source. 0 with open_end, a mix, a subset, or an
+                       order that draws or is a function. Before a load: only with a filter, expand
+                       or window behind it, or in a branch, and without weights. load.items has the
+                       numbers of the parts before the range, too */
     int32_t shuffle; /* 1: shuffled, differently in each epoch; 0: in turn, or as order says. With a
                          load node it shuffles the parts, and load.shuffle_items shuffles the items
                          inside a part */
@@ -4973,8 +4990,10 @@ typedef struct dlp_node_map {
     /* Required after the batch node, else NULL. Returns 0, or another value if it fails. */
     int (*batch)(void *user, dlp_batch *batch, void *worker_state);
     void *user;              /* passed to item or batch; borrowed until close */
-    const dlp_field *fields; /* [n_fields] fields that it adds, as zeros; copied */
-    uint32_t n_fields;       /* 0..DLP_MAX_FIELDS */
+    const dlp_field *fields; /* [n_fields] fields that it adds, as zeros; copied. After the batch
+                                they come behind the fields of the batch: [count, ...], none of
+                                them ragged. Their zeros are new at each try. Not before a split */
+    uint32_t n_fields;       /* 0..DLP_MAX_FIELDS; at most 16 in a batch together */
     const char *ends; /* names of the fields that end here, separated by blanks; NULL: none. In a
                          cell (>>graph, Ends) any field that the map sees may end. In rows one map
                          of a pipe may end fields: fields that one fetch node above writes, with
@@ -5819,7 +5838,7 @@ DLPI_INLINE int dlp_mpsc_pop(dlp_mpsc_rx *rx, void *record, uint32_t *producer, 
 #ifndef DLPIPE_STATIC
 /* The linker names this symbol if no file has the implementation, if two have it, or if the
    implementation is of a header with other structs. The loader names it for a shared library. */
-#define DLPI_NEEDS dlpipe_needs_DLPIPE_IMPLEMENTATION_of_this_header_in_one_C_file_2af2acc8
+#define DLPI_NEEDS dlpipe_needs_DLPIPE_IMPLEMENTATION_of_this_header_in_one_C_file_39d25d1c
 extern const char DLPI_NEEDS;
 static const char *const dlpi_needs DLPI_USED = &DLPI_NEEDS;
 #endif
@@ -10246,6 +10265,22 @@ static void dlpi_order_build(const dlp_sampler_desc *d, uint64_t n_items, void *
 
 /* --- What a sampler's desc means -------------------------------------------------------------- */
 
+/* A range of items (list.first) is a subset without an array. `subset` is this address, n_subset is
+   its length. function_user, which these orders do not use, is the number of the first item. */
+static const uint64_t dlpi_order_range[1] = {0};
+
+/* Let the order of a list run over n items, from item `first` on. */
+static void dlpi_order_in_range(dlp_sampler_desc *d, uint64_t first, uint64_t n) {
+    d->subset = dlpi_order_range;
+    d->n_subset = n;
+    d->function_user = (void *)(uintptr_t)first;
+}
+
+/* Return the first item of an order's range. */
+static inline uint64_t dlpi_order_first(const dlp_sampler_desc *d) {
+    return (uintptr_t)d->function_user;
+}
+
 /* Return the positions of an epoch; 0 if only the user's batch sampler knows. */
 static uint64_t dlpi_order_samples(const dlp_sampler_desc *d, uint64_t n_items) {
     if (d->order == DLP_ORDER_BATCHES) return 0; /* only the user's sampler knows */
@@ -10273,6 +10308,14 @@ static int dlpi_order_check_subset(const dlp_sampler_desc *d, uint64_t n_items, 
     if (!d->subset && d->n_subset)
         return dlpi_order_bad(err, "list.order.n_subset", (int64_t)d->n_subset, "0 without subset");
     if (!d->subset) return DLP_OK;
+    if (d->subset == dlpi_order_range) {
+        const uint64_t first = dlpi_order_first(d);
+        if (first < n_items && d->n_subset <= n_items - first) return DLP_OK;
+        return DLPI_ORDER_FAULT(err, "list.first",
+                                "list.first is %" PRIu64 " and %" PRIu64 " items follow, but the "
+                                "source has %" PRIu64 " items; lower list.first or list.n_items",
+                                first, d->n_subset, n_items);
+    }
     if (d->n_subset < 1 || d->n_subset > DLPI_MAX_ITEMS)
         return dlpi_order_bad(err, "list.order.n_subset", (int64_t)d->n_subset, "1..2^48");
     for (uint64_t i = 0; i < d->n_subset; i++)
@@ -10361,7 +10404,11 @@ DLPI_COLD static uint64_t dlpi_order_hash_array(uint64_t h, const uint64_t *valu
    saved state. */
 static uint64_t dlpi_order_params_hash(const dlp_sampler_desc *d, uint64_t n_items) {
     uint64_t h = dlpi_hash_in(DLPI_DOMAIN_PARAMS, d->function_id, dlpi_order_samples(d, n_items));
-    h = dlpi_order_hash_array(h, d->subset, d->subset ? d->n_subset : 0);
+    const uint64_t range[] = {dlpi_order_first(d), d->n_subset, UINT64_MAX}; /* no array has this */
+    if (d->subset == dlpi_order_range)
+        h = dlpi_order_hash_array(h, range, sizeof range / sizeof *range);
+    else
+        h = dlpi_order_hash_array(h, d->subset, d->subset ? d->n_subset : 0);
     return dlpi_order_hash_array(h, d->weights, d->weights ? dlpi_order_domain(d, n_items) : 0);
 }
 
@@ -10377,8 +10424,10 @@ struct dlpi_order {
     uint64_t seed, epoch;
     uint64_t key[3];           /* REPLACEMENT, WEIGHTED: keys of this epoch's draws */
     dlpi_range buckets, units; /* draws below `domain`; WEIGHTED: draws of a unit in a bucket */
-    const uint64_t *subset;    /* [domain] indices of the subset; NULL: all items */
-    const dlpi_alias *alias;   /* table of the weights; NULL: there are no weights */
+    const uint64_t *subset;    /* [domain] indices of the subset; NULL: all items. dlpi_order_range:
+                                  the items from `first` on */
+    uint64_t first;
+    const dlpi_alias *alias; /* table of the weights; NULL: there are no weights */
     uint64_t (*function)(void *user, uint64_t epoch, uint64_t position);
     void *user;
     uint64_t (*replacement)(void *user, uint64_t epoch, uint64_t position, uint64_t random);
@@ -10397,6 +10446,7 @@ static void dlpi_order_init(dlpi_order *o, const dlp_sampler_desc *d, uint64_t n
     o->samples = dlpi_order_samples(d, n_items);
     o->seed = d->seed;
     o->subset = d->subset;
+    o->first = dlpi_order_first(d);
     o->function = d->function;
     o->user = d->function_user;
     o->replacement = d->replacement;
@@ -10496,6 +10546,12 @@ static const dlpi_order_ops *dlpi_order_of(int32_t order) {
     return order >= 0 && (size_t)order < sizeof all / sizeof(void *) ? all[order] : NULL;
 }
 
+/* Return the index at a place of the order's subset, which it has. */
+static inline uint64_t dlpi_order_of_subset(const dlpi_order *o, uint64_t place) {
+    if (place >= o->domain) return UINT64_MAX;
+    return o->subset == dlpi_order_range ? o->first + place : o->subset[place];
+}
+
 /* Write the dataset indices of positions first .. first+count-1 of an epoch. If a user's function
    returns an index out of range, n_items or more is written, and the caller must check it. */
 static void dlpi_order_block(dlpi_order *o, uint64_t epoch, uint64_t first, uint32_t count,
@@ -10503,8 +10559,7 @@ static void dlpi_order_block(dlpi_order *o, uint64_t epoch, uint64_t first, uint
     if (DLPI_UNLIKELY(!o->ready || o->epoch != epoch)) dlpi_order_begin(o, epoch);
     o->ops->block(o, first, count, out);
     if (o->subset)
-        for (uint32_t i = 0; i < count; i++)
-            out[i] = out[i] < o->domain ? o->subset[out[i]] : UINT64_MAX;
+        for (uint32_t i = 0; i < count; i++) out[i] = dlpi_order_of_subset(o, out[i]);
 }
 
 /* Return the index that replaces the item at a position when it fails for the k-th time, k >= 1. It
@@ -10520,7 +10575,7 @@ static uint64_t dlpi_order_replacement(const dlpi_order *o, uint64_t epoch, uint
     uint64_t other = o->ops->drawn ? behind | random : dlpi_below(dlpi_range_of(positions), random);
     if (o->replacement) {
         index = o->replacement(o->user, epoch, position, random);
-        return !o->subset ? index : index < o->domain ? o->subset[index] : UINT64_MAX;
+        return o->subset ? dlpi_order_of_subset(o, index) : index;
     }
     dlpi_order_block(&view, epoch, other, 1, &index);
     return index;
@@ -10877,7 +10932,9 @@ typedef struct dlpi_found_plan {
     uint64_t batch;                    /* rows of a full batch, on all ranks */
     uint64_t most;                     /* items that an input may have, at most */
     uint64_t seed;
-    uint64_t window; /* items of a stream that are permuted at a time; 0: there are no windows */
+    uint64_t window;    /* items of a stream that are permuted at a time; 0: there are no windows */
+    uint64_t group, by; /* items of a window that stay together, by length; 0: windows have no
+                           groups. by: number of the ragged field whose length counts */
     bool shuffle_inputs, shuffle_items;
     uint8_t rule;              /* DLPI_LIST_*. n_inputs counts the places of a pass */
     dlpi_order order;          /* the list's order, with its subset; set as the pipe starts */
@@ -10956,7 +11013,8 @@ static void dlpi_found_indices(dlpi_found_plan *q, uint64_t epoch, uint64_t s, u
         else
             for (uint32_t k = 0; k < n; k++) out[k] = dlp_permutation_at(order, out[k]);
     }
-    for (uint32_t k = 0; k < n && q->order.subset != NULL; k++) out[k] = q->order.subset[out[k]];
+    for (uint32_t k = 0; k < n && q->order.subset != NULL; k++)
+        out[k] = dlpi_order_of_subset(&q->order, out[k]);
 }
 
 /* Return the key of the random numbers of the input of stream s with this ordinal: its position,
@@ -10987,6 +11045,7 @@ DLPI_COLD static uint64_t dlpi_found_hash(const dlpi_found_plan *q, uint64_t h) 
     const uint64_t words[] = {q->n_inputs,       q->streams,       q->steps, q->most,
                               q->shuffle_inputs, q->shuffle_items, q->window};
     h = dlpi_order_hash_array(h, words, sizeof words / sizeof *words - (q->window == 0));
+    if (q->group > 0) h = dlpi_absorb(dlpi_absorb(h, q->group), q->by);
     return q->weights ? dlpi_absorb(h, q->weights_hash) : h;
 }
 
@@ -12002,6 +12061,35 @@ static uint64_t dlpi_mix_most(const uint32_t *schedule, uint64_t period, uint32_
 }
 #endif /* DLPIPE_NO_PARTS */
 
+#ifndef DLPIPE_NO_MIX
+/* ---- sort items by length: a key is length << 32 | place ---- */
+
+/* Sort n keys by 11 of their bits, from bit `shift` on: one stable pass of a counting sort. */
+static void dlpi_keys_pass(const uint64_t *from, uint64_t *to, uint32_t n, int shift) {
+    uint32_t begin[2048] = {0}, sum = 0;
+    for (uint32_t i = 0; i < n; i++) begin[from[i] >> shift & 2047]++;
+    for (uint32_t k = 0; k < 2048; k++) {
+        uint32_t count = begin[k];
+        begin[k] = sum;
+        sum += count;
+    }
+    for (uint32_t i = 0; i < n; i++) to[begin[from[i] >> shift & 2047]++] = from[i];
+}
+
+/* Sort the n keys at *key by length. Keys of equal length keep their order: each pass is stable.
+   spare: [n] memory. The two arrays may change places. */
+static void dlpi_keys_sort(uint64_t **key, uint64_t **spare, uint32_t n) {
+    uint64_t all = 0;
+    for (uint32_t i = 0; i < n; i++) all |= (*key)[i];
+    for (int shift = 32; shift < 64 && all >> shift != 0; shift += 11) {
+        uint64_t *sorted = *spare;
+        dlpi_keys_pass(*key, sorted, n, shift);
+        *spare = *key;
+        *key = sorted;
+    }
+}
+#endif /* DLPIPE_NO_MIX */
+
 #ifndef DLPIPE_NO_BUCKETS
 /* ---------------------------------------------------------------------------------------------
    >>impl-buckets    ITEMS OF LIKE LENGTH BATCHED TOGETHER */
@@ -12072,30 +12160,6 @@ static int dlpi_window_read(dlp_buckets *b, dlpi_window *w, uint32_t most) {
     return 0;
 }
 
-/* Sort n keys by 11 of their bits, from bit `shift` on: one stable pass of a counting sort. */
-static void dlpi_window_pass(const uint64_t *from, uint64_t *to, uint32_t n, int shift) {
-    uint32_t begin[2048] = {0}, sum = 0;
-    for (uint32_t i = 0; i < n; i++) begin[from[i] >> shift & 2047]++;
-    for (uint32_t k = 0; k < 2048; k++) {
-        uint32_t count = begin[k];
-        begin[k] = sum;
-        sum += count;
-    }
-    for (uint32_t i = 0; i < n; i++) to[begin[from[i] >> shift & 2047]++] = from[i];
-}
-
-/* Sort the window by length. Items of equal length keep their order: each pass is stable. */
-static void dlpi_window_sort(dlp_buckets *b, dlpi_window *w) {
-    uint64_t all = 0;
-    for (uint32_t i = 0; i < w->n; i++) all |= w->key[i];
-    for (int shift = 32; shift < 64 && all >> shift != 0; shift += 11) {
-        uint64_t *sorted = b->scratch;
-        dlpi_window_pass(w->key, sorted, w->n, shift);
-        b->scratch = w->key;
-        w->key = sorted;
-    }
-}
-
 /* Return the number of rows of the batch that begins at place i of the sorted keys. It is as many
    as batch_size and max_tokens allow, rounded down to a multiple of divisible_by. If the batch
    takes all rows that are left, the number is not rounded. */
@@ -12134,7 +12198,7 @@ DLPI_COLD static int dlpi_buckets_seek(dlp_buckets *b, uint64_t epoch, uint64_t 
     }
     b->batches = b->at = b->ahead.n = 0;
     if (dlpi_window_read(b, &b->now, b->now.n) != 0) return -1;
-    dlpi_window_sort(b, &b->now);
+    dlpi_keys_sort(&b->now.key, &b->scratch, b->now.n);
     dlpi_window_cut(b);
     dlpi_window_set(b, &b->ahead, last ? epoch + 1 : epoch, last ? 0 : number + 1);
     return 0;
@@ -14516,12 +14580,18 @@ static void dlpi_cells_ends(dlp_pipe *p) {
     }
 }
 
+/* Return how many fields a batch has before maps of batches add theirs. */
+static inline uint32_t dlpi_batch_made(const dlp_pipe *p) {
+    return p->batcher->fields != NULL ? p->batcher->n_fields : p->datasets.n_fields;
+}
+
 /* Place in a slot the lengths of ragged fields, for items and for batches, and what a collate tells
    of its fields. *at: the end of the slot so far; it moves on. */
 static void dlpi_cells_slot(dlp_pipe *p, uint64_t *at) {
     const uint64_t rows8 = dlpi_times(p->batch_rows, 8),
                    made = p->has_item_cells ? p->batches.n : 0;
-    const uint64_t ragged = p->items.any_ragged ? p->items.n : 0, most = made > 0 ? made : ragged;
+    const uint64_t ragged = p->items.any_ragged ? p->items.n : 0;
+    const uint64_t most = made > 0 || ragged > 0 ? p->batches.n : 0;
     p->slot.lengths = dlpi_take_bytes(at, dlpi_times(most, rows8), 1);
     p->slot.item_lengths = p->slot.lengths;
     if (made > 0) p->slot.item_lengths = dlpi_take_bytes(at, dlpi_times(ragged, rows8), 1);
@@ -17723,7 +17793,7 @@ static void dlpi_collate_begin(dlpi_worker *w, const dlpi_unit *t, dlp_collate *
     c->index = dlpi_slot_index(p, t->slot);
     c->valid = valid;
     c->n_in = p->items.n;
-    c->n_out = p->batches.n;
+    c->n_out = dlpi_batch_made(p);
     c->in = w->rare->in;
     c->out = w->rare->out;
     c->call = &w->note;
@@ -17733,7 +17803,7 @@ static void dlpi_collate_begin(dlpi_worker *w, const dlpi_unit *t, dlp_collate *
             (struct dlp_collate_in){&d->f, dlpi_item_cell(p, t->slot) + d->offset, d->row_bytes,
                                     d->f.ragged ? dlpi_slot_lengths(p, t->slot, f, 1) : NULL};
     }
-    for (uint32_t f = 0; f < p->batches.n; f++) {
+    for (uint32_t f = 0; f < c->n_out; f++) {
         const dlpi_field *d = &p->batches.at[f];
         struct dlp_collate_out *out = &w->rare->out[f];
         memset(out, 0, sizeof *out);
@@ -17792,7 +17862,7 @@ static int dlpi_collate_items(dlpi_worker *w, const dlpi_unit *t, uint32_t f, ui
    DLP_ERR_LENGTH if a field does not fit. */
 static int dlpi_collate_end(dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
-    for (uint32_t f = 0; f < p->batches.n; f++) {
+    for (uint32_t f = 0; f < dlpi_batch_made(p); f++) {
         const dlpi_field *d = &p->batches.at[f];
         const struct dlp_collate_out *out = &w->rare->out[f];
         dlpi_fmeta *m = &dlpi_slot_fmeta(p, t->slot)[f];
@@ -17890,6 +17960,21 @@ DLPI_COLD static void dlpi_batch_view_init(const dlp_pipe *p, uint32_t s, dlp_ba
         fields[f].ndim = d->f.ndim + 1;
         for (int i = 0; i < d->f.ndim; i++) fields[f].shape[i + 1] = d->f.shape[i];
         if (d->f.ragged) fields[f].lengths = dlpi_slot_lengths(p, s, f, 0);
+    }
+}
+
+/* Let the fields that a map adds to batch t begin as zeros, one row for each row of the batch. */
+static void dlpi_batch_widens(dlpi_worker *w, const dlpi_unit *t) {
+    const dlp_pipe *p = w->p;
+    const uint64_t rows = dlpi_slot_rows(p, t->slot);
+    for (uint32_t f = w->st->scope.own; f < w->st->scope.n_fields; f++) {
+        const dlpi_field *d = &p->batches.at[f];
+        const uint64_t bytes = rows * d->row_bytes;
+        memset(dlpi_batch_cell(p, t->slot) + d->offset, 0, (size_t)bytes);
+        if (!p->has_item_cells) continue;
+        dlpi_fmeta *m = &dlpi_slot_fmeta(p, t->slot)[f];
+        *m = (dlpi_fmeta){.bytes = bytes, .ndim = d->f.ndim + 1, .shape = {(int64_t)rows}};
+        for (int k = 0; k < d->f.ndim; k++) m->shape[k + 1] = d->f.shape[k];
     }
 }
 
@@ -22074,6 +22159,19 @@ static int dlpi_fields_apart(dlp_pipe *p, const char *node, const dlp_field *f, 
     return DLP_OK;
 }
 
+/* Append the fields of a map of batches to the n fields `all` of a batch. Returns 0 or a DLP_ERR
+   code. */
+DLPI_COLD
+static int dlpi_batch_takes(dlp_pipe *p, const dlpi_stage *st, dlp_field *all, uint32_t n) {
+    if (n + st->n_fields > DLP_MAX_FIELDS)
+        return dlpi_refuse(p, DLP_ERR_ARG, st->name, "map.n_fields",
+                           "n_fields is %" PRIu32 ", and the batch has %" PRIu32 " fields; it has "
+                           "at most 16",
+                           st->n_fields, n);
+    if (st->n_fields > 0) memcpy(all + n, st->fields, st->n_fields * sizeof *all);
+    return dlpi_fields_apart(p, st->name, st->fields, st->n_fields, all, n);
+}
+
 /* Append the fields of a stage to those of the pipe's items. count: the field of the stage's desc
    that has their number, for the error. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
@@ -23272,7 +23370,9 @@ typedef struct dlpi_found {
     dlp_permutation *items;         /* [n_cells] the order of items in each cell, if shuffled */
     dlpi_found_stream *streams;     /* [cursors.n] the streams of this rank */
     dlp_permutation *window_orders; /* [cursors.n] the order of rows in each open window */
-    dlpi_found_row *window_rows;    /* [cursors.n][window] where the items of each window lie */
+    dlpi_found_row *window_rows;    /* [cursors.n][window] where the items of each window lie;
+                                       with groups, in the window's order */
+    uint64_t *keys, *spare;         /* [window] for sorting the items of a window; with groups */
     uint8_t pad1[DLPI_LINE];
     dlpi_agreed agreed;
     dlpi_found_early early;
@@ -23525,7 +23625,8 @@ static inline void dlpi_found_window_row(dlpi_found *q, dlpi_found_stream *x, ui
 /* Return where the item lies that the open window of stream i has at this place of its order. */
 static inline const dlpi_found_row *dlpi_found_window_at(const dlpi_found *q, uint32_t i,
                                                          uint64_t place) {
-    return &q->window_rows[i * q->plan.window + dlp_permutation_at(&q->window_orders[i], place)];
+    if (q->plan.group == 0) place = dlp_permutation_at(&q->window_orders[i], place);
+    return &q->window_rows[i * q->plan.window + place];
 }
 
 /* Close the open window of stream i, if there is one. Its rows that are not given are dropped. */
@@ -24164,7 +24265,6 @@ static void dlpi_boxes_set(const dlp_pipe *p, dlpi_found *q, uint64_t item) {
     const uint64_t each = dlpi_boxes_least(items, n, dlpi_found_look(p, q)) +
                           (uint64_t)(int64_t)DLPI_BOXES_SPARE((int64_t)spare);
     q->boxes.items = (uint32_t)items;
-    q->boxes.item = item;
     q->boxes.each = each < DLPI_FOUND_CELLS ? (uint32_t)each : DLPI_FOUND_CELLS;
 }
 
@@ -24178,6 +24278,7 @@ DLPI_COLD static void dlpi_boxes_choose(const dlp_pipe *p, const dlpi_stage *st,
     uint64_t cells, boxes;
     bool chosen;
     q->boxes.each = 0;
+    q->boxes.item = item;
     if (q->rule != NULL || q->joins != NULL || q->arrivals != NULL || q->next != NULL || item == 0)
         return;
     dlpi_boxes_set(p, q, item);
@@ -24236,7 +24337,7 @@ DLPI_COLD static void dlpi_found_layout(dlp_pipe *p, dlpi_stage *st) {
 }
 
 /* Describe in `out` the heap memory of a stage of such inputs, for allocating and freeing it.
-   Weights and their deal were allocated before. Returns the number of blocks, 6 or 8. */
+   Weights and their deal were allocated before. Returns the number of blocks, 8 or 10. */
 static int dlpi_found_blocks(const dlp_pipe *p DLPI_UNREAD, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_found *q = st->self;
     const dlpi_found_plan *k = &q->plan;
@@ -24253,11 +24354,13 @@ static int dlpi_found_blocks(const dlp_pipe *p DLPI_UNREAD, const dlpi_stage *st
                           dlpi_times(dlpi_times(windows, q->plan.window), sizeof *q->window_rows)};
     out[5] = (dlpi_block){offsetof(dlpi_found, boxes.notes),
                           dlpi_times(dlpi_times(boxes, q->boxes.items), sizeof(dlpi_note))};
-    if (k->weights == NULL) return 6;
-    out[6] = (dlpi_block){offsetof(dlpi_found, plan.weights), dlpi_found_weights_bytes(k)};
-    out[7] = (dlpi_block){offsetof(dlpi_found, plan.own_passes),
+    out[6] = (dlpi_block){offsetof(dlpi_found, keys), k->group > 0 ? k->window * 8 : 0};
+    out[7] = (dlpi_block){offsetof(dlpi_found, spare), k->group > 0 ? k->window * 8 : 0};
+    if (k->weights == NULL) return 8;
+    out[8] = (dlpi_block){offsetof(dlpi_found, plan.weights), dlpi_found_weights_bytes(k)};
+    out[9] = (dlpi_block){offsetof(dlpi_found, plan.own_passes),
                           dlpi_times(k->shuffle_inputs ? streams : 0, sizeof *k->own_passes)};
-    return 8;
+    return 10;
 }
 
 /* Write the words of the streams' statistics that are known before the first input is loaded. */
@@ -24610,13 +24713,13 @@ static uint64_t dlpi_found_gather_cell(dlp_pipe *p, uint32_t c, uint64_t n, dlpi
     return h;
 }
 
-/* Write into the window's rows where the n items of the window of stream i lie. Returns a 16-bit
-   hash of the inputs of these items. */
+/* Write into the window's rows where the n items of the window of stream i lie. Returns a hash of
+   the inputs of these items. */
 static uint64_t dlpi_found_gather(dlp_pipe *p, uint32_t i, uint64_t n) {
     dlpi_found *q = dlpi_found_of(p);
     dlpi_found_row *row = q->window_rows + i * q->plan.window;
     uint64_t h = 0;
-    if (q->boxes.each > 0) return dlpi_boxes_gather(q, i, n, row) & 0xffff;
+    if (q->boxes.each > 0) return dlpi_boxes_gather(q, i, n, row);
     for (uint32_t c = q->streams[i].head; n > 0; c = q->use[c].next) {
         const dlpi_found_cell *u = &q->use[c];
         uint64_t k = u->n - u->taken < n ? u->n - u->taken : n;
@@ -24624,7 +24727,7 @@ static uint64_t dlpi_found_gather(dlp_pipe *p, uint32_t i, uint64_t n) {
         row += k;
         n -= k;
     }
-    return h & 0xffff;
+    return h;
 }
 
 /* Take the items of the open window of stream i off its cells: the next window begins after them. A
@@ -24644,6 +24747,35 @@ static void dlpi_found_take_window(dlp_pipe *p, uint32_t i) {
     }
 }
 
+/* Put the n gathered rows of the window of stream i into the order of groups. The items are sorted
+   by length, and cut into groups. The groups are permuted, and a short one comes last. Returns h
+   with the lengths absorbed. */
+static uint64_t dlpi_found_group(dlp_pipe *p, uint32_t i, uint64_t n, uint64_t h) {
+    dlpi_found *q = dlpi_found_of(p);
+    const uint64_t group = q->plan.group, whole = n / group, stride = q->boxes.stride;
+    const uint8_t *lengths = dlpi_box_bytes(p, q, 0) + q->plan.by * 8;
+    dlpi_found_row *row = q->window_rows + i * q->plan.window;
+    dlp_permutation *turn = &q->window_orders[i];
+    for (uint64_t k = 0; k < n; k++) {
+        const uint64_t at = row[k].cell * stride + row[k].number * q->boxes.item;
+        const uint64_t length = *(const uint64_t *)(const void *)(lengths + at);
+        h = dlpi_absorb(h, length);
+        q->keys[k] = length << 32 | k;
+    }
+    dlpi_keys_sort(&q->keys, &q->spare, (uint32_t)n);
+    dlpi_found_window(&q->plan, turn, q->epoch, q->cursors.first + (uint64_t)i, &q->streams[i].at,
+                      whole);
+    for (uint64_t k = 0; k < n; k++) {
+        const uint64_t g = k / group;
+        const uint64_t at = g < whole ? dlp_permutation_at(turn, g) * group + k % group : k;
+        const dlpi_found_row *of = &row[(uint32_t)q->keys[at]];
+        q->spare[k] = (uint64_t)of->cell << 32 | of->number;
+    }
+    for (uint64_t k = 0; k < n; k++)
+        row[k] = (dlpi_found_row){(uint32_t)(q->spare[k] >> 32), (uint32_t)q->spare[k]};
+    return h;
+}
+
 /* Fail the pipe: a window of stream i is not the one of the state, of which `given` items were
    given. */
 DLPI_COLD static void dlpi_found_changed(dlp_pipe *p, uint32_t i, uint64_t given) {
@@ -24658,18 +24790,21 @@ DLPI_COLD static void dlpi_found_changed(dlp_pipe *p, uint32_t i, uint64_t given
 static void dlpi_found_open(dlp_pipe *p, uint32_t i) {
     dlpi_found *q = dlpi_found_of(p);
     dlpi_found_stream *x = &q->streams[i];
-    uint64_t n, s = q->cursors.first + i;
+    uint64_t n, h, s = q->cursors.first + i;
     if (x->length > 0) return;
     n = dlpi_found_whole(q, x);
     if (n == 0 && (x->at.place == 0 || !dlpi_found_out(q, x))) return;
     if (n > q->plan.window) n = q->plan.window;
-    x->check = dlpi_found_gather(p, i, n);
+    h = dlpi_found_gather(p, i, n);
+    if (q->plan.group > 0) h = dlpi_found_group(p, i, n, h);
+    x->check = h & 0xffff;
     if (x->at.place > 0 && (x->at.place >= n || x->at.check != x->check)) {
         dlpi_found_changed(p, i, x->at.place);
         return;
     }
     x->length = n;
-    dlpi_found_window(&q->plan, &q->window_orders[i], q->epoch, s, &x->at, n);
+    if (q->plan.group == 0)
+        dlpi_found_window(&q->plan, &q->window_orders[i], q->epoch, s, &x->at, n);
     dlpi_found_take_window(p, i);
     for (uint64_t at = 0; at < x->at.place; at++) /* given before the state was saved */
         dlpi_found_window_row(q, x, dlpi_found_window_at(q, i, at)->cell, q->boxes.each > 0);
@@ -25044,7 +25179,10 @@ DLPI_INLINE uint32_t dlpi_found_give_window(dlp_pipe *p, uint32_t i, uint32_t s,
     uint64_t *index = dlpi_slot_index(p, s);
     dlpi_found_open(p, i); /* at its first row: nothing can be wrong with it */
     if (n > x->length - x->at.place) n = (uint32_t)(x->length - x->at.place);
-    dlp_permutation_block(&q->window_orders[i], x->at.place, n, index + r);
+    if (q->plan.group == 0)
+        dlp_permutation_block(&q->window_orders[i], x->at.place, n, index + r);
+    else
+        for (uint32_t k = 0; k < n; k++) index[r + k] = x->at.place + k;
     for (uint32_t k = r; k < r + n; k++) {
         const dlpi_found_row row = to[k] = rows[index[k]];
         const dlpi_found_cell *u = &q->box[row.cell]; /* without a division where it can be */
@@ -25984,7 +26122,7 @@ static int dlpi_input_orders(dlp_pipe *p, const char *list, int32_t order, const
     if (order != DLP_ORDER_BATCHES) return DLP_OK;
     return dlpi_refuse(p, DLP_ERR_ARG, list, "list.order.order",
                        "lists of batches name rows by number, and \"%s\" makes items without "
-                       "numbers; set another order",
+                       "numbers; set another order, or use a window with group",
                        makes);
 }
 
@@ -29040,8 +29178,10 @@ DLPI_COLD static int dlpi_map_widens(dlp_pipe *p, dlpi_stage *st) {
 /* Call the callback of a map on a whole batch, in the batch's cell. Returns its code, or the code
    of an overrun that the guard bytes show. */
 static int dlpi_map_call(dlpi_worker *w, const dlpi_unit *t) {
+    dlpi_batch_widens(w, t);
     dlpi_batch_view_init(w->p, t->slot, &w->rare->batch, w->rare->tensors);
     dlpi_batch_view(w->p, t->slot, &w->rare->batch, w->rare->tensors);
+    w->rare->batch.n_fields = w->st->scope.n_fields; /* no map below has run */
     w->rare->batch.call = &w->note;
     const int rc = dlpi_returned(w, w->st->batch(w->st->user, &w->rare->batch, w->state));
     return dlpi_redzone_slot(w, t->slot, false, rc);
@@ -32771,6 +32911,8 @@ DLPI_COLD static void dlpi_expand_what(const dlpi_stage *st, char *text, size_t 
     if (text[0] == 0) dlpi_what_add(text, size, "filter");
     if (x->found.plan.window > 0)
         dlpi_what_add(text, size, "window %" PRIu64, (uint64_t)x->found.plan.window);
+    if (x->found.plan.group > 0)
+        dlpi_what_add(text, size, "groups of %" PRIu64, (uint64_t)x->found.plan.group);
 }
 
 static const dlpi_stage_ops dlpi_expand_ops = {
@@ -35136,14 +35278,23 @@ static int dlpi_resolve_work(dlp_pipe *p) {
     return p->err.code != 0 ? p->err.code : p->beside->resolve(p);
 }
 
-/* Lay out the fields of a batch: the fields that a collate makes, else the fields of an item.
-   Returns DLP_OK, or the code of the pipe's error. */
+/* Lay out the fields of a batch: the fields that a collate makes, else the fields of an item, and
+   behind them those that maps of batches add. A map sees the fields up to its own. Returns DLP_OK,
+   or the code of the pipe's error. */
 DLPI_COLD
 static int dlpi_resolve_batches(dlp_pipe *p) {
-    const dlpi_stage *st = p->batcher;
-    bool own = st->fields != NULL; /* which is refused without a collate */
-    return dlpi_fields_init(p, st->name, &p->batches, own ? st->fields : p->datasets.fields,
-                            own ? st->n_fields : p->datasets.n_fields, p->has_item_cells);
+    dlp_field all[DLP_MAX_FIELDS];
+    uint32_t n = dlpi_batch_made(p);
+    /* a batch row has fields only with a collate */
+    memcpy(all, p->batcher->fields != NULL ? p->batcher->fields : p->datasets.fields,
+           n * sizeof *all);
+    for (dlpi_stage *st = p->batcher + 1; st < p->stages + p->n_stages; st++) {
+        if (st->batch == NULL) continue;
+        if (dlpi_batch_takes(p, st, all, n) != DLP_OK) return p->err.code;
+        st->scope.own = n;
+        st->scope.n_fields = n += st->n_fields;
+    }
+    return dlpi_fields_init(p, p->batcher->name, &p->batches, all, n, p->has_item_cells);
 }
 
 /* Count the items that later stages add after the items of the fetch stage. An earlier plan may
@@ -44674,8 +44825,8 @@ static int dlpi_rows_tensor(const dlp_batch *batch, int what, int field, dlp_ten
     switch (what) {
     case DLP_ROWS_LIST:
     case DLP_ROWS_NUMBER:
-        t->data = (void *)(uintptr_t)(what == DLP_ROWS_LIST ? (const void *)batch->list
-                                                            : batch->number);
+        t->data =
+            (void *)(uintptr_t)(what == DLP_ROWS_LIST ? (const void *)batch->list : batch->number);
         if (t->data != NULL) return DLP_OK;
         return dlpi_error_set(err, DLP_ERR_ARG, "what",
                               "rows of this batch are not traced; set trace_rows of the pipe. A "
@@ -49087,6 +49238,15 @@ static int dlpi_chunk_fetch(void *user DLPI_UNREAD, dlp_item *it) {
 #endif /* DLPIPE_NO_SPLIT */
 
 #ifndef DLPIPE_NO_PARTS
+/* Return how many parts the source of a load has. 0: no source says it. */
+DLPI_COLD
+static uint64_t dlpi_load_counts(const dlp_node_load *d) {
+    dlp_node_load of = *d;
+    if (d->source == NULL || d->source->parts == NULL) return 0;
+    d->source->parts(d->source, &of);
+    return of.n_parts;
+}
+
 /* ---- parts before a maker: the items of a part are made into other items in the same cell ---- */
 
 /* Get the counts of all parts from the desc, as sums in x->firsts. Returns 0 or a DLP_ERR code. */
@@ -49454,13 +49614,49 @@ static int dlpi_source_id(const dlpi_table *t, const dlp_node *node, const dlp_s
     return DLP_OK;
 }
 
-/* Write into *s the order of a list row, with the pipe's seed. Returns 0 or a DLP_ERR code. */
+/* Return how many items, or parts, the source behind a list has. 0: no source says it. */
 DLPI_COLD
-static int dlpi_list_order(const dlpi_table *t, const dlp_node *node, dlp_sampler_desc *s) {
+static uint64_t dlpi_list_counts(const dlpi_table *t, const dlp_node *node) {
+    const dlp_source *source = t->n > 1 && node[1].verb == DLP_FETCH ? node[1].fetch.source : NULL;
+    if (t->n > 1 && node[1].verb == DLP_LOAD)
+#ifndef DLPIPE_NO_PARTS
+        return dlpi_load_counts(&node[1].load);
+#endif /* DLPIPE_NO_PARTS */
+    if (source == NULL || source->dataset == NULL || node[1].fetch.of != 0) return 0;
+    return source->dataset->n_items;
+}
+
+/* Let the order *s of a list run over a range of the source's items, if the row asks for less than
+   all. Sets t->n_items to all items. Returns 0 or a DLP_ERR code. */
+DLPI_COLD
+static int dlpi_list_range(dlpi_table *t, const dlp_node *node, dlp_sampler_desc *s) {
+    const dlp_node_list *l = &node->list;
+    const uint64_t all = dlpi_list_counts(t, node);
+    const uint64_t n = l->n_items > 0 ? l->n_items : all > l->first ? all - l->first : 0;
+    const bool once =
+        l->mix == NULL && dlpi_order_plain(s) && (t->load == NULL || t->load->load.weights == NULL);
+    if (l->first == 0 && (!once || n == 0 || n >= all)) return DLP_OK;
+    if (!once)
+        return dlpi_bad(t->p, node->name, "list.first",
+                        t->load != NULL
+                            ? "0 before a load without a filter, expand or window, or with weights"
+                            : "0 with a mix, a subset, or an order that draws",
+                        (int64_t)l->first);
+    if (all == 0 && n == 0) return DLP_OK; /* n_items is missing */
+    dlpi_order_in_range(s, l->first, n);
+    t->n_items = all > 0 ? all : l->first + n;
+    return DLP_OK;
+}
+
+/* Write into *s the order of a list row, with the pipe's seed. Sets t->n_items. Returns 0 or a
+   DLP_ERR code. */
+DLPI_COLD
+static int dlpi_list_order(dlpi_table *t, const dlp_node *node, dlp_sampler_desc *s) {
     const dlp_node_list *l = &node->list;
     const bool later = node != t->nodes; /* then the pipe has a seed, which may be 0 */
     bool plain;
     int rc;
+    t->n_items = l->mix != NULL ? l->mix->total : l->n_items;
     if (l->order != NULL) *s = *l->order;
     plain = s->subset == NULL && l->mix == NULL && s->order == DLP_ORDER_SEQUENTIAL;
     if (l->mix != NULL &&
@@ -49492,7 +49688,7 @@ static int dlpi_list_order(const dlpi_table *t, const dlp_node *node, dlp_sample
         return rc;
     s->threaded = node->workers.num_workers;
     if (t->d->seed != 0) s->seed = t->d->seed;
-    return DLP_OK;
+    return dlpi_list_range(t, node, s);
 }
 
 /* Add the sampler and repeat stages of a table that begins with a list. Sets t->load, t->makes and
@@ -49512,10 +49708,10 @@ static int dlpi_node_list_add(dlpi_table *t, const dlp_node *node) {
     if (t->joins != NULL && !dlpi_order_plain(&s)) /* the branch has it */
         s = (dlp_sampler_desc){
             .seed = s.seed, .function_id = s.function_id, .threaded = s.threaded};
-    t->n_items = node->list.mix != NULL ? node->list.mix->total : node->list.n_items;
-    if (open_end && (t->load != NULL || t->n_items != 0 || node->list.shuffle != 0))
+    if (open_end &&
+        (t->load != NULL || t->n_items != 0 || node->list.shuffle != 0 || node->list.first != 0))
         return dlpi_bad(t->p, node->name, "list.open_end",
-                        "0 before a load node, and with n_items, shuffle or mix", 1);
+                        "0 before a load node, and with n_items, first, shuffle or mix", 1);
     if (t->n_items == 0 && !open_end && !counts && t->load == NULL)
         return dlpi_bad(t->p, node->name, "list.n_items", "1..2^48, or 0 with a source", 0);
     rc = dlpi_add_sampler(t->p, &s);
@@ -49790,8 +49986,13 @@ static int dlpi_map_given(dlpi_table *t, const dlp_node *node) {
     int rc =
         dlpi_check_pair(t->p, node->name, "map.fields", m->fields, "map.n_fields", m->n_fields);
     if (rc == DLP_OK)
-        rc = dlpi_within(t->p, node->name, "map.n_fields", m->n_fields, 0,
-                         t->batched ? 0 : DLP_MAX_FIELDS, "0..16, and 0 after the batch");
+        rc = dlpi_within(t->p, node->name, "map.n_fields", m->n_fields, 0, DLP_MAX_FIELDS, "0..16");
+    for (uint32_t k = 0; rc == DLP_OK && t->batched && k < m->n_fields; k++)
+        if (m->fields[k].ragged != 0)
+            rc = dlpi_bad_field(t->p, node->name, k, m->fields[k].name, "ragged",
+                                "ragged is %d, must be 0 after the batch; give the most rows, and "
+                                "the lengths in a field of their own",
+                                m->fields[k].ragged);
     if (rc == DLP_OK && t->batched && m->batch == NULL)
         rc = dlpi_missing(t->p, node->name, "map.batch", "it to a map after the batch");
     if (rc == DLP_OK && !t->batched && m->item == NULL)
@@ -49826,9 +50027,10 @@ static int dlpi_node_map_add(dlpi_table *t, const dlp_node *node) {
     st->user = m->user;
     rc = (t->batched ? dlpi_check_batch_workers : dlpi_check_workers)(t->p, st);
     rc = dlpi_added(t->p, st, rc);
-    if (rc < 0 || t->batched) return rc;
-    dlpi_seeing_take(st, st->self, &seen);
+    if (rc < 0) return rc;
+    if (!t->batched) dlpi_seeing_take(st, st->self, &seen);
     if ((rc = dlpi_keep_fields(t->p, st, m->fields, m->n_fields)) != DLP_OK) return rc;
+    if (t->batched) return st->id;
     return m->ends != NULL ? DLP_OK : dlpi_row_chainable(t, st->id);
 }
 
@@ -50072,13 +50274,45 @@ static int dlpi_ends_see(dlpi_table *t, const dlp_node *map, dlpi_seeing *seen) 
 
 /* ---- load, window ---- */
 
-/* Return the items of the window behind the rows that are being added, or 0 if that row is no
-   window. A cache may stand between. */
+/* Return the window behind the rows that are being added, or NULL if that row is no window. A cache
+   may stand between. */
 DLPI_COLD
-static uint32_t dlpi_window_after(const dlpi_table *t) {
+static const dlp_node *dlpi_window_row(const dlpi_table *t) {
     const dlp_node *node = t->nodes + t->at + 1, *end = t->nodes + t->n;
     if (node < end && node->verb == DLP_CACHE) node++;
-    return node < end && node->verb == DLP_WINDOW ? node->window.items : 0;
+    return node < end && node->verb == DLP_WINDOW ? node : NULL;
+}
+
+/* Return the items of that window, or 0. */
+DLPI_COLD
+static uint32_t dlpi_window_after(const dlpi_table *t) {
+    const dlp_node *node = dlpi_window_row(t);
+    return node != NULL ? node->window.items : 0;
+}
+
+/* Let the windows of plan q have the groups that a window row asks for, if it does. f: the n fields
+   of the items. Returns 0 or a DLP_ERR code. */
+DLPI_COLD
+static int dlpi_window_groups(dlpi_table *t, const dlp_node *node, const dlp_field *f, uint32_t n,
+                              dlpi_found_plan *q) {
+    const dlp_node_window *d = &node->window;
+    const int rc = dlpi_check_pair(t->p, node->name, "window.by", d->by, "window.group", d->group);
+    if (rc != DLP_OK || d->group == 0) return rc;
+    if (d->items % d->group != 0)
+        return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "window.group",
+                           "window.group is %" PRIu32 ", must be a divisor of window.items, "
+                           "%" PRIu32,
+                           d->group, d->items);
+    for (uint32_t k = 0; k < n; k++)
+        if (f[k].ragged && f[k].shape[0] <= UINT32_MAX && strcmp(f[k].name, d->by) == 0) {
+            q->group = d->group;
+            q->by = k;
+            return DLP_OK;
+        }
+    return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "window.by",
+                       "window.by is \"%.32s\", must be a ragged field that a row above writes, "
+                       "of less than 2^32 rows; move \"%s\" behind that row",
+                       d->by, node->name);
 }
 
 /* Check a window row. The row adds no stage: the stage above it takes its items. Returns 0 or a
@@ -50165,6 +50399,8 @@ static int dlpi_node_load_add(dlpi_table *t, const dlp_node *node) {
     if ((rc = dlpi_fetch_workers(t, node, d.source, &d.workers)) != DLP_OK) return rc;
     d.shuffle_parts = t->nodes->list.shuffle;
     d.window = dlpi_window_after(t);
+    if (d.window > 0 && (rc = dlpi_window_groups(t, dlpi_window_row(t), NULL, 0, NULL)) != DLP_OK)
+        return rc;
     t->unknown = true;
     found = d.items == NULL && d.count == NULL && d.max_items > 0;
     st = dlpi_add(t->p, found ? &dlpi_found_ops : &dlpi_parts_ops, "parts", &d.workers);
@@ -50489,7 +50725,13 @@ static int dlpi_makers_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m)
     if (node->verb == DLP_FILTER) return dlpi_makers_filter(t, node, m);
     if (node->verb == DLP_EXPAND) return dlpi_makers_expand(t, node, m);
     m->cache = node->verb == DLP_CACHE ? node : m->cache;
-    if (node->verb == DLP_WINDOW) m->window = node->window.items;
+    if (node->verb == DLP_WINDOW) {
+        m->window = node->window.items;
+        if (node->window.group != 0 || node->window.by != NULL)
+            return dlpi_bad(t->p, node->name, "window.group",
+                            "0, without `by`, before a pack, whose rows are full",
+                            node->window.group);
+    }
     if (node->verb != DLP_PACK) return DLP_OK;
     m->pack = node;
     dlpi_makers_id(m, node->pack.id);
@@ -50740,7 +50982,12 @@ static int dlpi_makers_levels(dlpi_table *t, const dlpi_makers *m, dlpi_stage *s
     dlp_field all[(DLPI_LEVELS - 1) * DLP_MAX_FIELDS];
     dlpi_expand *x = st->self;
     const uint32_t n = dlpi_makers_give(m, x, all);
-    int rc;
+    const dlp_node *window = m->pack == NULL ? dlpi_window_row(t) : NULL;
+    int rc = DLP_OK;
+    if (window != NULL)
+        rc = dlpi_window_groups(t, window, m->fields[m->n_levels - 1], m->n_fields[m->n_levels - 1],
+                                &x->found.plan);
+    if (rc != DLP_OK) return rc;
     x->row = m->fetch != NULL ? dlpi_row_named(t->p, m->fetch->name) : NULL;
     x->load = m->load != NULL ? dlpi_row_named(t->p, m->load->name) : NULL;
     if (t->list->verb == DLP_LIST && t->list->list.mix != NULL)
@@ -51013,6 +51260,10 @@ static int dlpi_node_split_add(dlpi_table *t, const dlp_node *node) {
     rc = dlpi_split_check(t->p, st->name, &c->d);
     if (rc == DLP_OK) rc = dlpi_check_ranks(t->p, c->d.batch_size);
     if (rc == DLP_OK) rc = dlpi_split_sums(t->p, st->name, &c->d, &c->first);
+    for (const dlpi_stage *map = t->p->stages; rc == DLP_OK && map < st; map++)
+        if (map->batch != NULL && map->n_fields > 0)
+            rc = dlpi_bad(t->p, map->name, "map.n_fields",
+                          "0 before a split, which cuts fields of items alone", map->n_fields);
     rc = dlpi_added(t->p, st, rc);
     if (rc < 0 || d == NULL) return rc;
     c->chunks = *d;
@@ -51182,7 +51433,6 @@ static int dlpi_table_list(dlpi_table *t, const dlp_node *node) {
         rc = dlpi_bad(t->p, node->name, "list.order.seed",
                       "0 in a later branch: its seed follows from the pipe's",
                       (int64_t)l->order->seed);
-    t->n_items = l->mix != NULL ? l->mix->total : l->n_items;
     return rc == DLP_OK ? dlpi_list_order(t, node, &t->order) : rc;
 }
 
@@ -51902,6 +52152,7 @@ static const dlpi_bound dlpi_node_bounds[] = {
     {DLPI_NODE(PACK, queue.capacity), 0, UINT32_MAX, NULL},
 #endif /* DLPIPE_NO_PACK */
     {DLPI_NODE(LIST, list.n_items), 0, DLPI_MAX_ITEMS, "0..2^48"},
+    {DLPI_NODE(LIST, list.first), 0, DLPI_MAX_ITEMS, "0..2^48"},
     {DLPI_NODE(LIST, list.shuffle), 0, 1, "0 or 1"},
     {DLPI_NODE(LIST, list.open_end), 0, 1, "0 or 1"},
 #ifndef DLPIPE_NO_PARTS

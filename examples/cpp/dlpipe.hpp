@@ -1241,9 +1241,13 @@ class table {
         if (!weights.empty()) n->mix.weights = keep(std::move(weights))->data();
         return n.from(std::move(branches));
     }
-    node window(std::string_view name, std::uint32_t items) {
+    // group, by: items that stay together, sorted by the length of the field `by`.
+    node window(std::string_view name, std::uint32_t items, std::uint32_t group = 0,
+                std::string_view by = {}) {
         node n = add(name, DLP_WINDOW);
         n->window.items = items;
+        n->window.group = group;
+        if (!by.empty()) n->window.by = keep(std::string(by))->c_str();
         return n;
     }
     // Before the batch f(dlpipe::item) changes an item, or adds fields. ends: names of fields, with

@@ -280,7 +280,8 @@ dlp_node_filter = TypedDict('dlp_node_filter', {
 dlp_node_guard = TypedDict('dlp_node_guard', {
     'fields': Any, 'n_fields': int}, total=False)
 dlp_node_list = TypedDict('dlp_node_list', {
-    'n_items': int, 'shuffle': int, 'open_end': int, 'order': Any, 'mix': Any}, total=False)
+    'n_items': int, 'first': int, 'shuffle': int, 'open_end': int, 'order': Any,
+    'mix': Any}, total=False)
 dlp_node_load = TypedDict('dlp_node_load', {
     'n_parts': int, 'items': Any, 'count': Any, 'manifest_id': int,
     'max_part_bytes': int, 'queue_size': int, 'shuffle_parts': int,
@@ -305,7 +306,7 @@ dlp_node_split = TypedDict('dlp_node_split', {
 dlp_node_transfer = TypedDict('dlp_node_transfer', {
     'device': Any}, total=False)
 dlp_node_window = TypedDict('dlp_node_window', {
-    'items': int}, total=False)
+    'items': int, 'group': int, 'by': str}, total=False)
 dlp_pipe_desc = TypedDict('dlp_pipe_desc', {
     'prefetch_factor': int, 'max_held': int, 'unordered': int,
     'close_timeout_ms': int, 'limit_bytes': int, 'budget': Any, 'trace_bytes': int,

@@ -224,7 +224,14 @@ enum {
 /* Which items a pipe reads, and in which order. */
 typedef struct dlp_node_list {
     uint64_t n_items; /* number of items, 1..2^48; with a load node, number of parts. 0: the source
-                         of the fetch or load node has the number */
+                         of the fetch or load node has the number, and all items from `first` on
+                         come. If the source has more items, the others do not come */
+    uint64_t first;  /* items first .. first + n_items - 1 of the source come, with their indices: a
+                       list for training and one for validation are two ranges of one source. The
+                       range must end within the source. 0 with open_end, a mix, a subset, or an
+                       order that draws or is a function. Before a load: only with a filter, expand
+                       or window behind it, or in a branch, and without weights. load.items has the
+                       numbers of the parts before the range, too */
     int32_t shuffle; /* 1: shuffled, differently in each epoch; 0: in turn, or as order says. With a
                          load node it shuffles the parts, and load.shuffle_items shuffles the items
                          inside a part */
@@ -274,8 +281,10 @@ typedef struct dlp_node_map {
     /* Required after the batch node, else NULL. Returns 0, or another value if it fails. */
     int (*batch)(void *user, dlp_batch *batch, void *worker_state);
     void *user;              /* passed to item or batch; borrowed until close */
-    const dlp_field *fields; /* [n_fields] fields that it adds, as zeros; copied */
-    uint32_t n_fields;       /* 0..DLP_MAX_FIELDS */
+    const dlp_field *fields; /* [n_fields] fields that it adds, as zeros; copied. After the batch
+                                they come behind the fields of the batch: [count, ...], none of
+                                them ragged. Their zeros are new at each try. Not before a split */
+    uint32_t n_fields;       /* 0..DLP_MAX_FIELDS; at most 16 in a batch together */
     const char *ends; /* names of the fields that end here, separated by blanks; NULL: none. In a
                          cell (>>graph, Ends) any field that the map sees may end. In rows one map
                          of a pipe may end fields: fields that one fetch node above writes, with

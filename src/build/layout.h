@@ -28,13 +28,22 @@ static int dlpi_resolve_work(dlp_pipe *p) {
     return p->err.code != 0 ? p->err.code : p->beside->resolve(p);
 }
 
-/* Lay out the fields of a batch: the fields that a collate makes, else the fields of an item.
-   Returns DLP_OK, or the code of the pipe's error. */
+/* Lay out the fields of a batch: the fields that a collate makes, else the fields of an item, and
+   behind them those that maps of batches add. A map sees the fields up to its own. Returns DLP_OK,
+   or the code of the pipe's error. */
 static int dlpi_resolve_batches(dlp_pipe *p) {
-    const dlpi_stage *st = p->batcher;
-    bool own = st->fields != NULL; /* which is refused without a collate */
-    return dlpi_fields_init(p, st->name, &p->batches, own ? st->fields : p->datasets.fields,
-                            own ? st->n_fields : p->datasets.n_fields, p->has_item_cells);
+    dlp_field all[DLP_MAX_FIELDS];
+    uint32_t n = dlpi_batch_made(p);
+    /* a batch row has fields only with a collate */
+    memcpy(all, p->batcher->fields != NULL ? p->batcher->fields : p->datasets.fields,
+           n * sizeof *all);
+    for (dlpi_stage *st = p->batcher + 1; st < p->stages + p->n_stages; st++) {
+        if (st->batch == NULL) continue;
+        if (dlpi_batch_takes(p, st, all, n) != DLP_OK) return p->err.code;
+        st->scope.own = n;
+        st->scope.n_fields = n += st->n_fields;
+    }
+    return dlpi_fields_init(p, p->batcher->name, &p->batches, all, n, p->has_item_cells);
 }
 
 /* Count the items that later stages add after the items of the fetch stage. An earlier plan may

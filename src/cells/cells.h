@@ -107,12 +107,18 @@ static void dlpi_cells_ends(dlp_pipe *p) {
     }
 }
 
+/* Return how many fields a batch has before maps of batches add theirs. */
+static inline uint32_t dlpi_batch_made(const dlp_pipe *p) {
+    return p->batcher->fields != NULL ? p->batcher->n_fields : p->datasets.n_fields;
+}
+
 /* Place in a slot the lengths of ragged fields, for items and for batches, and what a collate tells
    of its fields. *at: the end of the slot so far; it moves on. */
 static void dlpi_cells_slot(dlp_pipe *p, uint64_t *at) {
     const uint64_t rows8 = dlpi_times(p->batch_rows, 8),
                    made = p->has_item_cells ? p->batches.n : 0;
-    const uint64_t ragged = p->items.any_ragged ? p->items.n : 0, most = made > 0 ? made : ragged;
+    const uint64_t ragged = p->items.any_ragged ? p->items.n : 0;
+    const uint64_t most = made > 0 || ragged > 0 ? p->batches.n : 0;
     p->slot.lengths = dlpi_take_bytes(at, dlpi_times(most, rows8), 1);
     p->slot.item_lengths = p->slot.lengths;
     if (made > 0) p->slot.item_lengths = dlpi_take_bytes(at, dlpi_times(ragged, rows8), 1);

@@ -293,13 +293,13 @@ static uint64_t dlpi_found_gather_cell(dlp_pipe *p, uint32_t c, uint64_t n, dlpi
     return h;
 }
 
-/* Write into the window's rows where the n items of the window of stream i lie. Returns a 16-bit
-   hash of the inputs of these items. */
+/* Write into the window's rows where the n items of the window of stream i lie. Returns a hash of
+   the inputs of these items. */
 static uint64_t dlpi_found_gather(dlp_pipe *p, uint32_t i, uint64_t n) {
     dlpi_found *q = dlpi_found_of(p);
     dlpi_found_row *row = q->window_rows + i * q->plan.window;
     uint64_t h = 0;
-    if (q->boxes.each > 0) return dlpi_boxes_gather(q, i, n, row) & 0xffff;
+    if (q->boxes.each > 0) return dlpi_boxes_gather(q, i, n, row);
     for (uint32_t c = q->streams[i].head; n > 0; c = q->use[c].next) {
         const dlpi_found_cell *u = &q->use[c];
         uint64_t k = u->n - u->taken < n ? u->n - u->taken : n;
@@ -307,7 +307,7 @@ static uint64_t dlpi_found_gather(dlp_pipe *p, uint32_t i, uint64_t n) {
         row += k;
         n -= k;
     }
-    return h & 0xffff;
+    return h;
 }
 
 /* Take the items of the open window of stream i off its cells: the next window begins after them. A
@@ -327,6 +327,35 @@ static void dlpi_found_take_window(dlp_pipe *p, uint32_t i) {
     }
 }
 
+/* Put the n gathered rows of the window of stream i into the order of groups. The items are sorted
+   by length, and cut into groups. The groups are permuted, and a short one comes last. Returns h
+   with the lengths absorbed. */
+static uint64_t dlpi_found_group(dlp_pipe *p, uint32_t i, uint64_t n, uint64_t h) {
+    dlpi_found *q = dlpi_found_of(p);
+    const uint64_t group = q->plan.group, whole = n / group, stride = q->boxes.stride;
+    const uint8_t *lengths = dlpi_box_bytes(p, q, 0) + q->plan.by * 8;
+    dlpi_found_row *row = q->window_rows + i * q->plan.window;
+    dlp_permutation *turn = &q->window_orders[i];
+    for (uint64_t k = 0; k < n; k++) {
+        const uint64_t at = row[k].cell * stride + row[k].number * q->boxes.item;
+        const uint64_t length = *(const uint64_t *)(const void *)(lengths + at);
+        h = dlpi_absorb(h, length);
+        q->keys[k] = length << 32 | k;
+    }
+    dlpi_keys_sort(&q->keys, &q->spare, (uint32_t)n);
+    dlpi_found_window(&q->plan, turn, q->epoch, q->cursors.first + (uint64_t)i, &q->streams[i].at,
+                      whole);
+    for (uint64_t k = 0; k < n; k++) {
+        const uint64_t g = k / group;
+        const uint64_t at = g < whole ? dlp_permutation_at(turn, g) * group + k % group : k;
+        const dlpi_found_row *of = &row[(uint32_t)q->keys[at]];
+        q->spare[k] = (uint64_t)of->cell << 32 | of->number;
+    }
+    for (uint64_t k = 0; k < n; k++)
+        row[k] = (dlpi_found_row){(uint32_t)(q->spare[k] >> 32), (uint32_t)q->spare[k]};
+    return h;
+}
+
 /* Fail the pipe: a window of stream i is not the one of the state, of which `given` items were
    given. */
 DLPI_COLD static void dlpi_found_changed(dlp_pipe *p, uint32_t i, uint64_t given) {
@@ -341,18 +370,21 @@ DLPI_COLD static void dlpi_found_changed(dlp_pipe *p, uint32_t i, uint64_t given
 static void dlpi_found_open(dlp_pipe *p, uint32_t i) {
     dlpi_found *q = dlpi_found_of(p);
     dlpi_found_stream *x = &q->streams[i];
-    uint64_t n, s = q->cursors.first + i;
+    uint64_t n, h, s = q->cursors.first + i;
     if (x->length > 0) return;
     n = dlpi_found_whole(q, x);
     if (n == 0 && (x->at.place == 0 || !dlpi_found_out(q, x))) return;
     if (n > q->plan.window) n = q->plan.window;
-    x->check = dlpi_found_gather(p, i, n);
+    h = dlpi_found_gather(p, i, n);
+    if (q->plan.group > 0) h = dlpi_found_group(p, i, n, h);
+    x->check = h & 0xffff;
     if (x->at.place > 0 && (x->at.place >= n || x->at.check != x->check)) {
         dlpi_found_changed(p, i, x->at.place);
         return;
     }
     x->length = n;
-    dlpi_found_window(&q->plan, &q->window_orders[i], q->epoch, s, &x->at, n);
+    if (q->plan.group == 0)
+        dlpi_found_window(&q->plan, &q->window_orders[i], q->epoch, s, &x->at, n);
     dlpi_found_take_window(p, i);
     for (uint64_t at = 0; at < x->at.place; at++) /* given before the state was saved */
         dlpi_found_window_row(q, x, dlpi_found_window_at(q, i, at)->cell, q->boxes.each > 0);
@@ -727,7 +759,10 @@ DLPI_INLINE uint32_t dlpi_found_give_window(dlp_pipe *p, uint32_t i, uint32_t s,
     uint64_t *index = dlpi_slot_index(p, s);
     dlpi_found_open(p, i); /* at its first row: nothing can be wrong with it */
     if (n > x->length - x->at.place) n = (uint32_t)(x->length - x->at.place);
-    dlp_permutation_block(&q->window_orders[i], x->at.place, n, index + r);
+    if (q->plan.group == 0)
+        dlp_permutation_block(&q->window_orders[i], x->at.place, n, index + r);
+    else
+        for (uint32_t k = 0; k < n; k++) index[r + k] = x->at.place + k;
     for (uint32_t k = r; k < r + n; k++) {
         const dlpi_found_row row = to[k] = rows[index[k]];
         const dlpi_found_cell *u = &q->box[row.cell]; /* without a division where it can be */

@@ -308,7 +308,7 @@ static int dlpi_input_orders(dlp_pipe *p, const char *list, int32_t order, const
     if (order != DLP_ORDER_BATCHES) return DLP_OK;
     return dlpi_refuse(p, DLP_ERR_ARG, list, "list.order.order",
                        "lists of batches name rows by number, and \"%s\" makes items without "
-                       "numbers; set another order",
+                       "numbers; set another order, or use a window with group",
                        makes);
 }
 

@@ -226,7 +226,9 @@ typedef struct dlpi_found {
     dlp_permutation *items;         /* [n_cells] the order of items in each cell, if shuffled */
     dlpi_found_stream *streams;     /* [cursors.n] the streams of this rank */
     dlp_permutation *window_orders; /* [cursors.n] the order of rows in each open window */
-    dlpi_found_row *window_rows;    /* [cursors.n][window] where the items of each window lie */
+    dlpi_found_row *window_rows;    /* [cursors.n][window] where the items of each window lie;
+                                       with groups, in the window's order */
+    uint64_t *keys, *spare;         /* [window] for sorting the items of a window; with groups */
     uint8_t pad1[DLPI_LINE];
     dlpi_agreed agreed;
     dlpi_found_early early;
@@ -479,7 +481,8 @@ static inline void dlpi_found_window_row(dlpi_found *q, dlpi_found_stream *x, ui
 /* Return where the item lies that the open window of stream i has at this place of its order. */
 static inline const dlpi_found_row *dlpi_found_window_at(const dlpi_found *q, uint32_t i,
                                                          uint64_t place) {
-    return &q->window_rows[i * q->plan.window + dlp_permutation_at(&q->window_orders[i], place)];
+    if (q->plan.group == 0) place = dlp_permutation_at(&q->window_orders[i], place);
+    return &q->window_rows[i * q->plan.window + place];
 }
 
 /* Close the open window of stream i, if there is one. Its rows that are not given are dropped. */

@@ -215,7 +215,6 @@ static void dlpi_boxes_set(const dlp_pipe *p, dlpi_found *q, uint64_t item) {
     const uint64_t each = dlpi_boxes_least(items, n, dlpi_found_look(p, q)) +
                           (uint64_t)(int64_t)DLPI_BOXES_SPARE((int64_t)spare);
     q->boxes.items = (uint32_t)items;
-    q->boxes.item = item;
     q->boxes.each = each < DLPI_FOUND_CELLS ? (uint32_t)each : DLPI_FOUND_CELLS;
 }
 
@@ -229,6 +228,7 @@ DLPI_COLD static void dlpi_boxes_choose(const dlp_pipe *p, const dlpi_stage *st,
     uint64_t cells, boxes;
     bool chosen;
     q->boxes.each = 0;
+    q->boxes.item = item;
     if (q->rule != NULL || q->joins != NULL || q->arrivals != NULL || q->next != NULL || item == 0)
         return;
     dlpi_boxes_set(p, q, item);
@@ -287,7 +287,7 @@ DLPI_COLD static void dlpi_found_layout(dlp_pipe *p, dlpi_stage *st) {
 }
 
 /* Describe in `out` the heap memory of a stage of such inputs, for allocating and freeing it.
-   Weights and their deal were allocated before. Returns the number of blocks, 6 or 8. */
+   Weights and their deal were allocated before. Returns the number of blocks, 8 or 10. */
 static int dlpi_found_blocks(const dlp_pipe *p DLPI_UNREAD, const dlpi_stage *st, dlpi_block *out) {
     const dlpi_found *q = st->self;
     const dlpi_found_plan *k = &q->plan;
@@ -304,11 +304,13 @@ static int dlpi_found_blocks(const dlp_pipe *p DLPI_UNREAD, const dlpi_stage *st
                           dlpi_times(dlpi_times(windows, q->plan.window), sizeof *q->window_rows)};
     out[5] = (dlpi_block){offsetof(dlpi_found, boxes.notes),
                           dlpi_times(dlpi_times(boxes, q->boxes.items), sizeof(dlpi_note))};
-    if (k->weights == NULL) return 6;
-    out[6] = (dlpi_block){offsetof(dlpi_found, plan.weights), dlpi_found_weights_bytes(k)};
-    out[7] = (dlpi_block){offsetof(dlpi_found, plan.own_passes),
+    out[6] = (dlpi_block){offsetof(dlpi_found, keys), k->group > 0 ? k->window * 8 : 0};
+    out[7] = (dlpi_block){offsetof(dlpi_found, spare), k->group > 0 ? k->window * 8 : 0};
+    if (k->weights == NULL) return 8;
+    out[8] = (dlpi_block){offsetof(dlpi_found, plan.weights), dlpi_found_weights_bytes(k)};
+    out[9] = (dlpi_block){offsetof(dlpi_found, plan.own_passes),
                           dlpi_times(k->shuffle_inputs ? streams : 0, sizeof *k->own_passes)};
-    return 8;
+    return 10;
 }
 
 /* Write the words of the streams' statistics that are known before the first input is loaded. */

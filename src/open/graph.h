@@ -141,6 +141,7 @@ static const dlpi_bound dlpi_node_bounds[] = {
     {DLPI_NODE(FILTER, queue.capacity), 0, UINT32_MAX, NULL}, /* needs: parts */
     {DLPI_NODE(PACK, queue.capacity), 0, UINT32_MAX, NULL},   /* needs: pack */
     {DLPI_NODE(LIST, list.n_items), 0, DLPI_MAX_ITEMS, "0..2^48"},
+    {DLPI_NODE(LIST, list.first), 0, DLPI_MAX_ITEMS, "0..2^48"},
     {DLPI_NODE(LIST, list.shuffle), 0, 1, "0 or 1"},
     {DLPI_NODE(LIST, list.open_end), 0, 1, "0 or 1"},
     {DLPI_NODE(PUSH, push.source), 1, 1, "what dlp_push_open has made"}, /* needs: parts */

@@ -154,7 +154,6 @@ static int dlpi_table_list(dlpi_table *t, const dlp_node *node) {
         rc = dlpi_bad(t->p, node->name, "list.order.seed",
                       "0 in a later branch: its seed follows from the pipe's",
                       (int64_t)l->order->seed);
-    t->n_items = l->mix != NULL ? l->mix->total : l->n_items;
     return rc == DLP_OK ? dlpi_list_order(t, node, &t->order) : rc;
 }
 

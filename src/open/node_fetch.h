@@ -251,8 +251,13 @@ static int dlpi_map_given(dlpi_table *t, const dlp_node *node) {
     int rc =
         dlpi_check_pair(t->p, node->name, "map.fields", m->fields, "map.n_fields", m->n_fields);
     if (rc == DLP_OK)
-        rc = dlpi_within(t->p, node->name, "map.n_fields", m->n_fields, 0,
-                         t->batched ? 0 : DLP_MAX_FIELDS, "0..16, and 0 after the batch");
+        rc = dlpi_within(t->p, node->name, "map.n_fields", m->n_fields, 0, DLP_MAX_FIELDS, "0..16");
+    for (uint32_t k = 0; rc == DLP_OK && t->batched && k < m->n_fields; k++)
+        if (m->fields[k].ragged != 0)
+            rc = dlpi_bad_field(t->p, node->name, k, m->fields[k].name, "ragged",
+                                "ragged is %d, must be 0 after the batch; give the most rows, and "
+                                "the lengths in a field of their own",
+                                m->fields[k].ragged);
     if (rc == DLP_OK && t->batched && m->batch == NULL)
         rc = dlpi_missing(t->p, node->name, "map.batch", "it to a map after the batch");
     if (rc == DLP_OK && !t->batched && m->item == NULL)
@@ -286,8 +291,9 @@ static int dlpi_node_map_add(dlpi_table *t, const dlp_node *node) {
     st->user = m->user;
     rc = (t->batched ? dlpi_check_batch_workers : dlpi_check_workers)(t->p, st);
     rc = dlpi_added(t->p, st, rc);
-    if (rc < 0 || t->batched) return rc;
-    dlpi_seeing_take(st, st->self, &seen);
+    if (rc < 0) return rc;
+    if (!t->batched) dlpi_seeing_take(st, st->self, &seen);
     if ((rc = dlpi_keep_fields(t->p, st, m->fields, m->n_fields)) != DLP_OK) return rc;
+    if (t->batched) return st->id;
     return m->ends != NULL ? DLP_OK : dlpi_row_chainable(t, st->id);
 }

@@ -33,12 +33,44 @@ static int dlpi_source_id(const dlpi_table *t, const dlp_node *node, const dlp_s
     return DLP_OK;
 }
 
-/* Write into *s the order of a list row, with the pipe's seed. Returns 0 or a DLP_ERR code. */
-static int dlpi_list_order(const dlpi_table *t, const dlp_node *node, dlp_sampler_desc *s) {
+/* Return how many items, or parts, the source behind a list has. 0: no source says it. */
+static uint64_t dlpi_list_counts(const dlpi_table *t, const dlp_node *node) {
+    const dlp_source *source = t->n > 1 && node[1].verb == DLP_FETCH ? node[1].fetch.source : NULL;
+    if (t->n > 1 && node[1].verb == DLP_LOAD)
+        return dlpi_load_counts(&node[1].load); /* needs: parts */
+    if (source == NULL || source->dataset == NULL || node[1].fetch.of != 0) return 0;
+    return source->dataset->n_items;
+}
+
+/* Let the order *s of a list run over a range of the source's items, if the row asks for less than
+   all. Sets t->n_items to all items. Returns 0 or a DLP_ERR code. */
+static int dlpi_list_range(dlpi_table *t, const dlp_node *node, dlp_sampler_desc *s) {
+    const dlp_node_list *l = &node->list;
+    const uint64_t all = dlpi_list_counts(t, node);
+    const uint64_t n = l->n_items > 0 ? l->n_items : all > l->first ? all - l->first : 0;
+    const bool once =
+        l->mix == NULL && dlpi_order_plain(s) && (t->load == NULL || t->load->load.weights == NULL);
+    if (l->first == 0 && (!once || n == 0 || n >= all)) return DLP_OK;
+    if (!once)
+        return dlpi_bad(t->p, node->name, "list.first",
+                        t->load != NULL
+                            ? "0 before a load without a filter, expand or window, or with weights"
+                            : "0 with a mix, a subset, or an order that draws",
+                        (int64_t)l->first);
+    if (all == 0 && n == 0) return DLP_OK; /* n_items is missing */
+    dlpi_order_in_range(s, l->first, n);
+    t->n_items = all > 0 ? all : l->first + n;
+    return DLP_OK;
+}
+
+/* Write into *s the order of a list row, with the pipe's seed. Sets t->n_items. Returns 0 or a
+   DLP_ERR code. */
+static int dlpi_list_order(dlpi_table *t, const dlp_node *node, dlp_sampler_desc *s) {
     const dlp_node_list *l = &node->list;
     const bool later = node != t->nodes; /* then the pipe has a seed, which may be 0 */
     bool plain;
     int rc;
+    t->n_items = l->mix != NULL ? l->mix->total : l->n_items;
     if (l->order != NULL) *s = *l->order;
     plain = s->subset == NULL && l->mix == NULL && s->order == DLP_ORDER_SEQUENTIAL;
     if (l->mix != NULL &&
@@ -70,7 +102,7 @@ static int dlpi_list_order(const dlpi_table *t, const dlp_node *node, dlp_sample
         return rc;
     s->threaded = node->workers.num_workers;
     if (t->d->seed != 0) s->seed = t->d->seed;
-    return DLP_OK;
+    return dlpi_list_range(t, node, s);
 }
 
 /* Add the sampler and repeat stages of a table that begins with a list. Sets t->load, t->makes and
@@ -89,10 +121,10 @@ static int dlpi_node_list_add(dlpi_table *t, const dlp_node *node) {
     if (t->joins != NULL && !dlpi_order_plain(&s)) /* the branch has it */
         s = (dlp_sampler_desc){
             .seed = s.seed, .function_id = s.function_id, .threaded = s.threaded};
-    t->n_items = node->list.mix != NULL ? node->list.mix->total : node->list.n_items;
-    if (open_end && (t->load != NULL || t->n_items != 0 || node->list.shuffle != 0))
+    if (open_end &&
+        (t->load != NULL || t->n_items != 0 || node->list.shuffle != 0 || node->list.first != 0))
         return dlpi_bad(t->p, node->name, "list.open_end",
-                        "0 before a load node, and with n_items, shuffle or mix", 1);
+                        "0 before a load node, and with n_items, first, shuffle or mix", 1);
     if (t->n_items == 0 && !open_end && !counts && t->load == NULL)
         return dlpi_bad(t->p, node->name, "list.n_items", "1..2^48, or 0 with a source", 0);
     rc = dlpi_add_sampler(t->p, &s);

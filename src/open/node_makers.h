@@ -10,12 +10,42 @@
 
 /* ---- load, window ---- */
 
-/* Return the items of the window behind the rows that are being added, or 0 if that row is no
-   window. A cache may stand between. */
-static uint32_t dlpi_window_after(const dlpi_table *t) {
+/* Return the window behind the rows that are being added, or NULL if that row is no window. A cache
+   may stand between. */
+static const dlp_node *dlpi_window_row(const dlpi_table *t) {
     const dlp_node *node = t->nodes + t->at + 1, *end = t->nodes + t->n;
     if (node < end && node->verb == DLP_CACHE) node++;
-    return node < end && node->verb == DLP_WINDOW ? node->window.items : 0;
+    return node < end && node->verb == DLP_WINDOW ? node : NULL;
+}
+
+/* Return the items of that window, or 0. */
+static uint32_t dlpi_window_after(const dlpi_table *t) {
+    const dlp_node *node = dlpi_window_row(t);
+    return node != NULL ? node->window.items : 0;
+}
+
+/* Let the windows of plan q have the groups that a window row asks for, if it does. f: the n fields
+   of the items. Returns 0 or a DLP_ERR code. */
+static int dlpi_window_groups(dlpi_table *t, const dlp_node *node, const dlp_field *f, uint32_t n,
+                              dlpi_found_plan *q) {
+    const dlp_node_window *d = &node->window;
+    const int rc = dlpi_check_pair(t->p, node->name, "window.by", d->by, "window.group", d->group);
+    if (rc != DLP_OK || d->group == 0) return rc;
+    if (d->items % d->group != 0)
+        return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "window.group",
+                           "window.group is %" PRIu32 ", must be a divisor of window.items, "
+                           "%" PRIu32,
+                           d->group, d->items);
+    for (uint32_t k = 0; k < n; k++)
+        if (f[k].ragged && f[k].shape[0] <= UINT32_MAX && strcmp(f[k].name, d->by) == 0) {
+            q->group = d->group;
+            q->by = k;
+            return DLP_OK;
+        }
+    return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "window.by",
+                       "window.by is \"%.32s\", must be a ragged field that a row above writes, "
+                       "of less than 2^32 rows; move \"%s\" behind that row",
+                       d->by, node->name);
 }
 
 /* Check a window row. The row adds no stage: the stage above it takes its items. Returns 0 or a
@@ -94,6 +124,8 @@ static int dlpi_node_load_add(dlpi_table *t, const dlp_node *node) {
     if ((rc = dlpi_fetch_workers(t, node, d.source, &d.workers)) != DLP_OK) return rc;
     d.shuffle_parts = t->nodes->list.shuffle;
     d.window = dlpi_window_after(t);
+    if (d.window > 0 && (rc = dlpi_window_groups(t, dlpi_window_row(t), NULL, 0, NULL)) != DLP_OK)
+        return rc;
     t->unknown = true;
     found = d.items == NULL && d.count == NULL && d.max_items > 0;
     st = dlpi_add(t->p, found ? &dlpi_found_ops : &dlpi_parts_ops, "parts", &d.workers);
@@ -401,7 +433,13 @@ static int dlpi_makers_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m)
     if (node->verb == DLP_FILTER) return dlpi_makers_filter(t, node, m);
     if (node->verb == DLP_EXPAND) return dlpi_makers_expand(t, node, m);
     m->cache = node->verb == DLP_CACHE ? node : m->cache;
-    if (node->verb == DLP_WINDOW) m->window = node->window.items;
+    if (node->verb == DLP_WINDOW) {
+        m->window = node->window.items;
+        if (node->window.group != 0 || node->window.by != NULL)
+            return dlpi_bad(t->p, node->name, "window.group",
+                            "0, without `by`, before a pack, whose rows are full",
+                            node->window.group);
+    }
     if (node->verb != DLP_PACK) return DLP_OK;
     m->pack = node;
     dlpi_makers_id(m, node->pack.id);
@@ -638,7 +676,12 @@ static int dlpi_makers_levels(dlpi_table *t, const dlpi_makers *m, dlpi_stage *s
     dlp_field all[(DLPI_LEVELS - 1) * DLP_MAX_FIELDS];
     dlpi_expand *x = st->self;
     const uint32_t n = dlpi_makers_give(m, x, all);
-    int rc;
+    const dlp_node *window = m->pack == NULL ? dlpi_window_row(t) : NULL;
+    int rc = DLP_OK;
+    if (window != NULL)
+        rc = dlpi_window_groups(t, window, m->fields[m->n_levels - 1], m->n_fields[m->n_levels - 1],
+                                &x->found.plan);
+    if (rc != DLP_OK) return rc;
     x->row = m->fetch != NULL ? dlpi_row_named(t->p, m->fetch->name) : NULL;
     x->load = m->load != NULL ? dlpi_row_named(t->p, m->load->name) : NULL;
     if (t->list->verb == DLP_LIST && t->list->list.mix != NULL)

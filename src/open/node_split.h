@@ -36,6 +36,10 @@ static int dlpi_node_split_add(dlpi_table *t, const dlp_node *node) {
     rc = dlpi_split_check(t->p, st->name, &c->d);
     if (rc == DLP_OK) rc = dlpi_check_ranks(t->p, c->d.batch_size);
     if (rc == DLP_OK) rc = dlpi_split_sums(t->p, st->name, &c->d, &c->first);
+    for (const dlpi_stage *map = t->p->stages; rc == DLP_OK && map < st; map++)
+        if (map->batch != NULL && map->n_fields > 0)
+            rc = dlpi_bad(t->p, map->name, "map.n_fields",
+                          "0 before a split, which cuts fields of items alone", map->n_fields);
     rc = dlpi_added(t->p, st, rc);
     if (rc < 0 || d == NULL) return rc;
     c->chunks = *d;

@@ -2,6 +2,7 @@
 #pragma once
 /* tests: unit/order/mixing */
 #include "api/buckets.h"
+#include "order/keys.h"
 #include "order/mixing.h"
 /* ---------------------------------------------------------------------------------------------
    >>impl-buckets    ITEMS OF LIKE LENGTH BATCHED TOGETHER */
@@ -72,30 +73,6 @@ static int dlpi_window_read(dlp_buckets *b, dlpi_window *w, uint32_t most) {
     return 0;
 }
 
-/* Sort n keys by 11 of their bits, from bit `shift` on: one stable pass of a counting sort. */
-static void dlpi_window_pass(const uint64_t *from, uint64_t *to, uint32_t n, int shift) {
-    uint32_t begin[2048] = {0}, sum = 0;
-    for (uint32_t i = 0; i < n; i++) begin[from[i] >> shift & 2047]++;
-    for (uint32_t k = 0; k < 2048; k++) {
-        uint32_t count = begin[k];
-        begin[k] = sum;
-        sum += count;
-    }
-    for (uint32_t i = 0; i < n; i++) to[begin[from[i] >> shift & 2047]++] = from[i];
-}
-
-/* Sort the window by length. Items of equal length keep their order: each pass is stable. */
-static void dlpi_window_sort(dlp_buckets *b, dlpi_window *w) {
-    uint64_t all = 0;
-    for (uint32_t i = 0; i < w->n; i++) all |= w->key[i];
-    for (int shift = 32; shift < 64 && all >> shift != 0; shift += 11) {
-        uint64_t *sorted = b->scratch;
-        dlpi_window_pass(w->key, sorted, w->n, shift);
-        b->scratch = w->key;
-        w->key = sorted;
-    }
-}
-
 /* Return the number of rows of the batch that begins at place i of the sorted keys. It is as many
    as batch_size and max_tokens allow, rounded down to a multiple of divisible_by. If the batch
    takes all rows that are left, the number is not rounded. */
@@ -134,7 +111,7 @@ DLPI_COLD static int dlpi_buckets_seek(dlp_buckets *b, uint64_t epoch, uint64_t 
     }
     b->batches = b->at = b->ahead.n = 0;
     if (dlpi_window_read(b, &b->now, b->now.n) != 0) return -1;
-    dlpi_window_sort(b, &b->now);
+    dlpi_keys_sort(&b->now.key, &b->scratch, b->now.n);
     dlpi_window_cut(b);
     dlpi_window_set(b, &b->ahead, last ? epoch + 1 : epoch, last ? 0 : number + 1);
     return 0;

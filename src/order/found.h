@@ -29,7 +29,9 @@ typedef struct dlpi_found_plan {
     uint64_t batch;                    /* rows of a full batch, on all ranks */
     uint64_t most;                     /* items that an input may have, at most */
     uint64_t seed;
-    uint64_t window; /* items of a stream that are permuted at a time; 0: there are no windows */
+    uint64_t window;    /* items of a stream that are permuted at a time; 0: there are no windows */
+    uint64_t group, by; /* items of a window that stay together, by length; 0: windows have no
+                           groups. by: number of the ragged field whose length counts */
     bool shuffle_inputs, shuffle_items;
     uint8_t rule;              /* DLPI_LIST_*. n_inputs counts the places of a pass */
     dlpi_order order;          /* the list's order, with its subset; set as the pipe starts */
@@ -108,7 +110,8 @@ static void dlpi_found_indices(dlpi_found_plan *q, uint64_t epoch, uint64_t s, u
         else
             for (uint32_t k = 0; k < n; k++) out[k] = dlp_permutation_at(order, out[k]);
     }
-    for (uint32_t k = 0; k < n && q->order.subset != NULL; k++) out[k] = q->order.subset[out[k]];
+    for (uint32_t k = 0; k < n && q->order.subset != NULL; k++)
+        out[k] = dlpi_order_of_subset(&q->order, out[k]);
 }
 
 /* Return the key of the random numbers of the input of stream s with this ordinal: its position,
@@ -139,6 +142,7 @@ DLPI_COLD static uint64_t dlpi_found_hash(const dlpi_found_plan *q, uint64_t h) 
     const uint64_t words[] = {q->n_inputs,       q->streams,       q->steps, q->most,
                               q->shuffle_inputs, q->shuffle_items, q->window};
     h = dlpi_order_hash_array(h, words, sizeof words / sizeof *words - (q->window == 0));
+    if (q->group > 0) h = dlpi_absorb(dlpi_absorb(h, q->group), q->by);
     return q->weights ? dlpi_absorb(h, q->weights_hash) : h;
 }
 

@@ -391,6 +391,22 @@ static void dlpi_order_build(const dlp_sampler_desc *d, uint64_t n_items, void *
 
 /* --- What a sampler's desc means -------------------------------------------------------------- */
 
+/* A range of items (list.first) is a subset without an array. `subset` is this address, n_subset is
+   its length. function_user, which these orders do not use, is the number of the first item. */
+static const uint64_t dlpi_order_range[1] = {0};
+
+/* Let the order of a list run over n items, from item `first` on. */
+static void dlpi_order_in_range(dlp_sampler_desc *d, uint64_t first, uint64_t n) {
+    d->subset = dlpi_order_range;
+    d->n_subset = n;
+    d->function_user = (void *)(uintptr_t)first;
+}
+
+/* Return the first item of an order's range. */
+static inline uint64_t dlpi_order_first(const dlp_sampler_desc *d) {
+    return (uintptr_t)d->function_user;
+}
+
 /* Return the positions of an epoch; 0 if only the user's batch sampler knows. */
 static uint64_t dlpi_order_samples(const dlp_sampler_desc *d, uint64_t n_items) {
     if (d->order == DLP_ORDER_BATCHES) return 0; /* only the user's sampler knows */
@@ -418,6 +434,14 @@ static int dlpi_order_check_subset(const dlp_sampler_desc *d, uint64_t n_items, 
     if (!d->subset && d->n_subset)
         return dlpi_order_bad(err, "list.order.n_subset", (int64_t)d->n_subset, "0 without subset");
     if (!d->subset) return DLP_OK;
+    if (d->subset == dlpi_order_range) {
+        const uint64_t first = dlpi_order_first(d);
+        if (first < n_items && d->n_subset <= n_items - first) return DLP_OK;
+        return DLPI_ORDER_FAULT(err, "list.first",
+                                "list.first is %" PRIu64 " and %" PRIu64 " items follow, but the "
+                                "source has %" PRIu64 " items; lower list.first or list.n_items",
+                                first, d->n_subset, n_items);
+    }
     if (d->n_subset < 1 || d->n_subset > DLPI_MAX_ITEMS)
         return dlpi_order_bad(err, "list.order.n_subset", (int64_t)d->n_subset, "1..2^48");
     for (uint64_t i = 0; i < d->n_subset; i++)
@@ -506,7 +530,11 @@ DLPI_COLD static uint64_t dlpi_order_hash_array(uint64_t h, const uint64_t *valu
    saved state. */
 static uint64_t dlpi_order_params_hash(const dlp_sampler_desc *d, uint64_t n_items) {
     uint64_t h = dlpi_hash_in(DLPI_DOMAIN_PARAMS, d->function_id, dlpi_order_samples(d, n_items));
-    h = dlpi_order_hash_array(h, d->subset, d->subset ? d->n_subset : 0);
+    const uint64_t range[] = {dlpi_order_first(d), d->n_subset, UINT64_MAX}; /* no array has this */
+    if (d->subset == dlpi_order_range)
+        h = dlpi_order_hash_array(h, range, sizeof range / sizeof *range);
+    else
+        h = dlpi_order_hash_array(h, d->subset, d->subset ? d->n_subset : 0);
     return dlpi_order_hash_array(h, d->weights, d->weights ? dlpi_order_domain(d, n_items) : 0);
 }
 
@@ -522,8 +550,10 @@ struct dlpi_order {
     uint64_t seed, epoch;
     uint64_t key[3];           /* REPLACEMENT, WEIGHTED: keys of this epoch's draws */
     dlpi_range buckets, units; /* draws below `domain`; WEIGHTED: draws of a unit in a bucket */
-    const uint64_t *subset;    /* [domain] indices of the subset; NULL: all items */
-    const dlpi_alias *alias;   /* table of the weights; NULL: there are no weights */
+    const uint64_t *subset;    /* [domain] indices of the subset; NULL: all items. dlpi_order_range:
+                                  the items from `first` on */
+    uint64_t first;
+    const dlpi_alias *alias; /* table of the weights; NULL: there are no weights */
     uint64_t (*function)(void *user, uint64_t epoch, uint64_t position);
     void *user;
     uint64_t (*replacement)(void *user, uint64_t epoch, uint64_t position, uint64_t random);
@@ -542,6 +572,7 @@ static void dlpi_order_init(dlpi_order *o, const dlp_sampler_desc *d, uint64_t n
     o->samples = dlpi_order_samples(d, n_items);
     o->seed = d->seed;
     o->subset = d->subset;
+    o->first = dlpi_order_first(d);
     o->function = d->function;
     o->user = d->function_user;
     o->replacement = d->replacement;
@@ -641,6 +672,12 @@ static const dlpi_order_ops *dlpi_order_of(int32_t order) {
     return order >= 0 && (size_t)order < sizeof all / sizeof(void *) ? all[order] : NULL;
 }
 
+/* Return the index at a place of the order's subset, which it has. */
+static inline uint64_t dlpi_order_of_subset(const dlpi_order *o, uint64_t place) {
+    if (place >= o->domain) return UINT64_MAX;
+    return o->subset == dlpi_order_range ? o->first + place : o->subset[place];
+}
+
 /* Write the dataset indices of positions first .. first+count-1 of an epoch. If a user's function
    returns an index out of range, n_items or more is written, and the caller must check it. */
 static void dlpi_order_block(dlpi_order *o, uint64_t epoch, uint64_t first, uint32_t count,
@@ -648,8 +685,7 @@ static void dlpi_order_block(dlpi_order *o, uint64_t epoch, uint64_t first, uint
     if (DLPI_UNLIKELY(!o->ready || o->epoch != epoch)) dlpi_order_begin(o, epoch);
     o->ops->block(o, first, count, out);
     if (o->subset)
-        for (uint32_t i = 0; i < count; i++)
-            out[i] = out[i] < o->domain ? o->subset[out[i]] : UINT64_MAX;
+        for (uint32_t i = 0; i < count; i++) out[i] = dlpi_order_of_subset(o, out[i]);
 }
 
 /* Return the index that replaces the item at a position when it fails for the k-th time, k >= 1. It
@@ -665,7 +701,7 @@ static uint64_t dlpi_order_replacement(const dlpi_order *o, uint64_t epoch, uint
     uint64_t other = o->ops->drawn ? behind | random : dlpi_below(dlpi_range_of(positions), random);
     if (o->replacement) {
         index = o->replacement(o->user, epoch, position, random);
-        return !o->subset ? index : index < o->domain ? o->subset[index] : UINT64_MAX;
+        return o->subset ? dlpi_order_of_subset(o, index) : index;
     }
     dlpi_order_block(&view, epoch, other, 1, &index);
     return index;

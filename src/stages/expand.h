@@ -234,6 +234,8 @@ DLPI_COLD static void dlpi_expand_what(const dlpi_stage *st, char *text, size_t 
     if (text[0] == 0) dlpi_what_add(text, size, "filter");
     if (x->found.plan.window > 0)
         dlpi_what_add(text, size, "window %" PRIu64, (uint64_t)x->found.plan.window);
+    if (x->found.plan.group > 0)
+        dlpi_what_add(text, size, "groups of %" PRIu64, (uint64_t)x->found.plan.group);
 }
 
 static const dlpi_stage_ops dlpi_expand_ops = {

@@ -41,7 +41,7 @@ static void dlpi_collate_begin(dlpi_worker *w, const dlpi_unit *t, dlp_collate *
     c->index = dlpi_slot_index(p, t->slot);
     c->valid = valid;
     c->n_in = p->items.n;
-    c->n_out = p->batches.n;
+    c->n_out = dlpi_batch_made(p);
     c->in = w->rare->in;
     c->out = w->rare->out;
     c->call = &w->note;
@@ -51,7 +51,7 @@ static void dlpi_collate_begin(dlpi_worker *w, const dlpi_unit *t, dlp_collate *
             (struct dlp_collate_in){&d->f, dlpi_item_cell(p, t->slot) + d->offset, d->row_bytes,
                                     d->f.ragged ? dlpi_slot_lengths(p, t->slot, f, 1) : NULL};
     }
-    for (uint32_t f = 0; f < p->batches.n; f++) {
+    for (uint32_t f = 0; f < c->n_out; f++) {
         const dlpi_field *d = &p->batches.at[f];
         struct dlp_collate_out *out = &w->rare->out[f];
         memset(out, 0, sizeof *out);
@@ -110,7 +110,7 @@ static int dlpi_collate_items(dlpi_worker *w, const dlpi_unit *t, uint32_t f, ui
    DLP_ERR_LENGTH if a field does not fit. */
 static int dlpi_collate_end(dlpi_worker *w, const dlpi_unit *t) {
     const dlp_pipe *p = w->p;
-    for (uint32_t f = 0; f < p->batches.n; f++) {
+    for (uint32_t f = 0; f < dlpi_batch_made(p); f++) {
         const dlpi_field *d = &p->batches.at[f];
         const struct dlp_collate_out *out = &w->rare->out[f];
         dlpi_fmeta *m = &dlpi_slot_fmeta(p, t->slot)[f];
@@ -208,6 +208,21 @@ DLPI_COLD static void dlpi_batch_view_init(const dlp_pipe *p, uint32_t s, dlp_ba
         fields[f].ndim = d->f.ndim + 1;
         for (int i = 0; i < d->f.ndim; i++) fields[f].shape[i + 1] = d->f.shape[i];
         if (d->f.ragged) fields[f].lengths = dlpi_slot_lengths(p, s, f, 0);
+    }
+}
+
+/* Let the fields that a map adds to batch t begin as zeros, one row for each row of the batch. */
+static void dlpi_batch_widens(dlpi_worker *w, const dlpi_unit *t) {
+    const dlp_pipe *p = w->p;
+    const uint64_t rows = dlpi_slot_rows(p, t->slot);
+    for (uint32_t f = w->st->scope.own; f < w->st->scope.n_fields; f++) {
+        const dlpi_field *d = &p->batches.at[f];
+        const uint64_t bytes = rows * d->row_bytes;
+        memset(dlpi_batch_cell(p, t->slot) + d->offset, 0, (size_t)bytes);
+        if (!p->has_item_cells) continue;
+        dlpi_fmeta *m = &dlpi_slot_fmeta(p, t->slot)[f];
+        *m = (dlpi_fmeta){.bytes = bytes, .ndim = d->f.ndim + 1, .shape = {(int64_t)rows}};
+        for (int k = 0; k < d->f.ndim; k++) m->shape[k + 1] = d->f.shape[k];
     }
 }
 

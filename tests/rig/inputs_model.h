@@ -25,6 +25,7 @@ typedef struct order_plan {
     uint64_t seed;
     int shuffle, shuffle_items, weighed;
     uint32_t window, before; /* before: documents of a window that stands before the pack */
+    uint32_t group;          /* items of the window that stay together, by length; 0: none do */
     int64_t steps;           /* 0; DLP_FOREVER */
     int last, ends, epochs;
     uint32_t tokens, overlap, segments;
@@ -117,6 +118,27 @@ typedef struct element {
     uint64_t ordinal, used;
 } element;
 
+static uint32_t tail_of(uint64_t input, uint64_t number); /* length of the item's ragged field */
+
+/* The item at place j of a window of k items, in groups: sorted by length, cut, and the groups
+   permuted. */
+static uint32_t grouped(const order_plan *o, const element *at, uint32_t k, uint64_t key,
+                        uint64_t epoch, uint32_t j) {
+    uint32_t whole = k / o->group, nth = j, less;
+    if (j / o->group < whole)
+        nth = (uint32_t)permuted(whole, key, epoch, j / o->group) * o->group + j % o->group;
+    for (uint32_t i = 0; i < k; i++) { /* how many are before item i? */
+        const uint32_t length = tail_of(at[i].p.input, at[i].p.first);
+        less = 0;
+        for (uint32_t other = 0; other < k; other++) {
+            const uint32_t of = tail_of(at[other].p.input, at[other].p.first);
+            less += of < length || (of == length && other < i);
+        }
+        if (less == nth) return i;
+    }
+    return k;
+}
+
 static void write_windows(const order_plan *o, uint64_t epoch, uint64_t s, element *at,
                           uint32_t n) {
     static element was[MOST_ROWS];
@@ -126,7 +148,9 @@ static void write_windows(const order_plan *o, uint64_t epoch, uint64_t s, eleme
         uint64_t h = keyed(36, o->seed, s);
         h = mixed(h, from ? was[from - 1].ordinal : 0);
         h = mixed(h, from ? was[from - 1].used : 0);
-        for (uint32_t i = 0; i < k; i++) at[from + i] = was[from + permuted(k, h, epoch, i)];
+        for (uint32_t i = 0; i < k; i++)
+            at[from + i] = was[from + (o->group ? grouped(o, was + from, k, h, epoch, i)
+                                                : permuted(k, h, epoch, i))];
     }
 }
 

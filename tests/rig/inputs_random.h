@@ -623,7 +623,10 @@ static uint32_t table_makers(config *c, dlp_node *to) {
                                 .longer = o->longer ? DLP_PACK_LONGER_DROP : DLP_PACK_LONGER_CUT,
                                 .positions = c->positions}};
     if (!packs(o) && o->window > 0)
-        to[n++] = (dlp_node){.name = "mixed", .verb = DLP_WINDOW, .window = {.items = o->window}};
+        to[n++] = (dlp_node){
+            .name = "mixed",
+            .verb = DLP_WINDOW,
+            .window = {.items = o->window, .group = o->group, .by = o->group > 0 ? "tail" : NULL}};
     return n;
 }
 

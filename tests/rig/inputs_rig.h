@@ -9,7 +9,8 @@ typedef struct rig2 {
     dlp_node_expand expand; /* all 0: fetch leaves items out */
     dlp_node_pack pack;     /* needs: pack */
     dlp_workers_desc by;    /* makes the items */
-    uint32_t cells, window;
+    uint32_t cells, window, group;
+    const char *group_by;
     dlp_dataset dataset;
     dlp_workers_desc fetch; /* copies the items into rows, and maps them */
     dlp_node_batch batch;
@@ -38,7 +39,8 @@ static int open_pipe(rig2 *r, dlp_pipe **p, dlp_error *err) {
     table_list(&t, &r->sampler);
     table_fetch(&t, &(dlp_source){.dataset = &dataset}, 0);
     table_row(&t, makes);
-    if (r->window) table_row(&t, (dlp_node){.verb = DLP_WINDOW, .window = {.items = r->window}});
+    if (r->window)
+        table_row(&t, (dlp_node){.verb = DLP_WINDOW, .window = {r->window, r->group, r->group_by}});
     if (r->map) table_row(&t, map);
     table_row(&t, batch);
     if ((rc = table_pipe(&t, p, &r->pipe, err)) != DLP_OK) return rc;

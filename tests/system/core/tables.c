@@ -1231,6 +1231,28 @@ typedef struct refusal {
     { \
         .name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 16 } \
     }
+static const dlp_field ragged_x = {
+    .name = "r", .dtype = DLP_U8, .ndim = 1, .shape = {3}, .ragged = 1};
+#define BYTE(name_) \
+    { .name = name_, .dtype = DLP_U8 }
+static const dlp_field many_bytes[16] = {
+    BYTE("a"), BYTE("b"), BYTE("c"), BYTE("d"), BYTE("e"), BYTE("f"), BYTE("g"), BYTE("h"),
+    BYTE("i"), BYTE("j"), BYTE("k"), BYTE("l"), BYTE("m"), BYTE("n"), BYTE("o"), BYTE("p")};
+static int change_nothing(void *user, dlp_batch *b, void *state) {
+    return (void)user, (void)b, (void)state, 0;
+}
+#define ADDS_TO_BATCH(fields_, n_) \
+    { \
+        .name = "m", .verb = DLP_MAP, .map = { \
+            .batch = change_nothing, \
+            .fields = fields_, \
+            .n_fields = n_ \
+        } \
+    }
+#define GROUPS(items_, group_, by_) \
+    { \
+        .name = "w", .verb = DLP_WINDOW, .window = { items_, group_, by_ } \
+    }
 #define ODD \
     { \
         .name = "odd", .verb = DLP_FILTER, .filter = {.keep = keep_odd } \
@@ -1509,6 +1531,37 @@ static void nodes__wrong__the_row_and_the_field(void) {
          "1..2^24",
          {LIST, MAKE, {.name = "w", .verb = DLP_WINDOW}, BATCH},
          {.seed = 1}},
+        {"w",
+         "window.group",
+         "a divisor of window.items, 9",
+         {LIST, READ, GROUPS(9, 2, "x"), BATCH}},
+        {"m",
+         "map.n_fields",
+         "the batch has 1 fields",
+         {LIST, READ, BATCH, ADDS_TO_BATCH(many_bytes, 16)},
+         {.seed = 1}},
+        {"m",
+         "fields[].name",
+         "of this name",
+         {LIST, READ, BATCH, ADDS_TO_BATCH(&x_field, 1)},
+         {.seed = 1}},
+        {"m",
+         "fields[].ragged",
+         "must be 0 after the batch",
+         {LIST, READ, BATCH, ADDS_TO_BATCH(&ragged_x, 1)},
+         {.seed = 1}},
+        {"w", "window.group", "is 0, but window.by", {LIST, READ, GROUPS(9, 0, "x"), BATCH}},
+        {"w", "window.by", "is NULL, but window.group", {LIST, READ, GROUPS(9, 3, NULL), BATCH}},
+        {"w", "window.by", "a ragged field that a row", {LIST, READ, GROUPS(9, 3, "x"), BATCH}},
+        {"w", "window.by", "move \"w\" behind that", {LIST, LOAD, GROUPS(9, 3, "x"), READ, BATCH}},
+        {"w",
+         "window.group",
+         "before a pack",
+         {LIST,
+          READ,
+          GROUPS(9, 3, "x"),
+          {.name = "k", .verb = DLP_PACK, .pack = {.tokens = 4}},
+          BATCH}},
         {"load",
          "",
          "directly after the list",
@@ -1747,10 +1800,98 @@ static void nodes__wrong__the_row_and_the_field(void) {
     dlp_mix_close(two);
 }
 
+/* ---- maps of batches that add fields ---- */
+
+static const dlp_field sum_fields[] = {{.name = "sum", .dtype = DLP_U64},
+                                       {.name = "pair", .dtype = DLP_U16, .ndim = 1, .shape = {2}}};
+static const dlp_field more_field = {.name = "more", .dtype = DLP_U64};
+static uint64_t tries_;
+
+/* Garbage is written before a failure: a second try begins with zeros again. */
+static int add_sums(void *user, dlp_batch *b, void *state) {
+    uint64_t *sum = b->fields[1].data;
+    uint16_t *pair = b->fields[2].data;
+    (void)state;
+    if (b->n_fields != 3 || b->fields[1].shape[0] != b->count || b->fields[2].ndim != 2) return 1;
+    for (uint32_t r = 0; r < b->count; r++)
+        if (sum[r] != 0 || pair[2 * r] != 0 || pair[2 * r + 1] != 0) return 2;
+    for (uint32_t r = 0; r < b->count; r++) {
+        const uint32_t *x = (const uint32_t *)b->fields[0].data + 3 * r;
+        sum[r] = UINT64_C(1) + x[0] + x[1] + x[2];
+        pair[2 * r] = pair[2 * r + 1] = (uint16_t)b->index[r];
+    }
+    return user != NULL && __atomic_add_fetch(&tries_, 1, __ATOMIC_RELAXED) % 3 == 0 ? 3 : 0;
+}
+
+static int add_more(void *user, dlp_batch *b, void *state) {
+    (void)user, (void)state;
+    if (b->n_fields != 4 || strcmp(b->fields[3].name, "more") != 0) return 4;
+    for (uint32_t r = 0; r < b->count; r++)
+        ((uint64_t *)b->fields[3].data)[r] += 2 * ((const uint64_t *)b->fields[1].data)[r];
+    return 0;
+}
+
+static int collate_x(void *user, dlp_collate *c) {
+    (void)user;
+    if (c->n_out != 1) return 5;
+    memcpy(c->out[0].data, c->in[0].data, c->count * 12u);
+    return 0;
+}
+
+/* With items in place and with a collate; inline, in threads and behind a transfer; tried again. */
+static void nodes__maps_of_batches_add_fields__behind_those_of_the_batch(void) {
+    for (int how = 0; how < 8; how++) {
+        const dlp_pipe_desc desc = {.seed = 3, .epochs = 2};
+        const dlp_workers_desc w = {
+            .num_workers = how & 1 ? 2 : 0, .retries = how & 4 ? 2 : 0, .idempotent = how == 6};
+        dlp_node nodes[6] = {LIST,
+                             READ,
+                             {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 7}},
+                             {.name = "sums",
+                              .verb = DLP_MAP,
+                              .map = {.batch = add_sums,
+                                      .user = how & 4 ? &tries_ : NULL,
+                                      .fields = sum_fields,
+                                      .n_fields = 2},
+                              .workers = w},
+                             {.name = "more",
+                              .verb = DLP_MAP,
+                              .map = {.batch = add_more, .fields = &more_field, .n_fields = 1}},
+                             {.name = "to", .verb = DLP_TRANSFER}};
+        uint64_t rows = 0, wrong = 0;
+        dlp_pipe *p;
+        dlp_batch *b;
+        dlp_error err;
+        int rc;
+        if (how & 2) nodes[2].batch.collate = collate_x;
+        if (how & 2) nodes[2].workers.num_workers = 1;
+        rc = dlp_pipe_open(&p, nodes, how & 1 ? 6 : 5, &desc, &err);
+        CHECK(rc == DLP_OK);
+        if (rc != DLP_OK) {
+            printf("  %s %s: %s\n", err.stage, err.field, err.message);
+            continue;
+        }
+        while ((rc = dlp_pipe_next(p, &b)) == DLP_OK) {
+            const uint64_t *sum = b->fields[1].data, *more = b->fields[3].data;
+            const uint16_t *pair = b->fields[2].data;
+            const uint32_t *x = b->fields[0].data;
+            wrong += b->n_fields != 4 || b->fields[3].bytes != b->count * 8u;
+            for (uint32_t r = 0; r < b->count; r++, rows++)
+                wrong += sum[r] != UINT64_C(1) + x[3 * r] + x[3 * r + 1] + x[3 * r + 2] ||
+                         more[r] != 2 * sum[r] || pair[2 * r + 1] != (uint16_t)b->index[r];
+            dlp_pipe_release(p, b);
+        }
+        CHECK(rc == DLP_END && wrong == 0 && rows == 2 * ITEMS);
+        if (rc != DLP_END) printf("  %d: %s\n", how, dlp_pipe_error(p)->message);
+        dlp_pipe_close(p);
+    }
+}
+
 int main(void) {
     nodes__economic__batches_and_states_as_ever();
     nodes__second_fetch_map_guard_cache_transfer__batches_as_ever();
     nodes__mix__batches_as_ever();
+    nodes__maps_of_batches_add_fields__behind_those_of_the_batch();
     nodes__fields_end_in_a_map__the_map_sees_them_in_the_tables_order();
     nodes__fields_end_beside_other_fetches__the_map_sees_each_field_once();
     nodes__map_adds_a_ragged_field__it_begins_empty();

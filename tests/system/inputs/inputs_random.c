@@ -126,6 +126,11 @@ static void draw(config *c, uint64_t seed, int processes) {
     c->stacked = !packs(&c->o) && dlp_hash(seed, 3, 3, 3) % 3 == 0;
     if (c->stacked && c->guard == GUARD_REPLACE) c->guard = GUARD_DROP;
     c->bare = !packs(&c->o) && c->o.window > 0 && dlp_hash(seed, 3, 3, 9) % 2;
+    if (!packs(&c->o) && c->o.window > 0 && (c->o.kind != OF_PARTS || c->stacked) &&
+        dlp_hash(seed, 3, 3, 15) % 3 == 0) {
+        c->o.group = 1 + (uint32_t)(dlp_hash(seed, 3, 3, 17) % 9);
+        c->o.window += c->o.group - 1 - (c->o.window - 1) % c->o.group;
+    }
     c->guard_first = (int)test_pick(&d, 2);
     c->maps = (int)test_pick(&d, 2) * (1 + (int)test_pick(&d, 2));
     c->positions = (int)test_pick(&d, 2);
@@ -171,16 +176,17 @@ static void describe(const config *c) {
     static const char *const kinds[] = {"parts", "expand", "filter", "cut", "fit"};
     static const char *const rules[] = {"alone", "agree", "uneven"};
     const order_plan *o = &c->o;
-    printf("  %s of %u inputs, C %u, B %u, shuffle %d %d, weights %d, window %u %u, steps %d, "
-           "last %d, %s, epochs %d, made %d, T %u overlap %u S %u longer %d; guard %d %d, maps %d, "
-           "heals %d %d, raises %d, least %d, set_epoch %d, stacked %d, shared %d, share %d %d %d, "
-           "events %d, "
-           "kill %u\n",
-           kinds[o->kind], o->inputs, o->streams, o->batch, o->shuffle, o->shuffle_items,
-           o->weighed, o->window, o->before, (int)o->steps, o->last, rules[o->ends], o->epochs,
-           o->made, o->tokens, o->overlap, o->segments, o->longer, c->guard, c->guard_first,
-           c->maps, c->heals, c->heals_behind, c->raises, c->least, c->set, c->stacked, c->shared,
-           c->share, c->sharers, c->leaves, c->events, c->kill_every);
+    printf(
+        "  %s of %u inputs, C %u, B %u, shuffle %d %d, weights %d, windows %u %u by %u, steps %d, "
+        "last %d, %s, epochs %d, made %d, T %u overlap %u S %u longer %d; guard %d %d, maps %d, "
+        "heals %d %d, raises %d, least %d, set_epoch %d, stacked %d, shared %d, share %d %d %d, "
+        "events %d, "
+        "kill %u\n",
+        kinds[o->kind], o->inputs, o->streams, o->batch, o->shuffle, o->shuffle_items, o->weighed,
+        o->window, o->before, o->group, (int)o->steps, o->last, rules[o->ends], o->epochs, o->made,
+        o->tokens, o->overlap, o->segments, o->longer, c->guard, c->guard_first, c->maps, c->heals,
+        c->heals_behind, c->raises, c->least, c->set, c->stacked, c->shared, c->share, c->sharers,
+        c->leaves, c->events, c->kill_every);
     for (int i = 0; i < c->n_lives; i++) {
         const life *l = &c->lives[i];
         printf("  %u ranks, %d batches, workers %d %d%s, prefetch %d, held %d, threaded %d%s\n",

@@ -12,7 +12,7 @@
 #include "../../rig/pipe_rig.h"
 #include "../../rig/inside_parts.h"
 
-enum { ITEMS = 300, SUBSET = 90, PLACES = 170, EPOCHS = 2, SEED = 7 };
+enum { ITEMS = 300, SUBSET = 90, FIRST = ITEMS - SUBSET, PLACES = 170, EPOCHS = 2, SEED = 7 };
 enum { STREAMS = 4, ROWS = 3, T = 8, DRAWS = 16384, MOST = 24 * 1024 };
 
 /* ---- orders ---- */
@@ -20,6 +20,7 @@ enum { STREAMS = 4, ROWS = 3, T = 8, DRAWS = 16384, MOST = 24 * 1024 };
 enum {
     PART,        /* a subset, in turn */
     SHUFFLED,    /* a subset, shuffled */
+    RANGE,       /* the items from FIRST on, shuffled */
     WEIGHTED,    /* by weights */
     SHORT,       /* by weights, with an epoch of fewer draws than items */
     WEIGHED,     /* a subset, by weights */
@@ -29,9 +30,9 @@ enum {
     MIXED,       /* a mix of two datasets */
     ORDERS
 };
-static const char *const names_[] = {"subset",   "shuffled subset", "weighted",
-                                     "short",    "weighted subset", "replacement",
-                                     "function", "its subset",      "mix"};
+static const char *const names_[] = {
+    "subset",          "shuffled subset", "range",    "weighted",   "short",
+    "weighted subset", "replacement",     "function", "its subset", "mix"};
 
 static uint64_t subset_[SUBSET], weights_[ITEMS];
 static dlp_mix *mix_;
@@ -65,12 +66,19 @@ static dlp_sampler_desc sampler(int order) {
 
 static uint64_t places(int order) {
     return order == MIXED            ? dlp_mix_items(mix_) - 30
+           : order == RANGE          ? SUBSET
            : order == SHORT          ? PLACES
            : sampler(order).n_subset ? SUBSET
                                      : ITEMS;
 }
 
 static bool draws(int order) { return order >= WEIGHTED && order <= REPLACEMENT; }
+
+static dlp_node_list list_of(int order, uint64_t items, const dlp_sampler_desc *s) {
+    if (order == MIXED) return (dlp_node_list){.mix = mix_};
+    if (order == RANGE) return (dlp_node_list){.first = FIRST, .n_items = SUBSET, .shuffle = 1};
+    return (dlp_node_list){.n_items = items, .order = s};
+}
 
 /* ---- callbacks ---- */
 
@@ -170,17 +178,17 @@ static int open_table(const table *t, dlp_pipe **p, dlp_error *err) {
                              .world_size = t->world,
                              .shm = t->processes ? &shm : NULL,
                              .resume = t->resume};
-    dlp_node nodes[4] = {{.name = "list",
-                          .verb = DLP_LIST,
-                          .list = {.n_items = t->items != 0 ? t->items : ITEMS, .order = &s}},
-                         {.name = "read",
-                          .verb = DLP_FETCH,
-                          .fetch = {.fetch = fetch, .fields = fields_, .n_fields = 2},
-                          .workers = {.num_workers = t->workers,
-                                      .placement = t->processes ? DLP_PLACE_PROCESSES : 0}},
-                         {.name = "make", .verb = DLP_FILTER, .filter = {.keep = keep}}};
+    dlp_node nodes[4] = {
+        {.name = "list",
+         .verb = DLP_LIST,
+         .list = list_of(t->own != NULL ? ORDERS : t->order, t->items != 0 ? t->items : ITEMS, &s)},
+        {.name = "read",
+         .verb = DLP_FETCH,
+         .fetch = {.fetch = fetch, .fields = fields_, .n_fields = 2},
+         .workers = {.num_workers = t->workers,
+                     .placement = t->processes ? DLP_PLACE_PROCESSES : 0}},
+        {.name = "make", .verb = DLP_FILTER, .filter = {.keep = keep}}};
     uint32_t n = 3;
-    if (t->order == MIXED && t->own == NULL) nodes[0].list = (dlp_node_list){.mix = mix_};
     if (t->async) {
         nodes[1].fetch.fetch = NULL;
         nodes[1].fetch.async = &async;
@@ -248,7 +256,8 @@ static uint64_t index_at(int order, uint64_t epoch, uint64_t pass, uint64_t j, u
         dlp_permutation_init(&shuffle, SUBSET, inside_hash(INSIDE_PARTS, SEED, pass), epoch);
     of_epoch = epoch;
     of_pass = pass;
-    j = subset_[order == SHUFFLED ? dlp_permutation_at(&shuffle, j) : j];
+    j = order == PART ? j : dlp_permutation_at(&shuffle, j);
+    j = order == RANGE ? FIRST + j : subset_[j];
     *key = pass * ITEMS + j;
     return j;
 }
@@ -384,7 +393,7 @@ static void filter__keeps_all__order_of_the_plain_table(void) {
         table t = {
             .order = order, .kind = PLAIN, .streams = 1, .world = 1, .each = 7, .workers = 2};
         uint64_t n[2] = {0, 0}, wrong = 0;
-        if (order == SHUFFLED) continue;
+        if (order == SHUFFLED || order == RANGE) continue;
         for (; t.kind <= FILTER; t.kind++) {
             dlp_pipe *p;
             dlp_batch *b;
@@ -557,11 +566,7 @@ static int open_joint(const joint *j, dlp_pipe **p, dlp_error *err) {
     uint32_t n = 0;
     for (int l = 0; l < 2; l++) {
         nodes[n] = (dlp_node){.name = l ? "list1" : "list", .verb = DLP_LIST};
-        if (j->order[l] == MIXED)
-            nodes[n++].list.mix = mix_;
-        else
-            nodes[n++].list =
-                (dlp_node_list){.n_items = joint_items(j, (uint32_t)l), .order = &s[l]};
+        nodes[n++].list = list_of(j->order[l], joint_items(j, (uint32_t)l), &s[l]);
         nodes[n++] = (dlp_node){.name = from[l],
                                 .verb = DLP_FETCH,
                                 .fetch = {.fetch = fetch_of,
@@ -751,6 +756,128 @@ static void lists__not_before_makers__refused(void) {
     refused(nodes, 5, "list.order.subset", "before a load");
 }
 
+static dlp_pipe *range_open(int kind, int shuffle, int range, uint32_t workers, dlp_state *from) {
+    static uint64_t own[SUBSET];
+    static dlp_dataset ds = {.n_items = ITEMS, .fields = fields_, .n_fields = 2, .fetch = fetch};
+    static const dlp_source source = {.dataset = &ds};
+    const dlp_sampler_desc s = {.order = shuffle, .subset = own, .n_subset = SUBSET};
+    const dlp_pipe_desc d = {.seed = SEED, .epochs = EPOCHS, .resume = from};
+    dlp_node nodes[4] = {
+        {.name = "list", .verb = DLP_LIST, .list = {.order = &s}},
+        {.name = "read", .verb = DLP_FETCH, .fetch = {.source = &source}, .workers = {workers}},
+        {.name = "make", .verb = DLP_FILTER, .filter = {.keep = keep}},
+        {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 7}}};
+    dlp_pipe *p = NULL;
+    dlp_error err;
+    int rc;
+    for (uint64_t i = 0; i < SUBSET; i++) own[i] = 17 + i;
+    if (range)
+        nodes[0].list =
+            (dlp_node_list){.first = 16 + (uint64_t)range, .n_items = SUBSET, .shuffle = shuffle};
+    if (kind == PLAIN) nodes[2] = nodes[3];
+    rc = dlp_pipe_open(&p, nodes, kind == PLAIN ? 3 : 4, &d, &err);
+    CHECK(rc == (from != NULL && range != 1 ? DLP_ERR_RESUME : DLP_OK));
+    return p;
+}
+
+/* A range of a source gives the rows of a subset of its items, plain and before makers, also after
+   a resume. Its states are not those of the subset. */
+static void list__range__rows_of_the_subset(void) {
+    for (int how = 0; how < 4; how++) {
+        const int kind = how & 1 ? FILTER : PLAIN, shuffle = how / 2;
+        dlp_pipe *p[2] = {range_open(kind, shuffle, 0, 1, NULL),
+                          range_open(kind, shuffle, 1, 2, NULL)};
+        dlp_batch *b[2];
+        dlp_state state;
+        int rc[2] = {0, 0}, n = 0;
+        while (rc[0] == 0 && rc[1] == 0 && p[0] != NULL && p[1] != NULL) {
+            for (int k = 0; k < 2; k++)
+                if ((rc[k] = dlp_pipe_next(p[k], &b[k])) != DLP_OK) b[k] = NULL;
+            if (b[0] == NULL || b[1] == NULL) break;
+            CHECK(b[0]->count == b[1]->count && b[0]->epoch == b[1]->epoch);
+            CHECK(memcmp(b[0]->index, b[1]->index, b[0]->count * 8u) == 0);
+            CHECK(memcmp(b[0]->fields[1].data, b[1]->fields[1].data, b[0]->count * 8u) == 0);
+            for (uint32_t i = 0; i < b[1]->count; i++)
+                CHECK(b[1]->index[i] >= 17 && b[1]->index[i] < 17 + SUBSET);
+            if (n == 3) CHECK(dlp_pipe_state(p[1], b[1], &state) == DLP_OK);
+            for (int k = 0; k < 2; k++) dlp_pipe_release(p[k], b[k]);
+            if (n++ != 3) continue;
+            dlp_pipe_close(p[1]);
+            CHECK(range_open(kind, shuffle, 0, 1, &state) == NULL);
+            CHECK(range_open(kind, shuffle, 2, 1, &state) == NULL);
+            p[1] = range_open(kind, shuffle, 1, 1, &state);
+        }
+        CHECK(rc[0] == DLP_END && rc[1] == DLP_END && n == 26);
+        for (int k = 0; k < 2; k++) dlp_pipe_close(p[k]);
+    }
+}
+
+static int two_items(void *user, dlp_part *part) {
+    *(uint64_t *)part->data = part->index;
+    part->items = 2;
+    return (void)user, 0;
+}
+
+static int of_part(void *user, dlp_item *it) {
+    *(uint64_t *)it->data[0] = *(const uint64_t *)it->part->data * 10 + it->part->item;
+    *(uint64_t *)it->data[1] = 0;
+    return (void)user, 0;
+}
+
+/* Parts of a range, before a filter. */
+static void list__range_of_parts__their_items(void) {
+    const dlp_node nodes[] = {
+        {.name = "list", .verb = DLP_LIST, .list = {.first = 5, .n_items = 10}},
+        {.name = "load",
+         .verb = DLP_LOAD,
+         .load = {.load = two_items, .max_items = 2, .max_part_bytes = 64}},
+        {.name = "read",
+         .verb = DLP_FETCH,
+         .fetch = {.fetch = of_part, .fields = fields_, .n_fields = 2}},
+        {.name = "all", .verb = DLP_FILTER, .filter = {.keep = keep_all}},
+        {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 20}}};
+    dlp_pipe *p;
+    dlp_batch *b;
+    dlp_error err;
+    CHECK(dlp_pipe_open(&p, nodes, 5, &(dlp_pipe_desc){.epochs = 1}, &err) == DLP_OK);
+    CHECK(dlp_pipe_next(p, &b) == DLP_OK && b->count == 20);
+    for (uint32_t i = 0; i < 20; i++) {
+        CHECK(b->index[i] == 5 + i / 2);
+        CHECK(((const uint64_t *)b->fields[0].data)[i] == (5 + i / 2) * 10 + i % 2);
+    }
+    dlp_pipe_release(p, b);
+    CHECK(dlp_pipe_next(p, &b) == DLP_END && dlp_pipe_close(p) == DLP_OK);
+}
+
+static void list__range__refused(void) {
+    static dlp_dataset ds = {.n_items = ITEMS, .fields = fields_, .n_fields = 2, .fetch = fetch};
+    static const dlp_source source = {.dataset = &ds};
+    const dlp_sampler_desc drawn = {.order = DLP_ORDER_REPLACEMENT}, part = sampler(PART);
+    dlp_node nodes[3] = {{.name = "list", .verb = DLP_LIST},
+                         {.name = "read", .verb = DLP_FETCH, .fetch = {.source = &source}},
+                         {.name = "batch", .verb = DLP_BATCH, .batch = {.batch_size = 4}}};
+    nodes[0].list = (dlp_node_list){.first = 250, .n_items = 51};
+    refused(nodes, 3, "list.first", "is 250 and 51 items follow, but the source has 300 items");
+    nodes[0].list.first = UINT64_C(1) << 49;
+    refused(nodes, 3, "list.first", "0..2^48");
+    nodes[0].list = (dlp_node_list){.first = 300};
+    refused(nodes, 3, "list.first", "is 300 and 0 items follow");
+    nodes[0].list = (dlp_node_list){.first = 1, .order = &drawn};
+    refused(nodes, 3, "list.first", "or an order that draws");
+    nodes[0].list.order = &part;
+    refused(nodes, 3, "list.first", "0 with a mix, a subset");
+    nodes[0].list = (dlp_node_list){.first = 1, .mix = mix_};
+    refused(nodes, 3, "list.first", "0 with a mix");
+    nodes[0].list = (dlp_node_list){.first = 1};
+    nodes[1].fetch = (dlp_node_fetch){.fetch = fetch, .fields = fields_, .n_fields = 2};
+    refused(nodes, 3, "list.n_items", "1..2^48");
+    nodes[0].list.n_items = 9;
+    nodes[1] = (dlp_node){.name = "load",
+                          .verb = DLP_LOAD,
+                          .load = {.load = load, .max_items = 4, .max_part_bytes = 64}};
+    refused(nodes, 3, "list.first", "0 before a load without a filter, expand or window");
+}
+
 /* A desc that no order has is refused in the list of each branch, also beside a longer list. */
 static void branches__bad_order__refused_in_each_list(void) {
     static const struct {
@@ -872,6 +999,9 @@ int main(int argc, char **argv) {
     branches__state_of_another_order__refused();
     function__past_the_end__error_of_its_row();
     lists__not_before_makers__refused();
+    list__range__rows_of_the_subset();
+    list__range_of_parts__their_items();
+    list__range__refused();
     branches__bad_order__refused_in_each_list();
     branches__mix_with_another_seed_than_the_pipe__refused();
     mix__source_of_another_count__named_as_the_mix();

@@ -22,6 +22,7 @@ typedef struct shared {
     int32_t parent;                   /* the process of the scheduler */
     uint32_t death, far;              /* the worker dies at this instruction; the farthest one */
     uint32_t sweeps;                  /* times that a worker lived to the end of its steps */
+    uint32_t longer;                  /* ragged fields have so many rows more */
 } shared;
 
 static shared *seen;
@@ -69,6 +70,7 @@ static int expand(void *user, dlp_expand *x) {
         if (it->n_fields == 2) memset(it->data[1], (int)(value(index, k) % 255), 5000);
         if (it->n_fields != 3) continue;
         it->length[1] = value(index, k) % 301;
+        if (it->length[1] < 200) it->length[1] += seen->longer;
         it->length[2] = k % 4;
         memset(it->data[1], (int)(k + 1), it->length[1]);
         for (uint32_t i = 0; i < k % 4; i++) ((uint32_t *)it->data[2])[i] = (uint32_t)index + i;
@@ -203,6 +205,11 @@ static void any_table(rig2 *r, uint64_t *random) {
          shape == SMALL ? most[test_pick(random, 4)] : most[test_pick(random, 3)]);
     r->pipe.epochs = 1 + test_pick(random, 2);
     if (test_pick(random, 2)) r->window = 1 + test_pick(random, test_pick(random, 2) ? 50 : 600);
+    if (r->window % 2 && shape == RAGGED && !filter) { /* groups of similar length */
+        r->group = 1 + r->window % 7;
+        r->window += r->group - r->window % r->group;
+        r->group_by = "text";
+    }
     r->sampler.order = (int32_t)test_pick(random, 2);
     r->expand.shuffle_items = !filter && test_pick(random, 2);
     r->pipe.streams = streams[test_pick(random, 4)];
@@ -251,6 +258,27 @@ static void resume__behind_any_batch__goes_on(uint64_t seed) {
                 r.cells = CELLS;
             CHECK(run(&r, other, boxes) == n - k - 1 && same(base + k + 1, other, n - k - 1));
         }
+    }
+}
+
+/* A window of groups is made again by its lengths: with others there, no row comes. */
+static void resume__groups_with_other_lengths__refused(void) {
+    for (int i = 0; i < 4; i++) {
+        dlp_batch *b = NULL;
+        dlp_pipe *p;
+        rig2 r;
+        init(&r, RAGGED, 0, 60);
+        r.window = 60;
+        r.group = i < 2 ? 20 : 0;
+        r.group_by = i < 2 ? "text" : NULL;
+        if (known(&r) <= 0) continue;
+        r.pipe.resume = &base[3].state; /* 24 rows are given */
+        seen->longer = i % 2;
+        if (begin(&r, &p, -1) != DLP_OK) continue;
+        CHECK(dlp_pipe_next_timeout(p, &b, 20000) == (i == 1 ? DLP_ERR_RESUME : DLP_OK));
+        CHECK(i != 1 || strstr(dlp_pipe_error(p)->message, "the window of stream 0 has changed"));
+        if (b != NULL) dlp_pipe_release(p, b);
+        dlp_pipe_close(p);
     }
 }
 
@@ -624,6 +652,7 @@ int main(int argc, char **argv) {
     plan__few_items_of_large_cells__little_memory();
     run__any_table__as_without_boxes(seed);
     resume__behind_any_batch__goes_on(seed);
+    resume__groups_with_other_lengths__refused();
     seek__anywhere__goes_on(seed, 0);
     seek__anywhere__goes_on(seed, 1);
     seek__while_a_worker_copies__its_boxes_wait();
