@@ -66,7 +66,8 @@ typedef struct dlp_node_filter {
     uint64_t id; /* your number for what keep does. It is part of the fingerprint of a state */
 } dlp_node_filter;
 
-/* A node that shuffles `items` items of a stream together (>>found). */
+/* A node that shuffles `items` items of a stream together (>>found). Behind a pack it shuffles the
+   rows of the pack (>>pack). */
 typedef struct dlp_node_window {
     uint32_t items; /* items that are shuffled together, 1..2^24 */
 } dlp_node_window;
