@@ -3138,14 +3138,15 @@ typedef struct dlp_node_filter {
     uint64_t id; /* your number for what keep does. It is part of the fingerprint of a state */
 } dlp_node_filter;
 
-/* A node that shuffles `items` items of a stream together (>>found). With `group`, items of similar
+/* A node that shuffles `items` items of a stream together (>>found). Behind a pack it shuffles the
+   rows of the pack (>>pack). With `group`, items of similar
    length come together. The items of a window are sorted by the length of the field `by`, and cut
    into groups of `group` items. Items of equal length keep their order. The groups are
    shuffled. The items of a group stay together, the shortest first. A short group, in the last
    window of an epoch, comes last. With one stream and group = batch_size each batch is a group, so
    its ragged rows need little padding. A state checks the lengths: a resume with other lengths
-   inside a window fails with DLP_ERR_RESUME. group and by are refused before a pack, and directly
-   behind a load. There, write the window behind the fetch of the load's items. */
+   inside a window fails with DLP_ERR_RESUME. group and by are refused before and behind a pack, and
+   directly behind a load. There, write the window behind the fetch of the load's items. */
 typedef struct dlp_node_window {
     uint32_t items; /* items that are shuffled together, 1..2^24 */
     uint32_t group; /* items that stay together, a divisor of items; 0: each item is shuffled */
@@ -3193,6 +3194,17 @@ typedef struct dlp_node_window {
    workers of the load or expand. Behind a mix (>>graph) DLP_PACK_CUT packs the documents of all
    branches. Behind a window the documents of a stream come in the order of its windows. A row may
    have documents of two windows.
+
+     list -> fetch -> [window] -> pack -> [window] -> batch ...
+
+   A window behind the pack shuffles rows. Each N rows of a stream are shuffled together; the last
+   window of an epoch is shorter. The rows are those of the table without this window. So the
+   window changes neither what is in a row nor how the documents are dealt. Its order follows from
+   the seed, the epoch, the stream, and the place where the window begins. What a window's rows lie
+   in is kept until they are given. For R rows that must be known, the cells are those of R + N - 1
+   rows of the pack, of S segments each. The plan says their bytes. If they are more than 2^22 for
+   all streams, the table is refused. A state may lie inside a window. Then another run packs the
+   rows of the window again, and if their pieces differ, the resume fails with DLP_ERR_RESUME.
 
      list -> load -> fetch ------> [filter] -> pack -> batch ...
              a part  a document    keeps it
@@ -4745,7 +4757,8 @@ void dlp_pusher_close(dlp_pusher *pusher);
                                                                or makers
      DLP_FILTER     keeps an item or leaves it out             after the first fetch, a push, makers
      DLP_PACK       packs documents into rows (>>pack)         after the first fetch, a push, makers
-     DLP_WINDOW     shuffles the items of a stream (>>found)   after fetch, map, load, push, makers
+     DLP_WINDOW     shuffles the items of a stream (>>found),  after fetch, map, load, push, makers
+                    or the rows of a pack
      DLP_ZIP        joins branches: an item of each (below)    after the last branch
      DLP_MIX        joins branches: an item of one, by weights after the last branch
      DLP_MAP        changes an item, or adds fields            after the first fetch, or a push
@@ -4871,11 +4884,11 @@ void dlp_pusher_close(dlp_pusher *pusher);
              many items. So do not zip data that belong together by index: let two fetches of one
              branch write them.
              Behind a zip or mix stand map, guard, batch, transfer and out. Before these may stand
-             filter, expand and pack, with maps between, and a window last or before the pack. The
-             first row may be a cache, which keeps the inputs of the branches. The other rows work
-             on joined rows in the workers of the branches, which copy each row into a cell of its
-             own. Their worker_state is that of the first branch. A window or pack behind a mix
-             takes the items of all branches, in the order of the mix.
+             filter, expand and pack, with maps between. A window may stand last, before the pack,
+             or both. The first row may be a cache, which keeps the inputs of the branches. The
+             other rows work on joined rows in the workers of the branches, which copy each row into
+             a cell of its own. Their worker_state is that of the first branch. A window or pack
+             behind a mix takes the items of all branches, in the order of the mix.
    Order     The order and the bytes of the batches depend only on the table, the seed, the epoch
              and the data; behind a push also on the order of arrival. Workers and queues change
              neither the order nor the states.
@@ -21881,10 +21894,10 @@ typedef struct dlpi_table_ops {
     int (*makes)(dlpi_table *t, const dlp_node *node);
     /* Write the order of a mix into *to (dlp_mix_sampler). */
     int (*mix)(const dlp_mix *mix, dlp_sampler_desc *to);
-    /* Add the stage of a pack. behind: the stage that packs joined rows; or NULL. window: items of
-       the window before the pack, or 0. */
+    /* Add the stage of a pack. behind: the stage that packs joined rows; or NULL. windows: items of
+       the windows before and behind the pack, or 0. */
     int (*pack)(dlp_pipe *p, dlpi_stage *behind, const dlp_node_pack *d, const dlp_workers_desc *w,
-                uint32_t capacity, uint32_t window);
+                uint32_t capacity, const uint32_t *windows);
     /* Set up a pack of documents that makers make. */
     int (*pack_makers)(dlp_pipe *p, dlpi_stage *st);
 } dlpi_table_ops;
@@ -28121,6 +28134,24 @@ typedef struct dlpi_pack_turns {
     dlpi_path *paths;    /* the same of joined rows; NULL: inputs are no joined rows */
 } dlpi_pack_turns;
 
+typedef struct dlpi_packed_stream { /* rows of a stream in the order of windows behind the pack */
+    uint64_t known;                 /* known rows that are in no whole window */
+    uint64_t n, at;        /* rows of the open window, and those of them that are given or passed */
+    uint64_t check;        /* 16-bit hash of the open window */
+    dlpi_cursor after;     /* place after the open window */
+    dlp_permutation order; /* of the open window */
+    bool begun;            /* a window was whole since the epoch, or a place of it, began */
+} dlpi_packed_stream;
+
+/* Rows in the order of windows, if a window stands behind the pack. */
+typedef struct dlpi_packed {
+    uint64_t window;             /* rows of a window; 0: there is none */
+    dlpi_packed_stream *streams; /* [cursors.n] */
+    uint8_t *rows;               /* [cursors.n][window] dlpi_pack_row, row_stride bytes each */
+    dlpi_path *after;            /* [cursors.n] as in streams, of joined rows; else NULL */
+    dlpi_found_rule rule, outer; /* of the pack alone; with windows around it */
+} dlpi_packed;
+
 typedef struct dlpi_fit_stream {
     uint64_t documents;         /* known documents in its list: the next window begins with them */
     uint64_t window, windows;   /* first window with such a row; windows that were laid out since
@@ -28161,6 +28192,10 @@ typedef struct dlpi_pack {
     dlp_field fields[DLP_MAX_FIELDS]; /* fields of a row */
     uint8_t pad[DLPI_LINE - 32];      /* workers read what is above; below is the scheduler's */
     uint64_t *words;                  /* [DLPI_PACK_WORDS] in region, for observers */
+    /* Take the next row off stream i, into *row. s: slot of the row; DLPI_NO_SLOT: the row goes
+       into a window. row NULL: nothing is written. */
+    void (*take)(dlp_pipe *p, uint32_t i, dlpi_pack_row *row, uint32_t s);
+    dlpi_packed packed;
     dlpi_pack_turns turns;
     dlpi_pack_stream *streams;                               /* CUT: [cursors.n] */
     uint64_t fit_most_items, fit_most_rows, fit_most_pieces; /* FIT, as all below */
@@ -28174,6 +28209,23 @@ typedef struct dlpi_pack {
 } dlpi_pack;
 
 static inline dlpi_pack *dlpi_pack_of(const dlp_pipe *p) { return p->source_stage->self; }
+
+/* Return the place in the pack that cursor x has: without the rows of a window behind the pack. */
+static inline uint64_t dlpi_pack_place(const dlpi_pack *k, const dlpi_cursor *x) {
+    return k->packed.window > 0 ? x->place / k->packed.window : x->place;
+}
+
+/* True if the check of cursor x is this one, or that of a window behind the pack. */
+static inline bool dlpi_pack_checked(const dlpi_pack *k, const dlpi_cursor *x, uint64_t check) {
+    return x->check == check || (k->packed.window > 0 && x->place % k->packed.window > 0);
+}
+
+/* Return how many known rows of stream i the pack has. Rows of an open window have left it. */
+static inline uint64_t dlpi_pack_known(const dlpi_pack *k, uint32_t i) {
+    const dlpi_packed_stream *x = &k->packed.streams[i];
+    const uint64_t rows = k->x.found.streams[i].rows;
+    return k->packed.window > 0 ? rows - (x->n - x->at) + x->known : rows;
+}
 
 static inline dlpi_pack_row *dlpi_pack_row_at(const dlp_pipe *p, uint32_t s, uint32_t r) {
     return (dlpi_pack_row *)(void *)((uint8_t *)dlpi_slot_source(p, s) + sizeof(dlpi_source_state) +
@@ -28231,10 +28283,16 @@ static dlpi_pack_segment dlpi_pack_leave(const dlp_pipe *p, uint32_t i) {
     return (dlpi_pack_segment){c, (uint32_t)first, (uint32_t)(end - first)};
 }
 
+/* Take cell c, which is off the list and has no tokens left, from stream x. If rows of an open
+   window lie in it, the last of them does it. */
+static void dlpi_pack_spend(dlpi_found *q, dlpi_found_stream *x, uint32_t c) {
+    if (q->use[c].open == 0) dlpi_found_lose(q, x, c, false);
+}
+
 /* Count n tokens of cell c, which is off the list of stream i, as given. The last ones free it. */
 static void dlpi_pack_free(dlpi_found *q, uint32_t i, uint32_t c, uint64_t n) {
     q->use[c].taken += n;
-    if (q->use[c].taken == q->use[c].n) dlpi_found_lose(q, &q->streams[i], c, false);
+    if (q->use[c].taken == q->use[c].n) dlpi_pack_spend(q, &q->streams[i], c);
 }
 
 /* Return how many of the n tokens of cell c were given before the state was saved: those of the
@@ -28254,23 +28312,47 @@ static uint64_t dlpi_pack_more(const dlp_pipe *p, uint32_t c) {
     return dlpi_pack_ends_of(p, k, c)->n - dlpi_pack_left(p, c).used;
 }
 
-/* Append a piece of a document to row r of slot s: tokens of cell c, from token `first` on. */
-static void dlpi_pack_put(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t c, uint64_t first,
-                          uint32_t tokens) {
-    dlpi_pack_row *row = dlpi_pack_row_at(p, s, r);
-    if (row->n == 0) dlpi_slot_index(p, s)[r] = dlpi_input_at(p, c)->index;
-    row->at[row->n++] = (dlpi_pack_segment){c, (uint32_t)first, tokens};
-    row->tokens += tokens;
-    dlpi_found_use(p, s, c, false);
+/* Append a piece of a document to a row: tokens of cell c, from token `first` on. The cell is kept
+   until the batch in slot s has left. DLPI_NO_SLOT: until the row has left its window. */
+static void dlpi_pack_put(dlp_pipe *p, dlpi_pack_row *row, uint32_t s, dlpi_pack_segment of) {
+    row->at[row->n++] = of;
+    row->tokens += of.tokens;
+    if (s == DLPI_NO_SLOT)
+        dlpi_found_of(p)->use[of.cell].open++;
+    else
+        dlpi_found_use(p, s, of.cell, false);
 }
 
-/* Count a complete row in the statistics. */
-static void dlpi_pack_count(const dlp_pipe *p, const dlpi_pack_row *row) {
+/* Note the index of row r of slot s, which is complete, and count the row in the statistics. */
+static void dlpi_pack_count(const dlp_pipe *p, uint32_t s, uint32_t r, const dlpi_pack_row *row) {
     const dlpi_pack *k = dlpi_pack_of(p);
+    dlpi_slot_index(p, s)[r] = dlpi_input_at(p, row->at[0].cell)->index;
     dlpi_bump(&k->words[DLP_PACK_ROWS], 1);
     dlpi_bump(&k->words[DLP_PACK_TOKENS], row->tokens);
     dlpi_bump(&k->words[DLP_PACK_PADDING], k->d.tokens - row->tokens);
     dlpi_bump(&k->words[DLP_PACK_SEGMENTS], row->n);
+}
+
+/* Make the next row of stream i row r of slot s. */
+static void dlpi_pack_give(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r) {
+    dlpi_pack_row *row = dlpi_pack_row_at(p, s, r);
+    row->n = row->tokens = 0;
+    dlpi_pack_of(p)->take(p, i, row, s);
+    dlpi_pack_count(p, s, r, row);
+}
+
+/* Skip the next row of stream i, which is another rank's. */
+static void dlpi_pack_pass(dlp_pipe *p, uint32_t i) {
+    dlpi_pack_of(p)->take(p, i, NULL, DLPI_NO_SLOT);
+}
+
+/* Return how many rows of a stream the pack must know, so that enough of them can be given. With a
+   window behind the pack these are whole windows, but no more than an epoch has. */
+static uint64_t dlpi_pack_look(const dlp_pipe *p, const dlpi_pack *k) {
+    const dlpi_found *q = &k->x.found;
+    const uint64_t look = dlpi_found_look(p, q), n = k->packed.window;
+    const uint64_t rows = n > 0 ? (look + n - 1) / n * n : look, epoch = q->plan.steps * q->each;
+    return n > 0 && q->plan.steps > 0 && epoch < rows ? epoch : rows;
 }
 #endif /* DLPIPE_NO_PACK */
 
@@ -28307,8 +28389,8 @@ static inline uint32_t dlpi_pack_cell_of(const dlpi_pack *k, uint32_t i, uint64_
 }
 
 /* Move a place in documents behind the document that ends with token end - 1. */
-static inline void dlpi_pack_pass(const dlpi_pack *k, uint32_t i, uint64_t *document, uint64_t *at,
-                                  uint64_t end) {
+static inline void dlpi_pack_go(const dlpi_pack *k, uint32_t i, uint64_t *document, uint64_t *at,
+                                uint64_t end) {
     if (k->turns.most > 0) {
         *at = dlpi_pack_turn_at(k, i, ++*document)->of.first;
     } else if (end < k->x.found.use[*document].n) {
@@ -28376,9 +28458,10 @@ static void dlpi_pack_turns_begin(dlpi_pack *k, uint32_t i) {
 static void dlpi_pack_turns_resume(dlp_pipe *p, uint32_t i, uint64_t n, uint64_t check) {
     dlpi_pack *k = dlpi_pack_of(p);
     const dlpi_cursor *at = &k->x.found.streams[i].at;
-    const uint64_t documents = at->place / k->turns.inner, inner = at->place % k->turns.inner;
+    const uint64_t place = dlpi_pack_place(k, at);
+    const uint64_t documents = place / k->turns.inner, inner = place % k->turns.inner;
     const bool cut = k->d.rule == DLP_PACK_CUT;
-    bool same = at->place == 0 || at->check == check || (!cut && inner > 0);
+    bool same = place == 0 || dlpi_pack_checked(k, at, check) || (!cut && inner > 0);
     same &= documents + (inner > 0) <= n;
     for (uint64_t j = 0; same && j < documents; j++) dlpi_pack_turn_use(k, i, UINT64_MAX);
     if (same && cut && inner > 0) same = dlpi_pack_turn_use(k, i, inner) == inner;
@@ -28501,7 +28584,7 @@ static void dlpi_pack_cut_next(const dlp_pipe *p, uint32_t i) {
         if (skip < end - x->first) break;
         skip -= end - x->first;
         x->segments--;
-        dlpi_pack_pass(k, i, &x->document, &x->first, end);
+        dlpi_pack_go(k, i, &x->document, &x->first, end);
     }
     x->first += skip;
 }
@@ -28516,7 +28599,8 @@ static uint64_t dlpi_pack_cut_document(const dlp_pipe *p, uint32_t i, uint64_t d
     dlpi_pack_stream *x = &k->streams[i];
     uint64_t rows = 0;
     bool joined = false; /* the row has tokens of this document already */
-    if (!x->begun) x->repeated = begin->ordinal | begin->used | begin->place ? k->d.overlap : 0;
+    if (!x->begun)
+        x->repeated = begin->ordinal | begin->used | dlpi_pack_place(k, begin) ? k->d.overlap : 0;
     x->begun = true;
     while (left > 0) {
         uint32_t room = k->d.tokens - x->tokens, n = left < room ? (uint32_t)left : room;
@@ -28562,10 +28646,9 @@ static uint64_t dlpi_pack_cut_turns(dlp_pipe *p, uint32_t i, bool out) {
     const dlpi_pack *k = dlpi_pack_of(p);
     const dlpi_found *q = &k->x.found;
     const dlpi_pack_turns_stream *x = &k->turns.streams[i];
-    const uint64_t want = dlpi_found_look(p, q);
+    const uint64_t want = dlpi_pack_look(p, k), known = dlpi_pack_known(k, i);
     uint64_t rows = 0, n;
-    while (q->rc == DLP_OK && q->streams[i].rows + rows < want &&
-           (n = dlpi_pack_turns_open(p, i, out)) > 0)
+    while (q->rc == DLP_OK && known + rows < want && (n = dlpi_pack_turns_open(p, i, out)) > 0)
         for (uint64_t t = x->tail - n; t < x->tail; t++) {
             const dlpi_pack_segment *of = &dlpi_pack_turn_at(k, i, t)->of;
             const uint64_t used = t == x->head ? x->used : 0;
@@ -28583,14 +28666,13 @@ static void dlpi_pack_cut_skip(dlpi_found *q, dlpi_found_stream *x, uint64_t ski
         u->taken += n;
         skip -= n;
         dlpi_found_stands(q, x, x->head, (dlpi_cursor){u->ordinal, u->taken, 0, 0});
-        if (u->taken == u->n) dlpi_found_drop(q, x, false);
+        if (u->taken == u->n) dlpi_pack_spend(q, x, dlpi_found_behead(q, x));
     }
 }
 
-/* Take the next row off stream i, and write it as row r of slot s. If r is DLPI_FOUND_NONE nothing
-   is written: another rank has the row. A row with neither T tokens nor S segments is the last one,
-   so nothing of it is repeated. */
-static void dlpi_pack_cut_row(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r) {
+/* Take the next row off stream i (dlpi_pack.take). A row with neither T tokens nor S segments is
+   the last one, so nothing of it is repeated. */
+static void dlpi_pack_cut_take(dlp_pipe *p, uint32_t i, dlpi_pack_row *row, uint32_t s) {
     dlpi_pack *k = dlpi_pack_of(p);
     dlpi_found *q = dlpi_found_of(p);
     dlpi_found_stream *x = &q->streams[i];
@@ -28605,10 +28687,10 @@ static void dlpi_pack_cut_row(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r) {
         const uint32_t c = dlpi_pack_cell_of(k, i, document);
         const uint64_t end = dlpi_pack_find(p, c, at).end, room = k->d.tokens - tokens;
         const uint32_t n = (uint32_t)(end - at < room ? end - at : room);
-        if (r != DLPI_FOUND_NONE) dlpi_pack_put(p, s, r, c, at, n);
+        if (row != NULL) dlpi_pack_put(p, row, s, (dlpi_pack_segment){c, (uint32_t)at, n});
         tokens += n;
         segments++;
-        dlpi_pack_pass(k, i, &document, &at, end);
+        dlpi_pack_go(k, i, &document, &at, end);
     }
     if (tokens == k->d.tokens || segments == k->most) tokens -= k->d.overlap;
     if (t != NULL)
@@ -28617,23 +28699,12 @@ static void dlpi_pack_cut_row(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r) {
         dlpi_pack_cut_skip(q, x, tokens);
 }
 
-static void dlpi_pack_cut_give(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r) {
-    dlpi_pack_row *row = dlpi_pack_row_at(p, s, r);
-    row->n = row->tokens = 0;
-    dlpi_pack_cut_row(p, i, s, r);
-    dlpi_pack_count(p, row);
-}
-
-static void dlpi_pack_cut_pass(dlp_pipe *p, uint32_t i) {
-    dlpi_pack_cut_row(p, i, 0, DLPI_FOUND_NONE);
-}
-
 static const dlpi_found_rule dlpi_pack_cut = {
     .begin = dlpi_pack_cut_begin,
     .learned = dlpi_pack_cut_learned,
     .more = dlpi_pack_cut_more,
-    .give = dlpi_pack_cut_give,
-    .pass = dlpi_pack_cut_pass,
+    .give = dlpi_pack_give,
+    .pass = dlpi_pack_pass,
 };
 
 /* The rule behind a window. */
@@ -28642,8 +28713,8 @@ static const dlpi_found_rule dlpi_pack_cut_mixed = {
     .taken = dlpi_pack_taken,
     .learned = dlpi_pack_turns_learned,
     .more = dlpi_pack_cut_turns,
-    .give = dlpi_pack_cut_give,
-    .pass = dlpi_pack_cut_pass,
+    .give = dlpi_pack_give,
+    .pass = dlpi_pack_pass,
 };
 #endif /* DLPIPE_NO_PACK */
 
@@ -28876,10 +28947,11 @@ static uint32_t dlpi_fit_resume(dlp_pipe *p, uint32_t i, uint32_t rows, uint64_t
     dlpi_fit_stream *x = &k->fit_streams[i];
     const dlpi_fit_row *first = &dlpi_fit_rows_of(k, i)[x->row];
     const dlpi_cursor *at = &k->x.found.streams[i].at;
-    const uint64_t given = k->turns.most > 0 ? at->place % k->turns.inner : at->place;
+    const uint64_t place = dlpi_pack_place(k, at);
+    const uint64_t given = k->turns.most > 0 ? place % k->turns.inner : place;
     uint32_t c = dlpi_fit_pieces_of(k, i)[first->first].cell;
     if (given == 0) return rows;
-    if (at->check != check || given >= rows) {
+    if (!dlpi_pack_checked(k, at, check) || given >= rows) {
         dlpi_found_fail(p, DLP_ERR_RESUME,
                         "the window of %s %" PRIu64 " has changed since the state was saved, "
                         "%" PRIu64 " of its rows given; open the pipe with the same documents",
@@ -28938,7 +29010,7 @@ static uint64_t dlpi_fit_more(dlp_pipe *p, uint32_t i, bool out) {
     dlpi_pack *k = dlpi_pack_of(p);
     dlpi_fit_stream *x = &k->fit_streams[i];
     const dlpi_pack_turns_stream *turns = k->turns.most > 0 ? &k->turns.streams[i] : NULL;
-    const uint64_t window = k->d.window, want = dlpi_found_look(p, &k->x.found);
+    const uint64_t window = k->d.window, want = dlpi_pack_look(p, k);
     uint64_t rows = 0;
     while (k->x.found.rc == DLP_OK && x->rows - x->row < want) {
         if (turns != NULL && x->documents < window && dlpi_pack_turns_open(p, i, out) > 0) {
@@ -28951,25 +29023,14 @@ static uint64_t dlpi_fit_more(dlp_pipe *p, uint32_t i, bool out) {
     return rows;
 }
 
-/* Write the next known row of stream i into row r of slot s, and drop it from the known rows. The
-   stream then stands behind the row. The stream must have a known row. */
-static void dlpi_fit_give(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r) {
+/* Take the next known row off stream i (dlpi_pack.take). The stream then stands behind the row. The
+   stream must have a known row. */
+static void dlpi_fit_take(dlp_pipe *p, uint32_t i, dlpi_pack_row *row, uint32_t s) {
     dlpi_pack *k = dlpi_pack_of(p);
     const dlpi_fit_row *from = &dlpi_fit_rows_of(k, i)[k->fit_streams[i].row];
-    dlpi_pack_row *row = dlpi_pack_row_at(p, s, r);
-    row->n = row->tokens = 0;
-    for (uint32_t j = 0; j < from->n; j++) {
-        const dlpi_pack_segment *x = &dlpi_fit_pieces_of(k, i)[from->first + j];
-        dlpi_pack_put(p, s, r, x->cell, x->first, x->tokens);
-    }
+    for (uint32_t j = 0; row != NULL && j < from->n; j++)
+        dlpi_pack_put(p, row, s, dlpi_fit_pieces_of(k, i)[from->first + j]);
     dlpi_fit_stands(k, i, from);
-    dlpi_fit_drop(k, i);
-    dlpi_pack_count(p, row);
-}
-
-static void dlpi_fit_pass(dlp_pipe *p, uint32_t i) {
-    dlpi_pack *k = dlpi_pack_of(p);
-    dlpi_fit_stands(k, i, &dlpi_fit_rows_of(k, i)[k->fit_streams[i].row]);
     dlpi_fit_drop(k, i);
 }
 
@@ -28978,8 +29039,8 @@ static const dlpi_found_rule dlpi_pack_fit = {
     .taken = dlpi_pack_taken,
     .learned = dlpi_fit_learned,
     .more = dlpi_fit_more,
-    .give = dlpi_fit_give,
-    .pass = dlpi_fit_pass,
+    .give = dlpi_pack_give,
+    .pass = dlpi_pack_pass,
 };
 
 /* ---- memory ---- */
@@ -29021,6 +29082,212 @@ static int dlpi_fit_blocks(const dlpi_pack *k, dlpi_block *out) {
 static void dlpi_fit_live(dlpi_pack *k) {
     k->fit_pieces = (dlpi_pack_segment *)(void *)((uint8_t *)k->fit_rows + dlpi_fit_rows_bytes(k));
     k->fit_items = (dlpi_fit_item *)(void *)(k->fit_words + dlpi_fit_list_words(k));
+}
+#endif /* DLPIPE_NO_PACK */
+#ifndef DLPIPE_NO_PACK
+/* ---- a window behind the pack: rows in the order of windows ----
+   The rows of a stream are cut into windows of N rows. A window is whole when its rows are known.
+   The last one of an epoch may be shorter. A window is opened when its rows are to be given: they
+   leave the pack, and are given in the window's order. A cell is kept until all rows of the open
+   window that lie in it are given (dlpi_found_cell.open).
+
+   A cursor has the place in the pack at which the window begins, and how many rows of the window
+   are given. Both are in one number: the first times N, plus the second. If rows are given, the
+   check is a hash of the pieces of all rows of the window. Else it is that of the place in the
+   pack. The key of a window is the place at which it begins.
+
+   Cells: let R rows be wanted, and let a stream lack one of them. The open window has `left` rows,
+   and k whole windows follow it. So left + k N is less than R. N - 1 rows of the next window may
+   be known. There are the most rows if left = (R - 1) mod N. The rows behind the open window are
+   then less than R, rounded up to N. They follow each other: pack_cut.h and pack_fit.h say in how
+   many documents they lie. Rows of the open window are no neighbours. Each of them has as many
+   documents as a row may have. An epoch of few steps has fewer rows, and an epoch of one pass
+   has fewer inputs. */
+
+static inline dlpi_pack_row *dlpi_packed_row(const dlpi_pack *k, uint32_t i, uint64_t row) {
+    const uint64_t at = i * k->packed.window + row;
+    return (dlpi_pack_row *)(void *)(k->packed.rows + at * k->row_stride);
+}
+
+/* Take the next row out of the open window of stream i. Cells without other rows leave it. */
+static const dlpi_pack_row *dlpi_packed_leave(dlpi_pack *k, uint32_t i) {
+    dlpi_found *q = &k->x.found;
+    dlpi_packed_stream *x = &k->packed.streams[i];
+    const dlpi_pack_row *row = dlpi_packed_row(k, i, dlp_permutation_at(&x->order, x->at++));
+    for (uint32_t j = 0; j < row->n; j++)
+        dlpi_found_window_row(q, &q->streams[i], row->at[j].cell, false);
+    return row;
+}
+
+/* Begin an epoch of stream i. */
+static void dlpi_packed_begin(dlpi_found *q, uint32_t i) {
+    dlpi_pack *k = (dlpi_pack *)(void *)q;
+    dlpi_packed_stream *x = &k->packed.streams[i];
+    while (x->at < x->n) dlpi_packed_leave(k, i);
+    *x = (dlpi_packed_stream){.known = 0};
+    k->packed.rule.begin(q, i);
+}
+
+/* Take the next n rows of stream i into its window. Returns a hash of their pieces. */
+static uint64_t dlpi_packed_gather(dlp_pipe *p, uint32_t i, uint64_t n) {
+    dlpi_pack *k = dlpi_pack_of(p);
+    uint64_t h = 0;
+    for (uint64_t r = 0; r < n; r++) {
+        dlpi_pack_row *row = dlpi_packed_row(k, i, r);
+        row->n = row->tokens = 0;
+        k->take(p, i, row, DLPI_NO_SLOT);
+        for (uint32_t j = 0; j < row->n; j++) {
+            const dlpi_pack_segment *of = &row->at[j];
+            h = dlpi_absorb(h, k->x.found.use[of->cell].ordinal);
+            h = dlpi_absorb(dlpi_absorb(h, of->first), of->tokens);
+        }
+    }
+    return h & 0xffff;
+}
+
+/* Open the next window of stream i, which is whole. After a resume it must be the one of the state,
+   or the pipe fails. */
+static void dlpi_packed_open(dlp_pipe *p, uint32_t i) {
+    dlpi_pack *k = dlpi_pack_of(p);
+    dlpi_found *q = &k->x.found;
+    dlpi_packed_stream *x = &k->packed.streams[i];
+    dlpi_cursor *at = &q->streams[i].at, begin = *at, key = begin;
+    const uint64_t most = k->packed.window, given = begin.place % most, place = begin.place / most;
+    const uint64_t rows = q->streams[i].rows + given, n = rows < most ? rows : most;
+    dlpi_path path = {.phase = 0};
+    if (q->joins != NULL) path = q->joined->at[i];
+    x->check = dlpi_packed_gather(p, i, n);
+    x->after = *at;
+    x->after.place *= most;
+    *at = begin;
+    if (q->joins != NULL) k->packed.after[i] = q->joined->at[i];
+    if (q->joins != NULL) q->joined->at[i] = path;
+    if (place > 0) key.used = dlpi_absorb(key.used, place);
+    dlpi_found_window(&q->plan, &x->order, q->epoch, q->cursors.first + (uint64_t)i, &key, n);
+    x->n = n;
+    for (x->at = 0; x->at < given;) dlpi_packed_leave(k, i);
+    if (given > 0 && begin.check != x->check) dlpi_found_changed(p, i, given);
+}
+
+/* Return the next row of stream i, which is given, or is another rank's. */
+static const dlpi_pack_row *dlpi_packed_next(dlp_pipe *p, uint32_t i) {
+    dlpi_pack *k = dlpi_pack_of(p);
+    dlpi_found *q = &k->x.found;
+    dlpi_found_stream *to = &q->streams[i];
+    dlpi_packed_stream *x = &k->packed.streams[i];
+    const dlpi_pack_row *row;
+    if (x->at == x->n) dlpi_packed_open(p, i);
+    row = dlpi_packed_leave(k, i);
+    to->at.place++;
+    to->at.check = x->check;
+    to->given++;
+    if (x->at < x->n) return row;
+    to->at = x->after;
+    if (q->joins != NULL) q->joined->at[i] = k->packed.after[i];
+    return row;
+}
+
+/* Make the next row of stream i row r of slot s. */
+static void dlpi_packed_give(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r) {
+    const dlpi_pack_row *from = dlpi_packed_next(p, i);
+    dlpi_pack_row *row = dlpi_pack_row_at(p, s, r);
+    row->n = row->tokens = 0;
+    for (uint32_t j = 0; j < from->n; j++) dlpi_pack_put(p, row, s, from->at[j]);
+    dlpi_pack_count(p, s, r, row);
+}
+
+static void dlpi_packed_pass(dlp_pipe *p, uint32_t i) { dlpi_packed_next(p, i); }
+
+/* Take the counts of cell c. Returns 0: rows can be given once their window is whole. */
+static uint64_t dlpi_packed_learned(dlp_pipe *p, uint32_t i, uint32_t c) {
+    dlpi_packed *x = &dlpi_pack_of(p)->packed;
+    x->streams[i].known += x->rule.learned(p, i, c);
+    return 0;
+}
+
+/* Count the rows of windows of stream i that are whole. out: no document follows the known ones.
+   With steps the last window of an epoch ends with it. */
+static void dlpi_packed_count(dlp_pipe *p, uint32_t i, bool out) {
+    const dlpi_pack *k = dlpi_pack_of(p);
+    const dlpi_found *q = &k->x.found;
+    dlpi_found_stream *to = &q->streams[i];
+    dlpi_packed_stream *x = &k->packed.streams[i];
+    const uint64_t epoch = q->plan.steps * q->each, most = k->packed.window;
+    const bool last = out && dlpi_pack_known(k, i) < dlpi_pack_look(p, k); /* no row follows */
+    for (;;) {
+        const uint64_t given = x->begun ? 0 : to->at.place % most;
+        const uint64_t rest = epoch - (to->given + to->rows - given);
+        uint64_t n = epoch > 0 && rest < most ? rest : most;
+        if (last && x->known < n) n = x->known;
+        if (last && n <= given && given > 0) dlpi_found_changed(p, i, given);
+        if (x->known < n || n <= given) return;
+        x->known -= n;
+        x->begun = true;
+        to->rows += n - given;
+    }
+}
+
+/* Let the pack know more rows, and open a window if none is open. Its rows leave the pack, which
+   then may know more. out: as above. Returns 0: rows are counted where windows are. */
+static uint64_t dlpi_packed_more(dlp_pipe *p, uint32_t i, bool out) {
+    dlpi_pack *k = dlpi_pack_of(p);
+    dlpi_packed_stream *x = &k->packed.streams[i];
+    for (;;) {
+        x->known += k->packed.rule.more(p, i, out);
+        if (k->x.found.rc == DLP_OK) dlpi_packed_count(p, i, out);
+        if (k->x.found.rc != DLP_OK || x->at < x->n || k->x.found.streams[i].rows == 0) return 0;
+        dlpi_packed_open(p, i);
+    }
+}
+
+/* Put windows of rows around the rule of a pack. */
+static void dlpi_packed_rule(dlpi_pack *k) {
+    dlpi_found *q = &k->x.found;
+    if (k->packed.window == 0) return;
+    k->packed.rule = *q->rule;
+    k->packed.outer = (dlpi_found_rule){.begin = dlpi_packed_begin,
+                                        .taken = q->rule->taken,
+                                        .learned = dlpi_packed_learned,
+                                        .more = dlpi_packed_more,
+                                        .give = dlpi_packed_give,
+                                        .pass = dlpi_packed_pass};
+    q->rule = &k->packed.outer;
+}
+
+/* Set the sizes of cursors, once those of the pack alone are set. Returns 0 or a DLP_ERR code. */
+static int dlpi_packed_sizes(dlp_pipe *p, dlpi_pack *k) {
+    dlpi_found *q = &k->x.found;
+    const uint64_t n = k->packed.window;
+    if (n == 0) return DLP_OK;
+    q->places = dlpi_times(n, q->places > 0               ? q->places
+                              : k->d.rule == DLP_PACK_FIT ? k->fit_most_items
+                                                          : 1);
+    q->cursors.place_bits = dlpi_bits_of(q->places - 1);
+    if (q->cursors.place_bits <= 56) return DLP_OK;
+    return dlpi_bad(p, p->source_stage->name, "window.items",
+                    "fewer behind the pack: its places would take over 56 bits of a state",
+                    (int64_t)n);
+}
+
+/* Return how many rows of the open window a stream may have while it lacks a row. rows: what the
+   pack must know (dlpi_pack_look). With steps there are no more rows than an epoch has. */
+static uint64_t dlpi_packed_left(const dlp_pipe *p, const dlpi_pack *k, uint64_t rows) {
+    const dlpi_found *q = &k->x.found;
+    const uint64_t n = k->packed.window, epoch = q->plan.steps * q->each;
+    const uint64_t left = n > 0 ? (dlpi_found_look(p, q) - 1) % n : 0;
+    return q->plan.steps > 0 && epoch - rows < left ? epoch - rows : left;
+}
+
+/* Describe in `out` the memory of windows behind the pack. Returns the number of blocks. */
+static int dlpi_packed_blocks(const dlpi_pack *k, dlpi_block *out) {
+    const uint64_t n = k->x.found.cursors.n;
+    if (k->packed.window == 0) return 0;
+    out[0] = (dlpi_block){offsetof(dlpi_pack, packed.streams), n * sizeof *k->packed.streams};
+    out[1] = (dlpi_block){offsetof(dlpi_pack, packed.rows),
+                          dlpi_times(dlpi_times(n, k->packed.window), k->row_stride)};
+    out[2] = (dlpi_block){offsetof(dlpi_pack, packed.after),
+                          k->x.found.joins != NULL ? n * sizeof *k->packed.after : 0};
+    return 3;
 }
 #endif /* DLPIPE_NO_PACK */
 
@@ -33437,10 +33704,10 @@ static int dlpi_pack_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_node_pa
 }
 
 /* Check a pack desc, and copy it into the stage, which has `capacity` cells. Sets the default
-   window of DLP_PACK_FIT. window: items of the window before the pack, or 0. Returns 0 or a DLP_ERR
-   code. */
+   window of DLP_PACK_FIT. windows: items of the windows before and behind the pack, or 0. Returns 0
+   or a DLP_ERR code. */
 static int dlpi_pack_take(dlp_pipe *p, dlpi_stage *st, const dlp_node_pack *d, uint32_t capacity,
-                          uint32_t window) {
+                          const uint32_t *windows) {
     dlpi_pack *k = st->self;
     dlpi_found *q = &k->x.found;
     int rc = dlpi_pack_bounds(p, st, d);
@@ -33450,7 +33717,9 @@ static int dlpi_pack_take(dlp_pipe *p, dlpi_stage *st, const dlp_node_pack *d, u
     q->least_items = d->min_documents ? d->min_documents : 1;
     k->most_documents = 1;
     k->x.n_levels = 1;
-    return dlpi_found_take_run(p, st, capacity, window);
+    k->packed.window = windows[1];
+    dlpi_within(p, st->name, "window", windows[1], 0, DLPI_FOUND_WINDOW, "0..2^24");
+    return dlpi_found_take_run(p, st, capacity, windows[0]);
 }
 
 /* ---- fields ---- */
@@ -33511,10 +33780,8 @@ static int dlpi_pack_fields(dlp_pipe *p, dlpi_stage *st) {
     return DLP_OK;
 }
 
-/* Return how many documents in a row are enough for the rows of a stream that must be known, if
-   documents are cut. */
-static uint64_t dlpi_pack_cut_need(const dlp_pipe *p, const dlpi_pack *k) {
-    const uint64_t rows = dlpi_found_look(p, &k->x.found);
+/* Return how many documents in a row are enough for so many rows, if documents are cut. */
+static uint64_t dlpi_pack_cut_need(const dlpi_pack *k, uint64_t rows) {
     return k->d.overlap ? dlpi_times(rows, k->most - 1) + 1 : dlpi_times(rows, k->most);
 }
 
@@ -33524,12 +33791,12 @@ DLPI_COLD static int dlpi_pack_sizes(dlp_pipe *p) {
     dlpi_pack *k = dlpi_pack_of(p);
     int rc = dlpi_inputs_sizes(p, &k->x.found, dlpi_pack_fields);
     if (rc != DLP_OK) return rc;
-    if (k->d.rule == DLP_PACK_FIT) dlpi_fit_sizes(k, dlpi_found_look(p, &k->x.found));
+    if (k->d.rule == DLP_PACK_FIT) dlpi_fit_sizes(k, dlpi_pack_look(p, k));
     if (k->d.rule == DLP_PACK_FIT)
         dlpi_pack_turns_sizes(k, k->d.window, k->fit_most_items);
     else
-        dlpi_pack_turns_sizes(k, dlpi_pack_cut_need(p, k), k->longest + 1);
-    return DLP_OK;
+        dlpi_pack_turns_sizes(k, dlpi_pack_cut_need(k, dlpi_pack_look(p, k)), k->longest + 1);
+    return dlpi_packed_sizes(p, k);
 }
 
 /* ---- cells, memory ---- */
@@ -33539,18 +33806,23 @@ DLPI_COLD static int dlpi_pack_sizes(dlp_pipe *p) {
    these rows can hold. The other counts the cells of all documents from which they are packed. */
 static uint64_t dlpi_pack_need(const dlp_pipe *p, const dlpi_pack *k) {
     const dlpi_found *q = &k->x.found;
-    const uint64_t rows = dlpi_found_look(p, q), n = k->d.window, window = q->plan.window;
-    uint64_t each = dlpi_pack_cut_need(p, k), all = each;
+    const uint64_t rows = dlpi_pack_look(p, k), n = k->d.window, window = q->plan.window;
+    const uint64_t left = dlpi_packed_left(p, k, rows), most = k->most < n ? k->most : n;
+    const uint64_t span = left > 0 ? dlpi_sum(rows, k->packed.window) : rows;
+    uint64_t each = dlpi_sum(dlpi_pack_cut_need(k, rows), dlpi_times(left, k->most));
+    uint64_t all = dlpi_pack_cut_need(k, span);
     if (k->d.rule == DLP_PACK_FIT) {
-        each = dlpi_times(rows - 1, k->most < n ? k->most : n) + n;
-        all = dlpi_times(rows, n);
+        each = dlpi_sum(dlpi_times(left + rows - 1, most), n);
+        all = dlpi_times(span, n);
     }
     if (window > 0) {
         each = dlpi_sum(each - 1, dlpi_found_lie_in(q, window));
         all = dlpi_sum(all, 2 * window - 2);
     }
     all = dlpi_found_lie_in(q, all);
-    return each < all ? each : all;
+    if (all < each) each = all;
+    all = dlpi_found_most_inputs(&q->plan); /* in an epoch of one pass */
+    return k->packed.window > 0 && q->plan.steps == 0 && all < each ? all : each;
 }
 
 /* Lay out a cell: a document, or all documents that are made of an input and where each ends.
@@ -33578,13 +33850,15 @@ DLPI_COLD static int dlpi_pack_check(dlp_pipe *p, dlpi_stage *st) {
     x->found.rule = k->d.rule == DLP_PACK_FIT  ? &dlpi_pack_fit
                     : x->found.plan.window > 0 ? &dlpi_pack_cut_mixed
                                                : &dlpi_pack_cut;
+    k->take = k->d.rule == DLP_PACK_FIT ? dlpi_fit_take : dlpi_pack_cut_take;
+    dlpi_packed_rule(k);
     x->cached = p->keeper_stage != NULL && x->found.joins == NULL;
     if ((rc = dlpi_pack_cell(p, st, k)) != DLP_OK) return rc;
     for (uint32_t f = 0; f < k->n; f++)
         k->unit[f] = fs->at[f].row_bytes / (uint64_t)fs->at[f].f.shape[0];
     k->row_stride = sizeof(dlpi_pack_row) + k->most * sizeof(dlpi_pack_segment);
     return dlpi_found_cells(p, st, dlpi_pack_need(p, k),
-                            "batch_size, max_segments, window, min_documents");
+                            "batch_size, max_segments, window.items, pack.window, min_documents");
 }
 
 DLPI_COLD static uint64_t dlpi_pack_slot_bytes(const dlp_pipe *p) {
@@ -33598,6 +33872,7 @@ DLPI_COLD static int dlpi_pack_blocks(const dlp_pipe *p, const dlpi_stage *st, d
     const dlpi_pack *k = st->self;
     int n = dlpi_input_blocks(p, st, out);
     n += dlpi_pack_turns_blocks(k, out + n);
+    n += dlpi_packed_blocks(k, out + n);
     if (k->d.rule == DLP_PACK_FIT) return n + dlpi_fit_blocks(k, out + n);
     out[n] = (dlpi_block){offsetof(dlpi_pack, streams),
                           dlpi_times(k->x.found.cursors.n, sizeof *k->streams)};
@@ -33743,6 +34018,7 @@ DLPI_COLD static void dlpi_pack_config(const dlp_pipe *p, dlpi_state *s) {
                               k->x.found.d.manifest_id};
     s->params = dlpi_order_hash_array(s->params, words, sizeof words / sizeof *words);
     s->params = dlpi_found_hash(&k->x.found.plan, s->params);
+    if (k->packed.window > 0) s->params = dlpi_absorb(dlpi_absorb(s->params, 0), k->packed.window);
 }
 
 /* Read the stage's figures of its streams, and its counts of rows, segments and tokens. Returns
@@ -48998,15 +49274,16 @@ DLPI_COLD static uint64_t dlpi_filter_bytes(const dlp_dataset *ds, uint64_t rows
 
 #ifndef DLPIPE_NO_PACK
 /* Add the stage of a pack. behind: a stage that packs joined rows, which becomes the stage of the
-   pack; or NULL. window: items of the window before the pack, or 0. Returns a stage number or 0, or
-   a DLP_ERR code. */
+   pack; or NULL. windows: items of the windows before and behind the pack, or 0. Returns a stage
+   number or 0, or a DLP_ERR code. */
 DLPI_COLD static int dlpi_pack_add(dlp_pipe *p, dlpi_stage *behind, const dlp_node_pack *d,
-                                   const dlp_workers_desc *w, uint32_t capacity, uint32_t window) {
+                                   const dlp_workers_desc *w, uint32_t capacity,
+                                   const uint32_t *windows) {
     dlpi_stage *st = behind != NULL ? behind : dlpi_add(p, &dlpi_pack_ops, "pack", w);
     int rc;
     if (st == NULL) return p->err.code;
     st->ops = &dlpi_pack_ops;
-    rc = dlpi_pack_take(p, st, d, capacity, window);
+    rc = dlpi_pack_take(p, st, d, capacity, windows);
     return behind != NULL ? rc : dlpi_added(p, st, rc);
 }
 
@@ -50321,15 +50598,11 @@ DLPI_COLD
 static int dlpi_node_window_add(dlpi_table *t, const dlp_node *node) {
     const dlp_node *before = node - 1;
     if (before->verb == DLP_CACHE) before--;
-    if (before->verb == DLP_PACK)
-        return dlpi_node_bad(t, node,
-                             "stands behind a pack, whose rows no window shuffles; leave it out, "
-                             "and shuffle documents by list.shuffle");
     if ((dlpi_verb_of(t, before)->is & DLPI_NODE_FINDS) == 0 &&
         t->makes != t->at - (before < node - 1))
         return dlpi_node_bad(t, node,
                              "must stand before the batch, directly after push, load, fetch, map, "
-                             "expand or filter");
+                             "expand, filter or pack");
     return DLP_OK;
 }
 
@@ -50421,7 +50694,7 @@ typedef struct dlpi_makers {
     const dlp_node *maker; /* the last expand; NULL: none */
     const dlp_node *pack;  /* the pack; NULL: none */
     const dlp_node *cache; /* the cache of the pack's documents; NULL: none */
-    uint32_t window;       /* items of the window before the pack; 0: none */
+    uint32_t windows[2];   /* items of the windows before and behind the pack; 0: none */
     uint32_t n_levels;
     dlpi_level level[DLPI_LEVELS];
     dlp_field fields[DLPI_LEVELS][DLP_MAX_FIELDS]; /* fields of the items of each level */
@@ -50726,7 +50999,7 @@ static int dlpi_makers_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m)
     if (node->verb == DLP_EXPAND) return dlpi_makers_expand(t, node, m);
     m->cache = node->verb == DLP_CACHE ? node : m->cache;
     if (node->verb == DLP_WINDOW) {
-        m->window = node->window.items;
+        m->windows[0] = node->window.items;
         if (node->window.group != 0 || node->window.by != NULL)
             return dlpi_bad(t->p, node->name, "window.group",
                             "0, without `by`, before a pack, whose rows are full",
@@ -50734,6 +51007,7 @@ static int dlpi_makers_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m)
     }
     if (node->verb != DLP_PACK) return DLP_OK;
     m->pack = node;
+    m->windows[1] = dlpi_window_after(t);
     dlpi_makers_id(m, node->pack.id);
     if (m->maker != NULL && m->maker->expand.shuffle_items)
         return dlpi_bad(t->p, m->maker->name, "expand.shuffle_items",
@@ -50900,7 +51174,7 @@ static dlp_stage dlpi_makers_stage(dlpi_table *t, const dlpi_makers *m) {
     w.dispatch = 0; /* it says how the rows that are copied go to workers */
     t->p->node = node->name;
     if (node->verb == DLP_PACK)
-        return t->ops->pack(t->p, NULL, &node->pack, &w, m->capacity, m->window);
+        return t->ops->pack(t->p, NULL, &node->pack, &w, m->capacity, m->windows);
     if ((st = dlpi_add(t->p, &dlpi_expand_ops, "expand", &w)) == NULL) return t->p->err.code;
     return dlpi_added(t->p, st, dlpi_expand_take(t->p, st, m->capacity, dlpi_window_after(t)));
 }
@@ -51175,7 +51449,6 @@ static int dlpi_behind_cache(const dlpi_table *t, const dlp_node *node) {
    window may stand there. They run in the workers of the branches. Returns 0 or a DLP_ERR code. */
 DLPI_COLD
 static int dlpi_behind_check(const dlpi_table *t, const dlpi_behind *b) {
-    bool after_pack = false;
     for (const dlp_node *node = b->rows; node < b->rows + b->n; node++) {
         const int verb = node->verb;
         if (verb == DLP_CACHE) return dlpi_behind_cache(t, node);
@@ -51184,10 +51457,8 @@ static int dlpi_behind_check(const dlpi_table *t, const dlpi_behind *b) {
             return dlpi_node_bad(t, node,
                                  "stands between a zip or mix and a filter, expand or pack; write "
                                  "it behind the last of these");
-        if (verb == DLP_WINDOW && node[1].verb != DLP_PACK &&
-            (node != b->rows + b->n - 1 || after_pack))
+        if (verb == DLP_WINDOW && node[1].verb != DLP_PACK && node != b->rows + b->n - 1)
             return dlpi_node_bad(t, node, "must stand behind the last filter or expand");
-        after_pack = makes && (dlpi_verb_of(t, node)->is & DLPI_NODE_FINDS) == 0;
         if (dlpi_workers_named(&node->workers))
             return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers",
                                "workers is set, and the node runs in the workers of the branches; "
@@ -51216,7 +51487,7 @@ static int dlpi_behind_take(dlpi_table *t, dlpi_stage *st, const dlpi_behind *b,
     if (node == NULL) node = dlpi_makers_name(m);
     t->p->node = node->name;
     if (m->pack != NULL) {
-        rc = t->ops->pack(t->p, st, &m->pack->pack, &m->workers, m->capacity, m->window);
+        rc = t->ops->pack(t->p, st, &m->pack->pack, &m->workers, m->capacity, m->windows);
     } else {
         st->ops = &dlpi_expand_ops;
         rc = dlpi_expand_take(t->p, st, m->capacity, dlpi_window_after(t));

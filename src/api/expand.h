@@ -66,14 +66,15 @@ typedef struct dlp_node_filter {
     uint64_t id; /* your number for what keep does. It is part of the fingerprint of a state */
 } dlp_node_filter;
 
-/* A node that shuffles `items` items of a stream together (>>found). With `group`, items of similar
+/* A node that shuffles `items` items of a stream together (>>found). Behind a pack it shuffles the
+   rows of the pack (>>pack). With `group`, items of similar
    length come together. The items of a window are sorted by the length of the field `by`, and cut
    into groups of `group` items. Items of equal length keep their order. The groups are
    shuffled. The items of a group stay together, the shortest first. A short group, in the last
    window of an epoch, comes last. With one stream and group = batch_size each batch is a group, so
    its ragged rows need little padding. A state checks the lengths: a resume with other lengths
-   inside a window fails with DLP_ERR_RESUME. group and by are refused before a pack, and directly
-   behind a load. There, write the window behind the fetch of the load's items. */
+   inside a window fails with DLP_ERR_RESUME. group and by are refused before and behind a pack, and
+   directly behind a load. There, write the window behind the fetch of the load's items. */
 typedef struct dlp_node_window {
     uint32_t items; /* items that are shuffled together, 1..2^24 */
     uint32_t group; /* items that stay together, a divisor of items; 0: each item is shuffled */

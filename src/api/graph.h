@@ -36,7 +36,8 @@
                                                                or makers
      DLP_FILTER     keeps an item or leaves it out             after the first fetch, a push, makers
      DLP_PACK       packs documents into rows (>>pack)         after the first fetch, a push, makers
-     DLP_WINDOW     shuffles the items of a stream (>>found)   after fetch, map, load, push, makers
+     DLP_WINDOW     shuffles the items of a stream (>>found),  after fetch, map, load, push, makers
+                    or the rows of a pack
      DLP_ZIP        joins branches: an item of each (below)    after the last branch
      DLP_MIX        joins branches: an item of one, by weights after the last branch
      DLP_MAP        changes an item, or adds fields            after the first fetch, or a push
@@ -162,11 +163,11 @@
              many items. So do not zip data that belong together by index: let two fetches of one
              branch write them.
              Behind a zip or mix stand map, guard, batch, transfer and out. Before these may stand
-             filter, expand and pack, with maps between, and a window last or before the pack. The
-             first row may be a cache, which keeps the inputs of the branches. The other rows work
-             on joined rows in the workers of the branches, which copy each row into a cell of its
-             own. Their worker_state is that of the first branch. A window or pack behind a mix
-             takes the items of all branches, in the order of the mix.
+             filter, expand and pack, with maps between. A window may stand last, before the pack,
+             or both. The first row may be a cache, which keeps the inputs of the branches. The
+             other rows work on joined rows in the workers of the branches, which copy each row into
+             a cell of its own. Their worker_state is that of the first branch. A window or pack
+             behind a mix takes the items of all branches, in the order of the mix.
    Order     The order and the bytes of the batches depend only on the table, the seed, the epoch
              and the data; behind a push also on the order of arrival. Workers and queues change
              neither the order nor the states.

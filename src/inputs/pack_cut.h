@@ -38,7 +38,7 @@ static void dlpi_pack_cut_next(const dlp_pipe *p, uint32_t i) {
         if (skip < end - x->first) break;
         skip -= end - x->first;
         x->segments--;
-        dlpi_pack_pass(k, i, &x->document, &x->first, end);
+        dlpi_pack_go(k, i, &x->document, &x->first, end);
     }
     x->first += skip;
 }
@@ -53,7 +53,8 @@ static uint64_t dlpi_pack_cut_document(const dlp_pipe *p, uint32_t i, uint64_t d
     dlpi_pack_stream *x = &k->streams[i];
     uint64_t rows = 0;
     bool joined = false; /* the row has tokens of this document already */
-    if (!x->begun) x->repeated = begin->ordinal | begin->used | begin->place ? k->d.overlap : 0;
+    if (!x->begun)
+        x->repeated = begin->ordinal | begin->used | dlpi_pack_place(k, begin) ? k->d.overlap : 0;
     x->begun = true;
     while (left > 0) {
         uint32_t room = k->d.tokens - x->tokens, n = left < room ? (uint32_t)left : room;
@@ -99,10 +100,9 @@ static uint64_t dlpi_pack_cut_turns(dlp_pipe *p, uint32_t i, bool out) {
     const dlpi_pack *k = dlpi_pack_of(p);
     const dlpi_found *q = &k->x.found;
     const dlpi_pack_turns_stream *x = &k->turns.streams[i];
-    const uint64_t want = dlpi_found_look(p, q);
+    const uint64_t want = dlpi_pack_look(p, k), known = dlpi_pack_known(k, i);
     uint64_t rows = 0, n;
-    while (q->rc == DLP_OK && q->streams[i].rows + rows < want &&
-           (n = dlpi_pack_turns_open(p, i, out)) > 0)
+    while (q->rc == DLP_OK && known + rows < want && (n = dlpi_pack_turns_open(p, i, out)) > 0)
         for (uint64_t t = x->tail - n; t < x->tail; t++) {
             const dlpi_pack_segment *of = &dlpi_pack_turn_at(k, i, t)->of;
             const uint64_t used = t == x->head ? x->used : 0;
@@ -120,14 +120,13 @@ static void dlpi_pack_cut_skip(dlpi_found *q, dlpi_found_stream *x, uint64_t ski
         u->taken += n;
         skip -= n;
         dlpi_found_stands(q, x, x->head, (dlpi_cursor){u->ordinal, u->taken, 0, 0});
-        if (u->taken == u->n) dlpi_found_drop(q, x, false);
+        if (u->taken == u->n) dlpi_pack_spend(q, x, dlpi_found_behead(q, x));
     }
 }
 
-/* Take the next row off stream i, and write it as row r of slot s. If r is DLPI_FOUND_NONE nothing
-   is written: another rank has the row. A row with neither T tokens nor S segments is the last one,
-   so nothing of it is repeated. */
-static void dlpi_pack_cut_row(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r) {
+/* Take the next row off stream i (dlpi_pack.take). A row with neither T tokens nor S segments is
+   the last one, so nothing of it is repeated. */
+static void dlpi_pack_cut_take(dlp_pipe *p, uint32_t i, dlpi_pack_row *row, uint32_t s) {
     dlpi_pack *k = dlpi_pack_of(p);
     dlpi_found *q = dlpi_found_of(p);
     dlpi_found_stream *x = &q->streams[i];
@@ -142,10 +141,10 @@ static void dlpi_pack_cut_row(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r) {
         const uint32_t c = dlpi_pack_cell_of(k, i, document);
         const uint64_t end = dlpi_pack_find(p, c, at).end, room = k->d.tokens - tokens;
         const uint32_t n = (uint32_t)(end - at < room ? end - at : room);
-        if (r != DLPI_FOUND_NONE) dlpi_pack_put(p, s, r, c, at, n);
+        if (row != NULL) dlpi_pack_put(p, row, s, (dlpi_pack_segment){c, (uint32_t)at, n});
         tokens += n;
         segments++;
-        dlpi_pack_pass(k, i, &document, &at, end);
+        dlpi_pack_go(k, i, &document, &at, end);
     }
     if (tokens == k->d.tokens || segments == k->most) tokens -= k->d.overlap;
     if (t != NULL)
@@ -154,23 +153,12 @@ static void dlpi_pack_cut_row(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r) {
         dlpi_pack_cut_skip(q, x, tokens);
 }
 
-static void dlpi_pack_cut_give(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r) {
-    dlpi_pack_row *row = dlpi_pack_row_at(p, s, r);
-    row->n = row->tokens = 0;
-    dlpi_pack_cut_row(p, i, s, r);
-    dlpi_pack_count(p, row);
-}
-
-static void dlpi_pack_cut_pass(dlp_pipe *p, uint32_t i) {
-    dlpi_pack_cut_row(p, i, 0, DLPI_FOUND_NONE);
-}
-
 static const dlpi_found_rule dlpi_pack_cut = {
     .begin = dlpi_pack_cut_begin,
     .learned = dlpi_pack_cut_learned,
     .more = dlpi_pack_cut_more,
-    .give = dlpi_pack_cut_give,
-    .pass = dlpi_pack_cut_pass,
+    .give = dlpi_pack_give,
+    .pass = dlpi_pack_pass,
 };
 
 /* The rule behind a window. */
@@ -179,6 +167,6 @@ static const dlpi_found_rule dlpi_pack_cut_mixed = {
     .taken = dlpi_pack_taken,
     .learned = dlpi_pack_turns_learned,
     .more = dlpi_pack_cut_turns,
-    .give = dlpi_pack_cut_give,
-    .pass = dlpi_pack_cut_pass,
+    .give = dlpi_pack_give,
+    .pass = dlpi_pack_pass,
 };

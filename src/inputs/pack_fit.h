@@ -230,10 +230,11 @@ static uint32_t dlpi_fit_resume(dlp_pipe *p, uint32_t i, uint32_t rows, uint64_t
     dlpi_fit_stream *x = &k->fit_streams[i];
     const dlpi_fit_row *first = &dlpi_fit_rows_of(k, i)[x->row];
     const dlpi_cursor *at = &k->x.found.streams[i].at;
-    const uint64_t given = k->turns.most > 0 ? at->place % k->turns.inner : at->place;
+    const uint64_t place = dlpi_pack_place(k, at);
+    const uint64_t given = k->turns.most > 0 ? place % k->turns.inner : place;
     uint32_t c = dlpi_fit_pieces_of(k, i)[first->first].cell;
     if (given == 0) return rows;
-    if (at->check != check || given >= rows) {
+    if (!dlpi_pack_checked(k, at, check) || given >= rows) {
         dlpi_found_fail(p, DLP_ERR_RESUME,
                         "the window of %s %" PRIu64 " has changed since the state was saved, "
                         "%" PRIu64 " of its rows given; open the pipe with the same documents",
@@ -292,7 +293,7 @@ static uint64_t dlpi_fit_more(dlp_pipe *p, uint32_t i, bool out) {
     dlpi_pack *k = dlpi_pack_of(p);
     dlpi_fit_stream *x = &k->fit_streams[i];
     const dlpi_pack_turns_stream *turns = k->turns.most > 0 ? &k->turns.streams[i] : NULL;
-    const uint64_t window = k->d.window, want = dlpi_found_look(p, &k->x.found);
+    const uint64_t window = k->d.window, want = dlpi_pack_look(p, k);
     uint64_t rows = 0;
     while (k->x.found.rc == DLP_OK && x->rows - x->row < want) {
         if (turns != NULL && x->documents < window && dlpi_pack_turns_open(p, i, out) > 0) {
@@ -305,25 +306,14 @@ static uint64_t dlpi_fit_more(dlp_pipe *p, uint32_t i, bool out) {
     return rows;
 }
 
-/* Write the next known row of stream i into row r of slot s, and drop it from the known rows. The
-   stream then stands behind the row. The stream must have a known row. */
-static void dlpi_fit_give(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r) {
+/* Take the next known row off stream i (dlpi_pack.take). The stream then stands behind the row. The
+   stream must have a known row. */
+static void dlpi_fit_take(dlp_pipe *p, uint32_t i, dlpi_pack_row *row, uint32_t s) {
     dlpi_pack *k = dlpi_pack_of(p);
     const dlpi_fit_row *from = &dlpi_fit_rows_of(k, i)[k->fit_streams[i].row];
-    dlpi_pack_row *row = dlpi_pack_row_at(p, s, r);
-    row->n = row->tokens = 0;
-    for (uint32_t j = 0; j < from->n; j++) {
-        const dlpi_pack_segment *x = &dlpi_fit_pieces_of(k, i)[from->first + j];
-        dlpi_pack_put(p, s, r, x->cell, x->first, x->tokens);
-    }
+    for (uint32_t j = 0; row != NULL && j < from->n; j++)
+        dlpi_pack_put(p, row, s, dlpi_fit_pieces_of(k, i)[from->first + j]);
     dlpi_fit_stands(k, i, from);
-    dlpi_fit_drop(k, i);
-    dlpi_pack_count(p, row);
-}
-
-static void dlpi_fit_pass(dlp_pipe *p, uint32_t i) {
-    dlpi_pack *k = dlpi_pack_of(p);
-    dlpi_fit_stands(k, i, &dlpi_fit_rows_of(k, i)[k->fit_streams[i].row]);
     dlpi_fit_drop(k, i);
 }
 
@@ -332,8 +322,8 @@ static const dlpi_found_rule dlpi_pack_fit = {
     .taken = dlpi_pack_taken,
     .learned = dlpi_fit_learned,
     .more = dlpi_fit_more,
-    .give = dlpi_fit_give,
-    .pass = dlpi_fit_pass,
+    .give = dlpi_pack_give,
+    .pass = dlpi_pack_pass,
 };
 
 /* ---- memory ---- */

@@ -61,6 +61,24 @@ typedef struct dlpi_pack_turns {
     dlpi_path *paths;    /* the same of joined rows; NULL: inputs are no joined rows */
 } dlpi_pack_turns;
 
+typedef struct dlpi_packed_stream { /* rows of a stream in the order of windows behind the pack */
+    uint64_t known;                 /* known rows that are in no whole window */
+    uint64_t n, at;        /* rows of the open window, and those of them that are given or passed */
+    uint64_t check;        /* 16-bit hash of the open window */
+    dlpi_cursor after;     /* place after the open window */
+    dlp_permutation order; /* of the open window */
+    bool begun;            /* a window was whole since the epoch, or a place of it, began */
+} dlpi_packed_stream;
+
+/* Rows in the order of windows, if a window stands behind the pack. */
+typedef struct dlpi_packed {
+    uint64_t window;             /* rows of a window; 0: there is none */
+    dlpi_packed_stream *streams; /* [cursors.n] */
+    uint8_t *rows;               /* [cursors.n][window] dlpi_pack_row, row_stride bytes each */
+    dlpi_path *after;            /* [cursors.n] as in streams, of joined rows; else NULL */
+    dlpi_found_rule rule, outer; /* of the pack alone; with windows around it */
+} dlpi_packed;
+
 typedef struct dlpi_fit_stream {
     uint64_t documents;         /* known documents in its list: the next window begins with them */
     uint64_t window, windows;   /* first window with such a row; windows that were laid out since
@@ -101,6 +119,10 @@ typedef struct dlpi_pack {
     dlp_field fields[DLP_MAX_FIELDS]; /* fields of a row */
     uint8_t pad[DLPI_LINE - 32];      /* workers read what is above; below is the scheduler's */
     uint64_t *words;                  /* [DLPI_PACK_WORDS] in region, for observers */
+    /* Take the next row off stream i, into *row. s: slot of the row; DLPI_NO_SLOT: the row goes
+       into a window. row NULL: nothing is written. */
+    void (*take)(dlp_pipe *p, uint32_t i, dlpi_pack_row *row, uint32_t s);
+    dlpi_packed packed;
     dlpi_pack_turns turns;
     dlpi_pack_stream *streams;                               /* CUT: [cursors.n] */
     uint64_t fit_most_items, fit_most_rows, fit_most_pieces; /* FIT, as all below */
@@ -114,6 +136,23 @@ typedef struct dlpi_pack {
 } dlpi_pack;
 
 static inline dlpi_pack *dlpi_pack_of(const dlp_pipe *p) { return p->source_stage->self; }
+
+/* Return the place in the pack that cursor x has: without the rows of a window behind the pack. */
+static inline uint64_t dlpi_pack_place(const dlpi_pack *k, const dlpi_cursor *x) {
+    return k->packed.window > 0 ? x->place / k->packed.window : x->place;
+}
+
+/* True if the check of cursor x is this one, or that of a window behind the pack. */
+static inline bool dlpi_pack_checked(const dlpi_pack *k, const dlpi_cursor *x, uint64_t check) {
+    return x->check == check || (k->packed.window > 0 && x->place % k->packed.window > 0);
+}
+
+/* Return how many known rows of stream i the pack has. Rows of an open window have left it. */
+static inline uint64_t dlpi_pack_known(const dlpi_pack *k, uint32_t i) {
+    const dlpi_packed_stream *x = &k->packed.streams[i];
+    const uint64_t rows = k->x.found.streams[i].rows;
+    return k->packed.window > 0 ? rows - (x->n - x->at) + x->known : rows;
+}
 
 static inline dlpi_pack_row *dlpi_pack_row_at(const dlp_pipe *p, uint32_t s, uint32_t r) {
     return (dlpi_pack_row *)(void *)((uint8_t *)dlpi_slot_source(p, s) + sizeof(dlpi_source_state) +
@@ -171,10 +210,16 @@ static dlpi_pack_segment dlpi_pack_leave(const dlp_pipe *p, uint32_t i) {
     return (dlpi_pack_segment){c, (uint32_t)first, (uint32_t)(end - first)};
 }
 
+/* Take cell c, which is off the list and has no tokens left, from stream x. If rows of an open
+   window lie in it, the last of them does it. */
+static void dlpi_pack_spend(dlpi_found *q, dlpi_found_stream *x, uint32_t c) {
+    if (q->use[c].open == 0) dlpi_found_lose(q, x, c, false);
+}
+
 /* Count n tokens of cell c, which is off the list of stream i, as given. The last ones free it. */
 static void dlpi_pack_free(dlpi_found *q, uint32_t i, uint32_t c, uint64_t n) {
     q->use[c].taken += n;
-    if (q->use[c].taken == q->use[c].n) dlpi_found_lose(q, &q->streams[i], c, false);
+    if (q->use[c].taken == q->use[c].n) dlpi_pack_spend(q, &q->streams[i], c);
 }
 
 /* Return how many of the n tokens of cell c were given before the state was saved: those of the
@@ -194,21 +239,45 @@ static uint64_t dlpi_pack_more(const dlp_pipe *p, uint32_t c) {
     return dlpi_pack_ends_of(p, k, c)->n - dlpi_pack_left(p, c).used;
 }
 
-/* Append a piece of a document to row r of slot s: tokens of cell c, from token `first` on. */
-static void dlpi_pack_put(dlp_pipe *p, uint32_t s, uint32_t r, uint32_t c, uint64_t first,
-                          uint32_t tokens) {
-    dlpi_pack_row *row = dlpi_pack_row_at(p, s, r);
-    if (row->n == 0) dlpi_slot_index(p, s)[r] = dlpi_input_at(p, c)->index;
-    row->at[row->n++] = (dlpi_pack_segment){c, (uint32_t)first, tokens};
-    row->tokens += tokens;
-    dlpi_found_use(p, s, c, false);
+/* Append a piece of a document to a row: tokens of cell c, from token `first` on. The cell is kept
+   until the batch in slot s has left. DLPI_NO_SLOT: until the row has left its window. */
+static void dlpi_pack_put(dlp_pipe *p, dlpi_pack_row *row, uint32_t s, dlpi_pack_segment of) {
+    row->at[row->n++] = of;
+    row->tokens += of.tokens;
+    if (s == DLPI_NO_SLOT)
+        dlpi_found_of(p)->use[of.cell].open++;
+    else
+        dlpi_found_use(p, s, of.cell, false);
 }
 
-/* Count a complete row in the statistics. */
-static void dlpi_pack_count(const dlp_pipe *p, const dlpi_pack_row *row) {
+/* Note the index of row r of slot s, which is complete, and count the row in the statistics. */
+static void dlpi_pack_count(const dlp_pipe *p, uint32_t s, uint32_t r, const dlpi_pack_row *row) {
     const dlpi_pack *k = dlpi_pack_of(p);
+    dlpi_slot_index(p, s)[r] = dlpi_input_at(p, row->at[0].cell)->index;
     dlpi_bump(&k->words[DLP_PACK_ROWS], 1);
     dlpi_bump(&k->words[DLP_PACK_TOKENS], row->tokens);
     dlpi_bump(&k->words[DLP_PACK_PADDING], k->d.tokens - row->tokens);
     dlpi_bump(&k->words[DLP_PACK_SEGMENTS], row->n);
+}
+
+/* Make the next row of stream i row r of slot s. */
+static void dlpi_pack_give(dlp_pipe *p, uint32_t i, uint32_t s, uint32_t r) {
+    dlpi_pack_row *row = dlpi_pack_row_at(p, s, r);
+    row->n = row->tokens = 0;
+    dlpi_pack_of(p)->take(p, i, row, s);
+    dlpi_pack_count(p, s, r, row);
+}
+
+/* Skip the next row of stream i, which is another rank's. */
+static void dlpi_pack_pass(dlp_pipe *p, uint32_t i) {
+    dlpi_pack_of(p)->take(p, i, NULL, DLPI_NO_SLOT);
+}
+
+/* Return how many rows of a stream the pack must know, so that enough of them can be given. With a
+   window behind the pack these are whole windows, but no more than an epoch has. */
+static uint64_t dlpi_pack_look(const dlp_pipe *p, const dlpi_pack *k) {
+    const dlpi_found *q = &k->x.found;
+    const uint64_t look = dlpi_found_look(p, q), n = k->packed.window;
+    const uint64_t rows = n > 0 ? (look + n - 1) / n * n : look, epoch = q->plan.steps * q->each;
+    return n > 0 && q->plan.steps > 0 && epoch < rows ? epoch : rows;
 }

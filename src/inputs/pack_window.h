@@ -34,8 +34,8 @@ static inline uint32_t dlpi_pack_cell_of(const dlpi_pack *k, uint32_t i, uint64_
 }
 
 /* Move a place in documents behind the document that ends with token end - 1. */
-static inline void dlpi_pack_pass(const dlpi_pack *k, uint32_t i, uint64_t *document, uint64_t *at,
-                                  uint64_t end) {
+static inline void dlpi_pack_go(const dlpi_pack *k, uint32_t i, uint64_t *document, uint64_t *at,
+                                uint64_t end) {
     if (k->turns.most > 0) {
         *at = dlpi_pack_turn_at(k, i, ++*document)->of.first;
     } else if (end < k->x.found.use[*document].n) {
@@ -103,9 +103,10 @@ static void dlpi_pack_turns_begin(dlpi_pack *k, uint32_t i) {
 static void dlpi_pack_turns_resume(dlp_pipe *p, uint32_t i, uint64_t n, uint64_t check) {
     dlpi_pack *k = dlpi_pack_of(p);
     const dlpi_cursor *at = &k->x.found.streams[i].at;
-    const uint64_t documents = at->place / k->turns.inner, inner = at->place % k->turns.inner;
+    const uint64_t place = dlpi_pack_place(k, at);
+    const uint64_t documents = place / k->turns.inner, inner = place % k->turns.inner;
     const bool cut = k->d.rule == DLP_PACK_CUT;
-    bool same = at->place == 0 || at->check == check || (!cut && inner > 0);
+    bool same = place == 0 || dlpi_pack_checked(k, at, check) || (!cut && inner > 0);
     same &= documents + (inner > 0) <= n;
     for (uint64_t j = 0; same && j < documents; j++) dlpi_pack_turn_use(k, i, UINT64_MAX);
     if (same && cut && inner > 0) same = dlpi_pack_turn_use(k, i, inner) == inner;

@@ -58,10 +58,10 @@ typedef struct dlpi_table_ops {
     int (*makes)(dlpi_table *t, const dlp_node *node);
     /* Write the order of a mix into *to (dlp_mix_sampler). */
     int (*mix)(const dlp_mix *mix, dlp_sampler_desc *to);
-    /* Add the stage of a pack. behind: the stage that packs joined rows; or NULL. window: items of
-       the window before the pack, or 0. */
+    /* Add the stage of a pack. behind: the stage that packs joined rows; or NULL. windows: items of
+       the windows before and behind the pack, or 0. */
     int (*pack)(dlp_pipe *p, dlpi_stage *behind, const dlp_node_pack *d, const dlp_workers_desc *w,
-                uint32_t capacity, uint32_t window);
+                uint32_t capacity, const uint32_t *windows);
     /* Set up a pack of documents that makers make. */
     int (*pack_makers)(dlp_pipe *p, dlpi_stage *st);
 } dlpi_table_ops;

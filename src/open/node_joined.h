@@ -72,7 +72,6 @@ static int dlpi_behind_cache(const dlpi_table *t, const dlp_node *node) {
 /* Check the rows between a zip or mix and the last maker behind it: only makers, maps and a last
    window may stand there. They run in the workers of the branches. Returns 0 or a DLP_ERR code. */
 static int dlpi_behind_check(const dlpi_table *t, const dlpi_behind *b) {
-    bool after_pack = false;
     for (const dlp_node *node = b->rows; node < b->rows + b->n; node++) {
         const int verb = node->verb;
         if (verb == DLP_CACHE) return dlpi_behind_cache(t, node);
@@ -81,10 +80,8 @@ static int dlpi_behind_check(const dlpi_table *t, const dlpi_behind *b) {
             return dlpi_node_bad(t, node,
                                  "stands between a zip or mix and a filter, expand or pack; write "
                                  "it behind the last of these");
-        if (verb == DLP_WINDOW && node[1].verb != DLP_PACK &&
-            (node != b->rows + b->n - 1 || after_pack))
+        if (verb == DLP_WINDOW && node[1].verb != DLP_PACK && node != b->rows + b->n - 1)
             return dlpi_node_bad(t, node, "must stand behind the last filter or expand");
-        after_pack = makes && (dlpi_verb_of(t, node)->is & DLPI_NODE_FINDS) == 0;
         if (dlpi_workers_named(&node->workers))
             return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers",
                                "workers is set, and the node runs in the workers of the branches; "
@@ -112,7 +109,7 @@ static int dlpi_behind_take(dlpi_table *t, dlpi_stage *st, const dlpi_behind *b,
     if (node == NULL) node = dlpi_makers_name(m);
     t->p->node = node->name;
     if (m->pack != NULL) {
-        rc = t->ops->pack(t->p, st, &m->pack->pack, &m->workers, m->capacity, m->window);
+        rc = t->ops->pack(t->p, st, &m->pack->pack, &m->workers, m->capacity, m->windows);
     } else {
         st->ops = &dlpi_expand_ops;
         rc = dlpi_expand_take(t->p, st, m->capacity, dlpi_window_after(t));

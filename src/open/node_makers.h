@@ -53,15 +53,11 @@ static int dlpi_window_groups(dlpi_table *t, const dlp_node *node, const dlp_fie
 static int dlpi_node_window_add(dlpi_table *t, const dlp_node *node) {
     const dlp_node *before = node - 1;
     if (before->verb == DLP_CACHE) before--;
-    if (before->verb == DLP_PACK)
-        return dlpi_node_bad(t, node,
-                             "stands behind a pack, whose rows no window shuffles; leave it out, "
-                             "and shuffle documents by list.shuffle");
     if ((dlpi_verb_of(t, before)->is & DLPI_NODE_FINDS) == 0 &&
         t->makes != t->at - (before < node - 1))
         return dlpi_node_bad(t, node,
                              "must stand before the batch, directly after push, load, fetch, map, "
-                             "expand or filter");
+                             "expand, filter or pack");
     return DLP_OK;
 }
 
@@ -146,7 +142,7 @@ typedef struct dlpi_makers {
     const dlp_node *maker; /* the last expand; NULL: none */
     const dlp_node *pack;  /* the pack; NULL: none */
     const dlp_node *cache; /* the cache of the pack's documents; NULL: none */
-    uint32_t window;       /* items of the window before the pack; 0: none */
+    uint32_t windows[2];   /* items of the windows before and behind the pack; 0: none */
     uint32_t n_levels;
     dlpi_level level[DLPI_LEVELS];
     dlp_field fields[DLPI_LEVELS][DLP_MAX_FIELDS]; /* fields of the items of each level */
@@ -434,7 +430,7 @@ static int dlpi_makers_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m)
     if (node->verb == DLP_EXPAND) return dlpi_makers_expand(t, node, m);
     m->cache = node->verb == DLP_CACHE ? node : m->cache;
     if (node->verb == DLP_WINDOW) {
-        m->window = node->window.items;
+        m->windows[0] = node->window.items;
         if (node->window.group != 0 || node->window.by != NULL)
             return dlpi_bad(t->p, node->name, "window.group",
                             "0, without `by`, before a pack, whose rows are full",
@@ -442,6 +438,7 @@ static int dlpi_makers_take(dlpi_table *t, const dlp_node *node, dlpi_makers *m)
     }
     if (node->verb != DLP_PACK) return DLP_OK;
     m->pack = node;
+    m->windows[1] = dlpi_window_after(t);
     dlpi_makers_id(m, node->pack.id);
     if (m->maker != NULL && m->maker->expand.shuffle_items)
         return dlpi_bad(t->p, m->maker->name, "expand.shuffle_items",
@@ -599,7 +596,7 @@ static dlp_stage dlpi_makers_stage(dlpi_table *t, const dlpi_makers *m) {
     w.dispatch = 0; /* it says how the rows that are copied go to workers */
     t->p->node = node->name;
     if (node->verb == DLP_PACK)
-        return t->ops->pack(t->p, NULL, &node->pack, &w, m->capacity, m->window);
+        return t->ops->pack(t->p, NULL, &node->pack, &w, m->capacity, m->windows);
     if ((st = dlpi_add(t->p, &dlpi_expand_ops, "expand", &w)) == NULL) return t->p->err.code;
     return dlpi_added(t->p, st, dlpi_expand_take(t->p, st, m->capacity, dlpi_window_after(t)));
 }

@@ -5,15 +5,16 @@
 #include "stages/pack.h"
 #include "build/check.h"
 /* Add the stage of a pack. behind: a stage that packs joined rows, which becomes the stage of the
-   pack; or NULL. window: items of the window before the pack, or 0. Returns a stage number or 0, or
-   a DLP_ERR code. */
+   pack; or NULL. windows: items of the windows before and behind the pack, or 0. Returns a stage
+   number or 0, or a DLP_ERR code. */
 DLPI_COLD static int dlpi_pack_add(dlp_pipe *p, dlpi_stage *behind, const dlp_node_pack *d,
-                                   const dlp_workers_desc *w, uint32_t capacity, uint32_t window) {
+                                   const dlp_workers_desc *w, uint32_t capacity,
+                                   const uint32_t *windows) {
     dlpi_stage *st = behind != NULL ? behind : dlpi_add(p, &dlpi_pack_ops, "pack", w);
     int rc;
     if (st == NULL) return p->err.code;
     st->ops = &dlpi_pack_ops;
-    rc = dlpi_pack_take(p, st, d, capacity, window);
+    rc = dlpi_pack_take(p, st, d, capacity, windows);
     return behind != NULL ? rc : dlpi_added(p, st, rc);
 }
 

@@ -1,8 +1,7 @@
 /* needs: pack */
 #pragma once
 /* tests: system/stages/pack */
-#include "inputs/pack_cut.h"
-#include "inputs/pack_fit.h"
+#include "inputs/packed_window.h"
 #include "inputs/making.h"
 #include "inputs/table.h"
 /* ---- the desc ---- */
@@ -35,10 +34,10 @@ static int dlpi_pack_bounds(dlp_pipe *p, const dlpi_stage *st, const dlp_node_pa
 }
 
 /* Check a pack desc, and copy it into the stage, which has `capacity` cells. Sets the default
-   window of DLP_PACK_FIT. window: items of the window before the pack, or 0. Returns 0 or a DLP_ERR
-   code. */
+   window of DLP_PACK_FIT. windows: items of the windows before and behind the pack, or 0. Returns 0
+   or a DLP_ERR code. */
 static int dlpi_pack_take(dlp_pipe *p, dlpi_stage *st, const dlp_node_pack *d, uint32_t capacity,
-                          uint32_t window) {
+                          const uint32_t *windows) {
     dlpi_pack *k = st->self;
     dlpi_found *q = &k->x.found;
     int rc = dlpi_pack_bounds(p, st, d);
@@ -48,7 +47,9 @@ static int dlpi_pack_take(dlp_pipe *p, dlpi_stage *st, const dlp_node_pack *d, u
     q->least_items = d->min_documents ? d->min_documents : 1;
     k->most_documents = 1;
     k->x.n_levels = 1;
-    return dlpi_found_take_run(p, st, capacity, window);
+    k->packed.window = windows[1];
+    dlpi_within(p, st->name, "window", windows[1], 0, DLPI_FOUND_WINDOW, "0..2^24");
+    return dlpi_found_take_run(p, st, capacity, windows[0]);
 }
 
 /* ---- fields ---- */
@@ -109,10 +110,8 @@ static int dlpi_pack_fields(dlp_pipe *p, dlpi_stage *st) {
     return DLP_OK;
 }
 
-/* Return how many documents in a row are enough for the rows of a stream that must be known, if
-   documents are cut. */
-static uint64_t dlpi_pack_cut_need(const dlp_pipe *p, const dlpi_pack *k) {
-    const uint64_t rows = dlpi_found_look(p, &k->x.found);
+/* Return how many documents in a row are enough for so many rows, if documents are cut. */
+static uint64_t dlpi_pack_cut_need(const dlpi_pack *k, uint64_t rows) {
     return k->d.overlap ? dlpi_times(rows, k->most - 1) + 1 : dlpi_times(rows, k->most);
 }
 
@@ -122,12 +121,12 @@ DLPI_COLD static int dlpi_pack_sizes(dlp_pipe *p) {
     dlpi_pack *k = dlpi_pack_of(p);
     int rc = dlpi_inputs_sizes(p, &k->x.found, dlpi_pack_fields);
     if (rc != DLP_OK) return rc;
-    if (k->d.rule == DLP_PACK_FIT) dlpi_fit_sizes(k, dlpi_found_look(p, &k->x.found));
+    if (k->d.rule == DLP_PACK_FIT) dlpi_fit_sizes(k, dlpi_pack_look(p, k));
     if (k->d.rule == DLP_PACK_FIT)
         dlpi_pack_turns_sizes(k, k->d.window, k->fit_most_items);
     else
-        dlpi_pack_turns_sizes(k, dlpi_pack_cut_need(p, k), k->longest + 1);
-    return DLP_OK;
+        dlpi_pack_turns_sizes(k, dlpi_pack_cut_need(k, dlpi_pack_look(p, k)), k->longest + 1);
+    return dlpi_packed_sizes(p, k);
 }
 
 /* ---- cells, memory ---- */
@@ -137,18 +136,23 @@ DLPI_COLD static int dlpi_pack_sizes(dlp_pipe *p) {
    these rows can hold. The other counts the cells of all documents from which they are packed. */
 static uint64_t dlpi_pack_need(const dlp_pipe *p, const dlpi_pack *k) {
     const dlpi_found *q = &k->x.found;
-    const uint64_t rows = dlpi_found_look(p, q), n = k->d.window, window = q->plan.window;
-    uint64_t each = dlpi_pack_cut_need(p, k), all = each;
+    const uint64_t rows = dlpi_pack_look(p, k), n = k->d.window, window = q->plan.window;
+    const uint64_t left = dlpi_packed_left(p, k, rows), most = k->most < n ? k->most : n;
+    const uint64_t span = left > 0 ? dlpi_sum(rows, k->packed.window) : rows;
+    uint64_t each = dlpi_sum(dlpi_pack_cut_need(k, rows), dlpi_times(left, k->most));
+    uint64_t all = dlpi_pack_cut_need(k, span);
     if (k->d.rule == DLP_PACK_FIT) {
-        each = dlpi_times(rows - 1, k->most < n ? k->most : n) + n;
-        all = dlpi_times(rows, n);
+        each = dlpi_sum(dlpi_times(left + rows - 1, most), n);
+        all = dlpi_times(span, n);
     }
     if (window > 0) {
         each = dlpi_sum(each - 1, dlpi_found_lie_in(q, window));
         all = dlpi_sum(all, 2 * window - 2);
     }
     all = dlpi_found_lie_in(q, all);
-    return each < all ? each : all;
+    if (all < each) each = all;
+    all = dlpi_found_most_inputs(&q->plan); /* in an epoch of one pass */
+    return k->packed.window > 0 && q->plan.steps == 0 && all < each ? all : each;
 }
 
 /* Lay out a cell: a document, or all documents that are made of an input and where each ends.
@@ -176,13 +180,15 @@ DLPI_COLD static int dlpi_pack_check(dlp_pipe *p, dlpi_stage *st) {
     x->found.rule = k->d.rule == DLP_PACK_FIT  ? &dlpi_pack_fit
                     : x->found.plan.window > 0 ? &dlpi_pack_cut_mixed
                                                : &dlpi_pack_cut;
+    k->take = k->d.rule == DLP_PACK_FIT ? dlpi_fit_take : dlpi_pack_cut_take;
+    dlpi_packed_rule(k);
     x->cached = p->keeper_stage != NULL && x->found.joins == NULL;
     if ((rc = dlpi_pack_cell(p, st, k)) != DLP_OK) return rc;
     for (uint32_t f = 0; f < k->n; f++)
         k->unit[f] = fs->at[f].row_bytes / (uint64_t)fs->at[f].f.shape[0];
     k->row_stride = sizeof(dlpi_pack_row) + k->most * sizeof(dlpi_pack_segment);
     return dlpi_found_cells(p, st, dlpi_pack_need(p, k),
-                            "batch_size, max_segments, window, min_documents");
+                            "batch_size, max_segments, window.items, pack.window, min_documents");
 }
 
 DLPI_COLD static uint64_t dlpi_pack_slot_bytes(const dlp_pipe *p) {
@@ -196,6 +202,7 @@ DLPI_COLD static int dlpi_pack_blocks(const dlp_pipe *p, const dlpi_stage *st, d
     const dlpi_pack *k = st->self;
     int n = dlpi_input_blocks(p, st, out);
     n += dlpi_pack_turns_blocks(k, out + n);
+    n += dlpi_packed_blocks(k, out + n);
     if (k->d.rule == DLP_PACK_FIT) return n + dlpi_fit_blocks(k, out + n);
     out[n] = (dlpi_block){offsetof(dlpi_pack, streams),
                           dlpi_times(k->x.found.cursors.n, sizeof *k->streams)};
@@ -341,6 +348,7 @@ DLPI_COLD static void dlpi_pack_config(const dlp_pipe *p, dlpi_state *s) {
                               k->x.found.d.manifest_id};
     s->params = dlpi_order_hash_array(s->params, words, sizeof words / sizeof *words);
     s->params = dlpi_found_hash(&k->x.found.plan, s->params);
+    if (k->packed.window > 0) s->params = dlpi_absorb(dlpi_absorb(s->params, 0), k->packed.window);
 }
 
 /* Read the stage's figures of its streams, and its counts of rows, segments and tokens. Returns

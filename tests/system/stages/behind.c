@@ -30,6 +30,7 @@ static struct {
     int filters, expands, window, packs;
     int maps; /* 1: directly behind the join; 2: before the window, or behind the last maker */
     uint32_t fitted; /* documents of a window that a pack by DLP_PACK_FIT lays out */
+    uint32_t behind; /* rows of a window behind the pack; 0: there is none */
     uint64_t cached; /* bytes of a cache behind the join; 0: there is none */
     int ends;        /* fields end behind the join: 1: above the filter, 2: in the last map */
     uint32_t streams, rows; /* rows of a stream in a batch */
@@ -42,6 +43,7 @@ static struct shared { uint32_t calls, kills; } * all;
 static uint32_t kill_every, cells;
 static uint64_t fails, drops; /* + 1: this input of the first branch; this joined row */
 static pid_t caller;
+static uint32_t all_moved; /* rows that windows have moved */
 
 static int well(int ok) {
     CHECK(ok);
@@ -222,6 +224,8 @@ static uint32_t table(dlp_node *to, const dlp_workers_desc *w, int plain) {
                                       .max_segments = SEGMENTS,
                                       .rule = how.packs == A_FIT ? DLP_PACK_FIT : DLP_PACK_CUT,
                                       .window = how.packs == A_FIT ? how.fitted : 0}};
+    if (plain == ALL && how.behind)
+        to[n++] = (dlp_node){.name = "rows", .verb = DLP_WINDOW, .window = {.items = how.behind}};
     if (plain == ALL && cells > 0) {
         uint32_t last = n - 1;
         while (to[last].verb == DLP_WINDOW || to[last].verb == DLP_MAP ||
@@ -397,12 +401,17 @@ static void do_plain(void) {
 
 static int by_id(const void *a, const void *b) { return memcmp(a, b, sizeof(row)); }
 
+/* Rows of a window in which rows of a stream are shuffled; 1: there is none. */
+static uint32_t mixed(void) {
+    if (how.packs) return how.behind ? how.behind : 1;
+    return how.window ? (uint32_t)how.window : 1;
+}
+
 /* Row k of stream s, with windows: one that no other row of the window is. */
 static int is_row(const row *x, uint64_t e, uint32_t s, uint64_t k) {
-    const uint64_t n = how.window && !how.packs ? (uint64_t)how.window : 1, first = k / n * n;
+    const uint64_t n = mixed(), first = k / n * n;
     uint64_t end = first + n;
     if (k >= n_made_[e][s]) return x->id == 0;
-    if (how.window == 0 || how.packs) return by_id(x, &made_[e][s][k]) == 0;
     if (end > n_made_[e][s]) end = n_made_[e][s];
     for (uint64_t i = first; i < end; i++)
         if (by_id(x, &made_[e][s][i]) == 0) return 1;
@@ -419,6 +428,35 @@ static uint32_t batches(uint64_t e) {
     }
     if (how.steps) return (uint32_t)how.steps;
     return how.last == DLP_LAST_DROP ? least : most;
+}
+
+/* Rows of each window come once: those that the batches have, of those that the last window may
+   have. */
+static int once(row (*rows)[STREAMS * 8], uint32_t n, uint64_t e, uint32_t s) {
+    static row came[MOST], made[MOST];
+    uint32_t many = 0, moved = 0;
+    for (uint32_t i = 0; i < n; i++)
+        for (uint32_t r = 0; r < how.rows && many < MOST; r++)
+            if (many < n_made_[e][s]) came[many++] = rows[i][s * how.rows + r];
+    for (uint32_t first = 0; first < many; first += mixed()) {
+        uint32_t end = first + mixed() < n_made_[e][s] ? first + mixed() : n_made_[e][s];
+        if (how.steps && end > how.steps * how.rows) end = (uint32_t)how.steps * how.rows;
+        if (end > many) break;
+        memcpy(made + first, made_[e][s] + first, (end - first) * sizeof *made);
+        for (uint32_t k = first; k < end; k++) moved += by_id(&came[k], &made[k]) != 0;
+        qsort(came + first, end - first, sizeof *came, by_id);
+        qsort(made + first, end - first, sizeof *made, by_id);
+        if (memcmp(came + first, made + first, (end - first) * sizeof *made) != 0) return 0;
+    }
+    all_moved += moved;
+    return 1;
+}
+
+static int each_once(row (*rows)[STREAMS * 8]) {
+    for (uint64_t e = 0; e < EPOCHS; e++)
+        for (uint32_t s = 0; s < how.streams; s++)
+            if (!once(rows + (e > 0 ? batches(0) : 0), batches(e), e, s)) return 0;
+    return 1;
 }
 
 /* ---- runs ---- */
@@ -482,13 +520,13 @@ static void run(const dlp_workers_desc *w, uint32_t rank, uint32_t world, const 
 static void print(uint64_t seed, const char *what, const told *t) {
     printf("  seed %d, %s: %u batches, %d wrong (%d): %s %s: %s\n    zip %d, kinds %d %d, inputs "
            "%u %u, shuffle %d %d, filters %d expands %d window %d packs %d maps %d "
-           "ends %d, cached %u, C %u, m %u, "
+           "ends %d, behind %u, cached %u, C %u, m %u, "
            "last %d, steps %d; %u and %u batches\n",
            (int)seed, what, t->n, t->wrong, t->rc, t->err.stage, t->err.field, t->err.message,
            how.zip, how.kind[0], how.kind[1], how.inputs[0], how.inputs[1], how.shuffle[0],
            how.shuffle[1], how.filters, how.expands, how.window, how.packs, how.maps, how.ends,
-           (unsigned)how.cached, how.streams, how.rows, how.last, (int)how.steps, batches(0),
-           batches(1));
+           how.behind, (unsigned)how.cached, how.streams, how.rows, how.last, (int)how.steps,
+           batches(0), batches(1));
 }
 
 /* The batches of a are those of `first` from `from` on, with the same states. */
@@ -531,6 +569,8 @@ static void draw(uint64_t seed) {
     how.window = how.packs || draw_below(&h, 2) ? 0 : 1 + (int)draw_below(&h, 9);
     if (how.packs && dlp_hash(seed, 14, 0, 0) % 2)
         how.window = 1 + (int)(dlp_hash(seed, 15, 0, 0) % 9);
+    if (how.packs && dlp_hash(seed, 16, 0, 0) % 2)
+        how.behind = 1 + (uint32_t)(dlp_hash(seed, 17, 0, 0) % 9);
     how.ends = (int)(dlp_hash(seed, 9, 0, 0) % 4);
     if (how.ends == 3 || how.packs) how.ends = how.packs && how.zip ? 2 : 0;
     if (!how.filters && !how.expands && !how.packs && !how.window && !how.ends) how.filters = 1;
@@ -554,7 +594,7 @@ static int same_as_plain(uint64_t seed) {
     if (batches(0) == 0 || batches(1) == 0 || batches(0) + batches(1) > BATCHES) return 0;
     for (int e = 0; e < EPOCHS && how.steps; e++)
         for (uint32_t s = 0; s < how.streams; s++)
-            if (n_made_[e][s] < how.steps * how.rows + how.window) return 0;
+            if (n_made_[e][s] < how.steps * how.rows + how.window + how.behind) return 0;
     for (uint32_t i = 0; i < 5; i++) {
         const dlp_workers_desc w = {.num_workers = workers[i],
                                     .placement = i > 2 ? DLP_PLACE_PROCESSES : 0};
@@ -564,7 +604,7 @@ static int same_as_plain(uint64_t seed) {
         kill_every = 0;
         CHECK(how.cached < A_LOT || how.steps > 0 || t->hits > 0);
         if (!well(t->rc == DLP_END && t->wrong == 0 && t->n == batches(0) + batches(1) &&
-                  (i == 0 || alike(t, 0)))) {
+                  (i == 0 ? each_once(t->rows) : alike(t, 0)))) {
             print(seed, "workers", t);
             return 0;
         }
@@ -712,7 +752,6 @@ static void rows__out_of_place__refused_by_name(void) {
     refused_behind(NULL, (dlp_node){.name = "load", .verb = DLP_LOAD}, "", "may stand");
     refused_behind(NULL, window, "window.items", "1..2^24");
     window.window.items = 4;
-    refused_behind(&cut_, window, "", "the last filter or expand");
     how.packs = 0;
     refused_behind(&all_keep, kept, "", "directly behind \"both\"");
     refused_behind(&touches, kept, "", "directly behind \"both\"");

@@ -391,7 +391,9 @@ static void table__what_is_not_possible__refused(void) {
     many[4] = batch_(4);
     refused(many, 5, "kept", "", "stands behind a pack; write it above");
     many[3] = (dlp_node){.name = "mixed", .verb = DLP_WINDOW, .window = {.items = 4}};
-    refused(many, 5, "mixed", "", "stands behind a pack, whose rows no window shuffles");
+    CHECK(dlp_nodes_plan(many, 5, NULL, &(dlp_plan){0}, NULL) == DLP_OK);
+    many[3].window.items = 1 << 22; /* sequences, each of up to 8 documents */
+    refused(many, 5, "pack", "queue.capacity", "window.items");
     many[1] = expand_();
     for (int i = 0; i < 8; i++) {
         many[2 + i] = keep_();
