@@ -85,7 +85,7 @@ static int dlpi_behind_check(const dlpi_table *t, const dlpi_behind *b) {
             (node != b->rows + b->n - 1 || after_pack))
             return dlpi_node_bad(t, node, "must stand behind the last filter or expand");
         after_pack = makes && (dlpi_verb_of(t, node)->is & DLPI_NODE_FINDS) == 0;
-        if (dlpi_workers_named(&node->workers))
+        if (dlpi_workers_say(&node->workers) == DLPI_SAY_WORKERS)
             return dlpi_refuse(t->p, DLP_ERR_ARG, node->name, "workers",
                                "workers is set, and the node runs in the workers of the branches; "
                                "set it there");
